@@ -6,7 +6,7 @@
 
 #include "autograd/engine.h"
 #include "autograd/profile.h"
-#include "autograd/replay.h"
+#include "autograd/recompute.h"
 
 namespace stretto {
 namespace {
@@ -150,7 +150,7 @@ Tensors values_of(const std::vector<Saved>& saved) {
   return values;
 }
 
-void make_again(const Tensor& x, std::function<Tensor()> again) {
+void rematerialize(const Tensor& x, std::function<Tensor()> again) {
   if (x.tape() && x.tape()->node)
     x.tape()->again = std::make_shared<const std::function<Tensor()>>(std::move(again));
 }
@@ -213,7 +213,7 @@ bool recording(const Tensors& inputs) {
 Tensors record(const char* op, const Tensors& inputs, Tensors outputs, BackwardFn backward,
                Keep keep) {
   profile_op(op);
-  if (thread_state.replay) thread_state.replay->note_reads(op, inputs);
+  if (thread_state.recompute) thread_state.recompute->note_reads(op, inputs);
   if (anomaly_on) {
     check(all_finite(outputs) || !all_finite(inputs), op,
           "the result of this op is the first with NaN or infinity (anomaly detection)");
@@ -228,7 +228,7 @@ Tensors record(const char* op, const Tensors& inputs, Tensors outputs, BackwardF
 
 Tensor record(const char* op, const Tensors& inputs, Tensor output, BackwardFn backward,
               Keep keep) {
-  if (!anomaly_on && !thread_state.replay && !recording(inputs)) {
+  if (!anomaly_on && !thread_state.recompute && !recording(inputs)) {
     profile_op(op);
     return output;
   }
@@ -236,7 +236,7 @@ Tensor record(const char* op, const Tensors& inputs, Tensor output, BackwardFn b
 }
 
 void check_in_place(const char* op, const Tensor& x) {
-  if (thread_state.replay) thread_state.replay->check_in_place(op, x);
+  if (thread_state.recompute) thread_state.recompute->check_in_place(op, x);
   check(!(grad_enabled() && x.requires_grad()), op,
         "in-place change of a tensor that requires a gradient (", x,
         "); do it under NoGrad, or use the op that makes a new tensor");
@@ -283,7 +283,7 @@ void Tensor::set_data(const Tensor& other) const {
   check(is_leaf(), "set_data", "the tensor (", *this, ") is the result of a recorded op");
   check(!requires_grad() || is_floating(other.dtype()), "set_data", other,
         " cannot take the place of ", *this, ", which requires a gradient");
-  if (thread_state.replay) thread_state.replay->check_in_place("set_data", *this);
+  if (thread_state.recompute) thread_state.recompute->check_in_place("set_data", *this);
   const auto entry = tape();
   const auto slot = gradient();
   // Let what was saved of the old data for a backward pass notice, and of the new.

@@ -60,7 +60,7 @@ void set_anomaly_detection(bool on);
 bool anomaly_detection();
 
 /// A tensor kept for the backward pass. Reading it throws when its storage has been changed in
-/// place since, naming the op. One that its op can make again (make_again) is not kept, but made
+/// place since, naming the op. One that its op can make again (rematerialize) is not kept, but made
 /// when it is first read. A leaf does not stay alive by being saved, only its data.
 class Saved {
  public:
@@ -82,7 +82,7 @@ Tensors values_of(const std::vector<Saved>& saved);
 /// the op keeps for its own backward, as Saved. Ops that need x for theirs then keep this instead
 /// of x. `again` runs in the backward pass, as closures do. For ops that are cheap for the size of
 /// what they give. Without effect where x is not on the tape.
-void make_again(const Tensor& x, std::function<Tensor()> again);
+void rematerialize(const Tensor& x, std::function<Tensor()> again);
 
 struct Engine;  // autograd/engine.h
 struct Node;
@@ -161,7 +161,7 @@ Tensors grad(const Tensors& outputs, const Tensors& inputs, const Tensors& gradi
 
 /// f(inputs) without keeping its intermediate results: backward runs f again (Chen et al.,
 /// "Training deep nets with sublinear memory cost", 2016), with what the first run drew and took
-/// from state that calls change (autograd/replay.h, which also says what is refused). Gradients
+/// from state that calls change (autograd/recompute.h, which also says what is refused). Gradients
 /// also reach parameters used inside f.
 Tensor checkpoint(std::function<Tensor(const Tensors&)> f, const Tensors& inputs);
 
@@ -206,7 +206,7 @@ struct TapeEntry {
   using Hook = std::function<Tensor(const Tensor&)>;
   std::vector<std::shared_ptr<Hook>> hooks;
   std::vector<std::shared_ptr<const std::function<void()>>> accumulated;  // hooks of a leaf
-  std::shared_ptr<const std::function<Tensor()>> again;                   // make_again
+  std::shared_ptr<const std::function<Tensor()>> again;                   // rematerialize
   /// The result of an op in the first run of checkpoint() that the second run will record.
   bool recorded_later = false;
 };

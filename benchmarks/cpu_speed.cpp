@@ -114,16 +114,19 @@ Case core(const Words& w, Types types) {
   AttentionOptions o{.mask = {.causal = true}};
   Tensor u, r;
   if (kind == "music" || kind == "xl")
-    o.keys = {.rows = input.leaf({H, L, D}, 0.1), .zero_row = L - 1};
+    o.relative_keys = {.rows = input.leaf({H, L, D}, 0.1), .zero_row = L - 1};
   if (kind == "shaw" || kind == "shaw-values")
-    o.keys = {.rows = input.leaf({1, L, D}, 0.1), .zero_row = L - 1};
-  if (kind == "shaw-values") o.values = {.rows = input.leaf({1, L, D}, 0.1), .zero_row = L - 1};
+    o.relative_keys = {.rows = input.leaf({1, L, D}, 0.1), .zero_row = L - 1};
+  if (kind == "shaw-values")
+    o.relative_values = {.rows = input.leaf({1, L, D}, 0.1), .zero_row = L - 1};
   if (kind == "shaw-16") {
-    o.keys = {.rows = input.leaf({1, 17, D}, 0.1), .zero_row = 16, .beyond = Beyond::clip};
-    o.values = {.rows = input.leaf({1, 17, D}, 0.1), .zero_row = 16, .beyond = Beyond::clip};
+    o.relative_keys = {
+        .rows = input.leaf({1, 17, D}, 0.1), .zero_row = 16, .out_of_range = OutOfRange::clip};
+    o.relative_values = {
+        .rows = input.leaf({1, 17, D}, 0.1), .zero_row = 16, .out_of_range = OutOfRange::clip};
   }
   if (kind == "bias") o.bias = input.leaf({H, L, L}, 0.1);
-  if (kind == "t5") o.lag_bias = {.rows = input.leaf({H, L}, 0.1), .zero_row = L - 1};
+  if (kind == "t5") o.relative_bias = {.rows = input.leaf({H, L}, 0.1), .zero_row = L - 1};
   if (kind == "xl") {
     u = input.leaf({H, 1, D}, 0.1);
     r = input.leaf({H, 1, D}, 0.1);
@@ -131,7 +134,7 @@ Case core(const Words& w, Types types) {
   return trained(input, g, [=] {
     if (!u.defined()) return attention(q, k, v, o);
     AttentionOptions moved = o;
-    moved.position_query = add(q, r);
+    moved.relative_query = add(q, r);
     return attention(add(q, u), k, v, moved);
   });
 }
@@ -151,11 +154,11 @@ Case layer(const Words& w, Types types) {
   nn::LayerOptions options{.d_model = d,
                            .attention = {.n_heads = 8},
                            .feed_forward = {.d_hidden = 2048, .activation = nn::Activation::gelu}};
-  if (kind == "relative") options.attention.position = nn::music_relative({.length = L});
+  if (kind == "relative") options.attention.position = nn::music_relative({.max_length = L});
   if (kind == "linear") options.attention.kernel = nn::linear_kernel();
   if (kind == "performer")
     options.attention.kernel = nn::linear_kernel(nn::favor({.features = 128}));
-  const auto made = std::make_shared<nn::EncoderLayer>(options);
+  const auto made = std::make_shared<nn::TransformerLayer>(options);
   made->to(types.used);
   Inputs input(types);
   const Tensor x = input.leaf({B, L, d}), g = input({B, L, d});
@@ -183,7 +186,7 @@ std::shared_ptr<nn::LanguageModel> make_gpt(const Gpt& g, bool relative = false)
                 .attention = {.n_heads = g.heads},
                 .feed_forward = {.d_hidden = 4 * g.width, .activation = nn::Activation::gelu}}};
   if (relative)
-    options.layer.attention.position = nn::music_relative({.length = g.length});
+    options.layer.attention.position = nn::music_relative({.max_length = g.length});
   else
     options.input.learned_length = g.length;
   return std::make_shared<nn::LanguageModel>(options);

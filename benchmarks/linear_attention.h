@@ -41,7 +41,7 @@ class PerformerStep {
   }
 
  private:
-  nn::EncoderLayer layer_;
+  nn::TransformerLayer layer_;
   nn::AdamW optimizer_;
 };
 

@@ -93,8 +93,8 @@ inline RelativeMemory fused_memory(int64_t length, int64_t d = paper_d) {
   const auto [y, all] = detail::measure([&, e = e] {
     return attention(q, q, q,
                      {.mask = {.causal = true},
-                      .keys = {.rows = e, .zero_row = length - 1},
-                      .form = Form::fused});
+                      .relative_keys = {.rows = e, .zero_row = length - 1},
+                      .implementation = Implementation::fused});
   });
   RelativeMemory m = detail::sum(positions, all);
   m.logits = all.peak - all.kept;

@@ -48,7 +48,7 @@ constexpr Variant table_5[] = {{"ape", 14.34, 9.74, 72},
                                {"conv", 30.01, 28.02, 80},
                                {"conv-ungated", 18.99, 24.76, 68}};
 
-nn::MakePosition spe(const std::string& name, const Settings& o) {
+nn::MakePositionalEncoding spe(const std::string& name, const Settings& o) {
   const bool gated = !name.ends_with("-ungated");
   if (name.starts_with("sine"))
     return nn::sine_spe({.realizations = o.realizations,

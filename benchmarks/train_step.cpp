@@ -47,7 +47,7 @@ int run(const Settings& o) {
       .layer = {.d_model = o.d_model,
                 .attention = {.n_heads = o.heads,
                               .bias = false,
-                              .position = nn::music_relative({.length = o.length})},
+                              .position = nn::music_relative({.max_length = o.length})},
                 .feed_forward = {.d_hidden = o.d_hidden},
                 .dropout = o.dropout}};
   if (o.attention != "relative") {

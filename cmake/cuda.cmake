@@ -44,7 +44,7 @@ set(CMAKE_CUDA_STANDARD 20)
 set(CMAKE_CUDA_STANDARD_REQUIRED ON)
 set(CMAKE_CUDA_EXTENSIONS OFF)
 if(STRETTO_TESTS AND NOT CMAKE_CUDA_ARCHITECTURES MATCHES "-real$")
-  add_compile_options($<$<COMPILE_LANGUAGE:CUDA>:--no-compress>)  # tests/cuda/machine reads the PTX
+  add_compile_options($<$<COMPILE_LANGUAGE:CUDA>:--no-compress>)  # tests/cuda/ptx reads the PTX
 endif()
 if(STRETTO_TESTS)  # what it, compute-sanitizer and ncu say names lines; the code is the same
   add_compile_options($<$<COMPILE_LANGUAGE:CUDA>:-lineinfo>)

@@ -26,7 +26,7 @@ class Channel {
   virtual void lead() = 0;
   /// Sends bytes of the device to a process, which makes the same call the other way round, and
   /// receives its.
-  virtual void exchange(int peer, const void* out, size_t n_out, void* in, size_t n_in) = 0;
+  virtual void send_recv(int peer, const void* out, size_t n_out, void* in, size_t n_in) = 0;
   /// to += from, n numbers of f32 or f64.
   virtual void add(DType type, void* to, const void* from, int64_t n) = 0;
   /// Whether all that was queued is done.

@@ -117,7 +117,8 @@ void set_random_state(RandomState state);
 /// A key with a stream that nothing else uses. From any thread.
 RandomKey next_random_key();
 
-/// Takes the place of the program's state in one thread (ThreadState::random): autograd/replay.h.
+/// Takes the place of the program's state in one thread (ThreadState::random):
+/// autograd/recompute.h.
 struct RandomSource {
   virtual RandomKey next_key() = 0;
   /// The program's state is about to be set.

@@ -47,8 +47,9 @@ __device__ inline int64_t first_of(const int64_t* sorted, int64_t n, int64_t val
 /// pieces [outer, chunks, inner]: Σ g over the places of a chunk that have its first place's id,
 /// where that is also the id of the place before.
 template <class T>
-__global__ void sum_pieces(double* pieces, const T* g, const int64_t* sorted, const uint32_t* order,
-                           int64_t items, Divider chunks, int64_t n, int64_t inner) {
+__global__ void reduce_scatter(double* pieces, const T* g, const int64_t* sorted,
+                               const uint32_t* order, int64_t items, Divider chunks, int64_t n,
+                               int64_t inner) {
 #pragma unroll 1
   for (int64_t item = blockIdx.x; item < items; item += gridDim.x) {
     const int64_t outer = int64_t(chunks.quotient(uint64_t(item)));
@@ -193,7 +194,7 @@ Tensor place(const Tensor& g, const Tensor& ids, int64_t rows) {
   dispatch_floating(g.dtype(), "place", [&]<class T>() {
     const T* from = g.data<T>();
     if (chunks > 1)
-      launch("place", device, sum_pieces<T>, blocks_for(outer * chunks, 1), threads,
+      launch("place", device, reduce_scatter<T>, blocks_for(outer * chunks, 1), threads,
              pieces.data<double>(), from, keys, places, outer * chunks, Divider(chunks), n, inner);
     const dim3 block = row_block<32>();
     launch("place", device, sum_segments<T>, blocks_for(outer * rows, block.y), block, y.data<T>(),

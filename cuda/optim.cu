@@ -252,7 +252,7 @@ class Batch {
       const auto fill = [all = std::exchange(again_, {})](void* host) {
         for (size_t i = 0; i < all.size(); ++i) static_cast<Rule*>(host)[i] = all[i]();
       };
-      table_.rules = static_cast<const Rule*>(replayed(device_, bytes, fill));
+      table_.rules = static_cast<const Rule*>(refilled_on_replay(device_, bytes, fill));
     }
     launch(op_, device_, kernel_, table_.first[table_.count], threads, table_);
     table_.count = 0;

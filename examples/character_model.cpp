@@ -32,7 +32,8 @@ std::string rhyme() {
 }
 
 int main(int argc, char** argv) {
-  const nn::Place place = nn::take_place(argc, argv, nn::Processes::several, "[FILE]");
+  const nn::DeviceConfig config =
+      nn::parse_device_args(argc, argv, nn::Processes::several, "[FILE]");
   std::string text = rhyme();
   if (argc > 1) {
     std::ifstream file(argv[1], std::ios::binary);
@@ -50,7 +51,7 @@ int main(int argc, char** argv) {
   const nn::TokenStream learnt(tokenizer, text.substr(0, n_train));
   const nn::TokenStream held_out(tokenizer, text.substr(n_train));
   const nn::RandomCrops crops(learnt, 16, length, 1), others(held_out, 16, length, 2);
-  const std::vector<nn::Batch> validation{others(0).to(place.device), others(1).to(place.device)};
+  const std::vector<nn::Batch> validation{others(0).to(config.device), others(1).to(config.device)};
 
   manual_seed(1);
   nn::LanguageModel::Options options = nn::llama(tokenizer.size());
@@ -61,18 +62,18 @@ int main(int argc, char** argv) {
   options.layer.attention.n_heads = 4;
   options.layer.feed_forward.d_hidden = 128;
   nn::LanguageModel model(options);
-  model.to(place.device).to(place.dtype);
+  model.to(config.device).to(config.dtype);
   nn::AdamW optimizer(model.parameters(), {});
   nn::Trainer trainer(model, optimizer,
                       {.steps = 300,
                        .schedule = nn::WarmupCosine{.peak = 3e-3, .warmup = 20},
-                       .clip = 1,
+                       .max_grad_norm = 1,
                        .folder = "out/character_model",
                        .stop = nn::stop_on_signals(),
                        .overwrite = true});
   trainer.run(
       [&](int64_t step) {  // of a process's share of the batch
-        const auto [inputs, targets] = trainer.fed_batch(step, std::ref(crops));
+        const auto [inputs, targets] = trainer.stage_batch(step, std::ref(crops));
         return cross_entropy(model(inputs), targets);
       },
       [&] { return nn::mean_loss(model, validation); });
@@ -83,7 +84,7 @@ int main(int argc, char** argv) {
   std::vector<int64_t> tokens;
   for (int32_t token : tokenizer.encode(text.substr(0, 8))) tokens.push_back(token);
   for (int64_t token :
-       nn::generate([&](const Tensor& x) { return model(x.to(place.device), &cache); }, tokens,
+       nn::generate([&](const Tensor& x) { return model(x.to(config.device), &cache); }, tokens,
                     {.max_tokens = 300, .sampling = {.temperature = 0.7}}))
     tokens.push_back(token);
   std::printf("\n%s\n", tokenizer.decode(tokens).c_str());

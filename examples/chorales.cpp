@@ -64,7 +64,8 @@ double well_formed(const std::vector<int64_t>& tokens) {
 }
 
 int main(int argc, char** argv) {
-  const nn::Place place = nn::take_place(argc, argv, nn::Processes::one, "[OUT.mid]");
+  const nn::DeviceConfig config =
+      nn::parse_device_args(argc, argv, nn::Processes::one, "[OUT.mid]");
   std::mt19937 random(1);
   manual_seed(1);
   nn::LanguageModel::Options options = nn::music_transformer(pitches, length);
@@ -73,10 +74,10 @@ int main(int argc, char** argv) {
   options.layer.feed_forward.d_hidden = 128;
   options.layer.dropout = 0;
   nn::LanguageModel model(options);
-  model.to(place.device).to(place.dtype);
+  model.to(config.device).to(config.dtype);
   nn::AdamW optimizer(model.parameters(), {.lr = 2e-3});
   for (int step = 1; step <= 300; ++step) {
-    const Tensor tokens = batch_of(16, random).to(place.device);
+    const Tensor tokens = batch_of(16, random).to(config.device);
     const Tensor loss =
         cross_entropy(model(tokens.slice(1, 0, length - 1)), tokens.slice(1, 1, length));
     optimizer.zero_grad();
@@ -91,7 +92,7 @@ int main(int argc, char** argv) {
   tokens.resize(4);
   nn::LanguageModel::Cache cache;
   for (int64_t token :
-       nn::generate([&](const Tensor& x) { return model(x.to(place.device), &cache); }, tokens,
+       nn::generate([&](const Tensor& x) { return model(x.to(config.device), &cache); }, tokens,
                     {.max_tokens = length - 4, .seed = 1, .sampling = {.top_p = 0.95}}))
     tokens.push_back(token);
   std::printf("%.0f %% of its chords are triads of C major\n", 100 * well_formed(tokens));

@@ -7,7 +7,7 @@
 using namespace stretto;
 
 constexpr int64_t length = 16, pitches = 40;
-nn::Place place;  // --device cuda, --dtype bf16
+nn::DeviceConfig config;  // --device cuda, --dtype bf16
 
 struct Melodies {
   Tensor notes;  // [B, length]
@@ -29,7 +29,8 @@ Melodies make(int64_t count, std::mt19937& random) {
     }
     minor.push_back(in_minor);
   }
-  return {tensor(notes, {count, length}).to(place.device), tensor(minor, {count}).to(place.device)};
+  return {tensor(notes, {count, length}).to(config.device),
+          tensor(minor, {count}).to(config.device)};
 }
 
 double accuracy(nn::SequenceClassifier& model, const Melodies& melodies) {
@@ -39,7 +40,7 @@ double accuracy(nn::SequenceClassifier& model, const Melodies& melodies) {
 }
 
 int main(int argc, char** argv) {
-  place = nn::take_place(argc, argv);
+  config = nn::parse_device_args(argc, argv);
   std::mt19937 random(1);
   const Melodies test = make(500, random);
   manual_seed(1);
@@ -48,10 +49,10 @@ int main(int argc, char** argv) {
        .n_classes = 2,
        .n_layers = 2,
        .layer = {.d_model = 32,
-                 .attention = {.n_heads = 4, .position = nn::shaw_relative({.clip = 4})},
+                 .attention = {.n_heads = 4, .position = nn::shaw_relative({.max_distance = 4})},
                  .feed_forward = {.d_hidden = 64}},
        .pooling = nn::Pooling::mean});
-  model.to(place.device).to(place.dtype);
+  model.to(config.device).to(config.dtype);
   nn::AdamW optimizer(model.parameters(), {.lr = 2e-3});
   for (int step = 1; step <= 300; ++step) {
     const Melodies batch = make(32, random);

@@ -13,7 +13,7 @@
 using namespace stretto;
 
 constexpr int64_t length = 32, pitches = 40;
-nn::Place place;
+nn::DeviceConfig config;
 
 // Walks up and down a scale, from its first note.
 Tensor melodies(int64_t count, bool minor, std::mt19937& random) {
@@ -27,7 +27,7 @@ Tensor melodies(int64_t count, bool minor, std::mt19937& random) {
       degree = std::clamp(degree + int(random() % 3) - 1, 0, 13);
     }
   }
-  return tensor(notes, {count, length}).to(place.device);
+  return tensor(notes, {count, length}).to(config.device);
 }
 
 nn::LanguageModel::Options gpt2() {
@@ -47,11 +47,11 @@ Tensor loss_of(const nn::LanguageModel& model, const Tensor& notes) {
 
 // Trains on `data` [N, length], a few melodies of it at a time.
 void train(nn::LanguageModel& model, const Tensor& data, int steps, double lr) {
-  model.to(place.device).to(place.dtype);
+  model.to(config.device).to(config.dtype);
   nn::AdamW optimizer(model.parameters(), {.lr = lr});
   for (int step = 0; step < steps; ++step) {
     optimizer.zero_grad();
-    loss_of(model, index_select(data, 0, randint(0, data.size(0), {16}).to(place.device)))
+    loss_of(model, index_select(data, 0, randint(0, data.size(0), {16}).to(config.device)))
         .backward();
     optimizer.step();
   }
@@ -63,7 +63,7 @@ double held_out(nn::LanguageModel& model, const Tensor& notes) {
 }
 
 int main(int argc, char** argv) {
-  place = nn::take_place(argc, argv, nn::Processes::one, "[FILE]");
+  config = nn::parse_device_args(argc, argv, nn::Processes::one, "[FILE]");
   const std::string path = argc > 1 ? argv[1] : "published.safetensors";
   std::mt19937 random(1);
   manual_seed(1);
@@ -80,7 +80,7 @@ int main(int argc, char** argv) {
     if (entry.name.find("h.1.") == std::string::npos)
       std::printf("  %-36s %s\n", entry.name.c_str(), str(entry.shape).c_str());
   nn::LanguageModel model(gpt2());
-  model.to(place.device).to(place.dtype);
+  model.to(config.device).to(config.dtype);
   const nn::LoadReport report = nn::load_weights(file, model, nn::gpt2_names(model.options));
   std::printf("%s\n", report.describe().c_str());
 

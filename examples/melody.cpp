@@ -6,11 +6,11 @@ using namespace stretto;
 // Learns to continue a melody whose bars return every eight notes.
 struct Melody : nn::Module {
   nn::Embedding notes{*this, "notes", {.count = 12, .dim = 32}};
-  nn::EncoderLayer layer{
+  nn::TransformerLayer layer{
       *this,
       "layer",
       {.d_model = 32,
-       .attention = {.n_heads = 2, .position = nn::music_relative({.length = 32})},
+       .attention = {.n_heads = 2, .position = nn::music_relative({.max_length = 32})},
        .feed_forward = {.d_hidden = 64}}};
   nn::Linear out{*this, "out", {.in = 32, .out = 12}};
 
@@ -20,14 +20,14 @@ struct Melody : nn::Module {
 };
 
 int main(int argc, char** argv) {
-  const nn::Place place = nn::take_place(argc, argv);  // --device cuda, --dtype bf16
+  const nn::DeviceConfig config = nn::parse_device_args(argc, argv);  // --device cuda, --dtype bf16
   manual_seed(1);
-  Tensor bar = randint(0, 12, {16, 8}).to(place.device);
+  Tensor bar = randint(0, 12, {16, 8}).to(config.device);
   Tensor music = cat({bar, bar, bar, bar}, 1);  // [16, 32]
   Tensor input = music.slice(1, 0, 31), target = music.slice(1, 1, 32);
 
   Melody model;
-  model.to(place.device).to(place.dtype);
+  model.to(config.device).to(config.dtype);
   nn::AdamW optimizer(model.parameters(), {.lr = 3e-3});
   for (int step = 0; step <= 100; ++step) {
     Tensor loss = cross_entropy(model(input), target);

@@ -13,8 +13,8 @@ Tensor swish(const Tensor& x, double beta) {
 }
 
 int main(int argc, char** argv) {
-  const nn::Place place = nn::take_place(argc, argv);  // --device cuda, --dtype bf16
-  Tensor x = linspace(-2, 2, 5).to(place.device).to(place.dtype).set_requires_grad();
+  const nn::DeviceConfig config = nn::parse_device_args(argc, argv);  // --device cuda, --dtype bf16
+  Tensor x = linspace(-2, 2, 5).to(config.device).to(config.dtype).set_requires_grad();
   Tensor slope = grad({sum(swish(x, 1.5))}, {x}, {}, {.create_graph = true})[0];
   sum(slope).backward();
   std::printf("slope %s\ncurvature %s\n", to_string(slope).c_str(), to_string(x.grad()).c_str());

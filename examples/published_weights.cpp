@@ -7,12 +7,12 @@ using namespace stretto;
 struct Tagger : nn::Module {
   nn::Embedding words{*this, "words", {.count = 100, .dim = 16}};
   nn::MultiHeadAttention attention{
-      *this, "attention", {.d_model = 16, .n_heads = 4, .n_key_heads = 2}};
+      *this, "attention", {.d_model = 16, .n_heads = 4, .n_kv_heads = 2}};
   nn::Linear out{*this, "out", {.in = 16, .out = 5}};
 };
 
 int main(int argc, char** argv) {
-  const nn::Place place = nn::take_place(argc, argv);
+  const nn::DeviceConfig config = nn::parse_device_args(argc, argv);
   nn::NameMap names;
   names.rename("[model.]embed_tokens.weight", "words.weight")
       .split("[model.]attn.qkv.weight",  // 4 heads of queries, 2 of keys, 2 of values
@@ -27,7 +27,7 @@ int main(int argc, char** argv) {
   // Somebody's file: here our own start under their names, with a buffer and without our last
   // layer.
   Tagger theirs, model;
-  for (Tagger* tagger : {&theirs, &model}) tagger->to(place.device).to(place.dtype);
+  for (Tagger* tagger : {&theirs, &model}) tagger->to(config.device).to(config.dtype);
   nn::save_weights("theirs.safetensors", theirs, names);
   nn::Safetensors file = nn::load_safetensors("theirs.safetensors");
   std::erase_if(file.tensors, [](const auto& n) { return n.name.starts_with("out."); });

@@ -66,8 +66,8 @@ struct Words {
 };
 
 int main(int argc, char** argv) {
-  const nn::Place place = nn::take_place(argc, argv);  // --device cuda, --dtype bf16
-  const Device device = place.device;
+  const nn::DeviceConfig config = nn::parse_device_args(argc, argv);  // --device cuda, --dtype bf16
+  const Device device = config.device;
   Words source(english), target(french);
   manual_seed(1);
   nn::SequenceToSequence::Options options = nn::transformer_base(source.size(), target.size());
@@ -75,7 +75,7 @@ int main(int argc, char** argv) {
   options.layer.d_model = 64, options.layer.attention.n_heads = 4,
   options.layer.feed_forward.d_hidden = 128;
   nn::SequenceToSequence model(options);
-  model.to(device).to(place.dtype);
+  model.to(device).to(config.dtype);
   nn::AdamW optimizer(model.parameters(), {.lr = 2e-3});
   for (int step = 1; step <= 400; ++step) {
     std::vector<std::vector<int64_t>> from, to;

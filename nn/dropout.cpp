@@ -31,7 +31,7 @@ Tensor Dropout::operator()(const Tensor& x, const ForwardContext& forward) const
   return training() && options.p > 0 ? dropout(x, options.p, next_key(forward)) : x;
 }
 
-Tensor Dropout::onto(const Tensor& x, const Tensor& residual, const ForwardContext& forward) const {
+Tensor Dropout::add(const Tensor& x, const Tensor& residual, const ForwardContext& forward) const {
   return training() && options.p > 0 ? dropout_add(x, residual, options.p, next_key(forward))
                                      : residual + x;
 }

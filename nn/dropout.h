@@ -22,7 +22,7 @@ class Dropout : public Module {
   Tensor operator()(const Tensor& x, const ForwardContext& forward = {}) const;
   /// Returns residual + operator()(x), in one pass: the arguments are in the order of dropout_add
   /// (ops/dropout.h).
-  Tensor onto(const Tensor& x, const Tensor& residual, const ForwardContext& forward = {}) const;
+  Tensor add(const Tensor& x, const Tensor& residual, const ForwardContext& forward = {}) const;
   std::string label() const override;
 
   const Options options;

@@ -6,7 +6,7 @@
 // returned:
 //
 //     const nn::ForwardContext forward = nn::begin_forward();
-//     for (const nn::EncoderLayer& layer : layers)
+//     for (const nn::TransformerLayer& layer : layers)
 //       x = checkpoint([&layer, forward](const Tensors& in) {
 //         return layer(in[0], {.causal = true}, nullptr, forward);
 //       }, {x});

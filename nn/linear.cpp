@@ -16,14 +16,14 @@ const Linear::Options& checked(const Linear::Options& o) {
 
 }  // namespace
 
-Linear::Linear(Options o) : options(checked(o)) { start(); }
+Linear::Linear(Options o) : options(checked(o)) { reset_parameters(); }
 
 Linear::Linear(Module& parent, std::string name, Options o)
     : Module(parent, std::move(name)), options(checked(o)) {
-  start();
+  reset_parameters();
 }
 
-void Linear::start() {
+void Linear::reset_parameters() {
   const double bound = 1 / std::sqrt(double(options.in));
   uniform_(weight, -bound, bound);
   if (options.bias) uniform_(bias, -bound, bound);

@@ -28,7 +28,7 @@ class Linear : public Module {
       options.bias ? parameter("bias", empty({options.out})) : Tensor();
 
  private:
-  void start();
+  void reset_parameters();
 };
 
 }  // namespace stretto::nn

@@ -26,7 +26,7 @@ class Encoder : public Module {
   std::string label() const override;
 
   const StackOptions options;
-  List<EncoderLayer> layers;
+  List<TransformerLayer> layers;
   std::optional<Norm> norm;  // if final_norm
   Dropout dropout{*this, "dropout", {options.final_dropout ? options.layer.dropout : 0}};
 };

@@ -23,26 +23,27 @@ LayerOptions completed(const char* op, LayerOptions o, bool context = false) {
         "parallel branches have no norm after them; use NormPlace::pre, or Residual::sequential");
   check(!context, op,
         "parallel branches leave no place for attention to a context; use Residual::sequential, or "
-        "EncoderLayer, which LanguageModel has");
+        "TransformerLayer, which LanguageModel has");
   return o;
 }
 
 }  // namespace
 
-EncoderLayer::EncoderLayer(LayerOptions o) : options(completed("EncoderLayer", std::move(o))) {}
-EncoderLayer::EncoderLayer(Module& parent, std::string name, LayerOptions o)
-    : Module(parent, std::move(name)), options(completed("EncoderLayer", std::move(o))) {}
+TransformerLayer::TransformerLayer(LayerOptions o)
+    : options(completed("TransformerLayer", std::move(o))) {}
+TransformerLayer::TransformerLayer(Module& parent, std::string name, LayerOptions o)
+    : Module(parent, std::move(name)), options(completed("TransformerLayer", std::move(o))) {}
 
-std::unique_ptr<Norm> EncoderLayer::second_norm() {
+std::unique_ptr<Norm> TransformerLayer::second_norm() {
   if (options.residual == Residual::parallel_one_norm) return nullptr;
   return std::make_unique<Norm>(*this, "norm2", options.norms());
 }
 
-Tensor EncoderLayer::operator()(const Tensor& x, const AttentionMask& visible, KeyValueCache* cache,
-                                const ForwardContext& forward) const {
+Tensor TransformerLayer::operator()(const Tensor& x, const AttentionMask& visible,
+                                    KeyValueCache* cache, const ForwardContext& forward) const {
   return all_or_nothing(cache, [&](KeyValueCache* after) {
     const auto attend = [&](const Tensor& t) {
-      return dropout.onto(self_attention(t, visible, after, forward), x, forward);
+      return dropout.add(self_attention(t, visible, after, forward), x, forward);
     };
     if (options.norm == NormPlace::post) return feed(x, norm1(attend(x)), x, forward);
     const Tensor normed = norm1(x);
@@ -50,16 +51,17 @@ Tensor EncoderLayer::operator()(const Tensor& x, const AttentionMask& visible, K
   });
 }
 
-Tensor EncoderLayer::feed(const Tensor& x, const Tensor& y, const Tensor& normed,
-                          const ForwardContext& forward) const {
+Tensor TransformerLayer::feed(const Tensor& x, const Tensor& y, const Tensor& normed,
+                              const ForwardContext& forward) const {
   if (options.residual != Residual::sequential)
-    return dropout.onto(feed_forward(norm2 ? (*norm2)(x) : normed, forward), y, forward);
+    return dropout.add(feed_forward(norm2 ? (*norm2)(x) : normed, forward), y, forward);
   return residual(y, options.norm, *norm2, dropout, forward,
                   [&](const Tensor& t) { return feed_forward(t, forward); });
 }
 
-std::string EncoderLayer::label() const {
-  return options.norm == NormPlace::pre ? "EncoderLayer(pre-norm)" : "EncoderLayer(post-norm)";
+std::string TransformerLayer::label() const {
+  return options.norm == NormPlace::pre ? "TransformerLayer(pre-norm)"
+                                        : "TransformerLayer(post-norm)";
 }
 
 void DecoderCache::reorder(const Tensor& rows) {

@@ -35,10 +35,10 @@ struct LayerOptions {
 
 /// Self-attention and feed-forward. With AttentionMask::causal this is also the layer of a
 /// decoder-only model. x [B, L, d_model] → the same.
-class EncoderLayer : public Module {
+class TransformerLayer : public Module {
  public:
-  EncoderLayer(Module& parent, std::string name, LayerOptions options);
-  explicit EncoderLayer(LayerOptions options);
+  TransformerLayer(Module& parent, std::string name, LayerOptions options);
+  explicit TransformerLayer(LayerOptions options);
   Tensor operator()(const Tensor& x, const AttentionMask& visible = {},
                     KeyValueCache* cache = nullptr, const ForwardContext& forward = {}) const;
   std::string label() const override;
@@ -95,8 +95,8 @@ class DecoderLayer : public Module {
 template <class F>
 Tensor residual(const Tensor& x, NormPlace place, const Norm& norm, const Dropout& dropout,
                 const ForwardContext& forward, F&& f) {
-  if (place == NormPlace::pre) return dropout.onto(f(norm(x)), x, forward);
-  return norm(dropout.onto(f(x), x, forward));
+  if (place == NormPlace::pre) return dropout.add(f(norm(x)), x, forward);
+  return norm(dropout.add(f(x), x, forward));
 }
 
 }  // namespace stretto::nn

@@ -129,7 +129,7 @@ Tensor abs(const Tensor& x) {
                 [x = Saved(x)](Backward& b) { return Tensors{b.grad() * sign(x())}; });
 }
 
-Tensor step(const Tensor& x) { return piecewise<em::Step>(x); }
+Tensor heaviside(const Tensor& x) { return piecewise<em::Heaviside>(x); }
 Tensor sign(const Tensor& x) { return piecewise<em::Sign>(x); }
 
 // ---------------------------------------------------------------------------- scalars

@@ -104,7 +104,7 @@ Tensor pow(const Tensor& x, double exponent);
 /// bounds; none there is an error.
 Tensor clamp(const Tensor& x, double low, double high);
 /// 1 where x > 0, else 0, in x's dtype (NaN stays NaN); no gradient. The slope of relu.
-Tensor step(const Tensor& x);
+Tensor heaviside(const Tensor& x);
 /// −1, 0 or 1 in x's dtype; no gradient.
 Tensor sign(const Tensor& x);
 

@@ -25,7 +25,7 @@ STRETTO_HD inline auto k(double constant) {
 }
 
 template <class T>
-STRETTO_HD inline T step(T x) {
+STRETTO_HD inline T heaviside(T x) {
   return x > 0 ? T(1) : (x <= 0 ? T(0) : x);
 }
 template <class T>
@@ -164,7 +164,7 @@ struct Relu {
   }
   template <class T>
   STRETTO_HD static T derivative(const T&, const T& y) {
-    return step(y);
+    return heaviside(y);
   }
 };
 
@@ -271,10 +271,10 @@ struct Abs {
       return math::abs(x);
   }
 };
-struct Step {
+struct Heaviside {
   template <class T>
   STRETTO_HD static T value(T x) {
-    return step(x);
+    return heaviside(x);
   }
 };
 struct Sign {
@@ -380,7 +380,7 @@ struct Ge {
   X(Rsqrt)
 #define STRETTO_PERIODIC_FUNCTIONS(X) X(Sin) X(Cos)
 #define STRETTO_UNARY_FUNCTIONS(X) STRETTO_SMOOTH_FUNCTIONS(X) STRETTO_PERIODIC_FUNCTIONS(X)
-#define STRETTO_PIECEWISE_FUNCTIONS(X) X(Abs) X(Step) X(Sign)
+#define STRETTO_PIECEWISE_FUNCTIONS(X) X(Abs) X(Heaviside) X(Sign)
 #define STRETTO_BINARY_FUNCTIONS(X) X(Add) X(Sub) X(Mul) X(Div) X(Maximum) X(Minimum)
 #define STRETTO_SCALAR_FUNCTIONS(X) X(Add) X(Mul) X(Div) X(Pow)
 #define STRETTO_COMPARISONS(X) X(Eq) X(Ne) X(Lt) X(Le) X(Gt) X(Ge)

@@ -177,11 +177,11 @@ void adam_steps(std::span<const AdamTask> tasks) {
 }
 
 std::vector<double> stretch_squares(const Tensor& x) {
-  std::vector<double> sums(size_t((x.numel() + norm_stretch - 1) / norm_stretch));
+  std::vector<double> sums(size_t((x.numel() + norm_block - 1) / norm_block));
   dispatch_floating(x.dtype(), "l2_norm", [&]<class T>() {
     const T* values = x.data<T>();
-    parallel_for(x.numel(), norm_stretch, [&](int64_t begin, int64_t end) {
-      sums[size_t(begin / norm_stretch)] = sum_of_squares(values + begin, end - begin);
+    parallel_for(x.numel(), norm_block, [&](int64_t begin, int64_t end) {
+      sums[size_t(begin / norm_block)] = sum_of_squares(values + begin, end - begin);
     });
   });
   return sums;

@@ -22,15 +22,15 @@ void sgd_steps(std::span<const SgdTask> tasks);
 /// Adam and AdamW, the same.
 void adam_steps(std::span<const AdamTask> tasks);
 
-/// Σ x² of every norm_stretch elements, one after the other, of a contiguous tensor on the CPU:
+/// Σ x² of every norm_block elements, one after the other, of a contiguous tensor on the CPU:
 /// what l2_norm adds up there, in this order, tensor by tensor.
-constexpr int64_t norm_stretch = 32768;
+constexpr int64_t norm_block = 32768;
 std::vector<double> stretch_squares(const Tensor& x);
 
 /// Of a tensor, its elements begin … end − 1 in the order of its shape.
-struct Stretch {
+struct ElementRange {
   int64_t begin = 0, end = 0;
-  bool operator==(const Stretch&) const = default;
+  bool operator==(const ElementRange&) const = default;
 };
 
 /// √Σ x² over all elements of these tensors, of floating dtypes, summed in f64 in a fixed order:

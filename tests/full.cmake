@@ -14,7 +14,7 @@ set(full
 get_property(entries DIRECTORY PROPERTY TESTS)
 foreach(name IN LISTS entries)
   get_property(labels TEST ${name} PROPERTY LABELS)
-  if(name IN_LIST full OR "machine" IN_LIST labels)  # the interpreter of CUDA kernels
+  if(name IN_LIST full OR "ptx" IN_LIST labels)  # the interpreter of CUDA kernels
     set_property(TEST ${name} APPEND PROPERTY LABELS full)
   endif()
 endforeach()

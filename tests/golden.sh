@@ -46,7 +46,7 @@ runs() {
       for position in "${positions[@]}"; do echo "$program --attention $kernel --position $position"; done
     done
     for setting in "--dtype bf16" "--dropout 0.3 --attention-dropout 0.2" "--norm pre --rms-norm --gated" \
-      "--parts 2" "--key-heads 1" "--seed 7 --clip 0.01" "--activation silu --d-head 12"; do
+      "--micro-batches 2" "--kv-heads 1" "--seed 7 --max-grad-norm 0.01" "--activation silu --d-head 12"; do
       echo "$program $setting"
     done
   done

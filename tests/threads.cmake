@@ -10,7 +10,7 @@ if(NOT STRETTO_HAS_TSAN)
   return()
 endif()
 
-add_executable(stretto_threads support/main.cpp autograd/replay_test.cpp core/parallel_test.cpp
+add_executable(stretto_threads support/main.cpp autograd/recompute_test.cpp core/parallel_test.cpp
   nn/threads_test.cpp ${sources} ${PROJECT_SOURCE_DIR}/cuda/none.cpp)
 stretto_flags(stretto_threads)
 stretto_precompile(stretto_threads cmake/precompiled.h)

@@ -103,8 +103,8 @@ void attentions(Table& table, const Settings& settings) {
                  product = double(q.numel()) * double(L);  // 2 · half the keys
     for (const std::string kind : {"plain", "table", "table, position queries"}) {
       AttentionOptions options{.mask = {.causal = true}};
-      if (kind != "plain") options.keys = {.rows = rows, .zero_row = L - 1};
-      if (kind == "table, position queries") options.position_query = p;
+      if (kind != "plain") options.relative_keys = {.rows = rows, .zero_row = L - 1};
+      if (kind == "table, position queries") options.relative_query = p;
       const auto forward = [&] { return attention(q, k, v, options); };
       table.row(("attention, " + kind).c_str(), size.c_str(), 4 * bytes, 2 * product, forward);
       table.trained(("attention, " + kind + ", forward and backward").c_str(), size.c_str(),

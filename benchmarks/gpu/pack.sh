@@ -39,7 +39,7 @@ fi
 mkdir -p "$layout/lib" "$layout/cases"
 
 programs=()
-for program in tests/stretto_tests tests/conformance tests/machine_faults benchmarks/gpu_speed \
+for program in tests/stretto_tests tests/conformance tests/ptx_faults benchmarks/gpu_speed \
     benchmarks/train_step; do
   [[ -x $build/$program ]] && programs+=("$build/$program")
 done

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Predicts what kernels take on an H100, from what they do on the machine of tests/cuda/machine.
+"""Predicts what kernels take on an H100, from what they do on the PTX interpreter (`tests/cuda/ptx/`).
 
-    export LD_LIBRARY_PATH=build/release/machine STRETTO_NUM_THREADS=1
+    export LD_LIBRARY_PATH=build/release/ptx STRETTO_NUM_THREADS=1
     KERNEL_COUNTS=counts.tsv KERNEL_ROWS=8192 build/release/tests/stretto_tests "[.counters]"
-    MACHINE_DECODE=1 MACHINE_COUNTERS=all.tsv \\
+    PTX_DECODE=1 PTX_COUNTERS=all.tsv \\
         build/release/tests/stretto_tests "nothing is allocated for nothing"
     benchmarks/gpu/predict.py counts.tsv 8192 all.tsv > benchmarks/results/cuda-predicted-DATE.md
 
 A kernel takes as long as the pipe that it keeps busy longest, at the rates below, times what blocks
 leave idle at its end, each begun in its order where one before has ended, and a launch. Nobody has
-held this against hardware: it says which pipe binds and which of two forms is better, and 40 % off
+held this against hardware: it says which pipe binds and which of two implementations is better, and 40 % off
 would not be a surprise.
 """
 import csv
@@ -110,7 +110,7 @@ def main():
         cases[k["case"], k["dtype"]].append(k)
 
     print("# CUDA kernels on an H100: predicted, nothing here was run on hardware\n")
-    print("Counted by the machine of `tests/cuda/machine` on the PTX of the test binary, at")
+    print("Counted by the PTX interpreter (`tests/cuda/ptx/`) on the PTX of the test binary, at")
     print(f"{int(ROWS / scale):,} rows, and multiplied by {scale:g} (what a launch or a multiprocessor has once, too): the"
           f" sizes are")
     print(f"those of {ROWS:,} tokens. Elementwise functions of two tensors or one, fills, random numbers and"

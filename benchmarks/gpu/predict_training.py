@@ -4,7 +4,7 @@
     benchmarks/gpu/predict_training.py BUILD [CASE...] > benchmarks/results/cuda-training-predicted-DATE.md
 
 CASEs: piano, piano-sine, piano-conv, groove, listops, text, retrieval, image; in f32 and bf16, or with
-":f32", ":bf16" in one of them. Each is trained on the machine of tests/cuda/machine at its own width, for
+":f32", ":bf16" in one of them. Each is trained on the PTX interpreter (`tests/cuda/ptx/`) at its own width, for
 one step and for two, with one layer and two, in three short shapes of a batch (an image, of one length and
 with one layer, in two). What the second step does is then a + b (tokens) + c (length), and that much more
 for every layer, for every counter of every kernel, for products and for memory, but launches, which only
@@ -39,16 +39,16 @@ CASES = {  # command, option of the length ("": it cannot be another), batch, pu
     "retrieval": (f"{ARENA} --task retrieval --attention performer", "--max-length", 8, 4000, 4, 15_000),
     "image": (f"{ARENA} --task image", "", 96, 1024, 1, 93_600),
 }
-DATA = pathlib.Path(__file__).resolve().parents[2] / "tests/cuda/machine/scripts/arena_data.sh"
-# Sequences, length: chunks are of 64, tiles of SPE have 4 sequences, sums of columns of 512 rows are cut.
+DATA = pathlib.Path(__file__).resolve().parents[2] / "tests/cuda/ptx/scripts/arena_data.sh"
+# TokenBatch, length: chunks are of 64, tiles of SPE have 4 sequences, sums of columns of 512 rows are cut.
 SHAPES = ((8, 64), (16, 64), (8, 128))
 
 
 def counted(build, words, folder):
     """The machine's counters of a run: {kernel: {column: number}}, products and memory among them."""
     table = folder / "counters.tsv"
-    environment = dict(os.environ, LD_LIBRARY_PATH=str(build / "machine"), STRETTO_NUM_THREADS="1",
-                       MACHINE_COUNTERS=str(table), MACHINE_MEMORY="6")
+    environment = dict(os.environ, LD_LIBRARY_PATH=str(build / "ptx"), STRETTO_NUM_THREADS="1",
+                       PTX_COUNTERS=str(table), PTX_MEMORY="6")
     done = subprocess.run([str(build / "examples" / words[0]), *words[1:], "--out", str(folder / "out"), "--overwrite"],
                           env=environment, capture_output=True, text=True)
     if done.returncode != 0:

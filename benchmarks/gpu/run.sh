@@ -38,7 +38,7 @@ tests_of() { printf '[#%s]%s' "$1" "${2:-}"; }
 
 # The first thing that a log says went wrong: a verdict, an exception, a failed check.
 first_error() {
-  grep -m 1 -E '^machine: |^========= (Invalid|Error|Race|Uninit|Barrier|Program hit)|what\(\)|loading shared' "$1" ||
+  grep -m 1 -E '^ptx: |^========= (Invalid|Error|Race|Uninit|Barrier|Program hit)|what\(\)|loading shared' "$1" ||
     awk '/FAILED:/ { getline; gsub(/^ +/, ""); print; exit }' "$1"
 }
 
@@ -142,9 +142,9 @@ proof() {
     queue "$jobs" "exact_$name" 120 ./stretto_tests --filenames-as-tags "$(tests_of "$name" '~[large]')"
   done <TESTS
   join
-  if grep -q '/machine/libcudart' "$logs/libraries.log"; then
+  if grep -q '/ptx/libcudart' "$logs/libraries.log"; then
     table "Planted faults, named by the machine"
-    queue "$jobs" faults 120 ./machine_faults
+    queue "$jobs" faults 120 ./ptx_faults
     join
   fi
   table "compute-sanitizer"
@@ -166,8 +166,8 @@ proof() {
       *) continue ;;
     esac
     queue 4 "fault_$check: $name" 30 bash -c '"$@"; [[ $? == 9 ]]' fault \
-      "$sanitizer" --tool "$check" --error-exitcode 9 ./machine_faults "$name"
-  done < <(./machine_faults --list)
+      "$sanitizer" --tool "$check" --error-exitcode 9 ./ptx_faults "$name"
+  done < <(./ptx_faults --list)
   join
 }
 

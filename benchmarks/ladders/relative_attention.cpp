@@ -128,7 +128,7 @@ Tensor library(const Tensors& x) {
   const Shape one_head{1, 1, n, d};
   AttentionOptions options;
   options.mask.causal = true;
-  options.keys = {.rows = x[3].reshape({1, n, d}), .zero_row = n - 1};
+  options.relative_keys = {.rows = x[3].reshape({1, n, d}), .zero_row = n - 1};
   return attention(x[0].reshape(one_head), x[1].reshape(one_head), x[2].reshape(one_head), options)
       .reshape({n, d});
 }

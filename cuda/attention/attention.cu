@@ -293,7 +293,7 @@ void launch_attention(const AttentionArgs& a, int64_t d, int device) {
 
 }  // namespace
 
-AttentionSaved attention(const AttentionInputs& call, const Tensor& out, bool for_backward) {
+AttentionSaved attention(const AttentionOperands& call, const Tensor& out, bool for_backward) {
   const int64_t width = std::max(call.q.size(3), call.v.size(3));
   const Device device = call.q.device();
   const Shape rows{call.q.size(0), call.q.size(1), call.q.size(2)};

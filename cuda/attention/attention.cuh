@@ -88,7 +88,7 @@ struct AttentionArgs {
     int64_t head;
     int first, width;
     __device__ const float* of(int h) const { return data + h * head; }
-  } lag_bias;
+  } relative_bias;
   Scores dense;  // the dense bias; none if null
   struct Mask {
     const uint8_t* padding;  // [B, N]; none if null
@@ -115,9 +115,10 @@ struct AttentionArgs {
   } delta;
   struct Gradients {
     OperandRows<void> q, k, v, p;
-    float *table, *value_table, *lag_bias;  // [segments, H, R, D], [… R, Dv], [segments, H, width]
-    Scores dense;                           // f32
-    float* key_bias;                        // [B, H, N]: of a bias that all queries share
+    float *table, *value_table,
+        *relative_bias;  // [segments, H, R, D], [… R, Dv], [segments, H, width]
+    Scores dense;        // f32
+    float* key_bias;     // [B, H, N]: of a bias that all queries share
   } gradients;
   struct Grid {
     int low_lag, high_lag, segments, pieces;  // attention_lags
@@ -170,7 +171,7 @@ struct AttentionArgs {
     return {mask.padding, int64_t(b) * sizes.n, sizes.n};
   }
   /// Whether scores have a relative term or a bias of lags.
-  __device__ bool lagged() const { return table.count > 0 || lag_bias.width > 0; }
+  __device__ bool lagged() const { return table.count > 0 || relative_bias.width > 0; }
 
   /// Adds the terms of a query and a key other than products, divided by the scale, to scores as
   /// each_score has them: the dense bias.
@@ -273,9 +274,9 @@ __device__ inline void load_lags(const AttentionArgs& a, uint32_t base, int unit
   };
   if constexpr (L::table) load(L::r, a.table);
   if constexpr (L::all) load(L::values, a.value_table);
-  if (a.lag_bias.width > 0)
-    tile::load_line<L::threads, Count, L::ring>(base + L::bias, a.lag_bias.of(h),
-                                                lag - a.lag_bias.first, a.lag_bias.width,
+  if (a.relative_bias.width > 0)
+    tile::load_line<L::threads, Count, L::ring>(base + L::bias, a.relative_bias.of(h),
+                                                lag - a.relative_bias.first, a.relative_bias.width,
                                                 lag & (L::ring - 1));
 }
 
@@ -475,7 +476,7 @@ OperandRows<const void> attention_operand(const Tensor& x, Tensors& kept,
 Scores scores_of(const Tensor& x);
 /// The arguments that forward and backward have in common; operands of f32 as they are without
 /// `cut`.
-AttentionArgs attention_args(const AttentionInputs& call, Tensors& kept, bool cut = true);
+AttentionArgs attention_args(const AttentionOperands& call, Tensors& kept, bool cut = true);
 
 // Launchers of the backward kernels, each in the file of its name. D: 32, 64 or 128.
 void launch_attention_keys(const AttentionArgs& a, int d, int device);

@@ -8,11 +8,11 @@
 
 namespace stretto::cuda {
 
-// A call is AttentionInputs in the form that kernels read: rows of all operands are contiguous and
-// begin at multiples of 16 bytes; `scale` is set; tables have zeros for what is beyond them (but in
-// attention_decode) and are in q's dtype, or undefined if they have no rows; lag_bias is f32,
-// contiguous and divided by the scale; bias has four dimensions, any strides; key_padding is u8,
-// contiguous.
+// A call is AttentionOperands in the form that kernels read: rows of all operands are contiguous
+// and begin at multiples of 16 bytes; `scale` is set; tables have zeros for what is beyond them
+// (but in attention_decode) and are in q's dtype, or undefined if they have no rows; relative_bias
+// is f32, contiguous and divided by the scale; bias has four dimensions, any strides; key_padding
+// is u8, contiguous.
 
 /// What backward needs of forward besides the output. Memory: in bf16 that of the output and 4
 /// bytes for each of the B H M queries; in f32 8 bytes for each query.
@@ -28,18 +28,18 @@ struct AttentionSaved {
 };
 
 /// Whether the kernels serve these sizes and types.
-STRETTO_KERNEL(bool attention_takes(const AttentionInputs& call));
+STRETTO_KERNEL(bool attention_takes(const AttentionOperands& call));
 /// Writes out [B, H, M, Dv]. Returns what backward needs if `for_backward`, else nothing.
-STRETTO_KERNEL(AttentionSaved attention(const AttentionInputs& call, const Tensor& out,
+STRETTO_KERNEL(AttentionSaved attention(const AttentionOperands& call, const Tensor& out,
                                         bool for_backward));
 /// From the output, what attention() returned, and the output's gradient, which lies as operands
-/// do. `into`: those of q, k, v and, if the call has one, position_query are given, as they are to
+/// do. `into`: those of q, k, v and, if the call has one, relative_query are given, as they are to
 /// be laid out, and written; bias is given if it is wanted, as f32 zeros of the bias's sizes,
-/// contiguous; those of keys, values and lag_bias are made, in f32, contiguous, if `of_tables`. In
-/// bf16 δ = Σ g·(O + rest), so that gradients of scores that should cancel are about 2⁻¹⁷ Σ |g·O|
-/// times their weight.
-STRETTO_KERNEL(void attention_backward(const AttentionInputs& call, const Tensor& out,
+/// contiguous; those of keys, values and relative_bias are made, in f32, contiguous, if
+/// `of_tables`. In bf16 δ = Σ g·(O + rest), so that gradients of scores that should cancel are
+/// about 2⁻¹⁷ Σ |g·O| times their weight.
+STRETTO_KERNEL(void attention_backward(const AttentionOperands& call, const Tensor& out,
                                        const AttentionSaved& saved, const Tensor& grad,
-                                       bool of_tables, AttentionInputs& into));
+                                       bool of_tables, AttentionOperands& into));
 
 }  // namespace stretto::cuda

@@ -37,8 +37,9 @@ Tensor add_parts(const Tensor& parts, const Tensor& table) {
 
 }  // namespace
 
-void attention_backward(const AttentionInputs& call, const Tensor& out, const AttentionSaved& saved,
-                        const Tensor& grad, bool of_tables, AttentionInputs& into) {
+void attention_backward(const AttentionOperands& call, const Tensor& out,
+                        const AttentionSaved& saved, const Tensor& grad, bool of_tables,
+                        AttentionOperands& into) {
   const Device device = call.q.device();
   const TensorOptions wide{.dtype = f32, .device = device};
   const int64_t d = std::max(call.q.size(3), call.v.size(3));
@@ -62,7 +63,7 @@ void attention_backward(const AttentionInputs& call, const Tensor& out, const At
   a.gradients.q = operand_rows<void>(into.q);
   a.gradients.k = operand_rows<void>(into.k);
   a.gradients.v = operand_rows<void>(into.v);
-  a.gradients.p = operand_rows<void>(to.position_query);
+  a.gradients.p = operand_rows<void>(to.relative_query);
   Tensor of_keys;
   // What all keys share changes no weight: its gradient is 0.
   if (to.bias.defined() && to.bias.size(3) == n) {
@@ -80,9 +81,9 @@ void attention_backward(const AttentionInputs& call, const Tensor& out, const At
     a.grid.low_lag = std::min(a.grid.low_lag, first);
     a.grid.high_lag = std::max(a.grid.high_lag, first + count - 1);
   };
-  reaches(o.keys.rows, -a.table.zero_row, a.table.count);
-  reaches(o.lag_bias.rows, a.lag_bias.first, a.lag_bias.width);
-  reaches(o.values.rows, -a.value_table.zero_row, a.value_table.count);
+  reaches(o.relative_keys.rows, -a.table.zero_row, a.table.count);
+  reaches(o.relative_bias.rows, a.relative_bias.first, a.relative_bias.width);
+  reaches(o.relative_values.rows, -a.value_table.zero_row, a.value_table.count);
   if (a.grid.low_lag <= a.grid.high_lag) {
     choose_segments(a);
     const auto parts = [&](const Tensor& x, float*& data) {
@@ -94,13 +95,15 @@ void attention_backward(const AttentionInputs& call, const Tensor& out, const At
       data = made.data<float>();
       return made;
     };
-    const Tensor rows = parts(o.keys.rows, a.gradients.table),
-                 lag_bias = parts(o.lag_bias.rows, a.gradients.lag_bias),
-                 value_rows = parts(o.values.rows, a.gradients.value_table);
+    const Tensor rows = parts(o.relative_keys.rows, a.gradients.table),
+                 relative_bias = parts(o.relative_bias.rows, a.gradients.relative_bias),
+                 value_rows = parts(o.relative_values.rows, a.gradients.value_table);
     launch_attention_lags(a, int(d), device.index);
-    if (rows.defined()) to.keys.rows = add_parts(rows, o.keys.rows);
-    if (lag_bias.defined()) to.lag_bias.rows = add_parts(lag_bias, o.lag_bias.rows);
-    if (value_rows.defined()) to.values.rows = add_parts(value_rows, o.values.rows);
+    if (rows.defined()) to.relative_keys.rows = add_parts(rows, o.relative_keys.rows);
+    if (relative_bias.defined())
+      to.relative_bias.rows = add_parts(relative_bias, o.relative_bias.rows);
+    if (value_rows.defined())
+      to.relative_values.rows = add_parts(value_rows, o.relative_values.rows);
   }
   launch_attention_keys(a, int(d), device.index);
   if (of_keys.defined()) {

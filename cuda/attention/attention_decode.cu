@@ -310,10 +310,10 @@ struct SplitWarp {
     float max = -INFINITY;
 #pragma unroll
     for (int x = 0; x < BK / 4; ++x) {
-      const int j = j0 + 8 * (x / 2) + 2 * t + x % 2, lag = j - position - a.lag_bias.first;
+      const int j = j0 + 8 * (x / 2) + 2 * t + x % 2, lag = j - position - a.relative_bias.first;
       float& score = w[x / 2][2 * half + x % 2];
-      if (lag >= 0 && lag < a.lag_bias.width && query[half].in_range)
-        score += a.lag_bias.of(query[half].h)[lag];
+      if (lag >= 0 && lag < a.relative_bias.width && query[half].in_range)
+        score += a.relative_bias.of(query[half].h)[lag];
       if (j < low[half] || j >= high[half] || (a.mask.padding && a.hidden_keys(b)(j)))
         score = -INFINITY;
       max = fmaxf(max, score);
@@ -448,18 +448,18 @@ void decode(const AttentionArgs& a, Splits s, int device) {
 
 }  // namespace
 
-bool attention_decode_takes(const AttentionInputs& c) {
+bool attention_decode_takes(const AttentionOperands& c) {
   const int64_t blocks = c.q.size(0) * c.q.size(1), m = c.q.size(2), n = c.k.size(2);
   return m > 0 && m <= most_queries && n >= 512 && blocks < 66 && c.options.dropout == 0 &&
          attention_takes(c);
 }
 
-void attention_decode(const AttentionInputs& call, const Tensor& out) {
+void attention_decode(const AttentionOperands& call, const Tensor& out) {
   Tensors kept;
   AttentionArgs a = attention_args(call, kept, false);
   a.results.out = operand_rows<void>(out);
   Splits s = {};
-  s.clip = call.options.keys.beyond == Beyond::clip;
+  s.clip = call.options.relative_keys.out_of_range == OutOfRange::clip;
   const int64_t first = call.k.size(2) - call.q.size(2);  // the first query's position
   if (a.mask.window > 0) s.begin = int(std::max<int64_t>(0, first - a.mask.window + 1));
   if (a.mask.block > 0)

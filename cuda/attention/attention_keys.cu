@@ -88,8 +88,8 @@ struct KeysWarp : TransposedWarp<L> {
     const auto add_products = [&] {
       tile::multiply_transposed<tile::Steps{.swapped = L::parts > 1}>(s, k, at.q + as_columns);
     };
-    const float* const lag_bias = reinterpret_cast<const float*>(Base::shared + L::bias);
-    const bool biased = a.lag_bias.width > 0;
+    const float* const relative_bias = reinterpret_cast<const float*>(Base::shared + L::bias);
+    const bool biased = a.relative_bias.width > 0;
     if constexpr (L::parts > 1) add_products();
     if constexpr (L::table) {
       const int lag = first_lag(a, jw, at.first);
@@ -97,12 +97,12 @@ struct KeysWarp : TransposedWarp<L> {
         Base::add_strip(
             s, Base::ring(L::r), lag, at.p,
             [&](int o) {
-              return biased ? lag_bias[(lag + 8 * o + lane / 4) & (L::ring - 1)] : 0.f;
+              return biased ? relative_bias[(lag + 8 * o + lane / 4) & (L::ring - 1)] : 0.f;
             },
             k);
     } else if (biased) {
       each_score<true>(s, at.first + a.sizes.shift, jw, [&](int position, int key, float& x) {
-        const float bias = lag_bias[(key - position) & (L::ring - 1)];
+        const float bias = relative_bias[(key - position) & (L::ring - 1)];
         x = L::parts > 1 ? x + bias : bias;
       });
     }

@@ -72,9 +72,10 @@ struct LagsWarp : TransposedWarp<L> {
     };
     if constexpr (L::table) load(L::r, a.table);
     if constexpr (L::all) load(L::values, a.value_table);
-    if (a.lag_bias.width > 0)
-      tile::load_line<L::threads, L::rows, L::Own::count>(
-          base + L::bias, a.lag_bias.of(h), lag0 - a.lag_bias.first, a.lag_bias.width);
+    if (a.relative_bias.width > 0)
+      tile::load_line<L::threads, L::rows, L::Own::count>(base + L::bias, a.relative_bias.of(h),
+                                                          lag0 - a.relative_bias.first,
+                                                          a.relative_bias.width);
     ptx::commit();
     ptx::wait<0>();
     __syncthreads();
@@ -122,7 +123,7 @@ struct LagsWarp : TransposedWarp<L> {
     }
   }
   __device__ void add_bias(const AttentionArgs& a, Scores& s) const {
-    if (a.lag_bias.width == 0) return;
+    if (a.relative_bias.width == 0) return;
     const float* const bias =
         reinterpret_cast<const float*>(Base::shared + L::bias) + (lw - lag0 + lane / 4);
 #pragma unroll
@@ -213,10 +214,10 @@ struct LagsWarp : TransposedWarp<L> {
     for (int sl = 0; sl < L::slabs; ++sl)
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const int lag = lw + sl * 16 + 8 * half + lane / 4, at = lag - a.lag_bias.first;
+        const int lag = lw + sl * 16 + 8 * half + lane / 4, at = lag - a.relative_bias.first;
         const float sum = quad_sum(sums.bias[sl][half]);
-        if (lane % 4 == 0 && a.gradients.lag_bias && at >= 0 && at < a.lag_bias.width)
-          a.gradients.lag_bias[part * a.lag_bias.width + at] = sum;
+        if (lane % 4 == 0 && a.gradients.relative_bias && at >= 0 && at < a.relative_bias.width)
+          a.gradients.relative_bias[part * a.relative_bias.width + at] = sum;
         const auto put = [&](float* to, const AttentionArgs::Table& table,
                              const float(&x)[L::head / 8][4], float factor) {
           const int row = lag + table.zero_row, count = table.count, chunks = table.rows.chunks;

@@ -57,7 +57,7 @@ Scores scores_of(const Tensor& x) {
   return {x.raw_data(), stride(0), stride(1), stride(2), stride(3)};
 }
 
-AttentionArgs attention_args(const AttentionInputs& c, Tensors& kept, bool cut) {
+AttentionArgs attention_args(const AttentionOperands& c, Tensors& kept, bool cut) {
   const auto operand = [&](const Tensor& x) {
     return cut ? attention_operand(x, kept) : operand_rows<const void>(x);
   };
@@ -67,7 +67,7 @@ AttentionArgs attention_args(const AttentionInputs& c, Tensors& kept, bool cut) 
   a.operands.q = operand(c.q);
   a.operands.k = operand(c.k);
   a.operands.v = operand(c.v);
-  a.operands.p = o.position_query.defined() ? operand(o.position_query) : a.operands.q;
+  a.operands.p = o.relative_query.defined() ? operand(o.relative_query) : a.operands.q;
   a.sizes.batch = int(c.q.size(0));
   a.sizes.heads = int(c.q.size(1));
   a.sizes.per_group = int(c.q.size(1) / c.k.size(1));
@@ -83,14 +83,14 @@ AttentionArgs attention_args(const AttentionInputs& c, Tensors& kept, bool cut) 
     to.count = int(from.rows.size(1));
     to.zero_row = int(from.zero_row);
   };
-  table(a.table, o.keys);
-  table(a.value_table, o.values);
+  table(a.table, o.relative_keys);
+  table(a.value_table, o.relative_values);
   if (o.bias.defined()) a.dense = scores_of(o.bias);
-  if (const Tensor& lag_bias = o.lag_bias.rows; lag_bias.defined()) {
-    a.lag_bias.data = lag_bias.data<float>();
-    a.lag_bias.width = int(lag_bias.size(1));
-    a.lag_bias.head = lag_bias.size(0) == 1 ? 0 : a.lag_bias.width;
-    a.lag_bias.first = -int(o.lag_bias.zero_row);
+  if (const Tensor& relative_bias = o.relative_bias.rows; relative_bias.defined()) {
+    a.relative_bias.data = relative_bias.data<float>();
+    a.relative_bias.width = int(relative_bias.size(1));
+    a.relative_bias.head = relative_bias.size(0) == 1 ? 0 : a.relative_bias.width;
+    a.relative_bias.first = -int(o.relative_bias.zero_row);
   }
   const AttentionMask& mask = o.mask;
   if (mask.key_padding.defined()) a.mask.padding = mask.key_padding.data<uint8_t>();
@@ -110,7 +110,7 @@ AttentionArgs attention_args(const AttentionInputs& c, Tensors& kept, bool cut) 
   return a;
 }
 
-bool attention_takes(const AttentionInputs& c) {
+bool attention_takes(const AttentionOperands& c) {
   const int64_t d = c.q.size(3), dv = c.v.size(3), limit = int64_t(1) << 20;
   const int64_t most = c.q.dtype() == bf16 ? 128 : c.q.dtype() == f32 ? 64 : 0;
   return d > 0 && dv > 0 && d % 8 == 0 && dv % 8 == 0 && d <= most && dv <= most &&

@@ -132,7 +132,7 @@ struct QueriesWarp : QueryWarp<L> {
   __device__ void extend_value_strip(int lag, int place) {
     tile::add_to_strip<Count, L::use.p_unrolled>(
         value_strip, place, 0, [&](int sl, int x) { return g.load(sl, x); }, Base::ring(L::values),
-        Base::ring_chunk, lag, Base::lag_bias, false, shear);
+        Base::ring_chunk, lag, Base::relative_bias, false, shear);
   }
   /// What the strips carry into the first step.
   __device__ void start_strips(const AttentionArgs& a) {

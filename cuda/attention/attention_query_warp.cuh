@@ -76,8 +76,8 @@ template <class L>
 struct QueryWarp {
   using Operand = tile::Fragment<L::parts>;
   static constexpr int tiles = L::step / 8;
-  const uint32_t base;          // of shared memory
-  const float* const lag_bias;  // a ring
+  const uint32_t base;               // of shared memory
+  const float* const relative_bias;  // a ring
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, unit;
   const int i0, p0, iw, pw;    // the first query of the block, of the warp; their positions
   const int begin, last, end;  // keys: the first, the end for the block and for the warp
@@ -88,7 +88,7 @@ struct QueryWarp {
 
   __device__ QueryWarp(const AttentionArgs& a, const char* shared, int unit_of_block)
       : base(ptx::shared_address(shared)),
-        lag_bias(reinterpret_cast<const float*>(shared + L::bias)),
+        relative_bias(reinterpret_cast<const float*>(shared + L::bias)),
         unit(unit_of_block),
         i0(int(gridDim.y - 1 - blockIdx.y) * L::rows),
         p0(i0 + a.sizes.shift),
@@ -97,7 +97,7 @@ struct QueryWarp {
         begin(a.first_key(p0) / L::step * L::step),
         last(a.end_of(i0, L::rows)),
         end(a.end_of(iw, L::own)),
-        biased(a.lag_bias.width > 0),
+        biased(a.relative_bias.width > 0),
         shear(lane),
         as_rows(tile::Rows<L::head>::as_rows(lane)),
         as_columns(tile::Rows<L::head>::as_columns(lane)),
@@ -135,7 +135,7 @@ struct QueryWarp {
   template <int Count, class P>
   __device__ void extend_strip(const P& p, int lag, int place, int from) {
     tile::add_to_strip<Count, L::use.p_unrolled>(strip, place, from, p, ring(L::r), ring_chunk, lag,
-                                                 lag_bias, biased, shear);
+                                                 relative_bias, biased, shear);
   }
   /// What slabs carry into the first step.
   template <class P>
@@ -218,7 +218,7 @@ struct QueryWarp {
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
           const int lag = first - 16 * sl + 8 * n + (e & 1) - 8 * (e >> 1);
-          const float x = lag_bias[lag & (L::ring - 1)];
+          const float x = relative_bias[lag & (L::ring - 1)];
           s[sl][n][e] = Set ? x : s[sl][n][e] + x;
         }
   }

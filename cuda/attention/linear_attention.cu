@@ -128,7 +128,7 @@ void before_segments(const char* name, int device, float* sums, int64_t units, i
          256, sums, segments, size, before, after);
 }
 
-KeyStates key_states(const LinearAttentionInputs& in, const Tensor& k, const Tensor& v,
+KeyStates key_states(const LinearAttentionOperands& in, const Tensor& k, const Tensor& v,
                      const Sizes& sizes, int segments, const Tensor& after) {
   const int64_t units = k.size(0) * k.size(1), state = int64_t(sizes.f) * (sizes.dv + 1);
   if (in.causal && segments == 1) return {{data_or_null(in.before), state, 0}, {}};
@@ -164,7 +164,7 @@ bool serves_linear_attention(const Tensor& q, const Tensor& k, const Tensor& v) 
          q.size(0) * q.size(1) < int64_t(1) << 16;
 }
 
-void linear_attention(const LinearAttentionInputs& in, const Tensor& y, const Tensor& totals,
+void linear_attention(const LinearAttentionOperands& in, const Tensor& y, const Tensor& totals,
                       const Tensor& after) {
   const Tensor q = aligned_rows(in.q), k = aligned_rows(in.k), v = aligned_rows(in.v);
   const int64_t blocks = q.size(0) * q.size(1);

@@ -107,7 +107,7 @@ struct KeyStates {
   States<const float> at;
   Tensor memory;
 };
-KeyStates key_states(const LinearAttentionInputs& in, const Tensor& k, const Tensor& v,
+KeyStates key_states(const LinearAttentionOperands& in, const Tensor& k, const Tensor& v,
                      const Sizes& s, int segments, const Tensor& after);
 
 /// How chunks are cut for so many blocks otherwise: what fills a GPU about twice, 4 chunks at the
@@ -161,7 +161,7 @@ inline int cut(Sizes& s, int64_t units) {
 
 inline float* data_or_null(const Tensor& x) { return x.defined() ? x.data<float>() : nullptr; }
 template <class T>
-Args<T> args_of(const LinearAttentionInputs& in, const Sizes& s) {
+Args<T> args_of(const LinearAttentionOperands& in, const Sizes& s) {
   return {.hidden = in.padding.defined() ? in.padding.data<uint8_t>() : nullptr,
           .size = s,
           .eps = float(in.eps)};

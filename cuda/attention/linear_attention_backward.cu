@@ -405,7 +405,7 @@ void start_keys(int device, int64_t blocks, int segments, const Args<T>& call) {
 
 using namespace linear;
 
-void linear_attention_backward(const LinearAttentionInputs& in, const Tensor& totals,
+void linear_attention_backward(const LinearAttentionOperands& in, const Tensor& totals,
                                const Tensor& grad, const Tensor& grad_after,
                                const LinearAttentionGradients& to) {
   const Tensor q = aligned_rows(in.q), k = aligned_rows(in.k), v = aligned_rows(in.v),

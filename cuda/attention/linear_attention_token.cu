@@ -72,7 +72,8 @@ __global__ void __launch_bounds__(threads) linear_attention_tokens(const Token<T
 
 using namespace linear;
 
-void linear_attention_token(const LinearAttentionInputs& in, const Tensor& y, const Tensor& after) {
+void linear_attention_token(const LinearAttentionOperands& in, const Tensor& y,
+                            const Tensor& after) {
   dispatch_among<float, BFloat16>(in.q.dtype(), [&]<class T>() {
     const Sizes s = sizes_of(in.q, in.k, in.v);
     const Token<T> call = {.q = head_rows<const T>(in.q),

@@ -127,7 +127,7 @@ void before_replay(int device, std::function<void()> f) {
   active->before.push_back(std::move(f));
 }
 
-void* replayed(int device, int64_t bytes, std::function<void(void* host)> fill) {
+void* refilled_on_replay(int device, int64_t bytes, std::function<void(void* host)> fill) {
   if (!capturing(device)) return nullptr;
   const int64_t at = (active->used + 15) / 16 * 16;
   check(at + bytes <= Graph::block_bytes, "graph", "more than ", Graph::block_bytes,
@@ -141,8 +141,8 @@ DrawKey draw_key(RandomKey key, int device) {
   if (!capturing(device)) return {key};
   Graph* const graph = active;
   if (!graph->later)
-    graph->later =
-        static_cast<const uint64_t*>(replayed(device, sizeof(uint64_t), [graph](void* host) {
+    graph->later = static_cast<const uint64_t*>(
+        refilled_on_replay(device, sizeof(uint64_t), [graph](void* host) {
           const uint64_t later = random_state().next_stream - graph->first.next_stream;
           std::memcpy(host, &later, sizeof later);
         }));

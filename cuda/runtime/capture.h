@@ -13,7 +13,7 @@ namespace stretto::cuda {
 /// Inside a capture: `bytes` of the device's memory, 16-aligned, which fill(host) writes before
 /// each replay, for numbers that change from step to step. Null elsewhere: the kernel's arguments
 /// count. What `fill` refers to must live as long as the graph.
-void* replayed(int device, int64_t bytes, std::function<void(void* host)> fill);
+void* refilled_on_replay(int device, int64_t bytes, std::function<void(void* host)> fill);
 
 /// A key as kernels take it: in a replay its stream is as many streams later as the program has
 /// given away since.

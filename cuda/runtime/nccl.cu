@@ -96,7 +96,7 @@ class NcclChannel final : public Channel {
   void follow() override { order(stream(device_), stream_); }
   void lead() override { order(stream_, stream(device_)); }
 
-  void exchange(int peer, const void* out, size_t n_out, void* in, size_t n_in) override {
+  void send_recv(int peer, const void* out, size_t n_out, void* in, size_t n_in) override {
     use(device_);
     need(library().group_start(), "ncclGroupStart", comm_);
     if (n_out > 0)

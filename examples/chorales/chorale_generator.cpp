@@ -215,34 +215,34 @@ Phrase returned(PortableRandom& random, const Phrase& phrase) {
 }
 
 /// The order of the phrases of a piece; every form ends with one that was heard before.
-struct Form {
+struct Implementation {
   const char* phrases;
   int bars;  // of each phrase
   int weight;
 };
 
-constexpr std::array<Form, 14> forms = {{{"AABA", 2, 14},
-                                         {"ABAB", 2, 10},
-                                         {"AABB", 2, 10},
-                                         {"AABBA", 2, 8},
-                                         {"ABACA", 2, 8},
-                                         {"AABACA", 2, 8},
-                                         {"ABABCB", 2, 8},
-                                         {"AABAABA", 2, 6},
-                                         {"AABBCCAA", 2, 6},
-                                         {"ABA", 4, 6},
-                                         {"AABA", 4, 6},
-                                         {"ABAB", 4, 4},
-                                         {"ABACA", 4, 3},
-                                         {"AABBAA", 4, 3}}};
+constexpr std::array<Implementation, 14> forms = {{{"AABA", 2, 14},
+                                                   {"ABAB", 2, 10},
+                                                   {"AABB", 2, 10},
+                                                   {"AABBA", 2, 8},
+                                                   {"ABACA", 2, 8},
+                                                   {"AABACA", 2, 8},
+                                                   {"ABABCB", 2, 8},
+                                                   {"AABAABA", 2, 6},
+                                                   {"AABBCCAA", 2, 6},
+                                                   {"ABA", 4, 6},
+                                                   {"AABA", 4, 6},
+                                                   {"ABAB", 4, 4},
+                                                   {"ABACA", 4, 3},
+                                                   {"AABBAA", 4, 3}}};
 
-const Form& choose_form(PortableRandom& random) {
+const Implementation& choose_form(PortableRandom& random) {
   int total = 0;
-  for (const Form& form : forms) total += form.weight;
+  for (const Implementation& implementation : forms) total += implementation.weight;
   int left = random.below(total);
-  for (const Form& form : forms) {
-    if (left < form.weight) return form;
-    left -= form.weight;
+  for (const Implementation& implementation : forms) {
+    if (left < implementation.weight) return implementation;
+    left -= implementation.weight;
   }
   return forms.front();
 }
@@ -250,9 +250,9 @@ const Form& choose_form(PortableRandom& random) {
 Chorale compose_chorale(uint64_t seed) {
   PortableRandom random(seed);
   const Key key{random.below(12), random.percent(45)};
-  const Form& form = choose_form(random);
+  const Implementation& implementation = choose_form(random);
   const bool breathes = random.percent(20);  // an eighth of silence between phrases
-  const std::string order = form.phrases;
+  const std::string order = implementation.phrases;
   std::map<char, Phrase> known;
   std::optional<Voicing> before;
   Chorale chorale;
@@ -262,7 +262,7 @@ Chorale compose_chorale(uint64_t seed) {
     Phrase phrase;
     if (found == known.end()) {
       const Cadence cadence = random.percent(50) ? Cadence::half : Cadence::authentic;
-      phrase = compose(random, key, form.bars, cadence, before);
+      phrase = compose(random, key, implementation.bars, cadence, before);
       known.emplace(order[i], phrase);
     } else if (!last) {
       phrase = returned(random, found->second);

@@ -150,11 +150,11 @@ void ChoraleProgram::begin() {
 }
 
 Tensor ChoraleProgram::loss(int64_t step) {
-  const nn::Batch batch = trainer().fed_batch(step, [this](int64_t i) {
+  const nn::Batch batch = trainer().stage_batch(step, [this](int64_t i) {
     return training_batch(pieces_.train, {settings.batch, settings.length, int(settings.transpose)},
                           settings.seed, i);
   });
-  return cross_entropy((*model)(batch.inputs), batch.targets, {.ignore_index = nn::not_scored});
+  return cross_entropy((*model)(batch.inputs), batch.targets, {.ignore_index = nn::ignore_index});
 }
 
 double ChoraleProgram::validate(int64_t stride) {
@@ -165,7 +165,7 @@ double ChoraleProgram::validate(int64_t stride) {
 
 void ChoraleProgram::report() {
   const double trained = trainer().seconds();
-  std::cout << "Saved " << checkpoint() << "; now scoring the validation pieces" << std::endl;
+  std::cout << "Saved " << checkpoint_path() << "; now scoring the validation pieces" << std::endl;
   const double loss = validate(std::min(final_stride_, settings.length));
   ReportTable table{"Validation loss, nats per token", {"", "loss"}, {}};
   std::cout << table.title << " (" << step() << " steps, " << nn::duration_text(trained) << "):\n";

@@ -75,7 +75,7 @@ nn::Batch training_batch(const std::vector<Chorale>& pieces, const CropOptions& 
     const int64_t first = draws.below(last + 1) * voices;
     for (int64_t i = first; i < first + o.length; ++i) {
       inputs.push_back(input_at(tokens, i));
-      targets.push_back(i < n ? tokens[size_t(i)] : nn::not_scored);
+      targets.push_back(i < n ? tokens[size_t(i)] : nn::ignore_index);
     }
   }
   return to_batch(inputs, targets, o.length);
@@ -99,7 +99,7 @@ void scoring_batches(const std::vector<Chorale>& pieces, int64_t length, int64_t
       const int64_t end = scored == 0 ? length : std::min(n, scored + stride);
       for (int64_t i = end - length; i < end; ++i) {
         inputs.push_back(input_at(tokens, i));
-        targets.push_back(i >= scored && i < n ? tokens[size_t(i)] : nn::not_scored);
+        targets.push_back(i >= scored && i < n ? tokens[size_t(i)] : nn::ignore_index);
       }
       scored = end;
       if (int64_t(inputs.size()) == batch * length) flush();

@@ -27,7 +27,7 @@ void HarmonySettings::check() const {
 
 nn::PositionSettings HarmonySettings::positions(bool encoder) const {
   nn::PositionSettings p = position_settings(encoder ? length : 3 * length);
-  p.two_sided = encoder;
+  p.bidirectional = encoder;
   p.longest = 3 * length;
   return p;
 }
@@ -68,7 +68,7 @@ namespace {
 Tensor loss_of(const nn::SequenceToSequence& model, const HarmonyBatch& b,
                CrossEntropyOptions options) {
   const Device device = model.device();
-  options.ignore_index = nn::not_scored;
+  options.ignore_index = nn::ignore_index;
   return cross_entropy(model(b.soprano.to(device), b.inputs.to(device), b.padding.to(device)),
                        b.targets.to(device), options);
 }
@@ -78,7 +78,7 @@ Tensor loss_of(const nn::SequenceToSequence& model, const HarmonyBatch& b,
 double harmony_loss(nn::SequenceToSequence& model, const std::vector<Chorale>& pieces,
                     int64_t length, int64_t stride, int64_t batch) {
   const nn::EvalMode guard(model);
-  nn::BatchSums sums(2);
+  nn::EvaluationReducer sums(2);
   scoring_batches(pieces, 4 * length, 4 * stride, batch, [&](const nn::Batch& four_voices) {
     check_interrupt();
     if (!sums.next()) return;
@@ -187,7 +187,7 @@ void HarmonyProgram::begin() {
 }
 
 Tensor HarmonyProgram::loss(int64_t step) {
-  const Tensors b = trainer().fed(
+  const Tensors b = trainer().stage(
       step,
       [this](int64_t i) {
         const HarmonyBatch batch = harmony_batch(training_batch(
@@ -207,7 +207,7 @@ double HarmonyProgram::validate(int64_t stride) {
 
 void HarmonyProgram::report() {
   const double trained = trainer().seconds();
-  std::cout << "Saved " << checkpoint() << "; now scoring the validation pieces" << std::endl;
+  std::cout << "Saved " << checkpoint_path() << "; now scoring the validation pieces" << std::endl;
   const double loss = validate(settings.length / 2);
   ReportTable table{"Validation loss of alto, tenor and bass, nats per token", {"", "loss"}, {}};
   std::cout << table.title << " (" << step() << " steps, " << nn::duration_text(trained) << "):\n";

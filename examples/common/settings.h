@@ -114,7 +114,7 @@ inline void require_range(const std::string& option, int64_t value, int64_t leas
   require(least <= value && value <= most, option + " " + as_text(value) + ": accepted are " +
                                                as_text(least) + " to " + as_text(most));
 }
-/// UsageError "--clip nan: must be above 0".
+/// UsageError "--max-grad-norm nan: must be above 0".
 inline void require_number(const std::string& option, double value, bool accepted,
                            const std::string& what) {
   require(accepted, option + " " + as_text(value) + ": must be " + what);
@@ -173,22 +173,22 @@ void check_each(const Settings& settings) {
 
 template <class Settings>
 nn::Metadata settings_to_notes(const Settings& settings) {
-  nn::Metadata notes;
+  nn::Metadata metadata;
   Settings::each(settings, [&](const char* name, const auto& value, const auto&...) {
-    notes[name] = as_text(value);
+    metadata[name] = as_text(value);
   });
-  return notes;
+  return metadata;
 }
 
-/// Checked settings of a checkpoint of `program`. Throws UsageError, naming `path`, when notes are
-/// missing or malformed.
+/// Checked settings of a checkpoint of `program`. Throws UsageError, naming `path`, when metadata
+/// are missing or malformed.
 template <class Settings>
-Settings settings_from_notes(const nn::Metadata& notes, const std::string& path,
-                             const std::string& program) {
+Settings settings_from_metadata(const nn::Metadata& metadata, const std::string& path,
+                                const std::string& program) {
   Settings s;
   Settings::each(s, [&](const char* name, auto& value, const auto&...) {
-    const auto it = notes.find(name);
-    require(it != notes.end() && read_text(it->second, value),
+    const auto it = metadata.find(name);
+    require(it != metadata.end() && read_text(it->second, value),
             path + ": not a checkpoint of " + program + " (its setting \"" + name +
                 "\" is missing or malformed)");
   });

@@ -24,7 +24,7 @@ GrooveSequence groove_sequence(const Groove& groove, int64_t length) {
 nn::Batch groove_batch(const std::vector<GrooveSequence>& sequences, bool published_eos) {
   nn::Batch batch = nn::next_token_batch(sequences, 0, groove_end);
   if (published_eos)
-    batch.targets = masked_fill(batch.targets, eq(batch.targets, groove_end), nn::not_scored);
+    batch.targets = masked_fill(batch.targets, eq(batch.targets, groove_end), nn::ignore_index);
   return batch;
 }
 

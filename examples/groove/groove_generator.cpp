@@ -50,9 +50,9 @@ Chart compose(PortableRandom& random) {
   };
   const Phrase a = phrase(), b = phrase();
   constexpr std::array<const char*, 6> forms = {"A", "AA", "AB", "AAB", "AABA", "AABABA"};
-  const char* form = forms[size_t(random.weighted({2, 2, 3, 2, 4, 1}))];
-  Chart chart{(minor ? "min" : "maj") + std::to_string(tonic) + form, {}};
-  for (const char* part = form; *part != 0; ++part)
+  const char* implementation = forms[size_t(random.weighted({2, 2, 3, 2, 4, 1}))];
+  Chart chart{(minor ? "min" : "maj") + std::to_string(tonic) + implementation, {}};
+  for (const char* part = implementation; *part != 0; ++part)
     for (const int degree : *part == 'A' ? a : b)
       chart.bars.push_back(chord_on(tonic, minor, degree, sevenths));
   return chart;

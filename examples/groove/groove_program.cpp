@@ -191,10 +191,10 @@ void GrooveProgram::begin() {
 }
 
 Tensor GrooveProgram::loss(int64_t step) {
-  const nn::Batch batch = trainer().fed_batch(step, [this](int64_t i) {
+  const nn::Batch batch = trainer().stage_batch(step, [this](int64_t i) {
     return groove_batch(training_grooves(songs_, settings, i), settings.published_eos);
   });
-  return cross_entropy((*model)(batch.inputs), batch.targets, {.ignore_index = nn::not_scored});
+  return cross_entropy((*model)(batch.inputs), batch.targets, {.ignore_index = nn::ignore_index});
 }
 
 double GrooveProgram::validate() {

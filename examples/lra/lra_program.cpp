@@ -43,9 +43,9 @@ LraData generated(const LraSettings& s) {
 
 Tensor logits(const nn::SequenceClassifier& model, const SequenceBatch& batch) {
   const Device device = model.device();
-  const nn::Sequences x(batch.tokens.to(device), batch.padding.to(device));
+  const nn::TokenBatch x(batch.tokens.to(device), batch.padding.to(device));
   if (!batch.others.defined()) return model(x);
-  return model(x, {batch.others.to(device), batch.others_padding.to(device)});
+  return model(x, nn::TokenBatch(batch.others.to(device), batch.others_padding.to(device)));
 }
 
 }  // namespace
@@ -80,7 +80,7 @@ LraScore evaluate(nn::SequenceClassifier& model, const LabelledSequences& data,
   const nn::EvalMode guard(model);
   const std::vector<int64_t> sample = sample_rows(data.size(), most, settings.seed);
   const auto n = int64_t(sample.size());
-  nn::BatchSums sums(2);
+  nn::EvaluationReducer sums(2);
   for (int64_t at = 0; at < n; at += settings.batch) {
     check_interrupt();
     if (!sums.next()) continue;
@@ -123,7 +123,7 @@ void LraProgram::declare(OptionList& options) {
   describe_position(options, settings, {images},
                     " (window, grid: of --task image, with --pooling first or mean)");
   options.describe("d_hidden", "Width of the feed-forward networks and the head");
-  options.describe("clip", "Largest norm of a step's gradient (inf: any)");
+  options.describe("max_grad_norm", "Largest norm of a step's gradient (inf: any)");
   options("validation_examples", validation_examples_,
           "Judge by only so many while training, drawn by --seed (0: all)", between(0, INT64_MAX));
   options("evaluate", run_.report_only, "Do not train: score with --resume");
@@ -195,7 +195,7 @@ void LraProgram::start(LabelledSequences train) {
       adamw(settings.weight_decay),
       [this](int64_t step, double progress) { return settings.rate(step - 1, progress); },
       {train_.fingerprint(), "examples than those of --data (or of --seed without it)"}, 0);
-  trainer().options.step_kind = [this](int64_t batch) {  // by its lengths
+  trainer().options.graph_key = [this](int64_t batch) {  // by its lengths
     if (settings.padded_length() > 0) return int64_t(0);
     const std::vector<int64_t> rows = (*order_)(batch);
     return longest_of(train_.sequences, rows) << 32 |
@@ -227,7 +227,7 @@ void LraProgram::write_data() {
 
 Tensor LraProgram::loss(int64_t step) {
   const bool pairs = train_.pairs();
-  const Tensors b = trainer().fed(step, [this, pairs](int64_t i) {
+  const Tensors b = trainer().stage(step, [this, pairs](int64_t i) {
     const SequenceBatch made = make_batch(train_, (*order_)(i), settings.padded_length());
     trainer().options.tokens_per_step =
         double(made.tokens.numel() + (pairs ? made.others.numel() : 0));

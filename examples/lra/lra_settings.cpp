@@ -58,7 +58,7 @@ nn::SequenceClassifier::Options LraSettings::model() const {
 
 nn::PositionSettings LraSettings::positions() const {
   nn::PositionSettings p = position_settings(max_length);
-  p.two_sided = true;
+  p.bidirectional = true;
   p.share_sine = nn::SpeShare::nothing;
   p.share_conv = nn::SpeShare::parameters;
   if (task == "image" && pooling != "cls") p.plane = {32, 32};
@@ -113,7 +113,7 @@ LraSettings published(const std::string& task) {
   s.schedule = entry.cycle > 0 ? "cycles" : "rsqrt";
   s.learning_rate = entry.base_rate / (entry.cycle > 0 ? 1 : std::sqrt(double(entry.warmup)));
   s.weight_decay = entry.weight_decay;
-  s.clip = std::numeric_limits<double>::infinity();
+  s.max_grad_norm = std::numeric_limits<double>::infinity();
   s.steps = entry.steps;
   return s;
 }
@@ -143,7 +143,7 @@ LraSettings lra_settings(const std::string& task, bool small) {
   s.warmup = 100;
   s.cycle = 0;
   s.weight_decay = 0.01;
-  s.clip = 1;
+  s.max_grad_norm = 1;
   s.steps = 0;
   return s;
 }

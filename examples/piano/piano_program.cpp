@@ -10,7 +10,7 @@
 #include "examples/common/interrupt.h"
 #include "examples/piano/piano_report.h"
 #include "examples/piano/position_measures.h"
-#include "nn/distributed/part_sums.h"
+#include "nn/distributed/gradient_reducer.h"
 #include "nn/training/evaluate.h"
 #include "nn/training/progress.h"
 #include "ops/loss.h"
@@ -22,7 +22,7 @@ std::vector<double> loss_by_position(nn::LanguageModel& model,
                                      int64_t batch) {
   const nn::EvalMode guard(model);
   const int64_t n = int64_t(windows.size());
-  nn::BatchSums sums{size_t(length)};
+  nn::EvaluationReducer sums{size_t(length)};
   for (int64_t at = 0; at < n; at += batch) {
     check_interrupt();
     if (!sums.next()) continue;
@@ -181,11 +181,11 @@ void PianoProgram::begin() {
 }
 
 Tensor PianoProgram::loss(int64_t step) {
-  const nn::Batch batch = trainer().fed_batch(step, [this](int64_t i) {
+  const nn::Batch batch = trainer().stage_batch(step, [this](int64_t i) {
     return training_batch(library_.train, settings.language(), settings.crops(), settings.seed, i);
   });
   const Tensor logits = (*model)(batch.inputs, nullptr, trainer().sequence_group());
-  return cross_entropy(logits, batch.targets, {.ignore_index = nn::not_scored});
+  return cross_entropy(logits, batch.targets, {.ignore_index = nn::ignore_index});
 }
 
 std::vector<double> PianoProgram::losses(const std::vector<PianoWindow>& all, int64_t length) {
@@ -202,7 +202,7 @@ void PianoProgram::report() {
               << evaluation_.size() << " windows" << std::endl;
   const int64_t n = eval_length_, trained = std::min(settings.length, n);
   const std::vector<double> all = losses(evaluation_, n);
-  const double within = mean_of(all, 0, trained), beyond = mean_of(all, trained, n);
+  const double within = mean_of(all, 0, trained), out_of_range = mean_of(all, trained, n);
   std::cout << "Loss of the pieces " << (library_.test.empty() ? "to validate by" : "to test by")
             << ", nats per token:\n";
   ReportTable table{"Loss of the pieces held out, nats per token", {"", "loss"}, {}};
@@ -211,9 +211,9 @@ void PianoProgram::report() {
   add_row(table, 36, "model, positions 1 to " + as_text(trained), fixed(within, 4));
   if (n > trained)
     add_row(table, 36, "model, positions " + as_text(trained + 1) + " to " + as_text(n),
-            fixed(beyond, 4));
+            fixed(out_of_range, 4));
   show(std::move(table));
-  write_losses(all, trained, within, beyond);
+  write_losses(all, trained, within, out_of_range);
   if (!run_.report_only) draw_curve();
   if (has_measures()) measure_position();
   draw_attention();
@@ -221,11 +221,11 @@ void PianoProgram::report() {
 }
 
 void PianoProgram::write_losses(const std::vector<double>& all, int64_t trained, double within,
-                                double beyond) {
-  nn::MetricsCsv(path("evaluation.csv"),
-                 {"windows", "length", "trained_length", "within", "beyond", "unigram", "bigram"})
-      .row({double(evaluation_.size()), double(all.size()), double(settings.length), within, beyond,
-            baselines_.unigram, baselines_.bigram});
+                                double out_of_range) {
+  nn::MetricsCsv(path("evaluation.csv"), {"windows", "length", "trained_length", "within",
+                                          "out_of_range", "unigram", "bigram"})
+      .row({double(evaluation_.size()), double(all.size()), double(settings.length), within,
+            out_of_range, baselines_.unigram, baselines_.bigram});
   const auto buckets = position_buckets(all, trained, std::max<int64_t>(1, settings.length / 16));
   nn::MetricsCsv table(path("position_loss.csv"), {"first", "last", "nats_per_token"});
   for (const PositionBucket& b : buckets) table.row({double(b.first + 1), double(b.last), b.loss});

@@ -45,7 +45,8 @@ class PianoProgram : public TrainingProgram {
   double mean_loss(const std::vector<PianoWindow>& all, int64_t length);
   std::vector<double> losses(const std::vector<PianoWindow>& all, int64_t length);
   void report() override;
-  void write_losses(const std::vector<double>& all, int64_t trained, double within, double beyond);
+  void write_losses(const std::vector<double>& all, int64_t trained, double within,
+                    double out_of_range);
   bool has_measures() const;
   void measure_position();
   void draw_attention();

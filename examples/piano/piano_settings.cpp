@@ -58,7 +58,7 @@ PianoSettings piano_settings(const std::string& preset, const std::string& token
   s.learning_rate = is_stochastic(position) ? 2e-4 : 1e-4;
   s.warmup = 200;
   s.weight_decay = 0;
-  s.clip = 0.5;
+  s.max_grad_norm = 0.5;
   s.steps = (is_stochastic(position) ? 140 : 160) * 393;  // epochs
   return s;
 }

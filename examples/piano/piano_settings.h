@@ -20,7 +20,7 @@ struct PianoSettings : ModelSettings {
       : ModelSettings{.attention = "performer-hyperbolic",
                       .redraw = 20,
                       .position = "sinusoid",
-                      .beyond = "clip"} {}  // so that lags no crop had look like the farthest
+                      .out_of_range = "clip"} {}  // so that lags no crop had look like the farthest
 
   std::string tokens = "remi";  // piano_tokens()
   bool pedal = false;           // performance: notes last while the sustain pedal is down

@@ -63,7 +63,7 @@ Evaluation evaluate(nn::TransformerXL& model, const nn::TokenStream& tokens,
   const size_t length = size_t(o.rule.length);
   const double begin = now();
   nn::TransformerXL::Memory memory;
-  nn::BatchSums sums(2 * length + 1);
+  nn::EvaluationReducer sums(2 * length + 1);
   std::vector<double> here;  // losses by position, how many, and what was seen; empty: another's
   const auto close = [&] {
     if (!here.empty()) sums.add(std::exchange(here, {}));
@@ -78,7 +78,7 @@ Evaluation evaluate(nn::TransformerXL& model, const nn::TokenStream& tokens,
     if (here.empty()) return;
     std::vector<int64_t> targets = s.targets.to_vector<int64_t>();
     const std::vector<int64_t> wanted = targets;
-    std::replace(targets.begin(), targets.end(), nn::not_scored, int64_t(0));
+    std::replace(targets.begin(), targets.end(), nn::ignore_index, int64_t(0));
     const int64_t seen = memory.length(), n = s.inputs.size(1);
     const std::vector<double> losses =
         model
@@ -86,14 +86,14 @@ Evaluation evaluate(nn::TransformerXL& model, const nn::TokenStream& tokens,
                  kept > 0 ? &memory : nullptr)
             .to_vector<double>();
     for (size_t i = 0; i < losses.size(); ++i) {
-      if (wanted[i] == nn::not_scored) continue;
+      if (wanted[i] == nn::ignore_index) continue;
       const int64_t position = int64_t(i) % n, visible = seen + position + 1;
       here[size_t(position)] += losses[i];
       here[length + size_t(position)] += 1;
       here.back() += double(same ? std::min(visible, kept) : visible);
     }
   };
-  nn::scoring_segments(tokens, o.rule, o.batch, score, o.groups);
+  nn::for_each_evaluation_window(tokens, o.rule, o.batch, score, o.groups);
   close();
   const std::vector<double> total = sums.total();
   Evaluation result{.rule = o.rule};

@@ -17,7 +17,7 @@ namespace stretto::examples {
 inline const std::atomic<bool> never_stopped = false;
 
 struct Evaluation {
-  nn::ScoringRule rule;
+  nn::EvaluationWindows rule;
   nn::LossSum all;
   std::vector<nn::LossSum> at;  // by the position within the segment
   /// Tokens that a layer can see when it predicts one, itself included, on average.
@@ -26,16 +26,16 @@ struct Evaluation {
 };
 
 struct EvaluationOptions {
-  nn::ScoringRule rule;
+  nn::EvaluationWindows rule;
   int64_t batch = 8;
   int64_t clamp = 0;  // TransformerXL::Lengths, as the next
   bool same_length = false;
   int64_t groups = 1;  // that the columns of a memory are cut into
 };
 
-/// Scores every token but the very first exactly once (nn::scoring_segments). Processes share out
-/// the batches, or with memory the groups of columns (nn::BatchSums). The model's lengths are as
-/// before afterwards. Throws Interrupted when the user stops the program.
+/// Scores every token but the very first exactly once (nn::for_each_evaluation_window). Processes
+/// share out the batches, or with memory the groups of columns (nn::EvaluationReducer). The model's
+/// lengths are as before afterwards. Throws Interrupted when the user stops the program.
 Evaluation evaluate(nn::TransformerXL& model, const nn::TokenStream& tokens,
                     const EvaluationOptions& options);
 

@@ -8,7 +8,7 @@
 #include "core/digest.h"
 #include "examples/common/file.h"
 #include "examples/common/words.h"
-#include "nn/distributed/part_sums.h"
+#include "nn/distributed/gradient_reducer.h"
 #include "nn/distributed/process_group.h"
 #include "nn/training/progress.h"
 #include "ops/indexing.h"
@@ -109,8 +109,8 @@ void LmProgram::resolve() {
 
 void LmProgram::resume() {
   const std::string& path = run_.resume;
-  saved_notes_ = as_usage([&] { return nn::load_training_state(path); }).notes;
-  const LmSettings saved = settings_from_notes<LmSettings>(saved_notes_, path, "train_lm");
+  saved_notes_ = as_usage([&] { return nn::load_training_state(path); }).metadata;
+  const LmSettings saved = settings_from_metadata<LmSettings>(saved_notes_, path, "train_lm");
   RunOptions asked = run_;
   asked.given = [&](const std::string& option) {
     std::string name = option.substr(2);
@@ -119,7 +119,7 @@ void LmProgram::resume() {
   };
   LmSettings wanted = with_steps(saved, settings, run_);
   // Nothing is learned about what lies beyond a table, so an evaluation may choose.
-  if (run_.report_only && run_.given("--beyond")) wanted.beyond = settings.beyond;
+  if (run_.report_only && run_.given("--out-of-range")) wanted.out_of_range = settings.out_of_range;
   check_same_settings(settings_to_notes(wanted), settings_to_notes(settings), asked, path);
   settings = wanted;
 }
@@ -173,7 +173,7 @@ void LmProgram::prepare() {
   note_ = std::move(corpus.note);
   train_ = corpus.train;
   set_prompt();
-  if (nn::process_group().leads()) counting_.start(train_, valid_, n_tokens);
+  if (nn::process_group().is_root()) counting_.start(train_, valid_, n_tokens);
   start(std::move(corpus.train), name());
   curve_ = {.title = "Loss with the position " + settings.position,
             .unit = words() ? "nats per word" : unit(),
@@ -223,7 +223,7 @@ void LmProgram::start(nn::TokenStream train, const std::string& data) {
         !settings.counts_tokens())
       keep_in_place();
   };
-  trainer().options.step_kind = [this](int64_t step) { return goes_on(step) ? 0 : -1; };
+  trainer().options.graph_key = [this](int64_t step) { return goes_on(step) ? 0 : -1; };
 }
 
 void LmProgram::begin() {
@@ -236,8 +236,9 @@ void LmProgram::begin() {
 }
 
 LmProgram::Remembered& LmProgram::remembered() {
-  parts_.resize(size_t(trainer().part_count()));
-  return parts_[size_t(std::max<int64_t>(0, trainer().part() - trainer().first_part()))];
+  parts_.resize(size_t(trainer().local_micro_batches()));
+  return parts_[size_t(
+      std::max<int64_t>(0, trainer().micro_batch() - trainer().first_micro_batch()))];
 }
 
 bool LmProgram::goes_on(int64_t step) {
@@ -258,7 +259,7 @@ void LmProgram::keep_in_place() {
 
 Tensor LmProgram::loss(int64_t step) {
   const auto [inputs, targets] =
-      trainer().fed_batch(step, [this](int64_t i) { return (*segments_)(i); });
+      trainer().stage_batch(step, [this](int64_t i) { return (*segments_)(i); });
   if (settings.memory == 0)
     return mean(model->nll(inputs, targets, nullptr, trainer().sequence_group()));
   if (trainer().options.cuda_graph && goes_on(step)) {
@@ -277,13 +278,13 @@ Tensor LmProgram::loss(int64_t step) {
 
 void LmProgram::keep(nn::TrainingState& state) const {
   for (const auto& file : mapped_) file->check_unchanged();
-  state.notes[vocabulary_note] = tokenizer->to_note();
+  state.metadata[vocabulary_note] = tokenizer->to_note();
   if (parts_.empty()) return;
-  if (settings.counts_tokens()) state.notes[first_note] = as_text(parts_[0].memory.first);
+  if (settings.counts_tokens()) state.metadata[first_note] = as_text(parts_[0].memory.first);
   for (size_t i = 0; i < parts_[0].memory.layers.size(); ++i) {
     Tensors rows;
     for (const Remembered& part : parts_) rows.push_back(part.memory.layers[i]);
-    state.tensors.push_back({"memory." + std::to_string(i), nn::gather_rows(cat(rows, 0))});
+    state.tensors.push_back({"memory." + std::to_string(i), nn::all_gather_rows(cat(rows, 0))});
   }
 }
 
@@ -304,15 +305,15 @@ void LmProgram::take(const nn::TrainingState& state, const std::string& path) {
   }
   require(good && (n > 0) == (settings.memory > 0 && state.step > 0),
           path + ": its memory is malformed");
-  if (const auto first = state.notes.find(first_note); first != state.notes.end())
+  if (const auto first = state.metadata.find(first_note); first != state.metadata.end())
     require(read_text(first->second, memory.first) && memory.first >= 0,
             path + ": its memory is malformed");
-  parts_.assign(size_t(trainer().part_count()), {});
-  const int64_t size = settings.batch / trainer().parts();
+  parts_.assign(size_t(trainer().local_micro_batches()), {});
+  const int64_t size = settings.batch / trainer().n_micro_batches();
   for (size_t part = 0; part < parts_.size(); ++part) {
     parts_[part].memory.first = memory.first;
     for (const Tensor& m : memory.layers) {
-      const int64_t begin = (trainer().first_part() + int64_t(part)) * size;
+      const int64_t begin = (trainer().first_micro_batch() + int64_t(part)) * size;
       parts_[part].memory.layers.push_back(m.slice(0, begin, begin + size).contiguous());
     }
   }
@@ -326,7 +327,7 @@ double LmProgram::validate() {
   show_bigram();
   return scored(part, {.rule = {s.length, s.memory, s.length},
                        .batch = s.batch,
-                       .groups = trainer().parts()})
+                       .groups = trainer().n_micro_batches()})
       .all.mean();
 }
 
@@ -389,7 +390,7 @@ void LmProgram::write_evaluations(const std::vector<Evaluation>& all) {
                            {"length", "memory", "position", "tokens", "nats_per_token"});
   std::vector<Series> curves;
   for (const Evaluation& e : all) {
-    const nn::ScoringRule& r = e.rule;
+    const nn::EvaluationWindows& r = e.rule;
     table.row({double(r.length), double(r.memory), double(r.stride), e.context,
                double(e.all.tokens), e.all.mean(), double(e.all.tokens) / e.seconds});
     curves.push_back({settings.position + ", " + lengths(e), {}, {}});

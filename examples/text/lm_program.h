@@ -79,7 +79,7 @@ class LmProgram : public TrainingProgram {
   std::vector<int64_t> prompt_tokens_;
   CountingInBackground counting_;
 
-  std::optional<nn::OrderedSegments> segments_;
+  std::optional<nn::ContiguousBatches> segments_;
   // Of each part of the batch that is this process's; of one that is not cut there is one.
   struct Remembered {
     nn::TransformerXL::Memory memory;

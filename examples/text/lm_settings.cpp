@@ -117,7 +117,7 @@ LmPreset from_script(const Script& script) {
   s.batch = script.batch;
   s.learning_rate = 2.5e-4;
   s.warmup = script.warmup;
-  s.clip = 0.25;
+  s.max_grad_norm = 0.25;
   s.steps = script.steps;
   LmPreset preset{.settings = settings_to_notes(s),
                   .n_tokens = model.vocabulary,
@@ -126,7 +126,8 @@ LmPreset from_script(const Script& script) {
                   .eval_clamp = script.eval_clamp,
                   .eval_same_length = true};
   // Those a preset leaves to the user: the choice of data, and what a comparison is about.
-  for (const char* name : {"vocabulary", "held_out", "beyond", "reach", "seed", "untied_biases"})
+  for (const char* name :
+       {"vocabulary", "held_out", "out_of_range", "max_distance", "seed", "untied_biases"})
     preset.settings.erase(name);
   return preset;
 }

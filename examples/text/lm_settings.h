@@ -15,7 +15,8 @@ namespace stretto::examples {
 /// With the same settings and data every step has the same bits, whatever the number of threads.
 /// All of it is kept in the checkpoint.
 struct LmSettings : ModelSettings {
-  LmSettings() : ModelSettings{.norm = "post", .position = "xl", .batch = 16, .clip = 0.25} {}
+  LmSettings()
+      : ModelSettings{.norm = "post", .position = "xl", .batch = 16, .max_grad_norm = 0.25} {}
 
   std::string tokens = "bytes";  // bytes, chars, words
   int64_t vocabulary = 0;        // most words; 0: all

@@ -22,8 +22,8 @@ void ModelSettings::check_model() const {
   require(d_head > 0 || d_model % heads == 0, "--d-model " + as_text(d_model) +
                                                   " is not a multiple of --heads " +
                                                   as_text(heads) + "; give --d-head");
-  require(key_heads == 0 || heads % key_heads == 0,
-          "--heads " + as_text(heads) + " is not a multiple of --key-heads " + as_text(key_heads));
+  require(kv_heads == 0 || heads % kv_heads == 0,
+          "--heads " + as_text(heads) + " is not a multiple of --kv-heads " + as_text(kv_heads));
   require(attention_dropout == 0 || nn::find_kernel(attention).scores,
           "--attention-dropout " + as_text(attention_dropout) + ": --attention " + attention +
               " has no weights to drop; accepted is 0");
@@ -39,8 +39,9 @@ void ModelSettings::check_position(const nn::PositionSettings& p) const {
     throw UsageError("--position " + plain(e));
   }
   require(why.empty(), "--position " + why);
-  require_room(p, p.length,
-               "--reach " + as_text(p.reach) + " for sequences of " + as_text(p.length));
+  require_room(
+      p, p.length,
+      "--max-distance " + as_text(p.max_distance) + " for sequences of " + as_text(p.length));
   require(!has_position("sinusoid") || p.layout != nn::Sinusoid::concatenated || d_model % 2 == 0,
           "--d-model " + as_text(d_model) + ": sinusoids need an even number");
 }
@@ -49,7 +50,7 @@ int64_t ModelSettings::room(const nn::PositionSettings& p) const {
   const int64_t rows = p.longest > 0 ? p.longest : p.length;
   int64_t most = INT64_MAX;
   if (has_position("learned")) most = rows;
-  if (has_position("bert")) most = std::min(most, p.reach > 0 ? p.reach : rows);
+  if (has_position("bert")) most = std::min(most, p.max_distance > 0 ? p.max_distance : rows);
   return most;
 }
 
@@ -73,7 +74,7 @@ bool ModelSettings::has_position(const std::string& name) const {
 nn::LayerOptions ModelSettings::layer() const {
   return {.d_model = d_model,
           .attention = {.n_heads = heads,
-                        .n_key_heads = key_heads,
+                        .n_kv_heads = kv_heads,
                         .d_key = d_head,
                         .d_value = d_head,
                         .bias = false,
@@ -90,8 +91,8 @@ nn::LayerOptions ModelSettings::layer() const {
 
 nn::PositionSettings ModelSettings::position_settings(int64_t length) const {
   return {.length = length,
-          .reach = reach,
-          .beyond = beyond == "clip" ? Beyond::clip : Beyond::zero,
+          .max_distance = max_distance,
+          .out_of_range = out_of_range == "clip" ? OutOfRange::clip : OutOfRange::zero,
           .realizations = realizations,
           .sines = sines,
           .taps = taps};

@@ -26,8 +26,8 @@ struct ModelSettings {
   int64_t layers = 4;
   int64_t d_model = 128;
   int64_t heads = 4;
-  int64_t d_head = 0;     // 0: d_model / heads
-  int64_t key_heads = 0;  // 0: as many as heads
+  int64_t d_head = 0;    // 0: d_model / heads
+  int64_t kv_heads = 0;  // 0: as many as heads
   int64_t d_hidden = 512;
   std::string activation = "relu";
   bool gated = false;
@@ -40,15 +40,15 @@ struct ModelSettings {
   int64_t features = 64;              // of a performer
   int64_t redraw = 0;                 // steps between its projections; 0: never
   std::string position = "music";     // nn::position_names(), or two with a + between
-  int64_t reach = 0;                  // PositionSettings
-  std::string beyond = "zero";        // or clip
+  int64_t max_distance = 0;           // PositionSettings
+  std::string out_of_range = "zero";  // or clip
   int64_t realizations = 64, sines = 5, taps = 128;
 
   std::string dtype = "f32";  // of the weights; or bf16, beside which the optimiser keeps f32
   int64_t batch = 8;
   double learning_rate = 1e-3;  // the highest
   int64_t warmup = 100;
-  double clip = 1;
+  double max_grad_norm = 1;
   int64_t steps = 0;  // 0: no number of steps was given; the schedule follows the clock
   uint64_t seed = 1;
 
@@ -68,10 +68,10 @@ struct ModelSettings {
     f("features", s.features, "performer: random features", between(2, 65536));
     f("redraw", s.redraw, "performer: draw them again after so many steps (0: never)",
       between(0, INT64_MAX));
-    f("reach", s.reach,
+    f("max_distance", s.max_distance,
       "music, shaw, fire, bert, deberta: lags told apart; the block of music-local (0: follows)",
       between(0, 1 << 20));
-    f("beyond", s.beyond, "music: lags without a row count zero or clip to the last",
+    f("out_of_range", s.out_of_range, "music: lags without a row count zero or clip to the last",
       one_of({"clip", "zero"}));
     f("realizations", s.realizations, "sine and conv: draws, the width of their heads",
       between(1, 65536));
@@ -81,8 +81,7 @@ struct ModelSettings {
     f("d_model", s.d_model, "Width of the model", between(1, 65536));
     f("heads", s.heads, "Attention heads", between(1, 65536));
     f("d_head", s.d_head, "Width of a head (0: d-model / heads)", between(0, 65536));
-    f("key_heads", s.key_heads, "Heads of keys and values, shared (0: --heads)",
-      between(0, s.heads));
+    f("kv_heads", s.kv_heads, "Heads of keys and values, shared (0: --heads)", between(0, s.heads));
     f("d_hidden", s.d_hidden, "Width of the feed-forward networks", between(1, 1 << 20));
     f("activation", s.activation, joined(activation_names()), one_of(activation_names()));
     f("gated", s.gated, "Gated feed-forward networks (GLU)", any_value);
@@ -95,7 +94,7 @@ struct ModelSettings {
     f("batch", s.batch, "Sequences of a step", between(1, 1 << 20));
     f("learning_rate", s.learning_rate, "Highest learning rate of the optimiser", require_positive);
     f("warmup", s.warmup, "Steps of linear warm-up", between(0, INT64_MAX));
-    f("clip", s.clip, "Largest norm of a step's gradient", require_above_zero);
+    f("max_grad_norm", s.max_grad_norm, "Largest norm of a step's gradient", require_above_zero);
   }
   bool operator==(const ModelSettings&) const = default;
 

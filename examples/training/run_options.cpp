@@ -13,7 +13,7 @@ void RunOptions::declare(OptionList& options) {
   options("minutes", minutes, "Train this long; the learning rate follows the clock",
           require_positive);
   options("threads", threads, "Threads (0: all cores, or the share of a process)", between(0, 256));
-  options("parts", parts,
+  options("micro_batches", micro_batches,
           "Cut each batch into so many parts, which mpirun's processes share out (0: 8 under "
           "mpirun, or what divides --batch; else 1)",
           between(0, 1 << 16));

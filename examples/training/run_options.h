@@ -18,7 +18,7 @@ struct RunOptions {
   bool overwrite = false;  // an earlier run, or files of other origin, in `out`
   double minutes = 4;
   int64_t threads = 0;
-  int64_t parts = 0;
+  int64_t micro_batches = 0;
   bool shard_optimizer = false;
   int64_t sequence_parallel = 1;
   std::string device = "cpu";
@@ -57,8 +57,8 @@ void take_preset(Settings& settings, nn::Metadata preset, const RunOptions& run)
 /// The settings of a checkpoint. UsageError naming `path` where they cannot be read.
 template <class Settings>
 Settings saved_settings(const std::string& path, const std::string& program) {
-  const nn::Metadata notes = as_usage([&] { return nn::load_training_state(path); }).notes;
-  return settings_from_notes<Settings>(notes, path, program);
+  const nn::Metadata metadata = as_usage([&] { return nn::load_training_state(path); }).metadata;
+  return settings_from_metadata<Settings>(metadata, path, program);
 }
 
 /// The saved settings, with the steps of the command line: a run may go on to more of them, or to

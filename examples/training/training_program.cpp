@@ -26,7 +26,7 @@
 #include "examples/common/interrupt.h"
 #include "examples/common/settings.h"
 #include "nn/distributed/process_group.h"
-#include "nn/training/place.h"
+#include "nn/training/device_config.h"
 
 namespace stretto::examples {
 namespace {
@@ -133,34 +133,34 @@ void TrainingProgram::make_trainer(std::unique_ptr<nn::Optimizer> optimizer, nn:
     trainer_.emplace(*model_, *optimizer_,
                      nn::TrainerOptions{.steps = settings_.steps,
                                         .schedule = std::move(schedule),
-                                        .clip = settings_.clip,
+                                        .max_grad_norm = settings_.max_grad_norm,
                                         .sequence_parallel = run_.sequence_parallel,
                                         .shard_optimizer = run_.shard_optimizer,
                                         .cuda_graph = run_.cuda_graph,
                                         .tokens_per_step = double(tokens)});
-    int64_t& parts = trainer_->options.micro_batches = run_.parts;
+    int64_t& parts = trainer_->options.micro_batches = run_.micro_batches;
     if (parts == 0 && nn::started_by_mpirun())  // what divides the batch, up to 8
       for (parts = 8; settings_.batch % parts != 0;) parts /= 2;
     model_->to(device_).to(settings_.weights());
     if (!run_.resume.empty()) load(run_.resume);
-    const int64_t n = trainer_->parts();
-    require(settings_.batch % n == 0, "--parts: a batch of " + as_text(settings_.batch) +
+    const int64_t n = trainer_->n_micro_batches();
+    require(settings_.batch % n == 0, "--micro-batches: a batch of " + as_text(settings_.batch) +
                                           " rows cannot be cut into " + as_text(n) + " parts");
-    trainer_->part_count();
+    trainer_->local_micro_batches();
   });
 }
 
 void TrainingProgram::save(const std::string& path) const {
-  nn::TrainingState state{.notes = notes_};
-  state.notes["data"] = trained_data_->fingerprint.get();
+  nn::TrainingState state{.metadata = notes_};
+  state.metadata["data"] = trained_data_->fingerprint.get();
   keep(state);
   trainer_->save(path, std::move(state));
 }
 
 void TrainingProgram::load(const std::string& path) {
-  const nn::Metadata notes = nn::load_training_state(path).notes;
-  const auto saved = notes.find("data");
-  require(saved != notes.end() && saved->second == trained_data_->fingerprint.get(),
+  const nn::Metadata metadata = nn::load_training_state(path).metadata;
+  const auto saved = metadata.find("data");
+  require(saved != metadata.end() && saved->second == trained_data_->fingerprint.get(),
           path + ": was trained on other " + trained_data_->others);
   take(trainer_->load(path), path);
 }
@@ -175,7 +175,7 @@ NamedTexts TrainingProgram::identity() const {
     const Tensor values = p.tensor.detach().to(Device()).contiguous();
     weights.add(values.raw_data(), values.numel() * item_size(values.dtype()));
   }
-  all.emplace_back("--parts", std::to_string(trainer_->parts()));
+  all.emplace_back("--micro-batches", std::to_string(trainer_->n_micro_batches()));
   all.emplace_back("--sequence-parallel", std::to_string(run_.sequence_parallel));
   all.emplace_back("the step", std::to_string(step()));
   all.emplace_back("the data", trained_data_->fingerprint.get());
@@ -234,15 +234,15 @@ void TrainingProgram::claim_folder() {
               " held a run that was cut off while it replaced another; it is complete now: start "
               "again");
   require(run_.report_only || resumes_here() || run_.overwrite ||
-              !std::filesystem::exists(checkpoint(), none),
+              !std::filesystem::exists(checkpoint_path(), none),
           "--out: " + run_.out + " holds the checkpoint of an earlier run; --resume " +
-              quoted(checkpoint()) + " goes on with it, and --overwrite replaces it");
+              quoted(checkpoint_path()) + " goes on with it, and --overwrite replaces it");
 }
 
 bool TrainingProgram::resumes_here() const {
   std::error_code none;
-  return !run_.resume.empty() && std::filesystem::equivalent(run_.resume, checkpoint(), none) &&
-         !none;
+  return !run_.resume.empty() &&
+         std::filesystem::equivalent(run_.resume, checkpoint_path(), none) && !none;
 }
 
 // Every name that the run may write in the folder.
@@ -280,7 +280,7 @@ void TrainingProgram::open_folder() {
 // What is said when a signal ends the run.
 std::string TrainingProgram::stopped() {
   return "Stopped at step " + std::to_string(trainer().steps_done()) +
-         ". To go on, repeat the command with --resume " + quoted(checkpoint());
+         ". To go on, repeat the command with --resume " + quoted(checkpoint_path());
 }
 
 int TrainingProgram::run() {
@@ -292,17 +292,17 @@ int TrainingProgram::run() {
   require(!run_.report_only || !run_.resume.empty(), "--evaluate: needs --resume FILE");
   install_interrupt_handlers();
   end_on_signal("Stopped before training.");
-  const bool leads = nn::process_group().leads(), alone = nn::process_group().size() == 1;
+  const bool is_root = nn::process_group().is_root(), alone = nn::process_group().size() == 1;
   check_outside_inputs(run_.out, run_.all->inputs());
-  if (leads) claim_folder();
+  if (is_root) claim_folder();
   if (!alone) check_same_on_all(command_and_program(run_));
   prepare();
   if (!alone && !run_.report_only) check_same_on_all(identity());
-  if (leads) open_folder();
+  if (is_root) open_folder();
   bool done = true;
   try {
     if (!run_.report_only) trainer().start_clock();
-    if (leads) {
+    if (is_root) {
       begin();
       begin_page();
     }
@@ -316,15 +316,15 @@ int TrainingProgram::run() {
         if (alone) save_and_publish();  // others are elsewhere
       }
     }
-    if (leads) finish(done);
+    if (is_root) finish(done);
   } catch (const std::exception& e) {
-    if (!leads) throw;
+    if (!is_root) throw;
     page_.failure = plain(e);
     if (!run_.report_only) try_to_write_page(RunState::failed);
     if (dynamic_cast<const UsageError*>(&e) == nullptr) throw;
     throw std::runtime_error(e.what());  // too late for "nothing was changed"
   }
-  if (!leads) end_on_signal("");
+  if (!is_root) end_on_signal("");
   return done ? 0 : interrupted_exit_code();
 }
 
@@ -357,11 +357,11 @@ void TrainingProgram::say_communication() {
 void TrainingProgram::set_trainer_options() {
   nn::TrainerOptions& o = trainer().options;
   o.minutes = run_.minutes;
-  o.quiet = !nn::process_group().leads();
+  o.quiet = !nn::process_group().is_root();
   o.evaluate_every = run_.evaluate_every;
   o.save_every = run_.save_every;
   o.stop = interrupted;
-  o.remark = [this](double validation) { return beside_counting(validation); };
+  o.annotate = [this](double validation) { return beside_counting(validation); };
   o.after_evaluation = [this] { after_evaluation(); };
   o.save = [this] { save_and_publish(); };
 }
@@ -405,7 +405,7 @@ void TrainingProgram::begin_page() {
   if (settings_.steps == 0) add("--minutes", as_text(run_.minutes));
   add("--device", run_.device);
   add("--matmul-precision", run_.matmul_precision);
-  add("--parts", as_text(trainer().parts()));
+  add("--micro-batches", as_text(trainer().n_micro_batches()));
   add("--threads", as_text(int64_t(num_threads())));
 }
 
@@ -433,7 +433,7 @@ void TrainingProgram::try_to_write_page(RunState state) {
 // The page takes no more than a fiftieth of the time.
 void TrainingProgram::after_evaluation() {
   const bool due = trainer().seconds() - page_at_ >= 50 * page_took_;
-  if (due && nn::process_group().leads()) try_to_write_page(RunState::training);
+  if (due && nn::process_group().is_root()) try_to_write_page(RunState::training);
   reset_peak_memory(device_);
 }
 

@@ -127,8 +127,10 @@ class TrainingProgram {
   /// "1,000 parameters, 1 thread, AVX-512 …"
   std::string model_and_machine() const;
   /// "Saved out/checkpoint.safetensors after 100 steps".
-  std::string saved() const { return str("Saved ", checkpoint(), " after ", step(), " steps"); }
-  std::string checkpoint() const { return final_path("checkpoint.safetensors"); }
+  std::string saved() const {
+    return str("Saved ", checkpoint_path(), " after ", step(), " steps");
+  }
+  std::string checkpoint_path() const { return final_path("checkpoint.safetensors"); }
   /// loss.svg and loss.png from metrics.csv.
   void draw_curve();
   /// Prints "  name  value", the name over `width` columns, and adds it to the table, there as

@@ -4,7 +4,7 @@
 #include <tuple>
 #include <utility>
 
-#include "autograd/replay.h"
+#include "autograd/recompute.h"
 #include "core/all_or_nothing.h"
 #include "nn/distributed/sequence.h"
 
@@ -19,31 +19,31 @@ void check_whole(const char* what, const ForwardContext& forward) {
 }
 
 // Of a sequence that processes share: the keys and values before this one's stand before its own.
-void bring_all_keys(AttentionCall& call) {
-  ProcessGroup* const group = std::exchange(call.forward.sequence_group, nullptr);
-  std::tie(call.k, call.v) = keys_and_values_of_whole(call.k, call.v, call.options, *group);
-  call.first = 0;
+void bring_all_keys(AttentionInputs& inputs) {
+  ProcessGroup* const group = std::exchange(inputs.forward.sequence_group, nullptr);
+  std::tie(inputs.k, inputs.v) = gather_left_kv(inputs.k, inputs.v, inputs.options, *group);
+  inputs.first_position = 0;
 }
 
 // Blocks begin at position 0, and a mask counts them from the first key. Where a limited cache or a
 // memory has dropped keys, those before the first whole block are left out: no query sees them.
-void begin_with_block(AttentionCall& call) {
-  const int64_t block = call.options.mask.block, n = call.n_keys(), m = call.n_queries();
-  if (block == 0 || call.forward.sequence_group || call.first == 0 || m == 0) return;
-  const int64_t query = call.first + n - m;
+void begin_with_block(AttentionInputs& inputs) {
+  const int64_t block = inputs.options.mask.block, n = inputs.n_keys(), m = inputs.n_queries();
+  if (block == 0 || inputs.forward.sequence_group || inputs.first_position == 0 || m == 0) return;
+  const int64_t query = inputs.first_position + n - m;
   const int64_t seen = std::max<int64_t>(query / block - 1, 0) * block;
-  check(seen >= call.first, op, "keys from position ", call.first, " on, of which the query at ",
-        query, " sees those from ", seen, " on, in blocks of ", block,
-        "; accepted: a cache or memory of at least 2 blocks less one position");
-  const int64_t left_out = (block - call.first % block) % block;
+  check(seen >= inputs.first_position, op, "keys from position ", inputs.first_position,
+        " on, of which the query at ", query, " sees those from ", seen, " on, in blocks of ",
+        block, "; accepted: a cache or memory of at least 2 blocks less one position");
+  const int64_t left_out = (block - inputs.first_position % block) % block;
   if (left_out == 0) return;
-  call.k = call.k.slice(2, left_out);
-  call.v = call.v.slice(2, left_out);
-  Tensor& padding = call.options.mask.key_padding;
+  inputs.k = inputs.k.slice(2, left_out);
+  inputs.v = inputs.v.slice(2, left_out);
+  Tensor& padding = inputs.options.mask.key_padding;
   if (padding.defined()) padding = padding.slice(1, left_out);
-  Tensor& bias = call.options.bias;
+  Tensor& bias = inputs.options.bias;
   if (bias.defined() && bias.size(-1) == n) bias = bias.slice(-1, left_out);
-  call.first += left_out;
+  inputs.first_position += left_out;
 }
 
 // Keys or values of a cache and those that continue them: the same but for their number.
@@ -63,21 +63,23 @@ Tensor join_heads(const Tensor& x) { return x.transpose(1, 2).flatten(2); }
 
 }  // namespace
 
-Tensor AttentionKernel::weights(const AttentionCall& call) const {
-  check(!keeps_state(), "AttentionKernel", "weights of ", label(),
+Tensor AttentionKernel::weights(const AttentionInputs& inputs) const {
+  check(!has_recurrent_state(), "AttentionKernel", "weights of ", label(),
         ", which keeps a state and has no softmax; accepted: a kernel that overrides weights()");
-  return attention_weights(call.q, call.k, call.options);
+  return attention_weights(inputs.q, inputs.k, inputs.options);
 }
 
-Tensor SoftmaxKernel::operator()(const AttentionCall& call) const {
-  AttentionOptions options = call.options;
-  options.form = form;
-  if (ProcessGroup* group = call.forward.sequence_group)
-    return attention_of_whole(call.q, call.k, call.v, options, *group);
-  return attention(call.q, call.k, call.v, options);
+Tensor SoftmaxKernel::operator()(const AttentionInputs& inputs) const {
+  AttentionOptions options = inputs.options;
+  options.implementation = implementation;
+  if (ProcessGroup* group = inputs.forward.sequence_group)
+    return sequence_parallel_attention(inputs.q, inputs.k, inputs.v, options, *group);
+  return attention(inputs.q, inputs.k, inputs.v, options);
 }
 
-MakeKernel softmax_kernel(Form form) { return kernel<SoftmaxKernel>(form); }
+MakeKernel softmax_kernel(Implementation implementation) {
+  return kernel<SoftmaxKernel>(implementation);
+}
 
 MultiHeadAttention::Options MultiHeadAttention::completed(Options o) {
   check(o.d_model >= 1 && o.n_heads >= 1, op, "d_model ", o.d_model, ", n_heads ", o.n_heads,
@@ -86,9 +88,9 @@ MultiHeadAttention::Options MultiHeadAttention::completed(Options o) {
         " is not a multiple of n_heads ", o.n_heads, "; give d_key and d_value");
   if (o.d_key == 0) o.d_key = o.d_model / o.n_heads;
   if (o.d_value == 0) o.d_value = o.d_model / o.n_heads;
-  if (o.n_key_heads == 0) o.n_key_heads = o.n_heads;
-  check(o.n_heads % o.n_key_heads == 0, op, "n_heads ", o.n_heads,
-        " is not a multiple of n_key_heads ", o.n_key_heads);
+  if (o.n_kv_heads == 0) o.n_kv_heads = o.n_heads;
+  check(o.n_heads % o.n_kv_heads == 0, op, "n_heads ", o.n_heads,
+        " is not a multiple of n_kv_heads ", o.n_kv_heads);
   if (!o.kernel) o.kernel = softmax_kernel();
   check(o.window >= 0, op, "window ", o.window, "; must be 0 (none) or more");
   if (o.qk_norm) {
@@ -114,7 +116,7 @@ void MultiHeadAttention::make() {
   HeadShape encoded = shape();
   if (options.position) {
     position_ = options.position(*this, encoded);
-    encoded.d_key = position_->key_width(encoded);
+    encoded.d_key = position_->encoded_dim(encoded);
   }
   kernel_ = options.kernel(*this, encoded);
 }
@@ -132,9 +134,9 @@ AttentionMask MultiHeadAttention::seen(AttentionMask mask) const {
   return mask;
 }
 
-AttentionCall MultiHeadAttention::project(const Tensor& x, const Tensor& context,
-                                          const AttentionMask& mask,
-                                          const ForwardContext& forward) const {
+AttentionInputs MultiHeadAttention::project(const Tensor& x, const Tensor& context,
+                                            const AttentionMask& mask,
+                                            const ForwardContext& forward) const {
   for (const Tensor* t : {&x, &context})
     check(t->dim() == 3 && t->size(2) == options.d_model, op, "input ", *t, "; must be [B, L, ",
           options.d_model, "]");
@@ -142,30 +144,30 @@ AttentionCall MultiHeadAttention::project(const Tensor& x, const Tensor& context
     const Tensor each = t.reshape({t.size(0), t.size(1), n, d});
     return (norm ? (*norm)(each) : each).transpose(1, 2);
   };
-  AttentionCall c{heads(q(x), options.n_heads, options.d_key, q_norm),
-                  heads(k(context), options.n_key_heads, options.d_key, k_norm),
-                  heads(v(context), options.n_key_heads, options.d_value),
-                  {}};
+  AttentionInputs c{heads(q(x), options.n_heads, options.d_key, q_norm),
+                    heads(k(context), options.n_kv_heads, options.d_key, k_norm),
+                    heads(v(context), options.n_kv_heads, options.d_value),
+                    {}};
   c.options.mask = seen(mask);
   c.options.scale = options.scale;
   c.options.dropout = training() ? options.dropout : 0;
   c.forward = forward;
-  c.first = forward.first_position;
+  c.first_position = forward.first_position;
   const bool shared = forward.sequence_group;
-  check(!shared || kernel_->takes_pieces(), op, kernel_->label(),
+  check(!shared || kernel_->supports_sequence_parallel(), op, kernel_->label(),
         " takes no pieces of a sequence that processes share");
-  if (shared && position_ && position_->needs_all_keys()) bring_all_keys(c);
+  if (shared && position_ && position_->is_dense()) bring_all_keys(c);
   return c;
 }
 
-void MultiHeadAttention::apply_position(AttentionCall& call) const {
-  if (position_) position_->apply(call);
+void MultiHeadAttention::apply_position(AttentionInputs& inputs) const {
+  if (position_) position_->apply(inputs);
 }
 
-Tensor MultiHeadAttention::attend(AttentionCall call) const {
-  apply_position(call);
-  begin_with_block(call);
-  return out(join_heads((*kernel_)(call)));
+Tensor MultiHeadAttention::attend(AttentionInputs inputs) const {
+  apply_position(inputs);
+  begin_with_block(inputs);
+  return out(join_heads((*kernel_)(inputs)));
 }
 
 KeyValueCache MultiHeadAttention::make_cache(int64_t limit) const {
@@ -176,7 +178,7 @@ KeyValueCache MultiHeadAttention::make_cache(int64_t limit) const {
 }
 
 void MultiHeadAttention::check_limit(const KeyValueCache& cache) const {
-  check(cache.limit == 0 || !kernel_->keeps_state(), op, "a cache limited to ", cache.limit,
+  check(cache.limit == 0 || !kernel_->has_recurrent_state(), op, "a cache limited to ", cache.limit,
         " positions for a kernel that keeps a state; a state forgets nothing, and needs no limit");
 }
 
@@ -189,40 +191,40 @@ void MultiHeadAttention::check_sizes(const KeyValueCache& cache) const {
 }
 
 // With `new_keys_alone` the position sees the keys of this call and no others.
-void MultiHeadAttention::continue_from(AttentionCall& call, KeyValueCache& cache,
+void MultiHeadAttention::continue_from(AttentionInputs& inputs, KeyValueCache& cache,
                                        bool new_keys_alone) const {
   check_sizes(cache);
-  const bool state = kernel_->keeps_state();
+  const bool state = kernel_->has_recurrent_state();
   check(state ? !cache.k.defined() : cache.state.length == 0, op, "a cache that holds ",
         state ? "keys and values for a kernel that keeps a state"
               : "a state for a kernel that keeps keys and values",
         "; accepted: a cache that this layer has filled, or an empty one");
   cache.layer = shape();
-  call.memory = &cache.position;
-  call.first = cache.dropped + (new_keys_alone ? cache.length() : 0);
-  call.continued = cache.length() > 0;
+  inputs.encoding_state = &cache.position;
+  inputs.first_position = cache.dropped + (new_keys_alone ? cache.length() : 0);
+  inputs.continued = cache.length() > 0;
   if (!state) return;
   check_limit(cache);
-  call.state = &cache.state;
-  Tensor& padding = call.options.mask.key_padding;
+  inputs.state = &cache.state;
+  Tensor& padding = inputs.options.mask.key_padding;
   if (!padding.defined()) return;
-  const Shape all{call.k.size(0), call.first + call.n_keys()};
+  const Shape all{inputs.k.size(0), inputs.first_position + inputs.n_keys()};
   check(padding.shape() == all, op, "key_padding ", padding, "; must be bool or u8 ", all,
         ", the positions in the cache included");
-  padding = padding.slice(1, call.first);
+  padding = padding.slice(1, inputs.first_position);
 }
 
 // A kernel that keeps a state adds the keys to it by itself.
-void MultiHeadAttention::append_to_cache(AttentionCall& call, KeyValueCache& cache) const {
-  if (kernel_->keeps_state()) return;
+void MultiHeadAttention::append_to_cache(AttentionInputs& inputs, KeyValueCache& cache) const {
+  if (kernel_->has_recurrent_state()) return;
   if (cache.k.defined()) {
-    check_continues("keys", cache.k, call.k);
-    check_continues("values", cache.v, call.v);
+    check_continues("keys", cache.k, inputs.k);
+    check_continues("values", cache.v, inputs.v);
   }
-  cache.append(call.k, call.v);
-  call.k = cache.k;
-  call.v = cache.v;
-  call.first = cache.dropped;
+  cache.append(inputs.k, inputs.v);
+  inputs.k = cache.k;
+  inputs.v = cache.v;
+  inputs.first_position = cache.dropped;
   cache.trim();
 }
 
@@ -233,58 +235,59 @@ Tensor MultiHeadAttention::operator()(const Tensor& x, const AttentionMask& mask
   check(!cache || cache->limit == 0 || mask.block == 0, op,
         "a limited cache does not know where blocks begin; use a window instead of blocks, or no "
         "limit");
-  if (cache) check_not_replayed(op, "a cache"), check_whole("a cache", forward);
-  const bool encodes = kernel_->keeps_state() || (position_ && position_->encodes_keys());
+  if (cache) check_not_recomputed(op, "a cache"), check_whole("a cache", forward);
+  const bool encodes =
+      kernel_->has_recurrent_state() || (position_ && position_->caches_encoded_keys());
   return all_or_nothing(cache, [&](KeyValueCache* after) {
-    AttentionCall call = project(x, x, mask, forward);
-    if (after) continue_from(call, *after, encodes);
-    if (encodes) apply_position(call);
-    if (after) append_to_cache(call, *after);
-    if (!encodes) apply_position(call);
-    const int64_t most_seen = 2 * call.options.mask.block;
+    AttentionInputs inputs = project(x, x, mask, forward);
+    if (after) continue_from(inputs, *after, encodes);
+    if (encodes) apply_position(inputs);
+    if (after) append_to_cache(inputs, *after);
+    if (!encodes) apply_position(inputs);
+    const int64_t most_seen = 2 * inputs.options.mask.block;
     check(!after || after->limit == 0 || after->limit >= most_seen - 1, op, "a cache limited to ",
-          after ? after->limit : 0, " positions in blocks of ", call.options.mask.block,
+          after ? after->limit : 0, " positions in blocks of ", inputs.options.mask.block,
           ", of which a query sees two; accepted: at least ", most_seen - 1, ", or no limit");
-    begin_with_block(call);
-    return out(join_heads((*kernel_)(call)));
+    begin_with_block(inputs);
+    return out(join_heads((*kernel_)(inputs)));
   });
 }
 
 Tensor MultiHeadAttention::operator()(const Tensor& x, const Tensor& context,
                                       const AttentionMask& mask, KeyValueCache* cache,
                                       const ForwardContext& forward) const {
-  if (cache) check_not_replayed(op, "a cache");
+  if (cache) check_not_recomputed(op, "a cache");
   check_whole("attention to a context", forward);
   return all_or_nothing(cache, [&](KeyValueCache* after) {
     const bool known = after && after->k.defined();
     if (known) check_sizes(*after);
-    AttentionCall call = project(x, known ? x.slice(1, 0, 0) : context, mask, forward);
-    call.first = 0;
+    AttentionInputs inputs = project(x, known ? x.slice(1, 0, 0) : context, mask, forward);
+    inputs.first_position = 0;
     if (after) {
-      call.memory = &after->position;
-      call.continued = known;
+      inputs.encoding_state = &after->position;
+      inputs.continued = known;
       if (known) {
-        check_continues("keys", after->k, call.k);
-        check_continues("values", after->v, call.v);
+        check_continues("keys", after->k, inputs.k);
+        check_continues("values", after->v, inputs.v);
       } else {
-        after->append(call.k, call.v);
+        after->append(inputs.k, inputs.v);
         after->layer = shape();
       }
-      call.k = after->k;
-      call.v = after->v;
+      inputs.k = after->k;
+      inputs.v = after->v;
     }
-    return attend(std::move(call));
+    return attend(std::move(inputs));
   });
 }
 
 Tensor MultiHeadAttention::weights(const Tensor& x, const AttentionMask& mask) const {
-  AttentionCall c = project(x, x, mask);
+  AttentionInputs c = project(x, x, mask);
   apply_position(c);
   return kernel_->weights(c);
 }
 
 Tensor MultiHeadAttention::scores(const Tensor& x, const AttentionMask& mask) const {
-  AttentionCall c = project(x, x, mask);
+  AttentionInputs c = project(x, x, mask);
   apply_position(c);
   return attention_scores(c.q, c.k, c.options);
 }

@@ -7,7 +7,7 @@
 #include "../linear.h"
 #include "../module.h"
 #include "../norm.h"
-#include "../positions/position.h"
+#include "../positions/positional_encoding.h"
 #include "key_value_cache.h"
 
 namespace stretto::nn {
@@ -16,15 +16,15 @@ namespace stretto::nn {
 class AttentionKernel : public Module {
  public:
   explicit AttentionKernel(Module& parent) : Module(parent, "kernel") {}
-  virtual Tensor operator()(const AttentionCall& call) const = 0;
+  virtual Tensor operator()(const AttentionInputs& inputs) const = 0;
   /// The weights of the call's values, [B, H, M, N]: the softmax weights, unless a kernel overrides
   /// this. A kernel with a state has no softmax: it is an error unless it does.
-  virtual Tensor weights(const AttentionCall& call) const;
+  virtual Tensor weights(const AttentionInputs& inputs) const;
   /// Whether a call of this process's piece of a sequence (ForwardContext) can be answered.
-  virtual bool takes_pieces() const { return false; }
+  virtual bool supports_sequence_parallel() const { return false; }
   /// Whether the past can be a state of fixed size in the place of keys and values. Calls with a
-  /// cache then bring the new positions alone, and AttentionCall::state.
-  virtual bool keeps_state() const { return false; }
+  /// cache then bring the new positions alone, and AttentionInputs::state.
+  virtual bool has_recurrent_state() const { return false; }
 };
 
 using MakeKernel = std::function<std::unique_ptr<AttentionKernel>(Module& parent, HeadShape shape)>;
@@ -41,23 +41,24 @@ MakeKernel kernel(Arguments... arguments) {
 /// softmax(scores) v: ops/attention/attention.h.
 class SoftmaxKernel : public AttentionKernel {
  public:
-  SoftmaxKernel(Module& parent, HeadShape, Form form_) : AttentionKernel(parent), form(form_) {}
-  Tensor operator()(const AttentionCall& call) const override;
-  bool takes_pieces() const override { return true; }
+  SoftmaxKernel(Module& parent, HeadShape, Implementation form_)
+      : AttentionKernel(parent), implementation(form_) {}
+  Tensor operator()(const AttentionInputs& inputs) const override;
+  bool supports_sequence_parallel() const override { return true; }
   std::string label() const override { return "SoftmaxKernel"; }
 
-  const Form form;
+  const Implementation implementation;
 };
 
-MakeKernel softmax_kernel(Form form = Form::automatic);
+MakeKernel softmax_kernel(Implementation implementation = Implementation::automatic);
 
 struct MultiHeadAttentionOptions {
   int64_t d_model = 0;
   int64_t n_heads = 1;
-  int64_t n_key_heads = 0;  // fewer key heads, shared by groups of query heads; 0: n_heads
-  int64_t d_key = 0;        // size of one head; 0: d_model / n_heads
-  int64_t d_value = 0;      // 0: d_model / n_heads
-  bool bias = true;         // of q, k, v and out, unless one says otherwise
+  int64_t n_kv_heads = 0;  // fewer key heads, shared by groups of query heads; 0: n_heads
+  int64_t d_key = 0;       // size of one head; 0: d_model / n_heads
+  int64_t d_value = 0;     // 0: d_model / n_heads
+  bool bias = true;        // of q, k, v and out, unless one says otherwise
   std::optional<bool> q_bias = {}, k_bias = {}, v_bias = {}, out_bias = {};
   /// A norm of each head's queries, and one of its keys, before the position (Qwen3); its dim is
   /// d_key.
@@ -65,10 +66,10 @@ struct MultiHeadAttentionOptions {
   /// > 0: every call must be causal, and no query sees a key `window` or more positions before it
   /// (Mistral). A mask's own window counts where it is smaller.
   int64_t window = 0;
-  double dropout = 0;                // of the attention weights, in training
-  std::optional<double> scale = {};  // of the scores; 1/√d_key when not given (T5: 1)
-  MakePosition position = {};        // none by default
-  MakeKernel kernel = {};            // softmax_kernel() by default
+  double dropout = 0;                    // of the attention weights, in training
+  std::optional<double> scale = {};      // of the scores; 1/√d_key when not given (T5: 1)
+  MakePositionalEncoding position = {};  // none by default
+  MakeKernel kernel = {};                // softmax_kernel() by default
 };
 
 /// Projections q, k, v [.., d_model] → heads, attention, projection of the joined heads back
@@ -93,10 +94,10 @@ class MultiHeadAttention : public Module {
   /// Self-attention or attention to a context in two halves, for models that complete the call in
   /// between: the projections of x [B, M, d_model] and of its context [B, N, d_model] as heads, and
   /// what comes after them. The first key is at the context's first_position, unless
-  /// AttentionCall::first is set in between.
-  AttentionCall project(const Tensor& x, const Tensor& context, const AttentionMask& mask,
-                        const ForwardContext& forward = {}) const;
-  Tensor attend(AttentionCall call) const;
+  /// AttentionInputs::first_position is set in between.
+  AttentionInputs project(const Tensor& x, const Tensor& context, const AttentionMask& mask,
+                          const ForwardContext& forward = {}) const;
+  Tensor attend(AttentionInputs inputs) const;
   /// The weights of self-attention [B, H, M, M], for pictures.
   Tensor weights(const Tensor& x, const AttentionMask& mask = {}) const;
   /// The scores that the softmax kernel weights keys by, [B, H, M, M], and −∞ for keys that are not
@@ -107,8 +108,8 @@ class MultiHeadAttention : public Module {
 
   const Options options;
   Linear q{*this, "q", projection(options.n_heads* options.d_key, options.q_bias)};
-  Linear k{*this, "k", projection(options.n_key_heads* options.d_key, options.k_bias)};
-  Linear v{*this, "v", projection(options.n_key_heads* options.d_value, options.v_bias)};
+  Linear k{*this, "k", projection(options.n_kv_heads* options.d_key, options.k_bias)};
+  Linear v{*this, "v", projection(options.n_kv_heads* options.d_value, options.v_bias)};
   Linear out{*this,
              "out",
              {options.n_heads * options.d_value, options.d_model,
@@ -127,11 +128,11 @@ class MultiHeadAttention : public Module {
   }
   void check_limit(const KeyValueCache& cache) const;
   void check_sizes(const KeyValueCache& cache) const;
-  void continue_from(AttentionCall& call, KeyValueCache& cache, bool new_keys_alone) const;
-  void apply_position(AttentionCall& call) const;
-  void append_to_cache(AttentionCall& call, KeyValueCache& cache) const;
+  void continue_from(AttentionInputs& inputs, KeyValueCache& cache, bool new_keys_alone) const;
+  void apply_position(AttentionInputs& inputs) const;
+  void append_to_cache(AttentionInputs& inputs, KeyValueCache& cache) const;
 
-  std::unique_ptr<Position> position_;
+  std::unique_ptr<PositionalEncoding> position_;
   std::unique_ptr<AttentionKernel> kernel_;
 };
 

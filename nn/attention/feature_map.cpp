@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "autograd/replay.h"
+#include "autograd/recompute.h"
 #include "core/gpu_runtime.h"
 #include "nn/init.h"
 #include "ops/attention/elu_features.h"
@@ -122,8 +122,8 @@ Tensor Favor::next_call() const {
 
 // A later call may draw another, so that a call that has time gets its own.
 Tensor Favor::current(bool next) const {
-  const bool needed_later = backward_follows() || running_again();
-  return replayed("the projection of Favor", [&] {
+  const bool needed_later = backward_follows() || is_recomputing();
+  return recorded("the projection of Favor", [&] {
     const Device device = projection.device();
     if (next && device.is_cuda() && cuda::capturing(device.index)) {
       cuda::before_replay(device.index, [this, counts = backward_follows()] {
@@ -176,7 +176,7 @@ Tensor Favor::operator()(const Tensor& x, Side side, const Tensor& drawn) const 
       {.kind = options.kind,
        .stabiliser = options.stabiliser == Stabiliser::max ? by_side : FeatureStabiliser::none,
        .epsilon = options.epsilon,
-       .form = options.form});
+       .implementation = options.implementation});
 }
 
 std::string Favor::label() const {

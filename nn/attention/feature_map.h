@@ -15,7 +15,7 @@
 #include "../../core/random.h"
 #include "../../ops/attention/random_features.h"
 #include "../../ops/attention/side.h"
-#include "../positions/position.h"
+#include "../positions/positional_encoding.h"
 
 namespace stretto::nn {
 
@@ -28,7 +28,7 @@ class FeatureMap : public Module {
   virtual Tensor operator()(const Tensor& x, Side side, const Tensor& drawn = {}) const = 0;
   virtual int64_t features(int64_t d) const { return d; }
   /// Comes before the queries and keys of a call, but not while a state is continued: maps with
-  /// random numbers may draw new ones now (autograd/replay.h). What both need is returned.
+  /// random numbers may draw new ones now (autograd/recompute.h). What both need is returned.
   virtual Tensor next_call() const { return {}; }
 
   /// Of maps whose features are exponentials with a stabiliser that cancels: the logarithms of the
@@ -108,7 +108,7 @@ struct FavorOptions {
   int64_t redraw = 0;  // a new projection for every so many training calls; 0: never
   Stabiliser stabiliser = Stabiliser::max;
   double epsilon = 1e-3;  // generalised
-  Form form = Form::automatic;
+  Implementation implementation = Implementation::automatic;
 };
 
 /// bf16 is computed in f32 and rounded once. The projection [W, D] is a buffer, f32 in bf16

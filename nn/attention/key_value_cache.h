@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "../../ops/attention/linear_attention.h"
-#include "../positions/position.h"
+#include "../positions/positional_encoding.h"
 
 namespace stretto::nn {
 
@@ -26,7 +26,7 @@ struct KeyValueCache {
   /// > 0: only the last `limit` positions are kept. Relative positions stay right.
   int64_t limit = 0;
   LinearState state = {};
-  std::shared_ptr<const PositionMemory> position = {};
+  std::shared_ptr<const EncodingState> position = {};
   int64_t dropped = 0;  // positions that the limit took away
   /// Sizes of the layer that has filled it: layers of other sizes refuse it.
   std::optional<HeadShape> layer = {};

@@ -6,7 +6,7 @@
 #include "autograd/tape.h"
 #include "core/all_or_nothing.h"
 #include "nn/distributed/sequence.h"
-#include "ops/attention/linear_attention_forms.h"
+#include "ops/attention/linear_attention_implementations.h"
 #include "ops/attention/linear_attention_logarithms.h"
 #include "ops/create.h"
 
@@ -17,11 +17,11 @@ constexpr const char* op = "LinearKernel";
 
 // What a call has that needs scores; nullptr for nothing.
 const char* of_scores(const AttentionOptions& o) {
-  if (o.keys.defined()) return "a key table";
-  if (o.values.defined()) return "a value table";
-  if (o.lag_bias.defined()) return "a bias per lag";
+  if (o.relative_keys.defined()) return "a key table";
+  if (o.relative_values.defined()) return "a value table";
+  if (o.relative_bias.defined()) return "a bias per lag";
   if (o.bias.defined()) return "a dense bias";
-  if (o.position_query.defined()) return "a position query";
+  if (o.relative_query.defined()) return "a position query";
   if (o.mask.window > 0) return "a window";
   if (o.mask.block > 0) return "blocks";
   if (o.dropout > 0) return "dropout of the weights";
@@ -29,8 +29,8 @@ const char* of_scores(const AttentionOptions& o) {
   return nullptr;
 }
 
-void check_scores(const AttentionCall& call) {
-  if (const char* found = of_scores(call.options))
+void check_scores(const AttentionInputs& inputs) {
+  if (const char* found = of_scores(inputs.options))
     fail(op, "the call has ", found,
          ", but linear attention has no scores; accepted: causal, key_padding, and positions that "
          "act on q and k, RoPE (nn/positions/rotary.h) and SPE (nn/positions/spe.h); or use "
@@ -70,38 +70,41 @@ LinearKernel::LinearKernel(Module& parent, HeadShape shape, const MakeFeatureMap
   map_ = map(*this, shape);
 }
 
-LinearKernel::Features LinearKernel::mapped(const AttentionCall& call, const Tensor& drawn) const {
-  const bool narrow = options.form != Form::composed;
+LinearKernel::Features LinearKernel::mapped(const AttentionInputs& inputs,
+                                            const Tensor& drawn) const {
+  const bool narrow = options.implementation != Implementation::composed;
   auto wide = [narrow](const Tensor& x) { return narrow ? x : x.to(compute_type(x.dtype())); };
-  return {(*map_)(wide(call.q), Side::query, drawn), (*map_)(wide(call.k), Side::key, drawn),
-          wide(call.v)};
+  return {(*map_)(wide(inputs.q), Side::query, drawn), (*map_)(wide(inputs.k), Side::key, drawn),
+          wide(inputs.v)};
 }
 
-LinearAttentionOptions LinearKernel::settings(const AttentionCall& call) const {
-  return {
-      .mask = call.options.mask, .eps = options.eps, .chunk = options.chunk, .form = options.form};
+LinearAttentionOptions LinearKernel::settings(const AttentionInputs& inputs) const {
+  return {.mask = inputs.options.mask,
+          .eps = options.eps,
+          .chunk = options.chunk,
+          .implementation = options.implementation};
 }
 
-Tensor LinearKernel::by_logarithms(const AttentionCall& call, const Tensor& drawn) const {
-  const Tensor q = map_->logarithms(call.q, Side::query, drawn);
-  Tensor keys = call.k, values = call.v.to(f64);
-  if (ProcessGroup* group = call.forward.sequence_group)
-    std::tie(keys, values) = keys_and_values_of_whole(call.k.to(f64), values, call.options, *group);
+Tensor LinearKernel::by_logarithms(const AttentionInputs& inputs, const Tensor& drawn) const {
+  const Tensor q = map_->logarithms(inputs.q, Side::query, drawn);
+  Tensor keys = inputs.k, values = inputs.v.to(f64);
+  if (ProcessGroup* group = inputs.forward.sequence_group)
+    std::tie(keys, values) = gather_left_kv(inputs.k.to(f64), values, inputs.options, *group);
   const Tensor k = map_->logarithms(keys, Side::key, drawn);
-  const DType type = compute_type(call.q.dtype());
-  const double divisor = call.state ? map_->key_divisor(call.k.dtype(), drawn) : 0;
+  const DType type = compute_type(inputs.q.dtype());
+  const double divisor = inputs.state ? map_->key_divisor(inputs.k.dtype(), drawn) : 0;
   const auto compute = [&](LinearState* state) {
-    LinearAttentionOptions o = settings(call);
+    LinearAttentionOptions o = settings(inputs);
     // Queries without keys of their own stand behind all keys there are.
     if (state && keys.size(2) == 0) o.mask.causal = false;
     return linear_attention_of_logarithms(q, k, values, o, state, divisor, type);
   };
-  return all_or_nothing(call.state, compute);
+  return all_or_nothing(inputs.state, compute);
 }
 
 // Features of a whole head that are 0 for all queries have no gradient, now or later.
-void LinearKernel::check_alive(const AttentionCall& call, const Tensor& denominators) const {
-  if (!map_->has_exponentials() || denominators.numel() == 0 || !recording({call.q, call.k}))
+void LinearKernel::check_alive(const AttentionInputs& inputs, const Tensor& denominators) const {
+  if (!map_->has_exponentials() || denominators.numel() == 0 || !recording({inputs.q, inputs.k}))
     return;
   const double eps = denominators.dtype() == f64 ? options.eps : double(float(options.eps));
   const auto text = [=, heads = denominators.size(1), features = map_->label(),
@@ -112,57 +115,58 @@ void LinearKernel::check_alive(const AttentionCall& call, const Tensor& denomina
                "smaller learning rate), or eps 0 with Stabiliser::max");
   };
   if (denominators.device().is_cuda())
-    return report_dead_heads(op, denominators, eps, call.n_keys(), call.options.mask.key_padding,
-                             text);
+    return report_dead_heads(op, denominators, eps, inputs.n_keys(),
+                             inputs.options.mask.key_padding, text);
   const auto any = [&](int64_t head, auto condition) {
-    return any_visible(denominators, call.options.mask, call.n_keys(), head, condition);
+    return any_visible(denominators, inputs.options.mask, inputs.n_keys(), head, condition);
   };
   for (int64_t h = 0; h < denominators.size(1); ++h)
     check(any(h, [&](auto x) { return !(double(x) == eps); }) || !any(h, [](auto) { return true; }),
           op, text(h));
 }
 
-Tensor LinearKernel::attended(const AttentionCall& call, const Tensor& drawn) const {
-  const LinearAttentionOptions o = settings(call);
-  ProcessGroup* const group = call.forward.sequence_group;
-  const Tensor& padding = call.options.mask.key_padding;
-  const bool on_cpu = call.q.device().is_cpu();
+Tensor LinearKernel::attended(const AttentionInputs& inputs, const Tensor& drawn) const {
+  const LinearAttentionOptions o = settings(inputs);
+  ProcessGroup* const group = inputs.forward.sequence_group;
+  const Tensor& padding = inputs.options.mask.key_padding;
+  const bool on_cpu = inputs.q.device().is_cpu();
   const bool stabilised =
       on_cpu && options.eps == 0 && map_->has_exponentials() && map_->stabilises();
-  if (stabilised && (call.state || group)) {
-    bool in_range = map_->in_range(call.k, padding, drawn);
+  if (stabilised && (inputs.state || group)) {
+    bool in_range = map_->in_range(inputs.k, padding, drawn);
     if (group) {
       const std::vector<double> all = group->all_gather(std::vector<double>{double(in_range)});
       in_range = *std::min_element(all.begin(), all.end()) > 0;
     }
-    if (!in_range || (call.state && call.state->shift.defined())) return by_logarithms(call, drawn);
+    if (!in_range || (inputs.state && inputs.state->shift.defined()))
+      return by_logarithms(inputs, drawn);
   }
-  const Features f = mapped(call, drawn);
-  if (group) return linear_attention_of_whole(f.q, f.k, f.v, o, *group);
-  if (call.state) return linear_attention(f.q, f.k, f.v, *call.state, o);
+  const Features f = mapped(inputs, drawn);
+  if (group) return sequence_parallel_linear_attention(f.q, f.k, f.v, o, *group);
+  if (inputs.state) return linear_attention(f.q, f.k, f.v, *inputs.state, o);
   const auto [y, denominators] = linear_attention_and_denominators(f.q, f.k, f.v, o);
   // Smaller ones have lost terms to underflow.
-  const double least = call.q.dtype() == f64 ? 1e-290 : 1e-25;
-  if (stabilised && any_visible(denominators, call.options.mask, call.n_keys(), -1,
+  const double least = inputs.q.dtype() == f64 ? 1e-290 : 1e-25;
+  if (stabilised && any_visible(denominators, inputs.options.mask, inputs.n_keys(), -1,
                                 [&](auto x) { return double(x) < least; }))
-    return by_logarithms(call, drawn);
-  check_alive(call, denominators);
+    return by_logarithms(inputs, drawn);
+  check_alive(inputs, denominators);
   return y;
 }
 
-Tensor LinearKernel::operator()(const AttentionCall& call) const {
-  const bool begins = !call.state || call.state->length == 0;
-  check_scores(call);
-  return attended(call, begins ? map_->next_call() : Tensor()).to(call.q.dtype());
+Tensor LinearKernel::operator()(const AttentionInputs& inputs) const {
+  const bool begins = !inputs.state || inputs.state->length == 0;
+  check_scores(inputs);
+  return attended(inputs, begins ? map_->next_call() : Tensor()).to(inputs.q.dtype());
 }
 
-Tensor LinearKernel::weights(const AttentionCall& call) const {
-  check_scores(call);
-  const int64_t n = call.n_keys();
+Tensor LinearKernel::weights(const AttentionInputs& inputs) const {
+  check_scores(inputs);
+  const int64_t n = inputs.n_keys();
   // The values of unit vectors say where they come from.
-  AttentionCall from = call;
-  from.v = eye(n, options_of(call.v)).expand({call.k.size(0), call.k.size(1), n, n});
-  return attended(from, {}).to(call.q.dtype());
+  AttentionInputs from = inputs;
+  from.v = eye(n, options_of(inputs.v)).expand({inputs.k.size(0), inputs.k.size(1), n, n});
+  return attended(from, {}).to(inputs.q.dtype());
 }
 
 MakeKernel linear_kernel(MakeFeatureMap map, LinearKernelOptions options) {

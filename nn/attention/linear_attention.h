@@ -18,7 +18,7 @@ namespace stretto::nn {
 struct LinearKernelOptions {
   double eps = 0;      // LinearAttentionOptions
   int64_t chunk = 32;  // the same
-  Form form = Form::automatic;
+  Implementation implementation = Implementation::automatic;
 };
 
 /// Takes calls with `causal` and `key_padding`; anything else acts on scores, which do not exist
@@ -38,11 +38,11 @@ class LinearKernel : public AttentionKernel {
  public:
   using Options = LinearKernelOptions;
   LinearKernel(Module& parent, HeadShape shape, const MakeFeatureMap& map, Options options);
-  Tensor operator()(const AttentionCall& call) const override;
+  Tensor operator()(const AttentionInputs& inputs) const override;
   /// Each key's share q_i·k_j / (Σ_j q_i·k_j + eps).
-  Tensor weights(const AttentionCall& call) const override;
-  bool keeps_state() const override { return true; }
-  bool takes_pieces() const override { return true; }
+  Tensor weights(const AttentionInputs& inputs) const override;
+  bool has_recurrent_state() const override { return true; }
+  bool supports_sequence_parallel() const override { return true; }
   std::string label() const override { return "LinearKernel"; }
   const FeatureMap& feature_map() const { return *map_; }
 
@@ -52,11 +52,11 @@ class LinearKernel : public AttentionKernel {
   struct Features {
     Tensor q, k, v;
   };
-  Features mapped(const AttentionCall& call, const Tensor& drawn = {}) const;
-  Tensor attended(const AttentionCall& call, const Tensor& drawn) const;
-  Tensor by_logarithms(const AttentionCall& call, const Tensor& drawn) const;
-  void check_alive(const AttentionCall& call, const Tensor& denominators) const;
-  LinearAttentionOptions settings(const AttentionCall& call) const;
+  Features mapped(const AttentionInputs& inputs, const Tensor& drawn = {}) const;
+  Tensor attended(const AttentionInputs& inputs, const Tensor& drawn) const;
+  Tensor by_logarithms(const AttentionInputs& inputs, const Tensor& drawn) const;
+  void check_alive(const AttentionInputs& inputs, const Tensor& denominators) const;
+  LinearAttentionOptions settings(const AttentionInputs& inputs) const;
 
   std::unique_ptr<FeatureMap> map_;
 };

@@ -8,9 +8,9 @@
 namespace stretto::nn {
 
 /// The target of a position that is not scored: CrossEntropyOptions::ignore_index.
-constexpr int64_t not_scored = -100;
+constexpr int64_t ignore_index = -100;
 
-/// Tokens and, for each, the one to be predicted after it or not_scored; both i64 [B, L].
+/// Tokens and, for each, the one to be predicted after it or ignore_index; both i64 [B, L].
 struct Batch {
   Tensor inputs, targets;
   Batch to(Device device) const { return {inputs.to(device), targets.to(device)}; }

@@ -86,7 +86,7 @@ Batch next_token_batch(const std::vector<std::vector<int64_t>>& sequences, int64
   for (const auto& sequence : sequences)
     for (size_t i = 0; i < n; ++i) {
       inputs.push_back(i < sequence.size() ? sequence[i] : padding);
-      targets.push_back(i + 1 < sequence.size() ? sequence[i + 1] : not_scored);
+      targets.push_back(i + 1 < sequence.size() ? sequence[i + 1] : ignore_index);
     }
   const Shape shape{int64_t(sequences.size()), int64_t(n)};
   return {tensor(inputs, shape, cpu), tensor(targets, shape, cpu)};

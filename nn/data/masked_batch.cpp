@@ -45,7 +45,7 @@ Batch masked_batch(const Tensor& tokens, const MaskingOptions& o, uint64_t seed,
 
   // Apart from the model's own draws.
   const RandomKey key{seed ^ 0x6d61736b6564ull, uint64_t(step)};
-  std::vector<int64_t> inputs = tokens.to_vector<int64_t>(), targets(inputs.size(), not_scored);
+  std::vector<int64_t> inputs = tokens.to_vector<int64_t>(), targets(inputs.size(), ignore_index);
   for (size_t i = 0; i < inputs.size(); ++i) {
     const int64_t id = inputs[i];
     check(id >= 0 && id < o.vocabulary, op, "token ", id, "; must be 0 to ", o.vocabulary - 1);

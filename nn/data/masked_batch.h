@@ -22,9 +22,9 @@ struct MaskingOptions {
 };
 
 /// Returns a batch made of tokens [B, L] (i64 or i32), on the CPU: `inputs` with tokens hidden or
-/// replaced, `targets` the original id of each token to be predicted and not_scored elsewhere. Each
-/// token is chosen independently: a batch may have no target. A function of the arguments alone;
-/// the draws of a token depend on seed, step and its place in the batch.
+/// replaced, `targets` the original id of each token to be predicted and ignore_index elsewhere.
+/// Each token is chosen independently: a batch may have no target. A function of the arguments
+/// alone; the draws of a token depend on seed, step and its place in the batch.
 Batch masked_batch(const Tensor& tokens, const MaskingOptions& options, uint64_t seed,
                    int64_t step);
 

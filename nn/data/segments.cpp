@@ -22,7 +22,7 @@ Batch make(const TokenStream& tokens, const std::vector<Row>& rows, int64_t leng
     for (int64_t i = 0; i < length; ++i) {
       const bool inside = i < row.n && i + 1 < there;
       inputs.push_back(inside ? seen[size_t(i)] : 0);  // those after the end disturb nothing
-      targets.push_back(inside && row.first + i >= row.scored ? seen[size_t(i + 1)] : not_scored);
+      targets.push_back(inside && row.first + i >= row.scored ? seen[size_t(i + 1)] : ignore_index);
     }
   }
   const Shape shape{int64_t(rows.size()), length};
@@ -31,13 +31,13 @@ Batch make(const TokenStream& tokens, const std::vector<Row>& rows, int64_t leng
 
 }  // namespace
 
-OrderedSegments::OrderedSegments(TokenStream tokens, int64_t batch, int64_t length)
+ContiguousBatches::ContiguousBatches(TokenStream tokens, int64_t batch, int64_t length)
     : tokens_(std::move(tokens)), batch_(batch), length_(length), column_(tokens_.size() / batch) {
-  check(column_ >= 2, "OrderedSegments", tokens_.size(), " tokens in ", batch,
+  check(column_ >= 2, "ContiguousBatches", tokens_.size(), " tokens in ", batch,
         " columns; each must have at least 2");
 }
 
-Batch OrderedSegments::operator()(int64_t step) const {
+Batch ContiguousBatches::operator()(int64_t step) const {
   const int64_t first = step % per_epoch() * length_;
   const int64_t n = std::min(length_, column_ - 1 - first);
   std::vector<Row> rows;
@@ -45,8 +45,9 @@ Batch OrderedSegments::operator()(int64_t step) const {
   return make(tokens_, rows, n);
 }
 
-void scoring_segments(const TokenStream& tokens, const ScoringRule& rule, int64_t batch,
-                      const std::function<void(const Batch&, bool)>& f, int64_t groups) {
+void for_each_evaluation_window(const TokenStream& tokens, const EvaluationWindows& rule,
+                                int64_t batch, const std::function<void(const Batch&, bool)>& f,
+                                int64_t groups) {
   const int64_t scored = tokens.size() - 1, length = rule.length;
   if (scored < 1) return;
   std::vector<Row> rows;

@@ -12,10 +12,10 @@ namespace stretto::nn {
 /// The stream trimmed to B columns of equal length, side by side; segment k is positions k·L …
 /// (k+1)·L − 1 of every column, so that row b continues row b of the segment before. The last
 /// segment of an epoch may be shorter; the next epoch begins at the start.
-class OrderedSegments {
+class ContiguousBatches {
  public:
   /// The columns must hold at least two tokens.
-  OrderedSegments(TokenStream tokens, int64_t batch, int64_t length);
+  ContiguousBatches(TokenStream tokens, int64_t batch, int64_t length);
   int64_t per_epoch() const { return (column_ - 2) / length_ + 1; }
   Batch operator()(int64_t step) const;
   bool starts_epoch(int64_t step) const { return step % per_epoch() == 0; }
@@ -26,7 +26,7 @@ class OrderedSegments {
 };
 
 /// How a held-out stream is scored: in segments of `length`, with so much memory.
-struct ScoringRule {
+struct EvaluationWindows {
   int64_t length = 0;
   int64_t memory = 0;  // > 0: columns, each with a memory that is empty at its start
   int64_t stride = 0;  // without memory: how far apart segments begin, at most length
@@ -39,7 +39,9 @@ struct ScoringRule {
 ///
 /// With memory the columns are cut into `groups`, one scored after the other, or into fewer where
 /// there are fewer columns. `begins` is true of a segment that continues none.
-void scoring_segments(const TokenStream& tokens, const ScoringRule& rule, int64_t batch,
-                      const std::function<void(const Batch&, bool begins)>& f, int64_t groups = 1);
+void for_each_evaluation_window(const TokenStream& tokens, const EvaluationWindows& windows,
+                                int64_t batch,
+                                const std::function<void(const Batch&, bool begins)>& f,
+                                int64_t groups = 1);
 
 }  // namespace stretto::nn

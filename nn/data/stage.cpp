@@ -7,7 +7,7 @@
 
 namespace stretto::nn {
 
-Tensors fed(Device device, const std::function<Tensors()>& make) {
+Tensors stage(Device device, const std::function<Tensors()>& make) {
   Tensors made = make(), there;
   if (device.is_cpu() || !cuda::capturing(device.index)) {
     for (const Tensor& x : made) there.push_back(x.to(device));

@@ -9,6 +9,6 @@ namespace stretto::nn {
 
 /// What make() returns, on the device. In a captured step it is called again before each replay,
 /// and the tensors that were returned get what it makes then: the shapes must stay.
-Tensors fed(Device device, const std::function<Tensors()>& make);
+Tensors stage(Device device, const std::function<Tensors()>& make);
 
 }  // namespace stretto::nn

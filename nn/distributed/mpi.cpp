@@ -104,7 +104,7 @@ class Mpi final : public ProcessGroup {
   int size() const override { return size_; }
   int local_size() const override { return local_size_; }
 
-  void exchange(int peer, const void* out, size_t n_out, void* in, size_t n_in) override {
+  void send_recv(int peer, const void* out, size_t n_out, void* in, size_t n_in) override {
     const char* from = static_cast<const char*>(out);
     char* to = static_cast<char*>(in);
     while (n_out > 0 || n_in > 0) {

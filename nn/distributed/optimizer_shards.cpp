@@ -11,13 +11,13 @@ namespace {
 
 size_t bytes_of(const Tensor& x) { return size_t(x.numel() * item_size(x.dtype())); }
 
-Tensor flat(const Tensor& x, Stretch s) {
+Tensor flat(const Tensor& x, ElementRange s) {
   return x.detach().reshape({x.numel()}).slice(0, s.begin, s.end);
 }
 
 }  // namespace
 
-OptimizerShards::OptimizerShards(Optimizer& optimizer, PartSums& sums, ProcessGroup& group)
+OptimizerShards::OptimizerShards(Optimizer& optimizer, GradientReducer& sums, ProcessGroup& group)
     : optimizer_(optimizer), sums_(sums), group_(group) {
   keep_own();
 }
@@ -27,16 +27,16 @@ OptimizerShards::OptimizerShards(Optimizer& optimizer, PartSums& sums, ProcessGr
 double OptimizerShards::clip(double max_norm) {
   const NoGrad guard;
   const Tensors all = optimizer_.parameters();
-  const std::vector<Stretch> own = sums_.stretches(group_.rank());
+  const std::vector<ElementRange> own = sums_.ranges(group_.rank());
   std::vector<double> squares;
   Tensors gradients;
   for (size_t i = 0; i < all.size(); ++i) {
     const int64_t n = all[i].numel();
     const size_t before = squares.size();
-    squares.resize(before + size_t((n + norm_stretch - 1) / norm_stretch));
+    squares.resize(before + size_t((n + norm_block - 1) / norm_block));
     if (own[i].begin == own[i].end || !all[i].grad().defined()) continue;
     gradients.push_back(flat(all[i].grad(), own[i]));
-    size_t at = before + size_t(own[i].begin / norm_stretch);
+    size_t at = before + size_t(own[i].begin / norm_block);
     for (const double sum : stretch_squares(gradients.back())) squares[at++] = sum;
   }
   group_.sum(squares.data(), int64_t(squares.size()));  // of each, all but one have 0
@@ -55,8 +55,8 @@ void OptimizerShards::step() {
 
 void OptimizerShards::to_first(int from, void* bytes, size_t n) {
   if (from == 0) return;
-  group_.leads() ? group_.exchange(from, nullptr, 0, bytes, n)
-                 : group_.exchange(0, bytes, n, nullptr, 0);
+  group_.is_root() ? group_.send_recv(from, nullptr, 0, bytes, n)
+                   : group_.send_recv(0, bytes, n, nullptr, 0);
 }
 
 void OptimizerShards::gather() {
@@ -64,12 +64,12 @@ void OptimizerShards::gather() {
   const Tensors all = optimizer_.parameters();
   std::vector<ParameterState> whole(all.size());
   for (int from = 0; from < group_.size(); ++from) {
-    const std::vector<Stretch> stretches = sums_.stretches(from);
+    const std::vector<ElementRange> ranges = sums_.ranges(from);
     const bool gives = group_.rank() == from;
-    if (!gives && !group_.leads()) continue;
+    if (!gives && !group_.is_root()) continue;
     for (size_t i = 0; i < all.size(); ++i) {
       const ParameterState& own = optimizer_.state()[i];
-      const Stretch s = stretches[i];
+      const ElementRange s = ranges[i];
       if (all[i].numel() == 0) whole[i] = own;
       if (s.begin == s.end) continue;
       int64_t& steps = whole[i].steps;
@@ -79,20 +79,20 @@ void OptimizerShards::gather() {
       const std::vector<std::string> names = optimizer_.state_names(i);
       const TensorOptions kind{.dtype = compute_type(all[i].dtype()), .device = Device()};
       for (size_t k = 0; k < names.size(); ++k) {
-        if (k == whole[i].tensors.size() && group_.leads())
+        if (k == whole[i].tensors.size() && group_.is_root())
           whole[i].tensors.push_back({names[k], empty(all[i].shape(), kind)});
         const Tensor values = gives ? own.tensors[k].tensor.to(Device()).contiguous()
                                     : empty({s.end - s.begin}, kind);
         to_first(from, values.raw_data(), bytes_of(values));
-        if (group_.leads()) flat(whole[i].tensors[k].tensor, s).copy_(values);
+        if (group_.is_root()) flat(whole[i].tensors[k].tensor, s).copy_(values);
       }
     }
   }
-  if (!group_.leads()) return;
-  optimizer_.keep_stretches({});
+  if (!group_.is_root()) return;
+  optimizer_.keep_ranges({});
   optimizer_.load_state(whole);
 }
 
-void OptimizerShards::keep_own() { optimizer_.keep_stretches(sums_.stretches(group_.rank())); }
+void OptimizerShards::keep_own() { optimizer_.keep_ranges(sums_.ranges(group_.rank())); }
 
 }  // namespace stretto::nn

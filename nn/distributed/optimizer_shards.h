@@ -5,17 +5,17 @@
 #include <vector>
 
 #include "../optim/optim.h"
-#include "part_sums.h"
+#include "gradient_reducer.h"
 
 namespace stretto::nn {
 
-/// Each process keeps the state, and makes the update, of its stretches (PartSums::stretches), and
-/// tells the others the new values. The bits are those of every process making all updates. All
-/// processes make the same calls.
+/// Each process keeps the state, and makes the update, of its stretches
+/// (GradientReducer::stretches), and tells the others the new values. The bits are those of every
+/// process making all updates. All processes make the same calls.
 class OptimizerShards {
  public:
   /// `sums` are those of the optimiser's parameters; both must outlive this.
-  OptimizerShards(Optimizer& optimizer, PartSums& sums, ProcessGroup& group);
+  OptimizerShards(Optimizer& optimizer, GradientReducer& sums, ProcessGroup& group);
 
   /// clip_grad_norm of gradients of which each process has its stretches, which alone it scales.
   double clip(double max_norm);
@@ -30,7 +30,7 @@ class OptimizerShards {
   void to_first(int from, void* bytes, size_t n);
 
   Optimizer& optimizer_;
-  PartSums& sums_;
+  GradientReducer& sums_;
   ProcessGroup& group_;
 };
 

@@ -7,15 +7,15 @@
 
 #include "core/environment.h"
 #include "core/error.h"
-#include "nn/distributed/halves.h"
 #include "nn/distributed/mpi.h"
+#include "nn/distributed/recursive_halving.h"
 
 namespace stretto::nn {
 namespace {
 
 constexpr uint64_t streams_of_a_batch = uint64_t(1) << 24;
 
-ShareBatches* sharing = nullptr;
+DistributedEvaluation* sharing = nullptr;
 
 // What mpirun says of this process.
 int number_of(const char* name, int otherwise) {
@@ -39,7 +39,7 @@ class Alone final : public ProcessGroup {
   int rank() const override { return 0; }
   int size() const override { return 1; }
   int local_size() const override { return 1; }
-  void exchange(int, const void*, size_t, void*, size_t) override {}
+  void send_recv(int, const void*, size_t, void*, size_t) override {}
   void finish() override {}
 };
 
@@ -49,8 +49,8 @@ class Neighbours final : public ProcessGroup {
   int rank() const override { return whole_.rank() % size_; }
   int size() const override { return size_; }
   int local_size() const override { return whole_.local_size(); }
-  void exchange(int peer, const void* out, size_t n_out, void* in, size_t n_in) override {
-    whole_.exchange(whole_.rank() - rank() + peer, out, n_out, in, n_in);
+  void send_recv(int peer, const void* out, size_t n_out, void* in, size_t n_in) override {
+    whole_.send_recv(whole_.rank() - rank() + peer, out, n_out, in, n_in);
   }
   void finish() override {}
 
@@ -62,57 +62,57 @@ class Neighbours final : public ProcessGroup {
 }  // namespace
 
 template <class T>
-void ProcessGroup::sum_pieces(T* numbers, const std::vector<int64_t>& ends) {
+void ProcessGroup::reduce_scatter(T* numbers, const std::vector<int64_t>& ends) {
   std::vector<T> theirs;
-  sum_by_halves(rank(), size(), ends,
-                [&](int peer, int64_t out, int64_t n_out, int64_t begin, int64_t n) {
-                  theirs.resize(size_t(n));
-                  exchange(peer, numbers + out, size_t(n_out) * sizeof(T), theirs.data(),
-                           size_t(n) * sizeof(T));
-                  bytes_of_sums_ += n_out * int64_t(sizeof(T));
-                  for (int64_t i = 0; i < n; ++i) numbers[begin + i] += theirs[size_t(i)];
-                });
+  recursive_halving(rank(), size(), ends,
+                    [&](int peer, int64_t out, int64_t n_out, int64_t begin, int64_t n) {
+                      theirs.resize(size_t(n));
+                      send_recv(peer, numbers + out, size_t(n_out) * sizeof(T), theirs.data(),
+                                size_t(n) * sizeof(T));
+                      bytes_reduced_ += n_out * int64_t(sizeof(T));
+                      for (int64_t i = 0; i < n; ++i) numbers[begin + i] += theirs[size_t(i)];
+                    });
 }
 
-void ProcessGroup::share_pieces(void* bytes, const std::vector<int64_t>& ends) {
+void ProcessGroup::all_gather_chunks(void* bytes, const std::vector<int64_t>& ends) {
   char* const at = static_cast<char*>(bytes);
-  share_by_halves(rank(), size(), ends,
-                  [&](int peer, int64_t out, int64_t n_out, int64_t begin, int64_t n) {
-                    exchange(peer, at + out, size_t(n_out), at + begin, size_t(n));
-                    bytes_of_sums_ += n_out;
-                  });
+  recursive_doubling(rank(), size(), ends,
+                     [&](int peer, int64_t out, int64_t n_out, int64_t begin, int64_t n) {
+                       send_recv(peer, at + out, size_t(n_out), at + begin, size_t(n));
+                       bytes_reduced_ += n_out;
+                     });
 }
 
-int ProcessGroup::piece_of(int rank) const { return nn::piece_of(rank, size()); }
+int ProcessGroup::chunk_of(int rank) const { return nn::chunk_of(rank, size()); }
 
 template <class T>
 void ProcessGroup::sum(T* numbers, int64_t n) {
   std::vector<int64_t> ends;
   for (int i = 1; i <= size(); ++i) ends.push_back(n * i / size());
-  sum_pieces(numbers, ends);
+  reduce_scatter(numbers, ends);
   for (int64_t& end : ends) end *= int64_t(sizeof(T));
-  share_pieces(numbers, ends);
+  all_gather_chunks(numbers, ends);
 }
 
 template void ProcessGroup::sum(float*, int64_t);
 template void ProcessGroup::sum(double*, int64_t);
-template void ProcessGroup::sum_pieces(float*, const std::vector<int64_t>&);
-template void ProcessGroup::sum_pieces(double*, const std::vector<int64_t>&);
+template void ProcessGroup::reduce_scatter(float*, const std::vector<int64_t>&);
+template void ProcessGroup::reduce_scatter(double*, const std::vector<int64_t>&);
 
 void ProcessGroup::all_gather(const void* mine, size_t bytes, void* all) {
   std::memcpy(static_cast<char*>(all) + size_t(rank()) * bytes, mine, bytes);
   std::vector<size_t> ends;
   for (int i = 1; i <= size(); ++i) ends.push_back(size_t(i) * bytes);
-  all_gather_pieces(all, ends);
+  all_gatherv(all, ends);
 }
 
-void ProcessGroup::all_gather_pieces(void* bytes, const std::vector<size_t>& ends) {
+void ProcessGroup::all_gatherv(void* bytes, const std::vector<size_t>& ends) {
   char* const at = static_cast<char*>(bytes);
   const auto begin = [&](int piece) { return piece == 0 ? 0 : ends[size_t(piece) - 1]; };
   for (int bit = 1; bit < size(); bit <<= 1) {
     const int mine = rank() / bit * bit, theirs = mine ^ bit;
-    exchange(rank() ^ bit, at + begin(mine), begin(mine + bit) - begin(mine), at + begin(theirs),
-             begin(theirs + bit) - begin(theirs));
+    send_recv(rank() ^ bit, at + begin(mine), begin(mine + bit) - begin(mine), at + begin(theirs),
+              begin(theirs + bit) - begin(theirs));
   }
 }
 
@@ -138,7 +138,7 @@ std::vector<std::string> ProcessGroup::all_gather(std::string_view mine) {
 void ProcessGroup::barrier() {
   const char here = 1;
   char there = 0;
-  for (int bit = 1; bit < size(); bit <<= 1) exchange(rank() ^ bit, &here, 1, &there, 1);
+  for (int bit = 1; bit < size(); bit <<= 1) send_recv(rank() ^ bit, &here, 1, &there, 1);
 }
 
 bool started_by_mpirun() { return std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr; }
@@ -188,7 +188,7 @@ std::unique_ptr<ProcessGroup> neighbours(ProcessGroup& whole, int n) {
   return std::make_unique<Neighbours>(whole, n);
 }
 
-bool BatchSums::next() {
+bool EvaluationReducer::next() {
   const int64_t batch = batches_++;
   if (sharing)
     set_random_state({sharing->begin_.seed,
@@ -196,22 +196,22 @@ bool BatchSums::next() {
   return !sharing || batch % process_group().size() == process_group().rank();
 }
 
-void BatchSums::add(const std::vector<double>& numbers) {
-  check(numbers.size() == numbers_, "BatchSums", "got ", int64_t(numbers.size()), " numbers, not ",
-        int64_t(numbers_));
+void EvaluationReducer::add(const std::vector<double>& numbers) {
+  check(numbers.size() == numbers_, "EvaluationReducer", "got ", int64_t(numbers.size()),
+        " numbers, not ", int64_t(numbers_));
   sums_.insert(sums_.end(), numbers.begin(), numbers.end());
 }
 
-std::vector<double> BatchSums::total() {
+std::vector<double> EvaluationReducer::total() {
   const int64_t n = sharing ? process_group().size() : 1;
   if (n > 1) {
     const std::vector<double> sizes =
         process_group().all_gather(std::vector<double>{double(batches_), double(numbers_)});
     for (int64_t i = 1; i < n; ++i)
-      check(sizes[size_t(2 * i)] == sizes[0] && sizes[size_t(2 * i + 1)] == sizes[1], "BatchSums",
-            "process ", i, " has ", int64_t(sizes[size_t(2 * i)]), " batches of ",
-            int64_t(sizes[size_t(2 * i + 1)]), " numbers; process 0 has ", int64_t(sizes[0]),
-            " of ", int64_t(sizes[1]));
+      check(sizes[size_t(2 * i)] == sizes[0] && sizes[size_t(2 * i + 1)] == sizes[1],
+            "EvaluationReducer", "process ", i, " has ", int64_t(sizes[size_t(2 * i)]),
+            " batches of ", int64_t(sizes[size_t(2 * i + 1)]), " numbers; process 0 has ",
+            int64_t(sizes[0]), " of ", int64_t(sizes[1]));
     sums_.resize(size_t((batches_ + n - 1) / n) * numbers_);
     const size_t share = sums_.size();
     const std::vector<double> all = process_group().all_gather(sums_);
@@ -226,11 +226,11 @@ std::vector<double> BatchSums::total() {
   return total;
 }
 
-ShareBatches::ShareBatches(bool on) : on_(on), begin_(random_state()) {
+DistributedEvaluation::DistributedEvaluation(bool on) : on_(on), begin_(random_state()) {
   if (on_) sharing = this;
 }
 
-ShareBatches::~ShareBatches() {
+DistributedEvaluation::~DistributedEvaluation() {
   if (on_) sharing = nullptr;
   if (batches_ > 0)
     set_random_state({begin_.seed, begin_.next_stream + (batches_ + 1) * streams_of_a_batch});

@@ -32,12 +32,12 @@ class ProcessGroup {
   virtual int size() const = 0;
   /// How many of them are on this host.
   virtual int local_size() const = 0;
-  bool leads() const { return rank() == 0; }
+  bool is_root() const { return rank() == 0; }
 
   /// Sends n_out bytes to process `peer` and receives n_in from it, which makes the same call with
   /// the two lengths exchanged. If it sends another number of bytes or nothing within
   /// STRETTO_PROCESS_TIMEOUT seconds (45), all processes end with a line that names it.
-  virtual void exchange(int peer, const void* out, size_t n_out, void* in, size_t n_in) = 0;
+  virtual void send_recv(int peer, const void* out, size_t n_out, void* in, size_t n_in) = 0;
   /// Ends the work together; the last call. Waits for processes that are still at work, however
   /// long that takes; one that shows no sign of life for STRETTO_PROCESS_TIMEOUT seconds ends all.
   virtual void finish() = 0;
@@ -48,16 +48,16 @@ class ProcessGroup {
   template <class T>
   void sum(T* numbers, int64_t n);
   /// The two halves of sum(), each (size − 1) / size: first a process has the sums of the piece
-  /// that is its own, piece_of(rank) of those that end at `ends`, then all have all pieces, of
+  /// that is its own, chunk_of(rank) of those that end at `ends`, then all have all pieces, of
   /// which `ends` count bytes.
   template <class T>
-  void sum_pieces(T* numbers, const std::vector<int64_t>& ends);
-  void share_pieces(void* bytes, const std::vector<int64_t>& ends);
-  int piece_of(int rank) const;
+  void reduce_scatter(T* numbers, const std::vector<int64_t>& ends);
+  void all_gather_chunks(void* bytes, const std::vector<int64_t>& ends);
+  int chunk_of(int rank) const;
   /// `bytes` of each process, in their order.
   void all_gather(const void* mine, size_t bytes, void* all);
   /// The piece of each process, which ends at ends[rank] of the bytes, for all to have.
-  void all_gather_pieces(void* bytes, const std::vector<size_t>& ends);
+  void all_gatherv(void* bytes, const std::vector<size_t>& ends);
   std::vector<double> all_gather(const std::vector<double>& mine);
   /// Of several lengths; every process gets all.
   std::vector<std::string> all_gather(std::string_view mine);
@@ -65,19 +65,19 @@ class ProcessGroup {
   void barrier();
 
   /// Bytes that this process has sent by sum() and its halves.
-  int64_t bytes_of_sums() const { return bytes_of_sums_; }
+  int64_t bytes_reduced() const { return bytes_reduced_; }
 
  protected:
   ProcessGroup() = default;
 
  private:
-  int64_t bytes_of_sums_ = 0;
+  int64_t bytes_reduced_ = 0;
 };
 
 extern template void ProcessGroup::sum(float*, int64_t);
 extern template void ProcessGroup::sum(double*, int64_t);
-extern template void ProcessGroup::sum_pieces(float*, const std::vector<int64_t>&);
-extern template void ProcessGroup::sum_pieces(double*, const std::vector<int64_t>&);
+extern template void ProcessGroup::reduce_scatter(float*, const std::vector<int64_t>&);
+extern template void ProcessGroup::reduce_scatter(double*, const std::vector<int64_t>&);
 
 /// Of processes n·i … n·(i + 1) − 1 of `whole`, those that this process is among: their ranks are
 /// 0 … n − 1. n divides the whole's size, and `whole` outlives them.
@@ -105,11 +105,11 @@ std::optional<OtherLauncher> other_launcher();
 int process_patience();
 
 /// The share of a process in work that is done batch by batch: batch i is process i mod size's
-/// while a ShareBatches lives, else everybody's own. Whoever asks for total() gets the sum over all
-/// batches, in their order, whatever the number of processes.
-class BatchSums {
+/// while a DistributedEvaluation lives, else everybody's own. Whoever asks for total() gets the sum
+/// over all batches, in their order, whatever the number of processes.
+class EvaluationReducer {
  public:
-  explicit BatchSums(size_t numbers) : numbers_(numbers) {}
+  explicit EvaluationReducer(size_t numbers) : numbers_(numbers) {}
   /// Whether this process computes the next batch; it then gives its numbers to add().
   bool next();
   void add(const std::vector<double>& numbers);
@@ -121,17 +121,18 @@ class BatchSums {
   std::vector<double> sums_;  // of this process's batches, one after the other
 };
 
-/// For its life, where it is `on`, all processes make the same calls of BatchSums. Each batch then
-/// draws random numbers of its own, and afterwards the program's random state is the same on all.
-class ShareBatches {
+/// For its life, where it is `on`, all processes make the same calls of EvaluationReducer. Each
+/// batch then draws random numbers of its own, and afterwards the program's random state is the
+/// same on all.
+class DistributedEvaluation {
  public:
-  explicit ShareBatches(bool on);
-  ~ShareBatches();
-  ShareBatches(const ShareBatches&) = delete;
-  ShareBatches& operator=(const ShareBatches&) = delete;
+  explicit DistributedEvaluation(bool on);
+  ~DistributedEvaluation();
+  DistributedEvaluation(const DistributedEvaluation&) = delete;
+  DistributedEvaluation& operator=(const DistributedEvaluation&) = delete;
 
  private:
-  friend class BatchSums;
+  friend class EvaluationReducer;
   const bool on_;
   const RandomState begin_;
   uint64_t batches_ = 0;

@@ -5,7 +5,7 @@
 
 #include "autograd/tape.h"
 #include "core/error.h"
-#include "ops/attention/attention_forms.h"
+#include "ops/attention/attention_implementations.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
 #include "ops/indexing.h"
@@ -31,7 +31,7 @@ Tensor sum_of_others(const Tensor& x, bool later, ProcessGroup& group) {
   const Tensor theirs = empty_like(block);
   const size_t bytes = size_t(block.numel() * item_size(block.dtype()));
   for (int bit = 1; bit < group.size(); bit <<= 1) {
-    group.exchange(group.rank() ^ bit, block.raw_data(), bytes, theirs.raw_data(), bytes);
+    group.send_recv(group.rank() ^ bit, block.raw_data(), bytes, theirs.raw_data(), bytes);
     const bool they_are_later = !(group.rank() & bit);
     if (they_are_later == later) others = others + theirs;
     block = block + theirs;
@@ -42,39 +42,41 @@ Tensor sum_of_others(const Tensor& x, bool later, ProcessGroup& group) {
 // x goes to a process, or what has its shape comes from there.
 void send(const Tensor& x, int peer, ProcessGroup& group) {
   const Tensor rows = x.detach().contiguous();
-  group.exchange(peer, rows.raw_data(), size_t(rows.numel() * item_size(rows.dtype())), nullptr, 0);
+  group.send_recv(peer, rows.raw_data(), size_t(rows.numel() * item_size(rows.dtype())), nullptr,
+                  0);
 }
 Tensor receive(const Tensor& like, int peer, ProcessGroup& group) {
   Tensor rows = empty(like.shape(), options_of(like));
-  group.exchange(peer, nullptr, 0, rows.raw_data(), size_t(rows.numel() * item_size(rows.dtype())));
+  group.send_recv(peer, nullptr, 0, rows.raw_data(),
+                  size_t(rows.numel() * item_size(rows.dtype())));
   return rows;
 }
 
 // Of this process's queries to keys that begin `back` positions before them.
-AttentionAndSums of_block(AttentionInputs x, int64_t back) {
+AttentionWithLse of_block(AttentionOperands x, int64_t back) {
   const int64_t m = x.q.size(2);
   AttentionOptions& o = x.options;
   o.mask.causal = back == 0;
-  for (RelativeTable* table : {&o.keys, &o.values, &o.lag_bias})
+  for (RelativeTable* table : {&o.relative_keys, &o.relative_values, &o.relative_bias})
     if (table->defined() && back > 0)
       *table = {.rows = relative_rows(*table, 1 - m - back, 2 * m - 1), .zero_row = m - 1};
-  return attention_and_sums(x.q, x.k, x.v, o);
+  return attention_with_lse(x.q, x.k, x.v, o);
 }
 
 // Two parts of the keys together: l = log(e^a + e^b), out = e^(a − l) out_a + e^(b − l) out_b.
-AttentionAndSums joined(const AttentionAndSums& a, const AttentionAndSums& b) {
-  const Tensor top = maximum(a.log_sum, b.log_sum);
-  const Tensor l = top + log(exp(a.log_sum - top) + exp(b.log_sum - top));
-  const auto share = [&](const AttentionAndSums& x) {
-    return x.out * exp(x.log_sum - l).unsqueeze(-1);
+AttentionWithLse joined(const AttentionWithLse& a, const AttentionWithLse& b) {
+  const Tensor top = maximum(a.lse, b.lse);
+  const Tensor l = top + log(exp(a.lse - top) + exp(b.lse - top));
+  const auto share = [&](const AttentionWithLse& x) {
+    return x.out * exp(x.lse - l).unsqueeze(-1);
   };
   return {share(a) + share(b), l};
 }
 
-AttentionAndSums of_all_blocks(AttentionInputs x, ProcessGroup& group) {
+AttentionWithLse of_all_blocks(AttentionOperands x, ProcessGroup& group) {
   const NoGrad guard;
   const Tensor k = x.k, v = x.v;
-  AttentionAndSums all = of_block(x, 0);
+  AttentionWithLse all = of_block(x, 0);
   for (int turn = 1; turn < group.size(); ++turn) {
     const int peer = group.rank() ^ turn;
     if (peer > group.rank()) {
@@ -89,22 +91,22 @@ AttentionAndSums of_all_blocks(AttentionInputs x, ProcessGroup& group) {
 
 // With w = e^(l_b − l), block b's share: the gradient of out_b is w g, that of l_b is
 // w (g·out_b − g·out).
-AttentionInputs block_gradients(AttentionInputs x, int64_t back, const AttentionAndSums& whole,
-                                const Tensor& g) {
+AttentionOperands block_gradients(AttentionOperands x, int64_t back, const AttentionWithLse& whole,
+                                  const Tensor& g) {
   Tensors leaves;
   x.for_each_tensor([&](Tensor& t) {
     if (!t.defined()) return;
     t = t.detach().set_requires_grad();
     leaves.push_back(t);
   });
-  AttentionAndSums block;
+  AttentionWithLse block;
   {
     const GradMode recorded(true);
     block = of_block(x, back);
   }
   const NoGrad guard;
-  const Tensor out = block.out.detach(), w = exp(block.log_sum.detach() - whole.log_sum);
-  const Tensors found = grad({block.out, block.log_sum}, leaves,
+  const Tensor out = block.out.detach(), w = exp(block.lse.detach() - whole.lse);
+  const Tensors found = grad({block.out, block.lse}, leaves,
                              {g * w.unsqueeze(-1), w * sum(g * (out - whole.out), {-1})});
   x.for_each_tensor([next = found.begin()](Tensor& t) mutable {
     if (t.defined()) t = *next++;
@@ -112,11 +114,11 @@ AttentionInputs block_gradients(AttentionInputs x, int64_t back, const Attention
   return x;
 }
 
-Tensors gradients_of_all_blocks(AttentionInputs x, const AttentionAndSums& whole, const Tensor& g,
+Tensors gradients_of_all_blocks(AttentionOperands x, const AttentionWithLse& whole, const Tensor& g,
                                 ProcessGroup& group) {
   const NoGrad guard;
   const Tensor k = x.k, v = x.v;
-  AttentionInputs all = block_gradients(x, 0, whole, g);
+  AttentionOperands all = block_gradients(x, 0, whole, g);
   for (int turn = 1; turn < group.size(); ++turn) {
     const int peer = group.rank() ^ turn;
     if (peer > group.rank()) {
@@ -125,7 +127,7 @@ Tensors gradients_of_all_blocks(AttentionInputs x, const AttentionAndSums& whole
       continue;
     }
     x.k = receive(k, peer, group), x.v = receive(v, peer, group);
-    AttentionInputs more = block_gradients(x, (group.rank() - peer) * k.size(2), whole, g);
+    AttentionOperands more = block_gradients(x, (group.rank() - peer) * k.size(2), whole, g);
     for (Tensor* t : {&more.k, &more.v}) {
       send(*t, peer, group);
       *t = {};
@@ -223,40 +225,40 @@ std::pair<int64_t, int64_t> earlier_keys(int64_t m, const AttentionMask& mask,
 
 }  // namespace
 
-Tensor sum_of_earlier(const Tensor& x, ProcessGroup& group) {
-  check(x.device().is_cpu() && (x.dtype() == f32 || x.dtype() == f64), "sum_of_earlier", "got ", x,
-        "; accepted: f32 and f64 on the CPU");
-  return record("sum_of_earlier", {x}, sum_of_others(x.contiguous(), false, group),
+Tensor exclusive_prefix_sum(const Tensor& x, ProcessGroup& group) {
+  check(x.device().is_cpu() && (x.dtype() == f32 || x.dtype() == f64), "exclusive_prefix_sum",
+        "got ", x, "; accepted: f32 and f64 on the CPU");
+  return record("exclusive_prefix_sum", {x}, sum_of_others(x.contiguous(), false, group),
                 [&group](Backward& b) {
-                  check_once("sum_of_earlier");
+                  check_once("exclusive_prefix_sum");
                   return Tensors{sum_of_others(b.grad().contiguous(), true, group)};
                 });
 }
 
-Tensor after_earlier_rows(const Tensor& x, int64_t n, ProcessGroup& group) {
-  constexpr const char* op = "after_earlier_rows";
+Tensor with_left_halo(const Tensor& x, int64_t n, ProcessGroup& group) {
+  constexpr const char* op = "with_left_halo";
   check(x.dim() == 4 && x.device().is_cpu() && (x.dtype() == f32 || x.dtype() == f64), op, "got ",
         x, "; accepted: [B, G, M, D] in f32 and f64 on the CPU");
   check(n >= 0, op, n, " rows");
   const EarlierRows all{x.size(2), x.size(2) > 0 ? n : 0, group};
   return record(op, {x}, with_earlier_rows(x, all), [all](Backward& b) {
-    check_once("after_earlier_rows");
+    check_once("with_left_halo");
     return Tensors{earlier_rows_gradient(b.grad(), all)};
   });
 }
 
-std::pair<Tensor, Tensor> keys_and_values_of_whole(const Tensor& k, const Tensor& v,
-                                                   const AttentionOptions& o, ProcessGroup& group) {
-  check_of_whole("keys_and_values_of_whole", o);
+std::pair<Tensor, Tensor> gather_left_kv(const Tensor& k, const Tensor& v,
+                                         const AttentionOptions& o, ProcessGroup& group) {
+  check_of_whole("gather_left_kv", o);
   const int64_t n = (group.size() - 1) * k.size(2);
   // One after the other on all processes, and so backward.
-  Tensor keys = after_earlier_rows(k, n, group);
-  return {std::move(keys), after_earlier_rows(v, n, group)};
+  Tensor keys = with_left_halo(k, n, group);
+  return {std::move(keys), with_left_halo(v, n, group)};
 }
 
-Tensor linear_attention_of_whole(const Tensor& q, const Tensor& k, const Tensor& v,
-                                 LinearAttentionOptions options, ProcessGroup& group) {
-  constexpr const char* op = "linear_attention_of_whole";
+Tensor sequence_parallel_linear_attention(const Tensor& q, const Tensor& k, const Tensor& v,
+                                          LinearAttentionOptions options, ProcessGroup& group) {
+  constexpr const char* op = "sequence_parallel_linear_attention";
   check_linear_attention(q, k, v, options);
   check(options.mask.causal && !options.mask.key_padding.defined(), op,
         "a sequence over processes is causal, without key_padding");
@@ -266,8 +268,8 @@ Tensor linear_attention_of_whole(const Tensor& q, const Tensor& k, const Tensor&
   const Tensor keys = wide(k), values = wide(v);
   const Tensor s = matmul(keys.transpose(-1, -2), values), z = sum(keys, {2});
   // Chunk by chunk, so that no more than chunk² products stand side by side.
-  LinearState state{.sums = sum_of_earlier(cat({s, z.unsqueeze(-1)}, 3), group)};
-  options.form = Form::composed;
+  LinearState state{.sums = exclusive_prefix_sum(cat({s, z.unsqueeze(-1)}, 3), group)};
+  options.implementation = Implementation::composed;
   Tensors y;
   for (int64_t i = 0; i < q.size(2); i += options.chunk) {
     const int64_t end = std::min(q.size(2), i + options.chunk);
@@ -277,33 +279,33 @@ Tensor linear_attention_of_whole(const Tensor& q, const Tensor& k, const Tensor&
   return y.empty() ? linear_attention(q, k, v, options) : cat(y, 2);
 }
 
-Tensor attention_of_whole(const Tensor& q, const Tensor& k, const Tensor& v, AttentionOptions o,
-                          ProcessGroup& group) {
-  constexpr const char* op = "attention_of_whole";
+Tensor sequence_parallel_attention(const Tensor& q, const Tensor& k, const Tensor& v,
+                                   AttentionOptions o, ProcessGroup& group) {
+  constexpr const char* op = "sequence_parallel_attention";
   check_of_whole(op, o);
   check(!o.bias.defined(), op,
-        "a dense bias, of which each key has a column: keys_and_values_of_whole brings the keys "
-        "(Position::needs_all_keys)");
+        "a dense bias, of which each key has a column: gather_left_kv brings the keys "
+        "(Position::is_dense)");
   check(q.size(2) == k.size(2), op, "q ", q, " and k ", k,
         "; a process has as many queries as keys");
   if (o.mask.window > 0 || o.mask.block > 0) {
     const auto [most, mine] = earlier_keys(q.size(2), o.mask, group);
     const auto rows = [&, most = most, mine = mine](const Tensor& x) {
-      const Tensor all = after_earlier_rows(x, most, group);
+      const Tensor all = with_left_halo(x, most, group);
       return all.slice(2, all.size(2) - mine - x.size(2), all.size(2));
     };
     return attention(q, rows(k), rows(v), o);
   }
   const int64_t past = q.size(2) * group.size() - 1;
-  for (const RelativeTable* t : {&o.keys, &o.values, &o.lag_bias})
-    check(!t->defined() || t->beyond != Beyond::error || t->zero_row >= past, op,
+  for (const RelativeTable* t : {&o.relative_keys, &o.relative_values, &o.relative_bias})
+    check(!t->defined() || t->out_of_range != OutOfRange::error || t->zero_row >= past, op,
           "a table reaches from ", -t->zero_row, ", but relative positions from ", -past, " occur");
-  const AttentionInputs x{q, k, v, std::move(o)};
-  const AttentionAndSums whole = of_all_blocks(x, group);
+  const AttentionOperands x{q, k, v, std::move(o)};
+  const AttentionWithLse whole = of_all_blocks(x, group);
   return record(
       op, x.tensors(), whole.out,
-      [saved = SavedAttention(x), l = whole.log_sum, &group](Backward& b) {
-        check_once("attention_of_whole");
+      [saved = SavedAttention(x), l = whole.lse, &group](Backward& b) {
+        check_once("sequence_parallel_attention");
         return gradients_of_all_blocks(saved(), {b.output(), l}, b.grad(), group);
       },
       Keep::outputs);

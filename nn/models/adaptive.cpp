@@ -100,7 +100,7 @@ AdaptiveEmbedding::AdaptiveEmbedding(Options o)
     : options(completed(std::move(o))),
       weights(tables_of(options)),
       projections(projections_of(options, options.n_tables())) {
-  start();
+  reset_parameters();
 }
 
 AdaptiveEmbedding::AdaptiveEmbedding(Module& parent, std::string name, Options o)
@@ -108,10 +108,10 @@ AdaptiveEmbedding::AdaptiveEmbedding(Module& parent, std::string name, Options o
       options(completed(std::move(o))),
       weights(tables_of(options)),
       projections(projections_of(options, options.n_tables())) {
-  start();
+  reset_parameters();
 }
 
-void AdaptiveEmbedding::start() {
+void AdaptiveEmbedding::reset_parameters() {
   for (size_t i = 0; i < weights.size(); ++i) {
     normal_(parameter(str("weight", i), weights[i]), 0, options.std);
     if (options.projected())
@@ -293,7 +293,7 @@ AdaptiveSoftmax::AdaptiveSoftmax(Options o)
       cluster_weight(cluster_weight_of(options.clusters)),
       cluster_bias(cluster_bias_of(options.clusters)),
       projections(projections_of(options, nullptr)) {
-  start();
+  reset_parameters();
 }
 
 AdaptiveSoftmax::AdaptiveSoftmax(Module& parent, std::string name, Options o,
@@ -305,10 +305,10 @@ AdaptiveSoftmax::AdaptiveSoftmax(Module& parent, std::string name, Options o,
       cluster_weight(cluster_weight_of(options.clusters)),
       cluster_bias(cluster_bias_of(options.clusters)),
       projections(projections_of(options, embedding)) {
-  start();
+  reset_parameters();
 }
 
-void AdaptiveSoftmax::start() {
+void AdaptiveSoftmax::reset_parameters() {
   const AdaptiveOptions& o = options.clusters;
   const auto add = [&](bool tied, const std::string& name, const Tensor& x, double std) {
     tied ? shared_parameter(name, x) : parameter(name, x);

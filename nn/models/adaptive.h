@@ -48,7 +48,7 @@ class AdaptiveEmbedding : public Module {
   const Tensors projections;  // projection0 … [d_model, width], one per table, or none
 
  private:
-  void start();
+  void reset_parameters();
 };
 
 /// One cluster of an adaptive softmax: logits (h P) Wᵀ + b. The shortlist's W has a row for each of
@@ -101,7 +101,7 @@ class AdaptiveSoftmax : public Module {
   const Tensors projections;                  // one per cluster [d_model, width], or none
 
  private:
-  void start();
+  void reset_parameters();
 };
 
 }  // namespace stretto::nn

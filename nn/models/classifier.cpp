@@ -40,7 +40,7 @@ void dense(const Linear& layer) {
   constant_(layer.bias, 0);
 }
 
-void encoder(const EncoderLayer& layer) {
+void encoder(const TransformerLayer& layer) {
   const MultiHeadAttention& a = layer.self_attention;
   for (const Linear* l : {&a.q, &a.k, &a.v, &a.out}) xavier_uniform_(l->weight);
   const FeedForward& f = layer.feed_forward;
@@ -85,8 +85,8 @@ void SequenceClassifier::make() {
   }
   out.emplace(*this, "out", Linear::Options{width, o.n_classes});
   if (cls.defined()) parameter("cls", cls);
-  embedding.positions.draw();
-  for (const EncoderLayer& layer : layers) encoder(layer);
+  embedding.positions.reset_parameters();
+  for (const TransformerLayer& layer : layers) encoder(layer);
   dense(hidden);
   if (hidden2) dense(*hidden2);
   dense(*out);
@@ -97,7 +97,7 @@ std::string SequenceClassifier::label() const {
              options.pairs ? " of pairs)" : ")");
 }
 
-Tensor SequenceClassifier::encode(const Sequences& s) const {
+Tensor SequenceClassifier::encode(const TokenBatch& s) const {
   const Options& o = options;
   const Tensor& tokens = s.tokens;
   check(tokens.dim() == 2 && tokens.size(1) >= 1, op, "tokens ", tokens,
@@ -127,23 +127,24 @@ Tensor SequenceClassifier::encode(const Sequences& s) const {
 }
 
 Tensor SequenceClassifier::encode(const Tensor& tokens, const Tensor& padding) const {
-  return encode(Sequences(tokens, padding));
+  return encode(TokenBatch(tokens, padding));
 }
 
 Tensor SequenceClassifier::operator()(const Tensor& tokens, const Tensor& second) const {
   const bool ids = second.defined() && !is_mask(second) && !is_floating(second.dtype());
-  if (ids) return (*this)(Sequences(tokens), Sequences(second));
-  check(!options.pairs || !second.defined(), op, "tokens ", tokens, " and ", second,
-        " for a model of pairs; accepted: two tensors of ids, or two Sequences with their padding");
-  return (*this)(Sequences(tokens, second));
+  if (ids) return (*this)(TokenBatch(tokens), TokenBatch(second));
+  check(
+      !options.pairs || !second.defined(), op, "tokens ", tokens, " and ", second,
+      " for a model of pairs; accepted: two tensors of ids, or two TokenBatch with their padding");
+  return (*this)(TokenBatch(tokens, second));
 }
 
-Tensor SequenceClassifier::operator()(const Sequences& x) const {
+Tensor SequenceClassifier::operator()(const TokenBatch& x) const {
   check(!options.pairs, op, "classifies pairs of sequences, and one was given");
   return (*out)(relu(hidden(encode(x))));
 }
 
-Tensor SequenceClassifier::operator()(const Sequences& x, const Sequences& y) const {
+Tensor SequenceClassifier::operator()(const TokenBatch& x, const TokenBatch& y) const {
   check(options.pairs, op, "classifies single sequences, and a pair was given; option pairs");
   check(x.tokens.size(0) == y.tokens.size(0), op, "pairs of ", x.tokens, " and ", y.tokens,
         "; both need as many rows");

@@ -13,8 +13,8 @@ namespace stretto::nn {
 
 /// Token ids [B, L] (i64 or i32), and which of them are padding [B, L] (bool or u8, true = ignore;
 /// undefined: none).
-struct Sequences {
-  Sequences(Tensor tokens_, Tensor padding_ = {})
+struct TokenBatch {
+  explicit TokenBatch(Tensor tokens_, Tensor padding_ = {})
       : tokens(std::move(tokens_)), padding(std::move(padding_)) {}
   Tensor tokens, padding;
 };
@@ -45,21 +45,21 @@ class SequenceClassifier : public Module {
   SequenceClassifier(Module& parent, std::string name, Options options);
 
   /// → logits [B, n_classes].
-  Tensor operator()(const Sequences& x) const;
+  Tensor operator()(const TokenBatch& x) const;
   /// The same of pairs: row i of x with row i of y, whose lengths may differ.
-  Tensor operator()(const Sequences& x, const Sequences& y) const;
+  Tensor operator()(const TokenBatch& x, const TokenBatch& y) const;
   /// The same of tensors: model(tokens), or model(tokens, padding) with `padding` bool or u8; with
   /// the option `pairs` model(x, y), where y are ids too. Anything else is an error.
   Tensor operator()(const Tensor& tokens, const Tensor& second = {}) const;
   /// What the head sees of each sequence, [B, d_model].
-  Tensor encode(const Sequences& x) const;
+  Tensor encode(const TokenBatch& x) const;
   Tensor encode(const Tensor& tokens, const Tensor& padding = {}) const;
   std::string label() const override;
 
   const Options options;
   InputEmbedding embedding{*this, "embedding", embedding_options(options)};
   const Tensor cls = cls_of(options);  // [d_model], with Pooling::cls
-  List<EncoderLayer> layers{*this, "layers", options.n_layers, options.layer};
+  List<TransformerLayer> layers{*this, "layers", options.n_layers, options.layer};
   Norm norm{*this, "norm", options.layer.norms()};
   Linear hidden{
       *this,

@@ -11,8 +11,8 @@ namespace stretto::nn {
 
 namespace {
 
-const AddedPosition::Options& checked(const AddedPosition::Options& o) {
-  check(o.d_model >= 1 && o.input.learned_length >= 0, "AddedPosition", "d_model ", o.d_model,
+const AbsolutePosition::Options& checked(const AbsolutePosition::Options& o) {
+  check(o.d_model >= 1 && o.input.learned_length >= 0, "AbsolutePosition", "d_model ", o.d_model,
         ", learned_length ", o.input.learned_length, "; must be at least 1, and 0 (none) or more");
   return o;
 }
@@ -25,14 +25,14 @@ const InputEmbedding::Options& checked(const InputEmbedding::Options& o) {
 
 }  // namespace
 
-AddedPosition::AddedPosition(Module& parent, std::string name, Options o)
+AbsolutePosition::AbsolutePosition(Module& parent, std::string name, Options o)
     : Module(parent, std::move(name)),
       options(checked(o)),
       table(o.input.learned_length > 0
                 ? parameter("table", empty({o.input.learned_length, o.d_model}))
                 : Tensor()) {
   if (o.drawn)
-    draw();
+    reset_parameters();
   else if (table.defined())
     constant_(table, 0);
   if (!o.input.norm) return;
@@ -40,18 +40,18 @@ AddedPosition::AddedPosition(Module& parent, std::string name, Options o)
   norm.emplace(*this, "norm", o.norm);
 }
 
-void AddedPosition::draw() const {
+void AbsolutePosition::reset_parameters() const {
   if (table.defined()) normal_(table, 0, 0.02);
 }
 
-Tensor AddedPosition::operator()(const Tensor& x, const ForwardContext& forward,
-                                 int64_t step) const {
+Tensor AbsolutePosition::operator()(const Tensor& x, const ForwardContext& forward,
+                                    int64_t step) const {
   const InputOptions& o = options.input;
   const int64_t n = x.size(1), first = forward.first_position, last = first + (n - 1) * step;
   Tensor y = o.dropout_before_position ? dropout(x, forward) : x;
   if (o.sinusoid) y = y + sinusoids(n, options.d_model, *o.sinusoid, first, step, options_of(x));
   if (table.defined()) {
-    check(last < o.learned_length, "AddedPosition", "positions ", first, " to ", last,
+    check(last < o.learned_length, "AbsolutePosition", "positions ", first, " to ", last,
           ", but only ", o.learned_length, " are learned");
     y = y + table.slice(0, first, last + 1, step);
   }
@@ -59,8 +59,8 @@ Tensor AddedPosition::operator()(const Tensor& x, const ForwardContext& forward,
   return o.dropout_before_position ? y : dropout(y, forward);
 }
 
-std::string AddedPosition::label() const {
-  return str("AddedPosition(",
+std::string AbsolutePosition::label() const {
+  return str("AbsolutePosition(",
              options.input.sinusoid ? "sinusoids"
              : table.defined()      ? "learned"
                                     : "none",

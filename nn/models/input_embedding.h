@@ -29,23 +29,23 @@ struct AddedPositionOptions {
   double dropout = 0;
   Norm::Options norm = {};  // where input.norm; its dim is d_model
   /// Whether the constructor draws the table. Models whose table is drawn after all else set it to
-  /// false, and call draw(); until then the table is 0.
+  /// false, and call reset_parameters(); until then the table is 0.
   bool drawn = true;
 };
 
 /// Adds absolute positions to x [B, L, d_model], and applies norm and dropout. Positions from
 /// learned_length on are an error.
-class AddedPosition : public Module {
+class AbsolutePosition : public Module {
  public:
   using Options = AddedPositionOptions;
-  AddedPosition(Module& parent, std::string name, Options options);
+  AbsolutePosition(Module& parent, std::string name, Options options);
 
   /// Row i of x is at position forward.first_position + i · step.
   Tensor operator()(const Tensor& x, const ForwardContext& forward = {}, int64_t step = 1) const;
   /// Draws the table's first values, normal with standard deviation 0.02. The models of the library
   /// do so after all others, so that one with learned positions starts, but for them, as one
   /// without.
-  void draw() const;
+  void reset_parameters() const;
   std::string label() const override;
 
   const Options options;
@@ -60,7 +60,7 @@ struct InputEmbeddingOptions {
   InputOptions input = {};
   double dropout = 0;
   double std = 1;
-  Norm::Options norm = {};  // AddedPosition::Options
+  Norm::Options norm = {};  // AbsolutePosition::Options
   bool drawn = true;        // the same; the vectors are always drawn
 };
 
@@ -79,7 +79,7 @@ class InputEmbedding : public Module {
 
   const Options options;
   const Tensor weight;
-  AddedPosition positions{
+  AbsolutePosition positions{
       *this,
       "positions",
       {options.d_model, options.input, options.dropout, options.norm, options.drawn}};

@@ -50,11 +50,11 @@ void LanguageModel::make() {
   if (!options.tied)
     out.emplace(*this, "out",
                 Linear::Options{layer.d_model, options.vocabulary, options.output_bias});
-  embedding.positions.draw();
-  if (options.init_std > 0) start_as(options.init_std);
+  embedding.positions.reset_parameters();
+  if (options.init_std > 0) init_normal(options.init_std);
 }
 
-void LanguageModel::start_as(double std) {
+void LanguageModel::init_normal(double std) {
   for (const auto& [name, x] : named_parameters()) {
     const auto has = [&name = name](const char* part) { return name.find(part) != name.npos; };
     if (has(".position.") || has(".kernel.")) continue;
@@ -94,7 +94,7 @@ LanguageModel::Cache LanguageModel::make_cache(int64_t limit) const {
 }
 
 // What the attention of a layer is given.
-Tensor LanguageModel::attended(const EncoderLayer& layer, const Tensor& x) const {
+Tensor LanguageModel::attended(const TransformerLayer& layer, const Tensor& x) const {
   return options.layer.norm == NormPlace::pre ? layer.norm1(x) : x;
 }
 
@@ -109,7 +109,7 @@ std::vector<Tensor> LanguageModel::attention_weights(const Tensor& tokens) const
   std::vector<Tensor> weights;
   Tensor x = embedding(tokens, forward);
   for (int64_t i = 0; i < options.n_layers; ++i) {
-    const EncoderLayer& layer = layers[i];
+    const TransformerLayer& layer = layers[i];
     weights.push_back(layer.self_attention.weights(attended(layer, x), visible()));
     x = layer(x, visible(), nullptr, forward);
   }
@@ -121,7 +121,7 @@ LanguageModel::Options music_transformer(int64_t vocabulary, int64_t length) {
           .layer = {.d_model = 256,
                     .attention = {.n_heads = 8,
                                   .bias = false,
-                                  .position = music_relative({.length = length})},
+                                  .position = music_relative({.max_length = length})},
                     .feed_forward = {.d_hidden = 1024},
                     .dropout = 0.1}};
 }

@@ -68,15 +68,15 @@ class LanguageModel : public Module {
 
   const Options options;
   InputEmbedding embedding{*this, "embedding", input_options(options)};
-  List<EncoderLayer> layers{*this, "layers", options.n_layers, options.layer};
+  List<TransformerLayer> layers{*this, "layers", options.n_layers, options.layer};
   std::optional<Norm> norm;   // after the last layer, where there is one
   std::optional<Linear> out;  // unless tied
 
  private:
   void make();
   static InputEmbedding::Options input_options(const Options& options);
-  void start_as(double std);
-  Tensor attended(const EncoderLayer& layer, const Tensor& x) const;
+  void init_normal(double std);
+  Tensor attended(const TransformerLayer& layer, const Tensor& x) const;
   AttentionMask visible() const { return {.causal = true, .block = options.block}; }
 };
 
@@ -90,7 +90,7 @@ LanguageModel::Options music_transformer(int64_t vocabulary, int64_t length);
 /// `layer.attention.position`.
 LanguageModel::Options music_performer(int64_t vocabulary);
 
-/// LLaMA (Touvron et al. 2023a; 2023b with fewer key heads, as layer.attention.n_key_heads):
+/// LLaMA (Touvron et al. 2023a; 2023b with fewer key heads, as layer.attention.n_kv_heads):
 /// RMSNorm before each branch, SwiGLU, RoPE, no biases. The sizes are those of the 7B model; set
 /// `n_layers` and `layer` for others.
 LanguageModel::Options llama(int64_t vocabulary = 32000);

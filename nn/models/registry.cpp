@@ -19,7 +19,9 @@ using L = LayerOptions;
 using I = InputOptions;
 using Positions = std::vector<PositionEntry>;
 
-int64_t reach(const Settings& s, int64_t otherwise) { return s.reach > 0 ? s.reach : otherwise; }
+int64_t max_distance(const Settings& s, int64_t otherwise) {
+  return s.max_distance > 0 ? s.max_distance : otherwise;
+}
 int64_t longest(const Settings& s) { return s.longest > 0 ? s.longest : s.length; }
 
 template <bool gated>
@@ -59,24 +61,28 @@ Positions relative_vectors() {
       {.name = "music",
        .add =
            [](const Settings& s, L& l, I&) {
-             l.attention.position = music_relative(
-                 {.length = reach(s, s.length), .two_sided = s.two_sided, .beyond = s.beyond});
+             l.attention.position = music_relative({.max_length = max_distance(s, s.length),
+                                                    .bidirectional = s.bidirectional,
+                                                    .out_of_range = s.out_of_range});
            }},
       {.name = "music-local",
-       .sides = Sides::causal,
+       .direction = Direction::causal,
        .memory = false,
        .add =
            [](const Settings& s, L& l, I&) {
-             const int64_t block = reach(s, std::max<int64_t>(1, s.length / 2));
-             l.attention.position = music_relative({.length = 2 * block, .block = block});
+             const int64_t block = max_distance(s, std::max<int64_t>(1, s.length / 2));
+             l.attention.position = music_relative({.max_length = 2 * block, .block = block});
            }},
       {.name = "shaw",
-       .add = [](const Settings& s, L& l,
-                 I&) { l.attention.position = shaw_relative({.clip = reach(s, 16)}); }},
+       .add =
+           [](const Settings& s, L& l, I&) {
+             l.attention.position = shaw_relative({.max_distance = max_distance(s, 16)});
+           }},
       {.name = "shaw-keys",
        .add =
            [](const Settings& s, L& l, I&) {
-             l.attention.position = shaw_relative({.clip = reach(s, 16), .values = false});
+             l.attention.position =
+                 shaw_relative({.max_distance = max_distance(s, 16), .values = false});
            }},
       {.name = "xl",
        .add = [](const Settings&, L& l, I&) { l.attention.position = relative_sinusoid(); }},
@@ -96,8 +102,10 @@ Positions relative_biases() {
                  I&) { l.attention.position = kerple({.kind = Kerple::Kind::power}); }},
       {.name = "fire",
        .counted = true,
-       .add = [](const Settings& s, L& l,
-                 I&) { l.attention.position = fire({.length = double(reach(s, s.length))}); }},
+       .add =
+           [](const Settings& s, L& l, I&) {
+             l.attention.position = fire({.threshold = double(max_distance(s, s.length))});
+           }},
   };
 }
 
@@ -109,7 +117,7 @@ Positions rotary_positions() {
        .pairs = true,
        .add = [](const Settings&, L& l, I&) { l.attention.position = rotary(); }},
       {.name = "xpos",
-       .sides = Sides::causal,
+       .direction = Direction::causal,
        .pairs = true,
        .add = [](const Settings&, L& l, I&) { l.attention.position = rotary({.xpos = true}); }},
   };
@@ -122,13 +130,13 @@ Positions query_key_vectors() {
        .add =
            [](const Settings& s, L& l, I&) {
              l.attention.position =
-                 bert_relative({.length = reach(s, longest(s)), .keys_too = true});
+                 bert_relative({.max_length = max_distance(s, longest(s)), .keys_too = true});
            }},
       {.name = "deberta",
        .add =
            [](const Settings& s, L& l, I&) {
              l.attention.position =
-                 disentangled({.max_distance = reach(s, s.length), .buckets = 0});
+                 disentangled({.max_distance = max_distance(s, s.length), .buckets = 0});
            }},
   };
 }
@@ -137,7 +145,7 @@ Positions query_key_vectors() {
 Positions plane_positions() {
   return {
       {.name = "window",
-       .sides = Sides::two_sided,
+       .direction = Direction::bidirectional,
        .memory = false,
        .plane = true,
        .add =
@@ -145,7 +153,7 @@ Positions plane_positions() {
              l.attention.position = window_bias({.height = s.plane[0], .width = s.plane[1]});
            }},
       {.name = "grid",
-       .sides = Sides::two_sided,
+       .direction = Direction::bidirectional,
        .memory = false,
        .plane = true,
        .add =
@@ -236,7 +244,8 @@ bool fits(const PositionEntry& p, const KernelEntry& kernel, const Settings& s,
   const int64_t width =
       layer.attention.d_key > 0 ? layer.attention.d_key : layer.d_model / layer.attention.n_heads;
   return (kernel.scores || !p.scores) &&
-         (p.sides == Sides::both || (p.sides == Sides::two_sided) == s.two_sided) &&
+         (p.direction == Direction::any ||
+          (p.direction == Direction::bidirectional) == s.bidirectional) &&
          (!p.plane || s.plane.dim() == 2) && (!p.pairs || width % 2 == 0);
 }
 
@@ -268,9 +277,9 @@ std::string refusal(const std::string& name, const std::string& kernel_name, con
     std::string why;
     if (p->scores && !kernel.scores)
       why = str("acts on scores, which ", kernel_name, " attention does not have");
-    else if (p->sides == Sides::causal && s.two_sided)
+    else if (p->direction == Direction::causal && s.bidirectional)
       why = "is for attention that looks back only";
-    else if (p->sides == Sides::two_sided && !s.two_sided)
+    else if (p->direction == Direction::bidirectional && !s.bidirectional)
       why = "is for attention to both sides";
     else if (p->plane && s.plane.dim() != 2)
       why = "is for tokens in a plane";

@@ -24,13 +24,13 @@ namespace stretto::nn {
 
 /// What a position may need to know of the model that it is for.
 struct PositionSettings {
-  int64_t length = 512;    // positions that meet in training, a memory included
-  int64_t longest = 0;     // that will ever meet, for tables that end (learned, bert); 0: length
-  bool two_sided = false;  // for attention that sees both sides
-  int64_t reach = 0;       // lags with a row, or where they end: of music, shaw, deberta, fire; the
-                           // block of music-local; 0: what fits `length`, 16 of shaw
-  Beyond beyond = Beyond::zero;  // further lags than music has rows for
-  Shape plane = {};              // {height, width} of tokens in a plane, of window and grid
+  int64_t length = 512;  // positions that meet in training, a memory included
+  int64_t longest = 0;   // that will ever meet, for tables that end (learned, bert); 0: length
+  bool bidirectional = false;  // for attention that sees both sides
+  int64_t max_distance = 0;    // lags with a row, or where they end: of music, shaw, deberta, fire;
+                               // the block of music-local; 0: what fits `length`, 16 of shaw
+  OutOfRange out_of_range = OutOfRange::zero;  // further lags than music has rows for
+  Shape plane = {};  // {height, width} of tokens in a plane, of window and grid
   Sinusoid layout = Sinusoid::interleaved;
   // Of sine and conv (SineSpeOptions, ConvSpeOptions).
   int64_t realizations = 64, sines = 10, taps = 128;
@@ -38,11 +38,11 @@ struct PositionSettings {
 };
 
 /// Which attention a position is for.
-enum class Sides { both, causal, two_sided };
+enum class Direction { any, causal, bidirectional };
 
 struct PositionEntry {
   std::string name;
-  Sides sides = Sides::both;
+  Direction direction = Direction::any;
   bool scores = true;    // acts on the scores: needs a kernel that has them
   bool added = false;    // to the input of a model, not in its attention
   bool memory = true;    // works with the memory of TransformerXL; all work with a cache

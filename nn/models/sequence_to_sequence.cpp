@@ -42,7 +42,7 @@ InputEmbedding::Options SequenceToSequence::embedding_options(const Options& o,
 
 StackOptions SequenceToSequence::stack(const Options& o, bool encoder) {
   LayerOptions layer = o.layer;
-  const MakePosition& own = encoder ? o.encoder_position : o.decoder_position;
+  const MakePositionalEncoding& own = encoder ? o.encoder_position : o.decoder_position;
   if (own) layer.attention.position = own;
   return {.n_layers = encoder ? o.n_encoder_layers : o.n_decoder_layers,
           .layer = layer,
@@ -66,8 +66,8 @@ void SequenceToSequence::make() {
     out.emplace(
         *this, "out",
         Linear::Options{options.layer.d_model, options.target_vocabulary, options.output_bias});
-  source_embedding.positions.draw();
-  if (target_embedding) target_embedding->positions.draw();
+  source_embedding.positions.reset_parameters();
+  if (target_embedding) target_embedding->positions.reset_parameters();
 }
 
 SequenceToSequence::Cache SequenceToSequence::make_cache(int64_t limit) const {

@@ -21,8 +21,8 @@ struct SequenceToSequenceOptions {
   /// Of both stacks. Its position and kernel are those of self-attention, which is causal in the
   /// decoder only; attention to the source has no position, and is softmax attention.
   LayerOptions layer = {};
-  MakePosition encoder_position = {};  // in place of layer.attention.position
-  MakePosition decoder_position = {};
+  MakePositionalEncoding encoder_position = {};  // in place of layer.attention.position
+  MakePositionalEncoding decoder_position = {};
   bool share_position = false;          // one position per stack, not per layer (T5)
   std::optional<bool> final_norm = {};  // after each stack; with NormPlace::pre if not given
   bool final_dropout = false;           // after each stack too (T5)

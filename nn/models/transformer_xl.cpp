@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "autograd/replay.h"
+#include "autograd/recompute.h"
 #include "core/all_or_nothing.h"
 #include "nn/distributed/process_group.h"
 #include "nn/init.h"
@@ -52,7 +52,8 @@ void initialise_below(Module& module, double std) {
       if (position->options.u.defined()) continue;
       normal_(position->u, 0, std);
       normal_(position->v, 0, std);
-    } else if (!dynamic_cast<Position*>(child) && !dynamic_cast<AttentionKernel*>(child)) {
+    } else if (!dynamic_cast<PositionalEncoding*>(child) &&
+               !dynamic_cast<AttentionKernel*>(child)) {
       initialise_below(*child, std);
     }
   }
@@ -97,7 +98,7 @@ TransformerXL::TransformerXL(Module& parent, std::string name, Options o)
 void TransformerXL::make() {
   check_lengths(lengths);
   initialise_below(layers, options.init_std);
-  positions.draw();
+  positions.reset_parameters();
 }
 
 std::string TransformerXL::label() const {
@@ -149,7 +150,7 @@ void TransformerXL::check_memory(const Tensor& tokens, const Memory& memory) con
 
 Tensor TransformerXL::hidden(const Tensor& tokens, Memory* memory,
                              ProcessGroup* sequence_group) const {
-  if (memory) check_not_replayed(op, "a memory");
+  if (memory) check_not_recomputed(op, "a memory");
   check(tokens.dim() == 2 && tokens.size(1) >= 1, op, "tokens ", tokens,
         "; must be i64 or i32 [B, T] with T at least 1");
   check_lengths(lengths);
@@ -175,15 +176,15 @@ Tensor TransformerXL::advance(const Tensor& tokens, Memory& seen, bool remember,
     seen.layers.assign(size_t(options.n_layers),
                        zeros({batch, m, options.layer.d_model}, options_of(embedding.weights[0])));
   }
-  const Tensor fed = again > 0 ? cat({seen.context, tokens.to(i64)}, 1) : tokens;
-  const int64_t n = fed.size(1), m = seen.length();
+  const Tensor stage = again > 0 ? cat({seen.context, tokens.to(i64)}, 1) : tokens;
+  const int64_t n = stage.size(1), m = seen.length();
   const int64_t kept_as_tokens = std::min(lengths.extended, n);
   const int64_t end = m + n - kept_as_tokens, begin = std::max<int64_t>(end - lengths.memory, 0);
 
   const AttentionMask sight = visible();
   const int64_t processes = forward.sequence_group ? sequence_group->size() : 1;
   forward.shared_table = rows((m + n) * processes, sight, forward);
-  Tensor x = embed(fed, forward);
+  Tensor x = embed(stage, forward);
   forward.first_position += seen.first;
   for (int64_t i = 0; i < options.n_layers; ++i) {
     Tensor memory_of_layer;
@@ -197,7 +198,8 @@ Tensor TransformerXL::advance(const Tensor& tokens, Memory& seen, bool remember,
     x = layers[i](x, memory_of_layer, sight, forward);
   }
   if (remember) {
-    seen.context = kept_as_tokens > 0 ? fed.slice(1, n - kept_as_tokens).to(i64).clone() : Tensor();
+    seen.context =
+        kept_as_tokens > 0 ? stage.slice(1, n - kept_as_tokens).to(i64).clone() : Tensor();
     seen.first += begin;
   }
   return dropout(again > 0 ? x.slice(1, again) : x, forward);

@@ -100,7 +100,7 @@ class TransformerXL : public Module {
   AdaptiveEmbedding embedding{*this, "embedding", embedding_options(options)};
   const Tensor u = shared_bias("u"), v = shared_bias("v");  // [n_heads, d_key] with tied_biases
   Dropout dropout{*this, "dropout", {options.layer.dropout}};
-  AddedPosition positions{
+  AbsolutePosition positions{
       *this,
       "positions",
       {options.layer.d_model, options.input, options.layer.dropout, options.layer.norms(), false}};

@@ -14,7 +14,7 @@ Tensor TransformerXLLayer::operator()(const Tensor& x, const Tensor& memory,
   auto attend = [&](const Tensor& queries, const Tensor& context) {
     const Tensor y =
         self_attention.attend(self_attention.project(queries, context, visible, forward));
-    return dropout.onto(y, x, forward);
+    return dropout.add(y, x, forward);
   };
   if (options.norm == NormPlace::post) return feed(x, norm1(attend(x, all)), x, forward);
   const Tensor context = norm1(all), normed = context.slice(1, m);

@@ -11,9 +11,9 @@ namespace stretto::nn {
 /// the same; memory [B, m, d_model], earlier inputs of this layer, gets no gradient, but gives some
 /// to the projections of keys and values. With NormPlace::pre the norm applies to memory and x: a
 /// memory is kept without norm.
-class TransformerXLLayer : public EncoderLayer {
+class TransformerXLLayer : public TransformerLayer {
  public:
-  using EncoderLayer::EncoderLayer;
+  using TransformerLayer::TransformerLayer;
   /// `memory` may be undefined. The first row of [memory; x] is at forward.first_position.
   Tensor operator()(const Tensor& x, const Tensor& memory, const AttentionMask& visible,
                     const ForwardContext& forward = {}) const;

@@ -160,26 +160,26 @@ Optimizer::Prepared Optimizer::prepared(size_t i, const Tensor& parameter,
 }
 
 bool Optimizer::skips(size_t i, const Tensor& parameter) const {
-  return !stretches_.empty() && stretches_[i].begin == stretches_[i].end && parameter.numel() > 0;
+  return !ranges_.empty() && ranges_[i].begin == ranges_[i].end && parameter.numel() > 0;
 }
 
 Tensor Optimizer::kept_of(size_t i, const Tensor& whole) const {
-  if (stretches_.empty() || whole.numel() == 0) return whole;
-  return whole.detach().reshape({whole.numel()}).slice(0, stretches_[i].begin, stretches_[i].end);
+  if (ranges_.empty() || whole.numel() == 0) return whole;
+  return whole.detach().reshape({whole.numel()}).slice(0, ranges_[i].begin, ranges_[i].end);
 }
 
-void Optimizer::keep_stretches(std::vector<Stretch> stretches) {
-  check(stretches.empty() || stretches.size() == state_.size(), "Optimizer", stretches.size(),
+void Optimizer::keep_ranges(std::vector<ElementRange> ranges) {
+  check(ranges.empty() || ranges.size() == state_.size(), "Optimizer", ranges.size(),
         " stretches of ", state_.size(), " parameters");
-  if (stretches == stretches_) return;
-  const bool whole = stretches_.empty();
-  stretches_ = std::move(stretches);
+  if (ranges == ranges_) return;
+  const bool whole = ranges_.empty();
+  ranges_ = std::move(ranges);
   if (whole) return drop_others();
   for (ParameterState& state : state_) state = {};
 }
 
 void Optimizer::drop_others() {
-  if (stretches_.empty()) return;
+  if (ranges_.empty()) return;
   NoGrad guard;
   const Tensors all = parameters();
   for (size_t i = 0; i < all.size(); ++i) {

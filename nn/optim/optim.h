@@ -59,7 +59,7 @@ class Optimizer {
   /// From now on steps change these elements alone, one stretch of each parameter, and the state is
   /// that of them, in one dimension; without stretches, of everything, for which load_state() must
   /// follow. load_state() always takes the state of everything.
-  void keep_stretches(std::vector<Stretch> stretches);
+  void keep_ranges(std::vector<ElementRange> ranges);
   /// Handles to the state, not copies: clone what has to outlive the next step.
   const std::vector<ParameterState>& state() const { return state_; }
   /// Throws, naming `op`, unless `load_state` would take this.
@@ -98,7 +98,7 @@ class Optimizer {
 
   std::vector<ParameterGroup> groups_;
   std::vector<ParameterState> state_;
-  std::vector<Stretch> stretches_;  // of each parameter, or none: of everything
+  std::vector<ElementRange> ranges_;  // of each parameter, or none: of everything
   double lr_, weight_decay_;
 };
 

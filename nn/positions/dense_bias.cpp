@@ -15,31 +15,32 @@ namespace stretto::nn {
 // ---------------------------------------------------------------------------------------- FIRE
 
 Fire::Fire(Module& parent, HeadShape shape, Options o)
-    : Position(parent),
+    : PositionalEncoding(parent),
       options(o),
       c(parameter("c", full({1}, 0.1))),
       multiplier(parameter("multiplier", ones({1}))),
       linear2(*this, "linear2", {o.hidden, shape.n_heads}) {
-  check(o.hidden >= 1 && o.length >= 0, "Fire", "hidden ", o.hidden, ", length ", o.length,
-        "; hidden must be at least 1, length not negative");
+  check(o.hidden >= 1 && o.threshold >= 0, "Fire", "hidden ", o.hidden, ", threshold ", o.threshold,
+        "; hidden must be at least 1, threshold not negative");
 }
 
-void Fire::apply(AttentionCall& call) const {
-  const auto m = double(call.n_queries()), n = double(call.n_keys()), first = double(call.first);
+void Fire::apply(AttentionInputs& inputs) const {
+  const auto m = double(inputs.n_queries()), n = double(inputs.n_keys()),
+             first = double(inputs.first_position);
   const DType dtype = compute_type(c.dtype());  // bf16 cannot count beyond 256
   const TensorOptions number{.dtype = dtype, .device = c.device()};
   // Distances are counted among the keys of the call, where f32 is exact; i from position 0.
   const Tensor distance = arange(n - m, n, 1, number).unsqueeze(1) - arange(0, n, 1, number);
   const Tensor i = arange(first + n - m, first + n, 1, number).unsqueeze(1);
-  const Tensor curve = c.to(dtype), length = abs(multiplier.to(dtype) * options.length);
+  const Tensor curve = c.to(dtype), threshold = abs(multiplier.to(dtype) * options.threshold);
   const Tensor x =
-      log(abs(curve * distance) + 1) / (log(abs(curve * maximum(i, length)) + 1) + 1e-6);
+      log(abs(curve * distance) + 1) / (log(abs(curve * maximum(i, threshold)) + 1) + 1e-6);
   const Tensor b = linear2(relu(linear1(x.to(c.dtype()).unsqueeze(2))));
-  add_bias(call, b.permute({2, 0, 1}));
+  add_bias(inputs, b.permute({2, 0, 1}));
 }
 
 std::string Fire::label() const {
-  return str("Fire(hidden ", options.hidden, ", length ", options.length, ")");
+  return str("Fire(hidden ", options.hidden, ", threshold ", options.threshold, ")");
 }
 
 // ------------------------------------------------------------------------------ two dimensions
@@ -51,10 +52,11 @@ void check_grid(const char* op, int64_t height, int64_t width) {
         "; both must be at least 1");
 }
 
-void check_cells(const char* op, const AttentionCall& call, int64_t height, int64_t width) {
+void check_cells(const char* op, const AttentionInputs& inputs, int64_t height, int64_t width) {
   const int64_t cells = height * width;
-  check(call.n_queries() == cells && call.n_keys() == cells, op, call.n_queries(), " queries and ",
-        call.n_keys(), " keys; must be ", height, " x ", width, " = ", cells, " each");
+  check(inputs.n_queries() == cells && inputs.n_keys() == cells, op, inputs.n_queries(),
+        " queries and ", inputs.n_keys(), " keys; must be ", height, " x ", width, " = ", cells,
+        " each");
 }
 
 Tensor window_table(HeadShape shape, const WindowBias::Options& o) {
@@ -78,11 +80,11 @@ Tensor axis_table(HeadShape shape, int64_t length) {
 }  // namespace
 
 WindowBias::WindowBias(Module& parent, HeadShape shape, Options o)
-    : Position(parent), options(o), table(parameter("table", window_table(shape, o))) {}
+    : PositionalEncoding(parent), options(o), table(parameter("table", window_table(shape, o))) {}
 
-void WindowBias::apply(AttentionCall& call) const {
+void WindowBias::apply(AttentionInputs& inputs) const {
   const int64_t h = options.height, w = options.width, cells = h * w;
-  check_cells("WindowBias", call, h, w);
+  check_cells("WindowBias", inputs, h, w);
   const auto make = [&] {
     std::vector<int64_t> index;
     for (int64_t q = 0; q < cells; ++q)
@@ -91,7 +93,8 @@ void WindowBias::apply(AttentionCall& call) const {
     return tensor(index, {cells * cells});
   };
   const Tensor at = device_table(table.device(), make, "window_bias", h, w);
-  add_bias(call, index_select(table, 0, at).transpose(0, 1).reshape({table.size(1), cells, cells}));
+  add_bias(inputs,
+           index_select(table, 0, at).transpose(0, 1).reshape({table.size(1), cells, cells}));
 }
 
 std::string WindowBias::label() const {
@@ -99,15 +102,15 @@ std::string WindowBias::label() const {
 }
 
 GridRelative::GridRelative(Module& parent, HeadShape shape, Options o)
-    : Position(parent),
+    : PositionalEncoding(parent),
       options(checked(o)),
       height_table(parameter("height_table", axis_table(shape, o.height))),
       width_table(parameter("width_table", axis_table(shape, o.width))) {}
 
-void GridRelative::apply(AttentionCall& call) const {
+void GridRelative::apply(AttentionInputs& inputs) const {
   const int64_t h = options.height, w = options.width, cells = h * w;
-  check_cells("GridRelative", call, h, w);
-  const Tensor& q = call.q;
+  check_cells("GridRelative", inputs, h, w);
+  const Tensor& q = inputs.q;
   const int64_t batch = q.size(0), heads = q.size(1);
   // One score per cell and distance along an axis, [B, H, y, x, 2·length − 1] …
   auto along = [&](const Tensor& table) {
@@ -116,9 +119,9 @@ void GridRelative::apply(AttentionCall& call) const {
   // … shifted so that the last index is the key's row y', or its column x'.
   const Tensor vertical = skew(along(height_table).transpose(2, 3), h).transpose(2, 3);
   const Tensor horizontal = skew(along(width_table), w);
-  const double scale = call.options.scale.value_or(1 / std::sqrt(double(q.size(3))));
+  const double scale = inputs.options.scale.value_or(1 / std::sqrt(double(q.size(3))));
   const Tensor both = vertical.unsqueeze(5) + horizontal.unsqueeze(4);  // [B, H, y, x, y', x']
-  add_bias(call, both.reshape({batch, heads, cells, cells}) * scale);
+  add_bias(inputs, both.reshape({batch, heads, cells, cells}) * scale);
 }
 
 std::string GridRelative::label() const {

@@ -12,7 +12,7 @@
 namespace stretto::nn {
 
 Disentangled::Disentangled(Module& parent, HeadShape shape, Options o)
-    : Position(parent), options(std::move(o)), rows(table(shape)), shape_(shape) {
+    : PositionalEncoding(parent), options(std::move(o)), rows(table(shape)), shape_(shape) {
   const int64_t out = shape.n_heads * shape.d_key;
   if (options.content_to_position)
     k.emplace(*this, "k", Linear::Options{shape.d_model, out, false});
@@ -40,10 +40,10 @@ Tensor Disentangled::table(HeadShape shape) {
 }
 
 // What the projected rows say of each relative position r in the call: row δ of distance sign · r.
-RelativeTable Disentangled::per_lag(const Linear& projection, const AttentionCall& call,
+RelativeTable Disentangled::per_lag(const Linear& projection, const AttentionInputs& inputs,
                                     int64_t sign) const {
-  const int64_t m = call.n_queries(), n = call.n_keys_of_all(), count = rows.size(0);
-  const int64_t last = call.options.mask.causal ? 0 : std::max<int64_t>(m - 1, 0);
+  const int64_t m = inputs.n_queries(), n = inputs.n_keys_of_all(), count = rows.size(0);
+  const int64_t last = inputs.options.mask.causal ? 0 : std::max<int64_t>(m - 1, 0);
   const auto make = [&] {
     std::vector<int64_t> index;
     for (int64_t r = -(n - 1); r <= last; ++r) {
@@ -61,13 +61,13 @@ RelativeTable Disentangled::per_lag(const Linear& projection, const AttentionCal
   return {index_select(heads, 1, at), n - 1};
 }
 
-void Disentangled::apply(AttentionCall& call) const {
-  if (call.n_keys() == 0) return;
-  AttentionOptions& o = call.options;
+void Disentangled::apply(AttentionInputs& inputs) const {
+  if (inputs.n_keys() == 0) return;
+  AttentionOptions& o = inputs.options;
   const int64_t terms = int(k.has_value()) + int(q.has_value());
   if (!o.scale) o.scale = 1 / std::sqrt(double(shape_.d_key * (1 + terms)));
-  if (k) o.keys = per_lag(*k, call, -1);
-  if (q) add_key_side_term(call, per_lag(*q, call, options.mirrored ? 1 : -1));
+  if (k) o.relative_keys = per_lag(*k, inputs, -1);
+  if (q) add_key_side_term(inputs, per_lag(*q, inputs, options.mirrored ? 1 : -1));
 }
 
 std::string Disentangled::label() const {

@@ -37,12 +37,12 @@ struct DisentangledOptions {
 /// is not possible here. `rows` start normal with standard deviation 0.02.
 ///
 /// For both sides; a causal call works too. position_to_content makes M × N scores.
-class Disentangled : public Position {
+class Disentangled : public PositionalEncoding {
  public:
   using Options = DisentangledOptions;
   Disentangled(Module& parent, HeadShape shape, Options options);
-  void apply(AttentionCall& call) const override;
-  bool needs_all_keys() const override { return q.has_value(); }
+  void apply(AttentionInputs& inputs) const override;
+  bool is_dense() const override { return q.has_value(); }
   std::string label() const override;
 
   const Options options;
@@ -51,13 +51,14 @@ class Disentangled : public Position {
 
  private:
   Tensor table(HeadShape shape);
-  RelativeTable per_lag(const Linear& projection, const AttentionCall& call, int64_t sign) const;
+  RelativeTable per_lag(const Linear& projection, const AttentionInputs& inputs,
+                        int64_t sign) const;
 
   const HeadShape shape_;
 };
 
-inline MakePosition disentangled(Disentangled::Options options = {}) {
-  return position<Disentangled>(std::move(options));
+inline MakePositionalEncoding disentangled(Disentangled::Options options = {}) {
+  return positional_encoding<Disentangled>(std::move(options));
 }
 
 /// The bucket of a signed distance d, odd in d: d itself up to mid = buckets / 2, then

@@ -19,17 +19,17 @@ RelativeRange range_of(int64_t n_queries, int64_t n_keys) {
 }
 
 // A causal call sees no more of the future than a single query does.
-int64_t queries_with_future(const AttentionCall& call) {
-  return call.options.mask.is_causal() ? 1 : call.n_queries();
+int64_t queries_with_future(const AttentionInputs& inputs) {
+  return inputs.options.mask.is_causal() ? 1 : inputs.n_queries();
 }
 
 class Buckets {
  public:
-  Buckets(const char* op, int64_t buckets, int64_t max_distance, bool two_sided)
-      : two_sided_(two_sided) {
-    check(!two_sided || buckets % 2 == 0, op, buckets,
+  Buckets(const char* op, int64_t buckets, int64_t max_distance, bool bidirectional)
+      : two_sided_(bidirectional) {
+    check(!bidirectional || buckets % 2 == 0, op, buckets,
           " buckets, two-sided; must be an even number, half of them for each side");
-    first_ = t5_thresholds(two_sided ? buckets / 2 : buckets, max_distance);
+    first_ = t5_thresholds(bidirectional ? buckets / 2 : buckets, max_distance);
   }
   int64_t operator()(int64_t relative) const {
     const int64_t distance = two_sided_ ? std::abs(relative) : std::max<int64_t>(-relative, 0);
@@ -67,14 +67,14 @@ std::vector<int64_t> t5_thresholds(int64_t n, int64_t max_distance) {
   return first;
 }
 
-int64_t t5_bucket(int64_t relative, int64_t buckets, int64_t max_distance, bool two_sided) {
-  return Buckets("t5_bucket", buckets, max_distance, two_sided)(relative);
+int64_t t5_bucket(int64_t relative, int64_t buckets, int64_t max_distance, bool bidirectional) {
+  return Buckets("t5_bucket", buckets, max_distance, bidirectional)(relative);
 }
 
 RelativeTable t5_bias(const Tensor& table, int64_t n_queries, int64_t n_keys, int64_t max_distance,
-                      bool two_sided) {
+                      bool bidirectional) {
   check(table.dim() == 2, "t5_bias", "table ", table, "; must be [buckets, H]");
-  const Buckets bucket("t5_bias", table.size(0), max_distance, two_sided);
+  const Buckets bucket("t5_bias", table.size(0), max_distance, bidirectional);
   const RelativeRange lags = range_of(n_queries, n_keys);
   const auto make = [&] {
     std::vector<int64_t> index;
@@ -82,7 +82,7 @@ RelativeTable t5_bias(const Tensor& table, int64_t n_queries, int64_t n_keys, in
     return tensor(index, {lags.count()});
   };
   const Tensor at = device_table(table.device(), make, "t5_bias", table.size(0), max_distance,
-                                 two_sided, lags.past, lags.future);
+                                 bidirectional, lags.past, lags.future);
   return {.rows = index_select(table, 0, at).transpose(0, 1), .zero_row = lags.past};
 }
 
@@ -98,11 +98,11 @@ Tensor t5_table(HeadShape shape, const T5Bias::Options& o) {
 }  // namespace
 
 T5Bias::T5Bias(Module& parent, HeadShape shape, Options o)
-    : Position(parent), options(o), table(parameter("table", t5_table(shape, o))) {}
+    : PositionalEncoding(parent), options(o), table(parameter("table", t5_table(shape, o))) {}
 
-void T5Bias::apply(AttentionCall& call) const {
-  call.options.lag_bias = t5_bias(table, queries_with_future(call), call.n_keys_of_all(),
-                                  options.max_distance, !call.options.mask.is_causal());
+void T5Bias::apply(AttentionInputs& inputs) const {
+  inputs.options.relative_bias = t5_bias(table, queries_with_future(inputs), inputs.n_keys_of_all(),
+                                         options.max_distance, !inputs.options.mask.is_causal());
 }
 
 std::string T5Bias::label() const {
@@ -151,11 +151,11 @@ std::vector<double> slopes_of(int64_t n_heads, int64_t with_slope) {
 }  // namespace
 
 Alibi::Alibi(Module& parent, HeadShape shape, Options o)
-    : Position(parent), options(o), slopes(slopes_of(shape.n_heads, o.heads)) {}
+    : PositionalEncoding(parent), options(o), slopes(slopes_of(shape.n_heads, o.heads)) {}
 
-void Alibi::apply(AttentionCall& call) const {
-  call.options.lag_bias =
-      alibi_bias(slopes, queries_with_future(call), call.n_keys_of_all(), options_of(call.q));
+void Alibi::apply(AttentionInputs& inputs) const {
+  inputs.options.relative_bias =
+      alibi_bias(slopes, queries_with_future(inputs), inputs.n_keys_of_all(), options_of(inputs.q));
 }
 
 std::string Alibi::label() const {
@@ -191,7 +191,7 @@ constexpr double least = 0.01;
 }  // namespace
 
 Kerple::Kerple(Module& parent, HeadShape shape, Options o)
-    : Position(parent),
+    : PositionalEncoding(parent),
       options(o),
       p(parameter("p", empty({shape.n_heads}))),
       a(parameter("a", empty({shape.n_heads}))) {
@@ -199,12 +199,12 @@ Kerple::Kerple(Module& parent, HeadShape shape, Options o)
   uniform_(a, least, 1);
 }
 
-void Kerple::apply(AttentionCall& call) const {
+void Kerple::apply(AttentionInputs& inputs) const {
   constexpr double infinity = std::numeric_limits<double>::infinity();
   const double most = options.kind == Kind::power ? 2 : infinity;
-  call.options.lag_bias =
-      kerple_bias(clamp(p, least, most), clamp(a, least, infinity), queries_with_future(call),
-                  call.n_keys_of_all(), options.kind);
+  inputs.options.relative_bias =
+      kerple_bias(clamp(p, least, most), clamp(a, least, infinity), queries_with_future(inputs),
+                  inputs.n_keys_of_all(), options.kind);
 }
 
 std::string Kerple::label() const {

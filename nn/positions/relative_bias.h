@@ -1,16 +1,16 @@
 // Positions that are one number per relative position and head, added to the score: T5, ALiBi,
 // KERPLE.
 //
-// Each is a function that makes the table `lag_bias` of ops/attention/attention.h, and a module
-// that owns the parameters. The tables cover the relative positions −(N − 1) … M − 1, all that M
-// queries and N keys can meet; a causal call needs no more than n_queries = 1 gives.
+// Each is a function that makes the table `relative_bias` of ops/attention/attention.h, and a
+// module that owns the parameters. The tables cover the relative positions −(N − 1) … M − 1, all
+// that M queries and N keys can meet; a causal call needs no more than n_queries = 1 gives.
 //
 // Reference: tests/reference/relative_bias.cpp, t5_bias(), alibi_bias(), kerple_log_bias()
 #pragma once
 
 #include <vector>
 
-#include "position.h"
+#include "positional_encoding.h"
 
 namespace stretto::nn {
 
@@ -26,11 +26,11 @@ std::vector<int64_t> t5_thresholds(int64_t buckets_per_side, int64_t max_distanc
 
 /// The bucket of a relative position (key − query). Two-sided: the past in the lower half of the
 /// buckets, the future in the upper; otherwise the future counts as distance 0.
-int64_t t5_bucket(int64_t relative, int64_t buckets, int64_t max_distance, bool two_sided);
+int64_t t5_bucket(int64_t relative, int64_t buckets, int64_t max_distance, bool bidirectional);
 
 /// table [buckets, H] → a bias table [H, lags]; differentiable.
 RelativeTable t5_bias(const Tensor& table, int64_t n_queries, int64_t n_keys, int64_t max_distance,
-                      bool two_sided);
+                      bool bidirectional);
 
 struct T5BiasOptions {
   int64_t buckets = 32;  // of both sides together
@@ -41,18 +41,20 @@ struct T5BiasOptions {
 /// standard deviation d_model^−½. A causal call has all buckets for the past, another, as of an
 /// encoder, half of them for each side; their number must then be even. T5 has one table for all
 /// layers, `shared_by_layers(t5_bias(…))`, and no 1/√D: MultiHeadAttention::Options::scale = 1.
-class T5Bias : public Position {
+class T5Bias : public PositionalEncoding {
  public:
   using Options = T5BiasOptions;
   T5Bias(Module& parent, HeadShape shape, Options options);
-  void apply(AttentionCall& call) const override;
+  void apply(AttentionInputs& inputs) const override;
   std::string label() const override;
 
   const Options options;
   const Tensor table;
 };
 
-inline MakePosition t5_bias(T5Bias::Options options = {}) { return position<T5Bias>(options); }
+inline MakePositionalEncoding t5_bias(T5Bias::Options options = {}) {
+  return positional_encoding<T5Bias>(options);
+}
 
 // --------------------------------------------------------------------------------------- ALiBi
 
@@ -71,18 +73,20 @@ struct AlibiOptions {
 
 /// Attention with linear biases (Press et al. 2022). No parameters. In a call that is not causal
 /// the future falls like the past.
-class Alibi : public Position {
+class Alibi : public PositionalEncoding {
  public:
   using Options = AlibiOptions;
   Alibi(Module& parent, HeadShape shape, Options options);
-  void apply(AttentionCall& call) const override;
+  void apply(AttentionInputs& inputs) const override;
   std::string label() const override;
 
   const Options options;
   const std::vector<double> slopes;  // [H]
 };
 
-inline MakePosition alibi(Alibi::Options options = {}) { return position<Alibi>(options); }
+inline MakePositionalEncoding alibi(Alibi::Options options = {}) {
+  return positional_encoding<Alibi>(options);
+}
 
 // -------------------------------------------------------------------------------------- KERPLE
 
@@ -99,12 +103,12 @@ struct KerpleOptions {
 /// the exponent p at most 2, where the kernel stays conditionally positive definite. A parameter
 /// that a step took further has no gradient there; the authors write the bound back into it
 /// instead. The paper's experiments are causal; otherwise the future falls like the past.
-class Kerple : public Position {
+class Kerple : public PositionalEncoding {
  public:
   using Kind = KerpleKind;
   using Options = KerpleOptions;
   Kerple(Module& parent, HeadShape shape, Options options);
-  void apply(AttentionCall& call) const override;
+  void apply(AttentionInputs& inputs) const override;
   std::string label() const override;
 
   const Options options;
@@ -116,6 +120,8 @@ class Kerple : public Position {
 RelativeTable kerple_bias(const Tensor& p, const Tensor& a, int64_t n_queries, int64_t n_keys,
                           Kerple::Kind kind = Kerple::Kind::logarithmic);
 
-inline MakePosition kerple(Kerple::Options options = {}) { return position<Kerple>(options); }
+inline MakePositionalEncoding kerple(Kerple::Options options = {}) {
+  return positional_encoding<Kerple>(options);
+}
 
 }  // namespace stretto::nn

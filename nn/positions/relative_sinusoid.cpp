@@ -30,7 +30,7 @@ Tensor LagSinusoids::operator()(int64_t past, int64_t future, int64_t d,
 }
 
 RelativeSinusoid::RelativeSinusoid(Module& parent, HeadShape s, Options o)
-    : Position(parent),
+    : PositionalEncoding(parent),
       shape(s),
       options(std::move(o)),
       u(bias("u", options.u)),
@@ -50,9 +50,9 @@ Tensor RelativeSinusoid::bias(const char* name, const Tensor& given) {
   return shared_parameter(name, given);
 }
 
-void RelativeSinusoid::apply(AttentionCall& call) const {
-  const bool causal = call.options.mask.is_causal();
-  Tensor rows = call.forward.shared_table;
+void RelativeSinusoid::apply(AttentionInputs& inputs) const {
+  const bool causal = inputs.options.mask.is_causal();
+  Tensor rows = inputs.forward.shared_table;
   int64_t past = 0;
   if (rows.defined()) {
     check(causal, "RelativeSinusoid",
@@ -65,14 +65,15 @@ void RelativeSinusoid::apply(AttentionCall& call) const {
       const int64_t lag = std::max<int64_t>(n - 1, 0);
       return options.clamp > 0 ? std::min(lag, options.clamp) : lag;
     };
-    past = clamped(call.n_keys_of_all());
-    rows = sinusoids_(past, causal ? 0 : clamped(call.n_queries()), shape.d_model,
+    past = clamped(inputs.n_keys_of_all());
+    rows = sinusoids_(past, causal ? 0 : clamped(inputs.n_queries()), shape.d_model,
                       options_of(r.weight));
   }
   const Tensor table = r(rows).reshape({rows.size(0), shape.n_heads, shape.d_key}).transpose(0, 1);
-  call.options.keys = {.rows = table, .zero_row = past, .beyond = Beyond::clip};
-  call.options.position_query = call.q + v.unsqueeze(1);
-  call.q = call.q + u.unsqueeze(1);
+  inputs.options.relative_keys = {
+      .rows = table, .zero_row = past, .out_of_range = OutOfRange::clip};
+  inputs.options.relative_query = inputs.q + v.unsqueeze(1);
+  inputs.q = inputs.q + u.unsqueeze(1);
 }
 
 std::string RelativeSinusoid::label() const {

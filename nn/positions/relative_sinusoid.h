@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "../linear.h"
-#include "position.h"
+#include "positional_encoding.h"
 
 namespace stretto::nn {
 
@@ -16,7 +16,7 @@ namespace stretto::nn {
 /// that a model does not compute it in every step.
 class LagSinusoids {
  public:
-  /// → [past + future + 1, d], off the tape. d is even and the same in every call.
+  /// → [past + future + 1, d], off the tape. d is even and the same in every inputs.
   Tensor operator()(int64_t past, int64_t future, int64_t d, TensorOptions options) const;
 
  private:
@@ -40,12 +40,12 @@ struct RelativeSinusoidOptions {
 ///
 /// ForwardContext::shared_table, if a model gives one, is used in place of own sinusoids:
 /// [n, d_model] for the lags n − 1, …, 0; keys further back share the first. It needs a causal
-/// call.
-class RelativeSinusoid : public Position {
+/// inputs.
+class RelativeSinusoid : public PositionalEncoding {
  public:
   using Options = RelativeSinusoidOptions;
   RelativeSinusoid(Module& parent, HeadShape shape, Options options);
-  void apply(AttentionCall& call) const override;
+  void apply(AttentionInputs& inputs) const override;
   std::string label() const override;
 
   const HeadShape shape;
@@ -59,8 +59,8 @@ class RelativeSinusoid : public Position {
   LagSinusoids sinusoids_;
 };
 
-inline MakePosition relative_sinusoid(RelativeSinusoid::Options options = {}) {
-  return position<RelativeSinusoid>(std::move(options));
+inline MakePositionalEncoding relative_sinusoid(RelativeSinusoid::Options options = {}) {
+  return positional_encoding<RelativeSinusoid>(std::move(options));
 }
 
 }  // namespace stretto::nn

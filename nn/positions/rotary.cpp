@@ -2,26 +2,28 @@
 
 namespace stretto::nn {
 
-Rotary::Rotary(Module& parent, HeadShape shape, Options o) : Position(parent), options(o) {
+Rotary::Rotary(Module& parent, HeadShape shape, Options o)
+    : PositionalEncoding(parent), options(o) {
   rotary_dims("Rotary", o, shape.d_key);
 }
 
-void Rotary::apply(AttentionCall& call) const {
-  const int64_t m = call.n_queries(), n = call.n_keys();
+void Rotary::apply(AttentionInputs& inputs) const {
+  const int64_t m = inputs.n_queries(), n = inputs.n_keys();
   check(
-      !options.xpos || call.options.mask.is_causal(), "Rotary",
+      !options.xpos || inputs.options.mask.is_causal(), "Rotary",
       "xPos in a call that is not causal: its factors grow into the future; make the call causal, "
       "or use Rotary without xpos, Alibi or T5Bias");
-  check(!options.xpos || !call.state, "Rotary",
+  check(!options.xpos || !inputs.state, "Rotary",
         "xPos with a kernel that keeps a state: features of queries and keys depend on where "
         "its factors are counted from; use Rotary without xpos");
   // Only differences matter, but keys in a cache are turned for good, and other processes turn
   // theirs.
-  const int64_t first =
-      call.forward.sequence_group || (call.memory && !options.xpos) ? call.first : 0;
-  const int64_t middle = options.xpos ? call.n_keys_of_all() / 2 : 0;
-  call.k = rotate(call.k, first - middle, options, Side::key);
-  call.q = rotate(call.q, first - middle + n - m, options, Side::query);
+  const int64_t first = inputs.forward.sequence_group || (inputs.encoding_state && !options.xpos)
+                            ? inputs.first_position
+                            : 0;
+  const int64_t middle = options.xpos ? inputs.n_keys_of_all() / 2 : 0;
+  inputs.k = rotate(inputs.k, first - middle, options, Side::key);
+  inputs.q = rotate(inputs.q, first - middle + n - m, options, Side::query);
 }
 
 std::string Rotary::label() const {

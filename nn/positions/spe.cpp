@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "autograd/replay.h"
+#include "autograd/recompute.h"
 #include "nn/init.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
@@ -36,7 +36,7 @@ struct Spe::Keys {
 };
 
 // What a cache or state goes on with.
-struct Spe::Memory : PositionMemory {
+struct Spe::Memory : EncodingState {
   Memory(const Keys& k, std::shared_ptr<const Made> m) : keys(k), made(std::move(m)) {}
   Keys keys;
   std::shared_ptr<const Made> made;
@@ -58,7 +58,7 @@ struct Spe::Pass {
 };
 
 Spe::Spe(Module& parent, HeadShape shape, const Kind& kind, const Models& models)
-    : Position(parent),
+    : PositionalEncoding(parent),
       gate(kind.gated ? empty({shape.n_heads, shape.d_key}) : Tensor()),
       kind_(kind),
       shape_(shape) {
@@ -115,19 +115,21 @@ Tensor Spe::frozen_key(const char* name) {
 }
 
 // Null if the call shares nothing.
-Spe::Pass* Spe::pass_of(const AttentionCall& call) const {
-  const bool shares = call.forward.store && draws_->layers > 1;
-  return shares ? &call.forward.store->of<Pass>(draws_.get()) : nullptr;
+Spe::Pass* Spe::pass_of(const AttentionInputs& inputs) const {
+  const bool shares = inputs.forward.store && draws_->layers > 1;
+  return shares ? &inputs.forward.store->of<Pass>(draws_.get()) : nullptr;
 }
 
-Spe::Keys Spe::keys_of(const AttentionCall& call) const {
-  return replayed("the draws of Spe", [&]() -> Keys {
-    if (training() && call.continued) {
-      const auto* memory = call.memory ? dynamic_cast<const Memory*>(call.memory->get()) : nullptr;
+Spe::Keys Spe::keys_of(const AttentionInputs& inputs) const {
+  return recorded("the draws of Spe", [&]() -> Keys {
+    if (training() && inputs.continued) {
+      const auto* memory = inputs.encoding_state
+                               ? dynamic_cast<const Memory*>(inputs.encoding_state->get())
+                               : nullptr;
       if (!memory)
         fail(kind_.name,
              "the call goes on, but what its cache began with is not there; accepted: "
-             "AttentionCall::memory as the call before left it");
+             "AttentionInputs::memory as the call before left it");
       return memory->keys;
     }
     const auto draw = [&](const Tensor& frozen) -> RandomKey {
@@ -136,7 +138,7 @@ Spe::Keys Spe::keys_of(const AttentionCall& call) const {
       return {uint64_t(key[0]), uint64_t(key[1])};
     };
     Keys keys{{}, {}, realizations()};
-    Pass* const pass = training() ? pass_of(call) : nullptr;
+    Pass* const pass = training() ? pass_of(inputs) : nullptr;
     keys.code = pass && pass->key ? *pass->key : draw(draws_->frozen);
     if (pass) pass->key = keys.code;
     if (frozen_gate_.defined()) keys.gate = draw(frozen_gate_);
@@ -149,18 +151,18 @@ Spe::Keys Spe::keys_of(const AttentionCall& call) const {
 // position after another, where a filter needs the noise of P positions for each: 32 made at a time
 // draw that of (P + 31) / 32, and take H·D·R·64 numbers. They belong to the cache that they were
 // made for; other layers at the same positions use them too.
-SpeCode Spe::code_of(const AttentionCall& call, const Keys& keys,
+SpeCode Spe::code_of(const AttentionInputs& inputs, const Keys& keys,
                      std::shared_ptr<const Made>& made) const {
   const Draws& d = *draws_;
   const auto anew = [&] {
     return kind_.code(d.parameters, SpeNoise(keys.code, keys.realizations));
   };
-  if (running_again()) return anew();
-  const int64_t n = call.n_keys(), end = call.first + n;
-  const bool own_dtype = (call.q.dtype() == f64) == (d.parameters[0].dtype() == f64);
-  Pass* const pass = pass_of(call);
-  const bool whole = kind_.keep && own_dtype && pass && !call.continued && n > 0;
-  const bool generation = kind_.ahead && own_dtype && call.continued && call.memory &&
+  if (is_recomputing()) return anew();
+  const int64_t n = inputs.n_keys(), end = inputs.first_position + n;
+  const bool own_dtype = (inputs.q.dtype() == f64) == (d.parameters[0].dtype() == f64);
+  Pass* const pass = pass_of(inputs);
+  const bool whole = kind_.keep && own_dtype && pass && !inputs.continued && n > 0;
+  const bool generation = kind_.ahead && own_dtype && inputs.continued && inputs.encoding_state &&
                           n <= at_a_time && !training() && !grad_enabled();
   if (!whole && !generation) return anew();
 
@@ -168,12 +170,13 @@ SpeCode Spe::code_of(const AttentionCall& call, const Keys& keys,
   for (const Tensor& p : d.parameters) parameters.emplace_back(&p.storage(), p.storage().version);
   const auto fits = [&](const std::shared_ptr<const Made>& m) {
     return m && m->key.seed == keys.code.seed && m->key.stream == keys.code.stream &&
-           m->code.realizations() == keys.realizations && m->first <= call.first && m->end >= end &&
-           m->recorded == grad_enabled() && m->parameters == parameters;
+           m->code.realizations() == keys.realizations && m->first <= inputs.first_position &&
+           m->end >= end && m->recorded == grad_enabled() && m->parameters == parameters;
   };
   const auto make = [&](int64_t length) {
-    return std::make_shared<const Made>(Made{anew().kept(length, call.first), keys.code, call.first,
-                                             call.first + length, grad_enabled(), parameters});
+    return std::make_shared<const Made>(Made{anew().kept(length, inputs.first_position), keys.code,
+                                             inputs.first_position, inputs.first_position + length,
+                                             grad_enabled(), parameters});
   };
   if (generation) {
     if (!fits(made)) made = pass && fits(pass->made) ? pass->made : make(at_a_time);
@@ -185,40 +188,41 @@ SpeCode Spe::code_of(const AttentionCall& call, const Keys& keys,
     return pass->made->code;
   }
   // Calls that do not come from one another may be differentiated in passes of their own.
-  return fits(pass->made) && pass->made->code.keeps_for(call.q) ? pass->made->code : anew();
+  return fits(pass->made) && pass->made->code.keeps_for(inputs.q) ? pass->made->code : anew();
 }
 
-void Spe::apply(AttentionCall& call) const {
-  const int64_t heads = call.q.size(1), key_heads = call.k.size(1);
-  check(heads == key_heads, kind_.name, key_heads, " key heads for ", heads,
-        " heads; each head has a code of its own for its keys; accepted: n_key_heads 0 or ", heads);
-  const Keys keys = keys_of(call);
-  const auto* before = call.memory ? dynamic_cast<const Memory*>(call.memory->get()) : nullptr;
+void Spe::apply(AttentionInputs& inputs) const {
+  const int64_t heads = inputs.q.size(1), kv_heads = inputs.k.size(1);
+  check(heads == kv_heads, kind_.name, kv_heads, " key heads for ", heads,
+        " heads; each head has a code of its own for its keys; accepted: n_kv_heads 0 or ", heads);
+  const Keys keys = keys_of(inputs);
+  const auto* before =
+      inputs.encoding_state ? dynamic_cast<const Memory*>(inputs.encoding_state->get()) : nullptr;
   auto made = before ? before->made : nullptr;
-  SpeOptions o{.first = call.first, .form = kind_.form};
-  const SpeCode code = code_of(call, keys, made);
+  SpeOptions o{.first = inputs.first_position, .implementation = kind_.implementation};
+  const SpeCode code = code_of(inputs, keys, made);
   if (gate.defined()) o.gate = SpeGate{gate, SpeNoise(keys.gate, keys.realizations)};
-  const SpePair encoded = spe(call.q, call.k, code, o);
-  if (call.memory && (!call.continued || !before || before->made != made))
-    *call.memory = std::make_shared<const Memory>(keys, made);
-  if (call.options.scale)
-    *call.options.scale *= std::sqrt(double(shape_.d_key) / double(keys.realizations));
-  call.q = encoded.q;
-  call.k = encoded.k;
+  const SpePair encoded = spe(inputs.q, inputs.k, code, o);
+  if (inputs.encoding_state && (!inputs.continued || !before || before->made != made))
+    *inputs.encoding_state = std::make_shared<const Memory>(keys, made);
+  if (inputs.options.scale)
+    *inputs.options.scale *= std::sqrt(double(shape_.d_key) / double(keys.realizations));
+  inputs.q = encoded.q;
+  inputs.k = encoded.k;
 }
 
 // A shared code is not kept for the pass: a query or key takes 2K·D·R products, K = 5 to 10, where
 // a kept code takes D·R products and as many numbers from memory, and 2·H·D·L·R of memory.
-MakePosition sine_spe(SineSpeOptions o) {
+MakePositionalEncoding sine_spe(SineSpeOptions o) {
   check(o.sines >= 1, "SineSpe", o.sines, " sines; must be at least 1");
   Spe::Kind kind{.name = "SineSpe",
                  .size = str(o.sines, " sines"),
                  .realizations = o.realizations,
                  .gated = o.gated,
                  .shared = o.shared,
-                 .form = o.form,
+                 .implementation = o.implementation,
                  .keep = false,
-                 .ahead = o.form != Form::composed};
+                 .ahead = o.implementation != Implementation::composed};
   kind.parameters = [o](HeadShape shape) -> std::vector<NamedTensor> {
     const Shape size{shape.n_heads, shape.d_key, o.sines};
     Tensor freqs = empty(size), offsets = empty(size), gains = empty(size);
@@ -232,12 +236,12 @@ MakePosition sine_spe(SineSpeOptions o) {
   kind.code = [](const Tensors& p, const SpeNoise& noise) {
     return SpeCode::sine(p[0], p[1], p[2], noise);
   };
-  return position<Spe>(kind, models_of(o.shared));
+  return positional_encoding<Spe>(kind, models_of(o.shared));
 }
 
 // A shared code is kept for the pass: a query or key takes P·D·R products without, P = 128 and
 // more.
-MakePosition conv_spe(ConvSpeOptions o) {
+MakePositionalEncoding conv_spe(ConvSpeOptions o) {
   const bool line = o.taps.dim() == 1 && o.shape.empty();
   const bool plane = o.taps.dim() == 2 && o.shape.dim() == 2;
   bool positive = true;
@@ -250,9 +254,9 @@ MakePosition conv_spe(ConvSpeOptions o) {
                  .realizations = o.realizations,
                  .gated = o.gated,
                  .shared = o.shared,
-                 .form = o.form,
-                 .keep = o.form != Form::composed,
-                 .ahead = o.form != Form::composed && line};
+                 .implementation = o.implementation,
+                 .keep = o.implementation != Implementation::composed,
+                 .ahead = o.implementation != Implementation::composed && line};
   kind.parameters = [o](HeadShape shape) -> std::vector<NamedTensor> {
     Shape size{shape.n_heads, shape.d_key};
     for (const int64_t n : o.taps) size.push_back(n);
@@ -263,7 +267,7 @@ MakePosition conv_spe(ConvSpeOptions o) {
   kind.code = [shape = o.shape](const Tensors& p, const SpeNoise& noise) {
     return SpeCode::conv(p[0], p[1], noise, shape);
   };
-  return position<Spe>(kind, models_of(o.shared));
+  return positional_encoding<Spe>(kind, models_of(o.shared));
 }
 
 }  // namespace stretto::nn

@@ -10,12 +10,12 @@
 #pragma once
 
 #include "../../ops/spe/spe.h"
-#include "position.h"
+#include "positional_encoding.h"
 
 namespace stretto::nn {
 
-/// What the layers of one model (PerModel, nn/positions/position.h) have in common. Gates and their
-/// noise are always of one layer.
+/// What the layers of one model (PerModel, nn/positions/positional_encoding.h) have in common.
+/// Gates and their noise are always of one layer.
 enum class SpeShare {
   nothing,
   parameters,  // of the code; each layer draws its noise (the published JAX program's conv)
@@ -27,7 +27,7 @@ struct SineSpeOptions {
   int64_t sines = 10;         // K
   bool gated = true;
   SpeShare shared = SpeShare::nothing;
-  Form form = Form::automatic;
+  Implementation implementation = Implementation::automatic;
 };
 
 struct ConvSpeOptions {
@@ -36,16 +36,16 @@ struct ConvSpeOptions {
   Shape shape = {};           // {h, w} of the plane
   bool gated = true;
   SpeShare shared = SpeShare::nothing;
-  Form form = Form::automatic;
+  Implementation implementation = Implementation::automatic;
 };
 
 /// sineSPE: `freqs`, `offsets`, `gains` [H, D, K] (SpeCode::sine), as the authors start them: all
 /// N(0, 1), then freqs − 4, and the gains of each dimension divided by half the root of their norm.
-MakePosition sine_spe(SineSpeOptions options = {});
+MakePositionalEncoding sine_spe(SineSpeOptions options = {});
 
 /// convSPE: `filter_q`, `filter_k` [H, D, P…] (SpeCode::conv), uniform in [0, √(2/P)) at the start,
 /// P = P1·P2 in a plane. Its template reaches to both sides, P − 1 positions far.
-MakePosition conv_spe(ConvSpeOptions options = {});
+MakePositionalEncoding conv_spe(ConvSpeOptions options = {});
 
 /// What both make: q and k of a call become q̂ and k̂ with R numbers a head (spe(), ops/spe/spe.h),
 /// whose products have the mean √(R/D) Σ_d q_d k_d P_d(lag). A scale that the call has is
@@ -57,7 +57,7 @@ MakePosition conv_spe(ConvSpeOptions options = {});
 /// evaluation the noise is frozen, drawn when the module is made and saved in checkpoints: passes
 /// repeat, and generation step by step equals one pass over everything, under a limited cache too.
 /// A cache or state goes on in the mode it began in, and with as many realizations.
-class Spe : public Position {
+class Spe : public PositionalEncoding {
  public:
   /// Sine or conv, with its options.
   struct Kind {
@@ -66,7 +66,7 @@ class Spe : public Position {
     int64_t realizations;
     bool gated;
     SpeShare shared;
-    Form form;
+    Implementation implementation;
     bool keep;   // a code that is shared is kept for the pass
     bool ahead;  // and some positions at a time in generation
     /// The code's parameters [H, D, …] by name, with their first values.
@@ -78,9 +78,9 @@ class Spe : public Position {
   using Models = std::shared_ptr<PerModel<std::weak_ptr<Draws>>>;
   Spe(Module& parent, HeadShape shape, const Kind& kind, const Models& models);
 
-  void apply(AttentionCall& call) const override;
-  int64_t key_width(HeadShape) const override { return realizations(); }
-  bool encodes_keys() const override { return true; }
+  void apply(AttentionInputs& inputs) const override;
+  int64_t encoded_dim(HeadShape) const override { return realizations(); }
+  bool caches_encoded_keys() const override { return true; }
   std::string label() const override;
 
   /// R: no parameter depends on it, and more are closer to the mean. Layers that share draws have
@@ -101,9 +101,9 @@ class Spe : public Position {
   struct Memory;
   struct Pass;
   Tensor frozen_key(const char* name);
-  Pass* pass_of(const AttentionCall& call) const;
-  Keys keys_of(const AttentionCall& call) const;
-  SpeCode code_of(const AttentionCall& call, const Keys& keys,
+  Pass* pass_of(const AttentionInputs& inputs) const;
+  Keys keys_of(const AttentionInputs& inputs) const;
+  SpeCode code_of(const AttentionInputs& inputs, const Keys& keys,
                   std::shared_ptr<const Made>& made) const;
 
   const Kind kind_;

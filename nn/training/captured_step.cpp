@@ -18,28 +18,28 @@ struct CapturedStep::Captured {
   Tensor result;
 };
 
-CapturedStep::CapturedStep(Device device, Step step, int eager)
-    : device_(device), step_(std::move(step)), eager_(eager) {
-  check(eager >= 1, "CapturedStep", eager, " eager calls; needs at least 1, which makes what a ",
+CapturedStep::CapturedStep(Device device, Step step, int warmup)
+    : device_(device), step_(std::move(step)), warmup_(warmup) {
+  check(warmup >= 1, "CapturedStep", warmup, " warmup calls; needs at least 1, which makes what a ",
         "replay only reads");
 }
 
 CapturedStep::~CapturedStep() = default;
 
-bool CapturedStep::captured(int64_t kind) const {
-  const auto at = kinds_.find(kind);
-  return at != kinds_.end() && at->second.graph;
+bool CapturedStep::captured(int64_t key) const {
+  const auto at = graphs_.find(key);
+  return at != graphs_.end() && at->second.graph;
 }
 
-Tensor CapturedStep::operator()(int64_t kind) {
-  if (device_.is_cpu() || kind < 0) return step_();
-  if (!kinds_.contains(kind)) {
-    if (kinds_.size() == most_kinds) return step_();
-    kinds_.emplace(kind, Kind{eager_, nullptr});
+Tensor CapturedStep::operator()(int64_t key) {
+  if (device_.is_cpu() || key < 0) return step_();
+  if (!graphs_.contains(key)) {
+    if (graphs_.size() == max_graphs) return step_();
+    graphs_.emplace(key, Graph{warmup_, nullptr});
   }
-  Kind& own = kinds_.at(kind);
-  if (own.eager > 0) {
-    --own.eager;
+  Graph& own = graphs_.at(key);
+  if (own.warmup > 0) {
+    --own.warmup;
     return step_();
   }
   if (!own.graph) {

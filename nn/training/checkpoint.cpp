@@ -49,7 +49,7 @@ TrainingState state_from(const std::string& path, const Metadata& metadata) {
                       .random = {.seed = number<uint64_t>(path, metadata, seed_key),
                                  .next_stream = number<uint64_t>(path, metadata, stream_key)}};
   for (const auto& [key, value] : metadata)
-    if (!key.starts_with(reserved)) state.notes[key] = value;
+    if (!key.starts_with(reserved)) state.metadata[key] = value;
   return state;
 }
 
@@ -156,7 +156,7 @@ std::vector<ParameterState> match_optimizer(const Module& model, const Optimizer
 
 void save_checkpoint(const std::string& path, const Module& model, const Optimizer* optimizer,
                      const TrainingState& state) {
-  Metadata metadata = state.notes;
+  Metadata metadata = state.metadata;
   for (const auto& [key, value] : metadata)
     check(!key.starts_with(reserved), "save", path, ": the note \"", key,
           "\" begins with \"stretto.\", which is reserved");

@@ -26,7 +26,7 @@ namespace stretto::nn {
 struct TrainingState {
   int64_t step = 0;
   RandomState random = random_state();
-  Metadata notes =
+  Metadata metadata =
       {};  // the program's: configuration, position in the data, …; no "stretto.…" keys
   std::vector<NamedTensor> tensors = {};  // the program's; load_training_state leaves them out
 };

@@ -23,7 +23,7 @@ void LossSum::add(const Tensor& losses, const Tensor& targets) {
   const std::vector<double> values = losses.to_vector<double>();
   const std::vector<int64_t> wanted = targets.to_vector<int64_t>();
   for (size_t i = 0; i < values.size(); ++i) {
-    if (wanted[i] == not_scored) continue;
+    if (wanted[i] == ignore_index) continue;
     loss += values[i];
     ++tokens;
   }
@@ -33,13 +33,13 @@ double mean_loss(Module& model, const std::function<Tensor(const Tensor&)>& logi
                  const EachBatch& batches) {
   const EvalMode guard(model);
   const Device device = model.device();
-  BatchSums sums(2);
+  EvaluationReducer sums(2);
   batches([&](const Batch& batch) {
     if (!sums.next()) return;
     const auto [inputs, targets] = batch.to(device);
     LossSum sum;
     sum.add(cross_entropy(logits(inputs), targets,
-                          {.ignore_index = not_scored, .reduction = Reduction::none}),
+                          {.ignore_index = ignore_index, .reduction = Reduction::none}),
             targets);
     sums.add({sum.loss, double(sum.tokens)});
   });

@@ -36,7 +36,7 @@ struct LossSum {
   int64_t tokens = 0;
 
   /// Adds losses, one for each target (cross_entropy with Reduction::none), where the target is not
-  /// `not_scored`.
+  /// `ignore_index`.
   void add(const Tensor& losses, const Tensor& targets);
   /// NaN of no tokens.
   double mean() const { return loss / double(tokens); }

@@ -43,10 +43,10 @@ TrainingStep& Trainer::training_step() const {
   return *training_step_;
 }
 
-int64_t Trainer::parts() const { return micro_batches_of(options); }
-int64_t Trainer::first_part() const { return training_step().first_part(); }
-int64_t Trainer::part_count() const { return training_step().part_count(); }
-int64_t Trainer::part() const { return training_step().part(); }
+int64_t Trainer::n_micro_batches() const { return micro_batches_of(options); }
+int64_t Trainer::first_micro_batch() const { return training_step().first_micro_batch(); }
+int64_t Trainer::local_micro_batches() const { return training_step().local_micro_batches(); }
+int64_t Trainer::micro_batch() const { return training_step().micro_batch(); }
 ProcessGroup* Trainer::sequence_group() const { return training_step().sequence_group(); }
 Communication Trainer::communication() const { return training_step().communication(); }
 
@@ -63,12 +63,13 @@ StepResult Trainer::take_step(const std::function<Tensor(int64_t)>& loss, double
   return result;
 }
 
-Tensors Trainer::fed(int64_t batch, const std::function<Tensors(int64_t)>& make, int scored) const {
+Tensors Trainer::stage(int64_t batch, const std::function<Tensors(int64_t)>& make,
+                       int scored) const {
   return training_step().stage(batch, make, scored);
 }
 
-Batch Trainer::fed_batch(int64_t batch, const std::function<Batch(int64_t)>& make) const {
-  const Tensors both = fed(
+Batch Trainer::stage_batch(int64_t batch, const std::function<Batch(int64_t)>& make) const {
+  const Tensors both = stage(
       batch,
       [make](int64_t i) {
         const Batch made = make(i);
@@ -114,12 +115,12 @@ bool Trainer::run(const std::function<Tensor(int64_t)>& loss,
   check(options.steps > 0 || options.minutes > 0, "Trainer",
         "neither steps nor minutes are set: the run would have no end");
   if (!started_) start_clock();
-  const bool leads = process_group().leads();
+  const bool is_root = process_group().is_root();
   check_folder();
-  if (!options.folder.empty() && leads) metrics();
+  if (!options.folder.empty() && is_root) metrics();
   saved_at_ = now();
   std::optional<Progress> bar;
-  if (!options.quiet && leads)
+  if (!options.quiet && is_root)
     bar.emplace(options.steps, ProgressOptions{.starting_fraction = progress()});
   Progress* const shown = bar ? &*bar : nullptr;
   double speed = 0;  // it and the loss are shown smoothed
@@ -158,7 +159,7 @@ void Trainer::measure(const std::function<double()>& validate, Progress* bar, do
   double valid = std::numeric_limits<double>::quiet_NaN();
   std::vector<double> own;
   try {
-    const ShareBatches shared(training_step().cuts_batches());
+    const DistributedEvaluation shared(training_step().cuts_batches());
     if (validate) valid = validate();
     for (const MetricColumn& column : options.columns) own.push_back(column.value());
   } catch (...) {
@@ -183,7 +184,7 @@ void Trainer::measure(const std::function<double()>& validate, Progress* bar, do
   if (bar)
     bar->message(str("step ", step_, ": loss ", fixed(loss),
                      validate ? ", validation " + fixed(valid) : std::string(),
-                     validate && options.remark ? options.remark(valid) : std::string()));
+                     validate && options.annotate ? options.annotate(valid) : std::string()));
   if (options.after_evaluation) options.after_evaluation();
 }
 
@@ -198,7 +199,7 @@ void Trainer::judge(double loss, double validation) {
   best_validation_ = of_first[0];
   if (!options.keep_best || options.folder.empty()) return;
   if (of_first[1] > 0) save_checkpoint();  // the run that is replaced goes as a whole
-  save(best_checkpoint());
+  save(best_checkpoint_path());
 }
 
 }  // namespace stretto::nn

@@ -5,7 +5,7 @@
 //     nn::Trainer trainer(model, optimizer,
 //                         {.steps = 1000,
 //                          .schedule = nn::WarmupCosine{.peak = 1e-3, .warmup = 100},
-//                          .clip = 1,
+//                          .max_grad_norm = 1,
 //                          .folder = "out/melody"});
 //     trainer.resume();  // where the folder has a checkpoint
 //     trainer.run([&](int64_t i) { return loss_of(batch(i)); },
@@ -24,7 +24,7 @@
 #include <vector>
 
 #include "../data/batch.h"
-#include "../distributed/part_sums.h"
+#include "../distributed/gradient_reducer.h"
 #include "../module.h"
 #include "../optim/optim.h"
 #include "../optim/schedule.h"
@@ -60,13 +60,13 @@ struct TrainerOptions {
   int64_t steps = 0;                      // in all, those of a resumed run too; 0: `minutes` decide
   double minutes = 0;                     // how long to train, where steps is 0
   std::optional<Schedule> schedule = {};  // unset: the optimiser's learning rate is left alone
-  double clip = std::numeric_limits<double>::infinity();  // largest norm of the gradient
+  double max_grad_norm = std::numeric_limits<double>::infinity();  // largest norm of the gradient
   /// Micro-batches that a step's batch is cut into, a power of two that divides its rows: they are
   /// computed one after the other (gradient accumulation), or shared out to the processes that
   /// mpirun has started, with the same bits for any number of processes. Their gradients add up in
-  /// f32 at least (nn/distributed/part_sums.h). The loss is called for each, and must take its
-  /// batch from fed() or fed_batch(). 0: the checkpoint's of a run that goes on, else 8 under
-  /// mpirun and else 1.
+  /// f32 at least (nn/distributed/gradient_reducer.h). The loss is called for each, and must take
+  /// its batch from stage() or stage_batch(). 0: the checkpoint's of a run that goes on, else 8
+  /// under mpirun and else 1.
   int64_t micro_batches = 0;
   /// So many neighbouring processes share the sequences of their micro-batches, each with a piece
   /// of every one and what its layers keep of it: a power of two that divides their number, and the
@@ -82,21 +82,22 @@ struct TrainerOptions {
   /// For metrics.csv and checkpoint.safetensors; "": neither is written. A folder that holds
   /// another run, which was not resumed, is refused.
   std::string folder = {};
-  Metadata notes = {};  // settings that checkpoints keep; a run goes on with equal ones alone
+  Metadata metadata = {};  // settings that checkpoints keep; a run goes on with equal ones alone
   /// Steps on a GPU are captured and replayed (nn/training/captured_step.h): the loss must take its
-  /// batches from fed(). What is not finite is noticed after the step, not before. In one process.
+  /// batches from stage(). What is not finite is noticed after the step, not before. In one
+  /// process.
   bool cuda_graph = false;
   /// There: the kind of the step that begins with this batch (CapturedStep); unset: all are of one.
   /// Batches of other shapes are of another kind, what cannot be captured of a negative one.
-  std::function<int64_t(int64_t batch)> step_kind = {};
+  std::function<int64_t(int64_t batch)> graph_key = {};
   double tokens_per_step = 0;  // for the speed that is shown; 0: it is not
   bool quiet = false;          // no progress line
   /// Asked before every step; true ends the run with a checkpoint, from which it can go on.
   /// stop_on_signals() (nn/training/stop_signals.h) is one that Ctrl-C and SIGTERM make true.
   std::function<bool()> stop = {};
-  std::function<void()> save = {};  // in place of save(checkpoint())
+  std::function<void()> save = {};  // in place of save(checkpoint_path())
   std::function<void(const StepResult&)> after_step = {};
-  std::function<std::string(double validation)> remark = {};  // told behind a validation loss
+  std::function<std::string(double validation)> annotate = {};  // told behind a validation loss
   std::function<void()> after_evaluation = {};  // when its row is in the metrics; see evaluation()
   /// Replaces another run in the folder. That stays whole until the first checkpoint of this one.
   bool overwrite = false;
@@ -125,9 +126,9 @@ class Trainer {
   StepResult step(const std::function<Tensor()>& loss) { return step(loss, progress()); }
 
   /// Trains to the end, and saves. loss(i) returns the loss of batch i, the batch of step i + 1;
-  /// with micro-batches it is called once for each, and fed() returns the rows of the current one.
-  /// `validate` returns the validation loss. Returns false if options.stop ended the run. Where
-  /// `validate` throws, its evaluation is made up for when the run goes on. Throws Error, and
+  /// with micro-batches it is called once for each, and stage() returns the rows of the current
+  /// one. `validate` returns the validation loss. Returns false if options.stop ended the run.
+  /// Where `validate` throws, its evaluation is made up for when the run goes on. Throws Error, and
   /// changes nothing, where the folder has another run (options.overwrite).
   bool run(const std::function<Tensor(int64_t)>& loss,
            const std::function<double()>& validate = {});
@@ -135,17 +136,17 @@ class Trainer {
   /// make(batch) on the model's device, for a loss of this batch: in a step that is replayed it is
   /// called with the number of its batch. With micro-batches, the rows of the one whose loss is
   /// computed: the tensors have a row for each sequence, and `scored` says which of them is
-  /// not_scored where nothing is to be predicted (-1: none, and each row counts as one).
-  Tensors fed(int64_t batch, const std::function<Tensors(int64_t)>& make, int scored = -1) const;
-  Batch fed_batch(int64_t batch, const std::function<Batch(int64_t)>& make) const;
+  /// ignore_index where nothing is to be predicted (-1: none, and each row counts as one).
+  Tensors stage(int64_t batch, const std::function<Tensors(int64_t)>& make, int scored = -1) const;
+  Batch stage_batch(int64_t batch, const std::function<Batch(int64_t)>& make) const;
 
   /// How many micro-batches a step has, and which of them are this process's: of what a program
   /// keeps for each row from step to step.
-  int64_t parts() const;
-  int64_t first_part() const;
-  int64_t part_count() const;
+  int64_t n_micro_batches() const;
+  int64_t first_micro_batch() const;
+  int64_t local_micro_batches() const;
   /// The micro-batch whose loss is computed; 0 where there is one.
-  int64_t part() const;
+  int64_t micro_batch() const;
   /// The processes that share the sequences whose loss is computed, for its model
   /// (nn/forward_context.h); null if sequences are whole, as they are in evaluations.
   ProcessGroup* sequence_group() const;
@@ -157,15 +158,15 @@ class Trainer {
   /// equal files.
   void save(const std::string& path, TrainingState state = {}) const;
   /// Goes on from such a file, with its learning rate: another one, or a schedule, is set after it.
-  /// Throws Error, and changes nothing, for any other file, and where one of options.notes or the
-  /// set of trained parameters is another there.
+  /// Throws Error, and changes nothing, for any other file, and where one of options.metadata or
+  /// the set of trained parameters is another there.
   TrainingState load(const std::string& path);
-  /// load(checkpoint()) where that file is there, which it tells.
+  /// load(checkpoint_path()) where that file is there, which it tells.
   bool resume();
 
-  std::string checkpoint() const;
+  std::string checkpoint_path() const;
   /// Of options.keep_best.
-  std::string best_checkpoint() const;
+  std::string best_checkpoint_path() const;
   /// The metrics of options.folder: step, seconds, train_loss (smoothed), valid_loss,
   /// learning_rate, gradient_norm, tokens_per_second, peak_bytes (memory_stats of the model's
   /// device, before the evaluation), and options.columns. run() opens them by itself. Throws as

@@ -59,7 +59,7 @@ std::string Trainer::other_run() const {
     const fs::path from = fs::path(resumed_).parent_path();
     if (fs::equivalent(from.empty() ? "." : from, folder, none)) return "";
   }
-  if (fs::exists(checkpoint(), none)) return checkpoint();
+  if (fs::exists(checkpoint_path(), none)) return checkpoint_path();
   const std::string path = in_folder("metrics.csv");
   std::ifstream file(path);
   std::string line;
@@ -71,7 +71,7 @@ std::string Trainer::other_run() const {
 void Trainer::check_folder() const {
   ProcessGroup& group = process_group();
   std::string other;
-  if (group.leads() && !metrics_ && !options.folder.empty()) other = other_run();
+  if (group.is_root() && !metrics_ && !options.folder.empty()) other = other_run();
   if (group.size() > 1) other = group.all_gather(other)[0];
   refuse(other);
 }
@@ -106,7 +106,7 @@ void Trainer::save_checkpoint() {
   if (options.save) {
     options.save();
   } else if (!options.folder.empty()) {
-    save(checkpoint());
+    save(checkpoint_path());
   }
   saved_at_ = now();
   if (!std::exchange(metrics_wait_, false)) return;
@@ -114,7 +114,7 @@ void Trainer::save_checkpoint() {
   fs::rename(in_folder(waiting_metrics), in_folder("metrics.csv"), error);
   check(!error, "train", "cannot replace ", in_folder("metrics.csv"), ": ", error.message());
   metrics_->moved_to(in_folder("metrics.csv"));
-  if (!options.keep_best) fs::remove(best_checkpoint(), error);
+  if (!options.keep_best) fs::remove(best_checkpoint_path(), error);
 }
 
 void Trainer::check_finite(const std::string& path) const {
@@ -128,8 +128,8 @@ void Trainer::save(const std::string& path, TrainingState state) const {
   check_finite(path);
   state.step = step_;
   state.random = random_state();
-  state.notes.insert(options.notes.begin(), options.notes.end());
-  const auto note = [&](const char* name, double value) { state.notes[name] = exact(value); };
+  state.metadata.insert(options.metadata.begin(), options.metadata.end());
+  const auto note = [&](const char* name, double value) { state.metadata[name] = exact(value); };
   if (options.steps == 0) note("seconds", seconds());
   if (loss_weight_ > 0) {
     note("train_loss.sum", loss_sum_);
@@ -142,16 +142,16 @@ void Trainer::save(const std::string& path, TrainingState state) const {
     note("unmeasured.learning_rate", unmeasured_->learning_rate);
   }
   TrainingStep& step = training_step();
-  if (step.cuts_batches()) state.notes["micro_batches"] = std::to_string(parts());
+  if (step.cuts_batches()) state.metadata["micro_batches"] = std::to_string(n_micro_batches());
   save_average(state);
   step.gather_state();
-  if (process_group().leads()) nn::save_checkpoint(path, model_, &optimizer_, state);
+  if (process_group().is_root()) nn::save_checkpoint(path, model_, &optimizer_, state);
   step.keep_own_state();
 }
 
 void Trainer::save_average(TrainingState& state) const {
   if (!options.average) return;
-  state.notes[average_note] = std::to_string(options.average->updates());
+  state.metadata[average_note] = std::to_string(options.average->updates());
   for (const NamedTensor& n : options.average->tensors())
     state.tensors.push_back({average_prefix + n.name, n.tensor});
 }
@@ -173,13 +173,13 @@ void Trainer::load_average(TrainingState& state, int64_t updates) {
 TrainingState Trainer::load(const std::string& path) {
   TrainingState state = load_training_state(path);
   check(state.step >= 0, "load", path, ": malformed, its step is ", state.step);
-  for (const auto& [name, value] : options.notes) {
-    const auto saved = state.notes.find(name);
-    check(saved != state.notes.end() && saved->second == value, "load", path, ": has ", name, " ",
-          saved == state.notes.end() ? "none" : saved->second, ", this run ", value,
+  for (const auto& [name, value] : options.metadata) {
+    const auto saved = state.metadata.find(name);
+    check(saved != state.metadata.end() && saved->second == value, "load", path, ": has ", name,
+          " ", saved == state.metadata.end() ? "none" : saved->second, ", this run ", value,
           "; it can only go on with the same");
   }
-  const Notes notes{path, state.notes};
+  const Notes notes{path, state.metadata};
   double seconds = 0, sum = 0, weight = 0;
   if (options.steps == 0) notes.read("seconds", seconds, true);
   notes.require(seconds >= 0, "seconds");
@@ -193,13 +193,16 @@ TrainingState Trainer::load(const std::string& path) {
   }
   double best = std::numeric_limits<double>::infinity();
   notes.read("best_validation", best);
-  double parts = 1;
-  notes.read("micro_batches", parts);
-  notes.require(parts >= 1 && parts <= 1 << 20 && parts == std::floor(parts), "micro_batches");
-  check(options.micro_batches == 0 || double(options.micro_batches) == parts, "load", path,
-        ": its batches are cut into ", int64_t(parts), " parts, those of this run into ",
-        options.micro_batches, "; it can only go on with the same");
-  const bool averaged = state.notes.contains(average_note);
+  double micro_batches = 1;
+  notes.read("micro_batches", micro_batches);
+  notes.require(
+      micro_batches >= 1 && micro_batches <= 1 << 20 && micro_batches == std::floor(micro_batches),
+      "micro_batches");
+  check(options.micro_batches == 0 || double(options.micro_batches) == micro_batches, "load", path,
+        ": its batches are cut into ", int64_t(micro_batches),
+        " micro-batches, those of this run into ", options.micro_batches,
+        "; it can only go on with the same");
+  const bool averaged = state.metadata.contains(average_note);
   check(averaged == (options.average != nullptr), "load", path,
         averaged ? ": has a weight average, and this run none; options.average is to have one"
                  : ": has no weight average; options.average can be set after it is loaded");
@@ -207,8 +210,8 @@ TrainingState Trainer::load(const std::string& path) {
   if (averaged) notes.read(average_note, updates);
   state.tensors = load_checkpoint(path, model_, &optimizer_).tensors;
   if (averaged) load_average(state, int64_t(updates));
-  if (int64_t(parts) != this->parts()) training_step_.reset();
-  options.micro_batches = int64_t(parts);
+  if (int64_t(micro_batches) != this->n_micro_batches()) training_step_.reset();
+  options.micro_batches = int64_t(micro_batches);
   training_step().keep_own_state();
   step_ = state.step;
   best_validation_ = best;
@@ -226,13 +229,13 @@ std::string Trainer::in_folder(const char* name) const {
   return (std::filesystem::path(options.folder) / name).string();
 }
 
-std::string Trainer::checkpoint() const { return in_folder("checkpoint.safetensors"); }
+std::string Trainer::checkpoint_path() const { return in_folder("checkpoint.safetensors"); }
 
-std::string Trainer::best_checkpoint() const { return in_folder("best.safetensors"); }
+std::string Trainer::best_checkpoint_path() const { return in_folder("best.safetensors"); }
 
 bool Trainer::resume() {
-  if (options.folder.empty() || !std::filesystem::exists(checkpoint())) return false;
-  load(checkpoint());
+  if (options.folder.empty() || !std::filesystem::exists(checkpoint_path())) return false;
+  load(checkpoint_path());
   return true;
 }
 

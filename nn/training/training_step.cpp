@@ -9,8 +9,8 @@
 #include "autograd/leaf_watch.h"
 #include "autograd/tape.h"
 #include "nn/data/stage.h"
+#include "nn/distributed/data_parallel_step.h"
 #include "nn/distributed/optimizer_shards.h"
-#include "nn/distributed/parted_step.h"
 #include "nn/distributed/process_group.h"
 #include "nn/leaf_owners.h"
 #include "nn/training/captured_step.h"
@@ -86,35 +86,40 @@ class GradientStep : public TrainingStep {
     if (micro_batches_of(options) > 1 || options.sequence_parallel > 1 ||
         process_group().size() > 1)
       // The norm of gradients on a GPU is summed there, of all of them.
-      parts_.emplace(model, optimizer.parameters(), micro_batches_of(options), process_group(),
-                     options.sequence_parallel, options.shard_optimizer && model.device().is_cpu());
+      parallel_.emplace(model, optimizer.parameters(), micro_batches_of(options), process_group(),
+                        options.sequence_parallel,
+                        options.shard_optimizer && model.device().is_cpu());
   }
 
   Tensors stage(int64_t batch, const std::function<Tensors(int64_t)>& make, int scored) override {
-    if (parts_ && parts_->running()) return parts_->stage(batch, make, scored);
+    if (parallel_ && parallel_->running()) return parallel_->stage(batch, make, scored);
     // A replay of a captured step makes another batch.
-    return fed(model_.device(),
-               [this, make, within = batch - batch_] { return make(batch_ + within); });
+    return nn::stage(model_.device(),
+                     [this, make, within = batch - batch_] { return make(batch_ + within); });
   }
 
-  int64_t first_part() const override { return parts_ ? parts_->first() : 0; }
-  int64_t part_count() const override { return parts_ ? parts_->count() : 1; }
-  int64_t part() const override { return parts_ && parts_->running() ? parts_->part() : 0; }
-  ProcessGroup* sequence_group() override { return parts_ ? parts_->sequence_group() : nullptr; }
-  Communication communication() const override {
-    return parts_ ? parts_->sums().communication() : Communication();
+  int64_t first_micro_batch() const override { return parallel_ ? parallel_->first() : 0; }
+  int64_t local_micro_batches() const override { return parallel_ ? parallel_->count() : 1; }
+  int64_t micro_batch() const override {
+    return parallel_ && parallel_->running() ? parallel_->micro_batch() : 0;
   }
-  bool cuts_batches() const override { return parts_.has_value(); }
+  ProcessGroup* sequence_group() override {
+    return parallel_ ? parallel_->sequence_group() : nullptr;
+  }
+  Communication communication() const override {
+    return parallel_ ? parallel_->sums().communication() : Communication();
+  }
+  bool cuts_batches() const override { return parallel_.has_value(); }
 
  protected:
   void begin(int64_t batch) {
     batch_ = batch;
-    if (parts_) parts_->begin(batch);
+    if (parallel_) parallel_->begin(batch);
   }
   // Leaves it in the parameters, and returns the loss, f64 [1], of the batch of begin().
   template <class Look>
   Tensor gradient(const Loss& loss, Look look) {
-    if (parts_) return (*parts_)(batch_, [&] { return loss(batch_); });
+    if (parallel_) return (*parallel_)(batch_, [&] { return loss(batch_); });
     optimizer_.zero_grad();
     const Tensor value = loss(batch_);
     look(value);
@@ -123,7 +128,7 @@ class GradientStep : public TrainingStep {
   }
 
   int64_t batch_ = 0;  // of the step that is taken
-  std::optional<PartedStep> parts_;
+  std::optional<DataParallelStep> parallel_;
   LeafCheck leaves_;
 };
 
@@ -133,7 +138,7 @@ class HostStep : public GradientStep {
   HostStep(Module& model, Optimizer& optimizer, const TrainerOptions& options)
       : GradientStep(model, optimizer, options) {
     if (options.shard_optimizer && process_group().size() > 1)
-      shards_.emplace(optimizer, parts_->sums(), process_group());
+      shards_.emplace(optimizer, parallel_->sums(), process_group());
   }
 
   StepResult take(const Loss& loss, int64_t number) override {
@@ -145,9 +150,10 @@ class HostStep : public GradientStep {
     check_number(number, "loss", result.loss);
     check_leaves(model_, number);
     at_step(number, [&] {
-      result.gradient_norm = parts_ && parts_->sums().scatters()
-                                 ? shards_->clip(options_.clip)
-                                 : clip_grad_norm(optimizer_.parameters(), options_.clip).item();
+      result.gradient_norm =
+          parallel_ && parallel_->sums().scatters()
+              ? shards_->clip(options_.max_grad_norm)
+              : clip_grad_norm(optimizer_.parameters(), options_.max_grad_norm).item();
     });
     check_number(number, "norm of the gradient", result.gradient_norm);
     shards_ ? shards_->step() : optimizer_.step();
@@ -180,7 +186,7 @@ class GpuStep : public GradientStep {
     begin(number - 1);
     loss_ = loss;
     check_leaves_ = [&] { check_leaves(model_, number); };
-    const int64_t kind = captured_ && options_.step_kind ? options_.step_kind(number - 1) : 0;
+    const int64_t kind = captured_ && options_.graph_key ? options_.graph_key(number - 1) : 0;
     Tensor both;
     at_step(number, [&] { both = captured_ ? (*captured_)(kind) : compute(); });
     const auto read = both.to_vector<double>();
@@ -195,7 +201,7 @@ class GpuStep : public GradientStep {
   Tensor compute() {
     const Tensor loss = gradient(loss_, [](const Tensor&) {});
     check_leaves_();
-    const Tensor norm = clip_grad_norm(optimizer_.parameters(), options_.clip);
+    const Tensor norm = clip_grad_norm(optimizer_.parameters(), options_.max_grad_norm);
     if (captured_) optimizer_.step();
     return cat({loss, norm.to(loss.device()).reshape({1})}, 0);
   }

@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "../../core/tensor.h"
-#include "../distributed/part_sums.h"
+#include "../distributed/gradient_reducer.h"
 #include "trainer.h"
 
 namespace stretto::nn {
@@ -25,13 +25,13 @@ class TrainingStep {
   /// One update, the `number`-th, by the gradient of the mean over all targets that are scored in
   /// its batch, number − 1. Throws as Trainer::step() does; nothing is updated then.
   virtual StepResult take(const Loss& loss, int64_t number) = 0;
-  /// While a loss is computed: make(batch) on the model's device, as Trainer::fed() says.
+  /// While a loss is computed: make(batch) on the model's device, as Trainer::stage() says.
   virtual Tensors stage(int64_t batch, const std::function<Tensors(int64_t)>& make, int scored) = 0;
 
   /// This process's micro-batches, and the one whose loss is computed.
-  virtual int64_t first_part() const = 0;
-  virtual int64_t part_count() const = 0;
-  virtual int64_t part() const = 0;
+  virtual int64_t first_micro_batch() const = 0;
+  virtual int64_t local_micro_batches() const = 0;
+  virtual int64_t micro_batch() const = 0;
   virtual ProcessGroup* sequence_group() = 0;
   virtual Communication communication() const = 0;
   /// Whether losses are of micro-batches, or pieces of a batch.

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "ops/attention/attention_forms.h"
+#include "ops/attention/attention_implementations.h"
 #include "ops/attention/hidden_keys.h"
 #include "ops/elementwise.h"
 #include "ops/softmax.h"
@@ -13,8 +13,9 @@ namespace {
 
 // Of keys that are safe to multiply with; `huge`: HiddenKeys. bf16 is for what lies between ops,
 // not for what they compute with.
-Tensor attention_of(const AttentionInputs& x, bool huge) {
-  const bool composed = x.options.form == Form::composed, on_cpu = x.q.device().is_cpu();
+Tensor attention_of(const AttentionOperands& x, bool huge) {
+  const bool composed = x.options.implementation == Implementation::composed,
+             on_cpu = x.q.device().is_cpu();
   if (!on_cpu && !composed)
     if (const std::optional<Tensor> y = cuda_attention(x)) return *y;
   const bool fused = on_cpu && !composed;
@@ -24,15 +25,15 @@ Tensor attention_of(const AttentionInputs& x, bool huge) {
   return fused ? fused_attention(x) : composed_attention(x, huge);
 }
 
-AttentionInputs checked(const Tensor& q, const Tensor& k, const Tensor& v, AttentionOptions&& o) {
+AttentionOperands checked(const Tensor& q, const Tensor& k, const Tensor& v, AttentionOptions&& o) {
   if (o.dropout > 0 && !o.dropout_key) o.dropout_key = next_random_key();
-  AttentionInputs x{q, k, v, std::move(o)};
+  AttentionOperands x{q, k, v, std::move(o)};
   check_attention(x);
   return x;
 }
 
 // With keys and values that are safe to multiply with.
-HiddenKeys clean(AttentionInputs& x) {
+HiddenKeys clean(AttentionOperands& x) {
   HiddenKeys hidden = hidden_keys(x.q.size(1), x.q.size(2), x.k, x.v, x.options.mask);
   if (hidden.defined()) x.k = hidden.clean(x.k), x.v = hidden.clean(x.v);
   return hidden;
@@ -41,24 +42,25 @@ HiddenKeys clean(AttentionInputs& x) {
 }  // namespace
 
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, AttentionOptions o) {
-  AttentionInputs x = checked(q, k, v, std::move(o));
+  AttentionOperands x = checked(q, k, v, std::move(o));
   const HiddenKeys hidden = clean(x);
   return hidden.mark(attention_of(x, hidden.huge));
 }
 
-AttentionAndSums attention_and_sums(const Tensor& q, const Tensor& k, const Tensor& v,
+AttentionWithLse attention_with_lse(const Tensor& q, const Tensor& k, const Tensor& v,
                                     AttentionOptions o) {
-  AttentionInputs x = checked(q, k, v, std::move(o));
-  check(q.device().is_cpu() && !is_narrow(q.dtype()) && x.options.form != Form::composed,
-        "attention_and_sums", "q ", q, "; accepted: f32 and f64 on the CPU, in the fused form");
+  AttentionOperands x = checked(q, k, v, std::move(o));
+  check(q.device().is_cpu() && !is_narrow(q.dtype()) &&
+            x.options.implementation != Implementation::composed,
+        "attention_with_lse", "q ", q, "; accepted: f32 and f64 on the CPU, in the fused form");
   const HiddenKeys hidden = clean(x);
-  const Tensors both = fused_attention_and_sums(x);
+  const Tensors both = fused_attention_with_lse(x);
   return {hidden.mark(both[0]), hidden.mark(both[1].unsqueeze(-1)).squeeze(-1)};
 }
 
 Tensor attention_scores(const Tensor& q, const Tensor& k, AttentionOptions o) {
-  o.values = {};
-  AttentionInputs x{q, k, k, std::move(o)};
+  o.relative_values = {};
+  AttentionOperands x{q, k, k, std::move(o)};
   check_attention(x);
   if (const Tensor& padding = x.options.mask.key_padding; padding.defined())
     x.k = masked_fill(k, padding.unsqueeze(1).unsqueeze(-1), 0);
@@ -67,7 +69,7 @@ Tensor attention_scores(const Tensor& q, const Tensor& k, AttentionOptions o) {
 
 Tensor attention_weights(const Tensor& q, const Tensor& k, AttentionOptions options) {
   if (const DType type = q.dtype(); is_narrow(type) && k.dtype() == type) {
-    const AttentionInputs x = AttentionInputs{q, k, {}, std::move(options)}.to(f32);
+    const AttentionOperands x = AttentionOperands{q, k, {}, std::move(options)}.to(f32);
     return attention_weights(x.q, x.k, x.options).to(type);
   }
   return softmax(attention_scores(q, k, std::move(options)), -1);

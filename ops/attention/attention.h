@@ -29,14 +29,14 @@ namespace stretto {
 /// error and the memory).
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, AttentionOptions options = {});
 
-struct AttentionAndSums {
-  Tensor out;      // [B, H, M, Dv]
-  Tensor log_sum;  // log Σ_j e^score(i, j) [B, H, M]; −∞ where there is nothing to attend to
+struct AttentionWithLse {
+  Tensor out;  // [B, H, M, Dv]
+  Tensor lse;  // log Σ_j e^score(i, j) [B, H, M]; −∞ where there is nothing to attend to
 };
 /// Attention to a part of the keys, and what puts parts together: with l = log Σ_b e^l_b, the
 /// attention to all is Σ_b e^(l_b − l) out_b. f32 and f64 on the CPU, fused; gradients go through
 /// both, and cannot be differentiated again.
-AttentionAndSums attention_and_sums(const Tensor& q, const Tensor& k, const Tensor& v,
+AttentionWithLse attention_with_lse(const Tensor& q, const Tensor& k, const Tensor& v,
                                     AttentionOptions options = {});
 
 /// The softmax weights [B, H, M, N] of the same attention, without dropout; for pictures and tests.

@@ -1,6 +1,6 @@
 #include <limits>
 
-#include "ops/attention/attention_forms.h"
+#include "ops/attention/attention_implementations.h"
 #include "ops/attention/skew.h"
 #include "ops/dropout.h"
 #include "ops/elementwise.h"
@@ -27,19 +27,19 @@ Tensor skewed_rows(const RelativeTable& table, int64_t m, int64_t n, bool causal
 
 }  // namespace
 
-Tensor composed_scores(const AttentionInputs& x) {
+Tensor composed_scores(const AttentionOperands& x) {
   const auto& [q, k, v, o] = x;
   const int64_t heads = q.size(1), m = q.size(2), n = k.size(2);
   const double scale = score_scale(q, o);
   Tensor scores = matmul(q, per_head(k, heads).transpose(-1, -2));
-  if (o.keys.defined() && n > 0) {
-    const Tensor& p = o.position_query.defined() ? o.position_query : q;
-    const Tensor rows = skewed_rows(o.keys, m, n, o.mask.is_causal());
+  if (o.relative_keys.defined() && n > 0) {
+    const Tensor& p = o.relative_query.defined() ? o.relative_query : q;
+    const Tensor rows = skewed_rows(o.relative_keys, m, n, o.mask.is_causal());
     scores = scores + skew(matmul(p, rows.transpose(-1, -2)), n);
   }
   scores = scores * scale;
-  if (o.lag_bias.defined() && n > 0) {
-    const Tensor b = skewed_rows(o.lag_bias, m, n, o.mask.is_causal());
+  if (o.relative_bias.defined() && n > 0) {
+    const Tensor b = skewed_rows(o.relative_bias, m, n, o.mask.is_causal());
     scores = scores + skew(b.unsqueeze(1).expand({b.size(0), m, b.size(1)}), n);
   }
   if (o.bias.defined()) scores = scores + o.bias;
@@ -51,7 +51,7 @@ Tensor composed_scores(const AttentionInputs& x) {
   return scores;
 }
 
-Tensor composed_attention(const AttentionInputs& x, bool huge) {
+Tensor composed_attention(const AttentionOperands& x, bool huge) {
   const auto& [q, k, v, o] = x;
   const int64_t m = q.size(2), n = k.size(2);
   Tensor weights = softmax(composed_scores(x), -1);
@@ -61,14 +61,14 @@ Tensor composed_attention(const AttentionInputs& x, bool huge) {
     weights = masked_fill(weights, mask, 0);
   if (o.dropout > 0) weights = dropout(weights, o.dropout, *o.dropout_key);
   Tensor out = matmul(weights, per_head(v, q.size(1)));
-  if (o.values.defined() && n > 0) {
-    const Tensor rows = skewed_rows(o.values, m, n, o.mask.is_causal());
+  if (o.relative_values.defined() && n > 0) {
+    const Tensor rows = skewed_rows(o.relative_values, m, n, o.mask.is_causal());
     out = out + matmul(unskew(weights, rows.size(1)), rows);
   }
   return out;
 }
 
-SavedAttention::SavedAttention(const AttentionInputs& x) : settings_(x) {
+SavedAttention::SavedAttention(const AttentionOperands& x) : settings_(x) {
   const Tensors all = x.tensors();
   settings_ = x.with(Tensors(all.size()));
   tensors_.assign(all.begin(), all.end());
@@ -78,7 +78,7 @@ Tensors SavedAttention::composed_gradients(Backward& b) const {
   return composed_gradient(
       b,
       [this](const Tensors& tensors) {
-        const AttentionInputs x = settings_.with(tensors);
+        const AttentionOperands x = settings_.with(tensors);
         const DType type = x.q.dtype();
         return composed_attention(x.to(compute_type(type))).to(type);
       },

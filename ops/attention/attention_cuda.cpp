@@ -5,7 +5,7 @@
 #include "cuda/attention/attention.h"
 #include "cuda/attention/attention_decode.h"
 #include "cuda/runtime/composed.h"
-#include "ops/attention/attention_forms.h"
+#include "ops/attention/attention_implementations.h"
 #include "ops/attention/heads.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
@@ -26,11 +26,11 @@ Tensor aligned_rows(const Tensor& x) {
 
 // Tables in f32 and short, without a policy for what is beyond. So they reach the tape: their
 // gradients are f32 sums, rounded once.
-AttentionInputs with_tables_of_kernels(const AttentionInputs& inputs) {
-  AttentionInputs x = inputs.with_short_tables(f32);
+AttentionOperands with_tables_of_kernels(const AttentionOperands& inputs) {
+  AttentionOperands x = inputs.with_short_tables(f32);
   const RelativeRange all = x.range();
-  for (RelativeTable* table : {&x.options.keys, &x.options.values})
-    if (table->defined() && table->beyond == Beyond::clip)
+  for (RelativeTable* table : {&x.options.relative_keys, &x.options.relative_values})
+    if (table->defined() && table->out_of_range == OutOfRange::clip)
       *table = {relative_rows(*table, all.first(), all.count()), all.past};
   return x;
 }
@@ -42,32 +42,34 @@ Shape four(Shape sizes) {
 }
 
 // As the kernels get it (cuda/attention/attention.h).
-AttentionInputs for_kernels(AttentionInputs x) {
+AttentionOperands for_kernels(AttentionOperands x) {
   AttentionOptions& o = x.options;
-  for (Tensor* table : {&o.keys.rows, &o.values.rows})
+  for (Tensor* table : {&o.relative_keys.rows, &o.relative_values.rows})
     if (table->defined())
       *table = table->size(1) > 0 ? table->detach().to(x.q.dtype()).contiguous() : Tensor();
-  if (!o.keys.defined()) o.position_query = {};
-  for (Tensor* rows : {&x.q, &x.k, &x.v, &o.position_query, &o.keys.rows, &o.values.rows})
+  if (!o.relative_keys.defined()) o.relative_query = {};
+  for (Tensor* rows :
+       {&x.q, &x.k, &x.v, &o.relative_query, &o.relative_keys.rows, &o.relative_values.rows})
     *rows = aligned_rows(*rows);
   if (o.bias.defined()) o.bias = o.bias.detach().reshape(four(o.bias.shape()));
-  if (Tensor& rows = o.lag_bias.rows; rows.defined())
+  if (Tensor& rows = o.relative_bias.rows; rows.defined())
     rows = (rows.detach() * (1 / *o.scale)).contiguous();
   if (Tensor& padding = o.mask.key_padding; padding.defined())
     padding = padding.to(u8).contiguous();
   return x;
 }
 
-Tensors gradients(const AttentionInputs& x, const Tensor& out, const cuda::AttentionSaved& saved,
+Tensors gradients(const AttentionOperands& x, const Tensor& out, const cuda::AttentionSaved& saved,
                   const Tensor& grad, const std::function<bool(const Tensor&)>& needs) {
   const AttentionOptions& o = x.options;
-  const AttentionInputs call = for_kernels(x);
-  AttentionInputs g{.q = heads_like(x.q), .k = heads_like(x.k), .v = heads_like(x.v)};
-  if (call.options.position_query.defined())
-    g.options.position_query = heads_like(o.position_query);
+  const AttentionOperands call = for_kernels(x);
+  AttentionOperands g{.q = heads_like(x.q), .k = heads_like(x.k), .v = heads_like(x.v)};
+  if (call.options.relative_query.defined())
+    g.options.relative_query = heads_like(o.relative_query);
   Tensor& bias = g.options.bias;
   if (needs(o.bias)) bias = zeros(four(o.bias.shape()), {.dtype = f32, .device = x.q.device()});
-  const bool of_tables = needs(o.keys.rows) || needs(o.lag_bias.rows) || needs(o.values.rows);
+  const bool of_tables =
+      needs(o.relative_keys.rows) || needs(o.relative_bias.rows) || needs(o.relative_values.rows);
   cuda::attention_backward(call, out, saved, aligned_rows(grad), of_tables, g);
   if (bias.defined()) bias = bias.reshape(o.bias.shape()).to(o.bias.dtype());
   return g.tensors();
@@ -75,24 +77,26 @@ Tensors gradients(const AttentionInputs& x, const Tensor& out, const cuda::Atten
 
 }  // namespace
 
-std::optional<Tensor> cuda_attention(const AttentionInputs& inputs) {
-  AttentionInputs x = inputs;
+std::optional<Tensor> cuda_attention(const AttentionOperands& inputs) {
+  AttentionOperands x = inputs;
   const auto& [q, k, v, o] = inputs;
   if (q.numel() == 0 || k.numel() == 0 || v.numel() == 0) return {};
   x.options.scale = score_scale(q, o);
   if (!cuda::attention_takes(x) || cuda::composed("attention", q.device())) return {};
   // Six products for one: where scores are few, f32 of one product is worth their memory.
-  if (q.dtype() == f32 && o.form == Form::automatic && k.size(2) < 256) return {};
+  if (q.dtype() == f32 && o.implementation == Implementation::automatic && k.size(2) < 256)
+    return {};
   bool decodes = cuda::attention_decode_takes(x) && !recording(inputs.tensors());
-  if (o.values.defined() || o.bias.defined()) {  // the kernels for few queries have neither
-    if (decodes && o.form == Form::automatic) return {};
+  if (o.relative_values.defined() ||
+      o.bias.defined()) {  // the kernels for few queries have neither
+    if (decodes && o.implementation == Implementation::automatic) return {};
     decodes = false;
   }
   const Tensor out = heads_beside(q, q.size(1), q.size(2), v.size(3));
   if (decodes) {  // with the whole table of keys as it is
-    x.options.keys = {};
+    x.options.relative_keys = {};
     x = x.with_short_tables(f32);
-    x.options.keys = o.keys;
+    x.options.relative_keys = o.relative_keys;
     cuda::attention_decode(for_kernels(x), out);
     return out;
   }
@@ -104,7 +108,7 @@ std::optional<Tensor> cuda_attention(const AttentionInputs& inputs) {
       "attention", tensors, out,
       [saved = SavedAttention(x), of_forward](Backward& b) {
         if (grad_enabled()) return saved.composed_gradients(b);
-        const AttentionInputs y = saved();
+        const AttentionOperands y = saved();
         return gradients(y, b.output().detach(), of_forward, b.grad(),
                          [&](const Tensor& member) { return b.needs(y.index_of(member)); });
       },

@@ -29,7 +29,7 @@
 
 #include "autograd/tape.h"
 #include "core/gemm/gemm.h"
-#include "ops/attention/attention_forms.h"
+#include "ops/attention/attention_implementations.h"
 #include "ops/attention/attention_strips.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
@@ -45,13 +45,13 @@ constexpr const char* op = "attention";
 // ---------------------------------------------------------------------------- forward
 
 struct Result {
-  AttentionInputs x;      // with short tables
+  AttentionOperands x;    // with short tables
   Tensor out, rescaling;  // RowWeights of each query
 };
 
-Result forward(const AttentionInputs& inputs) {
+Result forward(const AttentionOperands& inputs) {
   const DType type = inputs.q.dtype();
-  const AttentionInputs x = inputs.with_short_tables(compute_type(type));
+  const AttentionOperands x = inputs.with_short_tables(compute_type(type));
   const Problem p(x);
   const Tensor out = heads_inside(p.batch, p.heads, p.m, p.dv, type);
   const Tensor rescaling =
@@ -80,16 +80,17 @@ Result forward(const AttentionInputs& inputs) {
 // `into`: the gradients of tables per batch entry and head.
 template <class S>
 void backward(const Problem& p, const Tensor& rescaling, const Tensor& grad, const Tensor& of_sums,
-              const AttentionInputs& into) {
+              const AttentionOperands& into) {
   using T = compute_t<S>;
   const T* const sums = of_sums.defined() ? of_sums.data<T>() : nullptr;
   const auto g = heads_of<S>(grad);
   // Without a position query of its own, q's gradient has both parts.
   const AttentionOptions& to = into.options;
-  const bool own = to.position_query.defined();
-  const TableGradients<T> tables{heads_of<T>(to.keys.rows), heads_of<T>(to.values.rows),
-                                 to.lag_bias.defined() ? to.lag_bias.rows.data<T>() : nullptr,
-                                 ScoreBias<T>(p, to.bias)};
+  const bool own = to.relative_query.defined();
+  const TableGradients<T> tables{
+      heads_of<T>(to.relative_keys.rows), heads_of<T>(to.relative_values.rows),
+      to.relative_bias.defined() ? to.relative_bias.rows.data<T>() : nullptr,
+      ScoreBias<T>(p, to.bias)};
   const auto* softmax = reinterpret_cast<const RowWeights<T>*>(rescaling.raw_data());
   // Each of `chains` goes through the batch entries and key heads that end in the same places.
   const auto apart = [&](int d, int64_t n) {
@@ -98,7 +99,7 @@ void backward(const Problem& p, const Tensor& rescaling, const Tensor& grad, con
   const int64_t batches = apart(0, p.batch), chains = apart(1, p.groups);
   parallel_for(batches * chains, 1, [&](int64_t begin, int64_t end) {
     Worker<S> work(p);
-    const HeadRows<S> dq(into.q), dk(into.k), dv(into.v), dposition(to.position_query);
+    const HeadRows<S> dq(into.q), dk(into.k), dv(into.v), dposition(to.relative_query);
     const auto key_head = [&](int64_t b, int64_t kh) {
       dk.clear(b, kh);
       dv.clear(b, kh);
@@ -132,13 +133,13 @@ Tensor bias_gradient(const Problem& p, const Tensor& bias, const TensorOptions& 
   return zeros(sizes, options);
 }
 
-Tensors gradients(const AttentionInputs& x, const Tensor& rescaling, const Tensor& grad,
+Tensors gradients(const AttentionOperands& x, const Tensor& rescaling, const Tensor& grad,
                   bool of_bias, const Tensor& of_sums = {}) {
   const Problem p(x);
   const TensorOptions options{.dtype = compute_type(x.q.dtype()), .device = cpu};
-  AttentionInputs g{.q = heads_like(x.q), .k = heads_like(x.k), .v = heads_like(x.v)};
+  AttentionOperands g{.q = heads_like(x.q), .k = heads_like(x.k), .v = heads_like(x.v)};
   AttentionOptions& to = g.options;
-  if (x.options.position_query.defined()) to.position_query = heads_like(x.options.position_query);
+  if (x.options.relative_query.defined()) to.relative_query = heads_like(x.options.relative_query);
   const auto per_head = [&](const RelativeTable& table) {
     if (!table.defined()) return Tensor();
     Shape sizes = table.rows.shape();
@@ -146,9 +147,9 @@ Tensors gradients(const AttentionInputs& x, const Tensor& rescaling, const Tenso
     sizes.insert(0, p.batch);
     return zeros(sizes, options);
   };
-  to.keys.rows = per_head(x.options.keys);
-  to.values.rows = per_head(x.options.values);
-  to.lag_bias.rows = per_head(x.options.lag_bias);
+  to.relative_keys.rows = per_head(x.options.relative_keys);
+  to.relative_values.rows = per_head(x.options.relative_values);
+  to.relative_bias.rows = per_head(x.options.relative_bias);
   if (of_bias) to.bias = bias_gradient(p, x.options.bias, options);
   const Tensor g_out = rows_contiguous(grad);
   dispatch_floating(x.q.dtype(), op,
@@ -157,9 +158,9 @@ Tensors gradients(const AttentionInputs& x, const Tensor& rescaling, const Tenso
     if (all.defined())
       all = all.numel() == like.numel() ? all.reshape(like.shape()) : sum_to(all, like.shape());
   };
-  total(to.keys.rows, x.options.keys.rows);
-  total(to.values.rows, x.options.values.rows);
-  total(to.lag_bias.rows, x.options.lag_bias.rows);
+  total(to.relative_keys.rows, x.options.relative_keys.rows);
+  total(to.relative_values.rows, x.options.relative_values.rows);
+  total(to.relative_bias.rows, x.options.relative_bias.rows);
   total(to.bias, x.options.bias);
   if (of_bias) to.bias = to.bias.to(x.q.dtype());
   return g.tensors();
@@ -169,7 +170,7 @@ Tensors gradients(const AttentionInputs& x, const Tensor& rescaling, const Tenso
 
 bool fused_attention_takes(DType type) { return !is_narrow(type) || has_bf16_products(); }
 
-Tensor fused_attention(const AttentionInputs& inputs) {
+Tensor fused_attention(const AttentionOperands& inputs) {
   const auto [x, out, rescaling] = forward(inputs);
   const SavedAttention saved(x);
   // Gradients: with O = P V and dS = P · (g Vᵀ − rowsum(g · O)): dq = scale · dS K, dk = scale ·
@@ -177,26 +178,25 @@ Tensor fused_attention(const AttentionInputs& inputs) {
   // dSᵀ p, dV = Pᵀ g, db = Σ dS.
   return record("attention", x.tensors(), out, [saved, rescaling = rescaling](Backward& b) {
     if (grad_enabled()) return saved.composed_gradients(b);
-    const AttentionInputs y = saved();
+    const AttentionOperands y = saved();
     return gradients(y, rescaling, b.grad(), b.needs(y.index_of(y.options.bias)));
   });
 }
 
-Tensors fused_attention_and_sums(const AttentionInputs& inputs) {
+Tensors fused_attention_with_lse(const AttentionOperands& inputs) {
   const auto [x, out, rescaling] = forward(inputs);
-  Tensor log_sum;
+  Tensor lse;
   {
     const NoGrad guard;
     const Tensor shift = rescaling.select(3, 0), scale = rescaling.select(3, 1);
-    log_sum =
-        masked_fill(shift - log(scale), eq(scale, 0), -std::numeric_limits<double>::infinity());
+    lse = masked_fill(shift - log(scale), eq(scale, 0), -std::numeric_limits<double>::infinity());
   }
   // Gradients: those of attention, where dS = P · (g Vᵀ − rowsum(g · O) + dlog_sum).
-  return record("attention_and_sums", x.tensors(), {out, log_sum},
+  return record("attention_with_lse", x.tensors(), {out, lse},
                 [saved = SavedAttention(x), rescaling = rescaling](Backward& b) {
-                  check(!grad_enabled(), "attention_and_sums",
+                  check(!grad_enabled(), "attention_with_lse",
                         "has no gradient of its gradient; use attention()");
-                  const AttentionInputs y = saved();
+                  const AttentionOperands y = saved();
                   return gradients(y, rescaling, b.grad(0), b.needs(y.index_of(y.options.bias)),
                                    b.grad(1).contiguous());
                 });

@@ -25,16 +25,16 @@ STRETTO_CLONES void round_row(S* to, const T* from, T factor, int64_t n) {
 // A call as kernels see it.
 struct Problem {
   // Off the tape, rows contiguous. The short tables of `keys` and `values` are [1, H or 1, R, ..]
-  // in q's dtype, so that all operands look alike; lag_bias and bias are as they come; the padding
-  // is u8, contiguous.
-  AttentionInputs x;
+  // in q's dtype, so that all operands look alike; relative_bias and bias are as they come; the
+  // padding is u8, contiguous.
+  AttentionOperands x;
   int64_t batch, heads, groups, m, n, d, dv;
   double scale;
   RelativeRange range;  // of the relative positions that occur
   Dropping dropping;
 
   // Of inputs with short tables.
-  explicit Problem(const AttentionInputs& inputs)
+  explicit Problem(const AttentionOperands& inputs)
       : x(inputs),
         batch(x.q.size(0)),
         heads(x.q.size(1)),
@@ -47,10 +47,11 @@ struct Problem {
         range(x.range()),
         dropping(x.options.dropout, x.options.dropout_key.value_or(RandomKey())) {
     AttentionOptions& o = x.options;
-    for (Tensor* rows : {&x.q, &x.k, &x.v, &o.position_query}) *rows = rows_contiguous(*rows);
-    for (Tensor* rows : {&o.keys.rows, &o.values.rows})
+    for (Tensor* rows : {&x.q, &x.k, &x.v, &o.relative_query}) *rows = rows_contiguous(*rows);
+    for (Tensor* rows : {&o.relative_keys.rows, &o.relative_values.rows})
       if (rows->defined()) *rows = rows_contiguous(rows->detach().to(x.q.dtype()).unsqueeze(0));
-    if (o.lag_bias.defined()) o.lag_bias.rows = o.lag_bias.rows.detach().contiguous();
+    if (o.relative_bias.defined())
+      o.relative_bias.rows = o.relative_bias.rows.detach().contiguous();
     if (o.bias.defined()) o.bias = o.bias.detach();
     if (Tensor& padding = o.mask.key_padding; padding.defined())
       padding = padding.to(u8).contiguous();
@@ -140,7 +141,7 @@ struct ScoreBias {
 template <class T>
 struct TableGradients {
   Heads<T> rows, value_rows;
-  T* lag_bias;
+  T* relative_bias;
   ScoreBias<T> bias;
 };
 

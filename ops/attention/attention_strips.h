@@ -134,12 +134,12 @@ class Worker {
         k_turned_(p, heads_of<S>(p.x.k), p.n, p.d, true),
         v_(p, heads_of<S>(p.x.v), p.n, p.dv, false),
         v_turned_(p, heads_of<S>(p.x.v), p.n, p.dv, true),
-        position_(p.x.options.position_query.defined() ? heads_of<S>(p.x.options.position_query)
+        position_(p.x.options.relative_query.defined() ? heads_of<S>(p.x.options.relative_query)
                                                        : q_),
-        keys_(p, p.x.options.keys, p.d),
-        values_(p, p.x.options.values, p.dv),
+        keys_(p, p.x.options.relative_keys, p.d),
+        values_(p, p.x.options.relative_values, p.dv),
         bias_(p, p.x.options.bias) {
-    if (const Tensor& rows = p.x.options.lag_bias.rows; rows.defined()) {
+    if (const Tensor& rows = p.x.options.relative_bias.rows; rows.defined()) {
       lag_bias_ = rows.data<T>();
       lag_bias_head_ = rows.size(0) > 1 ? p.range.count() : 0;
     }
@@ -165,15 +165,15 @@ class Worker {
         .gemm(s.rows, s.keys, p_.d, product_scale(), queries(q_, s), 0, s.j0, T(0), weights(),
               s.keys);
     const Band band = meet(s, queries(position_, s), keys_, p_.d, product_scale());
-    const T* lag_bias = lag_bias_ ? lag_bias_ + s.h * lag_bias_head_ : nullptr;
+    const T* relative_bias = lag_bias_ ? lag_bias_ + s.h * lag_bias_head_ : nullptr;
     for (int64_t i = 0; i < s.rows; ++i) {
       const KeyRange r = visible(s, i);
       const int64_t n = r.end - r.begin;
       T* row = weights() + i * s.keys + r.begin;
       if (keys_) add_band(s, i, band, keys_.clip, weights());
       if (!scaled_products) scale_row(row, T(p_.scale), n);
-      if (lag_bias)
-        add_row(row, lag_bias + s.j0 + r.begin - p_.position(s.i0 + i) + p_.range.past, n);
+      if (relative_bias)
+        add_row(row, relative_bias + s.j0 + r.begin - p_.position(s.i0 + i) + p_.range.past, n);
       if (bias_) add_bias(row, bias_.at(s.b, s.h, s.i0 + i, s.j0 + r.begin), bias_.key, n);
       if (padding_) hide_padding(row, padding_ + s.b * p_.n + s.j0 + r.begin, n);
     }
@@ -257,9 +257,9 @@ class Worker {
       const KeyRange r = visible(s, i);
       const T* ds = gradient() + i * s.keys + r.begin;
       const int64_t n = r.end - r.begin, lag = s.j0 + r.begin - p_.position(s.i0 + i);
-      if (to.lag_bias)
-        add_row(to.lag_bias + (s.b * p_.heads + s.h) * p_.range.count() + lag + p_.range.past, ds,
-                n);
+      if (to.relative_bias)
+        add_row(to.relative_bias + (s.b * p_.heads + s.h) * p_.range.count() + lag + p_.range.past,
+                ds, n);
       if (!to.bias) continue;
       T* const bias = to.bias.at(s.b, s.h, s.i0 + i, s.j0 + r.begin);
       if (to.bias.key == 1)
@@ -337,7 +337,7 @@ class Worker {
     Table(const Problem& p, const RelativeTable& table, int64_t width)
         : count(table.defined() ? table.rows.size(2) : 0),
           zero_row(table.zero_row),
-          clip(table.beyond == Beyond::clip),
+          clip(table.out_of_range == OutOfRange::clip),
           rows(p, heads_or_one(table.rows), count, width, false),
           turned(p, heads_or_one(table.rows), count, width, true) {}
     explicit operator bool() const { return count > 0; }
@@ -408,10 +408,10 @@ class Worker {
       std::fill(to + m.column + own, to + b.count, S());
       if (!clip || own == s.keys) continue;
       const T before = sum_row(from, m.begin), after = sum_row(from + m.end, s.keys - m.end);
-      const auto add = [&](int64_t column, T beyond) {
+      const auto add = [&](int64_t column, T out_of_range) {
         const int64_t at = column - m.column;
-        if (at >= 0 && at < own) beyond += from[m.begin + at];
-        to[column] = convert<S>(beyond * factor);
+        if (at >= 0 && at < own) out_of_range += from[m.begin + at];
+        to[column] = convert<S>(out_of_range * factor);
       };
       add(0, b.count == 1 ? before + after : before);
       if (b.count > 1) add(b.count - 1, after);

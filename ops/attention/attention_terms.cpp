@@ -16,7 +16,7 @@ namespace {
 constexpr const char* op = "attention";
 
 void check_table(const char* what, const RelativeTable& table, int64_t heads, int64_t last,
-                 const AttentionInputs& x) {
+                 const AttentionOperands& x) {
   if (!table.defined()) return;
   const Tensor& rows = table.rows;
   const bool vector = last >= 0;
@@ -26,22 +26,22 @@ void check_table(const char* what, const RelativeTable& table, int64_t heads, in
         vector ? str(", ", last) : std::string(), "]");
   check(table.zero_row >= 0 && table.zero_row < rows.size(1), op, what, " table has ", rows.size(1),
         " rows, but its row of relative position 0 is ", table.zero_row);
-  if (table.beyond != Beyond::error) return;
+  if (table.out_of_range != OutOfRange::error) return;
   const auto [past, future] = x.range();
   check(table.zero_row >= past && rows.size(1) - 1 - table.zero_row >= future, op, what,
         " table reaches from ", -table.zero_row, " to ", rows.size(1) - 1 - table.zero_row,
         ", but relative positions from ", -past, " to ", future,
-        " occur; make the table longer, or let `beyond` be zero or clip");
+        " occur; make the table longer, or let `out_of_range` be zero or clip");
 }
 
 }  // namespace
 
-void check_attention(const AttentionInputs& inputs) {
+void check_attention(const AttentionOperands& inputs) {
   const Tensor &q = inputs.q, &k = inputs.k, &v = inputs.v;
   const AttentionOptions& o = inputs.options;
   check_heads(op, q, k, v, o.mask.key_padding);
-  check_same_device(
-      op, {&q, &o.position_query, &o.keys.rows, &o.values.rows, &o.lag_bias.rows, &o.bias});
+  check_same_device(op, {&q, &o.relative_query, &o.relative_keys.rows, &o.relative_values.rows,
+                         &o.relative_bias.rows, &o.bias});
   const int64_t batch = q.size(0), heads = q.size(1), m = q.size(2), n = k.size(2);
   const auto& [causal, window, block, padding] = o.mask;
   check(window >= 0 && block >= 0, op, "window ", window, ", block ", block,
@@ -51,45 +51,45 @@ void check_attention(const AttentionInputs& inputs) {
   auto check_dtype = [&q](const char* what, const Tensor& x) {
     check(!x.defined() || x.dtype() == q.dtype(), op, what, x, " for q ", q, "; dtypes must agree");
   };
-  check_dtype("position_query ", o.position_query);
-  check_dtype("key table ", o.keys.rows);
-  check_dtype("value table ", o.values.rows);
-  check_dtype("bias table ", o.lag_bias.rows);
+  check_dtype("relative_query ", o.relative_query);
+  check_dtype("key table ", o.relative_keys.rows);
+  check_dtype("value table ", o.relative_values.rows);
+  check_dtype("bias table ", o.relative_bias.rows);
   check_dtype("bias ", o.bias);
-  check(!o.position_query.defined() || o.position_query.shape() == q.shape(), op, "position_query ",
-        o.position_query, " for q ", q, "; shapes must agree");
+  check(!o.relative_query.defined() || o.relative_query.shape() == q.shape(), op, "relative_query ",
+        o.relative_query, " for q ", q, "; shapes must agree");
   check(
-      !o.position_query.defined() || o.keys.defined(), op,
-      "position_query without a key table: there are no rows of relative positions for it to meet");
-  check_table("key", o.keys, heads, q.size(3), inputs);
-  check_table("value", o.values, heads, v.size(3), inputs);
-  check_table("bias", o.lag_bias, heads, -1, inputs);
+      !o.relative_query.defined() || o.relative_keys.defined(), op,
+      "relative_query without a key table: there are no rows of relative positions for it to meet");
+  check_table("key", o.relative_keys, heads, q.size(3), inputs);
+  check_table("value", o.relative_values, heads, v.size(3), inputs);
+  check_table("bias", o.relative_bias, heads, -1, inputs);
   if (o.bias.defined())
     check(broadcast_shapes(op, o.bias.shape(), {batch, heads, m, n}) == Shape{batch, heads, m, n},
           op, "bias ", o.bias, "; must broadcast to [", batch, ", ", heads, ", ", m, ", ", n, "]");
 }
 
-Tensors AttentionInputs::tensors() const {
+Tensors AttentionOperands::tensors() const {
   Tensors all;
   for_each_tensor([&](const Tensor& x) { all.push_back(x); });
   return all;
 }
 
-AttentionInputs AttentionInputs::with(const Tensors& x) const {
-  AttentionInputs copy = *this;
+AttentionOperands AttentionOperands::with(const Tensors& x) const {
+  AttentionOperands copy = *this;
   copy.for_each_tensor([at = x.begin()](Tensor& member) mutable { member = *at++; });
   return copy;
 }
 
-AttentionInputs AttentionInputs::to(DType type) const {
-  AttentionInputs copy = *this;
+AttentionOperands AttentionOperands::to(DType type) const {
+  AttentionOperands copy = *this;
   copy.for_each_tensor([&](Tensor& x) {
     if (x.defined()) x = x.to(type);
   });
   return copy;
 }
 
-size_t AttentionInputs::index_of(const Tensor& member) const {
+size_t AttentionOperands::index_of(const Tensor& member) const {
   size_t at = 0, found = 0;
   for_each_tensor([&](const Tensor& x) {
     if (&x == &member) found = at;
@@ -98,18 +98,18 @@ size_t AttentionInputs::index_of(const Tensor& member) const {
   return found;
 }
 
-AttentionInputs AttentionInputs::with_short_tables(DType type) const {
-  AttentionInputs copy = *this;
+AttentionOperands AttentionOperands::with_short_tables(DType type) const {
+  AttentionOperands copy = *this;
   const RelativeRange all = range();
-  for (RelativeTable* table : {&copy.options.keys, &copy.options.values}) {
+  for (RelativeTable* table : {&copy.options.relative_keys, &copy.options.relative_values}) {
     if (!table->defined()) continue;
     const int64_t begin = std::max<int64_t>(0, table->zero_row + all.first());
     const int64_t end = std::min(table->rows.size(1), table->zero_row + all.future + 1);
     table->rows = table->rows.to(type).slice(1, begin, std::max(begin, end));
     table->zero_row -= begin;
   }
-  if (RelativeTable& b = copy.options.lag_bias; b.defined())
-    b = {relative_rows({b.rows.to(type), b.zero_row, b.beyond}, all.first(), all.count()),
+  if (RelativeTable& b = copy.options.relative_bias; b.defined())
+    b = {relative_rows({b.rows.to(type), b.zero_row, b.out_of_range}, all.first(), all.count()),
          all.past};
   return copy;
 }
@@ -128,7 +128,7 @@ Tensor relative_rows(const RelativeTable& table, int64_t first, int64_t count) {
   auto outside = [&](int64_t row, int64_t n) {
     Shape shape = rows.shape();
     shape[1] = n;
-    if (table.beyond != Beyond::clip) return zeros(shape, options_of(rows));
+    if (table.out_of_range != OutOfRange::clip) return zeros(shape, options_of(rows));
     return rows.slice(1, row, row + 1).expand(shape);
   };
   return cat({outside(0, before), middle, outside(have - 1, after)}, 1);

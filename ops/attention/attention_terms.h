@@ -1,4 +1,5 @@
-// The terms of attention's scores: its options and tensors, and what all of its forms make of them.
+// The terms of attention's scores: its options and tensors, and what all of its implementations
+// make of them.
 //
 // Reference: tests/reference/attention.cpp, attention()
 #pragma once
@@ -7,20 +8,20 @@
 
 #include "../../core/random.h"
 #include "../../core/tensor.h"
-#include "../form.h"
+#include "../implementation.h"
 #include "mask.h"
 
 namespace stretto {
 
 /// What a table says of relative positions beyond its rows: nothing (zero), the same as its
 /// outermost row (clip), or that the sequence is too long (error).
-enum class Beyond { zero, clip, error };
+enum class OutOfRange { zero, clip, error };
 
 /// Rows over relative positions: row `zero_row` + r belongs to relative position r.
 struct RelativeTable {
   Tensor rows;           // [H or 1, R, D], or [H or 1, R] for a bias
   int64_t zero_row = 0;  // R − 1: only the past; (R − 1) / 2: both sides
-  Beyond beyond = Beyond::zero;
+  OutOfRange out_of_range = OutOfRange::zero;
   bool defined() const { return rows.defined(); }
 };
 
@@ -31,21 +32,21 @@ struct AttentionOptions {
   AttentionMask mask = {};
   std::optional<double> scale = {};  // 1/√D (D = 0: scores are 0) when not given
 
-  Tensor position_query = {};   // p [B, H, M, D], for `keys` alone; q where undefined
-  RelativeTable keys = {};      // K: added to the keys, as seen from each query
-  RelativeTable values = {};    // V: added to the values
-  RelativeTable lag_bias = {};  // b: one number per relative position and head, not scaled
-  Tensor bias = {};             // broadcasts to [B, H, M, N], not scaled
+  Tensor relative_query = {};          // p [B, H, M, D], for `keys` alone; q where undefined
+  RelativeTable relative_keys = {};    // K: added to the keys, as seen from each query
+  RelativeTable relative_values = {};  // V: added to the values
+  RelativeTable relative_bias = {};    // b: one number per relative position and head, not scaled
+  Tensor bias = {};                    // broadcasts to [B, H, M, N], not scaled
 
   double dropout = 0;  // of the softmax weights
   std::optional<RandomKey> dropout_key = {};
 
-  Form form = Form::automatic;
+  Implementation implementation = Implementation::automatic;
 };
 
 /// The tensors and options of a call, q [B, H, M, D], k [B, G, N, D], v [B, G, N, Dv]; or the
 /// gradients of these tensors, undefined for a tensor without a gradient.
-struct AttentionInputs {
+struct AttentionOperands {
   Tensor q, k, v;
   AttentionOptions options = {};
 
@@ -61,24 +62,24 @@ struct AttentionInputs {
   }
   Tensors tensors() const;
   /// The same call of other tensors, in the order of tensors().
-  AttentionInputs with(const Tensors& x) const;
+  AttentionOperands with(const Tensors& x) const;
   /// The same call of tensors in another dtype.
-  AttentionInputs to(DType type) const;
+  AttentionOperands to(DType type) const;
   /// Where one of the members, named by reference, is in tensors().
   size_t index_of(const Tensor& member) const;
 
   RelativeRange range() const { return visible_range(q.size(2), k.size(2), options.mask); }
   /// The same call with tables in `type` and no longer than the relative positions that occur:
   /// `keys` and `values` keep a stretch of their rows, never an empty one of rows there are;
-  /// `lag_bias` gets a number for each, from range().first() on.
-  AttentionInputs with_short_tables(DType type) const;
+  /// `relative_bias` gets a number for each, from range().first() on.
+  AttentionOperands with_short_tables(DType type) const;
 
  private:
   template <class Self, class F>
   static void each(Self& x, F f) {
     auto& o = x.options;
-    for (auto* member : {&x.q, &x.k, &x.v, &o.position_query, &o.keys.rows, &o.values.rows,
-                         &o.lag_bias.rows, &o.bias})
+    for (auto* member : {&x.q, &x.k, &x.v, &o.relative_query, &o.relative_keys.rows,
+                         &o.relative_values.rows, &o.relative_bias.rows, &o.bias})
       f(*member);
   }
 };
@@ -92,6 +93,6 @@ Tensor relative_rows(const RelativeTable& table, int64_t first, int64_t count);
 double score_scale(const Tensor& q, const AttentionOptions& options);
 
 /// Throws an Error of `attention` unless the arguments fit together.
-void check_attention(const AttentionInputs& inputs);
+void check_attention(const AttentionOperands& inputs);
 
 }  // namespace stretto

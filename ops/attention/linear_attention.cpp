@@ -1,9 +1,9 @@
 #include "ops/attention/linear_attention.h"
 
-#include "autograd/replay.h"
+#include "autograd/recompute.h"
 #include "core/all_or_nothing.h"
 #include "ops/attention/hidden_keys.h"
-#include "ops/attention/linear_attention_forms.h"
+#include "ops/attention/linear_attention_implementations.h"
 #include "ops/elementwise.h"
 
 namespace stretto {
@@ -22,10 +22,10 @@ decltype(&composed_linear_attention) fused_form(const Tensor& q, const Tensor& k
                                                 const LinearState* state,
                                                 const LinearAttentionOptions& o) {
   const bool on_cpu = q.device().is_cpu();
-  const bool fused =
-      o.form != Form::composed && (on_cpu || has_device_linear_attention(q, k, v, state));
-  check(fused || o.form != Form::fused, op, "no fused form for q ", q, ", k ", k, ", v ", v,
-        "; use Form::composed");
+  const bool fused = o.implementation != Implementation::composed &&
+                     (on_cpu || has_device_linear_attention(q, k, v, state));
+  check(fused || o.implementation != Implementation::fused, op, "no fused form for q ", q, ", k ",
+        k, ", v ", v, "; use Form::composed");
   return !fused ? nullptr : on_cpu ? chunked_linear_attention : device_linear_attention;
 }
 
@@ -69,15 +69,15 @@ LinearAttentionAndDenominators linear_attention_and_denominators(const Tensor& q
 
 Tensor linear_attention(const Tensor& q, const Tensor& k, const Tensor& v, LinearState& state,
                         LinearAttentionOptions options) {
-  check_not_replayed(op, "a state");
+  check_not_recomputed(op, "a state");
   check_linear_attention(q, k, v, options);
   check_linear_state(q, k, v, state, options);
   // On the CPU the fused form has no gradient through the state.
   const bool records = q.device().is_cpu() && recorded(q, k, v, state);
-  check(options.form != Form::fused || !records, op,
+  check(options.implementation != Implementation::fused || !records, op,
         "the fused form has no gradient through its state; use Form::composed, or a NoGrad "
         "guard");
-  if (records) options.form = Form::composed;
+  if (records) options.implementation = Implementation::composed;
   // Queries without keys of their own stand behind all keys there are.
   if (k.size(2) == 0) options.mask.causal = false;
   return all_or_nothing(state, [&](LinearState& after) {

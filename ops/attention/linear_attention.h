@@ -1,4 +1,5 @@
-// Linear attention: everything that never forms the scores. Queries and keys come as features, and
+// Linear attention: everything that never implementations the scores. Queries and keys come as
+// features, and
 //
 //   y_i = Σ_j (q_i·k_j) v_j / (Σ_j q_i·k_j + eps)
 //

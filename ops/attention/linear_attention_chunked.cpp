@@ -24,7 +24,7 @@
 
 #include "autograd/tape.h"
 #include "core/gemm/gemm.h"
-#include "ops/attention/linear_attention_forms.h"
+#include "ops/attention/linear_attention_implementations.h"
 #include "ops/attention/linear_attention_pieces.h"
 #include "ops/indexing.h"
 

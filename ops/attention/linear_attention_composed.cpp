@@ -1,4 +1,4 @@
-#include "ops/attention/linear_attention_forms.h"
+#include "ops/attention/linear_attention_implementations.h"
 #include "ops/elementwise.h"
 #include "ops/indexing.h"
 #include "ops/matmul.h"

@@ -6,7 +6,7 @@
 #include "cuda/runtime/composed.h"
 #include "cuda/runtime/reports.h"
 #include "ops/attention/heads.h"
-#include "ops/attention/linear_attention_forms.h"
+#include "ops/attention/linear_attention_implementations.h"
 #include "ops/elementwise.h"
 #include "ops/reduce.h"
 
@@ -35,7 +35,7 @@ Tensor device_linear_attention(const Tensor& q, const Tensor& k, const Tensor& v
   const Tensor sums = state ? state->sums : Tensor();
   const auto inputs_of = [o, padding](const Tensor& q_, const Tensor& k_, const Tensor& v_,
                                       const Tensor& before) {
-    return cuda::LinearAttentionInputs{
+    return cuda::LinearAttentionOperands{
         .q = rows_contiguous(q_),
         .k = rows_contiguous(k_),
         .v = rows_contiguous(v_),

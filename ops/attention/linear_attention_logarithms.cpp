@@ -50,7 +50,7 @@ class Ranges {
   Ranges(const Tensor& log_q, const Tensor& log_k, const Tensor& v, LinearAttentionOptions o,
          LinearState* state)
       : q_(log_q), k_(log_k), v_(v), o_(std::move(o)), state_(state) {
-    o_.form = Form::automatic;
+    o_.implementation = Implementation::automatic;
     apart_ = q_.size(2) - k_.size(2);
   }
 

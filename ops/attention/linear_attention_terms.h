@@ -1,10 +1,10 @@
-// Options and state of linear attention, and the checks that both of its forms share.
+// Options and state of linear attention, and the checks that both of its implementations share.
 //
 // Reference: tests/reference/linear_attention.cpp, linear_attention()
 #pragma once
 
 #include "../../core/tensor.h"
-#include "../form.h"
+#include "../implementation.h"
 #include "mask.h"
 
 namespace stretto {
@@ -16,7 +16,7 @@ struct LinearAttentionOptions {
   AttentionMask mask = {};  // causal and key_padding; windows and blocks would need scores
   double eps = 0;           // added to the denominator (Katharopoulos et al.: 1e-6)
   int64_t chunk = 32;       // keys and queries that are taken together, on the CPU
-  Form form = Form::automatic;
+  Implementation implementation = Implementation::automatic;
 };
 
 /// What linear attention has to know of the past: its sums over keys, of a size that does not

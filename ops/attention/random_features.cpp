@@ -169,7 +169,7 @@ STRETTO_CLONES T gradient_of_row(const Setting& s, const S* y, const S* g, Index
   const S *y2 = y + w, *g2 = g + w;
   switch (s.kind) {
     case Kind::generalised:
-      for (int64_t i = 0; i < w; ++i) du[i] = T(g[i]) * elementwise::step(du[i]);
+      for (int64_t i = 0; i < w; ++i) du[i] = T(g[i]) * elementwise::heaviside(du[i]);
       return T(0);
     case Kind::trigonometric:
       for (int64_t i = 0; i < w; ++i) du[i] = T(g2[i]) * T(y[i]) - T(g[i]) * T(y2[i]);
@@ -448,8 +448,9 @@ Tensor random_features(const Tensor& x, const Tensor& projection, RandomFeatureO
   check_same_device(op, {&x, &projection});
   const bool on_cpu = x.device().is_cpu(), fixed = !recording({projection});
   const bool fusible = fixed && (on_cpu || has_device_random_features(x, projection, options));
-  if (options.form == Form::automatic) options.form = fusible ? Form::fused : Form::composed;
-  const bool is_fused = options.form == Form::fused;
+  if (options.implementation == Implementation::automatic)
+    options.implementation = fusible ? Implementation::fused : Implementation::composed;
+  const bool is_fused = options.implementation == Implementation::fused;
   check(!is_fused || fixed, op,
         "the fused form has no gradient for the projection, which requires one; use "
         "Form::composed");

@@ -7,7 +7,7 @@
 #pragma once
 
 #include "../../core/tensor.h"
-#include "../form.h"
+#include "../implementation.h"
 #include "side.h"
 
 namespace stretto {
@@ -39,7 +39,7 @@ struct RandomFeatureOptions {
   RandomFeatureKind kind = RandomFeatureKind::positive;
   FeatureStabiliser stabiliser = FeatureStabiliser::none;
   double epsilon = 1e-3;  // generalised
-  Form form = Form::automatic;
+  Implementation implementation = Implementation::automatic;
 };
 
 /// x [B, H, L, D], projection [W, D] → [B, H, L, F], of the dtype of x. Any floating dtypes; f64 is

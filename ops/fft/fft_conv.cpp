@@ -19,7 +19,7 @@
 namespace stretto {
 namespace {
 
-// All forms of padding, and all gradients, are this along each axis, with zeros around x:
+// All implementations of padding, and all gradients, are this along each axis, with zeros around x:
 //     y[t] = Σ_p w[p] x[t + offset − p],   0 ≤ t < length
 struct Span {
   int64_t offset = 0, length = 1;
@@ -335,24 +335,25 @@ cuda::RowConvolution of_reversed(const Axis& a, int64_t w_size) {
 
 // Whether one kernel serves x ∗ w, both [.., 1, n]. Without it, transforms on CUDA gain later than
 // on the CPU: a result takes as many products as taps, and threads are many.
-bool in_one_kernel(const Tensor& x, const Tensor& w, const Axis& a, ConvForm form) {
-  if (!x.device().is_cuda() || form == ConvForm::direct || x.size(-2) != 1 || w.size(-2) != 1)
+bool in_one_kernel(const Tensor& x, const Tensor& w, const Axis& a, ConvForm implementation) {
+  if (!x.device().is_cuda() || implementation == ConvForm::direct || x.size(-2) != 1 ||
+      w.size(-2) != 1)
     return false;
-  if (a.first == a.last || (form == ConvForm::automatic && a.taps <= 32)) return false;
+  if (a.first == a.last || (implementation == ConvForm::automatic && a.taps <= 32)) return false;
   return cuda::convolves_rows(of_rows(a), x.dtype()) && !cuda::composed("fft_conv", x.device());
 }
 
 // On CUDA, for y of this shape: sums of products, rows in one kernel, or the transforms of
 // ops/fft/fft.h.
 Tensor computed_cuda(const Tensor& x, const Tensor& w, const Tensor& y, const Spans& spans,
-                     ConvForm form) {
+                     ConvForm implementation) {
   const Axis rows(x.size(-2), w.size(-2), spans.d[0]), columns(x.size(-1), w.size(-1), spans.d[1]);
   if (rows.first == rows.last || columns.first == columns.last) return y.zero_();
-  if (rows.length == 1 && in_one_kernel(x, w, columns, form))
+  if (rows.length == 1 && in_one_kernel(x, w, columns, implementation))
     return cuda::convolve_rows(x, w, of_rows(columns), Shape(y.shape().begin(), y.dim() - 1));
-  if (form == ConvForm::automatic)
-    form = rows.taps * columns.taps <= 128 ? ConvForm::direct : ConvForm::fft;
-  if (form == ConvForm::direct)
+  if (implementation == ConvForm::automatic)
+    implementation = rows.taps * columns.taps <= 128 ? ConvForm::direct : ConvForm::fft;
+  if (implementation == ConvForm::direct)
     return cuda::convolve_directly(x, w, on_cuda(rows), on_cuda(columns));
   const int64_t height = quick_length(rows.least_transform(), false);
   const int64_t width = quick_length(columns.least_transform(), true);
@@ -374,19 +375,22 @@ Tensor computed_cuda(const Tensor& x, const Tensor& w, const Tensor& y, const Sp
   return y;
 }
 
-Tensor computed(const Tensor& left, const Tensor& right, const Spans& spans, ConvForm form) {
+Tensor computed(const Tensor& left, const Tensor& right, const Spans& spans,
+                ConvForm implementation) {
   const Tensor x = left.detach().contiguous(), w = right.detach().contiguous();
   const Shape batch = broadcast_shapes("fft_conv", leading(x), leading(w));
   Shape shape = batch;
   for (const Span& span : spans.d) shape.push_back(span.length);
   Tensor y = empty_like(x, shape);
   if (y.numel() == 0) return y;
-  if (x.device().is_cuda()) return computed_cuda(x, w, y, spans, form);
+  if (x.device().is_cuda()) return computed_cuda(x, w, y, spans, implementation);
   const Problem q(x, w, batch, spans);
   if (q.nothing()) return y.zero_();
-  if (form == ConvForm::automatic) form = direct_is_faster(q) ? ConvForm::direct : ConvForm::fft;
+  if (implementation == ConvForm::automatic)
+    implementation = direct_is_faster(q) ? ConvForm::direct : ConvForm::fft;
   const auto run = [&]<class T>() {
-    const auto convolve = form == ConvForm::direct ? convolve_directly<T> : convolve_by_fft<T>;
+    const auto convolve =
+        implementation == ConvForm::direct ? convolve_directly<T> : convolve_by_fft<T>;
     convolve(q, x.data<T>(), w.data<T>(), y.data<T>());
   };
   dispatch_among<double, float>(x.dtype(), run);
@@ -398,19 +402,19 @@ Tensor reversed(const Tensor& x) { return flip(flip(x, -1), -2); }
 // The gradient of x (or of w) [.., 1, n], from g and the other of both, off the tape and in one
 // kernel; undefined where there is none.
 Tensor gradient_of_rows(const Tensor& g, const Tensor& of, const Tensor& other, const Spans& spans,
-                        ConvForm form) {
+                        ConvForm implementation) {
   if (grad_enabled() || of.size(-2) != 1 || g.size(-2) != 1 || g.numel() == 0) return {};
   const Axis a(g.size(-1), other.size(-1), spans.d[1]);
-  if (!in_one_kernel(g, other, a, form)) return {};
+  if (!in_one_kernel(g, other, a, implementation)) return {};
   return cuda::convolve_rows(g.detach().contiguous(), other.detach().contiguous(),
                              of_reversed(a, other.size(-1)),
                              Shape(of.shape().begin(), of.dim() - 1));
 }
 
-Tensor convolve(const Tensor& x, const Tensor& w, const Spans& spans, ConvForm form) {
+Tensor convolve(const Tensor& x, const Tensor& w, const Spans& spans, ConvForm implementation) {
   // Gradients: dx[s] = Σ_t g[t] w[t + offset − s], dw[p] = Σ_t g[t] x[t + offset − p].
-  return record("fft_conv", {x, w}, computed(x, w, spans, form),
-                [x = Saved(x), w = Saved(w), spans, form](Backward& b) {
+  return record("fft_conv", {x, w}, computed(x, w, spans, implementation),
+                [x = Saved(x), w = Saved(w), spans, implementation](Backward& b) {
                   // dx[s] = Σ_t g[t] w[t + offset − s], and dw[p] = Σ_t g[t] x[t + offset − p]:
                   // convolutions of g with the reversed filter, and of the reversed x with g.
                   Spans for_x, for_w;
@@ -422,14 +426,14 @@ Tensor convolve(const Tensor& x, const Tensor& w, const Spans& spans, ConvForm f
                   const Tensor& g = b.grad();
                   Tensor dx, dw;
                   if (b.needs(0)) {
-                    dx = gradient_of_rows(g, x(), w(), for_x, form);
+                    dx = gradient_of_rows(g, x(), w(), for_x, implementation);
                     if (!dx.defined())
-                      dx = sum_to(convolve(g, reversed(w()), for_x, form), x().shape());
+                      dx = sum_to(convolve(g, reversed(w()), for_x, implementation), x().shape());
                   }
                   if (b.needs(1)) {
-                    dw = gradient_of_rows(g, w(), x(), for_w, form);
+                    dw = gradient_of_rows(g, w(), x(), for_w, implementation);
                     if (!dw.defined())
-                      dw = sum_to(convolve(reversed(x()), g, for_w, form), w().shape());
+                      dw = sum_to(convolve(reversed(x()), g, for_w, implementation), w().shape());
                   }
                   return Tensors{dx, dw};
                 });
@@ -475,7 +479,7 @@ Tensor fft_conv(const Tensor& x, const Tensor& w, const FftConvOptions& options)
                  : options.padding == Padding::valid ? Span{taps - 1, n - taps + 1}
                                                      : Span{0, n + taps - 1};
   }
-  Tensor y = convolve(x, w, spans, options.form);
+  Tensor y = convolve(x, w, spans, options.implementation);
   if (options.padding != Padding::circular) return y;
   return folded(folded(y, -1, x.size(-1)), -2, x.size(-2));
 }

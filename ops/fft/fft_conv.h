@@ -21,7 +21,7 @@ enum class ConvForm { automatic, direct, fft };
 struct FftConvOptions {
   int64_t axes = 1;  // convolved axes: the last, or the last two
   Padding padding = Padding::causal;
-  ConvForm form = ConvForm::automatic;
+  ConvForm implementation = ConvForm::automatic;
 };
 
 /// Convolution of x [.., n] with filters w [.., P], P longer than n too (but for `valid`), or over

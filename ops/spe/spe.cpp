@@ -49,8 +49,8 @@ Places check_arguments(const Tensor& q, const Tensor& k, const SpeSource& s, con
     check_gate(o.gate->gate, o.gate->noise, s);
     check_same_device(op, {&q, &o.gate->gate});
   }
-  check(o.form != Form::fused || q.device().is_cpu() || s.on_cuda(q.dtype()), op,
-        "no fused form for CUDA tensors; use Form::composed");
+  check(o.implementation != Implementation::fused || q.device().is_cpu() || s.on_cuda(q.dtype()),
+        op, "no fused form for CUDA tensors; use Form::composed");
   return at;
 }
 
@@ -152,7 +152,7 @@ SpePair fused(const std::shared_ptr<const SpeSource>& s, const Places& at, const
   const Tensors out = record(op, inputs, {now.sides[0].y, now.sides[1].y}, differentiate);
   // What follows keeps no q̂ and k̂, which are as large as q and k.
   for (const Side side : both_sides)
-    make_again(out[size_t(side)], [=] {
+    rematerialize(out[size_t(side)], [=] {
       const Tensors in = values_of(saved);
       if (grad_enabled()) return composed(*s, at, in)[size_t(side)];
       SpeCall call = call_of(at, in);
@@ -196,7 +196,8 @@ SpePair spe(const Tensor& q, const Tensor& k, const SpeCode& code, const SpeOpti
   const Tensors inputs = inputs_of(q, k, *s, options.gate);
   check(inputs[4].dtype() == compute_type(q.dtype()), op, "the kept code is ", inputs[4].dtype(),
         ", as its parameters are; q ", q, " must have that dtype");
-  if (options.form != Form::composed && (q.device().is_cpu() || s->on_cuda(q.dtype())))
+  if (options.implementation != Implementation::composed &&
+      (q.device().is_cpu() || s->on_cuda(q.dtype())))
     return fused(s, at, inputs);
   const Tensors codes = composed(*s, at, inputs);
   return {codes[0], codes[1]};

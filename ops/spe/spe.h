@@ -1,6 +1,6 @@
-// Stochastic positional encoding: relative positions for attention that never forms its scores
-// (Liutkus et al., "Relative Positional Encoding for Transformers with Linear Complexity", ICML
-// 2021; equations as numbered there).
+// Stochastic positional encoding: relative positions for attention that never implementations its
+// scores (Liutkus et al., "Relative Positional Encoding for Transformers with Linear Complexity",
+// ICML 2021; equations as numbered there).
 //
 // Queries and keys are multiplied by random codes of their positions, drawn so that codes of
 // dimension d at query position m and key position n have the covariance P_d(m − n), the template:
@@ -20,7 +20,7 @@
 
 #include "../../core/random.h"
 #include "../../core/tensor.h"
-#include "../form.h"
+#include "../implementation.h"
 
 namespace stretto {
 
@@ -99,7 +99,7 @@ struct SpeGate {
 struct SpeOptions {
   std::optional<SpeGate> gate = {};
   int64_t first = 0;  // position of the first key
-  Form form = Form::automatic;
+  Implementation implementation = Implementation::automatic;
 };
 
 struct SpePair {

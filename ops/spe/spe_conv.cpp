@@ -55,7 +55,7 @@ void ConvSource::read_noise(int64_t index, Window w, T* to) const {
 namespace {
 
 Tensor valid_conv(const Tensor& x, const Tensor& w) {
-  return fft_conv(x, w, {.padding = Padding::valid, .form = ConvForm::fft});
+  return fft_conv(x, w, {.padding = Padding::valid, .implementation = ConvForm::fft});
 }
 
 // Each span by what is faster for it: bands, or in one dimension transforms of all of it.
@@ -249,7 +249,8 @@ Tensor ConvSource::lags(int64_t n) const {
   const int64_t drop = std::max<int64_t>(0, taps - n);
   const Tensor q = filter(Side::query, own_dtype()).squeeze(2);
   const Tensor k = filter(Side::key, own_dtype()).squeeze(2);
-  const Tensor all = fft_conv(pad(q, 2, 0, taps - 1), flip(k, 2), {.form = ConvForm::direct});
+  const Tensor all =
+      fft_conv(pad(q, 2, 0, taps - 1), flip(k, 2), {.implementation = ConvForm::direct});
   return pad(all.slice(2, drop, 2 * taps - 1 - drop), 2, more, more);
 }
 

@@ -213,7 +213,7 @@ TEST_CASE("what an op can make again is not saved", "[autograd]") {
   auto twice = [&made](const Tensor& of) {
     const Tensor y = record("twice", {of}, of.detach() * 2.0,
                             [](Backward& b) { return Tensors{b.grad() * 2.0}; });
-    make_again(y, [&made, of = Saved(of)] {
+    rematerialize(y, [&made, of = Saved(of)] {
       ++made;
       return of().detach() * 2.0;
     });

@@ -80,29 +80,29 @@ const std::vector<std::pair<const char*, Make>> with_kinks = {
 TEST_CASE("bf16 layers lose what rounding once per op loses") {
   for (const auto& [label, make] : smooth)
     for (const double scale : {1.0, 3.0}) {
-      std::map<std::string, std::map<std::string, double>> sums;  // by implementation and tensor
+      std::map<std::string, std::map<std::string, double>> sums;  // by candidate and tensor
       double worst = 0;
       for (uint64_t seed = 0; seed < 16; ++seed) {
         const Case exact = make({.seed = seed, .scale = scale});
         const Case once = make({.dtype = bf16, .seed = seed, .scale = scale});
         for (const auto& [name, x] : once.tensors)
           if (compared(name)) sums[""][name] += squares(x, exact.tensors[name]);
-        for (const Implementation& implementation : implementations(exact.subject)) {
-          const Result result = run(exact, implementation, bf16);
+        for (const Candidate& candidate : candidates(exact.subject)) {
+          const Result result = run(exact, candidate, bf16);
           worst = std::max(worst, result.worst);
           for (const auto& [name, x] : result.computed)
-            sums[implementation.name][name] += squares(x, exact.tensors[name]);
+            sums[candidate.name][name] += squares(x, exact.tensors[name]);
         }
       }
       INFO(label << ", scale " << scale);
       CHECK(worst < tolerance(bf16));
-      for (const auto& [implementation, errors] : sums)
+      for (const auto& [candidate, errors] : sums)
         for (const auto& [name, sum] : errors) {
           // A gradient is rounded where an op hands it back, once more where several meet, and
           // fused attention rounds its weights and their gradients where they are operands: three
           // times for the once of the simulation. Independent errors add in squares.
-          INFO(implementation << ", " << name << ": " << std::sqrt(sum / sums[""][name])
-                              << " times the errors of rounding once");
+          INFO(candidate << ", " << name << ": " << std::sqrt(sum / sums[""][name])
+                         << " times the errors of rounding once");
           CHECK(sum <= 3 * sums[""][name]);
         }
     }
@@ -127,9 +127,9 @@ TEST_CASE("bf16 gradients that jump are those of a ReLU on the other side of its
         const bool far = nearest > 2 * moved;
         clear += far;
         jumps += worst_of(once, exact) > tolerance(bf16);
-        for (const Implementation& implementation : implementations(exact.subject)) {
-          const Result result = run(exact, implementation, bf16);
-          INFO(implementation.name << ": " << result.worst << " at " << result.where);
+        for (const Candidate& candidate : candidates(exact.subject)) {
+          const Result result = run(exact, candidate, bf16);
+          INFO(candidate.name << ": " << result.worst << " at " << result.where);
           CHECK(testing::worst_error(result.computed["out.y"], exact.tensors["out.y"]) <
                 tolerance(bf16));
           if (far) CHECK(result.worst < tolerance(bf16));

@@ -83,10 +83,10 @@ Case load_case(const std::string& path) {
   }
 }
 
-Result run(const Case& c, const Implementation& implementation, DType dtype, Device device) {
+Result run(const Case& c, const Candidate& candidate, DType dtype, Device device) {
   const Tensors inputs = inputs_of(c, dtype, device);
-  const Tensors outputs = implementation.evaluate(inputs, c.config);
-  Result result{.implementation = implementation.name, .computed = {}, .worst = 0, .where = {}};
+  const Tensors outputs = candidate.evaluate(inputs, c.config);
+  Result result{.candidate = candidate.name, .computed = {}, .worst = 0, .where = {}};
   stretto::Tensors differentiated, cotangents, wanted;
   std::vector<std::string> names;
   for (const auto& [name, want] : c.tensors) {

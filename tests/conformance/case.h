@@ -41,23 +41,23 @@ Case load_case(const std::string& path);
 using Evaluate = std::function<Tensors(const Tensors& inputs, const Config& config)>;
 
 /// One of possibly several ways to compute a subject.
-struct Implementation {
+struct Candidate {
   std::string name;
   Evaluate evaluate;
   bool cpu_alone = false;  // there is none for a GPU yet
 };
 
 struct Result {
-  std::string implementation;
+  std::string candidate;
   Tensors computed;   // out.* and grad.*, those that the case expects
   double worst = 0;   // the largest error of a tensor
   std::string where;  // its name
 };
 
-/// One implementation on one case, computed in `dtype` on `device`. The error of a tensor is
+/// One candidate on one case, computed in `dtype` on `device`. The error of a tensor is
 /// max |got − want| / max(1, max |want|), infinite for a NaN. Error for a case whose tensors do not
 /// fit its subject.
-Result run(const Case& c, const Implementation& implementation, DType dtype,
+Result run(const Case& c, const Candidate& candidate, DType dtype,
            Device device = default_device());
 
 /// What `worst` may be.

@@ -1,4 +1,4 @@
-// The shared conformance cases, in f64 and f32, by every implementation of their subject.
+// The shared conformance cases, in f64 and f32, by every candidate of their subject.
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
@@ -40,9 +40,9 @@ TEST_CASE("conformance cases") {
     const conformance::Case c = conformance::load_case(path);
     for (const DType dtype : {f64, f32, bf16}) {
       if (!conformance::judged(c, dtype)) continue;
-      for (const auto& implementation : conformance::implementations(c.subject)) {
-        const conformance::Result result = conformance::run(c, implementation, dtype);
-        INFO(c.name << " (" << c.subject << ", " << implementation.name << ", " << name(dtype)
+      for (const auto& candidate : conformance::candidates(c.subject)) {
+        const conformance::Result result = conformance::run(c, candidate, dtype);
+        INFO(c.name << " (" << c.subject << ", " << candidate.name << ", " << name(dtype)
                     << "): worst " << result.worst << " at " << result.where);
         CHECK(result.worst <= conformance::tolerance(dtype));
         ++judged;
@@ -67,7 +67,7 @@ TEST_CASE("conformance: wrong numbers, missing tensors and broken files are noti
   };
   auto worst = [&] {
     const conformance::Case c = conformance::load_case(path);
-    return conformance::run(c, conformance::implementations(c.subject)[0], f64).worst;
+    return conformance::run(c, conformance::candidates(c.subject)[0], f64).worst;
   };
   auto load_error = [&](const std::string& text) {
     CHECK_THROWS_WITH(conformance::load_case(path), path + ": [conformance] " + text);
@@ -156,5 +156,5 @@ TEST_CASE("conformance: some cases speak of f64 alone") {
   CHECK(judged("op.softmax", R"({"scale": 1000})", f64));
   CHECK_FALSE(judged("op.softmax", R"({"scale": 1000})", bf16));
   CHECK(judged("op.softmax", "{}", bf16));
-  CHECK(conformance::implementations("attention.unheard_of").empty());
+  CHECK(conformance::candidates("attention.unheard_of").empty());
 }

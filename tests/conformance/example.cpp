@@ -68,12 +68,12 @@ Case Example::finish(const std::vector<Output>& outputs) {
 }
 
 void check_everywhere(const Case& c) {
-  const auto all = implementations(c.subject);
+  const auto all = candidates(c.subject);
   REQUIRE(!all.empty());
   for (const DType dtype : {f64, f32, bf16}) {
-    for (const Implementation& implementation : all) {
-      INFO(c.subject << " " << c.name << ", " << implementation.name << ", " << name(dtype));
-      const Result result = run(c, implementation, dtype);
+    for (const Candidate& candidate : all) {
+      INFO(c.subject << " " << c.name << ", " << candidate.name << ", " << name(dtype));
+      const Result result = run(c, candidate, dtype);
       INFO("worst " << result.worst << " at " << result.where);
       CHECK(result.worst <= tolerance(dtype));
     }

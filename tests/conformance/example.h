@@ -60,7 +60,7 @@ class Example {
   std::vector<std::string> leaves_;
 };
 
-/// Holds every implementation of the case's subject against it, in f64, f32 and bf16.
+/// Holds every candidate of the case's subject against it, in f64, f32 and bf16.
 void check_everywhere(const Case& c);
 
 }  // namespace stretto::conformance

@@ -1,14 +1,14 @@
 // The subjects by family, and what the families share.
 #pragma once
 
-#include "nn/positions/position.h"
+#include "nn/positions/positional_encoding.h"
 #include "ops/attention/attention.h"
 #include "tests/conformance/case.h"
 
 namespace stretto::conformance {
 
 /// Subjects with every way to compute them, the fastest first.
-using Subjects = std::map<std::string, std::vector<Implementation>>;
+using Subjects = std::map<std::string, std::vector<Candidate>>;
 
 Subjects attention_subjects();
 Subjects linear_subjects();
@@ -16,18 +16,18 @@ Subjects layer_subjects();
 Subjects op_subjects();
 Subjects spe_subjects();
 
-/// The forms of attention that are evaluated one by one.
-struct NamedForm {
+/// The implementations of attention that are evaluated one by one.
+struct NamedImplementation {
   const char* name;
-  Form form;
+  Implementation implementation;
 };
-inline constexpr NamedForm attention_forms[] = {{"automatic", Form::automatic},
-                                                {"composed", Form::composed}};
+inline constexpr NamedImplementation attention_implementations[] = {
+    {"automatic", Implementation::automatic}, {"composed", Implementation::composed}};
 
 /// Plain attention: q, k, v and the masks of a case. Error where the sizes in its config are not
 /// those of its tensors.
-nn::AttentionCall plain_call(const Tensors& x, const Config& config);
-nn::HeadShape heads_of(const nn::AttentionCall& call);
+nn::AttentionInputs plain_call(const Tensors& x, const Config& config);
+nn::HeadShape heads_of(const nn::AttentionInputs& inputs);
 
 /// A single output.
 Tensors only(const char* name, const Tensor& x);

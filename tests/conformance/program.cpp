@@ -80,19 +80,19 @@ std::string number(double x) {
   return text;
 }
 
-// The worst of all implementations, with what the fastest one computed; nothing for a case that is
+// The worst of all candidates, with what the fastest one computed; nothing for a case that is
 // to be skipped.
 std::optional<Result> judge(const Case& c, const Arguments& a) {
-  const std::vector<Implementation> all = implementations(c.subject);
+  const std::vector<Candidate> all = candidates(c.subject);
   if (all.empty() || !judged(c, a.dtype)) return std::nullopt;
   std::optional<Result> worst;
-  for (const Implementation& implementation : all) {
-    if (implementation.cpu_alone && a.device.is_cuda()) continue;
-    Result result = run(c, implementation, a.dtype, a.device);
+  for (const Candidate& candidate : all) {
+    if (candidate.cpu_alone && a.device.is_cuda()) continue;
+    Result result = run(c, candidate, a.dtype, a.device);
     if (!worst) {
       worst = std::move(result);
     } else if (result.worst > worst->worst) {
-      worst->implementation = result.implementation;
+      worst->candidate = result.candidate;
       worst->worst = result.worst;
       worst->where = result.where;
     }
@@ -125,7 +125,7 @@ void run_case(const std::string& path, const Arguments& a, Tally& tally, std::os
   out << (passed ? "PASS " : "FAIL ") << name << " worst=" << number(result->worst) << " at "
       << word(result->where) << std::endl;
   if (!passed)
-    err << "conformance: " << one_line(path) << ": the " << result->implementation
+    err << "conformance: " << one_line(path) << ": the " << result->candidate
         << " implementation is off by " << number(result->worst) << ", tolerance "
         << number(tolerance(a.dtype)) << std::endl;
   if (!a.write.empty()) write(a.write, c, result->computed);

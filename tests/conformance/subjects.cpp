@@ -35,7 +35,7 @@ void connect(const Tensor& parameter, const Tensors& x, const std::string& name)
   testing::stand_in(x[name], parameter);
 }
 
-std::vector<Implementation> implementations(const std::string& subject) {
+std::vector<Candidate> candidates(const std::string& subject) {
   static const Subjects all = [] {
     Subjects joined;
     for (const Subjects& family :
@@ -45,9 +45,9 @@ std::vector<Implementation> implementations(const std::string& subject) {
   }();
   const auto found = all.find(subject);
   if (found == all.end()) return {};
-  std::vector<Implementation> here = found->second;
+  std::vector<Candidate> here = found->second;
   if (default_device().is_cuda())
-    std::erase_if(here, [](const Implementation& i) { return i.cpu_alone; });
+    std::erase_if(here, [](const Candidate& i) { return i.cpu_alone; });
   return here;
 }
 

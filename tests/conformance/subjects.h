@@ -7,6 +7,6 @@ namespace stretto::conformance {
 
 /// Every way in which the library computes a subject, the fastest first; none for a subject that it
 /// does not know.
-std::vector<Implementation> implementations(const std::string& subject);
+std::vector<Candidate> candidates(const std::string& subject);
 
 }  // namespace stretto::conformance

@@ -12,12 +12,12 @@
 #include "tests/support/stand_in.h"
 
 namespace stretto::conformance {
-using nn::AttentionCall;
+using nn::AttentionInputs;
 
 namespace {
 
 // Adds what a subject is to a call of plain attention, from the case's tensors and config.
-using Complete = void (*)(const Tensors& x, const Config& config, AttentionCall& call);
+using Complete = void (*)(const Tensors& x, const Config& config, AttentionInputs& inputs);
 
 // The sizes that a config tells must be those of the tensors.
 void check_sizes(const Tensors& x, const Config& config) {
@@ -42,191 +42,195 @@ void check_sizes(const Tensors& x, const Config& config) {
 
 }  // namespace
 
-AttentionCall plain_call(const Tensors& x, const Config& config) {
+AttentionInputs plain_call(const Tensors& x, const Config& config) {
   check_sizes(x, config);
-  AttentionCall call{x["in.q"], x["in.k"], x["in.v"], {}};
-  call.options.mask.causal = config.flag("causal", false);
-  call.options.mask.window = config.integer("window", 0);
+  AttentionInputs inputs{x["in.q"], x["in.k"], x["in.v"], {}};
+  inputs.options.mask.causal = config.flag("causal", false);
+  inputs.options.mask.window = config.integer("window", 0);
   if (config.flag("key_padding", x.has("in.key_padding"))) {
-    check_shape(x, "in.key_padding", {call.q.size(0), call.n_keys()});
-    call.options.mask.key_padding = mask(x, "in.key_padding");
+    check_shape(x, "in.key_padding", {inputs.q.size(0), inputs.n_keys()});
+    inputs.options.mask.key_padding = mask(x, "in.key_padding");
   }
-  return call;
+  return inputs;
 }
 
-nn::HeadShape heads_of(const AttentionCall& call) {
-  return {.n_heads = call.q.size(1),
-          .d_key = call.q.size(3),
-          .d_value = call.v.size(3),
-          .d_model = call.q.size(1) * call.q.size(3)};
+nn::HeadShape heads_of(const AttentionInputs& inputs) {
+  return {.n_heads = inputs.q.size(1),
+          .d_key = inputs.q.size(3),
+          .d_value = inputs.v.size(3),
+          .d_model = inputs.q.size(1) * inputs.q.size(3)};
 }
 
 namespace {
 
-void dot(const Tensors&, const Config&, AttentionCall&) {}
+void dot(const Tensors&, const Config&, AttentionInputs&) {}
 
 // ------------------------------------------------------------------- Shaw et al.
 
-void shaw(const Tensors& x, const Config& config, AttentionCall& call) {
+void shaw(const Tensors& x, const Config& config, AttentionInputs& inputs) {
   const int64_t clip = config.integer("clip");
   auto table = [&](const char* name, int64_t d) -> RelativeTable {
     const Tensor& rows = x[name];
     check(rows.dim() == 2 && rows.size(0) % 2 == 1 && rows.size(0) / 2 == clip && rows.size(1) == d,
           "conformance", name, " is ", rows, "; must be [2·", clip, " + 1, ", d, "]");
-    return {rows.unsqueeze(0), clip, Beyond::clip};
+    return {rows.unsqueeze(0), clip, OutOfRange::clip};
   };
-  call.options.keys = table("param.rel_k", call.k.size(3));
+  inputs.options.relative_keys = table("param.rel_k", inputs.k.size(3));
   if (config.flag("values", x.has("param.rel_v")))
-    call.options.values = table("param.rel_v", call.v.size(3));
+    inputs.options.relative_values = table("param.rel_v", inputs.v.size(3));
 }
 
-void shaw_module(const Tensors& x, const Config& config, AttentionCall& call) {
-  shaw(x, config, call);
-  const AttentionOptions by_hand = call.options;
+void shaw_module(const Tensors& x, const Config& config, AttentionInputs& inputs) {
+  shaw(x, config, inputs);
+  const AttentionOptions by_hand = inputs.options;
   nn::Module owner;
-  nn::ShawRelative position(
-      owner, heads_of(call),
-      {.clip = by_hand.keys.zero_row, .values = by_hand.values.defined(), .shared_by_heads = true});
-  testing::stand_in(by_hand.keys.rows, position.keys);
-  if (position.values.defined()) testing::stand_in(by_hand.values.rows, position.values);
-  call.options.keys = call.options.values = {};
-  position.apply(call);
+  nn::ShawRelative position(owner, heads_of(inputs),
+                            {.max_distance = by_hand.relative_keys.zero_row,
+                             .values = by_hand.relative_values.defined(),
+                             .shared_by_heads = true});
+  testing::stand_in(by_hand.relative_keys.rows, position.keys);
+  if (position.values.defined()) testing::stand_in(by_hand.relative_values.rows, position.values);
+  inputs.options.relative_keys = inputs.options.relative_values = {};
+  position.apply(inputs);
 }
 
 // ------------------------------------------------------------------- Music Transformer
 
 nn::MusicRelative::Options music_options(const Tensors& x, const Config& config,
-                                         const AttentionCall& call) {
+                                         const AttentionInputs& inputs) {
   const Tensor& rel = x["param.rel"];
   check(rel.dim() == 3 && rel.size(1) >= 1, "conformance", "param.rel is ", rel,
         "; must be [H or 1, R, D]");
-  nn::MusicRelative::Options o{
-      .length = rel.size(1),
-      .shared_by_heads = config.flag("shared", rel.size(0) == 1),
-      .two_sided = config.flag("two_sided", false),
-      .beyond = config.choice("beyond", {"zero", "clip"}) == "clip" ? Beyond::clip : Beyond::zero};
-  if (o.two_sided) o.length = (rel.size(1) + 1) / 2;
-  o.length = config.integer("Lmax", o.length);
-  check(o.length == (o.two_sided ? (rel.size(1) + 1) / 2 : rel.size(1)), "conformance",
-        "config: Lmax is ", o.length, " for param.rel ", rel);
+  nn::MusicRelative::Options o{.max_length = rel.size(1),
+                               .shared_by_heads = config.flag("shared", rel.size(0) == 1),
+                               .bidirectional = config.flag("two_sided", false),
+                               .out_of_range = config.choice("beyond", {"zero", "clip"}) == "clip"
+                                                   ? OutOfRange::clip
+                                                   : OutOfRange::zero};
+  if (o.bidirectional) o.max_length = (rel.size(1) + 1) / 2;
+  o.max_length = config.integer("Lmax", o.max_length);
+  check(o.max_length == (o.bidirectional ? (rel.size(1) + 1) / 2 : rel.size(1)), "conformance",
+        "config: Lmax is ", o.max_length, " for param.rel ", rel);
   check_shape(x, "param.rel",
-              {o.shared_by_heads ? 1 : call.q.size(1), o.two_sided ? 2 * o.length - 1 : o.length,
-               call.q.size(3)});
+              {o.shared_by_heads ? 1 : inputs.q.size(1),
+               o.bidirectional ? 2 * o.max_length - 1 : o.max_length, inputs.q.size(3)});
   return o;
 }
 
-void skewed(const Tensors& x, const Config& config, AttentionCall& call) {
-  const nn::MusicRelative::Options o = music_options(x, config, call);
-  call.options.mask.causal = !o.two_sided;
-  call.options.keys = {x["param.rel"], o.length - 1, o.beyond};
+void skewed(const Tensors& x, const Config& config, AttentionInputs& inputs) {
+  const nn::MusicRelative::Options o = music_options(x, config, inputs);
+  inputs.options.mask.causal = !o.bidirectional;
+  inputs.options.relative_keys = {x["param.rel"], o.max_length - 1, o.out_of_range};
 }
 
-void music_relative(const Tensors& x, const nn::MusicRelative::Options& o, AttentionCall& call) {
+void music_relative(const Tensors& x, const nn::MusicRelative::Options& o,
+                    AttentionInputs& inputs) {
   nn::Module owner;
-  nn::MusicRelative position(owner, heads_of(call), o);
+  nn::MusicRelative position(owner, heads_of(inputs), o);
   connect(position.table, x, "param.rel");
-  position.apply(call);
+  position.apply(inputs);
 }
 
-void skewed_module(const Tensors& x, const Config& config, AttentionCall& call) {
-  const nn::MusicRelative::Options o = music_options(x, config, call);
-  call.options.mask.causal = !o.two_sided;
-  music_relative(x, o, call);
+void skewed_module(const Tensors& x, const Config& config, AttentionInputs& inputs) {
+  const nn::MusicRelative::Options o = music_options(x, config, inputs);
+  inputs.options.mask.causal = !o.bidirectional;
+  music_relative(x, o, inputs);
 }
 
-void local_options(const Tensors& x, const Config& config, AttentionCall& call) {
+void local_options(const Tensors& x, const Config& config, AttentionInputs& inputs) {
   const int64_t block = config.integer("block");
   const Tensor& rel = x["param.rel"];
   check(block >= 1 && rel.dim() == 3 && rel.size(1) % 2 == 0 && rel.size(1) / 2 == block,
         "conformance", "config: block is ", block, " for param.rel ", rel,
         "; must be [H, 2·block, D]");
-  call.options.mask.block = block;
+  inputs.options.mask.block = block;
 }
 
-void skewed_local(const Tensors& x, const Config& config, AttentionCall& call) {
-  local_options(x, config, call);
-  call.options.keys = {x["param.rel"], 2 * call.options.mask.block - 1};
+void skewed_local(const Tensors& x, const Config& config, AttentionInputs& inputs) {
+  local_options(x, config, inputs);
+  inputs.options.relative_keys = {x["param.rel"], 2 * inputs.options.mask.block - 1};
 }
 
-void skewed_local_module(const Tensors& x, const Config& config, AttentionCall& call) {
-  local_options(x, config, call);
+void skewed_local_module(const Tensors& x, const Config& config, AttentionInputs& inputs) {
+  local_options(x, config, inputs);
   music_relative(x,
-                 {.length = 2 * call.options.mask.block,
-                  .shared_by_heads = x["param.rel"].size(0) == 1 && call.q.size(1) > 1},
-                 call);
+                 {.max_length = 2 * inputs.options.mask.block,
+                  .shared_by_heads = x["param.rel"].size(0) == 1 && inputs.q.size(1) > 1},
+                 inputs);
 }
 
 // ------------------------------------------------------------------- Transformer-XL
 
-void transformer_xl(const Tensors& x, const Config& config, AttentionCall& call) {
-  const int64_t heads = call.q.size(1), n = call.k.size(2), d = call.q.size(3);
+void transformer_xl(const Tensors& x, const Config& config, AttentionInputs& inputs) {
+  const int64_t heads = inputs.q.size(1), n = inputs.k.size(2), d = inputs.q.size(3);
   check_shape(x, "in.r", {heads, n, d});
   check_shape(x, "param.u", {heads, d});
   check_shape(x, "param.v", {heads, d});
-  call.options.mask.causal = true;
-  if (config.flag("same_length", false)) call.options.mask.window = n - call.q.size(2) + 1;
+  inputs.options.mask.causal = true;
+  if (config.flag("same_length", false)) inputs.options.mask.window = n - inputs.q.size(2) + 1;
   if (n > 0) {
-    call.options.position_query = call.q + x["param.v"].unsqueeze(1);
-    call.options.keys = {x["in.r"], n - 1};
+    inputs.options.relative_query = inputs.q + x["param.v"].unsqueeze(1);
+    inputs.options.relative_keys = {x["in.r"], n - 1};
   }
-  call.q = call.q + x["param.u"].unsqueeze(1);
+  inputs.q = inputs.q + x["param.u"].unsqueeze(1);
 }
 
 // ------------------------------------------------------------------- a bias per lag
 
-void t5_call(const Tensors& x, const Config& config, AttentionCall& call) {
-  check_shape(x, "param.bias", {config.integer("num_buckets", 32), call.q.size(1)});
-  call.options.scale = 1;
+void t5_call(const Tensors& x, const Config& config, AttentionInputs& inputs) {
+  check_shape(x, "param.bias", {config.integer("num_buckets", 32), inputs.q.size(1)});
+  inputs.options.scale = 1;
 }
 
-void t5(const Tensors& x, const Config& config, AttentionCall& call) {
-  t5_call(x, config, call);
-  call.options.lag_bias =
-      nn::t5_bias(x["param.bias"], call.n_queries(), call.n_keys(),
-                  config.integer("max_distance", 128), !call.options.mask.causal);
+void t5(const Tensors& x, const Config& config, AttentionInputs& inputs) {
+  t5_call(x, config, inputs);
+  inputs.options.relative_bias =
+      nn::t5_bias(x["param.bias"], inputs.n_queries(), inputs.n_keys(),
+                  config.integer("max_distance", 128), !inputs.options.mask.causal);
 }
 
-void t5_module(const Tensors& x, const Config& config, AttentionCall& call) {
-  t5_call(x, config, call);
+void t5_module(const Tensors& x, const Config& config, AttentionInputs& inputs) {
+  t5_call(x, config, inputs);
   nn::Module owner;
   nn::T5Bias position(
-      owner, heads_of(call),
+      owner, heads_of(inputs),
       {.buckets = x["param.bias"].size(0), .max_distance = config.integer("max_distance", 128)});
   connect(position.table, x, "param.bias");
-  position.apply(call);
+  position.apply(inputs);
 }
 
-void alibi(const Tensors&, const Config&, AttentionCall& call) {
-  call.options.lag_bias = nn::alibi_bias(nn::alibi_slopes(call.q.size(1)), call.n_queries(),
-                                         call.n_keys(), options_of(call.q));
+void alibi(const Tensors&, const Config&, AttentionInputs& inputs) {
+  inputs.options.relative_bias =
+      nn::alibi_bias(nn::alibi_slopes(inputs.q.size(1)), inputs.n_queries(), inputs.n_keys(),
+                     options_of(inputs.q));
 }
 
-void alibi_module(const Tensors&, const Config&, AttentionCall& call) {
+void alibi_module(const Tensors&, const Config&, AttentionInputs& inputs) {
   nn::Module owner;
-  nn::Alibi(owner, heads_of(call), {}).apply(call);
+  nn::Alibi(owner, heads_of(inputs), {}).apply(inputs);
 }
 
-void kerple_call(const Tensors& x, AttentionCall& call) {
-  for (const char* name : {"param.p", "param.a"}) check_shape(x, name, {call.q.size(1)});
-  call.options.mask.causal = true;
+void kerple_call(const Tensors& x, AttentionInputs& inputs) {
+  for (const char* name : {"param.p", "param.a"}) check_shape(x, name, {inputs.q.size(1)});
+  inputs.options.mask.causal = true;
 }
 
-void kerple(const Tensors& x, const Config&, AttentionCall& call) {
-  kerple_call(x, call);
-  call.options.lag_bias = nn::kerple_bias(x["param.p"], x["param.a"], 1, call.n_keys());
+void kerple(const Tensors& x, const Config&, AttentionInputs& inputs) {
+  kerple_call(x, inputs);
+  inputs.options.relative_bias = nn::kerple_bias(x["param.p"], x["param.a"], 1, inputs.n_keys());
 }
 
-void kerple_module(const Tensors& x, const Config& config, AttentionCall& call) {
-  kerple_call(x, call);
+void kerple_module(const Tensors& x, const Config& config, AttentionInputs& inputs) {
+  kerple_call(x, inputs);
   // The module keeps its parameters above a bound; the subject knows none.
   for (const char* name : {"param.p", "param.a"})
     for (const double value : x[name].to_vector<double>())
-      if (!(value > 0.01)) return kerple(x, config, call);
+      if (!(value > 0.01)) return kerple(x, config, inputs);
   nn::Module owner;
-  nn::Kerple position(owner, heads_of(call), {});
+  nn::Kerple position(owner, heads_of(inputs), {});
   connect(position.p, x, "param.p");
   connect(position.a, x, "param.a");
-  position.apply(call);
+  position.apply(inputs);
 }
 
 // ------------------------------------------------------------------- rotation
@@ -238,35 +242,36 @@ RotaryOptions rotary_options(const Config& config) {
                          : RotaryPairing::interleaved};
 }
 
-void rope(const Tensors&, const Config& config, AttentionCall& call) {
+void rope(const Tensors&, const Config& config, AttentionInputs& inputs) {
   const RotaryOptions o = rotary_options(config);
-  call.q = rotate(call.q, call.n_keys() - call.n_queries(), o);
-  call.k = rotate(call.k, 0, o);
+  inputs.q = rotate(inputs.q, inputs.n_keys() - inputs.n_queries(), o);
+  inputs.k = rotate(inputs.k, 0, o);
 }
 
-void rope_module(const Tensors&, const Config& config, AttentionCall& call) {
+void rope_module(const Tensors&, const Config& config, AttentionInputs& inputs) {
   nn::Module owner;
-  nn::Rotary(owner, heads_of(call), rotary_options(config)).apply(call);
+  nn::Rotary(owner, heads_of(inputs), rotary_options(config)).apply(inputs);
 }
 
 // ------------------------------------------------------------------- the map
 
-Implementation attention_by(const std::string& name, Form form, Complete complete) {
-  return {name, [form, complete](const Tensors& x, const Config& config) {
-            AttentionCall call = plain_call(x, config);
-            call.options.form = form;
-            complete(x, config, call);
-            return only("out.y", attention(call.q, call.k, call.v, call.options));
+Candidate attention_by(const std::string& name, Implementation implementation, Complete complete) {
+  return {name, [implementation, complete](const Tensors& x, const Config& config) {
+            AttentionInputs inputs = plain_call(x, config);
+            inputs.options.implementation = implementation;
+            complete(x, config, inputs);
+            return only("out.y", attention(inputs.q, inputs.k, inputs.v, inputs.options));
           }};
 }
 
 // By options, and by a position where one exists; each in every form.
-std::vector<Implementation> all_of(Complete by_options, Complete by_position = nullptr) {
-  std::vector<Implementation> all;
-  for (const auto& [name, form] : attention_forms)
-    all.push_back(attention_by(name, form, by_options));
-  for (const auto& [name, form] : attention_forms)
-    if (by_position) all.push_back(attention_by(str("position, ", name), form, by_position));
+std::vector<Candidate> all_of(Complete by_options, Complete by_position = nullptr) {
+  std::vector<Candidate> all;
+  for (const auto& [name, implementation] : attention_implementations)
+    all.push_back(attention_by(name, implementation, by_options));
+  for (const auto& [name, implementation] : attention_implementations)
+    if (by_position)
+      all.push_back(attention_by(str("position, ", name), implementation, by_position));
   return all;
 }
 

@@ -36,11 +36,11 @@ void check_sizes(const Tensors& x, const Config& config, const char* query_weigh
   check_shape(x, "param.ff.1.weight", {config.integer("ff"), e});
 }
 
-Tensors encoder(const Tensors& x, const Config& config, Form form) {
+Tensors encoder(const Tensors& x, const Config& config, Implementation implementation) {
   check_sizes(x, config, "param.attn.q.weight");
-  nn::EncoderLayer layer(
+  nn::TransformerLayer layer(
       {.d_model = config.integer("E"),
-       .attention = {.n_heads = config.integer("H"), .kernel = nn::softmax_kernel(form)},
+       .attention = {.n_heads = config.integer("H"), .kernel = nn::softmax_kernel(implementation)},
        .feed_forward = {.d_hidden = config.integer("ff"),
                         .activation = config.choice("activation", {"relu", "gelu"}) == "gelu"
                                           ? nn::Activation::gelu
@@ -65,7 +65,8 @@ Tensors encoder(const Tensors& x, const Config& config, Form form) {
 // ------------------------------------------------------------------- Transformer-XL
 
 // `rows` says whether the sinusoids are given, as a model does that computes them for all layers.
-Tensors transformer_xl(const Tensors& x, const Config& config, Form form, bool rows) {
+Tensors transformer_xl(const Tensors& x, const Config& config, Implementation implementation,
+                       bool rows) {
   check_sizes(x, config, "param.q.weight");
   const Tensor& in = x["in.x"];
   const Tensor memory = x.has("in.memory") ? x["in.memory"] : Tensor();
@@ -78,7 +79,7 @@ Tensors transformer_xl(const Tensors& x, const Config& config, Form form, bool r
                                 .attention = {.n_heads = config.integer("H"),
                                               .bias = false,
                                               .position = nn::relative_sinusoid({.clamp = clamp}),
-                                              .kernel = nn::softmax_kernel(form)},
+                                              .kernel = nn::softmax_kernel(implementation)},
                                 .feed_forward = {.d_hidden = config.integer("ff")},
                                 .norm = nn::NormPlace::post});
   connect(layer.self_attention.q, x, "param.q");
@@ -185,22 +186,25 @@ Tensors adaptive_module(const Tensors& x, const Config& config) {
 // ------------------------------------------------------------------- the map
 
 template <class Layer>
-std::vector<Implementation> in_every_form(Layer layer) {
-  std::vector<Implementation> all;
-  for (const auto& [name, form] : attention_forms)
-    all.push_back({name, [layer, form = form](const Tensors& x, const Config& config) {
-                     return layer(x, config, form);
-                   }});
+std::vector<Candidate> in_every_form(Layer layer) {
+  std::vector<Candidate> all;
+  for (const auto& [name, implementation] : attention_implementations)
+    all.push_back(
+        {name, [layer, implementation = implementation](const Tensors& x, const Config& config) {
+           return layer(x, config, implementation);
+         }});
   return all;
 }
 
 }  // namespace
 
 Subjects layer_subjects() {
-  std::vector<Implementation> xl = in_every_form(
-      [](const Tensors& x, const Config& c, Form f) { return transformer_xl(x, c, f, false); });
+  std::vector<Candidate> xl =
+      in_every_form([](const Tensors& x, const Config& c, Implementation f) {
+        return transformer_xl(x, c, f, false);
+      });
   xl.push_back({"sinusoids given", [](const Tensors& x, const Config& c) {
-                  return transformer_xl(x, c, Form::automatic, true);
+                  return transformer_xl(x, c, Implementation::automatic, true);
                 }});
   return {
       {"layer.encoder", in_every_form(encoder)},

@@ -6,7 +6,7 @@
 namespace stretto::conformance {
 namespace {
 
-using nn::AttentionCall;
+using nn::AttentionInputs;
 
 nn::MakeFeatureMap map_of(const Config& config) {
   if (config.choice("feature", {"elu1", "relu"}) == "elu1") return nn::elu_plus_one();
@@ -29,30 +29,31 @@ nn::MakeFeatureMap with_projection(const Tensors& x, const Config& config,
 }
 
 // By the op, with the features of a map.
-Tensor by_op(const AttentionCall& call, const nn::MakeFeatureMap& make, double eps, Form form,
-             int64_t chunk) {
+Tensor by_op(const AttentionInputs& inputs, const nn::MakeFeatureMap& make, double eps,
+             Implementation implementation, int64_t chunk) {
   nn::Module owner;
-  const auto map = make(owner, heads_of(call));
-  return linear_attention((*map)(call.q, Side::query), (*map)(call.k, Side::key), call.v,
-                          {.mask = call.options.mask, .eps = eps, .chunk = chunk, .form = form});
+  const auto map = make(owner, heads_of(inputs));
+  return linear_attention(
+      (*map)(inputs.q, Side::query), (*map)(inputs.k, Side::key), inputs.v,
+      {.mask = inputs.options.mask, .eps = eps, .chunk = chunk, .implementation = implementation});
 }
 
 // By the kernel, in pieces: two positions, then the others one by one.
-Tensor by_state(AttentionCall call, const nn::MakeFeatureMap& make, double eps) {
+Tensor by_state(AttentionInputs inputs, const nn::MakeFeatureMap& make, double eps) {
   nn::Module owner;
-  const nn::LinearKernel kernel(owner, heads_of(call), make, {.eps = eps});
-  if (!call.options.mask.causal || call.n_queries() != call.n_keys()) return kernel(call);
+  const nn::LinearKernel kernel(owner, heads_of(inputs), make, {.eps = eps});
+  if (!inputs.options.mask.causal || inputs.n_queries() != inputs.n_keys()) return kernel(inputs);
   LinearState state;
   stretto::Tensors parts;
-  for (int64_t at = 0, n = 2; at < call.n_keys(); at += n, n = 1) {
+  for (int64_t at = 0, n = 2; at < inputs.n_keys(); at += n, n = 1) {
     const int64_t end = at + n;
-    AttentionCall piece = call;
+    AttentionInputs piece = inputs;
     piece.state = &state;
-    piece.q = call.q.slice(2, at, end);
-    piece.k = call.k.slice(2, at, end);
-    piece.v = call.v.slice(2, at, end);
-    if (call.options.mask.key_padding.defined())
-      piece.options.mask.key_padding = call.options.mask.key_padding.slice(1, at, end);
+    piece.q = inputs.q.slice(2, at, end);
+    piece.k = inputs.k.slice(2, at, end);
+    piece.v = inputs.v.slice(2, at, end);
+    if (inputs.options.mask.key_padding.defined())
+      piece.options.mask.key_padding = inputs.options.mask.key_padding.slice(1, at, end);
     parts.push_back(kernel(piece));
   }
   return cat(parts, 2);
@@ -60,31 +61,32 @@ Tensor by_state(AttentionCall call, const nn::MakeFeatureMap& make, double eps) 
 
 using Make = nn::MakeFeatureMap (*)(const Tensors& x, const Config& config);
 
-std::vector<Implementation> all_of(Make make, double default_eps, const char* prefix = "") {
+std::vector<Candidate> all_of(Make make, double default_eps, const char* prefix = "") {
   auto eps = [=](const Config& config) { return config.number("eps", default_eps); };
-  auto op = [=](const char* name, Form form, int64_t chunk) {
-    return Implementation{str(prefix, name), [=](const Tensors& x, const Config& config) {
-                            return only("out.y", by_op(plain_call(x, config), make(x, config),
-                                                       eps(config), form, chunk));
-                          }};
+  auto op = [=](const char* name, Implementation implementation, int64_t chunk) {
+    return Candidate{str(prefix, name), [=](const Tensors& x, const Config& config) {
+                       return only("out.y", by_op(plain_call(x, config), make(x, config),
+                                                  eps(config), implementation, chunk));
+                     }};
   };
-  return {op("automatic", Form::automatic, 64), op("composed", Form::composed, 64),
-          op("chunks of 3", Form::automatic, 3),
-          Implementation{str(prefix, "kernel, with a state where it is causal"),
-                         [=](const Tensors& x, const Config& config) {
-                           return only("out.y", by_state(plain_call(x, config), make(x, config),
-                                                         eps(config)));
-                         }}};
+  return {op("automatic", Implementation::automatic, 64),
+          op("composed", Implementation::composed, 64),
+          op("chunks of 3", Implementation::automatic, 3),
+          Candidate{str(prefix, "kernel, with a state where it is causal"),
+                    [=](const Tensors& x, const Config& config) {
+                      return only("out.y",
+                                  by_state(plain_call(x, config), make(x, config), eps(config)));
+                    }}};
 }
 
 }  // namespace
 
 Subjects linear_subjects() {
-  std::vector<Implementation> favor =
+  std::vector<Candidate> favor =
       all_of([](const Tensors& x,
                 const Config& config) { return with_projection(x, config, nn::Stabiliser::max); },
              0);
-  for (Implementation& plain :
+  for (Candidate& plain :
        all_of([](const Tensors&x,
                  const Config&config) { return with_projection(x, config, nn::Stabiliser::none); },
               0, "not stabilised, "))

@@ -55,9 +55,9 @@ Tensors cross_entropy_subject(const Tensors& x, const Config& config) {
                                       .label_smoothing = config.number("smoothing", 0)}));
 }
 
-Evaluate fft_conv_subject(ConvForm form) {
-  return [form](const Tensors& x, const Config&) {
-    return only("out.y", fft_conv(x["in.x"], x["param.w"], {.form = form}));
+Evaluate fft_conv_subject(ConvForm implementation) {
+  return [implementation](const Tensors& x, const Config&) {
+    return only("out.y", fft_conv(x["in.x"], x["param.w"], {.implementation = implementation}));
   };
 }
 
@@ -83,7 +83,7 @@ Tensors adamw_subject(const Tensors& x, const Config& config) {
 
 Subjects op_subjects() {
   auto only_one = [](Evaluate evaluate) {
-    return std::vector<Implementation>{{"only", std::move(evaluate)}};
+    return std::vector<Candidate>{{"only", std::move(evaluate)}};
   };
   return {
       {"skew", only_one(skew_subject)},

@@ -77,15 +77,15 @@ SpeCode conv(const Tensors& x, const Config& config) {
 
 using Make = SpeCode (*)(const Tensors& x, const Config& config);
 
-std::vector<Implementation> all_of(Make make) {
-  auto way = [make](const char* name, Form form, bool kept = false) {
-    return Implementation{
+std::vector<Candidate> all_of(Make make) {
+  auto way = [make](const char* name, Implementation implementation, bool kept = false) {
+    return Candidate{
         name,
         [=](const Tensors& x, const Config& config) {
           SpeCode code = make(x, config);
           const Tensor q = x["in.q"].transpose(1, 2), k = x["in.k"].transpose(1, 2);
           if (kept) code = code.kept(q.size(2));
-          SpeOptions options{.form = form};
+          SpeOptions options{.implementation = implementation};
           if (config.flag("gated", x.has("param.gate"))) {
             check_shape(x, "param.gate", {code.heads(), code.d()});
             check_shape(x, "noise.gate", {code.heads(), code.d(), code.realizations()});
@@ -97,10 +97,10 @@ std::vector<Implementation> all_of(Make make) {
           outputs.set("out.k", y.k.transpose(1, 2));
           return outputs;
         },
-        form == Form::fused};
+        implementation == Implementation::fused};
   };
-  return {way("fused", Form::fused), way("kept", Form::automatic, true),
-          way("composed", Form::composed)};
+  return {way("fused", Implementation::fused), way("kept", Implementation::automatic, true),
+          way("composed", Implementation::composed)};
 }
 
 }  // namespace

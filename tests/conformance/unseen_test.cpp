@@ -44,7 +44,7 @@ const Setting settings[] = {
 
 std::string text(const Setting& s, const std::string& more = "") {
   return str(R"({"B": )", s.b, R"(, "H": )", s.h, R"(, "M": )", s.m, R"(, "N": )", s.n,
-             R"(, "D": )", s.d, s.g > 0 ? str(R"(, "key_heads": )", s.g) : "",
+             R"(, "D": )", s.d, s.g > 0 ? str(R"(, "kv_heads": )", s.g) : "",
              s.dv > 0 ? str(R"(, "Dv": )", s.dv) : "", s.causal ? R"(, "causal": true)" : "",
              s.window > 0 ? str(R"(, "window": )", s.window) : "",
              s.padding ? R"(, "key_padding": true)" : "", more, "}");
@@ -153,18 +153,18 @@ TEST_CASE("conformance, unseen: attention.shaw") {
 
 TEST_CASE("conformance, unseen: attention.skewed") {
   for (const Setting& given : settings)
-    for (const bool two_sided : {false, true})
+    for (const bool bidirectional : {false, true})
       for (const bool clip : {false, true})
         for (const int64_t length : {1, 4, 90}) {
           Setting s = given;
-          s.causal = !two_sided;
+          s.causal = !bidirectional;
           if (s.causal && s.m > s.n) continue;
           const bool shared = length == 4;
           Attention a(
               "skewed", s,
-              str(R"(, "Lmax": )", length, two_sided ? R"(, "two_sided": true)" : "",
-                  clip ? R"(, "beyond": "clip")" : "", shared ? R"(, "shared": true)" : ""));
-          const int64_t rows = two_sided ? 2 * length - 1 : length;
+              str(R"(, "Lmax": )", length, bidirectional ? R"(, "bidirectional": true)" : "",
+                  clip ? R"(, "out_of_range": "clip")" : "", shared ? R"(, "shared": true)" : ""));
+          const int64_t rows = bidirectional ? 2 * length - 1 : length;
           a.x.input("param.rel", {shared ? 1 : s.h, rows, s.d});
           check_everywhere(a.finish([&](auto b, auto h, auto i, auto j) {
             Number sum = a.dot(b, h, i, j);
@@ -228,9 +228,9 @@ TEST_CASE("conformance, unseen: attention.xl") {
 namespace {
 
 // Raffel et al. 2020, as their code has it, in doubles.
-int64_t t5_bucket(int64_t relative, int64_t buckets, double furthest, bool two_sided) {
+int64_t t5_bucket(int64_t relative, int64_t buckets, double furthest, bool bidirectional) {
   int64_t first = 0, distance = std::max<int64_t>(-relative, 0);
-  if (two_sided) {
+  if (bidirectional) {
     buckets /= 2;
     first = relative > 0 ? buckets : 0;
     distance = std::abs(relative);

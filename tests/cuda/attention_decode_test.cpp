@@ -41,18 +41,18 @@ void compare(AttentionSetup s, DType type) {
   INFO(describe(s) << ", " << name(type));
   const AttentionCase in = make_inputs(s, type);
   const AttentionCase there = moved(in, gpu, type);
-  const Tensor trained = there(Form::fused);  // for a gradient
+  const Tensor trained = there(Implementation::fused);  // for a gradient
   const NoGrad guard;
-  const Tensor want = moved(in, cpu, f64)(Form::composed);
+  const Tensor want = moved(in, cpu, f64)(Implementation::composed);
   Tensor got;
   if (has_counters())
-    CHECK(splits_keys([&] { got = there(Form::automatic); }));
+    CHECK(splits_keys([&] { got = there(Implementation::automatic); }));
   else
-    got = there(Form::automatic);
+    got = there(Implementation::automatic);
   CHECK(got.dtype() == type);
   check_near(got, want);
   check_near(got, trained.detach());
-  CHECK(same_values(there(Form::automatic), got));
+  CHECK(same_values(there(Implementation::automatic), got));
 }
 void compare(const AttentionSetup& s) {
   compare(s, bf16);
@@ -67,7 +67,7 @@ TEST_CASE("attention of few queries: of every width of heads", "[cuda]") {
     for (const bool table : {false, true}) {
       AttentionSetup s{.batch = 1, .heads = 2, .queries = 1, .keys = 600, .d = d, .causal = true};
       if (table) s.table = 600;
-      s.position_query = d == 64 || d == 96;
+      s.relative_query = d == 64 || d == 96;
       compare(s);
     }
   for (const auto& [d, dv] :
@@ -92,7 +92,7 @@ TEST_CASE("attention of few queries: numbers of queries, keys and heads", "[cuda
         s.causal = true;
         s.table = 300;
         s.shared = shared;
-        s.lag_bias = true;
+        s.relative_bias = true;
         compare(s, shared ? bf16 : f32);
       }
 }
@@ -108,18 +108,18 @@ TEST_CASE("attention of few queries: settings of tables and masks", "[cuda]") {
   using S = AttentionSetup;
   for (const int64_t d : {16, 64, 128}) {
     add(d, 4, [](S&) {});
-    add(d, 3, [](S& s) { s.causal = true, s.lag_bias = true, s.table = 650; });
-    add(d, 2, [](S& s) { s.lag_bias = true, s.two_sided = true; });
+    add(d, 3, [](S& s) { s.causal = true, s.relative_bias = true, s.table = 650; });
+    add(d, 2, [](S& s) { s.relative_bias = true, s.bidirectional = true; });
     add(d, 8, [](S& s) { s.causal = true, s.window = 300, s.table = 650; });
-    add(d, 7, [](S& s) { s.window = 90, s.table = 9, s.two_sided = true; });
-    add(d, 6, [](S& s) { s.block = 200, s.table = 400, s.lag_bias = true; });
+    add(d, 7, [](S& s) { s.window = 90, s.table = 9, s.bidirectional = true; });
+    add(d, 6, [](S& s) { s.block = 200, s.table = 400, s.relative_bias = true; });
     add(d, 4, [](S& s) { s.causal = true, s.table = 60, s.padded = 400, s.key_heads = 1; });
-    add(d, 1, [](S& s) { s.padded = -1, s.lag_bias = true, s.two_sided = true; });
-    add(d, 5, [](S& s) { s.table = 5, s.two_sided = true, s.beyond = Beyond::clip; });
-    add(d, 5, [](S& s) { s.table = 40, s.causal = true, s.beyond = Beyond::clip; });
+    add(d, 1, [](S& s) { s.padded = -1, s.relative_bias = true, s.bidirectional = true; });
+    add(d, 5, [](S& s) { s.table = 5, s.bidirectional = true, s.out_of_range = OutOfRange::clip; });
+    add(d, 5, [](S& s) { s.table = 40, s.causal = true, s.out_of_range = OutOfRange::clip; });
     add(d, 8, [](S& s) {
-      s.causal = true, s.table = 640, s.heads = 4, s.key_heads = 2, s.position_query = true;
-      s.lag_bias = true, s.shared = true, s.padded = 30;
+      s.causal = true, s.table = 640, s.heads = 4, s.key_heads = 2, s.relative_query = true;
+      s.relative_bias = true, s.shared = true, s.padded = 30;
     });
   }
   for (const S& s : all) compare(s);
@@ -136,16 +136,16 @@ TEST_CASE("attention of few queries: position by position as all at once", "[cud
                            .d = 32,
                            .causal = true,
                            .table = n,
-                           .lag_bias = true,
+                           .relative_bias = true,
                            .scale = 0.7};
     AttentionCase in = moved(make_inputs(s, type), gpu, type);
     const NoGrad guard;
-    const Tensor all = in(Form::fused);
+    const Tensor all = in(Implementation::fused);
     const Tensor q = in.q, k = in.k, v = in.v;
     for (const auto& [from, to] :
          std::vector<std::pair<int64_t, int64_t>>{{512, 513}, {513, 514}, {514, 520}, {532, 540}}) {
       in.q = q.slice(2, from, to), in.k = k.slice(2, 0, to), in.v = v.slice(2, 0, to);
-      check_near(in(Form::automatic), all.slice(2, from, to));
+      check_near(in(Implementation::automatic), all.slice(2, from, to));
     }
   }
 }
@@ -166,16 +166,17 @@ TEST_CASE("attention of few queries: large scores weigh keys by their difference
 
 TEST_CASE("attention of few queries: when keys are split", "[cuda]") {
   NEEDS_GPU();
-  if (!has_counters()) STRETTO_SKIP("kernels are named by the counters of tests/cuda/machine");
-  const auto splits = [](AttentionSetup s, bool gradient, Form form = Form::automatic) {
+  if (!has_counters()) STRETTO_SKIP("kernels are named by the counters of tests/cuda/ptx");
+  const auto splits = [](AttentionSetup s, bool gradient,
+                         Implementation implementation = Implementation::automatic) {
     AttentionCase in = moved(make_inputs(s, bf16), gpu, bf16);
     const GradMode mode(gradient);
-    return splits_keys([&] { in(form); });
+    return splits_keys([&] { in(implementation); });
   };
   const AttentionSetup s{.batch = 1, .heads = 2, .queries = 8, .keys = 512};
   CHECK(splits(s, false));
-  CHECK(splits(s, false, Form::fused));
-  CHECK_FALSE(splits(s, false, Form::composed));
+  CHECK(splits(s, false, Implementation::fused));
+  CHECK_FALSE(splits(s, false, Implementation::composed));
   CHECK_FALSE(splits(s, true));
   AttentionSetup other = s;
   other.queries = 9;
@@ -196,7 +197,7 @@ TEST_CASE("attention of few queries: beside the output there are the sums of spl
   const AttentionCase in = moved(make_inputs(s, bf16), gpu, bf16);
   const int64_t before = gpu_bytes();
   reset_peak_memory(gpu);
-  in(Form::automatic);
+  in(Implementation::automatic);
   // 16 rows of 64 numbers and two marks for each 256 keys.
   const int64_t splits = 4 * 4096 / 256;
   CHECK(memory_stats(gpu).peak - before <= splits * 16 * (64 + 2) * 4 + 4096);

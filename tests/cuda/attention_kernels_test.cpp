@@ -60,8 +60,8 @@ TEST_CASE("attention kernels: relative positions of every width of heads", "[cud
       AttentionSetup s = of_size(d, 150, 170);
       s.causal = true;
       s.table = 170;
-      s.position_query = apart;
-      s.lag_bias = apart == (d == 64);
+      s.relative_query = apart;
+      s.relative_bias = apart == (d == 64);
       compare(s);
     }
 }
@@ -72,9 +72,9 @@ TEST_CASE("attention kernels: a bias of each lag alone", "[cuda]") {
     for (const bool causal : {true, false}) {
       AttentionSetup s = of_size(d, 140);
       s.causal = causal;
-      s.lag_bias = true;
-      s.two_sided = !causal;
-      s.beyond = Beyond::clip;
+      s.relative_bias = true;
+      s.bidirectional = !causal;
+      s.out_of_range = OutOfRange::clip;
       compare(s);
     }
 }
@@ -89,7 +89,7 @@ TEST_CASE("attention kernels: ragged lengths", "[cuda]") {
         AttentionSetup s = of_size(64, m, n);
         s.causal = causal;
         s.table = table;
-        s.two_sided = !causal;
+        s.bidirectional = !causal;
         compare(s, bf16);
         if (causal && table > 0) compare(s, f32);
       }
@@ -107,15 +107,16 @@ TEST_CASE("attention kernels: settings of tables and masks", "[cuda]") {
   using S = AttentionSetup;
   for (const int64_t d : {32, 64, 128}) {
     add(d, 150, 150, [](S& s) { s.causal = true, s.window = 40, s.table = 150; });
-    add(d, 150, 150, [](S& s) { s.window = 20, s.table = 9, s.two_sided = true; });
-    add(d, 150, 150, [](S& s) { s.block = 33, s.table = 66, s.lag_bias = true; });
+    add(d, 150, 150, [](S& s) { s.window = 20, s.table = 9, s.bidirectional = true; });
+    add(d, 150, 150, [](S& s) { s.block = 33, s.table = 66, s.relative_bias = true; });
     add(d, 100, 170, [](S& s) { s.causal = true, s.table = 60, s.padded = 40, s.key_heads = 1; });
-    add(d, 100, 170, [](S& s) { s.padded = -1, s.lag_bias = true, s.two_sided = true; });
+    add(d, 100, 170, [](S& s) { s.padded = -1, s.relative_bias = true, s.bidirectional = true; });
     add(d, 170, 100, [](S& s) { s.causal = true, s.table = 100, s.shared = true; });
-    add(d, 90, 90, [](S& s) { s.table = 5, s.two_sided = true, s.beyond = Beyond::clip; });
+    add(d, 90, 90,
+        [](S& s) { s.table = 5, s.bidirectional = true, s.out_of_range = OutOfRange::clip; });
     add(d, 90, 140, [](S& s) {
-      s.causal = true, s.table = 140, s.heads = 4, s.key_heads = 2, s.position_query = true;
-      s.lag_bias = true, s.shared = true, s.padded = 30;
+      s.causal = true, s.table = 140, s.heads = 4, s.key_heads = 2, s.relative_query = true;
+      s.relative_bias = true, s.shared = true, s.padded = 30;
     });
   }
   for (const S& s : all) compare(s);
@@ -128,10 +129,10 @@ TEST_CASE("attention kernels: rows of values of every width of heads", "[cuda]")
       AttentionSetup s = of_size(d, 150, causal ? 170 : 130);
       s.causal = causal;
       s.table = causal ? 170 : 30;
-      s.two_sided = !causal;
+      s.bidirectional = !causal;
       s.values = true;
-      s.position_query = d == 64;
-      s.lag_bias = d == 32;
+      s.relative_query = d == 64;
+      s.relative_bias = d == 32;
       compare(s);
     }
   AttentionSetup s = of_size(64, 70);
@@ -171,15 +172,17 @@ TEST_CASE("attention kernels: settings of rows of values and dense biases", "[cu
   using S = AttentionSetup;
   for (const int64_t d : {32, 64, 128}) {
     add(d, 150, 150, [](S& s) { s.causal = true, s.window = 40, s.table = 150, s.bias = "HMN"; });
-    add(d, 150, 150, [](S& s) { s.window = 20, s.table = 9, s.two_sided = true; });
-    add(d, 150, 150, [](S& s) { s.block = 33, s.table = 66, s.lag_bias = true, s.bias = "MN"; });
+    add(d, 150, 150, [](S& s) { s.window = 20, s.table = 9, s.bidirectional = true; });
+    add(d, 150, 150,
+        [](S& s) { s.block = 33, s.table = 66, s.relative_bias = true, s.bias = "MN"; });
     add(d, 100, 170, [](S& s) { s.causal = true, s.table = 60, s.padded = 40, s.key_heads = 1; });
-    add(d, 100, 170, [](S& s) { s.padded = -1, s.lag_bias = true, s.two_sided = true; });
+    add(d, 100, 170, [](S& s) { s.padded = -1, s.relative_bias = true, s.bidirectional = true; });
     add(d, 170, 100, [](S& s) { s.causal = true, s.table = 100, s.shared = true, s.bias = "BN"; });
-    add(d, 90, 90, [](S& s) { s.table = 5, s.two_sided = true, s.beyond = Beyond::clip; });
+    add(d, 90, 90,
+        [](S& s) { s.table = 5, s.bidirectional = true, s.out_of_range = OutOfRange::clip; });
     add(d, 75, 101, [](S& s) {
-      s.causal = true, s.table = 101, s.heads = 4, s.key_heads = 2, s.position_query = true;
-      s.lag_bias = true, s.shared = true, s.padded = 30, s.bias = "BHMN", s.dropout = 0.25;
+      s.causal = true, s.table = 101, s.heads = 4, s.key_heads = 2, s.relative_query = true;
+      s.relative_bias = true, s.shared = true, s.padded = 30, s.bias = "BHMN", s.dropout = 0.25;
     });
   }
   for (const S& s : all) compare(s);
@@ -194,8 +197,8 @@ TEST_CASE("attention kernels: a dense bias may forbid keys", "[cuda]") {
     AttentionCase in = make_inputs(s, f32);
     for (int64_t i = 0; i < 70; ++i) in.options.bias[i].slice(0, i / 2).fill_(-inf);
     in.options.bias[0].fill_(-inf);  // the first query sees nothing
-    const Tensors want = output_and_gradients(moved(in, cpu, f64), Form::composed);
-    const Tensors got = output_and_gradients(moved(in, gpu, f32), Form::fused);
+    const Tensors want = output_and_gradients(moved(in, cpu, f64), Implementation::composed);
+    const Tensors got = output_and_gradients(moved(in, gpu, f32), Implementation::fused);
     for (size_t i = 0; i < got.size(); ++i) CHECK(difference(got[i], want[i]).size < 3e-6);
   }
 }
@@ -210,14 +213,14 @@ TEST_CASE("attention kernels: a dense bias may be as good as −∞", "[cuda]") 
     AttentionCase in = make_inputs(s, f32);
     in.options.bias.slice(0, 0, 35).fill_(low);  // whole rows
     for (int64_t i = 35; i < 70; ++i) in.options.bias[i].slice(0, i / 2).fill_(low);
-    const Tensors got = output_and_gradients(moved(in, gpu, f32), Form::fused);
+    const Tensors got = output_and_gradients(moved(in, gpu, f32), Implementation::fused);
     for (size_t i = 0; i < got.size(); ++i) {
       CAPTURE(i);
       bool finite = true;
       for (const double x : got[i].to_vector<double>()) finite = finite && std::isfinite(x);
       CHECK(finite);
     }
-    const Tensor want = moved(in, cpu, f64)(Form::composed);
+    const Tensor want = moved(in, cpu, f64)(Implementation::composed);
     CHECK(difference(got[0].slice(2, 35), want.detach().slice(2, 35)).size < 3e-6);
   }
 }
@@ -231,8 +234,8 @@ TEST_CASE("attention kernels: dropout drops what the CPU drops", "[cuda]") {
         s.batch = 2;
         s.causal = true;
         s.table = table;
-        s.position_query = apart;
-        s.lag_bias = apart;
+        s.relative_query = apart;
+        s.relative_bias = apart;
         s.dropout = apart ? 0.5 : 0.1;
         compare(s);
       }
@@ -262,10 +265,10 @@ TEST_CASE("attention kernels: the future and other entries change nothing", "[cu
   s.table = 50;
   NoGrad guard;
   AttentionCase in = moved(make_inputs(s, bf16), gpu, bf16);
-  for (Tensor* x : {&in.q, &in.k, &in.v, &in.options.keys.rows}) *x = x->detach();
-  const Tensor before = in(Form::automatic);
+  for (Tensor* x : {&in.q, &in.k, &in.v, &in.options.relative_keys.rows}) *x = x->detach();
+  const Tensor before = in(Implementation::automatic);
   for (const Tensor& x : {in.q, in.k, in.v}) x[1].slice(1, 63).fill_(7);
-  const Tensor after = in(Form::automatic);
+  const Tensor after = in(Implementation::automatic);
   CHECK(same_values(after[0], before[0]));
   CHECK(same_values(after[1].slice(1, 0, 63), before[1].slice(1, 0, 63)));
   CHECK(!same_values(after[1].slice(1, 63), before[1].slice(1, 63)));
@@ -277,7 +280,7 @@ TEST_CASE("attention kernels: views and projections of one product", "[cuda]") {
   s.causal = true;
   s.table = 70;
   const AttentionCase in = moved(make_inputs(s, bf16), gpu, bf16);
-  const Tensors want = output_and_gradients(in, Form::automatic);
+  const Tensors want = output_and_gradients(in, Implementation::automatic);
   // [B, L, 3, H, D], seen as three [B, H, L, D].
   const Tensor packed = stack({in.q, in.k, in.v}, 2).transpose(1, 3).contiguous().detach();
   const auto part = [&](int64_t i) {
@@ -286,13 +289,13 @@ TEST_CASE("attention kernels: views and projections of one product", "[cuda]") {
   AttentionCase apart = in;
   apart.q = part(0), apart.k = part(1), apart.v = part(2);
   REQUIRE(!apart.q.is_contiguous());
-  const Tensors got = output_and_gradients(apart, Form::automatic);
+  const Tensors got = output_and_gradients(apart, Implementation::automatic);
   for (size_t i = 0; i < got.size(); ++i) CHECK(same_values(got[i], want[i]));
   // Rows that do not begin at multiples of 16 bytes are copied.
   AttentionCase shifted = in;
   shifted.q = cat({in.q.slice(3, 0, 1), in.q}, 3).slice(3, 1).detach().set_requires_grad();
   shifted.k = in.k.transpose(2, 3).contiguous().transpose(2, 3).detach().set_requires_grad();
-  const Tensors again = output_and_gradients(shifted, Form::automatic);
+  const Tensors again = output_and_gradients(shifted, Implementation::automatic);
   for (size_t i = 0; i < got.size(); ++i) CHECK(same_values(again[i], want[i]));
 }
 
@@ -308,7 +311,7 @@ TEST_CASE("attention kernels: memory is linear in the length", "[cuda]") {
     release_cached_memory(gpu);
     const int64_t before = memory_stats(gpu).live;
     reset_peak_memory(gpu);
-    attention(q, k, v, {.mask = {.causal = true}, .keys = {rows, n - 1}}).backward(g);
+    attention(q, k, v, {.mask = {.causal = true}, .relative_keys = {rows, n - 1}}).backward(g);
     return memory_stats(gpu).peak - before;
   };
   const int64_t short_one = peak(1024), long_one = peak(2048);
@@ -320,17 +323,18 @@ TEST_CASE("attention kernels: memory is linear in the length", "[cuda]") {
 TEST_CASE("attention kernels: shared memory without conflicts, rows of values and a bias too",
           "[cuda]") {
   NEEDS_GPU();
-  if (!has_counters()) STRETTO_SKIP("the counters are those of tests/cuda/machine");
+  if (!has_counters()) STRETTO_SKIP("the counters are those of tests/cuda/ptx");
   for (const auto& [d, type] : std::vector<std::pair<int64_t, DType>>{
            {32, bf16}, {64, bf16}, {128, bf16}, {32, f32}, {64, f32}}) {
     AttentionSetup s = of_size(d, 140);
     s.causal = true;
     s.table = 140;
-    s.position_query = s.lag_bias = s.values = true;
+    s.relative_query = s.relative_bias = s.values = true;
     s.bias = "HMN";
     const AttentionCase in = moved(make_inputs(s, type), gpu, type);
     int seen = 0;
-    for (const KernelCounts& k : counts_of([&] { output_and_gradients(in, Form::fused); })) {
+    for (const KernelCounts& k :
+         counts_of([&] { output_and_gradients(in, Implementation::fused); })) {
       if (!k.kernel.starts_with("attention_")) continue;
       CAPTURE(k.kernel, d);
       ++seen;
@@ -345,9 +349,9 @@ TEST_CASE("attention kernels: shared memory without conflicts, rows of values an
 TEST_CASE("attention kernels: what they do not serve, and what is switched off, is composed",
           "[cuda]") {
   NEEDS_GPU();
-  const auto fused = [](const AttentionCase& in, Form form) {
+  const auto fused = [](const AttentionCase& in, Implementation implementation) {
     bool seen = false;
-    for (const KernelCounts& c : counts_of([&] { in(form); }))
+    for (const KernelCounts& c : counts_of([&] { in(implementation); }))
       seen = seen || c.kernel.find("attention_forward") != std::string::npos;
     return seen;
   };
@@ -356,18 +360,18 @@ TEST_CASE("attention kernels: what they do not serve, and what is switched off, 
     return moved(make_inputs(setup, bf16), gpu, type);
   };
   if (has_counters()) {
-    CHECK(fused(there(s, bf16), Form::automatic));
-    CHECK(fused(there(s, bf16), Form::fused));
-    CHECK_FALSE(fused(there(s, bf16), Form::composed));
-    CHECK(fused(there(s, f32), Form::fused));
-    CHECK_FALSE(fused(there(s, f32), Form::automatic));  // few scores
-    CHECK_FALSE(fused(there(s, f64), Form::automatic));
+    CHECK(fused(there(s, bf16), Implementation::automatic));
+    CHECK(fused(there(s, bf16), Implementation::fused));
+    CHECK_FALSE(fused(there(s, bf16), Implementation::composed));
+    CHECK(fused(there(s, f32), Implementation::fused));
+    CHECK_FALSE(fused(there(s, f32), Implementation::automatic));  // few scores
+    CHECK_FALSE(fused(there(s, f64), Implementation::automatic));
     setenv("STRETTO_CUDA_COMPOSED", "spe,attention", 1);
-    CHECK_FALSE(fused(there(s, bf16), Form::automatic));
+    CHECK_FALSE(fused(there(s, bf16), Implementation::automatic));
     setenv("STRETTO_CUDA_COMPOSED", "spe,linear_attention", 1);
-    CHECK(fused(there(s, bf16), Form::automatic));
+    CHECK(fused(there(s, bf16), Implementation::automatic));
     setenv("STRETTO_CUDA_COMPOSED", "attentions", 1);
-    CHECK_THROWS_WITH(fused(there(s, bf16), Form::automatic),
+    CHECK_THROWS_WITH(fused(there(s, bf16), Implementation::automatic),
                       Containing("STRETTO_CUDA_COMPOSED names \"attentions\"; accepted"));
     unsetenv("STRETTO_CUDA_COMPOSED");
   }
@@ -376,7 +380,7 @@ TEST_CASE("attention kernels: what they do not serve, and what is switched off, 
     if (other == 0) t.d = 9;
     if (other == 1) t.values = true;
     if (other == 2) t.bias = "HMN";
-    if (has_counters()) CHECK(fused(there(t, bf16), Form::automatic) == (other > 0));
+    if (has_counters()) CHECK(fused(there(t, bf16), Implementation::automatic) == (other > 0));
     compare(t, bf16);
   }
   // Few queries to many keys: the kernels that are made for it know neither.
@@ -384,25 +388,25 @@ TEST_CASE("attention kernels: what they do not serve, and what is switched off, 
   few.values = true;
   NoGrad guard;
   if (has_counters()) {
-    CHECK_FALSE(fused(there(few, bf16), Form::automatic));
-    CHECK(fused(there(few, bf16), Form::fused));
+    CHECK_FALSE(fused(there(few, bf16), Implementation::automatic));
+    CHECK(fused(there(few, bf16), Implementation::fused));
   }
 }
 
 TEST_CASE("attention kernels: gradients of gradients", "[cuda]") {
   NEEDS_GPU();
   const auto twice = [&](const AttentionCase& in) {
-    const Tensor y = in(Form::automatic);
+    const Tensor y = in(Implementation::automatic);
     const Tensors first =
-        grad({sum(y * y)}, {in.q, in.options.keys.rows}, {}, {.create_graph = true});
+        grad({sum(y * y)}, {in.q, in.options.relative_keys.rows}, {}, {.create_graph = true});
     return grad({sum(first[0] * first[0]) + sum(first[1])}, {in.q, in.k, in.v});
   };
   for (const bool all : {false, true}) {
     AttentionSetup s = of_size(16, 20);
     s.causal = true;
     s.table = 20;
-    s.position_query = true;
-    s.lag_bias = true;
+    s.relative_query = true;
+    s.relative_bias = true;
     s.values = all;
     s.bias = all ? "MN" : "";
     const AttentionCase in = make_inputs(s, bf16);

@@ -56,16 +56,16 @@ std::vector<AttentionSetup> settings(int64_t d) {
   all[1].keys = 45;
   all[1].causal = true;
   all[1].table = 45;
-  all[1].lag_bias = true;
+  all[1].relative_bias = true;
   all[1].padded = 6;
   all[2].causal = true;
   all[2].table = 37;
-  all[2].position_query = true;
+  all[2].relative_query = true;
   all[2].heads = 4;
   all[2].key_heads = 2;
   all[2].dropout = 0.25;
   all[3].table = 9;
-  all[3].two_sided = true;
+  all[3].bidirectional = true;
   all[3].values = true;
   all[3].bias = "HMN";
   return all;
@@ -73,8 +73,8 @@ std::vector<AttentionSetup> settings(int64_t d) {
 
 // f32 on the GPU against the composed form of the same numbers in f64.
 void check_f32(const AttentionSetup& s, const AttentionCase& in, double bound) {
-  const Tensors want = output_and_gradients(moved(in, cpu, f64), Form::composed);
-  const Tensors got = output_and_gradients(moved(in, gpu, f32), Form::fused);
+  const Tensors want = output_and_gradients(moved(in, cpu, f64), Implementation::composed);
+  const Tensors got = output_and_gradients(moved(in, gpu, f32), Implementation::fused);
   for (size_t i = 0; i < got.size(); ++i) {
     INFO(describe(s) << ", result " << i);
     CHECK(difference(got[i], want[i]).size < bound);
@@ -94,14 +94,14 @@ TEST_CASE("attention precision: f32 with exact scores around 1e4", "[cuda]") {
     in.q = raised(eighths(in.q), 100);
     in.k = raised(eighths(in.k), 100);
     AttentionOptions& o = in.options;
-    if (o.position_query.defined()) o.position_query = raised(eighths(o.position_query), 0);
-    if (o.keys.defined()) o.keys.rows = raised(eighths(o.keys.rows), 0);
-    o.lag_bias.rows = eighths(o.lag_bias.rows);
+    if (o.relative_query.defined()) o.relative_query = raised(eighths(o.relative_query), 0);
+    if (o.relative_keys.defined()) o.relative_keys.rows = raised(eighths(o.relative_keys.rows), 0);
+    o.relative_bias.rows = eighths(o.relative_bias.rows);
     o.bias = eighths(o.bias);
     check_f32(s, in, 2 * 100 * 0x1p-24 * std::sqrt(45.0) / 0.4);
     // The gradient of v has no such terms.
-    const Tensors want = output_and_gradients(moved(in, cpu, f64), Form::composed);
-    const Tensors got = output_and_gradients(moved(in, gpu, f32), Form::fused);
+    const Tensors want = output_and_gradients(moved(in, cpu, f64), Implementation::composed);
+    const Tensors got = output_and_gradients(moved(in, gpu, f32), Implementation::fused);
     INFO(describe(s));
     CHECK(difference(got[3], want[3]).size < 3e-6);
   }
@@ -117,17 +117,17 @@ TEST_CASE("attention precision: biases of size 1e4", "[cuda]") {
       AttentionSetup s = of_size(24, 90);
       s.scale = 0;
       s.table = table ? 90 : 0;
-      s.two_sided = true;
-      s.position_query = apart;
-      s.lag_bias = !apart || table;
+      s.bidirectional = true;
+      s.relative_query = apart;
+      s.relative_bias = !apart || table;
       if (apart) s.bias = "MN";
       AttentionCase in = make_inputs(s, f32);
-      Tensor& large = s.lag_bias ? in.options.lag_bias.rows : in.options.bias;
+      Tensor& large = s.relative_bias ? in.options.relative_bias.rows : in.options.bias;
       large = far_apart(large);
       for (const DType type : {f32, bf16}) {
         const AttentionCase there = moved(in, gpu, type);
-        const Tensors want = output_and_gradients(moved(there, cpu, f64), Form::composed);
-        const Tensors got = output_and_gradients(there, Form::fused);
+        const Tensors want = output_and_gradients(moved(there, cpu, f64), Implementation::composed);
+        const Tensors got = output_and_gradients(there, Implementation::fused);
         INFO(describe(s) << ", " << name(type));
         const double bound = type == f32 ? 3e-6 : 8e-3;
         CHECK(difference(got[0], want[0]).size < bound);
@@ -152,16 +152,16 @@ TEST_CASE("attention precision: bf16 with values that hardly differ", "[cuda]") 
         in.q = (in.q + 1.0).to(bf16);
         in.k = (in.k + 1.0).to(bf16);
         in.v = equal ? zeros_like(in.v).fill_(101) : (in.v * 0.5 + 101.0).to(bf16);
-        if (in.options.values.defined())
-          in.options.values.rows = zeros_like(in.options.values.rows).fill_(1);
+        if (in.options.relative_values.defined())
+          in.options.relative_values.rows = zeros_like(in.options.relative_values.rows).fill_(1);
         const AttentionCase exact = moved(in, cpu, f64);
-        const Tensors want = output_and_gradients(exact, Form::composed);
-        const Tensors got = output_and_gradients(moved(in, gpu, bf16), Form::fused);
+        const Tensors want = output_and_gradients(exact, Implementation::composed);
+        const Tensors got = output_and_gradients(moved(in, gpu, bf16), Implementation::fused);
         const Tensor g = fixed_noise(want[0].shape(), 9).to(bf16).to(f64);
         const double delta = 0x1p-16 * largest(sum(abs(g * want[0]), {3}, false));
         const Tensor weights = attention_weights(exact.q.detach(), exact.k.detach(), [&] {
           AttentionOptions o = exact.options;
-          o.values = {};
+          o.relative_values = {};
           return o;
         }());
         const double heads = double(s.heads) / double(s.key_heads ? s.key_heads : s.heads);

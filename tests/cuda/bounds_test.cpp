@@ -1,6 +1,6 @@
 // What kernels do at their edges: more rows than a launch has blocks, tensors that begin anywhere,
 // lengths that leave a rest. Whatever their barriers and tests are for comes into play here
-// (tests/cuda/machine/scripts/removals.sh takes them away one by one).
+// (tests/cuda/ptx/scripts/mutations.sh takes them away one by one).
 #include <functional>
 #include <vector>
 

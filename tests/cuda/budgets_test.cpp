@@ -1,4 +1,4 @@
-// Budgets of the kernels that are bound by memory, by the machine's counters.
+// Budgets of the kernels that are bound by memory, by the interpreter's counters.
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
@@ -24,7 +24,7 @@ double warps_together(const KernelCounts& k) {
 
 TEST_CASE("kernels move what they must, and no more", "[cuda]") {
   NEEDS_GPU();
-  if (!has_counters()) STRETTO_SKIP("the counters are those of tests/cuda/machine");
+  if (!has_counters()) STRETTO_SKIP("the counters are those of tests/cuda/ptx");
   for (const DType t : {f32, bf16}) {
     each_kernel_case(2048, t, [&](const KernelCase& c) {
       CAPTURE(c.name, name(t));
@@ -49,8 +49,8 @@ TEST_CASE("kernels move what they must, and no more", "[cuda]") {
 
 TEST_CASE("kernels leave registers for other warps", "[cuda]") {
   NEEDS_GPU();
-  if (!has_counters() || !std::getenv("MACHINE_DECODE"))
-    STRETTO_SKIP("the registers are those of tests/cuda/machine, with MACHINE_DECODE=1");
+  if (!has_counters() || !std::getenv("PTX_DECODE"))
+    STRETTO_SKIP("the registers are those of tests/cuda/ptx, with PTX_DECODE=1");
   size_t with_registers = 0;
   for (const KernelCounts& k : all_counts()) {
     CAPTURE(k.kernel);
@@ -66,7 +66,7 @@ TEST_CASE("kernels leave registers for other warps", "[cuda]") {
 
 TEST_CASE("counters of these kernels, for benchmarks/gpu/predict.py", "[.counters]") {
   NEEDS_GPU();
-  if (!has_counters()) STRETTO_SKIP("the counters are those of tests/cuda/machine");
+  if (!has_counters()) STRETTO_SKIP("the counters are those of tests/cuda/ptx");
   const char *file = std::getenv("KERNEL_COUNTS"), *rows = std::getenv("KERNEL_ROWS"),
              *only = std::getenv("KERNEL_CASE");  // part of "gelu backward f32"
   if (!file || !rows) STRETTO_SKIP("KERNEL_COUNTS=FILE KERNEL_ROWS=8192 are not set");

@@ -41,15 +41,15 @@ Run train(int steps, bool captured) {
     optimizer.step();
     return loss.detach();
   };
-  nn::CapturedStep replayed(gpu, step);
+  nn::CapturedStep refilled_on_replay(gpu, step);
   Run run;
   for (int t = 0; t < steps; ++t) {
     Tensor(x).copy_(noise({32, 8}, 1110 + uint64_t(t)).to(gpu));
     Tensor(y).copy_(noise({32, 1}, 1210 + uint64_t(t)).to(gpu));
     optimizer.set_learning_rate(0.01 * (1 + t % 5));
-    run.losses.push_back((captured ? replayed() : step()).item());
+    run.losses.push_back((captured ? refilled_on_replay() : step()).item());
   }
-  CHECK(replayed.captured() == captured);
+  CHECK(refilled_on_replay.captured() == captured);
   for (const Tensor& w : {w1, w2}) run.weights.push_back(w.to_vector<double>());
   for (const nn::ParameterState& s : optimizer.state()) CHECK(s.steps == steps);
   run.streams = random_state().next_stream;
@@ -60,11 +60,11 @@ Run train(int steps, bool captured) {
 
 TEST_CASE("a captured step is the plain one, bit for bit", "[cuda]") {
   NEEDS_GPU();
-  const Run plain = train(50, false), replayed = train(50, true);
-  CHECK(same_values(plain.losses, replayed.losses));
+  const Run plain = train(50, false), refilled_on_replay = train(50, true);
+  CHECK(same_values(plain.losses, refilled_on_replay.losses));
   for (size_t i = 0; i < plain.weights.size(); ++i)
-    CHECK(same_values(plain.weights[i], replayed.weights[i]));
-  CHECK(plain.streams == replayed.streams);
+    CHECK(same_values(plain.weights[i], refilled_on_replay.weights[i]));
+  CHECK(plain.streams == refilled_on_replay.streams);
 }
 
 TEST_CASE("what a replay could not repeat is refused", "[cuda]") {
@@ -119,8 +119,8 @@ TEST_CASE("a captured step's memory goes with it", "[cuda]") {
     nn::CapturedStep step(
         gpu, [&] { return exp(x * x) + x; }, 1);
     const Tensor plain = step();
-    const Tensor replayed = step();
-    check_equal(plain.to(cpu), replayed);
+    const Tensor refilled_on_replay = step();
+    check_equal(plain.to(cpu), refilled_on_replay);
     check_equal(plain.to(cpu), step());
   }
   CHECK(gpu_bytes() == before);

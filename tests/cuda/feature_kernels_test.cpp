@@ -47,13 +47,14 @@ void check_setup(const Setup& s, DType t) {
   if (!s.by_layer) x = x.contiguous();
   x.slice(2, 0, 1).fill_(0);  // all of its u are largest
   const Tensor projection = noise({s.w, s.d}, 2) * (s.stabiliser == Stabiliser::bound ? 1.5 : 1.0);
-  const auto map = [&](Form form, const Tensor& w) {
+  const auto map = [&](Implementation implementation, const Tensor& w) {
     return [=](const Tensor& in) {
-      return random_features(in, w, {.kind = s.kind, .stabiliser = s.stabiliser, .form = form});
+      return random_features(
+          in, w, {.kind = s.kind, .stabiliser = s.stabiliser, .implementation = implementation});
     };
   };
-  const Tensors expected = results(map(Form::composed, projection), x.to(f64)),
-                actual = results(map(Form::fused, projection.to(gpu)), on_gpu(x));
+  const Tensors expected = results(map(Implementation::composed, projection), x.to(f64)),
+                actual = results(map(Implementation::fused, projection.to(gpu)), on_gpu(x));
   // Features relative to the largest of their row, gradients all together: either are rounded.
   double worst = 0, off = 0, all = 0;
   for (const size_t i : {0, 1}) {
@@ -115,15 +116,17 @@ TEST_CASE("random features on CUDA: a NaN stays in its row, others are composed"
   Tensor x = noise({1, 1, 20, 16}, 1);
   x.slice(2, 3, 4).fill_(std::numeric_limits<double>::quiet_NaN());
   for (const Stabiliser stabiliser : {Stabiliser::none, Stabiliser::own_max}) {
-    const auto y = random_features(x.to(gpu), noise({16, 16}, 2).to(gpu),
-                                   {.stabiliser = stabiliser, .form = Form::fused})
-                       .to_vector<double>();
+    const auto y =
+        random_features(x.to(gpu), noise({16, 16}, 2).to(gpu),
+                        {.stabiliser = stabiliser, .implementation = Implementation::fused})
+            .to_vector<double>();
     for (size_t i = 0; i < y.size(); ++i) CHECK(std::isnan(y[i]) == (i / 16 == 3));
   }
   const Tensor w = noise({16, 16}, 2).to(gpu), there = noise({1, 1, 20, 16}, 1).to(gpu);
-  CHECK_THROWS(random_features(there, w, {.kind = Kind::trigonometric, .form = Form::fused}));
+  CHECK_THROWS(random_features(
+      there, w, {.kind = Kind::trigonometric, .implementation = Implementation::fused}));
   ::setenv("STRETTO_CUDA_COMPOSED", "random_features", 1);
-  CHECK_THROWS(random_features(there, w, {.form = Form::fused}));
+  CHECK_THROWS(random_features(there, w, {.implementation = Implementation::fused}));
   const Tensor composed = random_features(there, w, {});
   ::unsetenv("STRETTO_CUDA_COMPOSED");
   const Tensor fused = random_features(there, w, {});
@@ -149,7 +152,9 @@ TEST_CASE("features on CUDA: gradients of gradients", "[cuda]") {
     for (const Stabiliser stabiliser : {Stabiliser::none, Stabiliser::own_max, Stabiliser::bound})
       check_twice([=](const Tensor& x) {
         const Tensor w = (noise({8, 8}, 2) * 0.5).to(x.dtype()).to(x.device());
-        return random_features(x, w, {.kind = kind, .stabiliser = stabiliser, .form = Form::fused});
+        return random_features(
+            x, w,
+            {.kind = kind, .stabiliser = stabiliser, .implementation = Implementation::fused});
       });
 }
 

@@ -72,10 +72,11 @@ TEST_CASE("convolutions, directly and by transforms", "[cuda]") {
                                            {{2, 9, 11}, {4, 5}, 2},
                                            {{3, 20, 30}, {3, 20, 11}, 2}}) {
     for (const Padding padding : {Padding::causal, Padding::valid, Padding::circular}) {
-      for (const ConvForm form : {ConvForm::automatic, ConvForm::direct, ConvForm::fft}) {
+      for (const ConvForm implementation : {ConvForm::automatic, ConvForm::direct, ConvForm::fft}) {
         for (const DType t : floating) {
-          CAPTURE(str(s.x), str(s.w), int(padding), int(form), name(t));
-          const FftConvOptions options{.axes = s.axes, .padding = padding, .form = form};
+          CAPTURE(str(s.x), str(s.w), int(padding), int(implementation), name(t));
+          const FftConvOptions options{
+              .axes = s.axes, .padding = padding, .implementation = implementation};
           const Tensor x = noise(s.x, ++stream, t), w = noise(s.w, ++stream, t);
           const auto run = [&](Device device, DType type) {
             const Tensors leaves = {x.to(type).to(device).detach().set_requires_grad(),
@@ -120,7 +121,7 @@ TEST_CASE("long rows in one kernel", "[cuda]") {
     for (const DType t : floating) {
       if ((t == bf16 && s.x.numel() > 4000) || s.x.numel() > 40000) continue;
       CAPTURE(str(s.x), str(s.w), int(s.padding), name(t));
-      const FftConvOptions options{.padding = s.padding, .form = ConvForm::fft};
+      const FftConvOptions options{.padding = s.padding, .implementation = ConvForm::fft};
       const Tensor x = noise(s.x, ++stream, t), w = noise(s.w, ++stream, t);
       const auto run = [&](Device device, DType type) {
         const Tensors leaves = {x.to(type).to(device).detach().set_requires_grad(),

@@ -47,7 +47,7 @@ struct KernelCaseList {
   void noise_codes();
   void linear_attentions();
   void attentions();
-  void attention(const std::string& name, const AttentionInputs& call, double forward,
+  void attention(const std::string& name, const AttentionOperands& call, double forward,
                  double backward, int64_t times = 0);
   void decoding();
   void published_attentions();

@@ -45,7 +45,7 @@ void KernelCaseList::transforms() {
     const Tensor many = noise({height / filters, filters, length}), few = noise({filters, length});
     add("convolution" + of, 2 * values,
         22 * double(length) * std::min(4 * processors, double(height)), straight,
-        [=] { fft_conv(many, few, {.form = ConvForm::fft}); })
+        [=] { fft_conv(many, few, {.implementation = ConvForm::fft}); })
         .accesses(120);
     // Rows of bins begin anywhere.
     add("rfft" + of, 2 * values + 2 * double(height), 0.75 * roots, transposing,
@@ -65,13 +65,13 @@ void KernelCaseList::linear_attentions() {
   const int64_t heads = rows / 16, length = 128, width = 64;
   const double n = double(heads * length * width), r = double(heads * length);
   const Shape shape{1, heads, length, width};
-  const cuda::LinearAttentionInputs in{.q = noise(shape) * 0.1 + 2.0,
-                                       .k = noise(shape) * 0.1 + 2.0,
-                                       .v = noise(shape),
-                                       .padding = {},
-                                       .before = {},
-                                       .causal = true,
-                                       .eps = 0};
+  const cuda::LinearAttentionOperands in{.q = noise(shape) * 0.1 + 2.0,
+                                         .k = noise(shape) * 0.1 + 2.0,
+                                         .v = noise(shape),
+                                         .padding = {},
+                                         .before = {},
+                                         .causal = true,
+                                         .eps = 0};
   const Tensor y = noise(shape), g = noise(shape), totals = wide({1, heads, length});
   add("linear attention", 4 * n, 4 * r, straight,
       [=] { cuda::linear_attention(in, y, totals, {}); });
@@ -107,8 +107,8 @@ void KernelCaseList::linear_attentions() {
 
 namespace {
 
-AttentionInputs causal(const Tensor& q, const Tensor& k, const Tensor& v) {
-  AttentionInputs call;
+AttentionOperands causal(const Tensor& q, const Tensor& k, const Tensor& v) {
+  AttentionOperands call;
   call.q = q, call.k = k, call.v = v;
   call.options.mask.causal = true;
   call.options.scale = 0.125;
@@ -119,15 +119,16 @@ AttentionInputs causal(const Tensor& q, const Tensor& k, const Tensor& v) {
 
 // Forward, and what backward does after it, with the least that these move. f32's tiles of three
 // parts fill shared memory with a block of four warps.
-void KernelCaseList::attention(const std::string& name, const AttentionInputs& call, double forward,
-                               double backward, int64_t times) {
+void KernelCaseList::attention(const std::string& name, const AttentionOperands& call,
+                               double forward, double backward, int64_t times) {
   const Tensor out = empty_like(call.q), g = noise(call.q.shape());
   const cuda::AttentionSaved saved = cuda::attention(call, out, true);
   add(name, 0, forward, straight, [=] { cuda::attention(call, out, true); });
   add(name + " backward", 0, backward, straight, [=] {
-    AttentionInputs into{.q = empty_like(call.q), .k = empty_like(call.k), .v = empty_like(call.v)};
-    if (call.options.position_query.defined()) into.options.position_query = empty_like(call.q);
-    cuda::attention_backward(call, out, saved, g, call.options.keys.defined(), into);
+    AttentionOperands into{
+        .q = empty_like(call.q), .k = empty_like(call.k), .v = empty_like(call.v)};
+    if (call.options.relative_query.defined()) into.options.relative_query = empty_like(call.q);
+    cuda::attention_backward(call, out, saved, g, call.options.relative_keys.defined(), into);
   });
   for (KernelCase& one : std::span(all).last(2)) {
     one.times = times;
@@ -142,10 +143,10 @@ void KernelCaseList::attentions() {
   const Shape shape{batch, heads, length, d};
   const double n = double(batch * heads * length * d), lines = double(batch * heads * length);
   for (const bool table : {false, true}) {
-    AttentionInputs call{
+    AttentionOperands call{
         noise(shape), noise(shape), noise(shape), {.mask = {.causal = true}, .scale = 0.125}};
     const double rows_of_table = table ? double(heads * length * d) : 0;
-    if (table) call.options.keys = {noise({heads, length, d}), length - 1};
+    if (table) call.options.relative_keys = {noise({heads, length, d}), length - 1};
     // Each block reads the table. δ reads two; keys, queries and, where there are positions, lags,
     // whose parts are added, read four and the table.
     const double read = cut ? 6 : item, extra = table ? n : 0;
@@ -163,10 +164,10 @@ void KernelCaseList::attentions() {
   const Shape short_ones{entries, heads, few, d};
   const double lines_of = double(rows * heads), n_of = lines_of * double(d);
   const double both = 2 * double(heads * few * d);
-  AttentionInputs call = causal(noise(short_ones), noise(short_ones), noise(short_ones));
-  call.options.position_query = noise(short_ones);
-  call.options.keys = {noise({heads, few, d}), few - 1};
-  call.options.values = {noise({heads, few, d}), few - 1};
+  AttentionOperands call = causal(noise(short_ones), noise(short_ones), noise(short_ones));
+  call.options.relative_query = noise(short_ones);
+  call.options.relative_keys = {noise({heads, few, d}), few - 1};
+  call.options.relative_values = {noise({heads, few, d}), few - 1};
   const double read = cut ? 6 : item, segments = std::min(8.0, double(entries));
   const auto cutting = [&](double whole) { return cut ? 10 * (whole * n_of + both) : 0; };
   const double rest = cut ? 4 * lines_of : 2 * n_of, again = cut ? 2 * rest : rest;
@@ -184,10 +185,10 @@ void KernelCaseList::published_attentions() {
   const Shape shape{batch, 1, length, d};
   const double n = double(batch * length * d), rows_of_table = double(length * d);
   for (const int positions : {0, 1, 2}) {
-    AttentionInputs call{
+    AttentionOperands call{
         noise(shape), noise(shape), noise(shape), {.mask = {.causal = true}, .scale = 0.125}};
-    if (positions > 0) call.options.keys = {noise({1, length, d}), length - 1};
-    if (positions > 1) call.options.position_query = noise(shape);
+    if (positions > 0) call.options.relative_keys = {noise({1, length, d}), length - 1};
+    if (positions > 1) call.options.relative_query = noise(shape);
     constexpr const char* names[] = {"", " with positions", " with position queries"};
     const double operands = positions > 1 ? 5 : 4, table = positions > 0 ? rows_of_table : 0;
     attention(std::string("attention of 2048") + names[positions], call,
@@ -204,8 +205,8 @@ void KernelCaseList::decoding() {
        {std::tuple{1, 8, false}, {1, 8, true}, {4, 2, false}, {4, 2, true}}) {
     const Shape shape{1, heads, queries, d}, of_keys{1, groups, rows, d};
     const Tensor q = noise(shape), k = noise(of_keys), v = noise(of_keys), out = empty_like(q);
-    AttentionInputs call = causal(q, k, v);
-    if (table) call.options.keys = {noise({groups == 8 ? heads : 1, rows, d}), rows - 1};
+    AttentionOperands call = causal(q, k, v);
+    if (table) call.options.relative_keys = {noise({groups == 8 ? heads : 1, rows, d}), rows - 1};
     const double cache = (table ? 3 : 2) * double(k.numel());
     add("attention of " + std::to_string(queries) + (table ? " with positions" : ""),
         2 * double(q.numel()) + cache, 0, 1.1, [=] { cuda::attention_decode(call, out); });

@@ -25,11 +25,11 @@ double KernelCounts::operator[](const std::string& column) const {
   return fail("kernel_counts", "no column ", column), 0;
 }
 
-bool has_counters() { return found<Text>("machine_counters") != nullptr; }
+bool has_counters() { return found<Text>("ptx_counters") != nullptr; }
 
 std::vector<KernelCounts> all_counts() {
   cuda::synchronize(0);
-  std::istringstream table(found<Text>("machine_counters")());
+  std::istringstream table(found<Text>("ptx_counters")());
   std::vector<std::string> names;
   std::vector<KernelCounts> all;
   for (std::string line; std::getline(table, line);) {
@@ -50,7 +50,7 @@ std::vector<KernelCounts> all_counts() {
 
 std::vector<KernelCounts> counts_of(const std::function<void()>& run) {
   cuda::synchronize(0);
-  found<Reset>("machine_reset_counters")();
+  found<Reset>("ptx_reset_counters")();
   run();
   std::vector<KernelCounts> all = all_counts();
   std::erase_if(all, [](const KernelCounts& k) { return k["launches"] == 0; });

@@ -1,4 +1,4 @@
-// What kernels did on the machine of tests/cuda/machine, by its counters.
+// What kernels did on the PTX interpreter (`tests/cuda/ptx/`), by its counters.
 #pragma once
 
 #include <functional>
@@ -8,15 +8,15 @@
 
 namespace stretto::testing {
 
-/// What a kernel did since the last reset: the machine's table, by column.
+/// What a kernel did since the last reset: the interpreter's table, by column.
 struct KernelCounts {
   std::string kernel;
   std::vector<std::pair<std::string, double>> columns;
   double operator[](const std::string& column) const;
 };
-/// Whether the machine is there that counts.
+/// True on the PTX interpreter, which counts.
 bool has_counters();
-/// Every kernel that the machine has read: with MACHINE_DECODE=1 all of the binary.
+/// Every kernel that the interpreter has read: with PTX_DECODE=1 all of the binary.
 std::vector<KernelCounts> all_counts();
 /// The counters of a run, kernel by kernel.
 std::vector<KernelCounts> counts_of(const std::function<void()>& run);

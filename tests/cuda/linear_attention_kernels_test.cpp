@@ -69,10 +69,10 @@ struct Call {
   }
 
   /// y, the sums after, and the gradients of q, k, v and the sums before.
-  Tensors results(Form form, DType t, Device device) const {
+  Tensors results(Implementation implementation, DType t, Device device) const {
     const auto there = [&](const Tensor& x) { return device.is_cpu() ? x.to(t) : on_gpu(x); };
     LinearAttentionOptions o = options;
-    o.form = form;
+    o.implementation = implementation;
     if (o.mask.key_padding.defined()) o.mask.key_padding = o.mask.key_padding.to(device);
     Tensors in{there(q), there(k), there(v)};
     for (const Tensor& x : in) x.set_requires_grad();
@@ -95,8 +95,8 @@ struct Call {
 void check_setup(const Setup& s, DType t) {
   INFO(describe(s, t));
   const Call call(s, t);
-  const Tensors expected = call.results(Form::composed, f64, cpu);
-  const Tensors actual = call.results(Form::fused, t, gpu);
+  const Tensors expected = call.results(Implementation::composed, f64, cpu);
+  const Tensors actual = call.results(Implementation::fused, t, gpu);
   for (size_t i = 0; i < expected.size(); ++i) {
     CAPTURE(i);
     CHECK(error(expected[i], actual[i]) <= (t == f32 ? 3e-6 : i == 0 ? 2e-3 : 5e-3));
@@ -230,7 +230,7 @@ TEST_CASE("linear attention on CUDA: memory grows with the length alone", "[cuda
     gpu_bytes();  // with what the first product takes for good
     reset_peak_memory(gpu);
     const int64_t before = memory_stats(gpu).live;
-    call.results(Form::fused, f32, gpu);
+    call.results(Implementation::fused, f32, gpu);
     return memory_stats(gpu).peak - before;
   };
   // q, k, v, y, their gradients and that of y: 9 numbers of 4 bytes of 8, and the sums of segments.
@@ -302,7 +302,7 @@ TEST_CASE("linear attention on CUDA: a denominator of 0 gives zeros and no gradi
   Setup s{.batch = 1, .heads = 1, .key_heads = 1, .queries = 9, .keys = 5, .f = 8, .dv = 8};
   Call call(s, f32);
   call.q.select(2, 6).fill_(0);
-  const Tensors all = call.results(Form::fused, f32, gpu);
+  const Tensors all = call.results(Implementation::fused, f32, gpu);
   for (const int64_t i : {0, 3, 6})
     for (const Tensor& x : {all[0], all[1]})
       for (const double y : x.select(2, i).to_vector<double>()) CHECK(y == 0);
@@ -312,14 +312,14 @@ TEST_CASE("linear attention on CUDA: the same bits again, and the composed form"
   NEEDS_GPU();
   const Setup s{.heads = 4, .key_heads = 2, .queries = 600, .keys = 600, .f = 16, .dv = 8};
   const Call call(s, f32);
-  const Tensors once = call.results(Form::automatic, f32, gpu),
-                again = call.results(Form::fused, f32, gpu);
+  const Tensors once = call.results(Implementation::automatic, f32, gpu),
+                again = call.results(Implementation::fused, f32, gpu);
   const Composed guard("elu_features,linear_attention");
-  const Tensors composed = call.results(Form::automatic, f32, gpu);
+  const Tensors composed = call.results(Implementation::automatic, f32, gpu);
   for (size_t i = 0; i < once.size(); ++i) {
     check_equal(once[i].to(cpu), again[i]);
     CHECK(error(once[i], composed[i]) <= 3e-6);
     CHECK(!same_values(once[i], composed[i]));
   }
-  CHECK_THROWS(call.results(Form::fused, f32, gpu));
+  CHECK_THROWS(call.results(Implementation::fused, f32, gpu));
 }

@@ -53,10 +53,10 @@ TEST_CASE("feed-forward networks are composed where cuBLASLt has no such epilogu
   NEEDS_GPU();
   if (!has_counters()) STRETTO_SKIP("a GPU's cuBLASLt has what it has");
   const auto results = [](int64_t rows, bool composed) {  // asked for once a shape
-    if (composed) ::setenv("MACHINE_NO_EPILOGUES", "1", 1);
+    if (composed) ::setenv("PTX_NO_EPILOGUES", "1", 1);
     Tensors all;
     const auto kernels = counts_of([&] { all = feed_forward_results(bf16, rows, 0); });
-    ::unsetenv("MACHINE_NO_EPILOGUES");
+    ::unsetenv("PTX_NO_EPILOGUES");
     const bool apart = std::any_of(kernels.begin(), kernels.end(), [](const KernelCounts& k) {
       return k["launches"] > 0 && k.kernel.find("Gelu") != std::string::npos;
     });

@@ -28,10 +28,10 @@ namespace {
 
 constexpr int64_t little = 99 << 10;
 
-// For as long as it lives, on tests/cuda/machine.
+// For as long as it lives, on tests/cuda/ptx.
 struct Little {
-  Little() { ::setenv("MACHINE_SHARED", "99", 1); }
-  ~Little() { ::unsetenv("MACHINE_SHARED"); }
+  Little() { ::setenv("PTX_SHARED", "99", 1); }
+  ~Little() { ::unsetenv("PTX_SHARED"); }
 };
 
 // A function of one tensor that is on the device of its operand.
@@ -54,7 +54,7 @@ std::vector<Case> cases() {
       {"attention bf16", rows({1, 2, 130, 64}, bf16),
        [like](const Tensor& x) {
          AttentionOptions options{.mask = {.causal = true}};
-         options.keys.rows = like({2, 130, 64}, 6, x);
+         options.relative_keys.rows = like({2, 130, 64}, 6, x);
          return attention(x, x, x, options);
        },
        0.02},
@@ -103,7 +103,7 @@ double off(const Tensor& exact, const Tensor& got) {
 
 TEST_CASE("less shared memory than kernels are made for", "[cuda]") {
   NEEDS_GPU();
-  if (!has_counters()) STRETTO_SKIP("only tests/cuda/machine has as much as it is told");
+  if (!has_counters()) STRETTO_SKIP("only tests/cuda/ptx has as much as it is told");
   double most = 0;
   for (const Case& c : cases()) {
     CAPTURE(c.name);
@@ -140,7 +140,7 @@ TEST_CASE("less shared memory than kernels are made for", "[cuda]") {
 
 TEST_CASE("less shared memory than kernels are made for: what is said of it", "[cuda]") {
   NEEDS_GPU();
-  if (!has_counters()) STRETTO_SKIP("only tests/cuda/machine has as much as it is told");
+  if (!has_counters()) STRETTO_SKIP("only tests/cuda/ptx has as much as it is told");
   CHECK_FALSE(cuda::composed("attention", gpu));
   const Little there;
   CHECK(cuda::composed("attention", gpu));

@@ -104,7 +104,8 @@ struct Sizes {
 };
 
 // q̂, k̂ and the gradients of all inputs; q and k have been rounded to `rounded` and are of `type`.
-Tensors run(const Sizes& s, Device device, DType rounded, DType type, Form form) {
+Tensors run(const Sizes& s, Device device, DType rounded, DType type,
+            Implementation implementation) {
   const DType others = type == f64 ? f64 : f32;
   const auto leaf = [&](const Shape& shape, uint64_t stream, bool operand) {
     const Tensor x =
@@ -115,7 +116,7 @@ Tensors run(const Sizes& s, Device device, DType rounded, DType type, Form form)
                 leaf({s.batch, s.heads, s.keys, s.d}, 62, true)};
   for (uint64_t i = 0; i < (s.sines > 0 ? 3u : 2u); ++i)
     in.push_back(leaf(s.parameters(), 63 + i, false));
-  SpeOptions options{.first = s.first, .form = form};
+  SpeOptions options{.first = s.first, .implementation = implementation};
   if (s.gated) {
     in.push_back(leaf({s.heads, s.d}, 66, false));
     options.gate = SpeGate{in.back(), SpeNoise(RandomKey{5, 9}, s.r)};
@@ -184,11 +185,11 @@ TEST_CASE("codes of filtered noise on chip, and all gradients", "[cuda]") {
   for (const Sizes& s : noise_sizes)
     for (const DType t : {f32, bf16}) {
       CAPTURE(s.batch, s.heads, s.queries, s.keys, s.d, s.r, s.first, s.taps, s.tap_rows, name(t));
-      const Tensors exact = run(s, cpu, t, f64, Form::composed);
-      const Tensors got = run(s, gpu, t, t, Form::fused),
-                    again = run(s, gpu, t, t, Form::automatic);
+      const Tensors exact = run(s, cpu, t, f64, Implementation::composed);
+      const Tensors got = run(s, gpu, t, t, Implementation::fused),
+                    again = run(s, gpu, t, t, Implementation::automatic);
       ::setenv("STRETTO_CUDA_COMPOSED", "spe", 1);
-      const Tensors composed = run(s, gpu, t, t, Form::automatic);
+      const Tensors composed = run(s, gpu, t, t, Implementation::automatic);
       ::unsetenv("STRETTO_CUDA_COMPOSED");
       for (size_t i = 0; i < exact.size(); ++i) {
         CAPTURE(i);
@@ -258,7 +259,9 @@ TEST_CASE("codes of filtered noise: no tensor of a code's size, kept ones and f6
     check_norm(spe(x, x, code, {.first = first}).k, spe(x, x, kept, {.first = first}).k,
                32 * unit(f32), 0);
   CHECK_THROWS_AS(spe(x, x, kept, {.first = 90}), Error);
-  CHECK_THROWS_AS(spe(operand(f64), operand(f64), parts(f64, 3), {.form = Form::fused}), Error);
+  CHECK_THROWS_AS(
+      spe(operand(f64), operand(f64), parts(f64, 3), {.implementation = Implementation::fused}),
+      Error);
   CHECK(spe(operand(f64), operand(f64), parts(f64, 3)).q.dtype() == f64);
 }
 
@@ -267,11 +270,11 @@ TEST_CASE("codes of sinusoids on chip, and all gradients", "[cuda]") {
   for (const Sizes& s : sine_sizes)
     for (const DType t : {f32, bf16}) {
       CAPTURE(s.batch, s.heads, s.queries, s.keys, s.d, s.r, s.sines, s.first, name(t));
-      const Tensors exact = run(s, cpu, t, f64, Form::composed);
-      const Tensors got = run(s, gpu, t, t, Form::fused),
-                    again = run(s, gpu, t, t, Form::automatic);
+      const Tensors exact = run(s, cpu, t, f64, Implementation::composed);
+      const Tensors got = run(s, gpu, t, t, Implementation::fused),
+                    again = run(s, gpu, t, t, Implementation::automatic);
       ::setenv("STRETTO_CUDA_COMPOSED", "spe", 1);
-      const Tensors composed = run(s, gpu, t, t, Form::automatic);
+      const Tensors composed = run(s, gpu, t, t, Implementation::automatic);
       ::unsetenv("STRETTO_CUDA_COMPOSED");
       for (size_t i = 0; i < exact.size(); ++i) {
         CAPTURE(i);
@@ -295,17 +298,18 @@ TEST_CASE("codes of sinusoids on chip, and all gradients", "[cuda]") {
 
 TEST_CASE("codes of sinusoids: nothing larger than operands is made, f64 is composed", "[cuda]") {
   NEEDS_GPU();
-  const auto at = [](DType t, Form form) {
+  const auto at = [](DType t, Implementation implementation) {
     const TensorOptions options{.dtype = t, .device = gpu};
     const Tensor q = ones({1, 1, 512, 32}, options), f = ones({1, 32, 2}, options);
-    return spe(q, q, SpeCode::sine(f, f, f, SpeNoise(RandomKey{1, 2}, 32)), {.form = form});
+    return spe(q, q, SpeCode::sine(f, f, f, SpeNoise(RandomKey{1, 2}, 32)),
+               {.implementation = implementation});
   };
   const DefaultDevice there(gpu);
-  at(f32, Form::fused);
+  at(f32, Implementation::fused);
   reset_peak_memory();
   const int64_t live = memory_stats().live;
-  at(f32, Form::automatic);
+  at(f32, Implementation::automatic);
   CHECK(memory_stats().peak - live < 6 * 512 * 32 * 4);
-  CHECK_THROWS_AS(at(f64, Form::fused), Error);
-  CHECK(at(f64, Form::automatic).q.dtype() == f64);
+  CHECK_THROWS_AS(at(f64, Implementation::fused), Error);
+  CHECK(at(f64, Implementation::automatic).q.dtype() == f64);
 }

@@ -1,4 +1,4 @@
-// What goes between the host and the GPU, as tests/cuda/machine counts it.
+// What goes between the host and the GPU, as tests/cuda/ptx counts it.
 #pragma once
 
 #include <dlfcn.h>
@@ -34,7 +34,7 @@ inline Traffic traffic_in(const std::string& counters) {
 /// All of it so far; nothing on a real GPU, where nobody counts.
 inline std::optional<Traffic> traffic() {
   using Counters = const char* (*)();
-  static const auto counters = reinterpret_cast<Counters>(dlsym(RTLD_DEFAULT, "machine_counters"));
+  static const auto counters = reinterpret_cast<Counters>(dlsym(RTLD_DEFAULT, "ptx_counters"));
   if (!counters) return {};
   return traffic_in(counters());
 }
@@ -46,4 +46,4 @@ inline std::optional<Traffic> traffic() {
 #define STRETTO_NOT_ON_MACHINE()                                                \
   if (::stretto::default_device().is_cuda() && ::stretto::testing::traffic() && \
       !std::getenv("STRETTO_SLOW_TESTS"))                                       \
-  STRETTO_SKIP("minutes on tests/cuda/machine; STRETTO_SLOW_TESTS=1 runs it all the same")
+  STRETTO_SKIP("minutes on tests/cuda/ptx; STRETTO_SLOW_TESTS=1 runs it all the same")

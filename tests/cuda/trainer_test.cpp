@@ -26,7 +26,7 @@ nn::Batch batch_of(int64_t i) {
     inputs.push_back((3 * i + k) % vocabulary);
     const bool empty = i % 5 == 4 || (i % 3 == 2 && k >= 2 * length);
     const bool scored = !empty && (k * (i + 2)) % 3 != 0;
-    targets.push_back(scored ? (i + 2 * k) % vocabulary : nn::not_scored);
+    targets.push_back(scored ? (i + 2 * k) % vocabulary : nn::ignore_index);
   }
   return {tensor(inputs, {rows, length}, cpu), tensor(targets, {rows, length}, cpu)};
 }
@@ -42,16 +42,16 @@ Outcome train(Device device, bool graph) {
   net.to(f64).to(device);
   nn::SGD optimizer(net.parameters(), {.lr = 0.1, .momentum = 0.5});
   nn::Trainer trainer(net, optimizer,
-                      {.steps = 8, .clip = 0.5, .micro_batches = 2, .cuda_graph = graph});
+                      {.steps = 8, .max_grad_norm = 0.5, .micro_batches = 2, .cuda_graph = graph});
   Outcome got;
   for (int64_t step = 0; step < 8; ++step) {
     const nn::StepResult r = trainer.step([&] {
-      const nn::Batch b = trainer.fed_batch(step, [&](int64_t i) {
+      const nn::Batch b = trainer.stage_batch(step, [&](int64_t i) {
         got.batches.push_back(i);
         return batch_of(i);
       });
       return cross_entropy(net.out(net.tokens(b.inputs)), b.targets,
-                           {.ignore_index = nn::not_scored});
+                           {.ignore_index = nn::ignore_index});
     });
     got.numbers.insert(got.numbers.end(), {r.loss, r.gradient_norm});
   }

@@ -201,8 +201,8 @@ TEST_CASE("lengths beyond a table of positions are refused", "[examples]") {
   refused("train_chorales", {"--position", "bert", "--length", "16", "--prime", "9"},
           "--prime 9: --position bert has room for 32 positions");
   for (const char* program : {"train_chorales", "harmonise", "train_lm", "groove", "lra"})
-    refused(program, {"--position", "bert", "--attention", "softmax", "--reach", "3"},
-            std::string("--reach 3 for sequences of ") +
+    refused(program, {"--position", "bert", "--attention", "softmax", "--max-distance", "3"},
+            std::string("--max-distance 3 for sequences of ") +
                 (std::string(program) == "harmonise"  ? "64"
                  : std::string(program) == "train_lm" ? "128"
                  : std::string(program) == "lra"      ? "2000"

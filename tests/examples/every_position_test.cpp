@@ -8,15 +8,15 @@ TEST_CASE("every program takes every position that its model can hold", "[exampl
   NEEDS_PROGRAM("lra");
   struct Reader {
     const char* program;
-    bool two_sided;  // its model, or its encoder, looks both ways
+    bool bidirectional;  // its model, or its encoder, looks both ways
   };
   for (const Reader& r :
        {Reader{"train_chorales", false}, Reader{"harmonise", true}, Reader{"train_lm", false},
         Reader{"train_music", false}, Reader{"groove", false}, Reader{"lra", true}}) {
     for (const nn::PositionEntry& position : nn::positions()) {
       INFO(r.program << " --position " << position.name);
-      const bool fits = position.sides == nn::Sides::both ||
-                        (position.sides == nn::Sides::causal && !r.two_sided);
+      const bool fits = position.direction == nn::Direction::any ||
+                        (position.direction == nn::Direction::causal && !r.bidirectional);
       const Ended ended = run(find_program(r.program), {"--attention", "softmax", "--position",
                                                         position.name, "--parameters"});
       CHECK(ended.status == (fits ? 0 : 2));

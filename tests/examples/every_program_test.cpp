@@ -184,19 +184,19 @@ TEST_CASE("programs train on a GPU as on the CPU", "[examples][cuda]") {
 }
 
 TEST_CASE("programs' steps on a GPU: tokens go up, a loss comes down", "[examples][cuda]") {
-  if (!stretto::testing::traffic()) STRETTO_SKIP("only tests/cuda/machine counts copies");
+  if (!stretto::testing::traffic()) STRETTO_SKIP("only tests/cuda/ptx counts copies");
   const std::map<std::string, int64_t> tensors{{"harmonise", 4}, {"lra", 3}};  // 2 elsewhere
   for (const Tiny& tiny : programs()) {
     const TempDir folder;
     INFO(tiny.name);
     const auto counters = [&](const std::string& steps) {
       const std::string file = folder.file(steps);
-      setenv("MACHINE_COUNTERS", file.c_str(), 1);
+      setenv("PTX_COUNTERS", file.c_str(), 1);
       const Ended ended =
           run(tiny.path(),
               tiny.command(folder.file("out" + steps),
                            {"--device", "cuda", "--steps", steps, "--evaluate-every", "1000"}));
-      unsetenv("MACHINE_COUNTERS");
+      unsetenv("PTX_COUNTERS");
       INFO(ended.err);
       CHECK(ended.status == 0);
       return read_file(file);
@@ -429,7 +429,7 @@ TEST_CASE("a resumed run measures what an undisturbed one does", "[examples]") {
       CHECK(
           run(lm.path(), command(part, {"--resume", part.out("checkpoint.safetensors")})).status ==
           0);
-      CHECK(part.checkpoint() == whole.checkpoint());
+      CHECK(part.checkpoint_path() == whole.checkpoint_path());
       CHECK(measured(part) == measured(whole));
       for (const char* name : {"loss.svg", "loss.png"})
         CHECK(read_file(part.out(name)) == read_file(whole.out(name)));
@@ -458,7 +458,7 @@ TEST_CASE("an evaluation that a signal cuts off is done when the run goes on", "
         0);
   CHECK(half != measured(whole));
   CHECK(measured(part) == measured(whole));
-  CHECK(part.checkpoint() == whole.checkpoint());
+  CHECK(part.checkpoint_path() == whole.checkpoint_path());
 }
 
 TEST_CASE("a text takes no memory in proportion to its size", "[examples]") {

@@ -174,7 +174,7 @@ TEST_CASE("an earlier run stays whole until the new one has a checkpoint", "[exa
     return more;
   };
   // What is wrong with an option is known before anything is written.
-  for (const Arguments& wrong : {Arguments{"--parts", "3"}, {"--parts", "4"}}) {
+  for (const Arguments& wrong : {Arguments{"--micro-batches", "3"}, {"--micro-batches", "4"}}) {
     const Ended ended = run_in(out, lm, with(wrong));
     CHECK(ended.status == 2);
     CHECK(contents(out) == before);

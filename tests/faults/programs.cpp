@@ -227,7 +227,7 @@ class Hunt {
     const Ended ended = run(tiny, resume, {});
     expect(ended.status == 0, last_, "cannot go on: " + ended.complaint());
     if (ended.status == 0)
-      expect(tiny.checkpoint() == expected_, last_, "ends with another checkpoint");
+      expect(tiny.checkpoint_path() == expected_, last_, "ends with another checkpoint");
   }
 
   // Whether the run has come to its end all the same.
@@ -253,7 +253,8 @@ class Hunt {
     }
     if (kind.signal == 0)  // a killed run before may have left one
       expect(left_over(tiny) <= left_before, where, "leaves a temporary file");
-    if (status == 0) expect(tiny.checkpoint() == expected_, where, "ends with another checkpoint");
+    if (status == 0)
+      expect(tiny.checkpoint_path() == expected_, where, "ends with another checkpoint");
     return status == 0;
   }
 

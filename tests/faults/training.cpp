@@ -18,7 +18,7 @@ nn::LanguageModel::Options model_options(bool wide) {
                     .attention = {.n_heads = 2,
                                   .bias = false,
                                   .dropout = 0.1,
-                                  .position = nn::music_relative({.length = 6})},
+                                  .position = nn::music_relative({.max_length = 6})},
                     .feed_forward = {.d_hidden = wide ? 128 : 16},
                     .dropout = 0.1}};
 }
@@ -47,7 +47,7 @@ void TinyTraining::step() {
 }
 
 void TinyTraining::save(const std::string& path) const {
-  nn::save_checkpoint(path, model, &optimizer, {.step = 1, .notes = {{"note", "text"}}});
+  nn::save_checkpoint(path, model, &optimizer, {.step = 1, .metadata = {{"note", "text"}}});
 }
 
 void TinyTraining::load(const std::string& path) { nn::load_checkpoint(path, model, &optimizer); }

@@ -68,7 +68,7 @@ fi
 for program in "${all[@]}"; do
   arguments_of "$program"
   command=("$programs/$program" "${tiny[@]}" "${words[@]}" --steps "$steps")
-  STRETTO_NUM_THREADS=1 "${command[@]}" --parts 8 --out "$scratch/one" >"$scratch/log" 2>&1 || {
+  STRETTO_NUM_THREADS=1 "${command[@]}" --micro-batches 8 --out "$scratch/one" >"$scratch/log" 2>&1 || {
     cat "$scratch/log" >&2
     exit 1
   }

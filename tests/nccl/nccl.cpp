@@ -1,6 +1,6 @@
 // A stand-in for NCCL: of its interface what cuda/runtime/nccl.cu uses, over shared memory of one
 // host. Its messages are copies and functions of the host on the stream that they are given, so
-// that it runs on tests/cuda/machine, and with a CUDA runtime. It finds what NCCL would hang on or
+// that it runs on tests/cuda/ptx, and with a CUDA runtime. It finds what NCCL would hang on or
 // not tell: sizes that differ, two processes of one rank, and one that does not come for the
 // seconds of STRETTO_PROCESS_TIMEOUT (30).
 //

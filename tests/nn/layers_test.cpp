@@ -165,7 +165,7 @@ TEST_CASE("Dropout::onto has the order of dropout_add: what is dropped comes fir
   for (const double p : {0.0, 0.4, 1.0}) {
     const nn::Dropout dropout({.p = p});
     manual_seed(8);
-    const Tensor y = dropout.onto(x, residual);
+    const Tensor y = dropout.add(x, residual);
     manual_seed(8);
     CHECK(testing::same_bits(y, dropout_add(x, residual, p)));
     if (p == 1) CHECK(testing::same_bits(y, residual));
@@ -175,9 +175,10 @@ TEST_CASE("Dropout::onto has the order of dropout_add: what is dropped comes fir
 TEST_CASE("a size that was not given is named by the layer that needs it") {
   CHECK_THROWS_WITH(nn::FeedForward({.d_model = 32}),
                     "[FeedForward] d_model 32, d_hidden 0; must be at least 1");
-  CHECK_THROWS_WITH(nn::EncoderLayer({.d_model = 32, .attention = {.n_heads = 2}}),
-                    "[EncoderLayer] d_model 32, attention.n_heads 2, feed_forward.d_hidden 0; must "
-                    "be at least 1");
+  CHECK_THROWS_WITH(
+      nn::TransformerLayer({.d_model = 32, .attention = {.n_heads = 2}}),
+      "[TransformerLayer] d_model 32, attention.n_heads 2, feed_forward.d_hidden 0; must "
+      "be at least 1");
   CHECK_THROWS_WITH(nn::DecoderLayer({.feed_forward = {.d_hidden = 64}}),
                     "[DecoderLayer] d_model 0, attention.n_heads 1, feed_forward.d_hidden 64; must "
                     "be at least 1");
@@ -186,9 +187,10 @@ TEST_CASE("a size that was not given is named by the layer that needs it") {
   CHECK_THROWS_WITH(nn::LayerNorm({}), "[LayerNorm] dim = 0 must be positive");
   struct Owner : nn::Module {
   } owner;
-  CHECK_THROWS_WITH(nn::AddedPosition(owner, "a", {.input = {.learned_length = 4}}),
-                    "[AddedPosition] d_model 0, learned_length 4; must be at least 1, and 0 (none) "
-                    "or more");
+  CHECK_THROWS_WITH(
+      nn::AbsolutePosition(owner, "a", {.input = {.learned_length = 4}}),
+      "[AbsolutePosition] d_model 0, learned_length 4; must be at least 1, and 0 (none) "
+      "or more");
   CHECK_THROWS_WITH(nn::InputEmbedding(owner, "b", {.vocabulary = 9}),
                     "[InputEmbedding] vocabulary 9, d_model 0; must be at least 1");
   CHECK_THROWS_WITH(nn::Encoder({.layer = {.d_model = 4, .feed_forward = {.d_hidden = 4}}}),

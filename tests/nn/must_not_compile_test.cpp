@@ -166,7 +166,7 @@ TEST_CASE("a registered parameter is not assigned over") {
   STAYS(nn::Favor, projection);
   STAYS(nn::Favor, schedule);
   STAYS(nn::InputEmbedding, weight);
-  STAYS(nn::AddedPosition, table);
+  STAYS(nn::AbsolutePosition, table);
   STAYS(nn::SequenceClassifier, cls);
   STAYS(nn::TransformerXL, u);
   STAYS(nn::TransformerXL, v);

@@ -14,7 +14,7 @@
 #include "ops/create.h"
 #include "ops/reduce.h"
 #include "stretto.h"
-#include "tests/house/sources.h"
+#include "tests/repository/sources.h"
 #include "tests/support/catch.h"
 
 using namespace stretto;
@@ -45,7 +45,7 @@ MakeModule child(Options options) {
 const nn::LayerOptions layer{
     .d_model = 8, .attention = {.d_model = 8, .n_heads = 2}, .feed_forward = {.d_hidden = 12}};
 
-nn::LayerOptions with(const nn::MakePosition& position) {
+nn::LayerOptions with(const nn::MakePositionalEncoding& position) {
   nn::LayerOptions l = layer;
   l.attention.position = position;
   return l;
@@ -69,10 +69,10 @@ std::vector<MakeModule> modules() {
       child<nn::Dropout>({.p = 0.5}),
       child<nn::FeedForward>({.d_model = 4, .d_hidden = 6, .gated = true}),
       child<nn::Sequential>({nn::step<nn::Linear>({.in = 3, .out = 4}), relu}),
-      child<nn::AddedPosition>({.d_model = 4, .input = learned}),
-      child<nn::AddedPosition>({.d_model = 4, .input = learned, .drawn = false}),
+      child<nn::AbsolutePosition>({.d_model = 4, .input = learned}),
+      child<nn::AbsolutePosition>({.d_model = 4, .input = learned, .drawn = false}),
       child<nn::InputEmbedding>({.vocabulary = 7, .d_model = 4, .input = learned}),
-      child<nn::EncoderLayer, nn::LayerOptions>(layer),
+      child<nn::TransformerLayer, nn::LayerOptions>(layer),
       child<nn::DecoderLayer, nn::LayerOptions>(layer),
       child<nn::TransformerXLLayer, nn::LayerOptions>(with(nn::relative_sinusoid())),
       child<nn::Encoder, nn::StackOptions>({.n_layers = 2, .layer = layer, .final_norm = true}),
@@ -81,7 +81,7 @@ std::vector<MakeModule> modules() {
           {.vocabulary = 20, .d_model = 8, .d_embedding = 4, .cutoffs = {5, 10}, .div = 2}),
       [] { return std::make_unique<Softmax>(); },
       child<nn::MultiHeadAttention>(
-          {.d_model = 8, .n_heads = 4, .n_key_heads = 2, .qk_norm = nn::Norm::Options{}}),
+          {.d_model = 8, .n_heads = 4, .n_kv_heads = 2, .qk_norm = nn::Norm::Options{}}),
       child<nn::LanguageModel>(
           {.vocabulary = 9, .n_layers = 2, .layer = layer, .input = learned, .output_bias = true}),
       child<nn::TransformerXL>({.vocabulary = 9, .n_layers = 2, .layer = layer}),
@@ -95,11 +95,11 @@ std::vector<MakeModule> modules() {
       child<nn::SequenceClassifier>(
           {.vocabulary = 9, .layer = layer, .input = learned, .pairs = true}),
   };
-  for (const bool two_sided : {false, true})
+  for (const bool bidirectional : {false, true})
     for (const nn::PositionEntry& p : nn::positions()) {
       const nn::PositionSettings s{.length = 6,
-                                   .two_sided = two_sided,
-                                   .plane = two_sided ? Shape{2, 3} : Shape{},
+                                   .bidirectional = bidirectional,
+                                   .plane = bidirectional ? Shape{2, 3} : Shape{},
                                    .realizations = 3,
                                    .sines = 2,
                                    .taps = 4};
@@ -169,24 +169,24 @@ TEST_CASE("constructors leave no parameter uninitialized", "[module]") {
 }
 
 TEST_CASE("a table of positions is drawn by its constructor, or by its owner", "[module]") {
-  const nn::AddedPosition::Options own{.d_model = 64, .input = {.learned_length = 50}};
+  const nn::AbsolutePosition::Options own{.d_model = 64, .input = {.learned_length = 50}};
   struct Owner : nn::Module {
-    explicit Owner(const nn::AddedPosition::Options& o) : a(*this, "a", o), b(*this, "b", o) {}
-    nn::AddedPosition a, b;
+    explicit Owner(const nn::AbsolutePosition::Options& o) : a(*this, "a", o), b(*this, "b", o) {}
+    nn::AbsolutePosition a, b;
   };
   manual_seed(5);
   const Owner drawn(own);
   // Normal with deviation 0.02: the mean of n squares has the deviation 0.02² √(2/n).
   const double n = 50 * 64, variance = 0.02 * 0.02;
-  for (const nn::AddedPosition* p : {&drawn.a, &drawn.b})
+  for (const nn::AbsolutePosition* p : {&drawn.a, &drawn.b})
     CHECK(std::abs(mean(square(p->table)).item() - variance) < 5 * variance * std::sqrt(2 / n));
   CHECK(sum(abs(drawn.a.table - drawn.b.table)).item() > 0);
-  nn::AddedPosition::Options later = own;
+  nn::AbsolutePosition::Options later = own;
   later.drawn = false;
   manual_seed(5);
   const Owner waiting(later);
   CHECK(random_state().next_stream == 0);
   CHECK(sum(abs(waiting.a.table)).item() == 0);
-  waiting.a.draw();
+  waiting.a.reset_parameters();
   CHECK(sum(abs(waiting.a.table - drawn.a.table)).item() == 0);
 }

@@ -44,14 +44,14 @@ void on_threads(int n, F f) {
 
 struct Setting {
   std::string name;
-  nn::MakePosition position;
+  nn::MakePositionalEncoding position;
   nn::MakeKernel kernel = {};
 };
 
 std::vector<Setting> settings() {
   std::vector<Setting> all = {
       {"none, softmax", {}},
-      {"music", nn::music_relative({.length = 16})},
+      {"music", nn::music_relative({.max_length = 16})},
       {"xl", nn::relative_sinusoid()},
       {"rotary, favor", nn::rotary(), nn::linear_kernel(nn::favor({.features = 8}))},
       {"none, redrawn favor", {}, nn::linear_kernel(nn::favor({.features = 8, .redraw = 2}))}};
@@ -116,13 +116,14 @@ TEST_CASE("threads: inference with one model") {
 
 TEST_CASE("threads: models trained side by side, while others draw numbers") {
   const auto train = [](int seed) {
-    nn::LanguageModel model({.vocabulary = 11,
-                             .n_layers = 2,
-                             .layer = {.d_model = 16,
-                                       .attention = {.n_heads = 2,
-                                                     .bias = false,
-                                                     .position = nn::music_relative({.length = 8})},
-                                       .feed_forward = {.d_hidden = 32}}});
+    nn::LanguageModel model(
+        {.vocabulary = 11,
+         .n_layers = 2,
+         .layer = {.d_model = 16,
+                   .attention = {.n_heads = 2,
+                                 .bias = false,
+                                 .position = nn::music_relative({.max_length = 8})},
+                   .feed_forward = {.d_hidden = 32}}});
     {
       NoGrad guard;
       uint64_t i = 0;  // what a module draws depends on what else does

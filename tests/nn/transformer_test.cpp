@@ -12,9 +12,9 @@
 
 using namespace stretto;
 using nn::DecoderLayer;
-using nn::EncoderLayer;
 using nn::LayerOptions;
 using nn::NormPlace;
+using nn::TransformerLayer;
 using testing::fixed_noise;
 using testing::same_bits;
 using testing::worst_error;
@@ -45,11 +45,11 @@ const LayerOptions base{
 
 }  // namespace
 
-TEST_CASE("EncoderLayer: parameters") {
+TEST_CASE("TransformerLayer: parameters") {
   LayerOptions options = base;
-  options.attention.position = nn::music_relative({.length = 5});
+  options.attention.position = nn::music_relative({.max_length = 5});
   options.attention.d_key = 3;
-  const auto layer = make<EncoderLayer>(options);
+  const auto layer = make<TransformerLayer>(options);
   CHECK(names(*layer) ==
         std::vector<std::string>{
             "self_attention.q.weight", "self_attention.q.bias", "self_attention.k.weight",
@@ -60,14 +60,15 @@ TEST_CASE("EncoderLayer: parameters") {
             "norm2.weight", "norm2.bias"});
   CHECK(layer->parameter_count() ==
         2 * (8 * 6 + 6) + 2 * (8 * 8 + 8) + 2 * 5 * 3 + (8 * 12 + 12) + (12 * 8 + 8) + 4 * 8);
-  CHECK(layer->label() == "EncoderLayer(pre-norm)");
+  CHECK(layer->label() == "TransformerLayer(pre-norm)");
   options.norm = NormPlace::post;
   options.attention.bias = false;
-  CHECK(make<EncoderLayer>(options)->label() == "EncoderLayer(post-norm)");
-  CHECK(make<EncoderLayer>(options)->parameter_count() == layer->parameter_count() - 2 * 6 - 2 * 8);
+  CHECK(make<TransformerLayer>(options)->label() == "TransformerLayer(post-norm)");
+  CHECK(make<TransformerLayer>(options)->parameter_count() ==
+        layer->parameter_count() - 2 * 6 - 2 * 8);
 }
 
-TEST_CASE("EncoderLayer: pre-norm and post-norm are their formulas") {
+TEST_CASE("TransformerLayer: pre-norm and post-norm are their formulas") {
   const Tensor x = fixed_noise({2, 7, 8}, 1);
   const AttentionMask causal{.causal = true};
   LayerOptions options = base;
@@ -75,7 +76,7 @@ TEST_CASE("EncoderLayer: pre-norm and post-norm are their formulas") {
   options.feed_forward.activation = nn::Activation::gelu;
   options.norm = NormPlace::pre;
   {
-    const auto m = make<EncoderLayer>(options);
+    const auto m = make<TransformerLayer>(options);
     CHECK(m->norm1.options.eps == 1e-3);
     CHECK(m->norm2->options.eps == 1e-3);
     const Tensor y = x + m->self_attention(m->norm1(x), causal);
@@ -86,20 +87,20 @@ TEST_CASE("EncoderLayer: pre-norm and post-norm are their formulas") {
   }
   options.norm = NormPlace::post;
   {
-    const auto m = make<EncoderLayer>(options);
+    const auto m = make<TransformerLayer>(options);
     const Tensor y = m->norm1(x + m->self_attention(x, causal));
     CHECK(same_bits((*m)(x, causal), (*m->norm2)(y + m->feed_forward(y))));
   }
 }
 
-TEST_CASE("EncoderLayer: causal means causal") {
+TEST_CASE("TransformerLayer: causal means causal") {
   for (const NormPlace norm : {NormPlace::pre, NormPlace::post})
     for (const AttentionMask& visible :
          {AttentionMask{.causal = true}, AttentionMask{.block = 3}}) {
       LayerOptions options = base;
       options.norm = norm;
-      options.attention.position = nn::music_relative({.length = 6});
-      const auto m = make<EncoderLayer>(options);
+      options.attention.position = nn::music_relative({.max_length = 6});
+      const auto m = make<TransformerLayer>(options);
       NoGrad guard;
       const Tensor x = fixed_noise({2, 11, 8}, 1), y = (*m)(x, visible);
       x.slice(1, 7).fill_(5);
@@ -108,8 +109,8 @@ TEST_CASE("EncoderLayer: causal means causal") {
     }
 }
 
-TEST_CASE("EncoderLayer: padded positions change nothing") {
-  const auto m = make<EncoderLayer>(base);
+TEST_CASE("TransformerLayer: padded positions change nothing") {
+  const auto m = make<TransformerLayer>(base);
   NoGrad guard;
   const Tensor x = fixed_noise({2, 6, 8}, 1);
   Tensor padding = zeros({2, 6}, {.dtype = boolean});
@@ -121,13 +122,14 @@ TEST_CASE("EncoderLayer: padded positions change nothing") {
   CHECK(same_bits((*m)(x, {.key_padding = padding})[1], y[1]));
 }
 
-TEST_CASE("EncoderLayer: with a cache, in chunks, equals one pass") {
+TEST_CASE("TransformerLayer: with a cache, in chunks, equals one pass") {
   for (const NormPlace norm : {NormPlace::pre, NormPlace::post}) {
     LayerOptions options = base;
     options.norm = norm;
-    options.attention.n_key_heads = 1;
-    options.attention.position = nn::music_relative({.length = 5, .beyond = Beyond::clip});
-    const auto m = make<EncoderLayer>(options);
+    options.attention.n_kv_heads = 1;
+    options.attention.position =
+        nn::music_relative({.max_length = 5, .out_of_range = OutOfRange::clip});
+    const auto m = make<TransformerLayer>(options);
     const Tensor x = fixed_noise({2, 12, 8}, 1);
     nn::KeyValueCache cache;
     Tensors parts;
@@ -139,7 +141,7 @@ TEST_CASE("EncoderLayer: with a cache, in chunks, equals one pass") {
 
 TEST_CASE("DecoderLayer: parameters") {
   LayerOptions options = base;
-  options.attention.position = nn::music_relative({.length = 5});
+  options.attention.position = nn::music_relative({.max_length = 5});
   const auto m = make<DecoderLayer>(options);
   const auto list = names(*m);
   // The context has no position.
@@ -161,7 +163,7 @@ TEST_CASE("DecoderLayer: pre-norm and post-norm are their formulas") {
   for (const NormPlace norm : {NormPlace::pre, NormPlace::post}) {
     LayerOptions options = base;
     options.norm = norm;
-    options.attention.position = nn::music_relative({.length = 3});
+    options.attention.position = nn::music_relative({.max_length = 3});
     const auto m = make<DecoderLayer>(options);
     Tensor y = x;
     if (norm == NormPlace::pre) {
@@ -194,7 +196,7 @@ TEST_CASE("DecoderLayer: causal by default, and the padded context is not seen")
 
 TEST_CASE("DecoderLayer: with a cache, token by token, equals one pass") {
   LayerOptions options = base;
-  options.attention.position = nn::music_relative({.length = 4});
+  options.attention.position = nn::music_relative({.max_length = 4});
   const auto m = make<DecoderLayer>(options);
   const Tensor x = fixed_noise({2, 9, 8}, 1), context = fixed_noise({2, 4, 8}, 2);
   nn::DecoderCache cache;
@@ -239,20 +241,20 @@ TEST_CASE("layers: kind of norm, gate, biases and scale reach every part") {
   CHECK(m->feed_forward.up);
   options.norm_kind = nn::NormKind::layer;
   options.norm_bias = false;
-  CHECK(make<EncoderLayer>(options)->parameter_count() == 4 * 64 + 3 * 8 * 12 + 2 * 8);
+  CHECK(make<TransformerLayer>(options)->parameter_count() == 4 * 64 + 3 * 8 * 12 + 2 * 8);
 }
 
 TEST_CASE("layers drop in training only, with fresh draws for every branch") {
   LayerOptions options = base;
   options.dropout = 0.4;
   options.attention.dropout = 0.3;
-  const auto e = make<EncoderLayer>(options);
+  const auto e = make<TransformerLayer>(options);
   const auto d = make<DecoderLayer>(options);
   CHECK(e->self_attention.options.dropout == 0.3);
   CHECK(e->feed_forward.options.dropout == 0.4);
   CHECK(d->cross_attention.options.dropout == 0.3);
   options.feed_forward.dropout = 0;
-  CHECK(make<EncoderLayer>(options)->feed_forward.options.dropout == 0);
+  CHECK(make<TransformerLayer>(options)->feed_forward.options.dropout == 0);
   const Tensor x = fixed_noise({2, 5, 8}, 1);
   auto draws = [](auto&& f) {
     const uint64_t before = random_state().next_stream;
@@ -277,7 +279,8 @@ TEST_CASE("layers drop in training only, with fresh draws for every branch") {
 
 TEST_CASE("layers: gradients for the input, and some for every parameter") {
   LayerOptions options = base;
-  options.attention.position = nn::music_relative({.length = 3, .beyond = Beyond::clip});
+  options.attention.position =
+      nn::music_relative({.max_length = 3, .out_of_range = OutOfRange::clip});
   for (const NormPlace norm : {NormPlace::pre, NormPlace::post}) {
     options.norm = norm;
     const auto m = make<DecoderLayer>(options);
@@ -294,19 +297,19 @@ TEST_CASE("layers: gradients for the input, and some for every parameter") {
   }
 }
 
-TEST_CASE("EncoderLayer: parallel branches are their formulas") {
+TEST_CASE("TransformerLayer: parallel branches are their formulas") {
   const Tensor x = fixed_noise({2, 7, 8}, 1);
   const AttentionMask causal{.causal = true};
   LayerOptions options = base;
   options.residual = nn::Residual::parallel;
   {
-    const auto m = make<EncoderLayer>(options);
+    const auto m = make<TransformerLayer>(options);
     const Tensor attended = m->self_attention(m->norm1(x), causal);
     CHECK(same_bits((*m)(x, causal), x + attended + m->feed_forward((*m->norm2)(x))));
   }
   options.residual = nn::Residual::parallel_one_norm;
   {
-    const auto m = make<EncoderLayer>(options);
+    const auto m = make<TransformerLayer>(options);
     CHECK(m->norm2 == nullptr);
     const Tensor normed = m->norm1(x);
     const Tensor y = x + m->self_attention(normed, causal) + m->feed_forward(normed);
@@ -321,11 +324,12 @@ TEST_CASE("EncoderLayer: parallel branches are their formulas") {
   }
   CHECK_THROWS_WITH(make<DecoderLayer>(options),
                     "[DecoderLayer] parallel branches leave no place for attention to a context; "
-                    "use Residual::sequential, or EncoderLayer, which LanguageModel has");
+                    "use Residual::sequential, or TransformerLayer, which LanguageModel has");
   options.norm = NormPlace::post;
-  CHECK_THROWS_WITH(make<EncoderLayer>(options),
-                    "[EncoderLayer] parallel branches have no norm after them; use NormPlace::pre, "
-                    "or Residual::sequential");
+  CHECK_THROWS_WITH(
+      make<TransformerLayer>(options),
+      "[TransformerLayer] parallel branches have no norm after them; use NormPlace::pre, "
+      "or Residual::sequential");
 }
 
 TEST_CASE("layers: options of attention reach it, and not the attention to a context") {
@@ -347,7 +351,8 @@ TEST_CASE("layers: options of attention reach it, and not the attention to a con
   const Tensor x = fixed_noise({1, 4, 8}, 1);
   CHECK_NOTHROW((*m)(x, fixed_noise({1, 6, 8}, 2)));
   options.attention.d_model = 12;
-  CHECK_THROWS_WITH(make<EncoderLayer>(options),
-                    "[EncoderLayer] a part with d_model 12 in a layer with d_model 8; must be 0, "
-                    "or the layer's");
+  CHECK_THROWS_WITH(
+      make<TransformerLayer>(options),
+      "[TransformerLayer] a part with d_model 12 in a layer with d_model 8; must be 0, "
+      "or the layer's");
 }

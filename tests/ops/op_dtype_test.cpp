@@ -84,7 +84,8 @@ TEST_CASE("functions of analysis on integers give f32", "[ops]") {
   }
   CHECK(abs(tensor<int32_t>({-3, 4})).dtype() == i32);
   CHECK(sign(tensor<int32_t>({-3, 0, 4})).to_vector<int32_t>() == std::vector<int32_t>{-1, 0, 1});
-  CHECK(step(tensor<int64_t>({-3, 0, 4})).to_vector<int64_t>() == std::vector<int64_t>{0, 0, 1});
+  CHECK(heaviside(tensor<int64_t>({-3, 0, 4})).to_vector<int64_t>() ==
+        std::vector<int64_t>{0, 0, 1});
 }
 
 TEST_CASE("gradients have the dtype of their operand", "[ops]") {
@@ -105,7 +106,7 @@ TEST_CASE("gradients have the dtype of their operand", "[ops]") {
   CHECK(x.grad().to_vector<float>() == std::vector<float>{0, 1});
   CHECK(!eq(x, x).requires_grad());
   CHECK(!x.to(i64).requires_grad());
-  CHECK(!step(x).requires_grad());
+  CHECK(!heaviside(x).requires_grad());
 }
 
 TEST_CASE("bf16 is added to f32 as it is read", "[ops]") {

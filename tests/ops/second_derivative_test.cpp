@@ -27,7 +27,7 @@ Tensor some_padding() { return tensor<bool>({false, false, true, false}, {1, 4})
 std::vector<Fused> attentions() {
   const auto plain = [](AttentionMask mask) {
     return [mask](const Tensors& x) {
-      return attention(x[0], x[1], x[2], {.mask = mask, .form = Form::fused});
+      return attention(x[0], x[1], x[2], {.mask = mask, .implementation = Implementation::fused});
     };
   };
   const Shape heads{1, 2, 3, 2}, keys{1, 2, 4, 2};
@@ -46,43 +46,47 @@ std::vector<Fused> attentions() {
            [](const Tensors& x) {
              return attention(x[0], x[1], x[2],
                               {.mask = {.causal = true},
-                               .keys = {x[3], 1, Beyond::clip},
-                               .lag_bias = {x[4], 2},
+                               .relative_keys = {x[3], 1, OutOfRange::clip},
+                               .relative_bias = {x[4], 2},
                                .dropout = 0.3,
                                .dropout_key = RandomKey{1, 2},
-                               .form = Form::fused});
+                               .implementation = Implementation::fused});
            },
            {heads, keys, keys, {1, 2, 2}, {2, 4}}},
           {"attention, position query, scale",
            [](const Tensors& x) {
-             return attention(
-                 x[0], x[1], x[2],
-                 {.scale = 0.7, .position_query = x[3], .keys = {x[4], 2}, .form = Form::fused});
+             return attention(x[0], x[1], x[2],
+                              {.scale = 0.7,
+                               .relative_query = x[3],
+                               .relative_keys = {x[4], 2},
+                               .implementation = Implementation::fused});
            },
            {heads, keys, keys, heads, {2, 5, 2}}},
           {"attention, value table, bias, dropout",
            [](const Tensors& x) {
              return attention(x[0], x[1], x[2],
                               {.mask = {.causal = true},
-                               .values = {x[3], 1, Beyond::clip},
+                               .relative_values = {x[3], 1, OutOfRange::clip},
                                .bias = x[4],
                                .dropout = 0.3,
                                .dropout_key = RandomKey{1, 2},
-                               .form = Form::fused});
+                               .implementation = Implementation::fused});
            },
            {heads, keys, keys, {1, 2, 2}, {2, 1, 4}}},
           {"attention, tables longer and shorter than the keys",
            [](const Tensors& x) {
-             return attention(
-                 x[0], x[1], x[2],
-                 {.keys = {x[3], 5}, .values = {x[4], 0}, .bias = x[5], .form = Form::fused});
+             return attention(x[0], x[1], x[2],
+                              {.relative_keys = {x[3], 5},
+                               .relative_values = {x[4], 0},
+                               .bias = x[5],
+                               .implementation = Implementation::fused});
            },
            {heads, keys, keys, {1, 9, 2}, {2, 1, 2}, {1, 1, 3, 4}}}};
 }
 
 std::vector<Fused> linear_attentions() {
   const auto call = [](LinearAttentionOptions o) {
-    o.form = Form::fused;
+    o.implementation = Implementation::fused;
     // Features are positive.
     return [o](const Tensors& x) {
       return linear_attention(square(x[0]) + 0.1, square(x[1]) + 0.1, x[2], o);
@@ -107,9 +111,10 @@ std::vector<Fused> random_feature_maps() {
       for (const int64_t length : {1, 2})
         all.push_back({str("random_features, kind ", int(kind), ", stabiliser ", int(stabiliser)),
                        [=](const Tensors& x) {
-                         return random_features(
-                             x[0], projection,
-                             {.kind = kind, .stabiliser = stabiliser, .form = Form::fused});
+                         return random_features(x[0], projection,
+                                                {.kind = kind,
+                                                 .stabiliser = stabiliser,
+                                                 .implementation = Implementation::fused});
                        },
                        {{1, 2, length, 3}}});
   return all;
@@ -133,16 +138,17 @@ TEST_CASE("fused ops can be differentiated twice", "[ops]") {
 TEST_CASE("a fused op whose inputs hang together counts each path once", "[ops]") {
   // k is made of q and v is q itself, so that a pass that went below the op's inputs would count
   // their gradients twice.
-  const auto call = [](Form form) {
-    return [form](const Tensors& x) {
-      return attention(x[0], sin(x[0]), x[0], {.mask = {.causal = true}, .form = form});
+  const auto call = [](Implementation implementation) {
+    return [implementation](const Tensors& x) {
+      return attention(x[0], sin(x[0]), x[0],
+                       {.mask = {.causal = true}, .implementation = implementation});
     };
   };
   const Tensor q = fixed_leaf({1, 2, 3, 2}, 1);
-  gradcheck(call(Form::fused), {q});
+  gradcheck(call(Implementation::fused), {q});
   Tensors third;
-  for (const Form form : {Form::fused, Form::composed}) {
-    Tensor y = sum(square(call(form)({q})));
+  for (const Implementation implementation : {Implementation::fused, Implementation::composed}) {
+    Tensor y = sum(square(call(implementation)({q})));
     for (int order = 0; order < 3; ++order)
       y = sum(square(grad({y}, {q}, {}, {.create_graph = true})[0]));
     third.push_back(y);
@@ -152,7 +158,8 @@ TEST_CASE("a fused op whose inputs hang together counts each path once", "[ops]"
 
 TEST_CASE("recorded and plain backward of a fused op give the same gradients", "[ops]") {
   const Tensor q = fixed_leaf({2, 2, 5, 3}, 1), k = fixed_leaf({2, 2, 5, 3}, 2);
-  const Tensor y = attention(q, k, q, {.mask = {.causal = true}, .form = Form::fused});
+  const Tensor y =
+      attention(q, k, q, {.mask = {.causal = true}, .implementation = Implementation::fused});
   const Tensor weights = fixed_noise(y.shape(), 3);
   const Tensors plain = grad({y}, {q, k}, {weights}, {.retain_graph = true});
   const Tensors recorded = grad({y}, {q, k}, {weights}, {.create_graph = true});

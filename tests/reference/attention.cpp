@@ -168,7 +168,9 @@ class Values {
 class Table {
  public:
   explicit Table(const RelativeTable& table)
-      : rows_(table.rows), zero_row_(table.zero_row), clip_(table.beyond == Beyond::clip) {
+      : rows_(table.rows),
+        zero_row_(table.zero_row),
+        clip_(table.out_of_range == OutOfRange::clip) {
     if (!table.defined()) return;
     heads_ = table.rows.size(0);
     count_ = table.rows.size(1);
@@ -212,9 +214,9 @@ Tensor attention_weights(const Tensor& queries, const Tensor& keys, const Attent
   const int64_t m = queries.size(2), n = keys.size(2), size = queries.size(3);
   const double scale = o.scale.value_or(1 / std::sqrt(double(size)));
   const Values q(queries), k(keys), padding(o.mask.key_padding);
-  const Values p(o.position_query.defined() ? o.position_query : queries);
+  const Values p(o.relative_query.defined() ? o.relative_query : queries);
   const Values bias(o.bias.defined() ? broadcast_to(o.bias, {batch, heads, m, n}) : Tensor());
-  const Table key_table(o.keys), lag_bias(o.lag_bias);
+  const Table key_table(o.relative_keys), relative_bias(o.relative_bias);
 
   std::vector<double> weights;
   for (int64_t b = 0; b < batch; ++b)
@@ -229,7 +231,7 @@ Tensor attention_weights(const Tensor& queries, const Tensor& keys, const Attent
             double product = 0;
             for (int64_t d = 0; d < size; ++d)
               product += q(b, h, i, d) * k(b, g, j, d) + p(b, h, i, d) * key_table(h, r, d);
-            score = scale * product + lag_bias(h, r);
+            score = scale * product + relative_bias(h, r);
             if (o.bias.defined()) score += bias(b, h, i, j);
           }
           row.push_back(score);
@@ -245,7 +247,7 @@ Tensor attention(const Tensor& queries, const Tensor& keys, const Tensor& values
   const int64_t batch = queries.size(0), heads = queries.size(1), groups = keys.size(1);
   const int64_t m = queries.size(2), n = keys.size(2), size = values.size(3);
   const Values weights(reference::attention_weights(queries, keys, o)), v(values);
-  const Table value_table(o.values);
+  const Table value_table(o.relative_values);
 
   std::vector<double> out;
   for (int64_t b = 0; b < batch; ++b)

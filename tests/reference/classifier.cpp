@@ -92,7 +92,7 @@ Matrix encode(const nn::SequenceClassifier& model, const std::vector<int64_t>& t
       x(i, c) += c % 2 == 0 ? std::sin(angle) : std::cos(angle);
     }
   for (int64_t i = 0; i < o.n_layers; ++i) {
-    const nn::EncoderLayer& layer = model.layers[i];
+    const nn::TransformerLayer& layer = model.layers[i];
     x = plus(x, self_attention(layer_norm(x, layer.norm1), layer.self_attention));
     const Matrix inner = gelu_tanh(linear(layer_norm(x, *layer.norm2), layer.feed_forward.linear1));
     x = plus(x, linear(inner, layer.feed_forward.linear2));

@@ -13,7 +13,7 @@ Tensor fire_bias(const FireParameters& fire, int64_t m, int64_t n) {
   const Matrix w1 = matrix(fire.weight1), w2 = matrix(fire.weight2);
   const auto b1 = fire.bias1.to_vector<double>(), b2 = fire.bias2.to_vector<double>();
   return dense(w2.rows, m, n, [&](int64_t h, int64_t i, int64_t j) {
-    const double threshold = std::fabs(fire.multiplier * fire.length);
+    const double threshold = std::fabs(fire.multiplier * fire.threshold);
     const double x = std::log(std::fabs(fire.c * double(i - j)) + 1) /
                      (std::log(std::fabs(fire.c * std::max(double(i), threshold)) + 1) + 1e-6);
     double y = b2[size_t(h)];

@@ -14,7 +14,7 @@ namespace stretto::reference {
 
 /// What FIRE learns, and L0.
 struct FireParameters {
-  double c = 0, multiplier = 0, length = 0;
+  double c = 0, multiplier = 0, threshold = 0;
   Tensor weight1, bias1;  // [hidden, 1], [hidden]
   Tensor weight2, bias2;  // [H, hidden], [H]
 };

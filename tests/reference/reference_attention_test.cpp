@@ -220,12 +220,12 @@ TEST_CASE("attention by loops is softmax of Q Kᵀ + S_rel, with every S_rel of 
                 expected);
   };
   const RelativeTable past{rows_of(e), l - 1}, blocks{rows_of(local), 2 * block - 1},
-      clipped{rows_of(w), clip, Beyond::clip};
+      clipped{rows_of(w), clip, OutOfRange::clip};
   check_weights(reference::skew(reference::times_transposed(q, e)),
-                {.mask = {.causal = true}, .keys = past});
+                {.mask = {.causal = true}, .relative_keys = past});
   check_weights(reference::local_logits(q, local, block),
-                {.mask = {.block = block}, .keys = blocks});
-  check_weights(reference::clipped_logits_by_gather(q, w), {.keys = clipped});
+                {.mask = {.block = block}, .relative_keys = blocks});
+  check_weights(reference::clipped_logits_by_gather(q, w), {.relative_keys = clipped});
   check_weights(reference::clipped_logits_by_gather(q, w),
-                {.mask = {.causal = true}, .keys = clipped});
+                {.mask = {.causal = true}, .relative_keys = clipped});
 }

@@ -78,9 +78,9 @@ std::vector<double> slopes(int64_t heads) {
 }  // namespace
 
 int64_t t5_bucket_by_logarithms(int64_t relative, int64_t buckets, double max_distance,
-                                bool two_sided) {
+                                bool bidirectional) {
   int64_t bucket = 0, n = buckets, a = std::max<int64_t>(-relative, 0);
-  if (two_sided) {
+  if (bidirectional) {
     n = buckets / 2;
     if (relative > 0) bucket = n;
     a = std::abs(relative);
@@ -91,10 +91,10 @@ int64_t t5_bucket_by_logarithms(int64_t relative, int64_t buckets, double max_di
   return bucket + std::min(n - 1, e + int64_t(steps * double(n - e)));
 }
 
-Tensor t5_bias(const Tensor& table, int64_t m, int64_t n, double max_distance, bool two_sided) {
+Tensor t5_bias(const Tensor& table, int64_t m, int64_t n, double max_distance, bool bidirectional) {
   const Matrix t = matrix(table);
   return dense(t.columns, m, n, [&](int64_t h, int64_t i, int64_t j) {
-    return t(t5_bucket_by_logarithms(j - i, t.rows, max_distance, two_sided), h);
+    return t(t5_bucket_by_logarithms(j - i, t.rows, max_distance, bidirectional), h);
   });
 }
 

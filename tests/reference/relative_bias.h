@@ -31,10 +31,10 @@ std::vector<int64_t> t5_thresholds(int64_t n, int64_t max_distance);
 /// exactly the first of a bucket rounding decides; with their 32 buckets and 128 it decides
 /// rightly.
 int64_t t5_bucket_by_logarithms(int64_t relative, int64_t buckets, double max_distance,
-                                bool two_sided);
+                                bool bidirectional);
 
 /// table [buckets, H] → [H, M, N] (Raffel et al., §2.1).
-Tensor t5_bias(const Tensor& table, int64_t m, int64_t n, double max_distance, bool two_sided);
+Tensor t5_bias(const Tensor& table, int64_t m, int64_t n, double max_distance, bool bidirectional);
 
 /// → [H, M, N] (Press et al., §3). The slopes by the authors' recursion.
 Tensor alibi_bias(int64_t heads, int64_t m, int64_t n);

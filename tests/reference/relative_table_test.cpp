@@ -53,8 +53,9 @@ TEST_CASE("shaw: loops, gather and products are attention with clipped tables") 
   for (const Setup& s : setups) {
     INFO("M " << s.m << ", N " << s.n << ", D " << s.d << ", clip " << s.clip);
     const Tensors x = make_inputs(s);
-    AttentionOptions o{.mask = {.causal = s.causal}, .keys = {x[3], s.clip, Beyond::clip}};
-    if (s.values) o.values = {x[4], s.clip, Beyond::clip};
+    AttentionOptions o{.mask = {.causal = s.causal},
+                       .relative_keys = {x[3], s.clip, OutOfRange::clip}};
+    if (s.values) o.relative_values = {x[4], s.clip, OutOfRange::clip};
     const Tensor y = attention(x[0], x[1], x[2], o);
 
     for (int64_t b = 0; b < batch; ++b)
@@ -71,8 +72,8 @@ TEST_CASE("shaw: loops, gather and products are attention with clipped tables") 
       return grad({result}, Tensors(x.begin(), x.end() - (s.values ? 0 : 1)), {w});
     };
     const Tensors want = gradients(y);
-    for (const auto form : {reference::shaw_by_gather, reference::shaw_by_products}) {
-      const Tensor z = form(x[0], x[1], x[2], x[3], x[4], s.causal);
+    for (const auto implementation : {reference::shaw_by_gather, reference::shaw_by_products}) {
+      const Tensor z = implementation(x[0], x[1], x[2], x[3], x[4], s.causal);
       CHECK(worst_error(z, y) < 1e-13);
       const Tensors got = gradients(z);
       REQUIRE(got.size() == want.size());

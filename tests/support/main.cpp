@@ -34,7 +34,7 @@ struct Tally {
 std::string test_name;
 bool test_skipped = false;
 
-// Tells the machine of tests/cuda/machine, where that stands for the GPU, what runs.
+// Tells the PTX interpreter (tests/cuda/ptx), where that stands for the GPU, what runs.
 template <class... T>
 void tell_machine(const char* function, T... what) {
   if (void* f = dlsym(RTLD_DEFAULT, function)) reinterpret_cast<void (*)(T...)>(f)(what...);

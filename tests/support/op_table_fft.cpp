@@ -146,7 +146,8 @@ Op convolution_op(const char* name, Padding padding) {
   Op op = {.name = name,
            .call =
                [padding](const Tensors& x) {
-                 return fft_conv(x[0], x[1], {.padding = padding, .form = ConvForm::direct});
+                 return fft_conv(x[0], x[1],
+                                 {.padding = padding, .implementation = ConvForm::direct});
                },
            .reference = [padding](const Arrays& x) { return convolution(x[0], x[1], padding); },
            .large = {{{1500, 20}}, {{7}}}};

@@ -111,8 +111,9 @@ void add_unary_ops(std::vector<Op>& table) {
   table.push_back(unary("sqrt", stretto::sqrt, testing::sqrt, positive));
   table.push_back(unary("rsqrt", stretto::rsqrt, testing::rsqrt, positive));
   table.push_back(unary("neg", stretto::neg, [](N x) { return -x; }));
-  table.push_back(constant_slope(unary(
-      "step", stretto::step, [](N x) { return std::isnan(x.value) ? x : Number(x.value > 0); })));
+  table.push_back(constant_slope(unary("heaviside", stretto::heaviside, [](N x) {
+    return std::isnan(x.value) ? x : Number(x.value > 0);
+  })));
   table.push_back(constant_slope(unary("sign", stretto::sign, [](N x) {
     return std::isnan(x.value) ? x : Number((x.value > 0) - (x.value < 0));
   })));

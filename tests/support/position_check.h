@@ -14,17 +14,18 @@
 namespace stretto::testing {
 
 /// In f64, evaluating, with key heads shared by two query heads and values narrower than keys.
-inline std::unique_ptr<nn::MultiHeadAttention> layer_with(const nn::MakePosition& position,
-                                                          Form form = Form::automatic) {
+inline std::unique_ptr<nn::MultiHeadAttention> layer_with(
+    const nn::MakePositionalEncoding& position,
+    Implementation implementation = Implementation::automatic) {
   manual_seed(11);
   auto layer = std::make_unique<nn::MultiHeadAttention>(
       nn::MultiHeadAttention::Options{.d_model = 8,
                                       .n_heads = 4,
-                                      .n_key_heads = 2,
+                                      .n_kv_heads = 2,
                                       .d_key = 6,
                                       .d_value = 3,
                                       .position = position,
-                                      .kernel = nn::softmax_kernel(form)});
+                                      .kernel = nn::softmax_kernel(implementation)});
   layer->to(f64);
   layer->eval();
   return layer;
@@ -43,15 +44,17 @@ inline Tensor in_pieces(const nn::MultiHeadAttention& layer, const Tensor& x,
   return cat(parts, 1);
 }
 
-/// Both forms agree; generation with a cache, step by step and in pieces, equals one pass, as does
-/// a limited cache under a window; later positions and other sequences of the batch change nothing.
-inline void check_causal_position(const nn::MakePosition& position) {
+/// Both implementations agree; generation with a cache, step by step and in pieces, equals one
+/// pass, as does a limited cache under a window; later positions and other sequences of the batch
+/// change nothing.
+inline void check_causal_position(const nn::MakePositionalEncoding& position) {
   NoGrad guard;
   const int64_t l = 23;
   const Tensor x = fixed_noise({2, l, 8}, 1), other = fixed_noise({2, l, 8}, 2);
-  const Tensor composed = (*layer_with(position, Form::composed))(x, {.causal = true});
-  for (const Form form : {Form::automatic, Form::composed}) {
-    const auto layer = layer_with(position, form);
+  const Tensor composed = (*layer_with(position, Implementation::composed))(x, {.causal = true});
+  for (const Implementation implementation :
+       {Implementation::automatic, Implementation::composed}) {
+    const auto layer = layer_with(position, implementation);
     const Tensor y = (*layer)(x, {.causal = true});
     CHECK(worst_error(y, composed) < 1e-12);
 

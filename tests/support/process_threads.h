@@ -30,7 +30,7 @@ class Threads final : public nn::ProcessGroup {
   int size() const override { return size_; }
   int local_size() const override { return size_; }
   void finish() override {}
-  void exchange(int peer, const void* out, size_t n_out, void* in, size_t n_in) override {
+  void send_recv(int peer, const void* out, size_t n_out, void* in, size_t n_in) override {
     std::unique_lock lock(post_.mutex);
     if (n_out > 0) post_.letters[{rank_, peer}].emplace_back(static_cast<const char*>(out), n_out);
     post_.changed.notify_all();

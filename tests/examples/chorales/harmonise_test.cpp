@@ -82,9 +82,9 @@ TEST_CASE("harmony_batch: crops and windows are those of the pieces", "[examples
                   targets = b.targets.to_vector<int64_t>();
     const Numbers inputs = b.inputs.to_vector<int64_t>();
     for (size_t i = 0; i < targets.size(); ++i) {
-      CHECK((targets[i] == nn::not_scored) == (padding[i / 3] == 1));
+      CHECK((targets[i] == nn::ignore_index) == (padding[i / 3] == 1));
       CHECK(targets[i] != end_token);
-      if (i % 36 > 0 && targets[i] != nn::not_scored) CHECK(inputs[i] == targets[i - 1]);
+      if (i % 36 > 0 && targets[i] != nn::ignore_index) CHECK(inputs[i] == targets[i - 1]);
     }
   }
   // Every alto, tenor and bass is scored once.
@@ -95,7 +95,7 @@ TEST_CASE("harmony_batch: crops and windows are those of the pieces", "[examples
         ++counts[size_t(s[voice] < 0 ? silence_token : pitch_token + s[voice])];
   scoring_batches(pieces, 32, 12, 3, [&](const nn::Batch& batch) {
     for (const int64_t t : harmony_batch(batch).targets.to_vector<int64_t>())
-      if (t != nn::not_scored) ++scored[size_t(t)];
+      if (t != nn::ignore_index) ++scored[size_t(t)];
   });
   CHECK(scored == counts);
 }

@@ -89,7 +89,7 @@ TEST_CASE("crops begin on a sixteenth and ask for the next token", "[examples]")
       CHECK(inputs[0] == (begin == 0 ? start_token : whole[size_t(begin - 1)]));
       for (int64_t i = 0; i < length; ++i) {
         const bool inside = begin + i < int64_t(whole.size());
-        CHECK(targets[size_t(i)] == (inside ? whole[size_t(begin + i)] : nn::not_scored));
+        CHECK(targets[size_t(i)] == (inside ? whole[size_t(begin + i)] : nn::ignore_index));
         if (i > 0 && inside) CHECK(inputs[size_t(i)] == targets[size_t(i - 1)]);
         end_seen |= targets[size_t(i)] == end_token;
       }
@@ -180,7 +180,7 @@ TEST_CASE("every token is scored once, with the context it is owed", "[examples]
             continue;
           ++found;
           for (int64_t i = 0; i < length; ++i) {
-            if (targets[size_t(i)] == nn::not_scored) continue;
+            if (targets[size_t(i)] == nn::ignore_index) continue;
             REQUIRE(begin + i < n);
             CHECK(targets[size_t(i)] == seen[size_t(begin + i + 1)]);
             CHECK((begin == 0 || i >= length - stride));

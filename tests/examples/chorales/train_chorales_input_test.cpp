@@ -119,7 +119,7 @@ TEST_CASE("train_chorales refuses options out of range", "[examples]") {
       {{"--learning-rate", "0"}, "--learning-rate 0: must be a number above 0"},
       {{"--learning-rate", "inf"}, "--learning-rate inf: must be a number above 0"},
       {{"--weight-decay", "-0.1"}, "--weight-decay -0.1: must be a number of at least 0"},
-      {{"--clip", "nan"}, "--clip nan: must be above 0"},
+      {{"--max-grad-norm", "nan"}, "--max-grad-norm nan: must be above 0"},
       {{"--threads", "257"}, "--threads 257: accepted are 0 to 256"},
       {{"--threads", "-1"}, "--threads -1: accepted"},
       {{"--save-every", "0"}, "--save-every 0: accepted"},
@@ -190,8 +190,9 @@ TEST_CASE("train_chorales refuses what is no checkpoint of its own", "[examples]
   refusals.check(resume, bad + ": cannot open: No such file or directory");
 
   // As earlier ones were, without a digest: it would forestall what else is to be told.
-  const std::string good = edited(edited(tiny.checkpoint(), "stretto.digest", "stretto.former"),
-                                  "checkpoint-2", "checkpoint-1");
+  const std::string good =
+      edited(edited(tiny.checkpoint_path(), "stretto.digest", "stretto.former"), "checkpoint-2",
+             "checkpoint-1");
   const auto refuse = [&](const std::string& bytes, const std::string& told) {
     write_file(bad, bytes);
     refusals.check(resume, told);
@@ -208,7 +209,7 @@ TEST_CASE("train_chorales refuses what is no checkpoint of its own", "[examples]
   refuse(edited(good, "\"data_offsets\":[0,8]", "\"data_offsets\":[0,9]"), bad);
   refuse(edited(good, "\"data_offsets\":[0,8]", "\"data_offsets\":[8,0]"), bad);
 
-  refuse(edited(tiny.checkpoint(), "\"layers\":\"1\"", "\"layers\":\"2\""),
+  refuse(edited(tiny.checkpoint_path(), "\"layers\":\"1\"", "\"layers\":\"2\""),
          bad + ": is damaged: its header is not the one it was saved with");
 
   // Whole files, with other texts.

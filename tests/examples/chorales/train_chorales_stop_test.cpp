@@ -56,7 +56,7 @@ TEST_CASE("train_chorales killed at any moment resumes bit for bit", "[examples]
     resumed += begun;
     INFO("trial " << trial << ", killed after " << share << " of " << reference.seconds << " s");
     check_finished(begun ? tiny.resume() : tiny.run());
-    CHECK(tiny.checkpoint() == whole.checkpoint());
+    CHECK(tiny.checkpoint_path() == whole.checkpoint_path());
     CHECK(names(tiny.out()) == files);  // no temporary file is left
   }
   CHECK(killed > 0);
@@ -81,10 +81,10 @@ TEST_CASE("train_chorales draws nothing more for evaluation, music or threads", 
   check_finished(plain.run({"--evaluate-every", "1000"}));
   check_finished(busy.run({"--evaluate-every", "1", "--final-stride", "1", "--generate", "8",
                            "--save-every", "7", "--threads", "2", "--anomaly"}));
-  CHECK(plain.checkpoint() == busy.checkpoint());
+  CHECK(plain.checkpoint_path() == busy.checkpoint_path());
   // A finished run is done again at its end only.
   check_finished(busy.resume({"--generate", "8"}));
-  CHECK(plain.checkpoint() == busy.checkpoint());
+  CHECK(plain.checkpoint_path() == busy.checkpoint_path());
 }
 
 TEST_CASE("train_chorales saves on Ctrl-C and SIGTERM, and tells how to go on", "[examples]") {
@@ -105,9 +105,9 @@ TEST_CASE("train_chorales saves on Ctrl-C and SIGTERM, and tells how to go on", 
     CHECK_THAT(line, Containing("Stopped at step "));
     CHECK_THAT(line, Containing("repeat the command with --resume " +
                                 tiny.out("checkpoint.safetensors") + "\n"));
-    CHECK(tiny.checkpoint() != whole.checkpoint());
+    CHECK(tiny.checkpoint_path() != whole.checkpoint_path());
     check_finished(tiny.resume(longer));
-    CHECK(tiny.checkpoint() == whole.checkpoint());
+    CHECK(tiny.checkpoint_path() == whole.checkpoint_path());
 
     // The curve is there, whichever run has measured which part of it.
     CHECK(measured(tiny) == measured(whole));
@@ -140,14 +140,14 @@ TEST_CASE("train_chorales on a full disk keeps the last good checkpoint", "[exam
     program.signal(SIGINT);
     REQUIRE(program.wait().status == 130);
   }
-  const std::string before = tiny.checkpoint();
+  const std::string before = tiny.checkpoint_path();
   const std::string name = tiny.out("checkpoint.safetensors");
   const long too_little = long(before.size()) / 2;
   const auto check_told = [&](const Ended& ended) {
     INFO(ended.err);
     CHECK(ended.status == 1);
     CHECK(ended.complaint() == "train_chorales: [save] " + name + ": write failed: File too large");
-    CHECK(tiny.checkpoint() == before);
+    CHECK(tiny.checkpoint_path() == before);
     CHECK(names(tiny.out()).count("checkpoint.safetensors.tmp") == 0);
   };
   check_told(run(tiny.path, tiny.resuming(longer), {.largest_file = too_little}));
@@ -160,7 +160,7 @@ TEST_CASE("train_chorales on a full disk keeps the last good checkpoint", "[exam
   check_told(program.wait());
 
   check_finished(tiny.resume(longer));
-  CHECK(tiny.checkpoint() == whole.checkpoint());
+  CHECK(tiny.checkpoint_path() == whole.checkpoint_path());
 }
 
 TEST_CASE("train_chorales stops where it cannot write its metrics", "[examples]") {

@@ -113,11 +113,11 @@ TEST_CASE("train_chorales stops at NaN, and --anomaly names the op", "[examples]
                        : Containing(": the ") && Containing(" is ") &&
                              Containing("; anomaly detection names the op that first makes it so"));
 
-    const std::string saved = tiny.checkpoint();  // the one of the step before
+    const std::string saved = tiny.checkpoint_path();  // the one of the step before
     CHECK_THAT(saved, Containing("\"stretto.step\":\"" + std::to_string(step - 1) + "\""));
     const Ended again = tiny.resume(anomaly ? watched : explosive);
     CHECK(again.status == 1);
     CHECK(again.complaint() == ended.complaint());
-    CHECK(tiny.checkpoint() == saved);
+    CHECK(tiny.checkpoint_path() == saved);
   }
 }

@@ -122,7 +122,7 @@ TEST_CASE("groove settings that cannot be are refused", "[examples][groove]") {
   CHECK(told(&S::batch, 0) == "--batch 0: accepted are 1 to 1048576");
   CHECK(told(&S::dropout, 1.0) == "--dropout 1: must be at least 0 and below 1");
   CHECK(told(&S::weight_decay, -1.0) == "--weight-decay -1: must be a number of at least 0");
-  CHECK(told(&S::clip, 0.0) == "--clip 0: must be above 0");
+  CHECK(told(&S::max_grad_norm, 0.0) == "--max-grad-norm 0: must be above 0");
   GrooveSettings s = tiny_settings();
   s.position = "rope";
   s.heads = 16;

@@ -74,11 +74,11 @@ TEST_CASE("published configurations are the default", "[examples]") {
   CHECK(count(image) == 248'458);
   image.position = "none";
   CHECK(count(image) == 117'258);
-  CHECK(listops.clip == std::numeric_limits<double>::infinity());
+  CHECK(listops.max_grad_norm == std::numeric_limits<double>::infinity());
   for (const std::string& task : lra_tasks()) {
     const LraSettings small = lra_settings(task, true);
     CHECK(count(small) < 150'000);
-    CHECK(settings_from_notes<LraSettings>(settings_to_notes(lra_settings(task)), "f", "lra") ==
+    CHECK(settings_from_metadata<LraSettings>(settings_to_notes(lra_settings(task)), "f", "lra") ==
           lra_settings(task));
   }
 }
@@ -177,7 +177,7 @@ TEST_CASE("padding is a token only where it is attended to", "[examples]") {
       data.labels.push_back(0);
       const auto logits = [&](int64_t length) {
         const SequenceBatch batch = make_batch(data, {0}, length);
-        return model({batch.tokens, batch.padding});
+        return model(nn::TokenBatch(batch.tokens, batch.padding));
       };
       const Tensor three = logits(3);
       if (attended)
@@ -453,5 +453,6 @@ TEST_CASE("settings that cannot be trained are named", "[examples]") {
   CHECK(refused([](S& s) { s.warmup = 0; }) == "--warmup 0: accepted are 1 to 9223372036854775807");
   CHECK(refused([](S& s) { s.weight_decay = -1; }) ==
         "--weight-decay -1: must be a number of at least 0");
-  CHECK(refused([](S& s) { s.clip = std::nan(""); }) == "--clip nan: must be above 0");
+  CHECK(refused([](S& s) { s.max_grad_norm = std::nan(""); }) ==
+        "--max-grad-norm nan: must be above 0");
 }

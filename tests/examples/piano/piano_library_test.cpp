@@ -228,8 +228,8 @@ TEST_CASE("crops of REMI begin with Bar and stay in range", "[examples][piano]")
       const auto inputs = rows(batch.inputs)[size_t(b)], targets = rows(batch.targets)[size_t(b)];
       CHECK(inputs.front() == remi_id(RemiKind::bar));
       for (size_t i = 0; i + 1 < inputs.size(); ++i) {
-        if (targets[i] != stretto::nn::not_scored) CHECK(targets[i] == inputs[i + 1]);
-        if (targets[i] == stretto::nn::not_scored) CHECK(inputs[i + 1] == remi_pad);
+        if (targets[i] != stretto::nn::ignore_index) CHECK(targets[i] == inputs[i + 1]);
+        if (targets[i] == stretto::nn::ignore_index) CHECK(inputs[i + 1] == remi_pad);
         moved = moved || remi().pitch(int(inputs[i])) > 90;
       }
       CHECK(std::count(inputs.begin(), inputs.end(), remi_pad) == 0);
@@ -245,8 +245,8 @@ TEST_CASE("crops of short pieces are padded, and padding is not scored", "[examp
   CHECK(rows(batch.inputs)[0] ==
         std::vector<int64_t>{0, 1, 200, 260, 160, 0, 150, remi_pad, remi_pad});
   CHECK(rows(batch.targets)[0] ==
-        std::vector<int64_t>{1, 200, 260, 160, 0, 150, stretto::nn::not_scored,
-                             stretto::nn::not_scored, stretto::nn::not_scored});
+        std::vector<int64_t>{1, 200, 260, 160, 0, 150, stretto::nn::ignore_index,
+                             stretto::nn::ignore_index, stretto::nn::ignore_index});
 }
 
 TEST_CASE("crops of performances are transposed and stretched", "[examples][piano]") {

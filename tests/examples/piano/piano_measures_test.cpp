@@ -10,7 +10,8 @@ using examples::PositionMeasure;
 
 namespace {
 
-nn::LanguageModel model(nn::MakePosition position, std::optional<nn::Sinusoid> sinusoid = {}) {
+nn::LanguageModel model(nn::MakePositionalEncoding position,
+                        std::optional<nn::Sinusoid> sinusoid = {}) {
   manual_seed(3);
   return nn::LanguageModel(
       {.vocabulary = 9,

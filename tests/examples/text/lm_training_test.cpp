@@ -48,7 +48,7 @@ struct Training : LmProgram {
   }
 };
 
-double loss(Training& t, nn::ScoringRule rule, int64_t batch = 4, int64_t groups = 1) {
+double loss(Training& t, nn::EvaluationWindows rule, int64_t batch = 4, int64_t groups = 1) {
   return evaluate(*t.model, t.tokenizer->encode(text()),
                   {.rule = rule, .batch = batch, .groups = groups})
       .all.mean();
@@ -151,8 +151,8 @@ TEST_CASE("checkpoints of other texts and malformed memories are refused", "[exa
   bad.tensors[0].tensor = bad.tensors[0].tensor.slice(1, 0, 2).contiguous();
   refused(bad);
   bad = state;
-  bad.notes.erase("vocabulary.tokens");
-  CHECK(error_of<UsageError>([&] { saved_tokenizer(t.settings, bad.notes, "f"); }) ==
+  bad.metadata.erase("vocabulary.tokens");
+  CHECK(error_of<UsageError>([&] { saved_tokenizer(t.settings, bad.metadata, "f"); }) ==
         "f: its vocabulary is missing");
 }
 
@@ -186,7 +186,7 @@ TEST_CASE("scores do not depend on how segments are batched", "[examples]") {
 TEST_CASE("an evaluation tells what it has seen", "[examples]") {
   Training t(tiny("xl", 12));
   const std::vector<int32_t> tokens = t.tokenizer->encode(text().substr(0, 25));  // 24 scored
-  const auto run = [&](nn::ScoringRule rule, bool same = false) {
+  const auto run = [&](nn::EvaluationWindows rule, bool same = false) {
     return evaluate(*t.model, tokens, {.rule = rule, .batch = 1, .same_length = same});
   };
   CHECK(run({12, 0, 12}).context == Approx(6.5));

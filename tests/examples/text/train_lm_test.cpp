@@ -102,9 +102,9 @@ TEST_CASE("train_lm takes words and characters, another validation text and a pr
 TEST_CASE("train_lm --evaluate may choose what lies beyond the table", "[examples]") {
   NEEDS_PROGRAM("train_lm");
   const TinyText tiny;
-  REQUIRE(tiny.run({"--position", "music", "--reach", "4"}).status == 0);
-  const auto nats = [&](const std::string& beyond) {
-    CHECK(tiny.resume({"--evaluate", "--beyond", beyond}).status == 0);
+  REQUIRE(tiny.run({"--position", "music", "--max-distance", "4"}).status == 0);
+  const auto nats = [&](const std::string& out_of_range) {
+    CHECK(tiny.resume({"--evaluate", "--out-of-range", out_of_range}).status == 0);
     return stretto::nn::MetricsCsv::resume(tiny.out("evaluation.csv"),
                                            {"length", "memory", "stride", "context", "tokens",
                                             "nats_per_token", "tokens_per_second"},
@@ -113,9 +113,10 @@ TEST_CASE("train_lm --evaluate may choose what lies beyond the table", "[example
   };
   CHECK(nats("zero") == nats("zero"));
   CHECK(nats("zero") != nats("clip"));
-  const Ended ended = tiny.resume({"--beyond", "clip"});  // training may not
+  const Ended ended = tiny.resume({"--out-of-range", "clip"});  // training may not
   CHECK(ended.status == 2);
-  CHECK(ended.err == "train_lm: --beyond clip: the run of " + tiny.out("checkpoint.safetensors") +
+  CHECK(ended.err == "train_lm: --out-of-range clip: the run of " +
+                         tiny.out("checkpoint.safetensors") +
                          " has zero; it can only go on with that\n");
 }
 
@@ -182,7 +183,7 @@ std::vector<Refusal> refused_options() {
        "--preset huge: accepted are enwik8-12l, enwik8-24l, lm1b-base, lm1b-large, text8-12l, "
        "text8-24l, wt103-base, wt103-large, nano and small"},
       {{"--norm", "none"}, "--norm none: accepted are post, pre"},
-      {{"--beyond", "error"}, "--beyond error: accepted are clip, zero"},
+      {{"--out-of-range", "error"}, "--out-of-range error: accepted are clip, zero"},
       {{"--held-out", "1"}, "--held-out 1: must be above 0 and below 1"},
       {{"--vocabulary", "9"}, "--vocabulary: only --tokens words has a limit"},
       {{"--tokens", "words", "--vocabulary", "2"},
@@ -252,5 +253,5 @@ TEST_CASE("train_lm refuses what it cannot use in one line", "[examples]") {
   REQUIRE(tiny.resume({"--steps", "5"}).status == 0);
   const std::string checkpoint = tiny.out("checkpoint.safetensors");
   CHECK(stretto::nn::load_training_state(checkpoint).step == 5);
-  CHECK(stretto::nn::load_training_state(checkpoint).notes.at("steps") == "5");
+  CHECK(stretto::nn::load_training_state(checkpoint).metadata.at("steps") == "5");
 }

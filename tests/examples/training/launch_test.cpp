@@ -144,8 +144,8 @@ TEST_CASE("Processes that differ in what they send time out, and nothing is over
           "[.][differing_messages]") {
   stretto::nn::ProcessGroup& group = stretto::nn::process_group();
   vector<char> bytes(size_t(1) << 20);
-  const size_t mine = group.leads() ? bytes.size() : 8;
-  group.exchange(1 - group.rank(), bytes.data(), mine, bytes.data(), mine);
+  const size_t mine = group.is_root() ? bytes.size() : 8;
+  group.send_recv(1 - group.rank(), bytes.data(), mine, bytes.data(), mine);
 }
 
 TEST_CASE("A message of another length than expected ends the run", "[processes]") {

@@ -1,5 +1,5 @@
 // Programs on the GPUs of several processes, whose gradients go by NCCL: here by tests/nccl, on
-// tests/cuda/machine, of which each process has one.
+// tests/cuda/ptx, of which each process has one.
 #include "tests/cuda/kernel_counts.h"
 #include "tests/examples/training/mpirun.h"
 #include "tests/support/catch.h"
@@ -44,7 +44,7 @@ TEST_CASE("several GPUs: the same checkpoint by NCCL and through the host", "[cu
   };
   const string one = checkpoint(1, {}, true);
   REQUIRE(one.size() > 1000);
-  CHECK(checkpoint(4, {"MACHINE_STREAMS=lazy"}, true, {"--shard-optimizer"}) == one);
+  CHECK(checkpoint(4, {"PTX_STREAMS=lazy"}, true, {"--shard-optimizer"}) == one);
   CHECK(checkpoint(2, {"STRETTO_NCCL=/nowhere/libnccl.so"}, false) == one);
   CHECK(checkpoint(2, {"NCCL_STAND_IN_FAILS=init:1"}, false) == one);
 }
@@ -68,7 +68,7 @@ TEST_CASE("several GPUs: a process that hangs ends the run", "[cuda]") {
   if (!has_counters()) STRETTO_SKIP("NCCL wants a GPU for each process; tests/nccl does not");
   if (!has_mpirun()) STRETTO_SKIP(no_mpirun);
   const TempDir dir;
-  const vector<string> settings{"STRETTO_PROCESS_TIMEOUT=3", "MACHINE_STREAMS=lazy"};
+  const vector<string> settings{"STRETTO_PROCESS_TIMEOUT=3", "PTX_STREAMS=lazy"};
   const string out = dir.file("hangs");
   Program program(env, mpirun(settings, command(2, out, {}, "100000")));
   REQUIRE(program.wait_for("step"));

@@ -84,7 +84,7 @@ TEST_CASE("1, 2 and 4 processes make the same checkpoint", "[processes]") {
 TEST_CASE("A run of parts needs no mpirun", "[processes]") {
   const TempDir dir;
   Case c = cases()[0];
-  vector<string> alone = arguments(c, 1, dir.file("alone"), 6, {"--parts", "8"});
+  vector<string> alone = arguments(c, 1, dir.file("alone"), 6, {"--micro-batches", "8"});
   const Ended ended = run(alone[2], {alone.begin() + 3, alone.end()});
   INFO(ended.err);
   REQUIRE(ended.status == 0);
@@ -161,8 +161,9 @@ TEST_CASE("What goes wrong between processes is one clear line", "[processes]") 
     CHECK_FALSE(std::filesystem::exists(out));
   };
   told({}, arguments(c, 3, out, 5), "their number is 3; it must be a power of two");
-  told({}, arguments(c, 2, out, 5, {"--parts", "1"}), "1 of a batch cannot be shared out");
-  told({}, arguments(c, 2, out, 5, {"--parts", "16"}), "8 rows cannot be cut into 16 parts");
+  told({}, arguments(c, 2, out, 5, {"--micro-batches", "1"}), "1 of a batch cannot be shared out");
+  told({}, arguments(c, 2, out, 5, {"--micro-batches", "16"}),
+       "8 rows cannot be cut into 16 parts");
   vector<string> others = arguments(c, 1, out, 5);
   const vector<string> second = arguments(c, 1, out, 5, {"--seed", "2"});
   others.emplace_back(":");

@@ -151,19 +151,19 @@ TEST_CASE("a training refuses checkpoints of other data", "[examples]") {
 TEST_CASE("settings survive their notes", "[examples]") {
   ChoraleSettings settings = tiny_settings();
   settings.learning_rate = 0.1 + 0.2;
-  settings.clip = INFINITY;
+  settings.max_grad_norm = INFINITY;
   settings.seed = UINT64_MAX;
-  const auto chorale_settings = [](const nn::Metadata& notes, const std::string& path) {
-    return settings_from_notes<ChoraleSettings>(notes, path, "train_chorales");
+  const auto chorale_settings = [](const nn::Metadata& metadata, const std::string& path) {
+    return settings_from_metadata<ChoraleSettings>(metadata, path, "train_chorales");
   };
   CHECK(chorale_settings(settings_to_notes(settings), "f") == settings);
   for (const auto& [name, value] : settings_to_notes(settings)) {
-    nn::Metadata notes = settings_to_notes(settings);
-    notes.erase(name);
-    CHECK_THAT(error_of<UsageError>([&] { chorale_settings(notes, "f"); }),
+    nn::Metadata metadata = settings_to_notes(settings);
+    metadata.erase(name);
+    CHECK_THAT(error_of<UsageError>([&] { chorale_settings(metadata, "f"); }),
                Containing("f: not a checkpoint of train_chorales (its setting \"" + name + "\""));
-    notes[name] = value + " ";
-    CHECK_THROWS_AS(chorale_settings(notes, "f"), UsageError);
+    metadata[name] = value + " ";
+    CHECK_THROWS_AS(chorale_settings(metadata, "f"), UsageError);
   }
 }
 

@@ -73,17 +73,18 @@ std::vector<Kind> kinds() {
   const nn::LanguageModel::Options tiny{
       .vocabulary = 11,
       .n_layers = 2,
-      .layer = {
-          .d_model = 8,
-          .attention = {.n_heads = 2, .bias = false, .position = nn::music_relative({.length = 6})},
-          .feed_forward = {.d_hidden = 12},
-          .dropout = 0.1}};
+      .layer = {.d_model = 8,
+                .attention = {.n_heads = 2,
+                              .bias = false,
+                              .position = nn::music_relative({.max_length = 6})},
+                .feed_forward = {.d_hidden = 12},
+                .dropout = 0.1}};
   std::vector<Kind> all{{"music", tiny}};
   const auto add = [&](const char* name, auto change) {
     all.push_back({name, tiny});
     change(all.back().options);
   };
-  const auto add_position = [&](const char* name, const nn::MakePosition& position,
+  const auto add_position = [&](const char* name, const nn::MakePositionalEncoding& position,
                                 const nn::MakeKernel& kernel = {}) {
     add(name,
         [&](auto& o) { o.layer.attention.position = position, o.layer.attention.kernel = kernel; });
@@ -94,8 +95,8 @@ std::vector<Kind> kinds() {
   });
   add("learned", [](auto& o) { o.layer.attention.position = {}, o.input.learned_length = 20; });
   add("post-norm, tied", [](auto& o) { o.layer.norm = nn::NormPlace::post, o.tied = true; });
-  add_position("shaw", nn::shaw_relative({.clip = 4}));
-  add_position("bert", nn::bert_relative({.length = 20}));
+  add_position("shaw", nn::shaw_relative({.max_distance = 4}));
+  add_position("bert", nn::bert_relative({.max_length = 20}));
   add_position("transformer-xl", nn::relative_sinusoid());
   add_position("t5", nn::t5_bias({.buckets = 6, .max_distance = 12}));
   add_position("alibi", nn::alibi());
@@ -113,7 +114,8 @@ std::vector<Kind> kinds() {
   });
   add("linear, composed", [](auto& o) {
     o.layer.attention.position = {},
-    o.layer.attention.kernel = nn::linear_kernel(nn::relu_plus(), {.form = Form::composed});
+    o.layer.attention.kernel =
+        nn::linear_kernel(nn::relu_plus(), {.implementation = Implementation::composed});
   });
   add_position("rotary, linear", nn::rotary(), nn::linear_kernel());
   const auto sine = nn::sine_spe({.realizations = 6, .sines = 2});
@@ -169,7 +171,7 @@ TEST_CASE("failed calls: too long once, then one that fits") {
     if (learned)
       o.input.learned_length = 8;
     else
-      o.layer.attention.position = nn::bert_relative({.length = 8});
+      o.layer.attention.position = nn::bert_relative({.max_length = 8});
     const auto model = evaluating<nn::LanguageModel>(o);
     nn::LanguageModel::Cache cache;
     (*model)(tokens.slice(1, 0, 5), &cache);
@@ -259,12 +261,12 @@ TEST_CASE("failed calls: caches of layers") {
   const Tensor x = fixed_noise({2, 9, 8}, 1, f32), context = fixed_noise({2, 5, 8}, 2, f32);
   const AttentionMask window{.causal = true, .window = 4};
   with_and_without_tape([&] {
-    for (const auto& position : {nn::music_relative({.length = 6}), nn::rotary(),
+    for (const auto& position : {nn::music_relative({.max_length = 6}), nn::rotary(),
                                  nn::sine_spe({.realizations = 6, .sines = 2})})
       for (const int64_t limit : {0, 3}) {
         const auto attention =
             evaluating<nn::MultiHeadAttention>({.d_model = 8, .n_heads = 2, .position = position});
-        const auto layer = evaluating<nn::EncoderLayer, nn::LayerOptions>(
+        const auto layer = evaluating<nn::TransformerLayer, nn::LayerOptions>(
             {.d_model = 8,
              .attention = {.n_heads = 2, .position = position},
              .feed_forward = {.d_hidden = 12}});

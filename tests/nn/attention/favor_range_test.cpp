@@ -24,7 +24,7 @@
 #include "tests/support/process_threads.h"
 
 using namespace stretto;
-using nn::AttentionCall;
+using nn::AttentionInputs;
 using testing::fixed_noise;
 using testing::worst_error;
 
@@ -100,7 +100,7 @@ struct Case {
     dtype = dice.below(2) ? f64 : f32;
     kind = dice.below(2) ? nn::FavorKind::positive : nn::FavorKind::hyperbolic;
     options.chunk = 1 + int64_t(dice.below(8));
-    options.form = dice.below(2) ? Form::automatic : Form::composed;
+    options.implementation = dice.below(2) ? Implementation::automatic : Implementation::composed;
     mask.causal = decoding || dice.below(3) > 0;
     if (!decoding && dice.below(3) == 0) {
       mask.key_padding = zeros({batch, n}, {.dtype = u8});
@@ -121,8 +121,8 @@ struct Case {
   }
 
   Model model() const { return Model({.features = features, .kind = kind}, d, heads, options); }
-  AttentionCall call(int64_t begin, int64_t end, nn::ProcessGroup* group = nullptr) const {
-    AttentionCall c{q.slice(2, begin, end), k.slice(2, begin, end), v.slice(2, begin, end), {}};
+  AttentionInputs inputs(int64_t begin, int64_t end, nn::ProcessGroup* group = nullptr) const {
+    AttentionInputs c{q.slice(2, begin, end), k.slice(2, begin, end), v.slice(2, begin, end), {}};
     c.options.mask = mask;
     c.forward.sequence_group = group;
     return c;
@@ -154,14 +154,14 @@ TEST_CASE("Favor: queries and keys of any length") {
     const Case c(number, false);
     INFO(c.text(number));
     const Model model = c.model();
-    AttentionCall call{c.q, c.k, c.v, {}};
-    call.options.mask = c.mask;
-    const Tensor y = (*model.kernel)(call), want = c.wanted(model);
+    AttentionInputs inputs{c.q, c.k, c.v, {}};
+    inputs.options.mask = c.mask;
+    const Tensor y = (*model.kernel)(inputs), want = c.wanted(model);
     const double tolerance = c.tolerance(model);
     REQUIRE(worst_error(y.to(f64), want) < tolerance);
     const Tensor g = fixed_noise(y.shape(), 9);
-    const Tensors inputs{c.q, c.k, c.v}, got = grad({y}, inputs, {g.to(c.dtype)}),
-                                         expected = grad({want}, inputs, {g});
+    const Tensors leaves{c.q, c.k, c.v}, got = grad({y}, leaves, {g.to(c.dtype)}),
+                                         expected = grad({want}, leaves, {g});
     // Slopes of exponents are as large as rows of the projection and keys, and sums have M terms.
     for (size_t i = 0; i < 3; ++i)
       REQUIRE(worst_error(got[i].to(f64), expected[i].to(f64)) < 200 * tolerance);
@@ -180,9 +180,9 @@ TEST_CASE("Favor: a continued state is one pass, whatever the length of keys") {
     Dice dice{number + 1000000};
     for (int64_t at = 0, end; at < c.m; at = end) {
       end = std::min(c.m, at + 1 + int64_t(dice.below(3)));
-      AttentionCall call = c.call(at, end);
-      call.state = &state;
-      rows.push_back((*model.kernel)(call));
+      AttentionInputs inputs = c.inputs(at, end);
+      inputs.state = &state;
+      rows.push_back((*model.kernel)(inputs));
     }
     CHECK(state.length == c.m);
     REQUIRE(worst_error(cat(rows, 2).to(f64), c.wanted(model)) < c.tolerance(model));
@@ -201,11 +201,12 @@ TEST_CASE("Favor: a sequence over processes is one pass, whatever the length of 
     Tensors rows(2), gradients(2);
     testing::each_of(2, [&](nn::ProcessGroup& group) {
       const int64_t half = c.m / 2, begin = group.rank() * half;
-      AttentionCall call = c.call(begin, begin + half, &group);
-      call.k = call.k.detach().clone().set_requires_grad();
+      AttentionInputs inputs = c.inputs(begin, begin + half, &group);
+      inputs.k = inputs.k.detach().clone().set_requires_grad();
       const auto at = size_t(group.rank());
-      rows[at] = (*model.kernel)(call);
-      gradients[at] = grad({rows[at]}, {call.k}, {g.slice(2, begin, begin + half).to(c.dtype)})[0];
+      rows[at] = (*model.kernel)(inputs);
+      gradients[at] =
+          grad({rows[at]}, {inputs.k}, {g.slice(2, begin, begin + half).to(c.dtype)})[0];
     });
     REQUIRE(worst_error(cat(rows, 2).to(f64), want) < c.tolerance(model));
     REQUIRE(worst_error(cat(gradients, 2).to(f64), dk.to(f64)) < 200 * c.tolerance(model));
@@ -220,8 +221,8 @@ TEST_CASE("Favor: long queries and keys of bf16 have outputs and gradients") {
       return (fixed_noise({1, 2, 9, 64}, stream) * factor).to(bf16).set_requires_grad();
     };
     const Tensor q = leaf(1, 1.7 * size), k = leaf(2, 1.7 * size), v = leaf(3, 1);
-    AttentionCall call{q, k, v, {}};
-    const Tensor y = (*model.kernel)(call);
+    AttentionInputs inputs{q, k, v, {}};
+    const Tensor y = (*model.kernel)(inputs);
     CHECK(worst_error(y.to(f64), by_definition(q, k, v, model.projection(), false, {})) < 0.03);
     for (const Tensor& dx : grad({y}, {q, k, v}, {fixed_noise(y.shape(), 9).to(bf16)}))
       CHECK(max(abs(dx.to(f64))).item() > 0);
@@ -233,25 +234,25 @@ TEST_CASE("Favor: pictures of weights, and a state in another order, of long key
   const NoGrad guard;
   const Model model({.features = 32}, 64, 2);
   const auto noise = [](uint64_t stream) { return fixed_noise({2, 2, 6, 64}, stream) * 20; };
-  AttentionCall call{noise(1), noise(2), noise(3), {}};
-  call.options.mask.causal = true;
-  const Tensor w = model.kernel->weights(call);
+  AttentionInputs inputs{noise(1), noise(2), noise(3), {}};
+  inputs.options.mask.causal = true;
+  const Tensor w = model.kernel->weights(inputs);
   CHECK(worst_error(sum(w, {-1}), ones({2, 2, 6}, {.dtype = f64})) < 1e-12);
-  CHECK(worst_error(matmul(w, call.v), (*model.kernel)(call)) < 1e-10);
+  CHECK(worst_error(matmul(w, inputs.v), (*model.kernel)(inputs)) < 1e-10);
 
   const auto rows = [&](int64_t begin, int64_t end) {
-    AttentionCall part{call.q.slice(2, begin, end), call.k.slice(2, begin, end),
-                       call.v.slice(2, begin, end), call.options};
+    AttentionInputs part{inputs.q.slice(2, begin, end), inputs.k.slice(2, begin, end),
+                         inputs.v.slice(2, begin, end), inputs.options};
     return part;
   };
   LinearState state;
-  AttentionCall first = rows(0, 4), rest = rows(4, 6);
+  AttentionInputs first = rows(0, 4), rest = rows(4, 6);
   first.state = rest.state = &state;
   (*model.kernel)(first);
   const Tensor order = tensor<int64_t>({1, 0});
   state.reorder(order);
   for (Tensor* x : {&rest.q, &rest.k, &rest.v}) *x = index_select(*x, 0, order);
-  const Tensor want = index_select((*model.kernel)(call), 0, order).slice(2, 4);
+  const Tensor want = index_select((*model.kernel)(inputs), 0, order).slice(2, 4);
   CHECK(worst_error((*model.kernel)(rest), want) < 1e-10);
 }
 
@@ -259,13 +260,13 @@ TEST_CASE("Favor: a head whose features all underflow in training is an error") 
   const Model model({.features = 16}, 64, 2, {.eps = 1e-6});
   Tensor k = fixed_noise({1, 2, 5, 64}, 1, f32) * 0.5;
   k.slice(1, 1, 2).copy_(k.slice(1, 1, 2) * 100);
-  AttentionCall call{fixed_noise({1, 2, 5, 64}, 2, f32),
-                     k.set_requires_grad(),
-                     fixed_noise({1, 2, 5, 64}, 3, f32),
-                     {}};
+  AttentionInputs inputs{fixed_noise({1, 2, 5, 64}, 2, f32),
+                         k.set_requires_grad(),
+                         fixed_noise({1, 2, 5, 64}, 3, f32),
+                         {}};
   const auto told = [&] {
     return testing::error_of<Error>([&] {
-      (*model.kernel)(call);
+      (*model.kernel)(inputs);
       synchronize(default_device());  // where a GPU reports it
     });
   };
@@ -274,10 +275,10 @@ TEST_CASE("Favor: a head whose features all underflow in training is an error") 
         "are 0, next to eps 1e-06, so that no gradient can change it; queries and keys must be "
         "shorter (qk_norm, a smaller learning rate), or eps 0 with Stabiliser::max");
   if (on_gpu()) {  // a head without any key to see is none of these
-    call.options.mask.key_padding = ones({1, 5}, {.dtype = DType::boolean});
+    inputs.options.mask.key_padding = ones({1, 5}, {.dtype = DType::boolean});
     CHECK(told() == "(nothing thrown)");
-    call.options.mask.key_padding = {};
+    inputs.options.mask.key_padding = {};
   }
   const NoGrad guard;
-  CHECK(max(abs((*model.kernel)(call).slice(1, 1, 2))).item() < 1e-6);
+  CHECK(max(abs((*model.kernel)(inputs).slice(1, 1, 2))).item() < 1e-6);
 }

@@ -254,11 +254,17 @@ TEST_CASE("Favor: gradients") {
   for (const FavorKind kind : kinds)
     for (const Stabiliser stabiliser : {Stabiliser::none, Stabiliser::max})
       for (const Side side : sides)
-        for (const Form form : {Form::automatic, Form::composed}) {
+        for (const Implementation implementation :
+             {Implementation::automatic, Implementation::composed}) {
           manual_seed(3);
-          const Owner o({.features = 4, .kind = kind, .stabiliser = stabiliser, .form = form}, 3);
+          const Owner o({.features = 4,
+                         .kind = kind,
+                         .stabiliser = stabiliser,
+                         .implementation = implementation},
+                        3);
           testing::gradcheck([&](const Tensors& in) { return o.map(in[0], side); },
-                             {testing::fixed_leaf({1, 1, 2, 3}, 1)}, form == Form::composed);
+                             {testing::fixed_leaf({1, 1, 2, 3}, 1)},
+                             implementation == Implementation::composed);
         }
 }
 

@@ -13,7 +13,7 @@
 #include "tests/reference/rotary.h"
 #include "tests/support/catch.h"
 #include "tests/support/compare.h"
-#include "tests/support/forms.h"
+#include "tests/support/implementations.h"
 #include "tests/support/module_gradcheck.h"
 #include "tests/support/position_check.h"
 
@@ -43,12 +43,12 @@ std::vector<NamedMap> maps() {
 // In f64, evaluating, from a fixed seed; key heads shared by two query heads, narrower values.
 std::unique_ptr<MultiHeadAttention> make(const nn::MakeFeatureMap& map,
                                          nn::LinearKernelOptions options = {},
-                                         const nn::MakePosition& position = {}) {
+                                         const nn::MakePositionalEncoding& position = {}) {
   manual_seed(11);
   auto layer = std::make_unique<MultiHeadAttention>(
       MultiHeadAttention::Options{.d_model = 8,
                                   .n_heads = 4,
-                                  .n_key_heads = 2,
+                                  .n_kv_heads = 2,
                                   .d_key = 6,
                                   .d_value = 3,
                                   .position = position,
@@ -64,18 +64,19 @@ TEST_CASE("LinearKernel is features, linear attention") {
   const Tensor x = fixed_noise({2, 9, 8}, 1), context = fixed_noise({2, 12, 8}, 2);
   Tensor padding = zeros({2, 12}, {.dtype = boolean});
   padding[1].slice(0, 4, 7).fill_(1);
-  for (const Form form : testing::forms())
+  for (const Implementation implementation : testing::implementations())
     for (const bool rotated : {false, true}) {
-      const auto layer = make(nn::elu_plus_one(), {.eps = 1e-3, .chunk = 4, .form = form},
-                              rotated ? nn::rotary() : nn::MakePosition());
+      const auto layer =
+          make(nn::elu_plus_one(), {.eps = 1e-3, .chunk = 4, .implementation = implementation},
+               rotated ? nn::rotary() : nn::MakePositionalEncoding());
       const AttentionMask visible{.causal = true, .key_padding = padding};
-      nn::AttentionCall call = layer->project(x, context, visible);
+      nn::AttentionInputs inputs = layer->project(x, context, visible);
       if (rotated) {
-        call.q = reference::rotated(call.q, 3, {});
-        call.k = reference::rotated(call.k, 0, {});
+        inputs.q = reference::rotated(inputs.q, 3, {});
+        inputs.k = reference::rotated(inputs.k, 0, {});
       }
       const Tensor heads = reference::linear_attention(
-          reference::elu_plus_one(call.q), reference::elu_plus_one(call.k), call.v,
+          reference::elu_plus_one(inputs.q), reference::elu_plus_one(inputs.k), inputs.v,
           {.mask = {.causal = true, .key_padding = padding}, .eps = 1e-3});
       const Tensor want = layer->out(heads.transpose(1, 2).flatten(2));
       CHECK(worst_error((*layer)(x, context, visible), want) < 1e-13);
@@ -89,7 +90,7 @@ TEST_CASE("LinearKernel: token by token equals one pass") {
   const AttentionMask causal{.causal = true};
   const std::vector<int64_t> steps(size_t(l), 1);
   for (const NamedMap& map : maps())
-    for (const auto& position : {nn::MakePosition(), nn::rotary()}) {
+    for (const auto& position : {nn::MakePositionalEncoding(), nn::rotary()}) {
       INFO(map.name);
       const auto layer = make(map.make, {.chunk = 4}, position);
       const Tensor y = (*layer)(x, causal);
@@ -163,8 +164,8 @@ TEST_CASE("LinearKernel: its weights") {
   const Tensor x = fixed_noise({2, 9, 8}, 1), w = layer->weights(x, {.causal = true});
   CHECK(w.shape() == Shape{2, 4, 9, 9});
   CHECK(worst_error(sum(w, {-1}), ones({2, 4, 9}, {.dtype = f64})) < 1e-13);
-  const nn::AttentionCall call = layer->project(x, x, {.causal = true});
-  const Tensor q = reference::relu_plus(call.q, 1e-3), k = reference::relu_plus(call.k, 1e-3);
+  const nn::AttentionInputs inputs = layer->project(x, x, {.causal = true});
+  const Tensor q = reference::relu_plus(inputs.q, 1e-3), k = reference::relu_plus(inputs.k, 1e-3);
   for (int64_t i : {0, 5})
     for (int64_t j = 0; j < 9; ++j) {
       double total = 0;
@@ -189,7 +190,7 @@ TEST_CASE("LinearKernel: gradients reach every parameter") {
 
 TEST_CASE("LinearKernel: a layer with it, redrawn in training, frozen while a state goes on") {
   manual_seed(2);
-  nn::EncoderLayer layer(
+  nn::TransformerLayer layer(
       {.d_model = 8,
        .attention = {.n_heads = 2,
                      .kernel = nn::linear_kernel(nn::favor({.features = 8, .redraw = 1}))},
@@ -232,7 +233,7 @@ TEST_CASE("LinearKernel: what acts on scores is an error") {
     CHECK_THROWS_WITH(layer(x, visible), "[LinearKernel] the call has " + what + rest);
   };
   const auto elu = nn::elu_plus_one();
-  error(*make(elu, {}, nn::music_relative({.length = 6})), {.causal = true}, "a key table");
+  error(*make(elu, {}, nn::music_relative({.max_length = 6})), {.causal = true}, "a key table");
   error(*make(elu, {}, nn::alibi()), {.causal = true}, "a bias per lag");
   error(*make(elu), {.causal = true, .window = 3}, "a window");
   error(*make(elu), {.block = 3}, "blocks");
@@ -246,15 +247,15 @@ TEST_CASE("LinearKernel: what acts on scores is an error") {
   CHECK_NOTHROW(dropping(x));
   nn::Module owner;
   const nn::LinearKernel kernel(owner, {.n_heads = 1, .d_key = 8}, elu, {});
-  nn::AttentionCall call{x.unsqueeze(1), x.unsqueeze(1), x.unsqueeze(1), {}};
-  call.options.bias = zeros({6, 6}, {.dtype = f64});
-  CHECK_THROWS_WITH(kernel(call), Containing("the call has a dense bias"));
-  call.options.bias = {};
-  call.options.values = {zeros({1, 3, 8}, {.dtype = f64}), 1};
-  CHECK_THROWS_WITH(kernel(call), Containing("the call has a value table"));
-  call.options.values = {};
-  call.options.position_query = call.q;
-  CHECK_THROWS_WITH(kernel.weights(call), Containing("the call has a position query"));
+  nn::AttentionInputs inputs{x.unsqueeze(1), x.unsqueeze(1), x.unsqueeze(1), {}};
+  inputs.options.bias = zeros({6, 6}, {.dtype = f64});
+  CHECK_THROWS_WITH(kernel(inputs), Containing("the call has a dense bias"));
+  inputs.options.bias = {};
+  inputs.options.relative_values = {zeros({1, 3, 8}, {.dtype = f64}), 1};
+  CHECK_THROWS_WITH(kernel(inputs), Containing("the call has a value table"));
+  inputs.options.relative_values = {};
+  inputs.options.relative_query = inputs.q;
+  CHECK_THROWS_WITH(kernel.weights(inputs), Containing("the call has a position query"));
 
   KeyValueCache cache;
   const auto xpos = make(elu, {}, nn::rotary({.xpos = true}));

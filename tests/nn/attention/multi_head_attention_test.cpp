@@ -10,8 +10,8 @@
 #include "tests/reference/attention.h"
 #include "tests/support/catch.h"
 #include "tests/support/compare.h"
-#include "tests/support/forms.h"
 #include "tests/support/gradcheck.h"
+#include "tests/support/implementations.h"
 #include "tests/support/stand_in.h"
 
 using namespace stretto;
@@ -50,16 +50,16 @@ Tensor by_hand(const MultiHeadAttention& m, const Tensor& x, const Tensor& conte
   };
   const Tensor y =
       reference::attention(heads(linear(x, m.q.weight, m.q.bias), m.options.n_heads),
-                           heads(linear(context, m.k.weight, m.k.bias), m.options.n_key_heads),
-                           heads(linear(context, m.v.weight, m.v.bias), m.options.n_key_heads), o);
+                           heads(linear(context, m.k.weight, m.k.bias), m.options.n_kv_heads),
+                           heads(linear(context, m.v.weight, m.v.bias), m.options.n_kv_heads), o);
   Tensors list;
   for (int64_t h = 0; h < m.options.n_heads; ++h) list.push_back(y.select(1, h));
   return linear(cat(list, 2), m.out.weight, m.out.bias);
 }
 
-RelativeTable table_of(const MultiHeadAttention& m, int64_t length, Beyond beyond) {
+RelativeTable table_of(const MultiHeadAttention& m, int64_t length, OutOfRange out_of_range) {
   for (const auto& [name, tensor] : m.named_parameters())
-    if (name == "position.table") return {tensor.detach(), length - 1, beyond};
+    if (name == "position.table") return {tensor.detach(), length - 1, out_of_range};
   return {};
 }
 
@@ -75,11 +75,11 @@ TEST_CASE("MultiHeadAttention: parameters") {
   CHECK(plain->label() == "MultiHeadAttention(3 heads)");
   const auto full = make({.d_model = 10,
                           .n_heads = 4,
-                          .n_key_heads = 2,
+                          .n_kv_heads = 2,
                           .d_key = 3,
                           .d_value = 5,
                           .bias = false,
-                          .position = nn::music_relative({.length = 7})});
+                          .position = nn::music_relative({.max_length = 7})});
   CHECK(names(*full) == std::vector<std::string>{"q.weight [12, 10]", "k.weight [6, 10]",
                                                  "v.weight [10, 10]", "out.weight [10, 20]",
                                                  "position.table [4, 7, 3]"});
@@ -100,25 +100,26 @@ TEST_CASE("MultiHeadAttention is project, attend, join, project") {
       {{.d_model = 12, .n_heads = 3}, {.causal = true, .key_padding = padding}, 0},
       {{.d_model = 12,
         .n_heads = 4,
-        .n_key_heads = 2,
+        .n_kv_heads = 2,
         .d_key = 5,
         .d_value = 2,
         .bias = false,
-        .position = nn::music_relative({.length = 4})},
+        .position = nn::music_relative({.max_length = 4})},
        {.causal = true},
        4},
-      {{.d_model = 12, .n_heads = 2, .position = nn::music_relative({.length = 6})},
+      {{.d_model = 12, .n_heads = 2, .position = nn::music_relative({.max_length = 6})},
        {.block = 3},
        6},
-      {{.d_model = 12, .n_heads = 2, .position = nn::music_relative({.length = 6})},
+      {{.d_model = 12, .n_heads = 2, .position = nn::music_relative({.max_length = 6})},
        {.causal = true, .window = 4},
        6}};
   for (const Case& c : cases)
-    for (const Form form : testing::forms()) {
+    for (const Implementation implementation : testing::implementations()) {
       MultiHeadAttention::Options options = c.options;
-      options.kernel = nn::softmax_kernel(form);
+      options.kernel = nn::softmax_kernel(implementation);
       const auto layer = make(options);
-      const AttentionOptions o{.mask = c.visible, .keys = table_of(*layer, c.length, Beyond::zero)};
+      const AttentionOptions o{.mask = c.visible,
+                               .relative_keys = table_of(*layer, c.length, OutOfRange::zero)};
       CHECK(worst_error((*layer)(x, c.visible), by_hand(*layer, x, x, o)) < 1e-13);
       const Tensor w = layer->weights(x, c.visible);
       CHECK(w.shape() == Shape{2, options.n_heads, 9, 9});
@@ -145,7 +146,7 @@ TEST_CASE("MultiHeadAttention::weights are the weights used") {
                            .n_heads = 2,
                            .d_key = 3,
                            .d_value = 2,
-                           .position = nn::music_relative({.length = 5})});
+                           .position = nn::music_relative({.max_length = 5})});
   const Tensor x = fixed_noise({1, 8, 4}, 1), w = layer->weights(x, {.causal = true});
   const Tensor v = layer->v(x).reshape({1, 8, 2, 2}).transpose(1, 2);
   const Tensor joined = matmul(w, v).transpose(1, 2).reshape({1, 8, 4});
@@ -158,15 +159,15 @@ TEST_CASE("MultiHeadAttention: generation with a cache equals one pass") {
     AttentionMask visible;
   };
   const int64_t l = 23, d = 8;
-  const auto zero = nn::music_relative({.length = 6});
-  const auto clip = nn::music_relative({.length = 6, .beyond = Beyond::clip});
-  const auto whole = nn::music_relative({.length = l, .shared_by_heads = true});
+  const auto zero = nn::music_relative({.max_length = 6});
+  const auto clip = nn::music_relative({.max_length = 6, .out_of_range = OutOfRange::clip});
+  const auto whole = nn::music_relative({.max_length = l, .shared_by_heads = true});
   const Case cases[] = {
       {{.d_model = d, .n_heads = 2}, {.causal = true}},
       {{.d_model = d, .n_heads = 2, .position = whole}, {.causal = true}},
       {{.d_model = d, .n_heads = 2, .position = zero}, {.causal = true}},
       {{.d_model = d, .n_heads = 2, .position = clip}, {.causal = true}},
-      {{.d_model = d, .n_heads = 4, .n_key_heads = 2, .d_key = 3, .d_value = 5, .position = zero},
+      {{.d_model = d, .n_heads = 4, .n_kv_heads = 2, .d_key = 3, .d_value = 5, .position = zero},
        {.causal = true}},
       {{.d_model = d, .n_heads = 2, .position = zero}, {.block = 3}},
       {{.d_model = d, .n_heads = 2, .position = clip}, {.block = 4}},
@@ -174,11 +175,11 @@ TEST_CASE("MultiHeadAttention: generation with a cache equals one pass") {
   NoGrad guard;
   const Tensor x = fixed_noise({2, l, d}, 1);
   for (const Case& c : cases)
-    for (const Form form : testing::forms())
+    for (const Implementation implementation : testing::implementations())
       for (const std::vector<int64_t>& chunks :
            {std::vector<int64_t>(size_t(l), 1), {7, 1, 1, 5, 9}, {23}, {1, 22}}) {
         MultiHeadAttention::Options options = c.options;
-        options.kernel = nn::softmax_kernel(form);
+        options.kernel = nn::softmax_kernel(implementation);
         const auto layer = make(options);
         KeyValueCache cache;
         Tensors parts;
@@ -194,7 +195,7 @@ TEST_CASE("MultiHeadAttention: generation with a cache equals one pass") {
 
 TEST_CASE("MultiHeadAttention: a limited cache serves a window of that size") {
   const auto layer =
-      make({.d_model = 8, .n_heads = 2, .position = nn::music_relative({.length = 4})});
+      make({.d_model = 8, .n_heads = 2, .position = nn::music_relative({.max_length = 4})});
   const Tensor x = fixed_noise({1, 20, 8}, 1);
   const AttentionMask visible{.causal = true, .window = 6};
   KeyValueCache cache{.limit = 5};
@@ -229,14 +230,15 @@ TEST_CASE("MultiHeadAttention: dropout in training only") {
 }
 
 TEST_CASE("MultiHeadAttention: gradients reach every parameter") {
-  for (const Form form : testing::forms()) {
-    const auto m = make({.d_model = 4,
-                         .n_heads = 2,
-                         .n_key_heads = 1,
-                         .d_key = 3,
-                         .d_value = 1,
-                         .position = nn::music_relative({.length = 3, .beyond = Beyond::clip}),
-                         .kernel = nn::softmax_kernel(form)});
+  for (const Implementation implementation : testing::implementations()) {
+    const auto m =
+        make({.d_model = 4,
+              .n_heads = 2,
+              .n_kv_heads = 1,
+              .d_key = 3,
+              .d_value = 1,
+              .position = nn::music_relative({.max_length = 3, .out_of_range = OutOfRange::clip}),
+              .kernel = nn::softmax_kernel(implementation)});
     const Tensor x = fixed_noise({2, 5, 4}, 1).set_requires_grad();
     const Tensor y = (*m)(x, {.causal = true});
     sum(y * fixed_noise(y.shape(), 2)).backward();
@@ -252,23 +254,25 @@ TEST_CASE("MultiHeadAttention: gradients reach every parameter") {
 }
 
 TEST_CASE("a position and a kernel of one's own") {
-  struct Shift : nn::Position {
+  struct Shift : nn::PositionalEncoding {
     Shift(nn::Module& parent, nn::HeadShape shape, double by_)
-        : Position(parent), weight(parameter("weight", full({shape.n_heads, 1}, by_))) {}
-    void apply(nn::AttentionCall& call) const override {
-      call.options.lag_bias = {weight, 0, Beyond::zero};
+        : PositionalEncoding(parent), weight(parameter("weight", full({shape.n_heads, 1}, by_))) {}
+    void apply(nn::AttentionInputs& inputs) const override {
+      inputs.options.relative_bias = {weight, 0, OutOfRange::zero};
     }
     Tensor weight;
   };
   struct FirstValue : nn::AttentionKernel {
     FirstValue(nn::Module& parent, nn::HeadShape) : AttentionKernel(parent) {}
-    Tensor operator()(const nn::AttentionCall& call) const override {
-      return call.v.slice(2, 0, 1).expand({call.v.size(0), call.v.size(1), call.n_queries(), -1});
+    Tensor operator()(const nn::AttentionInputs& inputs) const override {
+      return inputs.v.slice(2, 0, 1).expand(
+          {inputs.v.size(0), inputs.v.size(1), inputs.n_queries(), -1});
     }
   };
   const Tensor x = fixed_noise({1, 4, 6}, 1);
   // So much weight on a query's own position that it is alone.
-  const auto own = make({.d_model = 6, .n_heads = 2, .position = nn::position<Shift>(1000.0)});
+  const auto own =
+      make({.d_model = 6, .n_heads = 2, .position = nn::positional_encoding<Shift>(1000.0)});
   CHECK(names(*own).back() == "position.weight [2, 1]");
   CHECK(worst_error((*own)(x), own->out(own->v(x))) < 1e-14);
   const auto first = make({.d_model = 6, .n_heads = 2, .kernel = nn::kernel<FirstValue>()});
@@ -278,7 +282,7 @@ TEST_CASE("a position and a kernel of one's own") {
   struct Scaled : nn::AttentionKernel {
     Scaled(nn::Module& parent, nn::HeadShape shape_, double by_, int64_t power_)
         : AttentionKernel(parent), shape(shape_), by(std::pow(by_, power_)) {}
-    Tensor operator()(const nn::AttentionCall& call) const override { return call.v * by; }
+    Tensor operator()(const nn::AttentionInputs& inputs) const override { return inputs.v * by; }
     const nn::HeadShape shape;
     const double by;
   };
@@ -293,8 +297,8 @@ TEST_CASE("a position and a kernel of one's own") {
 TEST_CASE("AttentionKernel::weights of a kernel with a state is an error unless overridden") {
   struct Retention : nn::AttentionKernel {
     using AttentionKernel::AttentionKernel;
-    Tensor operator()(const nn::AttentionCall& call) const override { return call.v; }
-    bool keeps_state() const override { return true; }
+    Tensor operator()(const nn::AttentionInputs& inputs) const override { return inputs.v; }
+    bool has_recurrent_state() const override { return true; }
     std::string label() const override { return "Retention"; }
   };
   const nn::MakeKernel make = [](nn::Module& parent, nn::HeadShape) {
@@ -310,8 +314,8 @@ TEST_CASE("MultiHeadAttention: errors") {
   CHECK_THROWS_WITH(MultiHeadAttention({.d_model = 10, .n_heads = 4}),
                     "[MultiHeadAttention] d_model 10 is not a multiple of n_heads 4; give d_key "
                     "and d_value");
-  CHECK_THROWS_WITH(MultiHeadAttention({.d_model = 12, .n_heads = 4, .n_key_heads = 3}),
-                    "[MultiHeadAttention] n_heads 4 is not a multiple of n_key_heads 3");
+  CHECK_THROWS_WITH(MultiHeadAttention({.d_model = 12, .n_heads = 4, .n_kv_heads = 3}),
+                    "[MultiHeadAttention] n_heads 4 is not a multiple of n_kv_heads 3");
   CHECK_THROWS_WITH(MultiHeadAttention({}),
                     "[MultiHeadAttention] d_model 0, n_heads 1; must be at least 1");
   CHECK_NOTHROW(MultiHeadAttention({.d_model = 10, .n_heads = 4, .d_key = 3, .d_value = 2}));
@@ -346,7 +350,7 @@ TEST_CASE("MultiHeadAttention: each projection has the bias that it is told") {
 
 TEST_CASE("MultiHeadAttention: norms of queries and keys, before the position") {
   MultiHeadAttention::Options o{
-      .d_model = 8, .n_heads = 4, .n_key_heads = 2, .d_key = 6, .position = nn::rotary()};
+      .d_model = 8, .n_heads = 4, .n_kv_heads = 2, .d_key = 6, .position = nn::rotary()};
   o.qk_norm = nn::Norm::Options{.eps = 0.01, .kind = nn::NormKind::rms};
   const auto layer = make(o);
   for (const nn::Norm* norm : {&*layer->q_norm, &*layer->k_norm}) {
@@ -354,15 +358,15 @@ TEST_CASE("MultiHeadAttention: norms of queries and keys, before the position") 
     testing::stand_in(fixed_noise({6}, norm == &*layer->q_norm ? 7 : 8), norm->weight);
   }
   const Tensor x = fixed_noise({2, 5, 8}, 1);
-  const nn::AttentionCall call = layer->project(x, x, {});
+  const nn::AttentionInputs inputs = layer->project(x, x, {});
   const auto normed = [&](const nn::Linear& projection, const Tensor& weight, int64_t heads) {
     Tensor y = projection(x).reshape({2, 5, heads, 6});
     y = y / sqrt(mean(y * y, {3}, true) + 0.01) * weight;
     return y.transpose(1, 2);
   };
-  CHECK(worst_error(call.q, normed(layer->q, layer->q_norm->weight, 4)) < 1e-14);
-  CHECK(worst_error(call.k, normed(layer->k, layer->k_norm->weight, 2)) < 1e-14);
-  const Tensor y = reference::attention(rotate(call.q, 0), rotate(call.k, 0), call.v,
+  CHECK(worst_error(inputs.q, normed(layer->q, layer->q_norm->weight, 4)) < 1e-14);
+  CHECK(worst_error(inputs.k, normed(layer->k, layer->k_norm->weight, 2)) < 1e-14);
+  const Tensor y = reference::attention(rotate(inputs.q, 0), rotate(inputs.k, 0), inputs.v,
                                         {.mask = {.causal = true}});
   const Tensor once = (*layer)(x, {.causal = true});
   CHECK(worst_error(once, layer->out(y.transpose(1, 2).flatten(2))) < 1e-12);

@@ -36,7 +36,7 @@ TEST_CASE("Sequences of different lengths make a padded batch", "[crops]") {
   const nn::Batch batch = nn::next_token_batch({{1, 2, 3}, {4}, {}}, 0, 9);
   CHECK(batch.inputs.shape() == Shape{3, 2});
   CHECK(batch.inputs.to_vector<int64_t>() == Numbers{1, 2, 4, 9, 9, 9});
-  constexpr int64_t none = nn::not_scored;
+  constexpr int64_t none = nn::ignore_index;
   CHECK(batch.targets.to_vector<int64_t>() == Numbers{2, 3, none, none, none, none});
   CHECK(nn::next_token_batch({{1, 2}}, 3).inputs.to_vector<int64_t>() == Numbers{1, 2, 0});
   CHECK_THROWS_WITH(nn::next_token_batch({{1, 2, 3}}, 1), Containing("3 tokens and length 1"));

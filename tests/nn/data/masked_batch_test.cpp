@@ -35,7 +35,7 @@ TEST_CASE("masked_batch: 15 % are predicted: 80 % hidden, 10 % random, 10 % as t
   int64_t chosen = 0, hidden = 0, replaced = 0;
   std::map<int64_t, int64_t> drawn;
   for (size_t i = 0; i < ids.size(); ++i) {
-    if (targets[i] == nn::not_scored) {
+    if (targets[i] == nn::ignore_index) {
       CHECK(in[i] == ids[i]);
       continue;
     }
@@ -72,7 +72,7 @@ TEST_CASE("masked_batch is a function of its arguments", "[masked]") {
         {.vocabulary = 50, .mask_token = 3, .share = share, .masked = masked, .random = random}, 1,
         2);
   };
-  CHECK(with(0, 0.8, 0.1).targets.to_vector<int64_t>() == Ids(600, nn::not_scored));
+  CHECK(with(0, 0.8, 0.1).targets.to_vector<int64_t>() == Ids(600, nn::ignore_index));
   CHECK(with(1, 1, 0).inputs.to_vector<int64_t>() == Ids(600, 3));
   CHECK(with(1, 0, 0).inputs.to_vector<int64_t>() == Ids(600, 9));
   CHECK(with(1, 0, 0).targets.to_vector<int64_t>() == Ids(600, 9));

@@ -25,7 +25,7 @@ std::vector<int32_t> counting(int n) {
 TEST_CASE("training segments continue their columns", "[segments]") {
   for (const auto& [n, batch, length] :
        {std::tuple(103, 4, 7), {24, 3, 8}, {27, 3, 8}, {4, 2, 8}, {50, 1, 1}}) {
-    const nn::OrderedSegments segments(counting(n), batch, length);
+    const nn::ContiguousBatches segments(counting(n), batch, length);
     const int64_t column = n / batch;
     INFO(n << " tokens, " << batch << " columns, length " << length);
     std::vector<std::vector<int64_t>> inputs(static_cast<size_t>(batch)), targets(inputs);
@@ -52,20 +52,20 @@ TEST_CASE("training segments continue their columns", "[segments]") {
     CHECK(segments.starts_epoch(segments.per_epoch()));
     CHECK(again.inputs.to_vector<int64_t>() == segments(0).inputs.to_vector<int64_t>());
   }
-  CHECK(error_of<Error>([] { nn::OrderedSegments(counting(7), 4, 2); }) ==
-        "[OrderedSegments] 7 tokens in 4 columns; each must have at least 2");
+  CHECK(error_of<Error>([] { nn::ContiguousBatches(counting(7), 4, 2); }) ==
+        "[ContiguousBatches] 7 tokens in 4 columns; each must have at least 2");
 }
 
 TEST_CASE("every held-out token but the first is scored once", "[segments]") {
   for (const int n : {2, 5, 17, 100}) {
-    for (const nn::ScoringRule rule : {nn::ScoringRule{8, 0, 8},
-                                       {8, 0, 3},
-                                       {8, 0, 1},
-                                       {200, 0, 50},
-                                       {8, 16, 8},
-                                       {8, 1, 8},
-                                       {1, 4, 1},
-                                       {200, 8, 200}}) {
+    for (const nn::EvaluationWindows rule : {nn::EvaluationWindows{8, 0, 8},
+                                             {8, 0, 3},
+                                             {8, 0, 1},
+                                             {200, 0, 50},
+                                             {8, 16, 8},
+                                             {8, 1, 8},
+                                             {1, 4, 1},
+                                             {200, 8, 200}}) {
       for (const int64_t batch : {1, 3, 64}) {
         const int64_t groups = 1 + (batch + n) % 4;
         INFO(n << " tokens, length " << rule.length << ", memory " << rule.memory << ", stride "
@@ -86,7 +86,7 @@ TEST_CASE("every held-out token but the first is scored once", "[segments]") {
           const auto inputs = s.inputs.to_vector<int64_t>(),
                      targets = s.targets.to_vector<int64_t>();
           for (size_t i = 0; i < inputs.size(); ++i) {
-            if (targets[i] == nn::not_scored) continue;
+            if (targets[i] == nn::ignore_index) continue;
             ++scored[targets[i]];
             CHECK(targets[i] == inputs[i] + 1);
             const int64_t position = int64_t(i) % length;
@@ -100,7 +100,7 @@ TEST_CASE("every held-out token but the first is scored once", "[segments]") {
           }
           first_row = false;
         };
-        nn::scoring_segments(counting(n), rule, batch, see, groups);
+        nn::for_each_evaluation_window(counting(n), rule, batch, see, groups);
         if (rule.memory > 0) {
           CHECK(rows == std::clamp<int64_t>((n - 1) / rule.length, 1, batch));
           CHECK(began == std::min(rows, groups));

@@ -28,7 +28,7 @@ void append(std::vector<double>& to, const Tensor& x) {
 enum class Shared { nothing, state, state_and_gradients };
 
 Outcome train(int size, Shared shared, DType dtype) {
-  const int64_t parts = 4;
+  const int64_t micro_batches = 4;
   Outcome first;
   each_of(size, [&](ProcessGroup& group) {
     Tensors all;
@@ -39,16 +39,16 @@ Outcome train(int size, Shared shared, DType dtype) {
       all.push_back(tensor(values, {n}).to(dtype).set_requires_grad());
     }
     Adam optimizer(all, {.lr = 0.1});
-    PartSums sums(all, parts, group, 1, shared == Shared::state_and_gradients);
+    GradientReducer sums(all, micro_batches, group, 1, shared == Shared::state_and_gradients);
     std::unique_ptr<OptimizerShards> shards;
     Outcome got;
     for (int step = 0; step < 3; ++step) {
       for (int64_t i = 0; i < sums.count(); ++i) {
-        sums.begin_part();
+        sums.begin_micro_batch();
         Tensor loss = scalar(0.0);
         for (const Tensor& p : all) loss = loss + sum(p * p * double(1 + sums.first() + i)).to(f32);
         loss.backward();
-        sums.end_part();
+        sums.end_micro_batch();
       }
       sums.finish();
       const double most = step == 1 ? 1e9 : 1;
@@ -63,7 +63,7 @@ Outcome train(int size, Shared shared, DType dtype) {
       if (step < 2) shards->keep_own();
     }
     got.sent = sums.communication().bytes;
-    if (!group.leads()) return;
+    if (!group.is_root()) return;
     for (const Tensor& p : all) append(got.weights, p);
     for (const ParameterState& s : optimizer.state()) {
       got.steps.push_back(s.steps);
@@ -89,7 +89,7 @@ TEST_CASE("Shared-out updates have the bits of whole ones", "[distributed]") {
       CHECK(got.steps == whole.steps);
       CHECK(got.state == whole.state);
       // Cut at whole stretches of the norm, of which there are six.
-      CHECK(got.own < whole.own / size + 2 * norm_stretch * (dtype == bf16 ? 3 : 2));
+      CHECK(got.own < whole.own / size + 2 * norm_block * (dtype == bf16 ? 3 : 2));
       const Outcome summed = train(size, Shared::state, dtype);
       CHECK(summed.weights == whole.weights);
       CHECK(summed.state == whole.state);
@@ -104,22 +104,22 @@ TEST_CASE("Stretches of all processes are the parameters, each element once", "[
       const std::vector<int64_t> lengths{5, 3'000'000, 0, 70'000, 1};
       Tensors all;
       for (const int64_t n : lengths) all.push_back(zeros({n}).set_requires_grad());
-      const PartSums sums(all, 8, group);
-      if (!group.leads()) return;
+      const GradientReducer sums(all, 8, group);
+      if (!group.is_root()) return;
       int64_t total = 0, most = 0;
       for (int rank = 0; rank < size; ++rank) {
         int64_t own = 0;
-        const std::vector<Stretch> stretches = sums.stretches(rank);
+        const std::vector<ElementRange> ranges = sums.ranges(rank);
         for (size_t i = 0; i < lengths.size(); ++i) {
-          CHECK(stretches[i].begin >= 0);
-          CHECK(stretches[i].end <= lengths[i]);
-          if (stretches[i].begin < stretches[i].end) CHECK(stretches[i].begin % norm_stretch == 0);
-          own += stretches[i].end - stretches[i].begin;
+          CHECK(ranges[i].begin >= 0);
+          CHECK(ranges[i].end <= lengths[i]);
+          if (ranges[i].begin < ranges[i].end) CHECK(ranges[i].begin % norm_block == 0);
+          own += ranges[i].end - ranges[i].begin;
         }
         total += own;
         most = std::max(most, own);
       }
       CHECK(total == 3'070'006);
-      CHECK(most < total / size + 2 * norm_stretch);
+      CHECK(most < total / size + 2 * norm_block);
     });
 }

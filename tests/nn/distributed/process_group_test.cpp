@@ -5,7 +5,7 @@
 #include <mutex>
 
 #include "core/random.h"
-#include "nn/distributed/part_sums.h"
+#include "nn/distributed/gradient_reducer.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
 #include "ops/matmul.h"
@@ -40,7 +40,7 @@ TEST_CASE("Sums of processes are one tree, and each sends no more than it must",
         std::vector<float> mine;
         for (int64_t i = 0; i < n; ++i) mine.push_back(number(group.rank(), i));
         group.sum(mine.data(), n);
-        sent[size_t(group.rank())] = group.bytes_of_sums();
+        sent[size_t(group.rank())] = group.bytes_reduced();
         got[size_t(group.rank())] = mine;
       });
       std::vector<float> expected;
@@ -59,12 +59,13 @@ TEST_CASE("The halves of a sum leave each process its piece, of any length", "[d
   each_of(size, [&](ProcessGroup& group) {
     std::vector<float> mine;
     for (int64_t i = 0; i < 100; ++i) mine.push_back(number(group.rank(), i));
-    group.sum_pieces(mine.data(), ends);
-    const size_t piece = size_t(group.piece_of(group.rank()));
+    group.reduce_scatter(mine.data(), ends);
+    const size_t sequence_chunk = size_t(group.chunk_of(group.rank()));
     bool right = true;
-    for (int64_t i = piece == 0 ? 0 : ends[piece - 1]; i < ends[piece]; ++i)
+    for (int64_t i = sequence_chunk == 0 ? 0 : ends[sequence_chunk - 1]; i < ends[sequence_chunk];
+         ++i)
       right &= mine[size_t(i)] == tree(0, size, i);
-    group.share_pieces(mine.data(), bytes);
+    group.all_gather_chunks(mine.data(), bytes);
     bool all = true;
     for (int64_t i = 0; i < 100; ++i) all &= mine[size_t(i)] == tree(0, size, i);
     static std::mutex one;  // of the test framework's own
@@ -82,11 +83,11 @@ TEST_CASE("What processes gather has their order", "[distributed]") {
       const std::vector<std::string> texts = group.all_gather(std::string(size_t(me), 'x'));
       std::vector<size_t> ends;
       for (int i = 0; i < size; ++i) ends.push_back((ends.empty() ? 0 : ends.back()) + size_t(i));
-      std::string pieces(ends.back(), '.');
+      std::string sequence_size(ends.back(), '.');
       const size_t begin = me == 0 ? 0 : ends[size_t(me) - 1];
-      std::fill(pieces.begin() + int64_t(begin), pieces.begin() + int64_t(ends[size_t(me)]),
-                char('a' + me));
-      group.all_gather_pieces(pieces.data(), ends);
+      std::fill(sequence_size.begin() + int64_t(begin),
+                sequence_size.begin() + int64_t(ends[size_t(me)]), char('a' + me));
+      group.all_gatherv(sequence_size.data(), ends);
       group.barrier();
       static std::mutex one;  // of the test framework's own
       const std::lock_guard lock(one);
@@ -95,14 +96,14 @@ TEST_CASE("What processes gather has their order", "[distributed]") {
         CHECK(numbers[size_t(2 * i)] == i);
         CHECK(numbers[size_t(2 * i) + 1] == 10 * i);
         CHECK(texts[size_t(i)].size() == size_t(i));
-        for (int k = 0; k < i; ++k) CHECK(pieces[at++] == char('a' + i));
+        for (int k = 0; k < i; ++k) CHECK(sequence_size[at++] == char('a' + i));
       }
     });
 }
 
 // f of rows of x, part by part, on `size` processes; their gradients must all be the same.
 static Tensors gradients_of(int size, DType dtype) {
-  const int64_t parts = 8;
+  const int64_t micro_batches = 8;
   std::vector<Tensors> of_all(static_cast<size_t>(size));
   each_of(size, [&](ProcessGroup& group) {
     const auto filled = [&](const Shape& shape, int kind) {
@@ -113,17 +114,17 @@ static Tensors gradients_of(int size, DType dtype) {
     Tensor w = filled({6, 5}, 1).set_requires_grad(), b = filled({5}, 2).set_requires_grad();
     const Tensor unused = filled({3}, 3).set_requires_grad();
     const Tensor rows = filled({16, 6}, 4);
-    PartSums sums({w, b, unused}, parts, group);
+    GradientReducer sums({w, b, unused}, micro_batches, group);
     Tensors& got = of_all[size_t(group.rank())];
     for (int step = 0; step < 2; ++step) {
       for (int64_t i = 0; i < sums.count(); ++i) {
-        const int64_t part = sums.first() + i;
-        sums.begin_part();
-        const Tensor y = matmul(rows.slice(0, 2 * part, 2 * part + 2), w) + b;
+        const int64_t micro_batch = sums.first() + i;
+        sums.begin_micro_batch();
+        const Tensor y = matmul(rows.slice(0, 2 * micro_batch, 2 * micro_batch + 2), w) + b;
         // A part that does not reach b.
-        const Tensor z = part == 5 ? matmul(rows.slice(0, 10, 12), w) : y;
+        const Tensor z = micro_batch == 5 ? matmul(rows.slice(0, 10, 12), w) : y;
         mean(z * z * z).backward();
-        sums.end_part();
+        sums.end_micro_batch();
       }
       sums.finish();
       got = {w.grad().clone(), b.grad().clone(), unused.grad().clone()};
@@ -157,15 +158,15 @@ TEST_CASE("A step that failed in one of its parts can be made again", "[distribu
   const Tensor w = tensor({2.0, 3.0}).set_requires_grad();
   Post post;
   Threads alone(post, 0, 1);
-  PartSums sums({w}, 4, alone);
-  const auto part = [&](double factor) {
-    sums.begin_part();
+  GradientReducer sums({w}, 4, alone);
+  const auto micro_batch = [&](double factor) {
+    sums.begin_micro_batch();
     sum(w * factor).backward();
-    sums.end_part();
+    sums.end_micro_batch();
   };
-  part(100), part(1000);
-  sums.begin_part();  // which then fails
-  for (const double factor : {1, 2, 3, 4}) part(factor);
+  micro_batch(100), micro_batch(1000);
+  sums.begin_micro_batch();  // which then fails
+  for (const double factor : {1, 2, 3, 4}) micro_batch(factor);
   sums.finish();
   CHECK(w.grad().to_vector<double>() == std::vector<double>{10, 10});
 }
@@ -173,12 +174,13 @@ TEST_CASE("A step that failed in one of its parts can be made again", "[distribu
 TEST_CASE("Parts that processes cannot share out are refused", "[distributed]") {
   Post post;
   Threads two(post, 0, 2);
-  for (const int64_t parts : {0, 1, 3, 6})
-    CHECK_THROWS_WITH(PartSums({}, parts, two), Containing("cannot be shared out to 2 processes"));
+  for (const int64_t micro_batches : {0, 1, 3, 6})
+    CHECK_THROWS_WITH(GradientReducer({}, micro_batches, two),
+                      Containing("cannot be shared out to 2 processes"));
 }
 
 TEST_CASE("Without other processes every batch is one's own", "[distributed]") {
-  BatchSums sums(2);
+  EvaluationReducer sums(2);
   for (int i = 0; i < 3; ++i) {
     CHECK(sums.next());
     sums.add({double(i), 1});

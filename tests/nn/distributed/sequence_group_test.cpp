@@ -5,8 +5,8 @@
 #include "autograd/tape.h"
 #include "nn/attention/linear_attention.h"
 #include "nn/data/batch.h"
-#include "nn/distributed/part_sums.h"
-#include "nn/distributed/parted_step.h"
+#include "nn/distributed/data_parallel_step.h"
+#include "nn/distributed/gradient_reducer.h"
 #include "nn/models/language_model.h"
 #include "nn/models/transformer_xl.h"
 #include "nn/positions/dense_bias.h"
@@ -31,7 +31,7 @@ namespace {
 
 constexpr int64_t rows = 4, length = 16, vocabulary = 7;
 
-LayerOptions layer(MakePosition position, MakeKernel kernel = {}) {
+LayerOptions layer(MakePositionalEncoding position, MakeKernel kernel = {}) {
   return {.d_model = 8,
           .attention = {.n_heads = 2, .position = std::move(position), .kernel = std::move(kernel)},
           .feed_forward = {.d_hidden = 12}};
@@ -50,13 +50,13 @@ Tensor tokens(int64_t first) {
 // The second half of a row is not scored: a piece has nothing to predict.
 Tensor targets() {
   Tensor all = tokens(1);
-  all[1].slice(0, length / 2).fill_(double(not_scored));
+  all[1].slice(0, length / 2).fill_(double(ignore_index));
   return all;
 }
 
 Tensor mean_nll(const LanguageModel& model, const Tensor& in, const Tensor& wanted,
                 ProcessGroup* group) {
-  return cross_entropy(model(in, nullptr, group), wanted, {.ignore_index = not_scored});
+  return cross_entropy(model(in, nullptr, group), wanted, {.ignore_index = ignore_index});
 }
 Tensor mean_nll(const TransformerXL& model, const Tensor& in, const Tensor& wanted,
                 ProcessGroup* group) {
@@ -65,9 +65,9 @@ Tensor mean_nll(const TransformerXL& model, const Tensor& in, const Tensor& want
 
 // The loss, then the gradient of each parameter.
 template <class Model>
-std::vector<std::vector<double>> step_of(Model& model, ProcessGroup& group, int64_t parts,
-                                         int64_t pieces, const Tensor& wanted) {
-  PartedStep step(model, model.parameters(), parts, group, pieces);
+std::vector<std::vector<double>> step_of(Model& model, ProcessGroup& group, int64_t micro_batches,
+                                         int64_t sequence_size, const Tensor& wanted) {
+  DataParallelStep step(model, model.parameters(), micro_batches, group, sequence_size);
   std::vector<std::vector<double>> all;
   const Tensor loss = step(0, [&] {
     const Tensors cut = step.stage(
@@ -94,7 +94,7 @@ void check_model(const typename Model::Options& options, const Tensor& wanted = 
   const auto expected = step_of(model, one, 2, 1, wanted);
   struct Run {
     int processes;
-    int64_t pieces;
+    int64_t sequence_size;
   };
   for (const Run run : {Run{2, 2}, Run{4, 2}, Run{4, 4}}) {
     std::vector<std::unique_ptr<Model>> models;
@@ -103,7 +103,7 @@ void check_model(const typename Model::Options& options, const Tensor& wanted = 
     // Threads have one random state between them, which evaluation does not use.
     each_of(run.processes, [&](ProcessGroup& group) {
       const auto rank = size_t(group.rank());
-      got[rank] = step_of(*models[rank], group, 2, run.pieces, wanted);
+      got[rank] = step_of(*models[rank], group, 2, run.sequence_size, wanted);
     });
     for (const auto& of_one : got) {
       REQUIRE(of_one.size() == expected.size());
@@ -113,7 +113,7 @@ void check_model(const typename Model::Options& options, const Tensor& wanted = 
           most = std::max(most, std::abs(expected[i][k]));
           error = std::max(error, std::abs(expected[i][k] - of_one[i][k]));
         }
-      INFO(run.processes << " processes, " << run.pieces << " to a sequence");
+      INFO(run.processes << " processes, " << run.sequence_size << " to a sequence");
       CHECK(most > 0.01);
       CHECK(error < 1e-12);
     }
@@ -121,13 +121,13 @@ void check_model(const typename Model::Options& options, const Tensor& wanted = 
 }
 
 // A position of one's own, made from what position.h offers.
-struct Fading : Position {
+struct Fading : PositionalEncoding {
   Fading(Module& parent, HeadShape shape)
-      : Position(parent), slope(parameter("slope", full({shape.n_heads, 1}, 0.1))) {}
-  void apply(AttentionCall& call) const override {
-    call.options.lag_bias = {.rows = -slope * abs(relative_positions(call)),
-                             .zero_row = relative_range(call).past,
-                             .beyond = Beyond::error};
+      : PositionalEncoding(parent), slope(parameter("slope", full({shape.n_heads, 1}, 0.1))) {}
+  void apply(AttentionInputs& inputs) const override {
+    inputs.options.relative_bias = {.rows = -slope * abs(relative_positions(inputs)),
+                                    .zero_row = relative_range(inputs).past,
+                                    .out_of_range = OutOfRange::error};
   }
   const Tensor slope;
 };
@@ -135,25 +135,25 @@ struct Fading : Position {
 }  // namespace
 
 TEST_CASE("Language models over processes: softmax attention", "[distributed][sequence]") {
-  const auto check = [](MakePosition position, InputOptions input = {}) {
+  const auto check = [](MakePositionalEncoding position, InputOptions input = {}) {
     check_model<LanguageModel>(language(layer(std::move(position)), input));
   };
   check({}, {.sinusoid = Sinusoid::interleaved});
   check({}, {.learned_length = length});
-  check(music_relative({.length = length}));
-  check(shaw_relative({.clip = 3}));
+  check(music_relative({.max_length = length}));
+  check(shaw_relative({.max_distance = 3}));
   check(relative_sinusoid({.clamp = 9}));
   check(rotary());
   check(rotary({.xpos = true}));
   check(alibi());
-  check(position<Fading>());
+  check(positional_encoding<Fading>());
   check(kerple());
   check(t5_bias(T5Bias::Options{.buckets = 8, .max_distance = 12}));
-  check(music_relative({.length = 8, .block = 4}));
-  check(fire({.hidden = 4, .length = 5}));
-  check(bert_relative({.length = length}));
+  check(music_relative({.max_length = 8, .block = 4}));
+  check(fire({.hidden = 4, .threshold = 5}));
+  check(bert_relative({.max_length = length}));
   check(disentangled({.max_distance = 12, .buckets = 4}));
-  check(shared_by_layers(fire({.hidden = 4, .length = 5})));
+  check(shared_by_layers(fire({.hidden = 4, .threshold = 5})));
 }
 
 TEST_CASE("Language models over processes: linear attention", "[distributed][sequence]") {
@@ -171,12 +171,12 @@ TEST_CASE("Transformer-XL without memory over processes", "[distributed][sequenc
   check_model<TransformerXL>(o);
   o.input.learned_length = length;
   check_model<TransformerXL>(o);
-  o.layer.attention.position = fire({.hidden = 4, .length = 5});
+  o.layer.attention.position = fire({.hidden = 4, .threshold = 5});
   check_model<TransformerXL>(o);
 }
 
 TEST_CASE("A piece without anything to predict", "[distributed][sequence]") {
-  check_model<LanguageModel>(language(layer(music_relative({.length = length}))), targets());
+  check_model<LanguageModel>(language(layer(music_relative({.max_length = length}))), targets());
 }
 
 TEST_CASE("What pieces of a sequence do not take", "[distributed][sequence]") {
@@ -191,7 +191,7 @@ TEST_CASE("What pieces of a sequence do not take", "[distributed][sequence]") {
     CHECK_THROWS_WITH(xl.nll(tokens(0), tokens(1), &memory, &group), Containing("a Memory"));
     const ForwardContext forward = begin_forward(&group, 4);
     const Tensor x = zeros({1, 4, 8});
-    for (const MakePosition& position : {MakePosition{}, fire()}) {
+    for (const MakePositionalEncoding& position : {MakePositionalEncoding{}, fire()}) {
       const MultiHeadAttention attention({.d_model = 8, .position = position});
       CHECK_THROWS_WITH(attention(x, {}, nullptr, forward), Containing("causal"));
       CHECK_THROWS_WITH(attention(x, x, {.causal = true}, nullptr, forward),
@@ -201,7 +201,7 @@ TEST_CASE("What pieces of a sequence do not take", "[distributed][sequence]") {
   });
   Post post;
   Threads eight(post, 0, 8);
-  CHECK_THROWS_WITH(PartSums({}, 2, eight, 2), Containing("2 to a sequence"));
+  CHECK_THROWS_WITH(GradientReducer({}, 2, eight, 2), Containing("2 to a sequence"));
 }
 
 TEST_CASE("Dropout of processes that share a sequence differs", "[distributed][sequence]") {
@@ -225,7 +225,7 @@ TEST_CASE("A loss whose model does not know that processes share its sequences i
   LanguageModel model(language(layer({})));
   each_of(2, [&](ProcessGroup& group) {
     const auto own = clone(model);
-    PartedStep step(*own, own->parameters(), 2, group, 2);
+    DataParallelStep step(*own, own->parameters(), 2, group, 2);
     const auto make = [](int64_t) { return Tensors{tokens(0), tokens(1)}; };
     CHECK_THROWS_WITH(step(0,
                            [&] {

@@ -80,11 +80,13 @@ void check_layer(const Layer& layer, size_t n_rows, const std::vector<Shape>& sh
       });
       for (size_t i = 0; i < alone.size(); ++i) {
         INFO(size << " processes, " << (dtype == f64 ? "f64" : "f32") << ", result " << i);
-        Tensors pieces;
-        for (const Tensors& got : of_all) pieces.push_back(got[i]);
-        Tensor together = pieces[0];
-        for (size_t r = 1; i > n_rows && r < pieces.size(); ++r) together = together + pieces[r];
-        check_close(i > n_rows ? together : cat(pieces, 2), alone[i], dtype == f64 ? 1e-12 : 1e-6);
+        Tensors sequence_size;
+        for (const Tensors& got : of_all) sequence_size.push_back(got[i]);
+        Tensor together = sequence_size[0];
+        for (size_t r = 1; i > n_rows && r < sequence_size.size(); ++r)
+          together = together + sequence_size[r];
+        check_close(i > n_rows ? together : cat(sequence_size, 2), alone[i],
+                    dtype == f64 ? 1e-12 : 1e-6);
       }
     }
   }
@@ -94,7 +96,7 @@ void check_layer(const Layer& layer, size_t n_rows, const std::vector<Shape>& sh
 Tensor linear(const Tensor& q, const Tensor& k, const Tensor& v, ProcessGroup& group) {
   const LinearAttentionOptions options{.mask = {.causal = true}, .eps = 1e-6, .chunk = 4};
   return group.size() == 1 ? linear_attention(q, k, v, options)
-                           : linear_attention_of_whole(q, k, v, options, group);
+                           : sequence_parallel_linear_attention(q, k, v, options, group);
 }
 
 Tensor positive(const Tensor& x) { return elu_features(x); }
@@ -149,35 +151,36 @@ TEST_CASE("Softmax attention over processes is that of one", "[distributed][sequ
           AttentionOptions o = make(x, w);
           o.mask.causal = true;
           return group.size() == 1 ? attention(x[0], x[1], x[2], o)
-                                   : attention_of_whole(x[0], x[1], x[2], o, group);
+                                   : sequence_parallel_attention(x[0], x[1], x[2], o, group);
         },
         n_rows, tables);
   };
   check_softmax(3, {}, [](const Tensors&, const Tensors&) { return AttentionOptions{}; });
   // Shaw: keys and values, both sides, clipped.
   check_softmax(3, {{1, 9, width}, {1, 9, width}}, [](const Tensors&, const Tensors& w) {
-    return AttentionOptions{.keys = {w[0], 4, Beyond::clip}, .values = {w[1], 4, Beyond::clip}};
+    return AttentionOptions{.relative_keys = {w[0], 4, OutOfRange::clip},
+                            .relative_values = {w[1], 4, OutOfRange::clip}};
   });
   // Music Transformer: a row for each distance there is, or for fewer.
   for (const int64_t rows : {length, length / 2 + 1})
     check_softmax(3, {{heads, rows, width}}, [&](const Tensors&, const Tensors& w) {
       return AttentionOptions{
-          .keys = {w[0], rows - 1, rows == length ? Beyond::error : Beyond::zero}};
+          .relative_keys = {w[0], rows - 1, rows == length ? OutOfRange::error : OutOfRange::zero}};
     });
   // Transformer-XL: q + u meets the keys, q + v the rows of positions.
   check_layer(
       [](const Tensors& x, const Tensors& w, int64_t, ProcessGroup& group) {
         AttentionOptions o;
         o.mask.causal = true;
-        o.position_query = x[0] + w[1];
-        o.keys = {w[2], length - 1, Beyond::error};
+        o.relative_query = x[0] + w[1];
+        o.relative_keys = {w[2], length - 1, OutOfRange::error};
         return group.size() == 1 ? attention(x[0] + w[0], x[1], x[2], o)
-                                 : attention_of_whole(x[0] + w[0], x[1], x[2], o, group);
+                                 : sequence_parallel_attention(x[0] + w[0], x[1], x[2], o, group);
       },
       3, {{heads, 1, width}, {heads, 1, width}, {heads, length, width}});
   // T5 and others: a number per distance.
   check_softmax(3, {{heads, length}}, [](const Tensors&, const Tensors& w) {
-    return AttentionOptions{.lag_bias = {w[0], length - 1, Beyond::error}};
+    return AttentionOptions{.relative_bias = {w[0], length - 1, OutOfRange::error}};
   });
 }
 
@@ -196,10 +199,10 @@ TEST_CASE("Windows and blocks over processes are those of one", "[distributed][s
         [&](const Tensors& x, const Tensors& w, int64_t, ProcessGroup& group) {
           AttentionOptions o;
           o.mask = {.causal = c.block == 0, .window = c.window, .block = c.block};
-          o.keys = {w[0], c.rows - 1, Beyond::error};
-          o.lag_bias = {w[1], c.rows - 1, Beyond::zero};
+          o.relative_keys = {w[0], c.rows - 1, OutOfRange::error};
+          o.relative_bias = {w[1], c.rows - 1, OutOfRange::zero};
           return group.size() == 1 ? attention(x[0], x[1], x[2], o)
-                                   : attention_of_whole(x[0], x[1], x[2], o, group);
+                                   : sequence_parallel_attention(x[0], x[1], x[2], o, group);
         },
         3, {{heads, c.rows, width}, {heads, c.rows}});
   }
@@ -213,7 +216,7 @@ TEST_CASE("A process needs the memory of its share of the sequence", "[distribut
     int rank() const override { return size_ - 1; }
     int size() const override { return size_; }
     int local_size() const override { return size_; }
-    void exchange(int, const void*, size_t, void* in, size_t n_in) override {
+    void send_recv(int, const void*, size_t, void* in, size_t n_in) override {
       if (n_in > 0) std::memset(in, 0, n_in);
     }
     void finish() override {}
@@ -231,9 +234,10 @@ TEST_CASE("A process needs the memory of its share of the sequence", "[distribut
     if (softmax) {
       AttentionOptions o;
       o.mask.causal = true;
-      sum(attention_of_whole(q, k, v, o, group)).backward();
+      sum(sequence_parallel_attention(q, k, v, o, group)).backward();
     } else {
-      sum(linear_attention_of_whole(positive(q), positive(k), v, {.mask = {.causal = true}}, group))
+      sum(sequence_parallel_linear_attention(positive(q), positive(k), v,
+                                             {.mask = {.causal = true}}, group))
           .backward();
     }
     return double(memory_stats(cpu).peak - before.live);
@@ -254,25 +258,25 @@ TEST_CASE("What a sequence over processes cannot be is told", "[distributed][seq
   Post post;
   Threads one(post, 0, 1);
   const Tensor x = ones({1, 1, 4, 2});
-  CHECK_THROWS_WITH(linear_attention_of_whole(x, x, x, {}, one),
+  CHECK_THROWS_WITH(sequence_parallel_linear_attention(x, x, x, {}, one),
                     Containing("a sequence over processes is causal"));
   AttentionOptions o;
   o.mask.causal = true;
   o.dropout = 0.5;
-  CHECK_THROWS_WITH(attention_of_whole(x, x, x, o, one),
+  CHECK_THROWS_WITH(sequence_parallel_attention(x, x, x, o, one),
                     Containing("without key_padding and dropout"));
-  CHECK_THROWS_WITH(keys_and_values_of_whole(x, x, o, one), Containing("without key_padding and"));
+  CHECK_THROWS_WITH(gather_left_kv(x, x, o, one), Containing("without key_padding and"));
   o.dropout = 0;
   o.bias = zeros({4, 4});
-  CHECK_THROWS_WITH(attention_of_whole(x, x, x, o, one), Containing("keys_and_values_of_whole"));
+  CHECK_THROWS_WITH(sequence_parallel_attention(x, x, x, o, one), Containing("gather_left_kv"));
   o.bias = {};
   const Tensor w = x.clone().set_requires_grad();
   const BackwardOptions again{.create_graph = true};
-  CHECK_THROWS_WITH(grad({sum(attention_of_whole(w, x, x, o, one))}, {w}, {}, again),
+  CHECK_THROWS_WITH(grad({sum(sequence_parallel_attention(w, x, x, o, one))}, {w}, {}, again),
                     Containing("no gradient of its gradient"));
-  CHECK_THROWS_WITH(grad({sum(sum_of_earlier(w, one))}, {w}, {}, again),
+  CHECK_THROWS_WITH(grad({sum(exclusive_prefix_sum(w, one))}, {w}, {}, again),
                     Containing("no gradient of its gradient"));
-  CHECK_THROWS_WITH(grad({sum(after_earlier_rows(w, 2, one))}, {w}, {}, again),
+  CHECK_THROWS_WITH(grad({sum(with_left_halo(w, 2, one))}, {w}, {}, again),
                     Containing("no gradient of its gradient"));
-  CHECK_THROWS_WITH(after_earlier_rows(x, -1, one), Containing("-1 rows"));
+  CHECK_THROWS_WITH(with_left_halo(x, -1, one), Containing("-1 rows"));
 }

@@ -1,5 +1,5 @@
 // The names of DeBERTa-v2 in Hugging Face's transformers, for an encoder that is written with
-// nn::EncoderLayer's names: one table of relative positions for all layers, with a norm.
+// nn::TransformerLayer's names: one table of relative positions for all layers, with a norm.
 #pragma once
 
 #include "nn/files/name_map.h"

@@ -96,7 +96,7 @@ TEST_CASE("LLaMA's names: F16 in two shards, with grouped keys") {
     o.n_layers = 2;
     o.layer.d_model = width;
     o.layer.attention.n_heads = heads;
-    o.layer.attention.n_key_heads = 1;
+    o.layer.attention.n_kv_heads = 1;
     o.layer.feed_forward.d_hidden = hidden;
     o.tied = tied;
     nn::LanguageModel model(o);

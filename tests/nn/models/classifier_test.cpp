@@ -152,21 +152,22 @@ TEST_CASE("SequenceClassifier does not see padding, unless it is told to") {
   const Tensor padding = tensor<uint8_t>({0, 0, 0, 1, 1, 0, 0, 0, 0, 0}).reshape({2, 5});
   for (SequenceClassifier::Options o : all_kinds()) {
     const auto model = make(o);
-    const Tensor y = (*model)({tokens, padding});
+    const Tensor y = (*model)(nn::TokenBatch(tokens, padding));
     CHECK(same_bits((*model)(tokens, padding), y));
     CHECK(same_bits((*model)(tokens, padding.to(boolean)), y));
-    CHECK(same_bits(model->encode(tokens, padding), model->encode({tokens, padding})));
+    CHECK(
+        same_bits(model->encode(tokens, padding), model->encode(nn::TokenBatch(tokens, padding))));
     for (int64_t i = 0; i < 2; ++i) {
       const Ids& row = i == 0 ? shorter : longer;
       CHECK(worst_error(y.slice(0, i, i + 1), reference::tensor(reference::classify(*model, row))) <
             1e-12);
     }
-    CHECK(same_bits((*model)({other, padding}), y));
+    CHECK(same_bits((*model)(nn::TokenBatch(other, padding)), y));
     CHECK(worst_error((*model)(tokens), y) > 1e-3);
 
     o.attend_to_padding = true;
     const auto blind = make(o);
-    CHECK(same_bits((*blind)({tokens, padding}), (*blind)(tokens)));
+    CHECK(same_bits((*blind)(nn::TokenBatch(tokens, padding)), (*blind)(tokens)));
     CHECK(same_bits((*blind)(tokens), (*model)(tokens)));
   }
 }
@@ -176,7 +177,7 @@ TEST_CASE("SequenceClassifier: the mean over nothing is zero") {
   o.pooling = Pooling::mean;
   const auto model = make(o);
   const Tensor padding = ones({1, 4}, {.dtype = boolean});
-  const Tensor encoded = model->encode({ids({{1, 2, 3, 4}}), padding});
+  const Tensor encoded = model->encode(nn::TokenBatch(ids({{1, 2, 3, 4}}), padding));
   CHECK(same_bits(encoded, zeros({1, 6}, {.dtype = f64})));
 }
 
@@ -189,7 +190,7 @@ TEST_CASE("SequenceClassifier takes any position and kernel") {
   o.layer.attention.position = nn::rotary();
   CHECK(worst_error((*make(o))(turned), (*make(o))(tokens)) > 1e-4);
   const Tensor fused = (*make(o))(tokens);
-  o.layer.attention.kernel = nn::softmax_kernel(Form::composed);
+  o.layer.attention.kernel = nn::softmax_kernel(Implementation::composed);
   CHECK(worst_error((*make(o))(tokens), fused) < 1e-12);
 }
 
@@ -203,13 +204,13 @@ TEST_CASE("SequenceClassifier: gradients of all parameters") {
     o.pooling = pooling;
     o.layer.feed_forward.d_hidden = 16;  // enough for some to be above 0 in each ReLU
     const auto single = make(o);
-    testing::check_parameter_gradients(*single, [&] {
-      return cross_entropy((*single)({tokens, padding}), labels);
-    });
+    testing::check_parameter_gradients(
+        *single, [&] { return cross_entropy((*single)(nn::TokenBatch(tokens, padding)), labels); });
     o.pairs = true;
     const auto pairs = make(o);
     testing::check_parameter_gradients(*pairs, [&] {
-      return cross_entropy((*pairs)({tokens, padding}, other), labels);
+      return cross_entropy((*pairs)(nn::TokenBatch(tokens, padding), nn::TokenBatch(other)),
+                           labels);
     });
   }
 }
@@ -257,7 +258,7 @@ TEST_CASE("SequenceClassifier starts as the authors' code does") {
   check(by_default.embedding.weight, 1 / std::sqrt(128.0));
   check(by_default.embedding.lookup(ids({{1, 5, 7, 200, 50, 40, 77, 2, 88, 66}})), 1);
   CHECK(largest(m.cls) == 0);
-  const nn::EncoderLayer& layer = m.layers[0];
+  const nn::TransformerLayer& layer = m.layers[0];
   for (const nn::Linear* l : {&layer.self_attention.q, &layer.self_attention.out}) {
     check(l->weight, std::sqrt(2.0 / (128 + 64)), 1.8);
     CHECK(largest(l->weight) <= std::sqrt(6.0 / (128 + 64)));
@@ -299,7 +300,7 @@ TEST_CASE("SequenceClassifier says what it cannot use") {
                     "[SequenceClassifier] tokens i64 [3]; must be i64 or i32 "
                     "[B, L] with L ≥ 1");
   CHECK_THROWS_WITH((*model)(tokens.slice(1, 0, 0)), Containing("with L ≥ 1"));
-  CHECK_THROWS_WITH((*model)({tokens, ones({1, 4}, {.dtype = boolean})}),
+  CHECK_THROWS_WITH((*model)(nn::TokenBatch(tokens, ones({1, 4}, {.dtype = boolean}))),
                     "[SequenceClassifier] padding bool [1, 4] does not fit tokens i64 [1, 3]");
   CHECK_THROWS_WITH((*model)(tokens, tokens),
                     "[SequenceClassifier] classifies single sequences, and a pair was given; "
@@ -309,7 +310,8 @@ TEST_CASE("SequenceClassifier says what it cannot use") {
                     "to be ignored");
   O o = tiny();
   o.input = learned(2);
-  CHECK_THROWS_WITH((*make(o))(tokens), "[AddedPosition] positions 0 to 3, but only 3 are learned");
+  CHECK_THROWS_WITH((*make(o))(tokens),
+                    "[AbsolutePosition] positions 0 to 3, but only 3 are learned");
   o = tiny();
   o.pairs = true;
   const auto pairs = make(o);
@@ -317,7 +319,7 @@ TEST_CASE("SequenceClassifier says what it cannot use") {
                     "[SequenceClassifier] classifies pairs of sequences, and one was given");
   CHECK_THROWS_WITH((*pairs)(tokens, zeros({1, 3}, {.dtype = boolean})),
                     "[SequenceClassifier] tokens i64 [1, 3] and bool [1, 3] for a model of pairs; "
-                    "accepted: two tensors of ids, or two Sequences with their padding");
+                    "accepted: two tensors of ids, or two TokenBatch with their padding");
   CHECK_THROWS_WITH((*pairs)(tokens, ids({{1}, {2}})),
                     "[SequenceClassifier] pairs of i64 [1, 3] and i64 [2, 1]; both need as many "
                     "rows");

@@ -36,7 +36,7 @@ LanguageModel::Options tiny(int64_t length = 6) {
           .layer = {.d_model = 8,
                     .attention = {.n_heads = 2,
                                   .bias = false,
-                                  .position = nn::music_relative({.length = length})},
+                                  .position = nn::music_relative({.max_length = length})},
                     .feed_forward = {.d_hidden = 12},
                     .dropout = 0.1}};
 }
@@ -68,7 +68,7 @@ TEST_CASE("LanguageModel: parameters of Magenta's and the paper's piano models")
                               .d_key = 64,
                               .d_value = 48,
                               .bias = false,
-                              .position = nn::music_relative({.length = 1024})},
+                              .position = nn::music_relative({.max_length = 1024})},
                 .feed_forward = {.d_hidden = 1024}},
       .input = {.sinusoid = Sinusoid::tensor2tensor}};
   CHECK(LanguageModel(o).parameter_count() == 16'253'184);
@@ -186,7 +186,8 @@ TEST_CASE("LanguageModel: with a cache equals one pass, also beyond the table") 
   const int64_t l = 25;
   const Tensor tokens = some_tokens(2, l);
   std::vector<LanguageModel::Options> all(7, tiny());
-  const nn::MakePosition clipped = nn::music_relative({.length = 6, .beyond = Beyond::clip});
+  const nn::MakePositionalEncoding clipped =
+      nn::music_relative({.max_length = 6, .out_of_range = OutOfRange::clip});
   all[1].layer.attention.position = clipped;
   all[2] = tiny(40);
   all[3].layer.attention.position = {};
@@ -198,7 +199,7 @@ TEST_CASE("LanguageModel: with a cache equals one pass, also beyond the table") 
   all[6].layer.norm = NormPlace::post;
   all[6].layer.attention.d_key = 5;
   all[6].layer.attention.d_value = 3;
-  all[6].layer.attention.position = nn::music_relative({.length = 6, .shared_by_heads = true});
+  all[6].layer.attention.position = nn::music_relative({.max_length = 6, .shared_by_heads = true});
   all[6].tied = true;
   NoGrad guard;
   for (const LanguageModel::Options& o : all) {
@@ -250,7 +251,7 @@ TEST_CASE("LanguageModel::attention_weights are those of its layers") {
       CHECK(worst_error(totals, ones(totals.shape(), {.dtype = f64})) < 1e-14);
       CHECK(w[0][0][3][4].item() == 0);
       // The layer, with these weights in place of its own.
-      const nn::EncoderLayer& layer = m->layers[i];
+      const nn::TransformerLayer& layer = m->layers[i];
       const Tensor seen = norm == NormPlace::pre ? layer.norm1(x) : x;
       const Tensor v = layer.self_attention.v(seen).reshape({2, 10, 2, 4}).transpose(1, 2);
       const Tensor y = layer.self_attention.out(matmul(w, v).transpose(1, 2).reshape({2, 10, 8}));
@@ -305,7 +306,7 @@ TEST_CASE("LanguageModel: every parameter gets its gradient, in every setting") 
 TEST_CASE("LanguageModel: other positions and kernels") {
   struct Setup {
     const char* name;
-    nn::MakePosition position;
+    nn::MakePositionalEncoding position;
     int64_t learned;
     nn::MakeKernel kernel;
   };
@@ -342,11 +343,12 @@ TEST_CASE("LanguageModel: errors") {
   LanguageModel::Options o = tiny(4);
   o.input.learned_length = 4;
   CHECK_THROWS_WITH((*make(o))(some_tokens(1, 5)),
-                    "[AddedPosition] positions 0 to 4, but only 4 are learned");
+                    "[AbsolutePosition] positions 0 to 4, but only 4 are learned");
   o.input.learned_length = -1;
   CHECK_THROWS_WITH(LanguageModel(o), Containing("learned_length -1"));
   o.input.learned_length = 0;
-  o.layer.attention.position = nn::music_relative({.length = 4, .beyond = Beyond::error});
+  o.layer.attention.position =
+      nn::music_relative({.max_length = 4, .out_of_range = OutOfRange::error});
   CHECK_NOTHROW((*make(o))(some_tokens(1, 4)));
   CHECK_THROWS_WITH((*make(o))(some_tokens(1, 5)), Containing("key table reaches from -3 to 0"));
 }
@@ -358,14 +360,15 @@ TEST_CASE("a tiny LanguageModel learns a periodic sequence and goes on with it")
   for (size_t i = 0; i < 41; ++i) sequence.push_back(theme[i % 5]);
   for (const int64_t block : {0, 8}) {
     manual_seed(5);
-    LanguageModel model({.vocabulary = 4,
-                         .n_layers = 2,
-                         .layer = {.d_model = 16,
-                                   .attention = {.n_heads = 2,
-                                                 .bias = false,
-                                                 .position = nn::music_relative({.length = 16})},
-                                   .feed_forward = {.d_hidden = 32}},
-                         .block = block});
+    LanguageModel model(
+        {.vocabulary = 4,
+         .n_layers = 2,
+         .layer = {.d_model = 16,
+                   .attention = {.n_heads = 2,
+                                 .bias = false,
+                                 .position = nn::music_relative({.max_length = 16})},
+                   .feed_forward = {.d_hidden = 32}},
+         .block = block});
     nn::Adam optimizer(model.parameters(), {.lr = 1e-2});
     const Tensor all = tensor(sequence, {1, 41});
     double loss = 0;
@@ -392,7 +395,7 @@ TEST_CASE("LanguageModel: a norm of its input") {
   options.layer.norm_kind = nn::NormKind::rms;
   const auto model = make(options);
   const Tensor tokens = some_tokens(2, 5);
-  const nn::AddedPosition& positions = model->embedding.positions;
+  const nn::AbsolutePosition& positions = model->embedding.positions;
   REQUIRE(positions.norm);
   CHECK(positions.norm->label() == "RMSNorm(8)");
   CHECK(model->get_parameter("embedding.positions.norm.weight").same(positions.norm->weight));

@@ -32,13 +32,13 @@ namespace {
 constexpr int64_t vocabulary = 9;
 
 // Tables that end within a sequence, but for those that must not.
-nn::PositionSettings short_reach(int64_t reach) {
-  return {.length = 32, .reach = reach, .realizations = 3, .sines = 2, .taps = 3};
+nn::PositionSettings short_reach(int64_t max_distance) {
+  return {.length = 32, .max_distance = max_distance, .realizations = 3, .sines = 2, .taps = 3};
 }
 
-nn::PositionSettings settings_of(const std::string& position, int64_t reach) {
-  nn::PositionSettings s = short_reach(reach);
-  if (position.ends_with("bert")) s.reach = 0;  // an error past its table
+nn::PositionSettings settings_of(const std::string& position, int64_t max_distance) {
+  nn::PositionSettings s = short_reach(max_distance);
+  if (position.ends_with("bert")) s.max_distance = 0;  // an error past its table
   return s;
 }
 
@@ -102,14 +102,14 @@ struct RandomModel {
       kernel = d.below(2) == 0 ? "softmax" : one_of(nn::kernel_names());
       layer = {.d_model = 8 + 4 * d.below(2), .feed_forward = {.d_hidden = 6}};
       const int64_t group = int64_t(1) << d.below(2);
-      layer.attention.n_key_heads = int64_t(1) << d.below(2);
-      layer.attention.n_heads = layer.attention.n_key_heads * (spe() ? 1 : group);
+      layer.attention.n_kv_heads = int64_t(1) << d.below(2);
+      layer.attention.n_heads = layer.attention.n_kv_heads * (spe() ? 1 : group);
       layer.attention.d_key = 2 + 2 * d.below(2);
       layer.attention.d_value = 2 + d.below(2);
       layer.norm = d.below(2) == 0 ? nn::NormPlace::pre : nn::NormPlace::post;
       if (d.below(3) == 0) layer.attention.qk_norm = nn::NormOptions{};
       settings = settings_of(position, 2 + d.below(5));
-      settings.beyond = d.below(2) == 0 ? Beyond::zero : Beyond::clip;
+      settings.out_of_range = d.below(2) == 0 ? OutOfRange::zero : OutOfRange::clip;
     } while (!nn::refusal(position, kernel, settings, layer).empty());
     layer.attention.kernel = nn::find_kernel(kernel).make({.features = 4});
     nn::add_position(position, settings, layer, input);
@@ -121,9 +121,9 @@ struct RandomModel {
   bool added() const { return nn::find_position(position).added; }
   std::string text() const {
     return str(position, ", ", kernel, ", layers ", n_layers, ", d_model ", layer.d_model,
-               ", heads ", layer.attention.n_heads, "/", layer.attention.n_key_heads, ", d ",
+               ", heads ", layer.attention.n_heads, "/", layer.attention.n_kv_heads, ", d ",
                layer.attention.d_key, "/", layer.attention.d_value, ", window ",
-               layer.attention.window, ", reach ", settings.reach);
+               layer.attention.window, ", reach ", settings.max_distance);
   }
 
   std::string position, kernel;
@@ -142,11 +142,11 @@ bool change_size(Draws& d, RandomModel& m) {
       return true;
     case 1:
       l.attention.n_heads *= 2;
-      if (m.spe()) l.attention.n_key_heads *= 2;
+      if (m.spe()) l.attention.n_kv_heads *= 2;
       return true;
     case 2:
-      l.attention.n_key_heads *= 2;
-      l.attention.n_heads = std::max(l.attention.n_heads, l.attention.n_key_heads);
+      l.attention.n_kv_heads *= 2;
+      l.attention.n_heads = std::max(l.attention.n_heads, l.attention.n_kv_heads);
       return true;
     case 3:
       l.attention.d_key += 2;
@@ -193,7 +193,7 @@ TEST_CASE("every position: a limit below the length changes nothing that a query
   const std::vector<int64_t> steps(14, 1);
   int equal = 0;
   for (const nn::PositionEntry& p : nn::positions()) {
-    if (p.sides == nn::Sides::two_sided) continue;
+    if (p.direction == nn::Direction::bidirectional) continue;
     INFO(p.name);
     LanguageModel::Options o{
         .vocabulary = vocabulary,
@@ -231,7 +231,8 @@ TEST_CASE("every position: Transformer-XL does not depend on where segments begi
   const Tensor tokens = some_tokens(draws, 2, 25), inputs = tokens.slice(1, 0, 24),
                targets = tokens.slice(1, 1);
   for (const nn::PositionEntry& p : nn::positions()) {
-    if (p.sides == nn::Sides::two_sided || p.added) continue;  // added ones are counted by segment
+    if (p.direction == nn::Direction::bidirectional || p.added)
+      continue;  // added ones are counted by segment
     INFO(p.name);
     TransformerXL::Options o{
         .vocabulary = vocabulary,
@@ -273,7 +274,7 @@ TEST_CASE("a cache of another model is refused, in words", "[cache]") {
   const Tensor tokens = some_tokens(draws, 2, 5);
   const nn::LayerOptions layer{
       .d_model = 8,
-      .attention = {.n_heads = 4, .n_key_heads = 2, .d_key = 2, .d_value = 2},
+      .attention = {.n_heads = 4, .n_kv_heads = 2, .d_key = 2, .d_value = 2},
       .feed_forward = {.d_hidden = 6}};
   const auto with = [&](auto change) {
     nn::LayerOptions l = layer;
@@ -300,7 +301,7 @@ TEST_CASE("a cache of another model is refused, in words", "[cache]") {
   refused(*with([](nn::LayerOptions& l) { l.attention.d_value = 3; }), tokens,
           "for one with 4, 2, 3, 8");
   refused(*with([](nn::LayerOptions& l) { l.d_model = 12; }), tokens, "for one with 4, 2, 2, 12");
-  refused(*with([](nn::LayerOptions& l) { l.attention.n_key_heads = 4; }), tokens,
+  refused(*with([](nn::LayerOptions& l) { l.attention.n_kv_heads = 4; }), tokens,
           "[MultiHeadAttention] a cache with keys f64 [2, 2, 5, 2] on cpu for f64 [2, 4, 5, 2] on "
           "cpu; they may differ in their number of positions only");
   refused(*with([](nn::LayerOptions& l) {
@@ -423,17 +424,18 @@ TEST_CASE("random Transformer-XLs: segments that begin anywhere give the same", 
     const int64_t length = 4 + d.below(12);
     // Either a window that the memory covers, or a memory of everything.
     const bool blocks = m.blocks(), all = !m.softmax() || blocks || d.below(2) == 0;
-    TransformerXL::Options o{.vocabulary = vocabulary,
-                             .n_layers = m.n_layers,
-                             .layer = m.layer,
-                             .input = m.input,
-                             .lengths = {.memory = blocks ? 2 * m.settings.reach - 1 + d.below(3)
-                                                   : all  ? length
-                                                          : 1 + d.below(5),
-                                         .extended = d.below(3),
-                                         .same_length = all ? TransformerXL::SameLength::off
-                                                            : TransformerXL::SameLength::on},
-                             .zero_start = !all && !m.spe() && d.below(3) == 0};
+    TransformerXL::Options o{
+        .vocabulary = vocabulary,
+        .n_layers = m.n_layers,
+        .layer = m.layer,
+        .input = m.input,
+        .lengths = {.memory = blocks ? 2 * m.settings.max_distance - 1 + d.below(3)
+                              : all  ? length
+                                     : 1 + d.below(5),
+                    .extended = d.below(3),
+                    .same_length =
+                        all ? TransformerXL::SameLength::off : TransformerXL::SameLength::on},
+        .zero_start = !all && !m.spe() && d.below(3) == 0};
     INFO("round " << round << ": " << m.text() << ", memory " << o.lengths.memory << ", extended "
                   << o.lengths.extended << ", zero start " << o.zero_start);
     const auto model = make<TransformerXL>(o);

@@ -34,10 +34,10 @@ nn::LayerOptions layer(const nn::KernelEntry& kernel) {
           .feed_forward = {.d_hidden = 24}};
 }
 
-nn::PositionSettings settings(bool two_sided) {
+nn::PositionSettings settings(bool bidirectional) {
   return {.length = length,
-          .two_sided = two_sided,
-          .plane = two_sided ? Shape{3, 4} : Shape{},
+          .bidirectional = bidirectional,
+          .plane = bidirectional ? Shape{3, 4} : Shape{},
           .realizations = 6,
           .sines = 2,
           .taps = 4};
@@ -60,11 +60,11 @@ std::vector<double> train(Model& model, Loss&& loss) {
     optimizer.step();
     return l.detach();
   };
-  nn::CapturedStep replayed(device, step, 1);
+  nn::CapturedStep recorded(device, step, 1);
   int64_t in_use = 0;
   for (int i = 0; i < 4; ++i) {
     const auto before = testing::traffic();
-    losses.push_back((captured ? replayed() : step()).item());
+    losses.push_back((captured ? recorded() : step()).item());
     CHECK(std::isfinite(losses.back()));
     if (i == 2) CHECK(memory_stats(device).live == in_use);  // what a step took is back
     in_use = memory_stats(device).live;
@@ -84,16 +84,16 @@ Tensor tokens(int64_t batch, int64_t n) { return randint(0, 9, {batch, n}).to(de
 
 // Calls f for each pair that may be; the others must say why, and what may.
 template <class F>
-int pairs(bool two_sided, F&& f) {
+int pairs(bool bidirectional, F&& f) {
   int allowed = 0;
   for (const nn::PositionEntry& position : nn::positions())
     for (const nn::KernelEntry& kernel : nn::kernels()) {
       INFO(position.name << ", " << kernel.name);
-      const nn::PositionSettings s = settings(two_sided);
+      const nn::PositionSettings s = settings(bidirectional);
       const std::string why = nn::refusal(position.name, kernel.name, s, layer(kernel));
       const bool fits = (kernel.scores || !position.scores) &&
-                        (position.sides == nn::Sides::both ||
-                         two_sided == (position.sides == nn::Sides::two_sided));
+                        (position.direction == nn::Direction::any ||
+                         bidirectional == (position.direction == nn::Direction::bidirectional));
       CHECK(why.empty() == fits);
       if (!fits) {
         CHECK_THAT(why, Containing(position.name + " "));
@@ -153,12 +153,12 @@ TEST_CASE("registry: every position and kernel trains an encoder and decoder") {
                                       .n_decoder_layers = 2,
                                       .layer = layer(kernel)};
     nn::add_position(position.name, s, o.layer, o.input);
-    if (position.sides == nn::Sides::causal) {
+    if (position.direction == nn::Direction::causal) {
       o.encoder_position = nn::no_position();
     } else {
       nn::LayerOptions encoder = o.layer;
       nn::PositionSettings both = s;
-      both.two_sided = true;
+      both.bidirectional = true;
       nn::add_position(position.name, both, encoder, o.input);
       o.encoder_position = encoder.attention.position;
     }
@@ -210,7 +210,7 @@ TEST_CASE("registry: what is not in it is named") {
   odd.attention.d_key = 5;
   CHECK_THAT(nn::refusal("rope", "softmax", settings(false), odd),
              Containing("rope turns pairs of numbers, and a head has 5; accepted here are none"));
-  CHECK_THAT(nn::refusal("grid", "softmax", {.two_sided = true}, odd),
+  CHECK_THAT(nn::refusal("grid", "softmax", {.bidirectional = true}, odd),
              Containing("grid is for tokens in a plane"));
 }
 
@@ -239,9 +239,11 @@ TEST_CASE("registry: the tables in the documentation have its rows") {
     INFO(p.name);
     REQUIRE(rows[i].size() == 8);
     CHECK(rows[i][0] == "`" + p.name + "`");
-    CHECK(rows[i][2] == yes(p.sides != nn::Sides::two_sided));
-    CHECK(rows[i][3] == yes(p.sides != nn::Sides::causal));
-    CHECK(rows[i][4] == (p.memory ? "yes" : p.sides != nn::Sides::two_sided ? "cache" : "–"));
+    CHECK(rows[i][2] == yes(p.direction != nn::Direction::bidirectional));
+    CHECK(rows[i][3] == yes(p.direction != nn::Direction::causal));
+    CHECK(rows[i][4] == (p.memory                                      ? "yes"
+                         : p.direction != nn::Direction::bidirectional ? "cache"
+                                                                       : "–"));
     CHECK(rows[i][6] == yes(!p.scores));
   }
   rows = table("docs/attention.md", "--attention");

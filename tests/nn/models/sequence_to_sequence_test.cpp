@@ -49,8 +49,9 @@ SequenceToSequence::Options tiny_t5(nn::T5Version version) {
 
 // music_relative on both sides.
 SequenceToSequence::Options with_tables(SequenceToSequence::Options o) {
-  o.encoder_position = nn::music_relative({.length = 4, .two_sided = true, .beyond = Beyond::clip});
-  o.decoder_position = nn::music_relative({.length = 5});
+  o.encoder_position = nn::music_relative(
+      {.max_length = 4, .bidirectional = true, .out_of_range = OutOfRange::clip});
+  o.decoder_position = nn::music_relative({.max_length = 5});
   return o;
 }
 

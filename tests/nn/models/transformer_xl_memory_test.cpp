@@ -168,22 +168,22 @@ TEST_CASE("gradients reach the projections through memory, and stop at the memor
   // the projections of all rows recorded.
   const Tensors all = gradients([&] {
     const Tensor joined = cat({memory.detach(), x.detach()}, 1);
-    nn::AttentionCall call = layer.self_attention.project(x.detach(), joined, causal);
-    call.forward.shared_table = rows;
-    const Tensor y = layer.norm1(x.detach() + layer.self_attention.attend(call));
+    nn::AttentionInputs inputs = layer.self_attention.project(x.detach(), joined, causal);
+    inputs.forward.shared_table = rows;
+    const Tensor y = layer.norm1(x.detach() + layer.self_attention.attend(inputs));
     return (*layer.norm2)(y + layer.feed_forward(y));
   });
   for (size_t i = 0; i < 2; ++i) CHECK(worst_error(got[i], all[i]) < 1e-13);
   // Without the memory's columns on the tape they are others.
   const Tensors less = gradients([&] {
     const Tensor rest = x.detach();
-    nn::AttentionCall call = layer.self_attention.project(rest, rest, causal);
-    const nn::AttentionCall old =
+    nn::AttentionInputs inputs = layer.self_attention.project(rest, rest, causal);
+    const nn::AttentionInputs old =
         layer.self_attention.project(memory.detach(), memory.detach(), causal);
-    call.k = cat({old.k.detach(), call.k}, 2);
-    call.v = cat({old.v.detach(), call.v}, 2);
-    call.forward.shared_table = rows;
-    const Tensor y = layer.norm1(rest + layer.self_attention.attend(call));
+    inputs.k = cat({old.k.detach(), inputs.k}, 2);
+    inputs.v = cat({old.v.detach(), inputs.v}, 2);
+    inputs.forward.shared_table = rows;
+    const Tensor y = layer.norm1(rest + layer.self_attention.attend(inputs));
     return (*layer.norm2)(y + layer.feed_forward(y));
   });
   for (size_t i = 0; i < 2; ++i) CHECK(worst_error(got[i], less[i]) > 1e-3);

@@ -298,7 +298,7 @@ TEST_CASE("TransformerXL: another position, absolute positions, or none of the r
   TransformerXL::Options o = tiny_xl({.memory = 16});
   const Tensor tokens = some_tokens(2, 13);
   SECTION("a table of relative positions works with memory") {
-    o.layer.attention.position = nn::music_relative({.length = 20});
+    o.layer.attention.position = nn::music_relative({.max_length = 20});
     const auto model = make_xl(o);
     CHECK_FALSE(model->u.defined());
     CHECK(worst_error(testing::in_segments(*model, tokens, 4), model->hidden(tokens)) < 1e-12);

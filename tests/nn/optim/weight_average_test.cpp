@@ -99,7 +99,7 @@ TEST_CASE("An average goes on with its run", "[average][trainer]") {
                     const nn::WeightAverage::Use averaged(average);
                     return mean(net.in.weight).item();
                   });
-      return read_file(trainer.checkpoint());
+      return read_file(trainer.checkpoint_path());
     };
     const std::string whole = run("whole", -1);
     run("parts", 3);

@@ -30,7 +30,7 @@ struct Size {
   int64_t m, n;
 };
 
-nn::AttentionCall call_of(int64_t heads, Size size, int64_t d = 4, DType dtype = f64) {
+nn::AttentionInputs call_of(int64_t heads, Size size, int64_t d = 4, DType dtype = f64) {
   return {fixed_noise({2, heads, size.m, d}, 1, dtype),
           fixed_noise({2, heads, size.n, d}, 2, dtype),
           fixed_noise({2, heads, size.n, 3}, 3, dtype),
@@ -39,8 +39,8 @@ nn::AttentionCall call_of(int64_t heads, Size size, int64_t d = 4, DType dtype =
 
 // A FIRE in f64 with other numbers than it starts with.
 struct SomeFire {
-  explicit SomeFire(double length, double c = 0.7, double multiplier = 1.3)
-      : position(parent, {.n_heads = 3}, {.hidden = 5, .length = length}) {
+  explicit SomeFire(double threshold, double c = 0.7, double multiplier = 1.3)
+      : position(parent, {.n_heads = 3}, {.hidden = 5, .threshold = threshold}) {
     parent.to(f64);
     uint64_t stream = 20;
     for (const Tensor& p : parent.parameters()) p.detach().copy_(fixed_noise(p.shape(), ++stream));
@@ -67,9 +67,10 @@ TEST_CASE("Fire: parameters, start, label") {
                                  "position.linear2.weight [3, 32]", "position.linear2.bias [3]"});
   CHECK(position.c.item() == double(0.1f));
   CHECK(position.multiplier.item() == 1);
-  CHECK(position.label() == "Fire(hidden 32, length 512)");
-  CHECK_THROWS_WITH(nn::Fire(other, {.n_heads = 3}, {.length = -1}),
-                    "[Fire] hidden 32, length -1; hidden must be at least 1, length not negative");
+  CHECK(position.label() == "Fire(hidden 32, threshold 512)");
+  CHECK_THROWS_WITH(
+      nn::Fire(other, {.n_heads = 3}, {.threshold = -1}),
+      "[Fire] hidden 32, threshold -1; hidden must be at least 1, threshold not negative");
 }
 
 TEST_CASE("Fire equals its formula") {
@@ -78,22 +79,22 @@ TEST_CASE("Fire equals its formula") {
   for (const SomeFire& fire : fires)
     for (const Size size : {Size{1, 1}, {7, 7}, {3, 9}, {1, 9}, {9, 3}, {33, 70}}) {
       const nn::Fire& f = fire.position;
-      nn::AttentionCall call = call_of(3, size);
-      f.apply(call);
+      nn::AttentionInputs inputs = call_of(3, size);
+      f.apply(inputs);
       const Tensor want = reference::fire_bias({.c = f.c.item(),
                                                 .multiplier = f.multiplier.item(),
-                                                .length = f.options.length,
+                                                .threshold = f.options.threshold,
                                                 .weight1 = f.linear1.weight,
                                                 .bias1 = f.linear1.bias,
                                                 .weight2 = f.linear2.weight,
                                                 .bias2 = f.linear2.bias},
                                                size.m, size.n);
-      CHECK(worst_error(call.options.bias, want) < 1e-13);
+      CHECK(worst_error(inputs.options.bias, want) < 1e-13);
       for (const bool causal : {false, true}) {
         if (causal && size.m > size.n) continue;
-        call.options.mask.causal = causal;
-        CHECK(worst_error(attention(call.q, call.k, call.v, call.options),
-                          reference::attention(call.q, call.k, call.v,
+        inputs.options.mask.causal = causal;
+        CHECK(worst_error(attention(inputs.q, inputs.k, inputs.v, inputs.options),
+                          reference::attention(inputs.q, inputs.k, inputs.v,
                                                {.mask = {.causal = causal}, .bias = want})) <
               1e-12);
       }
@@ -102,16 +103,16 @@ TEST_CASE("Fire equals its formula") {
 
 TEST_CASE("Fire counts positions from the first key's") {
   const SomeFire fire(4);
-  nn::AttentionCall whole = call_of(3, {20, 20}), last = call_of(3, {3, 9});
+  nn::AttentionInputs whole = call_of(3, {20, 20}), last = call_of(3, {3, 9});
   fire.position.apply(whole);
-  last.first = 11;
+  last.first_position = 11;
   fire.position.apply(last);
   CHECK(worst_error(last.options.bias, whole.options.bias.slice(1, 17).slice(2, 11)) < 1e-14);
 }
 
 TEST_CASE("Fire: gradients") {
-  for (const double length : {2.0, 512.0}) {
-    SomeFire fire(length);
+  for (const double threshold : {2.0, 512.0}) {
+    SomeFire fire(threshold);
     nn::Fire& f = fire.position;
     Tensors inputs{fixed_leaf({1, 3, 3, 4}, 1), fixed_leaf({1, 3, 7, 4}, 2)};
     for (const Tensor& p : fire.parent.parameters())
@@ -125,7 +126,7 @@ TEST_CASE("Fire: gradients") {
           testing::stand_in(in[5], f.linear1.bias);
           testing::stand_in(in[6], f.linear2.weight);
           testing::stand_in(in[7], f.linear2.bias);
-          nn::AttentionCall call{in[0], in[1], v, {}};
+          nn::AttentionInputs call{in[0], in[1], v, {}};
           call.options.mask.causal = true;
           f.apply(call);
           return attention(call.q, call.k, call.v, call.options);
@@ -138,7 +139,7 @@ TEST_CASE("Fire in bf16 counts distances in f32") {
   // Below L0 the bias is a function of the distance, also where bf16 would count in steps of 4.
   SomeFire fire(5000);
   fire.parent.to(bf16);
-  nn::AttentionCall near = call_of(3, {1, 10}, 4, bf16), far = call_of(3, {1, 700}, 4, bf16);
+  nn::AttentionInputs near = call_of(3, {1, 10}, 4, bf16), far = call_of(3, {1, 700}, 4, bf16);
   fire.position.apply(near);
   fire.position.apply(far);
   CHECK(near.options.bias.dtype() == bf16);
@@ -152,7 +153,7 @@ TEST_CASE("Fire in bf16 counts distances in f32") {
 
 TEST_CASE("Fire in a decoder") {
   testing::check_causal_position(nn::fire());
-  testing::check_causal_position(nn::fire({.hidden = 3, .length = 5}));
+  testing::check_causal_position(nn::fire({.hidden = 3, .threshold = 5}));
 }
 
 // ------------------------------------------------------------------------------ two dimensions
@@ -177,12 +178,12 @@ TEST_CASE("WindowBias equals a dense bias") {
     nn::WindowBias position(parent, {.n_heads = 3}, {.height = window.m, .width = window.n});
     testing::stand_in(fixed_noise(position.table.shape(), 4), position.table);
     const int64_t cells = window.m * window.n;
-    nn::AttentionCall call = call_of(3, {cells, cells});
-    position.apply(call);
+    nn::AttentionInputs inputs = call_of(3, {cells, cells});
+    position.apply(inputs);
     const Tensor want = reference::window_bias(position.table, window.m, window.n);
-    CHECK(worst_error(call.options.bias, want) == 0);
-    CHECK(worst_error(attention(call.q, call.k, call.v, call.options),
-                      reference::attention(call.q, call.k, call.v, {.bias = want})) < 1e-12);
+    CHECK(worst_error(inputs.options.bias, want) == 0);
+    CHECK(worst_error(attention(inputs.q, inputs.k, inputs.v, inputs.options),
+                      reference::attention(inputs.q, inputs.k, inputs.v, {.bias = want})) < 1e-12);
   }
 }
 
@@ -193,9 +194,9 @@ TEST_CASE("WindowBias: gradients") {
   gradcheck(
       [&](const Tensors& in) {
         testing::stand_in(in[2], position.table);
-        nn::AttentionCall call{in[0], in[1], v, {}};
-        position.apply(call);
-        return attention(call.q, call.k, call.v, call.options);
+        nn::AttentionInputs inputs{in[0], in[1], v, {}};
+        position.apply(inputs);
+        return attention(inputs.q, inputs.k, inputs.v, inputs.options);
       },
       {fixed_leaf({1, 2, 6, 4}, 1), fixed_leaf({1, 2, 6, 4}, 2), fixed_leaf({15, 2}, 4)});
 }
@@ -209,15 +210,15 @@ TEST_CASE("GridRelative equals its formula, scaled like the content") {
       testing::stand_in(fixed_noise({3, 2 * grid.m - 1, 5}, 4), position.height_table);
       testing::stand_in(fixed_noise({3, 2 * grid.n - 1, 5}, 5), position.width_table);
       const int64_t cells = grid.m * grid.n;
-      nn::AttentionCall call = call_of(3, {cells, cells}, 5);
-      call.options.scale = scale;
-      position.apply(call);
+      nn::AttentionInputs inputs = call_of(3, {cells, cells}, 5);
+      inputs.options.scale = scale;
+      position.apply(inputs);
       const Tensor logits =
-          reference::grid_logits(call.q, position.height_table, position.width_table);
+          reference::grid_logits(inputs.q, position.height_table, position.width_table);
       const Tensor want = logits * scale.value_or(1 / std::sqrt(5.0));
-      CHECK(worst_error(call.options.bias, want) < 1e-14);
-      CHECK(worst_error(attention(call.q, call.k, call.v, call.options),
-                        reference::attention(call.q, call.k, call.v,
+      CHECK(worst_error(inputs.options.bias, want) < 1e-14);
+      CHECK(worst_error(attention(inputs.q, inputs.k, inputs.v, inputs.options),
+                        reference::attention(inputs.q, inputs.k, inputs.v,
                                              {.scale = scale, .bias = want})) < 1e-12);
     }
 }
@@ -236,16 +237,16 @@ TEST_CASE("GridRelative: parameters and gradients") {
       [&](const Tensors& in) {
         testing::stand_in(in[2], position.height_table);
         testing::stand_in(in[3], position.width_table);
-        nn::AttentionCall call{in[0], in[1], v, {}};
-        position.apply(call);
-        return attention(call.q, call.k, call.v, call.options);
+        nn::AttentionInputs inputs{in[0], in[1], v, {}};
+        position.apply(inputs);
+        return attention(inputs.q, inputs.k, inputs.v, inputs.options);
       },
       {fixed_leaf({1, 2, 6, 4}, 1), fixed_leaf({1, 2, 6, 4}, 2), fixed_leaf({2, 3, 4}, 4),
        fixed_leaf({2, 5, 4}, 5)});
 }
 
 TEST_CASE("windows and grids in a layer, and of another size") {
-  for (const nn::MakePosition& position :
+  for (const nn::MakePositionalEncoding& position :
        {nn::window_bias({.height = 2, .width = 3}), nn::grid_relative({.height = 2, .width = 3})}) {
     const auto layer = testing::layer_with(position);
     const Tensor x = fixed_noise({2, 6, 8}, 1), y = (*layer)(x);
@@ -264,21 +265,22 @@ TEST_CASE("windows and grids in a layer, and of another size") {
 }
 
 TEST_CASE("a bias that the caller sets is kept by every position that adds one") {
-  for (const nn::MakePosition& position : {nn::fire(), nn::window_bias({.height = 2, .width = 3}),
-                                           nn::grid_relative({.height = 2, .width = 3})}) {
+  for (const nn::MakePositionalEncoding& position :
+       {nn::fire(), nn::window_bias({.height = 2, .width = 3}),
+        nn::grid_relative({.height = 2, .width = 3})}) {
     const auto layer = testing::layer_with(position);
     const Tensor x = fixed_noise({2, 6, 8}, 1), own = fixed_noise({2, 4, 6, 6}, 2);
-    nn::AttentionCall alone = layer->project(x, x, {});
+    nn::AttentionInputs alone = layer->project(x, x, {});
     for (const auto& [name, child] : layer->children())
-      if (const auto* own_position = dynamic_cast<const nn::Position*>(child))
+      if (const auto* own_position = dynamic_cast<const nn::PositionalEncoding*>(child))
         own_position->apply(alone);
     REQUIRE(alone.options.bias.defined());
-    nn::AttentionCall call = layer->project(x, x, {});
-    call.options.bias = own;
-    const Tensor y = layer->attend(call);
+    nn::AttentionInputs inputs = layer->project(x, x, {});
+    inputs.options.bias = own;
+    const Tensor y = layer->attend(inputs);
     AttentionOptions both;
     both.bias = alone.options.bias + own;
-    const Tensor heads = reference::attention(call.q, call.k, call.v, both);
+    const Tensor heads = reference::attention(inputs.q, inputs.k, inputs.v, both);
     CHECK(worst_error(y, layer->out(heads.transpose(1, 2).flatten(2))) < 1e-12);
     CHECK(worst_error(y, (*layer)(x)) > 1e-3);
   }
@@ -309,9 +311,9 @@ TEST_CASE("Swin's shifted windows, the mask set by the caller") {
         if (std::abs(a / w - b / w) >= size || std::abs(a % w - b % w) >= size)
           mask[n][0][i][j].fill_(-INFINITY);
       }
-  nn::AttentionCall call = layer->project(cut, cut, {});
-  call.options.bias = mask;
-  const Tensor shifted = layer->attend(call).reshape({h * w, 8});
+  nn::AttentionInputs inputs = layer->project(cut, cut, {});
+  inputs.options.bias = mask;
+  const Tensor shifted = layer->attend(inputs).reshape({h * w, 8});
   const Tensor got = zeros({h * w, 8}, {.dtype = f64});
   for (int64_t i = 0; i < h * w; ++i) got[cells[size_t(i)]].copy_(shifted[i].detach());
 

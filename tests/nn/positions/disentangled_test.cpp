@@ -24,15 +24,15 @@ struct Parent : nn::Module {};
 
 constexpr nn::HeadShape heads{.n_heads = 4, .d_key = 5, .d_value = 3, .d_model = 6};
 
-nn::AttentionCall make_call(int64_t m, int64_t n, int64_t groups = 4) {
+nn::AttentionInputs make_call(int64_t m, int64_t n, int64_t groups = 4) {
   return {fixed_noise({2, 4, m, 5}, 1),
           fixed_noise({2, groups, n, 5}, 2),
           fixed_noise({2, groups, n, 3}, 3),
           {}};
 }
 
-Tensor output(const nn::AttentionCall& call) {
-  return attention(call.q, call.k, call.v, call.options);
+Tensor output(const nn::AttentionInputs& inputs) {
+  return attention(inputs.q, inputs.k, inputs.v, inputs.options);
 }
 
 // A position in f64 whose rows are of the size of everything else.
@@ -140,17 +140,17 @@ TEST_CASE("Disentangled is eq. 4 with loops") {
           for (const int64_t groups : {2, 4})
             for (const int mask : {0, 1, 2}) {
               INFO("buckets " << buckets << ", terms " << terms << ", M " << m << ", N " << n);
-              nn::AttentionCall call = make_call(m, n, groups);
-              call.options.mask.causal = mask == 1;
-              if (mask == 2) call.options.mask.window = 3;
-              if (terms == 3 && mask == 2) call.options.scale = 0.3;
-              AttentionOptions o = call.options;
+              nn::AttentionInputs inputs = make_call(m, n, groups);
+              inputs.options.mask.causal = mask == 1;
+              if (mask == 2) inputs.options.mask.window = 3;
+              if (terms == 3 && mask == 2) inputs.options.scale = 0.3;
+              AttentionOptions o = inputs.options;
               if (!o.scale) o.scale = 1 / std::sqrt(5.0 * (terms == 3 ? 3 : 2));
-              o.bias = reference::disentangled_bias(call.q, call.k, table(p, p.k), row,
+              o.bias = reference::disentangled_bias(inputs.q, inputs.k, table(p, p.k), row,
                                                     table(p, p.q), back, *o.scale);
-              p.apply(call);
-              CHECK(worst_error(output(call), reference::attention(call.q, call.k, call.v, o)) <
-                    1e-13);
+              p.apply(inputs);
+              CHECK(worst_error(output(inputs),
+                                reference::attention(inputs.q, inputs.k, inputs.v, o)) < 1e-13);
             }
       }
 }
@@ -158,7 +158,7 @@ TEST_CASE("Disentangled is eq. 4 with loops") {
 TEST_CASE("Disentangled: gradients") {
   for (const bool mirrored : {true, false}) {
     const Scheme scheme({.max_distance = 5, .buckets = 2, .mirrored = mirrored});
-    const nn::AttentionCall made = make_call(2, 4, 2);
+    const nn::AttentionInputs made = make_call(2, 4, 2);
     for (Tensor x : {made.q, made.k, made.v}) x.set_requires_grad();
     Tensors inputs{made.q, made.k, made.v};
     const Tensors parameters = scheme.parent.parameters();
@@ -168,7 +168,7 @@ TEST_CASE("Disentangled: gradients") {
           // gradcheck moves copies of its inputs; the position shows them through its own handles.
           for (size_t i = 0; i < parameters.size(); ++i)
             if (!x[i + 3].same(parameters[i])) parameters[i].set_data(x[i + 3].detach());
-          nn::AttentionCall call{x[0], x[1], x[2], {}};
+          nn::AttentionInputs call{x[0], x[1], x[2], {}};
           scheme.position.apply(call);
           return output(call);
         },
@@ -212,26 +212,26 @@ TEST_CASE("Disentangled: one table for all layers") {
 
 TEST_CASE("Disentangled: a bias of the projection k would change nothing") {
   Scheme scheme({.max_distance = 5, .buckets = 4});
-  nn::AttentionCall call = make_call(7, 7);
-  scheme.position.apply(call);
-  const Tensor before = output(call);
-  Tensor& rows = call.options.keys.rows;
+  nn::AttentionInputs inputs = make_call(7, 7);
+  scheme.position.apply(inputs);
+  const Tensor before = output(inputs);
+  Tensor& rows = inputs.options.relative_keys.rows;
   rows = rows + fixed_noise({4, 1, 5}, 7);
-  CHECK(worst_error(output(call), before) < 1e-14);
+  CHECK(worst_error(output(inputs), before) < 1e-14);
 }
 
 TEST_CASE("Disentangled: f32 follows f64, and no keys give zeros") {
   Scheme scheme({.max_distance = 5, .buckets = 4});
-  nn::AttentionCall none = make_call(3, 0);
+  nn::AttentionInputs none = make_call(3, 0);
   scheme.position.apply(none);
   CHECK(max(abs(output(none))).item() == 0);
-  nn::AttentionCall call = make_call(9, 9);
-  scheme.position.apply(call);
-  const Tensor want = output(call);
+  nn::AttentionInputs inputs = make_call(9, 9);
+  scheme.position.apply(inputs);
+  const Tensor want = output(inputs);
   scheme.parent.to(f32);
-  call = make_call(9, 9);
-  for (Tensor* x : {&call.q, &call.k, &call.v}) *x = x->to(f32);
-  scheme.position.apply(call);
-  CHECK(output(call).dtype() == f32);
-  CHECK(worst_error(output(call), want) < 2e-4);  // as in tests/conformance
+  inputs = make_call(9, 9);
+  for (Tensor* x : {&inputs.q, &inputs.k, &inputs.v}) *x = x->to(f32);
+  scheme.position.apply(inputs);
+  CHECK(output(inputs).dtype() == f32);
+  CHECK(worst_error(output(inputs), want) < 2e-4);  // as in tests/conformance
 }

@@ -17,7 +17,7 @@ using testing::worst_error;
 
 namespace {
 
-nn::AttentionCall call_of(int64_t m, int64_t n, DType dtype = f64) {
+nn::AttentionInputs call_of(int64_t m, int64_t n, DType dtype = f64) {
   return {fixed_noise({1, 2, m, 4}, 1, dtype),
           fixed_noise({1, 2, n, 4}, 2, dtype),
           fixed_noise({1, 2, n, 4}, 3, dtype),
@@ -28,13 +28,13 @@ nn::AttentionCall call_of(int64_t m, int64_t n, DType dtype = f64) {
 
 TEST_CASE("relative positions of a call: the keys that its queries can meet") {
   for (const auto& [m, n] : {std::pair<int64_t, int64_t>{1, 1}, {3, 7}, {7, 3}, {0, 4}, {4, 0}}) {
-    nn::AttentionCall call = call_of(m, n);
+    nn::AttentionInputs inputs = call_of(m, n);
     for (const bool causal : {false, true}) {
-      call.options.mask.causal = causal;
-      const RelativeRange range = nn::relative_range(call);
+      inputs.options.mask.causal = causal;
+      const RelativeRange range = nn::relative_range(inputs);
       CHECK(range.past == std::max<int64_t>(n - 1, 0));
       CHECK(range.future == (causal ? 0 : std::max<int64_t>(m - 1, 0)));
-      const std::vector<double> r = nn::relative_positions(call).to_vector<double>();
+      const std::vector<double> r = nn::relative_positions(inputs).to_vector<double>();
       REQUIRE(int64_t(r.size()) == range.count());
       for (size_t i = 0; i < r.size(); ++i) CHECK(r[i] == double(int64_t(i) - range.past));
     }
@@ -45,11 +45,11 @@ TEST_CASE("relative positions of a call: the keys that its queries can meet") {
 }
 
 TEST_CASE("the position that people copy holds what every position must") {
-  testing::check_causal_position(nn::position<Fading>());
+  testing::check_causal_position(nn::positional_encoding<Fading>());
 }
 
 TEST_CASE("the position that people copy: the future falls like the past") {
-  const auto layer = testing::layer_with(nn::position<Fading>());
+  const auto layer = testing::layer_with(nn::positional_encoding<Fading>());
   const Tensor x = fixed_noise({1, 9, 8}, 1), scores = layer->scores(x);
   const auto bare = testing::layer_with({});
   const Tensor bias = scores - bare->scores(x);
@@ -63,10 +63,10 @@ TEST_CASE("the position that people copy counts beyond 256 in bf16") {
   } parent;
   const Fading position(parent, {.n_heads = 2});
   parent.to(bf16);
-  nn::AttentionCall call = call_of(1, 1000, bf16);
-  call.options.mask.causal = true;
-  position.apply(call);
-  const RelativeTable& table = call.options.lag_bias;
+  nn::AttentionInputs inputs = call_of(1, 1000, bf16);
+  inputs.options.mask.causal = true;
+  position.apply(inputs);
+  const RelativeTable& table = inputs.options.relative_bias;
   CHECK(table.rows.dtype() == bf16);
   CHECK(table.zero_row == 999);
   const double slope = position.slope[0][0].item();

@@ -29,7 +29,7 @@ namespace {
 
 struct Parent : nn::Module {};
 
-constexpr Form forms[] = {Form::automatic, Form::composed};
+constexpr Implementation implementations[] = {Implementation::automatic, Implementation::composed};
 
 struct Size {
   int64_t m, n;
@@ -42,21 +42,22 @@ void check_equals_dense(const RelativeTable& table, const Tensor& bias, Size siz
   const Tensor q = fixed_noise({2, heads, size.m, 5}, 1), k = fixed_noise({2, heads, size.n, 5}, 2),
                v = fixed_noise({2, heads, size.n, 3}, 3);
   const Tensor want = reference::attention(q, k, v, {.mask = {.causal = causal}, .bias = bias});
-  for (const Form form : forms) {
-    const Tensor got =
-        attention(q, k, v, {.mask = {.causal = causal}, .lag_bias = table, .form = form});
+  for (const Implementation implementation : implementations) {
+    const Tensor got = attention(
+        q, k, v,
+        {.mask = {.causal = causal}, .relative_bias = table, .implementation = implementation});
     CHECK(worst_error(got, want) < 1e-12);
   }
 }
 
 // A call of zeros with the sizes given.
-nn::AttentionCall call_of(int64_t heads, Size size, bool causal, DType dtype = f32) {
-  nn::AttentionCall call{zeros({1, heads, size.m, 4}, {.dtype = dtype}),
-                         zeros({1, heads, size.n, 4}, {.dtype = dtype}),
-                         zeros({1, heads, size.n, 4}, {.dtype = dtype}),
-                         {}};
-  call.options.mask.causal = causal;
-  return call;
+nn::AttentionInputs call_of(int64_t heads, Size size, bool causal, DType dtype = f32) {
+  nn::AttentionInputs inputs{zeros({1, heads, size.m, 4}, {.dtype = dtype}),
+                             zeros({1, heads, size.n, 4}, {.dtype = dtype}),
+                             zeros({1, heads, size.n, 4}, {.dtype = dtype}),
+                             {}};
+  inputs.options.mask.causal = causal;
+  return inputs;
 }
 
 }  // namespace
@@ -119,9 +120,9 @@ TEST_CASE("T5: first distances equal those of exact arithmetic") {
 
 TEST_CASE("T5: the buckets of both sides") {
   for (int64_t r = -200; r <= 200; ++r)
-    for (const bool two_sided : {false, true})
-      CHECK(nn::t5_bucket(r, 32, 128, two_sided) ==
-            reference::t5_bucket_by_logarithms(r, 32, 128, two_sided));
+    for (const bool bidirectional : {false, true})
+      CHECK(nn::t5_bucket(r, 32, 128, bidirectional) ==
+            reference::t5_bucket_by_logarithms(r, 32, 128, bidirectional));
   CHECK(nn::t5_bucket(0, 32, 128, true) == 0);
   CHECK(nn::t5_bucket(1, 32, 128, true) == 17);
   CHECK(nn::t5_bucket(1000000, 32, 128, true) == 31);
@@ -147,53 +148,54 @@ TEST_CASE("T5: what cannot be bucketed") {
   // Which sides there are is the call's to say.
   Parent odd;
   const nn::T5Bias bias(odd, {.n_heads = 2, .d_model = 4}, {.buckets = 7});
-  nn::AttentionCall call = call_of(2, {3, 3}, true);
-  bias.apply(call);
-  call.options.mask.causal = false;
-  CHECK_THROWS_WITH(bias.apply(call), Containing("7 buckets, two-sided; must be an even number"));
+  nn::AttentionInputs inputs = call_of(2, {3, 3}, true);
+  bias.apply(inputs);
+  inputs.options.mask.causal = false;
+  CHECK_THROWS_WITH(bias.apply(inputs), Containing("7 buckets, two-sided; must be an even number"));
 }
 
 TEST_CASE("T5 equals a dense bias") {
   const Tensor table = fixed_noise({32, 3}, 5);
   for (const Size size : sizes)
-    for (const bool two_sided : {false, true})
+    for (const bool bidirectional : {false, true})
       for (const bool causal : {false, true}) {
         if (causal && size.m > size.n) continue;
-        check_equals_dense(nn::t5_bias(table, causal ? 1 : size.m, size.n, 128, two_sided),
-                           reference::t5_bias(table, size.m, size.n, 128, two_sided), size, causal);
+        check_equals_dense(nn::t5_bias(table, causal ? 1 : size.m, size.n, 128, bidirectional),
+                           reference::t5_bias(table, size.m, size.n, 128, bidirectional), size,
+                           causal);
       }
 }
 
 TEST_CASE("T5: gradients") {
   const Tensor q = fixed_leaf({1, 2, 3, 4}, 1), k = fixed_leaf({1, 2, 7, 4}, 2),
                v = fixed_noise({1, 2, 7, 3}, 3);
-  for (const bool two_sided : {false, true})
-    for (const Form form : forms)
+  for (const bool bidirectional : {false, true})
+    for (const Implementation implementation : implementations)
       gradcheck(
           [&](const Tensors& in) {
             return attention(in[0], in[1], v,
-                             {.mask = {.causal = !two_sided},
-                              .lag_bias = nn::t5_bias(in[2], 3, 7, 9, two_sided),
-                              .form = form});
+                             {.mask = {.causal = !bidirectional},
+                              .relative_bias = nn::t5_bias(in[2], 3, 7, 9, bidirectional),
+                              .implementation = implementation});
           },
-          {q, k, fixed_leaf({6, 2}, 4)}, form == Form::composed);
+          {q, k, fixed_leaf({6, 2}, 4)}, implementation == Implementation::composed);
 }
 
 TEST_CASE("T5: buckets without a pair have a gradient of exactly zero, all together sum to zero") {
   const int64_t l = 9;
   const Tensor q = fixed_noise({2, 3, l, 4}, 1), k = fixed_noise({2, 3, l, 4}, 2),
                v = fixed_noise({2, 3, l, 4}, 3);
-  for (const bool two_sided : {false, true})
-    for (const Form form : forms) {
+  for (const bool bidirectional : {false, true})
+    for (const Implementation implementation : implementations) {
       const Tensor table = fixed_leaf({32, 3}, 4);
       const Tensor y = attention(q, k, v,
-                                 {.mask = {.causal = !two_sided},
-                                  .lag_bias = nn::t5_bias(table, l, l, 128, two_sided),
-                                  .form = form});
+                                 {.mask = {.causal = !bidirectional},
+                                  .relative_bias = nn::t5_bias(table, l, l, 128, bidirectional),
+                                  .implementation = implementation});
       sum(y * fixed_noise(y.shape(), 5)).backward();
       const Tensor g = table.grad();
       for (int64_t bucket = 0; bucket < 32; ++bucket) {
-        const bool met = two_sided ? (bucket < 9 || (bucket > 16 && bucket < 25)) : bucket < 9;
+        const bool met = bidirectional ? (bucket < 9 || (bucket > 16 && bucket < 25)) : bucket < 9;
         CHECK((max(abs(g[bucket])).item() > 0) == met);
       }
       // One number added to all scores of a query changes nothing.
@@ -223,11 +225,11 @@ TEST_CASE("T5Bias: parameter, start, label") {
   CHECK(bias.label() == "T5Bias(8 buckets to distance 20)");
   for (const bool causal : {false, true})
     for (const Size size : sizes) {
-      nn::AttentionCall call = call_of(2, size, causal);
-      bias.apply(call);
+      nn::AttentionInputs inputs = call_of(2, size, causal);
+      bias.apply(inputs);
       const RelativeTable want = nn::t5_bias(bias.table, causal ? 1 : size.m, size.n, 20, !causal);
-      CHECK(same_bits(call.options.lag_bias.rows, want.rows));
-      CHECK(call.options.lag_bias.zero_row == want.zero_row);
+      CHECK(same_bits(inputs.options.relative_bias.rows, want.rows));
+      CHECK(inputs.options.relative_bias.zero_row == want.zero_row);
     }
 }
 
@@ -252,7 +254,7 @@ TEST_CASE("T5Bias shared by all layers, without a scale") {
 
   const Tensor x = fixed_noise({2, 11, 8}, 1);
   auto by_hand = [&](const nn::MultiHeadAttention& layer, const Tensor& in) {
-    const nn::AttentionCall c = layer.project(in, in, {});
+    const nn::AttentionInputs c = layer.project(in, in, {});
     const Tensor bias = reference::t5_bias(tables[0], 11, 11, 128, true);
     const Tensor y = reference::attention(c.q, c.k, c.v, {.scale = 1, .bias = bias});
     return layer.out(y.transpose(1, 2).flatten(2));
@@ -301,9 +303,9 @@ TEST_CASE("Alibi: no parameters; the dtype of q; heads without a slope") {
                       str("[Alibi] heads ", heads, " of 12; accepted: 0 (all) to 12"));
 
   for (const DType dtype : {f64, f32, bf16}) {
-    nn::AttentionCall call = call_of(12, {5, 7}, false, dtype);
-    all.apply(call);
-    const RelativeTable& b = call.options.lag_bias;
+    nn::AttentionInputs inputs = call_of(12, {5, 7}, false, dtype);
+    all.apply(inputs);
+    const RelativeTable& b = inputs.options.relative_bias;
     CHECK(b.rows.dtype() == dtype);
     CHECK(b.zero_row == 6);
     REQUIRE(b.rows.shape() == Shape{12, 11});
@@ -311,13 +313,13 @@ TEST_CASE("Alibi: no parameters; the dtype of q; heads without a slope") {
       const Tensor want = scalar(-std::exp2(-0.5) * std::fabs(double(r)), {.dtype = f64});
       CHECK(b.rows[8][6 + r].item() == want.to(dtype).item());
     }
-    call.options.mask.causal = true;
-    some.apply(call);
+    inputs.options.mask.causal = true;
+    some.apply(inputs);
     CHECK(b.rows.shape() == Shape{12, 7});
     CHECK(max(abs(b.rows.slice(0, 8))).item() == 0);
     CHECK(same_bits(b.rows.slice(0, 0, 8),
                     nn::alibi_bias(nn::alibi_slopes(8), 1, 7, {.dtype = dtype}).rows));
-    CHECK(attention(call.q, call.k, call.v, call.options).dtype() == dtype);
+    CHECK(attention(inputs.q, inputs.k, inputs.v, inputs.options).dtype() == dtype);
   }
 }
 
@@ -347,16 +349,16 @@ TEST_CASE("KERPLE: gradients") {
   const Tensor p = tensor<double>({0.3, 1.6}).set_requires_grad(),
                a = tensor<double>({0.8, 0.1}).set_requires_grad();
   for (const auto kind : {Kerple::Kind::logarithmic, Kerple::Kind::power})
-    for (const Form form : forms)
+    for (const Implementation implementation : implementations)
       for (const bool causal : {false, true})
         gradcheck(
             [&](const Tensors& in) {
               return attention(in[0], in[1], v,
                                {.mask = {.causal = causal},
-                                .lag_bias = nn::kerple_bias(in[2], in[3], 3, 7, kind),
-                                .form = form});
+                                .relative_bias = nn::kerple_bias(in[2], in[3], 3, 7, kind),
+                                .implementation = implementation});
             },
-            {q, k, p, a}, form == Form::composed);
+            {q, k, p, a}, implementation == Implementation::composed);
 }
 
 TEST_CASE("KERPLE: what is no pair of parameters") {
@@ -396,13 +398,13 @@ TEST_CASE("Kerple: bounds hold in the formula, and their outside has no gradient
     parent.to(f64);
     position.p.detach().copy_(tensor<double>({-1, 0.5, 3, 0.5}));
     position.a.detach().copy_(tensor<double>({0.5, 0.001, 0.5, 3}));
-    nn::AttentionCall call = call_of(4, {5, 6}, true, f64);
-    position.apply(call);
+    nn::AttentionInputs inputs = call_of(4, {5, 6}, true, f64);
+    position.apply(inputs);
     const RelativeTable want = nn::kerple_bias(tensor<double>({0.01, 0.5, power ? 2.0 : 3.0, 0.5}),
                                                tensor<double>({0.5, 0.01, 0.5, 3}), 1, 6, kind);
-    CHECK(same_bits(call.options.lag_bias.rows, want.rows));
-    CHECK(call.options.lag_bias.zero_row == 5);
-    sum(call.options.lag_bias.rows).backward();
+    CHECK(same_bits(inputs.options.relative_bias.rows, want.rows));
+    CHECK(inputs.options.relative_bias.zero_row == 5);
+    sum(inputs.options.relative_bias.rows).backward();
     for (int64_t h = 0; h < 4; ++h) {
       const bool p_outside = h == 0 || (power && h == 2);
       CHECK((position.p.grad()[h].item() == 0) == p_outside);
@@ -430,10 +432,10 @@ TEST_CASE("biases of calls without queries or keys") {
     for (const RelativeTable& b :
          {nn::t5_bias(table, size.m, size.n, 20, true), nn::kerple_bias(p, p, size.m, size.n),
           nn::alibi_bias({.5, .25}, size.m, size.n, {.dtype = f64})})
-      for (const Form form : forms) {
+      for (const Implementation implementation : implementations) {
         const Tensor q = zeros({1, 2, size.m, 4}, {.dtype = f64});
         const Tensor k = zeros({1, 2, size.n, 4}, {.dtype = f64});
-        const Tensor y = attention(q, k, k, {.lag_bias = b, .form = form});
+        const Tensor y = attention(q, k, k, {.relative_bias = b, .implementation = implementation});
         CHECK(same_bits(y, zeros_like(q)));
       }
 }

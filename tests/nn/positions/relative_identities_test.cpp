@@ -25,7 +25,7 @@ using testing::worst_error;
 
 namespace {
 
-constexpr Form forms[] = {Form::automatic, Form::composed};
+constexpr Implementation implementations[] = {Implementation::automatic, Implementation::composed};
 constexpr int64_t d_model = 12, n_heads = 4;
 
 /// The rows of a parameter that a pair of positions uses, from the relative position of its key.
@@ -33,10 +33,10 @@ using RowsOf = std::function<std::vector<int64_t>(int64_t r)>;
 
 struct Scheme {
   std::string name;
-  nn::MakePosition position;
+  nn::MakePositionalEncoding position;
   AttentionMask visible;
   std::vector<std::pair<std::string, RowsOf>> tables;  // by the name of the parameter
-  int64_t n_key_heads = 0;
+  int64_t n_kv_heads = 0;
   bool causal() const { return visible.causal; }
 };
 
@@ -45,26 +45,27 @@ RowsOf one_row(std::function<int64_t(int64_t)> row) {
 }
 
 Scheme music(const std::string& name, const nn::MusicRelative::Options& o, AttentionMask visible,
-             int64_t n_key_heads = 0) {
-  const int64_t rows = o.two_sided ? 2 * o.length - 1 : o.length;
+             int64_t n_kv_heads = 0) {
+  const int64_t rows = o.bidirectional ? 2 * o.max_length - 1 : o.max_length;
   auto row = [=](int64_t r) {
-    const int64_t at = r + o.length - 1;
-    return o.beyond == Beyond::clip ? std::clamp<int64_t>(at, 0, rows - 1) : at;
+    const int64_t at = r + o.max_length - 1;
+    return o.out_of_range == OutOfRange::clip ? std::clamp<int64_t>(at, 0, rows - 1) : at;
   };
-  return {name, nn::music_relative(o), visible, {{"position.table", one_row(row)}}, n_key_heads};
+  return {name, nn::music_relative(o), visible, {{"position.table", one_row(row)}}, n_kv_heads};
 }
 
 Scheme shaw(const std::string& name, const nn::ShawRelative::Options& o, AttentionMask visible) {
-  const RowsOf row = one_row([k = o.clip](int64_t r) { return std::clamp<int64_t>(r, -k, k) + k; });
+  const RowsOf row =
+      one_row([k = o.max_distance](int64_t r) { return std::clamp<int64_t>(r, -k, k) + k; });
   Scheme s{name, nn::shaw_relative(o), visible, {{"position.keys", row}}};
   if (o.values) s.tables.push_back({"position.values", row});
   return s;
 }
 
 Scheme bert(const std::string& name, const nn::BertRelative::Options& o, AttentionMask visible,
-            int64_t n_key_heads = 0) {
-  const RowsOf row = one_row([p = o.length](int64_t r) { return r + p - 1; });
-  return {name, nn::bert_relative(o), visible, {{"position.table", row}}, n_key_heads};
+            int64_t n_kv_heads = 0) {
+  const RowsOf row = one_row([p = o.max_length](int64_t r) { return r + p - 1; });
+  return {name, nn::bert_relative(o), visible, {{"position.table", row}}, n_kv_heads};
 }
 
 Scheme deberta(const std::string& name, const nn::Disentangled::Options& o, AttentionMask visible) {
@@ -86,27 +87,31 @@ const std::vector<Scheme>& schemes() {
   const AttentionMask causal{.causal = true}, window{.causal = true, .window = 6};
   const AttentionMask local{.causal = true, .block = 4}, band{.window = 6};
   static const std::vector<Scheme> all{
-      music("music", {.length = 9}, causal),
-      music("music, shared heads", {.length = 9, .shared_by_heads = true}, causal),
-      music("music, clip", {.length = 9, .beyond = Beyond::clip}, causal, 2),
-      music("music, error", {.length = 80, .beyond = Beyond::error}, causal),
-      music("music, window", {.length = 9}, window),
-      music("music, local", {.length = 8, .beyond = Beyond::error}, local),
-      music("music, local, longer table", {.length = 16}, local),
-      music("music, two-sided", {.length = 9, .two_sided = true}, {}),
+      music("music", {.max_length = 9}, causal),
+      music("music, shared heads", {.max_length = 9, .shared_by_heads = true}, causal),
+      music("music, clip", {.max_length = 9, .out_of_range = OutOfRange::clip}, causal, 2),
+      music("music, error", {.max_length = 80, .out_of_range = OutOfRange::error}, causal),
+      music("music, window", {.max_length = 9}, window),
+      music("music, local", {.max_length = 8, .out_of_range = OutOfRange::error}, local),
+      music("music, local, longer table", {.max_length = 16}, local),
+      music("music, two-sided", {.max_length = 9, .bidirectional = true}, {}),
       music("music, two-sided, clip",
-            {.length = 9, .shared_by_heads = true, .two_sided = true, .beyond = Beyond::clip}, {}),
-      music("music, two-sided, causal", {.length = 9, .two_sided = true}, causal),
-      shaw("shaw, decoder", {.clip = 8}, causal),
+            {.max_length = 9,
+             .shared_by_heads = true,
+             .bidirectional = true,
+             .out_of_range = OutOfRange::clip},
+            {}),
+      music("music, two-sided, causal", {.max_length = 9, .bidirectional = true}, causal),
+      shaw("shaw, decoder", {.max_distance = 8}, causal),
       shaw("shaw, decoder, keys, shared heads",
-           {.clip = 8, .values = false, .shared_by_heads = true}, causal),
-      shaw("shaw, decoder, window", {.clip = 8}, window),
-      shaw("shaw, encoder", {.clip = 8}, {}),
-      shaw("shaw, encoder, window", {.clip = 8, .shared_by_heads = true}, band),
-      shaw("shaw, encoder, keys", {.clip = 8, .values = false}, {}),
-      bert("bert, decoder", {.length = 80}, causal),
-      bert("bert, decoder, keys too", {.length = 80, .keys_too = true}, causal, 2),
-      bert("bert, encoder, keys too", {.length = 80, .keys_too = true}, {}),
+           {.max_distance = 8, .values = false, .shared_by_heads = true}, causal),
+      shaw("shaw, decoder, window", {.max_distance = 8}, window),
+      shaw("shaw, encoder", {.max_distance = 8}, {}),
+      shaw("shaw, encoder, window", {.max_distance = 8, .shared_by_heads = true}, band),
+      shaw("shaw, encoder, keys", {.max_distance = 8, .values = false}, {}),
+      bert("bert, decoder", {.max_length = 80}, causal),
+      bert("bert, decoder, keys too", {.max_length = 80, .keys_too = true}, causal, 2),
+      bert("bert, encoder, keys too", {.max_length = 80, .keys_too = true}, {}),
       deberta("deberta v1", {.max_distance = 9, .buckets = 0}, {}),
       deberta("deberta v2", {.max_distance = 20, .buckets = 6}, {}),
       deberta("deberta v2, one term",
@@ -117,16 +122,16 @@ const std::vector<Scheme>& schemes() {
 }
 
 // A head size of wt103's, values of another, and tables of the size of everything else.
-std::unique_ptr<nn::MultiHeadAttention> make(const Scheme& s, Form form) {
+std::unique_ptr<nn::MultiHeadAttention> make(const Scheme& s, Implementation implementation) {
   manual_seed(5);
   auto layer = std::make_unique<nn::MultiHeadAttention>(
       nn::MultiHeadAttention::Options{.d_model = d_model,
                                       .n_heads = n_heads,
-                                      .n_key_heads = s.n_key_heads,
+                                      .n_kv_heads = s.n_kv_heads,
                                       .d_key = 41,
                                       .d_value = 6,
                                       .position = s.position,
-                                      .kernel = nn::softmax_kernel(form)});
+                                      .kernel = nn::softmax_kernel(implementation)});
   layer->to(f64);
   for (const auto& [name, p] : layer->named_parameters())
     if (name.starts_with("position.")) nn::normal_(p, 0, 0.5);
@@ -148,9 +153,9 @@ double largest(const Tensor& x) { return max(abs(x)).item(); }
 template <class F>
 void for_all(F f) {
   for (const Scheme& s : schemes())
-    for (const Form form : forms) {
-      INFO(s.name << (form == Form::composed ? ", composed" : ""));
-      f(s, *make(s, form));
+    for (const Implementation implementation : implementations) {
+      INFO(s.name << (implementation == Implementation::composed ? ", composed" : ""));
+      f(s, *make(s, implementation));
     }
 }
 
@@ -270,28 +275,29 @@ TEST_CASE("relative tables: outer rows collect what all the rows beyond them wou
   const int64_t l = 33;
   using Pair = std::pair<Scheme, Scheme>;  // a table that ends, and one that reaches everything
   const Pair pairs[] = {
-      {music("zero", {.length = 9}, causal), music("", {.length = 33}, causal)},
-      {music("clip", {.length = 9, .beyond = Beyond::clip}, causal),
-       music("", {.length = 33}, causal)},
-      {music("zero, both sides", {.length = 9, .two_sided = true}, {}),
-       music("", {.length = 33, .two_sided = true}, {})},
-      {music("clip, both sides", {.length = 9, .two_sided = true, .beyond = Beyond::clip}, {}),
-       music("", {.length = 33, .two_sided = true}, {})},
-      {music("clip to one row", {.length = 1, .beyond = Beyond::clip}, causal),
-       music("", {.length = 40}, causal)},
-      {shaw("shaw, encoder", {.clip = 3}, {}), shaw("", {.clip = 32}, {})},
-      {shaw("shaw, decoder", {.clip = 3, .shared_by_heads = true}, causal),
-       shaw("", {.clip = 32, .shared_by_heads = true}, causal)},
-      {shaw("shaw, clip 0", {.clip = 0}, {}), shaw("", {.clip = 50}, {})},
+      {music("zero", {.max_length = 9}, causal), music("", {.max_length = 33}, causal)},
+      {music("clip", {.max_length = 9, .out_of_range = OutOfRange::clip}, causal),
+       music("", {.max_length = 33}, causal)},
+      {music("zero, both sides", {.max_length = 9, .bidirectional = true}, {}),
+       music("", {.max_length = 33, .bidirectional = true}, {})},
+      {music("clip, both sides",
+             {.max_length = 9, .bidirectional = true, .out_of_range = OutOfRange::clip}, {}),
+       music("", {.max_length = 33, .bidirectional = true}, {})},
+      {music("clip to one row", {.max_length = 1, .out_of_range = OutOfRange::clip}, causal),
+       music("", {.max_length = 40}, causal)},
+      {shaw("shaw, encoder", {.max_distance = 3}, {}), shaw("", {.max_distance = 32}, {})},
+      {shaw("shaw, decoder", {.max_distance = 3, .shared_by_heads = true}, causal),
+       shaw("", {.max_distance = 32, .shared_by_heads = true}, causal)},
+      {shaw("shaw, clip 0", {.max_distance = 0}, {}), shaw("", {.max_distance = 50}, {})},
       {deberta("deberta v1", {.max_distance = 5, .buckets = 0, .position_to_content = false}, {}),
        deberta("", {.max_distance = 33, .buckets = 0, .position_to_content = false}, {})},
       {deberta("deberta v2", {.max_distance = 20, .buckets = 6, .content_to_position = false}, {}),
        deberta("", {.max_distance = 33, .buckets = 0, .content_to_position = false}, {})}};
   const Tensor x = fixed_noise({2, l, d_model}, 1), w = fixed_noise({2, l, d_model}, 2);
   for (const auto& [ending, complete] : pairs)
-    for (const Form form : forms) {
-      INFO(ending.name << (form == Form::composed ? ", composed" : ""));
-      const auto a = make(ending, form), b = make(complete, form);
+    for (const Implementation implementation : implementations) {
+      INFO(ending.name << (implementation == Implementation::composed ? ", composed" : ""));
+      const auto a = make(ending, implementation), b = make(complete, implementation);
       for (size_t t = 0; t < ending.tables.size(); ++t) {
         const auto& [name, row_a] = ending.tables[t];
         const Tensor from = by_heads(parameter(*a, name).detach());
@@ -331,22 +337,23 @@ TEST_CASE("relative tables: the gradient of a table of keys adds up to zero over
   // alike. A table that ends (zero beyond) is no such case.
   const AttentionMask causal{.causal = true}, local{.causal = true, .block = 4};
   const Scheme complete[] = {
-      music("music", {.length = 20}, causal),
-      music("music, clip", {.length = 4, .shared_by_heads = true, .beyond = Beyond::clip}, causal),
-      music("music, local", {.length = 8}, local),
-      music("music, two-sided", {.length = 20, .two_sided = true}, {}),
-      shaw("shaw, encoder", {.clip = 3}, {}),
-      shaw("shaw, decoder", {.clip = 3, .values = false, .shared_by_heads = true}, causal),
-      shaw("shaw, clip 0", {.clip = 0}, {}),
-      bert("bert", {.length = 20}, {}),
+      music("music", {.max_length = 20}, causal),
+      music("music, clip",
+            {.max_length = 4, .shared_by_heads = true, .out_of_range = OutOfRange::clip}, causal),
+      music("music, local", {.max_length = 8}, local),
+      music("music, two-sided", {.max_length = 20, .bidirectional = true}, {}),
+      shaw("shaw, encoder", {.max_distance = 3}, {}),
+      shaw("shaw, decoder", {.max_distance = 3, .values = false, .shared_by_heads = true}, causal),
+      shaw("shaw, clip 0", {.max_distance = 0}, {}),
+      bert("bert", {.max_length = 20}, {}),
       deberta("deberta", {.max_distance = 20, .buckets = 6, .position_to_content = false}, {}),
-      music("ends", {.length = 4}, causal),
-      bert("keys too", {.length = 20, .keys_too = true}, {})};
+      music("ends", {.max_length = 4}, causal),
+      bert("keys too", {.max_length = 20, .keys_too = true}, {})};
   const Tensor x = fixed_noise({2, 20, d_model}, 1), w = fixed_noise({2, 20, d_model}, 2);
   for (const Scheme& s : complete)
-    for (const Form form : forms) {
-      INFO(s.name << (form == Form::composed ? ", composed" : ""));
-      const auto layer = make(s, form);
+    for (const Implementation implementation : implementations) {
+      INFO(s.name << (implementation == Implementation::composed ? ", composed" : ""));
+      const auto layer = make(s, implementation);
       const Tensor y = (*layer)(x, s.visible);
       const Tensor g = by_heads(grad({y}, {parameter(*layer, s.tables[0].first)}, {w})[0]);
       const double total = largest(sum(g, {1}));
@@ -366,12 +373,13 @@ constexpr nn::HeadShape heads{.n_heads = 3, .d_key = 41, .d_value = 5};
 struct Parent : nn::Module {};
 
 // Attention of l positions, or the last m of them, with this position.
-Tensor attend(const nn::Position& position, int64_t l, AttentionOptions options, int64_t m = 0) {
-  nn::AttentionCall call{fixed_noise({2, 3, l, 41}, 1), fixed_noise({2, 3, l, 41}, 2),
-                         fixed_noise({2, 3, l, 5}, 3), options};
-  if (m > 0) call.q = call.q.slice(2, l - m);
-  position.apply(call);
-  return attention(call.q, call.k, call.v, call.options);
+Tensor attend(const nn::PositionalEncoding& position, int64_t l, AttentionOptions options,
+              int64_t m = 0) {
+  nn::AttentionInputs inputs{fixed_noise({2, 3, l, 41}, 1), fixed_noise({2, 3, l, 41}, 2),
+                             fixed_noise({2, 3, l, 5}, 3), options};
+  if (m > 0) inputs.q = inputs.q.slice(2, l - m);
+  position.apply(inputs);
+  return attention(inputs.q, inputs.k, inputs.v, inputs.options);
 }
 
 void fill(const Tensor& table, uint64_t stream) {
@@ -381,54 +389,61 @@ void fill(const Tensor& table, uint64_t stream) {
 }  // namespace
 
 TEST_CASE("a clip that is not reached is the unmasked Music Transformer; causal, its past") {
-  for (const Form form : forms)
+  for (const Implementation implementation : implementations)
     for (const int64_t l : {1, 2, 12, 65}) {
       INFO("L " << l);
       Parent a, b, c;
-      const nn::ShawRelative shaw(a, heads, {.clip = l - 1, .values = false});
-      const nn::MusicRelative both(b, heads, {.length = l, .two_sided = true});
-      const nn::MusicRelative past(c, heads, {.length = l});
+      const nn::ShawRelative shaw(a, heads, {.max_distance = l - 1, .values = false});
+      const nn::MusicRelative both(b, heads, {.max_length = l, .bidirectional = true});
+      const nn::MusicRelative past(c, heads, {.max_length = l});
       for (Parent* p : {&a, &b, &c}) p->to(f64);
       fill(shaw.keys, 4);
       both.table.detach().copy_(shaw.keys.detach());
       past.table.detach().copy_(shaw.keys.detach().slice(1, 0, l));
-      CHECK(worst_error(attend(shaw, l, {.form = form}), attend(both, l, {.form = form})) < 1e-14);
+      CHECK(worst_error(attend(shaw, l, {.implementation = implementation}),
+                        attend(both, l, {.implementation = implementation})) < 1e-14);
       for (const int64_t m : {l, (l + 1) / 2})
-        CHECK(worst_error(attend(shaw, l, {.mask = {.causal = true}, .form = form}, m),
-                          attend(past, l, {.mask = {.causal = true}, .form = form}, m)) < 1e-14);
+        CHECK(worst_error(
+                  attend(shaw, l, {.mask = {.causal = true}, .implementation = implementation}, m),
+                  attend(past, l, {.mask = {.causal = true}, .implementation = implementation},
+                         m)) < 1e-14);
     }
 }
 
 TEST_CASE("local attention in blocks that hold everything is global attention") {
-  for (const Form form : forms)
+  for (const Implementation implementation : implementations)
     for (const int64_t l : {1, 7, 65})
       for (const int64_t block : {l, l + 1, 2 * l}) {
         Parent a, b;
-        const nn::MusicRelative local(a, heads, {.length = 2 * block});
-        const nn::MusicRelative global(b, heads, {.length = l});
+        const nn::MusicRelative local(a, heads, {.max_length = 2 * block});
+        const nn::MusicRelative global(b, heads, {.max_length = l});
         a.to(f64);
         b.to(f64);
         fill(local.table, 4);
         global.table.detach().copy_(local.table.detach().slice(1, 2 * block - l));
-        CHECK(worst_error(attend(local, l, {.mask = {.block = block}, .form = form}),
-                          attend(global, l, {.mask = {.causal = true}, .form = form})) < 1e-14);
+        CHECK(worst_error(
+                  attend(local, l, {.mask = {.block = block}, .implementation = implementation}),
+                  attend(global, l, {.mask = {.causal = true}, .implementation = implementation})) <
+              1e-14);
       }
 }
 
 TEST_CASE("equal rows of Shaw's tables: none for the keys, one addition to the output for values") {
-  for (const Form form : forms)
+  for (const Implementation implementation : implementations)
     for (const bool causal : {false, true})
       for (const int64_t clip : {0, 2, 30}) {
         Parent parent;
-        const nn::ShawRelative shaw(parent, heads, {.clip = clip});
+        const nn::ShawRelative shaw(parent, heads, {.max_distance = clip});
         parent.to(f64);
         const Tensor key = fixed_noise({3, 1, 41}, 4), value = fixed_noise({3, 1, 5}, 5);
         shaw.keys.detach().copy_(key.expand(shaw.keys.shape()));
         shaw.values.detach().copy_(value.expand(shaw.values.shape()));
-        const Tensor y = attend(shaw, 20, {.mask = {.causal = causal}, .form = form});
+        const Tensor y =
+            attend(shaw, 20, {.mask = {.causal = causal}, .implementation = implementation});
         const Tensor plain =
             attention(fixed_noise({2, 3, 20, 41}, 1), fixed_noise({2, 3, 20, 41}, 2),
-                      fixed_noise({2, 3, 20, 5}, 3), {.mask = {.causal = causal}, .form = form});
+                      fixed_noise({2, 3, 20, 5}, 3),
+                      {.mask = {.causal = causal}, .implementation = implementation});
         CHECK(worst_error(y, plain + value) < 1e-13);
       }
 }
@@ -438,18 +453,18 @@ TEST_CASE(
   // With q and k exchanged, score(i, j) becomes score(j, i), and its relative position changes
   // sign.
   Parent a, b;
-  const nn::BertRelative position(a, heads, {.length = 12, .keys_too = true});
-  const nn::BertRelative mirrored(b, heads, {.length = 12, .keys_too = true});
+  const nn::BertRelative position(a, heads, {.max_length = 12, .keys_too = true});
+  const nn::BertRelative mirrored(b, heads, {.max_length = 12, .keys_too = true});
   a.to(f64);
   b.to(f64);
   fill(position.table, 4);
   mirrored.table.detach().copy_(flip(position.table.detach(), 1));
   const Tensor q = fixed_noise({2, 3, 12, 41}, 1), k = fixed_noise({2, 3, 12, 41}, 2);
-  auto scores = [](const nn::Position& p, const Tensor& x, const Tensor& y) {
-    nn::AttentionCall call{x, y, y, {}};
-    p.apply(call);
+  auto scores = [](const nn::PositionalEncoding& p, const Tensor& x, const Tensor& y) {
+    nn::AttentionInputs inputs{x, y, y, {}};
+    p.apply(inputs);
     // Differences of scores within a row are all that the weights tell.
-    const Tensor logs = log(attention_weights(call.q, call.k, call.options));
+    const Tensor logs = log(attention_weights(inputs.q, inputs.k, inputs.options));
     const Tensor rows = logs - mean(logs, {-1}, true);
     return rows - mean(rows, {-2}, true);
   };

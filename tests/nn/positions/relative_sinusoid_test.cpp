@@ -10,8 +10,8 @@
 #include "tests/reference/transformer_xl.h"
 #include "tests/support/catch.h"
 #include "tests/support/compare.h"
-#include "tests/support/forms.h"
 #include "tests/support/gradcheck.h"
+#include "tests/support/implementations.h"
 #include "tests/support/position_check.h"
 #include "tests/support/stand_in.h"
 
@@ -39,37 +39,38 @@ struct Made : Parent {
 };
 
 // Attention of the definition for one batch entry, head by head: q, k, v [1, H, ., D].
-Tensor by_loops(const Made& made, const nn::AttentionCall& call) {
+Tensor by_loops(const Made& made, const nn::AttentionInputs& inputs) {
   const nn::HeadShape s = made.position.shape;
-  const int64_t m = call.n_queries(), n = call.n_keys();
+  const int64_t m = inputs.n_queries(), n = inputs.n_keys();
   Tensors heads;
   for (int64_t h = 0; h < s.n_heads; ++h) {
     auto of_head = [&](const Tensor& x) { return matrix(x[0][h]); };
     const auto terms = reference::xl_terms(
-        of_head(call.q), of_head(call.k),
+        of_head(inputs.q), of_head(inputs.k),
         matrix(made.position.r.weight.slice(0, h * s.d_key, (h + 1) * s.d_key)),
         matrix(made.position.u.slice(0, h, h + 1)), matrix(made.position.v.slice(0, h, h + 1)),
         made.position.options.clamp);
     heads.push_back(reference::tensor(reference::xl_attention(
-        terms, of_head(call.v), s.d_key,
-        [&](int64_t i, int64_t j) { return call.options.mask.causal && j > i + n - m; })));
+        terms, of_head(inputs.v), s.d_key,
+        [&](int64_t i, int64_t j) { return inputs.options.mask.causal && j > i + n - m; })));
   }
   return stack(heads).unsqueeze(0);
 }
 
-nn::AttentionCall noisy_call(nn::HeadShape s, int64_t m, int64_t n, bool causal) {
-  nn::AttentionCall call{fixed_noise({1, s.n_heads, m, s.d_key}, 1),
-                         fixed_noise({1, s.n_heads, n, s.d_key}, 2),
-                         fixed_noise({1, s.n_heads, n, s.d_value}, 3),
-                         {}};
-  call.options.mask.causal = causal;
-  return call;
+nn::AttentionInputs noisy_call(nn::HeadShape s, int64_t m, int64_t n, bool causal) {
+  nn::AttentionInputs inputs{fixed_noise({1, s.n_heads, m, s.d_key}, 1),
+                             fixed_noise({1, s.n_heads, n, s.d_key}, 2),
+                             fixed_noise({1, s.n_heads, n, s.d_value}, 3),
+                             {}};
+  inputs.options.mask.causal = causal;
+  return inputs;
 }
 
-Tensor run(const RelativeSinusoid& position, nn::AttentionCall call, Form form = Form::automatic) {
-  position.apply(call);
-  call.options.form = form;
-  return attention(call.q, call.k, call.v, call.options);
+Tensor run(const RelativeSinusoid& position, nn::AttentionInputs inputs,
+           Implementation implementation = Implementation::automatic) {
+  position.apply(inputs);
+  inputs.options.implementation = implementation;
+  return attention(inputs.q, inputs.k, inputs.v, inputs.options);
 }
 
 }  // namespace
@@ -127,35 +128,35 @@ TEST_CASE("RelativeSinusoid is the paper's attention, with and without memory") 
   const int64_t size = GENERATE(1, 4, 41);
   const nn::HeadShape heads{2, size, 3, 6};
   const Made made(heads);
-  const nn::AttentionCall call = noisy_call(heads, m, n, true);
-  const Tensor expected = by_loops(made, call);
-  for (const Form form : testing::forms())
-    CHECK(worst_error(run(made.position, call, form), expected) < 1e-12);
+  const nn::AttentionInputs inputs = noisy_call(heads, m, n, true);
+  const Tensor expected = by_loops(made, inputs);
+  for (const Implementation implementation : testing::implementations())
+    CHECK(worst_error(run(made.position, inputs, implementation), expected) < 1e-12);
 }
 
 TEST_CASE("RelativeSinusoid: more queries and keys than a tile, and not a multiple of one") {
   const int64_t m = GENERATE(1, 65), memory = GENERATE(63, 130);
   const nn::HeadShape heads{1, 3, 3, 4};
   const Made made(heads);
-  const nn::AttentionCall call = noisy_call(heads, m, m + memory, true);
-  const Tensor expected = by_loops(made, call);
-  for (const Form form : testing::forms())
-    CHECK(worst_error(run(made.position, call, form), expected) < 1e-12);
+  const nn::AttentionInputs inputs = noisy_call(heads, m, m + memory, true);
+  const Tensor expected = by_loops(made, inputs);
+  for (const Implementation implementation : testing::implementations())
+    CHECK(worst_error(run(made.position, inputs, implementation), expected) < 1e-12);
 }
 
 TEST_CASE("RelativeSinusoid: a clamp below, at and above the furthest lag") {
   const nn::HeadShape heads{2, 4, 4, 6};
-  const nn::AttentionCall call = noisy_call(heads, 4, 9, true);
-  const Tensor unclamped = run(Made(heads).position, call);
+  const nn::AttentionInputs inputs = noisy_call(heads, 4, 9, true);
+  const Tensor unclamped = run(Made(heads).position, inputs);
   for (const int64_t clamp : {1, 3, 7, 8, 9, 100}) {
     const Made made(heads, clamp);
     made.position.r.weight.detach().copy_(fixed_noise({8, 6}, 5));
     const Made plain(heads);
     plain.position.r.weight.detach().copy_(fixed_noise({8, 6}, 5));
-    for (const Form form : testing::forms()) {
-      const Tensor y = run(made.position, call, form);
-      CHECK(worst_error(y, by_loops(made, call)) < 1e-12);
-      CHECK(same_bits(y, run(plain.position, call, form)) == (clamp >= 8));
+    for (const Implementation implementation : testing::implementations()) {
+      const Tensor y = run(made.position, inputs, implementation);
+      CHECK(worst_error(y, by_loops(made, inputs)) < 1e-12);
+      CHECK(same_bits(y, run(plain.position, inputs, implementation)) == (clamp >= 8));
     }
   }
 }
@@ -164,9 +165,9 @@ TEST_CASE("RelativeSinusoid without a causal mask: lags of both signs") {
   const int64_t clamp = GENERATE(0, 2), m = GENERATE(1, 5), n = GENERATE(5, 8);
   const nn::HeadShape heads{2, 4, 4, 6};
   const Made made(heads, clamp);
-  const nn::AttentionCall call = noisy_call(heads, m, n, false);
-  for (const Form form : testing::forms())
-    CHECK(worst_error(run(made.position, call, form), by_loops(made, call)) < 1e-12);
+  const nn::AttentionInputs inputs = noisy_call(heads, m, n, false);
+  for (const Implementation implementation : testing::implementations())
+    CHECK(worst_error(run(made.position, inputs, implementation), by_loops(made, inputs)) < 1e-12);
 }
 
 TEST_CASE("RelativeSinusoid in a decoder, with a cache of keys and values") {
@@ -176,26 +177,26 @@ TEST_CASE("RelativeSinusoid in a decoder, with a cache of keys and values") {
 
 TEST_CASE("RelativeSinusoid: special cases") {
   const nn::HeadShape heads{2, 4, 4, 6};
-  const nn::AttentionCall call = noisy_call(heads, 3, 8, true);
+  const nn::AttentionInputs inputs = noisy_call(heads, 3, 8, true);
   SECTION("no projection and no content bias: plain attention with memory") {
     const Made made(heads);
     made.position.r.weight.detach().zero_();
     made.position.u.detach().zero_();
-    CHECK(worst_error(run(made.position, call),
-                      attention(call.q, call.k, call.v, {.mask = {.causal = true}})) < 1e-14);
+    CHECK(worst_error(run(made.position, inputs),
+                      attention(inputs.q, inputs.k, inputs.v, {.mask = {.causal = true}})) < 1e-14);
   }
   SECTION("no biases: the Music Transformer's with the projected sinusoids as its table") {
     const Made made(heads);
     made.position.u.detach().zero_();
     made.position.v.detach().zero_();
-    const nn::AttentionCall whole = noisy_call(heads, 5, 5, true);
+    const nn::AttentionInputs whole = noisy_call(heads, 5, 5, true);
     Parent parent;
-    const nn::MusicRelative music(parent, heads, {.length = 5});
+    const nn::MusicRelative music(parent, heads, {.max_length = 5});
     parent.to(f64);
     const Tensor rows = nn::sinusoids(5, 6, nn::Sinusoid::concatenated, 4, -1, doubles());
     music.table.detach().copy_(
         linear(rows, made.position.r.weight).reshape({5, 2, 4}).transpose(0, 1));
-    nn::AttentionCall other = whole;
+    nn::AttentionInputs other = whole;
     music.apply(other);
     CHECK(worst_error(run(made.position, whole),
                       attention(other.q, other.k, other.v, other.options)) < 1e-14);
@@ -205,45 +206,46 @@ TEST_CASE("RelativeSinusoid: special cases") {
 TEST_CASE("RelativeSinusoid uses the rows that a model made") {
   const nn::HeadShape heads{2, 4, 4, 6};
   const Made made(heads);
-  nn::AttentionCall call = noisy_call(heads, 3, 8, true);
-  const Tensor own = run(made.position, call);
+  nn::AttentionInputs inputs = noisy_call(heads, 3, 8, true);
+  const Tensor own = run(made.position, inputs);
   const nn::LagSinusoids rows;
-  call.forward.shared_table = rows(7, 0, 6, doubles());
-  CHECK(same_bits(run(made.position, call), own));
-  call.forward.shared_table = call.forward.shared_table * 2.0;
-  CHECK(worst_error(run(made.position, call), own) > 1e-3);
+  inputs.forward.shared_table = rows(7, 0, 6, doubles());
+  CHECK(same_bits(run(made.position, inputs), own));
+  inputs.forward.shared_table = inputs.forward.shared_table * 2.0;
+  CHECK(worst_error(run(made.position, inputs), own) > 1e-3);
 
   // Fewer rows: the lags further back share the first.
-  call.forward.shared_table = rows(4, 0, 6, doubles());
+  inputs.forward.shared_table = rows(4, 0, 6, doubles());
   const Made clamped(heads, 4);
   clamped.position.r.weight.detach().copy_(made.position.r.weight);
-  CHECK(same_bits(run(made.position, call), run(clamped.position, noisy_call(heads, 3, 8, true))));
+  CHECK(
+      same_bits(run(made.position, inputs), run(clamped.position, noisy_call(heads, 3, 8, true))));
 
-  call.forward.shared_table = zeros({5, 8}, doubles());
-  CHECK_THROWS_WITH(run(made.position, call), Containing("f64 [5, 8]; must be [lags, 6]"));
-  call.options.mask.causal = false;
-  CHECK_THROWS_WITH(run(made.position, call), Containing("attention must be causal"));
+  inputs.forward.shared_table = zeros({5, 8}, doubles());
+  CHECK_THROWS_WITH(run(made.position, inputs), Containing("f64 [5, 8]; must be [lags, 6]"));
+  inputs.options.mask.causal = false;
+  CHECK_THROWS_WITH(run(made.position, inputs), Containing("attention must be causal"));
 }
 
 TEST_CASE("RelativeSinusoid: gradients") {
   const int64_t m = GENERATE(1, 3), n = GENERATE(3, 5), clamp = GENERATE(0, 2);
   const nn::HeadShape heads{2, 2, 2, 4};
   Made made(heads, clamp);
-  const nn::AttentionCall call = noisy_call(heads, m, n, true);
-  for (const Form form : testing::forms())
+  const nn::AttentionInputs inputs = noisy_call(heads, m, n, true);
+  for (const Implementation implementation : testing::implementations())
     testing::gradcheck(
         [&](const Tensors& x) {
-          nn::AttentionCall c = call;
+          nn::AttentionInputs c = inputs;
           c.q = x[0];
           c.k = x[1];
           c.v = x[2];
           testing::stand_in(x[3], made.position.r.weight);
           testing::stand_in(x[4], made.position.u);
           testing::stand_in(x[5], made.position.v);
-          return run(made.position, c, form);
+          return run(made.position, c, implementation);
         },
-        {testing::fixed_leaf(call.q.shape(), 1), testing::fixed_leaf(call.k.shape(), 2),
-         testing::fixed_leaf(call.v.shape(), 3), testing::fixed_leaf({4, 4}, 4),
+        {testing::fixed_leaf(inputs.q.shape(), 1), testing::fixed_leaf(inputs.k.shape(), 2),
+         testing::fixed_leaf(inputs.v.shape(), 3), testing::fixed_leaf({4, 4}, 4),
          testing::fixed_leaf({2, 2}, 5), testing::fixed_leaf({2, 2}, 6)},
-        form == Form::composed);
+        implementation == Implementation::composed);
 }

@@ -26,39 +26,42 @@ struct Parent : nn::Module {};
 constexpr nn::HeadShape heads{.n_heads = 3, .d_key = 4, .d_value = 5};
 
 // A call in f64 for `heads`, with `groups` key heads.
-nn::AttentionCall make_call(int64_t m, int64_t n, int64_t groups = 3) {
+nn::AttentionInputs make_call(int64_t m, int64_t n, int64_t groups = 3) {
   return {fixed_noise({2, 3, m, 4}, 1),
           fixed_noise({2, groups, n, 4}, 2),
           fixed_noise({2, groups, n, 5}, 3),
           {}};
 }
 
-Tensor output(const nn::AttentionCall& call) {
-  return attention(call.q, call.k, call.v, call.options);
+Tensor output(const nn::AttentionInputs& inputs) {
+  return attention(inputs.q, inputs.k, inputs.v, inputs.options);
 }
 
 }  // namespace
 
 TEST_CASE("MusicRelative: shape of the table") {
   Parent parent;
-  const MusicRelative past(parent, heads, {.length = 6});
+  const MusicRelative past(parent, heads, {.max_length = 6});
   CHECK(past.table.shape() == Shape{3, 6, 4});
   CHECK(past.table.requires_grad());
-  CHECK(past.label() == "MusicRelative(length 6)");
+  CHECK(past.label() == "MusicRelative(max_length 6)");
   REQUIRE(parent.named_parameters().size() == 1);
   CHECK(parent.named_parameters()[0].name == "position.table");
 
   Parent other, third;
-  const MusicRelative both(other, heads, {.length = 6, .shared_by_heads = true, .two_sided = true});
+  const MusicRelative both(other, heads,
+                           {.max_length = 6, .shared_by_heads = true, .bidirectional = true});
   CHECK(both.table.shape() == Shape{1, 11, 4});
-  CHECK(both.label() == "MusicRelative(length 6, two-sided, shared by heads)");
-  CHECK_THROWS_WITH(MusicRelative(third, heads, {}), "[MusicRelative] length 0; needs at least 1");
+  CHECK(both.label() == "MusicRelative(max_length 6, bidirectional, shared by heads)");
+  CHECK_THROWS_WITH(MusicRelative(third, heads, {}),
+                    "[MusicRelative] max_length 0; needs at least 1");
 }
 
 TEST_CASE("MusicRelative starts normal with deviation D^-1/2") {
   manual_seed(4);
   Parent parent;
-  const MusicRelative position(parent, {.n_heads = 8, .d_key = 64, .d_value = 48}, {.length = 128});
+  const MusicRelative position(parent, {.n_heads = 8, .d_key = 64, .d_value = 48},
+                               {.max_length = 128});
   double total = 0, squares = 0;
   const auto values = position.table.to_vector<double>();
   for (const double x : values) {
@@ -71,33 +74,34 @@ TEST_CASE("MusicRelative starts normal with deviation D^-1/2") {
 }
 
 TEST_CASE("MusicRelative adds its table to a call") {
-  for (const bool two_sided : {false, true})
-    for (const Beyond beyond : {Beyond::zero, Beyond::clip, Beyond::error}) {
+  for (const bool bidirectional : {false, true})
+    for (const OutOfRange out_of_range : {OutOfRange::zero, OutOfRange::clip, OutOfRange::error}) {
       Parent parent;
-      const MusicRelative position(parent, heads,
-                                   {.length = 6, .two_sided = two_sided, .beyond = beyond});
-      nn::AttentionCall call{zeros({1, 3, 2, 4}), zeros({1, 3, 7, 4}), zeros({1, 3, 7, 5}), {}};
-      CHECK(call.n_queries() == 2);
-      CHECK(call.n_keys() == 7);
-      call.options.mask.window = 5;
-      position.apply(call);
-      CHECK(call.options.keys.rows.same(position.table));
-      CHECK(call.options.keys.zero_row == 5);
-      CHECK(call.options.keys.beyond == beyond);
-      CHECK(call.options.mask.window == 5);
-      CHECK_FALSE(call.options.values.defined());
+      const MusicRelative position(
+          parent, heads,
+          {.max_length = 6, .bidirectional = bidirectional, .out_of_range = out_of_range});
+      nn::AttentionInputs inputs{zeros({1, 3, 2, 4}), zeros({1, 3, 7, 4}), zeros({1, 3, 7, 5}), {}};
+      CHECK(inputs.n_queries() == 2);
+      CHECK(inputs.n_keys() == 7);
+      inputs.options.mask.window = 5;
+      position.apply(inputs);
+      CHECK(inputs.options.relative_keys.rows.same(position.table));
+      CHECK(inputs.options.relative_keys.zero_row == 5);
+      CHECK(inputs.options.relative_keys.out_of_range == out_of_range);
+      CHECK(inputs.options.mask.window == 5);
+      CHECK_FALSE(inputs.options.relative_values.defined());
     }
 }
 
 TEST_CASE("MusicRelative: the last row is a query's own position, the first the furthest back") {
   // One head of size 1 with q = 1, k = 0: the scores are the table's rows.
   Parent parent;
-  const MusicRelative position(parent, {1, 1, 1}, {.length = 3});
+  const MusicRelative position(parent, {1, 1, 1}, {.max_length = 3});
   position.table.detach().copy_(tensor<float>({-2, -1, 0}).reshape({1, 3, 1}));
-  nn::AttentionCall call{ones({1, 1, 4, 1}), zeros({1, 1, 4, 1}), zeros({1, 1, 4, 1}), {}};
-  call.options.mask.causal = true;
-  position.apply(call);
-  const auto w = attention_weights(call.q, call.k, call.options)[0][0].select(0, 3);
+  nn::AttentionInputs inputs{ones({1, 1, 4, 1}), zeros({1, 1, 4, 1}), zeros({1, 1, 4, 1}), {}};
+  inputs.options.mask.causal = true;
+  position.apply(inputs);
+  const auto w = attention_weights(inputs.q, inputs.k, inputs.options)[0][0].select(0, 3);
   // Scores of the last query: 0 beyond the table, −2, −1, 0.
   const double e[] = {1, std::exp(-2.0), std::exp(-1.0), 1};
   const double total = e[0] + e[1] + e[2] + e[3];
@@ -106,27 +110,28 @@ TEST_CASE("MusicRelative: the last row is a query's own position, the first the 
 
 TEST_CASE("MusicRelative: a policy matters only beyond the table") {
   const Tensor x = fixed_noise({1, 9, 8}, 1, f32);
-  auto run = [&](int64_t length, Beyond beyond, int64_t l) {
+  auto run = [&](int64_t length, OutOfRange out_of_range, int64_t l) {
     manual_seed(2);
     const nn::MultiHeadAttention layer(
         {.d_model = 8,
          .n_heads = 2,
-         .position = nn::music_relative({.length = length, .beyond = beyond})});
+         .position = nn::music_relative({.max_length = length, .out_of_range = out_of_range})});
     return layer(x.slice(1, 0, l), {.causal = true});
   };
   for (const int64_t l : {1, 5, 6})
-    for (const Beyond beyond : {Beyond::clip, Beyond::error})
-      CHECK(same_bits(run(6, beyond, l), run(6, Beyond::zero, l)));
-  CHECK(!same_bits(run(6, Beyond::clip, 7), run(6, Beyond::zero, 7)));
+    for (const OutOfRange out_of_range : {OutOfRange::clip, OutOfRange::error})
+      CHECK(same_bits(run(6, out_of_range, l), run(6, OutOfRange::zero, l)));
+  CHECK(!same_bits(run(6, OutOfRange::clip, 7), run(6, OutOfRange::zero, 7)));
   // Positions before the end of the table are the same all the same.
-  CHECK(worst_error(run(6, Beyond::clip, 9).slice(1, 0, 6), run(6, Beyond::zero, 6)) < 1e-6);
-  CHECK_THROWS_WITH(run(6, Beyond::error, 7),
+  CHECK(worst_error(run(6, OutOfRange::clip, 9).slice(1, 0, 6), run(6, OutOfRange::zero, 6)) <
+        1e-6);
+  CHECK_THROWS_WITH(run(6, OutOfRange::error, 7),
                     Containing("key table reaches from -5 to 0, but relative positions from -6"));
 }
 
 TEST_CASE("MusicRelative follows the module's dtype") {
   nn::MultiHeadAttention layer(
-      {.d_model = 8, .n_heads = 2, .position = nn::music_relative({.length = 4})});
+      {.d_model = 8, .n_heads = 2, .position = nn::music_relative({.max_length = 4})});
   layer.to(f64);
   const Tensor y = layer(fixed_noise({1, 5, 8}, 1), {.causal = true});
   CHECK(y.dtype() == f64);
@@ -138,7 +143,7 @@ TEST_CASE("MusicRelative follows the module's dtype") {
 
 TEST_CASE("ShawRelative: shape of the tables") {
   Parent parent;
-  const ShawRelative base(parent, heads, {.clip = 6});
+  const ShawRelative base(parent, heads, {.max_distance = 6});
   CHECK(base.keys.shape() == Shape{3, 13, 4});
   CHECK(base.values.shape() == Shape{3, 13, 5});
   CHECK(base.label() == "ShawRelative(clip 6)");
@@ -147,16 +152,17 @@ TEST_CASE("ShawRelative: shape of the tables") {
   CHECK(parent.named_parameters()[1].name == "position.values");
 
   Parent other, third, fourth;
-  const ShawRelative keys(other, heads, {.clip = 0, .values = false, .shared_by_heads = true});
+  const ShawRelative keys(other, heads,
+                          {.max_distance = 0, .values = false, .shared_by_heads = true});
   CHECK(keys.keys.shape() == Shape{1, 1, 4});
   CHECK_FALSE(keys.values.defined());
   CHECK(keys.label() == "ShawRelative(clip 0, keys only, shared by heads)");
   CHECK(other.parameter_count() == 4);
-  CHECK_THROWS_WITH(ShawRelative(third, heads, {.clip = -1}),
+  CHECK_THROWS_WITH(ShawRelative(third, heads, {.max_distance = -1}),
                     "[ShawRelative] clip -1; must not be negative");
   // The paper's base and big models: six layers each for encoder and decoder.
   CHECK(12 * ShawRelative(third, {8, 64, 64}, {}).parameter_count() == 405'504);
-  CHECK(12 * ShawRelative(fourth, {16, 64, 64}, {.clip = 8, .shared_by_heads = true})
+  CHECK(12 * ShawRelative(fourth, {16, 64, 64}, {.max_distance = 8, .shared_by_heads = true})
                  .parameter_count() ==
         26'112);
 }
@@ -164,7 +170,8 @@ TEST_CASE("ShawRelative: shape of the tables") {
 TEST_CASE("ShawRelative starts as xavier_uniform_ for each head's [2k + 1, D]") {
   manual_seed(4);
   Parent parent;
-  const ShawRelative position(parent, {.n_heads = 32, .d_key = 6, .d_value = 54}, {.clip = 5});
+  const ShawRelative position(parent, {.n_heads = 32, .d_key = 6, .d_value = 54},
+                              {.max_distance = 5});
   for (const Tensor& table : {position.keys, position.values}) {
     const double bound = std::sqrt(6.0 / double(11 + table.size(2)));
     CHECK(max(abs(table)).item() <= bound);
@@ -179,38 +186,40 @@ TEST_CASE("ShawRelative starts as xavier_uniform_ for each head's [2k + 1, D]") 
 TEST_CASE("ShawRelative adds its tables to a call") {
   for (const bool values : {false, true}) {
     Parent parent;
-    const ShawRelative position(parent, heads, {.clip = 2, .values = values});
-    nn::AttentionCall call = make_call(2, 7);
-    call.options.mask.window = 5;
-    position.apply(call);
-    CHECK(call.options.keys.rows.same(position.keys));
-    CHECK(call.options.keys.zero_row == 2);
-    CHECK(call.options.keys.beyond == Beyond::clip);
-    CHECK(call.options.values.defined() == values);
-    CHECK(call.options.mask.window == 5);
+    const ShawRelative position(parent, heads, {.max_distance = 2, .values = values});
+    nn::AttentionInputs inputs = make_call(2, 7);
+    inputs.options.mask.window = 5;
+    position.apply(inputs);
+    CHECK(inputs.options.relative_keys.rows.same(position.keys));
+    CHECK(inputs.options.relative_keys.zero_row == 2);
+    CHECK(inputs.options.relative_keys.out_of_range == OutOfRange::clip);
+    CHECK(inputs.options.relative_values.defined() == values);
+    CHECK(inputs.options.mask.window == 5);
     if (!values) continue;
-    CHECK(call.options.values.rows.same(position.values));
-    CHECK(call.options.values.zero_row == 2);
-    CHECK(call.options.values.beyond == Beyond::clip);
+    CHECK(inputs.options.relative_values.rows.same(position.values));
+    CHECK(inputs.options.relative_values.zero_row == 2);
+    CHECK(inputs.options.relative_values.out_of_range == OutOfRange::clip);
   }
 }
 
 TEST_CASE("BertRelative: shape of the table, and where it ends") {
   manual_seed(4);
   Parent parent, other, third;
-  const BertRelative position(parent, {.n_heads = 2, .d_key = 64, .d_value = 64}, {.length = 70});
+  const BertRelative position(parent, {.n_heads = 2, .d_key = 64, .d_value = 64},
+                              {.max_length = 70});
   CHECK(position.table.shape() == Shape{1, 139, 64});
   CHECK(parent.named_parameters().at(0).name == "position.table");
-  CHECK(position.label() == "BertRelative(length 70)");
+  CHECK(position.label() == "BertRelative(max_length 70)");
   const double n = double(position.table.numel()), variance = 0.02 * 0.02;
   CHECK(std::fabs(mean(position.table).item()) < 4 * std::sqrt(variance / n));
   CHECK(std::fabs(var(position.table).item() - variance) < 4 * variance * std::sqrt(2 / n));
 
-  const BertRelative both(other, heads, {.length = 6, .keys_too = true});
+  const BertRelative both(other, heads, {.max_length = 6, .keys_too = true});
   other.to(f64);
-  CHECK(both.label() == "BertRelative(length 6, keys too)");
-  CHECK_THROWS_WITH(BertRelative(third, heads, {}), "[BertRelative] length 0; needs at least 1");
-  nn::AttentionCall fits = make_call(6, 6), longer = make_call(7, 7), past = make_call(1, 7);
+  CHECK(both.label() == "BertRelative(max_length 6, keys too)");
+  CHECK_THROWS_WITH(BertRelative(third, heads, {}),
+                    "[BertRelative] max_length 0; needs at least 1");
+  nn::AttentionInputs fits = make_call(6, 6), longer = make_call(7, 7), past = make_call(1, 7);
   both.apply(fits);
   CHECK(output(fits).shape() == Shape{2, 3, 6, 5});
   both.apply(longer);
@@ -224,7 +233,7 @@ TEST_CASE("BertRelative: shape of the table, and where it ends") {
 TEST_CASE("BertRelative is the formula with loops, on both sides of the score") {
   for (const bool keys_too : {false, true}) {
     Parent parent;
-    const BertRelative position(parent, heads, {.length = 9, .keys_too = keys_too});
+    const BertRelative position(parent, heads, {.max_length = 9, .keys_too = keys_too});
     parent.to(f64);
     position.table.detach().copy_(fixed_noise({1, 17, 4}, 5));
     // Hugging Face's index: l − r + P − 1 for query l and key r, in a table of reverse order.
@@ -232,29 +241,30 @@ TEST_CASE("BertRelative is the formula with loops, on both sides of the score") 
     for (const auto& [m, n] : {std::pair{1, 1}, {2, 2}, {9, 9}, {3, 9}, {1, 9}, {9, 4}})
       for (const int64_t groups : {1, 3})
         for (const double scale : {0.0, 0.7}) {
-          nn::AttentionCall call = make_call(m, n, groups);
-          if (scale > 0) call.options.scale = scale;
-          call.options.bias = fixed_noise({m, n}, 4);
-          AttentionOptions o = call.options;
-          o.bias = o.bias + reference::disentangled_bias(call.q, call.k, position.table, row,
+          nn::AttentionInputs inputs = make_call(m, n, groups);
+          if (scale > 0) inputs.options.scale = scale;
+          inputs.options.bias = fixed_noise({m, n}, 4);
+          AttentionOptions o = inputs.options;
+          o.bias = o.bias + reference::disentangled_bias(inputs.q, inputs.k, position.table, row,
                                                          keys_too ? position.table : Tensor(), row,
                                                          o.scale.value_or(0.5));
-          position.apply(call);
-          CHECK(worst_error(output(call), reference::attention(call.q, call.k, call.v, o)) < 1e-13);
+          position.apply(inputs);
+          CHECK(worst_error(output(inputs), reference::attention(inputs.q, inputs.k, inputs.v, o)) <
+                1e-13);
         }
   }
 }
 
 TEST_CASE("add_key_side_term: gradients, also second ones") {
   for (const int64_t tables : {1, 3}) {
-    const nn::AttentionCall made = make_call(2, 4, 1);
+    const nn::AttentionInputs made = make_call(2, 4, 1);
     for (Tensor x : {made.q, made.k, made.v}) x.set_requires_grad();
     testing::gradcheck(
         [](const Tensors& x) {
-          nn::AttentionCall call{x[0], x[1], x[2], {}};
-          call.options.keys = {x[3], 2, Beyond::clip};
-          nn::add_key_side_term(call, call.options.keys);
-          return output(call);
+          nn::AttentionInputs inputs{x[0], x[1], x[2], {}};
+          inputs.options.relative_keys = {x[3], 2, OutOfRange::clip};
+          nn::add_key_side_term(inputs, inputs.options.relative_keys);
+          return output(inputs);
         },
         {made.q, made.k, made.v, testing::fixed_leaf({tables, 4, 4}, 5)});
   }
@@ -262,18 +272,18 @@ TEST_CASE("add_key_side_term: gradients, also second ones") {
 
 TEST_CASE("add_key_side_term: policies, tables per head, errors") {
   for (const int64_t tables : {1, 3})
-    for (const Beyond beyond : {Beyond::zero, Beyond::clip, Beyond::error})
+    for (const OutOfRange out_of_range : {OutOfRange::zero, OutOfRange::clip, OutOfRange::error})
       for (const int64_t groups : {1, 3}) {
         const Tensor rows = fixed_noise({tables, 4, 4}, 6);  // relative positions −2 … 1
-        nn::AttentionCall call = make_call(6, 8, groups);
-        nn::add_key_side_term(call, {rows, 2, beyond});
-        const Tensor wide = relative_rows({rows, 2, beyond}, -7, 13);
+        nn::AttentionInputs inputs = make_call(6, 8, groups);
+        nn::add_key_side_term(inputs, {rows, 2, out_of_range});
+        const Tensor wide = relative_rows({rows, 2, out_of_range}, -7, 13);
         const Tensor want = reference::disentangled_bias(
-            call.q, call.k, Tensor(), {}, wide, [](int64_t d) { return 7 - d; }, 0.5);
-        CHECK(worst_error(call.options.bias, want) < 1e-14);
+            inputs.q, inputs.k, Tensor(), {}, wide, [](int64_t d) { return 7 - d; }, 0.5);
+        CHECK(worst_error(inputs.options.bias, want) < 1e-14);
       }
-  nn::AttentionCall call = make_call(2, 2);
-  CHECK_THROWS_WITH(nn::add_key_side_term(call, {zeros({2, 3, 4}, {.dtype = f64}), 1}),
+  nn::AttentionInputs inputs = make_call(2, 2);
+  CHECK_THROWS_WITH(nn::add_key_side_term(inputs, {zeros({2, 3, 4}, {.dtype = f64}), 1}),
                     "[add_key_side_term] table f64 [2, 3, 4]; must be [3 or 1, R, 4]");
-  CHECK_FALSE(call.options.bias.defined());
+  CHECK_FALSE(inputs.options.bias.defined());
 }

@@ -207,23 +207,26 @@ TEST_CASE("Rotary equals attention with its scores as a bias") {
   for (const RotaryPairing pairing : pairings)
     for (const bool xpos : {false, true})
       for (const Size size : {Size{1, 1}, {7, 7}, {3, 9}, {1, 9}, {9, 3}, {33, 70}})
-        for (const Form form : {Form::automatic, Form::composed})
+        for (const Implementation implementation :
+             {Implementation::automatic, Implementation::composed})
           for (const bool causal : {false, true}) {
             if ((causal && size.m > size.n) || (xpos && !causal)) continue;
             Parent parent;
             const RotaryOptions o{.dims = 4, .pairing = pairing, .xpos = xpos};
             const nn::Rotary position(parent, {.n_heads = 4, .d_key = 6}, o);
-            nn::AttentionCall call{fixed_noise({2, 4, size.m, 6}, 1),
-                                   fixed_noise({2, 2, size.n, 6}, 2),
-                                   fixed_noise({2, 2, size.n, 3}, 3),
-                                   {}};
-            call.options.mask.causal = causal;
-            call.options.form = form;
-            const Tensor bias = reference::rotary_scores(call.q, call.k, o) * (1 / std::sqrt(6.0));
-            const Tensor want = reference::attention(zeros_like(call.q), call.k, call.v,
+            nn::AttentionInputs inputs{fixed_noise({2, 4, size.m, 6}, 1),
+                                       fixed_noise({2, 2, size.n, 6}, 2),
+                                       fixed_noise({2, 2, size.n, 3}, 3),
+                                       {}};
+            inputs.options.mask.causal = causal;
+            inputs.options.implementation = implementation;
+            const Tensor bias =
+                reference::rotary_scores(inputs.q, inputs.k, o) * (1 / std::sqrt(6.0));
+            const Tensor want = reference::attention(zeros_like(inputs.q), inputs.k, inputs.v,
                                                      {.mask = {.causal = causal}, .bias = bias});
-            position.apply(call);
-            CHECK(worst_error(attention(call.q, call.k, call.v, call.options), want) < 1e-12);
+            position.apply(inputs);
+            CHECK(worst_error(attention(inputs.q, inputs.k, inputs.v, inputs.options), want) <
+                  1e-12);
           }
 }
 
@@ -231,18 +234,20 @@ TEST_CASE("Rotary: gradients through attention") {
   Parent parent;
   const Tensor v = fixed_noise({1, 1, 7, 3}, 3);
   for (const bool xpos : {false, true})
-    for (const Form form : {Form::automatic, Form::composed}) {
+    for (const Implementation implementation :
+         {Implementation::automatic, Implementation::composed}) {
       Parent owner;
       const nn::Rotary position(owner, {.n_heads = 2, .d_key = 4}, {.xpos = xpos});
       gradcheck(
           [&](const Tensors& in) {
-            nn::AttentionCall call{in[0], in[1], v, {}};
-            call.options.mask.causal = true;
-            call.options.form = form;
-            position.apply(call);
-            return attention(call.q, call.k, call.v, call.options);
+            nn::AttentionInputs inputs{in[0], in[1], v, {}};
+            inputs.options.mask.causal = true;
+            inputs.options.implementation = implementation;
+            position.apply(inputs);
+            return attention(inputs.q, inputs.k, inputs.v, inputs.options);
           },
-          {fixed_leaf({1, 2, 3, 4}, 1), fixed_leaf({1, 1, 7, 4}, 2)}, form == Form::composed);
+          {fixed_leaf({1, 2, 3, 4}, 1), fixed_leaf({1, 1, 7, 4}, 2)},
+          implementation == Implementation::composed);
     }
 }
 
@@ -281,15 +286,16 @@ TEST_CASE("xPos over a long text in f32") {
   const int64_t n = 40000;
   Parent parent;
   const nn::Rotary position(parent, {.n_heads = 1, .d_key = 4}, {.xpos = true});
-  nn::AttentionCall call{fixed_noise({1, 1, 1, 4}, 1, f32),
-                         fixed_noise({1, 1, n, 4}, 2, f32),
-                         fixed_noise({1, 1, n, 4}, 3, f32),
-                         {}};
-  call.options.mask.causal = true;
-  const Tensor bias = reference::rotary_scores(call.q, call.k, {.xpos = true}) * 0.5;
-  const Tensor want = reference::attention(zeros_like(call.q), call.k, call.v, {.bias = bias});
-  position.apply(call);
-  CHECK(worst_error(attention(call.q, call.k, call.v, call.options).to(f64), want) < 1e-5);
+  nn::AttentionInputs inputs{fixed_noise({1, 1, 1, 4}, 1, f32),
+                             fixed_noise({1, 1, n, 4}, 2, f32),
+                             fixed_noise({1, 1, n, 4}, 3, f32),
+                             {}};
+  inputs.options.mask.causal = true;
+  const Tensor bias = reference::rotary_scores(inputs.q, inputs.k, {.xpos = true}) * 0.5;
+  const Tensor want =
+      reference::attention(zeros_like(inputs.q), inputs.k, inputs.v, {.bias = bias});
+  position.apply(inputs);
+  CHECK(worst_error(attention(inputs.q, inputs.k, inputs.v, inputs.options).to(f64), want) < 1e-5);
 }
 
 TEST_CASE("frequencies of long contexts equal the published code") {

@@ -22,27 +22,31 @@ namespace stretto::testing {
 
 struct NamedCode {
   std::string name;
-  nn::MakePosition make;
+  nn::MakePositionalEncoding make;
   SpeShare share;
 };
 
 /// Small codes in every setting. Calls of nn::sine_spe and nn::conv_spe, so that what is shared is
 /// shared within one of these.
-inline std::vector<NamedCode> spe_codes(Form form = Form::automatic) {
+inline std::vector<NamedCode> spe_codes(Implementation implementation = Implementation::automatic) {
   std::vector<NamedCode> all;
   for (const bool gated : {false, true})
     for (const SpeShare share : {SpeShare::nothing, SpeShare::parameters, SpeShare::draws}) {
       const std::string rest = str(gated ? ", gated" : "", ", shares ", int(share));
-      all.push_back(
-          {"sine" + rest,
-           nn::sine_spe(
-               {.realizations = 6, .sines = 3, .gated = gated, .shared = share, .form = form}),
-           share});
-      all.push_back(
-          {"conv" + rest,
-           nn::conv_spe(
-               {.realizations = 6, .taps = {5}, .gated = gated, .shared = share, .form = form}),
-           share});
+      all.push_back({"sine" + rest,
+                     nn::sine_spe({.realizations = 6,
+                                   .sines = 3,
+                                   .gated = gated,
+                                   .shared = share,
+                                   .implementation = implementation}),
+                     share});
+      all.push_back({"conv" + rest,
+                     nn::conv_spe({.realizations = 6,
+                                   .taps = {5},
+                                   .gated = gated,
+                                   .shared = share,
+                                   .implementation = implementation}),
+                     share});
     }
   return all;
 }
@@ -97,7 +101,7 @@ struct Layers : nn::Module {
 };
 
 /// In f64, training.
-inline std::unique_ptr<Layers> layers_of(const nn::MakePosition& position,
+inline std::unique_ptr<Layers> layers_of(const nn::MakePositionalEncoding& position,
                                          const nn::MakeKernel& kernel = {}) {
   auto model = std::make_unique<Layers>(
       Layers::Options{.d_model = 8, .n_heads = 2, .position = position, .kernel = kernel});

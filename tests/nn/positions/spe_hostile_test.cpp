@@ -9,7 +9,7 @@
 #include "ops/elementwise.h"
 #include "ops/reduce.h"
 #include "tests/nn/positions/spe.h"
-#include "tests/support/forms.h"
+#include "tests/support/implementations.h"
 
 namespace {
 
@@ -17,15 +17,19 @@ constexpr int64_t length = 9;
 
 struct Named {
   std::string name;
-  nn::MakePosition position;
+  nn::MakePositionalEncoding position;
 };
-std::vector<Named> positions(Form form) {
+std::vector<Named> positions(Implementation implementation) {
   std::vector<Named> all{{"none", {}}};
   for (const bool gated : {false, true}) {
-    all.push_back({gated ? "sine, gated" : "sine",
-                   nn::sine_spe({.realizations = 6, .sines = 2, .gated = gated, .form = form})});
-    all.push_back({gated ? "conv, gated" : "conv",
-                   nn::conv_spe({.realizations = 6, .taps = {4}, .gated = gated, .form = form})});
+    all.push_back(
+        {gated ? "sine, gated" : "sine",
+         nn::sine_spe(
+             {.realizations = 6, .sines = 2, .gated = gated, .implementation = implementation})});
+    all.push_back(
+        {gated ? "conv, gated" : "conv",
+         nn::conv_spe(
+             {.realizations = 6, .taps = {4}, .gated = gated, .implementation = implementation})});
   }
   return all;
 }
@@ -41,24 +45,26 @@ std::vector<nn::MakeFeatureMap> maps() {
 
 // One position and one kernel, without projections.
 struct Path : nn::Module {
-  Path(const nn::MakePosition& make, const nn::MakeFeatureMap& map, Form form) {
+  Path(const nn::MakePositionalEncoding& make, const nn::MakeFeatureMap& map,
+       Implementation implementation) {
     manual_seed(3);
     nn::HeadShape shape{2, 4, 3, 8};
     if (make) position = make(*this, shape);
-    if (position) shape.d_key = position->key_width(shape);
-    kernel = nn::linear_kernel(map, {.eps = 1e-6, .chunk = 4, .form = form})(*this, shape);
+    if (position) shape.d_key = position->encoded_dim(shape);
+    kernel = nn::linear_kernel(map, {.eps = 1e-6, .chunk = 4, .implementation = implementation})(
+        *this, shape);
     to(f64);
     eval();
   }
   Tensor operator()(const Tensor& q, const Tensor& k) const {
-    nn::AttentionCall call{q, k, fixed_noise({2, 2, length, 3}, 3), {.mask = {.causal = true}}};
-    if (position) position->apply(call);
-    return (*kernel)(call);
+    nn::AttentionInputs inputs{q, k, fixed_noise({2, 2, length, 3}, 3), {.mask = {.causal = true}}};
+    if (position) position->apply(inputs);
+    return (*kernel)(inputs);
   }
   std::string map_label() const {
     return dynamic_cast<const nn::LinearKernel&>(*kernel).feature_map().label();
   }
-  std::unique_ptr<nn::Position> position;
+  std::unique_ptr<nn::PositionalEncoding> position;
   std::unique_ptr<nn::AttentionKernel> kernel;
 };
 
@@ -80,12 +86,12 @@ void check_rows(const Tensor& y, const Tensor& clean, int64_t first, int64_t las
 }
 
 void on_every_path(const std::function<void(const Path&)>& body) {
-  for (const Form form : testing::forms())
-    for (const Named& at : positions(form))
+  for (const Implementation implementation : testing::implementations())
+    for (const Named& at : positions(implementation))
       for (const nn::MakeFeatureMap& map : maps()) {
-        const Path path(at.position, map, form);
-        INFO(at.name << ", " << (form == Form::fused ? "fused" : "composed") << ", "
-                     << path.map_label());
+        const Path path(at.position, map, implementation);
+        INFO(at.name << ", " << (implementation == Implementation::fused ? "fused" : "composed")
+                     << ", " << path.map_label());
         body(path);
       }
 }
@@ -111,11 +117,12 @@ TEST_CASE("a NaN in a key reaches the queries from there on, through SPE, featur
 TEST_CASE("Spe: parameters far out give numbers, and so do their gradients") {
   constexpr double inf = std::numeric_limits<double>::infinity();
   for (const DType dtype : {f32, f64})
-    for (const Form form : testing::forms())
+    for (const Implementation implementation : testing::implementations())
       for (const bool conv : {false, true}) {
         nn::Module parent;
-        const nn::MakePosition make = conv ? nn::conv_spe({.taps = {3}, .form = form})
-                                           : nn::sine_spe({.sines = 2, .form = form});
+        const nn::MakePositionalEncoding make =
+            conv ? nn::conv_spe({.taps = {3}, .implementation = implementation})
+                 : nn::sine_spe({.sines = 2, .implementation = implementation});
         const auto position = make(parent, {2, 4, 3, 8});
         parent.to(dtype);
         const auto try_value = [&](Tensor parameter, double value) {
@@ -125,10 +132,10 @@ TEST_CASE("Spe: parameters far out give numbers, and so do their gradients") {
             parameter.fill_(value);
           }
           parent.zero_grad();
-          nn::AttentionCall call{
+          nn::AttentionInputs inputs{
               queries().to(dtype), keys().to(dtype), fixed_noise({2, 2, length, 3}, 3, dtype), {}};
-          position->apply(call);
-          const Tensor y = sum(square(call.q)) + sum(call.q * call.k);
+          position->apply(inputs);
+          const Tensor y = sum(square(inputs.q)) + sum(inputs.q * inputs.k);
           y.backward();
           CHECK(std::isfinite(y.item()));
           for (const nn::NamedTensor& each : parent.named_parameters()) {
@@ -143,7 +150,7 @@ TEST_CASE("Spe: parameters far out give numbers, and so do their gradients") {
             // Of the parameters without bounds only gains, and they only downwards.
             const bool bounded = p.name.ends_with("gate") || p.name.ends_with("freqs");
             if (!bounded && !(p.name.ends_with("gains") && far < 0)) continue;
-            INFO(str(p.name, " = ", far, ", ", dtype, ", form ", int(form)));
+            INFO(str(p.name, " = ", far, ", ", dtype, ", form ", int(implementation)));
             try_value(p.tensor, far);
           }
       }

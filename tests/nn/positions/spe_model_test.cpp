@@ -84,12 +84,12 @@ TEST_CASE("Spe: token by token equals one pass, with every kernel") {
 
 TEST_CASE("Spe: generation makes some positions at a time, and notices what changes") {
   // The composed form makes each position anew.
-  const auto codes = spe_codes(), plain = spe_codes(Form::composed);
+  const auto codes = spe_codes(), plain = spe_codes(Implementation::composed);
   const Tensor x = fixed_noise({2, 90, 8}, 1);
   const AttentionMask causal{.causal = true};
   for (size_t i = 0; i < codes.size(); ++i) {
     INFO(codes[i].name);
-    const auto outputs = [&](const nn::MakePosition& make) {
+    const auto outputs = [&](const nn::MakePositionalEncoding& make) {
       manual_seed(4);
       const auto model = layers_of(make, nn::linear_kernel());
       model->eval();
@@ -218,12 +218,12 @@ TEST_CASE("Spe: memory of a pass is given back after it") {
   }
 }
 
-TEST_CASE("Spe: both forms of a pass agree, gradients too") {
+TEST_CASE("Spe: both implementations of a pass agree, gradients too") {
   const Tensor x = fixed_noise({2, 9, 8}, 1);
-  const auto automatic = spe_codes(), composed = spe_codes(Form::composed);
+  const auto automatic = spe_codes(), composed = spe_codes(Implementation::composed);
   for (size_t i = 0; i < automatic.size(); ++i) {
     INFO(automatic[i].name);
-    const auto result = [&](const nn::MakePosition& make) {
+    const auto result = [&](const nn::MakePositionalEncoding& make) {
       manual_seed(4);
       const auto model = layers_of(make);
       Tensors all;
@@ -449,7 +449,7 @@ TEST_CASE("LanguageModel with SPE: published counts, generation, gradients") {
   // The published programs shared codes and draws, each layer had a gate.
   struct Published {
     int64_t vocabulary;
-    nn::MakePosition position;
+    nn::MakePositionalEncoding position;
     int64_t count;
   };
   const auto sine = [](int64_t k, bool gated) {
@@ -472,7 +472,7 @@ TEST_CASE("LanguageModel with SPE: published counts, generation, gradients") {
   own.layer.attention.position = nn::sine_spe({.sines = 5});
   CHECK(nn::count_parameters<nn::LanguageModel>(own) == 76'018'509 + 23 * 7680);
 
-  for (const nn::MakePosition& position : {sine(2, true), conv(4, true)}) {
+  for (const nn::MakePositionalEncoding& position : {sine(2, true), conv(4, true)}) {
     nn::LanguageModel::Options o = nn::music_performer(11);
     o.layer.d_model = 8;
     o.n_layers = 2;

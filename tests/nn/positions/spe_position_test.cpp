@@ -19,12 +19,12 @@ namespace {
 
 // A position by itself, in f64.
 struct Alone : nn::Module {
-  explicit Alone(const nn::MakePosition& make, nn::HeadShape shape = {2, 4, 4, 8})
+  explicit Alone(const nn::MakePositionalEncoding& make, nn::HeadShape shape = {2, 4, 4, 8})
       : position(make(*this, shape)) {
     to(f64);
   }
   Spe& spe() const { return dynamic_cast<Spe&>(*position); }
-  std::unique_ptr<nn::Position> position;
+  std::unique_ptr<nn::PositionalEncoding> position;
 };
 
 Tensor named(const nn::Module& m, const std::string& name) {
@@ -46,7 +46,7 @@ RandomKey key_of(const Tensor& buffer) {
   return {uint64_t(v[0]), uint64_t(v[1])};
 }
 
-nn::AttentionCall some_call(int64_t m, int64_t n) {
+nn::AttentionInputs some_call(int64_t m, int64_t n) {
   return {
       fixed_noise({2, 2, m, 4}, 1), fixed_noise({2, 2, n, 4}, 2), fixed_noise({2, 2, n, 3}, 3), {}};
 }
@@ -68,18 +68,18 @@ TEST_CASE("Spe: queries and keys of a call become those of spe()") {
                                     : SpeCode::sine(p("freqs"), p("offsets"), p("gains"), noise);
           SpeOptions o{.first = first};
           if (gated) o.gate = SpeGate{p("gate"), SpeNoise(key_of(p("gate_draw")), 6)};
-          nn::AttentionCall call = some_call(m, n);
-          const SpePair want = spe(call.q, call.k, code, o);
-          const Tensor v = call.v;
-          call.first = first;
-          call.options.scale = 0.3;
-          a.position->apply(call);
-          CHECK(same_bits(call.q, want.q));
-          CHECK(same_bits(call.k, want.k));
-          CHECK(same_bits(call.v, v));
-          CHECK(call.q.shape() == Shape{2, 2, m, 6});
-          CHECK(*call.options.scale == Approx(0.3 * std::sqrt(4.0 / 6)).epsilon(1e-15));
-          nn::AttentionCall plain = some_call(m, n);
+          nn::AttentionInputs inputs = some_call(m, n);
+          const SpePair want = spe(inputs.q, inputs.k, code, o);
+          const Tensor v = inputs.v;
+          inputs.first_position = first;
+          inputs.options.scale = 0.3;
+          a.position->apply(inputs);
+          CHECK(same_bits(inputs.q, want.q));
+          CHECK(same_bits(inputs.k, want.k));
+          CHECK(same_bits(inputs.v, v));
+          CHECK(inputs.q.shape() == Shape{2, 2, m, 6});
+          CHECK(*inputs.options.scale == Approx(0.3 * std::sqrt(4.0 / 6)).epsilon(1e-15));
+          nn::AttentionInputs plain = some_call(m, n);
           a.position->apply(plain);
           CHECK_FALSE(plain.options.scale.has_value());  // 1/√R by itself
         }
@@ -93,17 +93,17 @@ TEST_CASE("Spe: scores have the mean of softmax with relative positions") {
   const Tensor lags = spe_template(
       SpeCode::sine(p("freqs"), p("offsets"), p("gains"), SpeNoise({1, 2}, 1)), 3, p("gate"));
   for (const std::optional<double>& scale : {std::optional<double>(), {0.25}}) {
-    nn::AttentionCall call = some_call(3, 3);
-    const Tensor q = call.q, k = call.k;
-    call.options.scale = scale;
-    a.position->apply(call);
-    const double given = call.options.scale.value_or(1 / std::sqrt(20000.0));
+    nn::AttentionInputs inputs = some_call(3, 3);
+    const Tensor q = inputs.q, k = inputs.k;
+    inputs.options.scale = scale;
+    a.position->apply(inputs);
+    const double given = inputs.options.scale.value_or(1 / std::sqrt(20000.0));
     for (int64_t i = 0; i < 3; ++i)
       for (int64_t j = 0; j < 3; ++j) {
         const Tensor product = q[1][1][i] * k[1][1][j];
         const double want =
             sum(product * lags[1].select(1, i - j + 2)).item() * scale.value_or(0.5);
-        const Tensor terms = call.q[1][1][i] * call.k[1][1][j] * (20000 * given);
+        const Tensor terms = inputs.q[1][1][i] * inputs.k[1][1][j] * (20000 * given);
         const double error = std::sqrt(var(terms).item() / 20000);
         CHECK(std::fabs(mean(terms).item() - want) < 4 * error);
       }
@@ -165,9 +165,9 @@ TEST_CASE("Spe: new draws in training, one that is saved in evaluation") {
     Alone a(code.make);
     const uint64_t streams = a.spe().gate.defined() ? 2 : 1;
     const auto q = [&] {
-      nn::AttentionCall call = some_call(5, 5);
-      a.position->apply(call);
-      return call.q;
+      nn::AttentionInputs inputs = some_call(5, 5);
+      a.position->apply(inputs);
+      return inputs.q;
     };
     const uint64_t before = random_state().next_stream;
     const Tensor first = q();
@@ -193,15 +193,15 @@ TEST_CASE("Spe: what layers share") {
       for (const bool training : {false, true}) {
         manual_seed(4);
         struct Three : nn::Module {
-          explicit Three(const nn::MakePosition& make) {
+          explicit Three(const nn::MakePositionalEncoding& make) {
             for (nn::Module* parent : {&a, &b, &c})
               positions.push_back(make(*parent, {2, 4, 4, 8}));
             to(f64);
           }
           nn::Module a{*this, "a"}, b{*this, "b"}, c{*this, "c"};
-          std::vector<std::unique_ptr<nn::Position>> positions;
+          std::vector<std::unique_ptr<nn::PositionalEncoding>> positions;
         };
-        const nn::MakePosition make =
+        const nn::MakePositionalEncoding make =
             conv ? nn::conv_spe({.realizations = 6, .taps = {5}, .gated = false, .shared = share})
                  : nn::sine_spe({.realizations = 6, .sines = 3, .gated = false, .shared = share});
         Three model(make);
@@ -213,10 +213,10 @@ TEST_CASE("Spe: what layers share") {
           const nn::ForwardContext forward = nn::begin_forward();
           std::vector<Tensor> q;
           for (const auto& position : model.positions) {
-            nn::AttentionCall call = some_call(5, 5);
-            call.forward = forward;
-            position->apply(call);
-            q.push_back(call.q);
+            nn::AttentionInputs inputs = some_call(5, 5);
+            inputs.forward = forward;
+            position->apply(inputs);
+            q.push_back(inputs.q);
           }
           return q;
         };
@@ -325,7 +325,7 @@ TEST_CASE("Spe: another number of realizations") {
 }
 
 TEST_CASE("Spe: errors") {
-  const auto alone = [](const nn::MakePosition& make) { Alone a(make); };
+  const auto alone = [](const nn::MakePositionalEncoding& make) { Alone a(make); };
   CHECK_THROWS_WITH(alone(nn::sine_spe({.realizations = 0})),
                     "[SineSpe] 0 realizations; must be at least 1");
   CHECK_THROWS_WITH(alone(nn::sine_spe({.sines = 0})), "[SineSpe] 0 sines; must be at least 1");
@@ -340,16 +340,16 @@ TEST_CASE("Spe: errors") {
                     "[ConvSpe] taps [3, 3], shape [4, 0]" + accepted);
 
   nn::MultiHeadAttention grouped(
-      {.d_model = 8, .n_heads = 4, .n_key_heads = 2, .position = nn::sine_spe()});
+      {.d_model = 8, .n_heads = 4, .n_kv_heads = 2, .position = nn::sine_spe()});
   CHECK_THROWS_WITH(grouped(zeros({1, 3, 8})),
                     "[SineSpe] 2 key heads for 4 heads; each head has a code of its own for its "
-                    "keys; accepted: n_key_heads 0 or 4");
+                    "keys; accepted: n_kv_heads 0 or 4");
   nn::MultiHeadAttention cross({.d_model = 8, .n_heads = 2, .position = nn::conv_spe()});
   CHECK_THROWS_WITH(cross(zeros({1, 5, 8}), zeros({1, 3, 8}), {}),
                     Containing("the first query would stand at position -2"));
   nn::Module parent;
   nn::Module a(parent, "a"), b(parent, "b");
-  const nn::MakePosition make = nn::sine_spe({.shared = SpeShare::parameters});
+  const nn::MakePositionalEncoding make = nn::sine_spe({.shared = SpeShare::parameters});
   const auto owner = make(a, {2, 4, 4, 8});
   CHECK_THROWS_WITH(make(b, {2, 5, 4, 8}),
                     "[SineSpe] 2 heads of 5 numbers share the code of 2 heads of 4; all layers "

@@ -22,7 +22,7 @@ nn::LanguageModel::Options options() {
           .n_layers = 2,
           .layer = {.d_model = 16,
                     .attention = {.n_heads = 4,
-                                  .n_key_heads = 2,
+                                  .n_kv_heads = 2,
                                   .bias = false,
                                   .position = nn::rotary(rotation)},
                     .feed_forward = {.d_hidden = 24,
@@ -58,7 +58,7 @@ reference::Matrix wanted(const Checkpoint& file) {
       reference::Weights(file.tensors()), some_tokens,
       {.layers = 2,
        .heads = 4,
-       .key_heads = 2,
+       .kv_heads = 2,
        .rates = reference::llama3_rates({.dims = 4, .base = 500000, .factor = 8, .length = 12})});
 }
 

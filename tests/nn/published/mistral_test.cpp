@@ -33,7 +33,7 @@ TEST_CASE("Mistral from its checkpoint", "[published]") {
                            .n_layers = 2,
                            .layer = {.d_model = 16,
                                      .attention = {.n_heads = 4,
-                                                   .n_key_heads = 2,
+                                                   .n_kv_heads = 2,
                                                    .d_key = 6,
                                                    .d_value = 6,
                                                    .bias = false,
@@ -51,7 +51,7 @@ TEST_CASE("Mistral from its checkpoint", "[published]") {
   const reference::Matrix want = reference::mistral(reference::Weights(file.tensors()), some_tokens,
                                                     {.layers = 2,
                                                      .heads = 4,
-                                                     .key_heads = 2,
+                                                     .kv_heads = 2,
                                                      .rates = reference::rotary_rates(6, 10000),
                                                      .window = 4});
   CHECK(worst_error(model(as_batch(some_tokens))[0], reference::tensor(want)) < 1e-10);

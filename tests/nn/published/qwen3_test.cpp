@@ -42,7 +42,7 @@ TEST_CASE("Qwen3 from its checkpoint", "[published]") {
        .n_layers = 2,
        .layer = {.d_model = 16,
                  .attention = {.n_heads = 4,
-                               .n_key_heads = 2,
+                               .n_kv_heads = 2,
                                .d_key = 8,
                                .d_value = 8,
                                .bias = false,
@@ -61,7 +61,7 @@ TEST_CASE("Qwen3 from its checkpoint", "[published]") {
   const reference::Matrix want = reference::qwen3(reference::Weights(file.tensors()), some_tokens,
                                                   {.layers = 2,
                                                    .heads = 4,
-                                                   .key_heads = 2,
+                                                   .kv_heads = 2,
                                                    .rates = reference::yarn_rates(scaling),
                                                    .attention_factor = 0.1 * std::log(4.0) + 1,
                                                    .eps = 1e-6});

@@ -23,7 +23,7 @@ struct Net : nn::Module {
   nn::Embedding tokens{*this, "tokens", {.count = vocabulary, .dim = 4}};
   nn::Linear out{*this, "out", {.in = 4, .out = vocabulary}};
   Tensor loss(const nn::Batch& b) const {
-    return cross_entropy(out(tokens(b.inputs)), b.targets, {.ignore_index = nn::not_scored});
+    return cross_entropy(out(tokens(b.inputs)), b.targets, {.ignore_index = nn::ignore_index});
   }
 };
 
@@ -32,7 +32,7 @@ nn::Batch batch_of(const std::vector<int64_t>& scored) {
   const int64_t rows = int64_t(scored.size());
   nn::Batch b{randint(0, vocabulary, {rows, length}), randint(0, vocabulary, {rows, length})};
   for (int64_t r = 0; r < rows; ++r)
-    b.targets[r].slice(0, scored[size_t(r)]).fill_(double(nn::not_scored));
+    b.targets[r].slice(0, scored[size_t(r)]).fill_(double(nn::ignore_index));
   return b;
 }
 
@@ -47,8 +47,8 @@ Outcome step(const nn::Batch& batch, int64_t micro_batches) {
   net.to(f64);
   nn::AdamW optimizer(net.parameters(), {.lr = 0.1, .weight_decay = 0.1});
   nn::Trainer trainer(net, optimizer, {.steps = 1, .micro_batches = micro_batches});
-  const nn::StepResult r =
-      trainer.step([&] { return net.loss(trainer.fed_batch(0, [&](int64_t) { return batch; })); });
+  const nn::StepResult r = trainer.step(
+      [&] { return net.loss(trainer.stage_batch(0, [&](int64_t) { return batch; })); });
   Outcome got{r.loss, r.gradient_norm, {}, {}};
   for (const Tensor& p : net.parameters()) {
     for (const double x : p.grad().to_vector<double>()) got.gradient.push_back(x);
@@ -110,8 +110,8 @@ TEST_CASE("The mean of nothing, 0 / 0, counts as nothing", "[trainer]") {
   nn::Trainer trainer(net, optimizer, {.steps = 1, .micro_batches = 2});
   const nn::Batch whole = batch_of({0, 4});
   const nn::StepResult r = trainer.step([&] {
-    const nn::Batch b = trainer.fed_batch(0, [&](int64_t) { return whole; });
-    const Tensor scored = ne(b.targets, double(nn::not_scored)).to(f64);
+    const nn::Batch b = trainer.stage_batch(0, [&](int64_t) { return whole; });
+    const Tensor scored = ne(b.targets, double(nn::ignore_index)).to(f64);
     const Tensor losses = sum(square(net.out(net.tokens(b.inputs))), {-1});
     return sum(losses * scored) / sum(scored);
   });
@@ -128,7 +128,7 @@ TEST_CASE("Rows of micro-batches without scored targets count the same", "[train
   const Tensor ids = randint(0, vocabulary, {4, length});
   const auto loss_of = [&](const Tensor& x) { return mean(square(net.out(net.tokens(x)))); };
   const nn::StepResult r = trainer.step(
-      [&] { return loss_of(trainer.fed(0, [&](int64_t) { return Tensors{ids}; })[0]); });
+      [&] { return loss_of(trainer.stage(0, [&](int64_t) { return Tensors{ids}; })[0]); });
   const std::vector<double> got = net.out.weight.grad().to_vector<double>();
   net.zero_grad();
   const Tensor whole = loss_of(ids);
@@ -143,17 +143,18 @@ TEST_CASE("Micro-batches are equally many rows of a batch that the trainer gets"
   Net net;
   nn::SGD optimizer(net.parameters(), {});
   const nn::Batch batch = batch_of({5, 5, 5, 5, 5, 5});
-  const auto refusal = [&](int64_t micro_batches, bool fed) {
+  const auto refusal = [&](int64_t micro_batches, bool stage) {
     return error_of<Error>([&] {
       nn::Trainer trainer(net, optimizer, {.steps = 1, .micro_batches = micro_batches});
       trainer.step([&] {
-        return net.loss(fed ? trainer.fed_batch(0, [&](int64_t) { return batch; }) : batch);
+        return net.loss(stage ? trainer.stage_batch(0, [&](int64_t) { return batch; }) : batch);
       });
     });
   };
   CHECK(refusal(2, false) ==
-        "[train] step 1: [train] a batch that is cut into parts must come from Trainer::fed or "
-        "fed_batch");
+        "[train] step 1: [train] a batch that is cut into micro-batches must come from "
+        "Trainer::stage or "
+        "stage_batch");
   CHECK(refusal(4, true) == "[train] step 1: [train] a batch of 6 rows cannot be cut into 4 parts");
   CHECK_THAT(refusal(3, true), Containing("their number must be a power of two"));
 }
@@ -171,6 +172,6 @@ TEST_CASE("Gradients of micro-batches add up in f32 in a bf16 model", "[trainer]
   for (size_t i = 1; i <= 8; ++i) rows[i] = 0.25 * 16;
   const Tensor x = tensor(rows, {16, 1}).to(bf16);
   trainer.step(
-      [&] { return mean(net.weight * trainer.fed(0, [&](int64_t) { return Tensors{x}; })[0]); });
+      [&] { return mean(net.weight * trainer.stage(0, [&](int64_t) { return Tensors{x}; })[0]); });
   CHECK(net.weight.grad().to_vector<double>()[0] == 258);
 }

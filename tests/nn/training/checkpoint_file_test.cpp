@@ -62,7 +62,7 @@ void check_resume(DType dtype, MakeOptimizer make) {
   net.to(dtype);
   auto optimizer = make(net.parameters());
   for (int i = 0; i < 5; ++i) train_step(net, *optimizer);
-  nn::save_checkpoint(path, net, optimizer.get(), {.step = 5, .notes = {{"data", "17"}}});
+  nn::save_checkpoint(path, net, optimizer.get(), {.step = 5, .metadata = {{"data", "17"}}});
   for (int i = 0; i < 5; ++i) train_step(net, *optimizer);
 
   manual_seed(77);
@@ -71,7 +71,7 @@ void check_resume(DType dtype, MakeOptimizer make) {
   auto fresh = make(again.parameters());
   const nn::TrainingState state = nn::load_checkpoint(path, again, fresh.get());
   CHECK(state.step == 5);
-  CHECK(state.notes == nn::Metadata{{"data", "17"}});
+  CHECK(state.metadata == nn::Metadata{{"data", "17"}});
   // What was restored saves as the same bytes.
   nn::save_checkpoint(dir.file("b"), again, fresh.get(), state);
   CHECK(read_file(dir.file("b")) == read_file(path));
@@ -140,12 +140,12 @@ TEST_CASE("the training state can be read before there is a model") {
   const TempDir dir;
   manual_seed(1);
   Net net({});
-  nn::save_checkpoint(dir.file("a"), net, nullptr, {.step = 12, .notes = {{"config", "{}"}}});
+  nn::save_checkpoint(dir.file("a"), net, nullptr, {.step = 12, .metadata = {{"config", "{}"}}});
   manual_seed(2);
   const nn::TrainingState state = nn::load_training_state(dir.file("a"));
   CHECK(state.step == 12);
   CHECK(state.random.seed == 1);
-  CHECK(state.notes.at("config") == "{}");
+  CHECK(state.metadata.at("config") == "{}");
   CHECK(random_state().seed == 2);
   nn::load_checkpoint(dir.file("a"), net, nullptr);
   CHECK(random_state().seed == 1);
@@ -240,7 +240,7 @@ TEST_CASE("a checkpoint that does not fit is refused before anything changes") {
              Containing("metadata \"stretto.step\" is no number"));
   CHECK_THAT(edited([&](auto& f) { f.metadata.clear(); }), Containing("is not a checkpoint"));
   CHECK_THAT(error_of([&] {
-               nn::save_checkpoint(path, net, nullptr, {.notes = {{"stretto.x", ""}}});
+               nn::save_checkpoint(path, net, nullptr, {.metadata = {{"stretto.x", ""}}});
              }),
              Containing("the note \"stretto.x\" begins with \"stretto.\""));
 
@@ -258,7 +258,7 @@ TEST_CASE("a checkpoint of which any one bit has flipped is refused, and changes
   nn::AdamW optimizer = adamw(layer);
   layer.weight.set_grad(ones({2, 2}));
   optimizer.step();
-  nn::save_checkpoint(path, layer, &optimizer, {.step = 3, .notes = {{"layers", "\u001f\n2"}}});
+  nn::save_checkpoint(path, layer, &optimizer, {.step = 3, .metadata = {{"layers", "\u001f\n2"}}});
   const std::string bytes = read_file(path);
 
   nn::Linear other = make();
@@ -291,7 +291,7 @@ TEST_CASE("a damaged checkpoint says what is damaged") {
   const TempDir dir;
   const std::string path = dir.file("a");
   Net net({});
-  nn::save_checkpoint(path, net, nullptr, {.notes = {{"layers", "12"}}});
+  nn::save_checkpoint(path, net, nullptr, {.metadata = {{"layers", "12"}}});
   const std::string bytes = read_file(path);
   const auto changed = [&](size_t at, char value) {
     std::string copy = bytes;

@@ -47,7 +47,7 @@ TEST_CASE("EvalMode restores every module's mode, whatever happens", "[evaluate]
 TEST_CASE("mean_loss is the mean over all scored tokens of all batches", "[evaluate]") {
   manual_seed(2);
   Bigrams model;
-  const std::vector<nn::Batch> batches{batch({0, 1, 2}, {1, nn::not_scored, 3}), batch({4}, {0})};
+  const std::vector<nn::Batch> batches{batch({0, 1, 2}, {1, nn::ignore_index, 3}), batch({4}, {0})};
   const std::vector<double> table = model.table.weight.to_vector<double>();
   double sum = 0;
   for (const auto& [input, target] : {std::pair(0, 1), {2, 3}, {4, 0}}) {

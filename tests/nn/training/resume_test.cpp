@@ -36,7 +36,7 @@ struct Fit {
   Tensor loss(int64_t batch) {
     batches.push_back(batch);
     const auto make = [](int64_t i) { return Tensors{full({2, 3}, double(i % 5) - 2)}; };
-    const Tensor x = trainer.fed(batch, make)[0], error = net(x) - sum(x, {1}, true);
+    const Tensor x = trainer.stage(batch, make)[0], error = net(x) - sum(x, {1}, true);
     return mean(error * error);
   }
   bool run() {
@@ -76,7 +76,7 @@ TEST_CASE("The number of micro-batches belongs to the checkpoint", "[trainer]") 
   REQUIRE(fit.run());
   CHECK(fit.batches == std::vector<int64_t>{0, 0, 1, 1, 2, 2});
   Fit other({.steps = 5, .micro_batches = 4, .folder = dir.file("x")});
-  const std::string path = other.trainer.checkpoint();
+  const std::string path = other.trainer.checkpoint_path();
   CHECK(error_of<Error>([&] { other.trainer.resume(); }) ==
         "[load] " + path +
             ": its batches are cut into 2 parts, those of this run into 4; it can "
@@ -88,8 +88,8 @@ TEST_CASE("The number of micro-batches belongs to the checkpoint", "[trainer]") 
   CHECK(more.batches == std::vector<int64_t>{3, 3, 4, 4});
 
   nn::TrainingState state = nn::load_training_state(path);
-  CHECK(state.notes.at("micro_batches") == "2");
-  state.notes["micro_batches"] = "1.5";
+  CHECK(state.metadata.at("micro_batches") == "2");
+  state.metadata["micro_batches"] = "1.5";
   const std::string odd = dir.file("odd");
   nn::save_checkpoint(odd, more.net, &more.optimizer, state);
   CHECK(error_of<Error>([&] { more.trainer.load(odd); }) ==
@@ -151,7 +151,8 @@ TEST_CASE("A folder that holds another run is refused", "[trainer]") {
   const nn::TrainerOptions options{.steps = 2, .evaluate_every = 1, .folder = dir.file("x")};
   Fit first(options);
   REQUIRE(first.run());
-  const std::string checkpoint = first.trainer.checkpoint(), metrics = dir.file("x/metrics.csv");
+  const std::string checkpoint = first.trainer.checkpoint_path(),
+                    metrics = dir.file("x/metrics.csv");
   const std::string weights = read_file(checkpoint), rows = read_file(metrics);
   const auto refused = [&](const std::string& file) {
     const std::string words = "[Trainer] " + file +
@@ -168,10 +169,10 @@ TEST_CASE("A folder that holds another run is refused", "[trainer]") {
   Fit other({.steps = 2, .folder = dir.file("y")});
   REQUIRE(other.run());
   Fit from_there(options);
-  from_there.trainer.load(other.trainer.checkpoint());
+  from_there.trainer.load(other.trainer.checkpoint_path());
   CHECK_THROWS_AS(from_there.run(), Error);
   Fit elsewhere({.steps = 3, .folder = dir.file("z")});
-  elsewhere.trainer.load(other.trainer.checkpoint());
+  elsewhere.trainer.load(other.trainer.checkpoint_path());
   CHECK(elsewhere.run());
 
   // With overwrite the old run stays whole until the new one has a checkpoint.
@@ -202,7 +203,7 @@ TEST_CASE("A run is saved by the clock too", "[trainer]") {
   const TempDir dir;
   Fit fit({.steps = 10, .folder = dir.file("x"), .save_minutes = 1e-12});
   CHECK_THROWS_AS(fit.trainer.run([&](int64_t i) { return fit.loss(i) / double(7 - i); }), Error);
-  CHECK(nn::load_training_state(fit.trainer.checkpoint()).step == 7);
+  CHECK(nn::load_training_state(fit.trainer.checkpoint_path()).step == 7);
   CHECK(nn::TrainerOptions().save_minutes > 0);
   int64_t saved = 0;
   Fit by_steps({.steps = 10, .save_every = 5, .save = [&] { ++saved; }, .save_minutes = 1e-12});
@@ -232,7 +233,7 @@ TEST_CASE("Evaluations, columns of one's own and the best are there for callback
       best.push_back(e.best);
       if (!e.best) return;
       CHECK(fit.trainer.best_validation() == e.validation);
-      CHECK(nn::load_training_state(fit.trainer.best_checkpoint()).step == e.step);
+      CHECK(nn::load_training_state(fit.trainer.best_checkpoint_path()).step == e.step);
     };
     fit.trainer.run([&](int64_t i) { return fit.loss(i); },
                     [&] {

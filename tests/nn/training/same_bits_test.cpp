@@ -66,7 +66,8 @@ TEST_CASE("steps of every position and kernel: the same bits for 1, 2 and 4 thre
   if (!default_device().is_cpu()) STRETTO_SKIP("threads and instruction sets are the CPU's");
   for (const nn::PositionEntry& position : nn::positions())
     for (const nn::KernelEntry& kernel : nn::kernels()) {
-      if (position.sides == nn::Sides::two_sided || (position.scores && !kernel.scores)) continue;
+      if (position.direction == nn::Direction::bidirectional || (position.scores && !kernel.scores))
+        continue;
       check_threads({position.name, kernel.name, f32, 70, 1});
     }
 }

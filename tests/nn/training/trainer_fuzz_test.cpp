@@ -44,7 +44,7 @@ struct Net : nn::Module {
   Tensor loss(const nn::Batch& b) const {
     Tensor x = tokens(b.inputs);
     for (const nn::Linear& layer : layers) x = x + dropout(tanh(layer(x)));
-    return cross_entropy(out(x), b.targets, {.ignore_index = nn::not_scored});
+    return cross_entropy(out(x), b.targets, {.ignore_index = nn::ignore_index});
   }
 
   const Sizes sizes;
@@ -62,7 +62,7 @@ nn::Batch random_batch(nn::Draws& draws, int64_t rows, int64_t length, int64_t v
     for (int64_t i = 0; i < length; ++i) {
       inputs.push_back(draws.below(vocabulary));
       const bool scored = r < scored_rows && draws.below(3) > 0;
-      targets.push_back(scored ? draws.below(vocabulary) : nn::not_scored);
+      targets.push_back(scored ? draws.below(vocabulary) : nn::ignore_index);
     }
   return {tensor(inputs, {rows, length}), tensor(targets, {rows, length})};
 }
@@ -83,22 +83,24 @@ struct Outcome {
 Outcome train(uint64_t seed, bool cut) {
   nn::Draws draws(seed, 0);
   const Sizes sizes{2 + draws.below(8), 1 + draws.below(5), draws.below(3), 1 + draws.below(2), 0};
-  const int64_t parts = int64_t(2) << draws.below(2), rows = parts * (1 + draws.below(2));
+  const int64_t micro_batches = int64_t(2) << draws.below(2),
+                rows = micro_batches * (1 + draws.below(2));
   const int64_t length = 1 + draws.below(5), steps = 1 + draws.below(3);
   const bool freezes = draws.below(3) == 0;
   manual_seed(seed);
   Net net(sizes);
   net.to(f64);
   nn::SGD optimizer(net.parameters(), {.lr = 0.1, .momentum = 0.5, .weight_decay = 0.1});
-  nn::Trainer trainer(net, optimizer,
-                      {.steps = steps, .clip = 0.5, .micro_batches = cut ? parts : 1});
+  nn::Trainer trainer(
+      net, optimizer,
+      {.steps = steps, .max_grad_norm = 0.5, .micro_batches = cut ? micro_batches : 1});
   Outcome got;
   for (int64_t step = 0; step < steps; ++step) {
     nn::Draws own(seed, step + 1);
     const nn::Batch batch = random_batch(own, rows, length, sizes.vocabulary);
     if (freezes) freeze_some(net, seed, step);
     const nn::StepResult r = trainer.step(
-        [&] { return net.loss(trainer.fed_batch(step, [&](int64_t) { return batch; })); });
+        [&] { return net.loss(trainer.stage_batch(step, [&](int64_t) { return batch; })); });
     got.numbers.insert(got.numbers.end(), {r.loss, r.gradient_norm});
     got.has.emplace_back();
     for (const Tensor& p : net.parameters()) got.has.back().push_back(p.grad().defined());
@@ -121,7 +123,7 @@ Run run(uint64_t seed, const std::string& folder, bool resumed) {
   const Sizes sizes{2 + draws.below(6), 1 + draws.below(4), draws.below(3), 1,
                     draws.below(2) == 0 ? 0.0 : 0.3};
   const int64_t steps = 2 + draws.below(8), length = 1 + draws.below(4);
-  const int64_t kind = draws.below(3), rates = draws.below(3), parts = 1 + draws.below(2);
+  const int64_t kind = draws.below(3), rates = draws.below(3), micro_batches = 1 + draws.below(2);
   const bool averages = draws.below(2) == 0, best = draws.below(2) == 0;
   const DType dtype = draws.below(3) == 0 ? bf16 : f32;
   const int64_t evaluate_every = 1 + draws.below(3);
@@ -145,8 +147,8 @@ Run run(uint64_t seed, const std::string& folder, bool resumed) {
       p->optimizer = std::make_unique<nn::AdamW>(p->net->parameters(), nn::AdamWOptions{});
     if (averages) p->average = std::make_unique<nn::WeightAverage>(*p->net);
     nn::TrainerOptions o{.steps = steps,
-                         .clip = 1,
-                         .micro_batches = parts,
+                         .max_grad_norm = 1,
+                         .micro_batches = micro_batches,
                          .evaluate_every = evaluate_every,
                          .folder = folder,
                          .quiet = true,
@@ -159,10 +161,10 @@ Run run(uint64_t seed, const std::string& folder, bool resumed) {
         p->optimizer->set_learning_rate(p->optimizer->learning_rate() * (r.loss > 1 ? 1.1 : 0.7));
       };
   };
-  for (int64_t part = 0;; ++part) {
-    nn::Draws own(seed, part + 1);
+  for (int64_t micro_batch = 0;; ++micro_batch) {
+    nn::Draws own(seed, micro_batch + 1);
     const int64_t stop_after = own.below(4);
-    if (part == 0 || resumed) {
+    if (micro_batch == 0 || resumed) {
       start();
       p->trainer->resume();
     }
@@ -171,7 +173,7 @@ Run run(uint64_t seed, const std::string& folder, bool resumed) {
     t.options.stop = [&t, end] { return t.steps_done() >= end; };
     const bool done = t.run(
         [&](int64_t i) {
-          const nn::Batch b = t.fed_batch(i, [&](int64_t at) {
+          const nn::Batch b = t.stage_batch(i, [&](int64_t at) {
             if (got.batches.empty() || got.batches.back() != at) got.batches.push_back(at);
             nn::Draws of_batch(seed, 1000 + at);
             return random_batch(of_batch, 2 + 2 * of_batch.below(2), length, sizes.vocabulary);
@@ -222,11 +224,11 @@ TEST_CASE("A random run that is stopped goes on bit for bit", "[trainer][fuzz]")
     INFO("seed " << seed);
     const std::string folder = dir.file(str("run", seed));
     const Run whole = run(uint64_t(seed), folder + "a", false);
-    const Run parts = run(uint64_t(seed), folder + "b", true);
-    REQUIRE(parts.batches == whole.batches);
+    const Run micro_batches = run(uint64_t(seed), folder + "b", true);
+    REQUIRE(micro_batches.batches == whole.batches);
     for (size_t i = 0; i < whole.batches.size(); ++i) REQUIRE(whole.batches[i] == int64_t(i));
-    REQUIRE(parts.metrics == whole.metrics);
-    REQUIRE(parts.checkpoint == whole.checkpoint);
+    REQUIRE(micro_batches.metrics == whole.metrics);
+    REQUIRE(micro_batches.checkpoint == whole.checkpoint);
     std::filesystem::remove_all(folder + "a");
     std::filesystem::remove_all(folder + "b");
   }

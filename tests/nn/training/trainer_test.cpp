@@ -36,7 +36,7 @@ struct Fit {
   explicit Fit(nn::TrainerOptions o) : trainer(net, optimizer, (o.quiet = true, o)) {}
   Tensor loss(int64_t rows = 8) {
     const auto batch = [rows](int64_t) { return Tensors{randn({rows, 3})}; };
-    const Tensor x = trainer.fed(trainer.steps_done(), batch)[0];
+    const Tensor x = trainer.stage(trainer.steps_done(), batch)[0];
     const Tensor error = net(x) - sum(x, {1}, true);
     return mean(error * error);
   }
@@ -55,7 +55,7 @@ TEST_CASE("A run learns and leaves metrics and a checkpoint", "[trainer]") {
   const TempDir dir;
   Fit fit({.steps = 60,
            .schedule = nn::WarmupCosine{.peak = 0.03, .warmup = 5},
-           .clip = 1,
+           .max_grad_norm = 1,
            .evaluate_every = 20,
            .folder = dir.file("new")});
   CHECK_FALSE(fit.trainer.resume());
@@ -69,7 +69,7 @@ TEST_CASE("A run learns and leaves metrics and a checkpoint", "[trainer]") {
   CHECK(rows[2][0] == 60);
   CHECK(rows[2][3] == fit.validation());
   CHECK(rows[2][4] == nn::WarmupCosine{.peak = 0.03, .warmup = 5}.at(60, 59.0 / 60));
-  CHECK(nn::load_training_state(fit.trainer.checkpoint()).step == 60);
+  CHECK(nn::load_training_state(fit.trainer.checkpoint_path()).step == 60);
 }
 
 TEST_CASE("A run that was stopped goes on bit for bit", "[trainer]") {
@@ -77,12 +77,12 @@ TEST_CASE("A run that was stopped goes on bit for bit", "[trainer]") {
   const auto options = [&](const std::string& name) {
     return nn::TrainerOptions{.steps = 30,
                               .schedule = nn::WarmupCosine{.peak = 0.03, .steps = 30},
-                              .clip = 0.5,
+                              .max_grad_norm = 0.5,
                               .micro_batches = 2,
                               .evaluate_every = 7,
                               .save_every = 4,
                               .folder = dir.file(name),
-                              .notes = {{"width", "8"}}};
+                              .metadata = {{"width", "8"}}};
   };
   Fit whole(options("whole"));
   REQUIRE(whole.run());
@@ -90,9 +90,9 @@ TEST_CASE("A run that was stopped goes on bit for bit", "[trainer]") {
   int64_t steps = 0;
   nn::TrainerOptions stopped = options("parts");
   stopped.stop = [&] { return ++steps == 14; };
-  Fit part(stopped);
-  CHECK_FALSE(part.run());
-  CHECK(part.trainer.steps_done() == 13);
+  Fit micro_batch(stopped);
+  CHECK_FALSE(micro_batch.run());
+  CHECK(micro_batch.trainer.steps_done() == 13);
   // A measurement that is broken off is made up for.
   Fit broken(options("parts"));
   REQUIRE(broken.trainer.resume());
@@ -100,7 +100,7 @@ TEST_CASE("A run that was stopped goes on bit for bit", "[trainer]") {
                                      []() -> double { throw std::string("stopped"); }),
                   std::string);
   CHECK(broken.trainer.steps_done() == 14);
-  broken.trainer.save(broken.trainer.checkpoint());
+  broken.trainer.save(broken.trainer.checkpoint_path());
 
   Fit rest(options("parts"));
   REQUIRE(rest.trainer.resume());
@@ -115,9 +115,9 @@ TEST_CASE("A run that was stopped goes on bit for bit", "[trainer]") {
     for (const size_t column : {0, 2, 3, 4, 5}) CHECK(a[i][column] == b[i][column]);
 
   nn::TrainerOptions other = options("parts");
-  other.notes["width"] = "9";
+  other.metadata["width"] = "9";
   CHECK(error_of<Error>([&] { Fit(other).trainer.resume(); }) ==
-        "[load] " + rest.trainer.checkpoint() +
+        "[load] " + rest.trainer.checkpoint_path() +
             ": has width 8, this run 9; it can only go on with the same");
 }
 
@@ -127,7 +127,7 @@ TEST_CASE("The gradient of micro-batches is that of their mean", "[trainer]") {
     Fit fit({.steps = 1, .micro_batches = n});
     fit.net.eval();
     const nn::StepResult result = fit.trainer.step([&] {
-      const Tensor y = fit.net(fit.trainer.fed(0, [&](int64_t) { return Tensors{x}; })[0]);
+      const Tensor y = fit.net(fit.trainer.stage(0, [&](int64_t) { return Tensors{x}; })[0]);
       return mean(y * y);
     });
     return std::pair(result, fit.net.first.weight.grad().to_vector<double>());
@@ -161,12 +161,12 @@ TEST_CASE("A model with a broken parameter is not saved", "[trainer]") {
   const TempDir dir;
   Fit fit({.steps = 3, .folder = dir.file("x")});
   fit.trainer.metrics();
-  fit.trainer.save(fit.trainer.checkpoint());
-  const std::string before = read_file(fit.trainer.checkpoint());
+  fit.trainer.save(fit.trainer.checkpoint_path());
+  const std::string before = read_file(fit.trainer.checkpoint_path());
   fit.net.last.weight.detach().flatten()[5].fill_(INFINITY);
-  CHECK(error_of<Error>([&] { fit.trainer.save(fit.trainer.checkpoint()); }) ==
-        "[train] step 0: last.weight holds inf; not saved to " + fit.trainer.checkpoint());
-  CHECK(read_file(fit.trainer.checkpoint()) == before);
+  CHECK(error_of<Error>([&] { fit.trainer.save(fit.trainer.checkpoint_path()); }) ==
+        "[train] step 0: last.weight holds inf; not saved to " + fit.trainer.checkpoint_path());
+  CHECK(read_file(fit.trainer.checkpoint_path()) == before);
 }
 
 TEST_CASE("A run by the clock keeps its time", "[trainer]") {
@@ -193,16 +193,16 @@ TEST_CASE("States that make no sense are refused", "[trainer]") {
     CHECK(error_of<Error>([&] { fit.trainer.load(path); }) == "[load] " + path + ": " + what);
   };
   for (const char* name : {"train_loss.weight", "unmeasured.gradient_norm"}) {
-    state.notes[name] = "nan";
+    state.metadata[name] = "nan";
     refused(str("its note \"", name, "\" is missing or malformed"));
-    state.notes.erase(name);
+    state.metadata.erase(name);
   }
-  state.notes["train_loss.weight"] = "0.5";
+  state.metadata["train_loss.weight"] = "0.5";
   refused("its note \"train_loss.sum\" is missing or malformed");
-  state.notes.erase("train_loss.weight");
-  state.notes["seconds"] = "-1";
+  state.metadata.erase("train_loss.weight");
+  state.metadata["seconds"] = "-1";
   refused("its note \"seconds\" is missing or malformed");
-  state.notes.erase("seconds");
+  state.metadata.erase("seconds");
   refused("its note \"seconds\" is missing or malformed");
   state.step = -1;
   refused("malformed, its step is -1");

@@ -21,7 +21,7 @@ struct Forgetful : nn::Module {
   Tensor operator()(const Tensor& x) const { return out(relu(in(x))); }
 };
 
-// Its loss, by micro-batches or under checkpoint().
+// Its loss, by micro-batches or under checkpoint_path().
 std::string first_step(Forgetful& net, nn::TrainerOptions options, bool replayed = false) {
   options.steps = 2;
   nn::AdamW optimizer(net.parameters(), {.lr = 0.1});
@@ -29,7 +29,7 @@ std::string first_step(Forgetful& net, nn::TrainerOptions options, bool replayed
   const std::vector<float> before = net.in.weight.to_vector<float>();
   const std::string text = error_of<Error>([&] {
     trainer.step([&] {
-      const Tensor x = trainer.fed(0, [](int64_t) { return Tensors{ones({2, 3})}; })[0];
+      const Tensor x = trainer.stage(0, [](int64_t) { return Tensors{ones({2, 3})}; })[0];
       if (!replayed) return mean(square(net(x)));
       return mean(checkpoint([&](const Tensors& h) { return net(h[0]); }, {x}));
     });

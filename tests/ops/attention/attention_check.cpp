@@ -26,8 +26,8 @@ AttentionCase moved(const AttentionCase& in, Device device, DType type) {
   return to;
 }
 
-Tensors output_and_gradients(const AttentionCase& in, Form form) {
-  const Tensor y = in(form);
+Tensors output_and_gradients(const AttentionCase& in, Implementation implementation) {
+  const Tensor y = in(implementation);
   const Tensor incoming = fixed_noise(y.shape(), 9).to(bf16).to(y.dtype()).to(y.device());
   Tensors all = grad({y}, in.leaves(), {incoming});
   const Tensors leaves = in.leaves();
@@ -54,22 +54,22 @@ Difference difference(const Tensor& got, const Tensor& want, double least) {
 void check_fused(const AttentionSetup& s, Device device, DType type) {
   INFO(describe(s) << ", " << name(type));
   const AttentionCase in = make_inputs(s, type);
-  const Tensors want = output_and_gradients(moved(in, cpu, f64), Form::composed);
+  const Tensors want = output_and_gradients(moved(in, cpu, f64), Implementation::composed);
   const AttentionCase there = moved(in, device, type);
-  const Tensors got = output_and_gradients(there, Form::fused);
+  const Tensors got = output_and_gradients(there, Implementation::fused);
   REQUIRE(got.size() == want.size());
   const double size = type == bf16 ? 8e-3 : 3e-6, worst = type == bf16 ? 2e-2 : 1e-5;
   for (size_t i = 0; i < got.size(); ++i) {
     INFO(names[i]);
     CHECK(got[i].dtype() == type);
-    const bool table = i >= (s.position_query && s.table > 0 ? 5 : 4);
+    const bool table = i >= (s.relative_query && s.table > 0 ? 5 : 4);
     const double terms = double(s.batch * s.queries * (s.shared ? s.heads : 1));
     const Difference e = difference(got[i], want[i], table ? 0.4 * std::sqrt(terms) : 0.4);
     CHECK(e.size < size);
     CHECK(e.worst < worst);
   }
   if (s.batch > 1) return;
-  const Tensors again = output_and_gradients(there, Form::fused);
+  const Tensors again = output_and_gradients(there, Implementation::fused);
   for (size_t i = 0; i < got.size(); ++i) CHECK(same_bits(got[i], again[i]));
 }
 

@@ -10,7 +10,7 @@ namespace stretto::testing {
 AttentionCase moved(const AttentionCase& in, Device device, DType type);
 
 /// The output, and the gradients of all leaves.
-Tensors output_and_gradients(const AttentionCase& in, Form form);
+Tensors output_and_gradients(const AttentionCase& in, Implementation implementation);
 
 struct Difference {
   double size, worst;  // over the size and the largest of what is wanted

@@ -15,8 +15,8 @@
 #include "tests/reference/attention.h"
 #include "tests/support/catch.h"
 #include "tests/support/compare.h"
-#include "tests/support/forms.h"
 #include "tests/support/gradcheck.h"
+#include "tests/support/implementations.h"
 
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // false alarms on options inside options
@@ -35,7 +35,7 @@ using testing::worst_error;
 
 namespace {
 
-constexpr Form forms[] = {Form::composed, Form::fused};
+constexpr Implementation implementations[] = {Implementation::composed, Implementation::fused};
 
 // Two results of a way differ by `exact` in f64, elsewhere by what each is off.
 double apart(const Way& way, double exact, const AttentionSetup& s = {.queries = 70}) {
@@ -49,11 +49,11 @@ TEST_CASE("attention of nothing") {
     int64_t b, m, n;
   };
   for (const auto& [b, m, n] : {Sizes{0, 4, 4}, Sizes{2, 0, 4}, Sizes{2, 4, 0}, Sizes{2, 0, 0}})
-    for (const auto& [form, dtype] : ways())
+    for (const auto& [implementation, dtype] : ways())
       for (const bool masked : {false, true}) {
         INFO("B " << b << ", M " << m << ", N " << n << (masked ? ", causal" : ""));
-        AttentionCase in =
-            make_inputs({.table = 3, .two_sided = true, .lag_bias = true, .values = true}, dtype);
+        AttentionCase in = make_inputs(
+            {.table = 3, .bidirectional = true, .relative_bias = true, .values = true}, dtype);
         const TensorOptions leaf{.dtype = dtype, .requires_grad = true};
         in.q = ones({b, 2, m, 8}, leaf);
         in.k = ones({b, 2, n, 8}, leaf);
@@ -61,7 +61,7 @@ TEST_CASE("attention of nothing") {
         in.options.bias = ones({b, 1, m, n}, leaf);
         in.options.mask.causal = masked;
         in.options.mask.key_padding = zeros({b, n}, {.dtype = boolean});
-        const Tensor y = in(form);
+        const Tensor y = in(implementation);
         CHECK(same_bits(y, zeros({b, 2, m, 8}, {.dtype = dtype})));
         sum(y).backward();
         for (const Tensor& x : in.leaves())
@@ -72,55 +72,57 @@ TEST_CASE("attention of nothing") {
 
 TEST_CASE("attention identities: a block as long as the sequence is no block") {
   for (const int64_t block : {50, 51, 1000})
-    for (const auto& [form, dtype] : ways()) {
+    for (const auto& [implementation, dtype] : ways()) {
       const AttentionCase local = make_inputs({.queries = 50, .block = block, .table = 60}, dtype);
       AttentionCase global = local;
       global.options.mask.block = 0;
       global.options.mask.causal = true;
-      CHECK(same_bits(local(form), global(form)));
+      CHECK(same_bits(local(implementation), global(implementation)));
     }
 }
 
 TEST_CASE("attention identities: a table long enough is the same under every policy") {
   for (const int64_t table : {50, 51, 90})
-    for (const auto& [form, dtype] : ways()) {
+    for (const auto& [implementation, dtype] : ways()) {
       AttentionCase in = make_inputs({.queries = 50, .causal = true, .table = table}, dtype);
-      const Tensor y = in(form);
-      for (const Beyond beyond : {Beyond::clip, Beyond::error}) {
-        in.options.keys.beyond = beyond;
-        CHECK(same_bits(in(form), y));
+      const Tensor y = in(implementation);
+      for (const OutOfRange out_of_range : {OutOfRange::clip, OutOfRange::error}) {
+        in.options.relative_keys.out_of_range = out_of_range;
+        CHECK(same_bits(in(implementation), y));
       }
       // Rows that nothing reaches say nothing.
-      in.options.keys.rows.slice(1, 0, table - 50).detach().fill_(1e30);
-      CHECK(same_bits(in(form), y));
+      in.options.relative_keys.rows.slice(1, 0, table - 50).detach().fill_(1e30);
+      CHECK(same_bits(in(implementation), y));
     }
 }
 
 TEST_CASE("attention identities: zero beyond the table is a longer table of zeros") {
-  for (const auto& [form, dtype] : ways()) {
+  for (const auto& [implementation, dtype] : ways()) {
     AttentionCase in = make_inputs({.queries = 50, .causal = true, .table = 20}, dtype);
-    const Tensor y = in(form);
-    in.options.keys = {pad(in.options.keys.rows, 1, 30, 0), 49, Beyond::error};
-    CHECK(same_bits(in(form), y));
+    const Tensor y = in(implementation);
+    in.options.relative_keys = {pad(in.options.relative_keys.rows, 1, 30, 0), 49,
+                                OutOfRange::error};
+    CHECK(same_bits(in(implementation), y));
   }
 }
 
 TEST_CASE(
     "attention identities: Shaw's clip beyond the sequence is the two-sided Music Transformer") {
   for (const Way& way : ways()) {
-    const Form form = way.form;
+    const Implementation implementation = way.implementation;
     AttentionCase in = make_inputs(
-        {.queries = 20, .table = 31, .two_sided = true, .beyond = Beyond::clip}, way.dtype);
-    const Tensor y = in(form);
-    in.options.keys.rows = in.options.keys.rows.slice(1, 11, 50);  // −19 … 19
-    in.options.keys.zero_row = 19;
-    in.options.keys.beyond = Beyond::zero;
-    CHECK(worst_error(in(form), y) < apart(way, 1e-14));
+        {.queries = 20, .table = 31, .bidirectional = true, .out_of_range = OutOfRange::clip},
+        way.dtype);
+    const Tensor y = in(implementation);
+    in.options.relative_keys.rows = in.options.relative_keys.rows.slice(1, 11, 50);  // −19 … 19
+    in.options.relative_keys.zero_row = 19;
+    in.options.relative_keys.out_of_range = OutOfRange::zero;
+    CHECK(worst_error(in(implementation), y) < apart(way, 1e-14));
     // Causal, the rows of the future do not matter.
     in.options.mask.causal = true;
-    const Tensor causal = in(form);
-    in.options.keys.rows = in.options.keys.rows.slice(1, 0, 20);
-    CHECK(worst_error(in(form), causal) < apart(way, 1e-14));
+    const Tensor causal = in(implementation);
+    in.options.relative_keys.rows = in.options.relative_keys.rows.slice(1, 0, 20);
+    CHECK(worst_error(in(implementation), causal) < apart(way, 1e-14));
   }
 }
 
@@ -157,9 +159,9 @@ TEST_CASE("attention identities: Transformer-XL's u and v") {
     const auto there = [&](const Tensor& x) { return x.to(way.dtype); };
     const Tensor got = attention(there(q + u), there(k), there(values),
                                  {.mask = {.causal = true},
-                                  .position_query = there(q + v),
-                                  .keys = {there(r), n - 1},
-                                  .form = way.form});
+                                  .relative_query = there(q + v),
+                                  .relative_keys = {there(r), n - 1},
+                                  .implementation = way.implementation});
     CHECK(worst_error(got, want) < apart(way, 1e-14));
   }
 }
@@ -175,8 +177,8 @@ TEST_CASE("attention identities: a bias per lag is a dense bias") {
         for (int64_t j = 0; j < n; ++j) dense.push_back(lags[head][j - (i + n - m) + n - 1].item());
     const Tensor want =
         attention(in.q, in.k, in.v, {.bias = tensor(dense, {h, m, n}).to(way.dtype)});
-    AttentionOptions o{.form = way.form};
-    o.lag_bias = {lags, n - 1, Beyond::error};
+    AttentionOptions o{.implementation = way.implementation};
+    o.relative_bias = {lags, n - 1, OutOfRange::error};
     CHECK(worst_error(attention(in.q, in.k, in.v, o), want) < apart(way, 1e-14));
   }
 }
@@ -186,12 +188,12 @@ TEST_CASE("attention identities: a bias of fewer axes is one that repeats itself
   const Shape all{2, 2, 3, 70};
   for (const Shape& shape : {Shape{}, Shape{70}, Shape{3, 1}, Shape{3, 70}, Shape{2, 1, 70},
                              Shape{2, 1, 1, 70}, Shape{2, 1, 3, 70}, Shape{1, 2, 3, 1}})
-    for (const Form form : testing::forms()) {
+    for (const Implementation implementation : testing::implementations()) {
       INFO(str("of ", shape));
       const Tensor bias = fixed_noise(shape, 7).set_requires_grad();
       const Tensor whole = broadcast_to(bias.detach(), all).contiguous().set_requires_grad();
       const auto call = [&](const Tensor& x) {
-        return attention(in.q, in.k, in.v, {.bias = x, .form = form});
+        return attention(in.q, in.k, in.v, {.bias = x, .implementation = implementation});
       };
       const Tensor y = call(bias), z = call(whole), g = fixed_noise(y.shape(), 8);
       CHECK(worst_error(y, z) < 1e-14);
@@ -206,14 +208,14 @@ TEST_CASE("attention identities: a table of equal rows") {
   for (const Way& way : ways()) {
     const AttentionCase in = make_inputs({.queries = 9}, way.dtype);
     const Tensor row = fixed_noise({2, 1, 8}, 8, way.dtype), rows = row.expand({2, 5, 8});
-    const Tensor plain = attention(in.q, in.k, in.v, {.form = way.form});
+    const Tensor plain = attention(in.q, in.k, in.v, {.implementation = way.implementation});
     const double off = apart(way, 1e-14, {.queries = 9, .values = true});
     const auto with = [&](AttentionOptions o) {
-      o.form = way.form;
+      o.implementation = way.implementation;
       return attention(in.q, in.k, in.v, o);
     };
-    CHECK(worst_error(with({.keys = {rows, 2, Beyond::clip}}), plain) < off);
-    CHECK(worst_error(with({.values = {rows, 2, Beyond::clip}}), plain + row) < off);
+    CHECK(worst_error(with({.relative_keys = {rows, 2, OutOfRange::clip}}), plain) < off);
+    CHECK(worst_error(with({.relative_values = {rows, 2, OutOfRange::clip}}), plain + row) < off);
   }
 }
 
@@ -221,11 +223,11 @@ TEST_CASE("attention identities: shared key heads are repeated key heads") {
   for (const Way& way : ways()) {
     AttentionCase in = make_inputs(
         {.heads = 6, .key_heads = 2, .queries = 9, .causal = true, .table = 5}, way.dtype);
-    const Tensor y = in(way.form);
+    const Tensor y = in(way.implementation);
     const Tensor index = tensor<int64_t>({0, 0, 0, 1, 1, 1});
     in.k = index_select(in.k, 1, index);
     in.v = index_select(in.v, 1, index);
-    CHECK(worst_error(in(way.form), y) < apart(way, 1e-14));
+    CHECK(worst_error(in(way.implementation), y) < apart(way, 1e-14));
   }
 }
 
@@ -250,7 +252,8 @@ TEST_CASE("attention_weights are the weights used") {
       // With the identity for values the output is the weights.
       const Tensor one = eye(n, {.dtype = way.dtype});
       in.v = one.unsqueeze(0).unsqueeze(0).expand({s.batch, in.k.size(1), n, n});
-      CHECK(worst_error(in(way.dtype == f64 ? Form::automatic : way.form), w) < off);
+      CHECK(worst_error(in(way.dtype == f64 ? Implementation::automatic : way.implementation), w) <
+            off);
       if (way.dtype != bf16)  // scores are rounded to it
         CHECK(worst_error(softmax(attention_scores(in.q, in.k, in.options), -1), w) == 0);
     }
@@ -292,21 +295,21 @@ TEST_CASE("attention_mask shows what is hidden") {
 
 TEST_CASE("relative_rows follow the table's policy") {
   const Tensor rows = tensor<double>({10, 20, 30}).reshape({1, 3, 1});  // −1, 0, 1
-  auto values = [&](Beyond beyond, int64_t first, int64_t count) {
-    return relative_rows({rows, 1, beyond}, first, count).to_vector<double>();
+  auto values = [&](OutOfRange out_of_range, int64_t first, int64_t count) {
+    return relative_rows({rows, 1, out_of_range}, first, count).to_vector<double>();
   };
   using List = std::vector<double>;
-  CHECK(values(Beyond::zero, -1, 3) == List{10, 20, 30});
-  CHECK(values(Beyond::zero, -3, 7) == List{0, 0, 10, 20, 30, 0, 0});
-  CHECK(values(Beyond::clip, -3, 7) == List{10, 10, 10, 20, 30, 30, 30});
-  CHECK(values(Beyond::clip, -9, 3) == List{10, 10, 10});
-  CHECK(values(Beyond::clip, 5, 2) == List{30, 30});
-  CHECK(values(Beyond::zero, -9, 3) == List{0, 0, 0});
-  CHECK(values(Beyond::zero, 5, 2) == List{0, 0});
-  CHECK(values(Beyond::zero, 0, 0).empty());
+  CHECK(values(OutOfRange::zero, -1, 3) == List{10, 20, 30});
+  CHECK(values(OutOfRange::zero, -3, 7) == List{0, 0, 10, 20, 30, 0, 0});
+  CHECK(values(OutOfRange::clip, -3, 7) == List{10, 10, 10, 20, 30, 30, 30});
+  CHECK(values(OutOfRange::clip, -9, 3) == List{10, 10, 10});
+  CHECK(values(OutOfRange::clip, 5, 2) == List{30, 30});
+  CHECK(values(OutOfRange::zero, -9, 3) == List{0, 0, 0});
+  CHECK(values(OutOfRange::zero, 5, 2) == List{0, 0});
+  CHECK(values(OutOfRange::zero, 0, 0).empty());
   testing::gradcheck(
       [](const Tensors& in) {
-        return relative_rows({in[0], 2, Beyond::clip}, -5, 9);
+        return relative_rows({in[0], 2, OutOfRange::clip}, -5, 9);
       },
       {testing::fixed_leaf({2, 4, 2}, 9)});
 }
@@ -351,41 +354,46 @@ TEST_CASE("attention: errors") {
   CHECK(error({.dropout = 1.5}) == "[attention] dropout 1.5; accepted: 0 to 1");
   CHECK(error({.dropout = -0.1}) == "[attention] dropout -0.1; accepted: 0 to 1");
   CHECK(error({.dropout = NAN}) == "[attention] dropout nan; accepted: 0 to 1");
-  CHECK(error({.position_query = k}) ==
-        "[attention] position_query f32 [2, 2, 5, 8] for q f32 [2, 4, 3, 8]; shapes must agree");
-  CHECK(error({.keys = {zeros({2, 5, 8}), 0}}) ==
+  CHECK(error({.relative_query = k}) ==
+        "[attention] relative_query f32 [2, 2, 5, 8] for q f32 [2, 4, 3, 8]; shapes must agree");
+  CHECK(error({.relative_keys = {zeros({2, 5, 8}), 0}}) ==
         "[attention] key table f32 [2, 5, 8]; must be [4 or 1, R, 8]");
-  CHECK(error({.keys = {zeros({4, 5, 6}), 0}}) ==
+  CHECK(error({.relative_keys = {zeros({4, 5, 6}), 0}}) ==
         "[attention] key table f32 [4, 5, 6]; must be [4 or 1, R, 8]");
-  CHECK(error({.values = {zeros({4, 5, 8}), 0}}) ==
+  CHECK(error({.relative_values = {zeros({4, 5, 8}), 0}}) ==
         "[attention] value table f32 [4, 5, 8]; must be [4 or 1, R, 6]");
-  CHECK(error({.lag_bias = {zeros({4, 5, 1}), 0}}) ==
+  CHECK(error({.relative_bias = {zeros({4, 5, 1}), 0}}) ==
         "[attention] bias table f32 [4, 5, 1]; must be [4 or 1, R]");
-  CHECK(error({.keys = {zeros({4, 5, 8}), 5}}) ==
+  CHECK(error({.relative_keys = {zeros({4, 5, 8}), 5}}) ==
         "[attention] key table has 5 rows, but its row of relative position 0 is 5");
-  CHECK(error({.keys = {zeros({4, 5, 8}), -1}}) ==
+  CHECK(error({.relative_keys = {zeros({4, 5, 8}), -1}}) ==
         "[attention] key table has 5 rows, but its row of relative position 0 is -1");
-  CHECK(error({.mask = {.causal = true}, .keys = {zeros({1, 4, 8}), 3, Beyond::error}}) ==
+  CHECK(error({.mask = {.causal = true},
+               .relative_keys = {zeros({1, 4, 8}), 3, OutOfRange::error}}) ==
         "[attention] key table reaches from -3 to 0, but relative positions from -4 to 0 occur; "
-        "make the table longer, or let `beyond` be zero or clip");
-  CHECK(error({.keys = {zeros({1, 5, 8}), 4, Beyond::error}}) ==
+        "make the table longer, or let `out_of_range` be zero or clip");
+  CHECK(error({.relative_keys = {zeros({1, 5, 8}), 4, OutOfRange::error}}) ==
         "[attention] key table reaches from -4 to 0, but relative positions from -4 to 2 occur; "
-        "make the table longer, or let `beyond` be zero or clip");
+        "make the table longer, or let `out_of_range` be zero or clip");
   CHECK(error({.mask = {.causal = true, .window = 4},
-               .keys = {zeros({1, 4, 8}), 3, Beyond::error}}) == "no error");
+               .relative_keys = {zeros({1, 4, 8}), 3, OutOfRange::error}}) == "no error");
   CHECK(
       error({.bias = zeros({3, 3, 5})}) ==
       "[attention] shapes [3, 3, 5] and [2, 4, 3, 5] do not broadcast: sizes 4 and 3 at dimension "
       "1; each pair of sizes, aligned at the right, must be equal or contain a 1");
   CHECK(error({.bias = zeros({7, 2, 4, 3, 5})}) ==
         "[attention] bias f32 [7, 2, 4, 3, 5]; must broadcast to [2, 4, 3, 5]");
-  for (const Form form : forms) {
-    CHECK(error({.keys = {zeros({1, 5, 8}, {.dtype = f64}), 4}, .form = form}) ==
+  for (const Implementation implementation : implementations) {
+    CHECK(error({.relative_keys = {zeros({1, 5, 8}, {.dtype = f64}), 4},
+                 .implementation = implementation}) ==
           "[attention] key table f64 [1, 5, 8] for q f32 [2, 4, 3, 8]; dtypes must agree");
-    CHECK(error({.lag_bias = {zeros({1, 5}, {.dtype = f64}), 4}, .form = form}) ==
+    CHECK(error({.relative_bias = {zeros({1, 5}, {.dtype = f64}), 4},
+                 .implementation = implementation}) ==
           "[attention] bias table f64 [1, 5] for q f32 [2, 4, 3, 8]; dtypes must agree");
-    CHECK(error({.position_query = q.to(f64), .keys = {zeros({1, 5, 8}), 4}, .form = form}) ==
-          "[attention] position_query f64 [2, 4, 3, 8] for q f32 [2, 4, 3, 8]; dtypes must agree");
+    CHECK(error({.relative_query = q.to(f64),
+                 .relative_keys = {zeros({1, 5, 8}), 4},
+                 .implementation = implementation}) ==
+          "[attention] relative_query f64 [2, 4, 3, 8] for q f32 [2, 4, 3, 8]; dtypes must agree");
   }
   CHECK(error({.bias = zeros({1}, {.dtype = f64})}) ==
         "[attention] bias f64 [1] for q f32 [2, 4, 3, 8]; dtypes must agree");
@@ -393,23 +401,23 @@ TEST_CASE("attention: errors") {
 
 TEST_CASE("attention: a position query without rows to meet is refused") {
   const Tensor x = fixed_noise({1, 2, 3, 4}, 1, f32);
-  const AttentionOptions o{.position_query = x};
-  for (const Form form : forms) {
+  const AttentionOptions o{.relative_query = x};
+  for (const Implementation implementation : implementations) {
     AttentionOptions with_form = o;
-    with_form.form = form;
+    with_form.implementation = implementation;
     CHECK_THROWS_WITH(attention(x, x, x, with_form),
-                      Containing("[attention] position_query without a key table"));
+                      Containing("[attention] relative_query without a key table"));
   }
-  CHECK_THROWS_WITH(attention_scores(x, x, o), Containing("position_query without a key table"));
+  CHECK_THROWS_WITH(attention_scores(x, x, o), Containing("relative_query without a key table"));
 }
 
 TEST_CASE("attention: heads of size 0 have scores of 0") {
   const Tensor q = zeros({1, 2, 3, 0}), v = fixed_noise({1, 2, 5, 4}, 2, f32);
   const Tensor k = zeros({1, 2, 5, 0});
-  for (const Form form : forms)
+  for (const Implementation implementation : implementations)
     for (const bool table : {false, true}) {
-      AttentionOptions o{.form = form};
-      if (table) o.keys = {.rows = zeros({1, 9, 0}), .zero_row = 4};
+      AttentionOptions o{.implementation = implementation};
+      if (table) o.relative_keys = {.rows = zeros({1, 9, 0}), .zero_row = 4};
       const Tensor y = attention(q, k, v, o);
       CHECK(worst_error(y, mean(v, {2}, true).expand(y.shape())) < 1e-6);
     }

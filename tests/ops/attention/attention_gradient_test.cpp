@@ -9,8 +9,8 @@
 #include "tests/ops/attention/attention_check.h"
 #include "tests/support/catch.h"
 #include "tests/support/compare.h"
-#include "tests/support/forms.h"
 #include "tests/support/gradcheck.h"
+#include "tests/support/implementations.h"
 
 using namespace stretto;
 using testing::AttentionCase;
@@ -26,10 +26,10 @@ using testing::worst_error;
 
 namespace {
 
-constexpr Form forms[] = {Form::composed, Form::fused};
+constexpr Implementation implementations[] = {Implementation::composed, Implementation::fused};
 
-Tensors gradients(const AttentionCase& in, Form form) {
-  Tensors all = testing::output_and_gradients(in, form);
+Tensors gradients(const AttentionCase& in, Implementation implementation) {
+  Tensors all = testing::output_and_gradients(in, implementation);
   all.erase(all.begin());
   return all;
 }
@@ -44,13 +44,13 @@ double largest(const Tensor& x) {
 }
 
 // Attention as a function of its leaves, in their order.
-testing::TensorFunction function(const AttentionCase& in, Form form) {
-  return [in, form](const Tensors& x) {
+testing::TensorFunction function(const AttentionCase& in, Implementation implementation) {
+  return [in, implementation](const Tensors& x) {
     AttentionCase moved = in;
     moved.for_each_tensor([next = x.begin()](Tensor& t) mutable {
       if (t.defined()) t = *next++;
     });
-    return moved(form);
+    return moved(implementation);
   };
 }
 
@@ -68,8 +68,8 @@ TEST_CASE("attention gradients: fused equals composed under random options") {
     }
     INFO(testing::describe(s));
     const AttentionCase in = make_inputs(s);
-    const Tensors fused = gradients(in, Form::fused);
-    const Tensors composed = gradients(in, Form::composed);
+    const Tensors fused = gradients(in, Implementation::fused);
+    const Tensors composed = gradients(in, Implementation::composed);
     for (size_t i = 0; i < fused.size(); ++i) {
       INFO("input " << i << " of q, k, v, position query, key table, value table, lag bias, bias");
       const double error = worst_error(fused[i], composed[i]);
@@ -90,7 +90,7 @@ TEST_CASE("attention gradients: against differences") {
        .d_value = 3,
        .causal = true,
        .table = 3,
-       .lag_bias = true},
+       .relative_bias = true},
       {.batch = 1,
        .heads = 4,
        .key_heads = 2,
@@ -100,16 +100,16 @@ TEST_CASE("attention gradients: against differences") {
        .causal = true,
        .table = 9,
        .shared = true,
-       .position_query = true},
+       .relative_query = true},
       {.batch = 2,
        .heads = 1,
        .queries = 4,
        .d = 3,
        .padded = 3,
        .table = 2,
-       .two_sided = true,
-       .beyond = Beyond::clip,
-       .lag_bias = true},
+       .bidirectional = true,
+       .out_of_range = OutOfRange::clip,
+       .relative_bias = true},
       {.batch = 1, .heads = 2, .queries = 7, .d = 2, .block = 3, .table = 6},
       {.batch = 2,
        .heads = 1,
@@ -127,15 +127,20 @@ TEST_CASE("attention gradients: against differences") {
        .table = 5,
        .scale = 1,
        .dropout = 0.3},
-      {.queries = 4, .d = 2, .table = 2, .two_sided = true, .beyond = Beyond::clip, .values = true},
+      {.queries = 4,
+       .d = 2,
+       .table = 2,
+       .bidirectional = true,
+       .out_of_range = OutOfRange::clip,
+       .values = true},
       {.queries = 3,
        .keys = 4,
        .d = 2,
        .causal = true,
        .padded = 2,
        .table = 3,
-       .position_query = true,
-       .lag_bias = true,
+       .relative_query = true,
+       .relative_bias = true,
        .values = true,
        .bias = "BHMN",
        .dropout = 0.2},
@@ -144,10 +149,10 @@ TEST_CASE("attention gradients: against differences") {
       {.queries = 3, .d = 2, .causal = true, .bias = "BM"},
       {.queries = 3, .d = 2, .window = 2, .bias = "N"}};
   for (const AttentionSetup& s : setups)
-    for (const Form form : testing::forms()) {
-      INFO(testing::describe(s) << ", " << name(form));
+    for (const Implementation implementation : testing::implementations()) {
+      INFO(testing::describe(s) << ", " << name(implementation));
       const AttentionCase in = make_inputs(s);
-      testing::gradcheck(function(in, form), in.leaves(), false);
+      testing::gradcheck(function(in, implementation), in.leaves(), false);
     }
 }
 
@@ -160,28 +165,29 @@ TEST_CASE("attention gradients: the composed form can be differentiated twice") 
                                         .causal = true,
                                         .table = 2,
                                         .shared = true,
-                                        .lag_bias = true});
-  testing::gradcheck(function(in, Form::composed), in.leaves());
+                                        .relative_bias = true});
+  testing::gradcheck(function(in, Implementation::composed), in.leaves());
 }
 
 TEST_CASE("attention gradients: without queries, differentiated twice") {
-  for (const Form form : testing::forms())
-    for (const Beyond beyond : {Beyond::zero, Beyond::clip})
+  for (const Implementation implementation : testing::implementations())
+    for (const OutOfRange out_of_range : {OutOfRange::zero, OutOfRange::clip})
       for (const int64_t zero_row : {0, 1}) {
-        INFO(name(form) << ", row of 0 is " << zero_row);
+        INFO(name(implementation) << ", row of 0 is " << zero_row);
         AttentionCase in = make_inputs({.batch = 1,
                                         .queries = 3,
                                         .d = 2,
                                         .table = 2,
-                                        .beyond = beyond,
-                                        .lag_bias = true,
+                                        .out_of_range = out_of_range,
+                                        .relative_bias = true,
                                         .values = true});
-        for (RelativeTable* table : {&in.options.keys, &in.options.values, &in.options.lag_bias})
+        for (RelativeTable* table :
+             {&in.options.relative_keys, &in.options.relative_values, &in.options.relative_bias})
           table->zero_row = zero_row;
         in.q = zeros({1, 2, 0, 2}, {.dtype = f64, .requires_grad = true});
-        const Tensor y = in(form);
-        const Tensors first =
-            grad({y}, {in.k, in.options.keys.rows}, {ones_like(y)}, {.create_graph = true});
+        const Tensor y = in(implementation);
+        const Tensors first = grad({y}, {in.k, in.options.relative_keys.rows}, {ones_like(y)},
+                                   {.create_graph = true});
         for (const Tensor& g : first)
           if (g.defined()) CHECK(max(abs(g)).item() == 0);
       }
@@ -195,26 +201,30 @@ TEST_CASE("attention gradients: rows out of reach have exactly none, the others 
   const int64_t l = 70;
   const Reach all[] = {
       {{.queries = l, .causal = true, .table = 100}, 69, 0},
-      {{.queries = l, .causal = true, .table = 100, .two_sided = true}, 69, 0},
-      {{.queries = l, .causal = true, .table = 100, .two_sided = true, .beyond = Beyond::clip},
+      {{.queries = l, .causal = true, .table = 100, .bidirectional = true}, 69, 0},
+      {{.queries = l,
+        .causal = true,
+        .table = 100,
+        .bidirectional = true,
+        .out_of_range = OutOfRange::clip},
        69,
        0},
-      {{.queries = l, .table = 100, .two_sided = true}, 69, 69},
-      {{.queries = 5, .keys = l, .table = 100, .two_sided = true}, 69, 4},
+      {{.queries = l, .table = 100, .bidirectional = true}, 69, 69},
+      {{.queries = 5, .keys = l, .table = 100, .bidirectional = true}, 69, 4},
       {{.queries = l, .causal = true, .window = 9, .table = 100}, 8, 0},
-      {{.queries = l, .window = 9, .table = 100, .two_sided = true}, 8, 69},
+      {{.queries = l, .window = 9, .table = 100, .bidirectional = true}, 8, 69},
       {{.queries = l, .block = 8, .table = 32}, 15, 0},  // 4 blocks of rows, as in tensor2tensor
       {{.queries = l, .block = 32, .table = 128}, 63, 0},
       {{.queries = l, .block = 100, .table = 128}, 69, 0}};
   for (const Reach& reach : all)
     for (const Way& way : ways()) {
       AttentionSetup s = reach.setup;
-      s.lag_bias = true;
+      s.relative_bias = true;
       s.values = way.dtype == f64;  // a GPU's kernels have none
       INFO(testing::describe(s) << ", " << name(way));
       const AttentionCase in = leaves_of(s, way.dtype);
-      const Tensors g = gradients(in, way.form);
-      const int64_t zero_row = in.options.keys.zero_row;
+      const Tensors g = gradients(in, way.implementation);
+      const int64_t zero_row = in.options.relative_keys.zero_row;
       for (size_t i = 3; i < g.size(); ++i) {
         const Tensor table = g[i].to(cpu);
         for (int64_t row = 0; row < table.size(1); ++row) {
@@ -234,8 +244,8 @@ TEST_CASE("attention gradients: rows out of reach have exactly none, the others 
 TEST_CASE("attention gradients: those of all rows add up to zero where every key has a row") {
   const AttentionSetup setups[] = {
       {.queries = 67, .causal = true, .table = 67},
-      {.queries = 67, .causal = true, .table = 10, .beyond = Beyond::clip},
-      {.queries = 67, .table = 4, .two_sided = true, .beyond = Beyond::clip},
+      {.queries = 67, .causal = true, .table = 10, .out_of_range = OutOfRange::clip},
+      {.queries = 67, .table = 4, .bidirectional = true, .out_of_range = OutOfRange::clip},
       {.queries = 67, .block = 16, .table = 32},
       {.queries = 30, .keys = 67, .causal = true, .table = 67, .shared = true}};
   // A row is a sum of scores' gradients, which are products and sums of D numbers and off by some
@@ -244,7 +254,7 @@ TEST_CASE("attention gradients: those of all rows add up to zero where every key
     for (const Way& way : ways()) {
       if (way.dtype == bf16) continue;
       INFO(testing::describe(s) << ", " << name(way));
-      const Tensors g = gradients(leaves_of(s, way.dtype), way.form);
+      const Tensors g = gradients(leaves_of(s, way.dtype), way.implementation);
       const double off = way.dtype == f64 ? 1e-13 : 20 * 0x1p-24 * double(s.batch);
       CHECK(largest(sum(g[3], {1})) < off * 67);
       CHECK(largest(g[3]) > 1e-3);
@@ -255,18 +265,22 @@ TEST_CASE(
     "attention gradients: those of all value rows are what comes in, as weights add up to 1") {
   const AttentionSetup setups[] = {
       {.queries = 67, .causal = true, .table = 67, .values = true},
-      {.queries = 67, .causal = true, .table = 10, .beyond = Beyond::clip, .values = true},
-      {.queries = 67, .table = 1, .beyond = Beyond::clip, .values = true},
+      {.queries = 67,
+       .causal = true,
+       .table = 10,
+       .out_of_range = OutOfRange::clip,
+       .values = true},
+      {.queries = 67, .table = 1, .out_of_range = OutOfRange::clip, .values = true},
       {.queries = 30,
        .keys = 67,
        .table = 4,
-       .two_sided = true,
-       .beyond = Beyond::clip,
+       .bidirectional = true,
+       .out_of_range = OutOfRange::clip,
        .values = true}};
   for (const AttentionSetup& s : setups)
-    for (const Form form : testing::forms()) {
+    for (const Implementation implementation : testing::implementations()) {
       INFO(testing::describe(s));
-      const Tensor g = gradients(make_inputs(s), form)[4];
+      const Tensor g = gradients(make_inputs(s), implementation)[4];
       const Tensor incoming = fixed_noise({s.batch, s.heads, s.queries, s.d}, 9).to(bf16).to(f64);
       CHECK(worst_error(sum(g, {1}), sum(incoming, {0, 2})) < 1e-13 * 67);
     }
@@ -276,16 +290,19 @@ TEST_CASE("attention gradients: the outermost rows of a clipped table collect al
   // A long table whose outer rows repeat the last ones has the same result; its gradients, added
   // up, are the clipped rows'.
   const int64_t l = 12, clip = 3;
-  const AttentionCase in = make_inputs(
-      {.queries = l, .table = clip + 1, .two_sided = true, .beyond = Beyond::clip, .values = true});
-  for (auto table : {&AttentionOptions::keys, &AttentionOptions::values})
-    for (const Form form : testing::forms()) {
-      const Tensor y = in(form), weights = fixed_noise(y.shape(), 9);
+  const AttentionCase in = make_inputs({.queries = l,
+                                        .table = clip + 1,
+                                        .bidirectional = true,
+                                        .out_of_range = OutOfRange::clip,
+                                        .values = true});
+  for (auto table : {&AttentionOptions::relative_keys, &AttentionOptions::relative_values})
+    for (const Implementation implementation : testing::implementations()) {
+      const Tensor y = in(implementation), weights = fixed_noise(y.shape(), 9);
       const Tensor got = grad({y}, {(in.options.*table).rows}, {weights})[0];
       AttentionCase longer = in;
       Tensor rows = relative_rows(in.options.*table, -(l - 1), 2 * l - 1).detach();
-      longer.options.*table = {rows.set_requires_grad(), l - 1, Beyond::error};
-      const Tensor z = longer(form);
+      longer.options.*table = {rows.set_requires_grad(), l - 1, OutOfRange::error};
+      const Tensor z = longer(implementation);
       CHECK(worst_error(y, z) < 1e-15 * l);
       const Tensor g = grad({z}, {rows}, {weights})[0];
       const int64_t first = l - 1 - clip, last = l - 1 + clip;
@@ -305,24 +322,25 @@ TEST_CASE("attention gradients: bf16 rounds weights, and what it hands back") {
                                     .keys = 131,
                                     .padded = 20,
                                     .table = 5,
-                                    .two_sided = true,
-                                    .beyond = Beyond::clip,
+                                    .bidirectional = true,
+                                    .out_of_range = OutOfRange::clip,
                                     .values = true,
                                     .bias = "HMN"}};
   for (const AttentionSetup& s : setups) {
     INFO(testing::describe(s));
     AttentionCase in = make_inputs(s, bf16), wide = in;
     AttentionOptions& o = wide.options;
-    for (Tensor* x : {&wide.q, &wide.k, &wide.v, &o.keys.rows, &o.values.rows, &o.bias})
+    for (Tensor* x :
+         {&wide.q, &wide.k, &wide.v, &o.relative_keys.rows, &o.relative_values.rows, &o.bias})
       if (x->defined()) *x = x->to(f64).set_requires_grad();
     for (const Tensor& x : in.leaves()) Tensor(x).set_requires_grad();
     const Tensor incoming = abs(fixed_noise({s.batch, s.heads, s.queries, s.d}, 9)).to(bf16);
-    const auto of = [&](const AttentionCase& a, Form form, const Tensor& g) {
-      const Tensors x{a.v, a.options.values.rows};
-      return grad({a(form)}, x, {g});
+    const auto of = [&](const AttentionCase& a, Implementation implementation, const Tensor& g) {
+      const Tensors x{a.v, a.options.relative_values.rows};
+      return grad({a(implementation)}, x, {g});
     };
-    const Tensors got = of(in, Form::fused, incoming),
-                  want = of(wide, Form::composed, incoming.to(f64));
+    const Tensors got = of(in, Implementation::fused, incoming),
+                  want = of(wide, Implementation::composed, incoming.to(f64));
     for (size_t i = 0; i < got.size(); ++i) {
       INFO((i == 0 ? "v" : "value table"));
       CHECK(got[i].dtype() == bf16);
@@ -334,23 +352,23 @@ TEST_CASE("attention gradients: bf16 rounds weights, and what it hands back") {
 
 TEST_CASE("attention gradients: only what is asked for, in place changes are noticed") {
   AttentionCase in = make_inputs({.queries = 6, .causal = true, .table = 4}, f32);
-  in.options.keys.rows.set_requires_grad();
-  for (const Form form : forms) {
-    const Tensor y = in(form);
+  in.options.relative_keys.rows.set_requires_grad();
+  for (const Implementation implementation : implementations) {
+    const Tensor y = in(implementation);
     y.backward(ones(y.shape()));
-    CHECK(in.options.keys.rows.grad().defined());
+    CHECK(in.options.relative_keys.rows.grad().defined());
     CHECK_FALSE(in.q.grad().defined());
-    in.options.keys.rows.set_grad({});
+    in.options.relative_keys.rows.set_grad({});
   }
-  const Tensor y = in(Form::fused);
+  const Tensor y = in(Implementation::fused);
   in.k.fill_(1);
   CHECK_THROWS_WITH(y.backward(ones(y.shape())), Containing("changed in place"));
 }
 
-TEST_CASE("attention dropout: both forms draw the same mask, forwards and backwards") {
+TEST_CASE("attention dropout: both implementations draw the same mask, forwards and backwards") {
   const AttentionSetup setups[] = {
       {.queries = 67, .causal = true, .table = 20},
-      {.heads = 4, .key_heads = 2, .queries = 70, .keys = 131, .table = 9, .two_sided = true},
+      {.heads = 4, .key_heads = 2, .queries = 70, .keys = 131, .table = 9, .bidirectional = true},
       {.queries = 67, .block = 5, .table = 10}};
   for (const double p : {0.1, 0.5, 0.9, 1.0})
     for (AttentionSetup s : setups) {
@@ -366,12 +384,12 @@ TEST_CASE("attention dropout: both forms draw the same mask, forwards and backwa
         // What is kept has a factor, and sums of M are off by M roundings.
         const double f32_rounding = testing::attention_rounding(s, f32) / (p < 1 ? 1 - p : 1);
         const double off = dtype == f64 ? 1e-13 : 2 * f32_rounding;
-        CHECK(worst_error(in(Form::fused), in(Form::composed)) < off);
-        const Tensors fused = gradients(in, Form::fused);
-        const Tensors composed = gradients(in, Form::composed);
+        CHECK(worst_error(in(Implementation::fused), in(Implementation::composed)) < off);
+        const Tensors fused = gradients(in, Implementation::fused);
+        const Tensors composed = gradients(in, Implementation::composed);
         for (size_t i = 0; i < fused.size(); ++i)
           CHECK(worst_error(fused[i], composed[i]) < 10 * off);
-        if (p == 1) CHECK(largest(in(Form::fused)) == 0);
+        if (p == 1) CHECK(largest(in(Implementation::fused)) == 0);
       }
     }
 }
@@ -379,11 +397,13 @@ TEST_CASE("attention dropout: both forms draw the same mask, forwards and backwa
 TEST_CASE("attention dropout: weights are kept with probability 1 − p and scaled") {
   // With v the identity the output is the dropped weights themselves; equal keys make them 1/N.
   const int64_t n = 64, heads = 8;
-  for (const Form form : forms) {
+  for (const Implementation implementation : implementations) {
     const Tensor q = zeros({1, heads, n, 8});
     const Tensor v = eye(n).unsqueeze(0).unsqueeze(0).expand({1, heads, n, n});
     const auto w =
-        attention(q, q, v, {.dropout = 0.25, .dropout_key = RandomKey{1, 2}, .form = form})
+        attention(
+            q, q, v,
+            {.dropout = 0.25, .dropout_key = RandomKey{1, 2}, .implementation = implementation})
             .to_vector<double>();
     int64_t kept = 0;
     for (const double x : w) {

@@ -27,13 +27,13 @@ namespace {
 bool on_gpu() { return default_device().is_cuda(); }
 
 // Bytes that forward and backward take above what was in use, for one sequence of n.
-int64_t peak(const AttentionSetup& s, Form form, DType dtype = f32) {
+int64_t peak(const AttentionSetup& s, Implementation implementation, DType dtype = f32) {
   AttentionCase in = make_inputs(s, dtype);
   for (const Tensor& x : in.leaves()) Tensor(x).set_requires_grad();
   const int64_t before = live_bytes();
   reset_peak_memory();
   {
-    const Tensor y = in(form);
+    const Tensor y = in(implementation);
     y.backward(ones(y.shape(), options_of(y)));
   }
   return memory_stats().peak - before;
@@ -76,7 +76,7 @@ TEST_CASE("attention memory: fused is linear in the length, composed is not") {
                           .d = d,
                           .causal = true,
                           .table = n,
-                          .lag_bias = true,
+                          .relative_bias = true,
                           .values = all,
                           .bias = all ? "HN" : ""};
   };
@@ -85,18 +85,18 @@ TEST_CASE("attention memory: fused is linear in the length, composed is not") {
       for (const DType dtype : {bf16, f32})
         for (const int64_t n : {256, 512, 768}) {
           const AttentionSetup s = setup(n, all);
-          const int64_t fused = peak(s, Form::fused, dtype);
+          const int64_t fused = peak(s, Implementation::fused, dtype);
           INFO("N " << n << ": " << fused << " bytes, " << gpu_bytes_of(s, dtype));
           CHECK(fused <= gpu_bytes_of(s, dtype) + 4096);
           // The numbers per position are as many as scores of 512 positions.
           if (n > 512) CHECK(fused < h * n * n * (all ? 8 : 4));
         }
-    CHECK(peak(setup(512), Form::composed) >= 2 * 4 * h * 512 * 512);
+    CHECK(peak(setup(512), Implementation::composed) >= 2 * 4 * h * 512 * 512);
     set_num_threads(threads);
     return;
   }
   for (const int64_t n : {2048, 4096}) {
-    const int64_t fused = peak(setup(n), Form::fused);
+    const int64_t fused = peak(setup(n), Implementation::fused);
     // Output and its gradient, gradients of q, k, v and of the rows of two tables per head and in
     // total; and per thread 32 queries' weights, their gradient and the band of lags, and keys,
     // values and the rows of two tables of one head, packed.
@@ -106,12 +106,12 @@ TEST_CASE("attention memory: fused is linear in the length, composed is not") {
     CHECK(fused <= tensors + vectors + strips + packed + 65536);
   }
   const int64_t n = 1024, scores = 4 * h * n * n;
-  CHECK(peak(setup(n), Form::composed) >= 2 * scores);
-  CHECK(peak(setup(n), Form::fused) < scores);
+  CHECK(peak(setup(n), Implementation::composed) >= 2 * scores);
+  CHECK(peak(setup(n), Implementation::fused) < scores);
   set_num_threads(1);  // two have strips of their own at once or not, as it comes
-  const int64_t once = peak(setup(2048), Form::fused);
-  CHECK(double(peak(setup(4096), Form::fused)) / double(once) < 2.1);
-  CHECK(peak(setup(2048), Form::automatic) == once);
+  const int64_t once = peak(setup(2048), Implementation::fused);
+  CHECK(double(peak(setup(4096), Implementation::fused)) / double(once) < 2.1);
+  CHECK(peak(setup(2048), Implementation::automatic) == once);
   set_num_threads(threads);
 }
 
@@ -123,7 +123,7 @@ TEST_CASE("attention memory: local blocks need strips of two blocks only") {
       const AttentionSetup s{
           .batch = 1, .heads = 1, .queries = n, .d = 8, .block = 64, .table = 128};
       for (const DType dtype : {bf16, f32})
-        CHECK(peak(s, Form::fused, dtype) <= gpu_bytes_of(s, dtype) + 4096);
+        CHECK(peak(s, Implementation::fused, dtype) <= gpu_bytes_of(s, dtype) + 4096);
     }
     set_num_threads(threads);
     return;
@@ -131,7 +131,7 @@ TEST_CASE("attention memory: local blocks need strips of two blocks only") {
   const AttentionSetup s{
       .batch = 1, .heads = 1, .queries = 2048, .d = 1, .block = 64, .table = 128};
   const int64_t strip = 4 * 32 * (4 * 64 + 32), vectors = 4 * 2048 * 8;
-  CHECK(peak(s, Form::fused) <= 3 * strip + vectors + packed_bytes(2048, 1, 3) + 65536);
+  CHECK(peak(s, Implementation::fused) <= 3 * strip + vectors + packed_bytes(2048, 1, 3) + 65536);
   set_num_threads(threads);
 }
 
@@ -140,13 +140,13 @@ TEST_CASE("attention memory: of a dense bias there is its gradient, where that i
     const int64_t scores = 2 * 2 * 256 * 256;
     const AttentionSetup s{.batch = 2, .heads = 2, .queries = 256, .d = 8, .bias = "MN"};
     for (const DType dtype : {bf16, f32})
-      CHECK(peak(s, Form::fused, dtype) <= gpu_bytes_of(s, dtype) + 4096);
-    CHECK(peak(s, Form::composed) >= 2 * 4 * scores);
+      CHECK(peak(s, Implementation::fused, dtype) <= gpu_bytes_of(s, dtype) + 4096);
+    CHECK(peak(s, Implementation::composed) >= 2 * 4 * scores);
     AttentionCase in = make_inputs(s, f32);
     in.q.set_requires_grad();
     const int64_t before = live_bytes();
     reset_peak_memory();
-    sum(in(Form::fused)).backward();
+    sum(in(Implementation::fused)).backward();
     AttentionSetup without = s;
     without.bias = "";
     CHECK(memory_stats().peak - before <= gpu_bytes_of(without, f32) + 4096);
@@ -157,20 +157,21 @@ TEST_CASE("attention memory: of a dense bias there is its gradient, where that i
   const int64_t b = 2, h = 2, n = 1024, bias = 4 * n * n;
   const AttentionSetup s{.batch = b, .heads = h, .queries = n, .d = 1, .bias = "MN"};
   const int64_t strips = 2 * 4 * 64 * n, vectors = 4 * b * h * n * 8 + packed_bytes(n, 1, 2);
-  CHECK(peak(s, Form::fused) <= bias + strips + vectors + 65536);
-  CHECK(peak(s, Form::composed) >= 2 * b * h * bias);
+  CHECK(peak(s, Implementation::fused) <= bias + strips + vectors + 65536);
+  CHECK(peak(s, Implementation::composed) >= 2 * b * h * bias);
   // Without a gradient for it.
   AttentionCase in = make_inputs(s, f32);
   in.q.set_requires_grad();
   const int64_t before = memory_stats().live;
   reset_peak_memory();
-  sum(in(Form::fused)).backward();
+  sum(in(Implementation::fused)).backward();
   CHECK(memory_stats().peak - before <= strips + vectors + 65536);
   set_num_threads(threads);
 }
 
 TEST_CASE("attention memory: everything is given back") {
   const int64_t before = live_bytes();
-  for (const Form form : {Form::composed, Form::fused}) peak({.queries = 100, .table = 20}, form);
+  for (const Implementation implementation : {Implementation::composed, Implementation::fused})
+    peak({.queries = 100, .table = 20}, implementation);
   CHECK(live_bytes() == before);
 }

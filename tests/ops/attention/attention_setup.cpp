@@ -8,12 +8,12 @@
 namespace stretto::testing {
 
 std::string describe(const AttentionSetup& s) {
-  const char* beyond = s.beyond == Beyond::zero ? "zero" : "clip";
+  const char* out_of_range = s.out_of_range == OutOfRange::zero ? "zero" : "clip";
   return str("B ", s.batch, ", H ", s.heads, ", G ", s.key_heads, ", M ", s.queries, ", N ", s.keys,
              ", D ", s.d, ", Dv ", s.d_value, s.causal ? ", causal" : "", ", window ", s.window,
-             ", block ", s.block, ", padded ", s.padded, ", table ", s.table, " ", beyond,
-             s.two_sided ? " two-sided" : "", s.shared ? " shared" : "",
-             s.position_query ? ", position query" : "", s.lag_bias ? ", lag bias" : "",
+             ", block ", s.block, ", padded ", s.padded, ", table ", s.table, " ", out_of_range,
+             s.bidirectional ? " two-sided" : "", s.shared ? " shared" : "",
+             s.relative_query ? ", position query" : "", s.relative_bias ? ", lag bias" : "",
              s.values ? ", value table" : "", ", bias ", s.bias, ", scale ", s.scale, ", dropout ",
              s.dropout);
 }
@@ -26,9 +26,9 @@ AttentionCase make_inputs(const AttentionSetup& s, DType dtype, uint64_t stream)
     return dtype == f64 ? x.set_requires_grad() : x;
   };
   auto table = [&](int64_t length, int64_t last) {
-    Shape shape{s.shared ? 1 : s.heads, s.two_sided ? 2 * length - 1 : length};
+    Shape shape{s.shared ? 1 : s.heads, s.bidirectional ? 2 * length - 1 : length};
     if (last > 0) shape.push_back(last);
-    return RelativeTable{leaf(shape), length - 1, s.beyond};
+    return RelativeTable{leaf(shape), length - 1, s.out_of_range};
   };
   AttentionCase in;
   in.q = leaf({s.batch, s.heads, s.queries, s.d});
@@ -37,10 +37,10 @@ AttentionCase make_inputs(const AttentionSetup& s, DType dtype, uint64_t stream)
   AttentionOptions& o = in.options;
   o.mask = {.causal = s.causal, .window = s.window, .block = s.block};
   if (s.scale > 0) o.scale = s.scale;
-  if (s.position_query && s.table > 0) o.position_query = leaf(in.q.shape());
-  if (s.table > 0) o.keys = table(s.table, s.d);
-  if (s.values) o.values = table(s.table > 0 ? s.table : 7, d_value);
-  if (s.lag_bias) o.lag_bias = table(s.table > 0 ? s.table : 7, 0);
+  if (s.relative_query && s.table > 0) o.relative_query = leaf(in.q.shape());
+  if (s.table > 0) o.relative_keys = table(s.table, s.d);
+  if (s.values) o.relative_values = table(s.table > 0 ? s.table : 7, d_value);
+  if (s.relative_bias) o.relative_bias = table(s.table > 0 ? s.table : 7, 0);
   if (!s.bias.empty()) {
     const Shape all{s.batch, s.heads, s.queries, n};
     Shape shape;
@@ -65,9 +65,9 @@ AttentionCase make_inputs(const AttentionSetup& s, DType dtype, uint64_t stream)
   return in;
 }
 
-Tensor AttentionCase::operator()(Form form) const {
+Tensor AttentionCase::operator()(Implementation implementation) const {
   AttentionOptions o = options;
-  o.form = form;
+  o.implementation = implementation;
   return attention(q, k, v, o);
 }
 
@@ -106,11 +106,11 @@ AttentionSetup random_setup(uint64_t number) {
   }
   s.padded = pick({0, 0, 3, 50, -1});
   s.table = pick({0, 1, 4, 64, s.keys - 1, s.keys, s.keys + 1, 300});
-  s.two_sided = pick({0, 1});
+  s.bidirectional = pick({0, 1});
   s.shared = pick({0, 1});
-  s.beyond = pick({0, 1}) ? Beyond::clip : Beyond::zero;
-  s.position_query = pick({0, 0, 1});
-  s.lag_bias = pick({0, 0, 1});
+  s.out_of_range = pick({0, 1}) ? OutOfRange::clip : OutOfRange::zero;
+  s.relative_query = pick({0, 0, 1});
+  s.relative_bias = pick({0, 0, 1});
   s.values = pick({0, 0, 0, 1});
   constexpr const char* biases[] = {"", "HN", "BHMN", "HMN", "MN", "BM", "-"};
   s.bias = biases[pick({0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6})];

@@ -14,16 +14,16 @@ struct AttentionSetup {
   int64_t d = 8, d_value = 0;
   bool causal = false;
   int64_t window = 0, block = 0;
-  int64_t padded = 0;      // so many of all keys are padding, at random; −1: entry 0 whole
-  int64_t table = 0;       // > 0: distances 0 … table − 1 have a row in the key table
-  bool two_sided = false;  // the tables also have rows for the future
-  bool shared = false;     // by the heads
-  Beyond beyond = Beyond::zero;
-  bool position_query = false;
-  bool lag_bias = false;  // of `table` distances too, or 7
-  bool values = false;    // a value table
-  std::string bias = {};  // the axes of a dense one, of "BHMN"; "-" for a number
-  double scale = 0;       // 0: 1/√D
+  int64_t padded = 0;          // so many of all keys are padding, at random; −1: entry 0 whole
+  int64_t table = 0;           // > 0: distances 0 … table − 1 have a row in the key table
+  bool bidirectional = false;  // the tables also have rows for the future
+  bool shared = false;         // by the heads
+  OutOfRange out_of_range = OutOfRange::zero;
+  bool relative_query = false;
+  bool relative_bias = false;  // of `table` distances too, or 7
+  bool values = false;         // a value table
+  std::string bias = {};       // the axes of a dense one, of "BHMN"; "-" for a number
+  double scale = 0;            // 0: 1/√D
   double dropout = 0;
 };
 
@@ -31,8 +31,8 @@ struct AttentionSetup {
 std::string describe(const AttentionSetup& s);
 
 /// The tensors of a setup: f64 leaves, or constants of another dtype. Values are in [−1, 1).
-struct AttentionCase : AttentionInputs {
-  Tensor operator()(Form form) const;
+struct AttentionCase : AttentionOperands {
+  Tensor operator()(Implementation implementation) const;
   /// Everything that can have a gradient.
   Tensors leaves() const;
 };

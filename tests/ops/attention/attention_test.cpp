@@ -1,4 +1,4 @@
-// Both forms of attention against loops straight from the definition.
+// Both implementations of attention against loops straight from the definition.
 #include "ops/attention/attention.h"
 
 #include <cmath>
@@ -14,8 +14,8 @@
 #include "tests/reference/attention.h"
 #include "tests/support/catch.h"
 #include "tests/support/compare.h"
-#include "tests/support/forms.h"
 #include "tests/support/gradcheck.h"
+#include "tests/support/implementations.h"
 
 using namespace stretto;
 using testing::AttentionCase;
@@ -31,11 +31,11 @@ using testing::worst_error;
 
 namespace {
 
-constexpr Form forms[] = {Form::composed, Form::fused};
-// f32 in both forms, and on a GPU bf16 too.
+constexpr Implementation implementations[] = {Implementation::composed, Implementation::fused};
+// f32 in both implementations, and on a GPU bf16 too.
 std::vector<Way> float_ways() {
-  std::vector<Way> all{{Form::composed, f32}, {Form::fused, f32}};
-  if (default_device().is_cuda()) all.push_back({Form::fused, bf16});
+  std::vector<Way> all{{Implementation::composed, f32}, {Implementation::fused, f32}};
+  if (default_device().is_cuda()) all.push_back({Implementation::fused, bf16});
   return all;
 }
 
@@ -44,7 +44,8 @@ std::vector<std::pair<Way, bool>> ways_and_kernels(const std::vector<Way>& all =
   std::vector<std::pair<Way, bool>> both;
   for (const Way& way : all) {
     both.push_back({way, true});
-    if (default_device().is_cuda() && way.form == Form::fused) both.push_back({way, false});
+    if (default_device().is_cuda() && way.implementation == Implementation::fused)
+      both.push_back({way, false});
   }
   return both;
 }
@@ -55,9 +56,11 @@ void check_setup(const AttentionSetup& setup, DType dtype) {
   const AttentionCase in = make_inputs(s, dtype);
   const Tensor want = reference::attention(in.q, in.k, in.v, in.options);
   const double tolerance = testing::attention_rounding(s, dtype);
-  for (const Form form : dtype == f64 ? testing::forms() : std::vector(forms, forms + 2)) {
-    INFO(name(form) << ", tolerance " << tolerance);
-    const Tensor got = in(form);
+  for (const Implementation implementation :
+       dtype == f64 ? testing::implementations()
+                    : std::vector(implementations, implementations + 2)) {
+    INFO(name(implementation) << ", tolerance " << tolerance);
+    const Tensor got = in(implementation);
     CHECK(got.dtype() == dtype);
     CHECK(worst_error(got, want) <= tolerance);
   }
@@ -88,23 +91,23 @@ TEST_CASE("attention: schemes of the papers") {
       {.heads = 4, .key_heads = 2, .queries = length, .keys = length + 3, .d = 4, .causal = true},
       {.heads = 4, .key_heads = 1, .queries = length, .d = 4, .causal = true, .table = 9},
       {.queries = length, .d = 4, .causal = true, .window = 1},
-      {.queries = length, .d = 4, .window = 7, .table = 5, .two_sided = true},
-      {.queries = length, .d = 4, .padded = -1, .table = 5, .two_sided = true},
-      {.queries = length, .d = 4, .causal = true, .table = 17, .beyond = Beyond::clip},
+      {.queries = length, .d = 4, .window = 7, .table = 5, .bidirectional = true},
+      {.queries = length, .d = 4, .padded = -1, .table = 5, .bidirectional = true},
+      {.queries = length, .d = 4, .causal = true, .table = 17, .out_of_range = OutOfRange::clip},
       {.queries = length,
        .d = 4,
        .table = 17,
-       .two_sided = true,
-       .beyond = Beyond::clip,
+       .bidirectional = true,
+       .out_of_range = OutOfRange::clip,
        .values = true},  // Shaw
       {.queries = length,
        .keys = 2 * length,
        .d = 4,
        .causal = true,
        .table = 2 * length,
-       .position_query = true},  // Transformer-XL
-      {.queries = length, .d = 4, .two_sided = true, .lag_bias = true, .scale = 1},  // T5
-      {.queries = length, .d = 4, .causal = true, .lag_bias = true, .bias = "HN"},
+       .relative_query = true},  // Transformer-XL
+      {.queries = length, .d = 4, .bidirectional = true, .relative_bias = true, .scale = 1},  // T5
+      {.queries = length, .d = 4, .causal = true, .relative_bias = true, .bias = "HN"},
       music};
   for (const int64_t block : {1, 3, 64, 65, 100, 1000}) {  // with L < 2 block among them
     setups.push_back(music);
@@ -120,7 +123,7 @@ TEST_CASE("attention: more queries than keys") {
   for (const int64_t window : {0, 3})
     for (const int64_t block : {0, 2})
       for (const bool causal : {false, true})
-        for (const Beyond beyond : {Beyond::zero, Beyond::clip}) {
+        for (const OutOfRange out_of_range : {OutOfRange::zero, OutOfRange::clip}) {
           if (window > 0 && block > 0) continue;
           AttentionSetup s{.queries = 70,
                            .keys = 5,
@@ -128,44 +131,45 @@ TEST_CASE("attention: more queries than keys") {
                            .window = window,
                            .block = block,
                            .table = 6,
-                           .two_sided = !causal && block == 0,
-                           .beyond = beyond,
-                           .lag_bias = true};
+                           .bidirectional = !causal && block == 0,
+                           .out_of_range = out_of_range,
+                           .relative_bias = true};
           check_setup(s, f64);
         }
 }
 
 TEST_CASE("attention: a query with nothing to attend to gives zeros, and zero gradients") {
   for (const auto& [way, all] : ways_and_kernels()) {
-    const auto& [form, dtype] = way;
+    const auto& [implementation, dtype] = way;
     INFO(name(way) << (all ? ", all" : ""));
     const AttentionCase in = testing::moved(make_inputs({.queries = 9,
                                                          .causal = true,
                                                          .padded = -1,
                                                          .table = 4,
-                                                         .position_query = true,
-                                                         .lag_bias = true,
+                                                         .relative_query = true,
+                                                         .relative_bias = true,
                                                          .values = all,
                                                          .bias = all ? "BHMN" : ""},
                                                         dtype),
                                             default_device(), dtype);
-    const Tensor y = in(form);
+    const Tensor y = in(implementation);
     CHECK(same_bits(y[0], zeros(y[0].shape(), {.dtype = dtype})));
     sum(y * fixed_noise(y.shape(), 1, dtype)).backward();
-    for (const Tensor& x : {in.q, in.k, in.v, in.options.position_query, in.options.bias}) {
+    for (const Tensor& x : {in.q, in.k, in.v, in.options.relative_query, in.options.bias}) {
       if (!x.defined()) continue;
       const Tensor none = zeros_like(x.grad()[0]);
       CHECK(worst_error(x.grad()[0], none) == 0);
       CHECK(max(abs(x.grad()[1])).item() > 0);
     }
-    for (const Tensor& x : {in.options.keys.rows, in.options.values.rows, in.options.lag_bias.rows})
+    for (const Tensor& x : {in.options.relative_keys.rows, in.options.relative_values.rows,
+                            in.options.relative_bias.rows})
       CHECK((!x.defined() || std::isfinite(max(abs(x.grad())).item())));
   }
   // Rows before the first key that is no padding.
-  for (const auto& [form, dtype] : ways()) {
+  for (const auto& [implementation, dtype] : ways()) {
     AttentionCase in = make_inputs({.batch = 1, .queries = 4, .causal = true}, dtype);
     in.options.mask.key_padding = tensor<bool>({true, true, false, false}, {1, 4});
-    const Tensor y = in(form);
+    const Tensor y = in(implementation);
     CHECK(same_bits(y.slice(2, 0, 2), zeros({1, 2, 2, 8}, {.dtype = dtype})));
     const double rounding = dtype == f64 ? 1e-15 : dtype == f32 ? 0x1p-22 : 0;
     CHECK(worst_error(y[0].slice(1, 2, 3), in.v[0].slice(1, 2, 3)) <= rounding);
@@ -174,7 +178,8 @@ TEST_CASE("attention: a query with nothing to attend to gives zeros, and zero gr
 
 TEST_CASE("attention: a bias of −∞ hides keys as a mask does") {
   constexpr double never = -std::numeric_limits<double>::infinity();
-  AttentionCase in = make_inputs({.queries = 70, .table = 9, .two_sided = true, .values = true});
+  AttentionCase in =
+      make_inputs({.queries = 70, .table = 9, .bidirectional = true, .values = true});
   AttentionCase masked = in;
   masked.options.mask.causal = true;
   const Tensor hidden =
@@ -183,9 +188,9 @@ TEST_CASE("attention: a bias of −∞ hides keys as a mask does") {
   in.options.bias = stack({hidden, hidden}, 0).unsqueeze(1).contiguous();
   in.options.bias[1][0][3].fill_(never);
   in.options.bias.set_requires_grad();
-  for (const Form form : testing::forms()) {
-    INFO(name(form));
-    const Tensor y = in(form), want = masked(form);
+  for (const Implementation implementation : testing::implementations()) {
+    INFO(name(implementation));
+    const Tensor y = in(implementation), want = masked(implementation);
     CHECK(worst_error(y[0], want[0]) < 1e-14);
     CHECK(same_bits(y[1].select(1, 3), zeros({2, 8}, {.dtype = f64})));
     const Tensor g = grad({y}, {in.options.bias}, {fixed_noise(y.shape(), 5)})[0];
@@ -201,10 +206,10 @@ TEST_CASE("attention: bf16 follows f32") {
     INFO(testing::describe(s));
     const AttentionCase in = make_inputs(s, bf16);
     const Tensor want = reference::attention(in.q, in.k, in.v, in.options);
-    const Tensor fused = in(Form::fused);
+    const Tensor fused = in(Implementation::fused);
     CHECK(fused.dtype() == bf16);
     CHECK(worst_error(fused, want) <= testing::attention_rounding(s, bf16));
-    const Tensor y = in(Form::composed);
+    const Tensor y = in(Implementation::composed);
     CHECK(y.dtype() == bf16);
     CHECK(worst_error(y, want) <= 6e-2);  // every op rounds
   }
@@ -212,7 +217,7 @@ TEST_CASE("attention: bf16 follows f32") {
 
 TEST_CASE("attention: views give what contiguous tensors give") {
   for (const auto& [way, all] : ways_and_kernels()) {
-    const Form form = way.form;
+    const Implementation implementation = way.implementation;
     INFO(name(way) << (all ? ", all" : ""));
     const bool wide = way.dtype == f64;
     const AttentionSetup s{.batch = 3,
@@ -220,8 +225,8 @@ TEST_CASE("attention: views give what contiguous tensors give") {
                            .d = wide ? 5 : 8,
                            .causal = true,
                            .table = 40,
-                           .position_query = true,
-                           .lag_bias = true,
+                           .relative_query = true,
+                           .relative_bias = true,
                            .values = all,
                            .bias = all ? "BHMN" : ""};
     // Copies have the same bits, but for other kernels of products of f64.
@@ -230,23 +235,23 @@ TEST_CASE("attention: views give what contiguous tensors give") {
     // One projection of q, k, v [B, L, 3, H, D], seen as three [B, H, L, D].
     const Tensor packed = stack({in.q, in.k, in.v}, 2).transpose(1, 3).contiguous();
     auto part = [&](int64_t i) { return packed.select(2, i).transpose(1, 2); };
-    const Tensor rows = in.options.keys.rows;
-    const Tensor want = in(form);
+    const Tensor rows = in.options.relative_keys.rows;
+    const Tensor want = in(implementation);
     AttentionOptions o = in.options;
-    o.form = form;
+    o.implementation = implementation;
     REQUIRE(!part(0).is_contiguous());
     CHECK(worst_error(attention(part(0), part(1), part(2), o), want) < off);
     using testing::strided_copy;
-    o.position_query = strided_copy(o.position_query);
-    o.keys.rows = rows.transpose(1, 2).contiguous().transpose(1, 2);
-    o.lag_bias.rows = strided_copy(o.lag_bias.rows);
-    if (all) o.values.rows = strided_copy(o.values.rows);
+    o.relative_query = strided_copy(o.relative_query);
+    o.relative_keys.rows = rows.transpose(1, 2).contiguous().transpose(1, 2);
+    o.relative_bias.rows = strided_copy(o.relative_bias.rows);
+    if (all) o.relative_values.rows = strided_copy(o.relative_values.rows);
     if (all) o.bias = strided_copy(o.bias);
     CHECK(worst_error(attention(strided_copy(in.q), strided_copy(in.k), strided_copy(in.v), o),
                       want) < off);
     // One sequence for the whole batch, one key for all positions, one bias for all queries.
     AttentionOptions e = in.options;
-    e.form = form;
+    e.implementation = implementation;
     if (all) {
       e.bias = in.options.bias.slice(2, 3, 4);
       const Tensor one = attention(in.q, in.k, in.v, e);
@@ -270,8 +275,8 @@ TEST_CASE("attention: same bits for any number of threads and every time") {
                                     .d = 41,
                                     .causal = true,
                                     .table = 100,
-                                    .position_query = true,
-                                    .lag_bias = true,
+                                    .relative_query = true,
+                                    .relative_bias = true,
                                     .dropout = 0.3},
                                    {.queries = 150, .block = 40, .table = 80, .shared = true},
                                    {.batch = 3,
@@ -282,7 +287,7 @@ TEST_CASE("attention: same bits for any number of threads and every time") {
                                     .causal = true,
                                     .table = 10,
                                     .shared = true,
-                                    .beyond = Beyond::clip,
+                                    .out_of_range = OutOfRange::clip,
                                     .values = true,
                                     .dropout = 0.3},
                                    {.batch = 3, .queries = 70, .values = true, .bias = "BHMN"},
@@ -292,16 +297,17 @@ TEST_CASE("attention: same bits for any number of threads and every time") {
                                    {.batch = 3, .queries = 70, .bias = "HN"},
                                    {.batch = 3, .queries = 70, .bias = "M"}};
   const bool there = default_device().is_cuda();  // where they do not matter, nor is f64 fused
-  for (const auto& [form, dtype] : ways())
+  for (const auto& [implementation, dtype] : ways())
     for (const AttentionSetup& setup : setups) {
       const AttentionSetup s = testing::for_kernels(setup);
-      if (there && form == Form::composed && !s.values && s.bias.empty()) continue;
-      INFO(name(form) << ", " << name(dtype) << ": " << testing::describe(s));
+      if (there && implementation == Implementation::composed && !s.values && s.bias.empty())
+        continue;
+      INFO(name(implementation) << ", " << name(dtype) << ": " << testing::describe(s));
       std::vector<Tensors> runs;
       for (const int n : there ? std::vector{1, 2} : std::vector{1, 2, 4, 2}) {
         set_num_threads(n);
         const AttentionCase in = testing::moved(make_inputs(s, dtype), default_device(), dtype);
-        const Tensor y = in(form);
+        const Tensor y = in(implementation);
         sum(y * y).backward();
         runs.push_back({y});
         for (const Tensor& x : in.leaves()) runs.back().push_back(x.grad());
@@ -316,50 +322,50 @@ TEST_CASE("attention: same bits for any number of threads and every time") {
 
 TEST_CASE("attention: the future changes nothing, bit for bit") {
   const AttentionSetup setups[] = {
-      {.queries = 130, .causal = true, .table = 50, .beyond = Beyond::clip},
-      {.queries = 130, .causal = true, .window = 20, .lag_bias = true},
+      {.queries = 130, .causal = true, .table = 50, .out_of_range = OutOfRange::clip},
+      {.queries = 130, .causal = true, .window = 20, .relative_bias = true},
       {.queries = 130, .block = 32, .table = 64},
       {.queries = 70, .keys = 130, .causal = true, .table = 130},
       {.queries = 130,
        .causal = true,
        .table = 9,
-       .beyond = Beyond::clip,
+       .out_of_range = OutOfRange::clip,
        .values = true,
        .bias = "HMN"}};
   for (const AttentionSetup& s : setups)
-    for (const auto& [form, dtype] : float_ways()) {
-      INFO(name(form) << ", " << name(dtype) << ": " << testing::describe(s));
+    for (const auto& [implementation, dtype] : float_ways()) {
+      INFO(name(implementation) << ", " << name(dtype) << ": " << testing::describe(s));
       NoGrad guard;
       AttentionCase in = make_inputs(s, dtype);
-      const Tensor before = in(form);
+      const Tensor before = in(implementation);
       const int64_t m = s.queries, n = in.k.size(2);
       for (const int64_t t : {m - 1, int64_t(64), int64_t(63), int64_t(1)}) {  // from query t on
         in.q.slice(2, t).fill_(7);
         in.k.slice(2, t + n - m).fill_(-5);
         in.v.slice(2, t + n - m).fill_(1000);
-        CHECK(same_bits(in(form).slice(2, 0, t), before.slice(2, 0, t)));
-        CHECK(!same_bits(in(form).slice(2, t), before.slice(2, t)));
+        CHECK(same_bits(in(implementation).slice(2, 0, t), before.slice(2, 0, t)));
+        CHECK(!same_bits(in(implementation).slice(2, t), before.slice(2, t)));
       }
     }
 }
 
 TEST_CASE("attention: entries of a batch know nothing of each other") {
   for (const auto& [way, all] : ways_and_kernels(float_ways())) {
-    const auto& [form, dtype] = way;
+    const auto& [implementation, dtype] = way;
     INFO(name(way) << (all ? ", all" : ""));
     AttentionCase in = make_inputs({.batch = 3,
                                     .queries = 70,
                                     .causal = true,
                                     .padded = 40,
                                     .table = 20,
-                                    .lag_bias = true,
+                                    .relative_bias = true,
                                     .values = all,
                                     .bias = all ? "HMN" : ""},
                                    dtype);
-    const Tensor before = in(form);
+    const Tensor before = in(implementation);
     for (const Tensor& x : {in.q, in.k, in.v}) x[1].fill_(3);
     in.options.mask.key_padding[1].fill_(1);
-    const Tensor after = in(form);
+    const Tensor after = in(implementation);
     for (const int64_t other : {0, 2}) CHECK(same_bits(after[other], before[other]));
     CHECK(!same_bits(after[1], before[1]));
   }

@@ -15,8 +15,8 @@
 #include "tests/ops/attention/attention_setup.h"
 #include "tests/support/catch.h"
 #include "tests/support/compare.h"
-#include "tests/support/forms.h"
 #include "tests/support/gradcheck.h"
+#include "tests/support/implementations.h"
 
 using namespace stretto;
 using testing::AttentionCase;
@@ -89,8 +89,8 @@ Tensor clean_queries(const AttentionMask& mask, const Junk& junk, int64_t batch,
 }
 
 // The outputs of queries that see no junk, and all gradients through these.
-Tensors results(const AttentionCase& in, Form form, const Tensor& clean) {
-  const Tensor y = in(form);
+Tensors results(const AttentionCase& in, Implementation implementation, const Tensor& clean) {
+  const Tensor y = in(implementation);
   const Tensor seen = ne(clean, 0).to(y.device()), g = fixed_noise(y.shape(), 9, y.dtype());
   Tensors all{where(seen, y.detach(), zeros_like(y))};
   for (const Tensor& x : grad({y}, in.leaves(), {where(seen, g, zeros_like(g))}))
@@ -121,7 +121,8 @@ TEST_CASE("attention: hidden keys and values may hold anything") {
   for (uint64_t number = 0; number < cases; ++number) {
     Dice dice{number};
     const DType dtype = std::initializer_list<DType>{f64, f32, bf16}.begin()[dice.below(3)];
-    const Form form = dice.below(2) ? Form::fused : Form::composed;
+    const Implementation implementation =
+        dice.below(2) ? Implementation::fused : Implementation::composed;
     AttentionSetup s = setup_of(number);
     if (on_gpu()) s.causal = false, s.window = 0, s.block = 0, s.padded = 3;
     AttentionCase in = testing::make_inputs(s, dtype);
@@ -133,10 +134,11 @@ TEST_CASE("attention: hidden keys and values may hold anything") {
     AttentionCase with_junk = in;
     with_junk.k = junk.put(in.k, junk.in_keys, b);
     with_junk.v = junk.put(in.v, junk.in_values, b);
-    INFO("case " << number << ": " << describe(s) << ", " << name(form) << " " << name(dtype)
-                 << ", junk " << junk.in_keys << " and " << junk.in_values << " from key "
-                 << junk.rows[0] << (junk.whole ? " in whole rows" : ""));
-    const Tensors want = results(in, form, clean), got = results(with_junk, form, clean);
+    INFO("case " << number << ": " << describe(s) << ", " << name(implementation) << " "
+                 << name(dtype) << ", junk " << junk.in_keys << " and " << junk.in_values
+                 << " from key " << junk.rows[0] << (junk.whole ? " in whole rows" : ""));
+    const Tensors want = results(in, implementation, clean),
+                  got = results(with_junk, implementation, clean);
     REQUIRE(got.size() == want.size());
     for (size_t i = 0; i < want.size(); ++i) REQUIRE(worst_error(got[i], want[i]) == 0);
     ++hidden;
@@ -151,10 +153,12 @@ TEST_CASE("linear_attention: hidden keys and values may hold anything") {
   for (uint64_t number = 0; number < cases; ++number) {
     Dice dice{number + (uint64_t(1) << 40)};
     const DType dtype = std::initializer_list<DType>{f64, f32, bf16}.begin()[dice.below(3)];
-    const Form form = dice.below(2) ? Form::fused : Form::composed;
+    const Implementation implementation =
+        dice.below(2) ? Implementation::fused : Implementation::composed;
     const int64_t batch = 1 + int64_t(dice.below(2)), heads = 2, m = 1 + int64_t(dice.below(40)),
                   n = std::max<int64_t>(1, m + int64_t(dice.below(5)) - 2);
-    LinearAttentionOptions o{.chunk = 1 + int64_t(dice.below(33)), .form = form};
+    LinearAttentionOptions o{.chunk = 1 + int64_t(dice.below(33)),
+                             .implementation = implementation};
     o.mask.causal = dice.below(4) > 0;
     if (dice.below(2)) {
       o.mask.key_padding = zeros({batch, n}, {.dtype = u8});
@@ -177,7 +181,7 @@ TEST_CASE("linear_attention: hidden keys and values may hold anything") {
       return all;
     };
     INFO("case " << number << ": M " << m << ", N " << n << (o.mask.causal ? ", causal" : "")
-                 << ", " << name(form) << " " << name(dtype));
+                 << ", " << name(implementation) << " " << name(dtype));
     const Tensors want = of(k, v),
                   got = of(junk.put(k, junk.in_keys, b), junk.put(v, junk.in_values, b));
     for (size_t i = 0; i < want.size(); ++i) REQUIRE(worst_error(got[i], want[i]) == 0);
@@ -188,10 +192,10 @@ TEST_CASE("linear_attention: hidden keys and values may hold anything") {
 
 TEST_CASE("attention: hidden values may be as large as numbers get") {
   if (on_gpu()) return;
-  for (const Form form : {Form::composed, Form::fused})
+  for (const Implementation implementation : {Implementation::composed, Implementation::fused})
     for (const DType dtype : {f32, bf16})
       for (const bool padded : {false, true}) {
-        INFO(name(form) << " " << name(dtype) << (padded ? ", padded" : ", causal"));
+        INFO(name(implementation) << " " << name(dtype) << (padded ? ", padded" : ", causal"));
         AttentionCase in = testing::make_inputs({.batch = 1, .causal = !padded}, dtype);
         const Tensor clean = ones({1, 1, 5, 1}, {.dtype = f64});
         if (padded) {
@@ -205,19 +209,20 @@ TEST_CASE("attention: hidden values may be as large as numbers get") {
         large.v = in.v.detach().clone();
         large.v.slice(2, 4).fill_(3e38);
         large.v.set_requires_grad();
-        const Tensors want = results(in, form, clean), got = results(large, form, clean);
+        const Tensors want = results(in, implementation, clean),
+                      got = results(large, implementation, clean);
         for (size_t i = 0; i < want.size(); ++i) CHECK(worst_error(got[i], want[i]) == 0);
       }
 }
 
 TEST_CASE("attention: a query that sees a NaN gives NaN, and so does its gradient") {
   if (on_gpu()) return;
-  for (const Form form : {Form::composed, Form::fused}) {
+  for (const Implementation implementation : {Implementation::composed, Implementation::fused}) {
     AttentionCase in = testing::make_inputs({.batch = 1, .heads = 1, .causal = true});
     in.v = in.v.detach().clone();
     in.v.slice(2, 3, 4).fill_(nan_value);
     in.v.set_requires_grad();
-    const Tensor y = in(form);
+    const Tensor y = in(implementation);
     for (int64_t i = 0; i < 5; ++i) CHECK(std::isnan(sum(y[0][0][i]).item()) == (i >= 3));
     const Tensor dq = grad({y}, {in.q}, {ones_like(y)})[0];
     for (int64_t i = 0; i < 5; ++i) CHECK(std::isnan(sum(dq[0][0][i]).item()) == (i >= 3));
@@ -227,12 +232,12 @@ TEST_CASE("attention: a query that sees a NaN gives NaN, and so does its gradien
 TEST_CASE("attention: parts of the keys hide what they hold, and so do scores") {
   if (on_gpu()) return;
   AttentionCase in = testing::make_inputs({.batch = 1, .heads = 1, .causal = true});
-  const AttentionAndSums want = attention_and_sums(in.q, in.k, in.v, in.options);
+  const AttentionWithLse want = attention_with_lse(in.q, in.k, in.v, in.options);
   const Tensor v = in.v.detach().clone(), k = in.k.detach().clone();
   v.slice(2, 4).fill_(nan_value);
-  const AttentionAndSums got = attention_and_sums(in.q, in.k, v, in.options);
+  const AttentionWithLse got = attention_with_lse(in.q, in.k, v, in.options);
   CHECK(worst_error(got.out.slice(2, 0, 4), want.out.slice(2, 0, 4)) == 0);
-  CHECK(worst_error(got.log_sum.slice(2, 0, 4), want.log_sum.slice(2, 0, 4)) == 0);
+  CHECK(worst_error(got.lse.slice(2, 0, 4), want.lse.slice(2, 0, 4)) == 0);
   in.options.mask.key_padding = zeros({1, 5}, {.dtype = u8});
   in.options.mask.key_padding.slice(1, 2, 3).fill_(1);
   k.slice(2, 2, 3).fill_(nan_value);

@@ -131,26 +131,30 @@ TEST_CASE("attention with large scores weighs keys by their differences", "[ops]
       Tensor k = fixed_noise({b, h, n, 8}, 23, f32);
       k.slice(3, 0, 1).copy_(rows_about(middle, {b, h, n, 1}));
       const Tensor v = fixed_noise({b, h, n, 16}, 24, f32);
-      const auto run = [&](DType dtype, Form form) {
+      const auto run = [&](DType dtype, Implementation implementation) {
         Tensors x;
         for (const Tensor& t : Tensors{q, k, v})
           x.push_back(t.to(dtype).clone().set_requires_grad());
         const Tensor y =
-            attention(x[0], x[1], x[2], {.mask = {.causal = causal}, .scale = 1.0, .form = form});
+            attention(x[0], x[1], x[2],
+                      {.mask = {.causal = causal}, .scale = 1.0, .implementation = implementation});
         Tensors all = grad({y}, x, {fixed_noise(y.shape(), 25, f32).to(dtype)});
         all.push_back(y.detach());
         return all;
       };
-      const Tensors want = run(f64, Form::composed);
-      for (const Form form : {Form::composed, Form::fused}) {
-        const Tensors got = run(f32, form);
+      const Tensors want = run(f64, Implementation::composed);
+      for (const Implementation implementation :
+           {Implementation::composed, Implementation::fused}) {
+        const Tensors got = run(f32, implementation);
         for (size_t i = 0; i < got.size(); ++i) {
-          INFO("tensor " << i << (form == Form::fused ? ", fused" : ", composed"));
+          INFO("tensor " << i
+                         << (implementation == Implementation::fused ? ", fused" : ", composed"));
           // dq is Σ ds k with Σ ds = 0: terms of `middle` that cancel, each rounded.
           if (i == 0 && middle > 0) continue;
           // On a GPU backward makes weights again from the logarithm of their sum, which is about
           // `middle` too and rounded.
-          const bool again = default_device().is_cuda() && form == Form::fused && i < 3;
+          const bool again =
+              default_device().is_cuda() && implementation == Implementation::fused && i < 3;
           const double off = again ? middle * 0x1p-22 : 0;
           if (off < 1) CHECK(worst_error(got[i], want[i]) < 2e-6 + off);
         }

@@ -55,7 +55,7 @@ struct Call {
     const bool serves = !on_gpu() || (dtype != f64 && q.numel() && k.numel() && v.numel());
     options = {.mask = {.causal = s.causal},
                .chunk = s.chunk,
-               .form = serves ? Form::fused : Form::automatic};
+               .implementation = serves ? Implementation::fused : Implementation::automatic};
   }
   // y, and the gradients of q, k and v.
   Tensors results() const {
@@ -151,7 +151,7 @@ TEST_CASE("linear_attention: bf16 has the same gradients composed") {
   const Call exact(s, f64);
   Call call(s, bf16);
   const Tensors fused = call.results(), most = bounds(s, exact);
-  call.options.form = Form::composed;
+  call.options.implementation = Implementation::composed;
   const Tensors composed = call.results();
   // Either is off by so much at most: composed, the result alone is rounded.
   for (size_t i = 0; i < fused.size(); ++i)
@@ -212,7 +212,7 @@ TEST_CASE("linear_attention: segments equal the loops") {
       const double one = on_gpu() ? 0x1p-24 : 0x1p-53;
       CHECK(testing::worst_error(call.results()[0], want) <= 4 * 1100 * one);
       Call composed = call;
-      composed.options.form = Form::composed;
+      composed.options.implementation = Implementation::composed;
       const Tensors a = call.results(), b = composed.results();
       for (size_t i = 0; i < a.size(); ++i)
         CHECK(testing::worst_error(a[i], b[i]) < 8 * 1100 * one);

@@ -9,15 +9,18 @@
 using namespace stretto;
 
 TEST_CASE("linear_attention: empty inputs") {
-  for (const Form form : {Form::composed, Form::fused})
+  for (const Implementation implementation : {Implementation::composed, Implementation::fused})
     for (const bool causal : {false, true}) {
       auto run = [&](int64_t b, int64_t m, int64_t n, int64_t f, int64_t dv) {
         const Tensor q = ones({b, 2, m, f}).set_requires_grad();
         const Tensor k = ones({b, 2, n, f}).set_requires_grad();
         const Tensor v = ones({b, 2, n, dv}).set_requires_grad();
-        const Form serving =
-            default_device().is_cuda() && form == Form::fused ? Form::automatic : form;
-        const Tensor y = linear_attention(q, k, v, {.mask = {.causal = causal}, .form = serving});
+        const Implementation serving =
+            default_device().is_cuda() && implementation == Implementation::fused
+                ? Implementation::automatic
+                : implementation;
+        const Tensor y =
+            linear_attention(q, k, v, {.mask = {.causal = causal}, .implementation = serving});
         CHECK(y.shape() == Shape{b, 2, m, dv});
         sum(y).backward();
         CHECK(q.grad().shape() == q.shape());

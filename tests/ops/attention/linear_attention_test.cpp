@@ -1,4 +1,5 @@
-// Both forms of linear attention against loops straight from the definition, and its state.
+// Both implementations of linear attention against loops straight from the definition, and its
+// state.
 #include "ops/attention/linear_attention.h"
 
 #include <cmath>
@@ -14,9 +15,9 @@
 #include "tests/reference/linear_attention.h"
 #include "tests/support/catch.h"
 #include "tests/support/compare.h"
-#include "tests/support/forms.h"
 #include "tests/support/gpu.h"
 #include "tests/support/gradcheck.h"
+#include "tests/support/implementations.h"
 
 using namespace stretto;
 using testing::fixed_noise;
@@ -28,7 +29,7 @@ using testing::worst_error;
 
 namespace {
 
-constexpr Form forms[] = {Form::composed, Form::fused};
+constexpr Implementation implementations[] = {Implementation::composed, Implementation::fused};
 bool on_gpu() { return default_device().is_cuda(); }
 
 struct Setup {
@@ -75,9 +76,9 @@ struct Call {
       at[i] = s.padded < 0 ? i < s.keys : i % s.padded == 0;
     options.mask.key_padding = padding.to(default_device());
   }
-  Tensor operator()(Form form) const {
+  Tensor operator()(Implementation implementation) const {
     LinearAttentionOptions o = options;
-    o.form = form;
+    o.implementation = implementation;
     return linear_attention(q, k, v, o);
   }
   Call& with_gradients() {
@@ -100,10 +101,10 @@ double apart(const Way& way, double exact, const Setup& s) {
   return way.dtype == f64 ? exact : 2 * rounding(fit(s, way.dtype), way.dtype);
 }
 
-// f32 in both forms, and on a GPU bf16 too.
+// f32 in both implementations, and on a GPU bf16 too.
 std::vector<Way> float_ways() {
-  std::vector<Way> all{{Form::composed, f32}, {Form::fused, f32}};
-  if (on_gpu()) all.push_back({Form::fused, bf16});
+  std::vector<Way> all{{Implementation::composed, f32}, {Implementation::fused, f32}};
+  if (on_gpu()) all.push_back({Implementation::fused, bf16});
   return all;
 }
 
@@ -111,9 +112,11 @@ void check_setup(const Setup& setup, DType dtype = f64) {
   const Setup s = fit(setup, dtype);
   const Call call(s, dtype);
   const Tensor want = reference::linear_attention(call.q, call.k, call.v, call.options);
-  for (const Form form : dtype == f64 ? testing::forms() : std::vector(forms, forms + 2)) {
-    INFO(name(form) << ", " << describe(s));
-    const Tensor got = call(form);
+  for (const Implementation implementation :
+       dtype == f64 ? testing::implementations()
+                    : std::vector(implementations, implementations + 2)) {
+    INFO(name(implementation) << ", " << describe(s));
+    const Tensor got = call(implementation);
     CHECK(got.dtype() == dtype);
     CHECK(worst_error(got, want) <= rounding(s, dtype));
   }
@@ -166,11 +169,11 @@ TEST_CASE("linear_attention: gradients") {
     if (s.padded == 0) s.batch = 1;
     Call call(s);
     call.with_gradients();
-    for (const Form form : testing::forms()) {
-      INFO(name(form) << ", " << describe(s));
+    for (const Implementation implementation : testing::implementations()) {
+      INFO(name(implementation) << ", " << describe(s));
       const bool twice = s.queries <= 5;
       LinearAttentionOptions o = call.options;
-      o.form = form;
+      o.implementation = implementation;
       testing::gradcheck(
           [&](const Tensors& in) { return linear_attention(in[0], in[1], in[2], o); },
           {call.q, call.k, call.v}, twice);
@@ -178,7 +181,7 @@ TEST_CASE("linear_attention: gradients") {
   }
 }
 
-TEST_CASE("linear_attention: both forms have the same gradients") {
+TEST_CASE("linear_attention: both implementations have the same gradients") {
   for (const int64_t chunk : {1, 3, 64})
     for (const bool causal : {false, true})
       for (const DType dtype : testing::fused_types()) {
@@ -195,30 +198,30 @@ TEST_CASE("linear_attention: both forms have the same gradients") {
                       .chunk = chunk};
         INFO(describe(s));
         Tensors gradients[2];
-        for (const Form form : forms) {
+        for (const Implementation implementation : implementations) {
           Call call(s, dtype);
           call.with_gradients();
-          const Tensor y = call(form);
+          const Tensor y = call(implementation);
           y.backward(fixed_noise(y.shape(), 4, dtype));
-          gradients[int(form) - 1] = {call.q.grad(), call.k.grad(), call.v.grad()};
+          gradients[int(implementation) - 1] = {call.q.grad(), call.k.grad(), call.v.grad()};
         }
         // Sums of terms of which 2 Dv / (0.1 F) come to a result of 1 at most, in f32.
-        const double off = dtype == f64 ? 1e-12 : apart({Form::fused, f32}, 0, s) * 10;
+        const double off = dtype == f64 ? 1e-12 : apart({Implementation::fused, f32}, 0, s) * 10;
         for (size_t i = 0; i < 3; ++i) CHECK(worst_error(gradients[1][i], gradients[0][i]) < off);
       }
 }
 
 TEST_CASE("linear_attention: a query with nothing to attend to gives zeros, and no gradient") {
-  for (const auto& [form, dtype] : ways())
+  for (const auto& [implementation, dtype] : ways())
     for (const bool causal : {false, true}) {
-      INFO(name(form) << ", " << name(dtype));
+      INFO(name(implementation) << ", " << name(dtype));
       Call call({.queries = 9, .keys = 7, .causal = causal, .chunk = 3}, dtype);
       call.options.mask.key_padding = zeros({2, 7}, {.dtype = boolean});
       call.options.mask.key_padding[0].fill_(1);
       // Nor has one without any feature in common with the keys.
       call.q[1][0][5].fill_(0);
       call.with_gradients();
-      const Tensor y = call(form);
+      const Tensor y = call(implementation);
       CHECK(same_bits(y[0], zeros(y[0].shape(), {.dtype = dtype})));
       CHECK(same_bits(y[1][0][5], zeros({y.size(3)}, {.dtype = dtype})));
       if (causal) CHECK(max(abs(y.slice(2, 0, 2))).item() == 0);
@@ -238,7 +241,7 @@ TEST_CASE("linear_attention: padded keys are as good as none, whatever they hold
   for (const Way& way : ways())
     for (const bool causal : {false, true})
       for (const double junk : {1e9, infinity, std::numeric_limits<double>::quiet_NaN()}) {
-        const Form form = way.form;
+        const Implementation implementation = way.implementation;
         const Setup s{.batch = 2, .queries = 11, .keys = 11, .causal = causal, .chunk = 4};
         const Call whole(s, way.dtype);
         Call some(s, way.dtype);
@@ -247,7 +250,7 @@ TEST_CASE("linear_attention: padded keys are as good as none, whatever they hold
         some.k.slice(2, 3, 6).fill_(junk);
         some.v.slice(2, 3, 6).fill_(junk);
         some.with_gradients();
-        const Tensor y = some(form);
+        const Tensor y = some(implementation);
         CHECK(max(abs(y)).item() < 1);
         // Without a mask only the queries tell positions apart.
         Call fewer = whole;
@@ -255,7 +258,7 @@ TEST_CASE("linear_attention: padded keys are as good as none, whatever they hold
         fewer.k = rest(whole.k);
         fewer.v = rest(whole.v);
         fewer.q = causal ? rest(whole.q) : whole.q;
-        CHECK(worst_error(causal ? rest(y) : y, fewer(form)) < apart(way, 1e-14, s));
+        CHECK(worst_error(causal ? rest(y) : y, fewer(implementation)) < apart(way, 1e-14, s));
         y.backward(fixed_noise(y.shape(), 4, way.dtype));
         for (const Tensor& x : {some.k, some.v}) {
           CHECK(max(abs(x.grad().slice(2, 3, 6))).item() == 0);
@@ -265,15 +268,15 @@ TEST_CASE("linear_attention: padded keys are as good as none, whatever they hold
 }
 
 TEST_CASE("linear_attention: the future changes nothing, bit for bit") {
-  for (const auto& [form, dtype] : float_ways())
+  for (const auto& [implementation, dtype] : float_ways())
     for (const int64_t extra : {0, 30}) {
       Call call({.batch = 1, .queries = 130, .keys = 130 + extra, .f = 7}, dtype);
-      const Tensor before = call(form);
+      const Tensor before = call(implementation);
       for (const int64_t t : {129, 64, 63, 1}) {
         call.q.slice(2, t).fill_(7);
         call.k.slice(2, t + extra).fill_(5);
         call.v.slice(2, t + extra).fill_(1000);
-        const Tensor after = call(form);
+        const Tensor after = call(implementation);
         CHECK(same_bits(after.slice(2, 0, t), before.slice(2, 0, t)));
         CHECK(!same_bits(after.slice(2, t), before.slice(2, t)));
       }
@@ -281,12 +284,12 @@ TEST_CASE("linear_attention: the future changes nothing, bit for bit") {
 }
 
 TEST_CASE("linear_attention: entries of a batch know nothing of each other") {
-  for (const auto& [form, dtype] : float_ways()) {
+  for (const auto& [implementation, dtype] : float_ways()) {
     Call call({.batch = 3, .queries = 70, .keys = 70, .padded = 5}, dtype);
-    const Tensor before = call(form);
+    const Tensor before = call(implementation);
     for (const Tensor& x : {call.q, call.k, call.v}) x[1].fill_(3);
     call.options.mask.key_padding[1].fill_(1);
-    const Tensor after = call(form);
+    const Tensor after = call(implementation);
     for (const int64_t other : {0, 2}) CHECK(same_bits(after[other], before[other]));
     CHECK(!same_bits(after[1], before[1]));
   }
@@ -301,28 +304,28 @@ TEST_CASE("linear_attention: a NaN stays with the queries that see it") {
     return found;
   };
   const Setup s{.batch = 1, .queries = 9, .keys = 9, .chunk = 4};
-  for (const auto& [form, dtype] : ways()) {
+  for (const auto& [implementation, dtype] : ways()) {
     Call query(s, dtype), key(s, dtype), value(s, dtype);
     query.q[0][0][3].fill_(nan);
-    CHECK(rows(query(form)) == std::vector<int64_t>{3});
+    CHECK(rows(query(implementation)) == std::vector<int64_t>{3});
     key.k[0][0][5].fill_(nan);
-    CHECK(rows(key(form)) == std::vector<int64_t>{5, 6, 7, 8});
-    CHECK(!std::isnan(sum(key(form)[0][1]).item()));
+    CHECK(rows(key(implementation)) == std::vector<int64_t>{5, 6, 7, 8});
+    CHECK(!std::isnan(sum(key(implementation)[0][1]).item()));
     value.v[0][0][5].fill_(nan);
-    if (!on_gpu()) CHECK(rows(value(form)) == std::vector<int64_t>{5, 6, 7, 8});
+    if (!on_gpu()) CHECK(rows(value(implementation)) == std::vector<int64_t>{5, 6, 7, 8});
   }
 }
 
 TEST_CASE("linear_attention: same bits for any number of threads and every time") {
   const int threads = num_threads();
-  for (const auto& [form, dtype] : float_ways())
+  for (const auto& [implementation, dtype] : float_ways())
     for (const bool causal : {false, true}) {
       std::vector<Tensors> runs;
       for (const int n : {1, 2, 2}) {
         set_num_threads(n);
         Call call({.heads = 4, .queries = 130, .keys = 195, .f = 41, .causal = causal}, dtype);
         call.with_gradients();
-        const Tensor y = call(form);
+        const Tensor y = call(implementation);
         sum(y * y).backward();
         runs.push_back({y, call.q.grad(), call.k.grad(), call.v.grad()});
       }
@@ -335,11 +338,11 @@ TEST_CASE("linear_attention: same bits for any number of threads and every time"
 }
 
 TEST_CASE("linear_attention: views give what contiguous tensors give") {
-  for (const auto& [form, dtype] : ways()) {
+  for (const auto& [implementation, dtype] : ways()) {
     // Copies have the same bits, but for other kernels of products of f64.
     const double off = dtype == f64 ? 1e-14 : 1e-30;
     Call call({.batch = 3, .queries = 67, .keys = 67, .f = 5, .d_value = 5}, dtype);
-    const Tensor want = call(form);
+    const Tensor want = call(implementation);
     const Tensor packed = stack({call.q, call.k, call.v}, 2).transpose(1, 3).contiguous();
     auto part = [&](int64_t i) { return packed.select(2, i).transpose(1, 2); };
     Call views = call;
@@ -347,17 +350,17 @@ TEST_CASE("linear_attention: views give what contiguous tensors give") {
     views.k = part(1);
     views.v = part(2);
     REQUIRE(!views.q.is_contiguous());
-    CHECK(worst_error(views(form), want) < off);
+    CHECK(worst_error(views(implementation), want) < off);
     views.q = testing::strided_copy(call.q);
     views.k = testing::strided_copy(call.k);
     views.v = testing::strided_copy(call.v);
-    CHECK(worst_error(views(form), want) < off);
+    CHECK(worst_error(views(implementation), want) < off);
     views.k = call.k.slice(2, 0, 1).expand(call.k.shape());
     views.v = call.v[0].unsqueeze(0).expand(call.v.shape());
     Call copies = views;
     copies.k = views.k.contiguous();
     copies.v = views.v.contiguous();
-    CHECK(worst_error(views(form), copies(form)) < off);
+    CHECK(worst_error(views(implementation), copies(implementation)) < off);
   }
 }
 
@@ -365,31 +368,31 @@ TEST_CASE("linear_attention: identities") {
   const Setup s{.queries = 70, .keys = 70, .f = 6, .d_value = 4};
   for (const Way& way : ways())
     for (const bool causal : {false, true}) {
-      const auto& [form, dtype] = way;
+      const auto& [implementation, dtype] = way;
       INFO(name(way));
       Call call(s, dtype);
       call.options.mask.causal = causal;
-      const Tensor y = call(form);
+      const Tensor y = call(implementation);
       // An average of equal values.
       Call constant = call;
       constant.v = full(call.v.shape(), 0.75, {.dtype = dtype});
-      CHECK(worst_error(constant(form), full(y.shape(), 0.75, {.dtype = f64})) <
+      CHECK(worst_error(constant(implementation), full(y.shape(), 0.75, {.dtype = f64})) <
             apart(way, 1e-13, s));
       // Factors of the queries and keys cancel; those of two in every bit.
       Call scaled = call;
       scaled.q = call.q * 0x1p60;
       scaled.k = call.k * 0x1p-90;
-      CHECK(same_bits(scaled(form), y));
+      CHECK(same_bits(scaled(implementation), y));
       scaled.q = call.q * fixed_noise({2, 2, 70, 1}, 9, dtype);
       if (dtype != bf16)  // which rounds each of them
-        CHECK(worst_error(scaled(form), y) < apart(way, 1e-12, s));
+        CHECK(worst_error(scaled(implementation), y) < apart(way, 1e-12, s));
       // Equal keys: the mean of what is seen.
       Call equal = call;
       equal.k = ones(call.k.shape(), {.dtype = dtype});
       const Tensor counts = arange(70, {.dtype = f64}) + 1, v = call.v.to(f64);
       const Tensor mean_seen =
           causal ? cumsum(v, 2) / counts.unsqueeze(1) : mean(v, {2}, true).expand(v.shape());
-      CHECK(worst_error(equal(form), mean_seen) < apart(way, 1e-13, s));
+      CHECK(worst_error(equal(implementation), mean_seen) < apart(way, 1e-13, s));
       // Key heads shared by groups are key heads repeated.
       Call grouped({.heads = 6, .key_heads = 2, .queries = 10, .keys = 10, .causal = causal},
                    dtype);
@@ -397,29 +400,29 @@ TEST_CASE("linear_attention: identities") {
       const Tensor which = tensor<int64_t>({0, 0, 0, 1, 1, 1});
       repeated.k = index_select(grouped.k, 1, which);
       repeated.v = index_select(grouped.v, 1, which);
-      CHECK(worst_error(grouped(form), repeated(form)) < apart(way, 1e-14, s));
+      CHECK(worst_error(grouped(implementation), repeated(implementation)) < apart(way, 1e-14, s));
     }
   // The last query sees all keys, masked or not.
   for (const DType dtype : testing::fused_types()) {
     Call call(s, dtype);
-    const Tensor causal = call(Form::fused);
+    const Tensor causal = call(Implementation::fused);
     call.options.mask.causal = false;
-    const Tensor whole = call(Form::fused);
+    const Tensor whole = call(Implementation::fused);
     CHECK(worst_error(causal.slice(2, 69), whole.slice(2, 69)) <
-          apart({Form::fused, dtype}, 1e-14, s));
+          apart({Implementation::fused, dtype}, 1e-14, s));
   }
 }
 
 TEST_CASE("linear_attention: large numbers") {
-  for (const Form form : forms) {
+  for (const Implementation implementation : implementations) {
     const Setup s{.queries = 65, .keys = 65, .f = 8, .chunk = 16};
     Call small(s, f32), large(s, f32);
     large.q = small.q * 0x1p44;
     large.k = small.k * 0x1p40;
     large.v = small.v * 0x1p20;
-    CHECK(same_bits(large(form), small(form) * 0x1p20));
+    CHECK(same_bits(large(implementation), small(implementation) * 0x1p20));
     large.with_gradients();
-    const Tensor y = large(form);
+    const Tensor y = large(implementation);
     y.backward(ones(y.shape()));
     for (const Tensor& x : {large.q, large.k, large.v})
       CHECK(std::isfinite(max(abs(x.grad())).item()));
@@ -427,10 +430,10 @@ TEST_CASE("linear_attention: large numbers") {
 }
 
 TEST_CASE("linear_attention: bf16 is computed in f32") {
-  for (const Form form : forms) {
+  for (const Implementation implementation : implementations) {
     const Setup s{.queries = 70, .keys = 80, .f = 8, .padded = 9};
     const Call call(s, bf16);
-    const Tensor y = call(form);
+    const Tensor y = call(implementation);
     CHECK(y.dtype() == bf16);
     const Tensor want = reference::linear_attention(call.q, call.k, call.v, call.options);
     CHECK(worst_error(y, want) <= 0x1p-8 + rounding(s, f32));
@@ -441,7 +444,7 @@ TEST_CASE("linear_attention memory: chunked is linear in the length, composed is
   const int threads = num_threads();
   set_num_threads(2);
   const int64_t h = 2, f = 24, dv = 16, chunk = 64;
-  auto peak = [&](int64_t n, Form form) {
+  auto peak = [&](int64_t n, Implementation implementation) {
     Call call({.batch = 1,
                .heads = h,
                .key_heads = h,
@@ -455,7 +458,7 @@ TEST_CASE("linear_attention memory: chunked is linear in the length, composed is
     const int64_t before = on_gpu() ? testing::gpu_bytes() : memory_stats().live;
     reset_peak_memory();
     {
-      const Tensor y = call(form);
+      const Tensor y = call(implementation);
       y.backward(ones(y.shape()));
     }
     return memory_stats().peak - before;
@@ -468,9 +471,9 @@ TEST_CASE("linear_attention memory: chunked is linear in the length, composed is
     const int64_t position = 2 * dv + 1 + 2 * (2 * f + dv), state = f * (dv + 1);
     const int64_t thread = 3 * chunk * (dv + 1) + chunk * chunk + state;
     const int64_t segments = n * h + 2 * h * (n / 256) * state;
-    CHECK(peak(n, Form::fused) <=
+    CHECK(peak(n, Implementation::fused) <=
           4 * (n * h * position + (on_gpu() ? segments : 2 * thread)) + 4096);
   }
-  CHECK(peak(length, Form::composed) > 4 * h * length * length);
+  CHECK(peak(length, Implementation::composed) > 4 * h * length * length);
   set_num_threads(threads);
 }

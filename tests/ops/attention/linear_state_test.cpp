@@ -11,8 +11,8 @@
 #include "ops/reduce.h"
 #include "tests/support/catch.h"
 #include "tests/support/compare.h"
-#include "tests/support/forms.h"
 #include "tests/support/gradcheck.h"
+#include "tests/support/implementations.h"
 #include "tests/support/memory_failures.h"
 
 #if defined(__GNUC__) && !defined(__clang__)
@@ -39,7 +39,10 @@ double apart(const Way& way, double exact) {
 }
 
 // On a GPU nothing of size 0 is fused.
-Form serving(Form form) { return on_gpu() && form == Form::fused ? Form::automatic : form; }
+Implementation serving(Implementation implementation) {
+  return on_gpu() && implementation == Implementation::fused ? Implementation::automatic
+                                                             : implementation;
+}
 
 // On a GPU, in f32 and bf16, of widths that its kernels take.
 struct Sequence {
@@ -89,8 +92,10 @@ TEST_CASE("LinearState: pieces equal one pass") {
           x.padding = zeros({2, l}, {.dtype = boolean});
           x.padding[1].slice(0, 0, 9).fill_(1);
         }
-        const LinearAttentionOptions o{
-            .mask = {.causal = true}, .eps = 1e-3, .chunk = 4, .form = serving(way.form)};
+        const LinearAttentionOptions o{.mask = {.causal = true},
+                                       .eps = 1e-3,
+                                       .chunk = 4,
+                                       .implementation = serving(way.implementation)};
         LinearState state;
         CHECK(worst_error(x.in_pieces(sizes, state, o), x.whole(o)) < apart(way, 1e-14));
         CHECK(state.length == l);
@@ -104,7 +109,7 @@ TEST_CASE("LinearState: s and z are the sums over the keys") {
     INFO(name(way));
     const Sequence x(9, way.dtype);
     LinearState state;
-    x.in_pieces({4, 5}, state, {.mask = {.causal = true}, .form = way.form});
+    x.in_pieces({4, 5}, state, {.mask = {.causal = true}, .implementation = way.implementation});
     const double off = way.dtype == f64 ? 1e-14 : 2 * 9 * 0x1p-24;  // in f32 for bf16 too
     CHECK(worst_error(state.s(), matmul(x.k.to(f64).transpose(2, 3), x.v.to(f64))) < off);
     CHECK(worst_error(state.z(), sum(x.k.to(f64), {2})) < off);
@@ -116,21 +121,23 @@ TEST_CASE("LinearState: a context, read by queries without keys") {
   for (const Way& way : ways())
     for (const bool causal : {false, true}) {
       INFO(name(way));
-      const Form form = serving(way.form);
+      const Implementation implementation = serving(way.implementation);
       const Sequence context(11, way.dtype), reader(6, way.dtype);
       const Tensor none = context.k.slice(2, 0, 0), no_values = context.v.slice(2, 0, 0);
       const Tensor want = linear_attention(reader.q, context.k, context.v);
       LinearState state;
       // No queries either: the keys join the state and nothing comes out.
-      const Tensor nothing = linear_attention(context.q.slice(2, 0, 0), context.k, context.v, state,
-                                              {.mask = {.causal = causal}, .form = form});
+      const Tensor nothing =
+          linear_attention(context.q.slice(2, 0, 0), context.k, context.v, state,
+                           {.mask = {.causal = causal}, .implementation = implementation});
       CHECK(nothing.shape() == Shape{2, 4, 0, context.d_value});
-      const LinearAttentionOptions o{.mask = {.causal = causal}, .form = form};
+      const LinearAttentionOptions o{.mask = {.causal = causal}, .implementation = implementation};
       const Tensor y = linear_attention(reader.q, none, no_values, state, o);
       CHECK(worst_error(y, want) < apart(way, 1e-14));
       CHECK(state.length == 11);
       // Not causal: queries see all new keys too.
-      const Tensor more = linear_attention(reader.q, reader.k, reader.v, state, {.form = form});
+      const Tensor more =
+          linear_attention(reader.q, reader.k, reader.v, state, {.implementation = implementation});
       CHECK(worst_error(more, linear_attention(reader.q, cat({context.k, reader.k}, 2),
                                                cat({context.v, reader.v}, 2))) < apart(way, 1e-14));
     }
@@ -155,8 +162,8 @@ TEST_CASE("LinearState: its bytes do not grow") {
 
 TEST_CASE("LinearState: a copy stays as it is") {
   NoGrad guard;
-  for (const auto& [form, dtype] : ways()) {
-    const LinearAttentionOptions o{.mask = {.causal = true}, .form = form};
+  for (const auto& [implementation, dtype] : ways()) {
+    const LinearAttentionOptions o{.mask = {.causal = true}, .implementation = implementation};
     const Sequence x(12, dtype);
     LinearState state;
     x.in_pieces({5}, state, o);
@@ -173,7 +180,7 @@ TEST_CASE("LinearState: rows in another order") {
   NoGrad guard;
   for (const Way& way : ways()) {
     const Sequence x(8, way.dtype);
-    const LinearAttentionOptions o{.mask = {.causal = true}, .form = way.form};
+    const LinearAttentionOptions o{.mask = {.causal = true}, .implementation = way.implementation};
     LinearState state;
     state.reorder(tensor<int64_t>({1, 0}));  // empty stays empty
     CHECK(!state.sums.defined());
@@ -257,7 +264,8 @@ TEST_CASE("LinearState: errors leave it as it was") {
   const Tensor leaf = x.v.clone().set_requires_grad();
   if (!on_gpu())
     CHECK_THROWS_WITH(
-        linear_attention(x.q, x.k, leaf, state, {.mask = {.causal = true}, .form = Form::fused}),
+        linear_attention(x.q, x.k, leaf, state,
+                         {.mask = {.causal = true}, .implementation = Implementation::fused}),
         Containing("the fused form has no gradient through its state; use "
                    "Form::composed, or a NoGrad guard"));
   CHECK(same_bits(state.sums, before));
@@ -268,10 +276,11 @@ TEST_CASE("LinearState: a call that runs out of memory leaves it as it was") {
   const int threads = num_threads();
   NoGrad guard;
   for (const DType dtype : {f64, f32, bf16})
-    for (const Form form : {Form::fused, Form::composed}) {
-      if (on_gpu() && form == Form::fused && dtype == f64) continue;
+    for (const Implementation implementation : {Implementation::fused, Implementation::composed}) {
+      if (on_gpu() && implementation == Implementation::fused && dtype == f64) continue;
       for (const bool copied : {false, true})
-        for (int repeat = 0; repeat < (form == Form::fused && !on_gpu() ? 20 : 1); ++repeat) {
+        for (int repeat = 0;
+             repeat < (implementation == Implementation::fused && !on_gpu() ? 20 : 1); ++repeat) {
           set_num_threads(repeat == 0 ? 1 : 4);
           const Tensor q = fixed_noise({2, 6, 9, 8}, 1, dtype),
                        k = fixed_noise({2, 6, 9, 8}, 2, dtype),
@@ -280,8 +289,9 @@ TEST_CASE("LinearState: a call that runs out of memory leaves it as it was") {
           for (int64_t at = 0; at < 9; at += 3) {
             const auto call = [&](LinearState& state) {
               const auto part = [&](const Tensor& x) { return x.slice(2, at, at + 3); };
-              return linear_attention(part(q), part(k), part(v), state,
-                                      {.mask = {.causal = true}, .chunk = 2, .form = form});
+              return linear_attention(
+                  part(q), part(k), part(v), state,
+                  {.mask = {.causal = true}, .chunk = 2, .implementation = implementation});
             };
             const Tensor want = call(calm);
             Tensor got;

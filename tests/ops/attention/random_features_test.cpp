@@ -1,4 +1,5 @@
-// Both forms of random features against loops straight from the formulas, and against each other.
+// Both implementations of random features against loops straight from the formulas, and against
+// each other.
 #include "ops/attention/random_features.h"
 
 #include <cmath>
@@ -15,9 +16,9 @@
 #include "tests/reference/random_features.h"
 #include "tests/support/catch.h"
 #include "tests/support/compare.h"
-#include "tests/support/forms.h"
 #include "tests/support/gpu.h"
 #include "tests/support/gradcheck.h"
+#include "tests/support/implementations.h"
 
 using namespace stretto;
 using testing::fixed_noise;
@@ -33,10 +34,11 @@ bool on_gpu() { return default_device().is_cuda(); }
 
 // Those that there are of this function: on a GPU the fused one in f32 and bf16 alone, of two kinds
 // and of some widths.
-std::vector<Form> forms_of(const RandomFeatureOptions& o, DType dtype, bool fits = true) {
+std::vector<Implementation> forms_of(const RandomFeatureOptions& o, DType dtype, bool fits = true) {
   const bool fused = !on_gpu() || (fits && dtype != f64 &&
                                    (o.kind == Kind::positive || o.kind == Kind::hyperbolic));
-  return fused ? std::vector{Form::composed, Form::fused} : std::vector{Form::composed};
+  return fused ? std::vector{Implementation::composed, Implementation::fused}
+               : std::vector{Implementation::composed};
 }
 constexpr Kind kinds[] = {Kind::positive, Kind::hyperbolic, Kind::trigonometric, Kind::generalised};
 constexpr Stabiliser stabilisers[] = {Stabiliser::none, Stabiliser::own_max, Stabiliser::bound};
@@ -51,8 +53,8 @@ void for_each_function(F&& f) {
     }
 }
 
-RandomFeatureOptions with(RandomFeatureOptions o, Form form) {
-  o.form = form;
+RandomFeatureOptions with(RandomFeatureOptions o, Implementation implementation) {
+  o.implementation = implementation;
   return o;
 }
 
@@ -142,12 +144,13 @@ TEST_CASE("random_features equals its loops") {
     for_each_function([&](const RandomFeatureOptions& o) {
       const Tensor x = noise_of(s), projection = projection_of(s);
       for (const DType dtype : {f64, f32})
-        for (const Form form : forms_of(o, dtype, s.fits(dtype))) {
-          INFO("form " << int(form) << ", L " << s.length << ", D " << s.d << ", W " << s.rows);
+        for (const Implementation implementation : forms_of(o, dtype, s.fits(dtype))) {
+          INFO("form " << int(implementation) << ", L " << s.length << ", D " << s.d << ", W "
+                       << s.rows);
           // What the numbers are once they are rounded to the dtype.
           const Tensor a = x.to(dtype), w = projection.to(dtype);
           const Tensor want = by_loops(a.to(f64), w.to(f64), o, dtype);
-          const Tensor got = random_features(a, w, with(o, form));
+          const Tensor got = random_features(a, w, with(o, implementation));
           CHECK(got.dtype() == dtype);
           const double allowed = rounding(a.to(f64), w.to(f64), dtype);
           CHECK(worst_error(got, want) <= (dtype == f64 ? std::max(1e-12, allowed) : allowed));
@@ -156,28 +159,30 @@ TEST_CASE("random_features equals its loops") {
   }
 }
 
-TEST_CASE("random_features: both forms have the same gradients") {
+TEST_CASE("random_features: both implementations have the same gradients") {
   for (const Size& s : sizes) {
     for_each_function([&](const RandomFeatureOptions& o) {
       const Tensor x = noise_of(s), projection = projection_of(s);
       const Tensor y = random_features(x, projection, o), g = fixed_noise(y.shape(), 3);
-      const Tensor want = gradient(x, projection, with(o, Form::composed), g);
+      const Tensor want = gradient(x, projection, with(o, Implementation::composed), g);
       if (!on_gpu())
-        CHECK(worst_error(gradient(x, projection, with(o, Form::fused), g), want) < 1e-12);
+        CHECK(worst_error(gradient(x, projection, with(o, Implementation::fused), g), want) <
+              1e-12);
 
       // In f32: of Σ_w du_w ω_w and dless x', each p = g·y is a feature's error off, and so is the
       // rounding of their sums. Slopes of generalised features jump, where u is 0.
       if (o.kind == Kind::generalised) return;
       const Tensor a = x.to(f32), w = projection.to(f32), slope = g.to(f32);
-      const Tensor exact = gradient(a.to(f64), w.to(f64), with(o, Form::composed), slope.to(f64));
+      const Tensor exact =
+          gradient(a.to(f64), w.to(f64), with(o, Implementation::composed), slope.to(f64));
       const double quarter = std::pow(double(s.d), -0.25);
       const double magnitude = max(sum(abs(y), {3})).item() * quarter *
                                (2 * max(abs(projection)).item() + quarter * max(abs(x)).item());
       const double relative =
           rounding(a.to(f64), w.to(f64), f32) + 0x1p-24 * double(y.size(3) + s.rows + s.d + 8);
       const double largest = std::max(1.0, max(abs(exact)).item());
-      for (const Form form : forms_of(o, f32, s.fits(f32)))
-        CHECK(worst_error(gradient(a, w, with(o, form), slope), exact) * largest <=
+      for (const Implementation implementation : forms_of(o, f32, s.fits(f32)))
+        CHECK(worst_error(gradient(a, w, with(o, implementation), slope), exact) * largest <=
               2 * relative * magnitude);
     });
   }
@@ -185,12 +190,14 @@ TEST_CASE("random_features: both forms have the same gradients") {
 
 TEST_CASE("random_features: gradients") {
   for_each_function([&](const RandomFeatureOptions& o) {
-    for (const Form form : forms_of(o, f64)) {
-      INFO("form " << int(form));
+    for (const Implementation implementation : forms_of(o, f64)) {
+      INFO("form " << int(implementation));
       const Tensor projection = fixed_noise({3, 2}, 2) * 2;
       testing::gradcheck(
-          [&](const Tensors& in) { return random_features(in[0], projection, with(o, form)); },
-          {testing::fixed_leaf({1, 2, 3, 2}, 1)}, form == Form::composed);
+          [&](const Tensors& in) {
+            return random_features(in[0], projection, with(o, implementation));
+          },
+          {testing::fixed_leaf({1, 2, 3, 2}, 1)}, implementation == Implementation::composed);
     }
     // `bound` is a constant of the projection; here it is 1.
     testing::gradcheck([&](const Tensors& in) { return random_features(in[0], in[1], o); },
@@ -216,8 +223,8 @@ TEST_CASE("random_features: of equal largest numbers the first gets the gradient
         const Tensor a = pad(x, 3, 0, 2).to(dtype),
                      w = pad(cat({projection, low}, 0), 1, 0, 2).to(dtype);
         const Tensor g = fixed_noise(random_features(a, w, o).shape(), 3, dtype);
-        const Tensor want = gradient(a, w, with(o, Form::composed), g);
-        CHECK(worst_error(gradient(a, w, with(o, Form::fused), g), want) <
+        const Tensor want = gradient(a, w, with(o, Implementation::composed), g);
+        CHECK(worst_error(gradient(a, w, with(o, Implementation::fused), g), want) <
               (dtype == f64 ? 1e-15 : 1e-6));
       }
 }
@@ -225,13 +232,14 @@ TEST_CASE("random_features: of equal largest numbers the first gets the gradient
 TEST_CASE("random_features: at 0 the first of all features gets the gradient") {
   // With y = 1/√F everywhere, du_w = (g_w − g_{W+w}) y, and the largest, u_0, gives −Σ g y.
   const Tensor w = tensor<double>({0.5, 1, -1, 2, 1, 1, 0, 3, 2, 0, 1, 1, -1, 0, 0, 1}, {4, 4});
-  for (const auto& [form, dtype] : {std::pair{Form::composed, f64},
-                                    {Form::fused, f64},
-                                    {Form::composed, f32},
-                                    {Form::fused, f32}}) {
-    if (on_gpu() && form == Form::fused && dtype == f64) continue;
-    const RandomFeatureOptions o{
-        .kind = Kind::hyperbolic, .stabiliser = Stabiliser::own_max, .form = form};
+  for (const auto& [implementation, dtype] : {std::pair{Implementation::composed, f64},
+                                              {Implementation::fused, f64},
+                                              {Implementation::composed, f32},
+                                              {Implementation::fused, f32}}) {
+    if (on_gpu() && implementation == Implementation::fused && dtype == f64) continue;
+    const RandomFeatureOptions o{.kind = Kind::hyperbolic,
+                                 .stabiliser = Stabiliser::own_max,
+                                 .implementation = implementation};
     const Tensor x = zeros({1, 1, 1, 4}, {.dtype = dtype}), g = fixed_noise({1, 1, 1, 8}, 3, dtype);
     const double y = 1 / std::sqrt(8.0);
     Tensor du = (g.slice(3, 0, 4) - g.slice(3, 4, 8)).to(f64) * y;
@@ -246,9 +254,10 @@ TEST_CASE("random_features: large numbers stay finite under their stabiliser") {
   for (const Kind kind : {Kind::positive, Kind::hyperbolic})
     for (const Stabiliser stabiliser : {Stabiliser::own_max, Stabiliser::bound})
       for (const DType dtype : {f64, f32})
-        for (const Form form : forms_of({.kind = kind}, dtype))
+        for (const Implementation implementation : forms_of({.kind = kind}, dtype))
           for (const double size : {1e-30, 100.0, 1e4, 1e15}) {
-            const RandomFeatureOptions o{.kind = kind, .stabiliser = stabiliser, .form = form};
+            const RandomFeatureOptions o{
+                .kind = kind, .stabiliser = stabiliser, .implementation = implementation};
             const Tensor x = fixed_noise({1, 2, 9, 32}, 1, dtype) * size;
             const Tensor w = fixed_noise({20, 32}, 2, dtype) * 5;
             const Tensor y = random_features(x, w, o);
@@ -264,16 +273,16 @@ TEST_CASE("random_features: large numbers stay finite under their stabiliser") {
 TEST_CASE("random_features: a NaN stays in its row") {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   for_each_function([&](const RandomFeatureOptions& o) {
-    for (const Form form : forms_of(o, f32))
+    for (const Implementation implementation : forms_of(o, f32))
       for (const double bad : {nan, -nan, std::numeric_limits<double>::infinity()}) {
         const Tensor x = fixed_noise({2, 2, 37, 8}, 1, f32), w = fixed_noise({8, 8}, 2, f32);
         const Tensor changed = x.clone();
         changed[0][1][7][2].fill_(bad);
-        const Tensor y = random_features(x, w, with(o, form));
-        const Tensor z = random_features(changed, w, with(o, form));
+        const Tensor y = random_features(x, w, with(o, implementation));
+        const Tensor z = random_features(changed, w, with(o, implementation));
         const Tensor g = fixed_noise(y.shape(), 3, f32);
-        const Tensor dx = gradient(x, w, with(o, form), g);
-        const Tensor dz = gradient(changed, w, with(o, form), g);
+        const Tensor dx = gradient(x, w, with(o, implementation), g);
+        const Tensor dz = gradient(changed, w, with(o, implementation), g);
         for (const auto& [a, b] : {std::pair{y, z}, std::pair{dx, dz}})
           for (int64_t i = 0; i < 37; ++i) {
             CHECK(same_bits(a[0][1][i], b[0][1][i]) == (i != 7));
@@ -306,7 +315,7 @@ TEST_CASE("random_features: views give what contiguous tensors give") {
       CHECK(worst_error(random_features(x, testing::strided_copy(w), o), y) <
             (on_gpu() ? 1e-6 : 1e-14));
       // Gradients of heads are laid out as the heads are: joining them again is no copy.
-      if (length > 1 && o.form == Form::fused)
+      if (length > 1 && o.implementation == Implementation::fused)
         CHECK(gradient(inside, w, o, g).transpose(1, 2).is_contiguous());
       const Tensor repeated = x.slice(1, 0, 1).slice(2, 0, 1).expand(x.shape());
       CHECK(worst_error(random_features(repeated, w, o),
@@ -317,13 +326,13 @@ TEST_CASE("random_features: views give what contiguous tensors give") {
 
 TEST_CASE("random_features: nothing in, nothing out") {
   for_each_function([&](const RandomFeatureOptions& o) {
-    for (const Form form : forms_of(o, f64))
+    for (const Implementation implementation : forms_of(o, f64))
       for (const Shape& shape : {Shape{0, 2, 3, 5}, Shape{2, 0, 3, 5}, Shape{2, 2, 0, 5}}) {
         const Tensor x = zeros(shape, {.dtype = f64}), w = fixed_noise({6, 5}, 2);
-        const Tensor y = random_features(x, w, with(o, form));
+        const Tensor y = random_features(x, w, with(o, implementation));
         const bool pairs = o.kind == Kind::hyperbolic || o.kind == Kind::trigonometric;
         CHECK(y.shape() == Shape{shape[0], shape[1], shape[2], pairs ? 12 : 6});
-        CHECK(gradient(x, w, with(o, form), y).shape() == shape);
+        CHECK(gradient(x, w, with(o, implementation), y).shape() == shape);
       }
   });
 }
@@ -331,14 +340,14 @@ TEST_CASE("random_features: nothing in, nothing out") {
 TEST_CASE("random_features: same bits for any number of threads and every time") {
   const int threads = num_threads();
   for_each_function([&](const RandomFeatureOptions& o) {
-    for (const Form form : forms_of(o, f32)) {
+    for (const Implementation implementation : forms_of(o, f32)) {
       std::vector<Tensors> runs;
       const int64_t length = on_gpu() ? 70 : 700;
       for (const int n : {1, 2, 2}) {
         set_num_threads(n);
         const Tensor x = fixed_noise({2, 3, length, 44}, 1, f32), w = fixed_noise({32, 44}, 2, f32);
-        const Tensor y = random_features(x, w, with(o, form));
-        runs.push_back({y, gradient(x, w, with(o, form), y)});
+        const Tensor y = random_features(x, w, with(o, implementation));
+        runs.push_back({y, gradient(x, w, with(o, implementation), y)});
       }
       for (size_t i = 0; i < 2; ++i) {
         CHECK(same_bits(runs[0][i], runs[1][i]));
@@ -351,15 +360,16 @@ TEST_CASE("random_features: same bits for any number of threads and every time")
 
 TEST_CASE("random_features: bf16 is computed in f32, and projections are converted") {
   for_each_function([&](const RandomFeatureOptions& o) {
-    for (const Form form : forms_of(o, bf16)) {
+    for (const Implementation implementation : forms_of(o, bf16)) {
       const Tensor x = fixed_noise({1, 2, 5, 8}, 1, bf16), w = fixed_noise({8, 8}, 2);
-      const Tensor y = random_features(x, w, with(o, form));
+      const Tensor y = random_features(x, w, with(o, implementation));
       CHECK(y.dtype() == bf16);
-      CHECK(same_bits(y, random_features(x.to(f32), w.to(f32), with(o, form)).to(bf16)));
-      const Tensor dx = gradient(x, w, with(o, form), y);
+      CHECK(same_bits(y, random_features(x.to(f32), w.to(f32), with(o, implementation)).to(bf16)));
+      const Tensor dx = gradient(x, w, with(o, implementation), y);
       CHECK(dx.dtype() == bf16);
-      if (form == Form::fused) continue;
-      CHECK(same_bits(dx, gradient(x.to(f32), w.to(f32), with(o, form), y.to(f32)).to(bf16)));
+      if (implementation == Implementation::fused) continue;
+      CHECK(same_bits(dx,
+                      gradient(x.to(f32), w.to(f32), with(o, implementation), y.to(f32)).to(bf16)));
     }
   });
 }
@@ -374,8 +384,9 @@ TEST_CASE("random_features: bf16 loses what its roundings lose") {
       const IsaCap cap(most);
       for (const int64_t length : {7, 40}) {
         const Tensor x = fixed_noise({1, 2, length, 16}, 1, bf16), w = fixed_noise({16, 16}, 2);
-        const Tensor y = random_features(x, w, with(o, Form::fused)).to(f64);
-        const Tensor wide = x.to(f64), exact = random_features(wide, w, with(o, Form::composed));
+        const Tensor y = random_features(x, w, with(o, Implementation::fused)).to(f64);
+        const Tensor wide = x.to(f64),
+                     exact = random_features(wide, w, with(o, Implementation::composed));
         const bool pairs = o.kind == Kind::hyperbolic || o.kind == Kind::trigonometric;
         const double scale = 0.5, one = 0x1p-8;  // 16^(−1/4)
         const Tensor in_u = max(matmul(abs(wide), abs(w).transpose(0, 1)), 3, true) * scale;
@@ -389,8 +400,8 @@ TEST_CASE("random_features: bf16 loses what its roundings lose") {
         CHECK(max(abs(y - exact) / bound).item() <= 1);
 
         const Tensor g = fixed_noise(y.shape(), 3, bf16);
-        const Tensor dx = gradient(x, w, with(o, Form::fused), g).to(f64);
-        const Tensor want = gradient(wide, w, with(o, Form::composed), g.to(f64));
+        const Tensor dx = gradient(x, w, with(o, Implementation::fused), g).to(f64);
+        const Tensor want = gradient(wide, w, with(o, Implementation::composed), g.to(f64));
         Tensor p = abs(g.to(f64)) * size;
         const Tensor total = sum(p, {3}, true);
         if (pairs) p = p.slice(3, 0, 16) + p.slice(3, 16);
@@ -417,7 +428,7 @@ TEST_CASE("random_features: the fused form keeps its features and little else") 
     const int64_t little = 2 * (256 * 33 * 4) + 64 * 1024;
     const int64_t before = on_gpu() ? testing::gpu_bytes() : memory_stats().live;
     reset_peak_memory();
-    const Tensor y = random_features(x, w, with(o, Form::fused));
+    const Tensor y = random_features(x, w, with(o, Implementation::fused));
     CHECK(memory_stats().peak - before <= out + rows + little);
     CHECK(memory_stats().live - before <= out + rows + 1024);
     const Tensor dx = grad({y}, {x}, {g})[0];
@@ -444,12 +455,12 @@ TEST_CASE("random_features: errors, and what automatic is") {
                     Containing("must be 0 or more"));
 
   const Tensor learned = w.clone().set_requires_grad();
-  CHECK_THROWS_WITH(random_features(x, learned, {.form = Form::fused}),
+  CHECK_THROWS_WITH(random_features(x, learned, {.implementation = Implementation::fused}),
                     "[random_features] the fused form has no gradient for the projection, which "
                     "requires one; use Form::composed");
-  const Tensor composed = random_features(x, w, {.form = Form::composed});
+  const Tensor composed = random_features(x, w, {.implementation = Implementation::composed});
   if (on_gpu()) return;  // in f64 composed
-  const Tensor fused = random_features(x, w, {.form = Form::fused});
+  const Tensor fused = random_features(x, w, {.implementation = Implementation::fused});
   CHECK(same_bits(random_features(x, w), fused));
   CHECK(same_bits(random_features(x, learned), composed));
   const NoGrad guard;

@@ -34,9 +34,9 @@ double l2(const Tensor& x) { return std::sqrt(sum(square(x.to(f64))).item()); }
 // bound of ops/fft/fft_plan.h for a smooth length below 2(n + P), and 7 for halving a real one),
 // seen through the other factor, whose spectrum is at most its 1-norm; then the product (4) and the
 // way back. Circular results sum what falls together.
-double allowed(const Tensor& x, const Tensor& w, ConvForm form) {
+double allowed(const Tensor& x, const Tensor& w, ConvForm implementation) {
   const double turns = 2 + double(w.numel()) / double(x.numel());
-  if (form == ConvForm::direct) return (double(w.numel()) + 1 + turns) * l1(w);
+  if (implementation == ConvForm::direct) return (double(w.numel()) + 1 + turns) * l1(w);
   const double eta = 11 * std::log2(2 * double(x.numel() + w.numel())) + 7;
   return turns * (eta * l2(w) * l1(x) + (2 * eta + 4 + turns) * l1(w) * l2(x));
 }
@@ -54,15 +54,15 @@ TEST_CASE("fft_conv is its definition, to the derived error") {
   for (const int64_t n : {1, 2, 3, 7, 16, 33, 64, 65, 200})
     for (const int64_t taps : {1, 2, 3, 8, 17, 63, 64, 65, 130, 450})
       for (const Padding padding : paddings)
-        for (const ConvForm form : {ConvForm::direct, ConvForm::fft}) {
+        for (const ConvForm implementation : {ConvForm::direct, ConvForm::fft}) {
           if (padding == Padding::valid && taps > n) continue;
           INFO(name(dtype) << ", n " << n << ", P " << taps << ", padding " << int(padding)
-                           << ", form " << int(form));
+                           << ", form " << int(implementation));
           const Tensor x = fixed_noise({n}, 1, dtype), w = fixed_noise({taps}, 2, dtype);
-          const Tensor y = fft_conv(x, w, {.padding = padding, .form = form});
+          const Tensor y = fft_conv(x, w, {.padding = padding, .implementation = implementation});
           CHECK(y.dtype() == dtype);
           CHECK(largest_error(y, reference::convolution(x, w, {.padding = padding})) <=
-                allowed(x, w, form) * u);
+                allowed(x, w, implementation) * u);
         }
 }
 
@@ -77,11 +77,11 @@ TEST_CASE("fft_conv broadcasts the dimensions in front") {
            {{2, 1, 17}, {1, 3, 5}},
            {{3, 1, 2, 17}, {1, 2, 1, 1}}})
     for (const Padding padding : paddings)
-      for (const ConvForm form : forms) {
+      for (const ConvForm implementation : forms) {
         INFO("x " << str(x_shape) << ", w " << str(w_shape) << ", padding " << int(padding)
-                  << ", form " << int(form));
+                  << ", form " << int(implementation));
         const Tensor x = fixed_noise(x_shape, 3), w = fixed_noise(w_shape, 4);
-        CHECK(worst_error(fft_conv(x, w, {.padding = padding, .form = form}),
+        CHECK(worst_error(fft_conv(x, w, {.padding = padding, .implementation = implementation}),
                           reference::convolution(x, w, {.padding = padding})) < 1e-12);
       }
 }
@@ -98,24 +98,26 @@ TEST_CASE("fft_conv over two axes") {
                                                                              {{3, 6, 9}, {3, 2, 4}},
                                                                              {{20, 6, 9}, {2, 4}}})
     for (const Padding padding : paddings)
-      for (const ConvForm form : forms) {
-        const FftConvOptions options{.axes = 2, .padding = padding, .form = form};
+      for (const ConvForm implementation : forms) {
+        const FftConvOptions options{
+            .axes = 2, .padding = padding, .implementation = implementation};
         const Tensor x = fixed_noise(x_shape, 5), w = fixed_noise(w_shape, 6);
         if (padding == Padding::valid && (w.size(-1) > x.size(-1) || w.size(-2) > x.size(-2)))
           continue;
         INFO("x " << str(x_shape) << ", w " << str(w_shape) << ", padding " << int(padding)
-                  << ", form " << int(form));
+                  << ", form " << int(implementation));
         CHECK(worst_error(fft_conv(x, w, options), reference::convolution(x, w, options)) < 1e-12);
       }
 }
 
 TEST_CASE("fft_conv: gradients, twice") {
   for (const Padding padding : paddings)
-    for (const ConvForm form : {ConvForm::direct, ConvForm::fft}) {
-      INFO("padding " << int(padding) << ", form " << int(form));
+    for (const ConvForm implementation : {ConvForm::direct, ConvForm::fft}) {
+      INFO("padding " << int(padding) << ", form " << int(implementation));
       const auto conv = [=](int64_t axes) {
         return [=](const Tensors& in) {
-          return fft_conv(in[0], in[1], {.axes = axes, .padding = padding, .form = form});
+          return fft_conv(in[0], in[1],
+                          {.axes = axes, .padding = padding, .implementation = implementation});
         };
       };
       gradcheck(conv(1), {fixed_leaf({5}, 7), fixed_leaf({3}, 8)});
@@ -133,9 +135,9 @@ TEST_CASE("fft_conv: the forms agree, in their gradients too") {
     for (const int64_t taps : {1, 4, 40, 61}) {
       INFO("padding " << int(padding) << ", P " << taps);
       Tensors first;
-      for (const ConvForm form : forms) {
+      for (const ConvForm implementation : forms) {
         const Tensor x = fixed_leaf({2, 3, 61}, 19), w = fixed_leaf({3, taps}, 20);
-        const Tensor y = fft_conv(x, w, {.padding = padding, .form = form});
+        const Tensor y = fft_conv(x, w, {.padding = padding, .implementation = implementation});
         Tensors all = grad({y}, {x, w}, {fixed_noise(y.shape(), 21)});
         all.push_back(y.detach());
         if (first.empty()) first = all;
@@ -155,48 +157,52 @@ TEST_CASE("fft_conv: the convolution theorem") {
 }
 
 TEST_CASE("fft_conv: identities of the filter") {
-  for (const ConvForm form : {ConvForm::direct, ConvForm::fft}) {
-    INFO("form " << int(form));
+  for (const ConvForm implementation : {ConvForm::direct, ConvForm::fft}) {
+    INFO("form " << int(implementation));
     const Tensor x = fixed_noise({2, 37}, 24), one = ones({1}, {.dtype = f64});
     for (const Padding padding : paddings)
-      CHECK(worst_error(fft_conv(x, one, {.padding = padding, .form = form}), x) < 1e-12);
+      CHECK(worst_error(fft_conv(x, one, {.padding = padding, .implementation = implementation}),
+                        x) < 1e-12);
     // A single late tap delays.
     Tensor late = zeros({12}, {.dtype = f64});
     late.slice(0, 11).fill_(1);
-    CHECK(worst_error(fft_conv(x, late, {.form = form}), pad(x.slice(1, 0, 26), 1, 11, 0)) < 1e-12);
-    CHECK(worst_error(fft_conv(x, late, {.padding = Padding::valid, .form = form}),
-                      x.slice(1, 0, 26)) < 1e-12);
+    CHECK(worst_error(fft_conv(x, late, {.implementation = implementation}),
+                      pad(x.slice(1, 0, 26), 1, 11, 0)) < 1e-12);
+    CHECK(worst_error(
+              fft_conv(x, late, {.padding = Padding::valid, .implementation = implementation}),
+              x.slice(1, 0, 26)) < 1e-12);
     // One filter after another is the filter of filters.
     const Tensor v = fixed_noise({9}, 25), w = fixed_noise({6}, 26);
-    const Tensor vw = fft_conv(pad(v, 0, 0, 5), w, {.form = form});
-    CHECK(worst_error(fft_conv(fft_conv(x, v, {.form = form}), w, {.form = form}),
-                      fft_conv(x, vw, {.form = form})) < 1e-12);
+    const Tensor vw = fft_conv(pad(v, 0, 0, 5), w, {.implementation = implementation});
+    CHECK(worst_error(fft_conv(fft_conv(x, v, {.implementation = implementation}), w,
+                               {.implementation = implementation}),
+                      fft_conv(x, vw, {.implementation = implementation})) < 1e-12);
   }
 }
 
 TEST_CASE("fft_conv: causal results do not see what comes later") {
   Tensor x = fixed_noise({50}, 27);
   const Tensor w = fixed_noise({50}, 28);
-  const Tensor before = fft_conv(x, w, {.form = ConvForm::direct});
+  const Tensor before = fft_conv(x, w, {.implementation = ConvForm::direct});
   x.slice(0, 30).fill_(1e3);
-  CHECK(same_bits(fft_conv(x, w, {.form = ConvForm::direct}).slice(0, 0, 30),
+  CHECK(same_bits(fft_conv(x, w, {.implementation = ConvForm::direct}).slice(0, 0, 30),
                   before.slice(0, 0, 30)));
 }
 
 TEST_CASE("fft_conv in bf16 is computed in f32") {
   const Tensor x = fixed_noise({3, 17}, 29, bf16), w = fixed_noise({5}, 30, bf16);
   for (const Padding padding : paddings)
-    for (const ConvForm form : {ConvForm::direct, ConvForm::fft}) {
-      const FftConvOptions options{.padding = padding, .form = form};
+    for (const ConvForm implementation : {ConvForm::direct, ConvForm::fft}) {
+      const FftConvOptions options{.padding = padding, .implementation = implementation};
       CHECK(same_bits(fft_conv(x, w, options), fft_conv(x.to(f32), w.to(f32), options).to(bf16)));
     }
 }
 
 TEST_CASE("fft_conv of views, in any company, on any number of threads: the same bits") {
   const int threads = num_threads();
-  for (const ConvForm form : {ConvForm::direct, ConvForm::fft}) {
-    INFO("form " << int(form));
-    const FftConvOptions options{.form = form};
+  for (const ConvForm implementation : {ConvForm::direct, ConvForm::fft}) {
+    INFO("form " << int(implementation));
+    const FftConvOptions options{.implementation = implementation};
     const Tensor x = fixed_noise({60, 3, 130}, 31, f32), w = fixed_noise({3, 70}, 32, f32);
     set_num_threads(1);
     const Tensor y = fft_conv(x, w, options);
@@ -214,11 +220,11 @@ TEST_CASE("fft_conv: repeated gradients have the same bits on any number of thre
   const int threads = num_threads();
   const Tensor x = fixed_noise({20, 3, 100}, 33, f32).set_requires_grad();
   const Tensor w = fixed_noise({3, 90}, 34, f32).set_requires_grad();
-  for (const ConvForm form : {ConvForm::direct, ConvForm::fft}) {
+  for (const ConvForm implementation : {ConvForm::direct, ConvForm::fft}) {
     Tensors first;
     for (const int n : {1, 2, 2}) {
       set_num_threads(n);
-      const Tensor y = fft_conv(x, w, {.form = form});
+      const Tensor y = fft_conv(x, w, {.implementation = implementation});
       const Tensors g = grad({y}, {x, w}, {fixed_noise(y.shape(), 35, f32)});
       if (first.empty()) first = g;
       CHECK(same_bits(g[0], first[0]));

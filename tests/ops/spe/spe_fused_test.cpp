@@ -125,12 +125,12 @@ TEST_CASE("a kept spe code has the summed gradients of all calls") {
       std::copy(calls[0].inputs.begin() + 2, calls[0].inputs.end() - 1, call.inputs.begin() + 2);
       if (call.s.gated) call.inputs.back() = exact_noise({2, 3}, 70).set_requires_grad();
     }
-    auto total = [&](const SpeCode& code, Form form) {
+    auto total = [&](const SpeCode& code, Implementation implementation) {
       Tensor sum;
       for (size_t i = 0; i < calls.size(); ++i) {
         const Tensors& in = calls[i].inputs;
         const Tensor term =
-            weighted(spe(in[0], in[1], code, calls[i].options(in, form)), 80 + 2 * i);
+            weighted(spe(in[0], in[1], code, calls[i].options(in, implementation)), 80 + 2 * i);
         sum = sum.defined() ? sum + term : term;
       }
       return sum;
@@ -138,9 +138,9 @@ TEST_CASE("a kept spe code has the summed gradients of all calls") {
     Tensors wanted;
     for (const SpeCall& call : calls)
       for (const Tensor& x : leaves(call)) wanted.push_back(x);
-    const Tensors want = grad({total(calls[0].code(), Form::composed)}, wanted);
+    const Tensors want = grad({total(calls[0].code(), Implementation::composed)}, wanted);
     const SpeCode kept = calls[0].code().kept(9);
-    const Tensor y = total(kept, Form::automatic);
+    const Tensor y = total(kept, Implementation::automatic);
     const Tensors got = grad({y}, wanted, {}, {.retain_graph = true});
     for (size_t i = 0; i < want.size(); ++i) CHECK(worst_error(got[i], want[i]) <= within(1e-13));
     // The graph again, in one pass and with another in between.
@@ -167,14 +167,14 @@ TEST_CASE("a kept spe code has the summed gradients of all calls") {
 
     // A code that nobody uses, kept again, longer; gradients of gradients.
     CHECK_FALSE(grad({sum(calls[0].inputs[0])}, {wanted[2]})[0].defined());
-    CHECK(worst_error(total(kept.kept(6).kept(12), Form::automatic), y) <= within(1e-14));
-    const auto second = [&](const SpeCode& code, Form form) {
+    CHECK(worst_error(total(kept.kept(6).kept(12), Implementation::automatic), y) <= within(1e-14));
+    const auto second = [&](const SpeCode& code, Implementation implementation) {
       const Tensor slope =
-          grad({total(code, form)}, {calls[0].inputs[0]}, {}, {.create_graph = true})[0];
+          grad({total(code, implementation)}, {calls[0].inputs[0]}, {}, {.create_graph = true})[0];
       return grad({sum(square(slope))}, {wanted[2]})[0];
     };
-    const Tensor twice = second(calls[0].code(), Form::composed);
-    CHECK(worst_error(second(kept, Form::automatic), twice) <= within(1e-12));
+    const Tensor twice = second(calls[0].code(), Implementation::composed);
+    CHECK(worst_error(second(kept, Implementation::automatic), twice) <= within(1e-12));
   }
 }
 

@@ -44,7 +44,9 @@ Tensor exact_noise(const Shape& shape, uint64_t stream) {
   return fixed_noise(shape, stream, exact_dtype());
 }
 
-Form fused_form() { return default_device().is_cuda() ? Form::automatic : Form::fused; }
+Implementation fused_form() {
+  return default_device().is_cuda() ? Implementation::automatic : Implementation::fused;
+}
 
 const char* name(SpeWay way) {
   constexpr const char* names[] = {"composed", "fused", "kept", "kept in part"};
@@ -146,8 +148,8 @@ SpeCode SpeCall::code(const Tensors& in) const {
                        s.kind == CodeKind::image ? Shape{s.rows, s.columns} : Shape{});
 }
 
-SpeOptions SpeCall::options(const Tensors& in, Form form) const {
-  SpeOptions o{.first = s.first, .form = form};
+SpeOptions SpeCall::options(const Tensors& in, Implementation implementation) const {
+  SpeOptions o{.first = s.first, .implementation = implementation};
   if (s.gated) o.gate = SpeGate{in.back(), s.given ? SpeNoise(epsilon) : SpeNoise(gate_key, s.r)};
   return o;
 }
@@ -156,7 +158,8 @@ SpePair SpeCall::operator()(SpeWay way, const Tensors& in) const {
   SpeCode c = code(in);
   if (way == SpeWay::kept) c = c.kept(end());
   if (way == SpeWay::kept_part) c = c.kept(end() - begin(), begin());
-  return spe(in[0], in[1], c, options(in, way == SpeWay::composed ? Form::composed : fused_form()));
+  return spe(in[0], in[1], c,
+             options(in, way == SpeWay::composed ? Implementation::composed : fused_form()));
 }
 
 int64_t SpeCall::first_query() const {

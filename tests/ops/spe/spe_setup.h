@@ -34,7 +34,7 @@ double within(double tolerance);
 /// Values that depend on the stream, of that dtype.
 Tensor exact_noise(const Shape& shape, uint64_t stream);
 /// The form that is not composed: on a GPU not every code and dtype has it.
-Form fused_form();
+Implementation fused_form();
 
 /// How a call is computed; kept_part: the positions that it needs.
 enum class SpeWay { composed, fused, kept, kept_part };
@@ -53,7 +53,8 @@ struct SpeCall {
 
   SpeCode code(const Tensors& in) const;
   SpeCode code() const { return code(inputs); }
-  SpeOptions options(const Tensors& in, Form form = Form::automatic) const;
+  SpeOptions options(const Tensors& in,
+                     Implementation implementation = Implementation::automatic) const;
   SpePair operator()(SpeWay way, const Tensors& in) const;
   SpePair operator()(SpeWay way) const { return (*this)(way, inputs); }
   /// From the first position to the last.

@@ -77,8 +77,9 @@ TEST_CASE("spe: a given noise may be of another dtype and longer than needed") {
                              ? SpeCode::sine(in[2], in[3], in[4], strided_copy(z))
                              : SpeCode::conv(in[2], in[3], strided_copy(z),
                                              kind == CodeKind::image ? Shape{3, 5} : Shape{});
-    for (const Form form : {Form::composed, testing::fused_form()})
-      check_pair(spe(in[0], in[1], code, call.options(in, form)), call.reference(), within(1e-12));
+    for (const Implementation implementation : {Implementation::composed, testing::fused_form()})
+      check_pair(spe(in[0], in[1], code, call.options(in, implementation)), call.reference(),
+                 within(1e-12));
   }
 }
 
@@ -126,10 +127,10 @@ TEST_CASE("spe_template equals its loops, and is 0 beyond the filter") {
     CHECK(worst_error(spe_template(conv.code().kept(5), n), c) < 1e-14);
     CHECK(worst_error(spe_template(sine.code(), n, gate), reference::gated_template(p, gate)) <
           1e-14);
-    const Tensor beyond = spe_template(conv.code(), n);
+    const Tensor out_of_range = spe_template(conv.code(), n);
     for (int64_t tau = 3; tau < n; ++tau)
       for (const int64_t at : {n - 1 - tau, n - 1 + tau})
-        CHECK(worst_error(beyond.select(2, at), zeros({2, 3}, {.dtype = f64})) == 0);
+        CHECK(worst_error(out_of_range.select(2, at), zeros({2, 3}, {.dtype = f64})) == 0);
   }
   for (const CodeKind kind : {CodeKind::sine, CodeKind::conv}) {
     SpeCall call({.kind = kind}, f64);
@@ -264,8 +265,8 @@ TEST_CASE("spe: what it does not accept") {
   const Tensors& filters = conv.inputs;
   const Tensor &q = sine.inputs[0], &k = sine.inputs[1];
   const RandomKey key{1, 2};
-  for (const Form form : {Form::composed, testing::fused_form()}) {
-    const SpeOptions plain{.form = form};
+  for (const Implementation implementation : {Implementation::composed, testing::fused_form()}) {
+    const SpeOptions plain{.implementation = implementation};
     const SpeCode code = sine.code();
     const Tensor other = zeros({2, 3, 6, 3}, {.dtype = f64});
     CHECK_THROWS_WITH(spe(q, other, code, plain),
@@ -273,16 +274,17 @@ TEST_CASE("spe: what it does not accept") {
                       "q [B, 2, M, 3], k [B, 2, N, 3]");
     CHECK_THROWS_WITH(spe(q, k.to(f32), code, plain),
                       Containing("both must have one floating dtype"));
-    CHECK_THROWS_WITH(spe(q, k, code, {.first = -1, .form = form}),
+    CHECK_THROWS_WITH(spe(q, k, code, {.first = -1, .implementation = implementation}),
                       "[spe] first is -1; must be 0 or more");
-    CHECK_THROWS_WITH(spe(q, k.slice(2, 0, 4), code, {.first = 1, .form = form}),
-                      "[spe] 6 queries and 4 keys from position 1 on: the first query would stand "
-                      "at position -1");
+    CHECK_THROWS_WITH(
+        spe(q, k.slice(2, 0, 4), code, {.first = 1, .implementation = implementation}),
+        "[spe] 6 queries and 4 keys from position 1 on: the first query would stand "
+        "at position -1");
     CHECK_THROWS_WITH(spe(q, k, code.kept(5), plain),
                       "[spe] the kept code has positions 0 to 4, the call needs positions 0 to 5");
     CHECK_THROWS_WITH(spe(q, k, code.kept(6, 1), plain),
                       "[spe] the kept code has positions 1 to 6, the call needs positions 0 to 5");
-    CHECK_NOTHROW(spe(q, k, code.kept(6, 3), {.first = 3, .form = form}));
+    CHECK_NOTHROW(spe(q, k, code.kept(6, 3), {.first = 3, .implementation = implementation}));
     const SpeCode shortest = SpeCode::conv(filters[2], filters[3], zeros({2, 3, 4, 7}));
     CHECK_THROWS_WITH(spe(q, k, shortest, plain),
                       "[spe] the noise reaches 5 positions, the call needs positions 0 to 5");
@@ -290,7 +292,7 @@ TEST_CASE("spe: what it does not accept") {
         shortest.kept(6),
         "[SpeCode::kept] the noise reaches 5 positions, the call needs positions 0 to 5");
     CHECK_THROWS_WITH(
-        spe(q, k, image.code(), {.first = 10, .form = form}),
+        spe(q, k, image.code(), {.first = 10, .implementation = implementation}),
         "[spe] the code of shape [3, 5] has 15 positions, the call needs positions 10 to 15");
     auto gated = [&](const Tensor& gate, const SpeNoise& noise) {
       SpeOptions o = plain;

@@ -13,12 +13,12 @@ Matrix llama(const Weights& w, const Tokens& tokens, const LlamaSizes& o) {
     Matrix q = linear(w, y, attn + ".q_proj"), k = linear(w, y, attn + ".k_proj");
     const Matrix v = linear(w, y, attn + ".v_proj");
     rotate_half(q, o.heads, o.rates, o.attention_factor);
-    rotate_half(k, o.key_heads, o.rates, o.attention_factor);
+    rotate_half(k, o.kv_heads, o.rates, o.attention_factor);
     const int64_t d = q.columns / o.heads;
     const Matrix heads =
-        attend(x.rows, o.heads, v, o.key_heads, [&](int64_t h, int64_t i, int64_t j) {
+        attend(x.rows, o.heads, v, o.kv_heads, [&](int64_t h, int64_t i, int64_t j) {
           if (j > i) return unseen;
-          return dot(q, i, h, k, j, h * o.key_heads / o.heads, d) / std::sqrt(double(d));
+          return dot(q, i, h, k, j, h * o.kv_heads / o.heads, d) / std::sqrt(double(d));
         });
     x = x + linear(w, heads, attn + ".o_proj");
     const Matrix z = rms_norm(w, x, layer + ".post_attention_layernorm", o.eps);

@@ -13,12 +13,12 @@ Matrix mistral(const Weights& w, const Tokens& tokens, const LlamaSizes& o) {
     const Matrix y = rms_norm(w, x, layer + ".input_layernorm", o.eps);
     Matrix q = linear(w, y, attn + ".q_proj"), k = linear(w, y, attn + ".k_proj");
     rotate_half(q, o.heads, o.rates);
-    rotate_half(k, o.key_heads, o.rates);
+    rotate_half(k, o.kv_heads, o.rates);
     const int64_t d = q.columns / o.heads;
-    const Matrix heads = attend(x.rows, o.heads, linear(w, y, attn + ".v_proj"), o.key_heads,
+    const Matrix heads = attend(x.rows, o.heads, linear(w, y, attn + ".v_proj"), o.kv_heads,
                                 [&](int64_t h, int64_t i, int64_t j) {
                                   if (j > i || j <= i - o.window) return unseen;
-                                  const int64_t group = h / (o.heads / o.key_heads);
+                                  const int64_t group = h / (o.heads / o.kv_heads);
                                   return dot(q, i, h, k, j, group, d) / std::sqrt(double(d));
                                 });
     x = x + linear(w, heads, attn + ".o_proj");

@@ -69,7 +69,7 @@ Matrix attend(int64_t m, int64_t heads, const Matrix& v, int64_t groups,
 // Sizes that the weights do not tell. → logits [L, vocabulary], but of DeBERTa.
 
 struct LlamaSizes {
-  int64_t layers, heads, key_heads;
+  int64_t layers, heads, kv_heads;
   std::vector<double> rates;  // of the rotation
   double attention_factor = 1, eps = 1e-5;
   int64_t window = 0;  // Mistral

@@ -29,14 +29,14 @@ Matrix qwen3(const Weights& w, const Tokens& tokens, const LlamaSizes& o) {
     const std::string layer = "model.layers." + std::to_string(n), attn = layer + ".self_attn";
     const Matrix y = rms_norm(w, x, layer + ".input_layernorm", o.eps);
     Matrix q = head_norm(w, linear(w, y, attn + ".q_proj"), attn + ".q_norm", o.heads, o.eps);
-    Matrix k = head_norm(w, linear(w, y, attn + ".k_proj"), attn + ".k_norm", o.key_heads, o.eps);
+    Matrix k = head_norm(w, linear(w, y, attn + ".k_proj"), attn + ".k_norm", o.kv_heads, o.eps);
     rotate_half(q, o.heads, o.rates, o.attention_factor);
-    rotate_half(k, o.key_heads, o.rates, o.attention_factor);
+    rotate_half(k, o.kv_heads, o.rates, o.attention_factor);
     const int64_t d = q.columns / o.heads;
-    const Matrix heads = attend(x.rows, o.heads, linear(w, y, attn + ".v_proj"), o.key_heads,
+    const Matrix heads = attend(x.rows, o.heads, linear(w, y, attn + ".v_proj"), o.kv_heads,
                                 [&](int64_t h, int64_t i, int64_t j) {
                                   if (j > i) return unseen;
-                                  const int64_t group = h / (o.heads / o.key_heads);
+                                  const int64_t group = h / (o.heads / o.kv_heads);
                                   return dot(q, i, h, k, j, group, d) / std::sqrt(double(d));
                                 });
     x = x + linear(w, heads, attn + ".o_proj");

@@ -1,0 +1,64 @@
+#include "nn/positions/positional_encoding.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "nn/distributed/process_group.h"
+#include "ops/create.h"
+#include "ops/elementwise.h"
+
+namespace stretto::nn {
+namespace {
+
+// Stands in the place of a position that another attention owns.
+class SharedPosition : public PositionalEncoding {
+ public:
+  SharedPosition(Module& parent, const PositionalEncoding& of)
+      : PositionalEncoding(parent), of_(of) {}
+  void apply(AttentionInputs& inputs) const override { of_.apply(inputs); }
+  int64_t encoded_dim(HeadShape shape) const override { return of_.encoded_dim(shape); }
+  bool caches_encoded_keys() const override { return of_.caches_encoded_keys(); }
+  bool is_dense() const override { return of_.is_dense(); }
+  std::string label() const override { return "shared " + of_.label(); }
+
+ private:
+  const PositionalEncoding& of_;
+};
+
+}  // namespace
+
+int64_t AttentionInputs::n_keys_of_all() const {
+  return n_keys() * (forward.sequence_group ? forward.sequence_group->size() : 1);
+}
+
+void add_bias(AttentionInputs& inputs, const Tensor& bias) {
+  Tensor& sum = inputs.options.bias;
+  sum = sum.defined() ? sum + bias : bias;
+}
+
+RelativeRange relative_range(const AttentionInputs& inputs) {
+  const bool causal = inputs.options.mask.is_causal();
+  return {std::max<int64_t>(inputs.n_keys_of_all() - 1, 0),
+          causal ? 0 : std::max<int64_t>(inputs.n_queries() - 1, 0)};
+}
+
+Tensor relative_positions(const AttentionInputs& inputs) {
+  const RelativeRange range = relative_range(inputs);
+  return arange(-double(range.past), double(range.future + 1), 1,
+                {.dtype = compute_type(inputs.q.dtype()), .device = inputs.q.device()});
+}
+
+MakePositionalEncoding shared_by_layers(MakePositionalEncoding make) {
+  if (!make) return {};
+  const auto owners = std::make_shared<PerModel<const PositionalEncoding*>>();
+  return [owners, make = std::move(make)](Module& parent,
+                                          HeadShape shape) -> std::unique_ptr<PositionalEncoding> {
+    const PositionalEncoding*& owner = (*owners)(parent);
+    if (owner) return std::make_unique<SharedPosition>(parent, *owner);
+    std::unique_ptr<PositionalEncoding> made = make(parent, shape);
+    owner = made.get();
+    return made;
+  };
+}
+
+}  // namespace stretto::nn

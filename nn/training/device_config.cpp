@@ -1,0 +1,99 @@
+#include "nn/training/device_config.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "core/gpu_runtime.h"
+#include "nn/distributed/process_group.h"
+
+namespace stretto::nn {
+namespace {
+
+DType dtype_named(const std::string& name) {
+  if (name == "f32") return f32;
+  if (name == "bf16") return bf16;
+  fail("--dtype", "\"", name, "\"; accepted: f32, bf16");
+}
+
+// If several processes are not wanted, the first one says so and ends all.
+void take_processes(const char* program, Processes processes) {
+  if (const auto other = other_launcher()) {
+    if (other->rank == 0) std::fprintf(stderr, "%s: %s\n", program, other->refusal.c_str());
+    std::exit(2);
+  }
+  const int n = size_of_mpirun(), rank = rank_of_mpirun();
+  if (processes == Processes::one && n > 1) {
+    if (rank > 0) std::exit(0);
+    std::fprintf(stderr, "%s: trains in one process, and mpirun has started %d\n", program, n);
+    std::exit(2);
+  }
+  if (rank > 0 && !std::freopen("/dev/null", "w", stdout)) std::exit(1);
+}
+
+// The words of a program's own arguments, without brackets.
+std::vector<std::string> words_of(const std::string& own) {
+  std::vector<std::string> words(1);
+  for (const char c : own) {
+    if (c == ' ')
+      words.emplace_back();
+    else if (c != '[' && c != ']')
+      words.back() += c;
+  }
+  std::erase(words, "");
+  return words;
+}
+
+}  // namespace
+
+Device take_device(const char* op, const std::string& text) {
+  Device device(text);
+  if (text == "cuda" && cuda::device_count() > 0)
+    device.index = local_rank_of_mpirun() % cuda::device_count();
+  check_device(op, device);
+  return device;
+}
+
+DeviceConfig parse_device_args(int& argc, char** argv, Processes processes,
+                               const std::string& own) {
+  take_processes(argv[0], processes);
+  const std::string accepted =
+      own + (own.empty() ? "" : " ") + "[--device cpu|cuda|cuda:N] [--dtype f32|bf16]";
+  const std::vector<std::string> words = words_of(own);
+  DeviceConfig config;
+  int kept = 1;
+  try {
+    for (int i = 1; i < argc; ++i) {
+      const std::string option = argv[i];
+      if (option == "--help" || option == "-h") {
+        std::printf("usage: %s %s\n", argv[0], accepted.c_str());
+        std::exit(0);
+      }
+      if (option != "--device" && option != "--dtype") {
+        const bool known = option.size() < 2 || option[0] != '-' ||
+                           std::find(words.begin(), words.end(), option) != words.end();
+        check(known && kept <= int(words.size()), option.c_str(), "is an argument too many or an ",
+              "option that is not known; accepted: ", accepted);
+        argv[kept++] = argv[i];
+        continue;
+      }
+      check(i + 1 < argc, option.c_str(), "needs a value");
+      const std::string value = argv[++i];
+      if (option == "--dtype") {
+        config.dtype = dtype_named(value);
+      } else {
+        config.device = take_device("--device", value);
+      }
+    }
+  } catch (const Error& error) {
+    std::fprintf(stderr, "%s: %s\n", argv[0], error.what());
+    std::exit(2);
+  }
+  argc = kept;
+  argv[argc] = nullptr;
+  return config;
+}
+
+}  // namespace stretto::nn

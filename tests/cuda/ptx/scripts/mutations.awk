@@ -1,0 +1,120 @@
+# The report of mutations.sh: `kernels` is what the interpreter wrote, `host` file, text and verdict by
+# tabs, `reasons` mutations/without_effect.txt. Markdown to the standard output; status 1 when
+# something was not told.
+
+# "out of bounds: a load of …" is told as "out of bounds".
+function short(verdict) {
+  if (verdict == "the test fails") return "wrong values"
+  sub(/:.*/, "", verdict)
+  return verdict
+}
+function source_line(place,    file, line, n, text) {
+  if (place in source) return source[place]
+  file = place; sub(/:.*/, "", file)
+  line = place; sub(/.*:/, "", line)
+  if (!(file in read)) {
+    read[file] = 1
+    for (n = 1; (getline text < paths[file]) > 0; ++n) {
+      gsub(/^ +/, "", text)
+      gsub(/\|/, "\\|", text)
+      source[file ":" n] = text
+    }
+  }
+  return source[place]
+}
+function counted(list,    part, n, i, many, order, text) {
+  n = split(list, part, ";")
+  for (i = 1; i <= n; ++i) {
+    if (part[i] == "") continue
+    if (!(part[i] in many)) order[++many["", 0]] = part[i]
+    ++many[part[i]]
+  }
+  for (i = 1; i <= many["", 0]; ++i)
+    text = text (i > 1 ? ", " : "") order[i] (many[order[i]] > 1 ? " (" many[order[i]] ")" : "")
+  return text
+}
+function reason_of(kernel, where, text, op, way, tries,    i) {
+  for (i = 1; i <= reason_count; ++i)
+    if (index(where, r_file[i]) && index(text, r_text[i]) && (r_kernel[i] == "*" || r_kernel[i] == kernel) &&
+        (r_op[i] == "*" || index(op, r_op[i])) && (r_way[i] == "*" || r_way[i] == way || (r_way[i] == "not met" && tries == 0))) {
+      ++used[i]
+      return i
+    }
+  return 0
+}
+BEGIN {
+  FS = "\t"
+  while (("find core ops cuda tests/cuda -name '*.h' -o -name '*.cuh' -o -name '*.cu'" | getline path) > 0) {
+    n = split(path, part, "/")
+    paths[(part[n - 2] == "cuda" ? "cuda/" : "") part[n - 1] "/" part[n]] = path
+  }
+  while ((getline line < reasons) > 0) {
+    if (line ~ /^(#|$)/) continue
+    n = split(line, part, / \| /)
+    if (n != 6) { print "not 6 fields: " line > "/dev/stderr"; exit 2 }
+    ++reason_count
+    r_file[reason_count] = part[1]; r_text[reason_count] = part[2]; r_kernel[reason_count] = part[3]
+    r_op[reason_count] = part[4]; r_way[reason_count] = part[5]; r_reason[reason_count] = part[6]
+  }
+  astray = "^(out of bounds|misaligned|race|two blocks|barrier|diverged|does not end)"
+  while ((getline < kernels) > 0)
+    if ($6 ~ astray) opposite[$1 FS $2 FS $3] = 1
+  close(kernels)
+  while ((getline < kernels) > 0) {
+    kernel = $1; where = $2; op = $3; way = $4; tries = $5; verdict = $6
+    place = where; sub(/ < .*/, "", place)
+    text = source_line(place)
+    ++total
+    if (verdict != "") {
+      ++told
+      row = place
+      if (!(row in rows)) { rows[row] = ++row_count; row_place[row_count] = place }
+      i = rows[row]
+      verdicts[i] = verdicts[i] short(verdict) ";"
+      if (!((i, kernel) in seen)) { seen[i, kernel] = 1; in_kernels[i] = in_kernels[i] kernel ";" }
+      continue
+    }
+    # Of a test's two outcomes one is its mutation: when that one went astray, this is the other.
+    if (opposite[$1 FS $2 FS $3]) { ++opposites; --total; continue }
+    i = reason_of(kernel, where, text, op, way, tries)
+    if (i) { ++excused; ++excused_by[i]; continue }
+    missing[++missing_count] = "| `" kernel "` | " where " | `" text "` | " op " | " way " | " \
+      (tries > 0 ? tries " test cases, none told" : "no test case where it matters") " |"
+  }
+  while ((getline < host) > 0) {
+    ++total
+    text = $2
+    gsub(/\|/, "\\|", text)
+    if ($3 != "" && $3 !~ /^!/) {
+      host_rows = host_rows "| " $1 " | `" text "` | " short($3) " |\n"
+      ++told
+      continue
+    }
+    i = $3 == "" ? reason_of("host", $1, $2, "host", "removed", 1) : 0
+    if (i) { ++excused; ++excused_by[i]; continue }
+    missing[++missing_count] = "| – | " $1 " | `" text "` | on the host | removed | " ($3 == "" ? "not told" : $3) " |"
+  }
+  print "# What the tests say when a barrier or a test of a kernel is gone\n"
+  print "Made by `tests/cuda/ptx/scripts/mutations.sh`, " made "."
+  print "A mutation is a barrier that does nothing, or a comparison of whole numbers (of an index with a bound, of a"
+  print "flag) that is always true or always false, in all copies that the compiler made of a source line in a kernel."
+  print "Where one of the two went astray (out of bounds, misaligned, a race) and the other has no effect, that is no mutation:"
+  print opposites + 0 " of them are not counted."
+  print "\nOf " total " mutations " told " are told, " excused + 0 " are without effect (below), " missing_count + 0 " are not told."
+  if (missing_count) {
+    print "\n## Not told\n\n| kernel | line | source | instruction | mutation | |\n| --- | --- | --- | --- | --- | --- |"
+    for (i = 1; i <= missing_count; ++i) print missing[i]
+  }
+  if (reason_count) {
+    print "\n## Without effect\n\n| line of | source | kernel | mutation | how many | why |\n| --- | --- | --- | --- | --- | --- |"
+    for (i = 1; i <= reason_count; ++i) {
+      text = r_text[i]; gsub(/\|/, "\\|", text)
+      print "| " r_file[i] " | `" text "` | " r_kernel[i] " | " r_way[i] " | " excused_by[i] + 0 " | " r_reason[i] " |"
+    }
+  }
+  if (host_rows != "") print "\n## Told: launchers on the host\n\n| file | test removed | what is said |\n| --- | --- | --- |\n" host_rows
+  print "\n## Told: kernels\n\n| line | source | kernels | what is said |\n| --- | --- | --- | --- |"
+  for (i = 1; i <= row_count; ++i)
+    print "| " row_place[i] " | `" source_line(row_place[i]) "` | " counted(in_kernels[i]) " | " counted(verdicts[i]) " |"
+  exit missing_count > 0
+}

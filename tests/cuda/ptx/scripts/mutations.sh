@@ -1,0 +1,84 @@
+#!/usr/bin/env bash
+# Would the CUDA tests tell if a barrier, a bounds test or an alignment test were not there?
+#   tests/cuda/ptx/scripts/mutations.sh [BUILD [TABLE]]
+# Takes one after the other out of the kernels of a finished build (mutations.h says how) and, on the
+# host, out of the sources of launchers (mutations/host.txt), which are compiled again; runs the tests
+# on the interpreter, and writes what they said to TABLE, in Markdown. What mutations/without_effect.txt
+# names, with its reason, need not be told. Exit status: 1 when anything else was not.
+#   KIND=barriers or host   barriers alone, or the launchers
+#   TESTS=...       test files of tests/cuda, e.g. "row_kernels_test,norm_kernels_test"
+set -euo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../../.." && pwd)
+build=$(cd "${1:-$root/build/release}" && pwd)
+table=$(realpath "${2:-$build/mutations.md}")
+lists=$root/tests/cuda/ptx/mutations
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+cd "$root"
+
+# Without those that count and look at no result.
+all=$(cd tests/cuda && printf '%s\n' *_test.cpp | grep -v budgets_test | sed 's/\.cpp$//' | paste -sd,),op_table_test
+names=${TESTS:-$all}
+selection() {  # Catch2's, of names by commas
+  local all
+  IFS=, read -ra all <<<"$1"
+  printf '[#%s]\n' "${all[@]}" | paste -sd,
+}
+export LD_LIBRARY_PATH=$build/ptx STRETTO_NUM_THREADS=1 STRETTO_ALLOC=exact
+start=$SECONDS
+
+run() {
+  "$build/tests/stretto_tests" --abort --filenames-as-tags "$(selection "$names")" >"$scratch/log" 2>&1
+}
+export PTX_REMOVE_PLAN=$scratch/plan PTX_REMOVE_KIND=${KIND:-all}
+: >"$scratch/kernels"
+if [[ ${KIND:-} != host ]] && { ! run || ! PTX_REMOVE=$scratch/kernels run; }; then
+  tail -n 30 "$scratch/log" >&2
+  echo "The tests do not even pass with everything there." >&2
+  exit 2
+fi
+unset PTX_REMOVE_PLAN
+
+# The host's: the source's copy is changed, one object is made (PTX alone), and the shared library is
+# linked with it.
+library=$(realpath "$build/libstretto.so")
+soname=$(basename "${library%.*}")
+host() {
+  local file=$1 from=$2 to=$3 unit=$4 tests=$5 text compile link
+  rm -rf "$scratch/cuda" && cp -r "$root/cuda" "$scratch/cuda"
+  unit=$(find cuda -name "$unit.cu") && unit=${unit%.cu}
+  text=$(<"$scratch/$file")
+  [[ $text == *"$from"* ]] || { echo "! not found in the source"; return; }
+  printf '%s\n' "${text/"$from"/"$to"}" >"$scratch/$file"
+  compile=$(ninja -C "$build" -t commands "CMakeFiles/stretto.dir/$unit.cu.o" | tail -n 1)
+  compile=${compile%% -MD *}
+  compile=${compile/ -I/ -I$scratch -I}
+  compile=${compile/,sm_90]/]}
+  compile=${compile/-Werror=all-warnings/} compile=${compile//,-Werror/}
+  (cd "$build" && eval "$compile -diag-suppress=177 -x cu -c '$scratch/$unit.cu' -o '$scratch/unit.o'") \
+    >"$scratch/log" 2>&1 || { echo "! does not compile"; cat "$scratch/log" >&2; return; }
+  link=$(ninja -C "$build" -t commands "$(basename "$library")" | tail -n 1)
+  link=${link/-o $(basename "$library")/-o $scratch/$soname}
+  link=${link/CMakeFiles\/stretto.dir\/${unit//\//\\/}.cu.o/$scratch/unit.o}
+  (cd "$build" && eval "$link") >"$scratch/log" 2>&1 || { echo "! does not link"; cat "$scratch/log" >&2; return; }
+  LD_LIBRARY_PATH=$scratch:$LD_LIBRARY_PATH timeout 120 "$build/tests/stretto_tests" --abort --filenames-as-tags "$(selection "$tests")" \
+    >"$scratch/log" 2>&1 && return
+  sed -n 's/^ptx: //p' "$scratch/log" | grep . | head -n 1 || echo "the test fails"
+}
+: >"$scratch/host"
+if [[ ${KIND:-all} != barriers && -z ${TESTS:-} ]]; then
+  while read -r file unit tests; do
+    [[ -z $file || $file == '#'* ]] && continue
+    IFS= read -r from && IFS= read -r to
+    from=${from#- } to=${to#+} to=${to# }
+    printf '%s\t%s\t%s\n' "$file" "$from" "$(host "$file" "$from" "$to" "$unit" "$tests")" >>"$scratch/host"
+  done <"$lists/host.txt"
+fi
+
+status=0
+awk -v kernels="$scratch/kernels" -v host="$scratch/host" -v reasons="$lists/without_effect.txt" \
+  -v made="$(date -u +%Y-%m-%d), commit $(git describe --always --dirty --abbrev=12 2>/dev/null || echo unknown)" \
+  -f tests/cuda/ptx/scripts/mutations.awk >"$table" || status=$?
+echo "$table, $((SECONDS - start)) s"
+sed -n '/^Of /p; /^## Not told/,/^## /p' "$table" | sed '/^## [^N]/d'
+exit "$status"

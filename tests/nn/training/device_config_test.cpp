@@ -1,0 +1,103 @@
+// --device and --dtype of a command line.
+#include "nn/training/device_config.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "tests/support/catch.h"
+
+using namespace stretto;
+
+namespace {
+
+struct Line {
+  explicit Line(std::vector<std::string> words) : words_(std::move(words)) {
+    for (std::string& word : words_) argv.push_back(word.data());
+    argv.push_back(nullptr);
+    argc = int(words_.size());
+  }
+  std::vector<std::string> rest() const { return {argv.begin() + 1, argv.begin() + argc}; }
+
+  int argc;
+  std::vector<char*> argv;
+
+ private:
+  std::vector<std::string> words_;
+};
+
+// exit() of a child writes what it has printed, and leaves the rest of its parent's program alone,
+// whose threads it does not have.
+void leave_at_exit() {
+  on_exit(
+      [](int status, void*) {
+        std::fflush(stdout);
+        _exit(status);
+      },
+      nullptr);
+}
+
+}  // namespace
+
+TEST_CASE("parse_device_args takes its options and leaves the program's own") {
+  Line none({"program"});
+  const nn::DeviceConfig plain = nn::parse_device_args(none.argc, none.argv.data());
+  CHECK(plain.device == cpu);
+  CHECK(plain.dtype == f32);
+  CHECK(none.argc == 1);
+
+  Line both({"program", "a", "--dtype", "bf16", "--other", "b", "--device", "cpu"});
+  const nn::DeviceConfig config =
+      nn::parse_device_args(both.argc, both.argv.data(), nn::Processes::one, "FILE [--other N]");
+  CHECK(config.device == cpu);
+  CHECK(config.dtype == bf16);
+  CHECK(both.rest() == std::vector<std::string>{"a", "--other", "b"});
+  CHECK(both.argv[size_t(both.argc)] == nullptr);
+}
+
+TEST_CASE(
+    "parse_device_args ends a program that has an argument it does not know, or asks for help") {
+  const auto ends = [](std::vector<std::string> words, const std::string& own, int status,
+                       const std::string& says) {
+    words.insert(words.begin(), "program");
+    int pipe_ends[2];
+    REQUIRE(pipe(pipe_ends) == 0);
+    const pid_t child = fork();
+    if (child == 0) {
+      dup2(pipe_ends[1], 1);
+      dup2(pipe_ends[1], 2);
+      leave_at_exit();
+      Line line(words);
+      nn::parse_device_args(line.argc, line.argv.data(), nn::Processes::one, own);
+      _exit(99);
+    }
+    close(pipe_ends[1]);
+    std::string said(4096, 0);
+    said.resize(size_t(std::max<ssize_t>(0, read(pipe_ends[0], said.data(), said.size()))));
+    close(pipe_ends[0]);
+    int result = 0;
+    waitpid(child, &result, 0);
+    INFO(said);
+    CHECK(WIFEXITED(result));
+    CHECK(WEXITSTATUS(result) == status);
+    CHECK_THAT(said, Containing(says));
+  };
+  const std::string options = "[--device cpu|cuda|cuda:N] [--dtype f32|bf16]";
+  const std::string unknown =
+      "] is an argument too many or an option that is not known; accepted: ";
+  ends({"--epochs", "3"}, "", 2, "program: [--epochs" + unknown + options);
+  ends({"--divice", "cuda"}, "[FILE]", 2, "[--divice" + unknown + "[FILE] " + options);
+  ends({"-v"}, "[FILE]", 2, "[-v" + unknown);
+  ends({"a"}, "", 2, "[a" + unknown);
+  ends({"a", "b"}, "[FILE]", 2, "[b" + unknown);
+  ends({"a", "--help"}, "[FILE]", 0, "usage: program [FILE] " + options);
+  ends({"-h"}, "", 0, "usage: program " + options);
+  ends({"a", "-"}, "FILE FILE", 99, "");
+  ends({"--dtype"}, "", 2, "program: [--dtype] needs a value");
+  ends({"--dtype", "f16"}, "", 2, "program: [--dtype] \"f16\"; accepted: f32, bf16");
+}

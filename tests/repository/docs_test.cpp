@@ -1,0 +1,143 @@
+// What pages for readers promise: that the files they name are there, that the README is short, and
+// that the version is the one that the list of changes speaks of.
+#include <algorithm>
+#include <filesystem>
+#include <regex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "core/error.h"
+#include "core/version.h"
+#include "tests/repository/sources.h"
+#include "tests/support/catch.h"
+#include "tests/support/find_upwards.h"
+
+namespace fs = std::filesystem;
+using namespace stretto;
+
+namespace {
+
+const fs::path root = testing::find_upwards("stretto.h").parent_path();
+
+std::vector<std::string> pages() {
+  std::vector<std::string> all{"README.md", "CONTRIBUTING.md", "CHANGELOG.md"};
+  for (const auto& entry : fs::directory_iterator(root / "docs"))
+    all.push_back("docs/" + entry.path().filename().string());
+  return all;
+}
+
+// Paths in `text`: targets of links, and what has a folder and an ending, or ends with a slash, in
+// code. Patterns (with NAME, * or {}) and what is built or written are none.
+std::set<std::string> paths_of(const std::string& page) {
+  static const std::regex link(R"(\]\(([^)#:]+)\))"), code(R"(`([^`\s]+)`)"),
+      path(R"(([\w.-]+/)+([\w-]+\.(h|cpp|cu|cuh|md|sh|cmake|py|awk))?)"),
+      elsewhere(R"(^(build|out)/.*|.*\b(NAME|FILE|TASK)\b.*)");
+  const std::string text = std::regex_replace(page, std::regex("```[^`]*```"), "");  // programs
+  std::set<std::string> all;
+  for (std::sregex_iterator at(text.begin(), text.end(), link), end; at != end; ++at)
+    all.insert((*at)[1]);
+  for (std::sregex_iterator at(text.begin(), text.end(), code), end; at != end; ++at)
+    if (const std::string found = (*at)[1];
+        std::regex_match(found, path) && !std::regex_match(found, elsewhere))
+      all.insert(found);
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("Files that pages name are there", "[repository][docs]") {
+  size_t found = 0;
+  for (const std::string& page : pages())
+    for (const std::string& path : paths_of(testing::text_of(page))) {
+      INFO(page << " names " << path);
+      CHECK((fs::exists(root / path) || fs::exists((root / page).parent_path() / path)));
+      ++found;
+    }
+  CHECK(found > 100);
+}
+
+TEST_CASE("Paths are found in a page", "[repository][docs]") {
+  CHECK(paths_of("see `a/b.h`, [c](d.md), `x / y`, `out/z.md`, `t/NAME.cpp`, `nn/` and `f(x)`") ==
+        std::set<std::string>{"a/b.h", "d.md", "nn/"});
+}
+
+TEST_CASE("The README has at most 200 lines, a page on how to add something 120",
+          "[repository][docs]") {
+  for (const std::string& page : pages()) {
+    const std::string text = testing::text_of(page);
+    const auto lines = std::count(text.begin(), text.end(), '\n');
+    INFO(page);
+    if (page == "README.md") CHECK(lines <= 200);
+    if (page.rfind("docs/add-", 0) == 0 || page == "docs/tour.md") CHECK(lines <= 120);
+  }
+}
+
+TEST_CASE("The list of changes begins with the version", "[repository][docs]") {
+  const std::string version =
+      str(STRETTO_VERSION_MAJOR, ".", STRETTO_VERSION_MINOR, ".", STRETTO_VERSION_PATCH);
+  CHECK(testing::text_of("CHANGELOG.md").rfind("# Changes\n\n## " + version, 0) == 0);
+}
+
+TEST_CASE("Every header of the library is in stretto.h, or is known to be internal",
+          "[repository][docs]") {
+  // What stretto.h includes, and what that includes.
+  std::set<std::string> public_headers;
+  std::vector<std::string> open{"stretto.h"};
+  static const std::regex include(R"re(#include "([^"]+)")re");
+  while (!open.empty()) {
+    const std::string path = open.back();
+    open.pop_back();
+    if (!public_headers.insert(path).second) continue;
+    const std::string text = testing::text_of(path);
+    for (std::sregex_iterator at(text.begin(), text.end(), include), end; at != end; ++at) {
+      const std::string to = (*at)[1];
+      const fs::path near = fs::path(path).parent_path() / to;
+      open.push_back(fs::exists(root / near) ? near.lexically_normal().generic_string() : to);
+    }
+  }
+  // Folders and stems of what is not for users; a new header is for them unless it is named here.
+  static const std::regex internal(
+      "core/(atomic_file|cpu|device_table|digest|environment|gpu_channel|gpu_runtime|input_file|"
+      "one_line|parse_number)\\.h|core/(gemm|simd)/.*|"
+      "autograd/(accumulate|engine|leaf_watch)\\.h|nn/leaf_owners\\.h|"
+      "nn/distributed/(nccl_reducer|halves|mpi|optimizer_shards|data_parallel_step)\\.h|"
+      "nn/training/training_step\\.h|"
+      "nn/files/"
+      "(checkpoint_format|matcher|other_format|safetensors_header|safetensors_index)\\.h|"
+      "ops/"
+      "(dropout_draws|elementwise_loops|elementwise_map|elementwise_math|loops|on_"
+      "device|orthogonal|"
+      "rows)\\.h|"
+      "ops/fft/fft_(butterfly|plan)\\.h|ops/spe/spe_\\w+\\.h|"
+      "ops/attention/(attention_(forms|problem|strips)|heads|hidden_keys|"
+      "random_features_device|linear_attention_(forms|logarithms|pieces))\\.h");
+  size_t found = 0;
+  for (const testing::Source& file : testing::sources()) {
+    const std::string top = file.path.substr(0, file.path.find('/'));
+    if (!file.path.ends_with(".h") ||
+        !std::set<std::string>{"core", "autograd", "ops", "nn"}.count(top) ||
+        std::regex_match(file.path, internal))
+      continue;
+    INFO(file.path << " is neither in stretto.h nor internal");
+    CHECK(public_headers.count(file.path));
+    ++found;
+  }
+  CHECK(found > 80);
+}
+
+TEST_CASE("Examples of one file measure and generate in evaluation mode", "[repository][docs]") {
+  static const std::regex measures(R"(\b(generate|beam_search|argmax|mean_loss|NoGrad)\b)");
+  size_t found = 0;
+  for (const auto& entry : fs::directory_iterator(root / "examples")) {
+    if (entry.path().extension() != ".cpp") continue;
+    const std::string text = testing::text_of("examples/" + entry.path().filename().string());
+    INFO(entry.path());
+    // EvalMode is NoGrad, too; what has NoGrad alone leaves dropout on.
+    CHECK(text.find("NoGrad") == std::string::npos);
+    if (!std::regex_search(text, measures)) continue;
+    CHECK(text.find("EvalMode guard(model)") != std::string::npos);
+    ++found;
+  }
+  CHECK(found >= 4);
+}
