@@ -1,0 +1,28 @@
+# What Doxygen reads of a header: its opening comment documents the file, and everything in it belongs
+# to the group of its directory (docs/reference_groups.h).
+function group(path) {
+  if (path ~ /^core\// || path ~ /^ops\/(create|view|indexing|implementation)\.h/) return "tensors"
+  if (path ~ /^autograd\// || path ~ /^ops\/check_gradients/) return "autograd"
+  if (path ~ /^ops\/attention\// || path ~ /^nn\/attention\//) return "attention"
+  if (path ~ /^nn\/positions\// || path ~ /^ops\/spe\//) return "positions"
+  if (path ~ /^ops\//) return "ops"
+  if (path ~ /^nn\/models\//) return "models"
+  if (path ~ /^nn\/data\//) return "data"
+  if (path ~ /^nn\/distributed\//) return "distributed"
+  if (path ~ /^nn\/files\//) return "files"
+  if (path ~ /^nn\/(training|optim)\//) return "training"
+  return "modules"
+}
+FNR == 1 {
+  path = FILENAME
+  sub(/^.*\/(core|autograd|ops|nn)\//, "&", path)
+  match(path, /(core|autograd|ops|nn)\/[^ ]*$/)
+  path = substr(path, RSTART)
+  top = 1
+  if ($0 ~ /^\/\/ /) printf "/// @file\n"
+}
+top && /^\/\/( |$)/ { sub(/^\/\//, "///"); print; next }
+/^#pragma once/ { top = 0; opened = 1; printf "/** @addtogroup %s\n@{ */\n", group(path); next }
+/= (default|delete);$/ { top = 0; print ""; next }  # copies and moves need no sentence
+{ top = 0; print }
+END { if (opened) print "/** @} */" }

@@ -1,0 +1,27 @@
+/// @defgroup tensors Tensors
+/// Tensors, devices, dtypes, random numbers, creation, views and indexing.
+/// @defgroup ops Ops
+/// Differentiable functions of tensors.
+/// @defgroup autograd Autograd
+/// Gradients: recording ops, backward passes, recomputation, profiling, gradient checks.
+/// @defgroup modules Modules
+/// Layers and the base class of everything with parameters.
+/// @defgroup positions Positions
+/// Positional encodings: relative tables and biases, rotations, stochastic encodings.
+/// @defgroup attention Attention
+/// Softmax and linear attention, masks, feature maps and key-value caches.
+/// @defgroup models Models
+/// Complete models, generation and beam search.
+/// @defgroup data Data
+/// Tokenizers, token streams and batches.
+/// @defgroup training Training
+/// Optimizers, schedules, the training loop, checkpoints and metrics.
+/// @defgroup distributed Distributed training
+/// Process groups, data parallelism and sequence parallelism.
+/// @defgroup files Files
+/// Safetensors, weights and the names of published models.
+
+/// @namespace stretto
+/// Tensors, ops and autograd.
+/// @namespace stretto::nn
+/// Modules, models, data and training.
