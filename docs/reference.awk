@@ -2,7 +2,7 @@
 # to the group of its directory (docs/reference_groups.h).
 function group(path) {
   if (path ~ /^core\// || path ~ /^ops\/(create|view|indexing|implementation)\.h/) return "tensors"
-  if (path ~ /^autograd\// || path ~ /^ops\/check_gradients/) return "autograd"
+  if (path ~ /^autograd\// || path ~ /^ops\/gradcheck/) return "autograd"
   if (path ~ /^ops\/attention\// || path ~ /^nn\/attention\//) return "attention"
   if (path ~ /^nn\/positions\// || path ~ /^ops\/spe\//) return "positions"
   if (path ~ /^ops\//) return "ops"

@@ -23,7 +23,7 @@ struct InputOptions {
   bool norm = false;  // of the sum, as the layers' norms are, before dropout (BERT, BLOOM)
 };
 
-struct AddedPositionOptions {
+struct AbsolutePositionOptions {
   int64_t d_model = 0;
   InputOptions input = {};
   double dropout = 0;
@@ -37,7 +37,7 @@ struct AddedPositionOptions {
 /// learned_length on are an error.
 class AbsolutePosition : public Module {
  public:
-  using Options = AddedPositionOptions;
+  using Options = AbsolutePositionOptions;
   AbsolutePosition(Module& parent, std::string name, Options options);
 
   /// Row i of x is at position forward.first_position + i · step.

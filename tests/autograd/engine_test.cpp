@@ -344,7 +344,7 @@ TEST_CASE("a gradient penalty reaches the leaves", "[autograd]") {
   const Tensor x = leaf({0.5, -0.3});
   const Tensor g = grad({sum(sin(x) * x)}, {x}, {}, {.create_graph = true})[0];
   sum(g * g).backward();
-  testing::gradcheck(
+  testing::check_gradients(
       [](const Tensors& in) {
         const GradMode on(true);
         const Tensor v = in[0].requires_grad() ? in[0] : in[0].detach().set_requires_grad();

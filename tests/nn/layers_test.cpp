@@ -17,20 +17,20 @@
 #include "tests/support/gradcheck.h"
 
 using namespace stretto;
+using stretto::testing::check_gradients;
 using stretto::testing::fixed_leaf;
 using stretto::testing::fixed_noise;
-using stretto::testing::gradcheck;
 
 namespace {
 
 // Gradients of layer(x) for x and, one after the other, for each of the layer's parameters.
 template <class M>
-void check_gradients(M& layer, const Tensor& x) {
+void check_layer(M& layer, const Tensor& x) {
   layer.to(f64);
   Tensors inputs = layer.parameters();
   inputs.insert(inputs.begin(), x);
   const Tensors parameters = layer.parameters();
-  gradcheck(
+  check_gradients(
       [&](const Tensors& in) {
         // gradcheck moves copies of its inputs; the layer shows them through its own handles.
         if (!in[1].same(parameters[0]))
@@ -247,14 +247,14 @@ TEST_CASE("FeedForward, gated, multiplies the activation by another linear layer
 TEST_CASE("gradients of the layers") {
   manual_seed(7);
   nn::Linear linear({.in = 3, .out = 4});
-  check_gradients(linear, fixed_leaf({2, 3}, 11));
+  check_layer(linear, fixed_leaf({2, 3}, 11));
   nn::LayerNorm norm({.dim = 5});
-  check_gradients(norm, fixed_leaf({3, 5}, 12));
+  check_layer(norm, fixed_leaf({3, 5}, 12));
   nn::RMSNorm rms({.dim = 5});
-  check_gradients(rms, fixed_leaf({3, 5}, 13));
+  check_layer(rms, fixed_leaf({3, 5}, 13));
   nn::FeedForward ff({.d_model = 3, .d_hidden = 4, .activation = nn::Activation::gelu_tanh});
-  check_gradients(ff, fixed_leaf({2, 3}, 14));
+  check_layer(ff, fixed_leaf({2, 3}, 14));
   nn::FeedForward gated(
       {.d_model = 3, .d_hidden = 4, .activation = nn::Activation::silu, .gated = true});
-  check_gradients(gated, fixed_leaf({2, 3}, 15));
+  check_layer(gated, fixed_leaf({2, 3}, 15));
 }

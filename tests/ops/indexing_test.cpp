@@ -249,34 +249,39 @@ TEST_CASE("gradients of indexing") {
   const Tensors in{fixed_leaf({3, 4, 2}, 5)};
   for (int64_t d : {0, 1, -1}) {
     const Tensor ids = fixed_index({7}, in[0].size(d), 3);
-    gradcheck([&](const Tensors& x) { return index_select(square(x[0]), d, ids); }, in);
+    check_gradients([&](const Tensors& x) { return index_select(square(x[0]), d, ids); }, in);
     Shape shape{3, 4, 2};
     shape[wrap_dim("test", d, 3)] = 5;
     const Tensor index = fixed_index(shape, in[0].size(d), 3);
-    gradcheck([&](const Tensors& x) { return gather(square(x[0]), d, index); }, in);
-    gradcheck([&](const Tensors& x) { return scatter_add(square(x[0]), d, index, square(x[1])); },
-              {in[0], fixed_leaf(shape, 6)});
-    gradcheck(
+    check_gradients([&](const Tensors& x) { return gather(square(x[0]), d, index); }, in);
+    check_gradients(
+        [&](const Tensors& x) { return scatter_add(square(x[0]), d, index, square(x[1])); },
+        {in[0], fixed_leaf(shape, 6)});
+    check_gradients(
         [&](const Tensors& x) {
           return square(cat({x[0], x[1], x[0]}, d));
         },
         {in[0], fixed_leaf(shape, 6)});
-    gradcheck(
+    check_gradients(
         [&](const Tensors& x) {
           return square(stack({x[0], x[1]}, d));
         },
         {in[0], fixed_leaf({3, 4, 2}, 6)});
-    gradcheck([&](const Tensors& x) { return split(square(x[0]), 2, d)[0]; }, in);
+    check_gradients([&](const Tensors& x) { return split(square(x[0]), 2, d)[0]; }, in);
   }
-  gradcheck([&](const Tensors& x) { return split(x[0], std::vector<int64_t>{1, 3}, 1)[1]; }, in);
-  gradcheck([&](const Tensors& x) { return embedding(square(x[0]), x[1]); },
-            {fixed_leaf({4, 3}, 1), index_tensor({3, 0, 3, 3, 1, 0}, {2, 3}, i32)});
-  gradcheck(
+  check_gradients(
+      [&](const Tensors& x) {
+        return split(x[0], std::vector<int64_t>{1, 3}, 1)[1];
+      },
+      in);
+  check_gradients([&](const Tensors& x) { return embedding(square(x[0]), x[1]); },
+                  {fixed_leaf({4, 3}, 1), index_tensor({3, 0, 3, 3, 1, 0}, {2, 3}, i32)});
+  check_gradients(
       [](const Tensors& x) {
         return embedding(x[0], zeros({0, 2}, {.dtype = i64}));
       },
       {fixed_leaf({4, 3}, 1)});
-  gradcheck(
+  check_gradients(
       [](const Tensors& x) {
         return gather(x[0].transpose(0, 1), 1, tensor({2, 1}).view({1, 2}));
       },

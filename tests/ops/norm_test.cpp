@@ -74,7 +74,7 @@ TEST_CASE("var of what varies little about a far mean is right") {
     const Tensor x = (fixed_noise({768}, 11) * (3 * step) + mean).to(f32);
     CHECK(var(x).item() == Approx(var(x.to(f64)).item()).epsilon(1e-5));
   }
-  gradcheck([](const Tensors& in) { return var(in[0], {1}); }, {fixed_leaf({2, 5}, 3)});
+  check_gradients([](const Tensors& in) { return var(in[0], {1}); }, {fixed_leaf({2, 5}, 3)});
 }
 
 }  // namespace stretto::testing

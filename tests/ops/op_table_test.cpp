@@ -96,7 +96,7 @@ TEST_CASE("gradients of ops agree with central differences", "[ops]") {
       if (op.call(inputs).numel() > 64) return;
     }
     ++checked[op.name];
-    gradcheck(op.call, inputs);
+    check_gradients(op.call, inputs);
   });
   for (const Op& op : op_table()) {
     INFO(op.name);

@@ -131,7 +131,7 @@ TEST_CASE("fused ops can be differentiated twice", "[ops]") {
     Tensors inputs;
     for (size_t i = 0; i < op.shapes.size(); ++i)
       inputs.push_back(fixed_leaf(op.shapes[i], 20 + uint64_t(i)));
-    gradcheck(op.call, inputs);
+    check_gradients(op.call, inputs);
   }
 }
 
@@ -145,7 +145,7 @@ TEST_CASE("a fused op whose inputs hang together counts each path once", "[ops]"
     };
   };
   const Tensor q = fixed_leaf({1, 2, 3, 2}, 1);
-  gradcheck(call(Implementation::fused), {q});
+  check_gradients(call(Implementation::fused), {q});
   Tensors third;
   for (const Implementation implementation : {Implementation::fused, Implementation::composed}) {
     Tensor y = sum(square(call(implementation)({q})));

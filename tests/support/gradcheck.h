@@ -10,8 +10,8 @@
 
 #include "autograd/tape.h"
 #include "core/random.h"
-#include "ops/check_gradients.h"
 #include "ops/create.h"
+#include "ops/gradcheck.h"
 #include "tests/support/catch.h"
 
 namespace stretto::testing {
@@ -43,10 +43,10 @@ inline Tensor fixed_leaf(const Shape& shape, uint64_t stream) {
   return fixed_noise(shape, stream).set_requires_grad();
 }
 
-/// check_gradients(), as a check of the running test.
-inline void gradcheck(const TensorFunction& f, const Tensors& inputs, bool twice = true) {
+/// gradcheck(), as a check of the running test.
+inline void check_gradients(const TensorFunction& f, const Tensors& inputs, bool twice = true) {
   try {
-    check_gradients(f, inputs, {.twice = twice});
+    gradcheck(f, inputs, {.twice = twice});
     CHECK(true);
   } catch (const Error& e) {
     FAIL_CHECK(e.what());

@@ -3,17 +3,17 @@
 
 #include <functional>
 
-#include "nn/check_gradients.h"
+#include "nn/gradcheck.h"
 #include "tests/support/catch.h"
 #include "tests/support/gradcheck.h"
 
 namespace stretto::testing {
 
-/// nn::check_gradients() with steps ±h, as a check of the running test.
+/// nn::gradcheck() with steps ±h, as a check of the running test.
 inline void check_parameter_gradients(const nn::Module& model, const std::function<Tensor()>& loss,
                                       double h = 1e-5) {
   try {
-    nn::check_gradients(model, loss, {.step = h});
+    nn::gradcheck(model, loss, {.step = h});
     CHECK(true);
   } catch (const Error& e) {
     FAIL_CHECK(e.what());

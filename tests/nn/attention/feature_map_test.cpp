@@ -87,8 +87,8 @@ TEST_CASE("EluPlusOne and Relu equal their formulas") {
   CHECK(features.to_vector<double>() == std::vector<double>{0, 0, 1, 1e300});
   sum(features).backward();
   CHECK(y.grad().to_vector<double>() == std::vector<double>{0, 0, 1, 1});
-  testing::gradcheck([&](const Tensors& in) { return elu(in[0], Side::query); },
-                     {testing::fixed_leaf({1, 1, 3, 4}, 1)});
+  testing::check_gradients([&](const Tensors& in) { return elu(in[0], Side::query); },
+                           {testing::fixed_leaf({1, 1, 3, 4}, 1)});
   CHECK(relu_map.label() == "ReluFeatures(+ 0.001)");
   nn::Module third;
   CHECK_THROWS_WITH(nn::ReluFeatures(third, {}, -1),
@@ -262,9 +262,9 @@ TEST_CASE("Favor: gradients") {
                          .stabiliser = stabiliser,
                          .implementation = implementation},
                         3);
-          testing::gradcheck([&](const Tensors& in) { return o.map(in[0], side); },
-                             {testing::fixed_leaf({1, 1, 2, 3}, 1)},
-                             implementation == Implementation::composed);
+          testing::check_gradients([&](const Tensors& in) { return o.map(in[0], side); },
+                                   {testing::fixed_leaf({1, 1, 2, 3}, 1)},
+                                   implementation == Implementation::composed);
         }
 }
 
@@ -448,8 +448,8 @@ TEST_CASE("elu_features: dtypes, layouts, nothing") {
                                    results(x, testing::strided_copy(g))})
         for (size_t i = 0; i < 2; ++i) CHECK(testing::same_bits(other[i], plain[i]));
     }
-  testing::gradcheck([](const Tensors& in) { return elu_features(in[0]); },
-                     {testing::fixed_leaf({1, 2, 3, 4}, 1)}, true);
+  testing::check_gradients([](const Tensors& in) { return elu_features(in[0]); },
+                           {testing::fixed_leaf({1, 2, 3, 4}, 1)}, true);
   CHECK_THROWS_WITH(elu_features(arange(3)),
                     "[elu_features] got i64 [3]; accepted: f32, f64, bf16");
 }

@@ -150,7 +150,7 @@ TEST_CASE("AdaptiveEmbedding: gradients") {
   const size_t tables = made.embedding.weights.size();
   for (const Tensor& w : made.embedding.weights) leaves.push_back(fixed_leaf(w.shape(), 1));
   for (const Tensor& p : made.embedding.projections) leaves.push_back(fixed_leaf(p.shape(), 2));
-  testing::gradcheck(
+  testing::check_gradients(
       [&](const Tensors& x) {
         for (size_t i = 0; i < tables; ++i) {
           testing::stand_in(x[i], made.embedding.weights[i]);
@@ -286,9 +286,10 @@ TEST_CASE("adaptive softmax: gradients") {
                        fixed_leaf({4, 4}, 4), fixed_leaf({1, 2}, 5), fixed_leaf({1}, 6),
                        fixed_leaf({4, 2}, 7), fixed_leaf({2, 1}, 8), fixed_leaf({2}, 9),
                        fixed_leaf({4, 1}, 10)};
-  testing::gradcheck([&](const Tensors& x) { return nn::adaptive_nll(x[0], targets, clusters(x)); },
-                     leaves, false);
-  testing::gradcheck(
+  testing::check_gradients(
+      [&](const Tensors& x) { return nn::adaptive_nll(x[0], targets, clusters(x)); }, leaves,
+      false);
+  testing::check_gradients(
       [&](const Tensors& x) { return nn::adaptive_log_probabilities(x[0], clusters(x)); }, leaves,
       false);
 }

@@ -298,7 +298,7 @@ TEST_CASE("SequenceToSequence: gradients of every parameter") {
   for (const auto& options : {base, o}) {
     const auto model = make(options);
     const Tensors parameters = model->parameters();
-    testing::gradcheck(
+    testing::check_gradients(
         [&](const Tensors& in) {
           // gradcheck moves copies of its inputs; the model shows them through its own handles.
           if (!in[0].same(parameters[0]))

@@ -16,9 +16,9 @@
 #include "tests/support/stand_in.h"
 
 using namespace stretto;
+using testing::check_gradients;
 using testing::fixed_leaf;
 using testing::fixed_noise;
-using testing::gradcheck;
 using testing::same_bits;
 using testing::worst_error;
 
@@ -118,7 +118,7 @@ TEST_CASE("Fire: gradients") {
     for (const Tensor& p : fire.parent.parameters())
       inputs.push_back(p.detach().clone().set_requires_grad());
     const Tensor v = fixed_noise({1, 3, 7, 3}, 3);
-    gradcheck(
+    check_gradients(
         [&](const Tensors& in) {
           testing::stand_in(in[2], f.c);
           testing::stand_in(in[3], f.multiplier);
@@ -191,7 +191,7 @@ TEST_CASE("WindowBias: gradients") {
   Parent parent;
   nn::WindowBias position(parent, {.n_heads = 2}, {.height = 2, .width = 3});
   const Tensor v = fixed_noise({1, 2, 6, 3}, 3);
-  gradcheck(
+  check_gradients(
       [&](const Tensors& in) {
         testing::stand_in(in[2], position.table);
         nn::AttentionInputs inputs{in[0], in[1], v, {}};
@@ -233,7 +233,7 @@ TEST_CASE("GridRelative: parameters and gradients") {
   CHECK(str(parameters[1].name, parameters[1].tensor.shape()) == "position.width_table[2, 5, 4]");
   CHECK(position.label() == "GridRelative(2 x 3)");
   const Tensor v = fixed_noise({1, 2, 6, 3}, 3);
-  gradcheck(
+  check_gradients(
       [&](const Tensors& in) {
         testing::stand_in(in[2], position.height_table);
         testing::stand_in(in[3], position.width_table);

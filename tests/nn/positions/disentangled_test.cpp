@@ -163,7 +163,7 @@ TEST_CASE("Disentangled: gradients") {
     Tensors inputs{made.q, made.k, made.v};
     const Tensors parameters = scheme.parent.parameters();
     inputs.insert(inputs.end(), parameters.begin(), parameters.end());
-    testing::gradcheck(
+    testing::check_gradients(
         [&](const Tensors& x) {
           // gradcheck moves copies of its inputs; the position shows them through its own handles.
           for (size_t i = 0; i < parameters.size(); ++i)

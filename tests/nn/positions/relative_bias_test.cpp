@@ -19,9 +19,9 @@
 
 using namespace stretto;
 using nn::Kerple;
+using testing::check_gradients;
 using testing::fixed_leaf;
 using testing::fixed_noise;
-using testing::gradcheck;
 using testing::same_bits;
 using testing::worst_error;
 
@@ -171,7 +171,7 @@ TEST_CASE("T5: gradients") {
                v = fixed_noise({1, 2, 7, 3}, 3);
   for (const bool bidirectional : {false, true})
     for (const Implementation implementation : implementations)
-      gradcheck(
+      check_gradients(
           [&](const Tensors& in) {
             return attention(in[0], in[1], v,
                              {.mask = {.causal = !bidirectional},
@@ -351,7 +351,7 @@ TEST_CASE("KERPLE: gradients") {
   for (const auto kind : {Kerple::Kind::logarithmic, Kerple::Kind::power})
     for (const Implementation implementation : implementations)
       for (const bool causal : {false, true})
-        gradcheck(
+        check_gradients(
             [&](const Tensors& in) {
               return attention(in[0], in[1], v,
                                {.mask = {.causal = causal},

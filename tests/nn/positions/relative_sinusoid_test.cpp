@@ -233,7 +233,7 @@ TEST_CASE("RelativeSinusoid: gradients") {
   Made made(heads, clamp);
   const nn::AttentionInputs inputs = noisy_call(heads, m, n, true);
   for (const Implementation implementation : testing::implementations())
-    testing::gradcheck(
+    testing::check_gradients(
         [&](const Tensors& x) {
           nn::AttentionInputs c = inputs;
           c.q = x[0];

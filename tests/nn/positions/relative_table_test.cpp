@@ -259,7 +259,7 @@ TEST_CASE("add_key_side_term: gradients, also second ones") {
   for (const int64_t tables : {1, 3}) {
     const nn::AttentionInputs made = make_call(2, 4, 1);
     for (Tensor x : {made.q, made.k, made.v}) x.set_requires_grad();
-    testing::gradcheck(
+    testing::check_gradients(
         [](const Tensors& x) {
           nn::AttentionInputs inputs{x[0], x[1], x[2], {}};
           inputs.options.relative_keys = {x[3], 2, OutOfRange::clip};

@@ -17,9 +17,9 @@
 #include "tests/support/position_check.h"
 
 using namespace stretto;
+using testing::check_gradients;
 using testing::fixed_leaf;
 using testing::fixed_noise;
-using testing::gradcheck;
 using testing::same_bits;
 using testing::worst_error;
 
@@ -145,8 +145,8 @@ TEST_CASE("rotate: gradients") {
                                    {.dims = 4, .pairing = pairing},
                                    {.pairing = pairing, .xpos = true, .xpos_scale_base = 3}})
       for (const Side side : {Side::query, Side::key})
-        gradcheck([&](const Tensors& in) { return rotate(in[0], -2, o, side); },
-                  {fixed_leaf({2, 1, 3, 6}, 1)});
+        check_gradients([&](const Tensors& in) { return rotate(in[0], -2, o, side); },
+                        {fixed_leaf({2, 1, 3, 6}, 1)});
 }
 
 TEST_CASE("rotate: what it does not take") {
@@ -238,7 +238,7 @@ TEST_CASE("Rotary: gradients through attention") {
          {Implementation::automatic, Implementation::composed}) {
       Parent owner;
       const nn::Rotary position(owner, {.n_heads = 2, .d_key = 4}, {.xpos = xpos});
-      gradcheck(
+      check_gradients(
           [&](const Tensors& in) {
             nn::AttentionInputs inputs{in[0], in[1], v, {}};
             inputs.options.mask.causal = true;
@@ -342,8 +342,8 @@ TEST_CASE("rotate with frequencies and an attention factor of one's own") {
     const Tensor q = fixed_noise({2, 4, 5, 8}, 1), k = fixed_noise({2, 4, 9, 8}, 2);
     CHECK(worst_error(rotate(q, 7, o), reference::rotated(q, 7, o)) < 1e-14);
     CHECK(worst_error(scores(q, k, 3, o), reference::rotary_scores(q, k, o)) < 1e-13);
-    gradcheck([&](const Tensors& in) { return rotate(in[0], 3, o); },
-              {fixed_leaf({1, 2, 3, 8}, 4)});
+    check_gradients([&](const Tensors& in) { return rotate(in[0], 3, o); },
+                    {fixed_leaf({1, 2, 3, 8}, 4)});
   }
   // The same as base and scale.
   std::vector<double> same;

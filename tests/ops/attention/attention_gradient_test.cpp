@@ -152,7 +152,7 @@ TEST_CASE("attention gradients: against differences") {
     for (const Implementation implementation : testing::implementations()) {
       INFO(testing::describe(s) << ", " << name(implementation));
       const AttentionCase in = make_inputs(s);
-      testing::gradcheck(function(in, implementation), in.leaves(), false);
+      testing::check_gradients(function(in, implementation), in.leaves(), false);
     }
 }
 
@@ -166,7 +166,7 @@ TEST_CASE("attention gradients: the composed form can be differentiated twice") 
                                         .table = 2,
                                         .shared = true,
                                         .relative_bias = true});
-  testing::gradcheck(function(in, Implementation::composed), in.leaves());
+  testing::check_gradients(function(in, Implementation::composed), in.leaves());
 }
 
 TEST_CASE("attention gradients: without queries, differentiated twice") {

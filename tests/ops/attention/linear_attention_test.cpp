@@ -174,7 +174,7 @@ TEST_CASE("linear_attention: gradients") {
       const bool twice = s.queries <= 5;
       LinearAttentionOptions o = call.options;
       o.implementation = implementation;
-      testing::gradcheck(
+      testing::check_gradients(
           [&](const Tensors& in) { return linear_attention(in[0], in[1], in[2], o); },
           {call.q, call.k, call.v}, twice);
     }

@@ -220,7 +220,7 @@ TEST_CASE("LinearState: gradients flow through it, in the composed form") {
   });
   CHECK(max(abs(cut[2].slice(2, 0, 4))).item() == 0);
   CHECK(max(abs(cut[2].slice(2, 4))).item() > 0);
-  testing::gradcheck(
+  testing::check_gradients(
       [&](const Tensors& in) {
         LinearState from{in[3], 4};
         return linear_attention(in[0], in[1], in[2], from, {.mask = {.causal = true}, .eps = 0.1});

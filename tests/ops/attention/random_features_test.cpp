@@ -193,16 +193,16 @@ TEST_CASE("random_features: gradients") {
     for (const Implementation implementation : forms_of(o, f64)) {
       INFO("form " << int(implementation));
       const Tensor projection = fixed_noise({3, 2}, 2) * 2;
-      testing::gradcheck(
+      testing::check_gradients(
           [&](const Tensors& in) {
             return random_features(in[0], projection, with(o, implementation));
           },
           {testing::fixed_leaf({1, 2, 3, 2}, 1)}, implementation == Implementation::composed);
     }
     // `bound` is a constant of the projection; here it is 1.
-    testing::gradcheck([&](const Tensors& in) { return random_features(in[0], in[1], o); },
-                       {testing::fixed_leaf({1, 1, 3, 2}, 1), testing::fixed_leaf({3, 2}, 2)},
-                       false);
+    testing::check_gradients([&](const Tensors& in) { return random_features(in[0], in[1], o); },
+                             {testing::fixed_leaf({1, 1, 3, 2}, 1), testing::fixed_leaf({3, 2}, 2)},
+                             false);
   });
 }
 

@@ -10,9 +10,9 @@
 #include "tests/support/gradcheck.h"
 
 using namespace stretto;
+using testing::check_gradients;
 using testing::fixed_leaf;
 using testing::fixed_noise;
-using testing::gradcheck;
 using testing::same_bits;
 
 namespace {
@@ -85,8 +85,10 @@ TEST_CASE("skew and unskew: gradients, twice") {
   for (const auto& [m, w, n] :
        std::vector<std::array<int64_t, 3>>{{4, 4, 4}, {3, 5, 3}, {2, 5, 5}, {3, 2, 6}, {1, 3, 2}}) {
     INFO("M " << m << ", W " << w << ", N " << n);
-    gradcheck([n = n](const Tensors& in) { return skew(in[0], n); }, {fixed_leaf({2, m, w}, 6)});
-    gradcheck([w = w](const Tensors& in) { return unskew(in[0], w); }, {fixed_leaf({2, m, n}, 7)});
+    check_gradients([n = n](const Tensors& in) { return skew(in[0], n); },
+                    {fixed_leaf({2, m, w}, 6)});
+    check_gradients([w = w](const Tensors& in) { return unskew(in[0], w); },
+                    {fixed_leaf({2, m, n}, 7)});
   }
 }
 

@@ -15,9 +15,9 @@
 #include "tests/support/gradcheck.h"
 
 using namespace stretto;
+using testing::check_gradients;
 using testing::fixed_leaf;
 using testing::fixed_noise;
-using testing::gradcheck;
 using testing::same_bits;
 using testing::worst_error;
 
@@ -120,13 +120,13 @@ TEST_CASE("fft_conv: gradients, twice") {
                           {.axes = axes, .padding = padding, .implementation = implementation});
         };
       };
-      gradcheck(conv(1), {fixed_leaf({5}, 7), fixed_leaf({3}, 8)});
-      gradcheck(conv(1), {fixed_leaf({2, 1, 4}, 9), fixed_leaf({3, 2}, 10)});
-      gradcheck(conv(1), {fixed_leaf({3, 4}, 11), fixed_leaf({4}, 12)});
-      gradcheck(conv(2), {fixed_leaf({3, 4}, 13), fixed_leaf({2, 2}, 14)});
+      check_gradients(conv(1), {fixed_leaf({5}, 7), fixed_leaf({3}, 8)});
+      check_gradients(conv(1), {fixed_leaf({2, 1, 4}, 9), fixed_leaf({3, 2}, 10)});
+      check_gradients(conv(1), {fixed_leaf({3, 4}, 11), fixed_leaf({4}, 12)});
+      check_gradients(conv(2), {fixed_leaf({3, 4}, 13), fixed_leaf({2, 2}, 14)});
       if (padding == Padding::valid) continue;
-      gradcheck(conv(1), {fixed_leaf({2}, 15), fixed_leaf({2, 5}, 16)});
-      gradcheck(conv(2), {fixed_leaf({2, 2}, 17), fixed_leaf({3, 1}, 18)});
+      check_gradients(conv(1), {fixed_leaf({2}, 15), fixed_leaf({2, 5}, 16)});
+      check_gradients(conv(2), {fixed_leaf({2, 2}, 17), fixed_leaf({3, 1}, 18)});
     }
 }
 

@@ -16,9 +16,9 @@
 #include "tests/support/gradcheck.h"
 
 using namespace stretto;
+using testing::check_gradients;
 using testing::fixed_leaf;
 using testing::fixed_noise;
-using testing::gradcheck;
 using testing::same_bits;
 
 namespace {
@@ -206,18 +206,20 @@ TEST_CASE("transforms: gradients, twice") {
   for (const int64_t n : {1, 2, 3, 4, 5, 8, 11}) {
     INFO("n " << n);
     const bool twice = n <= 5;
-    gradcheck([](const Tensors& in) { return fft(in[0]); }, {fixed_leaf({2, n, 2}, 14)}, twice);
-    gradcheck([](const Tensors& in) { return ifft(in[0]); }, {fixed_leaf({n, 2}, 15)}, twice);
-    gradcheck([](const Tensors& in) { return rfft(in[0]); }, {fixed_leaf({2, n}, 16)}, twice);
-    gradcheck([n](const Tensors& in) { return irfft(in[0], n); },
-              {fixed_leaf({2, n / 2 + 1, 2}, 17)}, twice);
-    gradcheck([](const Tensors& in) { return rfft2(in[0]); }, {fixed_leaf({3, n}, 18)}, twice);
-    gradcheck([n](const Tensors& in) { return irfft2(in[0], n); },
-              {fixed_leaf({2, n / 2 + 1, 2}, 19)}, twice);
+    check_gradients([](const Tensors& in) { return fft(in[0]); }, {fixed_leaf({2, n, 2}, 14)},
+                    twice);
+    check_gradients([](const Tensors& in) { return ifft(in[0]); }, {fixed_leaf({n, 2}, 15)}, twice);
+    check_gradients([](const Tensors& in) { return rfft(in[0]); }, {fixed_leaf({2, n}, 16)}, twice);
+    check_gradients([n](const Tensors& in) { return irfft(in[0], n); },
+                    {fixed_leaf({2, n / 2 + 1, 2}, 17)}, twice);
+    check_gradients([](const Tensors& in) { return rfft2(in[0]); }, {fixed_leaf({3, n}, 18)},
+                    twice);
+    check_gradients([n](const Tensors& in) { return irfft2(in[0], n); },
+                    {fixed_leaf({2, n / 2 + 1, 2}, 19)}, twice);
   }
   // Not linear any more: the power spectrum.
-  gradcheck([](const Tensors& in) { return sum(square(rfft(in[0])), {-1}); },
-            {fixed_leaf({6}, 20)});
+  check_gradients([](const Tensors& in) { return sum(square(rfft(in[0])), {-1}); },
+                  {fixed_leaf({6}, 20)});
 }
 
 TEST_CASE("a sequence has one transform, whatever is in the batch and however it is stored") {

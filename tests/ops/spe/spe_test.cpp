@@ -136,7 +136,7 @@ TEST_CASE("spe_template equals its loops, and is 0 beyond the filter") {
     SpeCall call({.kind = kind}, f64);
     call.with_gradients();
     const Tensors parameters(call.inputs.begin() + 2, call.inputs.end());
-    testing::gradcheck(
+    testing::check_gradients(
         [&](const Tensors& in) {
           Tensors all = call.inputs;
           std::copy(in.begin(), in.end(), all.begin() + 2);

@@ -1,4 +1,4 @@
-// Gradients of a whole module held against central differences (ops/check_gradients.h: of a
+// Gradients of a whole module held against central differences (ops/gradcheck.h: of a
 // function, element by element).
 #pragma once
 
@@ -8,7 +8,7 @@
 
 namespace stretto::nn {
 
-struct CheckModuleGradientsOptions {
+struct ModuleGradcheckOptions {
   double step = 1e-5;  ///< Parameters are moved by this; a short one where the loss has corners.
   double atol = 1e-9;  ///< Accepted: |slope − difference| ≤ atol + rtol · |difference|.
   double rtol = 1e-6;  ///< See atol.
@@ -19,7 +19,7 @@ struct CheckModuleGradientsOptions {
 /// parameter that gets no gradient, or only zeros, is an error too. The parameters and the loss
 /// (0-d, the same value in every call: evaluation mode, or a fixed seed) are f64. Leaves the
 /// gradients in grad().
-void check_gradients(const Module& model, const std::function<Tensor()>& loss,
-                     CheckModuleGradientsOptions options = {});
+void gradcheck(const Module& model, const std::function<Tensor()>& loss,
+               ModuleGradcheckOptions options = {});
 
 }  // namespace stretto::nn

@@ -1,4 +1,4 @@
-#include "nn/check_gradients.h"
+#include "nn/gradcheck.h"
 
 #include <cmath>
 #include <vector>
@@ -12,7 +12,7 @@
 namespace stretto::nn {
 namespace {
 
-constexpr const char* op = "check_gradients";
+constexpr const char* op = "gradcheck";
 
 Tensor direction_of(const Shape& shape) {
   std::vector<double> x(size_t(shape.numel()));
@@ -23,8 +23,8 @@ Tensor direction_of(const Shape& shape) {
 
 }  // namespace
 
-void check_gradients(const Module& model, const std::function<Tensor()>& loss,
-                     CheckModuleGradientsOptions options) {
+void gradcheck(const Module& model, const std::function<Tensor()>& loss,
+               ModuleGradcheckOptions options) {
   for (const auto& [name, p] : model.named_parameters()) {
     check(p.dtype() == f64, op, name, " is ", p, "; must be f64: convert the module");
     p.set_grad({});

@@ -1,4 +1,4 @@
-#include "ops/check_gradients.h"
+#include "ops/gradcheck.h"
 
 #include <cmath>
 #include <cstring>
@@ -12,7 +12,7 @@
 namespace stretto {
 namespace {
 
-constexpr const char* op = "check_gradients";
+constexpr const char* op = "gradcheck";
 
 using Function = std::function<Tensor(const Tensors&)>;
 using Values = std::vector<double>;
@@ -99,7 +99,7 @@ std::vector<Values> differences(const Function& f, const Tensors& inputs, const 
 }
 
 void check_once(const std::string& order, const Function& f, const Tensors& inputs,
-                const CheckGradientsOptions& options) {
+                const GradcheckOptions& options) {
   Tensors wanted;
   for (const Tensor& x : inputs)
     if (x.requires_grad()) {
@@ -132,7 +132,7 @@ void check_once(const std::string& order, const Function& f, const Tensors& inpu
 
 }  // namespace
 
-void check_gradients(const Function& f, const Tensors& inputs, CheckGradientsOptions options) {
+void gradcheck(const Function& f, const Tensors& inputs, GradcheckOptions options) {
   check_once("first order", f, inputs, options);
   if (!options.twice) return;
   Tensors extended = inputs;

@@ -1,8 +1,8 @@
 // The public gradient checks: what they find.
-#include "ops/check_gradients.h"
+#include "ops/gradcheck.h"
 
 #include "autograd/tape.h"
-#include "nn/check_gradients.h"
+#include "nn/gradcheck.h"
 #include "nn/linear.h"
 #include "nn/sequential.h"
 #include "ops/create.h"
@@ -28,20 +28,20 @@ Tensor cube(const Tensor& x, double wrong, double second = 1) {
 }
 
 std::string found(const std::function<Tensor(const Tensors&)>& f, const Tensors& inputs,
-                  CheckGradientsOptions options = {}) {
-  return error_of<Error>([&] { check_gradients(f, inputs, options); });
+                  GradcheckOptions options = {}) {
+  return error_of<Error>([&] { gradcheck(f, inputs, options); });
 }
 
 }  // namespace
 
-TEST_CASE("check_gradients finds wrong gradients, and names the element") {
+TEST_CASE("gradcheck finds wrong gradients, and names the element") {
   const Tensor x = tensor<double>({1, 2, 3}).set_requires_grad();
   CHECK(found([](const Tensors& in) { return cube(in[0], 1); }, {x}) == "(nothing thrown)");
   CHECK_THAT(found([](const Tensors& in) { return cube(in[0], 1.01); }, {x}),
-             Containing("[check_gradients] first order, differentiable input 0: element 1 is the "
+             Containing("[gradcheck] first order, differentiable input 0: element 1 is the "
                         "first of 1 to differ; got "));
   CHECK_THAT(found([](const Tensors& in) { return cube(in[0], 1, 1.01); }, {x}),
-             Containing("[check_gradients] second order (gradient of input 0), differentiable "
+             Containing("[gradcheck] second order (gradient of input 0), differentiable "
                         "input 0: element 0 is the first of 3 to differ"));
   CHECK(found([](const Tensors& in) { return cube(in[0], 1, 1.01); }, {x}, {.twice = false}) ==
         "(nothing thrown)");
@@ -58,34 +58,33 @@ TEST_CASE("check_gradients finds wrong gradients, and names the element") {
              Containing("a repeated backward pass has other bits"));
 
   CHECK(found([](const Tensors& in) { return in[0] * 2.0; }, {tensor<double>({1})}) ==
-        "[check_gradients] no input requires a gradient");
+        "[gradcheck] no input requires a gradient");
   CHECK_THAT(found([](const Tensors& in) { return in[0] * 2.0; }, {ones({2}).set_requires_grad()}),
              Containing("an input is f32 [2]; those that require gradients must be f64 leaves"));
   CHECK(found([](const Tensors& in) { return in[0].to(f32); }, {x}) ==
-        "[check_gradients] the function returned f32 [3]; must be f64");
+        "[gradcheck] the function returned f32 [3]; must be f64");
 }
 
-TEST_CASE("check_gradients of a module finds what is wrong, and what gets nothing") {
+TEST_CASE("gradcheck of a module finds what is wrong, and what gets nothing") {
   struct Net : nn::Module {
     nn::Linear a{*this, "a", {.in = 3, .out = 3}};
     nn::Linear b{*this, "b", {.in = 3, .out = 2}};
   } net;
   const Tensor x = fixed_noise({3}, 1);
   const auto check = [&](const std::function<Tensor()>& loss) {
-    return error_of<Error>([&] { nn::check_gradients(net, loss); });
+    return error_of<Error>([&] { nn::gradcheck(net, loss); });
   };
   const auto loss = [&](double wrong) {
     return [&, wrong] { return sum(square(net.b(cube(net.a(x), wrong)))); };
   };
-  CHECK_THAT(check(loss(1)), Containing("[check_gradients] a.weight is f32 [3, 3]; must be f64"));
+  CHECK_THAT(check(loss(1)), Containing("[gradcheck] a.weight is f32 [3, 3]; must be f64"));
   net.to(f64);
   CHECK(check(loss(1)) == "(nothing thrown)");
   CHECK_THAT(check(loss(1.01)),
-             Containing("[check_gradients] a.weight: its slope along a direction is "));
-  CHECK(check([&] { return sum(square(net.b(x))); }) ==
-        "[check_gradients] a.weight gets no gradient");
+             Containing("[gradcheck] a.weight: its slope along a direction is "));
+  CHECK(check([&] { return sum(square(net.b(x))); }) == "[gradcheck] a.weight gets no gradient");
   CHECK(check([&] { return sum(square(net.b(net.a(x) * 0.0))); }) ==
-        "[check_gradients] the gradient of a.weight is 0 everywhere");
+        "[gradcheck] the gradient of a.weight is 0 everywhere");
   net.a.freeze();
   CHECK(check([&] { return sum(square(net.b(x))); }) == "(nothing thrown)");
 }

@@ -1,7 +1,7 @@
 // Gradients held against central differences: for functions and ops of one's own.
 //
 //     const Tensor x = randn({2, 3}, {.dtype = f64}).set_requires_grad();
-//     check_gradients([](const Tensors& in) { return my_op(in[0]); }, {x});
+//     gradcheck([](const Tensors& in) { return my_op(in[0]); }, {x});
 #pragma once
 
 #include <functional>
@@ -10,7 +10,7 @@
 
 namespace stretto {
 
-struct CheckGradientsOptions {
+struct GradcheckOptions {
   double step = 1e-6;  ///< Elements are moved by this, up and down.
   double atol = 1e-5;  ///< Accepted: |gradient − difference| ≤ atol + rtol · |difference|.
   double rtol = 1e-3;  ///< See atol.
@@ -26,7 +26,7 @@ struct CheckGradientsOptions {
 /// the gradients themselves, as functions of the inputs and of the incoming gradient. All of it is
 /// f64: the inputs that require gradients and the result of f, which must be a pure function of its
 /// inputs. Calls f 2n times for n elements, and n times as often with `twice`.
-void check_gradients(const std::function<Tensor(const Tensors&)>& f, const Tensors& inputs,
-                     CheckGradientsOptions options = {});
+void gradcheck(const std::function<Tensor(const Tensors&)>& f, const Tensors& inputs,
+               GradcheckOptions options = {});
 
 }  // namespace stretto
