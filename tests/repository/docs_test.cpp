@@ -101,7 +101,7 @@ TEST_CASE("Every header of the library is in stretto.h, or is known to be intern
       "core/(atomic_file|cpu|device_table|digest|environment|gpu_channel|gpu_runtime|input_file|"
       "one_line|parse_number)\\.h|core/(gemm|simd)/.*|"
       "autograd/(accumulate|engine|leaf_watch)\\.h|nn/leaf_owners\\.h|"
-      "nn/distributed/(nccl_reducer|halves|mpi|optimizer_shards|data_parallel_step)\\.h|"
+      "nn/distributed/(nccl_reducer|recursive_halving|mpi|optimizer_shards|data_parallel_step)\\.h|"
       "nn/training/training_step\\.h|"
       "nn/files/"
       "(checkpoint_format|matcher|other_format|safetensors_header|safetensors_index)\\.h|"
@@ -110,8 +110,8 @@ TEST_CASE("Every header of the library is in stretto.h, or is known to be intern
       "device|orthogonal|"
       "rows)\\.h|"
       "ops/fft/fft_(butterfly|plan)\\.h|ops/spe/spe_\\w+\\.h|"
-      "ops/attention/(attention_(forms|problem|strips)|heads|hidden_keys|"
-      "random_features_device|linear_attention_(forms|logarithms|pieces))\\.h");
+      "ops/attention/(attention_(implementations|problem|strips)|heads|hidden_keys|"
+      "random_features_device|linear_attention_(implementations|logarithms|pieces))\\.h");
   size_t found = 0;
   for (const testing::Source& file : testing::sources()) {
     const std::string top = file.path.substr(0, file.path.find('/'));
