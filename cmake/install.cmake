@@ -49,7 +49,15 @@ install(FILES ${PROJECT_BINARY_DIR}/stretto.pc DESTINATION ${CMAKE_INSTALL_LIBDI
 set(doc_dir ${CMAKE_INSTALL_DATADIR}/doc/stretto)
 install(FILES README.md CHANGELOG.md LICENSE DESTINATION ${doc_dir})
 install(FILES LICENSE DESTINATION ${doc_dir} RENAME copyright)  # where Debian looks for it
-install(DIRECTORY docs DESTINATION ${doc_dir} FILES_MATCHING PATTERN *.md)
+install(DIRECTORY docs DESTINATION ${doc_dir} FILES_MATCHING PATTERN *.md PATTERN *.png)
+
+# The API reference, if doxygen is found.
+find_program(STRETTO_DOXYGEN doxygen)
+if(STRETTO_DOXYGEN)
+  install(CODE "execute_process(COMMAND bash ${PROJECT_SOURCE_DIR}/docs/reference.sh ${PROJECT_BINARY_DIR}/reference
+                                OUTPUT_QUIET ERROR_QUIET COMMAND_ERROR_IS_FATAL ANY)")
+  install(DIRECTORY ${PROJECT_BINARY_DIR}/reference DESTINATION ${doc_dir} OPTIONAL)
+endif()
 file(GLOB examples CONFIGURE_DEPENDS examples/*.cpp)
 foreach(example ${examples})
   file(STRINGS ${example} others REGEX "^#include \"examples/")  # headers that are not installed

@@ -39,6 +39,10 @@ while read -r name; do
   fail "not below /usr, or of the tree's tests: $name"
 done < <(dpkg-deb --contents "$deb" | awk '$6 !~ /^\.\/(usr\/|$)/ || $6 ~ /test/ {print $6}')
 
+if command -v doxygen >/dev/null; then
+  [[ -e $root/usr/share/doc/stretto/reference/index.html ]] || fail "not in the package: the API reference"
+fi
+
 # The headers that a header includes are there, as files beside it; those of CUDA kernels come with
 # the kernels.
 includes=0
