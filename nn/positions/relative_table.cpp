@@ -47,7 +47,7 @@ void MusicRelative::apply(AttentionInputs& inputs) const {
 
 std::string MusicRelative::label() const {
   return str("MusicRelative(max_length ", options.max_length,
-             options.bidirectional ? ", two-sided" : "",
+             options.bidirectional ? ", bidirectional" : "",
              options.shared_by_heads ? ", shared by heads)" : ")");
 }
 

@@ -44,7 +44,7 @@ struct Linear {
   Linear(const std::string& subject, const Setting& given, const std::string& more)
       : s(given),
         x("attention." + subject,
-          str(R"({"kv_heads": )", s.g, s.causal ? R"(, "causal": true)" : "",
+          str(R"({"key_heads": )", s.g, s.causal ? R"(, "causal": true)" : "",
               s.padding ? R"(, "key_padding": true)" : "", more, "}")) {
     x.input("in.q", {s.b, s.h, s.m, s.d});
     x.input("in.k", {s.b, s.g, s.n, s.d});

@@ -44,7 +44,7 @@ const Setting settings[] = {
 
 std::string text(const Setting& s, const std::string& more = "") {
   return str(R"({"B": )", s.b, R"(, "H": )", s.h, R"(, "M": )", s.m, R"(, "N": )", s.n,
-             R"(, "D": )", s.d, s.g > 0 ? str(R"(, "kv_heads": )", s.g) : "",
+             R"(, "D": )", s.d, s.g > 0 ? str(R"(, "key_heads": )", s.g) : "",
              s.dv > 0 ? str(R"(, "Dv": )", s.dv) : "", s.causal ? R"(, "causal": true)" : "",
              s.window > 0 ? str(R"(, "window": )", s.window) : "",
              s.padding ? R"(, "key_padding": true)" : "", more, "}");
@@ -162,8 +162,8 @@ TEST_CASE("conformance, unseen: attention.skewed") {
           const bool shared = length == 4;
           Attention a(
               "skewed", s,
-              str(R"(, "Lmax": )", length, bidirectional ? R"(, "bidirectional": true)" : "",
-                  clip ? R"(, "out_of_range": "clip")" : "", shared ? R"(, "shared": true)" : ""));
+              str(R"(, "Lmax": )", length, bidirectional ? R"(, "two_sided": true)" : "",
+                  clip ? R"(, "beyond": "clip")" : "", shared ? R"(, "shared": true)" : ""));
           const int64_t rows = bidirectional ? 2 * length - 1 : length;
           a.x.input("param.rel", {shared ? 1 : s.h, rows, s.d});
           check_everywhere(a.finish([&](auto b, auto h, auto i, auto j) {

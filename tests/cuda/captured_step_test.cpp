@@ -157,5 +157,5 @@ TEST_CASE("a captured step on the CPU is a plain one") {
   CHECK_FALSE(step.captured());
   REQUIRE_THROWS_WITH(nn::CapturedStep(
                           cpu, [] { return Tensor(); }, 0),
-                      Containing("[CapturedStep] 0 eager calls"));
+                      Containing("[CapturedStep] 0 warmup calls"));
 }

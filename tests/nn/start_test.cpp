@@ -165,7 +165,7 @@ TEST_CASE("constructors leave no parameter uninitialized", "[module]") {
           if (!made.count(m[1])) missing.insert(m[1]);
         }
     }
-  CHECK(missing == std::set<std::string>{"AttentionKernel", "FeatureMap", "Position"});
+  CHECK(missing == std::set<std::string>{"AttentionKernel", "FeatureMap", "PositionalEncoding"});
 }
 
 TEST_CASE("a table of positions is drawn by its constructor, or by its owner", "[module]") {

@@ -333,7 +333,7 @@ TEST_CASE("LanguageModel: other positions and kernels") {
 TEST_CASE("LanguageModel: errors") {
   CHECK_THROWS_WITH(LanguageModel({}), Containing("[LanguageModel] sizes must be at least 1: "
                                                   "vocabulary 0"));
-  CHECK_THROWS_WITH(make(tiny(0)), Containing("[MusicRelative] length 0"));
+  CHECK_THROWS_WITH(make(tiny(0)), Containing("[MusicRelative] max_length 0"));
   const auto m = make(tiny());
   CHECK_THROWS_WITH((*m)(zeros({5}, {.dtype = i64})),
                     "[InputEmbedding] tokens i64 [5]; must be i64 or i32 [B, L]");

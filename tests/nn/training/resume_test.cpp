@@ -79,7 +79,7 @@ TEST_CASE("The number of micro-batches belongs to the checkpoint", "[trainer]") 
   const std::string path = other.trainer.checkpoint_path();
   CHECK(error_of<Error>([&] { other.trainer.resume(); }) ==
         "[load] " + path +
-            ": its batches are cut into 2 parts, those of this run into 4; it can "
+            ": its batches are cut into 2 micro-batches, those of this run into 4; it can "
             "only go on with the same");
   Fit more({.steps = 5, .folder = dir.file("x")});
   REQUIRE(more.trainer.resume());
