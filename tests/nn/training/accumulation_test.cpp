@@ -153,9 +153,9 @@ TEST_CASE("Micro-batches are equally many rows of a batch that the trainer gets"
   };
   CHECK(refusal(2, false) ==
         "[train] step 1: [train] a batch that is cut into micro-batches must come from "
-        "Trainer::stage() or "
-        "stage_batch()");
-  CHECK(refusal(4, true) == "[train] step 1: [train] a batch of 6 rows cannot be cut into 4 micro-batches");
+        "Trainer::stage() or stage_batch()");
+  CHECK(refusal(4, true) ==
+        "[train] step 1: [train] a batch of 6 rows cannot be cut into 4 micro-batches");
   CHECK_THAT(refusal(3, true), Containing("their number must be a power of two"));
 }
 
