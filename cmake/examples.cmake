@@ -6,7 +6,7 @@ project(stretto_examples LANGUAGES CXX)
 if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
   set(CMAKE_BUILD_TYPE Release)
 endif()
-find_package(stretto 0.2 REQUIRED)
+find_package(stretto 0.3 REQUIRED)
 
 file(GLOB sources CONFIGURE_DEPENDS *.cpp)
 foreach(source ${sources})
