@@ -1,11 +1,12 @@
-// What the engine asks of ops/ where gradients meet (ops/elementwise.cpp). Internal to both.
+// A sum of gradients for the engine. Declared here because the engine calls it; defined in
+// ops/elementwise.cpp.
 #pragma once
 
 #include "../core/tensor.h"
 
 namespace stretto {
 
-/// a + b of two bf16 tensors of one shape, in f32; off the tape.
+/// Returns a + b in f32, of two bf16 tensors of the same shape; not recorded.
 Tensor add_in_f32(const Tensor& a, const Tensor& b);
 
 }  // namespace stretto

@@ -15,8 +15,8 @@ namespace {
 
 thread_local LeafWatch* leaf_watch = nullptr;
 
-// a + b on the tape. In place when nothing else can see a. Sums of bf16 are kept in f32; whoever
-// takes one away rounds it, once.
+// Returns a + b; recorded if create_graph. In place if no other handle refers to a. Sums of bf16
+// gradients stay in f32; the consumer rounds them once.
 Tensor accumulate(Tensor a, const Tensor& b, bool create_graph) {
   if (!a.defined()) return b;
   if (create_graph) {
@@ -39,7 +39,7 @@ Tensor accumulate(Tensor a, const Tensor& b, bool create_graph) {
   return sum;
 }
 
-// By index, as a hook may register others; they begin with the next gradient.
+// Loops by index because a hook may register others, which first run with the next gradient.
 Tensor run_hooks(const TapeEntry& entry, Tensor g) {
   const size_t count = entry.hooks.size();
   for (size_t i = 0; i < count; ++i) {
@@ -53,16 +53,16 @@ Tensor run_hooks(const TapeEntry& entry, Tensor g) {
   return g;
 }
 
-// What one pass has for a leaf, to what earlier ones had. The sum of bf16 gradients is kept beside
-// the gradient in f32: it would stop growing at 256 times what a pass adds.
+// Adds the gradient g of one pass to those of earlier passes. For bf16 the sum is also stored in
+// f32: a bf16 sum would stop growing at 256 times the gradient of a pass.
 void add_pass(Gradient& gradient, Tensor g, bool create_graph) {
   Tensor& value = gradient.value;
   if (!value.defined()) {
-    // Others may hold g too; a gradient must be its owner's alone.
+    // Other handles may refer to g; the leaf's gradient must have memory of its own.
     value = g.unique() && g.is_contiguous() ? std::move(g) : g.clone();
     return;
   }
-  // Handles that somebody holds stay the gradient.
+  // In place, so that handles to the gradient stay valid.
   const bool in_place = !create_graph && !value.requires_grad() && value.is_contiguous();
   if (!is_narrow(value.dtype())) {
     if (in_place) {
@@ -84,7 +84,7 @@ void add_pass(Gradient& gradient, Tensor g, bool create_graph) {
   gradient.version = value.storage().version;
 }
 
-// Several threads may have passes that end in one leaf. They take turns.
+// Passes of several threads may end in the same leaf; a mutex serializes their additions.
 std::mutex& mutex_of(const TapeEntry& leaf) {
   static std::array<std::mutex, 64> mutexes;
   return mutexes[reinterpret_cast<uintptr_t>(&leaf) / sizeof(TapeEntry) % mutexes.size()];
@@ -98,8 +98,8 @@ struct Running {
     check(found != Node::State::spent, "backward", "the graph through op \"", node.op,
           "\" was already differentiated and its saved tensors are gone; use retain_graph on the "
           "first pass to differentiate twice");
-    fail("backward", "another pass is going through op \"", node.op,
-         "\" of the same graph; threads need graphs of their own, and may share leaves");
+    fail("backward", "another pass is running through op \"", node.op,
+         "\" of the same graph; each thread needs its own graph, only leaves may be shared");
   }
   ~Running() { node.state = after; }
   Node& node;
@@ -122,9 +122,9 @@ Tensors aliases(const Tensors& inputs) {
   return own;
 }
 
-void Engine::keep_to_captured(const Tensors& outputs) {
-  keeps_to_ways_ = true;
-  // Nothing that was made before all of them leads to one.
+void Engine::restrict_to_captured(const Tensors& outputs) {
+  restricted_ = true;
+  // No node that is older than all captured tensors leads to one.
   uint64_t oldest = UINT64_MAX;
   for (const auto& [entry, g] : captured)
     oldest = std::min(oldest, entry->node ? entry->node->number : 0);
@@ -141,24 +141,24 @@ void Engine::keep_to_captured(const Tensors& outputs) {
             [](const Node* a, const Node* b) { return a->number < b->number; });
   for (const Node* node : below)
     for (const auto& entry : node->inputs)
-      if (entry && (captured.contains(entry.get()) || ways_.contains(entry->node.get())))
-        ways_.insert(node);
+      if (entry && (captured.contains(entry.get()) || on_path_.contains(entry->node.get())))
+        on_path_.insert(node);
 }
 
-bool Engine::goes_through(const Node& node) const {
-  if (keeps_to_ways_) return ways_.contains(&node);
+bool Engine::runs_closure_of(const Node& node) const {
+  if (restricted_) return on_path_.contains(&node);
   return !outer || std::none_of(node.outputs.begin(), node.outputs.end(), [&](const auto& out) {
     return captured.contains(out.entry.lock().get());
   });
 }
 
 void Engine::send(const std::shared_ptr<TapeEntry>& entry, const Tensor& g) {
-  const bool wanted = !keeps_to_ways_ || captured.contains(entry.get()) ||
-                      (entry->node && ways_.contains(entry->node.get()));
-  if (!wanted) return;
+  const bool needed = !restricted_ || captured.contains(entry.get()) ||
+                      (entry->node && on_path_.contains(entry->node.get()));
+  if (!needed) return;
   if (!entry->node) return arrive_at_leaf(entry, g);
-  auto [it, fresh] = pending_.try_emplace(entry->node.get());
-  if (fresh) {
+  auto [it, is_new] = pending_.try_emplace(entry->node.get());
+  if (is_new) {
     it->second.resize(entry->node->outputs.size());
     queue_.push(entry->node);
   }
@@ -168,8 +168,8 @@ void Engine::send(const std::shared_ptr<TapeEntry>& entry, const Tensor& g) {
 
 void Engine::arrive_at_leaf(const std::shared_ptr<TapeEntry>& entry, const Tensor& g) {
   if (outer && !captured.contains(entry.get())) return outer->arrive_at_leaf(entry, g);
-  auto [it, fresh] = leaves_.try_emplace(entry.get());
-  if (fresh) leaf_order_.push_back(entry);
+  auto [it, is_new] = leaves_.try_emplace(entry.get());
+  if (is_new) leaf_order_.push_back(entry);
   it->second = accumulate(std::move(it->second), g, options.create_graph);
 }
 
@@ -187,9 +187,9 @@ void Engine::finish_leaf(TapeEntry& entry, Tensor g) {
   if (leaf_watch) leaf_watch->leaves_.push_back(&entry);
   {
     const std::lock_guard lock(mutex_of(entry));
-    const std::shared_ptr<Gradient> kept = entry.grad.lock();
-    if (!kept) return;  // nobody is left who could ask for it
-    add_pass(*kept, std::move(g), options.create_graph);
+    const std::shared_ptr<Gradient> gradient = entry.grad.lock();
+    if (!gradient) return;  // all handles to the leaf are gone
+    add_pass(*gradient, std::move(g), options.create_graph);
   }
   for (size_t i = 0; i < entry.accumulated.size(); ++i) {
     const auto hook = entry.accumulated[i];
@@ -197,35 +197,37 @@ void Engine::finish_leaf(TapeEntry& entry, Tensor g) {
   }
 }
 
-// Nodes are visited by falling number, so a leaf's gradient is whole after the lowest that has it
-// as an input. What functions under checkpoint() read is not among the inputs.
+// Nodes are visited in descending order of number, so a leaf's gradient is complete after the
+// lowest-numbered node that has the leaf as an input. A checkpoint() may add to any leaf, because
+// the leaves that its function reads are not among its inputs.
 void Engine::find_waiting_leaves() {
   std::vector<const Node*> below;
   std::unordered_set<const Node*> seen;
   for (const auto& [node, grads] : pending_)
     if (seen.insert(node).second) below.push_back(node);
-  std::unordered_map<TapeEntry*, size_t> places;
-  uint64_t unseen = UINT64_MAX;
+  std::unordered_map<TapeEntry*, size_t> index_of;
+  uint64_t lowest_checkpoint = UINT64_MAX;
   for (size_t i = 0; i < below.size(); ++i) {
-    if (std::strcmp(below[i]->op, "checkpoint") == 0) unseen = std::min(unseen, below[i]->number);
+    if (std::strcmp(below[i]->op, "checkpoint") == 0)
+      lowest_checkpoint = std::min(lowest_checkpoint, below[i]->number);
     for (const auto& entry : below[i]->inputs) {
       if (!entry) continue;
       if (entry->node) {
         if (seen.insert(entry->node.get()).second) below.push_back(entry->node.get());
       } else if (!entry->accumulated.empty()) {
-        const auto [place, fresh] = places.try_emplace(entry.get(), waiting_.size());
-        if (fresh) waiting_.push_back({UINT64_MAX, entry});
-        uint64_t& number = waiting_[place->second].number;
+        const auto [at, is_new] = index_of.try_emplace(entry.get(), waiting_.size());
+        if (is_new) waiting_.push_back({UINT64_MAX, entry});
+        uint64_t& number = waiting_[at->second].number;
         number = std::min(number, below[i]->number);
       }
     }
   }
-  for (Waiting& w : waiting_) w.number = std::min(w.number, unseen);
+  for (Waiting& w : waiting_) w.number = std::min(w.number, lowest_checkpoint);
   std::stable_sort(waiting_.begin(), waiting_.end(),
                    [](const Waiting& a, const Waiting& b) { return a.number < b.number; });
 }
 
-// Before the node of this number is visited.
+// Completes the leaves to which only nodes above `next` add. Called before node `next` is visited.
 void Engine::finish_waiting_leaves(uint64_t next) {
   for (; !waiting_.empty() && waiting_.back().number > next; waiting_.pop_back())
     if (auto it = leaves_.find(waiting_.back().leaf.get()); it != leaves_.end())
@@ -249,7 +251,7 @@ void Engine::run() {
       grads[i] = run_hooks(*entry, std::move(grads[i]));
       if (auto it = captured.find(entry.get()); it != captured.end()) it->second = grads[i];
     }
-    if (!goes_through(*node)) continue;
+    if (!runs_closure_of(*node)) continue;
     Running running(*node);
     const bool check_finite = anomaly_detection() && all_finite(grads);
     Backward context(*this, *node, std::move(grads));
@@ -265,12 +267,12 @@ void Engine::run() {
     for (size_t i = 0; i < sent.size(); ++i) {
       const auto& entry = node->inputs[i];
       if (!entry || !sent[i].defined()) continue;
-      const Shape& wanted = entry->node ? entry->node->outputs[entry->index].shape : entry->shape;
+      const Shape& shape = entry->node ? entry->node->outputs[entry->index].shape : entry->shape;
       const DType dtype =
           entry->node ? entry->node->outputs[entry->index].options.dtype : entry->dtype;
-      check(sent[i].shape() == wanted && sent[i].dtype() == dtype, node->op,
+      check(sent[i].shape() == shape && sent[i].dtype() == dtype, node->op,
             "its backward returned ", sent[i], " for input ", int64_t(i), ", expected ", dtype, " ",
-            wanted);
+            shape);
       send(entry, std::exchange(sent[i], {}));
     }
     if (!options.retain_graph && !options.create_graph) {
@@ -352,7 +354,7 @@ Tensors grad(const Tensors& outputs, const Tensors& inputs, const Tensors& gradi
     check(x.requires_grad(), "grad", "an input (", x, ") does not require a gradient");
     engine.captured[x.tape().get()];
   }
-  engine.keep_to_captured(outputs);
+  engine.restrict_to_captured(outputs);
   engine.start("grad", outputs, gradients);
   engine.run();
   Tensors result;

@@ -1,5 +1,5 @@
-// The backward pass [autograd/tape.h]: visits nodes by falling creation number, so every node is
-// reached after all its consumers, without recursion and in one fixed order.
+// The backward pass [autograd/tape.h]. Visits nodes in reverse creation order, so every node comes
+// after all its consumers, without recursion and always in the same order.
 #pragma once
 
 #include <atomic>
@@ -11,43 +11,45 @@
 
 namespace stretto {
 
-/// Puts outputs on the tape, unconditionally (record, checkpoint).
+/// Puts outputs on the tape, unconditionally (for record and checkpoint).
 void attach(const char* op, const Tensors& inputs, Tensors& outputs, BackwardFn backward,
             Keep keep);
 
-/// Whether a gradient of x will be wanted: it requires one, or does so when the function whose
-/// first run by checkpoint() made it is run again.
+/// True if a gradient of x will be needed: x requires one, or x was computed in the recording run
+/// of checkpoint() and will require one in the recomputing run.
 bool leads_back(const Tensor& x);
 
-/// Whether no floating tensor has NaN or infinity (anomaly detection).
+/// True if no floating tensor contains NaN or infinity (anomaly detection).
 bool all_finite(const Tensors& tensors);
 
-/// The same tensors, each a node of its own: where a pass inside a closure ends.
+/// Returns the same tensors, each behind a node of its own, at which an inner pass ends.
 Tensors aliases(const Tensors& inputs);
 
+/// One backward pass.
 struct Engine {
   const uint64_t pass = next_pass();
   BackwardOptions options;
-  /// For grad(): the gradients of the tensors asked for; nothing arrives in leaves.
+  /// For grad(): fills `captured` with the gradients of its keys and adds nothing to leaves.
   bool capture = false;
   std::unordered_map<TapeEntry*, Tensor> captured;
-  /// For a pass inside a closure of another: that takes what arrives in leaves that are not
-  /// captured here, as if they were its own.
+  /// For a pass inside a backward closure: the pass that runs the closure. It receives the
+  /// gradients of leaves that are not captured here.
   Engine* outer = nullptr;
 
-  /// Whether some leaf has hooks that wait for its whole gradient: passes look for them then.
+  /// True once a leaf has a post-accumulate hook; only then do passes search for such leaves.
   static inline std::atomic<bool> any_leaf_hooks = false;
 
+  /// Checks `gradients` and queues the nodes of `outputs`.
   void start(const char* op, const Tensors& outputs, const Tensors& gradients);
+  /// Visits all queued nodes and those below them.
   void run();
 
-  /// The gradients of `inputs`, leaves or aliases(), from those that have arrived at `outputs`:
-  /// what a closure has just computed from them again, for checkpoint() and composed_gradient().
-  /// Recorded where the closure is.
+  /// For checkpoint() and composed_gradient(), whose closure has just computed `outputs` from
+  /// `inputs` (leaves or aliases()): returns the gradients of `inputs`, starting from the gradients
+  /// in b. Recorded if the closure is.
   static Tensors inner(Backward& b, const Tensors& outputs, const Tensors& inputs);
-  /// For grad(): of the nodes below `outputs`, the pass goes through those alone that lead to what
-  /// is captured.
-  void keep_to_captured(const Tensors& outputs);
+  /// For grad(): visit only nodes on a path from `outputs` to a captured tensor.
+  void restrict_to_captured(const Tensors& outputs);
 
  private:
   struct ByNumber {
@@ -56,22 +58,22 @@ struct Engine {
     }
   };
   static uint64_t next_pass();
-  bool goes_through(const Node& node) const;
+  bool runs_closure_of(const Node& node) const;
   void send(const std::shared_ptr<TapeEntry>& entry, const Tensor& g);
   void arrive_at_leaf(const std::shared_ptr<TapeEntry>& entry, const Tensor& g);
   void finish_leaf(TapeEntry& entry, Tensor g);
   void find_waiting_leaves();
   void finish_waiting_leaves(uint64_t next);
 
-  bool keeps_to_ways_ = false;
-  std::unordered_set<const Node*> ways_;
+  bool restricted_ = false;
+  std::unordered_set<const Node*> on_path_;  // if restricted_: nodes that lead to a captured tensor
   std::priority_queue<std::shared_ptr<Node>, std::vector<std::shared_ptr<Node>>, ByNumber> queue_;
-  std::unordered_map<Node*, Tensors> pending_;
-  // A leaf's hooks see the sum of a pass; all of it arrives before the pass ends.
+  std::unordered_map<Node*, Tensors> pending_;  // gradients of outputs of queued nodes, so far
+  // Gradients of leaves, summed over the pass before their hooks run.
   std::vector<std::shared_ptr<TapeEntry>> leaf_order_;
   std::unordered_map<TapeEntry*, Tensor> leaves_;
-  // Leaves with hooks for a whole gradient, which is there when no node from `number` on is left:
-  // the last of them to be visited first.
+  // Leaves with post-accumulate hooks and the lowest number of a node that still adds to their
+  // gradient, in ascending order: the next one to complete is the last.
   struct Waiting {
     uint64_t number;
     std::shared_ptr<TapeEntry> leaf;

@@ -1,4 +1,4 @@
-// The leaves that receive gradients in backward passes.
+// A record of the leaves that receive gradients in backward passes.
 #pragma once
 
 #include <vector>
@@ -7,9 +7,9 @@ namespace stretto {
 
 struct TapeEntry;  // autograd/tape.h
 
-/// While it exists, records each leaf that a backward pass of the calling thread adds a gradient
-/// to, leaves that a function under checkpoint() reads among them. A leaf may be listed several
-/// times. Compare with Tensor::tape(). If several watches exist, only the newest one records.
+/// While it exists, lists each leaf to which a backward pass of the calling thread adds a gradient,
+/// including leaves read by functions under checkpoint(). A leaf may be listed several times. If
+/// several watches exist, only the newest one is active.
 class LeafWatch {
  public:
   LeafWatch();
@@ -17,6 +17,7 @@ class LeafWatch {
   LeafWatch(const LeafWatch&) = delete;
   LeafWatch& operator=(const LeafWatch&) = delete;
 
+  /// Returns the tape entries of the leaves: compare with Tensor::tape().
   const std::vector<const TapeEntry*>& leaves() const { return leaves_; }
 
  private:

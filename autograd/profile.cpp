@@ -31,7 +31,7 @@ thread_local Collector* collector = nullptr;
 }  // namespace
 
 Profile::Profile() {
-  check(!collector, "Profile", "another profile is being taken on this thread");
+  check(!collector, "Profile", "this thread already has a Profile; accepted: one at a time");
   collector = new Collector;
 }
 

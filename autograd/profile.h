@@ -1,13 +1,13 @@
-// Where the time of a step goes, op by op.
+// A profiler: the time of a step, per op.
 //
 //     Profile profile;
 //     train_step();
 //     profile.mark("optimizer");
 //     for (const ProfileRow& row : profile.rows()) ...
 //
-// Forward: the time between the ends of two ops counts for the second. Backward: the time of an
-// op's whole backward closure. What lies outside ops is named by mark(). On CUDA these are times of
-// queueing, not of kernels.
+// Forward: the time from the end of one op to the end of the next counts for the next. Backward:
+// the time of the op's whole backward closure. Time outside of ops is attributed with mark(). On a
+// GPU this measures the queueing of kernels, not their execution.
 #pragma once
 
 #include <cstdint>
@@ -16,29 +16,36 @@
 
 namespace stretto {
 
+/// The total time of one op, or of one name given to Profile::mark().
 struct ProfileRow {
-  std::string name;  // "linear", "linear (backward)", or a mark's
-  int64_t calls = 0;
-  double seconds = 0;
+  std::string name;    ///< "linear", "linear (backward)", or the name of a mark.
+  int64_t calls = 0;   ///< The number of calls.
+  double seconds = 0;  ///< Their total time.
 };
 
-/// Collects from its making to its end, on the thread that made it; one at a time.
+/// Collects the times of the thread that constructs it, until it is destroyed. At most one per
+/// thread at a time.
 class Profile {
  public:
+  /// Starts collecting; throws if this thread has another Profile.
   Profile();
   ~Profile();
   Profile(const Profile&) = delete;
   Profile& operator=(const Profile&) = delete;
 
-  /// Counts the time since the last op or mark for `name`.
+  /// Attributes the time since the last op or mark to `name`.
   void mark(const char* name);
-  /// Longest first.
+  /// Returns the times so far, longest first.
   std::vector<ProfileRow> rows() const;
 };
 
-/// For the tape: an op has ended; a backward closure begins and ends. Cheap when nobody profiles.
+// Called by the tape; cheap if there is no Profile.
+
+/// Reports that an op has ended.
 void profile_op(const char* op);
+/// Reports that a backward closure begins.
 void profile_backward_begins();
+/// Reports that the backward closure of `op` has ended.
 void profile_backward_ends(const char* op);
 
 }  // namespace stretto

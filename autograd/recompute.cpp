@@ -1,4 +1,4 @@
-// Activation checkpointing, and what it takes to run a function again.
+// Activation checkpointing: the recording run and the recomputing run of checkpoint().
 #include "autograd/recompute.h"
 
 #include <atomic>
@@ -15,7 +15,7 @@ std::atomic<uint64_t> last_scope{0};
 
 bool backward_follows() { return thread_state.recording || thread_state.recorded_later; }
 
-bool is_recomputing() { return thread_state.recompute && thread_state.recompute->again(); }
+bool is_recomputing() { return thread_state.recompute && thread_state.recompute->recomputing(); }
 
 void check_not_recomputed(const char* op, const char* what) {
   check(!thread_state.recompute, op, what, " under checkpoint(), which would run the call twice");
@@ -25,38 +25,37 @@ void RecomputeRecord::check_unchanged() const {
   for (const auto& [handle, r] : read)
     check(&r.tensor.storage() == r.storage && r.storage->version == r.version, "checkpoint",
           "a tensor (", r.tensor, ") that op \"", r.op,
-          "\" read was changed after the forward pass; the function cannot be run again");
+          "\" read was changed after the forward pass; the function cannot be recomputed");
 }
 
-RecomputeScope::RecomputeScope(RecomputeRecord& record, bool again)
-    : record_(record), again_(again), before_(thread_state) {
+RecomputeScope::RecomputeScope(RecomputeRecord& record, bool recomputing)
+    : record_(record), recomputing_(recomputing), before_(thread_state) {
   thread_state.random = this;
   thread_state.recompute = this;
   thread_state.scope = ++last_scope;
-  thread_state.first_run = thread_state.recorded_later = !again;
-  if (!again) thread_state.recording = false;  // but not in recorded(), which runs as outside
+  thread_state.first_run = thread_state.recorded_later = !recomputing;
+  if (!recomputing) thread_state.recording = false;  // recorded() restores it for next()
 }
 
 RecomputeScope::~RecomputeScope() { thread_state = before_; }
 
 void RecomputeScope::finish() const {
-  if (!again_ || next_ == record_.taken.size()) return;
-  fail("checkpoint", "the function took ", record_.taken[next_].what,
-       " in its first run, but not when it was run again; both must do the same (is the module in "
-       "another mode?)");
+  if (!recomputing_ || next_ == record_.values.size()) return;
+  fail("checkpoint", "the recording run used ", record_.values[next_].what,
+       ", but the recomputing run did not; both must do the same (is the module in another mode?)");
 }
 
-const std::any& RecomputeScope::noted(const char* what) {
-  const bool more = next_ < record_.taken.size();
-  check(more && std::strcmp(record_.taken[next_].what, what) == 0, "checkpoint",
-        "the function, run again, takes ", what, " where its first run took ",
-        more ? record_.taken[next_].what : "nothing more",
+const std::any& RecomputeScope::next_recorded(const char* what) {
+  const bool more = next_ < record_.values.size();
+  check(more && std::strcmp(record_.values[next_].what, what) == 0, "checkpoint",
+        "the recomputing run uses ", what, ", but the recording run used ",
+        more ? record_.values[next_].what : "nothing more",
         "; both must do the same (is the module in another mode?)");
-  return record_.taken[next_++].value;
+  return record_.values[next_++].value;
 }
 
 RandomKey RecomputeScope::next_key() {
-  return take("next_random_key", [] { return next_random_key(); });
+  return value_of("next_random_key", [] { return next_random_key(); });
 }
 
 void RecomputeScope::before_set() {
@@ -64,7 +63,7 @@ void RecomputeScope::before_set() {
 }
 
 void RecomputeScope::note_reads(const char* op, const Tensors& inputs) {
-  if (again_) return;
+  if (recomputing_) return;
   for (const Tensor& x : inputs) {
     if (!x.defined() || !from_outside(x)) continue;
     if (record_.inputs.contains(&x.storage())) continue;
@@ -84,11 +83,11 @@ void RecomputeScope::check_in_place(const char* op, const Tensor& x) const {
 
 namespace {
 
-// Inputs as a run of the function sees them: leaves.
-Tensor as_leaf(const Tensor& x, bool wanted) {
+// Returns x as a leaf: the input of a run.
+Tensor as_leaf(const Tensor& x, bool requires_grad) {
   if (!x.defined()) return x;
   Tensor leaf = x.detach();
-  if (wanted) leaf.set_requires_grad();
+  if (requires_grad) leaf.set_requires_grad();
   return leaf;
 }
 
@@ -99,14 +98,14 @@ Tensor checkpoint(std::function<Tensor(const Tensors&)> f, const Tensors& inputs
   const auto record = std::make_shared<RecomputeRecord>();
   Tensors outputs(1);
   {
-    RecomputeScope first(*record, false);
-    Tensors own;
+    RecomputeScope recording(*record, false);
+    Tensors leaves;
     for (const Tensor& x : inputs) {
-      own.push_back(as_leaf(x, leads_back(x)));
+      leaves.push_back(as_leaf(x, leads_back(x)));
       if (x.defined()) record->inputs.insert(&x.storage());
     }
-    outputs[0] = f(own);
-    first.note_reads("return", outputs);
+    outputs[0] = f(leaves);
+    recording.note_reads("return", outputs);
   }
   check(outputs[0].defined(), "checkpoint", "the function returned an undefined tensor");
   const bool recorded = leads_back(outputs[0]);
@@ -118,16 +117,17 @@ Tensor checkpoint(std::function<Tensor(const Tensors&)> f, const Tensors& inputs
       "checkpoint", inputs, outputs,
       [f = std::move(f), saved, record](Backward& b) {
         record->check_unchanged();
-        // Of a pass that is recorded itself, the second run is part.
+        // If the backward pass itself is recorded (create_graph), so is the recomputing run: its
+        // inputs stay connected to the saved ones. Otherwise they are leaves.
         Tensors own = grad_enabled() ? aliases(values_of(saved)) : Tensors();
         const GradMode on(true);
         for (size_t i = own.size(); i < saved.size(); ++i)
           own.push_back(as_leaf(saved[i](), b.needs(i)));
         Tensor y;
         {
-          const RecomputeScope again(*record, true);
+          const RecomputeScope recomputing(*record, true);
           y = f(own);
-          again.finish();
+          recomputing.finish();
         }
         return Engine::inner(b, {y}, own);
       },

@@ -1,18 +1,24 @@
-// What checkpoint() needs to run a function twice and have it do the same.
+// Recomputation under checkpoint() (Chen et al. 2016): the recording run and the recomputing run.
 //
-// The second run happens in the backward pass, maybe on another thread, after other calls have
-// drawn random numbers and changed what they change. Therefore whatever a function takes from state
-// that its calls change goes through recorded(): the first run notes it, the second gets the note.
+// checkpoint(f, inputs) runs f twice. The recording run, in the forward pass, computes the result
+// without saving anything on the tape. The recomputing run, in the backward pass, repeats f with
+// the tape on. It may be on another thread, after other calls have used random numbers and changed
+// state. Every value that f gets from such state must therefore come from recorded(): the recording
+// run stores the value, the recomputing run returns the stored one.
 //
 //     const Tensor rows = recorded("MyMap", [&] { return next_draw(); });
 //
-// Keys of the program's random state (next_random_key) go this way by themselves. What cannot be
-// done twice is refused, in the first run where it can be seen there: setting the random state,
-// drawing inside parallel_for, changing a tensor in place that was made outside of the function, a
-// cache or state that the call would advance, a result of recorded ops that is not an input. In the
-// second run: a tensor that the first one read and that was changed in between, and taking other
-// things than the first run took. Not seen: threads that the function itself starts, and variables
-// of C++ that it changes.
+// Keys of the program's random state (next_random_key) are recorded automatically.
+//
+// Functions that cannot be repeated raise an error, if possible in the recording run:
+//   - setting the random state, and recorded values inside parallel_for,
+//   - an in-place change of a tensor made outside of the function,
+//   - a cache or recurrent state that the call would advance,
+//   - reading the result of recorded ops that is not among the inputs.
+// Errors of the recomputing run:
+//   - a tensor read by the recording run was changed in between,
+//   - the recorded values are requested in another order or number.
+// Not detected: threads that the function itself starts, and C++ variables that it changes.
 #pragma once
 
 #include <any>
@@ -27,92 +33,106 @@
 
 namespace stretto {
 
-/// True where the ops that run now will be differentiated: they are recorded, or are of the first
-/// run of checkpoint(), whose second will be.
+/// True if the ops that run now will be differentiated: they are recorded, or they belong to the
+/// recording run of checkpoint() and the recomputing run will record them.
 bool backward_follows();
 
-/// True in a second run of checkpoint().
+/// True in the recomputing run of checkpoint().
 bool is_recomputing();
 
-/// Throws in both runs of checkpoint(): "<op> <what> cannot be run again".
+/// Throws in both runs of checkpoint(): "[op] <what> under checkpoint(), which would run the call
+/// twice". For calls that cannot be repeated.
 void check_not_recomputed(const char* op, const char* what);
 
-/// What one function took and read in its first run, for its second.
+/// What the recording run of one function stores for the recomputing run.
 struct RecomputeRecord {
-  struct Taken {
-    const char* what = "";
-    std::any value;
+  /// A value passed through recorded().
+  struct Value {
+    const char* what = "";  ///< The name given to recorded(), for errors.
+    std::any value;         ///< The result of its `next`.
   };
+  /// A tensor from outside of the function that one of its ops read.
   struct Read {
-    Tensor tensor;
-    const Storage* storage = nullptr;
-    uint32_t version = 0;
-    const char* op = "";
+    Tensor tensor;                     ///< The tensor.
+    const Storage* storage = nullptr;  ///< Its storage at that time.
+    uint32_t version = 0;              ///< The version of that storage.
+    const char* op = "";               ///< The first op that read it.
   };
-  std::vector<Taken> taken;
-  std::set<const Storage*> inputs;   // which Saved watches over
-  std::map<const void*, Read> read;  // tensors from outside, by their handles
-  /// Throws when one of them has changed since.
+  std::vector<Value> values;         ///< In the order in which they were recorded.
+  std::set<const Storage*> inputs;   ///< Storages of the inputs, which Saved checks.
+  std::map<const void*, Read> read;  ///< Tensors read, by Tensor::id().
+  /// Throws if a tensor in `read` has changed since.
   void check_unchanged() const;
 };
 
-/// For its life this thread runs the function of a record, for the first time or again.
+/// A scope for one run of a function on this thread: the recording run or the recomputing run.
 class RecomputeScope final : public RandomSource {
  public:
-  RecomputeScope(RecomputeRecord& record, bool again);
+  /// Starts the recording run, or the recomputing run if `recomputing` is true.
+  RecomputeScope(RecomputeRecord& record, bool recomputing);
   ~RecomputeScope();
   RecomputeScope(const RecomputeScope&) = delete;
   RecomputeScope& operator=(const RecomputeScope&) = delete;
 
-  /// The run is over: throws when it took less than the first one.
+  /// Ends the run: throws if a recomputing run has not used all recorded values.
   void finish() const;
-  bool again() const { return again_; }
+  /// True in the recomputing run.
+  bool recomputing() const { return recomputing_; }
+  /// Implements recorded().
   template <class F>
-  auto take(const char* what, F&& next) -> std::invoke_result_t<F&>;
+  auto value_of(const char* what, F&& next) -> std::invoke_result_t<F&>;
+  /// Returns a key of the program's random state, recorded.
   RandomKey next_key() override;
+  /// Throws: the random state cannot be set under checkpoint().
   void before_set() override;
 
   // For the tape.
+
+  /// In the recording run: notes which tensors from outside of the function an op reads. Throws if
+  /// one of them is the result of recorded ops.
   void note_reads(const char* op, const Tensors& inputs);
+  /// Throws if x was made outside of the function.
   void check_in_place(const char* op, const Tensor& x) const;
 
  private:
-  // The function's next(), outside of the function: as what surrounds it sees it.
   struct Outside;
   bool from_outside(const Tensor& x) const { return x.storage().scope < thread_state.scope; }
-  const std::any& noted(const char* what);
+  const std::any& next_recorded(const char* what);
 
   RecomputeRecord& record_;
-  const bool again_;
+  const bool recomputing_;
   size_t next_ = 0;
   ThreadState before_;
 };
 
-/// next(); but what it gave in the first run in the second run of checkpoint(), which must not be
-/// changed in place. Inside next() tensors from outside may be changed. `what` is for errors.
+/// Returns next(). In the recording run of checkpoint() the result is stored; the recomputing run
+/// returns the stored result instead, which must not be changed in place. next() itself may change
+/// tensors from outside of the function. `what` names the value in errors.
 template <class F>
 auto recorded(const char* what, F&& next) -> std::invoke_result_t<F&> {
-  return thread_state.recompute ? thread_state.recompute->take(what, next) : next();
+  return thread_state.recompute ? thread_state.recompute->value_of(what, next) : next();
 }
 
+/// Restores the thread state from outside of the function, for next().
 struct RecomputeScope::Outside {
+  /// Starts the scope.
   explicit Outside(const RecomputeScope& recompute) { thread_state = recompute.before_; }
   ~Outside() { thread_state = inside; }
-  const ThreadState inside = thread_state;
+  const ThreadState inside = thread_state;  ///< The state of the run.
 };
 
 template <class F>
-auto RecomputeScope::take(const char* what, F&& next) -> std::invoke_result_t<F&> {
+auto RecomputeScope::value_of(const char* what, F&& next) -> std::invoke_result_t<F&> {
   using T = std::invoke_result_t<F&>;
   check(!thread_state.in_body, what,
-        "inside parallel_for, under checkpoint(): what the second run "
-        "would take depends on the order of threads; take it before");
-  if (again_) return std::any_cast<const T&>(noted(what));
+        "inside parallel_for, under checkpoint(): what the recomputing run would get depends on "
+        "the order of threads; call it before parallel_for");
+  if (recomputing_) return std::any_cast<const T&>(next_recorded(what));
   T value = [&] {
     const Outside outside(*this);
     return recorded(what, next);
   }();
-  record_.taken.push_back({what, value});
+  record_.values.push_back({what, value});
   return value;
 }
 

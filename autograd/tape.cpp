@@ -14,8 +14,8 @@ namespace {
 std::atomic<bool> anomaly_on{false};
 std::atomic<uint64_t> next_number{1};
 
-// A node's closure and inputs may own the last reference to the next node, and so on down a chain
-// of any length. Nodes are therefore queued here and deleted one after the other.
+// Deletes a node without recursion. Its closure and inputs may own the last reference to the next
+// node, and so on down a chain of any length, so nodes are queued here and deleted one by one.
 void delete_node(Node* node) {
   thread_local Node* waiting = nullptr;  // not a container: static tensors outlive thread-locals
   thread_local bool draining = false;
@@ -31,7 +31,7 @@ void delete_node(Node* node) {
   draining = false;
 }
 
-// Reading a tensor may take ops of its own, which are not checked again.
+// True while all_finite() reads tensors: the ops that it runs are not checked.
 thread_local bool checking_finite = false;
 
 Gradient& gradient_of(const Tensor& x) {
@@ -39,8 +39,8 @@ Gradient& gradient_of(const Tensor& x) {
   return *x.gradient();
 }
 
-// An output's place on the tape is written: that of an input, a parameter or another output must
-// stay what it is.
+// Recording replaces the tape entry of each output. It must not replace that of an input, of a
+// parameter or of another output.
 void check_outputs(const char* op, const Tensors& inputs, const Tensors& outputs) {
   for (size_t i = 0; i < outputs.size(); ++i) {
     const Tensor& y = outputs[i];
@@ -52,11 +52,11 @@ void check_outputs(const char* op, const Tensors& inputs, const Tensors& outputs
       if (y.same(outputs[j])) what = "is another of its outputs too";
     if (what)
       fail(op, "output ", int64_t(i), " (", y, ") ", what,
-           "; record() needs new tensors, as detach() makes one");
+           "; record() needs new tensors (detach() makes one)");
   }
 }
 
-// In the first run of checkpoint(), in the place of attach().
+// Replaces attach() in the recording run of checkpoint().
 void mark_outputs(const char* op, const Tensors& inputs, Tensors& outputs) {
   if (std::none_of(inputs.begin(), inputs.end(), leads_back)) return;
   check_outputs(op, inputs, outputs);
@@ -130,14 +130,14 @@ Backward::Backward(Engine& engine, Node& node, Tensors grads)
 
 Saved::Saved(const Tensor& x) {
   if (!x.defined()) return;
-  // Version 0: nobody has changed x since its op made it.
+  // Only if the version is 0: x is then unchanged since its op computed it.
   if (x.tape() && x.tape()->again && x.storage().version == 0) {
     again_ = x.tape()->again;
     return;
   }
   x_ = x;
   if (x.requires_grad() && x.is_leaf()) {
-    // The handle of a leaf owns its gradient, whose graph may own this.
+    // Not the leaf's own handle: it owns the gradient, whose graph may own this Saved.
     x_ = x.detach();
     x_.tape() = x.tape();
   }
@@ -182,7 +182,8 @@ Tensor Backward::take_grad(size_t i) {
 
 Tensor Backward::output(size_t i) const {
   const Node::Output& out = node_.outputs[i];
-  check(out.kept.defined(), node_.op, "output ", i, " was not kept for the backward pass");
+  check(out.kept.defined(), node_.op, "output ", i,
+        " was not saved for the backward pass; record() needs Keep::outputs");
   check(out.kept.storage().version == out.version, node_.op,
         "its output was changed in place, but the backward pass needs it; clone() it first");
   Tensor y = out.kept.detach();
@@ -281,12 +282,12 @@ void Tensor::set_grad(const Tensor& gradient) const {
 
 void Tensor::set_data(const Tensor& other) const {
   check(is_leaf(), "set_data", "the tensor (", *this, ") is the result of a recorded op");
-  check(!requires_grad() || is_floating(other.dtype()), "set_data", other,
-        " cannot take the place of ", *this, ", which requires a gradient");
+  check(!requires_grad() || is_floating(other.dtype()), "set_data", other, " cannot replace ",
+        *this, ", which requires a gradient");
   if (thread_state.recompute) thread_state.recompute->check_in_place("set_data", *this);
   const auto entry = tape();
   const auto slot = gradient();
-  // Let what was saved of the old data for a backward pass notice, and of the new.
+  // Both storages, old and new, get a new version, so that a Saved of either detects the change.
   const uint32_t version = ++storage().version;
   *impl_ = other.get();
   gradient() = slot;

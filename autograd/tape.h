@@ -1,6 +1,6 @@
-// The tape: how ops record their backward, and how gradients are asked for.
+// The tape: how ops record their backward, and how gradients are computed.
 //
-// Every op, ours or a user's, ends the same way. Its forward and its backward stand together:
+// Every op, built in or user-defined, ends with record(): forward and backward are one function.
 //
 //     Tensor exp(const Tensor& x) {
 //       Tensor y = ...;  // any computation on raw data
@@ -8,12 +8,12 @@
 //     }
 //
 // The closure gets the gradient of the output and returns one gradient per input, in order; an
-// undefined one means zero. It is written in differentiable ops, so gradients of gradients follow.
-// Inputs that it needs are captured as Saved, which notices when they are overwritten in between.
+// undefined one means zero. It is written in differentiable ops, so it can be differentiated again.
+// It captures the inputs it needs as Saved, which detects that they were overwritten in between.
 //
-// Nodes form a graph from outputs to inputs. Backward visits them by falling creation number, so
-// every sum of gradients has one order and repeated passes have the same bits; both the walk and
-// the destruction of long chains are iterative.
+// Nodes form a graph from outputs to inputs. Backward visits them in reverse creation order, so
+// gradients are always summed in the same order and repeated passes are bit-identical. Both the
+// traversal and the destruction of long chains are iterative.
 #pragma once
 
 #include <atomic>
@@ -28,13 +28,13 @@
 
 namespace stretto {
 
-/// True while ops are recorded on this thread (the default), and in parallel_for bodies of a thread
-/// where they are.
+/// True if ops are recorded on this thread (the default). Bodies of parallel_for inherit it.
 inline bool grad_enabled() { return thread_state.recording; }
 
-/// Sets recording for a scope: `NoGrad guard;`.
+/// Turns recording on or off for a scope: `GradMode guard(true);`.
 class GradMode {
  public:
+  /// Starts the scope.
   explicit GradMode(bool enabled)
       : before_(thread_state.recording), before_later_(thread_state.recorded_later) {
     thread_state.recording = enabled;
@@ -50,57 +50,65 @@ class GradMode {
  private:
   bool before_, before_later_;
 };
+/// Turns recording off for a scope: `NoGrad guard;`.
 struct NoGrad : GradMode {
   NoGrad() : GradMode(false) {}
 };
 
-/// While on, every op checks its result, and every backward its gradients: the first op that turns
-/// finite input into NaN or infinity throws an Error that names it. Slow; for finding faults.
+/// Turns anomaly detection on or off (the default). While it is on, every op checks its result and
+/// every backward closure its gradients: the first one that turns finite input into NaN or infinity
+/// throws an Error that names the op. Slow; for debugging.
 void set_anomaly_detection(bool on);
+/// True if anomaly detection is on.
 bool anomaly_detection();
 
-/// A tensor kept for the backward pass. Reading it throws when its storage has been changed in
-/// place since, naming the op. One that its op can make again (rematerialize) is not kept, but made
-/// when it is first read. A leaf does not stay alive by being saved, only its data.
+/// A tensor saved for the backward pass. A saved tensor that its op can recompute (rematerialize)
+/// is not stored, but recomputed when it is first read. Saving a leaf keeps its data alive, but
+/// neither the leaf nor its gradient.
 class Saved {
  public:
   Saved() = default;
+  /// Saves x.
   Saved(const Tensor& x);
+  /// Returns the tensor. Throws if its storage was changed in place after it was saved; the error
+  /// names the op whose backward closure is running.
   const Tensor& operator()() const;
+  /// True unless an undefined tensor was saved.
   bool defined() const { return x_.defined() || again_; }
 
  private:
-  mutable Tensor x_;  // with the place on the tape of what was saved
+  mutable Tensor x_;  // with the tape entry of the saved tensor
   mutable uint32_t version_ = 0;
   std::shared_ptr<const std::function<Tensor()>> again_;
 };
 
-/// What was saved, in order.
+/// Returns the saved tensors, in order.
 Tensors values_of(const std::vector<Saved>& saved);
 
-/// Says how to make x, an output that an op has just put on the tape, once more: from tensors that
-/// the op keeps for its own backward, as Saved. Ops that need x for theirs then keep this instead
-/// of x. `again` runs in the backward pass, as closures do. For ops that are cheap for the size of
-/// what they give. Without effect where x is not on the tape.
+/// Lets later ops recompute x in the backward pass instead of saving it. x is an output that an op
+/// has just recorded; `again` recomputes it from tensors that the op saves for its own backward
+/// anyway, and runs in the backward pass. For ops that are cheap for the size of their outputs. Has
+/// no effect if x is not on the tape.
 void rematerialize(const Tensor& x, std::function<Tensor()> again);
 
 struct Engine;  // autograd/engine.h
 struct Node;
 
-/// What a backward closure sees.
+/// The argument of a backward closure: the gradients of the op's outputs.
 class Backward {
  public:
-  /// Gradient of output i; zeros of its shape when nothing arrived.
+  /// Returns the gradient of output i; zeros of its shape if no gradient reached the output.
   const Tensor& grad(size_t i = 0);
-  /// The same, given away: what nothing else holds (unique()) may be written over. Once for each i.
+  /// Returns the same gradient and gives up the reference to it, so that it can be overwritten if
+  /// it is unique(). At most once for each i.
   Tensor take_grad(size_t i = 0);
-  /// Output i of the forward pass. Only for ops recorded with Keep::outputs.
+  /// Returns output i of the forward pass. Only for ops recorded with Keep::outputs.
   Tensor output(size_t i = 0) const;
-  /// Whether the gradient of input i is wanted; others may be left undefined.
+  /// True if the gradient of input i is needed; otherwise the closure may return an undefined one.
   bool needs(size_t i) const;
-  /// A number that only the closures of this backward pass see.
+  /// Returns a number that identifies the running backward pass.
   uint64_t pass() const;
-  /// True inside a closure.
+  /// True if a backward closure is running on this thread.
   static bool running() { return thread_state.backward_op != nullptr; }
 
  private:
@@ -116,98 +124,111 @@ class Backward {
   Tensors grads_;
 };
 
+/// A backward closure: returns one gradient per input of the op, in order.
 using BackwardFn = std::function<Tensors(Backward&)>;
 
-/// Whether the closure will ask for the op's outputs; they then stay in memory until backward.
-enum class Keep { nothing, outputs };
+/// What record() saves for Backward::output().
+enum class Keep {
+  nothing,  ///< The default.
+  outputs   ///< The op's outputs; they stay in memory until backward.
+};
 
-/// True when an op over these inputs has to be recorded.
+/// True if an op with these inputs must be recorded: one requires a gradient and recording is on.
 bool recording(std::initializer_list<Tensor> inputs);
+/// True if an op with these inputs must be recorded.
 bool recording(const Tensors& inputs);
 
-/// Ends an op: puts its outputs on the tape when one of `inputs` needs a gradient, else does
-/// nothing. `outputs` must be new tensors (views of inputs are fine). Returns the outputs.
-/// This is also the public way to give an op of your own a gradient (docs/add-an-op.md).
+/// Ends an op with one output: puts the output on the tape if one of `inputs` requires a gradient,
+/// else does nothing. `output` must be a new tensor (a view of an input is fine). Returns it. Also
+/// the way to give a user-defined op a gradient (docs/add-an-op.md).
 Tensor record(const char* op, const Tensors& inputs, Tensor output, BackwardFn backward,
               Keep keep = Keep::nothing);
+/// Ends an op with several outputs.
 Tensors record(const char* op, const Tensors& inputs, Tensors outputs, BackwardFn backward,
                Keep keep = Keep::nothing);
 
-/// For ops that change x in place: throws when the tape would miss it, or when x shows an element
-/// more than once, as expanded views do.
+/// Checks that an op may change x in place. Throws if x requires a gradient while recording is on,
+/// if x shows an element more than once, as expanded views do, or if x was made outside of the
+/// function that checkpoint() runs.
 void check_in_place(const char* op, const Tensor& x);
 
-/// For the backward of a fused op that is itself recorded (grad_enabled() in the closure): the
-/// gradients of `inputs` from those that have arrived, by way of f, the op's composed form. It runs
-/// now, and only what it records is gone through. This is how fused ops are differentiated again.
+/// Returns the gradients of `inputs` for the backward closure of a fused op that is itself recorded
+/// (grad_enabled() in the closure). Runs f, the composed implementation of the op, and
+/// differentiates what f records, starting from the gradients of the op's outputs. This is how
+/// fused ops are differentiated again.
 ///
 ///     if (grad_enabled()) return composed_gradient(b, composed_form, {x(), w()});
 Tensors composed_gradient(Backward& b, const std::function<Tensor(const Tensors&)>& f,
                           const Tensors& inputs);
+/// Returns the same for an op with several outputs.
 Tensors composed_gradient(Backward& b, const std::function<Tensors(const Tensors&)>& f,
                           const Tensors& inputs);
 
-/// Gradients of Σ outputs·gradients into every leaf that requires one. Passes of several threads
-/// may end in the same leaves, each over a graph of its own: their gradients are added in the order
-/// of arrival. Two passes at once over one graph are an error. A gradient that is there already is
-/// added to in place, unless create_graph puts it on the tape.
+/// Adds the gradients of Σ outputs·gradients to grad() of every leaf that requires one. An omitted
+/// gradient is 1 and needs an output with a single element. Existing gradients are added to in
+/// place, unless create_graph puts them on the tape. Threads may run passes that share leaves if
+/// each has its own graph: their gradients are added in the order of arrival. Two passes over one
+/// graph at the same time are an error.
 void backward(const Tensors& outputs, const Tensors& gradients = {}, BackwardOptions options = {});
 
-/// The same gradients, but returned for `inputs` and accumulated nowhere. An input that the
-/// outputs do not depend on gives an undefined tensor. The pass goes through no op that leads to
-/// none of the inputs.
+/// Returns the same gradients for `inputs` and accumulates nothing in leaves; undefined for an
+/// input that the outputs do not depend on. Visits only ops on a path to one of the inputs.
 Tensors grad(const Tensors& outputs, const Tensors& inputs, const Tensors& gradients = {},
              BackwardOptions options = {});
 
-/// f(inputs) without keeping its intermediate results: backward runs f again (Chen et al.,
-/// "Training deep nets with sublinear memory cost", 2016), with what the first run drew and took
-/// from state that calls change (autograd/recompute.h, which also says what is refused). Gradients
-/// also reach parameters used inside f.
+/// Returns f(inputs) without saving its intermediate results: backward runs f again (Chen et al.,
+/// "Training deep nets with sublinear memory cost", 2016). The recomputing run gets the same random
+/// numbers and recorded values as the recording run; autograd/recompute.h lists what raises an
+/// error. Parameters used inside f get their gradients too.
 Tensor checkpoint(std::function<Tensor(const Tensors&)> f, const Tensors& inputs);
 
 /// One recorded op.
 struct Node : std::enable_shared_from_this<Node> {
-  const char* op = "";
-  uint64_t number = 0;                             // creation order
-  std::vector<std::shared_ptr<TapeEntry>> inputs;  // null where no gradient is wanted
-  BackwardFn backward;
-  enum class State { ready, running, spent };  // spent: backward has run, the closure is gone
-  std::atomic<State> state{State::ready};
-  Node* next_to_delete = nullptr;
+  const char* op = "";                             ///< Name of the op.
+  uint64_t number = 0;                             ///< Position in the order of creation.
+  std::vector<std::shared_ptr<TapeEntry>> inputs;  ///< Null for inputs that need no gradient.
+  BackwardFn backward;                             ///< The closure; null once it is spent.
+  /// Whether the closure can run, is running, or has run and was freed.
+  enum class State { ready, running, spent };
+  std::atomic<State> state{State::ready};  ///< The current state.
+  Node* next_to_delete = nullptr;          ///< Links nodes that are being destroyed.
+  /// One output of the op.
   struct Output {
-    Shape shape;
-    TensorOptions options;
-    Tensor kept;  // off the tape, else the node would own itself
-    uint32_t version = 0;
-    std::weak_ptr<TapeEntry> entry;
+    Shape shape;                     ///< Shape of the output and of its gradient.
+    TensorOptions options;           ///< Dtype and device of the output.
+    Tensor kept;                     ///< The output itself (Keep::outputs), off the tape: no cycle.
+    uint32_t version = 0;            ///< Version of the storage of `kept` when it was saved.
+    std::weak_ptr<TapeEntry> entry;  ///< The tape entry of the output's handles.
   };
-  std::vector<Output> outputs;
+  std::vector<Output> outputs;  ///< The outputs, in the order of record().
 };
 
-/// What a leaf has collected.
+/// The accumulated gradient of a leaf.
 struct Gradient {
-  Tensor value;  // in the leaf's dtype: grad()
-  /// Of a bf16 leaf from the second pass on: the f32 sum of which `value` is the rounding, as long
-  /// as nobody has changed `value` since (its storage's version).
+  Tensor value;  ///< The gradient in the leaf's dtype: grad().
+  /// For a bf16 leaf, from the second pass on: the sum in f32, of which `value` is the rounding.
+  /// Valid only while the storage version of `value` equals `version`.
   Tensor sum;
-  uint32_t version = 0;
+  uint32_t version = 0;  ///< Storage version of `value` when `sum` was computed.
 };
 
-/// A tensor's place on the tape: a leaf (no node) that collects its gradient, or output `index`
-/// of a node.
+/// A tensor's entry on the tape: a leaf, which collects a gradient, or output `index` of `node`.
 struct TapeEntry {
-  bool requires_grad = false;
-  std::shared_ptr<Node> node;
-  size_t index = 0;
-  // Of a leaf: its handles own it, as the graph behind it may own this.
+  bool requires_grad = false;  ///< True if backward computes a gradient for the tensor.
+  std::shared_ptr<Node> node;  ///< The op that computed the tensor; null for a leaf.
+  size_t index = 0;            ///< Which output of `node` the tensor is.
+  /// The gradient of a leaf. Owned by the leaf's handles: its graph may own this entry.
   std::weak_ptr<Gradient> grad;
-  Shape shape;
-  DType dtype = f32;
+  Shape shape;        ///< Shape of a leaf.
+  DType dtype = f32;  ///< Dtype of a leaf.
+  /// A gradient hook; an undefined result leaves the gradient unchanged.
   using Hook = std::function<Tensor(const Tensor&)>;
-  std::vector<std::shared_ptr<Hook>> hooks;
-  std::vector<std::shared_ptr<const std::function<void()>>> accumulated;  // hooks of a leaf
-  std::shared_ptr<const std::function<Tensor()>> again;                   // rematerialize
-  /// The result of an op in the first run of checkpoint() that the second run will record.
+  std::vector<std::shared_ptr<Hook>> hooks;  ///< Tensor::register_hook.
+  /// Tensor::register_post_accumulate_grad_hook.
+  std::vector<std::shared_ptr<const std::function<void()>>> accumulated;
+  std::shared_ptr<const std::function<Tensor()>> again;  ///< Recomputes the value: rematerialize().
+  /// True for the result of an op in the recording run of checkpoint() that the recomputing run
+  /// will put on the tape.
   bool recorded_later = false;
 };
 

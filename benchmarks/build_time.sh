@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Prints what builds take from nothing, without a compiler cache:  benchmarks/build_time.sh [FOLDER]
-# FOLDER, build/time unless given, is removed before and after. JOBS: the cores to use, all unless given.
-# Rows of a table in Markdown: what, seconds, and the size of what came out.
+# Times clean builds without a compiler cache:  benchmarks/build_time.sh [FOLDER]
+# FOLDER (default: build/time) is removed before and after. JOBS: the number of jobs (default: all cores).
+# Prints a table in Markdown: build, seconds, size of the result.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 folder=${1:-build/time}
@@ -23,7 +23,7 @@ echo
 echo "| build | s | size |"
 echo "| --- | ---: | ---: |"
 library=(-D STRETTO_CUDA=OFF -D STRETTO_TESTS=OFF -D STRETTO_BENCHMARKS=OFF)
-row "the library" stretto_shared libstretto.so "${library[@]}" -D STRETTO_EXAMPLES=OFF
-row "what the quickstart needs" train_chorales examples/train_chorales "${library[@]}"
-row "what \`tests/run.sh\` needs" all tests/stretto_tests -D STRETTO_CUDA=OFF -D STRETTO_BENCHMARKS=OFF \
+row "library" stretto_shared libstretto.so "${library[@]}" -D STRETTO_EXAMPLES=OFF
+row "quickstart" train_chorales examples/train_chorales "${library[@]}"
+row "\`tests/run.sh\`" all tests/stretto_tests -D STRETTO_CUDA=OFF -D STRETTO_BENCHMARKS=OFF \
   -D STRETTO_ALL_TESTS=OFF

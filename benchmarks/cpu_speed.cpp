@@ -1,9 +1,10 @@
-// Training and decoding on a CPU, case by case, as cpu_speed.py asks for them in turns with peers.
+// Times training and decoding on a CPU, one case per request from cpu_speed.py, which alternates
+// with other libraries.
 //
-// A request is a line, "SECONDS CASE", e.g. "0.5 core music 512 4 f32"; the answer is a line, too:
-// the median time in milliseconds, how often it ran, and, of cases with an answer that can be
-// checked, its error: √(Σ (y − y₆₄)² / Σ y₆₄²) against the same computed in f64 from the same
-// inputs, the largest of result and gradients.
+// A request is a line "SECONDS CASE", e.g. "0.5 core music 512 4 f32". The answer is a line with
+// the median time in milliseconds, the number of runs, and the error of cases whose results can be
+// checked (else nan): √(Σ (y − y₆₄)² / Σ y₆₄²), where y₆₄ is computed in f64 from the same inputs;
+// the largest of the result and the gradients.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <atomic>
@@ -39,17 +40,17 @@ using examples::UsageError;
 
 namespace {
 
-/// What is timed; what it gives, where that can be checked; what is done before each run, untimed.
+/// A case.
 struct Case {
-  std::function<void()> run;
-  std::function<Tensors()> results = {};
-  std::function<void()> prepare = [] {};
+  std::function<void()> run;              // is timed
+  std::function<Tensors()> results = {};  // computes the results to check; empty: none
+  std::function<void()> prepare = [] {};  // runs before each run, untimed
 };
 using Words = std::vector<std::string>;
 
 int64_t number(const std::string& word) { return std::stoll(word); }
 
-/// Inputs are rounded to `stored` and computed with in `used`: f64 for what is compared with.
+/// Inputs are rounded to `stored` and computed with in `used`, which is f64 for the reference.
 struct Types {
   DType stored, used;
 };
@@ -57,11 +58,11 @@ struct Types {
 class Inputs {
  public:
   explicit Inputs(Types types) : types_(types) {}
-  /// Normal numbers, the same for any types but for their rounding.
+  /// Returns normal random numbers, the same for all types except for rounding.
   Tensor operator()(const Shape& shape, double scale = 1) {
     return mul(randn(shape, RandomKey{7, ++stream_}), scale).to(types_.stored).to(types_.used);
   }
-  /// One that gets a gradient.
+  /// Returns an input that gets a gradient.
   Tensor leaf(const Shape& shape, double scale = 1) {
     leaves_.push_back((*this)(shape, scale).set_requires_grad());
     return leaves_.back();
@@ -74,7 +75,7 @@ class Inputs {
   Tensors leaves_;
 };
 
-/// f forwards, and backwards with a gradient of one's own.
+/// Runs f and its backward with the given gradient.
 Case trained(const Inputs& inputs, const Tensor& gradient, const std::function<Tensor()>& f) {
   const auto pass = [inputs, gradient, f] {
     for (const Tensor& x : inputs.leaves()) x.set_grad({});
@@ -90,7 +91,7 @@ Case trained(const Inputs& inputs, const Tensor& gradient, const std::function<T
           }};
 }
 
-/// product FORM M N K [problems]: C [M, N] of A and B, each as it is (N) or transposed (T).
+/// product FORM M N K BATCH: C [M, N] = A B; FORM says for A and B: N as stored, T transposed.
 Case product(const Words& w, Types types) {
   const int64_t m = number(w[2]), n = number(w[3]), k = number(w[4]), batch = number(w[5]);
   Inputs input(types);
@@ -104,7 +105,7 @@ Case product(const Words& w, Types types) {
   return {[=] { matmul(a, b); }, [=] { return Tensors{matmul(a, b)}; }};
 }
 
-/// core KIND L B: attention of 8 causal heads of 64 with all gradients.
+/// core KIND L B: causal attention with 8 heads of dimension 64, with all gradients.
 Case core(const Words& w, Types types) {
   const std::string& kind = w[1];
   const int64_t L = number(w[2]), B = number(w[3]), H = 8, D = 64;
@@ -133,13 +134,13 @@ Case core(const Words& w, Types types) {
   }
   return trained(input, g, [=] {
     if (!u.defined()) return attention(q, k, v, o);
-    AttentionOptions moved = o;
-    moved.relative_query = add(q, r);
-    return attention(add(q, u), k, v, moved);
+    AttentionOptions with_biases = o;
+    with_biases.relative_query = add(q, r);
+    return attention(add(q, u), k, v, with_biases);
   });
 }
 
-/// conv L: causal convolution of 512 rows with filters as long, both gradients.
+/// conv L: causal convolution of 512 rows with filters of the same length, with both gradients.
 Case conv(const Words& w, Types types) {
   const int64_t L = number(w[1]);
   Inputs input(types);
@@ -147,7 +148,7 @@ Case conv(const Words& w, Types types) {
   return trained(input, g, [=] { return fft_conv(x, filters); });
 }
 
-/// layer KIND L B: a pre-norm layer of width 512, all gradients.
+/// layer KIND L B: a pre-norm layer of width 512, with all gradients.
 Case layer(const Words& w, Types types) {
   const std::string& kind = w[1];
   const int64_t L = number(w[2]), B = number(w[3]), d = 512;
@@ -192,7 +193,7 @@ std::shared_ptr<nn::LanguageModel> make_gpt(const Gpt& g, bool relative = false)
   return std::make_shared<nn::LanguageModel>(options);
 }
 
-/// gpt NAME: a whole step: forward, loss, backward, clipping, AdamW.
+/// gpt NAME: a complete training step: forward, loss, backward, clipping, AdamW.
 Case gpt(const Words& w, Types types) {
   const Gpt g = gpt_of(w[1]);
   const auto model = make_gpt(g);
@@ -216,8 +217,7 @@ bool is_relative(const Words& w) {
   return w[2] == "relative";
 }
 
-/// decode NAME plain|relative: 32 tokens, one after the other, that follow all but 64 of a full
-/// length.
+/// decode NAME plain|relative: generates 32 tokens one by one after a prompt of length − 64 tokens.
 Case decode(const Words& w, Types types) {
   const Gpt g = gpt_of(w[1]);
   const auto model = make_gpt(g, is_relative(w));
@@ -245,13 +245,13 @@ STRETTO_CLONES uint64_t sum_of(const uint64_t* x, int64_t n) {
   return sum;
 }
 
-/// floor NAME plain|relative: what `decode` cannot do without: all threads add up so many bytes, 32
-/// times, as it reads of weights, of tables of positions, and of keys and values on the average.
+/// floor NAME plain|relative: a lower bound for `decode`: all threads read, 32 times, as many bytes
+/// as a token reads of weights, position tables, and keys and values on average.
 Case floor(const Words& w, Types types) {
   const Gpt g = gpt_of(w[1]);
   const bool relative = is_relative(w);
   const auto model = make_gpt(g, relative);
-  const int64_t seen = g.length - before_end + decoded / 2, each = seen * g.width * g.layers;
+  const int64_t cached = g.length - before_end + decoded / 2, each = cached * g.width * g.layers;
   int64_t count = each * (relative ? 3 : 2);
   for (const auto& [name, x] : model->named_parameters())
     if (name.find("embedding") == name.npos && name.find(".position.") == name.npos)
@@ -284,7 +284,7 @@ STRETTO_CLONES float chains(float x, float y) {
   return sum;
 }
 
-/// peak: fused multiply-adds of f32 alone, in registers, 25.6 million operations on each thread.
+/// peak: only fused multiply-adds of f32 in registers, 25.6 million operations on each thread.
 Case peak(const Words&, Types) {
   return {[] {
     std::atomic<int> numbers{0};
@@ -294,7 +294,7 @@ Case peak(const Words&, Types) {
   }};
 }
 
-/// copy MIB: a copy of so much to where another was.
+/// copy MIB: copies MIB mebibytes (in f32) to an existing tensor.
 Case copied(const Words& w, Types types) {
   const Tensor from = zeros({number(w[1]) << 18}, {.dtype = types.used}), to = empty_like(from);
   return {[=] { to.copy_(from); }};
@@ -323,7 +323,7 @@ double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-/// The case stays as long as it is asked for: one turn after the other.
+/// Answers requests. A case is set up once for consecutive requests.
 int serve() {
   std::string line, last;
   Case current;
@@ -370,10 +370,10 @@ int main(int argc, char** argv) {
   int threads = 2;
   bool about = false;
   return examples::run_program(
-      argc, argv, "cpu_speed", "Times cases that standard input asks for.",
+      argc, argv, "cpu_speed", "Times the cases requested on standard input.",
       [&](CLI::App& app) {
         app.add_option("--threads", threads);
-        app.add_flag("--about", about, "Says what serves matrix products, and no more");
+        app.add_flag("--about", about, "Print only the instruction set of matrix products");
       },
       [&] {
         if (about) {

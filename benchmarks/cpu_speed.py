@@ -1,13 +1,14 @@
-"""Training and decoding on this CPU, in turns with PyTorch and OpenBLAS: a table in Markdown.
+"""Compares training and decoding on this CPU with PyTorch and OpenBLAS: a table in Markdown.
 
     python benchmarks/cpu_speed.py [--build build/release] [--threads 2] [--rows products,layers]
 
-Run it from an environment of its own with PyTorch 2.x and NumPy; it starts `cpu_speed` of the build
-beside it. Each case runs a few rounds, ours and every peer's in turns; a cell is the median of its
-medians. "ratio" is the time of the best peer over ours. Errors are against f64, from the same
-inputs rounded alike: that of result and gradients which is furthest off. "of ceiling", by as many
-threads in the same turns: of f32 operations that are counted, their speed over that of fused
-multiply-adds in registers alone; of decoding, the time of reading once what a token reads over ours.
+Run it in a virtual environment with PyTorch 2.x and NumPy; it starts `cpu_speed` of the build.
+Each case runs a few rounds that alternate between the libraries; a cell is the median of the
+rounds' medians. "ratio" is the time of the fastest peer divided by Stretto's. Errors are relative
+to f64 with the same rounded inputs: the largest of the result and the gradients. "of ceiling",
+measured with the same number of threads in the same rounds: for cases with counted f32 operations,
+the speed relative to that of fused multiply-adds in registers; for decoding, the time to read once
+the bytes that a token needs, divided by Stretto's time.
 """
 import argparse
 import ctypes
@@ -19,7 +20,7 @@ import sys
 import time
 from pathlib import Path
 
-# What PyTorch needs to do its best beside other programs: no spinning, no memory given back.
+# PyTorch is fastest next to other programs with these: no spinning, freed memory is reused.
 BEST = dict(OMP_WAIT_POLICY="passive", MALLOC_MMAP_THRESHOLD_="8589934592",
             MALLOC_TRIM_THRESHOLD_="17179869184", MALLOC_TOP_PAD_="268435456")
 if any(os.environ.get(name) != value for name, value in BEST.items()):
@@ -34,9 +35,9 @@ parser = argparse.ArgumentParser()
 parser.add_argument("--build", type=Path, default=root / "build/release")
 parser.add_argument("--threads", type=int, default=2)
 parser.add_argument("--rounds", type=int, default=5)
-parser.add_argument("--seconds", type=float, default=0.4, help="of a turn")
-parser.add_argument("--rows", default="", help="parts of case names, by commas; all without")
-parser.add_argument("--compile", action="store_true", help="torch.compile as a peer, of whole steps")
+parser.add_argument("--seconds", type=float, default=0.4, help="time per case, round and library")
+parser.add_argument("--rows", default="", help="comma-separated parts of case names (default: all)")
+parser.add_argument("--compile", action="store_true", help="also compare gpt steps with torch.compile")
 o = parser.parse_args()
 torch.set_num_threads(o.threads)
 torch.set_flush_denormal(True)
@@ -59,17 +60,17 @@ CASES += [f"conv {L} f32" for L in (1024, 2048, 4096)]
 CASES += [f"decode music {kind} {t}" for kind in ("plain", "relative") for t in ("f32", "bf16")]
 
 
-def work(case):  # useful operations of a run, in GFLOP; 0 where time alone counts
+def work(case):  # useful operations of a run in GFLOP; 0 if only the time matters
     w = case.split()
     if w[0] == "product":
         return 2e-9 * math.prod(map(int, w[2:6]))
-    if w[0] == "core":  # forward and backward, half of the keys: products of q, k, v and of a table
+    if w[0] == "core":  # forward and backward over half of the keys: products with k, v and a table
         products = {"plain": 7, "t5": 7, "bias": 7, "shaw-16": 7, "shaw-values": 13}.get(w[1], 10)
         return products * 1e-9 * int(w[3]) * 8 * int(w[2]) ** 2 * 64
     return 0
 
 
-# ---- peers: each gives (run, results or None), results as those of cpu_speed.cpp
+# ---- peers: each returns (run, results or None), with the results of cpu_speed.cpp
 
 
 def inputs_of(dtype, exact):
@@ -105,7 +106,7 @@ def product(w, make, dtype):
     return (lambda: a @ b), (lambda: [a @ b])
 
 
-def skew(x):  # [B, H, L, L], column c = lag L - 1 - c
+def skew(x):  # [B, H, L, L], column c = distance L - 1 - c
     b, h, l, _ = x.shape
     return F.pad(x, (1, 0)).reshape(b, h, l + 1, l)[:, :, 1:]
 
@@ -118,21 +119,21 @@ def core(w, make, dtype):
     if kind == "plain":
         return trained(lambda: F.scaled_dot_product_attention(q, k, v, is_causal=True), g, leaves)
     future = torch.ones(L, L, dtype=torch.bool).triu(1)
-    lag = (torch.arange(L)[:, None] - torch.arange(L)).clamp(min=0)
+    distance = (torch.arange(L)[:, None] - torch.arange(L)).clamp(min=0)
 
     def attend(scores):
         return torch.softmax(scores.masked_fill(future, float("-inf")), -1) @ v
 
     if kind.startswith("shaw"):
         if kind == "shaw-16":
-            lag = lag.clamp(max=16)
-        tables = [make(17 if kind == "shaw-16" else L, D, scale=0.1, grad=True)  # row: lag
+            distance = distance.clamp(max=16)
+        tables = [make(17 if kind == "shaw-16" else L, D, scale=0.1, grad=True)  # row: distance
                   for _ in range(1 if kind == "shaw" else 2)]
 
         def f():
-            scores = (q @ k.mT + torch.einsum("bhid,ijd->bhij", q, tables[0][lag])) * D**-0.5
+            scores = (q @ k.mT + torch.einsum("bhid,ijd->bhij", q, tables[0][distance])) * D**-0.5
             weights = torch.softmax(scores.masked_fill(future, float("-inf")), -1)
-            return weights @ v + sum(torch.einsum("bhij,ijd->bhid", weights, t[lag]) for t in tables[1:])
+            return weights @ v + sum(torch.einsum("bhij,ijd->bhid", weights, t[distance]) for t in tables[1:])
 
         return trained(f, g, leaves + tables)
     if kind == "bias":
@@ -140,7 +141,7 @@ def core(w, make, dtype):
         return trained(lambda: attend(q @ k.mT * D**-0.5 + bias), g, leaves + [bias])
     if kind == "t5":
         table = make(L, H, scale=0.1, grad=True)
-        return trained(lambda: attend(q @ k.mT * D**-0.5 + table[lag].permute(2, 0, 1)), g, leaves + [table])
+        return trained(lambda: attend(q @ k.mT * D**-0.5 + table[distance].permute(2, 0, 1)), g, leaves + [table])
     table = make(H, L, D, scale=0.1, grad=True)
     if kind == "music":
         return trained(lambda: attend((q @ k.mT + skew(q @ table.mT)) * D**-0.5), g, leaves + [table])
@@ -185,7 +186,7 @@ class Layer(nn.Module):
                 u = x @ self.w.t()
                 return torch.exp(u - (x * x).sum(-1, keepdim=True) / 2 - u.amax((-1, -2), keepdim=True).detach()) + 1e-4
             q, k = features(q), features(k)
-        b, h, length, _ = q.shape  # in chunks of 64, all together
+        b, h, length, _ = q.shape  # in chunks of 64, batched over all chunks
         q, k, v = (x.reshape(b, h, length // 64, 64, -1) for x in (q, k, F.pad(v, (0, 1), value=1.0)))
         sums = k.mT @ v
         y = q @ (sums.cumsum(2) - sums) + (q @ k.mT).tril() @ v
@@ -197,7 +198,7 @@ class Layer(nn.Module):
         x = x + self.out(self.attend(q, k, v).transpose(1, 2).reshape(b, l, d))
         return x + self.linear2(F.gelu(self.linear1(self.norm2(x))))
 
-    def step(self, x, cache):  # one token, or the first ones
+    def step(self, x, cache):  # one token, or the prompt
         q, k, v = self.qkv(self.norm1(x)).view(1, -1, 3, self.heads, x.shape[-1] // self.heads).permute(2, 0, 3, 1, 4)
         at = cache[2]
         cache[0][:, :, at:at + k.shape[2]], cache[1][:, :, at:at + v.shape[2]] = k, v
@@ -300,7 +301,7 @@ def decode(w, make, dtype):
 KINDS = dict(product=product, core=core, conv=conv, layer=layer, gpt=gpt, decode=decode)
 
 
-def openblas():  # the system's, with as many threads
+def openblas():  # the system's library, with the same number of threads
     for name in "libopenblas.so.0", "libopenblas.so":
         try:
             library = ctypes.CDLL(name)
@@ -319,11 +320,11 @@ def blas_product(w):
     a, b, c = (torch.randn(batch, rows * columns) for rows, columns in ((m, k), (k, n), (m, n)))
     pointer = lambda x: ctypes.c_void_p(x.data_ptr())
     one, zero = ctypes.c_float(1), ctypes.c_float(0)
-    turned = [112 if letter == "T" else 111 for letter in form]
+    transposed = [112 if letter == "T" else 111 for letter in form]  # CblasTrans, CblasNoTrans
 
     def run():
         for i in range(batch):
-            blas.cblas_sgemm(101, *turned, m, n, k, one, pointer(a[i]), m if form[0] == "T" else k, pointer(b[i]),
+            blas.cblas_sgemm(101, *transposed, m, n, k, one, pointer(a[i]), m if form[0] == "T" else k, pointer(b[i]),
                              k if form[1] == "T" else n, zero, pointer(c[i]), n)
 
     return run
@@ -363,18 +364,18 @@ def peers_of(case):
 def main():
     program = o.build / "benchmarks/cpu_speed"
     about = subprocess.run([program, "--about"], capture_output=True, text=True, check=True).stdout.strip()
-    ours, floor = (subprocess.Popen([program, "--threads", str(o.threads)], stdin=subprocess.PIPE,
+    main_program, floor = (subprocess.Popen([program, "--threads", str(o.threads)], stdin=subprocess.PIPE,
                                     stdout=subprocess.PIPE, text=True) for _ in range(2))
 
-    def ask(seconds, case, program=ours):
+    def ask(seconds, case, program=main_program):
         program.stdin.write(f"{seconds} {case}\n")
         program.stdin.flush()
         answer = program.stdout.readline().split()
         return float(answer[0]), float(answer[2])
 
     processor = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), "?")
-    print(f"{processor}, {o.threads} threads; products here by {about}; PyTorch {torch.__version__}"
-          + (", OpenBLAS with as many threads" if blas else "") + f"; {time.strftime('%Y-%m-%d', time.gmtime())}\n")
+    print(f"{processor}, {o.threads} threads; products with {about}; PyTorch {torch.__version__}"
+          + (", OpenBLAS with the same number of threads" if blas else "") + f"; {time.strftime('%Y-%m-%d', time.gmtime())}\n")
     print("| case | ms | GFLOP/s | error | best peer | ms | its error | ratio | of ceiling |")
     print("| --- | ---: | ---: | ---: | --- | ---: | ---: | ---: | ---: |", flush=True)
     for case in CASES:
@@ -383,18 +384,18 @@ def main():
         peers, peer_error = peers_of(case)
         for run in peers.values():
             timed(run, 0)
-        mine, floors, peaks, theirs = [], [], [], {name: [] for name in peers}
+        own_times, floors, peaks, peer_times = [], [], [], {name: [] for name in peers}
         for _ in range(o.rounds):
             ms, off = ask(o.seconds, case)
-            mine.append(ms)
+            own_times.append(ms)
             if case.startswith("decode"):
                 floors.append(ask(o.seconds, case.replace("decode", "floor"), floor)[0])
             if work(case) and case.endswith("f32"):
                 peaks.append(0.0256 * o.threads / ask(0.02, "peak f32", floor)[0] * 1e3)
             for name, run in peers.items():
-                theirs[name].append(timed(run, o.seconds))
-        ms = statistics.median(mine)
-        name, peer = min(((n, statistics.median(t)) for n, t in theirs.items()), key=lambda pair: pair[1])
+                peer_times[name].append(timed(run, o.seconds))
+        ms = statistics.median(own_times)
+        name, peer = min(((n, statistics.median(t)) for n, t in peer_times.items()), key=lambda pair: pair[1])
         speed, shown = work(case) / ms * 1e3, lambda x: "" if math.isnan(x) else f"{x:.1e}"
         share = (statistics.median(floors) / ms if floors else speed / statistics.median(peaks) if peaks else 0)
         print(f"| {case} | {ms:.4g} | {f'{speed:.0f}' if speed else ''} | {shown(off)} | {name} | {peer:.4g} | "

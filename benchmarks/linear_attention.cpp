@@ -1,8 +1,8 @@
-// Time and memory of one training step of one Performer layer against its length: forward, mean
-// square, backward, AdamW; and how near to a straight line they are.
+// Time and memory of one training step of one Performer layer as a function of its length (forward,
+// mean square, backward, AdamW), with linear fits.
 //
 // benchmarks/linear_attention_torch.py is the same layer in PyTorch;
-// `PROGRAM=linear_attention benchmarks/train_step.sh --lengths 4096` runs both in turns.
+// `PROGRAM=linear_attention benchmarks/train_step.sh --lengths 4096` runs both alternately.
 #include "benchmarks/linear_attention.h"
 
 #include <CLI/CLI.hpp>
@@ -27,8 +27,8 @@ struct Settings : benchmarks::PerformerSettings {
   bool brief = false;
 };
 
-// Of all threads of the process: what other programs leave alone, mostly.
-double processor_seconds() { return double(std::clock()) / CLOCKS_PER_SEC; }
+// CPU time of all threads of the process: hardly disturbed by other programs.
+double cpu_seconds() { return double(std::clock()) / CLOCKS_PER_SEC; }
 
 double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -45,38 +45,37 @@ int run(const Settings& o) {
   set_num_threads(o.threads);
   manual_seed(1);
   benchmarks::PerformerStep step(o);
-  std::vector<double> lengths, times, processor_times, peaks;
+  std::vector<double> lengths, times, cpu_times, peaks;
   for (const int64_t length : o.lengths) {
     const Tensor x = randn({o.batch, length, o.d_model});
     step(x);
     reset_peak_memory();
-    std::vector<double> seen, used;
+    std::vector<double> wall, cpu_time;
     const double end = now() + o.seconds;
-    while (seen.size() < 3 || now() < end) {
-      const double begin = now(), processor_begin = processor_seconds();
+    while (wall.size() < 3 || now() < end) {
+      const double begin = now(), cpu_begin = cpu_seconds();
       step(x);
-      used.push_back((processor_seconds() - processor_begin) * 1e3);
-      seen.push_back((now() - begin) * 1e3);
+      cpu_time.push_back((cpu_seconds() - cpu_begin) * 1e3);
+      wall.push_back((now() - begin) * 1e3);
     }
-    std::sort(seen.begin(), seen.end());
+    std::sort(wall.begin(), wall.end());
     lengths.push_back(double(length));
-    times.push_back(seen.front());
-    processor_times.push_back(*std::min_element(used.begin(), used.end()));
+    times.push_back(wall.front());
+    cpu_times.push_back(*std::min_element(cpu_time.begin(), cpu_time.end()));
     peaks.push_back(double(memory_stats().peak) / 1e6);
-    const double median = seen[seen.size() / 2];
+    const double median = wall[wall.size() / 2];
     std::printf(
-        "stretto L %6lld, %d threads: %.1f ms/step (median of %zu; least %.1f, of processors "
-        "%.1f), "
+        "stretto L %6lld, %d threads: %.1f ms/step (median of %zu; least %.1f, CPU time %.1f), "
         "%.0f tokens/s, peak memory %.1f MB\n",
-        static_cast<long long>(length), num_threads(), median, seen.size(), seen.front(),
-        processor_times.back(), double(o.batch * length) / median * 1e3, peaks.back());
+        static_cast<long long>(length), num_threads(), median, wall.size(), wall.front(),
+        cpu_times.back(), double(o.batch * length) / median * 1e3, peaks.back());
     std::fflush(stdout);
     release_cached_memory();
   }
   if (o.brief || lengths.size() < 2) return 0;
-  std::printf("%s; lines by least squares:\n", cpu_description().c_str());
+  std::printf("%s; least-squares fits:\n", cpu_description().c_str());
   print_fit("least time", "ms", lengths, times);
-  print_fit("least time of processors", "ms", lengths, processor_times);
+  print_fit("least CPU time", "ms", lengths, cpu_times);
   print_fit("peak memory", "MB", lengths, peaks);
   return 0;
 }
@@ -87,7 +86,7 @@ int main(int argc, char** argv) {
   Settings o;
   return examples::run_program(
       argc, argv, "linear_attention",
-      "Times a training step of a Performer layer against its length.",
+      "Times a training step of a Performer layer at several lengths.",
       [&](CLI::App& app) {
         app.add_option("--lengths", o.lengths)->delimiter(',');
         app.add_option("--d-model", o.d_model);
@@ -96,8 +95,8 @@ int main(int argc, char** argv) {
         app.add_option("--features", o.features);
         app.add_option("--batch", o.batch);
         app.add_option("--threads", o.threads);
-        app.add_option("--seconds", o.seconds, "Of each length");
-        app.add_flag("--brief", o.brief, "No lines through the figures");
+        app.add_option("--seconds", o.seconds, "Time per length");
+        app.add_flag("--brief", o.brief, "No linear fits");
       },
       [&] { return run(o); });
 }

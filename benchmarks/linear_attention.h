@@ -1,5 +1,5 @@
-// One training step of one Performer layer (Choromanski et al. 2021), at any length, and a straight
-// line through what it takes: shared by the program and its test.
+// One training step of one Performer layer (Choromanski et al. 2021) at any length, and a linear
+// fit of its cost. Shared by the benchmark and its test.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +21,7 @@ struct PerformerSettings {
   int64_t d_model = 512, heads = 8, d_hidden = 2048, features = 128, batch = 1;
 };
 
-/// A causal layer with hyperbolic random features, and its optimiser.
+/// A causal layer with hyperbolic random features, and its optimizer.
 class PerformerStep {
  public:
   explicit PerformerStep(const PerformerSettings& s)
@@ -32,7 +32,8 @@ class PerformerStep {
                 .feed_forward = {.d_hidden = s.d_hidden}}),
         optimizer_(layer_.parameters(), {.lr = 1e-4}) {}
 
-  /// x [B, L, d_model], which gets a gradient, as from a layer below; then AdamW.
+  /// Runs forward, backward and AdamW on x [B, L, d_model]. The gradient of x is computed too, as
+  /// if there were a layer below.
   void operator()(const Tensor& x) {
     optimizer_.zero_grad();
     const Tensor below = x.detach().set_requires_grad();
@@ -49,13 +50,13 @@ class PerformerStep {
 struct LineFit {
   double intercept = 0, slope = 0;
   double r_squared = 0;          // 1 − Σ (y − fit)² / Σ (y − mean)²
-  double largest_deviation = 0;  // of y from the line, as a part of the line's value
+  double largest_deviation = 0;  // of y from the line, relative to the line
 };
 
-/// Of two points or more, not all at one x.
+/// Fits at least two points, not all with the same x.
 inline LineFit fit_line(const std::vector<double>& x, const std::vector<double>& y) {
   const auto n = double(x.size());
-  double mean_x = 0, mean_y = 0, xx = 0, xy = 0, yy = 0, rest = 0;
+  double mean_x = 0, mean_y = 0, xx = 0, xy = 0, yy = 0, residual = 0;
   for (size_t i = 0; i < x.size(); ++i) {
     mean_x += x[i] / n;
     mean_y += y[i] / n;
@@ -69,10 +70,10 @@ inline LineFit fit_line(const std::vector<double>& x, const std::vector<double>&
   fit.intercept = mean_y - fit.slope * mean_x;
   for (size_t i = 0; i < x.size(); ++i) {
     const double line = fit.intercept + fit.slope * x[i];
-    rest += (y[i] - line) * (y[i] - line);
+    residual += (y[i] - line) * (y[i] - line);
     fit.largest_deviation = std::max(fit.largest_deviation, std::fabs(y[i] / line - 1));
   }
-  fit.r_squared = yy == 0 ? 1 : 1 - rest / yy;
+  fit.r_squared = yy == 0 ? 1 : 1 - residual / yy;
   return fit;
 }
 

@@ -1,8 +1,8 @@
 """The layer of linear_attention.cpp in PyTorch, eager mode: forward, mean square, backward, AdamW.
 
-Causal linear attention in chunks: sums over the keys of each chunk, running sums of those, and
-masked products inside of each chunk, all chunks together. Peak memory is that of the process
-(VmHWM), less what it had before the first step.
+Causal linear attention in chunks: sums over the keys of each chunk, prefix sums over the chunks,
+and masked products within each chunk, batched over all chunks. Peak memory is that of the process
+(VmHWM) minus its memory before the first step.
     python linear_attention_torch.py --threads 2 --lengths 1024,4096
 """
 import argparse
@@ -25,7 +25,7 @@ torch.set_flush_denormal(True)
 torch.manual_seed(1)
 
 
-def orthogonal_rows(rows, d):  # blocks of orthogonal rows, as long as normal ones
+def orthogonal_rows(rows, d):  # blocks of orthogonal rows, with the norms of Gaussian rows
     blocks = [torch.linalg.qr(torch.randn(d, d))[0] for _ in range(-(-rows // d))]
     return torch.cat(blocks)[:rows] * torch.randn(rows, d).norm(dim=1, keepdim=True)
 
@@ -35,8 +35,8 @@ def causal_linear_attention(q, k, v):  # [B, H, L, F], [B, H, L, F], [B, H, L, D
     c = min(o.chunk, length)
     q, k, v = (x.reshape(b, h, length // c, c, -1) for x in (q, k, F.pad(v, (0, 1), value=1.0)))
     sums = k.transpose(-1, -2) @ v
-    before = sums.cumsum(2) - sums
-    y = q @ before + (q @ k.transpose(-1, -2)).tril() @ v
+    earlier = sums.cumsum(2) - sums
+    y = q @ earlier + (q @ k.transpose(-1, -2)).tril() @ v
     y = y[..., :-1] / y[..., -1:]
     return y.reshape(b, h, length, -1)
 
@@ -55,10 +55,10 @@ class Layer(nn.Module):
     def features(self, x, query):  # hyperbolic
         x = x * x.shape[-1] ** -0.25
         u = x @ self.w.t()
-        less = u.abs().amax(-1, keepdim=True) if query else (
+        offset = u.abs().amax(-1, keepdim=True) if query else (
             x.square().sum(-1, keepdim=True) * 0.5 + self.bound)
-        less = less + math.log(o.features) / 2
-        return torch.cat([u - less, -u - less], -1).exp()
+        offset = offset + math.log(o.features) / 2
+        return torch.cat([u - offset, -u - offset], -1).exp()
 
     def attend(self, x):
         b, l, d = x.shape
@@ -78,7 +78,7 @@ def process_memory(field):  # bytes
 
 layer = Layer()
 optimizer = torch.optim.AdamW(layer.parameters(), lr=1e-4)
-resting = process_memory("VmRSS")
+before = process_memory("VmRSS")
 
 
 def step(x):
@@ -97,27 +97,27 @@ def print_fit(what, unit, lengths, values):
           f"R² {r2:.5f}, largest deviation {100 * (y / line - 1).abs().max():.1f} %")
 
 
-lengths, times, processor_times, peaks = [int(n) for n in o.lengths.split(",")], [], [], []
+lengths, times, cpu_times, peaks = [int(n) for n in o.lengths.split(",")], [], [], []
 for length in lengths:
     x = torch.randn(o.batch, length, o.d_model)
     step(x)
-    seen, used, end = [], [], time.perf_counter() + o.seconds
-    while len(seen) < 3 or time.perf_counter() < end:
-        begin, processor_begin = time.perf_counter(), time.process_time()
+    wall, cpu, end = [], [], time.perf_counter() + o.seconds
+    while len(wall) < 3 or time.perf_counter() < end:
+        begin, cpu_begin = time.perf_counter(), time.process_time()
         step(x)
-        used.append((time.process_time() - processor_begin) * 1e3)
-        seen.append((time.perf_counter() - begin) * 1e3)
-    seen.sort()
-    times.append(seen[0])
-    processor_times.append(min(used))
-    peaks.append((process_memory("VmHWM") - resting) / 1e6)
-    median = seen[len(seen) // 2]
+        cpu.append((time.process_time() - cpu_begin) * 1e3)
+        wall.append((time.perf_counter() - begin) * 1e3)
+    wall.sort()
+    times.append(wall[0])
+    cpu_times.append(min(cpu))
+    peaks.append((process_memory("VmHWM") - before) / 1e6)
+    median = wall[len(wall) // 2]
     print(f"pytorch {torch.__version__} L {length:6d}, {torch.get_num_threads()} threads: "
-          f"{median:.1f} ms/step (median of {len(seen)}; least {seen[0]:.1f}, of processors "
-          f"{processor_times[-1]:.1f}), "
+          f"{median:.1f} ms/step (median of {len(wall)}; least {wall[0]:.1f}, CPU time "
+          f"{cpu_times[-1]:.1f}), "
           f"{o.batch * length / median * 1e3:.0f} tokens/s, peak memory {peaks[-1]:.1f} MB",
           flush=True)
 if len(lengths) > 1:
     print_fit("least time", "ms", lengths, times)
-    print_fit("least time of processors", "ms", lengths, processor_times)
+    print_fit("least CPU time", "ms", lengths, cpu_times)
     print_fit("peak memory", "MB", lengths, peaks)

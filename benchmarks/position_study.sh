@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Trains one small language model with each of eight positions on the same text, the same number of
-# steps, and prints a Markdown table of what each predicts: at the length it was trained on, and at
-# four times it (xl: with the memory it was trained with, as long as a segment, and four times that).
+# Trains one small language model with each of eight positional encodings, on the same text for the
+# same number of steps. Prints a Markdown table of their losses at the training length and at four
+# times that length (xl: with the memory of training, one segment, and with four times that memory).
 #   benchmarks/position_study.sh BUILD DATA OUT [STEPS]
-# BUILD is a release build, DATA a text (bytes), OUT a folder for the runs. A run that is there and
-# finished is only read; one that was interrupted goes on. SEED (default 1) and OPTIONS (more of
-# train_lm's, such as OPTIONS="--preset nano") may be set.
+# BUILD is a release build, DATA a text file, OUT a directory for the runs. Finished runs are reused,
+# interrupted ones are resumed. SEED (default 1) and OPTIONS (additional options of train_lm, such
+# as OPTIONS="--preset nano") may be set.
 set -euo pipefail
 if [ $# -lt 3 ]; then echo "usage: $0 BUILD DATA OUT [STEPS]" >&2; exit 2; fi
 program=$1/examples/train_lm data=$2 out=$3 steps=${4:-3000} seed=${SEED:-1}
@@ -26,12 +26,12 @@ train() {  # name of the run, then options
   touch "$folder/done"
 }
 
-bits() {  # run, row of its evaluation.csv; in brackets the tokens that a layer sees on average
+bits() {  # run, row of its evaluation.csv; in brackets the average number of tokens a layer attends to
   awk -F, -v row="$2" 'NR == row + 1 {printf "%.3f (%.0f)", $6 / log(2), $4}' "$out/$1-$seed/evaluation.csv"
 }
 parameters() { "$program" "${model[@]}" "$@" --length $length --parameters | tail -n 1; }
 
-row() {  # what it is called, run, options of the model
+row() {  # name in the table, run, options of the model
   local name=$1 run=$2
   shift 2
   echo "| $name | $(parameters "$@") | $(bits "$run" 1) | $(bits "$run" 2) |"
@@ -42,15 +42,15 @@ for position in none sinusoid shaw music t5 alibi rope; do
 done
 train xl --position xl --memory $length --eval-memory $length,$long --eval-length $length
 
-echo "Bits per byte on all that is held out, and in brackets how many tokens a layer sees on average;"
+echo "Bits per byte on the whole held-out text; in brackets the average number of tokens a layer attends to;"
 echo "after $steps steps, segments of $length tokens, seed $seed."
 echo
-echo "| position | parameters | as trained | four times that |"
+echo "| position | parameters | training length | four times the length |"
 echo "| --- | ---: | ---: | ---: |"
 for position in none sinusoid shaw music t5 alibi rope; do
   row "$position" "$position" --position "$position" --memory 0
 done
 row "xl, with memory" xl --position xl --memory $length
 echo
-awk '/^  (unigram|bigram) / {printf "%s %s  ", $1, $2} END {print "(bits, by counting alone)"}' \
+awk '/^  (unigram|bigram) / {printf "%s %s  ", $1, $2} END {print "(bits; n-gram baselines)"}' \
   "$out/xl-$seed.log"

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# What the precision of products does to a training: final validation losses of two small models,
-# three seeds each, as a table in Markdown.
+# The effect of the precision of matrix products on training: final validation losses of two small
+# models with three seeds each, as a table in Markdown.
 #   benchmarks/precision.sh [BUILD] [CHORALES.json TEXT]
 # BUILD is a release build (default: build/release); without files the programs generate their data.
-# The columns: f32 as this processor has it, f32 made of 6, 3 and 1 products of bf16 as with AMX
-# (emulated where there is none, about 15 times slower), and weights and activations in bf16.
+# Columns: f32 with AVX-512; f32 computed as 6, 3 and 1 products of bf16 with AMX (emulated on CPUs
+# without AMX, about 15 times slower); weights and activations in bf16.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 build=$root/build/release

@@ -1,6 +1,6 @@
-// Table 1 of the Music Transformer paper (Huang et al. 2018): the memory of relative logits by
-// Shaw's gather and by the skew, measured in this library beside what the paper prints; and what
-// fused attention takes instead.
+// Table 1 of the Music Transformer paper (Huang et al. 2018): the memory of relative logits with
+// Shaw's gather and with the skew, measured in this library and compared with the paper; and the
+// memory of fused attention.
 #include "benchmarks/relative_memory.h"
 
 #include <CLI/CLI.hpp>
@@ -52,7 +52,7 @@ int run() {
   double gather_square = 0;
   bool complete = true;
   for (const PaperRow& paper : benchmarks::paper_table) {
-    // A twentieth more for what else the program holds.
+    // 5 % more for other memory of the program.
     const double needed = 1.05 * benchmarks::gather_bytes(paper.length);
     if (const double have = double(available_memory()); have < needed) {
       std::printf("%6lld  skipped: needs %.1f GB of memory, %.1f GB are available\n",
@@ -94,17 +94,18 @@ int run() {
   if (gather_square > 0) print_longest("gather", gather_square, 0, "650");
   print_longest("skew", skew_square, skew_linear, "3500");
   print_longest("fused", 0, fused_linear, "-");
-  std::printf("By the formulas: gather 4 (D + 1) = %lld, skew 8 and 4 D = %lld.\n",
+  std::printf("Formulas: gather 4 (D + 1) = %lld, skew 8 and 4 D = %lld.\n",
               static_cast<long long>(4 * (benchmarks::paper_d + 1)),
               static_cast<long long>(4 * benchmarks::paper_d));
 
   std::printf(
-      "\n(a) The paper's 16 are MiB: 4 L² bytes are %.2f MB or %.2f MiB. Its other cells are MB.\n"
-      "(b) With the output [L, D], and with the scores of the content, the softmax and the "
-      "values,\n"
-      "    which the tables above leave out.\n"
-      "(c) Of the paper's whole model, whose layers keep what they need for their gradients.\n"
-      "    The peak of the skew has Q Eᵀ beside the logits; fused attention has no term in L².\n",
+      "\n(a) The paper's 16 is in MiB: 4 L² bytes are %.2f MB or %.2f MiB. Its other cells are in "
+      "MB.\n"
+      "(b) Includes the output [L, D], and the content scores, softmax and values, which the "
+      "tables\n"
+      "    above omit.\n"
+      "(c) For the paper's whole model, whose layers save tensors for their gradients.\n"
+      "    The peak of the skew includes Q Eᵀ and the logits; fused attention has no term in L².\n",
       4 * 2048.0 * 2048.0 / mega, 4 * 2048.0 * 2048.0 / mebi);
   std::printf("Largest deviation from the paper: %.1f %%%s\n", 100 * largest_deviation,
               complete ? "" : " (of the cells that were measured)");
@@ -117,7 +118,7 @@ int main(int argc, char** argv) {
   int threads = 1;
   return examples::run_program(
       argc, argv, "relative_memory", "Measures Table 1 of the Music Transformer paper.",
-      [&](CLI::App& app) { app.add_option("--threads", threads, "Of fused attention"); },
+      [&](CLI::App& app) { app.add_option("--threads", threads, "Threads of fused attention"); },
       [&] {
         set_num_threads(threads);
         return run();

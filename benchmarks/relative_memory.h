@@ -1,5 +1,5 @@
-// The memory of relative logits, measured: what Table 1 of the Music Transformer paper (Huang et
-// al. 2018) compares, for one head of one layer. Shared by the program and its test.
+// Measures the memory of relative logits, for one head of one layer, as in Table 1 of the Music
+// Transformer paper (Huang et al. 2018). Shared by the benchmark and its test.
 #pragma once
 
 #include <cmath>
@@ -16,14 +16,14 @@
 
 namespace stretto::benchmarks {
 
-/// Bytes beyond the queries (and keys and values), in f32.
+/// Bytes in addition to the queries (and keys and values), in f32.
 struct RelativeMemory {
-  int64_t positions = 0;  // what says which vector belongs to which pair of positions
-  int64_t logits = 0;     // S_rel, or what stands in its place
-  int64_t peak = 0;       // the most at one time
+  int64_t positions = 0;  // the relative-position vectors: R [L, L, D] or E [L, D]
+  int64_t logits = 0;     // S_rel [L, L], or the strips of fused attention
+  int64_t peak = 0;       // the maximum at any time
 };
 
-/// The paper's Table 1, in its megabytes of 10^6 bytes; but its 16 are MiB: 4·2048² bytes.
+/// Table 1 of the paper, in megabytes of 10^6 bytes; but its value 16 is in MiB: 4·2048² bytes.
 struct PaperRow {
   int64_t length;
   double gather_positions, skew_positions, logits;
@@ -35,10 +35,10 @@ inline constexpr int64_t paper_d = 64;
 namespace detail {
 
 struct Step {
-  int64_t kept = 0, peak = 0;
+  int64_t result = 0, peak = 0;  // bytes
 };
 
-// Runs f, keeps its result, and says what that took.
+// Returns the result of f, its size and the peak memory of f.
 template <class F>
 std::pair<Tensor, Step> measure(F&& f) {
   const int64_t before = memory_stats().live;
@@ -49,13 +49,14 @@ std::pair<Tensor, Step> measure(F&& f) {
 }
 
 inline RelativeMemory sum(const Step& positions, const Step& logits) {
-  return {positions.kept, logits.kept, std::max(positions.peak, positions.kept + logits.peak)};
+  return {positions.result, logits.result,
+          std::max(positions.peak, positions.result + logits.peak)};
 }
 
 }  // namespace detail
 
-/// Shaw et al. 2018: R [L, L, D], the vector of every pair of positions, then Σ_d Q R. The L²
-/// indices are not counted, as the paper does not count them.
+/// Measures Shaw et al. 2018: R [L, L, D], one vector per pair of positions, then Σ_d Q R. The L²
+/// indices are not counted, as in the paper.
 inline RelativeMemory gather_memory(int64_t length, int64_t d = paper_d) {
   NoGrad guard;
   const Tensor q = randn({length, d}, RandomKey{}), table = randn({2 * length - 1, d}, RandomKey{});
@@ -69,7 +70,7 @@ inline RelativeMemory gather_memory(int64_t length, int64_t d = paper_d) {
   return detail::sum(positions, logits);
 }
 
-/// Huang et al. 2018: E [L, D], then skew(Q Eᵀ).
+/// Measures Huang et al. 2018: E [L, D], then skew(Q Eᵀ).
 inline RelativeMemory skew_memory(int64_t length, int64_t d = paper_d) {
   NoGrad guard;
   const Tensor q = randn({length, d}, RandomKey{});
@@ -79,13 +80,13 @@ inline RelativeMemory skew_memory(int64_t length, int64_t d = paper_d) {
   return detail::sum(positions, logits);
 }
 
-/// What gather_memory takes of the machine: R, the logits, and the indices in i64.
+/// Returns the bytes that gather_memory() allocates: R, the logits, and the indices in i64.
 inline double gather_bytes(int64_t length, int64_t d = paper_d) {
   return double(length) * double(length) * (4 * (double(d) + 1) + 8);
 }
 
-/// All of causal relative attention, fused: E [L, D], then softmax(Q Kᵀ + S_rel) V, of which only
-/// strips exist at a time. `logits` are the strips; the output [L, D] is in neither.
+/// Measures complete causal relative attention, fused: E [L, D], then softmax(Q Kᵀ + S_rel) V,
+/// computed in strips of scores. `logits` counts the strips; only `peak` counts the output [L, D].
 inline RelativeMemory fused_memory(int64_t length, int64_t d = paper_d) {
   NoGrad guard;
   const Tensor q = randn({1, 1, length, d}, RandomKey{});
@@ -97,11 +98,11 @@ inline RelativeMemory fused_memory(int64_t length, int64_t d = paper_d) {
                       .implementation = Implementation::fused});
   });
   RelativeMemory m = detail::sum(positions, all);
-  m.logits = all.peak - all.kept;
+  m.logits = all.peak - all.result;
   return m;
 }
 
-/// The largest L with square·L² + linear·L ≤ bytes.
+/// Returns the largest L with square·L² + linear·L ≤ bytes.
 inline int64_t longest_length(double square, double linear, double bytes) {
   const double root = std::sqrt(linear * linear + 4 * square * bytes);
   return int64_t(2 * bytes / (linear + root));

@@ -1,9 +1,10 @@
-// What lies between the products of a training step, op by op: norms, activations, softmax, losses,
-// dropout, AdamW; each beside a loop that reads and writes the same bytes and computes nothing.
+// The memory-bound ops of a training step (norms, activations, softmax, losses, dropout, AdamW),
+// each compared with a loop that reads and writes the same bytes and computes nothing.
 //
-// The loop has the op's own inputs, an output from the same allocator, the same threads, and takes
-// turns with the op. `of a copy` is its time over the op's: 1 is a kernel that memory alone holds
-// up. benchmarks/row_kernels_torch.py has the same ops of PyTorch, beside the same loop.
+// The loop uses the op's inputs, an output from the same allocator and the same threads, and
+// alternates with the op. The column `of copy` is the time of the loop divided by that of the op: 1
+// means that the op is limited by memory bandwidth only. benchmarks/row_kernels_torch.py compares
+// PyTorch's ops with the same loop.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
@@ -36,21 +37,21 @@ struct Settings {
   bool processor = false;
 };
 
-// Seconds; of all processors that the program has used where other programs would disturb.
+// Seconds: wall-clock time, or the CPU time of all threads, which other programs hardly disturb.
 double now(bool processor) {
   if (processor) return double(std::clock()) / CLOCKS_PER_SEC;
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// An op, and what it must read and write at least.
+// An op, and the tensors that it must read and write.
 struct Work {
   std::string name;
   std::function<void()> run;
   Tensors reads, writes;
-  int64_t fresh = 0;  // bytes of a new output
+  int64_t output_bytes = 0;  // of a new output
 };
 
-// y = a, or a ^ b where there is b.
+// y = a, or a ^ b if b is not null.
 STRETTO_CLONES void stream(const uint64_t* a, const uint64_t* b, uint64_t* y, int64_t n) {
   if (b) {
     for (int64_t i = 0; i < n; ++i) y[i] = a[i] ^ b[i];
@@ -72,11 +73,11 @@ STRETTO_CLONES void touch(uint64_t* y, int64_t n, uint64_t zero) {
 
 void copy_of(const Work& w) {
   static volatile uint64_t zero = 0;
-  Tensor fresh;
-  if (w.fresh > 0) fresh = empty({w.fresh}, {.dtype = u8});
+  Tensor output;
+  if (w.output_bytes > 0) output = empty({w.output_bytes}, {.dtype = u8});
   const int64_t count = w.reads[0].numel();
   parallel_for(count, 32768, [&](int64_t begin, int64_t end) {
-    constexpr int64_t block = 1024;  // of all operands in turns
+    constexpr int64_t block = 1024;  // elements of each operand in turn
     for (int64_t at = begin; at < end; at += block) {
       const int64_t n = std::min(block, end - at);
       const auto place = [&](const Tensor& x) {
@@ -85,8 +86,8 @@ void copy_of(const Work& w) {
       };
       const auto words = [&](const Tensor& x) { return n * item_size(x.dtype()) / 8; };
       const Tensor &a = w.reads[0], &b = w.reads.back();
-      if (fresh.defined()) {
-        auto* y = static_cast<char*>(fresh.raw_data()) + at * w.fresh / count;
+      if (output.defined()) {
+        auto* y = static_cast<char*>(output.raw_data()) + at * w.output_bytes / count;
         stream(place(a), w.reads.size() > 1 ? place(b) : nullptr, reinterpret_cast<uint64_t*>(y),
                words(a));
       } else if (read(place(a), words(a)) == 1) {
@@ -112,16 +113,16 @@ void measure(const std::string& shape, const Work& w, const Settings& o) {
   w.run();
   copy();
   const int times = std::clamp(int(1e-2 / std::max(time(w.run, 1), 1e-6)), 1, 1000);
-  std::vector<double> ours, copies;
+  std::vector<double> op_times, copies;
   for (int i = 0; i < o.rounds; ++i) {
-    ours.push_back(time(w.run, times));
+    op_times.push_back(time(w.run, times));
     copies.push_back(time(copy, times));
   }
-  double bytes = double(w.fresh);
+  double bytes = double(w.output_bytes);
   for (const Tensor& x : w.reads) bytes += double(x.numel() * item_size(x.dtype()));
   for (const Tensor& x : w.writes) bytes += 2 * double(x.numel() * item_size(x.dtype()));
-  const double op = median(ours), peer = median(copies);
-  const double least = *std::min_element(ours.begin(), ours.end());
+  const double op = median(op_times), peer = median(copies);
+  const double least = *std::min_element(op_times.begin(), op_times.end());
   const double least_peer = *std::min_element(copies.begin(), copies.end());
   std::printf("%-22s %-10s %9.3f %9.3f %8.2f %9.3f %9.3f %8.2f %8.1f\n", w.name.c_str(),
               shape.c_str(), op * 1e3, peer * 1e3, peer / op, least * 1e3, least_peer * 1e3,
@@ -129,7 +130,8 @@ void measure(const std::string& shape, const Work& w, const Settings& o) {
   std::fflush(stdout);
 }
 
-// y = f(x), then its backward alone over a graph that stays. `backward_reads` besides the gradient.
+// Measures y = f(x), then only its backward, repeated on one graph. Backward reads `backward_reads`
+// and the gradient.
 template <class F>
 void both(const std::string& name, const std::string& shape, const Settings& o, F f,
           const Tensors& inputs, int forward_writes, const Tensors& backward_reads) {
@@ -232,16 +234,16 @@ int run(const Settings& o) {
 int main(int argc, char** argv) {
   Settings o;
   return examples::run_program(
-      argc, argv, "row_kernels", "Times ops that memory should hold up, beside copies.",
+      argc, argv, "row_kernels", "Compares memory-bound ops with copies of the same bytes.",
       [&](CLI::App& app) {
         app.add_option("--shapes", o.shapes)->delimiter(',');
         app.add_option("--dtype", o.dtype, "f32 or bf16");
-        app.add_option("--parameters", o.parameters, "Of AdamW");
+        app.add_option("--parameters", o.parameters, "The number of parameters for AdamW");
         app.add_option("--only", o.only, "Ops whose names contain this");
         app.add_option("--threads", o.threads);
         app.add_option("--rounds", o.rounds);
         app.add_flag("--processor", o.processor,
-                     "Time of processors, for one thread beside others");
+                     "Measure CPU time: for one thread on a busy machine");
       },
       [&] { return run(o); });
 }

@@ -1,6 +1,6 @@
-"""The ops of row_kernels.cpp in PyTorch, eager mode, each beside a copy of the same bytes there.
+"""Compares the ops of row_kernels.cpp in PyTorch, eager mode, with copies of the same bytes.
 
-Run it from an environment of its own with PyTorch 2.x; its own best settings are
+Run it in a virtual environment with PyTorch 2.x; the settings with which it is fastest are
     OMP_WAIT_POLICY=passive MALLOC_MMAP_THRESHOLD_=8589934592 MALLOC_TRIM_THRESHOLD_=17179869184 \
         MALLOC_TOP_PAD_=268435456 python row_kernels_torch.py --threads 2
 """
@@ -37,13 +37,13 @@ def timed(f, times):
 def measure(name, shape, f, copy):
     f(), copy()
     times = max(1, min(1000, int(1e-2 / max(timed(f, 1), 1e-6))))
-    ours, copies = [], []
+    op_times, copies = [], []
     for _ in range(o.rounds):
-        ours.append(timed(f, times))
+        op_times.append(timed(f, times))
         copies.append(timed(copy, times))
-    a, b = statistics.median(ours), statistics.median(copies)
+    a, b = statistics.median(op_times), statistics.median(copies)
     print(f"{name:22} {shape:10} {a * 1e3:9.3f} {b * 1e3:9.3f} {b / a:8.2f} "
-          f"{min(ours) * 1e3:9.3f} {min(copies) * 1e3:9.3f} {min(copies) / min(ours):8.2f}",
+          f"{min(op_times) * 1e3:9.3f} {min(copies) * 1e3:9.3f} {min(copies) / min(op_times):8.2f}",
           flush=True)
 
 

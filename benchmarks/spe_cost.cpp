@@ -1,11 +1,11 @@
-// What stochastic positional encoding costs: one training step (forward, loss, backward, Adam) of
-// the Performer of "Relative Positional Encoding for Transformers with Linear Complexity" (Liutkus
-// et al. 2021) on pop piano, with absolute positions and with SPE drawn once for all layers, in
-// memory and time, as ratios beside those of the paper's Table 5.
+// The cost of stochastic positional encoding (SPE): memory and time of one training step (forward,
+// loss, backward, Adam) of the Performer for pop piano in "Relative Positional Encoding for
+// Transformers with Linear Complexity" (Liutkus et al. 2021), with absolute positions and with SPE
+// whose noise is shared by all layers. Prints ratios next to those of the paper's Table 5.
 //
-// All variants take their turns in every round, so that what else the machine does hits them alike.
-// The paper's model has 24 layers; 8 (the default) already keep the ratios of what each layer adds,
-// but a cost that does not grow with the layers weighs three times as much.
+// Every round runs all variants once, so that other load of the machine affects them equally. The
+// paper's model has 24 layers. With 8 (the default) the ratios of per-layer costs are the same, but
+// a cost that does not grow with the number of layers has three times the weight.
 //
 // benchmarks/spe_cost_torch.py is the authors' scheme in PyTorch; benchmarks/spe_cost.sh runs both.
 #include <CLI/CLI.hpp>
@@ -37,7 +37,7 @@ struct Settings {
   std::vector<std::string> variants;
 };
 
-/// A row of Table 5: the memory in GB, and the hours that so many epochs took.
+/// A row of Table 5: memory in GB, and hours for the given number of epochs.
 struct Variant {
   const char* name;
   double gigabytes, hours, epochs;
@@ -76,7 +76,7 @@ double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-/// A model in training, and what its steps took.
+/// A model in training, with the time and memory of its steps.
 class Run {
  public:
   Run(const Variant& variant, const Settings& o) : paper(variant) {
@@ -86,7 +86,7 @@ class Run {
     optimizer_ = std::make_unique<nn::Adam>(model_->parameters(), nn::Adam::Options{.lr = 1e-4});
     inputs_ = randint(0, vocabulary, {o.batch, o.length});
     targets_ = randint(0, vocabulary, {o.batch, o.length});
-    train();  // the optimiser makes its state
+    train();  // creates the state of the optimizer
     held_ = memory_stats().live - before;
   }
 
@@ -100,7 +100,7 @@ class Run {
   }
 
   int64_t parameters() const { return model_->parameter_count(); }
-  /// The most bytes at one time: parameters, gradients, the state of Adam, and all of the step.
+  /// Returns the peak bytes: parameters, gradients, Adam's state, and the tensors of a step.
   double peak() const { return double(peak_); }
   double seconds() const {
     std::vector<double> sorted = times_;
@@ -125,7 +125,7 @@ class Run {
   std::vector<double> times_;
 };
 
-// Ratios are to the first row, here and in the paper.
+// Ratios are relative to the first row, here and in the paper.
 void print_table(const std::vector<std::unique_ptr<Run>>& runs) {
   std::printf(
       "| variant | parameters | peak memory, MB | ratio | paper | s/step | ratio | paper |\n"
@@ -168,20 +168,20 @@ int main(int argc, char** argv) {
   std::vector<std::string> names;
   for (const Variant& variant : table_5) names.push_back(variant.name);
   return examples::run_program(
-      argc, argv, "spe_cost", "Measures what SPE costs a training step, as Table 5 of its paper.",
+      argc, argv, "spe_cost", "Measures the cost of SPE in a training step (the paper's Table 5).",
       [&](CLI::App& app) {
         app.add_option("--layers", o.layers)->check(CLI::PositiveNumber);
         app.add_option("--length", o.length)->check(CLI::PositiveNumber);
         app.add_option("--batch", o.batch)->check(CLI::PositiveNumber);
         app.add_option("--realizations", o.realizations, "R");
         app.add_option("--sines", o.sines, "K");
-        app.add_option("--taps", o.taps, "Of the filters of conv");
-        app.add_option("--ungated-taps", o.ungated_taps, "Of those of conv-ungated");
+        app.add_option("--taps", o.taps, "Filter length of conv");
+        app.add_option("--ungated-taps", o.ungated_taps, "Filter length of conv-ungated");
         app.add_option("--rounds", o.rounds)->check(CLI::PositiveNumber);
         app.add_option("--threads", o.threads)->check(CLI::PositiveNumber);
         app.add_option("--variants", o.variants,
-                       "Some of ape, sine, sine-ungated, conv, conv-ungated, with commas between; "
-                       "ratios are to the first of them")
+                       "Comma-separated list of ape, sine, sine-ungated, conv, conv-ungated; "
+                       "ratios are relative to the first")
             ->delimiter(',')
             ->check(CLI::IsMember(names));
       },

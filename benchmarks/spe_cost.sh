@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# What SPE costs a training step, here and as the authors compute it in PyTorch: three tables.
+# The cost of SPE in a training step, in Stretto and as the authors compute it in PyTorch: three tables.
 #   STRETTO_PYTHON=/path/to/venv/bin/python benchmarks/spe_cost.sh [BUILD] [options of both...]
 # BUILD is a release build with benchmarks (default: build/release). Options, such as --layers 2 or
-# --variants ape,sine, go to both programs. Without PyTorch there is the first table alone.
+# --variants ape,sine, are passed to both programs. Without PyTorch only the first table is printed.
 #
-# The peer's memory is counted for the same model without being taken (--meta). For its times it
-# has 4 layers where --layers does not say otherwise: with 8 it takes more than 20 GB, as it keeps
-# what it frees. A draw that all layers share weighs twice as much then.
+# PyTorch's memory is computed for the same model without allocating it (--meta). Its times are
+# measured with 4 layers unless --layers is given: with 8 it needs more than 20 GB, because it does
+# not return freed memory. Noise shared by all layers then has twice the weight.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 build=$root/build/release
@@ -14,8 +14,8 @@ if [ $# -gt 0 ] && [ -d "$1" ]; then build=$1; shift; fi
 python=${STRETTO_PYTHON:-python3}
 "$build/benchmarks/spe_cost" "$@"
 "$python" -c 'import torch' 2>/dev/null || {
-  echo "PyTorch is not in $python; name one that has it: STRETTO_PYTHON=..." >&2; exit 0; }
-# What PyTorch needs to do its best beside other programs: no spinning, no memory given back.
+  echo "PyTorch is not installed for $python; set STRETTO_PYTHON to a Python that has it" >&2; exit 0; }
+# PyTorch is fastest next to other programs with these: no spinning, freed memory is reused.
 export OMP_WAIT_POLICY=passive MALLOC_MMAP_THRESHOLD_=8589934592
 export MALLOC_TRIM_THRESHOLD_=17179869184 MALLOC_TOP_PAD_=268435456
 echo

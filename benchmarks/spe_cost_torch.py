@@ -1,19 +1,18 @@
 """The variants of spe_cost.cpp in PyTorch, eager mode, f32: SPE as its authors compute it.
 
-The codes q̄, k̄ [1, L, H, D, R] are tensors, drawn once for all layers; with gates every layer makes
-copies of both. Two things differ, as they suit the CPU: the filters are applied by FFT (conv1d with
-a group per channel takes minutes there for a short sequence), to no more noise than reaches the
-codes; and attention, with 128 hyperbolic random features, is causal in chunks of 64, in plain
-tensor operations, where the authors have a kernel of their own.
+The codes q̄, k̄ [1, L, H, D, R] are tensors, sampled once for all layers; with gates every layer
+makes copies of both. Two details differ, to suit the CPU. The filters are applied by FFT, only to
+the noise that affects the codes (on a CPU, conv1d with one group per channel takes minutes for a
+short sequence). Attention, with 128 hyperbolic random features, is causal in chunks of 64, in plain
+tensor operations; the authors use a custom kernel.
 
-The peak memory is counted, not read off the system: the bytes of all storages that operations
-return, from their making to their end, in one step that is not timed; buffers that live only
-inside one operation are left out. It comes on top of parameters and the state of Adam, which are
-in it, and has nothing of other variants.
+The peak memory is computed, not measured: it is the bytes of the parameters, the state of Adam, and
+all storages that operations return in one untimed step, as long as they exist. Buffers inside an
+operation and the tensors of other variants are not counted.
 
-Run it from an environment of its own with PyTorch 2.x:
+Run it in a virtual environment with PyTorch 2.x:
     python spe_cost_torch.py --layers 8 --length 2048 --batch 4 --rounds 5
-    python spe_cost_torch.py --layers 24 --meta      # the memory alone, of the whole model
+    python spe_cost_torch.py --layers 24 --meta      # only the memory, of the whole model
 """
 import argparse
 import math
@@ -106,7 +105,7 @@ def causal(q, k, v):  # features [B, H, L, F], values [B, H, L, D]
     pad = -length % CHUNK
     q, k = (F.pad(x, (0, 0, 0, pad)).view(b, h, -1, CHUNK, f) for x in (q, k))
     v = F.pad(F.pad(v, (0, 1), value=1.0), (0, 0, 0, pad)).view(b, h, -1, CHUNK, v.size(-1) + 1)
-    sums = k.transpose(-1, -2) @ v  # of every chunk, then of those before it
+    sums = k.transpose(-1, -2) @ v  # of each chunk; next line: of all earlier chunks
     sums = F.pad(sums.cumsum(2)[:, :, :-1], (0, 0, 0, 0, 1, 0))
     y = (q @ k.transpose(-1, -2)).tril() @ v + q @ sums
     y = (y[..., :-1] / (y[..., -1:] + 1e-6)).flatten(2, 3)
@@ -187,7 +186,7 @@ class Model(nn.Module):
 
 
 class Bytes(TorchDispatchMode):
-    """Counts the bytes of the storages that operations return, as long as they live."""
+    """Counts the bytes of the storages that operations return, as long as they exist."""
 
     def __init__(self):
         super().__init__()
@@ -223,7 +222,7 @@ class Run:
         self.times = []
         self.train()
         held = 4 * sum(x.numel() for x in self.model.buffers())
-        held += 3 * 4 * self.parameters()  # themselves and the two moments of Adam
+        held += 3 * 4 * self.parameters()  # parameters and the two moments of Adam
         with Bytes() as count:
             self.train()
         self.peak = held + count.peak

@@ -1,8 +1,8 @@
 // One training step of the Music Transformer that train_chorales trains: forward, loss, backward,
-// clipping, AdamW. Prints the median time, memory, and where the time goes, op by op.
+// clipping, AdamW. Prints the median time, the memory, and the time per op.
 //
-// benchmarks/train_step.py is the same model in PyTorch; benchmarks/train_step.sh runs both in
-// turns and prints the ratio.
+// benchmarks/train_step.py is the same model in PyTorch; benchmarks/train_step.sh runs both
+// alternately and prints the ratio.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
@@ -131,10 +131,10 @@ int main(int argc, char** argv) {
         app.add_option("--attention", o.attention, "relative or absolute");
         app.add_option("--device", o.device, "cpu, cuda or cuda:N");
         app.add_option("--dtype", o.dtype, "f32 or bf16");
-        app.add_flag("--cuda-graph", o.graph, "On a GPU: each step as one launch");
+        app.add_flag("--cuda-graph", o.graph, "Run each step as one CUDA graph");
         app.add_option("--threads", o.threads);
         app.add_option("--seconds", o.seconds);
-        app.add_flag("--brief", o.brief, "The first line only");
+        app.add_flag("--brief", o.brief, "Print only the first line");
       },
       [&] { return run(o); });
 }

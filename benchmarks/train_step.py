@@ -1,7 +1,7 @@
 """The model of train_step.cpp in PyTorch, eager mode: forward, loss, backward, clipping, AdamW.
 
-The relative term is the paper's pad, reshape, slice; the absolute model uses PyTorch's own
-scaled_dot_product_attention. Run it from an environment of its own with PyTorch 2.x:
+The relative term is computed as in the paper, by pad, reshape and slice. The absolute model uses
+scaled_dot_product_attention. Run it in a virtual environment with PyTorch 2.x:
     python train_step.py --threads 2 --attention relative
 """
 import argparse
@@ -28,7 +28,7 @@ torch.set_flush_denormal(True)
 torch.manual_seed(1)
 
 
-def skew(x):  # [B, H, L, L], column c = lag L - 1 - c
+def skew(x):  # [B, H, L, L], column c = distance L - 1 - c
     b, h, l, _ = x.shape
     return F.pad(x, (1, 0)).reshape(b, h, l + 1, l)[:, :, 1:]
 

@@ -36,7 +36,7 @@ if(NOT DEFINED ENV{CUDAARCHS})
       "GPU architectures: 90 is Hopper; \"native\" asks the GPU of this machine")
 endif()
 enable_language(CUDA)
-if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25 does not know yet that nvcc can
+if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25 does not know that nvcc supports C++20
   set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
   set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
 endif()
@@ -46,15 +46,16 @@ set(CMAKE_CUDA_EXTENSIONS OFF)
 if(STRETTO_TESTS AND NOT CMAKE_CUDA_ARCHITECTURES MATCHES "-real$")
   add_compile_options($<$<COMPILE_LANGUAGE:CUDA>:--no-compress>)  # tests/cuda/ptx reads the PTX
 endif()
-if(STRETTO_TESTS)  # what it, compute-sanitizer and ncu say names lines; the code is the same
+if(STRETTO_TESTS)  # source lines for the PTX interpreter, compute-sanitizer and ncu; same code
   add_compile_options($<$<COMPILE_LANGUAGE:CUDA>:-lineinfo>)
 endif()
-set(CMAKE_CUDA_RUNTIME_LIBRARY Shared)  # one runtime per program, the one cuBLAS uses
+set(CMAKE_CUDA_RUNTIME_LIBRARY Shared)  # one runtime per program, shared with cuBLAS
 set(STRETTO_WITH_CUDA ON)
 message(STATUS "CUDA: ${CUDAToolkit_VERSION}, architectures ${CMAKE_CUDA_ARCHITECTURES}")
 
-# Registers that do not suffice and arrays that are indexed end up in local memory: an error on the
-# architecture that kernels are made for, except in elementwise_sines.cu, which says why.
+# Sets the flags of CUDA sources. Register spills and other use of local memory (indexed arrays) are
+# errors on compute capability 9.0, for which the kernels are tuned, except in elementwise_sines.cu
+# (reason there). Sources that include cuda/runtime/unfused.h get no fused multiply-adds.
 function(stretto_kernel_flags)
   foreach(source ${ARGN})
     cmake_path(GET source FILENAME name)

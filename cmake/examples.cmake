@@ -1,4 +1,4 @@
-# The one-file examples against an installed stretto, each a program:
+# Builds the one-file examples, one program each, with an installed stretto:
 #   cmake -S /usr/share/doc/stretto/examples -B examples && cmake --build examples
 cmake_minimum_required(VERSION 3.25)
 project(stretto_examples LANGUAGES CXX)

@@ -1,5 +1,5 @@
-# The include directory of users: <stretto/stretto.h>, <stretto/nn/transformer.h>, and nothing else of
-# this repository. In a build folder it holds links, below an installation prefix files.
+# The include directory for users: <stretto/stretto.h>, <stretto/nn/transformer.h>, …, without other
+# files of the repository. Contains links in a build directory, files below an installation prefix.
 
 file(MAKE_DIRECTORY ${PROJECT_BINARY_DIR}/include/stretto)
 foreach(name autograd core cuda nn ops stretto.h)

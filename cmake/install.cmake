@@ -1,13 +1,13 @@
-# cmake --install: libraries and headers, the packages that find_package(stretto) and pkg-config find,
-# documentation with the one-file examples, and the programs, if they are built, as stretto-NAME with
-# their manual pages.
+# cmake --install: libraries, headers, the package files for find_package(stretto) and pkg-config,
+# documentation with the one-file examples, and the programs, if they are built, as stretto-NAME
+# with manual pages.
 
 include(CMakePackageConfigHelpers)
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/stretto)
 
 install(TARGETS stretto EXPORT strettoTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 set(installed_headers ${umbrella} ${headers})
-if(NOT STRETTO_WITH_CUDA)  # without the kernels, whose headers spe_conv_source.h includes
+if(NOT STRETTO_WITH_CUDA)  # no kernel headers, and no spe_conv_source.h, which includes them
   list(REMOVE_ITEM installed_headers ${kernel_headers})
   list(FILTER installed_headers EXCLUDE REGEX "/ops/spe/spe_conv_source\\.h$")
 endif()
@@ -29,8 +29,8 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/strettoConfigVersion.cmak
 install(FILES ${PROJECT_BINARY_DIR}/strettoConfig.cmake ${PROJECT_BINARY_DIR}/strettoConfigVersion.cmake
         DESTINATION ${package_dir})
 
-# For pkg-config directories are relative to its own, so that a prefix can be moved, unless absolute
-# ones were asked for.
+# Paths in the pkg-config file are relative to its directory, so that the prefix can be moved,
+# unless the install directories were configured as absolute paths.
 set(pc_prefix ${CMAKE_INSTALL_PREFIX})
 if(NOT IS_ABSOLUTE ${CMAKE_INSTALL_LIBDIR})
   file(RELATIVE_PATH pc_prefix /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
@@ -48,7 +48,7 @@ install(FILES ${PROJECT_BINARY_DIR}/stretto.pc DESTINATION ${CMAKE_INSTALL_LIBDI
 
 set(doc_dir ${CMAKE_INSTALL_DATADIR}/doc/stretto)
 install(FILES README.md CHANGELOG.md LICENSE DESTINATION ${doc_dir})
-install(FILES LICENSE DESTINATION ${doc_dir} RENAME copyright)  # where Debian looks for it
+install(FILES LICENSE DESTINATION ${doc_dir} RENAME copyright)  # Debian's name for it
 install(DIRECTORY docs DESTINATION ${doc_dir} FILES_MATCHING PATTERN *.md PATTERN *.png)
 
 # The API reference, if doxygen is found.
@@ -70,7 +70,7 @@ install(FILES cmake/examples.cmake DESTINATION ${doc_dir}/examples RENAME CMakeL
 if(STRETTO_EXAMPLES)
   find_program(STRETTO_HELP2MAN help2man)
   if(NOT STRETTO_HELP2MAN)
-    message(STATUS "help2man not found: the programs get no manual pages (Debian: apt install help2man)")
+    message(STATUS "help2man not found: no manual pages for the programs (Debian: apt install help2man)")
   endif()
   file(GLOB programs CONFIGURE_DEPENDS examples/programs/*.cpp)
   foreach(source ${programs})

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# A program's manual page, of what it says to --help:  cmake/manual.sh HELP2MAN VERSION PROGRAM NAME.1
+# Makes a program's manual page from its --help text:  cmake/manual.sh HELP2MAN VERSION PROGRAM NAME.1
 set -euo pipefail
 help2man=$1 version=$2 program=$3 page=$4
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
 name=$(basename "$page" .1)
-ln -s "$(realpath "$program")" "$scratch/$name"  # what it calls itself
+ln -s "$(realpath "$program")" "$scratch/$name"  # the name that --help prints
 help=$("$scratch/$name" --help)
 about=${help%%$'\n'*}
 mkdir -p "$(dirname "$page")"

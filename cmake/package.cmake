@@ -1,4 +1,4 @@
-# cpack: what cmake --install lays out, as a Debian package.
+# cpack: builds a Debian package of the files that cmake --install installs.
 
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME stretto)
@@ -23,6 +23,6 @@ programs that train models of music, text and the tasks of the Long Range Arena"
 else()
   string(APPEND contents " and its headers")
 endif()
-set(CPACK_DEBIAN_PACKAGE_DESCRIPTION "Tensors, reverse-mode differentiation and complete Transformers whose
-attention knows relative position. The package holds ${contents}.")
+set(CPACK_DEBIAN_PACKAGE_DESCRIPTION "Tensors, reverse-mode differentiation and complete Transformers with
+relative positions in attention. The package contains ${contents}.")
 include(CPack)

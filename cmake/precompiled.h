@@ -1,5 +1,5 @@
-// What most sources of the library include, compiled once. A source still includes what it uses:
-// the CI step libcxx reads each of them without this.
+// The precompiled header of the library: headers that most sources include. Sources still include
+// every header they use, because the CI step libcxx compiles them without this one.
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,6 @@
 # shellcheck shell=bash disable=SC2034,SC2154
-# Bash functions of the scripts that users run: what the machine needs. The caller sets `log`, a file.
+# Bash functions for the scripts that users run: they install missing packages and check tools. The
+# caller sets `log`, the path of a log file.
 
 readonly build_packages=(build-essential cmake ninja-build pkg-config nlohmann-json3-dev libxxhash-dev)
 readonly example_packages=(libcli11-dev libcairo2-dev fonts-dejavu-core)
@@ -18,7 +19,7 @@ is_installed() {
   [[ $(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null) == installed ]]
 }
 
-# need_packages PACKAGE...: installs those that are missing. In 'a|b' either serves; a is installed.
+# need_packages PACKAGE...: installs missing packages. 'a|b' accepts either; a is installed.
 need_packages() {
   if ! command -v apt-get >/dev/null; then
     need_tools "$@"
@@ -50,23 +51,22 @@ need_packages() {
   fi
 }
 
-# Without apt-get nothing is installed: the compiler and CMake must be there, and CMake looks for
-# the rest itself.
+# Without apt-get: checks for the compiler, CMake and ninja. CMake itself checks for libraries.
 need_tools() {
   local tool missing=()
   for tool in cmake ninja g++; do
     command -v "$tool" >/dev/null || missing+=("$tool")
   done
   if ((${#missing[@]} > 0)); then
-    fail "Not found: ${missing[*]}. Please install them and what these Debian packages hold: $*"
+    fail "Not found: ${missing[*]}. Please install them and the equivalents of these Debian packages: $*"
   fi
 }
 
-# Since 3.25 CMake knows our presets; Debian 12 and Ubuntu 23.04 are the first with it.
+# The presets need CMake 3.25, which is in Debian 12 and Ubuntu 23.04 and newer.
 need_cmake() {
   local version
   version=$(cmake --version | sed -n 's/^cmake version \([0-9.]*\).*/\1/p')
   if [[ $(printf '%s\n' 3.25 "$version" | sort -V | head -n 1) != 3.25 ]]; then
-    fail "CMake 3.25 or newer is needed, this is $version (pip install cmake has a newer one)."
+    fail "CMake 3.25 or newer is needed, found $version (newer: pip install cmake)."
   fi
 }

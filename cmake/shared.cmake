@@ -1,5 +1,5 @@
-# stretto_shared, stretto::shared for users: libstretto.so, of the objects of the static library.
-# Before 1.0.0 a minor version may change what a program was compiled for, so it is in the file's name.
+# stretto_shared (stretto::shared for users): libstretto.so, from the objects of the static library.
+# Before version 1.0.0 a minor version may change the ABI, so the soname contains it.
 
 add_library(stretto_shared SHARED $<TARGET_OBJECTS:stretto>)
 add_library(stretto::shared ALIAS stretto_shared)
@@ -21,7 +21,7 @@ if(NOT STRETTO_SANITIZE)
 endif()
 target_compile_features(stretto_shared INTERFACE cxx_std_20)
 stretto_include_dir(stretto_shared INTERFACE)
-# A parent may hide symbols by default; exports.map decides here.
+# A parent project may hide symbols by default; here exports.map decides what is exported.
 target_compile_options(stretto PRIVATE
   $<$<COMPILE_LANGUAGE:CXX>:-fvisibility=default;-fno-visibility-inlines-hidden>
   $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-fvisibility=default,-fno-visibility-inlines-hidden>)

@@ -1,15 +1,16 @@
-# What every target of ours is compiled with.
+# Compile options and helpers for all targets of this project.
 
-# Includes, warnings, floating-point rules and, if a parent project has no build type, optimization.
-# No -ffast-math and no -march: the hot loops are cloned per instruction set in the source. Without
-# contraction a result does not depend on the clone chosen.
+# Sets include directories, warnings, floating-point rules and, if a parent project has no build
+# type, optimization. No -ffast-math and no -march: hot loops are cloned per instruction set in the
+# source. -ffp-contract=off makes results independent of the clone chosen.
 function(stretto_flags target)
-  target_include_directories(${target} BEFORE PRIVATE ${PROJECT_SOURCE_DIR})  # a parent may have a core/ too
+  # BEFORE: a parent project may have a directory core/, too.
+  target_include_directories(${target} BEFORE PRIVATE ${PROJECT_SOURCE_DIR})
   set_target_properties(${target} PROPERTIES
-    UNITY_BUILD OFF                # unnamed namespaces of several sources have the same names
+    UNITY_BUILD OFF                # unnamed namespaces of several sources define the same names
     COMPILE_WARNING_AS_ERROR OFF)  # STRETTO_WERROR decides
   set(warnings -Wall -Wextra -Wshadow
-      -Wno-missing-field-initializers)  # designated options leave the rest at their defaults
+      -Wno-missing-field-initializers)  # designated initializers leave other options at defaults
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     list(APPEND warnings -Wno-restrict)  # false alarms on std::string (GCC bug 105651)
   endif()
@@ -19,15 +20,15 @@ function(stretto_flags target)
       list(APPEND warnings -Wno-shadow)  # false alarms on captures of structured bindings (LLVM issue 68605)
     endif()
   endif()
-  if(STRETTO_WERROR AND NOT STRETTO_SANITIZE)  # sanitizers bring false alarms
+  if(STRETTO_WERROR AND NOT STRETTO_SANITIZE)  # with sanitizers there are false alarms
     list(APPEND warnings -Werror)
     target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings>)
   else()
-    list(APPEND warnings -Wno-error)  # a parent's -Werror is for its own code
+    list(APPEND warnings -Wno-error)  # a parent project's -Werror is meant for its own code
   endif()
   set(maths -fno-math-errno -fno-trapping-math)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-    list(APPEND maths -fno-thread-jumps)  # they make branches of the selections in core/math.h
+    list(APPEND maths -fno-thread-jumps)  # which turns selections in core/math.h into branches
   endif()
   target_compile_options(${target} PRIVATE
     $<$<COMPILE_LANGUAGE:CXX>:${warnings};-Wpedantic;${maths};-ffp-contract=off>
@@ -40,8 +41,8 @@ function(stretto_flags target)
   endif()
 endfunction()
 
-# A precompiled header of the repository, or the one that another target has. A compiler cache keeps
-# nothing that comes with one, so where there is a cache nothing is precompiled.
+# Precompiles `header`, a file of the repository, or reuses that of another target. Does nothing if
+# there is a compiler cache: it cannot cache sources that use a precompiled header.
 function(stretto_precompile target header)
   if(CMAKE_CXX_COMPILER_LAUNCHER)
     return()
@@ -56,13 +57,13 @@ function(stretto_precompile target header)
   endif()
 endfunction()
 
-# Code around the library, tests and programs, is optimized less in a release build, to compile fast.
+# Lowers the optimization of a release build for tests and programs, so that they compile fast.
 function(stretto_quick target optimization header)
   target_compile_options(${target} PRIVATE $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:${optimization}>)
   stretto_precompile(${target} ${header})
 endfunction()
 
-# One executable per NAME.cpp of a folder in the calling one, linked to the libraries given.
+# Adds one executable per NAME.cpp in a subdirectory, linked to the given libraries.
 function(stretto_programs folder)
   file(GLOB programs CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${folder}/*.cpp)
   foreach(source ${programs})
@@ -76,7 +77,7 @@ function(stretto_programs folder)
   endforeach()
 endfunction()
 
-# A static library of the sources given, or an interface library when there are none yet.
+# Adds a static library of the given sources, or an interface library if there are none.
 function(stretto_helper_library name)
   if(ARGN)
     add_library(${name} STATIC ${ARGN})

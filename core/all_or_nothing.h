@@ -1,4 +1,4 @@
-// State that a call changes once it has succeeded, and not before.
+// Transactions: state that a call changes only if it succeeds.
 #pragma once
 
 #include <type_traits>
@@ -6,16 +6,16 @@
 
 namespace stretto {
 
-/// f(after) with a copy of `state` that takes its place when f has returned: a call that throws
-/// leaves the state as it was and can be repeated. Calls may stand inside each other. Returns what
-/// f does.
+/// Calls f(after) with a copy of `state` and replaces `state` by the copy only if f returns. If f
+/// throws, the state is unchanged and the call can be repeated. Calls can be nested. Returns the
+/// result of f.
 ///
 ///     return all_or_nothing(caches, [&](std::vector<nn::KeyValueCache>& after) {
 ///       return layer2(layer1(x, causal, &after[0]), causal, &after[1]);
 ///     });
 ///
-/// A copy of a cache costs little: its tensors are handles, and what calls do to them is done in
-/// memory that no other handle sees. Random numbers that a failed call has drawn stay drawn.
+/// Copying a cache is cheap: its tensors are handles, and calls write only to memory that no other
+/// handle refers to. The random state is not restored after a failed call.
 template <class State, class F>
 auto all_or_nothing(State& state, F&& f) -> std::invoke_result_t<F, State&> {
   static_assert(std::is_nothrow_move_assignable_v<State>);
@@ -30,7 +30,7 @@ auto all_or_nothing(State& state, F&& f) -> std::invoke_result_t<F, State&> {
   }
 }
 
-/// The same by pointers, f(&after); f(nullptr) where there is no state.
+/// Does the same with pointers: calls f(&after), or f(nullptr) if `state` is null.
 template <class State, class F>
 auto all_or_nothing(State* state, F&& f) -> std::invoke_result_t<F, State*> {
   if (!state) return f(static_cast<State*>(nullptr));

@@ -33,9 +33,9 @@ int open_folder(const std::string& path) {
   }
 }
 
-constexpr int most_links = 40;  // as the kernel's
+constexpr int most_links = 40;  // the Linux kernel's limit
 
-// Where a chain of symbolic links ends, whether or not there is a file.
+// Returns the end of a chain of symbolic links, whether or not a file exists there.
 std::string target_of(std::string path) {
   std::error_code error;
   for (int i = 0; i < most_links && std::filesystem::is_symlink(path, error); ++i) {
@@ -46,13 +46,15 @@ std::string target_of(std::string path) {
   return path;
 }
 
+// True if `path` is the file that is open as `fd`.
 bool names(const std::string& path, int fd) {
   struct stat named, opened;
   return ::lstat(path.c_str(), &named) == 0 && ::fstat(fd, &opened) == 0 &&
          named.st_ino == opened.st_ino && named.st_dev == opened.st_dev;
 }
 
-// False, with errno EBUSY, while another has the file. Not every file system has locks.
+// Locks the file. False, with errno EBUSY, if another process holds the lock. True if the file
+// system has no locks.
 bool lock(int fd) {
   if (::flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return true;
   errno = EBUSY;
@@ -65,8 +67,8 @@ void close_keeping_errno(int fd) {
   errno = reason;
 }
 
-// Removes what a killed process, or anyone, left at `path`: the name alone, so that what a link or
-// a pipe leads to stays as it is. False with errno where it cannot, or another is writing it.
+// Removes a leftover at `path`. Only the name is removed, so that the target of a link or a pipe is
+// unchanged. False, with errno, if that fails or another process is writing the file.
 bool remove_leftover(const std::string& path) {
   struct stat info;
   if (::lstat(path.c_str(), &info) != 0) return errno == ENOENT;
@@ -78,14 +80,14 @@ bool remove_leftover(const std::string& path) {
   return gone;
 }
 
-// A new file at `path`, in the place of any that is there, opened to write to and locked as long as
-// it is open; -1 with errno: EBUSY while another has it open this way.
+// Creates a new file at `path`, replacing any leftover; opened for writing, and locked while it is
+// open. Returns -1, with errno, on failure: EBUSY if another process has opened it this way.
 int open_temporary(const std::string& path, mode_t mode) {
   for (int attempt = 0; attempt < 100; ++attempt) {
     const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode);
     if (fd >= 0) {
       const bool locked = lock(fd);
-      // Before the lock, another may have taken the file for a leftover and removed it.
+      // Before it was locked, another process may have removed the file as a leftover.
       if (locked && names(path, fd)) return fd;
       close_keeping_errno(fd);
       if (!locked) return -1;
@@ -124,7 +126,7 @@ void AtomicFile::give_up(const char* what) {
 }
 
 void AtomicFile::put(const void* data, int64_t bytes, std::optional<int64_t> at) {
-  check(fd_ >= 0, "save", path_, ": already committed, or given up");
+  check(fd_ >= 0, "save", path_, ": already committed, or an earlier write failed");
   const char* from = static_cast<const char*>(data);
   while (bytes > 0) {
     const ssize_t written =
@@ -143,20 +145,21 @@ void AtomicFile::write(const void* data, int64_t bytes) { put(data, bytes, std::
 void AtomicFile::rewrite(const void* data, int64_t bytes, int64_t at) { put(data, bytes, at); }
 
 void AtomicFile::commit() {
-  check(fd_ >= 0, "save", path_, ": already committed, or given up");
+  check(fd_ >= 0, "save", path_, ": already committed, or an earlier write failed");
   int failed = 0;
   while ((failed = ::fsync(fd_)) != 0 && errno == EINTR) {
   }
   if (failed != 0) give_up("fsync failed");
-  // The rename reaches the disk with the directory. It is opened first: afterwards is too late.
+  // The rename is on disk once the directory is synced. Open the directory before the rename: a
+  // failure to open it can still be undone.
   const std::string folder = std::filesystem::path(target_).parent_path().string();
   const Descriptor directory{open_folder(folder.empty() ? "." : folder)};
   if (directory.fd < 0) give_up("cannot open its directory");
   if (::rename(temporary_.c_str(), target_.c_str()) != 0) give_up("rename failed");
-  ::close(std::exchange(fd_, -1));  // all is on the disk: nothing is left to fail
+  ::close(std::exchange(fd_, -1));  // cannot lose data: everything is on disk
   while ((failed = ::fsync(directory.fd)) != 0 && errno == EINTR) {
   }
-  if (failed != 0 && errno != EINVAL) give_up("fsync of its directory failed");  // some cannot
+  if (failed != 0 && errno != EINVAL) give_up("fsync of its directory failed");  // EINVAL: no fsync
 }
 
 }  // namespace stretto

@@ -1,4 +1,4 @@
-// A file that appears complete or not at all.
+// Atomic writing of a file: it appears complete or not at all.
 #pragma once
 
 #include <cstdint>
@@ -7,23 +7,25 @@
 
 namespace stretto {
 
-/// Writes to path + ".tmp"; `commit` puts that in the place of `path` in one step, once it is on
-/// the disk. Without commit, or when anything fails (Error with the path and the system's reason),
-/// the temporary file is removed and an older file at `path` stays as it was; only where the
-/// folder's own sync fails, the last act, the new one is already there. A symbolic link is followed
-/// and stays, and so do an older file's permissions. What a killed process or anyone left at
-/// path + ".tmp" is removed, never written to; while another writes there, this one fails.
+/// Writes to path + ".tmp"; commit() flushes that file to disk and renames it to `path`. Without
+/// commit, or on a failure (an Error with the path and the system's reason), the temporary file is
+/// removed and an older file at `path` is unchanged. Exception: if only the last step fails, the
+/// fsync of the directory, the new file is already in place. Symbolic links are followed and
+/// preserved; the permissions of an older file are preserved. A leftover at path + ".tmp" is
+/// removed, never written to; if another process is writing there, the constructor throws.
 class AtomicFile {
  public:
+  /// Creates the temporary file.
   explicit AtomicFile(std::string path);
   ~AtomicFile();
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
 
-  /// Appends.
+  /// Appends `bytes` bytes.
   void write(const void* data, int64_t bytes);
-  /// In the place of what was written from byte `at` on.
+  /// Overwrites bytes that were written, from byte `at` on.
   void rewrite(const void* data, int64_t bytes, int64_t at);
+  /// Puts the file at `path`. Nothing can be written afterwards.
   void commit();
 
  private:

@@ -1,13 +1,13 @@
-// How much memory a program may hope for.
+// The host memory that a program can still allocate.
 #pragma once
 
 #include <cstdint>
 
 namespace stretto {
 
-/// Bytes that can be had now without swapping, as far as the system tells: what is free or can be
-/// freed, at most what the container and the process (ulimit -v) are allowed. For
-/// set_memory_limit().
+/// Returns the number of bytes of host memory that can be allocated now without swapping: the
+/// system's estimate (MemAvailable), capped by the limits of the container (cgroup) and the process
+/// (ulimit -v). For set_memory_limit().
 int64_t available_memory();
 
 }  // namespace stretto

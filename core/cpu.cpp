@@ -21,12 +21,13 @@ struct Cpu {
 };
 
 #if defined(__x86_64__)
-// The processor has tiles of bf16, and the system saves them.
+// True if the processor has tiles and bf16 tile products.
 bool has_amx() {
   unsigned a = 0, b = 0, c = 0, d = 0;
   if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return false;
   return (d >> 22 & 1) && (d >> 24 & 1);  // AMX-BF16, AMX-TILE
 }
+// True if the operating system saves the tile registers.
 bool tiles_are_enabled() {
   unsigned a = 0, b = 0, c = 0, d = 0;
   if (!__get_cpuid(1, &a, &b, &c, &d) || !(c >> 27 & 1)) return false;  // OSXSAVE
@@ -34,7 +35,7 @@ bool tiles_are_enabled() {
   __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
   return (low >> 17 & 3) == 3;  // TILECFG, TILEDATA
 }
-// Linux gives tiles to a process that asks, before its threads use them.
+// Linux allows tiles only to a process that has asked for them, before any thread uses them.
 bool ask_for_tiles() {
   constexpr int arch_req_xcomp_perm = 0x1023, tile_data = 18;
   return ::syscall(SYS_arch_prctl, arch_req_xcomp_perm, tile_data) == 0;
@@ -66,10 +67,10 @@ const Cpu& detected() {
   return cpu;
 }
 
-// Emulation needs no more than the vectors that there are.
+// `emulated` runs on any CPU.
 Isa capped(Isa most) { return most == Isa::emulated ? most : std::min(most, detected().best); }
 
-// STRETTO_CPU, or "" where nothing is asked for.
+// STRETTO_CPU, or "" if it is not set.
 std::string environment() {
   const char* text = std::getenv("STRETTO_CPU");
   return text ? text : "";

@@ -1,4 +1,4 @@
-// What the processor and the system offer to matrix products (core/gemm/gemm.h).
+// The instruction sets that the CPU and the operating system offer (for core/gemm/gemm.h).
 #pragma once
 
 #include <cstdint>
@@ -6,27 +6,28 @@
 
 namespace stretto {
 
-/// Instruction sets, each with all before it. `emulated` is amx with its tile product computed by
-/// other instructions, to the same bits: what needs AMX is tested anywhere.
+/// Instruction sets; each includes all before it. `emulated` is amx with the tile products computed
+/// by other instructions, bit-identically, so that code for AMX can be tested on any CPU.
 enum class Isa : uint8_t { portable, avx2, avx512, amx, emulated };
 
-/// The set of that name: "portable", "avx2", "avx512", "amx", "emulated". Throws for any other.
+/// Returns the set named "portable", "avx2", "avx512", "amx" or "emulated"; throws for other names.
 Isa isa_of(const std::string& name);
 
-/// What serves: the best that there is, but no better than the environment variable STRETTO_CPU
-/// says, which is read once. Throws where it has none of the names.
+/// Returns the instruction set in use: the best that the CPU supports, capped by the environment
+/// variable STRETTO_CPU, which is read once. Throws if that is none of the names.
 Isa isa();
 
-/// The vectors that serve: avx512 at most, and no more than there are where tiles are emulated.
+/// Returns the widest vectors in use: at most avx512; with `emulated` those that the CPU has.
 Isa vector_isa();
 
-/// Whether the processor multiplies bf16 vectors (avx512_bf16), and `isa()` lets it.
+/// True if the CPU multiplies bf16 vectors (avx512_bf16) and isa() is at least avx512.
 bool has_bf16_vectors();
 
-/// "AVX-512 with bf16", "AVX-512; AMX is there, but the system refuses it", …
+/// Returns a line for people: "AVX-512 with bf16", "AVX-512; the processor has AMX, but the system
+/// refuses it", …
 std::string cpu_description();
 
-/// Caps `isa()` in all threads while it lives, for tests: as STRETTO_CPU does.
+/// Caps isa() in all threads while it exists, as STRETTO_CPU does. For tests.
 class IsaCap {
  public:
   explicit IsaCap(Isa most);

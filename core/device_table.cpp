@@ -12,7 +12,7 @@ namespace {
 
 constexpr int64_t most_bytes = int64_t(256) << 20;
 
-// The tables of a device, those used last in front.
+// The tables of a device, the most recently used first.
 class Tables {
  public:
   Tensor find(const std::string& key) {
@@ -45,7 +45,7 @@ class Tables {
 
 std::mutex mutex;
 
-// Never destroyed: the GPU's memory is not to be freed after main.
+// Never destroyed: GPU memory must not be freed after main().
 std::map<int, Tables>& all() {
   static auto* tables = new std::map<int, Tables>;
   return *tables;
@@ -67,7 +67,8 @@ Tensor kept_table(const std::string& key, Device device, const std::function<Ten
     table = make().to(device);
     tables.add(key, table);
   }
-  if (cuda::capturing(device.index)) cuda::before_replay(device.index, [table] {});  // keeps it
+  // A graph that reads the table keeps it alive.
+  if (cuda::capturing(device.index)) cuda::before_replay(device.index, [table] {});
   return table;
 }
 

@@ -1,5 +1,5 @@
-// Tables that the host makes of a few numbers (angles of positions, buckets of lags, masks), as
-// tensors on any device: a GPU keeps them, so that a step brings none of them there.
+// Small constant tables computed on the host (angles of positions, buckets of relative positions,
+// masks), cached on each GPU so that a training step uploads nothing.
 #pragma once
 
 #include <functional>
@@ -11,13 +11,14 @@
 
 namespace stretto {
 
-/// What `make()` returned for this key, on `device`. The tables that were used last are kept, up to
-/// 256 MiB on each device, until release_cached_memory().
+/// Returns the table cached on `device` under this key, or caches make(). The most recently used
+/// tables are cached, up to 256 MiB on each device, until release_cached_memory().
 Tensor kept_table(const std::string& key, Device device, const std::function<Tensor()>& make);
 
-/// Forgets those of a device.
+/// Drops the cached tables of a device.
 void drop_tables(Device device);
 
+/// Appends one part of a key: a name, a number or a list of numbers.
 inline void append_key(std::string& key, const char* name) { key.append(name).push_back('\0'); }
 template <class T>
 requires std::is_arithmetic_v<T> || std::is_enum_v<T>
@@ -30,8 +31,8 @@ void append_key(std::string& key, const std::vector<T>& numbers) {
   for (const T& number : numbers) append_key(key, number);
 }
 
-/// make() on the CPU; on a GPU a copy of what it returned when it was called with the same key: its
-/// name, then all numbers that it depends on. Not to be written to.
+/// Returns make() on the CPU, on a GPU a cached copy of it. The key consists of a name and all
+/// numbers that the table depends on. The table must not be written to.
 template <class Make, class... Key>
 Tensor device_table(Device device, Make&& make, const Key&... parts) {
   const DefaultDevice host(cpu);

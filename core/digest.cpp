@@ -1,6 +1,6 @@
 #include "core/digest.h"
 
-#define XXH_INLINE_ALL  // nothing to link
+#define XXH_INLINE_ALL  // header only: no library to link
 #include <xxhash.h>
 
 #include <cstdio>
@@ -15,7 +15,7 @@ Digest::Digest() : state_(std::make_unique<State>()) { XXH64_reset(&state_->xxh,
 Digest::~Digest() = default;
 
 void Digest::add(const void* data, int64_t bytes) {
-  if (bytes == 0) return;  // an empty tensor has no address
+  if (bytes == 0) return;  // `data` of an empty tensor may be null
   XXH64_update(&state_->xxh, data, size_t(bytes));
 }
 

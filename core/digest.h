@@ -7,7 +7,7 @@
 
 namespace stretto {
 
-/// XXH64 with seed 0 (xxhash.com), 64 bits: detects accidental changes, not forgery. The bytes may
+/// XXH64 with seed 0 (xxhash.com): 64 bits that detect accidental changes, not forgery. Bytes can
 /// be added in chunks of any size.
 class Digest {
  public:
@@ -16,10 +16,13 @@ class Digest {
   Digest(const Digest&) = delete;
   Digest& operator=(const Digest&) = delete;
 
+  /// Adds bytes.
   void add(const void* data, int64_t bytes);
+  /// Adds the 8 bytes of an integer.
   void add(int64_t value) { add(&value, sizeof value); }
+  /// Returns the checksum of all bytes so far.
   uint64_t value() const;
-  /// 16 hexadecimal digits.
+  /// Returns the checksum as 16 hexadecimal digits.
   std::string text() const;
 
  private:

@@ -12,8 +12,8 @@
 
 namespace stretto {
 
-/// f32 is the working type; f64 serves gradient checks; bf16 is for storage in training; i64 and
-/// i32 are indices; u8 and boolean are masks.
+/// Element types. f32 is the default; bf16 is a storage type for training, computed in f32; f64 is
+/// for gradient checks; i64 and i32 are indices; u8 and boolean are masks.
 enum class DType : uint8_t { f32, f64, bf16, i64, i32, u8, boolean };
 
 inline constexpr DType f32 = DType::f32;
@@ -24,8 +24,8 @@ inline constexpr DType i32 = DType::i32;
 inline constexpr DType u8 = DType::u8;
 inline constexpr DType boolean = DType::boolean;
 
-/// bfloat16: the upper half of an f32. Rounds to nearest even, once, from any type; every NaN stays
-/// a NaN.
+/// bfloat16: the upper half of an f32. Conversion from any type rounds once, to nearest even, and
+/// keeps NaN a NaN.
 struct BFloat16 {
   uint16_t bits = 0;
   BFloat16() = default;
@@ -41,9 +41,10 @@ struct BFloat16 {
   operator float() const { return std::bit_cast<float>(uint32_t(bits) << 16); }
 
  private:
-  // Rounded to nearest even twice, what lies just beside the middle between two results may reach
-  // the middle first. Rounded to odd first (toward 0, and the last bit set unless that is exact) it
-  // stays on its side (Boldo & Melquiond, "Emulation of FMA and correctly rounded sums", 2008).
+  // Rounds to odd: toward 0, with the last bit set unless the result is exact. A following rounding
+  // to nearest even is then correct. Rounding to nearest even twice is not: the first rounding may
+  // move a value onto the midpoint between two results (Boldo & Melquiond, "Emulation of FMA and
+  // correctly rounded sums", 2008).
   static float to_odd(double value) {
     const float near = float(value);
     if (double(near) == value) return near;
@@ -51,7 +52,7 @@ struct BFloat16 {
     if ((near < 0 ? -double(near) : double(near)) > (value < 0 ? -value : value)) --u;
     return std::bit_cast<float>(u | 1u);
   }
-  // One that an f64 has, which is any below 2⁵³.
+  // The same from an integer to one that f64 represents exactly, as it does all below 2⁵³.
   template <class I>
   static I to_odd(I value) {
     if constexpr (sizeof(I) < 8) {
@@ -64,22 +65,27 @@ struct BFloat16 {
   }
 };
 
+/// True for f32, f64 and bf16.
 constexpr bool is_floating(DType t) { return t <= DType::bf16; }
-/// What sums and products of a floating dtype are computed in: f64 for f64, else f32. As compute_t.
+/// Returns the dtype in which sums and products of a floating dtype are computed: f64 for f64, else
+/// f32. Matches compute_t.
 constexpr DType compute_type(DType t) { return t == DType::f64 ? DType::f64 : DType::f32; }
-/// Whether a floating dtype is narrower than what it is computed in.
+/// True if a floating dtype is narrower than its compute_type(): for bf16.
 constexpr bool is_narrow(DType t) { return is_floating(t) && compute_type(t) != t; }
+/// True for i64 and i32.
 constexpr bool is_index(DType t) { return t == DType::i64 || t == DType::i32; }
+/// True for u8 and boolean.
 constexpr bool is_mask(DType t) { return t == DType::u8 || t == DType::boolean; }
 
-/// Bytes of one element.
+/// Returns the bytes of one element.
 constexpr int64_t item_size(DType t) {
   constexpr int64_t sizes[] = {4, 8, 2, 8, 4, 1, 1};
   return sizes[int(t)];
 }
 
-/// "f32", "f64", "bf16", "i64", "i32", "u8", "bool".
+/// Returns "f32", "f64", "bf16", "i64", "i32", "u8" or "bool".
 const char* name(DType t);
+/// Appends the name.
 inline void append_text(std::string& to, DType t) { to += name(t); }
 
 /// Throws unless t is a floating dtype.
@@ -87,16 +93,17 @@ inline void check_floating(const char* op, DType t) {
   if (!is_floating(t)) fail(op, "got ", t, "; accepted: f32, f64, bf16");
 }
 
-/// The type that both operands of an arithmetic op are converted to: floating beats integer beats
-/// bool; among floating types f64 > f32 > bf16, among integers i64 > i32 > u8.
+/// Returns the dtype to which both operands of an arithmetic op are converted: the first of f64,
+/// f32, bf16, i64, i32, u8, bool that is one of them.
 DType promote(DType a, DType b);
 
-/// Whether `value` is one of `t`'s: any number for a floating dtype (rounded) and bool (0 or not),
-/// whole numbers within the range for integers.
+/// True if `t` can represent `value`: any number for a floating dtype (rounded) and for bool (0 or
+/// not 0), whole numbers within the range for integers.
 bool has_value(DType t, double value);
-/// Throws unless it is.
+/// Throws unless has_value(t, value).
 void check_value(const char* op, DType t, double value);
 
+/// Returns the dtype of a C++ type.
 template <class T>
 constexpr DType dtype_of() {
   if constexpr (std::is_same_v<T, float>)
@@ -117,7 +124,7 @@ constexpr DType dtype_of() {
   }
 }
 
-/// Returns f<T>() with the T among Types whose dtype `t` is, or with the last one if it is none.
+/// Returns f<T>() with the type among T, Types… whose dtype is `t`; with the last one if none is.
 template <class T, class... Types, class F>
 decltype(auto) dispatch_among(DType t, F&& f) {
   if constexpr (sizeof...(Types) > 0) {
@@ -133,26 +140,26 @@ decltype(auto) dispatch(DType t, F&& f) {
       t, std::forward<F>(f));
 }
 
-/// The same for f32, f64 and bf16 only; other types are an error that names `op`.
+/// Does the same for f32, f64 and bf16 only; throws for other dtypes.
 template <class F>
 decltype(auto) dispatch_floating(DType t, const char* op, F&& f) {
   check_floating(op, t);
   return dispatch_among<float, double, BFloat16>(t, std::forward<F>(f));
 }
 
-/// The same for i64 and i32 only.
+/// Does the same for i64 and i32 only; throws for other dtypes.
 template <class F>
 decltype(auto) dispatch_index(DType t, const char* op, F&& f) {
   if (!is_index(t)) fail(op, "indices are ", t, "; accepted: i64, i32");
   return dispatch_among<int64_t, int32_t>(t, std::forward<F>(f));
 }
 
-/// What sums and products of T are computed in: f32 for bf16, otherwise T itself.
+/// The type in which sums and products of T are computed: float for BFloat16, otherwise T itself.
 template <class T>
 using compute_t = std::conditional_t<std::is_same_v<T, BFloat16>, float, T>;
 
-/// x in another type, as Tensor::to does it: floating to integer cuts the fraction off, what is
-/// beyond the range becomes its nearest end, and NaN 0; integers to narrower ones wrap around.
+/// Converts x to another type, as Tensor::to does. Floating to integer truncates, saturates and
+/// maps NaN to 0; integer to narrower integer wraps around.
 template <class To, class From>
 constexpr To convert(From x) {
   using F = compute_t<From>;

@@ -1,8 +1,8 @@
-// Errors: one exception type, and the two functions that throw it.
+// Errors: the exception types, and the two functions that throw them.
 //
-// A message names the op, what it was given (shape, dtype, device) and what it would have accepted:
+// A message names the op, what it was given (shape, dtype, device) and what it accepts:
 //     [matmul] inner sizes differ: a [2, 3] @ b [4, 5]; the last size of a must equal ...
-// Shapes are checked before any device branch, so every device reports the same text.
+// Shapes are checked before the code branches by device, so every device reports the same text.
 #pragma once
 
 #include <cstdint>
@@ -11,18 +11,19 @@
 
 namespace stretto {
 
-/// Every error that the library reports. `what()` is "[op] message".
+/// The base of all errors that the library throws. `what()` is "[op] message".
 struct Error : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// The allocator could not serve a request, even after it gave back its cache. The call can be
-/// repeated: caches, states and optimisers are as they were before it (core/all_or_nothing.h), and
-/// only the random numbers that it has drawn stay drawn.
+/// Thrown if a device has too little memory for a request, even after the allocator released its
+/// cached blocks. The call can be repeated: caches, states and optimizers are unchanged
+/// (core/all_or_nothing.h); only the random state may have advanced.
 struct OutOfMemory : Error {
   using Error::Error;
 };
 
+// Conversions to text for str(), fail() and check().
 inline void append_text(std::string& to, const char* text) { to += text; }
 inline void append_text(std::string& to, const std::string& text) { to += text; }
 inline void append_text(std::string& to, char value) { to += value; }
@@ -31,10 +32,10 @@ inline void append_text(std::string& to, int value) { to += std::to_string(value
 inline void append_text(std::string& to, unsigned value) { to += std::to_string(value); }
 inline void append_text(std::string& to, long value) { to += std::to_string(value); }
 inline void append_text(std::string& to, unsigned long value) { to += std::to_string(value); }
-void append_text(std::string& to, double value);  // shortest form that reads well: 0.5, 1e-05
+void append_text(std::string& to, double value);  // as %g: 0.5, 1e-05
 inline void append_text(std::string& to, float value) { append_text(to, double(value)); }
 
-/// All arguments as one text. Shapes, dtypes and devices have their own `append_text`.
+/// Returns all arguments as one string. Any type with an `append_text` is accepted.
 template <class... Parts>
 std::string str(const Parts&... parts) {
   std::string text;
@@ -42,13 +43,13 @@ std::string str(const Parts&... parts) {
   return text;
 }
 
-/// Throws Error "[op] parts...".
+/// Throws an Error with the text "[op] parts…".
 template <class... Parts>
 [[noreturn]] void fail(const char* op, const Parts&... parts) {
   throw Error(str("[", op, "] ", parts...));
 }
 
-/// Throws as `fail` does unless `condition` holds. The message is only built on failure.
+/// Throws like fail() unless `condition` is true. The message is built only on failure.
 template <class... Parts>
 void check(bool condition, const char* op, const Parts&... parts) {
   if (!condition) [[unlikely]]

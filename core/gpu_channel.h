@@ -1,6 +1,6 @@
-// Messages between the GPUs of several processes, as the rest of the library sees them: no CUDA
-// header. cuda/runtime/nccl.cu implements them by NCCL, whose library is opened at run time
-// (libnccl.so.2, or what STRETTO_NCCL names); cuda/none.cpp has none.
+// Messages between the GPUs of several processes, without a CUDA header. Implemented with NCCL in
+// cuda/runtime/nccl.cu, which loads the library at run time (libnccl.so.2, or the path in
+// STRETTO_NCCL); not available in a build without CUDA (cuda/none.cpp).
 #pragma once
 
 #include <cstddef>
@@ -11,36 +11,37 @@
 
 namespace stretto::cuda {
 
-/// A queue of messages beside a device's stream. Nothing here waits for another process but the
-/// opening and, as NCCL connects two processes when they first meet, the first message to or from
-/// each; where NCCL complains, Error has its words.
+/// A queue of messages, separate from the device's stream. Calls return without waiting for other
+/// processes. Two exceptions: open_channel(), and the first message between two processes, for
+/// which NCCL connects them. Errors contain NCCL's message.
 class Channel {
  public:
   virtual ~Channel() = default;
   Channel(const Channel&) = delete;
   Channel& operator=(const Channel&) = delete;
 
-  /// What is queued here from now on comes after what is on the device's stream now ...
+  /// Makes later work of this channel wait for the work that is now on the device's stream.
   virtual void follow() = 0;
-  /// ... and what is queued there from now on after what is here.
+  /// Makes later work of the device's stream wait for the work that is now in this channel.
   virtual void lead() = 0;
-  /// Sends bytes of the device to a process, which makes the same call the other way round, and
-  /// receives its.
+  /// Sends n_out bytes of device memory to process `peer` and receives n_in bytes from it. The peer
+  /// makes the matching call.
   virtual void send_recv(int peer, const void* out, size_t n_out, void* in, size_t n_in) = 0;
-  /// to += from, n numbers of f32 or f64.
+  /// Computes to += from, n elements of f32 or f64.
   virtual void add(DType type, void* to, const void* from, int64_t n) = 0;
-  /// Whether all that was queued is done.
+  /// True if all queued work is done.
   virtual bool done() = 0;
 
  protected:
   Channel() = default;
 };
 
-/// Why no channel can be opened here, or nothing.
+/// Returns why no channel can be opened, or "" if one can.
 std::string channel_missing();
-/// What one process gives to all, so that they meet.
+/// Returns a new id, which one process sends to all others so that they open the same channel.
 std::string channel_id();
-/// All processes of `id` call it, each with a device that no other has.
+/// Opens a channel between `size` processes. Collective: all processes of `id` call it, each with a
+/// device that no other process uses.
 std::unique_ptr<Channel> open_channel(const std::string& id, int rank, int size, int device);
 
 }  // namespace stretto::cuda

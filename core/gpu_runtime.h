@@ -1,6 +1,6 @@
-// The GPU's runtime, as the rest of the library sees it: devices, memory, copies. Plain functions,
-// no CUDA header. cuda/runtime/devices.cu, cuda/runtime/memory.cpp and cuda/runtime/capture.cpp
-// implement them, and cuda/none.cpp in a build without CUDA.
+// The GPU runtime as plain functions, without a CUDA header: devices, memory, copies, graphs.
+// Implemented in cuda/runtime/devices.cu, cuda/runtime/memory.cpp and cuda/runtime/capture.cpp; in
+// cuda/none.cpp for a build without CUDA.
 #pragma once
 
 #include <cstdint>
@@ -11,35 +11,37 @@
 
 namespace stretto::cuda {
 
-/// GPUs of a process that the library can use.
+/// The number of GPUs that one process can use.
 inline constexpr int max_gpus = 16;
 
-/// Usable GPUs; 0 without toolkit, driver or GPU (driver answers 35 and 100 both mean that).
+/// Returns the number of usable GPUs; 0 without toolkit, driver or GPU (driver errors 35, 100).
 int device_count();
+/// Implements cuda_description().
 std::string description();
 
-/// nullptr when the device has not that much memory.
+/// Returns nullptr if the device has too little free memory.
 void* allocate(int64_t bytes, int device);
 void free(void* block, int device);
 void copy(void* to, Device to_device, const void* from, Device from_device, int64_t bytes);
 void synchronize(int device);
 
-/// Work on a device that was queued once, kept, and is queued again as one launch.
+/// A captured CUDA graph: work that was queued once and is replayed as one launch.
 struct Graph;
 
-/// From here to end_capture() this thread's work on the device is kept, not done, and that of
-/// other threads is refused. What a replay could not repeat throws: copies from and to the
-/// host, waiting. The memory must come from a pool (core/storage.h) that lives as long as
-/// the graph.
+/// Starts a capture. Until end_capture() this thread's work on the device is captured instead of
+/// run; work of other threads on the device is an error. Work that a replay could not repeat
+/// throws: copies from and to the host, and synchronization. Memory must come from a pool
+/// (core/storage.h) that lives as long as the graph.
 Graph* begin_capture(int device);
+/// Ends the capture.
 void end_capture(Graph* graph);
-/// Queues it, with the random numbers that the program would draw now.
+/// Queues the graph. Each replay uses new random numbers: those that the program would use now.
 void replay(Graph* graph);
-/// Whether this thread is between begin_capture() and end_capture() on the device.
+/// True if this thread is between begin_capture() and end_capture() on the device.
 bool capturing(int device);
-/// There: what the host does before each replay.
+/// During a capture: registers a function that the host calls before each replay.
 void before_replay(int device, std::function<void()> f);
-/// Ends a capture that was begun and not ended, and frees the graph.
+/// Frees the graph; ends its capture if that is still running.
 void destroy(Graph* graph) noexcept;
 
 }  // namespace stretto::cuda

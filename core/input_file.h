@@ -1,4 +1,4 @@
-// A regular file, opened to read any part of it.
+// Random-access reading of a regular file.
 #pragma once
 
 #include <cstdint>
@@ -6,15 +6,18 @@
 
 namespace stretto {
 
-/// Errors are "[OP] PATH: …" with the system's reason.
+/// A regular file, open for reading. Errors are "[op] path: …" with the system's reason.
 class InputFile {
  public:
+  /// Opens the file; throws if it is missing or not a regular file.
   InputFile(const char* op, std::string path);
   ~InputFile();
   InputFile(const InputFile&) = delete;
   InputFile& operator=(const InputFile&) = delete;
 
+  /// Returns the size in bytes when the file was opened.
   int64_t size() const { return size_; }
+  /// Reads `bytes` bytes from position `at` on; throws if the file ends before.
   void read(void* to, int64_t bytes, int64_t at) const;
 
  private:

@@ -1,14 +1,14 @@
-// Elementwise maths once: scalar functions without branches or calls, written so that g++ turns a
-// loop over them into vector code with its usual rules on NaN and infinity kept (no -ffast-math).
-// The loop belongs in a function marked STRETTO_CLONES, compiled with
+// Elementwise math: scalar functions without branches or calls, so that g++ vectorizes loops over
+// them. They need no -ffast-math: NaN and infinity follow the IEEE rules. The loop belongs in a
+// function marked STRETTO_CLONES, compiled with
 //   -O3 -fno-math-errno -fno-trapping-math -ffp-contract=off -fno-thread-jumps
-// (of which the last keeps g++ from making branches of selections) and then every instruction set
-// gives the same bits. On the device the functions are CUDA's, except where those need local memory
-// (sin, cos).
+// (-fno-thread-jumps prevents g++ from turning selections into branches). All instruction sets then
+// give bit-identical results. On the GPU these are CUDA's functions, except sin and cos, which
+// would need local memory there.
 //
-// Each float function names its method and the largest error, in units in the last place, found
-// over all 2^32 inputs against a double reference. NaN gives NaN everywhere. The double versions
-// are the standard library's: double is there to check gradients with.
+// Each float function states its method and its largest error in ulp (units in the last place),
+// measured over all 2^32 inputs against a double reference. NaN gives NaN everywhere. The double
+// versions are those of the standard library: double is meant for gradient checks.
 #pragma once
 
 #include <bit>
@@ -22,8 +22,9 @@
 #define STRETTO_HD
 #endif
 
-/// On a function (or function template): compile it for x86-64-v4 (AVX-512), x86-64-v3 (AVX2) and
-/// plain x86-64, and choose when the program loads. Sanitizers cannot cope with that choice.
+/// Attribute of a function (or function template): compiles it for x86-64-v4 (AVX-512), x86-64-v3
+/// (AVX2) and plain x86-64; the version is chosen when the program loads. Empty with clang, where
+/// loops get plain x86-64 code, and with sanitizers, which cannot handle that choice.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__CUDACC__) && \
     !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define STRETTO_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
@@ -40,7 +41,7 @@
 
 namespace stretto::math {
 
-/// a + b, a − b, a · b; integers wrap around, as their tensors do.
+/// Returns a + b, a − b or a · b; integers wrap around, as in integer tensors.
 template <class T>
 STRETTO_MATH_INLINE constexpr T wrapping_add(T a, T b) {
   if constexpr (std::is_integral_v<T>)
@@ -77,13 +78,13 @@ STRETTO_MATH_INLINE float from_bits(uint32_t x) { return std::bit_cast<float>(x)
 inline constexpr float kInfinity = std::bit_cast<float>(0x7F800000u);
 inline constexpr float kNaN = std::bit_cast<float>(0x7FC00000u);
 
-/// `magnitude`, which is not negative, with the sign of `sign`: odd functions are odd to the bit.
+/// Returns `magnitude` ≥ 0 with the sign of `sign`, so that odd functions are exactly odd.
 STRETTO_MATH_INLINE float with_sign(float magnitude, float sign) {
   return from_bits(bits(magnitude) | (bits(sign) & 0x80000000u));
 }
 
-/// a·b + c, rounded once: an instruction of every clone but the plain one, which calls the standard
-/// library's. Compilers that make no clones get it from double, where it may be rounded twice.
+/// Returns a·b + c, rounded once: one instruction in every clone except plain x86-64, which calls
+/// the standard library. Without clones and FMA it is computed in double and may be rounded twice.
 STRETTO_MATH_INLINE float fma(float a, float b, float c) {
 #if defined(__CUDA_ARCH__)
   return ::fmaf(a, b, c);
@@ -94,17 +95,17 @@ STRETTO_MATH_INLINE float fma(float a, float b, float c) {
 #endif
 }
 
-/// 1.5·2^23 + bias. Adding it rounds to the nearest integer and leaves that, plus the bias, in the
-/// low bits; shifted up by 23 they are the exponent of a power of two.
+/// Returns 1.5·2^23 + bias. Adding it to x rounds x to the nearest integer n and leaves n + bias in
+/// the low bits; shifted left by 23 they are the exponent of a power of two.
 STRETTO_MATH_INLINE constexpr float round_with(int bias) { return 12582912.0f + float(bias); }
 
-/// x − n ln 2, half of it and so on where `scale` is 1/2 …; ln 2 comes in two parts, the first of
-/// 15 bits so that n times it is exact.
+/// Returns x − scale · n ln 2. ln 2 is split into two terms; the first has 15 bits, so that its
+/// product with n is exact.
 STRETTO_MATH_INLINE float less_ln2(float x, float n, float scale = 1.0f) {
   return fma(n, -1.42860677e-6f * scale, fma(n, -0.693145752f * scale, x));
 }
 
-/// e^r for |r| <= ln 2 / 2.
+/// Returns e^r for |r| <= ln 2 / 2.
 STRETTO_MATH_INLINE float exp_reduced(float r) {
   float q = 0.00138698553f;
   q = fma(q, r, 0.00836644694f);
@@ -115,8 +116,8 @@ STRETTO_MATH_INLINE float exp_reduced(float r) {
   return fma(q, r, 1.0f);
 }
 
-/// e^x for x <= 0 and NaN. The power of two is applied in two factors, as 2^n alone may be out of
-/// range where the result is not, and a subnormal result is then rounded once.
+/// Returns e^x for x <= 0 and NaN. The power of two is applied as two factors: 2^n may be out of
+/// range although the result is not, and a subnormal result is rounded only once.
 STRETTO_MATH_INLINE float exp_negative(float x) {
   constexpr float magic = round_with(127 + 64);
   x = x < -105.0f ? -105.0f : x;
@@ -124,7 +125,7 @@ STRETTO_MATH_INLINE float exp_negative(float x) {
   return exp_reduced(less_ln2(x, shifted - magic)) * from_bits(bits(shifted) << 23) * 0x1p-64f;
 }
 
-/// k ln 2 + log(1 + f) for 1 + f in [sqrt(1/2), sqrt(2)] and an integer k.
+/// Returns k ln 2 + log(1 + f) for 1 + f in [sqrt(1/2), sqrt(2)] and an integer k.
 STRETTO_MATH_INLINE float log1p_reduced(float f, float k) {
   const float z = f * f;
   const float even = ((0.127616554f * z + 0.142016634f) * z + 0.200012386f) * z + 0.333333313f;
@@ -133,7 +134,7 @@ STRETTO_MATH_INLINE float log1p_reduced(float f, float k) {
   return k * 0.693145752f + (f + (z * (f * p - 0.5f) + k * 1.42860677e-6f));
 }
 
-/// sin(r + quadrant·pi/2) for |r| <= pi/4.
+/// Returns sin(r + quadrant·pi/2) for |r| <= pi/4.
 STRETTO_MATH_INLINE float sin_reduced(float r, uint32_t quadrant) {
   const float r2 = r * r;
   const float s = r + r * r2 * ((-0.000195182845f * r2 + 0.00833218917f) * r2 - 0.166666552f);
@@ -143,9 +144,9 @@ STRETTO_MATH_INLINE float sin_reduced(float r, uint32_t quadrant) {
   return from_bits(bits(value) ^ ((quadrant & 2u) << 30));
 }
 
-/// sin(|x| + quarters·pi/2) with the sign not yet that of x. Below 2^31 the reduction modulo pi/2
-/// is exact enough for any result, in double, with pi/2 in three parts of which the first two have
-/// 22 bits; from there on the answer is NaN, and the ops sin and cos ask the standard library.
+/// Returns sin(|x| + quarters·pi/2); the caller applies the sign of x. For |x| < 2^31 x is reduced
+/// modulo pi/2 in double, with pi/2 split into three terms, the first two of 22 bits; this is exact
+/// enough for every x. Returns NaN for larger |x|; there the ops sin and cos use the C++ library.
 STRETTO_MATH_INLINE float sin_abs(float x, uint32_t quarters) {
   const float a = std::fabs(x);
   const double d = double(a);
@@ -156,9 +157,9 @@ STRETTO_MATH_INLINE float sin_abs(float x, uint32_t quarters) {
   return a < 2147483648.0f ? value : kNaN;
 }
 
-/// The same for |x| >= 2^31, on the device (Payne & Hanek, 1983): of the bits of 2/pi only 96
-/// matter to |x|·2/pi modulo 4, from the one that the last bit of x turns into 2. They are
-/// selected, as an indexed table would lie in local memory. NaN for infinities.
+/// Returns the same for |x| >= 2^31, on the GPU (Payne & Hanek, 1983). Only 96 bits of 2/pi affect
+/// |x|·2/pi modulo 4, from the bit on whose product with the last bit of x is 2. They are chosen by
+/// selections, because an indexed table would be in local memory. NaN for infinities.
 STRETTO_MATH_INLINE float sin_far(float x, uint32_t quarters) {
   const float a = std::fabs(x);
   const uint32_t at = (bits(a) >> 23) - 152u, skip = at & 31u, word = at >> 5;
@@ -219,8 +220,8 @@ STRETTO_MATH_INLINE float softplus(float x) {
 // Square root and division, each rounded. All x; 1.5 ulp.
 STRETTO_MATH_INLINE float rsqrt(float x) { return 1.0f / std::sqrt(x); }
 
-// Reduction by ln 2, polynomial of degree 6. All x, subnormal results too; 0.88 ulp. Large x are
-// bounded after rounding, as integers: what r and its polynomial then are does not matter.
+// Reduction by ln 2, polynomial of degree 6. All x, including subnormal results; 0.88 ulp. Large x
+// are clamped after rounding, as integers; the value of the polynomial does not matter then.
 STRETTO_MATH_INLINE float exp(float x) {
   using detail::bits, detail::from_bits;
   constexpr float magic = detail::round_with(254);
@@ -233,18 +234,18 @@ STRETTO_MATH_INLINE float exp(float x) {
   return y * from_bits(half) * from_bits(both - half);
 }
 
-// The same bits for x <= 0, in fewer steps.
+// Bit-identical to exp for x <= 0, in fewer instructions.
 STRETTO_MATH_INLINE float exp_negative(float x) { return detail::exp_negative(x); }
 
 STRETTO_MATH_INLINE float log(float x) { return detail::log(x); }
 
-// E / (E + 2) with E = e^2|x| - 1, free of cancellation. All x; 2.61 ulp.
+// E / (E + 2) with E = e^2|x| - 1, computed without cancellation. All x; 2.61 ulp.
 STRETTO_MATH_INLINE float tanh(float x) {
   constexpr float magic = detail::round_with(127);
   const float a = std::fabs(x), bounded = a > 10.0f ? 10.0f : a;
   const float shifted = detail::fma(bounded, 2 * 1.44269504f, magic);
   const float r = detail::less_ln2(bounded, shifted - magic, 0.5f);
-  float q = 0x1p6f * 0.00138698553f;  // of (e^2r - 1 - 2r) / r^2
+  float q = 0x1p6f * 0.00138698553f;  // polynomial of (e^2r - 1 - 2r) / r^2
   q = detail::fma(q, r, 0x1p5f * 0.00836644694f);
   q = detail::fma(q, r, 0x1p4f * 0.0416674465f);
   q = detail::fma(q, r, 0x1p3f * 0.16666545f);
@@ -279,10 +280,10 @@ STRETTO_MATH_INLINE float erf(float x) {
   return detail::with_sign(a > 1.0f ? detail::fma(-q, q, 1.0f) : detail::fma(a, p, a), x);
 }
 
-// log(1 + e^x) as max(x, 0) + log(1 + e^-|x|). All x, subnormal results too; 1.78 ulp.
+// log(1 + e^x) as max(x, 0) + log(1 + e^-|x|). All x, including subnormal results; 1.78 ulp.
 STRETTO_MATH_INLINE float softplus(float x) {
   const float e = detail::exp_negative(-std::fabs(x));
-  // 1 + e = 2^k (1 + f). In arithmetic, not as selects: g++ would make two copies of the rest.
+  // 1 + e = 2^k (1 + f). By arithmetic, not by selections, for which g++ would duplicate the rest.
   const uint32_t big = (detail::bits(0.414213562f) - detail::bits(e)) >> 31;
   const float k = detail::from_bits(big * 0x3F800000u);
   const float f = (e - k) * (1.0f - 0.5f * k);
@@ -297,7 +298,7 @@ STRETTO_MATH_INLINE float cos(float x) { return detail::sin_abs(x, 1); }
 
 #endif  // __CUDA_ARCH__
 
-// e / (1 + e) or 1 / (1 + e) with e = e^-|x|. All x, subnormal results too; 2.41 ulp.
+// e / (1 + e) or 1 / (1 + e) with e = e^-|x|. All x, including subnormal results; 2.41 ulp.
 STRETTO_MATH_INLINE float sigmoid(float x) {
 #ifdef __CUDA_ARCH__
   const float e = ::expf(-::fabsf(x));

@@ -1,17 +1,18 @@
-// Texts that come from files, fit for one line of a message.
+// Text from files, made fit for one line of an error message.
 #pragma once
 
 #include <string>
 
 namespace stretto {
 
-/// Without control characters, and at most `limit` bytes of it.
+/// Returns at most `limit` bytes of `text`, with "?" for control characters and "…" if cut.
 inline std::string one_line(const std::string& text, size_t limit = 200) {
   std::string shown;
   for (const char c : text.substr(0, limit)) shown += (c >= 0 && c < ' ') || c == 127 ? '?' : c;
   return text.size() > limit ? shown + "…" : shown;
 }
 
+/// Returns at most 80 bytes of `text` in double quotes.
 inline std::string in_quotes(const std::string& text) { return '"' + one_line(text, 80) + '"'; }
 
 }  // namespace stretto

@@ -1,9 +1,9 @@
-// A small pool of threads.
+// A small thread pool.
 //
-// Workers that wait spin for some microseconds and then sleep, so that a machine that others use
-// too is not burnt in waiting, and short pauses between two kernels cost nothing. A caller never
-// waits for a worker that has not begun: once all chunks are taken the job is closed, and only
-// those who joined are waited for. A worker that the system has put aside therefore delays nobody.
+// Idle workers spin for a few microseconds, then sleep: short gaps between kernels cost nothing,
+// and a shared machine is not kept busy. A caller never waits for a worker that has not started:
+// once all chunks are taken the job is closed, and the caller waits only for workers that have
+// joined it. A worker that the system does not schedule therefore delays nobody.
 #include "core/parallel.h"
 
 #include <atomic>
@@ -49,7 +49,7 @@ class Pool {
     for (std::thread& t : workers_) t.join();
   }
 
-  // False when another thread is using the pool.
+  // Runs the job; false if another thread is using the pool.
   bool run(int threads, int64_t count, void (*body)(void*, int64_t), void* context) {
     std::unique_lock lock(owner_, std::try_to_lock);
     if (!lock) return false;
@@ -78,20 +78,20 @@ class Pool {
  private:
   static constexpr uint32_t closed = 1u << 31;
 
-  // Where the system has no more threads those that there are do the work, the caller alone if need
-  // be: the chunks do not depend on how many they are. It is asked again from time to time.
+  // Starts workers until there are `helpers`. If the system refuses a thread, the existing ones (or
+  // only the caller) do the work: chunks do not depend on their number. Retried after 1000 jobs.
   void hire(int helpers) {
-    if (int(workers_.size()) >= helpers || patience_-- > 0) return;
-    patience_ = 0;
+    if (int(workers_.size()) >= helpers || jobs_until_retry_-- > 0) return;
+    jobs_until_retry_ = 0;
     try {
       while (int(workers_.size()) < helpers) {
         const int index = int(workers_.size());
         workers_.emplace_back([this, index] { work(index); });
       }
     } catch (const std::system_error&) {
-      patience_ = jobs_between_attempts;
+      jobs_until_retry_ = jobs_between_attempts;
     } catch (const std::bad_alloc&) {
-      patience_ = jobs_between_attempts;
+      jobs_until_retry_ = jobs_between_attempts;
     }
   }
 
@@ -145,10 +145,10 @@ class Pool {
 
   std::mutex owner_;
   std::vector<std::thread> workers_;
-  int patience_ = 0;  // jobs until the next attempt to have more workers
+  int jobs_until_retry_ = 0;  // until the next attempt to start more workers
   Job job_;
-  std::atomic<uint32_t> state_{closed};  // workers inside the job, and whether it is closed
-  std::atomic<uint32_t> epoch_{0};       // grows with every job
+  std::atomic<uint32_t> state_{closed};  // the number of workers in the job, and the flag `closed`
+  std::atomic<uint32_t> epoch_{0};       // the number of jobs so far
   std::atomic<bool> stop_{false};
   std::mutex error_mutex_;
   std::exception_ptr error_;
@@ -159,7 +159,7 @@ constexpr int most_threads = 256;
 int default_threads() {
   if (const int64_t n = environment_number("STRETTO_NUM_THREADS", 1, most_threads, 0))
     return int(n);
-  // Not ours: "4,2" is one number for each level of OpenMP's loops.
+  // OpenMP's variable may be a list, e.g. "4,2": one number per level of nested loops.
   const char* const text = std::getenv("OMP_NUM_THREADS");
   const int asked = text ? std::atoi(text) : 0;
   return std::clamp(asked >= 1 ? asked : int(std::thread::hardware_concurrency()), 1, most_threads);

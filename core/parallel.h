@@ -1,5 +1,5 @@
-// Threads. Work is cut into chunks that depend on the sizes only, never on the number of threads,
-// so results have the same bits with any number of threads.
+// Threads. Work is cut into chunks that depend only on the sizes, never on the number of threads,
+// so results are bit-identical with any number of threads.
 #pragma once
 
 #include <algorithm>
@@ -7,18 +7,19 @@
 
 namespace stretto {
 
-/// Threads used by all CPU kernels, the calling one included. The default is STRETTO_NUM_THREADS,
-/// else OMP_NUM_THREADS, else the number of cores; 1 to 256. If the system cannot start that many
-/// threads, fewer do the same work. Any other value of STRETTO_NUM_THREADS is an error.
+/// Sets the number of threads that CPU kernels use, including the calling one; throws unless it is
+/// 1 to 256. If the system cannot start that many, fewer threads do the same work.
 void set_num_threads(int n);
+/// Returns the number of threads that CPU kernels use. The default is the environment variable
+/// STRETTO_NUM_THREADS (an error if not 1 to 256), else OMP_NUM_THREADS, else the number of cores.
 int num_threads();
 
-/// Runs body(context, i) for i in [0, count), in any order, on all threads; an exception in a body
-/// is rethrown here. Inside a body, and while another thread is in run_parallel, it runs alone.
-/// Bodies see the ThreadState of the caller: under NoGrad they record nothing either.
+/// Runs body(context, i) for i in [0, count), in any order, on all threads. Rethrows an exception
+/// of a body. Uses only the calling thread inside a body, and while another thread is in
+/// run_parallel. Bodies inherit the ThreadState of the caller: under NoGrad they record nothing.
 void run_parallel(int64_t count, void (*body)(void* context, int64_t i), void* context);
 
-/// f(begin, end) on consecutive ranges of at most `grain` that cover [0, n).
+/// Calls f(begin, end) on all threads, for consecutive ranges of at most `grain` that cover [0, n).
 template <class F>
 void parallel_for(int64_t n, int64_t grain, F&& f) {
   if (n <= 0) return;
@@ -35,7 +36,7 @@ void parallel_for(int64_t n, int64_t grain, F&& f) {
                &job);
 }
 
-/// Rows per chunk so that a chunk is about 32k elements.
+/// Returns the number of rows per chunk that makes a chunk about 32k elements.
 inline int64_t rows_per_chunk(int64_t row_size) {
   return std::max<int64_t>(1, 32768 / std::max<int64_t>(row_size, 1));
 }

@@ -42,12 +42,12 @@ bool is_decimal(std::string_view text) {
 }  // namespace
 
 std::optional<double> parse_double(std::string_view text) {
-  const std::string_view size = text.starts_with('-') ? text.substr(1) : text;
-  if (!is_decimal(size) && !equals_in_any_case(size, "inf") &&
-      !equals_in_any_case(size, "infinity") && !equals_in_any_case(size, "nan"))
+  const std::string_view magnitude = text.starts_with('-') ? text.substr(1) : text;
+  if (!is_decimal(magnitude) && !equals_in_any_case(magnitude, "inf") &&
+      !equals_in_any_case(magnitude, "infinity") && !equals_in_any_case(magnitude, "nan"))
     return std::nullopt;
 
-  static const locale_t c_locale = newlocale(LC_ALL_MASK, "C", nullptr);  // its decimal point
+  static const locale_t c_locale = newlocale(LC_ALL_MASK, "C", nullptr);  // decimal point "."
   errno = 0;
   const double value = strtod_l(std::string(text).c_str(), nullptr, c_locale);
   if (errno == ERANGE && (std::isinf(value) || value == 0)) return std::nullopt;

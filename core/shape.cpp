@@ -132,7 +132,7 @@ bool reshape_strides(const Shape& sizes, const Shape& strides, const Shape& to, 
     result = contiguous_strides(to);
     return true;
   }
-  // Walk both shapes from the right, one run of regularly spaced elements at a time.
+  // Walk both shapes from the last dimension on, one run of evenly spaced elements at a time.
   result = to;
   int64_t t = to.dim() - 1;
   for (int64_t d = sizes.dim() - 1; d >= 0;) {

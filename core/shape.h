@@ -12,15 +12,16 @@
 
 namespace stretto {
 
-/// What may be a dimension, an index or a size: whole numbers, but no bool.
+/// Types of dimensions, indices and sizes: integers and enums, but not bool.
 template <class T>
 concept WholeNumber = !std::same_as<T, bool> && std::convertible_to<T, int64_t> &&
                       (std::integral<T> || std::is_enum_v<T>);
 
-/// An int64 argument that only a whole number becomes: a fraction or a bool does not compile, as in
-/// max(x, 0.0), sum(x, {0, true}) or x[0.5].
+/// An int64 argument that accepts only integers. Floating-point and bool arguments do not compile:
+/// max(x, 0.0), sum(x, {0, true}), x[0.5].
 class Int {
  public:
+  /// Converts from an integer or enum.
   template <WholeNumber T>
   constexpr Int(T value) : value_(static_cast<int64_t>(value)) {}
   constexpr operator int64_t() const { return value_; }
@@ -29,17 +30,22 @@ class Int {
   int64_t value_;
 };
 
-/// A short list of int64: sizes or strides of a tensor, outermost first. Holds at most 8.
+/// The sizes or strides of a tensor, outermost dimension first: at most 8 integers.
 class Shape {
  public:
-  static constexpr int max_dims = 8;
+  static constexpr int max_dims = 8;  ///< The largest number of dimensions.
 
   Shape() = default;
+  /// Makes a shape from a list; throws if it has more than max_dims entries.
   Shape(std::initializer_list<Int> sizes);
+  /// Makes a shape from a vector.
   explicit Shape(const std::vector<int64_t>& sizes) : Shape(sizes.data(), sizes.size()) {}
+  /// Makes a shape from n integers.
   Shape(const int64_t* sizes, Int n);
 
+  /// Returns the number of dimensions.
   int64_t dim() const { return n_; }
+  /// True if there are no dimensions.
   bool empty() const { return n_ == 0; }
   int64_t operator[](int64_t d) const { return v_[d]; }
   int64_t& operator[](int64_t d) { return v_[d]; }
@@ -49,11 +55,14 @@ class Shape {
   const int64_t* end() const { return v_ + n_; }
   int64_t* begin() { return v_; }
   int64_t* end() { return v_ + n_; }
+  /// Adds a dimension after the last one.
   void push_back(int64_t value);
+  /// Adds a dimension at position `at`.
   void insert(int64_t at, int64_t value);
+  /// Removes dimension `at`.
   void erase(int64_t at);
 
-  /// Product of all entries (1 for a 0-d shape).
+  /// Returns the product of all entries (1 for a 0-d shape).
   int64_t numel() const;
   bool operator==(const Shape& other) const;
 
@@ -62,36 +71,38 @@ class Shape {
   int64_t n_ = 0;
 };
 
-/// "[2, 3]".
+/// Appends "[2, 3]".
 void append_text(std::string& to, const Shape& shape);
 
-/// Throws unless every size is ≥ 0 and the product fits an int64.
+/// Throws unless every size is ≥ 0 and there are fewer than 2⁵⁸ elements.
 void check_sizes(const char* op, const Shape& sizes);
 
-/// Row-major strides in elements.
+/// Returns the row-major strides of a shape, in elements.
 Shape contiguous_strides(const Shape& sizes);
 
-/// True when elements lie row-major without gaps; sizes of 1 may have any stride.
+/// True if the elements lie in row-major order without gaps; sizes of 1 may have any stride.
 bool is_contiguous(const Shape& sizes, const Shape& strides);
 
-/// NumPy broadcasting of two shapes; throws naming `op` when they do not agree.
+/// Returns the shape to which NumPy broadcasts a and b; throws if they do not broadcast.
 Shape broadcast_shapes(const char* op, const Shape& a, const Shape& b);
 
-/// A dimension counted from either end, as 0 … dim−1; throws naming `op` when out of range.
+/// Converts a dimension counted from either end to 0 … dim − 1; throws if it is out of range.
 int64_t wrap_dim(const char* op, int64_t d, int64_t dim);
 
-/// Strides that show `sizes` with `strides` as the broadcast shape `to` (stride 0 where repeated).
+/// Returns the strides of a view that broadcasts `sizes`, with `strides`, to the shape `to`: 0 in
+/// dimensions that repeat elements.
 Shape broadcast_strides(const Shape& sizes, const Shape& strides, const Shape& to);
 
-/// Drops sizes of 1, and merges neighbouring dimensions where all of `n` operands, with strides
-/// [n], step through them evenly: contiguous operands are left with one dimension, or none if they
-/// have one element.
+/// Drops sizes of 1, and merges neighboring dimensions that all n operands, with strides[0] …
+/// strides[n − 1], traverse with a constant step. Contiguous operands end with one dimension, or
+/// with none if they have a single element.
 void merge_dimensions(Shape& sizes, Shape* strides, int n);
 
-/// Strides of a view of another shape with the same elements, if one exists without copying.
+/// Computes the strides of a view with shape `to` of the same elements; false if only a copy can
+/// have that shape.
 bool reshape_strides(const Shape& sizes, const Shape& strides, const Shape& to, Shape& result);
 
-/// Replaces a single −1 by what makes the product `numel`; throws when that is impossible.
+/// Replaces a single −1 so that the shape has `numel` elements; throws if that is impossible.
 Shape infer_shape(const char* op, const Shape& shape, int64_t numel);
 
 }  // namespace stretto

@@ -21,14 +21,14 @@
 namespace stretto {
 namespace {
 
-/// STRETTO_ALLOC=exact: a block of its own and of its very size for each request, given back at
-/// once, and NaN in new memory of the CPU. What reads or writes astray is then seen by whoever
-/// looks.
+// True if STRETTO_ALLOC=exact: every request gets its own block of exactly its size, released to
+// the system when freed, and new CPU memory is filled with NaN. AddressSanitizer, compute-sanitizer
+// and the PTX interpreter then detect invalid reads and writes.
 bool exact() {
   static const bool set = [] {
     const char* text = std::getenv("STRETTO_ALLOC");
-    check(!text || !*text || std::string_view(text) == "exact", "allocate",
-          "STRETTO_ALLOC is \"exact\" or not set; got ", text);
+    check(!text || !*text || std::string_view(text) == "exact", "allocate", "STRETTO_ALLOC is \"",
+          text, "\"; it must be exact, or not be set");
     return text && *text;
   }();
   return set;
@@ -41,8 +41,8 @@ int64_t rounded(int64_t bytes) {
   return (bytes + step - 1) & -step;  // a power of two
 }
 
-// Large blocks are made of pages of this size where the system has them: a first touch and a stream
-// through memory stop at far fewer of them.
+// Large blocks use huge pages if the system has them: far fewer page faults on first use, and far
+// fewer TLB misses when memory is streamed.
 constexpr int64_t huge_page = int64_t(1) << 21;
 
 void* system_allocate(int64_t bytes, Device device) {
@@ -55,8 +55,8 @@ void* system_allocate(int64_t bytes, Device device) {
   if (bytes < 4 * huge_page) return std::aligned_alloc(64, size_t((bytes + 63) / 64 * 64));
   void* block = std::aligned_alloc(huge_page, size_t((bytes + 63) / 64 * 64));
 #if defined(__linux__)
-  // Whole ones: nothing is taken beyond what is asked for. Where the system has none they are
-  // small.
+  // Only whole huge pages inside the request, so that no memory beyond it is committed. Ignored if
+  // the system has no huge pages.
   if (block) madvise(block, size_t(bytes / huge_page * huge_page), MADV_HUGEPAGE);
 #endif
   return block;
@@ -74,7 +74,7 @@ class Allocator {
  public:
   explicit Allocator(Device device) : device_(device) {}
   ~Allocator() {
-    if (device_.is_cpu()) release();  // a CUDA context may be gone by now; the driver frees it
+    if (device_.is_cpu()) release();  // the CUDA context may be gone; the driver frees its memory
   }
 
   void* allocate(int64_t request) {
@@ -104,7 +104,8 @@ class Allocator {
     return block;
   }
 
-  // Called by destructors, most of all where memory has run out: grow() has made the room.
+  // Called by destructors, also after memory has run out: must not allocate. grow() has reserved
+  // the capacity of the free list.
   void free(void* block, int64_t request) noexcept {
     const int64_t bytes = rounded(request);
     std::lock_guard lock(mutex_);
@@ -119,7 +120,7 @@ class Allocator {
     if (--size->second.count == 0) sizes_.erase(size);
     try {
       system_free(block, device_);
-    } catch (const Error&) {  // a device that is lost has lost its memory too
+    } catch (const Error&) {  // the device failed; its memory is lost anyway
     }
   }
 
@@ -143,7 +144,7 @@ class Allocator {
   }
 
  private:
-  // The blocks of one size: how many there are, and those not in use, with room for all.
+  // The blocks of one size: their number, and the free ones, with capacity for all.
   struct Blocks {
     size_t count = 0;
     std::vector<void*> free;
@@ -166,8 +167,8 @@ class Allocator {
     return block;
   }
 
-  // A block is forgotten before it is freed: a device that a fault has taken away refuses that.
-  // Inside a capture nothing is: it would wait for the device.
+  // Updates the counts before freeing a block, because freeing throws on a device lost to a fault.
+  // Frees nothing during graph capture: that would synchronize.
   void release_unlocked() {
     if (device_.is_cuda() && cuda::capturing(device_.index)) return;
     if (device_.is_cuda() && stats_.cached > 0) cuda::synchronize(device_.index);
@@ -193,7 +194,7 @@ class Allocator {
 };
 
 Allocator& allocator(Device device) {
-  // Never destroyed before the last static tensor: leaked on purpose, reachable for leak checkers.
+  // Must outlive the last static tensor: leaked on purpose, but reachable for leak checkers.
   static auto* all = [] {
     auto* list = new std::vector<std::unique_ptr<Allocator>>;
     list->push_back(std::make_unique<Allocator>(cpu));
@@ -215,7 +216,7 @@ void release_cached_memory(Device device) {
   allocator(device).release();
 }
 
-// Blocks of the device's allocator, by their rounded sizes.
+// The blocks of a MemoryPool, taken from the device's allocator, by rounded size.
 class PoolBlocks {
  public:
   explicit PoolBlocks(Device device) : device_(device) {}
@@ -234,7 +235,7 @@ class PoolBlocks {
       blocks.pop_back();
       return block;
     }
-    blocks.reserve(size_t(++count_[bytes]));  // free() does not allocate
+    blocks.reserve(size_t(++count_[bytes]));  // so that free() does not allocate
     return allocator(device_).allocate(bytes);
   }
 
@@ -247,7 +248,7 @@ class PoolBlocks {
   const Device device_;
   std::mutex mutex_;
   std::map<int64_t, std::vector<void*>> free_;
-  std::map<int64_t, int64_t> count_;  // blocks of each size, in use or free
+  std::map<int64_t, int64_t> count_;  // the number of blocks of each size, in use or free
 };
 
 MemoryPool::MemoryPool(Device device) : blocks_(std::make_shared<PoolBlocks>(device)) {}

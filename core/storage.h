@@ -1,9 +1,9 @@
 // Storage: one block of memory on a device, shared by all tensors that view it; and the caching
-// allocator that blocks come from.
+// allocator of these blocks.
 //
-// Policy: a block is the request rounded up to 64 bytes (small ones) or to an eighth of the power
-// of two below it, so that few distinct sizes exist; a freed block goes to the free list of its
-// size. CPU blocks are aligned to 64 bytes. `live` and `peak` count the bytes that were asked for.
+// Policy: a request is rounded up to a multiple of 64 bytes (up to 512 bytes) or of an eighth of
+// the power of two below it, so that few distinct sizes exist. A freed block goes to the free list
+// of its size. CPU blocks are aligned to 64 bytes.
 #pragma once
 
 #include <cstdint>
@@ -16,39 +16,43 @@ namespace stretto {
 
 class PoolBlocks;  // core/storage.cpp
 
-/// What the allocator of a device holds, in bytes. `live` is in use by storages now, `peak` the
-/// most that was since the last reset, `cached` is kept for reuse, `limit` caps what is taken from
-/// the system.
+/// The memory of a device's allocator, in bytes.
 struct MemoryStats {
-  int64_t live = 0;
-  int64_t peak = 0;
-  int64_t cached = 0;
-  int64_t limit = INT64_MAX;
-  int64_t allocations = 0;  // requests served since the start
+  int64_t live = 0;           ///< Requested bytes that are in use now.
+  int64_t peak = 0;           ///< Maximum of `live` since the last reset.
+  int64_t cached = 0;         ///< Bytes of freed blocks that can be reused.
+  int64_t limit = INT64_MAX;  ///< Maximum taken from the system: set_memory_limit().
+  int64_t allocations = 0;    ///< The number of requests since the start.
 };
 
+/// Returns the statistics of a device's allocator.
 MemoryStats memory_stats(Device device = default_device());
+/// Sets `peak` to `live`.
 void reset_peak_memory(Device device = default_device());
 
-/// Caps the bytes taken from the system (in use and cached). A request beyond it throws
-/// OutOfMemory; everything stays usable. Freeing neither allocates nor throws. What is no tensor's
-/// memory (a node of the tape, a name, an error's text) comes from `new`, so where memory runs out
-/// any call may throw std::bad_alloc instead.
+/// Caps the bytes taken from the system, in use and cached. A request that exceeds the cap throws
+/// OutOfMemory; everything remains usable. Freeing neither allocates nor throws. Only tensors
+/// count: tape nodes, names and error texts come from `new`, so when memory runs out any call may
+/// throw std::bad_alloc instead.
 void set_memory_limit(int64_t bytes, Device device = default_device());
 
-/// Returns cached blocks to the system, and the tables that a GPU keeps (core/device_table.h).
+/// Returns cached blocks to the system and drops the cached tables of a GPU (core/device_table.h).
 void release_cached_memory(Device device = default_device());
 
-/// Memory of a device apart from the rest, for what must keep its place: blocks that are freed
-/// serve only this pool's requests, until it and all that it served are gone. They count as in use.
+/// Memory of a device that is separate from other allocations, for tensors whose addresses must
+/// stay valid (CUDA graphs). Freed blocks are reused only for requests to this pool, until the pool
+/// and all its tensors are gone. All its blocks count as live.
 class MemoryPool {
  public:
+  /// Makes an empty pool.
   explicit MemoryPool(Device device);
+  /// Returns the device.
   Device device() const;
 
-  /// While it lives, what this thread makes on the pool's device comes from the pool.
+  /// A scope in which this thread's new tensors on the pool's device are allocated in the pool.
   class Use {
    public:
+    /// Starts the scope.
     explicit Use(const MemoryPool& pool);
     ~Use();
     Use(const Use&) = delete;
@@ -62,23 +66,25 @@ class MemoryPool {
   std::shared_ptr<PoolBlocks> blocks_;
 };
 
-/// A reference-counted block. `version` grows with every in-place change through any view; the
-/// tape uses it to notice that a saved tensor was overwritten.
+/// A block of memory that tensors share.
 struct Storage {
+  /// Allocates a block; throws OutOfMemory.
   Storage(int64_t bytes, Device device);
   ~Storage();
   Storage(const Storage&) = delete;
   Storage& operator=(const Storage&) = delete;
 
-  void* data = nullptr;
-  int64_t bytes = 0;
-  Device device;
+  void* data = nullptr;  ///< The first byte; null if `bytes` is 0.
+  int64_t bytes = 0;     ///< The requested size.
+  Device device;         ///< The device of the memory.
+  /// Incremented by every in-place change through any view, so that the tape detects that a saved
+  /// tensor was overwritten.
   uint32_t version = 0;
-  uint64_t scope = thread_state.scope;  // what checkpoint() ran when this was made; 0: nothing
-  std::shared_ptr<PoolBlocks> pool;     // where it came from; null: the device's allocator
+  uint64_t scope = thread_state.scope;  ///< The run of checkpoint() that made this; 0 if none.
+  std::shared_ptr<PoolBlocks> pool;     ///< The pool of the block; null for the allocator.
 };
 
-/// Copies bytes between any two devices; returns when the source may be reused.
+/// Copies bytes between any two devices. When it returns, the source may be overwritten.
 void copy_bytes(void* to, Device to_device, const void* from, Device from_device, int64_t bytes);
 
 }  // namespace stretto

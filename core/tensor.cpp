@@ -36,7 +36,8 @@ Tensor make_view(const Tensor& x, int64_t offset, const Shape& sizes, const Shap
 
 bool overlaps_itself(const Tensor& x) {
   if (x.numel() <= 1 || x.is_contiguous()) return false;
-  // Inner dimensions that lie between two steps of the next one never meet.
+  // Sort dimensions by stride. If each stride exceeds the extent of all smaller ones, no two
+  // elements have the same address.
   Shape sizes = x.shape(), strides = x.strides();
   for (int64_t d = 0; d < x.dim(); ++d)
     for (int64_t e = d + 1; e < x.dim(); ++e)
@@ -44,23 +45,23 @@ bool overlaps_itself(const Tensor& x) {
         std::swap(strides[d], strides[e]);
         std::swap(sizes[d], sizes[e]);
       }
-  int64_t reach = 0;
+  int64_t extent = 0;
   for (int64_t d = 0; d < x.dim(); ++d) {
     if (sizes[d] == 1) continue;
-    if (strides[d] <= reach) return true;
-    reach += (sizes[d] - 1) * strides[d];
+    if (strides[d] <= extent) return true;
+    extent += (sizes[d] - 1) * strides[d];
   }
   return false;
 }
 
 namespace {
 
-// First and last byte of x's elements, counted from the start of the storage.
+// The first and the last byte of x's elements, counted from the start of the storage.
 std::pair<int64_t, int64_t> span_of(const Tensor& x) {
   int64_t first = x.offset(), last = x.offset();
   for (int64_t d = 0; d < x.dim(); ++d) {
-    const int64_t reach = (x.shape()[d] - 1) * x.strides()[d];
-    (reach < 0 ? first : last) += reach;
+    const int64_t extent = (x.shape()[d] - 1) * x.strides()[d];
+    (extent < 0 ? first : last) += extent;
   }
   const int64_t bytes = item_size(x.dtype());
   return {first * bytes, (last + 1) * bytes - 1};
@@ -83,7 +84,7 @@ Tensor readable_while_writing(const Tensor& to, const Tensor& from) {
 
 namespace {
 
-// Row-major host copy of the elements, in the tensor's own dtype.
+// Returns the elements on the host, row-major, in the tensor's dtype.
 Tensor host_copy(const Tensor& x) { return x.detach().contiguous().to(cpu); }
 
 }  // namespace
@@ -112,7 +113,7 @@ T Tensor::item() const {
     if (is_index(dtype())) {
       const int64_t value = to_vector<int64_t>()[0];
       const T rounded = T(value);
-      check(rounded < T(0x1p63) && int64_t(rounded) == value, "item", value, " is no ",
+      check(rounded < T(0x1p63) && int64_t(rounded) == value, "item", value, " is not exact in ",
             dtype_of<T>(), "; read it with item<int64_t>()");
       return rounded;
     }

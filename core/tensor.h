@@ -1,9 +1,9 @@
-// Tensor: a strided view of shared storage, with an optional place on the tape.
+// Tensor: a strided view of shared storage, with an optional entry on the tape.
 //
 // A Tensor is a handle: copying it copies no data. Views (slice, transpose, …) share storage. A
-// const Tensor always shows the same memory, whose values may be changed through it. The class
-// itself knows memory and layout only. Members marked [ops] or [autograd] are declared here, so
-// that code reads x.transpose(0, 1) and loss.backward(), and defined in the folder named.
+// const Tensor always refers to the same memory, but its values may be changed through it. The
+// class itself deals with memory and layout only. Members marked [ops] or [autograd] are declared
+// here, so that code reads x.transpose(0, 1) and loss.backward(), and defined in that directory.
 #pragma once
 
 #include <functional>
@@ -21,135 +21,186 @@ namespace stretto {
 struct TapeEntry;  // autograd/tape.h
 struct Gradient;   // autograd/tape.h
 
-/// dtype and device of a tensor to be made: `zeros({2, 3}, {.dtype = f64})`.
+/// The dtype and device of a new tensor: `zeros({2, 3}, {.dtype = f64})`.
 struct TensorOptions {
-  DType dtype = f32;
-  Device device = default_device();
-  bool requires_grad = false;
+  DType dtype = f32;                 ///< The element type.
+  Device device = default_device();  ///< The device that holds the elements.
+  bool requires_grad = false;        ///< Makes the tensor a leaf that collects gradients.
 };
 
-/// What backward() and grad() may be asked for.
+/// Options of backward() and grad().
 struct BackwardOptions {
-  bool retain_graph = false;  // keep saved tensors, so that backward can run again
-  bool create_graph = false;  // record the backward pass itself: gradients of gradients
+  bool retain_graph = false;  ///< Keeps the saved tensors, so that backward can run again.
+  bool create_graph = false;  ///< Records the backward pass itself, for gradients of gradients.
 };
 
+/// A handle to a strided view of shared storage: elements of one dtype on one device. A
+/// default-constructed tensor is undefined: using it throws.
 class Tensor {
  public:
-  /// An undefined tensor: `defined()` is false, everything else throws or is empty.
   Tensor() = default;
   Tensor(const Tensor&) = default;
   Tensor(Tensor&&) noexcept = default;
-  /// Another handle in place of this one. Not for temporaries: x[0] = y would change nothing, where
-  /// x[0].copy_(y) is meant.
+  // Makes this the same handle as the other. Not for temporaries: x[0] = y would change nothing;
+  // write x[0].copy_(y).
   Tensor& operator=(const Tensor&) & = default;
   Tensor& operator=(Tensor&&) & noexcept = default;
 
+  /// True unless this is a default-constructed or moved-from handle.
   bool defined() const { return impl_ != nullptr; }
-  /// Whether the value of a tensor with one element is not 0: `if (loss < best)`. Any other tensor
-  /// throws, an undefined one too.
+  /// True if the only element is not 0: `if (loss < best)`. Throws if the tensor is undefined or
+  /// does not have exactly one element.
   explicit operator bool() const;
 
+  /// Returns the sizes, outermost dimension first.
   const Shape& shape() const { return get().sizes; }
+  /// Returns the distance in elements between neighbors along each dimension.
   const Shape& strides() const { return get().strides; }
+  /// Returns the number of dimensions, 0 to Shape::max_dims.
   int64_t dim() const { return get().sizes.dim(); }
+  /// Returns the size of dimension d; a negative d counts from the end.
   int64_t size(Int d) const { return shape()[wrap_dim("size", d, dim())]; }
+  /// Returns the number of elements.
   int64_t numel() const { return get().numel; }
+  /// Returns the index of the first element in the storage, in elements.
   int64_t offset() const { return get().offset; }
+  /// Returns the element type.
   DType dtype() const { return get().dtype; }
+  /// Returns the device that holds the elements.
   Device device() const { return get().storage->device; }
+  /// True if the elements lie in row-major order without gaps.
   bool is_contiguous() const { return stretto::is_contiguous(shape(), strides()); }
+  /// Returns the memory that this tensor views.
   Storage& storage() const { return *get().storage; }
+  /// Returns the same memory as a shared pointer, for new views of it.
   const std::shared_ptr<Storage>& shared_storage() const { return get().storage; }
 
-  /// Pointer to the first element, on whatever device it lives. Throws when T is not the dtype.
+  /// Returns a pointer to the first element, in the memory of device(). Throws if T is not the
+  /// C++ type of dtype().
   template <class T>
   T* data() const {
     check(dtype_of<T>() == dtype(), "data", "asked for ", dtype_of<T>(), ", the tensor is ",
           dtype());
     return static_cast<T*>(get().storage->data) + offset();
   }
+  /// Returns an untyped pointer to the first element.
   void* raw_data() const {
     return static_cast<char*>(get().storage->data) + offset() * item_size(dtype());
   }
 
-  /// The value of a tensor with one element, from any device and dtype. An i64 that T has not
-  /// exactly is an error: item<int64_t>() reads it.
+  /// Returns the only element, from any device and dtype. Throws unless the tensor has one element.
+  /// An i64 or i32 that T cannot hold exactly is an error: read it with item<int64_t>().
   template <class T = double>
   T item() const;
-  /// All elements in row-major order, converted to T, from any device.
+  /// Returns all elements in row-major order, converted to T, from any device.
   template <class T>
   std::vector<T> to_vector() const;
 
   // Views and conversions [ops/view.h]; differentiable. Negative dimensions count from the end.
-  Tensor reshape(const Shape& shape) const;  // copies only where no view exists; one size may be −1
-  Tensor view(const Shape& shape) const;     // never copies; throws where no view exists
+
+  /// Returns the elements with another shape: a view if one exists, else a copy. One size may be
+  /// −1: it is inferred.
+  Tensor reshape(const Shape& shape) const;
+  /// Returns a view with another shape; throws if only a copy could have it. One size may be −1.
+  Tensor view(const Shape& shape) const;
+  /// Returns a view with dimensions d0 and d1 exchanged.
   Tensor transpose(Int d0, Int d1) const;
+  /// Returns a view whose dimension i is dimension order[i] of this tensor.
   Tensor permute(const Shape& order) const;
-  Tensor expand(const Shape& shape) const;  // repeats sizes of 1; −1 keeps a size
+  /// Returns a view that repeats sizes of 1 to those of `shape`, and in new leading dimensions; −1
+  /// keeps a size.
+  Tensor expand(const Shape& shape) const;
+  /// Returns a view without dimension d; throws unless its size is 1.
   Tensor squeeze(Int d) const;
+  /// Returns a view with a new dimension of size 1 at position d.
   Tensor unsqueeze(Int d) const;
+  /// Returns the tensor with dimensions first … last merged into one, as reshape does.
   Tensor flatten(Int first = 0, Int last = -1) const;
+  /// Returns a view of entry `index` of dimension d, without that dimension. A negative index
+  /// counts from the end.
   Tensor select(Int d, Int index) const;
-  /// Elements start, start + step, … below end of dimension d; start and end may be negative and
-  /// are clipped as in Python; step ≥ 1.
+  /// Returns a view of elements start, start + step, … below end of dimension d; start and end may
+  /// be negative and are clipped as in Python; step ≥ 1.
   Tensor slice(Int d, Int start, Int end = INT64_MAX, Int step = 1) const;
+  /// Returns select(0, index).
   Tensor operator[](Int index) const { return select(0, index); }
+  /// Returns this tensor if it is contiguous, else a row-major copy.
   Tensor contiguous() const;
-  /// Floating to integer cuts fractions off, puts what is beyond the range at its nearest end and
-  /// makes NaN 0; integers wrap around in narrower ones.
+  /// Returns the elements in another dtype, this tensor if it has that dtype. Floating to integer
+  /// truncates, saturates and maps NaN to 0; integer to narrower integer wraps around.
   Tensor to(DType dtype) const;
+  /// Returns the elements on another device, this tensor if it is there.
   Tensor to(Device device) const;
+  /// Returns a row-major copy.
   Tensor clone() const;
 
   // The tape [autograd/tape.h].
+
+  /// True if backward() computes a gradient for this tensor: a leaf marked with
+  /// set_requires_grad(), or the result of a recorded op.
   bool requires_grad() const;
-  /// Marks a leaf as wanting a gradient; floating dtypes only. Returns *this.
+  /// Marks a leaf to collect a gradient, or clears the mark; returns *this. Throws if the dtype is
+  /// not floating or the tensor is not a leaf.
   Tensor set_requires_grad(bool value = true) const;
+  /// True unless the tensor is the result of a recorded op.
   bool is_leaf() const;
-  /// What backward() accumulated here, in this tensor's dtype; undefined when nothing has arrived.
-  /// Later passes add to it in place. For bf16 their sum is kept in f32 from the second pass on and
-  /// rounded to it after each; it begins anew with what was set_grad() or changed in place between.
+  /// Returns the gradient that backward() has accumulated for this leaf, in its dtype; undefined if
+  /// there is none yet. Later passes add to it in place. A bf16 gradient is accumulated in f32 from
+  /// the second pass on and rounded after each pass; after set_grad() or an in-place change of the
+  /// gradient, accumulation restarts from the new value.
   Tensor grad() const;
+  /// Replaces the gradient; an undefined tensor clears it. Throws if the shape differs.
   void set_grad(const Tensor& gradient) const;
-  /// The same data, off the tape.
+  /// Returns a view of the same elements that is not on the tape.
   Tensor detach() const;
-  /// Gradients of this tensor (one element, or with `gradient` of its shape) into all leaves.
+  /// Adds the gradients of this tensor to grad() of all leaves it was computed from. `gradient` is
+  /// the gradient of this tensor, of the same shape; the default is 1 and needs a single element.
   void backward(const Tensor& gradient = {}, BackwardOptions options = {}) const;
-  /// Calls `hook` with the gradient of this tensor when backward has completed it; a defined
-  /// result replaces the gradient. Hooks run in the order of registration; one that a hook
-  /// registers runs from the next gradient on.
+  /// Calls `hook` with the complete gradient of this tensor in every backward pass; a defined
+  /// result replaces the gradient. Hooks run in the order of registration; a hook registered by
+  /// another hook first runs with the next gradient.
   template <class F>
   void register_hook(F hook) const;  // autograd/tape.h
-  /// Of a leaf: calls `hook` when a backward pass has added all that it has for grad(), while the
-  /// pass goes on, so that the gradient can be used, or sent away, meanwhile. Parameters that a
-  /// function under checkpoint() reads are completed after the last such function.
+  /// Calls `hook` as soon as a backward pass has added its whole gradient to grad() of this leaf.
+  /// The pass is still running, so that the gradient can be used or sent meanwhile. Parameters read
+  /// by functions under checkpoint() are completed after the last such function.
   void register_post_accumulate_grad_hook(std::function<void()> hook) const;
 
-  /// From now on this tensor, through every handle to it, is `other`'s data: storage, shape and
-  /// dtype [autograd]. For leaves; its gradient is dropped. Module::to and loading use it.
+  /// Makes this tensor, through every handle to it, a view of `other`'s data: storage, shape and
+  /// dtype [autograd]. For leaves only; the gradient is dropped. Used by Module::to and loading.
   void set_data(const Tensor& other) const;
 
-  // In place; never recorded. Throw when the tensor requires a gradient and the tape is on, so
-  // parameters are changed under NoGrad, and when it shows some element more than once, as expanded
-  // views do. What is read may overlap what is written: the result is that of reading all first.
-  // Each bumps the storage's version and returns *this.
-  Tensor fill_(double value) const;  // throws for a value that an integer dtype does not have
+  // In-place ops; never recorded. They throw if the tensor requires a gradient while recording is
+  // on (change parameters under NoGrad), or if it shows some element more than once, as expanded
+  // views do. Source and destination may overlap; the result is as if the source were read first.
+  // Each increments the storage's version and returns *this.
+
+  /// Sets every element to `value`; throws if an integer dtype cannot represent it.
+  Tensor fill_(double value) const;
+  /// Sets every element to 0.
   Tensor zero_() const { return fill_(0); }
-  Tensor copy_(const Tensor& from) const;  // broadcasts, converts, crosses devices
-  Tensor add_(const Tensor& other, double scale = 1) const;  // this += scale · other
+  /// Copies `from`, broadcast to this shape and converted to this dtype, from any device.
+  Tensor copy_(const Tensor& from) const;
+  /// Adds scale · other, with `other` broadcast to this shape. Throws unless the dtype is floating.
+  Tensor add_(const Tensor& other, double scale = 1) const;
+  /// Multiplies every element by `factor`; for integer tensors it must be a whole number.
   Tensor mul_(double factor) const;
 
-  /// Same handle, not just same values.
+  /// True if both are the same handle, not only equal values.
   bool same(const Tensor& other) const { return impl_ == other.impl_; }
+  /// Returns an address that identifies the handle; null if undefined.
   const void* id() const { return impl_.get(); }
-  /// No other handle and no other view sees this memory.
+  /// True if no other handle and no other view refers to this memory.
   bool unique() const { return impl_.use_count() == 1 && impl_->storage.use_count() == 1; }
 
-  // For ops: make a tensor over given storage, and reach the tape entry.
+  // For ops.
+
+  /// Makes a tensor that views `storage` from element `offset` on. Checks no bounds.
   Tensor(std::shared_ptr<Storage> storage, int64_t offset, const Shape& sizes, const Shape& strides,
          DType dtype);
+  /// Returns the entry on the tape; null if the tensor is not on it.
   std::shared_ptr<TapeEntry>& tape() const { return get().tape; }
+  /// Returns the accumulated gradient of a leaf; null if it has none.
   std::shared_ptr<Gradient>& gradient() const { return get().grad; }
 
  private:
@@ -170,38 +221,42 @@ class Tensor {
   std::shared_ptr<Impl> impl_;
 };
 
+/// A list of tensors: the inputs or outputs of an op.
 using Tensors = std::vector<Tensor>;
 
-/// Uninitialised memory, row-major.
+/// Returns a row-major tensor with uninitialized elements.
 Tensor empty(const Shape& shape, TensorOptions options = {});
-/// Uninitialised, with the dtype and device of `like`.
+/// Returns an uninitialized tensor with the shape, dtype and device of `like`.
 Tensor empty_like(const Tensor& like);
+/// Returns an uninitialized tensor with the dtype and device of `like`.
 Tensor empty_like(const Tensor& like, const Shape& shape);
+/// Returns the dtype and device of x as options; requires_grad is false.
 inline TensorOptions options_of(const Tensor& x) {
   return {.dtype = x.dtype(), .device = x.device()};
 }
 
-/// Another view of the same storage, off the tape. No bounds are checked.
+/// Returns another view of x's storage, not on the tape. Checks no bounds.
 Tensor make_view(const Tensor& x, int64_t offset, const Shape& sizes, const Shape& strides);
 
-/// Whether x shows some element more than once, so that it cannot be written in place. Strides that
-/// no view of the library has may count as that although they show each once.
+/// True if x shows some element more than once, so that it cannot be written in place. May also be
+/// true for unusual strides without repetition, which no view of the library has.
 bool overlaps_itself(const Tensor& x);
 
-/// Whether a and b may share memory: the ranges that they span do.
+/// True if a and b may share memory: their address ranges in one storage intersect.
 bool may_overlap(const Tensor& a, const Tensor& b);
 
-/// What an op that writes `to` element by element may read of `from` meanwhile: `from`, or a copy
-/// where it shows `to`'s memory in other places than `to` does.
+/// Returns a tensor with the values of `from` that can be read while `to` is written element by
+/// element: a copy if `from` overlaps `to` with another layout, else `from` itself.
 Tensor readable_while_writing(const Tensor& to, const Tensor& from);
 
-/// Shape, dtype and device, as in error messages: "f32 [2, 3]" or "f32 [2, 3] on cuda:0".
+/// Appends dtype, shape and device, as in error messages: "f32 [2, 3]" or "f32 [2, 3] on cuda:0".
+/// The default device is omitted.
 void append_text(std::string& to, const Tensor& x);
 
-/// The values as text, NumPy's way, long tensors abbreviated.
+/// Returns the values as text in NumPy's layout; dimensions longer than 8 are abbreviated.
 std::string to_string(const Tensor& x);
 
-/// Throws unless all defined tensors are on one device.
+/// Throws unless all defined tensors are on the same device.
 void check_same_device(const char* op, std::initializer_list<const Tensor*> tensors);
 /// Throws unless x has a floating dtype.
 void check_floating(const char* op, const Tensor& x);

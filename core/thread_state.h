@@ -1,5 +1,4 @@
-// What belongs to the thread that computes, and is handed on to those that help it: the bodies of
-// parallel_for (core/parallel.h) see the state of the thread that called it.
+// Per-thread state. Bodies of parallel_for inherit it from the calling thread (core/parallel.h).
 #pragma once
 
 #include <cstdint>
@@ -16,15 +15,15 @@ class PoolBlocks;      // core/storage.h
 struct ThreadState {
   bool recording = true;                // ops are put on the tape (autograd/tape.h)
   bool in_body = false;                 // inside parallel_for
-  bool first_run = false;               // of the function that checkpoint() runs here
-  bool recorded_later = false;          // in a first run: its second will put these ops on the tape
-  const char* backward_op = nullptr;    // the op whose backward closure runs
-  RandomSource* random = nullptr;       // where keys come from; null: the state of the program
-  RecomputeScope* recompute = nullptr;  // the function that checkpoint() runs here
-  Device device;                        // where tensors are made when nobody says where
-  bool skip_init = false;               // parameters stay as they are made (nn/init.h)
-  uint64_t scope = 0;                   // its number; storages remember in which they were made
-  const std::shared_ptr<PoolBlocks>* pool = nullptr;  // where memory of its device comes from
+  bool first_run = false;               // in the recording run of checkpoint()
+  bool recorded_later = false;          // first_run, and the recomputing run will record these ops
+  const char* backward_op = nullptr;    // the op whose backward closure is running
+  RandomSource* random = nullptr;       // source of keys; null: the program's random state
+  RecomputeScope* recompute = nullptr;  // the current run of checkpoint(); null: none
+  Device device;                        // default_device()
+  bool skip_init = false;               // leave new parameters uninitialized (nn/init.h)
+  uint64_t scope = 0;                   // number of the run of checkpoint(); Storage::scope
+  const std::shared_ptr<PoolBlocks>* pool = nullptr;  // memory of its device comes from this pool
 };
 
 inline constinit thread_local ThreadState thread_state;

@@ -1,7 +1,9 @@
-// Ops on a GPU by CUDA events, beside what memory and matrix products reach: 32,768 tokens, random
-// data, another 256 MiB read and written between two runs so that nothing is left in the cache.
-//   gpu_speed [--once] [--small]     once: a single run of each, for a profiler; small: any machine
-// GB/s are those of the bytes that must move: each operand read or written once.
+// Times ops on a GPU with CUDA events, together with a copy and matrix products for comparison.
+// 32,768 tokens of random data. Between runs 256 MiB of other memory are read and written, so that
+// the cache holds none of the operands.
+//   gpu_speed [--once] [--small]
+// --once runs each op once, for a profiler; --small uses tiny sizes, for any GPU. GB/s counts each
+// operand as read or written once.
 #include <algorithm>
 #include <cstdio>
 #include <functional>
@@ -44,13 +46,14 @@ class Table {
     std::printf("| op | size | µs | GB/s | TFLOP/s |\n| --- | --- | ---: | ---: | ---: |\n");
   }
 
-  /// bytes: that must move; operations: of a product, 0 for what memory binds.
+  /// Times f. `bytes` is the least memory traffic; `operations` the floating-point operations, 0
+  /// for memory-bound ops.
   void row(const char* name, const char* size, double bytes, double operations,
            const std::function<void()>& f) {
     NoGrad guard;
     time(name, size, bytes, operations, f);
   }
-  /// f, recorded, and its backward with the gradient g; leaves lose theirs.
+  /// Times f, recorded, with its backward from the gradient g; clears the gradients of the leaves.
   void trained(const char* name, const char* size, double bytes, double operations,
                const std::function<Tensor()>& f, const Tensor& g, const Tensors& leaves) {
     time(name, size, bytes, operations, [&] {
@@ -88,9 +91,10 @@ class Table {
   cudaEvent_t begin_, end_;
 };
 
-// Causal attention of 16 sequences of 2048 with 8 heads of 64: none, the Music Transformer's and
-// Transformer-XL's positions; and linear attention. Operations: of two products of half the keys,
-// forward; with backward of seven (a table adds one and two more, which are not counted).
+// Causal attention of 16 sequences of length 2048 with 8 heads of dimension 64: without positions,
+// with those of the Music Transformer and of Transformer-XL; and linear attention. Operations: two
+// products over half the keys for forward, seven with backward. Those of the table (one more, and
+// two more in backward) are not counted.
 void attentions(Table& table, const Settings& settings) {
   const int64_t B = settings.small ? 1 : 16, H = 8, L = settings.small ? 64 : 2048, D = 64;
   for (const DType t : {bf16, f32}) {

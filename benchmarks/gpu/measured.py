@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Times of kernels measured on a GPU beside the predicted ones: a table in Markdown.
+"""Compares measured times of kernels on a GPU with the predicted ones: a table in Markdown.
 
     benchmarks/gpu/measured.py kernels.tsv cuda-predicted-DATE.md
 
-kernels.tsv is what `stretto_tests "[.times]"` writes (run.sh 3). A row is a case of
-tests/cuda/kernel_cases.h in one dtype; ratio: measured over predicted; GB/s: of the bytes that must
-move. Left out are attention's cases of one head of 2048, which fill no GPU when they are alone: gpu_speed
-has the whole batch. Last, the median ratio by what the model says binds.
+kernels.tsv is written by `stretto_tests "[.times]"` (run.sh 3). A row is a case of
+tests/cuda/kernel_cases.h in one dtype; ratio: measured / predicted; GB/s counts the least memory
+traffic. Attention with a single head of length 2048 is omitted, because it does not fill a GPU;
+gpu_speed measures the whole batch. A second table has the median ratio per predicted bottleneck.
 """
 import csv
 import statistics
@@ -32,6 +32,6 @@ for row in csv.DictReader(open(sys.argv[1]), delimiter="\t"):
         ratio = f"{measured / guess:.2f}"
     print(f"| {row['case']} | {row['dtype']} | {guess or '':.0f} | {measured:.0f} | {ratio} | {rate:.0f} |"
           if guess else f"| {row['case']} | {row['dtype']} | | {measured:.0f} | | {rate:.0f} |")
-print("\n| binds, by the model | cases | median ratio | least | most |\n| --- | ---: | ---: | ---: | ---: |")
+print("\n| predicted bottleneck | cases | median ratio | least | most |\n| --- | ---: | ---: | ---: | ---: |")
 for binds, all in sorted(ratios.items()):
     print(f"| {binds} | {len(all)} | {statistics.median(all):.2f} | {min(all):.2f} | {max(all):.2f} |")

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# One archive for a machine with a GPU, made on one without. Unpack it there and call
-# run.sh 1 OUT, run.sh 2 OUT and run.sh 3 OUT in it; nothing is built or fetched there.
+# Makes an archive for a machine with a GPU; needs no GPU itself. Unpack it there and run
+# run.sh 1 OUT, run.sh 2 OUT and run.sh 3 OUT in it; nothing is built or downloaded there.
 #   benchmarks/gpu/pack.sh [ARCHIVE]
-# Builds the preset `cuda` in build/gpu: machine code for compute capability 9.0 alone, compressed, in
-# one shared library, which programs look for in $ORIGIN/lib. Fails when the archive has more than
-# 40 MiB.
+# Builds the preset `cuda` in build/gpu: machine code for compute capability 9.0 only, compressed, in
+# one shared library, which programs find in $ORIGIN/lib. Fails if the archive exceeds 40 MiB.
 #   BUILD=FOLDER LAYOUT=FOLDER benchmarks/gpu/pack.sh
-# lays a finished build out there by links, with no archive: for rehearsals on this machine.
+# links the files of the finished build BUILD into LAYOUT instead of making an archive: for
+# rehearsals on this machine.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 cd "$root"
@@ -49,7 +49,7 @@ for source in examples/*.cpp examples/programs/*.cpp; do
 done
 for program in "${programs[@]}"; do put "$program" "$layout/$(basename "$program")"; done
 
-# What they need beyond the C and C++ libraries and CUDA's.
+# The libraries that the programs need, except the C, C++ and CUDA libraries.
 needed() {
   LD_LIBRARY_PATH=$build ldd "$@" 2>/dev/null | sed -n 's/.* => \(\/[^ ]*\) .*/\1/p' | sort -u |
     grep -Ev '/(ld-linux|lib(c|m|dl|rt|pthread|stdc\+\+|gcc_s)\.so|lib(cud|cub|curand|nv))[^/]*$'
@@ -66,9 +66,9 @@ for predicted in benchmarks/results/cuda-predicted*; do
   [[ -f $predicted ]] && put "$predicted" "$layout/$(basename "$predicted")"
 done
 echo "$commit" >"$layout/COMMIT"
-# The test files that have to do with a GPU.
+# Test files for the GPU.
 grep -rlE '\[cuda\]|NEEDS_GPU' tests --include='*_test.cpp' | xargs -n 1 basename -s .cpp | sort >"$layout/TESTS"
-# Those of ops, models, references and worked cases, which run with all of it made there.
+# Test files of ops, models, references and conformance, which also run with all tensors on the GPU.
 for folder in nn nn/attention nn/data nn/files nn/models nn/optim nn/positions nn/published nn/training \
     ops/attention ops/spe reference conformance; do
   ls "tests/$folder" 2>/dev/null | sed -n 's/_test\.cpp$/_test/p'

@@ -59,8 +59,9 @@ with torch.no_grad():
         except RuntimeError as error:
             print(f"| attention, {backend.name} | {error} | | | |")
 
-# Forward and backward at the sizes of gpu_speed's attentions(): plain by PyTorch's own, a table by pad,
-# reshape and slice, and by FlexAttention over the materialised product of queries and table.
+# Forward and backward at the sizes of gpu_speed's attentions(): without positions with PyTorch's
+# own kernel; with a table by pad, reshape and slice, and with FlexAttention over the materialized
+# product of queries and table.
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 B, H, L, D = 16, 8, 2048, 64

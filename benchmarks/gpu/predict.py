@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Predicts what kernels take on an H100, from what they do on the PTX interpreter (`tests/cuda/ptx/`).
+"""Predicts the time of kernels on an H100 from counters of the PTX interpreter (`tests/cuda/ptx/`).
 
     export LD_LIBRARY_PATH=build/release/ptx STRETTO_NUM_THREADS=1
     KERNEL_COUNTS=counts.tsv KERNEL_ROWS=8192 build/release/tests/stretto_tests "[.counters]"
@@ -7,10 +7,11 @@
         build/release/tests/stretto_tests "nothing is allocated for nothing"
     benchmarks/gpu/predict.py counts.tsv 8192 all.tsv > benchmarks/results/cuda-predicted-DATE.md
 
-A kernel takes as long as the pipe that it keeps busy longest, at the rates below, times what blocks
-leave idle at its end, each begun in its order where one before has ended, and a launch. Nobody has
-held this against hardware: it says which pipe binds and which of two implementations is better, and 40 % off
-would not be a surprise.
+The time of a kernel is that of its busiest pipe, at the rates below, times a factor for
+multiprocessors that are idle at its end (blocks start in order, as soon as an earlier one ends),
+plus a launch. The prediction shows the bottleneck and which of two implementations is faster. On an
+H200, whose memory is faster, kernels bound by DRAM took 0.9 times the predicted time in the median,
+kernels bound by instruction issue 2.1 times (results/cuda-h200-2026-11-26.md).
 """
 import csv
 import heapq
@@ -18,30 +19,30 @@ import math
 import sys
 from collections import defaultdict
 
-ROWS = 32768  # tokens that the table is for
+ROWS = 32768  # tokens per case in the table
 PROCESSORS, CLOCK = 132, 1.7e9  # H100 SXM
-DRAM = 3.0e12  # bytes a second, read and written, that copies reach
-LAUNCH = 2.0  # microseconds until a kernel runs and its end is seen
-# Per multiprocessor and clock. PTX instructions, which are not quite those of the hardware: but a
-# number's negation and copies of registers ("folded") are counted nowhere. They are in the
-# instructions that use them: of 240 copies in the loop of linear attention 61 are in its machine code.
+DRAM = 3.0e12  # bytes per second, read and written, that copies reach
+LAUNCH = 2.0  # microseconds from a launch to the observed end of an empty kernel
+# Rates per multiprocessor and clock, for PTX instructions, which approximate those of the hardware.
+# Negations and register copies ("folded") are not counted, because the hardware merges most of them
+# into other instructions: 61 of 240 copies in the loop of linear attention are in its machine code.
 ISSUE, INTEGER, FLOATING, DOUBLE, CONVERT, SPECIAL = 4, 2, 4, 2, 2, 0.5  # warp instructions
-MATRIX = 4 / 6.5  # mma.sync of 16 x 8 x 16: 62 % of what tensor cores give to wgmma (arXiv:2501.12084)
+MATRIX = 4 / 6.5  # mma.sync of 16 x 8 x 16: 62 % of the rate of wgmma (arXiv:2501.12084)
 L1_BYTES, L2_BYTES = 128, 24
 
 
 def resident(k):
-    """Blocks that a multiprocessor has at a time."""
+    """The number of blocks that a multiprocessor runs at a time."""
     warps = math.ceil(k["threads"] / 32)
     registers = max(8, math.ceil(k["registers"] / 8) * 8) * 32 * warps
     return max(1, int(min(32, 64 // warps, 65536 // registers, 233472 // (k["shared_bytes"] + 1024))))
 
 
 def pipes(k, scale):
-    """Microseconds that each pipe is busy."""
+    """The microseconds for which each pipe is busy."""
     n = lambda *columns: sum(k[c] for c in columns) * scale
     kinds = ("integer", "floating", "f64", "convert", "special", "memory", "shared", "matrix", "warp", "control")
-    # What cp.async copies passes the data stage once, when it is written: as wavefronts.
+    # Data of cp.async passes the data stage only once, when written: counted in wavefronts.
     sectors = n("load_sectors", "store_sectors") - n("copied_sectors")
     clocks = {
         "issue": n(*kinds) / ISSUE,
@@ -61,9 +62,9 @@ def pipes(k, scale):
 
 
 def idle(k, blocks, places):
-    """How much longer blocks take, begun in order at so many places, than if none were ever idle.
+    """The factor by which blocks take longer on `places` places, started in order, than without idling.
 
-    Their lengths: the instructions of each sixteenth of the grid, shared out evenly.
+    The length of a block is its share of the instructions of its sixteenth of the grid.
     """
     shares = max(1, min(16, int(k["blocks"] / k["launches"])))
     work = [k.get(f"work_{i}", 0) for i in range(shares)]
@@ -115,29 +116,28 @@ def main():
           f" sizes are")
     print(f"those of {ROWS:,} tokens. Elementwise functions of two tensors or one, fills, random numbers and"
           " dropout:")
-    print(f"[{ROWS:,}, 2048]. Biases, copies, sums, norms, embedding (400 rows), optimisers: [{ROWS:,}, 512], or as many"
-          " numbers in")
-    print(f"rows \"of\" what the case says. Masks: scores [{ROWS // 8:,}, 64, 64]; skew:"
+    print(f"[{ROWS:,}, 2048]. Biases, copies, sums, norms, embedding (400 rows), optimizers: [{ROWS:,}, 512], or as many"
+          " elements in")
+    print(f"rows of the size in the case's name. Masks: scores [{ROWS // 8:,}, 64, 64]; skew:"
           f" [{ROWS // 128:,}, 256, 511]. Cross-entropy: {ROWS:,} rows of 400, or")
-    print("as many numbers in rows of 32,000. Attention of 2048: a causal head of 64 dimensions, of 16 batch entries"
+    print("as many elements in rows of 32,000. Attention of 2048: a causal head of dimension 64, of 16 batch entries"
           " (in f32 one),\n8 times (128 times).\n")
-    print("How a time is made of counters, and at which rates, says `benchmarks/gpu/predict.py`, with the commands"
+    print("`benchmarks/gpu/predict.py` states how times are computed from counters, at which rates, and the commands"
           " that")
-    print("make this page again. The floor: what `tests/cuda/kernel_cases*.cpp` call the least that must move, at"
+    print("reproduce this page. Floor: the least memory traffic of a case (`tests/cuda/kernel_cases*.cpp`) at"
           f" {DRAM / 1e12:g} TB/s")
-    print("(a table that stays in the second cache may take less, as in embedding).\n")
-    print("Moved: 32-byte sectors of loads that the first cache does not hold, and of stores; sectors, in millions:"
-          " all that")
-    print("loads and stores touch. Wavefronts: of shared memory, over the ideal. Warps: those that a multiprocessor"
-          " has at a")
-    print("time, of 64. A kernel of less than 3 % of its case has no row, but its time is in the sum.\n")
+    print("(a table that stays in L2 may take less, as in embedding).\n")
+    print("Moved: 32-byte sectors of loads that miss L1, and of stores. Sectors, in millions: all sectors that")
+    print("loads and stores access. Wavefronts: of shared memory, relative to the ideal. Warps: resident per"
+          " multiprocessor,")
+    print("of 64. A kernel with less than 3 % of the time of its case has no row, but is included in the sum.\n")
     print("| case | type | kernel | moved MB | least MB | ratio | sectors | wavefronts | registers | warps | µs | binds"
           " | sum µs | floor µs |")
     print("| --- | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- | ---: | ---: |")
     of_rows = ROWS / float(sys.argv[2])
     for (case, dtype), kernels in cases.items():
         scale = kernels[0]["times"] or of_rows
-        # The entries of a batch of 16 share the parts of a table's gradient, whose sum is one of each head.
+        # Batches of 16 share the partial sums of a table's gradient, which are added once per head.
         own = [min(scale, 8) if k["times"] and k["kernel"].startswith("sum_") else scale for k in kernels]
         times = [predicted(k, s) for k, s in zip(kernels, own)]
         total = sum(t for t, _ in times)
@@ -162,10 +162,11 @@ def main():
     by_registers = defaultdict(list)
     for k in kernels:
         by_registers[int(math.ceil(k["registers"] / 8) * 8)].append(k["kernel"])
-    print(f"\n## Registers\n\nOf a thread, as ptxas gave them, of all {len(kernels)} kernels of the"
-          " binary; none has local memory (the")
-    print("build fails on it) but sines of f64. Warps of a multiprocessor: as registers allow.\n")
-    print("| registers | warps | kernels | among them |\n| ---: | ---: | ---: | --- |")
+    print(f"\n## Registers\n\nPer thread, as allocated by ptxas, for all {len(kernels)} kernels of the"
+          " binary. None uses local memory (an")
+    print("error in the build), except sin and cos of f64. Warps: resident per multiprocessor, as limited by"
+          " registers.\n")
+    print("| registers | warps | kernels | for example |\n| ---: | ---: | ---: | --- |")
     for registers, names in sorted(by_registers.items()):
         warps = min(64, 65536 // max(8, registers) // 32)
         print(f"| ≤ {registers} | {warps} | {len(names)} | `{name(sorted(names)[0])[:90]}` |")

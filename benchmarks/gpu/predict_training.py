@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""Predicts how long the published trainings take on a GPU, and in how much memory.
+"""Predicts the time and memory of the published trainings on an H100.
 
     benchmarks/gpu/predict_training.py BUILD [CASE...] > benchmarks/results/cuda-training-predicted-DATE.md
 
-CASEs: piano, piano-sine, piano-conv, groove, listops, text, retrieval, image; in f32 and bf16, or with
-":f32", ":bf16" in one of them. Each is trained on the PTX interpreter (`tests/cuda/ptx/`) at its own width, for
-one step and for two, with one layer and two, in three short shapes of a batch (an image, of one length and
-with one layer, in two). What the second step does is then a + b (tokens) + c (length), and that much more
-for every layer, for every counter of every kernel, for products and for memory, but launches, which only
-layers add to; at the published depth, length and batch predict.py makes times of it. Products of matrices
-are not kernels of the machine: rates that cuBLAS reaches on an H100 are assumed, below. Nobody has held
-this against hardware. A case takes ten minutes of one core, piano-conv forty.
+CASEs: piano, piano-sine, piano-conv, groove, listops, text, retrieval, image; in f32 and bf16, or in one
+of them with ":f32" or ":bf16". Each is trained on the PTX interpreter (`tests/cuda/ptx/`) at its published
+width, for one step and for two, with one layer and with two, for three small batch shapes (image, which
+has one length and one layer, for two). From these runs every counter of every kernel, of matrix products
+and of memory is fitted, for the second step: a + b · tokens + c · length per layer; only the number of
+launches depends on the layers alone. predict.py converts the counters at the published depth, length and
+batch to times. Matrix products do not run in the interpreter's kernels; rates that cuBLAS reaches on an
+H100 are assumed, below. Not compared with hardware. A case takes ten minutes of one core, piano-conv forty.
 """
 import csv
 import os
@@ -21,13 +21,13 @@ import tempfile
 
 from predict import DRAM, LAUNCH, predicted
 
-RATE = {"f64": 30e12, "f32": 25e12, "bf16": 300e12}  # multiply-adds a second
-FACTOR = 1.3  # what such models were off by
+RATE = {"f64": 30e12, "f32": 25e12, "bf16": 300e12}  # multiply-adds per second
+FACTOR = 1.3  # typical ratio of real time to such predictions
 OF_A_BLOCK = ("registers", "threads", "shared_bytes")
 
 PIANO = "train_music --preset published --validation-windows 1 --eval-windows 1 --eval-length 16 --generate 0"
 ARENA = "lra --position sine --held-out 0.02"
-CASES = {  # command, option of the length ("": it cannot be another), batch, published length, layers and steps
+CASES = {  # command, option of the length ("": fixed), batch, published length, layers, steps
     "piano": (f"{PIANO} --position sinusoid", "--length", 4, 2048, 24, 62_880),
     "piano-sine": (f"{PIANO} --position sine", "--length", 4, 2048, 24, 55_020),
     "piano-conv": (f"{PIANO} --position conv", "--length", 4, 2048, 24, 55_020),
@@ -40,12 +40,13 @@ CASES = {  # command, option of the length ("": it cannot be another), batch, pu
     "image": (f"{ARENA} --task image", "", 96, 1024, 1, 93_600),
 }
 DATA = pathlib.Path(__file__).resolve().parents[2] / "tests/cuda/ptx/scripts/arena_data.sh"
-# TokenBatch, length: chunks are of 64, tiles of SPE have 4 sequences, sums of columns of 512 rows are cut.
+# (sequences, length). Chunks have length 64 and SPE tiles 4 sequences; column sums over 512 rows are
+# split into chunks, as larger ones are.
 SHAPES = ((8, 64), (16, 64), (8, 128))
 
 
 def counted(build, words, folder):
-    """The machine's counters of a run: {kernel: {column: number}}, products and memory among them."""
+    """The interpreter's counters of a run, including products and memory: {kernel: {column: value}}."""
     table = folder / "counters.tsv"
     environment = dict(os.environ, LD_LIBRARY_PATH=str(build / "ptx"), STRETTO_NUM_THREADS="1",
                        PTX_COUNTERS=str(table), PTX_MEMORY="6")
@@ -76,10 +77,10 @@ def second_step(build, words, folder):
 
 
 def extended(corners, shapes, layers, batch, length):
-    """From {(layers, shape): counters} of one and two layers and three shapes (two: of this length), to those
-    asked for."""
+    """Extrapolates {(layers, shape): counters} of one and two layers, and three shapes (two: all of the
+    given length), to the given layers, batch and length."""
     short = shapes[0][1]
-    unit = short * shapes[0][0]  # tokens by which the second shape has more than the first, and the third too
+    unit = short * shapes[0][0]  # tokens that the second and the third shape have more than the first
     by_length = (length - short) / (shapes[2][1] - short) if len(shapes) == 3 else 0
     by_tokens = (batch * length - unit) / unit - by_length
     of_shape = (1 - by_tokens - by_length, by_tokens, by_length)
@@ -121,9 +122,9 @@ def main():
     build = pathlib.Path(sys.argv[1]).resolve()
     names = sys.argv[2:] or list(CASES)
     print("# Published trainings on an H100: predicted, nothing here was run on hardware\n")
-    print("Made by `benchmarks/gpu/predict_training.py`, which says how. Step, hours: the sum of kernels and products"
-          f" times {FACTOR}.\n")
-    print("| training | numbers | tokens a step | steps | launches | kernels ms | products ms | step ms | hours | memory"
+    print("Computed by `benchmarks/gpu/predict_training.py`, which describes the method. Step, hours: the sum of kernels"
+          f" and products times {FACTOR}.\n")
+    print("| training | dtype | tokens per step | steps | launches | kernels ms | products ms | step ms | hours | memory"
           " GB |\n| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
     most = []
     for name in names:
@@ -152,7 +153,7 @@ def main():
             print(f"| {name} | {dtype} | {batch * length:,} | {steps:,} | {launches:,.0f} | {1e3 * kernels:.1f} |"
                   f" {1e3 * products:.1f} | {1e3 * step:.0f} | {step * steps / 3600:.1f} | {memory:.1f} |", flush=True)
             most += [(name, dtype, k, *t) for k, t in sorted(of_kernel.items(), key=lambda x: -x[1][0])[:6]]
-    print("\n## Kernels that take most of a step\n\n| training | numbers | kernel | ms | binds |\n"
+    print("\n## Slowest kernels of a step\n\n| training | dtype | kernel | ms | bottleneck |\n"
           "| --- | --- | --- | ---: | --- |")
     for name, dtype, kernel, time, pipe in most:
         print(f"| {name} | {dtype} | `{kernel[:90]}` | {1e3 * time:.2f} | {pipe} |")

@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# What pack.sh made, run on a machine with a GPU:  run.sh STAGE OUT
-#   1 truth  what the machine is; every CUDA test file in a process of its own, the worked cases and
-#            programs twice, for the same bits
+# Runs the contents of pack.sh's archive on a machine with a GPU:  run.sh STAGE OUT
+#   1 truth  the system; every CUDA test file in its own process; conformance cases and programs,
+#            each twice, with bit-identical output
 #   2 proof  the tests with exact allocation, then under compute-sanitizer, which must also find
 #            planted faults
-#   3 speed  what memory and matrix products reach, ops by CUDA events, counters, PyTorch beside
-# Each stage ends within 540 seconds and writes OUT/STAGE.md as it goes; raw logs are in OUT/STAGE/.
-# What is not installed is named and left out.
-#   LIMIT    seconds of a stage, 540 unless given        JOBS     processes at a time
-#   SELECT   a pattern: only the steps whose name it matches
-# Exit status: 0 when all passed, 77 when there is no GPU, else 1.
+#   3 speed  a copy, matrix products and other ops timed by CUDA events, counters, PyTorch
+# Each stage ends within 540 seconds and writes OUT/STAGE.md while it runs; logs are in OUT/STAGE/.
+# Tools that are not installed are reported and skipped.
+#   LIMIT    seconds per stage (default: 540)            JOBS     processes at a time
+#   SELECT   a regular expression: runs only the steps whose names match
+# Exit status: 0 if all steps passed, 77 if there is no GPU, else 1.
 set -uo pipefail
 [[ $# -eq 2 && $1 =~ ^[123]$ ]] || { sed -n '2,13s/^# \{0,1\}//p' "$0"; exit 2; }
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -30,25 +30,25 @@ done
 
 say() { printf '%s\n' "$@" >>"$page"; }
 table() { say "" "## $1" "" "| step | result | seconds | first error |" "| --- | --- | ---: | --- |"; }
-# Where a tool is, or a line that says it is not.
+# Prints the path of a tool, or reports that it is missing.
 tool() {
   command -v "$1" || ls "/usr/local/cuda/bin/$1" 2>/dev/null || { say "- $1: not found, left out"; return 1; }
 }
 tests_of() { printf '[#%s]%s' "$1" "${2:-}"; }
 
-# The first thing that a log says went wrong: a verdict, an exception, a failed check.
+# The first error in a log: a verdict of interpreter or sanitizer, an exception, a failed check.
 first_error() {
   grep -m 1 -E '^ptx: |^========= (Invalid|Error|Race|Uninit|Barrier|Program hit)|what\(\)|loading shared' "$1" ||
     awk '/FAILED:/ { getline; gsub(/^ +/, ""); print; exit }' "$1"
 }
 
-# job NAME SECONDS COMMAND...: a row of the table when it has ended. Its log is NAME.log.
+# job NAME SECONDS COMMAND...: runs the command and adds a row to the table. The log is NAME.log.
 job() {
   local name=$1 seconds=$2 status=0 start=$SECONDS left=$((deadline - SECONDS)) what error=
   local log=$logs/${name//[^A-Za-z0-9_]/_}.log
   shift 2
   if ((left < 3)); then
-    say "| $name | not run: the stage's time is over | | |"
+    say "| $name | not run: the stage's time limit is reached | | |"
     echo "$name" >>"$logs/failures"
     return
   fi
@@ -66,7 +66,7 @@ job() {
   fi
   say "| $name | $what | $((SECONDS - start)) | $error |"
 }
-# queue PLACES NAME SECONDS COMMAND...: the same beside others, PLACES at a time.
+# queue PLACES NAME SECONDS COMMAND...: runs jobs in parallel, PLACES at a time.
 running=0
 queue() {
   local places=$1
@@ -81,7 +81,7 @@ queue() {
 }
 join() { wait; running=0; }
 
-# Twice the same command: the same bytes on its standard output.
+# Runs a command twice; fails if its standard output differs.
 twice() {
   "$@" >"$LOG.first" && "$@" >"$LOG.second" || return
   cat "$LOG.first"
@@ -112,22 +112,22 @@ identify() {
 
 truth() {
   local name
-  table "Test files, a process each"
+  table "Test files, one process each"
   while read -r name; do
     queue "$jobs" "$name" 120 ./stretto_tests --filenames-as-tags "$(tests_of "$name")"
   done <TESTS
   join
-  table "Worked cases, twice: the same figures"
+  table "Conformance cases, run twice: identical output"
   for name in f32 bf16 f64; do
     queue_twice "conformance_$name" 120 ./conformance --device cuda --dtype "$name" cases/*.safetensors
   done
   join
-  table "Programs, twice: the same words"
+  table "Programs, run twice: identical output"
   for name in melody chorales character_model translation classifier; do
     [[ -x $name ]] && queue_twice "$name" 120 "./$name" --device cuda
   done
   join
-  table "Test files of ops and models, with all of it made on the GPU"
+  table "Test files of ops and models, with all tensors on the GPU"
   while read -r name; do
     queue "$jobs" "there_$name" 120 env STRETTO_TEST_DEVICE=cuda ./stretto_tests --filenames-as-tags "$(tests_of "$name")"
   done <TESTS_THERE
@@ -143,7 +143,7 @@ proof() {
   done <TESTS
   join
   if grep -q '/ptx/libcudart' "$logs/libraries.log"; then
-    table "Planted faults, named by the machine"
+    table "Planted faults, found by the PTX interpreter"
     queue "$jobs" faults 120 ./ptx_faults
     join
   fi
@@ -156,7 +156,7 @@ proof() {
     done <TESTS
   done
   join
-  table "Planted faults: passed means found"
+  table "Planted faults (passed: found by compute-sanitizer)"
   while IFS=$'\t' read -r verdict name; do
     case $verdict in
       'out of bounds'* | misaligned*) check=memcheck ;;
@@ -173,7 +173,7 @@ proof() {
 
 speed() {
   local ncu
-  table "Ops, kernels and training steps (the figures are below)"
+  table "Ops, kernels and training steps (results below)"
   queue 1 ops 240 ./gpu_speed
   queue 1 kernels 120 env KERNEL_ROWS=32768 KERNEL_TIMES="$logs/kernels.tsv" ./stretto_tests "[.times]"
   local attention dtype graph
@@ -201,7 +201,7 @@ speed() {
   else
     say "" "- python3 with torch and a GPU: not found, left out"
   fi
-  table "Counters by ncu"
+  table "Counters of ncu"
   ncu=$(tool ncu) || return
   queue 1 ncu 150 "$ncu" --csv --metrics "$(paste -sd, <<'METRICS'
 gpu__time_duration.sum
@@ -228,6 +228,6 @@ case $1 in
   2) proof ;;
   3) speed ;;
 esac
-say "" "$((SECONDS - start)) seconds, $(wc -l <"$logs/failures") steps that did not pass."
+say "" "$((SECONDS - start)) seconds, $(wc -l <"$logs/failures") steps failed or did not run."
 cat "$page"
 [[ ! -s $logs/failures ]]

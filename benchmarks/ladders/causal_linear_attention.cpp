@@ -1,5 +1,4 @@
-// Causal linear attention of 4 heads: features q, k [4, n, f] that are positive, values v [4, n,
-// d],
+// Causal linear attention of 4 heads, with positive features q, k [4, n, f] and values v [4, n, d]:
 //
 //     y_i = Σ_{j ≤ i} (q_i · k_j) v_j / Σ_{j ≤ i} q_i · k_j
 #include <algorithm>
@@ -25,7 +24,7 @@ struct Operands {
   int64_t n;
 };
 
-// The definition: work and time in n².
+// The definition: O(n²) operations.
 void definition(const Operands& o) {
   for (int64_t i = 0; i < o.n; ++i) {
     float sums[e] = {};
@@ -39,20 +38,20 @@ void definition(const Operands& o) {
   }
 }
 
-// With a column of ones beside the values, numerator and denominator are one sum.
+// Appends a column of ones to the values, so that numerator and denominator are one sum.
 std::vector<float> with_ones(const Operands& o) {
   std::vector<float> v(size_t(o.n * e), 1.0f);
   for (int64_t j = 0; j < o.n; ++j) std::copy_n(o.v + j * d, d, &v[size_t(j * e)]);
   return v;
 }
 
-// y = the first d of the sums [n, e], by their last.
+// y = the first d columns of the sums [n, e], divided by the last one.
 void divide(const float* sums, float* y, int64_t n) {
   for (int64_t i = 0; i < n; ++i)
     for (int64_t c = 0; c < d; ++c) y[i * d + c] = sums[i * e + c] / sums[i * e + d];
 }
 
-// The same as two matrix products with a mask between them: still n², but at the speed of BLAS.
+// Two matrix products with a mask between them: still O(n²), but at the speed of BLAS.
 void products(const Operands& o) {
   const std::vector<float> v = with_ones(o);
   std::vector<float> s(size_t(o.n * o.n)), sums(size_t(o.n * e));
@@ -73,9 +72,9 @@ STRETTO_CLONES void advance(float* state, const float* q, const float* k, const 
     }
 }
 
-// q_i can be taken out of the sum over j, which then grows by one term from i to i + 1: a state [f,
-// e], and work in n. What generation does, token by token; here the state passes through the cache
-// for each position.
+// q_i is a common factor of the sum over j, and the rest of the sum grows by one term from i to
+// i + 1: a state [f, e], and O(n) operations. Generation works this way, token by token. Here the
+// whole state is read and written for each position.
 void recurrent(const Operands& o) {
   const std::vector<float> v = with_ones(o);
   std::vector<float> state(size_t(f * e)), sums(size_t(o.n * e));
@@ -86,9 +85,9 @@ void recurrent(const Operands& o) {
 
 constexpr int64_t chunk = 32;
 
-// 32 positions at a time: among themselves as products with a mask, with all before by the state,
-// which is read and written once a chunk: sums = Q S + tril(Q Kᵀ) V, S += Kᵀ V. Nothing but matrix
-// products.
+// Only matrix products, for 32 positions at a time: masked products within the chunk; all earlier
+// positions through the state, which is read and written once per chunk:
+// sums = Q S + tril(Q Kᵀ) V, S += Kᵀ V.
 void in_chunks(const Operands& o) {
   const std::vector<float> v = with_ones(o);
   std::vector<float> state(size_t(f * e)), s(size_t(chunk * chunk)), sums(size_t(chunk * e));
@@ -105,7 +104,7 @@ void in_chunks(const Operands& o) {
   }
 }
 
-// Heads do not need each other, but the positions of one do: a thread for each head.
+// Heads are independent, the positions of a head are not: each head is a task for a thread.
 Step step(const char* name, void (*run)(const Operands&), bool threads = false) {
   return {name, [run, threads](const Tensors& x) {
             const int64_t n = x[0].size(1);
@@ -143,8 +142,8 @@ Ladder causal_linear_attention() {
           .size = 1024,
           .unit = "GFLOP/s",
           .work = [](int64_t n) { return 4e-9 * double(heads * n * f * e); },
-          // Sums of n f positive products, numerator and denominator, in any order, and their
-          // quotient, at most 1.
+          // Sums of n f positive products in any order, for numerator and denominator, and their
+          // quotient, which is at most 1.
           .tolerance = [](int64_t n) { return 4 * double(n + f + 4) * unit_roundoff; }};
 }
 

@@ -1,6 +1,6 @@
-// Ladders: one function in several ways, from the definition to what the library does, each step
-// with the reason why it is taken. tests/benchmarks/ladders_test.cpp compares the steps, the
-// program `ladders` times them.
+// Ladders: one function implemented step by step, from the definition to the library's method. Each
+// step states the reason for it. tests/benchmarks/ladders_test.cpp compares the steps; the program
+// `ladders` times them.
 #pragma once
 
 #include <functional>
@@ -11,21 +11,22 @@
 
 namespace stretto::ladders {
 
-/// The steps of a ladder take the same inputs, contiguous f32 tensors on the CPU, and give the same
-/// result.
+/// One implementation. All steps of a ladder accept the same inputs, contiguous f32 tensors on the
+/// CPU, and return the same result up to rounding.
 struct Step {
   std::string name;
   std::function<Tensor(const Tensors& inputs)> run;
 };
 
+/// The implementations of one function.
 struct Ladder {
   std::string name;
   std::vector<Step> steps;                     // the first is the definition
-  std::function<Tensors(int64_t n)> inputs;    // at size n, the same each time
-  int64_t size;                                // n at which the steps are timed
-  std::string unit;                            // of work per second, "GFLOP/s" or "GB/s"
-  std::function<double(int64_t n)> work;       // of one run, as the definition counts it, in 1e9
-  std::function<double(int64_t n)> tolerance;  // by how much steps may differ, from rounding
+  std::function<Tensors(int64_t n)> inputs;    // inputs of size n, the same each time
+  int64_t size;                                // the n at which the steps are timed
+  std::string unit;                            // "GFLOP/s" or "GB/s"
+  std::function<double(int64_t n)> work;       // of one run, in units of 1e9, by the definition
+  std::function<double(int64_t n)> tolerance;  // largest difference of steps due to rounding
 };
 
 Ladder matmul();
@@ -38,9 +39,9 @@ inline std::vector<Ladder> all() {
   return {matmul(), softmax(), layer_norm(), relative_attention(), causal_linear_attention()};
 }
 
-/// Uniform in [low, high).
+/// Returns random numbers, uniform in [low, high).
 Tensor noise(const Shape& shape, uint64_t stream, double low = -1, double high = 1);
 
-constexpr double unit_roundoff = 0x1p-24;  // of f32
+constexpr double unit_roundoff = 0x1p-24;  // largest relative rounding error of f32
 
 }  // namespace stretto::ladders

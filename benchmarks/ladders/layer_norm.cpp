@@ -1,5 +1,5 @@
-// Layer norm after a residual connection: y = w · (s − mean s) / √(var s + ε) + b with s = x + r,
-// of the rows of x and r [rows, n].
+// Layer norm after a residual connection, for the rows of x and r [rows, n]:
+// y = w · (s − mean s) / √(var s + ε) + b with s = x + r.
 #include <cmath>
 #include <vector>
 
@@ -24,8 +24,8 @@ struct Operands {
   int64_t n;
 };
 
-// The definition: the sum is an array of its own, as it is where each op stands alone; mean and
-// variance in a pass each, a root and a division for each number.
+// The definition: the sum is a separate array, as with two separate ops; one pass each for mean and
+// variance; a square root and a division per element.
 void definition(const Operands& o, int64_t first, int64_t last) {
   std::vector<float> sums(size_t((last - first) * o.n));
   for (size_t i = 0; i < sums.size(); ++i)
@@ -40,7 +40,7 @@ void definition(const Operands& o, int64_t first, int64_t last) {
   }
 }
 
-// Divisions leave the loops: by n once a pass, by the root once a row.
+// Divisions are moved out of the loops: one by n per pass, one by the square root per row.
 void divided_once(const Operands& o, int64_t first, int64_t last) {
   std::vector<float> sums(size_t((last - first) * o.n));
   for (size_t i = 0; i < sums.size(); ++i)
@@ -56,9 +56,8 @@ void divided_once(const Operands& o, int64_t first, int64_t last) {
   }
 }
 
-// One row: sums in 16 lanes, so that the loops become vector code; s is added up into y, where the
-// row stays in the cache until it is done: nothing but x and r is read from memory, nothing but y
-// written.
+// Computes one row. Sums in 16 lanes, so that the loops are vectorized. s is stored in y, whose row
+// stays in the cache until it is done: only x and r are read from memory, only y is written.
 STRETTO_CLONES void fused_row(const float* x, const float* r, const float* w, const float* b,
                               float* y, int64_t n) {
   for (int64_t i = 0; i < n; ++i) y[i] = x[i] + r[i];
@@ -88,29 +87,29 @@ Step step(const char* name, void (*run)(const Operands&, int64_t, int64_t), bool
 }  // namespace
 
 Ladder layer_norm() {
-  return {
-      .name = "layer norm of x + r, 2,048 rows of n numbers",
-      .steps = {step("definition", definition),
-                step("divided once", divided_once),
-                step("fused, in lanes", fused),
-                // Rows do not need each other.
-                step("fused, on threads", fused, true),
-                {"the library's, two ops",
-                 [](const Tensors& x) {
-                   return stretto::layer_norm(x[0] + x[1], x[2], x[3], double(eps));
-                 }}},
-      .inputs =
-          [](int64_t n) {
-            Tensor x = noise({n_rows, n}, 1);  // ±3 in turns, and up to 1 beside it
-            for (int64_t i = 0; i < x.numel(); ++i) x.data<float>()[i] += i % n % 2 ? 3 : -3;
-            return Tensors{x, noise({n_rows, n}, 2), noise({n}, 3, 0.5, 1.5), noise({n}, 4)};
-          },
-      .size = 1024,
-      .unit = "GB/s",
-      .work = [](int64_t n) { return 12e-9 * double(n_rows * n); },  // x, r and y
-      // |s| ≤ 5 with a deviation of at least 0.9: the mean is off by 5 n roundings, the deviation,
-      // relatively, by about as many, and the quotient, of at most 6, by 6 times that, times w.
-      .tolerance = [](int64_t n) { return 100 * double(n + 8) * unit_roundoff; }};
+  return {.name = "layer norm of x + r, 2,048 rows of n elements",
+          .steps = {step("definition", definition),
+                    step("divided once", divided_once),
+                    step("fused, in lanes", fused),
+                    // Rows are independent.
+                    step("fused, on threads", fused, true),
+                    {"the library's, two ops",
+                     [](const Tensors& x) {
+                       return stretto::layer_norm(x[0] + x[1], x[2], x[3], double(eps));
+                     }}},
+          .inputs =
+              [](int64_t n) {
+                Tensor x = noise({n_rows, n}, 1);  // −3 and 3 alternately, plus noise in [−1, 1)
+                for (int64_t i = 0; i < x.numel(); ++i) x.data<float>()[i] += i % n % 2 ? 3 : -3;
+                return Tensors{x, noise({n_rows, n}, 2), noise({n}, 3, 0.5, 1.5), noise({n}, 4)};
+              },
+          .size = 1024,
+          .unit = "GB/s",
+          .work = [](int64_t n) { return 12e-9 * double(n_rows * n); },  // x, r and y
+          // |s| ≤ 5 and the standard deviation is at least 0.9. Errors: 5 n roundings for the mean,
+          // about as many (relative) for the deviation, 6 times that for the quotient, which is at
+          // most 6, times w.
+          .tolerance = [](int64_t n) { return 100 * double(n + 8) * unit_roundoff; }};
 }
 
 }  // namespace stretto::ladders

@@ -16,8 +16,7 @@ double seconds(const ladders::Step& step, const Tensors& inputs) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-// The median of at least three runs, of as many as half a second holds, after one that does not
-// count.
+// The median of as many runs as fit into half a second, 3 to 101, after one warm-up run.
 double median_seconds(const ladders::Step& step, const Tensors& inputs) {
   const double first = seconds(step, inputs);
   std::vector<double> times(size_t(std::clamp(0.5 / first, 3.0, 101.0)));
@@ -31,12 +30,12 @@ double median_seconds(const ladders::Step& step, const Tensors& inputs) {
 int main(int argc, char** argv) {
   std::printf("%d threads; medians\n", num_threads());
   for (const ladders::Ladder& ladder : ladders::all()) {
-    const bool wanted = argc == 1 || std::any_of(argv + 1, argv + argc, [&](const char* part) {
-                          return ladder.name.find(part) != std::string::npos;
-                        });
-    if (!wanted) continue;
+    const bool selected = argc == 1 || std::any_of(argv + 1, argv + argc, [&](const char* part) {
+                            return ladder.name.find(part) != std::string::npos;
+                          });
+    if (!selected) continue;
     std::printf("\n%s, n = %ld\n%-26s %10s %10s %8s\n", ladder.name.c_str(), long(ladder.size), "",
-                "ms", ladder.unit.c_str(), "times");
+                "ms", ladder.unit.c_str(), "speedup");
     const Tensors inputs = ladder.inputs(ladder.size);
     double first = 0;
     for (const ladders::Step& step : ladder.steps) {

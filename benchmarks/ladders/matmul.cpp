@@ -1,5 +1,5 @@
-// The matrix product C = A B of [n, n] matrices. Every element of C is a sum over k in rising
-// order, so that all steps but the last have the same bits.
+// The matrix product C = A B of [n, n] matrices. All steps except the last sum every element of C
+// over k in ascending order, so their results are bit-identical.
 #include <algorithm>
 #include <vector>
 
@@ -23,8 +23,7 @@ Tensor noise(const Shape& shape, uint64_t stream, double low, double high) {
 
 namespace {
 
-// The definition: one dot product after the other. B is read down its columns, a cache line for
-// each number.
+// The definition: one dot product after the other. B is read by columns: a cache line per element.
 void dot_products(const float* a, const float* b, float* c, int64_t n) {
   for (int64_t i = 0; i < n; ++i)
     for (int64_t j = 0; j < n; ++j) {
@@ -34,7 +33,7 @@ void dot_products(const float* a, const float* b, float* c, int64_t n) {
     }
 }
 
-// The inner loop goes along rows of B and C: neighbours in memory, and no sum to wait for.
+// The inner loop runs along rows of B and C: contiguous memory, and its additions are independent.
 void along_rows(const float* a, const float* b, float* c, int64_t n) {
   std::fill(c, c + n * n, 0.0f);
   for (int64_t i = 0; i < n; ++i)
@@ -44,7 +43,7 @@ void along_rows(const float* a, const float* b, float* c, int64_t n) {
 
 constexpr int64_t block = 128;
 
-// B in blocks of 128 × 128, which stay in the second cache while all rows of A pass by.
+// B in blocks of 128 × 128, which stay in L2 during the loop over all rows of A.
 void in_blocks(const float* a, const float* b, float* c, int64_t n) {
   std::fill(c, c + n * n, 0.0f);
   for (int64_t k0 = 0; k0 < n; k0 += block)
@@ -57,7 +56,7 @@ void in_blocks(const float* a, const float* b, float* c, int64_t n) {
 
 constexpr int64_t tall = 4, wide = 32;
 
-// `tall` rows and `wide` columns of C stay in registers for all k; the panel of B is [n, wide].
+// A tile of C with `tall` rows and `wide` columns stays in registers. The panel of B is [n, wide].
 STRETTO_CLONES void tile(const float* a, const float* panel, float* c, int64_t n, int64_t rows,
                          int64_t columns) {
   float sums[tall][wide] = {};
@@ -73,7 +72,7 @@ STRETTO_CLONES void tile(const float* a, const float* panel, float* c, int64_t n
   for (int64_t i = 0; i < rows; ++i) std::copy_n(sums[i], columns, c + i * n);
 }
 
-// Panels of B, from column j0, filled up with zeros, for all rows of A.
+// Packs the panel of B from column j0 on, padded with zeros, and multiplies all rows of A with it.
 void panels(const float* a, const float* b, float* c, int64_t n, int64_t j0) {
   const int64_t columns = std::min(wide, n - j0);
   std::vector<float> panel(size_t(n * wide));
@@ -82,19 +81,19 @@ void panels(const float* a, const float* b, float* c, int64_t n, int64_t j0) {
     tile(a + i * n, panel.data(), c + i * n + j0, n, std::min(tall, n - i), columns);
 }
 
-// C is written once, not n times: a tile of it is summed up in registers, as wide as the processor
-// has them, from a copy of B in which the tile's columns are neighbours.
+// C is written once, not n times: a tile is summed in registers, as wide as the processor has them,
+// from a copy of B in which the rows of the tile's columns are contiguous.
 void in_registers(const float* a, const float* b, float* c, int64_t n) {
   for (int64_t j0 = 0; j0 < n; j0 += wide) panels(a, b, c, n, j0);
 }
 
-// Panels do not need each other: a thread for each.
+// Panels are independent: each one is a task for a thread.
 void on_threads(const float* a, const float* b, float* c, int64_t n) {
   parallel_for((n + wide - 1) / wide, 1,
                [&](int64_t first, int64_t) { panels(a, b, c, n, first * wide); });
 }
 
-// What the library calls: tiles as wide as the processor allows, in blocks for each cache.
+// The library's product: tiles as wide as the processor allows, in blocks for each cache level.
 void library(const float* a, const float* b, float* c, int64_t n) {
   gemm_parallel<float>(n, n, n, 1, {a, n}, {b, n}, 0, c, n);
 }
@@ -121,7 +120,7 @@ Ladder matmul() {
           .size = 768,
           .unit = "GFLOP/s",
           .work = [](int64_t n) { return 2e-9 * double(n * n * n); },
-          // n products of at most 1, of which each is rounded and each sum is, twice.
+          // A sum of n products of at most 1, with n (n + 1) roundings, in each of two steps.
           .tolerance = [](int64_t n) { return 2 * double(n * (n + 1)) * unit_roundoff; }};
 }
 

@@ -1,8 +1,8 @@
-// Relative attention of the Music Transformer, causal, for one head: with the oldest relative
-// position in row 0 of e [n, d], and q, k, v [n, d],
+// Causal relative attention of the Music Transformer for one head, with q, k, v [n, d], and e
+// [n, d] with the vector of the largest distance, n − 1, in row 0:
 //
-//     score(i, j) = (q_i · k_j + q_i · e[j − i + n − 1]) / √d,  j ≤ i;    out_i = Σ_j
-//     softmax_j(score)_ij v_j
+//     score(i, j) = (q_i · k_j + q_i · e[j − i + n − 1]) / √d,  j ≤ i
+//     out_i = Σ_j softmax_j(score)_ij v_j
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -34,7 +34,7 @@ float dot(const float* a, const float* b) {
   return sum;
 }
 
-// softmax of s in place; what lies beyond `seen` is 0.
+// s = softmax of the first `seen` elements, 0 for the others.
 STRETTO_CLONES void softmax_row(float* s, int64_t seen, int64_t n) {
   const float top = rows::max<float>(seen, [&](int64_t j) { return s[j]; });
   for (int64_t j = 0; j < seen; ++j) s[j] = math::exp(s[j] - top);
@@ -48,7 +48,7 @@ STRETTO_CLONES void add_scaled(float* s, const float* p, float factor, int64_t n
   for (int64_t j = 0; j < n; ++j) s[j] = factor * (s[j] + p[j]);
 }
 
-// Shaw's way: a row of e for every pair of positions stands in memory, n² d numbers.
+// As in Shaw et al. 2018: gathers a row of e for every pair of positions, n² d elements.
 void gathered(const Operands& o) {
   std::vector<float> rows(size_t(o.n * o.n * d)), s(size_t(o.n));
   for (int64_t i = 0; i < o.n; ++i)
@@ -65,9 +65,9 @@ void gathered(const Operands& o) {
   }
 }
 
-// Huang's way: a pair's row of e depends on its lag alone, so Q Eᵀ has all that is needed, shifted
-// by a position from row to row: the skew. Three matrix products, and n² numbers in the place of n²
-// d.
+// As in Huang et al. 2018: the row of e depends only on the relative position, so Q Eᵀ contains all
+// dot products, shifted by one column from row to row: the skew. Three matrix products, and n²
+// elements instead of n² d.
 void skewed(const Operands& o) {
   const int64_t n = o.n;
   std::vector<float> s(size_t(n * n)), p(size_t(n * n));
@@ -82,8 +82,8 @@ void skewed(const Operands& o) {
 
 constexpr int64_t strip = 32;
 
-// Queries first … last − 1. They see the keys 0 … last − 1, and with them the lags of last rows of
-// e and the strip's own: their scores are one strip.
+// Computes queries first … last − 1. They attend to keys 0 … last − 1, at distances 0 … last − 1:
+// the last `last` rows of e. Their scores are one strip [m, last].
 void one_strip(const Operands& o, int64_t first, int64_t last) {
   const int64_t m = last - first;
   std::vector<float> s(size_t(m * last)), p(size_t(m * last));
@@ -98,14 +98,14 @@ void one_strip(const Operands& o, int64_t first, int64_t last) {
   gemm(m, d, last, 1.0f, {s.data(), last}, {o.v, d}, 0.0f, o.out + first * d, d);
 }
 
-// 32 queries at a time: their scores stay in the cache from the product to the output, nothing of
-// size n² exists, and keys that no query of the strip sees are left out: half of the work.
+// 32 queries at a time: their scores stay in the cache from the product to the output, no array has
+// size n², and keys after the last query of the strip are skipped, which is half of the work.
 void in_strips(const Operands& o) {
   for (int64_t first = 0; first < o.n; first += strip)
     one_strip(o, first, std::min(o.n, first + strip));
 }
 
-// Strips do not need each other. The long ones come first, so that threads end together.
+// Strips are independent. Long strips come first, to balance the threads.
 void on_threads(const Operands& o) {
   const int64_t count = (o.n + strip - 1) / strip;
   parallel_for(count, 1, [&](int64_t i, int64_t) {
@@ -137,7 +137,7 @@ Tensor library(const Tensors& x) {
 
 Ladder relative_attention() {
   return {
-      .name = "relative attention, causal, n positions of 64 numbers",
+      .name = "relative attention, causal, n positions, head dimension 64",
       .steps = {step("gathered", gathered),
                 step("skewed", skewed),
                 step("in strips", in_strips),
@@ -150,8 +150,9 @@ Ladder relative_attention() {
       .size = 1024,
       .unit = "GFLOP/s",
       .work = [](int64_t n) { return 3e-9 * double(n * (n + 1) * d); },
-      // Scores are sums of 2 d products of at most 1, by √d; a weight is off by twice as much,
-      // relatively, and by the roundings of a sum of n; so is the mean of values of at most 1.
+      // Scores are sums of 2 d products of at most 1, divided by √d. The relative error of a weight
+      // is twice that of its score plus the roundings of a sum of n; so is the error of the mean of
+      // values of at most 1.
       .tolerance =
           [](int64_t n) {
             const double score = 2 * double(d) * double(d + 2) / std::sqrt(double(d));

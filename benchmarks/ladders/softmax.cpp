@@ -17,8 +17,8 @@ namespace {
 
 constexpr int64_t n_rows = 256;
 
-// The definition, with the largest number taken off so that nothing overflows: each exponential is
-// computed twice, and divided.
+// The definition, with the maximum subtracted to prevent overflow. Each exponential is computed
+// twice, and each element is divided.
 void definition(const float* x, float* y, int64_t n) {
   float top = x[0], total = 0;
   for (int64_t i = 0; i < n; ++i) top = std::max(top, x[i]);
@@ -26,7 +26,7 @@ void definition(const float* x, float* y, int64_t n) {
   for (int64_t i = 0; i < n; ++i) y[i] = std::exp(x[i] - top) / total;
 }
 
-// Exponentials are dear: each is computed once and kept in y. One division for all.
+// Exponentials are expensive: each is computed once and stored in y. One division per row.
 void exponentials_once(const float* x, float* y, int64_t n) {
   float top = x[0], total = 0;
   for (int64_t i = 0; i < n; ++i) top = std::max(top, x[i]);
@@ -35,7 +35,7 @@ void exponentials_once(const float* x, float* y, int64_t n) {
   for (int64_t i = 0; i < n; ++i) y[i] *= scale;
 }
 
-// An exponential without branches or calls, and sums in 16 lanes: the loops become vector code.
+// An exponential without branches or calls, and sums in 16 lanes: the loops are vectorized.
 STRETTO_CLONES void in_lanes(const float* x, float* y, int64_t n) {
   const float top = rows::max<float>(n, [&](int64_t i) { return x[i]; });
   for (int64_t i = 0; i < n; ++i) y[i] = math::exp(x[i] - top);
@@ -43,13 +43,14 @@ STRETTO_CLONES void in_lanes(const float* x, float* y, int64_t n) {
   for (int64_t i = 0; i < n; ++i) y[i] *= scale;
 }
 
-// Maximum and sum in one pass, in pieces that stay in the first cache: when a piece raises the
-// maximum the sum so far is scaled down. What fused attention does, whose rows never exist whole.
+// Online softmax (Milakov & Gimelshein 2018): maximum and sum in one pass, in chunks that stay in
+// L1. If a chunk increases the maximum, the sum so far is rescaled. Fused attention works this way,
+// because its rows never exist as a whole.
 STRETTO_CLONES void online(const float* x, float* y, int64_t n) {
-  constexpr int64_t piece = 512;
+  constexpr int64_t chunk = 512;
   float top = -std::numeric_limits<float>::infinity(), total = 0;
-  for (int64_t at = 0; at < n; at += piece) {
-    const int64_t count = std::min(piece, n - at);
+  for (int64_t at = 0; at < n; at += chunk) {
+    const int64_t count = std::min(chunk, n - at);
     const float before = top;
     top = std::max(top, rows::max<float>(count, [&](int64_t i) { return x[at + i]; }));
     total = total * math::exp(before - top) +
@@ -75,12 +76,12 @@ Step step(const char* name, void (*row)(const float*, float*, int64_t), bool thr
 }  // namespace
 
 Ladder softmax() {
-  return {.name = "softmax of 256 rows of n numbers",
+  return {.name = "softmax of 256 rows of n elements",
           .steps = {step("definition", definition),
                     step("exponentials once", exponentials_once),
                     step("in lanes", in_lanes),
                     step("online", online),
-                    // Rows do not need each other: as many threads as there are.
+                    // Rows are independent: all threads share them.
                     step("in lanes, on threads", in_lanes, true),
                     {"the library's", [](const Tensors& x) { return stretto::softmax(x[0], 1); }}},
           .inputs =
@@ -90,7 +91,7 @@ Ladder softmax() {
           .size = 8192,
           .unit = "GB/s",
           .work = [](int64_t n) { return 8e-9 * double(n_rows * n); },  // read once, written once
-          // Each exponential within 4 units, a sum of n, and a scale; results are at most 1.
+          // Exponentials with errors of up to 4 ulp, a sum of n, and a scale; results are ≤ 1.
           .tolerance = [](int64_t n) { return 2 * double(n + 16) * unit_roundoff; }};
 }
 

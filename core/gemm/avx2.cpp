@@ -1,9 +1,9 @@
-// Tiles of 6 × 16 (f32) and 6 × 8 (f64): 12 of the 16 registers are sums.
+// AVX2: tiles of 6 × 16 (f32) and 6 × 8 (f64); 12 of the 16 registers hold sums.
 #include "core/gemm/kernels.h"
 
 #if defined(__x86_64__)
 #include "core/simd/avx2.h"
-// After the instruction set.
+// Must follow the vectors.
 #include "core/gemm/tile.h"
 
 namespace stretto::kernels {

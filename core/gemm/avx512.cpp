@@ -1,9 +1,9 @@
-// Tiles of 14 × 32 (f32) and 14 × 16 (f64): 28 of the 32 registers are sums.
+// AVX-512: tiles of 14 × 32 (f32) and 14 × 16 (f64); 28 of the 32 registers hold sums.
 #include "core/gemm/kernels.h"
 
 #if defined(__x86_64__)
 #include "core/simd/avx512.h"
-// After the instruction set.
+// Must follow the vectors.
 #include "core/gemm/tile.h"
 
 namespace stretto::kernels {

@@ -1,5 +1,5 @@
-// How products are cut, and the memory in which threads pack (core/gemm/gemm.cpp,
-// core/gemm/tiles.cpp).
+// Block sizes of matrix products, and the memory in which threads pack operands
+// (core/gemm/gemm.cpp, core/gemm/tiles.cpp).
 #pragma once
 
 #include <algorithm>
@@ -12,23 +12,25 @@
 
 namespace stretto::kernels {
 
-inline constexpr int64_t block_k = 256;           // terms of a sum that begins at zero
-inline constexpr int64_t block_columns = 1024;    // of C, whose rows stay in the second cache
-inline constexpr int64_t most_columns = 8192;     // of B, whose panels are packed together
-inline constexpr int64_t packed_bytes = 2 << 20;  // of B at a time; they stay in the third
+inline constexpr int64_t block_k = 256;           // terms of a partial sum that starts at zero
+inline constexpr int64_t block_columns = 1024;    // columns of a block of C: rows stay in L2
+inline constexpr int64_t most_columns = 8192;     // columns of B that are packed together
+inline constexpr int64_t packed_bytes = 2 << 20;  // bytes of B packed at a time: stay in L3
 
-inline constexpr int64_t few_bytes = 256 << 10;  // of B for a thread at a time, by few rows
-inline constexpr int64_t few_columns = 256;      // or more, where its rows are read in runs
+// If A has few rows, each thread computes chunks of columns of C. The least size of a chunk:
+inline constexpr int64_t few_bytes = 256 << 10;  // bytes of B
+inline constexpr int64_t few_columns = 256;      // columns, unless B is stored transposed
 
 constexpr int64_t ceil_div(int64_t n, int64_t by) { return (n + by - 1) / by; }
 constexpr int64_t round_up(int64_t n, int64_t to) { return ceil_div(n, to) * to; }
 
-/// Equal parts of n of about `most` each, multiples of `unit`, but for the last.
+/// Returns the size of equal chunks of n (the last may be smaller): at most about `most`, and a
+/// multiple of `unit`.
 constexpr int64_t part(int64_t n, int64_t most, int64_t unit) {
   return std::min(n, round_up(ceil_div(n, ceil_div(n, most)), unit));
 }
 
-/// Blocks of C [m, n]: for threads at least 16 where there is so much, so that they end together.
+/// The blocks of C [m, n]. For threads at least 16 if C is large enough, to balance their load.
 struct Blocks {
   int64_t m, n, rows, columns;
   Blocks(bool threads, int64_t all_rows, int64_t all_columns, int64_t most_rows, int64_t row_unit,
@@ -50,9 +52,11 @@ struct Blocks {
   int64_t count() const { return ceil_div(m, rows) * across(); }
 };
 
-/// Memory that a thread keeps for its products.
+/// Memory that a thread reuses for its products.
 class Workspace {
  public:
+  /// Returns memory for `count` elements, aligned to 64 bytes and uninitialized. Invalidates the
+  /// memory returned before.
   template <class T>
   T* reserve(int64_t count) {
     const size_t bytes = size_t(count) * sizeof(T);

@@ -1,5 +1,5 @@
-// The AMX micro-kernel with its tile instructions computed by others, to the same bits, and the
-// packing for any processor.
+// For any processor: the AMX micro-kernel, with its tile instructions emulated bit-identically, and
+// the packing of its operands.
 #include <cmath>
 #include <cstring>
 
@@ -12,8 +12,9 @@
 namespace stretto::kernels {
 namespace {
 
-// tdpbf16ps (Intel's manual, volume 2): chains of fused multiply-adds over the even and over the
-// odd k, from zero; their sum is added to C. Subnormals are zeros in and out.
+// Emulates tdpbf16ps (Intel's manual, volume 2): one chain of fused multiply-adds over the even k
+// and one over the odd k, both from zero; their sum is added to C. Subnormals, input or result, are
+// flushed to zero.
 STRETTO_CLONES void tile_product(float* c, const uint16_t* a, const uint16_t* b) {
   for (int row = 0; row < 16; ++row, a += 32, c += 16) {
     float even[16] = {}, odd[16] = {};
@@ -21,10 +22,10 @@ STRETTO_CLONES void tile_product(float* c, const uint16_t* a, const uint16_t* b)
       const float x0 = std::bit_cast<float>(uint32_t(a[2 * pair]) << 16);
       const float x1 = std::bit_cast<float>(uint32_t(a[2 * pair + 1]) << 16);
       for (int j = 0; j < 16; ++j) {
-        uint32_t two;
-        std::memcpy(&two, b + pair * 32 + 2 * j, sizeof two);
-        even[j] = std::fma(x0, std::bit_cast<float>(two << 16), even[j]);
-        odd[j] = std::fma(x1, std::bit_cast<float>(two & 0xffff0000u), odd[j]);
+        uint32_t of_b;
+        std::memcpy(&of_b, b + pair * 32 + 2 * j, sizeof of_b);
+        even[j] = std::fma(x0, std::bit_cast<float>(of_b << 16), even[j]);
+        odd[j] = std::fma(x1, std::bit_cast<float>(of_b & 0xffff0000u), odd[j]);
       }
     }
     for (int j = 0; j < 16; ++j) c[j] += even[j] + odd[j];
@@ -35,7 +36,7 @@ struct Emulated {
   float c[4][256];
   const uint16_t* operands[4];  // tiles 4 to 7
 #if defined(__x86_64__)
-  // Flush to zero, and subnormals are zeros, as tile products have it whatever is set.
+  // Flush to zero and denormals are zero: tile products always work this way.
   const unsigned control = _mm_getcsr();
   Emulated() { _mm_setcsr(control | 0x8040u); }
   ~Emulated() { _mm_setcsr(control); }
@@ -64,13 +65,14 @@ struct Emulated {
   }
 };
 
-// To nearest even; subnormals are zeros and NaN stays NaN, as vcvtne2ps2bf16 has it.
+// Rounds like vcvtne2ps2bf16: to nearest even, with subnormals flushed to zero and NaN preserved.
 uint16_t rounded(float x) {
   const uint32_t bits = std::bit_cast<uint32_t>(x);
   if ((bits & 0x7f800000u) == 0) return uint16_t(bits >> 16 & 0x8000u);
   return BFloat16(x).bits;
 }
 
+// Returns the next bf16 term of x and subtracts it from x.
 template <class T>
 uint16_t next_term(T& x) {
   if constexpr (std::is_same_v<T, BFloat16>) {

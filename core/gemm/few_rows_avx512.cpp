@@ -1,6 +1,6 @@
-// Products of few rows with B where it is (core/gemm/tiles.h): in vdpbf16ps, and as tiles of AMX
-// have them. A tile of B is loaded, split and transposed in registers while the next but some is
-// fetched.
+// Products with few rows of A and an unpacked B (FewRows in core/gemm/tiles.h), summed like
+// vdpbf16ps or like AMX tile products. A tile of B is loaded, split and transposed in registers
+// while a later one is prefetched.
 #include "core/gemm/blocks.h"
 #include "core/gemm/tiles.h"
 
@@ -15,15 +15,17 @@ namespace {
 
 constexpr int terms_of(int products) { return products == 6 ? 3 : products == 3 ? 2 : 1; }
 
-// Rows come in ones, twos, fours and eights; those that are not there are zeros.
+// The number of rows is padded with zeros to 1, 2, 4 or 8.
 int64_t padded_rows(int64_t m) { return m <= 2 ? m : m <= 4 ? 4 : 8; }
 int64_t padded_terms(int64_t k) { return round_up(k, tile_k); }
 
-// What follows in memory: runs of neighbours that are fetched while a block is computed.
+// The next block of B, which is prefetched while a block is computed: `runs` contiguous ranges of
+// `bytes` bytes, `stride` bytes apart.
 struct Next {
   const char* at;
   int64_t runs, stride, bytes;
 };
+// Prefetches the share of one of `steps` steps.
 STRETTO_BF16_INLINE void fetch_ahead(const Next& next, int64_t step, int64_t steps) {
   if (steps == next.runs && next.bytes == 1024)
 #pragma GCC unroll 16
@@ -34,14 +36,14 @@ STRETTO_BF16_INLINE void fetch_ahead(const Next& next, int64_t step, int64_t ste
         __builtin_prefetch(next.at + r * next.stride + i);
 }
 
-// 16 columns of B of 32 terms, as pairs of terms.
+// Loads 16 columns of B with 32 values of k each, as pairs of k.
 template <class T, int terms, bool transposed>
 STRETTO_BF16_INLINE void load_b(const T* b, int64_t ld, int64_t n, int64_t k, __m512i (*y)[16]) {
   load_tile<T, terms, transposed>(b, ld, n, k, y);
   for (int t = 0; transposed && t < terms; ++t) simd::transpose(y[t]);
 }
 
-// sum += a · y as vdpbf16ps has it: pair by pair of k. a: pairs [16][R].
+// sum += a · y in the order of vdpbf16ps: one pair of k after the other. a: pairs [16][R].
 template <int R>
 STRETTO_BF16_INLINE void add_pairs(const uint16_t* a, const __m512i* y, __m512* sum) {
 #pragma GCC unroll 16
@@ -54,7 +56,7 @@ STRETTO_BF16_INLINE void add_pairs(const uint16_t* a, const __m512i* y, __m512* 
     }
 }
 
-// The same as a tile product has it (core/gemm/emulated.cpp). a: [32][R].
+// sum += a · y in the order of an AMX tile product (core/gemm/emulated.cpp). a: [32][R].
 template <int R>
 STRETTO_BF16_INLINE void add_tile(const float* a, const __m512i* y, __m512* sum) {
   const __m512i upper = _mm512_set1_epi32(int(0xffff0000u));
@@ -75,16 +77,18 @@ STRETTO_BF16_INLINE void add_tile(const float* a, const __m512i* y, __m512* sum)
   for (int i = 0; i < R; ++i) sum[i] = _mm512_add_ps(sum[i], _mm512_add_ps(even[i], odd[i]));
 }
 
-// A block of B is some 16 KiB, so that the next one has room beside it in the first cache: 16
-// columns of 512 bytes or more where B is transposed, else so many bytes of 32 rows, but 64 columns
-// where all terms of a sum must be in one block.
+// The width of a block of B in strips of 16 columns. A block has about 16 KiB, so that L1 also
+// holds the next one. If B is stored transposed it has 16 columns with at least 512 bytes each,
+// else 32 rows of 512 bytes. With 6 products, where a block must contain all terms of a partial
+// sum, it has 64 columns.
 template <class T, int products, bool transposed>
 constexpr int64_t most_strips = transposed      ? 1
                                 : products == 6 ? 4
                                                 : 512 / sizeof(T) / tile_side;
 
-// A block of the sums of R rows and n columns, which are 16 by 16, goes on: in vdpbf16ps, or in the
-// order that core/gemm/tiles.h tells, where subnormals are zeros, by an A of terms `term` apart.
+// Adds the products with one block of B to the sums of R rows and n columns, which are stored in
+// strips of 16 columns: pairs() in the order of vdpbf16ps, as_tiles() in the order given in
+// core/gemm/tiles.h, with subnormals flushed to zero. The terms of A are `term` elements apart.
 template <class T, int products, int R, bool transposed>
 struct Block {
   static constexpr int terms = terms_of(products);
@@ -107,7 +111,7 @@ struct Block {
     for (int i = 0; i < R; ++i) _mm512_storeu_ps(to[i], sum[i]);
   }
 
-  // f(tile, strip, y, sums), which stay in registers where the strip is one.
+  // Calls f(tile, strip, y, sums). The sums stay in registers if there is only one strip.
   template <class F>
   STRETTO_BF16_INLINE void each_tile(const Block& o, Sums sums, F&& f) {
     const int64_t tiles = o.tiles(), strips = o.strips();
@@ -161,7 +165,7 @@ struct Block {
   }
 };
 
-// Flush to zero, and subnormals are zeros.
+// A scope with flush-to-zero and denormals-are-zero.
 class Flushed {
  public:
   Flushed() { _mm_setcsr(control_ | 0x8040u); }
@@ -173,48 +177,50 @@ class Flushed {
   const unsigned control_ = _mm_getcsr();
 };
 
+// The product with m ≤ R rows; `of_sums` is the number of terms of a partial sum.
 template <class T, bool amx, int products, int R, bool transposed>
 void run_as(int64_t m, int64_t n, int64_t k, int64_t of_sums, const void* packed, const T* b,
             int64_t ldb, float* c, int64_t ldc, bool add) {
   const int64_t along = transposed ? 1 : ldb, across = transposed ? ldb : 1;
-  using Here = Block<T, products, R, transposed>;
-  constexpr int64_t most = Here::most, step = tile_side * most;
+  using RowsBlock = Block<T, products, R, transposed>;
+  constexpr int64_t most = RowsBlock::most, step = tile_side * most;
   const int64_t block = transposed || products == 6 ? of_sums : tile_k;
   for (int64_t j = 0; j < n; j += step) {
     const int64_t columns = std::min(step, n - j);
     alignas(64) float sum[most][R][16] = {};
-    const auto each_run = [&](auto&& copy) {  // of C and of the sums
+    const auto each_run = [&](auto&& copy) {  // calls copy(range of C, range of sums, columns)
       for (int64_t x = 0; x < columns; x += tile_side)
         for (int64_t i = 0; i < m; ++i)
           copy(c + i * ldc + j + x, sum[x / tile_side][i], std::min(tile_side, columns - x));
     };
     if (add) each_run([](float* of_c, float* s, int64_t count) { std::copy_n(of_c, count, s); });
     for (int64_t p = 0; p < k; p += block) {
-      const int64_t here = std::min(block, k - p);
+      const int64_t depth = std::min(block, k - p);
       const bool last = p + block >= k;
       const T* const from = b + j * across + p * along;
-      const T* const to = last ? b + (j + step) * across : from + block * along;
-      const int64_t wide = std::min(step, last ? n - j - step : n - j);
-      const Here o{columns,
-                   here,
-                   from,
-                   ldb,
-                   {reinterpret_cast<const char*>(to),
-                    transposed ? wide
-                    : wide > 0 ? here
-                               : 0,
-                    ldb * int64_t(sizeof(T)), (transposed ? here : wide) * int64_t(sizeof(T))}};
+      const T* const next = last ? b + (j + step) * across : from + block * along;
+      const int64_t next_columns = std::min(step, last ? n - j - step : n - j);
+      const RowsBlock o{
+          columns,
+          depth,
+          from,
+          ldb,
+          {reinterpret_cast<const char*>(next),
+           transposed         ? next_columns
+           : next_columns > 0 ? depth
+                              : 0,
+           ldb * int64_t(sizeof(T)), (transposed ? depth : next_columns) * int64_t(sizeof(T))}};
       if constexpr (!amx) {
-        Here::pairs(o, static_cast<const uint16_t*>(packed) + p * R, sum);
+        RowsBlock::pairs(o, static_cast<const uint16_t*>(packed) + p * R, sum);
       } else {
-        constexpr bool apart = products == 6;
-        alignas(64) float part[apart ? most : 1][R][16] = {};
+        constexpr bool separate = products == 6;  // each partial sum starts at zero
+        alignas(64) float part[separate ? most : 1][R][16] = {};
         {
           const Flushed flushed;
-          Here::as_tiles(o, static_cast<const float*>(packed) + p * R, padded_terms(k) * R,
-                         apart ? part : sum);
+          RowsBlock::as_tiles(o, static_cast<const float*>(packed) + p * R, padded_terms(k) * R,
+                              separate ? part : sum);
         }
-        for (int64_t x = 0; apart && x < most; ++x)
+        for (int64_t x = 0; separate && x < most; ++x)
           for (int64_t i = 0; i < R; ++i)
             for (int64_t q = 0; q < 16; ++q)
               sum[x][i][q] = add || p > 0 ? sum[x][i][q] + part[x][i][q] : part[x][i][q];
@@ -253,7 +259,7 @@ void multiply(int products, int64_t m, int64_t n, int64_t k, int64_t block, cons
   run(m, n, k, block, packed, b, ldb, c, ldc, add);
 }
 
-// 32 terms of a row, to the terms of each.
+// Splits 32 elements of a row into bf16 terms.
 template <class T, int terms>
 STRETTO_BF16_TARGET void split_row(const T* x, int64_t k, uint32_t (*out)[16]) {
   __m512i one[terms];

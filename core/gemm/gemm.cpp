@@ -16,11 +16,12 @@ namespace {
 
 using namespace kernels;
 
-constexpr int64_t block_rows = 224;  // of A, whose block stays in the second cache
-constexpr int64_t least_rows = 65;   // for a B that is packed as a whole
+constexpr int64_t block_rows = 224;  // rows of a block of A, which stays in L2
+constexpr int64_t least_rows = 65;   // from here on B is packed once for all blocks of C
 
 thread_local Workspace of_a, of_panel, of_b;
 
+// The arguments of a product, and the ways to compute it.
 template <class T>
 struct Call {
   const Gemm<T>& kernel;
@@ -30,15 +31,15 @@ struct Call {
   const Epilogue<T>* epilogue = nullptr;
   int64_t first_column = 0;  // for the epilogue
 
-  // One block of k and of rows. B is `packed`, in panels [k, columns], or null: then its panels are
-  // read where they are or packed one by one, as each is used here once.
+  // Adds one block of k to a block of C. B is `packed` in panels [k, columns]. If `packed` is null,
+  // each panel is used only once: it is read unpacked, or packed just before.
   void block(int64_t i, int64_t m, int64_t j, int64_t n, int64_t p, int64_t k, MatrixRef<T> a,
              MatrixRef<T> b, const T* packed) const {
     const int64_t columns = kernel.columns, step = part(m, kernel.rows, 1);
     const T keep = p == 0 ? beta : T(1);
     a = a.from(i, p);
     int64_t stride = a.ld, tile_stride = a.transposed ? step : step * a.ld;
-    if (n > 2 * columns) {  // worth a copy whose rows do not meet in the cache
+    if (n > 2 * columns) {  // worth copying A: no cache conflicts between its rows
       stride = a.transposed ? kernel.rows : k;
       tile_stride = a.transposed ? k * stride : step * k;
       T* copy = of_a.reserve<T>(ceil_div(m, step) * kernel.rows * k);
@@ -50,21 +51,22 @@ struct Call {
     }
     T* const own = packed ? nullptr : of_panel.reserve<T>(columns * k);
     for (int64_t at = 0; at < n; at += columns) {
-      const int64_t here = std::min(columns, n - at);
+      const int64_t width = std::min(columns, n - at);
       const T* panel = packed ? packed + at * k : own;
       int64_t ldb = columns;
-      if (!packed && !b.transposed && here == columns && m <= 128) {
+      if (!packed && !b.transposed && width == columns && m <= 128) {
         panel = b.from(p, j + at).data;
         ldb = b.ld;
       } else if (!packed) {
         const MatrixRef<T> from = b.from(p, j + at);
-        kernel.pack_b(from.data, from.ld, from.transposed, k, here, own);
+        kernel.pack_b(from.data, from.ld, from.transposed, k, width, own);
       }
-      kernel.panel(m, here, k, a.data, stride, a.transposed, step, tile_stride, panel, ldb, alpha,
+      kernel.panel(m, width, k, a.data, stride, a.transposed, step, tile_stride, panel, ldb, alpha,
                    keep, c + i * ldc + j + at, ldc);
     }
   }
 
+  // The product on the calling thread.
   void serial(int64_t m, int64_t n, int64_t k, MatrixRef<T> a, MatrixRef<T> b) const {
     if (m <= few_rows) return few(m, n, k, a, b);
     const int64_t kc = part(k, block_k, 4);
@@ -84,22 +86,25 @@ struct Call {
       }
   }
 
+  // The product with m ≤ few_rows on the calling thread, with the transpose of A [k, m].
   template <class B>
   void few(int64_t m, int64_t n, int64_t k, MatrixRef<T> a, MatrixRef<B> b) const {
-    const T* turned = a.data;
+    const T* a_transposed = a.data;
     if (a.transposed ? a.ld != m : m > 1) {
       T* const copy = of_a.reserve<T>(m * k);
       for (int64_t i = 0; i < m; ++i)
         for (int64_t p = 0; p < k; ++p) copy[p * m + i] = *a.from(i, p).data;
-      turned = copy;
+      a_transposed = copy;
     }
     const int64_t kc = part(k, block_k, 4);
     if constexpr (std::is_same_v<B, T>)
-      kernel.few(m, n, k, kc, turned, b.data, b.ld, b.transposed, alpha, beta, c, ldc);
+      kernel.few(m, n, k, kc, a_transposed, b.data, b.ld, b.transposed, alpha, beta, c, ldc);
     else
-      kernel.few_of_bf16(m, n, k, kc, turned, b.data, b.ld, b.transposed, alpha, beta, c, ldc);
+      kernel.few_of_bf16(m, n, k, kc, a_transposed, b.data, b.ld, b.transposed, alpha, beta, c,
+                         ldc);
   }
 
+  // Packs rows p … p + k − 1 and columns j … j + n − 1 of B as panels.
   void pack(int64_t j, int64_t n, int64_t p, int64_t k, MatrixRef<T> b, T* packed) const {
     for (int64_t at = 0; at < n; at += kernel.columns) {
       const MatrixRef<T> from = b.from(p, j + at);
@@ -108,19 +113,19 @@ struct Call {
     }
   }
 
-  // In turns: all panels of some blocks of k of B are packed, each once, then all blocks of C take
-  // their terms from them.
+  // The product on all threads. Alternates two phases: pack a run of k-blocks of B, each panel
+  // once; then add the terms of these k-blocks to every block of C.
   void parallel(int64_t m, int64_t n, int64_t k, MatrixRef<T> a, MatrixRef<T> b) const {
     const int64_t kc = part(k, block_k, 4), width = round_up(n, kernel.columns);
     const int64_t blocks = ceil_div(k, kc);
-    const int64_t turn =
+    const int64_t chunk =
         part(blocks, std::max<int64_t>(1, packed_bytes / (width * kc * int64_t(sizeof(T)))), 1);
     const Blocks c_blocks(num_threads() > 1, m, n, 128, 1, kernel.columns);
     const int64_t mc = c_blocks.rows, nc = c_blocks.columns, across = c_blocks.across();
     const int64_t panels = width / kernel.columns;
-    T* const packed = of_b.reserve<T>(width * kc * turn);
-    for (int64_t first = 0; first < blocks; first += turn) {
-      const int64_t last = std::min(blocks, first + turn);
+    T* const packed = of_b.reserve<T>(width * kc * chunk);
+    for (int64_t first = 0; first < blocks; first += chunk) {
+      const int64_t last = std::min(blocks, first + chunk);
       parallel_for((last - first) * panels, 4, [&](int64_t begin, int64_t end) {
         for (int64_t at = begin; at < end; ++at) {
           const int64_t p = (first + at / panels) * kc, j = at % panels * kernel.columns;
@@ -143,8 +148,9 @@ struct Call {
   }
 };
 
+// The kernels of the widest vectors in use.
 template <class T>
-const Gemm<T>& serving() {
+const Gemm<T>& kernels_in_use() {
 #if defined(__x86_64__)
   if (vector_isa() == Isa::avx512) return kernels::gemm_avx512<T>();
   if (vector_isa() == Isa::avx2) return kernels::gemm_avx2<T>();
@@ -154,18 +160,19 @@ const Gemm<T>& serving() {
 
 constinit std::atomic<Float32MatmulPrecision> precision{Float32MatmulPrecision::highest};
 
-// Products of bf16 that make one of f32; 0 where f32 kernels are as fast or the only ones. By n and
-// k alone: a row alone must have the bits that it has in a batch.
+// The number of bf16 products that compute an f32 product; 0 if f32 kernels are as fast or the only
+// ones. Depends on n and k only, not on m: a row must be bit-identical alone and in a batch.
 int products_of_tiles(int64_t n, int64_t k) {
-  const Float32MatmulPrecision wanted = float32_matmul_precision();
+  const Float32MatmulPrecision chosen = float32_matmul_precision();
   if (n < 64 || k < 32) return 0;
   if (isa() >= Isa::amx)
-    return wanted == Float32MatmulPrecision::highest ? 6
-           : wanted == Float32MatmulPrecision::high  ? 3
+    return chosen == Float32MatmulPrecision::highest ? 6
+           : chosen == Float32MatmulPrecision::high  ? 3
                                                      : 1;
-  return wanted == Float32MatmulPrecision::medium && has_bf16_vectors() ? 1 : 0;
+  return chosen == Float32MatmulPrecision::medium && has_bf16_vectors() ? 1 : 0;
 }
 
+// Computes an f32 product with bf16 products; false, with C unchanged, if it cannot.
 bool by_tiles(bool threads, int64_t m, int64_t n, int64_t k, float alpha, MatrixRef<float> a,
               MatrixRef<float> b, float beta, float* c, int64_t ldc,
               const Epilogue<float>* epilogue = nullptr) {
@@ -177,18 +184,17 @@ bool by_tiles(bool, int64_t, int64_t, int64_t, double, MatrixRef<double>, Matrix
   return false;
 }
 
-// Whether anything is to be summed; C is scaled where not.
+// True if m, n or k is 0, so that there is nothing to sum; scales C by beta in that case.
 template <class T>
-bool terms(int64_t m, int64_t n, int64_t k, T beta, T* c, int64_t ldc) {
-  if (m == 0 || n == 0) return false;
-  if (k > 0) return true;
+bool nothing_to_sum(int64_t m, int64_t n, int64_t k, T beta, T* c, int64_t ldc) {
+  if (m == 0 || n == 0) return true;
+  if (k > 0) return false;
   for (int64_t i = 0; i < m; ++i)
     for (int64_t j = 0; j < n; ++j) c[i * ldc + j] = beta == T(0) ? T(0) : beta * c[i * ldc + j];
-  return false;
+  return true;
 }
 
-// Columns for a thread at a time where B is only read: so much of it that its bytes, not the work,
-// are the time.
+// Columns per chunk if B is only streamed: enough that memory bandwidth, not overhead, dominates.
 template <class B>
 int64_t columns_of_few(int64_t m, int64_t n, int64_t k, MatrixRef<B> b) {
   const int64_t enough = few_bytes * m / (k * int64_t(sizeof(B)));
@@ -198,9 +204,9 @@ int64_t columns_of_few(int64_t m, int64_t n, int64_t k, MatrixRef<B> b) {
 template <class T>
 void run(int64_t m, int64_t n, int64_t k, T alpha, MatrixRef<T> a, MatrixRef<T> b, T beta, T* c,
          int64_t ldc) {
-  if (!terms(m, n, k, beta, c, ldc)) return;
+  if (nothing_to_sum(m, n, k, beta, c, ldc)) return;
   if (by_tiles(false, m, n, k, alpha, a, b, beta, c, ldc)) return;
-  Call<T>{serving<T>(), alpha, beta, c, ldc}.serial(m, n, k, a, b);
+  Call<T>{kernels_in_use<T>(), alpha, beta, c, ldc}.serial(m, n, k, a, b);
 }
 
 }  // namespace
@@ -218,19 +224,19 @@ void gemm(int64_t m, int64_t n, int64_t k, double alpha, MatrixRef<double> a, Ma
 template <class T>
 void gemm_parallel(int64_t m, int64_t n, int64_t k, T alpha, MatrixRef<T> a, MatrixRef<T> b, T beta,
                    T* c, int64_t ldc, const Epilogue<T>* epilogue) {
-  if (!terms(m, n, k, beta, c, ldc)) {
+  if (nothing_to_sum(m, n, k, beta, c, ldc)) {
     if (epilogue && m > 0 && n > 0) (*epilogue)(0, 0, m, n, c, ldc);
     return;
   }
   if (by_tiles(true, m, n, k, alpha, a, b, beta, c, ldc, epilogue)) return;
-  const Call<T> call{serving<T>(), alpha, beta, c, ldc};
+  const Call<T> call{kernels_in_use<T>(), alpha, beta, c, ldc};
   if (m >= least_rows) {
     for (int64_t j = 0; j < n; j += most_columns)
       Call<T>{call.kernel, alpha, beta, c + j, ldc, epilogue, j}.parallel(
           m, std::min(most_columns, n - j), k, a, b.from(0, j));
     return;
   }
-  // Few rows: a panel of B is used once, wherever it is packed, so threads take columns.
+  // With fewer rows a panel of B is used only once: each thread packs it for its own columns.
   const int64_t least =
       m <= few_rows ? columns_of_few(m, n, k, b) : std::max<int64_t>(n / 32, 500'000 / (m * k) + 1);
   parallel_for(n, round_up(least, call.kernel.columns), [&](int64_t begin, int64_t end) {
@@ -248,8 +254,8 @@ template void gemm_parallel(int64_t, int64_t, int64_t, double, MatrixRef<double>
 bool gemm_widening(int64_t m, int64_t n, int64_t k, float alpha, MatrixRef<float> a,
                    MatrixRef<BFloat16> b, float beta, float* c, int64_t ldc) {
   if (m > few_rows || products_of_tiles(n, k)) return false;
-  if (!terms(m, n, k, beta, c, ldc)) return true;
-  const Gemm<float>& kernel = serving<float>();
+  if (nothing_to_sum(m, n, k, beta, c, ldc)) return true;
+  const Gemm<float>& kernel = kernels_in_use<float>();
   const int64_t grain = round_up(columns_of_few(m, n, k, b), kernel.columns);
   parallel_for(n, grain, [&](int64_t begin, int64_t end) {
     Call<float>{kernel, alpha, beta, c + begin, ldc}.few(m, end - begin, k, a, b.from(0, begin));
@@ -257,16 +263,16 @@ bool gemm_widening(int64_t m, int64_t n, int64_t k, float alpha, MatrixRef<float
   return true;
 }
 
-void set_float32_matmul_precision(Float32MatmulPrecision wanted) { precision = wanted; }
+void set_float32_matmul_precision(Float32MatmulPrecision value) { precision = value; }
 Float32MatmulPrecision float32_matmul_precision() {
   return precision.load(std::memory_order_relaxed);
 }
 
-// ---------------------------------------------------------------------------- packed once
+// ---------------------------------------------------------------------------- PackedB
 
 namespace {
 
-// Products of tiles for as many columns and terms as need be.
+// products_of_tiles() for a product that is large enough for tiles.
 template <class T>
 int products_packed() {
   if constexpr (std::is_same_v<T, BFloat16>)
@@ -283,7 +289,7 @@ int64_t PackedB<T>::bytes(int64_t k, int64_t n, bool transposed) {
   if (const int products = products_packed<T>()) return packed_tiles_bytes(products, k, n);
   if constexpr (!std::is_same_v<T, BFloat16>)
     if (transposed && k <= block_k)
-      return round_up(n, serving<T>().columns) * k * int64_t(sizeof(T));
+      return round_up(n, kernels_in_use<T>().columns) * k * int64_t(sizeof(T));
   return 0;
 }
 
@@ -297,7 +303,7 @@ void PackedB<T>::pack(int64_t k, int64_t n, MatrixRef<T> b, void* to) {
       return;
     }
   if constexpr (!std::is_same_v<T, BFloat16>)
-    Call<T>{serving<T>(), 1, 0, nullptr, 0}.pack(0, n, 0, k, b, static_cast<T*>(to));
+    Call<T>{kernels_in_use<T>(), 1, 0, nullptr, 0}.pack(0, n, 0, k, b, static_cast<T*>(to));
   packed_ = to;
 }
 
@@ -313,7 +319,7 @@ void PackedB<T>::gemm(int64_t m, int64_t n, int64_t k, compute_t<T> alpha, Matri
         if (packed_tiles_gemm(products_, m, n, k, alpha, a, k_, b, p, j, beta, c, ldc)) return;
     }
   if constexpr (!std::is_same_v<T, BFloat16>)
-    if (const Gemm<T>& kernel = serving<T>();
+    if (const Gemm<T>& kernel = kernels_in_use<T>();
         some && !products_ && j % kernel.columns == 0 && k == k_ && m <= block_rows)
       return Call<T>{kernel, alpha, beta, c, ldc}.block(0, m, 0, n, 0, k, a, b_,
                                                         static_cast<const T*>(packed_) + j * k);

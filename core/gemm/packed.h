@@ -1,5 +1,5 @@
-// A B operand packed once for many products with parts of it, as attention has them: each block of
-// queries meets the same keys.
+// A B operand packed once for many products with submatrices of it, as in attention: each block of
+// queries is multiplied with the same keys.
 #pragma once
 
 #include <cstdint>
@@ -8,19 +8,20 @@
 
 namespace stretto {
 
+/// A packed B, of f32, f64 or bf16.
 template <class T>
 class PackedB {
  public:
-  /// Bytes that B [k, n] takes; 0 where gemm reads it where it is, or packs it in another way.
+  /// Returns the size in bytes of the packed B [k, n]; 0 if packing it in advance has no benefit.
   static int64_t bytes(int64_t k, int64_t n, bool transposed);
 
-  /// Packs B [k, n] to so many bytes, aligned to 64; without them, null, B is packed by each
-  /// product. Both stay while products use them.
+  /// Packs B [k, n] into `to`: bytes() bytes, aligned to 64. If `to` is null, each product packs B
+  /// itself. B and `to` must outlive the products.
   void pack(int64_t k, int64_t n, MatrixRef<T> b, void* to);
 
-  /// C [m, n] = alpha · A [m, k] · (rows p … p + k − 1 and columns j … j + n − 1 of B) + beta · C,
-  /// as gemm and to its bits, on the calling thread. Parts that begin in the midst of a tile are
-  /// packed anew.
+  /// Computes C [m, n] = alpha · A [m, k] · (rows p … p + k − 1 and columns j … j + n − 1 of B) +
+  /// beta · C on the calling thread, bit-identical to gemm. Submatrices that do not start at a tile
+  /// boundary are packed again.
   void gemm(int64_t m, int64_t n, int64_t k, compute_t<T> alpha, MatrixRef<T> a, int64_t p,
             int64_t j, compute_t<T> beta, compute_t<T>* c, int64_t ldc) const;
 
@@ -28,7 +29,7 @@ class PackedB {
   MatrixRef<T> b_ = {};
   int64_t k_ = 0, n_ = 0;
   const void* packed_ = nullptr;
-  int products_ = 0;  // of tiles; 0 for panels
+  int products_ = 0;  // bf16 products per product (core/gemm/tiles.h); 0: packed as panels
 };
 
 }  // namespace stretto

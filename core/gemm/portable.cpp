@@ -1,6 +1,6 @@
-// Tiles of 4 × 8 (f32) and 4 × 4 (f64).
+// Portable: tiles of 4 × 8 (f32) and 4 × 4 (f64).
 #include "core/simd/portable.h"
-// After the instruction set.
+// Must follow the vectors.
 #include "core/gemm/tile.h"
 
 namespace stretto::kernels {

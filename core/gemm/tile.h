@@ -1,5 +1,5 @@
-// The body of core/gemm/kernels.h, once for all instruction sets: a file includes the vectors of
-// one (core/simd/) before this, and takes `Tiles<V, rows, vectors>::kernels`.
+// The implementation of core/gemm/kernels.h for all instruction sets. A source file includes the
+// vectors of one instruction set (core/simd/) first and uses `Tiles<V, rows, vectors>::kernels`.
 #pragma once
 
 #include <algorithm>
@@ -18,10 +18,11 @@ struct Tiles {
   using Vector = typename V::Vector;
   static constexpr int w = V::width, columns = w * vectors;
 
-  // n columns of `count` terms that are neighbours in memory, to vectors of columns.
+  // Loads a [count, n] block of a B that is stored transposed: n columns of `count` contiguous
+  // terms, transposed so that rows[p] is the vector of term p of all columns. Zeros fill the rest.
   template <class B>
-  STRETTO_SIMD_INLINE void load_turned(const B* b, int64_t ld, int64_t n, int64_t count,
-                                       Vector* rows) {
+  STRETTO_SIMD_INLINE void load_transposed(const B* b, int64_t ld, int64_t n, int64_t count,
+                                           Vector* rows) {
     if (count == w && n == w) {
 #pragma GCC unroll 16
       for (int i = 0; i < w; ++i) rows[i] = V::load(b + i * ld);
@@ -48,11 +49,11 @@ struct Tiles {
       return;
     }
     for (int v = 0; v < vectors; ++v, b += w * ld, panel += w) {
-      const int64_t here = std::clamp<int64_t>(n - v * w, 0, w);
+      const int64_t width = std::clamp<int64_t>(n - v * w, 0, w);
       for (int64_t p = 0; p < k; p += w) {
         Vector rows[w];
         const int64_t count = std::min<int64_t>(w, k - p);
-        load_turned(b + p, ld, here, count, rows);
+        load_transposed(b + p, ld, width, count, rows);
         for (int64_t i = 0; i < count; ++i) V::store(panel + (p + i) * columns, rows[i]);
       }
     }
@@ -60,7 +61,7 @@ struct Tiles {
 
   STRETTO_SIMD_TARGET static void pack_a(const T* a, int64_t ld, int64_t m, int64_t k, int64_t step,
                                          T* panels) {
-    constexpr int64_t chunk = 32;  // of k, whose cache lines two panels may share
+    constexpr int64_t chunk = 32;  // rows of k at a time: neighboring panels may share cache lines
     for (int64_t p = 0; p < k; p += chunk)
       for (int64_t i = 0; i < m; i += step) {
         const int64_t rows = std::min(step, m - i);
@@ -73,7 +74,7 @@ struct Tiles {
       }
   }
 
-  // One tile of R rows.
+  // Computes one tile of C with R rows and n ≤ columns.
   template <int R, bool by_columns>
   STRETTO_SIMD_TARGET static void tile(int64_t k, const T* a, int64_t stride, const T* b,
                                        int64_t ldb, T alpha, T beta, T* c, int64_t ldc, int64_t n) {
@@ -85,7 +86,8 @@ struct Tiles {
     for (int i = 0; i < R; ++i)
 #pragma GCC unroll 4
       for (int v = 0; v < vectors; ++v) sum[i][v] = V::set1(T(0));
-    constexpr int pointers = by_columns ? 1 : (R + 2) / 3;  // three rows to each, by addressing
+    // One pointer per three rows: x86 addressing reaches base, base + s and base + 2s.
+    constexpr int pointers = by_columns ? 1 : (R + 2) / 3;
     const T* row[pointers];
     for (int i = 0; i < pointers; ++i) row[i] = a + 3 * i * stride;
     for (int64_t p = 0; p < k; ++p, b += ldb) {
@@ -109,7 +111,7 @@ struct Tiles {
       for (int v = 0; v < vectors; ++v) finish(sum[i][v], alpha, beta, c + v * w, n - v * w);
   }
 
-  // n ≤ w elements of C from their sums.
+  // C = alpha · sum + beta · C for n ≤ w elements of a row.
   STRETTO_SIMD_INLINE void finish(Vector sum, T alpha, T beta, T* c, int64_t n) {
     const Vector y = V::set1(alpha) * sum, keep = V::set1(beta);
     if (n >= w)
@@ -118,12 +120,12 @@ struct Tiles {
       V::store(c, beta == T(0) ? y : V::fma(keep, V::load(c, n), y), n);
   }
 
-  // B transposed in memory: w columns at a time, whose next block is fetched meanwhile, as runs of
-  // neighbours.
+  // Gemm::few for a B that is stored transposed: w columns at a time. Meanwhile the next block is
+  // prefetched, one contiguous row after the other.
   template <class B, int R>
-  STRETTO_SIMD_TARGET static void few_turned(int64_t n, int64_t k, int64_t block, const T* a,
-                                             const B* b, int64_t ldb, T alpha, T beta, T* c,
-                                             int64_t ldc) {
+  STRETTO_SIMD_TARGET static void few_transposed(int64_t n, int64_t k, int64_t block, const T* a,
+                                                 const B* b, int64_t ldb, T alpha, T beta, T* c,
+                                                 int64_t ldc) {
     constexpr int64_t line = 64 / sizeof(B);
     for (int64_t j = 0; j < n; j += w)
       for (int64_t p = 0; p < k; p += block) {
@@ -145,7 +147,7 @@ struct Tiles {
           const int64_t count = std::min<int64_t>(w, depth - q);
           const T* const x = a + (p + q) * R;
           Vector y[w];
-          load_turned(from + q, ldb, std::min<int64_t>(w, n - j), count, y);
+          load_transposed(from + q, ldb, std::min<int64_t>(w, n - j), count, y);
           if (count == w) {
 #pragma GCC unroll 16
             for (int t = 0; t < w; ++t)
@@ -163,24 +165,25 @@ struct Tiles {
       }
   }
 
-  // B as it is: eight of its rows at a time, and their sums in the first cache.
+  // Gemm::few for a B that is not transposed: eight of its rows at a time, with the sums of 512
+  // columns in L1.
   template <class B, int R>
   STRETTO_SIMD_TARGET static void few_straight(int64_t n, int64_t k, int64_t block, const T* a,
                                                const B* b, int64_t ldb, T alpha, T beta, T* c,
                                                int64_t ldc) {
-    constexpr int64_t wide = 512, high = 8;
-    alignas(64) T sums[R][wide];
-    for (int64_t j = 0; j < n; j += wide) {
-      const int64_t here = std::min(wide, n - j);
+    constexpr int64_t chunk = 512, high = 8;
+    alignas(64) T sums[R][chunk];
+    for (int64_t j = 0; j < n; j += chunk) {
+      const int64_t width = std::min(chunk, n - j);
       for (int64_t p = 0; p < k; p += block) {
         const int64_t end = std::min(k, p + block);
         for (int i = 0; i < R; ++i)
-          for (int64_t x = 0; x < here; x += w) V::store(sums[i] + x, V::set1(T(0)));
+          for (int64_t x = 0; x < width; x += w) V::store(sums[i] + x, V::set1(T(0)));
         for (int64_t q = p; q < end; q += high) {
           const int64_t count = std::min(high, end - q);
-          for (int64_t x = 0; x < here; x += w) {
+          for (int64_t x = 0; x < width; x += w) {
             const B* const from = b + q * ldb + j + x;
-            if (count == high && here - x >= w) {
+            if (count == high && width - x >= w) {
               Vector y[high];
 #pragma GCC unroll 8
               for (int t = 0; t < high; ++t) {
@@ -196,7 +199,7 @@ struct Tiles {
               }
             } else {
               for (int t = 0; t < count; ++t) {
-                const Vector y = V::load(from + t * ldb, here - x);
+                const Vector y = V::load(from + t * ldb, width - x);
                 for (int i = 0; i < R; ++i)
                   V::store(sums[i] + x,
                            V::fma(V::set1(a[(q + t) * R + i]), y, V::load(sums[i] + x)));
@@ -205,9 +208,9 @@ struct Tiles {
           }
         }
         for (int i = 0; i < R; ++i)
-          for (int64_t x = 0; x < here; x += w)
+          for (int64_t x = 0; x < width; x += w)
             finish(V::load(sums[i] + x), alpha, p == 0 ? beta : T(1), c + i * ldc + j + x,
-                   here - x);
+                   width - x);
       }
     }
   }
@@ -216,9 +219,9 @@ struct Tiles {
   using Few = void (*)(int64_t, int64_t, int64_t, const T*, const B*, int64_t, T, T, T*, int64_t);
   template <class B, int... R>
   static Few<B> choose_few(int64_t rows, bool transposed, std::integer_sequence<int, R...>) {
-    static constexpr Few<B> turned[] = {few_turned<B, R + 1>...},
-                            straight[] = {few_straight<B, R + 1>...};
-    return (transposed ? turned : straight)[rows - 1];
+    static constexpr Few<B> of_transposed[] = {few_transposed<B, R + 1>...},
+                            of_straight[] = {few_straight<B, R + 1>...};
+    return (transposed ? of_transposed : of_straight)[rows - 1];
   }
   template <class B>
   static void few(int64_t m, int64_t n, int64_t k, int64_t block, const T* a, const B* b,

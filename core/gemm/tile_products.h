@@ -1,5 +1,6 @@
-// The micro-kernel of core/gemm/tiles.h in tile instructions, which `Tiles` has or emulates: 32 ×
-// 32 of C in tiles 0 to 3, two tiles of A in 4 and 5, two of B in 6 and 7.
+// The micro-kernel of core/gemm/tiles.h in AMX tile instructions, which `Tiles` executes or
+// emulates. Tile registers: 0 to 3 hold 32 × 32 elements of C, 4 and 5 two tiles of A, 6 and 7 two
+// tiles of B.
 #pragma once
 
 #include <cstdint>
@@ -27,16 +28,16 @@ void multiply(Tiles& t) {
   t.template product<3, 5, 7>();
 }
 
-// `products`: 1, 3 or 6, in the order that core/gemm/tiles.h tells.
+// C (+)= A · B with 1, 3 or 6 `products`, summed in the order given in core/gemm/tiles.h.
 template <class Tiles, int products>
 void sum_tiles(int64_t tiles, const uint16_t* a, int64_t a_stride, const uint16_t* b,
                int64_t b_stride, float* c, int64_t ldc, bool add) {
   constexpr int64_t next = tile_size * (products == 6 ? 3 : products == 3 ? 2 : 1);
   const int64_t bytes = ldc * int64_t(sizeof(float));
   alignas(64) float part[products == 6 ? tile_block * tile_block : 1];
-  const bool apart = products == 6 && add;
-  float* const to = apart ? part : c;
-  const int64_t ld = apart ? tile_block : ldc, to_bytes = ld * int64_t(sizeof(float));
+  const bool separate = products == 6 && add;  // sum to `part`, then add that to C
+  float* const to = separate ? part : c;
+  const int64_t ld = separate ? tile_block : ldc, to_bytes = ld * int64_t(sizeof(float));
   {
     Tiles t;
     if (products < 6 && add) {
@@ -74,7 +75,7 @@ void sum_tiles(int64_t tiles, const uint16_t* a, int64_t a_stride, const uint16_
     t.template store<2>(to + 16 * ld, to_bytes);
     t.template store<3>(to + 16 * ld + 16, to_bytes);
   }
-  if (apart)
+  if (separate)
     for (int64_t i = 0; i < tile_block; ++i)
       for (int64_t j = 0; j < tile_block; ++j) c[i * ldc + j] += part[i * tile_block + j];
 }

@@ -20,7 +20,6 @@ const TileKernels* tile_kernels() {
   return nullptr;
 }
 
-// To the bits of `tile_kernels()`.
 template <class T>
 const FewRows<T>* few_rows_of_tiles() {
 #if defined(__x86_64__)
@@ -38,6 +37,7 @@ void each(bool threads, int64_t n, int64_t grain, F&& f) {
   threads ? parallel_for(n, grain, f) : f(int64_t(0), n);
 }
 
+// Between begin() and end() of a kernel.
 class Session {
  public:
   explicit Session(const TileKernels& kernel) : kernel_(kernel) { kernel.begin(); }
@@ -62,7 +62,7 @@ STRETTO_CLONES uint32_t largest_bits(const float* x, int64_t n) {
   return most;
 }
 
-// Whether bf16 has room for all of a [rows, columns] as stored.
+// True if bf16 can represent all elements of x [rows, columns]: none is NaN, infinite or too large.
 bool fits(bool threads, const float* x, int64_t ld, int64_t rows, int64_t columns) {
   std::atomic<bool> all{true};
   each(threads, rows, rows_per_chunk(columns), [&](int64_t begin, int64_t end) {
@@ -72,11 +72,12 @@ bool fits(bool threads, const float* x, int64_t ld, int64_t rows, int64_t column
   return all;
 }
 
+// The number of bf16 terms of an operand.
 int terms_of(int products) { return products == 6 ? 3 : products == 3 ? 2 : 1; }
 
-// Of a block of k.
+// The size of a block of k.
 int64_t depth_of(int products, int64_t k) {
-  const int64_t most = products == 1 ? 2 * block_k : block_k;  // as many bytes as of f32
+  const int64_t most = products == 1 ? 2 * block_k : block_k;  // 512 bf16 have the bytes of 256 f32
   return part(round_up(k, tile_k), most, tile_k);
 }
 
@@ -88,27 +89,27 @@ Pack<T> pack_of(const TileKernels& kernel) {
     return kernel.pack_bf16;
 }
 
-// C (+)= A · B of 32 × 32 of C, or what there is of it, from tiles; `keep` is C's factor. The sum
-// goes on from C in the tiles where C is as it was or nothing, whatever the block's place, so that
-// an element's bits do not depend on that.
+// C = alpha · A · B + keep · C for a block of C of at most 32 × 32, from tiles. If alpha is 1 and
+// beta 0 or 1, the tiles start from C instead of zero, in every block, so that an element does not
+// depend on the position of its block.
 struct Adding {
   const TileKernels& kernel;
   int products;
   float alpha, beta;
 
-  bool goes_on() const { return alpha == 1 && (beta == 0 || beta == 1); }
+  bool starts_from_c() const { return alpha == 1 && (beta == 0 || beta == 1); }
 
   void operator()(int64_t tiles, const uint16_t* left, int64_t left_half, const uint16_t* right,
                   int64_t right_half, int64_t rows, int64_t columns, float keep, float* to,
                   int64_t ld) const {
-    const bool add = goes_on() && keep != 0;
-    if (goes_on() && rows == tile_block && columns == tile_block)
+    const bool add = starts_from_c() && keep != 0;
+    if (starts_from_c() && rows == tile_block && columns == tile_block)
       return kernel.block(products, tiles, left, left_half, right, right_half, to, ld, add, rows);
     alignas(64) float part[tile_block * tile_block] = {};
     for (int64_t r = 0; add && r < rows; ++r)
       std::copy_n(to + r * ld, columns, part + r * tile_block);
     kernel.block(products, tiles, left, left_half, right, right_half, part, tile_block, add, rows);
-    if (!goes_on()) return scale_and_add(part, tile_block, rows, columns, keep, to, ld);
+    if (!starts_from_c()) return scale_and_add(part, tile_block, rows, columns, keep, to, ld);
     for (int64_t r = 0; r < rows; ++r) std::copy_n(part + r * tile_block, columns, to + r * ld);
   }
 
@@ -123,6 +124,7 @@ struct Adding {
   }
 };
 
+// The arguments of a product, and the ways to compute it.
 template <class T>
 struct Call {
   const TileKernels& kernel;
@@ -132,7 +134,7 @@ struct Call {
   float alpha;
   MatrixRef<T> a, b;
   float beta;
-  float* c;  // null where the sums are not kept: then they become `rounded`, or the epilogue's
+  float* c;  // null: the sums are not stored in f32, but go to `rounded` or `epilogue`
   int64_t ldc;
   const BFloat16* bias = nullptr;
   BFloat16* rounded = nullptr;
@@ -142,18 +144,18 @@ struct Call {
   int terms() const { return terms_of(products); }
   Pack<T> pack() const { return pack_of<T>(kernel); }
 
-  // In turns, as the f32 products (core/gemm/gemm.cpp); sums that are not kept take one turn, so
-  // that they are those of one block of C.
+  // Alternates packing of B and products, as Call::parallel in core/gemm/gemm.cpp does. If c is
+  // null, all of B is packed first, so that sums exist for only one block of C at a time.
   void run() const {
     if (k == 0) return without_terms();
     const int64_t kc = depth_of_blocks(), blocks = ceil_div(k, kc);
     const int64_t width = round_up(n, tile_block), block_size = width * kc * terms();
     const int64_t at_once = std::max<int64_t>(1, packed_bytes / (block_size * 2));
-    const int64_t turn = !c ? blocks : part(blocks, at_once, 1), groups = width / tile_block;
+    const int64_t chunk = !c ? blocks : part(blocks, at_once, 1), groups = width / tile_block;
     const Blocks c_blocks(threads && num_threads() > 1, m, n, 256, tile_block, tile_block);
-    uint16_t* const packed = tiles_of_b.reserve<uint16_t>(block_size * turn);
-    for (int64_t first = 0; first < blocks; first += turn) {
-      const int64_t last = std::min(blocks, first + turn);
+    uint16_t* const packed = tiles_of_b.reserve<uint16_t>(block_size * chunk);
+    for (int64_t first = 0; first < blocks; first += chunk) {
+      const int64_t last = std::min(blocks, first + chunk);
       each(threads, (last - first) * groups, 4, [&](int64_t begin, int64_t end) {
         for (int64_t at = begin; at < end; ++at)
           pack_b(at % groups * tile_block, (first + at / groups) * kc, kc,
@@ -175,8 +177,8 @@ struct Call {
 
   int64_t depth_of_blocks() const { return depth_of(products, k); }
 
-  // The same for few rows. False, with C anyhow, where B has what bf16 has no room for.
-  bool run(const FewRows<T>& few) const {
+  // The product for few rows. Returns false, with an unspecified C, if bf16 cannot represent B.
+  bool run_few(const FewRows<T>& few) const {
     char* const rows = tiles_of_a.reserve<char>(few.size(products, m, k));
     few.pack(products, m, k, a, rows);
     std::atomic<bool> all{true};
@@ -196,7 +198,7 @@ struct Call {
     if constexpr (std::is_same_v<T, float>)
       if (!fits(false, from.data, b.ld, b.transposed ? columns : k, b.transposed ? k : columns))
         return false;
-    if (c && adding().goes_on()) {
+    if (c && adding().starts_from_c()) {
       few.run(products, m, columns, k, kc, rows, from.data, b.ld, b.transposed, c + j, ldc,
               beta != 0);
       return true;
@@ -222,6 +224,7 @@ struct Call {
 
   Adding adding() const { return {kernel, products, alpha, beta}; }
 
+  // The product with k = 0.
   void without_terms() const {
     for (int64_t i = 0; i < m; ++i) {
       float* const row = c ? c + i * ldc : sums.reserve<float>(n);
@@ -231,13 +234,13 @@ struct Call {
     }
   }
 
-  // What is done to sums that are ready.
-  void finish(int64_t i, int64_t j, int64_t rows, int64_t columns, float* ready, int64_t ld) const {
-    if (rounded) round_rows(ready, ld, rows, columns, rounded + i * ldc + j, ldc);
-    if (epilogue) (*epilogue)(i, first_column + j, rows, columns, ready, ld);
+  // Rounds the finished sums of a block, or passes them to the epilogue.
+  void finish(int64_t i, int64_t j, int64_t rows, int64_t columns, float* done, int64_t ld) const {
+    if (rounded) round_rows(done, ld, rows, columns, rounded + i * ldc + j, ldc);
+    if (epilogue) (*epilogue)(i, first_column + j, rows, columns, done, ld);
   }
 
-  // 32 columns; those that are not there are zeros.
+  // Packs 32 columns of B, padded with zeros.
   void pack_b(int64_t j, int64_t p, int64_t kc, uint16_t* to) const {
     const MatrixRef<T> from = b.from(p, j);
     const int64_t depth = std::min(kc, k - p), columns = std::min(tile_block, n - j);
@@ -246,6 +249,7 @@ struct Call {
     if (columns <= tile_side) std::memset(to + half, 0, size_t(half) * 2);
   }
 
+  // Adds the terms begin … end − 1 to one block of C.
   void block(int64_t i, int64_t j, const Blocks& blocks, int64_t begin, int64_t end, int64_t kc,
              const uint16_t* packed) const {
     const int64_t rows = std::min(blocks.rows, m - i), columns = std::min(blocks.columns, n - j);
@@ -253,7 +257,7 @@ struct Call {
     uint16_t* const left = tiles_of_a.reserve<uint16_t>(round_up(rows, tile_block) * kc * terms());
     float *to = c ? c + i * ldc + j : nullptr, keep = beta;
     int64_t ld = ldc;
-    const bool at_once = !c && end - begin <= kc;  // 32 × 32 by 32 × 32
+    const bool at_once = !c && end - begin <= kc;  // finish each 32 × 32 before the next
     if (!c) keep = bias ? 1.0f : 0.0f;
     if (!c && !at_once) {
       to = sums.reserve<float>(rows * columns);
@@ -287,6 +291,7 @@ struct Call {
     if (!c && !at_once) finish(i, j, rows, columns, to, ld);
   }
 
+  // Fills rows with the bias.
   void fill(int64_t rows, int64_t columns, int64_t j, float* to, int64_t ld) const {
     for (int64_t r = 0; bias && r < rows; ++r)
       for (int64_t q = 0; q < columns; ++q) to[r * ld + q] = float(bias[j + q]);
@@ -306,14 +311,15 @@ bool tiles_gemm(bool threads, int products, int64_t m, int64_t n, int64_t k, flo
                        b.from(0, j), beta,    c + j,    ldc, nullptr, nullptr, epilogue, j};
   };
   if (const auto* few = m <= most_few_rows(products) ? few_rows_of_tiles<float>() : nullptr) {
-    const bool kept = beta != 0;  // as B is looked at while it is read
-    float* const before = kept ? c_before.reserve<float>(m * n) : nullptr;
-    for (int64_t i = 0; kept && i < m; ++i) std::copy_n(c + i * ldc, n, before + i * n);
-    if (call(0, n).run(*few)) {
+    // B is checked while it is read. Save C if it is needed should the check fail.
+    const bool saved = beta != 0;
+    float* const before = saved ? c_before.reserve<float>(m * n) : nullptr;
+    for (int64_t i = 0; saved && i < m; ++i) std::copy_n(c + i * ldc, n, before + i * n);
+    if (call(0, n).run_few(*few)) {
       if (epilogue) (*epilogue)(0, 0, m, n, c, ldc);
       return true;
     }
-    for (int64_t i = 0; kept && i < m; ++i) std::copy_n(before + i * n, n, c + i * ldc);
+    for (int64_t i = 0; saved && i < m; ++i) std::copy_n(before + i * n, n, c + i * ldc);
     return false;
   }
   if (!fits(threads, b.data, b.ld, b.transposed ? n : k, b.transposed ? k : n)) return false;
@@ -329,7 +335,8 @@ void bf16_product(bool threads, int64_t m, int64_t n, int64_t k, float alpha, Ma
                   MatrixRef<BFloat16> b, float beta, float* c, int64_t ldc, const BFloat16* bias,
                   BFloat16* rounded, const Epilogue<float>* epilogue = nullptr) {
   const kernels::TileKernels* kernel = kernels::tile_kernels();
-  if (!kernel) fail("gemm", "no products of bf16 by ", cpu_description());
+  if (!kernel)
+    fail("gemm", "products of bf16 on ", cpu_description(), "; accepted: AVX-512 with bf16, AMX");
   if (m == 0) return;
   const auto call = [&](int64_t j, int64_t columns) {
     return kernels::Call<BFloat16>{*kernel,
@@ -353,7 +360,7 @@ void bf16_product(bool threads, int64_t m, int64_t n, int64_t k, float alpha, Ma
                         ? kernels::few_rows_of_tiles<BFloat16>()
                         : nullptr;
   if (few) {
-    call(0, n).run(*few);
+    call(0, n).run_few(*few);
     return;
   }
   for (int64_t j = 0; j < n; j += kernels::most_columns)
@@ -384,16 +391,17 @@ void gemm_parallel(int64_t m, int64_t n, int64_t k, MatrixRef<BFloat16> a, Matri
   bf16_product(true, m, n, k, 1, a, b, 0, nullptr, n, nullptr, nullptr, &epilogue);
 }
 
-// ---------------------------------------------------------------------------- packed once
+// ---------------------------------------------------------------------------- PackedB
 
 namespace kernels {
 namespace {
 
-// Tiles of all of k of 16 rows of A or columns of B.
+// The number of packed elements of 16 rows of A or columns of B, over all of k.
 int64_t tiles_across(int64_t k, int terms) { return tile_size * ceil_div(k, tile_k) * terms; }
 
+// True if bf16 can represent all elements of x.
 template <class T>
-bool has_room(MatrixRef<T> x, int64_t rows, int64_t columns) {
+bool is_representable(MatrixRef<T> x, int64_t rows, int64_t columns) {
   if (x.transposed) std::swap(rows, columns);
   if constexpr (std::is_same_v<T, float>)
     return fits(false, x.data, x.ld, rows, columns);
@@ -409,7 +417,7 @@ int64_t packed_tiles_bytes(int products, int64_t k, int64_t n) {
 
 template <class T>
 bool pack_tiles(int products, int64_t k, int64_t n, MatrixRef<T> b, uint16_t* tiles) {
-  if (!has_room(b, k, n)) return false;
+  if (!is_representable(b, k, n)) return false;
   const int terms = terms_of(products);
   const int64_t groups = ceil_div(n, tile_side), size = tiles_across(k, terms);
   pack_of<T> (*tile_kernels())(b.data, b.ld, b.transposed, true, n, k, terms, tiles);
@@ -421,7 +429,7 @@ template <class T>
 bool packed_tiles_gemm(int products, int64_t m, int64_t n, int64_t k, float alpha, MatrixRef<T> a,
                        int64_t k_of_b, const uint16_t* tiles, int64_t p, int64_t j, float beta,
                        float* c, int64_t ldc) {
-  if (!has_room(a, m, k)) return false;
+  if (!is_representable(a, m, k)) return false;
   const TileKernels& kernel = *tile_kernels();
   const int terms = terms_of(products);
   const int64_t kc = depth_of(products, k), across = tiles_across(k_of_b, terms);

@@ -1,9 +1,9 @@
-// Products of bf16 numbers with f32 sums, on one packed format that three micro-kernels read: AMX,
-// AVX-512 with bf16 (vdpbf16ps), and an emulation of AMX by which its code runs on any processor.
+// Products of bf16 with f32 sums. Three micro-kernels read the same packed format: AMX, AVX-512
+// with bf16 (vdpbf16ps), and an emulation of AMX that runs on any processor.
 //
-// A tile is 1 KiB: of A 16 rows of 32 k, of B 16 pairs of k of 16 columns. An f32 operand is split
-// into up to three bf16 terms, x = hi + mid + lo, each the rounded rest of those before it; packed,
-// the tiles of the terms stand behind each other.
+// A tile is 1 KiB: of A 16 rows with 32 values of k, of B 16 pairs of k for 16 columns. An f32
+// operand is split into up to three bf16 terms, x = hi + mid + lo, each the rounded remainder of
+// those before it. In packed operands the tiles of the terms follow each other.
 #pragma once
 
 #include <cstdint>
@@ -14,35 +14,39 @@
 namespace stretto::kernels {
 
 inline constexpr int64_t tile_side = 16, tile_k = 32, tile_size = tile_side * tile_k;
-inline constexpr int64_t tile_block = 2 * tile_side;  // micro-kernels take 32 × 32 of C
+inline constexpr int64_t tile_block = 2 * tile_side;  // micro-kernels compute 32 × 32 of C
 
-/// Packs `outer` rows of A or columns of B, of k terms each, to [outer / 16][k / 32][terms] tiles,
-/// zero where there are none. Element (o, p) is x[o·ld + p] where `along_k`, else x[p·ld + o].
+/// Packs `outer` rows of A or columns of B (`of_b`), with k elements each, to [outer / 16][k / 32]
+/// [terms] tiles, padded with zeros. Element (o, p) is x[o·ld + p] if `along_k`, else x[p·ld + o].
 template <class T>
 using Pack = void (*)(const T* x, int64_t ld, bool along_k, bool of_b, int64_t outer, int64_t k,
                       int terms, uint16_t* tiles);
 
-/// C [32, 32] (+)= A · B, of which at least `rows` rows: `tiles` of k, with `a_stride` and
-/// `b_stride` from the first 16 rows or columns to the others. `products` of terms are summed:
+/// A micro-kernel, with the packing of its operands.
+///
+/// block() computes C [32, 32] (+)= A · B, at least the first `rows` rows, from `tiles` tiles of k.
+/// `a_stride` and `b_stride` are the distances from the first 16 rows or columns to the others.
+/// `products` is the number of products of terms, summed in this order:
 ///   1  hi·hi
-///   3  mid·hi + hi·hi + hi·mid, tile by tile of k
-///   6  first lo·hi + mid·hi + mid·mid + hi·mid + hi·lo, over all of k, then hi·hi, from zero, and
-///      then C: so few roundings are of the size of the result that the error is below that of f32
+///   3  mid·hi + hi·hi + hi·mid, one tile of k after the other
+///   6  lo·hi + mid·hi + mid·mid + hi·mid + hi·lo over all of k, then hi·hi over all of k; the sum
+///      starts at zero and is added to C last. Few roundings have the size of the result, so the
+///      error is smaller than that of f32.
 struct TileKernels {
   Pack<float> pack_f32;
   Pack<BFloat16> pack_bf16;
   void (*block)(int products, int64_t tiles, const uint16_t* a, int64_t a_stride, const uint16_t* b,
                 int64_t b_stride, float* c, int64_t ldc, bool add, int64_t rows);
-  void (*begin)();  // on each thread, before its blocks
-  void (*end)();
+  void (*begin)();  // called on each thread before its blocks
+  void (*end)();    // and after them
 };
 
-/// So many rows take B as fast as memory gives it, though all is done by vectors.
+/// Up to this many rows of A, vector kernels that stream B are limited by memory bandwidth.
 constexpr int64_t most_few_rows(int products) { return products == 6 ? 2 : products == 3 ? 4 : 8; }
 
-/// C [m, n] (+)= A · B for m ≤ `most_few_rows`, to the bits of the micro-kernels, by AVX-512 with
-/// bf16: sums of `block` terms, a multiple of 32. Nothing is packed but A, by `pack`, to `size`
-/// bytes: B, as it is or transposed in memory, is read once, where it is.
+/// Kernels for C [m, n] (+)= A · B with m ≤ `most_few_rows`, in AVX-512 with bf16, bit-identical to
+/// the micro-kernels. Partial sums have `block` terms, a multiple of 32. Only A is packed, by
+/// pack(), into size() bytes; B, stored transposed or not, is read once, unpacked.
 template <class T>
 struct FewRows {
   int64_t (*size)(int products, int64_t m, int64_t k);
@@ -51,11 +55,12 @@ struct FewRows {
               const T* b, int64_t ldb, bool transposed, float* c, int64_t ldc, bool add);
 };
 
-/// Null where the vectors are missing.
+/// Returns the kernels bit-identical to tile_kernels(); null if the CPU has no bf16 vectors.
 template <class T>
 const FewRows<T>* few_rows_of_tiles();
 
-/// AMX where it serves or is emulated, else vdpbf16ps, which has no terms; null where neither is.
+/// Returns the micro-kernel in use: AMX or its emulation; else vdpbf16ps, which supports only one
+/// product; null if the CPU has neither.
 const TileKernels* tile_kernels();
 
 const TileKernels& tiles_amx();
@@ -69,20 +74,21 @@ template <class T>
 void pack_tiles_portable(const T* x, int64_t ld, bool along_k, bool of_b, int64_t outer, int64_t k,
                          int terms, uint16_t* tiles);
 
-/// The f32 product of `products` products of terms, on the calling thread or on all. False, with
-/// C as it was, where a value is too large for bf16 (|x| ≥ 0x7f7f8000, infinity, NaN).
+/// Computes an f32 product as `products` products of bf16 terms, on the calling thread or on all.
+/// Returns false, with C unchanged, if an operand has a value that bf16 cannot represent: NaN,
+/// infinity or |x| ≥ 0x7f7f8000 (as bits).
 bool tiles_gemm(bool threads, int products, int64_t m, int64_t n, int64_t k, float alpha,
                 MatrixRef<float> a, MatrixRef<float> b, float beta, float* c, int64_t ldc,
                 const Epilogue<float>* epilogue);
 
-/// The tiles of B [k, n] with whole k, of f32 or bf16: their bytes, and whether bf16 has room for
-/// all of B, which is packed if so.
+/// Returns the bytes of the packed tiles of B [k, n].
 int64_t packed_tiles_bytes(int products, int64_t k, int64_t n);
+/// Packs B, of f32 or bf16; false if it has a value that bf16 cannot represent.
 template <class T>
 bool pack_tiles(int products, int64_t k, int64_t n, MatrixRef<T> b, uint16_t* tiles);
 
-/// The product with B's rows from p and columns from j, both whole tiles, on the calling thread.
-/// False, with C as it was, where bf16 has no room for all of A.
+/// Computes the product with the packed rows from p and columns from j of B, both at a tile
+/// boundary, on the calling thread. Returns false, with C unchanged, if bf16 cannot represent A.
 template <class T>
 bool packed_tiles_gemm(int products, int64_t m, int64_t n, int64_t k, float alpha, MatrixRef<T> a,
                        int64_t k_of_b, const uint16_t* tiles, int64_t p, int64_t j, float beta,

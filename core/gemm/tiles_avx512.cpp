@@ -1,4 +1,4 @@
-// Packing by AVX-512, and the micro-kernels in AMX and in vdpbf16ps.
+// Packing with AVX-512, and the micro-kernels with AMX and with vdpbf16ps.
 #include "core/gemm/tiles.h"
 
 #if defined(__x86_64__)
@@ -10,7 +10,7 @@
 namespace stretto::kernels {
 namespace {
 
-template <class T, int terms, bool along_k, bool turn>
+template <class T, int terms, bool along_k, bool transpose>
 STRETTO_BF16_TARGET void pack_as(const T* x, int64_t ld, int64_t outer, int64_t k,
                                  uint16_t* tiles) {
   for (int64_t o = 0; o < outer; o += tile_side)
@@ -19,7 +19,7 @@ STRETTO_BF16_TARGET void pack_as(const T* x, int64_t ld, int64_t outer, int64_t 
       load_tile<T, terms, along_k>(along_k ? x + o * ld + p : x + p * ld + o, ld, outer - o, k - p,
                                    rows);
       for (int t = 0; t < terms; ++t) {
-        if (turn) simd::transpose(rows[t]);
+        if (transpose) simd::transpose(rows[t]);
         for (int r = 0; r < 16; ++r)
           _mm512_storeu_si512(tiles + t * tile_size + r * tile_k, rows[t][r]);
       }
@@ -47,7 +47,7 @@ void pack_bf16(const BFloat16* x, int64_t ld, bool along_k, bool of_b, int64_t o
   pack_terms<BFloat16, 1>(x, ld, along_k, of_b, outer, k, tiles);
 }
 
-// Eight rows at a time of 32 columns; the sum goes on from C, pair by pair of k.
+// Computes eight rows of 32 columns at a time. The sums start from C and add k pair by pair.
 STRETTO_BF16_TARGET void block_avx512(int, int64_t tiles, const uint16_t* a, int64_t a_stride,
                                       const uint16_t* b, int64_t b_stride, float* c, int64_t ldc,
                                       bool add, int64_t rows) {
@@ -68,11 +68,11 @@ STRETTO_BF16_TARGET void block_avx512(int, int64_t tiles, const uint16_t* a, int
         const auto y1 = (__m512bh)_mm512_loadu_si512(y + b_stride);
 #pragma GCC unroll 8
         for (int r = 0; r < height; ++r) {
-          int two;
-          std::memcpy(&two, x + t * tile_size + r * tile_k + 2 * pair, sizeof two);
-          const auto both = (__m512bh)_mm512_set1_epi32(two);
-          sum[r][0] = _mm512_dpbf16_ps(sum[r][0], both, y0);
-          sum[r][1] = _mm512_dpbf16_ps(sum[r][1], both, y1);
+          int of_a;
+          std::memcpy(&of_a, x + t * tile_size + r * tile_k + 2 * pair, sizeof of_a);
+          const auto left = (__m512bh)_mm512_set1_epi32(of_a);
+          sum[r][0] = _mm512_dpbf16_ps(sum[r][0], left, y0);
+          sum[r][1] = _mm512_dpbf16_ps(sum[r][1], left, y1);
         }
       }
 #pragma GCC unroll 8
@@ -102,7 +102,7 @@ struct Amx {
   }
 };
 
-void configure_tiles() {  // eight of 16 rows of 64 bytes
+void configure_tiles() {  // eight tiles with 16 rows of 64 bytes
   struct alignas(64) Configuration {
     uint8_t palette = 1, start_row = 0, reserved[14] = {};
     uint16_t bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};

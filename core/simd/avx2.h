@@ -1,4 +1,4 @@
-// Vectors of 32 bytes.
+// AVX2: vectors of 32 bytes.
 #pragma once
 
 #include <immintrin.h>

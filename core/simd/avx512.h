@@ -1,4 +1,4 @@
-// Vectors of 64 bytes.
+// AVX-512: vectors of 64 bytes.
 #pragma once
 
 #include "transpose_avx512.h"

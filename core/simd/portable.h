@@ -1,5 +1,5 @@
-// Vectors of 16 bytes, which the compiler makes of what any processor has. A product is rounded
-// before it is added.
+// Vectors of 16 bytes for any processor, with the compiler's vector extensions. fma() rounds the
+// product before the addition.
 #pragma once
 
 #include <cstring>

@@ -1,4 +1,4 @@
-// 16 × 16 elements of 32 bits transposed in registers.
+// Transposes 16 × 16 elements of 32 bits in registers.
 #pragma once
 
 #if defined(__x86_64__)
@@ -11,7 +11,7 @@
 
 namespace stretto::simd {
 
-/// rows[i] holds column i of what they held.
+/// Replaces r[i] by column i of the 16 × 16 elements r[0] … r[15].
 __attribute__((target("avx512f"), always_inline)) inline void transpose(__m512i* r) {
   __m512i t[16];
 #pragma GCC unroll 16

@@ -1,10 +1,11 @@
-// What the vectors of all instruction sets have in common. A source that computes with vectors
-// includes one of portable.h, avx2.h and avx512.h first. These define STRETTO_SIMD_TARGET: the
-// target attribute, without which the compiler may not use the instructions. No file is compiled
-// for a processor as a whole, so that no inline function of the standard library is.
+// The common part of the vectors of all instruction sets. A source that computes with vectors
+// includes portable.h, avx2.h or avx512.h first. That header defines STRETTO_SIMD_TARGET, the
+// target attribute that lets the compiler use the instructions in one function. No file is compiled
+// for an instruction set as a whole: inline functions of the standard library, which the linker
+// shares between files, would then contain these instructions.
 //
 // A vector type V has Scalar, Vector, width, set1, load and store (also of the first n elements,
-// zeros behind them) and fma; F32 has loads from bf16 too.
+// with zeros for the others) and fma; vectors of float also load from bf16.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +22,7 @@
 namespace stretto::simd {
 namespace {
 
-// The first n numbers, zeros behind them.
+// Loads the first n elements, with zeros for the others.
 template <class V>
 STRETTO_SIMD_INLINE typename V::Vector load_first(const BFloat16* p, int64_t n) {
   BFloat16 all[V::width] = {};
@@ -29,8 +30,7 @@ STRETTO_SIMD_INLINE typename V::Vector load_first(const BFloat16* p, int64_t n) 
   return V::load(all);
 }
 
-// rows[i][j] becomes rows[j][i], where V has no faster way: each round interleaves the first half
-// of the rows with the second.
+// One round of transpose_rows(): interleaves the first half of the rows with the second half.
 template <class V, int... j>
 STRETTO_SIMD_INLINE void interleave(const typename V::Vector* from, typename V::Vector* to,
                                     std::integer_sequence<int, j...>) {
@@ -42,6 +42,7 @@ STRETTO_SIMD_INLINE void interleave(const typename V::Vector* from, typename V::
         __builtin_shufflevector(from[i], from[i + w / 2], (w / 2 + j / 2 + j % 2 * w)...);
   }
 }
+// Transposes width × width elements: rows[i][j] becomes rows[j][i]. For a V without transpose().
 template <class V>
 STRETTO_SIMD_INLINE void transpose_rows(typename V::Vector* rows) {
   typename V::Vector other[V::width];

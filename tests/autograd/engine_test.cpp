@@ -255,8 +255,8 @@ TEST_CASE("two passes at once over one graph are refused", "[autograd]") {
     if (!inside) {
       inside = true;
       CHECK_THROWS_WITH(y.backward({}, {.retain_graph = true}),
-                        "[backward] another pass is going through op \"probe\" of the same graph; "
-                        "threads need graphs of their own, and may share leaves");
+                        "[backward] another pass is running through op \"probe\" of the same "
+                        "graph; each thread needs its own graph, only leaves may be shared");
     }
     return Tensors{b.grad() * 2.0};
   }));

@@ -153,8 +153,8 @@ TEST_CASE("what cannot be done twice is refused by name", "[autograd]") {
          manual_seed(1);
          return in[0] * 1.0;
        }},
-      {"[next_random_key] inside parallel_for, under checkpoint(): what the second run would take "
-       "depends on the order of threads; take it before",
+      {"[next_random_key] inside parallel_for, under checkpoint(): what the recomputing run would "
+       "get depends on the order of threads; call it before parallel_for",
        [](const Tensors& in) {
          parallel_for(10, 1, [](int64_t, int64_t) { next_random_key(); });
          return in[0] * 1.0;
@@ -202,22 +202,21 @@ TEST_CASE("a second run that would do something else is refused", "[autograd]") 
     const Tensor y = sum(checkpoint(f, {x}));
     training = false;
     CHECK_THROWS_WITH(y.backward(),
-                      "[checkpoint] the function took next_random_key in its first run, but not "
-                      "when it was run again; both must do the same (is the module in another "
-                      "mode?)");
+                      "[checkpoint] the recording run used next_random_key, but the recomputing "
+                      "run did not; both must do the same (is the module in another mode?)");
   }
   {
     const Tensor y = sum(checkpoint(f, {x}));
     training = true;
     CHECK_THROWS_WITH(y.backward(),
-                      "[checkpoint] the function, run again, takes next_random_key where its first "
-                      "run took nothing more; both must do the same (is the module in another "
+                      "[checkpoint] the recomputing run uses next_random_key, but the recording "
+                      "run used nothing more; both must do the same (is the module in another "
                       "mode?)");
   }
   const auto changed =
       "[checkpoint] a tensor (f64 [2]) that op \"mul\" read was changed after the forward pass; "
       "the "
-      "function cannot be run again";
+      "function cannot be recomputed";
   {
     const Tensor y = sum(checkpoint(f, {x}));
     NoGrad guard;

@@ -175,9 +175,8 @@ TEST_CASE("set_data replaces a leaf through every handle", "[autograd]") {
   sum(handle * 2.0).backward();
   CHECK(x.grad().dtype() == f64);
   CHECK(x.grad().shape() == Shape{3});
-  CHECK_THROWS_WITH(
-      x.set_data(arange(3)),
-      "[set_data] i64 [3] cannot take the place of f64 [3], which requires a gradient");
+  CHECK_THROWS_WITH(x.set_data(arange(3)),
+                    "[set_data] i64 [3] cannot replace f64 [3], which requires a gradient");
 }
 
 // ---------------------------------------------------------------------------- ops of one's own
@@ -283,7 +282,8 @@ TEST_CASE("wrong gradients of an op of one's own are refused", "[autograd]") {
   CHECK_THROWS_WITH(run([](Backward&, const Tensor&) { return Tensors{}; }),
                     "[cube] its backward returned 0 gradients for 1 inputs");
   CHECK_THROWS_WITH(run([](Backward& b, const Tensor&) { return Tensors{b.output()}; }),
-                    "[cube] output 0 was not kept for the backward pass");
+                    "[cube] output 0 was not saved for the backward pass; record() needs "
+                    "Keep::outputs");
   CHECK(!x.grad().defined());
 }
 
@@ -387,8 +387,8 @@ TEST_CASE("record() takes new tensors alone as outputs", "[autograd]") {
   const Tensor x = tensor<double>({1, 2}).set_requires_grad();
   const Tensor y = x * 2.0;
   CHECK_THROWS_WITH(record("op", {x}, x, pass),
-                    "[op] output 0 (f64 [2]) is one of its inputs; record() needs new tensors, as "
-                    "detach() makes one");
+                    "[op] output 0 (f64 [2]) is one of its inputs; record() needs new tensors "
+                    "(detach() makes one)");
   CHECK_THROWS_WITH(record("op", {y}, y, pass), Containing("is one of its inputs"));
   const Tensor w = tensor<double>({1, 2}).set_requires_grad();
   CHECK_THROWS_WITH(record("op", {x}, w, pass), Containing("is a leaf with a gradient"));
