@@ -13,7 +13,7 @@
 namespace stretto {
 namespace {
 
-// Filled on the CPU by fill(x), then brought to the device asked for.
+// A tensor filled on the CPU by fill(x), then copied to its device.
 template <class F>
 Tensor made_on_host(const char* op, const Shape& shape, TensorOptions options, F fill) {
   check_sizes(op, shape);
@@ -24,9 +24,9 @@ Tensor made_on_host(const char* op, const Shape& shape, TensorOptions options, F
   return options.requires_grad ? x.set_requires_grad() : x;
 }
 
-// The same where the device can make them itself: by made() there, then brought to the dtype.
+// The same, but on CUDA the tensor is made(device), then converted to its dtype.
 template <class F, class G>
-Tensor made_there(const char* op, const Shape& shape, TensorOptions options, F fill, G made) {
+Tensor made_on_device(const char* op, const Shape& shape, TensorOptions options, F fill, G made) {
   if (options.device.is_cpu()) return made_on_host(op, shape, options, fill);
   check_sizes(op, shape);
   check_device(op, options.device);
@@ -44,7 +44,7 @@ Tensor filled(const char* op, const Shape& shape, double value, TensorOptions op
 
 constexpr int64_t lanes = philox_lanes, batch = 4 * lanes;
 
-// Draws [begin, end) as f32, begin a multiple of 4.
+// Writes samples begin … end − 1 of the key's sequence as f32; begin is a multiple of 4.
 STRETTO_CLONES void uniform_run(float* y, RandomKey key, int64_t begin, int64_t end) {
   for (int64_t i = begin; i < end; i += batch) {
     PhiloxWords draws;
@@ -79,7 +79,8 @@ BFloat16 toward_zero(float value) {
 
 using Run = void (*)(float*, RandomKey, int64_t, int64_t);
 
-// The draws are f32 whatever the dtype; bf16 is cut off, not rounded, where 1 must not be reached.
+// Samples are f32 for every dtype. With below_one, bf16 is truncated rather than rounded, so that
+// it never reaches 1.
 void fill_random(const Tensor& x, RandomKey key, Run run, bool below_one) {
   parallel_for(x.numel(), 256 * batch, [&](int64_t begin, int64_t end) {
     if (x.dtype() == f32) return run(x.data<float>() + begin, key, begin, end);
@@ -101,13 +102,13 @@ void fill_random(const Tensor& x, RandomKey key, Run run, bool below_one) {
 void fill_uniform_cpu(const Tensor& x, RandomKey key) { fill_random(x, key, uniform_run, true); }
 void fill_normal_cpu(const Tensor& x, RandomKey key) { fill_random(x, key, normal_run, false); }
 
-// Whole number `index` of a sequence, in [0, range): two draws, multiplied up (range ≤ 2³²).
+// Random integer `index` of a sequence, in [0, range), range ≤ 2³², from two random words.
 uint64_t below(uint64_t range, RandomKey key, uint64_t index) {
   return below_from_bits(range, random_bits(key, 2 * index), random_bits(key, 2 * index + 1));
 }
 
-// The largest whole number that every one up to it has in `dtype`, and the smallest likewise.
-std::pair<double, double> whole_numbers(DType dtype) {
+// The range of integers that `dtype` represents exactly without gaps.
+std::pair<double, double> exact_integers(DType dtype) {
   switch (dtype) {
     case DType::f32:
       return {-0x1p24, 0x1p24};
@@ -142,7 +143,7 @@ Tensor arange(Int n, TensorOptions options) {
   check(n >= 0, "arange", "n = ", n, "; needs at least 0");
   check(options.dtype != boolean, "arange", "got bool; accepted: all other dtypes");
   if (n > 0) check_value("arange", options.dtype, double(n - 1));
-  return made_there(
+  return made_on_device(
       "arange", {n}, options,
       [](const Tensor& x) {
         dispatch(x.dtype(), [&]<class T>() {
@@ -155,17 +156,17 @@ Tensor arange(Int n, TensorOptions options) {
 Tensor arange(double start, double end, double step, TensorOptions options) {
   const double n = std::ceil((end - start) / step);
   check(std::isfinite(n) && n >= 0, "arange", "start ", start, ", end ", end, ", step ", step,
-        "; the step must not be 0 and must lead from start towards end");
+        "; the step must not be 0 and must lead from start toward end");
   check(n < 0x1p58, "arange", "start ", start, ", end ", end, ", step ", step, " has ", n,
         " elements, which is too many");
   check(is_floating(options.dtype) || (start == std::floor(start) && step == std::floor(step)),
         "arange", options.dtype, " from ", start, " with step ", step,
-        "; an integer dtype needs whole numbers");
+        "; an integer dtype needs integer start and step");
   check(options.dtype != boolean, "arange", "got bool; accepted: all other dtypes");
   if (n > 0)
     for (const double value : {start, start + (n - 1) * step})
       check_value("arange", options.dtype, value);
-  return made_there(
+  return made_on_device(
       "arange", {int64_t(n)}, options,
       [=](const Tensor& x) {
         dispatch(x.dtype(), [&]<class T>() {
@@ -180,9 +181,9 @@ Tensor linspace(double start, double end, Int n, TensorOptions options) {
   check(n >= 0, "linspace", "n = ", n, "; needs at least 0");
   check_floating("linspace", options.dtype);
   const double step = n > 1 ? (end - start) / double(n - 1) : 0;
-  // Each half is counted from its own end, so that both ends are exact.
+  // Each half is computed from its own end, so that both ends are exact.
   const int64_t counted = (n + 1) / 2;
-  return made_there(
+  return made_on_device(
       "linspace", {n}, options,
       [=](const Tensor& x) {
         dispatch_floating(x.dtype(), "linspace", [&]<class T>() {
@@ -258,10 +259,10 @@ Tensor randint(Int low, Int high, const Shape& shape, TensorOptions options) {
   const uint64_t range = uint64_t(high) - uint64_t(low);
   check(low < high && range <= uint64_t(1) << 32, "randint", "range [", low, ", ", high,
         "); needs low < high and at most 2^32 values");
-  const auto [least, most] = whole_numbers(options.dtype);
+  const auto [least, most] = exact_integers(options.dtype);
   check(double(low) >= least && double(high) - 1 <= most, "randint", "range [", low, ", ", high,
-        ") has numbers that are not exact in ", options.dtype);
-  return made_there(
+        ") has integers that are not exact in ", options.dtype);
+  return made_on_device(
       "randint", shape, options,
       [=](const Tensor& x) {
         const RandomKey key = next_random_key();

@@ -1,4 +1,4 @@
-// New tensors.
+// Creation of tensors.
 #pragma once
 
 #include <initializer_list>
@@ -9,44 +9,54 @@
 
 namespace stretto {
 
+/// Returns a tensor of zeros.
 Tensor zeros(const Shape& shape, TensorOptions options = {});
+/// Returns a tensor of ones.
 Tensor ones(const Shape& shape, TensorOptions options = {});
-/// Throws for a value that an integer dtype does not have.
+/// Returns a tensor filled with `value`. Throws if an integer dtype cannot represent it.
 Tensor full(const Shape& shape, double value, TensorOptions options = {});
+/// Returns zeros with the shape, dtype and device of x.
 inline Tensor zeros_like(const Tensor& x) { return zeros(x.shape(), options_of(x)); }
+/// Returns ones with the shape, dtype and device of x.
 inline Tensor ones_like(const Tensor& x) { return ones(x.shape(), options_of(x)); }
 
-/// 0, 1, …, n−1; i64 by default.
+/// Returns 0, 1, …, n−1; i64 by default.
 Tensor arange(Int n, TensorOptions options = {.dtype = i64});
-/// start, start + step, … below end. step ≠ 0, towards end.
+/// Returns start, start + step, …, excluding end. step ≠ 0, in the direction of end.
 Tensor arange(double start, double end, double step = 1, TensorOptions options = {});
-/// n values from start to end, both included.
+/// Returns n evenly spaced values from start to end, both included.
 Tensor linspace(double start, double end, Int n, TensorOptions options = {});
-/// Identity matrix [n, n].
+/// Returns the identity matrix [n, n].
 Tensor eye(Int n, TensorOptions options = {});
 
-/// Values in row-major order; the dtype is T's (float, double, BFloat16, int64_t,
-/// int32_t, uint8_t or bool). Throws when the counts differ.
+/// Returns a tensor of `values` in row-major order, with the dtype of T (float, double, BFloat16,
+/// int64_t, int32_t, uint8_t or bool). Throws if the number of values does not match the shape.
 template <class T>
 Tensor tensor(const std::vector<T>& values, const Shape& shape, Device device = default_device());
+/// Returns a 1-d tensor of `values`.
 template <class T>
 Tensor tensor(std::initializer_list<T> values) {
   return tensor(std::vector<T>(values), Shape{int64_t(values.size())});
 }
-/// A 0-d tensor.
+/// Returns a 0-d tensor.
 Tensor scalar(double value, TensorOptions options = {});
 
-/// Uniform in [0, 1); standard normal. Draw i of a tensor is draw i of the key's sequence, the same
-/// on every device (uniforms bit for bit). Without a key one is taken from the random state.
+/// Returns samples of the uniform distribution on [0, 1). Takes a key from the random state.
 Tensor rand(const Shape& shape, TensorOptions options = {});
+/// Returns samples of the uniform distribution on
+/// [0, 1): element i is sample i of the key's sequence, bit-identical on every device.
 Tensor rand(const Shape& shape, RandomKey key, TensorOptions options = {});
+/// Returns samples of the standard normal distribution. Takes a key from the random state.
 Tensor randn(const Shape& shape, TensorOptions options = {});
+/// Returns samples of the standard normal distribution: element i is sample i of the key's
+/// sequence, the same on every device up to rounding.
 Tensor randn(const Shape& shape, RandomKey key, TensorOptions options = {});
-/// Normal draws first … first + n − 1 of a key's sequence, by the calling thread, to y.
+/// Writes standard normal samples first … first + n − 1 of the key's sequence
+/// to y. Single-threaded.
 void normal_draws(RandomKey key, int64_t first, int64_t n, float* y);
-/// Integers in [low, high), at most 2^32 of them; i64 by default.
+/// Returns uniform random integers in [low, high), with high − low ≤ 2^32; i64 by default.
 Tensor randint(Int low, Int high, const Shape& shape, TensorOptions options = {.dtype = i64});
-/// 0 … n−1 in random order, i64 [n]; the host makes it.
+/// Returns a random permutation of 0 … n−1, i64 [n]. Computed on the host.
 Tensor randperm(Int n, Device device = default_device());
 
 }  // namespace stretto

@@ -9,7 +9,7 @@
 namespace stretto {
 namespace {
 
-// In x's place where nothing else holds it.
+// Applies dropout, in x's memory if it is unshared.
 Tensor dropped_cpu(const Tensor& x, const Dropping& dropping, const Tensor& residual) {
   Tensor y = in_place_or_new(x);
   dispatch_floating(x.dtype(), "dropout", [&]<class T>() {
@@ -45,7 +45,7 @@ Tensor dropout(const Tensor& x, double p, RandomKey key) {
   if (p == 0) return x;
   const Dropping dropping(p, key);
   Tensor y = dropped(x.detach().contiguous(), dropping);
-  // Gradients: dropout(g, p, key): the same draws.
+  // Gradients: dropout(g, p, key), with the same mask.
   return record("dropout", {x}, y, [=](Backward& b) {
     if (grad_enabled()) return Tensors{dropout(b.grad(), p, key)};
     const Tensor g = b.take_grad();
@@ -63,17 +63,17 @@ Tensor dropout_add(const Tensor& x, const Tensor& residual, double p, RandomKey 
   check(is_floating(x.dtype()) && x.dtype() == residual.dtype() && x.shape() == residual.shape() &&
             x.device() == residual.device(),
         "dropout_add", "got ", x, " and the residual ", residual,
-        "; accepted: f32, f64, bf16, both alike");
+        "; accepted: one shape, and one of f32, f64, bf16");
   if (p == 0) return residual + x;
   const Dropping dropping(p, key);
   Tensor y = dropped(x.detach().contiguous(), dropping, residual.detach().contiguous());
-  // Gradients: dx = dropout(g, p, key): the same draws; the residual's is g.
+  // Gradients: dx = dropout(g, p, key), with the same mask; the residual's is g.
   return record("dropout_add", {x, residual}, y, [=](Backward& b) {
     if (grad_enabled()) return Tensors{dropout(b.grad(), p, key), b.grad()};
     Tensor copy;
     const Tensor g = b.take_grad();
     Tensors grads(2);
-    if (b.needs(1)) grads[1] = g;  // which the other does not write over then
+    if (b.needs(1)) grads[1] = g;  // now shared, so dropped() does not overwrite it
     if (b.needs(0)) grads[0] = dropped(contiguous(g, copy), dropping);
     return grads;
   });

@@ -1,4 +1,4 @@
-// Dropout (Srivastava et al., 2014), inverted: kept values are scaled by 1 / (1 − p).
+// Inverted dropout (Srivastava et al., 2014): kept values are scaled by 1 / (1 − p).
 #pragma once
 
 #include "../core/random.h"
@@ -6,15 +6,18 @@
 
 namespace stretto {
 
-/// Zeroes each element with probability p ∈ [0, 1]. Element i is dropped when draw i of the key is
-/// below p: the mask is drawn again for backward and never stored. Without a key one is taken from
-/// the random state. p = 0 returns x.
+/// Zeroes each element with probability p ∈ [0, 1] and multiplies the others by 1 / (1 − p). Takes
+/// a key from the random state. p = 0 returns x.
 Tensor dropout(const Tensor& x, double p);
+/// The same with a given key: element i is dropped if uniform sample i of the key is below p. The
+/// mask is never stored; backward generates it again.
 Tensor dropout(const Tensor& x, double p, RandomKey key);
 
-/// residual + dropout(x, p, key) in one pass, rounded once: what a residual branch ends with
-/// (Vaswani et al., 2017, §5.4). x and residual have one shape, one dtype and one device.
+/// Computes residual + dropout(x, p), as at the end of a residual branch (Vaswani et al., 2017,
+/// §5.4), in one pass and rounded once. x and residual have the same shape, dtype and device. Takes
+/// a key from the random state.
 Tensor dropout_add(const Tensor& x, const Tensor& residual, double p);
+/// The same with a given key, see dropout().
 Tensor dropout_add(const Tensor& x, const Tensor& residual, double p, RandomKey key);
 
 }  // namespace stretto

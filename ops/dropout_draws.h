@@ -1,4 +1,4 @@
-// What dropout does to a run of elements on the CPU. Internal to ops/.
+// Dropout of a run of elements on the CPU. Internal to ops/.
 #pragma once
 
 #include "../core/random.h"
@@ -28,8 +28,8 @@ struct Dropping : DropoutRule {
 
   RandomKey key;
 
-  /// y = x with the elements dropped that have the numbers first, first + 1, …; `first` is a
-  /// multiple of 4. y may be x. Where there is a residual it is added.
+  /// Writes dropout(x) to y for elements first … first + n − 1 of a tensor, plus `residual` unless
+  /// it is null; `first` is a multiple of 4. y may be x.
   template <class T>
   void run(const T* x, T* y, int64_t first, int64_t n, const T* residual = nullptr) const {
     constexpr int64_t chunk = 4096;

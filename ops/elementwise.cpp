@@ -1,5 +1,5 @@
-// Elementwise ops. Order: unary functions, scalars, functions of two tensors, changes in
-// place. Comparisons and selection by mask are in elementwise_masks.cpp.
+// Elementwise ops, in this order: unary functions, scalars, functions of two tensors, in-place ops.
+// Comparisons and selection by mask are in elementwise_masks.cpp.
 #include "ops/elementwise.h"
 
 #include <algorithm>
@@ -24,7 +24,7 @@ namespace {
 
 Tensor floating(const Tensor& x) { return is_floating(x.dtype()) ? x : x.to(f32); }
 
-// An analytic function: its kernels, and its derivative as a differentiable expression.
+// A unary function: its kernels, and its derivative as a differentiable expression.
 struct Unary {
   const char* op;
   bool from_x;  // the derivative reads x, not y
@@ -102,7 +102,8 @@ Tensor map_integers(const Tensor& input, F f) {
   return y;
 }
 
-// y = F::value(x, c), on CUDA kernel(x). Integers keep their dtype; F and the kernel see i64.
+// Computes y = F::value(x, c), on CUDA by kernel(x). Integers keep their dtype; F and the
+// kernel compute in i64.
 template <class F, class Kernel>
 Tensor map_any(const Tensor& x, em::Numbers c, Kernel kernel) {
   if (is_floating(x.dtype()))
@@ -136,7 +137,8 @@ Tensor sign(const Tensor& x) { return piecewise<em::Sign>(x); }
 
 namespace {
 
-// The dtype of x ∘ c: x's own, but f32 where an integer tensor meets what is no i64.
+// x in the dtype of x ∘ c: its own dtype (i64 for bool), or f32 if x is integer and
+// c is not an i64.
 Tensor for_scalar(const Tensor& x, double c) {
   if (is_floating(x.dtype())) return x;
   if (!has_value(i64, c)) return x.to(f32);
@@ -193,7 +195,7 @@ Tensor pow(const Tensor& input, double p) {
 
 namespace {
 
-// To the whole numbers of x's dtype that lie between the bounds.
+// Clamps to the integers of x's dtype between the bounds.
 Tensor clamp_integers(const Tensor& x, double low, double high) {
   int64_t least = 0, most = 0;
   dispatch(x.dtype(), [&]<class T>() {
@@ -245,7 +247,7 @@ Tensor arithmetic_cpu(const Tensor& a, const Tensor& b, const Shape& shape) {
   return y;
 }
 
-// The kernels for integers are for i64; what narrower ones wrap to is the same.
+// Integer kernels compute in i64; narrower dtypes wrap to the same values.
 template <class F>
 Tensor arithmetic_cuda(const Tensor& a, const Tensor& b, const Shape&) {
   if (is_floating(a.dtype())) return cuda::binary(F(), a, b);
@@ -299,7 +301,7 @@ Tensor div(const Tensor& x, const Tensor& z) {
 
 namespace {
 
-// Gradient of maximum and minimum: all to the winner, halves on ties.
+// The gradient of maximum and minimum: all of it to the selected operand, half to each on ties.
 Tensors winner_takes(Backward& g, const Tensor& a, const Tensor& b, const Tensor& a_wins) {
   const Tensor share = where(a_wins, ones_like(g.grad()), zeros_like(g.grad()));
   const Tensor part = where(eq(a, b), full(share.shape(), 0.5, options_of(share)), share);
@@ -395,7 +397,7 @@ Tensor Tensor::add_(const Tensor& other, double scale) const {
   check_in_place("add_", *this);
   check_same_device("add_", {this, &other});
   check(is_floating(dtype()), "add_", "needs a floating tensor, got ", *this);
-  const bool widened = dtype() == f32 && other.dtype() == bf16;  // as it is read
+  const bool widened = dtype() == f32 && other.dtype() == bf16;  // while it is read
   const Tensor x = widened ? other.detach() : other.detach().to(dtype());
   const Tensor from = broadcast_to(readable_while_writing(*this, x), shape());
   on_device(*this, add_scaled, cuda::add_scaled, from, scale);
@@ -422,7 +424,7 @@ Tensor Tensor::mul_(double factor) const {
   NoGrad guard;
   const Tensor product = mul(*this, factor);
   check(!is_floating(product.dtype()), "mul_", *this, " times ", factor,
-        " is no longer whole; convert it first");
+        " is not an integer tensor; convert it first");
   return copy_(product);
 }
 

@@ -1,4 +1,4 @@
-// What functions of two tensors share on the CPU: the loop and the promotion. Internal to ops/.
+// Shared code of functions of two tensors on the CPU: loop and dtype promotion. Internal to ops/.
 #pragma once
 
 #include <cstddef>
@@ -9,16 +9,16 @@
 
 namespace stretto {
 
-/// Whether loops over T are compiled for every instruction set (STRETTO_CLONES): not for dtypes
-/// that training does not compute in.
+/// True if loops over T are compiled for every instruction set (STRETTO_CLONES): not for dtypes
+/// that are rare in training.
 template <class T>
 constexpr bool has_clones = !std::is_same_v<T, int32_t> && !std::is_same_v<T, uint8_t>;
 
-/// y = F::value(a, b) for n elements, which lie sa, sb and 1 elements apart.
+/// Computes y = F::value(a, b) for n elements, with strides sa, sb and 1.
 using BinaryRun = void (*)(const void* a, int64_t sa, const void* b, int64_t sb, void* y,
                            int64_t n);
 
-// No processor has vector instructions for it that are worth a clone.
+// Not compiled per instruction set: strided loops gain nothing from wider vectors.
 template <class T, class R, class F>
 [[gnu::noinline]] void binary_strided(const T* a, int64_t sa, const T* b, int64_t sb, R* y,
                                       int64_t n) {
@@ -62,7 +62,7 @@ constexpr BinaryRun binary_run() {
     return binary_plain<T, R, F>;
 }
 
-/// y = run(a, b); a and b are broadcast to y's shape. One loop for all functions.
+/// Computes y = run(a, b) with a and b broadcast to y's shape. One loop for all functions.
 inline void binary_loop(const Tensor& a, const Tensor& b, const Tensor& y, BinaryRun run) {
   const StridedLoop<3> loop(y.shape(),
                             {y.strides(), broadcast_strides(a.shape(), a.strides(), y.shape()),
@@ -77,7 +77,7 @@ inline void binary_loop(const Tensor& a, const Tensor& b, const Tensor& y, Binar
   });
 }
 
-// Both operands in their common dtype; bool counts as i64 in arithmetic.
+// Returns both operands in their common dtype; bool counts as i64 in arithmetic.
 inline std::pair<Tensor, Tensor> promoted(const char* op, const Tensor& a, const Tensor& b,
                                           bool to_floating = false) {
   check_same_device(op, {&a, &b});

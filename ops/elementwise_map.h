@@ -1,5 +1,6 @@
-// Functions of one tensor on the CPU: a kernel of each for f32 and f64, and what runs them,
-// compiled once for all functions. bf16 is widened and rounded a block at a time. Internal to ops/.
+// Functions of one tensor on the CPU: a kernel per function for f32 and f64, and loops that run
+// them, compiled once for all functions. bf16 is converted to f32 and back a block at a time.
+// Internal to ops/.
 #pragma once
 
 #include <algorithm>
@@ -10,12 +11,12 @@
 
 namespace stretto::elementwise {
 
-/// The numbers of a function: c of x + c, the bounds of clamp.
+/// The scalar arguments of a function: c of x + c, or the bounds of clamp.
 struct Numbers {
   double first = 0, second = 0;
 };
 
-/// y = F::value(x, numbers), in f32 for bf16. f64 serves gradient checks and has no clones.
+/// y = F::value(x, numbers), in f32 for bf16. f64 is for gradient checks and has no STRETTO_CLONES.
 template <class F>
 STRETTO_CLONES void map_bf16(const BFloat16* x, BFloat16* y, int64_t n, Numbers c) {
   for (int64_t i = 0; i < n; ++i) y[i] = BFloat16(F::value(float(x[i]), c));
@@ -49,7 +50,7 @@ void slope_f64(const double* x, const double* g, double* y, int64_t n) {
   for (int64_t i = 0; i < n; ++i) y[i] = F::derivative(x[i], x[i]) * g[i];
 }
 
-/// F of one argument, of x and a number, of a number and x.
+/// F of x alone; of x and a number; of a number and x.
 template <class F>
 struct Alone {
   template <class T>
@@ -78,7 +79,7 @@ struct Clamp {
   }
 };
 
-/// Whether bf16 has a kernel: of functions in which the blocks would cost noticeable time.
+/// True if the function has a bf16 kernel: if conversion by blocks would take noticeable time.
 template <class F>
 inline constexpr bool has_bf16_kernel = false;
 template <>
@@ -98,7 +99,7 @@ struct Map {
   void (*f32)(const float* x, float* y, int64_t n, Numbers c);
   void (*f64)(const double* x, double* y, int64_t n, Numbers c);
   void (*bf16)(const BFloat16* x, BFloat16* y, int64_t n, Numbers c) = nullptr;
-  double (*far)(double) = nullptr;  // f again, for what is beyond the vector code of sines
+  double (*far)(double) = nullptr;  // f from the standard library, for |x| ≥ 2^31 (mend_far)
 };
 template <class F>
 constexpr Map map_of() {
@@ -133,22 +134,23 @@ STRETTO_CLONES inline bool any_far(const float* x, int64_t n) {
   return far != 0;
 }
 
-/// The vector code of math::sin and math::cos is for numbers below 2^31. What lies beyond, f(x) of
-/// the standard library gives, times g where there is one.
+/// The vector code of math::sin and math::cos requires |x| < 2^31. Replaces the results of larger x
+/// by f(x) of the standard library, times g unless it is null.
 inline void mend_far(const float* x, const float* g, float* y, int64_t n, double (*f)(double)) {
   if (!f || !any_far(x, n)) return;
   for (int64_t i = 0; i < n; ++i)
     if (std::fabs(x[i]) >= 0x1p31f) y[i] = float(f(double(x[i]))) * (g ? g[i] : 1.0f);
 }
 
-/// f(first, last) for blocks of [begin, end) that lie in the first cache together with their f32.
+/// Calls f(first, n) for blocks of
+/// [begin, end) that fit into the L1 cache together with their f32 copies.
 inline constexpr int64_t block = 1024;
 template <class F>
 void each_block(int64_t begin, int64_t end, F&& f) {
   for (; begin < end; begin += block) f(begin, std::min(block, end - begin));
 }
 
-/// y = f(x) over a contiguous copy of x, a floating tensor.
+/// Returns f(x) for a floating tensor x, contiguous.
 inline Tensor run_map(const Map& f, const Tensor& input, Numbers c = {}) {
   const Tensor x = input.contiguous();
   Tensor y = empty_like(x);
@@ -175,30 +177,30 @@ inline Tensor run_map(const Map& f, const Tensor& input, Numbers c = {}) {
   return y;
 }
 
-/// g · F′, in one pass, in g's place where nothing else holds it; `at` is x or y, whichever the
-/// derivative reads.
+/// Returns g · F′ in one pass, in g's memory if it is unshared; `at` is x or y, whichever
+/// the derivative reads.
 inline Tensor run_slope(const Slope& f, const Tensor& at, const Tensor& grad) {
   const Tensor x = at.contiguous();
   Tensor copy;
   const Tensor& g = contiguous(grad, copy);
-  const Tensor y = f.far ? empty_like(g) : in_place_or_new(g);  // what is far reads g once more
+  const Tensor y = f.far ? empty_like(g) : in_place_or_new(g);  // mend_far reads g again
   parallel_for(x.numel(), 16384, [&](int64_t begin, int64_t end) {
     if (x.dtype() == f64)
       return f.f64(x.data<double>() + begin, g.data<double>() + begin, y.data<double>() + begin,
                    end - begin);
     if (x.dtype() == f32) {
-      const float *from = x.data<float>() + begin, *arrived = g.data<float>() + begin;
+      const float *from = x.data<float>() + begin, *incoming = g.data<float>() + begin;
       float* to = y.data<float>() + begin;
-      f.f32(from, arrived, to, end - begin);
-      return mend_far(from, arrived, to, end - begin, f.far);
+      f.f32(from, incoming, to, end - begin);
+      return mend_far(from, incoming, to, end - begin, f.far);
     }
-    const BFloat16 *from = x.data<BFloat16>(), *arrived = g.data<BFloat16>();
+    const BFloat16 *from = x.data<BFloat16>(), *incoming = g.data<BFloat16>();
     BFloat16* to = y.data<BFloat16>();
-    if (f.bf16) return f.bf16(from + begin, arrived + begin, to + begin, end - begin);
+    if (f.bf16) return f.bf16(from + begin, incoming + begin, to + begin, end - begin);
     each_block(begin, end, [&](int64_t first, int64_t n) {
       float wide[block], slope[block], result[block];
       convert_run(from + first, wide, n);
-      convert_run(arrived + first, slope, n);
+      convert_run(incoming + first, slope, n);
       f.f32(wide, slope, result, n);
       mend_far(wide, slope, result, n, f.far);
       convert_run(result, to + first, n);

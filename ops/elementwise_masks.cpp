@@ -1,4 +1,4 @@
-// Comparisons, truths and selection by mask.
+// Comparisons, logical functions and selection by mask.
 #include "cuda/elementwise_masks.h"
 
 #include <cmath>
@@ -43,9 +43,9 @@ Tensor compare(const char* op, const Tensor& x, const Tensor& z) {
                    broadcast_shapes(op, a.shape(), b.shape()));
 }
 
-// x ∘ c. An integer tensor is compared with a whole number that lies as c does to every integer:
-// c rounded `up` (<, ≥) or down (>, ≤). Where there is none they all lie on one side of c, as 0
-// does, or differ from it.
+// Compares x with a number c. For an integer tensor, rounds c to an integer that compares in the
+// same way with every integer: `up` (<, ≥) or down (>, ≤). If it does not fit i64, or for = and ≠
+// is not an integer, every element compares like 0.
 template <class F>
 Tensor compare(const char* op, const Tensor& x, double c, bool up) {
   if (is_floating(x.dtype())) return compare<F>(op, x, scalar(c, options_of(x)));
@@ -86,7 +86,7 @@ struct Or {
   static bool value(bool u, bool v) { return u || v; }
 };
 
-// F of two truths.
+// F(a, b) for two masks.
 template <class F>
 Tensor combine(const char* op, const Tensor& a, const Tensor& b) {
   check_mask(op, a);
@@ -101,9 +101,9 @@ Tensor combine(const char* op, const Tensor& a, const Tensor& b) {
         return y;
       },
       [&](const Tensor& u, const Tensor& v) {
-        auto truth = [&](bool value) { return scalar(value, options_of(u)); };
-        return cuda::where(u, F::value(true, false) ? truth(true) : v,
-                           F::value(false, true) ? v : truth(false));
+        auto constant = [&](bool value) { return scalar(value, options_of(u)); };
+        return cuda::where(u, F::value(true, false) ? constant(true) : v,
+                           F::value(false, true) ? v : constant(false));
       },
       b.to(boolean));
 }

@@ -1,12 +1,12 @@
-// The elementwise functions themselves: value and derivative, once for every use.
+// Values and derivatives of the elementwise functions, defined once for every use.
 //
-// `derivative` is a template over its argument type. With numbers it is the kernel of the backward
-// pass, on CPU and GPU; with Tensors, whose functions of the same names are found by argument
-// dependent lookup, it is a differentiable expression, from which gradients of gradients follow.
-// `k<T>(c)` is a constant for either. `needs` says whether the derivative reads x or y = f(x).
+// `derivative` is a template over its argument type. With scalars it is the kernel of the backward
+// pass, on CPU and GPU. With Tensors, whose functions of the same names are found by
+// argument-dependent lookup, it is a differentiable expression, for gradients of gradients.
+// `k<T>(c)` is a constant in either case. `needs` tells whether the derivative reads x or y = f(x).
 //
-// The lists at the end name all functions: for each the GPU's kernels are made
-// (cuda/elementwise.h).
+// The lists at the end contain all functions; GPU kernels are instantiated
+// from them (cuda/elementwise.h).
 #pragma once
 
 #include "../core/math.h"
@@ -48,8 +48,8 @@ STRETTO_HD inline T exp_negative(const T& x) {
   }
 }
 
-// sigmoid(x) and its slope sigmoid(x) · sigmoid(−x): a factor 1 − sigmoid(x) would be right only to
-// the rounding of 1.
+// sigmoid(x) and its derivative sigmoid(x) · sigmoid(−x). A factor 1 − sigmoid(x) would lose
+// precision to cancellation.
 template <class T>
 struct SigmoidAndSlope {
   T value, slope;
@@ -89,7 +89,7 @@ struct Log {
   }
 };
 
-// `far` and `far_derivative` are for what lies beyond the vector code of core/math.h.
+// `far` and `far_derivative` are for |x| beyond the range of the vector code in core/math.h.
 struct Sin {
   static constexpr Needs needs = Needs::x;
   static double far(double x) { return std::sin(x); }
@@ -182,7 +182,8 @@ struct Gelu {
   }
 };
 
-// x/2 · (1 + tanh u) with u = √(2/π)·(x + 0.044715 x³), as x · sigmoid(2u): without cancellation.
+// x/2 · (1 + tanh u) with u = √(2/π)·(x + 0.044715 x³), computed as x ·
+// sigmoid(2u), without cancellation.
 struct GeluTanh {
   static constexpr Needs needs = Needs::x;
   static constexpr double c1 = 2 * 0.7978845608028654, c3 = 0.044715 * c1;
@@ -192,7 +193,7 @@ struct GeluTanh {
   }
   template <class T>
   STRETTO_HD static T derivative(const T& at, const T&) {
-    const T x = clamp(at, -30, 30);  // beyond it is 0 or 1, but the powers would overflow
+    const T x = clamp(at, -30, 30);  // beyond, the derivative is 0 or 1, but powers would overflow
     const T z = x * x;
     const auto s = sigmoid_and_slope(x * (k<T>(c1) + k<T>(c3) * z));
     return s.value + s.slope * (x * (k<T>(c1) + k<T>(3 * c3) * z));
@@ -261,7 +262,7 @@ struct Rsqrt {
   }
 };
 
-// Functions that integers have too; the derivative of abs is sign, the others have none.
+// Functions that also exist for integers. The derivative of abs is sign; the others have none.
 struct Abs {
   template <class T>
   STRETTO_HD static T value(T x) {
@@ -284,7 +285,7 @@ struct Sign {
   }
 };
 
-// Values of the functions of two tensors; their derivatives stand in elementwise.cpp.
+// Values of the functions of two tensors; their derivatives are in elementwise.cpp.
 struct Add {
   template <class T>
   STRETTO_HD static T value(T a, T b) {

@@ -25,10 +25,10 @@ Tensor composed(const Tensors& in, const Settings& s) {
   return linear(dropout(activate(linear(in[0], in[1], in[2]), s.f), s.p, s.key), in[3], in[4]);
 }
 
-// ---- one row of the hidden layer on a CPU
+// ---- one row of the hidden layer on the CPU
 
-// hidden = F(before), before = sums + bias. They may be one row, then hidden stays; and so may
-// sums and before.
+// before = sums + bias, hidden = F(before). `before` may be the same row as `sums`, or as `hidden`,
+// which then holds F(before).
 template <class T, class F>
 STRETTO_CLONES void hidden_row(const compute_t<T>* sums, const T* bias, T* before, T* hidden,
                                int64_t n) {
@@ -39,7 +39,7 @@ STRETTO_CLONES void hidden_row(const compute_t<T>* sums, const T* bias, T* befor
   for (int64_t i = 0; i < n; ++i) hidden[i] = T(F::value(C(before[i])));
 }
 
-// d = sums · F′(before), which may be sums.
+// d = sums · F′(before); d may be `sums`.
 template <class T, class F>
 STRETTO_CLONES void gradient_row(const compute_t<T>* sums, const T* before, T* d, int64_t n) {
   using C = compute_t<T>;
@@ -68,10 +68,11 @@ Rows<T> rows_of(Activation f) {
   return {hidden_row<T, Silu>, gradient_row<T, Silu>};
 }
 
-// ---- products that end in such rows
+// ---- products with these rows as epilogue
 
-// a [m, k] · b [k, n], or · bᵀ of b [n, k], contiguous; finish(i, j, rows, columns, sums, ld) makes
-// `to` [m, n] of each part. Where it can, the product makes its sums there.
+// Computes a [m, k] · b [k, n], or · bᵀ for b [n, k], all contiguous. The epilogue finish(i, j,
+// rows, columns, sums, ld) writes each block of `to` [m, n]. If the dtype of `to` allows, it
+// also holds the sums.
 template <class T, class F>
 void product(const Tensor& a, const Tensor& b, bool transposed, const Tensor& to, F&& finish) {
   using C = compute_t<T>;
@@ -84,7 +85,7 @@ void product(const Tensor& a, const Tensor& b, bool transposed, const Tensor& to
   const DType type = std::is_same_v<C, double> ? f64 : f32;
   const Tensor x = a.to(type);
   const Tensor sums = to.dtype() == type ? to : empty({m, n}, {.dtype = type, .device = cpu});
-  if constexpr (std::is_same_v<T, BFloat16>)  // few rows need no weights that are widened first
+  if constexpr (std::is_same_v<T, BFloat16>)  // for few rows, widens weights on the fly
     if (gemm_widening(m, n, k, 1, {x.data<float>(), k}, {b.data<T>(), b.size(1), transposed}, 0,
                       sums.data<float>(), n))
       return finish(0, 0, m, n, sums.data<float>(), n);
@@ -93,7 +94,8 @@ void product(const Tensor& a, const Tensor& b, bool transposed, const Tensor& to
                    sums.data<C>(), n, &epilogue);
 }
 
-// F(x · weightᵀ + bias), dropped; the argument of F to `before`, which may be the result.
+// dropout(F(x · weightᵀ + bias)) in `hidden`; writes the argument of F to `before`, which may be
+// the same tensor.
 Tensor hidden_cpu(const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& before,
                   const Tensor& hidden, const Settings& s) {
   const int64_t width = weight.size(0);
@@ -115,7 +117,7 @@ Tensor hidden_cpu(const Tensor& x, const Tensor& weight, const Tensor& bias, con
   return hidden;
 }
 
-// Back through dropout and F: (g · weight) · F′(before).
+// The gradient through dropout and F: (g · weight) · F′(before).
 Tensor gradient_cpu(const Tensor& g, const Tensor& weight, const Tensor& before,
                     const Settings& s) {
   Tensor d = empty_like(before);
@@ -138,8 +140,9 @@ Tensor gradient_cpu(const Tensor& g, const Tensor& weight, const Tensor& before,
   return d;
 }
 
-// One floating dtype and nothing empty; dropout draws four numbers at a time, which lie in one row.
-// On a GPU what cuBLASLt takes.
+// True if the inputs can be fused: one floating dtype and nothing empty; on the CPU, dropout
+// needs rows of a multiple of 4 elements, which share a Philox block; on a GPU, the sizes
+// must suit cuBLASLt.
 bool fits(const Tensors& in, const Settings& s) {
   for (const Tensor& x : in)
     if (x.defined() && (x.dtype() != in[0].dtype() || x.numel() == 0)) return false;

@@ -1,4 +1,4 @@
-// Two linear layers with a function between them.
+// The feed-forward layer: two linear layers with an activation function between them.
 #pragma once
 
 #include "../core/random.h"
@@ -6,19 +6,22 @@
 
 namespace stretto {
 
-/// gelu is exact, gelu_tanh its approximation.
+/// Activation functions; gelu is exact, gelu_tanh its tanh approximation.
 enum class Activation { relu, gelu, gelu_tanh, silu };
 
-/// f(x), elementwise.
+/// Computes f(x), elementwise.
 Tensor activate(const Tensor& x, Activation f);
 
-/// linear(dropout(f(linear(x, w1, b1)), p), w2, b2): x [.., in], w1 [hidden, in], b1 [hidden], w2
-/// [out, hidden], b2 [out] → [.., out] (Vaswani et al., 2017, eq. 2); without biases where they are
-/// undefined. The first bias, f, dropout and their gradients are made where the products are: on a
-/// CPU all, on a GPU gelu_tanh between biases in f32 and bf16, without dropout; else one by one.
+/// Computes linear(dropout(f(linear(x, w1, b1)), p), w2, b2): x [.., in], w1 [hidden, in],
+/// b1 [hidden], w2 [out, hidden], b2 [out] → [.., out] (Vaswani et al., 2017, eq. 2). Biases
+/// may be undefined.
+///
+/// On the CPU, bias, activation, dropout and their gradients are fused into the products as
+/// epilogues. On a GPU only gelu_tanh with both biases is fused, in f32 and bf16 without dropout;
+/// otherwise the ops run one by one. Dropout takes a key from the random state.
 Tensor feed_forward(const Tensor& x, const Tensor& w1, const Tensor& b1, const Tensor& w2,
                     const Tensor& b2, Activation f, double p = 0);
-/// Its dropout draws with that key.
+/// The same with a given key for dropout.
 Tensor feed_forward(const Tensor& x, const Tensor& w1, const Tensor& b1, const Tensor& w2,
                     const Tensor& b2, Activation f, double p, RandomKey key);
 

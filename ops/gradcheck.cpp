@@ -25,7 +25,7 @@ Tensor noise(const Shape& shape, uint64_t stream) {
   return tensor(x, shape);
 }
 
-// x in memory of its own, column-major with gaps: no kernel can take it for contiguous.
+// A copy of x, column-major with gaps, so that no kernel can treat it as contiguous.
 Tensor strided_copy(const Tensor& x) {
   Shape strides = x.shape();
   int64_t step = 2;
@@ -37,13 +37,13 @@ Tensor strided_copy(const Tensor& x) {
 }
 
 // Gradients of Σ y·weights as plain values; zeros where y does not depend on the input.
-std::vector<Values> gradients_of(const Tensor& y, const Tensors& wanted, const Tensor& weights) {
+std::vector<Values> gradients_of(const Tensor& y, const Tensors& leaves, const Tensor& weights) {
   std::vector<Values> values;
-  Tensors grads(wanted.size());
-  if (y.requires_grad()) grads = grad({y}, wanted, {weights}, {.retain_graph = true});
-  for (size_t i = 0; i < wanted.size(); ++i)
+  Tensors grads(leaves.size());
+  if (y.requires_grad()) grads = grad({y}, leaves, {weights}, {.retain_graph = true});
+  for (size_t i = 0; i < leaves.size(); ++i)
     values.push_back(grads[i].defined() ? grads[i].to_vector<double>()
-                                        : Values(size_t(wanted[i].numel())));
+                                        : Values(size_t(leaves[i].numel())));
   return values;
 }
 
@@ -63,8 +63,7 @@ void compare(const std::string& what, const std::vector<Values>& got,
   }
 }
 
-// The slopes of Σ f·weights by central differences, on contiguous copies, whatever the layout of
-// the inputs.
+// The derivatives of Σ f·weights by central differences, on contiguous copies of the inputs.
 std::vector<Values> differences(const Function& f, const Tensors& inputs, const Tensor& weights,
                                 double step) {
   const NoGrad guard;
@@ -80,10 +79,10 @@ std::vector<Values> differences(const Function& f, const Tensors& inputs, const 
     for (size_t i = 0; i < v.size(); ++i) sum += w[i] * v[i];
     return sum;
   };
-  std::vector<Values> slopes;
+  std::vector<Values> derivatives;
   for (const Tensor& x : moved) {
     if (!x.requires_grad()) continue;
-    Values& own = slopes.emplace_back();
+    Values& values = derivatives.emplace_back();
     for (int64_t i = 0; i < x.numel(); ++i) {
       const Tensor element = make_view(x.detach(), x.offset() + i, {}, {});
       const double before = element.item();
@@ -92,40 +91,41 @@ std::vector<Values> differences(const Function& f, const Tensors& inputs, const 
       element.fill_(before - step);
       const double down = value();
       element.fill_(before);
-      own.push_back((up - down) / (2 * step));
+      values.push_back((up - down) / (2 * step));
     }
   }
-  return slopes;
+  return derivatives;
 }
 
 void check_once(const std::string& order, const Function& f, const Tensors& inputs,
                 const GradcheckOptions& options) {
-  Tensors wanted;
+  Tensors leaves;
   for (const Tensor& x : inputs)
     if (x.requires_grad()) {
       check(x.dtype() == f64 && x.is_leaf(), op, "an input is ", x,
             "; those that require gradients must be f64 leaves");
-      wanted.push_back(x);
+      leaves.push_back(x);
     }
-  check(!wanted.empty(), op, "no input requires a gradient");
+  check(!leaves.empty(), op, "no input requires a gradient");
   const Tensor y = f(inputs);
   check(y.defined() && y.dtype() == f64, op, "the function returned ", y, "; must be f64");
 
   const Tensor weights = noise(y.shape(), 1001);
-  const std::vector<Values> analytic = gradients_of(y, wanted, weights);
-  const std::vector<Values> again = gradients_of(y, wanted, weights);
+  const std::vector<Values> analytic = gradients_of(y, leaves, weights);
+  const std::vector<Values> again = gradients_of(y, leaves, weights);
   for (size_t i = 0; i < analytic.size(); ++i)
     check(analytic[i].empty() || std::memcmp(analytic[i].data(), again[i].data(),
                                              analytic[i].size() * sizeof(double)) == 0,
-          op, order, ", differentiable input ", i, ": a repeated backward pass has other bits");
+          op, order, ", differentiable input ", i,
+          ": a repeated backward pass is not bit-identical");
   compare(order + " with a strided incoming gradient",
-          gradients_of(y, wanted, strided_copy(weights)), analytic, 1e-11, 1e-11);
+          gradients_of(y, leaves, strided_copy(weights)), analytic, 1e-11, 1e-11);
   const Tensor one = scalar(1, {.dtype = f64});
   Shape repeated = y.shape();
   for (int64_t& stride : repeated) stride = 0;
   const Tensor expanded = make_view(one, 0, y.shape(), repeated);
-  compare(order + " with an expanded incoming gradient", gradients_of(y, wanted, expanded),
-          gradients_of(y, wanted, expanded.clone()), 1e-11, 1e-11);
+  compare(order + " with an expanded incoming gradient", gradients_of(y, leaves, expanded),
+          gradients_of(y, leaves, expanded.clone()), 1e-11, 1e-11);
   compare(order, analytic, differences(f, inputs, weights, options.step), options.atol,
           options.rtol);
 }

@@ -1,4 +1,4 @@
-// Gradients held against central differences: for functions and ops of one's own.
+// Gradients compared with central differences, for your own functions and ops.
 //
 //     const Tensor x = randn({2, 3}, {.dtype = f64}).set_requires_grad();
 //     gradcheck([](const Tensors& in) { return my_op(in[0]); }, {x});
@@ -10,23 +10,25 @@
 
 namespace stretto {
 
+/// Options of gradcheck().
 struct GradcheckOptions {
-  double step = 1e-6;  ///< Elements are moved by this, up and down.
+  double step = 1e-6;  ///< Step of the central differences, up and down.
   double atol = 1e-5;  ///< Accepted: |gradient − difference| ≤ atol + rtol · |difference|.
   double rtol = 1e-3;  ///< See atol.
-  bool twice = true;   ///< Gradients of gradients too (create_graph).
+  bool twice = true;   ///< Checks gradients of gradients too (create_graph).
 };
 
-/// Throws Error unless the gradients of f at `inputs` are right, and names the first element that
-/// differs.
+/// Throws an Error that names the first differing element unless the gradients of f at
+/// `inputs` are right.
 ///
-/// Checks a randomly weighted sum of f(inputs), of any shape, in every input that requires a
-/// gradient: against central differences of each element, with strided and expanded incoming
-/// gradients, and that a repeated backward pass is bit-identical. With `twice`, does the same to
-/// the gradients themselves, as functions of the inputs and of the incoming gradient. All of it is
-/// f64: the inputs that require gradients and the result of f, which must be a pure function of its
-/// inputs. Calls f 2n times for n elements, and n times as often with `twice`.
+/// Checks the gradients of a randomly weighted sum of f(inputs), of any shape, for every input that
+/// requires a gradient: against central differences of each element, with strided and expanded
+/// incoming gradients, and that a repeated backward pass is bit-identical. With `twice`, does the
+/// same for the gradients themselves, as functions of the inputs and of the incoming gradient.
+///
+/// The inputs that require gradients and the result of f must be f64, and f must be a pure function
+/// of its inputs. Calls f 2n times for n elements; `twice` multiplies this by about n.
 void gradcheck(const std::function<Tensor(const Tensors&)>& f, const Tensors& inputs,
-               GradcheckOptions options = {});
+                     GradcheckOptions options = {});
 
 }  // namespace stretto

@@ -3,9 +3,12 @@
 
 namespace stretto {
 
-/// `composed` is the formula in differentiable ops, on any device; `fused` is one kernel that keeps
-/// less in memory; `automatic` is fused wherever there is such a kernel for the arguments. A fused
-/// op's gradient is composed where it is recorded; ops that cannot be differentiated again say so.
+/// The implementation of an op: `composed` is the formula in differentiable ops, on any device;
+/// `fused` is one kernel that uses less memory; `automatic` (the default) is fused if there is a
+/// kernel for the arguments, else composed.
+///
+/// The gradient of a fused op is itself composed when it is recorded (create_graph); ops that
+/// cannot be differentiated twice say so.
 enum class Implementation { automatic, composed, fused };
 
 }  // namespace stretto

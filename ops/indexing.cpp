@@ -67,8 +67,8 @@ int64_t product(const Shape& shape, int64_t begin, int64_t end) {
 
 Tensor take(const char* op, const Tensor& x, int64_t d, const Tensor& ids);
 
-// The slots of a counting sort: ids of row v, in their order of appearance, are
-// order[start[v]] … order[start[v + 1] − 1].
+// A counting sort: the positions of id v, in ascending order, are order[start[v]] …
+// order[start[v + 1] − 1].
 struct ByRow {
   std::vector<int64_t> start, order;
 
@@ -86,8 +86,8 @@ STRETTO_CLONES void add_to(double* y, const T* x, int64_t n) {
   for (int64_t j = 0; j < n; ++j) y[j] += double(x[j]);
 }
 
-// y [outer, rows, inner] = sums of the g [outer, n, inner] that `ids` sends to each row, kept in
-// f64: some rows are met a million times.
+// y [outer, rows, inner] = for each row the sum of the slices of g [outer, n, inner] whose id it
+// is. Sums are f64, because some rows have a million terms.
 template <class T>
 void place_kernel(const T* g, T* y, int64_t outer, int64_t n, int64_t rows, int64_t inner,
                   const int64_t* ids) {
@@ -111,7 +111,7 @@ void place_kernel(const T* g, T* y, int64_t outer, int64_t n, int64_t rows, int6
   });
 }
 
-// g [outer, n, inner] → [outer, rows, inner].
+// The same as an op: g [outer, n, inner] → [outer, rows, inner].
 Tensor place_cpu(const Tensor& g, const Tensor& ids, int64_t rows) {
   Tensor y = empty_like(g, {g.size(0), rows, g.size(2)});
   dispatch_floating(g.dtype(), "place", [&]<class T>() {
@@ -121,14 +121,14 @@ Tensor place_cpu(const Tensor& g, const Tensor& ids, int64_t rows) {
   return y;
 }
 
-// x as [outer, size of d, inner], row-major and off the tape.
+// x as [outer, size of d, inner], row-major and detached.
 Tensor around(const Tensor& x, int64_t d) {
   const Shape& shape = x.shape();
   return x.detach().contiguous().view(
       {product(shape, 0, d), shape[d], product(shape, d + 1, shape.dim())});
 }
 
-// Zeros of `shape` with the slices of g added at `ids` along d. The gradient of take.
+// Adds the slices of the gradient at `ids` along d to zeros of `shape`. The gradient of take.
 Tensor place(const char* op, const Tensor& grad, const Shape& shape, int64_t d, const Tensor& ids) {
   Tensor y = on_device(around(grad, d), place_cpu, cuda::place, ids, shape[d]).view(shape);
   return record(op, {grad}, y, [op, d, ids = Saved(ids)](Backward& b) {
@@ -153,7 +153,7 @@ Tensor take_cpu(const Tensor& x, const Tensor& ids) {
   return y;
 }
 
-// Slices of x along d at checked i64 ids, 1-d.
+// The slices of x along d at checked 1-d i64 ids.
 Tensor take(const char* op, const Tensor& x, int64_t d, const Tensor& ids) {
   Shape shape = x.shape();
   shape[d] = ids.numel();
@@ -175,7 +175,7 @@ Shape with(Shape shape, int64_t d, int64_t value) {
   return shape;
 }
 
-// y[index] += source along d, column by column: every column has one owner, which adds in order.
+// y[index] += source along d, column by column. One thread adds each column, in order.
 template <class T>
 void scatter_kernel(const Tensor& y, int64_t d, const Tensor& index, const Tensor& source) {
   const int64_t n = index.shape()[d];
@@ -201,7 +201,7 @@ void scatter_kernel(const Tensor& y, int64_t d, const Tensor& index, const Tenso
   });
 }
 
-// x + source at index, in `wide` or, on CUDA, for integers in i64.
+// x + source at index, computed in dtype `wide`, on CUDA in i64 for all integers.
 Tensor scatter_cpu(const Tensor& x, int64_t d, const Tensor& index, const Tensor& source,
                    DType wide) {
   Tensor y = x.dtype() == wide ? x.clone() : x.to(wide);
@@ -288,10 +288,10 @@ Tensor stack(const Tensors& tensors, Int d) {
 
 Tensors split(const Tensor& x, Int size, Int d) {
   d = wrap_dim("split", d, x.dim());
-  check(size >= 1, "split", "pieces of size ", size, "; needs at least 1");
+  check(size >= 1, "split", "size ", size, "; needs at least 1");
   Tensors pieces;
   int64_t at = 0;
-  do {  // an empty dimension is one empty piece, so that cat joins what split parts
+  do {  // an empty dimension gives one empty tensor, so that cat is the inverse of split
     pieces.push_back(x.slice(d, at, at + size));
     at += size;
   } while (at < x.shape()[d]);
@@ -302,7 +302,7 @@ Tensors split(const Tensor& x, const std::vector<int64_t>& sizes, Int d) {
   d = wrap_dim("split", d, x.dim());
   int64_t total = 0;
   for (int64_t size : sizes) {
-    check(size >= 0, "split", "a piece of size ", size);
+    check(size >= 0, "split", "size ", size, "; needs at least 0");
     total += size;
   }
   check(total == x.shape()[d], "split", "sizes add up to ", total, ", but dimension ", d, " of ", x,
@@ -347,7 +347,7 @@ Tensor scatter_add(const Tensor& x, Int d, const Tensor& given, const Tensor& so
         "; both need one shape");
   check_fits("scatter_add", given, x, d);
   const Tensor index = checked_along("scatter_add", given, x, d);
-  // Where an element can meet many, sums are kept in f64.
+  // If an element may have many terms, sums are f64.
   DType wide = is_narrow(x.dtype()) ? compute_type(x.dtype()) : x.dtype();
   if (wide == f32 && given.shape()[d] > 64) wide = f64;
   const Tensor y =

@@ -1,5 +1,5 @@
-// Iteration over strided operands on the CPU: dimensions that can be walked as one are merged,
-// rows are shared out among threads in chunks that depend on the sizes only. Internal to ops/.
+// Iteration over strided operands on the CPU: dimensions that can be traversed as one are merged,
+// and rows are distributed to threads in chunks that depend only on the sizes. Internal to ops/.
 #pragma once
 
 #include <array>
@@ -11,20 +11,20 @@
 
 namespace stretto {
 
-/// Where a loop over x puts what becomes of x, element for element: x itself where nothing else
-/// holds it, else a new tensor.
+/// Returns the output tensor of an elementwise loop over x: x itself if it is unshared and
+/// contiguous, else a new tensor.
 inline Tensor in_place_or_new(const Tensor& x) {
   return x.unique() && x.is_contiguous() ? x : empty_like(x);
 }
 
-/// x where it is contiguous, else a copy, which `copy` then keeps.
+/// Returns x if it is contiguous, else a contiguous copy, held by `copy`.
 inline const Tensor& contiguous(const Tensor& x, Tensor& copy) {
   if (x.is_contiguous()) return x;
   return copy = x.contiguous();
 }
 
-/// N operands of one shape. `run(f)` calls f(offsets, n) for runs of n elements; operand k's
-/// element i of the run lies at offsets[k] + i · inner[k].
+/// A loop over N operands of one shape. `run(f)` calls f(offsets, n) for runs of n elements;
+/// element i of the run is at offsets[k] + i · inner[k] in operand k.
 template <int N>
 class StridedLoop {
  public:

@@ -18,8 +18,8 @@
 namespace stretto {
 namespace {
 
-// What backward needs of a row: softmax(x) = e^(x − top) / total. Two numbers, as top + log(total)
-// has no room for its second part where logits are large.
+// Saved for backward per row: softmax(x) = e^(x − top) / total. Two values, because for large
+// logits top + log(total) would lose log(total) in rounding.
 template <class C>
 struct RowTotal {
   C top, total;
@@ -53,9 +53,9 @@ STRETTO_CLONES void row_gradient(const T* __restrict x, T* __restrict dx, int64_
       T(g * (math::exp_negative(C(x[target]) - row.top) * scale - even - (C(1) - epsilon)));
 }
 
-// The wanted distribution t of each row: [N, V], zero rows where the target is ignored.
-Tensor wanted(const Tensor& ids, int64_t classes, const CrossEntropyOptions& options,
-              const Tensor& like) {
+// The target distribution t of each row, [N, V]; rows of ignored targets are zero.
+Tensor target_distribution(const Tensor& ids, int64_t classes, const CrossEntropyOptions& options,
+                           const Tensor& like) {
   const Tensor counted = ne(ids, double(options.ignore_index)).to(like.dtype()).unsqueeze(1);
   const Tensor safe = where(eq(ids, double(options.ignore_index)), zeros_like(ids), ids);
   const double epsilon = options.label_smoothing;
@@ -64,23 +64,23 @@ Tensor wanted(const Tensor& ids, int64_t classes, const CrossEntropyOptions& opt
   return scatter_add(even, 1, safe.unsqueeze(1), point) * counted;
 }
 
-// How many targets count: as a number on the CPU, and there alone on the GPU, a 0-d i64.
+// The number of targets that are not ignored: on the CPU `number`, on a GPU `on_gpu`, a 0-d i64.
 struct Count {
   int64_t number = 0;
-  Tensor there;
+  Tensor on_gpu;
 };
 
-// Counts the i64 targets, row-major, that are not ignored; they must be classes. What a GPU finds
-// it reports when the host waits for it; `ids` has others in their place then.
+// Counts the row-major i64 targets that are not ignored; these must be classes. On a GPU the error
+// is thrown at the next synchronization, and `ids` is replaced by valid ids.
 Count checked_targets(const char* op, Tensor& ids, int64_t classes, int64_t ignored) {
   const auto text = [=](int64_t at, int64_t id) {
     return str("target ", id, " at position ", at, "; accepted: 0 to ", classes - 1, ", or ",
                ignored, " to ignore");
   };
   if (ids.device().is_cuda() && classes > 0) {
-    const Tensor there = sum(ne(ids, double(ignored)));
+    const Tensor count = sum(ne(ids, double(ignored)));
     ids = cuda::checked_indices(op, ids, classes, ignored, text);
-    return {.there = there};
+    return {.on_gpu = count};
   }
   Count count;
   int64_t at = 0;
@@ -93,7 +93,7 @@ Count checked_targets(const char* op, Tensor& ids, int64_t classes, int64_t igno
   return count;
 }
 
-// Losses [N]; the totals of rows to `totals` [N, 2].
+// Returns losses [N] and writes the RowTotals to `totals` [N, 2].
 Tensor losses_cpu(const Tensor& x, const Tensor& ids, int64_t ignored, double epsilon,
                   const Tensor& totals) {
   const int64_t classes = x.size(-1), count = ids.numel();
@@ -160,11 +160,11 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& targets, CrossEntropyOp
   const Tensor totals = empty({count, 2}, wide);
   const Tensor losses =
       on_device(x, losses_cpu, cuda::cross_entropy, ids, ignored, epsilon, totals);
-  // Of a sum of losses, or of a gradient on its way to them.
+  // Scales a sum of losses for the reduction, or a gradient in the backward pass.
   const bool average = options.reduction == Reduction::mean;
   const double scale = average && counted.number > 0 ? 1.0 / double(counted.number) : 1.0;
-  const Tensor share = average && counted.there.defined()
-                           ? 1.0 / maximum(counted.there.to(wide.dtype), scalar(1, wide))
+  const Tensor share = average && counted.on_gpu.defined()
+                           ? 1.0 / maximum(counted.on_gpu.to(wide.dtype), scalar(1, wide))
                            : Tensor();
   const auto scaled = [scale, share](const Tensor& v) {
     return share.defined() ? v.to(share.dtype()) * share : v * scale;
@@ -172,17 +172,17 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& targets, CrossEntropyOp
   Tensor y =
       options.reduction == Reduction::none ? losses.reshape(targets.shape()) : scaled(sum(losses));
   y = y.to(x.dtype());
-  // Gradients: g · (softmax(x) · Σ want − want), want the wanted probability of each class.
+  // Gradients: g · (softmax(x) · Σ t − t), with t the target probability of each class.
   return record(op, {logits}, y, [=, x = Saved(logits)](Backward& b) {
     const Tensor g = options.reduction == Reduction::none
                          ? b.grad().reshape({count, 1})
                          : scaled(b.grad()).reshape({1, 1}).expand({count, 1});
     if (grad_enabled()) {
-      // An ignored row may hold anything, NaN too.
+      // An ignored row may hold any values, including NaN.
       const Tensor scored = ne(ids, double(ignored)).unsqueeze(1);
       const Tensor given = x().reshape({count, classes});
       const Tensor rows = where(scored, given, zeros_like(given.detach()));
-      const Tensor want = wanted(ids, classes, options, rows);
+      const Tensor want = target_distribution(ids, classes, options, rows);
       const Tensor dx = g.to(rows.dtype()) * (softmax(rows) * sum(want, {1}, true) - want);
       return Tensors{where(scored, dx, zeros_like(given.detach())).reshape(x().shape())};
     }
@@ -196,13 +196,13 @@ namespace {
 // bf16 is computed in f32.
 Tensor wide(const Tensor& x) { return x.to(compute_type(x.dtype())); }
 
-// Losses one by one, of which `counted` count, → what the reduction makes of them.
+// Applies the reduction to losses, `counted` of which are not ignored.
 Tensor reduced(const Tensor& losses, const Count& counted, Reduction reduction, DType dtype) {
   if (reduction == Reduction::none) return losses.to(dtype);
   const Tensor total = sum(losses);
-  if (reduction == Reduction::mean && counted.there.defined()) {
+  if (reduction == Reduction::mean && counted.on_gpu.defined()) {
     const Tensor least = scalar(1, options_of(total));
-    return (total / maximum(counted.there.to(total.dtype()), least)).to(dtype);
+    return (total / maximum(counted.on_gpu.to(total.dtype()), least)).to(dtype);
   }
   const bool divided = reduction == Reduction::mean && counted.number > 0;
   return (divided ? total / double(counted.number) : total).to(dtype);
@@ -214,7 +214,7 @@ void check_pair(const char* op, const Tensor& x, const Tensor& target) {
         op, x, " for target ", target, "; both must be floating and of one shape and dtype");
 }
 
-// max(log x, −100), whose slope is 1/x up to 10¹².
+// max(log x, −100), with derivative min(1/x, 10¹²).
 Tensor bounded_log(const Tensor& x) {
   constexpr double infinity = std::numeric_limits<double>::infinity();
   return record(
@@ -222,7 +222,7 @@ Tensor bounded_log(const Tensor& x) {
       [x = Saved(x)](Backward& b) { return Tensors{b.grad() / clamp(x(), 1e-12, infinity)}; });
 }
 
-// −t log x − (1 − t) log(1 − x). The slope is 0 at x = t = 0 and 1 too.
+// −t log x − (1 − t) log(1 − x). The derivative is also 0 at x = t = 0 and x = t = 1.
 Tensor cross_entropies(const Tensor& x, const Tensor& t) {
   constexpr double infinity = std::numeric_limits<double>::infinity();
   const Tensor p = x.detach(), want = t.detach();
@@ -261,7 +261,7 @@ Tensor mse_loss(const Tensor& x, const Tensor& target, Reduction reduction) {
 }
 
 namespace {
-constexpr const char* bce_hint = "; of logits: binary_cross_entropy_with_logits";
+constexpr const char* bce_hint = "; for logits use binary_cross_entropy_with_logits";
 }
 
 Tensor binary_cross_entropy(const Tensor& p, const Tensor& target, Reduction reduction) {

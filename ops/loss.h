@@ -1,46 +1,52 @@
-// Losses: of class scores against class indices, and of numbers against numbers.
+// Losses: class scores against class indices, and values against values.
 //
-// In all of them `Reduction::mean` is over what counts, and 0 where nothing does.
+// `Reduction::mean` averages over the targets that are not ignored; without any it is 0.
 #pragma once
 
 #include "../core/tensor.h"
 
 namespace stretto {
 
+/// How the losses of single targets are reduced: to their mean, to their sum, or not at all.
 enum class Reduction { mean, sum, none };
 
+/// Options of cross_entropy().
 struct CrossEntropyOptions {
-  int64_t ignore_index = -100;  // targets with this value count nothing
-  double label_smoothing = 0;  // ε: target 1 − ε + ε/V for the true class, ε/V for the others
-  Reduction reduction = Reduction::mean;  // the mean is over targets that are not ignored
+  int64_t ignore_index = -100;  ///< Targets with this value are ignored.
+  /// ε: the target is 1 − ε + ε/V for the true class and ε/V for the others.
+  double label_smoothing = 0;
+  Reduction reduction = Reduction::mean;  ///< The mean is over targets that are not ignored.
 };
 
-/// logits [.., V], targets [..] (i64 or i32) → 0-d, or [..] with Reduction::none (0 where ignored).
-/// Nats. The mean over no targets at all is 0. One fused pass; the gradient too.
+/// Computes the cross entropy in nats: logits [.., V], targets [..] (i64 or i32) → 0-d, or [..]
+/// with Reduction::none (0 for ignored targets). One fused pass, and one for the gradient.
 Tensor cross_entropy(const Tensor& logits, const Tensor& targets, CrossEntropyOptions options = {});
 
+/// Options of nll_loss().
 struct NllOptions {
-  int64_t ignore_index = -100;            // targets with this value count nothing
-  Reduction reduction = Reduction::mean;  // the mean is over targets that are not ignored
+  int64_t ignore_index = -100;            ///< Targets with this value are ignored.
+  Reduction reduction = Reduction::mean;  ///< The mean is over targets that are not ignored.
 };
 
-/// −log_p[.., target]: log probabilities [.., V], as log_softmax gives them, targets [..] (i64 or
-/// i32) → 0-d, or [..] with Reduction::none (0 where ignored). In floating dtypes.
+/// Computes −log_p[.., target]: log probabilities [.., V], as from log_softmax, in a floating
+/// dtype, targets [..] (i64 or i32) → 0-d, or [..] with Reduction::none (0 for ignored targets).
 Tensor nll_loss(const Tensor& log_probabilities, const Tensor& targets, NllOptions options = {});
 
-/// (x − target)², both floating and of one shape and dtype → 0-d, or their shape with
-/// Reduction::none. Differentiable in both.
+/// Computes (x − target)² → 0-d, or their shape with Reduction::none. Both have one shape and one
+/// floating dtype. Differentiable in both.
 Tensor mse_loss(const Tensor& x, const Tensor& target, Reduction reduction = Reduction::mean);
 
-/// −target · log p − (1 − target) · log(1 − p) for probabilities p in [0, 1] and targets in [0, 1],
-/// both floating and of one shape and dtype. Logarithms end at −100 and the slope in p is
-/// (p − target) / max(p·(1 − p), 10⁻¹²), so that p = 0 and p = 1 have finite losses and gradients,
-/// 0 where the target is the same (as in PyTorch). Differentiable in both.
+/// Computes −target · log p − (1 − target) · log(1 − p) for probabilities p and targets in [0, 1],
+/// of one shape and one floating dtype. Differentiable in both.
+///
+/// As in PyTorch, logarithms are at least −100 and the derivative by p is (p − target) /
+/// max(p·(1 − p), 10⁻¹²), so p = 0 and p = 1 have finite losses and gradients, which are 0 if
+/// the target is equal to p.
 Tensor binary_cross_entropy(const Tensor& p, const Tensor& target,
                             Reduction reduction = Reduction::mean);
 
-/// The same of logits, p = sigmoid(logits), without cancellation:
-/// target · log(1 + e^−x) + (1 − target) · log(1 + eˣ).
+/// Computes the same for p = sigmoid(logits), without cancellation: target · log(1 + e^−x) + (1 −
+/// target) · log(1 + eˣ).
 Tensor binary_cross_entropy_with_logits(const Tensor& logits, const Tensor& target,
                                         Reduction reduction = Reduction::mean);
 

@@ -41,7 +41,7 @@ MatrixRef<T> matrix(Tensor& x) {
   return m;
 }
 
-// Strides of the batch dimensions of x, shown with the batch shape of the result.
+// Strides of the batch dimensions of x, broadcast to the batch shape of the result.
 Shape batch_strides(const Tensor& x, const Shape& batch) {
   Shape sizes(x.shape().begin(), x.dim() - 2), strides(x.strides().begin(), x.dim() - 2);
   return broadcast_strides(sizes, strides, batch);
@@ -58,7 +58,7 @@ void multiply(bool threads, int64_t m, int64_t n, int64_t k, MatrixRef<T> a, Mat
             : gemm(m, n, k, T(1), a, b, T(0), c, ldc);
 }
 
-// a [.., M, K] · b [.., K, N] on the CPU, off the tape, both at least 2-d.
+// a [.., M, K] · b [.., K, N] on the CPU, detached, both at least 2-d.
 Tensor product(Tensor a, Tensor b, const Shape& batch) {
   if (a.dtype() == bf16 && !has_bf16_products())
     return product(a.to(f32), b.to(f32), batch).to(bf16);
@@ -91,7 +91,7 @@ Tensor product(Tensor a, Tensor b, const Shape& batch) {
   return y;
 }
 
-// The same on CUDA, in one call.
+// The same on CUDA, in one batched product.
 Tensor product_cuda(const Tensor& a, const Tensor& b, const Shape& batch) {
   const auto operand = [&](const Tensor& x) {
     Shape shape = batch;
@@ -108,8 +108,8 @@ STRETTO_CLONES void add_row(T* __restrict sums, const T* __restrict row, int64_t
   for (int64_t i = 0; i < n; ++i) sums[i] += row[i];
 }
 
-// x [.., in] times weight [out, in] transposed, plus bias [out] where there is one, on the CPU, off
-// the tape; bf16 is rounded once, after the bias.
+// x [.., in] · weightᵀ + bias on the CPU, detached; weight is [out, in], bias [out] or undefined.
+// bf16 is rounded once, after the bias.
 Tensor linear_product(const Tensor& x, const Tensor& weight, const Tensor& bias,
                       const Shape& shape) {
   const int64_t out = weight.size(0), in = weight.size(1);
@@ -128,7 +128,7 @@ Tensor linear_product(const Tensor& x, const Tensor& weight, const Tensor& bias,
     return y;
   }
   const Tensor row = bias.defined() ? bias.to(wide).contiguous() : Tensor();
-  if (x.dtype() == bf16) {  // few rows need no weights that are widened first
+  if (x.dtype() == bf16) {  // for few rows, widens weights on the fly
     MatrixRef<BFloat16> m = matrix<BFloat16>(w);
     m.transposed = !m.transposed;
     if (gemm_widening(n, out, in, 1, {input.data<float>(), lda}, m, 0, y.data<float>(), ldc)) {
@@ -167,8 +167,8 @@ Tensor matmul(const Tensor& left, const Tensor& right) {
   }
   if (right.dim() == 1) return matmul(left, right.unsqueeze(1)).squeeze(-1);
   check(left.size(-1) == right.size(-2), "matmul", "inner sizes differ: a ", left, ", b ", right,
-        "; the last size of a must equal the last but one of b");
-  // One matrix for a whole batch of rows is one large product.
+        "; the last size of a must equal the second to last of b");
+  // A batch of rows times one matrix is a single large product.
   if (right.dim() == 2 && left.dim() > 2) {
     Shape shape = left.shape();
     shape.back() = right.size(1);

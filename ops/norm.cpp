@@ -14,16 +14,18 @@
 namespace stretto {
 namespace {
 
-// Layer norm subtracts the mean, RMS norm does not; otherwise they are one function.
-// Row statistics: x̂ = ((x − shift) − rest) · scale. The mean of a row is shift + rest. What the
-// rounding of shift takes from it, and of the sums behind it, is small beside the row's deviation
-// or √eps, and rest is 0; but for a row whose mean is far from 0, at most a constant one.
+// Layer norm subtracts the mean (`center`), RMS norm does not; otherwise they are
+// the same function.
+//
+// Row statistics: x̂ = ((x − shift) − rest) · scale. The mean of a row is shift + rest. Usually the
+// rounding error of shift is small relative to the deviation of the row or √eps, and rest is 0.
+// Only if the mean is large relative to the deviation, as in a constant row, is rest computed.
 template <class C>
 struct RowStats {
   C shift, rest, scale;
 };
 
-// mean − shift, summed relative to the first element: exact where all are equal.
+// mean − shift, summed relative to the first element: exact if all elements are equal.
 template <class T>
 [[gnu::always_inline]] inline compute_t<T> rest_of_mean(const T* x, int64_t n, compute_t<T> shift) {
   using C = compute_t<T>;
@@ -32,11 +34,11 @@ template <class T>
 }
 
 template <class T>
-STRETTO_CLONES RowStats<compute_t<T>> normalise_row(const T* x, const T* w, const T* b,
+STRETTO_CLONES RowStats<compute_t<T>> normalize_row(const T* x, const T* w, const T* b,
                                                     T* __restrict y, int64_t n, compute_t<T> eps,
-                                                    bool centre) {
+                                                    bool center) {
   using C = compute_t<T>;
-  const C shift = centre ? rows::sum<C>(n, [&](int64_t i) { return C(x[i]); }) / C(n) : C(0);
+  const C shift = center ? rows::sum<C>(n, [&](int64_t i) { return C(x[i]); }) / C(n) : C(0);
   const auto variance = [&](auto deviation) __attribute__((always_inline)) {
     const auto square = [&](int64_t i) { return deviation(i) * deviation(i); };
     return rows::sum<C>(n, square) / C(n) + eps;
@@ -67,52 +69,53 @@ STRETTO_CLONES RowStats<compute_t<T>> normalise_row(const T* x, const T* w, cons
   return {shift, rest, scale};
 }
 
-// dx = scale · (g' − mean g' − x̂ · mean(g' x̂)), g' = g·w; dw += g x̂ and db += g where wanted, which
-// `wanted` says at compile time: the loop then reads and writes each operand once. dx may be g.
-enum class Wanted { nothing, dw, dw_and_db, asked };  // asked: dw and db that are not null
-template <class T, Wanted wanted>
-STRETTO_CLONES void normalise_row_backward(const T* x, const T* w, const T* g, T* dx,
+// dx = scale · (g' − mean g' − x̂ · mean(g' x̂)), g' = g·w; dw += g x̂ and db += g if needed. Which
+// of them are needed is a template parameter, so that the loop reads and writes each operand once;
+// with `runtime`, those that are not null. dx may be g.
+enum class Needed { dx, dx_dw, dx_dw_db, runtime };
+template <class T, Needed needed>
+STRETTO_CLONES void normalize_row_backward(const T* x, const T* w, const T* g, T* dx,
                                            compute_t<T>* __restrict dw, compute_t<T>* __restrict db,
-                                           int64_t n, RowStats<compute_t<T>> s, bool centre) {
+                                           int64_t n, RowStats<compute_t<T>> s, bool center) {
   using C = compute_t<T>;
-  constexpr bool asked = wanted == Wanted::asked;
-  const bool with_w = asked ? dw != nullptr : wanted != Wanted::nothing;
-  const bool with_b = asked ? db != nullptr : wanted == Wanted::dw_and_db;
+  constexpr bool runtime = needed == Needed::runtime;
+  const bool with_w = runtime ? dw != nullptr : needed != Needed::dx;
+  const bool with_b = runtime ? db != nullptr : needed == Needed::dx_dw_db;
   const auto unit = [&](int64_t i) {
     const C deviation = C(x[i]) - s.shift;
-    return (asked ? deviation - s.rest : deviation) * s.scale;
+    return (runtime ? deviation - s.rest : deviation) * s.scale;
   };
   const auto slope = [&](int64_t i) { return C(g[i]) * C(w[i]); };
-  const C mean_g = centre ? rows::sum<C>(n, slope) / C(n) : C(0);
+  const C mean_g = center ? rows::sum<C>(n, slope) / C(n) : C(0);
   const C mean_gx = rows::sum<C>(n, [&](int64_t i) { return slope(i) * unit(i); }) / C(n);
   for (int64_t begin = 0, end; begin < n; begin = end) {
     end = rows::fetch_next(n, begin, x + n, g + n);
 #pragma GCC ivdep
     for (int64_t i = begin; i < end; ++i) {
-      const C u = unit(i), arrived = C(g[i]);
-      if (with_w) dw[i] += arrived * u;
-      if (with_b) db[i] += arrived;
-      dx[i] = T(s.scale * (arrived * C(w[i]) - mean_g - u * mean_gx));
+      const C u = unit(i), grad = C(g[i]);
+      if (with_w) dw[i] += grad * u;
+      if (with_b) db[i] += grad;
+      dx[i] = T(s.scale * (grad * C(w[i]) - mean_g - u * mean_gx));
     }
   }
 }
 
-// The one for a row whose mean is not close to shift, for f64, and for db without dw: all rare.
+// For rows with rest ≠ 0, for f64, and for db without dw: all rare.
 template <class T>
-constexpr auto rare_row = normalise_row_backward<T, Wanted::asked>;
+constexpr auto rare_row = normalize_row_backward<T, Needed::runtime>;
 
 template <class T>
 auto common_row(bool want_dw, bool want_db) {
   if constexpr (!std::is_same_v<T, double>) {
-    if (want_dw && want_db) return normalise_row_backward<T, Wanted::dw_and_db>;
-    if (want_dw) return normalise_row_backward<T, Wanted::dw>;
-    if (!want_db) return normalise_row_backward<T, Wanted::nothing>;
+    if (want_dw && want_db) return normalize_row_backward<T, Needed::dx_dw_db>;
+    if (want_dw) return normalize_row_backward<T, Needed::dx_dw>;
+    if (!want_db) return normalize_row_backward<T, Needed::dx>;
   }
   return rare_row<T>;
 }
 
-// x minus its rows' means, from those that the forward pass found.
-Tensor centred(const Tensor& x, const Tensor& means) {
+// x minus the means of its rows, from the approximate means of the forward pass.
+Tensor centered(const Tensor& x, const Tensor& means) {
   Shape rows = x.shape();
   rows.back() = 1;
   const Tensor near = (x - means[0].reshape(rows)) - means[1].reshape(rows);
@@ -122,14 +125,14 @@ Tensor centred(const Tensor& x, const Tensor& means) {
 // The same backward in differentiable ops, for gradients of gradients; bf16 is computed in f32.
 Tensors composed_backward(Backward& b, const Tensor& given, const Tensor& weight, double eps,
                           const Tensor& means) {
-  const bool centre = means.defined();
+  const bool center = means.defined();
   const DType dtype = given.dtype(), wide = compute_type(dtype);
   const Tensor x = given.to(wide), g = b.grad().to(wide);
-  const Tensor d = centre && x.numel() > 0 ? centred(x, means) : x;
+  const Tensor d = center && x.numel() > 0 ? centered(x, means) : x;
   const Tensor scale = rsqrt(mean(square(d), {-1}, true) + eps);
   const Tensor unit = d * scale, slope = weight.defined() ? g * weight.to(wide) : g;
   Tensor dx = slope - unit * mean(slope * unit, {-1}, true);
-  if (centre) dx = dx - mean(slope, {-1}, true);
+  if (center) dx = dx - mean(slope, {-1}, true);
   const Shape last{x.size(-1)};
   return {(scale * dx).to(dtype), b.needs(1) ? sum_to(g * unit, last).to(dtype) : Tensor(),
           b.needs(2) ? sum_to(g, last).to(dtype) : Tensor()};
@@ -140,11 +143,11 @@ Tensor add_up(const Tensor& partial, const Tensor& like) {
   return sum(partial, {0}).to(like.dtype());
 }
 
-// dx, in g's place where nothing else holds it; dw and db where wanted.
+// Returns dx, in g's memory if it is unshared; computes dw and db if wanted.
 Tensor backward_cpu(const Tensor& x, const Tensor& w, const Tensor& g, const Tensor& means,
                     const Tensor& scale, bool want_dw, bool want_db, Tensor& dw, Tensor& db) {
   const int64_t n = x.size(-1), count = scale.numel(), chunk = 64;
-  const bool centre = means.defined();
+  const bool center = means.defined();
   const Tensor weight = w.defined() ? w : ones({n}, options_of(x));
   Tensor dx = in_place_or_new(g), sums_w, sums_b;
   const TensorOptions wide = options_of(scale);
@@ -155,7 +158,7 @@ Tensor backward_cpu(const Tensor& x, const Tensor& w, const Tensor& g, const Ten
     using C = compute_t<T>;
     const T *px = x.data<T>(), *pg = g.data<T>();
     const T* pw = weight.data<T>();
-    const C *mu = centre ? means.data<C>() : nullptr, *s = scale.data<C>();
+    const C *mu = center ? means.data<C>() : nullptr, *s = scale.data<C>();
     T* to = dx.data<T>();
     C *pdw = want_dw ? sums_w.data<C>() : nullptr, *pdb = want_db ? sums_b.data<C>() : nullptr;
     const auto row = common_row<T>(want_dw, want_db);
@@ -164,7 +167,7 @@ Tensor backward_cpu(const Tensor& x, const Tensor& w, const Tensor& g, const Ten
         const RowStats<C> stats{mu ? mu[r] : C(0), mu ? mu[count + r] : C(0), s[r]};
         (stats.rest != 0 ? rare_row<T> : row)(
             px + r * n, pw, pg + r * n, to + r * n, pdw ? pdw + r / chunk * n : nullptr,
-            pdb ? pdb + r / chunk * n : nullptr, n, stats, centre);
+            pdb ? pdb + r / chunk * n : nullptr, n, stats, center);
       }
     });
   });
@@ -183,23 +186,23 @@ Tensors fused_backward(Backward& b, const Tensor& x, const Tensor& w, const Tens
   return {dx, dw, db};
 }
 
-// y; writes means [2, N], shift and rest, where it is defined, and scale [N].
-Tensor normalise_cpu(const Tensor& x, const Tensor& w, const Tensor& c, double eps,
+// Returns y; writes shift and rest to means [2, N] if it is defined, and scale [N].
+Tensor normalize_cpu(const Tensor& x, const Tensor& w, const Tensor& c, double eps,
                      const Tensor& means, const Tensor& scale) {
   Tensor y = empty_like(x);
   const int64_t n = x.size(-1), count = scale.numel();
-  const bool centre = means.defined();
+  const bool center = means.defined();
   dispatch_floating(x.dtype(), "norm", [&]<class T>() {
     using C = compute_t<T>;
     const T* px = x.data<T>();
     const T *pw = w.defined() ? w.data<T>() : nullptr, *pb = c.defined() ? c.data<T>() : nullptr;
     T* to = y.data<T>();
-    C *mu = centre ? means.data<C>() : nullptr, *s = scale.data<C>();
+    C *mu = center ? means.data<C>() : nullptr, *s = scale.data<C>();
     parallel_for(count, rows_per_chunk(n), [&](int64_t begin, int64_t end) {
       for (int64_t r = begin; r < end; ++r) {
         const RowStats<C> stats =
-            normalise_row<T>(px + r * n, pw, pb, to + r * n, n, C(eps), centre);
-        if (centre) mu[r] = stats.shift, mu[count + r] = stats.rest;
+            normalize_row<T>(px + r * n, pw, pb, to + r * n, n, C(eps), center);
+        if (center) mu[r] = stats.shift, mu[count + r] = stats.rest;
         s[r] = stats.scale;
       }
     });
@@ -207,8 +210,8 @@ Tensor normalise_cpu(const Tensor& x, const Tensor& w, const Tensor& c, double e
   return y;
 }
 
-Tensor normalise(const char* op, const Tensor& x, const Tensor& weight, const Tensor& bias,
-                 double eps, bool centre) {
+Tensor normalize(const char* op, const Tensor& x, const Tensor& weight, const Tensor& bias,
+                 double eps, bool center) {
   check(x.dim() >= 1 && is_floating(x.dtype()), op, "got ", x,
         "; needs a floating tensor of at least 1 dimension");
   for (const Tensor* t : {&weight, &bias})
@@ -221,8 +224,8 @@ Tensor normalise(const char* op, const Tensor& x, const Tensor& weight, const Te
   const Tensor c = bias.defined() ? bias.detach().contiguous() : Tensor();
   const int64_t n = x.size(-1), count = n == 0 ? 0 : x.numel() / n;
   const TensorOptions wide{.dtype = compute_type(x.dtype()), .device = x.device()};
-  const Tensor means = centre ? empty({2, count}, wide) : Tensor(), scale = empty({count}, wide);
-  Tensor y = on_device(from, normalise_cpu, cuda::norm, w, c, eps, means, scale);
+  const Tensor means = center ? empty({2, count}, wide) : Tensor(), scale = empty({count}, wide);
+  Tensor y = on_device(from, normalize_cpu, cuda::norm, w, c, eps, means, scale);
   // Gradients: scale · (ĝ − x̂ · mean(ĝ · x̂) [− mean(ĝ)]) with ĝ = g · weight, Σ g · x̂, Σ g.
   return record(op, {x, weight, bias}, y, [=, x = Saved(x), w = Saved(weight)](Backward& b) {
     return grad_enabled() ? composed_backward(b, x(), w(), eps, means)
@@ -233,11 +236,11 @@ Tensor normalise(const char* op, const Tensor& x, const Tensor& weight, const Te
 }  // namespace
 
 Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps) {
-  return normalise("layer_norm", x, weight, bias, eps, true);
+  return normalize("layer_norm", x, weight, bias, eps, true);
 }
 
 Tensor rms_norm(const Tensor& x, const Tensor& weight, double eps) {
-  return normalise("rms_norm", x, weight, {}, eps, false);
+  return normalize("rms_norm", x, weight, {}, eps, false);
 }
 
 }  // namespace stretto

@@ -22,8 +22,8 @@ constexpr int64_t grain = 32768;
 template <class P>
 compute_t<P> load(const P* weight, const compute_t<P>* master, int64_t i) {
   if constexpr (std::is_same_v<P, BFloat16>) {
-    const float kept = master[i], fresh = float(weight[i]);
-    return BFloat16(kept).bits == weight[i].bits ? kept : fresh;
+    const float value = master[i], rounded = float(weight[i]);
+    return BFloat16(value).bits == weight[i].bits ? value : rounded;
   } else {
     return weight[i];
   }
@@ -41,8 +41,8 @@ T* at(const Tensor& x, int64_t i) {
   return x.defined() ? x.data<T>() + i : nullptr;
 }
 
-// In the loops below, a pointer that may be null is asked for at compile time: as a condition it
-// becomes masked vector accesses through null, which are ten times slower.
+// In the loops below, whether a pointer is null is a template parameter: a condition at run time
+// becomes masked vector accesses through the null pointer, which are ten times slower.
 template <class P, bool with_momentum, class T = compute_t<P>>
 STRETTO_CLONES void sgd_loop(int64_t n, P* __restrict w, const P* __restrict grad,
                              T* __restrict master, T* __restrict b, const SgdRule<T> rule) {
@@ -93,8 +93,8 @@ void adam_cpu(const AdamTask& t) {
   });
 }
 
-// What a step changes and reads must lie as the loops walk it. Here and below nothing is allocated:
-// of the many steps of an optimiser none may fail when others are done.
+// Checks the layout that the loops require. Nothing is allocated here or below: no step of an
+// optimizer may fail after others are done.
 void check_step(const char* op, const Tensor& weight, const Tensor& gradient,
                 std::initializer_list<const Tensor*> state) {
   check(is_floating(weight.dtype()) && gradient.dtype() == weight.dtype(), op, "weight ", weight,
@@ -107,7 +107,7 @@ void check_step(const char* op, const Tensor& weight, const Tensor& gradient,
         "; both must be contiguous, of one shape and on one device");
   for (const Tensor* x : state)
     check(!x->defined() || (fits(*x) && x->dtype() == type), op, "state ", *x, " of a weight ",
-          weight, "; it must be contiguous ", type, " beside the weight");
+          weight, "; it must be contiguous ", type, " with the weight's shape and device");
 }
 
 void changed(std::initializer_list<const Tensor*> tensors) {
@@ -115,7 +115,7 @@ void changed(std::initializer_list<const Tensor*> tensors) {
     if (x->defined()) ++x->storage().version;
 }
 
-// f(begin, end) for runs of neighbours of one dtype on one device.
+// Calls f(begin, end) for runs of consecutive tensors of one dtype on one device.
 template <class F>
 void each_run(size_t n, const auto& tensor, F&& f) {
   for (size_t begin = 0, end = 0; begin < n; begin = end) {
@@ -146,7 +146,7 @@ STRETTO_CLONES double sum_of_squares(const T* x, int64_t n) {
   });
 }
 
-// The same on a GPU, without waiting: sums of the tensors' pieces.
+// Σ x² on a GPU, without synchronization.
 Tensor squares_cuda(const Tensors& tensors) {
   Tensors sums;
   const auto tensor = [&](size_t i) -> const Tensor& { return tensors[i]; };

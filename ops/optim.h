@@ -1,10 +1,11 @@
-// What optimisers do to parameters, in place: one fused pass over each, in f64 for f64 weights,
-// else in f32; on a GPU one over all of them. No gradients. The formulas as loops:
-// tests/nn/optim/optim_test.cpp.
+// Optimizer steps on parameters, in place: one fused pass per parameter, on a GPU one for
+// all of them; in f64 for f64 weights, else in f32. No gradients. The formulas as loops
+// are in tests/nn/optim/optim_test.cpp.
 //
-// The tensors of a task are contiguous, of one shape and on one device; the gradient has the
-// weight's dtype, the rest the dtype of the computation. A bf16 weight has a master copy in f32,
-// which counts unless the weight is no longer the master rounded: then it was set from outside.
+// The tensors of a task are contiguous, of one shape and on one device. The gradient has the
+// weight's dtype, the other tensors have the dtype of the computation. A bf16 weight has a master
+// copy in f32. If the weight differs from the rounded master, it was changed outside the optimizer,
+// and the master is reset from it.
 #pragma once
 
 #include <span>
@@ -15,30 +16,30 @@
 
 namespace stretto {
 
-/// Stochastic gradient descent. All tasks are checked before the first is done; nothing is
-/// allocated.
+/// Performs steps of stochastic gradient descent. Checks all tasks before the first step and
+/// allocates nothing, so that either all steps are done or none.
 void sgd_steps(std::span<const SgdTask> tasks);
 
-/// Adam and AdamW, the same.
+/// Performs steps of Adam or AdamW, in the same way.
 void adam_steps(std::span<const AdamTask> tasks);
 
-/// Σ x² of every norm_block elements, one after the other, of a contiguous tensor on the CPU:
-/// what l2_norm adds up there, in this order, tensor by tensor.
+/// Returns Σ x² of each block of norm_block elements of a contiguous tensor on the CPU. l2_norm
+/// adds these sums in this order, tensor by tensor.
 constexpr int64_t norm_block = 32768;
 std::vector<double> stretch_squares(const Tensor& x);
 
-/// Of a tensor, its elements begin … end − 1 in the order of its shape.
+/// Elements begin … end − 1 of a tensor in row-major order.
 struct ElementRange {
   int64_t begin = 0, end = 0;
   bool operator==(const ElementRange&) const = default;
 };
 
-/// √Σ x² over all elements of these tensors, of floating dtypes, summed in f64 in a fixed order:
-/// f64, without dimensions, on the device of the first.
+/// Returns √Σ x² over all elements of tensors of floating dtypes, summed in f64 in a fixed order:
+/// f64, 0-d, on the device of the first tensor.
 Tensor l2_norm(const Tensors& tensors);
 
-/// Multiplies the tensors, of floating dtypes, by most / norm where the norm (f64, one number) is
-/// finite and larger than that. On a GPU the host does not wait for the norm.
+/// Multiplies tensors of floating dtypes by most / norm if the norm (f64, one element) is finite
+/// and larger than `most`. On a GPU without synchronization.
 void clip_to_norm(const Tensors& tensors, const Tensor& norm, double most);
 
 }  // namespace stretto

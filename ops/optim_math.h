@@ -1,5 +1,5 @@
-// What optimisers are asked for, and their rules for one number: what a step makes of a weight.
-// Once, for CPU and GPU. T is the type that a step is computed in.
+// Settings of optimizer steps, and the update rules of one element, shared by CPU and GPU. T is the
+// type in which a step is computed.
 #pragma once
 
 #include <functional>
@@ -12,23 +12,24 @@ namespace stretto {
 struct SgdStep {
   double lr, momentum, dampening, weight_decay;
   bool nesterov;
-  bool first;  // of this parameter: the momentum begins with the gradient
+  bool first;  // first step of this parameter: the momentum is set to the gradient
 };
 
 struct AdamStep {
   double lr, beta1, beta2, eps, weight_decay;
-  bool decoupled;                   // weight decay apart from the gradient: AdamW
+  bool decoupled;                   // AdamW: weight decay is not part of the gradient
   double correction1, correction2;  // 1 − β₁ᵗ and √(1 − β₂ᵗ)
 };
 
-/// `momentum` is undefined where there is none, `master` unless the weight is bf16.
+/// One parameter of an SGD step. `momentum` is undefined without momentum, `master` unless
+/// the weight is bf16.
 struct SgdTask {
   Tensor weight, gradient, master, momentum;
   SgdStep step;
-  std::function<SgdStep()> again = {};  // in a captured step: that of the replay that begins
+  std::function<SgdStep()> again = {};  // under CUDA graphs: returns the settings for each replay
 };
 
-/// `v_max` is undefined without amsgrad.
+/// One parameter of an Adam step. `v_max` is undefined without amsgrad.
 struct AdamTask {
   Tensor weight, gradient, master, m, v, v_max;
   AdamStep step;
@@ -59,8 +60,8 @@ struct SgdRule {
   }
 };
 
-/// m ← β₁m + (1 − β₁)g, v ← β₂v + (1 − β₂)g², w ← w − lr·m̂ / (√v̂ + eps); amsgrad takes the largest
-/// v so far in place of v.
+/// m ← β₁m + (1 − β₁)g, v ← β₂v + (1 − β₂)g², w ← w − lr·m̂ / (√v̂ + eps); amsgrad uses the largest
+/// v so far instead of v.
 template <class T>
 struct AdamRule {
   T shrink, decay, rate, correction, eps, share1, beta2, share2;

@@ -9,7 +9,7 @@
 namespace stretto {
 namespace {
 
-// The n rows of one matrix, m numbers each, in place.
+// Orthonormalizes the n rows of one matrix, m elements each, in place.
 void make_orthonormal(double* rows, int64_t n, int64_t m) {
   for (int64_t i = 0; i < n; ++i) {
     double* v = rows + i * m;

@@ -16,7 +16,7 @@
 namespace stretto {
 namespace {
 
-/// What sums are kept in, and what they are returned in. f64 for f32 is not slower than memory.
+/// The types of sums and of their results. Summing f32 in f64 is still limited by memory bandwidth.
 template <class T>
 using sum_t = std::conditional_t<std::is_integral_v<T>, int64_t, double>;
 template <class T>
@@ -26,7 +26,7 @@ using sum_result_t = std::conditional_t<std::is_integral_v<T>, int64_t, T>;
 struct Plan {
   Shape sorted, kept, dropped;
   bool reduced[Shape::max_dims] = {};
-  int64_t count = 1;  // elements that meet in one result
+  int64_t count = 1;  // elements per result
 
   Plan(const char* op, const Tensor& x, const Dims& dims) : kept(x.shape()) {
     for (int64_t d : dims) {
@@ -47,7 +47,7 @@ struct Plan {
   }
 };
 
-// y[r] = Σ x[r, :] for `rows` rows of n.
+// y[r] = Σ x[r, :] for `rows` rows of n elements.
 template <class T, class A>
 STRETTO_CLONES void sum_rows(const T* x, A* y, int64_t rows, int64_t n) {
   if (n < rows::lanes) {
@@ -78,8 +78,8 @@ STRETTO_CLONES void sum_columns(const T* x, A* y, int64_t n, int64_t stride, int
     for (int64_t j = 0; j < width; ++j) y[j] = wrapping_add(y[j], A(x[i * stride + j]));
 }
 
-// x [outer, n, inner] → y [outer, inner]. A tile of the input is summed by one thread; where n is
-// cut in chunks, their sums are summed again in the same way.
+// Sums x [outer, n, inner] → y [outer, inner]. Each tile of the input is summed by one thread; if n
+// is split into chunks, their sums are summed in the same way.
 template <class T, class A>
 void sum_middle(const T* x, A* y, int64_t outer, int64_t n, int64_t inner) {
   if (outer * inner == 0) return;
@@ -114,8 +114,8 @@ void sum_middle(const T* x, A* y, int64_t outer, int64_t n, int64_t inner) {
   if (chunks > 1) sum_middle(sums, y, outer, chunks, inner);
 }
 
-// scale · Σ x over the reduced dimensions: one pass for each run of neighbouring ones, from the
-// right, rounded to the result's dtype once at the end.
+// scale · Σ x over the reduced dimensions: one pass per run of adjacent dimensions, from the right,
+// and rounded to the result's dtype once, at the end.
 template <class T>
 Tensor sum_row_major(const Tensor& x, const Plan& plan, double scale) {
   using A = sum_t<T>;
@@ -188,7 +188,8 @@ Tensor var(const Tensor& x, const Dims& dims, double correction, bool keepdim) {
   check_floating("var", x);
   if (is_narrow(x.dtype())) return var(x.to(f32), dims, correction, keepdim).to(x.dtype());
   const double n = double(Plan("var", x, dims).count);
-  // The mean is rounded: of what is far from 0 and varies little a part of it is left.
+  // The mean is rounded, so if x is far from 0 and varies little, x − mean has a nonzero mean:
+  // subtract it too.
   const Tensor near = x - mean(x.detach(), dims, true);
   const Tensor deviation = near - mean(near, dims, true);
   return sum(deviation * deviation, dims, keepdim) * (1.0 / std::max(0.0, n - correction));
@@ -196,7 +197,7 @@ Tensor var(const Tensor& x, const Dims& dims, double correction, bool keepdim) {
 
 namespace {
 
-// x off the tape and row-major, with dimension d moved to the end.
+// x detached and row-major, with dimension d moved to the end.
 Tensor with_last(const Tensor& x, int64_t d) {
   Shape order;
   for (int64_t i = 0; i < x.dim(); ++i)
@@ -213,7 +214,7 @@ bool is_nan(T x) {
     return x != x;
 }
 
-// The first of the largest (smallest) elements of a row, or the first NaN.
+// The index of the first largest (smallest) element of a row, or of the first NaN.
 template <bool largest, class T>
 int64_t extreme_index(const T* x, int64_t n) {
   int64_t best = 0;
@@ -283,7 +284,7 @@ Tensor extreme_of_all(const char* op, const Tensor& x) {
   return extreme<largest>(op, x.reshape({-1}), 0, false);
 }
 
-// Running sums along the middle of [n, stride], `width` columns at a time.
+// Cumulative sums of `width` columns of n elements, with row stride `stride`.
 template <class T, class R>
 STRETTO_CLONES void cumsum_columns(const T* x, R* y, int64_t n, int64_t stride, int64_t width) {
   using A = sum_t<T>;
@@ -323,8 +324,8 @@ Tensor cumsum_cuda(const Tensor& x, int64_t d) {
   return cuda::cumsum(is_floating(x.dtype()) ? x : x.to(i64), d);
 }
 
-// log Σ exp of each row. The maximum is subtracted where it is finite; elsewhere the sum itself is
-// 0, infinite or NaN, as the result is.
+// log Σ exp of each row. Subtracts the maximum if it is finite; otherwise the sum is 0, infinite or
+// NaN, and so is the result.
 template <class T>
 STRETTO_CLONES void logsumexp_rows(const T* x, T* y, int64_t rows, int64_t n) {
   using C = compute_t<T>;
@@ -396,10 +397,10 @@ bool equal(const Tensor& a, const Tensor& b) {
 
 bool allclose(const Tensor& a, const Tensor& b, double rtol, double atol, bool equal_nan) {
   check(rtol >= 0 && atol >= 0, "allclose", "rtol ", rtol, ", atol ", atol, "; cannot be negative");
-  const Tensor x = a.detach().to(f64), y = b.detach().to(f64), apart = abs(x - y);
+  const Tensor x = a.detach().to(f64), y = b.detach().to(f64), difference = abs(x - y);
   constexpr double infinity = std::numeric_limits<double>::infinity();
-  Tensor close =
-      logical_or(eq(x, y), logical_and(le(apart, atol + rtol * abs(y)), lt(apart, infinity)));
+  Tensor close = logical_or(
+      eq(x, y), logical_and(le(difference, atol + rtol * abs(y)), lt(difference, infinity)));
   if (equal_nan) close = logical_or(close, logical_and(ne(x, x), ne(y, y)));
   return all_true(close);
 }

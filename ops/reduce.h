@@ -1,9 +1,9 @@
-// Sums and other reductions over one dimension, several, or all; and running sums.
+// Sums and other reductions over one dimension, several or all, cumulative sums, and sorting.
 //
-// `keepdim` keeps reduced dimensions with size 1. Floating sums are kept in f64 on the CPU and in
-// f32 (f64 for f64) on CUDA, those of integers and bool in i64 (wrapping around), also their
-// result's dtype; means need a floating dtype. Over an empty dimension sum is 0, mean and var are
-// NaN, max, min and argmax are errors. Sums run in a fixed order.
+// `keepdim` keeps reduced dimensions with size 1. Floating sums accumulate in f64 on the CPU and in
+// f32 (f64 for f64) on CUDA. Sums of integers and bool are i64 (wrapping around), also as the
+// result; means need a floating dtype. Over an empty dimension the sum is 0, mean and var are NaN,
+// and max, min and argmax throw. The order of summation is fixed.
 #pragma once
 
 #include <concepts>
@@ -17,44 +17,54 @@ namespace stretto {
 /// Dimensions of a reduction: empty means all.
 using Dims = Shape;
 
+/// Returns the sum over `dims`.
 Tensor sum(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
+/// Returns the mean over `dims`.
 Tensor mean(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
-/// Mean squared distance from the mean, times n / (n − correction).
+/// Returns the variance over `dims`: Σ (x − mean)² / (n − correction).
 Tensor var(const Tensor& x, const Dims& dims = {}, double correction = 1, bool keepdim = false);
+// Deleted: the third argument is the correction, not keepdim.
 template <std::same_as<bool> B>
-Tensor var(const Tensor&, const Dims&, B keepdim, bool = false) = delete;  // third: the correction
+Tensor var(const Tensor&, const Dims&, B keepdim, bool = false) = delete;
 
-/// Largest (smallest) value along d; NaN wins. The gradient goes to the first of equal values.
+/// Returns the largest value along d; NaN if there is one. The gradient goes to the first
+/// of equal values.
 Tensor max(const Tensor& x, Int d, bool keepdim = false);
+/// Returns the smallest value along d, see max.
 Tensor min(const Tensor& x, Int d, bool keepdim = false);
-/// Of all elements, as a 0-d tensor.
+/// Returns the largest of all elements, 0-d.
 Tensor max(const Tensor& x);
+/// Returns the smallest of all elements, 0-d.
 Tensor min(const Tensor& x);
-/// Index of the first largest value along d, i64.
+/// Returns the index of the first largest value along d, i64.
 Tensor argmax(const Tensor& x, Int d, bool keepdim = false);
 
-/// Whether shape, dtype and all values are the same. NaN equals nothing, not even itself.
+/// True if shape, dtype and all values are equal. NaN is not equal to anything, including itself.
 bool equal(const Tensor& a, const Tensor& b);
-/// Whether |a − b| ≤ atol + rtol · |b| everywhere, in f64, for tensors of any dtypes that
-/// broadcast. An infinity is close to itself alone; NaN to nothing, with `equal_nan` to NaN.
+/// True if |a − b| ≤ atol + rtol · |b| for all elements, in f64; a and b may have any dtypes
+/// and broadcast. An infinity is only close to itself; NaN is close to nothing, or with
+/// `equal_nan` to NaN.
 bool allclose(const Tensor& a, const Tensor& b, double rtol = 1e-5, double atol = 1e-8,
               bool equal_nan = false);
 
-/// Running sum along d.
+/// Returns the cumulative sum along d.
 Tensor cumsum(const Tensor& x, Int d);
-/// log Σ exp(x) along d, computed around the maximum; −inf when all are −inf. One number, rounded
-/// to x's dtype: about 1e8 in f32 it is off by up to 4, more than log Σ of many equal terms.
-/// Differences from it are what log_softmax and cross_entropy give, which are as good there as
-/// about 0.
+/// Returns log Σ exp(x) along d, computed relative to the maximum; −inf if all values are −inf.
+///
+/// The result is rounded to x's dtype: near 1e8 in f32 it is off by up to 4, which may exceed the
+/// log of the number of terms. For x − logsumexp(x) use log_softmax or cross_entropy, which are as
+/// exact there as near 0.
 Tensor logsumexp(const Tensor& x, Int d, bool keepdim = false);
 
-/// Values and their indices (i64). NaN counts as largest; equal values keep their order.
+/// The result of sort() and topk().
 struct Sorted {
-  Tensor values, indices;
+  Tensor values;   ///< Sorted values.
+  Tensor indices;  ///< Their indices along the dimension, i64.
 };
-/// Along d, ascending unless `descending`; stable.
+/// Sorts along d, ascending unless `descending`. Stable: equal values keep their order. NaN counts
+/// as the largest value.
 Sorted sort(const Tensor& x, Int d = -1, bool descending = false);
-/// The k largest along d, in falling order.
+/// Returns the k largest values along d in descending order.
 Sorted topk(const Tensor& x, Int k, Int d = -1);
 
 }  // namespace stretto

@@ -1,5 +1,5 @@
-// Reductions of one contiguous row, in fixed lanes: vector instructions on every processor, and the
-// same bits on all of them. Internal to ops/; inlined into STRETTO_CLONES kernels.
+// Reductions of one contiguous row in a fixed number of lanes: vectorized on every processor, and
+// bit-identical on all of them. Internal to ops/; inlined into STRETTO_CLONES kernels.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace stretto::rows {
 
 inline constexpr int lanes = 16;
 
-/// Σ of the lanes, by halves.
+/// Returns the sum of the lanes, by repeated halving.
 template <class C>
 [[gnu::always_inline]] inline C add_up(C* acc) {
   for (int width = lanes / 2; width > 0; width /= 2)
@@ -23,8 +23,8 @@ template <class C>
   return acc[0];
 }
 
-/// Σ f(i) for i in [0, n), each called once: four sums side by side, as an addition takes longer
-/// than what lies between two of them.
+/// Returns Σ f(i) for i in
+/// [0, n), each evaluated once. Four independent sums hide the latency of additions.
 template <class C, class F>
 [[gnu::always_inline]] inline C sum(int64_t n, F f) {
   C a[lanes] = {}, b[lanes] = {}, c[lanes] = {}, d[lanes] = {};
@@ -42,16 +42,16 @@ template <class C, class F>
   return add_up(a);
 }
 
-/// The largest f(i); −∞ for n = 0. A NaN makes the result NaN or is skipped, by its sign. Compared
-/// as integers, for which the compiler has vector instructions: floats that are not negative have
-/// the order of their bits, and negative ones the opposite one.
+/// Returns the largest f(i), or −∞ for n = 0. A NaN makes the result NaN or is skipped, depending
+/// on its sign. Values are compared as integers, which compilers vectorize: nonnegative floats are
+/// ordered as their bits, negative ones in the opposite order.
 template <class C, class F>
 [[gnu::always_inline]] inline C max(int64_t n, F f) {
   using Int = std::conditional_t<sizeof(C) == 4, int32_t, int64_t>;
   using Bits = std::make_unsigned_t<Int>;
   constexpr C least = -std::numeric_limits<C>::infinity();
-  Int top = std::bit_cast<Int>(least);     // the largest, where one is not negative
-  Bits near = std::bit_cast<Bits>(least);  // else the nearest to 0
+  Int top = std::bit_cast<Int>(least);     // the largest, if any value is nonnegative
+  Bits near = std::bit_cast<Bits>(least);  // else the one closest to 0
   for (int64_t i = 0; i < n; ++i) {
     const Int bits = std::bit_cast<Int>(f(i));
     top = std::max(top, bits);
@@ -60,9 +60,9 @@ template <class C, class F>
   return top >= 0 ? std::bit_cast<C>(top) : std::bit_cast<C>(near);
 }
 
-/// The end of the block of [0, n) that begins at `begin`, while the same block of the next row is
-/// fetched, of one operand or two. A row that is gone through twice would else come from memory in
-/// one pass and be waited for, and nothing come in the other.
+/// Returns the end of the block of [0, n) that begins at `begin`, and prefetches the same block of
+/// the next row, of one or two operands. Without it the second pass over a row leaves memory idle,
+/// and the first pass over the next row stalls.
 ///
 ///     for (int64_t begin = 0, end; begin < n; begin = end) {
 ///       end = rows::fetch_next(n, begin, x + n);
@@ -79,21 +79,21 @@ template <class T>
   return end;
 }
 
-/// What softmax subtracts from a row: its largest f(i), or 0 for a row of −∞ alone, which has no
-/// largest number to subtract; every exponential is 0 then.
+/// Returns the shift that softmax subtracts from a row: its largest f(i), or 0 for a row of only
+/// −∞, whose exponentials are all 0.
 template <class C, class F>
 [[gnu::always_inline]] inline C softmax_shift(int64_t n, F f) {
   const C top = max<C>(n, f);
   return top == -std::numeric_limits<C>::infinity() ? C(0) : top;
 }
 
-/// What softmax multiplies a row's exponentials with, whose sum is `total`.
+/// Returns the factor of a row's exponentials in softmax, for their sum `total`.
 template <class C>
 [[gnu::always_inline]] inline C softmax_scale(C total) {
   return total == C(0) ? C(0) : C(1) / total;
 }
 
-/// Σ e^(x_i − top), where no x_i is above top.
+/// Returns Σ e^(x_i − top), for top ≥ all x_i.
 template <class T, class C = compute_t<T>>
 [[gnu::always_inline]] inline C sum_of_powers(const T* x, int64_t n, C top) {
   C total = 0;

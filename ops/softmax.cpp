@@ -10,8 +10,8 @@
 namespace stretto {
 namespace {
 
-// y = softmax(x) of one row, or its logarithm. NaN in the row makes the sum, and so the row, NaN.
-// `powers` [n] has room for the exponentials where y, of a narrower type, has none; it may be null.
+// y = softmax(x) of one row. A NaN in the row makes the sum NaN, and so the whole row. If y has a
+// narrower type, the exponentials are stored in `powers` [n], or computed twice if it is null.
 template <class T>
 STRETTO_CLONES void softmax_row(const T* __restrict x, T* y, int64_t n, compute_t<T>* powers) {
   using C = compute_t<T>;
@@ -37,11 +37,11 @@ STRETTO_CLONES void log_softmax_row(const T* __restrict x, T* __restrict y, int6
   using C = compute_t<T>;
   const C shift = rows::softmax_shift<C>(n, [&](int64_t i) { return C(x[i]); });
   const C log_total = math::log(rows::sum_of_powers(x, n, shift));
-  // Not x − (shift + log total): where the shift is large, that is the shift.
+  // Not x − (shift + log total): a large shift would absorb log total in rounding.
   for (int64_t i = 0; i < n; ++i) y[i] = T((C(x[i]) - shift) - log_total);
 }
 
-// dx = y (g − Σ g y), or for the logarithm g − e^y Σ g. dx may be g.
+// dx = y (g − Σ g y), or for log_softmax g − e^y Σ g. dx may be g.
 template <class T>
 STRETTO_CLONES void softmax_backward_row(const T* y, const T* g, T* dx, int64_t n, bool logarithm) {
   using C = compute_t<T>;

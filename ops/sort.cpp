@@ -1,4 +1,4 @@
-// sort and topk of ops/reduce.h.
+// sort and topk (ops/reduce.h).
 #include "cuda/sort.h"
 
 #include <algorithm>
@@ -19,7 +19,8 @@ struct Entry {
   int64_t index;
 };
 
-// Equal values, and all NaNs, by index: the order is total, so any algorithm is a stable sort.
+// Orders equal values, and all NaNs, by index. The order is total, so any algorithm
+// is a stable sort.
 template <class T, bool descending>
 bool before(const Entry<T>& a, const Entry<T>& b) {
   const auto less = [](const Entry<T>& p, const Entry<T>& q) {
@@ -32,7 +33,7 @@ bool before(const Entry<T>& a, const Entry<T>& b) {
   return !(descending ? less(a, b) : less(b, a)) && a.index < b.index;
 }
 
-// The first k of each row of x [rows, n] in order.
+// Writes the first k elements of each sorted row of x [rows, n].
 template <class T, bool descending>
 void sort_rows(const Tensor& x, const Tensor& values, const Tensor& indices, int64_t n, int64_t k) {
   const int64_t rows = k == 0 ? 0 : values.numel() / k;
@@ -65,9 +66,9 @@ void sorted_cpu(const Tensor& rows, const Tensor& values, const Tensor& indices,
 void sorted_cuda(const Tensor& rows, const Tensor& values, const Tensor& indices, bool descending) {
   const DType type = is_floating(rows.dtype()) ? rows.dtype() : i64;
   if (type == rows.dtype()) return cuda::sort_rows(rows, descending, values, indices);
-  const Tensor whole = empty(values.shape(), {.dtype = type, .device = rows.device()});
-  cuda::sort_rows(rows.to(type), descending, whole, indices);
-  values.copy_(whole);
+  const Tensor wide = empty(values.shape(), {.dtype = type, .device = rows.device()});
+  cuda::sort_rows(rows.to(type), descending, wide, indices);
+  values.copy_(wide);
 }
 
 Sorted first_sorted(const char* op, const Tensor& x, int64_t k, int64_t d, bool descending) {

@@ -15,13 +15,13 @@
 namespace stretto {
 namespace {
 
-// Elements that keep their dtype are copied as words of its size.
+// Copies without conversion move words of the item size.
 template <class Bits>
 struct [[gnu::may_alias]] Word {
   Bits bits;
 };
 
-// n elements, `to_step` and `from_step` elements apart.
+// Copies n elements with strides `to_step` and `from_step`.
 using CopyRun = void (*)(void* to, int64_t to_step, const void* from, int64_t from_step, int64_t n);
 
 template <class To, class From>
@@ -42,14 +42,14 @@ STRETTO_CLONES void copy_run(void* to, int64_t to_step, const void* from, int64_
   copy_each<To, From>(to, to_step, from, from_step, n);
 }
 
-// Conversions that training does not consist of: compiled for one instruction set.
+// Conversions that are rare in training: compiled for one instruction set only.
 template <class To, class From>
 void rare_run(void* to, int64_t to_step, const void* from, int64_t from_step, int64_t n) {
   copy_each<To, From>(to, to_step, from, from_step, n);
 }
 
-// The dimension along which x's elements are neighbours, where that is not the last one but could
-// serve as it: both are long enough for tiles. −1: none.
+// The dimension of x with stride 1, if it is not the last one and both are long enough for tiles;
+// −1 if there is none.
 constexpr int64_t tile = 16;
 int64_t transposed_dimension(const Tensor& x) {
   const int64_t last = x.dim() - 1;
@@ -59,8 +59,8 @@ int64_t transposed_dimension(const Tensor& x) {
   return -1;
 }
 
-// Rows row0 … row1 − 1 of a matrix of `columns`, whose elements in `from` are neighbours along a
-// column: in square tiles, so that what is read and what is written stays in the cache.
+// Copies rows row0 … row1 − 1 of a matrix with `columns` columns along which the source has stride
+// 1. Square tiles keep the source and the destination in the cache.
 template <class To, class From>
 void copy_tiles(To* y, int64_t to_row, int64_t to_column, const From* x, int64_t from_row,
                 int64_t row0, int64_t row1, int64_t columns) {
@@ -72,7 +72,7 @@ void copy_tiles(To* y, int64_t to_row, int64_t to_column, const From* x, int64_t
   }
 }
 
-// to = from, where from's elements are neighbours along dimension t: matrices of t × last.
+// to = from, if `from` has stride 1 along dimension t: copies matrices of dimensions t × last.
 template <class To, class From>
 void tiled_copy(const Tensor& to, const Tensor& from, int64_t t) {
   const int64_t last = to.dim() - 1, columns = to.size(t), rows = to.size(last);
@@ -100,7 +100,7 @@ void tiled_copy(const Tensor& to, const Tensor& from, int64_t t) {
                });
 }
 
-// What copies from one dtype to another; no `tiled` means that a copy of the dtype comes first.
+// The copy functions for a pair of dtypes. If `tiled` is null, the source is first made contiguous.
 struct Copier {
   CopyRun run;
   void (*tiled)(const Tensor& to, const Tensor& from, int64_t t) = nullptr;
@@ -157,7 +157,7 @@ void fill(const Tensor& x, double value) {
   });
 }
 
-// to = from, where both may lie anywhere.
+// to = from, on any devices and with any strides.
 void copy_elements(const Tensor& to, const Tensor& from) {
   if (to.device() == from.device()) {
     on_device(to, strided_copy, cuda::strided_copy, from);
@@ -175,8 +175,7 @@ void copy_elements(const Tensor& to, const Tensor& from) {
   }
 }
 
-// Zeros of `shape` with g at positions start, start + step, … of dimension d. The gradient of
-// slice.
+// Zeros of `shape` with g at indices start, start + step, … of dimension d. The gradient of slice.
 Tensor place(const Tensor& g, const Shape& shape, int64_t d, int64_t start, int64_t step) {
   Tensor y = zeros(shape, options_of(g));
   if (g.numel() > 0) y.slice(d, start, start + (g.size(d) - 1) * step + 1, step).copy_(g.detach());
@@ -367,7 +366,7 @@ Tensor pad(const Tensor& x, Int d, Int before, Int after, double value) {
         "pad", x, " padded by ", before, " and ", after, " has too many elements");
   Tensor y = full(shape, value, options_of(x));
   y.slice(d, before, before + n).copy_(x.detach());
-  // An infinite value counts as an input: anomaly detection must not take it for a fault of pad.
+  // A NaN or infinite value is recorded as an input, so that anomaly detection does not blame pad.
   Tensors inputs = {x};
   if (!std::isfinite(value)) inputs.push_back(scalar(value, options_of(x)));
   return record("pad", inputs, y, [=, count = inputs.size()](Backward& b) {
@@ -381,7 +380,7 @@ Tensor flip(const Tensor& x, Int d) {
   d = wrap_dim("flip", d, x.dim());
   Tensor y = empty_like(x);
   if (x.numel() > 0) {
-    // The same walk as a copy, with dimension d of the source run backwards.
+    // A strided copy that traverses dimension d of the source backward.
     Shape strides = x.strides();
     strides[d] = -strides[d];
     const int64_t last = x.offset() + (x.shape()[d] - 1) * x.strides()[d];
@@ -392,7 +391,7 @@ Tensor flip(const Tensor& x, Int d) {
 
 namespace {
 
-// True where column − row > k, [rows, columns] of x.
+// A mask [rows, columns] of x's last two dimensions, true where column − row > k.
 Tensor above_diagonal(const char* op, const Tensor& x, int64_t k) {
   check(x.dim() >= 2, op, "needs at least 2 dimensions, got ", x);
   const int64_t rows = x.size(-2), columns = x.size(-1);

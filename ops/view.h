@@ -1,4 +1,4 @@
-// Views, copies and conversions. All are differentiable; the members of Tensor with these names
+// Views, copies and conversions. All are differentiable. The members of Tensor with these names
 // (core/tensor.h) are defined in view.cpp.
 #pragma once
 
@@ -6,21 +6,22 @@
 
 namespace stretto {
 
-/// Sum over the dimensions that broadcasting would add or repeat: x [..] → `shape`. The gradient
-/// of broadcasting.
+/// Sums over the dimensions that broadcasting `shape` to the shape of x would add or repeat: x [..]
+/// → `shape`. The gradient of broadcasting.
 Tensor sum_to(const Tensor& x, const Shape& shape);
 
-/// x shown with a broadcast shape (a view).
+/// Returns x broadcast to a shape, as a view.
 Tensor broadcast_to(const Tensor& x, const Shape& shape);
 
-/// Zeros around dimension d: `before` and `after` entries of `value`.
+/// Pads dimension d with `before` and `after` entries of `value`.
 Tensor pad(const Tensor& x, Int d, Int before, Int after, double value = 0);
 
-/// Order of dimension d reversed (copies: strides are never negative).
+/// Returns x with dimension d reversed. A copy: strides are never negative.
 Tensor flip(const Tensor& x, Int d);
 
-/// Elements on and below (tril) or above (triu) diagonal k of the last two dimensions; the rest 0.
+/// Returns the elements on and below diagonal k of the last two dimensions; the others are 0.
 Tensor tril(const Tensor& x, Int k = 0);
+/// Returns the elements on and above diagonal k of the last two dimensions; the others are 0.
 Tensor triu(const Tensor& x, Int k = 0);
 
 }  // namespace stretto

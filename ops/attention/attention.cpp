@@ -11,8 +11,8 @@
 namespace stretto {
 namespace {
 
-// Of keys that are safe to multiply with; `huge`: HiddenKeys. bf16 is for what lies between ops,
-// not for what they compute with.
+// Attention after cleaning hidden keys; for `huge` see HiddenKeys. bf16 is a storage format between
+// ops: unless the fused implementation multiplies bf16 natively, compute in f32.
 Tensor attention_of(const AttentionOperands& x, bool huge) {
   const bool composed = x.options.implementation == Implementation::composed,
              on_cpu = x.q.device().is_cpu();
@@ -32,7 +32,7 @@ AttentionOperands checked(const Tensor& q, const Tensor& k, const Tensor& v, Att
   return x;
 }
 
-// With keys and values that are safe to multiply with.
+// Replaces keys and values that must not enter matrix products.
 HiddenKeys clean(AttentionOperands& x) {
   HiddenKeys hidden = hidden_keys(x.q.size(1), x.q.size(2), x.k, x.v, x.options.mask);
   if (hidden.defined()) x.k = hidden.clean(x.k), x.v = hidden.clean(x.v);
@@ -52,7 +52,7 @@ AttentionWithLse attention_with_lse(const Tensor& q, const Tensor& k, const Tens
   AttentionOperands x = checked(q, k, v, std::move(o));
   check(q.device().is_cpu() && !is_narrow(q.dtype()) &&
             x.options.implementation != Implementation::composed,
-        "attention_with_lse", "q ", q, "; accepted: f32 and f64 on the CPU, in the fused form");
+        "attention_with_lse", "q ", q, "; accepted: f32 and f64 on the CPU, fused");
   const HiddenKeys hidden = clean(x);
   const Tensors both = fused_attention_with_lse(x);
   return {hidden.mark(both[0]), hidden.mark(both[1].unsqueeze(-1)).squeeze(-1)};

@@ -11,7 +11,7 @@
 namespace stretto {
 namespace {
 
-// Key heads shared by groups of query heads, shown once per query head.
+// Expands key heads, each shared by a group of query heads, to one per query head (a view).
 Tensor per_head(const Tensor& x, int64_t heads) {
   const int64_t groups = x.size(1);
   if (groups == heads) return x;
@@ -20,7 +20,7 @@ Tensor per_head(const Tensor& x, int64_t heads) {
       .reshape({x.size(0), heads, x.size(2), x.size(3)});
 }
 
-// Relative positions −(N − 1) … : the columns that skew expects.
+// The table's rows from relative position −(N − 1) on: the columns that skew() expects.
 Tensor skewed_rows(const RelativeTable& table, int64_t m, int64_t n, bool causal) {
   return relative_rows(table, -(n - 1), causal ? n : n + m - 1);
 }
@@ -55,7 +55,8 @@ Tensor composed_attention(const AttentionOperands& x, bool huge) {
   const auto& [q, k, v, o] = x;
   const int64_t m = q.size(2), n = k.size(2);
   Tensor weights = softmax(composed_scores(x), -1);
-  // The gradient of a hidden weight, infinite where a hidden value is huge, must not meet its 0.
+  // The gradient of a hidden weight may be infinite if the hidden value is huge: mask it before it
+  // is multiplied by the weight, 0.
   if (const Tensor mask = huge ? attention_mask(m, n, o.mask, q.device()) : Tensor();
       mask.defined())
     weights = masked_fill(weights, mask, 0);

@@ -1,4 +1,4 @@
-// Fused attention on a GPU: what the kernels get, and the tape.
+// Fused attention on a GPU: prepares the operands of the kernels and records the op.
 #include <functional>
 
 #include "autograd/tape.h"
@@ -14,7 +14,7 @@
 namespace stretto {
 namespace {
 
-// Off the tape, as kernels read rows: a copy of what is not.
+// x detached, copied unless its rows are contiguous and 16-byte aligned, as the kernels require.
 Tensor aligned_rows(const Tensor& x) {
   if (!x.defined()) return {};
   const Tensor y = x.detach();
@@ -24,8 +24,8 @@ Tensor aligned_rows(const Tensor& x) {
   return fits ? y : y.clone().contiguous();
 }
 
-// Tables in f32 and short, without a policy for what is beyond. So they reach the tape: their
-// gradients are f32 sums, rounded once.
+// Short tables in f32 with explicit rows for all relative positions that `clip` would supply. The
+// op is recorded with these tables, so their gradients are summed in f32 and rounded once.
 AttentionOperands with_tables_of_kernels(const AttentionOperands& inputs) {
   AttentionOperands x = inputs.with_short_tables(f32);
   const RelativeRange all = x.range();
@@ -35,13 +35,13 @@ AttentionOperands with_tables_of_kernels(const AttentionOperands& inputs) {
   return x;
 }
 
-// Sizes of a bias in four dimensions.
+// Prepends dimensions of size 1 to a bias, up to four.
 Shape four(Shape sizes) {
   while (sizes.dim() < 4) sizes.insert(0, 1);
   return sizes;
 }
 
-// As the kernels get it (cuda/attention/attention.h).
+// The operands in the layout of the kernels (cuda/attention/attention.h).
 AttentionOperands for_kernels(AttentionOperands x) {
   AttentionOptions& o = x.options;
   for (Tensor* table : {&o.relative_keys.rows, &o.relative_values.rows})
@@ -83,17 +83,17 @@ std::optional<Tensor> cuda_attention(const AttentionOperands& inputs) {
   if (q.numel() == 0 || k.numel() == 0 || v.numel() == 0) return {};
   x.options.scale = score_scale(q, o);
   if (!cuda::attention_takes(x) || cuda::composed("attention", q.device())) return {};
-  // Six products for one: where scores are few, f32 of one product is worth their memory.
+  // The kernels compute an f32 product as six bf16 products. With few keys, the single f32 product
+  // of the composed implementation is worth the memory of the scores.
   if (q.dtype() == f32 && o.implementation == Implementation::automatic && k.size(2) < 256)
     return {};
   bool decodes = cuda::attention_decode_takes(x) && !recording(inputs.tensors());
-  if (o.relative_values.defined() ||
-      o.bias.defined()) {  // the kernels for few queries have neither
+  if (o.relative_values.defined() || o.bias.defined()) {  // the decoding kernels support neither
     if (decodes && o.implementation == Implementation::automatic) return {};
     decodes = false;
   }
   const Tensor out = heads_beside(q, q.size(1), q.size(2), v.size(3));
-  if (decodes) {  // with the whole table of keys as it is
+  if (decodes) {  // uses the whole table of relative keys, unchanged
     x.options.relative_keys = {};
     x = x.with_short_tables(f32);
     x.options.relative_keys = o.relative_keys;
@@ -103,7 +103,7 @@ std::optional<Tensor> cuda_attention(const AttentionOperands& inputs) {
   x = with_tables_of_kernels(x);
   const Tensors tensors = x.tensors();
   const cuda::AttentionSaved of_forward = cuda::attention(for_kernels(x), out, recording(tensors));
-  // Gradients: those of the fused form on the CPU (ops/attention/attention_fused.cpp).
+  // Gradients: those of the fused implementation on the CPU (ops/attention/attention_fused.cpp).
   return record(
       "attention", tensors, out,
       [saved = SavedAttention(x), of_forward](Backward& b) {

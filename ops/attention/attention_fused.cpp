@@ -1,30 +1,35 @@
 // Fused attention on the CPU, forward and backward.
 //
-// For each batch entry and head, queries are taken in blocks of up to 64 rows. Such a block sees a
-// contiguous range of keys, so its scores are one strip [rows, keys] that stays in the cache:
+// As in FlashAttention, scores are computed in tiles and never stored. For each batch entry and
+// head, queries are processed in blocks of up to 64 rows. A block sees a contiguous range of keys,
+// so its scores are one strip [rows, keys] that stays in the cache:
 //
 //     S  = scale · Q Kᵀ                                   one matrix product
 //     P  = scale · Qₚ Rᵀ over the rows + keys − 1 relative positions that the strip touches
-//     S[i, j] += P[i, j − i + rows − 1]                   the skew is a row read at an offset
+//     S[i, j] += P[i, j − i + rows − 1]                   skew: each row is read at an offset
 //     S += biases, softmax, dropout, O = S V
-//     O += S, each row written at its offset, times the rows of the value table
+//     O += S · value table, with each row of S written at its offset
 //
-// K, V and the tables are packed once per head (core/gemm/packed.h), as all strips meet them.
+// K, V and the tables are packed once per head (core/gemm/packed.h), because all
+// strips multiply them.
 //
-// Of P only columns with rows of their own in the table are computed: beyond a clipped table's ends
-// all keys share the outermost product, and their weights are added up before they meet it.
+// Only the columns of P that have a row in the table are computed. Past the ends of a clipped
+// table all keys share the product with the outermost row, and their weights are added up
+// before that product.
 //
-// Backward computes the strip again from q, k and what softmax subtracted from each row and
-// multiplied it with (not log Σ e^S: one number has no room for both where scores are large), so
-// nothing of size M × N exists outside the strip. Sums: the gradients of k and v of one (batch, key
-// head) have one owner that adds query blocks in order; those of the relative rows are kept per
-// (batch, head) and added in order at the end. The gradient of a dense bias is as large as the
-// bias: batch entries and heads that share one take turns. Results do not depend on the number of
-// threads.
+// Backward recomputes the strip from q, k and two scalars per row, which softmax subtracted and
+// multiplied with (RowWeights). The lse alone would not do: for large scores one scalar is too
+// coarse for both. So nothing of size M × N exists outside the strip.
 //
-// Layout: inputs may have any strides with the last dimension contiguous; outputs are stored [B, M,
-// H, D] and returned as [B, H, M, D] views, so that joining heads is no copy, and gradients too,
-// but for contiguous inputs.
+// Order of sums: the gradients of k and v of one (batch entry, key head) are computed by one
+// thread, which adds query blocks in order. Gradients of tables are summed per (batch entry, head)
+// and added in order at the end. The gradient of a dense bias has the size of the bias; batch
+// entries and heads that share it are processed one after the other. Results do not depend on the
+// number of threads.
+//
+// Layout: inputs may have any strides if the last dimension is contiguous. Outputs are stored as
+// [B, M, H, D] and returned as [B, H, M, D] views, so that merging heads needs no copy; so are
+// gradients, except for contiguous inputs.
 #include <limits>
 
 #include "autograd/tape.h"
@@ -45,8 +50,9 @@ constexpr const char* op = "attention";
 // ---------------------------------------------------------------------------- forward
 
 struct Result {
-  AttentionOperands x;    // with short tables
-  Tensor out, rescaling;  // RowWeights of each query
+  AttentionOperands x;  // with short tables
+  Tensor out;
+  Tensor rescaling;  // RowWeights of each query
 };
 
 Result forward(const AttentionOperands& inputs) {
@@ -77,14 +83,14 @@ Result forward(const AttentionOperands& inputs) {
 
 // ---------------------------------------------------------------------------- backward
 
-// `into`: the gradients of tables per batch entry and head.
+// `into` has the gradients of tables per batch entry and head.
 template <class S>
 void backward(const Problem& p, const Tensor& rescaling, const Tensor& grad, const Tensor& of_sums,
               const AttentionOperands& into) {
   using T = compute_t<S>;
   const T* const sums = of_sums.defined() ? of_sums.data<T>() : nullptr;
   const auto g = heads_of<S>(grad);
-  // Without a position query of its own, q's gradient has both parts.
+  // If there is no relative_query, the gradient of q is the sum of both terms.
   const AttentionOptions& to = into.options;
   const bool own = to.relative_query.defined();
   const TableGradients<T> tables{
@@ -92,7 +98,7 @@ void backward(const Problem& p, const Tensor& rescaling, const Tensor& grad, con
       to.relative_bias.defined() ? to.relative_bias.rows.data<T>() : nullptr,
       ScoreBias<T>(p, to.bias)};
   const auto* softmax = reinterpret_cast<const RowWeights<T>*>(rescaling.raw_data());
-  // Each of `chains` goes through the batch entries and key heads that end in the same places.
+  // Batch entries and key heads whose gradients share a bias form a chain, processed by one thread.
   const auto apart = [&](int d, int64_t n) {
     return to.bias.defined() && to.bias.size(d) == 1 ? std::min<int64_t>(n, 1) : n;
   };
@@ -124,8 +130,8 @@ void backward(const Problem& p, const Tensor& rescaling, const Tensor& grad, con
   });
 }
 
-// Zeros for the gradient of a bias, in four dimensions: per batch entry and head where that is
-// little, else of the bias's own sizes.
+// Zeros for the gradient of a bias, in four dimensions: per batch entry and head if the bias is
+// broadcast over queries or keys, else in the sizes of the bias.
 Tensor bias_gradient(const Problem& p, const Tensor& bias, const TensorOptions& options) {
   Shape sizes = bias.shape();
   while (sizes.dim() < 4) sizes.insert(0, 1);
@@ -191,7 +197,7 @@ Tensors fused_attention_with_lse(const AttentionOperands& inputs) {
     const Tensor shift = rescaling.select(3, 0), scale = rescaling.select(3, 1);
     lse = masked_fill(shift - log(scale), eq(scale, 0), -std::numeric_limits<double>::infinity());
   }
-  // Gradients: those of attention, where dS = P · (g Vᵀ − rowsum(g · O) + dlog_sum).
+  // Gradients: those of attention, where dS = P · (g Vᵀ − rowsum(g · O) + dlse).
   return record("attention_with_lse", x.tensors(), {out, lse},
                 [saved = SavedAttention(x), rescaling = rescaling](Backward& b) {
                   check(!grad_enabled(), "attention_with_lse",

@@ -12,35 +12,37 @@
 
 namespace stretto {
 
-/// The papers' formulas in differentiable ops, on any device. `huge`: values that the mask hides
-/// may be so large that their products with gradients overflow.
+/// The composed implementation: the papers' formulas in differentiable ops, on any
+/// device. `huge` tells it that values hidden by the mask may be so large that their
+/// products with gradients overflow.
 Tensor composed_attention(const AttentionOperands& x, bool huge = false);
-/// Its scores before softmax [B, H, M, N], −∞ where a key is not seen; v is not used.
+/// Its scores before softmax [B, H, M, N], −∞ for hidden keys; v is not used.
 Tensor composed_scores(const AttentionOperands& x);
 
-/// Whether the fused form on the CPU computes in this dtype as it is: bf16 where there are products
-/// of bf16 (core/gemm/gemm.h).
+/// True if the fused CPU implementation computes in this dtype without conversion: bf16 only if the
+/// CPU multiplies bf16 (core/gemm/gemm.h).
 bool fused_attention_takes(DType type);
-/// The fused form on the CPU.
+/// The fused implementation on the CPU.
 Tensor fused_attention(const AttentionOperands& x);
-/// The same, and log Σ_j e^score(i, j) of each query [B, H, M], in f64 for f64, else f32, −∞ where
-/// it sees no key: what parts of the keys need to be put together. Both have gradients, once.
+/// The same with the lse, log Σ_j e^score(i, j) [B, H, M], in f64 for f64, else f32, −∞ for a query
+/// without visible keys. Both results can be differentiated once.
 Tensors fused_attention_with_lse(const AttentionOperands& x);
 
-/// The fused form on a GPU (cuda/attention/attention.h); nothing where it has no kernel for the
-/// arguments, which are the composed form's then.
+/// The fused implementation on a GPU (cuda/attention/attention.h). Nothing if there is no kernel
+/// for the arguments; the caller then uses the composed implementation.
 std::optional<Tensor> cuda_attention(const AttentionOperands& x);
 
-/// A call as the closure of its gradient keeps it.
+/// Tensors and options of attention() saved for backward.
 class SavedAttention {
  public:
   explicit SavedAttention(const AttentionOperands& x);
   AttentionOperands operator()() const { return settings_.with(values_of(tensors_)); }
-  /// Gradients of the composed form, which can be differentiated again, computed in f32 for bf16.
+  /// Gradients by the composed implementation, which can be differentiated again; bf16 is
+  /// computed in f32.
   Tensors composed_gradients(Backward& b) const;
 
  private:
-  AttentionOperands settings_;  // without tensors
+  AttentionOperands settings_;  // options, without the tensors
   std::vector<Saved> tensors_;
 };
 

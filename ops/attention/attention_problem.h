@@ -1,5 +1,5 @@
-// What fused attention on the CPU computes with: its sizes, operands, strips of queries, and
-// results (ops/attention/attention_fused.cpp). Internal to ops/.
+// Sizes, operands, strips of queries and results of fused attention on the CPU
+// (ops/attention/attention_fused.cpp). Internal to ops/.
 //
 // Reference: tests/reference/attention.cpp, attention()
 #pragma once
@@ -22,18 +22,18 @@ STRETTO_CLONES void round_row(S* to, const T* from, T factor, int64_t n) {
   for (int64_t j = 0; j < n; ++j) to[j] = convert<S>(from[j] * factor);
 }
 
-// A call as kernels see it.
+// The inputs of attention in the layout of the kernels.
 struct Problem {
-  // Off the tape, rows contiguous. The short tables of `keys` and `values` are [1, H or 1, R, ..]
-  // in q's dtype, so that all operands look alike; relative_bias and bias are as they come; the
-  // padding is u8, contiguous.
+  // Detached, rows contiguous. The short tables relative_keys and relative_values are
+  // [1, H or 1, R, ..] in q's dtype, like the other operands; relative_bias is contiguous;
+  // key_padding is contiguous u8.
   AttentionOperands x;
   int64_t batch, heads, groups, m, n, d, dv;
   double scale;
-  RelativeRange range;  // of the relative positions that occur
+  RelativeRange range;  // relative positions that occur
   Dropping dropping;
 
-  // Of inputs with short tables.
+  // `inputs` has short tables.
   explicit Problem(const AttentionOperands& inputs)
       : x(inputs),
         batch(x.q.size(0)),
@@ -67,7 +67,7 @@ struct Problem {
 struct Strip {
   int64_t b, h;
   int64_t i0, rows;  // queries
-  int64_t j0, keys;  // keys that any of them sees
+  int64_t j0, keys;  // keys that any of these queries sees
   int64_t band() const { return keys + rows - 1; }
 };
 
@@ -84,13 +84,14 @@ void each_strip(const Problem& p, int64_t b, int64_t h, F&& f) {
   for (int64_t i0 = 0; i0 < p.m; i0 += p.block_rows()) f(strip_of(p, b, h, i0));
 }
 
-// A result [B, H, L, D] of dtype S, the rows of one head at a time in T: where they are, or a copy.
+// A result [B, H, L, D] of dtype S. The rows of one head at a time are computed in T: in place, or
+// if S and T differ in a copy.
 template <class S>
 class HeadRows {
   using T = compute_t<S>;
 
  public:
-  explicit HeadRows(const Tensor& x) : there_(heads_of<S>(x)) {
+  explicit HeadRows(const Tensor& x) : result_(heads_of<S>(x)) {
     if (!x.defined()) return;
     length_ = x.size(2);
     width_ = x.size(3);
@@ -100,14 +101,14 @@ class HeadRows {
 
   Heads<T> rows() const {
     if constexpr (std::is_same_v<S, T>)
-      return there_;
+      return result_;
     else
-      return there_ ? Heads<T>{copy_.data<T>(), 0, 0, std::max<int64_t>(width_, 1)} : Heads<T>{};
+      return result_ ? Heads<T>{copy_.data<T>(), 0, 0, std::max<int64_t>(width_, 1)} : Heads<T>{};
   }
   void store(int64_t b, int64_t h) const {
     if constexpr (!std::is_same_v<S, T>)
-      for (int64_t i = 0; there_ && i < length_; ++i)
-        round_row(there_.at(b, h, i), copy_.data<T>() + i * width_, T(1), width_);
+      for (int64_t i = 0; result_ && i < length_; ++i)
+        round_row(result_.at(b, h, i), copy_.data<T>() + i * width_, T(1), width_);
   }
   void clear(int64_t b, int64_t h) const {
     const Heads<T> to = rows();
@@ -115,12 +116,12 @@ class HeadRows {
   }
 
  private:
-  Heads<S> there_;
+  Heads<S> result_;
   int64_t length_ = 0, width_ = 0;
   Tensor copy_;
 };
 
-// A bias, or its gradient, shown as [B, H, M, N]: what was broadcast has a stride of 0.
+// A bias or its gradient, broadcast to [B, H, M, N] with strides of 0.
 template <class T>
 struct ScoreBias {
   T* data = nullptr;
@@ -137,7 +138,7 @@ struct ScoreBias {
   }
 };
 
-// Where the gradients of the tables go, those of a batch entry and head apart from the others'.
+// Destinations of the gradients of the tables, separate for each batch entry and head.
 template <class T>
 struct TableGradients {
   Heads<T> rows, value_rows;

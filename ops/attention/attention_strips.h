@@ -1,9 +1,10 @@
-// The strips of fused attention on the CPU: what one thread computes with, block of queries by
-// block of queries (ops/attention/attention_fused.cpp says what). Internal to ops/.
+// The strips of fused attention on the CPU: the state and the steps of one thread, which processes
+// one block of queries after the other (the algorithm is in ops/attention/attention_fused.cpp).
+// Internal to ops/.
 //
-// Inputs and outputs have dtype S; sums, softmax and what is between are T: f32 for bf16. There
-// weights and the scores' gradients are rounded where they are operands of products, and results
-// once, at the end.
+// Inputs and outputs have dtype S; sums, softmax and intermediate values have dtype T, which is f32
+// for bf16. In bf16, weights and gradients of scores are rounded as operands of products, and
+// results once, at the end.
 //
 // Reference: tests/reference/attention.cpp, attention()
 #pragma once
@@ -35,7 +36,7 @@ STRETTO_CLONES void add_constant(T* s, T c, int64_t n) {
   for (int64_t j = 0; j < n; ++j) s[j] += c;
 }
 
-// The same of elements `stride` apart.
+// s += bias, whose elements are `stride` apart.
 template <class T, class S>
 STRETTO_CLONES void add_bias(T* s, const S* bias, int64_t stride, int64_t n) {
   if (stride == 1)
@@ -60,7 +61,7 @@ STRETTO_CLONES void hide_padding(T* s, const uint8_t* padding, int64_t n) {
   for (int64_t j = 0; j < n; ++j) s[j] = padding[j] ? never : s[j];
 }
 
-// The weights of a row are e^(s − shift) · scale. A row without a finite score has weights of 0.
+// The weights of a row are e^(s − shift) · scale; a row without a finite score has weights 0.
 template <class T>
 struct RowWeights {
   T shift, scale;
@@ -75,13 +76,13 @@ STRETTO_CLONES RowWeights<T> softmax_in_place(T* s, int64_t n) {
   return {shift, scale};
 }
 
-// The same weights again, to the bit.
+// Recomputes the weights, bit-identical to softmax_in_place.
 template <class T>
 STRETTO_CLONES void softmax_again(T* s, int64_t n, RowWeights<T> row) {
   for (int64_t j = 0; j < n; ++j) s[j] = math::exp_negative(s[j] - row.shift) * row.scale;
 }
 
-// ds = w ∘ (ds − Σ w ds), the derivative of softmax.
+// The gradient of softmax: ds = w ∘ (ds − Σ w ds).
 template <class T>
 STRETTO_CLONES void softmax_gradient(const T* w, T* ds, int64_t n) {
   const T dot = rows::sum<T>(n, [&](int64_t j) { return w[j] * ds[j]; });
@@ -93,20 +94,23 @@ STRETTO_CLONES void add_scaled(T* s, const T* x, T factor, int64_t n) {
   for (int64_t j = 0; j < n; ++j) s[j] += factor * x[j];
 }
 
-// Rows of a head or of its table, [rows, width] or turned over, as an operand of the products of
-// its strips: packed once where there are several.
+// The rows of a head or of its table, [rows, width] or transposed, as an operand of the products of
+// its strips; packed once if there are several strips.
 template <class S>
 class HeadOperand {
  public:
-  HeadOperand(const Problem& p, const Heads<S>& x, int64_t rows, int64_t width, bool turned)
-      : x_(x), k_(turned ? width : rows), n_(turned ? rows : width), turned_(turned) {
-    if (p.m > p.block_rows()) bytes_ = PackedB<S>::bytes(k_, n_, turned);
+  HeadOperand(const Problem& p, const Heads<S>& x, int64_t rows, int64_t width, bool transposed)
+      : x_(x),
+        k_(transposed ? width : rows),
+        n_(transposed ? rows : width),
+        transposed_(transposed) {
+    if (p.m > p.block_rows()) bytes_ = PackedB<S>::bytes(k_, n_, transposed);
   }
   const PackedB<S>& of(int64_t b, int64_t h) {
     const S* const data = x_.at(b, h);
     if (data == packed_) return operand_;
     if (bytes_ && !memory_.defined()) memory_ = empty({bytes_}, {.dtype = u8, .device = cpu});
-    operand_.pack(k_, n_, {data, x_.row, turned_}, bytes_ ? memory_.raw_data() : nullptr);
+    operand_.pack(k_, n_, {data, x_.row, transposed_}, bytes_ ? memory_.raw_data() : nullptr);
     packed_ = data;
     return operand_;
   }
@@ -114,14 +118,14 @@ class HeadOperand {
  private:
   const Heads<S> x_;
   const int64_t k_, n_;
-  const bool turned_;
+  const bool transposed_;
   int64_t bytes_ = 0;
   Tensor memory_;
   PackedB<S> operand_;
   const S* packed_ = nullptr;
 };
 
-// What one thread computes with.
+// The state of one thread.
 template <class S>
 class Worker {
   using T = compute_t<S>;
@@ -131,17 +135,17 @@ class Worker {
       : p_(p),
         q_(heads_of<S>(p.x.q)),
         k_(p, heads_of<S>(p.x.k), p.n, p.d, false),
-        k_turned_(p, heads_of<S>(p.x.k), p.n, p.d, true),
+        k_transposed_(p, heads_of<S>(p.x.k), p.n, p.d, true),
         v_(p, heads_of<S>(p.x.v), p.n, p.dv, false),
-        v_turned_(p, heads_of<S>(p.x.v), p.n, p.dv, true),
+        v_transposed_(p, heads_of<S>(p.x.v), p.n, p.dv, true),
         position_(p.x.options.relative_query.defined() ? heads_of<S>(p.x.options.relative_query)
                                                        : q_),
         keys_(p, p.x.options.relative_keys, p.d),
         values_(p, p.x.options.relative_values, p.dv),
         bias_(p, p.x.options.bias) {
     if (const Tensor& rows = p.x.options.relative_bias.rows; rows.defined()) {
-      lag_bias_ = rows.data<T>();
-      lag_bias_head_ = rows.size(0) > 1 ? p.range.count() : 0;
+      relative_bias_ = rows.data<T>();
+      relative_bias_head_ = rows.size(0) > 1 ? p.range.count() : 0;
     }
     if (const Tensor& padding = p.mask().key_padding; padding.defined())
       padding_ = padding.data<uint8_t>();
@@ -159,13 +163,13 @@ class Worker {
     if (p.x.options.dropout > 0) draws_.resize(size_t(most_keys + 8));
   }
 
-  // Scores of a strip, before softmax, for the keys each row sees.
+  // Computes the scores of a strip, before softmax, for the visible keys of each row.
   void scores(const Strip& s) {
-    k_turned_.of(s.b, key_head(s))
+    k_transposed_.of(s.b, key_head(s))
         .gemm(s.rows, s.keys, p_.d, product_scale(), queries(q_, s), 0, s.j0, T(0), weights(),
               s.keys);
-    const Band band = meet(s, queries(position_, s), keys_, p_.d, product_scale());
-    const T* relative_bias = lag_bias_ ? lag_bias_ + s.h * lag_bias_head_ : nullptr;
+    const Band band = multiply_band(s, queries(position_, s), keys_, p_.d, product_scale());
+    const T* relative_bias = relative_bias_ ? relative_bias_ + s.h * relative_bias_head_ : nullptr;
     for (int64_t i = 0; i < s.rows; ++i) {
       const KeyRange r = visible(s, i);
       const int64_t n = r.end - r.begin;
@@ -179,7 +183,7 @@ class Worker {
     }
   }
 
-  // From scores to weights.
+  // Replaces scores by weights.
   void weigh(const Strip& s, RowWeights<T>* softmax) {
     for (int64_t i = 0; i < s.rows; ++i) {
       const KeyRange r = visible(s, i);
@@ -189,7 +193,7 @@ class Worker {
     }
   }
 
-  // The strip's part of the output.
+  // Computes the output rows of a strip.
   void weigh_values(const Strip& s, const Heads<T>& out) {
     T* const to = out.at(s.b, s.h, s.i0);
     v_.of(s.b, key_head(s))
@@ -201,14 +205,14 @@ class Worker {
                                  out.row);
   }
 
-  // From scores to weights, and to the scores' gradient. `of_sums`: what arrived for the logarithm
-  // of each row's sum, whose derivatives are the weights; null for nothing.
+  // Replaces scores by weights and computes the gradient of the scores. `of_sums` is the incoming
+  // gradient of the lse of each row, whose derivative is the weights; null if there is none.
   void differentiate(const Strip& s, const RowWeights<T>* softmax, const Heads<S>& grad,
                      const T* of_sums) {
     T *w = weights(), *ds = gradient();
-    v_turned_.of(s.b, key_head(s))
+    v_transposed_.of(s.b, key_head(s))
         .gemm(s.rows, s.keys, p_.dv, T(1), queries(grad, s), 0, s.j0, T(0), ds, s.keys);
-    const Band band = meet(s, queries(grad, s), values_, p_.dv, T(1));
+    const Band band = multiply_band(s, queries(grad, s), values_, p_.dv, T(1));
     for (int64_t i = 0; i < s.rows; ++i) {
       const KeyRange r = visible(s, i);
       const int64_t at = i * s.keys + r.begin, n = r.end - r.begin;
@@ -223,7 +227,7 @@ class Worker {
     }
   }
 
-  // What a strip gives to the gradients of q, k and v; that of q is new, as nothing came before.
+  // Adds a strip's terms to the gradients of k and v; writes those of q, which has no others.
   void add_gradients(const Strip& s, const Heads<S>& grad, const Heads<T>& dq, const Heads<T>& dk,
                      const Heads<T>& dv) {
     const int64_t kh = key_head(s);
@@ -237,7 +241,7 @@ class Worker {
          dk.at(s.b, kh, s.j0), dk.row);
   }
 
-  // The same for the position query, times `keep` what is there, and for the tables and biases.
+  // The same for the tables, biases and relative_query; dposition is first multiplied by `keep`.
   void add_table_gradients(const Strip& s, const Heads<S>& grad, T keep, const Heads<T>& dposition,
                            const TableGradients<T>& to) {
     if (values_) {
@@ -274,12 +278,12 @@ class Worker {
   T* gradient() { return gradient_.template data<T>(); }
   T* band() { return band_.template data<T>(); }
 
-  // Products of bf16 take no factor: what is rounded has it already.
+  // In bf16 products have no factor: the operand is scaled before it is rounded.
   static constexpr bool scaled_products = std::is_same_v<S, T>;
   T product_scale() const { return scaled_products ? T(p_.scale) : T(1); }
   static MatrixRef<S> transposed(MatrixRef<S> x) { return {x.data, x.ld, true}; }
 
-  // A strip as an operand, until the next one; in bf16 times `factor`.
+  // A strip as an operand of a product, valid until the next one; in bf16 multiplied by `factor`.
   MatrixRef<S> rounded(const T* strip, const Strip& s, [[maybe_unused]] T factor = T(1)) {
     const int64_t ld = std::max<int64_t>(s.keys, 1);
     if constexpr (scaled_products) {
@@ -292,18 +296,18 @@ class Worker {
   }
 
   int64_t key_head(const Strip& s) const { return s.h / p_.per_group(); }
-  // Rows of the strip's queries.
+  // The rows of x for the strip's queries.
   static MatrixRef<S> queries(const Heads<S>& x, const Strip& s) {
     return {x.at(s.b, s.h, s.i0), x.row};
   }
 
-  // The keys that row i of the strip sees, counted from the strip's first key.
+  // The visible keys of row i of the strip, relative to the strip's first key.
   KeyRange visible(const Strip& s, int64_t i) const {
     const KeyRange r = visible_keys(p_.position(s.i0 + i), p_.n, p_.mask());
     return {r.begin - s.j0, std::max(r.begin, r.end) - s.j0};
   }
 
-  // Zeroes what row i does not see.
+  // Zeroes the hidden keys of row i.
   void clear_unseen(const Strip& s, int64_t i, T* strip) const {
     const KeyRange r = visible(s, i);
     T* row = strip + i * s.keys;
@@ -311,7 +315,7 @@ class Worker {
     std::fill(row + r.end, row + s.keys, T(0));
   }
 
-  // Drops weights of row i, or their gradients: the same draws both times.
+  // Applies dropout to the weights of row i or to their gradients, with the same mask.
   void drop(const Strip& s, int64_t i, T* strip) {
     const KeyRange r = visible(s, i);
     const uint64_t first =
@@ -323,23 +327,24 @@ class Worker {
     drop_run(row, draws_.data() + skip, row, n, p_.dropping.below, T(p_.dropping.factor));
   }
 
-  // The rows of a table that a strip's keys + rows − 1 relative positions meet. Its keys have, seen
-  // from row i, the columns from rows − 1 − i on; columns `column` … `column` + count − 1 have rows
-  // `row` … of their own; those before and after have the outermost ones', where the table says so.
+  // The part of a table that a strip needs. A strip has keys + rows − 1 relative positions, its
+  // columns: for row i the keys have the columns from rows − 1 − i on. Columns `column` … `column`
+  // + count − 1 have the table rows from `row` on; the columns before and after use the outermost
+  // rows if the table clips.
   struct Band {
     int64_t column, row, count;
   };
   struct Table {
     const int64_t count, zero_row;
     const bool clip;
-    HeadOperand<S> rows, turned;
+    HeadOperand<S> rows, transposed;
 
     Table(const Problem& p, const RelativeTable& table, int64_t width)
         : count(table.defined() ? table.rows.size(2) : 0),
           zero_row(table.zero_row),
           clip(table.out_of_range == OutOfRange::clip),
           rows(p, heads_or_one(table.rows), count, width, false),
-          turned(p, heads_or_one(table.rows), count, width, true) {}
+          transposed(p, heads_or_one(table.rows), count, width, true) {}
     explicit operator bool() const { return count > 0; }
     static Heads<S> heads_or_one(const Tensor& x) {
       Heads<S> heads = heads_of<S>(x);
@@ -356,31 +361,30 @@ class Worker {
     return {begin, std::clamp<int64_t>(row0 + begin, 0, table.count - 1), end - begin};
   }
 
-  // The products of the strip's queries with the rows that they meet.
-  Band meet(const Strip& s, MatrixRef<S> left, Table& table, int64_t size, T factor) {
+  // Multiplies the strip's queries (`left`) by the table rows of its band, into band().
+  Band multiply_band(const Strip& s, MatrixRef<S> left, Table& table, int64_t size, T factor) {
     if (!table) return {};
     const Band b = band_of(s, table);
-    table.turned.of(0, s.h).gemm(s.rows, b.count, size, factor, left, 0, b.row, T(0), band(),
-                                 b.count);
+    table.transposed.of(0, s.h).gemm(s.rows, b.count, size, factor, left, 0, b.row, T(0), band(),
+                                     b.count);
     return b;
   }
 
-  // The keys of row i, from `begin` to `end`, that have rows of their own in the band, and where
-  // the first of them is there.
-  struct Met {
+  // The keys begin … end − 1 of row i that have a column in the band, and the column of the first.
+  struct OwnKeys {
     int64_t begin, end, column;
   };
-  static Met met(const Strip& s, int64_t i, const Band& b, const KeyRange& r) {
+  static OwnKeys own_keys(const Strip& s, int64_t i, const Band& b, const KeyRange& r) {
     const int64_t zero = b.column - (s.rows - 1 - i);  // the key of the band's first column
     const int64_t begin = std::clamp(zero, r.begin, r.end);
     const int64_t end = std::clamp(zero + b.count, begin, r.end);
     return {begin, end, std::clamp<int64_t>(begin - zero, 0, b.count)};
   }
 
-  // Adds row i of the band to that of a strip, key by key.
+  // Adds row i of the band to row i of a strip.
   void add_band(const Strip& s, int64_t i, const Band& b, bool clip, T* strip) {
     const KeyRange r = visible(s, i);
-    const Met m = met(s, i, b, r);
+    const OwnKeys m = own_keys(s, i, b, r);
     const T* from = band() + i * b.count;
     T* to = strip + i * s.keys;
     add_row(to + m.begin, from + m.column, m.end - m.begin);
@@ -389,8 +393,9 @@ class Worker {
     if (m.end < r.end) add_constant(to + m.end, from[b.count - 1], r.end - m.end);
   }
 
-  // The strip by the table's rows as an operand, until the next one: each row moved to its relative
-  // positions, those beyond added up where the table clips; in bf16 times `factor`.
+  // The strip with columns indexed by table row, as an operand that is valid until the next one.
+  // Each row is shifted to its relative positions; if the table clips, keys out of range are added
+  // to the outermost columns. In bf16 multiplied by `factor`.
   MatrixRef<S> sheared(const Strip& s, const T* strip, const Band& b, bool clip,
                        [[maybe_unused]] T factor = T(1)) {
     S* all;
@@ -399,7 +404,7 @@ class Worker {
     else
       all = rounded_.template data<S>();
     for (int64_t i = 0; i < s.rows; ++i) {
-      const Met m = met(s, i, b, {0, s.keys});
+      const OwnKeys m = own_keys(s, i, b, {0, s.keys});
       const T* from = strip + i * s.keys;
       S* to = all + i * b.count;
       const int64_t own = m.end - m.begin;
@@ -421,11 +426,11 @@ class Worker {
 
   const Problem& p_;
   const Heads<S> q_;
-  HeadOperand<S> k_, k_turned_, v_, v_turned_;
+  HeadOperand<S> k_, k_transposed_, v_, v_transposed_;
   const Heads<S> position_;
   Table keys_, values_;
-  const T* lag_bias_ = nullptr;
-  int64_t lag_bias_head_ = 0;
+  const T* relative_bias_ = nullptr;
+  int64_t relative_bias_head_ = 0;
   const ScoreBias<S> bias_;
   const uint8_t* padding_ = nullptr;
   Tensor weights_, gradient_, band_, rounded_;

@@ -25,7 +25,7 @@ void check_table(const char* what, const RelativeTable& table, int64_t heads, in
         op, what, " table ", rows, "; must be [", heads, " or 1, R",
         vector ? str(", ", last) : std::string(), "]");
   check(table.zero_row >= 0 && table.zero_row < rows.size(1), op, what, " table has ", rows.size(1),
-        " rows, but its row of relative position 0 is ", table.zero_row);
+        " rows, but zero_row is ", table.zero_row);
   if (table.out_of_range != OutOfRange::error) return;
   const auto [past, future] = x.range();
   check(table.zero_row >= past && rows.size(1) - 1 - table.zero_row >= future, op, what,
@@ -58,9 +58,8 @@ void check_attention(const AttentionOperands& inputs) {
   check_dtype("bias ", o.bias);
   check(!o.relative_query.defined() || o.relative_query.shape() == q.shape(), op, "relative_query ",
         o.relative_query, " for q ", q, "; shapes must agree");
-  check(
-      !o.relative_query.defined() || o.relative_keys.defined(), op,
-      "relative_query without a key table: there are no rows of relative positions for it to meet");
+  check(!o.relative_query.defined() || o.relative_keys.defined(), op,
+        "relative_query without a key table, whose rows it would be multiplied with");
   check_table("key", o.relative_keys, heads, q.size(3), inputs);
   check_table("value", o.relative_values, heads, v.size(3), inputs);
   check_table("bias", o.relative_bias, heads, -1, inputs);

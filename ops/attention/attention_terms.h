@@ -1,5 +1,5 @@
-// The terms of attention's scores: its options and tensors, and what all of its implementations
-// make of them.
+// The terms of attention scores: options and tensors of attention(), and the functions that all
+// its implementations share.
 //
 // Reference: tests/reference/attention.cpp, attention()
 #pragma once
@@ -13,65 +13,76 @@
 
 namespace stretto {
 
-/// What a table says of relative positions beyond its rows: nothing (zero), the same as its
-/// outermost row (clip), or that the sequence is too long (error).
+/// What a table contributes at relative positions out of its range: nothing (`zero`), its outermost
+/// row (`clip`), or an error that the sequence is too long (`error`).
 enum class OutOfRange { zero, clip, error };
 
-/// Rows over relative positions: row `zero_row` + r belongs to relative position r.
+/// A table indexed by relative position: row `zero_row` + r belongs to relative position r.
 struct RelativeTable {
-  Tensor rows;           // [H or 1, R, D], or [H or 1, R] for a bias
-  int64_t zero_row = 0;  // R − 1: only the past; (R − 1) / 2: both sides
-  OutOfRange out_of_range = OutOfRange::zero;
+  Tensor rows;  ///< [H or 1, R, D], or [H or 1, R] for a bias; undefined: no table.
+  /// Row of relative position 0. R − 1: only the past; (R − 1) / 2: past and future.
+  int64_t zero_row = 0;
+  OutOfRange out_of_range = OutOfRange::zero;  ///< For relative positions without a row.
+  /// True if there is a table.
   bool defined() const { return rows.defined(); }
 };
 
-/// The composed form has M × N scores; the fused one keeps a strip of them at a time: memory
-/// O((M + N) D) beside `bias` and its gradient. On a GPU there is one for heads in multiples of 8,
-/// up to 128 in bf16 and 64 in f32 (from 256 keys); else composed.
+/// Options of attention(). The defaults are dot-product attention without positions.
+///
+/// The composed implementation stores M × N scores. The fused implementation stores a strip of them
+/// at a time, so its memory is O((M + N) D) plus `bias` and its gradient. On a GPU it requires head
+/// dimensions divisible by 8, ≤ 128 (bf16) or ≤ 64 (f32, and with `automatic` at least 256 keys);
+/// otherwise attention is composed.
 struct AttentionOptions {
-  AttentionMask mask = {};
-  std::optional<double> scale = {};  // 1/√D (D = 0: scores are 0) when not given
+  AttentionMask mask = {};           ///< Hidden keys.
+  std::optional<double> scale = {};  ///< Factor of the scores; default 1/√D (D = 0: scores are 0).
 
-  Tensor relative_query = {};          // p [B, H, M, D], for `keys` alone; q where undefined
-  RelativeTable relative_keys = {};    // K: added to the keys, as seen from each query
-  RelativeTable relative_values = {};  // V: added to the values
-  RelativeTable relative_bias = {};    // b: one number per relative position and head, not scaled
-  Tensor bias = {};                    // broadcasts to [B, H, M, N], not scaled
+  Tensor relative_query = {};          ///< p [B, H, M, D], multiplied with relative_keys; else q.
+  RelativeTable relative_keys = {};    ///< K: added to the keys, relative to each query.
+  RelativeTable relative_values = {};  ///< V: added to the values.
+  RelativeTable relative_bias = {};    ///< b: a scalar per relative position and head; not scaled.
+  Tensor bias = {};                    ///< Broadcasts to [B, H, M, N]; not scaled.
 
-  double dropout = 0;  // of the softmax weights
-  std::optional<RandomKey> dropout_key = {};
+  double dropout = 0;                         ///< Dropout probability of the softmax weights.
+  std::optional<RandomKey> dropout_key = {};  ///< Default: a key from the random state.
 
-  Implementation implementation = Implementation::automatic;
+  Implementation implementation = Implementation::automatic;  ///< Composed or fused.
 };
 
-/// The tensors and options of a call, q [B, H, M, D], k [B, G, N, D], v [B, G, N, Dv]; or the
+/// The tensors and options of attention(), q [B, H, M, D], k [B, G, N, D], v [B, G, N, Dv]; or the
 /// gradients of these tensors, undefined for a tensor without a gradient.
 struct AttentionOperands {
-  Tensor q, k, v;
-  AttentionOptions options = {};
+  Tensor q;                       ///< Queries.
+  Tensor k;                       ///< Keys.
+  Tensor v;                       ///< Values.
+  AttentionOptions options = {};  ///< Options, with the tensors of the position terms.
 
-  /// f(x) for each differentiable tensor, undefined ones too, in the order of the tape: whatever
-  /// computes, converts, sends or differentiates attention goes through this list.
+  /// Calls f(x) for each differentiable tensor, undefined ones too, in the order of the tape. This
+  /// is the only list of these tensors: computing, converting, sending and differentiating
+  /// attention use it.
   template <class F>
   void for_each_tensor(F f) {
     each(*this, f);
   }
+  /// The same for constant tensors.
   template <class F>
   void for_each_tensor(F f) const {
     each(*this, f);
   }
+  /// Returns the tensors of for_each_tensor().
   Tensors tensors() const;
-  /// The same call of other tensors, in the order of tensors().
+  /// Returns the same options with other tensors, in the order of tensors().
   AttentionOperands with(const Tensors& x) const;
-  /// The same call of tensors in another dtype.
+  /// Returns the same with tensors converted to another dtype.
   AttentionOperands to(DType type) const;
-  /// Where one of the members, named by reference, is in tensors().
+  /// Returns the index in tensors() of a member, passed by reference.
   size_t index_of(const Tensor& member) const;
 
+  /// Returns the relative positions that occur.
   RelativeRange range() const { return visible_range(q.size(2), k.size(2), options.mask); }
-  /// The same call with tables in `type` and no longer than the relative positions that occur:
-  /// `keys` and `values` keep a stretch of their rows, never an empty one of rows there are;
-  /// `relative_bias` gets a number for each, from range().first() on.
+  /// Returns the same with tables in `type`, cut to the relative positions that occur:
+  /// relative_keys and relative_values to a range of their rows, never an empty one; relative_bias
+  /// to one scalar for each relative position from range().first() on, out of range by its policy.
   AttentionOperands with_short_tables(DType type) const;
 
  private:
@@ -84,12 +95,11 @@ struct AttentionOperands {
   }
 };
 
-/// The table's rows for relative positions `first` … `first + count − 1`, following its policy;
-/// differentiable. rows [H or 1, R, ..] → [H or 1, count, ..].
+/// Returns the table's rows for relative positions `first` … `first + count − 1`, out of range by
+/// its policy: rows [H or 1, R, ..] → [H or 1, count, ..]. Differentiable.
 Tensor relative_rows(const RelativeTable& table, int64_t first, int64_t count);
 
-/// What scores are multiplied with: 1/√D unless the options say so; heads of size 0 have scores of
-/// 0.
+/// Returns the factor of the scores: options.scale, or 1/√D. With D = 0 all scores are 0.
 double score_scale(const Tensor& q, const AttentionOptions& options);
 
 /// Throws an Error of `attention` unless the arguments fit together.

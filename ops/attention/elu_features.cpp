@@ -25,7 +25,7 @@ STRETTO_CLONES void features(const T* x, T* y, int64_t n) {
   }
 }
 
-// The slope is y, but at most 1.
+// dx = g min(y, 1).
 template <class T>
 STRETTO_CLONES void chain_rule(const T* y, const T* g, T* dx, int64_t n) {
   using C = compute_t<T>;
@@ -35,18 +35,18 @@ STRETTO_CLONES void chain_rule(const T* y, const T* g, T* dx, int64_t n) {
   }
 }
 
-// In the order of a layer's memory, [B, L, H, D], where they are that.
+// Transposes [B, H, L, D] views of memory laid out [B, L, H, D] to the order of that memory.
 template <size_t n>
-std::array<Tensor, n> as_they_lie(std::array<Tensor, n> x) {
+std::array<Tensor, n> in_memory_order(std::array<Tensor, n> x) {
   if (x[0].dim() == 4 && !x[0].is_contiguous())
     for (Tensor& one : x) one = one.transpose(1, 2);
   return x;
 }
 
-// f<T>(offsets, n) for runs of numbers of operands of one shape, in parallel.
+// Calls f<T>(offsets, n) for runs of n elements of operands of one shape, in parallel.
 template <size_t n, class F>
 void over_runs(const std::array<Tensor, n>& given, F&& f) {
-  const std::array<Tensor, n> x = as_they_lie(given);
+  const std::array<Tensor, n> x = in_memory_order(given);
   std::array<Shape, n> strides;
   for (size_t i = 0; i < n; ++i) strides[i] = x[i].strides();
   const StridedLoop<int(n)> loop(x[0].shape(), strides);
@@ -55,14 +55,14 @@ void over_runs(const std::array<Tensor, n>& given, F&& f) {
   });
 }
 
-// Rows of more than one number, contiguous ones.
+// x detached, with contiguous rows if rows have more than one element.
 Tensor rows_of(const Tensor& x) {
   return x.dim() == 4 && x.size(3) > 1 ? rows_contiguous(x) : x.detach().contiguous();
 }
 
 void features(const Tensor& x, const Tensor& y) {
   if (!x.device().is_cpu()) {
-    const auto [from, to] = as_they_lie<2>({x, y});
+    const auto [from, to] = in_memory_order<2>({x, y});
     return cuda::elu_features(from, to);
   }
   over_runs<2>({x, y}, [&]<class T>(auto at, int64_t n) {
@@ -72,7 +72,7 @@ void features(const Tensor& x, const Tensor& y) {
 
 void chain_rule(const Tensor& y, const Tensor& g, const Tensor& dx) {
   if (!y.device().is_cpu()) {
-    const auto [from, slope, to] = as_they_lie<3>({y, g, dx});
+    const auto [from, slope, to] = in_memory_order<3>({y, g, dx});
     return cuda::elu_features_backward(from, slope, to);
   }
   over_runs<3>({y, g, dx}, [&]<class T>(auto at, int64_t n) {

@@ -8,7 +8,8 @@
 
 namespace stretto {
 
-/// x + 1 where x > 0, else e^x, of any floating dtype, in one pass that keeps the result alone.
+/// Computes elu(x) + 1, that is x + 1 for x > 0, else e^x, in any floating dtype. One pass that
+/// saves only its result for backward.
 Tensor elu_features(const Tensor& x);
 
 }  // namespace stretto

@@ -1,7 +1,7 @@
-// [B, H, L, D] operands of the attention ops: their checks, and how kernels see them, by pointer
-// and strides, rows contiguous.
+// [B, H, L, D] operands of the attention ops: checks, and views for kernels by pointer and strides,
+// with contiguous rows.
 //
-// Reference: none (how operands lie in memory)
+// Reference: none (memory layout of operands)
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace stretto {
 void check_heads(const char* op, const Tensor& q, const Tensor& k, const Tensor& v,
                  const Tensor& padding);
 
-/// A [B, H, L, D] tensor by pointer and strides.
+/// A [B, H, L, D] tensor as a pointer and strides, in elements.
 template <class T>
 struct Heads {
   T* data = nullptr;
@@ -25,7 +25,7 @@ struct Heads {
   T* at(int64_t b, int64_t h, int64_t i = 0) const { return data + b * batch + h * head + i * row; }
 };
 
-/// x with contiguous rows; nothing for an undefined one.
+/// x, whose rows must be contiguous; null if x is undefined.
 template <class T>
 Heads<T> heads_of(const Tensor& x) {
   if (!x.defined()) return {};
@@ -33,23 +33,23 @@ Heads<T> heads_of(const Tensor& x) {
   return {x.data<T>(), s[0], s[1], x.size(2) == 1 ? std::max(s[2], x.size(3)) : s[2]};
 }
 
-/// [B, H, L, D] on the CPU, uninitialised, as a view of memory laid out [B, L, H, D].
+/// An uninitialized [B, H, L, D] on the CPU, as a view of memory laid out [B, L, H, D].
 inline Tensor heads_inside(int64_t b, int64_t h, int64_t l, int64_t d, DType type) {
   return empty({b, l, h, d}, {.dtype = type, .device = cpu}).transpose(1, 2);
 }
 
-/// Uninitialised, of the dtype and on the device of x, whose batch entries it has.
+/// The same with the dtype, device and batch size of x.
 inline Tensor heads_beside(const Tensor& x, int64_t h, int64_t l, int64_t d) {
   return empty({x.size(0), l, h, d}, options_of(x)).transpose(1, 2);
 }
 
-/// Uninitialised, in the layout of x: [B, H, L, D] for a contiguous one, else as heads_inside.
+/// The same in the shape of x and, if x is contiguous, in memory laid out [B, H, L, D].
 inline Tensor heads_like(const Tensor& x) {
   if (x.is_contiguous()) return empty_like(x);
   return heads_beside(x, x.size(1), x.size(2), x.size(3));
 }
 
-/// x off the tape, copied unless its rows are contiguous and lie apart.
+/// x detached, and copied unless its rows are contiguous and do not overlap.
 inline Tensor rows_contiguous(const Tensor& x) {
   if (!x.defined()) return {};
   const Tensor y = x.detach();

@@ -18,20 +18,21 @@
 namespace stretto {
 namespace {
 
-// Products of larger values with gradients may overflow.
+// Products of gradients with values of a larger magnitude may overflow.
 constexpr double most_plain = 1e15;
 
 template <class S>
 using BitsOf = std::conditional_t<sizeof(S) == 8, int64_t,
                                   std::conditional_t<sizeof(S) == 4, int32_t, int16_t>>;
 
-// The bits of |limit|: sizes have the order of their bits as integers, NaN comes last.
+// The bits of |limit|. As integers, bits of magnitudes have the order of the values, NaN last.
 template <class S>
 BitsOf<S> bits_of(double limit) {
   return std::bit_cast<BitsOf<S>>(S(compute_t<S>(limit)));
 }
 
-// Whether no element of rows [rows, n], `row` apart, is NaN or larger than what has these bits.
+// True if no element of rows [rows, n], with stride `row`, is NaN or has a magnitude
+// above the limit.
 template <class S>
 STRETTO_CLONES bool within(const S* x, int64_t row, int64_t rows, int64_t n, BitsOf<S> limit) {
   if (row == n) n *= rows, rows = 1;
@@ -50,7 +51,7 @@ enum class Kind : uint8_t { plain, large, not_finite };
 template <class S>
 Kind kind_of(const S* x, int64_t n) {
   if (within(x, n, 1, n, bits_of<S>(most_plain))) return Kind::plain;
-  // Of bf16 too, whose infinity has the largest bits that are no NaN.
+  // Also for bf16: in each dtype infinity has the largest bits that are not NaN.
   const auto finite = BitsOf<S>(bits_of<S>(std::numeric_limits<double>::infinity()) - 1);
   return within(x, n, 1, n, finite) ? Kind::large : Kind::not_finite;
 }
@@ -60,21 +61,21 @@ void with_type(DType type, F f) {
   type == f64 ? f(double()) : type == f32 ? f(float()) : f(BFloat16());
 }
 
-// The keys that all queries see, but for padding.
+// The keys that all queries see, ignoring padding.
 KeyRange seen_by_all(int64_t m, int64_t n, const AttentionMask& mask) {
   const KeyRange first = visible_keys(n - m, n, mask), last = visible_keys(n - 1, n, mask);
   return {last.begin, std::max(last.begin, first.end)};
 }
 
-// Of each batch entry: the keys that some queries do not see, padding included.
+// For each batch entry, the ranges of keys that some queries do not see, padding included.
 std::vector<std::vector<KeyRange>> hidden_from_some(int64_t batch, int64_t n,
-                                                    const uint8_t* padding, KeyRange by_all) {
+                                                    const uint8_t* padding, KeyRange common) {
   std::vector<std::vector<KeyRange>> all(static_cast<size_t>(batch));
   const auto hidden = [&](int64_t b, int64_t j) {
-    return j < by_all.begin || j >= by_all.end || (padding && padding[b * n + j]);
+    return j < common.begin || j >= common.end || (padding && padding[b * n + j]);
   };
   for (int64_t b = 0; b < batch; ++b) {
-    int64_t j = padding || by_all.begin > 0 ? 0 : by_all.end;
+    int64_t j = padding || common.begin > 0 ? 0 : common.end;
     while (j < n) {
       const int64_t begin = j;
       while (j < n && hidden(b, j)) ++j;
@@ -88,8 +89,8 @@ std::vector<std::vector<KeyRange>> hidden_from_some(int64_t batch, int64_t n,
 struct Scan {
   const int64_t batch, groups, n;
   const uint8_t* padding;                            // [B, N] or null
-  std::vector<std::vector<KeyRange>> ranges;         // of each batch entry
-  std::vector<uint8_t> cleared = {}, seen_nan = {};  // [B, G, N]; seen_nan: and not padded
+  std::vector<std::vector<KeyRange>> ranges;         // keys to look at in each batch entry
+  std::vector<uint8_t> cleared = {}, seen_nan = {};  // [B, G, N]; seen_nan: cleared, not padded
   std::atomic<bool> any = false, any_nan = false, huge = false;
 
   // f(batch entry, key head, range)
@@ -130,14 +131,14 @@ struct Scan {
   }
 };
 
-Tensor truths(const std::vector<uint8_t>& x, const Shape& shape) {
+Tensor bool_tensor(const std::vector<uint8_t>& x, const Shape& shape) {
   const Tensor y = empty(shape, {.dtype = boolean, .device = cpu});
   std::transform(x.begin(), x.end(), y.data<bool>(), [](uint8_t one) { return one != 0; });
   return y;
 }
 
-// Which queries see one of the rows, bool [B, H, M, 1].
-Tensor who_sees(const Scan& scan, int64_t heads, int64_t m, const AttentionMask& mask) {
+// The queries that see a row in seen_nan, bool [B, H, M, 1].
+Tensor queries_seeing(const Scan& scan, int64_t heads, int64_t m, const AttentionMask& mask) {
   const int64_t n = scan.n, per_group = heads / scan.groups;
   std::vector<uint8_t> found(size_t(scan.batch * heads * m));
   std::vector<int64_t> before(size_t(n + 1));
@@ -151,7 +152,7 @@ Tensor who_sees(const Scan& scan, int64_t heads, int64_t m, const AttentionMask&
         found[size_t(h * m + i)] = sees;
     }
   }
-  return truths(found, {scan.batch, heads, m, 1});
+  return bool_tensor(found, {scan.batch, heads, m, 1});
 }
 
 }  // namespace
@@ -179,12 +180,12 @@ HiddenKeys hidden_keys(int64_t heads, int64_t n_queries, const Tensor& k, const 
   if (batch * n_queries * n == 0) return {};
   if (!k.device().is_cpu())
     return {padding.defined() ? padding.unsqueeze(1).unsqueeze(-1) : Tensor(), {}};
-  const KeyRange by_all = seen_by_all(n_queries, n, mask);
-  if (!padding.defined() && by_all.begin == 0 && by_all.end == n) return {};
-  // Truths of either dtype are bytes.
+  const KeyRange common = seen_by_all(n_queries, n, mask);
+  if (!padding.defined() && common.begin == 0 && common.end == n) return {};
+  // bool and u8 masks are both bytes.
   const Tensor padded = padding.defined() ? padding.contiguous() : Tensor();
   const auto* bytes = padding.defined() ? static_cast<const uint8_t*>(padded.raw_data()) : nullptr;
-  Scan scan{batch, groups, n, bytes, hidden_from_some(batch, n, bytes, by_all)};
+  Scan scan{batch, groups, n, bytes, hidden_from_some(batch, n, bytes, common)};
   const Tensor rows[] = {rows_contiguous(k), rows_contiguous(v)};
   bool plain = true;
   for (const Tensor& x : rows)
@@ -194,8 +195,8 @@ HiddenKeys hidden_keys(int64_t heads, int64_t n_queries, const Tensor& k, const 
   scan.seen_nan.resize(scan.cleared.size());
   for (const Tensor& x : rows) with_type(x.dtype(), [&](auto t) { scan.rows<decltype(t)>(x); });
   HiddenKeys found{.huge = scan.huge};
-  if (scan.any) found.cleared = truths(scan.cleared, {batch, groups, n, 1});
-  if (scan.any_nan) found.nan = who_sees(scan, heads, n_queries, mask);
+  if (scan.any) found.cleared = bool_tensor(scan.cleared, {batch, groups, n, 1});
+  if (scan.any_nan) found.nan = queries_seeing(scan, heads, n_queries, mask);
   return found;
 }
 

@@ -17,29 +17,29 @@ bool recorded(const Tensor& q, const Tensor& k, const Tensor& v, const LinearSta
 
 Tensor in_f32(const Tensor& x) { return x.to(compute_type(x.dtype())); }
 
-// The fused form of these arguments, null where there is none.
-decltype(&composed_linear_attention) fused_form(const Tensor& q, const Tensor& k, const Tensor& v,
-                                                const LinearState* state,
-                                                const LinearAttentionOptions& o) {
+// The fused implementation for these arguments, or null if there is none.
+decltype(&composed_linear_attention) fused_implementation(const Tensor& q, const Tensor& k,
+                                                          const Tensor& v, const LinearState* state,
+                                                          const LinearAttentionOptions& o) {
   const bool on_cpu = q.device().is_cpu();
   const bool fused = o.implementation != Implementation::composed &&
                      (on_cpu || has_device_linear_attention(q, k, v, state));
-  check(fused || o.implementation != Implementation::fused, op, "no fused form for q ", q, ", k ",
-        k, ", v ", v, "; use Form::composed");
+  check(fused || o.implementation != Implementation::fused, op, "no fused implementation for q ", q,
+        ", k ", k, ", v ", v, "; use Implementation::composed");
   return !fused ? nullptr : on_cpu ? chunked_linear_attention : device_linear_attention;
 }
 
-// Without or with a state, whose sums it replaces.
+// With or without a state, whose sums it replaces.
 Tensor attended(const Tensor& q, const Tensor& k, const Tensor& v, LinearState* state,
                 const LinearAttentionOptions& o, Tensor* denominators = nullptr) {
-  if (const auto fused = fused_form(q, k, v, state, o))
+  if (const auto fused = fused_implementation(q, k, v, state, o))
     return fused(q, k, v, state, o, denominators);
   return composed_linear_attention(in_f32(q), in_f32(k), in_f32(v), state, o, denominators)
       .to(q.dtype());
 }
 
-// The same where a NaN or an infinity in a key or value reaches no query before it: the last query
-// sees all keys, so that each shows in the result.
+// The same, but a NaN or an infinity in a key or value reaches no earlier query. The last query
+// sees all keys, so any NaN or infinity shows in the result.
 Tensor attended_safely(const Tensor& q, const Tensor& k, const Tensor& v, LinearState* state,
                        const LinearAttentionOptions& o, Tensor* denominators = nullptr) {
   LinearState before = state ? *state : LinearState();
@@ -72,13 +72,13 @@ Tensor linear_attention(const Tensor& q, const Tensor& k, const Tensor& v, Linea
   check_not_recomputed(op, "a state");
   check_linear_attention(q, k, v, options);
   check_linear_state(q, k, v, state, options);
-  // On the CPU the fused form has no gradient through the state.
+  // On the CPU the fused implementation has no gradient through the state.
   const bool records = q.device().is_cpu() && recorded(q, k, v, state);
   check(options.implementation != Implementation::fused || !records, op,
-        "the fused form has no gradient through its state; use Form::composed, or a NoGrad "
-        "guard");
+        "the fused implementation has no gradient through its state; use Implementation::composed, "
+        "or a NoGrad guard");
   if (records) options.implementation = Implementation::composed;
-  // Queries without keys of their own stand behind all keys there are.
+  // Queries without new keys come after all keys in the state.
   if (k.size(2) == 0) options.mask.causal = false;
   return all_or_nothing(state, [&](LinearState& after) {
     const Tensor y = attended_safely(q, k, v, &after, options);

@@ -1,13 +1,12 @@
-// Linear attention: everything that never implementations the scores. Queries and keys come as
-// features, and
+// Linear attention: attention without a matrix of scores. Queries and keys are given as features,
 //
 //   y_i = Σ_j (q_i·k_j) v_j / (Σ_j q_i·k_j + eps)
 //
-// with no function of q_i·k_j in between, so that the sums over j can be taken first: the work is
-// linear in the length (Katharopoulos et al. 2020, eqs. 5 and 9). Features that make q_i·k_j
+// with no function of q_i·k_j in between, so the sums over j can be computed first and the cost is
+// linear in the length (Katharopoulos et al. 2020, eqs. 5 and 9). Feature maps that make q_i·k_j
 // positive are in nn/attention/feature_map.h.
 //
-// Query i stands at key position i + N − M, as in ops/attention/attention.h.
+// Query i has key position i + N − M, as in ops/attention/attention.h.
 //
 // Reference: tests/reference/linear_attention.cpp, linear_attention()
 #pragma once
@@ -16,33 +15,38 @@
 
 namespace stretto {
 
-/// q [B, H, M, F], k [B, G, N, F], v [B, G, N, Dv] → [B, H, M, Dv]; H is a multiple of G and head h
-/// uses key head ⌊h·G/H⌋. All of one floating dtype; sums are kept in f64 for f64, in f32 for
-/// others. In bf16 the products q·k within a chunk are rounded, where they are operands of the next
-/// product, and backward g / denominator; the sums of keys and values are not. A GPU rounds the
-/// weights of backward alone.
+/// Computes linear attention: q [B, H, M, F], k [B, G, N, F], v [B, G, N, Dv] → [B, H, M, Dv]. H is
+/// a multiple of G, and query head h uses key head ⌊h·G/H⌋.
 ///
-/// A query whose denominator is exactly 0 (no key to see, or none that has a feature in common)
-/// gives zeros and gets no gradient. Keys and values that the mask hides from a query may hold
-/// anything: a NaN or an infinity reaches the queries that see it and no others. On a GPU this
-/// holds for key_padding and for k; one in v also reaches the queries before it in its chunk, or,
-/// composed, all.
+/// All tensors have one floating dtype; sums are f64 for f64, else f32. In bf16 the products q·k
+/// within a chunk are rounded if they are operands of the next product, and so is g /
+/// denominator in backward; sums over keys and values are not rounded. A GPU rounds only the
+/// weights of backward.
+///
+/// A query whose denominator is exactly 0 (no visible key, or none with a feature in common) gives
+/// zeros and gets no gradient. Keys and values that the mask hides from a query may hold any
+/// values: a NaN or an infinity reaches only the queries that see it. On a GPU this holds for
+/// key_padding and for k; a NaN or an infinity in v also reaches the earlier queries of its chunk
+/// or, in the composed implementation, all queries.
 Tensor linear_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                         LinearAttentionOptions options = {});
 
+/// The result of linear_attention_and_denominators().
 struct LinearAttentionAndDenominators {
-  Tensor out;           // [B, H, M, Dv]
-  Tensor denominators;  // Σ_j q_i·k_j + eps [B, H, M], f64 for f64, else f32; off the tape
+  Tensor out;           ///< Output [B, H, M, Dv].
+  Tensor denominators;  ///< Σ_j q_i·k_j + eps [B, H, M], f64 for f64, else f32; no gradient.
 };
-/// The same with the denominators, to see whether features underflow.
+/// Computes the same and returns the denominators too, which show whether features underflow.
 LinearAttentionAndDenominators linear_attention_and_denominators(
     const Tensor& q, const Tensor& k, const Tensor& v, LinearAttentionOptions options = {});
 
-/// The same for positions that continue those in `state`: all queries also see all keys in it, and
-/// the new keys join it. One token at a time this is generation, in constant memory per token;
-/// with no keys it reads a state that a context has left there. Causal needs M ≤ N then, unless
-/// there are no keys at all. The composed form has gradients through the state; where they are
-/// recorded, `automatic` is composed.
+/// Computes the same for positions that continue a recurrent state: every query also sees all keys
+/// in `state`, and the new keys are added to it.
+///
+/// With one token at a time this is generation in constant memory per token. Without keys (N = 0)
+/// it only reads the state, for example that of an encoded context. Causal attention requires M ≤ N
+/// unless N = 0. Gradients go through the state, except in the fused CPU implementation: on the
+/// CPU, `automatic` is composed when gradients are recorded.
 Tensor linear_attention(const Tensor& q, const Tensor& k, const Tensor& v, LinearState& state,
                         LinearAttentionOptions options = {});
 

@@ -1,62 +1,63 @@
 // Chunked linear attention on the CPU, forward and backward.
 //
-// Positions are taken in pieces of up to `chunk` of them, with S = Σ_j k_j v_jᵀ [F, Dv] and z = Σ_j
-// k_j of those before:
+// Positions are processed in chunks of up to `chunk`, with the sums over all earlier keys
+// S = Σ_j k_j v_jᵀ [F, Dv] and z = Σ_j k_j:
 //
 //     P = tril(Q Kᵀ)    N = Q S + P V    D = Q z + P 1    y = N / (D + eps)    S += Kᵀ V, z += Kᵀ 1
 //
-// With G = g / (D + eps) and δ = −G·y row by row, the gradients of N and D, backward is
+// With the gradients of N and D, G = g / (D + eps) and δ = −G·y (row by row), backward is
 //
 //     R = tril(G Vᵀ + δ 1ᵀ)      δ from G·N = Σ_f Q (G Sᵀ) + Σ_j P (G Vᵀ)
-//     dQ = G Sᵀ + δ zᵀ + R K     S, z computed again, from the first piece to the last
-//     dK = V Tᵀ + 1 tᵀ + Rᵀ Q    T = Σ_i q_i g_iᵀ, t = Σ_i δ_i q_i, from the last piece to the
-//     dV = K T + Pᵀ G            first
+//     dQ = G Sᵀ + δ zᵀ + R K     S, z recomputed, from the first chunk to the last
+//     dK = V Tᵀ + 1 tᵀ + Rᵀ Q    T = Σ_i q_i G_iᵀ, t = Σ_i δ_i q_i,
+//     dV = K T + Pᵀ G            from the last chunk to the first
 //
-// so no state is stored, and none is ever subtracted from. Pieces are taken in segments of about
-// 512 positions, whose own sums begin at zero: a state is the sum of whole segments before, one
-// after the other, plus what its own segment has so far. One batch entry and key head is computed
-// by one thread; where there are fewer than threads, first the sums of all segments are computed,
-// then the segments by themselves, each from those before it, to the same bits. Layout as in
-// attention_fused.cpp.
+// so no states are stored, and nothing is ever subtracted from a state. Chunks are grouped into
+// segments of about 512 positions, whose own sums start at zero: a state is the sum of all earlier
+// segments, added in order, plus the sum of its own segment so far. One thread computes one batch
+// entry and key head. If there are fewer of these than threads, the sums of all segments are
+// computed first, then the segments in parallel, each from the sums before it; the results are
+// bit-identical. Layout as in attention_fused.cpp.
 #include <algorithm>
 #include <utility>
 #include <vector>
 
 #include "autograd/tape.h"
 #include "core/gemm/gemm.h"
+#include "ops/attention/linear_attention_chunks.h"
 #include "ops/attention/linear_attention_implementations.h"
-#include "ops/attention/linear_attention_pieces.h"
 #include "ops/indexing.h"
 
 namespace stretto {
 namespace {
 
-using namespace linear_pieces;
+using namespace linear_chunks;
 
-// Pieces in segments, in rising order or in falling order.
+// Chunks grouped into segments, in ascending or (`reversed`) descending order.
 struct Segments {
-  std::vector<Piece> pieces;
+  std::vector<Chunk> chunks;
   int64_t per_segment, count;
 
   Segments(const Problem& p, bool reversed)
-      : pieces(pieces_of(p)),
+      : chunks(chunks_of(p)),
         per_segment(std::max<int64_t>(1, 512 / p.chunk)),
-        count((int64_t(pieces.size()) + per_segment - 1) / per_segment) {
-    if (reversed) std::reverse(pieces.begin(), pieces.end());
+        count((int64_t(chunks.size()) + per_segment - 1) / per_segment) {
+    if (reversed) std::reverse(chunks.begin(), chunks.end());
   }
   template <class F>
   void each(int64_t segment, F&& f) const {
-    const int64_t end = std::min(int64_t(pieces.size()), (segment + 1) * per_segment);
-    for (int64_t i = segment * per_segment; i < end; ++i) f(pieces[size_t(i)]);
+    const int64_t end = std::min(int64_t(chunks.size()), (segment + 1) * per_segment);
+    for (int64_t i = segment * per_segment; i < end; ++i) f(chunks[size_t(i)]);
   }
 };
 
-// Goes through the pieces of all units: take(worker, piece, unit) adds to the state what a piece
-// brings, use(worker, piece, unit) computes with it and then adds it, too. `before` and `after` are
-// the states of units before the first piece, where there are any, and after the last.
-template <class W, class T, class Take, class Use>
+// Processes the chunks of all units, a unit being a batch entry and key head. add(worker, chunk,
+// unit) adds a chunk to the state; use(worker, chunk, unit) computes with the state, then adds the
+// chunk. `before` and `after` are the states of the units before the first chunk and after the
+// last one, or null.
+template <class W, class T, class Add, class Use>
 void over_segments(const Problem& p, const Inputs& in, bool gradients, const Segments& segments,
-                   const T* before, T* after, Take&& take, Use&& use) {
+                   const T* before, T* after, Add&& add, Use&& use) {
   const int64_t size = p.state_size(), units = p.units(), count = segments.count;
   const auto first = [&](int64_t unit) { return before ? before + unit * size : nullptr; };
   const auto memory = [&](int64_t n) {
@@ -70,7 +71,7 @@ void over_segments(const Problem& p, const Inputs& in, bool gradients, const Seg
         const T* from = first(unit);
         for (int64_t s = 0; s < count; ++s) {
           work.begin(from);
-          segments.each(s, [&](const Piece& c) { use(work, c, unit); });
+          segments.each(s, [&](const Chunk& c) { use(work, c, unit); });
           T* const to = s + 1 < count ? sums.template data<T>()
                         : after       ? after + unit * size
                                       : nullptr;
@@ -89,7 +90,7 @@ void over_segments(const Problem& p, const Inputs& in, bool gradients, const Seg
     W work(p, in, gradients);
     for (int64_t i = begin; i < end; ++i) {
       work.begin(nullptr);
-      segments.each(i % count, [&](const Piece& c) { take(work, c, i / count); });
+      segments.each(i % count, [&](const Chunk& c) { add(work, c, i / count); });
       std::copy_n(work.local(), size, at(i / count, i % count));
     }
   });
@@ -104,7 +105,7 @@ void over_segments(const Problem& p, const Inputs& in, bool gradients, const Seg
     for (int64_t i = begin; i < end; ++i) {
       const int64_t unit = i / count, s = i % count;
       work.begin(s > 0 ? at(unit, s - 1) : first(unit));
-      segments.each(s, [&](const Piece& c) { use(work, c, unit); });
+      segments.each(s, [&](const Chunk& c) { use(work, c, unit); });
     }
   });
 }
@@ -116,21 +117,21 @@ void forward(const Problem& p, const Inputs& in, const Tensor& before, const Ten
   using W = Worker<S, O>;
   const Heads<S> y = heads_of<S>(out);
   T* const to = totals.data<T>();
-  const auto take = [&](W& work, const Piece& c, int64_t unit) {
+  const auto add = [&](W& work, const Chunk& c, int64_t unit) {
     work.load(c, unit / p.groups, unit % p.groups);
-    work.take_in(c);
+    work.add_keys_values(c);
   };
-  const auto use = [&](W& work, const Piece& c, int64_t unit) {
+  const auto use = [&](W& work, const Chunk& c, int64_t unit) {
     const int64_t b = unit / p.groups, kh = unit % p.groups, first = kh * p.per_group();
     work.load(c, b, kh);
-    if (c.rows > 0) work.settle();
+    if (c.rows > 0) work.prepare_state();
     for (int64_t h = first; c.rows > 0 && h < first + p.per_group(); ++h)
       work.attend(c, b, h, y, to + (b * p.heads + h) * p.m + c.i0);
-    work.take_in(c);
+    work.add_keys_values(c);
   };
   over_segments<W, T>(p, in, false, Segments(p, false),
                       before.defined() ? before.data<T>() : nullptr,
-                      after.defined() ? after.data<T>() : nullptr, take, use);
+                      after.defined() ? after.data<T>() : nullptr, add, use);
 }
 
 struct Outputs {
@@ -148,7 +149,7 @@ void backward(const Problem& p, const Inputs& in, const Outputs& from, const Gra
   const auto g = heads_of<S>(from.grad), dq = heads_of<S>(into.q), dk = heads_of<S>(into.k),
              dv = heads_of<S>(into.v);
   const Tensor deltas = empty_like(from.totals);
-  const auto each_head = [&](W& work, const Piece& c, int64_t unit, auto&& f) {
+  const auto each_head = [&](W& work, const Chunk& c, int64_t unit, auto&& f) {
     const int64_t b = unit / p.groups, first = unit % p.groups * p.per_group();
     for (int64_t h = first; c.rows > 0 && h < first + p.per_group(); ++h) {
       const int64_t at = (b * p.heads + h) * p.m + c.i0;
@@ -156,30 +157,30 @@ void backward(const Problem& p, const Inputs& in, const Outputs& from, const Gra
       f(b, h, at);
     }
   };
-  const auto take_keys = [&](W& work, const Piece& c, int64_t unit) {
+  const auto add_keys = [&](W& work, const Chunk& c, int64_t unit) {
     work.load(c, unit / p.groups, unit % p.groups);
-    work.take_in_turned(c);
+    work.add_values_keys(c);
   };
-  over_segments<W, T>(p, in, true, Segments(p, false), nullptr, nullptr, take_keys,
-                      [&](W& work, const Piece& c, int64_t unit) {
+  over_segments<W, T>(p, in, true, Segments(p, false), nullptr, nullptr, add_keys,
+                      [&](W& work, const Chunk& c, int64_t unit) {
                         work.load(c, unit / p.groups, unit % p.groups);
-                        if (c.rows > 0) work.settle();
+                        if (c.rows > 0) work.prepare_state();
                         each_head(work, c, unit, [&](int64_t b, int64_t h, int64_t at) {
                           work.query_gradients(c, b, h, dq, from.totals.data<T>() + at,
                                                deltas.data<T>() + at);
                         });
-                        work.take_in_turned(c);
+                        work.add_values_keys(c);
                       });
-  const auto take_queries = [&](W& work, const Piece& c, int64_t unit) {
+  const auto add_queries = [&](W& work, const Chunk& c, int64_t unit) {
     each_head(work, c, unit, [&](int64_t b, int64_t h, int64_t at) {
-      work.take_in_queries(c, b, h, deltas.data<T>() + at);
+      work.add_queries_to_state(c, b, h, deltas.data<T>() + at);
     });
   };
-  over_segments<W, T>(p, in, true, Segments(p, true), nullptr, nullptr, take_queries,
-                      [&](W& work, const Piece& c, int64_t unit) {
+  over_segments<W, T>(p, in, true, Segments(p, true), nullptr, nullptr, add_queries,
+                      [&](W& work, const Chunk& c, int64_t unit) {
                         const int64_t b = unit / p.groups, kh = unit % p.groups;
                         work.load(c, b, kh);
-                        if (c.keys > 0) work.settle();
+                        if (c.keys > 0) work.prepare_state();
                         const auto to = work.begin_keys(c, b, kh, dk, dv);
                         each_head(work, c, unit, [&](int64_t, int64_t h, int64_t at) {
                           work.add_queries(c, b, h, deltas.data<T>() + at, to);
@@ -188,8 +189,8 @@ void backward(const Problem& p, const Inputs& in, const Outputs& from, const Gra
                       });
 }
 
-// One key and the query that sees it last, with the state [F, Dv + 1] read once: to = S + k [v,
-// 1]ᵀ, sums = q to.
+// Adds one key to the state [F, Dv + 1] and multiplies the query by the result, in one pass:
+// to = S + k [v, 1]ᵀ, sums = q · to.
 template <class T, class S>
 STRETTO_CLONES void step(const T* __restrict s, const S* __restrict k, const S* __restrict v,
                          const S* __restrict q, T* __restrict to, T* __restrict sums, int64_t n,
@@ -216,7 +217,7 @@ STRETTO_CLONES void read_state(const S* q, const T* s, T* sums, int64_t n, int64
     for (int64_t j = 0; j < width; ++j) sums[j] += T(q[i]) * s[i * width + j];
 }
 
-// One token of generation: its sums [B, G, F, Dv + 1] after those before.
+// One token of generation: from the state `before` to the state `after`, both [B, G, F, Dv + 1].
 template <class S>
 void forward_token(const Problem& p, const Inputs& in, const Tensor& before, const Tensor& after,
                    const Tensor& out) {
@@ -244,7 +245,7 @@ void forward_token(const Problem& p, const Inputs& in, const Tensor& before, con
   });
 }
 
-// Numbers of a state as the op keeps it, [units, F, Dv + 1], to S [F, Dv] and z [F], or back.
+// Converts the state of the op, [units, F, Dv + 1], to S [F, Dv] followed by z [F], or back.
 Tensor split_state(const Problem& p, const Tensor& sums) {
   const Tensor all = sums.detach().reshape({p.units(), p.f, p.dv + 1});
   return cat({all.slice(2, 0, p.dv).reshape({p.units(), -1}), all.select(2, p.dv)}, 1);
@@ -254,12 +255,12 @@ Tensor joined_state(const Problem& p, const Tensor& all) {
   return cat({s, all.slice(1, p.f * p.dv).reshape({p.batch, p.groups, p.f, 1})}, 3);
 }
 
-// f(inputs and outputs, operands of products).
+// Calls f with values of two types: that of inputs and outputs, and that of operands of products.
 template <class F>
 void with_types(const Problem& p, DType type, F&& f) {
   if (type == f64) return f(double(), double());
   if (type == f32) return f(float(), float());
-  // Products of few rows gain nothing by tiles.
+  // Products of few rows gain nothing from bf16 tiles.
   const bool rounds = has_bf16_products() && std::min(p.chunk, std::max(p.m, p.n)) >= 16;
   rounds ? f(BFloat16(), BFloat16()) : f(BFloat16(), float());
 }

@@ -8,10 +8,10 @@
 namespace stretto {
 namespace {
 
-// a / b with zeros where b is 0, and no gradient there.
+// a / b, with value and gradient 0 where b is 0.
 Tensor guarded_ratio(const Tensor& a, const Tensor& b) {
-  const Tensor nothing = eq(b, 0);
-  return masked_fill(a / masked_fill(b, nothing, 1), nothing, 0);
+  const Tensor zero = eq(b, 0);
+  return masked_fill(a / masked_fill(b, zero, 1), zero, 0);
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
-// Linear attention by the kernels of cuda/attention/linear_attention.h: chunks of 64 positions,
-// whatever `chunk` says. Inputs of bf16 stay that; of what backward needs only the denominators are
-// kept.
+// Linear attention with the kernels of cuda/attention/linear_attention.h, in chunks of 64
+// positions whatever options.chunk is. bf16 inputs are not converted. Besides its inputs, backward
+// needs only the denominators.
 #include "autograd/tape.h"
 #include "cuda/attention/linear_attention.h"
 #include "cuda/runtime/composed.h"
@@ -98,7 +98,7 @@ void report_dead_heads(const char* op, const Tensor& denominators, double eps, i
                        const Tensor& key_padding, std::function<std::string(int64_t)> text) {
   if (denominators.numel() == 0 || n_keys == 0) return;
   const NoGrad guard;
-  // Products of exponentials are not negative; a NaN is neither.
+  // Products of exponentials are not negative. The comparison is false for NaN.
   Tensor dead = le(max(max(denominators, 2), 0), eps);
   if (key_padding.defined()) dead = logical_and(dead, lt(min(key_padding.to(f32)), 1.0));
   cuda::checked_indices(op, dead.to(i64).contiguous(), 1, 0,

@@ -17,7 +17,7 @@ void check_linear_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                             const LinearAttentionOptions& o) {
   check_heads(op, q, k, v, o.mask.key_padding);
   check(o.mask.window == 0 && o.mask.block == 0, op, "window ", o.mask.window, ", block ",
-        o.mask.block, "; there are no scores that could be masked, accepted: causal, key_padding");
+        o.mask.block, "; accepted: causal and key_padding, as there are no scores to mask");
   check(std::isfinite(o.eps) && o.eps >= 0, op, "eps ", o.eps, "; must be 0 or more");
   check(o.chunk >= 1, op, "chunk ", o.chunk, "; must be at least 1");
 }
@@ -26,8 +26,8 @@ void check_linear_state(const Tensor& q, const Tensor& k, const Tensor& v, const
                         const LinearAttentionOptions& o) {
   check(!o.mask.causal || q.size(2) <= k.size(2) || k.size(2) == 0, op, q.size(2), " queries and ",
         k.size(2),
-        " keys continue a state, causal; it needs a key for each query (or none at "
-        "all), as a query cannot stand before keys that the state has taken in");
+        " keys continue a state causally; accepted: a key for each query, or no keys, because no "
+        "query may precede keys in the state");
   if (!state.sums.defined()) return;
   const Shape shape{k.size(0), k.size(1), k.size(3), v.size(3) + 1};
   const DType dtype = compute_type(q.dtype());

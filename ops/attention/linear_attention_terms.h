@@ -9,35 +9,43 @@
 
 namespace stretto {
 
-/// The composed form has M × N products; the fused one takes the keys in chunks and keeps their
-/// sums, memory O((M + N)(F + Dv)): on the CPU, and on a GPU where
-/// cuda/attention/linear_attention.h serves.
+/// Options of linear_attention().
+///
+/// The composed implementation stores M × N products. The fused implementation processes the keys
+/// in chunks and keeps running sums, so its memory is O((M + N)(F + Dv)); it runs on the CPU, and
+/// on a GPU for the sizes in cuda/attention/linear_attention.h.
 struct LinearAttentionOptions {
-  AttentionMask mask = {};  // causal and key_padding; windows and blocks would need scores
-  double eps = 0;           // added to the denominator (Katharopoulos et al.: 1e-6)
-  int64_t chunk = 32;       // keys and queries that are taken together, on the CPU
-  Implementation implementation = Implementation::automatic;
+  AttentionMask mask = {};  ///< Only causal and key_padding: window and block would need scores.
+  double eps = 0;           ///< Added to the denominator (Katharopoulos et al.: 1e-6).
+  int64_t chunk = 32;       ///< Positions per chunk on the CPU; a GPU uses 64.
+  Implementation implementation = Implementation::automatic;  ///< Composed or fused.
 };
 
-/// What linear attention has to know of the past: its sums over keys, of a size that does not
-/// depend on their number. Every call that succeeds puts new sums in the place of the old ones,
-/// which stay what they were for whoever has a copy.
+/// The recurrent state of linear attention: sums over past keys, of a size independent
+/// of their number.
+///
+/// A successful call replaces the sums by new tensors, so a copy of the state stays valid.
 struct LinearState {
-  Tensor sums;  // Σ_j k_j [v_j, 1]ᵀ [B, G, F, Dv + 1], f64 or f32; undefined before any key
-  int64_t length = 0;  // positions it has seen, padding included
-  /// Logarithms of what each feature was divided by before it joined the sums, [B, G, F] in f64
-  /// (nn::LinearKernel); undefined: as it came.
+  /// Σ_j k_j [v_j, 1]ᵀ [B, G, F, Dv + 1], f64 for f64, else f32; undefined before the first key.
+  Tensor sums;
+  int64_t length = 0;  ///< Number of positions seen, including padding.
+  /// Logarithm of the divisor of each feature in the sums, f64 [B, G, F] (nn::LinearKernel);
+  /// undefined: not divided.
   Tensor shift = {};
 
-  Tensor s() const;  // Σ_j k_j v_jᵀ [B, G, F, Dv], a view
-  Tensor z() const;  // Σ_j k_j [B, G, F], a view
-  /// Row i becomes what row rows[i] was: rows [n] (i64) may leave some out and repeat others.
+  /// Returns Σ_j k_j v_jᵀ [B, G, F, Dv], a view.
+  Tensor s() const;
+  /// Returns Σ_j k_j [B, G, F], a view.
+  Tensor z() const;
+  /// Replaces batch entry i by the previous batch entry rows[i], with rows [n] i64; entries may be
+  /// repeated or left out (beam search).
   void reorder(const Tensor& rows);
 };
 
-/// Throws an Error of `linear_attention` unless the arguments fit together, and with a state.
+/// Throws an Error of `linear_attention` unless the arguments fit together.
 void check_linear_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                             const LinearAttentionOptions& options);
+/// Throws an Error of `linear_attention` unless the arguments, checked as above, fit the state.
 void check_linear_state(const Tensor& q, const Tensor& k, const Tensor& v, const LinearState& state,
                         const LinearAttentionOptions& options);
 

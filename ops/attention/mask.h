@@ -1,4 +1,4 @@
-// Which keys a query of attention sees.
+// The masks of attention: which keys a query sees.
 //
 // Reference: tests/reference/attention.cpp, attention_weights()
 #pragma once
@@ -7,39 +7,44 @@
 
 namespace stretto {
 
-/// The mask of one attention call. Query i of M stands at key position i + N − M.
+/// The mask of one attention. Query i of M has key position i + N − M. The default hides nothing.
 struct AttentionMask {
-  bool causal = false;      // no key after the query
-  int64_t window = 0;       // > 0: no key that lies `window` or more positions before the query
-  int64_t block = 0;        // > 0: causal, own block and the one before (Music Transformer)
-  Tensor key_padding = {};  // [B, N] bool or u8, true = ignore that key
+  bool causal = false;  ///< Hides keys after the query.
+  int64_t window = 0;   ///< > 0: hides keys `window` or more positions before the query.
+  /// > 0: causal; a query sees its own block of this size and the one before (Music Transformer).
+  int64_t block = 0;
+  Tensor key_padding = {};  ///< [B, N] bool or u8; true hides the key from all queries.
 
+  /// True if no query sees a key after it: causal or block.
   bool is_causal() const { return causal || block > 0; }
 };
 
-/// Which keys each query may see under causal, window and block: bool [M, N], true = masked out.
-/// Undefined when none is set.
+/// Returns the keys hidden from each query by causal, window and block: bool [M, N], true = hidden.
+/// Undefined if none of them is set.
 Tensor attention_mask(int64_t n_queries, int64_t n_keys, const AttentionMask& mask,
                       Device device = default_device());
 
-/// Keys begin … end − 1.
+/// A range of keys, begin … end − 1.
 struct KeyRange {
-  int64_t begin, end;
+  int64_t begin;  ///< First key.
+  int64_t end;    ///< One past the last key.
 };
 
-/// The keys that a query at key position `position` sees under causal, window and block.
+/// Returns the keys that a query at key position `position` sees under causal, window and block.
 KeyRange visible_keys(int64_t position, int64_t n_keys, const AttentionMask& mask);
 
 /// Relative positions (key − query) from −past to future.
 struct RelativeRange {
   int64_t past = 0;    ///< Largest distance of a key before its query.
   int64_t future = 0;  ///< Largest distance of a key after its query.
+  /// Returns the smallest relative position, −past.
   int64_t first() const { return -past; }
+  /// Returns the number of relative positions.
   int64_t count() const { return past + 1 + future; }
 };
 
-/// Returns the relative positions at which some of M queries may see some of N keys under causal,
-/// window and block; 0 among them even if there are none.
+/// Returns the relative positions at which any of M queries may see any of N keys under causal,
+/// window and block. The range includes 0, also if there are no queries or keys.
 RelativeRange visible_range(int64_t n_queries, int64_t n_keys, const AttentionMask& mask);
 
 }  // namespace stretto

@@ -1,22 +1,23 @@
 // Random features, composed and fused.
 //
-// The fused form takes up to 256 rows of one head together. With u = ω·x' their product, written to
-// where the features go, and `less` one number per row, forward is
+// The fused implementation processes tiles of up to 256 rows of one head. With u = ω·x', written to
+// the memory of the features, and one scalar `shift` per row, forward computes in place
 //
-//     y = exp(±u − less) / √F [, or cosines and sines, or relu(u) + ε]
+//     y = exp(±u − shift) / √F [, or cosines and sines, or relu(u) + ε]
 //
-// in place. Backward needs y, its gradient g and x, but no exponentials: with p = g·y,
+// Backward needs y, its gradient g and x, but no exponentials: with p = g·y,
 //
-//     du = ±p                             dless = −Σ p
-//     dx' = Σ_w du_w ω_w + (dless) x'     where less = ½|x'|²
-//     dx' = Σ_w du_w ω_w                  where less = max |u|, after du_w ± dless for that w
+//     du = ±p                             dshift = −Σ p
+//     dx' = Σ_w du_w ω_w + (dshift) x'    if shift = ½|x'|²
+//     dx' = Σ_w du_w ω_w                  if shift = max |u|, with dshift added to ±du_w at the max
 //
-// which w that is, and the sign of its u, forward keeps in one integer per row, and not x.
-// Generalised features compute u again instead of keeping y. No sum crosses a row: results do not
-// depend on the number of threads.
+// For the last case forward saves the index w and the sign of u_w in one integer per row, instead
+// of x. Generalised features save x and recompute u instead of saving y. No sum crosses a row, so
+// results do not depend on the number of threads.
 //
-// In bf16 u and du are f32 rows of the tile, features are rounded once, and so is du as the operand
-// of its product; the projection is the sum of two of bf16, so that u is as exact as f32 has it.
+// In bf16, u and du are f32 rows of the tile; features are rounded once, and du as the operand of
+// its product. If the CPU multiplies bf16, the projection is split into a sum of two bf16 matrices,
+// so that u has f32 precision.
 #include "ops/attention/random_features.h"
 
 #include <algorithm>
@@ -45,7 +46,7 @@ constexpr const char* op = "random_features";
 
 bool in_pairs(Kind kind) { return kind == Kind::hyperbolic || kind == Kind::trigonometric; }
 
-// The logarithm of what `bound` divides by, one number in f64.
+// The logarithm of the divisor of `bound`, 0-d in f64.
 Tensor log_bound(const Tensor& projection, DType type) {
   const Tensor largest = max(sum(square(projection.detach().to(f64)), {1}));
   return clamp(largest / 2.0 - (type == f64 ? 600.0 : 60.0), 0.0, INFINITY);
@@ -63,14 +64,14 @@ Tensor composed(const Tensor& x, const Tensor& projection, const RandomFeatureOp
     const Tensor waves = cat({cos(u), sin(u)}, 3) / std::sqrt(rows);
     return own_max ? waves : waves * exp(half());
   }
-  // |u| with the slope of the first feature, that of +u, at 0.
+  // |u|, with the derivative of +u (the first feature) at 0.
   auto size = [&] { return pairs ? where(lt(u, 0), -u, u) : u; };
-  Tensor less = own_max ? max(size(), 3, true) : half();
+  Tensor shift = own_max ? max(size(), 3, true) : half();
   if (o.stabiliser == Stabiliser::bound)
-    less = less + log_bound(projection, x.dtype()).to(x.dtype());
-  // Not part of `less`, where it would drown in large numbers.
+    shift = shift + log_bound(projection, x.dtype()).to(x.dtype());
+  // Not added to `shift`: next to large values it would be lost in rounding.
   const double log_root = std::log(pairs ? 2 * rows : rows) / 2;
-  return exp(pairs ? cat({u - less - log_root, -u - less - log_root}, 3) : u - less - log_root);
+  return exp(pairs ? cat({u - shift - log_root, -u - shift - log_root}, 3) : u - shift - log_root);
 }
 
 // ---------------------------------------------------------------------------- row kernels
@@ -78,7 +79,7 @@ Tensor composed(const Tensor& x, const Tensor& projection, const RandomFeatureOp
 template <class T>
 using Index = std::conditional_t<sizeof(T) == 4, int32_t, int64_t>;
 
-// Where a row's largest u is, and the sign that its gradient gets there: i for +, −1 − i for −.
+// A row's largest u, and its index with the sign of u: i for +, −1 − i for −.
 template <class T>
 struct Top {
   T value;
@@ -87,7 +88,7 @@ struct Top {
 template <class T>
 constexpr Index<T> no_place = std::numeric_limits<Index<T>>::min();
 
-// max u, or max |u|; NaN where any u is.
+// max u or (`absolute`) max |u|; NaN if any u is NaN.
 template <bool absolute, class T>
 [[gnu::always_inline]] inline Top<T> top_of(const T* u, int64_t n) {
   auto at = [&](int64_t i) {
@@ -110,7 +111,7 @@ template <class T, class S>
            rows::sum<double>(d, [&](int64_t i) { return double(T(x[i])) * double(T(x[i])); }));
 }
 
-// What all rows have in common.
+// The settings of a call, common to all rows.
 struct Setting {
   Kind kind;
   Stabiliser stabiliser;
@@ -121,13 +122,14 @@ struct Setting {
   bool exponential() const { return kind == Kind::positive || kind == Kind::hyperbolic; }
   bool keeps_place() const { return exponential() && stabiliser == Stabiliser::own_max; }
   int64_t features() const { return pairs() ? 2 * w : w; }
-  // Has a ½|x'|².
+  // True if the features have a factor with ½|x'|².
   bool has_half() const { return kind != Kind::generalised && stabiliser != Stabiliser::own_max; }
-  // Backward needs x: for that, or to compute u again.
+  // True if backward needs x: for the gradient of ½|x'|², or to recompute u.
   bool keeps_x() const { return has_half() || kind == Kind::generalised; }
 };
 
-// The features of one row, whose first w numbers are u. Returns Top::place where that is kept.
+// Computes the features of one row in place; its first w elements are u. Returns
+// Top::place if keeps_place().
 template <class T, class S>
 STRETTO_CLONES Index<T> features_of_row(const Setting& s, const S* x, T* y) {
   const int64_t w = s.w;
@@ -136,9 +138,9 @@ STRETTO_CLONES Index<T> features_of_row(const Setting& s, const S* x, T* y) {
     for (int64_t i = 0; i < w; ++i) y[i] = elementwise::Relu::value(y[i]) + epsilon;
     return 0;
   }
-  T less = s.has_half() ? half_square<T>(x, s.d, s.scale) : T(0);
+  T shift = s.has_half() ? half_square<T>(x, s.d, s.scale) : T(0);
   if (s.kind == Kind::trigonometric) {
-    const T factor = (s.has_half() ? math::exp(less) : T(1)) / T(std::sqrt(double(w)));
+    const T factor = (s.has_half() ? math::exp(shift) : T(1)) / T(std::sqrt(double(w)));
     T* sines = y + w;
     for (int64_t i = 0; i < w; ++i) {
       const T u = y[i];
@@ -151,18 +153,18 @@ STRETTO_CLONES Index<T> features_of_row(const Setting& s, const S* x, T* y) {
   Top<T> top{};
   if (!s.has_half()) {
     top = pairs ? top_of<true>(y, w) : top_of<false>(y, w);
-    less = top.value;
+    shift = top.value;
   }
-  if (s.stabiliser == Stabiliser::bound) less += T(s.log_bound);
+  if (s.stabiliser == Stabiliser::bound) shift += T(s.log_bound);
   const T log_root = T(std::log(double(s.features())) / 2);
   if (pairs)
-    for (int64_t i = 0; i < w; ++i) y[w + i] = math::exp(-y[i] - less - log_root);
-  for (int64_t i = 0; i < w; ++i) y[i] = math::exp(y[i] - less - log_root);
+    for (int64_t i = 0; i < w; ++i) y[w + i] = math::exp(-y[i] - shift - log_root);
+  for (int64_t i = 0; i < w; ++i) y[i] = math::exp(y[i] - shift - log_root);
   return top.place;
 }
 
-// From y and g to du, in place of u for generalised features; returns dless, or what stands before
-// x'. `place` is what forward returned.
+// Computes du from y and g (generalised: in place, from u). Returns the factor of x' in dx', which
+// is dshift for exponential features. `place` is the result of features_of_row.
 template <class T, class S>
 STRETTO_CLONES T gradient_of_row(const Setting& s, const S* y, const S* g, Index<T> place, T* du) {
   const int64_t w = s.w;
@@ -181,12 +183,12 @@ STRETTO_CLONES T gradient_of_row(const Setting& s, const S* y, const S* g, Index
       for (int64_t i = 0; i < w; ++i) du[i] = T(g[i]) * T(y[i]);
       break;
   }
-  const T less = -rows::sum<T>(s.features(), [&](int64_t i) { return T(g[i]) * T(y[i]); });
-  if (s.has_half()) return less;
+  const T dshift = -rows::sum<T>(s.features(), [&](int64_t i) { return T(g[i]) * T(y[i]); });
+  if (s.has_half()) return dshift;
   if (place >= 0)
-    du[place] += less;
+    du[place] += dshift;
   else if (place != no_place<T>)
-    du[-1 - place] -= less;
+    du[-1 - place] -= dshift;
   return T(0);
 }
 
@@ -203,7 +205,7 @@ STRETTO_CLONES void convert_row(const From* from, To* to, int64_t n) {
 
 // ---------------------------------------------------------------------------- fused
 
-// Rows of one head that are taken together: of x and the features about 32k numbers.
+// Tiles of rows of one head: about 32k elements of x and features together.
 struct Tiles {
   int64_t heads, length, rows, per_head;
 
@@ -229,14 +231,14 @@ struct Tiles {
   int64_t count_;
 };
 
-// The projection ω [W, D] in products with rows of dtype S, whose results are T.
+// Products of the projection ω [W, D] with rows of dtype S; results are T.
 template <class S>
 class Projection {
   using T = compute_t<S>;
 
  public:
   Projection(const Setting& s, const Tensor& w, int64_t length) : s_(s), w_(w) {
-    // Products of few rows gain nothing by tiles.
+    // Products of few rows gain nothing from bf16 tiles.
     if (std::is_same_v<S, T> || !has_bf16_products() || length < 16) return;
     high_ = w.to(bf16);
     low_ = (w - high_.to(f32)).to(bf16);
@@ -280,7 +282,8 @@ class Projection {
   Tensor high_, low_;
 };
 
-// Rows that are computed in T: where they are, or in a tile, and then stored.
+// Result rows that are computed in T: in place, or if S and T differ in a tile
+// that store() converts.
 template <class S>
 struct TileRows {
   using T = compute_t<S>;
@@ -325,7 +328,7 @@ void forward(const Setting& s, const Tensor& x_, const Tensor& projection, const
   });
 }
 
-// x is undefined unless it is kept, y for generalised features.
+// x is undefined unless it was saved; y is undefined for generalised features.
 template <class S>
 void backward(const Setting& s, const Tensor& x_, const Tensor& projection, const Tensor& y_,
               const Tensor& places, const Tensor& grad, const Tensor& into) {
@@ -359,7 +362,7 @@ void with_type(DType type, F f) {
   type == f64 ? f(double()) : type == f32 ? f(float()) : f(BFloat16());
 }
 
-// Where the gradient of `less` goes, [B, H, L, W]: 1 or −1 at the place of each row, else 0.
+// The derivative of `shift` by u, [B, H, L, W]: 1 or −1 at the place of each row, else 0.
 template <class T>
 Tensor signs_at(const Setting& s, const Tensor& y, const Tensor& places) {
   const Tensor signs = zeros({y.size(0), y.size(1), y.size(2), s.w}, options_of(y));
@@ -374,7 +377,7 @@ Tensor signs_at(const Setting& s, const Tensor& y, const Tensor& places) {
   return signs;
 }
 
-// Backward in differentiable ops where x is not kept.
+// Backward in differentiable ops, for settings that do not save x.
 Tensor gradient_from_features(const Setting& s, const Tensor& w, const Tensor& y,
                               const Tensor& places, const Tensor& g) {
   const auto first = [&](const Tensor& x) { return x.slice(3, 0, s.w); };
@@ -392,7 +395,7 @@ Tensor gradient_from_features(const Setting& s, const Tensor& w, const Tensor& y
 }
 
 Tensor fused(const Tensor& x, const Tensor& projection, const RandomFeatureOptions& o) {
-  // Single positions, as in generation: heads are rows as well.
+  // A single position, as in generation: treat heads as rows.
   if (x.size(2) == 1 && x.size(1) > 1)
     return fused(x.transpose(1, 2), projection, o).transpose(1, 2);
   const DType type = x.dtype(), wide = compute_type(type);
@@ -412,7 +415,7 @@ Tensor fused(const Tensor& x, const Tensor& projection, const RandomFeatureOptio
     places = empty({x.numel() / s.d}, {.dtype = type == f64 ? i64 : i32, .device = cpu});
   with_type(type, [&](auto t) { forward<decltype(t)>(s, rows, w, y, places); });
   const bool again = s.kind == Kind::generalised;
-  // Gradients: dx' = Σ_w du_w ω_w + (dless) x', du = ±g · y, dless = −Σ g · y.
+  // Gradients: dx' = Σ_w du_w ω_w + (dshift) x', du = ±g · y, dshift = −Σ g · y.
   return record(
       op, {x}, y,
       [s, o, places, again, shape = x.shape(), type, wide, x = s.keeps_x() ? Saved(x) : Saved(),
@@ -452,10 +455,10 @@ Tensor random_features(const Tensor& x, const Tensor& projection, RandomFeatureO
     options.implementation = fusible ? Implementation::fused : Implementation::composed;
   const bool is_fused = options.implementation == Implementation::fused;
   check(!is_fused || fixed, op,
-        "the fused form has no gradient for the projection, which requires one; use "
-        "Form::composed");
-  check(!is_fused || fusible, op, "no fused form for x ", x, ", projection ", projection,
-        "; use Form::composed");
+        "the fused implementation has no gradient for the projection, which requires one; use "
+        "Implementation::composed");
+  check(!is_fused || fusible, op, "no fused implementation for x ", x, ", projection ", projection,
+        "; use Implementation::composed");
   const DType type = compute_type(x.dtype());
   const Tensor w = projection.to(type);
   if (is_fused && on_cpu) return fused(x, w, options);

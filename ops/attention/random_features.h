@@ -1,7 +1,6 @@
-// Random features: maps φ of queries and keys whose products φ(q)·φ(k) estimate the kernel of
-// softmax, e^(q·k/√D), or stand in its place (Choromanski et al. 2021, "Rethinking Attention with
-// Performers"). What linear attention (ops/attention/linear_attention.h) takes; the module is
-// nn::Favor.
+// Random features: maps φ of queries and keys whose products φ(q)·φ(k) estimate the softmax kernel
+// e^(q·k/√D) or replace it (Choromanski et al. 2021, "Rethinking Attention with Performers").
+// Inputs of linear attention (ops/attention/linear_attention.h); the module is nn::Favor.
 //
 // Reference: tests/reference/random_features.cpp, positive_features(), hyperbolic_features()
 #pragma once
@@ -12,54 +11,63 @@
 
 namespace stretto {
 
-/// With x' = x·D^(−1/4), so that q'·k' = q·k/√D, and ω the W rows of a projection; F features:
+/// The kind of random features. With x' = x·D^(−1/4), so that q'·k' = q·k/√D, and ω the W rows of a
+/// projection, the F features are:
 ///
-///     positive       exp(ω·x' − ½|x'|²) / √F              F = W     (eq. 7, left, "SM+")
-///     hyperbolic     exp(±ω·x' − ½|x'|²) / √F             F = 2W    (eq. 7, right, "SMhyp+")
-///     trigonometric  e^(½|x'|²) [cos ω·x', sin ω·x'] / √W  F = 2W    (eq. 6, "SMtrig")
-///     generalised    relu(ω·x') + epsilon                 F = W     (§4.1)
+///     positive       exp(ω·x' − ½|x'|²) / √F               F = W   (eq. 7, left, "SM+")
+///     hyperbolic     exp(±ω·x' − ½|x'|²) / √F              F = 2W  (eq. 7, right, "SMhyp+")
+///     trigonometric  e^(½|x'|²) [cos ω·x', sin ω·x'] / √W  F = 2W  (eq. 6, "SMtrig")
+///     generalised    relu(ω·x') + epsilon                  F = W   (§4.1)
 ///
-/// Of two features per row of the projection, all first ones (+, cos) come before all second ones.
-/// Trigonometric ones can be negative; generalised ones approximate no softmax.
+/// If F = 2W, all first features (+, cos) come before all second features (−, sin). Trigonometric
+/// features can be negative; generalised features do not approximate softmax.
 enum class RandomFeatureKind { positive, hyperbolic, trigonometric, generalised };
 
-/// What each row of features is divided by, against overflow of its exponentials. Generalised
-/// features are left alone.
-///   own_max  its own largest feature, for queries; trigonometric ones lose the factor e^(½|x'|²)
-///   bound    e^max(0, max_ω ½|ω|² − 60) (600 for f64), for keys: ω·x − ½|x|² ≤ ½|ω|² for every x,
-///            so this is 1 unless some row could overflow, and depends on the projection alone.
-///            Trigonometric features have no such bound, and stay as they are
-/// Both cancel in linear attention where its eps is 0, to rounding.
+/// The divisor of each row of features, against overflow of their exponentials.
+/// Generalised features are never divided. Both divisors cancel in linear attention with
+/// eps = 0, up to rounding.
+///
+///   own_max  the row's largest feature, for queries; trigonometric features lose only the factor
+///            e^(½|x'|²)
+///   bound    e^max(0, max_ω ½|ω|² − 60) (600 for f64), for keys. As ω·x − ½|x|² ≤ ½|ω|² for every
+///            x, this is 1 unless some row could overflow; it depends only on the projection.
+///            Trigonometric features have no such bound and are not divided
 enum class FeatureStabiliser { none, own_max, bound };
 
-/// The fused form takes some rows at a time and keeps the features alone for its backward; it has
-/// no gradient for the projection. On a GPU it serves positive and hyperbolic features of up to 256
-/// rows of up to 128 numbers (cuda/attention/random_features.h), and keeps x, too.
+/// Options of random_features().
+///
+/// The fused implementation computes a tile of rows at a time and has no gradient for the
+/// projection. For backward it saves the features with `own_max`, x for generalised features, and
+/// both otherwise. On a GPU it supports positive and hyperbolic features with W ≤ 256 and D ≤ 128
+/// (cuda/attention/random_features.h), and always saves x too.
 struct RandomFeatureOptions {
-  RandomFeatureKind kind = RandomFeatureKind::positive;
-  FeatureStabiliser stabiliser = FeatureStabiliser::none;
-  double epsilon = 1e-3;  // generalised
-  Implementation implementation = Implementation::automatic;
+  RandomFeatureKind kind = RandomFeatureKind::positive;       ///< Kind of the features.
+  FeatureStabiliser stabiliser = FeatureStabiliser::none;     ///< Divisor against overflow.
+  double epsilon = 1e-3;                                      ///< Only for generalised features.
+  Implementation implementation = Implementation::automatic;  ///< Composed or fused.
 };
 
-/// x [B, H, L, D], projection [W, D] → [B, H, L, F], of the dtype of x. Any floating dtypes; f64 is
-/// computed in f64, others in f32. Each row is mapped by itself: a NaN stays in its row. The
-/// gradient through a largest feature goes to the first row of the projection of equal ones, as
-/// that of max, and where both of its features are equal, at 0, to the + one.
+/// Computes random features: x [B, H, L, D], projection [W, D] → [B, H, L, F], in the dtype of x.
+///
+/// Any floating dtypes; f64 is computed in f64, others in f32. Rows are independent: a NaN stays in
+/// its row. With `own_max` the gradient of the divisor goes to the largest feature; among equal
+/// ones to the first row of the projection, as for max(), and among the two equal features of one
+/// row (at 0) to the + one.
 Tensor random_features(const Tensor& x, const Tensor& projection,
                        RandomFeatureOptions options = {});
 
-/// Logarithms of positive or hyperbolic features of queries or keys without a stabiliser, in f64
-/// [B, H, L, F]; those of queries lack the factor e^(−½|x'|²), which cancels in linear attention.
+/// Returns the logarithms of positive or hyperbolic features of queries or keys without a
+/// stabiliser, f64 [B, H, L, F]. Those of queries lack the factor e^(−½|x'|²), which cancels in
+/// linear attention. Throws for other kinds.
 Tensor log_random_features(const Tensor& x, const Tensor& projection, RandomFeatureKind kind,
                            Side side);
 
-/// The logarithm of what FeatureStabiliser::bound divides features of this dtype by.
+/// Returns the logarithm of the divisor of FeatureStabiliser::bound for features of this dtype.
 double log_random_feature_bound(const Tensor& projection, DType type);
 
-/// Whether no key is so long that products of its features, with FeatureStabiliser::bound, and
-/// those of some query, with own_max, could all underflow: k [B, G, N, D] on the CPU, padding [B,
-/// N] bool or u8, or undefined.
+/// True if no key is so long that all products of its features (FeatureStabiliser::bound) with
+/// those of some query (own_max) could underflow. k [B, G, N, D] is on the CPU; padding [B, N] is
+/// bool or u8, or undefined.
 bool random_features_in_range(const Tensor& k, const Tensor& projection, const Tensor& padding);
 
 }  // namespace stretto

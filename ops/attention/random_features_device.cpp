@@ -19,12 +19,13 @@ bool has_device_random_features(const Tensor& x, const Tensor& projection,
 Tensor device_random_features(const Tensor& x, const Tensor& projection, const Tensor& bound,
                               const RandomFeatureOptions& o,
                               const std::function<Tensor(const Tensor&)>& composed) {
-  // Single positions, as in generation: heads are rows as well.
+  // A single position, as in generation: treat heads as rows.
   if (x.size(2) == 1 && x.size(1) > 1) {
-    const auto turned = [composed](const Tensor& t) {
+    const auto transposed = [composed](const Tensor& t) {
       return composed(t.transpose(1, 2)).transpose(1, 2);
     };
-    return device_random_features(x.transpose(1, 2), projection, bound, o, turned).transpose(1, 2);
+    return device_random_features(x.transpose(1, 2), projection, bound, o, transposed)
+        .transpose(1, 2);
   }
   const cuda::RandomFeatures s{.projection = projection.detach().contiguous(),
                                .pairs = o.kind == Kind::hyperbolic,
@@ -37,7 +38,7 @@ Tensor device_random_features(const Tensor& x, const Tensor& projection, const T
                             ? empty({x.numel() / x.size(3)}, {.dtype = i32, .device = x.device()})
                             : Tensor();
   cuda::random_features(rows, s, y, places);
-  // Gradients: dx' = Σ_w du_w ω_w + (dless) x', du = ±g · y, dless = −Σ g · y.
+  // Gradients: dx' = Σ_w du_w ω_w + (dshift) x', du = ±g · y, dshift = −Σ g · y.
   return record(
       "random_features", {x}, y,
       [s, places, composed, x = Saved(x)](Backward& b) {

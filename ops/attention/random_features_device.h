@@ -1,4 +1,4 @@
-// The fused form of random features on a GPU. Internal to ops/.
+// The fused implementation of random features on a GPU. Internal to ops/.
 //
 // Reference: tests/reference/random_features.cpp, positive_features(), hyperbolic_features()
 #pragma once
@@ -9,14 +9,14 @@
 
 namespace stretto {
 
-/// Whether there are kernels for these arguments, which random_features() has checked: positive and
-/// hyperbolic features.
+/// True if there are GPU kernels for these arguments, which random_features() has checked. Only for
+/// positive and hyperbolic features.
 bool has_device_random_features(const Tensor& x, const Tensor& projection,
                                 const RandomFeatureOptions& options);
 
-/// `projection` is f32, and `bound`, where it is defined, the logarithm of what all features are
-/// divided by, f32 []. x is kept for backward beside the features, for gradients of gradients,
-/// which go through `composed`.
+/// Computes random features. `projection` is f32. `bound`, f32 [] or undefined, is the
+/// logarithm of the divisor of all features. Backward saves x and the features; gradients of
+/// gradients use `composed`.
 Tensor device_random_features(const Tensor& x, const Tensor& projection, const Tensor& bound,
                               const RandomFeatureOptions& options,
                               const std::function<Tensor(const Tensor&)>& composed);

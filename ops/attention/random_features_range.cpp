@@ -1,4 +1,4 @@
-// How large random features get, and their logarithms for when that is too large.
+// Bounds of random features, and their logarithms for inputs that would overflow or underflow.
 #include <algorithm>
 #include <cmath>
 
@@ -22,7 +22,7 @@ STRETTO_CLONES double square_of_row(const S* x, int64_t n) {
   });
 }
 
-// The largest |x|² of rows that are not padding; not finite where one is not.
+// The largest |x|² of rows that are not padding; not finite if a row is not finite.
 template <class S>
 double largest_square(const Tensor& x, const uint8_t* padding) {
   const Heads<S> from = heads_of<S>(x);
@@ -61,8 +61,9 @@ double log_random_feature_bound(const Tensor& projection, DType type) {
   return bound_of(largest_row_square(projection), type);
 }
 
-// With r = |k'| and w the longest row, the feature that is largest for the query is at least
-// e^(−½r² − w r − bound), and that of the query is 1, both over √F.
+// With r = |k'| and w the norm of the longest row of the projection: at the query's largest
+// feature, which own_max scales to 1, the feature of the key is at least e^(−½r² − w r − bound).
+// Both are divided by √F.
 bool random_features_in_range(const Tensor& k, const Tensor& projection, const Tensor& padding) {
   const double square = largest_row_square(projection),
                r = std::sqrt(largest_square(k, padding) / std::sqrt(double(k.size(3))));
@@ -74,7 +75,7 @@ Tensor log_random_features(const Tensor& x, const Tensor& projection, RandomFeat
                            Side side) {
   const bool pairs = kind == RandomFeatureKind::hyperbolic;
   check(pairs || kind == RandomFeatureKind::positive, "log_random_features",
-        "features that are no exponentials; accepted: positive, hyperbolic");
+        "features of this kind are not exponentials; accepted: positive, hyperbolic");
   const Tensor scaled = x.to(f64) * std::pow(double(x.size(3)), -0.25);
   const Tensor u = linear(scaled, projection.to(f64));
   const double log_root = std::log(double(projection.size(0)) * (pairs ? 2 : 1)) / 2;

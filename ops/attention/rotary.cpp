@@ -17,22 +17,22 @@
 namespace stretto {
 namespace {
 
-// log ζ_i / xpos_scale_base: the logarithm of what xPos multiplies a query by per position.
+// log ζ_i / xpos_scale_base: the logarithm of xPos's factor of a query per position.
 double decay(const RotaryOptions& o, int64_t i, double d) {
   return std::log((2 * double(i) + 0.4 * d) / (1.4 * d)) / o.xpos_scale_base;
 }
 
 void check_reach(const RotaryOptions& o, int64_t first, int64_t count, int64_t dims, DType dtype) {
-  const double largest = dtype == f64 ? 1e300 : 1e30;  // leaves room for the products
+  const double largest = dtype == f64 ? 1e300 : 1e30;  // so that products do not overflow
   const auto reach = int64_t(std::min(std::log(largest) / -decay(o, 0, double(dims)), 1e18));
   const int64_t last = first + count - 1;
-  check(first >= -reach && last <= reach, "rotate", "xPos at positions ", first, " to ", last,
-        " has factors beyond ", dtype, "; accepted: ", -reach, " to ", reach,
-        "; a larger xpos_scale_base reaches further");
+  check(first >= -reach && last <= reach, "rotate", "xPos factors at positions ", first, " to ",
+        last, " overflow ", dtype, "; accepted: ", -reach, " to ", reach,
+        ", or more with a larger xpos_scale_base");
 }
 
-// A turn as x·along + partner(x)·across, tables [L, dims] in f64. Its transpose, which the gradient
-// takes, is the same with −across.
+// A rotation as x·along + partner(x)·across, with tables [L, dims]. Its transpose, needed for the
+// gradient, is the same with −across.
 struct Turn {
   Tensor along, across;
 };
@@ -66,7 +66,7 @@ Turn turn(int64_t first, int64_t count, int64_t dims, const RotaryOptions& o, Si
   return {along, across};
 }
 
-// y = x·along + partner(x)·across for one row, whose numbers beyond `dims` stay.
+// y = x·along + partner(x)·across for one row; features from `dims` on are copied.
 template <class T>
 STRETTO_CLONES void turn_row(const T* x, T* __restrict y, const compute_t<T>* along,
                              const compute_t<T>* across, int64_t dims, int64_t size,
@@ -106,7 +106,7 @@ Tensor turned_cpu(const Tensor& input, const Turn& by, RotaryPairing pairing) {
   return y;
 }
 
-// Both numbers of each pair change places.
+// x with the two features of each pair exchanged.
 Tensor partner(const Tensor& x, RotaryPairing pairing) {
   const int64_t last = x.dim() - 1, half = x.size(last) / 2;
   Shape pairs = x.shape();
@@ -135,13 +135,13 @@ Tensor turned(const Tensor& x, const Turn& by, RotaryPairing pairing) {
 int64_t rotary_dims(const char* op, const RotaryOptions& o, int64_t d_key) {
   const int64_t dims = o.dims > 0 ? o.dims : d_key;
   check(o.dims >= 0 && dims <= d_key && dims % 2 == 0, op, "dims ", o.dims, " of heads with ",
-        d_key, " numbers; accepted: an even number up to ", d_key, ", or 0 for all of an even ",
+        d_key, " features; accepted: an even number up to ", d_key, ", or 0 for all of an even ",
         "number");
   check(o.base > 0 && o.scale > 0 && o.ntk > 0 && o.xpos_scale_base > 0, op, "base ", o.base,
         ", scale ", o.scale, ", ntk ", o.ntk, ", xpos_scale_base ", o.xpos_scale_base,
         "; all must be positive");
   check(o.frequencies.empty() || (2 * int64_t(o.frequencies.size()) == dims && o.ntk == 1), op,
-        int64_t(o.frequencies.size()), " frequencies for ", dims, " numbers and ntk ", o.ntk,
+        int64_t(o.frequencies.size()), " frequencies for ", dims, " features and ntk ", o.ntk,
         "; accepted: one for each pair with ntk 1, or none");
   check(std::isfinite(o.attention_factor), op, "attention_factor ", o.attention_factor,
         "; must be finite");
@@ -185,7 +185,7 @@ std::vector<double> yarn_frequencies(const YarnScaling& s) {
         s.beta_fast, ", beta_slow ", s.beta_slow, "; base must not be 1, the others positive");
   std::vector<double> all = frequencies(op, s.dims, s.base, s.factor, s.length);
   const auto d = double(s.dims);
-  // The pair, not a whole number, that turns so many times in `length`.
+  // The (fractional) index of the pair that has this number of rotations in `length`.
   const auto pair = [&](double turns) {
     return d * std::log(s.length / (turns * 2 * std::numbers::pi)) / (2 * std::log(s.base));
   };

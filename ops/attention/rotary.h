@@ -1,4 +1,5 @@
-// Rotary positions: pairs of numbers turned by an angle that grows with the position.
+// Rotary positional encoding (RoPE): pairs of features rotated by an angle proportional
+// to the position.
 //
 // Reference: tests/reference/rotary.cpp, rotated(), llama3_rates(), yarn_rates()
 #pragma once
@@ -10,65 +11,74 @@
 
 namespace stretto {
 
-/// Which two numbers of a head turn together, d = dims: i with i + d/2 (GPT-NeoX, LLaMA) or 2i with
-/// 2i + 1 (Su et al. 2021, GPT-J). The same up to the order of the rows of the projections.
+/// Which two features of a head form pair i, for d = dims: `half` pairs i with i + d/2 (GPT-NeoX,
+/// LLaMA), `interleaved` pairs 2i with 2i + 1 (Su et al. 2021, GPT-J). Both are equivalent up to
+/// the order of the rows of the projections.
 enum class RotaryPairing { half, interleaved };
 
+/// Options of rotate(). Pair i of a head is rotated by t / scale · base^(−2i/d) at position t.
 struct RotaryOptions {
-  int64_t dims = 0;  // the first `dims` numbers of a head turn, an even number; 0: all
-  double base = 10000;
-  RotaryPairing pairing = RotaryPairing::half;
-  double scale = 1;  // positions are divided by it (linear interpolation, Chen et al. 2023)
-  double ntk = 1;  // base is multiplied by ntk^(d/(d − 2)), which stretches the slowest pair by it
-  /// One for each pair, in place of base^(−2i/d): llama3_frequencies and yarn_frequencies make
-  /// some. Positions are still divided by `scale`.
+  int64_t dims = 0;     ///< Number of rotated features of a head, the first ones; even; 0: all.
+  double base = 10000;  ///< Base of the frequencies.
+  RotaryPairing pairing = RotaryPairing::half;  ///< Which features form a pair.
+  double scale = 1;  ///< Divides positions (linear interpolation, Chen et al. 2023).
+  /// Multiplies the base by ntk^(d/(d − 2)), so the wavelength of the slowest pair
+  /// grows by this factor.
+  double ntk = 1;
+  /// One frequency per pair instead of base^(−2i/d), for example from llama3_frequencies() or
+  /// yarn_frequencies(). Positions are still divided by `scale`. Empty: base^(−2i/d).
   std::vector<double> frequencies = {};
-  double attention_factor = 1;  // what turns is multiplied by it, queries and keys (YaRN)
-  bool xpos = false;
-  double xpos_scale_base = 512;
+  double attention_factor = 1;   ///< Multiplies rotated features of queries and keys (YaRN).
+  bool xpos = false;             ///< Adds the decay of xPos (Sun et al. 2023), see rotate().
+  double xpos_scale_base = 512;  ///< Positions per power of ζ_i in xPos.
 };
 
-/// x [B, H, L, D], row l at position t = first_position + l → the same, with pair i turned by the
-/// angle t / scale · base^(−2i/d) (Su et al. 2021, eq. 15). The product of a query and a key then
-/// depends on the difference of their positions only. With xpos pair i of a query is also
-/// multiplied by ζ_i^(t / xpos_scale_base), of a key by its inverse, ζ_i = (2i + 0.4d) / 1.4d (Sun
-/// et al. 2023): products fall with the distance into the past, and grow into the future. Positions
-/// so far from 0 that x's dtype cannot hold their factor are an error. Angles are computed in f64,
-/// bf16 turns in f32. Differentiable any number of times.
+/// Rotates pair i of row l, at position t = first_position + l, by the angle
+/// t / scale · base^(−2i/d) (Su et al. 2021, eq. 15): x [B, H, L, D] → [B, H, L, D].
+///
+/// The product of a query and a key then depends only on the difference of their positions. With
+/// xpos, pair i of a query is also multiplied by ζ_i^(t / xpos_scale_base) and that of a key by the
+/// inverse, with ζ_i = (2i + 0.4d) / 1.4d (Sun et al. 2023): products decay with the distance into
+/// the past and grow into the future. Throws if the factor of a position overflows x's dtype.
+/// Angles are computed in f64, bf16 is rotated in f32. Differentiable any number of times.
 Tensor rotate(const Tensor& x, int64_t first_position, const RotaryOptions& options = {},
               Side side = Side::query);
 
-/// What the models of long contexts make of the frequencies base^(−2i/d) of a head's d = dims
-/// numbers; `length` is the context that they were trained on before.
+/// Settings of llama3_frequencies(); the defaults are those of LLaMA 3.1.
 struct Llama3Scaling {
-  int64_t dims = 0;
-  double base = 500000;
-  double factor = 8;
-  double low_frequency_factor = 1, high_frequency_factor = 4;
-  double length = 8192;
+  int64_t dims = 0;                  ///< Number of rotated features d of a head, even.
+  double base = 500000;              ///< Base of the unscaled frequencies base^(−2i/d).
+  double factor = 8;                 ///< Divides the low frequencies.
+  double low_frequency_factor = 1;   ///< Pairs with fewer rotations in `length` are divided.
+  double high_frequency_factor = 4;  ///< Pairs with more rotations in `length` stay unchanged.
+  double length = 8192;              ///< Context length of the original training.
 };
-/// LLaMA 3.1: frequencies that turn less than low_frequency_factor times in `length` are divided by
-/// `factor`, those that turn more than high_frequency_factor times stay, and between them both are
-/// blended (Hugging Face's "rope_type": "llama3").
+/// Returns the frequencies of LLaMA 3.1 for long contexts (Hugging Face's "rope_type": "llama3").
+///
+/// Frequencies with fewer than low_frequency_factor rotations in `length` are divided by
+/// `factor`, those with more than high_frequency_factor rotations stay unchanged, and those
+/// between are blended.
 std::vector<double> llama3_frequencies(const Llama3Scaling& scaling);
 
+/// Settings of yarn_frequencies().
 struct YarnScaling {
-  int64_t dims = 0;
-  double base = 10000;
-  double factor = 1;
-  double length = 2048;
-  double beta_fast = 32, beta_slow = 1;
-  bool truncate = true;  // the bounds of the blend to whole pairs
+  int64_t dims = 0;       ///< Number of rotated features d of a head, even.
+  double base = 10000;    ///< Base of the unscaled frequencies base^(−2i/d).
+  double factor = 1;      ///< Divides the low frequencies.
+  double length = 2048;   ///< Context length of the original training.
+  double beta_fast = 32;  ///< Pairs with more rotations in `length` stay unchanged.
+  double beta_slow = 1;   ///< Pairs with fewer rotations in `length` are divided.
+  bool truncate = true;   ///< Rounds both ends of the blend outward to whole pairs.
 };
-/// YaRN (Peng et al. 2024, §3.2): as above, the blend being linear in the pair's number between
-/// those that turn beta_fast and beta_slow times in `length`.
+/// Returns the frequencies of YaRN (Peng et al. 2024, §3.2). As above, but the blend is linear in
+/// the index of the pair, between the pairs with beta_fast and beta_slow rotations in `length`.
 std::vector<double> yarn_frequencies(const YarnScaling& scaling);
-/// 0.1 · ln(factor) + 1, and 1 where factor is at most 1: the attention_factor of YaRN (eq. 22),
-/// unless a model's configuration has its own.
+/// Returns YaRN's attention_factor, 0.1 · ln(factor) + 1, or 1 for factor ≤ 1 (eq. 22). A model's
+/// configuration may override it.
 double yarn_attention_factor(double factor);
 
-/// How many of the d_key numbers of a head turn. Throws, naming `op`, for options that no head of
-/// this size has.
+/// Returns the number of rotated features of a head with d_key features. Throws an error of `op` if
+/// the options do not fit a head of this size.
 int64_t rotary_dims(const char* op, const RotaryOptions& options, int64_t d_key);
 
 }  // namespace stretto

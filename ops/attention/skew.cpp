@@ -10,8 +10,8 @@
 namespace stretto {
 namespace {
 
-// Rows of [.., M, from] to rows of [.., M, to], each moved by shift(i) columns; both directions of
-// the skew are this, with opposite signs.
+// Copies [.., M, W] to [.., M, width] with row i moved by shift(i) columns. skew and unskew do this
+// with opposite shifts.
 template <class Shift>
 Tensor move_rows(const Tensor& x, int64_t width, Shift shift) {
   Shape shape = x.shape();

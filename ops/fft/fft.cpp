@@ -8,7 +8,7 @@
 namespace stretto {
 namespace {
 
-// body(rows r0 … r0 + lanes − 1, workspace) for all rows, a vector's worth at a time.
+// Calls body(first row, number of rows, workspace) for groups of rows that fill a vector.
 template <class T, class F>
 void for_row_groups(int64_t rows, int64_t room, F body) {
   const int64_t lanes = fft_lanes<T>(room);
@@ -19,7 +19,7 @@ void for_row_groups(int64_t rows, int64_t room, F body) {
   });
 }
 
-// Pointers to consecutive rows of `width` numbers.
+// Pointers to consecutive rows of `width` elements.
 template <class T>
 struct RowPointers {
   T* at[most_fft_lanes];
@@ -71,21 +71,22 @@ void real_inverse_rows(const Tensor& x, const Tensor& y, BinScale scale) {
   });
 }
 
-// y of `shape` by run<T>(x, y), on CUDA by there(x, y), in f32 for bf16.
+// Computes y of `shape` by run<T>(x, y), or on CUDA by on_cuda(x, y); bf16 is computed in f32.
 template <class F, class G>
-Tensor computed(const Tensor& input, const Shape& shape, F run, G there) {
+Tensor computed(const Tensor& input, const Shape& shape, F run, G on_cuda) {
   const Tensor x = input.detach().to(compute_type(input.dtype())).contiguous();
   const Tensor y = empty_like(x, shape);
   if (y.numel() == 0) return y.to(input.dtype());
   if (x.device().is_cuda()) {
-    there(x, y);
+    on_cuda(x, y);
   } else {
     dispatch_among<double, float>(x.dtype(), [&]<class T>() { run.template operator()<T>(x, y); });
   }
   return y.to(input.dtype());
 }
 
-// scale · Σ x e^(∓2πi jk/n). As a real map its transpose is the one with the other sign.
+// scale · Σ x e^(∓2πi jk/n). As a linear map over the reals, its transpose is the transform
+// with the other sign.
 Tensor complex_transform(const char* op, const Tensor& x, bool inverse, double scale) {
   const Tensor y = computed(
       x, x.shape(),
@@ -98,7 +99,7 @@ Tensor complex_transform(const char* op, const Tensor& x, bool inverse, double s
 
 Tensor from_bins(const char* op, const Tensor& x, int64_t n, BinScale scale);
 
-// The two maps of RealFftPlan, each the other's transpose.
+// The two maps of RealFftPlan, which are transposes of each other.
 Tensor to_bins(const char* op, const Tensor& x, BinScale scale) {
   const int64_t n = x.size(-1);
   Shape shape = x.shape();
@@ -141,7 +142,7 @@ void check_real(const char* op, const Tensor& x, int64_t dims) {
 void check_bins(const char* op, const Tensor& x, int64_t n, int64_t dims) {
   check_complex(op, x, dims);
   check(n >= 1 && x.size(-2) == n / 2 + 1, op, "got ", x, " for n = ", n,
-        "; the spectrum of n real numbers, n at least 1, has n/2 + 1 bins");
+        "; the spectrum of n ≥ 1 real values has n/2 + 1 bins");
 }
 
 BinScale inverse_scale(int64_t n) { return {1.0 / double(n), 2.0 / double(n)}; }

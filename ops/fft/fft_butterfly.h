@@ -1,6 +1,6 @@
-// The Fourier transforms of 2, 3, 4, 5, 7 and 8 numbers, from which longer ones are made
-// [fft_plan], and the symmetry of unit roots. Straight-line code that is inlined into
-// STRETTO_CLONES loops and into the kernels of cuda/fft. Internal to ops/ and cuda/.
+// Butterflies: the Fourier transforms of 2, 3, 4, 5, 7 and 8 elements from which longer ones are
+// composed (ops/fft/fft_plan.h), and the symmetry of roots of unity. Straight-line code that is
+// inlined into STRETTO_CLONES loops and into the kernels of cuda/fft. Internal to ops/ and cuda/.
 //
 // Reference: tests/reference/fft.cpp, dft()
 #pragma once
@@ -14,7 +14,7 @@
 
 namespace stretto {
 
-// f(0), …, f(N − 1) with constant arguments.
+// Calls f(0), …, f(N − 1) with constant arguments.
 template <int N, class F>
 STRETTO_HD STRETTO_INLINE inline void unroll(F f) {
   [&]<int... I>(std::integer_sequence<int, I...>) STRETTO_INLINE {
@@ -43,8 +43,8 @@ struct Roots<7> {
                                    0.43388373911755812};
 };
 
-// cos and sin of an angle from 0 to half a turn, in units of which a turn has 8 `octant`: mirrored
-// into the first octant, of which first(angle, cosine, sine) knows them.
+// cos and sin of an angle in [0, π], in units in which π/4 is `octant`. The angle is mirrored into
+// the first octant, for which first(angle, cosine, sine) computes them.
 template <class Angle, class First>
 STRETTO_HD inline void unit_root_by_octant(Angle angle, Angle octant, double& cosine, double& sine,
                                            First first) {
@@ -59,7 +59,7 @@ STRETTO_HD inline void unit_root_by_octant(Angle angle, Angle octant, double& co
   if (left) cosine = -cosine;
 }
 
-// The DFT of R numbers in place, R odd: sums and differences of the pairs (k, R − k) first.
+// The DFT of R elements in place, for odd R: first sums and differences of the pairs (k, R − k).
 template <int R, class T>
 struct Butterfly {
   static STRETTO_HD STRETTO_INLINE inline void run(T* re, T* im) {

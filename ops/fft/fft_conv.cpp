@@ -19,17 +19,18 @@
 namespace stretto {
 namespace {
 
-// All implementations of padding, and all gradients, are this along each axis, with zeros around x:
+// All kinds of padding, and all gradients, have this form along each axis, with zeros around x:
 //     y[t] = Σ_p w[p] x[t + offset − p],   0 ≤ t < length
 struct Span {
   int64_t offset = 0, length = 1;
 };
 struct Spans {
-  Span d[2];  // the last axis but one, and the last
+  Span d[2];  // the second to last axis, and the last
 };
 
-// One axis without what reaches no output: y[t] = Σ_p w[w_first + p] x[x_first + t + offset − p],
-// p < taps, for the x[x_first + s] with s < n. Outputs first … last − 1 may be other than 0.
+// One axis, reduced to the elements of x and w that reach an output: y[t] = Σ_p w[w_first + p]
+// x[x_first + t + offset − p], p < taps, with x[x_first + s] for 0 ≤ s < n. Only outputs first …
+// last − 1 may be nonzero.
 struct Axis {
   int64_t n, taps, x_first, w_first, offset, length, first, last;
 
@@ -43,14 +44,14 @@ struct Axis {
     last = n <= 0 || taps <= 0 ? first : std::clamp<int64_t>(n + taps - 1 - offset, first, length);
   }
 
-  // Outputs of the transform wrap around; none may reach those that are kept.
+  // The smallest transform length for which outputs that wrap around do not reach outputs in use.
   int64_t least_transform() const {
     const int64_t whole = n + taps - 1;
     return std::max({n, taps, whole - (first + offset), last + offset});
   }
 };
 
-// The smallest length that is quick to transform, even where a real transform asks for it.
+// The smallest length ≥ `least` that is fast to transform; even if a real transform needs it.
 int64_t quick_length(int64_t least, bool even) {
   int64_t best = INT64_MAX;
   for (const int64_t odd : {1, 3, 5, 7, 9, 15}) {
@@ -61,7 +62,7 @@ int64_t quick_length(int64_t least, bool even) {
   return best;
 }
 
-// Positions of all entries of the dimensions d with taken[d], row-major.
+// The offsets of all entries of the dimensions d with taken[d] ≠ 0, row-major.
 std::vector<int64_t> positions(const Shape& sizes, const Shape& strides, const Shape& taken) {
   std::vector<int64_t> at = {0};
   for (int64_t d = 0; d < sizes.dim(); ++d) {
@@ -74,11 +75,12 @@ std::vector<int64_t> positions(const Shape& sizes, const Shape& strides, const S
   return at;
 }
 
-// One call: matrices x, w, y, and which belong together. Result (f, u) is use u of filter f; it
-// lies at y_filter[f] + y_use[u] of y and needs the matrix at x_filter[f] + x_use[u] of x.
+// The matrices x, w and y of a call, and which of them belong together. Result (f, u) is
+// use u of filter f; it is at y_filter[f] + y_use[u] of y and needs the matrix at
+// x_filter[f] + x_use[u] of x.
 struct Problem {
   Axis rows, columns;
-  int64_t x_pitch, w_pitch;  // of a row
+  int64_t x_pitch, w_pitch;  // strides of rows
   std::vector<int64_t> w_filter, x_filter, y_filter, x_use, y_use;
   int64_t transform_rows = 0, transform_columns = 0;
 
@@ -119,7 +121,7 @@ struct Problem {
   }
 };
 
-// Whether sums of products need less time than transforms, for one matrix of results.
+// True if direct sums are estimated to be faster than transforms, for one matrix of results.
 bool direct_is_faster(const Problem& q) {
   constexpr int64_t vector = 16;
   const int64_t width = (q.columns.length + vector - 1) / vector * vector;
@@ -131,8 +133,9 @@ bool direct_is_faster(const Problem& q) {
 
 // ---------------------------------------------------------------------------- directly
 
-// Results 0 … width − 1 of a row, `vectors` of them at a time, from the rows of x that lie
-// `pitch` apart, the row of tap row 0 last; x[j] is there the number for result j and the last tap.
+// Computes `vectors` vectors of results of a row, and stores `count` of them. The rows of x have
+// stride `pitch`: tap row r multiplies the row at x − r · pitch, and x[j] is the element for result
+// j and the last tap of a row.
 template <int vectors, class T>
 inline __attribute__((always_inline)) void direct_tile(const T* x, int64_t pitch, const T* w,
                                                        int64_t w_pitch, int64_t tap_rows,
@@ -171,7 +174,7 @@ void convolve_directly(const Problem& q, const T* x, const T* w, T* y) {
   const int64_t cost = rows.length * columns.length * rows.taps * columns.taps;
   const int64_t grain = std::max<int64_t>(1, (1 << 17) / std::max<int64_t>(1, cost));
   parallel_for(q.filters() * q.uses(), grain, [&](int64_t begin, int64_t end) {
-    // x with the zeros that are met around each row; a last vector may read some more.
+    // x with the zeros that taps reach around each row, and padding that a last vector may read.
     const int64_t pitch = columns.length + columns.taps - 1 + 64;
     const Tensor padded = empty({rows.n, pitch}, {.dtype = dtype_of<T>(), .device = cpu});
     T* const buffer = padded.data<T>();
@@ -186,7 +189,7 @@ void convolve_directly(const Problem& q, const T* x, const T* w, T* y) {
         std::memcpy(buffer + r * pitch + before, from + r * q.x_pitch,
                     size_t(columns.n) * sizeof(T));
       for (int64_t t = 0; t < rows.length; ++t) {
-        // Tap row p meets row t + offset − p of x, where there is one.
+        // Tap row p multiplies row t + offset − p of x, if it exists.
         const int64_t first = std::max<int64_t>(0, t + rows.offset - rows.n + 1);
         const int64_t count =
             std::max<int64_t>(0, std::min(rows.taps, t + rows.offset + 1) - first);
@@ -211,7 +214,7 @@ STRETTO_CLONES void multiply_spectra(Planes<T> x, Planes<T> w, int64_t n) {
   }
 }
 
-// The transforms of a problem, on as many matrices at once as a vector has lanes.
+// The transforms of a problem, on one matrix per vector lane.
 template <class T>
 class Transforms {
  public:
@@ -221,10 +224,10 @@ class Transforms {
         along_column_(FftPlan<T>::of(rows_)),
         scale_(1.0 / (double(rows_) * double(q.transform_columns))) {}
 
-  /// Complex numbers of a matrix's spectrum.
+  /// The number of complex elements of a matrix's spectrum.
   int64_t size() const { return rows_ * along_row_->bins(); }
 
-  /// The spectra of matrices [n, width] whose rows are `pitch` apart, padded with zeros.
+  /// Computes the spectra of matrices [n, width] with row stride `pitch`, padded with zeros.
   Planes<T> forward(const T* const* from, int64_t n, int64_t width, int64_t pitch, Planes<T> a,
                     Planes<T> b, int64_t lanes) const {
     const int64_t row_size = along_row_->bins() * lanes;
@@ -242,7 +245,7 @@ class Transforms {
     return along_column_->forward(here, here.re == a.re ? b : a, row_size);
   }
 
-  /// Back, and what the axes keep of it to the matrices `to`.
+  /// Computes the inverse transform and stores the outputs of the axes in the matrices `to`.
   void inverse(Planes<T> a, Planes<T> b, int64_t lanes, const Axis& rows, const Axis& columns,
                T* const* to) const {
     const int64_t row_size = along_row_->bins() * lanes;
@@ -271,13 +274,14 @@ void convolve_by_fft(const Problem& q, const T* x, const T* w, T* y) {
   const Axis &rows = q.rows, &columns = q.columns;
   const Transforms<T> transforms(q);
   const int64_t lanes = fft_lanes<T>(2 * transforms.size());
-  // Lanes are uses of one filter, or filters in the same use: neighbouring groups share spectra.
+  // Lanes are uses of one filter, or filters in the same use, so that neighboring
+  // groups share spectra.
   const bool across_uses = q.uses() >= lanes;
   const int64_t inner = across_uses ? (q.uses() + lanes - 1) / lanes : q.uses();
   const int64_t outer = across_uses ? q.filters() : (q.filters() + lanes - 1) / lanes;
   const int64_t missing =
       rows.length * columns.length - (rows.last - rows.first) * (columns.last - columns.first);
-  // Chunks long enough to gain from that, where enough of them remain.
+  // Chunks are long enough to profit from shared spectra, if enough chunks remain for the threads.
   const int64_t grain =
       std::max(rows_per_chunk(16 * transforms.size() * lanes), std::min(inner, outer * inner / 8));
   parallel_for(outer * inner, grain, [&](int64_t begin, int64_t end) {
@@ -320,11 +324,12 @@ cuda::ConvAxis on_cuda(const Axis& a) {
   return {a.n, a.taps, a.x_first, a.w_first, a.offset, a.length};
 }
 
-// The same for rows in one kernel; with the filter `w` reversed, of its w_size numbers as they are.
+// The same for the kernel that convolves whole rows.
 cuda::RowConvolution of_rows(const Axis& a) {
   return {a.n,      a.taps,  a.x_first, a.w_first,           a.offset,
           a.length, a.first, a.last,    a.least_transform(), false};
 }
+// The convolution with the reversed filter: a correlation with w, which has w_size elements.
 cuda::RowConvolution of_reversed(const Axis& a, int64_t w_size) {
   cuda::RowConvolution row = of_rows(a);
   row.w_first = w_size - a.w_first - a.taps;
@@ -333,8 +338,8 @@ cuda::RowConvolution of_reversed(const Axis& a, int64_t w_size) {
   return row;
 }
 
-// Whether one kernel serves x ∗ w, both [.., 1, n]. Without it, transforms on CUDA gain later than
-// on the CPU: a result takes as many products as taps, and threads are many.
+// True if one kernel computes x ∗ w, both [.., 1, n]. On CUDA transforms pay off only for more taps
+// than on the CPU, because many threads compute direct sums in parallel.
 bool in_one_kernel(const Tensor& x, const Tensor& w, const Axis& a, ConvForm implementation) {
   if (!x.device().is_cuda() || implementation == ConvForm::direct || x.size(-2) != 1 ||
       w.size(-2) != 1)
@@ -343,8 +348,7 @@ bool in_one_kernel(const Tensor& x, const Tensor& w, const Axis& a, ConvForm imp
   return cuda::convolves_rows(of_rows(a), x.dtype()) && !cuda::composed("fft_conv", x.device());
 }
 
-// On CUDA, for y of this shape: sums of products, rows in one kernel, or the transforms of
-// ops/fft/fft.h.
+// The convolution on CUDA: direct sums, rows in one kernel, or the transforms of ops/fft/fft.h.
 Tensor computed_cuda(const Tensor& x, const Tensor& w, const Tensor& y, const Spans& spans,
                      ConvForm implementation) {
   const Axis rows(x.size(-2), w.size(-2), spans.d[0]), columns(x.size(-1), w.size(-1), spans.d[1]);
@@ -399,8 +403,8 @@ Tensor computed(const Tensor& left, const Tensor& right, const Spans& spans,
 
 Tensor reversed(const Tensor& x) { return flip(flip(x, -1), -2); }
 
-// The gradient of x (or of w) [.., 1, n], from g and the other of both, off the tape and in one
-// kernel; undefined where there is none.
+// The gradient of x (or w) [.., 1, n] from g and w (or x), detached and in one kernel; undefined if
+// the kernel does not support it.
 Tensor gradient_of_rows(const Tensor& g, const Tensor& of, const Tensor& other, const Spans& spans,
                         ConvForm implementation) {
   if (grad_enabled() || of.size(-2) != 1 || g.size(-2) != 1 || g.numel() == 0) return {};
@@ -415,8 +419,7 @@ Tensor convolve(const Tensor& x, const Tensor& w, const Spans& spans, ConvForm i
   // Gradients: dx[s] = Σ_t g[t] w[t + offset − s], dw[p] = Σ_t g[t] x[t + offset − p].
   return record("fft_conv", {x, w}, computed(x, w, spans, implementation),
                 [x = Saved(x), w = Saved(w), spans, implementation](Backward& b) {
-                  // dx[s] = Σ_t g[t] w[t + offset − s], and dw[p] = Σ_t g[t] x[t + offset − p]:
-                  // convolutions of g with the reversed filter, and of the reversed x with g.
+                  // Both are convolutions: of g with the reversed filter, of the reversed x with g.
                   Spans for_x, for_w;
                   for (int d : {0, 1}) {
                     const int64_t n = x().size(d - 2), taps = w().size(d - 2);
@@ -439,15 +442,15 @@ Tensor convolve(const Tensor& x, const Tensor& w, const Spans& spans, ConvForm i
                 });
 }
 
-// Entries n apart along d summed: what circles round a sequence of n.
+// Sums entries at distance n along d: wraps a sequence around a circle of n positions.
 Tensor folded(const Tensor& x, int64_t d, int64_t n) {
   if (x.size(d) == n) return x;
-  const int64_t turns = (x.size(d) + n - 1) / n;
+  const int64_t rounds = (x.size(d) + n - 1) / n;
   d = wrap_dim("fft_conv", d, x.dim());
   Shape shape = x.shape();
   shape[d] = n;
-  shape.insert(d, turns);
-  return sum(pad(x, d, 0, turns * n - x.size(d)).reshape(shape), {d});
+  shape.insert(d, rounds);
+  return sum(pad(x, d, 0, rounds * n - x.size(d)).reshape(shape), {d});
 }
 
 }  // namespace
@@ -463,7 +466,7 @@ Tensor fft_conv(const Tensor& x, const Tensor& w, const FftConvOptions& options)
     check(n >= 1 && taps >= 1, "fft_conv", "x ", x, ", w ", w,
           "; the sizes that are convolved must be at least 1");
     check(options.padding != Padding::valid || taps <= n, "fft_conv", "filter of ", taps, " for ",
-          n, " numbers: x ", x, ", w ", w, "; without padding it must not be longer");
+          n, " elements: x ", x, ", w ", w, "; without padding it must not be longer");
   }
   check_same_device("fft_conv", {&x, &w});
   if (is_narrow(x.dtype())) return fft_conv(x.to(f32), w.to(f32), options).to(x.dtype());

@@ -7,29 +7,32 @@
 
 namespace stretto {
 
-/// What lies around x [n], filtered by w [P]:
+/// The padding of x [n] that is filtered by w [P]:
 enum class Padding {
-  causal,  // zeros before it:  y[t] = Σ_p w[p] x[t − p],          n outputs
-  valid,   // nothing:          y[t] = Σ_p w[p] x[t − p + P − 1],  n − P + 1 outputs, P ≤ n
-  circular,  // itself, again:    y[t] = Σ_p w[p] x[(t − p) mod n],  n outputs
+  causal,    ///< Zeros before x: y[t] = Σ_p w[p] x[t − p], n outputs.
+  valid,     ///< No padding: y[t] = Σ_p w[p] x[t − p + P − 1], n − P + 1 outputs, P ≤ n.
+  circular,  ///< x repeats: y[t] = Σ_p w[p] x[(t − p) mod n], n outputs.
 };
 
-/// How it is computed. `direct` sums products, in O(n P); `fft` multiplies spectra, in
-/// O(n log n); `automatic` takes what needs less time, for the result and for each gradient.
+/// How a convolution is computed. `direct` sums products in O(n P); `fft` multiplies
+/// spectra in O(n log n); `automatic` picks the faster of the two, separately for the
+/// result and for each gradient.
 enum class ConvForm { automatic, direct, fft };
 
+/// Options of fft_conv().
 struct FftConvOptions {
-  int64_t axes = 1;  // convolved axes: the last, or the last two
-  Padding padding = Padding::causal;
-  ConvForm implementation = ConvForm::automatic;
+  int64_t axes = 1;                               ///< Convolved axes: the last, or the last two.
+  Padding padding = Padding::causal;              ///< Padding of x.
+  ConvForm implementation = ConvForm::automatic;  ///< Direct or by FFT.
 };
 
-/// Convolution of x [.., n] with filters w [.., P], P longer than n too (but for `valid`), or over
-/// two axes of x [.., n1, n2] with w [.., P1, P2]. The dimensions in front broadcast as in NumPy.
+/// Convolves x [.., n] with filters w [.., P], or x [.., n1, n2] with w [.., P1, P2] over two axes.
+/// P may exceed n except for `valid`. Leading dimensions broadcast as in NumPy.
 ///
-/// Both of one dtype: f32, f64 or bf16 (computed in f32). Gradients are convolutions again, so it
-/// can be differentiated any number of times; the same bits for any number of threads. Only the
-/// filters' gradient before it is summed over broadcast dimensions takes memory beyond the results.
+/// x and w have one dtype: f32, f64 or bf16 (computed in f32). Gradients are convolutions again, so
+/// the op can be differentiated any number of times. Results are bit-identical for any number of
+/// threads. The only extra memory beyond the results is the filters' gradient before it is summed
+/// over broadcast dimensions.
 Tensor fft_conv(const Tensor& x, const Tensor& w, const FftConvOptions& options = {});
 
 }  // namespace stretto

@@ -14,7 +14,7 @@
 namespace stretto {
 namespace {
 
-// One pass: sequences x of R·m numbers, `s` of them interleaved, to R·s sequences of m.
+// One pass: transforms `s` interleaved sequences of R·m elements to R·s sequences of m elements.
 template <int R, class T>
 STRETTO_CLONES void run_pass(Planes<T> from, Planes<T> to, int64_t m, int64_t s,
                              const T* twiddles) {
@@ -61,8 +61,8 @@ STRETTO_CLONES void multiply(Planes<T> x, const T* factors, int64_t n, int64_t l
   }
 }
 
-// From the transform Z of the packed samples to the bins, in place. Even and odd samples have the
-// spectra E_k = (Z_k + Z̄_m−k)/2 and O_k = (Z_k − Z̄_m−k)/2i, and X_k = E_k + w^k O_k.
+// Computes the bins from the transform Z of the packed samples, in place. Even and odd samples have
+// the spectra E_k = (Z_k + Z̄_m−k)/2 and O_k = (Z_k − Z̄_m−k)/2i, and X_k = E_k + w^k O_k.
 template <class T>
 STRETTO_CLONES void split_bins(Planes<T> z, int64_t m, int64_t lanes, const T* twiddles, T edge,
                                T half) {
@@ -90,8 +90,8 @@ STRETTO_CLONES void split_bins(Planes<T> z, int64_t m, int64_t lanes, const T* t
   }
 }
 
-// The transpose of split_bins: the bins to the spectrum of the packed samples, in place. With
-// S_k = X_k + X̄_m−k and t_k = w^−k (X_k − X̄_m−k): Z_k = S_k + i t_k.
+// The transpose of split_bins: computes the spectrum of the packed samples from the bins, in place.
+// With S_k = X_k + X̄_m−k and t_k = w^−k (X_k − X̄_m−k): Z_k = S_k + i t_k.
 template <class T>
 STRETTO_CLONES void join_bins(Planes<T> x, int64_t m, int64_t lanes, const T* twiddles, T edge,
                               T half) {
@@ -118,8 +118,9 @@ STRETTO_CLONES void join_bins(Planes<T> x, int64_t m, int64_t lanes, const T* tw
   }
 }
 
-// A square of numbers, one row per vector of 32 bytes. Rows i and i + width/2 interleaved turn the
-// bits of a number's place, row then column, by one; after all of the row's bits it is transposed.
+// A square of elements, one row per vector of 32 bytes. Interleaving rows i and i + width/2 rotates
+// the bits of an element's index (row, then column) by one; after as many steps as the row has bits
+// the square is transposed.
 template <class T>
 struct SquareOf {
   static constexpr int width = 32 / int(sizeof(T));
@@ -147,15 +148,15 @@ struct SquareOf {
   }
 };
 
-// Where number i of the first sequence lies.
+// The address of value i of the first sequence.
 template <class T>
 STRETTO_INLINE inline T* place_of(Planes<T> x, int64_t i, bool interleaved, int64_t lanes) {
   if (!interleaved) return x.re + i * lanes;
   return (i % 2 == 0 ? x.re : x.im) + i / 2 * lanes;
 }
 
-// The plans asked for last, of all kinds.
-class KeptPlans {
+// The cache of the most recently used plans, of all kinds.
+class PlanCache {
  public:
   using Plan = std::shared_ptr<const void>;
   using Key = std::pair<const void*, int64_t>;  // kind and length
@@ -168,13 +169,13 @@ class KeptPlans {
     return plans_.front().plan;
   }
 
-  // Where two threads have made the same, the first one stays. Plans that one holds are counted
-  // with it, so that they count also after they were dropped here.
-  Plan keep(Key key, const Plan& plan, int64_t bytes) {
-    std::list<Kept> made{{key, plan, bytes}}, dropped;
+  // If two threads have made the same plan, the first one is used. Plans that a plan holds are
+  // counted with it, so they count even after they were dropped from the cache.
+  Plan insert(Key key, const Plan& plan, int64_t bytes) {
+    std::list<Entry> made{{key, plan, bytes}}, dropped;
     std::lock_guard lock(mutex_);
-    const auto [place, fresh] = places_.try_emplace(key, made.begin());
-    if (!fresh) return place->second->plan;
+    const auto [place, inserted] = places_.try_emplace(key, made.begin());
+    if (!inserted) return place->second->plan;
     plans_.splice(plans_.begin(), made);
     for (bytes_ += bytes; bytes_ > most_fft_plan_bytes && plans_.size() > 1;) {
       bytes_ -= plans_.back().bytes;
@@ -190,31 +191,31 @@ class KeptPlans {
   }
 
  private:
-  struct Kept {
+  struct Entry {
     Key key;
     Plan plan;
     int64_t bytes;
   };
   std::mutex mutex_;
-  std::list<Kept> plans_;  // the last one first
-  std::map<Key, std::list<Kept>::iterator> places_;
+  std::list<Entry> plans_;  // most recently used first
+  std::map<Key, std::list<Entry>::iterator> places_;
   int64_t bytes_ = 0;
 };
 
-KeptPlans& kept_plans() {
-  static KeptPlans all;
+PlanCache& plan_cache() {
+  static PlanCache all;
   return all;
 }
 
-// A plan is made outside of the lock, as it may ask for another one.
+// The plan is constructed outside the lock, because its constructor may look up another plan.
 template <class Plan>
 std::shared_ptr<const Plan> cached(int64_t n) {
   static const char kind = 0;
-  KeptPlans& kept = kept_plans();
-  KeptPlans::Plan plan = kept.find({&kind, n});
+  PlanCache& cache = plan_cache();
+  PlanCache::Plan plan = cache.find({&kind, n});
   if (!plan) {
     const auto made = std::make_shared<const Plan>(n);
-    plan = kept.keep({&kind, n}, made, made->bytes());
+    plan = cache.insert({&kind, n}, made, made->bytes());
   }
   return std::static_pointer_cast<const Plan>(plan);
 }
@@ -240,7 +241,7 @@ std::vector<int> fft_radices(int64_t n) {
 }
 
 Unit unit_root(int64_t k, int64_t n) {
-  int64_t x = 8 * (k % n);  // in eighths of 1/n of a turn
+  int64_t x = 8 * (k % n);  // the angle in units of 2π/(8n)
   const bool below = x > 4 * n;
   if (below) x = 8 * n - x;
   double c, s;
@@ -252,7 +253,7 @@ Unit unit_root(int64_t k, int64_t n) {
   return {c, below ? -s : s};
 }
 
-int64_t kept_fft_plan_bytes() { return kept_plans().bytes(); }
+int64_t kept_fft_plan_bytes() { return plan_cache().bytes(); }
 
 template <class T>
 std::shared_ptr<const FftPlan<T>> FftPlan<T>::of(int64_t n) {

@@ -1,5 +1,5 @@
-// Stochastic positional encoding: checks, the composed form as the paper writes it, and the op of
-// the fused one.
+// Stochastic positional encoding: argument checks, the composed implementation as in the paper, and
+// the recorded op of the fused implementation.
 #include "ops/spe/spe.h"
 
 #include "autograd/tape.h"
@@ -13,7 +13,7 @@ namespace {
 
 constexpr const char* op = "spe";
 
-// Positions of the first query and the first key.
+// Positions of the first query and of the first key.
 struct Places {
   int64_t queries, keys;
 };
@@ -43,22 +43,22 @@ Places check_arguments(const Tensor& q, const Tensor& k, const SpeSource& s, con
   const int64_t m = q.size(2), n = k.size(2);
   const Places at{n == 0 ? o.first : o.first + n - m, o.first};
   check(at.queries >= 0, op, m, " queries and ", n, " keys from position ", o.first,
-        " on: the first query would stand at position ", at.queries);
+        " on: the first query would have position ", at.queries);
   s.check_reach(op, SpeSpan{at.queries, at.queries + m} | SpeSpan{at.keys, at.keys + n});
   if (o.gate) {
     check_gate(o.gate->gate, o.gate->noise, s);
     check_same_device(op, {&q, &o.gate->gate});
   }
   check(o.implementation != Implementation::fused || q.device().is_cpu() || s.on_cuda(q.dtype()),
-        op, "no fused form for CUDA tensors; use Form::composed");
+        op, "no fused implementation for CUDA tensors; use Implementation::composed");
   return at;
 }
 
-// √(1−δ) = e^(−softplus(gate)/2) and √δ = e^(−softplus(−gate)/2) have gradients where δ is 0 or 1.
+// √δ for δ = sigmoid(x), as e^(−softplus(−x)/2), which also has a gradient if δ is 0 or 1.
 Tensor root_of_sigmoid(const Tensor& x) { return exp(-0.5 * softplus(-x)); }
 
-// What the ops below are functions of: q, k, the gate's √(1−δ) [H, D] and √δ ε (RD)^(−¼) [H, D, R],
-// both undefined without one, and the inputs of the code.
+// The inputs of the recorded ops: q, k, the gate's √(1−δ) [H, D] and √δ ε (RD)^(−¼) [H, D, R], both
+// undefined without a gate, and the inputs of the code.
 Tensors inputs_of(const Tensor& q, const Tensor& k, const SpeSource& s,
                   const std::optional<SpeGate>& o) {
   Tensors all = {q, k, {}, {}};
@@ -76,9 +76,9 @@ Tensors inputs_of(const Tensor& q, const Tensor& k, const SpeSource& s,
 }
 Tensors of_code(const Tensors& inputs) { return {inputs.begin() + 4, inputs.end()}; }
 
-// With a gate (24, 25): √(1−δ) goes into what codes are linear in, which is all but the frequencies
-// [H, D, K], and what joins a code at every position makes a product of its own, so that a tensor
-// of the code's size is neither read nor written for it.
+// Encoding with a gate (24, 25). √(1−δ) multiplies the inputs in which the code is linear (all 4-d
+// ones; not the frequencies [H, D, K]), and the term that is the same at every position is a
+// separate matrix product. So the gate reads and writes no tensor of the code's size.
 Tensor gated(const SpeSource& s, Side side, int64_t at, const Tensor& x, const Tensors& inputs) {
   Tensors code = of_code(inputs);
   for (Tensor& part : code)
@@ -107,7 +107,7 @@ SpeCall call_of(const Places& at, const Tensors& in) {
           plain(in[3])};
 }
 
-// [B, H, n, width], uninitialised.
+// An uninitialized [B, H, n, width].
 Tensor like(const Tensor& x, int64_t width) {
   if (x.device().is_cuda() && width != x.size(3))
     return empty({x.size(0), x.size(1), x.size(2), width}, options_of(x));
@@ -145,12 +145,12 @@ SpePair fused(const std::shared_ptr<const SpeSource>& s, const Places& at, const
     if (b.needs(2)) result[2] = call.d_factors.to(in[2].dtype());
     result.insert(result.end(), sums.begin(), sums.end());
     result.resize(in.size());
-    if (later) result[4] = zeros_like(code[0]);  // so that the node of what comes later is reached
+    if (later) result[4] = zeros_like(code[0]);  // so that backward reaches the node "spe_kept"
     return result;
   };
   // Gradients: dx = a t + g Eᵀ, da = Σ x t, dE = Σ xᵀ g, dC = Σ a x g, t = Σ_r g C.
   const Tensors out = record(op, inputs, {now.sides[0].y, now.sides[1].y}, differentiate);
-  // What follows keeps no q̂ and k̂, which are as large as q and k.
+  // Later ops need not save q̂ and k̂, which have the size of q and k: they are recomputed.
   for (const Side side : both_sides)
     rematerialize(out[size_t(side)], [=] {
       const Tensors in = values_of(saved);
@@ -166,7 +166,7 @@ SpePair fused(const std::shared_ptr<const SpeSource>& s, const Places& at, const
 
 }  // namespace
 
-// A product [B, D] · [D, R] for each head and position.
+// One product [B, D] · [D, R] for each head and position.
 Tensor spe_encoded(const Tensor& x, const Tensor& code) {
   return matmul(x.permute({1, 2, 0, 3}), code.transpose(1, 2)).permute({2, 0, 1, 3});
 }
@@ -195,7 +195,7 @@ SpePair spe(const Tensor& q, const Tensor& k, const SpeCode& code, const SpeOpti
   const Places at = check_arguments(q, k, *s, options);
   const Tensors inputs = inputs_of(q, k, *s, options.gate);
   check(inputs[4].dtype() == compute_type(q.dtype()), op, "the kept code is ", inputs[4].dtype(),
-        ", as its parameters are; q ", q, " must have that dtype");
+        ", as are its parameters; q ", q, " must have that dtype");
   if (options.implementation != Implementation::composed &&
       (q.device().is_cpu() || s->on_cuda(q.dtype())))
     return fused(s, at, inputs);

@@ -1,14 +1,14 @@
-// Stochastic positional encoding: relative positions for attention that never implementations its
-// scores (Liutkus et al., "Relative Positional Encoding for Transformers with Linear Complexity",
-// ICML 2021; equations as numbered there).
+// Stochastic positional encoding (SPE): relative positions for attention without a matrix of scores
+// (Liutkus et al., "Relative Positional Encoding for Transformers with Linear Complexity", ICML
+// 2021; equation numbers are theirs).
 //
-// Queries and keys are multiplied by random codes of their positions, drawn so that codes of
-// dimension d at query position m and key position n have the covariance P_d(m − n), the template:
+// Queries and keys are multiplied by random codes of their positions, drawn so that the codes of
+// feature d at query position m and key position n have covariance P_d(m − n), the template:
 //
 //   q̂_i[r] = Σ_d q_i[d] Q_d[m, r] / (RD)^¼,   k̂_j[r] = Σ_d k_j[d] K_d[n, r] / (RD)^¼      (16, 17)
 //   E[q̂_i·k̂_j] = √(R/D) Σ_d q_i[d] k_j[d] P_d(m − n)
 //
-// so that what follows sees features of R numbers, whose products divided by √R are, in
+// The attention after it gets R features per query and key. Their products divided by √R are, in
 // expectation, the logits of a softmax with relative positions.
 //
 // Reference: tests/reference/spe.cpp, sine_code(), conv_code(), gated_code(), encoded()
@@ -24,103 +24,117 @@
 
 namespace stretto {
 
-/// The standard normal draws of a code: a key, from which they are drawn again whenever they are
-/// needed, and the number R of realizations; or a given tensor, as each code describes it.
+/// The standard normal noise of a code: a random key and the number R of realizations, or a given
+/// tensor, whose shape each kind of code describes.
 ///
-/// From a key, draws depend on the key, R and their place in the code, not on the length that is
-/// asked for: position p has the same code in every call. They are f32 numbers in every dtype.
+/// Noise of a key is generated again whenever it is needed. It depends on the key, on R and on its
+/// position in the code, not on the length, so position p has the same code in every call. Noise of
+/// a key is f32 in every dtype.
 struct SpeNoise {
+  /// Uses noise of a key, R ≥ 1 realizations.
   SpeNoise(RandomKey key, int64_t realizations);
+  /// Uses a fixed floating tensor of noise; no gradient flows to it.
   SpeNoise(Tensor given);
-  RandomKey key;
-  int64_t realizations = 0;  // R for a key; that of a tensor is in its shape
-  Tensor given;              // undefined for a key
+  RandomKey key;             ///< Key of the noise, unless it is given.
+  int64_t realizations = 0;  ///< R for a key; 0 for given noise, whose shape includes R.
+  Tensor given;              ///< Given noise; undefined for a key.
 };
 
 struct SpeSource;  // ops/spe/spe_source.h
 
-/// One code: for each head and dimension the processes Q_d and K_d. A handle, cheap to copy.
+/// A code: the processes Q_d and K_d of each head and feature. A handle, cheap to copy.
 ///
-/// Parameters have any one floating dtype and are converted to that of the queries (f32 for bf16).
+/// Parameters have any one floating dtype and are converted to the dtype of the
+/// queries (f32 for bf16).
 class SpeCode {
  public:
-  /// sineSPE (18–21): freqs, offsets, gains [H, D, K] without bounds give f = sigmoid(freqs)/2
-  /// cycles per position, θ = offsets, λ = softplus(gains), and
+  /// Returns a code of sineSPE (18–21). With unconstrained freqs, offsets and gains [H, D, K],
+  /// the frequencies are f = sigmoid(freqs)/2 cycles per position, the phases θ = offsets, and
+  /// λ = softplus(gains):
   ///
   ///   P_d(τ) = 1/(2K) Σ_k λ² cos(2πfτ + θ)
   ///
-  /// Given noise z is [H, D, 2K, R]. (18) lacks the 1/(2K) that (20) and (21) bring.
+  /// Given noise is [H, D, 2K, R]. The factor 1/(2K) of (20) and (21) is missing in (18).
   static SpeCode sine(Tensor freqs, Tensor offsets, Tensor gains, SpeNoise noise);
 
-  /// convSPE (22): white noise through filters [H, D, P], Q[m] = Σ_p filter_q[p] z[m − p + P − 1],
-  /// and K with filter_k from the same noise:
+  /// Returns a code of convSPE (22): white noise z convolved with filters [H, D, P], Q[m] = Σ_p
+  /// filter_q[p] z[m − p + P − 1], and K with filter_k from the same noise:
   ///
-  ///   P_d(τ) = Σ_p filter_q[p] filter_k[p − τ],  exactly 0 from |τ| = P on
+  ///   P_d(τ) = Σ_p filter_q[p] filter_k[p − τ],  exactly 0 for |τ| ≥ P
   ///
-  /// Given noise z is [H, D, R, n], n ≥ L + P − 1 for L positions. In two dimensions filters are
-  /// [H, D, P1, P2], `shape` is {h, w}, position y·w + x stands at row y, column x, and given noise
-  /// is [H, D, R, n1, n2], n1 ≥ h + P1 − 1, n2 ≥ w + P2 − 1. Filters may be longer than sequences.
+  /// Given noise is [H, D, R, n], n ≥ L + P − 1 for L positions. In two dimensions the filters are
+  /// [H, D, P1, P2], `shape` is {h, w}, position y·w + x is row y, column x, and given noise is
+  /// [H, D, R, n1, n2], n1 ≥ h + P1 − 1, n2 ≥ w + P2 − 1. Filters may be longer than sequences.
   static SpeCode conv(Tensor filter_q, Tensor filter_k, SpeNoise noise, Shape shape = {});
 
-  /// The same code with its values at positions first … first + length − 1 computed once and kept,
-  /// for layers that share a draw, or for calls that go on from position to position: it takes
-  /// H·D·length·R numbers for queries and as many for keys, and saves time in every spe() but the
-  /// first.
+  /// Returns the same code with its values at positions first … first + length − 1 computed once
+  /// and cached, for layers that share noise or for generation. The cache has H·D·length·R elements
+  /// each for queries and keys, and saves time in every spe() except the first.
   ///
-  /// Gradients stay exact, and there are none of the values kept: the backward of each spe() leaves
-  /// its operands (q, k and the gradients that arrived) behind, and after the last one of a pass
-  /// the parameters' gradients are summed from them. So it costs no memory before backward.
-  /// Form::composed computes the code anew, as does CUDA, but for up to 64 positions of a filter.
+  /// Gradients stay exact, and the cached values have no gradient tensors: backward of each spe()
+  /// leaves its operands (q, k and the incoming gradients), and after the last one of a backward
+  /// pass the parameters' gradients are summed from them. So no memory is needed before backward.
+  /// Implementation::composed does not use the cache; nor does CUDA, except for at most min(64, P)
+  /// positions of convSPE.
   SpeCode kept(int64_t length, int64_t first = 0) const;
-  /// Of a kept code: whether x may use it too, as one backward pass goes through all that do: it
-  /// has no gradient, or x was computed from it.
+  /// True if x may use this cached code so that one backward pass covers all its uses: if the code
+  /// has no gradient, or x was computed from the code. True if the code is not cached.
   bool keeps_for(const Tensor& x) const;
 
+  /// Returns the number of heads H.
   int64_t heads() const;
+  /// Returns the head dimension D.
   int64_t d() const;
+  /// Returns the number of realizations R.
   int64_t realizations() const;
 
   SpeCode() = default;
-  /// For the ops in this folder.
+  /// For the ops in this directory.
   explicit SpeCode(std::shared_ptr<const SpeSource> source) : source_(std::move(source)) {}
+  /// Returns the implementation of the code. Throws for an empty code.
   const std::shared_ptr<const SpeSource>& source() const;
 
  private:
   std::shared_ptr<const SpeSource> source_;
 };
 
-/// The gate (23–25): of the template, (1 − δ) P_d + δ with δ = sigmoid(gate), gate [H, D]. Its
-/// noise has no positions, given [H, D, R].
+/// The gate (23–25): changes the template to (1 − δ) P_d + δ with δ = sigmoid(gate).
 struct SpeGate {
-  Tensor gate;
-  SpeNoise noise;
+  Tensor gate;     ///< [H, D], before the sigmoid.
+  SpeNoise noise;  ///< Noise that is the same at all positions; given noise is [H, D, R].
 };
 
+/// Options of spe().
 struct SpeOptions {
-  std::optional<SpeGate> gate = {};
-  int64_t first = 0;  // position of the first key
-  Implementation implementation = Implementation::automatic;
+  std::optional<SpeGate> gate = {};                           ///< Default: no gate.
+  int64_t first = 0;                                          ///< Position of the first key.
+  Implementation implementation = Implementation::automatic;  ///< Composed or fused.
 };
 
+/// The result of spe().
 struct SpePair {
-  Tensor q, k;
+  Tensor q;  ///< Encoded queries q̂ [B, H, M, R].
+  Tensor k;  ///< Encoded keys k̂ [B, H, N, R].
 };
 
-/// q [B, H, M, D], k [B, H, N, D] → q̂ [B, H, M, R], k̂ [B, H, N, R], all of one floating dtype (in
-/// bf16 codes, gates and sums are f32, and results and gradients are rounded once).
+/// Encodes queries and keys: q [B, H, M, D], k [B, H, N, D] → q̂ [B, H, M, R], k̂ [B, H, N, R],
+/// all of one floating dtype. In bf16, codes, gates and sums are f32, and results and gradients
+/// are rounded once.
 ///
-/// Key j stands at position first + j and query i at first + i + N − M, so the last query stands
-/// with the last key; without keys (N = 0) query i stands at first + i. No position is below 0.
-/// The batch shares one draw. A NaN in q or k stays in its row.
+/// Key j has position first + j and query i has position first + i + N − M, so the last query and
+/// the last key have the same position; without keys (N = 0) query i has position first + i. Throws
+/// if a position is negative. The batch shares the noise. A NaN in q or k stays in its row.
 ///
-/// Form::composed makes the whole code, H·L·D·R numbers for queries and as many for keys.
-/// Form::fused makes it in tiles that stay in the cache, forward and again backward, and can be
-/// differentiated any number of times: on the CPU, and on CUDA in f32 and bf16, if the noise of a
-/// filter is not given (long filters there make codes of some dimensions at a time in memory).
+/// Implementation::composed stores the whole code, H·L·D·R elements each for queries and keys.
+/// Implementation::fused computes it in tiles that stay in the cache, in forward and again in
+/// backward, and can be differentiated any number of times. It exists on the CPU, and on CUDA in
+/// f32 and bf16 unless the noise of a filter is given (there, long filters store the codes of some
+/// features at a time).
 SpePair spe(const Tensor& q, const Tensor& k, const SpeCode& code, const SpeOptions& options = {});
 
-/// P_d(τ) for τ = −(n − 1) … n − 1, query position minus key position → [H, D, 2n − 1]; with a gate
-/// [H, D] the gated one. For codes of one dimension; differentiable.
+/// Returns the template P_d(τ) for τ = −(n − 1) … n − 1, query position minus key
+/// position → [H, D, 2n − 1], with a gate [H, D] the gated one. Only for codes of
+/// one dimension; differentiable.
 Tensor spe_template(const SpeCode& code, int64_t n, const Tensor& gate = {});
 
 }  // namespace stretto

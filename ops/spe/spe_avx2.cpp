@@ -3,7 +3,7 @@
 
 #if defined(__x86_64__)
 #include "core/simd/avx2.h"
-// After the instruction set.
+// Must follow the vectors of the instruction set.
 #include "ops/spe/spe_tile.h"
 
 namespace stretto {

@@ -3,15 +3,15 @@
 
 #if defined(__x86_64__)
 #include "core/simd/avx512.h"
-// After the instruction set.
+// Must follow the vectors of the instruction set.
 #include "ops/spe/spe_tile.h"
 
 namespace stretto {
 namespace {
 
 struct F32 : simd::F32 {
-  // Transposed while they are added, halves of what is left in each round. The masks are there for
-  // the compiler, which takes the others to read something undefined.
+  // Transposes while adding: each round halves the number of vectors. The masked intrinsics avoid
+  // false compiler warnings about undefined values in the unmasked ones.
   STRETTO_SIMD_INLINE void add_up(const Vector* v, float* to) {
     constexpr __mmask16 all16 = 0xffff;
     constexpr __mmask8 all8 = 0xff;

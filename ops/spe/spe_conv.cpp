@@ -1,13 +1,14 @@
-// convSPE: codes that are white noise through a filter.
+// convSPE: codes that are filtered white noise.
 //
-// For one head and dimension the noise is Z [positions, R], drawn again from its counters for each
-// segment of positions. A block of up to 32 positions is a matrix product with the filter's band,
+// For one head and dimension the noise is Z [positions, R], generated again from its counters for
+// each segment of positions. A block of up to 32 positions is a matrix product with the band matrix
+// T of the filter,
 //
 //     C = T Z,   T[i, s] = w[i + P − 1 − s]        dw[p] = Σ_i (dC Zᵀ)[i, i + P − 1 − p]
 //
-// with R·(P + 31) multiplications for a position and side, and as many for dw, whose product is
-// summed over blocks before its diagonals are. In two dimensions there is a band for each row of
-// the filter. Long filters take transforms instead (ops/fft_conv), a segment of 2P at a time.
+// with R·(P + 31) multiplications per position and side, and as many for dw, for which dC Zᵀ is
+// summed over blocks before its diagonals are summed. In two dimensions there is a band for each
+// row of the filter. Long filters use fft_conv() instead, on segments of 2P positions.
 #include <algorithm>
 #include <cmath>
 
@@ -24,7 +25,7 @@
 
 namespace stretto {
 
-// The noise of one head and dimension, index h·D + d, as [ny, nx, R].
+// Writes the noise of one head and dimension, index h·D + d, as [ny, nx, R].
 template <class T>
 void ConvSource::read_noise(int64_t index, Window w, T* to) const {
   const int64_t n = w.nx * realizations;
@@ -58,7 +59,8 @@ Tensor valid_conv(const Tensor& x, const Tensor& w) {
   return fft_conv(x, w, {.padding = Padding::valid, .implementation = ConvForm::fft});
 }
 
-// Each span by what is faster for it: bands, or in one dimension transforms of all of it.
+// Computes each span by the faster way: by bands, or in one dimension by transforms
+// of the whole span.
 template <class T>
 class ConvRows : public SpeRows<T> {
  public:
@@ -82,8 +84,8 @@ class ConvRows : public SpeRows<T> {
   void prepare(int64_t h, int64_t d, SpeSpan span) override {
     const Window before = window_;
     const bool same = index_ == h * source_.d + d;
-    // A span after the last one has the noise of its first P − 1 columns there already.
-    const bool goes_on = same && !plane_.image && !transformed_ && span.p0 == span_.p1;
+    // If the span follows the last one, the noise of its first P − 1 columns is already there.
+    const bool continues = same && !plane_.image && !transformed_ && span.p0 == span_.p1;
     index_ = h * source_.d + d;
     span_ = span;
     window_ = source_.window(span);
@@ -96,7 +98,7 @@ class ConvRows : public SpeRows<T> {
       return;
     }
     T* const z = z_.template data<T>();
-    const int64_t known = goes_on ? plane_.taps - 1 : 0;
+    const int64_t known = continues ? plane_.taps - 1 : 0;
     std::copy_n(z + (before.nx - known) * r_, known * r_, z);
     Window rest = window_;
     rest.x0 += known, rest.nx -= known;
@@ -154,7 +156,7 @@ class ConvRows : public SpeRows<T> {
                           band + (row * block + i) * band_width() + i);
   }
 
-  // f(position, n, row of the filter, noise) for blocks of n positions in one row.
+  // Calls f(position, n, row of the filter, noise) for blocks of n positions in one row.
   template <class F>
   void each_block(SpeSpan span, F&& f) const {
     const T* z = z_.template data<T>();
@@ -194,20 +196,20 @@ class ConvRows : public SpeRows<T> {
   const Plane plane_;
   const int64_t r_;
   const Tensors inputs_, gradients_;
-  int64_t index_ = -1, bands_index_ = -1;  // (h, d) that it is about, and that the bands are of
+  int64_t index_ = -1, bands_index_ = -1;  // (h, d) of the prepared rows, and of the bands
   SpeSpan span_;
   Window window_{};
   bool transformed_ = false;
   Tensor z_, rows_;
   Tensor bands_[2];     // [P1, 32, 31 + P2]
-  Tensor products_[2];  // Σ dC Zᵀ, the same
-  Tensor transposed_;   // by transforms: the noise [R, positions + P − 1]
-  Tensor codes_[2];     // and [positions, R], when they have been asked for
+  Tensor products_[2];  // Σ dC Zᵀ, the same shape
+  Tensor transposed_;   // only by transforms: the noise [R, positions + P − 1]
+  Tensor codes_[2];     // only by transforms: [positions, R], computed on demand
 };
 
 }  // namespace
 
-// [H, D, R, ny, nx], of the dtype and on the device of `like`.
+// The noise [H, D, R, ny, nx] of a window, with the dtype and device of `like`.
 Tensor ConvSource::noise_in(Window w, const Tensor& like) const {
   const Shape shape{heads, d, w.ny, w.nx, realizations};
   if (like.device().is_cuda() && !given.defined()) {
@@ -243,8 +245,8 @@ Tensor ConvSource::codes(const Tensors& inputs, Side side, int64_t p0, int64_t n
 
 Tensor ConvSource::lags(int64_t n) const {
   check(!plane.image, "spe_template", "the code has shape ", Shape{plane.rows, plane.columns},
-        "; only codes of one dimension have a template over lags");
-  // Lag τ of the correlation is entry τ + P − 1 of a convolution.
+        "; only codes of one dimension have a template");
+  // Relative position τ of the correlation is entry τ + P − 1 of a convolution.
   const int64_t taps = plane.taps, more = std::max<int64_t>(0, n - taps);
   const int64_t drop = std::max<int64_t>(0, taps - n);
   const Tensor q = filter(Side::query, own_dtype()).squeeze(2);
@@ -263,14 +265,14 @@ SpeCode SpeCode::conv(Tensor filter_q, Tensor filter_k, SpeNoise noise, Shape sh
   const int64_t axes = std::max<int64_t>(1, shape.dim());
   check(axes <= 2, op, "shape ", shape, "; accepted: none, or two sizes {h, w}");
   check(shape.dim() != 1, op, "shape ", shape,
-        "; a code of one dimension takes none, as long as its noise; one of two takes {h, w}");
+        "; accepted: none for a code of one dimension, or {h, w} for a code of two");
   check(filter_q.dim() == 2 + axes && filter_q.shape() == filter_k.shape(), op, "filter_q ",
         filter_q, ", filter_k ", filter_k, "; both must be ",
         axes == 1 ? "[H, D, P]" : "[H, D, P1, P2], as the shape is {h, w}");
   check(is_floating(filter_q.dtype()) && filter_q.dtype() == filter_k.dtype(), op, "filter_q ",
         filter_q, ", filter_k ", filter_k, "; both must have one floating dtype");
   check_same_device(op, {&filter_q, &filter_k});
-  check(filter_q.numel() > 0, op, "filter_q ", filter_q, "; no size of it may be 0");
+  check(filter_q.numel() > 0, op, "filter_q ", filter_q, "; all sizes must be at least 1");
   const int64_t h = filter_q.size(0), d = filter_q.size(1);
   Plane plane{.taps = filter_q.size(-1), .image = axes == 2};
   if (axes == 2) {
@@ -295,7 +297,7 @@ SpeCode SpeCode::conv(Tensor filter_q, Tensor filter_k, SpeNoise noise, Shape sh
     const double draws = double(plane.rows + plane.tap_rows) * double(plane.columns + plane.taps) *
                          double(realizations);
     check(draws < double(draws_apart), op, "shape ", shape, " with R = ", realizations,
-          " takes more draws than the 2^40 that a dimension has");
+          " needs more noise samples than the 2^40 of each head and dimension");
   }
   const int64_t n = plane.rows * plane.columns;
   return SpeCode(std::make_shared<ConvSource>(

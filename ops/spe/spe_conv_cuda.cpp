@@ -1,5 +1,5 @@
-// convSPE on CUDA: bands are made in registers (cuda/spe/spe_conv.cu), and what takes transforms
-// goes through memory, some dimensions of one head at a time.
+// convSPE on CUDA: short filters are applied as bands computed in registers (cuda/spe/spe_conv.cu).
+// Long filters use transforms in memory, for some dimensions of one head at a time.
 #include <algorithm>
 
 #include "cuda/spe/spe.h"
@@ -16,7 +16,7 @@
 namespace stretto {
 namespace {
 
-// A side's rows of one head and some dimensions, [positions, B, dimensions].
+// The rows of an operand for one head and some dimensions, f32 [positions, B, dimensions].
 Tensor by_position(const Tensor& x, int64_t h, int64_t d0, int64_t n) {
   return x.select(1, h).slice(2, d0, d0 + n).transpose(0, 1).to(f32);
 }
@@ -24,14 +24,14 @@ void add_to(Tensor to, const Tensor& x) { to.copy_(to + x); }
 
 }  // namespace
 
-// With the gate's factors, in which codes are linear.
+// The filters multiplied by the gate's factors: codes are linear in the filters.
 Tensors ConvSource::gated(const Tensors& inputs, const SpeCall& call) const {
   if (!call.factors.defined()) return inputs;
   const Tensor a = call.factors.reshape({heads, d, 1, 1});
   return {inputs[0] * a, inputs[1] * a};
 }
 
-// The costs are the CPU's: on CUDA, too, both take as long at P = 160 to 250 (predicted).
+// Uses the CPU's costs; on CUDA the predicted break-even is also at P = 160 to 250.
 bool ConvSource::on_chip(const SpeCall& call) const {
   return cuda::makes_noise_codes(plane.tap_rows, plane.taps) &&
          (plane.image || !transforms_are_faster(call.span().size(), plane.taps));
@@ -58,7 +58,7 @@ void ConvSource::each_part(const SpeCall& call, F f) const {
     }
 }
 
-// What positions take of the noise that positions around them take.
+// The noise of `span`, from the noise of the larger span `all`.
 Tensor ConvSource::noise_of(const Tensor& noise, SpeSpan all, SpeSpan span) const {
   const Window w = window(span), around = window(all);
   return noise.slice(2, w.y0 - around.y0, w.y0 - around.y0 + w.ny)
@@ -74,7 +74,8 @@ Tensor ConvSource::filtered(const Tensor& noise, const Tensor& w, SpeSpan span) 
       .permute({2, 0, 1});
 }
 
-// The filters' gradients [dimensions, P1, P2], from that of the code [positions, dimensions, R].
+// The gradients of the filters [dimensions, P1, P2], from those of the code
+// [positions, dimensions, R].
 Tensor ConvSource::by_tap(const Tensor& noise, const Tensor& g, SpeSpan span) const {
   Tensor rows = g.permute({1, 2, 0});
   const int64_t height = noise.size(2) - plane.tap_rows + 1;
@@ -124,11 +125,11 @@ cuda::NoiseSums ConvSource::backward_by_parts(const Tensors& gated_w, const SpeC
     for (const Side side : both_sides) {
       const SpeOperand& o = call.sides[int(side)];
       if (o.y.numel() == 0) continue;
-      const Tensor here = noise_of(noise, call.span(), o.span());
+      const Tensor z = noise_of(noise, call.span(), o.span());
       const Tensor g = by_position(o.y, h, 0, realizations);
       if (o.dx.defined()) {
         const Tensor w = gated_w[size_t(side)].select(0, h).slice(0, d0, d0 + n);
-        const Tensor code = filtered(here, w, o.span());
+        const Tensor code = filtered(z, w, o.span());
         add_to(dx[int(side)].select(1, h).slice(2, d0, d0 + n),
                matmul(g, code.transpose(1, 2)).transpose(0, 1));
       }
@@ -136,7 +137,7 @@ cuda::NoiseSums ConvSource::backward_by_parts(const Tensors& gated_w, const SpeC
       const Tensor dc = matmul(by_position(o.x, h, d0, n).transpose(1, 2), g);
       add_to(all.e.select(0, h).slice(0, d0, d0 + n), sum(dc, {0}));
       add_to(all.w.select(0, int64_t(side)).select(0, h).slice(0, d0, d0 + n),
-             by_tap(here, dc, o.span()));
+             by_tap(z, dc, o.span()));
     }
   });
   for (const Side side : both_sides)
@@ -155,17 +156,17 @@ void ConvSource::backward_on_cuda(const Tensors& inputs, const SpeCall& call,
                                   const Tensors& gradients) const {
   const Tensors gated_w = gated(inputs, call);
   const auto& [q, k] = call.sides;
-  const bool wanted = !gradients.empty() || call.d_factors.defined() || call.d_rows.defined();
+  const bool needs_sums = !gradients.empty() || call.d_factors.defined() || call.d_rows.defined();
   cuda::NoiseSums sums;
   if (on_chip(call)) {
     const cuda::NoiseCode code = code_on_chip(gated_w, call);
     const cuda::NoiseSide sides[2] = {{q.x, q.at, q.y}, {k.x, k.at, k.y}};
     cuda::noise_code_dx(code, sides, {q.dx, k.dx});
-    if (wanted) sums = cuda::noise_code_sums(code, sides);
+    if (needs_sums) sums = cuda::noise_code_sums(code, sides);
   } else {
-    sums = backward_by_parts(gated_w, call, wanted);
+    sums = backward_by_parts(gated_w, call, needs_sums);
   }
-  if (!wanted) return;
+  if (!needs_sums) return;
   if (call.d_rows.defined()) add_to(call.d_rows, sums.e);
   for (const Side side : both_sides) {
     const Tensor dw = sums.w.select(0, int64_t(side)), &a = call.factors;

@@ -1,4 +1,4 @@
-// The source of a code of convSPE, for spe_conv.cpp and spe_conv_cuda.cpp. Internal to ops/spe/.
+// The source of convSPE codes, used by spe_conv.cpp and spe_conv_cuda.cpp. Internal to ops/spe/.
 //
 // Reference: tests/reference/spe.cpp, conv_code()
 #pragma once
@@ -9,14 +9,15 @@
 
 namespace stretto {
 
-// What a transform costs for each number that goes in, in multiplications of the direct form.
-// Measured with segments of 2P: at P = 256 both need the same time.
+// The cost of a transform per input element, in multiplications of the direct implementation.
+// Measured with segments of 2P: at P = 256 both take the same time.
 inline constexpr int64_t transform_cost = 190;
 inline bool transforms_are_faster(int64_t positions, int64_t taps) {
   return positions * (taps + 31) > transform_cost * (positions + taps - 1);
 }
 
-// Draws of one (head, dimension) start this far apart, so that a draw does not depend on L.
+// Offset between the first samples of consecutive (head, dimension) in the sequence of the key, so
+// that samples do not depend on L.
 inline constexpr int64_t draws_apart = int64_t(1) << 40;
 
 // Positions and filters along two axes; a sequence is one row.
@@ -26,7 +27,8 @@ struct Plane {
   bool image = false;
 };
 
-// The noise that positions take: rows y0 … y0 + ny − 1, columns x0 … x0 + nx − 1 of the plane's.
+// The noise needed for some positions:
+// rows y0 … y0 + ny − 1 and columns x0 … x0 + nx − 1 of the plane.
 struct Window {
   int64_t y0, ny, x0, nx;
 };
@@ -47,8 +49,8 @@ struct ConvSource : SpeSource {
                   .contiguous();
   }
   const Tensor filters[2];  // of queries and of keys
-  const RandomKey key;      // of the noise, or
-  Tensor given;             // [H, D, n1, n2, R]
+  const RandomKey key;      // of the noise, unless it is given
+  Tensor given;             // given noise [H, D, n1, n2, R], or undefined
   const Plane plane;
 
   Window window(SpeSpan span) const {
@@ -56,7 +58,8 @@ struct ConvSource : SpeSource {
     const int64_t y0 = span.p0 / plane.columns, y1 = std::max(span.p0, span.p1 - 1) / plane.columns;
     return {y0, y1 - y0 + plane.tap_rows, 0, plane.columns + plane.taps - 1};
   }
-  // Of the noise of one head and dimension, index h·D + d, at row y, column x.
+  // The index of the first noise sample of one head and dimension, index h·D + d, at
+  // row y, column x.
   int64_t first_draw(int64_t index, int64_t y, int64_t x) const {
     const int64_t pitch = plane.image ? plane.columns + plane.taps - 1 : 0;
     return index * draws_apart + (y * pitch + x) * realizations;
@@ -64,7 +67,7 @@ struct ConvSource : SpeSource {
   template <class T>
   void read_noise(int64_t index, Window w, T* to) const;
   Tensor noise_in(Window w, const Tensor& like) const;
-  // [H, D, P1, P2].
+  // Returns a filter as [H, D, P1, P2].
   Tensor filter(Side side, DType dtype) const {
     return filters[int(side)].to(dtype).reshape({heads, d, plane.tap_rows, plane.taps});
   }
@@ -88,8 +91,8 @@ struct ConvSource : SpeSource {
   Tensors gated(const Tensors& inputs, const SpeCall& call) const;
   bool on_chip(const SpeCall& call) const;
   cuda::NoiseCode code_on_chip(const Tensors& gated_w, const SpeCall& call) const;
-  // f(h, first dimension, noise [dimensions, R, ny, nx] of window(call.span())), in parts that are
-  // no larger than operands.
+  // Calls f(h, first dimension, noise [dimensions, R, ny, nx] of window(call.span())) for groups of
+  // dimensions whose noise is no larger than the operands.
   template <class F>
   void each_part(const SpeCall& call, F f) const;
   Tensor noise_of(const Tensor& noise, SpeSpan all, SpeSpan span) const;

@@ -1,25 +1,27 @@
 // Fused stochastic positional encoding, forward and backward.
 //
-// With C_d the code of a dimension, a tile of rows that is made, used for the whole batch and
-// forgotten, and E [D, R] the gate's rows that all positions share:
+// C_d is the code of a dimension, computed in tiles of rows that are used for the whole batch and
+// never stored. E [D, R] are the gate's rows, the same for all positions:
 //
 //     x̂[l, :] = Σ_d a_d x[l, d] C_d[l, :] + (x E)[l, :]
 //     t[l, d] = Σ_r g[l, r] C_d[l, r]         dx = a t + g Eᵀ       da_d = Σ_{b,l} x t
 //     dC_d[l, :] = Σ_b a_d x[l, d] g[l, :]    dE = Σ_b xᵀ g
 //
-// Operands and results have dtype S, codes and sums T, f32 for bf16: what is rounded are results,
-// once. Forward a thread takes a segment of positions of one head and goes through its dimensions;
-// backward it takes some dimensions and goes through the positions, so that every accumulator has
-// one owner and results do not depend on the number of threads. Rows of a batch lie far apart in
-// memory; backward gathers those of a segment side by side first.
+// Operands and results have dtype S; codes and sums have dtype T, f32 for bf16, and only results
+// are rounded, once. In forward a thread processes a segment of positions of one head, dimension by
+// dimension; in backward it processes some dimensions, position by position. So each accumulator
+// belongs to one thread, and results do not depend on the number of threads. Rows of different
+// batch entries are far apart in memory; backward first gathers those of a segment.
 //
-// Multiplications for each of the H·L·D·R numbers of a code, B the batch, queries and keys alike:
+// Multiplications for each of the H·L·D·R elements of a code, for queries and for keys,
+// with batch size B:
 //                      forward            backward
 //     applied          B                  2 B
 //     sine, K sines    K                  K + 2 K
 //     conv, P taps     P + 31             2 (P + 31)
 //     kept             0                  0, and once those of sine or conv
-// Gradients of the parameters of a kept code take B more for each call that used it.
+//
+// Gradients of the parameters of a kept code need B more for each call that used the code.
 #include "ops/spe/spe_fused.h"
 
 #include <array>
@@ -36,7 +38,7 @@ namespace {
 template <class T>
 using CodeTile = std::array<const T*, SpeSource::most_dims>;
 
-// What a thread works with: makers of rows for dimensions d0 … d0 + n − 1 of head h.
+// The state of one thread: row computations for dimensions d0 … d0 + n − 1 of head h.
 template <class T>
 struct Worker {
   Worker(const SpeSource& source, const Tensors& inputs, const Tensors& gradients) : s(source) {
@@ -52,7 +54,7 @@ struct Worker {
     for (int64_t c = 0; c < n; ++c) tile[size_t(c)] = makers[size_t(c)]->rows(side, span);
     return tile;
   }
-  // The gate's, of these dimensions; null without one.
+  // The gate's factors of these dimensions; null without a gate.
   const T* factors(const SpeCall& call) const {
     return call.factors.defined() ? call.factors.data<T>() + h * s.d + d0 : nullptr;
   }
@@ -63,7 +65,7 @@ struct Worker {
 };
 
 template <class From, class To>
-STRETTO_CLONES void convert_numbers(const From* from, To* to, int64_t n) {
+STRETTO_CLONES void convert_elements(const From* from, To* to, int64_t n) {
   for (int64_t i = 0; i < n; ++i) to[i] = To(compute_t<From>(from[i]));
 }
 template <class From, class To>
@@ -71,10 +73,10 @@ void convert_row(const From* from, To* to, int64_t n) {
   if constexpr (std::is_same_v<From, To>)
     std::copy_n(from, n, to);
   else
-    convert_numbers(from, to, n);
+    convert_elements(from, to, n);
 }
 
-// Rows in T of one head: where they are, or a copy.
+// Rows of one head in T: in place, or if S and T differ a copy.
 template <class S, class T>
 MatrixRef<T> rows_in(const Heads<S>& x, int64_t b, int64_t h, int64_t i0, int64_t n, int64_t width,
                      Tensor& copy) {
@@ -89,25 +91,26 @@ MatrixRef<T> rows_in(const Heads<S>& x, int64_t b, int64_t h, int64_t i0, int64_
   }
 }
 
-// The results y of a call's two sides in a unit of positions, summed up where they are, or apart.
+// The results y of queries and keys in a unit of positions, summed in place, or if S and T
+// differ in a buffer.
 template <class S>
 class Results {
   using T = compute_t<S>;
-  static constexpr bool apart = !std::is_same_v<S, T>;
+  static constexpr bool buffered = !std::is_same_v<S, T>;
 
  public:
   Results(const SpeSource& s, const SpeCall& call, int64_t most)
       : r_(s.realizations), most_(most), batch_(call.sides[0].x.size(0)) {
-    if (apart) memory_ = empty({2, batch_, most_, r_}, {.dtype = dtype_of<T>(), .device = cpu});
+    if (buffered) memory_ = empty({2, batch_, most_, r_}, {.dtype = dtype_of<T>(), .device = cpu});
   }
   struct Rows {
     T* data;
     int64_t ld;
     T* at(int64_t i) const { return data + i * ld; }
   };
-  // Those of the unit that the operand has.
+  // The rows of the operand's positions in the unit.
   Rows rows(const SpeOperand& o, Side side, int64_t b, int64_t h, SpeSpan unit) const {
-    if constexpr (apart) {
+    if constexpr (buffered) {
       return {memory_.data<T>() + (int64_t(side) * batch_ + b) * most_ * r_, r_};
     } else {
       const auto y = heads_of<S>(o.y);
@@ -115,7 +118,7 @@ class Results {
     }
   }
   void store(const SpeOperand& o, Side side, int64_t h, SpeSpan unit) const {
-    if constexpr (apart) {
+    if constexpr (buffered) {
       const SpeSpan span = unit & o.span();
       const auto y = heads_of<S>(o.y);
       for (int64_t b = 0; b < batch_; ++b)
@@ -129,7 +132,7 @@ class Results {
   Tensor memory_;
 };
 
-// y += Σ_c x_c (a_c C_c + E_c), or for the first dimensions y ← it.
+// y += Σ_c x_c (a_c C_c + E_c); for the first dimensions y is overwritten.
 template <class S>
 void add_results(Worker<compute_t<S>>& w, const SpeCall& call, const SpeOperand& o, Side side,
                  const Results<S>& results, SpeSpan unit, SpeSpan span) {
@@ -159,8 +162,8 @@ void add_results(Worker<compute_t<S>>& w, const SpeCall& call, const SpeOperand&
   }
 }
 
-// Segments in a unit, whose dimensions are gone through for all of them before the next ones: what
-// makers keep of a dimension then serves several.
+// Positions per unit of forward. Each group of dimensions is processed for all segments of a unit
+// before the next group, so that per-dimension values of the row computations are reused.
 constexpr int64_t unit_positions = 128;
 
 template <class S>
@@ -201,7 +204,7 @@ void forward(const SpeSource& s, const Tensors& inputs, const SpeCall& call) {
   });
 }
 
-// dx ← g Eᵀ, where sums are made in place.
+// dx ← g Eᵀ, if dx is summed in place.
 template <class S>
 void begin_gradients(const SpeSource& s, const SpeCall& call) {
   if constexpr (std::is_same_v<S, compute_t<S>>) {
@@ -219,12 +222,12 @@ void begin_gradients(const SpeSource& s, const SpeCall& call) {
   }
 }
 
-// dE.
+// Adds dE to call.d_rows.
 template <class S>
 void gate_backward(const SpeSource& s, const SpeCall& call) {
   using T = compute_t<S>;
   const int64_t r = s.realizations;
-  // A copy has as many rows as a sum of products begins at zero with.
+  // Rows per product: all, or if they are copied 256.
   const int64_t most = std::is_same_v<S, T> ? INT64_MAX : 256;
   parallel_for(s.heads, 1, [&](int64_t begin, int64_t end) {
     Tensor x_copy, g_copy;
@@ -243,7 +246,7 @@ void gate_backward(const SpeSource& s, const SpeCall& call) {
   });
 }
 
-// An operand in a span of positions, for the dimensions of a worker, side by side: x
+// An operand in a span of positions, gathered for the dimensions of a worker: x
 // [positions, B, dims] and the gradient g [positions, B, R] of its result.
 template <class S>
 struct Gathered {
@@ -274,7 +277,7 @@ struct Gathered {
         ax[i * w.n + c] = factors ? factors[c] * x[i * w.n + c] : x[i * w.n + c];
   }
 
-  // dx ← a t, with a gate a t + g Eᵀ, and da += Σ x t.
+  // dx ← t, or with a gate a t + g Eᵀ; and da += Σ x t.
   void operand_gradients(const Worker<T>& w, const CodeTile<T>& codes, const SpeCall& call,
                          const SpeOperand& o) {
     spe_kernels<T>().products(g, codes.data(), rows, batch, w.n, w.s.realizations, t);
@@ -380,7 +383,7 @@ void spe_backward(const SpeSource& s, const Tensors& inputs, std::vector<SpeCall
                   [&](const SpeCall& call) { return dtype_of_call(call) == bf16; }) &&
       !calls.empty())
     type = bf16;
-  // Calls of one kept code may have different dtypes.
+  // Calls that share a kept code may have different dtypes.
   for (SpeCall& call : calls)
     for (SpeOperand& o : call.sides)
       if (o.x.dtype() != type)

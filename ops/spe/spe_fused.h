@@ -7,38 +7,40 @@
 
 namespace stretto {
 
-/// One side of a call, off the tape, rows contiguous.
+/// The queries or the keys of a call, detached, rows contiguous.
 struct SpeOperand {
-  Tensor x;        // [B, H, n, D]
-  int64_t at = 0;  // position of its first row
-  Tensor y = {};   // [B, H, n, R]: the result; backward its gradient. Undefined: not wanted
-  Tensor dx = {};  // written where defined
+  Tensor x;        ///< [B, H, n, D].
+  int64_t at = 0;  ///< Position of the first row.
+  Tensor y = {};   ///< [B, H, n, R]: the result, in backward its gradient. Undefined: not needed.
+  Tensor dx = {};  ///< Gradient of x, written if defined.
   SpeSpan span() const { return {at, at + x.size(2)}; }
 };
 
-/// A call. What its gate makes of its numbers is undefined without one.
+/// The tensors of one spe(). Those of the gate are undefined without a gate.
 struct SpeCall {
   SpeOperand sides[2];
-  Tensor factors = {};                 // √(1−δ) of the code, [H, D]
-  Tensor rows = {};                    // √δ ε (RD)^(−¼), which join it everywhere, [H, D, R]
-  Tensor d_factors = {}, d_rows = {};  // added to where defined; d_factors is f64
+  Tensor factors = {};  ///< √(1−δ), multiplies the code, [H, D].
+  Tensor rows = {};     ///< √δ ε (RD)^(−¼), added to the code at every position, [H, D, R].
+  Tensor d_factors = {};  ///< Gradient of factors, f64, accumulated if defined.
+  Tensor d_rows = {};     ///< Gradient of rows, accumulated if defined.
   SpeSpan span() const { return sides[0].span() | sides[1].span(); }
 };
 
-/// The results y. `inputs` are those of the source, contiguous and off the tape, f32 or f64; in f32
-/// operands and results may be bf16.
+/// Computes the results y. `inputs` are those of the source, contiguous and detached, f32 or f64.
+/// If they are f32, operands and results may be bf16.
 void spe_forward(const SpeSource& s, const Tensors& inputs, const SpeCall& call);
 
-/// What is defined of the calls' gradients. `gradients`, zeroed, get those of the inputs, summed
-/// over the calls; none where there are none.
+/// Computes the defined gradients of the calls. The gradients of the inputs, summed over the calls,
+/// are added to `gradients`, which are zeroed, or empty if not needed.
 void spe_backward(const SpeSource& s, const Tensors& inputs, std::vector<SpeCall> calls,
                   const Tensors& gradients);
 
-/// (16, 17): x [B, H, n, D], a code [H, D, n, R] → [B, H, n, R], differentiable.
+/// Computes (16, 17) for x [B, H, n, D] and a code [H, D, n, R] → [B, H, n, R]; differentiable.
 Tensor spe_encoded(const Tensor& x, const Tensor& code);
 
-/// Contiguous and off the tape; zeros of their shapes.
+/// Returns the tensors contiguous and detached.
 Tensors plain_tensors(const Tensors& tensors);
+/// Returns zeros of their shapes.
 Tensors zeros_of(const Tensors& tensors);
 
 }  // namespace stretto

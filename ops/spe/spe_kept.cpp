@@ -1,6 +1,7 @@
-// Kept codes: made once, read by several calls, and one backward for all of them. What calls
-// differentiate by are the inputs of the code behind one node of the tape, "spe_kept". It is older
-// than every call, so it is reached after the backward of them all, with what that left behind.
+// Cached codes: computed once, used by several calls of spe(), with one backward for all of them.
+// The inputs of the code pass through one node of the tape, "spe_kept", and the calls depend on its
+// outputs. The node is older than every call, so the engine reaches it after the backward of all
+// calls, which have left their operands in `pending`.
 #include <unordered_set>
 
 #include "autograd/tape.h"
@@ -26,7 +27,7 @@ struct KeptSource : SpeSource {
         base(std::move(from)) {}
   template <class T>
   void make(const Tensors& plain);
-  // The rows of a head and dimension, index h·D + d, from position p0 on.
+  // The rows of one head and dimension, index h·D + d, from position p0 on.
   template <class T>
   T* kept_rows(Side side, int64_t index, int64_t p0) const {
     return kept[int(side)].data<T>() + (index * reach.size() + p0 - reach.p0) * realizations;
@@ -53,7 +54,7 @@ struct KeptSource : SpeSource {
   }
 
   const std::shared_ptr<const SpeSource> base;
-  Tensor kept[2];  // [H, D, positions, R]; on CUDA undefined where it is made again instead
+  Tensor kept[2];  // [H, D, positions, R]; undefined if CUDA computes the code again instead
   Tensors behind_node;
   const std::shared_ptr<std::vector<Pending>> pending = std::make_shared<std::vector<Pending>>();
 };
@@ -106,20 +107,20 @@ void KeptSource::make(const Tensors& plain) {
   });
 }
 
-// Whether x is computed from what `node` gave. A node is younger than all that it has come from.
+// True if x was computed from outputs of `node`. Only younger nodes (higher numbers) can be.
 bool comes_from(const Tensor& x, const Node* node) {
   std::unordered_set<const Node*> seen;
   std::vector<const Node*> left;
-  const auto meet = [&](const std::shared_ptr<TapeEntry>& entry) {
+  const auto visit = [&](const std::shared_ptr<TapeEntry>& entry) {
     const Node* from = entry ? entry->node.get() : nullptr;
     if (from && from->number >= node->number && seen.insert(from).second) left.push_back(from);
   };
-  meet(x.tape());
+  visit(x.tape());
   while (!left.empty()) {
     const Node* const at = left.back();
     left.pop_back();
     if (at == node) return true;
-    for (const auto& entry : at->inputs) meet(entry);
+    for (const auto& entry : at->inputs) visit(entry);
   }
   return false;
 }
@@ -155,7 +156,7 @@ SpeCode SpeCode::kept(int64_t length, int64_t first) const {
 
   const std::vector<Saved> saved(inputs.begin(), inputs.end());
   const auto backward = [base, saved, pending = code->pending](Backward& b) {
-    std::vector<SpeCall> calls;  // of this pass; others are of passes that did not end
+    std::vector<SpeCall> calls;  // of this backward pass; others are of passes that threw
     for (KeptSource::Pending& left : *pending)
       if (left.pass == b.pass()) calls.push_back(std::move(left.call));
     pending->clear();

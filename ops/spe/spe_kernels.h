@@ -1,9 +1,9 @@
-// The inner loops of fused stochastic positional encoding, one set for each instruction set
-// (ops/spe/spe_avx512.cpp, spe_avx2.cpp, spe_portable.cpp), all of the template in
-// ops/spe/spe_tile.h. Internal to ops/.
+// The inner loops of fused stochastic positional encoding, instantiated for each instruction set
+// (ops/spe/spe_avx512.cpp, spe_avx2.cpp, spe_portable.cpp) from the template in ops/spe/spe_tile.h.
+// Internal to ops/.
 //
-// A tile of codes is codes[c][l·R + r], of some dimensions c and positions l. Each number is a sum
-// in an order that depends on the sizes D, R and K alone, with fused multiply-adds where the
+// A tile of codes is codes[c][l·R + r], for some dimensions c and positions l. Each element is a
+// sum in an order that depends only on the sizes D, R and K, with fused multiply-adds if the
 // processor has them.
 //
 // Reference: tests/reference/spe.cpp, encoded(), sine_code()
@@ -13,8 +13,8 @@
 
 namespace stretto {
 
-/// Of a code of sinusoids about the middle of a block of positions, at ±½, ±1½, …: with a = cos φ
-/// and b = sin φ at the places from the middle on, [pairs, K], and weights A and B, [K, R],
+/// A block of positions of a code of sinusoids, at offsets ±½, ±1½, … from its middle. With
+/// a = cos φ and b = sin φ at the positive offsets, [pairs, K], and weights A and B, [K, R],
 ///
 ///   C[+m] = E + O,  C[−m] = E − O,  E = Σ_k a_k A_k,  O = Σ_k b_k B_k
 struct SpeWaves {
@@ -23,20 +23,21 @@ struct SpeWaves {
 
 template <class T>
 struct SpeKernels {
-  /// y[b] [R] += Σ_c x[b, c] (a_c C_c[l, :] + gate[c, :]) for row l, the x `ldx` apart; without a
-  /// gate, null, x C alone. Where `fresh`, y is not read.
+  /// y[b] [R] += Σ_c x[b, c] (a_c C_c[l, :] + gate[c, :]) for row l, or Σ_c x[b, c] C_c[l, :] if
+  /// gate is null. Rows of x have stride `ldx`. If `overwrite`, y is written without being read.
   void (*apply)(const T* x, int64_t ldx, int64_t batch, const T* const* codes, int64_t dims,
-                int64_t l, const T* a, const T* gate, int64_t r, T* const* y, bool fresh);
+                int64_t l, const T* a, const T* gate, int64_t r, T* const* y, bool overwrite);
 
   /// t[l, b, c] = Σ_r g[l, b, r] C_c[l, r].
   void (*products)(const T* g, const T* const* codes, int64_t rows, int64_t batch, int64_t dims,
                    int64_t r, T* t);
 
-  /// to[c][l, r] += Σ_b x[l, b, c] g[l, b, r], dimensions `apart` from each other in `to`.
+  /// to[c][l, r] += Σ_b x[l, b, c] g[l, b, r]; dimensions have stride `stride` in `to`. If
+  /// `overwrite`, `to` is written without being read.
   void (*weighted)(const T* x, const T* g, int64_t rows, int64_t batch, int64_t dims, int64_t r,
-                   int64_t apart, bool fresh, T* to);
+                   int64_t stride, bool overwrite, T* to);
 
-  /// Codes [block, R] of sinusoids; pairs from `first` to `end` alone.
+  /// Codes [block, R] of sinusoids, only for pairs first … end − 1 of positions.
   void (*waves)(const T* cosines, const T* sines, int64_t k, const T* a, const T* b, int64_t r,
                 int64_t first, int64_t end, T* codes);
 
@@ -52,7 +53,7 @@ const SpeKernels<T>& spe_avx2();
 template <class T>
 const SpeKernels<T>& spe_portable();
 
-/// Those that serve.
+/// Returns the kernels for the instruction set in use.
 template <class T>
 const SpeKernels<T>& spe_kernels();
 

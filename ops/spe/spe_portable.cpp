@@ -1,7 +1,7 @@
 // Vectors of 16 bytes, and the choice between the instruction sets.
 #include "core/cpu.h"
 #include "core/simd/portable.h"
-// After the instruction set.
+// Must follow the vectors of the instruction set.
 #include "ops/spe/spe_tile.h"
 
 namespace stretto {

@@ -1,19 +1,20 @@
 // sineSPE: codes that are sums of sinusoids, Ω(n) W with Ω(n) = [cos 2πf_k n, sin 2πf_k n]_k.
 //
-// Ω needs no phases: cos(φ + θ) a + sin(φ + θ) b = cos φ (cos θ a + sin θ b) + sin φ (cos θ b −
-// sin θ a), so queries and keys share it and differ in W [2K, R]. Nor has a block of 32 positions
-// sinusoids of its own: about its middle c they are those about 0, with weights turned by 2πf_k c,
+// Ω has no phases: cos(φ + θ) a + sin(φ + θ) b = cos φ (cos θ a + sin θ b) + sin φ (cos θ b − sin θ
+// a), so queries and keys share Ω and differ only in W [2K, R]. All blocks of 32 positions share
+// their sinusoids, too: relative to its middle c a block has those of positions relative to 0, with
+// weights rotated by 2πf_k c,
 //
 //     A' = cos A + sin B,  B' = cos B − sin A      (A and B the rows of W for cos and sin)
 //
-// and positions c + m and c − m share their products (ops/spe/spe_kernels.h): K multiplications for
-// a number of a code, K for its part of dW, and K for df, which is 2π Σ of
+// and positions c + m and c − m share their products (ops/spe/spe_kernels.h). Each element of a
+// code costs K multiplications, K more for its term of dW, and K for df, which is 2π Σ of
 //
 //     c (B' s0 − A' s1) + B' s2 − A' s3,   s0 = Σ_m cos dC,  s1 = Σ_m sin dC,  s2, s3 with m dC
 //
 // Blocks begin at multiples of 32, so that a position has the same code in every call. Phases are
-// reduced to a turn in f64, so that they are as exact at position 10⁹ as at 0. The rest (f, λ, θ
-// and the noise to W) are differentiable ops on small tensors.
+// reduced modulo 2π in f64, so that they are as exact at position 10⁹ as at 0. W is computed from
+// f, λ, θ and the noise by differentiable ops on small tensors.
 #include "cuda/spe/spe_sine.h"
 
 #include <algorithm>
@@ -32,15 +33,15 @@
 namespace stretto {
 namespace {
 
-constexpr double turn = 2 * std::numbers::pi;
+constexpr double two_pi = 2 * std::numbers::pi;
 
-// cos and sin of 2πf·n, with the phase to more digits than T has.
+// cos and sin of 2πf·n, with a phase of higher precision than T.
 template <class T>
 STRETTO_CLONES void wave(const double* f, const double* n, int64_t count, T* cosines, T* sines) {
   constexpr double magic = 6755399441055744.0;  // 1.5·2^52: adding it rounds to an integer
   for (int64_t i = 0; i < count; ++i) {
     const double whole = (f[i] * n[i] + magic) - magic;
-    const double phase = std::fma(f[i], n[i], -whole) * turn;
+    const double phase = std::fma(f[i], n[i], -whole) * two_pi;
     const T near = T(phase), rest = T(phase - double(near));
     const T c = math::cos(near), s = math::sin(near);
     cosines[i] = c - rest * s;
@@ -48,18 +49,18 @@ STRETTO_CLONES void wave(const double* f, const double* n, int64_t count, T* cos
   }
 }
 
-// A' = cos A + sin B and B' = cos B − sin A: the weights about another middle.
+// A' = cos A + sin B and B' = cos B − sin A: the weights relative to another middle.
 template <class T>
-STRETTO_CLONES void turn_weights(T c, T s, const T* a, const T* b, int64_t r, T* __restrict to_a,
-                                 T* __restrict to_b) {
+STRETTO_CLONES void rotate_weights(T c, T s, const T* a, const T* b, int64_t r, T* __restrict to_a,
+                                   T* __restrict to_b) {
   for (int64_t i = 0; i < r; ++i) {
     to_a[i] = c * a[i] + s * b[i];
     to_b[i] = c * b[i] - s * a[i];
   }
 }
 
-// The sums of a block (SpeKernels::wave_sums) about its middle n, with the weights there, join
-// those of all.
+// Adds the sums of a block (SpeKernels::wave_sums), relative to its middle n and with the weights
+// rotated to n, to the gradients dA, dB and df.
 template <class T>
 STRETTO_CLONES void add_sums(T n, T c, T s, const T* a, const T* b, const T* sums, int64_t r,
                              T* __restrict da, T* __restrict db, T* __restrict df) {
@@ -86,7 +87,7 @@ class SineRows : public SpeRows<T> {
         sines_(frequencies_.size()) {
     const TensorOptions options{.dtype = dtype_of<T>(), .device = cpu};
     rows_ = empty({SpeWaves::block, r_}, options);
-    turned_ = empty({2, 2 * k_, r_}, options);
+    rotated_ = empty({2, 2 * k_, r_}, options);
     if (gradients.empty()) return;
     block_sums_ = empty({4 * k_, r_}, options);
     for (Tensor& sums : sums_) sums = zeros({3 * k_, r_}, options);
@@ -112,9 +113,9 @@ class SineRows : public SpeRows<T> {
     for (const Side side : both_sides)
       for (int64_t k = 0; k < k_; ++k) {
         const T* w = weights(side) + 2 * k * r_;
-        T* to = turned(side) + k * r_;
-        turn_weights(cosines_[middle + size_t(k)], sines_[middle + size_t(k)], w, w + r_, r_, to,
-                     to + k_ * r_);
+        T* to = rotated(side) + k * r_;
+        rotate_weights(cosines_[middle + size_t(k)], sines_[middle + size_t(k)], w, w + r_, r_, to,
+                       to + k_ * r_);
       }
   }
 
@@ -122,14 +123,14 @@ class SineRows : public SpeRows<T> {
     T* const to = rows_.template data<T>();
     const int64_t begin = span.p0 - p0_ - places, end = span.p1 - p0_ - places;
     const int64_t first = begin >= 0 ? begin : end <= 0 ? -end : 0;
-    const T* const w = turned(side);
+    const T* const w = rotated(side);
     spe_kernels<T>().waves(cosines_.data(), sines_.data(), k_, w, w + k_ * r_, r_, first,
                            std::max(end, -begin), to);
     return to + (span.p0 - p0_) * r_;
   }
 
   void add_gradient(Side side, SpeSpan span, const T* g) override {
-    if (span.size() < SpeWaves::block) {  // with zeros around it
+    if (span.size() < SpeWaves::block) {  // pad with zeros
       T* const to = rows_.template data<T>();
       std::fill_n(to, rows_.numel(), T(0));
       std::copy_n(g, span.size() * r_, to + (span.p0 - p0_) * r_);
@@ -140,7 +141,7 @@ class SineRows : public SpeRows<T> {
     spe_kernels<T>().wave_sums(cosines_.data(), sines_.data(), k_, g, r_, sums);
     for (int64_t k = 0; k < k_; ++k) {
       const size_t middle = size_t(places * k_ + k);
-      const T* a = turned(side) + k * r_;
+      const T* a = rotated(side) + k * r_;
       T* const to = all + 3 * k * r_;
       add_sums(T(positions_[middle]), cosines_[middle], sines_[middle], a, a + k_ * r_,
                sums + 4 * k * r_, r_, to, to + r_, to + 2 * r_);
@@ -156,7 +157,7 @@ class SineRows : public SpeRows<T> {
         std::copy_n(of, 2 * r_, dw + 2 * k * r_);
         double sum = 0;
         for (int64_t r = 0; r < r_; ++r) sum += double(of[2 * r_ + r]);
-        gradients_[0].template data<T>()[index_ * k_ + k] += T(turn * sum);
+        gradients_[0].template data<T>()[index_ * k_ + k] += T(two_pi * sum);
       }
       std::fill_n(sums, 3 * k_ * r_, T(0));
     }
@@ -164,22 +165,22 @@ class SineRows : public SpeRows<T> {
 
  private:
   static constexpr int64_t places = SpeWaves::pairs;
-  // So many places of K numbers, with room for whole vectors.
+  // The size of n · K elements, rounded up to whole vectors.
   int64_t entries(int64_t n) const { return (n * k_ + 15) / 16 * 16; }
   const T* weights(Side side) const {
     return inputs_[1 + size_t(side)].template data<T>() + index_ * 2 * k_ * r_;
   }
-  T* turned(Side side) { return turned_.template data<T>() + int(side) * 2 * k_ * r_; }
+  T* rotated(Side side) { return rotated_.template data<T>() + int(side) * 2 * k_ * r_; }
 
   const int64_t d_, k_, r_;
   const Tensors inputs_, gradients_;
-  int64_t index_ = -1, p0_ = 0;                  // (h, d), and the block's first position
-  std::vector<double> frequencies_, positions_;  // [places and the middle, K]
+  int64_t index_ = -1, p0_ = 0;                  // h·D + d, and the block's first position
+  std::vector<double> frequencies_, positions_;  // [pairs + 1, K]: positive offsets, the middle
   std::vector<T> cosines_, sines_;
   Tensor rows_;        // [block, R]
-  Tensor turned_;      // [2, 2K, R]: A' and B' of queries and of keys
+  Tensor rotated_;     // [2, 2K, R]: A' and B' of queries and of keys
   Tensor block_sums_;  // [K, 4, R]
-  Tensor sums_[2];     // [K, 3, R]: dA, dB, and what the frequencies' gradients are sums of
+  Tensor sums_[2];     // [K, 3, R]: dA, dB, and the terms of df before the sum over R
 };
 
 struct SineSource : SpeSource {
@@ -214,7 +215,7 @@ struct SineSource : SpeSource {
 
   Tensor codes(const Tensors& inputs, Side side, int64_t p0, int64_t n) const override {
     const Tensor at = arange(n, {.dtype = f64, .device = freqs.device()}) + double(p0);
-    const Tensor phases = inputs[0].to(f64).unsqueeze(2) * at.unsqueeze(-1) * turn;
+    const Tensor phases = inputs[0].to(f64).unsqueeze(2) * at.unsqueeze(-1) * two_pi;
     const Tensor omega = stack({cos(phases), sin(phases)}, -1).to(inputs[0].dtype());
     return matmul(omega.reshape({heads, d, n, 2 * sines()}), inputs[1 + size_t(side)]);
   }
@@ -223,7 +224,7 @@ struct SineSource : SpeSource {
     const DType dtype = own_dtype();
     const Tensor tau = arange(2 * n - 1, {.dtype = f64, .device = freqs.device()}) - double(n - 1);
     const Tensor phases =
-        frequencies(dtype).to(f64).unsqueeze(-1) * tau * turn + offsets.to(f64).unsqueeze(-1);
+        frequencies(dtype).to(f64).unsqueeze(-1) * tau * two_pi + offsets.to(f64).unsqueeze(-1);
     return sum(square(lambda(dtype)).unsqueeze(-1) * cos(phases).to(dtype), {2}) *
            (0.5 / double(sines()));
   }
@@ -236,7 +237,7 @@ struct SineSource : SpeSource {
     return parameter.device().is_cuda() && dtype != f64 && cuda::makes_sine_codes(d, sines()) &&
            !cuda::composed("spe", parameter.device());
   }
-  // The gate's factors of a code are taken into its weights.
+  // The code with the gate's factors multiplied into its weights.
   cuda::SineCode code_of(const Tensors& inputs, const SpeCall& call, Side side) const {
     const Tensor& w = inputs[1 + size_t(side)];
     return {inputs[0], call.factors.defined() ? w * call.factors.reshape({heads, d, 1, 1}) : w,
@@ -267,10 +268,10 @@ struct SineSource : SpeSource {
       const Tensor same = dw.reshape(w.shape());
       add(gradients[1 + size_t(side)], a.defined() ? same * a.reshape({heads, d, 1, 1}) : same);
       // df = 2π Σ p (cos dC B − sin dC A), A and B the weights of cos and sin.
-      const Tensor turned = code.w.reshape(by_wave);
+      const Tensor rotated = code.w.reshape(by_wave);
       const Tensor slopes =
-          waves.select(3, 2) * turned.select(3, 1) - waves.select(3, 3) * turned.select(3, 0);
-      add(gradients[0], sum(slopes, {3}) * turn);
+          waves.select(3, 2) * rotated.select(3, 1) - waves.select(3, 3) * rotated.select(3, 0);
+      add(gradients[0], sum(slopes, {3}) * two_pi);
     }
   }
 };

@@ -1,5 +1,6 @@
-// The body of ops/spe/spe_kernels.h, once for all instruction sets: a file includes the vectors of
-// one (core/simd/) before this, and takes `SpeLoops<V, vectors>::kernels`.
+// The implementation of ops/spe/spe_kernels.h for all instruction sets: a source
+// file includes the vectors of one instruction set (core/simd/) before this file,
+// and uses `SpeLoops<V, vectors>::kernels`.
 //
 // Reference: tests/reference/spe.cpp, encoded(), sine_code()
 #pragma once
@@ -20,7 +21,7 @@ struct SpeLoops {
   using X = typename V::Vector;
   static constexpr int w = V::width;
 
-  // n numbers, w of them, `full`, but at the end of a row.
+  // Loads a vector of w elements, or if not `full` the n < w last elements of a row.
   template <bool full>
   STRETTO_SIMD_INLINE X load(const T* p, int64_t n) {
     if constexpr (full) return V::load(p);
@@ -36,7 +37,7 @@ struct SpeLoops {
     for (int64_t i = 0; i < n; ++i) p[i] = all[i];
   }
 
-  // The sums of 16 vectors' numbers.
+  // to[i] = the sum of the elements of v[i], for 16 vectors.
   STRETTO_SIMD_INLINE void add_up(const X* v, T* to) {
     if constexpr (requires { V::add_up(v, to); }) {
       V::add_up(v, to);
@@ -54,14 +55,14 @@ struct SpeLoops {
   template <int B, int N, bool full>
   STRETTO_SIMD_INLINE void apply_tile(const T* x, int64_t ldx, const T* const* codes, int64_t dims,
                                       int64_t at, const T* a, const T* gate, int64_t r, T* const* y,
-                                      int64_t r0, bool fresh) {
+                                      int64_t r0, bool overwrite) {
     const int64_t n = r - r0;
     X sum[B][N];
 #pragma GCC unroll 4
     for (int b = 0; b < B; ++b)
 #pragma GCC unroll 4
       for (int v = 0; v < N; ++v)
-        sum[b][v] = fresh ? V::set1(T(0)) : load<full>(y[b] + r0 + v * w, n - v * w);
+        sum[b][v] = overwrite ? V::set1(T(0)) : load<full>(y[b] + r0 + v * w, n - v * w);
     for (int64_t c = 0; c < dims; ++c) {
       X code[N];
 #pragma GCC unroll 4
@@ -86,22 +87,22 @@ struct SpeLoops {
   template <int B>
   STRETTO_SIMD_INLINE void apply_rows(const T* x, int64_t ldx, const T* const* codes, int64_t dims,
                                       int64_t at, const T* a, const T* gate, int64_t r, T* const* y,
-                                      bool fresh) {
+                                      bool overwrite) {
     int64_t r0 = 0;
     for (; r0 + most_vectors * w <= r; r0 += most_vectors * w)
-      apply_tile<B, most_vectors, true>(x, ldx, codes, dims, at, a, gate, r, y, r0, fresh);
+      apply_tile<B, most_vectors, true>(x, ldx, codes, dims, at, a, gate, r, y, r0, overwrite);
     for (; r0 + w <= r; r0 += w)
-      apply_tile<B, 1, true>(x, ldx, codes, dims, at, a, gate, r, y, r0, fresh);
-    if (r0 < r) apply_tile<B, 1, false>(x, ldx, codes, dims, at, a, gate, r, y, r0, fresh);
+      apply_tile<B, 1, true>(x, ldx, codes, dims, at, a, gate, r, y, r0, overwrite);
+    if (r0 < r) apply_tile<B, 1, false>(x, ldx, codes, dims, at, a, gate, r, y, r0, overwrite);
   }
   STRETTO_SIMD_TARGET static void apply(const T* x, int64_t ldx, int64_t batch,
                                         const T* const* codes, int64_t dims, int64_t l, const T* a,
-                                        const T* gate, int64_t r, T* const* y, bool fresh) {
+                                        const T* gate, int64_t r, T* const* y, bool overwrite) {
     int64_t b = 0;
     for (; b + 4 <= batch; b += 4)
-      apply_rows<4>(x + b * ldx, ldx, codes, dims, l * r, a, gate, r, y + b, fresh);
+      apply_rows<4>(x + b * ldx, ldx, codes, dims, l * r, a, gate, r, y + b, overwrite);
     for (; b < batch; ++b)
-      apply_rows<1>(x + b * ldx, ldx, codes, dims, l * r, a, gate, r, y + b, fresh);
+      apply_rows<1>(x + b * ldx, ldx, codes, dims, l * r, a, gate, r, y + b, overwrite);
   }
 
   template <int B, int C, bool full>
@@ -118,7 +119,7 @@ struct SpeLoops {
     }
   }
 
-  // t[b, c] of B rows and C dimensions, at most 16 in all.
+  // t[b, c] of B rows and C dimensions, with B·C ≤ 16.
   template <int B, int C>
   STRETTO_SIMD_INLINE void products_tile(const T* g, const T* const* codes, int64_t at,
                                          int64_t dims, int64_t r, T* t) {
@@ -153,13 +154,14 @@ struct SpeLoops {
 
   template <int C, int N, bool full>
   STRETTO_SIMD_INLINE void weighted_tile(const T* x, const T* g, int64_t batch, int64_t dims,
-                                         int64_t r, int64_t n, int64_t apart, bool fresh, T* to) {
+                                         int64_t r, int64_t n, int64_t stride, bool overwrite,
+                                         T* to) {
     X sum[C][N];
 #pragma GCC unroll 4
     for (int c = 0; c < C; ++c)
 #pragma GCC unroll 4
       for (int v = 0; v < N; ++v)
-        sum[c][v] = fresh ? V::set1(T(0)) : load<full>(to + c * apart + v * w, n - v * w);
+        sum[c][v] = overwrite ? V::set1(T(0)) : load<full>(to + c * stride + v * w, n - v * w);
     for (int64_t b = 0; b < batch; ++b) {
       X y[N];
 #pragma GCC unroll 4
@@ -174,27 +176,29 @@ struct SpeLoops {
 #pragma GCC unroll 4
     for (int c = 0; c < C; ++c)
 #pragma GCC unroll 4
-      for (int v = 0; v < N; ++v) store<full>(to + c * apart + v * w, sum[c][v], n - v * w);
+      for (int v = 0; v < N; ++v) store<full>(to + c * stride + v * w, sum[c][v], n - v * w);
   }
   template <int C>
   STRETTO_SIMD_INLINE void weighted_dims(const T* x, const T* g, int64_t batch, int64_t dims,
-                                         int64_t r, int64_t apart, bool fresh, T* to) {
+                                         int64_t r, int64_t stride, bool overwrite, T* to) {
     int64_t i = 0;
     for (; i + most_vectors * w <= r; i += most_vectors * w)
-      weighted_tile<C, most_vectors, true>(x, g + i, batch, dims, r, r - i, apart, fresh, to + i);
+      weighted_tile<C, most_vectors, true>(x, g + i, batch, dims, r, r - i, stride, overwrite,
+                                           to + i);
     for (; i + w <= r; i += w)
-      weighted_tile<C, 1, true>(x, g + i, batch, dims, r, r - i, apart, fresh, to + i);
-    if (i < r) weighted_tile<C, 1, false>(x, g + i, batch, dims, r, r - i, apart, fresh, to + i);
+      weighted_tile<C, 1, true>(x, g + i, batch, dims, r, r - i, stride, overwrite, to + i);
+    if (i < r)
+      weighted_tile<C, 1, false>(x, g + i, batch, dims, r, r - i, stride, overwrite, to + i);
   }
   STRETTO_SIMD_TARGET static void weighted(const T* x, const T* g, int64_t rows, int64_t batch,
-                                           int64_t dims, int64_t r, int64_t apart, bool fresh,
+                                           int64_t dims, int64_t r, int64_t stride, bool overwrite,
                                            T* to) {
     for (int64_t l = 0; l < rows; ++l, x += batch * dims, g += batch * r, to += r) {
       int64_t c = 0;
       for (; c + 4 <= dims; c += 4)
-        weighted_dims<4>(x + c, g, batch, dims, r, apart, fresh, to + c * apart);
+        weighted_dims<4>(x + c, g, batch, dims, r, stride, overwrite, to + c * stride);
       for (; c < dims; ++c)
-        weighted_dims<1>(x + c, g, batch, dims, r, apart, fresh, to + c * apart);
+        weighted_dims<1>(x + c, g, batch, dims, r, stride, overwrite, to + c * stride);
     }
   }
 

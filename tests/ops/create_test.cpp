@@ -95,11 +95,12 @@ TEST_CASE("arange counts") {
   REQUIRE_THROWS_WITH(arange(-1), "[arange] n = -1; needs at least 0");
   REQUIRE_THROWS_WITH(arange(0, 1, 0),
                       "[arange] start 0, end 1, step 0; the step must not be 0 and must lead from "
-                      "start towards end");
-  REQUIRE_THROWS_WITH(arange(0, 1, -1), Containing("must lead from start towards end"));
+                      "start toward end");
+  REQUIRE_THROWS_WITH(arange(0, 1, -1), Containing("must lead from start toward end"));
   REQUIRE_THROWS_WITH(arange(0, NAN, 1), Containing("[arange]"));
   REQUIRE_THROWS_WITH(arange(0, 1, 0.5, {.dtype = i64}),
-                      "[arange] i64 from 0 with step 0.5; an integer dtype needs whole numbers");
+                      "[arange] i64 from 0 with step 0.5; an integer dtype needs integer start "
+                      "and step");
   REQUIRE_THROWS_WITH(arange(2, {.dtype = boolean}),
                       "[arange] got bool; accepted: all other dtypes");
 }
@@ -289,7 +290,7 @@ TEST_CASE("randint draws each number equally often") {
                       "[randint] range [3, 3); needs low < high and at most 2^32 values");
   REQUIRE_THROWS_WITH(randint(0, (int64_t(1) << 32) + 1, {2}), Containing("at most 2^32 values"));
   REQUIRE_THROWS_WITH(randint(0, 257, {2}, {.dtype = u8}),
-                      "[randint] range [0, 257) has numbers that are not exact in u8");
+                      "[randint] range [0, 257) has integers that are not exact in u8");
   CHECK_NOTHROW(randint(0, 256, {2}, {.dtype = u8}));
 }
 

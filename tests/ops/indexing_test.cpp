@@ -313,10 +313,11 @@ TEST_CASE("indexing explains its errors") {
   REQUIRE_THROWS_WITH(cat({x}, 2), "[cat] dimension 2 of a tensor with 2 dimensions");
   REQUIRE_THROWS_WITH(stack({x, zeros({2})}),
                       "[stack] f32 [2, 3] and f32 [2]; all shapes must agree");
-  REQUIRE_THROWS_WITH(split(x, 0), "[split] pieces of size 0; needs at least 1");
+  REQUIRE_THROWS_WITH(split(x, 0), "[split] size 0; needs at least 1");
   REQUIRE_THROWS_WITH(split(x, std::vector<int64_t>{1, 1}, 1),
                       "[split] sizes add up to 2, but dimension 1 of f32 [2, 3] has size 3");
-  REQUIRE_THROWS_WITH(split(x, std::vector<int64_t>{-1, 4}, 1), "[split] a piece of size -1");
+  REQUIRE_THROWS_WITH(split(x, std::vector<int64_t>{-1, 4}, 1),
+                      "[split] size -1; needs at least 0");
 
   REQUIRE_THROWS_WITH(embedding(x, tensor({0.f})),
                       "[embedding] indices are f32; accepted: i64, i32");

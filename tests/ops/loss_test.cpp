@@ -71,7 +71,7 @@ TEST_CASE("binary_cross_entropy at 0 and 1 is finite, with its gradients") {
   for (const double p : {-0.1, 1.1})
     CHECK_THROWS_WITH(
         binary_cross_entropy(full({1}, p), ones({1})),
-        Containing("must lie in [0, 1]; of logits: binary_cross_entropy_with_logits"));
+        Containing("must lie in [0, 1]; for logits use binary_cross_entropy_with_logits"));
   CHECK(std::isnan(binary_cross_entropy(full({1}, NAN), ones({1})).item()));
 }
 

@@ -93,7 +93,7 @@ void add_split(std::vector<Op>& table) {
            },
        .samples = {{{{3}}}, {{{4}}}, {{{23}}}, {{{29, 17}}}, {{{3, 0}}}},
        .large = {{{259, 283}}}});
-  table.back().errors = {{[] { split(ones({4}), 0); }, "[split] pieces of size 0"}};
+  table.back().errors = {{[] { split(ones({4}), 0); }, "[split] size 0"}};
   table.push_back({.name = "split sizes, the middle one",
                    .call =
                        [](const Tensors& x) {
@@ -114,7 +114,7 @@ void add_split(std::vector<Op>& table) {
                          {[] {
                             split(ones({4}), {5, -1});
                           },
-                          "[split] a piece of size -1"}};
+                          "[split] size -1"}};
 }
 
 int64_t integer(const Number& x) { return int64_t(x.value); }

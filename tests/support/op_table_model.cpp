@@ -81,7 +81,7 @@ Op matmul_op() {
          matmul(ones({2, 3}), ones({4, 5}));
        },
        "[matmul] inner sizes differ: a f32 [2, 3], b f32 [4, 5]; the last size of a must equal the "
-       "last but one of b"},
+       "second to last of b"},
       {[] { matmul(ones({2}), ones({3})); }, "[matmul] inner sizes differ"},
       {[] { matmul(ones({}), ones({3})); },
        "[matmul] needs at least 1 dimension: a f32 [], b f32 [3]"},
@@ -320,7 +320,7 @@ Op rotate_op(RotaryPairing pairing, int64_t dims) {
                {[] {
                   rotate(ones({1, 1, 2, 5}), 0);
                 },
-                "[rotate] dims 0 of heads with 5 numbers"}};
+                "[rotate] dims 0 of heads with 5 features"}};
   return op;
 }
 

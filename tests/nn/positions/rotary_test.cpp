@@ -154,7 +154,7 @@ TEST_CASE("rotate: what it does not take") {
                     "[rotate] x f32 [3, 4]; must be floating [B, H, L, D]");
   const Tensor x = zeros({1, 1, 3, 41});
   CHECK_THROWS_WITH(rotate(x, 0),
-                    "[rotate] dims 0 of heads with 41 numbers; accepted: an even "
+                    "[rotate] dims 0 of heads with 41 features; accepted: an even "
                     "number up to 41, or 0 for all of an even number");
   for (const int64_t dims : {-2, 3, 42})
     CHECK_THROWS_WITH(rotate(x, 0, {.dims = dims}), Containing(str("dims ", dims, " of heads")));
@@ -170,8 +170,8 @@ TEST_CASE("xPos: positions whose factor the dtype does not hold") {
   const Tensor x = ones({1, 1, 2, 4});
   // 10 · 30 ln 10 / ln 3.5
   CHECK_THROWS_WITH(rotate(x, 551, o),
-                    "[rotate] xPos at positions 551 to 552 has factors beyond f32; accepted: -551 "
-                    "to 551; a larger xpos_scale_base reaches further");
+                    "[rotate] xPos factors at positions 551 to 552 overflow f32; accepted: -551 "
+                    "to 551, or more with a larger xpos_scale_base");
   CHECK_THROWS_WITH(rotate(x, -552, o), Containing("accepted: -551 to 551"));
   for (const Side side : {Side::query, Side::key})
     for (const int64_t first : {-551, 550}) {
@@ -192,7 +192,7 @@ TEST_CASE("Rotary: no parameters; label; errors") {
             .label() == "Rotary(xPos, interleaved, 40 dims)");
   Parent third;
   CHECK_THROWS_WITH(nn::Rotary(third, {.n_heads = 2, .d_key = 41}, {}),
-                    Containing("[Rotary] dims 0 of heads with 41 numbers"));
+                    Containing("[Rotary] dims 0 of heads with 41 features"));
   const auto xpos = testing::layer_with(nn::rotary({.xpos = true}));
   CHECK_THROWS_WITH((*xpos)(fixed_noise({1, 5, 8}, 1)),
                     "[Rotary] xPos in a call that is not causal: its factors grow into the future; "
@@ -351,7 +351,7 @@ TEST_CASE("rotate with frequencies and an attention factor of one's own") {
   const Tensor x = fixed_noise({1, 2, 5, 6}, 3);
   CHECK(same_bits(rotate(x, 2, {.frequencies = same}), rotate(x, 2)));
   CHECK_THROWS_WITH(rotate(x, 0, {.frequencies = {1, 2}}),
-                    "[rotate] 2 frequencies for 6 numbers and ntk 1; accepted: one for each pair "
+                    "[rotate] 2 frequencies for 6 features and ntk 1; accepted: one for each pair "
                     "with ntk 1, or none");
   CHECK_THROWS_WITH(rotate(x, 0, {.ntk = 2, .frequencies = same}), Containing("and ntk 2"));
   CHECK_THROWS_WITH(rotate(x, 0, {.attention_factor = INFINITY}),

@@ -346,7 +346,7 @@ TEST_CASE("Spe: errors") {
                     "keys; accepted: n_kv_heads 0 or 4");
   nn::MultiHeadAttention cross({.d_model = 8, .n_heads = 2, .position = nn::conv_spe()});
   CHECK_THROWS_WITH(cross(zeros({1, 5, 8}), zeros({1, 3, 8}), {}),
-                    Containing("the first query would stand at position -2"));
+                    Containing("the first query would have position -2"));
   nn::Module parent;
   nn::Module a(parent, "a"), b(parent, "b");
   const nn::MakePositionalEncoding make = nn::sine_spe({.shared = SpeShare::parameters});

@@ -252,9 +252,9 @@ TEST_CASE("LinearState: errors leave it as it was") {
                             {.mask = {.causal = true}});
   };
   CHECK_THROWS_WITH(with_keys(5),
-                    "[linear_attention] 6 queries and 5 keys continue a state, causal; it needs a "
-                    "key for each query (or none at all), as a query cannot stand before keys "
-                    "that the state has taken in");
+                    "[linear_attention] 6 queries and 5 keys continue a state causally; accepted: "
+                    "a key for each query, or no keys, because no query may precede keys in the "
+                    "state");
   CHECK_THROWS_WITH(linear_attention(x.q, x.k, x.v.slice(3, 0, 2), state, {}),
                     Containing("[linear_attention] the state is f64 [2, 2, 5, 4]; for k f64 [2, 2, "
                                "6, 5] and v f64 [2, 2, 6, 2] it must be f64 [2, 2, 5, 3]"));
@@ -266,8 +266,8 @@ TEST_CASE("LinearState: errors leave it as it was") {
     CHECK_THROWS_WITH(
         linear_attention(x.q, x.k, leaf, state,
                          {.mask = {.causal = true}, .implementation = Implementation::fused}),
-        Containing("the fused form has no gradient through its state; use "
-                   "Form::composed, or a NoGrad guard"));
+        Containing("the fused implementation has no gradient through its state; use "
+                   "Implementation::composed, or a NoGrad guard"));
   CHECK(same_bits(state.sums, before));
   CHECK(state.length == 4);
 }

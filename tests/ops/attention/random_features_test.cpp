@@ -456,8 +456,8 @@ TEST_CASE("random_features: errors, and what automatic is") {
 
   const Tensor learned = w.clone().set_requires_grad();
   CHECK_THROWS_WITH(random_features(x, learned, {.implementation = Implementation::fused}),
-                    "[random_features] the fused form has no gradient for the projection, which "
-                    "requires one; use Form::composed");
+                    "[random_features] the fused implementation has no gradient for the "
+                    "projection, which requires one; use Implementation::composed");
   const Tensor composed = random_features(x, w, {.implementation = Implementation::composed});
   if (on_gpu()) return;  // in f64 composed
   const Tensor fused = random_features(x, w, {.implementation = Implementation::fused});

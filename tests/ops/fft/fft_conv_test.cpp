@@ -263,7 +263,7 @@ TEST_CASE("fft_conv: errors") {
                     "least 1");
   CHECK_THROWS_WITH(fft_conv(zeros({3}), zeros({0})), Containing("must be at least 1"));
   CHECK_THROWS_WITH(fft_conv(zeros({4}), zeros({5}), {.padding = Padding::valid}),
-                    "[fft_conv] filter of 5 for 4 numbers: x f32 [4], w f32 [5]; without padding "
+                    "[fft_conv] filter of 5 for 4 elements: x f32 [4], w f32 [5]; without padding "
                     "it must not be longer");
   CHECK_THROWS_WITH(fft_conv(zeros({2, 4}), zeros({3, 2})),
                     Containing("[fft_conv] shapes [2] and [3] do not broadcast"));

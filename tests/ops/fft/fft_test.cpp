@@ -274,8 +274,8 @@ TEST_CASE("transforms: errors") {
   CHECK_THROWS_WITH(rfft(zeros({3, 0})),
                     "[rfft] got f32 [3, 0], whose length is 0; needs at least 1");
   CHECK_THROWS_WITH(irfft(zeros({3, 2}), 6),
-                    "[irfft] got f32 [3, 2] for n = 6; the spectrum of n real numbers, n at least "
-                    "1, has n/2 + 1 bins");
+                    "[irfft] got f32 [3, 2] for n = 6; the spectrum of n ≥ 1 real values has n/2 + "
+                    "1 bins");
   CHECK_THROWS_WITH(irfft(zeros({1, 2}), 0), Containing("[irfft] got f32 [1, 2] for n = 0"));
   CHECK_THROWS_WITH(irfft(zeros({1, 2}), -1), Containing("[irfft] got f32 [1, 2] for n = -1"));
   CHECK_THROWS_WITH(irfft(zeros({3, 3}), 4), Containing("[irfft] got f32 [3, 3]; needs complex"));

@@ -231,9 +231,9 @@ TEST_CASE("spe: codes that cannot be made") {
   CHECK_THROWS_WITH(SpeCode::conv(filters[2], filters[3].to(f32), {key, 4}),
                     Containing("both must have one floating dtype"));
   CHECK_THROWS_WITH(SpeCode::conv(none, none, {key, 4}),
-                    "[SpeCode::conv] filter_q f32 [2, 3, 0]; no size of it may be 0");
+                    "[SpeCode::conv] filter_q f32 [2, 3, 0]; all sizes must be at least 1");
   CHECK_THROWS_WITH(SpeCode::conv(filters[2], filters[3], {key, 4}, {6}),
-                    Containing("a code of one dimension takes none"));
+                    Containing("accepted: none for a code of one dimension"));
   CHECK_THROWS_WITH(SpeCode::conv(filters[2], filters[3], {key, 4}, {1, 2, 3}),
                     "[SpeCode::conv] shape [1, 2, 3]; accepted: none, or two sizes {h, w}");
   CHECK_THROWS_WITH(SpeCode::conv(image.inputs[2], image.inputs[3], {key, 4}, {0, 3}),
@@ -254,7 +254,7 @@ TEST_CASE("spe_template: what it does not accept") {
   const SpeCall sine({}, f64), image({.kind = CodeKind::image}, f64);
   CHECK_THROWS_WITH(spe_template(sine.code(), 0), "[spe_template] n is 0; must be at least 1");
   CHECK_THROWS_WITH(spe_template(image.code(), 2),
-                    Containing("only codes of one dimension have a template over lags"));
+                    Containing("only codes of one dimension have a template"));
   CHECK_THROWS_WITH(spe_template(sine.code(), 2, zeros({3})),
                     "[spe_template] gate f32 [3]; must be floating [2, 3]");
 }
@@ -278,8 +278,8 @@ TEST_CASE("spe: what it does not accept") {
                       "[spe] first is -1; must be 0 or more");
     CHECK_THROWS_WITH(
         spe(q, k.slice(2, 0, 4), code, {.first = 1, .implementation = implementation}),
-        "[spe] 6 queries and 4 keys from position 1 on: the first query would stand "
-        "at position -1");
+        "[spe] 6 queries and 4 keys from position 1 on: the first query would have "
+        "position -1");
     CHECK_THROWS_WITH(spe(q, k, code.kept(5), plain),
                       "[spe] the kept code has positions 0 to 4, the call needs positions 0 to 5");
     CHECK_THROWS_WITH(spe(q, k, code.kept(6, 1), plain),
@@ -307,5 +307,5 @@ TEST_CASE("spe: what it does not accept") {
                       "[spe] noise of the gate f32 [2, 3, 1]; must be floating [2, 3, 4]");
   }
   CHECK_THROWS_WITH(spe(q.to(f32), k.to(f32), sine.code().kept(6)),
-                    Containing("the kept code is f64, as its parameters are"));
+                    Containing("the kept code is f64, as are its parameters"));
 }

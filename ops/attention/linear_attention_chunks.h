@@ -1,9 +1,14 @@
-// What one thread computes chunked linear attention with, piece of positions by piece
-// (ops/attention/linear_attention_chunked.cpp says what). Internal to ops/.
+// Chunked linear attention on the CPU: the state and the steps of one thread, which processes one
+// chunk of positions after the other (the equations are in
+// ops/attention/linear_attention_chunked.cpp). Internal to ops/.
 //
-// Inputs and outputs have dtype S, operands of products O, sums are T: f32 for bf16. Where O is
-// bf16, products, states and g / denominator are rounded as operands, the rest is not; where S is
-// bf16 and O is f32, the operands of a piece are copied.
+//   dtype    S: inputs, outputs   O: operands of products   T: sums
+//   f64      f64                  f64                       f64
+//   f32      f32                  f32                       f32
+//   bf16     bf16                 bf16, or f32              f32
+//
+// If O is bf16, the products q·k, states and g / denominator are rounded as operands, and nothing
+// else is. If S is bf16 and O is f32, the operands of a chunk are copied.
 //
 // Reference: tests/reference/linear_attention.cpp, linear_attention()
 #pragma once
@@ -19,7 +24,7 @@
 #include "../rows.h"
 #include "heads.h"
 
-namespace stretto::linear_pieces {
+namespace stretto::linear_chunks {
 namespace {
 
 struct Problem {
@@ -33,15 +38,15 @@ struct Problem {
   int64_t state_size() const { return f * (dv + 1); }  // S [F, Dv] or its transpose, then z [F]
 };
 
-// Queries that see all keys of the pieces before, and of the keys of their own piece those up to
-// their own position: a piece has only queries, only keys, or as many of both.
-struct Piece {
+// A chunk of positions. Its queries see all keys of earlier chunks and, in their own chunk, the
+// keys up to their own position. A chunk has only queries, only keys, or equal numbers of both.
+struct Chunk {
   int64_t i0, rows;
   int64_t j0, keys;
 };
 
-inline std::vector<Piece> pieces_of(const Problem& p) {
-  std::vector<Piece> all;
+inline std::vector<Chunk> chunks_of(const Problem& p) {
+  std::vector<Chunk> all;
   auto add = [&](int64_t i0, int64_t rows, int64_t j0, int64_t keys) {
     for (int64_t at = 0; at < std::max(rows, keys); at += p.chunk)
       all.push_back({i0 + at, std::clamp<int64_t>(rows - at, 0, p.chunk), j0 + at,
@@ -64,7 +69,7 @@ STRETTO_CLONES void convert_row(const From* from, To* to, int64_t n) {
   for (int64_t i = 0; i < n; ++i) to[i] = To(compute_t<From>(from[i]));
 }
 
-// to = a + b, b may be null.
+// to = a + b; b may be null.
 template <class T, class To>
 STRETTO_CLONES void add_rows(const T* a, const T* b, To* to, int64_t n) {
   if (b)
@@ -73,7 +78,7 @@ STRETTO_CLONES void add_rows(const T* a, const T* b, To* to, int64_t n) {
     for (int64_t i = 0; i < n; ++i) to[i] = To(a[i]);
 }
 
-// What To keeps no room for of a + b.
+// The rounding error of add_rows: rest = a + b − to.
 template <class T, class To>
 STRETTO_CLONES void rest_of_rows(const T* a, const T* b, const To* to, To* rest, int64_t n) {
   if (b)
@@ -88,7 +93,7 @@ STRETTO_CLONES void add_scaled(T* to, T factor, const O* x, int64_t n) {
   for (int64_t i = 0; i < n; ++i) to[i] += factor * T(x[i]);
 }
 
-// q·z and the sum of n products.
+// q·z plus the sum of n products.
 template <class T, class O>
 STRETTO_CLONES T denominator(const O* q, const T* z, int64_t f, const T* products, int64_t n) {
   return rows::sum<T>(f, [&](int64_t i) { return T(q[i]) * z[i]; }) +
@@ -116,7 +121,7 @@ STRETTO_CLONES T denominator_gradient(const O* q, const T* a, int64_t f, const T
   return total == T(0) ? T(0) : -dot / total;
 }
 
-// A row of the lower triangle, its diagonal the n-th number: x + more, then zeros.
+// A row of a lower triangle: n elements x + more, the last of them on the diagonal, then zeros.
 template <class T, class O>
 STRETTO_CLONES void lower_row(const T* x, T more, int64_t n, int64_t width, O* to) {
   for (int64_t j = 0; j < n; ++j) to[j] = O(x[j] + more);
@@ -126,9 +131,9 @@ STRETTO_CLONES void lower_row(const T* x, T more, int64_t n, int64_t width, O* t
 template <class S, class O>
 class Worker {
   using T = compute_t<S>;
-  static constexpr bool copies = !std::is_same_v<S, O>;
-  static constexpr bool rounds = !std::is_same_v<O, T>;
-  static constexpr bool stores = !std::is_same_v<S, T>;
+  static constexpr bool copies = !std::is_same_v<S, O>;  // inputs are converted to operands
+  static constexpr bool rounds = !std::is_same_v<O, T>;  // sums are rounded to operands
+  static constexpr bool stores = !std::is_same_v<S, T>;  // sums are converted to results
 
  public:
   Worker(const Problem& p, const Inputs& in, bool gradients)
@@ -157,7 +162,7 @@ class Worker {
                                  {&values_, both ? c * p.dv : 0}});
   }
 
-  // ---- the state: what came before the segment, and what its own pieces have added
+  // ---- the state: the sum before the segment plus the sum of the segment's own chunks so far
 
   void begin(const T* before) {
     before_ = before;
@@ -165,8 +170,8 @@ class Worker {
   }
   const T* local() const { return local_; }
 
-  // As the operand of products to come, and z.
-  void settle() {
+  // Prepares the state as an operand of the products that follow, and z.
+  void prepare_state() {
     const int64_t size = p_.f * p_.dv;
     add_rows(local_ + size, before_ ? before_ + size : nullptr, z_, p_.f);
     if constexpr (rounds) {
@@ -177,14 +182,14 @@ class Worker {
     }
   }
 
-  // ---- pieces
+  // ---- chunks
 
-  bool padded(const Piece& c, int64_t b, int64_t j) const {
+  bool padded(const Chunk& c, int64_t b, int64_t j) const {
     return padding_ && padding_[b * p_.n + c.j0 + j];
   }
 
-  // Keys and values; zeros for padding.
-  void load(const Piece& c, int64_t b, int64_t kh) {
+  // Loads keys and values, with zeros for padding.
+  void load(const Chunk& c, int64_t b, int64_t kh) {
     if (c.keys == 0) return;
     key_rows_ = operand(k_, b, kh, c.j0, c.keys, p_.f, keys_, padding_ != nullptr);
     value_rows_ = operand(v_, b, kh, c.j0, c.keys, p_.dv, values_, padding_ != nullptr);
@@ -196,23 +201,23 @@ class Worker {
   }
 
   // S += Kᵀ V, z += Σ k.
-  void take_in(const Piece& c) {
+  void add_keys_values(const Chunk& c) {
     if (c.keys == 0) return;
-    product(p_.f, p_.dv, c.keys, turned(key_rows_), value_rows_, 1, local_, p_.dv);
+    product(p_.f, p_.dv, c.keys, transposed(key_rows_), value_rows_, 1, local_, p_.dv);
     add_keys(c);
   }
-  // The same with Sᵀ.
-  void take_in_turned(const Piece& c) {
+  // The same with Sᵀ += Vᵀ K.
+  void add_values_keys(const Chunk& c) {
     if (c.keys == 0) return;
-    product(p_.dv, p_.f, c.keys, turned(value_rows_), key_rows_, 1, local_, p_.f);
+    product(p_.dv, p_.f, c.keys, transposed(value_rows_), key_rows_, 1, local_, p_.f);
     add_keys(c);
   }
 
-  // y of one head.
-  void attend(const Piece& c, int64_t b, int64_t h, const Heads<S>& y, T* totals) {
+  // Computes y of one head.
+  void attend(const Chunk& c, int64_t b, int64_t h, const Heads<S>& y, T* totals) {
     const MatrixRef<O> q = queries(c, b, h);
     times_state(c.rows, p_.dv, p_.f, q, false, 0, rows_, p_.dv);
-    if (c.keys > 0) product(c.rows, c.keys, p_.f, q, turned(key_rows_), 0, products_, c.keys);
+    if (c.keys > 0) product(c.rows, c.keys, p_.f, q, transposed(key_rows_), 0, products_, c.keys);
     for (int64_t i = 0; i < c.rows; ++i)
       totals[i] = T(p_.eps) + denominator(q.data + i * q.ld, z_, p_.f, products_ + i * c.keys,
                                           c.keys > 0 ? i + 1 : 0);
@@ -221,21 +226,21 @@ class Worker {
       divide_row(rows_ + i * p_.dv, totals[i], y.at(b, h, c.i0 + i), p_.dv);
   }
 
-  // G of one head.
-  void load_gradient(const Piece& c, int64_t b, int64_t h, const Heads<S>& g, const T* totals) {
+  // Computes G of one head.
+  void load_gradient(const Chunk& c, int64_t b, int64_t h, const Heads<S>& g, const T* totals) {
     for (int64_t i = 0; i < c.rows; ++i)
       divide_gradient(g.at(b, h, c.i0 + i), totals[i], gradient_ + i * p_.dv, p_.dv);
   }
 
-  // dQ of one head, and δ; the state is Sᵀ. What δ zᵀ takes away from the rest is nearly as large,
-  // so δ comes from what is there and not from y, which may be rounded.
-  void query_gradients(const Piece& c, int64_t b, int64_t h, const Heads<S>& dq, const T* totals,
+  // Computes dQ and δ of one head; the state is Sᵀ. δ zᵀ nearly cancels the other terms of dQ, so δ
+  // is computed from these terms and not from y, which may be rounded.
+  void query_gradients(const Chunk& c, int64_t b, int64_t h, const Heads<S>& dq, const T* totals,
                        T* deltas) {
     const MatrixRef<O> q = queries(c, b, h);
     const auto [to, ld] = rows_to(dq, b, h, c.i0, rows_, p_.f);
     times_state(c.rows, p_.f, p_.dv, gradients(), false, 0, to, ld);
     if (c.keys > 0) {
-      product(c.rows, c.keys, p_.f, q, turned(key_rows_), 0, more_products_, c.keys);
+      product(c.rows, c.keys, p_.f, q, transposed(key_rows_), 0, more_products_, c.keys);
       value_products(c);
     }
     for (int64_t i = 0; i < c.rows; ++i) {
@@ -248,12 +253,13 @@ class Worker {
     store(to, dq, b, h, c.i0, c.rows, p_.f);
   }
 
-  // dK and dV of a piece for one key head after the others; the state is T.
+  // dK and dV of a chunk, to which the query heads of its key head are added in
+  // order; the state is T.
   struct KeyGradients {
     T *keys, *values;
     int64_t ld_keys, ld_values;
   };
-  KeyGradients begin_keys(const Piece& c, int64_t b, int64_t kh, const Heads<S>& dk,
+  KeyGradients begin_keys(const Chunk& c, int64_t b, int64_t kh, const Heads<S>& dk,
                           const Heads<S>& dv) {
     if (c.keys == 0) return {};
     const auto [keys, ld_keys] = rows_to(dk, b, kh, c.j0, rows_, p_.f);
@@ -263,22 +269,22 @@ class Worker {
     times_state(c.keys, p_.dv, p_.f, key_rows_, false, 0, values, ld_values);
     return {keys, values, ld_keys, ld_values};
   }
-  // T += Qᵀ G of one head, and its column for the denominators.
-  void take_in_queries(const Piece& c, int64_t b, int64_t h, const T* deltas) {
-    take_in_queries(c, queries(c, b, h), deltas);
+  // T += Qᵀ G of one head, and t += Σ δ q.
+  void add_queries_to_state(const Chunk& c, int64_t b, int64_t h, const T* deltas) {
+    add_queries_to_state(c, queries(c, b, h), deltas);
   }
-  // What the queries of one head add to a piece's dK and dV, and to T.
-  void add_queries(const Piece& c, int64_t b, int64_t h, const T* deltas, const KeyGradients& to) {
+  // Adds the queries of one head to a chunk's dK and dV, and to T and t.
+  void add_queries(const Chunk& c, int64_t b, int64_t h, const T* deltas, const KeyGradients& to) {
     const MatrixRef<O> q = queries(c, b, h);
     if (c.keys > 0) {
       value_products(c);
-      product(c.keys, p_.f, c.rows, turned(lower(c, deltas)), q, 1, to.keys, to.ld_keys);
-      product(c.rows, c.keys, p_.f, q, turned(key_rows_), 0, products_, c.keys);
-      product(c.keys, p_.dv, c.rows, turned(lower(c)), gradients(), 1, to.values, to.ld_values);
+      product(c.keys, p_.f, c.rows, transposed(lower(c, deltas)), q, 1, to.keys, to.ld_keys);
+      product(c.rows, c.keys, p_.f, q, transposed(key_rows_), 0, products_, c.keys);
+      product(c.keys, p_.dv, c.rows, transposed(lower(c)), gradients(), 1, to.values, to.ld_values);
     }
-    take_in_queries(c, q, deltas);
+    add_queries_to_state(c, q, deltas);
   }
-  void end_keys(const Piece& c, int64_t b, int64_t kh, const KeyGradients& from, const Heads<S>& dk,
+  void end_keys(const Chunk& c, int64_t b, int64_t kh, const KeyGradients& from, const Heads<S>& dk,
                 const Heads<S>& dv) {
     store(from.keys, dk, b, kh, c.j0, c.keys, p_.f);
     store(from.values, dv, b, kh, c.j0, c.keys, p_.dv);
@@ -290,7 +296,8 @@ class Worker {
   }
 
  private:
-  // One block for all: a token needs so little that asking for it would take longer.
+  // Allocates all buffers at once: for one token, separate allocations would take
+  // longer than the work.
   template <class E>
   static Tensor in_one(std::vector<std::pair<E**, int64_t>> parts) {
     const auto apart = [](int64_t n) { return (n + 31) / 32 * 32; };
@@ -302,12 +309,12 @@ class Worker {
     return memory;
   }
 
-  static MatrixRef<O> turned(MatrixRef<O> x) { return {x.data, x.ld, true}; }
+  static MatrixRef<O> transposed(MatrixRef<O> x) { return {x.data, x.ld, true}; }
   static void product(int64_t m, int64_t n, int64_t k, MatrixRef<O> a, MatrixRef<O> b, int beta,
                       T* c, int64_t ldc) {
     gemm(m, n, k, T(1), a, b, T(beta), c, ldc);
   }
-  // A · the state, or · its transpose: in bf16 the state is the sum of two operands.
+  // A · state or A · stateᵀ. In bf16 the state is the sum of two operands.
   void times_state(int64_t m, int64_t n, int64_t k, MatrixRef<O> a, bool transposed, int beta, T* c,
                    int64_t ldc) {
     const int64_t ld = transposed ? k : n;
@@ -319,7 +326,7 @@ class Worker {
     }
   }
 
-  // Rows of an input as an operand: where they are, or a copy.
+  // Rows of an input as an operand: in place, or a copy.
   MatrixRef<O> operand(const Heads<S>& x, int64_t b, int64_t h, int64_t i0, int64_t n,
                        int64_t width, O* copy, bool always = false) const {
     if constexpr (!copies)
@@ -327,12 +334,12 @@ class Worker {
     for (int64_t i = 0; i < n; ++i) convert_row(x.at(b, h, i0 + i), copy + i * width, width);
     return {copy, width};
   }
-  MatrixRef<O> queries(const Piece& c, int64_t b, int64_t h) const {
+  MatrixRef<O> queries(const Chunk& c, int64_t b, int64_t h) const {
     return operand(q_, b, h, c.i0, c.rows, p_.f, queries_);
   }
   MatrixRef<O> gradients() const { return {gradient_, p_.dv}; }
 
-  // Where rows of a result are summed up.
+  // The rows in which a result is summed: in place, or if it is rounded in `copy`.
   std::pair<T*, int64_t> rows_to(const Heads<S>& x, int64_t b, int64_t h, int64_t i0, T* copy,
                                  int64_t width) const {
     if constexpr (stores)
@@ -346,8 +353,9 @@ class Worker {
       for (int64_t i = 0; i < n; ++i) convert_row(from + i * width, to.at(b, h, i0 + i), width);
   }
 
-  // tril of the products, each row with its own number added, as an operand until the next one.
-  MatrixRef<O> lower(const Piece& c, const T* more = nullptr) {
+  // The lower triangle of products + more (one element per row), as an operand that is valid
+  // until the next one.
+  MatrixRef<O> lower(const Chunk& c, const T* more = nullptr) {
     O* to = nullptr;
     if constexpr (rounds)
       to = lower_;
@@ -357,17 +365,17 @@ class Worker {
       lower_row(products_ + i * c.keys, more ? more[i] : T(0), i + 1, c.keys, to + i * c.keys);
     return {to, c.keys};
   }
-  // G Vᵀ.
-  void value_products(const Piece& c) {
-    product(c.rows, c.keys, p_.dv, gradients(), turned(value_rows_), 0, products_, c.keys);
+  // products = G Vᵀ.
+  void value_products(const Chunk& c) {
+    product(c.rows, c.keys, p_.dv, gradients(), transposed(value_rows_), 0, products_, c.keys);
   }
 
-  void add_keys(const Piece& c) {
+  void add_keys(const Chunk& c) {
     for (int64_t j = 0; j < c.keys; ++j)
       add_scaled(local_ + p_.f * p_.dv, T(1), key_rows_.data + j * key_rows_.ld, p_.f);
   }
-  void take_in_queries(const Piece& c, MatrixRef<O> q, const T* deltas) {
-    product(p_.f, p_.dv, c.rows, turned(q), gradients(), 1, local_, p_.dv);
+  void add_queries_to_state(const Chunk& c, MatrixRef<O> q, const T* deltas) {
+    product(p_.f, p_.dv, c.rows, transposed(q), gradients(), 1, local_, p_.dv);
     for (int64_t i = 0; i < c.rows; ++i)
       add_scaled(local_ + p_.f * p_.dv, deltas[i], q.data + i * q.ld, p_.f);
   }
@@ -383,4 +391,4 @@ class Worker {
 };
 
 }  // namespace
-}  // namespace stretto::linear_pieces
+}  // namespace stretto::linear_chunks
