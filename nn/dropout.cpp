@@ -12,7 +12,8 @@ Dropout::Options checked(Dropout::Options o) {
   return o;
 }
 
-// Each process that shares a sequence has draws of its own, though all draw in step.
+// Under sequence parallelism all processes advance the random state alike; the rank makes their
+// random numbers differ.
 RandomKey next_key(const ForwardContext& forward) {
   RandomKey key = next_random_key();
   if (const ProcessGroup* group = forward.sequence_group)

@@ -1,4 +1,4 @@
-// Dropout as a module: it follows the training mode.
+// Dropout as a module, active in training mode.
 #pragma once
 
 #include "forward_context.h"
@@ -6,26 +6,30 @@
 
 namespace stretto::nn {
 
+/// Options of Dropout.
 struct DropoutOptions {
-  double p = 0.1;
+  double p = 0.1;  ///< Probability of zeroing an element, in [0, 1].
 };
 
-/// In training, each element is zeroed with probability p and the rest scaled by 1 / (1 − p), with
-/// a fresh draw per call; in evaluation x itself (Srivastava et al., 2014). Each process of a
-/// sequence group draws other numbers.
+/// Dropout (Srivastava et al., 2014). In training, each element is zeroed with probability p and
+/// the others are scaled by 1 / (1 − p), with new random numbers in every call. In evaluation the
+/// result is x itself. Under sequence parallelism each process has its own random numbers.
 class Dropout : public Module {
  public:
-  using Options = DropoutOptions;
+  using Options = DropoutOptions;  ///< Options of the constructor.
+  /// Constructs a root module. Throws if p is not a probability.
   explicit Dropout(Options options);
+  /// Constructs a child of `parent`. Throws if p is not a probability.
   Dropout(Module& parent, std::string name, Options options);
 
+  /// Returns x of any shape with dropout.
   Tensor operator()(const Tensor& x, const ForwardContext& forward = {}) const;
-  /// Returns residual + operator()(x), in one pass: the arguments are in the order of dropout_add
-  /// (ops/dropout.h).
+  /// Returns residual + operator()(x) in one pass, with arguments in the order
+  /// of dropout_add (ops/dropout.h).
   Tensor add(const Tensor& x, const Tensor& residual, const ForwardContext& forward = {}) const;
   std::string label() const override;
 
-  const Options options;
+  const Options options;  ///< As passed to the constructor.
 };
 
 }  // namespace stretto::nn

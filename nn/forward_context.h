@@ -1,9 +1,9 @@
-// What the modules of a model share during one forward pass.
+// The data that the modules of a model share during one forward pass.
 //
-// A model begins a pass by begin_forward() and passes the context to its layers. A module that is
-// called without one shares nothing. Copies are of one pass. A function for checkpoint()
-// (autograd/tape.h) captures the context by value, because it runs again when the model's call has
-// returned:
+// A model starts a pass by begin_forward() and passes the context to its layers. A module called
+// without a context shares nothing. Copies of a context belong to the same pass. A function for
+// checkpoint() (autograd/tape.h) must capture the context by value, because it runs again after the
+// model's call has returned:
 //
 //     const nn::ForwardContext forward = nn::begin_forward();
 //     for (const nn::TransformerLayer& layer : layers)
@@ -24,10 +24,10 @@ namespace stretto::nn {
 
 class ProcessGroup;  // nn/distributed/process_group.h
 
-/// Values that the layers of one pass share, by the object that they belong to.
+/// Values that the layers share during one pass, by the object that owns them.
 class PassStore {
  public:
-  /// Returns the T of `owner` in this pass, T() at first. An owner has values of one type.
+  /// Returns the T of `owner` in this pass, initially T(). All values of an owner have one type.
   template <class T>
   T& of(const void* owner) {
     std::any& value = values_[owner];
@@ -39,19 +39,21 @@ class PassStore {
   std::map<const void*, std::any> values_;
 };
 
+/// The context of one forward pass.
 struct ForwardContext {
-  /// The processes that share the sequences, of which each has a range of positions
-  /// (nn/distributed/sequence.h); null if each process has whole sequences. The group outlives what
-  /// is differentiated.
+  /// Sequence parallelism: the processes that each have a range of the positions
+  /// (nn/distributed/sequence.h); null if each process has whole sequences. The group must outlive
+  /// the backward pass.
   ProcessGroup* sequence_group = nullptr;
   int64_t first_position = 0;  ///< Position of the first row in the whole sequence.
-  /// A table of positions that a model computes once for all layers; each Position says which.
+  /// A table of positions that the model computes once for all layers; its meaning depends on
+  /// the encoding (RelativeSinusoid).
   Tensor shared_table = {};
   std::shared_ptr<PassStore> store = {};  ///< Null if nothing is shared.
 };
 
 /// Returns the context of a new pass. If `sequence_group` has several processes, n is the number of
-/// positions that each of them has: r n … (r + 1) n − 1 on process r.
+/// positions of each: process r has positions r·n … (r + 1)·n − 1.
 ForwardContext begin_forward(ProcessGroup* sequence_group = nullptr, int64_t n = 0);
 
 }  // namespace stretto::nn

@@ -45,8 +45,8 @@ void gradcheck(const Module& model, const std::function<Tensor()>& loss,
     };
     const double difference = (at(options.step) - at(-options.step)) / (2 * options.step);
     check(std::fabs(slope - difference) <= options.atol + options.rtol * std::fabs(difference), op,
-          name, ": its slope along a direction is ", slope, ", a difference of the loss ",
-          difference);
+          name, ": the slope along a random direction is ", slope, " by the gradient and ",
+          difference, " by a central difference");
   }
 }
 

@@ -1,5 +1,5 @@
-// Gradients of a whole module held against central differences (ops/gradcheck.h: of a
-// function, element by element).
+// Gradients of a whole module compared with central differences. ops/gradcheck.h checks a
+// function element by element.
 #pragma once
 
 #include <functional>
@@ -8,17 +8,19 @@
 
 namespace stretto::nn {
 
+/// Options of gradcheck().
 struct ModuleGradcheckOptions {
-  double step = 1e-5;  ///< Parameters are moved by this; a short one where the loss has corners.
-  double atol = 1e-9;  ///< Accepted: |slope − difference| ≤ atol + rtol · |difference|.
+  double step = 1e-5;  ///< Step of the parameters; use a small one if the loss is not smooth.
+  double atol = 1e-9;  ///< Tolerance: |slope − difference| ≤ atol + rtol · |difference|.
   double rtol = 1e-6;  ///< See atol.
 };
 
-/// Throws Error unless the gradient of `loss` is right in every parameter of the model, and names
-/// the first that is not: its slope along a random direction against a central difference. A
-/// parameter that gets no gradient, or only zeros, is an error too. The parameters and the loss
-/// (0-d, the same value in every call: evaluation mode, or a fixed seed) are f64. Leaves the
-/// gradients in grad().
+/// Compares the gradient of `loss` with a central difference along a random direction, for each
+/// parameter of the model. Throws an error that names the first parameter whose gradient differs,
+/// is missing or is 0 everywhere.
+///
+/// The parameters and the loss (0-d) must be f64, and the loss must have the same value in every
+/// call: use evaluation mode or a fixed seed. The gradients remain in grad().
 void gradcheck(const Module& model, const std::function<Tensor()>& loss,
                ModuleGradcheckOptions options = {});
 

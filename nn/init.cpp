@@ -26,10 +26,11 @@ void assign(const Tensor& x, const Tensor& draws, double scale, double offset) {
   x.copy_(draws.mul_(scale).add_(scalar(offset, draw_options(x))));
 }
 
-// The standard normal's distribution function, exact in both tails.
+// Distribution function of the standard normal, accurate in both tails.
 double normal_cdf(double z) { return 0.5 * std::erfc(-z / std::numbers::sqrt2); }
 
-// z in [low, high] with normal_cdf(z) = p: Newton's method, bisection where it leaves the bracket.
+// Returns z in [low, high] with normal_cdf(z) = p: Newton's method, with bisection if a
+// step leaves the bracket.
 double normal_quantile(double p, double low, double high) {
   double z = std::clamp(0.0, low, high);
   for (int i = 0; i < 100; ++i) {
@@ -74,7 +75,7 @@ void trunc_normal_(const Tensor& x, double mean, double std, double low, double 
         ", low ", low, ", high ", high);
   if (SkipInit::active()) return;
   double a = (low - mean) / std, b = (high - mean) / std;
-  const bool mirrored = a > 0;  // the left tail has the digits
+  const bool mirrored = a > 0;  // normal_cdf() is more precise in the left tail
   if (mirrored) {
     std::swap(a, b);
     a = -a;

@@ -1,6 +1,6 @@
-// Initial values of parameters, in place. All draw from the random state of the program.
+// Initialization of parameters, in place, with random numbers from the program's random state.
 //
-// Fans as in PyTorch: a weight [out, in, k…] has fan_in = in·k… and fan_out = out·k….
+// Fans are as in PyTorch: a weight [out, in, k…] has fan_in = in·k… and fan_out = out·k….
 #pragma once
 
 #include <cmath>
@@ -10,22 +10,26 @@
 
 namespace stretto::nn {
 
-/// While one exists, the functions below leave their tensors as they are, in this thread: for
-/// modules whose values come from a file, or do not matter. Memory that nobody writes to is only
-/// reserved, so that a module too large for this machine can still be described and counted.
+/// Disables the functions below in this thread while it exists, for modules whose values come from
+/// a file or do not matter. Memory that is never written is only reserved by the system, so that a
+/// module larger than the machine's memory can still be described and counted.
 class SkipInit {
  public:
+  /// Disables initialization.
   SkipInit();
+  /// Restores the previous setting.
   ~SkipInit();
   SkipInit(const SkipInit&) = delete;
   SkipInit& operator=(const SkipInit&) = delete;
+  /// Returns true if initialization is disabled in this thread.
   static bool active();
 
  private:
   bool before_;
 };
 
-/// Numbers in all parameters of an M with these options: count_parameters<Linear>({.in = 2, …}).
+/// Returns the number of elements in all parameters of an M with these options:
+/// count_parameters<Linear>({.in = 2, …}).
 template <class M>
 int64_t count_parameters(const typename M::Options& options) {
   const SkipInit skip;
@@ -33,34 +37,47 @@ int64_t count_parameters(const typename M::Options& options) {
   return M(options).parameter_count();
 }
 
+/// Fills x with a value.
 void constant_(const Tensor& x, double value);
-/// Uniform in [low, high).
+/// Fills x with uniform random numbers in [low, high).
 void uniform_(const Tensor& x, double low = 0, double high = 1);
+/// Fills x with normal random numbers.
 void normal_(const Tensor& x, double mean = 0, double std = 1);
-/// Normal, but only values in [low, high]; the probability of all others goes to these evenly.
+/// Fills x with random numbers of the normal distribution truncated to [low, high].
 void trunc_normal_(const Tensor& x, double mean = 0, double std = 1, double low = -2,
                    double high = 2);
 
+/// The fans of a weight.
 struct Fans {
-  int64_t in = 0, out = 0;
+  int64_t in = 0;   ///< Inputs per output.
+  int64_t out = 0;  ///< Outputs per input.
 };
-/// Inputs per output and outputs per input of a weight with at least 2 dimensions.
+/// Returns the fans of a weight with at least 2 dimensions.
 Fans fans(const Tensor& x);
 
-/// Variance 2·gain² / (fan_in + fan_out) (Glorot & Bengio, 2010): U(±gain·√(6 / (in + out))).
+/// Fills x with uniform random numbers in ±gain·√(6 / (fan_in + fan_out)), which have variance
+/// 2·gain² / (fan_in + fan_out) (Glorot & Bengio, 2010).
 void xavier_uniform_(const Tensor& x, double gain = 1);
+/// Fills x with normal random numbers of variance 2·gain² / (fan_in + fan_out).
 void xavier_normal_(const Tensor& x, double gain = 1);
 
-enum class Fan { in, out };
-/// Variance 2 / ((1 + a²)·fan) (He et al., 2015), a the negative slope of the leaky ReLU that
-/// follows, 0 for ReLU: U(±√(6 / ((1 + a²)·fan))).
+/// The fan that determines the variance.
+enum class Fan {
+  in,  ///< Fans::in.
+  out  ///< Fans::out.
+};
+/// Fills x with uniform random numbers in ±√(6 / ((1 + a²)·fan)), which have variance
+/// 2 / ((1 + a²)·fan) (He et al., 2015); a is the negative slope of the following leaky ReLU, 0 for
+/// ReLU.
 void kaiming_uniform_(const Tensor& x, double a = 0, Fan fan = Fan::in);
+/// Fills x with normal random numbers of variance 2 / ((1 + a²)·fan).
 void kaiming_normal_(const Tensor& x, double a = 0, Fan fan = Fan::in);
 
-/// x, taken as a matrix [size(0), rest], becomes gain times one with orthonormal rows or columns,
-/// whichever are fewer, uniform over all such matrices (Saxe et al., 2014; Mezzadri, 2007).
+/// Fills x, viewed as a matrix [size(0), rest], with gain times a random matrix with
+/// orthonormal rows or columns, whichever are fewer, uniform over all such matrices (Saxe et
+/// al., 2014; Mezzadri, 2007).
 void orthogonal_(const Tensor& x, double gain = 1);
-/// The same from the draws of `key`.
+/// The same with random numbers from `key`.
 void orthogonal_(const Tensor& x, double gain, RandomKey key);
 
 }  // namespace stretto::nn

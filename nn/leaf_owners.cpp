@@ -18,7 +18,7 @@ struct Record {
   int optimizers = 0;
 };
 
-// Modules of several threads come and go, also while the program ends.
+// Modules are constructed and destroyed by several threads, also during the exit of the program.
 struct Owners {
   std::mutex mutex;
   std::unordered_map<const TapeEntry*, Record> records;

@@ -1,7 +1,7 @@
-// Whose a leaf is: the module that has it as a parameter, and whether an optimizer updates it.
+// The owner of a leaf: the module that has it as a parameter, and whether an optimizer updates it.
 //
-// Module and Optimizer keep the list; nn::Trainer reads it, to report a module that gets gradients
-// but was never declared to its parent.
+// Module and Optimizer maintain the list. nn::Trainer reads it to report a module that gets
+// gradients but was not registered in its parent.
 #pragma once
 
 #include <optional>
@@ -15,21 +15,24 @@ namespace stretto::nn {
 class Module;
 
 struct LeafOwner {
-  std::string module;    // its type, without namespaces: "Linear"
-  std::string name;      // the parameter's, there: "weight"
-  bool updated = false;  // by some optimizer
+  std::string module;    // class name without namespaces: "Linear"
+  std::string name;      // name of the parameter in the module: "weight"
+  bool updated = false;  // true if an optimizer updates it
 };
 
-/// The name of a class, without namespaces.
+/// Returns the name of a class without namespaces.
 std::string type_name(const std::type_info& type);
 
+/// Records that a module has this leaf as a parameter.
 void add_owner(const Tensor& leaf, const Module& module, const std::string& name);
-/// Without effect where the leaf is another module's.
+/// Removes the record. No effect if the leaf belongs to another module.
 void remove_owner(const Tensor& leaf, const Module& module) noexcept;
-/// An optimizer begins (1) or ends (−1) to update a leaf. Without effect for a leaf of no module.
+/// Counts an optimizer that starts (1) or stops (−1) to update a leaf. No effect for a
+/// leaf without a module.
 void count_optimizers(const Tensor& leaf, int change) noexcept;
 
-/// Of the leaf with this place on the tape; none if it is no parameter of a living module.
+/// Returns the owner of the leaf with this tape entry; none if it is not a parameter
+/// of an existing module.
 std::optional<LeafOwner> owner_of(const TapeEntry* leaf);
 
 }  // namespace stretto::nn

@@ -25,7 +25,7 @@ std::string with_commas(int64_t n) {
   return text;
 }
 
-// Columns that a UTF-8 text takes, for the letters and signs that labels use.
+// Returns the width of a UTF-8 text in terminal columns; all characters of labels have width 1.
 size_t columns(const std::string& text) {
   return size_t(std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
 }
@@ -95,7 +95,8 @@ std::vector<std::pair<std::string, Module*>> Module::children() const {
   return all;
 }
 
-// f(prefix, member) on all below, in the order of declaration; a child before what it has.
+// Calls f(prefix, member) for all members of the tree in the order of declaration, a child before
+// its own members.
 template <class F>
 void Module::visit(const std::string& prefix, F& f) const {
   for (const Member& m : members_) {
@@ -115,7 +116,7 @@ std::vector<NamedTensor> Module::all_named(bool buffers) const {
   return all;
 }
 
-// Parameters and buffers, under all their names.
+// Returns the chosen parameters and buffers, under all their names.
 std::vector<NamedTensor> Module::tensors_if(bool (*chosen)(const Member&)) const {
   std::vector<NamedTensor> all;
   auto collect = [&](const std::string& prefix, const Member& m) {
@@ -125,7 +126,7 @@ std::vector<NamedTensor> Module::tensors_if(bool (*chosen)(const Member&)) const
   return all;
 }
 
-// All but those that stay on the host.
+// Returns all tensors except host buffers.
 std::vector<NamedTensor> Module::movable() const {
   return tensors_if([](const Member& m) { return !m.on_host; });
 }
@@ -141,7 +142,7 @@ Tensors Module::parameters() const { return tensors_of(named_parameters()); }
 Tensor Module::get_parameter(const std::string& name) const {
   Tensor found;
   std::ptrdiff_t best = -1;
-  std::string like;  // the first of those that share most of their end with `name`
+  std::string like;  // the first name with the longest common suffix
   auto compare = [&](const std::string& prefix, const Member& m) {
     if (m.child || m.is_buffer) return;
     const std::string other = prefix + m.name;
@@ -154,7 +155,7 @@ Tensor Module::get_parameter(const std::string& name) const {
   };
   visit("", compare);
   check(found.defined(), "get_parameter", "no parameter \"", name, "\"",
-        like.empty() ? "; the module has none" : "; one like it is \"" + like + "\"");
+        like.empty() ? "; the module has none" : "; a similar one is \"" + like + "\"");
   return found;
 }
 
@@ -164,7 +165,7 @@ int64_t Module::parameter_count() const {
   return count;
 }
 
-// Allocates nothing: guards that go back to training mode call it where memory has run out.
+// Must not allocate: guards call it to restore training mode even when memory has run out.
 void Module::train(bool on) {
   training_ = on;
   for (const Member& m : members_)
@@ -195,7 +196,7 @@ Device Module::device() const {
     if (!first) first = n;
     check(n.tensor.device() == first->tensor.device(), "Module::device", first->name, " is on ",
           first->tensor.device(), ", ", n.name, " on ", n.tensor.device(),
-          "; ask a tensor for its own");
+          "; use Tensor::device() of one of them");
   }
   return first ? first->tensor.device() : cpu;
 }
@@ -205,8 +206,8 @@ Module& Module::to(DType dtype) {
   NoGrad guard;
   auto convert = [&](const std::string&, const Member& m) {
     if (m.child || m.on_host || !is_floating(m.tensor.dtype())) return;
-    const DType wanted = m.at_least_f32 ? compute_type(dtype) : dtype;
-    if (m.tensor.dtype() != wanted) m.tensor.set_data(m.tensor.to(wanted));
+    const DType target = m.at_least_f32 ? compute_type(dtype) : dtype;
+    if (m.tensor.dtype() != target) m.tensor.set_data(m.tensor.to(target));
   };
   visit("", convert);
   return *this;
@@ -233,8 +234,8 @@ std::string Module::describe() const {
     }
     text += str(' ', m.tensor.shape(), m.is_buffer ? " buffer" : "");
     if (m.tensor.dtype() != f32) text += str(' ', m.tensor.dtype());
-    const auto [first, fresh] = first_names.try_emplace(m.tensor.id(), prefix + m.name);
-    if (!fresh) text += " = " + first->second;
+    const auto [first, inserted] = first_names.try_emplace(m.tensor.id(), prefix + m.name);
+    if (!inserted) text += " = " + first->second;
     lines.push_back({text, ""});
   };
   visit("", describe_member);
@@ -282,14 +283,14 @@ void clone_state(const Module& from, Module& to) {
     destination.set_data(source.detach().clone());
     destination.set_requires_grad(source.requires_grad());
   }
-  auto copy_rest = [](auto&& self, const Module& a, Module& b) -> void {
+  auto copy_modes = [](auto&& self, const Module& a, Module& b) -> void {
     b.training_ = a.training_;
     if (typeid(a) == typeid(b)) b.copy_settings(a);
     const auto from_children = a.children(), to_children = b.children();
     for (size_t i = 0; i < std::min(from_children.size(), to_children.size()); ++i)
       self(self, *from_children[i].second, *to_children[i].second);
   };
-  copy_rest(copy_rest, from, to);
+  copy_modes(copy_modes, from, to);
 }
 
 }  // namespace stretto::nn

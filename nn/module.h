@@ -1,4 +1,4 @@
-// Module: something with parameters, and modules inside it.
+// Module: the base class of everything with parameters. Modules contain parameters and modules.
 //
 // A module declares each child and parameter once, as a member that registers itself:
 //
@@ -8,8 +8,8 @@
 //       Tensor operator()(const Tensor& x) { return out(relu(hidden(x))); }
 //     };
 //
-// Its parameters are then named hidden.weight, hidden.bias, out.weight, out.bias. Children know
-// their parent by address, so modules are neither copied nor moved; `clone` makes another one.
+// The names of its parameters are then hidden.weight, hidden.bias, out.weight, out.bias. Children
+// refer to their parent by address, so modules can be neither copied nor moved; use clone().
 #pragma once
 
 #include <memory>
@@ -22,93 +22,105 @@
 
 namespace stretto::nn {
 
+/// A tensor of a module and its name.
 struct NamedTensor {
-  std::string name;
-  Tensor tensor;
+  std::string name;  ///< Path below the module, "layers.0.norm1.weight".
+  Tensor tensor;     ///< The parameter or buffer.
 };
 
-/// What Module::to(DType) makes of a buffer: the module's dtype, or f32 where that is bf16.
-enum class BufferDtype { as_module, at_least_f32 };
+/// The dtype of a buffer after Module::to(DType).
+enum class BufferDtype {
+  as_module,    ///< The dtype of the module.
+  at_least_f32  ///< The dtype of the module, but f32 in a bf16 module.
+};
 
+/// Base class of layers and models: a tree of modules with parameters and buffers.
 class Module {
  public:
-  /// A module of its own.
+  /// Constructs a root module.
   Module() = default;
-  /// A child: registers with its parent, under a name without dots that nothing else has there.
+  /// Constructs a child of `parent`. Throws if the name is empty, contains a dot or is already used
+  /// in the parent.
   Module(Module& parent, std::string name);
   virtual ~Module();
   Module(const Module&) = delete;
   Module& operator=(const Module&) = delete;
 
-  /// Parameters in the order of declaration, children included; one that is shared is listed once,
-  /// under its first name.
+  /// Returns the parameters of the module and its children, in the order of declaration. A shared
+  /// parameter is listed once, under its first name.
   std::vector<NamedTensor> named_parameters() const;
+  /// Returns the tensors of named_parameters().
   Tensors parameters() const;
-  /// The parameter of a name, "layers.0.norm1.weight"; a shared one has several. Throws, naming one
-  /// like it, where there is none.
+  /// Returns the parameter with this name, "layers.0.norm1.weight"; a shared parameter has several
+  /// names. If there is none, throws an error with a similar name.
   Tensor get_parameter(const std::string& name) const;
-  /// Tensors that are saved with the module but not trained.
+  /// Returns the buffers: tensors that are saved with the module but not trained.
   std::vector<NamedTensor> named_buffers() const;
-  /// Parameters and buffers in the order of declaration; one that is shared is listed under each of
-  /// its names.
+  /// Returns parameters and buffers in the order of declaration. A shared tensor is listed under
+  /// each of its names.
   std::vector<NamedTensor> named_tensors() const;
-  /// Numbers in all parameters.
+  /// Returns the number of elements in all parameters; shared ones count once.
   int64_t parameter_count() const;
 
-  /// Training mode (dropout active, the default) or evaluation, for this and all children.
+  /// Sets training mode (dropout active, the default) or evaluation mode, for this module
+  /// and all its children.
   void train(bool on = true);
+  /// Sets evaluation mode.
   void eval() { train(false); }
+  /// Returns true in training mode.
   bool training() const { return training_; }
 
-  /// Drops all gradients.
+  /// Removes the gradients of all parameters.
   void zero_grad();
-  /// Whether the parameters require gradients: after freeze() they get none, and optimisers leave
-  /// them as they are. A gradient that is there is dropped.
+  /// Freezes the parameters: they require no gradients, optimizers do not update them, and existing
+  /// gradients are removed. With `on` = false they require gradients again.
   void freeze(bool on = true);
+  /// Makes all parameters require gradients.
   void unfreeze() { freeze(false); }
 
-  /// Moves or converts all parameters and floating buffers (moves also the others, but for those
-  /// that the host reads), in place: handles stay valid, shared
-  /// parameters stay shared. Gradients are dropped. Returns the module.
+  /// Moves all parameters and buffers to a device, in place, except host buffers. Handles stay
+  /// valid and shared parameters stay shared; gradients are removed. Returns the module.
   Module& to(Device device);
+  /// Converts all parameters and floating buffers to a floating dtype, in the same way.
   Module& to(DType dtype);
-  /// Where its parameters and buffers are, those that the host reads apart: one device, else an
-  /// error; the CPU where it has none.
+  /// Returns the device of the parameters and buffers, host buffers excepted; the CPU if there are
+  /// none. Throws if they are on several devices.
   Device device() const;
 
-  /// The tree with types, names, shapes and counts of parameters, one line each:
+  /// Returns the tree with types, names, shapes and parameter counts, one line each:
+  ///
   ///     Classifier                       203,530
   ///       hidden: Linear(784 → 256)      200,960
   ///         weight [256, 784]
   std::string describe() const;
 
-  /// What `describe` calls this module: the name of its class, or more: "Linear(784 → 256)".
+  /// Returns the module's text in describe(): the class name, or more: "Linear(784 → 256)".
   virtual std::string label() const;
 
-  /// The module without a parent above this one, or this one itself.
+  /// Returns the top of the tree: the ancestor without a parent, or this module.
   const Module& root() const { return parent_ ? parent_->root() : *this; }
-  /// A number that no other module of the program has or had.
+  /// Returns a number that no other module of the program has or had.
   uint64_t serial() const { return serial_; }
 
-  /// Direct children with their names, in the order of declaration.
+  /// Returns the direct children with their names, in the order of declaration.
   std::vector<std::pair<std::string, Module*>> children() const;
 
  protected:
-  /// Registers `value`, a leaf of floating dtype, as a parameter: it requires a gradient from now
-  /// on. Returns it, for a member that is a `const Tensor`: another tensor assigned to it would be
-  /// unknown to parameters(), optimisers and files.
+  /// Registers `value`, a leaf of floating dtype, as a parameter, which requires a gradient.
+  /// Returns it, to initialize a `const Tensor` member: const, because a tensor assigned later
+  /// would be unknown to parameters(), optimizers and files.
   Tensor parameter(std::string name, const Tensor& value);
-  /// Registers a parameter of another module once more, under a name here (weight tying).
+  /// Registers a parameter of another module under an additional name (weight tying).
   Tensor shared_parameter(std::string name, const Tensor& value);
-  /// Registers a tensor that is saved but not trained, and returns it. One that must not be rounded
-  /// to bf16 with the module, as numbers that are summed up or used in f32, is at_least_f32.
+  /// Registers a buffer, a tensor that is saved but not trained, and returns it. Use at_least_f32
+  /// if it must not be rounded to bf16, for example running sums.
   Tensor buffer(std::string name, const Tensor& value, BufferDtype dtype = BufferDtype::as_module);
-  /// The same for numbers that the host reads, as seeds and counts of calls: to() leaves it on the
-  /// CPU, in its dtype.
+  /// Registers a buffer that the host reads, such as seeds and counters. to() leaves it on the CPU
+  /// and in its dtype.
   Tensor host_buffer(std::string name, const Tensor& value);
-  /// Takes over from `from`, a module of the same type, what can be set after construction and is
-  /// neither parameter nor buffer: clone() calls it for the module and each below. A module that
-  /// has such settings overrides it; not those of its children.
+  /// Copies the settings of `from`, a module of the same type, that can change after construction
+  /// and are neither parameters nor buffers. Override it in modules with such settings, for the
+  /// module itself only: clone() calls it for each module of the tree.
   virtual void copy_settings(const Module& /*from*/) {}
 
  private:
@@ -121,7 +133,7 @@ class Module {
     Module* child = nullptr;  // null for a tensor
     Tensor tensor = {};
     bool is_buffer = false;
-    bool on_host = false;
+    bool on_host = false;  // to() does not move or convert it
     bool at_least_f32 = false;
   };
   void add(const char* op, Member member);
@@ -142,33 +154,45 @@ class Module {
   bool training_ = true;
 };
 
-/// n modules of one type, named 0, 1, …: `nn::List<Layer> layers{*this, "layers", n, options}`.
+/// A list of n modules of one type with the names 0, 1, …:
+/// `nn::List<Layer> layers{*this, "layers", n, options}`.
 template <class M>
 class List : public Module {
  public:
+  /// Constructs n modules M(*this, index, options).
   template <class Options>
   List(Module& parent, std::string name, int64_t n, const Options& options)
       : Module(parent, std::move(name)) {
     for (int64_t i = 0; i < n; ++i)
       items_.push_back(std::make_unique<M>(*this, std::to_string(i), options));
   }
+  /// Returns the number of modules.
   int64_t size() const { return int64_t(items_.size()); }
+  /// Returns module i.
   M& operator[](int64_t i) { return *items_[size_t(i)]; }
+  /// Returns module i.
   const M& operator[](int64_t i) const { return *items_[size_t(i)]; }
-  /// Over M, or const M.
+  /// Iterator over the modules; Item is M or const M.
   template <class Item>
   struct Iterator {
-    typename std::vector<std::unique_ptr<M>>::const_iterator at;
+    typename std::vector<std::unique_ptr<M>>::const_iterator at;  ///< Current position.
+    /// Returns the current module.
     Item& operator*() const { return **at; }
+    /// Moves to the next module.
     Iterator& operator++() {
       ++at;
       return *this;
     }
+    /// Returns true if the positions differ.
     bool operator!=(const Iterator& other) const { return at != other.at; }
   };
+  /// Returns an iterator to the first module.
   Iterator<M> begin() { return {items_.begin()}; }
+  /// Returns the end iterator.
   Iterator<M> end() { return {items_.end()}; }
+  /// Returns an iterator to the first module.
   Iterator<const M> begin() const { return {items_.begin()}; }
+  /// Returns the end iterator.
   Iterator<const M> end() const { return {items_.end()}; }
   std::string label() const override { return "List"; }
 
@@ -176,18 +200,18 @@ class List : public Module {
   std::vector<std::unique_ptr<M>> items_;
 };
 
-/// Copies values of parameters and buffers by name, into `to`'s dtypes and devices. Throws before
-/// anything is changed unless names and shapes agree.
+/// Copies the values of parameters and buffers by name, converted to the dtypes and devices of
+/// `to`. If names or shapes differ, throws without changing anything.
 void copy_state(const Module& from, Module& to);
 
-/// The same, and dtypes, devices, training modes, which parameters require a gradient, and settings
-/// made after construction (Module::copy_settings) too.
+/// Like copy_state(), but also copies dtypes, devices, training modes, requires_grad and settings
+/// changed after construction (Module::copy_settings).
 void clone_state(const Module& from, Module& to);
 
-/// Another module of the same type with the same values, modes and settings: made from `m.options`
-/// where M has them, else by M's default constructor, then clone_state. What a module of your own
-/// lets its users change is cloned if it overrides copy_settings. The random state of the program
-/// is left as it was.
+/// Returns a copy of a module with the same values, modes and settings: constructed from
+/// `m.options` if M has them, else by the default constructor, followed by clone_state(). Settings
+/// that change after construction are copied only if M overrides copy_settings(). The program's
+/// random state does not change.
 template <class M>
 std::unique_ptr<M> clone(const M& m) {
   const RandomState random = random_state();

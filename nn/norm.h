@@ -1,4 +1,4 @@
-// Normalisation of the last dimension.
+// Normalization over the last dimension.
 #pragma once
 
 #include <optional>
@@ -8,57 +8,68 @@
 
 namespace stretto::nn {
 
-/// layer: (x − mean) / √(variance + eps) · weight + bias (Ba et al., 2016);
-/// rms: x / √(mean(x²) + eps) · weight (Zhang & Sennrich, 2019).
-enum class NormKind { layer, rms };
-
-/// ε where none is given: 1e-5 of layer norm, 1e-6 of RMS norm, as in PyTorch and in T5. Published
-/// models differ (LLaMA 2: 1e-5): take theirs.
-double default_eps(NormKind kind);
-
-struct NormOptions {
-  int64_t dim = 0;
-  std::optional<double> eps = {};  // default_eps(kind) when not given
-  NormKind kind = NormKind::layer;
-  bool bias = true;  // NormKind::rms has none
+/// The kinds of normalization.
+enum class NormKind {
+  layer,  ///< (x − mean) / √(variance + eps) · weight + bias (Ba et al., 2016).
+  rms     ///< x / √(mean(x²) + eps) · weight (Zhang & Sennrich, 2019).
 };
 
-/// The norm that its options say, over the last dimension. weight [dim] starts at 1, bias [dim] at
-/// 0.
+/// Returns the default ε: 1e-5 for layer norm and 1e-6 for RMS norm, as in PyTorch and in T5.
+/// Published models have their own values (LLaMA 2: 1e-5).
+double default_eps(NormKind kind);
+
+/// Options of Norm.
+struct NormOptions {
+  int64_t dim = 0;                  ///< Size of the last dimension, at least 1.
+  std::optional<double> eps = {};   ///< ε; by default default_eps(kind).
+  NormKind kind = NormKind::layer;  ///< Kind of normalization.
+  bool bias = true;                 ///< Adds a bias; ignored for NormKind::rms, which has none.
+};
+
+/// Layer norm or RMS norm over the last dimension.
 class Norm : public Module {
  public:
-  using Options = NormOptions;
+  using Options = NormOptions;  ///< Options of the constructor.
+  /// Constructs a root module. Throws if dim is below 1.
   explicit Norm(Options options);
+  /// Constructs a child of `parent`. Throws if dim is below 1.
   Norm(Module& parent, std::string name, Options options);
 
+  /// x [.., dim] → [.., dim].
   Tensor operator()(const Tensor& x) const;
   std::string label() const override;
 
-  const Options options;
-  const Tensor weight = parameter("weight", ones({options.dim}));
-  const Tensor bias =  // undefined without
-      options.bias && options.kind == NormKind::layer ? parameter("bias", zeros({options.dim}))
-                                                      : Tensor();
+  const Options options;  ///< As passed, with eps filled in.
+  const Tensor weight = parameter("weight", ones({options.dim}));  ///< [dim], initially 1.
+  /// [dim], initially 0; undefined without a bias.
+  const Tensor bias = options.bias && options.kind == NormKind::layer
+                          ? parameter("bias", zeros({options.dim}))
+                          : Tensor();
 
  protected:
+  /// Returns the options with another kind.
   static Options of_kind(NormKind kind, Options o) {
     o.kind = kind;
     return o;
   }
 };
 
-/// Norm of the kind `layer`, whatever the options say.
+/// Norm with NormKind::layer; Options::kind is ignored.
 class LayerNorm : public Norm {
  public:
+  /// Constructs a root module. Throws if dim is below 1.
   explicit LayerNorm(Options o) : Norm(of_kind(NormKind::layer, o)) {}
+  /// Constructs a child of `parent`. Throws if dim is below 1.
   LayerNorm(Module& parent, std::string name, Options o)
       : Norm(parent, std::move(name), of_kind(NormKind::layer, o)) {}
 };
 
-/// Norm of the kind `rms`, whatever the options say.
+/// Norm with NormKind::rms; Options::kind is ignored.
 class RMSNorm : public Norm {
  public:
+  /// Constructs a root module. Throws if dim is below 1.
   explicit RMSNorm(Options o) : Norm(of_kind(NormKind::rms, o)) {}
+  /// Constructs a child of `parent`. Throws if dim is below 1.
   RMSNorm(Module& parent, std::string name, Options o)
       : Norm(parent, std::move(name), of_kind(NormKind::rms, o)) {}
 };

@@ -10,7 +10,8 @@ StackOptions checked(const char* op, StackOptions o) {
   return o;
 }
 
-// Every stack gets a sharing of its own, so that a clone does not use its original's position.
+// Each stack creates its own shared_by_layers(), so that a clone does not use the
+// encoding of its original.
 LayerOptions layer_of(const StackOptions& o) {
   LayerOptions layer = o.layer;
   if (o.share_position) layer.attention.position = shared_by_layers(layer.attention.position);

@@ -7,23 +7,23 @@ namespace stretto::nn {
 
 namespace {
 
-// Passes on to the parts what the layer has for them.
+// Fills in the options of attention and feed-forward network that the layer determines.
 LayerOptions completed(const char* op, LayerOptions o, bool context = false) {
   check(o.d_model >= 1 && o.attention.n_heads >= 1 && o.feed_forward.d_hidden >= 1, op, "d_model ",
         o.d_model, ", attention.n_heads ", o.attention.n_heads, ", feed_forward.d_hidden ",
         o.feed_forward.d_hidden, "; must be at least 1");
   for (int64_t* part : {&o.attention.d_model, &o.feed_forward.d_model}) {
-    check(*part == 0 || *part == o.d_model, op, "a part with d_model ", *part,
-          " in a layer with d_model ", o.d_model, "; must be 0, or the layer's");
+    check(*part == 0 || *part == o.d_model, op, "attention or feed_forward with d_model ", *part,
+          " in a layer with d_model ", o.d_model, "; must be 0 or the same");
     *part = o.d_model;
   }
   if (!o.feed_forward.dropout) o.feed_forward.dropout = o.dropout;
   if (o.residual == Residual::sequential) return o;
   check(o.norm == NormPlace::pre, op,
-        "parallel branches have no norm after them; use NormPlace::pre, or Residual::sequential");
+        "parallel branches with NormPlace::post; use NormPlace::pre or Residual::sequential");
   check(!context, op,
-        "parallel branches leave no place for attention to a context; use Residual::sequential, or "
-        "TransformerLayer, which LanguageModel has");
+        "parallel branches do not support cross-attention; use Residual::sequential, or "
+        "TransformerLayer as LanguageModel does");
   return o;
 }
 

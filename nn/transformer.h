@@ -8,50 +8,61 @@
 
 namespace stretto::nn {
 
-/// Where the norm stands: post: x = norm(x + f(x)) (Vaswani et al. 2017); pre:
-/// x = x + f(norm(x)), which needs one more norm after the last layer.
-enum class NormPlace { pre, post };
+/// The place of the norm in a residual branch f.
+enum class NormPlace {
+  pre,  ///< x = x + f(norm(x)); needs a final norm after the last layer.
+  post  ///< x = norm(x + f(x)) (Vaswani et al. 2017).
+};
 
-/// How the branches of a layer meet.
-/// sequential: the feed-forward network reads x and what attention added to it;
-/// parallel: x + attention(norm1(x)) + feed_forward(norm2(x)) (GPT-NeoX, Black et al. 2022);
-/// parallel_one_norm: the same with norm1 for both (GPT-J, Wang & Komatsuzaki 2021).
-/// The parallel ones go with NormPlace::pre and without attention to a context.
-enum class Residual { sequential, parallel, parallel_one_norm };
+/// The arrangement of a layer's branches. The parallel ones require NormPlace::pre and
+/// have no cross-attention.
+enum class Residual {
+  sequential,  ///< The feed-forward network reads x plus the output of attention.
+  parallel,    ///< x + attention(norm1(x)) + feed_forward(norm2(x)) (GPT-NeoX, Black et al. 2022).
+  /// x + attention(norm1(x)) + feed_forward(norm1(x)) (GPT-J, Wang & Komatsuzaki 2021).
+  parallel_one_norm
+};
 
+/// Options of TransformerLayer and DecoderLayer.
 struct LayerOptions {
-  int64_t d_model = 0;                       ///< The d_model of the parts too, which leave it 0.
-  MultiHeadAttentionOptions attention = {};  ///< Of all attentions of the layer.
-  FeedForwardOptions feed_forward = {};      ///< Its dropout is the layer's, if not given.
-  NormPlace norm = NormPlace::pre;
-  Residual residual = Residual::sequential;
-  double dropout = 0;  ///< Of the residual branches.
-  NormKind norm_kind = NormKind::layer;
-  std::optional<double> norm_eps = {};  ///< default_eps(norm_kind), if not given.
-  bool norm_bias = true;
+  int64_t d_model = 0;  ///< Dimension of the layer; copied to attention and feed_forward.
+  MultiHeadAttentionOptions attention = {};  ///< Options of attention; d_model may stay 0.
+  FeedForwardOptions feed_forward = {};  ///< d_model may stay 0; dropout: by default the layer's.
+  NormPlace norm = NormPlace::pre;       ///< Place of the norms.
+  Residual residual = Residual::sequential;  ///< Arrangement of the branches.
+  double dropout = 0;                        ///< Dropout of the residual branches.
+  NormKind norm_kind = NormKind::layer;      ///< Kind of the norms.
+  std::optional<double> norm_eps = {};  ///< ε of the norms; by default default_eps(norm_kind).
+  bool norm_bias = true;                ///< Biases of the norms.
 
+  /// Returns the options of the layer's norms.
   Norm::Options norms() const { return {d_model, norm_eps, norm_kind, norm_bias}; }
 };
 
-/// Self-attention and feed-forward. With AttentionMask::causal this is also the layer of a
-/// decoder-only model. x [B, L, d_model] → the same.
+/// Self-attention and feed-forward network. With AttentionMask::causal it is also the layer of
+/// a decoder-only model.
 class TransformerLayer : public Module {
  public:
+  /// Constructs a child of `parent`. Throws if the options do not fit together.
   TransformerLayer(Module& parent, std::string name, LayerOptions options);
+  /// Constructs a root module. Throws if the options do not fit together.
   explicit TransformerLayer(LayerOptions options);
+  /// x [B, L, d_model] → [B, L, d_model]. With a cache, x continues the positions in it.
   Tensor operator()(const Tensor& x, const AttentionMask& visible = {},
                     KeyValueCache* cache = nullptr, const ForwardContext& forward = {}) const;
   std::string label() const override;
 
-  const LayerOptions options;
-  MultiHeadAttention self_attention{*this, "self_attention", options.attention};
-  Norm norm1{*this, "norm1", options.norms()};
-  FeedForward feed_forward{*this, "feed_forward", options.feed_forward};
-  const std::unique_ptr<Norm> norm2 = second_norm();  // null with Residual::parallel_one_norm
-  Dropout dropout{*this, "dropout", {options.dropout}};
+  const LayerOptions options;  ///< As passed, with defaults filled in.
+  MultiHeadAttention self_attention{*this, "self_attention", options.attention};  ///< Attention.
+  Norm norm1{*this, "norm1", options.norms()};  ///< Norm of the attention branch.
+  FeedForward feed_forward{*this, "feed_forward", options.feed_forward};  ///< Feed-forward network.
+  /// Norm of the feed-forward branch; null with Residual::parallel_one_norm.
+  const std::unique_ptr<Norm> norm2 = second_norm();
+  Dropout dropout{*this, "dropout", {options.dropout}};  ///< Dropout of the branches.
 
  protected:
-  /// What follows attention: `y` is x with its branch, `normed` what that branch saw of x.
+  /// Computes the part after attention. `y` is x plus the attention branch, `normed` the
+  /// input of that branch.
   Tensor feed(const Tensor& x, const Tensor& y, const Tensor& normed,
               const ForwardContext& forward) const;
 
@@ -59,39 +70,45 @@ class TransformerLayer : public Module {
   std::unique_ptr<Norm> second_norm();
 };
 
-/// What a DecoderLayer keeps of a call for the next: its own keys and values, and those of the
-/// context, which are made once.
+/// The caches of a DecoderLayer.
 struct DecoderCache {
-  KeyValueCache self, cross;
+  KeyValueCache self;   ///< Keys and values of self-attention.
+  KeyValueCache cross;  ///< Keys and values of the context, computed once.
+  /// Replaces the batch of both caches: row i becomes the former row rows[i] (i64 [n]).
   void reorder(const Tensor& rows);
 };
 
-/// Causal self-attention, attention to a context without position, feed-forward.
-/// x [B, M, d_model], context [B, N, d_model] → [B, M, d_model]. With a cache x continues the
-/// positions in it, and only the first call looks at the context.
+/// Causal self-attention, cross-attention without positions, and feed-forward network.
 class DecoderLayer : public Module {
  public:
+  /// Constructs a child of `parent`. Throws if the options do not fit together.
   DecoderLayer(Module& parent, std::string name, LayerOptions options);
+  /// Constructs a root module. Throws if the options do not fit together.
   explicit DecoderLayer(LayerOptions options);
+  /// x [B, M, d_model], context [B, N, d_model] → [B, M, d_model]. With a cache, x continues the
+  /// positions in it, and only the first call uses the context.
   Tensor operator()(const Tensor& x, const Tensor& context,
                     const AttentionMask& self = {.causal = true}, const AttentionMask& cross = {},
                     DecoderCache* cache = nullptr, const ForwardContext& forward = {}) const;
   std::string label() const override;
 
-  const LayerOptions options;
+  const LayerOptions options;  ///< As passed, with defaults filled in.
+  /// Self-attention.
   MultiHeadAttention self_attention{*this, "self_attention", options.attention};
-  Norm norm1{*this, "norm1", options.norms()};
+  Norm norm1{*this, "norm1", options.norms()};  ///< Norm of self-attention.
+  /// Cross-attention, with softmax and without positions and window.
   MultiHeadAttention cross_attention{*this, "cross_attention", plain(options.attention)};
-  Norm norm2{*this, "norm2", options.norms()};
-  FeedForward feed_forward{*this, "feed_forward", options.feed_forward};
-  Norm norm3{*this, "norm3", options.norms()};
-  Dropout dropout{*this, "dropout", {options.dropout}};
+  Norm norm2{*this, "norm2", options.norms()};  ///< Norm of cross-attention.
+  FeedForward feed_forward{*this, "feed_forward", options.feed_forward};  ///< Feed-forward network.
+  Norm norm3{*this, "norm3", options.norms()};           ///< Norm of the feed-forward network.
+  Dropout dropout{*this, "dropout", {options.dropout}};  ///< Dropout of the branches.
 
  private:
   static MultiHeadAttention::Options plain(MultiHeadAttention::Options options);
 };
 
-/// One residual branch around f, in the place of the norm that `place` says.
+/// Computes one residual branch f with its norm and dropout: x + dropout(f(norm(x))) for
+/// NormPlace::pre, norm(x + dropout(f(x))) for NormPlace::post.
 template <class F>
 Tensor residual(const Tensor& x, NormPlace place, const Norm& norm, const Dropout& dropout,
                 const ForwardContext& forward, F&& f) {

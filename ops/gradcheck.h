@@ -29,6 +29,6 @@ struct GradcheckOptions {
 /// The inputs that require gradients and the result of f must be f64, and f must be a pure function
 /// of its inputs. Calls f 2n times for n elements; `twice` multiplies this by about n.
 void gradcheck(const std::function<Tensor(const Tensors&)>& f, const Tensors& inputs,
-                     GradcheckOptions options = {});
+               GradcheckOptions options = {});
 
 }  // namespace stretto

@@ -13,28 +13,29 @@ namespace {
 
 constexpr const char* op = "MultiHeadAttention";
 
-void check_whole(const char* what, const ForwardContext& forward) {
+void check_not_sequence_parallel(const char* what, const ForwardContext& forward) {
   check(!forward.sequence_group, op, what,
-        " of a sequence that processes share; accepted: without");
+        " under sequence parallelism; accepted: a ForwardContext without sequence_group");
 }
 
-// Of a sequence that processes share: the keys and values before this one's stand before its own.
-void bring_all_keys(AttentionInputs& inputs) {
+// Prepends the keys and values of all earlier processes to those of this one.
+void gather_earlier_keys(AttentionInputs& inputs) {
   ProcessGroup* const group = std::exchange(inputs.forward.sequence_group, nullptr);
   std::tie(inputs.k, inputs.v) = gather_left_kv(inputs.k, inputs.v, inputs.options, *group);
   inputs.first_position = 0;
 }
 
-// Blocks begin at position 0, and a mask counts them from the first key. Where a limited cache or a
-// memory has dropped keys, those before the first whole block are left out: no query sees them.
-void begin_with_block(AttentionInputs& inputs) {
+// Blocks begin at position 0, but a mask counts them from the first key. If a limited
+// cache or a memory has dropped keys, the keys before the first whole block are removed:
+// no query attends to them.
+void align_to_block(AttentionInputs& inputs) {
   const int64_t block = inputs.options.mask.block, n = inputs.n_keys(), m = inputs.n_queries();
   if (block == 0 || inputs.forward.sequence_group || inputs.first_position == 0 || m == 0) return;
   const int64_t query = inputs.first_position + n - m;
-  const int64_t seen = std::max<int64_t>(query / block - 1, 0) * block;
-  check(seen >= inputs.first_position, op, "keys from position ", inputs.first_position,
-        " on, of which the query at ", query, " sees those from ", seen, " on, in blocks of ",
-        block, "; accepted: a cache or memory of at least 2 blocks less one position");
+  const int64_t first_needed = std::max<int64_t>(query / block - 1, 0) * block;
+  check(first_needed >= inputs.first_position, op, "keys from position ", inputs.first_position,
+        " on, but in blocks of ", block, " the query at ", query, " attends to keys from ",
+        first_needed, " on; accepted: a cache or memory of at least 2 blocks less one position");
   const int64_t left_out = (block - inputs.first_position % block) % block;
   if (left_out == 0) return;
   inputs.k = inputs.k.slice(2, left_out);
@@ -46,8 +47,8 @@ void begin_with_block(AttentionInputs& inputs) {
   inputs.first_position += left_out;
 }
 
-// Keys or values of a cache and those that continue them: the same but for their number.
-void check_continues(const char* what, const Tensor& cached, const Tensor& more) {
+// Throws unless new keys or values have the shape of the cached ones, except for their number.
+void check_extends(const char* what, const Tensor& cached, const Tensor& more) {
   const auto of_one = [](Shape shape) {
     shape[2] = 1;
     return shape;
@@ -55,7 +56,7 @@ void check_continues(const char* what, const Tensor& cached, const Tensor& more)
   check(cached.dim() == 4 && of_one(cached.shape()) == of_one(more.shape()) &&
             cached.dtype() == more.dtype() && cached.device() == more.device(),
         op, "a cache with ", what, ' ', cached, " on ", cached.device(), " for ", more, " on ",
-        more.device(), "; they may differ in their number of positions only");
+        more.device(), "; only the number of positions may differ");
 }
 
 // [B, H, M, Dv] → [B, M, H·Dv].
@@ -64,8 +65,9 @@ Tensor join_heads(const Tensor& x) { return x.transpose(1, 2).flatten(2); }
 }  // namespace
 
 Tensor AttentionKernel::weights(const AttentionInputs& inputs) const {
-  check(!has_recurrent_state(), "AttentionKernel", "weights of ", label(),
-        ", which keeps a state and has no softmax; accepted: a kernel that overrides weights()");
+  check(
+      !has_recurrent_state(), "AttentionKernel", "weights of ", label(),
+      ", which has a recurrent state and no softmax; accepted: a kernel that overrides weights()");
   return attention_weights(inputs.q, inputs.k, inputs.options);
 }
 
@@ -95,7 +97,7 @@ MultiHeadAttention::Options MultiHeadAttention::completed(Options o) {
   check(o.window >= 0, op, "window ", o.window, "; must be 0 (none) or more");
   if (o.qk_norm) {
     check(o.qk_norm->dim == 0 || o.qk_norm->dim == o.d_key, op, "qk_norm of ", o.qk_norm->dim,
-          " numbers; must be 0 or d_key, ", o.d_key);
+          " features; must be 0 or d_key, ", o.d_key);
     o.qk_norm->dim = o.d_key;
   }
   return o;
@@ -125,11 +127,11 @@ std::string MultiHeadAttention::label() const {
   return str("MultiHeadAttention(", options.n_heads, " heads)");
 }
 
-AttentionMask MultiHeadAttention::seen(AttentionMask mask) const {
+AttentionMask MultiHeadAttention::with_window(AttentionMask mask) const {
   if (options.window == 0) return mask;
   check(mask.is_causal(), op, "window ", options.window,
-        " in a call that is not causal, which would see all of the future; make the call causal, "
-        "or leave the window to its AttentionMask");
+        " without a causal mask, where a query would attend to all later keys; use a causal mask, "
+        "or set AttentionMask::window instead");
   mask.window = mask.window > 0 ? std::min(mask.window, options.window) : options.window;
   return mask;
 }
@@ -148,15 +150,15 @@ AttentionInputs MultiHeadAttention::project(const Tensor& x, const Tensor& conte
                     heads(k(context), options.n_kv_heads, options.d_key, k_norm),
                     heads(v(context), options.n_kv_heads, options.d_value),
                     {}};
-  c.options.mask = seen(mask);
+  c.options.mask = with_window(mask);
   c.options.scale = options.scale;
   c.options.dropout = training() ? options.dropout : 0;
   c.forward = forward;
   c.first_position = forward.first_position;
   const bool shared = forward.sequence_group;
   check(!shared || kernel_->supports_sequence_parallel(), op, kernel_->label(),
-        " takes no pieces of a sequence that processes share");
-  if (shared && position_ && position_->is_dense()) bring_all_keys(c);
+        " does not support sequence parallelism");
+  if (shared && position_ && position_->is_dense()) gather_earlier_keys(c);
   return c;
 }
 
@@ -166,7 +168,7 @@ void MultiHeadAttention::apply_position(AttentionInputs& inputs) const {
 
 Tensor MultiHeadAttention::attend(AttentionInputs inputs) const {
   apply_position(inputs);
-  begin_with_block(inputs);
+  align_to_block(inputs);
   return out(join_heads((*kernel_)(inputs)));
 }
 
@@ -179,7 +181,7 @@ KeyValueCache MultiHeadAttention::make_cache(int64_t limit) const {
 
 void MultiHeadAttention::check_limit(const KeyValueCache& cache) const {
   check(cache.limit == 0 || !kernel_->has_recurrent_state(), op, "a cache limited to ", cache.limit,
-        " positions for a kernel that keeps a state; a state forgets nothing, and needs no limit");
+        " positions for a kernel with a recurrent state; its size is constant, use limit 0");
 }
 
 void MultiHeadAttention::check_sizes(const KeyValueCache& cache) const {
@@ -190,18 +192,18 @@ void MultiHeadAttention::check_sizes(const KeyValueCache& cache) const {
         "; accepted: a cache that this layer has filled, or an empty one");
 }
 
-// With `new_keys_alone` the position sees the keys of this call and no others.
+// With `only_new_keys` the positional encoding is applied to the keys of this call only.
 void MultiHeadAttention::continue_from(AttentionInputs& inputs, KeyValueCache& cache,
-                                       bool new_keys_alone) const {
+                                       bool only_new_keys) const {
   check_sizes(cache);
   const bool state = kernel_->has_recurrent_state();
   check(state ? !cache.k.defined() : cache.state.length == 0, op, "a cache that holds ",
-        state ? "keys and values for a kernel that keeps a state"
-              : "a state for a kernel that keeps keys and values",
+        state ? "keys and values for a kernel with a recurrent state"
+              : "a recurrent state for a kernel with keys and values",
         "; accepted: a cache that this layer has filled, or an empty one");
   cache.layer = shape();
   inputs.encoding_state = &cache.position;
-  inputs.first_position = cache.dropped + (new_keys_alone ? cache.length() : 0);
+  inputs.first_position = cache.dropped + (only_new_keys ? cache.length() : 0);
   inputs.continued = cache.length() > 0;
   if (!state) return;
   check_limit(cache);
@@ -210,16 +212,16 @@ void MultiHeadAttention::continue_from(AttentionInputs& inputs, KeyValueCache& c
   if (!padding.defined()) return;
   const Shape all{inputs.k.size(0), inputs.first_position + inputs.n_keys()};
   check(padding.shape() == all, op, "key_padding ", padding, "; must be bool or u8 ", all,
-        ", the positions in the cache included");
+        ", with a column for each cached position too");
   padding = padding.slice(1, inputs.first_position);
 }
 
-// A kernel that keeps a state adds the keys to it by itself.
+// A kernel with a recurrent state adds the keys to its state itself.
 void MultiHeadAttention::append_to_cache(AttentionInputs& inputs, KeyValueCache& cache) const {
   if (kernel_->has_recurrent_state()) return;
   if (cache.k.defined()) {
-    check_continues("keys", cache.k, inputs.k);
-    check_continues("values", cache.v, inputs.v);
+    check_extends("keys", cache.k, inputs.k);
+    check_extends("values", cache.v, inputs.v);
   }
   cache.append(inputs.k, inputs.v);
   inputs.k = cache.k;
@@ -228,14 +230,15 @@ void MultiHeadAttention::append_to_cache(AttentionInputs& inputs, KeyValueCache&
   cache.trim();
 }
 
-// A position acts once: it encodes the new keys before they join the cache where a key's encoding
-// depends on nothing else, and completes the call with all keys where it does.
+// The positional encoding is applied once:
+// - before the new keys are appended, to them only, if the encoding of a key depends on nothing but
+//   the key and its position (RoPE, SPE), or if the kernel has a recurrent state;
+// - after they are appended, to all keys, otherwise (tables and biases).
 Tensor MultiHeadAttention::operator()(const Tensor& x, const AttentionMask& mask,
                                       KeyValueCache* cache, const ForwardContext& forward) const {
   check(!cache || cache->limit == 0 || mask.block == 0, op,
-        "a limited cache does not know where blocks begin; use a window instead of blocks, or no "
-        "limit");
-  if (cache) check_not_recomputed(op, "a cache"), check_whole("a cache", forward);
+        "a limited cache with blocks; use a window instead of blocks, or a cache without a limit");
+  if (cache) check_not_recomputed(op, "a cache"), check_not_sequence_parallel("a cache", forward);
   const bool encodes =
       kernel_->has_recurrent_state() || (position_ && position_->caches_encoded_keys());
   return all_or_nothing(cache, [&](KeyValueCache* after) {
@@ -244,11 +247,11 @@ Tensor MultiHeadAttention::operator()(const Tensor& x, const AttentionMask& mask
     if (encodes) apply_position(inputs);
     if (after) append_to_cache(inputs, *after);
     if (!encodes) apply_position(inputs);
-    const int64_t most_seen = 2 * inputs.options.mask.block;
-    check(!after || after->limit == 0 || after->limit >= most_seen - 1, op, "a cache limited to ",
-          after ? after->limit : 0, " positions in blocks of ", inputs.options.mask.block,
-          ", of which a query sees two; accepted: at least ", most_seen - 1, ", or no limit");
-    begin_with_block(inputs);
+    const int64_t positions = 2 * inputs.options.mask.block;
+    check(!after || after->limit == 0 || after->limit >= positions - 1, op, "a cache limited to ",
+          after ? after->limit : 0, " positions with blocks of ", inputs.options.mask.block,
+          ", two of which a query attends to; accepted: at least ", positions - 1, ", or no limit");
+    align_to_block(inputs);
     return out(join_heads((*kernel_)(inputs)));
   });
 }
@@ -257,18 +260,18 @@ Tensor MultiHeadAttention::operator()(const Tensor& x, const Tensor& context,
                                       const AttentionMask& mask, KeyValueCache* cache,
                                       const ForwardContext& forward) const {
   if (cache) check_not_recomputed(op, "a cache");
-  check_whole("attention to a context", forward);
+  check_not_sequence_parallel("cross-attention", forward);
   return all_or_nothing(cache, [&](KeyValueCache* after) {
-    const bool known = after && after->k.defined();
-    if (known) check_sizes(*after);
-    AttentionInputs inputs = project(x, known ? x.slice(1, 0, 0) : context, mask, forward);
+    const bool cached = after && after->k.defined();
+    if (cached) check_sizes(*after);
+    AttentionInputs inputs = project(x, cached ? x.slice(1, 0, 0) : context, mask, forward);
     inputs.first_position = 0;
     if (after) {
       inputs.encoding_state = &after->position;
-      inputs.continued = known;
-      if (known) {
-        check_continues("keys", after->k, inputs.k);
-        check_continues("values", after->v, inputs.v);
+      inputs.continued = cached;
+      if (cached) {
+        check_extends("keys", after->k, inputs.k);
+        check_extends("values", after->v, inputs.v);
       } else {
         after->append(inputs.k, inputs.v);
         after->layer = shape();

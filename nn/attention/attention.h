@@ -1,4 +1,4 @@
-// Multi-head attention. Its position and its kernel are chosen independently.
+// Multi-head attention. Its positional encoding and its kernel are chosen independently.
 //
 // Reference: tests/reference/attention.cpp, attention()
 #pragma once
@@ -12,25 +12,28 @@
 
 namespace stretto::nn {
 
-/// Computes the output of one call, [B, H, M, Dv].
+/// Base class of attention kernels, which compute the output from queries, keys and values.
 class AttentionKernel : public Module {
  public:
+  /// Registers the kernel in `parent`, an attention, under the name "kernel".
   explicit AttentionKernel(Module& parent) : Module(parent, "kernel") {}
+  /// Returns the attention output [B, H, M, Dv].
   virtual Tensor operator()(const AttentionInputs& inputs) const = 0;
-  /// The weights of the call's values, [B, H, M, N]: the softmax weights, unless a kernel overrides
-  /// this. A kernel with a state has no softmax: it is an error unless it does.
+  /// Returns the weights of the values [B, H, M, N]; by default those of the softmax. Throws if a
+  /// kernel with a recurrent state, which has no softmax, does not override it.
   virtual Tensor weights(const AttentionInputs& inputs) const;
-  /// Whether a call of this process's piece of a sequence (ForwardContext) can be answered.
+  /// Returns true if the kernel accepts a ForwardContext with a sequence_group.
   virtual bool supports_sequence_parallel() const { return false; }
-  /// Whether the past can be a state of fixed size in the place of keys and values. Calls with a
-  /// cache then bring the new positions alone, and AttentionInputs::state.
+  /// Returns true if a state of fixed size summarizes the past in place of keys and values. With a
+  /// cache, the inputs then have only the new positions, and AttentionInputs::state.
   virtual bool has_recurrent_state() const { return false; }
 };
 
+/// A factory of kernels, as MultiHeadAttentionOptions::kernel accepts it.
 using MakeKernel = std::function<std::unique_ptr<AttentionKernel>(Module& parent, HeadShape shape)>;
 
-/// Makes a K(parent, head shape, arguments…), for a kernel of your own: `.kernel =
-/// nn::kernel<MyKernel>(arguments…)`. The shape's d_key is the one after the position.
+/// Returns a factory that constructs K(parent, shape, arguments…), for your own kernel: `.kernel =
+/// nn::kernel<MyKernel>(arguments…)`. shape.d_key is the dimension after the positional encoding.
 template <class K, class... Arguments>
 MakeKernel kernel(Arguments... arguments) {
   return [=](Module& parent, HeadShape shape) {
@@ -38,83 +41,97 @@ MakeKernel kernel(Arguments... arguments) {
   };
 }
 
-/// softmax(scores) v: ops/attention/attention.h.
+/// The kernel of softmax attention, softmax(scores) v (ops/attention/attention.h).
 class SoftmaxKernel : public AttentionKernel {
  public:
-  SoftmaxKernel(Module& parent, HeadShape, Implementation form_)
-      : AttentionKernel(parent), implementation(form_) {}
+  /// Registers the kernel in `parent`.
+  SoftmaxKernel(Module& parent, HeadShape, Implementation implementation_)
+      : AttentionKernel(parent), implementation(implementation_) {}
   Tensor operator()(const AttentionInputs& inputs) const override;
   bool supports_sequence_parallel() const override { return true; }
   std::string label() const override { return "SoftmaxKernel"; }
 
-  const Implementation implementation;
+  const Implementation implementation;  ///< Implementation of attention().
 };
 
+/// Returns a factory of SoftmaxKernel.
 MakeKernel softmax_kernel(Implementation implementation = Implementation::automatic);
 
+/// Options of MultiHeadAttention.
 struct MultiHeadAttentionOptions {
-  int64_t d_model = 0;
-  int64_t n_heads = 1;
-  int64_t n_kv_heads = 0;  // fewer key heads, shared by groups of query heads; 0: n_heads
-  int64_t d_key = 0;       // size of one head; 0: d_model / n_heads
-  int64_t d_value = 0;     // 0: d_model / n_heads
-  bool bias = true;        // of q, k, v and out, unless one says otherwise
-  std::optional<bool> q_bias = {}, k_bias = {}, v_bias = {}, out_bias = {};
-  /// A norm of each head's queries, and one of its keys, before the position (Qwen3); its dim is
-  /// d_key.
+  int64_t d_model = 0;     ///< Dimension of inputs and outputs, at least 1.
+  int64_t n_heads = 1;     ///< H, the number of query heads.
+  int64_t n_kv_heads = 0;  ///< G, the number of key and value heads, a divisor of H; 0: H.
+  int64_t d_key = 0;       ///< D, the dimension of queries and keys per head; 0: d_model / n_heads.
+  int64_t d_value = 0;     ///< Dv, the dimension of values per head; 0: d_model / n_heads.
+  bool bias = true;        ///< Bias of the four projections, unless set individually.
+  std::optional<bool> q_bias = {};    ///< Bias of the query projection; by default `bias`.
+  std::optional<bool> k_bias = {};    ///< Bias of the key projection; by default `bias`.
+  std::optional<bool> v_bias = {};    ///< Bias of the value projection; by default `bias`.
+  std::optional<bool> out_bias = {};  ///< Bias of the output projection; by default `bias`.
+  /// Norms of each head's queries and keys, applied before the positional encoding (Qwen3); dim is
+  /// 0 or d_key. By default none.
   std::optional<Norm::Options> qk_norm = {};
-  /// > 0: every call must be causal, and no query sees a key `window` or more positions before it
-  /// (Mistral). A mask's own window counts where it is smaller.
+  /// > 0: sliding window (Mistral). Every mask must be causal, and no query attends to a key
+  /// `window` or more positions before it. A smaller AttentionMask::window takes precedence.
   int64_t window = 0;
-  double dropout = 0;                    // of the attention weights, in training
-  std::optional<double> scale = {};      // of the scores; 1/√d_key when not given (T5: 1)
-  MakePositionalEncoding position = {};  // none by default
-  MakeKernel kernel = {};                // softmax_kernel() by default
+  double dropout = 0;                    ///< Dropout of the attention weights, in training.
+  std::optional<double> scale = {};      ///< Scale of the scores; by default 1/√d_key (T5: 1).
+  MakePositionalEncoding position = {};  ///< Positional encoding; by default none.
+  MakeKernel kernel = {};                ///< Attention kernel; by default softmax_kernel().
 };
 
-/// Projections q, k, v [.., d_model] → heads, attention, projection of the joined heads back
-/// (Vaswani et al. 2017, §3.2.2).
+/// Multi-head attention (Vaswani et al. 2017, §3.2.2): projects to q, k and v in heads, adds the
+/// positional encoding, applies the kernel, and projects the joined heads.
 class MultiHeadAttention : public Module {
  public:
-  using Options = MultiHeadAttentionOptions;
+  using Options = MultiHeadAttentionOptions;  ///< Options of the constructor.
+  /// Constructs a root module. Throws if the sizes do not fit together.
   explicit MultiHeadAttention(Options options);
+  /// Constructs a child of `parent`. Throws if the sizes do not fit together.
   MultiHeadAttention(Module& parent, std::string name, Options options);
 
-  /// Self-attention: x [B, M, d_model] → the same. With a cache x continues the positions in it. A
-  /// cache that a layer of other sizes, or a kernel of the other kind, has filled is an error.
+  /// Self-attention: x [B, M, d_model] → [B, M, d_model]. With a cache, x continues the positions
+  /// in it. Throws if a layer of other sizes, or with another kind of kernel, has filled the cache.
   Tensor operator()(const Tensor& x, const AttentionMask& mask = {}, KeyValueCache* cache = nullptr,
                     const ForwardContext& forward = {}) const;
-  /// Attention from x [B, M, d_model] to context [B, N, d_model]. For masks and positions the
-  /// queries are the last M of the N positions. With a cache the first call puts the keys and
-  /// values of the context there, and later ones do not look at `context`.
+  /// Cross-attention from x [B, M, d_model] to context [B, N, d_model] → [B, M, d_model]. For masks
+  /// and positions, the queries are the last M of the N positions. With a cache, the first call
+  /// stores the keys and values of the context, and later calls ignore `context`.
   Tensor operator()(const Tensor& x, const Tensor& context, const AttentionMask& mask,
                     KeyValueCache* cache = nullptr, const ForwardContext& forward = {}) const;
-  /// A cache for this layer that keeps the last `limit` positions, or with 0 all.
+  /// Returns an empty cache for this layer that holds the last `limit` positions; 0: all. Throws
+  /// for a limit with a kernel that has a recurrent state.
   KeyValueCache make_cache(int64_t limit = 0) const;
-  /// Self-attention or attention to a context in two halves, for models that complete the call in
-  /// between: the projections of x [B, M, d_model] and of its context [B, N, d_model] as heads, and
-  /// what comes after them. The first key is at the context's first_position, unless
-  /// AttentionInputs::first_position is set in between.
+  /// First of two steps of attention, for models that modify the inputs in between: projects x
+  /// [B, M, d_model] and context [B, N, d_model] to q, k and v in heads. For self-attention context
+  /// is x. first_position is that of `forward`; set AttentionInputs::first_position to change it.
   AttentionInputs project(const Tensor& x, const Tensor& context, const AttentionMask& mask,
                           const ForwardContext& forward = {}) const;
+  /// Second step: applies positional encoding, kernel and output projection → [B, M, d_model].
   Tensor attend(AttentionInputs inputs) const;
-  /// The weights of self-attention [B, H, M, M], for pictures.
+  /// Returns the weights of self-attention [B, H, M, M], for visualization.
   Tensor weights(const Tensor& x, const AttentionMask& mask = {}) const;
-  /// The scores that the softmax kernel weights keys by, [B, H, M, M], and −∞ for keys that are not
-  /// seen (ops/attention/attention.h). Kernels that approximate softmax, as Performers do,
-  /// approximate these.
+  /// Returns the masked scores of softmax attention [B, H, M, M], −∞ for keys that the mask
+  /// hides (attention_scores()). Kernels that approximate the softmax, such as Performers,
+  /// approximate these scores.
   Tensor scores(const Tensor& x, const AttentionMask& mask = {}) const;
   std::string label() const override;
 
-  const Options options;
+  const Options options;  ///< As passed to the constructor, with defaults filled in.
+  /// Query projection, d_model → H·D.
   Linear q{*this, "q", projection(options.n_heads* options.d_key, options.q_bias)};
+  /// Key projection, d_model → G·D.
   Linear k{*this, "k", projection(options.n_kv_heads* options.d_key, options.k_bias)};
+  /// Value projection, d_model → G·Dv.
   Linear v{*this, "v", projection(options.n_kv_heads* options.d_value, options.v_bias)};
+  /// Output projection, H·Dv → d_model.
   Linear out{*this,
              "out",
              {options.n_heads * options.d_value, options.d_model,
               options.out_bias.value_or(options.bias)}};
-  std::optional<Norm> q_norm, k_norm;  // with qk_norm
+  std::optional<Norm> q_norm;  ///< Norm of the queries, with Options::qk_norm.
+  std::optional<Norm> k_norm;  ///< Norm of the keys, with Options::qk_norm.
 
  private:
   static Options completed(Options options);
@@ -122,13 +139,13 @@ class MultiHeadAttention : public Module {
     return {options.d_model, width, bias.value_or(options.bias)};
   }
   void make();
-  AttentionMask seen(AttentionMask mask) const;
+  AttentionMask with_window(AttentionMask mask) const;
   HeadShape shape() const {
     return {options.n_heads, options.d_key, options.d_value, options.d_model};
   }
   void check_limit(const KeyValueCache& cache) const;
   void check_sizes(const KeyValueCache& cache) const;
-  void continue_from(AttentionInputs& inputs, KeyValueCache& cache, bool new_keys_alone) const;
+  void continue_from(AttentionInputs& inputs, KeyValueCache& cache, bool only_new_keys) const;
   void apply_position(AttentionInputs& inputs) const;
   void append_to_cache(AttentionInputs& inputs, KeyValueCache& cache) const;
 

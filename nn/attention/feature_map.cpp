@@ -16,7 +16,7 @@
 namespace stretto::nn {
 namespace {
 
-// The key of draw `number` of another key's sequence of keys.
+// Returns the key at index `number` of the sequence that `key` determines.
 RandomKey derived_key(RandomKey key, uint64_t number) {
   const Random4 bits = philox(key, number);
   return {bits.v[0] | uint64_t(bits.v[1]) << 32, bits.v[2] | uint64_t(bits.v[3]) << 32};
@@ -28,8 +28,8 @@ Favor::Options checked(Favor::Options o) {
   check(o.features >= 1 && (!pairs || o.features % 2 == 0), op, o.features, " features; must be ",
         pairs ? "an even number, two for each row of the projection" : "at least 1");
   check(o.orthogonal || o.norms == RowNorms::chi, op,
-        "norms √D are for orthogonal features; independent rows have RowNorms::chi");
-  check(o.redraw >= 0, op, "redraw ", o.redraw, "; must be a number of calls, or 0 for never");
+        "RowNorms::sqrt_d with independent rows; accepted: RowNorms::chi, or orthogonal rows");
+  check(o.redraw >= 0, op, "redraw ", o.redraw, "; must be a number of calls, or 0 for none");
   check(o.epsilon >= 0, op, "epsilon ", o.epsilon, "; must be 0 or more");
   return o;
 }
@@ -52,16 +52,17 @@ Tensor ReluFeatures::operator()(const Tensor& x, Side, const Tensor&) const {
 std::string ReluFeatures::label() const { return str("ReluFeatures(+ ", epsilon, ")"); }
 
 Tensor orthogonal_features(int64_t rows, int64_t d, RandomKey key, RowNorms norms, Device device) {
-  check(rows >= 0 && d >= 1, "orthogonal_features", rows, " rows of ", d,
-        " numbers; accepted: 0 or more rows of 1 or more");
-  const TensorOptions there{.dtype = f64, .device = device};
+  check(rows >= 0 && d >= 1, "orthogonal_features", rows, " rows of dimension ", d,
+        "; accepted: 0 or more rows of dimension 1 or more");
+  const TensorOptions on_device{.dtype = f64, .device = device};
   const int64_t whole = rows / d;
-  // Of each block, the normal numbers of one of its two sequences of keys.
+  // Returns normal rows for all blocks. Each block has two sequences of keys, for
+  // directions and for norms.
   const auto normals = [&](uint64_t sequence) {
-    Tensors blocks{empty({0, d}, there)};
+    Tensors blocks{empty({0, d}, on_device)};
     for (int64_t at = 0; at < rows; at += d)
       blocks.push_back(randn({std::min(d, rows - at), d},
-                             derived_key(key, 2 * uint64_t(at / d) + sequence), there));
+                             derived_key(key, 2 * uint64_t(at / d) + sequence), on_device));
     return cat(blocks, 0);
   };
   const Tensor drawn = normals(0);
@@ -75,7 +76,7 @@ Tensor orthogonal_features(int64_t rows, int64_t d, RandomKey key, RowNorms norm
 
 namespace {
 
-// Of the projection: hyperbolic and trigonometric features come in pairs.
+// Returns the number of rows of the projection.
 int64_t rows_of(const FavorOptions& o) {
   const bool pairs = o.kind == FavorKind::hyperbolic || o.kind == FavorKind::trigonometric;
   return pairs ? o.features / 2 : o.features;
@@ -120,7 +121,8 @@ Tensor Favor::next_call() const {
   return current(training());
 }
 
-// A later call may draw another, so that a call that has time gets its own.
+// Returns a copy of the projection if this call may still need it after a later
+// call has redrawn it.
 Tensor Favor::current(bool next) const {
   const bool needed_later = backward_follows() || is_recomputing();
   return recorded("the projection of Favor", [&] {
@@ -167,12 +169,12 @@ double Favor::key_divisor(DType type, const Tensor& drawn) const {
 Tensor Favor::operator()(const Tensor& x, Side side, const Tensor& drawn) const {
   const int64_t width = projection.size(1);
   check(x.dim() == 4 && is_floating(x.dtype()) && x.size(3) == width, "Favor", "x ", x,
-        "; must be floating [B, H, L, ", width, "], as the projection is made for");
-  const Tensor own = projection_of(drawn);
+        "; must be floating [B, H, L, ", width, "], with the dimension of the projection");
+  const Tensor rows = projection_of(drawn);
   const FeatureStabiliser by_side =
       side == Side::query ? FeatureStabiliser::own_max : FeatureStabiliser::bound;
   return random_features(
-      x, own,
+      x, rows,
       {.kind = options.kind,
        .stabiliser = options.stabiliser == Stabiliser::max ? by_side : FeatureStabiliser::none,
        .epsilon = options.epsilon,

@@ -1,10 +1,11 @@
-// Feature maps: what linear attention (nn/attention/linear_attention.h) makes of queries and keys.
+// Feature maps, which linear attention (nn/attention/linear_attention.h) applies
+// to queries and keys.
 //
 //   EluPlusOne    elu(x) + 1                     Katharopoulos et al. 2020, eq. 7
 //   ReluFeatures  relu(x) + ε                    Choromanski et al. 2021, §4.1; Tay et al.
 //   Favor         random features of e^(q·k/√D)  Choromanski et al. 2021, "FAVOR+"
 //
-// A map of your own derives from FeatureMap and is passed as nn::feature_map<MyMap>(arguments…).
+// Your own map derives from FeatureMap and is passed as nn::feature_map<MyMap>(arguments…).
 //
 // Reference: tests/reference/linear_attention.cpp, elu_plus_one(), relu_plus()
 // Reference: tests/reference/random_features.cpp, positive_features(), trigonometric_features()
@@ -19,39 +20,46 @@
 
 namespace stretto::nn {
 
+/// Base class of feature maps.
+///
+/// Maps whose features are exponentials may divide them by a stabilizer that cancels in the output.
+/// Such maps return true from stabilises() and override logarithms(), in_range() and key_divisor().
 class FeatureMap : public Module {
  public:
-  /// Every map registers under the name "feature_map" in its kernel.
+  /// Registers the map in `parent`, a kernel, under the name "feature_map".
   explicit FeatureMap(Module& parent) : Module(parent, "feature_map") {}
-  /// x [B, H, L, D] → [B, H, L, features(D)], each position by itself. `drawn` is what next_call()
-  /// gave for this call; undefined: what the map has.
+  /// Maps x [B, H, L, D] → [B, H, L, features(D)], each position separately. `drawn` is the result
+  /// of next_call() for this call; if undefined, the map's current random numbers are used.
   virtual Tensor operator()(const Tensor& x, Side side, const Tensor& drawn = {}) const = 0;
+  /// Returns F, the number of features, for queries and keys of dimension d; by default d.
   virtual int64_t features(int64_t d) const { return d; }
-  /// Comes before the queries and keys of a call, but not while a state is continued: maps with
-  /// random numbers may draw new ones now (autograd/recompute.h). What both need is returned.
+  /// Called once at the start of each forward pass, before queries and keys are mapped, but not
+  /// when a recurrent state is continued. Maps with random numbers may draw new ones
+  /// (autograd/recompute.h) and return them for both sides.
   virtual Tensor next_call() const { return {}; }
 
-  /// Of maps whose features are exponentials with a stabiliser that cancels: the logarithms of the
-  /// features without it, f64 [B, H, L, F]; those of queries may lack a factor. Undefined: there
-  /// are none.
+  /// Returns the logarithms of the features without the stabilizer, f64 [B, H, L, F]; those of
+  /// queries may lack a common factor. Undefined (the default) if stabilises() is false.
   virtual Tensor logarithms(const Tensor&, Side, const Tensor& /*drawn*/ = {}) const { return {}; }
-  /// Of these maps: whether the features of keys [B, G, N, D] can be used as they are, whatever the
-  /// queries; padding [B, N] may be undefined. On the CPU.
+  /// Returns true if the products of the features of the keys k [B, G, N, D] with those of a query
+  /// cannot all underflow, whatever the query. padding [B, N] may be undefined. CPU only.
   virtual bool in_range(const Tensor& /*k*/, const Tensor& /*padding*/,
                         const Tensor& /*drawn*/ = {}) const {
     return true;
   }
-  /// Of these maps: the logarithm of what features of keys in this dtype are divided by.
+  /// Returns the logarithm of the stabilizer of keys of this dtype.
   virtual double key_divisor(DType, const Tensor& /*drawn*/ = {}) const { return 0; }
-  /// Whether features are exponentials, which may all underflow to 0 and leave a head without
-  /// gradients; and whether they have such a stabiliser, and logarithms() therefore.
+  /// Returns true if features are exponentials, which may all underflow to 0 and leave a
+  /// head without gradients.
   virtual bool has_exponentials() const { return false; }
+  /// Returns true if features are divided by a stabilizer that cancels in the output.
   virtual bool stabilises() const { return false; }
 };
 
+/// A factory of feature maps, as linear_kernel() accepts it.
 using MakeFeatureMap = std::function<std::unique_ptr<FeatureMap>(Module& parent, HeadShape shape)>;
 
-/// Makes an F(parent, head shape, arguments…).
+/// Returns a factory that constructs F(parent, shape, arguments…).
 template <class F, class... Arguments>
 MakeFeatureMap feature_map(Arguments... arguments) {
   return [=](Module& parent, HeadShape shape) {
@@ -59,71 +67,89 @@ MakeFeatureMap feature_map(Arguments... arguments) {
   };
 }
 
+/// The feature map elu(x) + 1 (Katharopoulos et al. 2020, eq. 7).
 class EluPlusOne : public FeatureMap {
  public:
+  /// Registers the map in `parent`.
   EluPlusOne(Module& parent, HeadShape) : FeatureMap(parent) {}
   Tensor operator()(const Tensor& x, Side side, const Tensor& drawn = {}) const override;
   std::string label() const override { return "EluPlusOne"; }
 };
 
+/// Returns a factory of EluPlusOne.
 inline MakeFeatureMap elu_plus_one() { return feature_map<EluPlusOne>(); }
 
+/// The feature map relu(x) + ε (Choromanski et al. 2021, §4.1; Tay et al.).
 class ReluFeatures : public FeatureMap {
  public:
+  /// Registers the map in `parent`. Throws if epsilon is negative.
   ReluFeatures(Module& parent, HeadShape shape, double epsilon);
   Tensor operator()(const Tensor& x, Side side, const Tensor& drawn = {}) const override;
   std::string label() const override;
 
-  const double epsilon;
+  const double epsilon;  ///< ε.
 };
 
+/// Returns a factory of ReluFeatures.
 inline MakeFeatureMap relu_plus(double epsilon = 1e-3) {
   return feature_map<ReluFeatures>(epsilon);
 }
 
-/// The functions of ops/attention/random_features.h. R features need a projection of R rows, or R/2
-/// where they come in pairs: hyperbolic and trigonometric ones.
+/// The functions of ops/attention/random_features.h. R features need a projection of R rows; the
+/// hyperbolic and trigonometric ones come in pairs and need R/2 rows.
 using FavorKind = RandomFeatureKind;
 
-/// How long the rows of orthogonal features are: as independent normal ones, which makes the
-/// features of the softmax unbiased, or all √D.
-enum class RowNorms { chi, sqrt_d };
-
-/// Against overflow of exponentials; where eps is 0 it cancels in the output, to rounding.
-/// max: each query is divided by its own largest feature; keys by a number that depends on the
-/// projection alone (FeatureStabiliser::own_max and bound). So nothing looks into the future, and a
-/// state may be continued. Where that leaves a query or a state with features that underflow,
-/// LinearKernel divides each feature by its largest value among the keys so far instead: on the
-/// CPU, where eps is 0, of positive and hyperbolic features. Elsewhere features of keys underflow
-/// where ½|k'|² is far beyond 80 in f32 and bf16 (k' = k·D^(−1/4)), and such keys are ignored.
-/// Trigonometric features have no stabiliser of keys: they overflow to NaN where ½|k'|² is beyond
-/// 88, 709 in f64.
-enum class Stabiliser { none, max };
-
-struct FavorOptions {
-  int64_t features = 256;  // R
-  FavorKind kind = FavorKind::positive;
-  bool orthogonal = true;  // else rows are independent
-  RowNorms norms = RowNorms::chi;
-  int64_t redraw = 0;  // a new projection for every so many training calls; 0: never
-  Stabiliser stabiliser = Stabiliser::max;
-  double epsilon = 1e-3;  // generalised
-  Implementation implementation = Implementation::automatic;
+/// Norms of the rows of an orthogonal projection.
+enum class RowNorms {
+  chi,    ///< Norms of independent normal rows, for which features of the softmax are unbiased.
+  sqrt_d  ///< All √D.
 };
 
-/// bf16 is computed in f32 and rounded once. The projection [W, D] is a buffer, f32 in bf16
-/// modules too: drawn when the map is made, shared by heads, saved in checkpoints and
-/// frozen outside of training. With `redraw` a second buffer, `schedule`, says how the draws go on:
-/// they depend on the map's own key and their number only. What counts as a call is a training call
-/// whose ops are recorded, by checkpoint() too.
+/// Protection against overflow of exponential features. It cancels in the output, up to rounding,
+/// if LinearKernelOptions::eps is 0.
+enum class Stabiliser {
+  none,  ///< Features as they are.
+  /// Each query is divided by its own largest feature, keys by a number that depends only on the
+  /// projection (FeatureStabiliser::own_max and bound). No query depends on later keys, and a state
+  /// can be continued.
+  ///
+  /// If features of a query or state underflow all the same, LinearKernel divides each feature by
+  /// its largest value among the keys so far: on the CPU, if eps is 0, for positive and hyperbolic
+  /// features. Otherwise, features of keys with ½|k'|² far above 80 in f32 and bf16
+  /// (k' = k·D^(−1/4)) underflow, and such keys are ignored.
+  ///
+  /// Keys of trigonometric features have no stabilizer: they overflow to NaN if ½|k'|² is above 88
+  /// (709 in f64).
+  max
+};
+
+/// Options of Favor.
+struct FavorOptions {
+  int64_t features = 256;                   ///< R, the number of features.
+  FavorKind kind = FavorKind::positive;     ///< Formula of the features.
+  bool orthogonal = true;                   ///< Orthogonal rows; false: independent rows.
+  RowNorms norms = RowNorms::chi;           ///< Norms of orthogonal rows.
+  int64_t redraw = 0;                       ///< Training calls per projection; 0: one for all.
+  Stabiliser stabiliser = Stabiliser::max;  ///< Protection against overflow.
+  double epsilon = 1e-3;                    ///< ε of generalised features.
+  Implementation implementation = Implementation::automatic;  ///< Implementation of the features.
+};
+
+/// FAVOR+, random features of the softmax kernel (Choromanski et al. 2021). bf16 is computed in f32
+/// and rounded once.
+///
+/// The projection is drawn at construction, shared by all heads, saved in checkpoints and fixed in
+/// evaluation. With `redraw` a second buffer, `schedule`, determines later draws, which depend only
+/// on the map's own key and the index of the draw. Only training calls whose ops are recorded count
+/// as calls, including those under checkpoint().
 class Favor : public FeatureMap {
  public:
-  using Options = FavorOptions;
+  using Options = FavorOptions;  ///< Options of the constructor.
+  /// Registers and draws the projection. Throws if an option is out of its range.
   Favor(Module& parent, HeadShape shape, Options options);
   Tensor operator()(const Tensor& x, Side side, const Tensor& drawn = {}) const override;
   int64_t features(int64_t) const override { return options.features; }
-  /// The projection of the call; a copy where later calls may draw another. Calls of several
-  /// threads take turns.
+  /// Returns the projection of this call, a copy if later calls may redraw it. Thread-safe.
   Tensor next_call() const override;
   Tensor logarithms(const Tensor& x, Side side, const Tensor& drawn = {}) const override;
   bool in_range(const Tensor& k, const Tensor& padding, const Tensor& drawn = {}) const override;
@@ -132,9 +158,9 @@ class Favor : public FeatureMap {
   bool stabilises() const override;
   std::string label() const override;
 
-  const Options options;
-  const Tensor projection;
-  const Tensor schedule;  // i64 [4]: seed, stream, number of the draw, calls since
+  const Options options;    ///< As passed to the constructor.
+  const Tensor projection;  ///< [R or R/2, D], a buffer; f32 in bf16 modules.
+  const Tensor schedule;    ///< i64 [4]: seed, stream, index of the draw, calls since.
 
  private:
   Tensor draw(RandomKey key, uint64_t number) const;
@@ -142,17 +168,18 @@ class Favor : public FeatureMap {
   Tensor current(bool next) const;
   Tensor projection_of(const Tensor& drawn) const;
 
-  mutable std::mutex mutex_;  // of the buffers
+  mutable std::mutex mutex_;  // guards the buffers
 };
 
+/// Returns a factory of Favor.
 inline MakeFeatureMap favor(FavorOptions options = {}) { return feature_map<Favor>(options); }
 
-/// Random rows ω [rows, d], f64: blocks of d of them (the last one cut) are orthogonal, each
-/// direction uniform, with the norms of independent normal rows or √d. A pure function of the key,
-/// on a GPU to within rounding.
+/// Returns random rows ω [rows, d] in f64. Blocks of d rows (the last block may have fewer) are
+/// orthogonal, each direction is uniform, and norms are those of independent normal rows or √d. A
+/// pure function of the key, on a GPU up to rounding.
 ///
-/// The orthogonal matrices are uniform because the QR factorisation behind them has a positive
-/// diagonal in R. Signs as LAPACK leaves them bias e^(ω·x − ½|x|²) by several percent.
+/// The orthogonal matrices are uniform because the QR factorization behind them has a positive
+/// diagonal in R. The signs that LAPACK returns bias e^(ω·x − ½|x|²) by several percent.
 Tensor orthogonal_features(int64_t rows, int64_t d, RandomKey key, RowNorms norms = RowNorms::chi,
                            Device device = cpu);
 

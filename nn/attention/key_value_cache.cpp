@@ -10,16 +10,17 @@
 
 namespace stretto::nn {
 
-// Several caches may be views of one room, those before a call and after it, or copies that went on
-// apart. What a view shows never changes: rows are given away once, to the first that asks.
+// The buffer behind k and v. Several caches may be views of one buffer: the caches before and after
+// a call, or copies that continue independently. The rows of a view never change: new rows are
+// reserved once, by the first cache that asks.
 struct KeyValueRoom {
   Tensor k, v;                // [B, G, capacity, D], [B, G, capacity, Dv]
-  std::atomic<int64_t> used;  // rows given away, from the first on
+  std::atomic<int64_t> used;  // number of reserved rows
 
   KeyValueRoom(Tensor keys, Tensor values, int64_t n)
       : k(std::move(keys)), v(std::move(values)), used(n) {}
 
-  // Where a cache's rows begin; −1 unless they are rows of this room.
+  // Returns the first row of a cache in this buffer, or −1 if the cache has another buffer.
   int64_t begin_of(const KeyValueCache& cache) const {
     if (cache.k.shared_storage() != k.shared_storage() ||
         cache.v.shared_storage() != v.shared_storage())
@@ -47,15 +48,15 @@ bool continues(const Tensor& x, const Tensor& more) {
          with_rows(x.shape(), 0) == with_rows(more.shape(), 0);
 }
 
-// A room with the rows of a cache, and more: growing by a quarter, all copies together come to a
-// few times the last one.
+// Returns a new buffer with the rows of a cache and space for more. Because capacity grows by a
+// quarter, all copies together cost a small multiple of the last one.
 std::shared_ptr<KeyValueRoom> room_for(const KeyValueCache& cache, int64_t more) {
   const int64_t have = cache.k.size(2), n = have + more;
   const int64_t capacity = n + std::max<int64_t>(n / 4, 32);
   const auto larger = [&](const Tensor& x) {
     Tensor y = empty(with_rows(x.shape(), capacity), options_of(x));
     y.slice(2, 0, have).copy_(x);
-    y.slice(2, have).zero_();  // as reorder() takes the rows that nobody has yet as well
+    y.slice(2, have).zero_();  // reorder() copies unreserved rows too
     return y;
   };
   return std::make_shared<KeyValueRoom>(larger(cache.k), larger(cache.v), n);
@@ -70,7 +71,7 @@ void KeyValueCache::append(const Tensor& keys, const Tensor& values) {
     room = {};
     return;
   }
-  const bool grows =  // the tape must not see memory change
+  const bool grows =  // in place; memory that the tape refers to must not change
       !recording({k, v, keys, values}) && continues(k, keys) && continues(v, values);
   if (!grows) {
     k = cat({k, keys}, 2);

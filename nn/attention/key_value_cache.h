@@ -1,6 +1,6 @@
-// What an attention layer keeps of the positions seen so far, for generation.
+// The cache of an attention layer for generation: keys and values, or a recurrent state.
 //
-// Reference: none (a state; its tests compare with one pass over everything)
+// Reference: none (a state; its tests compare with one pass over the whole sequence)
 #pragma once
 
 #include <memory>
@@ -14,37 +14,40 @@ namespace stretto::nn {
 
 struct KeyValueRoom;  // nn/attention/key_value_cache.cpp
 
-/// Keys and values of the positions seen so far. One per attention layer; starts empty and grows
-/// with every call that succeeds: one that throws leaves it as it was. For self-attention with a
-/// kernel that keeps a state it has that alone, which does not grow. A copy is another cache, and
-/// costs no memory until both have gone on.
+/// The KV cache of one attention layer. Starts empty and grows with every successful call; a call
+/// that throws leaves it unchanged. For self-attention with a kernel that has a recurrent state it
+/// holds only that state, of constant size. Copies are independent, and share memory until one of
+/// them is extended after the other.
 ///
-/// Models that call several layers, with a cache each, change them together or not at all by
-/// all_or_nothing (core/all_or_nothing.h).
+/// Models that call several layers, each with its own cache, update all caches or none
+/// by all_or_nothing (core/all_or_nothing.h).
 struct KeyValueCache {
-  Tensor k, v;  // [B, G, N, D], [B, G, N, Dv]; of positions that encode keys, the encoded ones
-  /// > 0: only the last `limit` positions are kept. Relative positions stay right.
+  Tensor k;  ///< Cached keys [B, G, N, D]; encoded if PositionalEncoding::caches_encoded_keys.
+  Tensor v;  ///< Cached values [B, G, N, Dv].
+  /// > 0: only the last `limit` positions are cached. Relative positions stay correct.
   int64_t limit = 0;
-  LinearState state = {};
-  std::shared_ptr<const EncodingState> position = {};
-  int64_t dropped = 0;  // positions that the limit took away
-  /// Sizes of the layer that has filled it: layers of other sizes refuse it.
+  LinearState state = {};                              ///< State of a recurrent kernel.
+  std::shared_ptr<const EncodingState> position = {};  ///< Data of the positional encoding.
+  int64_t dropped = 0;  ///< Number of positions that the limit has removed.
+  /// Sizes of the layer that has filled the cache. Layers of other sizes reject it.
   std::optional<HeadShape> layer = {};
-  /// Memory that k and v are views of and grow in, a quarter more than they need; where there is
-  /// none, as on the tape, every call copies them.
+  /// Buffer that k and v are views of, with a quarter of spare capacity. Without one, as when the
+  /// tape records, every call copies k and v.
   std::shared_ptr<KeyValueRoom> room = {};
 
+  /// Returns the number of positions in the cache, without the dropped ones.
   int64_t length() const { return k.defined() ? k.size(2) : state.length; }
-  /// Joins keys [B, G, n, D] and values [B, G, n, Dv] of the next n positions to k and v.
+  /// Appends the keys [B, G, n, D] and values [B, G, n, Dv] of the next n positions.
   void append(const Tensor& keys, const Tensor& values);
-  /// Lets go of positions beyond the limit.
+  /// Drops the oldest positions beyond the limit.
   void trim();
-  /// Row i becomes what row rows[i] was: rows [n] (i64) may leave some out and repeat others.
+  /// Replaces the batch: row i becomes the former row rows[i]. rows [n] (i64) may
+  /// omit and repeat rows.
   void reorder(const Tensor& rows);
 };
 
-/// Makes an empty list one cache for each of a model's layers. Throws Error of `op` for a list of
-/// another length, which is of another model.
+/// Resizes an empty list to one cache per layer of a model. Throws an error of `op` if the list has
+/// another length, which means that another model has filled it.
 template <class Cache>
 void for_layers(const char* op, std::vector<Cache>& caches, int64_t n_layers) {
   check(caches.empty() || int64_t(caches.size()) == n_layers, op, "a cache of ",

@@ -15,13 +15,13 @@ namespace {
 
 constexpr const char* op = "LinearKernel";
 
-// What a call has that needs scores; nullptr for nothing.
-const char* of_scores(const AttentionOptions& o) {
+// Returns the name of an option that needs scores, or nullptr.
+const char* score_option(const AttentionOptions& o) {
   if (o.relative_keys.defined()) return "a key table";
   if (o.relative_values.defined()) return "a value table";
-  if (o.relative_bias.defined()) return "a bias per lag";
+  if (o.relative_bias.defined()) return "a relative bias";
   if (o.bias.defined()) return "a dense bias";
-  if (o.relative_query.defined()) return "a position query";
+  if (o.relative_query.defined()) return "a relative query";
   if (o.mask.window > 0) return "a window";
   if (o.mask.block > 0) return "blocks";
   if (o.dropout > 0) return "dropout of the weights";
@@ -30,15 +30,15 @@ const char* of_scores(const AttentionOptions& o) {
 }
 
 void check_scores(const AttentionInputs& inputs) {
-  if (const char* found = of_scores(inputs.options))
-    fail(op, "the call has ", found,
-         ", but linear attention has no scores; accepted: causal, key_padding, and positions that "
-         "act on q and k, RoPE (nn/positions/rotary.h) and SPE (nn/positions/spe.h); or use "
+  if (const char* found = score_option(inputs.options))
+    fail(op, "the inputs have ", found,
+         ", but linear attention has no scores; accepted: causal, key_padding, and encodings of q "
+         "and k, RoPE (nn/positions/rotary.h) and SPE (nn/positions/spe.h); or use "
          "softmax_kernel()");
 }
 
-// Whether a denominator [B, H, M] of a query that sees a key fulfils the condition, of some head or
-// of one.
+// Returns true if the condition holds for the denominator [B, H, M] of any query that attends to at
+// least one key, in the given head, or in any head if `head` is negative.
 template <class Condition>
 bool any_visible(const Tensor& denominators, const AttentionMask& mask, int64_t n, int64_t head,
                  Condition condition) {
@@ -48,7 +48,7 @@ bool any_visible(const Tensor& denominators, const AttentionMask& mask, int64_t 
   const int64_t heads = denominators.size(1), m = denominators.size(2);
   bool found = false;
   for (int64_t b = 0; b < denominators.size(0); ++b) {
-    int64_t key = 0;  // the first that is no padding
+    int64_t key = 0;  // the first key that is not padding
     while (hidden && key < n && hidden[b * n + key]) ++key;
     const int64_t begin = key == n ? m : mask.causal ? std::max<int64_t>(0, key + m - n) : 0;
     for (int64_t h = head < 0 ? 0 : head; h < (head < 0 ? heads : head + 1) && !found; ++h)
@@ -72,10 +72,12 @@ LinearKernel::LinearKernel(Module& parent, HeadShape shape, const MakeFeatureMap
 
 LinearKernel::Features LinearKernel::mapped(const AttentionInputs& inputs,
                                             const Tensor& drawn) const {
-  const bool narrow = options.implementation != Implementation::composed;
-  auto wide = [narrow](const Tensor& x) { return narrow ? x : x.to(compute_type(x.dtype())); };
-  return {(*map_)(wide(inputs.q), Side::query, drawn), (*map_)(wide(inputs.k), Side::key, drawn),
-          wide(inputs.v)};
+  const bool composed = options.implementation == Implementation::composed;
+  auto operand = [composed](const Tensor& x) {
+    return composed ? x.to(compute_type(x.dtype())) : x;
+  };
+  return {(*map_)(operand(inputs.q), Side::query, drawn),
+          (*map_)(operand(inputs.k), Side::key, drawn), operand(inputs.v)};
 }
 
 LinearAttentionOptions LinearKernel::settings(const AttentionInputs& inputs) const {
@@ -95,23 +97,23 @@ Tensor LinearKernel::by_logarithms(const AttentionInputs& inputs, const Tensor& 
   const double divisor = inputs.state ? map_->key_divisor(inputs.k.dtype(), drawn) : 0;
   const auto compute = [&](LinearState* state) {
     LinearAttentionOptions o = settings(inputs);
-    // Queries without keys of their own stand behind all keys there are.
+    // Without new keys the queries come after all keys of the state.
     if (state && keys.size(2) == 0) o.mask.causal = false;
     return linear_attention_of_logarithms(q, k, values, o, state, divisor, type);
   };
   return all_or_nothing(inputs.state, compute);
 }
 
-// Features of a whole head that are 0 for all queries have no gradient, now or later.
+// Throws if all features of a head are 0 for all queries: such a head never gets a gradient again.
 void LinearKernel::check_alive(const AttentionInputs& inputs, const Tensor& denominators) const {
   if (!map_->has_exponentials() || denominators.numel() == 0 || !recording({inputs.q, inputs.k}))
     return;
   const double eps = denominators.dtype() == f64 ? options.eps : double(float(options.eps));
   const auto text = [=, heads = denominators.size(1), features = map_->label(),
                      given = options.eps](int64_t h) {
-    return str("in head ", h, " of ", heads, " all products of ", features,
-               "'s features are 0, next to eps ", given,
-               ", so that no gradient can change it; queries and keys must be shorter (qk_norm, a "
+    return str("in head ", h, " of ", heads, " all products of the features of ", features,
+               " are 0, with eps ", given,
+               ", so that the head gets no gradient; queries and keys must be shorter (qk_norm, a "
                "smaller learning rate), or eps 0 with Stabiliser::max");
   };
   if (denominators.device().is_cuda())
@@ -145,7 +147,7 @@ Tensor LinearKernel::attended(const AttentionInputs& inputs, const Tensor& drawn
   if (group) return sequence_parallel_linear_attention(f.q, f.k, f.v, o, *group);
   if (inputs.state) return linear_attention(f.q, f.k, f.v, *inputs.state, o);
   const auto [y, denominators] = linear_attention_and_denominators(f.q, f.k, f.v, o);
-  // Smaller ones have lost terms to underflow.
+  // Smaller denominators have lost terms to underflow.
   const double least = inputs.q.dtype() == f64 ? 1e-290 : 1e-25;
   if (stabilised && any_visible(denominators, inputs.options.mask, inputs.n_keys(), -1,
                                 [&](auto x) { return double(x) < least; }))
@@ -163,7 +165,7 @@ Tensor LinearKernel::operator()(const AttentionInputs& inputs) const {
 Tensor LinearKernel::weights(const AttentionInputs& inputs) const {
   check_scores(inputs);
   const int64_t n = inputs.n_keys();
-  // The values of unit vectors say where they come from.
+  // With unit vectors as values, the output is the weights.
   AttentionInputs from = inputs;
   from.v = eye(n, options_of(inputs.v)).expand({inputs.k.size(0), inputs.k.size(1), n, n});
   return attended(from, {}).to(inputs.q.dtype());

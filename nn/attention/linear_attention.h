@@ -1,11 +1,11 @@
-// Linear attention as the kernel of MultiHeadAttention: queries and keys through a feature map,
-// then ops/attention/linear_attention.h.
+// Linear attention as a kernel of MultiHeadAttention: a feature map of queries and
+// keys, then ops/attention/linear_attention.h.
 //
 //     nn::MultiHeadAttention attention{*this, "attention",
 //         {.d_model = 256, .n_heads = 8, .kernel = nn::linear_kernel(nn::favor())}};
 //
-// A KeyValueCache then holds a state of fixed size: generation takes constant time and memory per
-// token.
+// A KeyValueCache then holds a state of fixed size: generation takes constant time
+// and memory per token.
 //
 // Reference: tests/reference/linear_attention.cpp, linear_attention()
 #pragma once
@@ -15,38 +15,43 @@
 
 namespace stretto::nn {
 
+/// Options of LinearKernel.
 struct LinearKernelOptions {
-  double eps = 0;      // LinearAttentionOptions
-  int64_t chunk = 32;  // the same
-  Implementation implementation = Implementation::automatic;
+  double eps = 0;      ///< Added to the denominator (LinearAttentionOptions::eps).
+  int64_t chunk = 32;  ///< Keys and queries per chunk on the CPU (LinearAttentionOptions::chunk).
+  Implementation implementation = Implementation::automatic;  ///< Of linear_attention().
 };
 
-/// Takes calls with `causal` and `key_padding`; anything else acts on scores, which do not exist
-/// here, and is an error. Positions that act on q and k work: SPE (nn/positions/spe.h), and RoPE
-/// (nn/positions/rotary.h), which turns them before they are mapped, so that features of the
-/// softmax kernel (Favor) depend on differences of positions, in the mean, and others on the
-/// positions too. bf16 stays bf16, features included, with sums in f32; composed, it is computed in
-/// f32.
+/// Linear attention. Accepts the masks `causal` and `key_padding`; windows, blocks, dropout, scales
+/// and terms of the scores throw, because there are no scores. Encodings of q and k work:
+/// - SPE (nn/positions/spe.h);
+/// - RoPE (nn/positions/rotary.h), which rotates q and k before the feature map. In the mean,
+///   features of the softmax kernel (Favor) then depend on relative positions only, other features
+///   on absolute positions too.
 ///
-/// Where features that are exponentials (Favor's) underflow, because keys are long, the same ratio
-/// is computed from their logarithms in f64 (Stabiliser::max): slower, with the same result for one
-/// pass, a continued state and a sequence over processes. A call that is recorded and in which all
-/// features of a head underflow anyway, as with eps above 0, is an error, as such a head gets no
-/// gradient. On a GPU the ratio is not recomputed, and the error is thrown at the next
-/// synchronization.
+/// bf16 inputs and features stay bf16, with sums in f32; the composed
+/// implementation computes in f32.
+///
+/// If exponential features (Favor's) underflow because keys are long, the output is computed from
+/// their logarithms in f64 (Stabiliser::max): slower, with the same result for one pass, a
+/// continued state and sequence parallelism. If a gradient is recorded and all features of a head
+/// underflow all the same, as with eps above 0, the call throws, because such a head gets no
+/// gradient. On a GPU nothing is recomputed, and the error is raised at the next synchronization.
 class LinearKernel : public AttentionKernel {
  public:
-  using Options = LinearKernelOptions;
+  using Options = LinearKernelOptions;  ///< Options of the constructor.
+  /// Registers the feature map that `map` constructs.
   LinearKernel(Module& parent, HeadShape shape, const MakeFeatureMap& map, Options options);
   Tensor operator()(const AttentionInputs& inputs) const override;
-  /// Each key's share q_i·k_j / (Σ_j q_i·k_j + eps).
+  /// Returns the share of each key, q_i·k_j / (Σ_j q_i·k_j + eps).
   Tensor weights(const AttentionInputs& inputs) const override;
   bool has_recurrent_state() const override { return true; }
   bool supports_sequence_parallel() const override { return true; }
   std::string label() const override { return "LinearKernel"; }
+  /// Returns the feature map.
   const FeatureMap& feature_map() const { return *map_; }
 
-  const Options options;
+  const Options options;  ///< As passed to the constructor.
 
  private:
   struct Features {
@@ -61,6 +66,7 @@ class LinearKernel : public AttentionKernel {
   std::unique_ptr<FeatureMap> map_;
 };
 
+/// Returns a factory of LinearKernel.
 MakeKernel linear_kernel(MakeFeatureMap map = elu_plus_one(), LinearKernelOptions options = {});
 
 }  // namespace stretto::nn

@@ -36,14 +36,14 @@ int64_t rows_of(const AdaptiveOptions& o, int64_t table) {
   return o.n_tables() == 1 ? o.vocabulary : o.last(table) - o.first(table);
 }
 
-// The tables, values to follow.
+// Returns the tables, not initialized.
 Tensors tables_of(const AdaptiveOptions& o) {
   Tensors tables;
   for (int64_t i = 0; i < o.n_tables(); ++i) tables.push_back(empty({rows_of(o, i), o.width(i)}));
   return tables;
 }
 
-// Projections of the first n widths, where there are any, values to follow.
+// Returns the projections of the first n clusters, not initialized; none if there are none.
 Tensors projections_of(const AdaptiveOptions& o, int64_t n) {
   Tensors projections;
   for (int64_t i = 0; i < n && o.projected(); ++i)
@@ -55,10 +55,10 @@ Tensor words_of(const char* op, const Tensor& indices, int64_t vocabulary) {
   return checked_index(op, indices, vocabulary, str("the vocabulary has ", vocabulary, " words"));
 }
 
-// Indices sorted by cluster, by the host.
+// Indices grouped by cluster, on the host.
 struct Partition {
-  std::vector<std::vector<int64_t>> positions;  // per cluster, where its indices stand
-  std::vector<std::vector<int64_t>> local;      // the same indices, counted from its first word
+  std::vector<std::vector<int64_t>> positions;  // per cluster, the places of its indices
+  std::vector<std::vector<int64_t>> local;      // the same indices, relative to its first word
 
   Partition(const Tensor& words, const std::vector<int64_t>& ends)
       : positions(ends.size()), local(ends.size()) {
@@ -76,12 +76,12 @@ Tensor indices(const std::vector<int64_t>& values, Device device) {
   return tensor(values, {int64_t(values.size())}, device);
 }
 
-// On a GPU the host does not see which cluster a word belongs to: all words are taken for each
-// cluster, and count where they are in it.
+// On a GPU the host does not know the cluster of a word: all words are computed for every cluster,
+// and masked where they belong to another one.
 Tensor in_cluster(const Tensor& words, int64_t first, int64_t last) {
   return logical_and(ge(words, double(first)), lt(words, double(last)));
 }
-// Words counted from the first of the cluster; `other` for those that are not `in` it.
+// Returns words relative to the first of the cluster, and `other` for words that are not `in` it.
 Tensor local(const Tensor& words, const Tensor& in, int64_t first, int64_t other) {
   return masked_fill(words - double(first), logical_not(in), double(other));
 }
@@ -169,7 +169,7 @@ Tensor logits(const Tensor& hidden, const AdaptiveCluster& c) {
   return linear(c.projection.defined() ? matmul(hidden, c.projection) : hidden, c.weight, c.bias);
 }
 
-// Ends of the clusters in the vocabulary.
+// Returns the first word after each cluster.
 std::vector<int64_t> ends_of(const char* op, const std::vector<AdaptiveCluster>& clusters) {
   check(!clusters.empty(), op, "needs at least one cluster");
   const auto others = int64_t(clusters.size()) - 1;
@@ -179,7 +179,8 @@ std::vector<int64_t> ends_of(const char* op, const std::vector<AdaptiveCluster>&
           "a cluster's weight must be [rows, width]");
     const int64_t rows = c.weight.size(0);
     check(!ends.empty() || rows > others, op, "the first weight ", c.weight,
-          " has rows for its words and then for ", others, " other clusters");
+          " has too few rows; must have at least one for its words and one for each of ", others,
+          " other clusters");
     ends.push_back(ends.empty() ? rows - others : ends.back() + rows);
   }
   return ends;
@@ -199,7 +200,7 @@ Tensor adaptive_nll(const Tensor& hidden, const Tensor& targets,
   const CrossEntropyOptions each{.ignore_index = -1, .reduction = Reduction::none};
   if (targets.device().is_cuda() && targets.numel() > 0) {
     Tensor first = words;  // the classes of the first softmax
-    Tensors others;        // the words of the other clusters, −1 elsewhere
+    Tensors others;        // the words of each other cluster, −1 elsewhere
     for (size_t i = 1; i < ends.size(); ++i) {
       const Tensor in = in_cluster(words, ends[i - 1], ends[i]);
       first = masked_fill(first, in, double(ends[0] + int64_t(i) - 1));
@@ -255,17 +256,17 @@ AdaptiveSoftmax::Options checked(AdaptiveSoftmax::Options options,
         int64_t(tied.size()), " entries for ", o.n_clusters(), " clusters");
   const bool any_projection = std::find(tied.begin(), tied.end(), true) != tied.end();
   check(embedding || (!options.tied && !any_projection), op,
-        "needs the embedding to which it is tied");
+        "tied without an embedding; pass the embedding whose parameters it shares");
   if (embedding) {
     const AdaptiveOptions& e = embedding->options;
     check(e.vocabulary == o.vocabulary && e.d_model == o.d_model &&
               e.d_embedding == o.d_embedding && e.cutoffs == o.cutoffs && e.div == o.div,
-          op, "vocabulary, widths, cutoffs or div are not those of the embedding");
+          op, "vocabulary, widths, cutoffs or div differ from those of the embedding");
   }
   return options;
 }
 
-// Rows of the first softmax for the other clusters, where there are any.
+// Returns the rows of the first softmax for the other clusters; undefined for one cluster.
 Tensor cluster_weight_of(const AdaptiveOptions& o) {
   return o.n_clusters() > 1 ? empty({o.n_clusters() - 1, o.width(0)}) : Tensor();
 }

@@ -1,8 +1,8 @@
 // Large vocabularies: adaptive input (Baevski & Auli 2019) and adaptive softmax (Grave et al.
-// 2017), in the form of Transformer-XL, where the two may share their tables.
+// 2017), as in Transformer-XL, where both may share their tables.
 //
-// The vocabulary, sorted by falling frequency, is cut into a shortlist and clusters. With div > 1
-// rarer clusters have narrower vectors, brought to the model's width by projections.
+// The vocabulary, sorted by descending frequency, is divided into a shortlist and clusters. With
+// div > 1 rarer clusters have narrower vectors, which projections map to and from d_model.
 //
 // Reference: tests/reference/adaptive.cpp, nll_by_loops()
 #pragma once
@@ -13,92 +13,108 @@
 
 namespace stretto::nn {
 
-/// How a vocabulary is cut and how wide its vectors are.
+/// The clusters of a vocabulary and the widths of their vectors. Cluster 0 is the shortlist.
 struct AdaptiveOptions {
-  int64_t vocabulary = 0;
-  int64_t d_model = 0;
-  int64_t d_embedding = 0;            // width of the shortlist's vectors; 0: d_model
-  std::vector<int64_t> cutoffs = {};  // ends of all clusters but the last: rising, in (0, V)
-  int64_t div = 1;                    // cluster i has width ⌊d_embedding / div^i⌋
-  double std = 0.02;                  // of tables at the start
-  double projection_std = 0.01;
+  int64_t vocabulary = 0;   ///< V, the number of words.
+  int64_t d_model = 0;      ///< Dimension of the embedding's output and the softmax's input.
+  int64_t d_embedding = 0;  ///< Width of the shortlist's vectors; 0: d_model.
+  /// First word after each cluster except the last, ascending, in (0, V). Empty: one cluster.
+  std::vector<int64_t> cutoffs = {};
+  int64_t div = 1;               ///< Cluster i has width ⌊d_embedding / div^i⌋.
+  double std = 0.02;             ///< Initial standard deviation of the tables.
+  double projection_std = 0.01;  ///< Initial standard deviation of the projections.
 
-  int64_t n_clusters() const { return int64_t(cutoffs.size()) + 1; }  // with the shortlist
+  /// Returns the number of clusters, the shortlist included.
+  int64_t n_clusters() const { return int64_t(cutoffs.size()) + 1; }
+  /// Returns the first word of cluster i.
   int64_t first(int64_t i) const { return i == 0 ? 0 : cutoffs[size_t(i - 1)]; }
+  /// Returns the first word after cluster i.
   int64_t last(int64_t i) const { return i + 1 == n_clusters() ? vocabulary : cutoffs[size_t(i)]; }
+  /// Returns the width of the vectors of cluster i.
   int64_t width(int64_t i) const;
-  /// One table for all clusters where they have one width (div 1).
+  /// Returns the number of tables: one for all clusters if they have the same width (div 1).
   int64_t n_tables() const { return div == 1 ? 1 : n_clusters(); }
-  /// Projections exist where div > 1 or d_embedding ≠ d_model.
+  /// Returns true if there are projections: div > 1 or d_embedding ≠ d_model.
   bool projected() const { return div > 1 || d_embedding != d_model; }
 };
 
-/// ids of any shape S (i64 or i32, in [0, V)) → [S…, d_model].
+/// Adaptive input: an embedding whose vectors are narrower for rare words.
 class AdaptiveEmbedding : public Module {
  public:
-  using Options = AdaptiveOptions;
+  using Options = AdaptiveOptions;  ///< Options of the constructor.
+  /// Constructs a root module. Throws if sizes or cutoffs do not fit together.
   explicit AdaptiveEmbedding(Options options);
+  /// Constructs a child of `parent`. Throws if sizes or cutoffs do not fit together.
   AdaptiveEmbedding(Module& parent, std::string name, Options options);
 
+  /// ids of any shape S (i64 or i32, in [0, V)) → [S…, d_model].
   Tensor operator()(const Tensor& ids) const;
   std::string label() const override;
 
-  const Options options;
-  const Tensors weights;  // weight0 [V, d_embedding], or with div > 1 one per cluster [rows, width]
-  const Tensors projections;  // projection0 … [d_model, width], one per table, or none
+  const Options options;  ///< As passed to the constructor, with defaults filled in.
+  /// Parameters weight0, …: [V, d_embedding], or with div > 1 one per cluster [words, width].
+  const Tensors weights;
+  /// Parameters projection0, …, one per table [d_model, width]; empty unless Options::projected().
+  const Tensors projections;
 
  private:
   void reset_parameters();
 };
 
-/// One cluster of an adaptive softmax: logits (h P) Wᵀ + b. The shortlist's W has a row for each of
-/// its words and, after them, one for each other cluster.
+/// One cluster of an adaptive softmax: logits (h P) Wᵀ + b. The W of the shortlist has one row per
+/// word, followed by one row per other cluster.
 struct AdaptiveCluster {
-  Tensor weight;           // W [rows, width]
-  Tensor bias;             // b [rows]
-  Tensor projection = {};  // P [d_model, width]; undefined: width = d_model
+  Tensor weight;           ///< W [rows, width].
+  Tensor bias;             ///< b [rows].
+  Tensor projection = {};  ///< P [d_model, width]; undefined if width = d_model.
 };
 
-/// −log p of each target: hidden [.., d_model], targets [..] (i64 or i32, in [0, V)) → [..], in the
-/// targets' order. A word of cluster i > 0 has the probability of its cluster, row
-/// shortlist + i − 1 of the first softmax, times its own within the cluster. Only the rows of a
-/// cluster go through its softmax, unless the targets are on a GPU: there all rows go through all,
-/// so that the host need not wait for what they are. With one cluster this is a plain output layer.
+/// Computes −log p of each target: hidden [.., d_model], targets [..] (i64 or i32, in [0, V)) →
+/// [..]. The probability of a word of cluster i > 0 is that of the cluster, row shortlist + i − 1
+/// of the first softmax, times that of the word within the cluster. With one cluster this is a
+/// plain output layer.
+///
+/// On the CPU only the rows whose target is in a cluster are computed for it. On a GPU all rows are
+/// computed for all clusters, so that the host need not wait for the targets.
 Tensor adaptive_nll(const Tensor& hidden, const Tensor& targets,
                     const std::vector<AdaptiveCluster>& clusters);
 
-/// log p of every word: hidden [.., d_model] → [.., V].
+/// Computes log p of every word: hidden [.., d_model] → [.., V].
 Tensor adaptive_log_probabilities(const Tensor& hidden,
                                   const std::vector<AdaptiveCluster>& clusters);
 
+/// Options of AdaptiveSoftmax.
 struct AdaptiveSoftmaxOptions {
-  AdaptiveOptions clusters = {};
-  bool tied = false;                        // its tables are the embedding's
-  std::vector<bool> tied_projections = {};  // per cluster; empty: none
+  AdaptiveOptions clusters = {};            ///< The vocabulary's clusters.
+  bool tied = false;                        ///< Uses the tables of the embedding.
+  std::vector<bool> tied_projections = {};  ///< Per cluster: uses the embedding's; empty: none.
 };
 
 /// The output layer of a language model over a vocabulary of clusters.
 class AdaptiveSoftmax : public Module {
  public:
-  using Options = AdaptiveSoftmaxOptions;
-  /// `embedding`, of the same AdaptiveOptions, is needed where something is tied.
+  using Options = AdaptiveSoftmaxOptions;  ///< Options of the constructor.
+  /// Constructs a root module. Throws if anything is tied.
   explicit AdaptiveSoftmax(Options options);
+  /// Constructs a child of `parent`. If anything is tied, `embedding` must have
+  /// the same AdaptiveOptions.
   AdaptiveSoftmax(Module& parent, std::string name, Options options,
                   const AdaptiveEmbedding* embedding = nullptr);
 
-  /// [.., d_model], [..] → [..] (adaptive_nll).
+  /// Computes −log p of the targets: hidden [.., d_model], targets [..] → [..] (adaptive_nll).
   Tensor nll(const Tensor& hidden, const Tensor& targets) const;
-  /// [.., d_model] → [.., V], normalised.
+  /// Computes log p of every word, normalized: hidden [.., d_model] → [.., V].
   Tensor log_probabilities(const Tensor& hidden) const;
-  /// Weights, biases and projections as the two functions above take them.
+  /// Returns weights, biases and projections as adaptive_nll() accepts them.
   std::vector<AdaptiveCluster> clusters() const;
   std::string label() const override;
 
-  const Options options;
-  const Tensors weights;                      // as in AdaptiveEmbedding
-  const Tensor bias;                          // [V], zeros at the start
-  const Tensor cluster_weight, cluster_bias;  // [n_clusters − 1, width of the shortlist], [..]
-  const Tensors projections;                  // one per cluster [d_model, width], or none
+  const Options options;        ///< As passed to the constructor, with defaults filled in.
+  const Tensors weights;        ///< As in AdaptiveEmbedding.
+  const Tensor bias;            ///< [V], initially 0.
+  const Tensor cluster_weight;  ///< [n_clusters − 1, d_embedding]; undefined for one cluster.
+  const Tensor cluster_bias;    ///< [n_clusters − 1], initially 0; undefined for one cluster.
+  const Tensors projections;    ///< One per cluster [d_model, width], or empty.
 
  private:
   void reset_parameters();

@@ -15,11 +15,11 @@ constexpr const char* op = "beam_search";
 
 struct Continuation {
   double log_probability;
-  int64_t row, token;  // of which hypothesis, by what
+  int64_t row, token;  // the hypothesis and its next token
 };
 
-// The last logits of a row as log probabilities, in f64. A row of −∞ alone, which has no
-// continuation, is an error unless there is `another` hypothesis.
+// Returns the logits of a row as log probabilities, in f64. A row with only −∞ has no continuation;
+// it throws unless there is `another` hypothesis.
 std::vector<double> log_probabilities(const Tensor& logits, bool another) {
   std::vector<double> x = logits.to_vector<double>();
   double top = -std::numeric_limits<double>::infinity(), total = 0;
@@ -49,11 +49,11 @@ class Search {
  public:
   explicit Search(const BeamSearchOptions& options) : o_(options) {}
 
-  bool goes_on(int64_t n) const { return n < o_.max_tokens && !live_.empty() && !hopeless(); }
+  bool unfinished(int64_t n) const { return n < o_.max_tokens && !live_.empty() && !hopeless(); }
   const std::vector<Hypothesis>& live() const { return live_; }
 
-  // Goes on by one token from logits [live, m, V]. Returns the row that each of the hypotheses
-  // that then live continues.
+  // Continues by one token from logits [live, m, V]. Returns the row that each of the new
+  // live hypotheses continues.
   std::vector<int64_t> step(const Tensor& logits) {
     std::vector<Hypothesis> grown;
     std::vector<int64_t> from;
@@ -73,7 +73,7 @@ class Search {
   }
 
   std::vector<Hypothesis> result() {
-    // max_tokens long; or hopeless, and then ranked after all that are wanted.
+    // They have max_tokens, or cannot improve the result and are ranked behind it.
     for (Hypothesis& h : live_) end(std::move(h));
     if (int64_t(ended_.size()) > o_.n_best) ended_.resize(size_t(o_.n_best));
     return std::move(ended_);
@@ -93,13 +93,14 @@ class Search {
     ended_.insert(after, std::move(h));
   }
 
-  // Log P only falls and the penalty only grows: no live hypothesis can end with more than this.
+  // Log probabilities only fall and the divisor only grows with the length: no live hypothesis can
+  // reach a better score than this.
   bool hopeless() const {
     return int64_t(ended_.size()) >= o_.n_best &&
            ended_[size_t(o_.n_best - 1)].score >= score(live_[0].log_probability, o_.max_tokens);
   }
 
-  // As many of the likeliest continuations as the beam has room for.
+  // Returns the most probable continuations, as many as the beam has free places.
   std::vector<Continuation> best(const Tensor& logits) const {
     std::vector<Continuation> all;
     const auto rows = int64_t(live_.size());
@@ -114,20 +115,20 @@ class Search {
       }
     }
     check(!all.empty() || !ended_.empty(), op, "every token is forbidden or impossible");
-    const size_t room = std::min(all.size(), size_t(o_.beam) - ended_.size());
-    std::partial_sort(all.begin(), all.begin() + int64_t(room), all.end(),
+    const size_t count = std::min(all.size(), size_t(o_.beam) - ended_.size());
+    std::partial_sort(all.begin(), all.begin() + int64_t(count), all.end(),
                       [](const Continuation& a, const Continuation& b) {
                         if (a.log_probability != b.log_probability)
                           return a.log_probability > b.log_probability;
                         return a.row != b.row ? a.row < b.row : a.token < b.token;
                       });
-    all.resize(room);
+    all.resize(count);
     return all;
   }
 
   const BeamSearchOptions& o_;
-  std::vector<Hypothesis> live_ = std::vector<Hypothesis>(1);  // the likeliest first
-  std::vector<Hypothesis> ended_;                              // the best first
+  std::vector<Hypothesis> live_ = std::vector<Hypothesis>(1);  // most probable first
+  std::vector<Hypothesis> ended_;                              // best first
 };
 
 }  // namespace
@@ -149,33 +150,33 @@ std::vector<std::vector<Hypothesis>> beam_search(const std::function<Tensor(cons
         prompts, "; must be i64 or i32 [P, m] with m at least 1");
   NoGrad guard;
   std::vector<Search> searches(size_t(prompts.size(0)), Search(o));
-  std::vector<size_t> going;  // searches that go on; the model's rows are their hypotheses
+  std::vector<size_t> active;  // unfinished searches; the model's rows are their hypotheses
   for (size_t i = 0; i < searches.size(); ++i)
-    if (searches[i].goes_on(0)) going.push_back(i);
+    if (searches[i].unfinished(0)) active.push_back(i);
   int64_t rows = prompts.size(0);
   std::vector<int64_t> next = prompts.to_vector<int64_t>();
-  for (int64_t n = 1; !going.empty(); ++n) {
+  for (int64_t n = 1; !active.empty(); ++n) {
     const Tensor logits = model(tensor(next, {rows, int64_t(next.size()) / rows}));
     check(logits.dim() == 3 && logits.size(0) == rows && logits.size(1) >= 1 && logits.size(2) >= 1,
           op, "logits ", logits, "; must be [", rows, ", m, V]");
-    std::vector<int64_t> from, as_before(static_cast<size_t>(rows));
-    std::iota(as_before.begin(), as_before.end(), 0);
+    std::vector<int64_t> from, same_rows(static_cast<size_t>(rows));
+    std::iota(same_rows.begin(), same_rows.end(), 0);
     std::vector<size_t> still;
     next.clear();
     int64_t first = 0;
-    for (const size_t i : going) {
+    for (const size_t i : active) {
       Search& search = searches[i];
       const auto count = int64_t(search.live().size());
       const std::vector<int64_t> own = search.step(logits.slice(0, first, first + count));
-      if (search.goes_on(n)) {
+      if (search.unfinished(n)) {
         still.push_back(i);
         for (const int64_t row : own) from.push_back(first + row);
         for (const Hypothesis& h : search.live()) next.push_back(h.tokens.back());
       }
       first += count;
     }
-    if (!still.empty() && from != as_before) reorder(tensor(from, {int64_t(from.size())}));
-    going = std::move(still);
+    if (!still.empty() && from != same_rows) reorder(tensor(from, {int64_t(from.size())}));
+    active = std::move(still);
     rows = int64_t(from.size());
   }
   std::vector<std::vector<Hypothesis>> all;

@@ -22,12 +22,13 @@ SequenceClassifier::Options checked(SequenceClassifier::Options o) {
             l.feed_forward.d_hidden >= (o.pairs ? 2 : 1),
         op, "sizes must be at least 1: vocabulary ", o.vocabulary, ", n_classes ", o.n_classes,
         ", layer.d_model ", l.d_model, ", n_layers ", o.n_layers, ", layer.feed_forward.d_hidden ",
-        l.feed_forward.d_hidden, o.pairs ? " (of pairs at least 2)" : "");
+        l.feed_forward.d_hidden, o.pairs ? " (for pairs at least 2)" : "");
   return o;
 }
 
-// Standard deviation 1/√fan_in of a normal without what lies beyond two deviations (Klambauer et
-// al. 2017; the divisor is the deviation of such a standard normal).
+// Fills x with a normal distribution truncated at two standard deviations, with standard
+// deviation 1/√fan_in (Klambauer et al. 2017). The divisor is the standard deviation of the
+// truncated standard normal.
 void lecun_normal_(const Tensor& x) {
   const double std = 1 / std::sqrt(double(fans(x).in)) / 0.87962566103423978;
   trunc_normal_(x, 0, std, -2 * std, 2 * std);
@@ -35,12 +36,12 @@ void lecun_normal_(const Tensor& x) {
 
 bool is_mask(const Tensor& x) { return x.dtype() == boolean || x.dtype() == u8; }
 
-void dense(const Linear& layer) {
+void init_dense(const Linear& layer) {
   lecun_normal_(layer.weight);
   constant_(layer.bias, 0);
 }
 
-void encoder(const TransformerLayer& layer) {
+void init_layer(const TransformerLayer& layer) {
   const MultiHeadAttention& a = layer.self_attention;
   for (const Linear* l : {&a.q, &a.k, &a.v, &a.out}) xavier_uniform_(l->weight);
   const FeedForward& f = layer.feed_forward;
@@ -86,10 +87,10 @@ void SequenceClassifier::make() {
   out.emplace(*this, "out", Linear::Options{width, o.n_classes});
   if (cls.defined()) parameter("cls", cls);
   embedding.positions.reset_parameters();
-  for (const TransformerLayer& layer : layers) encoder(layer);
-  dense(hidden);
-  if (hidden2) dense(*hidden2);
-  dense(*out);
+  for (const TransformerLayer& layer : layers) init_layer(layer);
+  init_dense(hidden);
+  if (hidden2) init_dense(*hidden2);
+  init_dense(*out);
 }
 
 std::string SequenceClassifier::label() const {
@@ -106,7 +107,7 @@ Tensor SequenceClassifier::encode(const TokenBatch& s) const {
   check(!s.padding.defined() || s.padding.shape() == tokens.shape(), op, "padding ", s.padding,
         " does not fit tokens ", tokens);
   check(!s.padding.defined() || is_mask(s.padding), op, "padding ", s.padding,
-        "; must be bool or u8, true for tokens to be ignored");
+        "; must be bool or u8, true for tokens to ignore");
 
   Tensor padding = o.attend_to_padding ? Tensor() : s.padding;
   Tensor x = embedding.lookup(tokens);
@@ -122,8 +123,8 @@ Tensor SequenceClassifier::encode(const TokenBatch& s) const {
   x = norm(x);
   if (o.pooling != Pooling::mean) return x.select(1, 0);
   if (!padding.defined()) return mean(x, {1});
-  const Tensor kept = logical_not(padding).to(x.dtype()).unsqueeze(2);  // [B, L, 1]
-  return sum(x * kept, {1}) / clamp(sum(kept, {1}), 1, double(l));
+  const Tensor mask = logical_not(padding).to(x.dtype()).unsqueeze(2);  // [B, L, 1]
+  return sum(x * mask, {1}) / clamp(sum(mask, {1}), 1, double(l));
 }
 
 Tensor SequenceClassifier::encode(const Tensor& tokens, const Tensor& padding) const {
@@ -133,21 +134,22 @@ Tensor SequenceClassifier::encode(const Tensor& tokens, const Tensor& padding) c
 Tensor SequenceClassifier::operator()(const Tensor& tokens, const Tensor& second) const {
   const bool ids = second.defined() && !is_mask(second) && !is_floating(second.dtype());
   if (ids) return (*this)(TokenBatch(tokens), TokenBatch(second));
-  check(
-      !options.pairs || !second.defined(), op, "tokens ", tokens, " and ", second,
-      " for a model of pairs; accepted: two tensors of ids, or two TokenBatch with their padding");
+  check(!options.pairs || !second.defined(), op, "tokens ", tokens, " and ", second,
+        " for a model of pairs; accepted: two tensors of ids, or two TokenBatch with padding");
   return (*this)(TokenBatch(tokens, second));
 }
 
 Tensor SequenceClassifier::operator()(const TokenBatch& x) const {
-  check(!options.pairs, op, "classifies pairs of sequences, and one was given");
+  check(!options.pairs, op,
+        "a single sequence for a model of pairs; accepted: two tensors of ids, or two TokenBatch");
   return (*out)(relu(hidden(encode(x))));
 }
 
 Tensor SequenceClassifier::operator()(const TokenBatch& x, const TokenBatch& y) const {
-  check(options.pairs, op, "classifies single sequences, and a pair was given; option pairs");
+  check(options.pairs, op,
+        "a pair for a model of single sequences; accepted: one sequence, or Options::pairs");
   check(x.tokens.size(0) == y.tokens.size(0), op, "pairs of ", x.tokens, " and ", y.tokens,
-        "; both need as many rows");
+        "; both must have the same number of rows");
   return (*out)(relu((*hidden2)(relu(hidden(cat({encode(x), encode(y)}, 1))))));
 }
 

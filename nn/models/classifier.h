@@ -11,62 +11,76 @@
 
 namespace stretto::nn {
 
-/// Token ids [B, L] (i64 or i32), and which of them are padding [B, L] (bool or u8, true = ignore;
-/// undefined: none).
+/// A batch of token sequences, with an optional mask of padding.
 struct TokenBatch {
+  /// Wraps tokens [B, L] and, if given, padding [B, L].
   explicit TokenBatch(Tensor tokens_, Tensor padding_ = {})
       : tokens(std::move(tokens_)), padding(std::move(padding_)) {}
-  Tensor tokens, padding;
+  Tensor tokens;   ///< Token ids [B, L], i64 or i32.
+  Tensor padding;  ///< [B, L] bool or u8, true = ignore; undefined: no padding.
 };
 
-/// Which vector stands for a sequence: that of an extra trained token in front of it, that of its
-/// first token, or the mean of all that are not padding.
-enum class Pooling { cls, first, mean };
+/// The vector that represents a sequence.
+enum class Pooling {
+  cls,    ///< The output for an additional learned token in front of the sequence.
+  first,  ///< The output for the first token.
+  mean    ///< The mean of the outputs of all tokens that are not padding.
+};
 
+/// Options of SequenceClassifier.
 struct SequenceClassifierOptions {
-  int64_t vocabulary = 0;
-  int64_t n_classes = 2;
-  int64_t n_layers = 4;
-  LayerOptions layer = {};  // every layer's; its dropout is the input's too
-  InputOptions input = {};  // learned_length: of a sequence, without the token of Pooling::cls
-  Pooling pooling = Pooling::cls;
-  bool pairs = false;              // classifies two sequences, each through the same encoder
-  bool attend_to_padding = false;  // padding counts as tokens, in the attention and in the mean
+  int64_t vocabulary = 0;   ///< Number of tokens.
+  int64_t n_classes = 2;    ///< Number of classes.
+  int64_t n_layers = 4;     ///< Number of layers.
+  LayerOptions layer = {};  ///< Options of every layer; its dropout applies to the input too.
+  InputOptions input = {};  ///< learned_length does not count the token of Pooling::cls.
+  Pooling pooling = Pooling::cls;  ///< The vector that represents a sequence.
+  bool pairs = false;              ///< Classifies pairs of sequences, with one encoder for both.
+  bool attend_to_padding = false;  ///< Treats padding as tokens, in attention and in the mean.
 };
 
-/// Embedding, layers, a norm, pooling, and a head of Linear and ReLU, as wide as the layers'
-/// feed-forward networks. Everything starts as in the authors' code; with InputOptions::scale,
-/// which they do not have, token vectors have the deviation 1/√d_model, and 1 when scaled.
+/// A Transformer encoder with a classification head: embedding, layers, norm, pooling, and a head
+/// of Linear layers and ReLU of the width of the layers' feed-forward networks.
+///
+/// Parameters start as in the authors' code. Their code has no InputOptions::scale; with it, token
+/// vectors have standard deviation 1/√d_model, and 1 after scaling.
 class SequenceClassifier : public Module {
  public:
-  using Options = SequenceClassifierOptions;
+  using Options = SequenceClassifierOptions;  ///< Options of the constructor.
 
+  /// Constructs a root module. Throws if a size is below 1.
   explicit SequenceClassifier(Options options);
+  /// Constructs a child of `parent`. Throws if a size is below 1.
   SequenceClassifier(Module& parent, std::string name, Options options);
 
-  /// → logits [B, n_classes].
+  /// Returns the logits [B, n_classes] of sequences.
   Tensor operator()(const TokenBatch& x) const;
-  /// The same of pairs: row i of x with row i of y, whose lengths may differ.
+  /// Returns the logits [B, n_classes] of pairs: row i of x with row i of y. The lengths
+  /// of x and y may differ.
   Tensor operator()(const TokenBatch& x, const TokenBatch& y) const;
-  /// The same of tensors: model(tokens), or model(tokens, padding) with `padding` bool or u8; with
-  /// the option `pairs` model(x, y), where y are ids too. Anything else is an error.
+  /// Returns the logits [B, n_classes] of tokens [B, L]. `second` is their padding if bool or u8;
+  /// with Options::pairs it is the token ids of the second sequences. Other arguments throw.
   Tensor operator()(const Tensor& tokens, const Tensor& second = {}) const;
-  /// What the head sees of each sequence, [B, d_model].
+  /// Returns the pooled vector of each sequence, [B, d_model].
   Tensor encode(const TokenBatch& x) const;
+  /// Returns the pooled vector of each sequence, [B, d_model].
   Tensor encode(const Tensor& tokens, const Tensor& padding = {}) const;
   std::string label() const override;
 
-  const Options options;
+  const Options options;  ///< As passed to the constructor.
+  /// Token vectors and positions.
   InputEmbedding embedding{*this, "embedding", embedding_options(options)};
-  const Tensor cls = cls_of(options);  // [d_model], with Pooling::cls
+  const Tensor cls = cls_of(options);  ///< Vector of the added token [d_model], with Pooling::cls.
+  /// The encoder's layers.
   List<TransformerLayer> layers{*this, "layers", options.n_layers, options.layer};
-  Norm norm{*this, "norm", options.layer.norms()};
+  Norm norm{*this, "norm", options.layer.norms()};  ///< Norm after the last layer.
+  /// First layer of the head: d_model, or 2 · d_model for pairs, → d_hidden.
   Linear hidden{
       *this,
       "hidden",
       {(options.pairs ? 2 : 1) * options.layer.d_model, options.layer.feed_forward.d_hidden}};
-  std::optional<Linear> hidden2;  // of pairs: d_hidden → d_hidden / 2
-  std::optional<Linear> out;
+  std::optional<Linear> hidden2;  ///< For pairs: d_hidden → d_hidden / 2.
+  std::optional<Linear> out;      ///< Output layer → n_classes; never empty.
 
  private:
   void make();
@@ -74,14 +88,20 @@ class SequenceClassifier : public Module {
   static InputEmbedding::Options embedding_options(const Options& options);
 };
 
+/// @name Long Range Arena
 /// The configurations of "Relative Positional Encoding for Transformers with Linear Complexity"
-/// (Liutkus et al. 2021), as its programs had them (their training: examples/lra/lra_tables.cpp).
-/// Vocabularies are those of the programs: padding 0, then the symbols; ListOps without brackets
-/// and with an id for unknown ones, bytes for Text and Retrieval; grey values without padding for
-/// Image. Attention is to padding, as theirs was; with softmax, as only Image's was.
-SequenceClassifier::Options lra_listops();    // 19,982,858 parameters
-SequenceClassifier::Options lra_text();       // 3,486,722
-SequenceClassifier::Options lra_retrieval();  // 1,087,618
-SequenceClassifier::Options lra_image();      // 248,458, a learned table of positions included
+/// (Liutkus et al. 2021), as in its programs (their training: examples/lra/lra_tables.cpp).
+///
+/// Vocabularies are those of the programs: padding 0, then the symbols. ListOps has no brackets and
+/// one id for unknown symbols; Text and Retrieval have bytes; Image has gray values and no padding.
+/// As in the programs, padding is attended to. Attention is softmax, which the programs used only
+/// for Image.
+/// @{
+SequenceClassifier::Options lra_listops();    ///< ListOps, 19,982,858 parameters.
+SequenceClassifier::Options lra_text();       ///< IMDB bytes, 3,486,722 parameters.
+SequenceClassifier::Options lra_retrieval();  ///< Pairs of documents, 1,087,618 parameters.
+/// Image, 248,458 parameters, a learned table of positions included.
+SequenceClassifier::Options lra_image();
+/// @}
 
 }  // namespace stretto::nn

@@ -43,7 +43,7 @@ int64_t sample(const Tensor& logits, const SamplingOptions& o, double draw) {
     total = reached;
   }
   double rest = draw * total;
-  size_t last = 0;  // of those with a chance, where rounding leaves a rest
+  size_t last = 0;  // the last token with a positive weight, if rounding leaves a rest
   for (size_t i = 0; i < weight.size() && weight[i] > 0; ++i) {
     rest -= weight[last = i];
     if (rest < 0) break;
@@ -57,8 +57,8 @@ std::vector<int64_t> generate(const std::function<Tensor(const Tensor&)>& model,
   check(!prompt.empty(), "generate", "the prompt is empty; give at least a start token");
   check(o.max_tokens >= 0, "generate", "max_tokens ", o.max_tokens);
   NoGrad guard;
-  // Not a stream of the program's, which begin at 0: after manual_seed(seed) these would be the
-  // numbers that the first weights came from.
+  // The last stream: the program's streams start at 0, and after manual_seed(seed) the first of
+  // them would give the random numbers of the first weights again.
   const RandomKey key{o.seed, ~uint64_t{0}};
   std::vector<int64_t> tokens, next = prompt;
   while (int64_t(tokens.size()) < o.max_tokens) {

@@ -1,5 +1,4 @@
-// What goes into the first layer of a model: vectors of tokens, and absolute positions added to
-// them.
+// The input of a model: token vectors plus absolute positions.
 //
 // Reference: tests/reference/classifier.cpp, encode()
 #pragma once
@@ -13,72 +12,77 @@
 
 namespace stretto::nn {
 
-/// Settings of a model's input. Positions that act in the attention are LayerOptions::position
-/// instead, or too.
+/// Options of a model's input. Encodings within the attention are set by
+/// MultiHeadAttentionOptions::position, instead or in addition.
 struct InputOptions {
-  bool scale = true;                      // token vectors are multiplied by √d_model
-  std::optional<Sinusoid> sinusoid = {};  // added
-  int64_t learned_length = 0;  // > 0: a trained vector for each of so many positions, added
-  bool dropout_before_position = false;  // on the token vectors alone, not on what is added
-  bool norm = false;  // of the sum, as the layers' norms are, before dropout (BERT, BLOOM)
+  bool scale = true;                      ///< Multiplies token vectors by √d_model.
+  std::optional<Sinusoid> sinusoid = {};  ///< Adds sinusoids of this layout; by default none.
+  int64_t learned_length = 0;             ///< > 0: adds a learned vector for this many positions.
+  bool dropout_before_position = false;   ///< Applies dropout to the token vectors only.
+  bool norm = false;  ///< Normalizes the sum before dropout, as the layers do (BERT, BLOOM).
 };
 
+/// Options of AbsolutePosition.
 struct AbsolutePositionOptions {
-  int64_t d_model = 0;
-  InputOptions input = {};
-  double dropout = 0;
-  Norm::Options norm = {};  // where input.norm; its dim is d_model
-  /// Whether the constructor draws the table. Models whose table is drawn after all else set it to
-  /// false, and call reset_parameters(); until then the table is 0.
+  int64_t d_model = 0;      ///< Dimension of the vectors, at least 1.
+  InputOptions input = {};  ///< Positions, norm and order of dropout.
+  double dropout = 0;       ///< Dropout probability.
+  Norm::Options norm = {};  ///< Options of the norm, with InputOptions::norm; dim is ignored.
+  /// Whether the constructor initializes the table. Models that initialize it after all other
+  /// parameters pass false and call reset_parameters(); until then the table is 0.
   bool drawn = true;
 };
 
-/// Adds absolute positions to x [B, L, d_model], and applies norm and dropout. Positions from
-/// learned_length on are an error.
+/// Adds absolute positions to x [B, L, d_model], then applies norm and dropout. Positions from
+/// learned_length on throw.
 class AbsolutePosition : public Module {
  public:
-  using Options = AbsolutePositionOptions;
+  using Options = AbsolutePositionOptions;  ///< Options of the constructor.
+  /// Constructs a child of `parent`.
   AbsolutePosition(Module& parent, std::string name, Options options);
 
-  /// Row i of x is at position forward.first_position + i · step.
+  /// x [B, L, d_model] → [B, L, d_model]; row i is at position forward.first_position + i · step.
   Tensor operator()(const Tensor& x, const ForwardContext& forward = {}, int64_t step = 1) const;
-  /// Draws the table's first values, normal with standard deviation 0.02. The models of the library
-  /// do so after all others, so that one with learned positions starts, but for them, as one
-  /// without.
+  /// Initializes the table, normal with standard deviation 0.02. The library's models do
+  /// this after all other parameters, so that these start with the same values with and
+  /// without learned positions.
   void reset_parameters() const;
   std::string label() const override;
 
-  const Options options;
-  const Tensor table;  // [learned_length, d_model]; undefined without
-  std::optional<Norm> norm;
-  Dropout dropout{*this, "dropout", {options.dropout}};
+  const Options options;     ///< As passed to the constructor.
+  const Tensor table;        ///< [learned_length, d_model], or undefined.
+  std::optional<Norm> norm;  ///< With InputOptions::norm.
+  Dropout dropout{*this, "dropout", {options.dropout}};  ///< Dropout of input or result.
 };
 
+/// Options of InputEmbedding.
 struct InputEmbeddingOptions {
-  int64_t vocabulary = 0;
-  int64_t d_model = 0;
-  InputOptions input = {};
-  double dropout = 0;
-  double std = 1;
-  Norm::Options norm = {};  // AbsolutePosition::Options
-  bool drawn = true;        // the same; the vectors are always drawn
+  int64_t vocabulary = 0;   ///< Number of tokens, at least 1.
+  int64_t d_model = 0;      ///< Dimension of the vectors, at least 1.
+  InputOptions input = {};  ///< Scale, positions, norm and order of dropout.
+  double dropout = 0;       ///< Dropout probability.
+  double std = 1;           ///< Initial standard deviation of the token vectors.
+  Norm::Options norm = {};  ///< See AbsolutePositionOptions::norm.
+  bool drawn = true;  ///< See AbsolutePositionOptions::drawn. Token vectors are always initialized.
 };
 
-/// Tokens [B, L] (i64 or i32, in [0, vocabulary)) → [B, L, d_model]. `weight` [vocabulary, d_model]
-/// starts normal with standard deviation `std`.
+/// The vectors of tokens plus AbsolutePosition.
 class InputEmbedding : public Module {
  public:
-  using Options = InputEmbeddingOptions;
+  using Options = InputEmbeddingOptions;  ///< Options of the constructor.
+  /// Constructs a child of `parent`.
   InputEmbedding(Module& parent, std::string name, Options options);
 
+  /// tokens [B, L] (i64 or i32, in [0, vocabulary)) → [B, L, d_model].
   Tensor operator()(const Tensor& tokens, const ForwardContext& forward = {},
                     int64_t step = 1) const;
-  /// The vectors alone, scaled: no position, no dropout.
+  /// Returns the token vectors [B, L, d_model], scaled but without positions and dropout.
   Tensor lookup(const Tensor& tokens) const;
   std::string label() const override;
 
-  const Options options;
-  const Tensor weight;
+  const Options options;  ///< As passed to the constructor.
+  const Tensor weight;    ///< [vocabulary, d_model], normal with standard deviation `std`.
+  /// Absolute positions, norm and dropout.
   AbsolutePosition positions{
       *this,
       "positions",

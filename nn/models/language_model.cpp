@@ -93,7 +93,7 @@ LanguageModel::Cache LanguageModel::make_cache(int64_t limit) const {
   return cache;
 }
 
-// What the attention of a layer is given.
+// Returns the input of the attention of a layer.
 Tensor LanguageModel::attended(const TransformerLayer& layer, const Tensor& x) const {
   return options.layer.norm == NormPlace::pre ? layer.norm1(x) : x;
 }

@@ -1,5 +1,5 @@
-// Decoder-only Transformers over tokens, of text or of music: layers of self-attention that look
-// back. Any position and any kernel; the Music Transformer, the Performer and LLaMA are settings.
+// Decoder-only Transformers over tokens of text or music: layers of causal self-attention with any
+// positional encoding and any kernel. The Music Transformer, the Performer and LLaMA are settings.
 //
 // Reference: tests/reference/attention.cpp, local_logits(), attention()
 // Reference: tests/reference/published/llama.cpp, llama()
@@ -19,58 +19,66 @@
 
 namespace stretto::nn {
 
+/// Options of LanguageModel.
 struct LanguageModelOptions {
-  int64_t vocabulary = 0;
-  int64_t n_layers = 6;
-  LayerOptions layer = {};  // every layer's; its dropout is the input's too
-  InputOptions input = {};
+  int64_t vocabulary = 0;   ///< Number of tokens.
+  int64_t n_layers = 6;     ///< Number of layers.
+  LayerOptions layer = {};  ///< Options of every layer; its dropout applies to the input too.
+  InputOptions input = {};  ///< Options of the token vectors and absolute positions.
 
-  int64_t block = 0;                    // > 0: which keys are seen (AttentionMask)
-  std::optional<bool> final_norm = {};  // after the last layer; with NormPlace::pre if not given
-  bool tied = false;                    // the embedding is also the output projection
-  bool output_bias = false;             // unless tied
-  /// > 0: weights start with this standard deviation, those of norms around 1, and biases at 0;
-  /// positions and kernels keep their own start.
+  int64_t block = 0;                    ///< > 0: local attention in blocks (AttentionMask::block).
+  std::optional<bool> final_norm = {};  ///< Norm after the last layer; default: if NormPlace::pre.
+  bool tied = false;                    ///< Uses the embedding as the output projection.
+  bool output_bias = false;             ///< Bias of the output projection, unless tied.
+  /// > 0: weights start normal with this standard deviation, weights of norms around 1, biases at
+  /// 0. Positional encodings and kernels keep their own initialization.
   double init_std = 0;
 };
 
+/// A decoder-only Transformer: embedding, layers of causal self-attention, norm, output projection.
 class LanguageModel : public Module {
  public:
-  using Options = LanguageModelOptions;
+  using Options = LanguageModelOptions;  ///< Options of the constructor.
 
+  /// Constructs a root module. Throws if a size is below 1.
   explicit LanguageModel(Options options);
+  /// Constructs a child of `parent`. Throws if a size is below 1.
   LanguageModel(Module& parent, std::string name, Options options);
 
-  /// Keys and values of all layers, for generation.
+  /// The KV caches of all layers, for generation.
   struct Cache {
-    std::vector<KeyValueCache> layers;
-    int64_t position = 0;  // tokens seen
+    std::vector<KeyValueCache> layers;  ///< One per layer; empty at the start.
+    int64_t position = 0;               ///< Number of tokens seen.
   };
 
-  /// tokens [B, L] (i64 or i32) → logits [B, L, vocabulary]; row i predicts token i + 1. With a
-  /// cache the tokens continue those seen before, and the result equals that of one pass over all;
-  /// a call that throws leaves the cache as it was, and a cache of a model with other sizes is an
-  /// error. With `sequence_group` the tokens are this process's of longer sequences
-  /// (ForwardContext), without a cache.
+  /// Computes logits [B, L, vocabulary] from tokens [B, L] (i64 or i32); row i
+  /// predicts token i + 1.
+  ///
+  /// With a cache, the tokens continue those seen before, and the result equals that of one pass
+  /// over all tokens. A call that throws leaves the cache unchanged; a cache of a model with other
+  /// sizes throws. With `sequence_group`, the tokens are those of this process under sequence
+  /// parallelism (ForwardContext); a cache is then not supported.
   Tensor operator()(const Tensor& tokens, Cache* cache = nullptr,
                     ProcessGroup* sequence_group = nullptr) const;
-  /// An empty cache that keeps the last `limit` positions of every layer, or with 0 all. Only a
-  /// cache with a limit has to be made; without one an empty Cache does, too.
+  /// Returns an empty cache that holds the last `limit` positions of every layer; 0: all. Without a
+  /// limit, a default-constructed Cache is the same.
   Cache make_cache(int64_t limit = 0) const;
 
-  /// Attention weights [B, H, L, L] of every layer, for pictures.
+  /// Returns the attention weights [B, H, L, L] of every layer, for visualization.
   std::vector<Tensor> attention_weights(const Tensor& tokens) const;
-  /// The scores [B, H, L, L] of the first layer (MultiHeadAttention::scores), by which a position
-  /// is measured: examples/piano/position_measures.h.
+  /// Returns the scores [B, H, L, L] of the first layer (MultiHeadAttention::scores), for example
+  /// to measure a positional encoding (examples/piano/position_measures.h).
   Tensor attention_scores(const Tensor& tokens) const;
 
   std::string label() const override;
 
-  const Options options;
+  const Options options;  ///< As passed to the constructor.
+  /// Token vectors and absolute positions.
   InputEmbedding embedding{*this, "embedding", input_options(options)};
+  /// The layers.
   List<TransformerLayer> layers{*this, "layers", options.n_layers, options.layer};
-  std::optional<Norm> norm;   // after the last layer, where there is one
-  std::optional<Linear> out;  // unless tied
+  std::optional<Norm> norm;   ///< Norm after the last layer, with Options::final_norm.
+  std::optional<Linear> out;  ///< Output projection, unless tied.
 
  private:
   void make();
@@ -80,19 +88,20 @@ class LanguageModel : public Module {
   AttentionMask visible() const { return {.causal = true, .block = options.block}; }
 };
 
-/// The Music Transformer (Huang et al. 2018): pre-norm layers of width 256 without biases in the
-/// attention, whose relative positions have a row for each of `length` distances (music_relative).
+/// Returns the options of the Music Transformer (Huang et al. 2018): pre-norm layers of
+/// width 256 without biases in the attention, with relative positions of distances 0 …
+/// length − 1 (music_relative).
 LanguageModel::Options music_transformer(int64_t vocabulary, int64_t length);
 
-/// The post-norm Performer of "Relative Positional Encoding for Transformers with Linear
-/// Complexity" (Liutkus et al. 2021) on pop piano: 24 layers, d_model 512, 128 hyperbolic features.
-/// It has no position yet: give it `input.sinusoid` (75,998,541 parameters with 333 tokens) or
-/// `layer.attention.position`.
+/// Returns the options of the post-norm Performer of "Relative Positional Encoding for Transformers
+/// with Linear Complexity" (Liutkus et al. 2021) on pop piano: 24 layers, d_model 512, 128
+/// hyperbolic features. It has no positions: set `input.sinusoid` (75,998,541 parameters with 333
+/// tokens) or `layer.attention.position`.
 LanguageModel::Options music_performer(int64_t vocabulary);
 
-/// LLaMA (Touvron et al. 2023a; 2023b with fewer key heads, as layer.attention.n_kv_heads):
-/// RMSNorm before each branch, SwiGLU, RoPE, no biases. The sizes are those of the 7B model; set
-/// `n_layers` and `layer` for others.
+/// Returns the options of LLaMA 7B (Touvron et al. 2023a): RMSNorm before each branch, SwiGLU,
+/// RoPE, no biases. Set `n_layers` and `layer` for other sizes, and layer.attention.n_kv_heads for
+/// grouped-query attention (Touvron et al. 2023b).
 LanguageModel::Options llama(int64_t vocabulary = 32000);
 
 }  // namespace stretto::nn

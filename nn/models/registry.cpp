@@ -19,8 +19,8 @@ using L = LayerOptions;
 using I = InputOptions;
 using Positions = std::vector<PositionEntry>;
 
-int64_t max_distance(const Settings& s, int64_t otherwise) {
-  return s.max_distance > 0 ? s.max_distance : otherwise;
+int64_t max_distance(const Settings& s, int64_t fallback) {
+  return s.max_distance > 0 ? s.max_distance : fallback;
 }
 int64_t longest(const Settings& s) { return s.longest > 0 ? s.longest : s.length; }
 
@@ -36,7 +36,7 @@ void add_conv(const Settings& s, LayerOptions& layer, InputOptions&) {
       {.realizations = s.realizations, .taps = {s.taps}, .gated = gated, .shared = s.share_conv});
 }
 
-// No position, and positions that are added to the token embeddings.
+// No positions, and absolute positions added to the token vectors.
 Positions input_positions() {
   return {
       {.name = "none",
@@ -55,7 +55,7 @@ Positions input_positions() {
   };
 }
 
-// A vector of each relative position, which the scores multiply by the queries.
+// One vector per relative position, multiplied by the queries.
 Positions relative_vectors() {
   return {
       {.name = "music",
@@ -89,7 +89,7 @@ Positions relative_vectors() {
   };
 }
 
-// A number of each relative position, which is added to the scores.
+// One scalar per relative position, added to the scores.
 Positions relative_biases() {
   return {
       {.name = "t5",
@@ -109,7 +109,7 @@ Positions relative_biases() {
   };
 }
 
-// Queries and keys rotated by their positions.
+// Rotations of queries and keys.
 Positions rotary_positions() {
   return {
       {.name = "rope",
@@ -123,7 +123,7 @@ Positions rotary_positions() {
   };
 }
 
-// Vectors of relative positions, which the scores multiply by the queries and by the keys.
+// One vector per relative position, multiplied by the queries and by the keys.
 Positions query_key_vectors() {
   return {
       {.name = "bert",
@@ -206,10 +206,10 @@ std::vector<KernelEntry> make_kernels() {
 
 template <class Entry>
 std::vector<std::string> names_of(const std::vector<Entry>& entries,
-                                  const std::function<bool(const Entry&)>& wanted = {}) {
+                                  const std::function<bool(const Entry&)>& chosen = {}) {
   std::vector<std::string> names;
   for (const Entry& entry : entries)
-    if (!wanted || wanted(entry)) names.push_back(entry.name);
+    if (!chosen || chosen(entry)) names.push_back(entry.name);
   return names;
 }
 
@@ -226,16 +226,15 @@ const Entry& find(const char* what, const std::vector<Entry>& entries, const std
   throw Error(str("[", what, "] ", name, ": accepted are ", listed(names_of(entries))));
 }
 
-// The positions of a name: of the input, of the attention, or both.
+// Returns the encodings of a name: of the input, of the attention, or both.
 std::vector<const PositionEntry*> parts_of(const std::string& name) {
   const size_t plus = name.find('+');
   if (plus == std::string::npos) return {&find_position(name)};
   const PositionEntry& first = find_position(name.substr(0, plus));
   const PositionEntry& second = find_position(name.substr(plus + 1));
-  check(first.added && !second.added, "position", name, ": needs one that is added to the input (",
-        "sinusoid, learned",
-        ") before the +, and one of "
-        "the attention behind it");
+  check(first.added && !second.added, "position", name,
+        ": needs an encoding of the input (sinusoid, learned) before the +, and one of the "
+        "attention after it");
   return {&first, &second};
 }
 
@@ -278,13 +277,13 @@ std::string refusal(const std::string& name, const std::string& kernel_name, con
     if (p->scores && !kernel.scores)
       why = str("acts on scores, which ", kernel_name, " attention does not have");
     else if (p->direction == Direction::causal && s.bidirectional)
-      why = "is for attention that looks back only";
+      why = "is for causal attention only";
     else if (p->direction == Direction::bidirectional && !s.bidirectional)
-      why = "is for attention to both sides";
+      why = "is for bidirectional attention only";
     else if (p->plane && s.plane.dim() != 2)
-      why = "is for tokens in a plane";
+      why = "is for tokens in a plane only";
     else
-      why = str("turns pairs of numbers, and a head has ", width);
+      why = str("rotates pairs of features, but the head dimension is ", width);
     return str(p->name, " ", why, "; accepted here are ",
                listed(names_of<PositionEntry>(positions(), [&](const PositionEntry& other) {
                  return fits(other, kernel, s, layer);

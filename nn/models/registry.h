@@ -1,4 +1,4 @@
-// Positions and kernels of attention by name, as programs offer them, and what can be combined.
+// Positional encodings and attention kernels by name, for command lines, and their combinations.
 //
 //     nn::LayerOptions layer{.d_model = 128,
 //                            .attention = {.n_heads = 4},
@@ -7,9 +7,9 @@
 //     layer.attention.kernel = nn::find_kernel("performer").make({.features = 64});
 //     nn::add_position("sine", {.length = 512}, layer, input);
 //
-// A new scheme is an entry in registry.cpp.
+// To add an encoding, add an entry to registry.cpp.
 //
-// Reference: none (names; the positions' own headers have theirs)
+// Reference: none (names; see the headers of the encodings)
 #pragma once
 
 #include <string>
@@ -22,68 +22,85 @@
 
 namespace stretto::nn {
 
-/// What a position may need to know of the model that it is for.
+/// Settings from which a positional encoding is constructed.
 struct PositionSettings {
-  int64_t length = 512;  // positions that meet in training, a memory included
-  int64_t longest = 0;   // that will ever meet, for tables that end (learned, bert); 0: length
-  bool bidirectional = false;  // for attention that sees both sides
-  int64_t max_distance = 0;    // lags with a row, or where they end: of music, shaw, deberta, fire;
-                               // the block of music-local; 0: what fits `length`, 16 of shaw
-  OutOfRange out_of_range = OutOfRange::zero;  // further lags than music has rows for
-  Shape plane = {};  // {height, width} of tokens in a plane, of window and grid
-  Sinusoid layout = Sinusoid::interleaved;
-  // Of sine and conv (SineSpeOptions, ConvSpeOptions).
-  int64_t realizations = 64, sines = 10, taps = 128;
-  SpeShare share_sine = SpeShare::draws, share_conv = SpeShare::draws;
+  int64_t length = 512;  ///< Sequence length in training, a memory included.
+  /// Largest length ever used, for the finite tables of learned and bert; 0: `length`.
+  int64_t longest = 0;
+  bool bidirectional = false;  ///< True for attention without a causal mask.
+  /// Length of the table of music and bert, largest distance of shaw and deberta, threshold of
+  /// fire, block of music-local. 0: `longest` for bert, 16 for shaw, `length` / 2 for
+  /// music-local, otherwise `length`.
+  int64_t max_distance = 0;
+  OutOfRange out_of_range = OutOfRange::zero;  ///< For music: keys further away than the table.
+  Shape plane = {};                         ///< {height, width} of the tokens, for window and grid.
+  Sinusoid layout = Sinusoid::interleaved;  ///< Layout of sinusoid.
+  int64_t realizations = 64;                ///< R of sine and conv.
+  int64_t sines = 10;                       ///< SineSpeOptions::sines.
+  int64_t taps = 128;                       ///< Filter length of conv.
+  SpeShare share_sine = SpeShare::draws;    ///< SineSpeOptions::shared.
+  SpeShare share_conv = SpeShare::draws;    ///< ConvSpeOptions::shared.
 };
 
-/// Which attention a position is for.
-enum class Direction { any, causal, bidirectional };
+/// The kind of attention that an encoding supports.
+enum class Direction {
+  any,           ///< With and without a causal mask.
+  causal,        ///< With a causal mask only.
+  bidirectional  ///< Without a causal mask only.
+};
 
+/// A named positional encoding.
 struct PositionEntry {
-  std::string name;
-  Direction direction = Direction::any;
-  bool scores = true;    // acts on the scores: needs a kernel that has them
-  bool added = false;    // to the input of a model, not in its attention
-  bool memory = true;    // works with the memory of TransformerXL; all work with a cache
-  bool counted = false;  // depends on how far into the text a token is, not on differences alone
-  bool plane = false;    // needs PositionSettings::plane
-  bool pairs = false;    // turns pairs of numbers: needs an even number in a head
+  std::string name;                      ///< Name on the command line.
+  Direction direction = Direction::any;  ///< Kind of attention that it supports.
+  bool scores = true;  ///< Adds terms to the scores: requires a kernel with scores.
+  bool added = false;  ///< Is added to the input of the model, not in the attention.
+  /// Works with the memory of TransformerXL. All encodings for causal attention work with a cache.
+  bool memory = true;
+  bool counted = false;  ///< Depends on absolute positions too, not only on relative ones.
+  bool plane = false;    ///< Requires PositionSettings::plane.
+  bool pairs = false;    ///< Rotates pairs of features: requires an even head dimension.
+  /// Sets the encoding in the options of a layer or of the input.
   void (*add)(const PositionSettings&, LayerOptions&, InputOptions&) = nullptr;
 };
 
-/// What a kernel may need to know.
+/// Settings from which a kernel is constructed.
 struct KernelSettings {
-  int64_t features = 256;  // of performer and performer-hyperbolic
-  int64_t redraw = 0;      // FavorOptions
-  double relu_eps =
-      1e-6;  // added to the denominators of linear-relu; 1e-6 in the other linear ones
+  int64_t features = 256;  ///< Number of features of performer and performer-hyperbolic.
+  int64_t redraw = 0;      ///< FavorOptions::redraw.
+  /// LinearKernelOptions::eps of linear-relu; the other linear kernels have 1e-6.
+  double relu_eps = 1e-6;
 };
 
+/// A named attention kernel.
 struct KernelEntry {
-  std::string name;
-  bool scores = false;  // a matrix of them, which positions and dropout act on
-  MakeKernel (*make)(const KernelSettings&) = nullptr;
+  std::string name;     ///< Name on the command line.
+  bool scores = false;  ///< Computes a matrix of scores, to which encodings and dropout apply.
+  MakeKernel (*make)(const KernelSettings&) = nullptr;  ///< Returns a factory of the kernel.
 };
 
-/// All of them. The README has a table of the positions, docs/attention.md one of the kernels.
+/// Returns all positional encodings. The README has a table of them.
 const std::vector<PositionEntry>& positions();
+/// Returns all kernels. docs/attention.md has a table of them.
 const std::vector<KernelEntry>& kernels();
+/// Returns the names of all positional encodings.
 std::vector<std::string> position_names();
+/// Returns the names of all kernels.
 std::vector<std::string> kernel_names();
 
-/// The entry of a name. Throws Error that lists all names.
+/// Returns the entry of a name. Throws an error that lists all names.
 const PositionEntry& find_position(const std::string& name);
+/// Returns the entry of a name. Throws an error that lists all names.
 const KernelEntry& find_kernel(const std::string& name);
 
-/// What stands in the way of a position with a kernel in a model of this shape, as a sentence that
-/// names the alternatives; empty where nothing does. `name` may be "A+B", A added to the input and
-/// B in the attention.
+/// Returns the reason why a positional encoding cannot be used with a kernel in layers of these
+/// options, as a sentence that lists the alternatives; empty if it can. `name` may be "A+B", with A
+/// added to the input and B in the attention.
 std::string refusal(const std::string& name, const std::string& kernel,
                     const PositionSettings& settings, const LayerOptions& layer);
 
-/// Completes a model's options with a position ("A+B" as above). Throws Error for what
-/// refusal() says with softmax attention.
+/// Sets a positional encoding ("A+B" as above) in a model's options. Throws the refusal(), if any,
+/// for softmax attention.
 void add_position(const std::string& name, const PositionSettings& settings, LayerOptions& layer,
                   InputOptions& input);
 

@@ -1,5 +1,5 @@
-// The Transformer of Vaswani et al. (2017): an encoder reads one sequence, a decoder writes
-// another. T5 (Raffel et al. 2020) is a setting of it.
+// The Transformer of Vaswani et al. (2017): an encoder reads the source sequence, a decoder writes
+// the target sequence. T5 (Raffel et al. 2020) is a setting of it.
 //
 // Reference: tests/reference/sequence_to_sequence.cpp, transformer()
 // Reference: tests/reference/published/t5.cpp, t5()
@@ -13,73 +13,81 @@
 
 namespace stretto::nn {
 
+/// Options of SequenceToSequence.
 struct SequenceToSequenceOptions {
-  int64_t source_vocabulary = 0;
-  int64_t target_vocabulary = 0;
-  int64_t n_encoder_layers = 6;
-  int64_t n_decoder_layers = 6;
-  /// Of both stacks. Its position and kernel are those of self-attention, which is causal in the
-  /// decoder only; attention to the source has no position, and is softmax attention.
+  int64_t source_vocabulary = 0;  ///< Number of source tokens.
+  int64_t target_vocabulary = 0;  ///< Number of target tokens.
+  int64_t n_encoder_layers = 6;   ///< Number of encoder layers.
+  int64_t n_decoder_layers = 6;   ///< Number of decoder layers.
+  /// Options of the layers of both stacks. Positional encoding and kernel are those of
+  /// self-attention, which is causal in the decoder only. Cross-attention is softmax
+  /// attention without positions.
   LayerOptions layer = {};
-  MakePositionalEncoding encoder_position = {};  // in place of layer.attention.position
-  MakePositionalEncoding decoder_position = {};
-  bool share_position = false;          // one position per stack, not per layer (T5)
-  std::optional<bool> final_norm = {};  // after each stack; with NormPlace::pre if not given
-  bool final_dropout = false;           // after each stack too (T5)
+  MakePositionalEncoding encoder_position = {};  ///< Replaces layer.attention.position.
+  MakePositionalEncoding decoder_position = {};  ///< Replaces layer.attention.position.
+  bool share_position = false;          ///< One positional encoding per stack, not per layer (T5).
+  std::optional<bool> final_norm = {};  ///< Norm after each stack; default: if NormPlace::pre.
+  bool final_dropout = false;           ///< Dropout after each stack too (T5).
 
-  InputOptions input = {};
-  int64_t source_step = 1;        // source token i is at position i · source_step
-  bool shared_embedding = false;  // one table for source and target
-  bool tied = false;              // the target's table is also the output projection
-  bool output_bias = false;       // unless tied
-  bool scale_output = false;      // by 1/√d_model, before the projection (T5 where tied)
+  InputOptions input = {};        ///< Options of token vectors and absolute positions.
+  int64_t source_step = 1;        ///< Source token i is at position i · source_step.
+  bool shared_embedding = false;  ///< One table for source and target.
+  bool tied = false;              ///< Uses the target's table as the output projection.
+  bool output_bias = false;       ///< Bias of the output projection, unless tied.
+  bool scale_output = false;      ///< Scales by 1/√d_model before the projection (T5 1.0, tied).
 };
 
+/// An encoder and a decoder with cross-attention.
 class SequenceToSequence : public Module {
  public:
-  using Options = SequenceToSequenceOptions;
+  using Options = SequenceToSequenceOptions;  ///< Options of the constructor.
 
+  /// Constructs a root module. Throws if sizes or vocabularies do not fit together.
   explicit SequenceToSequence(Options options);
+  /// Constructs a child of `parent`. Throws if sizes or vocabularies do not fit together.
   SequenceToSequence(Module& parent, std::string name, Options options);
 
-  /// What decode() keeps of a call for the next.
+  /// The caches of the decoder, for generation.
   struct Cache {
-    std::vector<DecoderCache> layers;
-    Tensor source_padding;
-    int64_t position = 0;  // target tokens seen
-    /// Row i goes on from what row rows[i] was: rows [n] (i64) may leave some out and repeat
-    /// others.
+    std::vector<DecoderCache> layers;  ///< One per decoder layer; empty at the start.
+    Tensor source_padding;             ///< As passed to the first decode().
+    int64_t position = 0;              ///< Number of target tokens seen.
+    /// Replaces the batch: row i becomes the former row rows[i]. rows [n] (i64) may
+    /// omit and repeat rows.
     void reorder(const Tensor& rows);
   };
 
-  /// source [B, N] (i64 or i32), source_padding [B, N] bool, true = no token → context
-  /// [B, N, d_model].
+  /// Computes the context [B, N, d_model] of source [B, N] (i64 or i32). source_padding [B, N] is
+  /// bool or u8, true = ignore.
   Tensor encode(const Tensor& source, const Tensor& source_padding = {},
                 const ForwardContext& forward = begin_forward()) const;
-  /// target [B, M] (i64 or i32), the sequence written so far → logits [B, M, target_vocabulary];
-  /// row i predicts token i + 1. With a cache the tokens continue those seen before, the result
-  /// equals that of one pass over all, and only the first call looks at context and padding; a call
-  /// that throws leaves the cache as it was.
+  /// Computes logits [B, M, target_vocabulary] from target [B, M] (i64 or i32), the sequence so
+  /// far; row i predicts token i + 1.
+  ///
+  /// With a cache, the tokens continue those seen before, and the result equals that of one pass
+  /// over all tokens; only the first call uses context and padding. A call that throws leaves
+  /// the cache unchanged.
   Tensor decode(const Tensor& target, const Tensor& context, const Tensor& source_padding = {},
                 Cache* cache = nullptr, ForwardContext forward = begin_forward()) const;
-  /// An empty cache whose self-attention keeps the last `limit` target positions, or with 0 all;
-  /// without a limit an empty Cache does, too.
+  /// Returns an empty cache whose self-attention holds the last `limit` target positions; 0: all.
+  /// Without a limit, a default-constructed Cache is the same.
   Cache make_cache(int64_t limit = 0) const;
-  /// decode(target, encode(source)), in one pass.
+  /// Computes decode(target, encode(source)) in one pass → logits [B, M, target_vocabulary].
   Tensor operator()(const Tensor& source, const Tensor& target,
                     const Tensor& source_padding = {}) const;
 
-  /// The table [target_vocabulary, d_model] of the target's tokens.
+  /// Returns the token vectors of the target, [target_vocabulary, d_model].
   const Tensor& target_table() const { return target().weight; }
   std::string label() const override;
 
-  const Options options;
+  const Options options;  ///< As passed to the constructor.
+  /// Token vectors and positions of the source.
   InputEmbedding source_embedding{*this, "source_embedding",
                                   embedding_options(options, options.source_vocabulary)};
-  std::optional<InputEmbedding> target_embedding;  // unless shared
-  Encoder encoder{*this, "encoder", stack(options, true)};
-  Decoder decoder{*this, "decoder", stack(options, false)};
-  std::optional<Linear> out;  // unless tied
+  std::optional<InputEmbedding> target_embedding;           ///< Those of the target, unless shared.
+  Encoder encoder{*this, "encoder", stack(options, true)};  ///< Reads the source.
+  Decoder decoder{*this, "decoder", stack(options, false)};  ///< Writes the target.
+  std::optional<Linear> out;                                 ///< Output projection, unless tied.
 
  private:
   void make();
@@ -90,19 +98,23 @@ class SequenceToSequence : public Module {
   }
 };
 
-/// The base model of Vaswani et al. (2017). Theirs had one table of 37,000 tokens: give both
-/// vocabularies, shared_embedding and tied for it.
+/// Returns the options of the base model of Vaswani et al. (2017). For their single table of 37,000
+/// tokens, pass it as both vocabularies and set shared_embedding and tied.
 SequenceToSequence::Options transformer_base(int64_t source_vocabulary, int64_t target_vocabulary);
 
-/// 1.0: ReLU, one table for everything. 1.1: gated gelu_tanh, an output matrix of its own (Shazeer
-/// 2020).
-enum class T5Version { v1_0, v1_1 };
+/// The versions of T5.
+enum class T5Version {
+  v1_0,  ///< ReLU, one table for source, target and output.
+  v1_1   ///< Gated gelu_tanh, a separate output projection (Shazeer 2020).
+};
 
-/// The settings of T5 small, but for its position: pre-norm with RMSNorm, no biases, no sinusoids,
-/// scores that are not scaled, one position per stack. The larger ones differ in sizes only.
+/// Returns the options of T5 small except for its positional encoding: pre-norm with
+/// RMSNorm, no biases, no sinusoids, unscaled scores, one encoding per stack. Larger models
+/// differ only in size.
 SequenceToSequence::Options t5_options(int64_t vocabulary, T5Version version = T5Version::v1_0);
 
-/// T5's first weights: normal; those of q have the factor 1/√d_key that its scores lack.
+/// Initializes the weights as in T5: normal; the weights of q have the additional factor 1/√d_key,
+/// which the scores lack.
 void t5_initialise(const SequenceToSequence& model);
 
 }  // namespace stretto::nn

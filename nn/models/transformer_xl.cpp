@@ -34,13 +34,14 @@ void check_lengths(const TransformerXL::Lengths& l) {
   check(l.memory >= 0 && l.extended >= 0 && l.clamp >= 0, op,
         "lengths must not be negative: memory ", l.memory, ", extended ", l.extended, ", clamp ",
         l.clamp);
-  check(l.memory > 0 || l.same_length != TransformerXL::SameLength::original, op,
-        "SameLength::original sees as many keys as the memory has; with memory 0 that is none");
+  check(
+      l.memory > 0 || l.same_length != TransformerXL::SameLength::original, op,
+      "SameLength::original with memory 0, which leaves no key; accepted: a memory of at least 1");
 }
 
-// The weights of the authors' code (train.py, weights_init): N(0, std), norms around 1, biases 0.
-// Other positions and kernels keep their own.
-void initialise_below(Module& module, double std) {
+// Initializes weights as the authors' code does (train.py, weights_init): N(0, std), norms around
+// 1, biases 0. Other positional encodings and kernels keep their own initialization.
+void init_below(Module& module, double std) {
   for (const auto& [name, child] : module.children()) {
     if (auto* linear = dynamic_cast<Linear*>(child)) {
       normal_(linear->weight, 0, std);
@@ -54,7 +55,7 @@ void initialise_below(Module& module, double std) {
       normal_(position->v, 0, std);
     } else if (!dynamic_cast<PositionalEncoding*>(child) &&
                !dynamic_cast<AttentionKernel*>(child)) {
-      initialise_below(*child, std);
+      init_below(*child, std);
     }
   }
 }
@@ -97,7 +98,7 @@ TransformerXL::TransformerXL(Module& parent, std::string name, Options o)
 
 void TransformerXL::make() {
   check_lengths(lengths);
-  initialise_below(layers, options.init_std);
+  init_below(layers, options.init_std);
   positions.reset_parameters();
 }
 
@@ -140,9 +141,9 @@ void TransformerXL::check_memory(const Tensor& tokens, const Memory& memory) con
               m.size(2) == options.layer.d_model && m.dtype() == like.dtype() &&
               m.device() == like.device(),
           op, "a layer's memory is ", m, "; must be [B, ", memory.length(), ", ",
-          options.layer.d_model, "] of ", like.dtype(), " on ", like.device(), ", as the model");
+          options.layer.d_model, "] of ", like.dtype(), " on ", like.device(), " like the model");
     check(m.size(0) == batch, op, "the memory is of ", m.size(0), " streams, tokens ", tokens,
-          " of ", batch, "; every batch of streams needs a Memory of its own");
+          " of ", batch, "; every batch of streams needs its own Memory");
   }
   check(!memory.context.defined() || (memory.context.dim() == 2 && memory.context.size(0) == batch),
         op, "the memory's extended context is ", memory.context, "; must be [", batch, ", e]");
@@ -156,8 +157,8 @@ Tensor TransformerXL::hidden(const Tensor& tokens, Memory* memory,
   check_lengths(lengths);
   check(
       !memory || lengths.memory > 0 || lengths.extended > 0, op,
-      "a Memory for a model that keeps nothing: lengths.memory is 0; set it, in the options or in "
-      "the model, or call without a Memory");
+      "lengths.memory is 0, so a Memory cannot be used; set it in the options or in the model, or "
+      "call without a Memory");
   return all_or_nothing(memory, [&](Memory* after) {
     Memory none;
     return advance(tokens, after ? *after : none, after != nullptr, sequence_group);
@@ -168,23 +169,24 @@ Tensor TransformerXL::advance(const Tensor& tokens, Memory& seen, bool remember,
                               ProcessGroup* sequence_group) const {
   ForwardContext forward = begin_forward(sequence_group, tokens.size(1));
   check(!forward.sequence_group || !remember, op,
-        "a Memory with a sequence that processes share; accepted: without");
+        "a Memory under sequence parallelism; accepted: a call without a Memory");
   check_memory(tokens, seen);
-  const int64_t batch = tokens.size(0), again = seen.context.defined() ? seen.context.size(1) : 0;
+  const int64_t batch = tokens.size(0),
+                repeated = seen.context.defined() ? seen.context.size(1) : 0;
   if (remember && seen.layers.empty()) {
     const int64_t m = options.zero_start ? lengths.memory : 0;
     seen.layers.assign(size_t(options.n_layers),
                        zeros({batch, m, options.layer.d_model}, options_of(embedding.weights[0])));
   }
-  const Tensor stage = again > 0 ? cat({seen.context, tokens.to(i64)}, 1) : tokens;
-  const int64_t n = stage.size(1), m = seen.length();
+  const Tensor input = repeated > 0 ? cat({seen.context, tokens.to(i64)}, 1) : tokens;
+  const int64_t n = input.size(1), m = seen.length();
   const int64_t kept_as_tokens = std::min(lengths.extended, n);
   const int64_t end = m + n - kept_as_tokens, begin = std::max<int64_t>(end - lengths.memory, 0);
 
-  const AttentionMask sight = visible();
+  const AttentionMask mask = visible();
   const int64_t processes = forward.sequence_group ? sequence_group->size() : 1;
-  forward.shared_table = rows((m + n) * processes, sight, forward);
-  Tensor x = embed(stage, forward);
+  forward.shared_table = rows((m + n) * processes, mask, forward);
+  Tensor x = embed(input, forward);
   forward.first_position += seen.first;
   for (int64_t i = 0; i < options.n_layers; ++i) {
     Tensor memory_of_layer;
@@ -195,14 +197,14 @@ Tensor TransformerXL::advance(const Tensor& tokens, Memory& seen, bool remember,
       const int64_t from = all.size(1) - (m + n);  // ≤ 0
       seen.layers[size_t(i)] = all.slice(1, begin + from, end + from).clone();
     }
-    x = layers[i](x, memory_of_layer, sight, forward);
+    x = layers[i](x, memory_of_layer, mask, forward);
   }
   if (remember) {
     seen.context =
-        kept_as_tokens > 0 ? stage.slice(1, n - kept_as_tokens).to(i64).clone() : Tensor();
+        kept_as_tokens > 0 ? input.slice(1, n - kept_as_tokens).to(i64).clone() : Tensor();
     seen.first += begin;
   }
-  return dropout(again > 0 ? x.slice(1, again) : x, forward);
+  return dropout(repeated > 0 ? x.slice(1, repeated) : x, forward);
 }
 
 Tensor TransformerXL::nll(const Tensor& tokens, const Tensor& targets, Memory* memory,

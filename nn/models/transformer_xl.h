@@ -1,11 +1,11 @@
-// Transformer-XL (Dai et al. 2019): a language model whose segments attend to those before.
+// Transformer-XL (Dai et al. 2019): a language model whose segments attend to earlier segments.
 //
 //     nn::TransformerXL model({.vocabulary = 204, .lengths = {.memory = 512}});
 //     nn::TransformerXL::Memory memory;  // one per stream of text, or batch of streams
-//     for (…) {  // segments in order; row b of a batch continues row b of the one before
+//     for (…) {  // segments in order; row b of a batch continues row b of the previous batch
 //       const Tensor loss = mean(model.nll(tokens, targets, &memory));
 //
-// For evaluation it may look further back than in training: model.lengths = {.memory = 2100, …}.
+// Evaluation may use a longer memory than training: model.lengths = {.memory = 2100, …}.
 //
 // Reference: tests/reference/transformer_xl.cpp, xl_layer()
 #pragma once
@@ -20,91 +20,106 @@
 
 namespace stretto::nn {
 
-/// How far back each position sees, apart from its own segment and the memory: everything (off);
-/// lags 0 … memory alone, the same for all positions (on); lags 0 … memory − 1, as the authors'
-/// PyTorch code does, whose published numbers this repeats (original).
-enum class SameLength { off, on, original };
-
-/// What may differ between training and evaluation.
-struct TransformerXLLengths {
-  int64_t memory = 0;  // positions that a Memory keeps; 0: calls with a Memory are errors
-  /// Newest tokens that are not kept as memory but seen again, with gradients, at the start of
-  /// the next segment: extended context (ext_len).
-  int64_t extended = 0;
-  int64_t clamp = 0;  // > 0: further lags count as this one, for their sinusoid
-  SameLength same_length = SameLength::off;
+/// The keys that each position attends to within the memory and its own segment.
+enum class SameLength {
+  off,  ///< All up to its own position.
+  on,   ///< Distances 0 … memory, the same number for all positions.
+  /// Distances 0 … memory − 1, as in the authors' PyTorch code; reproduces its published results.
+  original
 };
 
+/// Lengths that may differ between training and evaluation.
+struct TransformerXLLengths {
+  /// Positions that a Memory holds. If it and `extended` are 0, calls with a Memory throw.
+  int64_t memory = 0;
+  /// Extended context (ext_len): the number of newest tokens that are not stored in the memory but
+  /// processed again, with gradients, at the start of the next segment.
+  int64_t extended = 0;
+  int64_t clamp = 0;  ///< > 0: sinusoids of larger distances are those of this distance.
+  SameLength same_length = SameLength::off;  ///< The keys that each position attends to.
+};
+
+/// Options of TransformerXL.
 struct TransformerXLOptions {
-  int64_t vocabulary = 0;
-  int64_t n_layers = 12;
-  /// Every layer's; neither form has a norm after the last one. Without a position, and without
-  /// one in the input, it is RelativeSinusoid. Every scheme works with memory; attention in
-  /// blocks needs a memory of two blocks less one position.
+  int64_t vocabulary = 0;  ///< Number of words.
+  int64_t n_layers = 12;   ///< Number of layers.
+  /// Options of every layer. There is no norm after the last layer, not even with NormPlace::pre.
+  /// If neither the layer nor the input has positions, the encoding is RelativeSinusoid. Attention
+  /// in blocks needs a memory of two blocks less one position.
   LayerOptions layer = {};
-  /// Absolute positions are counted from the start of each call. Recurrence breaks them: a token
-  /// of the memory and one of the segment then carry the same position (§3.3).
+  /// Absolute positions are counted from the start of each call. Recurrence breaks them: a token of
+  /// the memory and a token of the segment then have the same position (§3.3).
   InputOptions input = {};
 
-  TransformerXLLengths lengths = {};
-  /// A memory starts as `lengths.memory` rows of zeros, which take part in the softmax (the
-  /// authors' TensorFlow code), not as no rows at all (their PyTorch code).
+  TransformerXLLengths lengths = {};  ///< Initial value of TransformerXL::lengths.
+  /// Starts a memory as `lengths.memory` rows of zeros, which take part in the softmax (the
+  /// authors' TensorFlow code), instead of without rows (their PyTorch code).
   bool zero_start = false;
-  bool tied_biases = true;  // u and v: one pair for all layers
+  bool tied_biases = true;  ///< One pair of biases u and v for all layers.
 
-  // Vocabulary and output (nn/models/adaptive.h).
-  int64_t d_embedding = 0;  // 0: d_model
-  std::vector<int64_t> cutoffs = {};
-  int64_t div = 1;
-  bool tied = true;  // the output's tables are the embedding's
-  std::vector<bool> tied_projections = {};
+  int64_t d_embedding = 0;                  ///< AdaptiveOptions::d_embedding.
+  std::vector<int64_t> cutoffs = {};        ///< AdaptiveOptions::cutoffs.
+  int64_t div = 1;                          ///< AdaptiveOptions::div.
+  bool tied = true;                         ///< AdaptiveSoftmaxOptions::tied.
+  std::vector<bool> tied_projections = {};  ///< AdaptiveSoftmaxOptions::tied_projections.
 
-  double init_std = 0.02;
+  double init_std = 0.02;  ///< Initial standard deviation of the weights.
 };
 
+/// A language model with a memory of the inputs of its layers (Dai et al. 2019).
 class TransformerXL : public Module {
  public:
-  using SameLength = stretto::nn::SameLength;
-  using Lengths = TransformerXLLengths;
+  using SameLength = stretto::nn::SameLength;  ///< The keys that each position attends to.
+  using Lengths = TransformerXLLengths;        ///< Lengths of memory and context.
 
-  using Options = TransformerXLOptions;
+  using Options = TransformerXLOptions;  ///< Options of the constructor.
 
+  /// Constructs a root module. Throws if sizes or lengths do not fit together.
   explicit TransformerXL(Options options);
+  /// Constructs a child of `parent`. Throws if sizes or lengths do not fit together.
   TransformerXL(Module& parent, std::string name, Options options);
 
-  /// What has been seen of a batch of streams. Starts empty; every call that succeeds advances it.
+  /// The memory of a batch of streams. Starts empty; every successful call advances it.
   struct Memory {
-    Tensors layers;  // the input of each layer [B, m, d_model], off the tape; empty at the start
-    Tensor context;  // extended context: the newest tokens [B, e], i64; may be undefined
+    Tensors layers;  ///< Inputs of the layers [B, m, d_model], off the tape; empty at the start.
+    Tensor context;  ///< Extended context: the newest tokens [B, e], i64; may be undefined.
     /// Position of the first row of `layers`, counted from the first row of the stream.
     int64_t first = 0;
+    /// Returns m, the number of positions in the memory.
     int64_t length() const { return layers.empty() ? 0 : layers[0].size(1); }
   };
 
-  /// Output of the last layer, tokens [B, T] (i64 or i32) → [B, T, d_model]; row i predicts token
-  /// i + 1. With a memory the tokens continue those seen before. With `sequence_group`, and without
-  /// a memory, the tokens are this process's of longer sequences (ForwardContext).
+  /// Computes the output of the last layer [B, T, d_model] from tokens [B, T] (i64 or i32); row i
+  /// predicts token i + 1. With a memory, the tokens continue those seen before. With
+  /// `sequence_group`, the tokens are those of this process under sequence parallelism
+  /// (ForwardContext); a memory is then not supported.
   Tensor hidden(const Tensor& tokens, Memory* memory = nullptr,
                 ProcessGroup* sequence_group = nullptr) const;
-  /// −log p(target) of each position, [B, T]; targets [B, T] are the tokens one further on.
+  /// Computes −log p(target) of each position [B, T]; targets [B, T] are the tokens shifted by one.
   Tensor nll(const Tensor& tokens, const Tensor& targets, Memory* memory = nullptr,
              ProcessGroup* sequence_group = nullptr) const;
-  /// log p of every word, [B, T, vocabulary]. These are also logits to draw tokens from.
+  /// Computes log p of every word, [B, T, vocabulary], which are also logits for sampling.
   Tensor log_probabilities(const Tensor& tokens, Memory* memory = nullptr) const;
 
   std::string label() const override;
 
-  const Options options;
-  Lengths lengths = options.lengths;  // may be changed at any time; a clone has them
+  const Options options;              ///< As passed to the constructor, with defaults filled in.
+  Lengths lengths = options.lengths;  ///< May be changed at any time; clones copy it.
 
+  /// Token vectors.
   AdaptiveEmbedding embedding{*this, "embedding", embedding_options(options)};
-  const Tensor u = shared_bias("u"), v = shared_bias("v");  // [n_heads, d_key] with tied_biases
+  const Tensor u = shared_bias("u");  ///< Bias of content [H, D], with tied_biases.
+  const Tensor v = shared_bias("v");  ///< Bias of position [H, D], with tied_biases.
+  /// Dropout of the sinusoids and of the output.
   Dropout dropout{*this, "dropout", {options.layer.dropout}};
+  /// Absolute positions, and dropout of the input.
   AbsolutePosition positions{
       *this,
       "positions",
       {options.layer.d_model, options.input, options.layer.dropout, options.layer.norms(), false}};
+  /// The layers.
   List<TransformerXLLayer> layers{*this, "layers", options.n_layers, layer_options()};
+  /// Output layer.
   AdaptiveSoftmax output{
       *this, "output", {embedding.options, options.tied, options.tied_projections}, &embedding};
 
@@ -127,8 +142,9 @@ class TransformerXL : public Module {
   LagSinusoids rows_;
 };
 
-/// The paper's 12 layers for characters, without a memory: post-norm layers of width 512 without
-/// biases in the attention. nn/models/transformer_xl_presets.h has the published ones.
+/// Returns the options of the paper's model with 12 layers for characters, without a
+/// memory: post-norm layers of width 512 without biases in the attention. The published
+/// models are in nn/models/transformer_xl_presets.h.
 TransformerXL::Options transformer_xl(int64_t vocabulary);
 
 }  // namespace stretto::nn

@@ -1,4 +1,4 @@
-// A layer of Transformer-XL: it also attends to a memory of what it saw before.
+// A layer of Transformer-XL, which also attends to a memory of earlier inputs.
 //
 // Reference: tests/reference/transformer_xl.cpp, xl_layer()
 #pragma once
@@ -7,14 +7,17 @@
 
 namespace stretto::nn {
 
-/// Dai et al. 2019, §3.2: queries from x, keys and values from [memory; x]. x [B, L, d_model] →
-/// the same; memory [B, m, d_model], earlier inputs of this layer, gets no gradient, but gives some
-/// to the projections of keys and values. With NormPlace::pre the norm applies to memory and x: a
-/// memory is kept without norm.
+/// A TransformerLayer with queries from x and keys and values from [memory; x]
+/// (Dai et al. 2019, §3.2).
+///
+/// The memory [B, m, d_model], earlier inputs of this layer, receives no gradient, but contributes
+/// to the gradients of the key and value projections. With NormPlace::pre the norm is applied to
+/// memory and x; memories are stored before the norm.
 class TransformerXLLayer : public TransformerLayer {
  public:
   using TransformerLayer::TransformerLayer;
-  /// `memory` may be undefined. The first row of [memory; x] is at forward.first_position.
+  /// x [B, L, d_model], memory [B, m, d_model] or undefined → [B, L, d_model]. The first row of
+  /// [memory; x] is at forward.first_position.
   Tensor operator()(const Tensor& x, const Tensor& memory, const AttentionMask& visible,
                     const ForwardContext& forward = {}) const;
   std::string label() const override;

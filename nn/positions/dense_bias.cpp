@@ -29,7 +29,7 @@ void Fire::apply(AttentionInputs& inputs) const {
              first = double(inputs.first_position);
   const DType dtype = compute_type(c.dtype());  // bf16 cannot count beyond 256
   const TensorOptions number{.dtype = dtype, .device = c.device()};
-  // Distances are counted among the keys of the call, where f32 is exact; i from position 0.
+  // Distances are computed from indices into these keys, for which f32 is exact; i is absolute.
   const Tensor distance = arange(n - m, n, 1, number).unsqueeze(1) - arange(0, n, 1, number);
   const Tensor i = arange(first + n - m, first + n, 1, number).unsqueeze(1);
   const Tensor curve = c.to(dtype), threshold = abs(multiplier.to(dtype) * options.threshold);
@@ -92,9 +92,9 @@ void WindowBias::apply(AttentionInputs& inputs) const {
         index.push_back((q / w - k / w + h - 1) * (2 * w - 1) + q % w - k % w + w - 1);
     return tensor(index, {cells * cells});
   };
-  const Tensor at = device_table(table.device(), make, "window_bias", h, w);
+  const Tensor rows = device_table(table.device(), make, "window_bias", h, w);
   add_bias(inputs,
-           index_select(table, 0, at).transpose(0, 1).reshape({table.size(1), cells, cells}));
+           index_select(table, 0, rows).transpose(0, 1).reshape({table.size(1), cells, cells}));
 }
 
 std::string WindowBias::label() const {
@@ -112,16 +112,16 @@ void GridRelative::apply(AttentionInputs& inputs) const {
   check_cells("GridRelative", inputs, h, w);
   const Tensor& q = inputs.q;
   const int64_t batch = q.size(0), heads = q.size(1);
-  // One score per cell and distance along an axis, [B, H, y, x, 2·length − 1] …
+  // One score per cell and distance along an axis: [B, H, y, x, 2·length − 1].
   auto along = [&](const Tensor& table) {
     return matmul(q, table.transpose(1, 2)).reshape({batch, heads, h, w, table.size(1)});
   };
-  // … shifted so that the last index is the key's row y', or its column x'.
+  // After the skew the last index is the key's row y', or its column x'.
   const Tensor vertical = skew(along(height_table).transpose(2, 3), h).transpose(2, 3);
   const Tensor horizontal = skew(along(width_table), w);
   const double scale = inputs.options.scale.value_or(1 / std::sqrt(double(q.size(3))));
-  const Tensor both = vertical.unsqueeze(5) + horizontal.unsqueeze(4);  // [B, H, y, x, y', x']
-  add_bias(inputs, both.reshape({batch, heads, cells, cells}) * scale);
+  const Tensor sum = vertical.unsqueeze(5) + horizontal.unsqueeze(4);  // [B, H, y, x, y', x']
+  add_bias(inputs, sum.reshape({batch, heads, cells, cells}) * scale);
 }
 
 std::string GridRelative::label() const {

@@ -39,7 +39,8 @@ Tensor Disentangled::table(HeadShape shape) {
   return parameter("rows", value);
 }
 
-// What the projected rows say of each relative position r in the call: row δ of distance sign · r.
+// Returns a table with one row for each relative position r that can occur: the projected row of
+// the distance sign · r.
 RelativeTable Disentangled::per_lag(const Linear& projection, const AttentionInputs& inputs,
                                     int64_t sign) const {
   const int64_t m = inputs.n_queries(), n = inputs.n_keys_of_all(), count = rows.size(0);

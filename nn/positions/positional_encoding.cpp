@@ -10,7 +10,7 @@
 namespace stretto::nn {
 namespace {
 
-// Stands in the place of a position that another attention owns.
+// Refers to the encoding that another attention owns.
 class SharedPosition : public PositionalEncoding {
  public:
   SharedPosition(Module& parent, const PositionalEncoding& of)

@@ -1,15 +1,16 @@
-// Positions: how attention knows where its keys are.
+// Positional encodings: how attention learns the positions of its keys.
 //
-// A Position is a module that looks at one attention call and adds its terms to it: a table over
-// relative positions, a bias, a rotation of q and k. It is chosen when the attention is made:
+// A PositionalEncoding is a module that adds its terms to the inputs of attention: a
+// table over relative positions, a bias, a rotation of q and k. It is chosen when the
+// attention is constructed:
 //
 //     nn::MultiHeadAttention attention{*this, "attention",
 //         {.d_model = 256, .n_heads = 8, .position = nn::music_relative({.max_length = 512})}};
 //
-// A scheme of your own derives from Position and is passed as
-// nn::positional_encoding<MyScheme>(arguments…).
+// Your own encoding derives from PositionalEncoding and is passed as
+// nn::positional_encoding<MyEncoding>(arguments…).
 //
-// Reference: none (what all positions have in common)
+// Reference: none (the interface of all encodings)
 #pragma once
 
 #include <functional>
@@ -26,76 +27,85 @@ struct LinearState;  // ops/attention/linear_attention.h
 
 namespace stretto::nn {
 
-/// What a Position remembers of one cache or state, from call to inputs. Never changed: a call puts
-/// another in its place.
+/// Data that a PositionalEncoding stores in a KeyValueCache between calls. Immutable: a later call
+/// replaces the object instead of changing it, so that copies of a cache stay independent.
 struct EncodingState {
   virtual ~EncodingState() = default;
 };
 
-/// One call of attention: q [B, H, M, D], k [B, G, N, D], v [B, G, N, Dv] and the settings of
-/// ops/attention/attention.h, which a Position completes.
+/// The inputs of one attention, in heads, with the options of ops/attention/attention.h. A
+/// PositionalEncoding adds its terms to them.
 struct AttentionInputs {
-  Tensor q, k, v;
-  AttentionOptions options;
-  /// Of the pass that the call is part of; queries and keys are this process's, if processes share
-  /// the sequence.
+  Tensor q;                  ///< Queries [B, H, M, D].
+  Tensor k;                  ///< Keys [B, G, N, D].
+  Tensor v;                  ///< Values [B, G, N, Dv].
+  AttentionOptions options;  ///< Mask, scale, dropout and the terms that encodings add.
+  /// Context of the forward pass. Under sequence parallelism q, k and v are those of this process.
   ForwardContext forward = {};
-  /// Of a kernel that keeps one (nn/attention/attention.h): the positions before the keys.
+  /// Summary of the positions before the keys, for kernels with a recurrent state
+  /// (AttentionKernel::has_recurrent_state); null without a cache.
   LinearState* state = nullptr;
-  /// Of the cache that the call begins or continues; null without one.
+  /// The encoding's entry in the cache that this call starts or continues; null without a cache.
   std::shared_ptr<const EncodingState>* encoding_state = nullptr;
-  /// Position of the first key in the whole sequence: more than 0 where a limited cache or a memory
-  /// has dropped keys. The last key's is first + n_keys() − 1, and so is the last query's.
+  /// Position of the first key in the whole sequence: above 0 if a limited cache or a memory has
+  /// dropped keys. The last key and the last query are at first_position + n_keys() − 1.
   int64_t first_position = 0;
-  bool continued = false;  // goes on where an earlier call left a cache
+  bool continued = false;  ///< True if the cache already holds positions of earlier calls.
+  /// Returns M.
   int64_t n_queries() const { return q.size(2); }
+  /// Returns N.
   int64_t n_keys() const { return k.size(2); }
-  /// Keys of all processes: lags to n_keys_of_all() − 1 occur.
+  /// Returns the number of keys of all processes together, the sequence length under sequence
+  /// parallelism. Distances of up to n_keys_of_all() − 1 occur.
   int64_t n_keys_of_all() const;
 };
 
-/// Adds what broadcasts to [B, H, M, N] to the call's dense bias, whether there is one or not.
+/// Adds `bias`, which broadcasts to [B, H, M, N], to the dense bias of the inputs, if any.
 void add_bias(AttentionInputs& inputs, const Tensor& bias);
 
-/// Returns the relative positions that can occur in a call whatever its window or blocks, the keys
-/// of all processes included (ForwardContext::sequence_group): past N − 1, future M − 1, or 0 in a
-/// causal inputs. A table with a row for each has `zero_row` = past.
+/// Returns the relative positions that can occur, ignoring window and blocks and counting the keys
+/// of all processes: past = n_keys_of_all() − 1; future = M − 1, or 0 if the mask is causal. A
+/// table with one row for each of them has `zero_row` = past.
 RelativeRange relative_range(const AttentionInputs& inputs);
 
-/// Returns −past, …, 0, …, future of relative_range(call), [past + 1 + future], on the device of q:
-/// f64 if q is f64, else f32, because bf16 cannot count beyond 256. A table computed from it is
-/// converted to the dtype of q last.
+/// Returns −past, …, 0, …, future of relative_range(inputs) as [past + 1 + future] on the device of
+/// q, in f64 if q is f64, else in f32, because bf16 cannot count beyond 256. Convert a table
+/// computed from it to the dtype of q as the last step.
 Tensor relative_positions(const AttentionInputs& inputs);
 
-/// What a Position may need to know to make its parameters.
+/// The sizes of an attention layer, from which encodings and kernels create their parameters.
 struct HeadShape {
-  int64_t n_heads = 0;
-  int64_t d_key = 0;    // D of one head
-  int64_t d_value = 0;  // Dv of one head
-  int64_t d_model = 0;
+  int64_t n_heads = 0;  ///< H, the number of query heads.
+  int64_t d_key = 0;    ///< D, the dimension of queries and keys per head.
+  int64_t d_value = 0;  ///< Dv, the dimension of values per head.
+  int64_t d_model = 0;  ///< Dimension of the layer's input and output.
   bool operator==(const HeadShape&) const = default;
 };
 
+/// Base class of positional encodings.
 class PositionalEncoding : public Module {
  public:
-  /// Every scheme registers under the name "position" in its attention.
+  /// Registers the encoding in `parent`, an attention, under the name "position".
   explicit PositionalEncoding(Module& parent) : Module(parent, "position") {}
+  /// Adds the encoding's terms to `inputs`, or replaces q and k by encoded ones.
   virtual void apply(AttentionInputs& inputs) const = 0;
-  /// D of the queries and keys that apply() leaves, where it is not shape.d_key.
+  /// Returns the dimension of the queries and keys that apply() produces; by default d_key.
   virtual int64_t encoded_dim(HeadShape shape) const { return shape.d_key; }
-  /// Whether what apply() makes of a key depends on nothing but the key and its position,
-  /// inputs.first_position + its row. A cache then keeps what it was made into, and later calls
-  /// bring the new keys alone, with `continued`.
+  /// Returns true if the encoding of a key depends only on the key and its position
+  /// (inputs.first_position + row). A cache then stores encoded keys, and later calls pass only the
+  /// new keys to apply(), with `continued` set.
   virtual bool caches_encoded_keys() const { return false; }
-  /// Whether what apply() adds is made of the keys, or has a column for each of them. Of a sequence
-  /// that processes share the call then brings all keys before its own, and has no group.
+  /// Returns true if the terms that apply() adds depend on the keys or have one column per key (a
+  /// dense bias). Under sequence parallelism the keys of earlier processes are then gathered before
+  /// apply() and sequence_group is null.
   virtual bool is_dense() const { return false; }
 };
 
+/// A factory of positional encodings, as MultiHeadAttentionOptions::position accepts it.
 using MakePositionalEncoding =
     std::function<std::unique_ptr<PositionalEncoding>(Module& parent, HeadShape shape)>;
 
-/// Makes a P(parent, head shape, arguments…).
+/// Returns a factory that constructs P(parent, shape, arguments…).
 template <class P, class... Arguments>
 MakePositionalEncoding positional_encoding(Arguments... arguments) {
   return [=](Module& parent, HeadShape shape) {
@@ -103,25 +113,28 @@ MakePositionalEncoding positional_encoding(Arguments... arguments) {
   };
 }
 
-/// Attention that does not know where its keys are.
+/// The encoding that adds nothing: attention is blind to positions.
 class NoPosition : public PositionalEncoding {
  public:
+  /// Registers the encoding in `parent`.
   NoPosition(Module& parent, HeadShape) : PositionalEncoding(parent) {}
   void apply(AttentionInputs&) const override {}
   std::string label() const override { return "NoPosition"; }
 };
 
-/// For models that have a position of their own where none is given.
+/// Returns a factory of NoPosition, to switch off the default encoding of a model that has one.
 inline MakePositionalEncoding no_position() { return positional_encoding<NoPosition>(); }
 
-/// One position for all layers of a model (T5): the first attention made with the result owns it,
-/// the others use it. A model is what has no parent; each, a clone too, has a position of its own.
+/// Returns a factory whose encodings share one set of parameters in all layers of a model (T5): the
+/// first attention that uses it owns the encoding, the others refer to it. Layers belong to one
+/// model if they have the same root module; each model, a clone too, gets its own encoding.
 MakePositionalEncoding shared_by_layers(MakePositionalEncoding make);
 
-/// A T for each model (as above) that the attentions of a MakePositionalEncoding are in.
+/// One T per model, created on first use. Modules belong to one model if they have the same root.
 template <class T>
 class PerModel {
  public:
+  /// Returns the T of the model that contains `part`.
   T& operator()(const Module& part) { return all_[part.root().serial()]; }
 
  private:

@@ -13,12 +13,12 @@
 namespace stretto::nn {
 namespace {
 
-// All that M queries and N keys can meet.
+// Returns all relative positions of M queries and N keys.
 RelativeRange range_of(int64_t n_queries, int64_t n_keys) {
   return {std::max<int64_t>(n_keys - 1, 0), std::max<int64_t>(n_queries - 1, 0)};
 }
 
-// A causal call sees no more of the future than a single query does.
+// With a causal mask relative positions end at 0, as for a single query.
 int64_t queries_with_future(const AttentionInputs& inputs) {
   return inputs.options.mask.is_causal() ? 1 : inputs.n_queries();
 }
@@ -26,21 +26,21 @@ int64_t queries_with_future(const AttentionInputs& inputs) {
 class Buckets {
  public:
   Buckets(const char* op, int64_t buckets, int64_t max_distance, bool bidirectional)
-      : two_sided_(bidirectional) {
+      : bidirectional_(bidirectional) {
     check(!bidirectional || buckets % 2 == 0, op, buckets,
-          " buckets, two-sided; must be an even number, half of them for each side");
+          " buckets, bidirectional; must be an even number, half of them for each direction");
     first_ = t5_thresholds(bidirectional ? buckets / 2 : buckets, max_distance);
   }
   int64_t operator()(int64_t relative) const {
-    const int64_t distance = two_sided_ ? std::abs(relative) : std::max<int64_t>(-relative, 0);
+    const int64_t distance = bidirectional_ ? std::abs(relative) : std::max<int64_t>(-relative, 0);
     const auto next = std::upper_bound(first_.begin(), first_.end(), distance);
     const int64_t bucket = next - first_.begin() - 1;
-    return bucket + (two_sided_ && relative > 0 ? int64_t(first_.size()) : 0);
+    return bucket + (bidirectional_ && relative > 0 ? int64_t(first_.size()) : 0);
   }
 
  private:
-  bool two_sided_;
-  std::vector<int64_t> first_;  // distance of each bucket of one side
+  bool bidirectional_;
+  std::vector<int64_t> first_;  // smallest distance of each bucket of one direction
 };
 
 }  // namespace
@@ -49,15 +49,15 @@ class Buckets {
 
 std::vector<int64_t> t5_thresholds(int64_t n, int64_t max_distance) {
   const char* op = "t5_thresholds";
-  check(n >= 2, op, n, " buckets for one side; needs at least 2");
+  check(n >= 2, op, n, " buckets for one direction; needs at least 2");
   const int64_t e = n / 2;
   check(max_distance > e && max_distance < (int64_t(1) << 32), op, "max_distance ", max_distance,
-        " with ", n, " buckets for one side; must be above ", e, " and below 2^32");
+        " with ", n, " buckets for one direction; must be above ", e, " and below 2^32");
   std::vector<int64_t> first;
   for (int64_t b = 0; b <= e; ++b) first.push_back(b);
   for (int64_t b = e + 1; b < n; ++b) {
-    // e (max_distance / e)^t, rounded up, unless only an error of rounding keeps it from a whole
-    // number.
+    // e (max_distance / e)^t, rounded up; rounded to nearest if only a rounding error separates it
+    // from a whole number.
     const double t = double(b - e) / double(n - e);
     const double border = double(e) * std::pow(double(max_distance) / double(e), t);
     const double nearest = std::round(border);
@@ -75,15 +75,15 @@ RelativeTable t5_bias(const Tensor& table, int64_t n_queries, int64_t n_keys, in
                       bool bidirectional) {
   check(table.dim() == 2, "t5_bias", "table ", table, "; must be [buckets, H]");
   const Buckets bucket("t5_bias", table.size(0), max_distance, bidirectional);
-  const RelativeRange lags = range_of(n_queries, n_keys);
+  const RelativeRange range = range_of(n_queries, n_keys);
   const auto make = [&] {
     std::vector<int64_t> index;
-    for (int64_t r = -lags.past; r <= lags.future; ++r) index.push_back(bucket(r));
-    return tensor(index, {lags.count()});
+    for (int64_t r = -range.past; r <= range.future; ++r) index.push_back(bucket(r));
+    return tensor(index, {range.count()});
   };
   const Tensor at = device_table(table.device(), make, "t5_bias", table.size(0), max_distance,
-                                 bidirectional, lags.past, lags.future);
-  return {.rows = index_select(table, 0, at).transpose(0, 1), .zero_row = lags.past};
+                                 bidirectional, range.past, range.future);
+  return {.rows = index_select(table, 0, at).transpose(0, 1), .zero_row = range.past};
 }
 
 namespace {
@@ -125,17 +125,17 @@ std::vector<double> alibi_slopes(int64_t n_heads) {
 
 RelativeTable alibi_bias(const std::vector<double>& slopes, int64_t n_queries, int64_t n_keys,
                          TensorOptions options) {
-  const RelativeRange lags = range_of(n_queries, n_keys);
+  const RelativeRange range = range_of(n_queries, n_keys);
   const auto make = [&] {
     std::vector<double> rows;
     for (const double slope : slopes)
-      for (int64_t r = -lags.past; r <= lags.future; ++r)
+      for (int64_t r = -range.past; r <= range.future; ++r)
         rows.push_back(-slope * double(std::abs(r)));
-    return tensor(rows, {int64_t(slopes.size()), lags.count()}).to(options.dtype);
+    return tensor(rows, {int64_t(slopes.size()), range.count()}).to(options.dtype);
   };
-  return {.rows = device_table(options.device, make, "alibi_bias", options.dtype, lags.past,
-                               lags.future, slopes),
-          .zero_row = lags.past};
+  return {.rows = device_table(options.device, make, "alibi_bias", options.dtype, range.past,
+                               range.future, slopes),
+          .zero_row = range.past};
 }
 
 namespace {
@@ -170,23 +170,23 @@ RelativeTable kerple_bias(const Tensor& p, const Tensor& a, int64_t n_queries, i
         "kerple_bias", "p ", p, ", a ", a, "; must be [H], both of one floating dtype");
   const DType dtype = compute_type(p.dtype());
   const Tensor exponent = p.to(dtype).unsqueeze(1), factor = a.to(dtype).unsqueeze(1);
-  const RelativeRange lags = range_of(n_queries, n_keys);
-  const Tensor l = abs(arange(-double(lags.past), double(lags.future + 1), 1,
+  const RelativeRange range = range_of(n_queries, n_keys);
+  const Tensor l = abs(arange(-double(range.past), double(range.future + 1), 1,
                               {.dtype = dtype, .device = p.device()}));
   Tensor rows;
   if (kind == Kerple::Kind::logarithmic) {
     rows = -(exponent * log(1 + factor * l));
   } else {
-    // lᵖ = exp(p · log l), apart from l = 0.
+    // lᵖ = exp(p · log l) for l > 0, and 0 for l = 0.
     constexpr double infinity = std::numeric_limits<double>::infinity();
     rows = -(factor * exp(exponent * log(clamp(l, 1, infinity))) * gt(l, 0.0).to(dtype));
   }
-  return {.rows = rows.to(p.dtype()), .zero_row = lags.past};
+  return {.rows = rows.to(p.dtype()), .zero_row = range.past};
 }
 
 namespace {
 
-constexpr double least = 0.01;
+constexpr double lower_bound = 0.01;
 
 }  // namespace
 
@@ -195,16 +195,16 @@ Kerple::Kerple(Module& parent, HeadShape shape, Options o)
       options(o),
       p(parameter("p", empty({shape.n_heads}))),
       a(parameter("a", empty({shape.n_heads}))) {
-  uniform_(p, least, 2);
-  uniform_(a, least, 1);
+  uniform_(p, lower_bound, 2);
+  uniform_(a, lower_bound, 1);
 }
 
 void Kerple::apply(AttentionInputs& inputs) const {
   constexpr double infinity = std::numeric_limits<double>::infinity();
-  const double most = options.kind == Kind::power ? 2 : infinity;
+  const double upper_bound = options.kind == Kind::power ? 2 : infinity;
   inputs.options.relative_bias =
-      kerple_bias(clamp(p, least, most), clamp(a, least, infinity), queries_with_future(inputs),
-                  inputs.n_keys_of_all(), options.kind);
+      kerple_bias(clamp(p, lower_bound, upper_bound), clamp(a, lower_bound, infinity),
+                  queries_with_future(inputs), inputs.n_keys_of_all(), options.kind);
 }
 
 std::string Kerple::label() const {

@@ -10,18 +10,18 @@ namespace stretto::nn {
 
 Tensor LagSinusoids::operator()(int64_t past, int64_t future, int64_t d,
                                 TensorOptions options) const {
-  check(past >= 0 && future >= 0, "LagSinusoids", "lags ", past, " to ", -future,
-        "; both ends must lie on either side of 0");
+  check(past >= 0 && future >= 0, "LagSinusoids", "distances from ", past, " to ", -future,
+        "; past and future must not be negative");
   const auto make = [&](int64_t first, TensorOptions o) {
     return stretto::nn::sinusoids(first + future + 1, d, Sinusoid::concatenated, first, -1, o);
   };
-  if (options.device.is_cuda()) return make(past, options);  // which are kept there
+  if (options.device.is_cuda()) return make(past, options);  // sinusoids() caches GPU tables
   std::lock_guard lock(mutex_);
   const bool enough = kept_.defined() && past <= past_ && past_ + future < kept_.size(0) &&
                       kept_.dtype() == options.dtype && kept_.device() == options.device &&
                       kept_.size(1) == d;
   if (!enough) {
-    // Memories grow by a segment at a time; twice as far back leaves room for many.
+    // A memory grows by one segment per call; a table for twice the distance lasts for many calls.
     const int64_t first = std::max(past, std::min(2 * past, 2 * past_));
     kept_ = make(first, {.dtype = options.dtype, .device = options.device});
     past_ = first;
@@ -40,7 +40,7 @@ RelativeSinusoid::RelativeSinusoid(Module& parent, HeadShape s, Options o)
   check(shape.d_model % 2 == 0, "RelativeSinusoid", "d_model ", shape.d_model,
         "; must be even: half the columns are sines, half cosines");
   check(options.u.defined() == options.v.defined(), "RelativeSinusoid",
-        "u and v are shared together; give both or neither");
+        "only one of u and v is shared; share both or neither");
 }
 
 Tensor RelativeSinusoid::bias(const char* name, const Tensor& given) {
@@ -56,9 +56,9 @@ void RelativeSinusoid::apply(AttentionInputs& inputs) const {
   int64_t past = 0;
   if (rows.defined()) {
     check(causal, "RelativeSinusoid",
-          "the shared table is of the past alone; attention must be causal");
+          "a shared table has only distances of 0 and more; attention must be causal");
     check(rows.dim() == 2 && rows.size(0) >= 1 && rows.size(1) == shape.d_model, "RelativeSinusoid",
-          "shared table ", rows, "; must be [lags, ", shape.d_model, "]");
+          "shared table ", rows, "; must be [distances, ", shape.d_model, "]");
     past = rows.size(0) - 1;
   } else {
     auto clamped = [&](int64_t n) {

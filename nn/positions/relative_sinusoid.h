@@ -1,4 +1,5 @@
-// The positions of Transformer-XL: sinusoids of relative positions, projected, and two biases.
+// The positional encoding of Transformer-XL: projected sinusoids of relative
+// positions, and two biases.
 //
 // Reference: tests/reference/transformer_xl.cpp, xl_terms()
 #pragma once
@@ -11,47 +12,54 @@
 
 namespace stretto::nn {
 
-/// Sinusoids of the lags past, past − 1, …, −future: row i is the sinusoid of lag past − i, all
-/// sines, then all cosines (Dai et al. 2019, R). The longest table asked for so far is kept, so
+/// Sinusoids of the distances past, past − 1, …, −future (query − key, negative for keys after the
+/// query), all sines, then all cosines (Dai et al. 2019, R). Caches the longest table so far, so
 /// that a model does not compute it in every step.
 class LagSinusoids {
  public:
-  /// → [past + future + 1, d], off the tape. d is even and the same in every inputs.
+  /// Returns [past + future + 1, d], row i for distance past − i, without a gradient. d is even and
+  /// the same in every call. Throws if past or future is negative.
   Tensor operator()(int64_t past, int64_t future, int64_t d, TensorOptions options) const;
 
  private:
   mutable std::mutex mutex_;
   mutable Tensor kept_;
-  mutable int64_t past_ = 0;  // the lag of the first row kept
+  mutable int64_t past_ = 0;  // distance of the first row of kept_
 };
 
+/// Options of RelativeSinusoid.
 struct RelativeSinusoidOptions {
-  int64_t clamp = 0;      // > 0: lags beyond ±clamp count as that
-  Tensor u = {}, v = {};  // parameters of another module, for layers that share one pair
+  int64_t clamp = 0;  ///< Distances beyond ±clamp count as ±clamp; 0: no limit.
+  Tensor u = {};      ///< Parameter u of another module to share; by default a new one.
+  Tensor v = {};      ///< Parameter v of another module to share, together with u.
 };
 
 /// Relative positions of Transformer-XL (Dai et al. 2019, §3.3): the score of key j for query i is
 ///
 ///     (q_i + u) · k_j + (q_i + v) · r(R_{i − j})
 ///
-/// before scaling: R the sinusoid of the lag, r a projection without bias, u and v [H, D] biases of
-/// content and of position. Lags may be negative: where attention is not causal this is the
-/// position of XLNet and of the Conformer.
+/// before scaling, with R the sinusoid of the distance, r a projection without bias, and u and v
+/// [H, D] the biases of content and of position. Without a causal mask distances may be negative:
+/// this is the encoding of XLNet and of the Conformer.
 ///
-/// ForwardContext::shared_table, if a model gives one, is used in place of own sinusoids:
-/// [n, d_model] for the lags n − 1, …, 0; keys further back share the first. It needs a causal
-/// inputs.
+/// If a model provides ForwardContext::shared_table, it replaces the encoding's sinusoids:
+/// [n, d_model] for the distances n − 1, …, 0; keys further back share the first row. It
+/// requires a causal mask.
 class RelativeSinusoid : public PositionalEncoding {
  public:
-  using Options = RelativeSinusoidOptions;
+  using Options = RelativeSinusoidOptions;  ///< Options of the constructor.
+  /// Registers r, u and v; u and v start at 0 unless shared. Throws if d_model is odd, or if only
+  /// one of u and v is shared.
   RelativeSinusoid(Module& parent, HeadShape shape, Options options);
   void apply(AttentionInputs& inputs) const override;
   std::string label() const override;
 
-  const HeadShape shape;
-  const Options options;
+  const HeadShape shape;  ///< Sizes of the attention.
+  const Options options;  ///< As passed to the constructor.
+  /// Projection of the sinusoids, d_model → H·D.
   Linear r{*this, "r", {shape.d_model, shape.n_heads* shape.d_key, false}};
-  const Tensor u, v;  // own ones start at 0
+  const Tensor u;  ///< Bias of content [H, D].
+  const Tensor v;  ///< Bias of position [H, D].
 
  private:
   Tensor bias(const char* name, const Tensor& given);
@@ -59,6 +67,7 @@ class RelativeSinusoid : public PositionalEncoding {
   LagSinusoids sinusoids_;
 };
 
+/// Returns a factory of RelativeSinusoid.
 inline MakePositionalEncoding relative_sinusoid(RelativeSinusoid::Options options = {}) {
   return positional_encoding<RelativeSinusoid>(std::move(options));
 }

@@ -21,7 +21,8 @@ Tensor music_table(HeadShape shape, const MusicRelative::Options& o) {
 }
 
 Tensor shaw_table(HeadShape shape, int64_t width, const ShawRelative::Options& o) {
-  check(o.max_distance >= 0, "ShawRelative", "clip ", o.max_distance, "; must not be negative");
+  check(o.max_distance >= 0, "ShawRelative", "max_distance ", o.max_distance,
+        "; must not be negative");
   Tensor table = empty({o.shared_by_heads ? 1 : shape.n_heads, 2 * o.max_distance + 1, width});
   for (int64_t h = 0; h < table.size(0); ++h) xavier_uniform_(table[h]);
   return table;
@@ -66,7 +67,8 @@ void ShawRelative::apply(AttentionInputs& inputs) const {
 }
 
 std::string ShawRelative::label() const {
-  return str("ShawRelative(clip ", options.max_distance, options.values ? "" : ", keys only",
+  return str("ShawRelative(max_distance ", options.max_distance,
+             options.values ? "" : ", keys only",
              options.shared_by_heads ? ", shared by heads)" : ")");
 }
 
@@ -92,10 +94,11 @@ void add_key_side_term(AttentionInputs& inputs, const RelativeTable& table) {
             table.rows.size(2) == d,
         "add_key_side_term", "table ", table.rows, "; must be [", heads, " or 1, R, ", d, "]");
   if (n == 0) return;
-  // The skew with keys in the place of queries: its column c is relative position M − 1 − c.
+  // The skew with keys and queries exchanged: its column c is for relative position M − 1 − c.
   Tensor rows = flip(relative_rows(table, -(n - 1), n + m - 1), 1).transpose(-1, -2);
   if (rows.size(0) > 1) rows = rows.reshape({groups, heads / groups, d, rows.size(2)});
-  const Tensor term = skew(matmul(k.unsqueeze(2), rows), m).transpose(-1, -2);  // [B, G, ?, M, N]
+  const Tensor term =
+      skew(matmul(k.unsqueeze(2), rows), m).transpose(-1, -2);  // [B, G, 1 or H/G, M, N]
   const double scale = inputs.options.scale.value_or(1 / std::sqrt(double(d)));
   add_bias(
       inputs,

@@ -1,4 +1,4 @@
-// Positions that are learned tables over relative positions.
+// Encodings with learned tables over relative positions.
 //
 // Reference: tests/reference/relative_table.cpp, shaw_attention()
 // Reference: tests/reference/attention.cpp, relative_logits_by_gather()
@@ -8,90 +8,99 @@
 
 namespace stretto::nn {
 
+/// Options of MusicRelative.
 struct MusicRelativeOptions {
-  int64_t max_length = 0;  // distances 0 … max_length − 1 have a row
-  bool shared_by_heads = false;
-  bool bidirectional = false;  // for attention that is not causal
-  OutOfRange out_of_range = OutOfRange::zero;
-  int64_t block = 0;  // > 0: local attention, a query sees its block and the one before (§3.5)
+  int64_t max_length = 0;        ///< Distances 0 … max_length − 1 have a row; at least 1.
+  bool shared_by_heads = false;  ///< One table for all heads instead of one per head.
+  bool bidirectional = false;  ///< Rows for keys after the query too, for attention without causal.
+  OutOfRange out_of_range = OutOfRange::zero;  ///< Treatment of keys further away than the table.
+  /// > 0: local attention (§3.5). A query attends to its own block of this many positions and to
+  /// the block before.
+  int64_t block = 0;
 };
 
 /// Relative attention of the Music Transformer (Huang et al. 2018, §3.4): q_i · E[r] is added to
-/// the score of the key at relative position r before scaling. `table` is [H, R, D] or, shared by
-/// the heads, [1, R, D], starting normal with standard deviation D^−½; R = max_length for the past
-/// alone (last row = the query's own position), 2·max_length − 1 for both sides.
+/// the score of the key at relative position r before scaling.
 class MusicRelative : public PositionalEncoding {
  public:
-  using Options = MusicRelativeOptions;
+  using Options = MusicRelativeOptions;  ///< Options of the constructor.
+  /// Registers `table`, normal with standard deviation D^−½.
   MusicRelative(Module& parent, HeadShape shape, Options options);
   void apply(AttentionInputs& inputs) const override;
   std::string label() const override;
 
-  const Options options;
+  const Options options;  ///< As passed to the constructor.
+  /// E [H, R, D], or [1, R, D] if shared by the heads. R = max_length, and the last row is the
+  /// query's own position; bidirectional: R = 2·max_length − 1.
   const Tensor table;
 };
 
+/// Returns a factory of MusicRelative.
 inline MakePositionalEncoding music_relative(MusicRelative::Options options) {
   return positional_encoding<MusicRelative>(options);
 }
 
+/// Options of ShawRelative.
 struct ShawRelativeOptions {
-  int64_t max_distance = 16;     // k; the paper: 16, in its big model 8
-  bool values = true;            // whether values have a table too
-  bool shared_by_heads = false;  // the paper: not shared, in its big model shared
+  int64_t max_distance = 16;     ///< k, not negative (paper: 16; its big model: 8).
+  bool values = true;            ///< Adds a table to the values too.
+  bool shared_by_heads = false;  ///< One table for all heads (paper: no; its big model: yes).
 };
 
-/// Relative position representations (Shaw et al. 2018, §3.2, eqs. 3 and 4): row
-/// clip(r, −k, k) + k of `keys` [H, 2k + 1, D] is added to the key at relative position r, that of
-/// `values` [H, 2k + 1, Dv] to its value; [1, ..] where the heads share them. The past comes first.
-/// A causal call leaves the rows of the future idle. The paper does not say how tables start: each
-/// head's [2k + 1, D] does so as a weight, xavier_uniform_ (tensor2tensor: uniform with unit
-/// scaling).
+/// Relative position representations (Shaw et al. 2018, §3.2, eqs. 3 and 4): row clip(r, −k, k) + k
+/// of `keys` is added to the key at relative position r, the same row of `values` to its value.
+/// With a causal mask the rows of keys after the query are not used.
 class ShawRelative : public PositionalEncoding {
  public:
-  using Options = ShawRelativeOptions;
+  using Options = ShawRelativeOptions;  ///< Options of the constructor.
+  /// Registers the tables. The paper gives no initialization: each head's [2k + 1, D] starts like a
+  /// weight, xavier_uniform_ (tensor2tensor: uniform with unit scaling).
   ShawRelative(Module& parent, HeadShape shape, Options options);
   void apply(AttentionInputs& inputs) const override;
   std::string label() const override;
 
-  const Options options;
-  const Tensor keys;
-  const Tensor values;  // undefined without
+  const Options options;  ///< As passed to the constructor.
+  const Tensor keys;      ///< [H, 2k + 1, D], or [1, 2k + 1, D] if shared by the heads.
+  const Tensor values;    ///< The same with Dv in place of D; undefined without Options::values.
 };
 
+/// Returns a factory of ShawRelative.
 inline MakePositionalEncoding shaw_relative(ShawRelative::Options options = {}) {
   return positional_encoding<ShawRelative>(options);
 }
 
+/// Options of BertRelative.
 struct BertRelativeOptions {
-  int64_t max_length = 0;  // distances 0 … max_length − 1 have a row, on both sides
-  bool keys_too = false;
+  int64_t max_length = 0;  ///< Distances 0 … max_length − 1 have rows, in both directions.
+  bool keys_too = false;   ///< Adds the key's term too ("relative_key_query").
 };
 
-/// The position embeddings "relative_key" (after Shaw et al. 2018) and, with keys_too,
-/// "relative_key_query" (Huang et al. 2020, method 4) of the BERT family in Hugging Face's
-/// Transformers: before scaling q_i · E[r], and with keys_too also k_j · E[r], is added to the
-/// score. One `table` [1, 2·max_length − 1, D] for all heads and both terms, the past first (their
-/// `distance_embedding` has the reverse order), starting normal with standard deviation 0.02. A
-/// relative position beyond it is an error. With keys_too there are M × N scores.
+/// Relative position embeddings of the BERT family in Hugging Face's Transformers, "relative_key"
+/// (after Shaw et al. 2018) and, with keys_too, "relative_key_query" (Huang et al. 2020, method 4):
+/// q_i · E[r] and, with keys_too, k_j · E[r] are added to the score before scaling. A relative
+/// position outside of the table is an error. keys_too computes a dense bias [B, H, M, N].
 class BertRelative : public PositionalEncoding {
  public:
-  using Options = BertRelativeOptions;
+  using Options = BertRelativeOptions;  ///< Options of the constructor.
+  /// Registers `table`, normal with standard deviation 0.02.
   BertRelative(Module& parent, HeadShape shape, Options options);
   void apply(AttentionInputs& inputs) const override;
   bool is_dense() const override { return options.keys_too; }
   std::string label() const override;
 
-  const Options options;
+  const Options options;  ///< As passed to the constructor.
+  /// E [1, 2·max_length − 1, D] of all heads and both terms, in ascending order of key − query;
+  /// Transformers' `distance_embedding` has the reverse order.
   const Tensor table;
 };
 
+/// Returns a factory of BertRelative.
 inline MakePositionalEncoding bert_relative(BertRelative::Options options) {
   return positional_encoding<BertRelative>(options);
 }
 
-/// The key's side of a score: adds scale · k_j · Q[r] to the call's dense bias, `table` being
-/// Q [H or 1, R, D]. Beyond it the policy `error` is `zero`.
+/// Adds the key's side of a score, scale · k_j · Q[r], to the dense bias of the inputs; `table` is
+/// Q [H or 1, R, D]. OutOfRange::error counts as OutOfRange::zero.
 void add_key_side_term(AttentionInputs& inputs, const RelativeTable& table);
 
 }  // namespace stretto::nn

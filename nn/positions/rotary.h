@@ -1,4 +1,4 @@
-// Positions that turn queries and keys: RoPE and xPos.
+// Encodings that rotate queries and keys: RoPE and xPos.
 //
 // Reference: tests/reference/rotary.cpp, rotated(), rotary_scores()
 #pragma once
@@ -10,20 +10,25 @@
 
 namespace stretto::nn {
 
-/// Turns the queries and keys of a inputs. No parameters. A cache keeps turned keys. xPos is for
-/// causal calls of kernels that act on scores, and counts positions from the middle of the keys, so
-/// that its factors stay near 1: keys of a cache are turned anew in each inputs.
+/// RoPE: rotates the queries and keys by their positions (ops/attention/rotary.h). No parameters. A
+/// cache stores rotated keys.
+///
+/// xPos requires a causal mask and a kernel that acts on scores. It counts positions from the
+/// middle of the keys, so that its factors stay near 1; cached keys are therefore stored unrotated
+/// and rotated again in each call.
 class Rotary : public PositionalEncoding {
  public:
-  using Options = RotaryOptions;
+  using Options = RotaryOptions;  ///< Options of the constructor.
+  /// Registers the encoding. Throws if the options do not fit a head of dimension D.
   Rotary(Module& parent, HeadShape shape, Options options);
   void apply(AttentionInputs& inputs) const override;
   bool caches_encoded_keys() const override { return !options.xpos; }
   std::string label() const override;
 
-  const Options options;
+  const Options options;  ///< As passed to the constructor.
 };
 
+/// Returns a factory of Rotary.
 inline MakePositionalEncoding rotary(RotaryOptions options = {}) {
   return positional_encoding<Rotary>(std::move(options));
 }

@@ -11,7 +11,7 @@
 namespace stretto::nn {
 namespace {
 
-constexpr int64_t at_a_time = 32;  // positions, in generation
+constexpr int64_t positions_ahead = 32;  // computed at once in generation
 
 Spe::Models models_of(SpeShare shared) {
   if (shared == SpeShare::nothing) return {};
@@ -20,29 +20,29 @@ Spe::Models models_of(SpeShare shared) {
 
 }  // namespace
 
-// A code whose values at some positions are kept, and what it was made from.
+// A code with precomputed values at positions first … end − 1, and everything it depends on.
 struct Spe::Made {
   SpeCode code;
   RandomKey key;
   int64_t first, end;
   bool recorded;
-  std::vector<std::pair<const Storage*, uint32_t>> parameters;  // with their versions
+  std::vector<std::pair<const Storage*, uint32_t>> parameters;  // storage and version
 };
 
-// What the noise of a call is drawn from.
+// The random keys of one call's noise.
 struct Spe::Keys {
   RandomKey code, gate;
   int64_t realizations = 0;
 };
 
-// What a cache or state goes on with.
+// The encoding's entry in a cache or state.
 struct Spe::Memory : EncodingState {
   Memory(const Keys& k, std::shared_ptr<const Made> m) : keys(k), made(std::move(m)) {}
   Keys keys;
   std::shared_ptr<const Made> made;
 };
 
-// The parameters of a code and where its noise comes from: of one layer, or of all that share it.
+// The parameters of a code and the source of its noise, for one layer or for all that share it.
 struct Spe::Draws {
   HeadShape shape;
   Tensors parameters;
@@ -51,7 +51,7 @@ struct Spe::Draws {
   int64_t layers = 0;
 };
 
-// What the layers that share a code have in common in one forward pass.
+// The data that layers with a shared code have in common during one forward pass.
 struct Spe::Pass {
   std::optional<RandomKey> key;  // in training
   std::shared_ptr<const Made> made;
@@ -66,9 +66,9 @@ Spe::Spe(Module& parent, HeadShape shape, const Kind& kind, const Models& models
   if (models) first_ = (*models)(parent).lock();
   if (first_)
     check(first_->shape.n_heads == shape.n_heads && first_->shape.d_key == shape.d_key, kind.name,
-          shape.n_heads, " heads of ", shape.d_key, " numbers share the code of ",
-          first_->shape.n_heads, " heads of ", first_->shape.d_key,
-          "; all layers that share must have one shape");
+          shape.n_heads, " heads of dimension ", shape.d_key, " share the code of ",
+          first_->shape.n_heads, " heads of dimension ", first_->shape.d_key,
+          "; all layers that share a code must have the same number and dimension of heads");
   if (first_ && kind.shared == SpeShare::draws) {
     draws_ = first_;
   } else {
@@ -114,7 +114,7 @@ Tensor Spe::frozen_key(const char* name) {
   return frozen;
 }
 
-// Null if the call shares nothing.
+// Returns null if the call shares nothing.
 Spe::Pass* Spe::pass_of(const AttentionInputs& inputs) const {
   const bool shares = inputs.forward.store && draws_->layers > 1;
   return shares ? &inputs.forward.store->of<Pass>(draws_.get()) : nullptr;
@@ -128,8 +128,8 @@ Spe::Keys Spe::keys_of(const AttentionInputs& inputs) const {
                                : nullptr;
       if (!memory)
         fail(kind_.name,
-             "the call goes on, but what its cache began with is not there; accepted: "
-             "AttentionInputs::memory as the call before left it");
+             "the inputs continue a cache, but the noise that the cache began with is missing; "
+             "accepted: AttentionInputs::encoding_state as the previous call left it");
       return memory->keys;
     }
     const auto draw = [&](const Tensor& frozen) -> RandomKey {
@@ -146,25 +146,27 @@ Spe::Keys Spe::keys_of(const AttentionInputs& inputs) const {
   });
 }
 
-// A code is kept in two cases. For a pass of layers that share it; not in what checkpoint() runs
-// again: each layer of that has a backward pass of its own. And in generation, which asks for one
-// position after another, where a filter needs the noise of P positions for each: 32 made at a time
-// draw that of (P + 31) / 32, and take H·D·R·64 numbers. They belong to the cache that they were
-// made for; other layers at the same positions use them too.
+// A code is precomputed in two cases:
+// - for a forward pass whose layers share it, except when checkpoint() recomputes: each layer then
+//   has its own backward pass;
+// - in generation, one position at a time, where a filter needs the noise of P positions for each.
+//   Precomputing 32 positions draws that of (P + 31) / 32 per position and stores H·D·R·64
+//   elements. They belong to the cache that they were computed for; other layers at the same
+//   positions use them too.
 SpeCode Spe::code_of(const AttentionInputs& inputs, const Keys& keys,
                      std::shared_ptr<const Made>& made) const {
   const Draws& d = *draws_;
-  const auto anew = [&] {
+  const auto compute = [&] {
     return kind_.code(d.parameters, SpeNoise(keys.code, keys.realizations));
   };
-  if (is_recomputing()) return anew();
+  if (is_recomputing()) return compute();
   const int64_t n = inputs.n_keys(), end = inputs.first_position + n;
   const bool own_dtype = (inputs.q.dtype() == f64) == (d.parameters[0].dtype() == f64);
   Pass* const pass = pass_of(inputs);
   const bool whole = kind_.keep && own_dtype && pass && !inputs.continued && n > 0;
   const bool generation = kind_.ahead && own_dtype && inputs.continued && inputs.encoding_state &&
-                          n <= at_a_time && !training() && !grad_enabled();
-  if (!whole && !generation) return anew();
+                          n <= positions_ahead && !training() && !grad_enabled();
+  if (!whole && !generation) return compute();
 
   decltype(Made::parameters) parameters;
   for (const Tensor& p : d.parameters) parameters.emplace_back(&p.storage(), p.storage().version);
@@ -174,12 +176,12 @@ SpeCode Spe::code_of(const AttentionInputs& inputs, const Keys& keys,
            m->end >= end && m->recorded == grad_enabled() && m->parameters == parameters;
   };
   const auto make = [&](int64_t length) {
-    return std::make_shared<const Made>(Made{anew().kept(length, inputs.first_position), keys.code,
-                                             inputs.first_position, inputs.first_position + length,
-                                             grad_enabled(), parameters});
+    return std::make_shared<const Made>(
+        Made{compute().kept(length, inputs.first_position), keys.code, inputs.first_position,
+             inputs.first_position + length, grad_enabled(), parameters});
   };
   if (generation) {
-    if (!fits(made)) made = pass && fits(pass->made) ? pass->made : make(at_a_time);
+    if (!fits(made)) made = pass && fits(pass->made) ? pass->made : make(positions_ahead);
     if (pass) pass->made = made;
     return made->code;
   }
@@ -187,14 +189,14 @@ SpeCode Spe::code_of(const AttentionInputs& inputs, const Keys& keys,
     pass->made = make(n);
     return pass->made->code;
   }
-  // Calls that do not come from one another may be differentiated in passes of their own.
-  return fits(pass->made) && pass->made->code.keeps_for(inputs.q) ? pass->made->code : anew();
+  // Attentions that do not depend on each other may be differentiated in separate backward passes.
+  return fits(pass->made) && pass->made->code.keeps_for(inputs.q) ? pass->made->code : compute();
 }
 
 void Spe::apply(AttentionInputs& inputs) const {
   const int64_t heads = inputs.q.size(1), kv_heads = inputs.k.size(1);
   check(heads == kv_heads, kind_.name, kv_heads, " key heads for ", heads,
-        " heads; each head has a code of its own for its keys; accepted: n_kv_heads 0 or ", heads);
+        " heads; each head encodes its own keys; accepted: n_kv_heads 0 or ", heads);
   const Keys keys = keys_of(inputs);
   const auto* before =
       inputs.encoding_state ? dynamic_cast<const Memory*>(inputs.encoding_state->get()) : nullptr;
@@ -211,8 +213,9 @@ void Spe::apply(AttentionInputs& inputs) const {
   inputs.k = encoded.k;
 }
 
-// A shared code is not kept for the pass: a query or key takes 2K·D·R products, K = 5 to 10, where
-// a kept code takes D·R products and as many numbers from memory, and 2·H·D·L·R of memory.
+// A shared code is not precomputed for the pass: a query or key takes 2K·D·R products, K = 5
+// to 10. With a precomputed code it would take D·R products, reads of D·R elements, and
+// 2·H·D·L·R elements of memory.
 MakePositionalEncoding sine_spe(SineSpeOptions o) {
   check(o.sines >= 1, "SineSpe", o.sines, " sines; must be at least 1");
   Spe::Kind kind{.name = "SineSpe",
@@ -239,8 +242,8 @@ MakePositionalEncoding sine_spe(SineSpeOptions o) {
   return positional_encoding<Spe>(kind, models_of(o.shared));
 }
 
-// A shared code is kept for the pass: a query or key takes P·D·R products without, P = 128 and
-// more.
+// A shared code is precomputed for the pass: without it, a query or key takes P·D·R products, with
+// P of 128 and more.
 MakePositionalEncoding conv_spe(ConvSpeOptions o) {
   const bool line = o.taps.dim() == 1 && o.shape.empty();
   const bool plane = o.taps.dim() == 2 && o.shape.dim() == 2;

@@ -1,6 +1,6 @@
-// Stochastic positional encoding as the position of MultiHeadAttention (Liutkus et al., "Relative
-// Positional Encoding for Transformers with Linear Complexity", ICML 2021; ops/spe/spe.h): relative
-// positions for kernels without scores, and for softmax too.
+// Stochastic positional encoding (SPE) for MultiHeadAttention (Liutkus et al., "Relative Positional
+// Encoding for Transformers with Linear Complexity", ICML 2021; ops/spe/spe.h): relative positions
+// for linear attention, and for softmax too.
 //
 //     nn::MultiHeadAttention attention{*this, "attention",
 //         {.d_model = 512, .n_heads = 8, .position = nn::sine_spe(),
@@ -14,68 +14,78 @@
 
 namespace stretto::nn {
 
-/// What the layers of one model (PerModel, nn/positions/positional_encoding.h) have in common.
-/// Gates and their noise are always of one layer.
+/// What the layers of one model share (one model: see PerModel). Gates and their noise
+/// are always per layer.
 enum class SpeShare {
-  nothing,
-  parameters,  // of the code; each layer draws its noise (the published JAX program's conv)
-  draws        // these and the noise: one code for a pass through all layers (its PyTorch programs)
+  nothing,     ///< Each layer has its own parameters and noise.
+  parameters,  ///< The parameters of the code (the published JAX program for conv).
+  draws        ///< Parameters and noise: one code per forward pass (the PyTorch programs).
 };
 
+/// Options of sine_spe().
 struct SineSpeOptions {
-  int64_t realizations = 64;  // R
-  int64_t sines = 10;         // K
-  bool gated = true;
-  SpeShare shared = SpeShare::nothing;
-  Implementation implementation = Implementation::automatic;
+  int64_t realizations = 64;            ///< R, the dimension of encoded queries and keys.
+  int64_t sines = 10;                   ///< K, the number of sines per template.
+  bool gated = true;                    ///< Learns a share of the noise without positions.
+  SpeShare shared = SpeShare::nothing;  ///< What layers share.
+  Implementation implementation = Implementation::automatic;  ///< Implementation of spe().
 };
 
+/// Options of conv_spe().
 struct ConvSpeOptions {
-  int64_t realizations = 64;  // R
-  Shape taps = {128};         // P, or {P1, P2} for positions in a plane
-  Shape shape = {};           // {h, w} of the plane
-  bool gated = true;
-  SpeShare shared = SpeShare::nothing;
-  Implementation implementation = Implementation::automatic;
+  int64_t realizations = 64;            ///< R, the dimension of encoded queries and keys.
+  Shape taps = {128};                   ///< P, the filter length; {P1, P2} in a plane.
+  Shape shape = {};                     ///< {h, w} of the plane; empty in one dimension.
+  bool gated = true;                    ///< Learns a share of the noise without positions.
+  SpeShare shared = SpeShare::nothing;  ///< What layers share.
+  Implementation implementation = Implementation::automatic;  ///< Implementation of spe().
 };
 
-/// sineSPE: `freqs`, `offsets`, `gains` [H, D, K] (SpeCode::sine), as the authors start them: all
-/// N(0, 1), then freqs − 4, and the gains of each dimension divided by half the root of their norm.
+/// Returns a factory of sineSPE, with parameters `freqs`, `offsets` and `gains` [H, D, K]
+/// (SpeCode::sine). They start as in the authors' code: all N(0, 1), then freqs − 4, and the gains
+/// of each dimension divided by half the square root of their norm.
 MakePositionalEncoding sine_spe(SineSpeOptions options = {});
 
-/// convSPE: `filter_q`, `filter_k` [H, D, P…] (SpeCode::conv), uniform in [0, √(2/P)) at the start,
-/// P = P1·P2 in a plane. Its template reaches to both sides, P − 1 positions far.
+/// Returns a factory of convSPE, with parameters `filter_q` and `filter_k` [H, D, P…]
+/// (SpeCode::conv), which start uniform in [0, √(2/P)), P = P1·P2 in a plane. The template is 0 for
+/// distances of P and more, in both directions.
 MakePositionalEncoding conv_spe(ConvSpeOptions options = {});
 
-/// What both make: q and k of a call become q̂ and k̂ with R numbers a head (spe(), ops/spe/spe.h),
-/// whose products have the mean √(R/D) Σ_d q_d k_d P_d(lag). A scale that the call has is
-/// multiplied by √(D/R); its default, 1/√R, is right as it is.
+/// The encoding that sine_spe() and conv_spe() construct. It replaces q and k by q̂ and k̂ of
+/// dimension R per head (spe(), ops/spe/spe.h). For query position m and key position n their dot
+/// product has the mean √(R/D) Σ_d q_d k_d P_d(m − n). An explicit scale of the scores is
+/// multiplied by √(D/R); the default, 1/√R, needs no change.
 ///
-/// Queries and keys may differ in number, as spe() has them; key heads must be as many as query
-/// heads. In training every call has new noise, but one that continues a cache or a state has what
-/// that began with. With SpeShare::draws the layers of a pass (ForwardContext) have one draw. In
-/// evaluation the noise is frozen, drawn when the module is made and saved in checkpoints: passes
-/// repeat, and generation step by step equals one pass over everything, under a limited cache too.
-/// A cache or state goes on in the mode it began in, and with as many realizations.
+/// The numbers of queries and keys may differ, as in spe(); n_kv_heads must equal n_heads. In
+/// training every call draws new noise, except that a call that continues a cache or a state reuses
+/// the noise that the cache began with. With SpeShare::draws all layers of a forward pass
+/// (ForwardContext) share the noise. In evaluation the noise is fixed: it is drawn at construction
+/// and saved in checkpoints. Passes are then reproducible, and generation step by step equals one
+/// pass over everything, under a limited cache too. A cache or state must be continued in the mode
+/// (training or evaluation) and with the number of realizations in which it began.
 class Spe : public PositionalEncoding {
  public:
-  /// Sine or conv, with its options.
+  /// The description of a code: sine or conv, with its options.
   struct Kind {
-    const char* name;
-    std::string size;  // for the label
-    int64_t realizations;
-    bool gated;
-    SpeShare shared;
-    Implementation implementation;
-    bool keep;   // a code that is shared is kept for the pass
-    bool ahead;  // and some positions at a time in generation
-    /// The code's parameters [H, D, …] by name, with their first values.
+    const char* name;               ///< Name in label() and in errors.
+    std::string size;               ///< Size of the code, for label().
+    int64_t realizations;           ///< R.
+    bool gated;                     ///< True if there is a gate.
+    SpeShare shared;                ///< What layers share.
+    Implementation implementation;  ///< Implementation of spe().
+    bool keep;                      ///< Computes a shared code once per forward pass.
+    bool ahead;                     ///< Computes codes for several positions at once in generation.
+    /// Returns the code's parameters [H, D, …] by name, with their initial values.
     std::function<std::vector<NamedTensor>(HeadShape)> parameters = {};
+    /// Returns the code of these parameters and this noise.
     std::function<SpeCode(const Tensors& parameters, const SpeNoise&)> code = {};
   };
-  /// What a call and those that continue it draw from; what layers share, by model.
+  /// The parameters of a code and the key of its noise, of one layer or shared by several.
   struct Draws;
+  /// The Draws that layers share, per model; null if they share nothing.
   using Models = std::shared_ptr<PerModel<std::weak_ptr<Draws>>>;
+  /// Registers the parameters, unless they are shared, and the gate. Throws if layers that share
+  /// have different HeadShapes.
   Spe(Module& parent, HeadShape shape, const Kind& kind, const Models& models);
 
   void apply(AttentionInputs& inputs) const override;
@@ -83,14 +93,15 @@ class Spe : public PositionalEncoding {
   bool caches_encoded_keys() const override { return true; }
   std::string label() const override;
 
-  /// R: no parameter depends on it, and more are closer to the mean. Layers that share draws have
-  /// one. A kernel with a projection (Favor) keeps the width it was made with; others, and the
-  /// softmax, take any.
+  /// Returns R. More realizations bring the products closer to their mean; no parameter depends on
+  /// R. Layers that share noise have the same R.
   int64_t realizations() const;
+  /// Sets R, at least 1. Kernels with a projection (Favor) accept only the R that they were
+  /// constructed with; other kernels, softmax included, accept any.
   void set_realizations(int64_t realizations);
 
-  const Tensor
-      gate;  // [H, D], where gated: sigmoid(gate) is the share of the noise without positions
+  /// [H, D]: sigmoid(gate) is the share of the noise without positions. Undefined without a gate.
+  const Tensor gate;
 
  protected:
   void copy_settings(const Module& from) override;
@@ -108,8 +119,8 @@ class Spe : public PositionalEncoding {
 
   const Kind kind_;
   const HeadShape shape_;
-  std::shared_ptr<Draws> draws_;  // its own, or shared
-  std::shared_ptr<Draws> first_;  // of the first layer, whose parameters the others take
+  std::shared_ptr<Draws> draws_;  // of this layer, or shared
+  std::shared_ptr<Draws> first_;  // of the model's first layer, whose parameters the others share
   Tensor frozen_gate_;            // i64 [2]: the key of the gate's noise in evaluation
 };
 

@@ -301,7 +301,7 @@ TEST_CASE("a parameter by its name") {
   CHECK(model.get_parameter("layers.1.linear.weight").same(model.layers[1].linear.weight));
   CHECK(model.get_parameter("tied").same(model.embedding.weight));
   CHECK_THROWS_WITH(model.get_parameter("blocks.1.linear.weight"),
-                    "[get_parameter] no parameter \"blocks.1.linear.weight\"; one like it is "
+                    "[get_parameter] no parameter \"blocks.1.linear.weight\"; a similar one is "
                     "\"layers.1.linear.weight\"");
   CHECK_THROWS_WITH(model.get_parameter("running"), Containing("no parameter \"running\""));
   CHECK_THROWS_WITH(nn::Module().get_parameter("x"),

@@ -324,13 +324,13 @@ TEST_CASE("TransformerLayer: parallel branches are their formulas") {
     CHECK(worst_error(cat(parts, 1), y) < 1e-12);
   }
   CHECK_THROWS_WITH(make<DecoderLayer>(options),
-                    "[DecoderLayer] parallel branches leave no place for attention to a context; "
-                    "use Residual::sequential, or TransformerLayer, which LanguageModel has");
+                    "[DecoderLayer] parallel branches do not support cross-attention; use "
+                    "Residual::sequential, or TransformerLayer as LanguageModel does");
   options.norm = NormPlace::post;
   CHECK_THROWS_WITH(
       make<TransformerLayer>(options),
-      "[TransformerLayer] parallel branches have no norm after them; use NormPlace::pre, "
-      "or Residual::sequential");
+      "[TransformerLayer] parallel branches with NormPlace::post; use NormPlace::pre or "
+      "Residual::sequential");
 }
 
 TEST_CASE("layers: options of attention reach it, and not the attention to a context") {
@@ -354,6 +354,6 @@ TEST_CASE("layers: options of attention reach it, and not the attention to a con
   options.attention.d_model = 12;
   CHECK_THROWS_WITH(
       make<TransformerLayer>(options),
-      "[TransformerLayer] a part with d_model 12 in a layer with d_model 8; must be 0, "
-      "or the layer's");
+      "[TransformerLayer] attention or feed_forward with d_model 12 in a layer with d_model 8; "
+      "must be 0 or the same");
 }

@@ -299,7 +299,7 @@ TEST_CASE("harmonise refuses what it cannot use, and touches nothing", "[example
       {{"--data", tiny.file("none.json")}, tiny.file("none.json") + ": no such file"},
       {{"--data", tiny.file("bad.json")}, "malformed JSON at byte 11 (line 1)"},
       {{"--position", "xpos"},
-       "--position xpos is for attention that looks back only; accepted here are none, sinusoid, "},
+       "--position xpos is for causal attention only; accepted here are none, sinusoid, "},
       {{"--label-smoothing", "1"}, "--label-smoothing 1: must be at least 0 and below 1"},
       {{"--length", "1"}, "--length 1: accepted are 2 to 1048576"},
       {{"--heads", "3"}, "--d-model 16 is not a multiple of --heads 3; give --d-head"},

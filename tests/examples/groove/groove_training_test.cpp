@@ -109,7 +109,8 @@ TEST_CASE("groove settings that cannot be are refused", "[examples][groove]") {
   CHECK(told(&S::attention, "performer") ==
         "--position music acts on scores, which performer attention does not have; accepted here "
         "are none, sinusoid, learned, rope, sine, sine-ungated, conv, conv-ungated");
-  CHECK_THAT(told(&S::position, "grid"), Containing("--position grid is for attention to both"));
+  CHECK_THAT(told(&S::position, "grid"),
+             Containing("--position grid is for bidirectional attention"));
   CHECK(told(&S::held_out, 1.0) == "--held-out 1: must be above 0 and below 1");
   CHECK(told(&S::skip_bars, -1) == "--skip-bars -1: accepted are 0 to 1000");
   CHECK(told(&S::layers, 0) == "--layers 0: accepted are 1 to 1000");
@@ -126,8 +127,10 @@ TEST_CASE("groove settings that cannot be are refused", "[examples][groove]") {
   GrooveSettings s = tiny_settings();
   s.position = "rope";
   s.heads = 16;
-  CHECK_THAT(error_of<UsageError>([&] { s.check(); }),
-             Containing("--position rope turns pairs of numbers, and a head has 1; accepted"));
+  CHECK_THAT(
+      error_of<UsageError>([&] { s.check(); }),
+      Containing(
+          "--position rope rotates pairs of features, but the head dimension is 1; accepted"));
   s = tiny_settings();
   s.attention = "performer-hyperbolic";
   s.position = "none";

@@ -435,8 +435,10 @@ TEST_CASE("settings that cannot be trained are named", "[examples]") {
         "--max-length 1023: an image has 1024 pixels");
   CHECK(refused([](S& s) { s.heads = 3; }) ==
         "--d-model 512 is not a multiple of --heads 3; give --d-head");
-  CHECK_THAT(refused([](S& s) { s.position = "rope", s.heads = 512; }),
-             Containing("--position rope turns pairs of numbers, and a head has 1; accepted"));
+  CHECK_THAT(
+      refused([](S& s) { s.position = "rope", s.heads = 512; }),
+      Containing(
+          "--position rope rotates pairs of features, but the head dimension is 1; accepted"));
   CHECK(refused([](S& s) { s.position = "t5", s.attention = "linear-elu"; }) ==
         "--position t5 acts on scores, which linear-elu attention does not have; accepted here are "
         "none, sinusoid, learned, rope, sine, sine-ungated, conv, conv-ungated");

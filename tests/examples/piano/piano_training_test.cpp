@@ -192,12 +192,14 @@ TEST_CASE("settings of piano music are refused by name", "[examples][piano]") {
   CHECK(refusal("remi", [](S s) { s.pedal = true; }) == "--pedal: goes with --tokens performance");
   CHECK(refusal("performance", [](S s) { s.pedal = true; }) == "(nothing thrown)");
   CHECK(refusal("remi", [](S s) { s.norm = "none"; }) == "--norm none: accepted are post, pre");
-  CHECK_THAT(refusal("remi",
-                     [](S s) {
-                       s.position = "rope";
-                       s.d_model = 6;
-                     }),
-             Containing("--position rope turns pairs of numbers, and a head has 3; accepted"));
+  CHECK_THAT(
+      refusal("remi",
+              [](S s) {
+                s.position = "rope";
+                s.d_model = 6;
+              }),
+      Containing(
+          "--position rope rotates pairs of features, but the head dimension is 3; accepted"));
   CHECK(error_of<UsageError>([] { piano_tokens("words"); }) ==
         "--tokens words: accepted are performance and remi");
   CHECK(error_of<UsageError>([] { piano_settings("large", "remi", "sinusoid"); }) ==

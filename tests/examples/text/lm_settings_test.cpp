@@ -89,11 +89,13 @@ TEST_CASE("settings of a language model that make no sense are refused", "[examp
           "--memory 8: --position " + position +
               " counts from the start of each segment, which a memory breaks; choose another");
   CHECK_THAT(with([](LmSettings& s) { s.position = "music+rope"; }),
-             Containing("--position music+rope: needs one that is added to the input"));
+             Containing("--position music+rope: needs an encoding of the input"));
   CHECK(with([](LmSettings& s) { s.d_model = 13, s.d_head = 4; }) ==
         "--d-model 13: sinusoids need an even number");
-  CHECK_THAT(with([](LmSettings& s) { s.position = "rope", s.d_head = 5; }),
-             Containing("--position rope turns pairs of numbers, and a head has 5; accepted"));
+  CHECK_THAT(
+      with([](LmSettings& s) { s.position = "rope", s.d_head = 5; }),
+      Containing(
+          "--position rope rotates pairs of features, but the head dimension is 5; accepted"));
   CHECK(with([](LmSettings& s) { s.cutoffs = "5,5"; }) == "--cutoffs 5,5: must rise from 1");
   CHECK(with([](LmSettings& s) { s.cutoffs = "5,"; }) ==
         "--cutoffs 5,: must be whole numbers with commas between them");

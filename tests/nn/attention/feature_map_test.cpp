@@ -119,8 +119,8 @@ TEST_CASE("orthogonal_features: blocks of orthogonal rows") {
     }
   CHECK(nn::orthogonal_features(0, 4, {}).shape() == Shape{0, 4});
   CHECK_THROWS_WITH(nn::orthogonal_features(-1, 4, {}),
-                    "[orthogonal_features] -1 rows of 4 numbers; accepted: 0 or more rows of 1 or "
-                    "more");
+                    "[orthogonal_features] -1 rows of dimension 4; accepted: 0 or more rows of "
+                    "dimension 1 or more");
 }
 
 TEST_CASE("orthogonal_features: norms of normal rows, uniform directions") {
@@ -405,16 +405,16 @@ TEST_CASE("Favor: errors") {
                     "projection");
   CHECK_THROWS_WITH(make({.features = 0}), "[Favor] 0 features; must be at least 1");
   CHECK_THROWS_WITH(make({.orthogonal = false, .norms = RowNorms::sqrt_d}),
-                    "[Favor] norms √D are for orthogonal features; independent rows have "
-                    "RowNorms::chi");
+                    "[Favor] RowNorms::sqrt_d with independent rows; accepted: RowNorms::chi, or "
+                    "orthogonal rows");
   CHECK_THROWS_WITH(make({.redraw = -1}),
-                    "[Favor] redraw -1; must be a number of calls, or 0 for never");
+                    "[Favor] redraw -1; must be a number of calls, or 0 for none");
   CHECK_THROWS_WITH(make({.epsilon = -1}), "[Favor] epsilon -1; must be 0 or more");
   const Owner o({.features = 4}, 3);
   CHECK(o.map(fixed_noise({1, 1, 2, 3}, 1), Side::key).shape() == Shape{1, 1, 2, 4});
   CHECK_THROWS_WITH(o.map(fixed_noise({1, 1, 2, 6}, 1), Side::key),
-                    "[Favor] x f64 [1, 1, 2, 6]; must be floating [B, H, L, 3], as the projection "
-                    "is made for");
+                    "[Favor] x f64 [1, 1, 2, 6]; must be floating [B, H, L, 3], with the dimension "
+                    "of the projection");
   CHECK(o.map.label() == "Favor(4 positive, orthogonal)");
   const nn::SkipInit skip;
   const DefaultDevice host(cpu);  // what is not filled is converted to f64

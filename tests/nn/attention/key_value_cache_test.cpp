@@ -128,7 +128,7 @@ TEST_CASE("MultiHeadAttention: makes caches that fit its kernel") {
   nn::MultiHeadAttention linear({.d_model = 4, .kernel = nn::linear_kernel()});
   CHECK(linear.make_cache().length() == 0);
   CHECK_THROWS_WITH(linear.make_cache(7),
-                    Containing("for a kernel that keeps a state; a state forgets nothing"));
+                    Containing("for a kernel with a recurrent state; its size is constant"));
 }
 
 TEST_CASE("KeyValueCache: a limit forgets the oldest, and memory does not grow") {

@@ -136,8 +136,8 @@ TEST_CASE("LinearKernel: a cache with padding, and in another order") {
                              {.causal = true, .key_padding = padding.slice(1, 0, end)}, &cache));
   CHECK(worst_error(cat(parts, 1), y) < 1e-13);
   CHECK_THROWS_WITH((*layer)(x, {.causal = true, .key_padding = padding}, &cache),
-                    "[MultiHeadAttention] key_padding bool [2, 9]; must be bool or u8 [2, 18], the "
-                    "positions in the cache included");
+                    "[MultiHeadAttention] key_padding bool [2, 9]; must be bool or u8 [2, 18], "
+                    "with a column for each cached position too");
 
   KeyValueCache swapped;
   (*layer)(x.slice(1, 0, 6), {.causal = true}, &swapped);
@@ -225,16 +225,16 @@ TEST_CASE("LinearKernel: bf16 is computed in f32") {
 TEST_CASE("LinearKernel: what acts on scores is an error") {
   const Tensor x = fixed_noise({1, 6, 8}, 1);
   const std::string rest =
-      ", but linear attention has no scores; accepted: causal, key_padding, and positions that "
-      "act on q and k, RoPE (nn/positions/rotary.h) and SPE (nn/positions/spe.h); or use "
+      ", but linear attention has no scores; accepted: causal, key_padding, and encodings of q "
+      "and k, RoPE (nn/positions/rotary.h) and SPE (nn/positions/spe.h); or use "
       "softmax_kernel()";
   auto error = [&](const MultiHeadAttention& layer, const AttentionMask& visible,
                    const std::string& what) {
-    CHECK_THROWS_WITH(layer(x, visible), "[LinearKernel] the call has " + what + rest);
+    CHECK_THROWS_WITH(layer(x, visible), "[LinearKernel] the inputs have " + what + rest);
   };
   const auto elu = nn::elu_plus_one();
   error(*make(elu, {}, nn::music_relative({.max_length = 6})), {.causal = true}, "a key table");
-  error(*make(elu, {}, nn::alibi()), {.causal = true}, "a bias per lag");
+  error(*make(elu, {}, nn::alibi()), {.causal = true}, "a relative bias");
   error(*make(elu), {.causal = true, .window = 3}, "a window");
   error(*make(elu), {.block = 3}, "blocks");
   MultiHeadAttention scaled({.d_model = 8, .scale = 1, .kernel = nn::linear_kernel()});
@@ -249,23 +249,24 @@ TEST_CASE("LinearKernel: what acts on scores is an error") {
   const nn::LinearKernel kernel(owner, {.n_heads = 1, .d_key = 8}, elu, {});
   nn::AttentionInputs inputs{x.unsqueeze(1), x.unsqueeze(1), x.unsqueeze(1), {}};
   inputs.options.bias = zeros({6, 6}, {.dtype = f64});
-  CHECK_THROWS_WITH(kernel(inputs), Containing("the call has a dense bias"));
+  CHECK_THROWS_WITH(kernel(inputs), Containing("the inputs have a dense bias"));
   inputs.options.bias = {};
   inputs.options.relative_values = {zeros({1, 3, 8}, {.dtype = f64}), 1};
-  CHECK_THROWS_WITH(kernel(inputs), Containing("the call has a value table"));
+  CHECK_THROWS_WITH(kernel(inputs), Containing("the inputs have a value table"));
   inputs.options.relative_values = {};
   inputs.options.relative_query = inputs.q;
-  CHECK_THROWS_WITH(kernel.weights(inputs), Containing("the call has a position query"));
+  CHECK_THROWS_WITH(kernel.weights(inputs), Containing("the inputs have a relative query"));
 
   KeyValueCache cache;
   const auto xpos = make(elu, {}, nn::rotary({.xpos = true}));
   CHECK_THROWS_WITH((*xpos)(x, {.causal = true}, &cache),
-                    "[Rotary] xPos with a kernel that keeps a state: features of queries and keys "
-                    "depend on where its factors are counted from; use Rotary without xpos");
+                    "[Rotary] xPos with a kernel that has a recurrent state: features of queries "
+                    "and keys depend on the position that its factors are counted from; use Rotary "
+                    "without xpos");
   KeyValueCache limited{.limit = 4};
   CHECK_THROWS_WITH((*make(elu))(x, {.causal = true}, &limited),
-                    "[MultiHeadAttention] a cache limited to 4 positions for a kernel that keeps a "
-                    "state; a state forgets nothing, and needs no limit");
+                    "[MultiHeadAttention] a cache limited to 4 positions for a kernel with a "
+                    "recurrent state; its size is constant, use limit 0");
   CHECK_THROWS_WITH(make(nn::MakeFeatureMap()),
                     "[LinearKernel] needs a feature map: elu_plus_one(), relu_plus() or favor()");
 }

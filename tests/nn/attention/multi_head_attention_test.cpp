@@ -208,8 +208,8 @@ TEST_CASE("MultiHeadAttention: a limited cache serves a window of that size") {
 
   // Where blocks begin is counted from the first position, which a limited cache forgets.
   CHECK_THROWS_WITH((*layer)(x, {.block = 4}, &cache),
-                    "[MultiHeadAttention] a limited cache does not know where blocks begin; use a "
-                    "window instead of blocks, or no limit");
+                    "[MultiHeadAttention] a limited cache with blocks; use a window instead of "
+                    "blocks, or a cache without a limit");
 }
 
 TEST_CASE("MultiHeadAttention: dropout in training only") {
@@ -306,7 +306,7 @@ TEST_CASE("AttentionKernel::weights of a kernel with a state is an error unless 
   };
   const MultiHeadAttention layer({.d_model = 4, .n_heads = 2, .kernel = make});
   CHECK_THROWS_WITH(layer.weights(fixed_noise({1, 3, 4}, 1, f32)),
-                    "[AttentionKernel] weights of Retention, which keeps a state and has no "
+                    "[AttentionKernel] weights of Retention, which has a recurrent state and no "
                     "softmax; accepted: a kernel that overrides weights()");
 }
 
@@ -377,7 +377,7 @@ TEST_CASE("MultiHeadAttention: norms of queries and keys, before the position") 
   CHECK(worst_error(cat(parts, 1), once) < 1e-12);
   o.qk_norm->dim = 8;
   CHECK_THROWS_WITH(MultiHeadAttention(o),
-                    "[MultiHeadAttention] qk_norm of 8 numbers; must be 0 or d_key, 6");
+                    "[MultiHeadAttention] qk_norm of 8 features; must be 0 or d_key, 6");
 }
 
 TEST_CASE("MultiHeadAttention: a window of its own") {
@@ -397,9 +397,9 @@ TEST_CASE("MultiHeadAttention: a window of its own") {
     parts.push_back((*layer)(x.slice(1, i, i + 1), {.causal = true}, &cache));
   CHECK(worst_error(cat(parts, 1), y) < 1e-12);
   CHECK_THROWS_WITH((*layer)(x),
-                    "[MultiHeadAttention] window 3 in a call that is not causal, which would see "
-                    "all of the future; make the call causal, or leave the window to its "
-                    "AttentionMask");
+                    "[MultiHeadAttention] window 3 without a causal mask, where a query would "
+                    "attend to all later keys; use a causal mask, or set AttentionMask::window "
+                    "instead");
   o.window = -1;
   CHECK_THROWS_WITH(MultiHeadAttention(o),
                     "[MultiHeadAttention] window -1; must be 0 (none) or more");

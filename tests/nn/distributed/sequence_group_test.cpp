@@ -195,7 +195,7 @@ TEST_CASE("What pieces of a sequence do not take", "[distributed][sequence]") {
       const MultiHeadAttention attention({.d_model = 8, .position = position});
       CHECK_THROWS_WITH(attention(x, {}, nullptr, forward), Containing("causal"));
       CHECK_THROWS_WITH(attention(x, x, {.causal = true}, nullptr, forward),
-                        Containing("attention to a context"));
+                        Containing("cross-attention"));
     }
     CHECK_THROWS_WITH(neighbours(group, 4), Containing("divides theirs"));
   });

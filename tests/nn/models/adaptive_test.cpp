@@ -186,15 +186,16 @@ TEST_CASE("AdaptiveSoftmax: names, shapes and tying") {
   CHECK(Made(some(1), true).softmax.projections.empty());
 
   CHECK_THROWS_WITH(AdaptiveSoftmax({some(2), true}),
-                    "[AdaptiveSoftmax] needs the embedding to which it is tied");
+                    "[AdaptiveSoftmax] tied without an embedding; pass the embedding whose "
+                    "parameters it shares");
   CHECK_THROWS_WITH(AdaptiveSoftmax({some(2), false, {false, true, false}}),
-                    Containing("needs the embedding"));
+                    Containing("tied without an embedding"));
   CHECK_THROWS_WITH(Made(some(2), true, {true}),
                     "[AdaptiveSoftmax] tied_projections has 1 entries for 3 clusters");
   Parent parent;
   const AdaptiveEmbedding other(some(1));
   CHECK_THROWS_WITH(AdaptiveSoftmax(parent, "output", {some(2), true}, &other),
-                    Containing("are not those of the embedding"));
+                    Containing("differ from those of the embedding"));
 }
 
 TEST_CASE("AdaptiveSoftmax starts with small tables and no biases") {
@@ -310,7 +311,7 @@ TEST_CASE("adaptive softmax: errors") {
                     Containing("needs at least one cluster"));
   const AdaptiveCluster small{zeros({1, 6}), zeros({1})};
   CHECK_THROWS_WITH(nn::adaptive_nll(zeros({1, 6}), tensor<int64_t>({0}), {small, small}),
-                    Containing("has rows for its words and then for 1 other clusters"));
+                    Containing("at least one for its words and one for each of 1 other clusters"));
   CHECK_THROWS_WITH(nn::adaptive_log_probabilities(hidden, {AdaptiveCluster{}}),
                     Containing("a cluster's weight must be [rows, width]"));
 }

@@ -292,7 +292,7 @@ TEST_CASE("SequenceClassifier says what it cannot use") {
         "[SequenceClassifier] sizes must be at least 1: vocabulary 0, n_classes 3, "
         "layer.d_model 6, n_layers 2, layer.feed_forward.d_hidden 5");
   CHECK_THAT(refused([](O& o) { o.pairs = true, o.layer.feed_forward.d_hidden = 1; }),
-             Containing("d_hidden 1 (of pairs at least 2)"));
+             Containing("d_hidden 1 (for pairs at least 2)"));
 
   const auto model = make(tiny());
   const Tensor tokens = ids({{1, 2, 3}});
@@ -303,11 +303,11 @@ TEST_CASE("SequenceClassifier says what it cannot use") {
   CHECK_THROWS_WITH((*model)(nn::TokenBatch(tokens, ones({1, 4}, {.dtype = boolean}))),
                     "[SequenceClassifier] padding bool [1, 4] does not fit tokens i64 [1, 3]");
   CHECK_THROWS_WITH((*model)(tokens, tokens),
-                    "[SequenceClassifier] classifies single sequences, and a pair was given; "
-                    "option pairs");
+                    "[SequenceClassifier] a pair for a model of single sequences; accepted: one "
+                    "sequence, or Options::pairs");
   CHECK_THROWS_WITH((*model)(tokens, zeros({1, 3})),
                     "[SequenceClassifier] padding f32 [1, 3]; must be bool or u8, true for tokens "
-                    "to be ignored");
+                    "to ignore");
   O o = tiny();
   o.input = learned(2);
   CHECK_THROWS_WITH((*make(o))(tokens),
@@ -316,11 +316,12 @@ TEST_CASE("SequenceClassifier says what it cannot use") {
   o.pairs = true;
   const auto pairs = make(o);
   CHECK_THROWS_WITH((*pairs)(tokens),
-                    "[SequenceClassifier] classifies pairs of sequences, and one was given");
+                    "[SequenceClassifier] a single sequence for a model of pairs; accepted: two "
+                    "tensors of ids, or two TokenBatch");
   CHECK_THROWS_WITH((*pairs)(tokens, zeros({1, 3}, {.dtype = boolean})),
                     "[SequenceClassifier] tokens i64 [1, 3] and bool [1, 3] for a model of pairs; "
-                    "accepted: two tensors of ids, or two TokenBatch with their padding");
+                    "accepted: two tensors of ids, or two TokenBatch with padding");
   CHECK_THROWS_WITH((*pairs)(tokens, ids({{1}, {2}})),
-                    "[SequenceClassifier] pairs of i64 [1, 3] and i64 [2, 1]; both need as many "
-                    "rows");
+                    "[SequenceClassifier] pairs of i64 [1, 3] and i64 [2, 1]; both must have "
+                    "the same number of rows");
 }

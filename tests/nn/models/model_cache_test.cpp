@@ -212,8 +212,8 @@ TEST_CASE("every position: a limit below the length changes nothing that a query
         if (p.name == "music-local" && limit < 5) {
           CHECK_THROWS_WITH(
               run(), str("[MultiHeadAttention] a cache limited to ", limit,
-                         " positions in blocks of 3, of which a query sees two; accepted: at least "
-                         "5, or no limit"));
+                         " positions with blocks of 3, two of which a query attends to; accepted: "
+                         "at least 5, or no limit"));
           CHECK(cache.position == 0);
           continue;
         }
@@ -262,8 +262,8 @@ TEST_CASE("every position: Transformer-XL does not depend on where segments begi
     TransformerXL::Memory memory;
     model->hidden(inputs.slice(1, 0, 5), &memory);
     CHECK_THROWS_WITH(model->hidden(inputs.slice(1, 5, 6), &memory),
-                      "[MultiHeadAttention] keys from position 1 on, of which the query at 5 sees "
-                      "those from 0 on, in blocks of 3; accepted: a cache or memory of at least 2 "
+                      "[MultiHeadAttention] keys from position 1 on, but in blocks of 3 the query "
+                      "at 5 attends to keys from 0 on; accepted: a cache or memory of at least 2 "
                       "blocks less one position");
   }
 }
@@ -303,11 +303,11 @@ TEST_CASE("a cache of another model is refused, in words", "[cache]") {
   refused(*with([](nn::LayerOptions& l) { l.d_model = 12; }), tokens, "for one with 4, 2, 2, 12");
   refused(*with([](nn::LayerOptions& l) { l.attention.n_kv_heads = 4; }), tokens,
           "[MultiHeadAttention] a cache with keys f64 [2, 2, 5, 2] on cpu for f64 [2, 4, 5, 2] on "
-          "cpu; they may differ in their number of positions only");
+          "cpu; only the number of positions may differ");
   refused(*with([](nn::LayerOptions& l) {
     l.attention.kernel = nn::find_kernel("linear-elu").make({});
   }),
-          tokens, "a cache that holds keys and values for a kernel that keeps a state");
+          tokens, "a cache that holds keys and values for a kernel with a recurrent state");
   refused(*model, tokens.slice(0, 0, 1), "[2, 2, 5, 2] on cpu for f64 [1, 2, 5, 2] on cpu");
   model->to(f32);
   refused(*model, tokens, "f64 [2, 2, 5, 2] on cpu for f32 [2, 2, 5, 2] on cpu");

@@ -197,7 +197,7 @@ TEST_CASE("registry: two positions with a plus") {
              Containing("music acts on scores, which performer attention does not have"));
   for (const std::string wrong : {"music+sinusoid", "sinusoid+learned", "music+rope"})
     CHECK_THROWS_WITH(nn::add_position(wrong, settings(false), l, input),
-                      Containing("needs one that is added to the input (sinusoid, learned)"));
+                      Containing("needs an encoding of the input (sinusoid, learned)"));
 }
 
 TEST_CASE("registry: what is not in it is named") {
@@ -208,8 +208,10 @@ TEST_CASE("registry: what is not in it is named") {
                     "performer-hyperbolic, linear-elu, linear-relu");
   nn::LayerOptions odd = layer(nn::find_kernel("softmax"));
   odd.attention.d_key = 5;
-  CHECK_THAT(nn::refusal("rope", "softmax", settings(false), odd),
-             Containing("rope turns pairs of numbers, and a head has 5; accepted here are none"));
+  CHECK_THAT(
+      nn::refusal("rope", "softmax", settings(false), odd),
+      Containing(
+          "rope rotates pairs of features, but the head dimension is 5; accepted here are none"));
   CHECK_THAT(nn::refusal("grid", "softmax", {.bidirectional = true}, odd),
              Containing("grid is for tokens in a plane"));
 }

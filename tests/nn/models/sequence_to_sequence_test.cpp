@@ -422,7 +422,8 @@ TEST_CASE("SequenceToSequence: errors") {
                     "[InputEmbedding] tokens f32 [2, 3, 1]; must be i64 or i32 [B, L]");
   SequenceToSequence::Cache cache;
   for (SequenceToSequence::Cache* none : {&cache, static_cast<SequenceToSequence::Cache*>(nullptr)})
-    CHECK_THROWS_WITH(model->decode(some_tokens(1, 2, 1), {}, {}, none),
-                      "[SequenceToSequence] no context; it may be left out only with a cache that "
-                      "has seen it");
+    CHECK_THROWS_WITH(
+        model->decode(some_tokens(1, 2, 1), {}, {}, none),
+        "[SequenceToSequence] no context; accepted only with a cache that earlier calls "
+        "have filled");
 }

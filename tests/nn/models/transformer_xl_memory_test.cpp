@@ -271,7 +271,7 @@ TEST_CASE("a memory that does not fit is refused") {
   model->hidden(some_tokens(2, 3), &memory);
   CHECK_THROWS_WITH(model->hidden(some_tokens(3, 3), &memory),
                     "[TransformerXL] the memory is of 2 streams, tokens i64 [3, 3] of 3; every "
-                    "batch of streams needs a Memory of its own");
+                    "batch of streams needs its own Memory");
   auto refused = [&](auto change, const std::string& text) {
     Memory bad = memory;
     change(bad);
@@ -346,7 +346,7 @@ TEST_CASE("a memory follows the model's dtype, and a clone continues it") {
   const Tensor exact = in_segments(*model, tokens, 4);
   model->to(f32);
   CHECK_THROWS_WITH(model->hidden(tokens, &memory),
-                    Containing(str("of f32 on ", default_device(), ", as the model")));
+                    Containing(str("of f32 on ", default_device(), " like the model")));
   Memory single;
   const Tensor y = in_segments(*model, tokens, 4, &single);
   CHECK(y.dtype() == f32);
@@ -371,13 +371,14 @@ TEST_CASE("a clone has the lengths that were set") {
   CHECK(same_bits(in_segments(*twin, tokens, 4), in_segments(*model, tokens, 4)));
 }
 
-TEST_CASE("a Memory for a model that keeps nothing is refused") {
+TEST_CASE("a Memory for a model with lengths.memory 0 is refused") {
   const auto model = make_xl(tiny_xl({}));
   Memory memory;
   const Tensor tokens = some_tokens(1, 3);
-  CHECK_THROWS_WITH(model->hidden(tokens, &memory),
-                    "[TransformerXL] a Memory for a model that keeps nothing: lengths.memory is 0; "
-                    "set it, in the options or in the model, or call without a Memory");
+  CHECK_THROWS_WITH(
+      model->hidden(tokens, &memory),
+      "[TransformerXL] lengths.memory is 0, so a Memory cannot be used; set it in the "
+      "options or in the model, or call without a Memory");
   CHECK_NOTHROW(model->hidden(tokens));
   model->lengths.memory = 2;
   model->hidden(tokens, &memory);

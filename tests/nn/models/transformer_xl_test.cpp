@@ -161,7 +161,7 @@ TEST_CASE("TransformerXL: options that are refused") {
         "layer.d_model 8 is not a multiple of layer.attention.n_heads 3");
   error([](auto& o) { o.lengths.memory = -1; }, "must not be negative: memory -1, extended 0");
   error([](auto& o) { o.lengths.same_length = SameLength::original; },
-        "with memory 0 that is none");
+        "SameLength::original with memory 0, which leaves no key");
   error([](auto& o) { o.cutoffs = {7, 4}; }, "cutoff 1 is 4 after 7");
   error([](auto& o) { o.layer.d_model = 9; }, "d_model 9; must be even");
   const auto model = make_xl(tiny_xl());

@@ -132,14 +132,14 @@ TEST_CASE("T5: the buckets of both sides") {
 
 TEST_CASE("T5: what cannot be bucketed") {
   CHECK_THROWS_WITH(nn::t5_thresholds(1, 128),
-                    "[t5_thresholds] 1 buckets for one side; needs at least 2");
+                    "[t5_thresholds] 1 buckets for one direction; needs at least 2");
   CHECK_THROWS_WITH(nn::t5_thresholds(32, 16),
-                    "[t5_thresholds] max_distance 16 with 32 buckets for one side; must be above "
-                    "16 and below 2^32");
+                    "[t5_thresholds] max_distance 16 with 32 buckets for one direction; must be "
+                    "above 16 and below 2^32");
   CHECK_THROWS_WITH(nn::t5_thresholds(32, int64_t(1) << 32), Containing("below 2^32"));
   CHECK_THROWS_WITH(nn::t5_bucket(0, 7, 128, true),
-                    "[t5_bucket] 7 buckets, two-sided; must be an even number, half of them for "
-                    "each side");
+                    "[t5_bucket] 7 buckets, bidirectional; must be an even number, half of them "
+                    "for each direction");
   CHECK_THROWS_WITH(nn::t5_bias(zeros({32}), 3, 3, 128, false),
                     "[t5_bias] table f32 [32]; must be [buckets, H]");
   Parent parent;
@@ -151,7 +151,8 @@ TEST_CASE("T5: what cannot be bucketed") {
   nn::AttentionInputs inputs = call_of(2, {3, 3}, true);
   bias.apply(inputs);
   inputs.options.mask.causal = false;
-  CHECK_THROWS_WITH(bias.apply(inputs), Containing("7 buckets, two-sided; must be an even number"));
+  CHECK_THROWS_WITH(bias.apply(inputs),
+                    Containing("7 buckets, bidirectional; must be an even number"));
 }
 
 TEST_CASE("T5 equals a dense bias") {

@@ -89,7 +89,7 @@ TEST_CASE("LagSinusoids: rows of falling lags, the same however often they are a
                     reference::tensor(reference::lag_sinusoid(0, 6))[0]) == 0);
   CHECK(rows(2, 0, 8, {}).dtype() == f32);
   CHECK(rows(2, 0, 8, {}).shape() == Shape{3, 8});
-  CHECK_THROWS_WITH(rows(-1, 0, 8, {}), Containing("lags -1 to 0; both ends"));
+  CHECK_THROWS_WITH(rows(-1, 0, 8, {}), Containing("distances from -1 to 0; past"));
 }
 
 TEST_CASE("RelativeSinusoid: parameters") {
@@ -117,7 +117,7 @@ TEST_CASE("RelativeSinusoid: parameters") {
   CHECK_THROWS_WITH(RelativeSinusoid(bad, heads, {.clamp = -1}), Containing("clamp -1"));
   CHECK_THROWS_WITH(RelativeSinusoid(bad, {1, 4, 4, 9}, {}), Containing("d_model 9; must be even"));
   CHECK_THROWS_WITH(RelativeSinusoid(bad, heads, {.u = position.u}),
-                    Containing("give both or neither"));
+                    Containing("share both or neither"));
   CHECK_THROWS_WITH(
       RelativeSinusoid(bad, heads, {.u = zeros({4, 3}).set_requires_grad(), .v = position.v}),
       Containing("u f32 [4, 3]; must be [3, 4]"));
@@ -222,7 +222,7 @@ TEST_CASE("RelativeSinusoid uses the rows that a model made") {
       same_bits(run(made.position, inputs), run(clamped.position, noisy_call(heads, 3, 8, true))));
 
   inputs.forward.shared_table = zeros({5, 8}, doubles());
-  CHECK_THROWS_WITH(run(made.position, inputs), Containing("f64 [5, 8]; must be [lags, 6]"));
+  CHECK_THROWS_WITH(run(made.position, inputs), Containing("f64 [5, 8]; must be [distances, 6]"));
   inputs.options.mask.causal = false;
   CHECK_THROWS_WITH(run(made.position, inputs), Containing("attention must be causal"));
 }

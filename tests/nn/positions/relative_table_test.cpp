@@ -146,7 +146,7 @@ TEST_CASE("ShawRelative: shape of the tables") {
   const ShawRelative base(parent, heads, {.max_distance = 6});
   CHECK(base.keys.shape() == Shape{3, 13, 4});
   CHECK(base.values.shape() == Shape{3, 13, 5});
-  CHECK(base.label() == "ShawRelative(clip 6)");
+  CHECK(base.label() == "ShawRelative(max_distance 6)");
   REQUIRE(parent.named_parameters().size() == 2);
   CHECK(parent.named_parameters()[0].name == "position.keys");
   CHECK(parent.named_parameters()[1].name == "position.values");
@@ -156,10 +156,10 @@ TEST_CASE("ShawRelative: shape of the tables") {
                           {.max_distance = 0, .values = false, .shared_by_heads = true});
   CHECK(keys.keys.shape() == Shape{1, 1, 4});
   CHECK_FALSE(keys.values.defined());
-  CHECK(keys.label() == "ShawRelative(clip 0, keys only, shared by heads)");
+  CHECK(keys.label() == "ShawRelative(max_distance 0, keys only, shared by heads)");
   CHECK(other.parameter_count() == 4);
   CHECK_THROWS_WITH(ShawRelative(third, heads, {.max_distance = -1}),
-                    "[ShawRelative] clip -1; must not be negative");
+                    "[ShawRelative] max_distance -1; must not be negative");
   // The paper's base and big models: six layers each for encoder and decoder.
   CHECK(12 * ShawRelative(third, {8, 64, 64}, {}).parameter_count() == 405'504);
   CHECK(12 * ShawRelative(fourth, {16, 64, 64}, {.max_distance = 8, .shared_by_heads = true})

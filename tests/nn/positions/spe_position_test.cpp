@@ -311,8 +311,8 @@ TEST_CASE("Spe: another number of realizations") {
       first.set_realizations(40);
       CHECK(model->spe(2)->realizations() == 40);
       if (kernel.projects) {
-        CHECK_THROWS_WITH((*model)(x), Containing("must be floating [B, H, L, 6], as the "
-                                                  "projection is made for"));
+        CHECK_THROWS_WITH((*model)(x), Containing("must be floating [B, H, L, 6], with the "
+                                                  "dimension of the projection"));
       } else {
         CHECK((*model)(x).shape() == y.shape());
         CHECK(worst_error((*model)(x), y) > 1e-6);
@@ -342,7 +342,7 @@ TEST_CASE("Spe: errors") {
   nn::MultiHeadAttention grouped(
       {.d_model = 8, .n_heads = 4, .n_kv_heads = 2, .position = nn::sine_spe()});
   CHECK_THROWS_WITH(grouped(zeros({1, 3, 8})),
-                    "[SineSpe] 2 key heads for 4 heads; each head has a code of its own for its "
+                    "[SineSpe] 2 key heads for 4 heads; each head encodes its own "
                     "keys; accepted: n_kv_heads 0 or 4");
   nn::MultiHeadAttention cross({.d_model = 8, .n_heads = 2, .position = nn::conv_spe()});
   CHECK_THROWS_WITH(cross(zeros({1, 5, 8}), zeros({1, 3, 8}), {}),
@@ -351,7 +351,8 @@ TEST_CASE("Spe: errors") {
   nn::Module a(parent, "a"), b(parent, "b");
   const nn::MakePositionalEncoding make = nn::sine_spe({.shared = SpeShare::parameters});
   const auto owner = make(a, {2, 4, 4, 8});
-  CHECK_THROWS_WITH(make(b, {2, 5, 4, 8}),
-                    "[SineSpe] 2 heads of 5 numbers share the code of 2 heads of 4; all layers "
-                    "that share must have one shape");
+  CHECK_THROWS_WITH(
+      make(b, {2, 5, 4, 8}),
+      "[SineSpe] 2 heads of dimension 5 share the code of 2 heads of dimension 4; "
+      "all layers that share a code must have the same number and dimension of heads");
 }
