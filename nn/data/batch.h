@@ -1,4 +1,4 @@
-// What a step of a model that predicts tokens is given.
+// The batch of a model that predicts tokens.
 #pragma once
 
 #include <cstdint>
@@ -10,9 +10,11 @@ namespace stretto::nn {
 /// The target of a position that is not scored: CrossEntropyOptions::ignore_index.
 constexpr int64_t ignore_index = -100;
 
-/// Tokens and, for each, the one to be predicted after it or ignore_index; both i64 [B, L].
+/// A batch of token sequences and their targets.
 struct Batch {
-  Tensor inputs, targets;
+  Tensor inputs;   ///< Tokens, i64 [B, L].
+  Tensor targets;  ///< The token to predict at each position, or ignore_index; i64 [B, L].
+  /// Returns the batch on a device.
   Batch to(Device device) const { return {inputs.to(device), targets.to(device)}; }
 };
 

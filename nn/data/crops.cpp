@@ -11,7 +11,7 @@ namespace stretto::nn {
 namespace {
 
 Draws draws_of(uint64_t seed, int64_t step) {
-  return {seed ^ 0x63726f7073ull, step};  // apart from the model's own draws
+  return {seed ^ 0x63726f7073ull, step};  // differs from the model's streams
 }
 
 }  // namespace

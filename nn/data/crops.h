@@ -1,4 +1,4 @@
-// Crops of token sequences, to learn from, and rows of different lengths as one tensor.
+// Batches of random crops of token streams, and batches of sequences of different lengths.
 #pragma once
 
 #include <vector>
@@ -8,15 +8,17 @@
 
 namespace stretto::nn {
 
-/// Crops of a stream that begin anywhere, with equal chances.
+/// Random crops of a stream. All start positions have equal probability.
 ///
 ///     const nn::RandomCrops crops(tokens, 16, 128, seed);
 ///     const nn::Batch batch = crops(step);
 class RandomCrops {
  public:
-  /// The stream must have more than `length` tokens.
+  /// Makes batches of `batch` crops of `length` positions. The stream must have more than `length`
+  /// tokens; otherwise throws Error.
   RandomCrops(TokenStream tokens, int64_t batch, int64_t length, uint64_t seed);
-  /// Batch `step` [batch, length] of an endless row: a function of seed and step alone.
+  /// Returns batch `step` [batch, length] with next-token targets, on the CPU. It depends only on
+  /// seed and step.
   Batch operator()(int64_t step) const;
 
  private:
@@ -25,16 +27,16 @@ class RandomCrops {
   uint64_t seed_;
 };
 
-/// Crops of several streams of equal length, cut at the same places: words and their tags, a melody
-/// and its chords, tokens and several targets of each.
+/// Random crops of several streams of equal length, at the same positions in all: words and their
+/// tags, a melody and its chords, tokens and several targets per token.
 ///
 ///     const nn::AlignedCrops crops({notes, chords}, 16, 128, seed);
 ///     const Tensors batch = crops(step);  // notes [16, 128], chords [16, 128]
 class AlignedCrops {
  public:
-  /// The streams must have at least `length` tokens, all equally many.
+  /// Throws Error unless all streams have the same number of tokens, at least `length`.
   AlignedCrops(std::vector<TokenStream> streams, int64_t batch, int64_t length, uint64_t seed);
-  /// Returns i64 [batch, length] of each stream, on the CPU: a function of seed and step alone.
+  /// Returns i64 [batch, length] for each stream, on the CPU. It depends only on seed and step.
   Tensors operator()(int64_t step) const;
 
  private:
@@ -43,19 +45,21 @@ class AlignedCrops {
   uint64_t seed_;
 };
 
+/// Rows of tokens padded to the length of the longest one.
 struct PaddedRows {
-  Tensor tokens;   ///< i64 [B, longest row]
-  Tensor padding;  ///< bool, the same shape: true where no token is (AttentionMask::key_padding)
+  Tensor tokens;   ///< i64 [B, longest row].
+  Tensor padding;  ///< bool, the same shape; true at padding (AttentionMask::key_padding).
+  /// Returns the rows on a device.
   PaddedRows to(Device device) const { return {tokens.to(device), padding.to(device)}; }
 };
 
-/// Returns rows of different lengths as one tensor on the CPU, filled up with `padding` at their
-/// ends to the longest.
+/// Returns rows of different lengths as one tensor on the CPU, padded at their ends with `padding`.
 PaddedRows pad_rows(const std::vector<std::vector<int64_t>>& rows, int64_t padding = 0);
 
-/// Inputs and targets of sequences of tokens: all but the last of each, and all but the first. Each
-/// row has `length` positions (0: one less than the longest sequence); what is missing of a
-/// sequence is `padding` that is not scored.
+/// Returns sequences as a batch on the CPU: the inputs are all tokens of a sequence except the last
+/// one, the targets all except the first one. Rows have `length` positions (0: one less than the
+/// longest sequence). Shorter sequences are padded with `padding`, with ignore_index as target.
+/// Throws Error if a sequence is too long, or if length is 0 and none has two tokens.
 Batch next_token_batch(const std::vector<std::vector<int64_t>>& sequences, int64_t length = 0,
                        int64_t padding = 0);
 

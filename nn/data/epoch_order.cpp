@@ -10,7 +10,7 @@ namespace stretto::nn {
 
 EpochOrder::EpochOrder(int64_t n, int64_t batch, uint64_t seed)
     : EpochOrder(n, batch, [n, seed](int64_t epoch) {
-        Draws draws(seed ^ 0x65706f6368ull, epoch);  // apart from the model's own draws
+        Draws draws(seed ^ 0x65706f6368ull, epoch);  // differs from the model's streams
         std::vector<int64_t> order(static_cast<size_t>(n));
         std::iota(order.begin(), order.end(), 0);
         for (int64_t i = n - 1; i > 0; --i)

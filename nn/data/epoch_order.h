@@ -1,4 +1,4 @@
-// Which rows of a data set each training step takes.
+// The order in which training steps visit the rows of a data set.
 #pragma once
 
 #include <cstdint>
@@ -7,16 +7,18 @@
 
 namespace stretto::nn {
 
-/// All n rows in a random order, then again in another. Steps cut this endless row into batches of
-/// one size, so that every epoch has every row exactly once.
+/// Selects the rows of each batch: all n rows in random order, then again in another one, and so
+/// on, in batches of one size. Every epoch has every row exactly once; a batch may span two epochs.
 class EpochOrder {
  public:
-  /// The order of an epoch: the rows 0 … n − 1.
+  /// Returns the order of an epoch: a permutation of the rows 0 … n − 1.
   using Shuffle = std::function<std::vector<int64_t>(int64_t epoch)>;
 
+  /// Shuffles n rows by `seed`, for batches of `batch` rows. n is 1 to 2147483647.
   EpochOrder(int64_t n, int64_t batch, uint64_t seed);
+  /// The same with a given order for each epoch.
   EpochOrder(int64_t n, int64_t batch, Shuffle shuffle);
-  /// The rows of a step, counted from 0: a function of the step alone.
+  /// Returns the rows of a step (from 0), which depend only on the step.
   std::vector<int64_t> operator()(int64_t step);
 
  private:

@@ -18,7 +18,7 @@ void check_options(const MaskingOptions& o) {
         "; must be probabilities, masked + random at most 1");
 }
 
-// By id: whether it may be predicted and drawn.
+// For each id, whether it may be selected and drawn.
 std::vector<bool> ordinary_ids(const MaskingOptions& o) {
   std::vector<bool> ordinary(size_t(o.vocabulary), true);
   ordinary[size_t(o.mask_token)] = false;
@@ -43,20 +43,20 @@ Batch masked_batch(const Tensor& tokens, const MaskingOptions& o, uint64_t seed,
   check(o.random == 0 || !drawable.empty(), op, "random ", o.random, ", but all ", o.vocabulary,
         " ids are special; accepted: random 0, or an id that is not");
 
-  // Apart from the model's own draws.
+  // A key that differs from the model's streams.
   const RandomKey key{seed ^ 0x6d61736b6564ull, uint64_t(step)};
   std::vector<int64_t> inputs = tokens.to_vector<int64_t>(), targets(inputs.size(), ignore_index);
   for (size_t i = 0; i < inputs.size(); ++i) {
     const int64_t id = inputs[i];
     check(id >= 0 && id < o.vocabulary, op, "token ", id, "; must be 0 to ", o.vocabulary - 1);
-    const Random4 draw = philox(key, i);
-    if (!ordinary[size_t(id)] || uniform_from_bits(draw.v[0]) >= o.share) continue;
+    const Random4 bits = philox(key, i);
+    if (!ordinary[size_t(id)] || uniform_from_bits(bits.v[0]) >= o.share) continue;
     targets[i] = id;
-    const double way = uniform_from_bits(draw.v[1]);
-    if (way < o.masked)
+    const double u = uniform_from_bits(bits.v[1]);
+    if (u < o.masked)
       inputs[i] = o.mask_token;
-    else if (way < o.masked + o.random)
-      inputs[i] = drawable[below_from_bits(drawable.size(), draw.v[2], draw.v[3])];
+    else if (u < o.masked + o.random)
+      inputs[i] = drawable[below_from_bits(drawable.size(), bits.v[2], bits.v[3])];
   }
   return {tensor(inputs, tokens.shape(), cpu), tensor(targets, tokens.shape(), cpu)};
 }

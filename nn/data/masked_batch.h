@@ -1,6 +1,6 @@
-// Batches for masked language models: tokens of which some are hidden and to be predicted.
+// Batches for masked language models: some tokens are masked and become targets.
 //
-// Reference: none (a rule of counts; its tests count)
+// Reference: none (the tests check frequencies).
 #pragma once
 
 #include <vector>
@@ -9,22 +9,22 @@
 
 namespace stretto::nn {
 
-/// The defaults are those of BERT (Devlin et al. 2019, §3.1).
+/// Options of masked_batch(). The defaults are those of BERT (Devlin et al. 2019, §3.1).
 struct MaskingOptions {
-  int64_t vocabulary = 0;  ///< Random tokens are drawn from 0 … vocabulary − 1.
-  int64_t mask_token = 0;  ///< The id that hides a token.
-  double share = 0.15;     ///< Probability that a token is to be predicted.
-  double masked = 0.8;     ///< Probability that a token to be predicted is hidden by mask_token,
-  double random = 0.1;     ///< or replaced by a random token; else it stays as it is.
-  /// Ids that are neither predicted nor drawn as random tokens, as padding and separators;
-  /// mask_token is one of them in any case.
+  int64_t vocabulary = 0;  ///< Number of ids; random tokens are drawn from 0 … vocabulary − 1.
+  int64_t mask_token = 0;  ///< Id that replaces a masked token.
+  double share = 0.15;     ///< Probability that a token is selected as a target.
+  double masked = 0.8;     ///< Probability that a selected token is replaced by mask_token.
+  double random = 0.1;     ///< Probability that it is replaced by a random token; else it stays.
+  /// Ids that are never selected and never drawn as random tokens, e.g. padding and separators;
+  /// mask_token is always one of them.
   std::vector<int64_t> special = {};
 };
 
-/// Returns a batch made of tokens [B, L] (i64 or i32), on the CPU: `inputs` with tokens hidden or
-/// replaced, `targets` the original id of each token to be predicted and ignore_index elsewhere.
-/// Each token is chosen independently: a batch may have no target. A function of the arguments
-/// alone; the draws of a token depend on seed, step and its place in the batch.
+/// Returns a batch from tokens [B, L] (i64 or i32), on the CPU: `inputs` has tokens masked or
+/// replaced, `targets` the original ids of the selected tokens and ignore_index elsewhere. Tokens
+/// are selected independently, so a batch may have no target. The result depends only on the
+/// arguments; the random numbers of a token depend on seed, step and its index in the batch.
 Batch masked_batch(const Tensor& tokens, const MaskingOptions& options, uint64_t seed,
                    int64_t step);
 

@@ -8,21 +8,21 @@
 namespace stretto::nn {
 namespace {
 
-// Positions first … first + n − 1 of each row's stream, of which those before `scored` and those
-// that have no token after them are not scored.
+// A row: positions first … first + n − 1 of the stream. Positions before `scored` and those without
+// a next token are not scored.
 struct Row {
   int64_t first, n, scored;
 };
 
 Batch make(const TokenStream& tokens, const std::vector<Row>& rows, int64_t length) {
-  std::vector<int64_t> inputs, targets, seen(size_t(length) + 1);
+  std::vector<int64_t> inputs, targets, read(size_t(length) + 1);
   for (const Row& row : rows) {
-    const int64_t there = std::clamp<int64_t>(tokens.size() - row.first, 0, length + 1);
-    tokens.read(there > 0 ? row.first : 0, there, seen.data());
+    const int64_t available = std::clamp<int64_t>(tokens.size() - row.first, 0, length + 1);
+    tokens.read(available > 0 ? row.first : 0, available, read.data());
     for (int64_t i = 0; i < length; ++i) {
-      const bool inside = i < row.n && i + 1 < there;
-      inputs.push_back(inside ? seen[size_t(i)] : 0);  // those after the end disturb nothing
-      targets.push_back(inside && row.first + i >= row.scored ? seen[size_t(i + 1)] : ignore_index);
+      const bool inside = i < row.n && i + 1 < available;
+      inputs.push_back(inside ? read[size_t(i)] : 0);  // padding at the end has no effect
+      targets.push_back(inside && row.first + i >= row.scored ? read[size_t(i + 1)] : ignore_index);
     }
   }
   const Shape shape{int64_t(rows.size()), length};

@@ -1,4 +1,4 @@
-// Token streams cut into the segments that a language model is trained and judged on.
+// Token streams divided into segments for training and evaluating a language model.
 #pragma once
 
 #include <functional>
@@ -9,15 +9,20 @@
 
 namespace stretto::nn {
 
-/// The stream trimmed to B columns of equal length, side by side; segment k is positions k·L …
-/// (k+1)·L − 1 of every column, so that row b continues row b of the segment before. The last
-/// segment of an epoch may be shorter; the next epoch begins at the start.
+/// Contiguous batches for truncated backpropagation through time, as in Transformer-XL: the stream
+/// is trimmed and divided into B columns of equal length. Segment k has positions k·L … (k+1)·L − 1
+/// of every column, so that row b continues row b of the previous segment. The last segment of an
+/// epoch may be shorter; the next epoch begins at the start again.
 class ContiguousBatches {
  public:
-  /// The columns must hold at least two tokens.
+  /// Makes `batch` columns and segments of `length` positions. Throws Error if a column has fewer
+  /// than two tokens.
   ContiguousBatches(TokenStream tokens, int64_t batch, int64_t length);
+  /// Returns the number of segments per epoch.
   int64_t per_epoch() const { return (column_ - 2) / length_ + 1; }
+  /// Returns the batch of a step (from 0) with next-token targets, i64 [batch, length], on the CPU.
   Batch operator()(int64_t step) const;
+  /// True if the batch of a step is the first one of an epoch; a memory must then be empty.
   bool starts_epoch(int64_t step) const { return step % per_epoch() == 0; }
 
  private:
@@ -25,20 +30,22 @@ class ContiguousBatches {
   int64_t batch_, length_, column_;
 };
 
-/// How a held-out stream is scored: in segments of `length`, with so much memory.
+/// The windows in which a held-out stream is scored.
 struct EvaluationWindows {
-  int64_t length = 0;
-  int64_t memory = 0;  // > 0: columns, each with a memory that is empty at its start
-  int64_t stride = 0;  // without memory: how far apart segments begin, at most length
+  int64_t length = 0;  ///< Positions per window.
+  int64_t memory = 0;  ///< > 0: contiguous columns, each with a memory that is empty at its start.
+  int64_t stride = 0;  ///< Without memory: distance between window starts, at most `length`.
 };
 
-/// Calls f with segments that score every token but the very first exactly once, in order within a
-/// column. With memory, row b continues row b of the segment before, in `batch` columns, or fewer
-/// where those would be shorter than a segment; without, rows are independent, and all but the
-/// first are scored on their last `stride` positions only (the last row: on what is left).
+/// Calls f with windows that score every token except the very first one exactly once.
 ///
-/// With memory the columns are cut into `groups`, one scored after the other, or into fewer where
-/// there are fewer columns. `begins` is true of a segment that continues none.
+/// Without memory, rows are independent windows. The first row is scored at all positions, the
+/// other ones only at their last `stride` positions (the last row at the remaining ones). `begins`
+/// is then always true.
+///
+/// With memory, the stream is divided into `batch` columns, fewer if a column would be shorter than
+/// a window. Row b continues row b of the previous window. Columns are processed in `groups` (at
+/// most one per column), one after the other; `begins` is true for the first window of a group.
 void for_each_evaluation_window(const TokenStream& tokens, const EvaluationWindows& windows,
                                 int64_t batch,
                                 const std::function<void(const Batch&, bool begins)>& f,

@@ -8,33 +8,34 @@
 namespace stretto::nn {
 
 Tensors stage(Device device, const std::function<Tensors()>& make) {
-  Tensors made = make(), there;
+  Tensors made = make(), staged;
   if (device.is_cpu() || !cuda::capturing(device.index)) {
-    for (const Tensor& x : made) there.push_back(x.to(device));
-    return there;
+    for (const Tensor& x : made) staged.push_back(x.to(device));
+    return staged;
   }
-  // A replay copies before it launches: what comes from the step's pool may be memory that an
-  // earlier kernel of the step has used and freed, and would be written to by that kernel again.
+  // A replay copies the inputs before it launches the graph. They need a pool of their own: memory
+  // from the step's pool may have been used and freed by an earlier kernel of the step, which would
+  // overwrite the inputs.
   {
     const MemoryPool inputs(device);
     const MemoryPool::Use use(inputs);
     for (const Tensor& x : made)
-      there.push_back(empty(x.shape(), {.dtype = x.dtype(), .device = device}));
+      staged.push_back(empty(x.shape(), {.dtype = x.dtype(), .device = device}));
   }
-  cuda::before_replay(device.index, [make, there, made]() mutable {
+  cuda::before_replay(device.index, [make, staged, made]() mutable {
     if (made.empty()) made = make();
-    check(made.size() == there.size(), "fed", made.size(), " tensors where ", there.size(),
-          " were captured");
+    check(made.size() == staged.size(), "stage", "got ", made.size(),
+          " tensors; the captured step needs ", staged.size());
     for (size_t i = 0; i < made.size(); ++i) {
       const Tensor x = made[i].detach().contiguous();
-      check(x.shape() == there[i].shape() && x.dtype() == there[i].dtype(), "fed", "a batch of ", x,
-            " where ", there[i], " was captured; a captured step needs batches of one shape");
-      copy_bytes(there[i].raw_data(), there[i].device(), x.raw_data(), x.device(),
+      check(x.shape() == staged[i].shape() && x.dtype() == staged[i].dtype(), "stage", "got ", x,
+            "; the captured step needs ", staged[i]);
+      copy_bytes(staged[i].raw_data(), staged[i].device(), x.raw_data(), x.device(),
                  x.numel() * item_size(x.dtype()));
     }
     made.clear();
   });
-  return there;
+  return staged;
 }
 
 }  // namespace stretto::nn

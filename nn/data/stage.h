@@ -1,4 +1,4 @@
-// Batches on their way to the device, in captured steps too (nn/training/captured_step.h).
+// Copies batches to the device, also for replays of CUDA graphs (nn/training/captured_step.h).
 #pragma once
 
 #include <functional>
@@ -7,8 +7,9 @@
 
 namespace stretto::nn {
 
-/// What make() returns, on the device. In a captured step it is called again before each replay,
-/// and the tensors that were returned get what it makes then: the shapes must stay.
+/// Returns the tensors of make() on the device. If a step is captured as a CUDA graph, make() is
+/// called again before each replay, and its tensors are copied into the ones that were returned;
+/// shapes and dtypes must stay the same.
 Tensors stage(Device device, const std::function<Tensors()>& make);
 
 }  // namespace stretto::nn

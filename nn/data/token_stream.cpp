@@ -9,11 +9,13 @@ namespace stretto::nn {
 constexpr int64_t index_step = 256;
 
 struct TokenStream::Source {
-  std::vector<int32_t> tokens;  // or
+  // Either ids,
+  std::vector<int32_t> tokens;
+  // or a text and its tokenizer.
   std::optional<Tokenizer> tokenizer;
   std::string_view text;
   std::shared_ptr<const void> owner;
-  std::vector<size_t> index;  // where in the text every 256th token begins; none for bytes
+  std::vector<size_t> index;  // offset in the text of every 256th token; empty for bytes
 };
 
 TokenStream::TokenStream(std::vector<int32_t> tokens) : size_(int64_t(tokens.size())) {
@@ -21,8 +23,8 @@ TokenStream::TokenStream(std::vector<int32_t> tokens) : size_(int64_t(tokens.siz
 }
 
 TokenStream::TokenStream(Tokenizer tokenizer, std::string text) {
-  const auto kept = std::make_shared<const std::string>(std::move(text));
-  *this = TokenStream(std::move(tokenizer), *kept, kept);
+  const auto owner = std::make_shared<const std::string>(std::move(text));
+  *this = TokenStream(std::move(tokenizer), *owner, owner);
 }
 
 TokenStream::TokenStream(Tokenizer tokenizer, std::string_view text,
@@ -47,14 +49,14 @@ TokenStream::TokenStream(Tokenizer tokenizer, std::string_view text,
 }
 
 TokenStream TokenStream::first(int64_t n) const {
-  TokenStream some = *this;
-  some.size_ = std::min(n, size_);
-  return some;
+  TokenStream result = *this;
+  result.size_ = std::min(n, size_);
+  return result;
 }
 
 void TokenStream::read(int64_t begin, int64_t n, int64_t* to) const {
-  check(begin >= 0 && n >= 0 && begin <= size_ - n, "TokenStream", n, " tokens from ", begin,
-        " on, of ", size_);
+  check(begin >= 0 && n >= 0 && begin <= size_ - n, "TokenStream", n, " tokens from position ",
+        begin, ", of ", size_);
   if (n == 0) return;
   const Source& s = *source_;
   if (!s.tokenizer) {

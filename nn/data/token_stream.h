@@ -1,4 +1,4 @@
-// The tokens of a text that may be larger than the memory.
+// The tokens of a text, which may be larger than the memory.
 #pragma once
 
 #include <algorithm>
@@ -11,27 +11,30 @@
 
 namespace stretto::nn {
 
-/// Tokens in a row, held as numbers or made from their text whenever they are read. A handle:
-/// copies share them. Memory for a text that is mapped: none for bytes; for chars and words 8 bytes
-/// for every 256 tokens, which is at most 1/32 of its size.
+/// A sequence of tokens, stored as ids or encoded from its text on every read. A handle: copies
+/// share the content. For a mapped text it needs no memory for bytes, and 8 bytes per 256 tokens,
+/// at most 1/32 of the text, for chars and words.
 class TokenStream {
  public:
+  /// An empty stream.
   TokenStream() = default;
-  TokenStream(std::vector<int32_t> tokens);  // NOLINT: they are a stream
-  /// Of a text that is kept.
+  /// A stream of these ids.
+  TokenStream(std::vector<int32_t> tokens);  // NOLINT: implicit
+  /// A stream that owns its text.
   TokenStream(Tokenizer tokenizer, std::string text);
-  /// Of `text`, which lives as long as `owner` (a mapped file). Throws Error for a byte that is not
-  /// in the vocabulary.
+  /// A stream over `text`, which lives as long as `owner` (e.g. a mapped file). Throws Error for a
+  /// byte that is not in the vocabulary.
   TokenStream(Tokenizer tokenizer, std::string_view text, std::shared_ptr<const void> owner);
 
+  /// Returns the number of tokens.
   int64_t size() const { return size_; }
-  /// The first n of them.
+  /// Returns a stream of the first n tokens.
   TokenStream first(int64_t n) const;
 
-  /// Writes the tokens `begin` … `begin` + `n` - 1, which must be there.
+  /// Writes tokens `begin` … `begin` + `n` − 1 to `to`. Throws Error if the range is invalid.
   void read(int64_t begin, int64_t n, int64_t* to) const;
 
-  /// Calls f with every token.
+  /// Calls f with every token, in order.
   template <class F>
   void each(F&& f) const {
     std::vector<int64_t> block(size_t(std::min<int64_t>(size_, 1 << 14)));

@@ -17,7 +17,7 @@ constexpr const char* unknown_character = "\xEF\xBF\xBD";  // U+FFFD
 
 bool is_blank(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
-// Bytes of the code point at the start of `text`, 0 where there is none.
+// The number of bytes of the code point at the start of `text`; 0 if it is not valid UTF-8.
 size_t code_point_size(std::string_view text) {
   const auto byte = [&](size_t i) { return i < text.size() ? uint8_t(text[i]) : uint8_t(0); };
   const auto follows = [&](size_t i) { return (byte(i) & 0xC0) == 0x80; };
@@ -37,7 +37,7 @@ size_t code_point_size(std::string_view text) {
 
 constexpr size_t code_points = 0x110000;
 
-// Of a piece that is UTF-8; all that is not is the last one, which nobody uses.
+// The code point of a piece. Bytes that are not UTF-8 get the last code point, which is unassigned.
 size_t code_point(std::string_view piece) {
   const auto bits = [&](size_t i) { return size_t(uint8_t(piece[i]) & 0x3F); };
   const size_t first = uint8_t(piece[0]);
@@ -59,12 +59,11 @@ void each_piece(TokenKind kind, std::string_view text, F&& f) {
   for (std::string_view piece; reader.next(piece);) f(piece);
 }
 
-// A text of nothing but different words could be many times larger here.
+// Limits memory: if all words of a text are different, their table is many times larger than it.
 void check_words(size_t n) {
-  constexpr double bytes_of_a_word = 150;  // in all tables
-  check(
-      bytes_of_a_word * double(n) < double(available_memory()), op,
-      "too many different words for the memory that is free; tokens that are bytes take any text");
+  constexpr double bytes_per_word = 150;  // in all tables
+  check(bytes_per_word * double(n) < double(available_memory()), op,
+        "too many different words for the available memory; bytes as tokens work for any text");
 }
 
 std::vector<std::string> frequent_words(std::string_view text, int64_t limit) {
@@ -85,10 +84,10 @@ std::vector<std::string> frequent_words(std::string_view text, int64_t limit) {
                                             : a.second.first < b.second.first;
   });
   std::vector<std::string> words{end_of_line};
-  int64_t room = limit > 0 ? limit - 2 : INT64_MAX;
+  int64_t left = limit > 0 ? limit - 2 : INT64_MAX;
   for (const auto& [word, count] : order) {
     if (word == end_of_line) continue;
-    if (word != unknown_word && room-- <= 0) continue;
+    if (word != unknown_word && left-- <= 0) continue;
     words.emplace_back(word);
   }
   return words;
@@ -124,11 +123,11 @@ bool PieceReader::next(std::string_view& piece) {
 
 struct Tokenizer::Vocabulary {
   TokenKind kind;
-  std::vector<std::string> pieces;                      // by token
-  std::unordered_map<std::string_view, int32_t> words;  // of words
-  std::array<int32_t, 256> bytes;                       // of bytes
-  std::vector<int32_t> chars;                           // by code point, of chars
-  int32_t unknown = -1;                                 // none for bytes
+  std::vector<std::string> pieces;                      // by id
+  std::unordered_map<std::string_view, int32_t> words;  // ids by piece
+  std::array<int32_t, 256> bytes;                       // for bytes: ids by byte
+  std::vector<int32_t> chars;                           // for chars: ids by code point
+  int32_t unknown = -1;                                 // for chars and words
 };
 
 Tokenizer::Tokenizer(TokenKind kind, std::vector<std::string> pieces) {
@@ -144,7 +143,7 @@ Tokenizer::Tokenizer(TokenKind kind, std::vector<std::string> pieces) {
     for (const auto& [piece, token] : tokens) v->bytes[uint8_t(piece[0])] = token;
   } else {
     const auto unknown = tokens.find(kind == TokenKind::chars ? unknown_character : unknown_word);
-    check(unknown != tokens.end(), op, "malformed vocabulary: nothing stands for what is unknown");
+    check(unknown != tokens.end(), op, "malformed vocabulary: it has no token for unknown pieces");
     v->unknown = unknown->second;
   }
   if (kind == TokenKind::chars) {
@@ -175,7 +174,7 @@ Tokenizer Tokenizer::learn(TokenKind kind, std::string_view text, int64_t limit,
     seen[point] = true;
     pieces.emplace_back(piece);
   });
-  std::sort(pieces.begin(), pieces.end());  // bytes as unsigned, so code points too
+  std::sort(pieces.begin(), pieces.end());  // by unsigned bytes, hence by code point
   pieces.emplace_back(unknown_character);
   return {kind, std::move(pieces)};
 }
@@ -253,7 +252,7 @@ Tokenizer Tokenizer::from_note(TokenKind kind, const std::string& note) {
       int byte = 0;
       const char* end = note.data() + i + 2;
       check(std::from_chars(note.data() + i, end, byte, 16).ptr == end, op,
-            "malformed vocabulary: \"", note.substr(i, 2), "\" is no byte");
+            "malformed vocabulary: \"", note.substr(i, 2), "\" is not a byte");
       pieces.emplace_back(1, char(byte));
     }
   } else if (kind == TokenKind::chars) {

@@ -1,4 +1,4 @@
-// From text to numbers and back: bytes, characters or words.
+// Tokenizers: text to ids and back, by bytes, characters or words.
 #pragma once
 
 #include <array>
@@ -10,19 +10,24 @@
 
 namespace stretto::nn {
 
-/// bytes: the bytes that occur; nothing is unknown. chars: the code points of UTF-8 that occur, and
-/// one more token for all others. words: what stands between blanks, and <eos> at the end of every
-/// line (also of the last), by falling frequency; rarer words than the limit allows are <unk>.
-enum class TokenKind { bytes, chars, words };
+/// The unit of text that is one token.
+enum class TokenKind {
+  bytes,  ///< The bytes that occur in the text; there is no token for unknown bytes.
+  chars,  ///< The UTF-8 code points that occur, and one token for all others.
+  /// Words separated by white space, and `<eos>` at the end of every line, also of the last one.
+  /// Sorted by decreasing frequency; words beyond the limit are `<unk>`.
+  words
+};
 
-/// The pieces of a text that are one token each.
+/// Splits a text into the pieces that are one token each.
 class PieceReader {
  public:
-  /// From `offset` on, where a piece begins (offset() of another reader of the text).
+  /// Starts at byte `offset`, which must be the beginning of a piece (offset() of another reader).
   PieceReader(TokenKind kind, std::string_view text, size_t offset = 0)
       : kind_(kind), text_(text), at_(offset) {}
-  /// The next piece; false at the end. That of a line's end is "<eos>".
+  /// Reads the next piece; false at the end of the text. For words, a line ends with "<eos>".
   bool next(std::string_view& piece);
+  /// Returns the byte at which the next call of next() starts.
   size_t offset() const { return at_; }
 
  private:
@@ -32,33 +37,37 @@ class PieceReader {
   bool ended_ = false;
 };
 
-/// A vocabulary and what it makes of a text. A handle: copies share the vocabulary.
+/// A vocabulary that encodes and decodes text. A handle: copies share the vocabulary.
 ///
 ///     const nn::Tokenizer tokenizer = nn::Tokenizer::learn(nn::TokenKind::chars, text);
 class Tokenizer {
  public:
-  /// The vocabulary of `text`; for bytes, of `more` too. `limit` > 0: at most so many words, <eos>
-  /// and <unk> included, so at least 2. Chars and words expect UTF-8 (invalid_utf8). Throws Error
-  /// for words whose table does not fit into the memory.
+  /// Returns a tokenizer with the vocabulary of `text`; for bytes, also of `more`. For words,
+  /// `limit` is the largest size of the vocabulary including `<eos>` and `<unk>`, at least 2 (0: no
+  /// limit). Chars and words expect UTF-8 (invalid_utf8()). Throws Error if the table of words does
+  /// not fit into memory.
   static Tokenizer learn(TokenKind kind, std::string_view text, int64_t limit = 0,
                          std::string_view more = {});
 
+  /// Returns the size of the vocabulary.
   int64_t size() const;
+  /// Returns the kind of tokens.
   TokenKind kind() const;
 
-  /// Throws Error "[Tokenizer] byte 0x41 ('A') is not in the vocabulary" for such a byte; all else
-  /// that is not in it is unknown.
+  /// Returns the ids of a text. Unknown characters and words get the id for unknown ones. An
+  /// unknown byte throws Error "[Tokenizer] byte 0x41 ('A') is not in the vocabulary".
   std::vector<int32_t> encode(std::string_view text) const;
-  /// The token of a piece; -1 for a byte that is not in the vocabulary.
+  /// Returns the id of a piece; −1 for a byte that is not in the vocabulary.
   int32_t operator()(std::string_view piece) const;
-  /// Of bytes: the token of each, as above.
+  /// For bytes: returns the id of each byte; −1 for those that are not in the vocabulary.
   const std::array<int32_t, 256>& of_bytes() const;
-  /// Words get a blank between them and <eos> a line break; an unknown character is U+FFFD. Throws
-  /// Error for a token outside 0 … size() − 1.
+  /// Returns the text of ids. Words are separated by a blank, `<eos>` becomes a line break, an
+  /// unknown character U+FFFD. Throws Error for an id outside of 0 … size() − 1.
   std::string decode(const std::vector<int64_t>& tokens) const;
 
-  /// The vocabulary as UTF-8 text, for the notes of a checkpoint, and back; Error for what is none.
+  /// Returns the vocabulary as UTF-8 text, for the metadata of a checkpoint.
   std::string to_note() const;
+  /// Returns a tokenizer from to_note(). Throws Error for a malformed text.
   static Tokenizer from_note(TokenKind kind, const std::string& note);
 
  private:
@@ -71,7 +80,8 @@ class Tokenizer {
 /// Throws Error "[Tokenizer] byte 0x41 ('A') is not in the vocabulary".
 [[noreturn]] void refuse_byte(char byte);
 
-/// Where `text` stops being UTF-8 (overlong forms and surrogates are none); -1: nowhere.
+/// Returns the byte at which `text` stops being valid UTF-8 (overlong encodings and surrogates are
+/// invalid), or −1 if all of it is valid.
 int64_t invalid_utf8(std::string_view text);
 
 }  // namespace stretto::nn

@@ -32,8 +32,8 @@ DataParallelStep::DataParallelStep(const Module& model, Tensors parameters, int6
       parameters_(parameters),
       micro_batches_(micro_batches),
       group_(group),
-      sequence_(neighbours(group, int(sequence_size))),
-      sums_(std::move(parameters), micro_batches, group, sequence_size, scatter) {}
+      sequence_(subgroup(group, int(sequence_size))),
+      reducer_(std::move(parameters), micro_batches, group, sequence_size, scatter) {}
 
 void DataParallelStep::begin(int64_t batch) {
   begin_ = random_state();
@@ -64,14 +64,14 @@ Tensor DataParallelStep::operator()(int64_t batch, const std::function<Tensor()>
         for (size_t b = 0; b < buffers.size(); ++b) buffers[b].tensor.copy_(at_begin[b]);
       set_random_state(
           {begin_.seed, begin_.next_stream + uint64_t(micro_batch_ + 1) * streams_per_micro_batch});
-      sums_.begin_micro_batch();
+      reducer_.begin_micro_batch();
       losses.push_back(weighted(loss()));
-      sums_.end_micro_batch();
+      reducer_.end_micro_batch();
       if (i == 0)
         for (const NamedTensor& b : buffers) of_first.push_back(b.tensor.clone());
     }
   }
-  sums_.finish();
+  reducer_.finish();
   for (size_t b = 0; b < buffers.size(); ++b) {
     buffers[b].tensor.copy_(of_first[b]);
     broadcast(buffers[b].tensor, group_);
@@ -81,16 +81,17 @@ Tensor DataParallelStep::operator()(int64_t batch, const std::function<Tensor()>
   return finish(losses);
 }
 
-// Differentiates a part's loss times its share, and returns that, f64 [1].
+// Runs backward on the loss of a micro-batch times its share, and returns the product, f64 [1].
 Tensor DataParallelStep::weighted(Tensor loss) const {
   check(share_ >= 0, "train",
-        "a batch that is cut into micro-batches must come from Trainer::stage() or stage_batch()");
+        "with micro-batches, the loss must get its batch from Trainer::stage() or stage_batch()");
   check(sequence_size() == 1 || group_passed_, "train",
-        "processes share the sequences: the loss must pass Trainer::sequence_group() to its model");
+        "with sequence_parallel, the loss must pass Trainer::sequence_group() to its model");
   loss = loss * weight_.to(loss.device()).to(loss.dtype());
-  // The mean of nothing may be 0 / 0. Others wait for the backward pass of a piece.
-  const bool looks = share_ == 0 && sequence_size() == 1 && loss.device().is_cpu();
-  if (looks && !std::isfinite(loss.item())) return zeros({1}, {.dtype = f64, .device = cpu});
+  // A mean over no targets may be NaN: skip its backward pass. Not under sequence parallelism,
+  // where other ranks would wait for it.
+  const bool check_nan = share_ == 0 && sequence_size() == 1 && loss.device().is_cpu();
+  if (check_nan && !std::isfinite(loss.item())) return zeros({1}, {.dtype = f64, .device = cpu});
   loss.backward();
   return loss.detach().to(f64).reshape({1});
 }
@@ -101,10 +102,10 @@ ProcessGroup* DataParallelStep::sequence_group() {
   return sequence_size() > 1 ? sequence_.get() : nullptr;
 }
 
-// The sum of the losses of all processes. Which parameters have been reached goes with them, 32 in
-// a number.
+// Sums the losses of all processes. The same message carries the flags of the reached parameters,
+// 32 to a double.
 Tensor DataParallelStep::finish(const Tensors& losses) {
-  const std::vector<bool> own = sums_.reached();
+  const std::vector<bool> own = reducer_.reached();
   std::vector<bool> reached(own.size());
   Tensor sum;
   if (group_.size() == 1) {
@@ -136,7 +137,7 @@ Tensor DataParallelStep::finish(const Tensors& losses) {
 Tensors DataParallelStep::stage(int64_t batch, const std::function<Tensors(int64_t)>& make,
                                 int scored) {
   const double before = share_;
-  // A replay of a captured step makes the rows of another batch.
+  // A replay of a captured step calls this again with another number_.
   Tensors staged =
       nn::stage(model_.device(), [=, this, within = batch - number_, micro_batch = micro_batch_] {
         Cut now = cut(number_ + within, make, scored, micro_batch);
@@ -164,11 +165,11 @@ DataParallelStep::Cut DataParallelStep::cut(int64_t batch,
   }
   Cut result{.rows = {}, .share = 1.0 / double(micro_batches_ * sequence_size())};
   const int64_t n = whole_.at(0).size(0);
-  check(n % micro_batches_ == 0, "train", "a batch of ", n, " rows cannot be cut into ",
+  check(n % micro_batches_ == 0, "train", "a batch of ", n, " rows cannot be divided into ",
         micro_batches_, " micro-batches");
   const int64_t size = n / micro_batches_;
   for (const Tensor& x : whole_) {
-    check(x.size(0) == n, "train", "of a batch that is cut, ", x, " has not ", n, " rows");
+    check(x.size(0) == n, "train", "a tensor of the batch is ", x, "; all must have ", n, " rows");
     result.rows.push_back(
         sequence_chunk(x.slice(0, micro_batch * size, (micro_batch + 1) * size)).contiguous());
   }
@@ -183,8 +184,8 @@ DataParallelStep::Cut DataParallelStep::cut(int64_t batch,
 Tensor DataParallelStep::sequence_chunk(const Tensor& rows) const {
   if (sequence_size() == 1) return rows;
   const int64_t n = rows.dim() > 1 ? rows.size(1) : 1;
-  check(n % sequence_size() == 0, "train", "sequences of ", n, " positions cannot be cut into ",
-        sequence_size(), " pieces of one length");
+  check(n % sequence_size() == 0, "train", "sequences of ", n, " positions cannot be divided into ",
+        sequence_size(), " chunks of equal length");
   const int64_t first = sequence_->rank() * (n / sequence_size());
   return rows.slice(1, first, first + n / sequence_size());
 }

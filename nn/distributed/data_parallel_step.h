@@ -1,6 +1,5 @@
-// The gradient of a step whose batch is cut into micro-batches, micro-batches, computed one after
-// the other or shared out to processes: the same bits for any number of processes (GradientReducer
-// says which sums).
+// The gradient of a training step over micro-batches, computed one after the other or distributed
+// over processes. GradientReducer makes it bit-identical for any number of processes.
 #pragma once
 
 #include <functional>
@@ -13,48 +12,50 @@
 
 namespace stretto::nn {
 
-/// A part's rows stand one after the other in the batch; its loss is a mean, which counts by the
-/// share that it has of what is scored, and not where nothing is. A parameter that no part of any
-/// process reaches has no gradient. Each part draws its own random numbers, and begins with the
-/// buffers that the step began with; the first part's are kept. In one process a step can be
-/// captured (nn/training/captured_step.h).
+/// Computes the gradient of a step. A micro-batch is a range of consecutive rows of the batch. Its
+/// loss is a mean and is weighted by the micro-batch's share of all scored targets; a micro-batch
+/// without any is ignored. A parameter that no micro-batch of any process reaches gets no gradient.
+/// Each micro-batch has its own random streams and begins with the buffers from the start of the
+/// step; the step leaves the buffers of the first micro-batch. With one process a step can be
+/// captured as a CUDA graph (nn/training/captured_step.h).
 class DataParallelStep {
  public:
-  /// With `pieces`, so many neighbouring processes have the same parts and share their sequences:
-  /// the second dimension of what is cut, of which each has its piece. `scatter`: each process gets
-  /// the gradients of its stretches (GradientReducer).
+  /// With `sequence_size` > 1, that many consecutive ranks share each micro-batch, and each of them
+  /// has a chunk of the sequences, dimension 1 of the staged tensors. With `scatter`, gradients are
+  /// reduce-scattered, as in GradientReducer.
   DataParallelStep(const Module& model, Tensors parameters, int64_t micro_batches,
                    ProcessGroup& group, int64_t sequence_size = 1, bool scatter = false);
 
-  /// Leaves the gradient, of the mean over the whole batch with this number, in the parameters, and
-  /// returns that mean, f64 [1]. `loss` takes its batch from stage(). In one process nothing waits
-  /// for a GPU, where a mean over nothing must therefore not be 0 / 0.
+  /// Computes the mean loss over batch number `batch`, f64 [1], and leaves its gradient in the
+  /// parameters. `loss` must get its batch from stage(). With one process the host does not wait
+  /// for a GPU; there, the loss of a micro-batch without scored targets must not be NaN.
   Tensor operator()(int64_t batch, const std::function<Tensor()>& loss);
-  /// A captured step is about to be replayed, with this batch.
+  /// Sets the batch number of a captured step that is about to be replayed.
   void begin(int64_t batch);
 
-  /// While a loss is computed: the rows of its part of make(batch), on the model's device.
-  /// `scored`: which of the tensors says by ignore_index what does not count (-1: all rows count
-  /// the same).
+  /// Returns the rows of make(batch) that belong to the current micro-batch, on the model's device;
+  /// to be called by the loss. `scored` is the index of the tensor of targets, whose elements other
+  /// than ignore_index determine the weight of the micro-batch (-1: all rows count equally).
   Tensors stage(int64_t batch, const std::function<Tensors(int64_t)>& make, int scored);
+  /// True while a loss is being computed.
   bool running() const { return micro_batch_ >= 0; }
-  /// While a loss is computed, which passes it to its model (nn/forward_context.h): the processes
-  /// that share the sequences, or null.
+  /// Returns the ranks that share the sequences, or null; the loss must pass the result to its
+  /// model (nn/forward_context.h).
   ProcessGroup* sequence_group();
 
-  /// The part whose loss is computed.
+  /// Returns the micro-batch whose loss is being computed.
   int64_t micro_batch() const { return micro_batch_; }
   int64_t micro_batches() const { return micro_batches_; }
   int64_t sequence_size() const { return sequence_->size(); }
-  int64_t first() const { return sums_.first(); }
-  int64_t count() const { return sums_.count(); }
-  GradientReducer& sums() { return sums_; }
-  const GradientReducer& sums() const { return sums_; }
+  int64_t first() const { return reducer_.first(); }
+  int64_t count() const { return reducer_.count(); }
+  GradientReducer& reducer() { return reducer_; }
+  const GradientReducer& reducer() const { return reducer_; }
 
  private:
   struct Cut {
     Tensors rows;
-    double share;  // of all that is scored
+    double share;  // of all scored targets
   };
   Cut cut(int64_t batch, const std::function<Tensors(int64_t)>& make, int scored,
           int64_t micro_batch);
@@ -66,15 +67,15 @@ class DataParallelStep {
   const Tensors parameters_;
   const int64_t micro_batches_;
   ProcessGroup& group_;
-  const std::unique_ptr<ProcessGroup> sequence_;  // those that share this process's sequences
-  GradientReducer sums_;
-  RandomState begin_;   // of the step
-  int64_t number_ = 0;  // of its batch
-  int64_t micro_batch_ = -1;
-  double share_ = -1;             // of the part; below 0: nothing has been staged
+  const std::unique_ptr<ProcessGroup> sequence_;  // the ranks that share this rank's sequences
+  GradientReducer reducer_;
+  RandomState begin_;             // at the start of the step
+  int64_t number_ = 0;            // batch number of the step
+  int64_t micro_batch_ = -1;      // −1: no loss is being computed
+  double share_ = -1;             // of the micro-batch; below 0: nothing has been staged
   Tensor weight_;                 // the same, f64 [] on the model's device
-  bool group_passed_ = false;     // to the model
-  std::optional<int64_t> batch_;  // that is made
+  bool group_passed_ = false;     // the loss has called sequence_group()
+  std::optional<int64_t> batch_;  // number of the batch in whole_
   Tensors whole_;
 };
 

@@ -42,50 +42,50 @@ void broadcast(const Tensor& x, ProcessGroup& group) {
 struct GradientReducer::State {
   struct Slot {
     Tensor parameter;
-    std::vector<Tensor> waiting;  // sums of 1, 2, 4 … parts that wait for their neighbours
-    bool arrived = false;         // in this part
-    bool trained = false;         // in this step: it required a gradient when that began
-    bool reached = false;         // in this step
-    bool watched = false;         // it has our hook
+    std::vector<Tensor> waiting;  // by level l: a sum over 2^l micro-batches, to be paired
+    bool arrived = false;         // got its gradient in this micro-batch
+    bool trained = false;         // required a gradient when this step began
+    bool reached = false;         // got a gradient in this step
+    bool watched = false;         // has our hook
     size_t bucket = 0;
     int64_t offset = 0;
   };
   struct Bucket {
-    Tensor numbers;  // of one dtype, where they are summed
+    Tensor values;  // gradients of one dtype, on the device that sums them
     std::vector<size_t> slots;
-    size_t filled = 0, trained = 0;  // of the slots; nothing is sent where none is trained
-    std::vector<int64_t> ends;       // of the processes' pieces
+    size_t filled = 0, trained = 0;  // numbers of slots; without a trained one nothing is sent
+    std::vector<int64_t> ends;       // where the chunks of the processes end
   };
 
   State(ProcessGroup& g, int64_t all, int64_t n, bool s)
-      : group(g), sequence_size(n), count(all * n / g.size()), scatter(s), waits(n > 1) {}
+      : group(g), sequence_size(n), count(all * n / g.size()), scatter(s), deferred(n > 1) {}
 
   ProcessGroup& group;
   const int64_t sequence_size, count;
   const bool scatter;
-  bool waits;  // to send, for finish()
+  bool deferred;  // communication starts in finish()
   std::vector<Slot> slots;
   std::vector<Bucket> buckets;
-  std::unique_ptr<NcclReducer> on_device;  // sums there, or the sender below by the group
-  bool open = false;                       // a part's backward runs
-  int64_t micro_batch = -1;                // of this process
+  std::unique_ptr<NcclReducer> nccl;  // null: the sender thread below uses the group
+  bool open = false;                  // between begin_micro_batch() and end_micro_batch()
+  int64_t micro_batch = -1;           // counted from this rank's first
 
-  // The thread that sums buckets, in their order, as many as are posted.
+  // This thread reduces the posted buckets in order.
   std::thread sender;
   std::mutex mutex;
   std::condition_variable changed;
   size_t posted = 0, summed = 0;
-  bool ends = false;
+  bool stopping = false;
   std::exception_ptr failure;
-  Communication told;
+  Communication statistics;
 
-  void open_device();
+  void open_nccl();
   void cut_into_buckets();
   void cut_into_chunks(Bucket& bucket) const;
   ElementRange range(const Slot& slot, int rank) const;
-  Tensor numbers_of(const Slot& slot, ElementRange s) const;
-  void sum_there(const Bucket& bucket);
-  void finish_there();
+  Tensor values_of(const Slot& slot, ElementRange s) const;
+  void reduce_on_device(const Bucket& bucket);
+  void finish_on_device();
   template <class T>
   void sum(Bucket& bucket);
   void begin_step();
@@ -96,36 +96,36 @@ struct GradientReducer::State {
   void send();
 };
 
-// Where all parameters are on one GPU, and NCCL serves it.
-void GradientReducer::State::open_device() {
+// Uses NCCL if all parameters are on one GPU and NCCL is available.
+void GradientReducer::State::open_nccl() {
   const Device device = slots.empty() ? Device() : slots[0].parameter.device();
   if (!device.is_cuda()) return;
   for (const Slot& slot : slots)
     if (slot.parameter.device() != device) return;
-  on_device = NcclReducer::open(group, device);
+  nccl = NcclReducer::open(group, device);
 }
 
-// Gradients arrive in about the reverse order of declaration.
+// Gradients arrive in about the reverse order of declaration, so buckets are filled from the end.
 void GradientReducer::State::cut_into_buckets() {
-  int64_t room = 0, n = 0;
+  int64_t limit = 0, n = 0;  // of the open bucket, in elements
   DType dtype = f32;
-  const Device device = on_device ? slots[0].parameter.device() : Device();
+  const Device device = nccl ? slots[0].parameter.device() : Device();
   const auto close = [&] {
     if (n > 0) {
-      // What is not trained is sent with the rest of its bucket, and ignored.
-      buckets.back().numbers = empty({n}, {.dtype = dtype, .device = device}).zero_();
+      // Elements of frozen parameters are sent with their bucket and ignored.
+      buckets.back().values = empty({n}, {.dtype = dtype, .device = device}).zero_();
       cut_into_chunks(buckets.back());
     }
     n = 0;
   };
   for (size_t i = slots.size(); i-- > 0;) {
     Slot& slot = slots[i];
-    const DType wanted = compute_type(slot.parameter.dtype());
+    const DType sum_dtype = compute_type(slot.parameter.dtype());
     const int64_t size = slot.parameter.numel();
-    if (n == 0 || wanted != dtype || n + size > room) {
+    if (n == 0 || sum_dtype != dtype || n + size > limit) {
       close();
-      dtype = wanted;
-      room = std::max(size, bucket_bytes / item_size(dtype));
+      dtype = sum_dtype;
+      limit = std::max(size, bucket_bytes / item_size(dtype));
       buckets.emplace_back();
     }
     slot.bucket = buckets.size() - 1;
@@ -136,19 +136,20 @@ void GradientReducer::State::cut_into_buckets() {
   close();
 }
 
-// At what is nearest to equal pieces: where parameters begin, and whole norm_stretches after that.
+// Cuts near equal chunks, at parameter boundaries or at multiples of norm_block after them, so that
+// a block of the gradient norm never spans two ranks.
 void GradientReducer::State::cut_into_chunks(Bucket& bucket) const {
-  const int64_t n = bucket.numbers.numel(), size = group.size();
+  const int64_t n = bucket.values.numel(), size = group.size();
   std::vector<int64_t> cuts;
   for (const size_t i : bucket.slots)
     for (int64_t at = 0; at < slots[i].parameter.numel(); at += norm_block)
       cuts.push_back(slots[i].offset + at);
   cuts.push_back(n);
-  for (int64_t sequence_chunk = 1; sequence_chunk < size; ++sequence_chunk) {
-    const int64_t wanted = n * sequence_chunk / size;
-    const auto above = std::lower_bound(cuts.begin(), cuts.end(), wanted);
+  for (int64_t chunk = 1; chunk < size; ++chunk) {
+    const int64_t equal = n * chunk / size;
+    const auto above = std::lower_bound(cuts.begin(), cuts.end(), equal);
     const auto below = above == cuts.begin() ? above : above - 1;
-    bucket.ends.push_back(wanted - *below < *above - wanted ? *below : *above);
+    bucket.ends.push_back(equal - *below < *above - equal ? *below : *above);
   }
   bucket.ends.push_back(n);
 }
@@ -156,15 +157,15 @@ void GradientReducer::State::cut_into_chunks(Bucket& bucket) const {
 ElementRange GradientReducer::State::range(const Slot& slot, int rank) const {
   if (group.size() == 1) return {0, slot.parameter.numel()};
   const std::vector<int64_t>& cut = buckets[slot.bucket].ends;
-  const size_t sequence_chunk = size_t(group.chunk_of(rank));
+  const size_t chunk = size_t(group.chunk_of(rank));
   const auto within = [&](int64_t at) {
     return std::clamp<int64_t>(at - slot.offset, 0, slot.parameter.numel());
   };
-  return {within(sequence_chunk == 0 ? 0 : cut[sequence_chunk - 1]), within(cut[sequence_chunk])};
+  return {within(chunk == 0 ? 0 : cut[chunk - 1]), within(cut[chunk])};
 }
 
-Tensor GradientReducer::State::numbers_of(const Slot& slot, ElementRange s) const {
-  return buckets[slot.bucket].numbers.slice(0, slot.offset + s.begin, slot.offset + s.end);
+Tensor GradientReducer::State::values_of(const Slot& slot, ElementRange s) const {
+  return buckets[slot.bucket].values.slice(0, slot.offset + s.begin, slot.offset + s.end);
 }
 
 void GradientReducer::State::arrive(size_t i) {
@@ -195,54 +196,55 @@ void GradientReducer::State::add(size_t i, Tensor g) {
 void GradientReducer::State::complete(Slot& slot, const Tensor& sum) {
   if (group.size() == 1) return slot.parameter.set_grad(sum.to(slot.parameter.dtype()));
   Bucket& bucket = buckets[slot.bucket];
-  numbers_of(slot, {0, sum.numel()}).copy_(sum.reshape({sum.numel()}));
+  values_of(slot, {0, sum.numel()}).copy_(sum.reshape({sum.numel()}));
   if (++bucket.filled == bucket.trained) post();
 }
 
-// All buckets that are full, but none before the one in front of it.
+// Posts the full buckets, strictly in order.
 void GradientReducer::State::post() {
-  if (waits) return;
+  if (deferred) return;
   const std::lock_guard lock(mutex);
   for (; posted < buckets.size() && buckets[posted].filled == buckets[posted].trained; ++posted)
-    if (on_device && buckets[posted].trained > 0) sum_there(buckets[posted]);
+    if (nccl && buckets[posted].trained > 0) reduce_on_device(buckets[posted]);
   changed.notify_all();
 }
 
-void GradientReducer::State::sum_there(const Bucket& bucket) {
-  on_device->reduce_scatter(bucket.numbers, bucket.ends);
-  if (!scatter) on_device->all_gather_chunks(bucket.numbers, bucket.ends);
+void GradientReducer::State::reduce_on_device(const Bucket& bucket) {
+  nccl->reduce_scatter(bucket.values, bucket.ends);
+  if (!scatter) nccl->all_gather_chunks(bucket.values, bucket.ends);
 }
 
-void GradientReducer::State::finish_there() {
-  on_device->finish();
-  told.seconds = on_device->seconds(), told.bytes = on_device->bytes();
+void GradientReducer::State::finish_on_device() {
+  nccl->finish();
+  statistics.seconds = nccl->seconds(), statistics.bytes = nccl->bytes();
 }
 
 template <class T>
 void GradientReducer::State::sum(Bucket& bucket) {
   if (bucket.trained == 0) return;
-  T* const numbers = bucket.numbers.data<T>();
-  scatter ? group.reduce_scatter(numbers, bucket.ends) : group.sum(numbers, bucket.numbers.numel());
+  T* const values = bucket.values.data<T>();
+  scatter ? group.reduce_scatter(values, bucket.ends)
+          : group.all_reduce(values, bucket.values.numel());
 }
 
 void GradientReducer::State::send() {
   std::unique_lock lock(mutex);
   while (true) {
-    changed.wait(lock, [&] { return ends || (!failure && summed < posted); });
-    if (ends) return;
+    changed.wait(lock, [&] { return stopping || (!failure && summed < posted); });
+    if (stopping) return;
     Bucket& bucket = buckets[summed];
     lock.unlock();
     const double begin = now();
     const int64_t before = group.bytes_reduced();
     std::exception_ptr thrown;
     try {
-      bucket.numbers.dtype() == f64 ? sum<double>(bucket) : sum<float>(bucket);
+      bucket.values.dtype() == f64 ? sum<double>(bucket) : sum<float>(bucket);
     } catch (...) {
       thrown = std::current_exception();
     }
     lock.lock();
-    told.seconds += now() - begin;
-    told.bytes += group.bytes_reduced() - before;
+    statistics.seconds += now() - begin;
+    statistics.bytes += group.bytes_reduced() - before;
     failure = thrown;
     ++summed;
     changed.notify_all();
@@ -254,18 +256,18 @@ GradientReducer::GradientReducer(Tensors parameters, int64_t micro_batches, Proc
     : state_(std::make_shared<State>(group, micro_batches, sequence_size, scatter)) {
   check(micro_batches > 0 && (micro_batches & (micro_batches - 1)) == 0 &&
             micro_batches * sequence_size % group.size() == 0,
-        "parts", micro_batches, " of a batch cannot be shared out to ", group.size(), " processes",
-        sequence_size > 1 ? str(", ", sequence_size, " to a sequence") : "",
-        ": their number must be a power of two, and a multiple of that of processes",
+        "GradientReducer", "micro_batches ", micro_batches, " with ", group.size(), " processes",
+        sequence_size > 1 ? str(", ", sequence_size, " per sequence") : "",
+        "; must be a power of two and a multiple of the number of processes",
         sequence_size > 1 ? str(" / ", sequence_size) : "");
   size_t levels = 1;
   for (int64_t n = state_->count; n > 1; n >>= 1) ++levels;
   for (Tensor& parameter : parameters)
     state_->slots.push_back({.parameter = std::move(parameter), .waiting = Tensors(levels)});
   if (group.size() > 1) {
-    state_->open_device();
+    state_->open_nccl();
     state_->cut_into_buckets();
-    if (!state_->on_device) state_->sender = std::thread([state = state_.get()] { state->send(); });
+    if (!state_->nccl) state_->sender = std::thread([state = state_.get()] { state->send(); });
   }
 }
 
@@ -273,7 +275,7 @@ GradientReducer::~GradientReducer() {
   if (!state_->sender.joinable()) return;
   {
     const std::lock_guard lock(state_->mutex);
-    state_->ends = true;
+    state_->stopping = true;
     state_->changed.notify_all();
   }
   state_->sender.join();
@@ -284,7 +286,7 @@ int64_t GradientReducer::first() const {
 }
 int64_t GradientReducer::count() const { return state_->count; }
 
-// Parameters may be frozen, and no longer be, between steps.
+// Parameters may be frozen or unfrozen between steps.
 void GradientReducer::State::begin_step() {
   for (Slot& slot : slots) {
     std::fill(slot.waiting.begin(), slot.waiting.end(), Tensor());
@@ -302,7 +304,7 @@ void GradientReducer::State::begin_step() {
 
 void GradientReducer::begin_micro_batch() {
   State& s = *state_;
-  // A part that was not ended has failed, and its step with it.
+  // A micro-batch that was not ended has failed; then a new step begins.
   if (s.open || s.micro_batch + 1 >= s.count) s.micro_batch = -1;
   ++s.micro_batch;
   s.open = true;
@@ -333,20 +335,20 @@ void GradientReducer::end_micro_batch() {
 
 void GradientReducer::finish() {
   State& s = *state_;
-  ++s.told.steps;
+  ++s.statistics.steps;
   if (s.group.size() == 1) return;
   const NoGrad guard;
   const double begin = now();
-  s.waits = false;
+  s.deferred = false;
   s.post();
-  s.waits = s.sequence_size > 1;
+  s.deferred = s.sequence_size > 1;
   std::unique_lock lock(s.mutex);
-  if (s.on_device) {
-    s.finish_there();
+  if (s.nccl) {
+    s.finish_on_device();
   } else {
     s.changed.wait(lock, [&] { return s.failure || s.summed == s.buckets.size(); });
   }
-  s.told.waited_seconds += now() - begin;
+  s.statistics.waited_seconds += now() - begin;
   if (s.failure) std::rethrow_exception(s.failure);
   for (const State::Bucket& bucket : s.buckets)
     for (const size_t i : bucket.slots) {
@@ -356,7 +358,7 @@ void GradientReducer::finish() {
       const ElementRange all{0, parameter.numel()},
           own = s.scatter ? s.range(slot, s.group.rank()) : all;
       if (own.begin == own.end && all.end > 0) continue;
-      Tensor sums = s.numbers_of(slot, all);
+      Tensor sums = s.values_of(slot, all);
       for (const ElementRange& other : {ElementRange{0, own.begin}, ElementRange{own.end, all.end}})
         sums.slice(0, other.begin, other.end).zero_();
       Tensor g = empty_like(parameter);
@@ -392,36 +394,36 @@ void GradientReducer::share_parameters() {
             const State::Slot& slot = s.slots[i];
             const Tensor& parameter = slot.parameter;
             const ElementRange all{0, parameter.numel()};
-            f(parameter, s.numbers_of(slot, all).reshape(parameter.shape()),
+            f(parameter, s.values_of(slot, all).reshape(parameter.shape()),
               s.range(slot, s.group.rank()));
           }
         };
     each([](const Tensor& parameter, const Tensor& values, ElementRange own) {
       if (own.begin < own.end) values.copy_(parameter.detach());
     });
-    if (s.on_device) {
-      s.on_device->all_gather_chunks(bucket.numbers, bucket.ends);
-      s.finish_there();
+    if (s.nccl) {
+      s.nccl->all_gather_chunks(bucket.values, bucket.ends);
+      s.finish_on_device();
     } else {
       std::vector<int64_t> in_bytes;
       for (const int64_t end : bucket.ends)
-        in_bytes.push_back(end * item_size(bucket.numbers.dtype()));
-      s.group.all_gather_chunks(bucket.numbers.raw_data(), in_bytes);
+        in_bytes.push_back(end * item_size(bucket.values.dtype()));
+      s.group.all_gather_chunks(bucket.values.raw_data(), in_bytes);
     }
     each([](const Tensor& parameter, const Tensor& values, ElementRange own) {
       if (own.end - own.begin < parameter.numel()) parameter.copy_(values);
     });
   }
   const std::lock_guard lock(s.mutex);
-  s.told.waited_seconds += now() - begin;
-  if (s.on_device) return;
-  s.told.seconds += now() - begin;
-  s.told.bytes += s.group.bytes_reduced() - before;
+  s.statistics.waited_seconds += now() - begin;
+  if (s.nccl) return;
+  s.statistics.seconds += now() - begin;
+  s.statistics.bytes += s.group.bytes_reduced() - before;
 }
 
 Communication GradientReducer::communication() const {
   const std::lock_guard lock(state_->mutex);
-  return state_->told;
+  return state_->statistics;
 }
 
 }  // namespace stretto::nn

@@ -1,4 +1,5 @@
-// Gradients of the parts of a batch, summed over all processes while backward still runs.
+// Gradient accumulation over micro-batches and bucketed all-reduce over processes, overlapped with
+// the backward pass.
 #pragma once
 
 #include <memory>
@@ -9,62 +10,76 @@
 
 namespace stretto::nn {
 
-/// The rows [n, …] of all processes, in their order, on the CPU where there are several.
+/// All-gather: returns the rows [n, …] of all processes, concatenated in the order of the ranks; on
+/// the CPU if there are several processes.
 Tensor all_gather_rows(const Tensor& mine, ProcessGroup& group = process_group());
-/// A tensor of every process takes the values that the first process has.
+/// Overwrites x on every process with the values of rank 0.
 void broadcast(const Tensor& x, ProcessGroup& group);
 
-/// What has been sent, and what of it was hidden behind computation.
+/// Statistics of gradient communication, and how much of it overlapped with computation.
 struct Communication {
-  int64_t steps = 0;
-  int64_t bytes = 0;          // sent by this process
-  double seconds = 0;         // that sums were on their way
-  double waited_seconds = 0;  // of them, in which this process had nothing else to do
+  int64_t steps = 0;          ///< Number of steps.
+  int64_t bytes = 0;          ///< Bytes sent by this process.
+  double seconds = 0;         ///< Seconds during which communication was in progress.
+  double waited_seconds = 0;  ///< Seconds that this process waited for communication.
 };
 
-/// The parts of a step, a power of two, are held by the processes in order, equally many by each.
-/// A parameter's gradients of two neighbouring parts are added first, then those of pairs, and so
-/// on, in f32 (f64 for f64): the sum has the same bits for any number of processes. A part without
-/// a gradient counts as zeros. What a process has summed goes out in buckets of parameters, in one
-/// order on all, as soon as a bucket is full. A parameter that does not require a gradient when a
-/// step begins gets none, on all processes alike.
+/// Sums the gradients of all micro-batches of a step over all processes. The number of
+/// micro-batches is a power of two, and every rank has equally many consecutive ones. They are
+/// added along one binary tree (pairs, then pairs of pairs, …) in f32 (f64 for f64 parameters), so
+/// that the sums are bit-identical for any number of processes. A micro-batch without a gradient
+/// counts as zeros.
+///
+/// Parameters are grouped into buckets. A bucket is all-reduced as soon as the gradients of all its
+/// parameters are complete, in one order on all processes, while the backward pass still runs. A
+/// parameter that does not require a gradient when a step begins gets none on any process.
 class GradientReducer {
  public:
-  /// `parts` is a multiple of the group's size; the group must outlive this, and its other messages
-  /// wait for finish(). With `pieces` each part is cut among so many neighbouring processes, whose
-  /// gradients add up to the part's, and which send each other messages while they compute: then
-  /// nothing is sent before finish(). parts · pieces is a multiple of the group's size. With
-  /// `scatter` each process gets the sums of its own stretches alone, for half of what is sent.
+  /// `group` must outlive the reducer and may not be used for other messages before finish().
+  ///
+  /// With `sequence_size` > 1, that many consecutive ranks share each micro-batch (sequence
+  /// parallelism): the sum of their gradients is the gradient of the micro-batch. Communication
+  /// then starts in finish(), because attention communicates during the backward pass.
+  /// `micro_batches` · `sequence_size` must be a multiple of the group's size.
+  ///
+  /// With `scatter`, gradients are reduce-scattered instead of all-reduced (ZeRO stage 2): each
+  /// rank gets only the sums in its own ranges(), and sends half as many bytes.
   GradientReducer(Tensors parameters, int64_t micro_batches, ProcessGroup& group,
                   int64_t sequence_size = 1, bool scatter = false);
   ~GradientReducer();
 
+  /// Returns the first micro-batch of this rank.
   int64_t first() const;
-  int64_t count() const;  // this process has parts first() … first() + count() − 1
+  /// Returns the number of micro-batches of this rank: first() … first() + count() − 1.
+  int64_t count() const;
 
-  /// Gradients that arrive belong to this process's next part; those that are there are dropped.
+  /// Begins the next micro-batch of this rank and drops the gradients that parameters have.
   void begin_micro_batch();
+  /// Ends the micro-batch, after its backward pass.
   void end_micro_batch();
-  /// After the last part: every parameter's grad() is the sum over all parts. With `scatter` it is
-  /// zero outside of this process's stretch, and where that is empty there is none.
+  /// Waits for all sums, after the last micro-batch. Then every parameter's grad() is the sum over
+  /// all micro-batches. With `scatter` it is zero outside of this rank's range, and undefined if
+  /// that range is empty.
   void finish();
-  /// Which parameters got a gradient in one of this process's parts of the last step. One that no
-  /// process reached has a gradient of zeros, by which an optimizer would decay it:
-  /// DataParallelStep drops it.
+  /// Returns, for each parameter, whether it got a gradient in a micro-batch of this rank in the
+  /// last step. A parameter that no rank reached has a gradient of zeros, with which an optimizer
+  /// would still decay it; DataParallelStep drops that gradient.
   std::vector<bool> reached() const;
 
+  /// True if gradients are reduce-scattered: `scatter` with more than one process.
   bool scatters() const;
-  /// Which elements of each parameter are a process's: about as many as another's, and cut where
-  /// l2_norm cuts its sums (norm_block).
+  /// Returns the range of elements of each parameter that belongs to a rank. Ranks have about
+  /// equally many elements; boundaries are those of the blocks of l2_norm (norm_block).
   std::vector<ElementRange> ranges(int rank) const;
-  /// The parameters take the values that each process has of its stretches.
+  /// All-gathers the parameters: every rank contributes the values in its ranges.
   void share_parameters();
 
+  /// Returns the statistics so far.
   Communication communication() const;
 
  private:
   struct State;
-  std::shared_ptr<State> state_;  // which the parameters' hooks watch
+  std::shared_ptr<State> state_;  // the hooks of the parameters hold weak pointers
 };
 
 }  // namespace stretto::nn

@@ -1,5 +1,5 @@
-// Open MPI 4 and 5, opened at run time: of its binary interface these are the functions and objects
-// that are used. MPICH's handles are numbers, and it is not taken.
+// Open MPI 4 and 5, opened at run time through its binary interface. MPICH is not supported: its
+// handles are integers, those of Open MPI are pointers.
 #include "nn/distributed/mpi.h"
 
 #include <dlfcn.h>
@@ -23,19 +23,19 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int serialized = 2;              // MPI_THREAD_SERIALIZED
-constexpr size_t piece = size_t(1) << 28;  // counts are int
+constexpr int serialized = 2;                    // MPI_THREAD_SERIALIZED
+constexpr size_t max_message = size_t(1) << 28;  // MPI counts are int
 
-// Messages of different lengths have different tags, up to one pair of lengths in 32,767: where
-// processes differ in what they send, the wait times out and names a process. With one tag for all,
-// a message longer than its receiver expects is written past the receiver's buffer (Open MPI 4.1).
+// The tag is a hash of the length (two lengths collide with probability 1 / 32,767). If sender and
+// receiver disagree on the length, the receiver therefore times out with an error that names the
+// peer. With a single tag, Open MPI 4.1 writes a longer message past the end of the buffer.
 constexpr int liveness_tag = 0;
 int tag_of(size_t bytes) { return 1 + int(uint32_t(bytes) * 2654435761u % 32767); }
 
-// A message of liveness_tag.
+// The messages with liveness_tag.
 constexpr char alive = 'a', finished = 'f';
 
-// MPI_Init waits for all processes without a limit; while this object lives there is one.
+// A time limit for MPI_Init, which waits for all processes without one.
 class InitLimit {
  public:
   explicit InitLimit(int seconds)
@@ -68,8 +68,8 @@ class InitLimit {
 class Mpi final : public ProcessGroup {
  public:
   Mpi() {
-    const char* const place = std::getenv("STRETTO_MPI");
-    library_ = ::dlopen(place ? place : "libmpi.so.40", RTLD_NOW | RTLD_GLOBAL);
+    const char* const path = std::getenv("STRETTO_MPI");
+    library_ = ::dlopen(path ? path : "libmpi.so.40", RTLD_NOW | RTLD_GLOBAL);
     check(library_ != nullptr, "processes", "mpirun has started this process, but ", ::dlerror(),
           " (Debian: apt install libopenmpi3; STRETTO_MPI names another library)");
     world_ = symbol<void*>("ompi_mpi_comm_world");
@@ -83,12 +83,12 @@ class Mpi final : public ProcessGroup {
     int (*get_rank)(void*, int*), (*get_size)(void*, int*);
     load(get_rank, "MPI_Comm_rank");
     load(get_size, "MPI_Comm_size");
-    int given = 0;
+    int provided = 0;
     {
       const InitLimit limit(patience_);
-      need(init_(nullptr, nullptr, serialized, &given), "MPI_Init_thread");
+      need(init_(nullptr, nullptr, serialized, &provided), "MPI_Init_thread");
     }
-    check(given >= serialized, "processes", "this Open MPI is built without threads");
+    check(provided >= serialized, "processes", "this Open MPI is built without thread support");
     need(get_rank(world_, &rank_), "MPI_Comm_rank");
     need(get_size(world_, &size_), "MPI_Comm_size");
     const char* const local = std::getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
@@ -108,7 +108,7 @@ class Mpi final : public ProcessGroup {
     const char* from = static_cast<const char*>(out);
     char* to = static_cast<char*>(in);
     while (n_out > 0 || n_in > 0) {
-      const size_t sent = std::min(n_out, piece), received = std::min(n_in, piece);
+      const size_t sent = std::min(n_out, max_message), received = std::min(n_in, max_message);
       void *sending = nullptr, *receiving = nullptr;
       if (received > 0) receiving = receive(peer, to, received, tag_of(received));
       if (sent > 0) sending = send(peer, from, sent, tag_of(sent));
@@ -118,8 +118,8 @@ class Mpi final : public ProcessGroup {
     }
   }
 
-  // The first process may be at work alone for long, and in a program of one's own another one may
-  // be: the watcher of a process that works answers those that wait here.
+  // Some processes may still compute for a long time, e.g. rank 0 in a final evaluation. Their
+  // watcher threads answer the processes that wait here.
   void finish() override {
     stop_watching();
     if (rank_ == 0) {
@@ -127,19 +127,19 @@ class Mpi final : public ProcessGroup {
       for (Peer& peer : peers_) {
         peer.finished = false;
         expect_message(peer);
-        tell(peer, finished);
+        send_message(peer, finished);
       }
       hear_from_all([](const Peer& peer) { return peer.finished; }, false);  // all have read it
     } else {
-      tell(peers_[0], finished);
+      send_message(peers_[0], finished);
       hear_from_all([](const Peer& peer) { return peer.finished; }, false);
-      tell(peers_[0], finished);
+      send_message(peers_[0], finished);
     }
     need(finalize_(), "MPI_Finalize");
   }
 
  private:
-  // Of the first process all others, of these the first.
+  // Rank 0 watches all other ranks; each of these watches rank 0.
   struct Peer {
     int rank;
     bool finished = false;  // it has called finish()
@@ -162,7 +162,7 @@ class Mpi final : public ProcessGroup {
     check(code == 0, "processes", call, " failed with code ", code);
   }
 
-  // MPI_THREAD_SERIALIZED: the watcher calls MPI too, so that calls take turns.
+  // MPI_THREAD_SERIALIZED: the watcher thread also calls MPI, so a mutex serializes the calls.
   void* send(int peer, const void* from, size_t n, int tag) {
     const std::lock_guard lock(calls_);
     void* request = nullptr;
@@ -187,7 +187,7 @@ class Mpi final : public ProcessGroup {
     return std::chrono::duration<double>(Clock::now() - begin).count();
   }
 
-  // Polled, first at once and then less often: other processes may need this core.
+  // Polls at once, then less and less often, because other processes may need this core.
   void wait(int peer, void* request) {
     if (!request) return;
     const auto begin = Clock::now();
@@ -202,13 +202,13 @@ class Mpi final : public ProcessGroup {
     }
   }
 
-  void tell(const Peer& peer, char message) {
+  void send_message(const Peer& peer, char message) {
     wait(peer.rank, send(peer.rank, &message, 1, liveness_tag));
   }
   void expect_message(Peer& peer) {
     peer.receiving = receive(peer.rank, &peer.message, 1, liveness_tag);
   }
-  // At work, processes other than the first answer a message that asks whether they live.
+  // Reads a message that has arrived. A rank other than 0 that is still computing answers `alive`.
   void hear(Peer& peer) {
     if (!peer.receiving || !is_done(peer.receiving)) return;
     peer.heard = Clock::now();
@@ -216,18 +216,18 @@ class Mpi final : public ProcessGroup {
     peer.finished = peer.message == finished;
     if (peer.finished) return;
     expect_message(peer);
-    if (rank_ > 0 && !stop_) tell(peer, alive);
+    if (rank_ > 0 && !stop_) send_message(peer, alive);
   }
 
-  // Returns when `enough` holds of all peers; `ask`: keeps them informed and asks whether they
-  // live.
+  // Returns when `enough` is true for all peers. With `ask`, sends them `alive` messages, which are
+  // also requests for an answer.
   template <class F>
   void hear_from_all(F enough, bool ask) {
     for (Peer& peer : peers_) peer.heard = Clock::now();
     Clock::time_point asked{};
     while (!std::all_of(peers_.begin(), peers_.end(), enough)) {
       if (ask && seconds_since(asked) > beat_) {
-        for (const Peer& peer : peers_) tell(peer, alive);
+        for (const Peer& peer : peers_) send_message(peer, alive);
         asked = Clock::now();
       }
       for (Peer& peer : peers_) {
@@ -238,14 +238,14 @@ class Mpi final : public ProcessGroup {
     }
   }
 
-  // Until finish(): answers processes that wait there.
+  // The watcher thread, until finish(): answers processes that wait in finish().
   void watch() {
     Clock::time_point answered{};
     while (!stop_) {
       for (Peer& peer : peers_) hear(peer);
       if (rank_ == 0 && seconds_since(answered) > beat_) {
         for (const Peer& peer : peers_)
-          if (peer.finished) tell(peer, alive);
+          if (peer.finished) send_message(peer, alive);
         answered = Clock::now();
       }
       std::unique_lock lock(stopping_);
@@ -281,14 +281,14 @@ class Mpi final : public ProcessGroup {
   int (*finalize_)() = nullptr;
   int rank_ = 0, size_ = 1, local_size_ = 1;
   const int patience_ = process_patience();
-  const double beat_ = std::min(1.0, patience_ / 8.0);  // seconds between signs of life
+  const double beat_ = std::min(1.0, patience_ / 8.0);  // seconds between `alive` messages
 
   std::mutex calls_;
-  std::vector<Peer> peers_;  // of the watcher, then of finish()
+  std::vector<Peer> peers_;  // used by the watcher, then by finish()
   std::thread watcher_;
   std::mutex stopping_;
   std::condition_variable wake_;
-  std::atomic<bool> stop_ = false;  // in finish()
+  std::atomic<bool> stop_ = false;  // set by finish() and the destructor
 };
 
 }  // namespace

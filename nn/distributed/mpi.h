@@ -1,4 +1,4 @@
-// Open MPI as an engine of ProcessGroup.
+// ProcessGroup over Open MPI.
 #pragma once
 
 #include <memory>
@@ -7,7 +7,7 @@
 
 namespace stretto::nn {
 
-/// The processes that mpirun has started; throws Error where Open MPI's library cannot be opened.
+/// Returns the processes that mpirun has started. Throws Error if the library cannot be opened.
 std::unique_ptr<ProcessGroup> open_mpi();
 
 }  // namespace stretto::nn

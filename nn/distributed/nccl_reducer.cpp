@@ -17,9 +17,9 @@ double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-/// Whether no process has a complaint; else the first process tells one of them.
-bool agreed(ProcessGroup& group, const std::string& complaint) {
-  const std::vector<std::string> all = group.all_gather(complaint);
+// True if no process reports an error; otherwise rank 0 prints the first one.
+bool all_succeeded(ProcessGroup& group, const std::string& error) {
+  const std::vector<std::string> all = group.all_gather(error);
   for (size_t i = 0; i < all.size(); ++i)
     if (!all[i].empty()) {
       if (group.is_root())
@@ -31,7 +31,7 @@ bool agreed(ProcessGroup& group, const std::string& complaint) {
 }
 
 template <class F>
-std::string complaint_of(F f) {
+std::string error_of(F f) {
   try {
     f();
   } catch (const Error& error) {
@@ -43,17 +43,17 @@ std::string complaint_of(F f) {
 }  // namespace
 
 std::unique_ptr<NcclReducer> NcclReducer::open(ProcessGroup& group, Device device) {
-  if (!agreed(group, cuda::channel_missing())) return nullptr;
+  if (!all_succeeded(group, cuda::channel_missing())) return nullptr;
   std::string id;
-  if (!agreed(group, complaint_of([&] {
-                if (group.is_root()) id = cuda::channel_id();
-              })))
+  if (!all_succeeded(group, error_of([&] {
+                       if (group.is_root()) id = cuda::channel_id();
+                     })))
     return nullptr;
   id = group.all_gather(id)[0];
   std::unique_ptr<cuda::Channel> channel;
-  if (!agreed(group, complaint_of([&] {
-                channel = cuda::open_channel(id, group.rank(), group.size(), device.index);
-              })))
+  if (!all_succeeded(group, error_of([&] {
+                       channel = cuda::open_channel(id, group.rank(), group.size(), device.index);
+                     })))
     return nullptr;
   return std::unique_ptr<NcclReducer>(new NcclReducer(group, std::move(channel)));
 }
@@ -62,53 +62,54 @@ NcclReducer::NcclReducer(ProcessGroup& group, std::unique_ptr<cuda::Channel> cha
     : group_(group), channel_(std::move(channel)) {}
 NcclReducer::~NcclReducer() = default;
 
-void NcclReducer::begin(const Tensor& numbers) {
-  const DType dtype = numbers.dtype();
-  check((dtype == f32 || dtype == f64) && numbers.is_contiguous() && numbers.device().is_cuda(),
-        "NcclReducer", "sums f32 or f64 that are contiguous on a GPU, not ", numbers);
+void NcclReducer::begin(const Tensor& values) {
+  const DType dtype = values.dtype();
+  check((dtype == f32 || dtype == f64) && values.is_contiguous() && values.device().is_cuda(),
+        "NcclReducer", "got ", values, "; accepted: f32 or f64, contiguous on a GPU");
   if (begin_ == 0) begin_ = now();
   channel_->follow();
 }
 
-void NcclReducer::trade(int peer, const void* out, int64_t n_out, void* in, int64_t n_in) {
+void NcclReducer::send_recv(int peer, const void* out, int64_t n_out, void* in, int64_t n_in) {
   channel_->send_recv(peer, out, size_t(n_out), in, size_t(n_in));
   bytes_ += n_out;
 }
 
-void NcclReducer::reduce_scatter(const Tensor& numbers, const std::vector<int64_t>& ends) {
-  const DType dtype = numbers.dtype();
-  const int64_t item = item_size(dtype), most = numbers.numel() * item;
-  if (!theirs_.defined() || theirs_.numel() < most) {
+void NcclReducer::reduce_scatter(const Tensor& values, const std::vector<int64_t>& ends) {
+  const DType dtype = values.dtype();
+  const int64_t item = item_size(dtype), most = values.numel() * item;
+  if (!received_.defined() || received_.numel() < most) {
     finish();
-    theirs_ = empty({most}, {.dtype = u8, .device = numbers.device()});
+    received_ = empty({most}, {.dtype = u8, .device = values.device()});
   }
-  begin(numbers);
-  char* const all = static_cast<char*>(numbers.raw_data());
-  void* const theirs = theirs_.raw_data();
+  begin(values);
+  char* const all = static_cast<char*>(values.raw_data());
+  void* const received = received_.raw_data();
   recursive_halving(group_.rank(), group_.size(), ends,
                     [&](int peer, int64_t out, int64_t n_out, int64_t first, int64_t n) {
-                      trade(peer, all + out * item, n_out * item, theirs, n * item);
-                      channel_->add(dtype, all + first * item, theirs, n);
+                      send_recv(peer, all + out * item, n_out * item, received, n * item);
+                      channel_->add(dtype, all + first * item, received, n);
                     });
 }
 
-void NcclReducer::all_gather_chunks(const Tensor& numbers, const std::vector<int64_t>& ends) {
-  const int64_t item = item_size(numbers.dtype());
-  begin(numbers);
-  char* const all = static_cast<char*>(numbers.raw_data());
+void NcclReducer::all_gather_chunks(const Tensor& values, const std::vector<int64_t>& ends) {
+  const int64_t item = item_size(values.dtype());
+  begin(values);
+  char* const all = static_cast<char*>(values.raw_data());
   recursive_doubling(group_.rank(), group_.size(), ends,
                      [&](int peer, int64_t out, int64_t n_out, int64_t first, int64_t n) {
-                       trade(peer, all + out * item, n_out * item, all + first * item, n * item);
+                       send_recv(peer, all + out * item, n_out * item, all + first * item,
+                                 n * item);
                      });
 }
 
 void NcclReducer::finish() {
   if (begin_ == 0) return;
-  group_.barrier();  // all have queued what they have to, or the silent one is named
-  const double asked = now();
+  group_.barrier();  // all have queued their work, or the run ends with an error that names a peer
+  const double start = now();
   while (!channel_->done()) {
-    check(now() - asked < process_patience(), "processes", "NCCL has not summed gradients for ",
-          process_patience(), " seconds, but all processes answer");
+    check(now() - start < process_patience(), "processes", "NCCL has not finished within ",
+          process_patience(), " seconds, although all processes respond");
     ::usleep(50);
   }
   channel_->lead();

@@ -1,4 +1,4 @@
-// Sums of a GPU's numbers over processes, from GPU to GPU.
+// All-reduce of GPU tensors over processes with NCCL.
 #pragma once
 
 #include <cstdint>
@@ -14,37 +14,38 @@ class Channel;
 
 namespace stretto::nn {
 
-/// The sums of ProcessGroup, by the same tree and so with the same bits, sent by NCCL on a stream
-/// of its own while the device computes.
+/// Reduce-scatter and all-gather on a GPU. NCCL only transfers; the sums are added along the tree
+/// of ProcessGroup::all_reduce and are bit-identical to its sums. The work runs on a separate
+/// stream, concurrently with the computation.
 class NcclReducer {
  public:
-  /// Null where NCCL cannot serve the group, of which the first process says why; all processes of
-  /// the group call it, and get the same answer.
+  /// Returns null on all processes if NCCL is unavailable on one of them; rank 0 prints why.
+  /// Collective.
   static std::unique_ptr<NcclReducer> open(ProcessGroup& group, Device device);
   ~NcclReducer();
 
-  /// Queues the two halves of a sum, in place of numbers [n], f32 or f64, contiguous on the device:
-  /// first a process has the sums of its piece of those that end at `ends`, then all have all. The
-  /// numbers must live until finish(), and all processes make the same calls in one order.
-  void reduce_scatter(const Tensor& numbers, const std::vector<int64_t>& ends);
-  void all_gather_chunks(const Tensor& numbers, const std::vector<int64_t>& ends);
-  /// Waits for all sums. Where a process does not answer, or NCCL fails, the run ends as in
-  /// ProcessGroup::send_recv, or Error says what NCCL says.
+  /// Queues a reduce-scatter, as ProcessGroup::reduce_scatter, in place. `values` [n] is f32 or
+  /// f64, contiguous on the device, and must live until finish(). Collective, in the same order.
+  void reduce_scatter(const Tensor& values, const std::vector<int64_t>& ends);
+  /// Queues an all-gather of the chunks. Unlike in ProcessGroup, `ends` counts elements.
+  void all_gather_chunks(const Tensor& values, const std::vector<int64_t>& ends);
+  /// Waits for all queued work. If a process does not respond, the run ends as in
+  /// ProcessGroup::send_recv; if NCCL fails, throws Error with its message.
   void finish();
 
-  /// Bytes that this process has sent.
+  /// Returns the number of bytes that this process has sent.
   int64_t bytes() const { return bytes_; }
-  /// From the first sum to the end of the last one, summed over all calls of finish().
+  /// Returns the seconds from the first queued operation to finish(), summed over all such spans.
   double seconds() const { return seconds_; }
 
  private:
   NcclReducer(ProcessGroup& group, std::unique_ptr<cuda::Channel> channel);
-  void begin(const Tensor& numbers);
-  void trade(int peer, const void* out, int64_t n_out, void* in, int64_t n_in);
+  void begin(const Tensor& values);
+  void send_recv(int peer, const void* out, int64_t n_out, void* in, int64_t n_in);
 
   ProcessGroup& group_;
   std::unique_ptr<cuda::Channel> channel_;
-  Tensor theirs_;  // what is received to be added
+  Tensor received_;  // buffer for values to be added, u8
   int64_t bytes_ = 0;
   double begin_ = 0, seconds_ = 0;  // begin_: 0 while nothing is queued
 };

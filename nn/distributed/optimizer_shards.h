@@ -1,5 +1,5 @@
-// What an optimiser keeps, shared out to processes (ZeRO stages 1 and 2: Rajbhandari et al., "ZeRO:
-// memory optimizations toward training trillion parameter models", SC 2020).
+// Optimizer state sharded over processes: ZeRO stages 1 and 2 (Rajbhandari et al., "ZeRO: memory
+// optimizations toward training trillion parameter models", SC 2020).
 #pragma once
 
 #include <vector>
@@ -9,28 +9,28 @@
 
 namespace stretto::nn {
 
-/// Each process keeps the state, and makes the update, of its stretches
-/// (GradientReducer::stretches), and tells the others the new values. The bits are those of every
-/// process making all updates. All processes make the same calls.
+/// Each rank holds the optimizer state of its ranges (GradientReducer::ranges) and updates the
+/// parameters there; then the parameters are all-gathered. The result is bit-identical to updates
+/// without sharding. All processes make the same calls.
 class OptimizerShards {
  public:
-  /// `sums` are those of the optimiser's parameters; both must outlive this.
-  OptimizerShards(Optimizer& optimizer, GradientReducer& sums, ProcessGroup& group);
+  /// `reducer` must have the optimizer's parameters, in its order. Both must outlive this object.
+  OptimizerShards(Optimizer& optimizer, GradientReducer& reducer, ProcessGroup& group);
 
-  /// clip_grad_norm of gradients of which each process has its stretches, which alone it scales.
+  /// clip_grad_norm() of reduce-scattered gradients: each rank scales its ranges. Returns the norm.
   double clip(double max_norm);
-  /// Optimizer::step, of all parameters.
+  /// Optimizer::step(), then the all-gather of the parameters.
   void step();
-  /// Makes the first process's state that of all parameters, for a checkpoint.
+  /// Gathers the state of all parameters on rank 0, for a checkpoint.
   void gather();
-  /// Forgets what is others'.
+  /// Drops the state outside of this rank's ranges.
   void keep_own();
 
  private:
-  void to_first(int from, void* bytes, size_t n);
+  void to_root(int from, void* bytes, size_t n);
 
   Optimizer& optimizer_;
-  GradientReducer& sums_;
+  GradientReducer& reducer_;
   ProcessGroup& group_;
 };
 

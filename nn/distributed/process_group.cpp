@@ -13,28 +13,28 @@
 namespace stretto::nn {
 namespace {
 
-constexpr uint64_t streams_of_a_batch = uint64_t(1) << 24;
+constexpr uint64_t streams_per_batch = uint64_t(1) << 24;
 
-DistributedEvaluation* sharing = nullptr;
+DistributedEvaluation* distributed = nullptr;  // the one that is on
 
-// What mpirun says of this process.
-int number_of(const char* name, int otherwise) {
+// A positive number in an environment variable that mpirun sets.
+int mpirun_variable(const char* name, int fallback) {
   const char* const text = started_by_mpirun() ? std::getenv(name) : nullptr;
-  return text && std::atoi(text) > 0 ? std::atoi(text) : otherwise;
+  return text && std::atoi(text) > 0 ? std::atoi(text) : fallback;
 }
 
-// The number of processes and the rank of this one, as launchers other than Open MPI's say them.
+// Environment variables in which other launchers pass the number of processes and the rank.
 struct {
   const char *size, *rank;
-} constexpr variables_of_others[] = {
+} constexpr launcher_variables[] = {
     {"PMI_SIZE", "PMI_RANK"},                        // MPICH, Intel MPI
-    {"MPI_LOCALNRANKS", "MPI_LOCALRANKID"},          // the same, on one host
+    {"MPI_LOCALNRANKS", "MPI_LOCALRANKID"},          // the same libraries, on one host
     {"SLURM_STEP_NUM_TASKS", "SLURM_PROCID"},        // srun
     {"MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_RANK"},  // MVAPICH
     {"FLUX_JOB_SIZE", "FLUX_TASK_RANK"},
     {"LOCAL_WORLD_SIZE", "LOCAL_RANK"}};  // torchrun
 
-class Alone final : public ProcessGroup {
+class SingleProcess final : public ProcessGroup {
  public:
   int rank() const override { return 0; }
   int size() const override { return 1; }
@@ -43,34 +43,34 @@ class Alone final : public ProcessGroup {
   void finish() override {}
 };
 
-class Neighbours final : public ProcessGroup {
+class Subgroup final : public ProcessGroup {
  public:
-  Neighbours(ProcessGroup& whole, int n) : whole_(whole), size_(n) {}
-  int rank() const override { return whole_.rank() % size_; }
+  Subgroup(ProcessGroup& group, int n) : group_(group), size_(n) {}
+  int rank() const override { return group_.rank() % size_; }
   int size() const override { return size_; }
-  int local_size() const override { return whole_.local_size(); }
+  int local_size() const override { return group_.local_size(); }
   void send_recv(int peer, const void* out, size_t n_out, void* in, size_t n_in) override {
-    whole_.send_recv(whole_.rank() - rank() + peer, out, n_out, in, n_in);
+    group_.send_recv(group_.rank() - rank() + peer, out, n_out, in, n_in);
   }
   void finish() override {}
 
  private:
-  ProcessGroup& whole_;
+  ProcessGroup& group_;
   const int size_;
 };
 
 }  // namespace
 
 template <class T>
-void ProcessGroup::reduce_scatter(T* numbers, const std::vector<int64_t>& ends) {
-  std::vector<T> theirs;
+void ProcessGroup::reduce_scatter(T* values, const std::vector<int64_t>& ends) {
+  std::vector<T> received;
   recursive_halving(rank(), size(), ends,
                     [&](int peer, int64_t out, int64_t n_out, int64_t begin, int64_t n) {
-                      theirs.resize(size_t(n));
-                      send_recv(peer, numbers + out, size_t(n_out) * sizeof(T), theirs.data(),
+                      received.resize(size_t(n));
+                      send_recv(peer, values + out, size_t(n_out) * sizeof(T), received.data(),
                                 size_t(n) * sizeof(T));
                       bytes_reduced_ += n_out * int64_t(sizeof(T));
-                      for (int64_t i = 0; i < n; ++i) numbers[begin + i] += theirs[size_t(i)];
+                      for (int64_t i = 0; i < n; ++i) values[begin + i] += received[size_t(i)];
                     });
 }
 
@@ -86,16 +86,16 @@ void ProcessGroup::all_gather_chunks(void* bytes, const std::vector<int64_t>& en
 int ProcessGroup::chunk_of(int rank) const { return nn::chunk_of(rank, size()); }
 
 template <class T>
-void ProcessGroup::sum(T* numbers, int64_t n) {
+void ProcessGroup::all_reduce(T* values, int64_t n) {
   std::vector<int64_t> ends;
   for (int i = 1; i <= size(); ++i) ends.push_back(n * i / size());
-  reduce_scatter(numbers, ends);
+  reduce_scatter(values, ends);
   for (int64_t& end : ends) end *= int64_t(sizeof(T));
-  all_gather_chunks(numbers, ends);
+  all_gather_chunks(values, ends);
 }
 
-template void ProcessGroup::sum(float*, int64_t);
-template void ProcessGroup::sum(double*, int64_t);
+template void ProcessGroup::all_reduce(float*, int64_t);
+template void ProcessGroup::all_reduce(double*, int64_t);
 template void ProcessGroup::reduce_scatter(float*, const std::vector<int64_t>&);
 template void ProcessGroup::reduce_scatter(double*, const std::vector<int64_t>&);
 
@@ -108,11 +108,11 @@ void ProcessGroup::all_gather(const void* mine, size_t bytes, void* all) {
 
 void ProcessGroup::all_gatherv(void* bytes, const std::vector<size_t>& ends) {
   char* const at = static_cast<char*>(bytes);
-  const auto begin = [&](int piece) { return piece == 0 ? 0 : ends[size_t(piece) - 1]; };
+  const auto begin = [&](int chunk) { return chunk == 0 ? 0 : ends[size_t(chunk) - 1]; };
   for (int bit = 1; bit < size(); bit <<= 1) {
-    const int mine = rank() / bit * bit, theirs = mine ^ bit;
-    send_recv(rank() ^ bit, at + begin(mine), begin(mine + bit) - begin(mine), at + begin(theirs),
-              begin(theirs + bit) - begin(theirs));
+    const int own = rank() / bit * bit, other = own ^ bit;
+    send_recv(rank() ^ bit, at + begin(own), begin(own + bit) - begin(own), at + begin(other),
+              begin(other + bit) - begin(other));
   }
 }
 
@@ -136,20 +136,20 @@ std::vector<std::string> ProcessGroup::all_gather(std::string_view mine) {
 }
 
 void ProcessGroup::barrier() {
-  const char here = 1;
-  char there = 0;
-  for (int bit = 1; bit < size(); bit <<= 1) send_recv(rank() ^ bit, &here, 1, &there, 1);
+  const char out = 1;
+  char in = 0;
+  for (int bit = 1; bit < size(); bit <<= 1) send_recv(rank() ^ bit, &out, 1, &in, 1);
 }
 
 bool started_by_mpirun() { return std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr; }
 
-int rank_of_mpirun() { return number_of("OMPI_COMM_WORLD_RANK", 0); }
-int local_rank_of_mpirun() { return number_of("OMPI_COMM_WORLD_LOCAL_RANK", 0); }
-int size_of_mpirun() { return number_of("OMPI_COMM_WORLD_SIZE", 1); }
+int rank_of_mpirun() { return mpirun_variable("OMPI_COMM_WORLD_RANK", 0); }
+int local_rank_of_mpirun() { return mpirun_variable("OMPI_COMM_WORLD_LOCAL_RANK", 0); }
+int size_of_mpirun() { return mpirun_variable("OMPI_COMM_WORLD_SIZE", 1); }
 
 std::optional<OtherLauncher> other_launcher() {
   if (started_by_mpirun()) return {};
-  for (const auto& [size, rank] : variables_of_others) {
+  for (const auto& [size, rank] : launcher_variables) {
     const char* const text = std::getenv(size);
     if (!text || std::atoi(text) <= 1) continue;
     const char* const number = std::getenv(rank);
@@ -167,50 +167,50 @@ int process_patience() { return int(environment_number("STRETTO_PROCESS_TIMEOUT"
 ProcessGroup& process_group() {
   static const std::unique_ptr<ProcessGroup> group = [] {
     std::unique_ptr<ProcessGroup> made;
-    process_patience();  // reports a wrong value before there is anything to wait for
+    process_patience();  // reports an invalid value before the first wait
     if (const auto other = other_launcher()) fail("processes", other->refusal);
     if (!started_by_mpirun()) {
-      made = std::make_unique<Alone>();
+      made = std::make_unique<SingleProcess>();
     } else {
       made = open_mpi();
     }
     const int n = made->size();
-    check((n & (n - 1)) == 0, "processes", "their number is ", n, "; it must be a power of two");
+    check((n & (n - 1)) == 0, "processes", n, " processes; the number must be a power of two");
     return made;
   }();
   return *group;
 }
 
-std::unique_ptr<ProcessGroup> neighbours(ProcessGroup& whole, int n) {
-  check(n >= 1 && (n & (n - 1)) == 0 && whole.size() % n == 0, "processes", whole.size(),
-        " of them cannot hold sequences by ", n,
-        ": a number that is a power of two and divides theirs");
-  return std::make_unique<Neighbours>(whole, n);
+std::unique_ptr<ProcessGroup> subgroup(ProcessGroup& group, int n) {
+  check(n >= 1 && (n & (n - 1)) == 0 && group.size() % n == 0, "processes", "sequence_parallel ", n,
+        " with ", group.size(),
+        " processes; it must be a power of two that divides the number of processes");
+  return std::make_unique<Subgroup>(group, n);
 }
 
 bool EvaluationReducer::next() {
   const int64_t batch = batches_++;
-  if (sharing)
-    set_random_state({sharing->begin_.seed,
-                      sharing->begin_.next_stream + ++sharing->batches_ * streams_of_a_batch});
-  return !sharing || batch % process_group().size() == process_group().rank();
+  if (distributed)
+    set_random_state({distributed->begin_.seed, distributed->begin_.next_stream +
+                                                    ++distributed->batches_ * streams_per_batch});
+  return !distributed || batch % process_group().size() == process_group().rank();
 }
 
 void EvaluationReducer::add(const std::vector<double>& numbers) {
   check(numbers.size() == numbers_, "EvaluationReducer", "got ", int64_t(numbers.size()),
-        " numbers, not ", int64_t(numbers_));
+        " values; expected ", int64_t(numbers_));
   sums_.insert(sums_.end(), numbers.begin(), numbers.end());
 }
 
 std::vector<double> EvaluationReducer::total() {
-  const int64_t n = sharing ? process_group().size() : 1;
+  const int64_t n = distributed ? process_group().size() : 1;
   if (n > 1) {
     const std::vector<double> sizes =
         process_group().all_gather(std::vector<double>{double(batches_), double(numbers_)});
     for (int64_t i = 1; i < n; ++i)
       check(sizes[size_t(2 * i)] == sizes[0] && sizes[size_t(2 * i + 1)] == sizes[1],
             "EvaluationReducer", "process ", i, " has ", int64_t(sizes[size_t(2 * i)]),
-            " batches of ", int64_t(sizes[size_t(2 * i + 1)]), " numbers; process 0 has ",
+            " batches of ", int64_t(sizes[size_t(2 * i + 1)]), " values; process 0 has ",
             int64_t(sizes[0]), " of ", int64_t(sizes[1]));
     sums_.resize(size_t((batches_ + n - 1) / n) * numbers_);
     const size_t share = sums_.size();
@@ -227,13 +227,13 @@ std::vector<double> EvaluationReducer::total() {
 }
 
 DistributedEvaluation::DistributedEvaluation(bool on) : on_(on), begin_(random_state()) {
-  if (on_) sharing = this;
+  if (on_) distributed = this;
 }
 
 DistributedEvaluation::~DistributedEvaluation() {
-  if (on_) sharing = nullptr;
+  if (on_) distributed = nullptr;
   if (batches_ > 0)
-    set_random_state({begin_.seed, begin_.next_stream + (batches_ + 1) * streams_of_a_batch});
+    set_random_state({begin_.seed, begin_.next_stream + (batches_ + 1) * streams_per_batch});
 }
 
 }  // namespace stretto::nn

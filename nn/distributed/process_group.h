@@ -2,8 +2,8 @@
 //
 //     mpirun -n 4 build/release/examples/train_lm --data book.txt
 //
-// Messages go by an engine: none, where there is one process, or MPI, whose library is opened when
-// mpirun has started the program and is not needed to build.
+// A single process needs no communication library. Under mpirun, the library of Open MPI is opened
+// at run time; it is not needed to build.
 #pragma once
 
 #include <cstddef>
@@ -19,52 +19,59 @@
 
 namespace stretto::nn {
 
-/// One thread at a time may call what sends and receives, and all processes make the same calls.
+/// A group of processes with point-to-point messages and collectives. All processes must make the
+/// same collective calls in the same order, each from one thread at a time.
 class ProcessGroup {
  public:
   virtual ~ProcessGroup() = default;
   ProcessGroup(const ProcessGroup&) = delete;
   ProcessGroup& operator=(const ProcessGroup&) = delete;
 
-  /// 0 … size() − 1.
+  /// Returns the rank of this process, 0 … size() − 1.
   virtual int rank() const = 0;
-  /// A power of two.
+  /// Returns the number of processes, a power of two.
   virtual int size() const = 0;
-  /// How many of them are on this host.
+  /// Returns the number of processes on this host.
   virtual int local_size() const = 0;
+  /// True on rank 0.
   bool is_root() const { return rank() == 0; }
 
-  /// Sends n_out bytes to process `peer` and receives n_in from it, which makes the same call with
-  /// the two lengths exchanged. If it sends another number of bytes or nothing within
-  /// STRETTO_PROCESS_TIMEOUT seconds (45), all processes end with a line that names it.
+  /// Sends n_out bytes to rank `peer` and receives n_in bytes from it. The peer makes the matching
+  /// call with both lengths exchanged. If it sends a different number of bytes, or nothing within
+  /// STRETTO_PROCESS_TIMEOUT seconds (45), all processes exit, after a line that names the peer.
   virtual void send_recv(int peer, const void* out, size_t n_out, void* in, size_t n_in) = 0;
-  /// Ends the work together; the last call. Waits for processes that are still at work, however
-  /// long that takes; one that shows no sign of life for STRETTO_PROCESS_TIMEOUT seconds ends all.
+  /// Ends communication; the last call. Waits for processes that are still computing, however long
+  /// that takes. A process that does not respond for STRETTO_PROCESS_TIMEOUT seconds ends the run.
   virtual void finish() = 0;
 
-  /// The sum of all processes' n numbers in place of them. Processes 2i and 2i + 1 are added first,
-  /// then pairs of these, and so on: one tree, over parts of a step that processes hold in order,
-  /// whatever their number. 2 (size − 1) / size of the numbers are sent by each.
+  /// All-reduce by recursive halving and doubling: replaces the n values (float or double) by their
+  /// sums over all processes. Ranks 2i and 2i + 1 are added first, then pairs of these sums, and so
+  /// on: one fixed binary tree. Each process sends 2 (size − 1) / size of the values.
   template <class T>
-  void sum(T* numbers, int64_t n);
-  /// The two halves of sum(), each (size − 1) / size: first a process has the sums of the piece
-  /// that is its own, chunk_of(rank) of those that end at `ends`, then all have all pieces, of
-  /// which `ends` count bytes.
+  void all_reduce(T* values, int64_t n);
+  /// Reduce-scatter, the first half of all_reduce(): each rank ends with the sums of its own chunk,
+  /// chunk_of(rank), in place. Chunk c ends at element ends[c]. Each process sends
+  /// (size − 1) / size of the values.
   template <class T>
-  void reduce_scatter(T* numbers, const std::vector<int64_t>& ends);
+  void reduce_scatter(T* values, const std::vector<int64_t>& ends);
+  /// All-gather of the chunks of reduce_scatter(), in place, the second half of all_reduce(). Chunk
+  /// c ends at byte ends[c].
   void all_gather_chunks(void* bytes, const std::vector<int64_t>& ends);
+  /// Returns the chunk that reduce_scatter() leaves on a rank: the rank with its bits reversed.
   int chunk_of(int rank) const;
-  /// `bytes` of each process, in their order.
+  /// All-gather: writes `bytes` bytes of every process to `all`, in the order of the ranks.
   void all_gather(const void* mine, size_t bytes, void* all);
-  /// The piece of each process, which ends at ends[rank] of the bytes, for all to have.
+  /// All-gather of chunks of different sizes, in place; the chunk of rank r ends at byte ends[r].
   void all_gatherv(void* bytes, const std::vector<size_t>& ends);
+  /// Returns the values of all processes, in the order of the ranks; equally many on each.
   std::vector<double> all_gather(const std::vector<double>& mine);
-  /// Of several lengths; every process gets all.
+  /// Returns the strings of all processes, in the order of the ranks; lengths may differ.
   std::vector<std::string> all_gather(std::string_view mine);
-  /// Returns when all have called it.
+  /// Returns when all processes have called it.
   void barrier();
 
-  /// Bytes that this process has sent by sum() and its halves.
+  /// Returns the bytes that this process has sent by all_reduce(), reduce_scatter() and
+  /// all_gather_chunks().
   int64_t bytes_reduced() const { return bytes_reduced_; }
 
  protected:
@@ -74,58 +81,67 @@ class ProcessGroup {
   int64_t bytes_reduced_ = 0;
 };
 
-extern template void ProcessGroup::sum(float*, int64_t);
-extern template void ProcessGroup::sum(double*, int64_t);
+extern template void ProcessGroup::all_reduce(float*, int64_t);
+extern template void ProcessGroup::all_reduce(double*, int64_t);
 extern template void ProcessGroup::reduce_scatter(float*, const std::vector<int64_t>&);
 extern template void ProcessGroup::reduce_scatter(double*, const std::vector<int64_t>&);
 
-/// Of processes n·i … n·(i + 1) − 1 of `whole`, those that this process is among: their ranks are
-/// 0 … n − 1. n divides the whole's size, and `whole` outlives them.
-std::unique_ptr<ProcessGroup> neighbours(ProcessGroup& whole, int n);
+/// Returns the subgroup of this process if the ranks of `group` are divided into runs of n: ranks
+/// n·i … n·(i + 1) − 1 become 0 … n − 1. n is a power of two that divides the size of `group`,
+/// which must outlive the result.
+std::unique_ptr<ProcessGroup> subgroup(ProcessGroup& group, int n);
 
-/// The processes of this run, or this one alone. The first call meets the others; if not all
-/// processes make it within STRETTO_PROCESS_TIMEOUT seconds, those that do end with one line.
-/// Throws Error if mpirun has started this process and its library cannot be opened, if the number
-/// of processes is not a power of two, and if there is an other_launcher().
+/// Returns the processes of this run; without mpirun, a group of one. The first call waits for all
+/// processes; if some do not call it within STRETTO_PROCESS_TIMEOUT seconds, the waiting ones print
+/// one line and exit. Throws Error if mpirun has started this process and its library cannot be
+/// opened, if the number of processes is not a power of two, or if other_launcher() is set.
 ProcessGroup& process_group();
-/// Of this run, before the processes have met: from the environment that Open MPI's mpirun sets.
+/// True if Open MPI's mpirun has started this process, by its environment variables.
 bool started_by_mpirun();
-int rank_of_mpirun();        // 0 without it
-int local_rank_of_mpirun();  // among those of this host
-int size_of_mpirun();        // 1 without it
-/// Set if a launcher other than Open MPI's mpirun (MPICH's mpiexec, srun, torchrun, …) has started
-/// this process as one of several: each of them would train the whole model by itself.
+/// Returns the rank that mpirun has assigned, without waiting for other processes; 0 without it.
+int rank_of_mpirun();
+/// Returns the rank among the processes of this host; 0 without mpirun.
+int local_rank_of_mpirun();
+/// Returns the number of processes that mpirun has started; 1 without it.
+int size_of_mpirun();
+/// A process of an unsupported launcher (MPICH's mpiexec, srun, torchrun, …).
 struct OtherLauncher {
-  int rank;
-  std::string refusal;  ///< names the launcher's environment variable, and what is accepted
+  int rank;             ///< Rank of this process.
+  std::string refusal;  ///< Error text: the launcher's environment variable, and what is accepted.
 };
+/// Returns a value if a launcher other than Open MPI's mpirun has started this process as one of
+/// several. Each of them would train the whole model by itself.
 std::optional<OtherLauncher> other_launcher();
-/// Seconds that a process waits for another: STRETTO_PROCESS_TIMEOUT, or 45. Throws Error if the
-/// variable is no whole number from 1 to 86,400.
+/// Returns the seconds that a process waits for another: STRETTO_PROCESS_TIMEOUT, or 45. Throws
+/// Error if the variable is not an integer from 1 to 86,400.
 int process_patience();
 
-/// The share of a process in work that is done batch by batch: batch i is process i mod size's
-/// while a DistributedEvaluation lives, else everybody's own. Whoever asks for total() gets the sum
-/// over all batches, in their order, whatever the number of processes.
+/// Distributes the batches of an evaluation over the processes and sums their results: rank
+/// i mod size computes batch i. Without a DistributedEvaluation every process computes all batches.
+/// The total is summed in the order of the batches and bit-identical for any number of processes.
 class EvaluationReducer {
  public:
+  /// `numbers` is the number of values per batch.
   explicit EvaluationReducer(size_t numbers) : numbers_(numbers) {}
-  /// Whether this process computes the next batch; it then gives its numbers to add().
+  /// True if this process computes the next batch; it then passes the results to add().
   bool next();
+  /// Adds the values of the current batch.
   void add(const std::vector<double>& numbers);
+  /// Returns the sums over all batches; a collective call.
   std::vector<double> total();
 
  private:
   size_t numbers_;
   int64_t batches_ = 0;
-  std::vector<double> sums_;  // of this process's batches, one after the other
+  std::vector<double> sums_;  // the values of this rank's batches, one batch after the other
 };
 
-/// For its life, where it is `on`, all processes make the same calls of EvaluationReducer. Each
-/// batch then draws random numbers of its own, and afterwards the program's random state is the
-/// same on all.
+/// While an object that is `on` lives, EvaluationReducer distributes batches over the processes,
+/// which must all make the same calls. Each batch has its own random streams; afterwards the random
+/// state is the same on all processes.
 class DistributedEvaluation {
  public:
+  /// If `on` is false, the object has no effect.
   explicit DistributedEvaluation(bool on);
   ~DistributedEvaluation();
   DistributedEvaluation(const DistributedEvaluation&) = delete;

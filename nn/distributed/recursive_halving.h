@@ -1,4 +1,5 @@
-// A sum over processes by halves: who sends what to whom.
+// Communication schedules of all-reduce: recursive halving (reduce-scatter) and recursive doubling
+// (all-gather). Used by ProcessGroup and by NcclReducer.
 #pragma once
 
 #include <cstddef>
@@ -7,24 +8,24 @@
 
 namespace stretto::nn {
 
-/// Which of `size` pieces is a process's: the bits of its rank turned round.
+/// Returns the chunk of a rank, of `size` chunks: the rank with its bits reversed.
 inline int chunk_of(int rank, int size) {
-  int piece = 0;
-  for (int bit = 1; bit < size; bit <<= 1) piece = 2 * piece + (rank & bit ? 1 : 0);
-  return piece;
+  int chunk = 0;
+  for (int bit = 1; bit < size; bit <<= 1) chunk = 2 * chunk + (rank & bit ? 1 : 0);
+  return chunk;
 }
 
-/// Where a piece begins of those that end at `ends`.
-inline int64_t begin_of(const std::vector<int64_t>& ends, int piece) {
-  return piece == 0 ? 0 : ends[std::size_t(piece) - 1];
+/// Returns where a chunk begins; chunk c ends at ends[c].
+inline int64_t begin_of(const std::vector<int64_t>& ends, int chunk) {
+  return chunk == 0 ? 0 : ends[std::size_t(chunk) - 1];
 }
 
-/// Half of the pieces is exchanged with the neighbour, then a quarter with the pair beside, and so
-/// on: the last bit of a rank says in which half of the numbers its piece lies. At the end a
-/// process has the sum of its own piece. Processes 2i and 2i + 1 are added first, then pairs of
-/// these.
+/// Reduce-scatter by recursive halving: round b exchanges 1/2, 1/4, 1/8, … of the chunks with rank
+/// `rank` ^ 2^b. Bit b of the rank selects the half it keeps. At the end each rank has the sum of
+/// its own chunk. Ranks 2i and 2i + 1 are added first, then pairs of these sums.
 ///
-///     add(peer, out, n_out, begin, n)    sends numbers out …, receives n and adds them to begin …
+///     add(peer, out, n_out, begin, n)    sends elements out … out + n_out − 1, receives n elements
+///                                        and adds them to begin … begin + n − 1
 template <class Add>
 void recursive_halving(int rank, int size, const std::vector<int64_t>& ends, Add add) {
   int first = 0, count = size;
@@ -38,16 +39,17 @@ void recursive_halving(int rank, int size, const std::vector<int64_t>& ends, Add
   }
 }
 
-/// The way back: all have all pieces.
+/// All-gather by recursive doubling: the same rounds in reverse. Then all ranks have all chunks.
 ///
-///     take(peer, out, n_out, begin, n)   sends numbers out …, and receives those at begin …
-template <class Take>
-void recursive_doubling(int rank, int size, const std::vector<int64_t>& ends, Take take) {
+///     exchange(peer, out, n_out, begin, n)    sends elements out … out + n_out − 1 and receives
+///                                             elements begin … begin + n − 1
+template <class Exchange>
+void recursive_doubling(int rank, int size, const std::vector<int64_t>& ends, Exchange exchange) {
   for (int bit = size >> 1, count = 1; bit >= 1; bit >>= 1, count *= 2) {
-    const int mine = chunk_of(rank, size) / count * count, theirs = mine ^ count;
-    const int64_t out = begin_of(ends, mine), begin = begin_of(ends, theirs);
-    take(rank ^ bit, out, begin_of(ends, mine + count) - out, begin,
-         begin_of(ends, theirs + count) - begin);
+    const int own = chunk_of(rank, size) / count * count, other = own ^ count;
+    const int64_t out = begin_of(ends, own), begin = begin_of(ends, other);
+    exchange(rank ^ bit, out, begin_of(ends, own + count) - out, begin,
+             begin_of(ends, other + count) - begin);
   }
 }
 

@@ -22,12 +22,12 @@ Metadata checkpoint_texts() {
 bool is_checkpoint(const std::string& path, const Metadata& metadata) {
   const auto found = metadata.find(format_key);
   if (found == metadata.end() || !found->second.starts_with(format_name)) return false;
-  const std::string theirs = found->second.substr(format_name.size());
-  const auto text = metadata.find(version_key);  // which 0.1 did not write
+  const std::string saved_format = found->second.substr(format_name.size());
+  const auto text = metadata.find(version_key);  // not written by version 0.1
   const std::string writer = text == metadata.end() ? "0.1" : text->second;
-  check(theirs == std::to_string(format) && writer.starts_with(release), "load", path,
+  check(saved_format == std::to_string(format) && writer.starts_with(release), "load", path,
         ": is a checkpoint written by Stretto ", one_line(writer, 20), " (format ",
-        one_line(theirs, 20), "); this is ", version, " (format ", format, ")");
+        one_line(saved_format, 20), "); this is ", version, " (format ", format, ")");
   check(metadata.contains(digest_key), "load", path, ": metadata \"", digest_key, "\" is missing");
   return true;
 }

@@ -1,5 +1,4 @@
-// What tells a checkpoint (nn/training/checkpoint.h) from other files, and from those of another
-// version.
+// Detects checkpoints (nn/training/checkpoint.h) and their version among safetensors files.
 #pragma once
 
 #include <string>
@@ -8,15 +7,15 @@
 
 namespace stretto::nn::files {
 
-/// Before the names of the model's tensors.
+/// Prefix of the names of the model's tensors.
 inline const std::string model_prefix = "model.";
 
-/// The texts that a checkpoint of this version has, its digest among them.
+/// Returns the metadata that every checkpoint of this version has, including the digest key.
 Metadata checkpoint_texts();
 
-/// Whether a file with these texts is a checkpoint. Throws, by name, for one of another format or
-/// another version of the library, but for the last number; and for one that has lost its digest,
-/// as one damaged bit of its key would do.
+/// True if a file with this metadata is a checkpoint. Throws Error for a checkpoint of another
+/// format or of another version of the library (the patch number may differ), and for one without
+/// digest, e.g. because a bit of its key is damaged.
 bool is_checkpoint(const std::string& path, const Metadata& metadata);
 
 }  // namespace stretto::nn::files

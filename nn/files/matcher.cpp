@@ -9,7 +9,7 @@
 namespace stretto::nn::files {
 namespace {
 
-constexpr size_t shown_of_a_kind = 3;
+constexpr size_t max_shown = 3;  // of each kind of problem
 
 bool is_finite(const Tensor& value) {
   if (!is_floating(value.dtype())) return true;
@@ -37,8 +37,8 @@ std::set<std::string> pairs_of_letters(const std::string& name) {
   return pairs;
 }
 
-// Of their pairs of letters, how many both names have: from 0 to 1 (Dice's coefficient).
-double likeness(const std::set<std::string>& a, const std::string& other) {
+// The similarity of two names by their pairs of letters, 0 to 1 (Dice's coefficient).
+double similarity(const std::set<std::string>& a, const std::string& other) {
   const std::set<std::string> b = pairs_of_letters(other);
   size_t common = 0;
   for (const std::string& pair : a) common += b.contains(pair);
@@ -47,9 +47,8 @@ double likeness(const std::set<std::string>& a, const std::string& other) {
 
 std::string listed(const std::vector<std::string>& all, const std::string& more) {
   std::string text;
-  for (size_t i = 0; i < std::min(shown_of_a_kind, all.size()); ++i)
-    text += (i > 0 ? "; " : "") + all[i];
-  if (all.size() > shown_of_a_kind) text += str("; and ", all.size() - shown_of_a_kind, more);
+  for (size_t i = 0; i < std::min(max_shown, all.size()); ++i) text += (i > 0 ? "; " : "") + all[i];
+  if (all.size() > max_shown) text += str("; and ", all.size() - max_shown, more);
   return text;
 }
 
@@ -64,7 +63,7 @@ std::vector<NamedTensor> state_of(const Module& model) {
 FirstNames::FirstNames(const Module& model) {
   std::unordered_map<const void*, std::string> seen;
   for (const NamedTensor& n : model.named_tensors())
-    if (const auto [it, fresh] = seen.emplace(n.tensor.id(), n.name); !fresh)
+    if (const auto [it, is_new] = seen.emplace(n.tensor.id(), n.name); !is_new)
       first_.emplace(n.name, it->second);
 }
 
@@ -82,7 +81,8 @@ void Matcher::offer(const NamedTensor& value, const std::string& name_in_file) {
     origins_[value.name] = name_in_file;
     order_.push_back(value.name);
   } else if (!equal(found_.at(value.name), value.tensor)) {
-    problem(Named{value.name, name_in_file, ""}.shown() + ": in the file twice, with other values");
+    problem(Named{value.name, name_in_file, ""}.shown() +
+            ": in the file twice, with different values");
   }
 }
 
@@ -110,13 +110,13 @@ void Matcher::need_finite(const std::string& name, const Tensor& value) {
   if (!allow_not_finite_ && !is_finite(value)) problem(name + ": holds values that are not finite");
 }
 
-// Those of the file's other tensors that look most like it, by name and by shape.
+// The unexpected tensors of the file that are most similar to a missing one, by name and shape.
 std::string Matcher::nearest(const Named& missing) const {
   const std::set<std::string> letters = pairs_of_letters(missing.name);
   std::vector<std::pair<double, const Named*>> ranked;
   for (const Named& n : left_) {
-    const double like = std::max(likeness(letters, n.name), likeness(letters, n.name_in_file));
-    ranked.push_back({like + (n.what == missing.what ? 0.5 : 0), &n});
+    const double score = std::max(similarity(letters, n.name), similarity(letters, n.name_in_file));
+    ranked.push_back({score + (n.what == missing.what ? 0.5 : 0), &n});
   }
   const size_t shown = std::min<size_t>(2, ranked.size());
   std::partial_sort(ranked.begin(), ranked.begin() + int64_t(shown), ranked.end(),
@@ -138,16 +138,16 @@ void Matcher::finish(bool strict) {
     std::vector<std::string> lines;
     for (const Named& n : missing_) {
       lines.push_back(one_line(n.name) + ": not in the file");
-      if (lines.size() > shown_of_a_kind || left_.empty()) continue;
-      lines.back() += str(" (", n.what.empty() ? "" : "wanted " + n.what + "; ",
-                          "nearest there: ", nearest(n), ")");
+      if (lines.size() > max_shown || left_.empty()) continue;
+      lines.back() += str(" (", n.what.empty() ? "" : "expected " + n.what + "; ",
+                          "similar: ", nearest(n), ")");
     }
-    groups.push_back(listed(lines, " more that are not in it"));
+    groups.push_back(listed(lines, " more that are not in the file"));
   }
   if (strict && !left_.empty()) {
     std::vector<std::string> lines;
-    for (const Named& n : left_) lines.push_back(n.shown() + ": in the file, but not wanted here");
-    groups.push_back(listed(lines, " more that are not wanted"));
+    for (const Named& n : left_) lines.push_back(n.shown() + ": in the file, but not expected");
+    groups.push_back(listed(lines, " more that are not expected"));
   }
   std::string text;
   for (const std::string& group : groups) text += (text.empty() ? "" : "; ") + group;
@@ -170,15 +170,15 @@ std::vector<std::string> Matcher::unused() const {
 std::vector<Assignment> match_model(const Module& model, Matcher& matcher, bool convert) {
   std::vector<Assignment> assignments;
   for (const NamedTensor& n : state_of(model)) {
-    const std::string wanted = str(n.tensor.dtype(), " ", n.tensor.shape());
-    const Tensor value = matcher.take(n.name, wanted);
+    const std::string expected = str(n.tensor.dtype(), " ", n.tensor.shape());
+    const Tensor value = matcher.take(n.name, expected);
     if (!value.defined()) continue;
     const bool dtypes_fit =
         value.dtype() == n.tensor.dtype() ||
         (convert && is_floating(value.dtype()) && is_floating(n.tensor.dtype()));
     if (value.shape() != n.tensor.shape() || !dtypes_fit)
       matcher.problem(str(matcher.named(n.name), ": file has ", value.dtype(), " ", value.shape(),
-                          ", the model ", wanted));
+                          ", the model ", expected));
     assignments.push_back({n.tensor, dtypes_fit ? value.to(n.tensor.dtype()).contiguous() : value});
     matcher.need_finite(matcher.named(n.name), assignments.back().from);
   }

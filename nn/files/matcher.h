@@ -1,4 +1,4 @@
-// A file's tensors against a model's: for nn/files/weights.cpp and nn/training/checkpoint.cpp.
+// Matches the tensors of a file with those of a model, for weights.cpp and training/checkpoint.cpp.
 #pragma once
 
 #include <string>
@@ -9,47 +9,50 @@
 
 namespace stretto::nn::files {
 
-/// Parameters, then buffers.
+/// Returns the parameters of a model, then its buffers.
 std::vector<NamedTensor> state_of(const Module& model);
 
-/// The names of a model's tensors: of one that is shared, the first of its names stands for all.
+/// Maps each name of a shared tensor to the first of its names.
 class FirstNames {
  public:
   explicit FirstNames(const Module& model);
-  /// The first name of the tensor that has this one, or `name` where the model has none.
+  /// Returns the first name of the tensor that has this name; `name` itself if the model has none.
   const std::string& operator()(const std::string& name) const;
 
  private:
-  std::unordered_map<std::string, std::string> first_;  // of the other names
+  std::unordered_map<std::string, std::string> first_;  // by the other names
 };
 
-/// Collects all that does not fit before it throws.
+/// Matches tensors by name and collects all problems before it throws.
 class Matcher {
  public:
   Matcher(std::string path, bool allow_not_finite)
       : path_(std::move(path)), allow_not_finite_(allow_not_finite) {}
 
-  /// `name_in_file`: where it differs, it is told when the tensor is not wanted or does not fit.
-  /// Weights that two layers share may be in the file once for each.
+  /// Adds a tensor of the file. If `name_in_file` differs, errors show both names. A shared tensor
+  /// may be in the file several times, with equal values.
   void offer(const NamedTensor& value, const std::string& name_in_file);
   void offer(const NamedTensor& value) { offer(value, value.name); }
-  /// One that is not wanted; `what` has its dtype and shape.
+  /// Adds a tensor of the file that the model does not have; `what` has its dtype and shape.
   void leave(const std::string& name, const std::string& name_in_file, const std::string& what);
 
-  /// The name, and in brackets the one in the file where that is another.
+  /// Returns the name, followed by the name in the file in parentheses if that differs.
   std::string named(const std::string& name) const;
-  /// The tensor of that name, which counts as wanted; undefined when it is missing. `what`: the
-  /// dtype and shape that are looked for.
+  /// Takes the tensor of a name; undefined if it is missing, which finish() reports. `what` is the
+  /// expected dtype and shape.
   Tensor take(const std::string& name, const std::string& what = "");
 
+  /// Adds a problem for finish() to report.
   void problem(std::string text) { problems_.push_back(std::move(text)); }
+  /// Adds a problem if the value has NaN or infinity, unless these are allowed.
   void need_finite(const std::string& name, const Tensor& value);
 
-  /// Call when all is taken, before anything is changed. Throws for problems, and where `strict`
-  /// for names that one side lacks.
+  /// Call after the last take(), before anything is changed. Throws Error if there are problems,
+  /// or, with `strict`, names without a counterpart.
   void finish(bool strict = true);
-  /// The model's names and the file's that have no counterpart; after `finish`.
+  /// Returns the names in the model without a counterpart; call after finish().
   std::vector<std::string> missing() const;
+  /// Returns the names in the file without a counterpart; call after finish().
   std::vector<std::string> unused() const;
 
  private:
@@ -67,12 +70,13 @@ class Matcher {
   std::vector<Named> missing_, left_;
 };
 
+/// A tensor of the model and its new value.
 struct Assignment {
   Tensor to, from;
 };
-/// Pairs the model's tensors with the file's; floating dtypes may differ where they are converted.
+/// Pairs the model's tensors with those of the file. With `convert`, floating dtypes may differ.
 std::vector<Assignment> match_model(const Module& model, Matcher& matcher, bool convert);
-/// On the CPU this cannot fail, so that a model is never left half loaded.
+/// Assigns the new values. On the CPU this cannot fail, so a model is never partially loaded.
 void assign(const std::vector<Assignment>& assignments);
 
 }  // namespace stretto::nn::files

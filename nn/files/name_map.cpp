@@ -69,7 +69,8 @@ Tensors cut(const char* op, const std::string& name, const Tensor& x,
       equal_parts(parts) ? str(parts.size(), " equal parts") : str("parts of ", shares_text(parts));
   const std::string where = o.groups == 1 ? "" : str(" in each of ", o.groups, " groups");
   check(fits, op, one_line(name), ": ", op == std::string("load") ? "file" : "model", " has ", x,
-        ", which cannot be cut in ", how, where, o.dim == 0 ? "" : str(" along dimension ", o.dim));
+        ", which cannot be split into ", how, where,
+        o.dim == 0 ? "" : str(" along dimension ", o.dim));
   const Tensor grouped = in_groups(x, o.dim, o.groups);
   const int64_t unit = grouped.size(o.dim + 1) / units;
   Tensors pieces;
@@ -82,7 +83,7 @@ Tensors cut(const char* op, const std::string& name, const Tensor& x,
   return pieces;
 }
 
-// The other way round; the parts of the model are called `names`.
+// The inverse of cut(). `names` are the names of the parts in the model, for errors.
 Tensor uncut(const Tensors& pieces, const std::vector<std::string>& names,
              const std::vector<Part>& parts, const SplitOptions& o) {
   const Tensor& first = pieces[0];
@@ -94,7 +95,7 @@ Tensor uncut(const Tensors& pieces, const std::vector<std::string>& names,
     const bool fits = x.dim() > o.dim && x.dim() < Shape::max_dims && rest == first.shape() &&
                       x.dtype() == first.dtype() && x.size(o.dim) % o.groups == 0 &&
                       x.size(o.dim) * parts[0].share == first.size(o.dim) * parts[i].share;
-    check(fits, "save", names[i], ": model has ", x, ", which cannot follow ", names[0], ", ",
+    check(fits, "save", names[i], ": model has ", x, ", which cannot be joined to ", names[0], ", ",
           first, ", in parts of ", shares_text(parts));
     grouped.push_back(in_groups(x, o.dim, o.groups));
   }
@@ -123,14 +124,16 @@ NameMap::NameMap(std::initializer_list<std::pair<std::string, std::string>> rena
 NameMap& NameMap::add(Rule rule) {
   for (const Part& part : rule.to) {
     const NamePattern to(part.to);
-    check(!to.has_optional_text(), "NameMap", "\"", part.to, "\": [text] is for the file's names");
+    check(!to.has_optional_text(), "NameMap", "\"", part.to,
+          "\": [text] is allowed only in names of the file");
     check(to.filled_by(rule.from), "NameMap", "\"", part.to, "\" has more {} or * than \"",
           rule.from.text(), "\"");
     check(part.share > 0, "NameMap", "\"", part.to, "\" has a share of ", part.share,
           "; must be positive");
   }
   check(rule.cut.dim >= 0 && rule.cut.dim < Shape::max_dims && rule.cut.groups > 0, "NameMap", "\"",
-        rule.from.text(), "\": cuts dimension ", rule.cut.dim, " in ", rule.cut.groups, " groups");
+        rule.from.text(), "\": splits dimension ", rule.cut.dim, " into ", rule.cut.groups,
+        " groups");
   rules_.push_back(std::move(rule));
   return *this;
 }
@@ -144,12 +147,12 @@ NameMap& NameMap::drop(std::string from) {
 }
 
 NameMap& NameMap::copy(std::string from, std::vector<std::string> to) {
-  check(!to.empty(), "NameMap", "\"", from, "\" is copied to nothing");
+  check(!to.empty(), "NameMap", "\"", from, "\" is copied to no tensors");
   return add({Kind::copy, NamePattern(std::move(from)), {to.begin(), to.end()}});
 }
 
 NameMap& NameMap::split(std::string from, std::vector<Part> parts, SplitOptions options) {
-  check(!parts.empty(), "NameMap", "\"", from, "\" is split in nothing");
+  check(!parts.empty(), "NameMap", "\"", from, "\" is split into no parts");
   return add({Kind::split, NamePattern(std::move(from)), std::move(parts), std::move(options)});
 }
 
@@ -160,12 +163,12 @@ NameMap& NameMap::split(std::string from, std::vector<Part> parts) {
 NameMap& NameMap::join(std::string from, std::string to, std::vector<int64_t> shares) {
   NamePattern pattern(std::move(from));
   check(pattern.has_numbers(), "NameMap", "\"", pattern.text(),
-        "\" has no {}: nothing to order the parts by");
+        "\" has no {}, which orders the parts");
   return add({Kind::join, std::move(pattern), {std::move(to)}, {}, std::move(shares)});
 }
 
 NameMap& NameMap::convert(std::string from, std::string to, Conversion conversion) {
-  check(bool(conversion.there), "NameMap", "\"", from, "\" is converted by nothing");
+  check(bool(conversion.there), "NameMap", "\"", from, "\" is converted without a function");
   return add({Kind::rename,
               NamePattern(std::move(from)),
               {std::move(to)},
@@ -183,7 +186,7 @@ NameMap& NameMap::strip(std::string prefix) {
 }
 
 NameMap& NameMap::prefer(const NameMap& other) {
-  const NameMap before = other;  // which may be this map
+  const NameMap before = other;  // a copy: `other` may be this map
   rules_.insert(rules_.begin(), before.rules_.begin(), before.rules_.end());
   prefixes_.insert(prefixes_.begin(), before.prefixes_.begin(), before.prefixes_.end());
   return *this;
@@ -261,9 +264,9 @@ std::vector<NameMap::Mapped> NameMap::operator()(const std::vector<NamedTensor>&
             ", and so is ", one_line(first->second.name));
       continue;
     }
-    const auto& there = rule.cut.first.there;
+    const auto& forward = rule.cut.first.there;
     const Tensor value =
-        there ? converted("load", source.name, source.tensor, there) : source.tensor;
+        forward ? converted("load", source.name, source.tensor, forward) : source.tensor;
     const Tensors pieces = rule.kind == Kind::split
                                ? cut("load", source.name, value, rule.to, rule.cut)
                                : Tensors(rule.to.size(), value);
@@ -278,7 +281,7 @@ std::vector<NameMap::Mapped> NameMap::operator()(const std::vector<NamedTensor>&
       if (x.dim() >= 1) rest[0] = first.tensor.dim() >= 1 ? first.tensor.size(0) : 0;
       check(x.dim() >= 1 && rest == first.tensor.shape() && x.dtype() == first.tensor.dtype(),
             "load", one_line(source.name), ": file has ", x.dtype(), " ", x.shape(),
-            ", which cannot follow ", one_line(first.name), ", ", first.tensor.dtype(), " ",
+            ", which cannot be joined to ", one_line(first.name), ", ", first.tensor.dtype(), " ",
             first.tensor.shape());
       pieces.push_back(x);
     }
@@ -294,10 +297,10 @@ std::string NameMap::with_prefixes(std::string name) const {
   return name;
 }
 
-// The first rule that gives `name`, as the part of that number, and the file's name without
-// prefixes.
+// Finds the first rule that yields `name` and the index of the part; the result has the name in the
+// file without prefixes.
 NameMap::Found NameMap::find_back(const std::string& name, size_t& part) const {
-  std::string why_not;
+  std::string reason;
   for (const Rule& rule : rules_)
     for (part = 0; part < rule.to.size(); ++part) {
       const NamePattern to(rule.to[part].to);
@@ -305,32 +308,32 @@ NameMap::Found NameMap::find_back(const std::string& name, size_t& part) const {
       if (!holes) continue;
       if (rule.kind == Kind::join) return {&rule, *std::move(holes), name};
       if (!rule.from.filled_by(to)) {
-        why_not = str("\"", rule.from.text(), "\" → \"", to.text(), "\" loses numbers or texts");
+        reason = str("\"", rule.from.text(), "\" → \"", to.text(), "\" loses numbers or strings");
         continue;
       }
-      const std::string theirs = rule.from.fill(*holes);
-      const Found there = find(with_prefixes(theirs));
-      if (there.rule == &rule) return {&rule, *std::move(holes), theirs};
-      why_not = str("\"", theirs, "\" would be read by another rule, \"",
-                    there.rule ? there.rule->from.text() : theirs, "\"");
+      const std::string in_file = rule.from.fill(*holes);
+      const Found found = find(with_prefixes(in_file));
+      if (found.rule == &rule) return {&rule, *std::move(holes), in_file};
+      reason = str("\"", in_file, "\" would be read by another rule, \"",
+                   found.rule ? found.rule->from.text() : in_file, "\"");
     }
-  check(why_not.empty(), "save", name, ": no way back: ", why_not);
-  const Found there = find(with_prefixes(name));
-  check(!there.rule, "save", name, ": no rule gives it, and \"",
-        there.rule ? there.rule->from.text() : "", "\" would read it as another");
+  check(reason.empty(), "save", name, ": not invertible: ", reason);
+  const Found found = find(with_prefixes(name));
+  check(!found.rule, "save", name, ": no rule yields it, and \"",
+        found.rule ? found.rule->from.text() : "", "\" would map it to another name");
   return {.name = name};
 }
 
-// The numbered parts of a joined tensor.
+// Splits a joined tensor into its numbered parts.
 std::vector<NamedTensor> NameMap::unjoin(const Rule& rule, const NamedTensor& whole,
                                          Holes holes) const {
-  check(!rule.shares.empty(), "save", whole.name, ": no way back: the shares of \"",
-        rule.from.text(), "\" in it are not known");
+  check(!rule.shares.empty(), "save", whole.name, ": not invertible: the shares of \"",
+        rule.from.text(), "\" are not known");
   std::vector<Part> parts;
   for (const int64_t share : rule.shares) {
     holes.numbers.push_back(std::to_string(parts.size()));
-    check(rule.from.filled_by(holes), "save", whole.name, ": no way back: \"", rule.from.text(),
-          "\" → \"", rule.to[0].to, "\" loses numbers or texts");
+    check(rule.from.filled_by(holes), "save", whole.name, ": not invertible: \"", rule.from.text(),
+          "\" → \"", rule.to[0].to, "\" loses numbers or strings");
     parts.push_back({with_prefixes(rule.from.fill(holes)), share});
     holes.numbers.pop_back();
   }
@@ -340,7 +343,7 @@ std::vector<NamedTensor> NameMap::unjoin(const Rule& rule, const NamedTensor& wh
   return result;
 }
 
-// A tensor of the file from the parts of it that the model has.
+// Assembles a tensor of the file from its parts in the model.
 Tensor NameMap::assembled(const std::string& name, const Rule& rule,
                           const std::map<size_t, NamedTensor>& parts) const {
   Tensors pieces;
@@ -349,17 +352,17 @@ Tensor NameMap::assembled(const std::string& name, const Rule& rule,
     pieces.push_back(part.tensor);
     names.push_back(part.name);
     check(rule.kind == Kind::split || same_values(part.tensor, pieces[0]), "save", name, ": ",
-          names[0], " and ", part.name, " both go there, and differ");
+          names[0], " and ", part.name, " both map to it, but differ");
   }
   check(rule.kind != Kind::split || parts.size() == rule.to.size(), "save", name,
         ": the model has ", parts.size(), " of its ", rule.to.size(), " parts, ", names[0],
         " among them");
   Tensor whole = rule.kind == Kind::split ? uncut(pieces, names, rule.to, rule.cut) : pieces[0];
-  const auto& [conversion, there, back] = rule.cut.first;
-  if (!there) return whole;
-  check(bool(back), "save", names[0], ": no way back: \"", rule.from.text(), "\" is ", conversion,
-        ", which has none");
-  return converted("save", names[0], whole, back);
+  const auto& [conversion, forward, inverse] = rule.cut.first;
+  if (!forward) return whole;
+  check(bool(inverse), "save", names[0], ": not invertible: \"", rule.from.text(), "\" is ",
+        conversion, ", without an inverse");
+  return converted("save", names[0], whole, inverse);
 }
 
 std::vector<NamedTensor> NameMap::backwards(const std::vector<NamedTensor>& model) const {
@@ -370,17 +373,17 @@ std::vector<NamedTensor> NameMap::backwards(const std::vector<NamedTensor>& mode
   };
   std::vector<NamedTensor> result;
   std::map<std::string, Whole> wholes;  // by the file's name
-  for (const NamedTensor& ours : model) {
+  for (const NamedTensor& own : model) {
     size_t part = 0;
-    const Found found = find_back(ours.name, part);
+    const Found found = find_back(own.name, part);
     const std::string name = with_prefixes(found.name);
     if (!found.rule) {
-      result.push_back({name, ours.tensor.detach()});
+      result.push_back({name, own.tensor.detach()});
     } else if (found.rule->kind == Kind::join) {
-      for (NamedTensor& n : unjoin(*found.rule, ours, found.holes)) result.push_back(std::move(n));
+      for (NamedTensor& n : unjoin(*found.rule, own, found.holes)) result.push_back(std::move(n));
     } else {
       wholes[name].rule = found.rule;
-      wholes[name].parts.emplace(part, ours);
+      wholes[name].parts.emplace(part, own);
     }
   }
   for (const auto& [name, whole] : wholes)

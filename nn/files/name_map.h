@@ -1,4 +1,4 @@
-// Names that others gave to the same weights: how a file's tensors become a model's, and back.
+// Maps from the tensor names of a file to those of a model, and back.
 #pragma once
 
 #include <functional>
@@ -13,18 +13,20 @@
 
 namespace stretto::nn {
 
-/// What is done to a value on its way into the model. Without `back` it cannot be saved again.
+/// A conversion of values between file and model.
 struct Conversion {
-  std::string name;  // for NameMap::describe()
-  std::function<Tensor(const Tensor&)> there = {}, back = {};
+  std::string name;                                 ///< Shown by NameMap::describe().
+  std::function<Tensor(const Tensor&)> there = {};  ///< From the file to the model.
+  /// From the model to the file; without it the tensor cannot be saved under the file's name.
+  std::function<Tensor(const Tensor&)> back = {};
 };
 
-/// A matrix [in, out], as GPT-2's Conv1D has it, to [out, in].
+/// Returns the conversion between [in, out], e.g. of GPT-2's Conv1D, and [out, in].
 Conversion transposed();
 
-/// Rules from a file's names to a model's. "{}" in a pattern stands for a number, "*" for any text,
-/// and in what replaces it for the same one, in order; "[model.]" for text that a file may have or
-/// not, and that saving writes:
+/// Rules that map the names of a file to those of a model. In a pattern, "{}" matches a number, "*"
+/// any text, and "[model.]" an optional text, which saving writes. In the replacement, "{}" and "*"
+/// stand for the matched numbers and texts, in order:
 ///
 ///     NameMap map;
 ///     map.rename("[model.]h.{}.mlp.fc.weight", "layers.{}.linear1.weight")
@@ -32,65 +34,73 @@ Conversion transposed();
 ///                {{"layers.{}.q.weight", 4}, "layers.{}.k.weight", "layers.{}.v.weight"})
 ///         .drop("*.attn.mask");
 ///
-/// The first rule whose pattern is the whole name counts; a name without one stays as it is.
+/// The first rule whose pattern matches the whole name is applied; other names are not changed.
 class NameMap {
  public:
+  /// A map without rules.
   NameMap() = default;
-  /// {{from, to}, …}: renames; to "" drops.
+  /// A map of renames {{from, to}, …}; to = "" drops the tensor.
   NameMap(std::initializer_list<std::pair<std::string, std::string>> renames);
 
+  /// Renames a tensor.
   NameMap& rename(std::string from, std::string to);
-  /// Of a dropped tensor neither values nor dtype matter.
+  /// Drops a tensor. It is not read, and its dtype may be unsupported.
   NameMap& drop(std::string from);
-  /// One tensor for several of the model.
+  /// Copies one tensor to several tensors of the model.
   NameMap& copy(std::string from, std::vector<std::string> to);
 
-  /// A part of a split tensor, and its share of the dimension: rows, heads, or whatever all parts
-  /// are counted in.
+  /// One part of a split tensor.
   struct Part {
+    /// A part with share 1.
     Part(const char* to_) : to(to_) {}
+    /// A part with its share of the dimension.
     Part(std::string to_, int64_t share_ = 1) : to(std::move(to_)), share(share_) {}
-    std::string to;
-    int64_t share = 1;
+    std::string to;     ///< Name in the model.
+    int64_t share = 1;  ///< Relative size, e.g. in rows or heads; the same unit for all parts.
   };
+  /// How a tensor is split.
   struct SplitOptions {
-    int64_t dim = 0;
-    /// Of the dimension; each has a piece of every part: [H, 3, D] rows (BLOOM, GPT-NeoX) are H.
+    int64_t dim = 0;  ///< Dimension to split.
+    /// Number of groups that the dimension consists of, each with its own chunk of every part; H
+    /// for rows in the order [H, 3, D] (BLOOM, GPT-NeoX).
     int64_t groups = 1;
-    Conversion first = {};  // done to the whole
+    Conversion first = {};  ///< Applied to the whole tensor before the split.
   };
-  /// Cuts a dimension in parts, by default dimension 0 in equal ones.
+  /// Splits a tensor along a dimension.
   NameMap& split(std::string from, std::vector<Part> parts, SplitOptions options);
+  /// Splits a tensor along dimension 0.
   NameMap& split(std::string from, std::vector<Part> parts);
-  /// The other way round: what goes to one name is put together along dimension 0, in the order of
-  /// the numbers. With the parts' shares, in that order from number 0 on, it can be saved again.
+  /// Concatenates all tensors that map to `to` along dimension 0, in the order of their numbers
+  /// (the last "{}"). To save the tensor again, `shares` must have the sizes of parts 0, 1, ….
   NameMap& join(std::string from, std::string to, std::vector<int64_t> shares = {});
-  /// Puts conversion.there(value) under the new name.
+  /// Renames a tensor and converts its value by conversion.there.
   NameMap& convert(std::string from, std::string to, Conversion conversion);
+  /// The same with a function that has no inverse; the tensor cannot be saved again.
   NameMap& convert(std::string from, std::string to, std::function<Tensor(const Tensor&)> f);
 
-  /// Takes the prefix off every name that begins with it, before any rule; saving puts it on every
-  /// name. A prefix that some names lack in one file belongs into the rules, as "[model.]".
+  /// Removes the prefix from every name that begins with it, before any rule; saving adds it to
+  /// every name. A prefix that some names of a file lack belongs in the rules, as "[model.]".
   NameMap& strip(std::string prefix);
-  /// Puts the rules of another map before the rules so far, which then count where no other does.
+  /// Inserts the rules of another map before the present ones, so that they take precedence.
   NameMap& prefer(const NameMap& rules);
 
-  /// All rules, one a line, in the order in which they are tried:
+  /// Returns all rules, one per line, in the order in which they are tried:
+  ///
   ///     [model.]h.{}.mlp.fc.weight    → layers.{}.linear1.weight
   std::string describe() const;
-  /// Where a tensor of a file goes; empty when it is dropped.
+  /// Returns the names in the model for a tensor of a file; empty if it is dropped.
   std::vector<std::string> targets(const std::string& name) const;
 
-  /// A tensor for the model, and its name in the file.
+  /// A tensor for the model.
   struct Mapped {
-    NamedTensor tensor;
-    std::string origin;
+    NamedTensor tensor;  ///< Under its name in the model.
+    std::string origin;  ///< Name in the file.
   };
-  /// What a file has for a model. Throws where a tensor cannot be cut or converted, or where those
-  /// to be joined do not fit each other.
+  /// Maps the tensors of a file to a model. Throws Error if a tensor cannot be split or converted,
+  /// or if tensors to be joined have incompatible shapes or dtypes.
   std::vector<Mapped> operator()(const std::vector<NamedTensor>& file) const;
-  /// The other direction: a model's tensors under the file's names, by the first rule that gives
-  /// the name; dropped ones are not made up. Throws where a rule has no way back.
+  /// Maps the tensors of a model to the names of the file, by the first rule that yields each name.
+  /// Dropped tensors are not recreated. Throws Error if a rule is not invertible.
   std::vector<NamedTensor> backwards(const std::vector<NamedTensor>& model) const;
 
  private:
@@ -100,10 +110,10 @@ class NameMap {
     NamePattern from;
     std::vector<Part> to;
     SplitOptions cut = {};
-    std::vector<int64_t> shares = {};  // of a join
+    std::vector<int64_t> shares = {};  // for join
   };
   struct Found {
-    const Rule* rule = nullptr;  // null: the name stays
+    const Rule* rule = nullptr;  // null: no rule matches, the name is not changed
     NamePattern::Holes holes = {};
     std::string name;  // without prefixes
   };

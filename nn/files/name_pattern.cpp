@@ -17,8 +17,8 @@ size_t digits_at(std::string_view name, size_t at) {
   return end - at;
 }
 
-// The last "*": what comes after it in the pattern, what it covers of the name, and how many
-// numbers stood before it. Where the rest does not fit, it covers one character more.
+// The last "*": the position after it in the pattern, the range of the name that it matches, and
+// the number of numbers before it. If the rest does not match, it is extended by one character.
 struct Star {
   size_t pattern, begin, end, numbers;
 };
@@ -65,7 +65,7 @@ NamePattern::NamePattern(std::string text) : text_(std::move(text)), long_(text_
     check(open != std::string::npos && close != std::string::npos && open < close &&
               text_.find_first_of("[{}*", open + 1) >= close &&
               text_.find_first_of("[]", close + 1) == std::string::npos,
-          "NameMap", "\"", text_, "\": there can be one [text], without holes");
+          "NameMap", "\"", text_, "\": only one [text] is allowed, without {} and *");
     long_.erase(close, 1).erase(open, 1);
     short_.erase(open, close - open + 1);
   }

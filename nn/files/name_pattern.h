@@ -1,4 +1,4 @@
-// Names with holes: what the rules of a NameMap are written in.
+// Name patterns with placeholders, for the rules of a NameMap.
 #pragma once
 
 #include <optional>
@@ -8,34 +8,41 @@
 
 namespace stretto::nn {
 
-/// "{}" stands for a number of at most nine digits, "*" for any text, the shortest that fits, and
-/// "[text]" for text that a name may have or not.
+/// A pattern in which "{}" matches a number of at most nine digits, "*" any text (the shortest that
+/// fits), and "[text]" an optional text.
 class NamePattern {
  public:
+  /// Throws Error if the pattern has more than one [text], or placeholders in it.
   explicit NamePattern(std::string text);
 
-  /// What stands in the holes, in order.
+  /// The texts that placeholders have matched, in order.
   struct Holes {
-    std::vector<std::string> numbers, texts;
+    std::vector<std::string> numbers;  ///< Matches of "{}".
+    std::vector<std::string> texts;    ///< Matches of "*".
   };
-  /// The holes of a name that the pattern is the whole of; nothing when it is not.
+  /// Returns the matches if the pattern matches the whole name; otherwise unset.
   std::optional<Holes> match(std::string_view name) const;
-  /// The name with these holes, "[text]" included; what is left over of them is not used.
+  /// Returns the name with the placeholders replaced by matches, including "[text]". Surplus
+  /// matches are ignored.
   std::string fill(const Holes& holes) const;
-  /// Whether these, or those of another pattern, are enough for it.
+  /// True if there are enough matches for all placeholders.
   bool filled_by(const Holes& holes) const {
     return numbers_ <= holes.numbers.size() && texts_ <= holes.texts.size();
   }
+  /// True if another pattern has enough placeholders for those of this one.
   bool filled_by(const NamePattern& other) const {
     return numbers_ <= other.numbers_ && texts_ <= other.texts_;
   }
+  /// True if the pattern has a "[text]".
   bool has_optional_text() const { return long_ != short_; }
+  /// True if the pattern has a "{}".
   bool has_numbers() const { return numbers_ > 0; }
 
+  /// Returns the pattern.
   const std::string& text() const { return text_; }
 
  private:
-  std::string text_, long_, short_;  // with and without "[text]"
+  std::string text_, long_, short_;  // long_ and short_: with and without "[text]"
   size_t numbers_ = 0, texts_ = 0;
 };
 

@@ -27,7 +27,7 @@ constexpr Format formats[] = {
     {"version https://git-lfs"sv, "a pointer of Git LFS, which has not been fetched"},
 };
 
-// Up to 64, without a byte order mark and blanks before the first letter.
+// The first bytes, up to 64; for `text` without a byte order mark and leading white space.
 std::string first_bytes(const InputFile& file, bool text) {
   std::string bytes(size_t(std::min<int64_t>(file.size(), 64)), '\0');
   file.read(bytes.data(), int64_t(bytes.size()), 0);
@@ -47,15 +47,15 @@ bool is_text(const std::string& bytes) {
 
 std::string other_format(const InputFile& file) {
   const std::string raw = first_bytes(file, false);
-  if (raw.size() > 8 && raw[8] == '{') return "";  // after its length a header begins so
+  if (raw.size() > 8 && raw[8] == '{') return "";  // a header: it begins after its length
   for (const Format& format : formats)
     if (raw.starts_with(format.first)) return std::string("; it looks like ") + format.name;
   const std::string text = first_bytes(file, true);
   if (!is_text(text)) return "";
   if (text[0] == '<')
-    return "; it looks like an HTML page, as failed downloads leave it: " + in_quotes(text);
+    return "; it looks like an HTML page, e.g. from a failed download: " + in_quotes(text);
   if (text[0] == '{' || text[0] == '[')
-    return "; it looks like JSON, as failed downloads leave it: " + in_quotes(text);
+    return "; it looks like JSON, e.g. from a failed download: " + in_quotes(text);
   return "; it looks like text: " + in_quotes(text);
 }
 

@@ -1,4 +1,4 @@
-// What lies where weights are expected: a failed download, another format.
+// Recognizes files that are not safetensors files: failed downloads, other formats.
 #pragma once
 
 #include <string>
@@ -9,12 +9,12 @@ class InputFile;
 
 namespace stretto::nn::files {
 
-/// "; it looks like …", told by the first bytes of a file that is no safetensors file, or "" where
-/// they say nothing.
+/// Returns "; it looks like …", by the first bytes of a file that is not a safetensors file; "" if
+/// they are not recognized.
 std::string other_format(const InputFile& file);
 
-/// True if a file begins as JSON does, and therefore as no safetensors file can: an index of shards
-/// may have any name.
+/// True if a file begins like JSON and thus cannot be a safetensors file. An index of shards may
+/// have any name.
 bool looks_like_index(const std::string& path);
 
 }  // namespace stretto::nn::files

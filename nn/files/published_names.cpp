@@ -9,28 +9,28 @@ namespace stretto::nn {
 NameMap transformer_xl_names(const TransformerXL::Options& o, TransformerXLSource source) {
   const bool hugging_face = source == TransformerXLSource::hugging_face;
   const std::string prefix = hugging_face ? "transformer." : "";
-  const std::string layer = prefix + "layers.{}.", ours = "layers.{}.";
+  const std::string layer = prefix + "layers.{}.", in_model = "layers.{}.";
   NameMap map;
   map.split(layer + "dec_attn.qkv_net.weight",
-            {ours + "self_attention.q.weight", ours + "self_attention.k.weight",
-             ours + "self_attention.v.weight"})
-      .rename(layer + "dec_attn.r_net.weight", ours + "self_attention.position.r.weight")
-      .rename(layer + "dec_attn.o_net.weight", ours + "self_attention.out.weight");
+            {in_model + "self_attention.q.weight", in_model + "self_attention.k.weight",
+             in_model + "self_attention.v.weight"})
+      .rename(layer + "dec_attn.r_net.weight", in_model + "self_attention.position.r.weight")
+      .rename(layer + "dec_attn.o_net.weight", in_model + "self_attention.out.weight");
   for (const char* kind : {"weight", "bias"})
-    map.rename(layer + "dec_attn.layer_norm." + kind, ours + "norm1." + kind)
-        .rename(layer + "pos_ff.layer_norm." + kind, ours + "norm2." + kind)
-        .rename(layer + "pos_ff.CoreNet.0." + kind, ours + "feed_forward.linear1." + kind)
-        .rename(layer + "pos_ff.CoreNet.3." + kind, ours + "feed_forward.linear2." + kind);
+    map.rename(layer + "dec_attn.layer_norm." + kind, in_model + "norm1." + kind)
+        .rename(layer + "pos_ff.layer_norm." + kind, in_model + "norm2." + kind)
+        .rename(layer + "pos_ff.CoreNet.0." + kind, in_model + "feed_forward.linear1." + kind)
+        .rename(layer + "pos_ff.CoreNet.3." + kind, in_model + "feed_forward.linear2." + kind);
 
   const std::pair<const char*, const char*> biases[] = {{"r_w_bias", "u"}, {"r_r_bias", "v"}};
-  for (const auto& [theirs, name] : biases)
-    if (o.tied_biases) {  // Hugging Face's layers list the shared pair once more
-      map.rename(prefix + theirs, name).rename(layer + "dec_attn." + theirs, name);
+  for (const auto& [in_file, name] : biases)
+    if (o.tied_biases) {  // Hugging Face's files repeat the shared pair in every layer
+      map.rename(prefix + in_file, name).rename(layer + "dec_attn." + in_file, name);
     } else {
-      map.rename(layer + "dec_attn." + theirs, ours + "self_attention.position." + name);
+      map.rename(layer + "dec_attn." + in_file, in_model + "self_attention.position." + name);
     }
 
-  std::vector<int64_t> shares;  // of the clusters, which with div = 1 are in one
+  std::vector<int64_t> shares;  // sizes of the clusters; with div = 1 there is a single one
   int64_t first = 0;
   for (const int64_t end : o.div == 1 ? std::vector<int64_t>{} : o.cutoffs) {
     shares.push_back(end - first);
@@ -55,9 +55,9 @@ NameMap transformer_xl_names(const TransformerXL::Options& o, TransformerXLSourc
                : index_select(rows, 0, tensor(order, {int64_t(order.size())}, rows.device()));
   };
   for (const char* name : {"cluster_weight", "cluster_bias"}) {
-    const std::string theirs = str("crit.", name), target = str("output.", name);
-    hugging_face ? map.rename(theirs, target)
-                 : map.convert(theirs, target, {"in reverse order", reversed, reversed});
+    const std::string in_file = str("crit.", name), target = str("output.", name);
+    hugging_face ? map.rename(in_file, target)
+                 : map.convert(in_file, target, {"in reverse order", reversed, reversed});
   }
   return map;
 }
@@ -69,24 +69,24 @@ NameMap t5_names(const SequenceToSequence::Options& options) {
       .drop("decoder.block.{}.layer.1.EncDecAttention.relative_attention_bias.weight");
   for (const std::string stack : {"encoder.", "decoder."}) {
     const bool decoder = stack == "decoder.";
-    const std::string ours = stack + "layers.{}.";
+    const std::string in_model = stack + "layers.{}.";
     const auto part = [&](int i) { return str(stack, "block.{}.layer.", i, "."); };
-    const auto attention = [&](const std::string& theirs, const std::string& name) {
+    const auto attention = [&](const std::string& in_file, const std::string& name) {
       for (const char* x : {"q", "k", "v"})
-        map.rename(str(theirs, ".", x, ".weight"), str(ours, name, ".", x, ".weight"));
-      map.rename(theirs + ".o.weight", ours + name + ".out.weight");
+        map.rename(str(in_file, ".", x, ".weight"), str(in_model, name, ".", x, ".weight"));
+      map.rename(in_file + ".o.weight", in_model + name + ".out.weight");
     };
     attention(part(0) + "SelfAttention", "self_attention");
     if (decoder) attention(part(1) + "EncDecAttention", "cross_attention");
     const int last = decoder ? 2 : 1;
     for (int i = 0; i <= last; ++i)
-      map.rename(part(i) + "layer_norm.weight", str(ours, "norm", i + 1, ".weight"));
-    map.rename(part(last) + "DenseReluDense.wi.weight", ours + "feed_forward.linear1.weight")
-        .rename(part(last) + "DenseReluDense.wi_0.weight", ours + "feed_forward.gate.weight")
-        .rename(part(last) + "DenseReluDense.wi_1.weight", ours + "feed_forward.up.weight")
-        .rename(part(last) + "DenseReluDense.wo.weight", ours + "feed_forward.linear2.weight")
+      map.rename(part(i) + "layer_norm.weight", str(in_model, "norm", i + 1, ".weight"));
+    map.rename(part(last) + "DenseReluDense.wi.weight", in_model + "feed_forward.linear1.weight")
+        .rename(part(last) + "DenseReluDense.wi_0.weight", in_model + "feed_forward.gate.weight")
+        .rename(part(last) + "DenseReluDense.wi_1.weight", in_model + "feed_forward.up.weight")
+        .rename(part(last) + "DenseReluDense.wo.weight", in_model + "feed_forward.linear2.weight")
         .rename(part(0) + "SelfAttention.relative_attention_bias.weight",
-                ours + "self_attention.position.table")
+                in_model + "self_attention.position.table")
         .rename(stack + "final_layer_norm.weight", stack + "norm.weight")
         .rename(stack + "embed_tokens.weight", "source_embedding.weight");
   }
@@ -95,28 +95,28 @@ NameMap t5_names(const SequenceToSequence::Options& options) {
 
 namespace {
 
-constexpr const char* our_layer = "layers.{}.";
+constexpr const char* model_layer = "layers.{}.";
 using Names = std::initializer_list<std::pair<const char*, const char*>>;
 
-// Weights and biases, where there are any, of parts of a layer.
+// Renames the weights and biases, if there are any, of the parts of a layer.
 void rename_parts(NameMap& map, const std::string& layer, Names names) {
-  for (const auto& [theirs, ours] : names)
+  for (const auto& [in_file, in_model] : names)
     for (const char* kind : {".weight", ".bias"})
-      map.rename(layer + theirs + kind, str(our_layer, ours, kind));
+      map.rename(layer + in_file + kind, str(model_layer, in_model, kind));
 }
 
-// The table and the last matrix, which may be one.
+// Renames the embedding table and the output matrix, which may be tied.
 void rename_ends(NameMap& map, const std::string& table, const std::string& head, bool tied) {
   map.rename(table + ".weight", "embedding.weight");
   for (const char* kind : {".weight", ".bias"})
     map.rename(head + kind, (tied ? "embedding" : "out") + std::string(kind));
 }
 
-// [H, 3, D] rows: the three of a head stand together.
+// For rows in the order [H, 3, D]: q, k and v of a head are adjacent.
 void split_by_heads(NameMap& map, const std::string& from, int64_t n_heads) {
   for (const std::string kind : {".weight", ".bias"}) {
-    const std::string ours = str(our_layer, "self_attention.");
-    map.split(from + kind, {ours + "q" + kind, ours + "k" + kind, ours + "v" + kind},
+    const std::string in_model = str(model_layer, "self_attention.");
+    map.split(from + kind, {in_model + "q" + kind, in_model + "k" + kind, in_model + "v" + kind},
               {.groups = n_heads});
   }
 }
@@ -143,8 +143,8 @@ NameMap llama_names(const LanguageModel::Options& options) {
 }
 
 NameMap gpt2_names(const LanguageModel::Options& options) {
-  const std::string layer = "[transformer.]h.{}.", ours = our_layer;
-  const std::string attention = ours + "self_attention.";
+  const std::string layer = "[transformer.]h.{}.", in_model = model_layer;
+  const std::string attention = in_model + "self_attention.";
   NameMap map;
   rename_ends(map, "[transformer.]wte", "lm_head", options.tied);
   rename_parts(map, layer, {{"ln_1", "norm1"}, {"ln_2", "norm2"}});
@@ -157,10 +157,10 @@ NameMap gpt2_names(const LanguageModel::Options& options) {
               {attention + "q." + kind, attention + "k." + kind, attention + "v." + kind},
               {.first = weight ? transposed() : Conversion{}})
         .rename("[transformer.]ln_f." + kind, "norm." + kind);
-    for (const auto& [theirs, name] : Names{{"attn.c_proj.", "self_attention.out."},
-                                            {"mlp.c_fc.", "feed_forward.linear1."},
-                                            {"mlp.c_proj.", "feed_forward.linear2."}}) {
-      const std::string from = layer + theirs + kind, to = ours + name + kind;
+    for (const auto& [in_file, name] : Names{{"attn.c_proj.", "self_attention.out."},
+                                             {"mlp.c_fc.", "feed_forward.linear1."},
+                                             {"mlp.c_proj.", "feed_forward.linear2."}}) {
+      const std::string from = layer + in_file + kind, to = in_model + name + kind;
       weight ? map.convert(from, to, transposed()) : map.rename(from, to);
     }
   }
@@ -223,23 +223,25 @@ NameMap bloom_names(const LanguageModel::Options& options) {
 }
 
 NameMap gwinndr_names() {
-  const std::string layer = "transformer.encoder.layers.{}.", ours = "layers.{}.";
-  const std::string attention = layer + "self_attn.", our_attention = ours + "self_attention.";
+  const std::string layer = "transformer.encoder.layers.{}.", in_model = "layers.{}.";
+  const std::string attention = layer + "self_attn.",
+                    model_attention = in_model + "self_attention.";
   NameMap map;
   map.drop("positional_encoding.pe")
-      .convert(attention + "Er", our_attention + "position.table",
-               {"with one head more", [](const Tensor& rows) { return rows.unsqueeze(0); },
+      .convert(attention + "Er", model_attention + "position.table",
+               {"with one more dimension", [](const Tensor& rows) { return rows.unsqueeze(0); },
                 [](const Tensor& rows) { return rows.squeeze(0); }});
   for (const std::string kind : {"weight", "bias"}) {
-    map.split(
-           attention + "in_proj_" + kind,
-           {our_attention + "q." + kind, our_attention + "k." + kind, our_attention + "v." + kind})
-        .rename(attention + "out_proj." + kind, our_attention + "out." + kind)
+    map.split(attention + "in_proj_" + kind,
+              {model_attention + "q." + kind, model_attention + "k." + kind,
+               model_attention + "v." + kind})
+        .rename(attention + "out_proj." + kind, model_attention + "out." + kind)
         .rename("transformer.encoder.norm." + kind, "norm." + kind)
         .rename("Wout." + kind, "out." + kind);
     for (const char* n : {"1", "2"})
-      map.rename(layer + "linear" + n + "." + kind, ours + "feed_forward.linear" + n + "." + kind)
-          .rename(layer + "norm" + n + "." + kind, ours + "norm" + n + "." + kind);
+      map.rename(layer + "linear" + n + "." + kind,
+                 in_model + "feed_forward.linear" + n + "." + kind)
+          .rename(layer + "norm" + n + "." + kind, in_model + "norm" + n + "." + kind);
   }
   return map;
 }

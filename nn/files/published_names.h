@@ -1,12 +1,12 @@
-// The names that published weights have: maps for load_weights (nn/files/weights.h).
+// Name maps for published weights, for load_weights (nn/files/weights.h).
 //
 //     nn::TransformerXL model(options);
 //     nn::load_weights("transfo-xl.safetensors", model,
 //                      nn::transformer_xl_names(model.options, nn::TransformerXLSource::pytorch));
 //
-// A file that does not fit, in names or shapes, is refused whole; the error tells the file's name
-// of each tensor beside the model's. describe() prints a map, and prefer() puts rules of one's own
-// before it.
+// If names or shapes of a file do not agree with the model, nothing is loaded, and the error has
+// both the model's name and the file's name of each tensor. NameMap::describe() prints a map, and
+// NameMap::prefer() puts your own rules before it.
 #pragma once
 
 #include "../models/language_model.h"
@@ -16,35 +16,43 @@
 
 namespace stretto::nn {
 
-/// Whose names and order: the authors' PyTorch code, whose clusters have their columns in reverse
-/// order, or Hugging Face's port. Both keep q, k and v in one matrix.
-enum class TransformerXLSource { pytorch, hugging_face };
+/// The program that wrote Transformer-XL weights. Both have q, k and v in one matrix.
+enum class TransformerXLSource {
+  pytorch,      ///< The PyTorch code of the authors; the clusters' columns are in reverse order.
+  hugging_face  ///< The port of Hugging Face.
+};
 
-/// Transformer-XL with its own position. What tied weights share may be in the file once or twice.
+/// Returns the names of Transformer-XL with its own positional encoding. Tied weights may be in the
+/// file once or twice.
 NameMap transformer_xl_names(const TransformerXL::Options& options, TransformerXLSource source);
 
-/// T5 of Hugging Face, 1.0 and 1.1: for a model with t5_options and T5Bias in both stacks.
+/// Returns the names of Hugging Face's T5 1.0 and 1.1. The model must have t5_options() and T5Bias
+/// in both stacks.
 NameMap t5_names(const SequenceToSequence::Options& options);
 
-/// Decoder-only models as Hugging Face's transformers publishes them, with or without the prefix of
-/// the model that has a head. They are for a LanguageModel of the same form, or a module of one's
-/// own whose parts have its names; `options` tells what is tied, and the heads.
-/// LLaMA, Mistral, Qwen2 and Qwen3.
+/// Returns the names of LLaMA, Mistral, Qwen2 and Qwen3.
+///
+/// These functions, up to bloom_names(), map decoder-only models of Hugging Face's transformers,
+/// with or without the name prefix of the variant with a head, to a LanguageModel of the same
+/// architecture, or to a module whose children have the same names. `options` determines tied
+/// weights and the number of heads.
 NameMap llama_names(const LanguageModel::Options& options);
-/// Matrices [in, out], q, k and v in one; buffers of masks.
+/// Returns the names of GPT-2. Matrices are [in, out], with q, k and v in one. Drops mask buffers.
 NameMap gpt2_names(const LanguageModel::Options& options);
-/// q, k and v of a head side by side, [H, 3, D] rows.
+/// Returns the names of GPT-NeoX, whose matrix of q, k and v has rows in the order [H, 3, D].
 NameMap gpt_neox_names(const LanguageModel::Options& options);
+/// Returns the names of GPT-J.
 NameMap gptj_names(const LanguageModel::Options& options);
-/// As GPT-NeoX; the norm of the token vectors is that of InputOptions::norm.
+/// Returns the names of BLOOM. q, k and v are as in GPT-NeoX; the embedding norm is
+/// InputOptions::norm.
 NameMap bloom_names(const LanguageModel::Options& options);
 
-/// The Music Transformer of gwinndr (PyTorch), for a model with gwinndr_options.
+/// Returns the names of gwinndr's Music Transformer (PyTorch), for a model with gwinndr_options().
 NameMap gwinndr_names();
 
-/// The settings of that program's model: post-norm, yet a norm after the last layer; sinusoids
-/// besides relative attention; tables shared by heads, an error beyond them; embeddings not scaled.
-/// `max_length` is its er_len, the rows of a table.
+/// Returns the options of that model: post-norm with a norm after the last layer; sinusoids in
+/// addition to relative attention; tables shared by heads, out of range an error; embeddings not
+/// scaled. `max_length` is its er_len, the number of rows of a table.
 LanguageModel::Options gwinndr_options(int64_t vocabulary = 390, int64_t max_length = 2048);
 
 }  // namespace stretto::nn

@@ -29,15 +29,15 @@ static_assert(std::endian::native == std::endian::little, "the format is little-
 constexpr size_t digest_length = 16 + 1 + 16;
 const std::string no_digest = std::string(16, '0') + ':' + std::string(16, '0');
 
-// Where it stands in a header; npos where there is none. A name or a text cannot look like this:
-// quotes in them have a backslash before them.
+// The position of the digest in a header; npos if it has none. Names and values cannot contain this
+// pattern, because their quotes are escaped.
 size_t find_digest(const std::string& header) {
   const std::string before = '"' + digest_key + "\":\"";
   const size_t at = header.find(before);
   return at == std::string::npos ? at : at + before.size();
 }
 
-// Of a header without its digest, and of its length before it.
+// The digest of a header's length and of the header, which has no_digest in place of its digest.
 std::string header_digest(const std::string& header) {
   const uint64_t length = header.size();
   Digest digest;
@@ -46,7 +46,7 @@ std::string header_digest(const std::string& header) {
   return digest.text();
 }
 
-// An IEEE half as f32, which has all of its values; a NaN keeps its bits.
+// Converts an IEEE half to f32, exactly; a NaN keeps its payload.
 float from_half(uint16_t half) {
   const uint32_t sign = uint32_t(half & 0x8000) << 16, exponent = half >> 10 & 31,
                  fraction = half & 1023;
@@ -55,12 +55,12 @@ float from_half(uint16_t half) {
   return std::bit_cast<float>(sign | wide << 23 | fraction << 13);
 }
 
-// A JSON string; throws for what is not UTF-8.
+// Returns a JSON string. Throws Error if the text is not UTF-8.
 std::string json_text(const std::string& path, const std::string& text) {
   try {
     return nlohmann::json(text).dump();
   } catch (const nlohmann::json::exception&) {
-    fail("save", path, ": the text ", in_quotes(text), " is not UTF-8");
+    fail("save", path, ": the string ", in_quotes(text), " is not UTF-8");
   }
 }
 
@@ -71,7 +71,7 @@ class SafetensorsFile::Shard {
  public:
   explicit Shard(const std::string& path) : path_(path), file_("safetensors", path) {
     if (file_.size() < 8)
-      bad("has ", file_.size(), " bytes; the shortest header takes 8", other_format(file_));
+      bad("has ", file_.size(), " bytes; needs at least 8", other_format(file_));
     uint64_t length = 0;
     file_.read(&length, 8, 0);
     if (length > max_header)
@@ -90,8 +90,8 @@ class SafetensorsFile::Shard {
   const std::vector<files::Entry>& entries() const { return header_.entries; }
   const Metadata& metadata() const { return header_.metadata; }
 
-  /// Of a shard: `names` are those that the index gives to it, and all that it is asked for.
-  void keep_to(const std::string& index, std::set<std::string> names) {
+  // Restricts a shard to the tensors that the index maps to it.
+  void restrict_to(const std::string& index, std::set<std::string> names) {
     index_ = index;
     names_ = std::move(names);
   }
@@ -102,9 +102,9 @@ class SafetensorsFile::Shard {
     check_missing(wanted);
     Digest digest;
     for (const files::Entry& entry : header_.entries) {
-      const bool read_it = has(entry.name) && wanted(entry.name);
-      if (read_it) into.push_back({entry.name, tensor(entry, digest)});
-      if (!read_it && !data_digest_.empty()) skip(entry, digest);
+      const bool selected = has(entry.name) && wanted(entry.name);
+      if (selected) into.push_back({entry.name, tensor(entry, digest)});
+      if (!selected && !data_digest_.empty()) skip(entry, digest);
     }
     if (!data_digest_.empty() && digest.text() != data_digest_)
       bad("is damaged: the tensors' data are not those it was saved with");
@@ -122,7 +122,7 @@ class SafetensorsFile::Shard {
     for (const files::Entry& entry : header_.entries) missing.erase(entry.name);
     for (const std::string& name : missing)
       if (wanted(name))
-        bad("has no ", in_quotes(name), ", which the index, ", index_, ", has there");
+        bad("has no tensor ", in_quotes(name), ", which the index ", index_, " maps to it");
   }
 
   Tensor tensor(const files::Entry& entry, Digest& digest) const {
@@ -131,7 +131,7 @@ class SafetensorsFile::Shard {
       bad(in_quotes(entry.name), ": dtype ", in_quotes(entry.dtype),
           " is not supported; accepted: ", dtype_names());
     Tensor x = empty(entry.shape, {.dtype = known->dtype, .device = cpu});
-    // A half is read into the second part of its place, and widened from the first on.
+    // Halves are read into the second half of the memory and then converted from the front.
     const int64_t bytes = entry.end - entry.begin, n = x.numel();
     char* to = static_cast<char*>(x.raw_data());
     char* raw = to + (n * item_size(known->dtype) - bytes);
@@ -151,16 +151,15 @@ class SafetensorsFile::Shard {
   }
 
   void skip(const files::Entry& entry, Digest& digest) const {
-    std::vector<char> piece(size_t(std::min<int64_t>(entry.end - entry.begin, 1 << 20)));
-    for (int64_t at = entry.begin; at < entry.end; at += int64_t(piece.size())) {
-      const int64_t bytes = std::min(int64_t(piece.size()), entry.end - at);
-      file_.read(piece.data(), bytes, data_start_ + at);
-      digest.add(piece.data(), bytes);
+    std::vector<char> block(size_t(std::min<int64_t>(entry.end - entry.begin, 1 << 20)));
+    for (int64_t at = entry.begin; at < entry.end; at += int64_t(block.size())) {
+      const int64_t bytes = std::min(int64_t(block.size()), entry.end - at);
+      file_.read(block.data(), bytes, data_start_ + at);
+      digest.add(block.data(), bytes);
     }
   }
 
-  // Before the layout: what a flipped bit has made of the header is not worth a complaint of its
-  // own.
+  // Called before check_layout(), so that a damaged header is reported as damaged.
   void check_digest(std::string header) {
     const auto found = header_.metadata.find(digest_key);
     if (found == header_.metadata.end()) return;
@@ -179,9 +178,9 @@ class SafetensorsFile::Shard {
   const InputFile file_;
   Header header_;
   int64_t data_start_ = 0;
-  std::string data_digest_;  // empty: the file has none
-  std::string index_;
-  std::optional<std::set<std::string>> names_;
+  std::string data_digest_;                     // empty: the file has no digest
+  std::string index_;                           // path of the index, for errors
+  std::optional<std::set<std::string>> names_;  // unset: all tensors
 };
 
 SafetensorsFile::SafetensorsFile(std::string path) : path_(std::move(path)) {
@@ -190,11 +189,11 @@ SafetensorsFile::SafetensorsFile(std::string path) : path_(std::move(path)) {
   if (fs::is_directory(path_, ignored)) {
     const fs::path one = fs::path(path_) / "model.safetensors",
                    index = one.string() + ".index.json";
-    const bool whole = fs::exists(one, ignored);
-    check(whole || fs::exists(index, ignored), "safetensors", path_,
-          ": is not a regular file, nor a folder with model.safetensors or "
+    const bool is_one_file = fs::exists(one, ignored);
+    check(is_one_file || fs::exists(index, ignored), "safetensors", path_,
+          ": is not a regular file, nor a directory with model.safetensors or "
           "model.safetensors.index.json");
-    path_ = (whole ? one : index).string();
+    path_ = (is_one_file ? one : index).string();
   }
   if (path_.ends_with(".json") || looks_like_index(path_))
     open_index(path_);
@@ -217,12 +216,12 @@ void SafetensorsFile::open_index(const std::string& path) {
         " shards; at most 1000 allowed");
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();
   for (auto& [name, own] : names) {
-    const std::string beside = (folder / name).string();
+    const std::string shard = (folder / name).string();
     std::error_code ignored;
-    check(std::filesystem::exists(beside, ignored), "safetensors", path, ": the shard ",
+    check(std::filesystem::exists(shard, ignored), "safetensors", path, ": the shard ",
           in_quotes(name), " is missing");
-    shards_.push_back(std::make_unique<Shard>(beside));
-    shards_.back()->keep_to(path, std::move(own));
+    shards_.push_back(std::make_unique<Shard>(shard));
+    shards_.back()->restrict_to(path, std::move(own));
   }
 }
 
@@ -265,7 +264,7 @@ void save_safetensors(const std::string& path, const std::vector<NamedTensor>& t
     header += json_text(path, key) + ':';
   };
   check(metadata.size() <= max_names && sorted.size() <= max_names, "save", path, ": ",
-        sorted.size(), " tensors and ", metadata.size(), " texts; at most ", max_names,
+        sorted.size(), " tensors and ", metadata.size(), " metadata strings; at most ", max_names,
         " of each can be read");
   if (!metadata.empty()) {
     member(metadata_key);
@@ -296,15 +295,15 @@ void save_safetensors(const std::string& path, const std::vector<NamedTensor>& t
   AtomicFile file(path);
   file.write(&length, 8);
   file.write(header.data(), int64_t(length));
-  const bool sealed = metadata.contains(digest_key);
+  const bool with_digest = metadata.contains(digest_key);
   Digest digest;
   for (const NamedTensor& n : sorted) {
     const Tensor x = n.tensor.detach().contiguous().to(cpu);
     const int64_t bytes = x.numel() * item_size(x.dtype());
     if (bytes > 0) file.write(x.raw_data(), bytes);
-    if (sealed) digest.add(x.raw_data(), bytes);
+    if (with_digest) digest.add(x.raw_data(), bytes);
   }
-  if (sealed) {
+  if (with_digest) {
     const std::string text = header_digest(header) + ':' + digest.text();
     file.rewrite(text.data(), int64_t(digest_length), int64_t(8 + find_digest(header)));
   }

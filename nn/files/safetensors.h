@@ -1,12 +1,13 @@
-// The safetensors format: named tensors and a map of texts in one file.
+// The safetensors format: named tensors and metadata strings in one file.
 //
 //   8 bytes   length of the header, little-endian
-//   header    JSON: {"__metadata__": {text: text}, name: {"dtype", "shape", "data_offsets"}, …},
+//   header    JSON: {"__metadata__": {key: value}, name: {"dtype", "shape", "data_offsets"}, …},
 //             padded with spaces
-//   the rest  raw little-endian values, row-major, without holes
+//   data      raw little-endian values, row-major, without gaps
 //
-// dtypes F32, F64, BF16, I64, I32, U8, BOOL; F16 is read, as f32. Several files, "shards", may have
-// an index beside them, {"weight_map": {name: file}}. https://github.com/huggingface/safetensors
+// dtypes F32, F64, BF16, I64, I32, U8, BOOL; F16 can be read, as f32. A model may be in several
+// files ("shards") with an index {"weight_map": {name: file}} in the same directory.
+// https://github.com/huggingface/safetensors
 #pragma once
 
 #include <functional>
@@ -19,57 +20,61 @@
 
 namespace stretto::nn {
 
+/// Metadata of a file: strings by key, UTF-8.
 using Metadata = std::map<std::string, std::string>;
 
-/// A file whose metadata have this key is sealed: saving puts "HEADER:DATA" there, the digests
-/// (core/digest.h) of all bytes before the tensors' data, with zeros for these digits, and of
-/// the data. Reading verifies them, so that no bit can change unnoticed.
+/// Metadata key of the digest. If it is present, saving writes "HEADER:DATA" there: the digests
+/// (core/digest.h) of all bytes before the data, with zeros in place of these digits, and of the
+/// data. Reading verifies both and so detects any changed bit.
 inline const std::string digest_key = "stretto.digest";
 
-/// A file's content. Tensors are on the CPU, in the order of their data.
+/// The content of a file.
 struct Safetensors {
-  std::vector<NamedTensor> tensors;
-  Metadata metadata;
+  std::vector<NamedTensor> tensors;  ///< On the CPU, in the order of their data.
+  Metadata metadata;                 ///< The metadata strings.
 
-  /// Throws when there is none of that name.
+  /// Returns a tensor. Throws Error if there is none of that name.
   const Tensor& operator[](const std::string& name) const;
 };
 
-/// Replaces the file at `path` in one step (core/atomic_file.h). The bytes depend on the
-/// content only: tensors are sorted by falling item size, then by name. Names are unique UTF-8
-/// texts. Whatever value `metadata` has for digest_key, it is made anew.
+/// Writes a file, replacing the one at `path` atomically (core/atomic_file.h). The bytes depend
+/// only on the content: tensors are sorted by decreasing item size, then by name. Names must be
+/// unique and UTF-8. If `metadata` has digest_key, its value is computed.
 void save_safetensors(const std::string& path, const std::vector<NamedTensor>& tensors,
                       const Metadata& metadata = {});
 
-/// An open file: names, shapes and dtypes at once, values when they are asked for. What is not read
-/// may have any dtype. Error, in one line with the path, for whatever is no valid file. Takes
-/// memory in proportion to the size of the file, whatever its header says: at most 100,000 tensors
-/// and as many texts.
+/// An open file. Names, shapes and dtypes are read at once, values on demand; tensors that are not
+/// read may have any dtype. An invalid file throws Error, one line with the path. Memory is
+/// proportional to the size of the file, whatever its header claims: at most 100,000 tensors and
+/// 100,000 metadata strings.
 class SafetensorsFile {
  public:
-  /// A file; an index (a JSON text, of any name), whose shards lie beside it; or a folder with
-  /// "model.safetensors" or "model.safetensors.index.json". An index says what is read, and from
-  /// where: shards may hold other tensors too, which are left; one that its shard lacks is an error
-  /// where it is read, and is not among the entries.
+  /// Opens a file; an index (JSON, with any name), whose shards are in the same directory; or a
+  /// directory with "model.safetensors" or "model.safetensors.index.json". The index determines
+  /// which tensor is read from which shard; other tensors of the shards are ignored. A tensor that
+  /// its shard lacks is not among the entries and throws Error when it is read.
   explicit SafetensorsFile(std::string path);
   ~SafetensorsFile();
   SafetensorsFile(const SafetensorsFile&) = delete;
   SafetensorsFile& operator=(const SafetensorsFile&) = delete;
 
+  /// A tensor of the file.
   struct Entry {
-    std::string name, dtype;  // dtype in the format's words: "F32", "F8_E4M3", …
-    Shape shape;
+    std::string name;   ///< Name of the tensor.
+    std::string dtype;  ///< As in the format: "F32", "F8_E4M3", …
+    Shape shape;        ///< Shape of the tensor.
   };
-  /// In the order of their data.
+  /// Returns the tensors in the order of their data.
   const std::vector<Entry>& entries() const { return entries_; }
-  /// Of several shards with a text of one name, that of the first.
+  /// Returns the metadata. If several shards have the same key, the first shard's value is used.
   const Metadata& metadata() const { return metadata_; }
+  /// Returns the path of the file or index.
   const std::string& path() const { return path_; }
 
-  /// The tensors whose names are wanted, in the order of their data; F16 becomes f32, exactly. A
-  /// sealed file is verified. Throws for other dtypes than those above.
+  /// Reads the tensors for which wanted(name) is true, in the order of their data, on the CPU. F16
+  /// becomes f32, exactly. Verifies the digest if there is one. Throws Error for other dtypes.
   std::vector<NamedTensor> read(const std::function<bool(const std::string& name)>& wanted) const;
-  /// One of them. Throws when there is none of that name.
+  /// Reads one tensor. Throws Error if there is none of that name.
   Tensor operator[](const std::string& name) const;
 
  private:
@@ -82,10 +87,10 @@ class SafetensorsFile {
   Metadata metadata_;
 };
 
-/// All of a SafetensorsFile.
+/// Reads all tensors and the metadata of a SafetensorsFile.
 Safetensors load_safetensors(const std::string& path);
 
-/// The texts alone: checks the header, with its digest if there is one, and reads no values.
+/// Reads only the metadata. Checks the header, with its digest if there is one.
 Metadata load_safetensors_metadata(const std::string& path);
 
 }  // namespace stretto::nn

@@ -12,8 +12,8 @@ constexpr FormatDType dtypes[] = {{"F32", f32, 4}, {"F64", f64, 8},     {"BF16",
                                   {"F16", f32, 2}, {"I64", i64, 8},     {"I32", i32, 4},
                                   {"U8", u8, 1},   {"BOOL", boolean, 1}};
 
-// Builds the entries while nlohmann-json reads the header, which is the only way to see that a key
-// stands there twice. Depths: 1 the header, 2 a tensor or the metadata, 3 a list of numbers.
+// Builds the entries while nlohmann-json parses the header; only a SAX parser can detect duplicate
+// keys. Depth 1 is the header, 2 a tensor or the metadata, 3 a list of numbers.
 class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
  public:
   explicit HeaderReader(const std::string& path) : path_(path) {}
@@ -40,13 +40,13 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
 
   bool key(std::string& text) override {
     if (depth_ == 1) {
-      if (!names_.insert(text).second) bad("the name ", in_quotes(text), " stands there twice");
+      if (!names_.insert(text).second) bad("the name ", in_quotes(text), " occurs twice");
       name_ = text;
     } else {
       const bool known = text == "dtype" || text == "shape" || text == "data_offsets";
       if (!in_metadata_ && !known) bad(where(), "unknown field ", in_quotes(text));
-      if (!fields_.insert(text).second) bad(where(), in_quotes(text), " stands there twice");
-      if (fields_.size() > max_names) bad(where(), "more than ", max_names, " texts");
+      if (!fields_.insert(text).second) bad(where(), in_quotes(text), " occurs twice");
+      if (fields_.size() > max_names) bad(where(), "more than ", max_names, " strings");
       field_ = text;
     }
     return true;
@@ -94,7 +94,7 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
   }
   bool number_float(double, const std::string& text) override {
     if (depth_ != 3) unexpected("a number");
-    bad(where(), field_, " holds ", in_quotes(text), ", which is no integer in range");
+    bad(where(), field_, " holds ", in_quotes(text), ", which is not an integer in range");
   }
 
   bool string(std::string& text) override {
@@ -102,16 +102,16 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
       metadata[field_] = text;
       return true;
     }
-    if (depth_ != 2 || field_ != "dtype") unexpected("a text");
+    if (depth_ != 2 || field_ != "dtype") unexpected("a string");
     entries.back().dtype = text;
     return true;
   }
 
   bool null() override {
     if (depth_ != 1 || name_ != metadata_key) unexpected("null");
-    return true;  // none, as others read it
+    return true;  // no metadata, as in other implementations
   }
-  bool boolean(bool) override { unexpected("a truth value"); }
+  bool boolean(bool) override { unexpected("a boolean"); }
   bool binary(nlohmann::json::binary_t&) override { unexpected("binary data"); }
   bool parse_error(std::size_t at, const std::string&, const nlohmann::json::exception&) override {
     bad("the header is not JSON (byte ", at, " of it)");
@@ -156,7 +156,7 @@ const char* format_name(DType dtype) {
 }
 
 Header parse_header(const std::string& path, const std::string& text) {
-  // JSON has no zero bytes, but the parser would take one for the end.
+  // JSON has no zero bytes, but the parser would treat one as the end.
   if (text.empty() || text[0] != '{')
     fail("safetensors", path, ": the header does not begin with {");
   if (const size_t zero = text.find('\0'); zero != std::string::npos)
@@ -177,13 +177,13 @@ void check_layout(const std::string& path, std::vector<Entry>& entries, int64_t 
     if (overflow || count > (int64_t(1) << 58))
       bad(in_quotes(e.name), ": shape ", e.shape, " has too many elements");
     if (e.begin > e.end)
-      bad(in_quotes(e.name), ": its data begin at ", e.begin, " and end before, at ", e.end);
+      bad(in_quotes(e.name), ": its data begin at ", e.begin, ", after their end at ", e.end);
     if (e.end > bytes)
-      bad(in_quotes(e.name), ": its data end at byte ", e.end, ", the file's at ", bytes);
+      bad(in_quotes(e.name), ": its data end at byte ", e.end, ", those of the file at ", bytes);
     const int64_t needed = e.shape.numel() == 0 ? 0 : count;
     if (known && e.end - e.begin != needed)
-      bad(in_quotes(e.name), ": ", e.dtype, " ", e.shape, " takes ", needed,
-          " bytes, data_offsets give ", e.end - e.begin);
+      bad(in_quotes(e.name), ": ", e.dtype, " ", e.shape, " has ", needed,
+          " bytes, data_offsets have ", e.end - e.begin);
   }
   std::stable_sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
     return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
@@ -192,7 +192,7 @@ void check_layout(const std::string& path, std::vector<Entry>& entries, int64_t 
   for (const Entry& e : entries) {
     if (e.begin < at) bad(in_quotes(e.name), ": its data overlap those of another tensor");
     if (e.begin > at)
-      bad("a hole of ", e.begin - at, " bytes before the data of ", in_quotes(e.name));
+      bad("a gap of ", e.begin - at, " bytes before the data of ", in_quotes(e.name));
     at = e.end;
   }
   if (at != bytes) bad(bytes - at, " bytes after the data of the last tensor");

@@ -1,4 +1,4 @@
-// The header of a safetensors file, as it is read: for nn/files/safetensors.cpp.
+// Reads the header of a safetensors file; for nn/files/safetensors.cpp.
 #pragma once
 
 #include <optional>
@@ -13,13 +13,13 @@
 namespace stretto::nn::files {
 
 inline constexpr const char* metadata_key = "__metadata__";
-inline constexpr uint64_t max_header = 100'000'000;  // as in the format's own package
-/// Tensors, and texts: a header of tiny ones is refused.
+inline constexpr uint64_t max_header = 100'000'000;  // bytes, as in the reference implementation
+/// Limit on tensors and on metadata strings, against headers with huge numbers of tiny entries.
 inline constexpr size_t max_names = 100'000;
 
-/// A tensor in a file, at bytes begin to end of the data.
+/// A tensor in a file: bytes begin … end − 1 of the data.
 struct Entry {
-  std::string name, dtype;  // dtype in the format's words
+  std::string name, dtype;  // dtype as in the format
   Shape shape;
   int64_t begin = 0, end = 0;
 };
@@ -29,23 +29,24 @@ struct Header {
   Metadata metadata;
 };
 
-/// What values of a dtype of the format become here, and their size in the file; F16 becomes f32.
+/// A dtype of the format: the dtype of its values in memory and their size in the file, in bytes.
+/// F16 becomes f32.
 struct FormatDType {
   const char* name;
   DType dtype;
   int64_t size;
 };
-/// Nothing for those that cannot be read.
+/// Returns a dtype by its name in the format; unset if it is not supported.
 std::optional<FormatDType> find_dtype(const std::string& name);
-/// All names, for messages: "F32, F64, …".
+/// Returns all names, for error texts: "F32, F64, …".
 std::string dtype_names();
-/// As it is written.
+/// Returns the name under which a dtype is written.
 const char* format_name(DType dtype);
 
-/// Error, in one line with the path, for whatever is wrong.
+/// Parses a header. Throws Error, one line with the path, if anything is invalid.
 Header parse_header(const std::string& path, const std::string& text);
-/// Whether the entries cover `bytes` of data without holes, each with the bytes that its shape
-/// takes; sorts them.
+/// Sorts the entries by their data. Throws Error unless they cover `bytes` bytes without gaps, and
+/// each has the number of bytes of its shape and dtype.
 void check_layout(const std::string& path, std::vector<Entry>& entries, int64_t bytes);
 
 }  // namespace stretto::nn::files

@@ -12,7 +12,7 @@
 namespace stretto::nn::files {
 namespace {
 
-// Depths: 1 the index, 2 the map or whatever else there is, which is skipped.
+// Depth 1 is the index, depth 2 the weight map; other content is skipped.
 class IndexReader : public nlohmann::json_sax<nlohmann::json> {
  public:
   explicit IndexReader(const std::string& path) : path_(path) {}
@@ -47,7 +47,7 @@ class IndexReader : public nlohmann::json_sax<nlohmann::json> {
 
   bool key(std::string& text) override {
     if (!keys_.back().insert(text).second)
-      bad(in_map_ ? "the name " : "", in_quotes(text), " stands there twice");
+      bad(in_map_ ? "the name " : "", in_quotes(text), " occurs twice");
     if (depth_ == 1) {
       in_map_ = text == "weight_map";
       found |= in_map_;
@@ -59,12 +59,12 @@ class IndexReader : public nlohmann::json_sax<nlohmann::json> {
   }
 
   bool string(std::string& text) override {
-    if (!in_map_ || depth_ != 2) return value("a text");
-    const auto strange = [](char c) { return c == '/' || c == '\\' || (c >= 0 && c < ' '); };
+    if (!in_map_ || depth_ != 2) return value("a string");
+    const auto invalid = [](char c) { return c == '/' || c == '\\' || (c >= 0 && c < ' '); };
     if (text.empty() || text == "." || text == ".." ||
-        std::any_of(text.begin(), text.end(), strange))
-      bad(in_quotes(name_), " is in ", in_quotes(text),
-          "; a shard is a file beside the index, without a folder");
+        std::any_of(text.begin(), text.end(), invalid))
+      bad(in_quotes(name_), " maps to ", in_quotes(text),
+          "; a shard must be a file name without a directory");
     shards[name_] = text;
     return true;
   }
@@ -73,25 +73,25 @@ class IndexReader : public nlohmann::json_sax<nlohmann::json> {
   bool number_integer(int64_t) override { return value("a number"); }
   bool number_float(double, const std::string&) override { return value("a number"); }
   bool null() override { return value("null"); }
-  bool boolean(bool) override { return value("a truth value"); }
+  bool boolean(bool) override { return value("a boolean"); }
   bool binary(nlohmann::json::binary_t&) override { return value("binary data"); }
   bool parse_error(std::size_t at, const std::string&, const nlohmann::json::exception&) override {
     bad("the index is not JSON (byte ", at, " of it)");
   }
 
  private:
-  // Anything may stand outside the map.
+  // Values outside of the weight map are ignored.
   bool value(const char* what) const {
     if (!in_map_) return true;
     if (depth_ == 1) bad("\"weight_map\" holds ", what, ", not an object");
-    bad(in_quotes(name_), " is in ", what, ", not in a file");
+    bad(in_quotes(name_), " maps to ", what, ", not to a file");
   }
 
   const std::string& path_;
   int depth_ = 0;
   bool in_map_ = false;
   std::string name_;
-  std::vector<std::unordered_set<std::string>> keys_;  // of the objects around
+  std::vector<std::unordered_set<std::string>> keys_;  // of the enclosing objects
 };
 
 }  // namespace
@@ -105,8 +105,8 @@ std::map<std::string, std::string> read_index(const std::string& path) {
   file.read(text.data(), file.size(), 0);
   if (const size_t zero = text.find('\0'); zero != std::string::npos)
     reader.bad("the index is not JSON (byte ", zero + 1, " of it)");
-  const size_t mark = text.starts_with("\xEF\xBB\xBF") ? 3 : 0;
-  if (const size_t first = text.find_first_not_of(" \t\r\n", mark);
+  const size_t byte_order_mark = text.starts_with("\xEF\xBB\xBF") ? 3 : 0;
+  if (const size_t first = text.find_first_not_of(" \t\r\n", byte_order_mark);
       first == std::string::npos || text[first] != '{')
     reader.bad("the index does not begin with {", other_format(file));
   nlohmann::json::sax_parse(text, &reader);

@@ -1,4 +1,4 @@
-// The index of weights in several files, "shards", as it is read: for nn/files/safetensors.cpp.
+// Reads the index of a model in several files ("shards"); for nn/files/safetensors.cpp.
 //
 //     {"metadata": {…}, "weight_map": {name: "model-00001-of-00002.safetensors", …}}
 #pragma once
@@ -8,8 +8,9 @@
 
 namespace stretto::nn::files {
 
-/// By name, the shard that holds the tensor: a plain file name, so that nothing but what lies
-/// beside the index is ever opened. Error, in one line with the path, for whatever is wrong.
+/// Returns the shard of each tensor, by the tensor's name. A shard is a file name without a
+/// directory, so that only files in the directory of the index are ever opened. Throws Error, one
+/// line with the path, if anything is invalid.
 std::map<std::string, std::string> read_index(const std::string& path);
 
 }  // namespace stretto::nn::files

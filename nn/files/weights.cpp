@@ -14,6 +14,7 @@ using namespace files;
 
 namespace {
 
+// A tensor that the file has.
 struct Offer {
   std::string name, what;  // what: dtype and shape
 };
@@ -24,8 +25,8 @@ LoadReport load(const std::string& path, const Metadata& metadata, const std::ve
                 const NameMap& names, WeightOptions options) {
   const bool checkpoint = is_checkpoint(path, metadata);
   const FirstNames first_name(model);
-  std::set<std::string> ours;
-  for (const NamedTensor& n : state_of(model)) ours.insert(n.name);
+  std::set<std::string> in_model;
+  for (const NamedTensor& n : state_of(model)) in_model.insert(n.name);
 
   LoadReport report;
   Matcher matcher(path, options.allow_not_finite);
@@ -36,7 +37,7 @@ LoadReport load(const std::string& path, const Metadata& metadata, const std::ve
     const std::vector<std::string> targets = names.targets(name);
     if (targets.empty()) report.dropped.push_back(full);
     bool any = false;
-    for (const std::string& target : targets) any |= ours.contains(first_name(target));
+    for (const std::string& target : targets) any |= in_model.contains(first_name(target));
     if (any) wanted.insert(full);
     if (!any && !targets.empty()) matcher.leave(targets[0], name, what);
   }
@@ -72,7 +73,7 @@ std::string LoadReport::describe() const {
   std::string text =
       str("loaded ", loaded.size(), " of ", loaded.size() + missing.size(), " tensors");
   if (!missing.empty()) text += "; not in the file: " + first_names(missing);
-  if (!unused.empty()) text += "; not wanted here: " + first_names(unused);
+  if (!unused.empty()) text += "; not expected: " + first_names(unused);
   if (!dropped.empty()) text += "; dropped: " + first_names(dropped);
   return text;
 }

@@ -1,4 +1,5 @@
-// Weights of a model alone, from files of any origin and to them: docs/published-weights.md.
+// Loading and saving the weights of a model, also in files of other programs:
+// docs/published-weights.md.
 #pragma once
 
 #include <string>
@@ -10,41 +11,49 @@
 
 namespace stretto::nn {
 
+/// Options of load_weights().
 struct WeightOptions {
-  /// Names must agree in both directions. Without, a model's tensors that the file lacks stay as
-  /// they are, what the file has besides is left out, and the report tells both; shapes must fit
-  /// all the same, and nothing at all loaded is an error.
+  /// Model and file must have the same names. If false, tensors of the model that the file lacks
+  /// are not changed, other tensors of the file are ignored, and the report lists both; shapes must
+  /// still agree, and it is an error if no tensor at all is loaded.
   bool strict = true;
-  /// Take tensors that hold NaN or infinity, which else are refused by name.
+  /// Accept NaN and infinity; by default an error names the tensors that have them.
   bool allow_not_finite = false;
 };
 
+/// The result of load_weights().
 struct LoadReport {
-  std::vector<std::string> loaded, missing;  // the model's names
-  std::vector<std::string> unused, dropped;  // the file's: without a place, and by a rule
+  std::vector<std::string> loaded;   ///< Names in the model of the loaded tensors.
+  std::vector<std::string> missing;  ///< Names in the model that the file lacks.
+  std::vector<std::string> unused;   ///< Names in the file that the model does not have.
+  std::vector<std::string> dropped;  ///< Names in the file that a rule drops.
 
-  /// Loaded 12 of 14 tensors; not in the file: …; not wanted here: …; dropped: 3
+  /// Returns "loaded 12 of 14 tensors; not in the file: …; not expected: …; dropped: …".
   std::string describe() const;
 };
 
-/// Reads parameters and buffers from a safetensors file, an index of shards, a folder that has
-/// either (SafetensorsFile), or a checkpoint of this version. `names` turns the file's names into
-/// the model's (nn/files/name_map.h). All names and shapes must then agree; what does not is told,
-/// with the nearest that the file has, and nothing is changed:
-///     [load] out.weight: not in the file (wanted f32 [9, 4]; nearest there: head.w f32 [9, 4])
-/// Floating values are converted to the model's dtype. Tensors that are dropped, or without a place
-/// in the model, are not read and may have any dtype.
+/// Loads parameters and buffers from a safetensors file, an index of shards, a directory that has
+/// either (SafetensorsFile), or a checkpoint of this version. `names` maps the names of the file to
+/// those of the model (nn/files/name_map.h). All names and shapes must then agree; otherwise an
+/// error lists the differences, with similar names in the file, and nothing is changed:
+///
+///     [load] out.weight: not in the file (expected f32 [9, 4]; similar: head.w f32 [9, 4])
+///
+/// Floating values are converted to the model's dtype. Tensors that are dropped or that the model
+/// does not have are not read and may have any dtype.
 LoadReport load_weights(const std::string& path, Module& model, const NameMap& names = {},
                         WeightOptions options = {});
-/// The same from a file that is open, or from tensors at hand.
+/// The same from an open file.
 LoadReport load_weights(const SafetensorsFile& file, Module& model, const NameMap& names = {},
                         WeightOptions options = {});
+/// The same from tensors in memory.
 LoadReport load_weights(const Safetensors& file, Module& model, const NameMap& names = {},
                         WeightOptions options = {});
 
-/// Writes parameters and buffers under the file's names: `names` run backwards. What load_weights
-/// read with the same map comes back bit for bit, but F16 as F32. Programs in Python look for the
-/// text "format". Throws, before anything is written, where a rule has no way back.
+/// Saves parameters and buffers under the names of the file, the inverse of `names`. Tensors that
+/// load_weights() has read with the same map are written bit-identically, except that F16 becomes
+/// F32. Python programs read the metadata key "format". Throws Error before anything is written if
+/// a rule is not invertible.
 void save_weights(const std::string& path, const Module& model, const NameMap& names = {},
                   const Metadata& metadata = {{"format", "pt"}});
 

@@ -14,7 +14,7 @@
 namespace stretto::nn {
 namespace {
 
-constexpr int64_t most_steps = int64_t(1) << 53;  // they enter the corrections of Adam as doubles
+constexpr int64_t max_steps = int64_t(1) << 53;  // Adam's bias correction uses doubles
 
 constexpr const char* master_name = "master";
 
@@ -24,7 +24,7 @@ std::vector<ParameterGroup> one_group(Tensors parameters) {
   return groups;
 }
 
-// Whether steps are captured for replays, where lr and the number of the step change.
+// True during CUDA graph capture; replays then use new values of lr and step.
 bool captured(const Tensor& weight) {
   return weight.device().is_cuda() && cuda::capturing(weight.device().index);
 }
@@ -40,7 +40,7 @@ Optimizer::Optimizer(std::vector<ParameterGroup> groups, double lr, double weigh
       check(p.defined() && p.is_leaf() && is_floating(p.dtype()), "Optimizer",
             "a parameter must be a leaf of floating dtype, got ", p);
       check(!overlaps_itself(p), "Optimizer", "a parameter (", p, ", strides ", p.strides(),
-            ") shows some elements more than once");
+            ") has overlapping elements");
       check(seen.insert(p.id()).second, "Optimizer", "a parameter (", p, ") is given twice");
     }
   }
@@ -69,19 +69,18 @@ void Optimizer::zero_grad() {
   for (const Tensor& p : parameters()) p.set_grad({});
 }
 
-// A parameter that takes a step, with all the memory it needs beside its Update.
+// A parameter to be updated, and the memory that it needs besides its Update.
 struct Optimizer::Prepared {
   size_t i;
   Tensor parameter, whole;
-  std::vector<NamedTensor>
-      first;  // the state where it is new here: before the first step, or moved
+  std::vector<NamedTensor> new_state;  // before the first step, or after a move to another device
 };
 
 void Optimizer::step() {
   NoGrad guard;
   std::vector<Prepared> steps;
-  auto kept = std::make_shared<std::vector<Update>>();
-  std::vector<Update>& updates = *kept;
+  auto shared = std::make_shared<std::vector<Update>>();  // outlives this call in a captured step
+  std::vector<Update>& updates = *shared;
   size_t index = 0;
   for (const ParameterGroup& group : groups_) {
     for (const Tensor& parameter : group.parameters) {
@@ -94,18 +93,18 @@ void Optimizer::step() {
   update(updates);
   for (Prepared& step : steps) {
     ParameterState& state = state_[step.i];
-    if (!step.first.empty()) state.tensors = std::move(step.first);
+    if (!step.new_state.empty()) state.tensors = std::move(step.new_state);
     ++state.steps;
     if (!step.whole.same(step.parameter)) step.parameter.copy_(step.whole);
   }
   if (updates.empty() || !captured(updates[0].weight)) return;
-  // The first replay does what was captured; each of the others is one more step.
+  // The first replay makes the update that was captured; each further one is a new step.
   std::vector<size_t> order;
   for (const Prepared& step : steps) order.push_back(step.i);
   cuda::before_replay(updates[0].weight.device().index,
-                      [this, kept, order, first = true]() mutable {
+                      [this, shared, order, first = true]() mutable {
                         for (size_t i = 0; i < order.size(); ++i) {
-                          Update& u = (*kept)[i];
+                          Update& u = (*shared)[i];
                           u.step = first ? u.step : ++state_[order[i]].steps;
                           u.lr = lr_ * u.lr_scale;
                         }
@@ -119,35 +118,36 @@ Optimizer::Prepared Optimizer::prepared(size_t i, const Tensor& parameter,
   check(gradient.dtype() == parameter.dtype(), name(), "gradient ", gradient, " of a parameter ",
         parameter);
   const Tensor whole = parameter.is_contiguous() ? parameter : parameter.detach().contiguous();
-  const Tensor weight = kept_of(i, whole);
+  const Tensor weight = range_of(i, whole);
 
-  const auto& [steps, kept] = state_[i];
+  const auto& [steps, old_state] = state_[i];
   const std::vector<std::string> names = state_names(i);
-  std::vector<NamedTensor> first;
-  if (kept.empty()) {
+  std::vector<NamedTensor> new_state;
+  if (old_state.empty()) {
     for (const std::string& slot : names) {
       Tensor value =
           empty(weight.shape(), {.dtype = compute_type(weight.dtype()), .device = weight.device()})
               .zero_();
       if (slot == master_name) value.copy_(weight);
-      first.push_back({slot, value});
+      new_state.push_back({slot, value});
     }
-  } else if (kept[0].tensor.device() != weight.device()) {
-    for (const auto& [slot, value] : kept) first.push_back({slot, value.to(weight.device())});
+  } else if (old_state[0].tensor.device() != weight.device()) {
+    for (const auto& [slot, value] : old_state)
+      new_state.push_back({slot, value.to(weight.device())});
   }
-  const std::vector<NamedTensor>& state = first.empty() ? kept : first;
+  const std::vector<NamedTensor>& state = new_state.empty() ? old_state : new_state;
   const bool fits =
       state.size() == names.size() && std::all_of(state.begin(), state.end(), [&](auto& n) {
         return n.tensor.dtype() == compute_type(weight.dtype()) &&
                n.tensor.shape() == weight.shape();
       });
   check(fits, name(), "a parameter has become ", parameter,
-        " since its first step; convert a module before it is trained");
+        " since its first step; convert the module before training");
 
-  Tensor slope = kept_of(i, gradient.detach().contiguous()).to(weight.device());
-  if (may_overlap(weight, slope)) slope = slope.clone();  // update() reads it while it writes
+  Tensor g = range_of(i, gradient.detach().contiguous()).to(weight.device());
+  if (may_overlap(weight, g)) g = g.clone();  // update() reads g while it writes the weight
   u = {.weight = weight,
-       .gradient = slope,
+       .gradient = g,
        .master = {},
        .slots = {},
        .step = steps + 1,
@@ -156,35 +156,35 @@ Optimizer::Prepared Optimizer::prepared(size_t i, const Tensor& parameter,
        .weight_decay = group.weight_decay.value_or(weight_decay_)};
   for (const NamedTensor& n : state)
     (n.name == master_name ? u.master : u.slots.emplace_back()) = n.tensor;
-  return {i, parameter, whole, std::move(first)};
+  return {i, parameter, whole, std::move(new_state)};
 }
 
 bool Optimizer::skips(size_t i, const Tensor& parameter) const {
   return !ranges_.empty() && ranges_[i].begin == ranges_[i].end && parameter.numel() > 0;
 }
 
-Tensor Optimizer::kept_of(size_t i, const Tensor& whole) const {
+Tensor Optimizer::range_of(size_t i, const Tensor& whole) const {
   if (ranges_.empty() || whole.numel() == 0) return whole;
   return whole.detach().reshape({whole.numel()}).slice(0, ranges_[i].begin, ranges_[i].end);
 }
 
 void Optimizer::keep_ranges(std::vector<ElementRange> ranges) {
   check(ranges.empty() || ranges.size() == state_.size(), "Optimizer", ranges.size(),
-        " stretches of ", state_.size(), " parameters");
+        " ranges for ", state_.size(), " parameters");
   if (ranges == ranges_) return;
   const bool whole = ranges_.empty();
   ranges_ = std::move(ranges);
-  if (whole) return drop_others();
+  if (whole) return drop_other_ranges();
   for (ParameterState& state : state_) state = {};
 }
 
-void Optimizer::drop_others() {
+void Optimizer::drop_other_ranges() {
   if (ranges_.empty()) return;
   NoGrad guard;
   const Tensors all = parameters();
   for (size_t i = 0; i < all.size(); ++i) {
     if (skips(i, all[i])) state_[i] = {};
-    for (NamedTensor& n : state_[i].tensors) n.tensor = kept_of(i, n.tensor).clone();
+    for (NamedTensor& n : state_[i].tensors) n.tensor = range_of(i, n.tensor).clone();
   }
 }
 
@@ -206,15 +206,15 @@ void Optimizer::check_state(const std::vector<ParameterState>& state) const {
         name(), " has ", all.size());
   for (size_t i = 0; i < all.size(); ++i) {
     const auto& [steps, tensors] = state[i];
-    check(steps >= 0 && steps <= most_steps, "load_state", "parameter ", i, " has had ", steps,
-          " steps; accepted: 0 to ", most_steps);
+    check(steps >= 0 && steps <= max_steps, "load_state", "parameter ", i, " has had ", steps,
+          " steps; accepted: 0 to ", max_steps);
     if (steps == 0 && tensors.empty()) continue;
     const std::vector<std::string> names = state_names(i);
     std::string have, want;
     for (const NamedTensor& n : tensors) have += " " + n.name;
     for (const std::string& n : names) want += " " + n;
-    check(have == want, "load_state", "parameter ", i, ": state holds", have, ", ", name(),
-          " keeps", want);
+    check(have == want, "load_state", "parameter ", i, ": state has", have, ", ", name(), " needs",
+          want);
     for (const NamedTensor& n : tensors)
       check(n.tensor.shape() == all[i].shape() && n.tensor.dtype() == compute_type(all[i].dtype()),
             "load_state", "parameter ", i, ": ", n.name, " is ", n.tensor, ", expected ",
@@ -231,7 +231,7 @@ void Optimizer::load_state(const std::vector<ParameterState>& state) {
     for (NamedTensor& n : copy[i].tensors)
       n.tensor = n.tensor.detach().to(all[i].device()).contiguous().clone();
   state_ = std::move(copy);
-  drop_others();
+  drop_other_ranges();
 }
 
 // SGD

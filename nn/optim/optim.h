@@ -1,4 +1,4 @@
-// Optimisers: rules that change parameters by their gradients.
+// Optimizers: SGD, Adam and AdamW, and gradient clipping.
 //
 //     nn::AdamW optimizer(model.parameters(), {.lr = 3e-4});
 //     for (int64_t step = 1; step <= steps; ++step) {
@@ -9,10 +9,9 @@
 //       optimizer.step();
 //     }
 //
-// A step is one fused pass over each parameter, in f64 for f64 parameters, else in f32. bf16
-// parameters have f32 master copies here, as an update is often smaller than half a bf16 step. What
-// is kept between steps lies beside its parameter, on the same device. The steps themselves are ops
-// (ops/optim.h).
+// A step is one fused pass over each parameter, in f64 for f64 parameters, otherwise in f32. bf16
+// parameters have f32 master weights, because an update is often smaller than half a bf16 step. The
+// state is on the same device as its parameter. The updates themselves are ops (ops/optim.h).
 #pragma once
 
 #include <optional>
@@ -23,133 +22,148 @@
 
 namespace stretto::nn {
 
-/// Parameters with settings of their own.
+/// Parameters with their own settings.
 struct ParameterGroup {
-  Tensors parameters;
-  double lr_scale = 1;                      // times the optimiser's learning rate
-  std::optional<double> weight_decay = {};  // in place of the optimiser's
+  Tensors parameters;                       ///< Leaves of floating dtype.
+  double lr_scale = 1;                      ///< Factor on the optimizer's learning rate.
+  std::optional<double> weight_decay = {};  ///< Unset: that of the optimizer.
 };
 
-/// What an optimiser keeps of one parameter between steps. `tensors` have the parameter's shape;
-/// the master copy of a bf16 parameter is one of them. Before the first step there are none.
+/// The optimizer state of one parameter.
 struct ParameterState {
-  int64_t steps = 0;
+  int64_t steps = 0;  ///< Number of updates.
+  /// The slots, and "master" for bf16, in the parameter's shape; empty before the first update.
   std::vector<NamedTensor> tensors;
 };
 
+/// Base class of the optimizers: parameter groups, learning rate and state.
 class Optimizer {
  public:
   virtual ~Optimizer();
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
 
-  /// Updates all parameters that have a gradient; the others are left alone. Where it throws, for
-  /// want of memory or for a gradient that does not fit, none has taken the step.
+  /// Updates all parameters that have a gradient. If it throws (out of memory, a gradient of
+  /// another dtype), no parameter has been updated.
   void step();
   /// Drops the gradients of all parameters.
   void zero_grad();
 
+  /// Returns the learning rate, without the groups' lr_scale.
   double learning_rate() const { return lr_; }
+  /// Sets the learning rate. Throws Error if it is negative or not finite.
   void set_learning_rate(double lr);
 
+  /// Returns the parameter groups.
   const std::vector<ParameterGroup>& groups() const { return groups_; }
-  /// All parameters, group by group; `state` has their order.
+  /// Returns all parameters, group by group; state() has the same order.
   Tensors parameters() const;
 
-  /// From now on steps change these elements alone, one stretch of each parameter, and the state is
-  /// that of them, in one dimension; without stretches, of everything, for which load_state() must
-  /// follow. load_state() always takes the state of everything.
+  /// Restricts updates and state to one range of elements per parameter (ZeRO); the state is then
+  /// one-dimensional. State outside of the ranges is dropped. An empty list restores full updates;
+  /// load_state() must follow.
   void keep_ranges(std::vector<ElementRange> ranges);
-  /// Handles to the state, not copies: clone what has to outlive the next step.
+  /// Returns the state of all parameters: handles, not copies, which the next step changes.
   const std::vector<ParameterState>& state() const { return state_; }
-  /// Throws, naming `op`, unless `load_state` would take this.
+  /// Throws Error "[load_state] …" unless load_state() would accept this state.
   void check_state(const std::vector<ParameterState>& state) const;
-  /// Continues from copies of these tensors; all are checked before any is taken.
+  /// Replaces the state by copies of these tensors, the state of whole parameters also after
+  /// keep_ranges(). All are checked before anything is changed.
   void load_state(const std::vector<ParameterState>& state);
 
-  /// "SGD", "Adam", "AdamW".
+  /// Returns "SGD", "Adam" or "AdamW".
   virtual const char* name() const = 0;
-  /// The tensors kept per parameter, without the master copy.
+  /// Returns the names of the state tensors of a parameter, without the master weights.
   virtual std::vector<std::string> slots() const = 0;
-  /// `slots`, and "master" for bf16: what the state of parameter i has after a step.
+  /// Returns the names of the state tensors of parameter i: slots(), and "master" for bf16.
   std::vector<std::string> state_names(size_t i) const;
 
  protected:
+  /// Throws Error if a parameter is no leaf of floating dtype, overlaps itself, or is given twice.
   Optimizer(std::vector<ParameterGroup> groups, double lr, double weight_decay);
 
-  /// One parameter's step: contiguous tensors on its device.
+  /// The update of one parameter; contiguous tensors on its device.
   struct Update {
-    Tensor weight, gradient;
-    Tensor master;  // undefined unless the weight is bf16
-    Tensors slots;  // zeros before the first step
-    int64_t step;   // this one's number, from 1
-    double lr, lr_scale, weight_decay;
+    Tensor weight;        ///< The parameter, or its range.
+    Tensor gradient;      ///< In the weight's shape and dtype.
+    Tensor master;        ///< f32 master weights; undefined unless the weight is bf16.
+    Tensors slots;        ///< In the order of slots(); zeros before the first step.
+    int64_t step;         ///< Number of this update, from 1.
+    double lr;            ///< Learning rate, with lr_scale.
+    double lr_scale;      ///< Of the parameter's group.
+    double weight_decay;  ///< Of the parameter's group, or of the optimizer.
   };
-  /// All of them, or where it throws none; the weights and state are changed in place.
+  /// Makes all updates in place; if it throws, none has been made.
   virtual void update(const std::vector<Update>& all) const = 0;
 
  private:
   bool skips(size_t i, const Tensor& parameter) const;
-  Tensor kept_of(size_t i, const Tensor& whole) const;
-  void drop_others();
+  Tensor range_of(size_t i, const Tensor& whole) const;
+  void drop_other_ranges();
   struct Prepared;
   Prepared prepared(size_t i, const Tensor& parameter, const ParameterGroup& group,
                     Update& update) const;
 
   std::vector<ParameterGroup> groups_;
   std::vector<ParameterState> state_;
-  std::vector<ElementRange> ranges_;  // of each parameter, or none: of everything
+  std::vector<ElementRange> ranges_;  // one per parameter; empty: whole parameters
   double lr_, weight_decay_;
 };
 
+/// Options of SGD.
 struct SGDOptions {
-  double lr = 1e-3;
-  double momentum = 0;
-  double weight_decay = 0;
-  double dampening = 0;
-  bool nesterov = false;  // needs momentum and no dampening
+  double lr = 1e-3;         ///< Learning rate.
+  double momentum = 0;      ///< Momentum factor μ; 0: no momentum.
+  double weight_decay = 0;  ///< Factor λ of the L2 penalty.
+  double dampening = 0;     ///< Dampening of the momentum.
+  bool nesterov = false;    ///< Nesterov's momentum; needs momentum and no dampening.
 };
 
-/// Stochastic gradient descent, as in PyTorch: g ← g + λ·w, b ← μ·b + (1 − dampening)·g (b = g at
-/// first), w ← w − lr·b, or with Nesterov's momentum w ← w − lr·(g + μ·b).
+/// Stochastic gradient descent, as in PyTorch: g ← g + λ·w, b ← μ·b + (1 − dampening)·g (b = g in
+/// the first step), w ← w − lr·b, or with Nesterov's momentum w ← w − lr·(g + μ·b).
 class SGD : public Optimizer {
  public:
-  using Options = SGDOptions;
+  using Options = SGDOptions;  ///< Options of the constructor.
+  /// One group of parameters.
   SGD(Tensors parameters, Options options);
+  /// Several groups of parameters.
   SGD(std::vector<ParameterGroup> groups, Options options);
 
   const char* name() const override { return "SGD"; }
   std::vector<std::string> slots() const override;
-  const Options options;
+  const Options options;  ///< The options of the constructor.
 
  private:
   void update(const std::vector<Update>& all) const override;
 };
 
+/// Options of Adam.
 struct AdamOptions {
-  double lr = 1e-3;
-  double beta1 = 0.9;
-  double beta2 = 0.999;
-  double eps = 1e-8;
-  double weight_decay = 0;
-  bool amsgrad = false;
+  double lr = 1e-3;         ///< Learning rate.
+  double beta1 = 0.9;       ///< Decay β₁ of the mean of gradients, in [0, 1).
+  double beta2 = 0.999;     ///< Decay β₂ of the mean of squared gradients, in [0, 1).
+  double eps = 1e-8;        ///< Added to √v̂.
+  double weight_decay = 0;  ///< Factor λ of the L2 penalty.
+  bool amsgrad = false;     ///< Uses the largest v so far.
 };
 
 /// Adam (Kingma & Ba, 2015, algorithm 1): m ← β₁m + (1 − β₁)g, v ← β₂v + (1 − β₂)g²,
 /// w ← w − lr·m̂ / (√v̂ + eps) with m̂ = m / (1 − β₁ᵗ), v̂ = v / (1 − β₂ᵗ). Weight decay is added to
-/// the gradient: g ← g + λ·w. amsgrad takes the largest v so far in place of v (Reddi et al.,
-/// 2018).
+/// the gradient: g ← g + λ·w. amsgrad uses the largest v so far instead of v (Reddi et al., 2018).
 class Adam : public Optimizer {
  public:
-  using Options = AdamOptions;
+  using Options = AdamOptions;  ///< Options of the constructor.
+  /// One group of parameters.
   Adam(Tensors parameters, Options options);
+  /// Several groups of parameters.
   Adam(std::vector<ParameterGroup> groups, Options options);
 
   const char* name() const override { return "Adam"; }
   std::vector<std::string> slots() const override;
-  const Options options;
+  const Options options;  ///< The options of the constructor.
 
  protected:
+  /// `decoupled` selects the weight decay of AdamW.
   Adam(std::vector<ParameterGroup> groups, Options options, bool decoupled);
 
  private:
@@ -157,27 +171,30 @@ class Adam : public Optimizer {
   const bool decoupled_;
 };
 
+/// Options of AdamW.
 struct AdamWOptions {
-  double lr = 1e-3;
-  double beta1 = 0.9;
-  double beta2 = 0.999;
-  double eps = 1e-8;
-  double weight_decay = 1e-2;
-  bool amsgrad = false;
+  double lr = 1e-3;            ///< Learning rate.
+  double beta1 = 0.9;          ///< Decay β₁ of the mean of gradients, in [0, 1).
+  double beta2 = 0.999;        ///< Decay β₂ of the mean of squared gradients, in [0, 1).
+  double eps = 1e-8;           ///< Added to √v̂.
+  double weight_decay = 1e-2;  ///< Decoupled weight decay λ.
+  bool amsgrad = false;        ///< Uses the largest v so far.
 };
 
 /// Adam with decoupled weight decay: w ← (1 − lr·λ)·w before the step (Loshchilov & Hutter, 2019).
 class AdamW : public Adam {
  public:
-  using Options = AdamWOptions;
+  using Options = AdamWOptions;  ///< Options of the constructor.
+  /// One group of parameters.
   AdamW(Tensors parameters, Options options);
+  /// Several groups of parameters.
   AdamW(std::vector<ParameterGroup> groups, Options options);
   const char* name() const override { return "AdamW"; }
 };
 
-/// Scales all gradients so that their common L2 norm is at most `max_norm`; returns the norm
-/// before, summed in f64 in a fixed order: f64, without dimensions, on the device of the gradients,
-/// where the host does not wait for it. Where it is NaN or infinite the gradients are left alone.
+/// Scales all gradients so that their common L2 norm is at most `max_norm`. Returns the norm before
+/// scaling, f64 [] on the device of the gradients, summed in f64 in a fixed order; the host does
+/// not wait for it. If the norm is NaN or infinite, the gradients are not changed.
 Tensor clip_grad_norm(const Tensors& parameters, double max_norm);
 
 }  // namespace stretto::nn

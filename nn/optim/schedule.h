@@ -1,10 +1,10 @@
-// Learning rates over the course of training: plain values with a function of the step.
+// Learning rate schedules: plain values that compute the rate of a step.
 //
 //     const nn::Schedule schedule = nn::WarmupCosine{.peak = 3e-4, .warmup = 100, .steps = 5000};
 //     optimizer.set_learning_rate(schedule.at(step));
 //
-// Steps count updates from 1, as t does in the formulas; at 0 a warm-up is still at 0. `progress`
-// is the share of the run that is done, 0 to 1, for what follows that.
+// Steps are counted from 1, as t in the formulas; at step 0 a warm-up is 0. `progress` is the
+// fraction of the run that is done, 0 to 1.
 #pragma once
 
 #include <cstdint>
@@ -13,38 +13,42 @@
 
 namespace stretto::nn {
 
-/// The same rate always.
+/// A constant rate.
 struct ConstantRate {
-  double lr = 1e-3;
+  double lr = 1e-3;  ///< The rate.
+  /// Returns the rate.
   double at(int64_t step, double progress = 0) const;
 };
 
-/// Linear from 0 to `peak` at step `warmup`, then half a cosine down to `floor` at step `steps`,
-/// where it stays (Loshchilov & Hutter, 2017, without restarts). With steps = 0 the cosine follows
-/// `progress` from the start, and the warm-up scales it: for a run that goes by the clock.
+/// Linear from 0 to `peak` at step `warmup`, then half a cosine down to `floor` at step `steps` and
+/// constant after it (Loshchilov & Hutter, 2017, without restarts). With steps = 0, for runs
+/// limited by time, the cosine follows `progress`, and the linear warm-up multiplies it.
 struct WarmupCosine {
-  double peak = 1e-3;
-  int64_t warmup = 0;
-  int64_t steps = 0;
-  double floor = 0;
+  double peak = 1e-3;  ///< Highest rate.
+  int64_t warmup = 0;  ///< Number of warm-up steps.
+  int64_t steps = 0;   ///< Step at which `floor` is reached; 0: use `progress`.
+  double floor = 0;    ///< Final rate.
+  /// Returns the rate of a step.
   double at(int64_t step, double progress = 0) const;
 };
 
 /// factor · d_model^−½ · min(t^−½, t · warmup^−3/2) (Vaswani et al., 2017, eq. 3): linear up to
-/// step `warmup`, then as 1/√t.
+/// step `warmup`, then proportional to 1/√t.
 struct InverseSqrt {
-  double factor = 1;
-  int64_t d_model = 512;
-  int64_t warmup = 4000;
+  double factor = 1;      ///< Factor on the rate.
+  int64_t d_model = 512;  ///< Width of the model.
+  int64_t warmup = 4000;  ///< Number of warm-up steps, at least 1.
+  /// Returns the rate of a step.
   double at(int64_t step, double progress = 0) const;
-  /// The same curve, given by its highest rate.
+  /// Returns the schedule whose highest rate, at step `warmup`, is `peak`.
   static InverseSqrt with_peak(double peak, int64_t warmup);
 };
 
-/// Any of these, or a function of step and progress.
+/// Any of these schedules, or a function of step and progress.
 struct Schedule : std::variant<ConstantRate, WarmupCosine, InverseSqrt,
                                std::function<double(int64_t, double)>> {
   using variant::variant;
+  /// Returns the rate of a step.
   double at(int64_t step, double progress = 0) const;
 };
 

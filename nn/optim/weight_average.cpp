@@ -17,9 +17,9 @@ WeightAverage::WeightAverage(const Module& model, Options o)
     averages_.push_back(p.tensor.detach().to(compute_type(p.tensor.dtype())).clone());
 }
 
-// With d the decay, the weights of w₁ … wₜ are (1 − d) dᵗ⁻ⁱ / (1 − dᵗ).
+// For decay d, the weight of wᵢ in the average of w₁ … wₜ is (1 − d) dᵗ⁻ⁱ / (1 − dᵗ).
 void WeightAverage::update() {
-  check(!used_, "WeightAverage", "an update while the model has the averages (WeightAverage::Use)");
+  check(!used_, "WeightAverage", "update() while the model has the averages (WeightAverage::Use)");
   const NoGrad guard;
   const double d = options.decay, t = double(++updates_);
   const double newest = (1 - d) / (1 - std::pow(d, t));
@@ -33,7 +33,7 @@ void WeightAverage::update() {
 WeightAverage::Use::Use(WeightAverage& average) : average_(average) {
   check(!average.used_, "WeightAverage", "the model has the averages already");
   const NoGrad guard;
-  Tensors rounded;  // all memory before the first change
+  Tensors rounded;  // allocates everything before the first change
   for (size_t i = 0; i < average.averages_.size(); ++i) {
     const Tensor& w = average.parameters_[i].tensor;
     weights_.push_back(w.detach().clone());

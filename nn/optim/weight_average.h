@@ -1,5 +1,5 @@
-// An exponential moving average of a model's weights, which often evaluates better than the
-// weights.
+// An exponential moving average (EMA) of the weights of a model, which often evaluates better than
+// the weights themselves.
 //
 //     nn::WeightAverage average(model, {.decay = 0.999});
 //     nn::Trainer trainer(model, optimizer, {.steps = 1000, .average = &average});
@@ -15,31 +15,34 @@
 
 namespace stretto::nn {
 
+/// Options of WeightAverage.
 struct WeightAverageOptions {
-  double decay = 0.999;  ///< weight of the average so far, at least 0 and below 1
+  double decay = 0.999;  ///< Weight of the previous average, at least 0 and below 1.
 };
 
-/// The average of the weights w₁ … wₜ after each of t updates, of which wᵢ weighs decayᵗ⁻ⁱ: the
-/// weights before the first update do not count (the bias correction of Kingma & Ba, "Adam", 2015,
-/// section 3, for an average as in Polyak & Juditsky, "Acceleration of stochastic approximation by
-/// averaging", 1992). It is kept in f32 (f64 for f64), on the device of the weights. Parameters are
-/// averaged, frozen ones too; buffers are not.
+/// The average of the weights w₁ … wₜ after each of t updates, where wᵢ has a weight proportional
+/// to decayᵗ⁻ⁱ. The weights before the first update do not count (the bias correction of Kingma &
+/// Ba, "Adam", 2015, section 3, for an average as in Polyak & Juditsky, "Acceleration of stochastic
+/// approximation by averaging", 1992). Averages are f32 (f64 for f64 weights), on the device of the
+/// weights. All parameters are averaged, also frozen ones; buffers are not.
 class WeightAverage {
  public:
-  using Options = WeightAverageOptions;
-  /// The model must outlive it. Before the first update the average is a copy of the weights.
+  using Options = WeightAverageOptions;  ///< Options of the constructor.
+  /// `model` must outlive the average, which is a copy of the weights before the first update.
   explicit WeightAverage(const Module& model, Options options = {});
 
-  /// Takes in the weights as they are, after a step. nn::Trainer does this by itself where
-  /// TrainerOptions::average is set, and saves the average with its checkpoints.
+  /// Adds the current weights to the average, after a step. nn::Trainer calls this if
+  /// TrainerOptions::average is set, and stores the average in its checkpoints.
   void update();
+  /// Returns the number of updates.
   int64_t updates() const { return updates_; }
 
-  /// While one lives, the model has the averages, rounded to its dtypes, and then its own weights
-  /// again, to the bit. For evaluations, and for saving the averages by save_weights. One at a
-  /// time; update() is refused meanwhile.
+  /// Sets the model's weights to the averages, rounded to its dtypes, for a scope; for evaluations
+  /// and for save_weights(). At its end the weights are restored exactly. Only one may exist at a
+  /// time, and update() throws Error in its scope.
   class Use {
    public:
+    /// Sets the weights to the averages.
     explicit Use(WeightAverage& average);
     ~Use();
     Use(const Use&) = delete;
@@ -50,13 +53,13 @@ class WeightAverage {
     Tensors weights_;
   };
 
-  /// The averages, under the names of the parameters: handles, not copies.
+  /// Returns the averages under the names of the parameters: handles, not copies.
   std::vector<NamedTensor> tensors() const;
-  /// Continues from copies of such averages after this number of updates. Throws Error, and changes
-  /// nothing, unless names, shapes and dtypes are those of tensors(), in any order.
+  /// Restores averages, by copying them, and the number of updates. Throws Error and changes
+  /// nothing unless names, shapes and dtypes are those of tensors(), in any order.
   void load(const std::vector<NamedTensor>& tensors, int64_t updates);
 
-  const Options options;
+  const Options options;  ///< The options of the constructor.
 
  private:
   std::vector<NamedTensor> parameters_;

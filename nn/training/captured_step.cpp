@@ -6,7 +6,7 @@
 
 namespace stretto::nn {
 
-// The memory goes last.
+// The graph is destroyed before the memory pool that it uses.
 struct CapturedStep::Captured {
   explicit Captured(Device device) : pool(device), graph(cuda::begin_capture(device.index)) {}
   ~Captured() { cuda::destroy(graph); }
@@ -20,8 +20,8 @@ struct CapturedStep::Captured {
 
 CapturedStep::CapturedStep(Device device, Step step, int warmup)
     : device_(device), step_(std::move(step)), warmup_(warmup) {
-  check(warmup >= 1, "CapturedStep", warmup, " warmup calls; needs at least 1, which makes what a ",
-        "replay only reads");
+  check(warmup >= 1, "CapturedStep", warmup, " warmup calls; must be at least 1, which creates ",
+        "the state that replays use");
 }
 
 CapturedStep::~CapturedStep() = default;
@@ -37,20 +37,20 @@ Tensor CapturedStep::operator()(int64_t key) {
     if (graphs_.size() == max_graphs) return step_();
     graphs_.emplace(key, Graph{warmup_, nullptr});
   }
-  Graph& own = graphs_.at(key);
-  if (own.warmup > 0) {
-    --own.warmup;
+  Graph& current = graphs_.at(key);
+  if (current.warmup > 0) {
+    --current.warmup;
     return step_();
   }
-  if (!own.graph) {
-    auto made = std::make_unique<Captured>(device_);
-    const MemoryPool::Use use(made->pool);
-    made->result = step_();
-    cuda::end_capture(made->graph);
-    own.graph = std::move(made);
+  if (!current.graph) {
+    auto capture = std::make_unique<Captured>(device_);
+    const MemoryPool::Use use(capture->pool);
+    capture->result = step_();
+    cuda::end_capture(capture->graph);
+    current.graph = std::move(capture);
   }
-  cuda::replay(own.graph->graph);
-  return own.graph->result;
+  cuda::replay(current.graph->graph);
+  return current.graph->result;
 }
 
 }  // namespace stretto::nn

@@ -1,4 +1,4 @@
-// A training step that a GPU gets as one launch: nn::CapturedStep.
+// CUDA graph capture and replay of a training step: nn::CapturedStep.
 //
 //     nn::CapturedStep step(device, [&] {
 //       optimizer.zero_grad();
@@ -23,35 +23,38 @@
 
 namespace stretto::nn {
 
-/// Calls a step: the first `warmup` times as it is, then once more while the device's work is kept,
-/// and from then on what was kept is done again as one launch, without the host. Losses, weights
-/// and random numbers are those of plain calls, to the bit. On the CPU all calls are plain.
+/// Runs a training step eagerly `warmup` times, then captures it as a CUDA graph and replays it.
+/// A replay is one launch without host work. Losses, weights and random numbers are bit-identical
+/// to those of eager calls. On the CPU every call is eager.
 ///
-/// Calls of one `key` are one step; of each key there is a graph of its own, of the first 16 that
-/// come. Calls of a negative key, and of the kinds after those, are plain.
+/// The key of a call selects the graph, e.g. one per sequence length. The first 16 keys get a graph
+/// each, with warm-up calls of their own; calls with a later or a negative key are eager.
 ///
-/// A replay does the same work on the same memory. The step must therefore read its batch from
-/// tensors that the caller fills by copy_(), of one shape, or from stage() (nn/data/stage.h); must
-/// not read results on the host, nor branch on them; and what it returns is overwritten by the next
-/// call. The learning rate may change between calls, parameters, dropout rates and shapes may not.
-/// Gradients and states that were made in the captured call keep their memory. A step that copies
-/// to or from the host, or waits, throws in the captured call; nothing is computed then.
+/// A replay does the same work on the same memory. The step must therefore read its batch either
+/// from tensors of fixed shape that the caller fills by copy_(), or from stage() (nn/data/stage.h).
+/// It must not read results on the host or branch on them, and the next call overwrites the tensor
+/// it returned. The learning rate may change between calls; parameters, dropout rates and shapes
+/// may not. Gradients and optimizer state allocated during capture keep their memory. A step that
+/// copies to or from the host, or synchronizes, throws Error during capture; nothing is computed.
 class CapturedStep {
  public:
+  /// The step: computes and returns a tensor, e.g. the loss.
   using Step = std::function<Tensor()>;
+  /// `warmup` is the number of eager calls per key before the capture, at least 1.
   CapturedStep(Device device, Step step, int warmup = 2);
   ~CapturedStep();
   CapturedStep(const CapturedStep&) = delete;
   CapturedStep& operator=(const CapturedStep&) = delete;
 
+  /// Runs the step, or replays its graph, and returns its tensor.
   Tensor operator()(int64_t key = 0);
-  /// Whether calls of this key are replays by now.
+  /// True if the graph of this key has been captured, so that further calls are replays.
   bool captured(int64_t key = 0) const;
 
  private:
   struct Captured;
   struct Graph {
-    int warmup;  // calls that are still to come
+    int warmup;  // eager calls left before the capture
     std::unique_ptr<Captured> graph;
   };
   static constexpr size_t max_graphs = 16;

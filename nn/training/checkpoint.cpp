@@ -21,11 +21,11 @@ using namespace files;
 namespace {
 
 constexpr const char* reserved = "stretto.";
-const std::string own_prefix = "state.";  // of the program's own tensors
+const std::string own_prefix = "state.";  // tensors of the program
 const std::string optimizer_prefix = "optim.";
 constexpr const char* optimizer_key = "stretto.optimizer";
 constexpr const char* rate_key = "stretto.learning_rate";
-constexpr const char* frozen_key = "stretto.frozen";  // names, a line each
+constexpr const char* frozen_key = "stretto.frozen";  // names, one per line
 constexpr const char* step_key = "stretto.step";
 constexpr const char* seed_key = "stretto.random_seed";
 constexpr const char* stream_key = "stretto.random_stream";
@@ -38,13 +38,13 @@ T number(const std::string& path, const Metadata& metadata, const char* key) {
   T value{};
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   check(error == std::errc() && end == text.data() + text.size(), "load", path, ": metadata \"",
-        key, "\" is no number");
+        key, "\" is not a number");
   return value;
 }
 
 TrainingState state_from(const std::string& path, const Metadata& metadata) {
   check(is_checkpoint(path, metadata), "load", path,
-        ": is not a checkpoint; load_weights reads other files");
+        ": is not a checkpoint; load_weights reads other safetensors files");
   TrainingState state{.step = number<int64_t>(path, metadata, step_key),
                       .random = {.seed = number<uint64_t>(path, metadata, seed_key),
                                  .next_stream = number<uint64_t>(path, metadata, stream_key)}};
@@ -53,7 +53,7 @@ TrainingState state_from(const std::string& path, const Metadata& metadata) {
   return state;
 }
 
-// The model's name of each of the optimiser's parameters, or its number there.
+// The model's name of each parameter of the optimizer; "#INDEX" if the model does not have it.
 std::vector<std::string> parameter_names(const Module& model, const Optimizer& optimizer) {
   std::unordered_map<const void*, std::string> names;
   for (const NamedTensor& n : model.named_parameters()) names[n.tensor.id()] = n.name;
@@ -65,7 +65,7 @@ std::vector<std::string> parameter_names(const Module& model, const Optimizer& o
   return result;
 }
 
-// The shortest text that reads back equal.
+// The shortest text that parses to the same value.
 std::string exact(double value) {
   char text[40];
   return {text, std::to_chars(text, text + sizeof text, value).ptr};
@@ -89,37 +89,39 @@ std::string some_of(const std::vector<std::string>& names) {
   return text + (names.size() > 2 ? ", …)" : ")");
 }
 
-// Of the parameters that model and file have, those that are trained must be the same.
+// Checks that the saved run and this one train the same parameters, of those in model and file.
 void check_trained(const std::string& path, const Safetensors& file, const Module& model,
                    const Optimizer& optimizer) {
-  std::set<std::string> in_file, saved, mine;
+  std::set<std::string> in_file, trained_in_file, trained_here;
   for (const NamedTensor& n : file.tensors) {
     const std::string& name = n.name;
     if (name.starts_with(model_prefix)) in_file.insert(name.substr(model_prefix.size()));
     if (name.starts_with("optim.") && name.ends_with(".steps"))
-      saved.insert(name.substr(6, name.size() - 12));
+      trained_in_file.insert(name.substr(6, name.size() - 12));
   }
   if (const auto frozen = file.metadata.find(frozen_key); frozen != file.metadata.end()) {
     std::istringstream lines(frozen->second);
-    for (std::string name; std::getline(lines, name);) saved.erase(name);
+    for (std::string name; std::getline(lines, name);) trained_in_file.erase(name);
   }
   const std::vector<std::string> names = parameter_names(model, optimizer);
   const Tensors parameters = optimizer.parameters();
   for (size_t i = 0; i < names.size(); ++i)
-    if (parameters[i].requires_grad()) mine.insert(names[i]);
-  std::vector<std::string> theirs_alone, mine_alone;
+    if (parameters[i].requires_grad()) trained_here.insert(names[i]);
+  std::vector<std::string> only_saved, only_here;
   for (const NamedTensor& p : model.named_parameters()) {
-    if (!in_file.contains(p.name) || saved.contains(p.name) == mine.contains(p.name)) continue;
-    (mine.contains(p.name) ? mine_alone : theirs_alone).push_back(p.name);
+    if (!in_file.contains(p.name) ||
+        trained_in_file.contains(p.name) == trained_here.contains(p.name))
+      continue;
+    (trained_here.contains(p.name) ? only_here : only_saved).push_back(p.name);
   }
-  if (mine_alone.empty() && theirs_alone.empty()) return;
+  if (only_here.empty() && only_saved.empty()) return;
   std::string text;
-  if (!theirs_alone.empty()) text = " trained " + some_of(theirs_alone) + " that this one does not";
-  if (!mine_alone.empty())
-    text += str(text.empty() ? "" : ", and", " did not train ", some_of(mine_alone),
+  if (!only_saved.empty()) text = " trained " + some_of(only_saved) + " that this one does not";
+  if (!only_here.empty())
+    text += str(text.empty() ? "" : ", and", " did not train ", some_of(only_here),
                 " that this one trains");
-  fail("load", path, ": its run", text,
-       "; before loading freeze the same, and give the optimiser the same");
+  fail("load", path, ": the saved run", text,
+       "; freeze the same parameters and pass the same ones to the optimizer before loading");
 }
 
 std::vector<ParameterState> match_optimizer(const Module& model, const Optimizer& optimizer,
@@ -144,7 +146,7 @@ std::vector<ParameterState> match_optimizer(const Module& model, const Optimizer
       if (!value.defined()) continue;
       if (value.shape() != parameters[i].shape() || value.dtype() != dtype)
         matcher.problem(str(prefix, slot, ": file has ", value.dtype(), " ", value.shape(),
-                            ", the optimiser ", dtype, " ", parameters[i].shape()));
+                            ", the optimizer ", dtype, " ", parameters[i].shape()));
       matcher.need_finite(prefix + slot, value);
       states[i].tensors.push_back({slot, value});
     }
@@ -158,7 +160,7 @@ void save_checkpoint(const std::string& path, const Module& model, const Optimiz
                      const TrainingState& state) {
   Metadata metadata = state.metadata;
   for (const auto& [key, value] : metadata)
-    check(!key.starts_with(reserved), "save", path, ": the note \"", key,
+    check(!key.starts_with(reserved), "save", path, ": metadata key \"", key,
           "\" begins with \"stretto.\", which is reserved");
   metadata.merge(checkpoint_texts());
   metadata[step_key] = std::to_string(state.step);
@@ -175,9 +177,9 @@ void save_checkpoint(const std::string& path, const Module& model, const Optimiz
     const std::vector<std::string> names = parameter_names(model, *optimizer);
     for (size_t i = 0; i < names.size(); ++i) {
       const std::string prefix = optimizer_prefix + names[i] + ".";
-      const auto& [steps, kept] = optimizer->state()[i];
+      const auto& [steps, state_tensors] = optimizer->state()[i];
       tensors.push_back({prefix + "steps", tensor(std::vector<int64_t>{steps}, {}, cpu)});
-      for (const NamedTensor& n : kept) tensors.push_back({prefix + n.name, n.tensor});
+      for (const NamedTensor& n : state_tensors) tensors.push_back({prefix + n.name, n.tensor});
     }
   }
   for (const NamedTensor& n : state.tensors) tensors.push_back({own_prefix + n.name, n.tensor});
@@ -191,12 +193,12 @@ TrainingState load_checkpoint(const std::string& path, Module& model, Optimizer*
   if (optimizer) {
     const auto found = file.metadata.find(optimizer_key);
     const std::string saved = found == file.metadata.end() ? "none" : found->second;
-    check(saved == optimizer->name(), "load", path, ": holds the state of the optimiser ", saved,
-          ", asked for is ", optimizer->name());
+    check(saved == optimizer->name(), "load", path, ": was saved with optimizer ", saved,
+          ", this run uses ", optimizer->name());
     check_trained(path, file, model, *optimizer);
   }
 
-  // The model's tensors go by their own names, the optimiser's keep their prefix.
+  // In the matcher, model tensors have no prefix and optimizer state keeps its own.
   Matcher matcher(path, options.allow_not_finite);
   const FirstNames first_name(model);
   for (const NamedTensor& n : file.tensors) {
@@ -219,8 +221,8 @@ TrainingState load_checkpoint(const std::string& path, Module& model, Optimizer*
   std::optional<double> rate;
   if (const auto found = file.metadata.find(rate_key); optimizer && found != file.metadata.end()) {
     rate = parse_double(found->second);
-    check(rate && *rate >= 0 && std::isfinite(*rate), "load", path, ": its learning rate is \"",
-          found->second, "\"; must be a number of at least 0");
+    check(rate && *rate >= 0 && std::isfinite(*rate), "load", path, ": the learning rate is \"",
+          found->second, "\"; must be a number ≥ 0");
   }
   matcher.finish();
   if (optimizer) optimizer->load_state(states);  // checks the rest before it changes anything

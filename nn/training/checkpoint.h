@@ -1,15 +1,15 @@
-// Checkpoints: all that is needed to go on training bit for bit, in one safetensors file.
+// Checkpoints: everything needed to resume training bit-identically, in one safetensors file.
 //
 //   model.NAME             parameters and buffers; a shared parameter once, under its first name
-//   optim.NAME.steps       updates this parameter has had, i64 []
-//   optim.NAME.SLOT        what the optimiser keeps of it ("m", "v", "momentum", "master", …)
-//   state.NAME             tensors of the program's own: a memory, a position in a stream
-//   metadata               the format and the version, the step, the random state, the learning
-//                          rate, which of the optimiser's parameters are frozen, the program's own
-//                          notes, and a digest of all the rest, which reading verifies
+//   optim.NAME.steps       number of updates of this parameter so far, i64 []
+//   optim.NAME.SLOT        its optimizer state ("m", "v", "momentum", "master", …)
+//   state.NAME             tensors of the program, e.g. a memory or a position in a stream
+//   metadata               format, version, step, random state, learning rate, names of the
+//                          optimizer's frozen parameters, metadata of the program, and a digest
+//                          of the whole file, which is verified on reading
 //                          (nn/files/safetensors.h)
 //
-// The weights alone are read by load_weights (nn/files/weights.h).
+// load_weights (nn/files/weights.h) reads only the weights.
 #pragma once
 
 #include <string>
@@ -22,35 +22,41 @@
 
 namespace stretto::nn {
 
-/// What a checkpoint holds besides tensors.
+/// The content of a checkpoint besides model and optimizer.
 struct TrainingState {
-  int64_t step = 0;
-  RandomState random = random_state();
-  Metadata metadata =
-      {};  // the program's: configuration, position in the data, …; no "stretto.…" keys
-  std::vector<NamedTensor> tensors = {};  // the program's; load_training_state leaves them out
+  int64_t step = 0;                     ///< Number of updates done.
+  RandomState random = random_state();  ///< State of the random number generator.
+  /// Metadata of the program: configuration, position in the data, …; no keys "stretto.…".
+  Metadata metadata = {};
+  /// Tensors of the program; load_training_state() does not read them.
+  std::vector<NamedTensor> tensors = {};
 };
 
-/// Replaces the file at `path` in one step; the same content gives the same bytes. The optimiser
-/// may be null.
+/// Writes a checkpoint. Replaces the file at `path` atomically; equal content gives equal bytes.
+/// `optimizer` may be null.
 void save_checkpoint(const std::string& path, const Module& model, const Optimizer* optimizer,
                      const TrainingState& state);
 
+/// Options of load_checkpoint().
 struct LoadOptions {
-  /// Take tensors of model and optimiser that hold NaN or infinity, which else are refused by name.
+  /// Accept NaN and infinity in tensors of model and optimizer; by default an error names them.
   bool allow_not_finite = false;
 };
 
-/// Restores model, optimiser with its learning rate (may be null: its state is then ignored) and
-/// the random state of the program. A checkpoint of another version is refused by name. All names,
-/// shapes and dtypes must agree; what does not is named, and nothing is changed then:
+/// Restores the model, the optimizer with its learning rate, and the random state of the program.
+/// If `optimizer` is null, its state in the file is ignored. All names, shapes and dtypes must
+/// agree; otherwise an error names the differences, and nothing is changed:
+///
 ///     [load] decoder.0.linear1.weight: file has f32 [512, 128], the model f32 [256, 128] (a.st)
-/// So must the parameters that the optimiser has and that are not frozen (Module::freeze): what a
-/// program freezes or trains from then on, it changes after loading.
+///
+/// The set of trained parameters, those of the optimizer that are not frozen (Module::freeze), must
+/// agree too: a program that changes this set does so after loading. A checkpoint of another
+/// version is an error that names both versions.
 TrainingState load_checkpoint(const std::string& path, Module& model, Optimizer* optimizer,
                               LoadOptions options = {});
 
-/// Reads the state alone, before there is a model; the random state is left alone.
+/// Reads only the training state, without tensors, e.g. before the model exists. The random state
+/// of the program is unchanged.
 TrainingState load_training_state(const std::string& path);
 
 }  // namespace stretto::nn

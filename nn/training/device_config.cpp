@@ -18,8 +18,8 @@ DType dtype_named(const std::string& name) {
   fail("--dtype", "\"", name, "\"; accepted: f32, bf16");
 }
 
-// If several processes are not wanted, the first one says so and ends all.
-void take_processes(const char* program, Processes processes) {
+// Exits with a message of rank 0 if the program does not support the processes that were started.
+void check_processes(const char* program, Processes processes) {
   if (const auto other = other_launcher()) {
     if (other->rank == 0) std::fprintf(stderr, "%s: %s\n", program, other->refusal.c_str());
     std::exit(2);
@@ -27,13 +27,13 @@ void take_processes(const char* program, Processes processes) {
   const int n = size_of_mpirun(), rank = rank_of_mpirun();
   if (processes == Processes::one && n > 1) {
     if (rank > 0) std::exit(0);
-    std::fprintf(stderr, "%s: trains in one process, and mpirun has started %d\n", program, n);
+    std::fprintf(stderr, "%s: supports one process, but mpirun has started %d\n", program, n);
     std::exit(2);
   }
   if (rank > 0 && !std::freopen("/dev/null", "w", stdout)) std::exit(1);
 }
 
-// The words of a program's own arguments, without brackets.
+// The words of the program's own arguments in its help text, without brackets.
 std::vector<std::string> words_of(const std::string& own) {
   std::vector<std::string> words(1);
   for (const char c : own) {
@@ -58,7 +58,7 @@ Device take_device(const char* op, const std::string& text) {
 
 DeviceConfig parse_device_args(int& argc, char** argv, Processes processes,
                                const std::string& own) {
-  take_processes(argv[0], processes);
+  check_processes(argv[0], processes);
   const std::string accepted =
       own + (own.empty() ? "" : " ") + "[--device cpu|cuda|cuda:N] [--dtype f32|bf16]";
   const std::vector<std::string> words = words_of(own);
@@ -74,8 +74,8 @@ DeviceConfig parse_device_args(int& argc, char** argv, Processes processes,
       if (option != "--device" && option != "--dtype") {
         const bool known = option.size() < 2 || option[0] != '-' ||
                            std::find(words.begin(), words.end(), option) != words.end();
-        check(known && kept <= int(words.size()), option.c_str(), "is an argument too many or an ",
-              "option that is not known; accepted: ", accepted);
+        check(known && kept <= int(words.size()), option.c_str(), "is an unknown option or ",
+              "one argument too many; accepted: ", accepted);
         argv[kept++] = argv[i];
         continue;
       }

@@ -1,4 +1,4 @@
-// Where a program computes, and in what: --device and --dtype of its command line.
+// The device and dtype of a program, from its command line: --device and --dtype.
 //
 //     int main(int argc, char** argv) {
 //       const nn::DeviceConfig config = nn::parse_device_args(argc, argv);
@@ -12,27 +12,31 @@
 
 namespace stretto::nn {
 
+/// The device and dtype that a program computes with.
 struct DeviceConfig {
-  Device device;
-  DType dtype = f32;
+  Device device;      ///< The CPU by default.
+  DType dtype = f32;  ///< Dtype of the weights.
 };
 
-/// The device that "cpu", "cuda" or "cuda:N" names, as `op`; "cuda" gives each of mpirun's
-/// processes on a host a GPU of its own, as far as they go. Throws Error where it cannot be used.
+/// Returns the device named "cpu", "cuda" or "cuda:N". Under mpirun, "cuda" assigns one GPU per
+/// process of a host, round-robin if there are too few. Throws Error, which begins with `op`, if
+/// the device cannot be used.
 Device take_device(const char* op, const std::string& text);
 
-/// How many of mpirun's processes a program can be. Of `several` the first alone has a standard
-/// output, and each ends by process_group().finish().
-enum class Processes { one, several };
+/// The number of processes that a program supports.
+enum class Processes {
+  one,     ///< Exits with status 2 if mpirun has started several processes.
+  several  ///< Only rank 0 has a standard output; each rank ends by process_group().finish().
+};
 
-/// Takes "--device cpu|cuda|cuda:N" and "--dtype f32|bf16" out of the arguments; the program's own
-/// move up. `own` lists those as the help prints them: "[FILE]", or "[--steps N] FILE". "--help"
-/// and "-h" print what is accepted, and end the program with status 0.
+/// Parses and removes "--device cpu|cuda|cuda:N" and "--dtype f32|bf16"; the other arguments move
+/// up. `own` lists the program's own arguments as the help text prints them, e.g. "[FILE]" or
+/// "[--steps N] FILE". "--help" and "-h" print the usage and exit with status 0.
 ///
-/// The program ends with status 2 after a line on standard error if an option is not known, there
-/// are more arguments than words in `own`, an option has no value or one that is not accepted, the
-/// device cannot be used, or a launcher has started more processes than the program can be (other
-/// launchers than Open MPI's mpirun: more than one).
+/// Prints one line on standard error and exits with status 2 if an option is unknown, lacks its
+/// value or has an invalid one, if there are more arguments than words in `own`, if the device
+/// cannot be used, or if mpirun has started several processes and `processes` is Processes::one.
+/// The same holds if any other launcher has started more than one process.
 DeviceConfig parse_device_args(int& argc, char** argv, Processes processes = Processes::one,
                                const std::string& own = "");
 

@@ -21,9 +21,9 @@ void LossSum::add(const Tensor& losses, const Tensor& targets) {
   check(losses.shape() == targets.shape(), "LossSum", "losses ", losses, ", targets ", targets,
         "; shapes must be equal");
   const std::vector<double> values = losses.to_vector<double>();
-  const std::vector<int64_t> wanted = targets.to_vector<int64_t>();
+  const std::vector<int64_t> target_ids = targets.to_vector<int64_t>();
   for (size_t i = 0; i < values.size(); ++i) {
-    if (wanted[i] == ignore_index) continue;
+    if (target_ids[i] == ignore_index) continue;
     loss += values[i];
     ++tokens;
   }

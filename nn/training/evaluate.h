@@ -1,4 +1,4 @@
-// Judging a model: evaluation mode for a scope, and the mean loss of batches.
+// Evaluating a model: evaluation mode for a scope, and the mean loss over batches.
 #pragma once
 
 #include <functional>
@@ -10,12 +10,13 @@
 
 namespace stretto::nn {
 
-/// Evaluation mode (no dropout) and no gradients for a scope; afterwards every module below is in
-/// the mode it was in, also where the scope is left by an exception.
+/// Sets evaluation mode (no dropout) and disables gradients for a scope. At its end, also after an
+/// exception, the model and all modules below it are back in their previous modes.
 ///
 ///     nn::EvalMode guard(model);
 class EvalMode {
  public:
+  /// Puts the model into evaluation mode.
   explicit EvalMode(Module& model);
   ~EvalMode();
   EvalMode(const EvalMode&) = delete;
@@ -30,31 +31,33 @@ class EvalMode {
   NoGrad no_grad_;
 };
 
-/// A sum of losses in nats, and of how many tokens.
+/// A sum of losses and the number of scored tokens.
 struct LossSum {
-  double loss = 0;
-  int64_t tokens = 0;
+  double loss = 0;     ///< Sum of the losses, in nats.
+  int64_t tokens = 0;  ///< Number of losses in the sum.
 
-  /// Adds losses, one for each target (cross_entropy with Reduction::none), where the target is not
-  /// `ignore_index`.
+  /// Adds the losses of all targets other than `ignore_index`. `losses` and `targets` have one
+  /// shape (cross_entropy with Reduction::none).
   void add(const Tensor& losses, const Tensor& targets);
-  /// NaN of no tokens.
+  /// Returns the mean loss; NaN without tokens.
   double mean() const { return loss / double(tokens); }
 };
 
-/// Hands over batches one by one: calls its argument with each.
+/// A function that calls its argument with each batch, one after the other.
 using EachBatch = std::function<void(const std::function<void(const Batch&)>&)>;
 
-/// Mean cross-entropy in nats of all scored tokens, in evaluation mode. `logits` makes
-/// [B, L, vocabulary] of a batch's inputs [B, L]; a model that is called that way will do, and then
-/// the batches are moved to its device.
+/// Returns the mean cross-entropy in nats over all scored tokens, in evaluation mode. `logits`
+/// computes [B, L, vocabulary] from the inputs [B, L] of a batch. Batches are moved to the device
+/// of the model.
 double mean_loss(Module& model, const std::function<Tensor(const Tensor&)>& logits,
                  const EachBatch& batches);
+/// The same with logits = model(inputs).
 template <class Model>
 double mean_loss(Model& model, const EachBatch& batches) {
   return mean_loss(
       model, [&](const Tensor& inputs) { return model(inputs); }, batches);
 }
+/// The same for batches in a vector.
 template <class Model>
 double mean_loss(Model& model, const std::vector<Batch>& batches) {
   return mean_loss(model, [&](const std::function<void(const Batch&)>& score) {

@@ -35,13 +35,13 @@ std::string to_text(double value) {
   return std::string(buffer, result.ptr);
 }
 
-// How many of the columns a header names: all, or the first ones, as an older program wrote them.
+// The number of columns in a header: all, or the first few of an older program; 0 for others.
 size_t columns_named(std::string_view line, const std::string& header) {
   const bool beginning = (header + ",").starts_with(std::string(line) + ",");
   return beginning ? size_t(1 + std::count(line.begin(), line.end(), ',')) : 0;
 }
 
-// The numbers of a row of exactly `columns` of them; nothing if it is not such a row.
+// The values of a row; unset unless it has exactly `columns` numbers.
 std::optional<std::vector<double>> row_values(std::string_view line, size_t columns) {
   std::vector<double> values;
   for (size_t column = 0; column < columns; ++column) {
@@ -56,14 +56,14 @@ std::optional<std::vector<double>> row_values(std::string_view line, size_t colu
   return values;
 }
 
-// The part of `text` to keep: the header and the complete rows of steps up to `step`.
+// The header of `text` and its complete rows of steps up to `step`.
 std::string kept_rows(const std::string& path, std::string_view text, const std::string& header,
                       size_t columns, int64_t step) {
   std::string kept, missing;
   size_t named = columns;
   for (int64_t number = 1;; ++number) {
     const size_t end = text.find('\n');
-    if (end == std::string_view::npos) break;  // nothing left, or a line a crash cut short
+    if (end == std::string_view::npos) break;  // the end, or a line that a crash cut short
     const std::string_view line = text.substr(0, end);
     text.remove_prefix(end + 1);
     if (number == 1) {
@@ -99,7 +99,8 @@ void replace(const std::string& path, const std::string& text) {
   file.commit();
 }
 
-// False if there is no regular file; a symbolic link is followed, as it is when a file is opened.
+// Replaces a regular file and returns true; false if there is none. Follows a symbolic link, as
+// opening a file does.
 bool replace_old(const std::string& path, const std::string& text) {
   std::error_code none;
   if (!std::filesystem::is_regular_file(path, none)) return false;
@@ -114,7 +115,7 @@ MetricsCsv::MetricsCsv(const std::string& path, std::vector<std::string> columns
   check(out_ != nullptr, op, "cannot write '", path_, "': ", std::strerror(errno));
 }
 
-// An older file is replaced in one go: other names of it (hard links) keep what it had.
+// Replaces an existing file atomically: hard links to it keep the old content.
 MetricsCsv::MetricsCsv(const std::string& path, std::vector<std::string> columns)
     : MetricsCsv(path, columns, replace_old(path, header_line(columns) + "\n") ? "abe" : "wbe") {
   const bool has_header = std::fseek(out_.get(), 0, SEEK_END) == 0 && std::ftell(out_.get()) > 0;

@@ -1,4 +1,4 @@
-// Training curves on disk: one CSV row per measurement, safe to continue after a crash.
+// Training curves on disk: one CSV row per measurement, resumable after a crash.
 #pragma once
 
 #include <cstdint>
@@ -9,29 +9,30 @@
 
 namespace stretto::nn {
 
-/// A CSV file of numbers. The first column is the step. Every row reaches the operating system
-/// before row() returns.
+/// A CSV file of numbers whose first column is the step. row() flushes every row to the operating
+/// system before it returns.
 class MetricsCsv {
  public:
-  /// Starts the file afresh with a header of `columns`. Throws Error for a file that cannot be
-  /// written, for no columns, and for a name with a comma, quote or line break.
+  /// Creates or overwrites the file with a header of `columns`. Throws Error if the file cannot be
+  /// written, if there are no columns, or if a name has a comma, quote or line break.
   MetricsCsv(const std::string& path, std::vector<std::string> columns);
 
-  /// Continues the file at `path` after a restart from `step`: rows of later steps go, and so does
-  /// a last line that a crash cut short. A missing or empty file is started afresh; one with the
-  /// first of the columns alone gets the others, of which its rows know nothing (nan). Throws as
-  /// the constructor does, and where the file has other columns or a row that is not numbers.
+  /// Resumes the file at `path` from `step`: removes rows of later steps and a last line that a
+  /// crash cut short. A missing or empty file is created. If the file has only the first few of
+  /// the columns, the others are added, with nan in its rows. Throws Error as the constructor does,
+  /// and if the file has other columns or a row that is not numeric.
   static MetricsCsv resume(const std::string& path, std::vector<std::string> columns, int64_t step);
 
-  /// Appends one row of as many values as there are columns, each with enough digits to read back
-  /// equal (nan and inf in words).
+  /// Appends a row with one value per column. Each is written with enough digits to read back
+  /// equal; NaN and infinity are written as nan and inf.
   void row(const std::vector<double>& values);
 
-  /// To be called when the file was renamed to `path`.
+  /// Sets the path; for use after the file was renamed to `path`.
   void moved_to(const std::string& path) { path_ = path; }
 
-  /// All rows of the file, those of earlier runs too.
+  /// Returns all rows of the file, including those of earlier runs.
   std::vector<std::vector<double>> rows() const;
+  /// Returns the names of the columns.
   const std::vector<std::string>& columns() const { return columns_; }
 
  private:

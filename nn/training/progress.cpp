@@ -43,10 +43,10 @@ std::string duration_text(double seconds) {
   return format("%lldd%02lldh", whole / 86400, whole / 3600 % 24);
 }
 
-// Of standard error; a line is not redrawn on one that knows no escape sequences.
+// True if standard error is a terminal that supports escape sequences.
 static bool is_terminal() {
-  const char* kind = std::getenv("TERM");
-  return ::isatty(STDERR_FILENO) == 1 && !(kind != nullptr && std::strcmp(kind, "dumb") == 0);
+  const char* term = std::getenv("TERM");
+  return ::isatty(STDERR_FILENO) == 1 && !(term != nullptr && std::strcmp(term, "dumb") == 0);
 }
 
 Progress::Progress(int64_t total_steps, ProgressOptions options)
@@ -110,9 +110,9 @@ void Progress::show() {
   ever_shown_ = true;
   pending_ = false;
   if (terminal_) {
-    // One column stays free: some terminals wrap as soon as the last one is filled.
-    const auto room = size_t(std::max(columns() - 1, 0));
-    out_ << '\r' << bar_line().substr(0, room) << "\x1b[K" << std::flush;
+    // Leaves one column free: some terminals wrap as soon as the last one is filled.
+    const auto width = size_t(std::max(columns() - 1, 0));
+    out_ << '\r' << bar_line().substr(0, width) << "\x1b[K" << std::flush;
     line_open_ = true;
   } else {
     out_ << log_line() << std::endl;
@@ -122,8 +122,8 @@ void Progress::show() {
 std::string Progress::bar_line() const {
   const std::string percent = format("%3.0f%% ", std::floor(fraction_ * 100));
   const std::string rest = figures();
-  const int room = columns() - 1 - int(percent.size() + rest.size()) - 3;
-  const int cells = std::min(room, bar_cells);
+  const int width = columns() - 1 - int(percent.size() + rest.size()) - 3;
+  const int cells = std::min(width, bar_cells);
   if (cells < 5) return percent + rest;
   const int done = int(fraction_ * cells);
   std::string bar(size_t(cells), '-');

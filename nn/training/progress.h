@@ -1,4 +1,4 @@
-// How far a long run has come, for a person at a terminal or for a log.
+// A progress display for long runs, on a terminal or in a log.
 #pragma once
 
 #include <cstdint>
@@ -9,33 +9,33 @@
 
 namespace stretto::nn {
 
-/// Where and how progress is shown. The defaults suit a program; tests set them all.
+/// Options of Progress. The defaults suit a program; tests set all of them.
 struct ProgressOptions {
-  std::ostream* out = nullptr;    // null: standard error
-  std::optional<bool> terminal;   // unset: asked of standard error
-  std::optional<int> columns;     // width of the terminal; unset: asked on every redraw
-  double seconds_between = 5;     // between the lines of a log
-  double starting_fraction = 0;   // what fraction was done before this run (a resumed one)
-  std::function<double()> clock;  // seconds, never falling; unset: the steady clock
+  std::ostream* out = nullptr;    ///< Output stream; null: standard error.
+  std::optional<bool> terminal;   ///< Redraw one line in place; unset: if stderr is a terminal.
+  std::optional<int> columns;     ///< Width of the terminal; unset: queried on every redraw.
+  double seconds_between = 5;     ///< Seconds between lines of a log.
+  double starting_fraction = 0;   ///< Fraction done before this run started (resumed runs).
+  std::function<double()> clock;  ///< Seconds, monotonic; unset: std::chrono::steady_clock.
 };
 
-/// On a terminal, one line that is redrawn in place (at most ten times a second); elsewhere, a
-/// plain line every few seconds. Shows the share done, the step, the loss, tokens/s, the time taken
-/// and the time left.
+/// Shows the fraction done, the step, the loss, tokens/s, the elapsed time and the estimated time
+/// left. On a terminal it redraws one line in place, at most ten times a second; elsewhere it
+/// prints a line every few seconds.
 class Progress {
  public:
-  /// `total_steps` of zero or less means that the number is not known.
+  /// If `total_steps` is zero or less, the number of steps is unknown.
   explicit Progress(int64_t total_steps, ProgressOptions options = {});
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
   /// Ends an open line.
   ~Progress();
 
-  /// Reports that `step` steps and the share `fraction_done` (0 to 1, by which the time left is
-  /// estimated) of the run are done. A loss or rate that is NaN is left out.
+  /// Reports that `step` steps are done, which are `fraction_done` (0 to 1) of the run. The time
+  /// left is estimated from `fraction_done`. A loss or rate that is NaN is not shown.
   void update(int64_t step, double fraction_done, double loss, double tokens_per_second);
 
-  /// Prints a line of its own above the progress line.
+  /// Prints a separate line above the progress line.
   void message(const std::string& line);
 
   /// Shows the last update and ends the line; later calls do nothing.
@@ -68,7 +68,7 @@ class Progress {
   double updated_at_ = 0;
 };
 
-/// A length of time for people: "7s", "3m05s", "2h07m", "4d03h"; "?" if unknown (NaN or infinite).
+/// Returns a readable duration: "7s", "3m05s", "2h07m", "4d03h"; "?" for NaN and infinity.
 std::string duration_text(double seconds);
 
 }  // namespace stretto::nn

@@ -18,7 +18,7 @@ constexpr std::array<int, 3> stopping{SIGINT, SIGTERM, SIGHUP};
 std::atomic<int> received{0};
 static_assert(std::atomic<int>::is_always_lock_free);
 
-// A handler may call little; these calls are on the list (POSIX, signal-safety).
+// Uses only async-signal-safe functions (signal-safety(7)), as do the handlers below.
 void print(std::string_view line) {
   [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
 }
@@ -65,7 +65,7 @@ class Handlers {
 
 std::function<bool()> stop_on_signals() {
   static std::mutex mutex;
-  static std::weak_ptr<Handlers> installed;  // one pair of installing and restoring at a time
+  static std::weak_ptr<Handlers> installed;  // shared, so that handlers are installed once
   const std::lock_guard lock(mutex);
   std::shared_ptr<Handlers> handlers = installed.lock();
   if (!handlers) installed = handlers = std::make_shared<Handlers>();

@@ -1,4 +1,4 @@
-// Ctrl-C and SIGTERM end a training run after its step, with a checkpoint.
+// Ctrl-C and SIGTERM stop a training run after the current step, with a checkpoint.
 //
 //     nn::Trainer trainer(model, optimizer,
 //                         {.steps = 1000, .folder = "out/melody", .stop = nn::stop_on_signals()});
@@ -10,16 +10,16 @@
 
 namespace stretto::nn {
 
-/// Returns a function for TrainerOptions::stop, and, as long as it or a copy lives, answers SIGINT
-/// (Ctrl-C), SIGTERM and SIGHUP: the first of them makes it return true from then on, and prints a
-/// line on standard error; the next one ends the process at once. A signal that was ignored before
-/// stays ignored (nohup, jobs in the background of a script). Interrupted system calls are
-/// restarted. Afterwards the signals are answered as before.
+/// Returns a function for TrainerOptions::stop and handles SIGINT (Ctrl-C), SIGTERM and SIGHUP
+/// while this function or a copy of it lives. The first signal makes the function return true from
+/// then on and prints a line on standard error; the second one ends the process at once. A signal
+/// that was ignored before stays ignored (nohup, background jobs of a script). Interrupted system
+/// calls are restarted. The previous handlers are restored when the last copy is destroyed.
 std::function<bool()> stop_on_signals();
 
-/// The signal that stop_on_signals() has got; 0: none.
+/// Returns the signal that stop_on_signals() has received; 0 if none.
 int stop_signal();
-/// What a program that a signal has stopped returns from main(): 128 + the signal; 0: none came.
+/// Returns the exit status for main(): 128 + the received signal; 0 if none.
 int stop_exit_code();
 
 }  // namespace stretto::nn

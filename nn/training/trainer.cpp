@@ -69,14 +69,14 @@ Tensors Trainer::stage(int64_t batch, const std::function<Tensors(int64_t)>& mak
 }
 
 Batch Trainer::stage_batch(int64_t batch, const std::function<Batch(int64_t)>& make) const {
-  const Tensors both = stage(
+  const Tensors staged = stage(
       batch,
       [make](int64_t i) {
         const Batch made = make(i);
         return Tensors{made.inputs, made.targets};
       },
       1);
-  return {both[0], both[1]};
+  return {staged[0], staged[1]};
 }
 
 double Trainer::progress() const {
@@ -93,7 +93,7 @@ bool Trainer::evaluation_is_due(double before, double after) const {
   return std::floor(20 * after) > std::floor(20 * before);
 }
 
-// The clock of the first process is that of all, and one that is asked to stop stops all.
+// All processes use the clock of rank 0; if one is asked to stop, all stop.
 Trainer::Agreed Trainer::agreed() const {
   const bool stop = options.stop && options.stop();
   ProcessGroup& group = process_group();
@@ -113,7 +113,7 @@ bool Trainer::save_is_due() const {
 bool Trainer::run(const std::function<Tensor(int64_t)>& loss,
                   const std::function<double()>& validate) {
   check(options.steps > 0 || options.minutes > 0, "Trainer",
-        "neither steps nor minutes are set: the run would have no end");
+        "neither steps nor minutes is set; one must be positive");
   if (!started_) start_clock();
   const bool is_root = process_group().is_root();
   check_folder();
@@ -123,7 +123,7 @@ bool Trainer::run(const std::function<Tensor(int64_t)>& loss,
   if (!options.quiet && is_root)
     bar.emplace(options.steps, ProgressOptions{.starting_fraction = progress()});
   Progress* const shown = bar ? &*bar : nullptr;
-  double speed = 0;  // it and the loss are shown smoothed
+  double speed = 0;  // smoothed, as the loss
   if (unmeasured_) measure(validate, shown, speed);
   Agreed at = agreed();
   while (at.progress < 1) {
@@ -152,16 +152,17 @@ bool Trainer::run(const std::function<Tensor(int64_t)>& loss,
   return true;
 }
 
-// A row for the last step. One that is stopped leaves no trace, and is done when the run goes on.
+// Evaluates the last step and writes its row. If `validate` throws, nothing has changed and the
+// evaluation is repeated when the run resumes.
 void Trainer::measure(const std::function<double()>& validate, Progress* bar, double speed) {
   const RandomState random = random_state();
   const int64_t peak = memory_stats(model_.device()).peak;
   double valid = std::numeric_limits<double>::quiet_NaN();
-  std::vector<double> own;
+  std::vector<double> extra;
   try {
     const DistributedEvaluation shared(training_step().cuts_batches());
     if (validate) valid = validate();
-    for (const MetricColumn& column : options.columns) own.push_back(column.value());
+    for (const MetricColumn& column : options.columns) extra.push_back(column.value());
   } catch (...) {
     set_random_state(random);
     throw;
@@ -176,7 +177,7 @@ void Trainer::measure(const std::function<double()>& validate, Progress* bar, do
                             unmeasured_->gradient_norm,
                             speed,
                             double(peak)};
-    row.insert(row.end(), own.begin(), own.end());
+    row.insert(row.end(), extra.begin(), extra.end());
     metrics_->row(row);
   }
   unmeasured_.reset();
@@ -188,17 +189,16 @@ void Trainer::measure(const std::function<double()>& validate, Progress* bar, do
   if (options.after_evaluation) options.after_evaluation();
 }
 
-// All processes keep the best of the first one's evaluations.
+// Updates the best validation, with the value of rank 0 on all processes.
 void Trainer::judge(double loss, double validation) {
-  std::vector<double> of_first{validation, metrics_wait_ ? 1.0 : 0.0};
-  if (ProcessGroup& group = process_group(); group.size() > 1)
-    of_first = group.all_gather(of_first);
-  const bool best = of_first[0] < best_validation_;
+  std::vector<double> of_root{validation, metrics_wait_ ? 1.0 : 0.0};
+  if (ProcessGroup& group = process_group(); group.size() > 1) of_root = group.all_gather(of_root);
+  const bool best = of_root[0] < best_validation_;
   evaluation_ = {step_, loss, validation, best};
   if (!best) return;
-  best_validation_ = of_first[0];
+  best_validation_ = of_root[0];
   if (!options.keep_best || options.folder.empty()) return;
-  if (of_first[1] > 0) save_checkpoint();  // the run that is replaced goes as a whole
+  if (of_root[1] > 0) save_checkpoint();  // replaces the old run's files first
   save(best_checkpoint_path());
 }
 

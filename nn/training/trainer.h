@@ -1,5 +1,5 @@
-// The training loop: steps with a schedule, clipping and micro-batches, a progress line,
-// evaluations and metrics, and checkpoints from which a run goes on bit for bit.
+// The training loop: steps with a learning rate schedule, gradient clipping and gradient
+// accumulation, a progress line, evaluations, metrics, and checkpoints for bit-identical resume.
 //
 //     nn::AdamW optimizer(model.parameters(), {});
 //     nn::Trainer trainer(model, optimizer,
@@ -7,12 +7,12 @@
 //                          .schedule = nn::WarmupCosine{.peak = 1e-3, .warmup = 100},
 //                          .max_grad_norm = 1,
 //                          .folder = "out/melody"});
-//     trainer.resume();  // where the folder has a checkpoint
+//     trainer.resume();  // if the folder has a checkpoint
 //     trainer.run([&](int64_t i) { return loss_of(batch(i)); },
 //                 [&] { return nn::mean_loss(model, held_out); });
 //
-// A run goes on bit for bit where batch i is a function of i, or is drawn from the program's random
-// state, which checkpoints hold. A finished run goes on where a program gives it more steps.
+// A resumed run is bit-identical if batch i is a function of i, or is drawn from the program's
+// random state, which checkpoints store. A finished run can be resumed with more steps.
 #pragma once
 
 #include <functional>
@@ -37,155 +37,171 @@ class Progress;
 class TrainingStep;
 class WeightAverage;
 
+/// The result of one training step.
 struct StepResult {
-  double loss;           ///< mean over all that the step's micro-batches score
-  double gradient_norm;  ///< before clipping
+  double loss;           ///< Mean over all scored targets of the step's batch.
+  double gradient_norm;  ///< L2 norm of the gradient before clipping.
 };
 
-/// What an evaluation has found.
+/// The result of an evaluation.
 struct Evaluation {
-  int64_t step;
-  double train_loss;  ///< smoothed, as in metrics.csv
-  double validation;  ///< what `validate` returned; NaN without it
-  bool best;  ///< the least validation of the run so far; with keep_best before a resume too
+  int64_t step;       ///< Number of steps done.
+  double train_loss;  ///< Smoothed training loss, as in metrics.csv.
+  double validation;  ///< Return value of `validate`; NaN without it.
+  bool best;          ///< Lowest validation of the run so far; with keep_best, also across resumes.
 };
 
-/// A column of one's own in metrics.csv; `value` is called after `validate`, at each evaluation.
+/// An additional column of metrics.csv.
 struct MetricColumn {
-  std::string name;
-  std::function<double()> value;
+  std::string name;               ///< Name in the header, without comma, quote or line break.
+  std::function<double()> value;  ///< Called at each evaluation, after `validate`.
 };
 
+/// Options of a Trainer.
 struct TrainerOptions {
-  int64_t steps = 0;                      // in all, those of a resumed run too; 0: `minutes` decide
-  double minutes = 0;                     // how long to train, where steps is 0
-  std::optional<Schedule> schedule = {};  // unset: the optimiser's learning rate is left alone
-  double max_grad_norm = std::numeric_limits<double>::infinity();  // largest norm of the gradient
-  /// Micro-batches that a step's batch is cut into, a power of two that divides its rows: they are
-  /// computed one after the other (gradient accumulation), or shared out to the processes that
-  /// mpirun has started, with the same bits for any number of processes. Their gradients add up in
-  /// f32 at least (nn/distributed/gradient_reducer.h). The loss is called for each, and must take
-  /// its batch from stage() or stage_batch(). 0: the checkpoint's of a run that goes on, else 8
-  /// under mpirun and else 1.
+  int64_t steps = 0;   ///< Total steps, including those before a resume; 0: use `minutes`.
+  double minutes = 0;  ///< Training time in minutes, if steps is 0.
+  std::optional<Schedule> schedule = {};  ///< Unset: the optimizer's learning rate is not changed.
+  /// Gradients are scaled so that their common L2 norm is at most this (clip_grad_norm).
+  double max_grad_norm = std::numeric_limits<double>::infinity();
+  /// Number of micro-batches per step, a power of two that divides the rows of the batch. They are
+  /// computed one after the other (gradient accumulation) or distributed over the processes that
+  /// mpirun has started (data parallelism); results are bit-identical for any number of processes.
+  /// Gradients are accumulated in f32 (f64 for f64 parameters). The loss is called once per
+  /// micro-batch and must get its batch from stage() or stage_batch(). 0: the checkpoint's number
+  /// in a resumed run; otherwise 8 under mpirun and 1 without.
   int64_t micro_batches = 0;
-  /// So many neighbouring processes share the sequences of their micro-batches, each with a piece
-  /// of every one and what its layers keep of it: a power of two that divides their number, and the
-  /// length. The loss passes sequence_group() to the model. Losses and gradients are those of one
-  /// process within rounding. The loss must be one of a causal model, of f32 or f64 on the CPU.
-  /// Evaluations have sequences whole.
+  /// Number of consecutive ranks that share each sequence (sequence parallelism), a power of two
+  /// that divides the number of processes and the sequence length. Each of these ranks holds one
+  /// chunk of every sequence and only this chunk's activations. The loss must pass
+  /// sequence_group() to a causal model in f32 or f64 on the CPU. Losses and gradients equal those
+  /// of one process up to rounding. Evaluations use whole sequences.
   int64_t sequence_parallel = 1;
-  /// Each process keeps its share of the optimiser's state, and on a CPU of the gradients: after a
-  /// step the others are zero, or not there.
+  /// Shards the optimizer state over the processes (ZeRO stage 1), and on the CPU also the
+  /// gradients (stage 2): after a step, gradients outside of a rank's shard are zero or undefined.
   bool shard_optimizer = false;
-  int64_t evaluate_every = 0;  // steps between evaluations; 0: twenty in all
-  int64_t save_every = 0;      ///< steps between checkpoints; 0: save_minutes decides
-  /// For metrics.csv and checkpoint.safetensors; "": neither is written. A folder that holds
-  /// another run, which was not resumed, is refused.
+  int64_t evaluate_every = 0;  ///< Steps between evaluations; 0: twenty evaluations per run.
+  int64_t save_every = 0;      ///< Steps between checkpoints; 0: use save_minutes.
+  /// Directory of metrics.csv and checkpoint.safetensors; "": neither is written. If it holds
+  /// another run that was not resumed, run() throws Error.
   std::string folder = {};
-  Metadata metadata = {};  // settings that checkpoints keep; a run goes on with equal ones alone
-  /// Steps on a GPU are captured and replayed (nn/training/captured_step.h): the loss must take its
-  /// batches from stage(). What is not finite is noticed after the step, not before. In one
-  /// process.
+  /// Settings that are stored in checkpoints; a run can be resumed only with equal settings.
+  Metadata metadata = {};
+  /// Captures steps on a GPU as CUDA graphs and replays them (nn/training/captured_step.h). The
+  /// loss must get its batches from stage(). A loss or gradient that is not finite raises its error
+  /// after the update instead of before. One process only.
   bool cuda_graph = false;
-  /// There: the kind of the step that begins with this batch (CapturedStep); unset: all are of one.
-  /// Batches of other shapes are of another kind, what cannot be captured of a negative one.
+  /// With cuda_graph: the graph key of the step with this batch (CapturedStep). Steps with batches
+  /// of different shapes need different keys; a step that cannot be captured needs a negative key.
+  /// Unset: 0 for all steps.
   std::function<int64_t(int64_t batch)> graph_key = {};
-  double tokens_per_step = 0;  // for the speed that is shown; 0: it is not
-  bool quiet = false;          // no progress line
-  /// Asked before every step; true ends the run with a checkpoint, from which it can go on.
-  /// stop_on_signals() (nn/training/stop_signals.h) is one that Ctrl-C and SIGTERM make true.
+  double tokens_per_step = 0;  ///< For the displayed speed; 0: no speed is shown.
+  bool quiet = false;          ///< True: no progress line.
+  /// Called before every step; true ends the run with a checkpoint from which it can be resumed.
+  /// stop_on_signals() (nn/training/stop_signals.h) returns such a function for Ctrl-C and SIGTERM.
   std::function<bool()> stop = {};
-  std::function<void()> save = {};  // in place of save(checkpoint_path())
-  std::function<void(const StepResult&)> after_step = {};
-  std::function<std::string(double validation)> annotate = {};  // told behind a validation loss
-  std::function<void()> after_evaluation = {};  // when its row is in the metrics; see evaluation()
-  /// Replaces another run in the folder. That stays whole until the first checkpoint of this one.
+  std::function<void()> save = {};  ///< Called instead of save(checkpoint_path()).
+  std::function<void(const StepResult&)> after_step = {};  ///< Called after every update.
+  /// Returns text to print after a validation loss.
+  std::function<std::string(double validation)> annotate = {};
+  /// Called after an evaluation, when its row is in the metrics; see Trainer::evaluation().
+  std::function<void()> after_evaluation = {};
+  /// Replaces another run in the folder; its files stay until the first checkpoint of this run.
   bool overwrite = false;
-  double save_minutes = 5;  ///< between checkpoints, where save_every is 0; 0: at the end only
-  /// Saves a checkpoint of the least validation so far as best.safetensors in the folder.
+  double save_minutes = 5;  ///< Minutes between checkpoints if save_every is 0; 0: only at the end.
+  /// Also saves a checkpoint as best.safetensors whenever the validation is the lowest so far.
   bool keep_best = false;
-  std::vector<MetricColumn> columns = {};  ///< of one's own, behind the others in metrics.csv
-  /// Updated after every step, and part of checkpoints (nn/optim/weight_average.h).
+  std::vector<MetricColumn> columns = {};  ///< Additional columns, the last ones of metrics.csv.
+  /// Updated after every step and stored in checkpoints (nn/optim/weight_average.h); may be null.
   WeightAverage* average = nullptr;
 };
 
-/// Model and optimiser must outlive it. Of several processes, which all make the same calls, the
-/// first alone writes files and shows progress.
+/// Trains a model. With several processes, all ranks make the same calls, and only rank 0 writes
+/// files and shows progress.
 class Trainer {
  public:
+  /// `model` and `optimizer` must outlive the Trainer. Throws Error for negative options.
   Trainer(Module& model, Optimizer& optimizer, TrainerOptions options);
   ~Trainer();
 
-  /// One update by the gradient of `loss`, a mean over the step's batch; it is called for each of
-  /// its micro-batches. One that scores nothing has loss 0 and a gradient of zeros. Throws Error
-  /// "[train] step 7: …" where loss or gradient is not finite or an op fails, and in the first step
-  /// where a gradient reaches a parameter that neither the model nor any optimizer has, by module
-  /// and shape; parameters and optimiser are as before then. `progress` is for the schedule; the
-  /// other form takes the run's own.
+  /// Makes one update with the gradient of `loss`, a mean over the batch of the step. `loss` is
+  /// called once per micro-batch; a micro-batch without scored targets has loss 0 and zero
+  /// gradients. `progress` is passed to the schedule.
+  ///
+  /// Throws Error "[train] step 7: …" if the loss or the gradient is not finite or an op fails. In
+  /// the first step it also throws if a gradient reaches a parameter that belongs neither to the
+  /// model nor to any optimizer; the error names module and shape. After an error, parameters and
+  /// optimizer are unchanged (but see options.cuda_graph).
   StepResult step(const std::function<Tensor()>& loss, double progress);
+  /// The same with the progress() of the run.
   StepResult step(const std::function<Tensor()>& loss) { return step(loss, progress()); }
 
-  /// Trains to the end, and saves. loss(i) returns the loss of batch i, the batch of step i + 1;
-  /// with micro-batches it is called once for each, and stage() returns the rows of the current
-  /// one. `validate` returns the validation loss. Returns false if options.stop ended the run.
-  /// Where `validate` throws, its evaluation is made up for when the run goes on. Throws Error, and
-  /// changes nothing, where the folder has another run (options.overwrite).
+  /// Trains to the end of the run and saves a checkpoint. Returns false if options.stop ended it.
+  /// loss(i) returns the loss of batch i, which belongs to step i + 1. It is called once per
+  /// micro-batch, and stage() returns the rows of the current one. `validate` returns the
+  /// validation loss to log; if it throws, the evaluation is repeated when the run resumes. Throws
+  /// Error and changes nothing if the folder holds another run (options.overwrite).
   bool run(const std::function<Tensor(int64_t)>& loss,
            const std::function<double()>& validate = {});
 
-  /// make(batch) on the model's device, for a loss of this batch: in a step that is replayed it is
-  /// called with the number of its batch. With micro-batches, the rows of the one whose loss is
-  /// computed: the tensors have a row for each sequence, and `scored` says which of them is
-  /// ignore_index where nothing is to be predicted (-1: none, and each row counts as one).
+  /// Returns make(batch) moved to the model's device; for use in the loss. A replayed CUDA graph
+  /// calls `make` again with the batch of its step. With micro-batches, the tensors must have one
+  /// row per sequence, and the result has the rows of the current micro-batch. `scored` is the
+  /// index of the tensor of targets: its elements other than ignore_index determine the weight of
+  /// each micro-batch (-1: every row has the same weight).
   Tensors stage(int64_t batch, const std::function<Tensors(int64_t)>& make, int scored = -1) const;
+  /// The same for a Batch, weighted by its scored targets.
   Batch stage_batch(int64_t batch, const std::function<Batch(int64_t)>& make) const;
 
-  /// How many micro-batches a step has, and which of them are this process's: of what a program
-  /// keeps for each row from step to step.
+  /// Returns the number of micro-batches per step, over all processes.
   int64_t n_micro_batches() const;
+  /// Returns this rank's first micro-batch, e.g. to select the rows of a memory that it carries
+  /// from step to step.
   int64_t first_micro_batch() const;
+  /// Returns the number of micro-batches of this rank.
   int64_t local_micro_batches() const;
-  /// The micro-batch whose loss is computed; 0 where there is one.
+  /// Returns the micro-batch whose loss is being computed; 0 without micro-batches.
   int64_t micro_batch() const;
-  /// The processes that share the sequences whose loss is computed, for its model
-  /// (nn/forward_context.h); null if sequences are whole, as they are in evaluations.
+  /// Returns the ranks that share the sequences whose loss is being computed, to be passed to the
+  /// model (nn/forward_context.h); null if sequences are whole, as in evaluations.
   ProcessGroup* sequence_group() const;
+  /// Returns statistics of the gradient all-reduce.
   Communication communication() const;
 
-  /// A checkpoint (nn/training/checkpoint.h) with the run's own notes; `state` may have more notes,
-  /// and tensors. Throws Error, and leaves an older file as it is, where a parameter is not finite
-  /// or writing fails. Where the steps are counted the clock is left out, so that equal runs give
-  /// equal files.
+  /// Saves a checkpoint (nn/training/checkpoint.h) of the run; `state` may add metadata and
+  /// tensors. Throws Error and keeps an older file if a parameter is not finite or writing fails.
+  /// If options.steps is set, the elapsed time is not stored, so that equal runs give equal files.
   void save(const std::string& path, TrainingState state = {}) const;
-  /// Goes on from such a file, with its learning rate: another one, or a schedule, is set after it.
-  /// Throws Error, and changes nothing, for any other file, and where one of options.metadata or
-  /// the set of trained parameters is another there.
+  /// Resumes from a checkpoint of save(), with its learning rate. Throws Error and changes nothing
+  /// if the file is anything else, or if options.metadata or the set of trained parameters differ.
   TrainingState load(const std::string& path);
-  /// load(checkpoint_path()) where that file is there, which it tells.
+  /// Returns true, after load(checkpoint_path()), if that file exists; otherwise false.
   bool resume();
 
+  /// Returns the path of checkpoint.safetensors in options.folder.
   std::string checkpoint_path() const;
-  /// Of options.keep_best.
+  /// Returns the path of best.safetensors in options.folder (options.keep_best).
   std::string best_checkpoint_path() const;
-  /// The metrics of options.folder: step, seconds, train_loss (smoothed), valid_loss,
-  /// learning_rate, gradient_norm, tokens_per_second, peak_bytes (memory_stats of the model's
-  /// device, before the evaluation), and options.columns. run() opens them by itself. Throws as
-  /// that does.
+  /// Returns metrics.csv of options.folder, opened by the first call. Columns: step, seconds,
+  /// train_loss (smoothed), valid_loss, learning_rate, gradient_norm, tokens_per_second, peak_bytes
+  /// (memory_stats of the model's device before the evaluation), and options.columns. run() opens
+  /// it by itself. Throws Error if the folder holds another run or the file cannot be opened.
   MetricsCsv& metrics();
 
-  /// The last evaluation, for callbacks; none before the first of this program.
+  /// Returns the last evaluation, for callbacks; unset before the first one of this program.
   const std::optional<Evaluation>& evaluation() const { return evaluation_; }
-  /// The least validation of the run; infinity before the first.
+  /// Returns the lowest validation of the run; infinity before the first evaluation.
   double best_validation() const { return best_validation_; }
 
-  /// Also the number of the next step's batch.
+  /// Returns the number of steps done, which is also the batch number of the next step.
   int64_t steps_done() const { return step_; }
+  /// Returns the learning rate of the optimizer.
   double learning_rate() const { return optimizer_.learning_rate(); }
-  /// The share of the run that is done; from 1 on run() ends.
+  /// Returns the fraction of the run that is done; run() ends at 1.
   double progress() const;
-  /// Taken by the run so far, the parts before a checkpoint too.
+  /// Returns the elapsed time of the run in seconds, including the time before a resume.
   double seconds() const;
-  /// Restarts the clock: run() counts what comes before it as well then.
+  /// Restarts the clock; run() then also counts the time since this call.
   void start_clock();
 
   /// May change between steps, except for cuda_graph, micro_batches, sequence_parallel and
@@ -218,16 +234,16 @@ class Trainer {
 
   Module& model_;
   Optimizer& optimizer_;
-  mutable std::unique_ptr<TrainingStep> training_step_;  // made when it is first used
+  mutable std::unique_ptr<TrainingStep> training_step_;  // created on first use
   std::optional<MetricsCsv> metrics_;
-  bool metrics_wait_ = false;  // beside those of the run that is replaced
-  std::string resumed_;        // the file
+  bool metrics_wait_ = false;  // metrics.csv.new, until this run replaces another one
+  std::string resumed_;        // path of the loaded checkpoint
   int64_t step_ = 0;
   double earlier_seconds_ = 0;
   std::optional<double> started_;
-  double saved_at_ = 0;                    // on the clock
-  double loss_sum_ = 0, loss_weight_ = 0;  // of the loss as it is shown, smoothed
-  std::optional<Unmeasured> unmeasured_;   // of the last step: its evaluation is to come
+  double saved_at_ = 0;                    // steady clock, in seconds
+  double loss_sum_ = 0, loss_weight_ = 0;  // smoothed loss = loss_sum_ / loss_weight_
+  std::optional<Unmeasured> unmeasured_;   // of the last step, if its evaluation is due
   std::optional<Evaluation> evaluation_;
   double best_validation_ = std::numeric_limits<double>::infinity();
 };

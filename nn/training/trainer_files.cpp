@@ -1,4 +1,4 @@
-// What a run leaves on disk, and goes on from.
+// The files of a run: checkpoints, metrics and resuming from them.
 #include <charconv>
 #include <chrono>
 #include <cmath>
@@ -22,21 +22,21 @@ double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// The shortest text that reads back equal.
+// The shortest text that parses to the same value.
 std::string exact(double value) {
   char text[40];
   return {text, std::to_chars(text, text + sizeof text, value).ptr};
 }
 
-// The numbers among a checkpoint's notes.
+// Reads numbers from the metadata of a checkpoint.
 struct Notes {
   const std::string& path;
   const Metadata& notes;
 
   void require(bool good, const char* name) const {
-    check(good, "load", path, ": its note \"", name, "\" is missing or malformed");
+    check(good, "load", path, ": metadata \"", name, "\" is missing or malformed");
   }
-  // False where there is none, which only `needed` forbids.
+  // Returns false if the key is missing; with `needed` that is an error.
   bool read(const char* name, double& value, bool needed = false) const {
     const auto note = notes.find(name);
     if (note == notes.end() && !needed) return false;
@@ -50,7 +50,7 @@ struct Notes {
 
 }  // namespace
 
-// What of another run the folder holds: a file, or "".
+// The path of a file of another run in the folder, or "".
 std::string Trainer::other_run() const {
   namespace fs = std::filesystem;
   std::error_code none;
@@ -78,7 +78,7 @@ void Trainer::check_folder() const {
 
 void Trainer::refuse(const std::string& other) const {
   check(other.empty() || options.overwrite, "Trainer", other,
-        " is there, of another run; resume() goes on with one that has a checkpoint, and ",
+        " belongs to another run; resume() continues a run that has a checkpoint, and ",
         ".overwrite = true replaces it");
 }
 
@@ -88,7 +88,7 @@ MetricsCsv& Trainer::metrics() {
   refuse(other);
   std::error_code error;
   std::filesystem::create_directories(options.folder, error);
-  check(!error, "train", "cannot make the folder ", options.folder, ": ", error.message());
+  check(!error, "train", "cannot create the folder ", options.folder, ": ", error.message());
   std::vector<std::string> columns{
       "step",          "seconds",       "train_loss",        "valid_loss",
       "learning_rate", "gradient_norm", "tokens_per_second", "peak_bytes"};
@@ -100,7 +100,7 @@ MetricsCsv& Trainer::metrics() {
                                            : MetricsCsv::resume(path, columns, step_));
 }
 
-// With the first checkpoint of a run its metrics take the place of those of the run it replaces.
+// With the first checkpoint of a run, its metrics replace those of the old run in the folder.
 void Trainer::save_checkpoint() {
   namespace fs = std::filesystem;
   if (options.save) {
@@ -156,7 +156,7 @@ void Trainer::save_average(TrainingState& state) const {
     state.tensors.push_back({average_prefix + n.name, n.tensor});
 }
 
-// Out of the tensors that a checkpoint has.
+// Moves the average out of the tensors of a checkpoint.
 void Trainer::load_average(TrainingState& state, int64_t updates) {
   std::vector<NamedTensor> averages, others;
   for (const NamedTensor& n : state.tensors) {
@@ -177,7 +177,7 @@ TrainingState Trainer::load(const std::string& path) {
     const auto saved = state.metadata.find(name);
     check(saved != state.metadata.end() && saved->second == value, "load", path, ": has ", name,
           " ", saved == state.metadata.end() ? "none" : saved->second, ", this run ", value,
-          "; it can only go on with the same");
+          "; a run can only be resumed with equal settings");
   }
   const Notes notes{path, state.metadata};
   double seconds = 0, sum = 0, weight = 0;
@@ -199,13 +199,12 @@ TrainingState Trainer::load(const std::string& path) {
       micro_batches >= 1 && micro_batches <= 1 << 20 && micro_batches == std::floor(micro_batches),
       "micro_batches");
   check(options.micro_batches == 0 || double(options.micro_batches) == micro_batches, "load", path,
-        ": its batches are cut into ", int64_t(micro_batches),
-        " micro-batches, those of this run into ", options.micro_batches,
-        "; it can only go on with the same");
+        ": has micro_batches ", int64_t(micro_batches), ", this run ", options.micro_batches,
+        "; a run can only be resumed with equal settings");
   const bool averaged = state.metadata.contains(average_note);
   check(averaged == (options.average != nullptr), "load", path,
-        averaged ? ": has a weight average, and this run none; options.average is to have one"
-                 : ": has no weight average; options.average can be set after it is loaded");
+        averaged ? ": has a weight average, but options.average is not set"
+                 : ": has no weight average; set options.average after loading");
   double updates = 0;
   if (averaged) notes.read(average_note, updates);
   state.tensors = load_checkpoint(path, model_, &optimizer_).tensors;

@@ -22,36 +22,37 @@ namespace {
 
 void check_number(int64_t step, const char* what, double value) {
   check(std::isfinite(value), "train", "step ", step, ": the ", what, " is ", value,
-        anomaly_detection() ? "" : "; anomaly detection names the op that first makes it so");
+        anomaly_detection() ? "" : "; anomaly detection names the op that first produces it");
 }
 
-// Calls f. An Error that it throws is rethrown with the number of the step in its text.
+// Calls f and adds the number of the step to the text of its errors.
 template <class F>
 auto at_step(int64_t step, F&& f) {
-  const auto told = [&](const Error& e) {
+  const auto with_step = [&](const Error& e) {
     const std::string begin = str("[train] step ", step, ": "), text = e.what();
     return text.starts_with(begin) ? text : begin + text;
   };
   try {
     return f();
   } catch (const OutOfMemory& e) {
-    throw OutOfMemory(told(e));
+    throw OutOfMemory(with_step(e));
   } catch (const Error& e) {
-    throw Error(told(e));
+    throw Error(with_step(e));
   }
 }
 
-// In the first step: a module that its parent does not know computes, and would never be trained.
-// Parameters of other models have optimizers of their own.
+// Checks in the first step that every gradient reaches a parameter of the model: a module that is
+// not declared as a child would silently never be trained. Parameters that belong to some other
+// optimizer are accepted.
 class LeafCheck {
  public:
-  // For one step; `number` is its.
+  // Observes one step.
   class Scope {
    public:
     explicit Scope(LeafCheck& check) : check_(check) {
       if (!check.done_) watch_.emplace();
     }
-    // All backward passes of the step are done.
+    // Call after the last backward pass of step `number`.
     void operator()(const Module& model, int64_t number) {
       if (!watch_) return;
       std::unordered_set<const TapeEntry*> own;
@@ -61,9 +62,9 @@ class LeafCheck {
         const std::optional<LeafOwner> owner = owner_of(leaf);
         check(!owner || owner->updated, "train", "step ", number, ": the ", owner->name, " ",
               leaf->dtype, " ", leaf->shape, " of a ", owner->module,
-              " got a gradient, but is a parameter neither of ", model.root().label(),
-              " nor of an optimizer; declare the module as a child, ", owner->module,
-              " name{*this, \"name\", …}, or freeze() what is not to be trained");
+              " got a gradient, but belongs neither to ", model.root().label(),
+              " nor to an optimizer; declare the module as a child, ", owner->module,
+              " name{*this, \"name\", …}, or freeze() it if it must not be trained");
       }
       watch_.reset();
       check_.done_ = true;
@@ -78,14 +79,14 @@ class LeafCheck {
   bool done_ = false;
 };
 
-// The gradient of a step, of its batch as a whole or in micro-batches.
+// Computes the gradient of a step, from the whole batch or from micro-batches.
 class GradientStep : public TrainingStep {
  public:
   GradientStep(Module& model, Optimizer& optimizer, const TrainerOptions& options)
       : TrainingStep(model, optimizer, options) {
     if (micro_batches_of(options) > 1 || options.sequence_parallel > 1 ||
         process_group().size() > 1)
-      // The norm of gradients on a GPU is summed there, of all of them.
+      // On a GPU gradients are not scattered, because their norm is summed there over all of them.
       parallel_.emplace(model, optimizer.parameters(), micro_batches_of(options), process_group(),
                         options.sequence_parallel,
                         options.shard_optimizer && model.device().is_cpu());
@@ -93,7 +94,7 @@ class GradientStep : public TrainingStep {
 
   Tensors stage(int64_t batch, const std::function<Tensors(int64_t)>& make, int scored) override {
     if (parallel_ && parallel_->running()) return parallel_->stage(batch, make, scored);
-    // A replay of a captured step makes another batch.
+    // A replay of a captured step calls this again with another batch_.
     return nn::stage(model_.device(),
                      [this, make, within = batch - batch_] { return make(batch_ + within); });
   }
@@ -107,7 +108,7 @@ class GradientStep : public TrainingStep {
     return parallel_ ? parallel_->sequence_group() : nullptr;
   }
   Communication communication() const override {
-    return parallel_ ? parallel_->sums().communication() : Communication();
+    return parallel_ ? parallel_->reducer().communication() : Communication();
   }
   bool cuts_batches() const override { return parallel_.has_value(); }
 
@@ -116,42 +117,43 @@ class GradientStep : public TrainingStep {
     batch_ = batch;
     if (parallel_) parallel_->begin(batch);
   }
-  // Leaves it in the parameters, and returns the loss, f64 [1], of the batch of begin().
-  template <class Look>
-  Tensor gradient(const Loss& loss, Look look) {
+  // Leaves the gradient in the parameters and returns the loss, f64 [1], for the batch of begin().
+  // Without micro-batches, inspect(loss) is called before the backward pass.
+  template <class Inspect>
+  Tensor gradient(const Loss& loss, Inspect inspect) {
     if (parallel_) return (*parallel_)(batch_, [&] { return loss(batch_); });
     optimizer_.zero_grad();
     const Tensor value = loss(batch_);
-    look(value);
+    inspect(value);
     value.backward();
     return value.detach().to(f64).reshape({1});
   }
 
-  int64_t batch_ = 0;  // of the step that is taken
+  int64_t batch_ = 0;  // of the current step
   std::optional<DataParallelStep> parallel_;
   LeafCheck leaves_;
 };
 
-// The host reads loss and norm before the parameters change: on the CPU, and with other processes.
+// On the CPU or with several processes: the host reads loss and norm before the update.
 class HostStep : public GradientStep {
  public:
   HostStep(Module& model, Optimizer& optimizer, const TrainerOptions& options)
       : GradientStep(model, optimizer, options) {
     if (options.shard_optimizer && process_group().size() > 1)
-      shards_.emplace(optimizer, parallel_->sums(), process_group());
+      shards_.emplace(optimizer, parallel_->reducer(), process_group());
   }
 
   StepResult take(const Loss& loss, int64_t number) override {
     LeafCheck::Scope check_leaves(leaves_);
     begin(number - 1);
     StepResult result{};
-    const auto look = [&](const Tensor& value) { check_number(number, "loss", value.item()); };
-    at_step(number, [&] { result.loss = gradient(loss, look).item(); });
+    const auto inspect = [&](const Tensor& value) { check_number(number, "loss", value.item()); };
+    at_step(number, [&] { result.loss = gradient(loss, inspect).item(); });
     check_number(number, "loss", result.loss);
     check_leaves(model_, number);
     at_step(number, [&] {
       result.gradient_norm =
-          parallel_ && parallel_->sums().scatters()
+          parallel_ && parallel_->reducer().scatters()
               ? shards_->clip(options_.max_grad_norm)
               : clip_grad_norm(optimizer_.parameters(), options_.max_grad_norm).item();
     });
@@ -171,8 +173,8 @@ class HostStep : public GradientStep {
   std::optional<OptimizerShards> shards_;
 };
 
-// On a GPU: the host waits once, for loss and norm together. A captured step has the optimizer's in
-// it, so that nothing is read before.
+// On one GPU: the host waits once, for loss and norm together. A captured step includes the update,
+// so both are read after it.
 class GpuStep : public GradientStep {
  public:
   GpuStep(Module& model, Optimizer& optimizer, const TrainerOptions& options)
@@ -186,10 +188,10 @@ class GpuStep : public GradientStep {
     begin(number - 1);
     loss_ = loss;
     check_leaves_ = [&] { check_leaves(model_, number); };
-    const int64_t kind = captured_ && options_.graph_key ? options_.graph_key(number - 1) : 0;
-    Tensor both;
-    at_step(number, [&] { both = captured_ ? (*captured_)(kind) : compute(); });
-    const auto read = both.to_vector<double>();
+    const int64_t key = captured_ && options_.graph_key ? options_.graph_key(number - 1) : 0;
+    Tensor loss_and_norm;
+    at_step(number, [&] { loss_and_norm = captured_ ? (*captured_)(key) : compute(); });
+    const auto read = loss_and_norm.to_vector<double>();
     check_number(number, "loss", read[0]);
     check_number(number, "norm of the gradient", read[1]);
     if (!captured_) at_step(number, [&] { optimizer_.step(); });
@@ -197,7 +199,7 @@ class GpuStep : public GradientStep {
   }
 
  private:
-  // The loss and the norm of the gradient, f64 [2].
+  // Returns the loss and the norm of the gradient, f64 [2].
   Tensor compute() {
     const Tensor loss = gradient(loss_, [](const Tensor&) {});
     check_leaves_();
@@ -206,8 +208,8 @@ class GpuStep : public GradientStep {
     return cat({loss, norm.to(loss.device()).reshape({1})}, 0);
   }
 
-  Loss loss_;                           // of the step that is taken
-  std::function<void()> check_leaves_;  // when its backward passes are done
+  Loss loss_;                           // of the current step
+  std::function<void()> check_leaves_;  // called after its backward passes
   std::unique_ptr<CapturedStep> captured_;
 };
 
@@ -220,14 +222,14 @@ int64_t micro_batches_of(const TrainerOptions& options) {
 
 void check_step_options(const TrainerOptions& options) {
   check(!options.cuda_graph || process_group().size() == 1, "Trainer", "cuda_graph with ",
-        process_group().size(), " processes; works in one");
+        process_group().size(), " processes; supports one");
 }
 
 std::unique_ptr<TrainingStep> make_training_step(Module& model, Optimizer& optimizer,
                                                  const TrainerOptions& options) {
   check_step_options(options);
-  const bool alone = process_group().size() == 1;
-  if (alone && model.device().is_cuda())
+  const bool one_process = process_group().size() == 1;
+  if (one_process && model.device().is_cuda())
     return std::make_unique<GpuStep>(model, optimizer, options);
   return std::make_unique<HostStep>(model, optimizer, options);
 }

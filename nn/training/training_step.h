@@ -1,5 +1,5 @@
-// How a Trainer takes a step: in turns with the host, on the CPU and with other processes, or on a
-// GPU, as plain calls or a captured graph. Internal to nn/.
+// The implementations of a Trainer's step: on the CPU or with several processes, where the host
+// checks the gradient before the update, and on one GPU, eager or as a CUDA graph. Internal to nn/.
 #pragma once
 
 #include <functional>
@@ -11,7 +11,7 @@
 
 namespace stretto::nn {
 
-/// One way of taking steps, chosen by the options and the device (make_training_step).
+/// Makes training steps; make_training_step() selects the implementation by options and device.
 class TrainingStep {
  public:
   using Loss = std::function<Tensor(int64_t batch)>;
@@ -22,21 +22,21 @@ class TrainingStep {
   TrainingStep(const TrainingStep&) = delete;
   TrainingStep& operator=(const TrainingStep&) = delete;
 
-  /// One update, the `number`-th, by the gradient of the mean over all targets that are scored in
-  /// its batch, number − 1. Throws as Trainer::step() does; nothing is updated then.
+  /// Makes update `number` (from 1) with the gradient of the mean loss over all scored targets of
+  /// batch number − 1. Throws as Trainer::step() does; then nothing is updated.
   virtual StepResult take(const Loss& loss, int64_t number) = 0;
-  /// While a loss is computed: make(batch) on the model's device, as Trainer::stage() says.
+  /// As Trainer::stage(); called while a loss is computed.
   virtual Tensors stage(int64_t batch, const std::function<Tensors(int64_t)>& make, int scored) = 0;
 
-  /// This process's micro-batches, and the one whose loss is computed.
+  /// The micro-batches of this rank, and the one whose loss is being computed.
   virtual int64_t first_micro_batch() const = 0;
   virtual int64_t local_micro_batches() const = 0;
   virtual int64_t micro_batch() const = 0;
   virtual ProcessGroup* sequence_group() = 0;
   virtual Communication communication() const = 0;
-  /// Whether losses are of micro-batches, or pieces of a batch.
+  /// True if the loss is called for parts of a batch: micro-batches or chunks of sequences.
   virtual bool cuts_batches() const = 0;
-  /// The optimizer's state as a whole in the first process, for a checkpoint, and again shared out.
+  /// Gathers the optimizer state on rank 0, for a checkpoint, and shards it again.
   virtual void gather_state() {}
   virtual void keep_own_state() {}
 
@@ -46,13 +46,13 @@ class TrainingStep {
   const TrainerOptions& options_;
 };
 
-/// Throws Error of "Trainer" if options of the step exclude each other.
+/// Throws Error "[Trainer] …" if options exclude each other.
 void check_step_options(const TrainerOptions& options);
 
 std::unique_ptr<TrainingStep> make_training_step(Module& model, Optimizer& optimizer,
                                                  const TrainerOptions& options);
 
-/// options.micro_batches, or by default 8 for programs that mpirun has started, else 1.
+/// Returns options.micro_batches; if that is 0, 8 under mpirun and 1 without.
 int64_t micro_batches_of(const TrainerOptions& options);
 
 }  // namespace stretto::nn

@@ -22,7 +22,7 @@ if(STRETTO_EXAMPLES)
     # An option that it does not know ends it before it trains or writes anything.
     add_test(NAME example_${name}_option COMMAND ${name} --epochs 3)
     set_tests_properties(example_${name}_option PROPERTIES
-      PASS_REGULAR_EXPRESSION "\\[--epochs\\] is an argument too many or an option that is not known")
+      PASS_REGULAR_EXPRESSION "\\[--epochs\\] is an unknown option or one argument too many")
     add_test(NAME example_${name}_help COMMAND ${name} --help)
     set_tests_properties(example_${name}_help PROPERTIES
       PASS_REGULAR_EXPRESSION "usage: .*${name} .*\\[--device cpu")

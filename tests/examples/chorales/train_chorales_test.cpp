@@ -111,7 +111,7 @@ TEST_CASE("train_chorales stops at NaN, and --anomaly names the op", "[examples]
                anomaly ? Containing(": [") && Containing("] the ") &&
                              Containing(" of this op is the first with NaN or infinity")
                        : Containing(": the ") && Containing(" is ") &&
-                             Containing("; anomaly detection names the op that first makes it so"));
+                             Containing("; anomaly detection names the op that first produces it"));
 
     const std::string saved = tiny.checkpoint_path();  // the one of the step before
     CHECK_THAT(saved, Containing("\"stretto.step\":\"" + std::to_string(step - 1) + "\""));

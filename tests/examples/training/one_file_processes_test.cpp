@@ -31,7 +31,7 @@ TEST_CASE("An example that trains alone says so to mpirun", "[processes]") {
     INFO(name << ": " << ended.err);
     CHECK(ended.status != 0);
     CHECK(ended.out.empty());
-    const string line = "/" + name + ": trains in one process, and mpirun has started 2\n";
+    const string line = "/" + name + ": supports one process, but mpirun has started 2\n";
     const size_t at = ended.err.find(line);
     CHECK(at != string::npos);
     CHECK(ended.err.find(line, at + 1) == string::npos);

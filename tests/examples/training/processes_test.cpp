@@ -160,8 +160,9 @@ TEST_CASE("What goes wrong between processes is one clear line", "[processes]") 
     CHECK(lines_with(ended.err, line) == 1);
     CHECK_FALSE(std::filesystem::exists(out));
   };
-  told({}, arguments(c, 3, out, 5), "their number is 3; it must be a power of two");
-  told({}, arguments(c, 2, out, 5, {"--micro-batches", "1"}), "1 of a batch cannot be shared out");
+  told({}, arguments(c, 3, out, 5), "3 processes; the number must be a power of two");
+  told({}, arguments(c, 2, out, 5, {"--micro-batches", "1"}),
+       "micro_batches 1 with 2 processes; must be");
   told({}, arguments(c, 2, out, 5, {"--micro-batches", "16"}),
        "8 rows cannot be cut into 16 parts");
   vector<string> others = arguments(c, 1, out, 5);

@@ -78,14 +78,14 @@ TEST_CASE("a vocabulary survives its note", "[tokenizer]") {
   CHECK(refused(nn::TokenKind::bytes, "612") ==
         "[Tokenizer] malformed vocabulary: an odd number of hexadecimal digits");
   CHECK(refused(nn::TokenKind::bytes, "6x") ==
-        "[Tokenizer] malformed vocabulary: \"6x\" is no byte");
+        "[Tokenizer] malformed vocabulary: \"6x\" is not a byte");
   CHECK(refused(nn::TokenKind::bytes, "6161") ==
         "[Tokenizer] malformed vocabulary: \"a\" is in it twice");
   CHECK(refused(nn::TokenKind::bytes, "") == "[Tokenizer] malformed vocabulary: it is empty");
   CHECK(refused(nn::TokenKind::chars, "ab") ==
-        "[Tokenizer] malformed vocabulary: nothing stands for what is unknown");
+        "[Tokenizer] malformed vocabulary: it has no token for unknown pieces");
   CHECK(refused(nn::TokenKind::words, "a\nb\n") ==
-        "[Tokenizer] malformed vocabulary: nothing stands for what is unknown");
+        "[Tokenizer] malformed vocabulary: it has no token for unknown pieces");
 }
 
 TEST_CASE("what is not UTF-8 is found", "[tokenizer]") {

@@ -39,7 +39,7 @@ TEST_CASE("Sums of processes are one tree, and each sends no more than it must",
       each_of(size, [&](ProcessGroup& group) {
         std::vector<float> mine;
         for (int64_t i = 0; i < n; ++i) mine.push_back(number(group.rank(), i));
-        group.sum(mine.data(), n);
+        group.all_reduce(mine.data(), n);
         sent[size_t(group.rank())] = group.bytes_reduced();
         got[size_t(group.rank())] = mine;
       });
@@ -176,7 +176,7 @@ TEST_CASE("Parts that processes cannot share out are refused", "[distributed]") 
   Threads two(post, 0, 2);
   for (const int64_t micro_batches : {0, 1, 3, 6})
     CHECK_THROWS_WITH(GradientReducer({}, micro_batches, two),
-                      Containing("cannot be shared out to 2 processes"));
+                      Containing("with 2 processes; must be a power of two"));
 }
 
 TEST_CASE("Without other processes every batch is one's own", "[distributed]") {
@@ -186,5 +186,5 @@ TEST_CASE("Without other processes every batch is one's own", "[distributed]") {
     sums.add({double(i), 1});
   }
   CHECK(sums.total() == std::vector<double>{3, 3});
-  CHECK_THROWS_WITH(sums.add({1}), Containing("got 1 numbers, not 2"));
+  CHECK_THROWS_WITH(sums.add({1}), Containing("got 1 values; expected 2"));
 }

@@ -197,11 +197,11 @@ TEST_CASE("What pieces of a sequence do not take", "[distributed][sequence]") {
       CHECK_THROWS_WITH(attention(x, x, {.causal = true}, nullptr, forward),
                         Containing("cross-attention"));
     }
-    CHECK_THROWS_WITH(neighbours(group, 4), Containing("divides theirs"));
+    CHECK_THROWS_WITH(subgroup(group, 4), Containing("divides the number of processes"));
   });
   Post post;
   Threads eight(post, 0, 8);
-  CHECK_THROWS_WITH(GradientReducer({}, 2, eight, 2), Containing("2 to a sequence"));
+  CHECK_THROWS_WITH(GradientReducer({}, 2, eight, 2), Containing("2 per sequence"));
 }
 
 TEST_CASE("Dropout of processes that share a sequence differs", "[distributed][sequence]") {

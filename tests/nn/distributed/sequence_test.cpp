@@ -259,13 +259,13 @@ TEST_CASE("What a sequence over processes cannot be is told", "[distributed][seq
   Threads one(post, 0, 1);
   const Tensor x = ones({1, 1, 4, 2});
   CHECK_THROWS_WITH(sequence_parallel_linear_attention(x, x, x, {}, one),
-                    Containing("a sequence over processes is causal"));
+                    Containing("sequence parallelism needs a causal mask"));
   AttentionOptions o;
   o.mask.causal = true;
   o.dropout = 0.5;
   CHECK_THROWS_WITH(sequence_parallel_attention(x, x, x, o, one),
-                    Containing("without key_padding and dropout"));
-  CHECK_THROWS_WITH(gather_left_kv(x, x, o, one), Containing("without key_padding and"));
+                    Containing("no key_padding and no dropout"));
+  CHECK_THROWS_WITH(gather_left_kv(x, x, o, one), Containing("no key_padding and"));
   o.dropout = 0;
   o.bias = zeros({4, 4});
   CHECK_THROWS_WITH(sequence_parallel_attention(x, x, x, o, one), Containing("gather_left_kv"));
@@ -273,10 +273,10 @@ TEST_CASE("What a sequence over processes cannot be is told", "[distributed][seq
   const Tensor w = x.clone().set_requires_grad();
   const BackwardOptions again{.create_graph = true};
   CHECK_THROWS_WITH(grad({sum(sequence_parallel_attention(w, x, x, o, one))}, {w}, {}, again),
-                    Containing("no gradient of its gradient"));
+                    Containing("no second derivative"));
   CHECK_THROWS_WITH(grad({sum(exclusive_prefix_sum(w, one))}, {w}, {}, again),
-                    Containing("no gradient of its gradient"));
+                    Containing("no second derivative"));
   CHECK_THROWS_WITH(grad({sum(with_left_halo(w, 2, one))}, {w}, {}, again),
-                    Containing("no gradient of its gradient"));
-  CHECK_THROWS_WITH(with_left_halo(x, -1, one), Containing("-1 rows"));
+                    Containing("no second derivative"));
+  CHECK_THROWS_WITH(with_left_halo(x, -1, one), Containing("-1 positions"));
 }

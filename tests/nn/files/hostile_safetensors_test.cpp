@@ -37,7 +37,7 @@ std::vector<Hostile> without_header() {
   const auto prefix = [](uint64_t n) { return std::string(reinterpret_cast<char*>(&n), 8); };
   return {
       {"", "has 0 bytes"},
-      {"1234567", "has 7 bytes; the shortest header takes 8"},
+      {"1234567", "has 7 bytes; needs at least 8"},
       {prefix(0), "does not begin with {"},
       {prefix(100) + "{}", "truncated: header of 100 bytes in a file of 10"},
       {prefix(huge) + "{}", "header of 100000001 bytes; at most 100000000 allowed"},
@@ -63,8 +63,8 @@ std::vector<Hostile> malformed_headers() {
       {file_of("{\"a\":" + std::string(100000, '[')), "found a list where an object must be"},
       {file_of("{\"a\":1}"), "\"a\": found a number where an object must be"},
       {file_of("{\"a\":null}"), "found null where an object must be"},
-      {file_of("{\"a\":\"text\"}"), "found a text where an object must be"},
-      {file_of("{\"a\":true}"), "found a truth value where an object must be"},
+      {file_of("{\"a\":\"text\"}"), "found a string where an object must be"},
+      {file_of("{\"a\":true}"), "found a boolean where an object must be"},
       {file_of("{\"a\\n" + std::string(200, 'x') + "\":1}"), "\"a?xxx"},
   };
 }
@@ -78,7 +78,7 @@ std::vector<Hostile> malformed_tensors() {
       {file_of(one(R"({"dtype":"F32","shape":[2],"data_offsets":[0,8],"x":1})"), data),
        "\"a\": unknown field \"x\""},
       {file_of(one(R"({"dtype":"F32","dtype":"F32","shape":[2],"data_offsets":[0,8]})"), data),
-       "\"a\": \"dtype\" stands there twice"},
+       "\"a\": \"dtype\" occurs twice"},
       {file_of(one(R"({"dtype":{},"shape":[2],"data_offsets":[0,8]})"), data),
        "\"dtype\" holds an object"},
       {file_of(one(R"({"dtype":[],"shape":[2],"data_offsets":[0,8]})"), data),
@@ -89,53 +89,55 @@ std::vector<Hostile> malformed_tensors() {
        "\"a\": dtype \"F8_E4M3\" is not supported; accepted: F32, F64, BF16, F16, I64, I32, U8, "
        "BOOL"},
       {file_of(one(R"({"dtype":"F16","shape":[2],"data_offsets":[0,8]})"), data),
-       "\"a\": F16 [2] takes 4 bytes, data_offsets give 8"},
+       "\"a\": F16 [2] has 4 bytes, data_offsets have 8"},
       {file_of(one(R"({"dtype":"F8_E4M3","shape":[8],"data_offsets":[0,9]})"), data),
-       "\"a\": its data end at byte 9, the file's at 8"},
+       "\"a\": its data end at byte 9, those of the file at 8"},
       {file_of(one(R"({"dtype":"f32","shape":[2],"data_offsets":[0,8]})"), data),
        "dtype \"f32\" is not supported"},
       {file_of(ok.substr(0, ok.size() - 1) + "," + ok.substr(1), data),
-       "the name \"a\" stands there twice"},
+       "the name \"a\" occurs twice"},
   };
 }
 
 std::vector<Hostile> impossible_shapes() {
   return {
       {file_of(shaped("2", "[0,8]"), data), "\"shape\" holds a number"},
-      {file_of(shaped("\"2\"", "[0,8]"), data), "\"shape\" holds a text"},
+      {file_of(shaped("\"2\"", "[0,8]"), data), "\"shape\" holds a string"},
       {file_of(shaped("null", "[0,8]"), data), "\"shape\" holds null"},
       {file_of(shaped("[[2]]", "[0,8]"), data), "\"shape\" holds a list"},
       {file_of(shaped("[{}]", "[0,8]"), data), "\"shape\" holds an object"},
-      {file_of(shaped("[\"2\"]", "[0,8]"), data), "\"shape\" holds a text"},
+      {file_of(shaped("[\"2\"]", "[0,8]"), data), "\"shape\" holds a string"},
       {file_of(shaped("[-2]", "[0,8]"), data), "shape holds the negative number -2"},
-      {file_of(shaped("[2.0]", "[0,8]"), data), "shape holds \"2.0\", which is no integer"},
-      {file_of(shaped("[2e0]", "[0,8]"), data), "which is no integer"},
-      {file_of(shaped("[18446744073709551616]", "[0,8]"), data), "which is no integer in range"},
+      {file_of(shaped("[2.0]", "[0,8]"), data), "shape holds \"2.0\", which is not an integer"},
+      {file_of(shaped("[2e0]", "[0,8]"), data), "which is not an integer"},
+      {file_of(shaped("[18446744073709551616]", "[0,8]"), data),
+       "which is not an integer in range"},
       {file_of(shaped("[9223372036854775808]", "[0,8]"), data),
        "holds 9223372036854775808, which is too large"},
       {file_of(shaped("[9223372036854775807]", "[0,8]"), data), "has too many elements"},
       {file_of(shaped("[4294967296,4294967296]", "[0,0]")), "has too many elements"},
       {file_of(shaped("[0,4611686018427387904,4]", "[0,0]")), "has too many elements"},
       {file_of(shaped("[1,1,1,1,1,1,1,1,2]", "[0,8]"), data), "shape has more than 8 numbers"},
-      {file_of(shaped("[3]", "[0,8]"), data), "F32 [3] takes 12 bytes, data_offsets give 8"},
-      {file_of(shaped("[]", "[0,8]"), data), "F32 [] takes 4 bytes, data_offsets give 8"},
-      {file_of(shaped("[0]", "[0,8]"), data), "F32 [0] takes 0 bytes, data_offsets give 8"},
+      {file_of(shaped("[3]", "[0,8]"), data), "F32 [3] has 12 bytes, data_offsets have 8"},
+      {file_of(shaped("[]", "[0,8]"), data), "F32 [] has 4 bytes, data_offsets have 8"},
+      {file_of(shaped("[0]", "[0,8]"), data), "F32 [0] has 0 bytes, data_offsets have 8"},
   };
 }
 
 std::vector<Hostile> impossible_data() {
   return {
-      {file_of(shaped("[2]", "[8,0]"), data), "its data begin at 8 and end before, at 0"},
+      {file_of(shaped("[2]", "[8,0]"), data), "its data begin at 8, after their end at 0"},
       {file_of(shaped("[2]", "[-8,0]"), data), "data_offsets holds the negative number -8"},
       {file_of(shaped("[2]", "[0]"), data), "data_offsets has 1 numbers"},
       {file_of(shaped("[2]", "[0,4,8]"), data), "data_offsets has 3 numbers"},
       {file_of(shaped("[2]", "[]"), data), "data_offsets has 0 numbers"},
-      {file_of(shaped("[2]", "[4,12]"), data), "its data end at byte 12, the file's at 8"},
-      {file_of(shaped("[2]", "[0,8]"), data.substr(1)), "its data end at byte 8, the file's at 7"},
-      {file_of(shaped("[2]", "[0,8]")), "its data end at byte 8, the file's at 0"},
+      {file_of(shaped("[2]", "[4,12]"), data), "its data end at byte 12, those of the file at 8"},
+      {file_of(shaped("[2]", "[0,8]"), data.substr(1)),
+       "its data end at byte 8, those of the file at 7"},
+      {file_of(shaped("[2]", "[0,8]")), "its data end at byte 8, those of the file at 0"},
       {file_of(shaped("[2]", "[0,8]"), data + "x"), "1 bytes after the data of the last tensor"},
       {file_of("{}", "x"), "1 bytes after the data of the last tensor"},
-      {file_of(shaped("[1]", "[4,8]"), data), "a hole of 4 bytes before the data of \"a\""},
+      {file_of(shaped("[1]", "[4,8]"), data), "a gap of 4 bytes before the data of \"a\""},
       {file_of(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)"
                R"("b":{"dtype":"F32","shape":[1],"data_offsets":[2,6]},)"
                R"("c":{"dtype":"U8","shape":[2],"data_offsets":[6,8]}})",
@@ -157,8 +159,8 @@ std::vector<Hostile> malformed_metadata() {
       {file_of(R"({"__metadata__":{"a":{}}})"), "metadata: \"a\" holds an object"},
       {file_of(R"({"__metadata__":{"a":[]}})"), "metadata: \"a\" holds a list"},
       {file_of(R"({"__metadata__":{"a":null}})"), "metadata: \"a\" holds null"},
-      {file_of(R"({"__metadata__":{"a":"1","a":"2"}})"), "metadata: \"a\" stands there twice"},
-      {file_of(R"({"__metadata__":{},"__metadata__":{}})"), "\"__metadata__\" stands there twice"},
+      {file_of(R"({"__metadata__":{"a":"1","a":"2"}})"), "metadata: \"a\" occurs twice"},
+      {file_of(R"({"__metadata__":{},"__metadata__":{}})"), "\"__metadata__\" occurs twice"},
   };
 }
 

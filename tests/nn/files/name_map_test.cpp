@@ -60,10 +60,12 @@ TEST_CASE("NameMap: split and convert") {
   CHECK(parts[2].tensor.tensor.to_vector<double>() == std::vector<double>{4, 5});
   CHECK(parts[1].tensor.tensor.shape() == Shape{2, 1});
   CHECK(map({{"t", zeros({2, 3})}})[0].tensor.tensor.shape() == Shape{3, 2});
-  CHECK_THROWS_WITH(map({{"h.4.qkv", zeros({7, 2})}}),
-                    "[load] h.4.qkv: file has f32 [7, 2], which cannot be cut in 3 equal parts");
-  CHECK_THROWS_WITH(map({{"h.4.qkv", zeros({})}}),
-                    Containing("h.4.qkv: file has f32 [], which cannot be cut in 3 equal parts"));
+  CHECK_THROWS_WITH(
+      map({{"h.4.qkv", zeros({7, 2})}}),
+      "[load] h.4.qkv: file has f32 [7, 2], which cannot be split into 3 equal parts");
+  CHECK_THROWS_WITH(
+      map({{"h.4.qkv", zeros({})}}),
+      Containing("h.4.qkv: file has f32 [], which cannot be split into 3 equal parts"));
 }
 
 TEST_CASE("NameMap: join puts parts in the order of their numbers, wherever they stand") {
@@ -73,11 +75,12 @@ TEST_CASE("NameMap: join puts parts in the order of their numbers, wherever they
   REQUIRE(names_of(joined) == Names{"x", "bias"});
   CHECK(joined[1].tensor.tensor.to_vector<double>() == std::vector<double>{2, 2, 10});
   CHECK(joined[1].origin == "bias.2 and those after it");
-  CHECK_THROWS_WITH(map({{"bias.0", zeros({2})}, {"bias.1", zeros({2, 2})}}),
-                    "[load] bias.1: file has f32 [2, 2], which cannot follow bias.0, f32 [2]");
+  CHECK_THROWS_WITH(
+      map({{"bias.0", zeros({2})}, {"bias.1", zeros({2, 2})}}),
+      "[load] bias.1: file has f32 [2, 2], which cannot be joined to bias.0, f32 [2]");
   CHECK_THROWS_WITH(map({{"bias.0", zeros({})}}), Containing("bias.0: file has f32 []"));
   CHECK_THROWS_WITH(NameMap().join("bias", "b"),
-                    "[NameMap] \"bias\" has no {}: nothing to order the parts by");
+                    "[NameMap] \"bias\" has no {}, which orders the parts");
 }
 
 TEST_CASE("NameMap: two files' tensors under one number are not one") {
@@ -105,8 +108,9 @@ TEST_CASE("NameMap: any text, and text that may be missing") {
   CHECK(mapped(NameMap().rename("*{}", "{}*"), "a12b345") == Names{"345a12b"});
   CHECK(mapped(NameMap().rename("*{}.*", "{}"), "a1b22.c") == Names{"22"});
   for (const char* bad : {"[a", "a]", "]a[", "[a][b]", "[[a]]", "[a{}]", "[*]"})
-    CHECK_THROWS_WITH(NameMap().drop(bad), Containing("there can be one [text], without holes"));
-  CHECK_THROWS_WITH(NameMap().rename("a", "[b]a"), Containing("[text] is for the file's names"));
+    CHECK_THROWS_WITH(NameMap().drop(bad), Containing("only one [text] is allowed"));
+  CHECK_THROWS_WITH(NameMap().rename("a", "[b]a"),
+                    Containing("[text] is allowed only in names of the file"));
   CHECK_THROWS_WITH(NameMap().rename("a{}", "b*"), Containing("has more {} or * than \"a{}\""));
 }
 
@@ -152,17 +156,19 @@ TEST_CASE("NameMap: unequal parts, in rows, in heads and in groups") {
     return std::string();
   };
   CHECK(error({}, zeros({7, 2})) ==
-        "[load] x: file has f32 [7, 2], which cannot be cut in parts of 4 : 1 : 1");
-  CHECK(error({.groups = 5}, x) ==
-        "[load] x: file has f32 [12, 2], which cannot be cut in parts of 4 : 1 : 1 in each of 5 "
-        "groups");
+        "[load] x: file has f32 [7, 2], which cannot be split into parts of 4 : 1 : 1");
+  CHECK(
+      error({.groups = 5}, x) ==
+      "[load] x: file has f32 [12, 2], which cannot be split into parts of 4 : 1 : 1 in each of 5 "
+      "groups");
   CHECK(error({.dim = 2}, x) ==
-        "[load] x: file has f32 [12, 2], which cannot be cut in parts of 4 : 1 : 1 along dimension "
+        "[load] x: file has f32 [12, 2], which cannot be split into parts of 4 : 1 : 1 along "
+        "dimension "
         "2");
   CHECK(error({.first = nn::transposed()}, zeros({2})) ==
         "[load] x: has f32 [2]; [transposed] a matrix has 2 dimensions");
   CHECK_THROWS_WITH(NameMap().split("x", {{"q", 0}}), Containing("\"q\" has a share of 0"));
-  CHECK_THROWS_WITH(NameMap().split("x", {}), Containing("is split in nothing"));
+  CHECK_THROWS_WITH(NameMap().split("x", {}), Containing("is split into no parts"));
   CHECK_THROWS_WITH(NameMap().split("x", {"a"}, {.groups = 0}), Containing("in 0 groups"));
   CHECK_THROWS_WITH(NameMap().convert("x", "y", nn::Conversion{}), Containing("by nothing"));
 }
@@ -195,7 +201,7 @@ TEST_CASE("NameMap: one tensor in two places") {
   const auto both = map({{"wte", arange(2)}});
   REQUIRE(names_of(both) == Names{"embedding.weight", "out.weight"});
   CHECK(both[0].tensor.tensor.same(both[1].tensor.tensor));
-  CHECK_THROWS_WITH(NameMap().copy("wte", {}), Containing("copied to nothing"));
+  CHECK_THROWS_WITH(NameMap().copy("wte", {}), Containing("copied to no tensors"));
 }
 
 TEST_CASE("NameMap: a prefix off every name, and rules before others") {
@@ -283,26 +289,26 @@ TEST_CASE("NameMap: what has no way back says so") {
   };
   const Tensor x = ones({2});
   CHECK(error(NameMap().rename("h.{}.b", "b"), {{"b", x}}) ==
-        "[save] b: no way back: \"h.{}.b\" → \"b\" loses numbers or texts");
+        "[save] b: not invertible: \"h.{}.b\" → \"b\" loses numbers or strings");
   CHECK(error(NameMap().rename("c", "b").rename("h.{}.b", "b"), {{"b", x}}) == "(nothing thrown)");
   CHECK(error(NameMap().convert("t", "u", [](const Tensor& t) { return t; }), {{"u", x}}) ==
-        "[save] u: no way back: \"t\" is converted, which has none");
+        "[save] u: not invertible: \"t\" is converted, without an inverse");
   CHECK(error(NameMap().join("b.{}", "b"), {{"b", x}}) ==
-        "[save] b: no way back: the shares of \"b.{}\" in it are not known");
+        "[save] b: not invertible: the shares of \"b.{}\" are not known");
   CHECK(error(NameMap().join("b.{}", "b", {1, 2}), {{"b", x}}) ==
-        "[save] b: model has f32 [2], which cannot be cut in parts of 1 : 2");
+        "[save] b: model has f32 [2], which cannot be split into parts of 1 : 2");
   CHECK(error(NameMap().rename("h.7", "x.7").rename("h.{}", "y.{}"), {{"y.7", x}}) ==
-        "[save] y.7: no way back: \"h.7\" would be read by another rule, \"h.7\"");
+        "[save] y.7: not invertible: \"h.7\" would be read by another rule, \"h.7\"");
   CHECK(error(NameMap().drop("*.mask"), {{"a.mask", x}}) ==
-        "[save] a.mask: no rule gives it, and \"*.mask\" would read it as another");
+        "[save] a.mask: no rule yields it, and \"*.mask\" would map it to another name");
   CHECK(error(NameMap().copy("wte", {"in", "out"}), {{"in", x}, {"out", zeros({2})}}) ==
-        "[save] wte: in and out both go there, and differ");
+        "[save] wte: in and out both map to it, but differ");
   CHECK(error(NameMap().copy("wte", {"in", "out"}), {{"out", x}}) == "(nothing thrown)");
   const NameMap split = NameMap().split("qkv", {{"q", 2}, "k", "v"});
   CHECK(error(split, {{"q", x}, {"v", x}}) ==
         "[save] qkv: the model has 2 of its 3 parts, q among them");
   CHECK(error(split, {{"q", ones({4})}, {"k", x}, {"v", ones({3})}}) ==
-        "[save] v: model has f32 [3], which cannot follow q, f32 [4], in parts of 2 : 1 : 1");
+        "[save] v: model has f32 [3], which cannot be joined to q, f32 [4], in parts of 2 : 1 : 1");
 }
 
 TEST_CASE("load_weights takes a shared weight that is in the file twice") {
@@ -314,7 +320,7 @@ TEST_CASE("load_weights takes a shared weight that is in the file twice") {
   CHECK(layer.weight.to_vector<double>() == std::vector<double>{1, 1});
   nn::save_safetensors(dir.file("other"), {{"a", ones({1, 2})}, {"b", zeros({1, 2})}});
   CHECK_THROWS_WITH(nn::load_weights(dir.file("other"), layer, names),
-                    Containing("weight (b): in the file twice, with other values"));
+                    Containing("weight (b): in the file twice, with different values"));
 }
 
 TEST_CASE("load_weights tells the file's name beside the model's") {
@@ -326,7 +332,7 @@ TEST_CASE("load_weights tells the file's name beside the model's") {
   CHECK_THROWS_WITH(
       nn::load_weights(path, layer, {{"fc", "weight"}, {"b", "bias"}, {"x.{}", "gate.{}"}}),
       "[load] weight (fc): file has f32 [3, 1], the model f32 [3, 2]; gate.1 (x.1): in the file, "
-      "but not wanted here (" +
+      "but not expected (" +
           path + ")");
   CHECK(layer.weight.to_vector<float>() == before.to_vector<float>());
 }

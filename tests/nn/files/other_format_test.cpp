@@ -31,18 +31,18 @@ TEST_CASE("other formats and failed downloads are named") {
       {"\x93NUMPY\1\0v\0{'descr"s, "an array of NumPy"},
       {"version https://git-lfs.github.com/spec/v1\n", "a pointer of Git LFS"},
       {"<!DOCTYPE html><html><head><title>404</title>",
-       "an HTML page, as failed downloads leave it: \"<!DOCTYPE html><html>"},
+       "an HTML page, e.g. from a failed download: \"<!DOCTYPE html><html>"},
       {"\n  <html>\n<body>not found", "an HTML page"},
       {"\xEF\xBB\xBF<html>not found", "an HTML page"},
       {"<?xml version=\"1.0\"?><Error><Code>AccessDenied</Code>", "an HTML page"},
       {R"({"error":"Repository not found"})",
-       R"(the index has no "weight_map"; it looks like JSON, as failed downloads leave it: "{"er)"},
-      {R"( { "error": "Invalid username or password." })", "JSON, as failed downloads leave it"},
-      {R"([{"error":"not found"}])", "JSON, as failed downloads leave it"},
+       R"(the index has no "weight_map"; it looks like JSON, e.g. from a failed download: "{"er)"},
+      {R"( { "error": "Invalid username or password." })", "JSON, e.g. from a failed download"},
+      {R"([{"error":"not found"}])", "JSON, e.g. from a failed download"},
       {"{oops oops", "the index is not JSON (byte 2 of it)"},
       {"Entry not found", "text: \"Entry not found\""},
       {"Invalid credentials\n", "text: \"Invalid credentials"},
-      {"404", "has 3 bytes; the shortest header takes 8; it looks like text: \"404\""},
+      {"404", "has 3 bytes; needs at least 8; it looks like text: \"404\""},
       {"version of 2024", "it looks like text: \"version of 2024\""},
   };
   for (const Case& c : cases) {
@@ -74,5 +74,5 @@ TEST_CASE("metadata may be null") {
   CHECK(nn::load_safetensors(path).tensors.empty());
   write_file(path, safetensors_bytes(R"({"__metadata__":null,"__metadata__":{}})"));
   CHECK_THROWS_WITH(nn::load_safetensors(path),
-                    Containing("the name \"__metadata__\" stands there twice"));
+                    Containing("the name \"__metadata__\" occurs twice"));
 }

@@ -286,7 +286,7 @@ TEST_CASE("Transformer-XL's weights: what does not fit is named") {
   file.add("layers.2.dec_attn.r_net.weight", {6, 8});
   CHECK(load(file) ==
         "[load] layers.2.self_attention.position.r.weight "
-        "(layers.2.dec_attn.r_net.weight): in the file, but not wanted here (" +
+        "(layers.2.dec_attn.r_net.weight): in the file, but not expected (" +
             path + ")");
   file = good;
   file.remove("r_w_bias");
@@ -298,7 +298,7 @@ TEST_CASE("Transformer-XL's weights: what does not fit is named") {
   CHECK(load(file) == "(nothing thrown)");  // tied: once is enough
   file.add("crit.out_layers.0.weight", {words, width});
   CHECK_THAT(load(file), Containing("embedding.weight0 (word_emb.emb_layers.0.weight): in the file "
-                                    "twice, with other values"));
+                                    "twice, with different values"));
   CHECK(model.u.to_vector<float>() == before);
 }
 
@@ -432,5 +432,5 @@ TEST_CASE("the Music Transformer of gwinndr") {
   file.save(dir.file("w"));
   CHECK_THAT(
       error_of([&] { nn::load_weights(dir.file("w"), model, nn::gwinndr_names()); }),
-      Containing("transformer.encoder.layers.0.self_attn.mask: in the file, but not wanted"));
+      Containing("transformer.encoder.layers.0.self_attn.mask: in the file, but not expected"));
 }

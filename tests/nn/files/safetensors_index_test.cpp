@@ -66,9 +66,10 @@ TEST_CASE("a folder: the whole file, else the index") {
   save_safetensors(shards.dir.file("model.safetensors"), {{"whole", ones({1})}});
   CHECK(load_safetensors(shards.dir.str())["whole"].item() == 1);
   const TempDir none;
-  CHECK(error_of(none.str()) == "[safetensors] " + none.str() +
-                                    ": is not a regular file, nor a folder with model.safetensors "
-                                    "or model.safetensors.index.json");
+  CHECK(error_of(none.str()) ==
+        "[safetensors] " + none.str() +
+            ": is not a regular file, nor a directory with model.safetensors "
+            "or model.safetensors.index.json");
 }
 
 TEST_CASE("shards may be links, as in the cache of Hugging Face's hub") {
@@ -93,9 +94,9 @@ TEST_CASE("the index says what is read, and from where") {
   CHECK(file["bias"].to_vector<float>() == std::vector<float>(3, 5));
   CHECK_THROWS_WITH(file["more"], Containing("no tensor \"more\""));
   CHECK_THROWS_WITH(file["absent"], "[safetensors] " + dir.file("m-1.safetensors") +
-                                        ": has no \"absent\", which the index, " + shards.index +
-                                        ", has there");
-  CHECK_THAT(error_of(shards.index), Containing("has no \"absent\", which the index"));
+                                        ": has no tensor \"absent\", which the index " +
+                                        shards.index + " maps to it");
+  CHECK_THAT(error_of(shards.index), Containing("has no tensor \"absent\", which the index"));
   nn::Linear layer({.in = 2, .out = 3});
   nn::load_weights(shards.index, layer);
   CHECK(layer.weight.to_vector<float>() == std::vector<float>(6, 4));
@@ -145,39 +146,40 @@ TEST_CASE("hostile indexes are refused in one line") {
       {R"({"metadata":{"weight_map":{}}})", "the index has no \"weight_map\""},
       {R"({"weight_map":1})", "\"weight_map\" holds a number, not an object"},
       {R"({"weight_map":null})", "\"weight_map\" holds null, not an object"},
-      {R"({"weight_map":"m-1.safetensors"})", "\"weight_map\" holds a text, not an object"},
+      {R"({"weight_map":"m-1.safetensors"})", "\"weight_map\" holds a string, not an object"},
       {R"({"weight_map":["m-1.safetensors"]})", "\"weight_map\" holds a list, not an object"},
-      {R"({"weight_map":{},"weight_map":{}})", "\"weight_map\" stands there twice"},
-      {map(R"("a":1)"), "\"a\" is in a number, not in a file"},
-      {map(R"("a":-1)"), "\"a\" is in a number, not in a file"},
+      {R"({"weight_map":{},"weight_map":{}})", "\"weight_map\" occurs twice"},
+      {map(R"("a":1)"), "\"a\" maps to a number, not to a file"},
+      {map(R"("a":-1)"), "\"a\" maps to a number, not to a file"},
       {map(R"("a":1e400)"), "the index is not JSON"},
-      {map(R"("a":true)"), "\"a\" is in a truth value, not in a file"},
-      {map(R"("a":{})"), "\"a\" is in an object, not in a file"},
-      {map(R"("a":["m-1.safetensors"])"), "\"a\" is in a list, not in a file"},
+      {map(R"("a":true)"), "\"a\" maps to a boolean, not to a file"},
+      {map(R"("a":{})"), "\"a\" maps to an object, not to a file"},
+      {map(R"("a":["m-1.safetensors"])"), "\"a\" maps to a list, not to a file"},
       {map(R"("weight":"m-1.safetensors","weight":"m-1.safetensors")"),
-       "the name \"weight\" stands there twice"},
+       "the name \"weight\" occurs twice"},
       {map(names), "more than 100000 tensors"},
       {map(many), "1001 shards; at most 1000 allowed"},
       {in("../" + dir.str().substr(dir.str().rfind('/') + 1) + "/m-1.safetensors"),
-       "; a shard is a file beside the index, without a folder"},
-      {in(dir.file("m-1.safetensors")), "a shard is a file beside the index"},
-      {in("/etc/passwd"), "\"weight\" is in \"/etc/passwd\"; a shard is a file beside the index"},
-      {in("sub/m.safetensors"), "a shard is a file beside the index"},
-      {in("./m-1.safetensors"), "a shard is a file beside the index"},
-      {in("..\\\\m-1.safetensors"), "a shard is a file beside the index"},
-      {in(".."), "a shard is a file beside the index"},
-      {in("."), "a shard is a file beside the index"},
-      {in(""), "a shard is a file beside the index"},
-      {in("m-1.safetensors\\u0000"), "a shard is a file beside the index"},
-      {in("m\\n"), "\"weight\" is in \"m?\"; a shard"},
+       "; a shard must be a file name without a directory"},
+      {in(dir.file("m-1.safetensors")), "a shard must be a file name"},
+      {in("/etc/passwd"), "\"weight\" maps to \"/etc/passwd\"; a shard must be a file name"},
+      {in("sub/m.safetensors"), "a shard must be a file name"},
+      {in("./m-1.safetensors"), "a shard must be a file name"},
+      {in("..\\\\m-1.safetensors"), "a shard must be a file name"},
+      {in(".."), "a shard must be a file name"},
+      {in("."), "a shard must be a file name"},
+      {in(""), "a shard must be a file name"},
+      {in("m-1.safetensors\\u0000"), "a shard must be a file name"},
+      {in("m\\n"), "\"weight\" maps to \"m?\"; a shard"},
       {in("m-3.safetensors"), "the shard \"m-3.safetensors\" is missing"},
       {in(std::string(5000, 'm')), "m…\" is missing"},
       {in("sub"), "is not a regular file"},
       {in("model.safetensors.index.json"), "header of "},
       {in("bad.safetensors"), "bad.safetensors: header of "},
-      {map(R"("bias":"same.safetensors")"), "same.safetensors: has no \"bias\", which the index, "},
-      {R"({"metadata":{},"metadata":{},"weight_map":{}})", "\"metadata\" stands there twice"},
-      {R"({"weight_map":{},"more":[{"a":{"b":1,"c":2,"b":1}}]})", "\"b\" stands there twice"},
+      {map(R"("bias":"same.safetensors")"),
+       "same.safetensors: has no tensor \"bias\", which the index "},
+      {R"({"metadata":{},"metadata":{},"weight_map":{}})", "\"metadata\" occurs twice"},
+      {R"({"weight_map":{},"more":[{"a":{"b":1,"c":2,"b":1}}]})", "\"b\" occurs twice"},
       {"<!DOCTYPE html><html>", "the index does not begin with {; it looks like an HTML page"},
   };
   nn::Linear layer({.in = 2, .out = 3});

@@ -157,7 +157,7 @@ TEST_CASE("a header of very many names is refused before it takes much") {
   write_file(path, safetensors_bytes(tensors + "}"));
   CHECK(error_of(path) == "[safetensors] " + path + ": more than 100000 tensors");
   write_file(path, safetensors_bytes(texts + "}}"));
-  CHECK(error_of(path) == "[safetensors] " + path + ": metadata: more than 100000 texts");
+  CHECK(error_of(path) == "[safetensors] " + path + ": metadata: more than 100000 strings");
   nn::Metadata many;
   for (int i = 0; i <= 100'000; ++i) many[std::to_string(i)] = "";
   CHECK_THAT(error_of_save(path, {}, many), Containing("at most 100000 of each can be read"));

@@ -59,15 +59,15 @@ TEST_CASE("weights: names that do not agree are told with the nearest that the f
                               {"far away", zeros({3})},
                               {"second.weight", zeros({1, 3})}});
   CHECK(error_of([&] { nn::load_weights(path, net); }) ==
-        "[load] first.weight: not in the file (wanted f32 [3, 2]; nearest there: first.w f32 [3, "
-        "2], first.b f32 [3]); first.bias: not in the file (wanted f32 [3]; nearest there: first.b "
-        "f32 [3], first.w f32 [3, 2]); far away: in the file, but not wanted here; first.b: in the "
-        "file, but not wanted here; first.w: in the file, but not wanted here (" +
+        "[load] first.weight: not in the file (expected f32 [3, 2]; similar: first.w f32 [3, "
+        "2], first.b f32 [3]); first.bias: not in the file (expected f32 [3]; similar: first.b "
+        "f32 [3], first.w f32 [3, 2]); far away: in the file, but not expected; first.b: in the "
+        "file, but not expected; first.w: in the file, but not expected (" +
             path + ")");
   CHECK(error_of([&] {
           nn::load_weights(path, net, {{"first.w", "first.weight"}});
         })
-            .starts_with("[load] first.bias: not in the file (wanted f32 [3]; nearest there: "
+            .starts_with("[load] first.bias: not in the file (expected f32 [3]; similar: "
                          "first.b f32 [3], far away f32 [3]); far away: in the"));
   CHECK(values(net) == before);
 }
@@ -84,8 +84,8 @@ TEST_CASE("weights: a map that fits nothing gives a short error") {
   const std::string path = dir.file("w");
   nn::save_safetensors(path, file);
   const std::string message = error_of([&] { nn::load_weights(path, many); });
-  CHECK_THAT(message, Containing("; and 197 more that are not in it; ") &&
-                          Containing("; and 197 more that are not wanted ("));
+  CHECK_THAT(message, Containing("; and 197 more that are not in the file; ") &&
+                          Containing("; and 197 more that are not expected ("));
   CHECK(message.size() < 5000);
   CHECK(message.find('\n') == std::string::npos);
 }
@@ -102,15 +102,15 @@ TEST_CASE("weights: in part, with a report") {
   NameMap names;
   names.rename("fc.*", "first.*").drop("mask");
   CHECK_THROWS_WITH(nn::load_weights(path, net, names),
-                    Containing("first.bias: not in the file (wanted f32 [3]; nearest there: pooler "
-                               "f32 [2]); pooler: in the file, but not wanted here"));
+                    Containing("first.bias: not in the file (expected f32 [3]; similar: pooler "
+                               "f32 [2]); pooler: in the file, but not expected"));
   const LoadReport report = nn::load_weights(path, net, names, {.strict = false});
   CHECK(report.loaded == Names{"first.weight", "second.weight"});
   CHECK(report.missing == Names{"first.bias"});
   CHECK(report.unused == Names{"pooler"});
   CHECK(report.dropped == Names{"mask"});
   CHECK(report.describe() ==
-        "loaded 2 of 3 tensors; not in the file: first.bias; not wanted here: pooler; dropped: "
+        "loaded 2 of 3 tensors; not in the file: first.bias; not expected: pooler; dropped: "
         "mask");
   CHECK(net.first.weight.to_vector<float>() == std::vector<float>(6, 5));
   CHECK(net.first.bias.to_vector<float>() ==
@@ -130,7 +130,7 @@ TEST_CASE("weights: in part, with a report") {
         "[load] first.weight: file has f32 [2, 3], the model f32 [3, 2] (" + path + ")");
   nn::save_safetensors(path, {{"a", zeros({3, 2})}});
   CHECK_THAT(error_of([&] { nn::load_weights(path, net, {}, {.strict = false}); }),
-             Containing("[load] first.weight: not in the file (wanted f32 [3, 2]; nearest there: a "
+             Containing("[load] first.weight: not in the file (expected f32 [3, 2]; similar: a "
                         "f32 [3, 2]); "));
   CHECK(values(net) == now);
 }
@@ -168,8 +168,8 @@ TEST_CASE("weights: what is dropped or has no place may be of any dtype") {
   CHECK(layer.weight.to_vector<float>() == std::vector<float>{0, 0});
   CHECK(nn::load_weights(path, layer, {}, {.strict = false}).unused == Names{"scale", "t"});
   CHECK(error_of([&] { nn::load_weights(path, layer); }) ==
-        "[load] scale: in the file, but not wanted here; t: in the file, but not wanted here (" +
-            path + ")");
+        "[load] scale: in the file, but not expected; t: in the file, but not expected (" + path +
+            ")");
   CHECK(error_of([&] {
           nn::load_weights(path, layer, {{"weight", ""}, {"scale", "weight"}, {"t", ""}});
         }) == "[safetensors] " + path +

@@ -346,7 +346,7 @@ TEST_CASE("load_state continues bit for bit, and checks first") {
   nn::AdamW plain({weight(f32)}, {}), two({weight(f32), weight(f32)}, {});
   nn::AdamW doubles({weight()}, {.amsgrad = true});
   CHECK_THROWS_WITH(plain.load_state(state),
-                    Containing("[load_state] parameter 0: state holds m v v_max, AdamW keeps m v"));
+                    Containing("[load_state] parameter 0: state has m v v_max, AdamW needs m v"));
   CHECK_THROWS_WITH(two.load_state(state), Containing("state of 1 parameters, AdamW has 2"));
   CHECK_THROWS_WITH(doubles.load_state(state), Containing("m is f32 [37], expected f64 [37]"));
   state[0].steps = -1;

@@ -64,7 +64,7 @@ TEST_CASE("An average weighs each of the weights by the power of the decay", "[a
       CHECK(net.in.weight.to_vector<double>() ==
             average.tensors()[0].tensor.to(dtype).to_vector<double>());
       CHECK(error_of<Error>([&] { average.update(); }) ==
-            "[WeightAverage] an update while the model has the averages (WeightAverage::Use)");
+            "[WeightAverage] update() while the model has the averages (WeightAverage::Use)");
       CHECK(error_of<Error>([&] { const nn::WeightAverage::Use again(average); }) ==
             "[WeightAverage] the model has the averages already");
     }
@@ -113,8 +113,7 @@ TEST_CASE("An average goes on with its run", "[average][trainer]") {
   nn::WeightAverage average(net);
   nn::Trainer trainer(net, optimizer, {.steps = 6, .quiet = true});
   CHECK(error_of<Error>([&] { trainer.load(path); }) ==
-        "[load] " + path +
-            ": has a weight average, and this run none; options.average is to have one");
+        "[load] " + path + ": has a weight average, but options.average is not set");
   trainer.options.average = &average;
   CHECK(trainer.load(path).tensors.empty());
   CHECK(average.updates() == 6);
@@ -122,7 +121,6 @@ TEST_CASE("An average goes on with its run", "[average][trainer]") {
   trainer.save(path);
   trainer.options.average = &average;
   CHECK(error_of<Error>([&] { trainer.load(path); }) ==
-        "[load] " + path +
-            ": has no weight average; options.average can be set after it is loaded");
+        "[load] " + path + ": has no weight average; set options.average after loading");
   CHECK(error_of<Error>([&] { average.load({}, 3); }) == "[WeightAverage] no average of in.weight");
 }

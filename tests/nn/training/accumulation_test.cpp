@@ -152,11 +152,11 @@ TEST_CASE("Micro-batches are equally many rows of a batch that the trainer gets"
     });
   };
   CHECK(refusal(2, false) ==
-        "[train] step 1: [train] a batch that is cut into micro-batches must come from "
+        "[train] step 1: [train] with micro-batches, the loss must get its batch from "
         "Trainer::stage() or stage_batch()");
   CHECK(refusal(4, true) ==
-        "[train] step 1: [train] a batch of 6 rows cannot be cut into 4 micro-batches");
-  CHECK_THAT(refusal(3, true), Containing("their number must be a power of two"));
+        "[train] step 1: [train] a batch of 6 rows cannot be divided into 4 micro-batches");
+  CHECK_THAT(refusal(3, true), Containing("must be a power of two"));
 }
 
 TEST_CASE("Gradients of micro-batches add up in f32 in a bf16 model", "[trainer]") {

@@ -192,7 +192,7 @@ TEST_CASE("a checkpoint that does not fit is refused before anything changes") {
 
   nn::SGD sgd(net.parameters(), {});
   CHECK_THAT(error_of([&] { nn::load_checkpoint(path, net, &sgd); }),
-             Containing("holds the state of the optimiser AdamW, asked for is SGD"));
+             Containing("was saved with optimizer AdamW, this run uses SGD"));
   nn::AdamW ams(net.parameters(), {.amsgrad = true});
   CHECK_THAT(error_of([&] { nn::load_checkpoint(path, net, &ams); }),
              Containing("[load] optim.in.weight.v_max: not in the file; "));
@@ -218,15 +218,15 @@ TEST_CASE("a checkpoint that does not fit is refused before anything changes") {
         "[load] in.bias: not in the file" + end);
   CHECK(edited([&](auto& f) {
           f.tensors.push_back({"model.extra", ones({1})});
-        }) == "[load] extra: in the file, but not wanted here" + end);
+        }) == "[load] extra: in the file, but not expected" + end);
   CHECK(edited([&](auto& f) {
           f.tensors.push_back({"optim.in.bias.w", ones({1})});
-        }) == "[load] optim.in.bias.w: in the file, but not wanted here" + end);
+        }) == "[load] optim.in.bias.w: in the file, but not expected" + end);
   CHECK(edited([&](auto& f) { at(f, "optim.in.bias.m")->tensor = ones({3}); }) ==
-        "[load] optim.in.bias.m: file has f32 [3], the optimiser f32 [4]" + end);
+        "[load] optim.in.bias.m: file has f32 [3], the optimizer f32 [4]" + end);
   CHECK(edited([&](auto& f) { at(f, "optim.in.bias.steps")->tensor = ones({1}); }) ==
         "[load] optim.in.bias.steps: file has f32 [1], expected i64 []; optim.in.bias.m: in the "
-        "file, but not wanted here; optim.in.bias.v: in the file, but not wanted here" +
+        "file, but not expected; optim.in.bias.v: in the file, but not expected" +
             end);
   CHECK_THAT(edited([&](auto& f) {
                at(f, "optim.in.bias.steps")->tensor = tensor(std::vector<int64_t>{-4}, {});
@@ -235,18 +235,18 @@ TEST_CASE("a checkpoint that does not fit is refused before anything changes") {
   CHECK_THAT(edited([&](auto& f) { f.metadata.erase("stretto.step"); }),
              Containing("metadata \"stretto.step\" is missing"));
   CHECK_THAT(edited([&](auto& f) { f.metadata["stretto.random_seed"] = "-1"; }),
-             Containing("metadata \"stretto.random_seed\" is no number"));
+             Containing("metadata \"stretto.random_seed\" is not a number"));
   CHECK_THAT(edited([&](auto& f) { f.metadata["stretto.step"] = "1x"; }),
-             Containing("metadata \"stretto.step\" is no number"));
+             Containing("metadata \"stretto.step\" is not a number"));
   CHECK_THAT(edited([&](auto& f) { f.metadata.clear(); }), Containing("is not a checkpoint"));
   CHECK_THAT(error_of([&] {
                nn::save_checkpoint(path, net, nullptr, {.metadata = {{"stretto.x", ""}}});
              }),
-             Containing("the note \"stretto.x\" begins with \"stretto.\""));
+             Containing("metadata key \"stretto.x\" begins with \"stretto.\""));
 
   nn::save_checkpoint(path, net, nullptr, {});
   CHECK_THAT(error_of([&] { nn::load_checkpoint(path, net, &optimizer); }),
-             Containing("holds the state of the optimiser none"));
+             Containing("was saved with optimizer none"));
 }
 
 TEST_CASE("a checkpoint of which any one bit has flipped is refused, and changes nothing") {
@@ -418,11 +418,11 @@ TEST_CASE("load_weights reads checkpoints and foreign files") {
   CHECK(layer.bias.requires_grad());
   CHECK(error_of([&] {
           nn::load_weights(dir.file("b"), layer, {{"fc.w", "weight"}, {"b", "bias"}});
-        }) == "[load] mask: in the file, but not wanted here (" + dir.file("b") + ")");
+        }) == "[load] mask: in the file, but not expected (" + dir.file("b") + ")");
   CHECK_THAT(error_of([&] {
                nn::load_weights(dir.file("b"), layer, {{"fc.w", "weight"}, {"b", "weight"}});
              }),
-             Containing("weight (fc.w): in the file twice, with other values"));
+             Containing("weight (fc.w): in the file twice, with different values"));
   CHECK_THAT(
       error_of([&] {
         nn::load_weights(dir.file("b"), layer, {{"fc.w", "bias"}, {"b", "weight"}, {"mask", ""}});
@@ -446,7 +446,7 @@ TEST_CASE("a checkpoint does not tell where the model was") {
   CHECK(read_file(dir.file("gpu")) == read_file(dir.file("cpu")));
 }
 
-TEST_CASE("a checkpoint with a shared parameter under its second name loads, optimiser too") {
+TEST_CASE("a checkpoint with a shared parameter under its second name loads, with its optimizer") {
   const TempDir dir;
   const std::string path = dir.file("a.safetensors"), other = dir.file("b.safetensors");
   manual_seed(3);

@@ -88,8 +88,7 @@ TEST_CASE(
     CHECK_THAT(said, Containing(says));
   };
   const std::string options = "[--device cpu|cuda|cuda:N] [--dtype f32|bf16]";
-  const std::string unknown =
-      "] is an argument too many or an option that is not known; accepted: ";
+  const std::string unknown = "] is an unknown option or one argument too many; accepted: ";
   ends({"--epochs", "3"}, "", 2, "program: [--epochs" + unknown + options);
   ends({"--divice", "cuda"}, "[FILE]", 2, "[--divice" + unknown + "[FILE] " + options);
   ends({"-v"}, "[FILE]", 2, "[-v" + unknown);

@@ -99,7 +99,7 @@ TEST_CASE("Frozen and unused parameters stay as they are on all processes", "[di
         nn::AdamW optimizer(net.parameters(), decaying());
         nn::DataParallelStep step(net, net.parameters(), 4, group, 1, scatter);
         std::optional<nn::OptimizerShards> shards;
-        if (size > 1) shards.emplace(optimizer, step.sums(), group);
+        if (size > 1) shards.emplace(optimizer, step.reducer(), group);
         std::vector<double> values;
         for (int64_t i = 0; i < 24; ++i) values.push_back(double(i % 7) - 3);
         const Tensor rows = tensor(values, {8, 3}).to(f32);
@@ -110,8 +110,8 @@ TEST_CASE("Frozen and unused parameters stay as they are on all processes", "[di
             return mean(square(net(step.stage(
                 s, [&](int64_t) { return Tensors{rows}; }, -1)[0])));
           });
-          step.sums().scatters() ? shards->clip(0.5)
-                                 : nn::clip_grad_norm(net.parameters(), 0.5).item();
+          step.reducer().scatters() ? shards->clip(0.5)
+                                    : nn::clip_grad_norm(net.parameters(), 0.5).item();
           shards ? shards->step() : optimizer.step();
           own.push_back(weights_of(net));
         }

@@ -79,8 +79,7 @@ TEST_CASE("The number of micro-batches belongs to the checkpoint", "[trainer]") 
   const std::string path = other.trainer.checkpoint_path();
   CHECK(error_of<Error>([&] { other.trainer.resume(); }) ==
         "[load] " + path +
-            ": its batches are cut into 2 micro-batches, those of this run into 4; it can "
-            "only go on with the same");
+            ": has micro_batches 2, this run 4; a run can only be resumed with equal settings");
   Fit more({.steps = 5, .folder = dir.file("x")});
   REQUIRE(more.trainer.resume());
   CHECK(more.trainer.options.micro_batches == 2);
@@ -93,7 +92,7 @@ TEST_CASE("The number of micro-batches belongs to the checkpoint", "[trainer]") 
   const std::string odd = dir.file("odd");
   nn::save_checkpoint(odd, more.net, &more.optimizer, state);
   CHECK(error_of<Error>([&] { more.trainer.load(odd); }) ==
-        "[load] " + odd + ": its note \"micro_batches\" is missing or malformed");
+        "[load] " + odd + ": metadata \"micro_batches\" is missing or malformed");
 }
 
 TEST_CASE("A finished run can be given more steps", "[trainer]") {
@@ -118,8 +117,9 @@ TEST_CASE("Another set of trained parameters is named in words", "[trainer]") {
   Fit all({.steps = 2});
   all.run();
   all.trainer.save(path);
-  const std::string begin = "[load] " + path + ": its run",
-                    end = "; before loading freeze the same, and give the optimiser the same";
+  const std::string
+      begin = "[load] " + path + ": the saved run",
+      end = "; freeze the same parameters and pass the same ones to the optimizer before loading";
 
   Fit frozen({.steps = 4});
   frozen.net.first.freeze();
@@ -156,7 +156,7 @@ TEST_CASE("A folder that holds another run is refused", "[trainer]") {
   const std::string weights = read_file(checkpoint), rows = read_file(metrics);
   const auto refused = [&](const std::string& file) {
     const std::string words = "[Trainer] " + file +
-                              " is there, of another run; resume() goes on with one that has a "
+                              " belongs to another run; resume() continues a run that has a "
                               "checkpoint, and .overwrite = true replaces it";
     CHECK(error_of<Error>([&] { Fit(options).run(); }) == words);
     CHECK(error_of<Error>([&] { Fit(options).trainer.metrics(); }) == words);

@@ -118,7 +118,7 @@ TEST_CASE("A run that was stopped goes on bit for bit", "[trainer]") {
   other.metadata["width"] = "9";
   CHECK(error_of<Error>([&] { Fit(other).trainer.resume(); }) ==
         "[load] " + rest.trainer.checkpoint_path() +
-            ": has width 8, this run 9; it can only go on with the same");
+            ": has width 8, this run 9; a run can only be resumed with equal settings");
 }
 
 TEST_CASE("The gradient of micro-batches is that of their mean", "[trainer]") {
@@ -194,16 +194,16 @@ TEST_CASE("States that make no sense are refused", "[trainer]") {
   };
   for (const char* name : {"train_loss.weight", "unmeasured.gradient_norm"}) {
     state.metadata[name] = "nan";
-    refused(str("its note \"", name, "\" is missing or malformed"));
+    refused(str("metadata \"", name, "\" is missing or malformed"));
     state.metadata.erase(name);
   }
   state.metadata["train_loss.weight"] = "0.5";
-  refused("its note \"train_loss.sum\" is missing or malformed");
+  refused("metadata \"train_loss.sum\" is missing or malformed");
   state.metadata.erase("train_loss.weight");
   state.metadata["seconds"] = "-1";
-  refused("its note \"seconds\" is missing or malformed");
+  refused("metadata \"seconds\" is missing or malformed");
   state.metadata.erase("seconds");
-  refused("its note \"seconds\" is missing or malformed");
+  refused("metadata \"seconds\" is missing or malformed");
   state.step = -1;
   refused("malformed, its step is -1");
 

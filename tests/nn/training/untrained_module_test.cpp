@@ -41,9 +41,9 @@ std::string first_step(Forgetful& net, nn::TrainerOptions options, bool replayed
 }
 
 const std::string words =
-    "[train] step 1: the weight f32 [1, 4] of a Linear got a gradient, but is a parameter neither "
-    "of Forgetful nor of an optimizer; declare the module as a child, Linear name{*this, \"name\", "
-    "…}, or freeze() what is not to be trained";
+    "[train] step 1: the weight f32 [1, 4] of a Linear got a gradient, but belongs neither to "
+    "Forgetful nor to an optimizer; declare the module as a child, Linear name{*this, \"name\", "
+    "…}, or freeze() it if it must not be trained";
 
 }  // namespace
 
