@@ -1,10 +1,10 @@
-// Learns a text character by character and writes on, with a small LLaMA.
+// Trains a small LLaMA on a text, character by character, and generates a continuation.
 //
 //     character_model [FILE] [--device cuda] [--dtype bf16]
 //     mpirun -n 4 character_model [FILE]
 //
-// Without a file it learns a rhyme that grows verse by verse; the last tenth is held out. The
-// checkpoint comes into out/character_model, the same for any number of processes.
+// Without a file it learns a cumulative nursery rhyme; the last tenth of the text is held out. The
+// checkpoint is written to out/character_model and is the same for any number of processes.
 #include <stretto/stretto.h>
 
 #include <cstdio>
@@ -55,7 +55,7 @@ int main(int argc, char** argv) {
 
   manual_seed(1);
   nn::LanguageModel::Options options = nn::llama(tokenizer.size());
-  // Rotary positions do not go on past the lags that were trained.
+  // Rotary embeddings do not extrapolate to distances past training; the window avoids them.
   options.layer.attention.window = length / 2;
   options.n_layers = 2;
   options.layer.d_model = 64;
@@ -72,7 +72,7 @@ int main(int argc, char** argv) {
                        .stop = nn::stop_on_signals(),
                        .overwrite = true});
   trainer.run(
-      [&](int64_t step) {  // of a process's share of the batch
+      [&](int64_t step) {  // for this process's share of the batch
         const auto [inputs, targets] = trainer.stage_batch(step, std::ref(crops));
         return cross_entropy(model(inputs), targets);
       },

@@ -1,4 +1,4 @@
-// Four voices: a Music Transformer learns chord progressions and writes one, as a MIDI file.
+// Trains a Music Transformer on chord progressions in four voices and generates one as a MIDI file.
 //
 //     chorales [OUT.mid]
 #include <stretto/stretto.h>
@@ -13,20 +13,20 @@ using namespace stretto;
 
 constexpr int n_chords = 16, length = 4 * n_chords, lowest = 36, pitches = 60;
 
-// White keys from C2 on, as MIDI pitches.
+// Returns the MIDI pitch of a white key, counted from C2.
 int pitch(int key) {
   return lowest + 12 * (key / 7) + std::array{0, 2, 4, 5, 7, 9, 11}[size_t(key % 7)];
 }
 
-// The key at or below `key` that belongs to the triad on `root`.
+// Returns the key at or below `key` that belongs to the triad on `root`.
 int in_triad(int key, int root) {
   while ((key - root + 7) % 7 % 2 == 1 || (key - root + 7) % 7 == 6) --key;
   return key;
 }
 
-// A progression in C major, as tokens: bass, tenor, alto and soprano of one chord after the other.
-// Roots follow each other as in textbooks; the upper voices are in close position, and the soprano
-// moves by small steps.
+// Returns a progression in C major as tokens: bass, tenor, alto and soprano of each chord in turn.
+// The sequence of roots follows textbook rules; the upper voices are in close position, and the
+// soprano moves in small steps.
 std::vector<int64_t> progression(std::mt19937& random) {
   static const std::vector<int> next[7] = {{1, 2, 3, 4, 5}, {4, 6}, {5, 3}, {0, 1, 4},
                                            {0, 5},          {1, 3}, {0}};
@@ -48,7 +48,7 @@ Tensor batch_of(int64_t count, std::mt19937& random) {
   return tensor(all, {count, length});
 }
 
-// The share of chords that are triads of the key in close position.
+// Returns the fraction of chords that are triads of C major in close position.
 double well_formed(const std::vector<int64_t>& tokens) {
   int right = 0;
   for (size_t at = 0; at + 4 <= tokens.size(); at += 4)

@@ -1,4 +1,4 @@
-// Is a melody in major or in minor? A Transformer encoder hears whole melodies, in any key.
+// Classifies melodies as major or minor: a Transformer encoder reads whole melodies, in any key.
 #include <stretto/stretto.h>
 
 #include <algorithm>
@@ -14,8 +14,9 @@ struct Melodies {
   Tensor minor;  // [B], 0 or 1
 };
 
-// Melodies that walk up and down a scale from its first note. The keys differ, so that no pitch by
-// itself says anything: the third of the scale lies four semitones above its first note, or three.
+// Returns melodies that walk up and down a scale from its first note. Keys vary, so that no single
+// pitch reveals the mode: the third of the scale is four (major) or three (minor) semitones above
+// its first note.
 Melodies make(int64_t count, std::mt19937& random) {
   constexpr int major_scale[] = {0, 2, 4, 5, 7, 9, 11}, minor_scale[] = {0, 2, 3, 5, 7, 8, 10};
   std::vector<int64_t> notes, minor;

@@ -1,9 +1,10 @@
-// Fine-tunes published weights: a GPT-2 that learnt melodies in major goes on with a few in minor.
+// Fine-tunes published weights: a GPT-2 that was trained on melodies in major is fine-tuned on a
+// few melodies in minor.
 //
 //     fine_tuning [FILE] [--device cuda] [--dtype bf16]
 //
-// FILE is left by a first run, under the names of Hugging Face's GPT-2; any file with these names
-// and sizes will do.
+// The first run writes FILE, with the tensor names of Hugging Face's GPT-2; any file with these
+// names and shapes can be used.
 #include <stretto/stretto.h>
 
 #include <algorithm>
@@ -15,7 +16,7 @@ using namespace stretto;
 constexpr int64_t length = 32, pitches = 40;
 nn::DeviceConfig config;
 
-// Walks up and down a scale, from its first note.
+// Returns melodies that walk up and down a scale from its first note.
 Tensor melodies(int64_t count, bool minor, std::mt19937& random) {
   constexpr int scales[2][7] = {{0, 2, 4, 5, 7, 9, 11}, {0, 2, 3, 5, 7, 8, 10}};
   std::vector<int64_t> notes;
@@ -45,7 +46,7 @@ Tensor loss_of(const nn::LanguageModel& model, const Tensor& notes) {
   return cross_entropy(model(notes.slice(1, 0, length - 1)), notes.slice(1, 1, length));
 }
 
-// Trains on `data` [N, length], a few melodies of it at a time.
+// Trains on `data` [N, length], in random batches of 16 melodies.
 void train(nn::LanguageModel& model, const Tensor& data, int steps, double lr,
            const std::vector<nn::ParameterGroup>& groups) {
   nn::AdamW optimizer(groups, {.lr = lr});
@@ -99,8 +100,8 @@ int main(int argc, char** argv) {
 
   std::printf("loss on melodies in minor, nats per note\n");
   std::printf("  as published           %.3f\n", held_out(model, others));
-  // The lower layer stays as published. The embedding would not be frozen alone: with `tied` its
-  // table is the output's too.
+  // The lower layer stays as published. Freezing the embedding would also freeze the output layer:
+  // with `tied` they share a table.
   model.layers[0].freeze();
   train(model, few, 60, 1e-3, groups_of(model));
   std::printf("  fine-tuned on twenty   %.3f\n", held_out(model, others));

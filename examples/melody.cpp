@@ -3,7 +3,7 @@
 #include <cstdio>
 using namespace stretto;
 
-// Learns to continue a melody whose bars return every eight notes.
+// Learns to continue a melody that repeats every eight notes.
 struct Melody : nn::Module {
   nn::Embedding notes{*this, "notes", {.count = 12, .dim = 32}};
   nn::TransformerLayer layer{

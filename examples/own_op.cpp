@@ -3,7 +3,7 @@
 #include <cstdio>
 using namespace stretto;
 
-// x · sigmoid(βx). The backward is written in ops, so it can be differentiated again.
+// x · sigmoid(βx). The backward pass is written in ops, so it can be differentiated again.
 Tensor swish(const Tensor& x, double beta) {
   Tensor y = x.detach() * sigmoid(x.detach() * beta);
   return record("swish", {x}, y, [x = Saved(x), beta](Backward& b) {

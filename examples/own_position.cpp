@@ -3,8 +3,8 @@
 #include <cstdio>
 using namespace stretto;
 
-// A position of your own: scores fall with the distance, by a slope that each head learns. In a
-// bidirectional call the future falls like the past.
+// A custom positional encoding: scores fall linearly with the distance, with a learned slope per
+// head. In bidirectional attention they fall on both sides of the query.
 struct Fading : nn::PositionalEncoding {
   Fading(nn::Module& parent, nn::HeadShape shape)
       : PositionalEncoding(parent), slope(parameter("slope", full({shape.n_heads, 1}, 0.1))) {}

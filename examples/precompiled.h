@@ -1,5 +1,5 @@
-// What most files of the examples include, compiled once (examples/CMakeLists.txt). A file still
-// includes what it uses.
+// Headers that most files of the examples include, compiled once (examples/CMakeLists.txt). Each
+// file still includes the headers that it uses.
 #pragma once
 
 #include <algorithm>

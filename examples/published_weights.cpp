@@ -3,7 +3,7 @@
 #include <cstdio>
 using namespace stretto;
 
-// A classifier whose attention was trained elsewhere, under other names.
+// A classifier that loads attention weights published under other names.
 struct Tagger : nn::Module {
   nn::Embedding words{*this, "words", {.count = 100, .dim = 16}};
   nn::MultiHeadAttention attention{
@@ -15,7 +15,7 @@ int main(int argc, char** argv) {
   const nn::DeviceConfig config = nn::parse_device_args(argc, argv);
   nn::NameMap names;
   names.rename("[model.]embed_tokens.weight", "words.weight")
-      .split("[model.]attn.qkv.weight",  // 4 heads of queries, 2 of keys, 2 of values
+      .split("[model.]attn.qkv.weight",  // 4 query heads, 2 key heads, 2 value heads
              {{"attention.q.weight", 4}, {"attention.k.weight", 2}, {"attention.v.weight", 2}})
       .split("[model.]attn.qkv.bias",
              {{"attention.q.bias", 4}, {"attention.k.bias", 2}, {"attention.v.bias", 2}})
@@ -24,8 +24,8 @@ int main(int argc, char** argv) {
       .drop("*.inv_freq");
   std::printf("%s", names.describe().c_str());
 
-  // Somebody's file: here our own start under their names, with a buffer and without our last
-  // layer.
+  // A published file: here the initial weights under the other names, with an additional buffer and
+  // without the last layer.
   Tagger theirs, model;
   for (Tagger* tagger : {&theirs, &model}) tagger->to(config.device).to(config.dtype);
   nn::save_weights("theirs.safetensors", theirs, names);

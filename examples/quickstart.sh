@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# From nothing to a first piece of music: installs what is needed, builds the example that learns
-# Bach's chorales, and runs it. Arguments go to the example:  examples/quickstart.sh --help
-# Run again it replaces what it made before, or with --resume FILE goes on.
+# From a fresh checkout to a first piece of music: installs the required packages, builds
+# train_chorales, which learns Bach's chorales, and runs it. Arguments are passed to the program:
+# examples/quickstart.sh --help. Run again, it replaces its results; with --resume FILE it
+# resumes a training.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
@@ -14,21 +15,21 @@ source cmake/setup.sh
 need_packages "${build_packages[@]}" "${example_packages[@]}"
 need_cmake
 
-echo "Building the example on $jobs cores (the log is $log)"
+echo "Building the example on $jobs cores (log: $log)"
 if ! { cmake --preset release -B "$build" -D STRETTO_CUDA=OFF \
        -D STRETTO_TESTS=OFF -D STRETTO_BENCHMARKS=OFF &&
        cmake --build "$build" --target train_chorales --parallel "$jobs"; } >"$log" 2>&1; then
   tail -n 30 "$log" >&2
-  fail "The build failed; the whole output is in $log"
+  fail "The build failed; the full output is in $log"
 fi
 
-# Many small steps: what counting achieves is passed within a minute on slow or busy cores too.
+# Many small steps: the n-gram baseline is beaten within a minute, even on slow or busy cores.
 settings=(--length 256 --batch 4)
 if [[ " $* " != *" --steps"* ]]; then settings+=(--minutes 3); fi
-echo "Training; everything it makes goes to $out"
+echo "Training; all results go to $out"
 "$build/examples/train_chorales" --out "$out" --overwrite "${settings[@]}" "$@"
 echo
-echo "Done. Look at it and listen to it in a browser:  file://$out/report.html"
+echo "Done. Open the results in a browser:  file://$out/report.html"
 echo "Your results are in $out:"
 ls -1 "$out"
-echo "Run it again, with other settings:  $build/examples/train_chorales --help"
+echo "To run it again with other settings:  $build/examples/train_chorales --help"

@@ -1,6 +1,6 @@
-// Translates numbers from English to French: an encoder, a decoder, and beam search.
+// Translates numbers from English to French with an encoder-decoder Transformer and beam search.
 //
-// Of the numbers below a thousand every eleventh is held out.
+// Every eleventh number below a thousand is held out.
 #include <stretto/stretto.h>
 
 #include <algorithm>
@@ -42,7 +42,7 @@ std::string french(int n) {
 
 enum { padding, begin, end };
 
-// The words of a language, by number.
+// The vocabulary of a language; the id of a word is its index.
 struct Words {
   explicit Words(std::string (*say)(int)) {
     for (int n = 1; n < 1000; ++n) encode(say(n));

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Trains every program for 30 steps with every position and kernel that it accepts, and prints the
-# losses with all their digits, to compare two builds of one machine:
+# Trains every program for 30 steps with every positional encoding and attention kernel that it
+# supports, and prints the losses with all digits, to compare two builds on the same machine:
 #   tests/golden.sh PROGRAMS >FILE       PROGRAMS: a folder, e.g. build/release/examples
-# One line per run: the program, its settings, its parameters, and its training and validation losses
-# from metrics.csv. A pair that a program refuses is a line, too. About two minutes on two cores.
+# One line per run: the program, its settings, and its training and validation losses from
+# metrics.csv. A rejected combination gets a line with the error. About two minutes on two cores.
 set -euo pipefail
 programs=$(cd "$1" && pwd)
 scratch=$(mktemp -d)
@@ -28,7 +28,7 @@ one() {  # PROGRAM OPTION...
   shift
   out=$(mktemp -d "$scratch/XXXXXX")
   printf '%s %s: ' "$program" "$*"
-  # shellcheck disable=SC2086  # options are words
+  # shellcheck disable=SC2086  # split the options into words
   if "$programs/$program" $small ${own[$program]} "$@" --out "$out/run" >"$out/log" 2>&1; then
     awk -F , 'NR == 1 { for (i = 1; i <= NF; ++i) column[$i] = i; next }
               { printf "%s %s; ", $column["train_loss"], $column["valid_loss"] }' "$out/run/metrics.csv"

@@ -10,7 +10,7 @@
 namespace stretto::examples {
 namespace {
 
-constexpr int any = -1;  // symbol: all of them together
+constexpr int any = -1;  // in place of a symbol: one table for all symbols
 
 // Silence is 0, the pitches are 1 to 128.
 int symbol(const Chorale& chorale, size_t step, size_t voice) {
@@ -25,7 +25,7 @@ struct Table {
   double total = 0;
 };
 
-// Calls f(voice, symbol before it or any, symbol) for every token from `first_voice` down.
+// Calls f(voice, previous symbol or any, symbol) for every token from `first_voice` down.
 template <class F>
 void each_token(const std::vector<Chorale>& chorales, int first_voice, const F& f) {
   for (const Chorale& chorale : chorales)
@@ -35,7 +35,7 @@ void each_token(const std::vector<Chorale>& chorales, int first_voice, const F& 
           symbol(chorale, step, voice));
 }
 
-// With a table for each voice or one for all, and for each symbol before it or one for all.
+// Has one table per voice or one for all, and one per previous symbol or one for all.
 double mean_loss(const std::vector<Chorale>& train, const std::vector<Chorale>& valid,
                  int first_voice, bool by_voice, bool by_symbol) {
   std::map<std::pair<int, int>, Table> tables;  // by voice and symbol

@@ -1,4 +1,4 @@
-// What counting alone achieves: the losses a trained model has to beat.
+// N-gram baselines: losses of models that only count, which a trained model has to beat.
 #pragma once
 
 #include <vector>
@@ -7,13 +7,13 @@
 
 namespace stretto::examples {
 
-// All three count symbols (a pitch, or silence) over the pieces of `train` and return the mean
-// negative log-likelihood, in nats per token, of every token (four a step) of `valid`. A symbol
-// with count c out of n has probability (c + 1) / (n + V), V the number of distinct symbols in
-// `train`. With `first_voice` > 0 only that voice and those below it count and are predicted. They
-// throw std::invalid_argument if either list holds no step.
+// All three count symbols (a pitch, or silence) in the pieces of `train` and return the mean
+// negative log-likelihood, in nats per token, of all tokens (four per step) of `valid`. A symbol
+// with count c out of n has probability (c + 1) / (n + V), where V is the number of distinct
+// symbols in `train`. With `first_voice` > 0 only that voice and the lower ones are counted and
+// predicted. They throw std::invalid_argument if either list has no steps.
 
-/// One table for all the voices.
+/// One table for all voices.
 double unigram_loss(const std::vector<Chorale>& train, const std::vector<Chorale>& valid,
                     int first_voice = 0);
 
@@ -21,8 +21,8 @@ double unigram_loss(const std::vector<Chorale>& train, const std::vector<Chorale
 double voice_unigram_loss(const std::vector<Chorale>& train, const std::vector<Chorale>& valid,
                           int first_voice = 0);
 
-/// One table per voice and previous symbol of that voice. The first step of a piece, which has no
-/// previous one, is predicted from the voice's table over all steps.
+/// One table per voice and previous symbol of that voice. The first step of a piece is predicted
+/// from the voice's table over all steps.
 double voice_bigram_loss(const std::vector<Chorale>& train, const std::vector<Chorale>& valid,
                          int first_voice = 0);
 

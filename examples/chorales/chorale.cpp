@@ -35,24 +35,24 @@ std::string read_text(const std::string& path) {
   if (status.type() == fs::file_type::directory)
     fail(path, "is a directory; expected a JSON file of chorales");
   if (status.type() != fs::file_type::regular) fail(path, "is not a regular file");
-  constexpr double bytes_of_a_byte = 12;  // parsed
+  constexpr double memory_per_byte = 12;  // of the parsed JSON
   const auto size = double(fs::file_size(path, error));
-  if (!error && size > 1e8 && bytes_of_a_byte * size > double(available_memory()))
-    fail(path, "is too large for the memory that is free");
+  if (!error && size > 1e8 && memory_per_byte * size > double(available_memory()))
+    fail(path, "is too large for the free memory");
   std::string text = read_whole_file(path);
   refuse_known_format(text, path, "a JSON file of chorales");
   if (text.find_first_not_of(" \t\r\n") == std::string::npos) fail(path, "is empty");
   return text;
 }
 
-/// A few characters of `text` from `begin`, for an error message.
+/// Returns a few characters of `text` from `begin`, for an error message.
 std::string excerpt(std::string_view text, size_t begin) {
   std::string shown;
   for (const char c : text.substr(begin, 16)) shown += c >= ' ' && c <= '~' ? c : '?';
   return shown;
 }
 
-/// Sees to it that no object has a key twice, of which the parser would take the last.
+/// Rejects an object that contains a key twice; the parser would take the last value.
 class KeyCheck {
  public:
   explicit KeyCheck(const std::string& path) : path_(path) {}
@@ -81,19 +81,19 @@ class KeyCheck {
 }
 
 json parse(const std::string& path, const std::string& text) {
-  // JSON has no zero bytes, but the parser would take one for the end.
+  // JSON has no zero bytes, but the parser would treat one as the end of the text.
   if (const size_t zero = text.find('\0'); zero != std::string::npos) malformed(path, text, zero);
   try {
     return json::parse(text, KeyCheck(path));
   } catch (const json::parse_error& error) {
-    // The parser counts bytes from one, and at the end of the text counts one more.
+    // The parser counts bytes from one, and one more at the end of the text.
     if (error.byte > text.size()) {
       fail(path, "the JSON text ends too early, after byte " + std::to_string(text.size()) +
                      " (is the file truncated?)");
     }
     malformed(path, text, std::max<size_t>(error.byte, 1) - 1);
   } catch (const json::exception&) {  // a number that no double can hold
-    fail(path, "the JSON text holds a number out of range");
+    fail(path, "the JSON text has a number out of range");
   }
 }
 
@@ -103,7 +103,7 @@ std::string place_of(const std::string& split, size_t chorale) {
   return split + "[" + std::to_string(chorale) + "]";
 }
 
-/// The note number that `value` holds. `place` is evaluated only for a message.
+/// Returns the note number in `value`. `place` is evaluated only for a message.
 template <class Place>
 int to_pitch(const std::string& path, const json& value, const Place& place) {
   if (!value.is_number())
@@ -165,8 +165,8 @@ void append_split(std::string& text, const std::string& key, const std::vector<C
     for (const std::array<int, 4>& step : split[i].steps) {
       for (const int pitch : step) {
         if (pitch < -1 || pitch > 127) {
-          throw std::invalid_argument("cannot save chorales: " + place_of(key, i) +
-                                      " holds pitch " + std::to_string(pitch));
+          throw std::invalid_argument("cannot save chorales: " + place_of(key, i) + " has pitch " +
+                                      std::to_string(pitch));
         }
         text += separator + std::to_string(pitch);
         separator = ", ";

@@ -1,4 +1,4 @@
-// generate_chorales(): phrases of voiced chords, ornamented, that return in the forms of songs.
+// generate_chorales(): ornamented phrases of voiced chords, repeated according to song forms.
 #include <algorithm>
 #include <cstddef>
 #include <cstdlib>
@@ -16,39 +16,40 @@ namespace {
 
 using Step = std::array<int, 4>;
 
-/// What a voice does within a quarter, besides holding its note.
+/// The ornament of a voice within a quarter.
 enum class Ornament {
   none,
-  passing,          // the note between two a third apart, on the second eighth
-  run,              // the two notes between two a fourth apart, as sixteenths
-  upper_neighbour,  // away and back to a repeated note
-  lower_neighbour,
+  passing,         // the note between two a third apart, on the second eighth
+  run,             // the two notes between two a fourth apart, as sixteenths
+  upper_neighbor,  // away and back to a repeated note
+  lower_neighbor,
   anticipation,  // the next note, a sixteenth early
   suspension,    // the previous note, an eighth too long
 };
 
-/// A phrase as composed: one voicing a quarter and what decorates it.
+/// A composed phrase: one voicing per quarter, and the ornaments.
 struct Phrase {
   Key key;
   Cadence cadence;
-  int centre;  // pitch about which the melody moves
+  int center;  // pitch about which the melody moves
   std::vector<Chord> chords;
   std::vector<Voicing> beats;
   std::vector<std::array<Ornament, 4>> ornaments;
 };
 
-/// Where the melody of `phrase` should be on `beat`: it rises to the middle and falls to the end.
+/// Returns the melody's target pitch on `beat` of `phrase`: it rises to the middle
+/// and falls to the end.
 Melody melody_at(const Phrase& phrase, size_t beat) {
   const int count = int(phrase.chords.size());
   const int position = int(beat);
   const int from_end = std::min(position, count - 1 - position);
   const bool closing = phrase.cadence == Cadence::authentic && position >= count - 2;
-  return {phrase.centre - 2 + 12 * from_end / count, closing};
+  return {phrase.center - 2 + 12 * from_end / count, closing};
 }
 
-/// The note between `from` and `to` next to `from` in the key; in minor, the way to the leading
-/// tone goes over the raised sixth.
-int scale_neighbour(const Key& key, int from, int to) {
+/// Returns the note between `from` and `to` next to `from` in the key; in minor, an approach to the
+/// leading tone uses the raised sixth.
+int scale_neighbor(const Key& key, int from, int to) {
   const int degree = degree_of(key, from);
   const bool raised = scale_pitch(key, degree) != from;
   if (to < from) return scale_pitch(key, raised ? degree : degree - 1);
@@ -73,7 +74,7 @@ void decorate(PortableRandom& random, Phrase& phrase, size_t beat) {
     } else if (size == 5) {
       ornaments[voice] = Ornament::run;
     } else if (size == 0) {
-      ornaments[voice] = random.percent(60) ? Ornament::lower_neighbour : Ornament::upper_neighbour;
+      ornaments[voice] = random.percent(60) ? Ornament::lower_neighbor : Ornament::upper_neighbor;
     } else if ((since == 1 || since == 2) && random.percent(60)) {
       ornaments[voice] = Ornament::suspension;
     } else if (size <= 2 && random.percent(40)) {
@@ -83,27 +84,27 @@ void decorate(PortableRandom& random, Phrase& phrase, size_t beat) {
   }
 }
 
-/// The sixteenths of one voice in one quarter.
+/// Returns the sixteenths of one voice in one quarter.
 std::array<int, 4> ornamented(const Phrase& phrase, size_t beat, size_t voice) {
   const int now = phrase.beats[beat][voice];
   const int next = phrase.beats[std::min(beat + 1, phrase.beats.size() - 1)][voice];
   const int before = phrase.beats[beat == 0 ? 0 : beat - 1][voice];
   switch (phrase.ornaments[beat][voice]) {
     case Ornament::passing: {
-      const int between = scale_neighbour(phrase.key, now, next);
+      const int between = scale_neighbor(phrase.key, now, next);
       return {now, now, between, between};
     }
     case Ornament::run: {
-      const int first = scale_neighbour(phrase.key, now, next);
-      return {now, now, first, scale_neighbour(phrase.key, first, next)};
+      const int first = scale_neighbor(phrase.key, now, next);
+      return {now, now, first, scale_neighbor(phrase.key, first, next)};
     }
-    case Ornament::upper_neighbour: {
-      const int neighbour = scale_neighbour(phrase.key, now, now + 12);
-      return {now, now, neighbour, neighbour};
+    case Ornament::upper_neighbor: {
+      const int neighbor = scale_neighbor(phrase.key, now, now + 12);
+      return {now, now, neighbor, neighbor};
     }
-    case Ornament::lower_neighbour: {
-      const int neighbour = scale_neighbour(phrase.key, now, now - 12);
-      return {now, now, neighbour, neighbour};
+    case Ornament::lower_neighbor: {
+      const int neighbor = scale_neighbor(phrase.key, now, now - 12);
+      return {now, now, neighbor, neighbor};
     }
     case Ornament::anticipation:
       return {now, now, now, next};
@@ -114,7 +115,7 @@ std::array<int, 4> ornamented(const Phrase& phrase, size_t beat, size_t voice) {
   }
 }
 
-/// Whether `pitch` fits into `voice` of `step` without leaving its range or crossing a neighbour.
+/// True if `pitch` fits into `voice` of `step` within its range and without crossing a neighbor.
 bool fits(const Step& step, size_t voice, int pitch) {
   if (pitch < voice_ranges[voice].low || pitch > voice_ranges[voice].high) return false;
   if (voice > 0 && pitch > step[voice - 1]) return false;
@@ -137,7 +138,7 @@ std::vector<Step> play(const Phrase& phrase) {
   return steps;
 }
 
-/// Voices and decorates the chords of `phrase` from beat `first` on.
+/// Voices and ornaments the chords of `phrase` from beat `first` on.
 void realise(PortableRandom& random, Phrase& phrase, size_t first,
              const std::optional<Voicing>& before) {
   phrase.beats.resize(phrase.chords.size());
@@ -175,7 +176,7 @@ void close_with(PortableRandom& random, Phrase& phrase, Cadence cadence) {
   realise(random, phrase, first, std::nullopt);
 }
 
-/// Moves `phrase` by `degrees` within its key, unless that leaves the range of a voice.
+/// Transposes `phrase` by `degrees` within its key, unless that leaves the range of a voice.
 bool transpose(Phrase& phrase, int degrees) {
   Phrase moved = phrase;
   for (Voicing& beat : moved.beats) {
@@ -191,8 +192,8 @@ bool transpose(Phrase& phrase, int degrees) {
   return true;
 }
 
-/// `phrase` as it comes back: as it was, decorated differently here and there, or on other degrees
-/// of the key.
+/// Returns a repetition of `phrase`: unchanged, ornamented differently here and there, or on other
+/// degrees of the key.
 Phrase returned(PortableRandom& random, const Phrase& phrase) {
   Phrase again = phrase;
   switch (random.weighted({50, 30, 20})) {
@@ -214,35 +215,35 @@ Phrase returned(PortableRandom& random, const Phrase& phrase) {
   return again;
 }
 
-/// The order of the phrases of a piece; every form ends with one that was heard before.
-struct Implementation {
+/// The order of the phrases of a piece; every form ends with a phrase that was heard before.
+struct Form {
   const char* phrases;
-  int bars;  // of each phrase
+  int bars;  // per phrase
   int weight;
 };
 
-constexpr std::array<Implementation, 14> forms = {{{"AABA", 2, 14},
-                                                   {"ABAB", 2, 10},
-                                                   {"AABB", 2, 10},
-                                                   {"AABBA", 2, 8},
-                                                   {"ABACA", 2, 8},
-                                                   {"AABACA", 2, 8},
-                                                   {"ABABCB", 2, 8},
-                                                   {"AABAABA", 2, 6},
-                                                   {"AABBCCAA", 2, 6},
-                                                   {"ABA", 4, 6},
-                                                   {"AABA", 4, 6},
-                                                   {"ABAB", 4, 4},
-                                                   {"ABACA", 4, 3},
-                                                   {"AABBAA", 4, 3}}};
+constexpr std::array<Form, 14> forms = {{{"AABA", 2, 14},
+                                         {"ABAB", 2, 10},
+                                         {"AABB", 2, 10},
+                                         {"AABBA", 2, 8},
+                                         {"ABACA", 2, 8},
+                                         {"AABACA", 2, 8},
+                                         {"ABABCB", 2, 8},
+                                         {"AABAABA", 2, 6},
+                                         {"AABBCCAA", 2, 6},
+                                         {"ABA", 4, 6},
+                                         {"AABA", 4, 6},
+                                         {"ABAB", 4, 4},
+                                         {"ABACA", 4, 3},
+                                         {"AABBAA", 4, 3}}};
 
-const Implementation& choose_form(PortableRandom& random) {
+const Form& choose_form(PortableRandom& random) {
   int total = 0;
-  for (const Implementation& implementation : forms) total += implementation.weight;
+  for (const Form& form : forms) total += form.weight;
   int left = random.below(total);
-  for (const Implementation& implementation : forms) {
-    if (left < implementation.weight) return implementation;
-    left -= implementation.weight;
+  for (const Form& form : forms) {
+    if (left < form.weight) return form;
+    left -= form.weight;
   }
   return forms.front();
 }
@@ -250,9 +251,9 @@ const Implementation& choose_form(PortableRandom& random) {
 Chorale compose_chorale(uint64_t seed) {
   PortableRandom random(seed);
   const Key key{random.below(12), random.percent(45)};
-  const Implementation& implementation = choose_form(random);
+  const Form& form = choose_form(random);
   const bool breathes = random.percent(20);  // an eighth of silence between phrases
-  const std::string order = implementation.phrases;
+  const std::string order = form.phrases;
   std::map<char, Phrase> known;
   std::optional<Voicing> before;
   Chorale chorale;
@@ -262,7 +263,7 @@ Chorale compose_chorale(uint64_t seed) {
     Phrase phrase;
     if (found == known.end()) {
       const Cadence cadence = random.percent(50) ? Cadence::half : Cadence::authentic;
-      phrase = compose(random, key, implementation.bars, cadence, before);
+      phrase = compose(random, key, form.bars, cadence, before);
       known.emplace(order[i], phrase);
     } else if (!last) {
       phrase = returned(random, found->second);

@@ -82,21 +82,23 @@ Chorale continue_chorale(nn::LanguageModel& model, const Chorale& opening, int64
 }
 
 void ChoraleProgram::declare(OptionList& options) {
-  options.input("data", data_, "Four-voice chorales as JSON; without it some are generated");
+  options.input("data", data_, "Four-voice chorales as JSON; without it, chorales are generated");
   run_.declare(options);
   options.settings(settings);
   describe_position(options, settings, {settings.positions()});
-  options.describe("batch", "Crops per step");
+  options.describe("batch", "Batch size: crops per step");
   options("final_stride", final_stride_,
-          "At the end every token is scored with at least length - stride of context",
+          "Stride of the final evaluation: every token has a context of at least length - stride",
           between(1, INT64_MAX));
-  options("generate", generate_, "Sixteenths of music to write (0: none)", between(0, 8000));
-  options("prime", prime_, "Sixteenths of a validation piece to continue", between(0, 8000));
-  options("temperature", temperature_, "Of the drawing of tokens", require_not_negative);
-  options("top_p", top_p_, "Draw among the likeliest tokens that reach this share", require_top_p);
+  options("generate", generate_, "Number of sixteenths to generate (0: none)", between(0, 8000));
+  options("prime", prime_, "Prompt length: sixteenths of a validation piece to continue",
+          between(0, 8000));
+  options("temperature", temperature_, "Sampling temperature (0: greedy)", require_not_negative);
+  options("top_p", top_p_, "Nucleus sampling: cumulative probability of the candidate tokens",
+          require_top_p);
 }
 
-// A resumed run takes the settings of its checkpoint; options that are given must equal them.
+// A resumed run uses the settings of its checkpoint; options on the command line must equal them.
 void ChoraleProgram::resolve() {
   if (!run_.resume.empty())
     take_saved(settings, saved_settings<ChoraleSettings>(run_.resume, "train_chorales"), run_);
@@ -104,8 +106,9 @@ void ChoraleProgram::resolve() {
   fit_generation();
 }
 
-// Where a table of positions ends, what was not asked for is made to fit: with learned positions
-// the music that is written, with bert what is read at once of the music that it continues.
+// With a position table of limited size, defaults that the user did not set are reduced to fit:
+// with learned positions the length of the generated music, with bert the length of the prompt,
+// which is processed in one pass.
 void ChoraleProgram::fit_generation() {
   const nn::PositionSettings p = settings.positions();
   const int64_t room = settings.room(p);
@@ -142,11 +145,11 @@ void ChoraleProgram::begin() {
   if (data_.empty()) save_chorales(path("chorales.json"), pieces_);
   unigram_ = unigram_loss(pieces_.train, pieces_.valid);
   bigram_ = voice_bigram_loss(pieces_.train, pieces_.valid);
-  curve_ = {.title = "Loss of the " + settings.position + " model",
+  curve_ = {.title = "Loss, position " + settings.position,
             .references = {{"bigram per voice", bigram_}}};
   std::cout << (data_.empty() ? "Generated" : "Read") << " " << pieces_.train.size()
-            << " chorales to learn from and " << pieces_.valid.size() << " to judge by. "
-            << settings.position << " positions, " << model_and_machine() << std::endl;
+            << " chorales for training and " << pieces_.valid.size() << " for validation. Position "
+            << settings.position << ", " << model_and_machine() << std::endl;
 }
 
 Tensor ChoraleProgram::loss(int64_t step) {
@@ -158,7 +161,7 @@ Tensor ChoraleProgram::loss(int64_t step) {
 }
 
 double ChoraleProgram::validate(int64_t stride) {
-  return told_with(str("validation after step ", step()), [&] {
+  return with_context(str("validation after step ", step()), [&] {
     return validation_loss(*model, pieces_.valid, settings.length, stride, 2 * settings.batch);
   });
 }
@@ -195,8 +198,8 @@ void ChoraleProgram::draw_attention() {
     if (weights.size() == 1) break;
   }
   show_maps("attention",
-            {.title = "Attention of the first and the last layer: query downwards, key to the "
-                      "right",
+            {.title = "Attention weights of the first and the last layer: queries downwards, keys "
+                      "to the right",
              .rows = "query",
              .columns = "key",
              .maps = std::move(maps)});
@@ -214,7 +217,7 @@ void ChoraleProgram::write_music() {
     }
     show_music(name, title, to_song(piece), piano_roll(piece, title));
   };
-  write("generated", "Written from nothing", {}, generate_);
+  write("generated", "Generated without a prompt", {}, generate_);
   if (prime_ == 0) return;
   Chorale opening = pieces_.valid.front();
   const size_t primed = std::min(opening.steps.size(), size_t(prime_));

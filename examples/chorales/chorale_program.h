@@ -1,4 +1,4 @@
-// A program that trains a Music Transformer on four-voice chorales, and lets it write some.
+// The program train_chorales: trains a Music Transformer on four-voice chorales and generates some.
 #pragma once
 
 #include <cstdint>
@@ -12,42 +12,42 @@
 
 namespace stretto::examples {
 
-/// What fixes a run: with the same settings and data every step has the same bits, whatever the
-/// number of threads. All of it is kept in the checkpoint.
+/// All settings are stored in the checkpoint. With the same settings and data every step is
+/// bit-identical, whatever the number of threads.
 struct ChoraleSettings : ChoraleModelSettings {
   ChoraleSettings() : ChoraleModelSettings(4, 512) {}
 
   bool operator==(const ChoraleSettings&) const = default;
 
-  /// Throws UsageError, naming option and value, for what cannot be trained.
+  /// Throws UsageError, naming option and value, for settings that cannot be trained.
   void check() const;
-  /// A training takes more bytes than this.
+  /// Returns a lower bound of the bytes that training takes.
   double least_memory() const;
-  /// Positions that a sequence may have, where tables end: twice the length.
+  /// Returns the position settings; tables of limited size have twice `length` positions.
   nn::PositionSettings positions() const;
   nn::LanguageModel::Options model() const;
 
   template <class S, class F>
   static void each(S& s, F&& f) {
     each_of_run(s, f);
-    each_of_chorales(s, f, "Tokens of context (4 per sixteenth)", 4);
+    each_of_chorales(s, f, "Sequence length in tokens (4 per sixteenth)", 4);
   }
 };
 
-/// Mean negative log-likelihood in nats per token over all of `pieces` (scoring_batches). Throws
-/// Interrupted when the user stops the program.
+/// Returns the mean negative log-likelihood in nats per token over all of `pieces`
+/// (scoring_batches). Throws Interrupted when the user stops the program.
 double validation_loss(nn::LanguageModel& model, const std::vector<Chorale>& pieces, int64_t length,
                        int64_t stride, int64_t batch);
 
-/// A name for the data of a run.
+/// Returns a digest that identifies the data of a run.
 std::string fingerprint(const std::vector<Chorale>& pieces);
-/// What TrainingProgram::load says of other data.
+/// The end of the error of TrainingProgram::load for other data.
 inline constexpr const char* other_chorales =
     "chorales than those of --data (or of --seed without it)";
 
-/// A continuation of `opening` (may be empty) of up to `steps` further sixteenths, or fewer when
-/// the model ends the piece, with a cache of this limit. Returns opening and continuation. Throws
-/// Interrupted as above.
+/// Continues `opening` (may be empty) by up to `steps` sixteenths, fewer if the model ends the
+/// piece, with a cache of at most `limit` positions. Returns opening and continuation. Throws
+/// Interrupted as validation_loss() does.
 Chorale continue_chorale(nn::LanguageModel& model, const Chorale& opening, int64_t steps,
                          int64_t limit, double temperature, double top_p, uint64_t seed);
 
@@ -57,7 +57,7 @@ class ChoraleProgram : public TrainingProgram {
 
   void declare(OptionList& options);
 
-  /// Makes the model and its trainer with the pieces to learn from.
+  /// Creates the model and its trainer for the training pieces.
   void start(std::vector<Chorale> pieces);
 
   ChoraleSettings settings;
@@ -83,7 +83,7 @@ class ChoraleProgram : public TrainingProgram {
   double temperature_ = 1, top_p_ = 0.95;
 
   ChoraleSet pieces_;
-  double unigram_ = 0, bigram_ = 0;  // the losses of counting
+  double unigram_ = 0, bigram_ = 0;  // the baselines' losses
 };
 
 }  // namespace stretto::examples

@@ -1,4 +1,4 @@
-// Settings that every training on chorales has.
+// Settings shared by both programs for chorales.
 #pragma once
 
 #include <string>
@@ -18,7 +18,8 @@ struct ChoraleModelSettings : ModelSettings {
   template <class S, class F>
   static void each_of_chorales(S& s, F&& f, const std::string& length_help, int64_t least_length) {
     each_of_model(s, f);
-    f("transpose", s.transpose, "Largest transposition of a crop, in semitones", between(0, 24));
+    f("transpose", s.transpose, "Augmentation: largest transposition of a crop in semitones",
+      between(0, 24));
     f("weight_decay", s.weight_decay, "Decoupled weight decay", require_not_negative);
     f("length", s.length, length_help, between(least_length, 1 << 20));
   }

@@ -11,13 +11,13 @@ namespace {
 constexpr std::array<const char*, 4> voice_names = {"Soprano", "Alto", "Tenor", "Bass"};
 constexpr int choir_aahs = 52;  // General MIDI
 
-/// How many voices before `voice` have the same pitch on `step`.
+/// Returns the number of voices before `voice` that have the same pitch on `step`.
 int voices_under(const Chorale& chorale, size_t step, size_t voice) {
   const std::array<int, 4>& pitches = chorale.steps[step];
   return int(std::count(pitches.begin(), pitches.begin() + int64_t(voice), pitches[voice]));
 }
 
-/// A bar ends where the pitch changes, or how many voices sound it.
+/// A bar ends when the pitch changes or the number of voices in unison does.
 std::vector<RollNote> notes_of(const Chorale& chorale, size_t voice) {
   std::vector<RollNote> notes;
   const size_t count = chorale.steps.size();

@@ -9,12 +9,12 @@
 
 namespace stretto::examples {
 
-/// One track per voice, sung by a choir. Equal pitches on neighbouring steps become one note, since
-/// the grid does not say whether a note was struck again.
+/// Returns one track per voice, sung by a choir. Equal pitches on successive steps become one note,
+/// because the grid does not show whether a note is repeated.
 Song to_song(const Chorale& chorale);
 
-/// A chorale's four voices over steps of sixteenths. Where they sound in unison, the lower one is
-/// drawn narrower, inside the higher one's bar. Throws std::invalid_argument as piano_roll().
+/// Draws a chorale's four voices over steps of sixteenths. In unisons the lower voice is drawn
+/// narrower, inside the bar of the higher one. Throws std::invalid_argument as piano_roll() does.
 Picture piano_roll(const Chorale& chorale, const std::string& title);
 
 }  // namespace stretto::examples

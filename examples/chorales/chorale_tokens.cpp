@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t voices = 4;
 
-// What the model sees where it predicts token i; beyond the end it matters to nobody.
+// Returns the model's input for predicting token i; inputs past the end do not matter.
 int64_t input_at(const std::vector<int64_t>& tokens, int64_t i) {
   if (i == 0) return start_token;
   return i <= int64_t(tokens.size()) ? tokens[size_t(i - 1)] : end_token;
@@ -55,7 +55,7 @@ nn::Batch training_batch(const std::vector<Chorale>& pieces, const CropOptions& 
                          int64_t step) {
   int64_t total = 0;
   for (const Chorale& piece : pieces) total += int64_t(piece.steps.size());
-  nn::Draws draws(seed ^ 0x63686f72616c65ull, step);  // apart from the model's own draws
+  nn::Draws draws(seed ^ 0x63686f72616c65ull, step);  // distinct from the model's random numbers
   std::vector<int64_t> inputs, targets;
   for (int64_t b = 0; b < o.batch; ++b) {
     int64_t at = draws.below(total);

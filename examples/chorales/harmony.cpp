@@ -82,7 +82,7 @@ int bass_cost(int move) {
   return size <= 7 ? size / 2 : 3 + size;
 }
 
-/// The cost of parallel or hidden fifths and octaves between two chords.
+/// Returns the cost of parallel or hidden fifths and octaves between two chords.
 int parallel_cost(const Voicing& from, const Voicing& to) {
   int cost = 0;
   for (size_t upper = 0; upper < 4; ++upper) {
@@ -110,13 +110,14 @@ int leading_cost(const Voicing& from, const Voicing& to) {
     const int move = std::abs(to[voice] - from[voice]);
     cost += move <= 4 ? move : 2 * move;
   }
-  for (size_t voice = 0; voice + 1 < 4; ++voice) {  // a voice passes where its neighbour was
+  for (size_t voice = 0; voice + 1 < 4; ++voice) {  // a voice crosses its neighbor's previous pitch
     if (to[voice] < from[voice + 1] || to[voice + 1] > from[voice]) cost += 5;
   }
   return cost + parallel_cost(from, to);
 }
 
-/// Everything about a voicing but its relation to the one before. `tones` are the chord's.
+/// Returns the cost of a voicing by itself, without the transition from the previous one.
+/// `tones` are the chord's.
 int sonority_cost(const Key& key, const std::vector<int>& tones, const Voicing& v) {
   std::array<int, 4> uses{};
   for (const int pitch : v) {
@@ -141,7 +142,7 @@ int sonority_cost(const Key& key, const std::vector<int>& tones, const Voicing& 
   return cost;
 }
 
-/// The pitches of `voice` between `low` and `high` that belong to `tones`.
+/// Returns the pitches of `voice` between `low` and `high` that belong to `tones`.
 std::vector<int> candidates(const std::vector<int>& tones, size_t voice, int low, int high) {
   std::vector<int> pitches;
   for (int p = std::max(low, voice_ranges[voice].low);
@@ -193,7 +194,7 @@ std::vector<Chord> progression(PortableRandom& random, int quarters, Cadence cad
     }
     const Function before = function;
     function = next_function(random, function);
-    // An authentic cadence opens with a subdominant, which a dominant does not lead to.
+    // An authentic cadence opens with a subdominant, which does not follow a dominant.
     const bool last = int(chords.size()) == quarters - 5;
     if (last && function == Function::dominant) function = Function::tonic;
     chords.push_back(chord_with(random, function, before));

@@ -1,4 +1,4 @@
-// Keys, chords and the progressions and voicings that the chorale generator is made of.
+// Keys, chords, progressions and voicings, the building blocks of the chorale generator.
 #pragma once
 
 #include <array>
@@ -14,15 +14,15 @@ struct Key {
   bool minor;
 };
 
-/// The MIDI number of scale note `degree`: 0 is the tonic at or above note 0, 7 an octave higher.
-/// Minor keys count in natural minor.
+/// Returns the MIDI number of scale note `degree`: 0 is the tonic at or above note 0, 7 an octave
+/// higher. Minor keys use the natural minor scale.
 int scale_pitch(const Key& key, int degree);
 
-/// The highest scale degree (as in scale_pitch) at or below `pitch`.
+/// Returns the highest scale degree (as in scale_pitch) at or below `pitch`.
 int degree_of(const Key& key, int pitch);
 
-/// A triad on scale degree `root` (0 to 6), with a seventh if `seventh`; `bass` says which chord
-/// tone lies in the bass (0 root, 1 third, 2 fifth).
+/// A triad on scale degree `root` (0 to 6), with a seventh if `seventh`; `bass` is the chord tone
+/// in the bass (0 root, 1 third, 2 fifth).
 struct Chord {
   int root = 0;
   int bass = 0;
@@ -31,17 +31,17 @@ struct Chord {
   friend bool operator==(const Chord&, const Chord&) = default;
 };
 
-/// The pitch classes of `chord` from the root upwards, three or four. Chords with dominant function
-/// have the raised leading tone in minor keys too.
+/// Returns the three or four pitch classes of `chord` from the root upwards. Chords with dominant
+/// function have the raised leading tone in minor keys, too.
 std::vector<int> chord_tones(const Key& key, const Chord& chord);
 
 /// How a phrase ends: open on the dominant, or closed on the tonic.
 enum class Cadence { half, authentic };
 
-/// The four chords, one a quarter, that make `cadence`; the last lasts two quarters.
+/// Returns the four chords of `cadence`, one per quarter; the last lasts two quarters.
 std::vector<Chord> cadence_chords(PortableRandom& random, Cadence cadence);
 
-/// A progression of `quarters` (8 or more) chords that starts on the tonic, moves tonic -
+/// Returns a progression of `quarters` (8 or more) chords that starts on the tonic, moves tonic -
 /// subdominant - dominant - tonic and ends with `cadence`.
 std::vector<Chord> progression(PortableRandom& random, int quarters, Cadence cadence);
 
@@ -55,14 +55,15 @@ struct Range {
 };
 inline constexpr std::array<Range, 4> voice_ranges = {{{60, 81}, {52, 74}, {46, 69}, {36, 66}}};
 
-/// What the melody should do on the chord being voiced.
+/// The melody's target for the chord to be voiced.
 struct Melody {
   int target;        ///< pitch that the soprano should be near
   bool ends_closed;  ///< prefer the tonic in the soprano
 };
 
-/// The best voicing of `chord` after `previous` (null at the start): small steps, voices in order
-/// and in range, no parallel fifths or octaves if any other way exists, leading tones resolved.
+/// Returns the best voicing of `chord` after `previous` (null at the start): small steps,
+/// voices in order and in range, parallel fifths or octaves only if there is no alternative,
+/// leading tones resolved.
 Voicing voice_chord(PortableRandom& random, const Key& key, const Chord& chord,
                     const Voicing* previous, const Melody& melody);
 

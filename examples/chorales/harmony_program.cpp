@@ -43,7 +43,7 @@ nn::SequenceToSequence::Options HarmonySettings::model() const {
                                     .n_encoder_layers = layers,
                                     .n_decoder_layers = layers,
                                     .layer = layer(),
-                                    .source_step = 3,  // as many tokens are written per sixteenth
+                                    .source_step = 3,  // tokens generated per sixteenth
                                     .shared_embedding = true};
   nn::LayerOptions encoder = o.layer;
   nn::add_position(position, positions(true), encoder, o.input);
@@ -54,7 +54,7 @@ nn::SequenceToSequence::Options HarmonySettings::model() const {
 
 HarmonyBatch harmony_batch(const nn::Batch& four_voices) {
   const int64_t b = four_voices.inputs.size(0), n = four_voices.inputs.size(1) / 4;
-  // The input of a voice is the voice before it: B of the last sixteenth, S, A, T.
+  // The input of each voice is the voice before it: B of the previous sixteenth, S, A, T.
   const Tensor inputs = four_voices.inputs.reshape({b, n, 4});
   const Tensor targets = four_voices.targets.reshape({b, n, 4});
   const Tensor soprano = inputs.select(2, 1).contiguous();
@@ -137,16 +137,17 @@ double agreement(const Chorale& a, const Chorale& b) {
 }
 
 void HarmonyProgram::declare(OptionList& options) {
-  options.input("data", data_, "Four-voice chorales as JSON; without it some are generated");
+  options.input("data", data_, "Four-voice chorales as JSON; without it, chorales are generated");
   run_.declare(options);
   options.settings(settings);
   describe_position(options, settings, {settings.positions(true), settings.positions(false)});
-  options.describe("batch", "Crops per step");
-  options("beam", beam_, "Harmonies that are followed at a time (1: greedy)", between(1, 64));
-  options("pieces", n_written_, "Validation pieces to harmonise (0: none)", between(0, 1000));
+  options.describe("batch", "Batch size: crops per step");
+  options("beam", beam_, "Beam width of the search (1: greedy)", between(1, 64));
+  options("pieces", n_written_, "Number of validation pieces to harmonize (0: none)",
+          between(0, 1000));
 }
 
-// A resumed run takes the settings of its checkpoint; options that are given must equal them.
+// A resumed run uses the settings of its checkpoint; options on the command line must equal them.
 void HarmonyProgram::resolve() {
   if (!run_.resume.empty())
     take_saved(settings, saved_settings<HarmonySettings>(run_.resume, "harmonise"), run_);
@@ -181,9 +182,8 @@ void HarmonyProgram::begin() {
   curve_ = {.title = "Loss of alto, tenor and bass, given the soprano",
             .references = {{"bigram per voice", bigram_}}};
   std::cout << (data_.empty() ? "Generated" : "Read") << " " << pieces_.train.size()
-            << " chorales to learn from and " << pieces_.valid.size()
-            << " to judge by. Position: " << settings.position << ", " << model_and_machine()
-            << std::endl;
+            << " chorales for training and " << pieces_.valid.size() << " for validation. Position "
+            << settings.position << ", " << model_and_machine() << std::endl;
 }
 
 Tensor HarmonyProgram::loss(int64_t step) {
@@ -200,7 +200,7 @@ Tensor HarmonyProgram::loss(int64_t step) {
 }
 
 double HarmonyProgram::validate(int64_t stride) {
-  return told_with(str("validation after step ", step()), [&] {
+  return with_context(str("validation after step ", step()), [&] {
     return harmony_loss(*model, pieces_.valid, settings.length, stride, 2 * settings.batch);
   });
 }

@@ -1,5 +1,5 @@
-// A program that trains a Transformer to harmonise a melody: its encoder reads the soprano of a
-// chorale, its decoder writes alto, tenor and bass, sixteenth by sixteenth.
+// The program harmonise: trains a Transformer to harmonize a melody. Its encoder reads the soprano
+// of a chorale, its decoder generates alto, tenor and bass, sixteenth by sixteenth.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace stretto::examples {
 
-/// What fixes a run, as ChoraleSettings do for the other program.
+/// The settings of a run, as ChoraleSettings.
 struct HarmonySettings : ChoraleModelSettings {
   HarmonySettings() : ChoraleModelSettings(2, 64) { position = "sinusoid+music"; }
 
@@ -21,48 +21,51 @@ struct HarmonySettings : ChoraleModelSettings {
 
   bool operator==(const HarmonySettings&) const = default;
 
-  /// Throws UsageError, naming option and value, for what cannot be trained.
+  /// Throws UsageError, naming option and value, for settings that cannot be trained.
   void check() const;
-  /// A training takes more bytes than this.
+  /// Returns a lower bound of the bytes that training takes.
   double least_memory() const;
   nn::SequenceToSequence::Options model() const;
-  /// Of the encoder, which sees `length` sixteenths, or of the decoder, which writes three voices.
+  /// Returns the position settings of the encoder, which reads `length` sixteenths, or of the
+  /// decoder, which generates three tokens per sixteenth.
   nn::PositionSettings positions(bool encoder) const;
 
   template <class S, class F>
   static void each(S& s, F&& f) {
     each_of_run(s, f);
     f("label_smoothing", s.label_smoothing,
-      "Share of the training target that is spread over all tokens", require_share);
-    each_of_chorales(s, f, "Sixteenths that the model sees at once", 2);
+      "Label smoothing: fraction of the target distribution that is uniform over all tokens",
+      require_share);
+    each_of_chorales(s, f, "Sequence length in sixteenths", 2);
   }
 };
 
-/// What the model sees and has to say of N sixteenths; all [B, ..].
+/// Inputs and targets for N sixteenths, batch dimension first.
 struct HarmonyBatch {
-  Tensor soprano;  // i64 [B, N]
-  Tensor padding;  // bool [B, N], true beyond the end of the piece
-  Tensor inputs;   // i64 [B, 3N], what was written before each target
-  Tensor targets;  // i64 [B, 3N]: A T B of the first sixteenth, of the second, …
+  Tensor soprano;  ///< i64 [B, N]
+  Tensor padding;  ///< bool [B, N], true past the end of the piece
+  Tensor inputs;   ///< i64 [B, 3N], the token before each target
+  Tensor targets;  ///< i64 [B, 3N]: A T B of the first sixteenth, of the second, …
 };
 
-/// The same crops of chorales, seen as a task for harmonisation. Input and target are those of the
-/// four voices in turn, of whole sixteenths.
+/// Converts crops of all four voices, which must consist of whole sixteenths, to
+/// the harmonization task.
 HarmonyBatch harmony_batch(const nn::Batch& four_voices);
 
-/// Mean negative log-likelihood in nats per token of alto, tenor and bass over all of `pieces`, in
-/// windows of `length` sixteenths (scoring_batches). Throws Interrupted when the user stops the
-/// program.
+/// Returns the mean negative log-likelihood in nats per token of alto, tenor and bass over all of
+/// `pieces`, in windows of `length` sixteenths (scoring_batches). Throws Interrupted when the user
+/// stops the program.
 double harmony_loss(nn::SequenceToSequence& model, const std::vector<Chorale>& pieces,
                     int64_t length, int64_t stride, int64_t batch);
 
-/// The soprano of `melody` (its other voices are not looked at) with the likeliest lower voices
-/// that a beam finds. A piece longer than `length` sixteenths is done in windows of that length,
-/// each of which continues the second half of the one before. Throws Interrupted as above.
+/// Returns the soprano of `melody` (its other voices are ignored) with the most likely lower
+/// voices found by beam search. A piece longer than `length` sixteenths is processed in windows
+/// of that length, each of which continues the second half of the previous one. Throws
+/// Interrupted as harmony_loss() does.
 Chorale harmonise(nn::SequenceToSequence& model, const Chorale& melody, int64_t length,
                   int64_t beam);
 
-/// The share of alto, tenor and bass that are the same in both; 0 to 1.
+/// Returns the fraction (0 to 1) of notes of alto, tenor and bass that are equal in both pieces.
 double agreement(const Chorale& a, const Chorale& b);
 
 class HarmonyProgram : public TrainingProgram {
@@ -71,7 +74,7 @@ class HarmonyProgram : public TrainingProgram {
 
   void declare(OptionList& options);
 
-  /// Makes the model and its trainer with the pieces to learn from.
+  /// Creates the model and its trainer for the training pieces.
   void start(std::vector<Chorale> pieces);
 
   HarmonySettings settings;
@@ -93,7 +96,7 @@ class HarmonyProgram : public TrainingProgram {
   int64_t n_written_ = 2;
 
   ChoraleSet pieces_;
-  double unigram_ = 0, bigram_ = 0;  // the losses of counting
+  double unigram_ = 0, bigram_ = 0;  // the baselines' losses
 };
 
 }  // namespace stretto::examples

@@ -25,14 +25,14 @@
 namespace stretto::examples {
 namespace {
 
-// Where even this fails there is nobody to tell.
+// If opening /dev/null fails, there is no stream left to report that on.
 void open_standard_streams() {
   for (int descriptor = 0; descriptor <= 2; ++descriptor)
     if (::fcntl(descriptor, F_GETFD) < 0 && errno == EBADF)
       if (::open("/dev/null", O_RDWR) < 0) ::_exit(1);  // gets the lowest number, this one
 }
 
-// A value that an error quotes may be of any length.
+// Cuts the middle out of a long message: the value that an error quotes may have any length.
 std::string shortened(std::string message) {
   constexpr size_t most = 2000, end = 400;
   if (message.size() <= most) return message;
@@ -44,7 +44,8 @@ std::string shortened(std::string message) {
 }
 
 int complain(std::string_view name, std::string message, int code) {
-  // What all of mpirun's processes have to say is said once: mpirun ends them with the first.
+  // An error that all processes have is printed once: only by the first, after which mpirun ends
+  // the others. They wait for that, 10 s at most.
   if (const int rank = nn::rank_of_mpirun(); rank > 0) {
     for (int i = 0; i < 100; ++i) {
       if (interrupted()) return code;
@@ -56,7 +57,7 @@ int complain(std::string_view name, std::string message, int code) {
   return code;
 }
 
-// Standard output without control characters.
+// Writes to standard output with control characters replaced by spaces.
 class PrintableOutput : public std::streambuf {
  public:
   PrintableOutput() : to_(*std::cout.rdbuf(this)) {}
@@ -79,7 +80,7 @@ class PrintableOutput : public std::streambuf {
   std::streambuf& to_;
 };
 
-// A flag has no value, also not an empty one, which CLI11 lets pass.
+// A flag accepts no value; CLI11 lets an empty one ("--flag=") pass.
 void check_flags(const CLI::App& app, int argc, char** argv) {
   for (int i = 1; i < argc && std::string_view(argv[i]) != "--"; ++i) {
     const std::string word = argv[i];
@@ -98,7 +99,7 @@ void read_strictly(const std::string& option, std::string& value, const std::str
   value = as_text(number);  // which CLI11 reads no other way
 }
 
-// By the type of the variable behind the option.
+// Parses according to the type of the variable behind the option.
 void read_strictly(const std::string& option, const std::string& type, std::string& value) {
   require(!value.empty(), option + ": its value is empty");
   if (type == "INT") read_strictly<int64_t>(option, value, "a whole number of 64 bits");
@@ -150,18 +151,19 @@ int parse_and_run(int argc, char** argv, std::string_view name, const std::strin
   return run();
 }
 
-const std::string* running = nullptr;  // the program's name in the tree
-std::string_view typed;                // and what its user calls it
-std::vector<std::string> given;        // its arguments, and where it lies in front
+const std::string* running = nullptr;  // the program's name in the source tree
+std::string_view typed;                // the name that the user typed
+std::vector<std::string> given;        // argv
 
-// What its user calls it: installed, a program has another name than in the tree. Takes no memory.
+// Returns the name that the user typed: an installed program may have another name than its source.
+// Allocates no memory.
 std::string_view called(int argc, char** argv, const std::string& name) {
   std::string_view path = argc > 0 ? argv[0] : "";
   path.remove_prefix(path.rfind('/') + 1);
   return path.empty() ? std::string_view(name) : path;
 }
 
-// Libraries have functions that may not throw and yet ask for memory (CLI11's get_option).
+// Handles std::bad_alloc from noexcept functions of libraries that allocate (CLI11's get_option).
 [[noreturn]] void end_without_memory() {
   try {
     if (const std::exception_ptr thrown = std::current_exception()) std::rethrow_exception(thrown);
@@ -182,7 +184,7 @@ std::string printable(std::string text, bool lines) {
     const auto c = uint8_t(text[i]);
     if (c < 0x80) {
       if ((c < 0x20 || c == 0x7F) && !(lines && (c == '\n' || c == '\t'))) text[i] = ' ';
-    } else if (c < 0xA0) {  // C1 where the terminal's encoding has bytes
+    } else if (c < 0xA0) {  // C1 in encodings of one byte per character
       text[i] = ' ';
     } else if (c == 0xC2 && continues(i + 1) && uint8_t(text[i + 1]) < 0xA0) {  // C1 in UTF-8
       text[i] = text[i + 1] = ' ';
@@ -237,7 +239,7 @@ int run_program(int argc, char** argv, const std::string& name, const std::strin
   } catch (const UsageError& e) {
     return complain(typed, e.what(), 2);
   } catch (const std::bad_alloc&) {
-    std::cerr << typed << ": out of memory" << std::endl;  // takes none
+    std::cerr << typed << ": out of memory" << std::endl;  // allocates nothing
     return 1;
   } catch (const std::exception& e) {
     return complain(typed, e.what(), 1);

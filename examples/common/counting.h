@@ -1,4 +1,4 @@
-// What counting alone achieves on sequences of tokens.
+// N-gram baselines: unigram and bigram models of token sequences, fitted by counting.
 #pragma once
 
 #include <cmath>
@@ -14,9 +14,10 @@ struct CountingLoss {
   double unigram, bigram;
 };
 
-/// Counts tokens 0 … n − 1 and their pairs: unigrams smoothed by one, and bigrams that share with
-/// them by how many different tokens have followed (Witten & Bell 1991),
-/// p(b | a) = (c(ab) + t(a) p(b)) / (c(a) + t(a)).
+/// Counts the tokens 0 … n − 1 and their pairs. The unigram model adds one to every count (add-one
+/// smoothing). The bigram model is interpolated with it by Witten-Bell smoothing (Witten & Bell
+/// 1991), p(b | a) = (c(ab) + t(a) p(b)) / (c(a) + t(a)), where t(a) is the number of different
+/// tokens seen after a.
 class TokenCounts {
  public:
   explicit TokenCounts(int64_t n_tokens)
@@ -32,9 +33,9 @@ class TokenCounts {
     if (before == none) return;
     const auto a = size_t(before);
     ++before_[a];
-    int64_t& together =
+    int64_t& count =
         table_.empty() ? pairs_[pair(before, token)] : table_[size_t(before * n_ + token)];
-    followers_[a] += together++ == 0;
+    followers_[a] += count++ == 0;
   }
   template <class Token>
   void add(const std::vector<Token>& sequence) {
@@ -42,17 +43,17 @@ class TokenCounts {
       add(i == 0 ? none : int64_t(sequence[i - 1]), sequence[i]);
   }
 
-  /// Adds the loss of a token that is not the first.
+  /// Adds the loss of `token` after `before`; nothing for the first token of a sequence.
   void score(int64_t before, int64_t token, CountingLoss& sum) const {
     if (before == none) return;
     const auto a = size_t(before);
-    const double alone = (count_[size_t(token)] + 1) / (total_ + double(count_.size()));
-    const auto together = double(times(before, token));
+    const double unigram = (count_[size_t(token)] + 1) / (total_ + double(count_.size()));
+    const auto count = double(times(before, token));
     const double t = followers_[a];
-    sum.unigram -= std::log(alone);
-    sum.bigram -= std::log(t > 0 ? (together + t * alone) / (before_[a] + t) : alone);
+    sum.unigram -= std::log(unigram);
+    sum.bigram -= std::log(t > 0 ? (count + t * unigram) / (before_[a] + t) : unigram);
   }
-  /// Of every token but the first of each sequence; NaN where there are none.
+  /// Mean loss of all tokens except the first of each sequence; NaN if there are none.
   template <class Token>
   CountingLoss loss(const std::vector<std::vector<Token>>& sequences) const {
     CountingLoss sum{};
@@ -73,7 +74,7 @@ class TokenCounts {
   int64_t n_;
   std::vector<double> count_, before_, followers_;
   std::vector<int64_t> table_;
-  std::unordered_map<uint64_t, int64_t> pairs_;  // where there is no table
+  std::unordered_map<uint64_t, int64_t> pairs_;  // used without a table
   double total_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// The error an example program reports as the user's to mend.
+// Errors of the example programs: those that the user can correct, and texts of errors.
 #pragma once
 
 #include <stdexcept>
@@ -13,8 +13,8 @@ struct UsageError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// The library's complaints about a user's file or device are the user's to mend, but too little
-/// memory is not.
+/// Calls `f`. Errors of the library about a user's file or device become UsageErrors;
+/// OutOfMemory does not.
 template <class F>
 auto as_usage(F&& f) {
   try {
@@ -26,9 +26,9 @@ auto as_usage(F&& f) {
   }
 }
 
-/// An Error in `f` is told with `where` in front of it.
+/// Calls `f` and puts `where` in front of the message of an Error.
 template <class F>
-auto told_with(const std::string& where, F&& f) {
+auto with_context(const std::string& where, F&& f) {
   try {
     return f();
   } catch (const Error& e) {
@@ -36,7 +36,7 @@ auto told_with(const std::string& where, F&& f) {
   }
 }
 
-/// What an error of the library says, without the name of the op in front.
+/// Returns the message of an error without the name of the op in front.
 inline std::string plain(const std::exception& e) {
   const std::string told = e.what();  // "[op] message"
   const size_t end = told.find("] ");

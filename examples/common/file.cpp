@@ -25,8 +25,8 @@ std::string cannot_read(const std::string& path, int error) {
   return "cannot read '" + path + "': " + std::strerror(error);
 }
 
-// For a file that is not what it should be, or is not there. Where the machine has too little of
-// something at the moment it is no fault of the file, and who skips bad files must not skip it.
+// Throws for a file that cannot be read. A temporary lack of resources is not the file's fault: it
+// must not make a caller that skips bad files skip this one.
 [[noreturn]] void refuse_to_read(const std::string& path, int error) {
   for (const int momentary : {EMFILE, ENFILE, ENOMEM, EIO, EINTR, EAGAIN})
     if (error == momentary) throw std::runtime_error(cannot_read(path, error));
@@ -48,7 +48,7 @@ class Descriptor {
   }
   int get() const { return value_; }
   int release() { return std::exchange(value_, -1); }
-  /// Closes now and returns whether that succeeded (errno says why not).
+  /// Closes now and returns whether that succeeded (the reason is in errno).
   bool close() {
     const int value = value_;
     value_ = -1;
@@ -77,9 +77,9 @@ void write_in_place(const std::string& path, std::string_view bytes) {
   if (!file.close()) throw std::runtime_error(cannot_write(path, errno));
 }
 
-/// The descriptor and size of a regular file.
+/// Opens a regular file and returns its descriptor and size.
 int open_regular(const std::string& path, size_t& size) {
-  // Opening a pipe would wait for its other end.
+  // O_NONBLOCK: opening a pipe would wait for its writer.
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor < 0) refuse_to_read(path, errno);
   struct stat info {};
@@ -98,7 +98,7 @@ int64_t time_of_change(int descriptor) {
   return int64_t(info.st_mtim.tv_sec) * 1'000'000'000 + info.st_mtim.tv_nsec;
 }
 
-// Only mapped files are ever read where there may be nothing behind.
+// SIGBUS: only accesses to mapped files can find no data behind an address.
 extern "C" void lose_pages(int) {
   constexpr std::string_view told =
       "a file that was being read has become shorter, or its disk fails\n";

@@ -17,13 +17,13 @@
 namespace stretto::examples {
 namespace {
 
-// Handlers may do next to nothing, so they hand each signal to a thread through a pipe.
+// Signal handlers may call few functions, so they pass each signal to a thread through a pipe.
 std::atomic<int> stop_signal{0};
 std::atomic<bool> ending{false};
 std::atomic<int> pipe_end{-1};
 static_assert(std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_always_lock_free);
 
-// The thread that answers outlives main(), so these are never destroyed.
+// The thread that handles signals outlives main(), so these are never destroyed.
 std::mutex& words_mutex() {
   static auto* mutex = new std::mutex;
   return *mutex;
@@ -68,16 +68,16 @@ void say(int descriptor, std::string_view text) {
 void* answer(void* pipe) {
   const int from = int(reinterpret_cast<std::intptr_t>(pipe));
   int interrupts = 0;
-  bool said = false;
+  bool announced = false;
   for (unsigned char signal = 0;;) {
     const ssize_t count = ::read(from, &signal, 1);
     if (count < 0 && errno == EINTR) continue;
     if (count != 1) return nullptr;
     if (ending.load()) end_with_words(signal);
     note(signal);
-    if (!said) say(STDERR_FILENO, ::isatty(STDERR_FILENO) ? "\n" : "");
-    if (!said) say(STDERR_FILENO, "Stopping after this step; Ctrl-C now stops at once.\n");
-    said = true;
+    if (!announced) say(STDERR_FILENO, ::isatty(STDERR_FILENO) ? "\n" : "");
+    if (!announced) say(STDERR_FILENO, "Stopping after this step; Ctrl-C now stops at once.\n");
+    announced = true;
     if (signal == SIGINT && ++interrupts > 1) end(signal);
   }
 }

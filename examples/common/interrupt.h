@@ -1,7 +1,7 @@
-// Stopping a long run politely: how SIGINT (Ctrl-C), SIGTERM and SIGHUP are answered.
+// How a long run reacts to SIGINT (Ctrl-C), SIGTERM and SIGHUP.
 //
-// A step of training comes to its end first, so that it can be saved; everything else, such as
-// making or reading data and drawing pictures, is ended where it is.
+// During training the current step is completed first, so that it can be saved. All other work,
+// such as generating or reading data and drawing pictures, ends at once.
 #pragma once
 
 #include <mutex>
@@ -9,37 +9,37 @@
 
 namespace stretto::examples {
 
-/// From now on these signals only set the flag that interrupted() reads, and a line on standard
-/// error says so at once; a second SIGINT ends the process within a second. SIGHUP and SIGINT stay
-/// ignored if they were (nohup, and what a script starts in the background). Interrupted system
-/// calls are restarted. Throws std::system_error where the handlers, or the thread that answers,
-/// cannot be had.
+/// Installs handlers: from now on these signals only set the flag that interrupted() reads and
+/// print a line on standard error; a second SIGINT ends the process within a second. SIGHUP and
+/// SIGINT stay ignored if they were (nohup, background jobs of scripts). Interrupted system calls
+/// are restarted. Throws std::system_error if the handlers or their thread cannot be created.
 void install_interrupt_handlers();
 
-/// The same again after end_on_signal().
+/// Restores this behavior after end_on_signal().
 void ask_on_signal();
 
-/// From now on a signal, or one that has come and was not yet heeded, ends the process at once,
-/// with `last_words` as a line on standard output and as exit code 128 + the signal.
+/// From now on a signal, including one received before and not acted on, ends the process at once.
+/// It prints `last_words` as a line on standard output and exits with 128 + the signal's number.
 void end_on_signal(std::string last_words);
 
-/// From now on these signals change nothing: all is done, and the program ends by itself.
+/// From now on these signals are ignored: the work is done, and the program is about to exit.
 void ignore_signals();
 
-/// While this lock is held, end_on_signal and a second SIGINT wait, at most for a second: files are
-/// being replaced.
+/// Returns a lock for replacing files: while it is held, end_on_signal() and a second SIGINT wait,
+/// for at most 0.8 s.
 std::unique_lock<std::timed_mutex> finish_files();
 
-/// Whether a signal has asked to stop.
+/// True if a signal has asked the program to stop.
 bool interrupted();
 
-/// 128 + the signal that has asked to stop.
+/// Returns 128 + the number of the signal that has asked the program to stop.
 int interrupted_exit_code();
 
-/// Thrown to leave nested work that the user has stopped; no error, so no std::exception.
+/// Thrown to leave nested work that the user has stopped. It is not an error, so it does not
+/// derive from std::exception.
 struct Interrupted {};
 
-/// Throws Interrupted when interrupted().
+/// Throws Interrupted if interrupted().
 void check_interrupt();
 
 }  // namespace stretto::examples

@@ -1,5 +1,5 @@
-// The options of a program's command line: a name, a variable with its default, a help text and a
-// check each.
+// The options of a program's command line: each has a name, a variable with its default, a
+// help text and a check.
 #pragma once
 
 #include <functional>
@@ -15,10 +15,10 @@ class App;
 
 namespace stretto::examples {
 
-/// Texts by name, in an order.
+/// Pairs of a name and a value, in a fixed order.
 using NamedTexts = std::vector<std::pair<std::string, std::string>>;
 
-/// A file or folder that a program reads, by the option that names it: {"--data", "book.txt"}.
+/// A file or folder that a program reads, and the option that names it: {"--data", "book.txt"}.
 struct RunInput {
   std::string option, path;
   bool folder = false;  // may be a folder, whose MIDI files are read
@@ -30,28 +30,31 @@ class OptionList {
   OptionList(const OptionList&) = delete;
   OptionList& operator=(const OptionList&) = delete;
 
-  /// Declares the option of `name` ("--eval-batch" of "eval_batch") for a variable, which must
-  /// outlive this list; a bool that is false is a flag. `check` is one of settings.h.
+  /// Declares the option for the setting `name` ("--eval-batch" for "eval_batch"), which sets
+  /// `value`; `value` must outlive this list. A bool that is false by default becomes a flag.
+  /// `check` is one of the checks in settings.h.
   template <class T, class Check = decltype(any_value)>
   void operator()(const std::string& name, T& value, const std::string& help,
                   const Check& check = any_value) {
     declare(option_of(name), value, help, "");
     checks_.push_back([&value, check, option = option_of(name)] { check(option, value); });
   }
-  /// The same without a check; --help shows `operand` in place of the type and the default.
+  /// Declares an option without a check; --help shows `operand` instead of the
+  /// type and the default.
   template <class T>
   void path(const std::string& name, T& value, const std::string& help,
             const std::string& operand) {
     declare(option_of(name), value, help, operand);
   }
-  /// A file ("FILE") or folder ("DIR") that is read: one of inputs(), where it is given.
+  /// Declares a file ("FILE") or folder ("DIR") that is read; inputs() lists it if it is given.
   void input(const std::string& name, std::string& value, const std::string& help,
              const std::string& operand = "FILE") {
     path(name, value, help, operand);
     inputs_.push_back({option_of(name), &value, operand == "DIR"});
   }
-  /// Declares the settings that are not declared yet up to the one called `last`, or all.
-  /// check() leaves them to the settings, which a checkpoint may replace.
+  /// Declares the settings that are not declared yet, up to the one called `last`, or all of
+  /// them. check() does not check them: that is left to the settings themselves, as a
+  /// checkpoint may replace them.
   template <class Settings>
   void settings(Settings& settings, const std::string& last = "") {
     bool done = false;
@@ -62,21 +65,21 @@ class OptionList {
                      done = name == last;
                    });
   }
-  /// Replaces the help text of the option of `name`.
+  /// Replaces the help text of the option for `name`.
   void describe(const std::string& name, const std::string& help);
 
-  /// Throws UsageError for the first option with a value that its check refuses.
+  /// Throws UsageError for the first option whose value its check rejects.
   void check() const {
     for (const auto& check : checks_) check();
   }
-  /// Whether "--option" is on the command line.
+  /// True if "--option" is on the command line.
   bool given(const std::string& option) const;
-  /// Every option with its value or default.
+  /// Returns every option with its value or default.
   NamedTexts all() const;
   std::vector<RunInput> inputs() const;
 
  private:
-  /// Of the types of settings, and std::vector<std::string>.
+  /// Instantiated for the types of settings and std::vector<std::string>.
   template <class T>
   void declare(const std::string& option, T& value, const std::string& help,
                const std::string& operand);

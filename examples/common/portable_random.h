@@ -1,4 +1,4 @@
-// Random whole numbers that are the same on every machine and standard library.
+// Random integers that are the same on every machine and with every standard library.
 #pragma once
 
 #include <array>
@@ -16,14 +16,14 @@ inline uint64_t splitmix64(uint64_t& state) {
   return z ^ (z >> 31);
 }
 
-/// The generator xoshiro256** of Blackman and Vigna, with draws in integer arithmetic only.
+/// The xoshiro256** generator of Blackman and Vigna; uses integer arithmetic only.
 class PortableRandom {
  public:
   explicit PortableRandom(uint64_t seed) {
     for (uint64_t& word : state_) word = splitmix64(seed);
   }
 
-  /// 64 random bits.
+  /// Returns 64 random bits.
   uint64_t next() {
     const uint64_t result = rotate(state_[1] * 5, 7) * 9;
     const uint64_t shifted = state_[1] << 17;
@@ -36,13 +36,13 @@ class PortableRandom {
     return result;
   }
 
-  /// A number in 0 .. n - 1; `n` must be positive (the bias is below n / 2^32).
+  /// Returns an integer in 0 … n − 1; `n` must be positive (the bias is below n / 2^32).
   int below(int n) { return int(((next() >> 32) * uint64_t(n)) >> 32); }
 
-  /// True `p` times in a hundred.
+  /// True with a probability of `p` percent.
   bool percent(int p) { return below(100) < p; }
 
-  /// An index into `weights`, each drawn in proportion to its weight.
+  /// Returns an index into `weights`, with a probability proportional to its weight.
   int weighted(std::initializer_list<int> weights) {
     int total = 0;
     for (const int weight : weights) total += weight;

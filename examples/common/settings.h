@@ -1,5 +1,5 @@
-// Settings of a run: values by name, which are options of the command line (options.h) and texts in
-// its checkpoint, and checks that name the option they complain about.
+// Settings of a run: named values that are options on the command line (options.h) and metadata in
+// its checkpoint. Their checks name the rejected option.
 //
 // A struct of settings lists its members once, in the order of --help:
 //
@@ -39,10 +39,10 @@ inline std::string as_text(uint64_t value) { return std::to_string(value); }
 inline std::string as_text(bool value) { return value ? "1" : "0"; }
 inline std::string as_text(double value) {
   char text[40];
-  return {text, std::to_chars(text, text + sizeof text, value).ptr};  // shortest that reads back
+  return {text, std::to_chars(text, text + sizeof text, value).ptr};  // the shortest exact text
 }
 
-/// Whether `text` is the text of a value and nothing else.
+/// Parses the whole of `text` as a value; false if it is anything else.
 inline bool read_text(const std::string& text, std::string& value) {
   value = text;
   return true;
@@ -63,19 +63,19 @@ bool read_text(const std::string& text, T& value) {
   return result.ec == std::errc() && result.ptr == end;
 }
 
-/// "conv, none, sine"
+/// Joins names with commas: "conv, none, sine".
 inline std::string joined(const std::vector<std::string>& names) {
   std::string all;
   for (const std::string& name : names) all += (all.empty() ? "" : ", ") + name;
   return all;
 }
-/// The option of a setting: "--d-model" of "d_model".
+/// Returns the option of a setting: "--d-model" for "d_model".
 inline std::string option_of(std::string name) {
   std::replace(name.begin(), name.end(), '_', '-');
   return "--" + name;
 }
 
-/// UsageError "--norm none: accepted are post, pre".
+/// Throws UsageError "--norm none: accepted are post, pre".
 inline void require_name(const std::string& option, const std::string& name,
                          const std::vector<std::string>& accepted) {
   require(std::count(accepted.begin(), accepted.end(), name) == 1,
@@ -87,7 +87,7 @@ std::vector<std::string> names_of(const std::map<std::string, T>& table) {
   for (const auto& entry : table) names.push_back(entry.first);
   return names;
 }
-/// What a table has for a name; UsageError as require_name.
+/// Returns the value of a name in a table; UsageError as require_name.
 template <class T>
 const T& find_name(const std::map<std::string, T>& table, const std::string& option,
                    const std::string& name) {
@@ -95,7 +95,7 @@ const T& find_name(const std::map<std::string, T>& table, const std::string& opt
   return table.at(name);
 }
 
-/// "20000,40000" → numbers; UsageError naming `option`.
+/// Parses a list of integers, "20000,40000"; UsageError naming `option`.
 inline std::vector<int64_t> read_list(const std::string& option, const std::string& text) {
   std::vector<int64_t> numbers;
   if (text.empty()) return numbers;
@@ -109,12 +109,12 @@ inline std::vector<int64_t> read_list(const std::string& option, const std::stri
   return numbers;
 }
 
-/// UsageError "--batch 0: accepted are 1 to 64".
+/// Throws UsageError "--batch 0: accepted are 1 to 64".
 inline void require_range(const std::string& option, int64_t value, int64_t least, int64_t most) {
   require(least <= value && value <= most, option + " " + as_text(value) + ": accepted are " +
                                                as_text(least) + " to " + as_text(most));
 }
-/// UsageError "--max-grad-norm nan: must be above 0".
+/// Throws UsageError "--max-grad-norm nan: must be above 0".
 inline void require_number(const std::string& option, double value, bool accepted,
                            const std::string& what) {
   require(accepted, option + " " + as_text(value) + ": must be " + what);
@@ -138,27 +138,27 @@ inline void require_top_p(const std::string& option, double value) {
   require_number(option, value, value > 0 && value <= 1, "above 0 and at most 1");
 }
 
-// Checks of a setting or an option, called with the option and the value, beside the functions
-// above.
+// Checks of a setting or an option, called with the option and its value. The require_… functions
+// above with these two parameters are checks, too.
 inline constexpr auto any_value = [](const std::string&, const auto&) {};
-/// As require_range.
+/// Checks as require_range does.
 inline auto between(int64_t least, int64_t most) {
   return
       [=](const std::string& option, int64_t value) { require_range(option, value, least, most); };
 }
-/// As require_name.
+/// Checks as require_name does.
 inline auto one_of(std::vector<std::string> accepted) {
   return [accepted = std::move(accepted)](const std::string& option, const std::string& name) {
     require_name(option, name, accepted);
   };
 }
-/// Of a list of numbers (read_list), each as require_range.
+/// Checks each number of a list (read_list) as require_range does.
 inline auto each_between(int64_t least, int64_t most) {
   return [=](const std::string& option, const std::string& list) {
     for (const int64_t value : read_list(option, list)) require_range(option, value, least, most);
   };
 }
-/// A name that `find`, which throws UsageError for others, knows.
+/// Accepts the names for which `find` does not throw UsageError.
 template <class Find>
 auto known_to(Find find) {
   return [=](const std::string&, const std::string& name) { find(name); };
@@ -172,7 +172,7 @@ void check_each(const Settings& settings) {
 }
 
 template <class Settings>
-nn::Metadata settings_to_notes(const Settings& settings) {
+nn::Metadata settings_to_metadata(const Settings& settings) {
   nn::Metadata metadata;
   Settings::each(settings, [&](const char* name, const auto& value, const auto&...) {
     metadata[name] = as_text(value);
@@ -180,8 +180,8 @@ nn::Metadata settings_to_notes(const Settings& settings) {
   return metadata;
 }
 
-/// Checked settings of a checkpoint of `program`. Throws UsageError, naming `path`, when metadata
-/// are missing or malformed.
+/// Returns the checked settings from the metadata of a checkpoint of `program`. Throws UsageError,
+/// naming `path`, if a setting is missing or malformed.
 template <class Settings>
 Settings settings_from_metadata(const nn::Metadata& metadata, const std::string& path,
                                 const std::string& program) {

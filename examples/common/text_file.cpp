@@ -14,10 +14,10 @@ constexpr std::string_view byte_order_mark = "\xEF\xBB\xBF";
 
 struct Format {
   std::string_view name, signature;
-  size_t at = 0;  // where the signature stands
+  size_t at = 0;  // offset of the signature
 };
 
-// The signatures are those of the formats' specifications; file(1) has the same.
+// The signatures are those of the formats' specifications, as in file(1).
 constexpr std::array formats{Format{"gzip-compressed", "\x1F\x8B"sv},
                              Format{"bzip2-compressed", "1AY&SY"sv, 4},
                              Format{"xz-compressed", "\xFD\x37\x7A\x58\x5A\0"sv},
@@ -46,7 +46,7 @@ constexpr std::array formats{Format{"gzip-compressed", "\x1F\x8B"sv},
                              Format{"UTF-16 text", "\xFF\xFE"sv},
                              Format{"UTF-16 text", "\xFE\xFF"sv}};
 
-// Formats whose beginning is too short, or too much like text, to be enough.
+// Formats whose signature at the beginning is too short, or too much like text, to be sufficient.
 std::string format_by_both_ends(std::string_view bytes) {
   if (bytes.size() > 2 && bytes[0] == '\x80' && bytes[1] >= 2 && bytes[1] <= 5 &&
       bytes.ends_with('.'))

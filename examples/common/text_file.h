@@ -1,4 +1,4 @@
-// What every reader of a text or a table needs: files that are no text, byte order marks, lines.
+// Helpers for readers of texts and tables: recognition of other formats, byte order marks, lines.
 #pragma once
 
 #include <cstdint>
@@ -8,13 +8,12 @@
 
 namespace stretto::examples {
 
-/// Returns what `bytes` are if they begin as a format other than plain text does:
-/// "gzip-compressed", "a zip archive", "UTF-16 text", and so on; "" if no such format is
-/// recognized.
+/// Returns the format of `bytes` if they begin with the signature of a format other than plain
+/// text: "gzip-compressed", "a zip archive", "UTF-16 text", and so on; else "".
 std::string known_format(std::string_view bytes);
 
-/// Throws UsageError "PATH: is gzip-compressed; expected EXPECTED" if `bytes` have a
-/// known_format().
+/// Throws UsageError "PATH: is gzip-compressed; expected EXPECTED" if
+/// known_format(bytes) is not empty.
 void refuse_known_format(std::string_view bytes, const std::string& path,
                          const std::string& expected);
 

@@ -1,4 +1,4 @@
-// Texts as a reader or a file expects them: numbers of things, and what a page shows.
+// Texts for people and pages: numbers with their nouns, and HTML escapes.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +6,7 @@
 
 namespace stretto::examples {
 
-/// The number with a comma after each three digits: "955,904".
+/// Returns the number with a comma between groups of three digits: "955,904".
 inline std::string grouped(int64_t number) {
   std::string digits = std::to_string(number);
   const size_t sign = number < 0 ? 1 : 0;
@@ -14,12 +14,12 @@ inline std::string grouped(int64_t number) {
   return digits;
 }
 
-/// The number with its noun in the singular or the plural: "1 thread", "955,904 parameters".
+/// Returns the number with its noun in singular or plural: "1 thread", "955,904 parameters".
 inline std::string counted(int64_t number, const std::string& noun) {
   return grouped(number) + " " + noun + (number == 1 ? "" : "s");
 }
 
-/// The text as HTML and SVG show it: <, > and & by their names. For content, not for attributes.
+/// Returns `text` with <, > and & escaped for HTML and SVG content (not for attributes).
 inline std::string escaped(const std::string& text) {
   std::string safe;
   for (const char c : text) {

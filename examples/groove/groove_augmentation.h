@@ -1,5 +1,5 @@
-// Ways in which one song becomes many grooves (the groove continuation task of Liutkus et al. 2021,
-// as published). Each is a pure function of the song and of the random numbers it draws.
+// Data augmentation that turns one song into many grooves (the groove continuation task of Liutkus
+// et al. 2021, as published). Each function depends only on the song and on its random numbers.
 #pragma once
 
 #include "examples/common/portable_random.h"
@@ -7,24 +7,24 @@
 
 namespace stretto::examples {
 
-/// One of the harmony parts; those without notes only where all are.
+/// Chooses one of the harmony parts at random; parts without notes only if there are no others.
 Groove choose_harmony(const GrooveSource& song, PortableRandom& random);
 
-/// A quarter of the grooves of at least 8 bars begins later, by a multiple of four bars, up to half
-/// of them and to 64.
+/// With a probability of 1/4, removes bars from the beginning of a groove of at least 8 bars: a
+/// multiple of four bars, at most half of the bars and at most 64.
 Groove skip_bars(const Groove& groove, PortableRandom& random);
 
-/// Each track with notes falls silent with a chance of one in ten, but for one of them, which is
-/// drawn first.
+/// Silences each track that has notes with a probability of 1/10, except one of them, which is
+/// chosen at random first.
 Groove drop_tracks(const Groove& groove, PortableRandom& random);
 
-/// Moves all but the drums by −5 … 6 semitones; pitches that would leave 0 … 127 by an octave more
-/// or less.
+/// Transposes all tracks except the drums by −5 … 6 semitones; pitches outside 0 … 127 move
+/// back by an octave.
 Groove transpose(const Groove& groove, PortableRandom& random);
-/// The same by a given number of semitones, −12 … 12.
+/// Transposes by a given number of semitones, −12 … 12.
 Groove transposed(const Groove& groove, int semitones);
 
-/// All of them, in this order.
+/// Applies choose_harmony, skip_bars, drop_tracks and transpose, in this order.
 Groove augmented(const GrooveSource& song, PortableRandom& random);
 
 }  // namespace stretto::examples

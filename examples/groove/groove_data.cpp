@@ -35,8 +35,7 @@ GrooveSplit generate_groove_split(uint64_t seed) {
 GrooveSplit split_grooves(std::vector<GrooveSource> songs, double held_out,
                           const std::string& data) {
   const double n = double(songs.size());
-  require(n >= 2, data +
-                      ": at least two songs with bass, drums and harmony are needed, and it has " +
+  require(n >= 2, data + ": needs at least two songs with bass, drums and harmony; it has " +
                       as_text(int64_t(songs.size())));
   const double share = std::clamp(held_out, 1 / n, (n - 1) / n);
   GrooveSplit split;

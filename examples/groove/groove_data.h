@@ -1,4 +1,4 @@
-// Grooves as training data: sequences of tokens, batches of them, and what counting makes of them.
+// Grooves as training data: token sequences, batches, and n-gram baselines.
 #pragma once
 
 #include <cstdint>
@@ -14,43 +14,44 @@ namespace stretto::examples {
 
 using GrooveSequence = std::vector<int64_t>;
 
-/// start, the groove's tokens, end: at most `length` in all.
+/// Returns start token, the groove's tokens, end token; at most `length` in all.
 GrooveSequence groove_sequence(const Groove& groove, int64_t length);
 
-/// Inputs and targets, both [B, L] with L one less than the longest sequence. Shorter ones are
-/// padded with end tokens, which are not scored. The end of a sequence is, so that a model learns
-/// when to stop; with `published_eos` it is not either, as in the published training, whose models
-/// never learned it.
+/// Returns inputs and targets, both [B, L], where L is one less than the longest sequence. Shorter
+/// ones are padded with end tokens, which are not scored. The end token of a sequence is scored, so
+/// that a model learns when to stop; with `published_eos` it is not scored either, as in the
+/// published training, whose models never learned to stop.
 nn::Batch groove_batch(const std::vector<GrooveSequence>& sequences, bool published_eos);
 
 struct GrooveSplit {
   std::vector<GrooveSource> train, valid;
 };
 
-/// 200 and 20 generated songs.
+/// Returns 200 training and 20 validation songs, generated.
 GrooveSplit generate_groove_split(uint64_t seed);
 
-/// Holds out a share of the songs, evenly spread over their order, at least one. Throws UsageError,
-/// naming `data`, for less than two songs.
+/// Holds out a fraction of the songs, evenly spaced in their order, at least one. Throws
+/// UsageError, naming `data`, for fewer than two songs.
 GrooveSplit split_grooves(std::vector<GrooveSource> songs, double held_out,
                           const std::string& data);
 
-/// Batch `step` of an endless random order that depends on settings.seed and step alone: songs
-/// drawn with equal chances, augmented (groove_augmentation.h) unless settings.augment is false,
-/// when they play their fullest harmony.
+/// Returns batch `step` of an endless random sequence that depends only on settings.seed and step.
+/// Songs are chosen uniformly and augmented (groove_augmentation.h); without settings.augment they
+/// have their fullest harmony.
 std::vector<GrooveSequence> training_grooves(const std::vector<GrooveSource>& songs,
                                              const GrooveSettings& settings, int64_t step);
 
-/// Each song once, with its fullest harmony.
+/// Returns each song once, with its fullest harmony.
 std::vector<GrooveSequence> validation_grooves(const std::vector<GrooveSource>& songs,
                                                int64_t length);
 
-/// What counting makes of the same sequences (common/counting.h), with all of every song and its
-/// fullest harmony to count and, with settings.augment, all its twelve transpositions.
+/// Returns the n-gram baselines for the same sequences (common/counting.h). They are
+/// fitted to all tokens of every song with its fullest harmony and, with settings.augment,
+/// to its twelve transpositions.
 CountingLoss counted_loss(const std::vector<GrooveSource>& train,
                           const std::vector<GrooveSequence>& valid, const GrooveSettings& settings);
 
-/// A name for the data of a run.
+/// Returns a digest that identifies the data of a run.
 std::string fingerprint(const std::vector<GrooveSource>& songs);
 
 }  // namespace stretto::examples

@@ -11,7 +11,7 @@ namespace {
 
 struct Chord {
   int root;                    // pitch class
-  std::vector<int> intervals;  // above it; the second is the third, the third the fifth
+  std::vector<int> intervals;  // above the root; [1] is the third, [2] the fifth
 };
 
 struct Chart {
@@ -19,7 +19,7 @@ struct Chart {
   std::vector<Chord> bars;
 };
 
-/// A chart's phrases of four bars: degrees of the scale, 0 … 6.
+/// The chart's phrases of four bars: degrees of the scale, 0 … 6.
 using Phrase = std::array<int, 4>;
 constexpr std::array<Phrase, 6> major_phrases = {
     {{0, 4, 5, 3}, {0, 5, 3, 4}, {1, 4, 0, 0}, {0, 3, 0, 4}, {3, 4, 2, 5}, {0, 2, 3, 4}}};
@@ -50,9 +50,9 @@ Chart compose(PortableRandom& random) {
   };
   const Phrase a = phrase(), b = phrase();
   constexpr std::array<const char*, 6> forms = {"A", "AA", "AB", "AAB", "AABA", "AABABA"};
-  const char* implementation = forms[size_t(random.weighted({2, 2, 3, 2, 4, 1}))];
-  Chart chart{(minor ? "min" : "maj") + std::to_string(tonic) + implementation, {}};
-  for (const char* part = implementation; *part != 0; ++part)
+  const char* form = forms[size_t(random.weighted({2, 2, 3, 2, 4, 1}))];
+  Chart chart{(minor ? "min" : "maj") + std::to_string(tonic) + form, {}};
+  for (const char* part = form; *part != 0; ++part)
     for (const int degree : *part == 'A' ? a : b)
       chart.bars.push_back(chord_on(tonic, minor, degree, sevenths));
   return chart;
@@ -75,14 +75,14 @@ void play(const std::string& pattern, int bar, const Strike& strike) {
   }
 }
 
-/// A style: what of its family a song has chosen.
+/// A style: the choices of a song within its family.
 struct Style {
   const GrooveFamily& family;
   std::string kick, snare, cymbal, colour;
-  std::array<std::string, 2> bass;  // for bars in turn
+  std::array<std::string, 2> bass;  // in alternate bars
   std::string piano, guitar;
   bool has_guitar, has_strings;
-  int centre;  // pitch about which chords lie
+  int center;  // center of the chords' pitches
 };
 
 Style choose(PortableRandom& random) {
@@ -98,8 +98,8 @@ Style choose(PortableRandom& random) {
               .guitar = pick(random, f.guitar),
               .has_guitar = random.percent(70),
               .has_strings = random.percent(50),
-              .centre = 58 + random.below(8)};
-  // A ghost note or a gap of its own.
+              .center = 58 + random.below(8)};
+  // Varies one step: an additional (ghost) note or a gap.
   std::string& varied = random.percent(50) ? style.kick : style.snare;
   char& step = varied[size_t(random.below(int(varied.size())))];
   step = step == 'x' ? '.' : 'x';
@@ -143,12 +143,12 @@ void play_bass(const Style& style, int bar, const Chord& chord, const Chord& nex
   });
 }
 
-/// The chord's tones within six semitones of the centre, from below.
-std::vector<int> voicing(const Chord& chord, int centre) {
+/// Returns the chord's tones within six semitones of the center, in ascending order.
+std::vector<int> voicing(const Chord& chord, int center) {
   std::vector<int> pitches;
   for (const int interval : chord.intervals) {
     const int tone = (chord.root + interval) % 12;
-    pitches.push_back(centre - 6 + (tone - (centre - 6) % 12 + 12) % 12);
+    pitches.push_back(center - 6 + (tone - (center - 6) % 12 + 12) % 12);
   }
   std::sort(pitches.begin(), pitches.end());
   return pitches;
@@ -190,7 +190,7 @@ GrooveSource generate_groove(uint64_t seed, uint64_t number) {
       const std::string& pattern = part.name == "Piano"    ? style.piano
                                    : part.name == "Guitar" ? style.guitar
                                                            : "x---------------";
-      play_chords(pattern, bar, voicing(chord, style.centre + (high ? 12 : 0)), part.notes);
+      play_chords(pattern, bar, voicing(chord, style.center + (high ? 12 : 0)), part.notes);
     }
   }
   return song;

@@ -1,4 +1,4 @@
-// Songs for three or more instruments, for those who have no MIDI files at hand.
+// Generated songs for three or more instruments, for training without MIDI files.
 #pragma once
 
 #include <cstdint>
@@ -9,25 +9,25 @@
 
 namespace stretto::examples {
 
-/// Song `number` of an endless list that depends on the seed alone: a chart, which is a key and a
-/// chord for every bar in four-bar phrases, played in a style, which is patterns of a bar or two
-/// for drums, bass, piano and mostly guitar or strings. Styles belong to one of seven families,
-/// with variations of their own, and last for the whole song; every phrase ends with a fill. Songs
-/// have 4 to 24 bars; names are "chart.style".
+/// Returns song `number` of an endless list that depends only on the seed. A song is a chart, which
+/// is a key and a chord for every bar in four-bar phrases, played in a style, which is patterns of
+/// one or two bars for drums, bass, piano and usually guitar or strings. Each style is a variation
+/// of one of seven families and lasts for the whole song; every phrase ends with a fill. Songs have
+/// 4 to 24 bars; names are "chart.style".
 GrooveSource generate_groove(uint64_t seed, uint64_t number);
 
-/// Songs `first` … `first + count − 1`.
+/// Returns the songs `first` … `first + count − 1`.
 std::vector<GrooveSource> generate_grooves(uint64_t seed, uint64_t first, int count);
 
 /// A pattern divides a bar into as many equal steps as it has characters: 16 of three ticks or, in
-/// triplets, 12 of four. A `.` is silence and a `-` holds the note before it. An `x` strikes a drum
-/// or a chord; an `n` is the next note of the broken chord. Of the bass, `r` is the root, `t` the
-/// third, `f` the fifth, `o` the octave and `a` a semitone before the root of the next bar.
+/// triplets, 12 of four. A `.` is silence, a `-` holds the previous note, an `x` strikes a drum or
+/// a chord, and an `n` is the next note of the broken chord. In the bass, `r` is the root, `t` the
+/// third, `f` the fifth, `o` the octave and `a` a semitone below the root of the next bar.
 using Patterns = std::vector<std::string>;
 
 struct GrooveFamily {
   std::string name;
-  Patterns kick, snare, cymbal, colour;  // one of each, for the song
+  Patterns kick, snare, cymbal, colour;  ///< a song uses one of each
   int cymbal_pitch, colour_pitch;
   Patterns bass, piano, guitar;
   int piano_program, guitar_program, bass_program;

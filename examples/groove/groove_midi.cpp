@@ -26,7 +26,7 @@ bool is_bass(const GroovePart& part) {
   return name.find("bass") != std::string::npos && name.find("bassoon") == std::string::npos;
 }
 
-/// Twelfths of a beat from the start, to the nearest.
+/// Returns the time from the start in twelfths of a beat, rounded.
 int64_t on_grid(const MidiFile& file, int track, int64_t tick, double seconds) {
   const int64_t quarter = file.division.ticks_per_quarter;
   if (quarter > 0) return (2 * groove_beat * tick + quarter) / (2 * quarter);
@@ -37,7 +37,7 @@ Note on_grid(const MidiFile& file, const MidiNote& note) {
   const int64_t start = on_grid(file, note.track, note.start, note.start_seconds);
   const int64_t end = std::max(start + 1, on_grid(file, note.track, note.start + note.duration,
                                                   note.start_seconds + note.seconds));
-  require(end <= last_tick, "a note ends after 2^28 twelfths of a beat; that is too long");
+  require(end <= last_tick, "a note ends after the limit of 2^28 twelfths of a beat");
   return {int(start), int(end - start), note.pitch, note.velocity};
 }
 

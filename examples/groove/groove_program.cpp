@@ -17,7 +17,7 @@
 namespace stretto::examples {
 namespace {
 
-void tell(const MidiDefects& damaged) {
+void print_defects(const MidiDefects& damaged) {
   if (damaged.files() > 0) std::cout << damaged.text() << std::endl;
 }
 
@@ -66,28 +66,31 @@ Groove continue_groove(nn::LanguageModel& model, const Groove& prompt,
 }
 
 void GrooveProgram::declare(OptionList& options) {
-  options.input("data", data_, "Folder of MIDI files; without it songs are generated", "DIR");
+  options.input("data", data_, "Folder of MIDI files; without it, songs are generated", "DIR");
   options.settings(settings, "augment");
   options("published", published_,
-          "The published configuration of 76 million parameters, for options not given");
+          "Use the published configuration (76 million parameters); explicit options take "
+          "precedence");
   run_.declare(options);
   options.settings(settings);
   describe_position(options, settings, {positions()});
 
-  options("evaluate", run_.report_only, "Do not train: judge and continue with --resume");
-  options.input("prompt", prompt_, "MIDI file to continue; without it a song held out");
-  options("prompt_bars", prompt_bars_, "How much of it the model sees", between(1, 1000));
+  options("evaluate", run_.report_only, "Do not train: evaluate, and generate, with --resume");
+  options.input("prompt", prompt_, "MIDI file to continue; without it, held-out songs");
+  options("prompt_bars", prompt_bars_, "Prompt length in bars", between(1, 1000));
   options("prompts", n_prompts_, "Number of held-out songs to continue", between(1, 1'000'000));
-  options("continuations", continuations_, "How many to write of each (0: none)", between(0, 1000));
-  options("tokens", tokens_, "New tokens of each, at most", between(1, 1'000'000));
-  options("temperature", temperature_, "Of the drawing of tokens", require_not_negative);
+  options("continuations", continuations_, "Number of continuations per prompt (0: none)",
+          between(0, 1000));
+  options("tokens", tokens_, "Maximum number of new tokens per continuation",
+          between(1, 1'000'000));
+  options("temperature", temperature_, "Sampling temperature (0: greedy)", require_not_negative);
   options("published_shifts", published_shifts_,
-          "Write no time shift of no time, as the published code: chords fall apart");
+          "Forbid time shifts of zero length, as the published code does: chords fall apart");
   options.path("compare", compare_,
-               "Only tell how alike in style other MIDI files are to the first one",
+               "Only compare: print the style similarity of the other MIDI files to the first one",
                "FILE FILE...");
   options("published_onsets", published_onsets_,
-          "Compare onsets as the published code did, by the first five ticks of a bar");
+          "Compare onsets as the published code does: only those in the first five ticks of a bar");
 }
 
 int GrooveProgram::run() { return compare_.empty() ? TrainingProgram::run() : compare(); }
@@ -98,23 +101,24 @@ int GrooveProgram::compare() const {
   MidiDefects damaged;
   for (const std::string& file : compare_)
     grooves.push_back(with_fullest_harmony(read_groove(file, &damaged)));
-  tell(damaged);
+  print_defects(damaged);
   const std::vector<Groove> others(grooves.begin() + 1, grooves.end());
-  std::cout << "Likeness in style to " << compare_.front() << ", by quarters (1: the same):\n"
+  std::cout << "Style similarity to " << compare_.front() << ", by quarters (1: identical):\n"
             << style_table(style_similarity(grooves.front(), others, onsets())) << std::flush;
   return 0;
 }
 
-// The configuration, then the options that are given. A resumed run takes the settings of its
-// checkpoint; options that are given must equal them, and with --published the configuration too.
+// The published or default configuration, overridden by the command line. A resumed run uses the
+// settings of its checkpoint; options on the command line must equal them, and so must the
+// published configuration with --published.
 void GrooveProgram::resolve() {
-  take_preset(settings, settings_to_notes(published_ ? published_groove() : GrooveSettings()),
+  take_preset(settings, settings_to_metadata(published_ ? published_groove() : GrooveSettings()),
               run_);
   if (!run_.resume.empty())
     take_saved(settings, saved_settings<GrooveSettings>(run_.resume, "groove"), run_, published_);
   settings.check();
   require(prompt_.empty() || n_prompts_ == 1,
-          "--prompts " + as_text(n_prompts_) + ": --prompt FILE is one");
+          "--prompts " + as_text(n_prompts_) + ": must be 1 with --prompt FILE");
   require(prompt_.empty() || continuations_ > 0, "--prompt: needs --continuations above 0");
 }
 
@@ -157,7 +161,8 @@ GrooveSplit GrooveProgram::read_songs() {
   return split_grooves(std::move(folder.songs), settings.held_out, data_ + skipped_);
 }
 
-// The file, or of the songs held out the first ones that begin within the bars of a prompt.
+// Sets the prompts: the file of --prompt, or the first held-out songs with notes within
+// the prompt's bars.
 void GrooveProgram::find_prompts(const std::vector<GrooveSource>& held_out) {
   std::vector<Groove> songs;
   if (!prompt_.empty())
@@ -171,23 +176,24 @@ void GrooveProgram::find_prompts(const std::vector<GrooveSource>& held_out) {
   }
   const std::string bars = "--prompt-bars " + as_text(prompt_bars_);
   require(!prompts_.empty(), bars + ": no note of " +
-                                 (prompt_.empty() ? "the songs held out" : prompt_) +
+                                 (prompt_.empty() ? "the held-out songs" : prompt_) +
                                  " ends within them");
   const int64_t room = settings.room(positions());
   for (const auto& [song, prompt] : prompts_) {
     const auto seen = int64_t(to_tokens(prompt).size());
-    require(seen < room, bars + ": has " + as_text(seen) + " tokens, and --position " +
-                             settings.position + " has room for " + as_text(room - 1));
+    require(seen < room, bars + ": has " + as_text(seen) + " tokens; --position " +
+                             settings.position + " is limited to " + as_text(room - 1));
     if (settings.has_position("learned")) tokens_ = std::min(tokens_, room - seen);
   }
 }
 
 void GrooveProgram::begin() {
-  std::cout << (data_.empty() ? "Generated " : "Read ") << n_train_ << " songs to learn from and "
-            << valid_.size() << " to judge by" << skipped_ << ". Attention " << settings.attention
-            << ", position " << settings.position << ", " << model_and_machine() << std::endl;
-  tell(damaged_);
-  tell(prompt_damaged_);
+  std::cout << (data_.empty() ? "Generated " : "Read ") << n_train_ << " songs for training and "
+            << valid_.size() << " for validation" << skipped_ << ". Attention "
+            << settings.attention << ", position " << settings.position << ", "
+            << model_and_machine() << std::endl;
+  print_defects(damaged_);
+  print_defects(prompt_damaged_);
 }
 
 Tensor GrooveProgram::loss(int64_t step) {
@@ -198,7 +204,7 @@ Tensor GrooveProgram::loss(int64_t step) {
 }
 
 double GrooveProgram::validate() {
-  return told_with("validation", [&] {
+  return with_context("validation", [&] {
     return groove_loss(*model, valid_, settings.batch, settings.published_eos);
   });
 }
@@ -235,13 +241,13 @@ std::vector<Groove> GrooveProgram::continuations(const Groove& prompt) {
   return written;
 }
 
-// Files of the first prompt, and the likeness of all.
+// Writes the files of the first prompt, and the mean similarity of all.
 void GrooveProgram::write_music() {
-  std::vector<StyleSimilarity> likeness;
+  std::vector<StyleSimilarity> similarities;
   for (const auto& [song, prompt] : prompts_) {
     const std::vector<Groove> written = continuations(prompt);
-    likeness.push_back(style_similarity(song, written, onsets()));
-    if (likeness.size() > 1) continue;
+    similarities.push_back(style_similarity(song, written, onsets()));
+    if (similarities.size() > 1) continue;
     write("prompt", prompt, "Prompt");
     for (size_t i = 0; i < written.size(); ++i) {
       const std::string number = std::to_string(i + 1);
@@ -250,9 +256,9 @@ void GrooveProgram::write_music() {
     }
   }
   const std::string title =
-      "Likeness in style of the continuations, by quarters, to the whole song (1: the same)" +
-      (prompts_.size() > 1 ? ", of " + as_text(int64_t(prompts_.size())) + " songs" : "");
-  const std::string table = style_table(mean_similarity(likeness));
+      "Style similarity of the continuations, by quarters, to the whole song (1: identical)" +
+      (prompts_.size() > 1 ? ", mean of " + as_text(int64_t(prompts_.size())) + " songs" : "");
+  const std::string table = style_table(mean_similarity(similarities));
   std::cout << title << ":\n" << table << std::flush;
   show(ReportText{.title = title, .given = "", .text = table, .aligned = true});
 }

@@ -1,5 +1,5 @@
-// A program that trains a Transformer on grooves, that is bass, drums and one harmony instrument,
-// and lets it continue some: does it stay in the style it was given?
+// The program groove: trains a Transformer on grooves (bass, drums and one harmony instrument),
+// lets it continue some, and measures whether it stays in the style of the prompt.
 #pragma once
 
 #include <cstdint>
@@ -16,22 +16,22 @@
 
 namespace stretto::examples {
 
-/// Mean negative log-likelihood in nats per token; NaN for no sequences. Throws Interrupted when
-/// the user stops the program.
+/// Returns the mean negative log-likelihood in nats per token; NaN for no sequences. Throws
+/// Interrupted when the user stops the program.
 double groove_loss(nn::LanguageModel& model, const std::vector<GrooveSequence>& sequences,
                    int64_t batch, bool published_eos);
 
 struct GrooveSampling {
-  int64_t tokens = 300;      // new ones, at most
-  double temperature = 0.6;  // as published
+  int64_t tokens = 300;      ///< maximum number of new tokens
+  double temperature = 0.6;  ///< as published
   uint64_t seed = 1;
   ShiftRule shifts = ShiftRule::as_encoded;
-  int64_t limit = 0;  // of the cache
+  int64_t limit = 0;  ///< maximum number of positions in the cache; 0: unlimited
 };
 
-/// The prompt and what the model writes after it, one token at a time, as GrooveGrammar allows. The
-/// result has the prompt's instruments and tempo; notes that have no end when the tokens run out
-/// are lost. Throws Interrupted as above.
+/// Returns the prompt and its continuation by the model, sampled token by token as GrooveGrammar
+/// allows. The result has the prompt's instruments and tempo; notes without an end when the tokens
+/// run out are lost. Throws Interrupted as groove_loss() does.
 Groove continue_groove(nn::LanguageModel& model, const Groove& prompt,
                        const GrooveSampling& options);
 
@@ -40,10 +40,10 @@ class GrooveProgram : public TrainingProgram {
   GrooveProgram() : TrainingProgram({.out = "out/groove"}) {}
 
   void declare(OptionList& options);
-  /// With --compare, which only compares files, the program does nothing else.
+  /// With --compare, which only compares files, nothing else is done.
   int run() override;
 
-  /// Makes the model and its trainer with the songs to learn from.
+  /// Creates the model and its trainer for the training songs.
   void start(std::vector<GrooveSource> songs);
 
   GrooveSettings settings;

@@ -9,7 +9,7 @@
 namespace stretto::examples {
 namespace {
 
-/// A line of the table; `value(chunk)` may be NaN.
+/// Adds a row of the table; `value(chunk)` may be NaN.
 template <class Value>
 void add_line(std::ostream& table, const std::string& name, const Value& value) {
   double sum = 0;

@@ -1,4 +1,4 @@
-// What groove shows of grooves: tables and pictures.
+// Tables and pictures of grooves.
 #pragma once
 
 #include <string>
@@ -9,12 +9,11 @@
 
 namespace stretto::examples {
 
-/// A line for every profile and track, a column for every quarter of the outputs and one for their
-/// mean; "-" where there is nothing to compare.
+/// Returns a table with a row per profile and track, a column per quarter of the outputs, and one
+/// for their mean; "-" if there is nothing to compare.
 std::string style_table(const StyleSimilarity& similarity);
 
-/// The notes over time, a colour for each track. Of a piece too long to draw (2000 beats), its
-/// beginning.
+/// Draws the notes over time, in a color per track. A piece longer than 2000 beats is cut.
 Picture groove_roll(const Groove& groove, const std::string& title);
 
 }  // namespace stretto::examples

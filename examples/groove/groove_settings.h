@@ -1,4 +1,4 @@
-// What fixes a run of groove: the data, the model, the optimiser.
+// The settings of groove: data, model, optimizer.
 #pragma once
 
 #include <cstdint>
@@ -9,13 +9,13 @@
 
 namespace stretto::examples {
 
-/// With the same settings and data every step has the same bits, whatever the number of threads.
-/// All of it is kept in the checkpoint.
+/// All settings are stored in the checkpoint. With the same settings and data every step is
+/// bit-identical, whatever the number of threads.
 struct GrooveSettings : ModelSettings {
   GrooveSettings() : ModelSettings{.redraw = 40, .max_grad_norm = 0.5} {}
 
   double held_out = 0.1;
-  int64_t skip_bars = 0;  // at the start of every song
+  int64_t skip_bars = 0;  ///< at the start of every song
   bool augment = true;
   bool published_eos = false;
 
@@ -26,34 +26,35 @@ struct GrooveSettings : ModelSettings {
 
   template <class S, class F>
   static void each(S& s, F&& f) {
-    f("held_out", s.held_out, "Share of the files to judge by", require_fraction);
-    f("skip_bars", s.skip_bars, "Leave out so many bars at the start of every file",
+    f("held_out", s.held_out, "Fraction of the files held out for validation", require_fraction);
+    f("skip_bars", s.skip_bars, "Number of bars to skip at the start of every file",
       between(0, 1000));
     f("augment", s.augment,
-      "1: other harmony instruments, beginnings, keys and missing tracks; 0: not", any_value);
+      "Data augmentation (0 or 1): random harmony instrument, beginning, key and missing tracks",
+      any_value);
     each_of_run(s, f);
     f("published_model", s.published_model,
-      "Norms after the layers, biases everywhere, small first values", any_value);
-    f("published_eos", s.published_eos, "Do not learn where songs end, as the published models",
+      "The published model: post-norm, biases in all projections, small initial values", any_value);
+    f("published_eos", s.published_eos, "Do not score end tokens, as in the published training",
       any_value);
     each_of_model(s, f);
-    f("length", s.length, "Sequences are cut to so many tokens", between(2, 1 << 20));
+    f("length", s.length, "Maximum sequence length in tokens", between(2, 1 << 20));
     f("weight_decay", s.weight_decay, "Decoupled weight decay", require_not_negative);
   }
   bool operator==(const GrooveSettings&) const = default;
 
-  /// Throws UsageError, naming option and value, for what cannot be trained.
+  /// Throws UsageError, naming option and value, for settings that cannot be trained.
   void check() const;
-  /// A training takes more bytes than this.
+  /// Returns a lower bound of the bytes that training takes.
   double least_memory() const;
-  /// With `published_model` norms stand after the layers, all projections have biases, and values
-  /// start small, as in nn::music_performer.
+  /// Returns the model's options. With `published_model` it is post-norm, all projections have
+  /// biases, and initial values are small, as in nn::music_performer.
   nn::LanguageModel::Options model() const;
 };
 
-/// The configuration of Liutkus et al. 2021 with absolute positions: 76,471,066 parameters, and
-/// with sine 76,495,642. The published learning rate went to a twentieth, here it goes to a
-/// hundredth; the rest is theirs.
+/// Returns the configuration of Liutkus et al. 2021 with absolute positions: 76,471,066 parameters;
+/// with sine, 76,495,642. The published learning rate decayed to a twentieth, here it decays to a
+/// hundredth; everything else is as published.
 GrooveSettings published_groove();
 
 }  // namespace stretto::examples

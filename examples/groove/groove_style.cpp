@@ -17,7 +17,7 @@ constexpr double no_value = std::numeric_limits<double>::quiet_NaN();
 
 void count(Profile& profile, int row, int column) { profile[size_t(row * bins + column)] += 1; }
 
-/// The column of an onset; −1 where it is not counted.
+/// Returns the column of an onset; −1 if it is not counted.
 int onset_bin(const Note& note, OnsetUnit unit) {
   const int tick = note.start % groove_bar;
   if (unit == OnsetUnit::beats) return tick / ticks_per_bin;
@@ -40,7 +40,8 @@ bool is_zero(const Profile& profile) {
   return std::all_of(profile.begin(), profile.end(), [](double x) { return x == 0; });
 }
 
-/// The sum of profile(notes) over a stretch of all outputs, compared with that of the reference.
+/// Compares the sum of profile(notes) over a chunk of all outputs with the
+/// profile of the reference.
 template <class ProfileOf>
 double likeness(size_t track, size_t chunk, const Groove& reference,
                 const std::vector<Groove>& outputs, const ProfileOf& profile) {
@@ -111,7 +112,7 @@ Profile onset_drum_profile(const std::vector<Note>& notes, OnsetUnit unit) {
 double cosine_similarity(const Profile& a, const Profile& b) {
   if (a.size() != b.size())
     throw std::invalid_argument("cosine_similarity: profiles of " + std::to_string(a.size()) +
-                                " and " + std::to_string(b.size()) + " numbers");
+                                " and " + std::to_string(b.size()) + " elements");
   double ab = 0, aa = 0, bb = 0;
   for (size_t i = 0; i < a.size(); ++i) {
     ab += a[i] * b[i];

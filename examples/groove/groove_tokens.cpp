@@ -79,7 +79,7 @@ std::vector<int64_t> to_tokens(const Groove& groove, int64_t most) {
 Groove to_groove(const std::vector<int64_t>& tokens) {
   using Kind = GrooveEvent::Kind;
   Groove groove;
-  std::map<std::pair<int, int>, std::queue<int64_t>> sounding;  // since when, by track and pitch
+  std::map<std::pair<int, int>, std::queue<int64_t>> sounding;  // starts by track and pitch
   int64_t time = 0;
   for (const int64_t token : tokens) {
     const GrooveEvent event = groove_event(token);
@@ -87,7 +87,7 @@ Groove to_groove(const std::vector<int64_t>& tokens) {
     if (event.kind == Kind::time_shift) time = event.from(time);
     if (event.kind != Kind::note_on && event.kind != Kind::note_off) continue;
     if (time >= last_tick)
-      throw std::invalid_argument("the tokens go beyond tick 2^28; a groove must end before it");
+      throw std::invalid_argument("the tokens exceed tick 2^28; a groove must end before it");
     std::queue<int64_t>& since = sounding[{event.first, event.second}];
     if (event.kind == Kind::note_on) {
       since.push(time);

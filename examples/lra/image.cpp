@@ -26,13 +26,13 @@ uint16_t grey_value(uint8_t red, uint8_t green, uint8_t blue) {
 LabelledSequences read_images(const std::string& path) {
   const std::string bytes = read_whole_file(path);
   constexpr const char* records =
-      "records of a label from 0 to 9 and 3072 (colour) or 1024 (grey) bytes";
-  const bool colour = is_made_of(bytes, 1 + 3 * pixels);
-  if (!colour && !is_made_of(bytes, 1 + pixels)) {
+      "records of a label from 0 to 9 and 3072 (color) or 1024 (gray) bytes";
+  const bool color = is_made_of(bytes, 1 + 3 * pixels);
+  if (!color && !is_made_of(bytes, 1 + pixels)) {
     refuse_known_format(bytes, path, records);
     throw UsageError(path + ": " + as_text(int64_t(bytes.size())) + " bytes are not " + records);
   }
-  const size_t record = 1 + (colour ? 3 : 1) * pixels;
+  const size_t record = 1 + (color ? 3 : 1) * pixels;
   LabelledSequences data;
   std::vector<uint16_t> ids(pixels);
   for (size_t at = 0; at < bytes.size(); at += record) {
@@ -41,7 +41,7 @@ LabelledSequences read_images(const std::string& path) {
       return uint8_t(bytes[at + 1 + plane * pixels + i]);
     };
     for (size_t i = 0; i < pixels; ++i)
-      ids[i] = colour ? grey_value(byte(0, i), byte(1, i), byte(2, i)) : byte(0, i);
+      ids[i] = color ? grey_value(byte(0, i), byte(1, i), byte(2, i)) : byte(0, i);
     data.sequences.add(ids);
   }
   return data;

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::array<const char*, 15> texts{"0", "1", "2",    "3",    "4",    "5",   "6", "7",
                                             "8", "9", "[MAX", "[MED", "[MIN", "[SM", "]"};
-// The order in which the published generator lists its operators.
+// The operators in the order of the published generator.
 constexpr std::array<uint8_t, 4> operators{list_min, list_max, list_med, list_sum};
 
 bool is_operator(uint8_t token) { return token >= list_max && token <= list_sum; }
@@ -25,7 +25,7 @@ bool is_operator(uint8_t token) { return token >= list_max && token <= list_sum;
 
 namespace {
 
-// What exceeds the limit is not drawn any more: the tree will not be used.
+// Stops drawing when the tree exceeds the limit: it will not be used.
 bool grow(PortableRandom& random, const ListOpsOptions& o, int depth, ListOpsExpression& tokens) {
   const auto full = [&] { return int64_t(tokens.size()) >= o.max_length; };
   const double r = depth < o.max_depth ? double(random.next() >> 11) * 0x1p-53 : 1;
@@ -63,7 +63,7 @@ ListOpsData generate_listops(uint64_t seed, int64_t count, const ListOpsOptions&
 
   PortableRandom random(seed);
   ListOpsExpression tokens;
-  int64_t last = 0;  // the draw that brought something
+  int64_t last = 0;  // the last draw that produced a new tree
   while (int64_t(all.size()) < count) {
     require(data.draws - last < 1'000'000,
             "ListOps: found only " + as_text(int64_t(all.size())) + " of " + as_text(count) +
@@ -86,13 +86,13 @@ ListOpsData generate_listops(uint64_t seed, int64_t count, const ListOpsOptions&
 
 namespace {
 
-// An operator whose list is still open, and how often each digit has occurred in it.
+// An operator whose list is still open, and the count of each digit in it.
 struct OpenList {
   uint8_t operation;
   int64_t n = 0;
   std::array<int64_t, 10> counts{};
 
-  // The digit at place i of the sorted list.
+  // Returns the digit at index i of the sorted list.
   int sorted(int64_t i) const {
     int digit = 0;
     for (; i >= counts[size_t(digit)]; ++digit) i -= counts[size_t(digit)];
@@ -112,10 +112,10 @@ struct OpenList {
 
 int evaluate_listops(const ListOpsExpression& tokens) {
   std::vector<OpenList> open;
-  int result = -1;  // of what is complete
+  int result = -1;  // value of the complete expression
   for (const uint8_t token : tokens) {
-    require(result < 0, "the expression goes on after its end");
-    require(token <= list_end, "token " + as_text(int64_t(token)) + " is none of 0 to 14");
+    require(result < 0, "the expression continues after its end");
+    require(token <= list_end, "token " + as_text(int64_t(token)) + "; accepted are 0 to 14");
     if (is_operator(token)) {
       open.push_back({token});
       continue;
@@ -143,8 +143,8 @@ int evaluate_listops(const ListOpsExpression& tokens) {
 // -------------------------------------------------------------------------------------- texts
 
 std::string listops_text(const ListOpsExpression& tokens) {
-  evaluate_listops(tokens);  // only whole expressions
-  // Children of each operator, which stand before it as that many opened pairs.
+  evaluate_listops(tokens);  // throws for an incomplete expression
+  // The number of children of each operator, which is preceded by as many opened pairs.
   std::vector<int64_t> n_children(tokens.size());
   std::vector<size_t> open;
   for (size_t i = 0; i < tokens.size(); ++i) {
@@ -179,7 +179,7 @@ ListOpsExpression parse_listops(std::string_view text) {
     if (word.empty() || word == "(" || word == ")") continue;
     const auto it = std::find(texts.begin(), texts.end(), word);
     require(it != texts.end(), "\"" + std::string(word.substr(0, 20)) +
-                                   "\" is no digit, no bracket and none of [MAX [MED [MIN [SM");
+                                   "\" is not a token; accepted are 0-9 ] [MAX [MED [MIN [SM");
     tokens.push_back(uint8_t(it - texts.begin()));
   }
   evaluate_listops(tokens);
@@ -199,7 +199,7 @@ std::vector<ListOpsExpression> read_listops(const std::string& path) {
   read_tsv(path, 2, true, [&](const std::vector<std::string_view>& fields) {
     if (header) {
       require(fields[0] == "Source" && fields[1] == "Target",
-              "must be the heading: Source, a tab, Target");
+              "must be the header: Source, a tab, Target");
       header = false;
       return;
     }
@@ -207,7 +207,7 @@ std::vector<ListOpsExpression> read_listops(const std::string& path) {
     const int value = evaluate_listops(all.back());
     require(fields[1] == std::to_string(value),
             "its target is \"" + std::string(fields[1].substr(0, 20)) +
-                "\", and the expression comes to " + std::to_string(value));
+                "\", but the expression evaluates to " + std::to_string(value));
   });
   require(!all.empty(), path + ": has no expressions");
   return all;

@@ -53,9 +53,9 @@ Tensor logits(const nn::SequenceClassifier& model, const SequenceBatch& batch) {
 LraData read_lra_data(const LraSettings& s, const LraFiles& files) {
   if (files.data.empty()) {
     require(s.task == "listops", "--task " + s.task + ": needs --data FILE");
-    require(files.validation.empty() && files.test.empty(),
-            std::string(files.validation.empty() ? "--test" : "--validation") +
-                ": goes with --data FILE");
+    require(
+        files.validation.empty() && files.test.empty(),
+        std::string(files.validation.empty() ? "--test" : "--validation") + ": needs --data FILE");
     return generated(s);
   }
   LraData data;
@@ -106,34 +106,37 @@ LraScore evaluate(nn::SequenceClassifier& model, const LabelledSequences& data,
 void LraProgram::declare(OptionList& options) {
   options.settings(settings, "task");
   options("small", small_,
-          "A configuration that learns on two cores in minutes, in place of the published, which "
-          "--help shows as it is of listops");
-  options.input("data", paths_.data, "Examples to learn from; without it listops generates them");
-  options.input("validation", paths_.validation, "Examples to judge by while training");
-  options.input("test", paths_.test, "Examples to judge by at the end");
+          "Use a small configuration, which learns on two cores in minutes, instead of the "
+          "published one (--help shows the published defaults for listops)");
+  options.input("data", paths_.data,
+                "Training examples; without it, ListOps examples are generated");
+  options.input("validation", paths_.validation, "Validation examples, scored during training");
+  options.input("test", paths_.test, "Test examples, scored at the end");
   options.settings(settings, "held_out");
   run_.declare(options);
   options.settings(settings, "max_args");
   options("write_data", write_data_,
-          "listops: leave what was generated in basic_train.tsv, basic_val.tsv and "
-          "basic_test.tsv");
+          "Write the generated examples to basic_train.tsv, basic_val.tsv and basic_test.tsv "
+          "(listops)");
   options.settings(settings);
   nn::PositionSettings images = settings.positions();
   images.plane = {32, 32};
   describe_position(options, settings, {images},
-                    " (window, grid: of --task image, with --pooling first or mean)");
-  options.describe("d_hidden", "Width of the feed-forward networks and the head");
-  options.describe("max_grad_norm", "Largest norm of a step's gradient (inf: any)");
+                    " (window, grid: with --task image and --pooling first or mean)");
+  options.describe("d_hidden",
+                   "Hidden dimension of the feed-forward networks and of the classification head");
+  options.describe("max_grad_norm", "Gradients are clipped to this norm (inf: not clipped)");
   options("validation_examples", validation_examples_,
-          "Judge by only so many while training, drawn by --seed (0: all)", between(0, INT64_MAX));
-  options("evaluate", run_.report_only, "Do not train: score with --resume");
+          "Number of validation examples scored during training, chosen by --seed (0: all)",
+          between(0, INT64_MAX));
+  options("evaluate", run_.report_only, "Do not train: evaluate with --resume");
 }
 
-// The task's configuration, over it the command line; attention without scores drops none of its
-// weights, as published. A resumed run takes the settings of its checkpoint; options that are given
-// must equal them, and with --small the whole configuration.
+// The task's configuration, overridden by the command line. Attention without explicit weights has
+// no attention dropout, as published. A resumed run uses the settings of its checkpoint; options on
+// the command line must equal them, and so must the whole configuration with --small.
 void LraProgram::resolve() {
-  nn::Metadata preset = settings_to_notes(lra_settings(settings.task, small_));
+  nn::Metadata preset = settings_to_metadata(lra_settings(settings.task, small_));
   require_name("--attention", settings.attention, nn::kernel_names());
   if (!nn::find_kernel(settings.attention).scores) preset["attention_dropout"] = "0";
   take_preset(settings, preset, run_);
@@ -158,16 +161,16 @@ void LraProgram::prepare() {
              "--layers, --d-model, --d-hidden, --max-length or --batch");
   n_train_ = data_.train.size();
   note_missing_classes();
-  std::vector<int32_t> judges;  // those that validate() scores
+  std::vector<int32_t> scored;  // labels of the examples that validate() scores
   for (const int64_t row : sample_rows(data_.valid.size(), validation_examples_, settings.seed))
-    judges.push_back(data_.valid.labels[size_t(row)]);
-  // The loss of the class frequencies, which look at no sequence.
-  const double counted =
-      class_frequency_loss(data_.train.labels, judges, settings.model().n_classes);
+    scored.push_back(data_.valid.labels[size_t(row)]);
+  // The baseline: predicting the class frequencies, whatever the sequence.
+  const double baseline =
+      class_frequency_loss(data_.train.labels, scored, settings.model().n_classes);
   curve_ = {.title = "Loss of " + settings.task + " with " + settings.attention + " attention, " +
                      settings.position,
             .unit = "nats",
-            .references = {{"class frequencies", counted}}};
+            .references = {{"class frequencies", baseline}}};
   files_ = {"evaluation.csv"};
   if (writes_data())
     files_.insert(files_.end(), {"basic_train.tsv", "basic_val.tsv", "basic_test.tsv"});
@@ -179,11 +182,11 @@ void LraProgram::note_missing_classes() {
   const auto note = [&](const LabelledSequences& data, const char* purpose) {
     const std::string missing = missing_labels(data.labels, n_classes);
     if (data.size() > 0 && !missing.empty())
-      missing_ += std::string("Classes without an example to ") + purpose + ": " + missing + "\n";
+      missing_ += std::string("Classes without ") + purpose + " examples: " + missing + "\n";
   };
-  note(data_.train, "learn from");
-  note(data_.valid, "validate by");
-  note(data_.test, "test by");
+  note(data_.train, "training");
+  note(data_.valid, "validation");
+  note(data_.test, "test");
 }
 
 void LraProgram::start(LabelledSequences train) {
@@ -195,7 +198,7 @@ void LraProgram::start(LabelledSequences train) {
       adamw(settings.weight_decay),
       [this](int64_t step, double progress) { return settings.rate(step - 1, progress); },
       {train_.fingerprint(), "examples than those of --data (or of --seed without it)"}, 0);
-  trainer().options.graph_key = [this](int64_t batch) {  // by its lengths
+  trainer().options.graph_key = [this](int64_t batch) {  // one CUDA graph per shape
     if (settings.padded_length() > 0) return int64_t(0);
     const std::vector<int64_t> rows = (*order_)(batch);
     return longest_of(train_.sequences, rows) << 32 |
@@ -206,8 +209,8 @@ void LraProgram::start(LabelledSequences train) {
 void LraProgram::begin() {
   if (writes_data()) write_data();
   std::cout << (paths_.data.empty() ? "Generated " : "Read ") << n_train_
-            << " examples to learn from, " << data_.valid.size() << " to validate by and "
-            << data_.test.size() << " to test by. Task " << settings.task << ", attention "
+            << " examples for training, " << data_.valid.size() << " for validation and "
+            << data_.test.size() << " for testing. Task " << settings.task << ", attention "
             << settings.attention << ", position " << settings.position << ", "
             << model_and_machine() << std::endl;
   std::cout << missing_ << std::flush;
@@ -249,7 +252,7 @@ void LraProgram::report() {
   nn::MetricsCsv table(path("evaluation.csv"), {"test", "examples", "correct", "accuracy", "low",
                                                 "high", "majority", "nats"});
   ReportTable accuracies{
-      "Accuracy, %", {"", "accuracy", "95 % from", "to", "most frequent answer", "examples"}, {}};
+      "Accuracy, %", {"", "accuracy", "95 % from", "to", "most frequent class", "examples"}, {}};
   const auto score = [&](const char* name, const LabelledSequences& data, bool test) {
     if (data.size() == 0) return;
     const LraScore s = evaluate(*model, data, settings);
@@ -258,7 +261,7 @@ void LraProgram::report() {
     std::cout << name << " accuracy " << fixed(100 * s.accuracy.value(), 2)
               << " % (95 %: " << fixed(100 * interval.low, 2) << " to "
               << fixed(100 * interval.high, 2) << ") of " << s.accuracy.total
-              << "; the most frequent answer gets " << fixed(100 * constant, 2) << " %; loss "
+              << "; most frequent class " << fixed(100 * constant, 2) << " %; loss "
               << fixed(s.loss, 4) << std::endl;
     const auto percent = [](double share) { return fixed(100 * share, 2); };
     accuracies.rows.push_back({name, percent(s.accuracy.value()), percent(interval.low),

@@ -1,5 +1,5 @@
-// A program that trains a classifier of long sequences on a task of the Long Range Arena, with any
-// attention and position, and measures its accuracy.
+// The program lra: trains a classifier of long sequences on a task of the Long Range Arena, with
+// any attention kernel and positional encoding, and measures its accuracy.
 #pragma once
 
 #include <optional>
@@ -13,28 +13,30 @@
 
 namespace stretto::examples {
 
-/// A task's files: TSV of ListOps, reviews or pairs, or binary images. ListOps needs none.
+/// The files of a task: TSV for ListOps, reviews and pairs, binary for images. Without files
+/// ListOps is generated.
 struct LraFiles {
   std::string data, validation, test;
 };
 
 struct LraData {
-  LabelledSequences train, valid, test;  // test is empty without its file, but for generated data
-  std::vector<ListOpsExpression> generated;  // all of them, where they are
+  LabelledSequences train, valid, test;      ///< test is empty if neither given nor generated
+  std::vector<ListOpsExpression> generated;  ///< all expressions, if they were generated
 };
 
-/// Reads, or generates: train, then valid, then test, as the published program cuts them. Without a
-/// file to validate by, settings.held_out of `data` is held out (hold_out(), sequences.h), drawn by
-/// settings.seed. Throws UsageError, naming file or option.
+/// Reads the data, or generates training, validation and test data in this order, as the
+/// published program splits them. Without a validation file the fraction settings.held_out of
+/// `data` is held out (hold_out(), sequences.h), chosen by settings.seed. Throws UsageError,
+/// naming file or option.
 LraData read_lra_data(const LraSettings& settings, const LraFiles& files);
 
 struct LraScore {
-  double loss = 0;  // mean, nats
+  double loss = 0;  ///< mean, in nats
   Accuracy accuracy;
 };
 
-/// Scores `data`, or `most` of them (sample_rows() by settings.seed; 0: all); the model is
-/// evaluating meanwhile. Throws Interrupted when the user stops the program.
+/// Scores `data`, or `most` examples of it (sample_rows() with settings.seed; 0: all), with the
+/// model in evaluation mode. Throws Interrupted when the user stops the program.
 LraScore evaluate(nn::SequenceClassifier& model, const LabelledSequences& data,
                   const LraSettings& settings, int64_t most = 0);
 
@@ -44,10 +46,10 @@ class LraProgram : public TrainingProgram {
 
   void declare(OptionList& options);
 
-  /// Makes the model and its trainer with these examples.
+  /// Creates the model and its trainer for these examples.
   void start(LabelledSequences train);
 
-  LraSettings settings = lra_settings("listops");  // what --help shows
+  LraSettings settings = lra_settings("listops");  // the defaults in --help
   nn::SequenceClassifier* model = nullptr;
 
  private:
@@ -70,7 +72,7 @@ class LraProgram : public TrainingProgram {
 
   LraData data_;
   int64_t n_train_ = 0;
-  std::string missing_;  // classes, a line for each part that lacks some
+  std::string missing_;  // a line for each split that lacks classes
   LabelledSequences train_;
   std::optional<nn::EpochOrder> order_;
 };

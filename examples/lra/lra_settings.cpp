@@ -49,7 +49,8 @@ nn::SequenceClassifier::Options LraSettings::model() const {
                                     .pairs = t.pairs,
                                     .attend_to_padding = attend_to_padding};
   o.layer.norm_eps = 1e-6;
-  // As Choromanski et al. 2021: linear-relu adds its epsilon to the features, not to denominators.
+  // As in Choromanski et al. 2021: linear-relu adds its epsilon to the features,
+  // not to denominators.
   o.layer.attention.kernel =
       nn::find_kernel(attention).make({.features = features, .redraw = redraw, .relu_eps = 0});
   nn::add_position(position, positions(), o.layer, o.input);
@@ -136,7 +137,8 @@ LraSettings lra_settings(const std::string& task, bool small) {
   s.attend_to_padding = false;
   s.batch = 16;
   if (task == "text" || task == "retrieval") s.max_length = 512;
-  // Of ListOps the outermost operator says most, and training finds it soonest where it stands.
+  // In ListOps the outermost operator is the most informative token; pooling its
+  // position learns fastest.
   s.pooling = listops ? "first" : "mean";
   s.schedule = "cosine";
   s.learning_rate = listops ? 1e-3 : 2e-3;

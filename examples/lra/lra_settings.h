@@ -1,4 +1,4 @@
-// What fixes a run of lra: the task and its data, the model, the optimiser.
+// The settings of lra: task and data, model, optimizer.
 #pragma once
 
 #include <cstdint>
@@ -14,32 +14,32 @@ namespace stretto::examples {
 
 struct LraSettings;
 
-/// The names of --task. The table stands in lra_tables.cpp.
+/// Returns the names accepted by --task. The table is in lra_tables.cpp.
 std::vector<std::string> lra_tasks();
 
-/// What a task's sequences are made of.
+/// Constants of a task and its published configuration.
 struct LraTask {
   int64_t n_classes = 2;
   bool pairs = false;
   int64_t (*vocabulary)(const LraSettings&) = nullptr;
   nn::SequenceClassifier::Options (*published)() = nullptr;
-  // The published training, by AdamW with β 0.9 and 0.98, eps 1e-9, its weight decay on every
-  // parameter; gradients are not clipped.
+  // The published training: AdamW with β 0.9 and 0.98, eps 1e-9, weight decay on all parameters,
+  // no gradient clipping.
   int64_t max_length = 0;
   int64_t batch = 8;
-  double base_rate = 0;  // of the schedule rsqrt at step 1, of cycles at the top
+  double base_rate = 0;  ///< rsqrt: rate · √step after the warm-up; cycles: the peak
   int64_t warmup = 0;
-  int64_t cycle = 0;  // > 0: the schedule is cycles
+  int64_t cycle = 0;  ///< > 0: the schedule is cycles
   int64_t steps = 0;
   double weight_decay = 0.1;
 };
-/// UsageError for an unknown name, with the names that are known.
+/// Returns the task of that name; UsageError, listing the names, for any other.
 const LraTask& lra_task(const std::string& name);
-/// UsageError for another name than cls, first and mean.
+/// Parses cls, first or mean; UsageError for any other name.
 nn::Pooling lra_pooling(const std::string& name);
 
-/// With the same settings and data every step has the same bits, whatever the number of threads.
-/// All of it is kept in the checkpoint.
+/// All settings are stored in the checkpoint. With the same settings and data every step is
+/// bit-identical, whatever the number of threads.
 struct LraSettings : ModelSettings {
   LraSettings()
       : ModelSettings{.layers = 6,
@@ -54,76 +54,84 @@ struct LraSettings : ModelSettings {
                       .learning_rate = 4e-4,
                       .warmup = 1000} {}
 
-  std::string task = "listops";  // lra_tasks()
-  // ListOps that is generated: expressions to learn from, as many to validate as to test, and
-  // ListOpsOptions.
+  std::string task = "listops";  ///< one of lra_tasks()
+  // Generated ListOps: the number of training expressions, of validation and of test
+  // expressions, and ListOpsOptions.
   int64_t expressions = 96'000;
   int64_t held_out_expressions = 2000;
   int64_t min_expression = 500, max_expression = 2000, max_depth = 10, max_args = 10;
   bool strip_brackets = false;
-  double held_out = 0.1;  // of --data, where there is no --validation
+  double held_out = 0.1;  ///< fraction of --data without --validation
 
-  std::string pooling = "cls";  // cls, first, mean
-  int64_t max_length = 2000;    // texts are cut there
+  std::string pooling = "cls";  ///< cls, first or mean
+  int64_t max_length = 2000;    ///< longer texts are truncated
   bool attend_to_padding = true;
 
-  std::string schedule = "rsqrt";  // rsqrt, cycles, cosine
+  std::string schedule = "rsqrt";  ///< rsqrt, cycles or cosine
   int64_t cycle = 0;
   double weight_decay = 0.1;
 
   template <class S, class F>
   static void each(S& s, F&& f) {
-    f("task", s.task, joined(lra_tasks()), known_to(lra_task));
+    f("task", s.task, "Task: " + joined(lra_tasks()), known_to(lra_task));
     f("held_out", s.held_out,
-      "Without --validation: judge by this share of the data, drawn from each class by --seed",
+      "Without --validation: fraction of each class of the data held out, chosen by --seed",
       require_fraction);
     each_of_run(s, f);
-    f("expressions", s.expressions, "listops: how many to generate to learn from",
+    f("expressions", s.expressions, "Number of generated training expressions (listops)",
       between(1, 10'000'000));
     f("held_out_expressions", s.held_out_expressions,
-      "listops: how many to validate by, and as many to test by", between(1, 10'000'000));
-    f("min_expression", s.min_expression, "listops: expressions are longer than this",
-      between(0, 60'000));
-    f("max_expression", s.max_expression, "listops: and shorter than this",
+      "Number of generated expressions for validation, and again for testing (listops)",
+      between(1, 10'000'000));
+    f("min_expression", s.min_expression,
+      "Generated expressions have more tokens than this (listops)", between(0, 60'000));
+    f("max_expression", s.max_expression,
+      "Generated expressions have fewer tokens than this (listops)",
       between(s.min_expression + 2, 60'000));
-    f("max_depth", s.max_depth, "listops: depth of the deepest digit", between(1, 100));
-    f("max_args", s.max_args, "listops: most arguments of an operator", between(2, 100));
+    f("max_depth", s.max_depth, "Maximum nesting depth (listops)", between(1, 100));
+    f("max_args", s.max_args, "Maximum number of arguments of an operator (listops)",
+      between(2, 100));
     f("strip_brackets", s.strip_brackets,
-      "listops: lose closing brackets, as the published results did", any_value);
-    f("pooling", s.pooling, "cls, first or mean: the vector that stands for a sequence",
+      "Drop closing brackets, as in the published results (listops)", any_value);
+    f("pooling", s.pooling,
+      "Pooling to one vector per sequence: cls (class token), first (position) or mean",
       known_to(lra_pooling));
-    f("max_length", s.max_length, "Longest sequence; texts are cut there", between(1, 1 << 20));
+    f("max_length", s.max_length, "Maximum sequence length; longer texts are truncated",
+      between(1, 1 << 20));
     each_of_model(s, f);
     f("attend_to_padding", s.attend_to_padding,
-      "1: pad to --max-length and see it, as the published; 0: do not see padding", any_value);
-    f("schedule", s.schedule, "After the warm-up: rsqrt, cycles (cosines) or cosine", any_value);
-    f("cycle", s.cycle, "Steps of a cycle", between(s.schedule == "cycles" ? 1 : 0, INT64_MAX));
-    f("weight_decay", s.weight_decay, "Weight decay of AdamW, of all parameters",
+      "1: pad to --max-length and attend to padding, as published; 0: mask padding", any_value);
+    f("schedule", s.schedule,
+      "Learning-rate schedule after the warm-up: rsqrt, cycles (repeated cosine) or cosine",
+      any_value);
+    f("cycle", s.cycle, "Steps per cycle (--schedule cycles)",
+      between(s.schedule == "cycles" ? 1 : 0, INT64_MAX));
+    f("weight_decay", s.weight_decay, "Decoupled weight decay, of all parameters",
       require_not_negative);
   }
   bool operator==(const LraSettings&) const = default;
 
-  /// Throws UsageError, naming option and value, for what cannot be trained.
+  /// Throws UsageError, naming option and value, for settings that cannot be trained.
   void check() const;
   nn::SequenceClassifier::Options model() const;
-  /// As published: sines of each layer's own; filters that all layers share, with draws of their
-  /// own. An image without a token in front of it is a plane.
+  /// Returns the position settings, as published: separate sinusoids in each layer; filters shared
+  /// by all layers, with separate noise. An image without a class token is a plane.
   nn::PositionSettings positions() const;
   ListOpsOptions listops() const;
-  /// rsqrt: a linear rise to learning_rate in `warmup` steps, then learning_rate · √(warmup /
-  /// step). cycles: the same rise, then cosines of `cycle` steps, each back from the top. cosine:
-  /// cosine_of(), over the steps or the share `progress` of the time. Steps count from 0, where the
-  /// rate is 0.
+  /// Returns the learning rate. rsqrt: linear warm-up to learning_rate in `warmup` steps, then
+  /// learning_rate · √(warmup / step). cycles: the same warm-up, then cosine cycles of `cycle`
+  /// steps, each starting at the peak. cosine: cosine_of(), over the steps or the elapsed fraction
+  /// `progress` of the time. Steps count from 0, where the rate is 0.
   double rate(int64_t step, double progress) const;
-  /// Ids of a sequence that a batch is padded to; 0: as many as its longest has. Padding that is
-  /// attended to must not depend on what else is in the batch.
+  /// Returns the length that batches are padded to; 0: that of the longest sequence. If padding is
+  /// attended to, it must not depend on the other sequences of the batch.
   int64_t padded_length() const { return attend_to_padding ? max_length : 0; }
-  /// A training takes more bytes than this, if its sequences have so many ids on average.
+  /// Returns a lower bound of the bytes that training takes, for sequences of this mean length.
   double least_memory(double length) const;
 };
 
-/// The published configuration of a task (with brackets), or with `small` one
-/// that learns something on two cores in minutes. UsageError for an unknown task.
+/// Returns the published configuration of a task (with brackets) or, with `small`, one that learns
+/// something on two cores in minutes. UsageError for an unknown task.
 LraSettings lra_settings(const std::string& task, bool small = false);
 
 }  // namespace stretto::examples

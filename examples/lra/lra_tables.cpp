@@ -1,4 +1,4 @@
-// --task: names, with what each stands for. A new one is a line here.
+// The table of tasks: each name accepted by --task, with its constants.
 
 #include <map>
 

@@ -35,8 +35,8 @@ std::string LabelledSequences::fingerprint() const {
 }
 
 LabelledSequences LabelledSequences::part(int64_t first, int64_t count) const {
-  check(first >= 0 && count >= 0 && first + count <= size(), "LabelledSequences", count, " from ",
-        first, " on, of ", size());
+  check(first >= 0 && count >= 0 && first + count <= size(), "LabelledSequences", count,
+        " examples from ", first, " on; there are ", size());
   std::vector<int64_t> places(static_cast<size_t>(count));
   std::iota(places.begin(), places.end(), first);
   return rows(places);
@@ -64,8 +64,8 @@ namespace {
 void fill(const SequenceList& list, const std::vector<int64_t>& rows, int64_t length,
           Tensor& tokens, Tensor& padding) {
   const int64_t longest = longest_of(list, rows);
-  check(length == 0 || longest <= length, "make_batch", "a sequence of ", longest, " ids; at most ",
-        length, " fit");
+  check(length == 0 || longest <= length, "make_batch", "a sequence of ", longest,
+        " ids; accepted are at most ", length);
   const int64_t l = length > 0 ? length : longest;
   tokens = zeros({int64_t(rows.size()), l}, {.dtype = i32});
   padding = ones({int64_t(rows.size()), l}, {.dtype = boolean});
@@ -91,7 +91,7 @@ SequenceBatch make_batch(const LabelledSequences& data, const std::vector<int64_
 }
 
 nn::EpochOrder::Shuffle shuffles(int64_t n, uint64_t seed) {
-  const uint64_t stream = splitmix64(seed);  // seeds and epochs must not meet
+  const uint64_t stream = splitmix64(seed);  // no overlap between seeds and epochs
   return [n, stream](int64_t epoch) {
     PortableRandom random(stream + uint64_t(epoch));
     std::vector<int64_t> order(static_cast<size_t>(n));
@@ -104,8 +104,9 @@ nn::EpochOrder::Shuffle shuffles(int64_t n, uint64_t seed) {
 
 HeldOutRows hold_out(const std::vector<int32_t>& labels, double share, uint64_t seed) {
   const auto n = int64_t(labels.size());
-  std::vector<int64_t> order = shuffles(n, seed ^ 0x68656c64ull)(0);  // apart from the epochs
-  // Examples at equal intervals when sorted by label; the order within a label is random.
+  std::vector<int64_t> order = shuffles(n, seed ^ 0x68656c64ull)(0);  // not the epochs' seed
+  // Takes examples at equal intervals of the list sorted by label; the order within
+  // a label is random.
   std::vector<int64_t> by_label = order;
   std::stable_sort(by_label.begin(), by_label.end(),
                    [&](int64_t a, int64_t b) { return labels[size_t(a)] < labels[size_t(b)]; });
@@ -142,11 +143,11 @@ std::string missing_labels(const std::vector<int32_t>& labels, int64_t n_classes
 
 Accuracy::Interval Accuracy::interval() const {
   check(total >= 1 && correct >= 0 && correct <= total, "Accuracy", correct, " of ", total);
-  constexpr double z = 1.959963984540054;  // 97.5 % of a standard normal lie below
+  constexpr double z = 1.959963984540054;  // 97.5 % quantile of the standard normal
   const double n = double(total), p = value();
-  const double centre = (p + z * z / (2 * n)) / (1 + z * z / n);
+  const double center = (p + z * z / (2 * n)) / (1 + z * z / n);
   const double half = z / (1 + z * z / n) * std::sqrt(p * (1 - p) / n + z * z / (4 * n * n));
-  return {std::max(0.0, centre - half), std::min(1.0, centre + half)};
+  return {std::max(0.0, center - half), std::min(1.0, center + half)};
 }
 
 Accuracy majority(const std::vector<int32_t>& labels) {

@@ -7,8 +7,8 @@
 namespace stretto::examples {
 namespace {
 
-// A field from `at` on, which moves to the tab behind it or to the end. Unquoted text is put into
-// `text`.
+// Returns the field that starts at `at` and moves `at` to the tab behind it or to the end of the
+// line. The text of a quoted field is put into `text`.
 std::string_view field(std::string_view line, size_t& at, bool quotes, std::string& text) {
   if (!quotes || at == line.size() || line[at] != '"') {
     const size_t end = std::min(line.find('\t', at), line.size());
@@ -46,7 +46,7 @@ void read_tsv(const std::string& path, size_t columns, bool quotes,
         if (at == line.size()) break;
       }
       require(fields.size() == columns, "has " + as_text(int64_t(fields.size())) + " of " +
-                                            as_text(int64_t(columns)) + " fields, which tabs part" +
+                                            as_text(int64_t(columns)) + " tab-separated fields" +
                                             csv_hint(line, int64_t(columns)));
       row(fields);
     } catch (const UsageError& e) {

@@ -19,7 +19,7 @@ void append_big_endian(std::string& bytes, uint32_t value, int count) {
   for (int shift = 8 * (count - 1); shift >= 0; shift -= 8) bytes += char(value >> shift & 0xFF);
 }
 
-/// Seven bits a byte, most significant first, the top bit set on all but the last.
+/// Appends seven bits per byte, most significant first, with the top bit set in all but the last.
 void append_variable_length(std::string& bytes, int value) {
   for (int shift = 21; shift > 0; shift -= 7)
     if (value >> shift != 0) bytes += char((value >> shift & 0x7F) | 0x80);
@@ -74,8 +74,8 @@ struct Event {
   int velocity;
 };
 
-/// Note-ons and note-offs by time; at one tick, the offs come first, so that a repeated pitch
-/// sounds again.
+/// Note-ons and note-offs by time; at one tick note-offs come first, so that a repeated
+/// pitch sounds again.
 std::vector<Event> events_of(const Track& track) {
   std::vector<Event> events;
   for (const Note& note : track.notes) {
@@ -105,8 +105,8 @@ std::string tempo_track(const Song& song) {
   int tick = 0;
   for (const TempoMark& mark : song.tempos) {
     require(mark.tick > tick && mark.tick <= max_variable_length,
-            "a tempo stands at tick " + std::to_string(mark.tick) +
-                "; expected one after that of the tempo before, below 2^28");
+            "a tempo change is at tick " + std::to_string(mark.tick) +
+                "; expected a tick after the previous change and below 2^28");
     append_meta(bytes, 0x51, tempo_bytes(mark.quarters_per_minute), mark.tick - tick);
     tick = mark.tick;
   }

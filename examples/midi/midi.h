@@ -1,4 +1,4 @@
-// Standard MIDI files, for listening to what a model wrote.
+// Writing Standard MIDI files.
 #pragma once
 
 #include <string>
@@ -33,16 +33,16 @@ struct Song {
   int ticks_per_quarter = 480;
   double quarters_per_minute = 80;
   std::vector<Track> tracks;
-  std::vector<TempoMark> tempos = {};  // later ones, each after the one before
+  std::vector<TempoMark> tempos = {};  ///< tempo changes, in ascending order of ticks
 };
 
-/// The bytes of `song` as a format 1 Standard MIDI file in 4/4 time: a track with the tempo, then
-/// the song's tracks. Notes may be in any order. Throws std::invalid_argument, naming track and
-/// note, for a value out of its range.
+/// Returns the bytes of `song` as a format 1 Standard MIDI file in 4/4 time: a track with the
+/// tempo, then the song's tracks. Notes may be in any order. Throws std::invalid_argument, naming
+/// track and note, for a value out of range.
 std::string midi_bytes(const Song& song);
 
-/// Writes midi_bytes(song), replacing the file at `path` in one go. Throws as midi_bytes() and
-/// write_file_atomically() do.
+/// Writes midi_bytes(song), replacing the file at `path` atomically. Throws as midi_bytes()
+/// and write_file_atomically() do.
 void write_midi(const std::string& path, const Song& song);
 
 }  // namespace stretto::examples

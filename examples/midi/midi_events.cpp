@@ -15,7 +15,7 @@ std::string hex(int byte) {
   return std::string("0x") + digits[byte >> 4 & 15] + digits[byte & 15];
 }
 
-/// How many data bytes follow a system message from 0xF1 on.
+/// Returns the number of data bytes of a system message from 0xF1 on.
 int system_data_bytes(int status) {
   constexpr std::array<int, 15> counts = {0, 1, 2, 1};
   return counts[size_t(status & 15)];
@@ -69,10 +69,10 @@ MidiEvents::Read MidiEvents::read(MidiEvent& event) {
 
 MidiEvents::Read MidiEvents::channel_message(MidiEvent& event, int byte) {
   if (byte < 0x80) {
-    --at_;  // the status is left out
+    --at_;  // running status: the status byte is omitted
     if (running_status_ == 0)
       source_.refuse(at_, "data byte " + hex(byte) + " without a status before it");
-    if (cancelled_) source_.warn(at_, "running status goes on after a meta or system message");
+    if (cancelled_) source_.warn(at_, "running status continues after a meta or system message");
   } else {
     running_status_ = byte;
   }
@@ -93,7 +93,7 @@ MidiEvents::Read MidiEvents::system_message(MidiEvent& event) {
     return take_data(event.data) ? Read::whole : Read::cut;
   }
   source_.warn(at_ - 1, "system message " + hex(event.status) + " inside a track, skipped");
-  if (event.status < 0xF8) cancelled_ = true;  // the real-time messages leave it alone
+  if (event.status < 0xF8) cancelled_ = true;  // real-time messages do not cancel it
   for (int i = 0; i < system_data_bytes(event.status); ++i)
     if (!take_data_byte(event.first)) return Read::cut;
   return Read::whole;

@@ -1,4 +1,4 @@
-// The events of one MIDI track, from its bytes.
+// Parses the events of one MIDI track.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace stretto::examples {
 
-/// The bytes of a file and what is said of them.
+/// The bytes of a file, and its errors and warnings.
 struct MidiSource {
   std::string_view bytes;
   const std::string& path;
@@ -17,7 +17,7 @@ struct MidiSource {
 
   /// Throws UsageError "PATH: byte OFFSET: REASON".
   [[noreturn]] void refuse(size_t offset, const std::string& reason) const;
-  /// Notes a defect that reading goes on after.
+  /// Adds a warning about a defect that does not prevent further reading.
   void warn(size_t offset, const std::string& defect) const;
 
   int byte(size_t offset) const { return uint8_t(bytes[offset]); }
@@ -25,34 +25,33 @@ struct MidiSource {
 
 inline constexpr size_t max_midi_warnings = 100;
 
-/// `status` is 0x80 to 0xEF with the channel, and then `first` and `second` are the data bytes (0
-/// where the message has one only), 0xFF for a meta event of type `first` with `data`, and another
-/// number from 0xF0 on for a system message.
+/// A message. `status` is 0x80 to 0xEF including the channel, with the data bytes `first` and
+/// `second` (0 if the message has only one); 0xFF for a meta event of type `first` with `data`; or
+/// another value from 0xF0 on for a system message.
 struct MidiEvent {
   int64_t tick = 0;
-  size_t offset = 0;  // of its delta time, in the file
+  size_t offset = 0;  ///< of its delta time in the file
   int status = 0;
   int first = 0;
   int second = 0;
   std::string_view data;
 };
 
-/// Goes through the events of a track, which stand in the bytes from `begin` to `end`.
+/// Iterates over the events of a track, the bytes from `begin` to `end`.
 ///
-/// Missing bytes are forgiven, with a warning: the track ends with the last whole event. So are
-/// running status carried over a meta or system exclusive event, which the standard forbids, and
-/// the other system messages, which have no place in a file and are skipped with their data bytes.
-/// Wrong bytes are refused: data bytes above 127 or without a status, lengths of more than four
-/// bytes.
+/// Missing bytes cause a warning: the track ends with the last complete event. So do running status
+/// continued after a meta or system exclusive event, which the standard forbids, and the other
+/// system messages, which are not allowed in files and are skipped with their data bytes. Wrong
+/// bytes are errors: data bytes above 127 or without a status, and lengths of more than four bytes.
 class MidiEvents {
  public:
   MidiEvents(const MidiSource& source, size_t begin, size_t end)
       : source_(source), at_(begin), end_(end) {}
 
-  /// The next event into `event`; false where the track ends. End of Track is the last event.
+  /// Reads the next event; returns false at the end of the track. End of Track is the last event.
   bool next(MidiEvent& event);
 
-  /// Where the event after the last one begins.
+  /// Returns the offset of the next event.
   size_t offset() const { return at_; }
 
  private:
@@ -71,7 +70,7 @@ class MidiEvents {
   size_t end_;
   int64_t tick_ = 0;
   int running_status_ = 0;  // 0: none yet
-  bool cancelled_ = false;  // the running status, by the standard
+  bool cancelled_ = false;  // the standard forbids using the running status here
   bool done_ = false;
 };
 

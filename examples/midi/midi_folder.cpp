@@ -38,8 +38,8 @@ class FolderSearch {
   }
 
  private:
-  // Searches the folder and those below it; puts links to folders aside, as what they lead to may
-  // also have a path without links.
+  // Searches the folder and its subfolders. Links to folders are set aside, because their targets
+  // may also have a path without links.
   void search(const std::string& start, std::error_code& error) {
     std::vector<std::string> folders{start};
     while (!error && !folders.empty()) {
@@ -60,7 +60,7 @@ class FolderSearch {
         }
         const bool denied = reason == std::errc::permission_denied;
         if (has_midi_name(it->path()) && (denied || it->is_regular_file(reason)))
-          found_.names.push_back(name);  // whoever reads it hears of the reason
+          found_.names.push_back(name);  // reading it will report the reason
         else if (denied)
           found_.locked.push_back(name);
       }
@@ -111,8 +111,8 @@ void MidiDefects::add(const std::string& name, const std::vector<std::string>& w
 std::string MidiDefects::text() const {
   if (files_ == 0) return "";
   return (files_ == 1
-              ? "1 file is damaged and was read as far as it goes: "
-              : std::to_string(files_) + " files are damaged and were read as far as they go: ") +
+              ? "1 file is damaged and was read as far as possible: "
+              : std::to_string(files_) + " files are damaged and were read as far as possible: ") +
          names_;
 }
 

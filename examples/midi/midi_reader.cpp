@@ -13,9 +13,9 @@
 namespace stretto::examples {
 namespace {
 
-constexpr const char* too_long = "the file is longer than the 64 MiB that are read";
+constexpr const char* too_long = "the file is longer than the limit of 64 MiB";
 
-/// Goes through the chunks of a file.
+/// Iterates over the chunks of a file.
 class FileReader {
  public:
   explicit FileReader(const MidiSource& source) : source_(source), size_(source.bytes.size()) {}
@@ -48,7 +48,7 @@ class FileReader {
     return value;
   }
 
-  /// Whether a chunk can begin at `at`: four printable characters.
+  /// True if a chunk can begin at `at`: four printable characters.
   bool is_chunk(size_t at) const {
     if (size_ - at < 8) return false;
     const std::string_view four = type(at);
@@ -57,8 +57,8 @@ class FileReader {
 
   bool is_track(size_t at) const { return size_ - at >= 8 && type(at) == "MTrk"; }
 
-  /// Where the next track begins from `at` on; the end of the file if none does. All are looked up
-  /// in one go, as a file can ask for this at each of its tracks.
+  /// Returns the beginning of the next track from `at` on, or the end of the file. All tracks are
+  /// searched for at once, because a damaged file may cause this call at each of its tracks.
   size_t next_track(size_t at) {
     if (!looked_up_) {
       const std::string_view bytes = source_.bytes.substr(0, size_);
@@ -83,7 +83,7 @@ class FileReader {
       const bool data = type(at_) == "data";
       at_ += 8;
       if (data) {
-        if (length > size_ - at_) source_.warn(at_ - 4, "the RIFF data is cut off");
+        if (length > size_ - at_) source_.warn(at_ - 4, "the RIFF data is truncated");
         begin_ = at_;
         size_ = at_ + std::min(length, size_ - at_);
         return;
@@ -101,13 +101,13 @@ class FileReader {
       source_.refuse(begin_, format.empty() ? "not a MIDI file: it does not begin with MThd"
                                             : "not a MIDI file: it is " + format);
     }
-    if (left < 14) source_.refuse(size_, "the header is cut off");
+    if (left < 14) source_.refuse(size_, "the header is truncated");
     const size_t length = number(begin_ + 4, 4);
     if (length < 6) {
       source_.refuse(begin_ + 4,
                      "the header's length is " + std::to_string(length) + "; expected 6 or more");
     }
-    if (length > left - 8) source_.refuse(size_, "the header is cut off");
+    if (length > left - 8) source_.refuse(size_, "the header is truncated");
     file_.format = int(number(begin_ + 8, 2));
     if (file_.format > 2)
       source_.refuse(begin_ + 8, "format " + std::to_string(file_.format) + "; expected 0, 1 or 2");
@@ -125,7 +125,8 @@ class FileReader {
     at_ = begin_ + 8 + length;
   }
 
-  /// Reads or skips the chunk that begins here; false where the rest is none.
+  /// Reads or skips the chunk that begins here; returns false if the remaining
+  /// bytes are not a chunk.
   bool chunk() {
     const size_t begin = at_;
     const size_t body = begin + 8;
@@ -137,14 +138,14 @@ class FileReader {
     } else {
       const size_t next = next_track(begin);
       if (next == size_ || type(begin) == "MThd") return false;
-      source_.warn(begin, "no chunk here, going on with the next track");
+      source_.warn(begin, "no chunk here, continued with the next track");
       at_ = next;
     }
     return true;
   }
 
-  /// Reads a track. Its length is believed where a chunk or the end of the file follows; else the
-  /// track goes on to its End of Track, or to where the next track or nothing begins.
+  /// Reads a track. Its length is trusted if a chunk or the end of the file follows; otherwise the
+  /// track extends to its End of Track, or to the next track or the end of the file.
   void track(size_t body, size_t length) {
     if (file_.tracks.size() == max_midi_tracks)
       source_.refuse(body - 8, "more than " + std::to_string(max_midi_tracks) + " tracks");
@@ -173,13 +174,13 @@ class FileReader {
     }
   }
 
-  /// Makes a tempo map of the changes so far and forgets them.
+  /// Creates a tempo map from the changes so far and clears them.
   void settle_changes() {
     file_.tempo_maps.emplace_back(file_.division, std::move(changes_.tempos));
     changes_ = {};
   }
 
-  /// Sets what depends on all tracks: programs, seconds and the order of the notes.
+  /// Sets everything that depends on all tracks: programs, seconds and the order of the notes.
   void settle() {
     const bool apart = file_.format == 2;
     for (auto& programs : changes_.programs) {
@@ -208,8 +209,8 @@ class FileReader {
   }
 
   const MidiSource& source_;
-  size_t size_;       // where the MIDI file ends in the bytes
-  size_t begin_ = 0;  // where it begins
+  size_t size_;       // end of the MIDI file in the bytes
+  size_t begin_ = 0;  // its beginning
   size_t at_ = 0;
   int announced_ = 0;  // tracks
   bool looked_up_ = false;
@@ -238,9 +239,9 @@ MidiFile read_midi(const std::string& path) {
   namespace fs = std::filesystem;
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
-  const bool there = fs::exists(status);
-  if (there && !fs::is_regular_file(status)) throw UsageError(path + ": is not a regular file");
-  if (there && fs::file_size(path, error) > max_midi_bytes && !error)
+  const bool exists = fs::exists(status);
+  if (exists && !fs::is_regular_file(status)) throw UsageError(path + ": is not a regular file");
+  if (exists && fs::file_size(path, error) > max_midi_bytes && !error)
     throw UsageError(path + ": byte " + std::to_string(max_midi_bytes) + ": " + too_long);
   return parse_midi(read_whole_file(path), path);
 }

@@ -12,7 +12,7 @@
 
 namespace stretto::examples {
 
-/// `start` and `duration` are in ticks, the other two times in seconds. A duration may be 0.
+/// Times are in ticks (`start`, `duration`) and seconds. A duration may be 0.
 struct MidiNote {
   int64_t start;
   int64_t duration;
@@ -50,14 +50,14 @@ struct ControlChange {
   int track;
 };
 
-/// `name` is the track's first name as it stands in the file, in whatever encoding.
+/// `name` is the track's first name as in the file, in any encoding.
 struct MidiTrack {
   std::string name;
-  int64_t end;  // the tick of the last event
+  int64_t end;  ///< the tick of the last event
 };
 
-/// What a MIDI file holds. Notes are sorted by start, then track, then order in the file; in a file
-/// of format 2 by track first. Signatures and controls stand track by track.
+/// The contents of a MIDI file. Notes are sorted by start, then track, then order in the file; in a
+/// file of format 2 by track first. Signatures and controls are in the order of the tracks.
 struct MidiFile {
   int format = 1;  // 0: one track, 1: tracks that sound together, 2: tracks that do not
   MidiDivision division;
@@ -66,12 +66,12 @@ struct MidiFile {
   std::vector<TimeSignature> time_signatures;
   std::vector<KeySignature> key_signatures;
   std::vector<ControlChange> controls;
-  std::vector<TempoMap> tempo_maps;   // one, or in format 2 one per track; see tempo_map()
-  std::vector<std::string> warnings;  // the first defects that were read over: "byte 14: …"
+  std::vector<TempoMap> tempo_maps;   ///< one, or in format 2 one per track; see tempo_map()
+  std::vector<std::string> warnings;  ///< the first tolerated defects: "byte 14: …"
 
-  /// The clock that the track of that index follows.
+  /// Returns the clock of a track.
   const TempoMap& tempo_map(int track = 0) const;
-  /// When the last event of any track is.
+  /// Returns the time of the last event of any track.
   double seconds() const;
 };
 
@@ -81,21 +81,22 @@ inline constexpr size_t max_midi_tracks = 65535;
 
 /// Reads the file at `path`, format 0, 1 or 2, also in a RIFF wrapper (RMID).
 ///
-/// A note-off, or a note-on of velocity 0, ends the note of its track, channel and pitch that began
-/// first among those still sounding; with none it is ignored. Notes without an end last to the last
-/// event of their track. A note's program is the last one set on its channel in its track or,
-/// before any there, in any track up to the note's start (format 2: in its track only); else 0.
+/// A note-off, or a note-on of velocity 0, ends the earliest sounding note of its track, channel
+/// and pitch; if there is none it is ignored. Notes without an end last until the last event of
+/// their track. A note's program is the last one set on its channel in its track or, before the
+/// first one there, in any track up to the note's start (format 2: in its track only); else 0.
 /// Unknown chunks, meta events and system exclusive data are skipped.
 ///
-/// Missing and surplus bytes are read over with a warning: files and tracks that are cut off,
-/// tracks without End of Track, bytes after it, chunk lengths and numbers of tracks that are wrong,
-/// meta events whose length or value is (they are left out); and what MidiEvents forgives. Throws
-/// UsageError, in one line with path, byte offset and reason, for what cannot be read, has no or an
-/// impossible header, has none of the tracks it announces, holds wrong bytes (see MidiEvents) or
-/// exceeds a limit above. Takes memory in proportion to what the file holds, whatever it claims.
+/// Missing and surplus bytes cause warnings: truncated files and tracks, tracks without End of
+/// Track, bytes after it, wrong chunk lengths and numbers of tracks, meta events of a wrong
+/// length or value (they are skipped), and the warnings of MidiEvents. Throws UsageError, in one
+/// line with path, byte offset and reason, for a file that cannot be read, has no header or an
+/// impossible one, has none of the tracks it announces, contains wrong bytes (see MidiEvents) or
+/// exceeds a limit above. Memory is proportional to the actual contents of the file, whatever
+/// its header claims.
 MidiFile read_midi(const std::string& path);
 
-/// As read_midi(), from bytes; `path` is only named in errors.
+/// The same for bytes; `path` is used only in errors.
 MidiFile parse_midi(std::string_view bytes, const std::string& path);
 
 }  // namespace stretto::examples

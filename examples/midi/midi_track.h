@@ -1,4 +1,4 @@
-// What the events of one MIDI track play: notes, controls, signatures.
+// Collects the notes, controls and signatures of one MIDI track.
 #pragma once
 
 #include <array>
@@ -13,27 +13,27 @@
 
 namespace stretto::examples {
 
-/// What tracks set for each other, in the order of the file.
+/// Changes that affect other tracks, too, in the order of the file.
 struct MidiChanges {
   struct Program {
     int64_t tick;
     int program;
   };
   std::vector<TempoChange> tempos;
-  std::array<std::vector<Program>, 16> programs;  // of each channel
+  std::array<std::vector<Program>, 16> programs;  // by channel
 };
 
-/// The program of a note on whose channel its track has set none.
+/// The program of a note whose track has not set one on its channel.
 inline constexpr int no_program = -1;
 
-/// Adds a track to a file and plays its events into it; notes get ticks but no seconds.
+/// Adds a track to a file and processes its events; notes get ticks but not yet seconds.
 class MidiTrackPlayer {
  public:
   MidiTrackPlayer(const MidiSource& source, MidiFile& file, MidiChanges& changes);
 
   void play(const MidiEvent& event);
 
-  /// Ends the notes that still sound, at the last event.
+  /// Ends the notes that still sound at the last event.
   void finish();
 
  private:

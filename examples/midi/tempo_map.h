@@ -1,4 +1,4 @@
-// The clock of a MIDI file: what ticks are in seconds and in beats, under changing tempos.
+// The clock of a MIDI file: converts ticks to seconds and beats, under changing tempos.
 #pragma once
 
 #include <cstdint>
@@ -6,11 +6,11 @@
 
 namespace stretto::examples {
 
-/// What a tick is: a part of a quarter note, or of a film frame (SMPTE; the other three numbers
-/// than `ticks_per_quarter` then say how long it lasts).
+/// The length of a tick: a fraction of a quarter note, or of a film frame (SMPTE; then the other
+/// fields give the length).
 struct MidiDivision {
-  int ticks_per_quarter = 480;  // 1 to 32767; 0 where ticks divide frames
-  int frames_per_second = 0;    // 1 to 128; 29 stands for 30000 / 1001 ("29.97 drop-frame")
+  int ticks_per_quarter = 480;  // 1 to 32767; 0 if ticks divide frames
+  int frames_per_second = 0;    // 1 to 128; 29 means 30000 / 1001 ("29.97 drop-frame")
   int ticks_per_frame = 0;      // 1 to 255
 };
 
@@ -20,9 +20,9 @@ struct TempoChange {
   int microseconds_per_quarter;
 };
 
-/// Ticks, seconds and beats (quarter notes), all counted from 0 at the start. Until the first
-/// change a quarter note lasts half a second. Of changes at one tick the last holds. With a SMPTE
-/// division the tempo moves the beats alone, as ticks have a length of their own.
+/// Ticks, seconds and beats (quarter notes), all counted from 0 at the start. Before the first
+/// change a quarter note lasts half a second. The last of several changes at one tick counts. With
+/// a SMPTE division the tempo affects only the beats, because ticks have a fixed length.
 class TempoMap {
  public:
   /// Changes may be in any order. Throws std::invalid_argument for a division or a tempo out of
@@ -32,10 +32,10 @@ class TempoMap {
   double seconds(double tick) const;
   double tick(double seconds) const;
   double beats(double seconds) const;
-  /// Returns the tempo in force at a tick: of a change at this tick, the new one.
+  /// Returns the tempo in force at a tick, including a change at this tick.
   double quarters_per_minute(double tick) const;
 
-  /// Sorted by tick.
+  /// Returns the changes, sorted by tick.
   const std::vector<TempoChange>& changes() const { return changes_; }
 
  private:

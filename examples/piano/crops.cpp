@@ -11,7 +11,7 @@ nn::Batch training_batch(const std::vector<PianoPiece>& pieces, const PianoToken
                          const PianoCropOptions& o, uint64_t seed, int64_t step) {
   int64_t total = 0;
   for (const PianoPiece& piece : pieces) total += int64_t(piece.tokens.size());
-  nn::Draws draws(seed ^ 0x7069616e6full, step);  // apart from the model's own draws
+  nn::Draws draws(seed ^ 0x7069616e6full, step);  // distinct from the model's
   std::vector<std::vector<int64_t>> crops;
   for (int64_t b = 0; b < o.batch; ++b) {
     int64_t at = draws.below(total);
@@ -19,10 +19,10 @@ nn::Batch training_batch(const std::vector<PianoPiece>& pieces, const PianoToken
     while (at >= int64_t(pieces[piece].tokens.size())) at -= int64_t(pieces[piece++].tokens.size());
     const std::vector<int>& all = pieces[piece].tokens;
     const int64_t n = int64_t(all.size());
-    // Played faster, a crop of so many tokens may have had a few more of them.
-    const int64_t wanted = o.length + 1 + (o.stretch > 0 ? o.length / 4 : 0);
-    const int64_t first = tokens.crop_start(all, std::min(at, std::max<int64_t>(0, n - wanted)));
-    std::vector<int> crop(all.begin() + first, all.begin() + std::min(n, first + wanted));
+    // Speeding a crop up may remove tokens, so it starts from a few more.
+    const int64_t needed = o.length + 1 + (o.stretch > 0 ? o.length / 4 : 0);
+    const int64_t first = tokens.crop_start(all, std::min(at, std::max<int64_t>(0, n - needed)));
+    std::vector<int> crop(all.begin() + first, all.begin() + std::min(n, first + needed));
     int low = tokens.highest, high = tokens.lowest;
     for (const int token : crop)
       if (const int pitch = tokens.pitch(token); pitch >= 0)

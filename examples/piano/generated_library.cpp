@@ -1,4 +1,4 @@
-// generated_library(): chorales as somebody at the piano would play them.
+// generated_library(): chorales as a pianist would play them.
 #include <algorithm>
 
 #include "examples/chorales/chorale_song.h"
@@ -14,7 +14,8 @@ int velocity(int64_t sixteenth, size_t voice) {
   return 56 + beat + (voice == 0 ? 10 : 0);
 }
 
-// The inner voices and the bass are broken: one after the other, a sixteenth or two apart.
+// The inner voices and the bass are broken chords: one note after the other, a
+// sixteenth or two apart.
 Song for_piano(const Chorale& chorale, PortableRandom& random) {
   Song song = to_song(chorale);
   song.quarters_per_minute = 32 + 3 * (11 + random.below(22));

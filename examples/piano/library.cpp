@@ -20,7 +20,7 @@ MidiFiles files_of(const std::string& folder) {
   require(fs::is_directory(folder, error), "--data " + folder + ": is not a folder");
   MidiFiles found = midi_files(folder, error);
   require(!error, "--data " + folder + ": cannot be searched: " + error.message());
-  require(!found.names.empty(), "--data " + folder + ": holds no MIDI files (*.mid, *.midi)" +
+  require(!found.names.empty(), "--data " + folder + ": has no MIDI files (*.mid, *.midi)" +
                                     (found.locked.empty() ? "" : "; " + found.locked_text()));
   return found;
 }
@@ -107,20 +107,21 @@ PianoLibrary read_library(const PianoLibraryOptions& o, const PianoTokens& token
       library.skipped.emplace_back(e.what());
     }
   }
-  const auto need = [&](Part part, const char* what) {
+  const auto need = [&](Part part, const char* purpose) {
     if (!(library.*part).empty()) return;
-    std::string told = "--data " + o.folder + ": of " + as_text(int64_t(names.size())) +
-                       " MIDI files none is left to " + what;
-    if (library.left_out > 0) told += "; " + as_text(library.left_out) + " are not in " + o.split;
+    std::string message = "--data " + o.folder + ": none of " + as_text(int64_t(names.size())) +
+                          " MIDI files is left for " + purpose;
+    if (library.left_out > 0)
+      message += "; " + as_text(library.left_out) + " are not in " + o.split;
     if (!library.skipped.empty())
-      told += "; " + as_text(int64_t(library.skipped.size())) +
-              " cannot be used, the first: " + library.skipped.front();
-    if (!library.locked.empty()) told += "; " + library.locked;
-    if (o.split.empty() && part == &PianoLibrary::valid) told += "; make --every smaller";
-    throw UsageError(told);
+      message += "; " + as_text(int64_t(library.skipped.size())) +
+                 " cannot be used, the first: " + library.skipped.front();
+    if (!library.locked.empty()) message += "; " + library.locked;
+    if (o.split.empty() && part == &PianoLibrary::valid) message += "; reduce --every";
+    throw UsageError(message);
   };
-  need(&PianoLibrary::train, "learn from");
-  need(&PianoLibrary::valid, "validate by");
+  need(&PianoLibrary::train, "training");
+  need(&PianoLibrary::valid, "validation");
   return library;
 }
 

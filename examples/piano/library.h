@@ -1,4 +1,4 @@
-// The pieces that a model of piano music learns from and is judged by.
+// The pieces for training and evaluating a model of piano music.
 #pragma once
 
 #include <string>
@@ -10,38 +10,38 @@
 namespace stretto::examples {
 
 struct PianoPiece {
-  std::string name;  // of its file, from the folder on
+  std::string name;  ///< of its file, relative to the folder
   std::vector<int> tokens;
 };
 
 struct PianoLibrary {
   std::vector<PianoPiece> train, valid, test;
-  std::vector<std::string> skipped;  // why, a line for each file that holds no piece
-  MidiDefects damaged;               // files that are pieces nevertheless
-  std::string locked;                // MidiFiles::locked_text
-  int64_t left_out = 0;              // files that the table does not name
+  std::vector<std::string> skipped;  ///< the reason, for each file that is not a piano piece
+  MidiDefects damaged;               ///< defects of files that were read nevertheless
+  std::string locked;                ///< see MidiFiles::locked_text
+  int64_t left_out = 0;              ///< number of files that are not in the table
 };
 
 struct PianoLibraryOptions {
-  std::string folder;  // searched with all its folders for *.mid, *.midi and *.MID
-  std::string split;   // a table: tab-separated, with the columns file and split; "": none
-  int64_t every =
-      10;  // without: of so many files in a row the last validates, the one before tests
+  std::string folder;  ///< searched with its subfolders for *.mid and *.midi, ignoring case
+  std::string split;   ///< a tab-separated table with the columns file and split; "": none
+  /// Without a table: of every `every` files the last is for validation, the one before for tests.
+  int64_t every = 10;
   bool pedal = false;
 };
 
-/// Reads all MIDI files (midi_files), in the order of their names; what is no piece for the piano
-/// (read_midi, check_piano_file) is skipped. The table (each_line, text_file.h) names files from
-/// the folder or from the one above, and its splits are train, valid (or validation) and test.
-/// Throws UsageError if nothing to learn from or to validate by is found, for a folder that cannot
-/// be read, and for a table that cannot be read, lacks a column or puts one file into two splits.
+/// Reads all MIDI files (midi_files), in the order of their names, and skips files that are not
+/// piano pieces (read_midi, check_piano_file). The table (each_line, text_file.h) names files
+/// relative to the folder or to its parent; its splits are train, valid (or validation) and test.
+/// Throws UsageError if no training or no validation pieces are found, for a folder that cannot be
+/// read, and for a table that cannot be read, lacks a column or has a file in two splits.
 PianoLibrary read_library(const PianoLibraryOptions& options, const PianoTokens& tokens);
 
-/// Pieces that a program composes where there are none: chorales for the piano, each at a tempo of
-/// its own, with a beat. Piece i of a split is a function of seed, split and i.
+/// Returns generated pieces: chorales arranged for the piano, each at its own tempo, with a beat.
+/// Piece i of a split depends only on seed, split and i.
 PianoLibrary generated_library(uint64_t seed, const PianoTokens& tokens);
 
-/// A name for pieces.
+/// Returns a digest that identifies the pieces.
 std::string fingerprint(const std::vector<PianoPiece>& pieces);
 
 }  // namespace stretto::examples

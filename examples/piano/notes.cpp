@@ -41,13 +41,12 @@ Track piano_track(const std::vector<PianoNote>& notes, int ticks) {
 }
 
 void check_piano_file(const MidiFile& file, const std::string& path) {
-  require(file.format != 2, path + ": is of format 2, whose tracks are pieces of their own");
+  require(file.format != 2, path + ": is of format 2, whose tracks are separate pieces");
   double seconds = -1;
   for (const MidiNote& note : file.notes)
     if (note.channel != drum_channel)
       seconds = std::max(seconds, note.start_seconds + note.seconds);
-  require(seconds >= 0,
-          path + ": has no notes" + (file.notes.empty() ? "" : " but those of drums"));
+  require(seconds >= 0, path + ": has no notes" + (file.notes.empty() ? "" : " except drums"));
   require(seconds <= 6 * 3600 && file.tempo_map().beats(seconds) <= 40'000,
           path + ": lasts more than six hours or 40000 beats");
 }

@@ -21,8 +21,8 @@ void add_shift(std::vector<int>& tokens, int64_t time) {
   if (time > 0) tokens.push_back(performance_shift + int(time) - 1);
 }
 
-// Where notes that the pedal holds end. Nobody hears a string for longer than a minute after the
-// last key, and a pedal may be released, or the file end, hours later.
+// Computes where notes held by the pedal end: at the latest a minute after the last key, when no
+// string is audible any more. A pedal may be released, or the file end, hours later.
 class Pedal {
  public:
   explicit Pedal(const MidiFile& file) : file_(file) {
@@ -52,7 +52,7 @@ class Pedal {
   const MidiFile& file_;
   std::array<std::vector<ControlChange>, 16> moves_;  // by channel
   int64_t last_ = 0;                                  // tick of the last event
-  double longest_ = 0;                                // seconds that no note sounds beyond
+  double longest_ = 0;                                // latest end of a note, in seconds
 };
 
 }  // namespace

@@ -45,45 +45,50 @@ double mean_of(const std::vector<double>& numbers, int64_t first, int64_t last) 
 }
 
 void PianoProgram::declare(OptionList& options) {
-  options.input("data", data_, "Folder of MIDI files; without it pieces are generated", "DIR");
+  options.input("data", data_, "Folder of MIDI files; without it, pieces are generated", "DIR");
   options.input(
       "split", split_,
-      "Which file is for what: tab-separated columns file and split (train, valid, test)");
+      "Assignment of files to splits: tab-separated columns file and split (train, valid, test)");
   options("every", every_,
-          "Without --split: of so many files one is to validate by, and one to test by",
+          "Without --split: one of this many files is for validation, and one for testing",
           between(2, INT64_MAX));
   options.settings(settings, "pedal");
-  options("preset", preset_, "small, or published: for options that are not given");
+  options("preset", preset_,
+          "Default settings: small or published; explicit options take precedence");
   run_.declare(options);
   run_.declare_sequence_parallel(options);
   options.settings(settings);
   describe_position(options, settings, {settings.positions()});
-  options.describe("batch", "Crops of a step");
+  options.describe("batch", "Batch size: crops per step");
 
-  options("evaluate", run_.report_only, "Do not train: score and write with --resume");
+  options("evaluate", run_.report_only, "Do not train: evaluate, and generate, with --resume");
   options("validation_windows", validation_windows_,
-          "Judge by so many windows while training (0: all)", between(0, INT64_MAX));
-  options("eval_length", eval_length_, "Tokens of a window at the end (0: 1.5 times --length)",
+          "Number of validation windows scored during training (0: all)", between(0, INT64_MAX));
+  options("eval_length", eval_length_,
+          "Window length of the final evaluation in tokens (0: 1.5 times --length)",
           between(0, 1 << 20));
-  options("eval_windows", eval_windows_, "Judge by so many at the end (0: all)",
+  options("eval_windows", eval_windows_, "Number of windows of the final evaluation (0: all)",
           between(0, INT64_MAX));
-  options("eval_batch", eval_batch_, "So many windows at a time", between(1, 1 << 20));
+  options("eval_batch", eval_batch_, "Batch size of evaluations: windows", between(1, 1 << 20));
   options("picture_layers", picture_layers_,
-          "Layers whose attention is drawn, with commas (none: the first and the last)");
-  options("picture_heads", picture_heads_, "So many heads of each", between(1, 64));
-  options("picture_length", picture_length_, "Over so many tokens", between(1, 2048));
-  options("generate", generate_, "Tokens of music to write (0: none)", between(0, 65536));
-  options("bars", writing_.bars, "remi: it ends with so many bars (0: any number)",
+          "Attention maps: layers, separated by commas (default: the first and the last)");
+  options("picture_heads", picture_heads_, "Attention maps: number of heads per layer",
+          between(1, 64));
+  options("picture_length", picture_length_, "Attention maps: number of tokens", between(1, 2048));
+  options("generate", generate_, "Number of tokens to generate (0: none)", between(0, 65536));
+  options("bars", writing_.bars, "Maximum number of bars to generate (remi; 0: unlimited)",
           between(0, INT64_MAX));
-  options("temperature", writing_.temperature, "Of the drawing of tokens", require_not_negative);
-  options("top_p", writing_.top_p, "Draw among the likeliest tokens that reach this share",
-          require_top_p);
+  options("temperature", writing_.temperature, "Sampling temperature (0: greedy)",
+          require_not_negative);
+  options("top_p", writing_.top_p,
+          "Nucleus sampling: cumulative probability of the candidate tokens", require_top_p);
   options("grammar", writing_.grammar,
-          "1: beats never go backwards, only what sounds is let go, no early end; 0: any");
+          "1: only valid tokens are sampled (beats in order, note-offs of sounding notes, no early "
+          "end); 0: all tokens");
 }
 
-// The preset, then the options that are given. A resumed run takes the settings of its checkpoint;
-// options that are given must equal them, and with --preset the whole preset.
+// The preset, overridden by the command line. A resumed run uses the settings of its checkpoint;
+// options on the command line must equal them, and so must the whole preset with --preset.
 void PianoProgram::resolve_settings() {
   std::optional<PianoSettings> saved;
   if (!run_.resume.empty()) {
@@ -92,20 +97,21 @@ void PianoProgram::resolve_settings() {
     if (!run_.given("--position")) settings.position = saved->position;
   }
   take_preset(settings,
-              settings_to_notes(piano_settings(preset_, settings.tokens, settings.position)), run_);
+              settings_to_metadata(piano_settings(preset_, settings.tokens, settings.position)),
+              run_);
   if (saved) take_saved(settings, *saved, run_, run_.given("--preset"));
   settings.check();
 }
 
 void PianoProgram::resolve() {
   resolve_settings();
-  require(split_.empty() || !data_.empty(), "--split: goes with --data DIR");
+  require(split_.empty() || !data_.empty(), "--split: needs --data DIR");
   if (eval_length_ == 0) eval_length_ = settings.length + settings.length / 2;
   each_between(1, settings.layers)("--picture-layers", picture_layers_);
   picture_length_ = std::min(picture_length_, eval_length_);
   const nn::PositionSettings positions = settings.positions();
   settings.require_room(positions, eval_length_, "--eval-length " + as_text(eval_length_));
-  if (settings.has_position("learned")) {  // bert's table goes along with the last ones
+  if (settings.has_position("learned")) {  // with bert the cache is limited instead
     if (!run_.given("--generate")) generate_ = std::min(generate_, settings.room(positions));
     settings.require_room(positions, generate_, "--generate " + as_text(generate_));
   }
@@ -138,23 +144,24 @@ void PianoProgram::prepare() {
                settings.batch * settings.length);
 }
 
-// Windows to judge by, and what counting makes of those of the end.
+// Chooses the evaluation windows and computes the n-gram baselines for the final ones.
 void PianoProgram::read_windows(const PianoTokens& language) {
   validation_ = windows(library_.valid, language, settings.length, validation_windows_);
   require(!validation_.empty(),
-          "--length " + as_text(settings.length) + ": no piece to validate by has so many tokens");
-  const auto& judges = library_.test.empty() ? library_.valid : library_.test;
-  evaluation_ = windows(judges, language, eval_length_, eval_windows_);
-  require(!evaluation_.empty(),
-          "--eval-length " + as_text(eval_length_) + ": no piece to judge by has so many tokens");
+          "--length " + as_text(settings.length) + ": no validation piece has so many tokens");
+  const auto& scored = library_.test.empty() ? library_.valid : library_.test;
+  evaluation_ = windows(scored, language, eval_length_, eval_windows_);
+  require(!evaluation_.empty(), "--eval-length " + as_text(eval_length_) + ": no " +
+                                    (library_.test.empty() ? "validation" : "test") +
+                                    " piece has so many tokens");
   TokenCounts counts(language.vocabulary);
   for (const PianoPiece& piece : library_.train) {
     counts.add(piece.tokens);
     n_tokens_ += int64_t(piece.tokens.size());
   }
-  std::vector<std::vector<int>> judged;
-  for (const PianoPiece& piece : judges) judged.push_back(piece.tokens);
-  baselines_ = counts.loss(judged);
+  std::vector<std::vector<int>> sequences;
+  for (const PianoPiece& piece : scored) sequences.push_back(piece.tokens);
+  baselines_ = counts.loss(sequences);
 }
 
 void PianoProgram::set_files() {
@@ -168,9 +175,9 @@ void PianoProgram::set_files() {
 
 void PianoProgram::begin() {
   std::cout << (data_.empty() ? "Generated " : "Read ") << n_train_ << " pieces of " << n_tokens_
-            << " tokens to learn from, " << library_.valid.size() << " to validate by and "
-            << library_.test.size() << " to test by";
-  if (library_.left_out > 0) std::cout << "; left out " << library_.left_out;
+            << " tokens for training, " << library_.valid.size() << " for validation and "
+            << library_.test.size() << " for testing";
+  if (library_.left_out > 0) std::cout << "; not in the table: " << library_.left_out;
   if (!library_.skipped.empty())
     std::cout << "; skipped " << library_.skipped.size()
               << ", the first: " << library_.skipped.front();
@@ -189,8 +196,8 @@ Tensor PianoProgram::loss(int64_t step) {
 }
 
 std::vector<double> PianoProgram::losses(const std::vector<PianoWindow>& all, int64_t length) {
-  return told_with(str("evaluation with length ", length),
-                   [&] { return loss_by_position(*model, all, length, eval_batch_); });
+  return with_context(str("evaluation with length ", length),
+                      [&] { return loss_by_position(*model, all, length, eval_batch_); });
 }
 double PianoProgram::mean_loss(const std::vector<PianoWindow>& all, int64_t length) {
   return mean_of(losses(all, length), 0, length);
@@ -202,18 +209,17 @@ void PianoProgram::report() {
               << evaluation_.size() << " windows" << std::endl;
   const int64_t n = eval_length_, trained = std::min(settings.length, n);
   const std::vector<double> all = losses(evaluation_, n);
-  const double within = mean_of(all, 0, trained), out_of_range = mean_of(all, trained, n);
-  std::cout << "Loss of the pieces " << (library_.test.empty() ? "to validate by" : "to test by")
-            << ", nats per token:\n";
-  ReportTable table{"Loss of the pieces held out, nats per token", {"", "loss"}, {}};
+  const double within = mean_of(all, 0, trained), extrapolated = mean_of(all, trained, n);
+  std::cout << (library_.test.empty() ? "Validation" : "Test") << " loss, nats per token:\n";
+  ReportTable table{"Held-out loss, nats per token", {"", "loss"}, {}};
   add_row(table, 36, "unigram", fixed(baselines_.unigram, 4));
   add_row(table, 36, "bigram", fixed(baselines_.bigram, 4));
   add_row(table, 36, "model, positions 1 to " + as_text(trained), fixed(within, 4));
   if (n > trained)
     add_row(table, 36, "model, positions " + as_text(trained + 1) + " to " + as_text(n),
-            fixed(out_of_range, 4));
+            fixed(extrapolated, 4));
   show(std::move(table));
-  write_losses(all, trained, within, out_of_range);
+  write_losses(all, trained, within, extrapolated);
   if (!run_.report_only) draw_curve();
   if (has_measures()) measure_position();
   draw_attention();
@@ -221,11 +227,11 @@ void PianoProgram::report() {
 }
 
 void PianoProgram::write_losses(const std::vector<double>& all, int64_t trained, double within,
-                                double out_of_range) {
+                                double extrapolated) {
   nn::MetricsCsv(path("evaluation.csv"), {"windows", "length", "trained_length", "within",
                                           "out_of_range", "unigram", "bigram"})
       .row({double(evaluation_.size()), double(all.size()), double(settings.length), within,
-            out_of_range, baselines_.unigram, baselines_.bigram});
+            extrapolated, baselines_.unigram, baselines_.bigram});
   const auto buckets = position_buckets(all, trained, std::max<int64_t>(1, settings.length / 16));
   nn::MetricsCsv table(path("position_loss.csv"), {"first", "last", "nats_per_token"});
   for (const PositionBucket& b : buckets) table.row({double(b.first + 1), double(b.last), b.loss});
@@ -237,7 +243,7 @@ void PianoProgram::write_losses(const std::vector<double>& all, int64_t trained,
               position_curves(buckets, trained)});
 }
 
-// Of the scores of softmax, which performers approximate.
+// True for softmax and for the performers, which approximate its scores.
 bool PianoProgram::has_measures() const {
   return settings.attention == "softmax" || settings.attention.starts_with("performer");
 }
@@ -245,21 +251,21 @@ bool PianoProgram::has_measures() const {
 void PianoProgram::measure_position() {
   nn::MetricsCsv table(path("position_measures.csv"),
                        {"first", "last", "lags", "translation_invariance", "monotonicity"});
-  ReportTable told{"Attention of the first layer to repeated tokens, its best head (0 is best)",
-                   {"positions", "lags below", "translation invariance", "monotonicity"},
-                   {}};
-  std::cout << "Attention of the first layer to repeated tokens, its best head:\n"
-            << "  positions      lags   translation invariance   monotonicity (0 is best)\n";
+  ReportTable shown{"Attention of the first layer on repeated tokens, best head (0 is best)",
+                    {"positions", "distances below", "translation invariance", "monotonicity"},
+                    {}};
+  std::cout << "Attention of the first layer on repeated tokens, best head:\n"
+            << "  positions    distance translation invariance   monotonicity (0 is best)\n";
   for (const PositionMeasure& m :
        position_measures(*model, settings.length, eval_length_, settings.seed)) {
     const std::string rows = as_text(m.first + 1) + " to " + as_text(m.last);
     std::cout << "  " << std::left << std::setw(13) << rows << "< " << std::setw(5) << m.lags
               << std::setw(25) << fixed(m.invariance, 4) << fixed(m.monotonicity, 4) << "\n";
     table.row({double(m.first + 1), double(m.last), double(m.lags), m.invariance, m.monotonicity});
-    told.rows.push_back({rows, as_text(m.lags), fixed(m.invariance, 4), fixed(m.monotonicity, 4)});
+    shown.rows.push_back({rows, as_text(m.lags), fixed(m.invariance, 4), fixed(m.monotonicity, 4)});
   }
   std::cout << std::flush;
-  show(std::move(told));
+  show(std::move(shown));
 }
 
 void PianoProgram::draw_attention() {
@@ -279,7 +285,7 @@ void PianoProgram::write_music() {
   writing_.limit = settings.cache_limit(settings.positions(), 0);
   const std::vector<int> tokens = write_piano(*model, settings.language(), {}, writing_);
   const Song song = settings.language().play(tokens);
-  const std::string title = "Written from nothing";
+  const std::string title = "Generated without a prompt";
   show_music("generated", title, song, song_roll(song, title));
   std::cout << "Wrote " << path("generated.mid") << ": " << tokens.size() << " tokens, "
             << song.tracks.front().notes.size() << " notes" << std::endl;

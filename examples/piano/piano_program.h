@@ -1,5 +1,6 @@
-// A program that trains a model of piano music on MIDI files, with any attention and position,
-// measures how it predicts beyond the length it was trained on, and lets it write a piece.
+// The program train_music: trains a model of piano music on MIDI files, with any attention
+// kernel and positional encoding, measures how it extrapolates past the trained length, and
+// generates a piece.
 #pragma once
 
 #include <string>
@@ -13,14 +14,14 @@
 
 namespace stretto::examples {
 
-/// Mean negative log-likelihood in nats at each of `length` positions, over `windows` (at least
-/// one); the model is evaluating meanwhile. Position i has i + 1 tokens to predict the next from.
-/// Throws Interrupted when the user stops the program.
+/// Returns the mean negative log-likelihood in nats at each of `length` positions, over `windows`
+/// (at least one), with the model in evaluation mode. At position i the next token is predicted
+/// from i + 1 tokens. Throws Interrupted when the user stops the program.
 std::vector<double> loss_by_position(nn::LanguageModel& model,
                                      const std::vector<PianoWindow>& windows, int64_t length,
                                      int64_t batch);
 
-/// The mean of numbers [first, last); NaN of none.
+/// Returns the mean of the elements [first, last); NaN if there are none.
 double mean_of(const std::vector<double>& numbers, int64_t first, int64_t last);
 
 class PianoProgram : public TrainingProgram {
@@ -46,7 +47,7 @@ class PianoProgram : public TrainingProgram {
   std::vector<double> losses(const std::vector<PianoWindow>& all, int64_t length);
   void report() override;
   void write_losses(const std::vector<double>& all, int64_t trained, double within,
-                    double out_of_range);
+                    double extrapolated);
   bool has_measures() const;
   void measure_position();
   void draw_attention();

@@ -19,7 +19,7 @@ std::vector<int64_t> chosen_layers(const nn::LanguageModel& model,
   return {1, model.options.n_layers};
 }
 
-// Of values [H, rows, columns], each row `thick` cells thick.
+// Adds a map per head of values [H, rows, columns], each row repeated `thick` times.
 void add_maps(std::vector<HeatMap>& maps, int64_t layer, const Tensor& values, int64_t heads,
               int64_t thick = 1) {
   const int64_t rows = values.size(1), columns = values.size(2);
@@ -45,7 +45,7 @@ std::vector<PositionBucket> position_buckets(const std::vector<double>& losses, 
 }
 
 std::vector<Series> position_curves(const std::vector<PositionBucket>& buckets, int64_t trained) {
-  std::vector<Series> curves{{"within the trained length", {}, {}}, {"beyond it", {}, {}}};
+  std::vector<Series> curves{{"within the trained length", {}, {}}, {"extrapolation", {}, {}}};
   for (const PositionBucket& b : buckets) {
     Series& curve = curves[b.first < trained ? 0 : 1];
     curve.x.push_back(double(b.first + b.last) / 2);
@@ -75,7 +75,7 @@ ReportMaps attention_maps(nn::LanguageModel& model, const Tensor& tokens,
   std::vector<HeatMap> maps;
   for (const int64_t layer : chosen_layers(model, o))
     add_maps(maps, layer, weights[size_t(layer - 1)][0], o.heads);
-  return {.title = "Attention: query downwards, key to the right",
+  return {.title = "Attention weights: queries downwards, keys to the right",
           .rows = "query",
           .columns = "key",
           .maps = std::move(maps)};
@@ -84,7 +84,7 @@ ReportMaps attention_maps(nn::LanguageModel& model, const Tensor& tokens,
 std::optional<ReportMaps> template_maps(const nn::LanguageModel& model, int64_t n,
                                         const AttentionPictureOptions& o) {
   NoGrad guard;
-  std::map<std::string, Tensor> of_any_layer;  // a shared code stands in one
+  std::map<std::string, Tensor> of_any_layer;  // a shared code belongs to one layer only
   std::vector<std::map<std::string, Tensor>> of(size_t(model.options.n_layers));
   for (const auto& [name, value] : model.named_parameters()) {
     const size_t at = name.find(".position.");
@@ -109,9 +109,9 @@ std::optional<ReportMaps> template_maps(const nn::LanguageModel& model, int64_t 
     const Tensor p = spe_template(*code, n, gate).slice(2, n - 1);
     add_maps(maps, layer, p, o.heads, std::max<int64_t>(1, n / (2 * p.size(1))));
   }
-  return ReportMaps{.title = "Templates: dimension downwards, lag from 0 to the right",
+  return ReportMaps{.title = "SPE templates: features downwards, distances from 0 to the right",
                     .rows = "row",
-                    .columns = "lag",
+                    .columns = "distance",
                     .maps = std::move(maps)};
 }
 

@@ -1,4 +1,4 @@
-// What train_music shows: the loss against the position, the music, and what the model looks at.
+// Charts and pictures of train_music: loss by position, music, and attention maps.
 #pragma once
 
 #include <optional>
@@ -17,28 +17,30 @@ struct PositionBucket {
   double loss;
 };
 
-/// Buckets of `width` positions, the last one of what is left; one ends at `trained`.
+/// Returns buckets of `width` positions; the last one may be smaller, and one ends at `trained`.
 std::vector<PositionBucket> position_buckets(const std::vector<double>& losses, int64_t trained,
                                              int64_t width);
 
-/// The buckets up to the length that was trained, and those beyond, as two curves.
+/// Returns two curves: the buckets within the trained length, and those past it (extrapolation).
 std::vector<Series> position_curves(const std::vector<PositionBucket>& buckets, int64_t trained);
 
-/// The notes of `song` over time; of a piece too long to draw (2000 beats), its beginning.
+/// Draws the notes of `song` over time; a piece longer than 2000 beats is cut.
 Picture song_roll(const Song& song, const std::string& title);
 
 struct AttentionPictureOptions {
-  std::vector<int64_t> layers;  // counted from 1; none: the first and the last
-  int64_t heads = 4;            // the first ones of each
+  std::vector<int64_t> layers;  ///< counted from 1; empty: the first and the last
+  int64_t heads = 4;            ///< number of heads per layer
 };
 
-/// Attention weights of the model over `tokens` [1, L]: query downwards, key to the right.
+/// Returns the attention weights of the model over `tokens` [1, L]: queries downwards,
+/// keys to the right.
 ReportMaps attention_maps(nn::LanguageModel& model, const Tensor& tokens,
                           const AttentionPictureOptions& options);
 
-/// The templates P_d (ops/spe/spe.h) of a model with stochastic positions, at lags 0 … n − 1: lag
-/// to the right, dimension downwards, a map for each of the first `heads` heads of each layer in
-/// `layers` (as above); layers that share a code differ by their gates. Nothing for other models.
+/// Returns the templates P_d (ops/spe/spe.h) of a model with stochastic positional encodings at
+/// distances 0 … n − 1: distance to the right, feature downwards, a map for each of the first
+/// `heads` heads of each layer in `layers` (as above). Layers that share a code differ by their
+/// gates. Returns nothing for other models.
 std::optional<ReportMaps> template_maps(const nn::LanguageModel& model, int64_t n,
                                         const AttentionPictureOptions& options);
 

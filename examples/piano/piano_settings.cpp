@@ -9,7 +9,7 @@ void PianoSettings::check() const {
   check_model();
   check_position(positions());
   require(tokens == "performance" || (stretch == 0 && !pedal),
-          std::string(pedal ? "--pedal" : "--stretch") + ": goes with --tokens performance");
+          std::string(pedal ? "--pedal" : "--stretch") + ": needs --tokens performance");
 }
 
 nn::LanguageModel::Options PianoSettings::model() const {

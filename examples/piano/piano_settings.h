@@ -1,4 +1,4 @@
-// What fixes a run of train_music: the language, the model, the crops, the optimiser.
+// The settings of train_music: tokens, model, crops, optimizer.
 #pragma once
 
 #include <cstdint>
@@ -13,19 +13,19 @@
 
 namespace stretto::examples {
 
-/// With the same settings and data every step has the same bits, whatever the number of threads.
-/// All of it is kept in the checkpoint.
+/// All settings are stored in the checkpoint. With the same settings and data every step is
+/// bit-identical, whatever the number of threads.
 struct PianoSettings : ModelSettings {
   PianoSettings()
       : ModelSettings{.attention = "performer-hyperbolic",
                       .redraw = 20,
                       .position = "sinusoid",
-                      .out_of_range = "clip"} {}  // so that lags no crop had look like the farthest
+                      .out_of_range = "clip"} {}  // distances past training use the last row
 
-  std::string tokens = "remi";  // piano_tokens()
-  bool pedal = false;           // performance: notes last while the sustain pedal is down
+  std::string tokens = "remi";  ///< see piano_tokens()
+  bool pedal = false;           ///< performance: notes last while the sustain pedal is down
 
-  double init_std = 0;  // LanguageModel::Options
+  double init_std = 0;  ///< see LanguageModel::Options
 
   int64_t length = 512;
   int64_t transpose = 6;
@@ -34,35 +34,37 @@ struct PianoSettings : ModelSettings {
 
   template <class S, class F>
   static void each(S& s, F&& f) {
-    f("tokens", s.tokens, "remi or performance", known_to(piano_tokens));
-    f("pedal", s.pedal, "performance: notes last while the sustain pedal is down", any_value);
+    f("tokens", s.tokens, "Tokens: remi or performance", known_to(piano_tokens));
+    f("pedal", s.pedal, "Notes last while the sustain pedal is down (performance)", any_value);
     each_of_run(s, f);
     each_of_model(s, f);
-    f("init_std", s.init_std, "Weights start with this deviation (0: each its own)",
+    f("init_std", s.init_std, "Standard deviation of initial weights (0: each layer's default)",
       require_not_negative);
-    f("length", s.length, "Tokens of a crop to learn from", between(1, 1 << 20));
-    f("transpose", s.transpose, "Largest transposition of a crop, in semitones", between(0, 24));
-    f("stretch", s.stretch, "performance: and played up to so many hundredths faster or slower",
+    f("length", s.length, "Sequence length of training crops in tokens", between(1, 1 << 20));
+    f("transpose", s.transpose, "Augmentation: largest transposition of a crop in semitones",
+      between(0, 24));
+    f("stretch", s.stretch,
+      "Augmentation: largest change of the speed of a crop in percent (performance)",
       between(0, 50));
     f("weight_decay", s.weight_decay, "Decoupled weight decay", require_not_negative);
   }
   bool operator==(const PianoSettings&) const = default;
 
-  /// Throws UsageError, naming option and value, for what cannot be trained.
+  /// Throws UsageError, naming option and value, for settings that cannot be trained.
   void check() const;
   const PianoTokens& language() const { return piano_tokens(tokens); }
   PianoCropOptions crops() const { return {batch, length, transpose, stretch}; }
   nn::LanguageModel::Options model() const;
-  /// A training takes more bytes than this.
+  /// Returns a lower bound of the bytes that training takes.
   double least_memory() const;
-  /// Of twice the length, where tables end.
+  /// Returns the position settings; tables of limited size have twice `length` positions.
   nn::PositionSettings positions() const;
 };
 
-/// "small", which learns something on two cores in minutes, or "published", the Performer of
-/// Liutkus et al. (2021) on pop piano: 24 layers, trained on 2048 tokens. Transposition and stretch
-/// are those of the language, 6 semitones with remi, 3 and 5 % with performance; the published
-/// learning rate, number of steps and taps those of the position.
+/// Returns the preset "small", which learns something on two cores in minutes, or "published", the
+/// Performer of Liutkus et al. (2021) on pop piano: 24 layers, trained on 2048 tokens.
+/// Transposition and stretch depend on the tokens (remi: 6 semitones; performance: 3 semitones and
+/// 5 %); the published learning rate, number of steps and taps depend on the positional encoding.
 PianoSettings piano_settings(const std::string& preset, const std::string& tokens,
                              const std::string& position);
 

@@ -36,7 +36,7 @@ class RemiGrammar : public PianoGrammar {
   int beat_ = 0;
 };
 
-// Only what sounds is let go, and the piece does not end before its limit.
+// A note-off needs a sounding note, and the piece does not end before its limit.
 class PerformanceGrammar : public PianoGrammar {
  public:
   void see(int token) override {

@@ -1,4 +1,4 @@
-// --tokens: the languages that a model of piano music may speak, under one face.
+// The tokenizations of piano music (--tokens), with a common interface.
 #pragma once
 
 #include <memory>
@@ -10,7 +10,7 @@
 
 namespace stretto::examples {
 
-/// What may not follow: fed with the tokens of a piece, says which tokens are forbidden next.
+/// Follows the tokens of a piece and returns the tokens that are forbidden next.
 class PianoGrammar {
  public:
   virtual ~PianoGrammar() = default;
@@ -23,19 +23,20 @@ class PianoTokens {
   virtual ~PianoTokens() = default;
 
   const std::string name;
-  const int64_t vocabulary;  // the padding included
+  const int64_t vocabulary;  ///< including padding
   const int pad, end;
-  const int first;            // what a piece may begin with, to write one from nothing
-  const int lowest, highest;  // pitches
+  const int first;            ///< starts generation without a prompt
+  const int lowest, highest;  ///< pitches
 
-  /// The tokens of a file (check_piano_file), `pedal` as in performed().
+  /// Returns the tokens of a file (check_piano_file), with `pedal` as in performed().
   virtual std::vector<int> encode(const MidiFile& file, bool pedal) const = 0;
   virtual Song play(const std::vector<int>& tokens) const = 0;
-  /// Where a crop that shall begin at `at` does: at the last Bar not after it, or there.
+  /// Returns the start of a crop that should begin at `at`: with remi the last Bar not
+  /// after it, else `at`.
   virtual int64_t crop_start(const std::vector<int>& tokens, int64_t at) const = 0;
-  /// −1 where a token has none.
+  /// Returns the pitch of a token; −1 if it has none.
   virtual int pitch(int token) const = 0;
-  /// A token `semitones` higher, chords too; pitches must stay among those that there are.
+  /// Returns a token `semitones` higher (chords, too); pitches must stay in range.
   virtual int transposed(int token, int semitones) const = 0;
   virtual std::unique_ptr<PianoGrammar> grammar() const = 0;
 
@@ -51,7 +52,7 @@ class PianoTokens {
         highest(highest_) {}
 };
 
-/// "remi" (remi.h) or "performance" (performance.h); UsageError for others.
+/// Returns "remi" (remi.h) or "performance" (performance.h); UsageError for any other name.
 const PianoTokens& piano_tokens(const std::string& name);
 
 }  // namespace stretto::examples

@@ -18,7 +18,7 @@ std::vector<int> write_piano(nn::LanguageModel& model, const PianoTokens& tokens
   int64_t bars = 0;
   const auto see = [&](int token) {
     grammar->see(token);
-    bars += token == tokens.first;  // of remi
+    bars += token == tokens.first;  // remi: Bar
   };
   for (const int token : piece) see(token);
 

@@ -1,4 +1,4 @@
-// Piano music that a model writes.
+// Generation of piano music.
 #pragma once
 
 #include <vector>
@@ -9,17 +9,17 @@
 namespace stretto::examples {
 
 struct PianoWritingOptions {
-  int64_t tokens = 1024;     // at most so many new ones
-  int64_t bars = 32;         // remi: it ends with so many; 0: any number
-  double temperature = 1.2;  // Liutkus et al. (2021), as the next
+  int64_t tokens = 1024;     ///< maximum number of new tokens
+  int64_t bars = 32;         ///< remi: maximum number of bars; 0: unlimited
+  double temperature = 1.2;  ///< as in Liutkus et al. (2021), like top_p
   double top_p = 0.9;
-  bool grammar = true;  // what PianoTokens::grammar forbids is not drawn
+  bool grammar = true;  ///< never sample tokens that PianoTokens::grammar forbids
   uint64_t seed = 1;
-  int64_t limit = 0;  // of the cache
+  int64_t limit = 0;  ///< maximum number of positions in the cache; 0: unlimited
 };
 
-/// Continues `prompt`; with an empty one PianoTokens::first begins. Padding is never drawn. The
-/// result begins with the prompt. A kernel that keeps a state takes constant time and memory a
+/// Continues `prompt`, or PianoTokens::first if it is empty, and returns prompt and continuation.
+/// Padding is never sampled. A kernel with a recurrent state takes constant time and memory per
 /// token. Throws Interrupted when the user stops the program.
 std::vector<int> write_piano(nn::LanguageModel& model, const PianoTokens& tokens,
                              const std::vector<int>& prompt, const PianoWritingOptions& options);

@@ -16,7 +16,7 @@
 namespace stretto::examples {
 namespace {
 
-// The numbers of one matrix, within a range.
+// The entries of one matrix, within a range.
 struct Rows {
   const double* at;
   int64_t length, first, last, max_lag;
@@ -31,7 +31,7 @@ Tensor measured(const char* op, const Tensor& a, AttentionRange range,
   const int64_t length = a.size(-1);
   const int64_t last = range.last == 0 ? length : range.last;
   check(range.first >= 0 && range.first < last && last <= length && range.max_lag >= -1, op,
-        "rows ", range.first, " to ", last, " and lags up to ", range.max_lag, " of ", length,
+        "rows ", range.first, " to ", last, " and distances up to ", range.max_lag, " of ", length,
         " positions; accepted: 0 ≤ first < last ≤ ", length, ", max_lag −1 for all or 0 and more");
   const int64_t lag = range.max_lag < 0 ? last - 1 : std::min(range.max_lag, last - 1);
   const std::vector<double> numbers = a.to_vector<double>();
@@ -43,7 +43,7 @@ Tensor measured(const char* op, const Tensor& a, AttentionRange range,
   return tensor(results, n == 3 ? Shape{heads} : Shape{});
 }
 
-// Σ (x − mean)² of numbers that come one by one (Welford 1962).
+// Accumulates Σ (x − mean)² in one pass (Welford 1962).
 struct Squares {
   double mean = 0, sum = 0;
   int64_t n = 0;
@@ -54,11 +54,11 @@ struct Squares {
   }
 };
 
-// sums += exp(scores − top), where top has become no less than any score.
+// sums += exp(scores − top), after raising top to at least the largest score.
 void add_exp(const Tensor& sums, double& top, const Tensor& scores) {
   const double highest = max(scores).item();
-  const double greatest = highest <= top ? top : highest;            // NaN goes on
-  if (greatest == -std::numeric_limits<double>::infinity()) return;  // nothing is seen
+  const double greatest = highest <= top ? top : highest;            // propagates NaN
+  if (greatest == -std::numeric_limits<double>::infinity()) return;  // all keys are masked
   const double before = std::exp(top - greatest);
   top = greatest;
   const Tensor numbers = scores.to(f64);
@@ -83,7 +83,8 @@ double invariance(const Rows& a) {
   return within == 0 ? 0 : within / all.sum;
 }
 
-// Pairs i < j with x[i] > x[j]; sorts x. `room` is as large.
+// Returns the number of pairs i < j with x[i] > x[j], and sorts x. `room` is scratch
+// space of the same size.
 int64_t inversions(double* x, int64_t n, double* room) {
   if (n < 2) return 0;
   const int64_t half = n / 2;
@@ -121,8 +122,8 @@ Tensor identical_token_attention(const std::function<Tensor(const Tensor& tokens
   check(vocabulary >= 1 && length >= 1, op, "vocabulary ", vocabulary, ", length ", length,
         "; both must be at least 1");
   NoGrad guard;
-  Tensor sums;               // of exp(score − the head's greatest score so far)
-  std::vector<double> tops;  // those
+  Tensor sums;               // of exp(score − the head's largest score so far)
+  std::vector<double> tops;  // the heads' largest scores
   for (int64_t token = 0; token < vocabulary; ++token) {
     const Tensor s = scores(full({1, length}, double(token), {.dtype = i64})).to(cpu).contiguous();
     check(s.dim() == 4 && s.size(0) == 1 && is_floating(s.dtype()) &&
@@ -155,7 +156,7 @@ std::vector<PositionMeasure> position_measures(nn::LanguageModel& model, int64_t
     ~KeepDraws() { set_random_state(state); }
   } draws;
   const nn::EvalMode guard(model);
-  model.layers[0].self_attention.train();  // positions draw anew in training only
+  model.layers[0].self_attention.train();  // new noise is drawn in training mode only
   manual_seed(seed);
 
   const Device device = model.device();

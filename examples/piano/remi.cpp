@@ -8,7 +8,7 @@ namespace {
 
 constexpr int64_t steps_per_bar = 16, longest = 16;
 
-// The grid of a file: sixteenths, so moved that a bar begins at 0.
+// The grid of a file: sixteenths, shifted so that a bar begins at 0.
 class Grid {
  public:
   explicit Grid(const MidiFile& file) : file_(file) {
@@ -39,13 +39,13 @@ class Grid {
   int64_t first_ = -1, shift_ = 0;
 };
 
-// Of marks at one place the last counts, and of equal ones in a row the first.
+// Keeps the last of several marks at one place, and the first of equal marks in a row.
 void add_mark(std::vector<RemiSong::Mark>& marks, RemiSong::Mark mark) {
   if (!marks.empty() && marks.back().start == mark.start) marks.pop_back();
   if (marks.empty() || marks.back().value != mark.value) marks.push_back(mark);
 }
 
-// The same for marks in any order, without the second rule.
+// The same for marks in any order, but keeps equal marks in a row.
 void set_in_order(std::vector<RemiSong::Mark>& marks) {
   std::stable_sort(marks.begin(), marks.end(),
                    [](const auto& a, const auto& b) { return a.start < b.start; });
@@ -88,17 +88,17 @@ std::vector<int> remi_tokens(const RemiSong& song) {
   std::vector<int> tokens;
   auto chord = song.chords.begin(), tempo = song.tempos.begin();
   auto note = song.notes.begin();
-  const auto here = [](const auto& it, const auto& all, int64_t step) {
+  const auto is_at = [](const auto& it, const auto& all, int64_t step) {
     return it != all.end() && it->start == step;
   };
   for (int64_t step = 0; step < steps_per_bar * song.bars; ++step) {
     if (step % steps_per_bar == 0) tokens.push_back(remi_id(RemiKind::bar));
-    if (here(chord, song.chords, step) || here(tempo, song.tempos, step) ||
-        here(note, song.notes, step))
+    if (is_at(chord, song.chords, step) || is_at(tempo, song.tempos, step) ||
+        is_at(note, song.notes, step))
       tokens.push_back(remi_id(RemiKind::beat, int(step % steps_per_bar)));
-    if (here(chord, song.chords, step)) tokens.push_back(remi_id(RemiKind::chord, chord++->value));
-    if (here(tempo, song.tempos, step)) tokens.push_back(remi_id(RemiKind::tempo, tempo++->value));
-    for (; here(note, song.notes, step); ++note) {
+    if (is_at(chord, song.chords, step)) tokens.push_back(remi_id(RemiKind::chord, chord++->value));
+    if (is_at(tempo, song.tempos, step)) tokens.push_back(remi_id(RemiKind::tempo, tempo++->value));
+    for (; is_at(note, song.notes, step); ++note) {
       tokens.push_back(remi_id(RemiKind::pitch, note->pitch));
       tokens.push_back(remi_id(RemiKind::velocity, note->velocity));
       tokens.push_back(remi_id(RemiKind::duration, int(note->duration)));
@@ -112,7 +112,7 @@ std::vector<int> remi_tokens(const RemiSong& song) {
 RemiSong remi_song(const std::vector<int>& tokens) {
   RemiSong song;
   int64_t beat = 0;
-  int pitch = -1, velocity = -1;  // of the note that is being told
+  int pitch = -1, velocity = -1;  // of the incomplete note
   for (size_t i = 0; i < tokens.size(); ++i) {
     if (tokens[i] < 0 || tokens[i] >= remi_size) continue;
     const RemiWord& word = remi_words()[size_t(tokens[i])];

@@ -20,7 +20,7 @@
 namespace stretto::examples {
 namespace {
 
-constexpr int most_side = 32767;  // of an image of Cairo's
+constexpr int most_side = 32767;  // Cairo's limit for images
 
 void require(cairo_status_t status) {
   if (status != CAIRO_STATUS_SUCCESS)
@@ -38,10 +38,10 @@ using Surface = std::unique_ptr<cairo_surface_t, Destroy>;
 
 double size_of(Font font) { return font == Font::title ? 20 : 13; }
 
-// The file that CMake has found, so that pictures do not depend on a user's settings; where it is
-// gone, what the system has in its place.
+// Loads the font file found by CMake, so that pictures do not depend on a user's settings; if it is
+// missing, the system's substitute.
 cairo_font_face_t* load_face() {
-  FT_Library library = nullptr;  // it and the face stay: Cairo's cache refers to them
+  FT_Library library = nullptr;  // never freed, nor is the face: Cairo's cache refers to them
   FT_Face file = nullptr;
   if (FT_Init_FreeType(&library) == 0) {
     if (FT_New_Face(library, STRETTO_FONT, 0, &file) == 0)
@@ -66,7 +66,7 @@ cairo_scaled_font_t* load_font(Font font) {
   return made;
 }
 
-// One for both files, so that they have the same layout.
+// One font object for both files, so that they have the same layout.
 cairo_scaled_font_t* font_of(Font font) {
   static cairo_scaled_font_t* const regular = load_font(Font::regular);
   static cairo_scaled_font_t* const title = load_font(Font::title);
@@ -80,7 +80,7 @@ double width_of(const std::string& shown, Font font) {
   return extents.x_advance;
 }
 
-// The part of a segment that lies in `box`; false where there is none.
+// Returns the part of a segment that lies in `box`; false if there is none.
 bool cut_to(const Rect& box, Point& a, Point& b) {
   const auto keep = [&](double Point::*across, double Point::*along, double sign, double edge) {
     const bool cut_a = sign * (a.*across - edge) > 0, cut_b = sign * (b.*across - edge) > 0;
@@ -106,7 +106,7 @@ cairo_status_t append(void* to, const unsigned char* bytes, unsigned count) noex
   }
 }
 
-// What was written.
+// Collects the bytes that Cairo writes.
 std::string paint(const Surface& surface, int width, int height,
                   const std::function<void(Canvas&)>& drawing) {
   const std::unique_ptr<cairo_t, Destroy> cairo(cairo_create(surface.get()));
@@ -117,7 +117,8 @@ std::string paint(const Surface& surface, int width, int height,
   return canvas.texts();
 }
 
-// Cairo counts surfaces from the start of the program: "surface7" becomes the first, "surface0".
+// Renumbers surfaces, which Cairo counts from the start of the program: "surface7" becomes
+// the first, "surface0".
 std::string counted_anew(const std::string& svg) {
   std::map<std::string, std::string> names;
   std::map<std::string, int> counts;
@@ -142,7 +143,7 @@ std::string counted_anew(const std::string& svg) {
   return text;
 }
 
-// With its texts for those who search or listen, and cells of maps that stay sharp.
+// Adds the texts, for search and screen readers, and makes the cells of heat maps stay sharp.
 std::string with_texts(std::string svg, const std::string& title, const std::string& texts) {
   std::string head;
   if (!title.empty()) head = "<title>" + escaped(shown_text(title)) + "</title>\n";
@@ -220,7 +221,7 @@ void Canvas::fill(const std::vector<Rect>& rects, Color color, double cut) {
 
 void Canvas::line(const std::vector<Point>& points, Color color, double thickness, const Rect& clip,
                   bool dashed) {
-  constexpr double margin = 50;  // turns and ends at the edge lie outside
+  constexpr double margin = 50;  // joins and caps at the edge lie outside
   const Rect box{clip.x - margin, clip.y - margin, clip.width + 2 * margin,
                  clip.height + 2 * margin};
   cairo_save(cairo_);
@@ -265,7 +266,7 @@ void Canvas::text(double x, double y, const std::string& text, Color color, Font
   cairo_set_scaled_font(cairo_, font_of(font));
   cairo_move_to(cairo_, std::round(left), std::round(y));
   cairo_show_text(cairo_, shown.c_str());
-  cairo_new_path(cairo_);  // where the text ended
+  cairo_new_path(cairo_);  // drawing text leaves a current point
 }
 
 void Canvas::pixels(int x, int y, int width, int height,

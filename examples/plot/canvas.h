@@ -1,4 +1,4 @@
-// What pictures are drawn with: Cairo, in pixels from the top left, once for both files.
+// Drawing with Cairo, in pixels from the top left, once for both files (SVG and PNG).
 #pragma once
 
 #include <cairo.h>
@@ -24,43 +24,45 @@ enum class Align { left, middle, right };
 
 constexpr Color white_color{255, 255, 255}, ink_color{40, 44, 52}, faint_ink_color{110, 116, 126};
 
-/// Pixels from one line of text to the next.
+/// Returns the distance between lines of text in pixels.
 int line_height(Font font);
 
-/// Width of a line of text in pixels.
+/// Returns the width of a line of text in pixels.
 int text_width(const std::string& text, Font font = Font::regular);
 
-/// `text`, or as many of its first characters as `width` pixels hold with "…" behind them.
+/// Returns `text`, or as many of its first characters as fit into `width` pixels, followed by "…".
 std::string fit_text(const std::string& text, int width, Font font = Font::regular);
 
-/// `text` as it is shown: bytes that are not UTF-8 and what XML forbids are replaced by U+FFFD,
-/// control characters by spaces.
+/// Returns `text` as it is drawn: bytes that are not UTF-8 and characters that XML forbids become
+/// U+FFFD, control characters become spaces.
 std::string shown_text(const std::string& text);
 
-/// Edges at whole numbers are sharp; what falls outside the picture is not drawn.
+/// A drawing surface. Edges at integer coordinates are sharp; everything outside the
+/// picture is clipped.
 class Canvas {
  public:
-  /// Draws to `cairo`, which the caller keeps.
+  /// Draws to `cairo`, which the caller owns.
   explicit Canvas(cairo_t* cairo) : cairo_(cairo) {}
 
   void fill(const Rect& rect, Color color);
-  /// All of them as one shape, `cut` pixels taken off the corners.
+  /// Fills all rectangles as one shape, with their corners cut off by `cut` pixels.
   void fill(const std::vector<Rect>& rects, Color color, double cut);
 
-  /// A line through `points`, round where it turns, or a dot three times as wide for a single
-  /// point; what lies outside `clip`, however far, is left out. A Point that is not finite is an
-  /// error.
+  /// Draws a line through `points` with round joins, or for a single point a dot of three times
+  /// the thickness; everything outside `clip`, however far, is left out. A Point that is not
+  /// finite is an error.
   void line(const std::vector<Point>& points, Color color, double thickness, const Rect& clip,
             bool dashed = false);
 
-  /// One line of text (shown_text) on the baseline y; x is where it begins, its middle or its end.
+  /// Draws one line of text (shown_text) on the baseline y; `align` says whether x is its
+  /// start, middle or end.
   void text(double x, double y, const std::string& text, Color color, Font font = Font::regular,
             Align align = Align::left);
 
-  /// A block of whole pixels; color(dx, dy) is that of one, from the top left.
+  /// Draws a block of pixels; color(dx, dy) is the color at this offset from the top left.
   void pixels(int x, int y, int width, int height, const std::function<Color(int, int)>& color);
 
-  /// What has been written, a line each.
+  /// Returns all texts drawn so far, one per line.
   const std::string& texts() const { return texts_; }
 
  private:
@@ -70,9 +72,9 @@ class Canvas {
   std::string texts_;
 };
 
-/// The picture that `drawing` makes on white; it is called twice, and must do the same both times.
-/// Throws std::invalid_argument for a side below 1 or above 32767 pixels, and std::runtime_error
-/// where Cairo fails (out of memory).
+/// Returns the picture that `drawing` draws on white. `drawing` is called twice and must do the
+/// same both times. Throws std::invalid_argument for a side below 1 or above 32767 pixels, and
+/// std::runtime_error if Cairo fails (out of memory).
 Picture draw(int width, int height, const std::string& title,
              const std::function<void(Canvas&)>& drawing);
 

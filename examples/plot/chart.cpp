@@ -17,7 +17,7 @@ constexpr Color grid_color{230, 232, 236};
 constexpr Color axis_color{150, 155, 164};
 constexpr Color reference_color{120, 124, 132};
 
-// Okabe and Ito's colours, told apart with any common colour vision.
+// Okabe and Ito's colors, distinguishable with any common form of color vision.
 constexpr std::array<Color, 7> palette = {{{0, 114, 178},
                                            {213, 94, 0},
                                            {0, 158, 115},
@@ -63,7 +63,7 @@ void validate(const ChartOptions& options, const std::vector<Series>& series) {
           "y_min is not below y_max");
 }
 
-/// Limits that have some extent, whatever was included.
+/// Returns limits of a positive extent that contain all values.
 Limits widened(Limits limits, bool whole = false) {
   if (!(limits.low <= limits.high)) return {0, 1};
   const double scale = std::max({std::abs(limits.low), std::abs(limits.high), 1e-300});
@@ -72,7 +72,7 @@ Limits widened(Limits limits, bool whole = false) {
   return {limits.low - margin, limits.high + margin};
 }
 
-/// Whether there are whole numbers alone, such as steps, between which no tick has a meaning.
+/// True if all values are integers, such as steps: ticks between them have no meaning.
 bool whole_x(const std::vector<Series>& series) {
   for (const Series& s : series)
     for (size_t i = 0; i < s.x.size(); ++i)
@@ -98,15 +98,15 @@ Limits y_limits(const ChartOptions& options, const std::vector<Series>& series) 
   for (const ReferenceLine& line : options.reference_lines) limits.include(line.y);
   limits = widened(limits);
   const double margin = 0.04 * (limits.high - limits.low);
-  // Quantities that are never negative do not get an axis that is.
+  // An axis of quantities that are never negative does not extend below 0.
   const double floor = limits.low >= 0 ? 0.0 : -std::numeric_limits<double>::infinity();
   const Limits chosen{options.y_min.value_or(std::max(limits.low - margin, floor)),
                       options.y_max.value_or(limits.high + margin)};
-  if (chosen.low < chosen.high) return chosen;  // else a given limit lies beyond all the data
+  if (chosen.low < chosen.high) return chosen;  // else a given limit is outside the data
   return options.y_min ? Limits{chosen.low, chosen.low + 1} : Limits{chosen.high - 1, chosen.high};
 }
 
-/// Where values lie in the picture.
+/// Maps values to positions in the picture.
 struct Axes {
   Rect plot;
   Limits x, y;
@@ -151,7 +151,7 @@ int widest_label(const Ticks& ticks) {
   return width;
 }
 
-/// Ticks whose labels have room beside one another in `width` pixels.
+/// Returns ticks whose labels fit next to each other in `width` pixels.
 Ticks horizontal_ticks(const Limits& limits, int width, bool whole) {
   for (int most = std::max(width / 90, 2);; --most) {
     Ticks ticks = nice_ticks(limits.low, limits.high, most, whole ? 1 : 0);
@@ -186,7 +186,7 @@ void draw_references(Canvas& canvas, const Axes& axes, const ChartOptions& optio
                    [](const ReferenceLine& a, const ReferenceLine& b) { return a.y > b.y; });
   const Rect& plot = axes.plot;
   const double right = plot.x + plot.width;
-  double free_y = plot.y;  // labels come one below the other even where the lines meet
+  double free_y = plot.y;  // labels do not overlap even if lines do
   for (const ReferenceLine& line : lines) {
     if (line.y < axes.y.low || line.y > axes.y.high) continue;
     const double y = std::round(axes.to_y(line.y));

@@ -1,4 +1,4 @@
-// The pictures an example leaves behind: curves, attention maps and piano rolls.
+// The pictures of the examples: curves, heat maps and piano rolls.
 #pragma once
 
 #include <optional>
@@ -9,8 +9,8 @@
 
 namespace stretto::examples {
 
-/// A curve through (x[i], y[i]); where either is not finite, or beyond 1e300, the curve has a gap.
-/// A point between gaps is a dot.
+/// A curve through the points (x[i], y[i]). It has a gap where either is not finite or exceeds
+/// 1e300; a point between gaps is a dot.
 struct Series {
   std::string name;
   std::vector<double> x;
@@ -23,8 +23,8 @@ struct ReferenceLine {
   double y;
 };
 
-/// `width` and `height` are in pixels, from 320 x 240; a long legend makes the picture higher. A
-/// limit of y left unset follows from the data and the reference lines.
+/// `width` and `height` are in pixels, at least 320 x 240; a long legend makes the picture higher.
+/// A limit of y that is not set follows from the data and the reference lines.
 struct ChartOptions {
   std::string title;
   std::string x_label;
@@ -36,12 +36,12 @@ struct ChartOptions {
   int height = 720;
 };
 
-/// Curves over common axes with a legend; from the eighth on they are dashed. Throws
+/// Draws curves over common axes with a legend; from the eighth on they are dashed. Throws
 /// std::invalid_argument for a series of unequal x and y, a size too small, limits or reference
-/// lines that are not finite or beyond 1e300, or y_min >= y_max.
+/// lines that are not finite or exceed 1e300, or y_min >= y_max.
 Picture line_chart(const ChartOptions& options, const std::vector<Series>& series);
 
-/// A matrix of `rows` x `columns` values, row after row, with a line of text above it.
+/// A matrix of `rows` x `columns` values, row by row, with a caption above it.
 struct HeatMap {
   std::string caption;
   int rows;
@@ -49,27 +49,28 @@ struct HeatMap {
   std::vector<float> values;
 };
 
-/// The matrices side by side on one colour scale from 0 (or the least value, if negative) to the
-/// greatest; values that are not finite are grey. The colour is that of share^gamma, so that a
-/// gamma below 1 shows small values better; the colour bar is labelled with the values and, for a
-/// gamma other than 1, with its root. Throws std::invalid_argument for no maps, a matrix whose size
-/// is not its number of values, or a gamma that is not positive and finite.
+/// Draws the matrices side by side on one color scale from 0 (or the minimum, if negative) to the
+/// maximum; values that are not finite are gray. The color is that of share^gamma, where `share` is
+/// a value's position on the scale (0 to 1), so that a gamma below 1 shows small values better. The
+/// color bar is labeled with the values and, for a gamma other than 1, with the root. Throws
+/// std::invalid_argument for no maps, a matrix whose size does not match its number of values, or a
+/// gamma that is not positive and finite.
 Picture heat_maps(const std::string& title, const std::vector<HeatMap>& maps, double gamma = 1);
 
-/// A gamma for heat_maps() by which weights such as those of attention are neither black nor all
-/// alike: 1 / n for the least n, at most 8, that gives the mean of the positive values 0.4 of the
-/// scale or more. 1 where a value is negative.
+/// Returns a gamma for heat_maps() that makes small weights, such as those of attention, visible: 1
+/// / n for the smallest n, at most 8, for which the mean of the positive values is at 0.4 of the
+/// scale or more. 1 if a value is negative.
 double heat_gamma(const std::vector<HeatMap>& maps);
 
-/// What a gamma below 1 does, in words: "5th root".
+/// Describes a gamma below 1: "5th root".
 std::string root_name(double gamma);
 
-/// The colour of `share` (0 to 1) on a scale from near black over purple and orange to pale
-/// yellow whose lightness rises evenly.
+/// Returns the color of `share` (0 to 1) on a scale from near black over purple and orange to pale
+/// yellow, with evenly rising lightness.
 Color heat_color(double share);
 
-/// A note from step `begin` to before step `end`; its bar is `inset` pixels narrower at both edges,
-/// at most widest_inset.
+/// A note from step `begin` to before step `end`. Its bar is narrower by `inset` pixels at both
+/// edges, at most widest_inset.
 constexpr int widest_inset = 4;
 struct RollNote {
   int begin;
@@ -84,16 +85,16 @@ struct RollVoice {
   std::vector<RollNote> notes;
 };
 
-/// At least `steps` steps are shown, in whole bars of four beats.
+/// At least `steps` steps are shown, rounded up to whole bars of four beats.
 struct RollOptions {
   std::string title;
   int steps_per_beat = 4;
   int steps = 0;
 };
 
-/// Notes over time, later voices over earlier ones, with a keyboard at the left and a line every
-/// bar. Throws std::invalid_argument for a pitch outside 0 .. 127, for notes that begin before step
-/// 0 or do not end later than they begin, and for a piece too long to draw (above 2000 beats).
+/// Draws notes over time, later voices over earlier ones, with a keyboard at the left and a line
+/// per bar. Throws std::invalid_argument for a pitch outside 0 .. 127, for notes that begin before
+/// step 0 or do not end after they begin, and for a piece of more than 2000 beats.
 Picture piano_roll(const RollOptions& options, const std::vector<RollVoice>& voices);
 
 }  // namespace stretto::examples

@@ -1,4 +1,4 @@
-// heat_maps(): matrices in colour, such as the attention of every head.
+// heat_maps(): matrices in color, such as the attention weights of all heads.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -43,7 +43,7 @@ void validate(const std::vector<HeatMap>& maps, double gamma) {
   }
 }
 
-/// From values to shares of the scale.
+/// Maps values to their share of the scale, 0 to 1.
 struct Scale {
   double low = 0;
   double high = 0;
@@ -70,15 +70,15 @@ Scale scale_of(const std::vector<HeatMap>& maps, double gamma) {
   return scale;
 }
 
-/// Pixels that `cells` cells of a matrix take if its longer side has `longest` cells: whole pixels
-/// per cell, or several cells a pixel where there are very many.
+/// Returns the number of pixels for `cells` cells of a matrix whose longer side has `longest`
+/// cells: whole pixels per cell, or several cells per pixel if there are very many.
 int extent(int cells, int longest) {
   if (longest <= panel_pixels) return cells * ((panel_pixels + longest / 2) / longest);
   const double share = double(cells) / longest;
   return std::max(int(std::lround(share * std::min(longest, 2 * panel_pixels))), 1);
 }
 
-/// The mean of the cells that pixel (x, y) of a picture of the map covers.
+/// Returns the mean of the cells covered by pixel (x, y) of a map.
 double mean_at(const HeatMap& map, int x, int y, int width, int height) {
   const auto first = [](int pixel, int cells, int pixels) {
     return int(static_cast<long long>(pixel) * cells / pixels);
@@ -114,7 +114,7 @@ struct Mark {
   std::string label;
 };
 
-/// Values with two digits, evenly along the colours of a scale whose shares are not even.
+/// Returns values with two digits at even distances along the color bar.
 std::vector<Mark> root_marks(const Scale& scale) {
   constexpr int count = 5;
   std::vector<Mark> marks;
@@ -127,7 +127,7 @@ std::vector<Mark> root_marks(const Scale& scale) {
   return marks;
 }
 
-/// The colours lie evenly along the bar.
+/// The colors are spread evenly along the bar.
 void draw_color_bar(Canvas& canvas, const Scale& scale, int x, int y, int height) {
   canvas.fill({x - 1.0, y - 1.0, 18, height + 2.0}, frame_color);
   canvas.pixels(x, y, 16, height,
@@ -151,8 +151,8 @@ void draw_color_bar(Canvas& canvas, const Scale& scale, int x, int y, int height
 }  // namespace
 
 Color heat_color(double share) {
-  // A path through OKLab: lightness rises evenly while the hue turns from indigo over magenta and
-  // orange to yellow.
+  // A path through OKLab: lightness rises evenly while the hue changes from indigo over magenta
+  // and orange to yellow.
   const double t = std::clamp(share, 0.0, 1.0);
   const double lightness = 0.14 + 0.83 * t;
   const double chroma = 0.05 + 0.14 * std::pow(std::sin(std::numbers::pi * (0.08 + 0.84 * t)), 1.2);
@@ -169,7 +169,7 @@ Color heat_color(double share) {
 }
 
 double heat_gamma(const std::vector<HeatMap>& maps) {
-  constexpr double wanted = 0.4;
+  constexpr double target = 0.4;
   double sum = 0, count = 0, high = 0;
   for (const HeatMap& map : maps)
     for (const float value : map.values) {
@@ -179,7 +179,7 @@ double heat_gamma(const std::vector<HeatMap>& maps) {
       high = std::max(high, double(value));
     }
   if (count == 0) return 1;
-  const double roots = std::ceil(std::log(sum / count / high) / std::log(wanted));
+  const double roots = std::ceil(std::log(sum / count / high) / std::log(target));
   return 1 / std::clamp(roots, 1.0, 8.0);
 }
 
@@ -209,8 +209,8 @@ Picture heat_maps(const std::string& title, const std::vector<HeatMap>& maps, do
   const int right = gap + columns * (cell_width + gap);
   const int row_height = caption_height + cell_height + gap;
   const int bar_height = std::clamp(cell_height, least_bar, 2 * panel_pixels);
-  const int wanted = 2 * gap + text_width(title, Font::title);
-  const int width = std::max(right + 110, std::min(wanted, 1600));
+  const int title_width = 2 * gap + text_width(title, Font::title);
+  const int width = std::max(right + 110, std::min(title_width, 1600));
   const int height = top_margin + std::max(rows * row_height, caption_height + bar_height + gap);
   return draw(width, height, title, [&](Canvas& canvas) {
     canvas.text(gap, 37, fit_text(title, width - 2 * gap, Font::title), ink_color, Font::title);

@@ -1,4 +1,4 @@
-// piano_roll(): notes as coloured bars over time.
+// piano_roll(): notes as colored bars over time.
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -35,7 +35,7 @@ Color darker(Color c) {
   return {scale(c.r), scale(c.g), scale(c.b)};
 }
 
-/// Where pitches and steps lie in the picture.
+/// Maps pitches and steps to positions in the picture.
 struct Roll {
   int low = 48;  // lowest and highest pitch shown
   int high = 72;
@@ -95,7 +95,7 @@ void draw_background(Canvas& canvas, const Roll& roll) {
   for (int pitch = roll.low; pitch <= roll.high; ++pitch) {
     if (is_black(pitch))
       canvas.fill(rect(roll.left(), roll.y(pitch), roll.width(), row_pixels), black_row);
-    if (pitch % 12 == 0 || pitch % 12 == 5)  // the white keys with no black one below
+    if (pitch % 12 == 0 || pitch % 12 == 5)  // white keys without a black key below
       canvas.fill(rect(roll.left(), roll.y(pitch) + row_pixels - 1, roll.width(), 1), beat_line);
   }
   const int bars_per_number = roll.steps / roll.steps_per_bar() > 8 ? 2 : 1;
@@ -131,7 +131,7 @@ void draw_keyboard(Canvas& canvas, const Roll& roll) {
   canvas.fill(rect(margin, top_margin, 1, roll.height()), bar_line);
 }
 
-/// Bars with their corners taken off, darker where they begin.
+/// Draws bars with their corners cut off, darker at their beginning.
 void draw_notes(Canvas& canvas, const std::vector<Rect>& bars, Color color) {
   std::vector<Rect> onsets;
   for (const Rect& bar : bars) onsets.push_back({bar.x, bar.y + 1, 2, bar.height - 2});

@@ -1,4 +1,4 @@
-// A picture as it is kept: the same drawing as SVG and as PNG.
+// A picture: one drawing as SVG and as PNG.
 #pragma once
 
 #include <cstdint>
@@ -12,16 +12,16 @@ struct Color {
   friend bool operator==(const Color&, const Color&) = default;
 };
 
-/// A drawing of `width` x `height` pixels (canvas.h): the bytes of both files. The same drawing has
-/// the same bytes. Letters are outlines in the SVG, so that it looks the same without our font; its
-/// <title> and <desc> hold what is written in it.
+/// A drawing of `width` x `height` pixels (canvas.h): the bytes of both files, which are the same
+/// for the same drawing. Letters are outlines in the SVG, so that it does not need the font; its
+/// <title> and <desc> contain the texts.
 struct Picture {
   int width, height;
   std::string svg, png;
 };
 
-/// Writes `path`.svg and `path`.png, each replaced in one go. Throws as write_file_atomically();
-/// a file that cannot be written stays as it was.
+/// Writes `path`.svg and `path`.png, each replaced atomically. Throws as write_file_atomically()
+/// does; a file that cannot be written stays as it was.
 void write_picture(const std::string& path, const Picture& picture);
 
 }  // namespace stretto::examples

@@ -6,19 +6,19 @@
 
 namespace stretto::examples {
 
-/// Multiples of `step`, the first at or above one limit of an axis, the last at or below the other.
+/// Multiples of `step` within the limits of an axis.
 struct Ticks {
   double step;
   std::vector<double> values;
 };
 
-/// Ticks at 1, 2 or 5 times a power of ten between `low` and `high` (finite, as is high - low > 0),
-/// at most `most` (2 or more) of them and no nearer than `least_step`.
+/// Returns ticks at multiples of 1, 2 or 5 times a power of ten between `low` and `high` (finite,
+/// like high − low > 0), at most `most` (2 or more) of them and at least `least_step` apart.
 Ticks nice_ticks(double low, double high, int most, double least_step = 0);
 
-/// The label of the tick at `value`: with as many decimals as `step` needs, in thousands (k) or
-/// millions (M) where the steps are that large, and with an exponent where they are below 1e-6 or
-/// from 1e9 on. Labels of neighbours differ.
+/// Returns the label of the tick at `value`: with the decimals that `step` needs, in thousands (k)
+/// or millions (M) for large steps, and with an exponent for steps below 1e-6 or from 1e9 on.
+/// Labels of neighboring ticks differ.
 std::string tick_label(double value, double step);
 
 }  // namespace stretto::examples

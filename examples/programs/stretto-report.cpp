@@ -1,8 +1,8 @@
 // Compares several runs in one page.
 //
-// In: folders of runs, of the training programs or any others that have a metrics.csv. Out: --out
-// FILE, a page with their results and curves, with what differs in their settings, and with the
-// music of all; a line for each run that is broken or was cut off.
+// Input: folders of runs of the training programs, or of other programs that write a metrics.csv.
+// Output: --out FILE, a page with the results and curves of all runs, the differences between their
+// settings, and their music; a line on standard error for each broken or incomplete run.
 #include <CLI/CLI.hpp>
 #include <filesystem>
 #include <iostream>
@@ -21,7 +21,8 @@ struct Options {
 };
 
 void describe(CLI::App& app, Options& o) {
-  app.add_option("folders", o.folders, "Folders of runs: what --out was, or any with a metrics.csv")
+  app.add_option("folders", o.folders,
+                 "Folders of runs: their --out, or any folder with a metrics.csv")
       ->option_text("DIR...")
       ->required();
   app.add_option("--out", o.out, "The page to write")->option_text("FILE=" + o.out);
@@ -54,6 +55,6 @@ int run(const Options& o) {
 int main(int argc, char** argv) {
   stretto::examples::Options options;
   return stretto::examples::run_program(
-      argc, argv, "stretto-report", "Lays several runs over one another, in one page.",
+      argc, argv, "stretto-report", "Compares several runs in one page.",
       [&](CLI::App& app) { describe(app, options); }, [&] { return run(options); });
 }

@@ -1,5 +1,5 @@
-// What all parts of the page use: elements, numbers, and colours. Text of a run only ever becomes
-// text: nothing here or elsewhere sets innerHTML.
+// Helpers for all parts of the page: elements, numbers, and colors. Text of a run is only ever
+// inserted as text: no script of the page sets innerHTML.
 
 function element(name, attributes = {}, ...children) {
   const made = document.createElement(name);
@@ -24,19 +24,19 @@ function icon(path) {
   return drawn('svg', {viewBox: '0 0 16 16', 'aria-hidden': 'true'}, drawn('path', {d: path}));
 }
 
-const colourOf = (index) => `var(--s${index % 10})`;
-const swatch = (colour, kind = '') => element('span', {class: `swatch ${kind}`, style: `background:${colour}`, 'aria-hidden': 'true'});
-// For a canvas, which knows no variables.
+const colorOf = (index) => `var(--s${index % 10})`;
+const swatch = (color, kind = '') => element('span', {class: `swatch ${kind}`, style: `background:${color}`, 'aria-hidden': 'true'});
+// For a canvas, which does not support CSS variables.
 const resolved = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
-const whenColoursChange = [];
+const whenColorsChange = [];
 matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => {
-  for (const draw of whenColoursChange) draw();
+  for (const draw of whenColorsChange) draw();
 });
 
 const isNumber = (x) => typeof x === 'number' && Number.isFinite(x);
 
-// Four digits that count; whole numbers whole.
+// Four significant digits; integers in full.
 function shown(x) {
   if (!isNumber(x)) return '–';
   if (Number.isInteger(x)) return x.toLocaleString('en-US');
@@ -45,7 +45,7 @@ function shown(x) {
   return x.toLocaleString('en-US', {minimumSignificantDigits: 4, maximumSignificantDigits: 4});
 }
 
-// Four decimals, so that those below one another can be compared.
+// Four decimals, so that numbers in a column can be compared.
 function lossShown(x) {
   if (!isNumber(x)) return '–';
   const size = Math.abs(x), digits = size < 1000 ? 4 : 1;
@@ -71,12 +71,12 @@ function duration(seconds) {
 
 const clock = (seconds) => `${Math.floor(seconds / 60)}:${String(Math.floor(seconds % 60)).padStart(2, '0')}`;
 
-// Multiples of 1, 2 or 5 times a power of ten; of `whole` values no fractions.
+// Multiples of 1, 2 or 5 times a power of ten; no fractions for `whole` values.
 function ticks(low, high, most, whole) {
   const rough = (high - low) / most, power = 10 ** Math.floor(Math.log10(rough));
   const step = Math.max(whole ? 1 : 0, [1, 2, 5, 10].map((x) => x * power).find((x) => x >= rough * 0.999));
   const first = Math.ceil(low / step - 1e-9), count = Math.min(most + 2, Math.floor(high / step + 1e-9) - first + 1);
-  const values = new Set();  // numbers so near to one another that they cannot be told apart stand once
+  const values = new Set();  // removes duplicates of values too near to each other
   for (let i = 0; i < count; ++i) values.add((first + i) * step + 0);
   return {step, values: [...values]};
 }
@@ -96,7 +96,7 @@ function labelledTicks(low, high, most, {units, whole} = {}) {
   return values.map((value) => ({value: value * unit.size, label: tickLabel(value, step, far / unit.size) + space + unit.name}));
 }
 
-// As many decimals as the step needs.
+// With the decimals that the step needs.
 function tickLabel(value, step, far) {
   if (value !== 0 && (step < 1e-6 || far >= 1e15))
     return value.toExponential(Math.max(0, Math.min(15, Math.floor(Math.log10(Math.abs(value)) + 1e-9) - Math.floor(Math.log10(step) + 1e-9)))).replace('e+', 'e');
@@ -104,7 +104,7 @@ function tickLabel(value, step, far) {
   return value.toLocaleString('en-US', {minimumFractionDigits: digits, maximumFractionDigits: digits});
 }
 
-// `heads` of columns; a cell that is a number stands right. Made when it is first opened.
+// `heads` are the headings of columns; cells that are numbers are right-aligned.
 function table(caption, heads, rows, options = {}) {
   const right = heads.map((_, i) => i > 0 && rows.every((row) => looksNumeric(row[i])));
   const cell = (name, value, i, more = {}) =>
@@ -116,11 +116,11 @@ function table(caption, heads, rows, options = {}) {
       i === 0 ? cell('th', value, i, {scope: 'row'}) : cell('td', value, i))))));
 }
 // A number with its units, such as "1,234", "1.2e-05", "–", "12 %" or "3 min 05 s". Each character can
-// match in one way alone, so that no text takes long.
+// match in only one way, so that matching takes linear time.
 const looksNumeric = (text) => text === undefined || text === '' ||
   String(text).length <= 40 && /^[-–+]?[\d.,]*(?: ?e[-+]?\d+)?(?: ?(?:%|MB|GB|kB|B|s|min|h)(?: \d+)?)*$/.test(String(text));
 
-/// `box` scrolls; while it is too narrow for what is in it, a line above it says so.
+/// `box` scrolls; while it is too narrow for its content, a hint is shown above it.
 function withScrollHint(box, what = 'columns') {
   const hint = element('p', {class: 'note scroll-hint', hidden: true}, `Scroll sideways for more ${what} →`);
   const look = () => {
@@ -143,7 +143,7 @@ function lazyTable(summary, make) {
   return details;
 }
 
-// A part of the page; one whose data are broken must not take the others with it.
+// A section of the page; broken data of one section must not affect the others.
 function section(title, make, level = 'h2') {
   const part = element('section', {}, title ? element(level, {}, title) : null);
   try {

@@ -1,9 +1,9 @@
-// Curves with axes, a legend that hides and shows them, a crosshair for the pointer and the arrow
-// keys, and a table of the same numbers.
+// Curves with axes, a legend that hides and shows curves, a crosshair controlled by the pointer and
+// the arrow keys, and a table of the values.
 
 const canBeDrawn = (x) => isNumber(x) && Math.abs(x) <= 1e300;  // differences stay finite
 
-/// spec: {title, xName, yName, curves: [{name, x, y, colour, dash, width}], references: [[label, y]],
+/// spec: {title, xName, yName, curves: [{name, x, y, color, dash, width}], references: [[label, y]],
 /// height, xShown, yShown, xUnits, yUnits (of base.js), fromZero, extra (elements for the head)}
 function chart(spec) {
   const curves = spec.curves.map((curve) => {
@@ -22,7 +22,7 @@ function chart(spec) {
       curve.shown = !curve.shown;
       button.setAttribute('aria-pressed', curve.shown);
       draw();
-    }}, swatch(curve.colour, curve.dash && curve.dash !== 'none' ? 'dashed' : ''), curve.name);
+    }}, swatch(curve.color, curve.dash && curve.dash !== 'none' ? 'dashed' : ''), curve.name);
     legend.append(button);
   }
   const plot = element('div', {class: 'plot', tabindex: 0, role: 'slider',
@@ -90,10 +90,10 @@ function chart(spec) {
         path += `${pen}${scale.x(x).toFixed(1)} ${scale.y(y).toFixed(1)}`;
         pen = 'L';
       }
-      svg.append(drawn('path', {class: 'curve', d: path, style: `stroke:${curve.colour}`, 'stroke-width': curve.width,
+      svg.append(drawn('path', {class: 'curve', d: path, style: `stroke:${curve.color}`, 'stroke-width': curve.width,
         'stroke-dasharray': curve.dash ?? 'none', 'stroke-opacity': curve.opacity ?? 1}));
       curve.points.forEach(([x, y], i) => {
-        if (!missing(i) && missing(i - 1) && missing(i + 1)) svg.append(drawn('circle', {r: 3, cx: scale.x(x), cy: scale.y(y), style: `fill:${curve.colour}`}));
+        if (!missing(i) && missing(i - 1) && missing(i + 1)) svg.append(drawn('circle', {r: 3, cx: scale.x(x), cy: scale.y(y), style: `fill:${curve.color}`}));
       });
     }
     for (const [label, y] of references)
@@ -108,7 +108,7 @@ function chart(spec) {
     if (at >= 0) point(at);
   }
 
-  // What stands at an x: a line for each curve, the nearest point of those that have none there.
+  // The values at an x, one per curve; the nearest point of curves that have none there.
   function values(index) {
     return curves.filter((curve) => curve.shown && xs.length).map((curve) => {
       const [x, y] = nearest(curve, xs[index]);
@@ -127,11 +127,11 @@ function chart(spec) {
     const {inner} = scale, x = scale.x(xs[index]), found = values(index);
     const marks = [drawn('line', {class: 'cross', x1: x, x2: x, y1: inner.y, y2: inner.y + inner.height})];
     for (const value of found)
-      marks.push(drawn('circle', {class: 'dot', r: 4.5, cx: scale.x(value.x), cy: scale.y(value.y), style: `fill:${value.curve.colour}`}));
+      marks.push(drawn('circle', {class: 'dot', r: 4.5, cx: scale.x(value.x), cy: scale.y(value.y), style: `fill:${value.curve.color}`}));
     svg.querySelector('.pointer').replaceChildren(...marks);
     readout.replaceChildren(element('table', {}, element('tbody', {},
       element('tr', {}, element('th', {colspan: 2}, `${spec.xName} ${xShown(xs[index])}`)),
-      found.map(({curve, y}) => element('tr', {}, element('td', {}, swatch(curve.colour), curve.name), element('td', {}, yShown(y)))))));
+      found.map(({curve, y}) => element('tr', {}, element('td', {}, swatch(curve.color), curve.name), element('td', {}, yShown(y)))))));
     readout.hidden = false;
     const width = readout.offsetWidth, room = plot.clientWidth;
     const beside = x + 16 + width <= room ? x + 16 : x - 16 - width;
@@ -139,7 +139,7 @@ function chart(spec) {
     say(index);
   }
   function leave() {
-    if (!svg) return;  // not drawn yet: the pointer can be there before
+    if (!svg) return;  // not drawn yet
     at = -1;
     readout.hidden = true;
     svg.querySelector('.pointer').replaceChildren();
@@ -183,7 +183,7 @@ function chart(spec) {
     lazyTable(`Table of ${spec.title.toLowerCase()}`, numbers));
 }
 
-// One of a few; `choose` is called with its index.
+// Buttons to choose one of a few names; `choose` is called with its index.
 function choice(label, names, chosen, choose) {
   const buttons = names.map((name, i) => element('button', {type: 'button', 'aria-pressed': String(i === chosen), onclick: () => {
     buttons.forEach((button, k) => button.setAttribute('aria-pressed', String(k === i)));

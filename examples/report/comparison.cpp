@@ -1,4 +1,4 @@
-// Several runs in one page.
+// Comparison of several runs in one page.
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -20,14 +20,14 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-// What a page has room for, of all runs together; bytes but for the runs and cells.
+// Limits of a page, over all runs: numbers of runs and cells, and bytes of the other parts.
 constexpr size_t most_runs = 100, most_cells = 40'000, most_music = 1'200'000,
                  most_charts = 500'000, most_text = 200'000, most_tables = 200'000;
-// Of a metrics.csv.
+// Limits of a metrics.csv.
 constexpr size_t most_columns = 200;
 constexpr int64_t most_header = 20'000;
 
-// The parts of a text between commas; of very many, the first `most` + 1.
+// Splits a line at its commas; returns at most `most` + 1 parts.
 std::vector<std::string_view> cells_of(std::string_view line, size_t most) {
   std::vector<std::string_view> all;
   for (size_t begin = 0, end; begin <= line.size() && all.size() <= most; begin = end + 1) {
@@ -37,7 +37,7 @@ std::vector<std::string_view> cells_of(std::string_view line, size_t most) {
   return all;
 }
 
-// Without the blanks and line ends around it.
+// Returns the text without surrounding white space.
 std::string_view trimmed(std::string_view text) {
   const size_t begin = text.find_first_not_of(" \t\r\n");
   if (begin == text.npos) return {};
@@ -48,10 +48,10 @@ struct Metrics {
   std::vector<std::string> columns;
   json rows = json::array();
   int64_t measured = 0, last_step = 0;
-  std::string problem;  // of what is left out
+  std::string problem;  // why rows are missing
 };
 
-// A number, or NaN for an empty cell; nothing for anything else.
+// Parses a number; NaN for an empty cell, nothing for anything else.
 std::optional<double> number_of(std::string_view cell) {
   cell = trimmed(cell);
   if (cell.empty()) return NAN;
@@ -91,7 +91,7 @@ void check_program_columns(const std::vector<std::string>& columns) {
             "metrics.csv has no column " + std::string(needed));
 }
 
-// Up to the first line that is no row: one that a crash cut short, or worse.
+// Reads up to the first line that is not a row, such as one truncated by a crash.
 Metrics read_metrics(const std::string& path, bool of_program, size_t room) {
   const std::string text = read_whole_file(path);
   std::string_view rest = text;
@@ -119,7 +119,7 @@ Metrics read_metrics(const std::string& path, bool of_program, size_t room) {
   }
   const bool header_ended = header.data() + header.size() < text.data() + text.size();
   if (m.problem.empty() && (!blank() || !header_ended))
-    m.problem = "metrics.csv was cut off within line " +
+    m.problem = "metrics.csv is truncated within line " +
                 grouped(int64_t(header_ended ? lines.size() + 2 : 1));
   require(of_program || !lines.empty(), m.problem.empty() ? "metrics.csv has no rows" : m.problem);
   m.measured = int64_t(lines.size());
@@ -130,7 +130,7 @@ Metrics read_metrics(const std::string& path, bool of_program, size_t room) {
   return m;
 }
 
-// Takes from the list what no longer fits into the room that is left.
+// Removes the parts of the list that exceed the remaining space.
 void keep(json& list, size_t& room) {
   json kept = json::array();
   for (json& part : list) {
@@ -146,16 +146,17 @@ struct Room {
   size_t cells, music = most_music, charts = most_charts, text = most_text, tables = most_tables;
 };
 
-// How a run ended that did not come to its end; empty for one that did.
+// Describes how a run ended early; "" for a complete run.
 std::string cut_off(const json& run, int64_t step) {
   const std::string state = run.at("state"), at = " at step " + grouped(step);
   if (state == "done") return "";
   if (state == "failed") return "failed" + at + ": " + run.at("failure").get<std::string>();
   if (state == "stopped") return "was stopped" + at;
-  return state == "scoring" ? "was cut off after its training" : "was cut off, or goes on," + at;
+  return state == "scoring" ? "was interrupted after training"
+                            : "was interrupted, or is still running," + at;
 }
 
-// A path as the address of a link, whatever bytes it has: never a scheme.
+// Returns a path as the address of a link, whatever bytes it has; it never has a scheme.
 std::string address_of(const std::string& path) {
   constexpr const char* digits = "0123456789ABCDEF";
   std::string address = path.starts_with('/') ? "" : "./";
@@ -171,7 +172,7 @@ std::string address_of(const std::string& path) {
   return address;
 }
 
-// A run of which there is metrics.csv alone, such as that of an nn::Trainer.
+// Returns a run that only has a metrics.csv, such as that of an nn::Trainer.
 json run_without_page() {
   json run{
       {"loss", {{"title", "Loss"}, {"unit", "loss"}, {"scale", 1}, {"references", json::array()}}}};
@@ -212,7 +213,7 @@ json read_run(const std::string& folder, const fs::path& out, Room& room, std::s
 
 Comparison compare_runs(const std::vector<std::string>& folders, const std::string& out) {
   require(folders.size() <= most_runs,
-          str(int64_t(folders.size()), " folders: at most ", int64_t(most_runs), " can be shown"));
+          str(int64_t(folders.size()), " folders; accepted are at most ", int64_t(most_runs)));
   Comparison c;
   json runs = json::array();
   Room room{.cells = most_cells / std::max<size_t>(1, folders.size())};

@@ -1,7 +1,7 @@
-// Several runs over one another. A run keeps its colour throughout; from the tenth on, dashes tell
-// those of one colour apart.
+// Comparison of several runs. A run has the same color everywhere; from the eleventh on, dashes
+// distinguish runs of the same color.
 
-// What names of folders have in common at their beginning says nothing.
+// Removes the leading folders that all names have in common.
 function shortNames(names) {
   const parts = names.map((name) => name.replace(/\/+$/, '').split('/'));
   let common = 0;
@@ -9,7 +9,7 @@ function shortNames(names) {
   return parts.map((p) => p.slice(common).join('/'));
 }
 
-// Rows: runs; columns: the options whose values are not the same in all that have settings.
+// Rows: runs; columns: the options whose values differ among the runs that have settings.
 function differences(runs) {
   const options = [...new Set(runs.flatMap(({run}) => run.settings.map(([option]) => option)))].sort();
   const valueOf = ({run}, option) => run.settings.find(([name]) => name === option)?.[1] ?? '–';
@@ -19,20 +19,20 @@ function differences(runs) {
     value: (r, option) => option === 'program' ? r.run.program : valueOf(r, option)};
 }
 
-// Of columns of metrics.csv that a program of one's own adds, such as an accuracy, the last number.
+// The last value of additional columns of metrics.csv, such as an accuracy.
 function lastNumbers(runs) {
   const own = ({m}) => m.others.filter(({name, y}) => !['learning_rate', 'gradient_norm'].includes(name) && y.some(isNumber));
   const those = runs.filter((r) => own(r).length), names = [...new Set(those.flatMap((r) => own(r).map(({name}) => name)))];
   if (names.length === 0) return [];
-  return [{title: 'Last numbers of other columns of metrics.csv', heads: names.slice(0, mostResults), left: Math.max(0, names.length - mostResults),
+  return [{title: 'Last values of other columns of metrics.csv', heads: names.slice(0, mostResults), left: Math.max(0, names.length - mostResults),
     rows: those.map((r) => ({r, cells: names.slice(0, mostResults).map((name) =>
       shown(own(r).find((other) => other.name === name)?.y.filter(isNumber).at(-1)))}))}];
 }
 
-const mostResults = 60;  // columns of a table
+const mostResults = 60;  // maximum number of columns of a table
 
-/// The tables of results of one title over one another: a row for each run, a column for each of its numbers.
-/// [{title, heads, rows: [{r, cells}], left}], `left` of which there is no room for.
+/// Merges the result tables of the same title: a row per run, a column per value.
+/// [{title, heads, rows: [{r, cells}], left}], where `left` is the number of columns that are not shown.
 function finalResults(runs) {
   const all = new Map();
   for (const r of runs)
@@ -40,7 +40,7 @@ function finalResults(runs) {
       if (!all.has(t.title)) all.set(t.title, {title: t.title, columns: new Map(), rows: new Map()});
       const {columns, rows} = all.get(t.title);
       if (!rows.has(r)) rows.set(r, new Map());
-      // The first cells of a row say of what it is, as many as tell the rows apart.
+      // The first cells of a row are its name: as many as needed to distinguish the rows.
       let names = 1;
       const nameOf = (row) => row.slice(0, names).map((cell, i) => i === 0 ? cell : `${t.columns[i]} ${cell}`).join(', ');
       while (names < t.columns.length - 1 && new Set(t.rows.map(nameOf)).size < t.rows.length) ++names;
@@ -61,9 +61,9 @@ function finalResults(runs) {
 
 function comparison(data) {
   const names = shortNames(data.runs.map((run) => run.name));
-  const runs = data.runs.map((run, i) => ({run, name: names[i], m: measured(run), colour: i,
+  const runs = data.runs.map((run, i) => ({run, name: names[i], m: measured(run), color: i,
     dash: [undefined, '7 4', '2 4'][Math.floor(i / 10) % 3]}));
-  const named = ({run, name, colour}) => element('span', {}, swatch(colourOf(colour)),
+  const named = ({run, name, color}) => element('span', {}, swatch(colorOf(color)),
     run.link ? element('a', {href: run.link, dir: 'auto'}, name) : element('bdi', {}, name));
   const page = [element('header', {}, element('p', {class: 'eyebrow'}, 'Stretto · comparison'),
     element('h1', {}, `${runs.length} ${runs.length === 1 ? 'run' : 'runs'}`))];
@@ -74,9 +74,9 @@ function comparison(data) {
   if (results.length) page.push(section('Final results', (part) => part.append(element('div', {class: 'results'},
     results.map(({title, heads, rows, left}) => element('div', {}, element('h3', {}, title),
       scrolling(title, table(title, ['run', ...heads], rows.map(({r, cells}) => [named(r), ...cells]), {hideCaption: true}), 'runs'),
-      left ? element('p', {class: 'note'}, `${shown(left)} more are on the pages of the runs.`) : null))))));
+      left ? element('p', {class: 'note'}, `${shown(left)} more columns are on the pages of the runs.`) : null))))));
 
-  page.push(section('How the training went', (part) => part.append(scrolling('How the training went',
+  page.push(section('Training', (part) => part.append(scrolling('Training',
     table('The training of each run', ['run', 'validation', 'best', 'training', 'unit', 'steps', 'time', 'tokens/s', 'memory', ''], runs.map((r) => {
       const last = r.m.step.length - 1;
       return [named(r), lossShown(r.m.valid[last]), lossShown(r.m.best), lossShown(r.m.train[last]), r.run.loss.unit, shown(r.m.step[last]), duration(r.m.seconds[last]),
@@ -84,11 +84,11 @@ function comparison(data) {
     }), {hideCaption: true}), 'runs'))));
 
   const set = runs.filter(({run}) => run.settings.length), {differing, same, value} = differences(set);
-  if (set.length) page.push(section('What differs in their settings', (part) => {
-    if (differing.length === 0) part.append(element('p', {class: 'note'}, 'Nothing.'));
-    else part.append(scrolling('What differs in their settings',
+  if (set.length) page.push(section('Different settings', (part) => {
+    if (differing.length === 0) part.append(element('p', {class: 'note'}, 'None.'));
+    else part.append(scrolling('Different settings',
       table('Settings that differ', ['run', ...differing], set.map((r) => [named(r), ...differing.map((option) => value(r, option))]), {hideCaption: true}), 'runs'));
-    part.append(element('p', {class: 'note', style: 'margin-top:8px'}, same === 1 ? '1 other is the same in all.' : `${shown(same)} others are the same in all.`));
+    part.append(element('p', {class: 'note', style: 'margin-top:8px'}, same === 1 ? '1 other setting is the same in all runs.' : `${shown(same)} other settings are the same in all runs.`));
   }));
 
   const kindOf = ({run, m}) => JSON.stringify([run.loss.unit, m.axis]);
@@ -99,7 +99,7 @@ function comparison(data) {
       if (those.length === 0) continue;
       page.push(section(title, (part) => part.append(element('p', {class: 'note'}, unit), overStepsOrTime(those.map(({m}) => m), (which, extra) => chart({title, yName: unit, yShown: lossShown, extra, ...axis(which, those[0].m),
         height: key === 'valid' ? 380 : 280, references: commonReferences(those),
-        curves: those.map((r) => ({name: r.name, x: along(r.m, which), y: r.m[key], colour: colourOf(r.colour), dash: r.dash}))})))));
+        curves: those.map((r) => ({name: r.name, x: along(r.m, which), y: r.m[key], color: colorOf(r.color), dash: r.dash}))})))));
     }
   }
   const pieces = runs.flatMap(({run, name}) => run.music.map((piece) => ({label: piece.title, group: name, data: piece})));
@@ -109,7 +109,7 @@ function comparison(data) {
     const [x, y] = JSON.parse(kind);
     page.push(section(`Loss against the ${x}`, (part) => part.append(element('p', {class: 'note'}, y), chart({title: `Loss against the ${x}`, xName: x, yName: y, yShown: lossShown,
       curves: runs.flatMap((r) => r.run.charts.filter((c) => axesOf(c) === kind).flatMap((c) => c.curves.map((curve, i) =>
-        ({...curve, name: `${r.name}: ${curve.name}`, colour: colourOf(r.colour), dash: ['none', '6 4', '2 4'][i % 3]}))))}))));
+        ({...curve, name: `${r.name}: ${curve.name}`, color: colorOf(r.color), dash: ['none', '6 4', '2 4'][i % 3]}))))}))));
   }
   const fast = runs.filter(({run}) => run.metrics.columns.includes('tokens_per_second'));
   if (fast.length) page.push(section('Speed and memory', (part) => part.append(speedAndMemory(fast))));
@@ -117,12 +117,12 @@ function comparison(data) {
   const texts = runs.flatMap(({run, name}) => run.texts.map((text) => ({...text, title: `${name}: ${text.title}`})));
   if (texts.length) page.push(section('Texts', (part) => part.append(...texts.map((text) =>
     element('details', {}, element('summary', {dir: 'auto'}, text.title), textSample(text))))));
-  page.push(element('footer', {}, 'Made by stretto-report. The name of a run leads to its page where it has one.'));
+  page.push(element('footer', {}, 'Made by stretto-report. The name of a run links to its page, if it has one.'));
   document.title = `${runs.length} ${runs.length === 1 ? 'run' : 'runs'}`;
   return page;
 }
 
-// A line that all runs have, such as what counting achieves on the same data.
+// Reference lines that all runs share, such as the n-gram baselines of the same data.
 function commonReferences(runs) {
   const key = (references) => JSON.stringify(references);
   return runs.every(({run}) => key(run.loss.references) === key(runs[0].run.loss.references)) ? runs[0].run.loss.references : [];

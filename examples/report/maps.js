@@ -1,8 +1,8 @@
-// Matrices as pictures: a byte a cell, on one scale, that the pointer and the arrow keys read off. The colour is that
-// of a root of the value's share of the scale, so that small weights can be told from none; the legend says which.
+// Matrices as pictures: a byte per cell, on one scale; the pointer and the arrow keys read off values. The color is that
+// of a root of the value's share of the scale, so that small weights are visible; the legend names the root.
 
-// The colours of examples/plot/heat_maps.cpp: the lightness rises evenly.
-function heatColours() {
+// The colors of examples/plot/heat_maps.cpp: the lightness rises evenly.
+function heatColors() {
   const strip = element('canvas', {width: 256, height: 1}), pen = strip.getContext('2d', {willReadFrequently: true});
   for (let i = 0; i < 256; ++i) {
     const t = i / 255, chroma = 0.05 + 0.14 * Math.sin(Math.PI * (0.08 + 0.84 * t)) ** 1.2;
@@ -13,19 +13,19 @@ function heatColours() {
 }
 
 const ordinal = (n) => n === 2 ? 'square' : n === 3 ? 'cube' : `${n}th`;
-// What the colours stand for: "Color by the 5th root of the value".
+// Describes the color scale: "Color by the 5th root of the value".
 function scaleWords({gamma, low}) {
-  const root = 1 / gamma, of = low < 0 ? 'the value above the least' : 'the value';
+  const root = 1 / gamma, of = low < 0 ? 'the value minus the minimum' : 'the value';
   if (gamma === 1) return `Color in proportion to ${of}`;
   return Math.abs(root - Math.round(root)) < 1e-6 ? `Color by the ${ordinal(Math.round(root))} root of ${of}` : `Color by ${of} to the power of ${shown(gamma)}`;
 }
-// Two digits that count.
+// Two significant digits.
 const roughly = (x) => x === 0 ? '0' : Math.abs(x) < 1e-3 || Math.abs(x) >= 1e5 ? x.toExponential(1).replace('e+', 'e') : String(+x.toPrecision(2));
 
 function heatMaps(group) {
-  const colours = heatColours();
+  const colors = heatColors();
   const said = element('output', {'aria-live': 'polite'});
-  // A byte is 1 + 254 sqrt(share); 0 is no number.
+  // A byte is 1 + 254 sqrt(share); 0 means not finite.
   const share = (byte) => ((byte - 1) / 254) ** 2;
   const value = (byte) => byte === 0 ? null : group.low + share(byte) * (group.high - group.low);
 
@@ -36,8 +36,8 @@ function heatMaps(group) {
     const pen = canvas.getContext('2d'), image = pen.createImageData(map.columns, map.rows);
     let most = 0;
     cells.forEach((byte, i) => {
-      const colour = 4 * Math.round(255 * share(byte) ** group.gamma);
-      for (let k = 0; k < 3; ++k) image.data[4 * i + k] = byte === 0 ? 153 : colours[colour + k];
+      const color = 4 * Math.round(255 * share(byte) ** group.gamma);
+      for (let k = 0; k < 3; ++k) image.data[4 * i + k] = byte === 0 ? 153 : colors[color + k];
       image.data[4 * i + 3] = 255;
       if (byte > cells[most]) most = i;
     });
@@ -45,7 +45,7 @@ function heatMaps(group) {
     const name = (index, what) => group.coarse > 1
       ? `${what} ${index * group.coarse + 1} to ${(index + 1) * group.coarse}` : `${what} ${index + 1}`;
     const at = (i) => `${name(Math.floor(i / map.columns), group.rows)}, ${name(i % map.columns, group.columns)}: ${shown(value(cells[i]))}`;
-    canvas.setAttribute('aria-label', `${map.caption}: ${map.rows} by ${map.columns}; greatest at ${at(most)}. Arrow keys read off the cells.`);
+    canvas.setAttribute('aria-label', `${map.caption}: ${map.rows} by ${map.columns}; maximum at ${at(most)}. Arrow keys read off the cells.`);
     let cell = most;
     const say = () => { said.textContent = `${map.caption}, ${at(cell)}`; };
     canvas.addEventListener('pointermove', (event) => {
@@ -68,16 +68,16 @@ function heatMaps(group) {
   });
   const bar = element('canvas', {width: 256, height: 1, 'aria-hidden': 'true'}), pen = bar.getContext('2d');
   const image = pen.createImageData(256, 1);
-  image.data.set(colours);
+  image.data.set(colors);
   pen.putImageData(image, 0, 0);
-  // The colours lie evenly along the bar, and the values that they stand for below them.
+  // The colors are spread evenly along the bar, with their values below.
   const marks = [0, 0.25, 0.5, 0.75, 1].map((at) => group.low + at ** (1 / group.gamma) * (group.high - group.low));
   return element('div', {},
-    group.coarse > 1 ? element('p', {class: 'note'}, `A cell shows the greatest of ${group.coarse} × ${group.coarse} values.`) : null,
+    group.coarse > 1 ? element('p', {class: 'note'}, `A cell shows the maximum of ${group.coarse} × ${group.coarse} values.`) : null,
     element('div', {class: 'maps'}, figures.map((f) => f.figure)),
     element('div', {class: 'scale'},
       element('figure', {}, bar, element('div', {class: 'marks'}, marks.map((value) => element('span', {}, roughly(value)))),
-        element('figcaption', {}, `${scaleWords(group)}; one scale for all of these.`)), said),
-    lazyTable('Table of the greatest values', () => table(group.title, ['map', 'rows', 'columns', 'greatest at'],
+        element('figcaption', {}, `${scaleWords(group)}; one scale for all maps.`)), said),
+    lazyTable('Table of the maxima', () => table(group.title, ['map', 'rows', 'columns', 'maximum at'],
       figures.map(({map, most, at}) => [map.caption, map.rows, map.columns, at(most)]), {hideCaption: true})));
 }

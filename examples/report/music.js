@@ -1,9 +1,9 @@
-// Music that plays: a piano roll with a cursor, and its sound by Web Audio. Positions are in ticks
-// of the song; its tempo marks say how long a tick lasts.
+// Music playback: a piano roll with a cursor, and sound by Web Audio. Positions are in ticks of the
+// song; its tempo marks define the length of a tick.
 
 const noteNames = ['C', 'C♯', 'D', 'E♭', 'E', 'F', 'F♯', 'G', 'A♭', 'A', 'B♭', 'B'];
 const noteName = (pitch) => noteNames[pitch % 12] + (Math.floor(pitch / 12) - 1);
-const voiceColours = [1, 4, 2, 0, 3, 5, 6, 7, 8, 9];
+const voiceColors = [1, 4, 2, 0, 3, 5, 6, 7, 8, 9];
 
 // The song of the page's data: voices of notes {start, end, pitch, velocity} in order, and times.
 function readSong(data) {
@@ -13,7 +13,7 @@ function readSong(data) {
       const [start, length, pitch, velocity] = voice.notes.slice(k, k + 4);
       notes.push({start, end: start + Math.max(1, length), pitch, velocity});
     }
-    return {...voice, notes, colour: voiceColours[i % 10], on: true};
+    return {...voice, notes, color: voiceColors[i % 10], on: true};
   });
   const tempos = [];
   let seconds = 0;
@@ -83,7 +83,7 @@ class Synthesizer {
     source.start(when);
     source.stop(end);
   }
-  // Attack, then a fall to `rest` of the loudness with the time constant `fall`, then the release.
+  // Attack, then decay to the fraction `rest` of the loudness with time constant `fall`, then release.
   envelope(index, when, length, {loud, attack, fall, rest, release, cutoff}) {
     const gain = this.context.createGain(), filter = this.context.createBiquadFilter();
     filter.frequency.value = cutoff;
@@ -145,7 +145,7 @@ class Synthesizer {
   }
 }
 
-// Bars of four beats, keys at the left, the notes of the voices that are on, and the cursor.
+// Draws bars of four beats, keys at the left, the notes of the enabled voices, and the cursor.
 function drawRoll(canvas, song, position, playing) {
   const width = canvas.clientWidth, ratio = devicePixelRatio || 1;
   if (width === 0) return;
@@ -156,7 +156,7 @@ function drawRoll(canvas, song, position, playing) {
     canvas.width = Math.round(width * ratio), canvas.height = Math.round(height * ratio);
     canvas.style.height = `${height}px`;
   }
-  // A view of whole bars, which turns like a page where the cursor leaves it.
+  // A view of whole bars, which advances like a page when the cursor leaves it.
   const bar = 4 * song.ticks, bars = Math.max(1, Math.ceil(song.end / bar));
   const seen = Math.min(bars, Math.max(2, Math.round((width - keys) / 110))) * bar;
   const first = Math.min(Math.max(0, bars * bar - seen), Math.floor(position / seen) * seen);
@@ -164,19 +164,19 @@ function drawRoll(canvas, song, position, playing) {
   const y = (pitch) => (high - pitch) * row;
   const pen = canvas.getContext('2d');
   pen.setTransform(ratio, 0, 0, ratio, 0, 0);
-  const colours = {ground: resolved('--raised'), black: resolved('--black-row'), line: resolved('--line'),
+  const colors = {ground: resolved('--raised'), black: resolved('--black-row'), line: resolved('--line'),
     edge: resolved('--edge'), soft: resolved('--soft'), ink: resolved('--ink')};
-  pen.fillStyle = colours.ground;
+  pen.fillStyle = colors.ground;
   pen.fillRect(0, 0, width, height);
   pen.font = `11px ${getComputedStyle(document.body).fontFamily}`;
   for (let pitch = low; pitch <= high; ++pitch) {
-    pen.fillStyle = colours.black;
+    pen.fillStyle = colors.black;
     if ([1, 3, 6, 8, 10].includes(pitch % 12)) pen.fillRect(0, y(pitch), width, row);
   }
   for (let pitch = Math.ceil(low / 12) * 12; pitch <= high; pitch += 12) {
-    pen.fillStyle = colours.line;
+    pen.fillStyle = colors.line;
     pen.fillRect(0, y(pitch) + row - 1, width, 1);
-    pen.fillStyle = colours.soft;
+    pen.fillStyle = colors.soft;
     if (y(pitch) >= row) pen.fillText(noteName(pitch), 8, y(pitch) + row - 3);
   }
   const beatWidth = song.ticks / seen * (width - keys), barsApart = beatWidth * 4 < 40 ? 2 : 1;
@@ -184,15 +184,15 @@ function drawRoll(canvas, song, position, playing) {
     const whole = tick % bar === 0;
     if (!whole && beatWidth < 10) continue;
     pen.globalAlpha = whole ? 0.75 : 1;
-    pen.fillStyle = whole ? colours.edge : colours.line;
+    pen.fillStyle = whole ? colors.edge : colors.line;
     pen.fillRect(Math.round(x(tick)), 0, 1, rows * row);
     pen.globalAlpha = 1;
     if (whole && tick < first + seen && (tick / bar) % barsApart === 0) {
-      pen.fillStyle = colours.soft;
+      pen.fillStyle = colors.soft;
       pen.fillText(tick === first ? `bar ${tick / bar + 1}` : tick / bar + 1, x(tick) + 4, height - 6);
     }
   }
-  pen.fillStyle = colours.line;
+  pen.fillStyle = colors.line;
   pen.fillRect(keys - 1, 0, 1, rows * row);
   pen.fillRect(0, rows * row, width, 1);
   pen.save();
@@ -201,9 +201,9 @@ function drawRoll(canvas, song, position, playing) {
   pen.clip();
   const sounding = [];
   song.voices.forEach((voice, i) => {
-    pen.fillStyle = resolved(`--s${voice.colour}`);
+    pen.fillStyle = resolved(`--s${voice.color}`);
     pen.globalAlpha = voice.on ? 1 : 0.13;
-    const inset = row < 6 ? 0 : Math.min(i, 3) * Math.min(1, row / 8);  // voices in unison are seen both
+    const inset = row < 6 ? 0 : Math.min(i, 3) * Math.min(1, row / 8);  // both voices of a unison stay visible
     for (const note of voice.notes) {
       if (note.start > first + seen) break;
       if (note.end < first) continue;
@@ -213,12 +213,12 @@ function drawRoll(canvas, song, position, playing) {
     }
   });
   pen.globalAlpha = 1;
-  pen.strokeStyle = colours.ink;
+  pen.strokeStyle = colors.ink;
   pen.lineWidth = 1.5;
   for (const [note, left] of sounding)
     pen.strokeRect(left - 0.5, y(note.pitch) - 0.5, Math.max(3, x(note.end) - left), row + 0.5);
   pen.restore();
-  pen.fillStyle = colours.ink;
+  pen.fillStyle = colors.ink;
   pen.fillRect(Math.round(x(position)) - 1, 0, 2, rows * row);
   canvas.tickAt = (pixel) => first + Math.max(0, pixel - keys) / (width - keys) * seen;
 }
@@ -226,7 +226,7 @@ function drawRoll(canvas, song, position, playing) {
 /// A player of several pieces: [{label, group, data}].
 function player(pieces) {
   let song = null, synthesizer = null, position = 0, rate = 1, volume = 0.8, timer = 0, frame = 0;
-  let began = null, next = [];  // {tick-seconds and clock when it was last set}, next note of each voice
+  let began = null, next = [];  // position and clock at the last start; index of the next note per voice
   const pressed = (name, path) => [icon(path), name];
   const triangle = 'M3 1.5v13l11-6.5z', bars = 'M3 2h4v12H3zM9 2h4v12H9z', square = 'M2.5 2.5h11v11h-11z';
 
@@ -274,7 +274,7 @@ function player(pieces) {
     if (synthesizer) synthesizer.close();
     synthesizer = null;
   }
-  // A new synthesizer with nothing in it; the next notes are those from the cursor on.
+  // Replaces the synthesizer by an empty one; the next notes are those from the cursor on.
   function sound() {
     synthesizer = new Synthesizer(song.voices, volume);
     const tick = song.tickAt(current());
@@ -284,7 +284,7 @@ function player(pieces) {
     });
     schedule();
   }
-  // Notes of the next moment, further ahead where the browser calls seldom.
+  // Schedules the notes of the next moment, further ahead if the browser calls rarely.
   function schedule() {
     if (!synthesizer) return;
     const here = current(), ahead = (document.hidden ? 1.6 : 0.3) * rate;
@@ -349,7 +349,7 @@ function player(pieces) {
         button.setAttribute('aria-pressed', voice.on);
         if (synthesizer) synthesizer.turn(i, voice.on);
         show();
-      }}, swatch(colourOf(voice.colour), 'block'), voice.name || `voice ${i + 1}`);
+      }}, swatch(colorOf(voice.color), 'block'), voice.name || `voice ${i + 1}`);
       return button;
     }));
     about.replaceChildren(`${shown(song.count)} notes`, song.cut ? ', only the beginning' : '', song.file ? ` · ${song.file}` : '');
@@ -367,7 +367,7 @@ function player(pieces) {
   canvas.addEventListener('click', (event) =>
     seek(song.secondsAt(canvas.tickAt(event.clientX - canvas.getBoundingClientRect().left))));
   new ResizeObserver(() => show()).observe(canvas);
-  whenColoursChange.push(() => show());
+  whenColorsChange.push(() => show());
   const made = element('div', {class: 'player'},
     element('div', {class: 'piece'}, pieces.length > 1 ? menu : element('h3', {}, pieces[0].label), about),
     element('div', {class: 'controls'}, play, stop, time,

@@ -1,9 +1,9 @@
-// The page: of one run all there is, of several what they have in common.
+// The page: all results of one run, or a comparison of several.
 
 const stateNames = {training: 'training', stopped: 'stopped', failed: 'failed', scoring: 'scoring', done: 'done'};
 
-// Columns of metrics.csv by name, losses in the run's unit. The first column is what the curves stand over, the step;
-// `others` are those that no chart of their own is made for.
+// Columns of metrics.csv by name, losses in the run's unit. The first column, the step, is the x axis of the curves;
+// `others` are the columns without a specific chart.
 const ownCharts = ['seconds', 'train_loss', 'valid_loss', 'tokens_per_second', 'peak_bytes'];
 function measured(run) {
   const {columns, rows} = run.metrics;
@@ -35,10 +35,10 @@ function facts(run, m) {
     item('Steps', shown(m.step[last]), planned),
     item('Time', duration(m.seconds[last]), 'training and validation'),
     item('Speed', shown(m.meanSpeed === null ? null : Math.round(m.meanSpeed)), 'tokens/s, mean'),
-    m.peak === null ? null : item('Memory', bytes(m.peak), 'peak of all tensors'));
+    m.peak === null ? null : item('Memory', bytes(m.peak), 'peak, all tensors'));
 }
 
-// Over steps or over time, as the reader chooses.
+// A chart over steps or over time, as the reader chooses.
 function overStepsOrTime(measurements, make) {
   const timed = measurements.some((m) => m.seconds.some(isNumber));
   const host = element('div');
@@ -53,15 +53,15 @@ const axis = (which, m) => which === 0 ? {xName: m.axis, xShown: shown} : {xName
 const along = (m, which) => which === 0 ? m.step : m.seconds;
 
 function speedAndMemory(runs) {
-  const curves = (key) => runs.map(({name, m, colour, dash}) => ({name, x: m.step, y: m[key], colour: colourOf(colour), dash}));
+  const curves = (key) => runs.map(({name, m, color, dash}) => ({name, x: m.step, y: m[key], color: colorOf(color), dash}));
   const one = (title, unit, key, more) => element('div', {}, element('h3', {}, title),
     chart({title, xName: runs[0].m.axis, yName: unit, curves: runs.length === 1 ? curves(key).map((c) => ({...c, name: unit})) : curves(key), height: 220, fromZero: true, ...more}));
   const remembered = runs.some(({m}) => m.peak !== null);
   return element('div', {class: 'pair'}, one('Speed', 'tokens/s', 'speed', {yShown: (x) => shown(isNumber(x) ? Math.round(x) : x)}),
-    remembered ? one('Memory', 'peak of all tensors', 'memory', {yShown: bytes, yUnits: byteUnits}) : null);
+    remembered ? one('Memory', 'peak, all tensors', 'memory', {yShown: bytes, yUnits: byteUnits}) : null);
 }
 
-// A small chart of every other column of metrics.csv, such as those that a program of one's own adds.
+// A small chart per additional column of metrics.csv, such as those of user programs.
 function otherColumns(runs) {
   const names = [...new Set(runs.flatMap(({m}) => m.others.filter(({y}) => y.some(isNumber)).map(({name}) => name)))];
   if (names.length === 0) return null;
@@ -69,7 +69,7 @@ function otherColumns(runs) {
   return section('Other columns of metrics.csv', (part) => {
     part.append(element('div', {class: 'pair'}, names.slice(0, most).map((name) => element('div', {}, element('h3', {dir: 'auto'}, name),
       chart({title: name, xName: runs.find(({m}) => m.others.some((other) => other.name === name)).m.axis, yName: name, height: 220, curves: runs.flatMap((r) => r.m.others.filter((other) => other.name === name)
-        .map(({y}) => ({name: runs.length === 1 ? name : r.name, x: r.m.step, y, colour: colourOf(r.colour), dash: r.dash})))})))));
+        .map(({y}) => ({name: runs.length === 1 ? name : r.name, x: r.m.step, y, color: colorOf(r.color), dash: r.dash})))})))));
     if (names.length > most) part.append(element('p', {class: 'note'}, `${shown(names.length - most)} more columns are in metrics.csv.`));
   });
 }
@@ -89,33 +89,33 @@ function copied(text) {
   return element('div', {class: 'command'}, pre, button);
 }
 
-// A text stands from right to left where its letters do; columns stay in their order.
+// Text in a right-to-left script runs from right to left; aligned columns keep their order.
 function textSample({given, text, aligned}) {
   const box = element('div', {class: 'sample', tabindex: 0, role: 'region', 'aria-label': 'Text'},
     element('pre', aligned ? {class: 'aligned', dir: 'ltr'} : {dir: 'auto'},
-      given ? element('span', {class: 'given', title: 'given to the model'}, given) : null, text));
+      given ? element('span', {class: 'given', title: 'prompt'}, given) : null, text));
   return aligned ? withScrollHint(box) : box;
 }
 
 function words(run, m) {
   const at = m.step.length ? ` at step ${shown(m.step.at(-1))}` : '';
   return {
-    training: `This page was written during the training${at}. Load it again for what came after.`,
-    stopped: `The training was stopped${at}. It goes on with --resume.`,
-    failed: `The training failed${at}: ${run.failure}`,
-    scoring: 'The training is done; its last results were still in the making when this page was written.'}[run.state];
+    training: `This page was written during training${at}. Reload it for newer results.`,
+    stopped: `Training was stopped${at}. Resume it with --resume.`,
+    failed: `Training failed${at}: ${run.failure}`,
+    scoring: 'Training is complete; the final evaluation was still running when this page was written.'}[run.state];
 }
 
 function onePage(run) {
   const m = measured(run);
-  const page = [element('header', {}, element('p', {class: 'eyebrow'}, 'Stretto · report of a training'),
+  const page = [element('header', {}, element('p', {class: 'eyebrow'}, 'Stretto · training report'),
     element('h1', {}, run.program, element('span', {class: 'state'}, stateNames[run.state] ?? run.state)),
     element('p', {class: 'soft'}, element('bdi', {}, run.name), element('br'), run.about),
     words(run, m) ? element('p', {class: 'problem'}, words(run, m)) : null, facts(run, m))];
 
   page.push(section(run.loss.title || 'Loss', (part) => {
     part.append(overStepsOrTime([m], (which, extra) => chart({title: 'Loss', yName: run.loss.unit, yShown: lossShown, ...axis(which, m), extra, references: run.loss.references,
-      curves: [{name: 'training', x: along(m, which), y: m.train, colour: colourOf(0)}, {name: 'validation', x: along(m, which), y: m.valid, colour: colourOf(1)}]})));
+      curves: [{name: 'training', x: along(m, which), y: m.train, color: colorOf(0)}, {name: 'validation', x: along(m, which), y: m.valid, color: colorOf(1)}]})));
     if (run.metrics.measured > run.metrics.rows.length)
       part.append(element('p', {class: 'note'}, `${shown(run.metrics.rows.length)} of ${shown(run.metrics.measured)} measurements; all of them are in metrics.csv.`));
     part.querySelector('.chart')?.parentElement.prepend(element('p', {class: 'note'}, run.loss.unit));
@@ -125,18 +125,18 @@ function onePage(run) {
   if (run.music.length) page.push(section('Music', (part) => part.append(player(run.music.map((data) => ({label: data.title, data}))))));
   for (const text of run.texts) page.push(section(element('bdi', {}, text.title), (part) => part.append(textSample(text))));
   for (const c of run.charts) page.push(section(c.title, (part) => part.append(element('p', {class: 'note'}, c.y),
-    chart({title: c.title, xName: c.x, yName: c.y, yShown: lossShown, references: c.references, curves: c.curves.map((curve, i) => ({...curve, colour: colourOf(i)}))}))));
+    chart({title: c.title, xName: c.x, yName: c.y, yShown: lossShown, references: c.references, curves: c.curves.map((curve, i) => ({...curve, color: colorOf(i)}))}))));
   for (const group of run.maps) page.push(section(group.title, (part) => part.append(heatMaps(group))));
-  page.push(section('Speed and memory', (part) => part.append(speedAndMemory([{name: run.name, m, colour: 0}]))));
-  page.push(otherColumns([{name: run.name, m, colour: 0}]));
-  page.push(section('To repeat it', (part) => {
-    part.append(element('p', {class: 'note'}, run.commands.length > 1 ? 'The commands of this run, one after the other:' : 'The command of this run:'),
+  page.push(section('Speed and memory', (part) => part.append(speedAndMemory([{name: run.name, m, color: 0}]))));
+  page.push(otherColumns([{name: run.name, m, color: 0}]));
+  page.push(section('Reproduction', (part) => {
+    part.append(element('p', {class: 'note'}, run.commands.length > 1 ? 'The commands of this run, in this order:' : 'The command of this run:'),
       ...run.commands.map(copied));
     const list = (settings) => element('dl', {class: 'settings'}, settings.map(([option, value, given]) =>
       element('div', {class: given ? 'set' : ''}, element('dt', {}, option), element('dd', {dir: 'auto'}, value === '' ? '–' : value))));
-    part.append(element('details', {}, element('summary', {}, `All ${run.settings.length} settings; those that were given are in bold`), list(run.settings)));
+    part.append(element('details', {}, element('summary', {}, `All ${run.settings.length} settings; those set on the command line are in bold`), list(run.settings)));
   }));
-  page.push(element('footer', {}, `Written ${run.written} by stretto ${run.version}. This file holds all that it shows, and asks nothing of the network.`));
+  page.push(element('footer', {}, `Written ${run.written} by stretto ${run.version}. This file is self-contained and needs no network.`));
   document.title = `${run.program} · ${run.name}`;
   return page;
 }

@@ -1,4 +1,4 @@
-// Data into the page, and out of it again.
+// Puts data into the page and reads them back.
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string_view>
@@ -14,7 +14,7 @@ namespace {
 
 using nlohmann::json;
 
-// A page has less than 3 MB (report.h), about 200,000 values at most, and 8 levels.
+// A page has less than 3 MB (report.h), at most about 200,000 values, and 8 levels.
 constexpr uint64_t most_bytes = 4'000'000;
 constexpr int64_t most_values = 1'000'000;
 constexpr int most_levels = 20;
@@ -22,7 +22,8 @@ constexpr int most_levels = 20;
 constexpr std::string_view data_begin = R"(<script type="application/json" id="data">)",
                            data_end = "</script>";
 
-// In JSON a < stands in strings alone: no text of a run can end the script or begin another.
+// In JSON a < occurs only in strings: escaped, no text of a run can end the
+// script or begin another.
 std::string without_tags(const std::string& text) {
   std::string safe;
   for (const char c : text) c == '<' ? safe += "\\u003c" : safe += c;

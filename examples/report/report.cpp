@@ -15,12 +15,12 @@ namespace {
 
 using nlohmann::json;
 
-// What a page has room for, less than 3 MB in all.
+// Limits of a page, less than 3 MB in all.
 constexpr size_t most_rows = 1000, most_points = 500, most_curves = 24, most_cells = 800'000,
                  most_notes = 25'000, most_pieces = 40, most_text = 40'000, most_lines = 200,
                  most_command = 4'000, most_commands = 10, most_value = 500;
 
-// Nine digits; what is no number is null.
+// Rounds to nine digits; a value that is not finite becomes null.
 json number(double x) {
   if (!std::isfinite(x)) return nullptr;
   if (x == std::floor(x) && std::abs(x) < 0x1p53) return int64_t(x);
@@ -35,7 +35,7 @@ json numbers(const std::vector<double>& all) {
   return list;
 }
 
-// At most so many of all, evenly, with the first and the last.
+// Returns at most `most` elements, evenly spaced, including the first and the last.
 template <class T>
 std::vector<T> thinned(const std::vector<T>& all, size_t most) {
   if (all.size() <= most) return all;
@@ -90,7 +90,7 @@ std::string base64(const std::vector<uint8_t>& bytes) {
 
 int64_t parts(int64_t n, int64_t of) { return (n + of - 1) / of; }
 
-// The greatest of each block of coarse x coarse cells, those at the edges smaller.
+// Returns the maximum of each block of coarse x coarse cells; blocks at the edges may be smaller.
 HeatMap coarser(const HeatMap& fine, int64_t coarse) {
   const int64_t rows = parts(fine.rows, coarse), columns = parts(fine.columns, coarse);
   HeatMap map{fine.caption, int(rows), int(columns), {}};
@@ -99,13 +99,13 @@ HeatMap coarser(const HeatMap& fine, int64_t coarse) {
     for (int64_t j = 0; j < fine.columns; ++j) {
       float& cell = map.values[size_t(i / coarse * columns + j / coarse)];
       const float value = fine.values[size_t(i * fine.columns + j)];
-      if (!(value <= cell)) cell = value;  // NaN stays
+      if (!(value <= cell)) cell = value;  // keeps NaN
     }
   return map;
 }
 
-// A cell is a byte: 0 for what is no number, else 1 to 255 for the root of its share of the scale,
-// which keeps small weights apart.
+// A cell is a byte: 0 for a value that is not finite, else 1 to 255 for the square root of its
+// share of the scale, which preserves differences between small weights.
 std::vector<uint8_t> cells(const HeatMap& map, double low, double high) {
   std::vector<uint8_t> bytes;
   for (const float value : map.values) {
@@ -154,8 +154,8 @@ json all_maps(const std::vector<ReportMaps>& all) {
   return list;
 }
 
-// Of each voice its notes one after the other, start, duration, pitch and velocity of each; at most
-// `room` notes of all, those that start first.
+// Returns the notes of each voice as start, duration, pitch and velocity, one after the other; at
+// most `room` notes in all, the ones that start first.
 json piece(const ReportMusic& music, size_t& room) {
   const Song& song = music.song;
   std::vector<int> starts;
@@ -163,7 +163,7 @@ json piece(const ReportMusic& music, size_t& room) {
     for (const Note& note : track.notes) starts.push_back(note.start);
   std::sort(starts.begin(), starts.end());
   const size_t shown = std::min(room, starts.size());
-  const int end = shown < starts.size() ? starts[shown] : INT32_MAX;  // what starts there is out
+  const int end = shown < starts.size() ? starts[shown] : INT32_MAX;  // later notes are left out
   json voices = json::array();
   for (const Track& track : song.tracks) {
     std::vector<Note> notes;

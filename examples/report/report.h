@@ -1,5 +1,5 @@
-// The page that a training leaves beside its other results, report.html: one file that needs no
-// network and shows what was measured, looked at, written and composed; music plays in it.
+// The page of a training, report.html, next to its other results: one file that needs no network
+// and shows measurements, pictures, generated text and music, which can be played.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace stretto::examples {
 
-/// How losses are shown: nats times `scale`, beside what counting alone achieves.
+/// How losses are shown: nats times `scale`, with the baselines as reference lines.
 struct LossCurve {
   std::string title;
   std::string unit = "nats per token";
@@ -26,22 +26,22 @@ struct ReportChart {
   std::vector<Series> curves;
 };
 
-/// Matrices as heat_maps() draws them; `rows` and `columns` say what one of each is: "query",
-/// "key". Large ones are made coarser, a cell then has the greatest value of those in its place.
+/// Matrices as heat_maps() draws them; `rows` and `columns` name a row and a column: "query",
+/// "key". Large ones are reduced: a cell then shows the maximum of a block of values.
 struct ReportMaps {
   std::string title, rows, columns;
   std::vector<HeatMap> maps;
-  double gamma = 0;  // of heat_maps(); 0: heat_gamma()
+  double gamma = 0;  ///< for heat_maps(); 0: heat_gamma()
 };
 
-/// Music to play; of very long pieces, the beginning. `file` is where it lies as MIDI.
+/// Music to play; only the beginning of very long pieces. `file` is the name of the MIDI file.
 struct ReportMusic {
   std::string title, file;
   Song song;
 };
 
-/// Text that the program wrote, after what it was `given`; one of aligned columns keeps its lines.
-/// Bytes that are not UTF-8 are replaced.
+/// Generated text after the prompt `given`; the lines of an `aligned` text stay as they are. Bytes
+/// that are not UTF-8 are replaced.
 struct ReportText {
   std::string title, given, text;
   bool aligned = false;
@@ -53,24 +53,24 @@ struct ReportTable {
   std::vector<std::vector<std::string>> rows;
 };
 
-/// How far a run has come when its page is written.
+/// The state of a run when its page is written.
 enum class RunState { training, stopped, failed, scoring, done };
 
 struct ReportSetting {
   std::string option, value;
-  bool given;  // on the command line
+  bool given;  ///< on the command line
 };
 
 struct Report {
   std::string program, folder;
-  std::string about;                  // the model and the machine, in a line
-  std::vector<std::string> commands;  // that were given, the first one first
+  std::string about;                  ///< one line about model and hardware
+  std::vector<std::string> commands;  ///< the command lines, oldest first
   RunState state = RunState::training;
-  std::string failure;  // of one that failed, why
+  std::string failure;  ///< why the run failed
   std::vector<ReportSetting> settings;
   LossCurve loss;
-  std::vector<std::string> columns;       // of metrics.csv
-  std::vector<std::vector<double>> rows;  // of it; every so many of very many
+  std::vector<std::string> columns;       ///< of metrics.csv
+  std::vector<std::vector<double>> rows;  ///< of metrics.csv; a page shows a subset of very many
   std::vector<ReportTable> tables;
   std::vector<ReportChart> charts;
   std::vector<ReportMaps> maps;
@@ -78,19 +78,20 @@ struct Report {
   std::vector<ReportText> texts;
 };
 
-/// The page, less than 3 MB whatever the run made. Nothing in a report is read as HTML or script.
+/// Returns the page, less than 3 MB whatever the run produced. Nothing in a report is interpreted
+/// as HTML or script.
 std::string report_page(const Report& report);
 
-/// The command lines of the run whose page lies at `path`; none where there is no such page.
+/// Returns the command lines of the run whose page is at `path`; none if there is no such page.
 std::vector<std::string> commands_of_page(const std::string& path);
 
-/// The runs of several folders laid over one another, from their metrics.csv and, where there is
-/// one, report.html, for a page that will lie at `out`. A metrics.csv has a line of names, the
-/// first of which is that of the steps, and lines of numbers (nn::MetricsCsv); of a run without a
-/// page any names will do, of a program's "step", "seconds", "train_loss" and "valid_loss" must be
-/// among them. Each folder without metrics, or with a page, that cannot be read gets a line
-/// "FOLDER: …" in `problems` in place of a run, and the others are shown; so does one whose metrics
-/// or whose run were cut off, which is shown as far as it goes.
+/// Compares the runs in several folders, from metrics.csv and, if there is one, report.html, in a
+/// page that will be at `out`. A metrics.csv has a line of column names, the first of which is the
+/// step, and lines of numbers (nn::MetricsCsv). Without a page, any names are accepted; with one,
+/// "step", "seconds", "train_loss" and "valid_loss" must be among them. A folder whose metrics are
+/// missing, or whose metrics or page cannot be read, gets a line "FOLDER: …" in `problems` instead
+/// of a run, and the others are shown. A run that is incomplete, or whose metrics are, gets such a
+/// line, too, and is shown as far as possible.
 struct Comparison {
   std::string page;
   std::vector<std::string> problems;
@@ -98,7 +99,7 @@ struct Comparison {
 };
 Comparison compare_runs(const std::vector<std::string>& folders, const std::string& out);
 
-/// Whether the file at `path` is such a page.
+/// True if the file at `path` is such a page.
 bool is_comparison(const std::string& path);
 
 }  // namespace stretto::examples

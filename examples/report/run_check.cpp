@@ -12,7 +12,7 @@ namespace {
 using nlohmann::json;
 using Check = std::function<void(const json&)>;
 
-// More than any program writes (report.cpp), and no more than a browser shows at once.
+// Limits: more than any program writes (report.cpp), and no more than a browser can show at once.
 constexpr size_t most_settings = 500, most_parts = 100, most_curves = 100, most_points = 5000,
                  most_lines = 500, most_columns = 100, most_voices = 500, most_word = 5000;
 constexpr double most_tick = 0x1p32, most_tempo = 1e8;
@@ -31,7 +31,7 @@ void is_number_or_none(const json& value) {
   if (!value.is_null()) is_number(value);
 }
 
-// A number from `least` to `most`.
+// Checks for a number from `least` to `most`.
 double number_in(const json& value, double least, double most) {
   is_number(value);
   const auto x = value.get<double>();

@@ -23,18 +23,18 @@ Text map_text(const std::string& path, nn::TokenKind kind) {
   const std::string_view text = without_byte_order_mark(file->bytes());
   require(!text.empty(), path + ": is empty");
   if (kind == nn::TokenKind::bytes) return {text, file, file};
-  refuse_known_format(file->bytes(), path, "UTF-8 text; --tokens bytes takes any file");
+  refuse_known_format(file->bytes(), path, "UTF-8 text; --tokens bytes accepts any file");
   const int64_t at = nn::invalid_utf8(text);
   require(at < 0, path + ": is not UTF-8 at byte " +
                       as_text(at + int64_t(file->bytes().size() - text.size())) +
-                      "; --tokens bytes takes any file");
+                      "; --tokens bytes accepts any file");
   return {text, file, file};
 }
 
-// What a user of --tokens bytes may not know of a file; "" for text.
+// Returns a note on a file that is not text, for users of --tokens bytes; "" for text.
 std::string format_note(const std::string& path, const Text& text) {
   const std::string format = known_format(text.view);
-  return format.empty() ? "" : path + " is " + format + " and is learned as the bytes it has";
+  return format.empty() ? "" : path + " is " + format + " and is learned as raw bytes";
 }
 
 Text generated_text(uint64_t seed) {
@@ -42,9 +42,9 @@ Text generated_text(uint64_t seed) {
   return {*text, text};
 }
 
-// Returns the last place at or before `at` where a token, for words a line, begins. A word will do
-// if the line is the first one, or begins so far before `at` that what is behind it would more than
-// double; 0 if even a word begins too far before.
+// Returns the last position at or before `at` where a token or, for words, a line begins. The start
+// of a word is accepted if the line is the first one, or begins so far before `at` that the part
+// behind it would more than double; returns 0 if even a word begins too far before.
 size_t cut(std::string_view text, nn::TokenKind kind, size_t at) {
   if (kind == nn::TokenKind::chars)
     while (at > 0 && (uint8_t(text[at]) & 0xC0) == 0x80) --at;

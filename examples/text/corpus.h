@@ -1,4 +1,4 @@
-// A text as a language model needs it: tokens to learn from, tokens to judge by.
+// The data of a language model: training and validation tokens of a text.
 #pragma once
 
 #include <memory>
@@ -11,14 +11,14 @@
 
 namespace stretto::examples {
 
-/// "bytes", "chars", "words"; UsageError for another name.
+/// Parses "bytes", "chars" or "words"; UsageError for any other name.
 nn::TokenKind token_kind(const std::string& name);
 
 struct CorpusOptions {
-  std::string data;        // empty: generate_text(seed)
-  std::string validation;  // empty: the last `held_out` of the data
+  std::string data;        ///< empty: generate_text(seed)
+  std::string validation;  ///< empty: the last fraction `held_out` of the data
   nn::TokenKind kind = nn::TokenKind::bytes;
-  int64_t vocabulary = 0;  // most words, 0: all
+  int64_t vocabulary = 0;  ///< maximum number of words; 0: unlimited
   double held_out = 0.1;
   uint64_t seed = 1;
 };
@@ -26,20 +26,21 @@ struct CorpusOptions {
 struct Corpus {
   nn::Tokenizer tokenizer;
   nn::TokenStream train, valid;
-  std::string generated;                                 // the text, where it was
-  std::vector<std::shared_ptr<const MappedFile>> files;  // that the tokens are of
-  std::string note;  // what the data are, where tokens are bytes and the data no text; else ""
+  std::string generated;                                 ///< the text, if it was generated
+  std::vector<std::shared_ptr<const MappedFile>> files;  ///< the sources of the tokens
+  std::string note;  ///< the format of the data if tokens are bytes and it is not text; else ""
 };
 
-/// Maps the files and splits: of a text only what a step needs is read, so that it may be larger
-/// than the memory. Memory on top of that, whatever the text: for bytes none, for chars and words
-/// the vocabulary (a word takes about 150 bytes) and 1/32 of the size. The vocabulary is `known`,
-/// or that of the training part (of bytes: of both). A byte order mark at the start is left out.
+/// Maps the files and splits the text. Only what a step needs is read, so a text may be larger
+/// than the memory. Additional memory, whatever the size of the text: none for bytes; for chars
+/// and words the vocabulary (about 150 bytes per word) and 1/32 of the text's size. The vocabulary
+/// is `known`, or learned from the training part (bytes: from both parts). A byte order mark at
+/// the start is skipped.
 ///
-/// The cut moves back to the start of a character; for words, of a line, or of a word where the
-/// line is the first one or longer than the part behind the cut. Throws UsageError, naming the
-/// file, if it cannot be mapped (MappedFile), is empty or, except for bytes, not UTF-8 or in
-/// another format (known_format() of text_file.h names it), and if a part has no token.
+/// The split point moves back to the start of a character; for words to the start of a line, or of
+/// a word if that line is the first one or is longer than the part behind the split point. Throws
+/// UsageError, naming the file, if it cannot be mapped (MappedFile), is empty or, except for bytes,
+/// not UTF-8 or in another format (see known_format() in text_file.h), and if a part has no tokens.
 Corpus read_corpus(const CorpusOptions& options, std::optional<nn::Tokenizer> known = {});
 
 }  // namespace stretto::examples

@@ -49,7 +49,7 @@ class Grammar {
     return {word + (plural ? "s" : any(ends)), plural};
   }
 
-  // A name in scope, the newer the likelier.
+  // A name in scope; recent names are more likely.
   const Name& name() {
     size_t at = scope_.size() - 1;
     while (at > 0 && random_.percent(55)) --at;
@@ -82,7 +82,7 @@ class Grammar {
     std::string words = subject.plural ? "these " : "this ";
     if (random_.percent(40)) words += any(adjectives) + std::string(" ");
     words += subject.word + " ";
-    if (random_.percent(30)) words += "of " + name().word + " ";  // the verb ignores the nearer one
+    if (random_.percent(30)) words += "of " + name().word + " ";  // the verb agrees with `subject`
     words += any(verbs) + std::string(subject.plural ? " " : "s ");
     line(depth, words + (random_.percent(60) ? name().word : bracket(1)) + ".");
   }

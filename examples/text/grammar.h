@@ -1,4 +1,4 @@
-// A made-up language for training where no text is at hand.
+// A generated language, for training without a text.
 #pragma once
 
 #include <cstdint>
@@ -6,10 +6,11 @@
 
 namespace stretto::examples {
 
-/// About `bytes` of text, the same for a seed on every machine: indented blocks in blocks, each
-/// closed by the name that opened it, brackets of three kinds, verbs that agree with the number of
-/// their subject, and names that are made up on the spot and used again within their block. What
-/// comes next therefore often hangs on something far back, and the far back pays.
+/// Returns about `bytes` bytes of text, the same for a seed on every machine: nested,
+/// indented blocks, each closed by the name that opened it; three kinds of brackets; verbs
+/// that agree with their subject in number; and names that are invented on the spot and used
+/// again within their block. The next token therefore often depends on a distant one, and
+/// long contexts reduce the loss.
 std::string generate_text(uint64_t seed, int64_t bytes);
 
 }  // namespace stretto::examples

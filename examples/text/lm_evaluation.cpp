@@ -19,7 +19,7 @@ double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// Other lengths, and no dropout, for a scope.
+// Sets other lengths and evaluation mode for a scope.
 class Evaluating {
  public:
   Evaluating(nn::TransformerXL& model, Lengths lengths)
@@ -36,7 +36,7 @@ class Evaluating {
   const nn::EvalMode guard_;
 };
 
-// Calls f with every token; false where `stop` ended it.
+// Calls f for every token; returns false if `stop` ended the loop.
 template <class F>
 bool each_until(const std::atomic<bool>& stop, const nn::TokenStream& tokens, F&& f) {
   std::vector<int64_t> block(size_t(std::min<int64_t>(tokens.size(), 1 << 14)));
@@ -64,7 +64,9 @@ Evaluation evaluate(nn::TransformerXL& model, const nn::TokenStream& tokens,
   const double begin = now();
   nn::TransformerXL::Memory memory;
   nn::EvaluationReducer sums(2 * length + 1);
-  std::vector<double> here;  // losses by position, how many, and what was seen; empty: another's
+  // Losses by position, their counts by position, and the number of visible tokens; empty while
+  // another process scores.
+  std::vector<double> here;
   const auto close = [&] {
     if (!here.empty()) sums.add(std::exchange(here, {}));
   };
@@ -77,7 +79,7 @@ Evaluation evaluate(nn::TransformerXL& model, const nn::TokenStream& tokens,
     }
     if (here.empty()) return;
     std::vector<int64_t> targets = s.targets.to_vector<int64_t>();
-    const std::vector<int64_t> wanted = targets;
+    const std::vector<int64_t> with_ignored = targets;
     std::replace(targets.begin(), targets.end(), nn::ignore_index, int64_t(0));
     const int64_t seen = memory.length(), n = s.inputs.size(1);
     const std::vector<double> losses =
@@ -86,7 +88,7 @@ Evaluation evaluate(nn::TransformerXL& model, const nn::TokenStream& tokens,
                  kept > 0 ? &memory : nullptr)
             .to_vector<double>();
     for (size_t i = 0; i < losses.size(); ++i) {
-      if (wanted[i] == nn::ignore_index) continue;
+      if (with_ignored[i] == nn::ignore_index) continue;
       const int64_t position = int64_t(i) % n, visible = seen + position + 1;
       here[size_t(position)] += losses[i];
       here[length + size_t(position)] += 1;

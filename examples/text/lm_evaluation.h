@@ -1,4 +1,4 @@
-// How well a language model predicts a held-out stream, and text that it writes.
+// Evaluation of a language model on a held-out stream, and generation of text.
 #pragma once
 
 #include <atomic>
@@ -19,8 +19,8 @@ inline const std::atomic<bool> never_stopped = false;
 struct Evaluation {
   nn::EvaluationWindows rule;
   nn::LossSum all;
-  std::vector<nn::LossSum> at;  // by the position within the segment
-  /// Tokens that a layer can see when it predicts one, itself included, on average.
+  std::vector<nn::LossSum> at;  ///< by position within the segment
+  /// Mean number of tokens visible to a layer when it predicts a token, itself included.
   double context = 0;
   double seconds = 0;
 };
@@ -28,24 +28,24 @@ struct Evaluation {
 struct EvaluationOptions {
   nn::EvaluationWindows rule;
   int64_t batch = 8;
-  int64_t clamp = 0;  // TransformerXL::Lengths, as the next
+  int64_t clamp = 0;  ///< see TransformerXL::Lengths, like same_length
   bool same_length = false;
-  int64_t groups = 1;  // that the columns of a memory are cut into
+  int64_t groups = 1;  ///< number of groups that the columns of a memory are divided into
 };
 
-/// Scores every token but the very first exactly once (nn::for_each_evaluation_window). Processes
-/// share out the batches, or with memory the groups of columns (nn::EvaluationReducer). The model's
-/// lengths are as before afterwards. Throws Interrupted when the user stops the program.
+/// Scores every token except the first exactly once (nn::for_each_evaluation_window). Batches, or
+/// with memory the groups of columns, are distributed over the processes (nn::EvaluationReducer).
+/// Restores the model's lengths afterwards. Throws Interrupted when the user stops the program.
 Evaluation evaluate(nn::TransformerXL& model, const nn::TokenStream& tokens,
                     const EvaluationOptions& options);
 
-/// Of every token of `valid` but the very first, after counting `train`; NaN where `stop` became
-/// true meanwhile.
+/// Returns the loss of n-gram models fitted to `train` on every token of `valid` except the first;
+/// NaN if `stop` became true meanwhile.
 CountingLoss counting_loss(const nn::TokenStream& train, const nn::TokenStream& valid,
                            int64_t n_tokens, const std::atomic<bool>& stop = never_stopped);
 
-/// counting_loss() while a training goes on: a text of up to 16 million tokens, a third of a
-/// second, is counted at once, a larger one by a thread where one can be had.
+/// Computes counting_loss() while a training runs. Texts of up to 16 million tokens (a third of a
+/// second) are counted at once, longer ones by another thread if one can be started.
 class CountingInBackground {
  public:
   CountingInBackground() = default;
@@ -54,9 +54,9 @@ class CountingInBackground {
   CountingInBackground& operator=(const CountingInBackground&) = delete;
 
   void start(const nn::TokenStream& train, const nn::TokenStream& valid, int64_t n_tokens);
-  /// The losses, once they are known.
+  /// Returns the losses if they are known already.
   std::optional<CountingLoss> known() const;
-  /// The losses, which are waited for.
+  /// Waits for the losses.
   CountingLoss get() const { return result_.get(); }
 
  private:
@@ -66,16 +66,16 @@ class CountingInBackground {
 
 struct WritingOptions {
   int64_t tokens = 0;
-  int64_t at_once = INT64_MAX;  // most positions of a call, those of the memory included
-  int64_t context = 0;          // without memory: the tokens that are seen again for each new one
+  int64_t at_once = INT64_MAX;  ///< maximum number of positions per call, memory included
+  int64_t context = 0;          ///< without memory: tokens that each new one is predicted from
   double temperature = 1;
   double top_p = 1;
   uint64_t seed = 1;
 };
 
-/// New tokens after `prompt` (at least one). With model.lengths.memory each token is read once and
-/// kept as memory; without, the last `context` tokens are read again for every new one. Throws
-/// Interrupted as above.
+/// Returns new tokens after `prompt` (at least one token). With model.lengths.memory each token is
+/// processed once and stored in the memory; without, the last `context` tokens are processed again
+/// for every new one. Throws Interrupted as evaluate() does.
 std::vector<int64_t> write_tokens(nn::TransformerXL& model, const std::vector<int64_t>& prompt,
                                   const WritingOptions& options);
 

@@ -20,7 +20,8 @@ namespace {
 constexpr const char* vocabulary_note = "vocabulary.tokens";
 constexpr const char* first_note = "memory.first";  // TransformerXL::Memory::first
 
-// By a thread where one can be had: of a large text it takes a while, and training need not wait.
+// Computed by another thread if one can be started: a large text takes a while, and training
+// need not wait for it.
 std::shared_future<std::string> fingerprint(const nn::TokenStream& tokens) {
   return std::async([tokens] {
     Digest print;
@@ -32,10 +33,10 @@ std::shared_future<std::string> fingerprint(const nn::TokenStream& tokens) {
 const nn::TokenStream& enough(const nn::TokenStream& tokens, const LmSettings& s,
                               const std::string& data) {
   const int64_t needed = s.batch * (s.length + 1);
-  require(tokens.size() >= needed, data + ": " + as_text(tokens.size()) +
-                                       " tokens to learn from are too few; " + as_text(needed) +
-                                       " are one segment of --length " + as_text(s.length) +
-                                       " for each row of --batch " + as_text(s.batch));
+  require(tokens.size() >= needed,
+          data + ": " + as_text(tokens.size()) + " training tokens are too few; needed are " +
+              as_text(needed) + ", one segment of --length " + as_text(s.length) +
+              " for each row of --batch " + as_text(s.batch));
   return tokens;
 }
 
@@ -49,44 +50,50 @@ std::string lengths(const Evaluation& e) {
 }  // namespace
 
 void LmProgram::declare(OptionList& options) {
-  options.input("data", data_, "A text; without it one is generated");
-  options.input("validation", validation_, "Judge by this text, and learn from all of --data");
+  options.input("data", data_, "The text to learn; without it one is generated");
+  options.input("validation", validation_,
+                "Validation text; all of --data is then used for training");
   options.settings(settings, "vocabulary");
   options("preset", preset_name_,
-          "enwik8-12l, enwik8-24l, text8-12l, text8-24l, wt103-base, wt103-large, lm1b-base, "
-          "lm1b-large, nano or small; options that are given count more");
+          "Default settings: enwik8-12l, enwik8-24l, text8-12l, text8-24l, wt103-base, "
+          "wt103-large, lm1b-base, lm1b-large, nano or small; explicit options take precedence");
   run_.declare(options);
   run_.declare_sequence_parallel(options);
   options.settings(settings);
   describe_position(options, settings, {settings.positions()});
-  options.describe("batch", "Rows of a step, each a stream of its own");
-  options.describe("learning_rate", "Highest learning rate of Adam");
+  options.describe("batch", "Batch size: rows per step, each a contiguous stream");
+  options.describe("learning_rate", "Peak learning rate of Adam");
 
-  options("validation_tokens", validation_tokens_, "Score only so many while training (0: all)",
-          between(0, INT64_MAX));
-  options("evaluate", run_.report_only, "Do not train: score and write with --resume");
+  options("validation_tokens", validation_tokens_,
+          "Number of tokens scored by evaluations during training (0: all)", between(0, INT64_MAX));
+  options("evaluate", run_.report_only, "Do not train: evaluate, and generate, with --resume");
   options("eval_length", eval_length_,
-          "At the end score in segments of these lengths: 128,512 (unless given: --length)",
+          "Segment lengths of the final evaluation, such as 128,512 (default: --length)",
           each_between(1, 1 << 20));
-  options("eval_memory", eval_memory_, "Each with these memories: 0,512 (unless given: --memory)",
+  options("eval_memory", eval_memory_,
+          "Memory lengths of the final evaluation, such as 0,512 (default: --memory)",
           each_between(0, 1 << 20));
   options("eval_stride", eval_stride_,
-          "Without memory: tokens between the starts of segments (0: their length)",
+          "Final evaluation without memory: stride of the segments in tokens (0: their length)",
           between(0, INT64_MAX));
-  options("eval_clamp", eval_clamp_, "xl: further lags count as this one (0: none)",
+  options("eval_clamp", eval_clamp_,
+          "Final evaluation: distances are clamped to this one (xl; 0: not clamped)",
           between(0, 1 << 20));
   options("eval_same_length", eval_same_length_,
-          "With memory: every token sees as many as the memory has");
-  options("eval_batch", eval_batch_, "Segments, or with memory streams, at a time",
+          "Final evaluation with memory: every token attends to the same number of positions, the "
+          "memory length");
+  options("eval_batch", eval_batch_,
+          "Batch size of the final evaluation: segments, or with memory streams",
           between(1, 1 << 20));
-  options("generate", generate_, "Tokens to write at the end (0: none)", between(0, 1 << 20));
-  options("prompt", prompt_, "Text to continue; without it, the start of what is held out");
-  options("temperature", temperature_, "Of the drawing of tokens", require_not_negative);
-  options("top_p", top_p_, "Draw among the likeliest tokens that reach this share", require_top_p);
+  options("generate", generate_, "Number of tokens to generate (0: none)", between(0, 1 << 20));
+  options("prompt", prompt_, "Text to continue (default: the start of the held-out text)");
+  options("temperature", temperature_, "Sampling temperature (0: greedy)", require_not_negative);
+  options("top_p", top_p_, "Nucleus sampling: cumulative probability of the candidate tokens",
+          require_top_p);
 }
 
-// Defaults, over them the preset, over it the command line. Of a resumed run, its own settings,
-// which must be those too.
+// The defaults, overridden by the preset and then by the command line. A resumed run has its own
+// settings, which the others must equal.
 void LmProgram::resolve() {
   if (!preset_name_.empty()) preset_ = lm_preset(preset_name_);
   if (run_.given("--minutes")) preset_.settings.erase("steps");
@@ -117,18 +124,19 @@ void LmProgram::resume() {
     std::replace(name.begin(), name.end(), '-', '_');
     return run_.given(option) || preset_.settings.contains(name);
   };
-  LmSettings wanted = with_steps(saved, settings, run_);
-  // Nothing is learned about what lies beyond a table, so an evaluation may choose.
-  if (run_.report_only && run_.given("--out-of-range")) wanted.out_of_range = settings.out_of_range;
-  check_same_settings(settings_to_notes(wanted), settings_to_notes(settings), asked, path);
-  settings = wanted;
+  LmSettings resumed = with_steps(saved, settings, run_);
+  // No parameters belong to relative positions out of range, so an evaluation may choose.
+  if (run_.report_only && run_.given("--out-of-range"))
+    resumed.out_of_range = settings.out_of_range;
+  check_same_settings(settings_to_metadata(resumed), settings_to_metadata(settings), asked, path);
+  settings = resumed;
 }
 
 void LmProgram::check_evaluation() const {
   for (const int64_t memory : read_list("--eval-memory", eval_memory_)) {
     require(memory == 0 || settings.has_memory(), "--eval-memory " + as_text(memory) +
                                                       ": --position " + settings.position +
-                                                      " has no use for a memory");
+                                                      " does not support a memory");
     for (const int64_t length : read_list("--eval-length", eval_length_))
       settings.require_room(
           settings.positions(), length + memory,
@@ -149,8 +157,8 @@ CorpusOptions LmProgram::corpus() const {
 int64_t LmProgram::count_parameters() {
   int64_t n_tokens = preset_.n_tokens;
   if (n_tokens == 0 || !data_.empty()) n_tokens = read_corpus(corpus()).tokenizer.size();
-  std::cout << "Position " << settings.position << ", " << settings.layers << " layers, "
-            << n_tokens << " different tokens\n";
+  std::cout << "Position " << settings.position << ", " << settings.layers
+            << " layers, vocabulary size " << n_tokens << "\n";
   return nn::count_parameters<nn::TransformerXL>(settings.model(n_tokens));
 }
 
@@ -166,7 +174,7 @@ void LmProgram::prepare() {
   require(run_.sequence_parallel == 1 || settings.memory == 0,
           "--sequence-parallel: needs --memory 0");
   require(corpus.valid.size() >= 2, (validation_.empty() ? name() : validation_) +
-                                        ": 1 token to judge by is too few; 2 are needed");
+                                        ": 1 validation token is too few; 2 are needed");
   valid_ = std::move(corpus.valid);
   generated_ = std::move(corpus.generated);
   mapped_ = std::move(corpus.files);
@@ -175,7 +183,7 @@ void LmProgram::prepare() {
   set_prompt();
   if (nn::process_group().is_root()) counting_.start(train_, valid_, n_tokens);
   start(std::move(corpus.train), name());
-  curve_ = {.title = "Loss with the position " + settings.position,
+  curve_ = {.title = "Loss, position " + settings.position,
             .unit = words() ? "nats per word" : unit(),
             .scale = words() ? 1 : 1 / std::log(2.0)};
   show_bigram();
@@ -199,7 +207,7 @@ void LmProgram::set_prompt() {
   } catch (const Error& e) {
     throw UsageError("--prompt: " + plain(e));
   }
-  if (words() && prompt_.back() != '\n') tokens.pop_back();  // the line goes on
+  if (words() && prompt_.back() != '\n') tokens.pop_back();  // no <eos>: the line continues
   require(!tokens.empty(), "--prompt: has no word");
   prompt_tokens_.assign(tokens.begin(), tokens.end());
 }
@@ -229,8 +237,8 @@ void LmProgram::start(nn::TokenStream train, const std::string& data) {
 void LmProgram::begin() {
   if (data_.empty() && !run_.report_only) write_file_atomically(path("text.txt"), generated_);
   std::cout << (data_.empty() ? "Generated " : "Read ") << train_.size() << " " << settings.tokens
-            << " to learn from and " << valid_.size() << " to judge by, "
-            << model->options.vocabulary << " different. Position " << settings.position << ", "
+            << " for training and " << valid_.size() << " for validation, vocabulary size "
+            << model->options.vocabulary << ". Position " << settings.position << ", "
             << model_and_machine() << std::endl;
   if (!note_.empty()) std::cout << note_ << std::endl;
 }
@@ -263,7 +271,7 @@ Tensor LmProgram::loss(int64_t step) {
   if (settings.memory == 0)
     return mean(model->nll(inputs, targets, nullptr, trainer().sequence_group()));
   if (trainer().options.cuda_graph && goes_on(step)) {
-    // A replay reads and writes one memory, of which backward gets a copy.
+    // A replay reads and writes one memory; backward gets a copy of it.
     keep_in_place();
     nn::TransformerXL::Memory memory;
     for (const Tensor& m : remembered().memory.layers) memory.layers.push_back(m.clone());
@@ -332,18 +340,18 @@ double LmProgram::validate() {
 }
 
 Evaluation LmProgram::scored(const nn::TokenStream& tokens, const EvaluationOptions& options) {
-  return told_with(
+  return with_context(
       str("evaluation with length ", options.rule.length, " and memory ", options.rule.memory),
       [&] { return evaluate(*model, tokens, options); });
 }
 
-// The bigram's loss, once it is known.
+// Adds the bigram's loss once it is known.
 void LmProgram::show_bigram() {
   if (const auto counted = counting_.known())
     curve_.references = {{"bigram", curve_.scale * counted->bigram}};
 }
 
-// Bits per character or byte; of words, the perplexity.
+// Converts to bits per character or byte, or, for words, to perplexity.
 double LmProgram::shown(double nats) const {
   return words() ? std::exp(nats) : nats / std::log(2.0);
 }
@@ -356,7 +364,7 @@ std::string LmProgram::unit() const {
 void LmProgram::report() {
   if (!run_.report_only)
     std::cout << saved() << ", " << nn::duration_text(trainer().seconds())
-              << "; now scoring all that is held out" << std::endl;
+              << "; now scoring all held-out tokens" << std::endl;
   const CountingLoss counted_only = counting_.get();
   show_bigram();
   ReportTable table{
@@ -373,7 +381,7 @@ void LmProgram::report() {
                                     .batch = eval_batch_,
                                     .clamp = eval_clamp_,
                                     .same_length = eval_same_length_}));
-      add_row(table, 44, lengths(all.back()) + ", sees " + fixed(all.back().context, 1),
+      add_row(table, 44, lengths(all.back()) + ", context " + fixed(all.back().context, 1),
               score(all.back().all.mean()), settings.position + ", ");
     }
   }
@@ -408,7 +416,7 @@ void LmProgram::write_evaluations(const std::vector<Evaluation>& all) {
       sum = {};
     }
   }
-  show_chart("position_loss", {{.title = "Held-out loss against the position in the segment",
+  show_chart("position_loss", {{.title = "Held-out loss by position in the segment",
                                 .x_label = "position",
                                 .y_label = words() ? "nats per word" : unit()},
                                std::move(curves)});
@@ -427,7 +435,7 @@ void LmProgram::write_text() {
   const std::string given = tokenizer->decode(prompt_tokens_), all = tokenizer->decode(tokens);
   write_file_atomically(path("generated.txt"), all + "\n");
   const size_t begin = all.starts_with(given) ? given.size() : 0;
-  show(ReportText{"What the model writes", all.substr(0, begin), all.substr(begin)});
+  show(ReportText{"Generated text", all.substr(0, begin), all.substr(begin)});
   std::cout << "Wrote " << path("generated.txt") << std::endl;
 }
 

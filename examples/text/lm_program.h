@@ -1,5 +1,5 @@
-// A program that trains a language model on a text, with any of the positions, and measures what
-// each remembers.
+// The program train_lm: trains a language model on a text with any positional encoding, and
+// measures how much context each uses.
 #pragma once
 
 #include <memory>
@@ -21,8 +21,8 @@ class LmProgram : public TrainingProgram {
 
   void declare(OptionList& options);
 
-  /// Makes the model of the tokenizer's vocabulary, and its trainer with the text `train`. Throws
-  /// UsageError, naming `data`, where a column of a batch would be shorter than a segment.
+  /// Creates the model for the tokenizer's vocabulary, and its trainer for the text `train`. Throws
+  /// UsageError, naming `data`, if a column of a batch would be shorter than a segment.
   void start(nn::TokenStream train, const std::string& data);
 
   LmSettings settings;
@@ -37,11 +37,11 @@ class LmProgram : public TrainingProgram {
   void prepare() override;
   void set_prompt();
   void begin() override;
-  /// Of segment `step`; at the start of an epoch the memory is empty.
+  /// The loss of segment `step`; the memory is cleared at the start of an epoch.
   Tensor loss(int64_t step) override;
   double validate() override;
   void report() override;
-  // The memory and the vocabulary.
+  // In checkpoints: the memory and the vocabulary.
   void keep(nn::TrainingState& state) const override;
   void take(const nn::TrainingState& state, const std::string& path) override;
 
@@ -49,8 +49,9 @@ class LmProgram : public TrainingProgram {
   std::string name() const { return data_.empty() ? "the generated text" : data_; }
   CorpusOptions corpus() const;
 
-  // Whether the segment continues a full memory, so that steps are alike and can be replayed. Not
-  // where a position counts the tokens before: a replay has the number of the step it repeats.
+  // True if the segment continues a full memory, so that steps are alike and one CUDA graph can be
+  // replayed. False if the positional encoding counts the preceding tokens: a replay would use the
+  // count of the captured step.
   bool goes_on(int64_t step);
   void keep_in_place();
 
@@ -72,26 +73,26 @@ class LmProgram : public TrainingProgram {
   double temperature_ = 1, top_p_ = 1;
 
   LmPreset preset_;
-  nn::Metadata saved_notes_;  // of --resume
+  nn::Metadata saved_notes_;  // metadata of the checkpoint of --resume
   nn::TokenStream train_, valid_;
-  std::string generated_, note_;  // Corpus
+  std::string generated_, note_;  // see Corpus
   std::vector<std::shared_ptr<const MappedFile>> mapped_;
   std::vector<int64_t> prompt_tokens_;
   CountingInBackground counting_;
 
   std::optional<nn::ContiguousBatches> segments_;
-  // Of each part of the batch that is this process's; of one that is not cut there is one.
+  // One per local micro-batch; a single one if the batch is not split.
   struct Remembered {
     nn::TransformerXL::Memory memory;
-    std::optional<nn::TransformerXL::Memory> after;  // the segment of the last loss, which counts
-                                                     // when the step is made
+    std::optional<nn::TransformerXL::Memory> after;  // includes the segment of the last loss;
+                                                     // becomes `memory` after the step
   };
   Remembered& remembered();
   std::vector<Remembered> parts_;
-  Tensors place_;  // where a full memory is kept for steps that are replayed
+  Tensors place_;  // fixed storage of a full memory, for replayed CUDA graphs
 };
 
-/// The vocabulary of a checkpoint.
+/// Returns the vocabulary stored in a checkpoint.
 nn::Tokenizer saved_tokenizer(const LmSettings& settings, const nn::Metadata& notes,
                               const std::string& path);
 

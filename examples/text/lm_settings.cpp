@@ -13,22 +13,22 @@ void LmSettings::check() const {
   require(vocabulary != 1, "--vocabulary 1: needs at least 2 words, <eos> and <unk>, or 0 for all");
   require(vocabulary == 0 || tokens == "words", "--vocabulary: only --tokens words has a limit");
   require(vocabulary != 1 && vocabulary != 2,
-          "--vocabulary " + as_text(vocabulary) + ": <eos> and <unk> leave no room for words");
+          "--vocabulary " + as_text(vocabulary) + ": <eos> and <unk> leave no entry for words");
   check_model();
   check_position(positions());
   require(!own_position() || d_model % 2 == 0,
-          "--d-model " + as_text(d_model) + ": sinusoids need an even number");
+          "--d-model " + as_text(d_model) + ": sinusoids need an even dimension");
   require(memory == 0 || has_memory(),
           "--memory " + as_text(memory) + ": --position " + position +
-              " counts from the start of each segment, which a memory breaks; choose another");
+              " counts from the start of each segment and does not support a memory");
   const std::vector<int64_t> cuts = read_list("--cutoffs", cutoffs);
   for (size_t i = 0; i < cuts.size(); ++i)
     require(cuts[i] > (i == 0 ? 0 : cuts[i - 1]), "--cutoffs " + cutoffs + ": must rise from 1");
-  require(div == 1 || !cuts.empty(), "--div " + as_text(div) + ": needs --cutoffs to narrow by");
+  require(div == 1 || !cuts.empty(), "--div " + as_text(div) + ": needs --cutoffs");
   int64_t width = d_model;
   for (size_t i = 0; i < cuts.size(); ++i) width /= div;
-  require(width >= 1, "--div " + as_text(div) + ": leaves the last of " +
-                          as_text(int64_t(cuts.size()) + 1) + " clusters no width");
+  require(width >= 1, "--div " + as_text(div) + ": reduces the dimension of the last of " +
+                          as_text(int64_t(cuts.size()) + 1) + " clusters to 0");
 }
 
 nn::TransformerXL::Options LmSettings::model(int64_t n_tokens) const {
@@ -44,7 +44,7 @@ nn::TransformerXL::Options LmSettings::model(int64_t n_tokens) const {
                                .cutoffs = cuts,
                                .div = div};
   if (!own_position()) nn::add_position(position, positions(), o.layer, o.input);
-  if (div > 1) {  // as the authors' WikiText-103: the clusters' own, the shortlist's not
+  if (div > 1) {  // as in the authors' WikiText-103: tied for the clusters, not for the shortlist
     o.tied_projections.assign(cuts.size() + 1, true);
     o.tied_projections[0] = false;
   }
@@ -76,8 +76,9 @@ double LmSettings::least_memory(int64_t n_tokens) const {
 
 namespace {
 
-// One training script of Transformer-XL's authors: Adam with a linear rise of the learning rate to
-// 2.5e-4 and a cosine down to 0, gradients clipped at 0.25. Segments are as long as the memory.
+// A training script of Transformer-XL's authors: Adam with linear warm-up to a learning
+// rate of 2.5e-4 and cosine decay to 0, gradients clipped to a norm of 0.25. Segments are
+// as long as the memory.
 struct Script {
   nn::TransformerXL::Options (*model)();
   std::string tokens;
@@ -119,13 +120,13 @@ LmPreset from_script(const Script& script) {
   s.warmup = script.warmup;
   s.max_grad_norm = 0.25;
   s.steps = script.steps;
-  LmPreset preset{.settings = settings_to_notes(s),
+  LmPreset preset{.settings = settings_to_metadata(s),
                   .n_tokens = model.vocabulary,
                   .eval_length = script.eval_length,
                   .eval_memory = script.eval_memory,
                   .eval_clamp = script.eval_clamp,
                   .eval_same_length = true};
-  // Those a preset leaves to the user: the choice of data, and what a comparison is about.
+  // Settings that a preset leaves to the user: the choice of data, and settings under comparison.
   for (const char* name :
        {"vocabulary", "held_out", "out_of_range", "max_distance", "seed", "untied_biases"})
     preset.settings.erase(name);

@@ -21,14 +21,14 @@ std::vector<std::string> activation_names() { return names_of(activations()); }
 void ModelSettings::check_model() const {
   require(d_head > 0 || d_model % heads == 0, "--d-model " + as_text(d_model) +
                                                   " is not a multiple of --heads " +
-                                                  as_text(heads) + "; give --d-head");
+                                                  as_text(heads) + "; set --d-head");
   require(kv_heads == 0 || heads % kv_heads == 0,
           "--heads " + as_text(heads) + " is not a multiple of --kv-heads " + as_text(kv_heads));
   require(attention_dropout == 0 || nn::find_kernel(attention).scores,
           "--attention-dropout " + as_text(attention_dropout) + ": --attention " + attention +
-              " has no weights to drop; accepted is 0");
+              " has no attention weights; accepted is 0");
   require(features % 2 == 0 || attention != "performer-hyperbolic",
-          "--features " + as_text(features) + ": hyperbolic ones come in pairs");
+          "--features " + as_text(features) + ": hyperbolic features come in pairs");
 }
 
 void ModelSettings::check_position(const nn::PositionSettings& p) const {
@@ -43,7 +43,7 @@ void ModelSettings::check_position(const nn::PositionSettings& p) const {
       p, p.length,
       "--max-distance " + as_text(p.max_distance) + " for sequences of " + as_text(p.length));
   require(!has_position("sinusoid") || p.layout != nn::Sinusoid::concatenated || d_model % 2 == 0,
-          "--d-model " + as_text(d_model) + ": sinusoids need an even number");
+          "--d-model " + as_text(d_model) + ": sinusoids need an even dimension");
 }
 
 int64_t ModelSettings::room(const nn::PositionSettings& p) const {
@@ -57,7 +57,7 @@ int64_t ModelSettings::room(const nn::PositionSettings& p) const {
 void ModelSettings::require_room(const nn::PositionSettings& p, int64_t positions,
                                  const std::string& given) const {
   require(positions <= room(p),
-          given + ": --position " + position + " has room for " + as_text(room(p)) + " positions");
+          given + ": --position " + position + " is limited to " + as_text(room(p)) + " positions");
 }
 
 int64_t ModelSettings::cache_limit(const nn::PositionSettings& p, int64_t context) const {
@@ -107,9 +107,9 @@ void describe_position(OptionList& options, const ModelSettings& s,
       return !nn::refusal(name, "softmax", p, s.layer()).empty();
     });
   });
-  options.describe("position", joined(positions) +
-                                   "; or A+B, A (sinusoid or learned) added to the input and B in "
-                                   "the attention" +
+  options.describe("position", "Positional encoding: " + joined(positions) +
+                                   "; or A+B: A (sinusoid or learned) is added to the input, B is "
+                                   "part of attention" +
                                    more);
 }
 

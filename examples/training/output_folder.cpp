@@ -26,7 +26,7 @@ namespace fs = std::filesystem;
 constexpr const char *list_name = ".stretto", *staging_name = ".stretto-staged",
                      *replacing_name = ".stretto-replacing", *lock_name = ".lock";
 
-// What tells one file from all others, whatever its names.
+// Identifies a file whatever its names.
 using FileId = std::pair<dev_t, ino_t>;
 
 std::set<FileId> id_of(const fs::path& path) {
@@ -35,7 +35,7 @@ std::set<FileId> id_of(const fs::path& path) {
   return {{info.st_dev, info.st_ino}};
 }
 
-// The file, or the MIDI files below the folder.
+// Returns the ids of the file, or of the MIDI files below the folder.
 std::set<FileId> ids_of(const std::string& input) {
   std::error_code none;
   if (!fs::is_directory(input, none)) return id_of(input);
@@ -67,7 +67,7 @@ std::set<std::string> names_made(const fs::path& folder) {
   return names;
 }
 
-// Moves what was published into the folder, and removes what it was in. Any number of times.
+// Moves the published files into the folder and removes their subfolder. May be repeated.
 void complete(const fs::path& folder) {
   const fs::path from = folder / replacing_name;
   for (const fs::directory_entry& file : fs::directory_iterator(from))
@@ -80,7 +80,7 @@ bool is_real_folder(const fs::path& path) {
   return fs::is_directory(fs::symlink_status(path, none));
 }
 
-// What the one that has the lock has written there, " 123", or nothing.
+// Returns the process that holds the lock, ", of process 123,", or "" if it is unknown.
 std::string owner(int descriptor) {
   char text[21] = {};
   const ssize_t count = ::pread(descriptor, text, sizeof text - 1, 0);
@@ -94,7 +94,7 @@ std::string owner(int descriptor) {
 void write_owner(int descriptor) {
   const std::string line = as_text(int64_t(::getpid())) + "\n";
   if (::ftruncate(descriptor, 0) != 0 || ::pwrite(descriptor, line.data(), line.size(), 0) < 0)
-    return;  // nobody needs to know it
+    return;  // only a hint for the user
 }
 
 bool same(const struct stat& a, const struct stat& b) {
@@ -110,7 +110,7 @@ void check_outside_inputs(const std::string& out, const std::vector<RunInput>& i
     const std::set<FileId> id = id_of(input.path);
     for (fs::path above = fs::weakly_canonical(fs::absolute(out), none); !above.empty();
          above = above.parent_path()) {
-      require(id != id_of(above), "--out: " + out + " lies in the folder of " + input.option +
+      require(id != id_of(above), "--out: " + out + " is inside the folder of " + input.option +
                                       ", " + input.path + "; choose one outside of it");
       if (above == above.root_path()) break;
     }
@@ -120,10 +120,10 @@ void check_outside_inputs(const std::string& out, const std::vector<RunInput>& i
 FolderLock::FolderLock(const std::string& folder)
     : folder_(folder), directory_(::open(folder.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC)) {
   const std::string path = (std::filesystem::path(folder) / lock_name).string();
-  const auto refuse = [&](const std::string& told) {
+  const auto refuse = [&](const std::string& reason) {
     if (descriptor_ >= 0) ::close(descriptor_);
     if (directory_ >= 0) ::close(directory_);
-    throw UsageError("--out: " + told);
+    throw UsageError("--out: " + reason);
   };
   if (directory_ < 0) refuse("cannot write " + folder + ": " + std::strerror(errno));
   for (;;) {
@@ -137,16 +137,16 @@ FolderLock::FolderLock(const std::string& folder)
     ::fstat(descriptor_, &mine);
     const bool left_by_lock = mine.st_size == 0 || !owner(descriptor_).empty();
     if (!S_ISREG(mine.st_mode) || mine.st_nlink > 1 || !left_by_lock)
-      refuse("cannot write " + path + ": it is not a file of its own");
-    if (held) refuse("another run" + owner(descriptor_) + " is at work in " + folder);
-    // The one before may have removed the lock_name since it was opened.
+      refuse("cannot write " + path + ": it was not left by an earlier run");
+    if (held) refuse("another run" + owner(descriptor_) + " is using " + folder);
+    // The previous owner may have removed the lock file since it was opened.
     if (is_ours(false)) break;
     ::close(descriptor_);
   }
   write_owner(descriptor_);
 }
 
-// Whether the folder's ".lock" is the file that is locked here.
+// True if the folder's ".lock" is the file that this process has locked.
 bool FolderLock::is_ours(bool if_missing) const {
   struct stat mine {
   }, named{};
@@ -175,7 +175,7 @@ OutputFolder::OutputFolder(std::string folder) : folder_(std::move(folder)), loc
     completed_ = true;
   }
   if (is_real_folder(in(staging_name))) fs::remove_all(in(staging_name), error);
-  // Of a run that was killed while it wrote the list, which is not written again if it is the same.
+  // Left by a run that was killed while it wrote the list; an unchanged list is not written again.
   fs::remove(in(std::string(list_name) + ".tmp"), error);
 }
 
@@ -195,8 +195,8 @@ std::string OutputFolder::path(const std::string& name) const {
 std::string OutputFolder::where() const {
   if (!lock_.held())
     throw std::runtime_error("--out: " + folder_ +
-                             " was removed or replaced while this run was at work in it; nothing "
-                             "more is written");
+                             " was removed or replaced during this run; no more files are "
+                             "written");
   return staged_ ? in(staging_name) : folder_;
 }
 
@@ -215,7 +215,7 @@ void OutputFolder::check(const std::vector<std::string>& names, const std::vecto
         if (written == kept && input.option == "--resume") continue;
         const std::set<FileId> id = id_of(in(written));
         require(id.empty() || ids.count(*id.begin()) == 0,
-                "--out: " + in(written) + " is an input of this run, by " + input.option + " " +
+                "--out: " + in(written) + " is an input of this run, of " + input.option + " " +
                     input.path + "; choose another folder");
       }
   }
@@ -224,8 +224,8 @@ void OutputFolder::check(const std::vector<std::string>& names, const std::vecto
   for (const std::string& name : names) {
     std::error_code none;
     require(made.count(name) > 0 || !fs::exists(in(name), none),
-            "--out: " + folder_ + " holds a file " + name +
-                " that no run made; --overwrite replaces it");
+            "--out: " + folder_ + " has a file " + name +
+                " that was not made by a run; --overwrite replaces it");
   }
 }
 
@@ -240,7 +240,7 @@ void OutputFolder::stage() {
   for (const char* name : {staging_name, replacing_name}) {
     std::error_code none;
     require(fs::symlink_status(in(name), none).type() == fs::file_type::not_found,
-            "--out: cannot write " + in(name) + ": it is there already");
+            "--out: cannot write " + in(name) + ": it exists already");
   }
   fs::create_directory(in(staging_name));
   staged_ = true;
@@ -258,7 +258,7 @@ void OutputFolder::add_made(const std::vector<std::string>& names) {
 
 void OutputFolder::publish(const std::vector<std::string>& names) {
   if (!staged_) return;
-  where();  // throws where the folder is another's
+  where();  // throws if the folder was replaced
   fs::rename(in(staging_name), in(replacing_name));
   staged_ = false;
   std::error_code none;

@@ -39,18 +39,19 @@ const std::map<std::string, Float32MatmulPrecision>& precisions() {
   return all;
 }
 
-// A model that no memory can hold is refused here; what cannot be foreseen throws OutOfMemory
-// later, before the system would end a program at random. `smaller` names options that help.
+// Rejects a model that cannot fit in memory. Anything that cannot be predicted throws
+// OutOfMemory later, before the operating system would kill a process. `smaller` names the
+// options that reduce memory.
 void check_memory(double least_bytes, const std::string& smaller) {
   const int64_t available = available_memory();
   require(least_bytes <= double(available),
           "this model and batch need at least " + fixed(least_bytes / 1e9, 1) +
-              " GB of memory, and " + fixed(double(available) / 1e9, 1) + " GB are free; make " +
-              smaller + " smaller");
+              " GB of memory, and " + fixed(double(available) / 1e9, 1) + " GB are free; reduce " +
+              smaller);
   set_memory_limit(available);
 }
 
-// What may differ between hosts: paths, and the threads of each.
+// Options that may differ between hosts: paths and the number of threads.
 bool is_of_the_host(const std::string& option) {
   return option == "--out" || option == "--resume" || option == "--data" || option == "--threads";
 }
@@ -64,28 +65,28 @@ std::string digest_of_file(const std::string& path) {
   return digest.text();
 }
 
-// The options, the executable, and whether matrix products are those of vector instructions, which
-// round otherwise than portable code.
+// The options, the executable, and whether matrix products use vector instructions, which round
+// differently from portable code.
 NamedTexts command_and_program(const RunOptions& o) {
   NamedTexts all = o.all->all();
   std::erase_if(all, [](const auto& entry) { return is_of_the_host(entry.first); });
   all.emplace_back("the program", digest_of_file("/proc/self/exe"));
-  all.emplace_back("the instructions", isa() == Isa::portable ? "portable" : "of vectors");
+  all.emplace_back("the instructions", isa() == Isa::portable ? "portable" : "vector");
   return all;
 }
 
-// Throws UsageError if a process has another text under a name than the first process.
+// Throws UsageError if a value of this process or another differs from that of the first process.
 void check_same_on_all(const NamedTexts& mine) {
   nn::ProcessGroup& group = nn::process_group();
   const std::vector<std::string> all = group.all_gather(nlohmann::json(mine).dump());
   const NamedTexts first = nlohmann::json::parse(all[0]);
   for (size_t i = 1; i < all.size(); ++i) {
-    const NamedTexts theirs = nlohmann::json::parse(all[i]);
+    const NamedTexts other = nlohmann::json::parse(all[i]);
     const auto shown = [](const std::string& text) { return text.empty() ? "none" : text; };
     for (size_t k = 0; k < first.size(); ++k)
-      require(k < theirs.size() && theirs[k] == first[k],
+      require(k < other.size() && other[k] == first[k],
               str("process ", int64_t(i), " does not agree with process 0: ", first[k].first, " ",
-                  k < theirs.size() ? shown(theirs[k].second) : "none", ", not ",
+                  k < other.size() ? shown(other[k].second) : "none", ", not ",
                   shown(first[k].second)));
   }
 }
@@ -139,13 +140,14 @@ void TrainingProgram::make_trainer(std::unique_ptr<nn::Optimizer> optimizer, nn:
                                         .cuda_graph = run_.cuda_graph,
                                         .tokens_per_step = double(tokens)});
     int64_t& parts = trainer_->options.micro_batches = run_.micro_batches;
-    if (parts == 0 && nn::started_by_mpirun())  // what divides the batch, up to 8
+    if (parts == 0 && nn::started_by_mpirun())  // a power of two that divides the batch, up to 8
       for (parts = 8; settings_.batch % parts != 0;) parts /= 2;
     model_->to(device_).to(settings_.weights());
     if (!run_.resume.empty()) load(run_.resume);
     const int64_t n = trainer_->n_micro_batches();
     require(settings_.batch % n == 0, "--micro-batches: a batch of " + as_text(settings_.batch) +
-                                          " rows cannot be cut into " + as_text(n) + " parts");
+                                          " rows cannot be split into " + as_text(n) +
+                                          " micro-batches");
     trainer_->local_micro_batches();
   });
 }
@@ -165,8 +167,8 @@ void TrainingProgram::load(const std::string& path) {
   take(trainer_->load(path), path);
 }
 
-// Settings, data and weights by name: what all processes of a run must have the same of, besides
-// the command line.
+// Settings, data and weights by name: in addition to the command line they must be the same in all
+// processes of a run.
 NamedTexts TrainingProgram::identity() const {
   NamedTexts all;
   for (const auto& [name, value] : notes_) all.emplace_back(option_of(name), value);
@@ -197,7 +199,7 @@ std::string TrainingProgram::path(const std::string& name) const {
 
 void TrainingProgram::use_device(int64_t steps, double least_bytes, const std::string& smaller) {
   require(steps == 0 || !run_.given("--minutes"),
-          "--minutes: this run takes " + as_text(steps) + " steps, by --steps");
+          "--minutes: this run takes " + as_text(steps) + " steps, set by --steps");
   device_ = as_usage([&] { return nn::take_device("--device", run_.device); });
   require(!run_.cuda_graph || device_.is_cuda(), "--cuda-graph: needs --device cuda");
   if (device_.is_cpu()) check_memory(least_bytes, smaller);
@@ -221,22 +223,22 @@ void TrainingProgram::check_sequence_parallel(int64_t length, DType weights) con
   if (n == 1) return;
   require(device_.is_cpu() && weights == f32, given + ": needs f32 and --device cpu");
   require(length % n == 0, given + ": sequences of " + as_text(length) +
-                               " positions cannot be cut into pieces of one length");
+                               " positions cannot be split into equal chunks");
 }
 
-// From the start, where the folder is there, so that nothing is done in vain.
+// Locks the folder right at the start if it exists, so that errors are found before any work.
 void TrainingProgram::claim_folder() {
   std::error_code none;
   if (folder_ || !std::filesystem::is_directory(run_.out, none)) return;
   folder_.emplace(run_.out);
   require(!folder_->completed() || run_.resume.empty(),
           "--out: " + run_.out +
-              " held a run that was cut off while it replaced another; it is complete now: start "
-              "again");
+              " had a run that was interrupted while it replaced another; the replacement is "
+              "complete now: start again");
   require(run_.report_only || resumes_here() || run_.overwrite ||
               !std::filesystem::exists(checkpoint_path(), none),
-          "--out: " + run_.out + " holds the checkpoint of an earlier run; --resume " +
-              quoted(checkpoint_path()) + " goes on with it, and --overwrite replaces it");
+          "--out: " + run_.out + " has the checkpoint of an earlier run; --resume " +
+              quoted(checkpoint_path()) + " continues it, and --overwrite replaces it");
 }
 
 bool TrainingProgram::resumes_here() const {
@@ -245,7 +247,7 @@ bool TrainingProgram::resumes_here() const {
          std::filesystem::equivalent(run_.resume, checkpoint_path(), none) && !none;
 }
 
-// Every name that the run may write in the folder.
+// Returns the names of all files that the run may write in the folder.
 std::vector<std::string> TrainingProgram::all_files() const {
   std::vector<std::string> names = files_;
   if (!run_.report_only)
@@ -260,7 +262,7 @@ void TrainingProgram::open_folder() {
       !std::filesystem::exists(run_.out, error) || std::filesystem::is_directory(run_.out, error),
       "--out: cannot write " + run_.out + ": it is not a folder");
   std::filesystem::create_directories(run_.out, error);
-  require(!error, "--out: cannot make the folder " + run_.out + ": " + error.message());
+  require(!error, "--out: cannot create the folder " + run_.out + ": " + error.message());
   claim_folder();
   const std::vector<std::string> names = all_files();
   std::vector<RunInput> read = run_.all->inputs();
@@ -271,16 +273,16 @@ void TrainingProgram::open_folder() {
   if (!run_.report_only) {
     if (!goes_on && folder_->has_any(names)) folder_->stage();
     trainer().options.folder = folder_->where();
-    trainer().options.overwrite = true;  // what is there was asked for
+    trainer().options.overwrite = true;  // checked above
     as_usage([&] { trainer().metrics(); });
   }
   folder_->add_made(names);
 }
 
-// What is said when a signal ends the run.
+// Returns the line that is printed when a signal ends the run.
 std::string TrainingProgram::stopped() {
   return "Stopped at step " + std::to_string(trainer().steps_done()) +
-         ". To go on, repeat the command with --resume " + quoted(checkpoint_path());
+         ". To resume, repeat the command with --resume " + quoted(checkpoint_path());
 }
 
 int TrainingProgram::run() {
@@ -313,7 +315,7 @@ int TrainingProgram::run() {
         done = trainer().run([&](int64_t i) { return loss(i); }, [&] { return validate(); });
       } catch (const Interrupted&) {
         done = false;
-        if (alone) save_and_publish();  // others are elsewhere
+        if (alone) save_and_publish();  // other processes may be at another step
       }
     }
     if (is_root) finish(done);
@@ -328,7 +330,7 @@ int TrainingProgram::run() {
   return done ? 0 : interrupted_exit_code();
 }
 
-// After training, or where a signal has ended it; the model is saved in any case.
+// Called after training and after a signal has ended it; the checkpoint is saved in both cases.
 void TrainingProgram::finish(bool done) {
   if (!done) {
     try_to_write_page(RunState::stopped);
@@ -348,10 +350,10 @@ void TrainingProgram::say_communication() {
   const nn::Communication c = trainer().communication();
   if (c.steps == 0) return;
   const double hidden = c.seconds > 0 ? 1 - std::min(1.0, c.waited_seconds / c.seconds) : 1;
-  std::cout << n << " processes; of gradients each sent "
-            << fixed(double(c.bytes) / double(c.steps) / 1e6, 3) << " MB a step, in "
+  std::cout << n << " processes; gradient communication per process and step: "
+            << fixed(double(c.bytes) / double(c.steps) / 1e6, 3) << " MB sent in "
             << fixed(1e3 * c.seconds / double(c.steps), 2) << " ms, " << fixed(100 * hidden, 0)
-            << " % of them behind the backward pass" << std::endl;
+            << " % of it overlapped with backward" << std::endl;
 }
 
 void TrainingProgram::set_trainer_options() {
@@ -366,10 +368,10 @@ void TrainingProgram::set_trainer_options() {
   o.save = [this] { save_and_publish(); };
 }
 
-// With the first checkpoint a run takes the place of the one it replaces.
+// The first checkpoint of a run publishes it in the place of the run that it replaces.
 void TrainingProgram::save_and_publish() {
   const bool replaces = folder_ && folder_->staged();
-  if (replaces) try_to_write_page(RunState::training);  // that of the other run goes
+  if (replaces) try_to_write_page(RunState::training);  // the earlier run's page is removed
   const auto lock = finish_files();
   save(path("checkpoint.safetensors"));
   if (!replaces) return;
@@ -378,17 +380,17 @@ void TrainingProgram::save_and_publish() {
   trainer().metrics().moved_to(path("metrics.csv"));
 }
 
-// ", counting 0.9038: 0.1252 below"; nothing where nothing was counted.
+// Returns ", baseline 0.9038: 0.1252 below", or "" without a baseline.
 std::string TrainingProgram::beside_counting(double validation) const {
   if (curve_.references.empty() || !std::isfinite(validation)) return "";
-  double counting = INFINITY;
+  double baseline = INFINITY;
   for (const ReferenceLine& line : curve_.references)
-    counting = std::min(counting, line.y / curve_.scale);
-  return ", counting " + fixed(counting, 4) + ": " + fixed(std::abs(validation - counting), 4) +
-         (validation < counting ? " below" : " above");
+    baseline = std::min(baseline, line.y / curve_.scale);
+  return ", baseline " + fixed(baseline, 4) + ": " + fixed(std::abs(validation - baseline), 4) +
+         (validation < baseline ? " below" : " above");
 }
 
-// What is the same whenever the page is written.
+// Sets the contents of the page that do not change during the run.
 void TrainingProgram::begin_page() {
   if (run_.report_only) return;
   page_.program = program_name();
@@ -420,17 +422,17 @@ void TrainingProgram::write_page(RunState state) {
   page_took_ = page_at_ - begin;
 }
 
-// No training ends because its page cannot be written.
+// A page that cannot be written does not end the training.
 void TrainingProgram::try_to_write_page(RunState state) {
   try {
     write_page(state);
   } catch (const std::exception& e) {
-    const bool told = std::exchange(page_failed_, true) || state == RunState::failed;
-    if (!told) std::cerr << "No page yet: " << printable(plain(e)) << std::endl;
+    const bool reported = std::exchange(page_failed_, true) || state == RunState::failed;
+    if (!reported) std::cerr << "No page yet: " << printable(plain(e)) << std::endl;
   }
 }
 
-// The page takes no more than a fiftieth of the time.
+// Writing pages takes at most a fiftieth of the time.
 void TrainingProgram::after_evaluation() {
   const bool due = trainer().seconds() - page_at_ >= 50 * page_took_;
   if (due && nn::process_group().is_root()) try_to_write_page(RunState::training);

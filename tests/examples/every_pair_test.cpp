@@ -184,7 +184,7 @@ TEST_CASE("lengths beyond a table of positions are refused", "[examples]") {
     CHECK(!std::filesystem::exists(folder.file("out")));
   };
   for (const char* position : {"learned", "bert"}) {
-    const std::string has = std::string(": --position ") + position + " has room for ";
+    const std::string has = std::string(": --position ") + position + " is limited to ";
     refused("train_lm",
             {"--position", position, "--memory", "0", "--length", "16", "--eval-length", "16,17"},
             "--eval-length 17" + has + "16 positions");
@@ -195,11 +195,11 @@ TEST_CASE("lengths beyond a table of positions are refused", "[examples]") {
   }
   refused("train_lm",
           {"--position", "bert", "--memory", "8", "--length", "16", "--eval-memory", "9"},
-          "--eval-length 16 with --eval-memory 9: --position bert has room for 24 positions");
+          "--eval-length 16 with --eval-memory 9: --position bert is limited to 24 positions");
   refused("train_chorales", {"--position", "learned", "--length", "16", "--generate", "9"},
-          "--generate 9: --position learned has room for 32 positions");
+          "--generate 9: --position learned is limited to 32 positions");
   refused("train_chorales", {"--position", "bert", "--length", "16", "--prime", "9"},
-          "--prime 9: --position bert has room for 32 positions");
+          "--prime 9: --position bert is limited to 32 positions");
   for (const char* program : {"train_chorales", "harmonise", "train_lm", "groove", "lra"})
     refused(program, {"--position", "bert", "--attention", "softmax", "--max-distance", "3"},
             std::string("--max-distance 3 for sequences of ") +
@@ -207,7 +207,7 @@ TEST_CASE("lengths beyond a table of positions are refused", "[examples]") {
                  : std::string(program) == "train_lm" ? "128"
                  : std::string(program) == "lra"      ? "2000"
                                                       : "512") +
-                ": --position bert has room for 3 positions");
+                ": --position bert is limited to 3 positions");
 }
 
 }  // namespace stretto::examples::testing

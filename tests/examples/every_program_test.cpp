@@ -82,8 +82,8 @@ TEST_CASE("an earlier checkpoint is not overwritten unasked", "[examples]") {
     CHECK(refused.status == 2);
     CHECK(refused.one_line());
     CHECK(refused.complaint() == tiny.name + ": --out: " + out +
-                                     " holds the checkpoint of an earlier run; --resume " + held +
-                                     " goes on with it, and --overwrite replaces it");
+                                     " has the checkpoint of an earlier run; --resume " + held +
+                                     " continues it, and --overwrite replaces it");
     const Ended unset = run_with({"--steps", "1", "--resume", ""});
     CHECK(unset.status == 2);
     CHECK(unset.complaint() == tiny.name + ": --resume: its value is empty");
@@ -222,7 +222,7 @@ TEST_CASE("a folder belongs to one run at a time", "[examples]") {
       while (!std::filesystem::exists(held))
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
       const std::string busy = tiny.name + ": --out: another run, of process " +
-                               std::to_string(first.pid()) + ", is at work in " + out;
+                               std::to_string(first.pid()) + ", is using " + out;
       for (const Arguments& more : {Arguments{"--overwrite"}, Arguments{"--resume", held}}) {
         Arguments all = tiny.command(out, more);
         all.insert(all.end(), {"--steps", "1000000"});

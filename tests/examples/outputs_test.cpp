@@ -97,8 +97,8 @@ TEST_CASE("a program replaces nothing that no run made, and no link", "[examples
       write_file(other + "/" + name, "mine");
       const Ended ended = run_in(other, tiny);
       CHECK(ended.status == 2);
-      CHECK(ended.complaint() == tiny.name + ": --out: " + other + " holds a file " + name +
-                                     " that no run made; --overwrite replaces it");
+      CHECK(ended.complaint() == tiny.name + ": --out: " + other + " has a file " + name +
+                                     " that was not made by a run; --overwrite replaces it");
       CHECK(read_file(other + "/" + name) == "mine");
       fs::remove(other + "/" + name);
     }
@@ -125,7 +125,7 @@ TEST_CASE("a program never writes over what it reads", "[examples]") {
     const Ended ended = run_in(out, all[program], with);
     INFO(all[program].name << " " << ended.err);
     CHECK(ended.status == 2);
-    CHECK_THAT(ended.complaint(), Containing(out + "/" + input + " is an input of this run, by "));
+    CHECK_THAT(ended.complaint(), Containing(out + "/" + input + " is an input of this run, of "));
     CHECK(read_file(out + "/" + input) == before);
   };
   const std::string lm = folder.file("lm");
@@ -153,7 +153,7 @@ TEST_CASE("a program never writes over what it reads", "[examples]") {
     for (const std::string& out : {grooves, grooves + "/results"}) {
       const Ended ended = run_in(out, all[program], {"--data", grooves, "--overwrite"});
       CHECK(ended.status == 2);
-      CHECK_THAT(ended.complaint(), Containing(" lies in the folder of --data, " + grooves));
+      CHECK_THAT(ended.complaint(), Containing(" is inside the folder of --data, " + grooves));
       CHECK(!fs::exists(grooves + "/results"));
     }
 }
@@ -222,7 +222,7 @@ TEST_CASE("a run that goes on replaces nothing of other origin", "[examples]") {
   const Arguments resume{"--resume", out + "/checkpoint.safetensors"};
   const Ended ended = run_in(out, lm, resume);
   CHECK(ended.status == 2);
-  CHECK_THAT(ended.complaint(), Containing(" holds a file generated.txt that no run made"));
+  CHECK_THAT(ended.complaint(), Containing(" has a file generated.txt that was not made by a run"));
   CHECK(read_file(text) == "mine");
   fs::remove(out + "/.stretto");  // as of an earlier version, which made no list
   CHECK(run_in(out, lm, resume).status == 0);
@@ -247,13 +247,13 @@ TEST_CASE("a run whose folder is gone does not write into the next one's", "[exa
   const Ended ended = first.wait();
   CHECK(ended.status == 1);
   CHECK(ended.complaint() == "train_lm: --out: " + out +
-                                 " was removed or replaced while this run was at work in it; "
-                                 "nothing more is written");
+                                 " was removed or replaced during this run; no more files are "
+                                 "written");
   CHECK(!fs::exists(out + "/checkpoint.safetensors"));
   const Ended third = run_in(out, lm, {"--overwrite"});
   CHECK(third.status == 2);
-  CHECK_THAT(third.complaint(), Containing("another run, of process " +
-                                           std::to_string(second.pid()) + ", is at work"));
+  CHECK_THAT(third.complaint(),
+             Containing("another run, of process " + std::to_string(second.pid()) + ", is using "));
   second.signal(SIGTERM);
   const Ended stopped = second.wait();
   CHECK(stopped.status == 128 + SIGTERM);

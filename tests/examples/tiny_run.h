@@ -54,7 +54,7 @@ std::string measured(const TinyRun& tiny);
 
 int64_t count_lines(const std::string& text);
 
-/// --help names the options of `settings` (settings_to_notes) and `others`, each with a
+/// --help names the options of `settings` (settings_to_metadata) and `others`, each with a
 /// description.
 void check_help(const std::string& name, const std::map<std::string, std::string>& settings,
                 const Arguments& others);

@@ -77,7 +77,7 @@ for program in "${all[@]}"; do
       before=$(received)
       on_two_hosts "$n" "${command[@]}" $more --out "$scratch/two" || { cat "$scratch/log" >&2; exit 1; }
       bytes=$(($(received) - before))
-      sent=$(awk '/each sent/ {print int($7 * 1e6)}' "$scratch/log")
+      sent=$(awk '/gradient communication/ {print int($9 * 1e6)}' "$scratch/log")
       echo "$program, $n processes on two hosts $more: $bytes bytes over the link, $steps steps of $sent"
       cmp "$scratch/one/checkpoint.safetensors" "$scratch/two/checkpoint.safetensors"
       # Of 2(n − 1)/n of the gradients, pairs on two hosts send at least an n-th part across.

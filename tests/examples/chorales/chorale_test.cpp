@@ -106,7 +106,7 @@ TEST_CASE("every defect of a chorale file is named with its place", "[examples][
         "has the key \"train\" twice");
   CHECK(defect_of("{\"note\": {\"a\": {\"b\": 1}, \"b\": 2, \"a\": 3}}") ==
         "has the key \"a\" twice");
-  CHECK(defect_of(document("[[[1e999, 5, 5, 5]]]")) == "the JSON text holds a number out of range");
+  CHECK(defect_of(document("[[[1e999, 5, 5, 5]]]")) == "the JSON text has a number out of range");
   CHECK(defect_of("{\"train\": " + kGood + "}") ==
         "has no key \"valid\"; expected \"train\", \"valid\" and \"test\"");
   CHECK(defect_of(document("{}")) == "\"train\" is not a list of chorales (got object)");
@@ -165,7 +165,7 @@ TEST_CASE("saved chorales load again", "[examples][chorale]") {
   ChoraleSet bad = set;
   bad.train[1].steps[0][2] = 200;
   CHECK(error_of<std::invalid_argument>([&] { save_chorales(path, bad); }) ==
-        "cannot save chorales: train[1] holds pitch 200");
+        "cannot save chorales: train[1] has pitch 200");
   CHECK(same(load_chorales(path), set));
   CHECK(error_of<UsageError>([&] { save_chorales(folder.str(), set); }) ==
         "cannot write '" + folder.str() + "': Is a directory");

@@ -217,7 +217,7 @@ TEST_CASE("harmonisation: the least memory is no more than a training takes", "[
 
 TEST_CASE("harmonise --help names every option", "[examples]") {
   NEEDS_PROGRAM("harmonise");
-  check_help("harmonise", settings_to_notes(HarmonySettings()),
+  check_help("harmonise", settings_to_metadata(HarmonySettings()),
              {"data", "out", "resume", "minutes", "threads", "device", "save-every",
               "evaluate-every", "anomaly", "beam", "pieces", "parameters"});
 }
@@ -247,7 +247,7 @@ TEST_CASE("harmonise trains, tells its losses and writes music", "[examples]") {
   const Ended ended = tiny.run({"--beam", "2"});
   INFO(ended.err);
   REQUIRE(ended.status == 0);
-  CHECK_THAT(ended.out, Containing("Read 3 chorales to learn from and 1 to judge by. Position: "
+  CHECK_THAT(ended.out, Containing("Read 3 chorales for training and 1 for validation. Position "
                                    "sinusoid+music, "));
   const ChoraleSet set = tiny_chorales();
   std::ostringstream bigram;
@@ -302,7 +302,7 @@ TEST_CASE("harmonise refuses what it cannot use, and touches nothing", "[example
        "--position xpos is for causal attention only; accepted here are none, sinusoid, "},
       {{"--label-smoothing", "1"}, "--label-smoothing 1: must be at least 0 and below 1"},
       {{"--length", "1"}, "--length 1: accepted are 2 to 1048576"},
-      {{"--heads", "3"}, "--d-model 16 is not a multiple of --heads 3; give --d-head"},
+      {{"--heads", "3"}, "--d-model 16 is not a multiple of --heads 3; set --d-head"},
       {{"--beam", "0"}, "--beam 0: accepted are 1 to 64"},
       {{"--pieces", "-1"}, "--pieces -1: accepted are 0 to 1000"},
       {{"--minutes", "1"}, "--minutes: this run takes 20 steps"},
@@ -313,7 +313,7 @@ TEST_CASE("harmonise refuses what it cannot use, and touches nothing", "[example
       {{"--out", tiny.file("tiny.json")}, "it is not a folder"},
       {{"--resume", tiny.file("tiny.json")}, tiny.file("tiny.json")},
       {{"--resume", checkpoint, "--steps", "2"},
-       "--steps 2: the run of " + checkpoint + " has taken 3 already"},
+       "--steps 2: the run of " + checkpoint + " has already taken 3"},
       {{"--resume", checkpoint, "--steps", "3", "--position", "none"},
        "--position none: the run of " + checkpoint + " has sinusoid+music;"},
   };

@@ -95,11 +95,11 @@ TEST_CASE("train_chorales refuses options out of range", "[examples]") {
   };
   const std::vector<Case> cases{
       {{"--d-model", "30", "--heads", "4"},
-       "--d-model 30 is not a multiple of --heads 4; give --d-head"},
+       "--d-model 30 is not a multiple of --heads 4; set --d-head"},
       {{"--layers", "0"}, "--layers 0: accepted are 1 to 1000"},
       {{"--layers", "-1"}, "--layers -1: accepted are 1 to 1000"},
       {{"--d-model", "0"}, "--d-model 0: accepted are 1 to 65536"},
-      {{"--heads", "17"}, "--d-model 16 is not a multiple of --heads 17; give --d-head"},
+      {{"--heads", "17"}, "--d-model 16 is not a multiple of --heads 17; set --d-head"},
       {{"--heads", "0"}, "--heads 0: accepted are 1 to 65536"},
       {{"--d-hidden", "0"}, "--d-hidden 0: accepted"},
       {{"--length", "6"}, "--length 6: must be a multiple of 4"},
@@ -164,8 +164,8 @@ TEST_CASE("train_chorales refuses a folder that it cannot write to", "[examples]
   };
   refuse(file("tiny.json"), "cannot write " + file("tiny.json") + ": it is not a folder");
   refuse(file("tiny.json/x"),
-         "cannot make the folder " + file("tiny.json/x") + ": Not a directory");
-  refuse("/proc/none", "cannot make the folder /proc/none: No such file or directory");
+         "cannot create the folder " + file("tiny.json/x") + ": Not a directory");
+  refuse("/proc/none", "cannot create the folder /proc/none: No such file or directory");
   for (const char* name : {"metrics.csv", "checkpoint.safetensors", "loss.svg", "loss.png",
                            "attention.svg", "report.html"}) {
     const std::string folder = file((std::string("blocked-") + name).c_str());
@@ -223,8 +223,7 @@ TEST_CASE("train_chorales refuses what is no checkpoint of its own", "[examples]
   };
   refuse_with("layers", "2", "not in the file");
   refuse_with("d_hidden", "64", "file has f32 [");
-  refuse_with("d_model", "15",
-              bad + ": --d-model 15 is not a multiple of --heads 2; give --d-head");
+  refuse_with("d_model", "15", bad + ": --d-model 15 is not a multiple of --heads 2; set --d-head");
   refuse_with(
       "batch", "x",
       bad + ": not a checkpoint of train_chorales (its setting \"batch\" is missing or malformed");
@@ -253,9 +252,9 @@ TEST_CASE("train_chorales refuses to resume with other settings or data", "[exam
   refuse({"--learning-rate", "0.5"}, "--learning-rate 0.5" + has("0.002;"));
   refuse({"--position", "sinusoid"}, "--position sinusoid" + has("music;"));
   refuse({"--seed", "9"}, "--seed 9" + has("1;"));
-  refuse({"--steps", "2"}, "--steps 2: the run of " + from + " has taken 3 already");
+  refuse({"--steps", "2"}, "--steps 2: the run of " + from + " has already taken 3");
   refuse({"--steps", "0"}, "--steps 0" + has("3;"));
-  refuse({"--minutes", "1"}, "--minutes: this run takes 3 steps, by --steps");
+  refuse({"--minutes", "1"}, "--minutes: this run takes 3 steps, set by --steps");
 
   ChoraleSet others = tiny_chorales();
   others.train[1].steps[3][0] += 1;

@@ -18,7 +18,7 @@ using namespace stretto::examples::testing;  // NOLINT
 TEST_CASE("train_chorales --help names every option", "[examples]") {
   NEEDS_PROGRAM("train_chorales");
   check_help(
-      "train_chorales", settings_to_notes(ChoraleSettings()),
+      "train_chorales", settings_to_metadata(ChoraleSettings()),
       {"data", "out", "resume", "minutes", "threads", "device", "generate", "prime", "save-every",
        "final-stride", "top-p", "temperature", "evaluate-every", "anomaly", "help", "parameters"});
 }
@@ -30,7 +30,7 @@ TEST_CASE("train_chorales makes music, pictures and metrics", "[examples]") {
   INFO(ended.err);
   REQUIRE(ended.status == 0);
   CHECK_THAT(ended.out,
-             Containing("Read 3 chorales to learn from and 1 to judge by. music positions"));
+             Containing("Read 3 chorales for training and 1 for validation. Position music, "));
   for (const char* name : {"\n  unigram  ", "\n  bigram per voice  ", "\n  music model  "})
     CHECK_THAT(ended.out, Containing(name));
 
@@ -39,7 +39,7 @@ TEST_CASE("train_chorales makes music, pictures and metrics", "[examples]") {
   // Each evaluation is beside what counting achieves.
   const std::string all = ended.out + ended.err;
   const std::regex told(
-      "validation ([0-9.]+), counting ([0-9.]+): ([0-9.]+) (below|above)(\n|\r|$)");
+      "validation ([0-9.]+), baseline ([0-9.]+): ([0-9.]+) (below|above)(\n|\r|$)");
   std::smatch bigram;
   REQUIRE(std::regex_search(ended.out, bigram, std::regex("bigram per voice +([0-9.]+)")));
   int evaluations = 0;

@@ -97,7 +97,7 @@ bool signal_at_the_end = false;
 }
 
 TEST_CASE("last words outlive main", "[examples][interrupt]") {
-  const std::string words = "To go on, repeat the command with --resume checkpoint.safetensors";
+  const std::string words = "To resume, repeat the command with --resume checkpoint.safetensors";
   int ends[2];
   REQUIRE(::pipe(ends) == 0);
   std::cout.flush(), std::fflush(stdout);  // what is still to be written would be the child's too

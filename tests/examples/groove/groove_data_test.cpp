@@ -220,7 +220,7 @@ TEST_CASE("songs are held out evenly", "[examples][groove]") {
   CHECK(split(3, 0.99) == "1 2 ");
   CHECK(split(2, 0.5) == "1 ");
   CHECK(error_of<UsageError>([&] { split(1, 0.5); }) ==
-        "folder: at least two songs with bass, drums and harmony are needed, and it has 1");
+        "folder: needs at least two songs with bass, drums and harmony; it has 1");
 }
 
 TEST_CASE("training sequences depend on seed and step alone", "[examples][groove]") {

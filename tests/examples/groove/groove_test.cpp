@@ -38,7 +38,7 @@ class TinyGroove : public TinyRun {
 
 TEST_CASE("groove --help names every option", "[examples][groove]") {
   NEEDS_PROGRAM("groove");
-  check_help("groove", settings_to_notes(GrooveSettings()),
+  check_help("groove", settings_to_metadata(GrooveSettings()),
              {"data",
               "published",
               "out",
@@ -83,7 +83,7 @@ TEST_CASE("groove learns, continues and compares", "[examples][groove]") {
   const Ended ended = tiny.run();
   INFO(ended.err);
   REQUIRE(ended.status == 0);
-  CHECK_THAT(ended.out, Containing("Read 3 songs to learn from and 1 to judge by (skipped: no "
+  CHECK_THAT(ended.out, Containing("Read 3 songs for training and 1 for validation (skipped: no "
                                    "drums 1). Attention softmax, position music, "));
   for (const char* text :
        {"\n  unigram  ", "\n  bigram   ", "\n  model    ", "\n  onset-drum, drums  "})
@@ -134,14 +134,14 @@ TEST_CASE("groove continues several songs, and shows the mean of their likeness"
       tiny.run({"--steps", "3", "--held-out", "0.5", "--prompts", "9", "--continuations", "1"});
   INFO(ended.err);
   REQUIRE(ended.status == 0);
-  CHECK_THAT(ended.out, Containing("(1: the same), of 2 songs:\n"));
+  CHECK_THAT(ended.out, Containing("(1: identical), mean of 2 songs:\n"));
   CHECK(std::filesystem::exists(tiny.out("continuation-1.mid")));
   CHECK(!std::filesystem::exists(tiny.out("continuation-2.mid")));
   const Ended one = tiny.resume({"--held-out", "0.5", "--evaluate", "--steps", "3", "--out",
                                  tiny.file("one"), "--continuations", "1"});
   INFO(one.err);
   CHECK(one.status == 0);
-  CHECK_THAT(one.out, Containing("(1: the same):\n"));
+  CHECK_THAT(one.out, Containing("(1: identical):\n"));
   CHECK(read_file(tiny.file("one/continuation-1.mid")) ==
         read_file(tiny.out("continuation-1.mid")));
 }
@@ -162,7 +162,7 @@ TEST_CASE("groove composes its own songs, and goes by the clock", "[examples][gr
                                                    "--out",           folder.file("out")});
   INFO(ended.err);
   CHECK(ended.status == 0);
-  CHECK_THAT(ended.out, Containing("Generated 200 songs to learn from and 20 to judge by. "
+  CHECK_THAT(ended.out, Containing("Generated 200 songs for training and 20 for validation. "
                                    "Attention performer-hyperbolic, position learned, "));
 }
 
@@ -187,25 +187,26 @@ TEST_CASE("groove refuses what it cannot use in one line", "[examples][groove]")
            "cannot read the folder " + tiny.file("none") + ": No such file or directory"},
           {{"--data", tiny.file("empty")},
            tiny.file("empty") +
-               ": at least two songs with bass, drums and harmony are needed, and it has 0"},
+               ": needs at least two songs with bass, drums and harmony; it has 0"},
           {{"--prompt", tiny.file("none")},
            "cannot read '" + tiny.file("none") + "': No such file or directory"},
           {{"--prompts", "0"}, "--prompts 0: accepted are 1 to 1000000"},
-          {{"--prompts", "2", "--prompt", song}, "--prompts 2: --prompt FILE is one"},
+          {{"--prompts", "2", "--prompt", song}, "--prompts 2: must be 1 with --prompt FILE"},
           {{"--prompt-bars", "0"}, "--prompt-bars 0: accepted are 1 to 1000"},
           {{"--continuations", "-1"}, "--continuations -1: accepted are 0 to 1000"},
           {{"--tokens", "0"}, "--tokens 0: accepted are 1 to 1000000"},
           {{"--temperature", "-1"}, "--temperature -1: must be a number of at least 0"},
           {{"--evaluate"}, "--evaluate: needs --resume FILE"},
-          {{"--minutes", "1"}, "--minutes: this run takes 20 steps, by --steps"},
+          {{"--minutes", "1"}, "--minutes: this run takes 20 steps, set by --steps"},
           {{"--compare", song}, "--compare: needs a reference and at least one other file"},
           {{"--position", "learned", "--length", "12"},
-           "--prompt-bars 2: has 211 tokens, and --position learned has room for 11"},
+           "--prompt-bars 2: has 211 tokens; --position learned is limited to 11"},
           {{"--steps", "3", "--resume", checkpoint, "--layers", "2"},
-           "--layers 2: the run of " + checkpoint + " has 1; it can only go on with that"},
+           "--layers 2: the run of " + checkpoint + " has 1; it can only be resumed with that"},
           {{"--steps", "3", "--resume", checkpoint, "--data", tiny.file("midi"), "--held-out",
             "0.5"},
-           "--held-out 0.5: the run of " + checkpoint + " has 0.1; it can only go on with that"},
+           "--held-out 0.5: the run of " + checkpoint +
+               " has 0.1; it can only be resumed with that"},
       });
   const auto before = contents(tiny.file(""));
   const Ended compared = run(tiny.path, {"--compare", song, tiny.file("bad.mid")});

@@ -184,5 +184,5 @@ TEST_CASE("grooves and tokens beyond all bounds are refused", "[examples][groove
   CHECK(to_groove(long_ago).tracks[0].empty());
   long_ago.push_back(on(0, 40));
   CHECK(error_of<std::invalid_argument>([&] { to_groove(long_ago); }) ==
-        "the tokens go beyond tick 2^28; a groove must end before it");
+        "the tokens exceed tick 2^28; a groove must end before it");
 }

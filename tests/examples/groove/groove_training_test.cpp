@@ -114,7 +114,7 @@ TEST_CASE("groove settings that cannot be are refused", "[examples][groove]") {
   CHECK(told(&S::held_out, 1.0) == "--held-out 1: must be above 0 and below 1");
   CHECK(told(&S::skip_bars, -1) == "--skip-bars -1: accepted are 0 to 1000");
   CHECK(told(&S::layers, 0) == "--layers 0: accepted are 1 to 1000");
-  CHECK(told(&S::heads, 3) == "--d-model 16 is not a multiple of --heads 3; give --d-head");
+  CHECK(told(&S::heads, 3) == "--d-model 16 is not a multiple of --heads 3; set --d-head");
   CHECK(told(&S::redraw, -1) == "--redraw -1: accepted are 0 to 9223372036854775807");
   CHECK(told(&S::realizations, 0) == "--realizations 0: accepted are 1 to 65536");
   CHECK(told(&S::sines, 65537) == "--sines 65537: accepted are 1 to 65536");
@@ -135,13 +135,14 @@ TEST_CASE("groove settings that cannot be are refused", "[examples][groove]") {
   s.attention = "performer-hyperbolic";
   s.position = "none";
   s.features = 7;
-  CHECK(error_of<UsageError>([&] { s.check(); }) == "--features 7: hyperbolic ones come in pairs");
+  CHECK(error_of<UsageError>([&] { s.check(); }) ==
+        "--features 7: hyperbolic features come in pairs");
   s = tiny_settings();
   s.attention = "linear-elu";
   s.position = "none";
   s.attention_dropout = 0.5;
   CHECK(error_of<UsageError>([&] { s.check(); }) ==
-        "--attention-dropout 0.5: --attention linear-elu has no weights to drop; accepted is 0");
+        "--attention-dropout 0.5: --attention linear-elu has no attention weights; accepted is 0");
 }
 
 TEST_CASE("groove models learn, and go on from a checkpoint bit for bit", "[examples][groove]") {

@@ -77,16 +77,16 @@ TEST_CASE("expressions are written as left-nested pairs", "[examples]") {
 TEST_CASE("expressions that are not whole are refused", "[examples]") {
   CHECK(refused("") == "the expression is empty");
   CHECK(refused("( )") == "the expression is empty");
-  CHECK(refused("1 2") == "the expression goes on after its end");
-  CHECK(refused("[MAX 1 ] ]") == "the expression goes on after its end");
+  CHECK(refused("1 2") == "the expression continues after its end");
+  CHECK(refused("[MAX 1 ] ]") == "the expression continues after its end");
   CHECK(refused("]") == "a bracket is closed that was not opened");
   CHECK(refused("[MAX ]") == "a list has no arguments");
   CHECK(refused("[MAX [MIN 3 ") == "the expression ends in 2 open lists");
   CHECK(refused("[FIRST 1 2 ]") ==
-        "\"[FIRST\" is no digit, no bracket and none of [MAX [MED [MIN [SM");
-  CHECK(refused("[MAX 10 ]") == "\"10\" is no digit, no bracket and none of [MAX [MED [MIN [SM");
+        "\"[FIRST\" is not a token; accepted are 0-9 ] [MAX [MED [MIN [SM");
+  CHECK(refused("[MAX 10 ]") == "\"10\" is not a token; accepted are 0-9 ] [MAX [MED [MIN [SM");
   CHECK(refused(std::string("1\0", 2) + std::string(100, 'x')).size() < 120);
-  CHECK(refused(ListOpsExpression{list_max, 3, 15, list_end}) == "token 15 is none of 0 to 14");
+  CHECK(refused(ListOpsExpression{list_max, 3, 15, list_end}) == "token 15; accepted are 0 to 14");
 }
 
 TEST_CASE("a seed draws the same expressions everywhere", "[examples]") {
@@ -201,13 +201,13 @@ TEST_CASE("ListOps files go there and back, and bad lines are named", "[examples
   CHECK(read("\"Source\"\tTarget\r\n\"( ( [SM 4 ) ] )\"\t\"4\"") == "(nothing thrown)");
   CHECK(read("") == path + ": has no expressions");
   CHECK(read(heading) == path + ": has no expressions");
-  CHECK(read(good) == path + ", line 1: must be the heading: Source, a tab, Target");
+  CHECK(read(good) == path + ", line 1: must be the header: Source, a tab, Target");
   CHECK(read(heading + good + "[MAX 1 2 ]\t1\n") ==
-        path + ", line 3: its target is \"1\", and the expression comes to 2");
+        path + ", line 3: its target is \"1\", but the expression evaluates to 2");
   CHECK(read(heading + good + good + "[MAX 1 2\t2\n") ==
         path + ", line 4: the expression ends in 1 open list");
   CHECK(read(heading + "\n") == path + ": has no expressions");  // an empty last line
-  CHECK(read(heading + "\n" + good) == path + ", line 2: has 1 of 2 fields, which tabs part");
+  CHECK(read(heading + "\n" + good) == path + ", line 2: has 1 of 2 tab-separated fields");
   CHECK(read(heading + "3\t3\t3\n") == path + ", line 2: has more than 2 fields");
   CHECK(read(heading + "\"3\t3\n") == path + ", line 2: a quoted field does not end");
   CHECK(read(heading + "\"3\"3\t3\n") == path + ", line 2: text follows a closing quote");

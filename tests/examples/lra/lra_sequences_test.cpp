@@ -47,7 +47,8 @@ TEST_CASE("batches are padded behind", "[examples]") {
   const SequenceBatch wide = make_batch(data, {1}, 4);
   CHECK(wide.tokens.to_vector<int64_t>() == Numbers{8, 0, 0, 0});
   CHECK(wide.padding.to_vector<int64_t>() == Numbers{0, 1, 1, 1});
-  CHECK_THROWS_WITH(make_batch(data, {0}, 2), "[make_batch] a sequence of 3 ids; at most 2 fit");
+  CHECK_THROWS_WITH(make_batch(data, {0}, 2),
+                    "[make_batch] a sequence of 3 ids; accepted are at most 2");
 }
 
 TEST_CASE("batches of pairs have two lengths", "[examples]") {
@@ -70,7 +71,7 @@ TEST_CASE("a part of a data set, and what tells data sets apart", "[examples]") 
   const LabelledSequences rows = data.rows({2, 0, 2});
   CHECK(rows.labels == std::vector<int32_t>{9, 4, 9});
   CHECK(rows.sequences.length(1) == 3);
-  CHECK_THROWS_WITH(data.part(2, 2), "[LabelledSequences] 2 from 2 on, of 3");
+  CHECK_THROWS_WITH(data.part(2, 2), "[LabelledSequences] 2 examples from 2 on; there are 3");
 
   CHECK(data.fingerprint() == three().fingerprint());
   LabelledSequences other = three();

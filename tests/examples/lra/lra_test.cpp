@@ -31,7 +31,7 @@ class TinyLra : public TinyRun {
 
 TEST_CASE("lra --help names every option", "[examples]") {
   NEEDS_PROGRAM("lra");
-  check_help("lra", settings_to_notes(LraSettings()),
+  check_help("lra", settings_to_metadata(LraSettings()),
              {"data", "validation", "test", "small", "write-data", "out", "resume", "minutes",
               "threads", "device", "save-every", "parameters", "evaluate-every", "anomaly",
               "validation-examples", "evaluate", "help"});
@@ -44,13 +44,13 @@ TEST_CASE("lra learns, scores and draws, also what it wrote before", "[examples]
   INFO(ended.err);
   REQUIRE(ended.status == 0);
   CHECK_THAT(ended.out,
-             Containing("Generated 200 examples to learn from, 40 to validate by and 40 "
-                        "to test by. Task listops, attention softmax, position sinusoid, "));
+             Containing("Generated 200 examples for training, 40 for validation and 40 "
+                        "for testing. Task listops, attention softmax, position sinusoid, "));
   CHECK_THAT(ended.out, Containing("\nValidation accuracy "));
   CHECK_THAT(ended.out, Containing("\nTest accuracy "));
-  CHECK_THAT(ended.err, Containing(", counting "));
+  CHECK_THAT(ended.err, Containing(", baseline "));
   CHECK_THAT(read_file(tiny.out("loss.svg")), Containing("\nclass frequencies\n"));
-  CHECK_THAT(ended.out, Containing(") of 40; the most frequent answer gets "));
+  CHECK_THAT(ended.out, Containing(") of 40; most frequent class "));
   CHECK(count_lines(read_file(tiny.out("evaluation.csv"))) == 3);
   CHECK(count_lines(read_file(tiny.out("metrics.csv"))) == 21);
   CHECK(count_lines(read_file(tiny.out("basic_train.tsv"))) == 201);
@@ -86,10 +86,9 @@ TEST_CASE("lra says which classes have no example", "[examples]") {
   const Ended ended = tiny.run({"--data", tiny.file("two.tsv"), "--steps", "1"});
   INFO(ended.err);
   REQUIRE(ended.status == 0);
-  CHECK_THAT(ended.out,
-             Containing("\nClasses without an example to learn from: 0, 1, 3, 4, 5, 6, "));
-  CHECK_THAT(ended.out, Containing("\nClasses without an example to validate by: 0, 1, 3, "));
-  CHECK_THAT(ended.out, !Containing("an example to test by"));
+  CHECK_THAT(ended.out, Containing("\nClasses without training examples: 0, 1, 3, 4, 5, 6, "));
+  CHECK_THAT(ended.out, Containing("\nClasses without validation examples: 0, 1, 3, "));
+  CHECK_THAT(ended.out, !Containing("Classes without test examples"));
 }
 
 TEST_CASE("lra compares a validation with counting on the same examples", "[examples]") {
@@ -108,7 +107,7 @@ TEST_CASE("lra compares a validation with counting on the same examples", "[exam
                 "--validation-examples", "10", "--steps", "1", "--evaluate-every", "1"});
   INFO(ended.err);
   REQUIRE(ended.status == 0);
-  const size_t at = ended.err.find(", counting ");
+  const size_t at = ended.err.find(", baseline ");
   REQUIRE(at != std::string::npos);
   const double counting = std::stod(ended.err.substr(at + 11));
   int64_t sevens = 0;
@@ -180,23 +179,24 @@ TEST_CASE("lra refuses what it cannot use in one line", "[examples]") {
           {{"--data", tiny.file("none")},
            "cannot read '" + tiny.file("none") + "': No such file or directory"},
           {{"--data", tiny.file("bad.tsv")},
-           tiny.file("bad.tsv") + ", line 3: its target is \"1\", and the expression comes to 2"},
+           tiny.file("bad.tsv") +
+               ", line 3: its target is \"1\", but the expression evaluates to 2"},
           {{"--data", tiny.file("bad.gz")},
            tiny.file("bad.gz") + ": is gzip-compressed; expected a tab-separated table"},
           {{"--data", tiny.file("escapes.tsv")},
            tiny.file("escapes.tsv") +
-               ", line 2: its target is \" [2J 7 \", and the expression comes to 7"},
+               ", line 2: its target is \" [2J 7 \", but the expression evaluates to 7"},
           {{"--task", "text"}, "--task text: needs --data FILE"},
-          {{"--validation", tiny.file("bad.tsv")}, "--validation: goes with --data FILE"},
-          {{"--heads", "3"}, "--d-model 16 is not a multiple of --heads 3; give --d-head"},
+          {{"--validation", tiny.file("bad.tsv")}, "--validation: needs --data FILE"},
+          {{"--heads", "3"}, "--d-model 16 is not a multiple of --heads 3; set --d-head"},
           {{"--validation-examples", "-1"},
            "--validation-examples -1: accepted are 0 to 9223372036854775807"},
           {{"--evaluate"}, "--evaluate: needs --resume FILE"},
-          {{"--minutes", "1"}, "--minutes: this run takes 60 steps, by --steps"},
+          {{"--minutes", "1"}, "--minutes: this run takes 60 steps, set by --steps"},
           {{"--steps", "3", "--resume", checkpoint, "--layers", "2"},
-           "--layers 2: the run of " + checkpoint + " has 1; it can only go on with that"},
+           "--layers 2: the run of " + checkpoint + " has 1; it can only be resumed with that"},
           {{"--steps", "3", "--resume", checkpoint, "--seed", "5"},
-           "--seed 5: the run of " + checkpoint + " has 1; it can only go on with that"},
+           "--seed 5: the run of " + checkpoint + " has 1; it can only be resumed with that"},
           {{"--steps", "3", "--resume", tiny.file("bad.tsv")},
            "[safetensors] " + tiny.file("bad.tsv") +
                ": header of 6055482651772809043 bytes; at most 100000000 allowed; it looks like "

@@ -45,7 +45,7 @@ TEST_CASE("reviews are read", "[examples]") {
   CHECK(read(good + "2\t9\tname\ttext\n") ==
         path + ", line 2: its label is \"2\"; accepted are 0 and 1");
   CHECK(read(good + good + "1\t9\tname\t") == path + ", line 3: its text is empty");
-  CHECK(read("1\t9\ttext\n") == path + ", line 1: has 3 of 4 fields, which tabs part");
+  CHECK(read("1\t9\ttext\n") == path + ", line 1: has 3 of 4 tab-separated fields");
   CHECK(read(good + "1\t9\tname\tte\txt\n") == path + ", line 2: has more than 4 fields");
   CHECK(error_of<UsageError>([] { read_reviews("/nowhere", 9); }) ==
         "cannot read '/nowhere': No such file or directory");
@@ -66,7 +66,7 @@ TEST_CASE("tables take a byte order mark and empty last lines", "[examples]") {
   }
   write_file(path, "1\t9\tname\tgood\n\n1\t9\tname\tgood\n");
   CHECK(error_of<UsageError>([&] { read_reviews(path, 9); }) ==
-        path + ", line 2: has 1 of 4 fields, which tabs part");
+        path + ", line 2: has 1 of 4 tab-separated fields");
 }
 
 TEST_CASE("data that are no table are named", "[examples]") {
@@ -87,15 +87,15 @@ TEST_CASE("data that are no table are named", "[examples]") {
   CHECK(told(gz, pairs) == ": is gzip-compressed" + table);
   CHECK(told(gz, listops) == ": is gzip-compressed" + table);
   CHECK(told(gz, images) ==
-        ": is gzip-compressed; expected records of a label from 0 to 9 and 3072 (colour) or 1024 "
-        "(grey) bytes");
+        ": is gzip-compressed; expected records of a label from 0 to 9 and 3072 (color) or 1024 "
+        "(gray) bytes");
   CHECK(told("PK\x03\x04", listops) == ": is a zip archive" + table);
   CHECK(told(std::string("\xFF\xFE"
                          "1\0\t\0",
                          6),
              reviews) == ": is UTF-16 text" + table);
   CHECK(told(std::string("\x02\0\x05\n", 4), reviews) == ": is binary (byte 1 is 0)" + table);
-  const std::string hint = ", which tabs part; it looks like CSV, with commas in place of tabs";
+  const std::string hint = "; it looks like CSV, with commas in place of tabs";
   CHECK(told("1,9,name,a text\n", reviews) == ", line 1: has 1 of 4 fields" + hint);
   CHECK(told("Source,Target\n7,7\n", listops) == ", line 1: has 1 of 2 fields" + hint);
   // Text may hold what only looks like one of these.
@@ -164,8 +164,8 @@ TEST_CASE("pictures are read in colour and in grey", "[examples]") {
     return error_of<UsageError>([&] { read_images(path); });
   };
   const std::string told =
-      " bytes are not records of a label from 0 to 9 and 3072 (colour) or "
-      "1024 (grey) bytes";
+      " bytes are not records of a label from 0 to 9 and 3072 (color) or "
+      "1024 (gray) bytes";
   CHECK(refused("") == path + ": 0" + told);
   CHECK(refused(colour + "x") == path + ": 3074" + told);
   grey[0] = 10;

@@ -78,8 +78,8 @@ TEST_CASE("published configurations are the default", "[examples]") {
   for (const std::string& task : lra_tasks()) {
     const LraSettings small = lra_settings(task, true);
     CHECK(count(small) < 150'000);
-    CHECK(settings_from_metadata<LraSettings>(settings_to_notes(lra_settings(task)), "f", "lra") ==
-          lra_settings(task));
+    CHECK(settings_from_metadata<LraSettings>(settings_to_metadata(lra_settings(task)), "f",
+                                              "lra") == lra_settings(task));
   }
 }
 
@@ -319,7 +319,7 @@ TEST_CASE("tasks read their files", "[examples]") {
              Containing(path + ": an expression has 6 tokens, more than --max-length 3"));
   CHECK(told(s, {.data = other}) == other + ": 1 example is too few to hold out 0.1 of");
   CHECK(told(with(s, 6), {}) == "--max-expression 8: --max-length 6 is too short for it");
-  CHECK(told(s, {.test = path}) == "--test: goes with --data FILE");
+  CHECK(told(s, {.test = path}) == "--test: needs --data FILE");
   CHECK(told(lra_settings("image"), {}) == "--task image: needs --data FILE");
 
   std::string reviews, pairs;
@@ -434,7 +434,7 @@ TEST_CASE("settings that cannot be trained are named", "[examples]") {
   CHECK(refused([](S& s) { s.max_length = 1023; }, "image") ==
         "--max-length 1023: an image has 1024 pixels");
   CHECK(refused([](S& s) { s.heads = 3; }) ==
-        "--d-model 512 is not a multiple of --heads 3; give --d-head");
+        "--d-model 512 is not a multiple of --heads 3; set --d-head");
   CHECK_THAT(
       refused([](S& s) { s.position = "rope", s.heads = 512; }),
       Containing(
@@ -443,7 +443,7 @@ TEST_CASE("settings that cannot be trained are named", "[examples]") {
         "--position t5 acts on scores, which linear-elu attention does not have; accepted here are "
         "none, sinusoid, learned, rope, sine, sine-ungated, conv, conv-ungated");
   CHECK(refused([](S& s) { s.attention = "performer"; }, "image") ==
-        "--attention-dropout 0.2: --attention performer has no weights to drop; accepted is 0");
+        "--attention-dropout 0.2: --attention performer has no attention weights; accepted is 0");
   CHECK(refused([](S& s) { s.taps = 0; }) == "--taps 0: accepted are 1 to 1048576");
   CHECK(refused([](S& s) { s.sines = 0; }) == "--sines 0: accepted are 1 to 65536");
   CHECK(refused([](S& s) { s.realizations = 0; }) == "--realizations 0: accepted are 1 to 65536");

@@ -128,7 +128,7 @@ TEST_CASE("MIDI running status goes on over meta and system messages, with a war
     CHECK(rows(file) == std::vector<Row>{{0, 8, 60, 16, 0, 0, 0}});
     REQUIRE_FALSE(file.warnings.empty());
     CHECK(file.warnings.back() == "byte " + std::to_string(22 + 4 + between.size() + 1) +
-                                      ": running status goes on after a meta or system message");
+                                      ": running status continues after a meta or system message");
   }
   const MidiFile clock =
       parse(midi(0, {bytes_of("\0\x90\x3C\x10") + bytes_of("\x02\xF8") + bytes_of("\x08\x3C\0")}));
@@ -257,7 +257,7 @@ TEST_CASE("a wrong chunk length does not hide the next MIDI track", "[examples][
   }
   const MidiFile junk = parse(header(1, 2, 96) + track(note) + "\x01garbage" + track(note));
   CHECK(junk.notes.size() == 2);
-  CHECK(junk.warnings == Strings{"byte 34: no chunk here, going on with the next track"});
+  CHECK(junk.warnings == Strings{"byte 34: no chunk here, continued with the next track"});
   const MidiFile alien =
       parse(header(1, 2, 96) + track(note) + "LIST\xFF\xFF\xFF\xFF" + track(note));
   CHECK(alien.notes.size() == 2);
@@ -287,11 +287,11 @@ TEST_CASE("what is no MIDI file is refused in one line", "[examples][midi]") {
   CHECK(refusal("MTh") == "song.mid: byte 0: not a MIDI file: it does not begin with MThd");
   CHECK(refusal("RIFF\1\1\1\1WAVE") ==
         "song.mid: byte 0: not a MIDI file: it does not begin with MThd");
-  CHECK(refusal(good.substr(0, 13)) == "song.mid: byte 13: the header is cut off");
+  CHECK(refusal(good.substr(0, 13)) == "song.mid: byte 13: the header is truncated");
   CHECK(refusal(bytes_of("MThd\0\0\0\x05\0\0\0\1\0\x60")) ==
         "song.mid: byte 4: the header's length is 5; expected 6 or more");
   CHECK(refusal(bytes_of("MThd\xFF\xFF\xFF\xFF\0\0\0\1\0\x60")) ==
-        "song.mid: byte 14: the header is cut off");
+        "song.mid: byte 14: the header is truncated");
   CHECK(refusal(header(3, 1, 96)) == "song.mid: byte 8: format 3; expected 0, 1 or 2");
   CHECK(refusal(header(1, 1, 0)) == "song.mid: byte 12: a division of 0 ticks per quarter note");
   CHECK(refusal(header(1, 1, 0xE700)) == "song.mid: byte 12: a division of 0 ticks per frame");
@@ -322,7 +322,7 @@ TEST_CASE("a MIDI file beyond a limit is refused", "[examples][midi]") {
   write_file(path, midi(0, {note_to(9)}));
   std::filesystem::resize_file(path, max_midi_bytes + 1);
   CHECK(error_of<UsageError>([&] { read_midi(path); }) ==
-        path + ": byte 67108864: the file is longer than the 64 MiB that are read");
+        path + ": byte 67108864: the file is longer than the limit of 64 MiB");
   std::filesystem::resize_file(path, max_midi_bytes);
   CHECK(read_midi(path).notes.size() == 1);
 

@@ -217,8 +217,8 @@ TEST_CASE("later tempos stand in the first track", "[examples][midi]") {
   const auto refusal = [&] { return error_of<std::invalid_argument>([&] { midi_bytes(song); }); };
   for (const int tick : {0, -1, 960, 1 << 28}) {
     song.tempos[1].tick = tick;
-    CHECK(refusal() == "MIDI: a tempo stands at tick " + std::to_string(tick) +
-                           "; expected one after that of the tempo before, below 2^28");
+    CHECK(refusal() == "MIDI: a tempo change is at tick " + std::to_string(tick) +
+                           "; expected a tick after the previous change and below 2^28");
   }
   song.tempos = {{1, 1}};
   CHECK(refusal() == "MIDI: quarters_per_minute is 1.000000; expected 3.58 to 60000000");

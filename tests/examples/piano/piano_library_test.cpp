@@ -56,11 +56,12 @@ TEST_CASE("a library tells which of its files are damaged", "[examples][piano]")
   const PianoLibrary one = read_library({.folder = data, .every = 3}, remi());
   CHECK(one.damaged.files() == 1);
   CHECK(one.skipped.empty());
-  CHECK_THAT(one.damaged.text(), Containing("1 file is damaged and was read as far as it goes: "
+  CHECK_THAT(one.damaged.text(), Containing("1 file is damaged and was read as far as possible: "
                                             "more/3.MID (byte "));
   for (const char* name : {"0.MID", "2.midi", "more/1.midi"}) cut(name);
   const std::string told = read_library({.folder = data, .every = 3}, remi()).damaged.text();
-  CHECK_THAT(told, Containing("4 files are damaged and were read as far as they go: 0.MID (byte "));
+  CHECK_THAT(told,
+             Containing("4 files are damaged and were read as far as possible: 0.MID (byte "));
   CHECK_THAT(told, Containing("), 2.midi, more/1.midi …"));
 }
 
@@ -116,8 +117,8 @@ TEST_CASE("a table splits a library", "[examples][piano]") {
   CHECK(defect("file\tsplit\n0.MID\ttrain\n0.MID\ttest\n") ==
         table + ", line 3: file \"0.MID\" is in another split on an earlier line");
   CHECK(defect("file\tsplit\n0.MID\tvalid\n") == "--data " + data +
-                                                     ": of 4 MIDI files none is left to learn "
-                                                     "from; 3 are not in " +
+                                                     ": none of 4 MIDI files is left for "
+                                                     "training; 3 are not in " +
                                                      table);
 }
 
@@ -172,14 +173,14 @@ TEST_CASE("a library skips what is no piece, and says why", "[examples][piano]")
   const PianoLibrary all = read_library({.folder = data, .every = 2}, remi());
   REQUIRE(all.skipped.size() == 4);
   CHECK_THAT(all.skipped[0], Containing(data + "/bad.mid: byte "));
-  CHECK(all.skipped[1] == data + "/drums.mid: has no notes but those of drums");
+  CHECK(all.skipped[1] == data + "/drums.mid: has no notes except drums");
   CHECK(all.skipped[2] == data + "/empty.mid: has no notes");
   CHECK(all.skipped[3] == data + "/long.mid: lasts more than six hours or 40000 beats");
 
   MidiFile songs = parsed(piano_song({{0, 1, 60, 60}}));
   songs.format = 2;
   CHECK(error_of<UsageError>([&] { check_piano_file(songs, "x"); }) ==
-        "x: is of format 2, whose tracks are pieces of their own");
+        "x: is of format 2, whose tracks are separate pieces");
 
   const auto refusal = [](const std::string& from) {
     return error_of<UsageError>([&] { read_library({.folder = from}, remi()); });
@@ -187,15 +188,14 @@ TEST_CASE("a library skips what is no piece, and says why", "[examples][piano]")
   CHECK(refusal(folder.file("none")) == "--data " + folder.file("none") + ": is not a folder");
   std::filesystem::create_directory(folder.file("no"));
   CHECK(refusal(folder.file("no")) ==
-        "--data " + folder.file("no") + ": holds no MIDI files (*.mid, *.midi)");
+        "--data " + folder.file("no") + ": has no MIDI files (*.mid, *.midi)");
   write_file(folder.file("no/a.mid"), "");
-  CHECK_THAT(
-      refusal(folder.file("no")),
-      Containing("of 1 MIDI files none is left to learn from; 1 cannot be used, the first: " +
-                 folder.file("no/a.mid") + ": "));
+  CHECK_THAT(refusal(folder.file("no")),
+             Containing("none of 1 MIDI files is left for training; 1 cannot be used, the first: " +
+                        folder.file("no/a.mid") + ": "));
   CHECK_THAT(refusal(data),
-             Containing("of 7 MIDI files none is left to validate by; 4 cannot be") &&
-                 Containing("; make --every smaller"));
+             Containing("none of 7 MIDI files is left for validation; 4 cannot be") &&
+                 Containing("; reduce --every"));
 }
 
 TEST_CASE("generated libraries depend on their seed alone", "[examples][piano]") {

@@ -187,9 +187,9 @@ TEST_CASE("settings of piano music are refused by name", "[examples][piano]") {
   };
   using S = PianoSettings&;
   CHECK(refusal("remi", [](S s) { s.features = 7; }) ==
-        "--features 7: hyperbolic ones come in pairs");
-  CHECK(refusal("remi", [](S s) { s.stretch = 1; }) == "--stretch: goes with --tokens performance");
-  CHECK(refusal("remi", [](S s) { s.pedal = true; }) == "--pedal: goes with --tokens performance");
+        "--features 7: hyperbolic features come in pairs");
+  CHECK(refusal("remi", [](S s) { s.stretch = 1; }) == "--stretch: needs --tokens performance");
+  CHECK(refusal("remi", [](S s) { s.pedal = true; }) == "--pedal: needs --tokens performance");
   CHECK(refusal("performance", [](S s) { s.pedal = true; }) == "(nothing thrown)");
   CHECK(refusal("remi", [](S s) { s.norm = "none"; }) == "--norm none: accepted are post, pre");
   CHECK_THAT(

@@ -198,11 +198,12 @@ TEST_CASE("position measures: errors") {
   CHECK_THROWS_WITH(translation_invariance(zeros({4}, {.dtype = i64})),
                     Containing("[translation_invariance] attention i64 [4]"));
   const Tensor a = zeros({4, 4});
-  CHECK_THROWS_WITH(monotonicity(a, {.last = 5}),
-                    "[monotonicity] rows 0 to 5 and lags up to -1 of 4 positions; accepted: 0 ≤ "
-                    "first < last ≤ 4, max_lag −1 for all or 0 and more");
+  CHECK_THROWS_WITH(
+      monotonicity(a, {.last = 5}),
+      "[monotonicity] rows 0 to 5 and distances up to -1 of 4 positions; accepted: 0 ≤ "
+      "first < last ≤ 4, max_lag −1 for all or 0 and more");
   CHECK_THROWS_WITH(monotonicity(a, {.first = 4}), Containing("rows 4 to 4"));
   CHECK_THROWS_WITH(monotonicity(a, {.first = -1}), Containing("rows -1 to 4"));
-  CHECK_THROWS_WITH(monotonicity(a, {.max_lag = -2}), Containing("lags up to -2"));
+  CHECK_THROWS_WITH(monotonicity(a, {.max_lag = -2}), Containing("distances up to -2"));
   CHECK_THROWS_WITH(monotonicity(zeros({0, 0})), Containing("of 0 positions"));
 }

@@ -64,7 +64,7 @@ class TinyMusic : public TinyRun {
 
 TEST_CASE("train_music --help names every option", "[examples]") {
   NEEDS_PROGRAM("train_music");
-  check_help("train_music", settings_to_notes(PianoSettings()),
+  check_help("train_music", settings_to_metadata(PianoSettings()),
              {"data",
               "split",
               "every",
@@ -103,8 +103,8 @@ TEST_CASE("train_music learns, measures, draws and writes", "[examples]") {
     INFO(ended.err);
     REQUIRE(ended.status == 0);
     CHECK_THAT(ended.out, Containing("Read 2 pieces of ") &&
-                              Containing(" tokens to learn from, 2 to validate by and 2 to test "
-                                         "by; skipped 1, the first: " +
+                              Containing(" tokens for training, 2 for validation and 2 for testing"
+                                         "; skipped 1, the first: " +
                                          tiny.file("midi/x.mid") + ": byte "));
     for (const char* told : {"\n  unigram  ", "\n  bigram  ", "\n  model, positions 1 to 32  ",
                              "\n  model, positions 33 to 48  ", "generated.mid: "})
@@ -124,7 +124,8 @@ TEST_CASE("train_music learns, measures, draws and writes", "[examples]") {
 
     // The checkpoint alone gives the same numbers and music, and stays as it is.
     const auto results = [](const std::string& text) {
-      return text.substr(text.find("Loss of"), text.find("Wrote") - text.find("Loss of"));
+      return text.substr(text.find(" loss, nats per token"),
+                         text.find("Wrote") - text.find(" loss, nats per token"));
     };
     const auto before = contents(tiny.out());
     Arguments evaluate = more;
@@ -168,8 +169,8 @@ TEST_CASE("train_music composes its own pieces, and goes by the clock", "[exampl
   CHECK(ended.status == 0);
   CHECK_THAT(ended.out,
              Containing("Generated 200 pieces of ") &&
-                 Containing(" tokens to learn from, 25 to validate by and 25 to "
-                            "test by. remi, attention performer-hyperbolic, position sinusoid, "));
+                 Containing(" tokens for training, 25 for validation and 25 for "
+                            "testing. remi, attention performer-hyperbolic, position sinusoid, "));
   CHECK(!std::filesystem::exists(folder.file("out/generated.mid")));
 }
 
@@ -204,7 +205,7 @@ TEST_CASE("train_music refuses what it cannot use in one line", "[examples]") {
   const Ended split = run(
       tiny.path, {"--split", tiny.file("bad.tsv"), "--steps", "1", "--out", folder.file("out")});
   CHECK(split.status == 2);
-  CHECK(split.complaint() == "train_music: --split: goes with --data DIR");
+  CHECK(split.complaint() == "train_music: --split: needs --data DIR");
   check_refusals(
       tiny,
       {
@@ -222,26 +223,25 @@ TEST_CASE("train_music refuses what it cannot use in one line", "[examples]") {
            tiny.file("bad.tsv") + ": its first line has no column \"file\""},
           {{"--data", ""}, "--data: its value is empty"},
           {{"--every", "1"}, "--every 1: accepted are 2 to 9223372036854775807"},
-          {{"--heads", "3"}, "--d-model 16 is not a multiple of --heads 3; give --d-head"},
-          {{"--length", "100000"}, "--length 100000: no piece to validate by has so many tokens"},
-          {{"--eval-length", "100000"},
-           "--eval-length 100000: no piece to judge by has so many tokens"},
+          {{"--heads", "3"}, "--d-model 16 is not a multiple of --heads 3; set --d-head"},
+          {{"--length", "100000"}, "--length 100000: no validation piece has so many tokens"},
+          {{"--eval-length", "100000"}, "--eval-length 100000: no test piece has so many tokens"},
           {{"--position", "learned", "--eval-length", "65"},
-           "--eval-length 65: --position learned has room for 64 positions"},
+           "--eval-length 65: --position learned is limited to 64 positions"},
           {{"--position", "learned", "--generate", "65"},
-           "--generate 65: --position learned has room for 64 positions"},
+           "--generate 65: --position learned is limited to 64 positions"},
           {{"--picture-layers", "1,2"}, "--picture-layers 2: accepted are 1 to 1"},
           {{"--picture-layers", "1,"},
            "--picture-layers 1,: must be whole numbers with commas between them"},
           {{"--generate", "65537"}, "--generate 65537: accepted are 0 to 65536"},
           {{"--top-p", "0"}, "--top-p 0: must be above 0 and at most 1"},
           {{"--evaluate"}, "--evaluate: needs --resume FILE"},
-          {{"--minutes", "1"}, "--minutes: this run takes 60 steps, by --steps"},
+          {{"--minutes", "1"}, "--minutes: this run takes 60 steps, set by --steps"},
           {{"--steps", "3", "--resume", checkpoint, "--layers", "2"},
-           "--layers 2: the run of " + checkpoint + " has 1; it can only go on with that"},
+           "--layers 2: the run of " + checkpoint + " has 1; it can only be resumed with that"},
           {{"--steps", "3", "--resume", checkpoint, "--tokens", "performance"},
            "--tokens performance: the run of " + checkpoint +
-               " has remi; it can only go on with that"},
+               " has remi; it can only be resumed with that"},
           {{"--steps", "3", "--resume", checkpoint, "--every", "2"},
            checkpoint +
                ": was trained on other music than that of --data (or of --seed without it)"},

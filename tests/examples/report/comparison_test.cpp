@@ -111,7 +111,7 @@ TEST_CASE("a folder of metrics alone is a run", "[examples][report]") {
   };
   CHECK(complaint("") == "1 has no metrics.csv");
   CHECK(complaint("step,loss\n") == "1 metrics.csv has no rows");
-  CHECK(complaint("step,loss") == "1 metrics.csv was cut off within line 1");
+  CHECK(complaint("step,loss") == "1 metrics.csv is truncated within line 1");
   CHECK(complaint("1,2\n3,4\n") == "1 line 1 of metrics.csv does not name its columns");
   CHECK(complaint("\n1,2\n") == "1 line 1 of metrics.csv does not name its columns");
   CHECK(complaint("step,loss\nx,1\n") == "1 line 2 of metrics.csv is not a row of 2 numbers");
@@ -119,7 +119,7 @@ TEST_CASE("a folder of metrics alone is a run", "[examples][report]") {
   CHECK(complaint("step,loss\n1,1\n2,1,1\n") ==
         "2 line 3 of metrics.csv is not a row of 2 numbers, shown up to step 1");
   CHECK(complaint("step,loss\n1000,1\n2,1") ==
-        "2 metrics.csv was cut off within line 3, shown up to step 1,000");
+        "2 metrics.csv is truncated within line 3, shown up to step 1,000");
   const std::string wide_or_long =
       "1 metrics.csv has more than 200 columns or 20,000 bytes of their names";
   std::string wide = "step";

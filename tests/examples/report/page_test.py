@@ -254,9 +254,9 @@ def check_maps(browser):
     """Of performers on 32 tokens: weights are seen, and the legend says how."""
     check(browser.run("document.querySelectorAll('.maps canvas').length") == 4, "attention and templates")
     words = browser.run("[...document.querySelectorAll('.scale figcaption')].map(e => e.textContent)")
-    check(len(words) == 2 and re.match(r"Color by the (square|cube|\dth) root of the value; one scale for all", words[0]),
+    check(len(words) == 2 and re.match(r"Color by the (square|cube|\dth) root of the value; one scale for all maps", words[0]),
           f"the legend says the scale: {words}")
-    check(words[1].startswith("Color in proportion to the value above the least"), f"templates: {words}")
+    check(words[1].startswith("Color in proportion to the value minus the minimum"), f"templates: {words}")
     marks = browser.run("[...document.querySelector('.scale .marks').children].map(e => e.textContent)")
     check(len(marks) == 5 and marks[0] == "0", f"values along the legend: {marks}")
     # Below the diagonal, from the second half of the rows on, hardly a cell is as dark as none.
@@ -293,14 +293,14 @@ def check_comparison(browser, path):
     check(browser.run("document.querySelectorAll('.problem li').length") == 2, "both problems are told")
     tables = browser.run("""Object.fromEntries([...document.querySelectorAll('.runs')].map(e => [e.getAttribute('aria-label'),
       [...e.querySelectorAll('tr')].map(row => [...row.children].map(cell => cell.textContent))]))""")
-    settings = tables["What differs in their settings"]
+    settings = tables["Different settings"]
     check("--learning-rate" in settings[0] and len(settings) == 11, f"what differs is told: {settings}")
     check(any(NUMBER in row for row in settings), "a setting that looks like a number for long")
-    check(len(tables["How the training went"]) == 12, "eleven runs")
+    check(len(tables["Training"]) == 12, "eleven runs")
     final = next(table for title, table in tables.items() if title.startswith("Held-out bits per byte"))
-    check(final[0][:3] == ["run", "unigram", "bigram"] and final[0][3].startswith("length 16, memory 16, sees"), f"results: {final[0]}")
+    check(final[0][:3] == ["run", "unigram", "bigram"] and final[0][3].startswith("length 16, memory 16, context"), f"results: {final[0]}")
     check(len(final) == 10 and all(float(cell) > 0 for row in final[1:] for cell in row[1:]), f"results of all: {final}")
-    own = tables["Last numbers of other columns of metrics.csv"]
+    own = tables["Last values of other columns of metrics.csv"]
     check(own == [["run", "accuracy"], ["own", "0.2500"]], f"a column of one's own: {own}")
     check(browser.run("[...document.querySelectorAll('h3')].some(e => e.textContent === 'accuracy')"), "and its chart")
     links = browser.run("[...document.querySelectorAll('.runs a')].map(e => e.getAttribute('href'))")

@@ -164,9 +164,9 @@ TEST_CASE("ten runs, of which two are cut off and one is broken", "[examples][re
   CHECK(c.shown == 9);
   CHECK(c.problems ==
         std::vector<std::string>{
-            runs[2] + ": metrics.csv was cut off within line 21, shown up to step 190",
+            runs[2] + ": metrics.csv is truncated within line 21, shown up to step 190",
             runs[3] + ": " + runs[3] + "/report.html: not the page of a run",
-            runs[5] + ": was cut off, or goes on, at step 200"});
+            runs[5] + ": was interrupted, or is still running, at step 200"});
   CHECK(c.page.size() < 3'000'000);
   const json data = data_in(c.page);
   CHECK(data.at("kind") == "comparison");

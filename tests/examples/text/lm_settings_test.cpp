@@ -68,7 +68,7 @@ TEST_CASE("presets: the lengths of the scripts", "[examples]") {
 }
 
 TEST_CASE("presets name settings that exist", "[examples]") {
-  const nn::Metadata all = settings_to_notes(LmSettings());
+  const nn::Metadata all = settings_to_metadata(LmSettings());
   for (const char* name : {"enwik8-12l", "enwik8-24l", "text8-12l", "text8-24l", "wt103-base",
                            "wt103-large", "lm1b-base", "lm1b-large", "nano", "small"}) {
     CHECK(!lm_preset(name).settings.empty());
@@ -87,11 +87,11 @@ TEST_CASE("settings of a language model that make no sense are refused", "[examp
   for (const std::string position : {"sinusoid", "sinusoid+music", "music-local", "sine"})
     CHECK(with([&](LmSettings& s) { s.position = position, s.memory = 8; }) ==
           "--memory 8: --position " + position +
-              " counts from the start of each segment, which a memory breaks; choose another");
+              " counts from the start of each segment and does not support a memory");
   CHECK_THAT(with([](LmSettings& s) { s.position = "music+rope"; }),
              Containing("--position music+rope: needs an encoding of the input"));
   CHECK(with([](LmSettings& s) { s.d_model = 13, s.d_head = 4; }) ==
-        "--d-model 13: sinusoids need an even number");
+        "--d-model 13: sinusoids need an even dimension");
   CHECK_THAT(
       with([](LmSettings& s) { s.position = "rope", s.d_head = 5; }),
       Containing(
@@ -99,9 +99,9 @@ TEST_CASE("settings of a language model that make no sense are refused", "[examp
   CHECK(with([](LmSettings& s) { s.cutoffs = "5,5"; }) == "--cutoffs 5,5: must rise from 1");
   CHECK(with([](LmSettings& s) { s.cutoffs = "5,"; }) ==
         "--cutoffs 5,: must be whole numbers with commas between them");
-  CHECK(with([](LmSettings& s) { s.div = 2; }) == "--div 2: needs --cutoffs to narrow by");
+  CHECK(with([](LmSettings& s) { s.div = 2; }) == "--div 2: needs --cutoffs");
   CHECK(with([](LmSettings& s) { s.div = 4, s.cutoffs = "2,4"; }) ==
-        "--div 4: leaves the last of 3 clusters no width");
+        "--div 4: reduces the dimension of the last of 3 clusters to 0");
   LmSettings s = tiny();
   s.cutoffs = "5,23";
   CHECK(error_of<UsageError>([&] { s.model(23); }) ==

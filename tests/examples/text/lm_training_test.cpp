@@ -160,7 +160,7 @@ TEST_CASE("a text shorter than a segment for each row is refused", "[examples]")
   LmSettings s = tiny();
   s.batch = 50;
   CHECK(error_of<UsageError>([&] { Training t(s); }) ==
-        "the text: 600 tokens to learn from are too few; 650 are one segment of --length 12 for "
+        "the text: 600 training tokens are too few; needed are 650, one segment of --length 12 for "
         "each row of --batch 50");
 }
 

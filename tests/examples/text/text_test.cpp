@@ -136,7 +136,7 @@ TEST_CASE("a byte order mark is no token", "[examples]") {
   write_file(folder.file("marked"), mark + "caf\xE9");
   CHECK(error_of<UsageError>([&] {
           read_corpus({.data = folder.file("marked"), .kind = nn::TokenKind::chars});
-        }) == folder.file("marked") + ": is not UTF-8 at byte 6; --tokens bytes takes any file");
+        }) == folder.file("marked") + ": is not UTF-8 at byte 6; --tokens bytes accepts any file");
 }
 
 TEST_CASE("a file that is no text is named, and bytes take it", "[examples]") {
@@ -145,9 +145,9 @@ TEST_CASE("a file that is no text is named, and bytes take it", "[examples]") {
   write_file(path, "\x1F\x8B\x08 packed and packed");
   for (const nn::TokenKind kind : {nn::TokenKind::chars, nn::TokenKind::words})
     CHECK(error_of<UsageError>([&] { read_corpus({.data = path, .kind = kind}); }) ==
-          path + ": is gzip-compressed; expected UTF-8 text; --tokens bytes takes any file");
+          path + ": is gzip-compressed; expected UTF-8 text; --tokens bytes accepts any file");
   CHECK(read_corpus({.data = path}).note ==
-        path + " is gzip-compressed and is learned as the bytes it has");
+        path + " is gzip-compressed and is learned as raw bytes");
   write_file(path, "a text");
   CHECK(read_corpus({.data = path}).note.empty());
 }

@@ -29,7 +29,7 @@ class TinyText : public TinyRun {
 
 TEST_CASE("train_lm --help names every option", "[examples]") {
   NEEDS_PROGRAM("train_lm");
-  check_help("train_lm", settings_to_notes(LmSettings()),
+  check_help("train_lm", settings_to_metadata(LmSettings()),
              {"data",        "validation",     "preset",      "out",
               "resume",      "minutes",        "threads",     "device",
               "save-every",  "evaluate-every", "anomaly",     "evaluate",
@@ -45,12 +45,12 @@ TEST_CASE("train_lm learns, scores, draws and writes", "[examples]") {
       {"--eval-length", "16,64", "--eval-memory", "0,16", "--generate", "50", "--prompt", "with "});
   INFO(ended.err);
   REQUIRE(ended.status == 0);
-  CHECK_THAT(ended.out, Containing(" bytes to learn from and "));
+  CHECK_THAT(ended.out, Containing(" bytes for training and "));
   CHECK_THAT(ended.out, Containing("Held-out bits per byte, "));
-  CHECK_THAT(ended.err, Containing(", counting "));
+  CHECK_THAT(ended.err, Containing(", baseline "));
   for (const char* name :
-       {"unigram ", "bigram ", "xl, length 16, sees 8.", "xl, length 64, sees ",
-        "xl, length 16, memory 16, sees 17.7", "xl, length 64, memory 16, sees "})
+       {"unigram ", "bigram ", "xl, length 16, context 8.", "xl, length 64, context ",
+        "xl, length 16, memory 16, context 17.7", "xl, length 64, memory 16, context "})
     CHECK_THAT(ended.out, Containing(std::string("\n  ") + name));
   const std::string table = read_file(tiny.out("evaluation.csv"));
   CHECK(table.rfind(
@@ -87,7 +87,7 @@ TEST_CASE("train_lm takes words and characters, another validation text and a pr
                 "--cutoffs", "10,30", "--div", "2", "--generate", "5", "--prompt", "with"});
   INFO(words.err);
   CHECK(words.status == 0);
-  CHECK_THAT(words.out, Containing("7 to judge by, 50 different"));
+  CHECK_THAT(words.out, Containing("7 for validation, vocabulary size 50"));
   CHECK_THAT(words.out, Containing("Held-out perplexity, 6 tokens:"));
   CHECK(read_file(tiny.out("generated.txt")).rfind("with", 0) == 0);
 
@@ -96,7 +96,7 @@ TEST_CASE("train_lm takes words and characters, another validation text and a pr
                   "--data", tiny.file("text.txt"), "--batch", "4", "--out", tiny.file("chars")});
   INFO(chars.err);
   CHECK(chars.status == 0);
-  CHECK_THAT(chars.out, Containing("rope, length 64, sees "));
+  CHECK_THAT(chars.out, Containing("rope, length 64, context "));
 }
 
 TEST_CASE("train_lm --evaluate may choose what lies beyond the table", "[examples]") {
@@ -117,7 +117,7 @@ TEST_CASE("train_lm --evaluate may choose what lies beyond the table", "[example
   CHECK(ended.status == 2);
   CHECK(ended.err == "train_lm: --out-of-range clip: the run of " +
                          tiny.out("checkpoint.safetensors") +
-                         " has zero; it can only go on with that\n");
+                         " has zero; it can only be resumed with that\n");
 }
 
 TEST_CASE("train_lm --parameters counts and stops", "[examples]") {
@@ -162,17 +162,17 @@ std::vector<Refusal> refused_texts(const TinyText& tiny) {
       {{"--data", file("empty")}, file("empty") + ": is empty"},
       {{"--validation", file("empty")}, file("empty") + ": is empty"},
       {{"--data", file("bad"), "--tokens", "chars"},
-       file("bad") + ": is not UTF-8 at byte 9; --tokens bytes takes any file"},
+       file("bad") + ": is not UTF-8 at byte 9; --tokens bytes accepts any file"},
       {{"--validation", file("bad"), "--tokens", "words"},
-       file("bad") + ": is not UTF-8 at byte 9; --tokens bytes takes any file"},
+       file("bad") + ": is not UTF-8 at byte 9; --tokens bytes accepts any file"},
       {{"--data", file("short")},
-       file("short") + ": 11 tokens to learn from are too few; 34 are one segment of --length "
+       file("short") + ": 11 training tokens are too few; needed are 34, one segment of --length "
                        "16 for each row "
                        "of --batch 2"},
       {{"--data", file("short"), "--tokens", "words"},
        file("short") + ": is too short to hold out 0.1 of it in whole lines"},
       {{"--data", file("one"), "--held-out", "0.001"},
-       file("one") + ": 1 token to judge by is too few; 2 are needed"},
+       file("one") + ": 1 validation token is too few; 2 are needed"},
   };
 }
 
@@ -187,8 +187,8 @@ std::vector<Refusal> refused_options() {
       {{"--held-out", "1"}, "--held-out 1: must be above 0 and below 1"},
       {{"--vocabulary", "9"}, "--vocabulary: only --tokens words has a limit"},
       {{"--tokens", "words", "--vocabulary", "2"},
-       "--vocabulary 2: <eos> and <unk> leave no room for words"},
-      {{"--heads", "3"}, "--d-model 16 is not a multiple of --heads 3; give --d-head"},
+       "--vocabulary 2: <eos> and <unk> leave no entry for words"},
+      {{"--heads", "3"}, "--d-model 16 is not a multiple of --heads 3; set --d-head"},
       {{"--length", "0"}, "--length 0: accepted are 1 to 1048576"},
       {{"--memory", "-1"}, "--memory -1: accepted are 0 to 1048576"},
       {{"--dropout", "1"}, "--dropout 1: must be at least 0 and below 1"},
@@ -199,13 +199,13 @@ std::vector<Refusal> refused_options() {
       {{"--eval-memory", "1,,2"},
        "--eval-memory 1,,2: must be whole numbers with commas between them"},
       {{"--position", "sinusoid", "--eval-memory", "16"},
-       "--eval-memory 16: --position sinusoid has no use for a memory"},
+       "--eval-memory 16: --position sinusoid does not support a memory"},
       {{"--generate", "9", "--prompt", "\x01"}, "--prompt: byte 0x01 is not in the vocabulary"},
       {{"--generate", "9", "--prompt", "\xFF", "--tokens", "chars"}, "--prompt: is not UTF-8"},
       {{"--generate", "9", "--prompt", " ", "--tokens", "words"}, "--prompt: has no word"},
       {{"--top-p", "0"}, "--top-p 0: must be above 0 and at most 1"},
       {{"--evaluate"}, "--evaluate: needs --resume FILE"},
-      {{"--minutes", "1"}, "--minutes: this run takes 60 steps, by --steps"},
+      {{"--minutes", "1"}, "--minutes: this run takes 60 steps, set by --steps"},
       {{"--device", "tpu"}, "[Device] \"tpu\" is not a device; accepted: cpu, cuda, cuda:N"},
   };
 }
@@ -216,10 +216,10 @@ std::vector<Refusal> refused_resumptions(const TinyText& tiny) {
   const auto file = [&](const char* name) { return tiny.file(name); };
   return {
       {{"--steps", "3", "--resume", checkpoint, "--layers", "2"},
-       "--layers 2: the run of " + checkpoint + " has 1; it can only go on with that"},
+       "--layers 2: the run of " + checkpoint + " has 1; it can only be resumed with that"},
       {{"--steps", "3", "--resume", checkpoint, "--preset", "wt103-base"},
        "--cutoffs 20000,40000,200000: the run of " + checkpoint +
-           " has none; it can only go on with that"},
+           " has none; it can only be resumed with that"},
       {{"--steps", "3", "--resume", checkpoint, "--data", file("odd")},
        file("odd") + ": byte 0x7E ('~') is not in the vocabulary of the checkpoint"},
       {{"--steps", "3", "--resume", checkpoint, "--data", file("one")},
@@ -227,7 +227,7 @@ std::vector<Refusal> refused_resumptions(const TinyText& tiny) {
       {{"--steps", "3", "--resume", checkpoint, "--validation", file("text.txt")},
        checkpoint + ": was trained on other text than that of --data (or of --seed without it)"},
       {{"--resume", checkpoint, "--steps", "2"},
-       "--steps 2: the run of " + checkpoint + " has taken 3 already"},
+       "--steps 2: the run of " + checkpoint + " has already taken 3"},
       {{"--resume", file("text.txt")},
        "[safetensors] " + file("text.txt") +
            ": header of 7593462736100813175 bytes; at most 100000000 allowed; it looks like "

@@ -129,7 +129,7 @@ TEST_CASE("Options that differ between processes are named before anything is do
                          {{}, {"--matmul-precision", "high"}, "--matmul-precision high, not "},
                          {{}, {"--generate", "7"}, "--generate 7, not 0"}};
   if (stretto::isa() != stretto::Isa::portable)
-    all.push_back({{"STRETTO_CPU=portable"}, {}, "the instructions portable, not of vectors"});
+    all.push_back({{"STRETTO_CPU=portable"}, {}, "the instructions portable, not vector"});
   for (const Difference& d : all) {
     const vector<string> second = joined(joined({env}, d.settings), training(out, d.options));
     const Ended ended = run(env, mpirun({}, each(training(out), second)));

@@ -49,8 +49,8 @@ TEST_CASE("only what runs made is replaced unasked", "[examples]") {
   CHECK(accepted(out, {}, false));
   write_file(folder.file("b.csv"), "mine");
   CHECK(told(out, {}, false) == "--out: " + out +
-                                    " holds a file b.csv that no run made; --overwrite replaces "
-                                    "it");
+                                    " has a file b.csv that was not made by a run; --overwrite "
+                                    "replaces it");
   CHECK(accepted(out, {}, true));
   CHECK(read_file(folder.file("b.csv")) == "mine");
 }
@@ -61,7 +61,7 @@ TEST_CASE("no output is an input, by whatever name", "[examples]") {
   write_file(folder.file("a.txt"), "text");
   fs::create_hard_link(folder.file("a.txt"), data.file("hard"));
   fs::create_symlink(folder.file("a.txt"), data.file("soft"));
-  const std::string there = "--out: " + folder.file("a.txt") + " is an input of this run, by ";
+  const std::string there = "--out: " + folder.file("a.txt") + " is an input of this run, of ";
   for (const std::string& path :
        {folder.file("a.txt"), folder.file("./a.txt"), data.file("hard"), data.file("soft")})
     CHECK(told(out, {{"--data", path}}, true) ==
@@ -94,7 +94,7 @@ TEST_CASE("a folder of data gets no results", "[examples]") {
   const auto refused = [&](const std::string& out) {
     CHECK(error_of<UsageError>([&] {
             check_outside_inputs(out, {{"--data", data.str(), true}});
-          }) == "--out: " + out + " lies in the folder of --data, " + data.str() +
+          }) == "--out: " + out + " is inside the folder of --data, " + data.str() +
                     "; choose one outside of it");
   };
   refused(data.str());
@@ -124,7 +124,7 @@ TEST_CASE("outputs do not leave the folder by links", "[examples]") {
     fs::create_directory_symlink(outside.str(), folder.file(name));
     OutputFolder run(out);
     CHECK(error_of<UsageError>([&] { run.stage(); }) ==
-          "--out: cannot write " + folder.file(name) + ": it is there already");
+          "--out: cannot write " + folder.file(name) + ": it exists already");
     fs::remove(folder.file(name));
   }
   CHECK(names_in(outside.str()) == std::set<std::string>{"victim"});
@@ -179,8 +179,7 @@ TEST_CASE("a folder that is another by now is left alone", "[examples]") {
   const TempDir parent;
   const std::string out = parent.file("out"), moved = parent.file("moved");
   const std::string gone =
-      "--out: " + out +
-      " was removed or replaced while this run was at work in it; nothing more is written";
+      "--out: " + out + " was removed or replaced during this run; no more files are written";
   fs::create_directory(out);
   {
     const OutputFolder run(out);
@@ -207,7 +206,7 @@ TEST_CASE("a folder that is another by now is left alone", "[examples]") {
   // A file of this name that no lock left is nobody's to remove.
   write_file(out + "/.lock", "of another program");
   CHECK(error_of<UsageError>([&] { OutputFolder{out}; }) ==
-        "--out: cannot write " + out + "/.lock: it is not a file of its own");
+        "--out: cannot write " + out + "/.lock: it was not left by an earlier run");
   CHECK(read_file(out + "/.lock") == "of another program");
 }
 

@@ -66,7 +66,9 @@ TEST_CASE("1, 2 and 4 processes make the same checkpoint", "[processes]") {
       const Ended ended = run(env, mpirun({}, arguments(c, n, out, 12, more)));
       INFO(c.program << ", " << n << " processes: " << ended.err);
       REQUIRE(ended.status == 0);
-      if (n > 1) CHECK(lines_with(ended.out, " processes; of gradients each sent ") == 1);
+      if (n > 1)
+        CHECK(lines_with(ended.out, " processes; gradient communication per process and step: ") ==
+              1);
       if (n == 1) losses = validation_losses(out);
       CHECK(lines_with(losses, "\n") == 2);
       CHECK(validation_losses(out) == losses);
@@ -164,7 +166,7 @@ TEST_CASE("What goes wrong between processes is one clear line", "[processes]") 
   told({}, arguments(c, 2, out, 5, {"--micro-batches", "1"}),
        "micro_batches 1 with 2 processes; must be");
   told({}, arguments(c, 2, out, 5, {"--micro-batches", "16"}),
-       "8 rows cannot be cut into 16 parts");
+       "8 rows cannot be split into 16 micro-batches");
   vector<string> others = arguments(c, 1, out, 5);
   const vector<string> second = arguments(c, 1, out, 5, {"--seed", "2"});
   others.emplace_back(":");

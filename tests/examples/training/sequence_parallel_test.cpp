@@ -105,7 +105,7 @@ TEST_CASE("What --sequence-parallel does not take is one clear line", "[processe
   if (!has_mpirun()) STRETTO_SKIP(no_mpirun);
   const vector<string> two{"--sequence-parallel", "2"};
   told(c, 2, {"--sequence-parallel", "4"}, "--sequence-parallel 4" + number + "2");
-  told(c, 2, with(two, {"--length", "33"}), "sequences of 33 positions cannot be cut");
+  told(c, 2, with(two, {"--length", "33"}), "sequences of 33 positions cannot be split");
   told(c, 2, with(two, {"--dtype", "bf16"}), "needs f32");
   told(lm, 2, with(two, {"--memory", "32"}), "needs --memory 0");
 }

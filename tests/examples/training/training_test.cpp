@@ -156,9 +156,9 @@ TEST_CASE("settings survive their notes", "[examples]") {
   const auto chorale_settings = [](const nn::Metadata& metadata, const std::string& path) {
     return settings_from_metadata<ChoraleSettings>(metadata, path, "train_chorales");
   };
-  CHECK(chorale_settings(settings_to_notes(settings), "f") == settings);
-  for (const auto& [name, value] : settings_to_notes(settings)) {
-    nn::Metadata metadata = settings_to_notes(settings);
+  CHECK(chorale_settings(settings_to_metadata(settings), "f") == settings);
+  for (const auto& [name, value] : settings_to_metadata(settings)) {
+    nn::Metadata metadata = settings_to_metadata(settings);
     metadata.erase(name);
     CHECK_THAT(error_of<UsageError>([&] { chorale_settings(metadata, "f"); }),
                Containing("f: not a checkpoint of train_chorales (its setting \"" + name + "\""));
