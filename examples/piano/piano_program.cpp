@@ -229,7 +229,7 @@ void PianoProgram::report() {
 void PianoProgram::write_losses(const std::vector<double>& all, int64_t trained, double within,
                                 double extrapolated) {
   nn::MetricsCsv(path("evaluation.csv"), {"windows", "length", "trained_length", "within",
-                                          "out_of_range", "unigram", "bigram"})
+                                          "extrapolation", "unigram", "bigram"})
       .row({double(evaluation_.size()), double(all.size()), double(settings.length), within,
             extrapolated, baselines_.unigram, baselines_.bigram});
   const auto buckets = position_buckets(all, trained, std::max<int64_t>(1, settings.length / 16));
