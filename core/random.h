@@ -41,8 +41,8 @@ STRETTO_HD inline Random4 philox(RandomKey key, uint64_t block) {
   return {{c0, c1, c2, c3}};
 }
 
-/// The number of blocks that philox_words() computes at once: so many that the compiler keeps the
-/// loops and vectorizes them.
+/// The number of blocks that philox_words() computes at once: enough for the compiler to keep the
+/// loops and vectorize them.
 inline constexpr int philox_lanes = 32;
 /// Words of philox_lanes blocks, in 64-bit lanes because the products have 64 bits.
 using PhiloxWords = uint64_t[4][philox_lanes];

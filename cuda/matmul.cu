@@ -31,7 +31,7 @@ Types types_of(DType t) {
   }
 }
 
-// Matrices in memory; `transposed` says that it is their columns whose numbers are neighbours.
+// Matrices in memory; `transposed` says that it is their columns whose numbers are neighbors.
 struct Matrices {
   bool good = false, transposed = false;
   int64_t leading = 1;  // from one row, or column, to the next

@@ -5,7 +5,7 @@
 
 namespace stretto::cuda {
 
-/// Whether cuBLAS takes x [.., M, N] as it lies: rows or columns of neighbours, at one distance
+/// Whether cuBLAS takes x [.., M, N] as it lies: rows or columns of neighbors, at one distance
 /// from each other, and matrices at one distance (0: one for all).
 STRETTO_KERNEL(bool are_matrices(const Tensor& x));
 

@@ -128,7 +128,7 @@ __device__ inline void store_partial(C* partial, const C (&part)[Shape::packs * 
     const int thread = int(threadIdx.x), first = (p * Threads + thread) * V;
     if constexpr (V == S) {
       if (first < width) *reinterpret_cast<Pack<C, S>*>(partial + first) = sum[0];
-    } else {  // two stores: neighbours fill a sector together, first the even one's numbers
+    } else {  // two stores: neighbors fill a sector together, first the even one's numbers
       static_assert(V == 2 * S);
       const bool odd = thread % 2 == 1;
       const int even = odd ? first - V : first;

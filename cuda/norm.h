@@ -5,7 +5,7 @@
 
 namespace stretto::cuda {
 
-/// A row whose squared mean is more than this many variances (+ eps) is normalised by its mean in
+/// A row whose squared mean is more than this many variances (+ eps) is normalized by its mean in
 /// two parts: what one rounds off would show in x̂.
 inline constexpr int far_mean = 256;
 

@@ -1,7 +1,7 @@
-// Optimisers' steps, in place, and what clips gradients: many tensors in a launch.
+// Optimizers' steps, in place, and what clips gradients: many tensors in a launch.
 //
 // A table of tensors travels as the kernel's argument. Each block has 4096 elements of one of them,
-// each thread four neighbours at a time; every element is read and written once, by one thread.
+// each thread four neighbors at a time; every element is read and written once, by one thread.
 // Tested against the CPU's loops in tests/cuda/optim_kernels_test.cpp.
 #include <functional>
 #include <utility>
@@ -29,7 +29,7 @@ struct Table {
   Entry entry[most_tensors];
 };
 
-/// Four neighbours, or fewer at the end of a tensor.
+/// Four neighbors, or fewer at the end of a tensor.
 template <class T>
 struct alignas(sizeof(T) * 4 > 16 ? 16 : sizeof(T) * 4) Four {
   T v[4];

@@ -1,4 +1,4 @@
-// Optimisers' steps, norms and clipping on the device, many tensors in a launch, as in ops/optim.h.
+// Optimizers' steps, norms and clipping on the device, many tensors in a launch, as in ops/optim.h.
 // All tensors of a call are contiguous, of one dtype and on one device.
 #pragma once
 

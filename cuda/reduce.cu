@@ -1,9 +1,9 @@
 // Sums.
 //
 // out = Σ x, written, not accumulated. x has any strides; sums are f32 (f64 for f64). The plan
-// (cuda/runtime/index.h) chooses between rows (threads share an output, neighbours read neighbours
+// (cuda/runtime/index.h) chooses between rows (threads share an output, neighbors read neighbors
 // along the reduced dimensions) and columns (a thread per output and eighth of the range,
-// neighbours read neighbouring outputs; or per 16 bytes of outputs, where x allows it, in the same
+// neighbors read neighboring outputs; or per 16 bytes of outputs, where x allows it, in the same
 // order). A long range with few outputs is cut into chunks, each summed into its own place and
 // added in a second launch: one owner per accumulator, one order. Tested against sums in f64 on the
 // CPU.

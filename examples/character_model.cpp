@@ -48,9 +48,9 @@ int main(int argc, char** argv) {
   const int64_t length = 64;
   const nn::Tokenizer tokenizer = nn::Tokenizer::learn(nn::TokenKind::bytes, text);
   const size_t n_train = text.size() * 9 / 10;
-  const nn::TokenStream learnt(tokenizer, text.substr(0, n_train));
+  const nn::TokenStream learned(tokenizer, text.substr(0, n_train));
   const nn::TokenStream held_out(tokenizer, text.substr(n_train));
-  const nn::RandomCrops crops(learnt, 16, length, 1), others(held_out, 16, length, 2);
+  const nn::RandomCrops crops(learned, 16, length, 1), others(held_out, 16, length, 2);
   const std::vector<nn::Batch> validation{others(0).to(config.device), others(1).to(config.device)};
 
   manual_seed(1);

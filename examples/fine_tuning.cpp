@@ -59,7 +59,7 @@ void train(nn::LanguageModel& model, const Tensor& data, int steps, double lr,
 }
 
 // Groups of parameters: those whose names begin with "embedding" learn at a tenth of the
-// learning rate, because they hold what was learnt from more data; norms and biases do not decay.
+// learning rate, because they hold what was learned from more data; norms and biases do not decay.
 std::vector<nn::ParameterGroup> groups_of(const nn::LanguageModel& model) {
   nn::ParameterGroup embedding{.lr_scale = 0.1}, matrices, vectors{.weight_decay = 0};
   for (const auto& [name, parameter] : model.named_parameters())

@@ -48,12 +48,12 @@ STRETTO_CLONES void gradient_row(const compute_t<T>* sums, const T* before, T* d
 }
 
 template <class T>
-struct Rows {
+struct HiddenRows {
   decltype(&hidden_row<T, elementwise::Relu>) hidden;
   decltype(&gradient_row<T, elementwise::Relu>) gradient;
 };
 template <class T>
-Rows<T> rows_of(Activation f) {
+HiddenRows<T> rows_of(Activation f) {
   using namespace elementwise;
   switch (f) {
     case Activation::relu:

@@ -176,7 +176,7 @@ void adam_steps(std::span<const AdamTask> tasks) {
   run(tasks, adam_cpu, cuda::adam_steps);
 }
 
-std::vector<double> stretch_squares(const Tensor& x) {
+std::vector<double> block_squares(const Tensor& x) {
   std::vector<double> sums(size_t((x.numel() + norm_block - 1) / norm_block));
   dispatch_floating(x.dtype(), "l2_norm", [&]<class T>() {
     const T* values = x.data<T>();
@@ -194,7 +194,7 @@ Tensor l2_norm(const Tensors& tensors) {
   if (!plain.empty() && plain[0].device().is_cuda()) return sqrt(squares_cuda(plain));
   double total = 0;
   for (const Tensor& x : plain)
-    for (const double squares : stretch_squares(x.to(cpu))) total += squares;
+    for (const double squares : block_squares(x.to(cpu))) total += squares;
   return scalar(std::sqrt(total), {.dtype = f64, .device = cpu});
 }
 

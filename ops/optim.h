@@ -26,7 +26,7 @@ void adam_steps(std::span<const AdamTask> tasks);
 /// Returns Σ x² of each block of norm_block elements of a contiguous tensor on the CPU. l2_norm
 /// adds these sums in this order, tensor by tensor.
 constexpr int64_t norm_block = 32768;
-std::vector<double> stretch_squares(const Tensor& x);
+std::vector<double> block_squares(const Tensor& x);
 
 /// Elements begin … end − 1 of a tensor in row-major order.
 struct ElementRange {

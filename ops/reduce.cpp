@@ -23,12 +23,12 @@ template <class T>
 using sum_result_t = std::conditional_t<std::is_integral_v<T>, int64_t, T>;
 
 /// The dimensions of a reduction, and the shape of its result with and without them.
-struct Plan {
+struct ReductionPlan {
   Shape sorted, kept, dropped;
   bool reduced[Shape::max_dims] = {};
   int64_t count = 1;  // elements per result
 
-  Plan(const char* op, const Tensor& x, const Dims& dims) : kept(x.shape()) {
+  ReductionPlan(const char* op, const Tensor& x, const Dims& dims) : kept(x.shape()) {
     for (int64_t d : dims) {
       const int64_t at = wrap_dim(op, d, x.dim());
       check(!reduced[at], op, "dimensions ", dims, " name dimension ", at, " twice");
@@ -117,7 +117,7 @@ void sum_middle(const T* x, A* y, int64_t outer, int64_t n, int64_t inner) {
 // scale · Σ x over the reduced dimensions: one pass per run of adjacent dimensions, from the right,
 // and rounded to the result's dtype once, at the end.
 template <class T>
-Tensor sum_row_major(const Tensor& x, const Plan& plan, double scale) {
+Tensor sum_row_major(const Tensor& x, const ReductionPlan& plan, double scale) {
   using A = sum_t<T>;
   using R = sum_result_t<T>;
   Tensor sums;
@@ -152,18 +152,18 @@ Tensor sum_row_major(const Tensor& x, const Plan& plan, double scale) {
   return y;
 }
 
-Tensor sum_cpu(const Tensor& x, const Plan& plan, double scale) {
+Tensor sum_cpu(const Tensor& x, const ReductionPlan& plan, double scale) {
   const Tensor row_major = x.contiguous();
   return dispatch(x.dtype(), [&]<class T>() { return sum_row_major<T>(row_major, plan, scale); });
 }
 
-Tensor sum_cuda(const Tensor& x, const Plan& plan, double scale) {
+Tensor sum_cuda(const Tensor& x, const ReductionPlan& plan, double scale) {
   const Tensor y = cuda::sum(is_floating(x.dtype()) ? x : x.to(i64), plan.sorted, true);
   return scale == 1 ? y : y * scale;
 }
 
 Tensor scaled_sum(const char* op, const Tensor& x, const Dims& dims, bool keepdim, bool average) {
-  const Plan plan(op, x, dims);
+  const ReductionPlan plan(op, x, dims);
   const double scale = average ? 1.0 / double(plan.count) : 1.0;
   Tensor y = on_device(x.detach(), sum_cpu, sum_cuda, plan, scale);
   if (!keepdim) y = y.view(plan.dropped);
@@ -187,7 +187,7 @@ Tensor mean(const Tensor& x, const Dims& dims, bool keepdim) {
 Tensor var(const Tensor& x, const Dims& dims, double correction, bool keepdim) {
   check_floating("var", x);
   if (is_narrow(x.dtype())) return var(x.to(f32), dims, correction, keepdim).to(x.dtype());
-  const double n = double(Plan("var", x, dims).count);
+  const double n = double(ReductionPlan("var", x, dims).count);
   // The mean is rounded, so if x is far from 0 and varies little, x − mean has a nonzero mean:
   // subtract it too.
   const Tensor near = x - mean(x.detach(), dims, true);

@@ -19,7 +19,7 @@ declare -A own=(
   [train_lm]="--length 16 --validation-tokens 64 --eval-length 16 --held-out 0.001"
   [lra]="--small --expressions 60 --held-out-expressions 20 --max-depth 2 --min-expression 2 --max-expression 8 --max-length 8 --d-head 0"
   [train_chorales]="--length 32 --generate 0 --final-stride 32"
-  [harmonise]="--length 8 --pieces 0"
+  [harmonize]="--length 8 --pieces 0"
   [train_music]="--length 16 --eval-length 16 --validation-windows 2 --eval-windows 2 --generate 0 --picture-length 8"
   [groove]="--length 16 --continuations 0")
 
@@ -41,7 +41,7 @@ one() {  # PROGRAM OPTION...
 
 runs() {
   local program kernel position
-  for program in train_lm lra train_chorales harmonise train_music groove; do
+  for program in train_lm lra train_chorales harmonize train_music groove; do
     for kernel in "${kernels[@]}"; do
       for position in "${positions[@]}"; do echo "$program --attention $kernel --position $position"; done
     done

@@ -10,11 +10,11 @@ namespace stretto::kernels {
 
 template <>
 const Gemm<float>& gemm_avx2() {
-  return Tiles<simd::F32, 6, 2>::kernels;
+  return GemmTiles<simd::F32, 6, 2>::kernels;
 }
 template <>
 const Gemm<double>& gemm_avx2() {
-  return Tiles<simd::F64, 6, 2>::kernels;
+  return GemmTiles<simd::F64, 6, 2>::kernels;
 }
 
 }  // namespace stretto::kernels

@@ -10,11 +10,11 @@ namespace stretto::kernels {
 
 template <>
 const Gemm<float>& gemm_avx512() {
-  return Tiles<simd::F32, 14, 2>::kernels;
+  return GemmTiles<simd::F32, 14, 2>::kernels;
 }
 template <>
 const Gemm<double>& gemm_avx512() {
-  return Tiles<simd::F64, 14, 2>::kernels;
+  return GemmTiles<simd::F64, 14, 2>::kernels;
 }
 
 }  // namespace stretto::kernels

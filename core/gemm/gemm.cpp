@@ -23,7 +23,7 @@ thread_local Workspace of_a, of_panel, of_b;
 
 // The arguments of a product, and the ways to compute it.
 template <class T>
-struct Call {
+struct GemmCall {
   const Gemm<T>& kernel;
   T alpha, beta;
   T* c;
@@ -206,7 +206,7 @@ void run(int64_t m, int64_t n, int64_t k, T alpha, MatrixRef<T> a, MatrixRef<T> 
          int64_t ldc) {
   if (nothing_to_sum(m, n, k, beta, c, ldc)) return;
   if (by_tiles(false, m, n, k, alpha, a, b, beta, c, ldc)) return;
-  Call<T>{kernels_in_use<T>(), alpha, beta, c, ldc}.serial(m, n, k, a, b);
+  GemmCall<T>{kernels_in_use<T>(), alpha, beta, c, ldc}.serial(m, n, k, a, b);
 }
 
 }  // namespace
@@ -229,10 +229,10 @@ void gemm_parallel(int64_t m, int64_t n, int64_t k, T alpha, MatrixRef<T> a, Mat
     return;
   }
   if (by_tiles(true, m, n, k, alpha, a, b, beta, c, ldc, epilogue)) return;
-  const Call<T> call{kernels_in_use<T>(), alpha, beta, c, ldc};
+  const GemmCall<T> call{kernels_in_use<T>(), alpha, beta, c, ldc};
   if (m >= least_rows) {
     for (int64_t j = 0; j < n; j += most_columns)
-      Call<T>{call.kernel, alpha, beta, c + j, ldc, epilogue, j}.parallel(
+      GemmCall<T>{call.kernel, alpha, beta, c + j, ldc, epilogue, j}.parallel(
           m, std::min(most_columns, n - j), k, a, b.from(0, j));
     return;
   }
@@ -240,8 +240,8 @@ void gemm_parallel(int64_t m, int64_t n, int64_t k, T alpha, MatrixRef<T> a, Mat
   const int64_t least =
       m <= few_rows ? columns_of_few(m, n, k, b) : std::max<int64_t>(n / 32, 500'000 / (m * k) + 1);
   parallel_for(n, round_up(least, call.kernel.columns), [&](int64_t begin, int64_t end) {
-    Call<T>{call.kernel, alpha, beta, c + begin, ldc}.serial(m, end - begin, k, a,
-                                                             b.from(0, begin));
+    GemmCall<T>{call.kernel, alpha, beta, c + begin, ldc}.serial(m, end - begin, k, a,
+                                                                 b.from(0, begin));
     if (epilogue) (*epilogue)(0, begin, m, end - begin, c + begin, ldc);
   });
 }
@@ -258,7 +258,8 @@ bool gemm_widening(int64_t m, int64_t n, int64_t k, float alpha, MatrixRef<float
   const Gemm<float>& kernel = kernels_in_use<float>();
   const int64_t grain = round_up(columns_of_few(m, n, k, b), kernel.columns);
   parallel_for(n, grain, [&](int64_t begin, int64_t end) {
-    Call<float>{kernel, alpha, beta, c + begin, ldc}.few(m, end - begin, k, a, b.from(0, begin));
+    GemmCall<float>{kernel, alpha, beta, c + begin, ldc}.few(m, end - begin, k, a,
+                                                             b.from(0, begin));
   });
   return true;
 }
@@ -303,7 +304,7 @@ void PackedB<T>::pack(int64_t k, int64_t n, MatrixRef<T> b, void* to) {
       return;
     }
   if constexpr (!std::is_same_v<T, BFloat16>)
-    Call<T>{kernels_in_use<T>(), 1, 0, nullptr, 0}.pack(0, n, 0, k, b, static_cast<T*>(to));
+    GemmCall<T>{kernels_in_use<T>(), 1, 0, nullptr, 0}.pack(0, n, 0, k, b, static_cast<T*>(to));
   packed_ = to;
 }
 
@@ -321,8 +322,8 @@ void PackedB<T>::gemm(int64_t m, int64_t n, int64_t k, compute_t<T> alpha, Matri
   if constexpr (!std::is_same_v<T, BFloat16>)
     if (const Gemm<T>& kernel = kernels_in_use<T>();
         some && !products_ && j % kernel.columns == 0 && k == k_ && m <= block_rows)
-      return Call<T>{kernel, alpha, beta, c, ldc}.block(0, m, 0, n, 0, k, a, b_,
-                                                        static_cast<const T*>(packed_) + j * k);
+      return GemmCall<T>{kernel, alpha, beta, c, ldc}.block(0, m, 0, n, 0, k, a, b_,
+                                                            static_cast<const T*>(packed_) + j * k);
   stretto::gemm(m, n, k, alpha, a, b_.from(p, j), beta, c, ldc);
 }
 

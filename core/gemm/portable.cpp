@@ -7,11 +7,11 @@ namespace stretto::kernels {
 
 template <>
 const Gemm<float>& gemm_portable() {
-  return Tiles<simd::Portable<float>, 4, 2>::kernels;
+  return GemmTiles<simd::Portable<float>, 4, 2>::kernels;
 }
 template <>
 const Gemm<double>& gemm_portable() {
-  return Tiles<simd::Portable<double>, 4, 2>::kernels;
+  return GemmTiles<simd::Portable<double>, 4, 2>::kernels;
 }
 
 }  // namespace stretto::kernels

@@ -13,7 +13,7 @@ namespace stretto::kernels {
 namespace {
 
 template <class V, int tile_rows, int vectors>
-struct Tiles {
+struct GemmTiles {
   using T = typename V::Scalar;
   using Vector = typename V::Vector;
   static constexpr int w = V::width, columns = w * vectors;

@@ -10,18 +10,18 @@
 namespace stretto::kernels {
 namespace {
 
-template <class Tiles>
-void load_a(Tiles& t, const uint16_t* a, int64_t stride, int term) {
+template <class GemmTiles>
+void load_a(GemmTiles& t, const uint16_t* a, int64_t stride, int term) {
   t.template load<4>(a + term * tile_size, 64);
   t.template load<5>(a + term * tile_size + stride, 64);
 }
-template <class Tiles>
-void load_b(Tiles& t, const uint16_t* b, int64_t stride, int term) {
+template <class GemmTiles>
+void load_b(GemmTiles& t, const uint16_t* b, int64_t stride, int term) {
   t.template load<6>(b + term * tile_size, 64);
   t.template load<7>(b + term * tile_size + stride, 64);
 }
-template <class Tiles>
-void multiply(Tiles& t) {
+template <class GemmTiles>
+void multiply(GemmTiles& t) {
   t.template product<0, 4, 6>();
   t.template product<1, 4, 7>();
   t.template product<2, 5, 6>();
@@ -29,7 +29,7 @@ void multiply(Tiles& t) {
 }
 
 // C (+)= A · B with 1, 3 or 6 `products`, summed in the order given in core/gemm/tiles.h.
-template <class Tiles, int products>
+template <class GemmTiles, int products>
 void sum_tiles(int64_t tiles, const uint16_t* a, int64_t a_stride, const uint16_t* b,
                int64_t b_stride, float* c, int64_t ldc, bool add) {
   constexpr int64_t next = tile_size * (products == 6 ? 3 : products == 3 ? 2 : 1);
@@ -39,7 +39,7 @@ void sum_tiles(int64_t tiles, const uint16_t* a, int64_t a_stride, const uint16_
   float* const to = separate ? part : c;
   const int64_t ld = separate ? tile_block : ldc, to_bytes = ld * int64_t(sizeof(float));
   {
-    Tiles t;
+    GemmTiles t;
     if (products < 6 && add) {
       t.template load<0>(c, bytes);
       t.template load<1>(c + 16, bytes);
@@ -80,12 +80,12 @@ void sum_tiles(int64_t tiles, const uint16_t* a, int64_t a_stride, const uint16_
       for (int64_t j = 0; j < tile_block; ++j) c[i * ldc + j] += part[i * tile_block + j];
 }
 
-template <class Tiles>
+template <class GemmTiles>
 void tile_products(int products, int64_t tiles, const uint16_t* a, int64_t a_stride,
                    const uint16_t* b, int64_t b_stride, float* c, int64_t ldc, bool add, int64_t) {
-  auto* const sum = products == 1   ? sum_tiles<Tiles, 1>
-                    : products == 3 ? sum_tiles<Tiles, 3>
-                                    : sum_tiles<Tiles, 6>;
+  auto* const sum = products == 1   ? sum_tiles<GemmTiles, 1>
+                    : products == 3 ? sum_tiles<GemmTiles, 3>
+                                    : sum_tiles<GemmTiles, 6>;
   sum(tiles, a, a_stride, b, b_stride, c, ldc, add);
 }
 

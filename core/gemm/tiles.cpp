@@ -126,7 +126,7 @@ struct Adding {
 
 // The arguments of a product, and the ways to compute it.
 template <class T>
-struct Call {
+struct TileGemm {
   const TileKernels& kernel;
   bool threads;
   int products;
@@ -307,8 +307,8 @@ bool tiles_gemm(bool threads, int products, int64_t m, int64_t n, int64_t k, flo
   if (!kernel || !fits(threads, a.data, a.ld, a.transposed ? k : m, a.transposed ? m : k))
     return false;
   const auto call = [&](int64_t j, int64_t columns) {
-    return Call<float>{*kernel,      threads, products, m,   columns, k,       alpha,    a,
-                       b.from(0, j), beta,    c + j,    ldc, nullptr, nullptr, epilogue, j};
+    return TileGemm<float>{*kernel,      threads, products, m,   columns, k,       alpha,    a,
+                           b.from(0, j), beta,    c + j,    ldc, nullptr, nullptr, epilogue, j};
   };
   if (const auto* few = m <= most_few_rows(products) ? few_rows_of_tiles<float>() : nullptr) {
     // B is checked while it is read. Save C if it is needed should the check fail.
@@ -339,22 +339,22 @@ void bf16_product(bool threads, int64_t m, int64_t n, int64_t k, float alpha, Ma
     fail("gemm", "products of bf16 on ", cpu_description(), "; accepted: AVX-512 with bf16, AMX");
   if (m == 0) return;
   const auto call = [&](int64_t j, int64_t columns) {
-    return kernels::Call<BFloat16>{*kernel,
-                                   threads,
-                                   1,
-                                   m,
-                                   columns,
-                                   k,
-                                   alpha,
-                                   a,
-                                   b.from(0, j),
-                                   beta,
-                                   c ? c + j : nullptr,
-                                   ldc,
-                                   bias ? bias + j : nullptr,
-                                   rounded ? rounded + j : nullptr,
-                                   epilogue,
-                                   j};
+    return kernels::TileGemm<BFloat16>{*kernel,
+                                       threads,
+                                       1,
+                                       m,
+                                       columns,
+                                       k,
+                                       alpha,
+                                       a,
+                                       b.from(0, j),
+                                       beta,
+                                       c ? c + j : nullptr,
+                                       ldc,
+                                       bias ? bias + j : nullptr,
+                                       rounded ? rounded + j : nullptr,
+                                       epilogue,
+                                       j};
   };
   const auto* few = m <= kernels::most_few_rows(1) && k > 0 && n > 0
                         ? kernels::few_rows_of_tiles<BFloat16>()

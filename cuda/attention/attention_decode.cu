@@ -117,7 +117,7 @@ struct Shift {
     next[0] = t < pairs;
     next[1] = t < pairs + odd;
   }
-  /// Two neighbours of a tile from it and the next one.
+  /// Two neighbors of a tile from it and the next one.
   __device__ float2 pair(float a0, float a1, float b0, float b1) const {
     const float x = odd ? (next[0] ? b1 : a1) : (next[0] ? b0 : a0);
     const float y = odd ? (next[1] ? b0 : a0) : (next[1] ? b1 : a1);

@@ -1,7 +1,7 @@
 // The relative shift: out = in with each row moved sideways by its own distance, zeros moving in.
 //
 // out [rows, out_width] = moved in [rows, in_width], row r = (.., i) with i = r mod M. A warp moves
-// a row, 32 neighbours at a time that fill whole sectors of out; every element of out is written
+// a row, 32 neighbors at a time that fill whole sectors of out; every element of out is written
 // once. Tested against the CPU, to the bit.
 #include "cuda/attention/skew.h"
 #include "cuda/runtime/common.cuh"

@@ -1,5 +1,5 @@
 // Convolution by sums of products: a thread for a result, in the tensors' type, taps in order.
-// Neighbours read neighbours of x and the same taps. Tested against the op table's reference.
+// Neighbors read neighbors of x and the same taps. Tested against the op table's reference.
 #include "cuda/fft/fft_conv.h"
 #include "cuda/runtime/common.cuh"
 

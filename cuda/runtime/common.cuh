@@ -132,7 +132,7 @@ __device__ inline C* warp_values() {
   return values;
 }
 
-/// The values of `Threads` neighbouring threads (32: a warp; more: the block, which has no others)
+/// The values of `Threads` neighboring threads (32: a warp; more: the block, which has no others)
 /// combined; all of them get the result, with the same bits. All threads must take part.
 template <int Threads, class C, class Op>
 __device__ inline C combine(C value, Op op) {

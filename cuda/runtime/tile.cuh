@@ -149,7 +149,7 @@ __device__ inline uint32_t pack_pair(float& x, float& y) {
   y -= __uint_as_float(pair & 0xffff0000u);
   return pair;
 }
-/// The left operand of a product from two neighbouring tiles of one.
+/// The left operand of a product from two neighboring tiles of one.
 template <int Parts>
 __device__ inline void pack(Fragment<Parts>& a, const float (&x)[4], const float (&y)[4]) {
   float rest[8] = {x[0], x[1], x[2], x[3], y[0], y[1], y[2], y[3]};
@@ -257,7 +257,7 @@ __device__ inline void keep_pairs(Fragment<Parts>& a, uint32_t bits) {
 }
 
 /// From strips to scores and back, for 16 queries × 8 keys. In tiles of strips the rows that move
-/// by an odd number have neighbours exchanged.
+/// by an odd number have neighbors exchanged.
 struct Shear {
   int from0, from1, back0, back1;
   bool odd, wrap0, wrap1, over0, over1;
@@ -279,7 +279,7 @@ struct Shear {
     y = odd ? x : y;
     x = first;
   }
-  /// Scores of a tile of keys from three neighbouring tiles of the strip; Add: added to s.
+  /// Scores of a tile of keys from three neighboring tiles of the strip; Add: added to s.
   template <bool Add = false>
   __device__ void scores(float (&s)[4], const float (&w0)[4], const float (&w1)[4],
                          const float (&w2)[4]) const {

@@ -4,7 +4,7 @@
 // batch, for queries and keys, which share the noise: four warps each. It goes through the
 // dimensions: draws the noise of a row of the plane, filters it in registers, goes on with the next
 // row where filters have several, and uses the code for the batch. Positions around a tile are
-// drawn by its neighbours, too. For f32 and bf16, filters whose noise fits in shared memory. Tested
+// drawn by its neighbors, too. For f32 and bf16, filters whose noise fits in shared memory. Tested
 // against the CPU.
 #include "cuda/reduce.h"
 #include "cuda/runtime/unfused.h"

@@ -41,7 +41,7 @@ __device__ inline Pack<float, 4> four(const float* row, int left) {
 }
 
 /// Which two of a block's columns a thread has: halves of a warp take turns, as threads that load
-/// four columns leave them in two places next to their neighbours'.
+/// four columns leave them in two places next to their neighbors'.
 __device__ inline int column_of() {
   const int lane = int(threadIdx.x) % 32;
   return lane % 16 * 4 + lane / 16 * 2;

@@ -1,4 +1,4 @@
-// Four-voice chorales on a grid of sixteenth notes: the data of train_chorales and harmonise.
+// Four-voice chorales on a grid of sixteenth notes: the data of train_chorales and harmonize.
 #pragma once
 
 #include <array>

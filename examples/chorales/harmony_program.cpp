@@ -91,7 +91,7 @@ double harmony_loss(nn::SequenceToSequence& model, const std::vector<Chorale>& p
   return total[0] / total[1];
 }
 
-Chorale harmonise(nn::SequenceToSequence& model, const Chorale& melody, int64_t length,
+Chorale harmonize(nn::SequenceToSequence& model, const Chorale& melody, int64_t length,
                   int64_t beam) {
   const nn::EvalMode guard(model);
   const Device device = model.device();
@@ -150,7 +150,7 @@ void HarmonyProgram::declare(OptionList& options) {
 // A resumed run uses the settings of its checkpoint; options on the command line must equal them.
 void HarmonyProgram::resolve() {
   if (!run_.resume.empty())
-    take_saved(settings, saved_settings<HarmonySettings>(run_.resume, "harmonise"), run_);
+    take_saved(settings, saved_settings<HarmonySettings>(run_.resume, "harmonize"), run_);
   settings.check();
 }
 
@@ -165,7 +165,7 @@ void HarmonyProgram::prepare() {
   start(pieces_.train);
   if (data_.empty()) files_.emplace_back("chorales.json");
   for (int64_t i = 1; i <= n_written_; ++i)
-    for (const char* kind : {"composed-", "harmonised-"}) list_music(kind + std::to_string(i));
+    for (const char* kind : {"composed-", "harmonized-"}) list_music(kind + std::to_string(i));
 }
 
 void HarmonyProgram::start(std::vector<Chorale> pieces) {
@@ -221,15 +221,15 @@ void HarmonyProgram::report() {
 
 void HarmonyProgram::write_music(int64_t number) {
   const Chorale& composed = pieces_.valid[size_t(number - 1)];
-  const Chorale found = harmonise(*model, composed, settings.length, beam_);
+  const Chorale found = harmonize(*model, composed, settings.length, beam_);
   const std::string n = std::to_string(number);
-  std::cout << "harmonised-" << n << ": " << fixed(100 * agreement(found, composed), 1)
+  std::cout << "harmonized-" << n << ": " << fixed(100 * agreement(found, composed), 1)
             << " % of the notes below the soprano are those of composed-" << n << std::endl;
   const auto write = [&](const std::string& name, const Chorale& piece, const std::string& title) {
     show_music(name, title, to_song(piece), piano_roll(piece, title));
   };
   write("composed-" + n, composed, "Validation piece " + n + ", as composed");
-  write("harmonised-" + n, found,
+  write("harmonized-" + n, found,
         "Validation piece " + n + ": the soprano is given, beam " + std::to_string(beam_));
 }
 

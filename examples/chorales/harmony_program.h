@@ -1,4 +1,4 @@
-// The program harmonise: trains a Transformer to harmonize a melody. Its encoder reads the soprano
+// The program harmonize: trains a Transformer to harmonize a melody. Its encoder reads the soprano
 // of a chorale, its decoder generates alto, tenor and bass, sixteenth by sixteenth.
 #pragma once
 
@@ -62,7 +62,7 @@ double harmony_loss(nn::SequenceToSequence& model, const std::vector<Chorale>& p
 /// voices found by beam search. A piece longer than `length` sixteenths is processed in windows
 /// of that length, each of which continues the second half of the previous one. Throws
 /// Interrupted as harmony_loss() does.
-Chorale harmonise(nn::SequenceToSequence& model, const Chorale& melody, int64_t length,
+Chorale harmonize(nn::SequenceToSequence& model, const Chorale& melody, int64_t length,
                   int64_t beam);
 
 /// Returns the fraction (0 to 1) of notes of alto, tenor and bass that are equal in both pieces.

@@ -78,7 +78,7 @@ void play(const std::string& pattern, int bar, const Strike& strike) {
 /// A style: the choices of a song within its family.
 struct Style {
   const GrooveFamily& family;
-  std::string kick, snare, cymbal, colour;
+  std::string kick, snare, cymbal, color;
   std::array<std::string, 2> bass;  // in alternate bars
   std::string piano, guitar;
   bool has_guitar, has_strings;
@@ -92,7 +92,7 @@ Style choose(PortableRandom& random) {
               .kick = pick(random, f.kick),
               .snare = pick(random, f.snare),
               .cymbal = pick(random, f.cymbal),
-              .colour = pick(random, f.colour),
+              .color = pick(random, f.color),
               .bass = {pick(random, f.bass), pick(random, f.bass)},
               .piano = pick(random, f.piano),
               .guitar = pick(random, f.guitar),
@@ -118,7 +118,7 @@ void play_drums(const Style& style, int bar, bool fill, std::vector<Note>& notes
   part(style.kick, 36);
   part(style.snare, style.family.name == "bossa" ? 37 : 38);
   part(style.cymbal, style.family.cymbal_pitch);
-  part(style.colour, style.family.colour_pitch);
+  part(style.color, style.family.color_pitch);
   if (!fill) return;
   constexpr std::array<int, 4> toms = {38, 48, 45, 41};
   const int steps = int(style.kick.size());

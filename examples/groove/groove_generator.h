@@ -27,8 +27,8 @@ using Patterns = std::vector<std::string>;
 
 struct GrooveFamily {
   std::string name;
-  Patterns kick, snare, cymbal, colour;  ///< a song uses one of each
-  int cymbal_pitch, colour_pitch;
+  Patterns kick, snare, cymbal, color;  ///< a song uses one of each
+  int cymbal_pitch, color_pitch;
   Patterns bass, piano, guitar;
   int piano_program, guitar_program, bass_program;
   int tempo;

@@ -213,9 +213,9 @@ std::vector<ListOpsExpression> read_listops(const std::string& path) {
   return all;
 }
 
-LabelledSequences listops_sequences(const std::vector<ListOpsExpression>& expressions,
-                                    bool strip_brackets) {
-  LabelledSequences data;
+LabeledSequences listops_sequences(const std::vector<ListOpsExpression>& expressions,
+                                   bool strip_brackets) {
+  LabeledSequences data;
   std::vector<uint16_t> ids;
   for (const ListOpsExpression& tokens : expressions) {
     ids.clear();

@@ -64,8 +64,8 @@ std::vector<ListOpsExpression> read_listops(const std::string& path);
 /// Returns ids: 0 for padding, then the tokens in the order of their spellings from 1 on, and one
 /// for unknown tokens, which never occurs. `strip_brackets` leaves out closing brackets, as in the
 /// published results, whose tokenizer dropped them; such sequences no longer have a unique value.
-LabelledSequences listops_sequences(const std::vector<ListOpsExpression>& expressions,
-                                    bool strip_brackets = false);
+LabeledSequences listops_sequences(const std::vector<ListOpsExpression>& expressions,
+                                   bool strip_brackets = false);
 /// Returns 17, or 16 without closing brackets.
 int64_t listops_vocabulary(bool strip_brackets);
 

@@ -16,11 +16,11 @@
 namespace stretto::examples {
 namespace {
 
-LabelledSequences read_task(const LraSettings& s, const std::string& path) {
+LabeledSequences read_task(const LraSettings& s, const std::string& path) {
   if (s.task == "image") return read_images(path);
   if (s.task == "text") return read_reviews(path, s.max_length);
   if (s.task == "retrieval") return read_text_pairs(path, s.max_length);
-  LabelledSequences data = listops_sequences(read_listops(path), s.strip_brackets);
+  LabeledSequences data = listops_sequences(read_listops(path), s.strip_brackets);
   const int64_t longest = data.sequences.longest();
   require(longest <= s.max_length, path + ": an expression has " + as_text(longest) +
                                        " tokens, more than --max-length " + as_text(s.max_length));
@@ -34,7 +34,7 @@ LraData generated(const LraSettings& s) {
   LraData data;
   const int64_t n = s.expressions, held = s.held_out_expressions;
   data.generated = generate_listops(s.seed, n + 2 * held, s.listops()).expressions;
-  const LabelledSequences all = listops_sequences(data.generated, s.strip_brackets);
+  const LabeledSequences all = listops_sequences(data.generated, s.strip_brackets);
   data.train = all.part(0, n);
   data.valid = all.part(n, held);
   data.test = all.part(n + held, held);
@@ -75,7 +75,7 @@ LraData read_lra_data(const LraSettings& s, const LraFiles& files) {
   return data;
 }
 
-LraScore evaluate(nn::SequenceClassifier& model, const LabelledSequences& data,
+LraScore evaluate(nn::SequenceClassifier& model, const LabeledSequences& data,
                   const LraSettings& settings, int64_t most) {
   const nn::EvalMode guard(model);
   const std::vector<int64_t> sample = sample_rows(data.size(), most, settings.seed);
@@ -179,7 +179,7 @@ void LraProgram::prepare() {
 
 void LraProgram::note_missing_classes() {
   const int64_t n_classes = lra_task(settings.task).n_classes;
-  const auto note = [&](const LabelledSequences& data, const char* purpose) {
+  const auto note = [&](const LabeledSequences& data, const char* purpose) {
     const std::string missing = missing_labels(data.labels, n_classes);
     if (data.size() > 0 && !missing.empty())
       missing_ += std::string("Classes without ") + purpose + " examples: " + missing + "\n";
@@ -189,7 +189,7 @@ void LraProgram::note_missing_classes() {
   note(data_.test, "test");
 }
 
-void LraProgram::start(LabelledSequences train) {
+void LraProgram::start(LabeledSequences train) {
   model = make_model<nn::SequenceClassifier>(settings.model(), settings);
   if (run_.report_only) return;
   train_ = std::move(train);
@@ -253,7 +253,7 @@ void LraProgram::report() {
                                                 "high", "majority", "nats"});
   ReportTable accuracies{
       "Accuracy, %", {"", "accuracy", "95 % from", "to", "most frequent class", "examples"}, {}};
-  const auto score = [&](const char* name, const LabelledSequences& data, bool test) {
+  const auto score = [&](const char* name, const LabeledSequences& data, bool test) {
     if (data.size() == 0) return;
     const LraScore s = evaluate(*model, data, settings);
     const Accuracy::Interval interval = s.accuracy.interval();

@@ -20,7 +20,7 @@ struct LraFiles {
 };
 
 struct LraData {
-  LabelledSequences train, valid, test;      ///< test is empty if neither given nor generated
+  LabeledSequences train, valid, test;       ///< test is empty if neither given nor generated
   std::vector<ListOpsExpression> generated;  ///< all expressions, if they were generated
 };
 
@@ -37,7 +37,7 @@ struct LraScore {
 
 /// Scores `data`, or `most` examples of it (sample_rows() with settings.seed; 0: all), with the
 /// model in evaluation mode. Throws Interrupted when the user stops the program.
-LraScore evaluate(nn::SequenceClassifier& model, const LabelledSequences& data,
+LraScore evaluate(nn::SequenceClassifier& model, const LabeledSequences& data,
                   const LraSettings& settings, int64_t most = 0);
 
 class LraProgram : public TrainingProgram {
@@ -47,7 +47,7 @@ class LraProgram : public TrainingProgram {
   void declare(OptionList& options);
 
   /// Creates the model and its trainer for these examples.
-  void start(LabelledSequences train);
+  void start(LabeledSequences train);
 
   LraSettings settings = lra_settings("listops");  // the defaults in --help
   nn::SequenceClassifier* model = nullptr;
@@ -73,7 +73,7 @@ class LraProgram : public TrainingProgram {
   LraData data_;
   int64_t n_train_ = 0;
   std::string missing_;  // a line for each split that lacks classes
-  LabelledSequences train_;
+  LabeledSequences train_;
   std::optional<nn::EpochOrder> order_;
 };
 

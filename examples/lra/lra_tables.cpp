@@ -39,7 +39,7 @@ const std::map<std::string, LraTask>& tasks() {
         .steps = 15'000}},
       {"image",
        {.n_classes = 10,
-        .vocabulary = [](const Settings&) { return grey_vocabulary; },
+        .vocabulary = [](const Settings&) { return gray_vocabulary; },
         .published = nn::lra_image,
         .max_length = 1024,
         .batch = 96,

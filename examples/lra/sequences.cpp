@@ -23,7 +23,7 @@ int64_t SequenceList::longest() const {
   return most;
 }
 
-std::string LabelledSequences::fingerprint() const {
+std::string LabeledSequences::fingerprint() const {
   Digest print;
   for (const SequenceList* list : {&sequences, &others})
     for (int64_t i = 0; i < list->size(); ++i) {
@@ -34,16 +34,16 @@ std::string LabelledSequences::fingerprint() const {
   return print.text();
 }
 
-LabelledSequences LabelledSequences::part(int64_t first, int64_t count) const {
-  check(first >= 0 && count >= 0 && first + count <= size(), "LabelledSequences", count,
+LabeledSequences LabeledSequences::part(int64_t first, int64_t count) const {
+  check(first >= 0 && count >= 0 && first + count <= size(), "LabeledSequences", count,
         " examples from ", first, " on; there are ", size());
   std::vector<int64_t> places(static_cast<size_t>(count));
   std::iota(places.begin(), places.end(), first);
   return rows(places);
 }
 
-LabelledSequences LabelledSequences::rows(const std::vector<int64_t>& places) const {
-  LabelledSequences some;
+LabeledSequences LabeledSequences::rows(const std::vector<int64_t>& places) const {
+  LabeledSequences some;
   const auto copy = [&](const SequenceList& from, SequenceList& to) {
     for (const int64_t i : places) to.add(std::vector<uint16_t>(from[i], from[i] + from.length(i)));
   };
@@ -79,7 +79,7 @@ void fill(const SequenceList& list, const std::vector<int64_t>& rows, int64_t le
 
 }  // namespace
 
-SequenceBatch make_batch(const LabelledSequences& data, const std::vector<int64_t>& rows,
+SequenceBatch make_batch(const LabeledSequences& data, const std::vector<int64_t>& rows,
                          int64_t length) {
   SequenceBatch batch;
   fill(data.sequences, rows, length, batch.tokens, batch.padding);

@@ -27,7 +27,7 @@ class SequenceList {
 };
 
 /// A data set for classification.
-struct LabelledSequences {
+struct LabeledSequences {
   SequenceList sequences;
   SequenceList others;  ///< the second sequence of each pair; empty without pairs
   std::vector<int32_t> labels;
@@ -37,9 +37,9 @@ struct LabelledSequences {
   /// Returns a digest that identifies the data set.
   std::string fingerprint() const;
   /// Returns `count` examples from `first` on.
-  LabelledSequences part(int64_t first, int64_t count) const;
+  LabeledSequences part(int64_t first, int64_t count) const;
   /// Returns the examples at these indices, in this order.
-  LabelledSequences rows(const std::vector<int64_t>& places) const;
+  LabeledSequences rows(const std::vector<int64_t>& places) const;
 };
 
 /// Indices that split a data set into two parts.
@@ -68,7 +68,7 @@ struct SequenceBatch {
 
 /// Returns the batch of these rows. L is `length`, which no sequence may exceed; 0: the
 /// length of the longest.
-SequenceBatch make_batch(const LabelledSequences& data, const std::vector<int64_t>& rows,
+SequenceBatch make_batch(const LabeledSequences& data, const std::vector<int64_t>& rows,
                          int64_t length = 0);
 
 /// Returns the length of the longest of these rows, at least 1.

@@ -29,8 +29,8 @@ std::vector<uint16_t> byte_ids(std::string_view text, int64_t max_length) {
   return ids;
 }
 
-LabelledSequences read_reviews(const std::string& path, int64_t max_length) {
-  LabelledSequences data;
+LabeledSequences read_reviews(const std::string& path, int64_t max_length) {
+  LabeledSequences data;
   read_tsv(path, 4, false, [&](const std::vector<std::string_view>& fields) {
     data.labels.push_back(binary_label(fields[0]));
     data.sequences.add(ids_of(fields[3], max_length));
@@ -39,8 +39,8 @@ LabelledSequences read_reviews(const std::string& path, int64_t max_length) {
   return data;
 }
 
-LabelledSequences read_text_pairs(const std::string& path, int64_t max_length) {
-  LabelledSequences data;
+LabeledSequences read_text_pairs(const std::string& path, int64_t max_length) {
+  LabeledSequences data;
   read_tsv(path, 5, false, [&](const std::vector<std::string_view>& fields) {
     data.labels.push_back(binary_label(fields[0]));
     data.sequences.add(ids_of(fields[3], max_length));

@@ -17,10 +17,10 @@ std::vector<uint16_t> byte_ids(std::string_view text, int64_t max_length);
 
 /// Reads lines of four tab-separated fields: label (1 positive, 0 negative), rating, name, text.
 /// Throws UsageError, naming the line, for anything else and for an empty text.
-LabelledSequences read_reviews(const std::string& path, int64_t max_length);
+LabeledSequences read_reviews(const std::string& path, int64_t max_length);
 
 /// Reads lines of five tab-separated fields: label ("1" or "1.0": the papers cite each other; "0"
 /// or "0.0"), two names, two texts. Throws as read_reviews() does.
-LabelledSequences read_text_pairs(const std::string& path, int64_t max_length);
+LabeledSequences read_text_pairs(const std::string& path, int64_t max_length);
 
 }  // namespace stretto::examples

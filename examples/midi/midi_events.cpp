@@ -72,11 +72,11 @@ MidiEvents::Read MidiEvents::channel_message(MidiEvent& event, int byte) {
     --at_;  // running status: the status byte is omitted
     if (running_status_ == 0)
       source_.refuse(at_, "data byte " + hex(byte) + " without a status before it");
-    if (cancelled_) source_.warn(at_, "running status continues after a meta or system message");
+    if (canceled_) source_.warn(at_, "running status continues after a meta or system message");
   } else {
     running_status_ = byte;
   }
-  cancelled_ = false;
+  canceled_ = false;
   event.status = running_status_;
   const int message = event.status >> 4;
   const bool one_data_byte = message == 0xC || message == 0xD;
@@ -88,12 +88,12 @@ MidiEvents::Read MidiEvents::channel_message(MidiEvent& event, int byte) {
 MidiEvents::Read MidiEvents::system_message(MidiEvent& event) {
   const bool exclusive = event.status == 0xF0 || event.status == 0xF7;
   if (exclusive || event.status == meta_event) {
-    cancelled_ = true;
+    canceled_ = true;
     if (event.status == meta_event && !take(event.first)) return Read::cut;
     return take_data(event.data) ? Read::whole : Read::cut;
   }
   source_.warn(at_ - 1, "system message " + hex(event.status) + " inside a track, skipped");
-  if (event.status < 0xF8) cancelled_ = true;  // real-time messages do not cancel it
+  if (event.status < 0xF8) canceled_ = true;  // real-time messages do not cancel it
   for (int i = 0; i < system_data_bytes(event.status); ++i)
     if (!take_data_byte(event.first)) return Read::cut;
   return Read::whole;

@@ -70,7 +70,7 @@ class MidiEvents {
   size_t end_;
   int64_t tick_ = 0;
   int running_status_ = 0;  // 0: none yet
-  bool cancelled_ = false;  // the standard forbids using the running status here
+  bool canceled_ = false;   // the standard forbids using the running status here
   bool done_ = false;
 };
 

@@ -148,12 +148,12 @@ void PianoProgram::prepare() {
 void PianoProgram::read_windows(const PianoTokens& language) {
   validation_ = windows(library_.valid, language, settings.length, validation_windows_);
   require(!validation_.empty(),
-          "--length " + as_text(settings.length) + ": no validation piece has so many tokens");
+          "--length " + as_text(settings.length) + ": no validation piece is that long");
   const auto& scored = library_.test.empty() ? library_.valid : library_.test;
   evaluation_ = windows(scored, language, eval_length_, eval_windows_);
   require(!evaluation_.empty(), "--eval-length " + as_text(eval_length_) + ": no " +
                                     (library_.test.empty() ? "validation" : "test") +
-                                    " piece has so many tokens");
+                                    " piece is that long");
   TokenCounts counts(language.vocabulary);
   for (const PianoPiece& piece : library_.train) {
     counts.add(piece.tokens);
@@ -250,7 +250,7 @@ bool PianoProgram::has_measures() const {
 
 void PianoProgram::measure_position() {
   nn::MetricsCsv table(path("position_measures.csv"),
-                       {"first", "last", "lags", "translation_invariance", "monotonicity"});
+                       {"first", "last", "distances", "translation_invariance", "monotonicity"});
   ReportTable shown{"Attention of the first layer on repeated tokens, best head (0 is best)",
                     {"positions", "distances below", "translation invariance", "monotonicity"},
                     {}};

@@ -62,7 +62,7 @@ class RemiTokens : public PianoTokens {
       : PianoTokens("remi", remi_size + 1, remi_pad, remi_id(RemiKind::end), remi_id(RemiKind::bar),
                     remi_low, remi_high) {}
   std::vector<int> encode(const MidiFile& file, bool) const override {
-    return remi_tokens(quantised(file));
+    return remi_tokens(quantized(file));
   }
   Song play(const std::vector<int>& tokens) const override { return to_song(remi_song(tokens)); }
   int64_t crop_start(const std::vector<int>& tokens, int64_t at) const override {

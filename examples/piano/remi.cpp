@@ -59,7 +59,7 @@ void set_in_order(std::vector<RemiSong::Mark>& marks) {
 
 }  // namespace
 
-RemiSong quantised(const MidiFile& file) {
+RemiSong quantized(const MidiFile& file) {
   const Grid grid(file);
   RemiSong song;
   int64_t last = 0;

@@ -64,7 +64,7 @@ struct RemiSong {
 /// A sixteenth is a quarter of a beat, whatever the division. Bars always have 16 sixteenths: one
 /// begins at the file's first time signature that lasts a whole note (4/4, 2/2), or at the start.
 /// Chords are not recognized.
-RemiSong quantised(const MidiFile& file);
+RemiSong quantized(const MidiFile& file);
 
 /// Returns the words of `song`: each bar begins with Bar; Beat precedes the events at its position:
 /// chord, tempo, and notes from the highest down. A Bar and EOS are at the end.

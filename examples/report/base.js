@@ -87,7 +87,7 @@ const timeUnits = [{name: 'h', size: 3600, from: 7200}, {name: 'min', size: 60, 
 const largeUnits = [['G', 1e9], ['M', 1e6]].map(([name, size]) => ({name, size, from: 10 * size})).concat({name: '', size: 1, from: 0});
 
 /// Ticks with their labels, all in one unit: [{value, label}].
-function labelledTicks(low, high, most, {units, whole} = {}) {
+function labeledTicks(low, high, most, {units, whole} = {}) {
   const far = Math.max(Math.abs(low), Math.abs(high));
   const all = units ?? (far < 1e15 ? largeUnits : [{name: '', size: 1, from: 0}]);
   const unit = all.find(({from}) => far >= from) ?? all.at(-1);

@@ -58,7 +58,7 @@ function chart(spec) {
   function draw() {
     const width = Math.max(plot.clientWidth, 240), height = spec.height ?? 320;
     const {left, right, low, high} = limits();
-    const yTicks = labelledTicks(low, high, Math.max(4, Math.round(height / 56)), {units: spec.yUnits});
+    const yTicks = labeledTicks(low, high, Math.max(4, Math.round(height / 56)), {units: spec.yUnits});
     const gutter = 14 + 7 * Math.max(0, ...yTicks.map(({label}) => label.length));
     const inner = {x: gutter, y: 10, width: width - gutter - 12, height: height - 52};
     scale = {inner, x: (x) => inner.x + (x - left) / (right - left) * inner.width,
@@ -70,7 +70,7 @@ function chart(spec) {
       svg.append(drawn('line', {class: 'grid', x1: inner.x, x2: inner.x + inner.width, y1: y, y2: y}),
         drawn('text', {x: inner.x - 8, y: y + 4, 'text-anchor': 'end'}, label));
     }
-    const xTicks = labelledTicks(left, right, Math.max(2, Math.floor(inner.width / 84)), {units: spec.xUnits, whole});
+    const xTicks = labeledTicks(left, right, Math.max(2, Math.floor(inner.width / 84)), {units: spec.xUnits, whole});
     const bottom = inner.y + inner.height;
     svg.append(drawn('line', {class: 'axis', x1: inner.x, x2: inner.x + inner.width, y1: bottom, y2: bottom}));
     for (const {value, label} of xTicks) {

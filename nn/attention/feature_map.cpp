@@ -149,12 +149,12 @@ bool Favor::has_exponentials() const {
   return options.kind == FavorKind::positive || options.kind == FavorKind::hyperbolic;
 }
 
-bool Favor::stabilises() const {
-  return has_exponentials() && options.stabiliser == Stabiliser::max;
+bool Favor::stabilizes() const {
+  return has_exponentials() && options.stabilizer == Stabilizer::max;
 }
 
 Tensor Favor::logarithms(const Tensor& x, Side side, const Tensor& drawn) const {
-  if (!stabilises()) return {};
+  if (!stabilizes()) return {};
   return log_random_features(x, projection_of(drawn), options.kind, side);
 }
 
@@ -171,18 +171,18 @@ Tensor Favor::operator()(const Tensor& x, Side side, const Tensor& drawn) const 
   check(x.dim() == 4 && is_floating(x.dtype()) && x.size(3) == width, "Favor", "x ", x,
         "; must be floating [B, H, L, ", width, "], with the dimension of the projection");
   const Tensor rows = projection_of(drawn);
-  const FeatureStabiliser by_side =
-      side == Side::query ? FeatureStabiliser::own_max : FeatureStabiliser::bound;
+  const FeatureStabilizer by_side =
+      side == Side::query ? FeatureStabilizer::own_max : FeatureStabilizer::bound;
   return random_features(
       x, rows,
       {.kind = options.kind,
-       .stabiliser = options.stabiliser == Stabiliser::max ? by_side : FeatureStabiliser::none,
+       .stabilizer = options.stabilizer == Stabilizer::max ? by_side : FeatureStabilizer::none,
        .epsilon = options.epsilon,
        .implementation = options.implementation});
 }
 
 std::string Favor::label() const {
-  constexpr const char* kinds[] = {"positive", "hyperbolic", "trigonometric", "generalised"};
+  constexpr const char* kinds[] = {"positive", "hyperbolic", "trigonometric", "generalized"};
   return str("Favor(", options.features, " ", kinds[int(options.kind)],
              options.orthogonal ? ", orthogonal)" : ")");
 }

@@ -23,7 +23,7 @@ namespace stretto::nn {
 /// Base class of feature maps.
 ///
 /// Maps whose features are exponentials may divide them by a stabilizer that cancels in the output.
-/// Such maps return true from stabilises() and override logarithms(), in_range() and key_divisor().
+/// Such maps return true from stabilizes() and override logarithms(), in_range() and key_divisor().
 class FeatureMap : public Module {
  public:
   /// Registers the map in `parent`, a kernel, under the name "feature_map".
@@ -39,7 +39,7 @@ class FeatureMap : public Module {
   virtual Tensor next_call() const { return {}; }
 
   /// Returns the logarithms of the features without the stabilizer, f64 [B, H, L, F]; those of
-  /// queries may lack a common factor. Undefined (the default) if stabilises() is false.
+  /// queries may lack a common factor. Undefined (the default) if stabilizes() is false.
   virtual Tensor logarithms(const Tensor&, Side, const Tensor& /*drawn*/ = {}) const { return {}; }
   /// Returns true if the products of the features of the keys k [B, G, N, D] with those of a query
   /// cannot all underflow, whatever the query. padding [B, N] may be undefined. CPU only.
@@ -53,7 +53,7 @@ class FeatureMap : public Module {
   /// head without gradients.
   virtual bool has_exponentials() const { return false; }
   /// Returns true if features are divided by a stabilizer that cancels in the output.
-  virtual bool stabilises() const { return false; }
+  virtual bool stabilizes() const { return false; }
 };
 
 /// A factory of feature maps, as linear_kernel() accepts it.
@@ -107,10 +107,10 @@ enum class RowNorms {
 
 /// Protection against overflow of exponential features. It cancels in the output, up to rounding,
 /// if LinearKernelOptions::eps is 0.
-enum class Stabiliser {
+enum class Stabilizer {
   none,  ///< Features as they are.
   /// Each query is divided by its own largest feature, keys by a number that depends only on the
-  /// projection (FeatureStabiliser::own_max and bound). No query depends on later keys, and a state
+  /// projection (FeatureStabilizer::own_max and bound). No query depends on later keys, and a state
   /// can be continued.
   ///
   /// If features of a query or state underflow all the same, LinearKernel divides each feature by
@@ -130,8 +130,8 @@ struct FavorOptions {
   bool orthogonal = true;                   ///< Orthogonal rows; false: independent rows.
   RowNorms norms = RowNorms::chi;           ///< Norms of orthogonal rows.
   int64_t redraw = 0;                       ///< Training calls per projection; 0: one for all.
-  Stabiliser stabiliser = Stabiliser::max;  ///< Protection against overflow.
-  double epsilon = 1e-3;                    ///< ε of generalised features.
+  Stabilizer stabilizer = Stabilizer::max;  ///< Protection against overflow.
+  double epsilon = 1e-3;                    ///< ε of generalized features.
   Implementation implementation = Implementation::automatic;  ///< Implementation of the features.
 };
 
@@ -155,7 +155,7 @@ class Favor : public FeatureMap {
   bool in_range(const Tensor& k, const Tensor& padding, const Tensor& drawn = {}) const override;
   double key_divisor(DType type, const Tensor& drawn = {}) const override;
   bool has_exponentials() const override;
-  bool stabilises() const override;
+  bool stabilizes() const override;
   std::string label() const override;
 
   const Options options;    ///< As passed to the constructor.

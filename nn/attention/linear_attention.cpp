@@ -114,7 +114,7 @@ void LinearKernel::check_alive(const AttentionInputs& inputs, const Tensor& deno
     return str("in head ", h, " of ", heads, " all products of the features of ", features,
                " are 0, with eps ", given,
                ", so that the head gets no gradient; queries and keys must be shorter (qk_norm, a "
-               "smaller learning rate), or eps 0 with Stabiliser::max");
+               "smaller learning rate), or eps 0 with Stabilizer::max");
   };
   if (denominators.device().is_cuda())
     return report_dead_heads(op, denominators, eps, inputs.n_keys(),
@@ -132,9 +132,9 @@ Tensor LinearKernel::attended(const AttentionInputs& inputs, const Tensor& drawn
   ProcessGroup* const group = inputs.forward.sequence_group;
   const Tensor& padding = inputs.options.mask.key_padding;
   const bool on_cpu = inputs.q.device().is_cpu();
-  const bool stabilised =
-      on_cpu && options.eps == 0 && map_->has_exponentials() && map_->stabilises();
-  if (stabilised && (inputs.state || group)) {
+  const bool stabilized =
+      on_cpu && options.eps == 0 && map_->has_exponentials() && map_->stabilizes();
+  if (stabilized && (inputs.state || group)) {
     bool in_range = map_->in_range(inputs.k, padding, drawn);
     if (group) {
       const std::vector<double> all = group->all_gather(std::vector<double>{double(in_range)});
@@ -149,7 +149,7 @@ Tensor LinearKernel::attended(const AttentionInputs& inputs, const Tensor& drawn
   const auto [y, denominators] = linear_attention_and_denominators(f.q, f.k, f.v, o);
   // Smaller denominators have lost terms to underflow.
   const double least = inputs.q.dtype() == f64 ? 1e-290 : 1e-25;
-  if (stabilised && any_visible(denominators, inputs.options.mask, inputs.n_keys(), -1,
+  if (stabilized && any_visible(denominators, inputs.options.mask, inputs.n_keys(), -1,
                                 [&](auto x) { return double(x) < least; }))
     return by_logarithms(inputs, drawn);
   check_alive(inputs, denominators);

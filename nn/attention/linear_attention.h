@@ -33,7 +33,7 @@ struct LinearKernelOptions {
 /// implementation computes in f32.
 ///
 /// If exponential features (Favor's) underflow because keys are long, the output is computed from
-/// their logarithms in f64 (Stabiliser::max): slower, with the same result for one pass, a
+/// their logarithms in f64 (Stabilizer::max): slower, with the same result for one pass, a
 /// continued state and sequence parallelism. If a gradient is recorded and all features of a head
 /// underflow all the same, as with eps above 0, the call throws, because such a head gets no
 /// gradient. On a GPU nothing is recomputed, and the error is raised at the next synchronization.

@@ -38,7 +38,7 @@ double OptimizerShards::clip(double max_norm) {
     if (own[i].begin == own[i].end || !all[i].grad().defined()) continue;
     gradients.push_back(flat(all[i].grad(), own[i]));
     size_t at = before + size_t(own[i].begin / norm_block);
-    for (const double sum : stretch_squares(gradients.back())) squares[at++] = sum;
+    for (const double sum : block_squares(gradients.back())) squares[at++] = sum;
   }
   // Each block is 0 on all ranks but one.
   group_.all_reduce(squares.data(), int64_t(squares.size()));

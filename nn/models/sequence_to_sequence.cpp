@@ -158,7 +158,7 @@ SequenceToSequence::Options t5_options(int64_t vocabulary, T5Version version) {
           .scale_output = !later};
 }
 
-void t5_initialise(const SequenceToSequence& model) {
+void t5_initialize(const SequenceToSequence& model) {
   const auto draw = [](const Linear& linear, int64_t fan) {
     normal_(linear.weight, 0, 1 / std::sqrt(double(fan)));
   };

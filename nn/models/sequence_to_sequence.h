@@ -115,6 +115,6 @@ SequenceToSequence::Options t5_options(int64_t vocabulary, T5Version version = T
 
 /// Initializes the weights as in T5: normal; the weights of q have the additional factor 1/√d_key,
 /// which the scores lack.
-void t5_initialise(const SequenceToSequence& model);
+void t5_initialize(const SequenceToSequence& model);
 
 }  // namespace stretto::nn

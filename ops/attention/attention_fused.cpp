@@ -58,14 +58,14 @@ struct Result {
 Result forward(const AttentionOperands& inputs) {
   const DType type = inputs.q.dtype();
   const AttentionOperands x = inputs.with_short_tables(compute_type(type));
-  const Problem p(x);
+  const AttentionProblem p(x);
   const Tensor out = heads_inside(p.batch, p.heads, p.m, p.dv, type);
   const Tensor rescaling =
       empty({p.batch, p.heads, p.m, 2}, {.dtype = compute_type(type), .device = cpu});
   dispatch_floating(type, op, [&]<class S>() {
     auto* softmax = reinterpret_cast<RowWeights<compute_t<S>>*>(rescaling.raw_data());
     parallel_for(p.batch * p.heads, 1, [&](int64_t begin, int64_t end) {
-      Worker<S> work(p);
+      AttentionWorker<S> work(p);
       const HeadRows<S> o(out);
       for (int64_t at = begin; at < end; ++at) {
         const int64_t b = at / p.heads, h = at % p.heads;
@@ -85,8 +85,8 @@ Result forward(const AttentionOperands& inputs) {
 
 // `into` has the gradients of tables per batch entry and head.
 template <class S>
-void backward(const Problem& p, const Tensor& rescaling, const Tensor& grad, const Tensor& of_sums,
-              const AttentionOperands& into) {
+void backward(const AttentionProblem& p, const Tensor& rescaling, const Tensor& grad,
+              const Tensor& of_sums, const AttentionOperands& into) {
   using T = compute_t<S>;
   const T* const sums = of_sums.defined() ? of_sums.data<T>() : nullptr;
   const auto g = heads_of<S>(grad);
@@ -104,7 +104,7 @@ void backward(const Problem& p, const Tensor& rescaling, const Tensor& grad, con
   };
   const int64_t batches = apart(0, p.batch), chains = apart(1, p.groups);
   parallel_for(batches * chains, 1, [&](int64_t begin, int64_t end) {
-    Worker<S> work(p);
+    AttentionWorker<S> work(p);
     const HeadRows<S> dq(into.q), dk(into.k), dv(into.v), dposition(to.relative_query);
     const auto key_head = [&](int64_t b, int64_t kh) {
       dk.clear(b, kh);
@@ -132,7 +132,7 @@ void backward(const Problem& p, const Tensor& rescaling, const Tensor& grad, con
 
 // Zeros for the gradient of a bias, in four dimensions: per batch entry and head if the bias is
 // broadcast over queries or keys, else in the sizes of the bias.
-Tensor bias_gradient(const Problem& p, const Tensor& bias, const TensorOptions& options) {
+Tensor bias_gradient(const AttentionProblem& p, const Tensor& bias, const TensorOptions& options) {
   Shape sizes = bias.shape();
   while (sizes.dim() < 4) sizes.insert(0, 1);
   if (sizes[2] == 1 || sizes[3] == 1) sizes[0] = p.batch, sizes[1] = p.heads;
@@ -141,7 +141,7 @@ Tensor bias_gradient(const Problem& p, const Tensor& bias, const TensorOptions& 
 
 Tensors gradients(const AttentionOperands& x, const Tensor& rescaling, const Tensor& grad,
                   bool of_bias, const Tensor& of_sums = {}) {
-  const Problem p(x);
+  const AttentionProblem p(x);
   const TensorOptions options{.dtype = compute_type(x.q.dtype()), .device = cpu};
   AttentionOperands g{.q = heads_like(x.q), .k = heads_like(x.k), .v = heads_like(x.v)};
   AttentionOptions& to = g.options;

@@ -23,7 +23,7 @@ STRETTO_CLONES void round_row(S* to, const T* from, T factor, int64_t n) {
 }
 
 // The inputs of attention in the layout of the kernels.
-struct Problem {
+struct AttentionProblem {
   // Detached, rows contiguous. The short tables relative_keys and relative_values are
   // [1, H or 1, R, ..] in q's dtype, like the other operands; relative_bias is contiguous;
   // key_padding is contiguous u8.
@@ -34,7 +34,7 @@ struct Problem {
   Dropping dropping;
 
   // `inputs` has short tables.
-  explicit Problem(const AttentionOperands& inputs)
+  explicit AttentionProblem(const AttentionOperands& inputs)
       : x(inputs),
         batch(x.q.size(0)),
         heads(x.q.size(1)),
@@ -71,7 +71,7 @@ struct Strip {
   int64_t band() const { return keys + rows - 1; }
 };
 
-Strip strip_of(const Problem& p, int64_t b, int64_t h, int64_t i0) {
+Strip strip_of(const AttentionProblem& p, int64_t b, int64_t h, int64_t i0) {
   const int64_t rows = std::min(p.block_rows(), p.m - i0);
   const KeyRange low = visible_keys(p.position(i0), p.n, p.mask());
   const KeyRange high = visible_keys(p.position(i0 + rows - 1), p.n, p.mask());
@@ -80,7 +80,7 @@ Strip strip_of(const Problem& p, int64_t b, int64_t h, int64_t i0) {
 
 // f(strip) for each block of queries of a head.
 template <class F>
-void each_strip(const Problem& p, int64_t b, int64_t h, F&& f) {
+void each_strip(const AttentionProblem& p, int64_t b, int64_t h, F&& f) {
   for (int64_t i0 = 0; i0 < p.m; i0 += p.block_rows()) f(strip_of(p, b, h, i0));
 }
 
@@ -127,7 +127,7 @@ struct ScoreBias {
   T* data = nullptr;
   int64_t batch = 0, head = 0, query = 0, key = 0;
 
-  ScoreBias(const Problem& p, const Tensor& x) {
+  ScoreBias(const AttentionProblem& p, const Tensor& x) {
     if (!x.defined()) return;
     const Shape s = x.expand({p.batch, p.heads, p.m, p.n}).strides();
     data = x.data<T>(), batch = s[0], head = s[1], query = s[2], key = s[3];

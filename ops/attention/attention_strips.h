@@ -99,7 +99,8 @@ STRETTO_CLONES void add_scaled(T* s, const T* x, T factor, int64_t n) {
 template <class S>
 class HeadOperand {
  public:
-  HeadOperand(const Problem& p, const Heads<S>& x, int64_t rows, int64_t width, bool transposed)
+  HeadOperand(const AttentionProblem& p, const Heads<S>& x, int64_t rows, int64_t width,
+              bool transposed)
       : x_(x),
         k_(transposed ? width : rows),
         n_(transposed ? rows : width),
@@ -127,11 +128,11 @@ class HeadOperand {
 
 // The state of one thread.
 template <class S>
-class Worker {
+class AttentionWorker {
   using T = compute_t<S>;
 
  public:
-  explicit Worker(const Problem& p)
+  explicit AttentionWorker(const AttentionProblem& p)
       : p_(p),
         q_(heads_of<S>(p.x.q)),
         k_(p, heads_of<S>(p.x.k), p.n, p.d, false),
@@ -339,7 +340,7 @@ class Worker {
     const bool clip;
     HeadOperand<S> rows, transposed;
 
-    Table(const Problem& p, const RelativeTable& table, int64_t width)
+    Table(const AttentionProblem& p, const RelativeTable& table, int64_t width)
         : count(table.defined() ? table.rows.size(2) : 0),
           zero_row(table.zero_row),
           clip(table.out_of_range == OutOfRange::clip),
@@ -424,7 +425,7 @@ class Worker {
     return {all, std::max<int64_t>(b.count, 1)};
   }
 
-  const Problem& p_;
+  const AttentionProblem& p_;
   const Heads<S> q_;
   HeadOperand<S> k_, k_transposed_, v_, v_transposed_;
   const Heads<S> position_;

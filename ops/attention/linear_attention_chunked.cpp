@@ -38,7 +38,7 @@ struct Segments {
   std::vector<Chunk> chunks;
   int64_t per_segment, count;
 
-  Segments(const Problem& p, bool reversed)
+  Segments(const LinearAttentionProblem& p, bool reversed)
       : chunks(chunks_of(p)),
         per_segment(std::max<int64_t>(1, 512 / p.chunk)),
         count((int64_t(chunks.size()) + per_segment - 1) / per_segment) {
@@ -56,8 +56,8 @@ struct Segments {
 // chunk. `before` and `after` are the states of the units before the first chunk and after the
 // last one, or null.
 template <class W, class T, class Add, class Use>
-void over_segments(const Problem& p, const Inputs& in, bool gradients, const Segments& segments,
-                   const T* before, T* after, Add&& add, Use&& use) {
+void over_segments(const LinearAttentionProblem& p, const Inputs& in, bool gradients,
+                   const Segments& segments, const T* before, T* after, Add&& add, Use&& use) {
   const int64_t size = p.state_size(), units = p.units(), count = segments.count;
   const auto first = [&](int64_t unit) { return before ? before + unit * size : nullptr; };
   const auto memory = [&](int64_t n) {
@@ -111,10 +111,10 @@ void over_segments(const Problem& p, const Inputs& in, bool gradients, const Seg
 }
 
 template <class S, class O>
-void forward(const Problem& p, const Inputs& in, const Tensor& before, const Tensor& after,
-             const Tensor& out, const Tensor& totals) {
+void forward(const LinearAttentionProblem& p, const Inputs& in, const Tensor& before,
+             const Tensor& after, const Tensor& out, const Tensor& totals) {
   using T = compute_t<S>;
-  using W = Worker<S, O>;
+  using W = LinearAttentionWorker<S, O>;
   const Heads<S> y = heads_of<S>(out);
   T* const to = totals.data<T>();
   const auto add = [&](W& work, const Chunk& c, int64_t unit) {
@@ -143,9 +143,10 @@ struct Gradients {
 };
 
 template <class S, class O>
-void backward(const Problem& p, const Inputs& in, const Outputs& from, const Gradients& into) {
+void backward(const LinearAttentionProblem& p, const Inputs& in, const Outputs& from,
+              const Gradients& into) {
   using T = compute_t<S>;
-  using W = Worker<S, O>;
+  using W = LinearAttentionWorker<S, O>;
   const auto g = heads_of<S>(from.grad), dq = heads_of<S>(into.q), dk = heads_of<S>(into.k),
              dv = heads_of<S>(into.v);
   const Tensor deltas = empty_like(from.totals);
@@ -219,8 +220,8 @@ STRETTO_CLONES void read_state(const S* q, const T* s, T* sums, int64_t n, int64
 
 // One token of generation: from the state `before` to the state `after`, both [B, G, F, Dv + 1].
 template <class S>
-void forward_token(const Problem& p, const Inputs& in, const Tensor& before, const Tensor& after,
-                   const Tensor& out) {
+void forward_token(const LinearAttentionProblem& p, const Inputs& in, const Tensor& before,
+                   const Tensor& after, const Tensor& out) {
   using T = compute_t<S>;
   const auto q = heads_of<S>(in.q), k = heads_of<S>(in.k), v = heads_of<S>(in.v),
              y = heads_of<S>(out);
@@ -246,18 +247,18 @@ void forward_token(const Problem& p, const Inputs& in, const Tensor& before, con
 }
 
 // Converts the state of the op, [units, F, Dv + 1], to S [F, Dv] followed by z [F], or back.
-Tensor split_state(const Problem& p, const Tensor& sums) {
+Tensor split_state(const LinearAttentionProblem& p, const Tensor& sums) {
   const Tensor all = sums.detach().reshape({p.units(), p.f, p.dv + 1});
   return cat({all.slice(2, 0, p.dv).reshape({p.units(), -1}), all.select(2, p.dv)}, 1);
 }
-Tensor joined_state(const Problem& p, const Tensor& all) {
+Tensor joined_state(const LinearAttentionProblem& p, const Tensor& all) {
   const Tensor s = all.slice(1, 0, p.f * p.dv).reshape({p.batch, p.groups, p.f, p.dv});
   return cat({s, all.slice(1, p.f * p.dv).reshape({p.batch, p.groups, p.f, 1})}, 3);
 }
 
 // Calls f with values of two types: that of inputs and outputs, and that of operands of products.
 template <class F>
-void with_types(const Problem& p, DType type, F&& f) {
+void with_types(const LinearAttentionProblem& p, DType type, F&& f) {
   if (type == f64) return f(double(), double());
   if (type == f32) return f(float(), float());
   // Products of few rows gain nothing from bf16 tiles.
@@ -270,16 +271,16 @@ void with_types(const Problem& p, DType type, F&& f) {
 Tensor chunked_linear_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                                 LinearState* state, const LinearAttentionOptions& o,
                                 Tensor* denominators) {
-  const Problem p{.batch = q.size(0),
-                  .heads = q.size(1),
-                  .groups = k.size(1),
-                  .m = q.size(2),
-                  .n = k.size(2),
-                  .f = q.size(3),
-                  .dv = v.size(3),
-                  .causal = o.mask.causal,
-                  .eps = o.eps,
-                  .chunk = o.chunk};
+  const LinearAttentionProblem p{.batch = q.size(0),
+                                 .heads = q.size(1),
+                                 .groups = k.size(1),
+                                 .m = q.size(2),
+                                 .n = k.size(2),
+                                 .f = q.size(3),
+                                 .dv = v.size(3),
+                                 .causal = o.mask.causal,
+                                 .eps = o.eps,
+                                 .chunk = o.chunk};
   const Tensor padding =
       o.mask.key_padding.defined() ? o.mask.key_padding.to(u8).contiguous() : Tensor();
   auto inputs_of = [padding](const Tensor& q_, const Tensor& k_, const Tensor& v_) {

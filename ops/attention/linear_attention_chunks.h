@@ -27,7 +27,7 @@
 namespace stretto::linear_chunks {
 namespace {
 
-struct Problem {
+struct LinearAttentionProblem {
   int64_t batch, heads, groups, m, n, f, dv;
   bool causal;
   double eps;
@@ -45,7 +45,7 @@ struct Chunk {
   int64_t j0, keys;
 };
 
-inline std::vector<Chunk> chunks_of(const Problem& p) {
+inline std::vector<Chunk> chunks_of(const LinearAttentionProblem& p) {
   std::vector<Chunk> all;
   auto add = [&](int64_t i0, int64_t rows, int64_t j0, int64_t keys) {
     for (int64_t at = 0; at < std::max(rows, keys); at += p.chunk)
@@ -129,14 +129,14 @@ STRETTO_CLONES void lower_row(const T* x, T more, int64_t n, int64_t width, O* t
 }
 
 template <class S, class O>
-class Worker {
+class LinearAttentionWorker {
   using T = compute_t<S>;
   static constexpr bool copies = !std::is_same_v<S, O>;  // inputs are converted to operands
   static constexpr bool rounds = !std::is_same_v<O, T>;  // sums are rounded to operands
   static constexpr bool stores = !std::is_same_v<S, T>;  // sums are converted to results
 
  public:
-  Worker(const Problem& p, const Inputs& in, bool gradients)
+  LinearAttentionWorker(const LinearAttentionProblem& p, const Inputs& in, bool gradients)
       : p_(p),
         q_(heads_of<S>(in.q)),
         k_(heads_of<S>(in.k)),
@@ -380,7 +380,7 @@ class Worker {
       add_scaled(local_ + p_.f * p_.dv, deltas[i], q.data + i * q.ld, p_.f);
   }
 
-  const Problem& p_;
+  const LinearAttentionProblem& p_;
   const Heads<S> q_, k_, v_;
   const uint8_t* padding_;
   const T* before_ = nullptr;

@@ -12,7 +12,7 @@
 //     dx' = Σ_w du_w ω_w                  if shift = max |u|, with dshift added to ±du_w at the max
 //
 // For the last case forward saves the index w and the sign of u_w in one integer per row, instead
-// of x. Generalised features save x and recompute u instead of saving y. No sum crosses a row, so
+// of x. Generalized features save x and recompute u instead of saving y. No sum crosses a row, so
 // results do not depend on the number of threads.
 //
 // In bf16, u and du are f32 rows of the tile; features are rounded once, and du as the operand of
@@ -41,7 +41,7 @@ namespace stretto {
 namespace {
 
 using Kind = RandomFeatureKind;
-using Stabiliser = FeatureStabiliser;
+using Stabilizer = FeatureStabilizer;
 constexpr const char* op = "random_features";
 
 bool in_pairs(Kind kind) { return kind == Kind::hyperbolic || kind == Kind::trigonometric; }
@@ -55,9 +55,9 @@ Tensor log_bound(const Tensor& projection, DType type) {
 Tensor composed(const Tensor& x, const Tensor& projection, const RandomFeatureOptions& o) {
   const Tensor scaled = x * std::pow(double(x.size(3)), -0.25);
   const Tensor u = linear(scaled, projection);
-  if (o.kind == Kind::generalised) return relu(u) + o.epsilon;
+  if (o.kind == Kind::generalized) return relu(u) + o.epsilon;
 
-  const bool pairs = in_pairs(o.kind), own_max = o.stabiliser == Stabiliser::own_max;
+  const bool pairs = in_pairs(o.kind), own_max = o.stabilizer == Stabilizer::own_max;
   const auto rows = double(projection.size(0));
   auto half = [&] { return sum(square(scaled), {3}, true) * 0.5; };  // ½|x'|²
   if (o.kind == Kind::trigonometric) {
@@ -67,7 +67,7 @@ Tensor composed(const Tensor& x, const Tensor& projection, const RandomFeatureOp
   // |u|, with the derivative of +u (the first feature) at 0.
   auto size = [&] { return pairs ? where(lt(u, 0), -u, u) : u; };
   Tensor shift = own_max ? max(size(), 3, true) : half();
-  if (o.stabiliser == Stabiliser::bound)
+  if (o.stabilizer == Stabilizer::bound)
     shift = shift + log_bound(projection, x.dtype()).to(x.dtype());
   // Not added to `shift`: next to large values it would be lost in rounding.
   const double log_root = std::log(pairs ? 2 * rows : rows) / 2;
@@ -114,18 +114,18 @@ template <class T, class S>
 // The settings of a call, common to all rows.
 struct Setting {
   Kind kind;
-  Stabiliser stabiliser;
+  Stabilizer stabilizer;
   double epsilon, scale, log_bound;
   int64_t d, w;
 
   bool pairs() const { return in_pairs(kind); }
   bool exponential() const { return kind == Kind::positive || kind == Kind::hyperbolic; }
-  bool keeps_place() const { return exponential() && stabiliser == Stabiliser::own_max; }
+  bool keeps_place() const { return exponential() && stabilizer == Stabilizer::own_max; }
   int64_t features() const { return pairs() ? 2 * w : w; }
   // True if the features have a factor with ½|x'|².
-  bool has_half() const { return kind != Kind::generalised && stabiliser != Stabiliser::own_max; }
+  bool has_half() const { return kind != Kind::generalized && stabilizer != Stabilizer::own_max; }
   // True if backward needs x: for the gradient of ½|x'|², or to recompute u.
-  bool keeps_x() const { return has_half() || kind == Kind::generalised; }
+  bool keeps_x() const { return has_half() || kind == Kind::generalized; }
 };
 
 // Computes the features of one row in place; its first w elements are u. Returns
@@ -133,7 +133,7 @@ struct Setting {
 template <class T, class S>
 STRETTO_CLONES Index<T> features_of_row(const Setting& s, const S* x, T* y) {
   const int64_t w = s.w;
-  if (s.kind == Kind::generalised) {
+  if (s.kind == Kind::generalized) {
     const T epsilon = T(s.epsilon);
     for (int64_t i = 0; i < w; ++i) y[i] = elementwise::Relu::value(y[i]) + epsilon;
     return 0;
@@ -155,7 +155,7 @@ STRETTO_CLONES Index<T> features_of_row(const Setting& s, const S* x, T* y) {
     top = pairs ? top_of<true>(y, w) : top_of<false>(y, w);
     shift = top.value;
   }
-  if (s.stabiliser == Stabiliser::bound) shift += T(s.log_bound);
+  if (s.stabilizer == Stabilizer::bound) shift += T(s.log_bound);
   const T log_root = T(std::log(double(s.features())) / 2);
   if (pairs)
     for (int64_t i = 0; i < w; ++i) y[w + i] = math::exp(-y[i] - shift - log_root);
@@ -163,14 +163,14 @@ STRETTO_CLONES Index<T> features_of_row(const Setting& s, const S* x, T* y) {
   return top.place;
 }
 
-// Computes du from y and g (generalised: in place, from u). Returns the factor of x' in dx', which
+// Computes du from y and g (generalized: in place, from u). Returns the factor of x' in dx', which
 // is dshift for exponential features. `place` is the result of features_of_row.
 template <class T, class S>
 STRETTO_CLONES T gradient_of_row(const Setting& s, const S* y, const S* g, Index<T> place, T* du) {
   const int64_t w = s.w;
   const S *y2 = y + w, *g2 = g + w;
   switch (s.kind) {
-    case Kind::generalised:
+    case Kind::generalized:
       for (int64_t i = 0; i < w; ++i) du[i] = T(g[i]) * elementwise::heaviside(du[i]);
       return T(0);
     case Kind::trigonometric:
@@ -206,10 +206,10 @@ STRETTO_CLONES void convert_row(const From* from, To* to, int64_t n) {
 // ---------------------------------------------------------------------------- fused
 
 // Tiles of rows of one head: about 32k elements of x and features together.
-struct Tiles {
+struct FeatureTiles {
   int64_t heads, length, rows, per_head;
 
-  Tiles(const Tensor& x, const Setting& s)
+  FeatureTiles(const Tensor& x, const Setting& s)
       : heads(x.size(1)),
         length(x.size(2)),
         rows(std::clamp<int64_t>(rows_per_chunk(s.d + s.features()), 16, 256)),
@@ -316,7 +316,7 @@ void forward(const Setting& s, const Tensor& x_, const Tensor& projection, const
   const Heads<S> x = heads_of<S>(x_), y = heads_of<S>(y_);
   const Projection<S> w(s, projection, x_.size(2));
   Index<T>* place = places.defined() ? places.data<Index<T>>() : nullptr;
-  const Tiles tiles(x_, s);
+  const FeatureTiles tiles(x_, s);
   tiles.each([&](int64_t b, int64_t h, int64_t i0, int64_t n) {
     const TileRows<S> u(y.at(b, h, i0), y.row, n, s.features());
     w.multiply(n, {x.at(b, h, i0), x.row}, u.data, u.ld);
@@ -328,7 +328,7 @@ void forward(const Setting& s, const Tensor& x_, const Tensor& projection, const
   });
 }
 
-// x is undefined unless it was saved; y is undefined for generalised features.
+// x is undefined unless it was saved; y is undefined for generalized features.
 template <class S>
 void backward(const Setting& s, const Tensor& x_, const Tensor& projection, const Tensor& y_,
               const Tensor& places, const Tensor& grad, const Tensor& into) {
@@ -337,12 +337,12 @@ void backward(const Setting& s, const Tensor& x_, const Tensor& projection, cons
              dx = heads_of<S>(into);
   const Projection<S> w(s, projection, into.size(2));
   const Index<T>* place = places.defined() ? places.data<Index<T>>() : nullptr;
-  const Tiles tiles(into, s);
+  const FeatureTiles tiles(into, s);
   tiles.each([&](int64_t b, int64_t h, int64_t i0, int64_t n) {
     const Tensor du = empty({n, s.w}, {.dtype = dtype_of<T>(), .device = cpu}),
                  factors = empty({n}, options_of(du));
     T *to = du.data<T>(), *factor = factors.data<T>();
-    if (s.kind == Kind::generalised) w.multiply(n, {x.at(b, h, i0), x.row}, to, s.w);
+    if (s.kind == Kind::generalized) w.multiply(n, {x.at(b, h, i0), x.row}, to, s.w);
     for (int64_t i = 0; i < n; ++i) {
       const int64_t row = (b * tiles.heads + h) * tiles.length + i0 + i;
       factor[i] = gradient_of_row(s, y ? y.at(b, h, i0 + i) : nullptr, g.at(b, h, i0 + i),
@@ -400,10 +400,10 @@ Tensor fused(const Tensor& x, const Tensor& projection, const RandomFeatureOptio
     return fused(x.transpose(1, 2), projection, o).transpose(1, 2);
   const DType type = x.dtype(), wide = compute_type(type);
   const Setting s{.kind = o.kind,
-                  .stabiliser = o.stabiliser,
+                  .stabilizer = o.stabilizer,
                   .epsilon = o.epsilon,
                   .scale = std::pow(double(x.size(3)), -0.25),
-                  .log_bound = o.stabiliser == Stabiliser::bound
+                  .log_bound = o.stabilizer == Stabilizer::bound
                                    ? log_random_feature_bound(projection, type)
                                    : 0,
                   .d = x.size(3),
@@ -414,7 +414,7 @@ Tensor fused(const Tensor& x, const Tensor& projection, const RandomFeatureOptio
   if (s.keeps_place() && recording({x}))
     places = empty({x.numel() / s.d}, {.dtype = type == f64 ? i64 : i32, .device = cpu});
   with_type(type, [&](auto t) { forward<decltype(t)>(s, rows, w, y, places); });
-  const bool again = s.kind == Kind::generalised;
+  const bool again = s.kind == Kind::generalized;
   // Gradients: dx' = Σ_w du_w ω_w + (dshift) x', du = ±g · y, dshift = −Σ g · y.
   return record(
       op, {x}, y,
@@ -466,7 +466,7 @@ Tensor random_features(const Tensor& x, const Tensor& projection, RandomFeatureO
     return composed(in.to(type), w, options).to(in.dtype());
   };
   if (!is_fused) return plain(x);
-  const bool bounded = options.stabiliser == Stabiliser::bound;
+  const bool bounded = options.stabilizer == Stabilizer::bound;
   return device_random_features(x, w, bounded ? log_bound(w, type).to(f32) : Tensor(), options,
                                 plain);
 }

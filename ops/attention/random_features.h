@@ -17,14 +17,14 @@ namespace stretto {
 ///     positive       exp(ω·x' − ½|x'|²) / √F               F = W   (eq. 7, left, "SM+")
 ///     hyperbolic     exp(±ω·x' − ½|x'|²) / √F              F = 2W  (eq. 7, right, "SMhyp+")
 ///     trigonometric  e^(½|x'|²) [cos ω·x', sin ω·x'] / √W  F = 2W  (eq. 6, "SMtrig")
-///     generalised    relu(ω·x') + epsilon                  F = W   (§4.1)
+///     generalized    relu(ω·x') + epsilon                  F = W   (§4.1)
 ///
 /// If F = 2W, all first features (+, cos) come before all second features (−, sin). Trigonometric
-/// features can be negative; generalised features do not approximate softmax.
-enum class RandomFeatureKind { positive, hyperbolic, trigonometric, generalised };
+/// features can be negative; generalized features do not approximate softmax.
+enum class RandomFeatureKind { positive, hyperbolic, trigonometric, generalized };
 
 /// The divisor of each row of features, against overflow of their exponentials.
-/// Generalised features are never divided. Both divisors cancel in linear attention with
+/// Generalized features are never divided. Both divisors cancel in linear attention with
 /// eps = 0, up to rounding.
 ///
 ///   own_max  the row's largest feature, for queries; trigonometric features lose only the factor
@@ -32,18 +32,18 @@ enum class RandomFeatureKind { positive, hyperbolic, trigonometric, generalised 
 ///   bound    e^max(0, max_ω ½|ω|² − 60) (600 for f64), for keys. As ω·x − ½|x|² ≤ ½|ω|² for every
 ///            x, this is 1 unless some row could overflow; it depends only on the projection.
 ///            Trigonometric features have no such bound and are not divided
-enum class FeatureStabiliser { none, own_max, bound };
+enum class FeatureStabilizer { none, own_max, bound };
 
 /// Options of random_features().
 ///
 /// The fused implementation computes a tile of rows at a time and has no gradient for the
-/// projection. For backward it saves the features with `own_max`, x for generalised features, and
+/// projection. For backward it saves the features with `own_max`, x for generalized features, and
 /// both otherwise. On a GPU it supports positive and hyperbolic features with W ≤ 256 and D ≤ 128
 /// (cuda/attention/random_features.h), and always saves x too.
 struct RandomFeatureOptions {
   RandomFeatureKind kind = RandomFeatureKind::positive;       ///< Kind of the features.
-  FeatureStabiliser stabiliser = FeatureStabiliser::none;     ///< Divisor against overflow.
-  double epsilon = 1e-3;                                      ///< Only for generalised features.
+  FeatureStabilizer stabilizer = FeatureStabilizer::none;     ///< Divisor against overflow.
+  double epsilon = 1e-3;                                      ///< Only for generalized features.
   Implementation implementation = Implementation::automatic;  ///< Composed or fused.
 };
 
@@ -57,15 +57,15 @@ Tensor random_features(const Tensor& x, const Tensor& projection,
                        RandomFeatureOptions options = {});
 
 /// Returns the logarithms of positive or hyperbolic features of queries or keys without a
-/// stabiliser, f64 [B, H, L, F]. Those of queries lack the factor e^(−½|x'|²), which cancels in
+/// stabilizer, f64 [B, H, L, F]. Those of queries lack the factor e^(−½|x'|²), which cancels in
 /// linear attention. Throws for other kinds.
 Tensor log_random_features(const Tensor& x, const Tensor& projection, RandomFeatureKind kind,
                            Side side);
 
-/// Returns the logarithm of the divisor of FeatureStabiliser::bound for features of this dtype.
+/// Returns the logarithm of the divisor of FeatureStabilizer::bound for features of this dtype.
 double log_random_feature_bound(const Tensor& projection, DType type);
 
-/// True if no key is so long that all products of its features (FeatureStabiliser::bound) with
+/// True if no key is so long that all products of its features (FeatureStabilizer::bound) with
 /// those of some query (own_max) could underflow. k [B, G, N, D] is on the CPU; padding [B, N] is
 /// bool or u8, or undefined.
 bool random_features_in_range(const Tensor& k, const Tensor& projection, const Tensor& padding);

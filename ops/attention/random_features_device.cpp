@@ -29,7 +29,7 @@ Tensor device_random_features(const Tensor& x, const Tensor& projection, const T
   }
   const cuda::RandomFeatures s{.projection = projection.detach().contiguous(),
                                .pairs = o.kind == Kind::hyperbolic,
-                               .own_max = o.stabiliser == FeatureStabiliser::own_max,
+                               .own_max = o.stabilizer == FeatureStabilizer::own_max,
                                .bound = bound};
   const Tensor rows = rows_contiguous(x), y = empty({x.size(0), x.size(1), x.size(2),
                                                      s.projection.size(0) * (s.pairs ? 2 : 1)},

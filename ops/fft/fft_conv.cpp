@@ -78,13 +78,13 @@ std::vector<int64_t> positions(const Shape& sizes, const Shape& strides, const S
 // The matrices x, w and y of a call, and which of them belong together. Result (f, u) is
 // use u of filter f; it is at y_filter[f] + y_use[u] of y and needs the matrix at
 // x_filter[f] + x_use[u] of x.
-struct Problem {
+struct ConvolutionProblem {
   Axis rows, columns;
   int64_t x_pitch, w_pitch;  // strides of rows
   std::vector<int64_t> w_filter, x_filter, y_filter, x_use, y_use;
   int64_t transform_rows = 0, transform_columns = 0;
 
-  Problem(const Tensor& x, const Tensor& w, const Shape& batch, const Spans& spans)
+  ConvolutionProblem(const Tensor& x, const Tensor& w, const Shape& batch, const Spans& spans)
       : rows(x.size(-2), w.size(-2), spans.d[0]),
         columns(x.size(-1), w.size(-1), spans.d[1]),
         x_pitch(x.size(-1)),
@@ -122,7 +122,7 @@ struct Problem {
 };
 
 // True if direct sums are estimated to be faster than transforms, for one matrix of results.
-bool direct_is_faster(const Problem& q) {
+bool direct_is_faster(const ConvolutionProblem& q) {
   constexpr int64_t vector = 16;
   const int64_t width = (q.columns.length + vector - 1) / vector * vector;
   const double products =
@@ -169,7 +169,7 @@ STRETTO_CLONES void direct_row(const T* x, int64_t pitch, const T* w, int64_t w_
 }
 
 template <class T>
-void convolve_directly(const Problem& q, const T* x, const T* w, T* y) {
+void convolve_directly(const ConvolutionProblem& q, const T* x, const T* w, T* y) {
   const Axis &rows = q.rows, &columns = q.columns;
   const int64_t cost = rows.length * columns.length * rows.taps * columns.taps;
   const int64_t grain = std::max<int64_t>(1, (1 << 17) / std::max<int64_t>(1, cost));
@@ -218,7 +218,7 @@ STRETTO_CLONES void multiply_spectra(Planes<T> x, Planes<T> w, int64_t n) {
 template <class T>
 class Transforms {
  public:
-  Transforms(const Problem& q)
+  Transforms(const ConvolutionProblem& q)
       : rows_(q.transform_rows),
         along_row_(RealFftPlan<T>::of(q.transform_columns)),
         along_column_(FftPlan<T>::of(rows_)),
@@ -270,7 +270,7 @@ class Transforms {
 };
 
 template <class T>
-void convolve_by_fft(const Problem& q, const T* x, const T* w, T* y) {
+void convolve_by_fft(const ConvolutionProblem& q, const T* x, const T* w, T* y) {
   const Axis &rows = q.rows, &columns = q.columns;
   const Transforms<T> transforms(q);
   const int64_t lanes = fft_lanes<T>(2 * transforms.size());
@@ -388,7 +388,7 @@ Tensor computed(const Tensor& left, const Tensor& right, const Spans& spans,
   Tensor y = empty_like(x, shape);
   if (y.numel() == 0) return y;
   if (x.device().is_cuda()) return computed_cuda(x, w, y, spans, implementation);
-  const Problem q(x, w, batch, spans);
+  const ConvolutionProblem q(x, w, batch, spans);
   if (q.nothing()) return y.zero_();
   if (implementation == ConvForm::automatic)
     implementation = direct_is_faster(q) ? ConvForm::direct : ConvForm::fft;

@@ -40,8 +40,8 @@ using CodeTile = std::array<const T*, SpeSource::most_dims>;
 
 // The state of one thread: row computations for dimensions d0 … d0 + n − 1 of head h.
 template <class T>
-struct Worker {
-  Worker(const SpeSource& source, const Tensors& inputs, const Tensors& gradients) : s(source) {
+struct SpeWorker {
+  SpeWorker(const SpeSource& source, const Tensors& inputs, const Tensors& gradients) : s(source) {
     for (int64_t c = 0; c < s.dims; ++c)
       makers.push_back(std::get<SpeRowsPtr<T>>(s.rows(inputs, gradients)));
   }
@@ -134,7 +134,7 @@ class Results {
 
 // y += Σ_c x_c (a_c C_c + E_c); for the first dimensions y is overwritten.
 template <class S>
-void add_results(Worker<compute_t<S>>& w, const SpeCall& call, const SpeOperand& o, Side side,
+void add_results(SpeWorker<compute_t<S>>& w, const SpeCall& call, const SpeOperand& o, Side side,
                  const Results<S>& results, SpeSpan unit, SpeSpan span) {
   using T = compute_t<S>;
   const int64_t batch = o.x.size(0), r = w.s.realizations;
@@ -175,7 +175,7 @@ void forward(const SpeSource& s, const Tensors& inputs, const SpeCall& call) {
   const int64_t begin0 = s.begin(all.p0), units = (all.p1 - begin0 + size - 1) / size;
   if (all.size() == 0) return;
   parallel_for(s.heads * units, 1, [&](int64_t begin, int64_t end) {
-    Worker<T> worker(s, inputs, {});
+    SpeWorker<T> worker(s, inputs, {});
     const Results<S> results(s, call, size);
     for (int64_t i = begin; i < end; ++i) {
       const int64_t h = i / units, first = begin0 + i % units * size;
@@ -259,7 +259,7 @@ struct Gathered {
         g_memory(empty({s.segment, most_batch, s.realizations},
                        {.dtype = dtype_of<T>(), .device = cpu})) {}
 
-  void load(const Worker<T>& w, const SpeOperand& o, SpeSpan span) {
+  void load(const SpeWorker<T>& w, const SpeOperand& o, SpeSpan span) {
     const int64_t r = w.s.realizations;
     batch = o.x.size(0), rows = span.size(), first = span.p0 - o.at;
     const auto from = heads_of<S>(o.x), grad = heads_of<S>(o.y);
@@ -270,7 +270,7 @@ struct Gathered {
       }
   }
 
-  void scale(const Worker<T>& w, const SpeCall& call) {
+  void scale(const SpeWorker<T>& w, const SpeCall& call) {
     const T* const factors = w.factors(call);
     for (int64_t i = 0; i < rows * batch; ++i)
       for (int64_t c = 0; c < w.n; ++c)
@@ -278,7 +278,7 @@ struct Gathered {
   }
 
   // dx ← t, or with a gate a t + g Eᵀ; and da += Σ x t.
-  void operand_gradients(const Worker<T>& w, const CodeTile<T>& codes, const SpeCall& call,
+  void operand_gradients(const SpeWorker<T>& w, const CodeTile<T>& codes, const SpeCall& call,
                          const SpeOperand& o) {
     spe_kernels<T>().products(g, codes.data(), rows, batch, w.n, w.s.realizations, t);
     for (int64_t c = 0; call.d_factors.defined() && c < w.n; ++c) {
@@ -329,7 +329,7 @@ void backward(const SpeSource& s, const Tensors& inputs, const std::vector<SpeCa
   const int64_t chunks = (s.d + s.dims - 1) / s.dims, r = s.realizations;
   const int64_t n_sums = gradients.empty() ? 0 : s.dims;
   parallel_for(s.heads * chunks, 1, [&](int64_t begin, int64_t end) {
-    Worker<T> worker(s, inputs, gradients);
+    SpeWorker<T> worker(s, inputs, gradients);
     Gathered<S> rows(s, batch);
     const Tensor memory = empty({n_sums, s.segment, r}, {.dtype = dtype_of<T>(), .device = cpu});
     T* const sums = memory.data<T>();  // dC

@@ -134,7 +134,7 @@ TEST_CASE("a saved tensor that was changed in place is noticed", "[autograd]") {
   {
     const Tensor y = sum(x * c);
     const NoGrad off;
-    Tensor(x).add_(c);  // what an optimiser does, too early
+    Tensor(x).add_(c);  // what an optimizer does, too early
     CHECK_THROWS_WITH(y.backward(), text);
   }
   {

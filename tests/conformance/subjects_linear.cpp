@@ -15,14 +15,14 @@ nn::MakeFeatureMap map_of(const Config& config) {
 
 // Puts the projection of a case in the place of the drawn one.
 nn::MakeFeatureMap with_projection(const Tensors& x, const Config& config,
-                                   nn::Stabiliser stabiliser) {
+                                   nn::Stabilizer stabilizer) {
   const Tensor& projection = x["noise.projection"];
   check(projection.dim() == 2, "conformance", "noise.projection is ", projection,
         "; must be [R, D]");
   const int64_t rows = config.integer("R", projection.size(0));
   return [=, &x](nn::Module& parent, nn::HeadShape shape) {
     auto map = std::make_unique<nn::Favor>(
-        parent, shape, nn::FavorOptions{.features = rows, .stabiliser = stabiliser});
+        parent, shape, nn::FavorOptions{.features = rows, .stabilizer = stabilizer});
     connect(map->projection, x, "noise.projection");
     return map;
   };
@@ -84,12 +84,12 @@ std::vector<Candidate> all_of(Make make, double default_eps, const char* prefix 
 Subjects linear_subjects() {
   std::vector<Candidate> favor =
       all_of([](const Tensors& x,
-                const Config& config) { return with_projection(x, config, nn::Stabiliser::max); },
+                const Config& config) { return with_projection(x, config, nn::Stabilizer::max); },
              0);
   for (Candidate& plain :
        all_of([](const Tensors&x,
-                 const Config&config) { return with_projection(x, config, nn::Stabiliser::none); },
-              0, "not stabilised, "))
+                 const Config&config) { return with_projection(x, config, nn::Stabilizer::none); },
+              0, "not stabilized, "))
     favor.push_back(std::move(plain));
   return {{"attention.linear",
            all_of([](const Tensors&, const Config& config) { return map_of(config); }, 0)},

@@ -1,4 +1,4 @@
-// Single ops, and the optimiser.
+// Single ops, and the optimizer.
 #include "nn/optim/optim.h"
 #include "ops/attention/skew.h"
 #include "ops/elementwise.h"

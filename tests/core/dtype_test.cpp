@@ -49,7 +49,7 @@ TEST_CASE("bf16 rounds to nearest, ties to even", "[core]") {
     wrong += rounded(0x0000) != upper;
     wrong += rounded(0x0001) != upper;
     wrong += rounded(0x7FFF) != upper;
-    wrong += rounded(0x8000) != upper + (upper & 1);  // a tie: to the even neighbour
+    wrong += rounded(0x8000) != upper + (upper & 1);  // a tie: to the even neighbor
     wrong += rounded(0x8001) != upper + 1;
     wrong += rounded(0xFFFF) != upper + 1;
   }
@@ -119,7 +119,7 @@ TEST_CASE("dispatch refuses what an op does not take", "[core]") {
 }
 
 TEST_CASE("every type is rounded to bf16 once", "[bf16]") {
-  // The middle between two neighbours, and what lies beside it by less than an f32 can tell.
+  // The middle between two neighbors, and what lies beside it by less than an f32 can tell.
   const double middle = 102.75;  // 102.5 and 103: the even one is 103
   CHECK(float(BFloat16(middle)) == 103);
   CHECK(float(BFloat16(102.74999999990655)) == 102.5f);

@@ -135,7 +135,7 @@ TEST_CASE("views with gaps, repeats and steps are copied and summed", "[cuda]") 
   }
 }
 
-TEST_CASE("optimisers take tensors of any length and place", "[cuda]") {
+TEST_CASE("optimizers take tensors of any length and place", "[cuda]") {
   NEEDS_GPU();
   uint64_t stream = 200;
   for (const DType t : floating) {

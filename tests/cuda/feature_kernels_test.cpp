@@ -20,7 +20,7 @@ using namespace stretto::testing;
 namespace {
 
 using Kind = RandomFeatureKind;
-using Stabiliser = FeatureStabiliser;
+using Stabilizer = FeatureStabilizer;
 
 // Features y and dx of f(x) for a gradient of noise.
 template <class F>
@@ -35,22 +35,22 @@ Tensors results(F f, const Tensor& given) {
 struct Setup {
   int64_t heads = 2, length = 70, d = 32, w = 64;
   Kind kind = Kind::positive;
-  Stabiliser stabiliser = Stabiliser::none;
+  Stabilizer stabilizer = Stabilizer::none;
   bool by_layer = false;
 };
 
 void check_setup(const Setup& s, DType t) {
   INFO(str(name(t), ": H ", s.heads, ", L ", s.length, ", D ", s.d, ", W ", s.w,
-           s.kind == Kind::positive ? ", positive" : ", hyperbolic", ", stabiliser ",
-           int(s.stabiliser), s.by_layer ? ", by layer" : ""));
+           s.kind == Kind::positive ? ", positive" : ", hyperbolic", ", stabilizer ",
+           int(s.stabilizer), s.by_layer ? ", by layer" : ""));
   Tensor x = noise({2, s.length, s.heads, s.d}, 1, t).transpose(1, 2);
   if (!s.by_layer) x = x.contiguous();
   x.slice(2, 0, 1).fill_(0);  // all of its u are largest
-  const Tensor projection = noise({s.w, s.d}, 2) * (s.stabiliser == Stabiliser::bound ? 1.5 : 1.0);
+  const Tensor projection = noise({s.w, s.d}, 2) * (s.stabilizer == Stabilizer::bound ? 1.5 : 1.0);
   const auto map = [&](Implementation implementation, const Tensor& w) {
     return [=](const Tensor& in) {
       return random_features(
-          in, w, {.kind = s.kind, .stabiliser = s.stabiliser, .implementation = implementation});
+          in, w, {.kind = s.kind, .stabilizer = s.stabilizer, .implementation = implementation});
     };
   };
   const Tensors expected = results(map(Implementation::composed, projection), x.to(f64)),
@@ -81,32 +81,32 @@ TEST_CASE("random features on CUDA are the CPU's", "[cuda]") {
   NEEDS_GPU();
   for (const DType t : {f32, bf16})
     for (const Kind kind : {Kind::positive, Kind::hyperbolic})
-      for (const Stabiliser stabiliser : {Stabiliser::none, Stabiliser::own_max, Stabiliser::bound})
+      for (const Stabilizer stabilizer : {Stabilizer::none, Stabilizer::own_max, Stabilizer::bound})
         for (const bool by_layer : {false, true})
-          check_setup({.kind = kind, .stabiliser = stabiliser, .by_layer = by_layer}, t);
+          check_setup({.kind = kind, .stabilizer = stabilizer, .by_layer = by_layer}, t);
 }
 
 TEST_CASE("random features on CUDA: widths and lengths", "[cuda]") {
   NEEDS_GPU();
   for (const DType t : {f32, bf16})
-    for (const Stabiliser stabiliser : {Stabiliser::none, Stabiliser::own_max}) {
+    for (const Stabilizer stabilizer : {Stabilizer::none, Stabilizer::own_max}) {
       for (const int64_t length : {1, 64, 130})
         check_setup({.heads = 3,
                      .length = length,
                      .d = 8,
                      .w = 8,
                      .kind = Kind::hyperbolic,
-                     .stabiliser = stabiliser},
+                     .stabilizer = stabilizer},
                     t);
       for (const int64_t w : {104, 200, 256})
         for (const int64_t d : {48, 64, 128})
-          check_setup({.heads = 1, .length = 50, .d = d, .w = w, .stabiliser = stabiliser}, t);
+          check_setup({.heads = 1, .length = 50, .d = d, .w = w, .stabilizer = stabilizer}, t);
     }
 }
 
 TEST_CASE("random features on CUDA: many tiles for a block", "[cuda]") {
   NEEDS_GPU();
-  check_setup({.heads = 100, .length = 100, .d = 8, .w = 8, .stabiliser = Stabiliser::own_max},
+  check_setup({.heads = 100, .length = 100, .d = 8, .w = 8, .stabilizer = Stabilizer::own_max},
               f32);
   check_setup({.heads = 100, .length = 100, .d = 8, .w = 8}, bf16);
 }
@@ -115,10 +115,10 @@ TEST_CASE("random features on CUDA: a NaN stays in its row, others are composed"
   NEEDS_GPU();
   Tensor x = noise({1, 1, 20, 16}, 1);
   x.slice(2, 3, 4).fill_(std::numeric_limits<double>::quiet_NaN());
-  for (const Stabiliser stabiliser : {Stabiliser::none, Stabiliser::own_max}) {
+  for (const Stabilizer stabilizer : {Stabilizer::none, Stabilizer::own_max}) {
     const auto y =
         random_features(x.to(gpu), noise({16, 16}, 2).to(gpu),
-                        {.stabiliser = stabiliser, .implementation = Implementation::fused})
+                        {.stabilizer = stabilizer, .implementation = Implementation::fused})
             .to_vector<double>();
     for (size_t i = 0; i < y.size(); ++i) CHECK(std::isnan(y[i]) == (i / 16 == 3));
   }
@@ -149,12 +149,12 @@ TEST_CASE("features on CUDA: gradients of gradients", "[cuda]") {
   };
   check_twice([](const Tensor& x) { return elu_features(x); });
   for (const Kind kind : {Kind::positive, Kind::hyperbolic})
-    for (const Stabiliser stabiliser : {Stabiliser::none, Stabiliser::own_max, Stabiliser::bound})
+    for (const Stabilizer stabilizer : {Stabilizer::none, Stabilizer::own_max, Stabilizer::bound})
       check_twice([=](const Tensor& x) {
         const Tensor w = (noise({8, 8}, 2) * 0.5).to(x.dtype()).to(x.device());
         return random_features(
             x, w,
-            {.kind = kind, .stabiliser = stabiliser, .implementation = Implementation::fused});
+            {.kind = kind, .stabilizer = stabilizer, .implementation = Implementation::fused});
       });
 }
 

@@ -41,7 +41,7 @@ struct KernelCaseList {
   void losses();
   void indices();
   void created();
-  void optimisers();
+  void optimizers();
   void transforms();
   void positions();
   void noise_codes();

@@ -192,7 +192,7 @@ void KernelCaseList::created() {
   }).accesses(32);
 }
 
-void KernelCaseList::optimisers() {
+void KernelCaseList::optimizers() {
   const double n = double(rows) * 512, more = dtype == bf16 ? 8 : 0;  // a master weight
   const Tensor w = noise({rows, 512}), g = noise({rows, 512}), m = wide({rows, 512}),
                v = wide({rows, 512}), norm = full({}, 1e-3, {.dtype = f64, .device = gpu});
@@ -215,7 +215,7 @@ void each_kernel_case(int64_t rows, DType dtype, const std::function<void(const 
   for (const auto family :
        {&KernelCaseList::elementwise, &KernelCaseList::copies, &KernelCaseList::reductions,
         &KernelCaseList::norms, &KernelCaseList::losses, &KernelCaseList::indices,
-        &KernelCaseList::created, &KernelCaseList::optimisers, &KernelCaseList::transforms,
+        &KernelCaseList::created, &KernelCaseList::optimizers, &KernelCaseList::transforms,
         &KernelCaseList::positions, &KernelCaseList::linear_attentions, &KernelCaseList::attentions,
         &KernelCaseList::decoding}) {
     (cases.*family)();

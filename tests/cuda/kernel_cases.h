@@ -2,7 +2,7 @@
 // bytes must move at the least, and how many times that its 32-byte sectors may come to.
 //
 // The least is what goes in and what comes out, once each, tables and scratch not counted. Where
-// neighbours read neighbours, rows repeat or numbers do, 1.05 times that may move; where rows
+// neighbors read neighbors, rows repeat or numbers do, 1.05 times that may move; where rows
 // become columns, 1.2 times; what is allowed more says why.
 #pragma once
 

@@ -20,7 +20,7 @@ namespace stretto::testing {
 void KernelCaseList::transforms() {
   const int64_t heads = rows / 128;
   const double n = double(heads) * 256 * 256;
-  // What 32 lanes read begins anywhere: a sector more, which their neighbours find in the cache.
+  // What 32 lanes read begins anywhere: a sector more, which their neighbors find in the cache.
   const double shifted = 1 + 1 / item;
   const Tensor x = noise({heads, 256, 511}), y = noise({heads, 256, 256});
   add("skew", 2 * n, 0, straight, [=] { cuda::skew(x, 256); }).loads(shifted).accesses(lanes());

@@ -17,8 +17,8 @@ namespace {
 
 // Values and gradients of f in t on the GPU against f in f64 on the CPU, within `units` rounding
 // units of each element's size, which the same gradients of absolute values bound.
-void compare_norm(const Shape& shape, DType t, bool centre, bool affine, uint64_t stream) {
-  CAPTURE(str(shape), name(t), centre, affine);
+void compare_norm(const Shape& shape, DType t, bool center, bool affine, uint64_t stream) {
+  CAPTURE(str(shape), name(t), center, affine);
   const Shape last{shape.back()};
   const Tensor x = noise(shape, stream, t), g = noise(shape, stream + 1, t);
   const Tensor w = noise(last, stream + 2, t), b = noise(last, stream + 3, t);
@@ -31,9 +31,9 @@ void compare_norm(const Shape& shape, DType t, bool centre, bool affine, uint64_
     for (const Tensor& v : {x, w, b})
       leaves.push_back(v.to(type).to(device).detach().set_requires_grad());
     if (!affine) leaves.resize(1);
-    if (affine && !centre) leaves.resize(2);
+    if (affine && !center) leaves.resize(2);
     const Tensor weight = affine ? leaves[1] : Tensor();
-    const Tensor y = centre ? layer_norm(leaves[0], weight, affine ? leaves[2] : Tensor())
+    const Tensor y = center ? layer_norm(leaves[0], weight, affine ? leaves[2] : Tensor())
                             : rms_norm(leaves[0], weight);
     return Result{y.detach(), grad({y}, leaves, {g.to(type).to(device)})};
   };
@@ -50,7 +50,7 @@ void compare_norm(const Shape& shape, DType t, bool centre, bool affine, uint64_
   for (size_t k = 0; k < exact.gradients.size(); ++k) {
     CAPTURE(k);
     const auto e = exact.gradients[k].to_vector<double>();
-    const double scale = centre || n > 4 ? 1 : 1e3;  // rows of one number have tiny powers
+    const double scale = center || n > 4 ? 1 : 1e3;  // rows of one number have tiny powers
     const double allowed = k == 0 ? row * 32 * scale : (row + (rows / 64 + 300) * fine) * rows * 4;
     check_close(exact.gradients[k], there.gradients[k], [&](size_t i) {
       return allowed * (1 + std::abs(e[i])) + 1.01 * coarse * std::abs(e[i]);
@@ -68,8 +68,8 @@ TEST_CASE("norms and their gradients", "[cuda]") {
        {Shape{0, 4}, Shape{5, 8}, Shape{3, 31}, Shape{700, 64}, Shape{2, 3, 512}, Shape{9, 513},
         Shape{3, 1024}, Shape{300, 1001}, Shape{2, 5001}, Shape{3, 8208}, Shape{9, 2048}})
     for (const DType t : floating)
-      for (const bool centre : {true, false})
-        for (const bool affine : {true, false}) compare_norm(shape, t, centre, affine, stream += 4);
+      for (const bool center : {true, false})
+        for (const bool affine : {true, false}) compare_norm(shape, t, center, affine, stream += 4);
 }
 
 TEST_CASE("more rows than a norm's grid has", "[cuda][large]") {

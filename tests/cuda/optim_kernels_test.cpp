@@ -1,4 +1,4 @@
-// Optimisers on the GPU: the same steps as on the CPU, with the state beside the parameter.
+// Optimizers on the GPU: the same steps as on the CPU, with the state beside the parameter.
 #include <cmath>
 
 #include "autograd/tape.h"
@@ -43,7 +43,7 @@ void compare(const typename O::Options& options, DType dtype) {
 
 }  // namespace
 
-TEST_CASE("optimisers take the CPU's steps", "[cuda]") {
+TEST_CASE("optimizers take the CPU's steps", "[cuda]") {
   NEEDS_GPU();
   for (const DType t : floating) {
     CAPTURE(name(t));

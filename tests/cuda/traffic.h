@@ -14,10 +14,10 @@
 namespace stretto::testing {
 
 struct Traffic {
-  int64_t uploads, downloads, synchronisations;
+  int64_t uploads, downloads, synchronizations;
 
   Traffic operator-(const Traffic& o) const {
-    return {uploads - o.uploads, downloads - o.downloads, synchronisations - o.synchronisations};
+    return {uploads - o.uploads, downloads - o.downloads, synchronizations - o.synchronizations};
   }
 };
 
@@ -28,7 +28,7 @@ inline Traffic traffic_in(const std::string& counters) {
     REQUIRE(at != std::string::npos);
     return int64_t(std::stoll(counters.substr(at + name.size() + 2)));
   };
-  return {count("uploads"), count("downloads"), count("synchronisations")};
+  return {count("uploads"), count("downloads"), count("synchronizations")};
 }
 
 /// All of it so far; nothing on a real GPU, where nobody counts.

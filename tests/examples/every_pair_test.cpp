@@ -109,7 +109,7 @@ TEST_CASE("train_lm writes with every pair, with a memory and without", "[exampl
   }
 }
 
-TEST_CASE("harmonise writes with every pair", "[examples]") {
+TEST_CASE("harmonize writes with every pair", "[examples]") {
   HarmonySettings s;
   s.length = 4;
   const ChoraleSet pieces = tiny_chorales();
@@ -117,7 +117,7 @@ TEST_CASE("harmonise writes with every pair", "[examples]") {
     nn::SequenceToSequence model(tiny.model());
     Chorale melody = pieces.valid.front();
     melody.steps.resize(9);  // several windows
-    harmonise(model, melody, tiny.length, 2);
+    harmonize(model, melody, tiny.length, 2);
   });
   CHECK(pairs == 19 + 4 * 8);
 }
@@ -200,10 +200,10 @@ TEST_CASE("lengths beyond a table of positions are refused", "[examples]") {
           "--generate 9: --position learned is limited to 32 positions");
   refused("train_chorales", {"--position", "bert", "--length", "16", "--prime", "9"},
           "--prime 9: --position bert is limited to 32 positions");
-  for (const char* program : {"train_chorales", "harmonise", "train_lm", "groove", "lra"})
+  for (const char* program : {"train_chorales", "harmonize", "train_lm", "groove", "lra"})
     refused(program, {"--position", "bert", "--attention", "softmax", "--max-distance", "3"},
             std::string("--max-distance 3 for sequences of ") +
-                (std::string(program) == "harmonise"  ? "64"
+                (std::string(program) == "harmonize"  ? "64"
                  : std::string(program) == "train_lm" ? "128"
                  : std::string(program) == "lra"      ? "2000"
                                                       : "512") +

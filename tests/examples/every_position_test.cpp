@@ -11,7 +11,7 @@ TEST_CASE("every program takes every position that its model can hold", "[exampl
     bool bidirectional;  // its model, or its encoder, looks both ways
   };
   for (const Reader& r :
-       {Reader{"train_chorales", false}, Reader{"harmonise", true}, Reader{"train_lm", false},
+       {Reader{"train_chorales", false}, Reader{"harmonize", true}, Reader{"train_lm", false},
         Reader{"train_music", false}, Reader{"groove", false}, Reader{"lra", true}}) {
     for (const nn::PositionEntry& position : nn::positions()) {
       INFO(r.program << " --position " << position.name);

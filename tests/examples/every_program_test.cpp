@@ -55,7 +55,7 @@ std::vector<Tiny> programs() {
       lm,
       lra,
       {"train_chorales", {"--length", "32", "--generate", "0", "--final-stride", "32"}},
-      {"harmonise", {"--length", "8", "--pieces", "0"}},
+      {"harmonize", {"--length", "8", "--pieces", "0"}},
       {"train_music",
        {"--length", "16", "--eval-length", "16", "--validation-windows", "2", "--eval-windows", "2",
         "--generate", "0", "--picture-length", "8", "--features", "8"}},
@@ -185,7 +185,7 @@ TEST_CASE("programs train on a GPU as on the CPU", "[examples][cuda]") {
 
 TEST_CASE("programs' steps on a GPU: tokens go up, a loss comes down", "[examples][cuda]") {
   if (!stretto::testing::traffic()) STRETTO_SKIP("only tests/cuda/ptx counts copies");
-  const std::map<std::string, int64_t> tensors{{"harmonise", 4}, {"lra", 3}};  // 2 elsewhere
+  const std::map<std::string, int64_t> tensors{{"harmonize", 4}, {"lra", 3}};  // 2 elsewhere
   for (const Tiny& tiny : programs()) {
     const TempDir folder;
     INFO(tiny.name);
@@ -207,7 +207,7 @@ TEST_CASE("programs' steps on a GPU: tokens go up, a loss comes down", "[example
     const auto known = tensors.find(tiny.name);
     CHECK(four.uploads == 4 * (known == tensors.end() ? 2 : known->second));
     CHECK(four.downloads == 8);  // and with it what was found of wrong indices
-    CHECK(four.synchronisations == 4);
+    CHECK(four.synchronizations == 4);
   }
 }
 

@@ -1,4 +1,4 @@
-# The examples of one file, run as a user would; each says at its end what it has learnt.
+# The examples of one file, run as a user would; each says at its end what it has learned.
 if(STRETTO_EXAMPLES)
   set(says_melody "step 100: loss 0\\.0")
   set(says_character_model "held out 0\\.[0-3].*That ")

@@ -40,7 +40,7 @@ std::vector<Tiny> programs(const TempDir& folder) {
        "primed.mid",
        {"--length", "32", "--generate", "4", "--prime", "2", "--final-stride", "32", "--data",
         chorales}},
-      {"harmonise", "harmonised-1.mid", {"--length", "8", "--pieces", "1", "--data", chorales}},
+      {"harmonize", "harmonized-1.mid", {"--length", "8", "--pieces", "1", "--data", chorales}},
       {"train_music",
        "templates.svg",
        {"--length", "16", "--validation-windows", "2", "--eval-windows", "2", "--generate", "8",

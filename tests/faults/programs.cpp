@@ -89,9 +89,9 @@ const std::map<std::string, Make> subjects{
        return with_chorales("train_chorales",
                             {"--length", "32", "--batch", "2", "--generate", "8", "--prime", "4"});
      }},
-    {"harmonise",
+    {"harmonize",
      [] {
-       return with_chorales("harmonise", {"--length", "8", "--batch", "2", "--pieces", "1"});
+       return with_chorales("harmonize", {"--length", "8", "--batch", "2", "--pieces", "1"});
      }},
     {"train_music",
      [] {

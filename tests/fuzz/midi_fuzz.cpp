@@ -75,11 +75,11 @@ void check_uses(const MidiFile& file) {
   }
   try {
     check_piano_file(file, "input");
-    const RemiSong song = quantised(file);
+    const RemiSong song = quantized(file);
     const Song written = to_song(song);
     for (const Note& note : written.tracks[0].notes) require(note.duration >= 59, "a click");
     if (written.tempos.empty() || written.tempos.back().tick < 1 << 28)
-      require(quantised(parse_midi(midi_bytes(written), "copy")).notes == song.notes, "a copy");
+      require(quantized(parse_midi(midi_bytes(written), "copy")).notes == song.notes, "a copy");
     for (const bool pedal : {false, true})
       for (const PianoNote& note : performed(file, pedal))
         require(note.duration >= 1 && note.start + note.duration <= 100 * (6 * 3600 + 61),

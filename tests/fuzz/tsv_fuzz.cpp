@@ -48,7 +48,7 @@ void check_ids(const SequenceList& list, int64_t longest, int first, int last) {
   }
 }
 
-void check_data(const LabelledSequences& data, int labels, std::size_t file_size) {
+void check_data(const LabeledSequences& data, int labels, std::size_t file_size) {
   require(data.size() > 0 && data.sequences.size() == data.size(), "sequences and labels");
   require(!data.pairs() || data.others.size() == data.size(), "pairs");
   const auto ids = static_cast<std::size_t>(data.sequences.total() + data.others.total());
@@ -56,7 +56,7 @@ void check_data(const LabelledSequences& data, int labels, std::size_t file_size
   for (const int32_t label : data.labels) require(label >= 0 && label < labels, "a label");
 }
 
-void check_texts(const LabelledSequences& data, std::size_t file_size) {
+void check_texts(const LabeledSequences& data, std::size_t file_size) {
   check_data(data, 2, file_size);
   check_ids(data.sequences, kMaxLength, 1, 256);
   check_ids(data.others, kMaxLength, 1, 256);
@@ -66,7 +66,7 @@ void check_expressions(const std::vector<ListOpsExpression>& all, std::size_t fi
   for (const ListOpsExpression& tokens : all)
     require(parse_listops(listops_text(tokens)) == tokens, "an expression, written and read");
   for (const bool strip : {false, true}) {
-    const LabelledSequences data = listops_sequences(all, strip);
+    const LabeledSequences data = listops_sequences(all, strip);
     check_data(data, 10, file_size);
     check_ids(data.sequences, static_cast<int64_t>(file_size), 1, strip ? 14 : 15);
   }
@@ -102,7 +102,7 @@ bool run(std::string_view input) {
   accepted |= reads(path, [&] { check_texts(read_text_pairs(path, kMaxLength), size); });
   accepted |= reads(path, [&] { check_expressions(read_listops(path), size); });
   accepted |= reads(path, [&] {
-    const LabelledSequences data = read_images(path);
+    const LabeledSequences data = read_images(path);
     check_data(data, 10, size);
     check_ids(data.sequences, image_pixels, 0, 255);
   });

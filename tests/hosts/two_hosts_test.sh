@@ -54,7 +54,7 @@ arguments_of() {  # PROGRAM
   case $1 in
     train_lm) words=(--position xl --length 32 --memory 32 --dropout 0.1) ;;
     train_chorales) words=(--length 32 --dropout 0.1) ;;
-    harmonise) words=(--length 16) ;;
+    harmonize) words=(--length 16) ;;
     groove) words=(--attention performer --position sine) ;;
     train_music) words=(--length 64 --attention performer-hyperbolic) ;;
     lra) words=(--max-length 120 --min-expression 20 --max-expression 100 --expressions 64
@@ -63,7 +63,7 @@ arguments_of() {  # PROGRAM
 }
 all=(train_lm) steps=10
 if [[ ${STRETTO_ALL_PROGRAMS:-} ]]; then
-  all=(train_lm train_chorales harmonise groove train_music lra) steps=30
+  all=(train_lm train_chorales harmonize groove train_music lra) steps=30
 fi
 for program in "${all[@]}"; do
   arguments_of "$program"

@@ -58,7 +58,7 @@ TEST_CASE("uniform_ and normal_ have their moments, in every floating dtype") {
   CHECK_THROWS_WITH(nn::normal_(c, 0, -1), Containing("[normal_]"));
 }
 
-TEST_CASE("initialisers repeat with the seed, work on parameters, and take one key each") {
+TEST_CASE("initializers repeat with the seed, work on parameters, and take one key each") {
   Tensor a = empty({5, 5}).set_requires_grad(), b = empty({5, 5});
   manual_seed(12);
   nn::xavier_uniform_(a);

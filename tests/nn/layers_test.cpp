@@ -101,7 +101,7 @@ TEST_CASE("Embedding looks rows up") {
   CHECK_THROWS_AS(table(tensor({int64_t(500)})).to_vector<float>(), Error);
 }
 
-TEST_CASE("LayerNorm and RMSNorm normalise the last dimension") {
+TEST_CASE("LayerNorm and RMSNorm normalize the last dimension") {
   nn::LayerNorm layer({.dim = 4});
   CHECK(layer.label() == "LayerNorm(4)");
   CHECK(nn::LayerNorm({.dim = 4, .bias = false}).parameters().size() == 1);

@@ -308,7 +308,7 @@ TEST_CASE("a parameter by its name") {
                     "[get_parameter] no parameter \"x\"; the module has none");
 }
 
-TEST_CASE("a frozen module has no gradients, and optimisers leave it alone") {
+TEST_CASE("a frozen module has no gradients, and optimizers leave it alone") {
   manual_seed(1);
   Model model({});
   nn::AdamW optimizer(model.parameters(), {.lr = 0.1, .weight_decay = 0.5});

@@ -24,12 +24,12 @@ struct Threads {
   ~Threads() { set_num_threads(before); }
 };
 
-// Sums of powers of x − centre over n draws.
+// Sums of powers of x − center over n draws.
 struct Moments {
   double mean[5] = {};
-  Moments(const Values& x, double centre) {
+  Moments(const Values& x, double center) {
     for (double v : x)
-      for (int p = 1; p <= 4; ++p) mean[p] += std::pow(v - centre, p) / double(x.size());
+      for (int p = 1; p <= 4; ++p) mean[p] += std::pow(v - center, p) / double(x.size());
   }
 };
 
@@ -237,12 +237,12 @@ TEST_CASE("normals have the moments of a normal") {
     CHECK(std::fabs(m.mean[2] - 1) < 5 * std::sqrt(2.0) / root + rounding);
     CHECK(std::fabs(m.mean[3]) < 5 * std::sqrt(15.0) / root + rounding);
     CHECK(std::fabs(m.mean[4] - 3) < 5 * std::sqrt(96.0) / root + rounding);
-    double neighbours = 0, squares = 0;
+    double neighbors = 0, squares = 0;
     for (size_t i = 0; i + 1 < x.size(); i += 2) {
-      neighbours += x[i] * x[i + 1];
+      neighbors += x[i] * x[i + 1];
       squares += (x[i] * x[i] - 1) * (x[i + 1] * x[i + 1] - 1);
     }
-    CHECK(std::fabs(neighbours) < 5 * std::sqrt(n / 2.0));
+    CHECK(std::fabs(neighbors) < 5 * std::sqrt(n / 2.0));
     CHECK(std::fabs(squares) < 5 * std::sqrt(4 * n / 2.0) + rounding * n / 2);
     CHECK(std::all_of(x.begin(), x.end(), [](double v) { return std::isfinite(v); }));
   }

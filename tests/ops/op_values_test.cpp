@@ -84,7 +84,7 @@ TEST_CASE("functions of one tensor at the edges", "[ops]") {
 }
 
 TEST_CASE("sine and cosine of any number", "[ops]") {
-  // Many, so that vectors have near and far neighbours; bf16 has all of these numbers too.
+  // Many, so that vectors have near and far neighbors; bf16 has all of these numbers too.
   std::vector<double> v;
   for (int e = -3; e < 128; ++e)
     for (const double m : {1.0, -1.375, 1.8125}) v.push_back(std::ldexp(m, e));

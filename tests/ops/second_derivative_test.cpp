@@ -105,15 +105,15 @@ std::vector<Fused> random_feature_maps() {
   std::vector<Fused> all;
   const Tensor projection = fixed_noise({4, 3}, 9);
   using Kind = RandomFeatureKind;
-  for (const Kind kind : {Kind::positive, Kind::hyperbolic, Kind::trigonometric, Kind::generalised})
-    for (const auto stabiliser :
-         {FeatureStabiliser::none, FeatureStabiliser::own_max, FeatureStabiliser::bound})
+  for (const Kind kind : {Kind::positive, Kind::hyperbolic, Kind::trigonometric, Kind::generalized})
+    for (const auto stabilizer :
+         {FeatureStabilizer::none, FeatureStabilizer::own_max, FeatureStabilizer::bound})
       for (const int64_t length : {1, 2})
-        all.push_back({str("random_features, kind ", int(kind), ", stabiliser ", int(stabiliser)),
+        all.push_back({str("random_features, kind ", int(kind), ", stabilizer ", int(stabilizer)),
                        [=](const Tensors& x) {
                          return random_features(x[0], projection,
                                                 {.kind = kind,
-                                                 .stabiliser = stabiliser,
+                                                 .stabilizer = stabilizer,
                                                  .implementation = Implementation::fused});
                        },
                        {{1, 2, length, 3}}});

@@ -30,7 +30,7 @@ Tensor grid_logits(const Tensor& q, const Tensor& height, const Tensor& width);
 
 /// Shifted windows (Liu et al., §3.2): attention of an image q, k, v [H, h, w, D] that is rolled by
 /// `shift` up and to the left, cut into windows of size × size, and rolled back. A token sees those
-/// of its window that were its neighbours before the image was rolled; table as in window_bias.
+/// of its window that were its neighbors before the image was rolled; table as in window_bias.
 Tensor shifted_window_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                                 const Tensor& table, int64_t size, int64_t shift);
 

@@ -25,7 +25,7 @@ Matrix column(int64_t first, int64_t last) {
 }
 
 // X[i, c] = 100 i + c: every number tells where it came from.
-Matrix labelled(int64_t m, int64_t w) {
+Matrix labeled(int64_t m, int64_t w) {
   Matrix x{m, w};
   for (int64_t i = 0; i < m; ++i)
     for (int64_t c = 0; c < w; ++c) x(i, c) = double(100 * i + c);
@@ -112,7 +112,7 @@ TEST_CASE("music transformer notebook: local attention, N = 5") {
 }
 
 TEST_CASE("causal skew: where every number goes, L = 5") {
-  const Matrix x = labelled(5, 5);
+  const Matrix x = labeled(5, 5);
   CHECK(reference::skew(x) == rows({{4, 0, 100, 101, 102},
                                     {103, 104, 0, 200, 201},
                                     {202, 203, 204, 0, 300},
@@ -127,7 +127,7 @@ TEST_CASE("causal skew: where every number goes, L = 5") {
 
 TEST_CASE("causal skew: closed form, and the op is 0 above the diagonal") {
   const int64_t l = GENERATE(1, 2, 3, 5, 8, 33, 64, 65);
-  const Matrix x = labelled(l, l), y = reference::skew(x), op = skew_op(x, l);
+  const Matrix x = labeled(l, l), y = reference::skew(x), op = skew_op(x, l);
   Matrix expected{l, l}, upper = expected;
   for (int64_t i = 0; i < l; ++i)
     for (int64_t j = 0; j < l; ++j) {
@@ -142,7 +142,7 @@ TEST_CASE("causal skew: closed form, and the op is 0 above the diagonal") {
 
 TEST_CASE("two-sided and local skew: closed form, the op agrees everywhere") {
   const int64_t l = GENERATE(1, 2, 3, 4, 7, 32, 65);
-  const Matrix x = labelled(l, 2 * l - 1);
+  const Matrix x = labeled(l, 2 * l - 1);
   Matrix expected{l, l};
   for (int64_t i = 0; i < l; ++i)
     for (int64_t j = 0; j < l; ++j) expected(i, j) = x(i, j - i + l - 1);
@@ -152,15 +152,15 @@ TEST_CASE("two-sided and local skew: closed form, the op agrees everywhere") {
 }
 
 TEST_CASE("skew with memory: where every number goes, 3 queries and 7 keys") {
-  CHECK(reference::skew_with_memory(labelled(3, 7)) == rows({{2, 3, 4, 5, 6, 0, 100},
-                                                             {101, 102, 103, 104, 105, 106, 0},
-                                                             {200, 201, 202, 203, 204, 205, 206}}));
+  CHECK(reference::skew_with_memory(labeled(3, 7)) == rows({{2, 3, 4, 5, 6, 0, 100},
+                                                            {101, 102, 103, 104, 105, 106, 0},
+                                                            {200, 201, 202, 203, 204, 205, 206}}));
 }
 
 TEST_CASE("skew with memory: closed form, and the op is 0 in the future") {
   const auto [m, n] = GENERATE(table<int64_t, int64_t>(
       {{1, 1}, {1, 9}, {2, 2}, {3, 7}, {5, 6}, {8, 8}, {7, 64}, {64, 65}, {33, 130}}));
-  const Matrix x = labelled(m, n), y = reference::skew_with_memory(x), op = skew_op(x, n);
+  const Matrix x = labeled(m, n), y = reference::skew_with_memory(x), op = skew_op(x, n);
   Matrix expected{m, n}, seen = expected;
   const int64_t memory = n - m;
   for (int64_t i = 0; i < m; ++i)

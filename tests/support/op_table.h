@@ -1,5 +1,5 @@
 // One table of everything the generic suites need to know about each op (tests/ops/op_table_test
-// and its neighbours). An entry is an op with its parameters fixed: what to call, the same formula
+// and its neighbors). An entry is an op with its parameters fixed: what to call, the same formula
 // as scalar loops, and what to feed it. The table is in op_table_*.cpp, one file per family.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Products, normalisation and rotation [ops/matmul.h, feed_forward.h, norm.h, rotary.h].
+// Products, normalization and rotation [ops/matmul.h, feed_forward.h, norm.h, rotary.h].
 #include <cmath>
 #include <tuple>
 
@@ -230,13 +230,13 @@ Op linear_op(bool bias) {
   return op;
 }
 
-// One row of layer norm (`centre`) or RMS norm; w and b may be null.
-std::vector<Number> normalised(const std::vector<Number>& row, const Number* w, const Number* b,
-                               double eps, bool centre) {
+// One row of layer norm (`center`) or RMS norm; w and b may be null.
+std::vector<Number> normalized(const std::vector<Number>& row, const Number* w, const Number* b,
+                               double eps, bool center) {
   const Number share = Number(1) / Number(double(row.size()));
-  const Number mean = centre ? total(row) * share : Number();
+  const Number mean = center ? total(row) * share : Number();
   std::vector<Number> deviations, squares;
-  for (const Number& v : row) deviations.push_back(centre ? v - mean : v);
+  for (const Number& v : row) deviations.push_back(center ? v - mean : v);
   for (const Number& d : deviations) squares.push_back(d * d);
   const Number scale = rsqrt(total(squares) * share + Number(eps));
   for (size_t i = 0; i < row.size(); ++i) {
@@ -248,20 +248,20 @@ std::vector<Number> normalised(const std::vector<Number>& row, const Number* w, 
   return deviations;
 }
 
-Op norm_op(bool centre, bool weight, bool bias) {
+Op norm_op(bool center, bool weight, bool bias) {
   Op op = {
-      .name = str(centre ? "layer_norm" : "rms_norm", weight ? " weight" : "", bias ? " bias" : ""),
+      .name = str(center ? "layer_norm" : "rms_norm", weight ? " weight" : "", bias ? " bias" : ""),
       .call =
           [=](const Tensors& x) {
             const Tensor w = weight ? x[1] : Tensor(), b = bias ? x.back() : Tensor();
-            return centre ? layer_norm(x[0], w, b) : rms_norm(x[0], w);
+            return center ? layer_norm(x[0], w, b) : rms_norm(x[0], w);
           },
       .reference =
           [=](const Arrays& x) {
             return along(x[0], x[0].shape.dim() - 1, [&](const std::vector<Number>& row) {
-              return normalised(row, weight ? x[1].values.data() : nullptr,
-                                bias ? x.back().values.data() : nullptr, centre ? 1e-5 : 1e-6,
-                                centre);
+              return normalized(row, weight ? x[1].values.data() : nullptr,
+                                bias ? x.back().values.data() : nullptr, center ? 1e-5 : 1e-6,
+                                center);
             });
           }};
   const auto sample = [&](const Shape& x) {

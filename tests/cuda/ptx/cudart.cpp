@@ -123,7 +123,7 @@ int copy(void* to, const void* from, u64 n, void* handle, bool waits) {
   }
   const int error = submit(stream, std::move(work));
   const bool must_wait = (waits && (up || down)) || (down && !pinned);
-  return error || !must_wait ? error : synchronise(stream, stream.submitted);
+  return error || !must_wait ? error : synchronize(stream, stream.submitted);
 }
 
 }  // namespace
@@ -248,7 +248,7 @@ cudaError_t cudaFree(void* p) {
   if (lost()) return now();
   std::lock_guard lock(runtime_mutex());
   if (const int e = refuse_in_capture("cudaFree")) return cudaError_t(e);
-  synchronise_all();
+  synchronize_all();
   forget_accesses(u64(p));
   if (p && !DeviceMemory::get().release(u64(p))) return result(invalid_value);
   return cudaSuccess;
@@ -326,9 +326,9 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int d) 
   }
 }
 cudaError_t cudaDeviceSynchronize() {
-  ++traffic().synchronisations;
+  ++traffic().synchronizations;
   if (const int e = refuse_in_capture("cudaDeviceSynchronize")) return cudaError_t(e);
-  return cudaError_t(synchronise_all());
+  return cudaError_t(synchronize_all());
 }
 cudaError_t cudaGetLastError() { return cudaError_t(last_error(true)); }
 cudaError_t cudaPeekAtLastError() { return cudaError_t(last_error(false)); }

@@ -34,16 +34,16 @@ cudaError_t cudaStreamDestroy(cudaStream_t s) {
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t handle) {
   Lock lock(runtime_mutex());
-  ++traffic().synchronisations;
+  ++traffic().synchronizations;
   Stream& s = stream_of(handle);
   if (s.capture) return result(refuse_in_capture("cudaStreamSynchronize"));
-  return result(synchronise(s, s.submitted));
+  return result(synchronize(s, s.submitted));
 }
 cudaError_t cudaStreamQuery(cudaStream_t handle) {
   Lock lock(runtime_mutex());
   Stream& s = stream_of(handle);
   if (s.capture) return result(refuse_in_capture("cudaStreamQuery"));
-  return result(synchronise(s, s.submitted));  // nobody would ever get anywhere by asking
+  return result(synchronize(s, s.submitted));  // nobody would ever get anywhere by asking
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t e, unsigned) {
   Lock lock(runtime_mutex());
@@ -86,14 +86,14 @@ cudaError_t cudaEventRecordWithFlags(cudaEvent_t e, cudaStream_t s, unsigned) {
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t e) {
   Lock lock(runtime_mutex());
-  ++traffic().synchronisations;
+  ++traffic().synchronizations;
   if (const int error = refuse_in_capture("cudaEventSynchronize")) return cudaError_t(error);
   const Event& event = event_of(e);
   if (!event.stream || !known(event.stream)) return result(lost());
-  return result(synchronise(*event.stream, event.position));
+  return result(synchronize(*event.stream, event.position));
 }
 cudaError_t cudaEventQuery(cudaEvent_t e) {
-  --traffic().synchronisations;
+  --traffic().synchronizations;
   return cudaEventSynchronize(e);
 }
 cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t, cudaEvent_t) {

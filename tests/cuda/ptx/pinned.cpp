@@ -48,7 +48,7 @@ void caught(int, siginfo_t* info, void*) {
     }
   for (const auto& [at, bytes] : blocks())
     if (address >= at && address < at + (bytes + page - 1) / page * page) {
-      protect(address, 1, PROT_READ | PROT_WRITE);  // a neighbour on the same page
+      protect(address, 1, PROT_READ | PROT_WRITE);  // a neighbor on the same page
       return;
     }
   sigaction(SIGSEGV, &before, nullptr);  // not ours: again, without us

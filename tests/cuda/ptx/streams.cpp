@@ -170,17 +170,17 @@ int submit(void* stream, const char* what, std::function<void()> run) {
   return submit(stream_of(stream), {what, std::move(run), {}});
 }
 
-int synchronise(Stream& s, u64 up_to) {
+int synchronize(Stream& s, u64 up_to) {
   std::lock_guard lock(runtime_mutex());
   run_until(s, up_to);
   join(host, s.waits);
   at(host, s.id) = std::max(at(host, s.id), up_to);
   return sticky;
 }
-int synchronise_all() {
+int synchronize_all() {
   std::lock_guard lock(runtime_mutex());
   for (size_t i = 0; i < streams().size(); ++i)
-    if (streams()[i]) synchronise(*streams()[i], streams()[i]->submitted);
+    if (streams()[i]) synchronize(*streams()[i], streams()[i]->submitted);
   return sticky;
 }
 void wait(Stream& s, const Event& e) {
@@ -203,7 +203,7 @@ void order_access(u64 block, bool writes, const std::string& what) {
     for (size_t i = 0; i < use.read.size(); ++i) bad |= unordered(i, use.read[i]);
   if (bad) {
     verdict("streams: " + what + (writes ? " writes" : " reads") +
-            " what work of another stream uses, with no event or synchronisation between, " +
+            " what work of another stream uses, with no event or synchronization between, " +
             DeviceMemory::get().place(block));
     throw Fault{launch_failure};
   }

@@ -54,8 +54,8 @@ bool known(const Stream*);
 
 int submit(Stream&, Work);
 /// Runs what was submitted; the host knows of it from then on.
-int synchronise(Stream&, u64 up_to);
-int synchronise_all();
+int synchronize(Stream&, u64 up_to);
+int synchronize_all();
 void wait(Stream&, const Event&);
 
 /// An error when a call cannot stand in a capture, which it breaks; what takes memory can in one

@@ -154,7 +154,7 @@ enum class Block::After : u8 { next, skipped, regrouped, at_barrier };
     return After::at_barrier;
   }
   ++t.w.epoch;
-  ++counters.warp_synchronisations;
+  ++counters.warp_synchronizations;
   execute(i, t.w, m);
   t.group().mask = t.mask;
   ++t.pc;

@@ -86,7 +86,7 @@ struct Warp {
   State state = ready;
   u32 lanes = all_lanes;  // those of the launch: the last warp may have fewer
   u32 alive = 0;
-  u32 epoch = 0;  // synchronisations within the warp
+  u32 epoch = 0;  // synchronizations within the warp
   int barrier = 0, barrier_threads = 0;
   const Instruction* at = nullptr;
   std::vector<Group> groups;

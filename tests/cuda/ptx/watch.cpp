@@ -46,7 +46,7 @@ std::string counters_text() {
     cell(std::to_string(c.shared_bytes));
     for (u64 count : c.instructions) cell(std::to_string(count));
     for (u64 x :
-         {c.diverged, c.barriers, c.warp_synchronisations, c.load.requests, c.load.bytes,
+         {c.diverged, c.barriers, c.warp_synchronizations, c.load.requests, c.load.bytes,
           c.load.sectors, c.load_missed, c.copied_sectors, c.load.unique_bytes, c.store.requests,
           c.store.bytes, c.store.sectors, c.store.unique_bytes, c.shared_requests,
           c.shared_wavefronts, c.shared_ideal, c.local_requests, c.atomics, u64(c.microseconds)})
@@ -65,8 +65,8 @@ std::string counters_text() {
   cell(std::to_string(t.uploads)), cell(std::to_string(t.upload_bytes));
   text += "\ndownloads";
   cell(std::to_string(t.downloads)), cell(std::to_string(t.download_bytes));
-  text += "\nsynchronisations";
-  cell(std::to_string(t.synchronisations));
+  text += "\nsynchronizations";
+  cell(std::to_string(t.synchronizations));
   return text + '\n';
 }
 

@@ -91,7 +91,7 @@ struct Counters {
   static constexpr u64 shares = 16;
   u64 work[shares] = {};
   u64 diverged = 0;  // branches that split a warp
-  u64 barriers = 0, warp_synchronisations = 0;
+  u64 barriers = 0, warp_synchronizations = 0;
   struct Global {
     u64 requests = 0, bytes = 0, sectors = 0, unique_bytes = 0;
   } load, store;
@@ -117,7 +117,7 @@ std::map<std::string, Products>& products();
 
 /// Of the process: what went over the bus.
 struct Traffic {
-  u64 uploads = 0, upload_bytes = 0, downloads = 0, download_bytes = 0, synchronisations = 0;
+  u64 uploads = 0, upload_bytes = 0, downloads = 0, download_bytes = 0, synchronizations = 0;
 };
 Traffic& traffic();
 

@@ -113,7 +113,7 @@ TEST_CASE("options that nothing follows from are refused", "[examples]") {
     return ended.complaint();
   };
   for (const char* program :
-       {"train_lm", "train_chorales", "harmonise", "train_music", "groove", "lra"}) {
+       {"train_lm", "train_chorales", "harmonize", "train_music", "groove", "lra"}) {
     const std::string name = program;
     CHECK(told(name, {"--overwrite="}) == name + ": --overwrite: its value is empty");
   }
@@ -134,13 +134,13 @@ TEST_CASE("--help shows where results go, and positions that fit", "[examples]")
     return words;
   };
   const std::string lm = help("train_lm"), chorales = help("train_chorales"),
-                    harmonise = help("harmonise"), lra = help("lra");
+                    harmonize = help("harmonize"), lra = help("lra");
   CHECK_THAT(lm, Containing("--outDIR=out/lmFolder"));
   CHECK_THAT(chorales, Containing("--outDIR=out/choralesFolder"));
   CHECK_THAT(help("stretto-report"), Containing("--outFILE=comparison.html"));
-  for (const std::string& text : {lm, chorales, harmonise}) CHECK(text.find("window") == text.npos);
+  for (const std::string& text : {lm, chorales, harmonize}) CHECK(text.find("window") == text.npos);
   CHECK_THAT(lm, Containing("music-local,"));
-  for (const std::string& text : {harmonise, lra})
+  for (const std::string& text : {harmonize, lra})
     for (const char* causal : {"music-local,", "xpos,"}) CHECK(text.find(causal) == text.npos);
   CHECK_THAT(lra, Containing("window,grid,"));
 }

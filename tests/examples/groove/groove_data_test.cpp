@@ -76,7 +76,7 @@ TEST_CASE("the patterns of all families fill a bar", "[examples][groove]") {
   for (const GrooveFamily& f : groove_families()) {
     INFO(f.name);
     for (const Patterns& patterns :
-         {f.kick, f.snare, f.cymbal, f.colour, f.bass, f.piano, f.guitar}) {
+         {f.kick, f.snare, f.cymbal, f.color, f.bass, f.piano, f.guitar}) {
       REQUIRE(!patterns.empty());
       for (const std::string& pattern : patterns) {
         CHECK(pattern.size() == f.kick[0].size());

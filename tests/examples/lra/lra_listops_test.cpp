@@ -168,8 +168,8 @@ TEST_CASE("ListOps has the published distribution", "[examples]") {
 
 TEST_CASE("ListOps ids keep brackets, or lose them as the published programs did", "[examples]") {
   const std::vector<ListOpsExpression> e{parse_listops("[SM 0 [MIN 9 [MED 1 ] ] [MAX 3 ] ]"), {5}};
-  const LabelledSequences whole = listops_sequences(e), stripped = listops_sequences(e, true);
-  const auto ids = [](const LabelledSequences& data, int64_t i) {
+  const LabeledSequences whole = listops_sequences(e), stripped = listops_sequences(e, true);
+  const auto ids = [](const LabeledSequences& data, int64_t i) {
     const uint16_t* first = data.sequences[i];
     return std::vector<int>(first, first + data.sequences.length(i));
   };

@@ -1,4 +1,4 @@
-// Batches of labelled sequences, and how sure an accuracy is.
+// Batches of labeled sequences, and how sure an accuracy is.
 
 #include <algorithm>
 #include <cmath>
@@ -16,8 +16,8 @@ using namespace stretto;                     // NOLINT
 using namespace stretto::examples;           // NOLINT
 using namespace stretto::examples::testing;  // NOLINT
 
-LabelledSequences three() {
-  LabelledSequences data;
+LabeledSequences three() {
+  LabeledSequences data;
   data.sequences.add({5, 6, 7});
   data.sequences.add({8});
   data.sequences.add({1, 2});
@@ -30,7 +30,7 @@ using Numbers = std::vector<int64_t>;
 }  // namespace
 
 TEST_CASE("batches are padded behind", "[examples]") {
-  const LabelledSequences data = three();
+  const LabeledSequences data = three();
   CHECK(data.sequences.size() == 3);
   CHECK(data.sequences.longest() == 3);
   CHECK(data.sequences.total() == 6);
@@ -52,7 +52,7 @@ TEST_CASE("batches are padded behind", "[examples]") {
 }
 
 TEST_CASE("batches of pairs have two lengths", "[examples]") {
-  LabelledSequences data = three();
+  LabeledSequences data = three();
   for (int i = 0; i < 3; ++i) data.others.add(std::vector<uint16_t>(size_t(i + 1), 30));
   CHECK(data.pairs());
   const SequenceBatch batch = make_batch(data, {1, 0});
@@ -62,22 +62,22 @@ TEST_CASE("batches of pairs have two lengths", "[examples]") {
 }
 
 TEST_CASE("a part of a data set, and what tells data sets apart", "[examples]") {
-  const LabelledSequences data = three();
-  const LabelledSequences part = data.part(1, 2);
+  const LabeledSequences data = three();
+  const LabeledSequences part = data.part(1, 2);
   CHECK(part.labels == std::vector<int32_t>{0, 9});
   CHECK(part.sequences.length(0) == 1);
   CHECK(part.sequences[1][1] == 2);
   CHECK(data.part(3, 0).size() == 0);
-  const LabelledSequences rows = data.rows({2, 0, 2});
+  const LabeledSequences rows = data.rows({2, 0, 2});
   CHECK(rows.labels == std::vector<int32_t>{9, 4, 9});
   CHECK(rows.sequences.length(1) == 3);
-  CHECK_THROWS_WITH(data.part(2, 2), "[LabelledSequences] 2 examples from 2 on; there are 3");
+  CHECK_THROWS_WITH(data.part(2, 2), "[LabeledSequences] 2 examples from 2 on; there are 3");
 
   CHECK(data.fingerprint() == three().fingerprint());
-  LabelledSequences other = three();
+  LabeledSequences other = three();
   other.labels[2] = 8;
   CHECK(other.fingerprint() != data.fingerprint());
-  LabelledSequences moved;  // the same ids, cut elsewhere
+  LabeledSequences moved;  // the same ids, cut elsewhere
   moved.sequences.add({5, 6});
   moved.sequences.add({7, 8});
   moved.sequences.add({1, 2});

@@ -31,7 +31,7 @@ TEST_CASE("reviews are read", "[examples]") {
   const TempDir folder;
   const std::string path = folder.file("r.tsv");
   write_file(path, "1\t9\ttest/pos/1_9\tgood \"film\n0\t2\ttest/neg/3_2\tb\xC3\xA9\xC2\x85!\n");
-  const LabelledSequences data = read_reviews(path, 5);
+  const LabeledSequences data = read_reviews(path, 5);
   CHECK(data.labels == std::vector<int32_t>{1, 0});
   CHECK(!data.pairs());
   CHECK(ids(data.sequences, 0) == std::vector<int>{104, 112, 112, 101, 33});
@@ -56,7 +56,7 @@ TEST_CASE("tables take a byte order mark and empty last lines", "[examples]") {
   const std::string path = folder.file("t.tsv"), mark = "\xEF\xBB\xBF";
   for (const char* end : {"\n\n", "\r\n\r\n\r\n", ""}) {
     write_file(path, mark + "1\t9\tname\tgood\n0\t2\tname\tbad" + end);
-    const LabelledSequences reviews = read_reviews(path, 9);
+    const LabeledSequences reviews = read_reviews(path, 9);
     CHECK(reviews.labels == std::vector<int32_t>{1, 0});
     CHECK(reviews.sequences.length(1) == 3);
     write_file(path, mark + "1\tA\tB\tfirst\tsecond" + end);
@@ -107,7 +107,7 @@ TEST_CASE("pairs of texts are read", "[examples]") {
   const TempDir folder;
   const std::string path = folder.file("p.tsv");
   write_file(path, "1.0\tA\tB\tfirst\tsecond\n0\tC\tD\tx\ty\n");
-  const LabelledSequences data = read_text_pairs(path, 5);
+  const LabeledSequences data = read_text_pairs(path, 5);
   CHECK(data.labels == std::vector<int32_t>{1, 0});
   REQUIRE(data.pairs());
   CHECK(data.sequences.length(0) == 5);
@@ -121,34 +121,34 @@ TEST_CASE("pairs of texts are read", "[examples]") {
         path + ", line 1: its text is empty");
 }
 
-TEST_CASE("grey values follow the published weights", "[examples]") {
-  CHECK(grey_value(0, 0, 0) == 0);
-  CHECK(grey_value(255, 255, 255) == 255);  // 254.97 · 255.5 / 255 = 255.47
-  CHECK(grey_value(255, 0, 0) == 76);       // 76.37
-  CHECK(grey_value(0, 255, 0) == 149);      // 149.98
-  CHECK(grey_value(0, 0, 255) == 29);       // 29.13
-  CHECK(grey_value(10, 20, 30) == 18);      // 18.149 · 1.00196
+TEST_CASE("gray values follow the published weights", "[examples]") {
+  CHECK(gray_value(0, 0, 0) == 0);
+  CHECK(gray_value(255, 255, 255) == 255);  // 254.97 · 255.5 / 255 = 255.47
+  CHECK(gray_value(255, 0, 0) == 76);       // 76.37
+  CHECK(gray_value(0, 255, 0) == 149);      // 149.98
+  CHECK(gray_value(0, 0, 255) == 29);       // 29.13
+  CHECK(gray_value(10, 20, 30) == 18);      // 18.149 · 1.00196
   for (int v = 0; v < 256; ++v) {
-    const uint16_t grey = grey_value(uint8_t(v), uint8_t(v), uint8_t(v));
-    CHECK(int(grey) == int(v * 0.9999 * 255.5 / 255));
+    const uint16_t gray = gray_value(uint8_t(v), uint8_t(v), uint8_t(v));
+    CHECK(int(gray) == int(v * 0.9999 * 255.5 / 255));
   }
 }
 
-TEST_CASE("pictures are read in colour and in grey", "[examples]") {
+TEST_CASE("pictures are read in color and in gray", "[examples]") {
   const TempDir folder;
   const std::string path = folder.file("c.bin");
-  std::string colour(1, '\x07');
-  for (const int level : {10, 20, 30}) colour += std::string(1024, char(level));
-  colour[1 + 1023] = char(255);  // the last pixel's red
-  std::string grey(1, '\x09');
-  for (int i = 0; i < 1024; ++i) grey += char(i % 256);
-  write_file(path, colour + colour);
-  LabelledSequences data = read_images(path);
+  std::string color(1, '\x07');
+  for (const int level : {10, 20, 30}) color += std::string(1024, char(level));
+  color[1 + 1023] = char(255);  // the last pixel's red
+  std::string gray(1, '\x09');
+  for (int i = 0; i < 1024; ++i) gray += char(i % 256);
+  write_file(path, color + color);
+  LabeledSequences data = read_images(path);
   CHECK(data.labels == std::vector<int32_t>{7, 7});
   CHECK(data.sequences.length(1) == image_pixels);
   CHECK(data.sequences[1][0] == 18);
-  CHECK(data.sequences[1][1023] == grey_value(255, 20, 30));
-  write_file(path, grey);
+  CHECK(data.sequences[1][1023] == gray_value(255, 20, 30));
+  write_file(path, gray);
   data = read_images(path);
   CHECK(data.labels == std::vector<int32_t>{9});
   CHECK(data.sequences[0][255] == 255);
@@ -156,7 +156,7 @@ TEST_CASE("pictures are read in colour and in grey", "[examples]") {
 
   // A size that both kinds have: labels decide.
   std::string many;
-  for (int i = 0; i < 3073; ++i) many += grey;
+  for (int i = 0; i < 3073; ++i) many += gray;
   write_file(path, many);
   CHECK(read_images(path).size() == 3073);
   const auto refused = [&](const std::string& bytes) {
@@ -167,24 +167,24 @@ TEST_CASE("pictures are read in colour and in grey", "[examples]") {
       " bytes are not records of a label from 0 to 9 and 3072 (color) or "
       "1024 (gray) bytes";
   CHECK(refused("") == path + ": 0" + told);
-  CHECK(refused(colour + "x") == path + ": 3074" + told);
-  grey[0] = 10;
-  CHECK(refused(grey) == path + ": 1025" + told);
+  CHECK(refused(color + "x") == path + ": 3074" + told);
+  gray[0] = 10;
+  CHECK(refused(gray) == path + ": 1025" + told);
 }
 
 TEST_CASE("the prepared data sets are read", "[examples]") {
   const std::string images = data_path("lra/cifar10.test1000.bin");
-  const std::string grey = data_path("lra/cifar10_gray_jpeg.valid.bin");
+  const std::string gray = data_path("lra/cifar10_gray_jpeg.valid.bin");
   const std::string reviews = data_path("lra/imdb.small.test.tsv");
-  for (const std::string& path : {images, grey, reviews}) STRETTO_NEEDS_DATA(path);
-  const LabelledSequences test = read_images(images);
+  for (const std::string& path : {images, gray, reviews}) STRETTO_NEEDS_DATA(path);
+  const LabeledSequences test = read_images(images);
   CHECK(test.size() == 1000);
   CHECK(std::vector<int32_t>(test.labels.begin(), test.labels.begin() + 8) ==
         std::vector<int32_t>{3, 8, 8, 0, 6, 6, 1, 6});
   CHECK(majority(test.labels).correct == 112);
-  CHECK(read_images(grey).size() == 2000);
-  CHECK(majority(read_images(grey).labels).correct == 200);
-  const LabelledSequences texts = read_reviews(reviews, 1000);
+  CHECK(read_images(gray).size() == 2000);
+  CHECK(majority(read_images(gray).labels).correct == 200);
+  const LabeledSequences texts = read_reviews(reviews, 1000);
   CHECK(texts.size() == 2000);
   CHECK(majority(texts.labels).correct == 1000);
   CHECK(texts.sequences.longest() == 1000);

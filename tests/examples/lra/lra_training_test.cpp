@@ -44,7 +44,7 @@ LraSettings tiny() {
 }
 
 struct Training : LraProgram {
-  Training(const LraSettings& s, const LabelledSequences& train) {
+  Training(const LraSettings& s, const LabeledSequences& train) {
     settings = s;
     start(train);
   }
@@ -140,7 +140,7 @@ TEST_CASE("every task takes every attention", "[examples]") {
       s.attention = attention;
       s.attend_to_padding = attended;
       s.task = "retrieval";
-      LabelledSequences pairs;
+      LabeledSequences pairs;
       for (const std::vector<uint16_t>& ids : {std::vector<uint16_t>{1, 2, 3}, {4}}) {
         pairs.sequences.add(ids);
         pairs.others.add({5, 6});
@@ -152,7 +152,7 @@ TEST_CASE("every task takes every attention", "[examples]") {
       s.pooling = "mean";
       s.max_length = image_pixels;
       s.position = "learned";
-      LabelledSequences images;
+      LabeledSequences images;
       images.sequences.add(std::vector<uint16_t>(size_t(image_pixels), 255));
       images.labels.push_back(9);
       Training image(s, images);
@@ -172,7 +172,7 @@ TEST_CASE("padding is a token only where it is attended to", "[examples]") {
       nn::SequenceClassifier model(s.model());
       model.to(f64);
       model.eval();
-      LabelledSequences data;
+      LabeledSequences data;
       data.sequences.add({3, 4, 5});
       data.labels.push_back(0);
       const auto logits = [&](int64_t length) {
@@ -287,7 +287,7 @@ TEST_CASE("generated ListOps is cut into three parts without a common expression
   CHECK(data.train.size() == 200);
   CHECK(data.valid.size() == 50);
   CHECK(data.test.size() == 50);
-  const LabelledSequences all = listops_sequences(data.generated);
+  const LabeledSequences all = listops_sequences(data.generated);
   CHECK(data.generated.size() == 300);
   CHECK(all.part(200, 50).fingerprint() == data.valid.fingerprint());
   CHECK(all.part(250, 50).fingerprint() == data.test.fingerprint());
@@ -357,7 +357,7 @@ TEST_CASE("what is held out has every class, however the file is sorted", "[exam
     const LraData data = read_lra_data(s, {.data = path});
     CHECK(data.train.size() == 180);
     CHECK(data.valid.size() == 20);
-    const auto positive = [](const LabelledSequences& part) {
+    const auto positive = [](const LabeledSequences& part) {
       return std::count(part.labels.begin(), part.labels.end(), 1);
     };
     CHECK(std::abs(double(positive(data.valid)) - 0.1 * (200 - n_negative)) < 1);
@@ -369,7 +369,7 @@ TEST_CASE("what is held out has every class, however the file is sorted", "[exam
     other.seed = s.seed + 1;
     CHECK(read_lra_data(other, {.data = path}).valid.fingerprint() != data.valid.fingerprint());
     std::set<std::vector<uint16_t>> seen;
-    for (const LabelledSequences* part : {&data.train, &data.valid})
+    for (const LabeledSequences* part : {&data.train, &data.valid})
       for (int64_t i = 0; i < part->size(); ++i)
         seen.emplace(part->sequences[i], part->sequences[i] + part->sequences.length(i));
     CHECK(seen.size() == 200);
@@ -382,7 +382,7 @@ TEST_CASE("some examples to validate by are a sample of all", "[examples]") {
   nn::SequenceClassifier model(s.model());
   const NoGrad guard;
   for (const Tensor& parameter : model.parameters()) Tensor(parameter).fill_(0);
-  LabelledSequences data;
+  LabeledSequences data;
   for (int i = 0; i < 400; ++i) {
     data.sequences.add({uint16_t(1 + i % 10)});
     data.labels.push_back(i < 200 ? 0 : 1);

@@ -91,7 +91,7 @@ TEST_CASE("REMI tells bars, beats, tempos and notes in order", "[examples][piano
       piano_song({{0, 480, 60, 64}, {0, 480, 72, 81}, {300, 30, 50, 20}, {1920, 4000, 21, 127}});
   song.quarters_per_minute = 90;
   song.tempos = {{960, 100}, {2400, 200}, {9600, 50}};
-  CHECK(text(remi_tokens(quantised(parsed(song)))) ==
+  CHECK(text(remi_tokens(quantized(parsed(song)))) ==
         "Bar_None Beat_0 Tempo_89 Note_Pitch_72 Note_Velocity_80 Note_Duration_480 "
         "Note_Pitch_60 Note_Velocity_64 Note_Duration_480 "
         "Beat_3 Note_Pitch_50 Note_Velocity_40 Note_Duration_0 Beat_8 Tempo_101 "
@@ -100,7 +100,7 @@ TEST_CASE("REMI tells bars, beats, tempos and notes in order", "[examples][piano
 }
 
 TEST_CASE("REMI's grid is a quarter of a beat in any division", "[examples][piano]") {
-  const auto notes = [](const MidiFile& file) { return quantised(file).notes; };
+  const auto notes = [](const MidiFile& file) { return quantized(file).notes; };
   const std::vector<PianoNote> expected{{1, 2, 60, 64}, {6, 16, 62, 64}};
   for (const int division : {480, 96, 12, 960}) {
     Song song = piano_song(
@@ -115,17 +115,17 @@ TEST_CASE("REMI's grid is a quarter of a beat in any division", "[examples][pian
   smpte.tracks = {{"", 3000}};
   smpte.notes = {{130, 240, 0, 0, 60, 64, 0, 0, 0}, {760, 2240, 0, 0, 62, 64, 0, 0, 0}};
   CHECK(notes(smpte) == expected);
-  CHECK(quantised(smpte).bars == 1);
+  CHECK(quantized(smpte).bars == 1);
 }
 
 TEST_CASE("REMI's bars begin where the file's first 4/4 does", "[examples][piano]") {
   MidiFile file = parsed(piano_song({{0, 120, 60, 64}, {480, 120, 62, 64}}));
   file.time_signatures = {{0, 1, 4, 0}, {480, 4, 4, 0}, {960, 2, 2, 0}};
-  const RemiSong song = quantised(file);
+  const RemiSong song = quantized(file);
   CHECK(song.bars == 2);
   CHECK(song.notes == std::vector<PianoNote>{{12, 1, 60, 64}, {16, 1, 62, 64}});
   file.time_signatures = {{0, 3, 4, 0}};
-  CHECK(quantised(file).notes == std::vector<PianoNote>{{0, 1, 60, 64}, {4, 1, 62, 64}});
+  CHECK(quantized(file).notes == std::vector<PianoNote>{{0, 1, 60, 64}, {4, 1, 62, 64}});
 }
 
 TEST_CASE("REMI plays one piano and no drums", "[examples][piano]") {
@@ -133,10 +133,10 @@ TEST_CASE("REMI plays one piano and no drums", "[examples][piano]") {
   song.tracks.push_back({"Left", 1, 0, {{0, 480, 60, 70}}});
   song.tracks.push_back({"Right", 2, 0, {{240, 240, 60, 60}}});
   song.tracks.push_back({"Drums", drum_channel, 0, {{0, 120, 40, 100}}});
-  CHECK(quantised(parsed(song)).notes == std::vector<PianoNote>{{0, 2, 60, 70}, {2, 2, 60, 60}});
+  CHECK(quantized(parsed(song)).notes == std::vector<PianoNote>{{0, 2, 60, 70}, {2, 2, 60, 60}});
 }
 
-TEST_CASE("REMI round trip of quantised songs is exact", "[examples][piano]") {
+TEST_CASE("REMI round trip of quantized songs is exact", "[examples][piano]") {
   PortableRandom random(3);
   for (int trial = 0; trial < 50; ++trial) {
     RemiSong song;
@@ -152,7 +152,7 @@ TEST_CASE("REMI round trip of quantised songs is exact", "[examples][piano]") {
     CHECK(remi_song(tokens) == song);
     RemiSong played = song;
     played.chords.clear();  // MIDI has none
-    CHECK(quantised(parsed(to_song(song))) == played);
+    CHECK(quantized(parsed(to_song(song))) == played);
   }
 }
 
@@ -166,14 +166,14 @@ TEST_CASE("REMI notes of duration 0 sound, and are read as 0 again", "[examples]
   CHECK(written.tracks[0].notes[0].start == 240);
   CHECK(written.tracks[0].notes[0].duration == 59);
   CHECK(written.tracks[0].notes[1].duration == 120);
-  CHECK(quantised(parsed(written)).notes == song.notes);
+  CHECK(quantized(parsed(written)).notes == song.notes);
 
   // A performance of short notes loses none of them.
   PortableRandom random(4);
   std::vector<Note> staccato;
   for (int i = 0; i < 200; ++i)
     staccato.push_back({120 * i, 1 + random.below(59), 40 + random.below(40), 60});
-  const Song played = to_song(quantised(parsed(piano_song(staccato))));
+  const Song played = to_song(quantized(parsed(piano_song(staccato))));
   REQUIRE(played.tracks[0].notes.size() == staccato.size());
   for (const Note& note : played.tracks[0].notes) CHECK(note.duration == 59);
 }

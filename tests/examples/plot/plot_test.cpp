@@ -125,7 +125,7 @@ TEST_CASE("a line chart draws its series, gaps and references", "[examples][plot
   CHECK(count(named, kFirstSeries) != count(line_chart(options, {series}), kFirstSeries));
 }
 
-TEST_CASE("series of one colour are told apart by dashes", "[examples][plot]") {
+TEST_CASE("series of one color are told apart by dashes", "[examples][plot]") {
   const auto drawn_at = [](std::size_t index) {
     std::vector<Series> series(index + 1);
     series.back() = {"", {0, 1}, {1, 1}};
@@ -188,7 +188,7 @@ TEST_CASE("the heat scale is ordered by lightness", "[examples][plot]") {
   CHECK(heat_color(9) == heat_color(1));
 }
 
-TEST_CASE("heat maps colour each cell by its value", "[examples][plot]") {
+TEST_CASE("heat maps color each cell by its value", "[examples][plot]") {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const Picture picture = heat_maps("Attention", {{"head", 2, 2, {0, 1, 0.5F, nan}}});
   const Pixels image(picture.png);
@@ -283,14 +283,14 @@ TEST_CASE("a piano roll shows the notes where they sound", "[examples][plot]") {
 }
 
 TEST_CASE("a piano roll of any notes", "[examples][plot]") {
-  const Color colour{1, 2, 200};
+  const Color color{1, 2, 200};
   const auto drawn = [&](int per_beat, const std::vector<RollNote>& notes, int steps = 0) {
     return piano_roll({.title = "", .steps_per_beat = per_beat, .steps = steps},
-                      {{"one", colour, notes}});
+                      {{"one", color, notes}});
   };
-  const int legend = count(drawn(12, {}), colour);
-  CHECK(count(drawn(12, {{0, 48, 60}}), colour) - legend > 1000);
-  CHECK(count(drawn(12, {{0, 1, 60}, {767, 768, 61}}), colour) > legend);  // a pixel to a step
+  const int legend = count(drawn(12, {}), color);
+  CHECK(count(drawn(12, {{0, 48, 60}}), color) - legend > 1000);
+  CHECK(count(drawn(12, {{0, 1, 60}, {767, 768, 61}}), color) > legend);  // a pixel to a step
   CHECK(drawn(12, {{0, 48, 60}}, 49).width == drawn(12, {{0, 96, 60}}).width);
   CHECK(drawn(1, {{0, 2000, 60}}).width > drawn(1, {{0, 1000, 60}}).width);
 

@@ -25,7 +25,7 @@ std::vector<Subject> subjects() {
       {"train_chorales",
        {"--length", "64", "--final-stride", "64", "--generate", "24", "--prime", "8"},
        {{"maps", 1}, {"music", 1}, {"tables", 1}}},
-      {"harmonise",
+      {"harmonize",
        {"--length", "16", "--pieces", "1", "--beam", "1"},
        {{"music", 2}, {"tables", 1}}},
       {"train_music",

@@ -24,7 +24,7 @@ vector<Case> cases() {
       {"train_lm", {"--position", "xl", "--length", "32", "--memory", "32", "--dropout", "0.1"}},
       {"train_lm", {"--position", "alibi", "--length", "32", "--memory", "0"}},
       {"train_chorales", {"--length", "32", "--dropout", "0.1"}},
-      {"harmonise", {"--length", "16"}},
+      {"harmonize", {"--length", "16"}},
       {"groove", {"--attention", "performer", "--position", "sine"}},
       {"train_music", {"--length", "64", "--attention", "performer-hyperbolic"}},
       {"lra",

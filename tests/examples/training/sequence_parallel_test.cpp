@@ -64,7 +64,7 @@ TEST_CASE("Processes that share sequences learn as one does, in less memory", "[
     };
     vector<string> asked = arguments(c, 1, dir.file("none"), {"--parameters"});
     const string answer = run(asked[2], {asked.begin() + 3, asked.end()}).out;
-    // Of each: weight, gradient and the two numbers of the optimiser.
+    // Of each: weight, gradient and the two numbers of the optimizer.
     const double parameters = std::stod(answer.substr(answer.rfind('\n', answer.size() - 2) + 1));
     vector<vector<double>> one;
     for (const Run r : {Run{1, 1}, Run{4, 2}, Run{4, 4}}) {

@@ -273,7 +273,7 @@ TEST_CASE("Favor: a head whose features all underflow in training is an error") 
   CHECK(told() ==
         "[LinearKernel] in head 1 of 2 all products of the features of Favor(16 positive, "
         "orthogonal) are 0, with eps 1e-06, so that the head gets no gradient; queries and keys "
-        "must be shorter (qk_norm, a smaller learning rate), or eps 0 with Stabiliser::max");
+        "must be shorter (qk_norm, a smaller learning rate), or eps 0 with Stabilizer::max");
   if (on_gpu()) {  // a head without any key to see is none of these
     inputs.options.mask.key_padding = ones({1, 5}, {.dtype = DType::boolean});
     CHECK(told() == "(nothing thrown)");

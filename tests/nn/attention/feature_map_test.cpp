@@ -24,7 +24,7 @@ using nn::Favor;
 using nn::FavorKind;
 using nn::FavorOptions;
 using nn::RowNorms;
-using nn::Stabiliser;
+using nn::Stabilizer;
 using testing::fixed_noise;
 using testing::same_bits;
 using testing::worst_error;
@@ -32,7 +32,7 @@ using testing::worst_error;
 namespace {
 
 constexpr FavorKind kinds[] = {FavorKind::positive, FavorKind::hyperbolic, FavorKind::trigonometric,
-                               FavorKind::generalised};
+                               FavorKind::generalized};
 constexpr Side sides[] = {Side::query, Side::key};
 
 // A module with one map, in f64.
@@ -171,13 +171,13 @@ TEST_CASE("Favor equals its formula") {
         const Owner o({.features = 10,
                        .kind = kind,
                        .orthogonal = orthogonal,
-                       .stabiliser = Stabiliser::none},
+                       .stabilizer = Stabilizer::none},
                       d);
         const Tensor x = fixed_noise({2, 3, 5, d}, 1) * 3;
         for (const Side side : sides) {
           const Tensor y = o.map(x, side);
           CHECK(y.shape() == Shape{2, 3, 5, 10});
-          if (kind != FavorKind::generalised) {
+          if (kind != FavorKind::generalized) {
             CHECK(worst_error(y, by_formula(o.map, x)) < 1e-13);
             continue;
           }
@@ -200,20 +200,20 @@ TEST_CASE("Favor: features multiply to the kernel of softmax, on average") {
     const Owner o({.features = pairs ? 2 * rows : rows,
                    .kind = kind,
                    .orthogonal = false,
-                   .stabiliser = Stabiliser::none});
+                   .stabilizer = Stabilizer::none});
     const Tensor products = o.map(q, Side::query) * o.map(k, Side::key) * double(rows);
     const Tensor samples = sum(products.reshape({pairs ? 2 : 1, rows}), {0});
     CHECK(std::fabs(deviation(samples.to_vector<double>(), want)) < 4);
   }
 }
 
-TEST_CASE("Favor: the stabiliser cancels, and sees one position at a time") {
+TEST_CASE("Favor: the stabilizer cancels, and sees one position at a time") {
   const Tensor q = fixed_noise({2, 2, 9, 6}, 1) * 3, k = fixed_noise({2, 2, 9, 6}, 2) * 3;
   const Tensor v = fixed_noise({2, 2, 9, 4}, 3);
   for (const FavorKind kind : kinds) {
-    auto output = [&](Stabiliser stabiliser) {
+    auto output = [&](Stabilizer stabilizer) {
       manual_seed(3);
-      const Owner o({.features = 16, .kind = kind, .stabiliser = stabiliser});
+      const Owner o({.features = 16, .kind = kind, .stabilizer = stabilizer});
       for (const Side side : sides) {
         const Tensor whole = o.map(k, side), begin = o.map(k.slice(2, 0, 4), side);
         CHECK(worst_error(begin, whole.slice(2, 0, 4)) < 1e-14);
@@ -225,25 +225,25 @@ TEST_CASE("Favor: the stabiliser cancels, and sees one position at a time") {
                               {.mask = {.causal = true}});
     };
     const double tolerance = kind == FavorKind::trigonometric ? 1e-10 : 1e-13;
-    CHECK(worst_error(output(Stabiliser::max), output(Stabiliser::none)) < tolerance);
+    CHECK(worst_error(output(Stabilizer::max), output(Stabilizer::none)) < tolerance);
   }
 }
 
-TEST_CASE("Favor: the stabiliser keeps exponentials in range") {
+TEST_CASE("Favor: the stabilizer keeps exponentials in range") {
   // Along the longest row of the projection, and as long, a key reaches e^(|ω|²/2).
   const int64_t d = 400;
   for (const FavorKind kind : {FavorKind::positive, FavorKind::hyperbolic})
-    for (const Stabiliser stabiliser : {Stabiliser::none, Stabiliser::max}) {
+    for (const Stabilizer stabilizer : {Stabilizer::none, Stabilizer::max}) {
       manual_seed(3);
-      Owner o({.features = 8, .kind = kind, .stabiliser = stabiliser}, d);
+      Owner o({.features = 8, .kind = kind, .stabilizer = stabilizer}, d);
       o.to(f32);
       const Tensor x = (o.map.projection[0] * std::pow(double(d), 0.25)).reshape({1, 1, 1, d});
       for (const Side side : sides) {
         const Tensor y = o.map(x, side);
-        CHECK(std::isfinite(max(y).item()) == (stabiliser == Stabiliser::max));
+        CHECK(std::isfinite(max(y).item()) == (stabilizer == Stabilizer::max));
         CHECK(max(y).item() > 0.3);
         const Tensor leaf = x.clone().set_requires_grad();
-        if (stabiliser == Stabiliser::none) continue;
+        if (stabilizer == Stabilizer::none) continue;
         sum(o.map(leaf, side)).backward();
         CHECK(std::isfinite(max(abs(leaf.grad())).item()));
       }
@@ -252,14 +252,14 @@ TEST_CASE("Favor: the stabiliser keeps exponentials in range") {
 
 TEST_CASE("Favor: gradients") {
   for (const FavorKind kind : kinds)
-    for (const Stabiliser stabiliser : {Stabiliser::none, Stabiliser::max})
+    for (const Stabilizer stabilizer : {Stabilizer::none, Stabilizer::max})
       for (const Side side : sides)
         for (const Implementation implementation :
              {Implementation::automatic, Implementation::composed}) {
           manual_seed(3);
           const Owner o({.features = 4,
                          .kind = kind,
-                         .stabiliser = stabiliser,
+                         .stabilizer = stabilizer,
                          .implementation = implementation},
                         3);
           testing::check_gradients([&](const Tensors& in) { return o.map(in[0], side); },

@@ -37,7 +37,7 @@ std::vector<NamedMap> maps() {
           {"relu", nn::relu_plus()},
           {"positive", nn::favor({.features = 16})},
           {"hyperbolic", nn::favor({.features = 16, .kind = nn::FavorKind::hyperbolic})},
-          {"generalised", nn::favor({.features = 16, .kind = nn::FavorKind::generalised})}};
+          {"generalized", nn::favor({.features = 16, .kind = nn::FavorKind::generalized})}};
 }
 
 // In f64, evaluating, from a fixed seed; key heads shared by two query heads, narrower values.

@@ -1,4 +1,4 @@
-// An optimiser's state, gradients and updates, shared out to processes that are threads here.
+// An optimizer's state, gradients and updates, shared out to processes that are threads here.
 #include "nn/distributed/optimizer_shards.h"
 
 #include "ops/create.h"

@@ -23,7 +23,7 @@ float number(int rank, int64_t i) {
   return 1e3f * (uniform_from_bits(random_bits({7, uint64_t(rank)}, uint64_t(i))) - 0.5f);
 }
 
-// Neighbours first, then pairs of them.
+// Neighbors first, then pairs of them.
 float tree(int first, int count, int64_t i) {
   if (count == 1) return number(first, i);
   return tree(first, count / 2, i) + tree(first + count / 2, count / 2, i);

@@ -188,8 +188,8 @@ TEST_CASE("Windows and blocks over processes are those of one", "[distributed][s
   struct Case {
     int64_t window, block, rows;
   };
-  // Of 24 positions a process has 12 or 6: windows that end at the neighbour's last, on
-  // several neighbours, and beyond the beginning; blocks of a process's positions, of fewer and
+  // Of 24 positions a process has 12 or 6: windows that end at the neighbor's last, on
+  // several neighbors, and beyond the beginning; blocks of a process's positions, of fewer and
   // more, and such as begin anywhere on a process.
   const Case cases[]{{2, 0, 2}, {7, 0, 7},  {9, 0, 9},  {20, 0, 24}, {40, 0, 24},
                      {0, 2, 4}, {0, 6, 12}, {0, 5, 10}, {0, 8, 16},  {0, 12, 24}};

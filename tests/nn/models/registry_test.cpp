@@ -72,7 +72,7 @@ std::vector<double> train(Model& model, Loss&& loss) {
     const testing::Traffic of_step = *testing::traffic() - *before;
     CHECK(of_step.uploads == 0);
     CHECK(of_step.downloads <= 2);
-    CHECK(of_step.synchronisations == 1);
+    CHECK(of_step.synchronizations == 1);
   }
   CHECK(losses[2] != losses[0]);
   for (const Tensor& p : model.parameters())

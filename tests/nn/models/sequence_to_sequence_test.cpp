@@ -373,14 +373,14 @@ TEST_CASE("SequenceToSequence: a clone has its own parameters, a shared position
   CHECK(same_bits((*copy)(source, target), y));
 }
 
-TEST_CASE("t5_initialise: standard deviations, within 5 standard errors") {
+TEST_CASE("t5_initialize: standard deviations, within 5 standard errors") {
   SequenceToSequence::Options o = nn::t5_options(300, nn::T5Version::v1_1);
   o.layer.d_model = 48, o.layer.attention.n_heads = 2, o.layer.attention.d_key = 40,
   o.layer.attention.d_value = 24, o.layer.feed_forward.d_hidden = 64;
   o.n_encoder_layers = o.n_decoder_layers = 1;
   manual_seed(2);
   const SequenceToSequence model(o);
-  nn::t5_initialise(model);
+  nn::t5_initialize(model);
   const auto check_std = [](const Tensor& x, double std) {
     double total = 0;
     for (const double v : x.to_vector<double>()) total += v * v;

@@ -63,7 +63,7 @@ double gradient_at(double w, int64_t i, int t, double noise) {
   return 0.3 * w + noise * std::pow(10.0, double(i % 5) - 3);
 }
 
-// `steps` steps of an optimiser on one f64 parameter against the reference, with a moving rate.
+// `steps` steps of an optimizer on one f64 parameter against the reference, with a moving rate.
 void check_against_reference(nn::Optimizer& optimizer, const Tensor& w, Reference reference,
                              Rule rule, int steps = 1001) {
   vector<double> expected = w.to_vector<double>();
@@ -301,7 +301,7 @@ TEST_CASE("groups have their own rates and decays") {
   CHECK(c.item() == Approx(1 - 0.1).epsilon(1e-15));
 }
 
-TEST_CASE("optimisers say what they do not accept") {
+TEST_CASE("optimizers say what they do not accept") {
   const Tensor w = weight();
   CHECK_THROWS_WITH(nn::SGD({w, w}, {}), Containing("[Optimizer] a parameter (f64 [37]) is given"));
   CHECK_THROWS_WITH(nn::SGD({mul(w, 2.0)}, {}), Containing("must be a leaf"));
@@ -378,7 +378,7 @@ TEST_CASE("a step without memory for its state moves no parameter") {
   CHECK(optimizer.state()[0].steps == 1);
 }
 
-TEST_CASE("an optimiser's step is taken by all parameters or by none") {
+TEST_CASE("an optimizer's step is taken by all parameters or by none") {
   struct Taken {
     vector<vector<float>> values;
     vector<int64_t> steps;

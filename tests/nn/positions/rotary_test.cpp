@@ -93,16 +93,16 @@ TEST_CASE("rotate: scores do not change when both positions shift") {
     }
 }
 
-TEST_CASE("rotate: halves and neighbours are one up to the order of the numbers") {
+TEST_CASE("rotate: halves and neighbors are one up to the order of the numbers") {
   const int64_t d = 10, dims = 8;
   std::vector<int64_t> order;  // where the interleaved pairs lie in halves
   for (int64_t i = 0; i < dims; ++i) order.push_back(i % 2 * (dims / 2) + i / 2);
   for (int64_t i = dims; i < d; ++i) order.push_back(i);
   const Tensor index = tensor(order, {d}), x = fixed_noise({2, 2, 7, d}, 1);
   const Tensor halves = rotate(x, 3, {.dims = dims});
-  const Tensor neighbours =
+  const Tensor neighbors =
       rotate(index_select(x, 3, index), 3, {.dims = dims, .pairing = RotaryPairing::interleaved});
-  CHECK(same_bits(index_select(halves, 3, index), neighbours));
+  CHECK(same_bits(index_select(halves, 3, index), neighbors));
 }
 
 TEST_CASE("rotate: stretched positions") {

@@ -67,8 +67,8 @@ inline std::vector<NamedKernel> spe_kernels() {
           {"hyperbolic",
            linear_kernel(nn::favor({.features = 16, .kind = FavorKind::hyperbolic}), {.chunk = 4}),
            true},
-          {"generalised",
-           linear_kernel(nn::favor({.features = 16, .kind = FavorKind::generalised}), {.chunk = 4}),
+          {"generalized",
+           linear_kernel(nn::favor({.features = 16, .kind = FavorKind::generalized}), {.chunk = 4}),
            true}};
 }
 

@@ -37,9 +37,9 @@ std::vector<Named> positions(Implementation implementation) {
 std::vector<nn::MakeFeatureMap> maps() {
   std::vector<nn::MakeFeatureMap> all{nn::elu_plus_one(), nn::relu_plus(), nn::relu_plus(0)};
   for (const auto kind : {nn::FavorKind::positive, nn::FavorKind::hyperbolic,
-                          nn::FavorKind::trigonometric, nn::FavorKind::generalised})
-    for (const auto stabiliser : {nn::Stabiliser::none, nn::Stabiliser::max})
-      all.push_back(nn::favor({.features = 8, .kind = kind, .stabiliser = stabiliser}));
+                          nn::FavorKind::trigonometric, nn::FavorKind::generalized})
+    for (const auto stabilizer : {nn::Stabilizer::none, nn::Stabilizer::max})
+      all.push_back(nn::favor({.features = 8, .kind = kind, .stabilizer = stabilizer}));
   return all;
 }
 

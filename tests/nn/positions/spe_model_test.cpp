@@ -244,7 +244,7 @@ TEST_CASE("Spe: gradients reach every parameter, in training") {
   const Tensor x = fixed_noise({2, 7, 8}, 1);
   for (const auto& code : spe_codes())
     for (const auto& kernel : spe_kernels()) {
-      if (kernel.name == "relu" || kernel.name == "generalised") continue;  // corners
+      if (kernel.name == "relu" || kernel.name == "generalized") continue;  // corners
       INFO(code.name << ", " << kernel.name);
       manual_seed(4);
       const auto model = layers_of(code.make, kernel.make);

@@ -34,7 +34,7 @@ struct Net : nn::Module {
   Tensor linear_twice(const Tensor& x) { return x + in(x); }
 };
 
-// One step on random data: it depends on the random state, the weights and the optimiser's state.
+// One step on random data: it depends on the random state, the weights and the optimizer's state.
 void train_step(Net& net, nn::Optimizer& optimizer) {
   optimizer.zero_grad();
   const Tensor x = randn({16, 4}, {.dtype = net.in.weight.dtype()});

@@ -238,7 +238,7 @@ TEST_CASE("LinearState: bf16 keeps it in f32") {
   const Tensor y = x.in_pieces(std::vector<int64_t>(40, 1), state, o);
   CHECK(y.dtype() == bf16);
   CHECK(state.sums.dtype() == f32);
-  CHECK(worst_error(y, x.whole(o)) <= 0x1p-8);  // neighbours: either is rounded once
+  CHECK(worst_error(y, x.whole(o)) <= 0x1p-8);  // neighbors: either is rounded once
 }
 
 TEST_CASE("LinearState: errors leave it as it was") {

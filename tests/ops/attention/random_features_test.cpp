@@ -28,7 +28,7 @@ using testing::worst_error;
 namespace {
 
 using Kind = RandomFeatureKind;
-using Stabiliser = FeatureStabiliser;
+using Stabilizer = FeatureStabilizer;
 
 bool on_gpu() { return default_device().is_cuda(); }
 
@@ -40,15 +40,15 @@ std::vector<Implementation> forms_of(const RandomFeatureOptions& o, DType dtype,
   return fused ? std::vector{Implementation::composed, Implementation::fused}
                : std::vector{Implementation::composed};
 }
-constexpr Kind kinds[] = {Kind::positive, Kind::hyperbolic, Kind::trigonometric, Kind::generalised};
-constexpr Stabiliser stabilisers[] = {Stabiliser::none, Stabiliser::own_max, Stabiliser::bound};
+constexpr Kind kinds[] = {Kind::positive, Kind::hyperbolic, Kind::trigonometric, Kind::generalized};
+constexpr Stabilizer stabilizers[] = {Stabilizer::none, Stabilizer::own_max, Stabilizer::bound};
 
 template <class F>
 void for_each_function(F&& f) {
   for (const Kind kind : kinds)
-    for (const Stabiliser stabiliser : stabilisers) {
-      const RandomFeatureOptions o{.kind = kind, .stabiliser = stabiliser};
-      INFO("kind " << int(kind) << ", stabiliser " << int(stabiliser));
+    for (const Stabilizer stabilizer : stabilizers) {
+      const RandomFeatureOptions o{.kind = kind, .stabilizer = stabilizer};
+      INFO("kind " << int(kind) << ", stabilizer " << int(stabilizer));
       f(o);
     }
 }
@@ -71,12 +71,12 @@ constexpr Size sizes[] = {{2, 3, 5, 6, 7},   {1, 1, 1, 1, 1},    {2, 3, 1, 5, 4}
 Tensor noise_of(const Size& s) { return fixed_noise({s.batch, s.heads, s.length, s.d}, 1) * 2; }
 Tensor projection_of(const Size& s) { return fixed_noise({s.rows, s.d}, 2) * 2; }
 
-// The definitions: the features of the reference, each row then divided by what its stabiliser
+// The definitions: the features of the reference, each row then divided by what its stabilizer
 // says. The bound's own threshold depends on the dtype.
 Tensor by_loops(const Tensor& x, const Tensor& projection, const RandomFeatureOptions& o,
                 DType dtype) {
   const int64_t d = x.size(3), rows = projection.size(0);
-  if (o.kind == Kind::generalised) {
+  if (o.kind == Kind::generalized) {
     const std::vector<double> from = x.to_vector<double>(), w = projection.to_vector<double>();
     std::vector<double> y;
     for (int64_t row = 0; row < x.numel() / d; ++row)
@@ -91,15 +91,15 @@ Tensor by_loops(const Tensor& x, const Tensor& projection, const RandomFeatureOp
                        : o.kind == Kind::hyperbolic
                            ? reference::hyperbolic_features(x, projection)
                            : reference::trigonometric_features(x, projection);
-  if (o.stabiliser == Stabiliser::none) return plain;
+  if (o.stabilizer == Stabilizer::none) return plain;
   const bool waves = o.kind == Kind::trigonometric;
-  if (waves && o.stabiliser == Stabiliser::bound) return plain;
+  if (waves && o.stabilizer == Stabilizer::bound) return plain;
   std::vector<double> y = plain.to_vector<double>();
   const auto features = size_t(plain.size(3));
   const std::vector<double> from = x.to_vector<double>(), w = projection.to_vector<double>();
   for (size_t at = 0; at < y.size(); at += features) {
     double divisor = 0;
-    if (o.stabiliser == Stabiliser::bound) {
+    if (o.stabilizer == Stabilizer::bound) {
       for (int64_t r = 0; r < rows; ++r) {
         double squares = 0;
         for (int64_t i = 0; i < d; ++i) squares += std::pow(w[size_t(r * d + i)], 2);
@@ -121,7 +121,7 @@ Tensor by_loops(const Tensor& x, const Tensor& projection, const RandomFeatureOp
 
 // The relative error of a feature, or of its radius for trigonometric ones, which is at most √2 of
 // the larger of two: exponents are sums of D products, a half square and a few constants, each
-// rounded, and so is the exponential. It serves for generalised ones too.
+// rounded, and so is the exponential. It serves for generalized ones too.
 double rounding(const Tensor& x, const Tensor& projection, DType dtype) {
   const double unit = dtype == f64 ? 0x1p-53 : 0x1p-24, root = std::sqrt(double(x.size(3)));
   const double products =
@@ -170,8 +170,8 @@ TEST_CASE("random_features: both implementations have the same gradients") {
               1e-12);
 
       // In f32: of Σ_w du_w ω_w and dless x', each p = g·y is a feature's error off, and so is the
-      // rounding of their sums. Slopes of generalised features jump, where u is 0.
-      if (o.kind == Kind::generalised) return;
+      // rounding of their sums. Slopes of generalized features jump, where u is 0.
+      if (o.kind == Kind::generalized) return;
       const Tensor a = x.to(f32), w = projection.to(f32), slope = g.to(f32);
       const Tensor exact =
           gradient(a.to(f64), w.to(f64), with(o, Implementation::composed), slope.to(f64));
@@ -208,8 +208,8 @@ TEST_CASE("random_features: gradients") {
 
 TEST_CASE("random_features: of equal largest numbers the first gets the gradient") {
   const RandomFeatureOptions options[] = {
-      {.kind = Kind::positive, .stabiliser = Stabiliser::own_max},
-      {.kind = Kind::hyperbolic, .stabiliser = Stabiliser::own_max}};
+      {.kind = Kind::positive, .stabilizer = Stabilizer::own_max},
+      {.kind = Kind::hyperbolic, .stabilizer = Stabilizer::own_max}};
   // u is the same along two axes, or the opposite; at 0 all are the same.
   const Tensor x = tensor<double>({1, 1, 1, -1, -1, 1, -1, -1, 0, 0}, {1, 1, 5, 2});
   for (const Tensor& projection :
@@ -238,7 +238,7 @@ TEST_CASE("random_features: at 0 the first of all features gets the gradient") {
                                               {Implementation::fused, f32}}) {
     if (on_gpu() && implementation == Implementation::fused && dtype == f64) continue;
     const RandomFeatureOptions o{.kind = Kind::hyperbolic,
-                                 .stabiliser = Stabiliser::own_max,
+                                 .stabilizer = Stabilizer::own_max,
                                  .implementation = implementation};
     const Tensor x = zeros({1, 1, 1, 4}, {.dtype = dtype}), g = fixed_noise({1, 1, 1, 8}, 3, dtype);
     const double y = 1 / std::sqrt(8.0);
@@ -250,21 +250,21 @@ TEST_CASE("random_features: at 0 the first of all features gets the gradient") {
   }
 }
 
-TEST_CASE("random_features: large numbers stay finite under their stabiliser") {
+TEST_CASE("random_features: large numbers stay finite under their stabilizer") {
   for (const Kind kind : {Kind::positive, Kind::hyperbolic})
-    for (const Stabiliser stabiliser : {Stabiliser::own_max, Stabiliser::bound})
+    for (const Stabilizer stabilizer : {Stabilizer::own_max, Stabilizer::bound})
       for (const DType dtype : {f64, f32})
         for (const Implementation implementation : forms_of({.kind = kind}, dtype))
           for (const double size : {1e-30, 100.0, 1e4, 1e15}) {
             const RandomFeatureOptions o{
-                .kind = kind, .stabiliser = stabiliser, .implementation = implementation};
+                .kind = kind, .stabilizer = stabilizer, .implementation = implementation};
             const Tensor x = fixed_noise({1, 2, 9, 32}, 1, dtype) * size;
             const Tensor w = fixed_noise({20, 32}, 2, dtype) * 5;
             const Tensor y = random_features(x, w, o);
             CHECK(std::isfinite(max(y).item()));
             CHECK(
                 std::isfinite(max(abs(gradient(x, w, o, ones(y.shape(), options_of(y))))).item()));
-            if (stabiliser == Stabiliser::bound) continue;
+            if (stabilizer == Stabilizer::bound) continue;
             const Tensor largest = max(y, 3) * std::sqrt(double(y.size(3)));
             CHECK(worst_error(largest, ones(largest.shape())) < 1e-5);
           }
@@ -391,7 +391,7 @@ TEST_CASE("random_features: bf16 loses what its roundings lose") {
         const double scale = 0.5, one = 0x1p-8;  // 16^(−1/4)
         const Tensor in_u = max(matmul(abs(wide), abs(w).transpose(0, 1)), 3, true) * scale;
         Tensor size = abs(exact);
-        if (o.kind == Kind::generalised) size = size + 1.0;
+        if (o.kind == Kind::generalized) size = size + 1.0;
         if (o.kind == Kind::trigonometric) {
           const Tensor one_half = sqrt(square(exact.slice(3, 0, 16)) + square(exact.slice(3, 16)));
           size = cat({one_half, one_half}, 3);

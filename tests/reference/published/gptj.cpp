@@ -1,4 +1,4 @@
-// GPT-J (Wang & Komatsuzaki 2021; modeling_gptj.py): parallel branches after one norm, neighbouring
+// GPT-J (Wang & Komatsuzaki 2021; modeling_gptj.py): parallel branches after one norm, neighboring
 // numbers rotated together.
 #include <cmath>
 

@@ -30,7 +30,7 @@ struct Add {
   static void body()
 /// A body that does one thing wrong.
 #define FAULT(what, verdict) CASE(what, verdict, JOIN(case_, __LINE__))
-/// Its right neighbour.
+/// Its right neighbor.
 #define FINE(what) CASE(what, "", JOIN(case_, __LINE__))
 
 /// Numbers of the device; as new they hold nothing.

@@ -43,7 +43,7 @@ int main(int argc, char** argv) {
     std::printf("%s: expected %s, got status %d and: %s\n", c.name.c_str(),
                 c.verdict.empty() ? "silence" : c.verdict.c_str(), code, said.c_str());
   }
-  std::printf("%d faults and %d right neighbours, %d wrong\n", faults, int(cases().size()) - faults,
+  std::printf("%d faults and %d right neighbors, %d wrong\n", faults, int(cases().size()) - faults,
               wrong);
   return wrong != 0;
 }

@@ -111,7 +111,7 @@ FAULT("a block reads what another writes", "two blocks: a ") {
   next_block<<<8, 1>>>(x);
 }
 __global__ void bytes_of_blocks(unsigned char* x) { x[blockIdx.x] = 1; }
-FINE("neighbouring bytes of different blocks") {
+FINE("neighboring bytes of different blocks") {
   Device<unsigned char> x(8);
   bytes_of_blocks<<<8, 1>>>(x);
   expect(x.values() == std::vector<unsigned char>(8, 1), "bytes");

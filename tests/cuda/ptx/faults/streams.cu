@@ -32,7 +32,7 @@ FINE("two streams with an event between") {
   cudaStreamSynchronize(s.b);
   expect(y.values()[31] == 62, "the values");
 }
-FINE("two streams with a synchronisation between") {
+FINE("two streams with a synchronization between") {
   Streams s;
   Device<float> x(counting<float>(32)), y(32);
   twice<<<1, 32, 0, s.a>>>(x);
@@ -125,7 +125,7 @@ FAULT("a buffer of the host is freed before its copy is done", "host: pinned mem
   cudaFreeHost(host);
   std::exit(0);
 }
-FAULT("a result is read before the synchronisation", "host: memory of the host is used before") {
+FAULT("a result is read before the synchronization", "host: memory of the host is used before") {
   Streams s;
   float* host = pinned(32);
   Device<float> x(counting<float>(32));

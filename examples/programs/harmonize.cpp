@@ -9,6 +9,6 @@
 
 int main(int argc, char** argv) {
   return stretto::examples::run_program<stretto::examples::HarmonyProgram>(
-      argc, argv, "harmonise",
+      argc, argv, "harmonize",
       "Trains a Transformer to harmonize the soprano of chorales with alto, tenor and bass.");
 }

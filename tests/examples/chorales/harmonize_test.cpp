@@ -1,4 +1,4 @@
-// Harmonisation: its data, its training, the search, and the program from start to end.
+// Harmonization: its data, its training, the search, and the program from start to end.
 
 #include <algorithm>
 #include <cmath>
@@ -49,7 +49,7 @@ std::unique_ptr<HarmonyProgram> trained(
 class TinyHarmony : public TinyRun {
  public:
   TinyHarmony()
-      : TinyRun("harmonise",
+      : TinyRun("harmonize",
                 {"--layers", "1", "--heads", "2", "--d-model", "16", "--d-hidden", "32", "--length",
                  "8", "--batch", "2", "--warmup", "5", "--steps", "20", "--pieces", "1"}) {
     save_chorales(file("tiny.json"), tiny_chorales());
@@ -100,7 +100,7 @@ TEST_CASE("harmony_batch: crops and windows are those of the pieces", "[examples
   CHECK(scored == counts);
 }
 
-TEST_CASE("a harmonisation learns, with every position", "[examples]") {
+TEST_CASE("a harmonization learns, with every position", "[examples]") {
   HarmonySettings settings = tiny_settings();
   settings.position = GENERATE("none", "sinusoid", "sinusoid+music", "rope");
   settings.label_smoothing = GENERATE(0.0, 0.1);
@@ -125,7 +125,7 @@ TEST_CASE("the loss of a harmony in pieces that fit is the same for all strides"
   }
 }
 
-TEST_CASE("a harmonisation goes on from its checkpoint bit for bit", "[examples]") {
+TEST_CASE("a harmonization goes on from its checkpoint bit for bit", "[examples]") {
   const TempDir folder;
   HarmonySettings settings = tiny_settings();
   settings.steps = GENERATE(40, 0);  // 0: by the clock
@@ -153,7 +153,7 @@ TEST_CASE("a greedy harmony is what the model finds likeliest, voice by voice", 
   Chorale melody = tiny_chorales().valid[0];
   melody.steps.resize(7);
   melody.steps[2][0] = -1;  // a rest
-  const Chorale found = harmonise(*training->model, melody, 8, 1);
+  const Chorale found = harmonize(*training->model, melody, 8, 1);
   REQUIRE(found.steps.size() == 7);
   const nn::EvalMode guard(*training->model);
   Numbers soprano, inputs{start_token}, chosen;
@@ -180,20 +180,20 @@ TEST_CASE("a harmony has the soprano and the length of its melody", "[examples]"
     const Chorale melody = random_chorale(random, steps);
     for (const int64_t length : {8, 9})
       for (const int64_t beam : {1, 3}) {
-        const Chorale found = harmonise(*training->model, melody, length, beam);
+        const Chorale found = harmonize(*training->model, melody, length, beam);
         REQUIRE(found.steps.size() == melody.steps.size());
         for (size_t i = 0; i < found.steps.size(); ++i)
           CHECK(found.steps[i][0] == melody.steps[i][0]);
-        CHECK(found.steps == harmonise(*training->model, melody, length, beam).steps);
+        CHECK(found.steps == harmonize(*training->model, melody, length, beam).steps);
         // The first window does not know of the rest.
         if (steps <= length) continue;
         Chorale opening = melody;
         opening.steps.resize(size_t(length));
-        const Chorale begun = harmonise(*training->model, opening, length, beam);
+        const Chorale begun = harmonize(*training->model, opening, length, beam);
         CHECK(std::equal(begun.steps.begin(), begun.steps.end(), found.steps.begin()));
       }
   }
-  CHECK(harmonise(*training->model, {}, 8, 2).steps.empty());
+  CHECK(harmonize(*training->model, {}, 8, 2).steps.empty());
 }
 
 TEST_CASE("agreement counts the lower voices", "[examples]") {
@@ -203,7 +203,7 @@ TEST_CASE("agreement counts the lower voices", "[examples]") {
   CHECK(agreement(a, {}) == 0);
 }
 
-TEST_CASE("harmonisation: the least memory is no more than a training takes", "[examples]") {
+TEST_CASE("harmonization: the least memory is no more than a training takes", "[examples]") {
   HarmonySettings settings = tiny_settings();
   settings.d_model = 64, settings.d_hidden = 256, settings.length = 64, settings.layers = 2;
   settings.position = GENERATE("none", "sinusoid+music");
@@ -215,15 +215,15 @@ TEST_CASE("harmonisation: the least memory is no more than a training takes", "[
   CHECK(settings.least_memory() > taken / 10);
 }
 
-TEST_CASE("harmonise --help names every option", "[examples]") {
-  NEEDS_PROGRAM("harmonise");
-  check_help("harmonise", settings_to_metadata(HarmonySettings()),
+TEST_CASE("harmonize --help names every option", "[examples]") {
+  NEEDS_PROGRAM("harmonize");
+  check_help("harmonize", settings_to_metadata(HarmonySettings()),
              {"data", "out", "resume", "minutes", "threads", "device", "save-every",
               "evaluate-every", "anomaly", "beam", "pieces", "parameters"});
 }
 
-TEST_CASE("harmonise --parameters prints their number and makes nothing", "[examples]") {
-  NEEDS_PROGRAM("harmonise");
+TEST_CASE("harmonize --parameters prints their number and makes nothing", "[examples]") {
+  NEEDS_PROGRAM("harmonize");
   const TinyHarmony tiny;
   for (const char* position : {"none", "sinusoid+music"}) {
     const Ended ended = tiny.run({"--parameters", "--position", position});
@@ -241,8 +241,8 @@ TEST_CASE("harmonise --parameters prints their number and makes nothing", "[exam
   CHECK(contents(tiny.file("out")).empty());
 }
 
-TEST_CASE("harmonise trains, tells its losses and writes music", "[examples]") {
-  NEEDS_PROGRAM("harmonise");
+TEST_CASE("harmonize trains, tells its losses and writes music", "[examples]") {
+  NEEDS_PROGRAM("harmonize");
   const TinyHarmony tiny, same;
   const Ended ended = tiny.run({"--beam", "2"});
   INFO(ended.err);
@@ -258,8 +258,8 @@ TEST_CASE("harmonise trains, tells its losses and writes music", "[examples]") {
         std::string("\n  model             "),
         std::string(" % of the notes below the soprano are those of")})
     CHECK_THAT(ended.out, Containing(text));
-  for (const char* name : {"loss", "composed-1", "harmonised-1"}) CHECK(tiny.drew(name));
-  for (const char* name : {"composed-1.mid", "harmonised-1.mid"})
+  for (const char* name : {"loss", "composed-1", "harmonized-1"}) CHECK(tiny.drew(name));
+  for (const char* name : {"composed-1.mid", "harmonized-1.mid"})
     CHECK(read_file(tiny.out(name)).rfind("MThd", 0) == 0);
   CHECK_THAT(read_file(tiny.out("metrics.csv")), Containing("step,seconds,train_loss,valid_loss"));
 
@@ -269,14 +269,14 @@ TEST_CASE("harmonise trains, tells its losses and writes music", "[examples]") {
         read_file(tiny.out("checkpoint.safetensors")));
   const Ended again = same.run({"--resume", same.out("checkpoint.safetensors"), "--beam", "2"});
   CHECK(again.status == 0);
-  CHECK(read_file(same.out("harmonised-1.mid")) == read_file(tiny.out("harmonised-1.mid")));
+  CHECK(read_file(same.out("harmonized-1.mid")) == read_file(tiny.out("harmonized-1.mid")));
 }
 
-TEST_CASE("harmonise composes its own data", "[examples]") {
-  NEEDS_PROGRAM("harmonise");
+TEST_CASE("harmonize composes its own data", "[examples]") {
+  NEEDS_PROGRAM("harmonize");
   const TinyHarmony tiny;
   const Ended ended =
-      run(find_program("harmonise"),
+      run(find_program("harmonize"),
           {"--steps", "2", "--layers", "1", "--d-model", "16", "--heads", "2", "--d-hidden", "16",
            "--length", "16", "--pieces", "0", "--out", tiny.file("out")});
   INFO(ended.err);
@@ -285,8 +285,8 @@ TEST_CASE("harmonise composes its own data", "[examples]") {
   CHECK(load_chorales(tiny.out("chorales.json")).train.size() == 200);
 }
 
-TEST_CASE("harmonise refuses what it cannot use, and touches nothing", "[examples]") {
-  NEEDS_PROGRAM("harmonise");
+TEST_CASE("harmonize refuses what it cannot use, and touches nothing", "[examples]") {
+  NEEDS_PROGRAM("harmonize");
   const TinyHarmony tiny;
   REQUIRE(tiny.run({"--steps", "3", "--pieces", "0"}).status == 0);
   const std::string checkpoint = tiny.out("checkpoint.safetensors");
@@ -324,7 +324,7 @@ TEST_CASE("harmonise refuses what it cannot use, and touches nothing", "[example
     CHECK(ended.status == 2);
     CHECK(ended.one_line());
     CHECK(ended.out.empty());
-    CHECK(ended.err.rfind("harmonise: ", 0) == 0);
+    CHECK(ended.err.rfind("harmonize: ", 0) == 0);
     CHECK_THAT(ended.err, Containing(c.told));
     CHECK(contents(tiny.file("")) == before);
   }
