@@ -234,7 +234,7 @@ TEST_CASE("registry: the tables in the documentation have its rows") {
     return rows;
   };
   const auto yes = [](bool is) { return std::string(is ? "yes" : "–"); };
-  std::vector<std::vector<std::string>> rows = table("README.md", "--position");
+  std::vector<std::vector<std::string>> rows = table("docs/positions.md", "--position");
   REQUIRE(rows.size() == nn::positions().size());
   for (size_t i = 0; i < rows.size(); ++i) {
     const nn::PositionEntry& p = nn::positions()[i];

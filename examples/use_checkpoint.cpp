@@ -1,0 +1,45 @@
+// Continues a text with a model that the program train_lm has trained.
+//
+//     train_lm --preset nano --tokens chars --out run
+//     use_checkpoint run/checkpoint.safetensors [--device cuda] [--dtype bf16]
+#include <stretto/stretto.h>
+
+#include <cstdio>
+#include <string>
+using namespace stretto;
+
+int main(int argc, char** argv) {
+  const nn::DeviceConfig config = nn::parse_device_args(argc, argv, nn::Processes::one, "FILE");
+  if (argc < 2) {
+    std::fprintf(stderr, "usage: %s FILE, a checkpoint of train_lm\n", argv[0]);
+    return 2;
+  }
+  // The settings of the run are in the checkpoint's metadata, under the names of its options.
+  const nn::Metadata metadata = nn::load_training_state(argv[1]).metadata;
+  const auto number = [&](const char* name) -> int64_t { return std::stoll(metadata.at(name)); };
+  const nn::TokenKind kind = metadata.at("tokens") == "bytes"   ? nn::TokenKind::bytes
+                             : metadata.at("tokens") == "chars" ? nn::TokenKind::chars
+                                                                : nn::TokenKind::words;
+  const auto tokenizer = nn::Tokenizer::from_note(kind, metadata.at("vocabulary.tokens"));
+
+  // train_lm's default, --position xl, is TransformerXL's own position.
+  nn::TransformerXL model({.vocabulary = tokenizer.size(),
+                           .n_layers = number("layers"),
+                           .layer = {.d_model = number("d_model"),
+                                     .attention = {.n_heads = number("heads"), .bias = false},
+                                     .feed_forward = {.d_hidden = number("d_hidden")},
+                                     .norm = nn::NormPlace::post},
+                           .lengths = {.memory = number("memory")}});
+  model.to(config.device).to(config.dtype);
+  std::printf("%s\n", nn::load_weights(argv[1], model).describe().c_str());
+
+  const nn::EvalMode guard(model);
+  std::vector<int64_t> tokens;
+  for (const int32_t token : tokenizer.encode("the ")) tokens.push_back(token);
+  nn::TransformerXL::Memory memory;  // of what the model has read and written so far
+  for (const int64_t token : nn::generate(
+           [&](const Tensor& x) { return model.log_probabilities(x.to(config.device), &memory); },
+           tokens, {.max_tokens = 60, .sampling = {.temperature = 0.8, .top_p = 0.9}}))
+    tokens.push_back(token);
+  std::printf("%s\n", tokenizer.decode(tokens).c_str());
+}

@@ -1,0 +1,300 @@
+// The code on the pages of docs/: every block marked cpp is an example of one file, or stands below
+// and runs. Blocks are compared line by line, without the indentation.
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "stretto.h"
+#include "tests/repository/sources.h"
+#include "tests/support/catch.h"
+#include "tests/support/find_upwards.h"
+#include "tests/support/temp_dir.h"
+
+namespace fs = std::filesystem;
+using namespace stretto;  // NOLINT
+
+namespace {
+
+const fs::path root = testing::find_upwards("stretto.h").parent_path();
+
+// The lines of a text without blanks at their ends, each with a line break.
+std::string without_indentation(const std::string& text) {
+  std::istringstream lines(text);
+  std::string all;
+  for (std::string line; std::getline(lines, line);) {
+    const size_t begin = line.find_first_not_of(' ');
+    if (begin != std::string::npos)
+      all += line.substr(begin, line.find_last_not_of(' ') + 1 - begin);
+    all += '\n';
+  }
+  return all;
+}
+
+// The blocks of a page between ```cpp and ```.
+std::vector<std::string> programs_of(const std::string& page) {
+  const std::string mark = "```cpp\n";
+  std::vector<std::string> blocks;
+  for (size_t at = page.find(mark); at != std::string::npos; at = page.find(mark, at)) {
+    at += mark.size();
+    blocks.push_back(page.substr(at, page.find("```", at) - at));
+  }
+  return blocks;
+}
+
+nn::LanguageModel::Options small_model() {
+  return {.vocabulary = 12,
+          .n_layers = 2,
+          .layer = {.d_model = 16,
+                    .attention = {.n_heads = 2, .position = nn::rotary()},
+                    .feed_forward = {.d_hidden = 32}}};
+}
+
+// What fragments take for granted.
+struct Setting {
+  nn::LanguageModel model{(manual_seed(1), small_model())};
+  const Tensor inputs = randint(0, 12, {4, 8}), targets = randint(0, 12, {4, 8});
+  const nn::Batch batch{inputs, targets};
+};
+
+// A temporary directory is the current one while it lives.
+struct InTempDir {
+  InTempDir() { fs::current_path(folder.str()); }
+  ~InTempDir() {
+    std::error_code ignored;
+    fs::current_path(before, ignored);
+  }
+  const testing::TempDir folder;
+  const fs::path before = fs::current_path();
+};
+
+}  // namespace
+
+TEST_CASE("Code on pages is in an example of one file, or in this test", "[repository][docs]") {
+  std::string code =
+      "\n" + without_indentation(testing::text_of("tests/repository/pages_test.cpp"));
+  for (const auto& entry : fs::directory_iterator(root / "examples"))
+    if (entry.path().extension() == ".cpp")
+      code += without_indentation(testing::text_of("examples/" + entry.path().filename().string()));
+  std::vector<std::string> pages{"README.md"};
+  for (const auto& entry : fs::directory_iterator(root / "docs"))
+    if (entry.path().extension() == ".md")
+      pages.push_back("docs/" + entry.path().filename().string());
+  int found = 0;
+  for (const std::string& page : pages)
+    for (const std::string& block : programs_of(testing::text_of(page))) {
+      INFO(page << ":\n" << block);
+      CHECK(code.find("\n" + without_indentation(block)) != std::string::npos);
+      ++found;
+    }
+  CHECK(found > 20);
+}
+
+TEST_CASE("Blocks of code are found in a page", "[repository][docs]") {
+  CHECK(programs_of("a\n```cpp\nint x;\n  int y;\n```\n```sh\nls\n```\n```cpp\n```\n") ==
+        std::vector<std::string>{"int x;\n  int y;\n", ""});
+  CHECK(without_indentation("  a b \n\n    c\n") == "a b\n\nc\n");
+}
+
+// ------------------------------------------------------------------ concepts.md, from-pytorch.md
+
+TEST_CASE("concepts.md: the mask of two queries to six keys", "[repository][docs]") {
+  const Tensor mask = attention_mask(2, 6, {.causal = true});  // bool [M, N]
+  std::printf("%s\n", to_string(mask.to(i64)).c_str());
+  const std::string shown = "```\n" + to_string(mask.to(i64)) + "\n```\n";
+  INFO(shown);
+  CHECK(testing::text_of("docs/concepts.md").find(shown) != std::string::npos);
+}
+
+TEST_CASE("from-pytorch.md: a padding mask", "[repository][docs]") {
+  const Tensor q = randn({2, 2, 3, 4}), k = randn({2, 2, 3, 4}), v = randn({2, 2, 3, 4});
+  const Tensor padding = tensor<bool>({false, false, true, false, true, true}, {2, 3});
+  // PyTorch: F.scaled_dot_product_attention(q, k, v, attn_mask=~padding[:, None, None, :])
+  const Tensor y = attention(q, k, v, {.mask = {.key_padding = padding}});
+  // One key is left in the second sequence.
+  CHECK(allclose(y[1], v[1].slice(1, 0, 1).expand({2, 3, 4})));
+}
+
+// ----------------------------------------------------------------------------------- training.md
+
+TEST_CASE("training.md: accuracy", "[repository][docs]") {
+  Setting s;
+  auto& [model, inputs, targets, batch] = s;
+  const nn::EvalMode guard(model);
+  const Tensor right = eq(argmax(model(batch.inputs), -1), batch.targets);  // bool [B, L]
+  const double accuracy = mean(right.to(f32)).item();
+  CHECK((accuracy >= 0 && accuracy <= 1));
+}
+
+TEST_CASE("training.md: parameter groups and freezing", "[repository][docs]") {
+  Setting s;
+  nn::LanguageModel& model = s.model;
+  nn::ParameterGroup decayed, others{.weight_decay = 0};
+  for (const nn::NamedTensor& p : model.named_parameters())
+    (p.tensor.dim() >= 2 ? decayed : others).parameters.push_back(p.tensor);
+  others.lr_scale = 2;
+  nn::AdamW optimizer({decayed, others}, {.lr = 3e-4, .weight_decay = 0.1});
+  CHECK(optimizer.parameters().size() == model.parameters().size());
+
+  model.embedding.freeze();
+  model.layers[0].freeze();
+  cross_entropy(model(s.inputs), s.targets).backward();
+  CHECK(!model.get_parameter("layers.0.norm1.weight").grad().defined());
+  CHECK(model.get_parameter("layers.1.norm1.weight").grad().defined());
+}
+
+TEST_CASE("training.md: a schedule of your own", "[repository][docs]") {
+  const nn::Schedule schedule = [](int64_t step, double progress) {
+    const double warmup = std::min(1.0, double(step) / 100);
+    return 1e-3 * warmup * (progress < 0.8 ? 1.0 : 5 * (1 - progress));  // constant, then linear
+  };
+  CHECK(schedule.at(50, 0.1) == 5e-4);
+  CHECK(std::abs(schedule.at(1000, 0.9) - 5e-4) < 1e-12);
+}
+
+TEST_CASE("training.md: mixed precision", "[repository][docs]") {
+  Setting s;
+  nn::LanguageModel& model = s.model;
+  model.to(bf16);
+  nn::AdamW optimizer(model.parameters(), {.lr = 3e-4});
+  cross_entropy(model(s.inputs), s.targets).backward();
+  optimizer.step();
+  CHECK(optimizer.state_names(0) == std::vector<std::string>{"m", "v", "master"});
+}
+
+// --------------------------------------------------------------------------------------- data.md
+
+TEST_CASE("data.md: crops and rows", "[repository][docs]") {
+  const std::string text(200, 'a');
+  const auto tokenizer = nn::Tokenizer::learn(nn::TokenKind::chars, text);
+  const nn::TokenStream stream(tokenizer, text);
+  const nn::RandomCrops crops(stream, 16, 64, 1);  // batch 16, length 64, seed 1
+  const nn::Batch batch = crops(0);                // of step 0: a function of seed and step
+  CHECK(batch.inputs.shape() == Shape{16, 64});
+}
+
+TEST_CASE("data.md: rows of a data set", "[repository][docs]") {
+  const Tensor data = arange(64).reshape({64, 1});
+  const int64_t step = 1;
+  nn::EpochOrder order(data.size(0), 32, 1);  // rows, batch, seed
+  const std::vector<int64_t> rows = order(step);
+  const Tensor batch = index_select(data, 0, tensor(rows, {int64_t(rows.size())}));
+  CHECK(batch.to_vector<int64_t>() == rows);
+}
+
+TEST_CASE("data.md: masked tokens", "[repository][docs]") {
+  const Tensor tokens = randint(3, 100, {4, 50});
+  const nn::Batch batch = nn::masked_batch(
+      tokens, {.vocabulary = 100, .mask_token = 1, .special = {0, 1, 2}}, /*seed*/ 1, /*step*/ 0);
+  const Tensor scored = ne(batch.targets, nn::ignore_index);
+  CHECK(equal(where(scored, batch.targets, tokens), tokens));
+}
+
+TEST_CASE("data.md: padding", "[repository][docs]") {
+  nn::Embedding embedding({.count = 10, .dim = 8});
+  nn::TransformerLayer layer(
+      {.d_model = 8, .attention = {.n_heads = 2}, .feed_forward = {.d_hidden = 16}});
+  const nn::PaddedRows rows = nn::pad_rows({{3, 4, 5}, {6, 7}});  // [2, 3], padded with 0
+  const Tensor y = layer(embedding(rows.tokens), {.key_padding = rows.padding});
+  CHECK(allclose(y[1].slice(0, 0, 2), layer(embedding(tensor<int64_t>({6, 7}, {1, 2})))[0], 1e-5,
+                 1e-5));
+}
+
+TEST_CASE("data.md: patches of images", "[repository][docs]") {
+  const Tensor images = arange(2 * 32 * 32).to(f32).reshape({2, 32, 32});
+  nn::Linear embed({.in = 16, .out = 24});
+  // images [B, 32, 32] → 8 × 8 patches of 4 × 4 pixels, [B, 64, 16]
+  const Tensor patches =
+      images.reshape({-1, 8, 4, 8, 4}).permute({0, 1, 3, 2, 4}).reshape({-1, 64, 16});
+  const Tensor x = embed(patches);  // nn::Linear, [B, 64, d_model]
+  CHECK(x.shape() == Shape{2, 64, 24});
+  CHECK(patches[0][9].to_vector<float>()[4] == 32 * 5 + 4);  // patch (1, 1), pixel (1, 0)
+}
+
+TEST_CASE("data.md: several targets", "[repository][docs]") {
+  const std::vector<int32_t> notes(200, 1), chords(200, 2), beats(200, 3);
+  nn::Embedding body({.count = 5, .dim = 8});
+  nn::Linear chord_head({.in = 8, .out = 5}), beat_head({.in = 8, .out = 5});
+  const nn::AlignedCrops crops({notes, chords, beats}, 16, 32, 1);
+  const Tensors batch = crops(0);        // three tensors i64 [16, 32]
+  const Tensor hidden = body(batch[0]);  // [16, 32, d_model]
+  const Tensor loss = cross_entropy(chord_head(hidden), batch[1]) +
+                      0.5 * cross_entropy(beat_head(hidden), batch[2]);
+  CHECK(loss.dim() == 0);
+}
+
+// ------------------------------------------------------------------------ use-a-trained-model.md
+
+TEST_CASE("use-a-trained-model.md: names of weights", "[repository][docs]") {
+  const InTempDir here;
+  {
+    nn::LanguageModel::Options options{.vocabulary = 131, .n_layers = 4};
+    options.layer = {.d_model = 128,
+                     .attention = {.n_heads = 4, .bias = false},
+                     .feed_forward = {.d_hidden = 512}};
+    options.layer.attention.kernel = nn::find_kernel("softmax").make({});
+    nn::add_position("music", {.length = 512}, options.layer, options.input);
+    nn::LanguageModel model(options);
+
+    nn::save_weights("model.safetensors", model);
+    CHECK(nn::load_weights("model.safetensors", model).missing.empty());
+  }
+  nn::Encoder encoder({.n_layers = 2,
+                       .layer = {.d_model = 16,
+                                 .attention = {.n_heads = 2},
+                                 .feed_forward = {.d_hidden = 32},
+                                 .norm = nn::NormPlace::post}});
+  nn::NameMap names;
+  names
+      .split("layers.{}.self_attn.in_proj_weight",
+             {"layers.{}.self_attention.q.weight", "layers.{}.self_attention.k.weight",
+              "layers.{}.self_attention.v.weight"})
+      .split("layers.{}.self_attn.in_proj_bias",
+             {"layers.{}.self_attention.q.bias", "layers.{}.self_attention.k.bias",
+              "layers.{}.self_attention.v.bias"})
+      .rename("layers.{}.self_attn.out_proj.*", "layers.{}.self_attention.out.*")
+      .rename("layers.{}.linear{}.*", "layers.{}.feed_forward.linear{}.*");
+  nn::save_weights("encoder.safetensors", encoder, names);  // PyTorch's names
+  nn::load_weights("encoder.safetensors", encoder, names);
+  // The names of torch.nn.TransformerEncoder's state dict.
+  std::vector<std::string> expected, found;
+  for (const char* layer : {"layers.0.", "layers.1."})
+    for (const char* name :
+         {"linear1.bias", "linear1.weight", "linear2.bias", "linear2.weight", "norm1.bias",
+          "norm1.weight", "norm2.bias", "norm2.weight", "self_attn.in_proj_bias",
+          "self_attn.in_proj_weight", "self_attn.out_proj.bias", "self_attn.out_proj.weight"})
+      expected.push_back(std::string(layer) + name);
+  const nn::SafetensorsFile file("encoder.safetensors");
+  for (const auto& entry : file.entries()) found.push_back(entry.name);
+  std::sort(found.begin(), found.end());
+  CHECK(found == expected);
+}
+
+// -------------------------------------------------------------------------------- performance.md
+
+TEST_CASE("performance.md: layers under checkpoint()", "[repository][docs]") {
+  Setting s;
+  const auto& layers = s.model.layers;
+  Tensor x = randn({2, 5, 16}).set_requires_grad();
+  const Tensor plain = layers[1](layers[0](x, {.causal = true}), {.causal = true});
+  for (const nn::TransformerLayer& layer : layers)
+    x = checkpoint([&layer](const Tensors& in) { return layer(in[0], {.causal = true}); }, {x});
+  CHECK(equal(x, plain));
+}
+
+TEST_CASE("performance.md: a profile", "[repository][docs]") {
+  Setting s;
+  auto& [model, inputs, targets, batch] = s;
+  nn::AdamW optimizer(model.parameters(), {});
+  Profile profile;
+  cross_entropy(model(inputs), targets).backward();
+  profile.mark("backward ended");  // time outside ops counts for this name
+  optimizer.step();
+  profile.mark("optimizer");
+  for (const ProfileRow& row : profile.rows())  // longest first
+    std::printf("%-28s %4d  %6.2f ms\n", row.name.c_str(), int(row.calls), 1e3 * row.seconds);
+  CHECK(profile.rows().size() > 4);
+}
