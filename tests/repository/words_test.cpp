@@ -157,7 +157,15 @@ std::vector<std::string> pages() {
   return all;
 }
 
-void check_none(const std::vector<std::string>& found) {
+// Texts that are data, and the tempo stretch of an augmentation.
+bool is_allowed(const std::string& line) {
+  static const std::regex allowed(
+      "examples/character_model\\.cpp:.*: the house; .*|examples/piano/.*: stretch; .*");
+  return std::regex_match(line, allowed);
+}
+
+void check_none(std::vector<std::string> found) {
+  std::erase_if(found, is_allowed);
   std::string all;
   for (const std::string& line : found) all += line + '\n';
   INFO(all);
