@@ -16,28 +16,32 @@ namespace stretto {
 /// for gradient checks; i64 and i32 are indices; u8 and boolean are masks.
 enum class DType : uint8_t { f32, f64, bf16, i64, i32, u8, boolean };
 
-inline constexpr DType f32 = DType::f32;
-inline constexpr DType f64 = DType::f64;
-inline constexpr DType bf16 = DType::bf16;
-inline constexpr DType i64 = DType::i64;
-inline constexpr DType i32 = DType::i32;
-inline constexpr DType u8 = DType::u8;
-inline constexpr DType boolean = DType::boolean;
+inline constexpr DType f32 = DType::f32;          ///< 32-bit IEEE floating point.
+inline constexpr DType f64 = DType::f64;          ///< 64-bit IEEE floating point.
+inline constexpr DType bf16 = DType::bf16;        ///< bfloat16.
+inline constexpr DType i64 = DType::i64;          ///< 64-bit integer.
+inline constexpr DType i32 = DType::i32;          ///< 32-bit integer.
+inline constexpr DType u8 = DType::u8;            ///< 8-bit unsigned integer.
+inline constexpr DType boolean = DType::boolean;  ///< Truth value, one byte.
 
 /// bfloat16: the upper half of an f32. Conversion from any type rounds once, to nearest even, and
 /// keeps NaN a NaN.
 struct BFloat16 {
-  uint16_t bits = 0;
+  uint16_t bits = 0;  ///< The upper 16 bits of the f32.
   BFloat16() = default;
+  /// Rounds an f32.
   explicit BFloat16(float value) {
     const uint32_t u = std::bit_cast<uint32_t>(value);
     const uint32_t rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
     bits = uint16_t((u & 0x7fffffffu) > 0x7f800000u ? (u >> 16) | 0x40u : rounded);
   }
+  /// Rounds an f64, once.
   explicit BFloat16(double value) : BFloat16(to_odd(value)) {}
+  /// Rounds an integer, once.
   template <class I>
   requires std::is_integral_v<I>
   explicit BFloat16(I value) : BFloat16(to_odd(double(to_odd(value)))) {}
+  /// Returns the value as f32, exactly.
   operator float() const { return std::bit_cast<float>(uint32_t(bits) << 16); }
 
  private:
@@ -133,7 +137,7 @@ decltype(auto) dispatch_among(DType t, F&& f) {
   return f.template operator()<T>();
 }
 
-/// Returns f<T>() with the C++ type of `t`:  dispatch(x.dtype(), [&]<class T>() { … })
+/// Returns f<T>() with the C++ type of `t`: `dispatch(x.dtype(), [&]<class T>() { … })`.
 template <class F>
 decltype(auto) dispatch(DType t, F&& f) {
   return dispatch_among<float, double, BFloat16, int64_t, int32_t, uint8_t, bool>(

@@ -23,7 +23,9 @@ struct OutOfMemory : Error {
   using Error::Error;
 };
 
-// Conversions to text for str(), fail() and check().
+/// Appends the text of a value, for str(), fail() and check(). An overload for a type of your own,
+/// in its namespace, lets them accept that type.
+/// @{
 inline void append_text(std::string& to, const char* text) { to += text; }
 inline void append_text(std::string& to, const std::string& text) { to += text; }
 inline void append_text(std::string& to, char value) { to += value; }
@@ -34,6 +36,7 @@ inline void append_text(std::string& to, long value) { to += std::to_string(valu
 inline void append_text(std::string& to, unsigned long value) { to += std::to_string(value); }
 void append_text(std::string& to, double value);  // as %g: 0.5, 1e-05
 inline void append_text(std::string& to, float value) { append_text(to, double(value)); }
+/// @}
 
 /// Returns all arguments as one string. Any type with an `append_text` is accepted.
 template <class... Parts>

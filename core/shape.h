@@ -24,6 +24,7 @@ class Int {
   /// Converts from an integer or enum.
   template <WholeNumber T>
   constexpr Int(T value) : value_(static_cast<int64_t>(value)) {}
+  /// Returns the value.
   constexpr operator int64_t() const { return value_; }
 
  private:
@@ -47,6 +48,8 @@ class Shape {
   int64_t dim() const { return n_; }
   /// True if there are no dimensions.
   bool empty() const { return n_ == 0; }
+  /// Entries, as of a std::vector; dimensions are not checked.
+  /// @{
   int64_t operator[](int64_t d) const { return v_[d]; }
   int64_t& operator[](int64_t d) { return v_[d]; }
   int64_t back() const { return v_[n_ - 1]; }
@@ -55,6 +58,7 @@ class Shape {
   const int64_t* end() const { return v_ + n_; }
   int64_t* begin() { return v_; }
   int64_t* end() { return v_ + n_; }
+  /// @}
   /// Adds a dimension after the last one.
   void push_back(int64_t value);
   /// Adds a dimension at position `at`.
@@ -64,6 +68,7 @@ class Shape {
 
   /// Returns the product of all entries (1 for a 0-d shape).
   int64_t numel() const;
+  /// True if all entries are equal.
   bool operator==(const Shape& other) const;
 
  private:

@@ -23,14 +23,16 @@ void sgd_steps(std::span<const SgdTask> tasks);
 /// Performs steps of Adam or AdamW, in the same way.
 void adam_steps(std::span<const AdamTask> tasks);
 
+/// The number of elements whose squares block_squares() sums together.
+constexpr int64_t norm_block = 32768;
 /// Returns Σ x² of each block of norm_block elements of a contiguous tensor on the CPU. l2_norm
 /// adds these sums in this order, tensor by tensor.
-constexpr int64_t norm_block = 32768;
 std::vector<double> block_squares(const Tensor& x);
 
 /// Elements begin … end − 1 of a tensor in row-major order.
 struct ElementRange {
-  int64_t begin = 0, end = 0;
+  int64_t begin = 0;  ///< The first element.
+  int64_t end = 0;    ///< One past the last element.
   bool operator==(const ElementRange&) const = default;
 };
 
