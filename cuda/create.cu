@@ -1,6 +1,6 @@
-// New tensors whose values follow from their indices: one thread per element, each written once.
-// The CPU's bits: compiled without fused products and sums (cmake/cuda.cmake). Tested against the
-// CPU's arange, linspace, tril and triu.
+// New tensors whose values depend only on their indices: one thread per element, each written once.
+// Bit-identical to the CPU's: compiled without fused multiply-adds (cuda/runtime/unfused.h). Tested
+// against the CPU's arange, linspace, tril and triu.
 #include "cuda/create.h"
 #include "cuda/runtime/common.cuh"
 #include "cuda/runtime/unfused.h"
@@ -18,7 +18,7 @@ __global__ void fill_line(double* out, int64_t n, int64_t counted, double start,
     out[i] = i < counted ? start + double(i) * step : end - step * double(n - 1 - i);
 }
 
-/// out [rows, columns]; a block's rows take turns
+/// out [rows, columns]; a warp per row
 __global__ void fill_above(bool* out, int64_t rows, int64_t columns, int64_t k) {
 #pragma unroll 1
   for (int64_t row = first_row(); row < rows; row += row_step())

@@ -1,4 +1,4 @@
-// Elementwise functions of two operands, tensors or numbers.
+// Elementwise functions of two operands, each a tensor or a scalar.
 #include "cuda/elementwise.h"
 #include "cuda/runtime/map.cuh"
 
@@ -39,7 +39,7 @@ struct AddScaled {
   __device__ C operator()(C to, C from) const { return to + scale * from; }
 };
 
-/// Quotients and powers of integers are ops/'s to make floating.
+/// ops/ converts integers to floating point for quotients and powers.
 template <class F>
 constexpr bool of_integers = !std::is_same_v<F, em::Div> && !std::is_same_v<F, em::Pow>;
 

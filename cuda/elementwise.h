@@ -1,6 +1,6 @@
-// Elementwise functions on the device: those of ops/elementwise_math.h, each a value of its type.
-// Any strides. f32, f64 or bf16; what integers have too (not div, pow or the functions of
-// analysis), also i64.
+// Elementwise functions on the device, those of ops/elementwise_math.h, selected by tag types. Any
+// strides. f32, f64 or bf16; functions that are defined for integers (all except div, pow and the
+// smooth functions) also i64.
 #pragma once
 
 #include "../ops/elementwise_math.h"
@@ -14,19 +14,19 @@ STRETTO_UNARY_FUNCTIONS(STRETTO_DECLARE)
 STRETTO_PIECEWISE_FUNCTIONS(STRETTO_DECLARE)
 #undef STRETTO_DECLARE
 
-/// g · F′, where the derivative reads `at`, x or F(x) as F::needs says; of one shape.
+/// g · F′, whose derivative reads `at`: x or F(x), as F::needs says. `at` and g have one shape.
 #define STRETTO_DECLARE(F) \
   STRETTO_KERNEL(Tensor chain_rule(elementwise::F, const Tensor& at, const Tensor& g));
 STRETTO_UNARY_FUNCTIONS(STRETTO_DECLARE)
 #undef STRETTO_DECLARE
 
-/// F(a, b) of one dtype, with broadcasting.
+/// F(a, b), of one dtype, with broadcasting.
 #define STRETTO_DECLARE(F) \
   STRETTO_KERNEL(Tensor binary(elementwise::F, const Tensor& a, const Tensor& b));
 STRETTO_BINARY_FUNCTIONS(STRETTO_DECLARE)
 #undef STRETTO_DECLARE
 
-/// F(x, c) and F(c, x); c in the type that x is computed in.
+/// F(x, c) and F(c, x), with c in the type that x is computed in.
 #define STRETTO_DECLARE(F)                                                  \
   STRETTO_KERNEL(Tensor binary(elementwise::F, const Tensor& x, double c)); \
   STRETTO_KERNEL(Tensor binary(elementwise::F, double c, const Tensor& x));
@@ -34,13 +34,14 @@ STRETTO_SCALAR_FUNCTIONS(STRETTO_DECLARE)
 #undef STRETTO_DECLARE
 
 STRETTO_KERNEL(Tensor clamp(const Tensor& x, double low, double high));
-/// The same of i64.
+/// As above, for i64.
 STRETTO_KERNEL(Tensor clamp(const Tensor& x, int64_t low, int64_t high));
-/// to += scale · from, `from` broadcast to the shape of `to`; one floating dtype, or bf16 to f32.
+/// to += scale · from; `from` is broadcast to the shape of `to`. One floating
+/// dtype, or bf16 to f32.
 STRETTO_KERNEL(void add_scaled(const Tensor& to, const Tensor& from, double scale));
-/// to = a + b: bf16 of one shape to f32.
+/// to = a + b: the sum of bf16 tensors of one shape in f32.
 STRETTO_KERNEL(void add_of_bf16(const Tensor& a, const Tensor& b, const Tensor& to));
-/// x ← x · factor; floating.
+/// x *= factor; floating dtypes.
 STRETTO_KERNEL(void scale(const Tensor& x, double factor));
 
 }  // namespace stretto::cuda

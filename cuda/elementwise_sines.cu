@@ -1,5 +1,5 @@
-// Sine and cosine. Apart from the others because those of f64, CUDA's own, reduce large arguments
-// in local memory, which no other kernel may use (cmake/cuda.cmake).
+// Sine and cosine, in a file of their own: CUDA's f64 functions reduce large arguments in local
+// memory, which no other kernel may use (cmake/cuda.cmake).
 #include "cuda/unary.cuh"
 
 namespace stretto::cuda {

@@ -1,11 +1,11 @@
-// Taking and adding by index.
+// Selecting and adding by index.
 //
-// What is taken moves in 16 bytes where a slice has that many. Sums have one owner each and one
-// order, without atomics: ids are sorted with their positions, stably (cuda/sort.h), so that what
-// meets in a row is one segment, whose ends are found by bisection. Long segments of `place` are
-// cut at every 256th place: each piece that begins a chunk is summed by itself, and the row adds
-// the pieces in order. Sums of `place` are kept in f64, as on the CPU: some rows are met a million
-// times. Tested against the CPU: takes and scatter_add to the bit.
+// Slices are moved 16 bytes at a time if they are multiples of that. Sums have one owner each and a
+// fixed order, without atomics: ids are sorted stably with their positions (cuda/sort.h), so that
+// all contributions to a row form one segment, whose ends a binary search finds. place() splits
+// long segments at multiples of 256 positions: a block sums the part in each further chunk, and the
+// row's warp adds these sums in order. place() accumulates in f64, as on the CPU: some rows receive
+// a million contributions. Tested against the CPU: take and scatter_add are bit-identical.
 #include "cuda/indexing.h"
 #include "cuda/runtime/common.cuh"
 #include "cuda/runtime/copy.h"
@@ -16,7 +16,7 @@ namespace {
 
 constexpr int threads = 256;
 constexpr int64_t piece = 256;
-constexpr int64_t short_column = 256;  // up to here one thread adds a column
+constexpr int64_t short_column = 256;  // the largest length of a column that one thread adds
 
 /// out [outer, n, inner] = x [outer, rows, inner] at ids [n]
 template <class Word>
@@ -30,7 +30,7 @@ __global__ void take_slices(Word* out, const Word* x, const int64_t* ids, uint64
   }
 }
 
-/// The first place in sorted [n] that is not below `value`.
+/// The first index in sorted [n] with a value that is not less than `value`.
 __device__ inline int64_t first_of(const int64_t* sorted, int64_t n, int64_t value) {
   int64_t low = 0, high = n;
   while (low < high) {
@@ -44,8 +44,8 @@ __device__ inline int64_t first_of(const int64_t* sorted, int64_t n, int64_t val
   return low;
 }
 
-/// pieces [outer, chunks, inner]: Σ g over the places of a chunk that have its first place's id,
-/// where that is also the id of the place before.
+/// pieces [outer, chunks, inner]: Σ g over the positions of a chunk whose id is that of its first
+/// position. Only for chunks that begin within a segment: the position before has the same id.
 template <class T>
 __global__ void reduce_scatter(double* pieces, const T* g, const int64_t* sorted,
                                const uint32_t* order, int64_t items, Divider chunks, int64_t n,
@@ -68,7 +68,7 @@ __global__ void reduce_scatter(double* pieces, const T* g, const int64_t* sorted
   }
 }
 
-/// y [outer, rows, inner], a warp for a row
+/// y [outer, rows, inner]; a warp per row
 template <class T>
 __global__ void sum_segments(T* y, const double* pieces, const T* g, const int64_t* sorted,
                              const uint32_t* order, int64_t items, Divider rows, int64_t n,
@@ -94,8 +94,8 @@ __global__ void sum_segments(T* y, const double* pieces, const T* g, const int64
   }
 }
 
-/// y = x at index; the layout's operands are y, index and x, whose dimension d has stride 0 and
-/// `step`
+/// y = x at index; the layout's operands are y, index and x. In x, dimension d has stride 0 in the
+/// layout; its stride is `step`.
 template <class Word>
 __global__ void gather_elements(Word* y, const Word* x, const int64_t* index,
                                 const __grid_constant__ Layout<3> layout, uint64_t n,
@@ -107,12 +107,13 @@ __global__ void gather_elements(Word* y, const Word* x, const int64_t* index,
   }
 }
 
-/// Dimension d of y, index and source: its length in the latter two, and strides.
+/// Dimension d of y, index and source: the length in index and source, and the
+/// strides in all three.
 struct Along {
   int64_t n, to, index, from;
 };
 
-/// y += source, a thread for a column; the layout is of columns of y, index and source
+/// y += source, a thread per column; the layout is of the columns of y, index and source
 template <class T>
 __global__ void scatter_columns(T* y, const int64_t* index, const T* source,
                                 const __grid_constant__ Layout<3> layout, uint64_t columns,
@@ -128,7 +129,8 @@ __global__ void scatter_columns(T* y, const int64_t* index, const T* source,
   }
 }
 
-/// The same by sorted columns [columns, n]: a thread for an element of y that is met.
+/// As scatter_columns(), by sorted columns [columns, n]: one thread for each element
+/// of y that is added to.
 template <class T>
 __global__ void scatter_segments(T* y, const int64_t* sorted, const uint32_t* order,
                                  const T* source, const __grid_constant__ Layout<3> layout,

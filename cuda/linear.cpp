@@ -1,7 +1,8 @@
-// cuBLASLt: products with an epilogue (cuda/matmul.cu says how row-major operands are given).
+// cuBLASLt: products with an epilogue (cuda/matmul.cu explains how row-major operands are passed).
 //
-// The algorithm is its first choice for a shape, asked for once, so that a shape has the same bits
-// each time on one kind of GPU. Tested by the table of ops (linear, feed_forward).
+// The algorithm is cuBLASLt's first choice for a shape, queried once, so that results
+// for a shape are bit-identical each time on one kind of GPU. Tested by the table of
+// ops (linear, feed_forward).
 #include "cuda/linear.h"
 
 #include <cublasLt.h>
@@ -17,7 +18,7 @@
 namespace stretto::cuda {
 namespace {
 
-constexpr uintptr_t alignment = 16;  // bytes, of what cuBLASLt gets
+constexpr uintptr_t alignment = 16;  // bytes, of all pointers passed to cuBLASLt
 
 struct Description {
   cublasLtMatmulDesc_t handle = nullptr;
@@ -67,8 +68,7 @@ struct Preference {
   Preference& operator=(const Preference&) = delete;
 };
 
-// out [N, M] = x [N, K] · w with an epilogue; w is [M, K] in memory where `transposed`, else [K,
-// M].
+// out [N, M] = x [N, K] · w with an epilogue; in memory w is [M, K] if `transposed`, else [K, M].
 struct Call {
   Tensor x, w, out;
   bool transposed;
@@ -76,7 +76,7 @@ struct Call {
   Tensor bias, aux;  // undefined: none
 };
 
-// What an algorithm is chosen by.
+// The key by which an algorithm is chosen.
 struct Product {
   int64_t n, m, k;
   DType dtype;
@@ -88,7 +88,7 @@ struct Product {
   }
 };
 
-// The product as cuBLASLt has it, and its algorithm.
+// The product in cuBLASLt's terms.
 struct Plan {
   Plan(const Product& p, const void* bias, const void* aux)
       : type(p.dtype == bf16 ? CUDA_R_16BF : CUDA_R_32F),
@@ -112,12 +112,12 @@ cublasLtHandle_t lt(const Blas& blas) {  // as documented
   return reinterpret_cast<cublasLtHandle_t>(cublasHandle_t(blas));
 }
 
-// Null: cuBLASLt has none.
+// Null: cuBLASLt does not support the product.
 const cublasLtMatmulAlgo_t* algorithm(const Blas& blas, int device, const Product& p,
                                       const Plan& plan) {
   using Chosen = std::map<Product, std::optional<cublasLtMatmulAlgo_t>>;
   static std::array<Chosen, max_gpus> of_devices;
-  Chosen& chosen = of_devices[size_t(device)];  // under the lock of `blas`
+  Chosen& chosen = of_devices[size_t(device)];  // guarded by the lock of `blas`
   auto at = chosen.find(p);
   if (at == chosen.end()) {
     const Preference preference;
@@ -134,17 +134,17 @@ const cublasLtMatmulAlgo_t* algorithm(const Blas& blas, int device, const Produc
 }
 
 void run(const char* op, const Call& c) {
-  const auto whole = [](const Tensor& t) {
+  const auto aligned = [](const Tensor& t) {
     return t.defined() && reinterpret_cast<uintptr_t>(t.raw_data()) % alignment ? t.clone() : t;
   };
-  const Tensor x = whole(c.x), w = whole(c.w), bias = whole(c.bias);
+  const Tensor x = aligned(c.x), w = aligned(c.w), bias = aligned(c.bias);
   const int device = x.device().index;
   const Product p{c.out.size(0), c.out.size(1), x.size(1), x.dtype(), c.epilogue, c.transposed};
   const Blas blas(device);
   const auto data = [](const Tensor& t) { return t.defined() ? t.raw_data() : nullptr; };
   const Plan plan(p, data(bias), data(c.aux));
   const cublasLtMatmulAlgo_t* const chosen = algorithm(blas, device, p, plan);
-  check(chosen, op, "cuBLASLt has no product of ", x, " and ", w);
+  check(chosen, op, "cuBLASLt does not support the product of ", x, " and ", w);
   const float one = 1, zero = 0;
   STRETTO_CUBLAS(cublasLtMatmul(lt(blas), plan.d.handle, &one, w.raw_data(), plan.w.handle,
                                 x.raw_data(), plan.x.handle, &zero, c.out.raw_data(),
@@ -158,7 +158,7 @@ void run(const char* op, const Call& c) {
 bool serves_gelu(int64_t n, int64_t in, int64_t hidden, int64_t out, DType dtype, int device) {
   const auto has = [&](const Product& p) {
     const Blas blas(device);
-    const void* const any = blas.workspace();  // aligned as all that is given
+    const void* const any = blas.workspace();  // aligned like all operands
     return algorithm(blas, device, p, Plan(p, any, any)) != nullptr;
   };
   return dtype == bf16 && hidden % 8 == 0 &&

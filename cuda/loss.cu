@@ -1,9 +1,9 @@
 // Cross-entropy of rows of logits.
 //
 // loss = (1 − ε) (log Σ − (x_t − top)) + ε/V Σ_i (log Σ − (x_i − top)) with top the row's maximum
-// and Σ = Σ exp(x_i − top); dx_i = g (exp(x_i − top)/Σ − ε/V − (1 − ε) [i = t]). Contiguous [rows,
-// width]; each row is read once per direction, and once more where ε is not 0. Rows to be ignored
-// give 0. Tested against the op table's reference and the CPU.
+// and Σ = Σ exp(x_i − top); dx_i = g (exp(x_i − top)/Σ − ε/V − (1 − ε) [i = t]).
+// Contiguous [rows, width]. Each row is read once per direction, and once more if ε is not 0. The
+// loss and the gradient of ignored rows are 0. Tested against the op table's reference and the CPU.
 #include "cuda/loss.h"
 #include "cuda/runtime/rows.cuh"
 
@@ -22,7 +22,7 @@ __global__ void loss_rows(compute_t<T>* losses, compute_t<T>* totals, const T* x
     const int64_t target = ids[row];
     C loss = 0;
     PowerSum<C> sum = {0, 1};
-    if (target != ignored) {  // for all threads of the row
+    if (target != ignored) {  // the same for all threads of the row
       sum = {};
       walk_packs<Shape>(
           width, [&](auto v) { sum.add(v); }, in);
@@ -30,10 +30,10 @@ __global__ void loss_rows(compute_t<T>* losses, compute_t<T>* totals, const T* x
       const C log_total = math::log(sum.total);
       loss = (C(1) - epsilon) * (log_total - (cast<C>(in[target]) - sum.top));
       if (epsilon != C(0)) {
-        C far = 0;
+        C total_nll = 0;
         walk<Shape>(
-            width, [&](int64_t, C v) { far += log_total - (v - sum.top); }, in);
-        loss += epsilon / C(width) * combine<Shape::Threads>(far, Sum());
+            width, [&](int64_t, C v) { total_nll += log_total - (v - sum.top); }, in);
+        loss += epsilon / C(width) * combine<Shape::Threads>(total_nll, Sum());
       }
     }
     if (threadIdx.x == 0) {

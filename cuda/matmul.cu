@@ -1,8 +1,8 @@
 // Matrix products by cuBLAS.
 //
-// out = op(a) · op(b), row-major. cuBLAS is column-major, where the same memory reads as the
-// transpose: it computes outᵀ [N, M] = op(b)ᵀ · op(a)ᵀ, so b comes first and nothing is moved. The
-// same bits each time on one kind of GPU (one stream, no atomics).
+// out = op(a) · op(b), row-major. cuBLAS is column-major and reads the same memory as the
+// transpose: it computes outᵀ [N, M] = op(b)ᵀ · op(a)ᵀ, so b comes first and nothing is moved.
+// Results are bit-identical each time on one kind of GPU (one stream, no atomics).
 #include "cuda/matmul.h"
 #include "cuda/runtime/blas.cuh"
 #include "cuda/runtime/common.cuh"
@@ -11,7 +11,7 @@
 namespace stretto::cuda {
 namespace {
 
-constexpr int64_t max_batch = 65535;  // of one call; some of cuBLAS's kernels put it in grid.z
+constexpr int64_t max_batch = 65535;  // per call; some cuBLAS kernels map it to grid.z
 
 struct Types {
   cudaDataType data;
@@ -31,11 +31,11 @@ Types types_of(DType t) {
   }
 }
 
-// Matrices in memory; `transposed` says that it is their columns whose numbers are neighbors.
+// Matrices in memory; if `transposed`, the elements of a column are adjacent, not those of a row.
 struct Matrices {
   bool good = false, transposed = false;
-  int64_t leading = 1;  // from one row, or column, to the next
-  int64_t apart = 0;    // from one matrix to the next
+  int64_t leading = 1;        // from one row (transposed: column) to the next
+  int64_t matrix_stride = 0;  // from one matrix to the next
 };
 
 Matrices matrices_in(const Tensor& x) {
@@ -53,8 +53,8 @@ Matrices matrices_in(const Tensor& x) {
   int64_t count = 1;
   for (int64_t d = x.dim() - 3; d >= 0; --d) {
     if (x.size(d) == 1) continue;
-    if (count == 1) m.apart = x.strides()[d];
-    if (x.strides()[d] != m.apart * count) return m;
+    if (count == 1) m.matrix_stride = x.strides()[d];
+    if (x.strides()[d] != m.matrix_stride * count) return m;
     count *= x.size(d);
   }
   m.leading = std::max<int64_t>(m.leading, 1);
@@ -78,7 +78,7 @@ Tensor matmul(const Tensor& a, const Tensor& b) {
   }
   const Matrices left = matrices_in(a), right = matrices_in(b);
   int64_t batch = out.numel() / (m * n), rows = m;
-  if (right.apart == 0 && !left.transposed && left.apart == m * left.leading) {
+  if (right.matrix_stride == 0 && !left.transposed && left.matrix_stride == m * left.leading) {
     rows = batch * m;  // one tall product
     batch = 1;
   }
@@ -90,16 +90,16 @@ Tensor matmul(const Tensor& a, const Tensor& b) {
   const void* zero = f64_scale ? static_cast<const void*>(&zero_d) : &zero_f;
   const Blas handle(a.device().index);
   const int64_t item = item_size(a.dtype());
-  const auto turned = [](const Matrices& x) { return x.transposed ? CUBLAS_OP_T : CUBLAS_OP_N; };
+  const auto operation = [](const Matrices& x) { return x.transposed ? CUBLAS_OP_T : CUBLAS_OP_N; };
   for (int64_t first = 0; first < batch; first += max_batch) {
-    const auto at = [&](const Tensor& x, int64_t apart) {
-      return static_cast<char*>(x.raw_data()) + first * apart * item;
+    const auto at = [&](const Tensor& x, int64_t matrix_stride) {
+      return static_cast<char*>(x.raw_data()) + first * matrix_stride * item;
     };
     STRETTO_CUBLAS(cublasGemmStridedBatchedEx_64(
-        handle, turned(right), turned(left), n, rows, k, one, at(b, right.apart), types.data,
-        right.leading, right.apart, at(a, left.apart), types.data, left.leading, left.apart, zero,
-        at(out, m * n), types.data, n, m * n, std::min(max_batch, batch - first), types.compute,
-        CUBLAS_GEMM_DEFAULT));
+        handle, operation(right), operation(left), n, rows, k, one, at(b, right.matrix_stride),
+        types.data, right.leading, right.matrix_stride, at(a, left.matrix_stride), types.data,
+        left.leading, left.matrix_stride, zero, at(out, m * n), types.data, n, m * n,
+        std::min(max_batch, batch - first), types.compute, CUBLAS_GEMM_DEFAULT));
     queued("matmul", a.device().index);
   }
   return out;

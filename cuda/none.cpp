@@ -1,5 +1,5 @@
-// A build without CUDA: every function of the headers below, and the GPU's runtime, raises an error
-// that says so. A new header of kernels is one more line.
+// A build without CUDA: every function of the headers below, and of the GPU's runtime, raises an
+// error that says so. Each header of kernels is included at the end.
 #include "core/gpu_channel.h"
 #include "core/gpu_runtime.h"
 

@@ -1,11 +1,12 @@
 // Layer norm and RMS norm.
 //
-// y = x̂ · w + b with x̂ = ((x − shift) − rest) · scale, shift + rest the row's mean or 0 (rest is 0
-// unless the mean is far, cuda/norm.h), scale = 1/√(mean ((x − shift) − rest)² + eps). dx = scale ·
-// (ĝ − mean ĝ − x̂ · mean ĝ·x̂) with ĝ = g · w, the second term for a mean only. Contiguous [rows,
-// width]; statistics in f32 (f64 for f64). A row that fits in registers (cuda/runtime/rows.cuh) is
-// read once. dw = Σ g·x̂ and db = Σ g: each block sums its rows, in order, into one partial row; the
-// partial rows are added by cuda::sum. Tested against the CPU's formula in f64.
+// y = x̂ · w + b with x̂ = ((x − shift) − rest) · scale, where shift + rest is the row's mean or 0
+// (rest is 0 unless the mean is large, cuda/norm.h), scale = 1/√(mean ((x − shift) − rest)² + eps).
+// dx = scale · (ĝ − mean ĝ − x̂ · mean ĝ·x̂) with ĝ = g · w; only layer norm has the second term.
+// Contiguous [rows, width]; statistics in f32 (f64 for f64). A row that fits in registers
+// (cuda/runtime/rows.cuh) is read once. dw = Σ g·x̂ and db = Σ g: each block sums its rows, in
+// order, into one partial row; cuda::sum adds the partial rows. Tested against the CPU's formula in
+// f64.
 #include "cuda/norm.h"
 #include "cuda/reduce.h"
 #include "cuda/runtime/copy.h"
@@ -36,7 +37,7 @@ __global__ void norm_rows(T* y, compute_t<T>* means, compute_t<T>* scale, const 
       power += d * d;
     };
     auto is_far = [&] { return means && mean * mean > C(far_mean) * variance; };
-    // mean and rest are of a whole row: all threads that share it go one way.
+    // mean and rest belong to a whole row: all threads that share it take the same branch.
     const C first = means ? cast<C>(in[0]) : C(0);
     auto from_first = [&](C v) { rest += (v - mean) - (first - mean); };
     auto whole_rest = [&] { rest = (first - mean) + combine<Threads>(rest, Sum()) * share; };
@@ -99,8 +100,8 @@ __global__ void norm_rows(T* y, compute_t<T>* means, compute_t<T>* scale, const 
   }
 }
 
-/// The sums of a block's warps, `part` of each thread, in partial [width]. Where there are several
-/// a barrier must lie between two calls.
+/// Sums `part` of each thread over the block's warps and stores the result in partial [width]. With
+/// several warps, a barrier must separate two calls.
 template <class Shape, class C>
 __device__ inline void store_partial(C* partial, const C (&part)[Shape::packs * Shape::pack],
                                      int width) {
@@ -113,7 +114,7 @@ __device__ inline void store_partial(C* partial, const C (&part)[Shape::packs * 
     __syncthreads();
     if (threadIdx.y > 0) return;
   }
-  constexpr int S = V == 1 ? 1 : 16 / int(sizeof(C));  // numbers of a store
+  constexpr int S = V == 1 ? 1 : 16 / int(sizeof(C));  // elements per store
 #pragma unroll
   for (int p = 0; p < K; ++p) {
     Pack<C, S> sum[V / S];
@@ -128,7 +129,7 @@ __device__ inline void store_partial(C* partial, const C (&part)[Shape::packs * 
     const int thread = int(threadIdx.x), first = (p * Threads + thread) * V;
     if constexpr (V == S) {
       if (first < width) *reinterpret_cast<Pack<C, S>*>(partial + first) = sum[0];
-    } else {  // two stores: neighbors fill a sector together, first the even one's numbers
+    } else {  // two stores: neighboring threads fill a sector, first with the even one's elements
       static_assert(V == 2 * S);
       const bool odd = thread % 2 == 1;
       const int even = odd ? first - V : first;

@@ -1,8 +1,8 @@
-// Optimizers' steps, in place, and what clips gradients: many tensors in a launch.
+// Optimizer steps in place, and gradient clipping: many tensors per launch.
 //
-// A table of tensors travels as the kernel's argument. Each block has 4096 elements of one of them,
-// each thread four neighbors at a time; every element is read and written once, by one thread.
-// Tested against the CPU's loops in tests/cuda/optim_kernels_test.cpp.
+// A table of tensors is passed as the kernel's argument. Each block processes 4096 elements of one
+// tensor, each thread four adjacent elements at a time; every element is read and written once, by
+// one thread. Tested against the CPU's loops in tests/cuda/optim_kernels_test.cpp.
 #include <functional>
 #include <utility>
 #include <vector>
@@ -17,10 +17,10 @@ namespace {
 
 constexpr int threads = 256, side_by_side = 4;
 constexpr int64_t chunk = 4 * threads * side_by_side;
-constexpr int most_tensors = 96;  // of one launch
+constexpr int most_tensors = 96;  // per launch
 
-/// Tensors of a launch; blocks first[i] … first[i + 1] − 1 are those of entry i. A step that is
-/// replayed has its rules on the device.
+/// The tensors of a launch; blocks first[i] … first[i + 1] − 1 process entry i. A captured step has
+/// its rules in device memory, where each replay finds new ones.
 template <class Entry>
 struct Table {
   int count = 0;
@@ -29,7 +29,7 @@ struct Table {
   Entry entry[most_tensors];
 };
 
-/// Four neighbors, or fewer at the end of a tensor.
+/// Four adjacent elements, or fewer at the end of a tensor.
 template <class T>
 struct alignas(sizeof(T) * 4 > 16 ? 16 : sizeof(T) * 4) Four {
   T v[4];
@@ -54,8 +54,8 @@ __device__ inline void put(T* to, int64_t i, int count, bool pack, const Four<T>
     if (j < count) to[i + j] = x.v[j];
 }
 
-/// An element of a weight in the precision of the step: its master copy unless it was set from
-/// outside.
+/// An element of a weight in the precision of the step: its master copy, unless the weight has been
+/// changed outside the optimizer.
 template <class P, class T>
 __device__ inline T current(P w, T master) {
   if constexpr (std::is_same_v<P, BFloat16>)
@@ -130,7 +130,7 @@ struct AdamEntry {
   }
 };
 
-/// x [n] times rule / norm, where the norm is finite and larger.
+/// x [n] times rule / norm if the norm is finite and exceeds `rule`.
 template <class P>
 struct ClipEntry {
   P* x;
@@ -153,14 +153,14 @@ struct ClipEntry {
   }
 };
 
-/// x [n]; the block's sum of squares goes to sums[its number].
+/// x [n]; the block's sum of squares is written to sums[its index].
 template <class P>
 struct SquaresEntry {
   const P* x;
   int64_t n;
   bool packs;
   double* sums;
-  using Rule = int;  // none
+  using Rule = int;  // not used
 };
 
 template <class Entry>
@@ -173,7 +173,7 @@ __device__ inline int entry_of_block(const Table<Entry>& table) {
   return low;
 }
 
-/// f(i, count) for the elements that this thread has of n, four at a time.
+/// Calls f(i, count) for this thread's elements, four at a time, of a block's chunk from `begin`.
 template <class F>
 __device__ inline void each_four(int64_t begin, int64_t n, F&& f) {
   const int64_t end = begin + chunk < n ? begin + chunk : n;
@@ -182,7 +182,7 @@ __device__ inline void each_four(int64_t begin, int64_t n, F&& f) {
     f(i, int(end - i < side_by_side ? end - i : side_by_side));
 }
 
-/// The entries' tensors [n]: their operator() for each four elements.
+/// Calls the entries' operator() for each four elements of their tensors [n].
 template <class Entry>
 __global__ void __launch_bounds__(threads) update(const __grid_constant__ Table<Entry> table) {
   const int at = entry_of_block(table);
@@ -191,7 +191,7 @@ __global__ void __launch_bounds__(threads) update(const __grid_constant__ Table<
   each_four(int64_t(blockIdx.x - table.first[at]) * chunk, entry.n, entry);
 }
 
-/// sums [blocks of an entry], each of the squares of its part of x [n]
+/// sums [blocks of an entry]: the sum of squares of each block's part of x [n]
 template <class P>
 __global__ void __launch_bounds__(threads)
     sum_squares(const __grid_constant__ Table<SquaresEntry<P>> table) {
@@ -215,7 +215,7 @@ T* data_of(const Tensor& x) {
   return x.defined() ? x.data<T>() : nullptr;
 }
 
-// All of them, null or not, can be read in packs.
+// True if all pointers are null or aligned for packs.
 template <class... T>
 bool aligned(const T*... pointers) {
   return ((reinterpret_cast<uintptr_t>(pointers) % alignof(Four<T>) == 0) && ...);
@@ -223,7 +223,7 @@ bool aligned(const T*... pointers) {
 
 int64_t blocks_of(int64_t n) { return ceil_div(n, chunk); }
 
-// The entries in tables, each of which is queued when it is full.
+// Collects entries in tables; each table is queued when it is full.
 template <class Entry>
 class Batch {
  public:
@@ -232,7 +232,7 @@ class Batch {
 
   using Rule = typename Entry::Rule;
 
-  // `again` makes the rule of each replay, where the step is captured.
+  // If the step is captured, `again` computes the rule of each replay.
   void add(const Entry& entry, std::function<Rule()> again = {}) {
     if (entry.n == 0) return;
     const int64_t blocks = table_.first[table_.count] + blocks_of(entry.n);

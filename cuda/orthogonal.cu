@@ -1,9 +1,10 @@
-// Rows made orthonormal, one after the other, by Gram–Schmidt.
+// Rows made orthonormal, one after the other, by the Gram–Schmidt process.
 //
-// A block has a matrix [n, m] in shared memory. Row i loses its parts along all rows before it at
-// once, d_j = u_j · v and v −= Σ_j d_j u_j, and then once more, which leaves it orthogonal to the
-// last bit as the CPU's order does, where each part goes before the next is measured ("twice is
-// enough": Giraud, Langou and Rozložník, 2005). Tested against the CPU.
+// A block holds a matrix [n, m] in shared memory. From row i the projections on all rows before it
+// are subtracted at once, d_j = u_j · v and v −= Σ_j d_j u_j, and then once more. The second pass
+// makes the row orthogonal to full precision, as the CPU's order does, which subtracts each
+// projection before it computes the next ("twice is enough": Giraud, Langou and Rozložník, 2005).
+// Tested against the CPU.
 #include "cuda/orthogonal.h"
 #include "cuda/runtime/common.cuh"
 
@@ -25,7 +26,8 @@ __global__ void __launch_bounds__(threads) orthogonal_matrices(double* x, int n,
     for (int k = lane; k < m; k += 32) sum += u[k] * v[k];
     return combine<32>(sum, Sum());
   };
-  // Row 0 has no rows before it: up to the first barrier each thread reads what it has written.
+  // Row 0 has no rows before it: up to the first barrier each thread reads only
+  // what it has written.
 #pragma unroll 1
   for (int i = 0; i < n; ++i) {
     double* const v = rows + i * m;
@@ -46,7 +48,7 @@ __global__ void __launch_bounds__(threads) orthogonal_matrices(double* x, int n,
       }
       __syncthreads();
     }
-    const double norm = math::sqrt(product(v, v));  // by every warp, the same
+    const double norm = math::sqrt(product(v, v));  // computed by every warp, identically
     __syncthreads();
 #pragma unroll 1
     for (int k = int(threadIdx.x); k < m; k += threads) v[k] /= norm;

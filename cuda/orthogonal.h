@@ -6,10 +6,10 @@
 
 namespace stretto::cuda {
 
-/// Whether a block of the device keeps a matrix of n rows and m columns of f64 in shared memory
-/// (160 × 160 where it has 227 KB).
+/// True if a block of the device can hold a matrix of n rows and m columns of f64 in shared memory
+/// (160 × 160 if it has 227 KB).
 STRETTO_KERNEL(bool orthogonal_rows_fit(int64_t n, int64_t m, Device device));
-/// The rows of each matrix of x [..., n, m], contiguous, f64, n ≤ m, in place.
+/// Makes the rows of each matrix of x [..., n, m] orthonormal, in place; contiguous, f64, n ≤ m.
 STRETTO_KERNEL(void orthogonal_rows(const Tensor& x));
 
 }  // namespace stretto::cuda

@@ -1,10 +1,10 @@
 // Random tensors and dropout.
 //
-// out[i] = draw i of the key's sequence, whatever the launch: a thread takes one Philox block,
-// which is four draws, or two of them for bf16, and stores 16 bytes (32 for f64) where out is
-// aligned. All have the CPU's bits: this file is compiled without fused products and sums
-// (cmake/cuda.cmake), and bf16 uniforms are cut off, not rounded, to stay below 1. Tested against
-// the CPU.
+// out[i] is random number i of the key's sequence, independent of the launch: a thread computes
+// one Philox block of four random numbers, or two blocks for bf16, and stores 16 bytes (32 for
+// f64) at once if out is aligned. Bit-identical to the CPU's: compiled without fused
+// multiply-adds (cuda/runtime/unfused.h), and bf16 uniforms are truncated, not rounded, to stay
+// below 1. Tested against the CPU.
 #include "cuda/random.h"
 #include "cuda/runtime/capture.h"
 #include "cuda/runtime/common.cuh"
@@ -15,7 +15,7 @@ namespace {
 
 constexpr int threads = 256;
 
-/// Elements that a thread takes at a time.
+/// The number of elements that a thread computes at a time.
 template <class T>
 constexpr int at_once = sizeof(T) == 2 ? 8 : 4;
 
@@ -36,7 +36,7 @@ struct Normal {
   }
 };
 
-/// out [n]; `packs` where it is aligned to 16 bytes
+/// out [n]; `packs` if it is aligned to 16 bytes
 template <class Draw, class T>
 __global__ void draw(T* out, DrawKey given, uint64_t n, bool packs) {
   const RandomKey key = key_now(given);
@@ -66,8 +66,8 @@ __global__ void draw(T* out, DrawKey given, uint64_t n, bool packs) {
   }
 }
 
-/// out [n] = x [n], zero where the draw's upper 24 bits are below `below`, else times `scale`;
-/// and the residual [n]
+/// out [n] = x [n] · scale, or 0 if the random number's upper 24 bits are less than `below`;
+/// plus the residual [n]
 template <bool Residual, class T>
 __global__ void drop(T* out, const T* x, const T* residual, DrawKey given, uint64_t n,
                      uint32_t below, compute_t<T> scale, bool packs) {
@@ -110,7 +110,7 @@ __global__ void drop(T* out, const T* x, const T* residual, DrawKey given, uint6
   }
 }
 
-/// out [n]: low + whole numbers below `range`, of two draws each
+/// out [n]: low + integers below `range`, from two random numbers each
 __global__ void whole_numbers(int64_t* out, DrawKey given, uint64_t low, uint64_t range,
                               uint64_t n) {
   const RandomKey key = key_now(given);

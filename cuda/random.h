@@ -1,5 +1,5 @@
-// Random tensors on the device. Element i is draw i of the sequence, with the CPU's bits; normals
-// come in pairs (2j, 2j+1).
+// Random tensors on the device. Element i is random number i of the sequence, bit-identical to the
+// CPU's; normals come in pairs (2j, 2j + 1).
 #pragma once
 
 #include "../core/random.h"
@@ -10,11 +10,11 @@ namespace stretto::cuda {
 /// f32, f64 or bf16, contiguous.
 STRETTO_KERNEL(void fill_uniform(const Tensor& out, RandomKey key));
 STRETTO_KERNEL(void fill_normal(const Tensor& out, RandomKey key));
-/// x · scale, contiguous, with 0 for element i where draw i, its upper 24 bits, is less than
-/// `below`; onto the residual, like x, where there is one.
+/// x · scale, contiguous, but 0 for element i if the upper 24 bits of random number i are less than
+/// `below`; plus the residual, of x's shape and dtype, if it is defined.
 STRETTO_KERNEL(Tensor dropout(const Tensor& x, uint32_t below, double scale, RandomKey key,
                               const Tensor& residual = {}));
-/// Whole numbers in [low, low + range), range ≤ 2^32, i64; draws 2i and 2i + 1 make element i.
+/// Integers in [low, low + range), range ≤ 2^32, i64; random numbers 2i and 2i + 1 make element i.
 STRETTO_KERNEL(Tensor randint(const Shape& shape, int64_t low, uint64_t range, RandomKey key,
                               Device device));
 

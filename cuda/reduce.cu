@@ -1,12 +1,12 @@
 // Sums.
 //
-// out = Σ x, written, not accumulated. x has any strides; sums are f32 (f64 for f64). The plan
-// (cuda/runtime/index.h) chooses between rows (threads share an output, neighbors read neighbors
-// along the reduced dimensions) and columns (a thread per output and eighth of the range,
-// neighbors read neighboring outputs; or per 16 bytes of outputs, where x allows it, in the same
-// order). A long range with few outputs is cut into chunks, each summed into its own place and
-// added in a second launch: one owner per accumulator, one order. Tested against sums in f64 on the
-// CPU.
+// out = Σ x, overwriting out. x has any strides; sums are f32 (f64 for f64). The plan
+// (cuda/runtime/index.h) chooses between rows (threads share an output; neighboring threads read
+// neighboring elements along the reduced dimensions) and columns (a thread per output and eighth of
+// the range, neighboring threads read neighboring outputs; or a thread per 16 bytes of outputs if x
+// allows it, with the same order of additions). A long range with few outputs is split into chunks,
+// each summed into its own place and added in a second launch: one owner per accumulator, one
+// order. Tested against f64 sums on the CPU.
 #include "cuda/reduce.h"
 #include "cuda/runtime/copy.h"
 #include "cuda/runtime/rows.cuh"
@@ -16,7 +16,7 @@ namespace {
 
 constexpr int column_rows = 8;
 
-/// out [splits, outputs]: each by `Threads` threads.
+/// out [splits, outputs]; `Threads` threads per output.
 template <int Threads, class Out, class In>
 __global__ void sum_rows(Out* out, const In* x, const __grid_constant__ SumPlan plan) {
   using C = compute_t<In>;
@@ -46,7 +46,7 @@ __global__ void sum_rows(Out* out, const In* x, const __grid_constant__ SumPlan 
   }
 }
 
-/// out [splits, outputs]: blocks of 32 outputs × 8 threads each; blockIdx.y is the split.
+/// out [splits, outputs]; blocks of 32 outputs × 8 threads per output; blockIdx.y is the split.
 template <class Out, class In>
 __global__ void sum_columns(Out* out, const In* x, const __grid_constant__ SumPlan plan) {
   using C = compute_t<In>;
@@ -81,14 +81,15 @@ __global__ void sum_columns(Out* out, const In* x, const __grid_constant__ SumPl
   }
 }
 
-/// The same by packs: blocks of 32 packs of outputs × 8 threads each.
+/// As sum_columns(), by packs: blocks of 32 packs of outputs × 8 threads each.
 template <class Out, class In>
 __global__ void sum_column_packs(Out* out, const In* x, const __grid_constant__ SumPlan plan) {
   using C = compute_t<In>;
   constexpr int V = pack_size<In>, W = 16 / int(sizeof(C));  // of x; of sums in shared memory
   constexpr int width = 32 * V;
   __shared__ Pack<C, W> parts[column_rows][width / W];
-  // Which pack of a row of parts: every other eight change places, for the banks' sake.
+  // The swizzled place of a pack in a row of parts: avoids bank conflicts by exchanging the packs
+  // of each pair in every other group of eight.
   auto place = [](int pack) { return pack ^ (pack >> 3 & 1); };
   const int64_t begin = blockIdx.y * plan.chunk + threadIdx.y;
   const int64_t end = chunk_end(plan, blockIdx.y * plan.chunk);

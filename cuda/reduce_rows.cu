@@ -1,26 +1,26 @@
-// What rows are reduced to besides sums: extremes and logarithms of sums of exponentials; and their
-// running sums.
+// Reductions of rows other than sums: extremes and log-sum-exp; and running sums.
 //
-// Contiguous [rows, n], any n ≥ 1. A warp serves a short row, a block a long one; few very long
-// rows are cut into chunks, whose extremes meet in a second launch. Tested against the CPU.
+// Contiguous [rows, n], any n ≥ 1. A warp handles a short row, a block a long one. If there are
+// few very long rows, they are split into chunks, whose extremes a second launch combines.
+// Tested against the CPU.
 #include "cuda/reduce.h"
 #include "cuda/runtime/rows.cuh"
 
 namespace stretto::cuda {
 namespace {
 
-/// The first NaN, or the first of the largest (smallest) numbers.
+/// The first NaN, or the first of the largest (smallest) values.
 template <bool largest, class C>
 struct Extreme {
   C value;
   int64_t index = INT64_MAX;  // nothing yet
 
   __device__ void meet(C v, int64_t i) {
-    const bool mine = value != value, its = v != v;
-    const bool better = mine  ? its && i < index
-                        : its ? true
-                              : index == INT64_MAX || (largest ? v > value : v < value) ||
-                                    (v == value && i < index);
+    const bool is_nan = value != value, v_is_nan = v != v;
+    const bool better = is_nan     ? v_is_nan && i < index
+                        : v_is_nan ? true
+                                   : index == INT64_MAX || (largest ? v > value : v < value) ||
+                                         (v == value && i < index);
     if (better) {
       value = v;
       index = i;
@@ -38,7 +38,7 @@ __device__ inline Extreme<largest, C> combine(Extreme<largest, C> mine) {
   if constexpr (Threads > 32) {
     __shared__ C values[Threads / 32];
     __shared__ int64_t indices[Threads / 32];
-    __syncthreads();  // those of the last call have been read
+    __syncthreads();  // until the values of the last call have been read
     if (threadIdx.x % 32 == 0) {
       values[threadIdx.x / 32] = mine.value;
       indices[threadIdx.x / 32] = mine.index;
@@ -50,8 +50,8 @@ __device__ inline Extreme<largest, C> combine(Extreme<largest, C> mine) {
   return mine;
 }
 
-/// values, indices [rows, splits] of x [rows, n], each of `chunk` numbers. Indices are those of
-/// `from`, where x is itself of chosen numbers.
+/// values, indices [rows, splits] of x [rows, n], each for `chunk` elements. Indices are read from
+/// `from` if x itself consists of a previous launch's extremes.
 template <class Shape, bool largest, class T>
 __global__ void extreme_rows(T* values, int64_t* indices, const T* x, const int64_t* from,
                              int64_t items, int64_t splits, int64_t chunk, int64_t n) {
@@ -114,8 +114,8 @@ __global__ void logsumexp_rows(T* y, const T* x, int64_t rows, int64_t n) {
 
 constexpr int scan_threads = 256, scan_each = 4;
 
-/// y [rows, n] = running sums of x [rows, n], a block for a row: threads sum four numbers each,
-/// then what lies to their left in the block, tile by tile. With `packs` four are read at once.
+/// y [rows, n] = running sums of x [rows, n], a block per row, tile by tile: threads sum four
+/// elements each, then add the sum of everything to their left. With `packs` four are read at once.
 template <class T, bool packs>
 __global__ void cumsum_rows(T* y, const T* x, int64_t rows, int64_t n) {
   using Four = Pack<T, scan_each>;
@@ -124,7 +124,7 @@ __global__ void cumsum_rows(T* y, const T* x, int64_t rows, int64_t n) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
 #pragma unroll 1
   for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
-    C before = 0;  // all to the left of the tile
+    C before = 0;  // the sum of everything to the left of the tile
 #pragma unroll 1
     for (int64_t tile = 0; tile < n; tile += scan_threads * scan_each) {
       const int64_t first = row * n + tile + threadIdx.x * scan_each;
@@ -143,7 +143,7 @@ __global__ void cumsum_rows(T* y, const T* x, int64_t rows, int64_t n) {
         v[j] = cast<C>(four.v[j]);
         if (j > 0) v[j] = math::wrapping_add(v[j - 1], v[j]);
       }
-      C mine = v[scan_each - 1], left = mine;  // of this thread; of its warp up to it
+      C mine = v[scan_each - 1], left = mine;  // of this thread; of its warp up to and including it
 #pragma unroll
       for (int step = 1; step < 32; step *= 2) {
         const C other = __shfl_up_sync(0xffffffffu, left, step);
@@ -176,7 +176,7 @@ __global__ void cumsum_rows(T* y, const T* x, int64_t rows, int64_t n) {
   }
 }
 
-/// The same along the middle of [outer, n, inner], a thread for a column.
+/// As cumsum_rows(), along the middle of [outer, n, inner], a thread per column.
 template <class T>
 __global__ void cumsum_columns(T* y, const T* x, int64_t columns, int64_t n, Divider inner) {
   using C = compute_t<T>;

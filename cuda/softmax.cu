@@ -1,17 +1,17 @@
 // Softmax along rows.
 //
-// y = exp(x − max) / Σ exp(x − max); dx = y · (g − Σ g·y). Of the logarithm, y = x − max − log Σ
-// exp(x − max); dx = g − exp(y) · Σ g. Contiguous [rows, width]; computed in f32 (f64 for f64),
-// sums in a fixed order. A row that fits in registers (cuda/runtime/rows.cuh) is read once; of a
-// longer one maximum and sum come from one pass, the result from a second. Tested against the
-// formula in f64.
+// Softmax: y = exp(x − max) / Σ exp(x − max); dx = y · (g − Σ g·y). Its logarithm:
+// y = x − max − log Σ exp(x − max); dx = g − exp(y) · Σ g.
+// Contiguous [rows, width]; computed in f32 (f64 for f64), sums in a fixed order. A row that fits
+// in registers (cuda/runtime/rows.cuh) is read once. For a longer one, maximum and sum come from
+// one pass (online softmax), the result from a second. Tested against the formula in f64.
 #include "cuda/runtime/rows.cuh"
 #include "cuda/softmax.h"
 
 namespace stretto::cuda {
 namespace {
 
-/// The threads of a block with rows of this shape.
+/// The number of threads of a block with rows of this shape.
 template <class Shape>
 constexpr int block_threads = Shape::Threads == 32 ? 256 : Shape::Threads;
 
@@ -67,7 +67,7 @@ __global__ void __launch_bounds__(block_threads<Shape>, 1)
     softmax_backward_rows(T* dx, const T* y, const T* g, int64_t rows, int64_t width) {
   using C = compute_t<T>;
   constexpr int Threads = Shape::Threads;
-  // Σ g·y, of the logarithm Σ g
+  // The row's sum is Σ g·y; for the logarithm, Σ g.
   auto part = [](C p, C slope) { return logarithm ? slope : p * slope; };
   auto result = [](C p, C slope, C total) {
     return logarithm ? slope - math::exp(p) * total : p * (slope - total);
@@ -94,8 +94,8 @@ __global__ void __launch_bounds__(block_threads<Shape>, 1)
   }
 }
 
-/// Calls go(row shape, logarithm) with what the kernels are made for, as types. 1024 threads have
-/// the registers for 16 numbers of f32 each.
+/// Calls go(row shape, logarithm) with the kernels' template arguments as types. 1024 threads have
+/// registers for 16 f32 elements each.
 template <class T, class F>
 void choose(int64_t width, bool logarithm, F go) {
   auto with_shape = [&](auto shape) {

@@ -5,9 +5,9 @@
 
 namespace stretto::cuda {
 
-/// Softmax, or its logarithm. A row of −∞ gives zeros, as a logarithm NaN.
+/// Softmax, or its logarithm. A row of −∞ becomes zeros, for the logarithm NaN.
 STRETTO_KERNEL(Tensor softmax(const Tensor& x, bool logarithm));
-/// For y = softmax(x): y · (g − Σ g·y), or for the logarithm g − e^y · Σ g.
+/// For y = softmax(x): y · (g − Σ g·y); for the logarithm: g − e^y · Σ g.
 STRETTO_KERNEL(Tensor softmax_backward(const Tensor& y, const Tensor& g, bool logarithm));
 
 }  // namespace stretto::cuda

@@ -1,9 +1,10 @@
 // Stable sorting of rows.
 //
-// Numbers become unsigned keys of the same order; (key, position) is a total order, so that every
-// element has one place, whoever finds it. Runs of up to 1024 are sorted in shared memory (bitonic,
-// Batcher 1968), then merged in pairs: each element finds its rank in the other run by bisection.
-// O(n log² n) comparisons, log2(n / 1024) passes over keys and positions. Tested against the CPU.
+// Elements become unsigned keys of the same order; (key, position) is a total order, so that
+// every element has exactly one place. Runs of up to 1024 elements are sorted in shared memory
+// (bitonic sort, Batcher 1968), then merged in pairs: each element finds its rank in the other
+// run by binary search. O(n log² n) comparisons, log2(n / 1024) passes over keys and positions.
+// Tested against the CPU.
 #include "cuda/runtime/common.cuh"
 #include "cuda/sort.h"
 
@@ -39,16 +40,17 @@ __device__ inline bool before(Key a, uint32_t i, Key b, uint32_t j) {
   return a < b || (a == b && i < j);
 }
 
-/// Where element i of a run lies in shared memory: every other row of the banks is turned round, so
-/// that the lower ones of the pairs that are 1, 2, 4 … apart lie in different banks, and the upper
-/// ones too.
+/// The place of element i of a run in shared memory. In every other row of the banks the order is
+/// reversed, so that the lower elements of the pairs at distance 1, 2, 4 … are in different banks,
+/// and so are the upper ones.
 template <class Word>
 __device__ inline int slot(int i) {
   constexpr int banks = 128 / int(sizeof(Word));
   return i & banks ? i ^ (banks - 1) : i;
 }
 
-/// keys, order [rows, n]: each run of `size` (a power of two, twice blockDim.x) of a row sorted.
+/// keys, order [rows, n]: sorts each run of `size` elements (a power of two, 2 ·
+/// blockDim.x) of a row.
 template <class T>
 __global__ void sort_runs(key_t<T>* keys, uint32_t* order, const T* x, int64_t items, int64_t runs,
                           int64_t n, int size, bool descending) {
@@ -60,11 +62,12 @@ __global__ void sort_runs(key_t<T>* keys, uint32_t* order, const T* x, int64_t i
   for (int64_t item = blockIdx.x; item < items; item += gridDim.x) {
     const int64_t row = runs == 1 ? item : item / runs;
     const int64_t first = (item - row * runs) * size;
-    // What a thread has stored of the last run lies where it now loads.
+    // No barrier: a thread overwrites only those elements of the last run that
+    // it has itself stored.
     for (int i = threadIdx.x; i < size; i += blockDim.x) {
-      const bool there = first + i < n;
-      key[slot<Key>(i)] = there ? key_of(x[row * n + first + i], descending) : ~Key(0);
-      at[slot<uint32_t>(i)] = there ? uint32_t(first + i) : ~uint32_t(0);
+      const bool in_range = first + i < n;
+      key[slot<Key>(i)] = in_range ? key_of(x[row * n + first + i], descending) : ~Key(0);
+      at[slot<uint32_t>(i)] = in_range ? uint32_t(first + i) : ~uint32_t(0);
     }
 #pragma unroll 1
     for (int width = 2; width <= size; width *= 2) {
@@ -93,7 +96,8 @@ __global__ void sort_runs(key_t<T>* keys, uint32_t* order, const T* x, int64_t i
   }
 }
 
-/// Runs of `width` (a power of two) merged in pairs: from `keys` and `order` to the others.
+/// Merges runs of `width` elements (a power of two) in pairs: from `keys` and
+/// `order` to the others.
 template <class Key>
 __global__ void merge_runs(Key* to_keys, uint32_t* to_order, const Key* keys, const uint32_t* order,
                            uint64_t total, Divider n, uint64_t width) {
@@ -121,7 +125,7 @@ __global__ void merge_runs(Key* to_keys, uint32_t* to_order, const Key* keys, co
   }
 }
 
-/// numbers [n] of their keys, in place.
+/// Converts keys [n] back to integers, in place.
 __global__ void from_keys(int64_t* keys, uint64_t n, bool descending) {
 #pragma unroll 1
   for (uint64_t i = thread_index(); i < n; i += thread_count()) {
@@ -149,7 +153,7 @@ constexpr int threads = 256;
 
 Tensor sort_order(const Tensor& x, bool descending, Tensor* sorted) {
   const int64_t n = x.dim() == 0 ? 1 : x.size(-1), rows = n == 0 ? 0 : x.numel() / n;
-  check(n < int64_t(1) << 32, "sort", "rows of ", n, " numbers; on CUDA at most 2^32 − 1");
+  check(n < int64_t(1) << 32, "sort", "rows of ", n, " elements; on CUDA at most 2^32 − 1");
   const int device = x.device().index;
   Tensor order = empty({rows, n}, {.dtype = i32, .device = x.device()});
   Tensor keys =

@@ -1,4 +1,4 @@
-// The kernels of functions of one tensor and of their derivatives, for the files that make them.
+// Kernels of functions of one tensor and of their derivatives, for the files that instantiate them.
 #pragma once
 
 #include "cuda/elementwise.h"
@@ -37,7 +37,7 @@ Tensor unary_slope(const char* name, const Tensor& at, const Tensor& g) {
   return out;
 }
 
-/// The two functions of cuda/elementwise.h for one of the functions of analysis.
+/// The two functions of cuda/elementwise.h for one of the smooth functions.
 #define STRETTO_DEFINE_UNARY(F)                                          \
   Tensor unary(elementwise::F, const Tensor& x) {                        \
     return unary_value<elementwise::F, false>(#F, x);                    \

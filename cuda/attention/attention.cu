@@ -1,30 +1,32 @@
-// Fused attention, forward (docs: FlashAttention-2, Dao 2023; the strip of relative positions is
-// ours).
+// Fused attention, forward (FlashAttention-2, Dao 2023; the strip of relative positions is our
+// own).
 //
-// A warp owns 16 or 32 queries and walks the keys that any of its block sees in steps (the drawing
-// is in attention_query_warp.cuh). Scores, weights and the sum of the output stay in registers:
+// A warp owns 16 or 32 queries and iterates over the keys that any query of its block sees, in
+// steps (the drawing is in attention_query_warp.cuh). Scores, weights and the sum of the output
+// stay in registers (online softmax):
 //
 //   for each step of keys:
 //     s = scores                             hidden keys: −∞
-//     row_max moves, if s · log2e_scale > row_max + 8 anywhere: acc and row_sum are scaled
+//     row_max rises if s · log2e_scale > row_max + 8 anywhere: acc and row_sum are scaled
 //     w = 2^(s · log2e_scale − row_max)
-//     row_sum += w;  acc += w V (+ strip of w · rows of values), of the weights that dropout keeps
+//     row_sum += w
+//     acc += w V (+ strip of w · value table)    w after dropout
 //   out = acc / row_sum
 //
-// What none of a warp's queries sees at the end, the warp leaves out, of steps of 64 keys by
-// halves. The square on the diagonal has no lags beyond 0, and the first 16 of 32 queries do not
-// see its second half. row_max moves only when the largest has grown by more than 8: any number
-// near it will do. It is rounded before it is subtracted, once for all weights, so that large
-// scores lose only what they share.
+// A warp skips the keys at the end that none of its queries sees, in steps of 64 keys half a step
+// at a time. The square on the diagonal has no relative positions above 0, and the first 16 of 32
+// queries do not see its second half. row_max rises only if the largest exponent exceeds it by more
+// than 8: any number close to the maximum is as good. It is rounded before it is subtracted, once
+// for all weights, so that for large scores all weights of a row have the same rounding error.
 //
-// Rows of values lie in a ring too: weights go back into a strip, [16 queries, lags], which is
-// multiplied by them. Tiles of it that straddle two steps are carried, in bf16, so that there
-// row_max is a whole number, and what is carried moves by powers of 2.
+// The value table's rows are in a ring too: weights are sheared back into a strip, [16 queries,
+// relative positions], which is multiplied by them. Its tiles that straddle two steps are carried
+// in bf16. In this case row_max is an integer, so that carried tiles are scaled by powers of 2.
 //
 // Sums over keys are taken in the order of the steps by the one warp that owns the query. In bf16
-// the weights are summed as the values are, rounded to bf16, by a product with ones: the output is
-// then a weighted mean of the values, so that backward's δ cancels where all values are equal.
-// Tested against the composed form in f64.
+// the weights are summed as they are multiplied by the values, rounded to bf16, by a product with
+// ones: the output is then a weighted mean of the values, so that backward's δ cancels if all
+// values are equal. Tested against the composed implementation in f64.
 #include "cuda/attention/attention_query_warp.cuh"
 
 namespace stretto::cuda {
@@ -54,7 +56,7 @@ struct ForwardWarp : QueryWarp<L> {
   OwnRows<L, L::columns> q;
   OwnRows<L> own_p;
   float acc[L::slabs][L::head / 8][4] = {}, row_max[L::slabs][2];
-  float row_sum[L::slabs][4] = {};  // of the lane's two rows [2 · half], as mma() has them
+  float row_sum[L::slabs][4] = {};  // of the lane's two rows [2 · half], in mma()'s layout
   StripProduct<L> to_values;
 
   __device__ ForwardWarp(const AttentionArgs& a, const char* smem)
@@ -69,7 +71,7 @@ struct ForwardWarp : QueryWarp<L> {
       return q;
   }
 
-  /// Copies the block's queries, its first keys and lags.
+  /// Copies the block's queries, its first keys and relative positions.
   __device__ void load(const AttentionArgs& a) {
     {
       const auto [b, h, kh] = a.place(unit);
@@ -87,7 +89,7 @@ struct ForwardWarp : QueryWarp<L> {
     q.hold();
   }
 
-  /// 8 K keys from j0 on.
+  /// Processes 8 K keys from j0 on.
   template <int K, bool Diagonal>
   __device__ void attend(const AttentionArgs& a, int j0) {
     const Keys at = Base::keys(j0);
@@ -109,7 +111,7 @@ struct ForwardWarp : QueryWarp<L> {
     add_values<K, Diagonal>(a, s, kept, at);
   }
 
-  /// Where the largest score has grown by more than 8 exponents, it becomes what is subtracted.
+  /// Raises row_max to the largest exponent where that exceeds it by more than 8.
   template <int K>
   __device__ void move_row_max(const AttentionArgs& a, const float (&s)[L::slabs][K][4]) {
     const auto grown = [&](float max, float from) { return max * a.scale.log2e > from + 8; };
@@ -147,7 +149,7 @@ struct ForwardWarp : QueryWarp<L> {
       }
   }
 
-  /// From scores to weights; their sums in f32.
+  /// Converts scores to weights; in f32 also adds them to row_sum.
   template <int K>
   __device__ void weights(const AttentionArgs& a, float (&s)[L::slabs][K][4]) {
 #pragma unroll
@@ -164,12 +166,12 @@ struct ForwardWarp : QueryWarp<L> {
           }
   }
 
-  /// Weights times values, and the sums of weights in bf16.
+  /// Adds weights times values to acc, and in bf16 the weights to row_sum.
   template <int K, bool Diagonal>
   __device__ void add_values(const AttentionArgs& a, const float (&s)[L::slabs][K][4],
                              const uint32_t (&kept)[L::slabs], const Keys& at) {
     constexpr int seen = Diagonal && L::slabs == 2 ? K / 2 : K;  // tiles that slab 0 sees
-    constexpr uint32_t ones = 0x3f803f80;                        // two of bf16
+    constexpr uint32_t ones = 0x3f803f80;                        // two in bf16
     const bool drop = Base::drops(a);
     const auto values = at.v + Base::as_rows;
 #pragma unroll
@@ -191,7 +193,7 @@ struct ForwardWarp : QueryWarp<L> {
     }
   }
 
-  /// The keys of a step from j0 on that the warp's queries see.
+  /// Processes the keys of a step from j0 on that the warp's queries see.
   __device__ void step(const AttentionArgs& a, int j0) {
     constexpr int half = L::step > 32 ? L::step / 2 : L::step;
     const bool to_diagonal = L::slabs == 2 && a.mask.causal && j0 + L::step > pw;
@@ -222,8 +224,8 @@ struct ForwardWarp : QueryWarp<L> {
         if constexpr (L::parts > 1) sum = quad_sum(sum);
         const float factor = sum == 0 ? 0.f : a.dropout.keep_scale / sum;
         const int i = Base::query(sl, half);
-        const auto number = [&](int x, int e) { return acc[sl][x][2 * half + e] * factor; };
-        put_row<L>(a.results.out, b, h, i, a.sizes.m, number, a.results.rest);
+        const auto element = [&](int x, int e) { return acc[sl][x][2 * half + e] * factor; };
+        put_row<L>(a.results.out, b, h, i, a.sizes.m, element, a.results.rest);
         if (!a.results.sums || lane % 4 != 0 || i >= a.sizes.m) continue;
         const int64_t at = int64_t(unit) * a.sizes.m + i;
         a.results.sums[at] =
@@ -233,8 +235,8 @@ struct ForwardWarp : QueryWarp<L> {
   }
 };
 
-/// out and rest [B, H, M, Dv], sums and inverse [B, H, M] from q [B, H, M, D], k [B, G, N, D], v
-/// [B, G, N, Dv]
+/// out and rest [B, H, M, Dv], sums and inverse [B, H, M] from q [B, H, M, D], k [B, G, N, D] and
+/// v [B, G, N, Dv]
 template <class L>
 __global__ void __launch_bounds__(L::threads, L::blocks_per_sm)
     attention_forward(const __grid_constant__ AttentionArgs a) {
@@ -242,7 +244,8 @@ __global__ void __launch_bounds__(L::threads, L::blocks_per_sm)
   ForwardWarp<L> warp(a, smem);
   warp.load(a);
   warp.start_strip(a, warp.p());
-  // The last lag that is needed: beyond 0 only if the diagonal begins inside a step of 32 keys.
+  // The last relative position needed: above 0 only if the diagonal begins
+  // within a step of 32 keys.
   const int last_lag =
       L::table && L::slabs == 2 && a.mask.causal ? (a.sizes.shift % 32 == 0 ? 0 : 31) : INT_MAX;
 #pragma unroll 1
@@ -255,7 +258,7 @@ __global__ void __launch_bounds__(L::threads, L::blocks_per_sm)
     ptx::commit();
     if (j0 < warp.end) warp.step(a, j0);
     ptx::wait<0>();
-    __syncthreads();  // the next keys have come, and the place of these is free
+    __syncthreads();  // the next keys have arrived, and these are no longer needed
   }
   warp.store(a);
 }
@@ -293,13 +296,13 @@ void launch_attention(const AttentionArgs& a, int64_t d, int device) {
 
 }  // namespace
 
-AttentionSaved attention(const AttentionOperands& call, const Tensor& out, bool for_backward) {
-  const int64_t width = std::max(call.q.size(3), call.v.size(3));
-  const Device device = call.q.device();
-  const Shape rows{call.q.size(0), call.q.size(1), call.q.size(2)};
-  const bool wide = call.q.dtype() == f32;
+AttentionSaved attention(const AttentionOperands& inputs, const Tensor& out, bool for_backward) {
+  const int64_t width = std::max(inputs.q.size(3), inputs.v.size(3));
+  const Device device = inputs.q.device();
+  const Shape rows{inputs.q.size(0), inputs.q.size(1), inputs.q.size(2)};
+  const bool wide = inputs.q.dtype() == f32;
   Tensors kept;
-  AttentionArgs a = attention_args(call, kept);
+  AttentionArgs a = attention_args(inputs, kept);
   a.results.out = operand_rows<void>(out);
   AttentionSaved saved;
   if (for_backward) {

@@ -1,8 +1,8 @@
-// What the kernels of fused softmax attention share (cuda/attention/attention*.cu): arguments,
-// tiles, which keys a query sees, loads, weights, dropout and stores.
+// Shared by the kernels of fused softmax attention (cuda/attention/attention*.cu): arguments,
+// tiles, masks, loads, weights, dropout and stores.
 //
-// Query i stands at position i + N − M; a lag is a relative position, key − position. Scores are
-// held divided by their scale, exponentials are of 2.
+// Query i is at position i + N − M. Names call a relative position, key − position, a lag. Scores
+// are stored divided by their scale; exponentials are powers of 2.
 #pragma once
 
 #include "cuda/attention/attention.h"
@@ -12,8 +12,8 @@
 
 namespace stretto::cuda {
 
-/// Rows of the heads of a [B, H, L, D] in f32 or bf16; strides in elements. T: void or const void.
-/// f32 operands of tensor cores are cut into three of bf16, `part` elements apart.
+/// The rows of each head of a tensor [B, H, L, D] in f32 or bf16; strides in elements. T: void or
+/// const void. f32 operands of tensor cores are split into three bf16 parts, `part` elements apart.
 template <class T>
 struct OperandRows {
   T* data = nullptr;
@@ -24,7 +24,7 @@ struct OperandRows {
   __device__ Element* at(int b, int h, int i) const {
     return static_cast<Element*>(data) + (b * batch + h * head + i * row);
   }
-  /// The rows of a head, of bf16.
+  /// The rows of a head, in bf16.
   __device__ tile::Source source(int b, int h) const {
     return {at<const BFloat16>(b, h, 0), row, part, chunks};
   }
@@ -36,7 +36,8 @@ OperandRows<T> operand_rows(const Tensor& x) {
   return {x.raw_data(), s[0], s[1], s[2], 0, int(x.size(3) / 8)};
 }
 
-/// Numbers of queries and keys, as the tensor they broadcast from has them: strides may be 0.
+/// Elements per query and key, with the strides of the tensor they are broadcast
+/// from: these may be 0.
 struct Scores {
   void* data = nullptr;
   int64_t batch = 0, head = 0, query = 0, key = 0;
@@ -47,8 +48,8 @@ struct Scores {
   }
 };
 
-/// f(query, key, score) for a thread's scores of slabs of 16 rows and tiles of 8 columns: row r,
-/// column c is query i + r and key j + c or, transposed, query i + c and key j + r + Slope · c.
+/// Calls f(query, key, score) for a thread's scores of slabs of 16 rows and tiles of 8 columns: row
+/// r, column c is query i + r and key j + c or, transposed, query i + c and key j + r + Slope · c.
 template <bool Transposed, int Slope = 0, int Slabs, int Tiles, class F>
 __device__ inline void each_score(float (&s)[Slabs][Tiles][4], int i, int j, const F& f) {
   const int lane = threadIdx.x % 32;
@@ -63,35 +64,35 @@ __device__ inline void each_score(float (&s)[Slabs][Tiles][4], int i, int j, con
       }
 }
 
-/// The arguments of all kernels of fused attention, by purpose.
+/// The arguments of all kernels of fused attention, grouped by purpose.
 struct AttentionArgs {
   struct Sizes {
-    int batch, heads, per_group, m, n;  // per_group: heads that share a key head
+    int batch, heads, per_group, m, n;  // per_group: heads per key head
     int shift;                          // N − M, the position of the first query
-    int parts;                          // of an element: 1 in bf16, 3 in f32
+    int parts;                          // bf16 parts of an element: 1 in bf16, 3 in f32
     Divider by_heads, by_group;
   } sizes;
-  /// What tensor cores multiply. p: the position queries, q if there are none; g: the gradient of
-  /// the output, in f32 divided by the sums of weights.
+  /// The operands of tensor cores. p: the position queries, or q if there are none; g: the gradient
+  /// of the output, in f32 divided by the sums of weights.
   struct Operands {
     OperandRows<const void> q, k, v, p, g;
   } operands;
-  /// Rows of relative positions, [H or 1, R, D] as one batch entry; relative position r has row
-  /// zero_row + r.
+  /// Rows of relative positions, [H or 1, R, D], without a batch dimension. Relative position r
+  /// has row zero_row + r.
   struct Table {
     OperandRows<const void> rows;
     int count, zero_row;
   } table, value_table;
-  /// f32 [H or 1, width], divided by the scale; none if the width is 0.
+  /// f32 [H or 1, width], divided by the scale; width 0: no bias.
   struct LagBias {
     const float* data;
     int64_t head;
     int first, width;
     __device__ const float* of(int h) const { return data + h * head; }
   } relative_bias;
-  Scores dense;  // the dense bias; none if null
+  Scores dense;  // the dense bias; null: none
   struct Mask {
-    const uint8_t* padding;  // [B, N]; none if null
+    const uint8_t* padding;  // [B, N]; null: none
     int causal, window, block;
   } mask;
   struct Scale {
@@ -102,11 +103,11 @@ struct AttentionArgs {
     float keep_scale;
     DrawKey key;
   } dropout;
-  /// What forward writes and backward reads.
+  /// Results of forward that backward reads.
   struct Results {
-    OperandRows<void> out, rest;  // rest: in bf16, what rounding took off the output
+    OperandRows<void> out, rest;  // rest: in bf16, the rounding error of the output
     float* sums;                  // [B, H, M]
-    float* inverse;               // [B, H, M], in f32: 1 / Σ weights
+    float* inverse;               // [B, H, M], f32 only: 1 / Σ weights
   } results;
   /// −Σ out ∘ grad [B, H, M] and its operands.
   struct Delta {
@@ -121,11 +122,12 @@ struct AttentionArgs {
     float* key_bias;     // [B, H, N]: of a bias that all queries share
   } gradients;
   struct Grid {
-    int low_lag, high_lag, segments, pieces;  // attention_lags
-    int first_unit, unit_step;                // entries and heads of attention_queries
+    int low_lag, high_lag, segments, pieces;  // attention_lags; pieces: per batch entry
+    int first_unit, unit_step;                // batch entries and heads of attention_queries
   } grid;
 
-  /// Entry, head and key head of one of the batch's heads; not kept in registers.
+  /// Batch entry, head and key head of a unit, one of the B · H heads;
+  /// recomputed to save registers.
   struct Place {
     int b, h, kh;
   };
@@ -134,13 +136,13 @@ struct AttentionArgs {
                    h = u - b * uint32_t(sizes.heads);
     return {int(b), int(h), int(sizes.by_group.quotient(h))};
   }
-  /// Keys first_key … end_key − 1 are what a query sees but for padding.
+  /// A query sees keys first_key … end_key − 1, except padding.
   __device__ int first_key(int position) const {
     if (mask.window > 0) return max(0, position - mask.window + 1);
     if (mask.block > 0) return max(0, (position / mask.block - 1) * mask.block);
     return 0;
   }
-  /// Whether a query may not see key j, as it is too far before its position.
+  /// True if a query does not see key j because the key is too far before its position.
   __device__ bool begins_after(int j, int position) const {
     return mask.window > 0 ? j <= position - mask.window
                            : mask.block > 0 && j < position - mask.block;
@@ -148,17 +150,17 @@ struct AttentionArgs {
   __device__ int end_key(int position) const {
     return mask.causal ? min(position + 1, sizes.n) : sizes.n;
   }
-  /// Positions from here on see no key up to `key`.
+  /// Queries from this position on see no key up to `last_key`.
   __device__ int end_position(int last_key) const {
     if (mask.window > 0) return min(sizes.n, last_key + mask.window);
     if (mask.block > 0) return min(sizes.n, (last_key / mask.block + 2) * mask.block);
     return sizes.n;
   }
-  /// The end of the keys that the queries i … i + count − 1 see; 0 if there are none.
+  /// The end of the keys that queries i … i + count − 1 see; 0 if there are no such queries.
   __device__ int end_of(int i, int count) const {
     return i < sizes.m ? end_key(min(i + count, sizes.m) - 1 + sizes.shift) : 0;
   }
-  /// Of an entry, the keys that padding hides from all queries, or that do not exist.
+  /// The keys of a batch entry that padding hides from all queries, or that are out of range.
   struct HiddenKeys {
     const uint8_t* padding;
     int64_t row;
@@ -170,11 +172,11 @@ struct AttentionArgs {
   __device__ HiddenKeys hidden_keys(int b) const {
     return {mask.padding, int64_t(b) * sizes.n, sizes.n};
   }
-  /// Whether scores have a relative term or a bias of lags.
+  /// True if scores have a relative term or a bias of relative positions.
   __device__ bool lagged() const { return table.count > 0 || relative_bias.width > 0; }
 
-  /// Adds the terms of a query and a key other than products, divided by the scale, to scores as
-  /// each_score has them: the dense bias.
+  /// Adds the terms of a query and a key other than products, divided by the scale, to scores in
+  /// the layout of each_score(): the dense bias.
   template <int Parts, bool Transposed, int Slope = 0, int Slabs, int Tiles>
   __device__ void add_terms(float (&s)[Slabs][Tiles][4], int b, int h, int i, int j) const {
     if (!dense.data) return;
@@ -186,8 +188,8 @@ struct AttentionArgs {
     });
   }
 
-  /// Puts `nothing` where a query does not see a key, of slabs of 16 queries whose first stands at
-  /// `position` and tiles of 8 keys from j0 on.
+  /// Sets scores to `nothing` where a query does not see a key, in slabs of 16 queries, the first
+  /// of which is at `position`, and tiles of 8 keys from j0 on.
   template <int Tiles, int Slabs>
   __device__ void hide_keys(float (&s)[Slabs][Tiles][4], int b, int j0, int position,
                             float nothing) const {
@@ -214,20 +216,19 @@ struct AttentionArgs {
   }
 };
 
-/// What relative positions add to scores besides a bias: nothing, products of the queries or of
-/// position queries with a table, or all that a call may have (also rows of values and a dense
-/// bias).
+/// The relative terms of scores other than a bias: none, products of the queries (shared) or of
+/// position queries (separate) with a table, or all features (also a value table and a dense bias).
 enum class Positions { none, shared, separate, all };
 
-/// What a kernel is compiled for, the argument of its layout. (nvcc 13 does not launch kernels that
-/// have an argument of class type themselves.)
+/// The compile-time configuration of a kernel, the template argument of its layout. (nvcc 13 cannot
+/// launch kernels that have a template argument of class type themselves.)
 struct AttentionTile {
   Positions positions = Positions::none;
   int head = 64;  // head dimension, to which operands are padded with zeros
-  int parts = 1;  // of an element: 1 in bf16, 3 in f32
-  int slabs = 1;  // of 16 rows that a warp owns: queries, keys or lags
+  int parts = 1;  // bf16 parts of an element: 1 in bf16, 3 in f32
+  int slabs = 1;  // of 16 rows per warp: queries, keys or relative positions
   int warps = 4;
-  int step = 32;  // keys of a step where warps own queries, queries of a step where they do not
+  int step = 32;  // keys per step if warps own queries, else queries per step
   int blocks_per_sm = 1;
   int q_steps = 0, g_steps = 0;  // attention_queries: steps of 16 columns held in registers
   bool dropout = true;
@@ -237,7 +238,7 @@ struct AttentionTile {
   constexpr bool has_p() const { return has_all() || positions == Positions::separate; }
 };
 
-/// f.operator()<positions of the call>(): each launcher's choice among its kernels.
+/// Calls f.operator()<Positions>() with the relative terms of the inputs, to select a kernel.
 template <class F>
 void with_positions(const AttentionArgs& a, const F& f) {
   if (a.value_table.count > 0 || a.dense.data)
@@ -250,21 +251,21 @@ void with_positions(const AttentionArgs& a, const F& f) {
     f.template operator()<Positions::separate>();
 }
 
-/// What the layouts of shared memory begin with; row: bytes of one.
+/// The members that all layouts of shared memory have in common; row: bytes per row.
 template <AttentionTile T>
 struct AttentionLayout {
   static constexpr AttentionTile config = T;
   static constexpr bool table = T.has_table(), all = T.has_all(), has_p = T.has_p();
   static constexpr int head = T.head, parts = T.parts, slabs = T.slabs, step = T.step;
   static constexpr int blocks_per_sm = T.blocks_per_sm;
-  static constexpr int threads = 32 * T.warps, own = 16 * T.slabs;  // own: rows of a warp
+  static constexpr int threads = 32 * T.warps, own = 16 * T.slabs;  // own: rows per warp
   static constexpr int rows = own * T.warps, row = T.parts * T.head * 2;
   using Step = tile::Area<T.head, T.step, T.parts>;
   using Own = tile::Area<T.head, tile::ring_of(rows), T.parts>;
 };
 
-/// Begins to copy what lags `lag` … lag + Count − 1 have into the rings of layout L: rows, rows of
-/// values and biases.
+/// Begins to copy the table rows, value table rows and biases of relative positions `lag` … lag +
+/// Count − 1 into the rings of layout L.
 template <class L, int Count>
 __device__ inline void load_lags(const AttentionArgs& a, uint32_t base, int unit, int lag) {
   const int h = a.place(unit).h;
@@ -280,13 +281,13 @@ __device__ inline void load_lags(const AttentionArgs& a, uint32_t base, int unit
                                                 lag & (L::ring - 1));
 }
 
-/// Which of the two places of an area the step from row `at` on has, in turns.
+/// The index of the buffer, of the two of an area, that holds the step from row `at` on.
 template <class L>
 __device__ inline int turn(int at) {
   return int(uint32_t(at) / L::step & 1);
 }
 
-/// Begins to copy the keys of a step and their values.
+/// Begins to copy the keys and values of a step.
 template <class L>
 __device__ inline void load_keys(const AttentionArgs& a, uint32_t base, int unit, int j) {
   const auto [b, h, kh] = a.place(unit);
@@ -312,19 +313,19 @@ __device__ inline void load_queries(const AttentionArgs& a, uint32_t base, int u
   tile::load_line<L::threads, L::step>(stats + L::step * 4, a.delta.data + line, i, a.sizes.m);
 }
 
-/// The rows that a warp owns as left operands, from shared memory or, the first `Held` steps of 16
-/// columns, from registers.
+/// The rows that a warp owns as left operands, from shared memory or, for the first `Held` steps of
+/// 16 columns, from registers.
 template <class L, int Held = 0>
 struct OwnRows {
   using Operand = tile::Fragment<L::parts>;
-  uint32_t address;  // where the lane reads
+  uint32_t address;  // the lane's
   Operand held[Held > 0 ? L::slabs : 1][Held > 0 ? Held : 1];
 
   __device__ OwnRows(uint32_t base, int area) {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     address = base + area + warp * L::own * L::Own::pitch + tile::Rows<L::head>::as_rows(lane);
   }
-  /// To be called when the rows have come.
+  /// To be called when the rows have arrived.
   __device__ void hold() {
     if constexpr (Held > 0) {
 #pragma unroll
@@ -338,7 +339,7 @@ struct OwnRows {
     tile::load(f, (address + sl * 16 * L::Own::pitch) ^ (x << 5), L::Own::part);
     return f;
   }
-  /// Columns 16 x … of a slab; in a product that is unrolled, if some are held.
+  /// Columns 16 x … of a slab. If some steps are held, the product's loop must be unrolled.
   __device__ Operand operator()(int sl, int x) const {
     if constexpr (Held > 0)
       return held[sl][x];
@@ -347,8 +348,8 @@ struct OwnRows {
   }
 };
 
-/// Delta of a warp's queries from i on, −Σ o ∘ g, in f32 divided by the sum of weights: to where
-/// keys and lags look for it, and to `own`.
+/// Computes delta of a warp's queries from i on, −Σ o ∘ g, in f32 divided by the sum of weights.
+/// Writes it to `own`, and to global memory for the kernels of keys and relative positions.
 template <class L>
 __device__ inline void compute_delta(const AttentionArgs& a, int unit, int i, float* own) {
   using T = std::conditional_t<L::parts == 1, BFloat16, float>;
@@ -381,20 +382,22 @@ __device__ inline void compute_delta(const AttentionArgs& a, int unit, int i, fl
   }
 }
 
-/// The largest exponent of a weight: what is subtracted may be 8 less than the largest, and is
-/// rounded up. Backward's weights of bf16 are divided by their sum, those of f32 are forward's.
+/// The largest exponent of a weight: the subtracted number is rounded up, and may be 8 less
+/// than the largest exponent. Backward's bf16 weights are divided by their sum; its f32
+/// weights are forward's.
 template <int Parts, bool Backward>
 constexpr float max_exponent = Parts == 1 && Backward ? 0 : 9;
 
-/// 2^(score · log2e_scale − subtracted). With a dense bias, which may be as good as −∞ for all
-/// keys, no more than 2^max: what is left of such scores is the rounding of what is subtracted.
+/// 2^(score · log2e_scale − subtracted). With a dense bias, which may be close to −∞ for all keys
+/// of a query, the exponent is limited to `max`: such scores are dominated by the rounding error of
+/// the subtracted number.
 template <bool Dense>
 __device__ inline float weight(float score, float log2e_scale, float subtracted, float max) {
   const float x = fmaf(score, log2e_scale, -subtracted);
   return ptx::ex2(Dense ? fminf(x, max) : x);
 }
 
-/// Whether dropout keeps weight `index`.
+/// True if dropout keeps weight `index`.
 __device__ inline bool kept(const RandomKey& key, uint64_t index, uint32_t below) {
   const Random4 x = philox(key, index >> 2);
   const int i = int(index & 3);
@@ -402,7 +405,7 @@ __device__ inline bool kept(const RandomKey& key, uint64_t index, uint32_t below
   return ((i & 2 ? high : low) >> 8) >= below;
 }
 
-/// Bit 4 n + e of a slab: whether dropout keeps weight e of tile n, as each_score has them.
+/// Sets bit 4 n + e of a slab if dropout keeps weight e of tile n, in the layout of each_score().
 template <int Tiles, bool Transposed, int Slope = 0, int Slabs>
 __device__ inline void draw_kept(uint32_t (&bits)[Slabs], const AttentionArgs& a, int unit, int i,
                                  int j) {
@@ -423,12 +426,12 @@ __device__ inline void draw_kept(uint32_t (&bits)[Slabs], const AttentionArgs& a
   }
 }
 
-/// Row i of a result, if below the limit, as a quad of lanes has it in tiles of a product:
-/// number(x, e), the lane's element e of tile x. bf16 is stored 16 bytes at a time, and what its
-/// rounding takes off goes to `rest`, if given.
-template <class L, class Number>
+/// Stores row i of a result, if i < limit, from a product's tiles, in which a quad of lanes holds
+/// it: element(x, e) is the lane's element e of tile x. bf16 is stored 16 bytes at a time, and its
+/// rounding error goes to `rest`, if given.
+template <class L, class Element>
 __device__ inline void put_row(const OperandRows<void>& to, int b, int h, int i, int limit,
-                               const Number& number, const OperandRows<void>& rest = {}) {
+                               const Element& element, const OperandRows<void>& rest = {}) {
   const int t = tile::opaque(threadIdx.x) % 4;
 #pragma unroll
   for (int x = 0; x < L::head / 8; x += 4) {
@@ -436,7 +439,7 @@ __device__ inline void put_row(const OperandRows<void>& to, int b, int h, int i,
       uint32_t r[4], low[4];
 #pragma unroll
       for (int y = 0; y < 4; ++y) {
-        float first = number(x + y, 0), second = number(x + y, 1);
+        float first = element(x + y, 0), second = element(x + y, 1);
         r[y] = tile::pack_pair(first, second);
         low[y] = ptx::cvt_pack(first, second);
       }
@@ -452,8 +455,8 @@ __device__ inline void put_row(const OperandRows<void>& to, int b, int h, int i,
 #pragma unroll
       for (int y = x; y < x + 4; ++y)
         if (i < limit && y < to.chunks)
-          *reinterpret_cast<float2*>(to.at<float>(b, h, i) + y * 8 + 2 * t) = {number(y, 0),
-                                                                               number(y, 1)};
+          *reinterpret_cast<float2*>(to.at<float>(b, h, i) + y * 8 + 2 * t) = {element(y, 0),
+                                                                               element(y, 1)};
     }
   }
 }
@@ -468,21 +471,21 @@ __device__ inline float quad_max(float x) {
   return fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
 }
 
-/// An operand as kernels read it; what is made for it is kept. Of f32 rows times `factors`, one for
-/// each of [B, H, L], where given.
+/// x as kernels read it; tensors made for it are added to `kept`. f32 rows are multiplied by
+/// `factors` [B, H, L], if given.
 OperandRows<const void> attention_operand(const Tensor& x, Tensors& kept,
                                           const float* factors = nullptr);
 /// A dense bias or its gradient, [B or 1, H or 1, M or 1, N or 1].
 Scores scores_of(const Tensor& x);
-/// The arguments that forward and backward have in common; operands of f32 as they are without
-/// `cut`.
-AttentionArgs attention_args(const AttentionOperands& call, Tensors& kept, bool cut = true);
+/// The arguments that forward and backward have in common. Without `cut`, f32 operands are
+/// not split into parts.
+AttentionArgs attention_args(const AttentionOperands& inputs, Tensors& kept, bool cut = true);
 
-// Launchers of the backward kernels, each in the file of its name. D: 32, 64 or 128.
+// Launchers of the backward kernels, each in the file of its name. d: the larger of D and Dv.
 void launch_attention_keys(const AttentionArgs& a, int d, int device);
 void launch_attention_queries(const AttentionArgs& a, int d, int device);
 void launch_attention_lags(const AttentionArgs& a, int d, int device);
-/// About how many lags a block of the last one serves: 64 to 192.
+/// The approximate number of relative positions per block of attention_lags: 64 to 192.
 constexpr int lags_per_block = 128;
 
 }  // namespace stretto::cuda

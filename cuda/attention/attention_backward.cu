@@ -1,23 +1,24 @@
-// Fused attention, backward: what its three kernels need before, and their order.
+// Fused attention, backward: preparation and order of its three kernels.
 //
-// With P the weights and dP = g Vᵀ: dS = P ∘ (dP − δ), δ = rowsum(g ∘ O). The kernels make P again
-// from the sums that forward kept: one owns queries (attention_queries.cu) and makes δ for all, one
-// lags (attention_lags.cu), one keys (attention_keys.cu), so that every sum has one owner and one
-// order. A dense bias has its gradient from the first, or, where queries share it, the last.
+// With P the weights and dP = g Vᵀ: dS = P ∘ (dP − δ), δ = rowsum(g ∘ O). The kernels recompute P
+// from the sums that forward saved. One owns queries (attention_queries.cu) and computes δ for all,
+// one owns relative positions (attention_lags.cu), one owns keys (attention_keys.cu), so that every
+// sum has one owner and one order. The first kernel computes the gradient of a dense bias, or, if
+// all queries share the bias, the last one.
 //
-// In f32 P is not divided by its sum: the kernels compute forward's exponentials again, from scores
-// that are bit-identical to forward's, since all terms are added in the same order: the product
-// with keys, plus (the product with rows of positions, plus the bias of the lag), plus the dense
-// bias. The rows of g are divided by the sums instead, when they are cut into parts; P only occurs
-// in products with them. Tested against the composed form in f64.
+// In f32 P is not divided by its sum: the kernels recompute forward's exponentials from scores that
+// are bit-identical to forward's, since all terms are added in the same order: the product with
+// keys, plus (the product with rows of relative positions, plus their bias), plus the dense bias.
+// Instead, the rows of g are divided by the sums when they are split into parts; P only occurs in
+// products with them. Tested against the composed implementation in f64.
 #include "cuda/attention/attention.cuh"
 #include "cuda/reduce.h"
 
 namespace stretto::cuda {
 namespace {
 
-/// Segments of the gradients of tables: blocks, of unequal length, for several waves of a large
-/// GPU, but at most 8 segments.
+/// Chooses the number of segments for the gradients of tables: enough blocks, of unequal length,
+/// for several waves of a large GPU, but at most 8 segments.
 void choose_segments(AttentionArgs& a) {
   const int64_t blocks =
       a.sizes.heads * ceil_div(a.grid.high_lag + 1 - a.grid.low_lag, lags_per_block);
@@ -28,7 +29,7 @@ void choose_segments(AttentionArgs& a) {
   a.grid.pieces = int(ceil_div(a.grid.segments, a.sizes.batch));
 }
 
-/// The gradient of a table [H or 1, ...] from its parts [segments, H, ...].
+/// The gradient of a table [H or 1, ...]: the sum of its parts [segments, H, ...].
 Tensor add_parts(const Tensor& parts, const Tensor& table) {
   if (parts.size(0) == 1 && parts.size(1) == table.size(0)) return parts.reshape(table.shape());
   if (parts.size(1) == table.size(0)) return sum(parts, {0}, false);
@@ -37,19 +38,19 @@ Tensor add_parts(const Tensor& parts, const Tensor& table) {
 
 }  // namespace
 
-void attention_backward(const AttentionOperands& call, const Tensor& out,
+void attention_backward(const AttentionOperands& inputs, const Tensor& out,
                         const AttentionSaved& saved, const Tensor& grad, bool of_tables,
                         AttentionOperands& into) {
-  const Device device = call.q.device();
+  const Device device = inputs.q.device();
   const TensorOptions wide{.dtype = f32, .device = device};
-  const int64_t d = std::max(call.q.size(3), call.v.size(3));
+  const int64_t d = std::max(inputs.q.size(3), inputs.v.size(3));
   const auto table = [&](const Tensor& x) { return of_tables && x.defined() && x.numel() > 0; };
-  const int64_t batch = call.q.size(0), heads = call.q.size(1), m = call.q.size(2),
-                n = call.k.size(2);
-  const AttentionOptions& o = call.options;
+  const int64_t batch = inputs.q.size(0), heads = inputs.q.size(1), m = inputs.q.size(2),
+                n = inputs.k.size(2);
+  const AttentionOptions& o = inputs.options;
   AttentionOptions& to = into.options;
   Tensors kept;
-  AttentionArgs a = attention_args(call, kept);
+  AttentionArgs a = attention_args(inputs, kept);
   const Tensor delta = empty({batch, heads, m}, wide);
   a.results.sums = saved.sums.data<float>();
   if (a.sizes.parts > 1)
@@ -65,7 +66,7 @@ void attention_backward(const AttentionOperands& call, const Tensor& out,
   a.gradients.v = operand_rows<void>(into.v);
   a.gradients.p = operand_rows<void>(to.relative_query);
   Tensor of_keys;
-  // What all keys share changes no weight: its gradient is 0.
+  // A bias that all keys share changes no weight: its gradient is 0.
   if (to.bias.defined() && to.bias.size(3) == n) {
     if (to.bias.size(2) == 1) {
       of_keys = empty({batch, heads, 1, n}, wide);

@@ -1,23 +1,23 @@
-// Fused attention of few queries (docs: Flash-Decoding, Dao et al. 2023): the kernel of splits.
+// Fused attention of few queries (Flash-Decoding, Dao et al. 2023): the kernel of splits.
 //
-// The queries of all heads of a key head, up to 16 of them, are the rows of one tile of a product;
-// a block has a split of the keys, whose steps its warps take in turns:
+// The queries of all heads of a key head, up to 16 of them, are the rows of one tile of a product.
+// A block processes a split of the keys, whose steps its warps take in turn:
 //
 //               keys of split 0                 split 1
 //             ┌──────┬──────┬──────┬──────┬───┬──────┬──
-//   16 rows:  │warp 0│warp 1│warp 2│warp 3│w 0│warp 0│     strip: rows × lags of the last query;
-//   h, i      │      │      │      │      │   │      │     row (h, i) moves by M − 1 − i columns
-//             └──────┴──────┴──────┴──────┴───┴──────┴──
+//   16 rows:  │warp 0│warp 1│warp 2│warp 3│w 0│warp 0│     strip: rows × relative positions
+//   h, i      │      │      │      │      │   │      │     of the last query; row (h, i) moves by
+//             └──────┴──────┴──────┴──────┴───┴──────┴──   M − 1 − i columns
 //
 //   for each step:  w = q kᵀ + strip of p with the table, moved + bias;  hidden keys: −∞
-//                   row_max, w = 2^(w · log2e_scale − row_max);  acc, total += w V, w
+//                   row_max, w = 2^(w · log2e_scale − row_max);  acc += w V;  total += w
 //   acc and total of the warps are added in shared memory, those of splits by a second kernel
 //   (attention_decode_sums.cu), in the order of the keys
 //
-// Keys, values and rows of the table go from memory to registers, where they are operands as they
-// come: what a lane reads at once, 16 bytes, are neighbors in a row, and the columns of the
-// products are permuted accordingly. What is subtracted from exponents is rounded before, so that
-// large scores lose only what they share. Tested against the composed form in f64.
+// Keys, values and table rows go from memory directly to registers, as operands: the 16 bytes that
+// a lane reads at once are adjacent in a row, and the columns of the products are permuted
+// accordingly. The number subtracted from exponents is rounded before, so that for large scores all
+// weights of a row have the same rounding error. Tested against the composed implementation in f64.
 #include "cuda/attention/attention_decode.cuh"
 #include "cuda/attention/attention_decode.h"
 
@@ -27,7 +27,7 @@ namespace {
 constexpr int most_queries = 8, tile_rows = Splits::tile_rows, warps = Splits::warps;
 constexpr uint32_t all_lanes = 0xffffffffu;
 
-/// Where row r of a tile of the queries of a key head is.
+/// The query in row r of a tile: its head, its index, and whether there is one.
 struct Query {
   int h, i;
   bool in_range;
@@ -37,7 +37,7 @@ struct Query {
         in_range(r < a.sizes.per_group * a.sizes.m) {}
 };
 
-/// A row of a head, or zeros out of range.
+/// A row of a head; zeros if it is out of range.
 template <class T>
 struct Row {
   const T* data;
@@ -51,8 +51,8 @@ struct Row {
   }
 };
 
-/// Four f32 as the parts of two pairs, which become numbers `place` and `place` + Step of a
-/// fragment.
+/// Splits four f32 into the parts of two pairs, which become registers `place` and `place`
+/// + Step of a fragment.
 template <int Step, int Parts>
 __device__ inline void cut(tile::Fragment<Parts>& f, int place, const uint4& x) {
   float v[4] = {__uint_as_float(x.x), __uint_as_float(x.y), __uint_as_float(x.z),
@@ -64,14 +64,14 @@ __device__ inline void cut(tile::Fragment<Parts>& f, int place, const uint4& x) 
   }
 }
 
-/// What a type's pieces are: V numbers; steps of 16 of a product's sum in a piece of each of four
-/// lanes; parts of a number.
+/// Pieces of 16 bytes in a dtype: V elements; `steps` of 16 (in the sum of a product) in the pieces
+/// of four lanes; bf16 parts of an element.
 template <class T>
 struct Pieces {
   static constexpr int V = pack_size<T>, steps = V / 4, parts = sizeof(T) == 2 ? 1 : 3;
   using Fragment = tile::Fragment<parts>;
 
-  /// Row `half` of left operands.
+  /// Sets row `half` of left operands.
   __device__ static void left(Fragment* f, int half, const uint4& x) {
     if constexpr (parts == 1) {
       f[0].r[0][half] = x.x, f[0].r[0][half + 2] = x.y;
@@ -80,14 +80,14 @@ struct Pieces {
       cut<2>(f[0], half, x);
     }
   }
-  /// Right operands of the steps, one after the other.
+  /// Sets the right operands of the steps, one after the other.
   __device__ static void right(Fragment& f, const uint4& x) {
     if constexpr (parts == 1)
       f.r[0][0] = x.x, f.r[0][1] = x.y, f.r[0][2] = x.z, f.r[0][3] = x.w;
     else
       cut<1>(f, 0, x);
   }
-  /// A right operand of column e of the pieces of four rows that are summed over.
+  /// Sets a right operand to column e of the pieces of four rows, which are summed over.
   __device__ static void column(Fragment& f, const uint4 (&x)[4], int e) {
 #pragma unroll
     for (int pair = 0; pair < 2; ++pair) {
@@ -106,7 +106,7 @@ struct Pieces {
   }
 };
 
-/// Moves what a row of a strip holds `ahead` columns back, 0 … 7.
+/// Moves the elements of a strip's row to the left by `ahead` columns, 0 … 7.
 struct Shift {
   int from[2];
   bool odd, next[2];
@@ -117,7 +117,7 @@ struct Shift {
     next[0] = t < pairs;
     next[1] = t < pairs + odd;
   }
-  /// Two neighbors of a tile from it and the next one.
+  /// Two adjacent elements of a tile, from it and the next one.
   __device__ float2 pair(float a0, float a1, float b0, float b1) const {
     const float x = odd ? (next[0] ? b1 : a1) : (next[0] ? b0 : a0);
     const float y = odd ? (next[1] ? b0 : a0) : (next[1] ? b1 : a1);
@@ -125,16 +125,16 @@ struct Shift {
   }
 };
 
-/// What the kernel of splits is compiled for.
+/// The compile-time configuration of the kernel of splits.
 struct DecodeTile {
   int head = 64;       // head dimension, to which operands are padded with zeros
-  int parts = 1;       // of an element: 1 in bf16, 3 in f32
+  int parts = 1;       // bf16 parts of an element: 1 in bf16, 3 in f32
   bool table = false;  // of relative positions
 
-  constexpr int keys() const { return head * (parts > 1 ? 4 : 2) <= 128 ? 32 : 16; }  // of a step
+  constexpr int keys() const { return head * (parts > 1 ? 4 : 2) <= 128 ? 32 : 16; }  // per step
 };
 
-/// A warp's part of a block of attention_decode_splits, and what its lane reads.
+/// A warp's part of a block of attention_decode_splits, with its lane's operands.
 template <DecodeTile C>
 struct SplitWarp {
   using T = std::conditional_t<C.parts == 1, BFloat16, float>;
@@ -151,10 +151,10 @@ struct SplitWarp {
   using Values = uint4[BK / 16][wide][4];
 
   const int warp = int(threadIdx.x) / 32, lane = int(threadIdx.x) % 32, g = lane / 4, t = lane % 4;
-  const int row0, b, kh, start, end;  // the tile's first row; entry and key head; keys
+  const int row0, b, kh, start, end;  // the tile's first row; batch entry and key head; keys
   const Query query[2];
   const Shift shift[2];
-  int low[2], high[2];  // keys that the queries see
+  int low[2], high[2];  // the range of keys that the queries see
   int first_table = 0,
       last_table = 0;  // heads of the tile's rows, if these have tables of their own
   Fragment fq[steps];
@@ -181,7 +181,7 @@ struct SplitWarp {
     }
   }
 
-  /// The row of a query, of q or p.
+  /// The row of a query in q or p.
   __device__ Row<T> query_row(const OperandRows<const void>& from, int half) const {
     return {from, b, query[half].h, query[half].i, query[half].in_range};
   }
@@ -227,8 +227,8 @@ struct SplitWarp {
       }
   }
 
-  /// The product of queries with keys, and the values, which are loaded with the keys or, where
-  /// there is a table and registers do not suffice for both, after its term.
+  /// The product of queries with keys. Also loads the values: together with the keys or, if there
+  /// is a table and registers do not suffice for both, after its term.
   __device__ void scores(const AttentionArgs& a, const Splits& s, const Shared& shared, Scores& w,
                          Values& values, int j0) const {
     uint4 keys[BK / 8][pieces];
@@ -256,7 +256,8 @@ struct SplitWarp {
     if (C.table) load_values(a, values, j0);
   }
 
-  /// Tile n of the strip of head h: column c is for the lag of key j0 + c to the last query.
+  /// Tile n of the strip of head h: column c belongs to the relative position of key j0 +
+  /// c to the last query.
   __device__ void strip(const AttentionArgs& a, const Splits& s, const Shared& shared,
                         float (&d)[4], int h, int j0, int n) const {
     d[0] = d[1] = d[2] = d[3] = 0;
@@ -303,17 +304,18 @@ struct SplitWarp {
     }
   }
 
-  /// From scores of a row to weights: the bias of lags, the mask, and what is subtracted, which is
-  /// the largest so far.
+  /// Converts the scores of a row to weights: adds the bias of relative positions, applies the
+  /// mask, and subtracts the largest exponent so far.
   __device__ void weights(const AttentionArgs& a, Scores& w, int half, int j0) {
     const int position = query[half].i + a.sizes.shift;
     float max = -INFINITY;
 #pragma unroll
     for (int x = 0; x < BK / 4; ++x) {
-      const int j = j0 + 8 * (x / 2) + 2 * t + x % 2, lag = j - position - a.relative_bias.first;
+      const int j = j0 + 8 * (x / 2) + 2 * t + x % 2,
+                bias_column = j - position - a.relative_bias.first;
       float& score = w[x / 2][2 * half + x % 2];
-      if (lag >= 0 && lag < a.relative_bias.width && query[half].in_range)
-        score += a.relative_bias.of(query[half].h)[lag];
+      if (bias_column >= 0 && bias_column < a.relative_bias.width && query[half].in_range)
+        score += a.relative_bias.of(query[half].h)[bias_column];
       if (j < low[half] || j >= high[half] || (a.mask.padding && a.hidden_keys(b)(j)))
         score = -INFINITY;
       max = fmaxf(max, score);
@@ -396,8 +398,8 @@ struct SplitWarp {
   }
 };
 
-/// grid: [B G row_tiles, splits]; sums and marks from q [B, H, M, D], k [B, G, N, D], v [B, G, N,
-/// Dv]
+/// grid: [B G row_tiles, splits]; sums and marks from q [B, H, M, D], k [B, G, N, D] and
+/// v [B, G, N, Dv]
 template <class Warp>
 __global__ void __launch_bounds__(warps * 32, 2)
     attention_decode_splits(const __grid_constant__ AttentionArgs a,
@@ -417,7 +419,7 @@ __global__ void __launch_bounds__(warps * 32, 2)
   warp.store(s, shared);
 }
 
-/// A block has enough keys that what it leaves is little beside them.
+/// A block has enough keys to make its partial sums small in comparison.
 int keys_per_split(int64_t keys, int64_t blocks, int64_t rows) {
   const int64_t least = std::max<int64_t>(256, 32 * std::min<int64_t>(rows, tile_rows));
   return int(std::max(least, ceil_div(ceil_div(keys * blocks, int64_t(528)), int64_t(128)) * 128));
@@ -454,20 +456,20 @@ bool attention_decode_takes(const AttentionOperands& c) {
          attention_takes(c);
 }
 
-void attention_decode(const AttentionOperands& call, const Tensor& out) {
+void attention_decode(const AttentionOperands& inputs, const Tensor& out) {
   Tensors kept;
-  AttentionArgs a = attention_args(call, kept, false);
+  AttentionArgs a = attention_args(inputs, kept, false);
   a.results.out = operand_rows<void>(out);
   Splits s = {};
-  s.clip = call.options.relative_keys.out_of_range == OutOfRange::clip;
-  const int64_t first = call.k.size(2) - call.q.size(2);  // the first query's position
+  s.clip = inputs.options.relative_keys.out_of_range == OutOfRange::clip;
+  const int64_t first = inputs.k.size(2) - inputs.q.size(2);  // the first query's position
   if (a.mask.window > 0) s.begin = int(std::max<int64_t>(0, first - a.mask.window + 1));
   if (a.mask.block > 0)
     s.begin = int(std::max<int64_t>(0, (first / a.mask.block - 1) * a.mask.block));
-  const int device = call.q.device().index;
-  if (call.q.dtype() == f32)
+  const int device = inputs.q.device().index;
+  if (inputs.q.dtype() == f32)
     decode<float, 64>(a, s, device);
-  else if (std::max(call.q.size(3), call.v.size(3)) <= 64)
+  else if (std::max(inputs.q.size(3), inputs.v.size(3)) <= 64)
     decode<BFloat16, 64>(a, s, device);
   else
     decode<BFloat16, 128>(a, s, device);

@@ -1,13 +1,13 @@
-// What the two kernels of attention of few queries share: how keys are split.
+// Shared by the two kernels of attention of few queries: how keys are split.
 #pragma once
 
 #include "cuda/attention/attention.cuh"
 
 namespace stretto::cuda {
 
-/// How keys are split, and what blocks leave: of each tile of rows and each split the sums of
-/// values [2, D / 8, 8, 4, 2], as registers have them, and for each row its marks: the exponent
-/// that was subtracted and the sum of weights.
+/// How keys are split, and the results per tile of rows and split: the sums of values [2, D / 8,
+/// 8, 4, 2], in the layout of registers, and as marks of each row the exponent that was subtracted
+/// and the sum of weights.
 struct Splits {
   static constexpr int tile_rows = 16, warps = 4;  // of a block
   float2 *sums, *marks;

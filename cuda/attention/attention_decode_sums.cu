@@ -1,5 +1,5 @@
-// Fused attention of few queries: the sums of splits of the keys (attention_decode.cu).
-// Tested against the composed form in f64.
+// Fused attention of few queries: adds the results of the splits of the keys (attention_decode.cu).
+// Tested against the composed implementation in f64.
 #include "cuda/attention/attention_decode.cuh"
 
 namespace stretto::cuda {
@@ -8,7 +8,7 @@ namespace {
 constexpr int tile_rows = Splits::tile_rows, warps = Splits::warps;
 constexpr uint32_t all_lanes = 0xffffffffu;
 
-/// out [B, H, M, Dv] from the sums and marks of splits; a warp has a query
+/// out [B, H, M, Dv] from the sums and marks of splits; a warp per query
 template <class T, int D>
 __global__ void __launch_bounds__(warps * 32)
     attention_decode_sums(const __grid_constant__ AttentionArgs a,
@@ -46,7 +46,8 @@ __global__ void __launch_bounds__(warps * 32)
     }
   }
   const float by = total == 0 ? 0.f : 1 / total;
-  // Columns from registers' order to a row's; a gap after every 32 keeps their banks apart.
+  // Reorders columns from the registers' layout to a row's; a gap after every 32
+  // avoids bank conflicts.
   float* const place = reinterpret_cast<float*>(places[warp]);
 #pragma unroll
   for (int c = 0; c < D / 64; ++c) {

@@ -1,16 +1,16 @@
 // Fused attention, backward: gradients of keys and values.
 //
-// A warp owns 16 or 32 keys of a key head and walks the queries that see any of them, 32 at a time,
-// head by head (the drawing is in attention_transposed.cuh):
+// A warp owns 16 or 32 keys of a key head and iterates over the queries that see any of them, 32 at
+// a time, head by head (the drawing is in attention_transposed.cuh):
 //
 //   for each head of the group, for each step of queries:
 //     Pᵀ  = 2^(scores − sums)               keys × queries; hidden keys: 0
-//     dV += Pᵀ g                            of the weights that dropout keeps
-//     dSᵀ = Pᵀ ∘ (V gᵀ + δ)                 dropped where P is
+//     dV += Pᵀ g                            P after dropout
+//     dSᵀ = Pᵀ ∘ (V gᵀ + δ)                 V gᵀ is 0 where dropout drops P
 //     dK += dSᵀ Q
 //
-// A warp leaves out the tiles that see none of its keys. The sums of dSᵀ's rows are the gradient of
-// a bias that all queries share. Tested against the composed form in f64.
+// A warp skips the tiles of queries that see none of its keys. The sums of dSᵀ's rows are the
+// gradient of a bias that all queries share. Tested against the composed implementation in f64.
 #include "cuda/attention/attention_transposed.cuh"
 
 namespace stretto::cuda {
@@ -37,7 +37,7 @@ struct KeysWarp : TransposedWarp<L> {
   using Base::as_columns, Base::base, Base::lane, Base::tiles, Base::warp;
   using typename Base::Queries, typename Base::Scores, typename Base::Step, typename Base::Sums;
   const int first_unit, j0, jw;  // the first key of the block and of the warp
-  const int first, end;          // of the queries that see keys of the block
+  const int first, end;          // the range of queries that see keys of the block
   OwnRows<L> k, v;
   Sums dk = {}, dv = {};
   float sum_ds[L::slabs][2];
@@ -51,11 +51,11 @@ struct KeysWarp : TransposedWarp<L> {
         end(min(a.sizes.m, a.end_position(min(j0 + L::rows, a.sizes.n) - 1) - a.sizes.shift)),
         k(base, L::k),
         v(base, L::v) {}
-  /// Whether the step sees keys of the warp.
+  /// True if queries of the step see keys of the warp.
   __device__ bool sees(const AttentionArgs& a, int i0) const {
     return !a.mask.causal || i0 + a.sizes.shift + L::step > jw;
   }
-  /// The first lag of a step's strip.
+  /// The first relative position of a step's strip.
   __device__ int first_lag(const AttentionArgs& a, int from, int i0) const {
     return from - (i0 + a.sizes.shift) - (L::step - 1);
   }
@@ -69,7 +69,7 @@ struct KeysWarp : TransposedWarp<L> {
     rows(L::k, a.operands.k);
     rows(L::v, a.operands.v);
   }
-  /// The first step of a head.
+  /// Loads the first step of a head.
   __device__ void load_first(const AttentionArgs& a, int unit) {
     if (end > first) {
       load_queries<L>(a, base, unit, first);
@@ -82,8 +82,8 @@ struct KeysWarp : TransposedWarp<L> {
     for (int sl = 0; sl < L::slabs; ++sl) sum_ds[sl][0] = sum_ds[sl][1] = 0;
   }
 
-  /// The product with queries, the relative term with its bias, and the other terms, in f32 in this
-  /// order; in bf16 the product is last, as mma adds it to the terms.
+  /// The product with queries, the relative term with its bias, and the other terms. f32 adds them
+  /// in this order; in bf16 the product is last, as mma adds it to the other terms.
   __device__ void scores(const AttentionArgs& a, Scores& s, int unit, const Queries& at) const {
     const auto add_products = [&] {
       tile::multiply_transposed<tile::Steps{.swapped = L::parts > 1}>(s, k, at.q + as_columns);
@@ -113,7 +113,7 @@ struct KeysWarp : TransposedWarp<L> {
     if constexpr (!L::joined && L::parts == 1) add_products();
   }
 
-  /// Sets weights to 0 where causal, window or block mask the key. Padding is applied elsewhere.
+  /// Sets weights to 0 where causal, window or block masks hide the key. store() applies padding.
   __device__ void hide(const AttentionArgs& a, Scores& s, const Queries& at) const {
     const int p0 = at.first + a.sizes.shift;
     if (!(a.mask.causal && jw + L::own - 1 > p0) && !a.begins_after(jw, p0 + L::step - 1) &&
@@ -130,7 +130,7 @@ struct KeysWarp : TransposedWarp<L> {
     }
   }
 
-  /// dP + δ; where nothing is dropped the sums begin with δ.
+  /// dP + δ; without dropout sums begin with δ.
   __device__ void weight_gradients(const AttentionArgs& a, Scores& ds, const Queries& at,
                                    const uint32_t (&kept)[L::slabs], bool drop) const {
     const float* const deltas = at.stats + L::step;
@@ -198,7 +198,7 @@ struct KeysWarp : TransposedWarp<L> {
       }
   }
 
-  /// What nobody sees has no gradient.
+  /// Stores gradients. Those of keys that padding hides are 0.
   __device__ void store(const AttentionArgs& a, const OperandRows<void>& to, const Sums& d,
                         float factor) const {
     const auto [b, h, kh] = a.place(first_unit);
@@ -234,7 +234,7 @@ __global__ void __launch_bounds__(L::threads, L::blocks_per_sm)
       ptx::commit();
       if (warp.sees(a, i0)) warp.step(a, unit, i0);
       ptx::wait<0>();
-      __syncthreads();  // the next queries have come, and the place of these is free
+      __syncthreads();  // the next queries have arrived, and these are no longer needed
     }
     if constexpr (L::all) warp.store_key_bias(a, unit);
   }

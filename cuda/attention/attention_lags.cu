@@ -1,20 +1,21 @@
-// Fused attention, backward: gradients of the rows of relative positions and of the bias of lags.
+// Fused attention, backward: gradients of the rows of relative positions and of their bias. Names
+// call a relative position a lag.
 //
-// A block owns 64 to 192 lags of a head, a warp 16 to 48 of them, and walks the queries that see a
-// key that far away (the drawing is in attention_transposed.cuh):
+// A block owns 64 to 192 relative positions of a head, a warp 16 to 48 of them, and iterates over
+// the queries that see a key at such a relative position (the drawing is in
+// attention_transposed.cuh):
 //
-//   for each entry of the segment, for each step of queries:
-//     Pᵀ  = 2^(scores − sums)               lags × queries: the key of a lag moves with the query
-//     dVr += Pᵀ g                           of the rows of values
+//   for each batch entry of the segment, for each step of queries:
+//     Pᵀ  = 2^(scores − sums)   relative positions × queries: a row's key moves with the query
+//     dVr += Pᵀ g               of the value table
 //     dSᵀ = Pᵀ ∘ (V gᵀ + Vr gᵀ + δ)
-//     dR += dSᵀ P;  the gradient of the bias: sums of rows
+//     dR += dSᵀ p;  the gradient of the bias: sums of rows      p: position queries
 //
-// Keys and values lie in rings, as each step needs L::step new ones: what queries make with them
-// comes as a strip.
+// Keys and values are in rings, as each step needs L::step new ones: their products with the
+// queries come as a strip.
 //
-// The batch, and each entry's queries, are cut into as many segments as fill the GPU; their parts
-// are added in order by a second launch.
-// Tested against the composed form in f64.
+// The batch, and each entry's queries, are split into enough segments to fill the GPU; a second
+// launch adds their parts in order. Tested against the composed implementation in f64.
 #include "cuda/attention/attention_transposed.cuh"
 
 namespace stretto::cuda {
@@ -36,7 +37,7 @@ struct LagsLayout : AttentionLayout<T> {
   static constexpr int bytes = bias + rows * 4;
 };
 
-/// What a warp sums.
+/// The sums that a warp accumulates.
 template <class L>
 struct LagsSums {
   float rows[L::table ? L::slabs : 1][L::head / 8][4] = {}, bias[L::slabs][2] = {};
@@ -49,8 +50,8 @@ struct LagsWarp : TransposedWarp<L> {
   using Base::as_columns, Base::base, Base::lane, Base::tiles, Base::warp;
   using typename Base::Queries, typename Base::Scores, typename Base::Step, typename Base::Sums;
   const int h, segment;
-  const int lag0, lw;    // the first lag of the block and of the warp
-  const int first, end;  // of the queries that see a key at lags of the block
+  const int lag0, lw;    // the first relative position of the block and of the warp
+  const int first, end;  // the range of queries that see a key at the block's relative positions
   OwnRows<L, L::held> rows;
   OwnRows<L> value_rows;
 
@@ -98,8 +99,8 @@ struct LagsWarp : TransposedWarp<L> {
     return L::all && a.value_table.count > 0;
   }
 
-  /// The relative term, the bias of the lag, the product of queries with keys and the other terms.
-  /// f32 adds them in the order of forward.
+  /// The relative term, its bias, the product of queries with keys, and the other terms. f32 adds
+  /// them in forward's order.
   __device__ void scores(const AttentionArgs& a, Scores& s, int unit, const Queries& at,
                          int key) const {
     if constexpr (L::parts > 1) {
@@ -112,7 +113,7 @@ struct LagsWarp : TransposedWarp<L> {
     if constexpr (L::all) a.add_terms<L::parts, true, 1>(s, a.place(unit).b, h, at.first, key);
     if constexpr (L::parts == 1) add_bias(a, s);
   }
-  /// Rows of the table times position queries, where the strip does not do this.
+  /// Adds the table's rows times position queries, unless the strip includes them (L::joined).
   __device__ void add_row_products(const AttentionArgs& a, Scores& s, const Queries& at) const {
     if constexpr (L::table && !L::joined) {
       constexpr int unrolled = L::held > 0 ? 16 : Base::strip.unrolled;
@@ -139,7 +140,7 @@ struct LagsWarp : TransposedWarp<L> {
       }
   }
 
-  /// Zeroes the weights of keys that a query does not see; key: of row 0 and the first query.
+  /// Zeroes the weights of keys that a query does not see. key: that of row 0 and the first query.
   __device__ void hide(const AttentionArgs& a, Scores& s, int unit, const Queries& at,
                        int key) const {
     if (key >= 0 && key + L::own + L::step - 1 <= a.sizes.n && at.first + L::step <= a.sizes.m &&
@@ -159,7 +160,7 @@ struct LagsWarp : TransposedWarp<L> {
     }
   }
 
-  /// From weights to the scores' gradients.
+  /// Converts weights to the scores' gradients.
   __device__ void score_gradients(const AttentionArgs& a, Scores& s, const Queries& at, int key,
                                   const uint32_t (&kept)[L::slabs], const Scores& of_values) const {
     const float* const deltas = at.stats + L::step;
@@ -177,7 +178,7 @@ struct LagsWarp : TransposedWarp<L> {
   }
 
   __device__ void step(const AttentionArgs& a, LagsSums<L>& sums, int unit, int i0) const {
-    const int key = lw + i0 + a.sizes.shift;  // of row 0 and the first query
+    const int key = lw + i0 + a.sizes.shift;  // that of row 0 and the first query
     if (key + L::own + L::step - 2 < 0 || key >= a.sizes.n) return;
     const Queries at = Base::queries(i0);
     Scores s = {};
@@ -193,7 +194,7 @@ struct LagsWarp : TransposedWarp<L> {
         draw_kept<tiles, true, 1>(kept, a, unit, i0, key);
       }
     }
-    Scores of_values = {};  // what weights' gradients have of rows of values
+    Scores of_values = {};  // the value table's term of the weights' gradients
     if constexpr (L::all) {
       if (has_value_rows(a)) {
         const Step g = at.g;
@@ -253,7 +254,7 @@ __global__ void __launch_bounds__(L::threads, L::blocks_per_sm)
     const int piece = part % a.grid.pieces, unit = part / a.grid.pieces * a.sizes.heads + warp.h;
     const int begin = warp.first + steps * piece / a.grid.pieces * L::step,
               end = warp.first + steps * (piece + 1) / a.grid.pieces * L::step;
-    const int lag = warp.lag0 + a.sizes.shift;  // key of query 0 at the block's first lag
+    const int lag = warp.lag0 + a.sizes.shift;  // query 0's key at the block's first lag
     if (end > begin) {
       load_queries<L>(a, warp.base, unit, begin);
       warp.template load_keys<L::rows + L::step>(a, unit, lag + begin);
@@ -261,7 +262,7 @@ __global__ void __launch_bounds__(L::threads, L::blocks_per_sm)
     ptx::commit();
     ptx::wait<0>();
     __syncthreads();
-    // Counting the steps takes fewer registers than counting queries.
+    // Counting steps needs fewer registers than counting queries.
 #pragma unroll 1
     for (int step = 0; step < (end - begin) / L::step; ++step) {
       const int i0 = begin + step * L::step;
@@ -272,7 +273,7 @@ __global__ void __launch_bounds__(L::threads, L::blocks_per_sm)
       ptx::commit();
       warp.step(a, sums, unit, i0);
       ptx::wait<0>();
-      __syncthreads();  // the next queries have come, and the place of these is free
+      __syncthreads();  // the next queries have arrived, and these are no longer needed
     }
   }
   warp.store(a, sums);

@@ -1,13 +1,13 @@
-// Fused attention: what its kernels get. Operands of f32 are cut into three of bf16, which add up
-// to them: products of these on tensor cores, six of the nine, are those of f32 to a few of its
-// roundings, if their sums are short (tile::accumulate).
-// Tested against the composed form in f64.
+// Fused attention: the arguments of its kernels. f32 operands are split into three bf16 parts,
+// which add up to them. Products of the parts on tensor cores, six of the nine, equal the f32
+// products up to a few f32 roundings, if their sums are short (tile::accumulate). Tested against
+// the composed implementation in f64.
 #include "cuda/attention/attention.cuh"
 
 namespace stretto::cuda {
 namespace {
 
-/// parts [3, B·H, L, D] of x [B, H, L, D], whose rows are multiplied by factors [B, H, L] if any.
+/// parts [3, B·H, L, D] of x [B, H, L, D], with rows multiplied by factors [B, H, L] unless null.
 __global__ void __launch_bounds__(256, 1)
     attention_parts(BFloat16* parts, OperandRows<const void> x, const float* factors, int heads,
                     int length) {

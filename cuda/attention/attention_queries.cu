@@ -1,21 +1,22 @@
 // Fused attention, backward: gradients of queries and of position queries.
 //
-// A warp owns 16 or 32 queries and walks the keys that any of its block sees in steps, as forward
-// does (the drawing is in attention_query_warp.cuh):
+// A warp owns 16 or 32 queries and iterates over the keys that any query of its block sees in
+// steps, as forward does (the drawing is in attention_query_warp.cuh):
 //
-//   δ = −Σ out ∘ g                          also for the kernels of keys and lags
+//   δ = −Σ out ∘ g                          also for the kernels of keys and relative positions
 //   for each step of keys:
 //     P  = 2^(scores − sums)                hidden keys: 0
-//     dP = g Vᵀ (+ strip of g with the rows of values), dropped where P is
+//     dP = g Vᵀ (+ strip of g · value table)    0 where dropout drops P
 //     dS = P ∘ (dP + δ)                     also the gradient of a dense bias
 //     dQ += dS K;  dp += strip of dS · rows of the table
 //
-// A warp leaves out what none of its queries sees at the end. dS is added to the gradient of a
-// dense bias in place: entries and heads that share a bias take turns, a launch each.
+// A warp skips the keys at the end that none of its queries sees. dS is added to the gradient of a
+// dense bias in place: batch entries and heads that share a bias run one after the other, in a
+// launch each.
 //
-// Registers are short, most of all with two slabs and a table (L::stats_in_shared): there sums and
-// deltas stay in shared memory, and products whose operands are loaded are loops.
-// Tested against the composed form in f64.
+// Register pressure is high, most of all with two slabs and a table (L::stats_in_shared): then sums
+// and deltas stay in shared memory, and products whose operands are loaded are loops. Tested
+// against the composed implementation in f64.
 #include "cuda/attention/attention_query_warp.cuh"
 
 namespace stretto::cuda {
@@ -78,7 +79,7 @@ struct QueriesWarp : QueryWarp<L> {
     return L::all && a.value_table.count > 0;
   }
   __device__ int64_t line(const AttentionArgs& a) const { return int64_t(unit) * a.sizes.m; }
-  /// Row `row` of the block in the line of deltas or, if they are in shared memory, sums.
+  /// Row `row` of the warp's deltas or, if they are in shared memory, sums.
   __device__ float* stat(int area, int row) const {
     return reinterpret_cast<float*>(const_cast<char*>(shared) + area) + L::own * warp + row;
   }
@@ -91,7 +92,8 @@ struct QueriesWarp : QueryWarp<L> {
       return stats[which][sl][half];
   }
 
-  /// Copies what the block owns, its first keys and lags; computes the deltas meanwhile.
+  /// Copies the block's own rows, its first keys and relative positions; computes
+  /// the deltas meanwhile.
   __device__ void load(const AttentionArgs& a) {
     {
       const auto [b, h, kh] = a.place(unit);
@@ -134,7 +136,7 @@ struct QueriesWarp : QueryWarp<L> {
         value_strip, place, 0, [&](int sl, int x) { return g.load(sl, x); }, Base::ring(L::values),
         Base::ring_chunk, lag, Base::relative_bias, false, shear);
   }
-  /// What the strips carry into the first step.
+  /// Computes the tiles that the strips carry into the first step.
   __device__ void start_strips(const AttentionArgs& a) {
     Base::start_strip(a, p());
     if constexpr (L::all) {
@@ -142,7 +144,7 @@ struct QueriesWarp : QueryWarp<L> {
     }
   }
 
-  /// From scores to weights, divided by their sum in bf16.
+  /// Converts scores to weights, divided by their sum in bf16.
   __device__ void weights(const AttentionArgs& a, Scores& s, int j0) const {
 #pragma unroll
     for (int sl = 0; sl < L::slabs; ++sl) {
@@ -157,7 +159,7 @@ struct QueriesWarp : QueryWarp<L> {
     Base::hide(a, s, j0, 0.f);
   }
 
-  /// dP + δ, the gradients of weights less their mean; where nothing is dropped they begin with δ.
+  /// dP + δ, the gradients of weights minus their mean; without dropout sums begin with δ.
   __device__ void weight_gradients(const AttentionArgs& a, Scores& ds, const Keys& at) {
     const bool drop = Base::drops(a);
 #pragma unroll
@@ -189,7 +191,7 @@ struct QueriesWarp : QueryWarp<L> {
     }
   }
 
-  /// What weights' gradients have of rows of values: a strip of the outputs' gradients.
+  /// Adds the value table's term of the weights' gradients: a strip of the outputs' gradients.
   __device__ void add_value_term(Scores& ds, int j0) {
     extend_value_strip<tiles>(j0 - pw + 1, 2);
 #pragma unroll
@@ -205,7 +207,7 @@ struct QueriesWarp : QueryWarp<L> {
       for (int e = 0; e < 4; ++e) value_strip[0][c][e] = value_strip[0][tiles + c][e];
   }
 
-  /// Adds the scores' gradients to those of a dense bias.
+  /// Adds the scores' gradients to the gradient of a dense bias.
   __device__ void add_to_dense(const AttentionArgs& a, Scores& ds, int j0) const {
     const stretto::cuda::Scores& to = a.gradients.dense;
     if (!to.data) return;
@@ -215,7 +217,7 @@ struct QueriesWarp : QueryWarp<L> {
     });
   }
 
-  /// dQ += dS K; dp += dS, in the strip, times the rows of the table.
+  /// dQ += dS K; dp += dS, as a strip, times the rows of the table.
   __device__ void query_gradients(const AttentionArgs& a, const Scores& ds, const Keys& at) {
     const auto keys = at.k + Base::as_rows;
 #pragma unroll
@@ -260,7 +262,7 @@ struct QueriesWarp : QueryWarp<L> {
         to_table.finish(position_gradient(), Base::ring(L::r),
                         (end + L::step - 1) / L::step * L::step - pw - 15, shear);
     }
-    const bool is_shared = L::all && !a.gradients.p.data;  // queries are also position queries
+    const bool is_shared = L::all && !a.gradients.p.data;  // queries are position queries too
     if (is_shared) {
 #pragma unroll
       for (int x = 0; x < L::head / 8; ++x)
@@ -284,8 +286,8 @@ struct QueriesWarp : QueryWarp<L> {
   }
 };
 
-/// dq and dp [B, H, M, D] and delta [B, H, M] from q, k, v, g and out [B, H, M, Dv] and sums [B, H,
-/// M].
+/// dq and dp [B, H, M, D] and delta [B, H, M] from q, k, v, g and out [B, H, M, Dv] and
+/// sums [B, H, M]
 template <class L>
 __global__ void __launch_bounds__(L::threads, L::blocks_per_sm)
     attention_queries(const __grid_constant__ AttentionArgs a) {
@@ -302,7 +304,7 @@ __global__ void __launch_bounds__(L::threads, L::blocks_per_sm)
     ptx::commit();
     if (j0 < warp.end) warp.step(a, j0);
     ptx::wait<0>();
-    __syncthreads();  // the next keys have come, and the place of these is free
+    __syncthreads();  // the next keys have arrived, and these are no longer needed
   }
   warp.store(a);
 }
@@ -310,7 +312,7 @@ __global__ void __launch_bounds__(L::threads, L::blocks_per_sm)
 template <AttentionTile T>
 void launch_queries(AttentionArgs a, int device) {
   using L = QueriesLayout<T>;
-  // Entries and heads of a launch.
+  // The batch entries and heads of a launch.
   const int batch = a.gradients.dense.data && a.gradients.dense.batch == 0 ? 1 : a.sizes.batch;
   const int heads = a.gradients.dense.data && a.gradients.dense.head == 0 ? 1 : a.sizes.heads;
   a.grid.unit_step = heads == 1 ? a.sizes.heads : 1;

@@ -1,53 +1,52 @@
 // The phases of the attention kernels whose warps own queries: forward (attention.cu) and the
 // gradients of queries (attention_queries.cu).
 //
-// A block owns L::rows queries, a warp 16 or 32 of them, and walks the keys that any of its queries
-// sees, L::step at a time. Rows of relative positions come in a strip, the product of the queries
-// with the rows of step + 16 lags:
+// A block owns L::rows queries, a warp 16 or 32 of them, and iterates over the keys that any of its
+// queries sees, L::step at a time. Terms of relative positions come as a strip, the product of the
+// queries with the table's rows for step + 16 relative positions:
 //
-//        keys j0 …                    strip: lags j0 − pw − 15 …
+//        keys j0 …                    strip: relative positions j0 − pw − 15 …
 //      ┌────────┐                   ┌──┬────────┐
 //   pw │ scores │     shear         │╲ ╲        │   query g of an octet needs the strip's columns
-//   …  │        │  ◄───────────     │ ╲ ╲  band │   from 7 − g on: lag = key − position. Shuffles
-//  +15 │        │                   │  ╲ ╲      │   among the four lanes of a row move them.
+//   …  │        │  ◄───────────     │ ╲ ╲  band │   from 7 − g on. Shuffles among the four lanes
+//  +15 │        │                   │  ╲ ╲      │   of a row move them.
 //      └────────┘                   └──┴────────┘
-//                                    carried: the last 16 lags of a step are the first of the next
+//                                    carried: the last 16 columns are the first of the next step
 //
-// Rows of the table lie in a ring, as each step needs L::step new ones. Slab s of 16 queries
-// carries 2 + 2 s tiles of 8 lags, so that all slabs take the same new lags.
+// The table's rows are in a ring, as each step needs L::step new ones. Slab s of 16 queries carries
+// 2 + 2 s tiles of 8 columns, so that all slabs use the same new relative positions.
 //
-//   load q, p; load the first keys, values and lags
-//   for each step:  begin to load the next one;  scores → hide → (each kernel's part)
+//   load q, p; load the first keys, values and relative positions
+//   for each step:  begin to load the next one;  scores → hide → (each kernel's own phases)
 #pragma once
 
 #include "cuda/attention/attention.cuh"
 
 namespace stretto::cuda {
 
-/// How a kernel fits into its registers. Arguments are passed to each phase instead of being
-/// members of the warp: the compiler then knows that no store changes them, and does not load them
-/// again.
+/// How a kernel uses its registers. Arguments are passed to each phase instead of being members of
+/// the warp: the compiler then knows that no store changes them, and does not reload them.
 struct RegisterUse {
-  /// Position queries are in registers, and the strip grows by two tiles at a time; else by all of
-  /// a step, which load an operand once.
+  /// If true, position queries are in registers, and the strip grows by two tiles at a time.
+  /// Otherwise it grows by all tiles of a step, so that each operand is loaded once.
   bool p_held;
-  /// Steps of 16 columns that products with these operands unroll. Where operands are loaded and
-  /// registers are short, products are loops.
+  /// The steps of 16 columns that are unrolled in products with these operands. Where operands are
+  /// loaded and registers are scarce, products are loops.
   int q_unrolled, p_unrolled, g_unrolled = 0;
-  /// In bf16, a bias without a table is what the product with keys is added to.
+  /// In bf16 without a table, the product with keys is accumulated onto the bias.
   bool bias_first = false;
 };
 
-/// From weights or gradients of scores back into the strip, which is multiplied by rows of a table
-/// in a ring. Tiles that straddle two steps are carried, in bf16; slab 0 lags a step of
-/// 16 keys behind slab 1, so that both multiply the same rows.
+/// Shears weights or gradients of scores back into the strip, and multiplies it by a table's rows
+/// in a ring. Tiles that straddle two steps are carried, in bf16. Slab 0 is one step of 16 keys
+/// behind slab 1, so that both multiply the same rows.
 template <class L>
 struct StripProduct {
   using Operand = tile::Fragment<L::parts>;
   tile::Back<L::parts> back[L::slabs];
-  Operand waiting = {};  // of slab 0
+  Operand waiting = {};  // slab 0's strip of the previous 16 keys
 
-  /// d += what 16 keys leave in the strip, which begins with `lag`, times rows of the ring.
+  /// d += the strip of 16 keys, which begins at relative position `lag`, times rows of the ring.
   __device__ void add(float (&d)[L::slabs][L::head / 8][4], const Operand (&of_keys)[L::slabs],
                       typename L::Ring ring, int lag, const tile::Shear& shear) {
     Operand strip[L::slabs];
@@ -61,7 +60,7 @@ struct StripProduct {
       waiting = strip[0];
     }
   }
-  /// The rest, when all keys are done: the strip begins with `lag`.
+  /// Adds the carried rest when all keys are done: the strip begins at relative position `lag`.
   __device__ void finish(float (&d)[L::slabs][L::head / 8][4], typename L::Ring ring, int lag,
                          const tile::Shear& shear) {
     const Operand none[L::slabs] = {};
@@ -70,8 +69,8 @@ struct StripProduct {
   }
 };
 
-/// A layout L has the members of AttentionLayout, the areas q, p, k, v, r, values and bias of
-/// shared memory, a Ring of lags, and its RegisterUse `use`.
+/// A layout L has the members of AttentionLayout, the shared memory areas q, p, k, v, r, values and
+/// bias, a Ring of relative positions, and its RegisterUse `use`.
 template <class L>
 struct QueryWarp {
   using Operand = tile::Fragment<L::parts>;
@@ -79,11 +78,11 @@ struct QueryWarp {
   const uint32_t base;               // of shared memory
   const float* const relative_bias;  // a ring
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, unit;
-  const int i0, p0, iw, pw;    // the first query of the block, of the warp; their positions
-  const int begin, last, end;  // keys: the first, the end for the block and for the warp
+  const int i0, p0, iw, pw;    // the first query of the block and of the warp; their positions
+  const int begin, last, end;  // keys: the first; the end for the block and for the warp
   const bool biased;
   const tile::Shear shear;
-  const uint32_t as_rows, as_columns, ring_chunk;  // offsets of the lane
+  const uint32_t as_rows, as_columns, ring_chunk;  // the lane's offsets
   float strip[L::table ? L::slabs : 1][L::table ? tiles + 2 * L::slabs : 1][4];
 
   __device__ QueryWarp(const AttentionArgs& a, const char* shared, int unit_of_block)
@@ -105,7 +104,7 @@ struct QueryWarp {
                                          begin - pw + 1 + tile::Rows<L::head>::column_row(lane)))
                    << 4) {}
 
-  /// Whether scores have a relative term or its bias, in a kernel that is compiled for a table.
+  /// True if scores have a relative term or its bias, in a kernel that is compiled for a table.
   __device__ bool lagged(const AttentionArgs& a) const { return !L::all || a.lagged(); }
   __device__ bool drops(const AttentionArgs& a) const {
     return L::config.dropout && a.dropout.below > 0;
@@ -124,20 +123,21 @@ struct QueryWarp {
   /// The query of a lane's row.
   __device__ int query(int sl, int half) const { return iw + 16 * sl + lane / 4 + 8 * half; }
 
-  /// Begins to copy the first keys, values and lags.
+  /// Begins to copy the first keys, values and relative positions.
   __device__ void load_first(const AttentionArgs& a) const {
     if (last <= begin) return;
     load_keys<L>(a, base, unit, begin);
     load_lags<L, L::rows + L::step>(a, base, unit, begin - (p0 + L::rows - 1));
   }
 
-  /// Count tiles of the strip, from lag `lag` on, at tile `place` of slab 0; slabs from `from` on.
+  /// Computes Count tiles of the strip from relative position `lag` on, at tile `place` of slab 0,
+  /// for slabs from `from` on.
   template <int Count, class P>
   __device__ void extend_strip(const P& p, int lag, int place, int from) {
     tile::add_to_strip<Count, L::use.p_unrolled>(strip, place, from, p, ring(L::r), ring_chunk, lag,
                                                  relative_bias, biased, shear);
   }
-  /// What slabs carry into the first step.
+  /// Computes the tiles that slabs carry into the first step.
   template <class P>
   __device__ void start_strip(const AttentionArgs& a, const P& p) {
     if constexpr (L::table) {
@@ -148,10 +148,10 @@ struct QueryWarp {
     }
   }
 
-  /// Scores of 8 K keys: the product with keys, the relative term with its bias, and the
-  /// other terms, in f32 in this order; in bf16 the product is last, as mma adds it to the terms.
-  /// Diagonal: queries are causal, and the first stands at the first key or before, so that slab 0
-  /// of two sees the first half of the keys only.
+  /// Scores of 8 K keys: the product with keys, the relative term with its bias, and the other
+  /// terms. f32 adds them in this order; in bf16 the product is last, as mma adds it to the other
+  /// terms. Diagonal: attention is causal, and the warp's first query is at the first key or before
+  /// it, so that slab 0 of two sees only the first half of the keys.
   template <int K, bool Diagonal = false, class Q, class P>
   __device__ void scores(const AttentionArgs& a, float (&s)[L::slabs][K][4], const Keys& at,
                          const Q& q, const P& p) {
@@ -177,13 +177,13 @@ struct QueryWarp {
     }
   }
 
-  /// The strip's new tiles, sheared; the last ones become the first.
+  /// Adds the strip's new tiles, sheared; its last tiles become the first ones of the next step.
   template <int K, bool Diagonal, class P>
   __device__ void add_relative_term(float (&s)[L::slabs][K][4], int j0, const P& p) {
     constexpr int group = L::use.p_held ? 2 : K;  // tiles that share an operand
     constexpr int seen = Diagonal && L::slabs == 2 ? K / 2 : K;
     const float none[4] = {};
-    // The last step of a causal call needs no new lags: the carried ones reach relative position 0.
+    // The last step of causal attention needs no new relative positions: the carried ones reach 0.
     const auto tile_of = [&](int sl, int o) -> const float(&)[4] {
       return Diagonal && o >= 2 + 2 * sl ? none : std::as_const(strip[sl][o]);
     };
@@ -207,7 +207,7 @@ struct QueryWarp {
     }
   }
 
-  /// The bias of the lags, where there is no table; Set: scores are zero before.
+  /// Adds the bias of relative positions if there is no table; Set: scores are zero before.
   template <bool Set, int K>
   __device__ void add_lag_bias(float (&s)[L::slabs][K][4], int j0) const {
     const int first = j0 - pw + 2 * (lane % 4) - lane / 4;
@@ -223,7 +223,7 @@ struct QueryWarp {
         }
   }
 
-  /// Sets the scores or weights of the keys that a query does not see.
+  /// Sets the scores or weights of the keys that a query does not see to `hidden`.
   template <int K>
   __device__ void hide(const AttentionArgs& a, float (&s)[L::slabs][K][4], int j0, float hidden,
                        bool diagonal = false) const {

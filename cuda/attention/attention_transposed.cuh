@@ -1,29 +1,27 @@
-// The phases that the attention kernels share whose warps own keys (attention_keys.cu) or lags
-// (attention_lags.cu) and walk the queries, L::step at a time.
+// The phases shared by the attention kernels whose warps own keys (attention_keys.cu) or relative
+// positions (attention_lags.cu) and iterate over the queries, L::step at a time.
 //
-// Scores are computed transposed, so that Pᵀ and dSᵀ are at once the left operands of products with
-// rows of queries and of gradients. What is known by another index comes as a strip, the product of
-// a ring's rows with the queries, and is sheared:
+// Scores are computed transposed, so that Pᵀ and dSᵀ are directly the left operands of products
+// with rows of queries and of gradients. Terms with another index come as a strip, the product of a
+// ring's rows with the queries, which is sheared:
 //
-//         queries i0 …                    strip
-//        ┌────────────┐                 ┌────────────┐
-//   own  │            │  column c moves │ ╲          │  keys:  own rows are keys, the ring has
-//   lags; rows │   scores   │ ◄────────────── │  ╲   band  │         column c moves up by 7 − c
-//   rows
-//        │            │  up, by octets  │   ╲        │  lags:  own rows are lags, the ring has
-//        keys; └────────────┘                 │    ╲       │         column c moves up by c rows
-//                                       └────────────┘
+//        queries i0 …                     strip
+//       ┌────────────┐                  ┌────────────┐  attention_keys: own rows are keys, the
+//   own │            │  column c moves  │ ╲          │  ring has relative positions; column c
+//  rows │   scores   │ ◄──────────────  │  ╲   band  │  moves up by 7 − c rows
+//       │            │  up, by octets   │   ╲        │  attention_lags: own rows are relative
+//       └────────────┘                  │    ╲       │  positions, the ring has keys; column c
+//                                       └────────────┘  moves up by c rows
 #pragma once
 
 #include "cuda/attention/attention.cuh"
 
 namespace stretto::cuda {
 
-/// A layout L has the members of AttentionLayout, the areas q, g, p (two steps each) and stats of
-/// shared memory, a Ring, and
-///   own_keys  own rows are keys, not lags
-///   joined    own rows and the ring's rows are multiplied by the same queries: these are loaded
-///   once
+/// A layout L has the members of AttentionLayout, the shared memory areas q, g, p (two steps each)
+/// and stats, a Ring, and
+///   own_keys  own rows are keys, not relative positions
+///   joined    own rows and the ring's rows are multiplied by the same queries, loaded once
 template <class L>
 struct TransposedWarp {
   using Operand = tile::Fragment<L::parts>;
@@ -37,7 +35,7 @@ struct TransposedWarp {
   const uint32_t as_rows = tile::Rows<L::head>::as_rows(lane),
                  as_columns = tile::Rows<L::head>::as_columns(lane);
   const tile::RowShear shear;
-  // With three slabs, sums take most registers: products are loops.
+  // With three slabs, sums occupy most registers: products are loops.
   static constexpr tile::StripSteps strip = {
       .slabs = L::slabs, .tiles = tiles, .down = L::own_keys, .unrolled = L::slabs > 2 ? 1 : 16};
 
@@ -50,7 +48,7 @@ struct TransposedWarp {
   struct Queries {
     int first;
     Step q, g, p;
-    const float* stats;  // sums and, `step` further, deltas of the lane's two queries of each tile
+    const float* stats;  // of the lane's two queries of each tile: sums and, `step` further, deltas
   };
   __device__ Queries queries(int i0) const {
     const Step rows{base + turn<L>(i0) * Step::bytes};
@@ -63,8 +61,8 @@ struct TransposedWarp {
     return *reinterpret_cast<const float2*>(stats + 8 * n);
   }
 
-  /// s += the ring's rows from `row` on times queries, sheared, and, if joined, own rows times
-  /// these queries. Sums of octet o have bias(o).
+  /// s += the product of the ring's rows from `row` on with queries, sheared. If joined, also adds
+  /// own rows times these queries. Adds bias(o) to the sums of octet o.
   template <class Bias, class Own>
   __device__ void add_strip(Scores& s, typename L::Ring rows, int row, Step queries,
                             const Bias& bias, const Own& own) const {
@@ -83,7 +81,7 @@ struct TransposedWarp {
         [&](float x, int sl, int n, int e) { s[sl][n][e] += x; });
   }
 
-  /// From scores to weights, divided by their sum in bf16.
+  /// Converts scores to weights, divided by their sum in bf16.
   __device__ void weights(const AttentionArgs& a, Scores& s, const float* stats) const {
 #pragma unroll
     for (int n = 0; n < tiles; ++n) {
@@ -97,7 +95,7 @@ struct TransposedWarp {
     }
   }
 
-  /// d += x times rows of the step; of x, if masked, what dropout keeps.
+  /// d += x times rows of the step; if masked, only with the elements of x that dropout keeps.
   __device__ void multiply_rows(Sums& d, const Scores& x, Step rows,
                                 const uint32_t (&kept)[L::slabs], bool masked) const {
 #pragma unroll
@@ -112,7 +110,7 @@ struct TransposedWarp {
     }
   }
 
-  /// Adds x to the sums of its rows.
+  /// Adds the elements of x to the sums of their rows.
   __device__ static void add_to_sums(float (&sums)[L::slabs][2], const Scores& x) {
 #pragma unroll
     for (int sl = 0; sl < L::slabs; ++sl)

@@ -1,4 +1,4 @@
-// elu(x) + 1, element by element (cuda/runtime/map.cuh). Tested against the CPU.
+// elu(x) + 1, elementwise (cuda/runtime/map.cuh). Tested against the CPU.
 #include "cuda/attention/elu_features.h"
 #include "cuda/runtime/map.cuh"
 

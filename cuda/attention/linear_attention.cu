@@ -1,12 +1,12 @@
-// Linear attention, forward. With S = Σ k vᵀ and z = Σ k over all keys of chunks before,
+// Linear attention, forward. With S = Σ k vᵀ and z = Σ k over the keys of all earlier chunks,
 //
 //     P = tril(Q Kᵀ)    total = Q z + P 1 + eps    y = (Q S + P V) / total    S += Kᵀ V, z += Kᵀ 1
 //
-// chunk by chunk (linear_attention_chunks.cuh), a block for a head, or for a segment of its chunks
-// if there are few heads: then first the sums of all segments are computed, then each from those
-// before it. Two-sided, the state of all keys is computed first, and then y = Q S / total. P and S
-// are exact operands, z and the denominators f32 throughout, so that bf16 is rounded at the end
-// alone. Tested against the CPU.
+// chunk by chunk (linear_attention_chunks.cuh), with a block per head, or per segment of its chunks
+// if there are few heads: then the sums of all segments are computed first, and each segment starts
+// from those before it. Bidirectional attention computes the state of all keys first, and then y =
+// Q S / total. As operands, P and S keep full precision, and z and the denominators are f32
+// throughout, so that in bf16 only the result is rounded. Tested against the CPU.
 #include "cuda/attention/linear_attention_chunks.cuh"
 
 namespace stretto::cuda {
@@ -15,7 +15,7 @@ namespace {
 
 constexpr SharedTiles forward_tiles{.with_g = false, .z_is_operand = true};
 
-/// y and the denominators of the chunk whose first query is `first`.
+/// Writes y and the denominators of the chunk whose first query is `first`.
 template <class T, Widths W, class S>
 __device__ __forceinline__ void write_outputs(const Args<T>& a, int b, int h, int first,
                                               const Place& p, const Chunk<T, W>& in, const S& state,
@@ -51,7 +51,8 @@ __device__ __forceinline__ void write_outputs(const Args<T>& a, int b, int h, in
   store_half(rows, out, by, p, a.size.dv);
 }
 
-/// Without keys, y = Q S / total; without queries, the state alone. Grid: [B H or B G, segments]
+/// y and the state. Without keys, y = Q S / total; without queries, only the state. Grid:
+/// [B H or B G, segments]
 template <class Memory>
 __global__ void __launch_bounds__(threads, Memory::blocks_per_sm)
     linear_attention_chunks(const __grid_constant__ Args<typename Memory::Element> a) {
@@ -96,7 +97,7 @@ __global__ void __launch_bounds__(threads, Memory::blocks_per_sm)
   if (a.after.data && h % per_group == 0) state.store(p, a.after.at(unit, segment), size);
 }
 
-/// sums [units, segments, size]
+/// sums [units, segments, size] become the exclusive prefix sums over segments, from `before` on
 __global__ void add_segments(float* sums, int segments, int64_t size, const float* before,
                              float* after) {
   const int64_t i = thread_index(), unit = blockIdx.y;
@@ -115,8 +116,8 @@ __global__ void add_segments(float* sums, int segments, int64_t size, const floa
 constexpr const char* op = "linear_attention";
 
 template <class T>
-void start(int device, int64_t blocks, int segments, const Args<T>& call) {
-  launch_chunks<forward_tiles>(op, device, blocks, segments, call,
+void start(int device, int64_t blocks, int segments, const Args<T>& args) {
+  launch_chunks<forward_tiles>(op, device, blocks, segments, args,
                                [&]<class Memory>() { return linear_attention_chunks<Memory>; });
 }
 
@@ -138,10 +139,10 @@ KeyStates key_states(const LinearAttentionOperands& in, const Tensor& k, const T
   if (!in.causal) plain_chunks(s, s.n), segments = cut(s, units);
   const Tensor sums = empty({units, segments, state}, {.dtype = f32, .device = k.device()});
   dispatch_among<float, BFloat16>(k.dtype(), [&]<class T>() {
-    Args<T> call = args_of<T>(in, s);
-    call.k = head_rows<const T>(k), call.v = head_rows<const T>(v);
-    call.after = {sums.data<float>(), segments * state, state};
-    start(device, units, segments, call);
+    Args<T> args = args_of<T>(in, s);
+    args.k = head_rows<const T>(k), args.v = head_rows<const T>(v);
+    args.after = {sums.data<float>(), segments * state, state};
+    start(device, units, segments, args);
   });
   const Tensor last =
       in.causal || after.defined() ? after : empty({units, state}, options_of(sums));
@@ -173,14 +174,14 @@ void linear_attention(const LinearAttentionOperands& in, const Tensor& y, const 
   const int segments = cut(s, blocks);
   const KeyStates states = key_states(in, k, v, s, segments, after);
   dispatch_among<float, BFloat16>(q.dtype(), [&]<class T>() {
-    Args<T> call = args_of<T>(in, s);
-    call.q = head_rows<const T>(q), call.y = head_rows<T>(y);
-    if (in.causal) call.k = head_rows<const T>(k), call.v = head_rows<const T>(v);
-    call.before = states.at;
+    Args<T> args = args_of<T>(in, s);
+    args.q = head_rows<const T>(q), args.y = head_rows<T>(y);
+    if (in.causal) args.k = head_rows<const T>(k), args.v = head_rows<const T>(v);
+    args.before = states.at;
     if (in.causal && segments == 1)
-      call.after = {data_or_null(after), int64_t(s.f) * (s.dv + 1), 0};
-    call.totals = totals.data<float>();
-    start(q.device().index, blocks, segments, call);
+      args.after = {data_or_null(after), int64_t(s.f) * (s.dv + 1), 0};
+    args.totals = totals.data<float>();
+    start(q.device().index, blocks, segments, args);
   });
 }
 

@@ -1,5 +1,5 @@
-// What linear attention's and random features' kernels share: their operands, a thread's place, and
-// how their launches are cut into blocks.
+// Shared by the kernels of linear attention and random features: operands, a thread's place, and
+// how launches are split into blocks.
 #pragma once
 
 #include "cuda/attention/linear_attention.h"
@@ -15,7 +15,7 @@ struct Widths {
   int features = 64, values = 64;
 };
 
-/// Where states [F, Dv + 1] are, by unit (batch entry and key head) and segment.
+/// States [F, Dv + 1] in memory, by unit (batch entry and key head) and segment.
 template <class T>
 struct States {
   T* data = nullptr;
@@ -30,7 +30,7 @@ struct Sizes {
   int chunks = 0, per_segment = 0;
 };
 
-/// The operands of a launch; what a kernel does not use, or is not to compute, is null.
+/// The operands of a launch; null if a kernel does not use or compute them.
 template <class T>
 struct Args {
   HeadRows<const T> q, k, v, g;  // g: gradient of y
@@ -48,24 +48,24 @@ struct Args {
 };
 
 /// The place of a thread: its warp's rows 16 warp_row … and half of the columns, warp_column, and
-/// its row and column of 16 × 16 sums.
+/// its row and column in 16 × 16 sums.
 struct Place {
   int warp_row = int(threadIdx.x) / 32 % 4, warp_column = int(threadIdx.x) / 128;
   int row = lane_index() / 4, column = lane_index() % 4 * 2;
 
-  /// Keeps the compiler from computing what follows from it before a loop, for all iterations:
-  /// registers do not suffice for that.
+  /// Prevents the compiler from computing derived values before a loop, for all iterations: that
+  /// would need too many registers.
   __device__ void make_opaque() {
     asm volatile("" : "+r"(warp_row), "+r"(warp_column), "+r"(row), "+r"(column));
   }
-  /// Row of the chunk of sums 2h and 2h + 1.
+  /// The chunk's row of sums 2h and 2h + 1.
   __device__ int chunk_row(int h) const { return 16 * warp_row + row + 8 * h; }
-  /// First column of block i of the warp's half of a row.
+  /// The first column of block i in the warp's half of a row.
   template <int Width>
   __device__ int half(int i) const {
     return Width / 2 * warp_column + 16 * i;
   }
-  /// True for one thread of the four, in two warps, that have a row.
+  /// True for one of the threads, in two warps, that share a row.
   __device__ bool owns_row() const { return warp_column == 0 && column == 0; }
 };
 
@@ -90,19 +90,19 @@ __device__ __forceinline__ void store_half(T* const (&rows)[2], const float (&d)
   for (int y = 0; y < N; ++y) store_sums(rows, d[y], by, p.half<64 * N>(2 * y), width);
 }
 
-/// Row i of head h, null outside of 0 … length − 1.
+/// Row i of head h; null if i is not in 0 … length − 1.
 template <class T>
 __device__ __forceinline__ T* row_or_null(const HeadRows<T>& x, int b, int h, int i, int length) {
   return i >= 0 && i < length ? x.at(b, h, i) : nullptr;
 }
 
-/// Turns sums of segments [units, segments, F (Dv + 1)] into the states before them; the state
-/// after the last goes to `after`. Null states are 0.
+/// Replaces sums of segments [units, segments, F (Dv + 1)] by the states before them, starting from
+/// `before` (null: 0). Writes the state after the last segment to `after` unless that is null.
 void before_segments(const char* op, int device, float* sums, int64_t units, int segments,
                      int64_t size, const float* before, float* after);
 
-/// The states of the keys that queries begin with: causal, before each segment of `s`; two-sided,
-/// that of all keys. Computed where there is more to it than in.before, `after` then, too.
+/// The states that queries start from: causal, those before each segment of `s`; bidirectional,
+/// that of all keys. Computed together with `after` unless in.before is sufficient.
 struct KeyStates {
   States<const float> at;
   Tensor memory;
@@ -110,14 +110,14 @@ struct KeyStates {
 KeyStates key_states(const LinearAttentionOperands& in, const Tensor& k, const Tensor& v,
                      const Sizes& s, int segments, const Tensor& after);
 
-/// How chunks are cut for so many blocks otherwise: what fills a GPU about twice, 4 chunks at the
-/// least in each.
+/// The number of segments that chunks of `units` blocks are split into: enough to fill a GPU about
+/// twice, with at least 4 chunks each.
 inline int segments_for(int64_t units, int64_t chunks) {
   const int64_t most = ceil_div(chunks, int64_t(4));
   return units >= 100 ? 1 : int(std::clamp<int64_t>(2 * planned_sms / units, 1, most));
 }
 
-/// go<Widths>() for F and Dv.
+/// Calls go<Widths>() for F and Dv.
 template <class F>
 void with_widths(int64_t f, int64_t dv, F go) {
   if (f > 128) return go.template operator()<Widths{.features = 256}>();
@@ -127,7 +127,7 @@ void with_widths(int64_t f, int64_t dv, F go) {
   dv > 64 ? go.template operator()<Widths{.values = 128}>() : go.template operator()<Widths{}>();
 }
 
-/// x where rows are contiguous and all of them begin at multiples of 16 bytes, else a copy.
+/// x if its rows are contiguous and all begin at multiples of 16 bytes, else a copy.
 inline Tensor aligned_rows(const Tensor& x) {
   const Tensor y = x.detach();
   if ((y.strides().back() == 1 || y.size(-1) == 1) && rows_aligned(y, 16 / item_size(y.dtype())))
@@ -144,7 +144,7 @@ inline Sizes sizes_of(const Tensor& q, const Tensor& k, const Tensor& v) {
           .f = int(q.size(3)),
           .dv = int(v.size(3))};
 }
-/// The chunks that queries and keys are taken in together (causal), or apart.
+/// The chunks in which queries and keys are processed together (causal), or separately.
 inline void causal_chunks(Sizes& s) {
   s.shift = s.n - s.m, s.first = std::min(0, s.shift);
   s.chunks = (s.n - s.first + chunk - 1) / chunk;

@@ -5,8 +5,9 @@
 
 namespace stretto::cuda {
 
-/// Whether the functions below take q [B, H, M, F], k and v [B, G, N, Dv]: f32 or bf16, rows of
-/// whole pieces of 16 bytes, F and Dv up to 128, or F up to 256 and Dv up to 64, nothing empty.
+/// True if the functions below support q [B, H, M, F], k [B, G, N, F] and v [B, G, N, Dv]:
+/// f32 or bf16, rows in multiples of 16 bytes, F and Dv up to 128, or F up to 256 and Dv up
+/// to 64, no empty tensor.
 STRETTO_KERNEL(bool serves_linear_attention(const Tensor& q, const Tensor& k, const Tensor& v));
 
 struct LinearAttentionOperands {
@@ -16,14 +17,14 @@ struct LinearAttentionOperands {
   bool causal;
   double eps;
 };
-/// y [B, H, M, Dv] and totals [B, H, M] (f32, contiguous: the denominators) are written, and where
-/// it is defined `after` [B, G, F, Dv + 1] (f32, contiguous), which is before with these keys.
-/// y has contiguous rows, 16 bytes of which belong together wherever they lie.
+/// Writes y [B, H, M, Dv], totals [B, H, M] (the denominators, f32, contiguous) and, if it is
+/// defined, `after` [B, G, F, Dv + 1] (f32, contiguous): `before` plus the sums over these keys. y
+/// has contiguous rows, which begin at multiples of 16 bytes.
 STRETTO_KERNEL(void linear_attention(const LinearAttentionOperands& in, const Tensor& y,
                                      const Tensor& totals, const Tensor& after));
 
-/// The gradients of q, k and v, whose rows lie as those of y, and, where it is defined, of before,
-/// from grad, that of y, and grad_after, that of `after` or undefined.
+/// Writes the gradients of q, k and v, whose rows are laid out like y's, and, if it is defined, of
+/// `before`, from y's gradient `grad` and the gradient of `after` (or undefined), grad_after.
 struct LinearAttentionGradients {
   Tensor q, k, v, before;
 };
@@ -32,8 +33,8 @@ STRETTO_KERNEL(void linear_attention_backward(const LinearAttentionOperands& in,
                                               const Tensor& grad_after,
                                               const LinearAttentionGradients& to));
 
-/// One token, M = N = 1, any F and Dv up to 1024, f32 or bf16, rows contiguous: after = before + k
-/// [v, 1]ᵀ, another tensor, and y.
+/// One token, M = N = 1, any F, Dv up to 1024, f32 or bf16, contiguous rows: writes y and after =
+/// before + k [v, 1]ᵀ, which is another tensor than `before`.
 STRETTO_KERNEL(void linear_attention_token(const LinearAttentionOperands& in, const Tensor& y,
                                            const Tensor& after));
 

@@ -5,19 +5,19 @@
 //     dK = V Tᵀ + w + [tril(g Vᵀ − e) r]ᵀ Q                 from the last chunk to the first
 //     dV = K T + [tril(Q Kᵀ) r]ᵀ g                T = Σ r q gᵀ, w = −Σ r e q of the chunks after
 //
-// Both sweeps walk over chunks as linear_attention_chunks.cuh has it. The first is a block for a
-// head, and writes e; the second a block for a key head, whose steps are its heads' chunks:
+// Both sweeps iterate over chunks as in linear_attention_chunks.cuh. The first has a block per
+// head, and writes e; the second a block per key head, whose steps are the chunks of its heads:
 //
 //     for each chunk, from the last one on:
-//         dK, dV = parts of the state T, w
+//         dK, dV = terms of the state T, w
 //         for each head of the key head:
 //             dV += [tril(Q Kᵀ) r]ᵀ g,  dK += [tril(g Vᵀ − e) r]ᵀ Q
 //             T += (r Q)ᵀ g,  w −= Qᵀ (r e)
 //         store dK, dV
 //
-// Either by segments if there are few heads. T and w after the first chunk are the gradient of the
-// state before it. In bf16 the weights tril(…) are rounded as operands; S, T and r q are not.
-// Tested against the CPU.
+// Both are split into segments if there are few heads. T and w after the first chunk are the
+// gradient of the state before it. In bf16 the weights tril(…) are rounded as operands; S, T and r
+// q are not. Tested against the CPU.
 #include "cuda/attention/linear_attention_chunks.cuh"
 
 namespace stretto::cuda {
@@ -27,7 +27,7 @@ namespace {
 /// Own bytes: partial sums N·g [2, 64], or r and e of two steps [2][2, 64].
 constexpr SharedTiles backward_tiles{.own_bytes = 4 * chunk * 4};
 
-/// 1 / total of a query, 0 where there is none; first: the head's first one.
+/// 1 / total of a query, 0 if there is no such query; first: the head's first query.
 template <class T>
 __device__ inline float factor_of(const Args<T>& a, int64_t first, int row) {
   if (row < 0 || row >= a.size.m) return 0;
@@ -35,7 +35,7 @@ __device__ inline float factor_of(const Args<T>& a, int64_t first, int row) {
   return total == 0 ? 0 : 1 / total;
 }
 
-/// f(sum, h, z) for the sums of a warp over features, of rows l / 4 + 8h, with their columns' z.
+/// Calls f(sum, h, z) for a warp's sums over features, of rows l / 4 + 8h, with z of their columns.
 template <int N, class F>
 __device__ __forceinline__ void with_z(float (&d)[N][2][2][4], const float* z, const Place& p,
                                        const F& f) {
@@ -52,8 +52,8 @@ __device__ __forceinline__ void with_z(float (&d)[N][2][2][4], const float* z, c
     }
 }
 
-/// g Vᵀ of a warp's queries in blocks of 16 keys: all in registers, or, if these do not suffice,
-/// one at a time, which is computed again whenever it is asked for.
+/// g Vᵀ of a warp's queries in blocks of 16 keys: all in registers or, if these do not suffice, one
+/// block at a time, recomputed at each use.
 template <class T, Widths W>
 struct GradientProducts {
   static constexpr bool held = Registers<T, W>::hold_products;
@@ -101,7 +101,7 @@ __device__ __forceinline__ void dot_outputs(float (&dot)[2], const Place& p, con
   }
 }
 
-/// e = r N·g of the warp's rows, from both halves' sums; meets a barrier.
+/// e = r N·g of the warp's rows, from the sums of both halves; contains a barrier.
 __device__ __forceinline__ void slopes_of(float (&slope)[2], float (&dot)[2], const float (&by)[2],
                                           const Place& p, float* dots) {
 #pragma unroll
@@ -117,7 +117,7 @@ __device__ __forceinline__ void slopes_of(float (&slope)[2], float (&dot)[2], co
   }
 }
 
-/// dq and e of the chunk whose first query is `first`.
+/// Writes dq and e of the chunk whose first query is `first`.
 template <class T, Widths W, class S>
 __device__ __forceinline__ void write_query_gradients(const Args<T>& a, int b, int h, int first,
                                                       const Place& p, const Chunk<T, W>& in,
@@ -158,7 +158,7 @@ __device__ __forceinline__ void write_query_gradients(const Args<T>& a, int b, i
   store_half(rows, d, by, p, a.size.f);
 }
 
-/// dq and e; without keys, the state is that of all. Grid: [B H, segments]
+/// dq and e; without keys, the state is that of all keys. Grid: [B H, segments]
 template <class Memory>
 __global__ void __launch_bounds__(threads, Memory::blocks_per_sm)
     linear_attention_queries(const __grid_constant__ Args<typename Memory::Element> a) {
@@ -206,7 +206,7 @@ __global__ void __launch_bounds__(threads, Memory::blocks_per_sm)
 struct QueryFactors {
   const float* data;  // [2, 64]
 
-  /// Those of queries 16 y + 8 j …, in the order of sums' columns.
+  /// The values of queries 16 y + 8 j …, in the order of sums' columns.
   __device__ float2 r(const Place& p, int y, int j) const { return at(16 * y + 8 * j + p.column); }
   __device__ float2 e(const Place& p, int y, int j) const {
     return at(chunk + 16 * y + 8 * j + p.column);
@@ -214,7 +214,7 @@ struct QueryFactors {
   __device__ float2 at(int i) const { return *reinterpret_cast<const float2*>(data + i); }
 };
 
-/// d += [tril(a bᵀ − e) r]ᵀ c, e only if asked for, for the warp's keys of `a` and queries of `b`
+/// d += [tril(a bᵀ − e) r]ᵀ c, with e only if less_e, for the warp's keys of `a` and queries of `b`
 /// and `c`, some blocks of 16 queries at a time; also(x, operand) as in multiply_rows().
 template <bool less_e, class T, Widths W, int Width, int To, class Also>
 __device__ __forceinline__ void add_weighted(float (&d)[To / 64][2][2][4], const Place& p,
@@ -250,13 +250,13 @@ __device__ __forceinline__ void add_weighted(float (&d)[To / 64][2][2][4], const
   }
 }
 
-/// dk and dv of the warp's keys of a chunk, which are summed up over the queries' heads.
+/// dk and dv of the warp's keys of a chunk, summed over the queries' heads.
 template <class T, Widths W>
 struct KeyGradients {
   HalfRows<W.features> dk = {};
   HalfRows<W.values> dv = {};
 
-  /// Adds a head's part, and, with the first one, the state's, over T and w.
+  /// Adds a head's terms and, with the first head, those of the state T, w.
   template <class S>
   __device__ __forceinline__ void add(const Place& p, const Chunk<T, W>& in, const S& state,
                                       const QueryFactors& factors, bool queries, bool first) {
@@ -309,7 +309,7 @@ __device__ __forceinline__ void add_queries(S& state, const Place& p, const Chun
   });
 }
 
-/// A block's steps in the sweep of keys: chunks from the last one on, each once for every head.
+/// A block's steps in the keys' sweep: chunks from the last one on, each once per head.
 struct KeySteps {
   int b, kh, heads, first_head, begin, count;
 
@@ -327,8 +327,8 @@ struct KeySteps {
   }
 };
 
-/// dk and dv, or T and w alone; without queries, T and w are those of all. Grid: [B G, segments],
-/// segments from the last chunk on
+/// dk and dv, or only T and w; without queries, T and w are those of all queries. Grid: [B G,
+/// segments], with segments from the last chunk on
 template <class Memory>
 __global__ void __launch_bounds__(threads, 1)
     linear_attention_keys(const __grid_constant__ Args<typename Memory::Element> a) {
@@ -349,7 +349,7 @@ __global__ void __launch_bounds__(threads, 1)
     if (outputs) load_keys(to, a, b, kh, at, hidden);
     ptx::commit();
   };
-  // r by the first 64 threads, e by the next.
+  // The first 64 threads load r, the next 64 load e.
   const auto factor = [&](int step) -> float {
     if (!queries || threadIdx.x >= 2 * chunk) return 0;
     const int row = steps.first(size, step) - size.shift + int(threadIdx.x) % chunk;
@@ -395,8 +395,8 @@ __global__ void __launch_bounds__(threads, 1)
 constexpr const char* op = "linear_attention_backward";
 
 template <class T>
-void start_keys(int device, int64_t blocks, int segments, const Args<T>& call) {
-  launch_chunks<backward_tiles>(op, device, blocks, segments, call,
+void start_keys(int device, int64_t blocks, int segments, const Args<T>& args) {
+  launch_chunks<backward_tiles>(op, device, blocks, segments, args,
                                 [&]<class Memory>() { return linear_attention_keys<Memory>; });
 }
 
@@ -427,14 +427,15 @@ void linear_attention_backward(const LinearAttentionOperands& in, const Tensor& 
     all.g = head_rows<const T>(g), all.totals = totals.data<float>();
     all.dq = head_rows<T>(to.q), all.dk = head_rows<T>(to.k), all.dv = head_rows<T>(to.v);
     all.slopes = slopes.data<float>();
-    Args<T> call = all;
-    if (!in.causal) call.k = call.v = {};
-    call.before = states.at;
-    launch_chunks<backward_tiles>(op, device, blocks, q_segments, call,
+    Args<T> args = all;
+    if (!in.causal) args.k = args.v = {};
+    args.before = states.at;
+    launch_chunks<backward_tiles>(op, device, blocks, q_segments, args,
                                   [&]<class Memory>() { return linear_attention_queries<Memory>; });
 
-    // T of segments, then before each; two-sided, of all queries.
-    call = all;
+    // T of each segment, then the sums before each segment; bidirectional, the
+    // sum over all queries.
+    args = all;
     const float* const last = data_or_null(grad_after);
     float* const first = data_or_null(to.before);
     int segments = cut(of_k, units);
@@ -443,23 +444,23 @@ void linear_attention_backward(const LinearAttentionOperands& in, const Tensor& 
       Sizes of_sums = in.causal ? of_k : of_q;
       const int parts = in.causal ? segments : cut(of_sums, units);
       sums = empty({units, parts, state}, options_of(totals));
-      call.dk = call.dv = {};
-      call.size = of_sums;
-      call.after = {sums.data<float>(), parts * state, state};
-      start_keys(device, units, parts, call);
+      args.dk = args.dv = {};
+      args.size = of_sums;
+      args.after = {sums.data<float>(), parts * state, state};
+      start_keys(device, units, parts, args);
       if (!in.causal) total = first ? to.before : empty({units, state}, options_of(totals));
       before_segments(op, device, sums.data<float>(), units, parts, state, last,
                       in.causal ? first : total.data<float>());
-      call = all;
-      call.before = {data_or_null(in.causal ? sums : total), in.causal ? parts * state : state,
+      args = all;
+      args.before = {data_or_null(in.causal ? sums : total), in.causal ? parts * state : state,
                      in.causal ? state : 0};
     } else {
-      call.before = {last, state, 0};
-      call.after = {first, state, 0};
+      args.before = {last, state, 0};
+      args.after = {first, state, 0};
     }
-    if (!in.causal) call.q = call.g = {};
-    call.size = of_k;
-    start_keys(device, units, segments, call);
+    if (!in.causal) args.q = args.g = {};
+    args.size = of_k;
+    start_keys(device, units, segments, args);
   });
 }
 

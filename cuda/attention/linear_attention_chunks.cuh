@@ -1,9 +1,9 @@
-// What the kernels of linear attention share: a block's shared memory, the products of a chunk, and
-// the state.
+// Shared by the kernels of linear attention: a block's shared memory, the products of a
+// chunk, and the state.
 //
-// A block of 8 warps walks over chunks of 64 positions of a head, and carries the state S = Σ k vᵀ
-// [F, Dv] and z = Σ k [F] (in the keys' sweep T and w, linear_attention_backward.cu) from one chunk
-// to the next. Warp w has rows 16 (w % 4) … and the left or the right half of the columns, w / 4:
+// A block of 8 warps iterates over chunks of 64 positions of a head, and carries the state S = Σ k
+// vᵀ [F, Dv] and z = Σ k [F] (in the keys' sweep T and w, linear_attention_backward.cu) from one
+// chunk to the next. Warp w has rows 16 (w % 4) … and the left or right half of the columns, w / 4:
 //
 //      weights [64, 64]              results [64, Dv]         state S [F, Dv]         z [F]
 //        16 keys                       left     right            left     right
@@ -18,8 +18,9 @@
 //       +----+----+----+----+        +--------+--------+       +--------+--------+    +---+
 //     queries                         (dq: F wide)          64 | warp 0 | warp 4 | …
 //
-// Of the weights, blocks == are whole, those on the diagonal are masked, the others are not
-// computed; in the keys' sweep rows are keys, and it is the blocks above that are whole.
+// In the weights, blocks == are computed in full, those on the diagonal are masked, and the
+// others are not computed. In the keys' sweep, rows are keys, and the blocks above the
+// diagonal are the full ones.
 //
 //     start to load the first chunk; state = that before it, also in shared memory
 //     for each chunk c:
@@ -29,28 +30,30 @@
 //         barrier; copy the state into shared memory; load chunk c + 1, if there is one stage
 //         barrier
 //
-// S and z are f32: what a chunk adds is summed up from zero and then added. As operands, both are
-// exact (WideTile, ZOperand). If registers do not suffice for S (f32, F > 128), it is in shared
-// memory alone.
+// S and z are f32: the contribution of a chunk is summed from zero and then added. As operands,
+// both keep full precision (WideTile, ZOperand). If registers do not suffice for S (f32, F > 128),
+// it is only in shared memory.
 #pragma once
 
 #include "cuda/attention/linear_attention.cuh"
 
 namespace stretto::cuda::linear {
 
-/// What registers suffice for: 255 for a thread of one block on a multiprocessor, 128 of two.
+/// Choices that depend on the number of registers: 255 per thread with one block per
+/// multiprocessor, 128 with two.
 template <class T, Widths W>
 struct Registers {
   static constexpr bool is_bf16 = sizeof(T) == 2;
   static constexpr int parts = W.features / 64 * (W.values / 64);  // of the state
   static constexpr int blocks_per_sm = is_bf16 && parts == 1 ? 2 : 1;
-  /// Steps of a product's loop in the code, whose operands are in registers at the same time.
+  /// Unrolled steps of a product's loop, whose operands are in registers at the same time.
   static constexpr int steps = is_bf16 && parts <= 2 ? 2 : 1;
-  /// Of S: else it is in shared memory alone, and changes between barriers.
+  /// True if S is in registers; otherwise it is only in shared memory, and
+  /// changes between barriers.
   static constexpr bool hold_state = is_bf16 || W.features <= 128;
-  /// Of g Vᵀ of a chunk in the queries' sweep: else it is computed twice.
+  /// True if g Vᵀ of a chunk is in registers in the queries' sweep; otherwise it is computed twice.
   static constexpr bool hold_products = parts <= (is_bf16 ? 2 : 1);
-  /// Blocks of 16 queries whose weights the keys' sweep has at a time.
+  /// Blocks of 16 queries whose weights the keys' sweep holds at a time.
   static constexpr int query_blocks = parts <= 2 ? 4 : 1;
 };
 
@@ -80,8 +83,8 @@ struct RowSums<float> {
   __device__ float get(int h) const { return row_sum(d[h]); }
 };
 
-/// z in shared memory, Width elements, as an operand of products with rows. In bf16 each is four
-/// numbers that add up to it, a pitch apart, as columns of a right operand.
+/// z in shared memory, Width elements, as an operand of products with rows. In bf16 each element is
+/// split into four values that add up to it, a pitch apart, as columns of a right operand.
 template <class T, int Width>
 struct ZOperand;
 template <int Width>
@@ -109,7 +112,7 @@ struct ZOperand<float, Width> {
 };
 template <int Width>
 struct ZOperand<BFloat16, Width> {
-  static constexpr int pitch = Width * 2 + 16, bytes = 4 * pitch;  // of other banks
+  static constexpr int pitch = Width * 2 + 16, bytes = 4 * pitch;  // 16 more: other banks
   struct Sums {
     float d[4] = {};
     /// This lane's part of the sum of row l / 4 + 8h.
@@ -134,8 +137,8 @@ struct ZOperand<BFloat16, Width> {
   }
 };
 
-/// Of 16 × 16 sums over queries and keys, or keys and queries, on the diagonal: what is below it
-/// stays, or, transposed, above.
+/// Masks 16 × 16 sums on the diagonal: keeps the elements on and below it (rows are queries,
+/// columns keys) or, if transposed, on and above it.
 template <bool transposed>
 __device__ inline void mask_diagonal(const Place& p, float (&d)[2][4]) {
 #pragma unroll
@@ -143,15 +146,15 @@ __device__ inline void mask_diagonal(const Place& p, float (&d)[2][4]) {
 #pragma unroll
     for (int j = 0; j < 2; ++j)
 #pragma unroll
-      for (int e = 0; e < 2; ++e) {  // 8 x 8 numbers are beside the diagonal, or on it
+      for (int e = 0; e < 2; ++e) {  // an 8 × 8 block is on the diagonal or entirely off it
         const int ahead = j == h ? p.column + e - p.row : j - h;
         if (transposed ? ahead < 0 : ahead > 0) d[j][2 * h + e] = 0;
       }
 }
 
-/// The shared memory of a kernel: for each stage tiles of q and k [rows, F], of v and, with_g, of
-/// the output's gradient [rows, Dv]; the sums S and z; and own_bytes for what only this kernel
-/// needs. z_is_operand: z is stored as an operand of matrix products instead of as f32.
+/// The shared memory of a kernel: for each stage tiles of q and k [rows, F], of v and, if with_g,
+/// of the output's gradient [rows, Dv]; the sums S and z; and own_bytes for this kernel only.
+/// z_is_operand: z is stored as an operand of matrix products instead of as f32.
 struct SharedTiles {
   bool with_g = true, z_is_operand = false;
   int own_bytes = 0;
@@ -168,8 +171,8 @@ struct Chunk {
       : q{stage}, k{q.data + wide}, v{k.data + wide}, g{v.data + narrow} {}
 };
 
-/// Kernels take it as their template argument: host code that nvcc 13 generates for a kernel cannot
-/// name an argument of type Widths, but a type that has one.
+/// The kernels' template argument: the host code that nvcc 13 generates for a kernel cannot name an
+/// argument of type Widths, but it can name a type that has one.
 template <class T, Widths W, SharedTiles Of>
 struct SharedMemory {
   using Element = T;
@@ -213,14 +216,14 @@ __device__ inline void wait_for_copies() {
   __syncthreads();
 }
 
-/// Blocks of 16 positions that a warp's 16 rows have products with.
+/// The blocks of 16 positions that a warp's 16 rows are multiplied with.
 struct BlockRange {
   int begin, end;
   __device__ bool has(int y) const { return y >= begin && y < end; }
 };
 
-/// d[y] += a bᵀ of the warp's rows of `a` and block first + y of `b`, if `range` has it;
-/// also(x, operand) makes other products with the same operand, columns 16 x … of `a`.
+/// d[y] += a bᵀ for the warp's rows of `a` and block first + y of `b`, if `range` has it. Calls
+/// also(x, operand) for other products with the same operand, columns 16 x … of `a`.
 template <int Unrolled, class T, int Width, int Blocks, class Also>
 __device__ __forceinline__ void multiply_rows(float (&d)[Blocks][2][4], const Place& p,
                                               const Tile<T, Width>& a, const Tile<T, Width>& b,
@@ -237,7 +240,7 @@ __device__ __forceinline__ void multiply_rows(float (&d)[Blocks][2][4], const Pl
   }
 }
 
-/// A warp's part of the state: S in 16 × 16 blocks, of features 64 apart, and z.
+/// A warp's part of the state: S in 16 × 16 blocks, 64 features apart, and z.
 template <class Memory>
 struct State {
   using T = typename Memory::Element;
@@ -255,7 +258,7 @@ struct State {
   __device__ static int feature(const Place& p, int j) { return 16 * (p.warp_row + 4 * j); }
   __device__ static int column(const Place& p, int c) { return p.half<W.values>(c); }
 
-  /// f(j, c) for the blocks of S; f(j, h, feature) for the features of z.
+  /// Call f(j, c) for the blocks of S, f(j, h, feature) for the features of z.
   template <class F>
   __device__ static void for_each_block(F f) {
 #pragma unroll
@@ -270,7 +273,7 @@ struct State {
 #pragma unroll
       for (int h = 0; h < 2; ++h) f(j, h, feature(p, j) + p.row + 8 * h);
   }
-  /// f(sum, feature, column) for the sums of a block within [F, Dv].
+  /// Calls f(sum, feature, column) for the sums of a block that are within [F, Dv].
   template <class D, class F>
   __device__ static void for_each_sum(const Place& p, int j, int c, const Sizes& size, D& d, F f) {
 #pragma unroll
@@ -281,7 +284,7 @@ struct State {
     }
   }
 
-  /// From memory [F, Dv + 1], or 0 if `from` is null; into shared memory, too, if `shares`.
+  /// Loads the state from memory [F, Dv + 1] (null: 0), and copies it to shared memory if `shares`.
   __device__ void load(const Place& p, const float* from, const Sizes& size, bool shares) {
     const int pitch = size.dv + 1;
     for_each_block([&](int j, int c) {
@@ -324,7 +327,7 @@ struct State {
         to[row * pitch + size.dv] = z[j][h];
     });
   }
-  /// Copies it into shared memory, unless it is there anyway.
+  /// Copies the state to shared memory, unless it is only there.
   __device__ void share(const Place& p) const {
     if constexpr (!in_tile) {
       for_each_block([&](int j, int c) { tile.write(feature(p, j), column(p, c), s[j][c]); });
@@ -340,7 +343,7 @@ struct State {
 #pragma unroll
     for (int y = 0; y < across; ++y) tile.multiply_by(d[y / 2][y % 2], a, row, column(p, y));
   }
-  /// d += a Sᵀ for columns `column` … of S.
+  /// d += a Sᵀ for columns `at` … of S.
   __device__ void multiply_by_transposed(HalfRows<W.features>& d, const Place& p, const Left<T>& a,
                                          int at) const {
 #pragma unroll
@@ -348,9 +351,10 @@ struct State {
       tile.multiply_by_transposed(d[y / 2][y % 2], a, p.half<W.features>(y), at);
   }
 
-  /// Adds what a chunk brings: left(j, x, sums) gives the operand of features j and positions
-  /// 16 x …, whose right operands are rows of `values`, and adds what it brings to z to `sums`,
-  /// unless that is null. In shared memory: when all have read it.
+  /// Adds the contribution of a chunk: left(j, x, sums) returns the operand of features j and
+  /// positions 16 x …, whose right operands are rows of `values`, and adds its contribution to z to
+  /// `sums`, unless that is null. If the state is only in shared memory, first waits until all
+  /// threads have read it.
   template <class ZSums, class F>
   __device__ void add(const Place& p, const Tile<T, W.values>& values, F left) {
     constexpr int steps = Registers<T, W>::steps, blocks = steps == 2 ? across : 1;
@@ -396,14 +400,14 @@ struct State {
   }
 };
 
-/// Launches kernel<SharedMemory>() for the widths of the call; grid: [blocks, segments].
+/// Launches kernel<SharedMemory>() for the widths of the inputs; grid: [blocks, segments].
 template <SharedTiles Of, class T, class Kernel>
-void launch_chunks(const char* op, int device, int64_t blocks, int segments, const Args<T>& call,
+void launch_chunks(const char* op, int device, int64_t blocks, int segments, const Args<T>& args,
                    Kernel kernel) {
-  with_widths(call.size.f, call.size.dv, [&]<Widths W>() {
+  with_widths(args.size.f, args.size.dv, [&]<Widths W>() {
     using Memory = SharedMemory<T, W, Of>;
     launch_with_shared(op, device, kernel.template operator()<Memory>(),
-                       dim3(unsigned(blocks), unsigned(segments)), threads, Memory::bytes, call);
+                       dim3(unsigned(blocks), unsigned(segments)), threads, Memory::bytes, args);
   });
 }
 

@@ -1,8 +1,8 @@
-// One token of linear attention: S += k [v, 1]ᵀ, y = q S / (q z + eps), a block for a key head.
+// One token of linear attention: S += k [v, 1]ᵀ, y = q S / (q z + eps), a block per key head.
 //
 // Warp w has features w, w + 8, …, a lane every 32nd column of the state's rows, so that these are
-// read and written once, as they lie; the warps' sums meet in shared memory. Other heads of the key
-// head read what the first has written. Tested against the CPU.
+// read and written once, contiguously. The warps' sums are added in shared memory. The first head
+// of a key head writes the state, the others read it. Tested against the CPU.
 #include "cuda/attention/linear_attention.cuh"
 
 namespace stretto::cuda {
@@ -76,7 +76,7 @@ void linear_attention_token(const LinearAttentionOperands& in, const Tensor& y,
                             const Tensor& after) {
   dispatch_among<float, BFloat16>(in.q.dtype(), [&]<class T>() {
     const Sizes s = sizes_of(in.q, in.k, in.v);
-    const Token<T> call = {.q = head_rows<const T>(in.q),
+    const Token<T> args = {.q = head_rows<const T>(in.q),
                            .k = head_rows<const T>(in.k),
                            .v = head_rows<const T>(in.v),
                            .y = head_rows<T>(y),
@@ -90,7 +90,7 @@ void linear_attention_token(const LinearAttentionOperands& in, const Tensor& y,
                            .eps = float(in.eps)};
     launch_with_shared("linear_attention_token", in.q.device().index, linear_attention_tokens<T>,
                        unsigned(in.k.size(0) * in.k.size(1)), threads, 4 * warps * (s.dv + 1),
-                       call);
+                       args);
   });
 }
 

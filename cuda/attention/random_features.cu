@@ -1,11 +1,13 @@
 // Random features, forward and backward, each in one pass.
 //
-// A block keeps the projection ω in shared memory, in f32, and goes over tiles of 64 rows of a
-// head. Products are those of f32 (cuda/runtime/blocks.cuh), also of bf16: a u of 20 that is off by
-// 0.4 % is off by 8 % as a power. Forward, u stays in registers, 16 rows and half of the features
-// to a warp; backward, du = ±g·y (a warp for a row) goes through shared memory to
+// A block keeps the projection ω in shared memory, in f32, and iterates over tiles of 64 rows of a
+// head. Products have f32 precision (cuda/runtime/blocks.cuh), also for bf16: an error of 0.4 % in
+// u = 20 is one of 8 % in e^u. Forward, u stays in registers, 16 rows and half of the features per
+// warp. Backward, du = ±g·y (a warp per row) goes through shared memory to
 //
-//     dx = D^(−1/4) du ω − x Σ g·y / √D      or, of own_max, du − Σ g·y at the place of the maximum
+//     dx = D^(−1/4) du ω − x Σ g·y / √D
+//
+// With own_max, the second term is replaced: Σ g·y is subtracted from du at the row's maximum.
 //
 // Tested against the CPU.
 #include <limits>
@@ -28,12 +30,12 @@ struct Features {
   const float* bound;
   int* places;
   int heads, length, d, w;
-  int tiles, count;  // of a head, of all
+  int tiles, count;  // per head, in total
   float scale, log_root;
   bool pairs, own_max;
 };
 
-/// The tile that a block is at.
+/// The tile that a block processes.
 template <class T>
 struct At {
   int b, h, first;
@@ -45,23 +47,23 @@ struct At {
         row(int64_t(tile / a.tiles) * a.length) {}
 };
 
-/// Rows of x [rows, width] as f32 in a tile, zeros around them.
+/// Copies rows of x [rows, width] to a tile as f32, padded with zeros.
 template <int Width, class T>
 __device__ inline void load_tile(const Tile<float, Width>& to, int height, const T* x,
-                                 int64_t apart, int rows, int width) {
+                                 int64_t row_stride, int rows, int width) {
   constexpr int pieces = Width / 4;
 #pragma unroll 4
   for (int c = int(threadIdx.x); c < height * pieces; c += threads) {
     const int r = c / pieces, column = c % pieces * 4;
     Pack<T, 4> from = {};
     if (r < rows && column < width)
-      from = *reinterpret_cast<const Pack<T, 4>*>(x + r * apart + column);
+      from = *reinterpret_cast<const Pack<T, 4>*>(x + r * row_stride + column);
     *reinterpret_cast<float4*>(to.at(r, column)) = {cast<float>(from.v[0]), cast<float>(from.v[1]),
                                                     cast<float>(from.v[2]), cast<float>(from.v[3])};
   }
 }
 
-/// A row's largest number so far: a NaN wins, then the first one.
+/// A row's maximum so far: a NaN wins, then the first of equal values.
 struct RowMax {
   float value = -INFINITY;
   int column = 0, code = 0;
@@ -71,12 +73,12 @@ struct RowMax {
   }
 };
 
-/// The widths that a kernel is compiled for: D and the projection's rows rounded up.
+/// The widths that a kernel is compiled for: D and the projection's number of rows, rounded up.
 struct FeatureWidths {
   int inputs = 64, features = 64;
 };
 
-/// What a kernel has in shared memory; its template argument (SharedMemory says why).
+/// The layout of a kernel's shared memory; its template argument (SharedMemory says why).
 template <class T, FeatureWidths W>
 struct FeaturePlan {
   using Element = T;
@@ -108,8 +110,8 @@ __device__ __forceinline__ void project(float (&u)[W.features / 32][2][4], float
   for (int i = 0; i < W.features / 4; ++i) u[i / 8][i / 4 % 2][i % 4] *= scale;
 }
 
-/// The largest of each of the warp's rows, of both halves through `shared` [2, 64]; meets a
-/// barrier.
+/// The maximum of each of the warp's rows; both halves exchange theirs through `shared` [2,
+/// 64]. Contains a barrier.
 template <FeatureWidths W>
 __device__ __forceinline__ void find_row_maxima(RowMax (&row_max)[2],
                                                 const float (&u)[W.features / 32][2][4],
@@ -197,11 +199,11 @@ __global__ void __launch_bounds__(threads, 1)
   }
 }
 
-/// du = ±g·y in shared memory, less its sum at the maximum, and −scale² Σ g·y of each row.
+/// Writes du = ±g·y, minus its sum at the maximum, and −scale² Σ g·y of each row to shared memory.
 template <class T, FeatureWidths W>
 __device__ __forceinline__ void find_du(const Features<T>& a, const At<T>& at,
                                         const Tile<float, W.features>& du, float* factors) {
-  constexpr int lanes = W.features == 64 ? 16 : 32, packs = W.features == 256 ? 2 : 1;  // of a row
+  constexpr int lanes = W.features == 64 ? 16 : 32, packs = W.features == 256 ? 2 : 1;  // per row
   const T *const y = a.y.at(at.b, at.h), *const g = a.g.at(at.b, at.h);
 #pragma unroll 2
   for (int r = int(threadIdx.x) / lanes; r < chunk; r += threads / lanes) {
@@ -291,7 +293,7 @@ __global__ void __launch_bounds__(threads, 1)
 }
 
 template <class T>
-Features<T> call_of(const Tensor& x, const RandomFeatures& s) {
+Features<T> features_of(const Tensor& x, const RandomFeatures& s) {
   const int d = int(s.projection.size(1)), w = int(s.projection.size(0));
   const int64_t tiles = ceil_div(x.size(2), int64_t(chunk));
   return {.projection = s.projection.data<float>(),
@@ -308,7 +310,7 @@ Features<T> call_of(const Tensor& x, const RandomFeatures& s) {
           .own_max = s.own_max};
 }
 
-/// go<FeatureWidths>() for D = d and a projection of w rows.
+/// Calls go<FeatureWidths>() for D = d and a projection of w rows.
 template <class F>
 void with_sizes(int d, int w, F go) {
   if (d > 64) return go.template operator()<FeatureWidths{.inputs = 128, .features = 256}>();
@@ -330,13 +332,13 @@ void random_features(const Tensor& input, const RandomFeatures& s, const Tensor&
                      const Tensor& places) {
   const Tensor x = aligned_rows(input);
   dispatch_among<float, BFloat16>(x.dtype(), [&]<class T>() {
-    Features<T> call = call_of<T>(x, s);
-    call.x = head_rows<const T>(x), call.to = head_rows<T>(y);
-    if (places.defined()) call.places = places.data<int>();
-    with_sizes(call.d, call.w, [&]<FeatureWidths W>() {
+    Features<T> args = features_of<T>(x, s);
+    args.x = head_rows<const T>(x), args.to = head_rows<T>(y);
+    if (places.defined()) args.places = places.data<int>();
+    with_sizes(args.d, args.w, [&]<FeatureWidths W>() {
       launch_with_shared("random_features", x.device().index, feature_rows<FeaturePlan<T, W>>,
-                         unsigned(std::min(call.count, 2 * planned_sms)), threads,
-                         FeaturePlan<T, W>::forward, call);
+                         unsigned(std::min(args.count, 2 * planned_sms)), threads,
+                         FeaturePlan<T, W>::forward, args);
     });
   });
 }
@@ -346,15 +348,15 @@ void random_features_backward(const Tensor& input, const RandomFeatures& s, cons
   const Tensor y = aligned_rows(features), g = aligned_rows(grad),
                x = input.defined() ? aligned_rows(input) : Tensor();
   dispatch_among<float, BFloat16>(y.dtype(), [&]<class T>() {
-    Features<T> call = call_of<T>(dx, s);
-    call.y = head_rows<const T>(y), call.g = head_rows<const T>(g), call.to = head_rows<T>(dx);
-    if (x.defined()) call.x = head_rows<const T>(x);
-    if (places.defined()) call.places = places.data<int>();
-    with_sizes(call.d, call.w, [&]<FeatureWidths W>() {
+    Features<T> args = features_of<T>(dx, s);
+    args.y = head_rows<const T>(y), args.g = head_rows<const T>(g), args.to = head_rows<T>(dx);
+    if (x.defined()) args.x = head_rows<const T>(x);
+    if (places.defined()) args.places = places.data<int>();
+    with_sizes(args.d, args.w, [&]<FeatureWidths W>() {
       launch_with_shared("random_features_backward", dx.device().index,
                          feature_rows_backward<FeaturePlan<T, W>>,
-                         unsigned(std::min(call.count, 2 * planned_sms)), threads,
-                         FeaturePlan<T, W>::backward, call);
+                         unsigned(std::min(args.count, 2 * planned_sms)), threads,
+                         FeaturePlan<T, W>::backward, args);
     });
   });
 }

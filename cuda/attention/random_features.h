@@ -1,28 +1,29 @@
-// Positive random features on the device, of the kinds whose products estimate e^(q·k/√D).
+// Positive random features on the device, whose products estimate e^(q·k/√D).
 #pragma once
 
 #include "../runtime/kernel.h"
 
 namespace stretto::cuda {
 
-/// Whether the functions below take x [B, H, L, D] and a projection [W, D]: x f32 or bf16, D up to
-/// 128, W up to 256, rows of whole pieces of 16 bytes, nothing empty.
+/// True if the functions below support x [B, H, L, D] and a projection [W, D]: x f32 or bf16, D up
+/// to 128, W up to 256, rows in multiples of 16 bytes, no empty tensor.
 STRETTO_KERNEL(bool serves_random_features(const Tensor& x, const Tensor& projection));
 
-/// With u = ω·x D^(−1/4): y [B, H, L, F] = exp(u − less) / √F of F = W features, or of pairs exp(±u
-/// − less) / √F, F = 2W; less = ½|x|²/√D + bound, or max u (max |u|).
+/// With u = ω·x D^(−1/4): y [B, H, L, F] = exp(u − shift) / √F with F = W features or,
+/// with pairs, exp(±u − shift) / √F with F = 2W. shift = ½|x|²/√D + bound or, with
+/// own_max, max u (pairs: max |u|).
 struct RandomFeatures {
   Tensor projection;  // f32 [W, D], contiguous
   bool pairs, own_max;
   Tensor bound;  // f32 [], or undefined
 };
-/// y is contiguous. places [B H L] (i32), or undefined: where each row's largest u is, i, of pairs
-/// −1 − i where it is negative and the least i32 where it is 0.
+/// y is contiguous. places [B H L] (i32), or undefined, receives the index i of each row's maximum;
+/// with pairs, −1 − i if u is negative there.
 STRETTO_KERNEL(void random_features(const Tensor& x, const RandomFeatures& s, const Tensor& y,
                                     const Tensor& places));
 
-/// dx, whose rows lie as those of y in linear_attention.h, from the features y and their gradient
-/// g; own_max takes places, others x.
+/// dx, whose rows are laid out like those of y in linear_attention.h, from the features y and their
+/// gradient g; with own_max from `places`, else from x.
 STRETTO_KERNEL(void random_features_backward(const Tensor& x, const RandomFeatures& s,
                                              const Tensor& y, const Tensor& g, const Tensor& places,
                                              const Tensor& dx));

@@ -1,8 +1,8 @@
-// The relative shift: out = in with each row moved sideways by its own distance, zeros moving in.
+// The relative shift: each row is moved sideways by a distance of its own, and zeros move in.
 //
-// out [rows, out_width] = moved in [rows, in_width], row r = (.., i) with i = r mod M. A warp moves
-// a row, 32 neighbors at a time that fill whole sectors of out; every element of out is written
-// once. Tested against the CPU, to the bit.
+// out [rows, out_width] from in [rows, in_width], row r = (.., i) with i = r mod M. A warp moves a
+// row, 32 adjacent elements at a time, which fill whole sectors of out; every element of out is
+// written once. Tested against the CPU: bit-identical.
 #include "cuda/attention/skew.h"
 #include "cuda/runtime/common.cuh"
 

@@ -1,13 +1,13 @@
 // Discrete Fourier transforms of rows.
 //
-// y_k = Σ_j x_j e^(−2πi jk/n) by Stockham's passes of radix 8, 4, 2, 3, 5 and 7; any other length
-// by Bluestein's chirp; real rows of even length as complex ones of half the length: the
-// algorithms, the error bounds and the butterflies of ops/fft/fft_plan.h. Up to 512 threads share a
-// row, whose real and imaginary planes lie in shared memory up to 8192 numbers (4096 of f64), so
-// that device memory sees one reading and one writing, and in a workspace of the block beyond;
-// short rows share a block. Planes have gaps where a pass stores at distances of which many fall
-// into one bank. Unit roots are made on the device at every call, in f64 and rounded once. Tested
-// against the op table's reference and the CPU.
+// y_k = Σ_j x_j e^(−2πi jk/n) by Stockham passes of radix 8, 4, 2, 3, 5 and 7; other lengths by
+// Bluestein's chirp transform; real rows of even length as complex rows of half the length.
+// Algorithms, error bounds and butterflies are those of ops/fft/fft_plan.h. Up to 512 threads share
+// a row. Its real and imaginary planes are in shared memory for up to 8192 elements (4096 in f64),
+// so that device memory is read once and written once, and otherwise in a workspace of the block;
+// short rows share a block. Planes have gaps where the distances at which a pass stores would cause
+// bank conflicts. Roots of unity are computed on the device in every call, in f64, and rounded
+// once. Tested against the op table's reference and the CPU.
 #include "cuda/fft/fft.h"
 #include "cuda/fft/unit_root.cuh"
 #include "cuda/runtime/rows.cuh"
@@ -20,24 +20,24 @@ namespace {
 constexpr int block_threads = 512;
 constexpr int small_block = 256;
 template <class T>
-constexpr int small_room = 8192 / int(sizeof(T));  // of the rows that share a block
+constexpr int small_room = 8192 / int(sizeof(T));  // for the rows that share a block
 
 enum class Rows { complex, to_bins, from_bins };
 
-/// Number i of a plane lies at i + ⌊i / 2^shift⌋ · step.
+/// Element i of a plane is at i + ⌊i / 2^shift⌋ · step.
 struct Gaps {
   int shift = 0, step = 0;
   STRETTO_HD int operator()(int i) const { return i + (i >> shift) * step; }
 };
 
-/// A transform: `length` complex points, in `passes`, of planes of `room`; through a chirp where
-/// `points` of them are data.
+/// A transform: `length` complex points, in `passes`, of planes of `room` elements; if `chirped`, a
+/// chirp transform of `points` elements of data.
 struct FftSteps {
   int length = 0, room = 0, points = 0, passes = 0;
   bool chirped = false;
   int radix[32] = {};
-  Gaps gaps[32];  // of what each pass stores
-  int plane = 0;  // room with gaps
+  Gaps gaps[32];  // of each pass's output
+  int plane = 0;  // room including gaps
 };
 
 /// roots [count, 2] = e^(−2πi k/n)
@@ -51,7 +51,7 @@ __global__ void make_roots(T* roots, int64_t count, int64_t n) {
   }
 }
 
-/// chirp [n, 2] = e^(−πi j²/n), and filter [room, 2] = its conjugate for |j| < n, over room
+/// chirp [n, 2] = e^(−πi j²/n), and filter [room, 2] = its conjugate for |j| < n, divided by room
 template <class T>
 __global__ void make_chirp(T* chirp, T* filter, int64_t n, int64_t room, Divider turn) {
 #pragma unroll 1
@@ -69,7 +69,7 @@ __global__ void make_chirp(T* chirp, T* filter, int64_t n, int64_t room, Divider
   }
 }
 
-/// Complex number k of x.
+/// Complex element k of x.
 template <class T>
 __device__ inline Pack<T, 2> pair(const T* x, int64_t k) {
   return reinterpret_cast<const Pack<T, 2>*>(x)[k];
@@ -79,7 +79,7 @@ __device__ inline void put_pair(T* y, int64_t k, T re, T im) {
   reinterpret_cast<Pack<T, 2>*>(y)[k] = {re, im};
 }
 
-/// One pass, as run_pass of ops/fft/fft_plan.cpp; roots are those of R·m·s.
+/// One pass, as run_pass of ops/fft/fft_plan.cpp; roots of unity of order R·m·s.
 template <int R, class T>
 __device__ inline void run_pass(Planes<T> from, Gaps from_gaps, Planes<T> to, Gaps to_gaps, int m,
                                 int s, const T* roots) {
@@ -108,7 +108,7 @@ __device__ inline void run_pass(Planes<T> from, Gaps from_gaps, Planes<T> to, Ga
   }
 }
 
-/// The result is in one of both, as returned. All threads of the block must take part.
+/// Returns x or other, whichever holds the result. All threads of the block must take part.
 template <class T>
 __device__ inline Planes<T> run_passes(Planes<T> x, Planes<T> other, const FftSteps& steps,
                                        const T* roots, bool active) {
@@ -150,7 +150,7 @@ __device__ inline Planes<T> run_passes(Planes<T> x, Planes<T> other, const FftSt
   return x;
 }
 
-/// x_j ← x_j f_j for j < n, 0 from there to `room`
+/// x_j ← x_j f_j for j < n, 0 for n ≤ j < room
 template <class T>
 __device__ inline void multiply(Planes<T> x, const T* factors, int n, int room) {
 #pragma unroll 1
@@ -162,14 +162,14 @@ __device__ inline void multiply(Planes<T> x, const T* factors, int n, int room) 
   }
 }
 
-/// What a row is loaded from and stored to.
+/// Where a row is loaded from and stored to.
 template <class T>
 struct FftRow {
   const T* x;
   T* y;
   const T* twiddles;  // e^(−2πi k/n) of a packed real row of n
   T edge, half, scale;
-  int n;  // of real numbers, or of complex ones
+  int n;  // the number of real elements, or of complex ones
   bool inverse;
 };
 
@@ -254,8 +254,8 @@ __device__ inline void store_row(const FftRow<T>& row, Planes<T> z, int points) 
   }
 }
 
-/// Rows of x and y, `x_size` and `y_size` numbers long; blockDim.y of them at a time. workspace
-/// [gridDim.x, blockDim.y, 4, plane], or null where the planes fit into shared memory.
+/// Rows of x and y with `x_size` and `y_size` elements; a block transforms blockDim.y at a time.
+/// workspace [gridDim.x, blockDim.y, 4, plane], or null if the planes fit into shared memory.
 template <Rows kind, class T>
 __global__ void __launch_bounds__(block_threads, 1)
     fft_rows(FftRow<T> row, int64_t rows, int64_t x_size, int64_t y_size, T* workspace,
@@ -277,25 +277,25 @@ __global__ void __launch_bounds__(block_threads, 1)
     const Planes<T> a{planes, planes + plane}, b{planes + 2 * plane, planes + 3 * plane};
     if (active) load_row<kind>(row, a, steps.points);
     __syncthreads();
-    Planes<T> here = row.inverse ? a.swapped() : a, other = row.inverse ? b.swapped() : b;
+    Planes<T> current = row.inverse ? a.swapped() : a, other = row.inverse ? b.swapped() : b;
     if (steps.chirped) {  // y_k = c_k Σ_j (x_j c_j) c̄_k−j
-      if (active) multiply(here, chirp, steps.points, room);
+      if (active) multiply(current, chirp, steps.points, room);
       __syncthreads();
-      Planes<T> z = run_passes(here, other, steps, roots, active);
-      if (z.re != here.re) {
-        other = here;
-        here = z;
+      Planes<T> z = run_passes(current, other, steps, roots, active);
+      if (z.re != current.re) {
+        other = current;
+        current = z;
       }
-      if (active) multiply(here, spectrum, room, room);
+      if (active) multiply(current, spectrum, room, room);
       __syncthreads();
-      z = run_passes(here.swapped(), other.swapped(), steps, roots, active).swapped();
+      z = run_passes(current.swapped(), other.swapped(), steps, roots, active).swapped();
       if (active) multiply(z, chirp, steps.points, steps.points);
       __syncthreads();
-      here = z;
+      current = z;
     } else {
-      here = run_passes(here, other, steps, roots, active);
+      current = run_passes(current, other, steps, roots, active);
     }
-    if (active) store_row<kind>(row, row.inverse ? here.swapped() : here, steps.points);
+    if (active) store_row<kind>(row, row.inverse ? current.swapped() : current, steps.points);
     __syncthreads();  // before the next rows
   }
 }
@@ -310,7 +310,7 @@ Tensor roots_of(int64_t count, int64_t n, Device device) {
 
 FftSteps steps_of(int64_t points) {
   check(points < int64_t(1) << 27, "fft", "a transform of ", points,
-        " points; on CUDA at most 2^27");
+        " points; on CUDA fewer than 2^27");
   FftSteps steps;
   steps.points = int(points);
   std::vector<int> radices = fft_radices(points);
@@ -325,9 +325,9 @@ FftSteps steps_of(int64_t points) {
   return steps;
 }
 
-/// Gaps for planes in shared memory. A pass stores runs of s numbers, R·s apart, as long as s is
-/// less than a warp: a gap of s behind each R·s, or 32, lets them fill the banks. What the last one
-/// stores has none, as what is loaded.
+/// Adds gaps for planes in shared memory. A pass stores runs of s elements, R·s apart, as long as s
+/// is less than a warp: a gap of s after each R·s, at least 32, spreads them over the banks. The
+/// output of the last pass has no gaps, like the input of the first.
 FftSteps with_gaps(FftSteps steps) {
   for (int i = 0, s = 1; i + 1 < steps.passes && s < 32; s *= steps.radix[i++]) {
     int shift = 5;
@@ -396,7 +396,7 @@ void run_any(const Tensor& x, const Tensor& y, int64_t n, bool inverse, double e
                    : run<kind, float>(x, y, n, inverse, edge, middle, scale);
 }
 
-/// y = a · b, complex; the layout's operands are y, a and b, in complex numbers
+/// y = a · b, complex; the layout's operands are y, a and b, in complex elements
 template <class T>
 __global__ void multiply_complex(Pack<T, 2>* y, const Pack<T, 2>* a, const Pack<T, 2>* b,
                                  const __grid_constant__ Layout<3> layout, uint64_t n) {
@@ -427,12 +427,12 @@ Tensor complex_product(const Tensor& a, const Tensor& b) {
   shape.push_back(2);
   Tensor y = empty_like(a, shape);
   if (y.numel() == 0) return y;
-  auto seen = [&](const Tensor& x) {
+  auto strides_of = [&](const Tensor& x) {
     Shape strides = numbers(x.strides());
     for (int64_t& s : strides) s /= 2;
     return broadcast_strides(numbers(x.shape()), strides, sizes);
   };
-  const Layout<3> layout = make_layout(sizes, {seen(y), seen(a), seen(b)});
+  const Layout<3> layout = make_layout(sizes, {strides_of(y), strides_of(a), strides_of(b)});
   auto launch_as = [&]<class T>() {
     auto packs = [](const Tensor& x) { return static_cast<Pack<T, 2>*>(x.raw_data()); };
     launch("complex_product", y.device().index, multiply_complex<T>, blocks_for(y.numel() / 2, 256),

@@ -1,12 +1,13 @@
-// Convolution by sums of products: a thread for a result, in the tensors' type, taps in order.
-// Neighbors read neighbors of x and the same taps. Tested against the op table's reference.
+// Convolution by sums of products: a thread per result, in the tensors' dtype, taps in
+// order. Neighboring threads read neighboring elements of x and the same taps. Tested
+// against the op table's reference.
 #include "cuda/fft/fft_conv.h"
 #include "cuda/runtime/common.cuh"
 
 namespace stretto::cuda {
 namespace {
 
-/// The taps that meet a number of x at result t: first … last − 1.
+/// The taps that are multiplied with elements of x in result t: first … last − 1.
 struct Taps {
   int64_t first, last;
   __device__ Taps(const ConvAxis& axis, int64_t t) {
@@ -52,10 +53,10 @@ Tensor convolve_directly(const Tensor& x, const Tensor& w, const ConvAxis& rows,
   shape.push_back(columns.length);
   Tensor y = empty_like(x, shape);
   if (y.numel() == 0) return y;
-  auto seen = [&](const Tensor& t) {
+  auto strides_of = [&](const Tensor& t) {
     return broadcast_strides(leading(t.shape()), leading(contiguous_strides(t.shape())), batch);
   };
-  const Layout<3> matrices = make_layout(batch, {seen(y), seen(x), seen(w)});
+  const Layout<3> matrices = make_layout(batch, {strides_of(y), strides_of(x), strides_of(w)});
   auto run = [&]<class T>() {
     launch("fft_conv", y.device().index, sum_products<T>, blocks_for(y.numel(), 256), 256,
            y.data<T>(), static_cast<const T*>(x.data<T>()), static_cast<const T*>(w.data<T>()),

@@ -1,8 +1,8 @@
 // Convolution of real rows by transforms (row_transform.cuh), in one pass over device memory: a row
 // is loaded, transformed, multiplied by a filter's spectrum, transformed back and stored. Gradients
-// are correlations with the other operand; those of what was broadcast are sums of spectra,
-// transformed back once. A block that has several rows for a filter transforms that once. Products
-// of up to 2^15 coefficients (2^12 of f64). Tested against the CPU.
+// are correlations with the other operand; that of a broadcast operand is a sum of spectra,
+// transformed back once. A block that has several rows for one filter transforms the filter once.
+// Products of up to 2^15 coefficients (2^12 in f64). Tested against the CPU.
 #include "cuda/fft/fft_conv.h"
 #include "cuda/fft/row_transform.cuh"
 #include "cuda/reduce.h"
@@ -16,13 +16,13 @@ template <class T>
 constexpr int row_log = most_log - (sizeof(T) == 8 ? 3 : 0);  // of the longest row
 constexpr int small_block = 128;
 
-/// A launch: item (group, chunk) is `per` uses of a group, of `uses` each. The layouts' operands
-/// are y, x and w.
+/// A launch: item (group, chunk) is `per` of the `n_uses` uses of a group. The layouts'
+/// operands are y, x and w.
 template <class T>
 struct RowProblem {
   T* y;
   const T *x, *w, *tables;
-  T* memory;  // for the spectra of the threads, or null: they are in shared memory
+  T* memory;  // for the spectra of the threads; null: they are in shared memory
   Layout<3> groups, uses;
   int items, chunks, per, n_uses;
   int64_t part;  // from one chunk's results to the next one's
@@ -30,8 +30,9 @@ struct RowProblem {
   bool correlate;
 };
 
-/// What a block has in shared memory, in complex numbers a row: room for exchanges, and the spectra
-/// that its threads keep, each its own numbers; they are in a workspace where they do not fit.
+/// The shared memory of a block, in complex elements per row: room for exchanges, and
+/// the spectra that its threads store, each its own elements. If the spectra do not fit,
+/// they are in a workspace.
 template <class T, int log, bool summed>
 struct RowRoom {
   static constexpr int points = 1 << log, slots = std::max(1, small_block*held / points);
@@ -42,18 +43,18 @@ struct RowRoom {
   static constexpr int pitch = room + (fits ? spectra : 0);
   static constexpr int64_t bytes = (pitch * slots + (fits ? tables : 0)) * number;
   static constexpr int threads = slots * points / held;
-  /// At a time, of a multiprocessor.
+  /// The number of blocks per multiprocessor.
   static constexpr int blocks =
       int(std::min<int64_t>(std::max(1, 512 / threads), most_shared_memory / bytes));
 };
 
-/// A thread's numbers of a spectrum in memory, in pairs among those of the row's `count` threads.
+/// A thread's elements of a spectrum in memory, in pairs among those of the row's `count` threads.
 template <class T>
 struct Spectrum {
   T* data;
   int count, t;
 
-  /// Stores z, or, with a sign of −1, its conjugate.
+  /// Stores z or, if sign is −1, its conjugate.
   __device__ __forceinline__ void store(const Values<T>& z, T sign) const {
 #pragma unroll
     for (int q = 0; q < held / 2; ++q)
@@ -72,7 +73,7 @@ struct Spectrum {
       }
     }
   }
-  /// z ← z times it
+  /// z ← z times this spectrum
   __device__ __forceinline__ void multiply(Values<T>& z) const {
 #pragma unroll
     for (int q = 0; q < held / 2; ++q) {
@@ -87,7 +88,7 @@ struct Spectrum {
       }
     }
   }
-  /// Adds z to it, or to 0 if it is the first one.
+  /// Adds z to this spectrum, or to 0 if z is the first one.
   __device__ __forceinline__ void add(const Values<T>& z, bool first) const {
 #pragma unroll
     for (int q = 0; q < held / 2; ++q) {
@@ -108,19 +109,19 @@ __global__ void __launch_bounds__(RowRoom<T, log, summed>::threads,
   using Room = RowRoom<T, log, summed>;
   extern __shared__ double shared[];
   const int t = int(threadIdx.x), slot = int(threadIdx.y);
-  Pack<T, 2>* const here = reinterpret_cast<Pack<T, 2>*>(shared) + slot * Room::pitch;
-  T* const kept = Room::fits
-                      ? reinterpret_cast<T*>(here + Room::room)
-                      : p.memory + (int64_t(blockIdx.x) * Room::slots + slot) * 2 * Room::spectra;
+  Pack<T, 2>* const row_room = reinterpret_cast<Pack<T, 2>*>(shared) + slot * Room::pitch;
+  T* const spectra =
+      Room::fits ? reinterpret_cast<T*>(row_room + Room::room)
+                 : p.memory + (int64_t(blockIdx.x) * Room::slots + slot) * 2 * Room::spectra;
   T* const tables =
       reinterpret_cast<T*>(reinterpret_cast<Pack<T, 2>*>(shared) + Room::slots * Room::pitch);
-  if (Room::fits) {  // read behind the barrier of an exchange
+  if (Room::fits) {  // an exchange has a barrier before they are read
     using Copied = Pack<T, pack_size<T>>;
     for (int i = slot * Row::threads + t; i < 2 * Room::tables / pack_size<T>; i += Room::threads)
       reinterpret_cast<Copied*>(tables)[i] = reinterpret_cast<const Copied*>(p.tables)[i];
   }
-  const Row row{Room::fits ? tables : p.tables, here, t};
-  const Spectrum<T> filter{kept, Row::threads, t};
+  const Row row{Room::fits ? tables : p.tables, row_room, t};
+  const Spectrum<T> filter{spectra, Row::threads, t};
 #pragma unroll 1
   for (int first = int(blockIdx.x) * Room::slots; first < p.items;
        first += int(gridDim.x) * Room::slots) {
@@ -138,12 +139,12 @@ __global__ void __launch_bounds__(RowRoom<T, log, summed>::threads,
       row.forward(z);
     };
     if constexpr (summed) {
-      const Spectrum<T> sums{kept + 2 * Row::points, Row::threads, t};
+      const Spectrum<T> sums{spectra + 2 * Row::points, Row::threads, t};
 #pragma unroll 1
       for (int round = 0; round < 2 * p.per; ++round) {
         const bool is_filter = round % 2 == 0;
         load(is_filter, begin + round / 2);
-        __syncthreads();  // the next row's numbers go elsewhere than these have come from
+        __syncthreads();  // the next row is stored to other places than this one was read from
         if (is_filter) {
           filter.store(z, p.correlate ? T(-1) : T(1));
           continue;
@@ -200,9 +201,9 @@ void run(RowProblem<T> problem, Device device) {
 }
 
 template <class T, bool summed, int log = least_log>
-void run_of(int wanted, const RowProblem<T>& problem, Device device) {
-  if (wanted == log) return run<T, log, summed>(problem, device);
-  if constexpr (log < row_log<T>) run_of<T, summed, log + 1>(wanted, problem, device);
+void run_of(int wanted_log, const RowProblem<T>& problem, Device device) {
+  if (wanted_log == log) return run<T, log, summed>(problem, device);
+  if constexpr (log < row_log<T>) run_of<T, summed, log + 1>(wanted_log, problem, device);
 }
 
 }  // namespace
@@ -219,10 +220,10 @@ Tensor convolve_rows(const Tensor& x, const Tensor& w, const RowConvolution& row
   Shape shape = leading;
   shape.push_back(row.length);
   const bool summed = leading.numel() < batch.numel();
-  auto seen = [&](const Shape& s) {
+  auto strides_of = [&](const Shape& s) {
     return broadcast_strides(in_front(s), in_front(contiguous_strides(s)), batch);
   };
-  const Shape strides[3] = {seen(shape), seen(x.shape()), seen(w.shape())};
+  const Shape strides[3] = {strides_of(shape), strides_of(x.shape()), strides_of(w.shape())};
   Shape sizes[2], parts[2][3];  // of groups and of uses
   for (int64_t d = 0; d < batch.dim(); ++d) {
     const int to = batch[d] > 1 && strides[summed ? 0 : 2][d] == 0;
@@ -232,16 +233,16 @@ Tensor convolve_rows(const Tensor& x, const Tensor& w, const RowConvolution& row
   const int64_t groups = sizes[0].numel(), uses = sizes[1].numel();
   const int log = log_of(row.coefficients);
   const int64_t slots = std::max(1, small_block * held >> log);
-  // Spectra of filters that several blocks use are made by each; sums of several are added later.
+  // Each block transforms the filters it uses, even if other blocks do too; chunks are added later.
   const int64_t per = summed ? ceil_div(uses, std::clamp<int64_t>(ceil_div(2048 * slots, groups), 1,
                                                                   ceil_div(uses, 8)))
                              : std::clamp<int64_t>(groups * uses / (8 * planned_sms * slots), 1,
                                                    std::min<int64_t>(uses, 16));
   const int64_t chunks = ceil_div(uses, per);
   check(groups * chunks < INT32_MAX, "fft_conv", "too many rows: x ", x, ", w ", w);
-  const bool apart = summed && chunks > 1;
+  const bool sum_chunks = summed && chunks > 1;
   Shape results = shape;
-  if (apart) results.insert(0, chunks);
+  if (sum_chunks) results.insert(0, chunks);
   Tensor y = empty(results, options_of(x));
   if (row.first > 0 || row.last < row.length) y.zero_();
   auto go = [&]<class T>() {
@@ -265,7 +266,7 @@ Tensor convolve_rows(const Tensor& x, const Tensor& w, const RowConvolution& row
     summed ? run_of<T, true>(log, problem, x.device()) : run_of<T, false>(log, problem, x.device());
   };
   dispatch_among<double, float>(x.dtype(), go);
-  return apart ? sum(y, {0}, false) : y;
+  return sum_chunks ? sum(y, {0}, false) : y;
 }
 
 }  // namespace stretto::cuda

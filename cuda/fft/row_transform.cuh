@@ -1,18 +1,20 @@
-// Transforms of rows by the threads of a block, 16 numbers each, for products of rows.
+// Transforms of rows by the threads of a block, 16 elements each, for products of rows.
 //
-// A product of polynomials of 2H real coefficients p_j is one of H complex ones modulo z^H = −i,
+// A product of polynomials with 2H real coefficients p_j is one of polynomials with H complex
+// coefficients modulo z^H = −i,
 //
 //     p_0 … p_2H−1  ↦  c_j = p_j − i p_j+H,        z^2H = −1
 //
-// so the transform of c is its values at the H roots z of that equation, and no pass parts the bins
-// of real rows. There z̄ = 1/z: conjugate values are those of the reversed row, for correlations.
+// so the transform of c consists of its values at the H roots z of that equation, and no pass has
+// to separate the bins of real rows. There z̄ = 1/z: conjugate values are those of the reversed
+// row, which correlations need.
 //
 // A thread holds 16 coefficients. Forward, polynomials modulo z^S = ρ² are reduced modulo z^(S/2) =
-// ±ρ, four times in registers before numbers change places through shared memory, and the values
-// end up in bit-reversed order; backward, transforms of even and odd bins join as usual, from that
-// order. Both multiply before they add, a ± w b in six fused operations, and a thread stores where
-// it has loaded from, so that one barrier an exchange suffices. For 2^8 … 2^14 complex numbers,
-// 2^11 of f64. Tested against the CPU.
+// ±ρ, four times in registers between exchanges through shared memory, and the values end up in
+// bit-reversed order. Backward, transforms of even and odd bins are joined as usual, from that
+// order. Both multiply before they add, a ± w b in six fused operations, and a thread stores to the
+// places it has loaded from, so that one barrier per exchange suffices. For 2^8 … 2^14 complex
+// elements, up to 2^11 in f64. Tested against the CPU.
 #pragma once
 
 #include "cuda/fft/unit_root.cuh"
@@ -20,7 +22,7 @@
 
 namespace stretto::cuda {
 
-constexpr int held = 16;  // numbers of a thread
+constexpr int held = 16;  // elements per thread
 
 template <class T>
 struct Values {
@@ -38,13 +40,13 @@ __device__ inline void join(Values<T>& z, int a, int b, T wr, T wi) {
   z.im[a] = im;
 }
 
-/// Stages of a pass that a thread has the factors of: 1, 1, 2 and 4 of them.
+/// A thread's factors of the stages of a pass: 1, 1, 2 and 4 of them.
 template <class T>
 struct Factors {
   Pack<T, 2> v[8];
 };
 
-/// Numbers 2q and 2q + 1 of `count` threads' eight: read by 16 bytes.
+/// The place of factor `number` of eight of thread `at` of `count`: pairs are read by 16 bytes.
 template <class T>
 __device__ inline int factor_place(int number, int count, int at) {
   return sizeof(T) == 4 ? (number / 2 * count + at) * 2 + number % 2 : number * count + at;
@@ -72,7 +74,7 @@ __device__ inline void store_pair(T* to, int q, int count, int at, T r0, T i0, T
     packs[(2 * q + 1) * count + at] = {r1, i1};
   }
 }
-/// Those of the last `stages`; of three, the first is alone in the room of two.
+/// The factors of the last `stages` stages; of three, the first one's takes the place of two.
 template <int stages, class T>
 __device__ inline Factors<T> load_factors(const T* from, int count, int at) {
   Factors<T> w = {};
@@ -119,15 +121,15 @@ __device__ inline Factors<T> first_factors() {
 /// Four stages, or the last ones from `stage` on: distances 8, 4, 2 and 1.
 template <int stage, class T>
 __device__ inline void forward_pass(Values<T>& z, const Factors<T>& w) {
-  constexpr int apart = 8 >> stage, own = stage == 0 ? 0 : 1 << (stage - 1);
+  constexpr int distance = 8 >> stage, own = stage == 0 ? 0 : 1 << (stage - 1);
 #pragma unroll
   for (int i = 0; i < held / 2; ++i) {
-    const int block = i / apart, a = 2 * apart * block + i % apart;
+    const int block = i / distance, a = 2 * distance * block + i % distance;
     const Pack<T, 2> f = w.v[own + block / 2];
     if (block % 2 == 0)
-      join(z, a, a + apart, f.v[0], f.v[1]);
+      join(z, a, a + distance, f.v[0], f.v[1]);
     else
-      join(z, a, a + apart, f.v[1], -f.v[0]);  // times −i
+      join(z, a, a + distance, f.v[1], -f.v[0]);  // times −i
   }
   if constexpr (stage < 3) forward_pass<stage + 1>(z, w);
 }
@@ -135,15 +137,15 @@ __device__ inline void forward_pass(Values<T>& z, const Factors<T>& w) {
 /// Four stages: distances 1, 2, 4 and 8.
 template <int stage, class T>
 __device__ inline void backward_pass(Values<T>& z, const Factors<T>& w) {
-  constexpr int apart = 1 << stage, own = stage == 0 ? 1 : apart / 2;
+  constexpr int distance = 1 << stage, own = stage == 0 ? 1 : distance / 2;
 #pragma unroll
   for (int i = 0; i < held / 2; ++i) {
-    const int k = i % apart, a = i / apart * 2 * apart + k;
+    const int k = i % distance, a = i / distance * 2 * distance + k;
     const Pack<T, 2> f = w.v[stage == 0 ? 0 : own + k % own];
     if (k < own)
-      join(z, a, a + apart, f.v[0], f.v[1]);
+      join(z, a, a + distance, f.v[0], f.v[1]);
     else
-      join(z, a, a + apart, -f.v[1], f.v[0]);  // times i
+      join(z, a, a + distance, -f.v[1], f.v[0]);  // times i
   }
   if constexpr (stage < 3) backward_pass<stage + 1>(z, w);
 }
@@ -151,10 +153,10 @@ __device__ inline void backward_pass(Values<T>& z, const Factors<T>& w) {
 /// The first pass backward, or the first stages of it up to `end`: its factors are e^(2πi k/16).
 template <int stage, int end, class T>
 __device__ inline void first_backward_pass(Values<T>& z) {
-  constexpr int apart = 1 << stage;
+  constexpr int distance = 1 << stage;
 #pragma unroll
   for (int i = 0; i < held / 2; ++i) {
-    const int k = i % apart, a = i / apart * 2 * apart + k, b = a + apart;
+    const int k = i % distance, a = i / distance * 2 * distance + k, b = a + distance;
     const int turn = (8 >> stage) * k;  // in sixteenths
     if (turn % 4 == 0) {
       const T re = turn == 0 ? z.re[b] : -z.im[b], im = turn == 0 ? z.im[b] : z.re[b];
@@ -173,8 +175,9 @@ __device__ inline void first_backward_pass(Values<T>& z) {
   if constexpr (stage + 1 < end) first_backward_pass<stage + 1, end>(z);
 }
 
-/// How a thread's numbers lie in a pass that joins those m apart: number k at first(t) + gap(k), of
-/// which each 16 are followed by a gap, so that neither stores nor loads meet in a bank.
+/// The layout of a thread's elements in a pass that joins elements m apart: element k is
+/// at first(t) + gap(k). Each 16 elements are followed by a gap, so that stores and loads
+/// have no bank conflicts.
 template <int m>
 struct Places {
   __device__ static int first(int t) {
@@ -199,19 +202,20 @@ __device__ inline void exchange(Values<T>& z, Pack<T, 2>* room, int t) {
   }
 }
 
-/// The tables of a transform of H = 2^log numbers, one behind the other: eight factors for each of
-/// `count` polynomials forward, or places backward, and a thread's part of what results are
-/// multiplied by, e^(iπj/2H)/H = e^(iπt/2H)/H · e^(iπk/32), which is in its first factor too.
+/// The tables of a transform of H = 2^log elements, one after the other: eight factors for each of
+/// `count` polynomials forward, or places backward, and a thread's part of the factors of the
+/// results, e^(iπj/2H)/H = e^(iπt/2H)/H · e^(iπk/32). Its first factor backward includes this part.
 struct Tables {
   int log;
   STRETTO_HD constexpr int passes() const { return log > 12 ? 3 : log > 8 ? 2 : 1; }
-  /// Of pass 1, 2, … forward and of the same backward: both have as many.
+  /// The number of polynomials in pass 1, 2, … forward.
   STRETTO_HD constexpr int forward_count(int pass) const {
     return pass == passes() ? 1 << (log - 4) : 1 << (4 * pass);
   }
-  /// The distance of pass 0, 1, … backwards from the last, which joins numbers H/16 apart.
+  /// The distance in pass 0, 1, … backward, counted from the last one, which joins
+  /// elements H/16 apart.
   STRETTO_HD constexpr int backward_count(int pass) const { return 1 << (log - 4 - 4 * pass); }
-  STRETTO_HD constexpr int forward_first(int pass) const {  // in complex numbers
+  STRETTO_HD constexpr int forward_first(int pass) const {  // in complex elements
     int at = 0;
     for (int p = 1; p < pass; ++p) at += 8 * forward_count(p);
     return at;
@@ -235,7 +239,7 @@ __device__ inline void forward_factor(int level, int block, int number, double& 
   unit_root_of(1 + 4 * reversed, int64_t(8) << bits, c, s);
 }
 
-/// The contents of the tables.
+/// Computes the contents of the tables.
 template <class T>
 __global__ void make_tables(T* tables, Tables plan) {
   auto* const all = reinterpret_cast<Pack<T, 2>*>(tables);
@@ -264,9 +268,9 @@ __global__ void make_tables(T* tables, Tables plan) {
       const int m = plan.backward_count(pass), at = i % m, number = i / m;
       if (number >= 8) continue;
       const int stage = number < 2 ? number : number < 4 ? 2 : 3;
-      const int turned = number < 2 ? 0 : number < 4 ? number - 2 : number - 4;
+      const int index = number < 2 ? 0 : number < 4 ? number - 2 : number - 4;
       if (pass > 0 || number > 0) {
-        unit_root_of(at + int64_t(turned) * m, int64_t(2 * m) << stage, c, s);
+        unit_root_of(at + int64_t(index) * m, int64_t(2 * m) << stage, c, s);
       } else {  // 2πt/(2m) + πt/2H, m being H/16
         unit_root_of(33 * int64_t(at), 4 * int64_t(points), c, s);
         c /= points;
@@ -293,7 +297,7 @@ struct RowTransform {
     return load_factors<stages>(factors + 2 * first, count, at);
   }
 
-  /// c_j from a row of n numbers
+  /// c_j from a row of n elements
   __device__ void load(Values<T>& z, const T* row, int n) const {
     row += t;
     if (n == points) {
@@ -325,7 +329,7 @@ struct RowTransform {
     forward_pass<4 - last>(z, of<last>(tables.forward_first(tables.passes()), threads, t));
   }
 
-  /// But for the factors that threads have in common.
+  /// Backward, except for the factors e^(iπk/32) of the results, which store() applies.
   __device__ void backward(Values<T>& z) const {
     first_backward_pass<0, last>(z);
     if constexpr (log > 12) {
@@ -340,7 +344,7 @@ struct RowTransform {
     const Factors<T> w = of(tables.backward_first(0), m1, t);
     const Pack<T, 2> end = reinterpret_cast<const Pack<T, 2>*>(factors)[tables.ends() + t];
 #pragma unroll
-    for (int k = 0; k < held; k += 2) {  // the others have it with the first factor
+    for (int k = 0; k < held; k += 2) {  // for the others the first factor includes it
       const T re = z.re[k], im = z.im[k];
       z.re[k] = fma(-im, end.v[1], re * end.v[0]);
       z.im[k] = fma(im, end.v[0], re * end.v[1]);
@@ -348,8 +352,8 @@ struct RowTransform {
     backward_pass<0>(z, w);
   }
 
-  /// What of the product is y, in [0, length): number j of it is at j − shift, or, being
-  /// −z^(j − 2H), so far before.
+  /// Stores the elements of the product that are in y, in [0, length): element j at j − shift and,
+  /// as z^2H = −1, with the opposite sign 2H before that.
   __device__ void store(const Values<T>& z, T* y, int shift, int length) const {
     if (shift == 0 && length == points) {
 #pragma unroll

@@ -1,11 +1,11 @@
-// Unit roots on the device, in f64.
+// Roots of unity on the device, in f64.
 #pragma once
 
 #include "ops/fft/fft_butterfly.h"
 
 namespace stretto::cuda {
 
-/// cos and sin of x, |x| ≤ π/4, by Taylor's series, their first missing terms below 2^−60.
+/// cos and sin of x, |x| ≤ π/4, by Taylor series whose first omitted terms are below 2^−60.
 __device__ inline void series(double x, double& cosine, double& sine) {
   const double z = x * x;
   double c = 1, s = 1;
@@ -29,7 +29,7 @@ __device__ inline void unit_root_of(int64_t k, int64_t n, double& cosine, double
   if (!below) sine = -sine;
 }
 
-/// cos and sin of so many turns, |turns| ≤ ½: the same in f64.
+/// cos and sin of 2π · turns, |turns| ≤ ½, in the same way.
 __device__ inline void wave_of(double turns, double& cosine, double& sine) {
   unit_root_by_octant(fabs(turns), 0.125, cosine, sine, [](double x, double& c, double& s) {
     series(x * 6.28318530717958647693, c, s);

@@ -15,7 +15,8 @@ struct OfDevice {
 };
 
 OfDevice& of_device(int device) {
-  // Never destroyed: CUDA may not be called after main. The driver frees them with the process.
+  // Never destroyed: CUDA may not be called after main. The driver frees them
+  // when the process ends.
   static auto* all = new std::array<OfDevice, max_gpus>;
   return all->at(size_t(device));
 }

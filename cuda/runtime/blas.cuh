@@ -10,16 +10,16 @@
 
 namespace stretto::cuda {
 
-/// A device's handle on its stream, with a workspace of ours, locked: cuBLAS does not recommend a
-/// handle to be used by two threads. Products keep full precision: no TF32, and no partial sums in
-/// bf16.
+/// A device's handle on its stream, with a workspace that Stretto allocates, locked: cuBLAS
+/// advises against using a handle in two threads. Products have full precision: no TF32, and no
+/// partial sums in bf16.
 class Blas {
  public:
-  /// Waits for the handle, made at its first use; makes the device current.
+  /// Waits for the handle, which is created at its first use; makes the device current.
   explicit Blas(int device);
   operator cublasHandle_t() const { return handle_; }
   void* workspace() const { return workspace_; }
-  static constexpr int64_t workspace_bytes = int64_t(32) << 20;  // what cuBLAS takes on Hopper
+  static constexpr int64_t workspace_bytes = int64_t(32) << 20;  // as cuBLAS uses on Hopper
 
  private:
   std::unique_lock<std::mutex> lock_;

@@ -1,10 +1,10 @@
 // Products of 16 × 16 blocks on tensor cores, with the same functions for bf16 and f32. Operands
-// come from tiles in shared memory, as they are or transposed, or from sums in registers; sums are
-// f32.
+// come from tiles in shared memory, optionally transposed, or from sums in registers. Sums are f32.
 //
-// bf16 elements are operands as they are. f32 ones are the sum of two of tf32, and three products
-// stand for one: relative error 2^-21 each. Sums that become operands again are rounded to bf16
-// (Left) or the sum of two of bf16 (Wide: relative error 2^-17); in f32 both are exact as above.
+// A bf16 element is an operand without conversion. An f32 element is split into the sum of two tf32
+// values, and three products replace one: relative error 2^-21 each. Sums that become operands
+// again are rounded to bf16 (Left) or split into two bf16 values (Wide: relative error 2^-17); in
+// f32 both are exact as above.
 //
 //     sums d[j][2h + e] of lane l = 4 r + c:        j = 0              j = 1
 //                                             +----------------+----------------+
@@ -13,8 +13,9 @@
 //                                     h = 1   | row r + 8      | row r + 8      |
 //                                             +----------------+----------------+
 //
-// A left operand's elements lie alike, so that sums become operands without a shuffle. For f32 that
-// takes a permutation of the columns in tf32's products, the same one on both sides.
+// A left operand's elements are distributed over the lanes in the same way, so that sums become
+// operands without a shuffle. For f32 this needs a permutation of the columns in tf32 products, the
+// same one for both operands.
 #pragma once
 
 #include "cuda/runtime/common.cuh"
@@ -24,9 +25,9 @@ namespace stretto::cuda {
 
 __device__ inline int lane_index() { return int(threadIdx.x % 32); }
 
-/// Rows of Width elements in shared memory, a multiple of 64. Chunks of 16 bytes are swizzled
-/// within a row, so that blocks are read, and sums written, without bank conflicts in either
-/// direction.
+/// Rows of Width elements in shared memory; Width is a multiple of 64. Chunks of 16 bytes are
+/// swizzled within a row, so that blocks are read and sums are written without bank conflicts,
+/// along rows as well as along columns.
 template <class T, int Width>
 struct Tile {
   static constexpr int pitch = Width * int(sizeof(T)), pieces = pitch / 16, V = pack_size<T>;
@@ -45,8 +46,9 @@ struct Tile {
   __device__ char* at(int row, int column) const { return data + place(row, column); }
 };
 
-/// Returns x, hidden from the optimizer in wide tiles: what follows from it is computed at each
-/// use, instead of before a loop for all of its iterations, for which registers do not suffice.
+/// Returns x, hidden from the optimizer in wide tiles: values derived from it are then computed
+/// at each use. Otherwise they would be computed before a loop for all of its iterations and
+/// need too many registers.
 template <class T, int Width>
 __device__ inline int opaque(const Tile<T, Width>&, int x) {
   if constexpr (Width * sizeof(T) > 128) asm volatile("" : "+r"(x));
@@ -64,12 +66,12 @@ struct Left<BFloat16> {
   }
   __device__ void set(int h, int j, float2 x) { r[h + 2 * j] = ptx::cvt_pack(x.x, x.y); }
 };
-/// The nearest number of tf32.
+/// x rounded to tf32.
 __device__ inline float tf32(float x) { return __uint_as_float(ptx::cvt_tf32(x)); }
 
 template <>
 struct Left<float> {
-  float high[2][4], low[2][4];  // by j; as mma has them: (h, e) = (0, 0), (1, 0), (0, 1), (1, 1)
+  float high[2][4], low[2][4];  // [j]; in mma's order: (h, e) = (0, 0), (1, 0), (0, 1), (1, 1)
   __device__ float2 values(int h, int j) const {
     return {high[j][h] + low[j][h], high[j][h + 2] + low[j][h + 2]};
   }
@@ -79,7 +81,8 @@ struct Left<float> {
   }
 };
 
-/// A left operand made of sums that is to be exact.
+/// A left operand made of sums that keeps more precision than Left: in bf16,
+/// two values per element.
 template <class T>
 struct Wide : Left<T> {};
 template <>
@@ -130,7 +133,7 @@ __device__ inline void multiply(float (&d)[2][4], const Left<float>& a, const Ri
   };
 #pragma unroll
   for (int n = 0; n < 2; ++n) {
-    float sum[4] = {};  // tensor cores cut sums off toward zero, which adds up over many
+    float sum[4] = {};  // tensor cores truncate sums toward zero, which would accumulate
 #pragma unroll
     for (int j = 0; j < 2; ++j) {
       product(sum, a.low[j], b.high[n][j]);
@@ -143,8 +146,9 @@ __device__ inline void multiply(float (&d)[2][4], const Left<float>& a, const Ri
   }
 }
 
-/// Where a lane reads from for a block at (row, column), multiples of 16, of a tile: ldmatrix's
-/// four matrices go down the rows first (`rows_first`), or along the columns.
+/// The address this lane passes to ldmatrix for the 16 × 16 block at (row, column), multiples of
+/// 16, of a tile. The order of ldmatrix's four 8 × 8 matrices is down the rows first (`rows_first`)
+/// or along the columns first.
 template <int Width>
 __device__ inline uint32_t block_address(const Tile<BFloat16, Width>& tile, int row, int column,
                                          bool rows_first) {
@@ -154,14 +158,14 @@ __device__ inline uint32_t block_address(const Tile<BFloat16, Width>& tile, int 
   return ptx::shared_address(tile.data) + row * Rows::pitch +
          (Rows::place(r, c * 8) ^ opaque(tile, column) * 2);
 }
-/// Rows `row` … of the tile are rows of the operand; the product sums over columns `column` ….
+/// The operand's rows are rows `row` … of the tile; the product sums over its columns `column` ….
 template <int Width>
 __device__ inline Left<BFloat16> left(const Tile<BFloat16, Width>& tile, int row, int column) {
   Left<BFloat16> a;
   ptx::ldmatrix(a.r, block_address(tile, row, column, true));
   return a;
 }
-/// Columns of the tile are rows of the operand.
+/// The operand's rows are columns of the tile.
 template <int Width>
 __device__ inline Left<BFloat16> left_transposed(const Tile<BFloat16, Width>& tile, int row,
                                                  int column) {
@@ -169,14 +173,14 @@ __device__ inline Left<BFloat16> left_transposed(const Tile<BFloat16, Width>& ti
   ptx::ldmatrix_trans(a.r, block_address(tile, row, column, false));
   return a;
 }
-/// The product sums over rows of the tile; its columns are those of the operand.
+/// The product sums over rows of the tile; the operand's columns are columns of the tile.
 template <int Width>
 __device__ inline Right<BFloat16> right(const Tile<BFloat16, Width>& tile, int row, int column) {
   Right<BFloat16> b;
   ptx::ldmatrix_trans(b.r, block_address(tile, row, column, true));
   return b;
 }
-/// Rows of the tile are columns of the operand.
+/// The operand's columns are rows of the tile.
 template <int Width>
 __device__ inline Right<BFloat16> right_transposed(const Tile<BFloat16, Width>& tile, int row,
                                                    int column) {
@@ -185,7 +189,8 @@ __device__ inline Right<BFloat16> right_transposed(const Tile<BFloat16, Width>& 
   return b;
 }
 
-/// f(h, j, two numbers of row l / 4 + 8h, columns 8j + 2 (l % 4) …), as sums lie.
+/// Calls f(h, j, two elements of row l / 4 + 8h, columns 8j + 2 (l % 4) …) for lane
+/// l, the layout of sums.
 template <int Width, class F>
 __device__ inline void along_rows(const Tile<float, Width>& tile, int row, int column, F f) {
   using Rows = Tile<float, Width>;
@@ -199,7 +204,7 @@ __device__ inline void along_rows(const Tile<float, Width>& tile, int row, int c
         *reinterpret_cast<const float2*>(tile.data + (row + 8 * h) * Rows::pitch +
                                          (at ^ 8 * j * 4)));
 }
-/// f(h, j, numbers of rows 8j + 2 (l % 4) …, column l / 4 + 8h)
+/// Calls f(h, j, two elements of rows 8j + 2 (l % 4) …, column l / 4 + 8h) for lane l.
 template <int Width, class F>
 __device__ inline void along_columns(const Tile<float, Width>& tile, int row, int column, F f) {
   using Rows = Tile<float, Width>;
@@ -245,7 +250,7 @@ __device__ inline Right<float> right_transposed(const Tile<float, Width>& tile, 
   return b;
 }
 
-/// Sums as an operand: a Left or a Wide one.
+/// Sums converted to an operand, a Left or a Wide one.
 template <class Operand>
 __device__ inline Operand operand_of(const float (&d)[2][4]) {
   Operand a;
@@ -256,8 +261,8 @@ __device__ inline Operand operand_of(const float (&d)[2][4]) {
   return a;
 }
 
-/// Sums of f32 in shared memory as exact operands: for bf16 a tile of them rounded and a tile of
-/// the remainders.
+/// f32 sums in shared memory that are operands without loss of precision: for bf16 one tile of the
+/// rounded sums and one of the remainders.
 template <class T, int Width>
 struct WideTile;
 template <int Width>
@@ -266,7 +271,7 @@ struct WideTile<float, Width> {
   static constexpr int row_bytes = Width * 4;
   __device__ WideTile(char* data, int) : all{data} {}
 
-  /// f(two sums of d, their two elements of the tile)
+  /// Calls f(two sums of d, the same two elements of the tile).
   template <class D, class F>
   __device__ void each(int row, int column, D& d, F f) const {
     const int lane = opaque(all, lane_index());
@@ -287,7 +292,7 @@ struct WideTile<float, Width> {
       to = {old.x + x, old.y + y};
     });
   }
-  /// d += what is there.
+  /// d += this tile's elements.
   __device__ void add_to(float (&d)[2][4], int row, int column) const {
     each(row, column, d, [](float& x, float& y, const float2& from) {
       const float2 old = from;
@@ -333,14 +338,14 @@ struct WideTile<BFloat16, Width> {
   }
 };
 
-/// The sum of x over the four lanes that hold a row of sums, in all of them.
+/// The sum of x over the four lanes that share a row of sums; all four get it.
 __device__ inline float row_sum(float x) {
   x += __shfl_xor_sync(0xffffffffu, x, 1);
   return x + __shfl_xor_sync(0xffffffffu, x, 2);
 }
 
-/// Of two words of this lane and two of a neighbor (lane ^ distance), the lower lane gets the first
-/// ones, the upper lane the second ones.
+/// This lane and its neighbor (lane ^ distance) have two words each. Afterwards the lower lane
+/// holds both first words, the upper lane both second words.
 __device__ inline void exchange(uint32_t& first, uint32_t& second, int distance) {
   const bool upper = lane_index() & distance;
   const uint32_t got = __shfl_xor_sync(0xffffffffu, upper ? first : second, distance);
@@ -350,8 +355,9 @@ __device__ inline void exchange(uint32_t& first, uint32_t& second, int distance)
     second = got;
 }
 
-/// 16 × 32 sums by `by` (rows l / 4, l / 4 + 8) to columns `column` … of two rows in memory, in
-/// pieces of 16 bytes; a null row and columns from `width` on are left out. All lanes take part.
+/// Stores 16 × 32 sums, rows l / 4 and l / 4 + 8 multiplied by `by`, to columns `column` …
+/// of two rows in memory, 16 bytes at a time. Skips a null row and columns from `width` on.
+/// All lanes take part.
 __device__ inline void store_sums(BFloat16* const (&rows)[2], const float (&d)[2][2][4],
                                   const float (&by)[2], int column, int width) {
   const int at = column + lane_index() % 4 * 8;
@@ -386,14 +392,14 @@ __device__ inline void store_sums(float* const (&rows)[2], const float (&d)[2][2
     }
 }
 
-/// Begins to copy rows first … first + 63 of x [.., width] to a tile;
-/// zeros for rows outside 0 … rows − 1, for hidden ones, and for columns from `width` on.
+/// Begins to copy rows first … first + 63 of x [.., width] to a tile. Rows outside 0 … rows − 1,
+/// hidden rows, and columns from `width` on become zeros.
 template <int Threads, class T, int Width>
 __device__ inline void copy_rows(const Tile<T, Width>& to, const T* x, int64_t row_stride,
                                  int first, int rows, int width, const uint8_t* hidden = nullptr) {
   constexpr int V = pack_size<T>, pieces = Tile<T, Width>::pieces, each = Threads / pieces;
   unsigned thread = threadIdx.x;
-  asm volatile("" : "+r"(thread));  // addresses are not kept over a loop: there are too many
+  asm volatile("" : "+r"(thread));  // addresses are recomputed: too many to keep in registers
   const unsigned column = thread % pieces * V;
   unsigned r = thread / pieces;
   int row = first + int(r);
@@ -401,8 +407,8 @@ __device__ inline void copy_rows(const Tile<T, Width>& to, const T* x, int64_t r
   const T* from = x + (row * row_stride + column);
 #pragma unroll 4
   for (int i = 0; i < 64 / each; ++i, r += each, row += each, from += each * row_stride) {
-    const bool there = unsigned(row) < most && !(hidden && hidden[row]);
-    ptx::copy16(ptx::shared_address(to.at(r, column)), from, there);
+    const bool in_range = unsigned(row) < most && !(hidden && hidden[row]);
+    ptx::copy16(ptx::shared_address(to.at(r, column)), from, in_range);
   }
 }
 

@@ -28,13 +28,13 @@ struct Graph {
 
   const int device;
   const cudaStream_t on;
-  Storage block;           // what the kernels read anew
-  std::vector<char> host;  // and how it is now
+  Storage block;           // values that kernels read again in each replay
+  std::vector<char> host;  // what the block holds next
   int64_t used = 0;
   std::vector<std::function<void()>> before;
   std::vector<Value> values;
-  RandomState first;     // when the capture began
-  uint64_t streams = 0;  // given away in it
+  RandomState first;     // at the beginning of the capture
+  uint64_t streams = 0;  // handed out during the capture
   const uint64_t* later = nullptr;
   cudaGraphExec_t exec = nullptr;
 };
@@ -43,23 +43,24 @@ namespace {
 
 thread_local Graph* active = nullptr;
 
-// What any thread frees while a step is captured on the device: cudaFree would break the capture.
+// Memory freed by any thread while a step is captured on the device: cudaFree
+// would break the capture.
 struct Freed {
   std::mutex mutex;
   bool under_way = false;
   std::vector<void*> blocks;
 };
 Freed& freed(int device) {
-  static auto* all = new std::array<Freed, max_gpus>;  // never destroyed, as the streams
+  static auto* all = new std::array<Freed, max_gpus>;  // never destroyed, like the streams
   return all->at(size_t(device));
 }
 
-void begin_alone(int device) {
+void begin_exclusive(int device) {
   own_stream(device);
   const std::lock_guard lock(freed(device).mutex);
   freed(device).under_way = true;
 }
-void end_alone(int device) noexcept {
+void end_exclusive(int device) noexcept {
   share_stream(device);
   const std::lock_guard lock(freed(device).mutex);
   freed(device).under_way = false;
@@ -71,12 +72,13 @@ void end_alone(int device) noexcept {
 Graph* begin_capture(int device) {
   check(!active, "graph", "a capture within a capture");
   auto graph = std::make_unique<Graph>(device);
-  // Relaxed: the allocator may take memory. What a replay could not repeat we refuse ourselves.
+  // Relaxed: the allocator may allocate memory. refuse_in_capture() rejects
+  // what cannot be replayed.
   graph->first = random_state();
   ready_reports(device);
-  begin_alone(device);
+  begin_exclusive(device);
   const cudaError_t begun = cudaStreamBeginCapture(graph->on, cudaStreamCaptureModeRelaxed);
-  if (begun != cudaSuccess) end_alone(device);
+  if (begun != cudaSuccess) end_exclusive(device);
   check_call(begun, "cudaStreamBeginCapture");
   active = graph.get();
   return graph.release();
@@ -86,13 +88,13 @@ void end_capture(Graph* graph) {
   active = nullptr;
   cudaGraph_t made = nullptr;
   const cudaError_t ended = cudaStreamEndCapture(graph->on, &made);
-  end_alone(graph->device);
+  end_exclusive(graph->device);
   check_call(ended, "cudaStreamEndCapture");
   const cudaError_t error = cudaGraphInstantiate(&graph->exec, made, 0);
   cudaGraphDestroy(made);
   check_call(error, "cudaGraphInstantiate");
   graph->streams = random_state().next_stream - graph->first.next_stream;
-  set_random_state(graph->first);  // nothing has been drawn yet
+  set_random_state(graph->first);  // the captured step has drawn no random numbers yet
 }
 
 void replay(Graph* graph) {
@@ -107,11 +109,11 @@ void replay(Graph* graph) {
 }
 
 void destroy(Graph* graph) noexcept {
-  if (active == graph) {  // the step that was captured has thrown
+  if (active == graph) {  // the captured step has thrown
     active = nullptr;
     cudaGraph_t made = nullptr;
     cudaStreamEndCapture(graph->on, &made);
-    end_alone(graph->device);
+    end_exclusive(graph->device);
     if (made) cudaGraphDestroy(made);
     cudaGetLastError();
     set_random_state(graph->first);

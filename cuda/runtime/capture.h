@@ -1,5 +1,5 @@
-// A captured step on the side of the kernels: what they read anew in each replay. The host's side
-// is in core/gpu_runtime.h.
+// Step capture as kernels see it: the values that they read again in each replay. The host's
+// interface is in core/gpu_runtime.h.
 #pragma once
 
 #include <cstdint>
@@ -10,13 +10,14 @@
 
 namespace stretto::cuda {
 
-/// Inside a capture: `bytes` of the device's memory, 16-aligned, which fill(host) writes before
-/// each replay, for numbers that change from step to step. Null elsewhere: the kernel's arguments
-/// count. What `fill` refers to must live as long as the graph.
+/// During a capture, returns `bytes` of device memory, 16-byte aligned, which fill(host) writes
+/// before each replay: for values that change from step to step. Otherwise returns null, and the
+/// kernel uses its arguments. What `fill` refers to must live as long as the graph.
 void* refilled_on_replay(int device, int64_t bytes, std::function<void(void* host)> fill);
 
-/// A key as kernels take it: in a replay its stream is as many streams later as the program has
-/// given away since.
+/// A random key as kernels receive it. In a replay its stream is increased by *later, the
+/// number of streams that the program has handed out since the capture, so that each replay
+/// has new random numbers.
 struct DrawKey {
   RandomKey key;
   const uint64_t* later = nullptr;
@@ -29,11 +30,12 @@ __device__ inline RandomKey key_now(const DrawKey& k) {
 }
 #endif
 
-/// While any thread captures a step on the device: true, and the block is freed when that has
-/// ended.
+/// While any thread captures a step on the device, returns true and frees the block when
+/// the capture has ended.
 bool free_later(void* block, int device);
 
-/// Throws, naming `what`, inside a capture: for what a replay could not repeat.
+/// Throws an error that names `what` during a capture: for operations that a
+/// replay could not repeat.
 void refuse_in_capture(const char* what, int device);
 
 }  // namespace stretto::cuda

@@ -1,8 +1,9 @@
-// What all kernels share: launches, conversions, reductions within a warp or block.
+// Shared by all kernels: launches, conversions, and reductions within a warp or block.
 //
-// Copies, gathers, sorts and random numbers are grid-stride loops over 64-bit indices. Elementwise
-// functions (map.cuh) have 32-bit indices and split large launches. Kernels of rows, tiles and
-// heads have a block for each, or for several in turn. No launch has an empty grid. No atomics.
+// Copies, gathers, sorts and random numbers are grid-stride loops over 64-bit indices.
+// Elementwise functions (map.cuh) have 32-bit indices and split large launches. Kernels for
+// rows, tiles and heads have one block per row, tile or head, or one for several in turn. No
+// grid is empty. No atomics.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -17,12 +18,12 @@
 
 namespace stretto::cuda {
 
-/// Streaming multiprocessors that launches are planned for, an H100's. One number for every GPU, so
-/// that sums have the same order on each.
+/// The number of streaming multiprocessors that launches are planned for: that of an H100. It is
+/// the same for every GPU, so that the order of additions is too.
 constexpr int planned_sms = 132;
 
-/// Queues kernel(args...) on the device's stream, with so many bytes of dynamic shared memory.
-/// `op`, a literal, stands in the error.
+/// Queues kernel(args...) on the device's stream, with `shared` bytes of dynamic shared memory.
+/// Errors name `op`, a string literal.
 template <class... Params, class... Args>
 void launch_with_shared(const char* op, int device, void (*kernel)(Params...), dim3 grid,
                         dim3 block, int64_t shared, Args&&... args) {
@@ -31,21 +32,21 @@ void launch_with_shared(const char* op, int device, void (*kernel)(Params...), d
   config.blockDim = block;
   config.dynamicSmemBytes = size_t(shared);
   config.stream = stream(device);
-  if (shared > 48 << 10)  // more than a kernel has without being asked for
+  if (shared > 48 << 10)  // above the limit without an opt-in
     allow_shared_memory(op, device, reinterpret_cast<const void*>(kernel), shared);
   check_call(cudaLaunchKernelEx(&config, kernel, std::forward<Args>(args)...), op);
   queued(op, device);
 }
 
-/// The same without.
+/// As launch_with_shared(), without dynamic shared memory.
 template <class... Params, class... Args>
 void launch(const char* op, int device, void (*kernel)(Params...), dim3 grid, dim3 block,
             Args&&... args) {
   launch_with_shared(op, device, kernel, grid, block, 0, std::forward<Args>(args)...);
 }
 
-/// Blocks for `items` of which each block takes `per_block` at a time: enough to fill any GPU, the
-/// rest is the loops' work.
+/// The number of blocks for `items` elements if a block handles `per_block` of them at a time:
+/// enough to fill any GPU. The kernels loop over the rest.
 inline unsigned blocks_for(int64_t items, int64_t per_block) {
   return unsigned(std::min<int64_t>(ceil_div(items, per_block), 4096));
 }
@@ -53,8 +54,8 @@ inline unsigned blocks_for(int64_t items, int64_t per_block) {
 __device__ inline int64_t thread_index() { return int64_t(blockIdx.x) * blockDim.x + threadIdx.x; }
 __device__ inline int64_t thread_count() { return int64_t(gridDim.x) * blockDim.x; }
 
-/// As an f32: what that has not exactly is rounded to odd, from where a second rounding goes to the
-/// nearest (BFloat16 in core/dtype.h).
+/// Converts to f32. A value that f32 does not represent exactly is rounded to odd, so that a second
+/// rounding, to bf16, yields the nearest value (BFloat16 in core/dtype.h).
 template <class From>
 __device__ inline float to_odd(From from) {
   if constexpr (std::is_same_v<From, double> || (std::is_integral_v<From> && sizeof(From) > 2)) {
@@ -71,8 +72,8 @@ __device__ inline float to_odd(From from) {
   }
 }
 
-/// static_cast<To>(from), for every pair of element types, on the device. bf16 rounds to nearest
-/// even and keeps NaN, as BFloat16 does, but not which.
+/// static_cast<To>(from) for every pair of element types, on the device. bf16 rounds to nearest
+/// even. A NaN stays a NaN, as with BFloat16, but its payload may differ.
 template <class To, class From>
 __device__ inline To cast(From from) {
   if constexpr (std::is_same_v<To, From>) {
@@ -88,7 +89,7 @@ __device__ inline To cast(From from) {
   }
 }
 
-/// Calls f with the unsigned integer of the dtype's size: what moves bits needs no other type.
+/// Calls f with the unsigned integer type of the dtype's size, for kernels that only move bits.
 template <class F>
 void dispatch_word(DType t, F&& f) {
   switch (item_size(t)) {
@@ -103,7 +104,7 @@ void dispatch_word(DType t, F&& f) {
   }
 }
 
-/// Calls f with the C++ type of f32, f64 or bf16, or of i64 where integers are served too.
+/// Calls f with the C++ type of f32, f64 or bf16, or, if `integers`, also of i64.
 template <bool integers = true, class F>
 void dispatch_number(DType t, const char* name, F&& f) {
   if constexpr (integers) {
@@ -125,15 +126,15 @@ struct Max {  // NaN wins
   }
 };
 
-/// A value of each warp of the block.
+/// One value per warp of the block, in shared memory.
 template <int Threads, class C>
 __device__ inline C* warp_values() {
   __shared__ C values[Threads / 32];
   return values;
 }
 
-/// The values of `Threads` neighboring threads (32: a warp; more: the block, which has no others)
-/// combined; all of them get the result, with the same bits. All threads must take part.
+/// Combines the values of `Threads` neighboring threads: 32 are a warp, more are the whole block,
+/// which must have exactly this many. All threads must take part; all get the bit-identical result.
 template <int Threads, class C, class Op>
 __device__ inline C combine(C value, Op op) {
   for (int lane = 16; lane > 0; lane /= 2)
@@ -149,7 +150,7 @@ __device__ inline C combine(C value, Op op) {
   return value;
 }
 
-/// v_i of all lanes summed, for i the lane.
+/// Lane i returns the sum of v[i] over all lanes.
 template <int half = 16>
 __device__ inline float sum_across(float (&v)[32]) {
   const bool upper = (threadIdx.x & half) != 0;
@@ -162,7 +163,7 @@ __device__ inline float sum_across(float (&v)[32]) {
   return v[0];
 }
 
-/// V numbers that are moved by one instruction where they are at most 16 bytes, as they mostly are.
+/// V elements, moved by one instruction if they have at most 16 bytes, as they usually do.
 template <class T, int V>
 struct alignas(sizeof(T) * V < 16 ? sizeof(T) * V : 16) Pack {
   T v[V];
@@ -171,7 +172,8 @@ template <class T>
 constexpr int pack_size = 16 / int(sizeof(T));
 inline bool aligned(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
 
-/// Threads that share a row, and rows per block: a warp serves a short row, a block a long one.
+/// The block shape of row kernels: a warp per short row and 8 rows per block, or
+/// a block per long row.
 template <int Threads>
 inline dim3 row_block() {
   return dim3(Threads, Threads == 32 ? 8 : 1);

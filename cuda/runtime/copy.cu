@@ -1,10 +1,10 @@
 // Fills and copies, with conversions.
 //
-// A copy between tensors whose elements lie side by side along different dimensions goes through
-// shared memory, in tiles that are read along the one and written along the other
-// (cuda/runtime/index.h has the plan); pitches are odd numbers of words, so that columns of a tile
-// lie in different banks. Everything else is a map (cuda/runtime/map.cuh). Tested against the CPU,
-// to the bit.
+// A copy between tensors whose smallest strides are along different dimensions goes through
+// shared memory, in tiles that are read along one dimension and written along the other
+// (cuda/runtime/index.h has the plan). Pitches are odd numbers of words, so that a tile's
+// columns are in different banks. All other copies are maps (cuda/runtime/map.cuh). Tested
+// against the CPU: bit-identical.
 #include "cuda/runtime/copy.h"
 #include "cuda/runtime/map.cuh"
 
@@ -23,7 +23,7 @@ struct Same {
   }
 };
 
-/// A value of any dtype on its way to another: integers stay integers, the rest is f64 (exact).
+/// A value of any dtype during conversion: integers stay integers, all others are f64 (exact).
 struct AnyValue {
   bool integer;
   int64_t i;
@@ -52,7 +52,7 @@ __device__ T to_type(AnyValue x) {
   return x.integer ? cast<T>(x.i) : cast<T>(x.d);
 }
 
-/// The same for an integer type: beyond its range lies its nearest end, and NaN is 0.
+/// As to_type(), for an integer type: values out of range become its nearest limit, NaN becomes 0.
 template <class T>
 __device__ T to_integer(AnyValue x, double least, T lowest, T highest) {
   if (x.integer) return T(x.i);
@@ -86,7 +86,7 @@ __device__ void store(void* to, int64_t at, DType t, AnyValue x) {
   }
 }
 
-/// Any dtype to any other; one kernel for all pairs that are not worth their own.
+/// Any dtype to any other: one kernel for all pairs that do not justify their own.
 __global__ void convert(void* to, DType to_type, const void* from, DType from_type,
                         const __grid_constant__ Layout<2> layout, uint64_t n) {
 #pragma unroll 1
@@ -100,7 +100,7 @@ constexpr int tile_height = 8;
 template <class T>
 constexpr int tile_side = sizeof(T) <= 2 ? 64 : 32;
 
-/// Tiles of plan.along_to × plan.along_from elements, a block for each.
+/// A block copies one tile of side × side elements at a time.
 template <class To, class From>
 __global__ void copy_tiles(To* to, const From* from, const __grid_constant__ TilePlan plan) {
   constexpr int side = tile_side<To>, pitch = side + (sizeof(To) < 4 ? 4 / int(sizeof(To)) : 1);
@@ -136,7 +136,7 @@ __global__ void copy_tiles(To* to, const From* from, const __grid_constant__ Til
   }
 }
 
-/// Whether it has been done by tiles.
+/// Copies by tiles and returns true, or returns false if tiles do not pay off.
 template <class To, class From>
 bool tiled_copy(const Tensor& to, const Tensor& from) {
   const TilePlan plan = plan_tiles(to.shape(), to.strides(),

@@ -6,7 +6,7 @@
 namespace stretto::cuda {
 
 STRETTO_KERNEL(void fill(const Tensor& out, double value));
-/// Same shape; converts the dtype as convert() of core/dtype.h does.
+/// Both have the same shape. Converts the dtype as convert() of core/dtype.h does.
 STRETTO_KERNEL(void strided_copy(const Tensor& to, const Tensor& from));
 
 }  // namespace stretto::cuda

@@ -1,4 +1,4 @@
-// Which GPUs there are and which of them the library can use.
+// Which GPUs exist, and which of them the library can use.
 #include <algorithm>
 #include <string>
 
@@ -14,7 +14,7 @@ constexpr int oldest = *std::min_element(std::begin(built_for), std::end(built_f
 std::string version(int v) { return str(v / 1000, ".", v % 1000 / 10); }
 
 struct Devices {
-  int count = 0;  // the usable ones come first: we stop at a GPU that the kernels cannot run on
+  int count = 0;  // usable ones only: counting ends at the first GPU that cannot run the kernels
   std::string text;
 };
 
@@ -27,7 +27,7 @@ Devices find_devices() {
   cudaGetLastError();  // a query must not leave an error behind for the next call
   if (error == cudaErrorInsufficientDriver) {  // 35
     return {0, built + (driver == 0 ? std::string("but no NVIDIA driver is installed here")
-                                    : str("but the NVIDIA driver is too old: it serves CUDA ",
+                                    : str("but the NVIDIA driver is too old: it supports CUDA ",
                                           version(driver), "; update the driver"))};
   }
   if (error == cudaErrorNoDevice || (error == cudaSuccess && n == 0)) {  // 100
@@ -36,22 +36,22 @@ Devices find_devices() {
                    "CUDA_VISIBLE_DEVICES hides it"};
   }
   if (error != cudaSuccess) {
-    return {0, str(built, "but the GPUs cannot be asked for: ", cudaGetErrorString(error), " (",
+    return {0, str(built, "but querying the GPUs failed: ", cudaGetErrorString(error), " (",
                    cudaGetErrorName(error), ")")};
   }
 
   Devices found{0, str(built, "driver for CUDA ", version(driver))};
   for (int i = 0; i < n; ++i) {
-    cudaDeviceProp about;
-    STRETTO_CUDA(cudaGetDeviceProperties(&about, i));
-    const bool usable = about.major * 100 + about.minor * 10 >= oldest;
+    cudaDeviceProp properties;
+    STRETTO_CUDA(cudaGetDeviceProperties(&properties, i));
+    const bool usable = properties.major * 100 + properties.minor * 10 >= oldest;
     if (usable && found.count == i) ++found.count;
-    found.text +=
-        str(i == 0 ? ": " : "; ", Device(DeviceType::cuda, i), " ", about.name, ", ",
-            about.totalGlobalMem >> 20, " MiB, compute capability ", about.major, ".", about.minor);
+    found.text += str(i == 0 ? ": " : "; ", Device(DeviceType::cuda, i), " ", properties.name, ", ",
+                      properties.totalGlobalMem >> 20, " MiB, compute capability ",
+                      properties.major, ".", properties.minor);
     if (!usable) {
-      found.text += str(" (too old for this build, made for ", oldest / 100, ".", oldest / 10 % 10,
-                        " and newer: set CMAKE_CUDA_ARCHITECTURES)");
+      found.text += str(" (too old for this build, which supports ", oldest / 100, ".",
+                        oldest / 10 % 10, " and newer: set CMAKE_CUDA_ARCHITECTURES)");
     }
   }
   return found;

@@ -10,7 +10,7 @@ template <class T>
 struct HeadRows {
   T* data = nullptr;
   int64_t batch = 0, head = 0, row = 0;
-  bool packs = false;  // rows are whole packs of the size that head_rows() was asked for
+  bool packs = false;  // rows are whole packs of the size passed to head_rows()
 
   __device__ T* at(int b, int h, int i = 0) const { return data + b * batch + h * head + i * row; }
 };
@@ -23,8 +23,7 @@ inline bool rows_aligned(const Tensor& x, int64_t elements) {
   return fits;
 }
 
-/// x [B, H, L, D] with contiguous rows; `packs` says whether they consist of whole packs of `pack`
-/// elements.
+/// x [B, H, L, D] with contiguous rows; `packs` tells if they are whole packs of `pack` elements.
 template <class T>
 HeadRows<T> head_rows(const Tensor& x, int pack = 1) {
   const Shape& s = x.strides();

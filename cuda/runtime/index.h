@@ -13,9 +13,9 @@
 
 namespace stretto::cuda {
 
-/// Division by a number that is fixed when a kernel is launched, as a product and a shift
-/// (Granlund & Montgomery, 1994): i / d = (⌊i·m / 2^w⌋ + i) >> s with 2^s ≥ d and
-/// m = ⌊2^w (2^s − d) / d⌋ + 1, for w = 32 with i < 2^31 and for w = 64 with i < 2^63.
+/// Division by a divisor that is fixed at launch, computed as a product and a shift (Granlund &
+/// Montgomery, 1994): i / d = (⌊i·m / 2^w⌋ + i) >> s with 2^s ≥ d and m = ⌊2^w (2^s − d) / d⌋ + 1,
+/// for w = 32 with i < 2^31 and for w = 64 with i < 2^63.
 struct Divider {
   uint64_t size = 1, magic64 = 1;
   uint32_t magic32 = 1;
@@ -50,13 +50,13 @@ struct Divider {
   }
 };
 
-/// N operands seen with one shape, passed to kernels by value. Strides in elements; 0 repeats.
+/// N operands of one common shape, passed to kernels by value. Strides in elements; 0 broadcasts.
 template <int N>
 struct Layout {
   int dims = 0;
   int64_t sizes[Shape::max_dims] = {};
   int64_t strides[N][Shape::max_dims] = {};
-  Divider by[Shape::max_dims];  // the sizes
+  Divider by[Shape::max_dims];  // divide by the sizes
 
   STRETTO_HD int64_t numel() const {
     int64_t n = 1;
@@ -70,7 +70,7 @@ struct Offsets {
   int64_t v[N];
 };
 
-/// With dimensions merged: a contiguous tensor has one, and its kernels no division.
+/// Merges dimensions: a contiguous tensor then has only one, and its kernels need no division.
 template <int N>
 Layout<N> make_layout(Shape sizes, const Shape (&strides)[N]) {
   std::array<Shape, N> steps = std::to_array(strides);
@@ -85,7 +85,7 @@ Layout<N> make_layout(Shape sizes, const Shape (&strides)[N]) {
   return layout;
 }
 
-/// Where element i (row-major) of the layout lies in each operand: `Index` is uint32_t for fewer
+/// The offset of element i (row-major) of the layout in each operand. Index is uint32_t for fewer
 /// than 2^31 elements, else uint64_t.
 template <int N, class Index>
 STRETTO_HD inline Offsets<N> offsets(const Layout<N>& layout, Index i) {
@@ -101,8 +101,8 @@ STRETTO_HD inline Offsets<N> offsets(const Layout<N>& layout, Index i) {
   return at;
 }
 
-/// f(part, offsets of its first element) for parts of at most `most` elements that make up the
-/// layout, in order: with 2^31 and more a tensor takes several launches of 32-bit indices.
+/// Splits the layout into parts of at most `most` elements and calls f(part, offsets of its first
+/// element) in order: a tensor of 2^31 or more elements takes several launches with 32-bit indices.
 template <int N, class F>
 void for_parts(const Layout<N>& layout, int64_t most, F f, Offsets<N> at = {}) {
   const int64_t n = layout.numel();
@@ -127,21 +127,21 @@ void for_parts(const Layout<N>& layout, int64_t most, F f, Offsets<N> at = {}) {
   }
 }
 
-/// A copy by square tiles, of operands (to, from) that lie side by side along different dimensions:
-/// `to_along` and `from_along` are the strides there, `…_across` those of the same operand along
-/// the other's dimension. The remaining dimensions make up `rest`.
+/// A copy by square tiles, for operands (to, from) whose smallest strides are along different
+/// dimensions: `to_along` and `from_along` are these strides, `…_across` the same operand's strides
+/// along the other one's dimension. The remaining dimensions form `rest`.
 struct TilePlan {
   Layout<2> rest;
-  int64_t to_size = 0, from_size = 0;  // of the two dimensions
+  int64_t to_size = 0, from_size = 0;  // sizes of these two dimensions
   int64_t to_along = 1, to_across = 1, from_along = 1, from_across = 1;
-  uint32_t tiles = 0;  // 0: not a copy for tiles
+  uint32_t tiles = 0;  // 0: a copy by tiles does not pay off
   Divider by_to, by_from;
 
   struct Place {
     int64_t to, from;
     int to_count, from_count;
   };
-  /// Where a tile begins in both, and how much of it is there.
+  /// Where a tile begins in both operands, and how many elements it has along each dimension.
   STRETTO_HD Place place(uint32_t tile, int side) const {
     const uint32_t row = by_to.quotient(tile), outer = by_from.quotient(row);
     const int64_t t = int64_t(tile - row * uint32_t(by_to.size)) * side;
@@ -156,30 +156,30 @@ struct TilePlan {
 
 STRETTO_HD inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-/// skew: the column of x [.., M, W] that y[.., i, j] shows, if it is in [0, W).
+/// skew: the column of x [.., M, W] that is copied to y [.., i, j], if it is in [0, W).
 STRETTO_HD inline int64_t skew_column(int64_t i, int64_t j, int64_t m) { return j - i + m - 1; }
-/// unskew: the column of y [.., M, N] that x[.., i, c] shows, if it is in [0, N).
+/// unskew: the column of y [.., M, N] that is copied to x [.., i, c], if it is in [0, N).
 STRETTO_HD inline int64_t unskew_column(int64_t i, int64_t c, int64_t m) { return c + i - m + 1; }
 
-/// How a sum is laid out. Output o starts at offsets(kept, o) of x and adds the `count` elements
-/// offsets(reduced, r). The range of r is cut into `splits` chunks of `chunk` (the last may be
-/// shorter, none is empty); the chunks' sums are added in a second step. All of it depends on sizes
-/// and strides only, so the order of additions does too.
+/// The plan of a sum. Output o starts at offsets(kept, o) of x and adds the `count` elements at
+/// offsets(reduced, r) from there. The range of r is split into `splits` chunks of `chunk` (the
+/// last may be shorter, none is empty); a second step adds the chunks' sums. The plan depends on
+/// sizes and strides only, and so does the order of additions.
 struct SumPlan {
   Layout<1> kept, reduced;
   int64_t outputs = 1, count = 1, splits = 1, chunk = 1;
   int threads = 0;     // by rows: 32 or 256 share an output; 0: by columns, a thread per output
-  bool packs = false;  // by rows: chunks begin and end with packs of contiguous elements
+  bool packs = false;  // by rows: chunks are whole packs of contiguous elements
   Divider by_outputs;
 
-  /// For elements of which a pack has `size`; whether x begins with a pack.
+  /// Decides on packs of `size` elements; x_aligned tells if x begins at a multiple of a pack.
   void set_packs(int64_t size, bool x_aligned) {
     packs = threads > 0 && x_aligned && reduced.dims == 1 && reduced.strides[0][0] == 1 &&
             count % size == 0 && chunk % size == 0;
     for (int d = 0; d < kept.dims; ++d) packs = packs && kept.strides[0][d] % size == 0;
   }
 
-  /// By columns: whether outputs that make up a pack lie in one of x, at every place.
+  /// By columns: true if the outputs of a pack read whole packs of x, for every r.
   bool column_packs(int64_t size, bool x_aligned) const {
     const int last = kept.dims - 1;
     bool yes = x_aligned && last >= 0 && kept.strides[0][last] == 1 && kept.sizes[last] % size == 0;
@@ -213,7 +213,7 @@ inline SumPlan plan_sum(const Shape& sizes, const Shape& strides, const Shape& d
   };
   const bool rows = plan.count >= 32 &&
                     (plan.outputs < 8 || inner_stride(plan.reduced) < inner_stride(plan.kept));
-  constexpr int64_t enough_blocks = 1024;  // a few for each multiprocessor of any GPU
+  constexpr int64_t enough_blocks = 1024;  // a few per multiprocessor of any GPU
   if (rows) {
     plan.threads = plan.count <= 1024 ? 32 : 256;
     plan.splits = plan.threads == 32
@@ -230,12 +230,12 @@ inline SumPlan plan_sum(const Shape& sizes, const Shape& strides, const Shape& d
   return plan;
 }
 
-/// Tiles of side² where both dimensions have at least `least` elements.
+/// Plans tiles of side × side elements if both dimensions have at least `least` elements.
 inline TilePlan plan_tiles(const Shape& sizes, const Shape& to, const Shape& from, int side,
                            int64_t least) {
   TilePlan plan;
   const Layout<2> all = make_layout(sizes, {to, from});
-  auto nearest = [&](int k) {  // the dimension with the smallest step that is one
+  auto nearest = [&](int k) {  // the dimension with the smallest nonzero stride
     int best = -1;
     for (int d = 0; d < all.dims; ++d)
       if (all.strides[k][d] != 0 &&

@@ -1,10 +1,10 @@
 // out = f(in...), element by element.
 //
-// Every element is written once, by one thread. Operands may have any strides and repeat (stride
-// 0). Where the last dimension lies contiguous in out and contiguous or repeated in each operand,
-// threads move 16 bytes at a time: tensors without gaps, and rows or columns that repeat, as a
-// bias does. Indices have 32 bits; from 2^30 elements on there are several launches.
-// Tested against the CPU's functions: one rounded operation to the bit.
+// One thread writes each element, once. Operands may have any strides and be broadcast (stride 0).
+// If the last dimension is contiguous in out, and contiguous or broadcast in each operand, threads
+// move 16 bytes at a time: tensors without gaps, and broadcast rows or columns such as a bias.
+// Indices have 32 bits; above 2^30 elements there are several launches. Tested against the CPU's
+// functions: single rounded operations are bit-identical.
 #pragma once
 
 #include "cuda/runtime/common.cuh"
@@ -13,14 +13,14 @@
 namespace stretto::cuda {
 
 constexpr int map_threads = 256;
-constexpr int64_t map_elements = int64_t(1) << 30;  // of a launch
+constexpr int64_t map_elements = int64_t(1) << 30;  // per launch
 
-/// Operand 0 is what is written.
+/// Operand 0 is the output.
 template <int N>
 struct Operands {
   void* at[N];
   bool repeats[N] = {};  // along the last dimension
-  Layout<N> layout;      // of packs, where there are such
+  Layout<N> layout;      // of packs, if there are any
 };
 
 template <class T, int V>
@@ -34,7 +34,7 @@ __device__ inline Pack<T, V> load_pack(const void* from, int64_t at, bool repeat
   return x;
 }
 
-/// f of numbers, each in its type's compute type: f32 for bf16.
+/// Applies f to values in their compute types (f32 for bf16).
 template <class Out, int V, class F, class... In>
 __device__ inline Pack<Out, V> apply(const F& f, const Pack<In, V>&... x) {
   Pack<Out, V> y;
@@ -43,7 +43,7 @@ __device__ inline Pack<Out, V> apply(const F& f, const Pack<In, V>&... x) {
   return y;
 }
 
-/// out [n] = f(in [n]...) and, of what no pack holds, out [tail] after them.
+/// out [n] = f(in [n]...) for n packs, then out [tail] for the elements that fill no pack.
 template <int V, class F, class Out, class... In, int... K>
 __device__ inline void map_all(const Operands<1 + sizeof...(In)>& to, uint32_t n, uint32_t tail,
                                const F& f, std::integer_sequence<int, K...>) {
@@ -64,15 +64,16 @@ __device__ inline void map_all(const Operands<1 + sizeof...(In)>& to, uint32_t n
   }
 }
 
-/// map_all, the operands of any shape; n packs of V, or n elements where V is 1
+/// map_all() for operands of any shape: n packs of V elements, or n elements if V is 1.
 template <int V, class F, class Out, class... In>
 __global__ void map_kernel(const __grid_constant__ Operands<1 + sizeof...(In)> to, uint32_t n,
                            uint32_t tail, F f) {
   map_all<V, F, Out, In...>(to, n, tail, f, std::make_integer_sequence<int, sizeof...(In)>());
 }
 
-/// Makes the last dimension of `to` one of packs of V elements, where they are aligned everywhere;
-/// a lone dimension may leave a tail, whose length it returns. −1: no packs.
+/// Turns the last dimension of `to` into packs of V elements if all of them are aligned.
+/// Returns the number of elements after the last pack (0 unless the layout has one dimension),
+/// or −1 without packs.
 template <int V, int N>
 int make_packs(Operands<N>& to, const int64_t (&sizes)[N]) {
   Layout<N>& l = to.layout;
@@ -94,14 +95,14 @@ int make_packs(Operands<N>& to, const int64_t (&sizes)[N]) {
   return int(tail);
 }
 
-/// Whether x, of out's shape, lies along another dimension than a row-major out.
+/// True if x, of out's shape, has its smallest stride along another dimension than a row-major out.
 inline bool crosses(const Tensor& out, const Tensor& x) {
   return out.is_contiguous() && x.shape() == out.shape() && out.numel() > 0 &&
          plan_tiles(out.shape(), out.strides(), x.strides(), 32, 32 / item_size(x.dtype())).tiles >
              0;
 }
 
-/// Launches f over out's shape; the inputs broadcast to it. Out and In may be any types of the
+/// Writes f of the inputs, broadcast to out's shape, to out. Out and In may be any types of the
 /// tensors' element sizes.
 template <class Out, class... In, class F, class... Inputs>
 void map_as_it_is(const char* name, F f, const Tensor& out, const Inputs&... inputs) {
@@ -128,8 +129,8 @@ void map_as_it_is(const char* name, F f, const Tensor& out, const Inputs&... inp
             });
 }
 
-/// The same, with operands that lie along another dimension than out copied first: by tiles, which
-/// a map has not.
+/// As map_as_it_is(), but first copies operands whose smallest stride is along another dimension
+/// than out's: strided_copy() moves these by tiles, which a map cannot.
 template <class Out, class... In, class F, class... Inputs>
 void map(const char* name, F f, const Tensor& out, const Inputs&... inputs) {
   [[maybe_unused]] auto straight = [&](const Tensor& x) {

@@ -1,7 +1,7 @@
 // Memory of the GPU, and copies between it and the host.
 //
-// Copies go through pinned memory: those from the host return when the source may be reused, those
-// to the host when the values are there. Copies within a device are queued like a kernel.
+// Copies go through pinned memory. Copies from the host return when the source may be reused,
+// copies to the host when the values have arrived. Copies within a device are queued like a kernel.
 #include <algorithm>
 #include <cstring>
 #include <memory>
@@ -16,8 +16,8 @@
 namespace stretto::cuda {
 namespace {
 
-// Two halves of pinned memory. A half is used from its begin to its end by copies that are only
-// queued; who comes to it again waits for the last of them.
+// Two halves of pinned memory. Copies, which are only queued, use a half from its beginning to its
+// end; before a half is used again, upload and download wait for the last of them.
 class Staging {
  public:
   static constexpr int64_t half = int64_t(16) << 20;
@@ -38,7 +38,7 @@ class Staging {
     }
   }
 
-  // A chunk is brought to the host while the one before it is copied out.
+  // Copies a chunk to pinned memory while the previous one is copied to its destination.
   void download(char* to, const char* from, int64_t bytes) {
     const std::lock_guard lock(mutex_);
     const char* before = nullptr;
@@ -74,14 +74,14 @@ class Staging {
   const int device_;
   const cudaStream_t stream_;
   void* memory_ = nullptr;
-  cudaEvent_t left_[2];  // the last copy of each half, when it was left
+  cudaEvent_t left_[2];  // the last copy of each half, recorded when switching to the other
   int current_ = 0;
   int64_t used_ = 0;
 };
 
 Staging& staging(int device) {
   use(device);
-  // Never destroyed, as the streams.
+  // Never destroyed, like the streams.
   static std::mutex mutex;
   static auto* all = new std::vector<std::unique_ptr<Staging>>(size_t(device_count()));
   const std::lock_guard lock(mutex);
@@ -135,10 +135,10 @@ void copy(void* to, Device to_device, const void* from, Device from_device, int6
 }
 
 void synchronize(int device) {
-  const cudaStream_t its = stream(device);
+  const cudaStream_t device_stream = stream(device);
   refuse_in_capture("waiting for the device", device);
   fetch_reports(device);
-  STRETTO_CUDA(cudaStreamSynchronize(its));
+  STRETTO_CUDA(cudaStreamSynchronize(device_stream));
   raise_reports(device);
 }
 

@@ -1,6 +1,6 @@
-// NCCL's messages, on a stream of their own, and the sums of what comes. Any length. Tested by
-// whole programs, whose checkpoints are those of one process, with tests/nccl in NCCL's place; with
-// NCCL itself nothing has run.
+// NCCL messages, on a stream of their own, and the sums of received values. Any length. Tested by
+// whole programs, whose checkpoints must equal those of a single process, with tests/nccl in place
+// of NCCL; it has not been run with NCCL itself.
 #include <dlfcn.h>
 
 #include <cstdlib>
@@ -14,7 +14,7 @@ namespace stretto::cuda {
 namespace {
 
 struct Library {
-  std::string missing;  // why it is not there
+  std::string missing;  // why the library cannot be used
   nccl::GetVersion version = nullptr;
   nccl::GetUniqueId unique_id = nullptr;
   nccl::CommInitRank init = nullptr;
@@ -31,7 +31,7 @@ struct Library {
     const char* const place = std::getenv("STRETTO_NCCL");
     void* const library = ::dlopen(place ? place : "libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
     if (!library) {
-      missing = str(::dlerror(), " (STRETTO_NCCL names another library)");
+      missing = str(::dlerror(), " (set STRETTO_NCCL to use another library)");
       return;
     }
     load(library, version, "ncclGetVersion");
@@ -45,7 +45,7 @@ struct Library {
     load(library, recv, "ncclRecv");
     load(library, group_start, "ncclGroupStart");
     load(library, group_end, "ncclGroupEnd");
-    constexpr int least = 21300;  // messages inside of a group since 2.7, last_error since 2.13
+    constexpr int least = 21300;  // point-to-point groups need 2.7, last_error 2.13
     int number = 0;
     if (missing.empty() && (version(&number) != nccl::success || number < least))
       missing = str("NCCL ", number / 10000, ".", number / 100 % 100, " is older than 2.13");
@@ -120,7 +120,7 @@ class NcclChannel final : public Channel {
     use(device_);
     const cudaError_t state = cudaStreamQuery(stream_);
     if (state != cudaErrorNotReady) check_call(state, "NCCL");
-    int code = nccl::success;  // asked last: what has ended may have ended for it
+    int code = nccl::success;  // queried last: it may be why the work has ended
     need(library().async_error(comm_, &code), "ncclCommGetAsyncError", comm_);
     need(code, "a message", comm_);
     return state == cudaSuccess;
@@ -138,7 +138,7 @@ class NcclChannel final : public Channel {
                                                          static_cast<const T*>(from), n);
     STRETTO_CUDA(cudaPeekAtLastError());
   }
-  // A message that waits for a process which has gone would wait for ever.
+  // Aborts: a message that waits for a process which has ended would never complete.
   void release() noexcept {
     if (cudaSetDevice(device_) != cudaSuccess) return;
     if (comm_) library().abort(comm_);
@@ -164,7 +164,7 @@ std::string channel_id() {
 
 std::unique_ptr<Channel> open_channel(const std::string& id, int rank, int size, int device) {
   nccl::UniqueId same;
-  check(id.size() == sizeof same.internal, "NCCL", "no id of a process");
+  check(id.size() == sizeof same.internal, "NCCL", "the id has the wrong size");
   std::memcpy(same.internal, id.data(), sizeof same.internal);
   return std::make_unique<NcclChannel>(same, rank, size, device);
 }

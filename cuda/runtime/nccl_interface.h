@@ -1,4 +1,4 @@
-// Of NCCL 2 the types and functions that are used, as nccl.h has them (tests/nccl compares).
+// The types and functions of NCCL 2 that Stretto uses, as declared in nccl.h (tests/nccl compares).
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -1,5 +1,5 @@
-// One block looks through all ids, with nothing written unless one is wrong; the copy is a launch
-// of its own. Tested in tests/cuda/runtime_test.cpp.
+// One block examines all ids and writes nothing unless one is wrong; the copy is a launch of its
+// own. Tested in tests/cuda/runtime_test.cpp.
 #include <array>
 #include <mutex>
 #include <utility>
@@ -18,7 +18,7 @@ constexpr size_t most_pending = 4096;
 
 // The first wrong index since the last report.
 struct Report {
-  int64_t number;  // of the check; 0: there is none
+  int64_t number;  // of the check; 0: no wrong index
   int64_t position, value;
 };
 
@@ -65,13 +65,13 @@ struct OfDevice {
   Report* report = nullptr;
   Report* fetched = nullptr;  // its copy in pinned memory
   int64_t checks = 0;
-  // Queued since the host last waited, and before: another thread may queue between a wait and
-  // its report.
+  // Checks queued since the host last waited, and those queued before: another thread may queue one
+  // between a wait and its report.
   std::vector<Pending> pending, before;
-  std::vector<Pending> captured;  // these for good: a replay finds what they look for
+  std::vector<Pending> captured;  // never removed: each replay repeats these checks
 };
 
-// Under its mutex.
+// The caller holds the mutex.
 void make_place(OfDevice& own, int device) {
   use(device);
   if (own.report) return;
@@ -82,7 +82,7 @@ void make_place(OfDevice& own, int device) {
 }
 
 OfDevice& of_device(int device) {
-  static auto* all = new std::array<OfDevice, 16>;  // never destroyed, as the streams
+  static auto* all = new std::array<OfDevice, 16>;  // never destroyed, like the streams
   return all->at(size_t(device));
 }
 

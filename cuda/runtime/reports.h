@@ -1,5 +1,6 @@
-// Errors that a kernel finds: wrong indices, told where the host waits for the device anyhow (a
-// copy to the host, synchronize), in the words of the CPU. No step waits because of them.
+// Errors found by kernels: wrong indices. They are raised at the next point where the host
+// waits for the device anyway (a copy to the host, synchronize), with the CPU's message. No
+// step waits for them.
 #pragma once
 
 #include <functional>
@@ -9,19 +10,19 @@
 
 namespace stretto::cuda {
 
-/// What stands in the error after "[op] " when the index at a row-major position is `value`.
+/// Returns the text after "[op] " in the error for the index `value` at a row-major position.
 using IndexText = std::function<std::string(int64_t position, int64_t value)>;
 
-/// The ids (i64, contiguous), all of which should lie in [0, size), size ≥ 1, or be `ignored`: a
-/// copy with 0 for those that do not, so that kernels may read where they say. The first wrong one
-/// of the first such check is reported.
+/// Returns a copy of the ids (i64, contiguous), in which ids that are neither in [0, size), size ≥
+/// 1, nor `ignored` are replaced by 0, so that kernels may use all of them as indices. The first
+/// wrong id of the first such check is reported.
 STRETTO_KERNEL(Tensor checked_indices(const char* op, const Tensor& ids, int64_t size,
                                       int64_t ignored, IndexText text));
 
-/// Makes the place of the first such error on the device, which is not to become part of a capture.
+/// Allocates the device memory of reports, which must not become part of a capture.
 void ready_reports(int device);
 
-/// Around each wait for the device: brings what has been found to the host, and throws it.
+/// Called around each wait for the device: copies a report to the host, and raises it as an error.
 STRETTO_KERNEL(void fetch_reports(int device));
 STRETTO_KERNEL(void raise_reports(int device));
 

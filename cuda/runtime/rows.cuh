@@ -1,16 +1,16 @@
-// Rows of contiguous tensors [rows, width]: who takes which numbers, in packs of 16 bytes where the
-// width allows it, and what is combined on the way. A warp serves a short row, a block a long one;
-// one of up to 16 numbers a thread (32 of bf16) stays in registers.
+// Rows of contiguous tensors [rows, width]: how threads share their elements, in packs of 16 bytes
+// if the width allows it, and reductions over a row. A warp handles a short row, a block a long
+// one; a row of up to 16 elements per thread (32 in bf16) stays in registers.
 //
-// All depends on the width alone: rows begin at multiples of 16 bytes (row_major), and the order of
-// additions is the same at every call.
+// All of this depends on the width only: rows begin at multiples of 16 bytes (row_major), and the
+// order of additions is the same in every call.
 #pragma once
 
 #include "cuda/runtime/common.cuh"
 
 namespace stretto::cuda {
 
-/// x row-major, where packs can be read: a copy of what is not.
+/// x in row-major order and aligned for packs; a copy if x is not.
 inline Tensor row_major(const Tensor& x) {
   const Tensor y = x.detach().contiguous();
   return aligned(y.raw_data()) ? y : y.clone();
@@ -21,7 +21,7 @@ struct RowShape {
   static constexpr int Threads = threads, pack = V, packs = K;
 };
 
-/// go(RowShape) for rows of this width: with the registers for all of it, or, where that is too
+/// Calls go(RowShape) for rows of this width: with registers for the whole row or, if it is too
 /// long, with packs = 0.
 template <class T, class F>
 void choose_rows(int64_t width, F go) {
@@ -39,7 +39,7 @@ void choose_rows(int64_t width, F go) {
                             : of_pack.template operator()<1>();
 }
 
-/// f(i, x_i...) for the thread's numbers of rows x of this width, in compute types.
+/// Calls f(i, x_i...) for the thread's elements of rows x of this width, in compute types.
 template <class Shape, class F, class... T>
 __device__ inline void walk(int64_t width, F f, const T*... rows) {
   constexpr int V = Shape::pack;
@@ -52,7 +52,7 @@ __device__ inline void walk(int64_t width, F f, const T*... rows) {
   }
 }
 
-/// f(x) for the thread's packs of a row, in its compute type.
+/// Calls f(x) for the thread's packs of a row, in its compute type.
 template <class Shape, class F, class T>
 __device__ inline void walk_packs(int64_t width, F f, const T* row) {
   constexpr int V = Shape::pack;
@@ -66,7 +66,7 @@ __device__ inline void walk_packs(int64_t width, F f, const T* row) {
   }
 }
 
-/// y_i = f(i, x_i...) for the thread's numbers.
+/// y_i = f(i, x_i...) for the thread's elements.
 template <class Shape, class Out, class F, class... T>
 __device__ inline void map_row(Out* y, int64_t width, F f, const T*... rows) {
   constexpr int V = Shape::pack;
@@ -81,7 +81,7 @@ __device__ inline void map_row(Out* y, int64_t width, F f, const T*... rows) {
   }
 }
 
-/// Numbers first … of a row that is shared by all others and need not be there: then 0.
+/// The pack at `first` of a row that all rows share (a weight or bias); zeros if it is null.
 template <int V, class T>
 __device__ inline Pack<T, V> pack_or_zero(const T* row, int first) {
   return row ? *reinterpret_cast<const Pack<T, V>*>(row + first) : Pack<T, V>{};
@@ -94,7 +94,8 @@ struct RowInRegisters {
   static constexpr int V = Shape::pack;
   C v[Shape::packs * V];
 
-  /// f(k, s_i...) for number i of the row, which is v[k], and of rows s, which may be null: then 0.
+  /// Calls f(k, s_i...) for element i of the row, which is v[k], and of shared rows
+  /// s; null counts as 0.
   template <class F, class... S>
   __device__ void each(int width, F f, const S*... shared) const {
 #pragma unroll
@@ -108,7 +109,7 @@ struct RowInRegisters {
       }
     }
   }
-  /// 0 beyond the row.
+  /// Elements past the end of the row are 0.
   __device__ void load(const T* row, int width) {
 #pragma unroll
     for (int p = 0; p < Shape::packs; ++p) {
@@ -137,8 +138,8 @@ struct RowInRegisters {
   }
 };
 
-/// The largest of some numbers and Σ exp(x − top), in one pass. Numbers of −∞ add nothing; a NaN
-/// makes both NaN.
+/// The maximum of some values and Σ exp(x − top), in one pass (online softmax). Values of −∞ add
+/// nothing; a NaN makes both NaN.
 template <class C>
 struct PowerSum {
   C top = -C(INFINITY), total = 0;
@@ -158,7 +159,7 @@ struct PowerSum {
   }
 };
 
-/// Those of the threads of a row, put together: all of them get the result.
+/// Combines the PowerSums of a row's threads; all of them get the result.
 template <int Threads, class C>
 __device__ inline PowerSum<C> combine(PowerSum<C> mine) {
   const C top = combine<Threads>(mine.top, Max());

@@ -13,7 +13,7 @@
 namespace stretto::cuda {
 namespace {
 
-// The ops that were queued last on a device.
+// The ops queued last on a device.
 struct Recent {
   std::atomic<uint64_t> count = 0;
   std::array<std::atomic<const char*>, 64> names{};
@@ -39,7 +39,7 @@ Recent& recent(int device) {
   return all->at(size_t(device));
 }
 
-// Faults of kernels: reported by any later call, and for good.
+// Faults of kernels: any later call reports them, permanently.
 bool from_a_kernel(cudaError_t error) {
   switch (error) {
     case cudaErrorIllegalAddress:
@@ -61,8 +61,8 @@ bool from_a_kernel(cudaError_t error) {
 __global__ void nothing() {}
 
 cudaStream_t make_stream(int device) {
-  cudaFuncAttributes about;
-  const cudaError_t error = cudaFuncGetAttributes(&about, nothing);
+  cudaFuncAttributes attributes;
+  const cudaError_t error = cudaFuncGetAttributes(&attributes, nothing);
   check(error == cudaSuccess, "cuda", Device(DeviceType::cuda, device),
         " cannot be used: this build has no code for it: ", cudaGetErrorString(error),
         "; set CMAKE_CUDA_ARCHITECTURES");
@@ -76,7 +76,8 @@ bool wait_for_each() {
   return on;
 }
 
-// Of each device the thread that has its stream for itself, by the address of something of its own.
+// For each device, the thread that owns its stream exclusively, identified by the address of
+// a thread_local variable.
 std::atomic<const void*>& owner(int device) {
   static auto* all = new std::array<std::atomic<const void*>, max_gpus>{};
   return all->at(size_t(device));
@@ -89,23 +90,22 @@ const void* this_thread() {
 }  // namespace
 
 void fail_call(const char* call, cudaError_t error) {
-  cudaGetLastError();  // errors that can be recovered from are reported once
+  cudaGetLastError();  // recoverable errors are reported once
   std::string more;
   if (from_a_kernel(error)) {
     int device = 0;
     cudaGetDevice(&device);
-    more = str("; a kernel is at fault, and the device is lost to this process. Queued last, ",
+    more = str("; a kernel failed, and this process can no longer use the device. Queued last, ",
                "newest first: ", recent(device).text(),
-               wait_for_each() ? "" : ". With STRETTO_CUDA_SYNC=1 it is the first of them");
+               wait_for_each() ? "" : ". With STRETTO_CUDA_SYNC=1 the failed op is the first");
   }
   fail("cuda", call, " failed: ", cudaGetErrorString(error), " (", cudaGetErrorName(error), ")",
        more);
 }
 
 void allow_shared_memory(const char* op, int device, const void* kernel, int64_t bytes) {
-  check(bytes <= shared_memory(device), op, "its kernel takes ", bytes,
-        " bytes of shared memory for a block, of which cuda:", device, " has ",
-        shared_memory(device));
+  check(bytes <= shared_memory(device), op, "its kernel needs ", bytes,
+        " bytes of shared memory per block; cuda:", device, " has ", shared_memory(device));
   static std::mutex mutex;
   static auto* allowed = new std::map<std::pair<const void*, int>, int64_t>;
   const std::lock_guard lock(mutex);
@@ -119,19 +119,20 @@ void allow_shared_memory(const char* op, int device, const void* kernel, int64_t
 void own_stream(int device) {
   const void* nobody = nullptr;
   check(owner(device).compare_exchange_strong(nobody, this_thread()), "graph",
-        "another thread captures a step on cuda:", device);
+        "another thread is capturing a step on cuda:", device);
 }
 void share_stream(int device) noexcept { owner(device) = nullptr; }
 
 cudaStream_t stream(int device) {
-  // Never destroyed: CUDA may not be called after main. The driver frees them with the process.
+  // Never destroyed: CUDA may not be called after main. The driver frees them
+  // when the process ends.
   static std::mutex mutex;
   static auto* streams = new std::array<std::atomic<cudaStream_t>, max_gpus>{};
   use(device);
   const void* const alone = owner(device);
   check(!alone || alone == this_thread(), "graph",
-        "another thread captures a step on cuda:", device,
-        "; until it has, no other may use the device");
+        "another thread is capturing a step on cuda:", device,
+        "; no other thread may use the device until it has finished");
   std::atomic<cudaStream_t>& of_device = streams->at(size_t(device));
   if (cudaStream_t made = of_device) return made;
   const std::lock_guard lock(mutex);

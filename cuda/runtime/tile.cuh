@@ -1,9 +1,9 @@
 // Tiles of bf16 in shared memory for products on tensor cores: their layout, their copies, and how
 // a product with rows of relative positions is sheared in registers.
 //
-// A strip has in column c the term of relative position `low` + c; row g of a tile of queries needs
-// its columns from 7 − g on (15 − g, the lower half one tile further). Moving them takes one
-// shuffle a register, as all rows of a quad of lanes move by the same distance.
+// A strip holds the terms of relative position `low` + c in column c. In a tile of 16 queries, row
+// g needs the columns from 15 − g on, and row g + 8 those from 7 − g on, one tile earlier. The
+// shear takes one shuffle per register, as all rows of a quad of lanes move by the same distance.
 #pragma once
 
 #include "core/dtype.h"
@@ -12,8 +12,8 @@
 
 namespace stretto::cuda::tile {
 
-/// Rows of D elements; 16-byte chunks of a row are swizzled by the row, so that the eight rows of
-/// an 8 × 8 matrix lie in eight groups of banks. An area starts at a multiple of 256.
+/// Rows of D elements; the 16-byte chunks of a row are swizzled by the row, so that the eight rows
+/// of an 8 × 8 matrix are in eight groups of banks. An area starts at a multiple of 256 bytes.
 template <int D>
 struct Rows {
   static constexpr int pitch = 2 * D, chunks = D / 8;
@@ -21,16 +21,16 @@ struct Rows {
   __device__ static uint32_t at(int row, int chunk) {
     return row * pitch + ((chunk ^ swizzle(row)) << 4);
   }
-  /// The offset of a lane for 16 rows × 16 columns (xor x << 5 for columns 16 x …) as a left
-  /// operand or, with load_trans, as a right one ...
+  /// The byte offset a lane adds for 16 rows × 16 columns (xor x << 5 for columns 16 x …) of a left
+  /// operand or, with load_trans, of a right one ...
   __device__ static uint32_t as_rows(int lane) { return at(lane % 16, lane / 16); }
-  /// ... and as a right operand whose columns are the rows.
+  /// ... and of a right operand whose columns are the rows.
   __device__ static uint32_t as_columns(int lane) { return at(column_row(lane), lane / 8 % 2); }
   __device__ static int column_row(int lane) { return lane % 8 + lane / 16 * 8; }
 };
 
-/// Count rows of D elements in shared memory, part after part: the whole area, or the place in it
-/// where a lane reads. As a ring it has row r in place r mod Count, a power of two.
+/// `Count` rows of D elements in shared memory, part after part. `address` is that of the area, or
+/// of the place in it that a lane reads. In a ring, row r is at place r mod Count, a power of two.
 template <int D, int Count, int Parts>
 struct Area {
   static constexpr int columns = D, count = Count, parts = Parts;
@@ -40,23 +40,23 @@ struct Area {
   __device__ Area operator+(uint32_t offset) const { return {address + offset}; }
 };
 
-/// Returns x, hidden from the optimizer: what is computed from it is computed again at each use,
-/// instead of taking registers all through a loop.
+/// Returns x, hidden from the optimizer: values derived from it are recomputed at each use instead
+/// of occupying registers throughout a loop.
 __device__ inline int opaque(int x) {
   asm volatile("" : "+r"(x));
   return x;
 }
 
-/// Rows of `chunks` · 8 elements in global memory, 16-byte aligned. An element of f32 is three of
-/// bf16, which add up to it, `part` elements from each other.
+/// Rows of `chunks` · 8 elements in global memory, 16-byte aligned. An f32 element is the sum of
+/// three bf16 values, its parts, which are `part` elements apart.
 struct Source {
   const BFloat16* data;
   int64_t row, part;
   int chunks;
 };
 
-/// Begins to copy rows first … first + Count − 1 to places `to` … of an area, around its end if
-/// need be, part after part; rows not in 0 … limit − 1 are zeros.
+/// Begins to copy rows first … first + Count − 1 to rows `to` … of an area, wrapping around at its
+/// end, part after part. Rows outside 0 … limit − 1 become zeros.
 template <int Threads, int Count, class A>
 __device__ inline void load_rows(A area, const Source& from, int first, int limit, int to = 0) {
   constexpr int chunks = A::columns / 8, each = Threads / chunks, times = (Count + each - 1) / each,
@@ -81,7 +81,7 @@ __device__ inline void load_rows(A area, const Source& from, int first, int limi
   }
 }
 
-/// The same with one f32 a row.
+/// As load_rows(), for one f32 per row.
 template <int Threads, int Count, int Area = Count>
 __device__ inline void load_line(uint32_t area, const float* from, int first, int limit,
                                  int to = 0) {
@@ -97,7 +97,7 @@ constexpr int ring_of(int rows) {
 
 __device__ inline float lane_of(float x, int lane) { return __shfl_sync(0xffffffffu, x, lane); }
 
-/// Four 8 × 8 matrices of each part.
+/// Four 8 × 8 matrices per part.
 template <int Parts>
 struct Fragment {
   uint32_t r[Parts][4];
@@ -113,9 +113,9 @@ __device__ inline void load_trans(Fragment<Parts>& f, uint32_t at, int part) {
   for (int i = 0; i < Parts; ++i) ptx::ldmatrix_trans(f.r[i], at + i * part);
 }
 
-/// d += left · matrices 2y and 2y + 1 of right. Of three parts the six products that f32 shows, in
-/// an order of the left operand's parts or, Swapped, of the right one's: with the operands swapped
-/// too, sums have the same bits.
+/// d += left · matrices 2y and 2y + 1 of right. With three parts: the six products that are not
+/// below f32's precision, in the order of the left operand's parts or, if Swapped, of the right
+/// one's; with the operands swapped too, sums are bit-identical.
 template <int Parts, bool Swapped = false>
 __device__ inline void multiply(float (&d)[4], const Fragment<Parts>& left,
                                 const Fragment<Parts>& right, int y) {
@@ -127,8 +127,8 @@ __device__ inline void multiply(float (&d)[4], const Fragment<Parts>& left,
       ptx::mma(d, left.r[l], right.r[r][2 * y], right.r[r][2 * y + 1]);
     }
 }
-/// The same for a sum of many such products: those of f32 begin at zero, as tensor cores cut sums
-/// off toward zero, which would add up.
+/// As multiply(), for a sum of many products. In f32 each product starts from zero and is added to
+/// d: tensor cores truncate sums toward zero, which would accumulate.
 template <int Parts>
 __device__ inline void accumulate(float (&d)[4], const Fragment<Parts>& left,
                                   const Fragment<Parts>& right, int y) {
@@ -142,14 +142,14 @@ __device__ inline void accumulate(float (&d)[4], const Fragment<Parts>& left,
   }
 }
 
-/// Two numbers as bf16; what that leaves of them.
+/// Returns two values as bf16 and leaves the remainders in x and y.
 __device__ inline uint32_t pack_pair(float& x, float& y) {
   const uint32_t pair = ptx::cvt_pack(x, y);
   x -= __uint_as_float(pair << 16);
   y -= __uint_as_float(pair & 0xffff0000u);
   return pair;
 }
-/// The left operand of a product from two neighboring tiles of one.
+/// Packs two neighboring tiles of a product as a left operand.
 template <int Parts>
 __device__ inline void pack(Fragment<Parts>& a, const float (&x)[4], const float (&y)[4]) {
   float rest[8] = {x[0], x[1], x[2], x[3], y[0], y[1], y[2], y[3]};
@@ -166,16 +166,16 @@ struct Always {
   }
 };
 
-/// The steps of 16 columns that a product takes, and how many of them are unrolled: a loop takes
-/// fewer registers.
+/// The steps of 16 columns that a product includes, and how many of them are unrolled: a loop
+/// needs fewer registers.
 struct Steps {
   int begin = 0, end = 1 << 10, unrolled = 1 << 10;
-  bool swapped = false;  // multiply()
+  bool swapped = false;  // as in multiply()
 };
 
-/// d += left · rightᵀ for Slabs · 16 rows of a left operand and Tiles · 8 rows of an area, where
-/// the lane adds as_columns(lane); left(slab, x): its columns 16 x …. Of tiles n and n + 1 those of
-/// slabs that are wanted(slab, n).
+/// d += left · rightᵀ for 16 · Slabs rows of the left operand and 8 · Tiles rows of an area, to
+/// which the lane has added as_columns(lane). left(slab, x): columns 16 x … of the left operand.
+/// Computes tiles n and n + 1 of the slabs for which wanted(slab, n).
 template <Steps Of = Steps{}, class A, int Slabs, int Tiles, class Left, class Wanted = Always>
 __device__ inline void multiply_transposed(float (&d)[Slabs][Tiles][4], const Left& left, A right,
                                            const Wanted& wanted = {}) {
@@ -199,8 +199,8 @@ __device__ inline void multiply_transposed(float (&d)[Slabs][Tiles][4], const Le
     }
   }
 }
-/// d += left · right for Slabs · 16 rows of 16 columns and 16 rows of an area, where the lane adds
-/// as_rows(lane), for the slabs that are wanted(slab).
+/// d += left · right for 16 · Slabs rows of 16 columns and 16 rows of an area, to which the lane
+/// has added as_rows(lane), for the slabs for which wanted(slab).
 template <class A, int Slabs, class Wanted = Always>
 __device__ inline void multiply(float (&d)[Slabs][A::columns / 8][4],
                                 const Fragment<A::parts> (&left)[Slabs], A right,
@@ -218,7 +218,7 @@ __device__ inline void multiply(float (&d)[Slabs][A::columns / 8][4],
   }
 }
 
-/// The same with rows `row` … of a ring.
+/// As multiply(), with rows `row` … of a ring.
 template <class Ring, int Slabs>
 __device__ inline void multiply_ring(float (&d)[Slabs][Ring::columns / 8][4],
                                      const Fragment<Ring::parts> (&left)[Slabs], Ring ring,
@@ -230,7 +230,7 @@ __device__ inline void multiply_ring(float (&d)[Slabs][Ring::columns / 8][4],
                (((lane / 16) ^ Rows<Ring::columns>::swizzle(row)) << 4));
 }
 
-/// Transposes four registers of a quad of lanes: lane t then has registers t of lanes 0 … 3.
+/// Transposes four registers of a quad of lanes: lane t then holds register t of lanes 0 … 3.
 __device__ inline void transpose_quad(uint32_t (&r)[4], int t) {
 #pragma unroll
   for (int by = 1; by <= 2; by *= 2) {
@@ -245,7 +245,7 @@ __device__ inline void transpose_quad(uint32_t (&r)[4], int t) {
   }
 }
 
-/// Zeroes the elements whose bit is not set: two in each register, then the next.
+/// Zeroes the elements whose bit is 0: bits 2r and 2r + 1 belong to the pair in register r.
 template <int Parts>
 __device__ inline void keep_pairs(Fragment<Parts>& a, uint32_t bits) {
 #pragma unroll
@@ -256,8 +256,8 @@ __device__ inline void keep_pairs(Fragment<Parts>& a, uint32_t bits) {
   }
 }
 
-/// From strips to scores and back, for 16 queries × 8 keys. In tiles of strips the rows that move
-/// by an odd number have neighbors exchanged.
+/// Converts strips to scores and back, for 16 queries × 8 keys. In a strip's tiles, neighboring
+/// elements are exchanged in the rows that move by an odd distance.
 struct Shear {
   int from0, from1, back0, back1;
   bool odd, wrap0, wrap1, over0, over1;
@@ -279,7 +279,7 @@ struct Shear {
     y = odd ? x : y;
     x = first;
   }
-  /// Scores of a tile of keys from three neighboring tiles of the strip; Add: added to s.
+  /// Scores of a tile of keys from three neighboring tiles of the strip; if Add, added to s.
   template <bool Add = false>
   __device__ void scores(float (&s)[4], const float (&w0)[4], const float (&w1)[4],
                          const float (&w2)[4]) const {
@@ -291,13 +291,13 @@ struct Shear {
   }
 };
 
-/// From scores to strips, in bf16: what tiles of 16 queries carry to the next ones.
+/// Converts scores to strips, in bf16; holds what a tile of 16 queries carries to the next ones.
 template <int Parts>
 struct Back {
   uint32_t upper[Parts] = {};     // rows 0 … 7 of the last tile
-  uint32_t pairs[Parts][2] = {};  // these of the tile before and rows 8 … 15 of the last one
+  uint32_t pairs[Parts][2] = {};  // those of the tile before, and rows 8 … 15 of the last one
 
-  /// Multiplies what there is of rows 0 … 7 or, half 1, rows 8 … 15 by a power of 2.
+  /// Multiplies the carried elements of rows 0 … 7 or, if half is 1, 8 … 15 by a power of 2.
   __device__ void scale(int half, float by) {
     const auto times = [](uint32_t& pair, float low, float high) {
       pair = ptx::cvt_pack(__uint_as_float(pair << 16) * low,
@@ -312,8 +312,8 @@ struct Back {
     }
   }
 
-  /// Two tiles of the strip, the last of which begins where the two tiles do, all as left
-  /// operands. Rows g and g + 8 move alike, by a tile more: they share a register.
+  /// Computes two tiles of the strip from two tiles of scores; the strip's second tile begins where
+  /// `next` does. All are left operands. Rows g and g + 8, which move alike, share a register.
   __device__ void strip(Fragment<Parts>& to, const Fragment<Parts>& next, const Shear& shear) {
     const uint32_t first = shear.odd ? 0x7632 : 0x5410, second = shear.odd ? 0x5410 : 0x7632;
 #pragma unroll
@@ -334,11 +334,11 @@ struct Back {
   }
 };
 
-/// Count tiles of the strips of slabs from `from` on, of slab s at `place` + 2 s: products of
-/// left(slab, x), columns 16 x … of the queries' rows, with rows `lag` … of a ring, plus the bias
-/// of the lag where biased, which lies in a ring too; a sum begins with it or, in f32, ends with
-/// it, so that products are not cut off at its last bit. chunk: the offset of the lane's chunk in
-/// its row.
+/// Computes Count tiles of the strips of slabs `from` …, for slab s from tile `place` + 2 s on: the
+/// product of left(slab, x), columns 16 x … of the queries' rows, with rows `lag` … (relative
+/// positions) of a ring. If `biased`, adds the relative positions' bias, which is in a ring too: in
+/// bf16 sums begin with it, in f32 it is added last, so that products are not truncated at its last
+/// bit. chunk: the offset of the lane's chunk in its row.
 template <int Count, int Unrolled, class Ring, int Slabs, int Tiles, class Left>
 __device__ inline void add_to_strip(float (&w)[Slabs][Tiles][4], int place, int from,
                                     const Left& left, Ring ring, uint32_t chunk, int lag,
@@ -390,8 +390,8 @@ __device__ inline void add_to_strip(float (&w)[Slabs][Tiles][4], int place, int 
   });
 }
 
-/// For transposed tiles, [16 Slabs + 16, 8]: column c moves up by `first` + `step` · c
-/// rows, 0 … 7.
+/// For transposed tiles, [16 Slabs + 16, 8]: moves column c up by `first` +
+/// `step` · c rows (0 … 7).
 struct RowShear {
   int from0, from1;
   bool next0, next1;
@@ -403,7 +403,7 @@ struct RowShear {
     next0 = g < up0;
     next1 = g < up1;
   }
-  /// An octet of the result from octets j and j + 1 of the strip.
+  /// Eight rows (an octet) of the result, from octets j and j + 1 of the strip.
   template <int Tiles>
   __device__ void octet(float& d0, float& d1, const float (&w)[Tiles][4], int j) const {
     const int c0 = 2 * (j & 1), c1 = 2 * ((j + 1) & 1);
@@ -413,26 +413,26 @@ struct RowShear {
   }
 };
 
-/// How transposed_strip() goes.
+/// Options of transposed_strip().
 struct StripSteps {
   int slabs, tiles;
   bool down;  // tiles 2 y and 2 y + 1 begin at octet tiles − 2 − 2 y of the rows, not 2 y
   int unrolled = 16;  // steps of 16 columns
 };
 
-/// use(number, slab, tile, element) for products of rows `row` … of a ring with 8 · tiles rows at
-/// `right`, where the lane adds as_columns(lane), sheared so that 16 · slabs rows are left, tile by
-/// tile.
+/// Calls use(value, slab, tile, element), tile by tile, for the products of rows `row` … of a ring
+/// with 8 · tiles rows at `right`, to which the lane has added as_columns(lane), sheared so that 16
+/// · slabs rows remain.
 ///
 ///        8 tiles columns: queries            column c of the result is
 ///      ┌───────────────┐                     column c of the strip, moved up
 ///      │ \             │ row                 by first + step · c rows
 ///      │  \   strip    │
-///      │   \           │ 16 slabs + 16 rows of a tile, of which 16 slabs are left
+///      │   \           │ 16 slabs + 16 rows of a tile, of which 16 slabs remain
 ///      └───────────────┘
 ///
-/// Sums of octet o begin as first(o) or, in f32, end with it. also(x, f): what else uses columns
-/// 16 x … of all tiles, where these are loaded at once; in f32 two tiles are loaded at a time.
+/// Sums of octet o begin with first(o) or, in f32, end with it. also(x, f) lets the caller use
+/// columns 16 x … of the tiles that are loaded: in f32 two at a time, else all.
 template <StripSteps Of, class Ring, class Right, class First, class Also, class Use>
 __device__ inline void transposed_strip(Ring ring, int row, Right right, const RowShear& shear,
                                         const First& first, const Also& also, const Use& use) {
@@ -446,7 +446,7 @@ __device__ inline void transposed_strip(Ring ring, int row, Right right, const R
   for (int n0 = 0; n0 < Of.tiles; n0 += group) {
     const int octet0 = Of.down ? Of.tiles - n0 - group : n0;
     float w[group][slabs + 1][4];
-    // f(sums of two columns, tile) for the tiles that octet o of the group is part of.
+    // Calls f(sums, element of the octet's first column, tile) for the tiles that octet o is in.
     const auto each_tile = [&](int o, const auto& f) {
 #pragma unroll
       for (int n = 0; n < group; ++n) {

@@ -1,6 +1,6 @@
-// Included by sources whose results must have the bits of the CPU's, or the same bits for two
-// dtypes: products and sums are rounded one by one (nvcc -fmad=false, which cmake/cuda.cmake sets
-// for every source that includes this).
+// Included by sources whose results must be bit-identical to the CPU's, or for two dtypes: products
+// and sums are rounded separately (nvcc -fmad=false, which cmake/cuda.cmake sets for every source
+// that includes this header).
 #pragma once
 
 #if defined(__CUDACC__) && !defined(STRETTO_UNFUSED)

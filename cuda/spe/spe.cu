@@ -1,9 +1,9 @@
-// The noise of convSPE: rows of normal draws, each from its own place in one sequence.
+// The noise of convSPE: rows of normal random numbers, each from its own place in one sequence.
 //
-// out [N, rows, n]: a thread takes one Philox block, which is four draws, of a row; a row that
-// begins or ends within a block stores what is its own of it. Or the same with R in front of the
-// positions, as convolutions take it. All have the CPU's bits: this file is
-// compiled without fused products and sums (cmake/cuda.cmake). Tested against the CPU's codes.
+// out [N, rows, n]: a thread computes one Philox block of four random numbers of a row; if a row
+// begins or ends within a block, only its own elements are stored. normal_columns writes the same
+// with R before the positions, as convolutions need it. Bit-identical to the CPU's: compiled
+// without fused multiply-adds (cuda/runtime/unfused.h). Tested against the CPU's codes.
 #include "cuda/runtime/capture.h"
 #include "cuda/runtime/common.cuh"
 #include "cuda/runtime/unfused.h"
@@ -39,14 +39,14 @@ __global__ void normal_rows(T* out, DrawKey given, int64_t count, int64_t rows, 
   }
 }
 
-constexpr int places = 32, pitch_there = places + 1;
+constexpr int places = 32, transposed_pitch = places + 1;
 
-/// out [count, R, rows, n]: a block draws `places` columns of a row, of all R, and turns them in
-/// shared memory.
+/// out [count, R, rows, n]: a block computes `places` columns of a row for all R, and transposes
+/// them in shared memory.
 template <class T>
 __global__ void normal_columns(T* out, DrawKey given, Divider tiles, Divider height, Divider across,
                                int64_t n, int64_t apart, int64_t first, int64_t pitch) {
-  extern __shared__ float turned[];
+  extern __shared__ float transposed[];
   const RandomKey key = key_now(given);
   const uint64_t line = tiles.quotient(uint64_t(blockIdx.x)), k = height.quotient(line);
   const int64_t tile = int64_t(blockIdx.x - line * tiles.size),
@@ -64,7 +64,7 @@ __global__ void normal_columns(T* out, DrawKey given, Divider tiles, Divider hei
     for (int q = 0; q < 4; ++q) {
       if (at + q < 0 || at + q >= count) continue;
       const int j = int(across.quotient(uint32_t(at + q)));
-      turned[(at + q - j * int(r)) * pitch_there + j] = y[q];
+      transposed[(at + q - j * int(r)) * transposed_pitch + j] = y[q];
     }
   }
   __syncthreads();
@@ -72,7 +72,7 @@ __global__ void normal_columns(T* out, DrawKey given, Divider tiles, Divider hei
   const int j = int(threadIdx.x) % places;
 #pragma unroll 1
   for (int i = int(threadIdx.x) / places; i < int(r); i += threads / places)
-    if (j < columns) to[i * int64_t(height.size) * n + j] = T(turned[i * pitch_there + j]);
+    if (j < columns) to[i * int64_t(height.size) * n + j] = T(transposed[i * transposed_pitch + j]);
 }
 
 }  // namespace
@@ -94,7 +94,7 @@ void fill_normal_columns(const Tensor& out, RandomKey key, int64_t apart, int64_
                          int64_t pitch) {
   if (out.numel() == 0) return;
   const int64_t r = out.size(1), rows = out.size(2), n = out.size(3);
-  const int64_t bytes = 4 * r * pitch_there, tiles = ceil_div(n, places);
+  const int64_t bytes = 4 * r * transposed_pitch, tiles = ceil_div(n, places);
   const int device = out.device().index;
   if (bytes > shared_memory(device)) {
     const Tensor by_row = empty({out.size(0), rows, n * r}, options_of(out));

@@ -1,9 +1,10 @@
-// What kernels of convSPE have in common: spe_conv.cu, spe_conv_sums.cu.
+// Shared by the kernels of convSPE: spe_conv.cu, spe_conv_sums.cu.
 //
 // A tile has runs of 16 positions, each in one row of the plane. A lane has one of 32 realizations,
-// and a warp a run: for those, noise lies in shared memory [columns, 32], and 16 sums and a window
-// of 23 numbers of it in registers make 128 products of 8 numbers read. Compiled without fused
-// products and sums (cmake/cuda.cmake), as draws must have the CPU's bits; those here are written.
+// and a warp a run. Their noise is in shared memory [columns, 32]; 16 sums and a window of 23 of
+// its values in registers yield 128 products per 8 values read. Compiled without fused
+// multiply-adds (cuda/runtime/unfused.h), as random numbers must be bit-identical to the CPU's; the
+// fused ones here are explicit.
 #pragma once
 
 #include "cuda/runtime/capture.h"
@@ -14,18 +15,18 @@ namespace stretto::cuda::noise {
 
 constexpr int threads = 256, warps = threads / 32, lanes = 32;
 constexpr int run = 16, step = 8;
-constexpr int ahead = 4;  // numbers before the noise, where an address may begin
+constexpr int ahead = 4;  // elements before the noise, where an address may begin
 
-/// A launch, for both sides.
+/// A launch, for both sides: queries and keys.
 struct Problem {
   DrawKey key;
   int64_t apart, pitch, columns;
   int64_t row, column;  // of the first tile
   const float *w[2], *e;
   int heads, d, r, b;
-  int lines, taps, padded;  // of a filter; its taps as a multiple of `step`
-  int across;               // runs side by side in a tile
-  int tiles_across;         // tiles side by side
+  int lines, taps, padded;  // of a filter; its taps rounded up to a multiple of `step`
+  int across;               // adjacent runs in a tile
+  int tiles_across;         // adjacent tiles in a row
   int r_tiles;
   int64_t at[2];
   int n[2];
@@ -37,8 +38,8 @@ __device__ inline int operand_row(const Problem& p, int side, int64_t row, int64
   return column < p.columns && l >= 0 && l < p.n[side] ? int(l) : -1;
 }
 
-/// z [count, lanes] ← noise of `index` at (row, column …), of realizations from c0 on, zeros beyond
-/// the last one. A thread draws four.
+/// z [count, lanes] ← noise of `index` at (row, column …), of realizations from c0 on, zeros past
+/// the last one. A thread generates four.
 __device__ inline void draw(float* z, const Problem& p, RandomKey key, int64_t index, int64_t row,
                             int64_t column, int c0, int count) {
   const int64_t base = index * p.apart + row * p.pitch + column * p.r + c0;
@@ -66,8 +67,8 @@ __device__ inline void draw(float* z, const Problem& p, RandomKey key, int64_t i
   }
 }
 
-/// sums_i += Σ_u f_u z_(i + u), u < count, a multiple of `step`; z is the lane's, and
-/// factors(u, f) reads `step` of them.
+/// sums_i += Σ_u f_u z_(i + u), u < count, a multiple of `step`. z: the lane's noise; factors(u, f)
+/// reads `step` factors.
 template <class Factors>
 __device__ inline void correlate(float (&sums)[run], const float* z, int count, Factors factors) {
   float v[run + step - 1];
@@ -93,7 +94,7 @@ template <class S>
 struct Sides {
   HeadRows<S> of[2];
 };
-/// Of the sides' tensors that `pick` tells; where there is none, nobody looks.
+/// The tensors that `pick` returns for both sides; undefined ones are never accessed.
 template <class S, class Pick>
 Sides<S> sides_of(const NoiseSide (&sides)[2], int pack, Pick pick) {
   Sides<S> all = {};
@@ -102,7 +103,7 @@ Sides<S> sides_of(const NoiseSide (&sides)[2], int pack, Pick pick) {
   return all;
 }
 
-/// The rows of tiles of so many runs in all, of which some are above each other where `stacked`.
+/// A launch and the number of its tiles, of `runs` runs each, some above each other if `stacked`.
 struct Plan {
   Problem p;
   int64_t tiles;

@@ -1,5 +1,5 @@
-// convSPE on chip, for ops/spe/spe_conv.cpp: noise that is drawn, filtered and used in registers
-// and shared memory.
+// convSPE on chip, for ops/spe/spe_conv.cpp: noise is generated, filtered and used in
+// registers and shared memory.
 #pragma once
 
 #include "../../core/random.h"
@@ -7,13 +7,13 @@
 
 namespace stretto::cuda {
 
-/// A code of filtered noise for both sides: at the position of row i, column j of a plane, whose
-/// number is i·columns + j,
+/// A code of filtered noise for both sides, queries and keys. The position in row i and column j of
+/// a plane is i·columns + j; there
 ///
 ///   C[h, d, (i, j), r] = Σ_(p1, p2) w[h, d, p1, p2] z[h, d, i + P1 − 1 − p1, j + P2 − 1 − p2, r]
 ///
-/// z[h, d, i, j, r] is normal draw (h·D + d)·apart + i·pitch + j·R + r of the key. Rows e join it
-/// at every position; undefined without. All contiguous f32.
+/// z[h, d, i, j, r] is normal random number (h·D + d)·apart + i·pitch + j·R + r of the key. Rows e,
+/// if defined, are added at every position. All contiguous f32.
 struct NoiseCode {
   RandomKey key;
   int64_t apart, pitch, columns, realizations;
@@ -22,24 +22,24 @@ struct NoiseCode {
 };
 
 /// One side: x [B, H, n, D] at positions from `at` on and y [B, H, n, R], or its gradient; both f32
-/// or bf16, rows contiguous, of any other strides. Nothing is done where y is undefined.
+/// or bf16, with contiguous rows and otherwise any strides. A side with undefined y is skipped.
 struct NoiseSide {
   Tensor x;
   int64_t at;
   Tensor y;
 };
 
-/// Whether there are kernels for filters of so many rows and taps.
+/// True if the kernels support filters of this many rows and taps.
 STRETTO_KERNEL(bool makes_noise_codes(int64_t rows, int64_t taps));
 
 /// y = Σ_d x[.., d] (C + e)[h, d, p, :].
 STRETTO_KERNEL(void apply_noise_code(const NoiseCode& code, const NoiseSide (&sides)[2]));
-/// The gradients dx of x, from dy; where they are defined.
+/// The gradients dx of x, from dy, for the sides whose dx is defined.
 STRETTO_KERNEL(void noise_code_dx(const NoiseCode& code, const NoiseSide (&sides)[2],
                                   const Tensor (&dx)[2]));
 
-/// What the code's gradients are made of, with dC = Σ_b x dy: dw[side] = Σ_(p, r) dC z, [2, H, D,
-/// P1, P2], and the sums of dC over both sides' positions, [H, D, R]; f32.
+/// Sums for the code's gradients, with dC = Σ_b x dy: w[side] = Σ_(p, r) dC z, [2, H, D, P1, P2],
+/// and e, the sums of dC over both sides' positions, [H, D, R]; f32.
 struct NoiseSums {
   Tensor w, e;
 };

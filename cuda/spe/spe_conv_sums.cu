@@ -1,10 +1,10 @@
-// What the gradients of a code of filtered noise are made of: sums over positions, realizations and
-// the batch.
+// Sums for the gradients of a code of filtered noise: over positions, realizations and the batch.
 //
-// A block has one dimension, 32 realizations and up to 128 taps of one row of the filters. It goes
-// through tiles of positions: draws their noise, makes dC = Σ_b x g of both sides in shared memory,
-// and a warp has 16 taps, or with fewer taps the same ones for a part of the positions; sums stay
-// in registers until the end (spe_conv.cuh). For f32 and bf16. Tested against the CPU.
+// A block has one dimension, 32 realizations and up to 128 taps of one row of the filters. It loops
+// over tiles of positions: generates their noise, and computes dC = Σ_b x g of both sides in shared
+// memory. A warp has 16 taps; if there are fewer taps, several warps have the same ones for
+// different positions. Sums stay in registers until the end (spe_conv.cuh). For f32 and bf16.
+// Tested against the CPU.
 #include "cuda/reduce.h"
 #include "cuda/runtime/unfused.h"
 #include "cuda/spe/spe_conv.cuh"
@@ -19,10 +19,10 @@ struct Share {
   int tap_blocks;      // of a row of a filter
   int groups;          // of taps, a power of two
   int parts;           // of positions
-  int64_t tiles, per;  // of positions: all, and a block's
+  int64_t tiles, per;  // tiles of positions: all, and per block
 };
 
-/// What a block sums up: taps u0 … of a line of a dimension's filters, and realizations from c0 on.
+/// The sums of a block: taps u0 … of a line of a dimension's filters, and realizations from c0 on.
 struct Target {
   int index, line, u0, head, d, c0;
   __device__ Target(const Problem& p, const Share& share) {
@@ -36,7 +36,7 @@ struct Target {
   }
 };
 
-/// dc [2, width, lanes] = Σ_b x g at (row, column …), which is added to `sums` of both sides.
+/// dc [2, width, lanes] = Σ_b x g at (row, column …), which is also added to `sums` of both sides.
 template <class S>
 __device__ __forceinline__ void find_dc(float* dc, float (&sums)[2], const Sides<const S>& x,
                                         const Sides<const S>& g, const Problem& p, const Target& to,
@@ -61,7 +61,7 @@ __device__ __forceinline__ void find_dc(float* dc, float (&sums)[2], const Sides
     }
 }
 
-/// Adds up the warps' sums of taps (of realizations: a lane's) and of dC, and stores them.
+/// Adds the warps' sums of taps (a lane has those of a realization) and of dC, and stores them.
 __device__ __forceinline__ void store_sums(float* dw, float* de, float* memory,
                                            const float (&taps)[2][run], const float (&rows)[2],
                                            const Problem& p, const Share& share, const Target& to) {
@@ -98,8 +98,8 @@ __device__ __forceinline__ void store_sums(float* dw, float* de, float* memory,
   }
 }
 
-/// dw [z, y, 2, H · D, lines, taps], de [z, y, 2, H · D, R] for grid [.., y, z]: a row of R has 32
-/// from each y.
+/// dw [z, y, 2, H · D, lines, taps], de [z, y, 2, H · D, R] for grid [.., y, z]: each y has 32
+/// elements of a row of R.
 template <class S>
 __global__ void __launch_bounds__(threads, 2)
     sum_noise(float* dw, float* de, const __grid_constant__ Sides<const S> x,
@@ -118,7 +118,7 @@ __global__ void __launch_bounds__(threads, 2)
   for (int64_t tile = blockIdx.z * share.per; tile < end; ++tile) {
     const int across = int(tile) % p.tiles_across, down = int(tile) / p.tiles_across;
     const int64_t row = p.row + down, column = p.column + int64_t(across) * width;
-    __syncthreads();  // what was there has been read
+    __syncthreads();  // until all threads have read what was there
     draw(z, p, key, to.index, row + p.lines - 1 - to.line, column + to.u0, to.c0, columns);
     find_dc(dc, rows, x, g, p, to, row, column, width);
     __syncthreads();

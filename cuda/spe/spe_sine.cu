@@ -1,11 +1,11 @@
-// Codes of sinusoids, made in registers and applied there (formulas: ops/spe/spe_sine.cpp).
+// Codes of sinusoids, computed in registers and applied there (formulas: ops/spe/spe_sine.cpp).
 //
-// A block has 32 positions that begin at a multiple of 32, four matrices of the batch and 64 of the
-// R columns. It goes through the dimensions some at a time: their weights are turned to the middle
-// of the positions on the way to shared memory, and positions c + m and c − m share K products. A
-// thread has two columns at eight positions: what it makes of a code it uses for the batch at once.
-// For f32 and bf16, any D and R; middles of all dimensions must fit in shared memory. Tested
-// against the CPU.
+// A block has 32 positions that begin at a multiple of 32, four batch entries and 64 of the R
+// columns. It processes some dimensions at a time: on the way to shared memory, their weights are
+// rotated by the phases at the middle c of the positions, so that positions c + m and c − m share K
+// products. A thread has two columns at eight positions, and applies each value of a code to the
+// batch entries at once. For f32 and bf16, any D and R; the phases at the middle of all dimensions
+// must fit in shared memory. Tested against the CPU.
 #include "cuda/reduce.h"
 #include "cuda/runtime/ptx.cuh"
 #include "cuda/spe/spe_sine.cuh"
@@ -15,7 +15,7 @@ namespace {
 
 constexpr int threads = sine_threads;
 
-/// waves [frequencies, 4, {cos, sin}, 4] at ½, 1½, …
+/// waves [frequencies, 4, {cos, sin}, 4] at distances ½, 1½, …
 __global__ void make_waves(float* waves, const float* f, int64_t count) {
 #pragma unroll 1
   for (int64_t i = thread_index(); i < count * (places / 2); i += thread_count()) {
@@ -26,7 +26,7 @@ __global__ void make_waves(float* waves, const float* f, int64_t count) {
   }
 }
 
-/// Four numbers of a row from `row` on, `left` of them there (Packs: all or none), zeros beyond.
+/// Four elements of a row from `row` on, of which `left` exist (Packs: all or none); else zeros.
 template <bool Packs>
 __device__ inline Pack<float, 4> four(const float* row, int left) {
   Pack<float, 4> v = {};
@@ -40,16 +40,16 @@ __device__ inline Pack<float, 4> four(const float* row, int left) {
   return v;
 }
 
-/// Which two of a block's columns a thread has: halves of a warp take turns, as threads that load
-/// four columns leave them in two places next to their neighbors'.
+/// The first of a thread's two columns in its block: the halves of a warp take alternate pairs, as
+/// threads that load four columns store them to two places next to their neighbors'.
 __device__ inline int column_of() {
   const int lane = int(threadIdx.x) % 32;
   return lane % 16 * 4 + lane / 16 * 2;
 }
 
-/// What a block needs of a code, in shared memory behind x: the gate's rows [most_dims, columns];
-/// for each dimension and sinusoid weights of cos and of sin [columns / 2, 2, 2] and waves, columns
-/// in the order of the lanes that have them; and the phases of the middle [D, K].
+/// A block's data of a code, in shared memory after x: the gate's rows [most_dims, columns];
+/// for each dimension and sinusoid the weights of cos and sin [columns / 2, 2, 2] and waves, with
+/// columns in the order of the lanes that have them; and the phases at the middle [D, K].
 struct Stage {
   static constexpr int most_dims = 8, record = 2 * columns + wave_size;
   float *shared, *records;
@@ -69,7 +69,7 @@ struct Stage {
       phase(double(f[i]), middle, middles[i].v[0], middles[i].v[1]);
   }
 
-  /// Dimensions d0 … d0 + count − 1, columns from c0 on.
+  /// Loads dimensions d0 … d0 + count − 1, columns from c0 on.
   __device__ void load(const Sines& p, int head, int d0, int count, int c0) const {
     if (p.r % 4 == 0)
       load<true>(p, head * p.d + d0, d0, count, c0);
@@ -81,23 +81,23 @@ struct Stage {
     constexpr int across = columns / 4, down = threads / across;
     const unsigned t = threadIdx.x;
     const int c = int(t % across) * 4, left = p.r - c0 - c;
-    const int here = int(t / across), n = count * p.k;
+    const int start = int(t / across), n = count * p.k;
     const int64_t step = 2 * down * int64_t(p.r);
-    const float* from = p.w + (int64_t(first) * p.k + here) * 2 * p.r + c0 + c;
-    float* to = records + here * record + c;
-    const Pack<float, 2>*middle = middles + d0 * p.k + here, *const end = middle - here + n;
+    const float* from = p.w + (int64_t(first) * p.k + start) * 2 * p.r + c0 + c;
+    float* to = records + start * record + c;
+    const Pack<float, 2>*middle = middles + d0 * p.k + start, *const end = middle - start + n;
 #pragma unroll 1
     for (; middle < end; middle += down, from += step, to += down * record) {
       const Pack<float, 4> a = four<Packs>(from, left), b = four<Packs>(from + p.r, left);
       const auto [cosine, sine] = middle->v;
-      Pack<float, 4> turned[2];
+      Pack<float, 4> rotated[2];
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
-        turned[j / 2].v[j % 2] = cosine * a.v[j] + sine * b.v[j];
-        turned[j / 2].v[j % 2 + 2] = cosine * b.v[j] - sine * a.v[j];
+        rotated[j / 2].v[j % 2] = cosine * a.v[j] + sine * b.v[j];
+        rotated[j / 2].v[j % 2 + 2] = cosine * b.v[j] - sine * a.v[j];
       }
 #pragma unroll
-      for (int i = 0; i < 2; ++i) reinterpret_cast<Pack<float, 4>*>(to)[i * across] = turned[i];
+      for (int i = 0; i < 2; ++i) reinterpret_cast<Pack<float, 4>*>(to)[i * across] = rotated[i];
     }
     constexpr int parts = wave_size / 4, each = threads / parts;
     const int which = int(t / parts), part = int(t % parts);
@@ -107,16 +107,16 @@ struct Stage {
 #pragma unroll 1
     for (int more = n - which; more > 0; more -= each, wave += threads, to += each * record)
       *reinterpret_cast<Pack<float, 4>*>(to) = *wave;
-    if (here < count) {
+    if (start < count) {
       Pack<float, 4> e = {};
-      if (p.e) e = four<Packs>(p.e + int64_t(first + here) * p.r + c0 + c, left);
-      auto* const gate = reinterpret_cast<Pack<float, 2>*>(shared + here * columns + c / 2);
+      if (p.e) e = four<Packs>(p.e + int64_t(first + start) * p.r + c0 + c, left);
+      auto* const gate = reinterpret_cast<Pack<float, 2>*>(shared + start * columns + c / 2);
       gate[0] = {e.v[0], e.v[1]};
       gate[across] = {e.v[2], e.v[3]};
     }
   }
 
-  /// What the thread reads of the dimension whose code is made next.
+  /// The thread's data of the dimension whose code is computed next.
   struct Next {
     const Pack<float, 2>* e;
     const float *w, *wave;
@@ -127,8 +127,8 @@ struct Stage {
             records + 2 * columns + 2 * pairs * warp};
   }
 
-  /// The code of that dimension: [places of the thread, 2], the later ones first. K: the sinusoids,
-  /// or 0, which is any number.
+  /// The code of that dimension: [places of the thread, 2], the later ones first. K: the number of
+  /// sinusoids, or 0 for any number.
   template <int K>
   __device__ static void make(const Sines& p, Next& next, float (&code)[2 * pairs][2]) {
     constexpr int unrolled = K > 0 ? K : 4;
@@ -163,16 +163,16 @@ struct Stage {
   }
 };
 
-/// Place j of a thread's warp among the 32.
+/// The index, among the 32 positions, of place j of the thread's warp.
 __device__ inline int place_of(int j) {
   const int warp = int(threadIdx.x) / 32;
   return j < pairs ? places / 2 + pairs * warp + j : places / 2 - 1 - pairs * warp - (j - pairs);
 }
 
-/// What a block is about.
+/// The tile of a block.
 struct Where {
   int head, c0, b0;
-  int row;  // of the operand, where the first position is
+  int row;  // of the operand, at the first position
   double middle;
   __device__ explicit Where(const Sines& p) {
     head = int(blockIdx.y) / p.tiles;
@@ -202,7 +202,7 @@ __global__ void __launch_bounds__(threads, 4)
       load_tile<tile_dims / quad>(memory, x, p, where.b0, where.head, where.row, d0);
     stage.load(p, where.head, d0, count, where.c0);
     __syncthreads();
-    // So many dimensions, 8 or fewer, are all swapped or none is.
+    // These dimensions are within one group of 8: all of them are swapped or none is.
     const float* const numbers = memory + d0 % tile_dims * x_pitch;
     const float* late = numbers + swapped(d0, places / 2 + pairs * warp);
     const float* early = numbers + swapped(d0, places / 2 - pairs - pairs * warp);
@@ -254,7 +254,7 @@ __global__ void __launch_bounds__(threads, 4)
     });
 }
 
-/// g of the thread's columns c and c + 1 at its places; zeros outside.
+/// g of the thread's columns c and c + 1 at its places; zeros out of range.
 template <class S>
 __device__ __forceinline__ void load_gradients(float (&grads)[batch][2 * pairs][2],
                                                const HeadRows<const S>& g, const Sines& p,
@@ -280,7 +280,7 @@ __device__ __forceinline__ void load_gradients(float (&grads)[batch][2 * pairs][
   }
 }
 
-/// Stores dimensions `begin` … of dx, part `part` elements after the first one, from shared memory.
+/// Stores dimensions `begin` … of dx from shared memory, `part` elements after the first part.
 template <class Out>
 __device__ __forceinline__ void store_dx(const HeadRows<Out>& dx, int64_t part, const float* memory,
                                          const Sines& p, const Where& where, int begin) {
@@ -305,7 +305,7 @@ __device__ __forceinline__ void store_dx(const HeadRows<Out>& dx, int64_t part, 
   }
 }
 
-/// dx = Σ_r g (C + e); of several tiles of columns each writes a part.
+/// dx = Σ_r g (C + e); with several tiles of columns each writes a part.
 template <int K, class S, class Out>
 __global__ void __launch_bounds__(threads, 4)
     sine_gradients(const __grid_constant__ HeadRows<Out> dx, int64_t part,
@@ -338,7 +338,7 @@ __global__ void __launch_bounds__(threads, 4)
       const int of = (d0 + d) % tile_dims;
       memory[of * dx_pitch + lane / (2 * pairs) * dx_step + swapped(of, place_of(lane % 8))] = sum;
     }
-    __syncthreads();  // before the next dimensions, and for what follows
+    __syncthreads();  // before the next dimensions, and for store_dx()
     const int done = d0 + count;
     if (done % tile_dims == 0 || done == p.d)
       store_dx(dx, int(blockIdx.y) % p.tiles * part, memory, p, where,
@@ -353,7 +353,7 @@ int stage_dims(int64_t d, int64_t k) {
   return dims;
 }
 
-/// f<K>() for the sinusoids that models are published with, f<0>() for others.
+/// Calls f<K>() for the numbers of sinusoids of published models, f<0>() for others.
 template <class F>
 void with_sines(int k, const F& f) {
   if (k == 1) return f.template operator()<1>();

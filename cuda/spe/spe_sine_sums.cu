@@ -1,13 +1,13 @@
-// What the gradients of a code of sinusoids are made of: sums over positions and the batch.
+// Sums for the gradients of a code of sinusoids: over positions and the batch.
 //
 //     for each block of 32 positions with the middle c:
-//         for each four matrices of the batch:
+//         for each four batch entries:
 //             for each dimension:
 //                 dC at c + m and c − m = Σ_b x g, in registers; their sums and differences
-//                 for each frequency: Σ_m of dC and m dC times cos and sin of 2πfm, turned from c
+//                 for each frequency: Σ_m of dC and m dC times cos and sin of 2πfm, rotated from c
 //                     to position 0, are added to sums in shared memory
 //
-// Each sum in shared memory has one thread. For f32 and bf16, any D and R. Tested against the CPU.
+// One thread owns each sum in shared memory. For f32 and bf16, any D and R. Tested against the CPU.
 #include "cuda/reduce.h"
 #include "cuda/spe/spe_sine.cuh"
 
@@ -19,7 +19,7 @@ constexpr int threads = sine_threads;
 constexpr int own = places / 4;  // positions of a thread before the middle, and after it
 
 /// Shared memory: the middle's position, x [dims, batch, places], the waves and, for each of them,
-/// cos and sin at the middle; sums [dims, 4K + 1, threads], of which `sums` are the thread's.
+/// cos and sin at the middle; sums [dims, 4K + 1, threads]; `sums` points to the thread's.
 struct SumsMemory {
   float *middle_at, *tile, *waves;
   Pack<float, 2>* middles;
@@ -48,7 +48,7 @@ __device__ __forceinline__ void load_waves(float* to, const Sines& p, int64_t fi
 }
 
 /// The gradients of a column at a thread's positions after and before the middle, by distance from
-/// it, of `batch` matrices; zeros outside.
+/// it, for `batch` batch entries; zeros out of range.
 struct Gradients {
   float after[batch][own], before[batch][own];
 
@@ -85,7 +85,7 @@ struct Gradients {
   __device__ __forceinline__ float times(const float* x, int half, float (&even)[own],
                                          float (&odd)[own]) const {
 #pragma unroll
-    for (int j = 0; j < own; ++j) even[j] = odd[j] = 0;  // at first what is after and before
+    for (int j = 0; j < own; ++j) even[j] = odd[j] = 0;  // first the values after and before
 #pragma unroll
     for (int b = 0; b < batch; ++b) {
       const auto* const numbers = reinterpret_cast<const Pack<float, 4>*>(x + b * places);
@@ -112,7 +112,7 @@ struct Gradients {
   }
 };
 
-/// Adds a dimension's part to the sums at `to`, four for each frequency.
+/// Adds a dimension's contribution to the sums at `to`, four per frequency.
 __device__ __forceinline__ void add_waves(float* to, const float* waves,
                                           const Pack<float, 2>* middles, const float* middle_at,
                                           int count, const float (&even)[own],
@@ -144,8 +144,8 @@ __device__ __forceinline__ void add_waves(float* to, const float* waves,
   }
 }
 
-/// out [splits, H, D, 4K + 1, R]: a thread has one column at 16 positions, at a distance of 8 ·
-/// half and more from the middle, and sums of its own until the end.
+/// out [splits, H, D, 4K + 1, R]: a thread has one column at 16 positions, 8 · half or more away
+/// from the middle, and sums of its own until the end.
 template <class S>
 __global__ void __launch_bounds__(threads, 4)
     sine_sums(float* out, const HeadRows<const S> x, const HeadRows<const S> g, const Sines p,
@@ -191,7 +191,7 @@ __global__ void __launch_bounds__(threads, 4)
                   memory.middle_at, p.k, even, odd);
         to[4 * p.k * threads] += total;
       }
-      __syncthreads();  // before the next rows, and for what follows
+      __syncthreads();  // before the next rows, and before the end
     }
   }
   float* const all = memory.sums - threadIdx.x;

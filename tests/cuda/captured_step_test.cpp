@@ -103,7 +103,7 @@ TEST_CASE("another thread's work does not become part of a captured step", "[cud
   step();
   captures = true;
   check_equal(noise({4}, 1305) * noise({4}, 1305), step());
-  CHECK_THAT(error, Containing("[graph] another thread captures a step on cuda:0"));
+  CHECK_THAT(error, Containing("[graph] another thread is capturing a step on cuda:0"));
   captures = false;
   error.clear();
   std::thread(elsewhere).join();

@@ -30,9 +30,9 @@ TEST_CASE("without a usable GPU every way in says why", "[cuda]") {
           "this build of Stretto has no CUDA: no CUDA Toolkit was found when it was configured" ||
       why == "this build of Stretto has no CUDA: it was configured with STRETTO_CUDA=OFF" ||
       why.find("but no NVIDIA driver is installed here") != std::string::npos ||
-      why.find("but the NVIDIA driver is too old: it serves CUDA ") != std::string::npos ||
+      why.find("but the NVIDIA driver is too old: it supports CUDA ") != std::string::npos ||
       why.find("but the NVIDIA driver finds no GPU: see nvidia-smi") != std::string::npos ||
-      why.find("but the GPUs cannot be asked for: ") != std::string::npos ||
+      why.find("but querying the GPUs failed: ") != std::string::npos ||
       why.find("too old for this build") != std::string::npos;
   CHECK(documented);
   CHECK(cuda::device_count() == 0);

@@ -148,6 +148,6 @@ TEST_CASE("less shared memory than kernels are made for: what is said of it", "[
   CHECK_FALSE(cuda::orthogonal_rows_fit(120, 120, gpu));
   const Tensor x = noise({120, 120}, 5, f64).to(gpu);
   CHECK(error_of<Error>([&] { cuda::orthogonal_rows(x); }) ==
-        "[orthogonal_rows] its kernel takes 116160 bytes of shared memory for a block, of which "
-        "cuda:0 has 101376");
+        "[orthogonal_rows] its kernel needs 116160 bytes of shared memory per block; cuda:0 has "
+        "101376");
 }

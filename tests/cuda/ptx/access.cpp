@@ -12,7 +12,7 @@ const char* name_of(Space s) {
 
 std::string bytes_of(u32 n) { return std::to_string(n) + (n == 1 ? " byte" : " bytes"); }
 
-/// Where lane l's address is, in words.
+/// The place of an offset, in words.
 std::string place(const Block& b, Space space, u64 at) {
   auto& device = DeviceMemory::get();
   if (space == Space::global) return "at " + device.place(device.base + at);
@@ -21,7 +21,7 @@ std::string place(const Block& b, Space space, u64 at) {
   return "at byte " + std::to_string(at);
 }
 
-/// Calls f for each sector, once, where the cache is asked.
+/// Calls f once for each sector, if `each`.
 template <class F>
 void count_sectors(Counters::Global& c, const Access& a, bool each, F&& f) {
   ++c.requests;
@@ -46,8 +46,8 @@ void count_sectors(Counters::Global& c, const Access& a, bool each, F&& f) {
     for (int k = 0; k < n; ++k) f(sectors[k]);
 }
 
-// Shared memory serves 32 banks of 4 bytes at a time: 8-byte accesses in halves of the warp,
-// 16-byte ones in quarters; lanes that want the same word share it.
+// Shared memory serves 32 banks of 4 bytes at a time: 8-byte accesses by half of a warp, 16-byte
+// ones by quarter; lanes that access the same word share it.
 void count_wavefronts(Counters& c, const Access& a) {
   const int words = int(std::max(a.size / 4, 1u)), lanes = 32 / words;
   ++c.shared_requests;
@@ -62,7 +62,7 @@ void count_wavefronts(Counters& c, const Access& a) {
     ++c.shared_ideal;
     u32 banks = 0;
     for_lanes(part, [&](int l) { banks |= ((1u << words) - 1) << (a.at[l] / 4 % 32); });
-    if (__builtin_popcount(banks) == __builtin_popcount(part) * words) {  // each has its own
+    if (__builtin_popcount(banks) == __builtin_popcount(part) * words) {  // no conflicts
       ++c.shared_wavefronts;
       continue;
     }
@@ -80,7 +80,7 @@ void count_wavefronts(Counters& c, const Access& a) {
   }
 }
 
-// Tags of shared memory: the barrier epoch, the warp's own epoch, the thread; of readers also
+// Tags of shared memory: the barrier epoch, the warp's own epoch, the thread; for readers also
 // whether there were several lanes or several warps.
 constexpr u64 many_lanes = 1, many_warps = 2;
 u64 tag(const Warp& w, int lane) {
@@ -105,7 +105,7 @@ u64 with_reader(u64 before, u64 now) {
   return now;
 }
 
-/// conflict and with_reader of four words at a time, without a branch.
+/// conflict() and with_reader() for four words at a time, without a branch.
 using Tags = u64 __attribute__((vector_size(32)));
 struct Meeting {
   Meeting(const u64* words, Tags now) {
@@ -121,7 +121,7 @@ struct Meeting {
   Tags conflict, readers;
 };
 
-/// Notes that words of shared memory are touched; false where that is a race, and nothing noted.
+/// Records an access to words of shared memory; if it is a race, returns false and records nothing.
 bool touch_four(u64* writer, u64* reader, Tags now, bool writes) {
   const Meeting written(writer, now), read(reader, now);
   Tags bad = written.conflict;
@@ -136,7 +136,8 @@ bool touch_word(u64& writer, u64& reader, u64 now, bool writes) {
   return true;
 }
 
-/// Two blocks of a launch may read the same bytes, or one of them has them for its own.
+/// Several blocks of a launch may read the same bytes, but bytes that are written
+/// belong to one block.
 void touch_global(const Instruction& i, Warp& w, const Access& a, bool writes) {
   Block& b = *w.block;
   auto& device = DeviceMemory::get();
@@ -160,7 +161,7 @@ void touch_global(const Instruction& i, Warp& w, const Access& a, bool writes) {
         const u32 other = writer[k], read = reader[k];
         bad |= u32(other >= first) & u32(other != me);
         fresh += u32(read < first);
-        reader[k] = (u32(read < first) | u32(read == me)) ? me : first;  // first: several
+        reader[k] = (u32(read < first) | u32(read == me)) ? me : first;  // first: several blocks
       }
     }
   };
@@ -181,7 +182,7 @@ void touch_global(const Instruction& i, Warp& w, const Access& a, bool writes) {
                (writes ? "touches, " : "wrote, ") + place(b, a.space, a.at[culprit]));
 }
 
-/// The space that a generic address lies in.
+/// The space that contains a generic address.
 Space space_at(u64 address) {
   const u64 window = address & window_mask;
   return window == shared_window  ? Space::shared
@@ -194,7 +195,7 @@ struct Range {
   u64 start, size;
 };
 
-/// Gives the access the bytes of its space; returns the addresses there.
+/// Sets the access's bytes and states to those of its space; returns the space's addresses.
 Range open_space(Access& a, Block& b, bool generic) {
   switch (a.space) {
     case Space::shared:
@@ -213,7 +214,7 @@ Range open_space(Access& a, Block& b, bool generic) {
   }
 }
 
-/// The lanes' offsets into the space, and whether they follow each other or are all the same.
+/// Sets the lanes' offsets into the space, and whether they are contiguous or all the same.
 void set_offsets(Access& a, const u64 (&addresses)[32], u64 start) {
   const u64 base = addresses[__builtin_ctz(a.mask)] - start;
   u64 apart = u64(a.mask != all_lanes), different = 0;
@@ -236,7 +237,7 @@ void set_offsets(Access& a, const u64 (&addresses)[32], u64 start) {
   a.uniform = different == 0 && a.space != Space::local;
 }
 
-/// Each lane within the first `limit` bytes of the space, at a multiple of the access's size.
+/// Fails unless each lane is within the first `limit` bytes, at a multiple of the access's size.
 void check_offsets(const Instruction& i, Warp& w, const Access& a, const u64 (&addresses)[32],
                    u64 limit) {
   Block& b = *w.block;
@@ -294,10 +295,10 @@ namespace {
 
 constexpr u64 tops = 0x8080808080808080u, ones = 0x0101010101010101u;
 
-/// Whether eight states are at least `least`: a byte's top bit stays where its own is.
+/// For eight states at a time: a byte's top bit is set if its state is at least `least`.
 u64 enough(u64 states, State least) { return (tops | states) - u64(least) * ones; }
 
-template <class Word>  // of a lane's access, whole or in parts
+template <class Word>  // of a lane's access: all of it, or a part
 bool enough_in_words(const Access& a, u32 lanes, State least) {
   constexpr u64 out_of_range = sizeof(Word) < 8 ? u64(written) * ones << 8 * sizeof(Word) % 64 : 0;
   u64 all = tops;
@@ -324,7 +325,7 @@ bool enough_in_lanes(const Access& a, u32 lanes, State least) {
   }
 }
 
-/// All bytes of all lanes in a state of at least `least`, or the lane where not.
+/// Fails unless all bytes of all lanes are in a state of at least `least`.
 void check_state(const Instruction& i, Warp& w, const Access& a, State least) {
   if (a.contiguous) {
     const u8* s = a.state + a.at[0];
@@ -405,7 +406,7 @@ void touch_shared(const Instruction& i, Warp& w, u32 mask, const u64* at, u32 n,
 
 namespace {
 
-/// The same for lanes next to each other; false, and perhaps not all noted, where it is a race.
+/// As touch_shared(), for adjacent lanes; false, and perhaps not all recorded, if it is a race.
 bool touch_row(Warp& w, u64 at, u32 size, bool writes) {
   Block& b = *w.block;
   const int granule = b.kernel.shared_granule;
@@ -413,7 +414,7 @@ bool touch_row(Warp& w, u64 at, u32 size, bool writes) {
   u64* writer = &b.shared_writer[at >> granule];
   u64* reader = &b.shared_reader[at >> granule];
   const u64 lane0 = tag(w, 0), now = lane0 >> 34;
-  u64 near = 0;  // somebody's of this epoch
+  u64 near = 0;  // an access by another thread in this epoch
 #pragma GCC ivdep
   for (u32 k = 0; k < 32 * each; ++k) {
     const u64 me = lane0 + (u64(k >> shift) << 2);

@@ -1,4 +1,4 @@
-// Arithmetic of floats: what one lane computes, for 32.
+// Floating-point arithmetic, for 32 lanes at a time.
 #include "floats.h"
 
 namespace interpreter {
@@ -59,7 +59,7 @@ struct Cos { static float of(float a) { return std::cos(a); } };
 struct Tanh { static float of(float a) { return std::tanh(a); } };
 // clang-format on
 
-struct Plain {  // what happens to operands and result
+struct Plain {  // modifiers of operands and result
   static constexpr bool flush = false, saturate = false;
 };
 struct Flush {
@@ -135,7 +135,7 @@ Handler with_type(const Statement& s) {
   return handler<Op, double, Plain, Round::up>();
 }
 
-/// The functions of the special unit: f32, and a few in f64 to f32's precision.
+/// Functions of the special function unit: f32, and a few in f64 with f32's precision.
 template <class Op>
 Handler approximate(const Statement& s) {
   if (s.type() == Type{'f', 32})
@@ -147,7 +147,7 @@ Handler approximate(const Statement& s) {
   return nullptr;
 }
 
-// bf16 and bf16x2: each half through f32, rounded once; fma is exact before the rounding.
+// bf16 and bf16x2: each half in f32, rounded once; fma is exact before the rounding.
 template <class Op, int halves>
 void bf16(const Instruction& i, Warp& w, u32 mask) {
   using T = std::conditional_t<halves == 2, u32, u16>;

@@ -1,6 +1,5 @@
-// What the lanes of a warp do together: shuffles, votes, loads of matrices, asynchronous copies.
-// Layouts are those of the PTX manual, where lane l is in group g = l / 4 and has place t = l % 4
-// in it.
+// Operations of the lanes of a warp together: shuffles, votes, loads of matrices, asynchronous
+// copies. Layouts are those of the PTX manual: lane l is in group g = l / 4, at place t = l % 4.
 #include <bit>
 
 #include "access.h"
@@ -16,7 +15,7 @@ void shuffle(const Instruction& i, Warp& w, u32 mask) {
   const u32 *a = w.lane<u32>(i.s[0]), *b = w.lane<u32>(i.s[1]), *c = w.lane<u32>(i.s[2]);
   u32 value[32] = {};
   u32 inside = 0;
-  if (mask == all_lanes && mode == bfly && c[0] == 31 && b[0] < 32) {  // one loop: all reductions
+  if (mask == all_lanes && mode == bfly && c[0] == 31 && b[0] < 32) {  // one loop, for reductions
     const u32 x = b[0];
     for (int l = 0; l < 32; ++l) value[l] = a[u32(l) ^ x];
     inside = all_lanes;
@@ -127,7 +126,7 @@ Handler warp_handler(const Statement& s) {
 
 // ---- matrices
 
-// ldmatrix: lanes 8m … 8m + 7 give the rows of matrix m, 16 bytes each.
+// ldmatrix: lanes 8m … 8m + 7 have the addresses of the rows of matrix m, 16 bytes each.
 template <bool transposed>
 void load_matrix(const Instruction& i, Warp& w, u32) {
   const int matrices = i.count, lanes = 8 * matrices;
@@ -166,7 +165,7 @@ void transpose_matrix(const Instruction& i, Warp& w, u32) {  // movmatrix
   each_lane<u32>(w, i.d, all_lanes, [&](int l) { return value[l]; });
 }
 
-// ---- cp.async: from issue to wait_group the destination holds nothing
+// ---- cp.async: between issue and wait_group the destination is unwritten
 
 void copy_async(const Instruction& i, Warp& w, u32 mask) {
   u64 to[32], from[32];

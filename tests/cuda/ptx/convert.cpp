@@ -7,7 +7,7 @@
 namespace interpreter {
 namespace {
 
-enum class Whole : u8 { none, nearest, zero, down, up };  // rounding to a whole number
+enum class Whole : u8 { none, nearest, zero, down, up };  // rounding to an integer
 
 template <class F>
 F whole(F x, Whole mode) {
@@ -25,7 +25,7 @@ F whole(F x, Whole mode) {
   }
 }
 
-/// The integer nearest to x within its type; NaN gives 0, or the top bit for 64 bits.
+/// The value of an integer type nearest to x; NaN yields 0, or the top bit for 64 bits.
 template <class I, class F>
 I clamped(F x) {
   if (x != x) return sizeof(I) == 8 ? I(u64(1) << 63) : I(0);
@@ -121,7 +121,7 @@ void convert(const Instruction& i, Warp& w, u32 mask) {
   });
 }
 
-// The common ones, as loops without a mode.
+// The common conversions, as loops without a rounding mode.
 template <class To, class From>
 void simple(const Instruction& i, Warp& w, u32 mask) {
   const From* a = w.lane<From>(i.s[0]);

@@ -1,4 +1,4 @@
-// libcublas: products as plain loops, column-major, as its documentation has it.
+// libcublas: products as plain loops, column-major, as documented.
 #include <cublas_v2.h>
 
 #include <algorithm>

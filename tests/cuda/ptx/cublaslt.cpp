@@ -1,4 +1,4 @@
-// libcublasLt: one product with its epilogue, as plain loops.
+// libcublasLt: a product with its epilogue, as plain loops.
 #include <cublasLt.h>
 
 #include <algorithm>
@@ -23,7 +23,7 @@ struct Description {
   s32 bias_type = -1, aux_type = -1;
 };
 struct Preference {
-  u32 alignment[4] = {256, 256, 256, 256};  // of A, B, C and D, as the manual has it
+  u32 alignment[4] = {256, 256, 256, 256};  // of A, B, C and D, as documented
 };
 struct Layout {
   cudaDataType type;
@@ -43,7 +43,7 @@ cublasStatus_t set(T& to, const void* from, size_t n) {
 Description& of(cublasLtMatmulDesc_t d) { return *reinterpret_cast<Description*>(d); }
 const Layout& of(cublasLtMatrixLayout_t l) { return *reinterpret_cast<const Layout*>(l); }
 
-// GELU by tanh, which is what cuBLASLt has.
+// GELU by tanh, as cuBLASLt computes it.
 constexpr double c0 = 0.7978845608028654, c1 = 0.044715;
 double gelu(double x) { return 0.5 * x * (1 + std::tanh(c0 * (x + c1 * x * x * x))); }
 double gelu_gradient(double x) {
@@ -51,8 +51,8 @@ double gelu_gradient(double x) {
   return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * c0 * (1 + 3 * c1 * x * x);
 }
 
-/// The values after the product, [n columns][m rows], through the epilogue; the bias runs along the
-/// rows, and the gradient of the bias is the sum along the columns.
+/// Applies the epilogue to the values of the product, [n columns][m rows]. The bias runs along the
+/// rows; its gradient is the sum along the columns.
 struct Epilogue {
   const Description d;
   cudaDataType out;
@@ -73,9 +73,9 @@ struct Epilogue {
       for (s64 i = 0; i < m; ++i) {
         double& x = v[size_t(j * m + i)];
         u8* at = aux + (i + j * d.aux_leading) * bytes_of(aux_type);
-        if ((e & 64) != 0) {  // DGELU: aux holds what went into GELU
+        if ((e & 64) != 0) {  // DGELU: aux has the argument of GELU
           x *= gelu_gradient(read_number("cublasLtMatmul", at, aux_type));
-        } else if ((e & 32) != 0) {  // GELU, and with 128 its argument kept
+        } else if ((e & 32) != 0) {  // GELU, and with 128 its argument is stored
           if (e & 128) write_number("cublasLtMatmul", at, aux_type, x);
           x = gelu(x);
         } else if ((e & 2) != 0) {
@@ -193,7 +193,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
   *found = wanted > 0 && served(of(d).epilogue) && !refused ? 1 : 0;
   if (*found) {
     std::memset(&results[0], 0, sizeof results[0]);
-    for (int i = 0; i < 4; ++i)  // an algorithm for what lies so
+    for (int i = 0; i < 4; ++i)  // an algorithm for these alignments
       results[0].algo.data[i] = reinterpret_cast<const Preference*>(p)->alignment[i];
     results[0].state = CUBLAS_STATUS_SUCCESS;
     results[0].wavesCount = 1;

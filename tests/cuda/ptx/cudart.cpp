@@ -16,7 +16,7 @@ namespace {
 struct Limits {
   static constexpr u64 threads = 1024, block_z = 64, grid_x = 0x7fffffff, grid_yz = 65535;
   static constexpr u64 registers = 65536, shared = 48 << 10;
-  /// 227 KB, or as many as PTX_SHARED says.
+  /// 227 KB, or PTX_SHARED KB if that is set.
   static u64 shared_opt_in() {
     const char* const kb = std::getenv("PTX_SHARED");
     return (kb ? std::strtoull(kb, nullptr, 10) : 227) << 10;
@@ -36,7 +36,7 @@ std::string sizes(Dim3 d) {
   return std::to_string(d.x) + " x " + std::to_string(d.y) + " x " + std::to_string(d.z);
 }
 
-/// What of a launch the device would refuse, or nothing.
+/// Why the device would reject a launch; empty if it would not.
 std::string refused(const Kernel& k, const void* function, Dim3 grid, Dim3 block, u64 shared) {
   if (grid.count() == 0) return "an empty grid, " + sizes(grid);
   if (block.count() == 0) return "an empty block, " + sizes(block);
@@ -72,7 +72,7 @@ int launch(const void* function, Dim3 grid, Dim3 block, void** args, u64 shared,
     verdict("limits: " + why + "; kernel " + k->name);
     return set_error(invalid_configuration);
   }
-  std::vector<u8> params(k->param_bytes + 64);  // rounded up: loads of inactive lanes stay inside
+  std::vector<u8> params(k->param_bytes + 64);  // padded: loads of inactive lanes stay inside
   for (size_t i = 0; i < k->params.size(); ++i)
     std::memcpy(&params[k->params[i].offset], args[i], k->params[i].size);
   return submit(stream, "launch", [k, grid, block, shared, params = std::move(params)] {
@@ -99,8 +99,8 @@ void transfer(void* to, const void* from, u64 n) {
   }
 }
 
-/// Copies from pageable memory take the source at once, copies to it wait; pinned memory is used
-/// when the copy's turn comes.
+/// Copies from pageable memory read the source at once, copies to it wait; pinned memory is
+/// accessed when the copy runs.
 int copy(void* to, const void* from, u64 n, void* handle, bool waits) {
   std::lock_guard lock(runtime_mutex());
   if (n == 0) return lost();
@@ -169,7 +169,7 @@ extern "C" {
 
 // ---- launches
 
-// NOLINTBEGIN(bugprone-reserved-identifier): what nvcc calls
+// NOLINTBEGIN(bugprone-reserved-identifier): names that nvcc calls
 unsigned __cudaPushCallConfiguration(dim3 grid, dim3 block, size_t shared, void* stream) {
   pushed_grid = dims(grid), pushed_block = dims(block);
   pushed_shared = shared, pushed_stream = stream;

@@ -22,7 +22,7 @@ void Decoder::decode(const Function& entry) {
     at += p.size;
   }
   k_.param_bytes = at;
-  k_.valid.push_back(all_lanes);  // number 0: always set
+  k_.valid.push_back(all_lanes);  // index 0: always set
   k_.granule = k_.shared_granule = 3;
   always_ = number(1, 0);
   carry_ = fresh(0);
@@ -227,7 +227,7 @@ std::string readable(const std::string& symbol) {
   char* text = abi::__cxa_demangle(symbol.c_str(), nullptr, nullptr, &status);
   std::string name = status == 0 ? text : symbol;
   std::free(text);
-  // "void stretto::cuda::(anonymous namespace)::f<T>(…)": f<T> says enough
+  // "void stretto::cuda::(anonymous namespace)::f<T>(…)" becomes f<T>
   for (const char* drop : {"(anonymous namespace)::", "stretto::cuda::", "stretto::", "void "})
     for (size_t at; (at = name.find(drop)) != std::string::npos;) name.erase(at, std::strlen(drop));
   int depth = 0;

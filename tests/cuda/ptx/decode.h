@@ -1,4 +1,4 @@
-// How statements become instructions: operands become offsets into the warp's registers, labels
+// Turns statements into instructions: operands become offsets into the warp's registers, labels
 // program counters, and a call the callee's own instructions.
 #pragma once
 
@@ -8,7 +8,7 @@
 
 namespace interpreter {
 
-struct Place {  // a register of the warp; offset 0 is none
+struct Place {  // a register of the warp; offset 0: none
   u32 offset = 0;
   u16 valid = 0;
   int bytes = 0;
@@ -121,7 +121,7 @@ class Decoder {
     i.guard = always_.offset;
     i.pipe = s ? pipe_of(*s) : Pipe::control;
     i.flow = Flow::plain;
-    i.valid_d = 1;  // carry_'s, which nobody asks for
+    i.valid_d = 1;  // that of carry_, which is never read
     return i;
   }
 
@@ -137,7 +137,7 @@ class Decoder {
            (it != symbol_.end() && it->second.space == Space::param);
   }
 
-  /// Parameters and results of calls live in registers.
+  /// Parameters and results of calls are registers.
   void param_move(Frame& f, const Statement& s);
 
   void operate(Frame& f, const Statement& s, Instruction& i);

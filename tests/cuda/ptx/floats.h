@@ -1,4 +1,4 @@
-// Numbers as the GPU has them: bf16 and tf32, flushed denormals, rounding modes.
+// Floating-point numbers as on the GPU: bf16 and tf32, flushed denormals, rounding modes.
 #pragma once
 
 #include <bit>
@@ -10,7 +10,7 @@
 namespace interpreter {
 
 inline float from_bf16(u16 bits) { return std::bit_cast<float>(u32(bits) << 16); }
-/// Rounds to nearest even; a NaN becomes the canonical one, as cvt.rn.bf16.f32 has it.
+/// Rounds to nearest even; a NaN becomes the canonical one, as with cvt.rn.bf16.f32.
 inline u16 to_bf16(float x) {
   const u32 u = std::bit_cast<u32>(x);
   const u16 rounded = u16((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
@@ -25,7 +25,7 @@ inline T flushed(T x) {
 /// The rounding modes of PTX.
 enum class Round : u8 { nearest, zero, down, up };
 
-/// f() under a rounding mode: loads and stores in it do not move out.
+/// Calls f() in a rounding mode; loads and stores in f are not moved out.
 template <Round mode, class F>
 [[gnu::always_inline]] inline void rounded(F&& f) {
   if constexpr (mode == Round::nearest) {

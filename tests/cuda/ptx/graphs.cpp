@@ -43,7 +43,7 @@ cudaError_t cudaStreamQuery(cudaStream_t handle) {
   Lock lock(runtime_mutex());
   Stream& s = stream_of(handle);
   if (s.capture) return result(refuse_in_capture("cudaStreamQuery"));
-  return result(synchronize(s, s.submitted));  // nobody would ever get anywhere by asking
+  return result(synchronize(s, s.submitted));  // otherwise polling would never make progress
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t e, unsigned) {
   Lock lock(runtime_mutex());
@@ -97,7 +97,7 @@ cudaError_t cudaEventQuery(cudaEvent_t e) {
   return cudaEventSynchronize(e);
 }
 cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t, cudaEvent_t) {
-  *ms = 1;  // time means nothing here
+  *ms = 1;  // time has no meaning here
   return result(lost());
 }
 

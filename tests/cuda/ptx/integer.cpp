@@ -60,7 +60,7 @@ struct MadHi {
     return Add::of(MulHi::of(a, b), c);
   }
 };
-// Division by zero gives all ones; the smallest number by −1 gives itself. A CPU would trap.
+// Division by zero yields all ones; the smallest integer by −1 yields itself. A CPU would trap.
 struct Div {
   template <class T>
   static T of(T a, T b) {
@@ -127,7 +127,7 @@ Handler wide_with_type(const Statement& s) {
   return nullptr;
 }
 
-// Shifts: by at least the width gives zeros, or the sign.
+// Shifts by at least the width yield zeros, or copies of the sign.
 template <class T, bool left>
 void shift(const Instruction& i, Warp& w, u32 mask) {
   constexpr u32 bits = 8 * sizeof(T);
@@ -212,7 +212,7 @@ Handler carry_handler(const Statement& s) {
   return reads ? leaves ? choose(yes, yes) : choose(yes, no) : choose(no, yes);
 }
 
-// Comparisons. An unordered one ("ltu") also holds where an operand is NaN.
+// Comparisons. An unordered one ("ltu") is also true if an operand is NaN.
 enum Compare { eq, ne, lt, le, gt, ge, equ, neu, ltu, leu, gtu, geu, num, nan };
 
 template <class T, Compare c>
@@ -246,7 +246,7 @@ void compare(const Instruction& i, Warp& w, u32 mask) {
   if (i.count == 2) set_predicate(w, i.list[1], mask, combined(~test));
 }
 template <class T, Compare c>
-void set(const Instruction& i, Warp& w, u32 mask) {  // set.lt.u32.T: all ones where it holds
+void set(const Instruction& i, Warp& w, u32 mask) {  // set.lt.u32.T: all ones if true
   const T *a = w.lane<T>(i.s[0]), *b = w.lane<T>(i.s[1]);
   each_lane<u32>(w, i.d, mask, [&](int l) { return holds<T, c>(a[l], b[l]) ? ~0u : 0u; });
 }
@@ -374,7 +374,7 @@ void extract(const Instruction& i, Warp& w, u32 mask) {
     return T(r);
   });
 }
-template <class T, int what>  // popc, clz, bfind and bfind.shiftamt of T: a 32-bit number
+template <class T, int what>  // popc, clz, bfind and bfind.shiftamt of T: a 32-bit result
 void count(const Instruction& i, Warp& w, u32 mask) {
   const T* a = w.lane<T>(i.s[0]);
   each_lane<u32>(w, i.d, mask, [&](int l) -> u32 {

@@ -28,7 +28,8 @@ Caches& caches_of_all() {
   return all;
 }
 
-/// What a block has of the first cache beside those that an H100's multiprocessor runs with it.
+/// A block's share of the first-level cache, next to the blocks that run with it on
+/// an H100's multiprocessor.
 u64 cache_share(const Counters& c, u64 blocks) {
   constexpr u64 memory = 256 << 10, shared_memory = 228 << 10, reserved = 1 << 10;
   const u64 warps = (c.threads + 31) / 32, registers = std::max<u64>((c.registers + 7) / 8 * 8, 8);
@@ -39,7 +40,7 @@ u64 cache_share(const Counters& c, u64 blocks) {
   return memory / std::max<u64>(together, 1) - shared;
 }
 
-/// A register's value in all lanes; one of no bytes is a predicate.
+/// Sets a register to a value in all lanes; a register of 0 bytes is a predicate.
 void fill(Warp& w, u32 offset, int bytes, u64 value) {
   switch (bytes) {
     case 0:
@@ -88,7 +89,7 @@ Block::Block(const Launch& l)
       counters(*l.kernel.counters),
       threads(u32(l.block.count())),
       caches(caches_of_all()) {
-  static std::vector<u8> registers;  // kept from launch to launch
+  static std::vector<u8> registers;  // reused by all launches
   static std::vector<u32> valid;
   const size_t count = (threads + 31) / 32, stride = (kernel.register_bytes + 63) / 64 * 64;
   if (registers.size() < count * stride + 64) registers.resize(count * stride + 64);
@@ -212,7 +213,7 @@ void Block::run() {
   }
 }
 
-/// __syncthreads_count, _and, _or: the predicates of all threads that wait, into each.
+/// __syncthreads_count, _and, _or: reduces the predicates of all waiting threads, for each of them.
 void Block::reduce_at_barrier(int barrier) {
   u32 count = 0, all = 0;
   auto here = [&](auto&& f) {
@@ -233,7 +234,7 @@ void Block::reduce_at_barrier(int barrier) {
   });
 }
 
-/// Lets the warps go on whose barrier is complete. false: all have ended.
+/// Releases the warps whose barrier is complete; false if all have ended.
 bool Block::release_barriers() {
   bool waiting = false, released = false;
   for (const Warp& w : warps) {
@@ -275,7 +276,7 @@ void run(const Launch& l) {
   Kernel& k = l.kernel;
   std::fill(k.executed.begin(), k.executed.end(), 0);
   ++k.counters->launches;
-  if (next_tag > 0xf0000000u) {  // tags of long ago must not look new
+  if (next_tag > 0xf0000000u) {  // tags must not wrap around
     std::fprintf(stderr, "ptx: more than 4 billion blocks\n");
     std::abort();
   }

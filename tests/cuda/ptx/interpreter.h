@@ -1,9 +1,9 @@
-// A kernel, decoded, and a block of threads that runs it.
+// A decoded kernel, and a block of threads that runs it.
 //
-// Blocks run one after the other, the warps of a block by turns: each until it waits at a barrier,
-// or, in random order, for a random number of instructions. In a warp the lanes with the lowest
-// program counter go first; they join when they meet again. Instructions that need several lanes
-// wait until these are there.
+// Blocks run one after the other. The warps of a block take turns: each runs until it waits at a
+// barrier or, in random order, for a random number of instructions. In a warp the lanes with the
+// lowest program counter run first; lanes join when their program counters meet. Instructions that
+// need several lanes wait for them.
 #pragma once
 
 #include <memory>
@@ -24,17 +24,17 @@ struct Kernel {
   struct Param {
     u64 offset, size;
   };
-  struct Special {  // a special register and where its lanes lie
+  struct Special {  // a special register and the offset of its lanes
     std::string name;
     u32 offset;
   };
 
   const Function* function = nullptr;
-  std::string name;  // as C++ has it
+  std::string name;  // demangled
   std::vector<Instruction> code;
   std::vector<Param> params;
   u64 param_bytes = 0, shared_bytes = 0, local_bytes = 0;
-  u64 dynamic_shared = 0;  // where the dynamic part begins
+  u64 dynamic_shared = 0;  // where dynamic shared memory begins
   u32 register_bytes = 0;
   struct Number {  // a register that holds a constant
     u32 offset;
@@ -43,16 +43,16 @@ struct Kernel {
   };
   std::vector<Number> numbers;
   std::vector<Special> specials;
-  std::vector<u32> valid;               // at the start: registers with a value from the first
+  std::vector<u32> valid;               // the initial `valid` mask of each register
   int granule = 2, shared_granule = 2;  // log2 of the smallest access
   Counters* counters = nullptr;
   std::vector<u64> executed;  // per instruction
 
-  std::vector<std::unique_ptr<u32[]>> lists;  // what instructions point to
+  std::vector<std::unique_ptr<u32[]>> lists;  // that instructions point to
   std::vector<std::unique_ptr<u16[]>> valid_lists;
 };
 
-/// The kernel ready to run. `address` gives a symbol of the module its place in device memory.
+/// Decodes a kernel. `symbols` has the device addresses of the module's variables.
 std::unique_ptr<Kernel> decode(Module& module, const std::string& name,
                                const std::map<std::string, u64>& symbols);
 
@@ -70,7 +70,7 @@ struct Launch {
   u64 dynamic_shared = 0;
   const u8* params = nullptr;
 };
-/// Runs a kernel; throws Fault after a verdict.
+/// Runs a kernel; throws Fault after a verdict: the kernel has broken a rule.
 void run(const Launch&);
 
 struct Used {  // a block of device memory
@@ -83,14 +83,14 @@ struct Block {
   void start(u32 x, u32 y, u32 z);
   void run();
 
-  /// Notes for the streams that a block of device memory is read or written.
+  /// Records, for the order of streams, that a block of device memory is read or written.
   void use(u64 address, bool writes) {
     Used& last = used[address >> 12 & 15];
     if (address < last.begin || address >= last.end || (writes && !last.writes))
       note(address, writes);
   }
 
-  /// Prints the verdict, which names the instruction and a lane's thread, and ends the launch.
+  /// Prints the verdict with the instruction and a lane's thread, and ends the launch.
   [[noreturn]] void fail(const Instruction&, const Warp&, int lane, const std::string& what,
                          Error code = launch_failure);
 
@@ -99,13 +99,13 @@ struct Block {
   Counters& counters;
   u32 threads;
   u32 index[3] = {};
-  u32 tag = 0, launch_tag = 0;  // of this block, and the least of this launch
-  u64 epoch = 0;                // of barriers; never the same twice
+  u32 tag = 0, launch_tag = 0;  // of this block; the lowest of this launch
+  u64 epoch = 0;                // of barriers; never reused
   std::vector<Warp> warps;
   u64 shared_bytes = 0;
   std::vector<u8> shared, shared_state, local, local_state, param_state;
   std::vector<u64> shared_writer, shared_reader;
-  Used used[16];  // of late
+  Used used[16];  // recently
   Caches& caches;
 
  private:
@@ -127,7 +127,7 @@ struct Block {
   std::vector<u32> valid_;
 };
 
-/// Demangled, for people.
+/// The demangled name, shortened.
 std::string readable(const std::string& symbol);
 
 }  // namespace interpreter

@@ -20,7 +20,7 @@ void addresses(const Instruction& i, Warp& w, u32 mask, u64 (&to)[32]) {
   }
 }
 
-/// The lanes of a generic access may go to different spaces: one call for each.
+/// The lanes of a generic access may access different spaces: one call for each.
 template <class F>
 void by_space(const Instruction& i, u32 mask, const u64 (&to)[32], F&& f) {
   if (i.space != Space::generic) return f(mask);
@@ -112,7 +112,7 @@ void move_window(const Instruction& i, Warp& w, u32 mask) {
 
 enum Atomic { add, min, max, bit_and, bit_or, bit_xor, exch, cas, inc, dec };
 
-// s[1], s[2]: operands. d: the value before, 0 for red. One lane after the other.
+// s[1], s[2]: operands. d: the previous value, 0 for red. One lane after the other.
 template <class T, Atomic op>
 void atomic(const Instruction& i, Warp& w, u32 mask) {
   u64 to[32];

@@ -1,12 +1,12 @@
-// mma.sync: products of matrices that lie in the registers of a warp.
+// mma.sync: products of matrices in the registers of a warp.
 //
-// A register of 32 lanes is 8 rows of 4 words, of A and of D's pairs of columns by row, of B by
-// column; a word is two bf16 (m16n8k16, m16n8k8) or a tf32 (m16n8k8, m16n8k4). So four rows are one
-// vector, and a depth of the product is a word of each row times a word of each column.
+// A register of 32 lanes is 8 rows of 4 words: rows of A and of D's pairs of columns, columns of B.
+// A word is two bf16 (m16n8k16, m16n8k8) or one tf32 (m16n8k8, m16n8k4). Four rows are one vector,
+// and each step of the sum multiplies a word of each row by a word of each column.
 //
 // Sums are those of tensor cores, not of IEEE 754 (Fasi et al. 2021, arXiv:2403.00232, 2512.07004):
-// C and all products are aligned to the largest of them with two bits more than f32 has, what lies
-// below is cut off, the sum of these is exact, and to f32 it is cut off again.
+// C and all products are aligned to the largest of them with two bits more than f32 has; lower bits
+// are truncated; the sum of these is exact, and is truncated to f32.
 #include <utility>
 
 #include "warp.h"
@@ -19,7 +19,7 @@ using Floats = float __attribute__((vector_size(64)));
 using Ints = s32 __attribute__((vector_size(64)));
 
 struct Bf16 {
-  static constexpr int values = 2;  // of a word
+  static constexpr int values = 2;  // per word
   static Words value(Words x, int n) { return n == 0 ? x << 16 : x & 0xffff0000u; }
 };
 struct Tf32 {
@@ -34,20 +34,20 @@ V load(const u32* from) {
   return v;
 }
 
-/// Word t of each of four rows, four times.
+/// Word t of each of four rows, repeated four times.
 template <int t>
 Words of_rows(Words a) {
   return __builtin_shufflevector(a, a, t, t, t, t, 4 + t, 4 + t, 4 + t, 4 + t, 8 + t, 8 + t, 8 + t,
                                  8 + t, 12 + t, 12 + t, 12 + t, 12 + t);
 }
-/// Word t of columns first, first + 2, + 4 and + 6, four times.
+/// Word t of columns first, first + 2, + 4 and + 6, repeated four times.
 template <int t, int first>
 Words of_columns(Words low, Words high) {
   constexpr int a = 4 * first + t, b = a + 8, c = a + 16, d = a + 24;
   return __builtin_shufflevector(low, high, a, b, c, d, a, b, c, d, a, b, c, d, a, b, c, d);
 }
 
-/// The sum of some numbers as tensor cores have it.
+/// The sum of several terms as tensor cores compute it.
 template <size_t n>
 Floats cut_sum(const Floats (&terms)[n]) {
   constexpr int extra = 2, fraction = 23 + extra;
@@ -57,7 +57,7 @@ Floats cut_sum(const Floats (&terms)[n]) {
     most = magnitude > most ? magnitude : most;
   }
   Words exponent = most >> 23;
-  const Ints out_of_range = exponent == 255;  // infinity or NaN: that of ordinary sums
+  const Ints out_of_range = exponent == 255;  // infinity or NaN: as in ordinary sums
   s32 any = 0;
   for (int l = 0; l < 16; ++l) any |= out_of_range[l];
   Floats plain = {};
@@ -65,7 +65,7 @@ Floats cut_sum(const Floats (&terms)[n]) {
     for (const Floats& x : terms) plain += x;
   exponent = exponent > fraction + 1 ? exponent : exponent * 0 + fraction + 1;
   const auto to_whole = Floats((127 + fraction + 127 - exponent) << 23);
-  Ints sum = {};  // of 17 numbers below 2^26
+  Ints sum = {};  // of 17 terms below 2^26
   for (const Floats& x : terms) sum += __builtin_convertvector(x * to_whole, Ints);
   const Words bits = Words(__builtin_convertvector(sum, Floats));
   const Ints back = __builtin_convertvector(Floats(bits), Ints);

@@ -13,7 +13,7 @@ struct Binary {
   std::optional<Module> module;
   std::map<std::string, u64> symbols;
   std::map<std::string, std::unique_ptr<Kernel>> kernels;
-  std::map<std::string, int> registers;  // that ptxas gave each kernel
+  std::map<std::string, int> registers;  // of each kernel, from ptxas
 
   void open() {
     if (module) return;
@@ -23,7 +23,7 @@ struct Binary {
     for (const Variable& v : module->variables()) {
       if (v.space != Space::global && v.space != Space::constant) continue;
       const u64 at = memory.allocate(std::max<u64>(v.size, 1));
-      memory.live -= std::max<u64>(v.size, 1);  // not the program's
+      memory.live -= std::max<u64>(v.size, 1);  // not counted as the program's
       if (v.values.empty()) {
         std::memset(memory.bytes(at), 0, v.size);
       } else {
@@ -56,8 +56,8 @@ T number(const u8* at) {
   return value;
 }
 
-/// Of an ELF file of machine code: section ".nv.info" is a list of attributes, of which 0x2f gives
-/// a kernel, by its number among the symbols, its registers.
+/// For an ELF file of machine code: section ".nv.info" is a list of attributes; attribute 0x2f has
+/// the number of registers of a kernel, which its index among the symbols identifies.
 void read_registers(const u8* elf, std::map<std::string, int>& registers) {
   if (std::memcmp(elf, "\177ELF", 4) != 0) return;  // compressed
   struct Section {
@@ -75,7 +75,7 @@ void read_registers(const u8* elf, std::map<std::string, int>& registers) {
   const Section texts = sections[".strtab"];
   if (!info.at || !symbols.at || !texts.at) return;
   for (const u8* p = info.at; p + 4 <= info.at + info.size;) {
-    const u16 n = p[0] == 4 ? number<u16>(p + 2) : u16(0);  // kind 4 has bytes behind it
+    const u16 n = p[0] == 4 ? number<u16>(p + 2) : u16(0);  // kind 4 is followed by bytes
     if (p[0] == 4 && p[1] == 0x2f) {
       const u8* symbol = symbols.at + 24 * u64(number<u32>(p + 4));
       const char* name = reinterpret_cast<const char*>(texts.at + number<u32>(symbol));
@@ -154,7 +154,7 @@ void** __cudaRegisterFatBinary(void* wrapper) {
   interpreter::read(w.data, *binary);
   return reinterpret_cast<void**>(binary);
 }
-/// PTX_DECODE: tells at once which kernels the interpreter cannot run, launched or not.
+/// PTX_DECODE: reports at once which kernels the interpreter cannot run, launched or not.
 void __cudaRegisterFatBinaryEnd(void** binary) {
   if (!std::getenv("PTX_DECODE")) return;
   for (const auto& [function, registered] : interpreter::functions()) {

@@ -1,4 +1,4 @@
-// The fat binaries of the process: their PTX, and the kernel behind each host function.
+// The fat binaries of the process: their PTX, and the kernel of each host function.
 #pragma once
 
 #include <functional>
@@ -7,12 +7,12 @@
 
 namespace interpreter {
 
-/// Decoded at its first launch; nullptr when nothing was registered for the function. Throws
-/// Unknown.
+/// The kernel of a host function, decoded at its first launch; nullptr if none is
+/// registered. Throws Unknown.
 Kernel* kernel_of(const void* host_function);
-/// f of all kernels of the process that can be decoded.
+/// Calls f with all kernels of the process that can be decoded.
 void each_kernel(const std::function<void(Kernel&)>& f);
-/// Where a variable of the device lies; 0 when there is none.
+/// The address of a device variable; 0 if there is none.
 u64 address_of(const void* host_variable);
 
 }  // namespace interpreter

@@ -26,21 +26,21 @@ enum class Kind { barrier, compare, limit };
 constexpr const char* ways[3][2] = {
     {"removed", ""}, {"always false", "always true"}, {"first operand", "second operand"}};
 
-/// A launch that a mutation would change: of those of its test case the one where warps come by
-/// most often.
+/// A launch that a mutation would change: of a test case's launches, the one in which warps execute
+/// the place most often.
 struct Try {
   u64 launch;
   std::string test;
-  double times;  // that a warp comes by
+  double times;  // executions per warp
 };
 struct Mutation {
   std::vector<Try> tries;
-  std::string verdict, test;  // of the child that was caught
+  std::string verdict, test;  // of the child that detected it
   bool running = false;
 };
 struct Site {
   Kind kind;
-  Mutation ways[2];  // of a barrier: the first
+  Mutation ways[2];  // a barrier has only the first
 };
 struct Key {
   std::string kernel, where, op;
@@ -55,11 +55,11 @@ struct Child {
   pid_t pid = 0;
   Mutation* mutation = nullptr;
   std::string test;
-  char* text = nullptr;  // shared with it
+  char* text = nullptr;  // shared with the child
 };
 
 struct Trial {
-  std::string plan, file;  // what is read, and written
+  std::string plan, file;  // read; written
   bool plans = false, barriers_only = false;
   std::map<Key, Site> sites;
   std::map<const Kernel*, std::vector<Place>> places;
@@ -71,9 +71,9 @@ struct Trial {
   std::map<std::string, double> seconds;  // of test cases
   std::chrono::steady_clock::time_point begun;
   std::map<const Kernel*, std::vector<Handler>> runs;
-  std::vector<u8> changes;  // by instruction of the kernel that runs: ways that change something
+  std::vector<u8> changes;  // by instruction of the running kernel: ways that change something
   const Kernel* running = nullptr;
-  const std::vector<Handler>* instead_of = nullptr;  // its own, of `runs`
+  const std::vector<Handler>* instead_of = nullptr;  // the kernel's own, in `runs`
   // Of a child:
   char* own = nullptr;
   const Site* site = nullptr;
@@ -104,7 +104,7 @@ Trial* trial() {
   return s;
 }
 
-// ---- the places of a kernel, and what stands there instead
+// ---- the places of a kernel, and their replacements
 
 const Statement* removable(const Instruction& i, Kind& kind) {
   const Statement* s = i.source;
@@ -159,7 +159,7 @@ Handler operand_of(const Instruction& i) {
 
 void remove(Instruction& i, Kind kind, int way) {
   if (kind == Kind::barrier) {
-    if (i.d) return;  // of votes: there is no going on without
+    if (i.d) return;  // of votes: the result would be missing
     i.run = nothing;
     i.flow = Flow::plain;
   } else if (kind == Kind::compare) {
@@ -177,7 +177,7 @@ u8 limit_changes(const Instruction& i, Warp& w, u32 mask) {
   return changes;
 }
 
-/// Runs the instruction and notes which mutations would have made a difference.
+/// Runs the instruction and records which mutations would have made a difference.
 void watch(const Instruction& i, Warp& w, u32 mask) {
   Trial& s = *trial();
   const size_t pc = size_t(&i - s.running->code.data());
@@ -211,7 +211,7 @@ void out_of_time(int) {
 void become_child(char* text) {
   Trial& s = *trial();
   s.own = text;
-  new (&runtime_mutex()) std::recursive_mutex;  // the parent's thread holds it, which is not here
+  new (&runtime_mutex()) std::recursive_mutex;  // a thread that is not here holds it
   std::signal(SIGALRM, out_of_time);
   set_timer(seconds_of_test);
   const int sink = open("/dev/null", O_WRONLY);
@@ -236,7 +236,7 @@ void reap(Child& c, int status) {
   r.test = c.test;
 }
 
-/// A child that has ended, or is not yet used; waits for one.
+/// A child that has ended or is unused; waits for one.
 Child& free_child() {
   for (;;) {
     for (Child& c : trial()->children) {
@@ -251,7 +251,7 @@ Child& free_child() {
   }
 }
 
-/// From now on its comparisons say what mutations would change.
+/// From now on, the kernel's comparisons record what mutations would change.
 void watch_kernel(Kernel& k) {
   Trial& s = *trial();
   s.running = &k;
@@ -268,8 +268,8 @@ void watch_kernel(Kernel& k) {
   }
 }
 
-// The plan: a line for each site and way, with the launches that it would change: of the quickest
-// test cases, and of those where warps come by most often.
+// The plan: a line for each site and way, with the launches that it would change: those of the
+// quickest test cases, and those in which warps execute the place most often.
 void write_plan() {
   Trial& s = *trial();
   std::ofstream out(s.plan);
@@ -416,8 +416,7 @@ void ptx_test_ends(bool failed) {
   if (!s) return;
   s->seconds[s->test] =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - s->begun).count();
-  if (!s->own && !s->plans && !s->sites.empty())
-    interpreter::write_file();  // as far as it is known
+  if (!s->own && !s->plans && !s->sites.empty()) interpreter::write_file();  // intermediate results
   if (!s->own) return;
   if (failed) interpreter::report_mutation("the test fails");
   _exit(0);

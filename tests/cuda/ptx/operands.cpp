@@ -1,4 +1,4 @@
-// Which operand of an instruction is what.
+// The meaning of the operands of each instruction.
 #include "decode.h"
 
 namespace interpreter {
@@ -15,7 +15,7 @@ Space space_of(const Statement& s) {
   return Space::generic;
 }
 
-/// What flips a predicate in all lanes, if the operand is !p.
+/// The mask that flips a predicate in all lanes if the operand is !p.
 s64 negated(const Operand& o) { return o.negated ? s64(all_lanes) : 0; }
 
 }  // namespace
@@ -85,7 +85,7 @@ void Decoder::barrier(Frame& f, const Statement& s, Instruction& i) {
   if (s.operands.size() > at + (at ? 2 : 1)) set_source(i, 1, source(f, s.operands.at(at + 1), 4));
 }
 
-/// shfl, vote, match and redux: each lane sees values of others. The mask of the lanes is source 3.
+/// shfl, vote, match and redux: lanes see values of other lanes. Source 3 is the mask of these.
 void Decoder::exchange(Frame& f, const Statement& s, Instruction& i) {
   const std::string& op = s.op[0];
   auto operand = [&](size_t n) -> const Operand& { return s.operands.at(n); };
@@ -107,7 +107,7 @@ void Decoder::exchange(Frame& f, const Statement& s, Instruction& i) {
   set_source(i, 3, source(f, operand(2), 4));
 }
 
-/// mma, ldmatrix and movmatrix: matrices whose elements lie in the registers of all lanes.
+/// mma, ldmatrix and movmatrix: matrices whose elements are in the registers of all lanes.
 void Decoder::matrix(Frame& f, const Statement& s, Instruction& i) {
   const std::string& op = s.op[0];
   auto operand = [&](size_t n) -> const Operand& { return s.operands.at(n); };
@@ -148,7 +148,7 @@ void Decoder::async_copy(Frame& f, const Statement& s, Instruction& i) {
   k_.shared_granule = std::min(k_.shared_granule, 2);
 }
 
-/// Instructions with operands in an order of their own. false: an ordinary one.
+/// Instructions with operands in an order of their own; false for ordinary ones.
 bool Decoder::together(Frame& f, const Statement& s, Instruction& i) {
   const std::string& op = s.op[0];
   if (op == "bar" || op == "barrier") {
@@ -214,7 +214,7 @@ void Decoder::operate(Frame& f, const Statement& s, Instruction& i) {
       i.target = s.has("and") ? 1 : s.has("or") ? 2 : 3;
     else if (op == "setp")
       i.target = 0;
-    if (op == "selp") {  // what is not chosen need not be set: the handler says what is
+    if (op == "selp") {  // the operand not chosen may be unset: the handler checks
       list(i,
            {destination(f, s.operands[0]), source(f, s.operands[1], bytes),
             source(f, s.operands[2], bytes)},

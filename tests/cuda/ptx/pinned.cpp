@@ -1,5 +1,5 @@
-// Pinned memory of the host. While a copy from or to it is under way its pages are protected, so
-// that a program which changes the source, or reads the result, too early is caught at it.
+// Pinned host memory. While a copy from or to it is in flight its pages are protected, so that a
+// program that changes the source, or reads the result, too early is caught.
 #include <signal.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -51,10 +51,10 @@ void caught(int, siginfo_t* info, void*) {
       protect(address, 1, PROT_READ | PROT_WRITE);  // a neighbor on the same page
       return;
     }
-  sigaction(SIGSEGV, &before, nullptr);  // not ours: again, without us
+  sigaction(SIGSEGV, &before, nullptr);  // not ours: repeat the access without this handler
 }
 
-// Each time: a test framework may have taken the signal since.
+// Called each time: a test framework may have replaced the handler since.
 void watch_signal() {
   struct sigaction now = {};
   sigaction(SIGSEGV, nullptr, &now);

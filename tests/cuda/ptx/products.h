@@ -1,5 +1,5 @@
-// Matrix products for the stand-ins of cuBLAS and cuBLASLt: column-major, plain loops, every
-// operand checked as a kernel's would be.
+// Matrix products for the stand-ins of cuBLAS and cuBLASLt: column-major, plain loops. Every
+// operand is checked like a kernel's.
 #pragma once
 
 #include <library_types.h>
@@ -57,7 +57,7 @@ struct Product {
   Matrix a, b, c, d;
   cudaDataType type, out;
 
-  /// op(x) as rows × columns numbers, row-major.
+  /// op(x) as rows × columns elements, row-major.
   template <class C>
   std::vector<C> gathered(const char* what, const Matrix& x, s64 batch, s64 rows,
                           s64 columns) const {
@@ -75,7 +75,7 @@ struct Product {
     return all;
   }
 
-  /// One product of the batch in arithmetic of type C; `then` may change the values, [n][m].
+  /// One product of the batch, computed in type C; `then` may change the values, [n][m].
   template <class C>
   void run(const char* what, s64 batch,
            const std::function<void(std::vector<double>&)>& then = {}) const {

@@ -13,7 +13,7 @@ set(ptx_folder ${PROJECT_BINARY_DIR}/ptx)
 file(GLOB ptx_sources CONFIGURE_DEPENDS ${ptx}/*.cpp)
 list(FILTER ptx_sources EXCLUDE REGEX "/cublas(lt)?\\.cpp$")
 
-# Loops over 32 lanes: as wide as this CPU has them.
+# Loops over 32 lanes use the widest vectors of this CPU.
 include(CheckCXXSourceRuns)
 foreach(level 4 3)
   if(NOT ptx_level)
@@ -45,12 +45,12 @@ foreach(name cublas cublasLt)
   add_dependencies(stretto_tests ptx_${name})
 endforeach()
 
-# NCCL for processes of one host, which goes by that runtime, or by a GPU's.
+# A stand-in for NCCL for processes of one host, on that runtime or on a GPU's.
 stretto_stand_in(nccl 2 ${PROJECT_SOURCE_DIR}/tests/nccl/nccl.cpp)
 target_link_libraries(ptx_nccl PRIVATE ptx_cudart rt)
 add_dependencies(stretto_tests ptx_nccl)
 
-# The CUDA tests of the normal binary, and the op table's, in three orders of warps and blocks.
+# The CUDA tests of the normal binary, and the op table tests, in three orders of warps and blocks.
 file(GLOB ptx_tests RELATIVE ${ptx}/.. CONFIGURE_DEPENDS ${ptx}/../*_test.cpp)
 list(REMOVE_ITEM ptx_tests budgets_test.cpp)
 list(TRANSFORM ptx_tests REPLACE "(.*)\\.cpp$" "[#\\1]")
@@ -64,19 +64,19 @@ foreach(order forwards backwards random)
   set_tests_properties(cuda_ptx_${order} PROPERTIES LABELS "cuda;ptx" TIMEOUT 1800
     ENVIRONMENT "STRETTO_NUM_THREADS=1;STRETTO_ALLOC=exact;LD_LIBRARY_PATH=${ptx_folder};PTX_ORDER=${order};PTX_STREAMS=${streams_${order}}")
 endforeach()
-# What kernels move, and how, against what they must; kernels.tsv has their registers and counters.
+# Memory traffic of kernels against their budgets; kernels.tsv has their registers and counters.
 add_test(NAME cuda_ptx_budgets COMMAND stretto_tests --filenames-as-tags "[#budgets_test]")
 set_tests_properties(cuda_ptx_budgets PROPERTIES LABELS "cuda;ptx" TIMEOUT 900
   ENVIRONMENT "STRETTO_NUM_THREADS=1;STRETTO_ALLOC=exact;LD_LIBRARY_PATH=${ptx_folder};PTX_DECODE=1;PTX_COUNTERS=${ptx_folder}/kernels.tsv")
-# Every kernel of the binary is known to the interpreter, launched or not; any test of the CPU will do.
+# The interpreter must know every kernel of the binary, launched or not; any CPU test triggers it.
 add_test(NAME cuda_ptx_decode COMMAND stretto_tests "nothing is allocated for nothing")
 set_tests_properties(cuda_ptx_decode PROPERTIES LABELS "cuda;ptx" TIMEOUT 600
   ENVIRONMENT "LD_LIBRARY_PATH=${ptx_folder};PTX_DECODE=1")
 
-# Models there: each position and kernel against the CPU, the worked cases, a program of one file.
+# Models on the interpreter: each position and kernel against the CPU, worked cases, a one-file program.
 set(ptx_environment "STRETTO_NUM_THREADS=1;LD_LIBRARY_PATH=${ptx_folder};PTX_ORDER=random")
 add_test(NAME cuda_ptx_models COMMAND stretto_tests --filenames-as-tags "[#registry_test]")
-# What ops, models, references and worked cases promise, with all of it made there.
+# The tests of ops, models, references and worked cases, with all tensors on the interpreter.
 foreach(folder nn nn/attention nn/data nn/files nn/models nn/optim nn/positions nn/published nn/training
         ops/attention ops/spe reference conformance)
   file(GLOB folder_tests RELATIVE ${PROJECT_SOURCE_DIR}/tests/${folder} CONFIGURE_DEPENDS
@@ -111,33 +111,33 @@ endif()
 set_tests_properties(${ptx_programs} PROPERTIES LABELS "cuda;ptx" TIMEOUT 900
   ENVIRONMENT "${ptx_environment}")
 
-# The models where blocks have less shared memory than fused kernels take.
+# The models with less shared memory per block than fused kernels need.
 add_test(NAME cuda_ptx_little_shared COMMAND stretto_tests --filenames-as-tags "[#registry_test]")
 set_tests_properties(cuda_ptx_little_shared PROPERTIES LABELS "cuda;ptx" TIMEOUT 900
   ENVIRONMENT "${ptx_environment};PTX_SHARED=99")
 
-# Each barrier taken away (mutations.h), and told by one file of tests; for the tests of bounds and
-# alignment all files are needed: tests/cuda/ptx/scripts/mutations.sh, by hand.
+# Each barrier is removed (mutations.h), and some test file must fail; removing tests of bounds and
+# alignment needs all test files: run tests/cuda/ptx/scripts/mutations.sh by hand.
 add_test(NAME cuda_ptx_barriers COMMAND ${CMAKE_COMMAND} -E env KIND=barriers
   TESTS=bounds_test,linear_attention_kernels_test,feature_kernels_test,attention_kernels_test,attention_decode_test,fft_kernels_test,spe_kernels_test
   bash ${ptx}/scripts/mutations.sh ${PROJECT_BINARY_DIR})
 set_tests_properties(cuda_ptx_barriers PROPERTIES LABELS "cuda;ptx" TIMEOUT 900)
 
-# What takes minutes begins first, so that no core waits at the end.
+# Tests that take minutes start first, so that no core is idle at the end.
 set_tests_properties(cuda_ptx_barriers cuda_ptx_forwards cuda_ptx_backwards
   cuda_ptx_random cuda_ptx_models cuda_ptx_all_ops_attention cuda_ptx_budgets
   ${ptx_long} PROPERTIES COST 1000)
 
-# What ptxas made of the kernels, where there is a disassembler.
+# The machine code that ptxas made of the kernels, if there is a disassembler.
 add_test(NAME cuda_ptx_assembly COMMAND bash ${ptx}/scripts/assembly.sh ${PROJECT_BINARY_DIR})
 set_tests_properties(cuda_ptx_assembly PROPERTIES LABELS "cuda;ptx" TIMEOUT 900
   SKIP_RETURN_CODE 77)
 
-# What benchmarks/gpu takes to a machine with a GPU.
+# What benchmarks/gpu runs on a machine with a GPU.
 add_test(NAME cuda_ptx_rehearsal COMMAND bash ${ptx}/scripts/rehearsal.sh ${PROJECT_BINARY_DIR})
 set_tests_properties(cuda_ptx_rehearsal PROPERTIES LABELS "cuda;ptx" TIMEOUT 900)
 
-# Planted faults and what must be said of each.
+# Planted faults and the expected verdict of each.
 file(GLOB fault_sources CONFIGURE_DEPENDS ${ptx}/faults/*.cu ${ptx}/faults/*.cpp)
 add_executable(ptx_faults ${fault_sources})
 target_link_libraries(ptx_faults PRIVATE CUDA::cudart CUDA::cublas CUDA::cublasLt ${CMAKE_DL_LIBS})

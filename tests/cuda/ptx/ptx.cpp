@@ -18,7 +18,7 @@ std::string_view trim(std::string_view s) {
   return s;
 }
 
-/// The parts between `by`, outside of brackets, trimmed.
+/// The parts of s between separators outside of brackets, trimmed.
 std::vector<std::string_view> split(std::string_view s, char by) {
   std::vector<std::string_view> parts;
   int depth = 0;
@@ -168,13 +168,13 @@ class Parser {
  private:
   struct Scope {
     int id = 0;
-    std::map<std::string, int, std::less<>> names;     // a register and its number
+    std::map<std::string, int, std::less<>> names;     // a register and its index
     std::map<std::string, int, std::less<>> families;  // "%r" of "%r<9>" and its bytes
   };
 
-  // ".loc 2 96 3, function_name …, inlined_at 1 51 5": a line, and that of the call that it was
-  // inlined at, which has had a .loc of its own. "cuda/runtime/index.h:96 <
-  // cuda/runtime/map.cuh:51" for people.
+  // ".loc 2 96 3, function_name …, inlined_at 1 51 5": a line, and the line of the call that
+  // it was inlined into, which has had a .loc of its own. Reported as
+  // "cuda/runtime/index.h:96 < cuda/runtime/map.cuh:51".
   void locate(std::string_view s) {
     const Words words = words_of(s);
     auto key = [&](size_t at) {
@@ -353,7 +353,7 @@ class Parser {
 
   Function& f_;
   const std::map<int, std::string>& files_;
-  std::map<std::string, std::string> chains_;  // of a place as .loc has it
+  std::map<std::string, std::string> chains_;  // by location as in .loc
   const std::string* where_ = nullptr;
   std::vector<Scope> scopes_;
   int last_scope_ = 0;

@@ -1,7 +1,7 @@
-// PTX text, taken apart: functions with their registers, variables, statements and labels.
+// Parsed PTX text: functions with their registers, variables, statements and labels.
 //
-// Nothing is decided here about what an instruction does: decode.h turns statements into something
-// that runs. A function is parsed when it is first asked for, as a module may hold hundreds.
+// The parser does not know what an instruction does: decode.h turns statements into instructions. A
+// function is parsed at its first use, as a module may have hundreds.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ using s16 = int16_t;
 using s32 = int32_t;
 using s64 = int64_t;
 
-/// What the interpreter cannot run: an instruction, a symbol, a form it does not know.
+/// Thrown for PTX that the interpreter cannot run: an unknown instruction, symbol or variant.
 struct Unknown : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -43,8 +43,8 @@ struct Operand {
   enum Kind : u8 { none, in_register, number, special, symbol, memory, list, label };
   Kind kind = none;
   bool negated = false;        // !%p
-  int reg = -1;                // a register's number in its function, a label's number
-  u64 value = 0;               // a number's bits
+  int reg = -1;                // index of a register in its function, or of a label
+  u64 value = 0;               // an immediate's bits
   s64 offset = 0;              // memory: added to the address
   std::string name;            // special register, symbol, function
   std::vector<Operand> parts;  // memory: the base; list: its elements; d|p: both
@@ -52,11 +52,11 @@ struct Operand {
 
 struct Statement {
   std::string text;
-  std::vector<std::string> op;  // "ld.global.f32" by its dots
+  std::vector<std::string> op;  // "ld.global.f32", split at its dots
   std::vector<Operand> operands;
   int guard = -1;  // the predicate's register
   bool guard_negated = false;
-  const std::string* where = nullptr;  // in the source, see Parser::locate; null: not known
+  const std::string* where = nullptr;  // source location, see Parser::locate; null: unknown
 
   bool has(std::string_view modifier) const;
   std::string name() const;  // with all modifiers
@@ -92,7 +92,7 @@ struct Function {
 class Module {
  public:
   explicit Module(const std::string& text);
-  /// Parsed at the first call; throws Unknown when there is none of that name.
+  /// Parsed at the first call; throws Unknown if there is no function of that name.
   const Function& function(const std::string& name);
   const std::vector<Variable>& variables() const { return variables_; }
 

@@ -23,7 +23,7 @@ bool lazy() {
   return yes;
 }
 
-std::vector<std::unique_ptr<Stream>>& streams() {  // by id; [0]: the default one
+std::vector<std::unique_ptr<Stream>>& streams() {  // by id; [0]: the default stream
   static auto* all = [] {
     auto* made = new std::vector<std::unique_ptr<Stream>>;
     made->push_back(std::make_unique<Stream>(Stream{0, true}));
@@ -41,7 +41,7 @@ void join(Clock& c, const Clock& other) {
   for (size_t i = 0; i < other.size(); ++i) at(c, i) = std::max(at(c, i), other[i]);
 }
 
-Clock host;  // what the host knows to be done
+Clock host;  // the work that the host knows to be done
 
 struct Running {
   Stream* stream;
@@ -49,7 +49,7 @@ struct Running {
 };
 std::optional<Running> running;
 
-/// Who used a block of device memory, by streams and places.
+/// The last uses of a block of device memory, by stream and position.
 struct Use {
   size_t writer = 0;
   u64 written = 0;

@@ -1,11 +1,11 @@
-// How a warp runs: its groups of lanes by turns, the one with the lowest program counter first.
+// How a warp runs: its groups of lanes take turns, the one with the lowest program counter first.
 #include <algorithm>
 
 #include "interpreter.h"
 
 namespace interpreter {
 
-/// Whether the lanes that an instruction needs stand together; else the group waits for them.
+/// True if the lanes that an instruction needs are together; otherwise the group waits for them.
 bool Block::ready(Warp& w, Group& g, const Instruction& i) {
   u32 needed = w.alive;
   if (i.flow == Flow::sync) {
@@ -37,7 +37,7 @@ void Block::diverged(Warp& w) {
 }
 
 /// A group of lanes while it runs: `pc` and `mask` are ahead of those in Warp::groups, which are
-/// sorted by program counter, one group at each.
+/// sorted by program counter, with one group for each.
 struct Block::Turn {
   Turn(Warp& warp, size_t n)
       : w(warp),
@@ -50,7 +50,7 @@ struct Block::Turn {
 
   Group& group() { return groups[chosen]; }
   void take_out() { groups.erase(groups.begin() + long(chosen)); }
-  /// Lanes that go on at `at`, joined with the group there.
+  /// Continues lanes at `at`, joined with the group there.
   void put(int at, u32 lanes) {
     const auto it = std::lower_bound(groups.begin(), groups.end(), at,
                                      [](const Group& g, int other) { return g.pc < other; });
@@ -71,14 +71,14 @@ struct Block::Turn {
   const size_t chosen;
   int pc;
   u32 mask;
-  const int stop;  // from here on it meets the next group, or is no longer the lowest
+  const int stop;  // here it meets the next group, or is no longer the lowest
   const bool alone;
 };
 
-// What the group does after an instruction. skipped: as `next`, and the instruction is no step.
+// What the group does after an instruction. skipped: as `next`, but the instruction is not a step.
 enum class Block::After : u8 { next, skipped, regrouped, at_barrier };
 
-// run_warp's loop, one function for each Flow. They are inlined so that a turn stays in registers.
+// The loop of run_warp(), one function for each Flow, inlined so that a turn stays in registers.
 
 /// Runs an instruction in the lanes m; a destination is valid where all sources are.
 [[gnu::always_inline]] inline void Block::execute(const Instruction& i, Warp& w, u32 m) {
@@ -114,7 +114,7 @@ enum class Block::After : u8 { next, skipped, regrouped, at_barrier };
   return After::regrouped;
 }
 
-/// A branch to one of several targets, which a register chooses.
+/// A branch to one of several targets, selected by a register.
 [[gnu::always_inline]] inline Block::After Block::branch_by_table(Turn& t, const Instruction& i,
                                                                   u32 m) {
   const u32* which = t.w.lane<u32>(i.s[0]);

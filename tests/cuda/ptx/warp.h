@@ -1,8 +1,8 @@
-// A warp: 32 lanes of registers, where each lane is, and the decoded instructions that move them.
+// A warp: 32 lanes of registers, the position of each lane, and the decoded instructions.
 //
-// A register is an array of 32 values of its own size, so an instruction that all lanes run is a
-// plain loop. Numbers and special registers are registers too (filled once), so every source
-// operand is an offset into one array. Predicates are 32-bit masks.
+// A register is an array of 32 values of its own size, so that an instruction that all lanes run is
+// a plain loop. Constants and special registers are registers too (filled once), so that every
+// source operand is an offset into one array. Predicates are 32-bit masks.
 #pragma once
 
 #include <array>
@@ -18,8 +18,8 @@ struct Warp;
 struct Instruction;
 using Handler = void (*)(const Instruction&, Warp&, u32 mask);
 
-/// How the scheduler treats an instruction. sync: waits for the lanes of its mask; aligned: for
-/// all.
+/// How the scheduler treats an instruction. sync: waits for the lanes of its mask;
+/// aligned: for all lanes.
 enum class Flow : u8 { plain, sync, aligned, branch, table, barrier, exit };
 enum class Pipe : u8 {
   integer,
@@ -32,7 +32,7 @@ enum class Pipe : u8 {
   matrix,
   warp,
   control,
-  folded  // none on hardware: a negation, or a register's copy, which ptxas gives the same place
+  folded  // none on hardware: a negation, or a register's copy, which ptxas merges
 };
 inline constexpr int pipes = 11;
 
@@ -40,22 +40,22 @@ struct Instruction {
   Handler run = nullptr;
   u32 d = 0;                  // offsets of registers: the destination,
   std::array<u32, 4> s{};     // the sources,
-  const u32* list = nullptr;  // and those of vectors and matrices, where there are more
+  const u32* list = nullptr;  // and those of vectors and matrices, if there are more
   u32 guard = 0;              // a predicate; its set bits are flipped by
   u32 flip = 0;
-  u16 valid_d = 0;  // numbers of the destination's and the sources' `valid` masks
+  u16 valid_d = 0;  // indices of the destination's and the sources' `valid` masks
   std::array<u16, 3> valid_s{};
   const u16* valid_list = nullptr;
-  u8 count = 0;  // of list; of loads and stores the bytes of the address
-  u8 sets = 0;   // how many of list are destinations
+  u8 count = 0;  // of list; for loads and stores, the bytes of the address
+  u8 sets = 0;   // number of destinations in list
   Flow flow = Flow::plain;
   Pipe pipe = Pipe::integer;
   Space space = Space::generic;
   u8 bytes = 0;           // of one item of a memory access
-  u8 register_bytes = 0;  // of the register it comes from or goes to
+  u8 register_bytes = 0;  // of the register that is loaded or stored
   bool writes = false;
   bool is_signed = false;
-  int target = -1;  // a branch's; else an instruction's own small number
+  int target = -1;  // of a branch; else a small number specific to the instruction
   s64 offset = 0;   // added to an address
   const Statement* source = nullptr;
 };
@@ -69,7 +69,7 @@ struct Copy {
   u8 data[32][16];
 };
 
-struct Group {  // lanes that stand at one instruction
+struct Group {  // lanes at the same instruction
   int pc;
   u32 mask;
   bool waiting;
@@ -84,7 +84,7 @@ struct Warp {
   Block* block = nullptr;
   int id = 0;
   State state = ready;
-  u32 lanes = all_lanes;  // those of the launch: the last warp may have fewer
+  u32 lanes = all_lanes;  // of the launch: the last warp may have fewer
   u32 alive = 0;
   u32 epoch = 0;  // synchronizations within the warp
   int barrier = 0, barrier_threads = 0;
@@ -141,8 +141,8 @@ inline void for_lanes(u32 mask, F&& f) {
   for (; mask; mask &= mask - 1) f(__builtin_ctz(mask));
 }
 
-// Who runs a statement: each returns nullptr when it is none of its own. arithmetic.cpp,
-// convert.cpp, memory.cpp, collective.cpp, mma.cpp.
+// The handlers of statements, or nullptr if the statement belongs to another function.
+// arithmetic.cpp, convert.cpp, memory.cpp, collective.cpp, mma.cpp.
 Handler arithmetic_handler(const Statement&);
 Handler integer_handler(const Statement&);
 Handler convert_handler(const Statement&, int to_register_bytes, int from_register_bytes);

@@ -155,7 +155,7 @@ DeviceMemory::DeviceMemory() {
 
 u64 DeviceMemory::allocate(u64 bytes) {
   constexpr u64 page = 4096;
-  const u64 room = (bytes + page - 1) / page * page + 4 * page;  // nothing near its end
+  const u64 room = (bytes + page - 1) / page * page + 4 * page;  // nothing else near its end
   if (bytes > limit - live || next_ + room > base + size) return 0;
   const u64 address = next_;
   next_ += room;
@@ -219,8 +219,8 @@ std::string DeviceMemory::place(u64 address) const {
 
 }  // namespace interpreter
 
-// For tests, which find them with dlsym: the table of PTX_COUNTERS so far, and from now on
-// anew.
+// For tests, which find them with dlsym: the table of PTX_COUNTERS so far, and a
+// reset of the counters.
 extern "C" {
 
 const char* ptx_counters() {

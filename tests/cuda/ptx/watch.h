@@ -1,9 +1,9 @@
-// What the interpreter knows about memory, and what it says when a kernel breaks a rule.
+// What the interpreter knows about memory, and its verdicts when a kernel breaks a rule.
 //
-// Device memory is three flat ranges of addresses that belong together: the one programs see, which
-// nobody can touch (as on a machine with a GPU), its bytes, and one state per byte. Addresses are
-// not given out twice, so what was freed stays wrong. Of each byte that the running launch touched,
-// the last block that wrote and the blocks that read are kept.
+// Device memory is three flat address ranges that correspond: the one programs see, which cannot be
+// accessed (as on a machine with a GPU), its bytes, and one state per byte. Addresses are never
+// reused, so that accesses to freed memory are detected. For each byte that the running launch
+// accesses, the last block that wrote it and the blocks that read it are recorded.
 #pragma once
 
 #include <map>
@@ -14,13 +14,13 @@
 
 namespace interpreter {
 
-/// Windows of generic addresses; no pointer of a program lies there.
+/// Windows of generic addresses; no pointer of a program is in them.
 inline constexpr u64 shared_window = u64(1) << 56, local_window = u64(2) << 56,
                      param_window = u64(3) << 56, window_mask = u64(0xff) << 56;
 
 enum State : u8 { absent = 0, unwritten = 1, written = 2 };
 
-/// CUDA's numbers of the errors that the interpreter gives.
+/// CUDA's codes of the errors that the interpreter returns.
 enum Error : int {
   success = 0,
   invalid_value = 1,
@@ -38,12 +38,12 @@ enum Error : int {
   capture_implicit = 906,
 };
 
-/// Ends a launch after a verdict; what CUDA calls the error.
+/// Ends a launch after a verdict; has CUDA's error code.
 struct Fault {
   Error code;
 };
 
-/// Prints "ptx: <text>". A process with a verdict ends with this status.
+/// Prints "ptx: <text>". A process with a verdict exits with this status.
 inline constexpr int verdict_status = 86;
 void verdict(const std::string& text);
 std::string hex(u64 x);
@@ -51,23 +51,23 @@ std::string hex(u64 x);
 class DeviceMemory {
  public:
   static DeviceMemory& get();
-  u64 allocate(u64 bytes);  // 0: none left
+  u64 allocate(u64 bytes);  // 0: out of memory
   bool release(u64 address);
   bool owns(u64 address) const { return address - base < size; }
-  /// The bytes behind an address of the device.
+  /// The bytes at an address of the device.
   u8* bytes(u64 address) { return data + (address - base); }
   void mark(u64 address, u64 n, State state);
   /// The first of n bytes that is not allocated, or n.
   u64 allocated(u64 address, u64 n) const;
   /// "4 bytes past the end of the 400 bytes at 0x…".
   std::string place(u64 address) const;
-  /// The block that an address lies in: where it begins and ends.
+  /// The block that contains an address: its begin and its end.
   std::pair<u64, u64> block(u64 address) const;
 
   u64 base = 0, size = 0;
   u8 *data = nullptr, *state = nullptr;
   u32 *writer = nullptr, *reader = nullptr;  // by (address − base) >> granule
-  u64 live = 0, peak = 0;                    // bytes that are allocated, and were at most
+  u64 live = 0, peak = 0;                    // bytes allocated, now and at most
   u64 limit = u64(1) << 30;
 
  private:
@@ -80,14 +80,14 @@ class DeviceMemory {
   u64 next_ = 0;
 };
 
-/// What a kernel did, over all its launches.
+/// The counters of a kernel, over all its launches.
 struct Counters {
   u64 launches = 0, blocks = 0;
-  u64 registers = 0;                  // of a thread, by ptxas; 0: there is only PTX
-  u64 threads = 0, shared_bytes = 0;  // of a block, at most
+  u64 registers = 0;                  // per thread, from ptxas; 0: there is only PTX
+  u64 threads = 0, shared_bytes = 0;  // per block, at most
   u64 instructions[11] = {};          // of a warp, by Pipe
-  // The same by sixteenth of the grid, in the order in which blocks begin; of fewer blocks, by
-  // block.
+  // The same by sixteenth of the grid, in the order in which blocks begin; with
+  // fewer blocks, by block.
   static constexpr u64 shares = 16;
   u64 work[shares] = {};
   u64 diverged = 0;  // branches that split a warp
@@ -95,27 +95,27 @@ struct Counters {
   struct Global {
     u64 requests = 0, bytes = 0, sectors = 0, unique_bytes = 0;
   } load, store;
-  u64 load_missed = 0;     // sectors that the first cache did not have (cache.h)
-  u64 copied_sectors = 0;  // of those loaded: by cp.async, on their way to shared memory
+  u64 load_missed = 0;     // sectors that missed the first-level cache (cache.h)
+  u64 copied_sectors = 0;  // of the loaded ones: by cp.async, to shared memory
   u64 shared_requests = 0, shared_wavefronts = 0, shared_ideal = 0;
   u64 local_requests = 0, atomics = 0;
   double microseconds = 0;           // of the interpreter itself
   std::map<std::string, u64> lines;  // instructions of a warp, by line of the source and opcode
 };
 std::map<std::string, Counters>& counters();
-/// Whether lines are counted: PTX_LINES is set.
+/// True if lines are counted: PTX_LINES is set.
 bool counting_lines();
-/// Whether anybody will look: PTX_COUNTERS is set, or they were reset. Else load_missed is 0.
+/// True if counters are read: PTX_COUNTERS is set, or they were reset. Else load_missed stays 0.
 bool& counting();
 
-/// What the products of cuBLAS did, by the type of their operands: those run as plain loops, so
-/// there is nothing else to count.
+/// The products of cuBLAS, by the type of their operands: they run as plain loops, so that there is
+/// nothing else to count.
 struct Products {
   u64 calls = 0, multiply_adds = 0, bytes = 0;  // operands and results, each once
 };
 std::map<std::string, Products>& products();
 
-/// Of the process: what went over the bus.
+/// The process's transfers over the bus.
 struct Traffic {
   u64 uploads = 0, upload_bytes = 0, downloads = 0, download_bytes = 0, synchronizations = 0;
 };

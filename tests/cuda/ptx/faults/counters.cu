@@ -1,4 +1,4 @@
-// What the interpreter counts.
+// The interpreter's counters.
 #include <dlfcn.h>
 
 #include <map>
@@ -48,7 +48,7 @@ FINE("sectors and unique bytes") {
   expect(row["launches"] == 3 && row["blocks"] == 6 && row["local"] == 0, "the rest");
 }
 
-/// Reads `count` numbers of x, `times` times.
+/// Reads `count` elements of x, `times` times.
 __global__ void again(float* y, const float* x, int count, int times) {
   float sum = 0;
   for (int t = 0; t < times; ++t)

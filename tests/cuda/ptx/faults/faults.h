@@ -1,5 +1,5 @@
-// Kernels with one thing wrong, and what the interpreter must say of each; beside them right ones
-// of which it must say nothing. Every case runs in a process of its own (main.cpp).
+// Kernels with one fault each, and the interpreter's expected verdict; next to them correct
+// kernels, which must have none. Every case runs in a process of its own (main.cpp).
 #pragma once
 
 #include <cuda_runtime.h>
@@ -12,7 +12,7 @@
 #include <vector>
 
 struct Case {
-  std::string name, verdict;  // no verdict: it must stay silent
+  std::string name, verdict;  // empty: no verdict expected
   void (*run)();
 };
 std::vector<Case>& cases();
@@ -28,12 +28,12 @@ struct Add {
   static void body();                                       \
   static const Add JOIN(body, _added)(what, verdict, body); \
   static void body()
-/// A body that does one thing wrong.
+/// A body with one fault.
 #define FAULT(what, verdict) CASE(what, verdict, JOIN(case_, __LINE__))
-/// Its right neighbor.
+/// Its correct counterpart.
 #define FINE(what) CASE(what, "", JOIN(case_, __LINE__))
 
-/// Numbers of the device; as new they hold nothing.
+/// Elements in device memory, initially unwritten.
 template <class T>
 struct Device {
   explicit Device(size_t n) : size(n) {

@@ -1,4 +1,4 @@
-// Launches beyond what the device can do.
+// Launches that exceed the limits of the device.
 #include "faults.h"
 
 namespace {

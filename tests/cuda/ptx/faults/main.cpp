@@ -1,5 +1,5 @@
-// ptx_faults [NAME | --list]: all cases, each in a process of its own, or one; or a line for
-// each fault, its verdict and its name.
+// ptx_faults [NAME | --list]: runs all cases, each in a process of its own, or one case; or prints
+// a line for each fault with its verdict and its name.
 #include <sys/wait.h>
 
 #include "faults.h"

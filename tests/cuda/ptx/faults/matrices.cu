@@ -3,7 +3,7 @@
 
 namespace {
 
-// Small whole numbers: exact in bf16 and tf32, their sums in f32.
+// Small integers: exact in bf16 and tf32, and so are their sums in f32.
 float entry(int i) { return float((i * 37) % 13 - 6); }
 unsigned short bf16(float x) {
   unsigned u;
@@ -84,7 +84,7 @@ FINE("tf32 does not see the low bits") {
   expect_product<8>(d.values());
 }
 
-// Four 8 × 8 matrices of halves, number 64 m + 8 r + c at row r, column c of matrix m.
+// Four 8 × 8 matrices of halves, value 64 m + 8 r + c at row r, column c of matrix m.
 __global__ void matrices(unsigned* y, int pitch, int shift, bool transposed, bool all_written) {
   __shared__ alignas(16) unsigned short s[4 * 8 * 16 + 8];
   const int l = int(threadIdx.x);
@@ -130,7 +130,7 @@ __global__ void move_matrix(unsigned* y, const unsigned* x) {
 }
 FINE("movmatrix") {
   std::vector<unsigned> x;
-  for (unsigned l = 0; l < 32; ++l) x.push_back(2 * l | (2 * l + 1) << 16);  // row-major numbers
+  for (unsigned l = 0; l < 32; ++l) x.push_back(2 * l | (2 * l + 1) << 16);  // row-major values
   Device<unsigned> in(x), y(32);
   move_matrix<<<1, 32>>>(y, in);
   for (unsigned l = 0; l < 32; ++l) {

@@ -1,4 +1,4 @@
-// Global and local memory: bounds, alignment, what was never written, who owns what.
+// Global and local memory: bounds, alignment, unwritten memory, accesses of several blocks.
 #include "faults.h"
 
 namespace {

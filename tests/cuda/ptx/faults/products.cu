@@ -1,4 +1,4 @@
-// cuBLAS and cuBLASLt: their products against plain loops, and operands that are not there.
+// cuBLAS and cuBLASLt: their products against plain loops, and operands out of bounds.
 #include <cublasLt.h>
 #include <cublas_v2.h>
 

@@ -153,7 +153,7 @@ FAULT("a barrier after some threads have returned", "barrier: ") {
   Device<int> y(64);
   early_return<<<1, 64>>>(y, 40);
 }
-__global__ void pingpong(int* y) {  // two barriers where the loop would need them at each turn
+__global__ void pingpong(int* y) {  // no barrier in one iteration
   __shared__ int s[2][64];
   const int t = int(threadIdx.x);
   s[0][t] = t;

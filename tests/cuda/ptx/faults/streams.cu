@@ -1,4 +1,4 @@
-// Streams, events, memory of the host, graphs.
+// Streams, events, host memory, graphs.
 #include "faults.h"
 
 namespace {

@@ -1,4 +1,4 @@
-// What lanes do together: shuffles, votes, atomics; and diverging code.
+// Operations of several lanes: shuffles, votes, atomics; and divergent code.
 #include "faults.h"
 
 namespace {
@@ -93,7 +93,7 @@ FAULT("half a warp votes, half is at a barrier", "diverged: ") {
   Device<unsigned> y(32);
   barrier_and_vote<<<1, 32>>>(y);
 }
-__global__ void paths(int* y, const int* x) {  // each lane its own number of turns, and a switch
+__global__ void paths(int* y, const int* x) {  // iterations per lane, and a switch
   int v = x[threadIdx.x], n = 0;
   while (v != 1) {
     v = v % 2 ? 3 * v + 1 : v / 2;

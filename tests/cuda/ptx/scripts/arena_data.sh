@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# 64 made-up examples of a task of the Long-Range Arena, as lra's --data has them, on the standard output:
+# Prints 64 made-up examples of a task of the Long-Range Arena, in the format of lra's --data:
 #   tests/cuda/ptx/scripts/arena_data.sh text|retrieval|image
 set -euo pipefail
 task=${1:?text, retrieval or image}

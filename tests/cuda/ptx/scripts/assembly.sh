@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# What ptxas made of the kernels of a finished build:  assembly.sh BUILD
-#   - a kernel over packs (a template argument V > 1) has accesses of 16 bytes;
-#   - functions that kernels call are those of `allowed`, with the reason.
-# Needs cuobjdump and c++filt; not every CUDA Toolkit has the first (CUOBJDUMP names another; PyPI:
+# Checks the machine code of the kernels of a finished build:  assembly.sh BUILD
+#   - a kernel over packs (a template argument V > 1) has 16-byte accesses;
+#   - kernels call only the functions in `allowed`, which has the reasons.
+# Needs c++filt and cuobjdump, which not every CUDA Toolkit has (set CUOBJDUMP to its path; PyPI:
 # nvidia-cuda-cuobjdump).
 set -euo pipefail
 build=$(cd "$1" && pwd)

@@ -1,8 +1,8 @@
-# The report of mutations.sh: `kernels` is what the interpreter wrote, `host` file, text and verdict by
-# tabs, `reasons` mutations/without_effect.txt. Markdown to the standard output; status 1 when
-# something was not told.
+# The report of mutations.sh: `kernels` was written by the interpreter, `host` has file, text and
+# verdict, separated by tabs, `reasons` is mutations/without_effect.txt. Prints Markdown; exit status 1
+# if a mutation was not detected.
 
-# "out of bounds: a load of …" is told as "out of bounds".
+# "out of bounds: a load of …" is reported as "out of bounds".
 function short(verdict) {
   if (verdict == "the test fails") return "wrong values"
   sub(/:.*/, "", verdict)
@@ -66,7 +66,7 @@ BEGIN {
     text = source_line(place)
     ++total
     if (verdict != "") {
-      ++told
+      ++detected
       row = place
       if (!(row in rows)) { rows[row] = ++row_count; row_place[row_count] = place }
       i = rows[row]
@@ -74,12 +74,12 @@ BEGIN {
       if (!((i, kernel) in seen)) { seen[i, kernel] = 1; in_kernels[i] = in_kernels[i] kernel ";" }
       continue
     }
-    # Of a test's two outcomes one is its mutation: when that one went astray, this is the other.
+    # One of a test's two outcomes is its mutation: if that one failed, this is the other.
     if (opposite[$1 FS $2 FS $3]) { ++opposites; --total; continue }
     i = reason_of(kernel, where, text, op, way, tries)
     if (i) { ++excused; ++excused_by[i]; continue }
     missing[++missing_count] = "| `" kernel "` | " where " | `" text "` | " op " | " way " | " \
-      (tries > 0 ? tries " test cases, none told" : "no test case where it matters") " |"
+      (tries > 0 ? tries " test cases, none detected it" : "no test case where it matters") " |"
   }
   while ((getline < host) > 0) {
     ++total
@@ -87,22 +87,22 @@ BEGIN {
     gsub(/\|/, "\\|", text)
     if ($3 != "" && $3 !~ /^!/) {
       host_rows = host_rows "| " $1 " | `" text "` | " short($3) " |\n"
-      ++told
+      ++detected
       continue
     }
     i = $3 == "" ? reason_of("host", $1, $2, "host", "removed", 1) : 0
     if (i) { ++excused; ++excused_by[i]; continue }
-    missing[++missing_count] = "| – | " $1 " | `" text "` | on the host | removed | " ($3 == "" ? "not told" : $3) " |"
+    missing[++missing_count] = "| – | " $1 " | `" text "` | on the host | removed | " ($3 == "" ? "not detected" : $3) " |"
   }
-  print "# What the tests say when a barrier or a test of a kernel is gone\n"
+  print "# Test results when a barrier or a test of a kernel is removed\n"
   print "Made by `tests/cuda/ptx/scripts/mutations.sh`, " made "."
-  print "A mutation is a barrier that does nothing, or a comparison of whole numbers (of an index with a bound, of a"
+  print "A mutation is a barrier that does nothing, or a comparison of integers (of an index with a bound, of a"
   print "flag) that is always true or always false, in all copies that the compiler made of a source line in a kernel."
-  print "Where one of the two went astray (out of bounds, misaligned, a race) and the other has no effect, that is no mutation:"
+  print "If one of the two fails (out of bounds, misaligned, a race) and the other has no effect, the latter is no mutation:"
   print opposites + 0 " of them are not counted."
-  print "\nOf " total " mutations " told " are told, " excused + 0 " are without effect (below), " missing_count + 0 " are not told."
+  print "\nOf " total " mutations " detected " are detected, " excused + 0 " are without effect (below), " missing_count + 0 " are not detected."
   if (missing_count) {
-    print "\n## Not told\n\n| kernel | line | source | instruction | mutation | |\n| --- | --- | --- | --- | --- | --- |"
+    print "\n## Not detected\n\n| kernel | line | source | instruction | mutation | |\n| --- | --- | --- | --- | --- | --- |"
     for (i = 1; i <= missing_count; ++i) print missing[i]
   }
   if (reason_count) {

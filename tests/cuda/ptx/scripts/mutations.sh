@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Would the CUDA tests tell if a barrier, a bounds test or an alignment test were not there?
+# Would the CUDA tests fail if a barrier, a bounds test or an alignment test were missing?
 #   tests/cuda/ptx/scripts/mutations.sh [BUILD [TABLE]]
-# Takes one after the other out of the kernels of a finished build (mutations.h says how) and, on the
-# host, out of the sources of launchers (mutations/host.txt), which are compiled again; runs the tests
-# on the interpreter, and writes what they said to TABLE, in Markdown. What mutations/without_effect.txt
-# names, with its reason, need not be told. Exit status: 1 when anything else was not.
-#   KIND=barriers or host   barriers alone, or the launchers
+# Removes them one by one from the kernels of a finished build (see mutations.h) and, on the host, from
+# the sources of launchers (mutations/host.txt), which are compiled again; runs the tests on the
+# interpreter, and writes the results to TABLE, in Markdown. The mutations in
+# mutations/without_effect.txt, which has the reasons, need not be detected. Exit status: 1 if any other
+# mutation was not.
+#   KIND=barriers or host   only barriers, or only the launchers
 #   TESTS=...       test files of tests/cuda, e.g. "row_kernels_test,norm_kernels_test"
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../../.." && pwd)
@@ -16,10 +17,10 @@ scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 cd "$root"
 
-# Without those that count and look at no result.
+# Without the tests that only count and examine no result.
 all=$(cd tests/cuda && printf '%s\n' *_test.cpp | grep -v budgets_test | sed 's/\.cpp$//' | paste -sd,),op_table_test
 names=${TESTS:-$all}
-selection() {  # Catch2's, of names by commas
+selection() {  # for Catch2, from comma-separated names
   local all
   IFS=, read -ra all <<<"$1"
   printf '[#%s]\n' "${all[@]}" | paste -sd,
@@ -39,8 +40,8 @@ if [[ ${KIND:-} != host ]] && { ! run || ! PTX_REMOVE=$scratch/kernels run; }; t
 fi
 unset PTX_REMOVE_PLAN
 
-# The host's: the source's copy is changed, one object is made (PTX alone), and the shared library is
-# linked with it.
+# On the host: changes a copy of the source, compiles one object (PTX only), and links the shared
+# library with it.
 library=$(realpath "$build/libstretto.so")
 soname=$(basename "${library%.*}")
 host() {
@@ -80,5 +81,5 @@ awk -v kernels="$scratch/kernels" -v host="$scratch/host" -v reasons="$lists/wit
   -v made="$(date -u +%Y-%m-%d), commit $(git describe --always --dirty --abbrev=12 2>/dev/null || echo unknown)" \
   -f tests/cuda/ptx/scripts/mutations.awk >"$table" || status=$?
 echo "$table, $((SECONDS - start)) s"
-sed -n '/^Of /p; /^## Not told/,/^## /p' "$table" | sed '/^## [^N]/d'
+sed -n '/^Of /p; /^## Not detected/,/^## /p' "$table" | sed '/^## [^N]/d'
 exit "$status"
