@@ -246,14 +246,14 @@ __global__ void __launch_bounds__(L::threads, L::blocks_per_sm)
   warp.start_strip(a, warp.p());
   // The last relative position needed: above 0 only if the diagonal begins
   // within a step of 32 keys.
-  const int last_lag =
+  const int last_relative =
       L::table && L::slabs == 2 && a.mask.causal ? (a.sizes.shift % 32 == 0 ? 0 : 31) : INT_MAX;
 #pragma unroll 1
   for (int j0 = warp.begin; j0 < warp.last; j0 += L::step) {
     if (j0 + L::step < warp.last) {
       load_keys<L>(a, warp.base, warp.unit, j0 + L::step);
-      const int lag = j0 + L::step - warp.p0 + 1;
-      if (lag <= last_lag) load_lags<L, L::step>(a, warp.base, warp.unit, lag);
+      const int relative = j0 + L::step - warp.p0 + 1;
+      if (relative <= last_relative) load_relative<L, L::step>(a, warp.base, warp.unit, relative);
     }
     ptx::commit();
     if (j0 < warp.end) warp.step(a, j0);

@@ -1,7 +1,7 @@
 // Shared by the kernels of fused softmax attention (cuda/attention/attention*.cu): arguments,
 // tiles, masks, loads, weights, dropout and stores.
 //
-// Query i is at position i + N − M. Names call a relative position, key − position, a lag. Scores
+// Query i is at position i + N − M. Variables named `relative` are relative positions, key − position. Scores
 // are stored divided by their scale; exponentials are powers of 2.
 #pragma once
 
@@ -122,8 +122,9 @@ struct AttentionArgs {
     float* key_bias;     // [B, H, N]: of a bias that all queries share
   } gradients;
   struct Grid {
-    int low_lag, high_lag, segments, pieces;  // attention_lags; pieces: per batch entry
-    int first_unit, unit_step;                // batch entries and heads of attention_queries
+    int low_relative, high_relative, segments,
+        pieces;                 // attention_relative; pieces: per batch entry
+    int first_unit, unit_step;  // batch entries and heads of attention_queries
   } grid;
 
   /// Batch entry, head and key head of a unit, one of the B · H heads;
@@ -173,7 +174,7 @@ struct AttentionArgs {
     return {mask.padding, int64_t(b) * sizes.n, sizes.n};
   }
   /// True if scores have a relative term or a bias of relative positions.
-  __device__ bool lagged() const { return table.count > 0 || relative_bias.width > 0; }
+  __device__ bool has_relative() const { return table.count > 0 || relative_bias.width > 0; }
 
   /// Adds the terms of a query and a key other than products, divided by the scale, to scores in
   /// the layout of each_score(): the dense bias.
@@ -264,21 +265,23 @@ struct AttentionLayout {
   using Own = tile::Area<T.head, tile::ring_of(rows), T.parts>;
 };
 
-/// Begins to copy the table rows, value table rows and biases of relative positions `lag` … lag +
+/// Begins to copy the table rows, value table rows and biases of relative positions `relative` … relative +
 /// Count − 1 into the rings of layout L.
 template <class L, int Count>
-__device__ inline void load_lags(const AttentionArgs& a, uint32_t base, int unit, int lag) {
+__device__ inline void load_relative(const AttentionArgs& a, uint32_t base, int unit,
+                                     int relative) {
   const int h = a.place(unit).h;
   const auto load = [&](int ring, const AttentionArgs::Table& table) {
     tile::load_rows<L::threads, Count>(typename L::Ring{base + ring}, table.rows.source(0, h),
-                                       lag + table.zero_row, table.count, lag & (L::ring - 1));
+                                       relative + table.zero_row, table.count,
+                                       relative & (L::ring - 1));
   };
   if constexpr (L::table) load(L::r, a.table);
   if constexpr (L::all) load(L::values, a.value_table);
   if (a.relative_bias.width > 0)
     tile::load_line<L::threads, Count, L::ring>(base + L::bias, a.relative_bias.of(h),
-                                                lag - a.relative_bias.first, a.relative_bias.width,
-                                                lag & (L::ring - 1));
+                                                relative - a.relative_bias.first,
+                                                a.relative_bias.width, relative & (L::ring - 1));
 }
 
 /// The index of the buffer, of the two of an area, that holds the step from row `at` on.
@@ -484,8 +487,8 @@ AttentionArgs attention_args(const AttentionOperands& inputs, Tensors& kept, boo
 // Launchers of the backward kernels, each in the file of its name. d: the larger of D and Dv.
 void launch_attention_keys(const AttentionArgs& a, int d, int device);
 void launch_attention_queries(const AttentionArgs& a, int d, int device);
-void launch_attention_lags(const AttentionArgs& a, int d, int device);
-/// The approximate number of relative positions per block of attention_lags: 64 to 192.
-constexpr int lags_per_block = 128;
+void launch_attention_relative(const AttentionArgs& a, int d, int device);
+/// The approximate number of relative positions per block of attention_relative: 64 to 192.
+constexpr int relative_per_block = 128;
 
 }  // namespace stretto::cuda

@@ -2,7 +2,7 @@
 //
 // With P the weights and dP = g Vᵀ: dS = P ∘ (dP − δ), δ = rowsum(g ∘ O). The kernels recompute P
 // from the sums that forward saved. One owns queries (attention_queries.cu) and computes δ for all,
-// one owns relative positions (attention_lags.cu), one owns keys (attention_keys.cu), so that every
+// one owns relative positions (attention_relative.cu), one owns keys (attention_keys.cu), so that every
 // sum has one owner and one order. The first kernel computes the gradient of a dense bias, or, if
 // all queries share the bias, the last one.
 //
@@ -21,7 +21,7 @@ namespace {
 /// for several waves of a large GPU, but at most 8 segments.
 void choose_segments(AttentionArgs& a) {
   const int64_t blocks =
-      a.sizes.heads * ceil_div(a.grid.high_lag + 1 - a.grid.low_lag, lags_per_block);
+      a.sizes.heads * ceil_div(a.grid.high_relative + 1 - a.grid.low_relative, relative_per_block);
   // A segment has at least 256 of an entry's queries.
   const int64_t longest = ceil_div(a.sizes.m, 256);
   a.grid.segments =
@@ -76,16 +76,16 @@ void attention_backward(const AttentionOperands& inputs, const Tensor& out,
     }
   }
   launch_attention_queries(a, int(d), device.index);
-  a.grid.low_lag = INT_MAX, a.grid.high_lag = INT_MIN;
+  a.grid.low_relative = INT_MAX, a.grid.high_relative = INT_MIN;
   const auto reaches = [&](const Tensor& x, int first, int count) {
     if (!table(x)) return;
-    a.grid.low_lag = std::min(a.grid.low_lag, first);
-    a.grid.high_lag = std::max(a.grid.high_lag, first + count - 1);
+    a.grid.low_relative = std::min(a.grid.low_relative, first);
+    a.grid.high_relative = std::max(a.grid.high_relative, first + count - 1);
   };
   reaches(o.relative_keys.rows, -a.table.zero_row, a.table.count);
   reaches(o.relative_bias.rows, a.relative_bias.first, a.relative_bias.width);
   reaches(o.relative_values.rows, -a.value_table.zero_row, a.value_table.count);
-  if (a.grid.low_lag <= a.grid.high_lag) {
+  if (a.grid.low_relative <= a.grid.high_relative) {
     choose_segments(a);
     const auto parts = [&](const Tensor& x, float*& data) {
       if (!table(x)) return Tensor();
@@ -99,7 +99,7 @@ void attention_backward(const AttentionOperands& inputs, const Tensor& out,
     const Tensor rows = parts(o.relative_keys.rows, a.gradients.table),
                  relative_bias = parts(o.relative_bias.rows, a.gradients.relative_bias),
                  value_rows = parts(o.relative_values.rows, a.gradients.value_table);
-    launch_attention_lags(a, int(d), device.index);
+    launch_attention_relative(a, int(d), device.index);
     if (rows.defined()) to.relative_keys.rows = add_parts(rows, o.relative_keys.rows);
     if (relative_bias.defined())
       to.relative_bias.rows = add_parts(relative_bias, o.relative_bias.rows);

@@ -56,7 +56,7 @@ struct KeysWarp : TransposedWarp<L> {
     return !a.mask.causal || i0 + a.sizes.shift + L::step > jw;
   }
   /// The first relative position of a step's strip.
-  __device__ int first_lag(const AttentionArgs& a, int from, int i0) const {
+  __device__ int first_relative(const AttentionArgs& a, int from, int i0) const {
     return from - (i0 + a.sizes.shift) - (L::step - 1);
   }
 
@@ -73,7 +73,7 @@ struct KeysWarp : TransposedWarp<L> {
   __device__ void load_first(const AttentionArgs& a, int unit) {
     if (end > first) {
       load_queries<L>(a, base, unit, first);
-      load_lags<L, L::rows + L::step>(a, base, unit, first_lag(a, j0, first));
+      load_relative<L, L::rows + L::step>(a, base, unit, first_relative(a, j0, first));
     }
     ptx::commit();
     ptx::wait<0>();
@@ -92,12 +92,12 @@ struct KeysWarp : TransposedWarp<L> {
     const bool biased = a.relative_bias.width > 0;
     if constexpr (L::parts > 1) add_products();
     if constexpr (L::table) {
-      const int lag = first_lag(a, jw, at.first);
-      if (!L::all || a.lagged())
+      const int relative = first_relative(a, jw, at.first);
+      if (!L::all || a.has_relative())
         Base::add_strip(
-            s, Base::ring(L::r), lag, at.p,
+            s, Base::ring(L::r), relative, at.p,
             [&](int o) {
-              return biased ? relative_bias[(lag + 8 * o + lane / 4) & (L::ring - 1)] : 0.f;
+              return biased ? relative_bias[(relative + 8 * o + lane / 4) & (L::ring - 1)] : 0.f;
             },
             k);
     } else if (biased) {
@@ -147,7 +147,8 @@ struct KeysWarp : TransposedWarp<L> {
     if constexpr (L::all) {
       if (a.value_table.count > 0)
         Base::add_strip(
-            ds, Base::ring(L::values), first_lag(a, jw, at.first), g, [](int) { return 0.f; }, v);
+            ds, Base::ring(L::values), first_relative(a, jw, at.first), g, [](int) { return 0.f; },
+            v);
     }
     tile::multiply_transposed(ds, v, g + as_columns);
     if (!drop) return;
@@ -229,7 +230,8 @@ __global__ void __launch_bounds__(L::threads, L::blocks_per_sm)
     for (int i0 = warp.first; i0 < warp.end; i0 += L::step) {
       if (i0 + L::step < warp.end) {
         load_queries<L>(a, warp.base, unit, i0 + L::step);
-        load_lags<L, L::step>(a, warp.base, unit, warp.first_lag(a, warp.j0, i0 + L::step));
+        load_relative<L, L::step>(a, warp.base, unit,
+                                  warp.first_relative(a, warp.j0, i0 + L::step));
       }
       ptx::commit();
       if (warp.sees(a, i0)) warp.step(a, unit, i0);

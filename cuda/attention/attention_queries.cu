@@ -131,10 +131,10 @@ struct QueriesWarp : QueryWarp<L> {
   }
 
   template <int Count>
-  __device__ void extend_value_strip(int lag, int place) {
+  __device__ void extend_value_strip(int relative, int place) {
     tile::add_to_strip<Count, L::use.p_unrolled>(
         value_strip, place, 0, [&](int sl, int x) { return g.load(sl, x); }, Base::ring(L::values),
-        Base::ring_chunk, lag, Base::relative_bias, false, shear);
+        Base::ring_chunk, relative, Base::relative_bias, false, shear);
   }
   /// Computes the tiles that the strips carry into the first step.
   __device__ void start_strips(const AttentionArgs& a) {
@@ -299,7 +299,7 @@ __global__ void __launch_bounds__(L::threads, L::blocks_per_sm)
   for (int j0 = warp.begin; j0 < warp.last; j0 += L::step) {
     if (j0 + L::step < warp.last) {
       load_keys<L>(a, warp.base, warp.unit, j0 + L::step);
-      load_lags<L, L::step>(a, warp.base, warp.unit, j0 + L::step - warp.p0 + 1);
+      load_relative<L, L::step>(a, warp.base, warp.unit, j0 + L::step - warp.p0 + 1);
     }
     ptx::commit();
     if (j0 < warp.end) warp.step(a, j0);

@@ -46,26 +46,26 @@ struct StripProduct {
   tile::Back<L::parts> back[L::slabs];
   Operand waiting = {};  // slab 0's strip of the previous 16 keys
 
-  /// d += the strip of 16 keys, which begins at relative position `lag`, times rows of the ring.
+  /// d += the strip of 16 keys, which begins at relative position `relative`, times rows of the ring.
   __device__ void add(float (&d)[L::slabs][L::head / 8][4], const Operand (&of_keys)[L::slabs],
-                      typename L::Ring ring, int lag, const tile::Shear& shear) {
+                      typename L::Ring ring, int relative, const tile::Shear& shear) {
     Operand strip[L::slabs];
 #pragma unroll
     for (int sl = 0; sl < L::slabs; ++sl) back[sl].strip(strip[sl], of_keys[sl], shear);
     if constexpr (L::slabs == 1) {
-      tile::multiply_ring(d, strip, ring, lag);
+      tile::multiply_ring(d, strip, ring, relative);
     } else {
       const Operand both[2] = {waiting, strip[1]};
-      tile::multiply_ring(d, both, ring, lag - 16);
+      tile::multiply_ring(d, both, ring, relative - 16);
       waiting = strip[0];
     }
   }
-  /// Adds the carried rest when all keys are done: the strip begins at relative position `lag`.
-  __device__ void finish(float (&d)[L::slabs][L::head / 8][4], typename L::Ring ring, int lag,
+  /// Adds the carried rest when all keys are done: the strip begins at relative position `relative`.
+  __device__ void finish(float (&d)[L::slabs][L::head / 8][4], typename L::Ring ring, int relative,
                          const tile::Shear& shear) {
     const Operand none[L::slabs] = {};
 #pragma unroll
-    for (int sl = 0; sl < L::slabs; ++sl) add(d, none, ring, lag + 16 * sl, shear);
+    for (int sl = 0; sl < L::slabs; ++sl) add(d, none, ring, relative + 16 * sl, shear);
   }
 };
 
@@ -105,7 +105,7 @@ struct QueryWarp {
                    << 4) {}
 
   /// True if scores have a relative term or its bias, in a kernel that is compiled for a table.
-  __device__ bool lagged(const AttentionArgs& a) const { return !L::all || a.lagged(); }
+  __device__ bool has_relative(const AttentionArgs& a) const { return !L::all || a.has_relative(); }
   __device__ bool drops(const AttentionArgs& a) const {
     return L::config.dropout && a.dropout.below > 0;
   }
@@ -127,21 +127,21 @@ struct QueryWarp {
   __device__ void load_first(const AttentionArgs& a) const {
     if (last <= begin) return;
     load_keys<L>(a, base, unit, begin);
-    load_lags<L, L::rows + L::step>(a, base, unit, begin - (p0 + L::rows - 1));
+    load_relative<L, L::rows + L::step>(a, base, unit, begin - (p0 + L::rows - 1));
   }
 
-  /// Computes Count tiles of the strip from relative position `lag` on, at tile `place` of slab 0,
+  /// Computes Count tiles of the strip from relative position `relative` on, at tile `place` of slab 0,
   /// for slabs from `from` on.
   template <int Count, class P>
-  __device__ void extend_strip(const P& p, int lag, int place, int from) {
-    tile::add_to_strip<Count, L::use.p_unrolled>(strip, place, from, p, ring(L::r), ring_chunk, lag,
-                                                 relative_bias, biased, shear);
+  __device__ void extend_strip(const P& p, int relative, int place, int from) {
+    tile::add_to_strip<Count, L::use.p_unrolled>(strip, place, from, p, ring(L::r), ring_chunk,
+                                                 relative, relative_bias, biased, shear);
   }
   /// Computes the tiles that slabs carry into the first step.
   template <class P>
   __device__ void start_strip(const AttentionArgs& a, const P& p) {
     if constexpr (L::table) {
-      if (end <= begin || !lagged(a)) return;
+      if (end <= begin || !has_relative(a)) return;
 #pragma unroll
       for (int sl = L::slabs - 1; sl >= 0; --sl)
         extend_strip<2>(p, begin - pw - 15 - 16 * sl, -2 * sl, sl);
@@ -163,7 +163,7 @@ struct QueryWarp {
     constexpr bool bias_first = L::parts == 1 && L::use.bias_first;
     if constexpr (L::parts > 1) add_products();
     if constexpr (L::table) {
-      if (lagged(a)) add_relative_term<K, Diagonal>(s, at.first, p);
+      if (has_relative(a)) add_relative_term<K, Diagonal>(s, at.first, p);
     } else if constexpr (bias_first) {
       if (biased) add_lag_bias<true>(s, at.first);
     }
@@ -217,8 +217,8 @@ struct QueryWarp {
       for (int n = 0; n < K; ++n)
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
-          const int lag = first - 16 * sl + 8 * n + (e & 1) - 8 * (e >> 1);
-          const float x = relative_bias[lag & (L::ring - 1)];
+          const int relative = first - 16 * sl + 8 * n + (e & 1) - 8 * (e >> 1);
+          const float x = relative_bias[relative & (L::ring - 1)];
           s[sl][n][e] = Set ? x : s[sl][n][e] + x;
         }
   }

@@ -1,5 +1,5 @@
 // The phases shared by the attention kernels whose warps own keys (attention_keys.cu) or relative
-// positions (attention_lags.cu) and iterate over the queries, L::step at a time.
+// positions (attention_relative.cu) and iterate over the queries, L::step at a time.
 //
 // Scores are computed transposed, so that Pᵀ and dSᵀ are directly the left operands of products
 // with rows of queries and of gradients. Terms with another index come as a strip, the product of a
@@ -9,7 +9,7 @@
 //       ┌────────────┐                  ┌────────────┐  attention_keys: own rows are keys, the
 //   own │            │  column c moves  │ ╲          │  ring has relative positions; column c
 //  rows │   scores   │ ◄──────────────  │  ╲   band  │  moves up by 7 − c rows
-//       │            │  up, by octets   │   ╲        │  attention_lags: own rows are relative
+//       │            │  up, by octets   │   ╲        │  attention_relative: own rows are relative
 //       └────────────┘                  │    ╲       │  positions, the ring has keys; column c
 //                                       └────────────┘  moves up by c rows
 #pragma once

@@ -335,13 +335,13 @@ struct Back {
 };
 
 /// Computes Count tiles of the strips of slabs `from` …, for slab s from tile `place` + 2 s on: the
-/// product of left(slab, x), columns 16 x … of the queries' rows, with rows `lag` … (relative
+/// product of left(slab, x), columns 16 x … of the queries' rows, with rows `relative` … (relative
 /// positions) of a ring. If `biased`, adds the relative positions' bias, which is in a ring too: in
 /// bf16 sums begin with it, in f32 it is added last, so that products are not truncated at its last
 /// bit. chunk: the offset of the lane's chunk in its row.
 template <int Count, int Unrolled, class Ring, int Slabs, int Tiles, class Left>
 __device__ inline void add_to_strip(float (&w)[Slabs][Tiles][4], int place, int from,
-                                    const Left& left, Ring ring, uint32_t chunk, int lag,
+                                    const Left& left, Ring ring, uint32_t chunk, int relative,
                                     const float* bias, bool biased, const Shear& shear) {
   const int lane = threadIdx.x % 32;
   const auto each_tile = [&](bool with_bias, const auto& f) {
@@ -349,8 +349,8 @@ __device__ inline void add_to_strip(float (&w)[Slabs][Tiles][4], int place, int 
     for (int o = 0; o < Count; ++o) {
       float b0 = 0, b1 = 0;
       if (with_bias && biased) {
-        b0 = bias[(lag + 8 * o + 2 * (lane % 4)) & (Ring::count - 1)];
-        b1 = bias[(lag + 8 * o + 2 * (lane % 4) + 1) & (Ring::count - 1)];
+        b0 = bias[(relative + 8 * o + 2 * (lane % 4)) & (Ring::count - 1)];
+        b1 = bias[(relative + 8 * o + 2 * (lane % 4) + 1) & (Ring::count - 1)];
       }
 #pragma unroll
       for (int sl = 0; sl < Slabs; ++sl)
@@ -370,7 +370,8 @@ __device__ inline void add_to_strip(float (&w)[Slabs][Tiles][4], int place, int 
 #pragma unroll
     for (int o = 0; o < Count; o += 2) {
       Fragment<Ring::parts> f;
-      const int row = (lag + 8 * o + Rows<Ring::columns>::column_row(lane)) & (Ring::count - 1);
+      const int row =
+          (relative + 8 * o + Rows<Ring::columns>::column_row(lane)) & (Ring::count - 1);
       load(f, ring.address + row * Ring::pitch + (chunk ^ (x << 5)), Ring::part);
 #pragma unroll
       for (int sl = 0; sl < Slabs; ++sl) {

@@ -259,10 +259,12 @@ void PianoProgram::measure_position() {
   for (const PositionMeasure& m :
        position_measures(*model, settings.length, eval_length_, settings.seed)) {
     const std::string rows = as_text(m.first + 1) + " to " + as_text(m.last);
-    std::cout << "  " << std::left << std::setw(13) << rows << "< " << std::setw(5) << m.lags
+    std::cout << "  " << std::left << std::setw(13) << rows << "< " << std::setw(5) << m.distances
               << std::setw(25) << fixed(m.invariance, 4) << fixed(m.monotonicity, 4) << "\n";
-    table.row({double(m.first + 1), double(m.last), double(m.lags), m.invariance, m.monotonicity});
-    shown.rows.push_back({rows, as_text(m.lags), fixed(m.invariance, 4), fixed(m.monotonicity, 4)});
+    table.row(
+        {double(m.first + 1), double(m.last), double(m.distances), m.invariance, m.monotonicity});
+    shown.rows.push_back(
+        {rows, as_text(m.distances), fixed(m.invariance, 4), fixed(m.monotonicity, 4)});
   }
   std::cout << std::flush;
   show(std::move(shown));

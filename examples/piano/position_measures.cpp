@@ -19,7 +19,7 @@ namespace {
 // The entries of one matrix, within a range.
 struct Rows {
   const double* at;
-  int64_t length, first, last, max_lag;
+  int64_t length, first, last, max_distance;
   double operator()(int64_t query, int64_t key) const { return at[query * length + key]; }
 };
 
@@ -30,16 +30,18 @@ Tensor measured(const char* op, const Tensor& a, AttentionRange range,
         a, "; must be floating [L, L] or [H, L, L]");
   const int64_t length = a.size(-1);
   const int64_t last = range.last == 0 ? length : range.last;
-  check(range.first >= 0 && range.first < last && last <= length && range.max_lag >= -1, op,
-        "rows ", range.first, " to ", last, " and distances up to ", range.max_lag, " of ", length,
-        " positions; accepted: 0 ≤ first < last ≤ ", length, ", max_lag −1 for all or 0 and more");
-  const int64_t lag = range.max_lag < 0 ? last - 1 : std::min(range.max_lag, last - 1);
+  check(range.first >= 0 && range.first < last && last <= length && range.max_distance >= -1, op,
+        "rows ", range.first, " to ", last, " and distances up to ", range.max_distance, " of ",
+        length, " positions; accepted: 0 ≤ first < last ≤ ", length,
+        ", max_distance −1 for all or 0 and more");
+  const int64_t distance =
+      range.max_distance < 0 ? last - 1 : std::min(range.max_distance, last - 1);
   const std::vector<double> numbers = a.to_vector<double>();
   const int64_t heads = n == 3 ? a.size(0) : 1;
   std::vector<double> results;
   for (int64_t h = 0; h < heads; ++h)
     results.push_back(
-        measure({numbers.data() + h * length * length, length, range.first, last, lag}));
+        measure({numbers.data() + h * length * length, length, range.first, last, distance}));
   return tensor(results, n == 3 ? Shape{heads} : Shape{});
 }
 
@@ -72,11 +74,11 @@ void add_exp(const Tensor& sums, double& top, const Tensor& scores) {
 double invariance(const Rows& a) {
   Squares all;
   double within = 0;
-  for (int64_t lag = 0; lag <= a.max_lag; ++lag) {
+  for (int64_t distance = 0; distance <= a.max_distance; ++distance) {
     Squares diagonal;
-    for (int64_t query = std::max(a.first, lag); query < a.last; ++query) {
-      diagonal.add(a(query, query - lag));
-      all.add(a(query, query - lag));
+    for (int64_t query = std::max(a.first, distance); query < a.last; ++query) {
+      diagonal.add(a(query, query - distance));
+      all.add(a(query, query - distance));
     }
     within += diagonal.sum;
   }
@@ -106,7 +108,7 @@ double share_of_inversions(const Rows& a) {
   std::vector<double> row, room(size_t(a.length));
   double found = 0, pairs = 0;
   for (int64_t query = a.first; query < a.last; ++query) {
-    const int64_t key = std::max<int64_t>(0, query - a.max_lag), n = query - key + 1;
+    const int64_t key = std::max<int64_t>(0, query - a.max_distance), n = query - key + 1;
     row.assign(a.at + query * a.length + key, a.at + query * a.length + query + 1);
     found += double(inversions(row.data(), n, room.data()));
     pairs += double(n) * double(n - 1) / 2;
@@ -172,10 +174,10 @@ std::vector<PositionMeasure> position_measures(nn::LanguageModel& model, int64_t
   for (int part = 0; part < 3; ++part)
     for (const int64_t share : {16, 4, 2}) {
       const int64_t first = ends[part], last = std::min(ends[part + 1], length);
-      const int64_t lags = trained / share;
-      if (first >= last || lags < 2) continue;
-      const AttentionRange range{.first = first, .last = last, .max_lag = lags - 1};
-      all.push_back({first, last, lags, min(translation_invariance(attention, range)).item(),
+      const int64_t distances = trained / share;
+      if (first >= last || distances < 2) continue;
+      const AttentionRange range{.first = first, .last = last, .max_distance = distances - 1};
+      all.push_back({first, last, distances, min(translation_invariance(attention, range)).item(),
                      min(monotonicity(attention, range)).item()});
     }
   return all;

@@ -23,19 +23,19 @@ Tensor identical_token_attention(const std::function<Tensor(const Tensor& tokens
                                  int64_t vocabulary, int64_t length);
 
 /// The entries of an attention matrix that are measured: query rows first … last − 1, and keys at
-/// distances (query − key position) of 0 … max_lag, if they exist.
+/// distances (query − key position) of 0 … max_distance, if they exist.
 struct AttentionRange {
   int64_t first = 0;
-  int64_t last = 0;      ///< 0: L
-  int64_t max_lag = -1;  ///< −1: all
+  int64_t last = 0;           ///< 0: L
+  int64_t max_distance = -1;  ///< −1: all
 };
 
 /// attention [L, L] or [H, L, L], floating, row = query, on the CPU → f64, 0-d or [H]: the variance
 /// within each distance over the variance of all entries,
 ///
-///   Σ_lag n_lag var(lag) / (Σ_lag n_lag · var(all))
+///   Σ_d n_d var(distance) / (Σ_d n_d · var(all))
 ///
-/// where n_lag is the number of entries at a distance, and variances are divided by their numbers
+/// where n_d is the number of entries at a distance, and variances are divided by their numbers
 /// of entries. 0: every diagonal is constant (also for a single entry); near 1: the entries do not
 /// depend on the distance.
 Tensor translation_invariance(const Tensor& attention, AttentionRange range = {});
@@ -47,9 +47,9 @@ Tensor translation_invariance(const Tensor& attention, AttentionRange range = {}
 Tensor monotonicity(const Tensor& attention, AttentionRange range = {});
 
 /// The lowest value of each measure among the first layer's heads, for queries first … last − 1 and
-/// keys less than `lags` positions before them.
+/// keys less than `distances` positions before them.
 struct PositionMeasure {
-  int64_t first, last, lags;
+  int64_t first, last, distances;
   double invariance, monotonicity;
 };
 

@@ -139,7 +139,7 @@ class TransformerXL : public Module {
   Tensor advance(const Tensor& tokens, Memory& seen, bool remember,
                  ProcessGroup* sequence_group) const;
 
-  LagSinusoids rows_;
+  DistanceSinusoids rows_;
 };
 
 /// Returns the options of the paper's model with 12 layers for characters, without a

@@ -41,8 +41,8 @@ Tensor Disentangled::table(HeadShape shape) {
 
 // Returns a table with one row for each relative position r that can occur: the projected row of
 // the distance sign · r.
-RelativeTable Disentangled::per_lag(const Linear& projection, const AttentionInputs& inputs,
-                                    int64_t sign) const {
+RelativeTable Disentangled::per_distance(const Linear& projection, const AttentionInputs& inputs,
+                                         int64_t sign) const {
   const int64_t m = inputs.n_queries(), n = inputs.n_keys_of_all(), count = rows.size(0);
   const int64_t last = inputs.options.mask.causal ? 0 : std::max<int64_t>(m - 1, 0);
   const auto make = [&] {
@@ -67,8 +67,8 @@ void Disentangled::apply(AttentionInputs& inputs) const {
   AttentionOptions& o = inputs.options;
   const int64_t terms = int(k.has_value()) + int(q.has_value());
   if (!o.scale) o.scale = 1 / std::sqrt(double(shape_.d_key * (1 + terms)));
-  if (k) o.relative_keys = per_lag(*k, inputs, -1);
-  if (q) add_key_side_term(inputs, per_lag(*q, inputs, options.mirrored ? 1 : -1));
+  if (k) o.relative_keys = per_distance(*k, inputs, -1);
+  if (q) add_key_side_term(inputs, per_distance(*q, inputs, options.mirrored ? 1 : -1));
 }
 
 std::string Disentangled::label() const {

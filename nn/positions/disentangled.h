@@ -58,8 +58,8 @@ class Disentangled : public PositionalEncoding {
 
  private:
   Tensor table(HeadShape shape);
-  RelativeTable per_lag(const Linear& projection, const AttentionInputs& inputs,
-                        int64_t sign) const;
+  RelativeTable per_distance(const Linear& projection, const AttentionInputs& inputs,
+                             int64_t sign) const;
 
   const HeadShape shape_;
 };

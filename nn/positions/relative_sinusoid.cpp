@@ -8,9 +8,9 @@
 
 namespace stretto::nn {
 
-Tensor LagSinusoids::operator()(int64_t past, int64_t future, int64_t d,
-                                TensorOptions options) const {
-  check(past >= 0 && future >= 0, "LagSinusoids", "distances from ", past, " to ", -future,
+Tensor DistanceSinusoids::operator()(int64_t past, int64_t future, int64_t d,
+                                     TensorOptions options) const {
+  check(past >= 0 && future >= 0, "DistanceSinusoids", "distances from ", past, " to ", -future,
         "; past and future must not be negative");
   const auto make = [&](int64_t first, TensorOptions o) {
     return stretto::nn::sinusoids(first + future + 1, d, Sinusoid::concatenated, first, -1, o);
@@ -62,8 +62,8 @@ void RelativeSinusoid::apply(AttentionInputs& inputs) const {
     past = rows.size(0) - 1;
   } else {
     auto clamped = [&](int64_t n) {
-      const int64_t lag = std::max<int64_t>(n - 1, 0);
-      return options.clamp > 0 ? std::min(lag, options.clamp) : lag;
+      const int64_t distance = std::max<int64_t>(n - 1, 0);
+      return options.clamp > 0 ? std::min(distance, options.clamp) : distance;
     };
     past = clamped(inputs.n_keys_of_all());
     rows = sinusoids_(past, causal ? 0 : clamped(inputs.n_queries()), shape.d_model,

@@ -15,7 +15,7 @@ namespace stretto::nn {
 /// Sinusoids of the distances past, past − 1, …, −future (query − key, negative for keys after the
 /// query), all sines, then all cosines (Dai et al. 2019, R). Caches the longest table so far, so
 /// that a model does not compute it in every step.
-class LagSinusoids {
+class DistanceSinusoids {
  public:
   /// Returns [past + future + 1, d], row i for distance past − i, without a gradient. d is even and
   /// the same in every call. Throws if past or future is negative.
@@ -64,7 +64,7 @@ class RelativeSinusoid : public PositionalEncoding {
  private:
   Tensor bias(const char* name, const Tensor& given);
 
-  LagSinusoids sinusoids_;
+  DistanceSinusoids sinusoids_;
 };
 
 /// Returns a factory of RelativeSinusoid.

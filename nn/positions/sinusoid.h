@@ -1,6 +1,6 @@
 // Tables of sines and cosines: the fixed positions of the Transformer and its relatives.
 //
-// Reference: tests/reference/transformer_xl.cpp, lag_sinusoid()
+// Reference: tests/reference/transformer_xl.cpp, distance_sinusoid()
 #pragma once
 
 #include <vector>

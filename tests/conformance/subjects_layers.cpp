@@ -102,8 +102,8 @@ Tensors transformer_xl(const Tensors& x, const Config& config, Implementation im
   Tensor sinusoids;
   if (rows) {
     const int64_t furthest = std::max<int64_t>(0, m + in.size(1) - 1);
-    sinusoids =
-        nn::LagSinusoids()(clamp > 0 ? std::min(clamp, furthest) : furthest, 0, e, options_of(in));
+    sinusoids = nn::DistanceSinusoids()(clamp > 0 ? std::min(clamp, furthest) : furthest, 0, e,
+                                        options_of(in));
   }
   return only("out.y", layer(in, memory, visible, {.shared_table = sinusoids}));
 }

@@ -50,11 +50,11 @@ Matrix layer_norm(const Matrix& x, const Matrix& weight, const Matrix& bias) {
 
 }  // namespace
 
-Matrix lag_sinusoid(int64_t lag, int64_t d, int64_t clamp) {
-  if (clamp > 0) lag = std::clamp(lag, -clamp, clamp);
+Matrix distance_sinusoid(int64_t distance, int64_t d, int64_t clamp) {
+  if (clamp > 0) distance = std::clamp(distance, -clamp, clamp);
   Matrix r{1, d};
   for (int64_t i = 0; i < d / 2; ++i) {
-    const double angle = double(lag) / std::pow(10000.0, 2 * double(i) / double(d));
+    const double angle = double(distance) / std::pow(10000.0, 2 * double(i) / double(d));
     r(0, i) = std::sin(angle);
     r(0, d / 2 + i) = std::cos(angle);
   }
@@ -68,7 +68,7 @@ XLTerms xl_terms(const Matrix& q, const Matrix& k, const Matrix& w, const Matrix
   for (int64_t i = 0; i < m; ++i)
     for (int64_t j = 0; j < n; ++j) {
       // W_{k,R} R_{i−j}, anew for every pair.
-      const Matrix r = times_transposed(lag_sinusoid(i + n - m - j, w.columns, clamp), w);
+      const Matrix r = times_transposed(distance_sinusoid(i + n - m - j, w.columns, clamp), w);
       for (int64_t e = 0; e < size; ++e) {
         t.a(i, j) += q(i, e) * k(j, e);
         t.b(i, j) += q(i, e) * r(0, e);
@@ -82,8 +82,8 @@ XLTerms xl_terms(const Matrix& q, const Matrix& k, const Matrix& w, const Matrix
 Matrix xl_position_terms_by_shift(const Matrix& q, const Matrix& w, const Matrix& v,
                                   int64_t n_keys) {
   Matrix table{0, w.columns};
-  for (int64_t lag = n_keys - 1; lag >= 0; --lag)
-    table = stacked(table, lag_sinusoid(lag, w.columns));
+  for (int64_t distance = n_keys - 1; distance >= 0; --distance)
+    table = stacked(table, distance_sinusoid(distance, w.columns));
   return skew_with_memory(times_transposed(plus(q, v), times_transposed(table, w)));
 }
 

@@ -21,7 +21,7 @@ Matrix noise(int64_t m, int64_t w, uint64_t stream) {
 
 }  // namespace
 
-TEST_CASE("transformer-xl: the shift puts every lag where the formula has it") {
+TEST_CASE("transformer-xl: the shift puts every distance where the formula has it") {
   const int64_t m = GENERATE(1, 2, 3, 8), memory = GENERATE(0, 1, 4, 9), n = m + memory;
   const Matrix q = noise(m, 5, 1), k = noise(n, 5, 2), w = noise(5, 6, 3);
   const Matrix u = noise(1, 5, 4), v = noise(1, 5, 5);
@@ -47,15 +47,15 @@ TEST_CASE("transformer-xl: c and d do not know the query's content, b and d not 
   CHECK(t.d == third.d);
   CHECK_FALSE(t.c == third.c);
   for (int64_t i = 1; i < 3; ++i)
-    for (int64_t j = 1; j < 5; ++j) CHECK(t.d(i, j) == t.d(i - 1, j - 1));  // the lag alone
+    for (int64_t j = 1; j < 5; ++j) CHECK(t.d(i, j) == t.d(i - 1, j - 1));  // the distance alone
 }
 
-TEST_CASE("transformer-xl: sinusoids of lags, and their clamp") {
-  for (const int64_t lag : {-7, -1, 0, 1, 3, 900}) {
-    const Tensor row = nn::sinusoids(1, 8, nn::Sinusoid::concatenated, lag, 1, {.dtype = f64});
-    CHECK(worst_error(row, reference::tensor(reference::lag_sinusoid(lag, 8))) < 1e-13);
+TEST_CASE("transformer-xl: sinusoids of distances, and their clamp") {
+  for (const int64_t distance : {-7, -1, 0, 1, 3, 900}) {
+    const Tensor row = nn::sinusoids(1, 8, nn::Sinusoid::concatenated, distance, 1, {.dtype = f64});
+    CHECK(worst_error(row, reference::tensor(reference::distance_sinusoid(distance, 8))) < 1e-13);
   }
-  CHECK(reference::lag_sinusoid(9, 6, 5) == reference::lag_sinusoid(5, 6));
-  CHECK(reference::lag_sinusoid(-9, 6, 5) == reference::lag_sinusoid(-5, 6));
-  CHECK(reference::lag_sinusoid(4, 6, 5) == reference::lag_sinusoid(4, 6));
+  CHECK(reference::distance_sinusoid(9, 6, 5) == reference::distance_sinusoid(5, 6));
+  CHECK(reference::distance_sinusoid(-9, 6, 5) == reference::distance_sinusoid(-5, 6));
+  CHECK(reference::distance_sinusoid(4, 6, 5) == reference::distance_sinusoid(4, 6));
 }

@@ -30,7 +30,7 @@ TEST_CASE("position_measures: ranges as in Table 7, in terms of the trained leng
   auto m = model({}, nn::Sinusoid{});
   std::vector<std::vector<int64_t>> ranges;
   for (const PositionMeasure& x : position_measures(m, 64, 80, 1)) {
-    ranges.push_back({x.first, x.last, x.lags});
+    ranges.push_back({x.first, x.last, x.distances});
     CHECK((x.invariance > 0.05 && x.invariance < 1.5));
     CHECK((x.monotonicity > 0 && x.monotonicity < 1));
   }
@@ -44,7 +44,7 @@ TEST_CASE("position_measures: ranges as in Table 7, in terms of the trained leng
                                                     {64, 80, 16},
                                                     {64, 80, 32}});
   CHECK(position_measures(m, 64, 40, 1).size() == 6);  // shorter than what was trained
-  CHECK(position_measures(m, 16, 16, 1).size() == 4);  // a lag of 1 of 16 says nothing
+  CHECK(position_measures(m, 16, 16, 1).size() == 4);  // a distance of 1 of 16 says nothing
 }
 
 TEST_CASE("position_measures: a position that is relative alone") {

@@ -37,19 +37,19 @@ struct Measures {
   double invariance, monotonicity;
 };
 
-// Both, straight from their definitions: all lags, all pairs.
-Measures by_definition(const Tensor& a, int64_t first, int64_t last, int64_t max_lag) {
+// Both, straight from their definitions: all distances, all pairs.
+Measures by_definition(const Tensor& a, int64_t first, int64_t last, int64_t max_distance) {
   std::vector<double> all;
   double within = 0, inversions = 0, pairs = 0;
-  for (int64_t lag = 0; lag <= max_lag; ++lag) {
+  for (int64_t distance = 0; distance <= max_distance; ++distance) {
     std::vector<double> diagonal;
     for (int64_t q = first; q < last; ++q)
-      if (q >= lag) diagonal.push_back(a[q][q - lag].item());
+      if (q >= distance) diagonal.push_back(a[q][q - distance].item());
     if (!diagonal.empty()) within += variance(diagonal) * double(diagonal.size());
     all.insert(all.end(), diagonal.begin(), diagonal.end());
   }
   for (int64_t q = first; q < last; ++q)
-    for (int64_t i = std::max<int64_t>(0, q - max_lag); i <= q; ++i)
+    for (int64_t i = std::max<int64_t>(0, q - max_distance); i <= q; ++i)
       for (int64_t j = i + 1; j <= q; ++j) {
         pairs += 1;
         inversions += a[q][i].item() > a[q][j].item() ? 1 : 0;
@@ -64,9 +64,9 @@ TEST_CASE("translation_invariance: toys") {
   CHECK(translation_invariance(toeplitz).item() == 0);
   CHECK(translation_invariance(full({5, 5}, 3, {.dtype = f64})).item() == 0);
   CHECK(translation_invariance(ones({1, 1})).item() == 0);
-  // Two diagonals with the numbers ±1 each: the lag says nothing.
+  // Two diagonals with the numbers ±1 each: the distance says nothing.
   const Tensor signs = matrix(5, [](int64_t i, int64_t) { return i % 2 == 0 ? 1 : -1; });
-  CHECK(translation_invariance(signs, {.first = 1, .max_lag = 1}).item() ==
+  CHECK(translation_invariance(signs, {.first = 1, .max_distance = 1}).item() ==
         Approx(1).epsilon(1e-14));
   // The upper triangle, which causal attention does not see, does not count.
   const Tensor causal = matrix(9, [](int64_t i, int64_t j) { return j > i ? i * j : i - j; });
@@ -83,9 +83,9 @@ TEST_CASE("monotonicity: toys") {
   const Tensor some = tensor(std::vector<double>{0, 9, 9, 5, 4, 9, 1, 3, 2}, {3, 3});
   CHECK(monotonicity(some, {.first = 2}).item() == Approx(1.0 / 3));
   CHECK(monotonicity(some).item() == Approx(2.0 / 4));
-  CHECK(monotonicity(some, {.max_lag = 1}).item() == Approx(2.0 / 2));
+  CHECK(monotonicity(some, {.max_distance = 1}).item() == Approx(2.0 / 2));
   CHECK(std::isnan(monotonicity(some, {.last = 1}).item()));
-  CHECK(std::isnan(monotonicity(some, {.max_lag = 0}).item()));
+  CHECK(std::isnan(monotonicity(some, {.max_distance = 0}).item()));
 }
 
 TEST_CASE("position measures equal their definitions") {
@@ -94,24 +94,25 @@ TEST_CASE("position measures equal their definitions") {
   const Tensor rounded = matrix(l, [](int64_t i, int64_t j) { return double((i * j) % 5); });
   for (const AttentionRange& range : {AttentionRange{},
                                       {.first = 7, .last = 30},
-                                      {.first = 3, .last = 41, .max_lag = 12},
-                                      {.max_lag = 1},
+                                      {.first = 3, .last = 41, .max_distance = 12},
+                                      {.max_distance = 1},
                                       {.first = 40},
-                                      {.last = 10, .max_lag = 100}}) {
+                                      {.last = 10, .max_distance = 100}}) {
     const int64_t last = range.last == 0 ? l : range.last;
-    const int64_t lag = range.max_lag < 0 ? last - 1 : std::min(range.max_lag, last - 1);
+    const int64_t distance =
+        range.max_distance < 0 ? last - 1 : std::min(range.max_distance, last - 1);
     const Tensor invariance = translation_invariance(a, range), monotone = monotonicity(a, range);
     CHECK(invariance.shape() == Shape{3});
     CHECK(monotone.dtype() == f64);
     for (int64_t h = 0; h < 3; ++h) {
-      const Measures want = by_definition(a[h], range.first, last, lag);
+      const Measures want = by_definition(a[h], range.first, last, distance);
       CHECK(invariance[h].item() == Approx(want.invariance).margin(1e-13));
       CHECK(monotone[h].item() == Approx(want.monotonicity).epsilon(1e-14));
       CHECK(translation_invariance(a[h], range).item() == invariance[h].item());
       CHECK(translation_invariance(a[h], range).dim() == 0);
     }
     CHECK(monotonicity(rounded, range).item() ==
-          Approx(by_definition(rounded, range.first, last, lag).monotonicity).epsilon(1e-14));
+          Approx(by_definition(rounded, range.first, last, distance).monotonicity).epsilon(1e-14));
   }
   // Not contiguous, f32: the same numbers.
   const Tensor turned = a.transpose(1, 2).contiguous().transpose(1, 2);
@@ -201,9 +202,9 @@ TEST_CASE("position measures: errors") {
   CHECK_THROWS_WITH(
       monotonicity(a, {.last = 5}),
       "[monotonicity] rows 0 to 5 and distances up to -1 of 4 positions; accepted: 0 ≤ "
-      "first < last ≤ 4, max_lag −1 for all or 0 and more");
+      "first < last ≤ 4, max_distance −1 for all or 0 and more");
   CHECK_THROWS_WITH(monotonicity(a, {.first = 4}), Containing("rows 4 to 4"));
   CHECK_THROWS_WITH(monotonicity(a, {.first = -1}), Containing("rows -1 to 4"));
-  CHECK_THROWS_WITH(monotonicity(a, {.max_lag = -2}), Containing("distances up to -2"));
+  CHECK_THROWS_WITH(monotonicity(a, {.max_distance = -2}), Containing("distances up to -2"));
   CHECK_THROWS_WITH(monotonicity(zeros({0, 0})), Containing("of 0 positions"));
 }

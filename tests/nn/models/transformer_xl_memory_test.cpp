@@ -152,7 +152,7 @@ TEST_CASE("gradients reach the projections through memory, and stop at the memor
   const nn::TransformerXLLayer& layer = model->layers[0];
   const Tensor x = testing::fixed_leaf({1, 3, 8}, 1), memory = testing::fixed_leaf({1, 4, 8}, 2);
   const AttentionMask causal{.causal = true};
-  const nn::LagSinusoids sinusoids;
+  const nn::DistanceSinusoids sinusoids;
   const Tensor rows = sinusoids(6, 0, 8, {.dtype = f64});
 
   const Tensor weights = fixed_noise({1, 3, 8}, 3);

@@ -75,8 +75,9 @@ Tensor run(const RelativeSinusoid& position, nn::AttentionInputs inputs,
 
 }  // namespace
 
-TEST_CASE("LagSinusoids: rows of falling lags, the same however often they are asked for") {
-  const nn::LagSinusoids rows;
+TEST_CASE(
+    "DistanceSinusoids: rows of falling distances, the same however often they are asked for") {
+  const nn::DistanceSinusoids rows;
   auto expected = [](int64_t past, int64_t future) {
     return nn::sinusoids(past + future + 1, 6, nn::Sinusoid::concatenated, past, -1, doubles());
   };
@@ -86,7 +87,7 @@ TEST_CASE("LagSinusoids: rows of falling lags, the same however often they are a
     CHECK(same_bits(rows(past, future, 6, doubles()), expected(past, future)));
   }
   CHECK(worst_error(rows(2, 0, 6, doubles())[2],
-                    reference::tensor(reference::lag_sinusoid(0, 6))[0]) == 0);
+                    reference::tensor(reference::distance_sinusoid(0, 6))[0]) == 0);
   CHECK(rows(2, 0, 8, {}).dtype() == f32);
   CHECK(rows(2, 0, 8, {}).shape() == Shape{3, 8});
   CHECK_THROWS_WITH(rows(-1, 0, 8, {}), Containing("distances from -1 to 0; past"));
@@ -144,7 +145,7 @@ TEST_CASE("RelativeSinusoid: more queries and keys than a tile, and not a multip
     CHECK(worst_error(run(made.position, inputs, implementation), expected) < 1e-12);
 }
 
-TEST_CASE("RelativeSinusoid: a clamp below, at and above the furthest lag") {
+TEST_CASE("RelativeSinusoid: a clamp below, at and above the furthest distance") {
   const nn::HeadShape heads{2, 4, 4, 6};
   const nn::AttentionInputs inputs = noisy_call(heads, 4, 9, true);
   const Tensor unclamped = run(Made(heads).position, inputs);
@@ -161,7 +162,7 @@ TEST_CASE("RelativeSinusoid: a clamp below, at and above the furthest lag") {
   }
 }
 
-TEST_CASE("RelativeSinusoid without a causal mask: lags of both signs") {
+TEST_CASE("RelativeSinusoid without a causal mask: distances of both signs") {
   const int64_t clamp = GENERATE(0, 2), m = GENERATE(1, 5), n = GENERATE(5, 8);
   const nn::HeadShape heads{2, 4, 4, 6};
   const Made made(heads, clamp);
@@ -208,13 +209,13 @@ TEST_CASE("RelativeSinusoid uses the rows that a model made") {
   const Made made(heads);
   nn::AttentionInputs inputs = noisy_call(heads, 3, 8, true);
   const Tensor own = run(made.position, inputs);
-  const nn::LagSinusoids rows;
+  const nn::DistanceSinusoids rows;
   inputs.forward.shared_table = rows(7, 0, 6, doubles());
   CHECK(same_bits(run(made.position, inputs), own));
   inputs.forward.shared_table = inputs.forward.shared_table * 2.0;
   CHECK(worst_error(run(made.position, inputs), own) > 1e-3);
 
-  // Fewer rows: the lags further back share the first.
+  // Fewer rows: the distances further back share the first.
   inputs.forward.shared_table = rows(4, 0, 6, doubles());
   const Made clamped(heads, 4);
   clamped.position.r.weight.detach().copy_(made.position.r.weight);

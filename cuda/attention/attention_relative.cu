@@ -1,5 +1,5 @@
 // Fused attention, backward: gradients of the rows of relative positions and of their bias. Names
-// call a relative position a lag.
+// call a relative position a relative.
 //
 // A block owns 64 to 192 relative positions of a head, a warp 16 to 48 of them, and iterates over
 // the queries that see a key at such a relative position (the drawing is in
@@ -22,7 +22,7 @@ namespace stretto::cuda {
 namespace {
 
 template <AttentionTile T>
-struct LagsLayout : AttentionLayout<T> {
+struct RelativeLayout : AttentionLayout<T> {
   using Base = AttentionLayout<T>;
   using Base::all, Base::has_p, Base::row, Base::rows, Base::step, Base::table;
   static constexpr int ring = tile::ring_of(rows + 2 * step);
@@ -39,13 +39,13 @@ struct LagsLayout : AttentionLayout<T> {
 
 /// The sums that a warp accumulates.
 template <class L>
-struct LagsSums {
+struct RelativeSums {
   float rows[L::table ? L::slabs : 1][L::head / 8][4] = {}, bias[L::slabs][2] = {};
   float value_rows[L::slabs][L::head / 8][4] = {};
 };
 
 template <class L>
-struct LagsWarp : TransposedWarp<L> {
+struct RelativeWarp : TransposedWarp<L> {
   using Base = TransposedWarp<L>;
   using Base::as_columns, Base::base, Base::lane, Base::tiles, Base::warp;
   using typename Base::Queries, typename Base::Scores, typename Base::Step, typename Base::Sums;
@@ -55,11 +55,11 @@ struct LagsWarp : TransposedWarp<L> {
   OwnRows<L, L::held> rows;
   OwnRows<L> value_rows;
 
-  __device__ LagsWarp(const AttentionArgs& a, const char* smem)
+  __device__ RelativeWarp(const AttentionArgs& a, const char* smem)
       : Base(smem),
         h(blockIdx.x % a.sizes.heads),
         segment(blockIdx.x / a.sizes.heads),
-        lag0(a.grid.high_lag + 1 - int(blockIdx.y + 1) * L::rows),
+        lag0(a.grid.high_relative + 1 - int(blockIdx.y + 1) * L::rows),
         lw(lag0 + warp * L::own),
         first(max(0, -(lag0 + L::rows - 1) - a.sizes.shift)),
         end(min(a.sizes.m, a.sizes.n - lag0 - a.sizes.shift)),
@@ -177,7 +177,7 @@ struct LagsWarp : TransposedWarp<L> {
         });
   }
 
-  __device__ void step(const AttentionArgs& a, LagsSums<L>& sums, int unit, int i0) const {
+  __device__ void step(const AttentionArgs& a, RelativeSums<L>& sums, int unit, int i0) const {
     const int key = lw + i0 + a.sizes.shift;  // that of row 0 and the first query
     if (key + L::own + L::step - 2 < 0 || key >= a.sizes.n) return;
     const Queries at = Base::queries(i0);
@@ -209,19 +209,21 @@ struct LagsWarp : TransposedWarp<L> {
     }
   }
 
-  __device__ void store(const AttentionArgs& a, const LagsSums<L>& sums) const {
+  __device__ void store(const AttentionArgs& a, const RelativeSums<L>& sums) const {
     const int64_t part = int64_t(segment) * a.sizes.heads + h;
 #pragma unroll
     for (int sl = 0; sl < L::slabs; ++sl)
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const int lag = lw + sl * 16 + 8 * half + lane / 4, at = lag - a.relative_bias.first;
+        const int relative = lw + sl * 16 + 8 * half + lane / 4,
+                  at = relative - a.relative_bias.first;
         const float sum = quad_sum(sums.bias[sl][half]);
         if (lane % 4 == 0 && a.gradients.relative_bias && at >= 0 && at < a.relative_bias.width)
           a.gradients.relative_bias[part * a.relative_bias.width + at] = sum;
         const auto put = [&](float* to, const AttentionArgs::Table& table,
                              const float(&x)[L::head / 8][4], float factor) {
-          const int row = lag + table.zero_row, count = table.count, chunks = table.rows.chunks;
+          const int row = relative + table.zero_row, count = table.count,
+                    chunks = table.rows.chunks;
           if (!to || row < 0 || row >= count) return;
 #pragma unroll
           for (int c = 0; c < L::head / 8; ++c)
@@ -241,11 +243,11 @@ struct LagsWarp : TransposedWarp<L> {
 /// delta [B, H, M]
 template <class L>
 __global__ void __launch_bounds__(L::threads, L::blocks_per_sm)
-    attention_lags(const __grid_constant__ AttentionArgs a) {
+    attention_relative(const __grid_constant__ AttentionArgs a) {
   extern __shared__ __align__(256) char smem[];
-  LagsWarp<L> warp(a, smem);
+  RelativeWarp<L> warp(a, smem);
   warp.load_own(a);
-  LagsSums<L> sums;
+  RelativeSums<L> sums;
   const int steps = warp.end > warp.first ? (warp.end - warp.first + L::step - 1) / L::step : 0;
   const int parts = a.sizes.batch * a.grid.pieces;
   const int end_part = parts * (warp.segment + 1) / a.grid.segments;
@@ -254,10 +256,10 @@ __global__ void __launch_bounds__(L::threads, L::blocks_per_sm)
     const int piece = part % a.grid.pieces, unit = part / a.grid.pieces * a.sizes.heads + warp.h;
     const int begin = warp.first + steps * piece / a.grid.pieces * L::step,
               end = warp.first + steps * (piece + 1) / a.grid.pieces * L::step;
-    const int lag = warp.lag0 + a.sizes.shift;  // query 0's key at the block's first lag
+    const int relative = warp.lag0 + a.sizes.shift;  // query 0's key at the block's first relative
     if (end > begin) {
       load_queries<L>(a, warp.base, unit, begin);
-      warp.template load_keys<L::rows + L::step>(a, unit, lag + begin);
+      warp.template load_keys<L::rows + L::step>(a, unit, relative + begin);
     }
     ptx::commit();
     ptx::wait<0>();
@@ -268,7 +270,7 @@ __global__ void __launch_bounds__(L::threads, L::blocks_per_sm)
       const int i0 = begin + step * L::step;
       if (i0 + L::step < end) {
         load_queries<L>(a, warp.base, unit, i0 + L::step);
-        warp.template load_keys<L::step>(a, unit, lag + i0 + L::step + L::rows);
+        warp.template load_keys<L::step>(a, unit, relative + i0 + L::step + L::rows);
       }
       ptx::commit();
       warp.step(a, sums, unit, i0);
@@ -280,42 +282,44 @@ __global__ void __launch_bounds__(L::threads, L::blocks_per_sm)
 }
 
 template <AttentionTile T>
-void launch_lags(const AttentionArgs& a, int device) {
-  using L = LagsLayout<T>;
-  launch_with_shared("attention", device, attention_lags<L>,
-                     dim3(unsigned(a.sizes.heads * a.grid.segments),
-                          unsigned(ceil_div(a.grid.high_lag + 1 - a.grid.low_lag, L::rows))),
-                     dim3(L::threads), L::bytes, a);
+void launch_relative(const AttentionArgs& a, int device) {
+  using L = RelativeLayout<T>;
+  launch_with_shared(
+      "attention", device, attention_relative<L>,
+      dim3(unsigned(a.sizes.heads * a.grid.segments),
+           unsigned(ceil_div(a.grid.high_relative + 1 - a.grid.low_relative, L::rows))),
+      dim3(L::threads), L::bytes, a);
 }
 
 template <Positions P, bool Drop>
-void launch_lags_of(const AttentionArgs& a, int d, int device) {
+void launch_relative_of(const AttentionArgs& a, int d, int device) {
   using T = AttentionTile;
   if (a.sizes.parts > 1)
-    launch_lags<T{
+    launch_relative<T{
         .positions = P, .parts = 3, .step = P == Positions::all ? 16 : 32, .dropout = Drop}>(
         a, device);
   else if constexpr (P == Positions::all)
-    d <= 64 ? launch_lags<T{.positions = P, .blocks_per_sm = 2, .dropout = Drop}>(a, device)
-            : launch_lags<T{.positions = P, .head = 128, .step = 16, .dropout = Drop}>(a, device);
+    d <= 64
+        ? launch_relative<T{.positions = P, .blocks_per_sm = 2, .dropout = Drop}>(a, device)
+        : launch_relative<T{.positions = P, .head = 128, .step = 16, .dropout = Drop}>(a, device);
   else if (d <= 32)
-    launch_lags<T{.positions = P, .head = 32, .slabs = 2, .blocks_per_sm = 2, .dropout = Drop}>(
+    launch_relative<T{.positions = P, .head = 32, .slabs = 2, .blocks_per_sm = 2, .dropout = Drop}>(
         a, device);
   else if (d <= 64)
-    launch_lags<T{.positions = P, .slabs = Drop ? 2 : 3, .blocks_per_sm = 2, .dropout = Drop}>(
+    launch_relative<T{.positions = P, .slabs = Drop ? 2 : 3, .blocks_per_sm = 2, .dropout = Drop}>(
         a, device);
   else
-    launch_lags<T{.positions = P, .head = 128, .warps = 8, .dropout = Drop}>(a, device);
+    launch_relative<T{.positions = P, .head = 128, .warps = 8, .dropout = Drop}>(a, device);
 }
 
 }  // namespace
 
-void launch_attention_lags(const AttentionArgs& a, int d, int device) {
+void launch_attention_relative(const AttentionArgs& a, int d, int device) {
   with_positions(a, [&]<Positions P>() {
     if (P == Positions::all || a.dropout.below > 0)
-      launch_lags_of<P, true>(a, d, device);
+      launch_relative_of<P, true>(a, d, device);
     else
-      launch_lags_of<P, P == Positions::all>(a, d, device);
+      launch_relative_of<P, P == Positions::all>(a, d, device);
   });
 }
 
