@@ -1,8 +1,8 @@
 // Shared by the kernels of fused softmax attention (cuda/attention/attention*.cu): arguments,
 // tiles, masks, loads, weights, dropout and stores.
 //
-// Query i is at position i + N − M. Variables named `relative` are relative positions, key − position. Scores
-// are stored divided by their scale; exponentials are powers of 2.
+// Query i is at position i + N − M. Variables named `relative` are relative positions, key −
+// position. Scores are stored divided by their scale; exponentials are powers of 2.
 #pragma once
 
 #include "cuda/attention/attention.h"
@@ -265,8 +265,8 @@ struct AttentionLayout {
   using Own = tile::Area<T.head, tile::ring_of(rows), T.parts>;
 };
 
-/// Begins to copy the table rows, value table rows and biases of relative positions `relative` … relative +
-/// Count − 1 into the rings of layout L.
+/// Begins to copy the table rows, value table rows and biases of relative positions `relative` …
+/// relative + Count − 1 into the rings of layout L.
 template <class L, int Count>
 __device__ inline void load_relative(const AttentionArgs& a, uint32_t base, int unit,
                                      int relative) {

@@ -2,9 +2,9 @@
 //
 // With P the weights and dP = g Vᵀ: dS = P ∘ (dP − δ), δ = rowsum(g ∘ O). The kernels recompute P
 // from the sums that forward saved. One owns queries (attention_queries.cu) and computes δ for all,
-// one owns relative positions (attention_relative.cu), one owns keys (attention_keys.cu), so that every
-// sum has one owner and one order. The first kernel computes the gradient of a dense bias, or, if
-// all queries share the bias, the last one.
+// one owns relative positions (attention_relative.cu), one owns keys (attention_keys.cu), so that
+// every sum has one owner and one order. The first kernel computes the gradient of a dense bias,
+// or, if all queries share the bias, the last one.
 //
 // In f32 P is not divided by its sum: the kernels recompute forward's exponentials from scores that
 // are bit-identical to forward's, since all terms are added in the same order: the product with

@@ -46,7 +46,8 @@ struct StripProduct {
   tile::Back<L::parts> back[L::slabs];
   Operand waiting = {};  // slab 0's strip of the previous 16 keys
 
-  /// d += the strip of 16 keys, which begins at relative position `relative`, times rows of the ring.
+  /// d += the strip of 16 keys, which begins at relative position `relative`, times rows of the
+  /// ring.
   __device__ void add(float (&d)[L::slabs][L::head / 8][4], const Operand (&of_keys)[L::slabs],
                       typename L::Ring ring, int relative, const tile::Shear& shear) {
     Operand strip[L::slabs];
@@ -60,7 +61,8 @@ struct StripProduct {
       waiting = strip[0];
     }
   }
-  /// Adds the carried rest when all keys are done: the strip begins at relative position `relative`.
+  /// Adds the carried rest when all keys are done: the strip begins at relative position
+  /// `relative`.
   __device__ void finish(float (&d)[L::slabs][L::head / 8][4], typename L::Ring ring, int relative,
                          const tile::Shear& shear) {
     const Operand none[L::slabs] = {};
@@ -130,8 +132,8 @@ struct QueryWarp {
     load_relative<L, L::rows + L::step>(a, base, unit, begin - (p0 + L::rows - 1));
   }
 
-  /// Computes Count tiles of the strip from relative position `relative` on, at tile `place` of slab 0,
-  /// for slabs from `from` on.
+  /// Computes Count tiles of the strip from relative position `relative` on, at tile `place` of
+  /// slab 0, for slabs from `from` on.
   template <int Count, class P>
   __device__ void extend_strip(const P& p, int relative, int place, int from) {
     tile::add_to_strip<Count, L::use.p_unrolled>(strip, place, from, p, ring(L::r), ring_chunk,

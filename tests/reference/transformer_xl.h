@@ -9,8 +9,8 @@
 
 namespace stretto::reference {
 
-/// R_d: d / 2 sines, then d / 2 cosines of distance · 10000^(−2i/d). `distance` may be negative; with
-/// clamp > 0 it is at most that far from 0.
+/// R_d: d / 2 sines, then d / 2 cosines of distance · 10000^(−2i/d). `distance` may be negative;
+/// with clamp > 0 it is at most that far from 0.
 Matrix distance_sinusoid(int64_t distance, int64_t d, int64_t clamp = 0);
 
 /// The four terms of A^rel, each [M, N], for one head.
@@ -25,8 +25,8 @@ struct XLTerms {
 XLTerms xl_terms(const Matrix& q, const Matrix& k, const Matrix& w, const Matrix& u,
                  const Matrix& v, int64_t clamp = 0);
 
-/// b + d in linear cost (app. B): (q_i + v) · W R for the distances N − 1 … 0, then the shift. Right
-/// where the key is not in the future.
+/// b + d in linear cost (app. B): (q_i + v) · W R for the distances N − 1 … 0, then the shift.
+/// Right where the key is not in the future.
 Matrix xl_position_terms_by_shift(const Matrix& q, const Matrix& w, const Matrix& v,
                                   int64_t n_keys);
 
