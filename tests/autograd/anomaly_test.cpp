@@ -1,4 +1,4 @@
-// Anomaly detection: which op made the first NaN [autograd/tape.h].
+// Anomaly detection: the error names the op that computed the first NaN [autograd/tape.h].
 #include <cmath>
 #include <limits>
 
@@ -37,7 +37,7 @@ Tensor leaf(std::initializer_list<float> values) {
 
 }  // namespace
 
-TEST_CASE("without detection NaN passes silently", "[autograd]") {
+TEST_CASE("without anomaly detection NaN is not an error", "[autograd]") {
   CHECK(!anomaly_detection());
   const Tensor x = leaf({0, 1});
   const Tensor y = sum(sqrt(x) / x);
@@ -45,7 +45,7 @@ TEST_CASE("without detection NaN passes silently", "[autograd]") {
   CHECK_NOTHROW(y.backward());
 }
 
-TEST_CASE("the first op with NaN or infinity in its result is named", "[autograd]") {
+TEST_CASE("the error names the first op with NaN or infinity in its result", "[autograd]") {
   const Detection on;
   CHECK(anomaly_detection());
   const Tensor x = leaf({0, 1});
@@ -53,11 +53,11 @@ TEST_CASE("the first op with NaN or infinity in its result is named", "[autograd
   CHECK_THROWS_WITH(x / x, forward_text("div"));
   CHECK_THROWS_WITH(exp(x * 1000.0), forward_text("exp"));
   CHECK_THROWS_WITH(matmul(full({2, 2}, 1e30), full({2, 2}, 1e30)), forward_text("matmul"));
-  const NoGrad off;  // also where nothing is recorded
+  const NoGrad off;  // also if nothing is recorded
   CHECK_THROWS_WITH(log(x), forward_text("log"));
 }
 
-TEST_CASE("the first op with NaN or infinity in its gradients is named", "[autograd]") {
+TEST_CASE("the error names the first op with NaN or infinity in its gradients", "[autograd]") {
   const Detection on;
   const Tensor x = leaf({0, 1});
   const Tensor y = sum(exp(sqrt(x) * 2.0));
@@ -72,26 +72,26 @@ TEST_CASE("the first op with NaN or infinity in its gradients is named", "[autog
   CHECK_THROWS_WITH(sum(bad * 2.0).backward(), backward_text("mine"));
 }
 
-TEST_CASE("NaN that was in the input is nobody's fault", "[autograd]") {
+TEST_CASE("NaN that was in the input is not reported", "[autograd]") {
   const Detection on;
   const Tensor x = tensor<float>({std::numeric_limits<float>::quiet_NaN(), 1}).set_requires_grad();
   CHECK_NOTHROW(sum(exp(x) * 2.0));
   CHECK_NOTHROW(leaf({1, 2}).backward(tensor<float>({float(inf), 1})));
 }
 
-// Reading a strided tensor takes a copy, which is an op itself.
-TEST_CASE("strided tensors that are not finite can be read under detection", "[autograd]") {
+// Reading a strided tensor copies it, and the copy is an op itself.
+TEST_CASE("strided tensors with infinities can be read under anomaly detection", "[autograd]") {
   const Detection on;
   const Tensor x = full({2, 3}, inf).transpose(0, 1);
-  CHECK(std::isinf((x + x).to_vector<double>()[0]));  // no op made it
+  CHECK(std::isinf((x + x).to_vector<double>()[0]));  // no op computed it
   CHECK(std::isinf(x.contiguous().to_vector<double>()[0]));
-  // A gradient that is one repeated element, infinite from the start.
+  // A gradient that is one repeated element, infinite in the input already.
   const Tensor w = leaf({1, 2}), total = sum(w);
   CHECK_NOTHROW(total.backward(full({}, inf)));
   CHECK(std::isinf(w.grad().to_vector<double>()[1]));
 }
 
-TEST_CASE("masks of -inf do not trip detection", "[autograd]") {
+TEST_CASE("masks of -inf are not reported as anomalies", "[autograd]") {
   const Detection on;
   const Tensor scores = testing::fixed_noise({4, 4}, 1, f32).set_requires_grad();
   const Tensor v = testing::fixed_noise({4, 3}, 2, f32).set_requires_grad();

@@ -36,7 +36,7 @@ struct Model {
 
 }  // namespace
 
-TEST_CASE("checkpoint changes no bit of results and gradients", "[autograd]") {
+TEST_CASE("checkpoint() leaves results and gradients bit-identical", "[autograd]") {
   const RestoreState restore;
   Tensors results;
   std::vector<Tensors> gradients;
@@ -46,7 +46,7 @@ TEST_CASE("checkpoint changes no bit of results and gradients", "[autograd]") {
     const Tensor x = fixed_noise({12, 8}, 4, f32).set_requires_grad();
     const auto f = [&](const Tensors& in) { return model.block(in[0]); };
     Tensor y = saving ? checkpoint(f, {x}) : f({x});
-    y = dropout(y, 0.1);  // draws after it do not move
+    y = dropout(y, 0.1);  // its random numbers are the same with and without checkpoint()
     sum(y * y).backward();
     results.push_back(y.detach());
     Tensors g = {x.grad()};
@@ -62,7 +62,7 @@ TEST_CASE("checkpoint changes no bit of results and gradients", "[autograd]") {
   }
 }
 
-TEST_CASE("checkpoints follow one another and nest", "[autograd]") {
+TEST_CASE("checkpoints can follow one another and be nested", "[autograd]") {
   const RestoreState restore;
   std::vector<Tensor> gradients;
   for (int depth : {0, 1, 2}) {
@@ -80,7 +80,7 @@ TEST_CASE("checkpoints follow one another and nest", "[autograd]") {
   check_bits(gradients[0], gradients[2]);
 }
 
-TEST_CASE("checkpoint keeps its inputs only", "[autograd]") {
+TEST_CASE("checkpoint() saves only its inputs", "[autograd]") {
   const RestoreState restore;
   const Tensor x = ones({1000}, {.requires_grad = true});
   const auto f = [](const Tensors& in) { return exp(exp(exp(in[0]))); };
@@ -98,7 +98,7 @@ TEST_CASE("checkpoint keeps its inputs only", "[autograd]") {
   CHECK(memory_stats().live == live);
 }
 
-TEST_CASE("checkpoint takes inputs of all kinds", "[autograd]") {
+TEST_CASE("checkpoint() accepts inputs of all kinds", "[autograd]") {
   const Tensor a = tensor<float>({1, 2}).set_requires_grad(), b = tensor<float>({3, 4});
   const Tensor ids = tensor<int64_t>({5, 6});
   const auto f = [](const Tensors& in) { return in[0] * in[1] * in[2]; };
@@ -109,11 +109,11 @@ TEST_CASE("checkpoint takes inputs of all kinds", "[autograd]") {
   a.set_grad({});
   sum(checkpoint([](const Tensors& in) { return in[0]; }, {a}) * b).backward();
   CHECK(a.grad().to_vector<float>() == std::vector<float>{3, 4});
-  // One tensor twice.
+  // The same tensor twice.
   a.set_grad({});
   sum(checkpoint([](const Tensors& in) { return in[0] * in[1]; }, {a, a})).backward();
   CHECK(a.grad().to_vector<float>() == std::vector<float>{2, 4});
-  // Parameters inside, with no input that requires a gradient.
+  // Parameters used inside, and no input that requires a gradient.
   a.set_grad({});
   sum(checkpoint([&](const Tensors& in) { return in[0] * a; }, {b})).backward();
   CHECK(a.grad().to_vector<float>() == std::vector<float>{3, 4});
@@ -121,8 +121,8 @@ TEST_CASE("checkpoint takes inputs of all kinds", "[autograd]") {
   CHECK(!checkpoint(f, {a, b, ids}).requires_grad());
 }
 
-TEST_CASE("checkpoint can be differentiated again", "[autograd]") {
-  // Inputs that hang together, a parameter, and numbers that are drawn.
+TEST_CASE("checkpoint() can be differentiated twice", "[autograd]") {
+  // Inputs that depend on each other, a parameter, and random numbers.
   const Tensor x = testing::fixed_leaf({3}, 1), w = testing::fixed_leaf({3}, 2);
   const RandomState state = random_state();
   const auto f = [&](const Tensors& in) {
@@ -143,7 +143,7 @@ TEST_CASE("checkpoint can be differentiated again", "[autograd]") {
       CHECK(seconds[i + 2][j].item() == Approx(seconds[i][j].item()).epsilon(1e-12));
 }
 
-TEST_CASE("checkpoint says what it cannot do", "[autograd]") {
+TEST_CASE("checkpoint() reports changed inputs and errors of its function", "[autograd]") {
   const RestoreState restore;
   const Tensor x = ones({3}, {.requires_grad = true});
   Tensor c = ones({3});
@@ -151,7 +151,7 @@ TEST_CASE("checkpoint says what it cannot do", "[autograd]") {
   c.fill_(2);
   CHECK_THROWS_WITH(y.backward(), Containing("[checkpoint] a tensor (f32 [3]) that the backward"));
 
-  // An error in the second run leaves the random state alone.
+  // An error in the recomputation leaves the random state unchanged.
   int runs = 0;
   const Tensor z = sum(checkpoint(
       [&](const Tensors& in) {

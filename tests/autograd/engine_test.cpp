@@ -1,4 +1,4 @@
-// The backward pass: what arrives where, in which order, and how often [autograd/engine.cpp].
+// The backward pass: which gradients arrive, in which order, and how often [autograd/engine.cpp].
 #include <cmath>
 #include <string>
 
@@ -40,7 +40,7 @@ TEST_CASE("gradients of all uses of a tensor add up", "[autograd]") {
     CHECK(list(m.grad())[i] == Approx(list(expected)[i]).epsilon(1e-12));
 }
 
-TEST_CASE("unused branches get nothing", "[autograd]") {
+TEST_CASE("unused branches get no gradient", "[autograd]") {
   const Tensor x = leaf({1}), z = leaf({5});
   const Tensor unused = exp(x * z);
   const Tensor y = x * 2.0;
@@ -51,7 +51,7 @@ TEST_CASE("unused branches get nothing", "[autograd]") {
   CHECK(z.grad().item() == Approx(std::exp(5)));
 }
 
-TEST_CASE("what backward needs to start is checked", "[autograd]") {
+TEST_CASE("backward() checks its initial gradients", "[autograd]") {
   const Tensor x = leaf({1, 2});
   CHECK_THROWS_WITH((x * 2.0).backward(),
                     "[backward] an output f64 [2] needs a gradient of its shape; without one it "
@@ -69,7 +69,7 @@ TEST_CASE("what backward needs to start is checked", "[autograd]") {
   CHECK_THROWS_WITH(grad({sum(x)}, {ones({2})}),
                     "[grad] an input (f32 [2]) does not require a gradient");
   CHECK(!x.grad().defined());
-  x.backward(tensor<double>({3, 4}));  // a leaf itself
+  x.backward(tensor<double>({3, 4}));  // x is a leaf
   CHECK(list(x.grad()) == List{3, 4});
 }
 
@@ -129,7 +129,7 @@ TEST_CASE("gradients of leaves never share memory", "[autograd]") {
     CHECK(list(g) == List{5, 6});
 
     const Tensor c = leaf({1, 2, 3});
-    sum(c).backward({}, {.create_graph = create_graph});  // arrives as one repeated element
+    sum(c).backward({}, {.create_graph = create_graph});  // the gradient is one repeated element
     CHECK(c.grad().is_contiguous());
     const NoGrad off;
     c.grad().slice(0, 0, 1).fill_(7);
@@ -153,7 +153,7 @@ TEST_CASE("grad returns what backward accumulates", "[autograd]") {
   f().backward();
   CHECK(list(x.grad()) == list(g[0]));
   CHECK(list(w.grad()) == list(g[2]));
-  // Of an intermediate result, of the output itself, of several outputs.
+  // The gradient of an intermediate result, of the output itself, and of several outputs.
   const Tensor h = x * w, y = sum(h * h);
   const Tensors inner = grad({y}, {h, y, x});
   CHECK(list(inner[0]) == List{6, 16});
@@ -166,12 +166,12 @@ TEST_CASE("grad returns what backward accumulates", "[autograd]") {
         List{4, 4});
 }
 
-TEST_CASE("hooks see a gradient once, complete, in the order of registration", "[autograd]") {
+TEST_CASE("hooks see a gradient once, complete, in the order of their registration", "[autograd]") {
   const Tensor x = leaf({1, 2});
   std::vector<std::string> calls;
   x.register_hook([&](const Tensor& g) {
     calls.push_back("a");
-    CHECK(list(g) == List{5, 7});  // of both uses
+    CHECK(list(g) == List{5, 7});  // the sum over both uses
   });
   x.register_hook([&](const Tensor& g) {
     calls.push_back("b");
@@ -191,7 +191,7 @@ TEST_CASE("hooks see a gradient once, complete, in the order of registration", "
   CHECK(list(x.grad()) == List{50, 70});
 }
 
-TEST_CASE("a hook may register hooks; they begin with the next gradient", "[autograd]") {
+TEST_CASE("hooks registered by a hook run from the next gradient on", "[autograd]") {
   const Tensor x = leaf({1, 2});
   std::vector<std::string> seen;
   x.register_hook([&](const Tensor&) {
@@ -206,7 +206,7 @@ TEST_CASE("a hook may register hooks; they begin with the next gradient", "[auto
   CHECK(seen.size() == 2 + 2 + 20);
 }
 
-TEST_CASE("grad() goes through no op that leads to none of its inputs", "[autograd]") {
+TEST_CASE("grad() visits only ops that lead to its inputs", "[autograd]") {
   std::vector<std::string> ran;
   const auto noted = [&ran](const char* name, const Tensor& x) {
     return record(name, {x}, x.detach().clone(), [&ran, name](Backward& b) {
@@ -221,7 +221,7 @@ TEST_CASE("grad() goes through no op that leads to none of its inputs", "[autogr
   CHECK(grad({y}, {middle}, {}, again)[0].item() == 3);
   CHECK(ran == std::vector<std::string>{"above"});
   ran.clear();
-  // One input below another: that one's gradient flows on.
+  // One input depends on another: the gradient flows on to the earlier one.
   const Tensors both = grad({y}, {middle, x}, {}, again);
   CHECK(both[0].item() == 3);
   CHECK(both[1].item() == 3);
@@ -230,14 +230,14 @@ TEST_CASE("grad() goes through no op that leads to none of its inputs", "[autogr
   CHECK(grad({y}, {y}, {}, again)[0].item() == 1);
   CHECK(!grad({beside}, {x}, {}, again)[0].defined());
   CHECK(ran.empty());
-  // What was not gone through can still be differentiated.
+  // Ops that were not visited can still be differentiated.
   grad({y}, {middle});
   ran.clear();
   below.backward();
   CHECK(ran == std::vector<std::string>{"below"});
 }
 
-TEST_CASE("grad() runs the hooks of what it is asked for alone", "[autograd]") {
+TEST_CASE("grad() runs only the hooks of the tensors it is called for", "[autograd]") {
   const Tensor x = leaf({1, 2}), w = leaf({3, 4});
   int of_x = 0, of_w = 0;
   x.register_hook([&](const Tensor&) { ++of_x; });
@@ -247,7 +247,7 @@ TEST_CASE("grad() runs the hooks of what it is asked for alone", "[autograd]") {
   CHECK(of_w == 0);
 }
 
-TEST_CASE("two passes at once over one graph are refused", "[autograd]") {
+TEST_CASE("two passes at once over one graph are rejected", "[autograd]") {
   const Tensor x = leaf({1, 2});
   bool inside = false;
   Tensor y;
@@ -262,7 +262,7 @@ TEST_CASE("two passes at once over one graph are refused", "[autograd]") {
   }));
   y.backward({}, {.retain_graph = true});
   CHECK(list(x.grad()) == List{2, 2});
-  y.backward();  // what failed inside has left nothing behind
+  y.backward();  // the failed pass inside left nothing behind
   CHECK(list(x.grad()) == List{4, 4});
   CHECK_THROWS_WITH(y.backward(), Containing("was already differentiated"));
   y = {};
@@ -275,7 +275,7 @@ TEST_CASE("later passes add to a gradient in place", "[autograd]") {
   sum(x * x).backward();
   CHECK(list(held) == List{4, 6});
   CHECK(held.same(x.grad()));
-  // But not to one that is on the tape.
+  // But not to a gradient that is on the tape.
   x.set_grad({});
   sum(x * x * x).backward({}, {.create_graph = true});
   const Tensor recorded = x.grad();
@@ -284,7 +284,7 @@ TEST_CASE("later passes add to a gradient in place", "[autograd]") {
   CHECK(list(x.grad()) == List{5, 14});
 }
 
-TEST_CASE("recorded gradients of leaves are freed with them", "[autograd]") {
+TEST_CASE("recorded gradients of leaves are freed with the leaves", "[autograd]") {
   const auto live = [] { return memory_stats().live; };
   const int64_t before = live();
   for (int round = 0; round < 3; ++round) {
@@ -294,7 +294,7 @@ TEST_CASE("recorded gradients of leaves are freed with them", "[autograd]") {
   }
   CHECK(live() == before);
   {
-    // The gradient alone keeps what it needs to be differentiated, but the leaf is gone.
+    // The gradient keeps only the tensors needed to differentiate it; the leaf is freed.
     Tensor g;
     {
       const Tensor x = leaf({1, 2});
@@ -306,7 +306,7 @@ TEST_CASE("recorded gradients of leaves are freed with them", "[autograd]") {
   CHECK(live() == before);
 }
 
-TEST_CASE("a hook on a result replaces what flows on", "[autograd]") {
+TEST_CASE("a hook on a result replaces the gradient that flows on", "[autograd]") {
   const Tensor x = leaf({1, 2});
   const Tensor y = x * 2.0;
   int calls = 0;
@@ -326,7 +326,7 @@ TEST_CASE("a hook on a result replaces what flows on", "[autograd]") {
                     "[register_hook] a hook returned f32 [3] for a gradient f64 [2]");
 }
 
-TEST_CASE("a cube can be differentiated until nothing is left", "[autograd]") {
+TEST_CASE("a cube can be differentiated until its derivative is constant", "[autograd]") {
   const Tensor x = leaf({2, -1});
   const Tensor y = sum(x * x * x);
   const auto next = [&](const Tensor& f) { return grad({f}, {x}, {}, {.create_graph = true})[0]; };
@@ -358,7 +358,7 @@ TEST_CASE("a gradient penalty reaches the leaves", "[autograd]") {
   }
 }
 
-TEST_CASE("the Hessian of a small network times a vector", "[autograd]") {
+TEST_CASE("Hessian-vector products of a small network are correct", "[autograd]") {
   const Tensor input = testing::fixed_noise({6, 4}, 1), target = testing::fixed_noise({6, 2}, 2);
   Tensors w = {testing::fixed_leaf({5, 4}, 3), testing::fixed_leaf({5}, 4),
                testing::fixed_leaf({2, 5}, 5), testing::fixed_leaf({2}, 6)};
@@ -401,7 +401,7 @@ TEST_CASE("recorded and plain backward give the same gradients", "[autograd]") {
   CHECK(recorded[0].requires_grad());
 }
 
-TEST_CASE("A leaf's hook for the whole gradient runs in the middle of the pass") {
+TEST_CASE("A leaf's hook for its complete gradient runs during the pass") {
   const Tensor a = tensor({1.0, 2.0}).set_requires_grad(),
                b = tensor({3.0, 4.0}).set_requires_grad();
   const Tensor c = tensor({5.0, 6.0}).set_requires_grad();
@@ -423,12 +423,12 @@ TEST_CASE("A leaf's hook for the whole gradient runs in the middle of the pass")
   CHECK(order == std::vector<std::string>{"c", "first", "a", "b"});
   order.clear();
   a.set_grad({}), b.set_grad({}), c.set_grad({});
-  sum(third.detach() * c).backward();  // reaches c alone
+  sum(third.detach() * c).backward();  // reaches only c
   CHECK(order == std::vector<std::string>{"c"});
   CHECK_THROWS_WITH(third.register_post_accumulate_grad_hook([] {}), Containing("leaves"));
 }
 
-TEST_CASE("Hooks for whole gradients wait for what functions under checkpoint() read") {
+TEST_CASE("Hooks for complete gradients wait for uses inside checkpoint()") {
   const Tensor w = tensor({2.0}).set_requires_grad(), x = tensor({3.0}).set_requires_grad();
   int calls = 0;
   w.register_post_accumulate_grad_hook([&] {

@@ -1,4 +1,4 @@
-// Deep graphs, and the memory that graphs hold [autograd/tape.cpp].
+// Deep graphs, and the memory of graphs [autograd/tape.cpp].
 #include <pthread.h>
 
 #include <exception>
@@ -16,7 +16,7 @@ namespace {
 
 constexpr int depth = 100'000;
 
-// f in a thread with 256 KiB of stack; recursion over a deep graph would not fit.
+// Runs f in a thread with a stack of 256 KiB, where recursion over a deep graph would overflow.
 void on_small_stack(std::function<void()> f) {
   struct Call {
     std::function<void()> f;
@@ -63,7 +63,7 @@ TEST_CASE("a chain of 100,000 ops runs, differentiates and is destroyed", "[auto
       slope = x.grad().item();
     }
     {
-      // Each node's closure owns the next tensor, not its inputs alone.
+      // Each node's closure owns the next tensor, not only its inputs.
       const Tensor x = one(), c = full({1}, 1, {.dtype = f64});
       chain(x, [&](const Tensor& t) { return t * c; }).backward();
       with_saved = x.grad().item();
@@ -101,7 +101,7 @@ namespace {
 Tensor outlives_main;
 }
 
-// The sanitizers look at it when the program ends.
+// The sanitizers check it when the program ends.
 TEST_CASE("a graph may outlive main", "[autograd]") {
   outlives_main = chain(
       one(), [](const Tensor& t) { return exp(t) * 0.0 + t; }, 10);
@@ -122,7 +122,7 @@ TEST_CASE("a deep graph of gradients is destroyed", "[autograd]") {
   CHECK(memory_stats().live == live);
 }
 
-TEST_CASE("one long sum of many leaves", "[autograd]") {
+TEST_CASE("a long sum of many leaves is differentiated", "[autograd]") {
   Tensors leaves;
   Tensor y = scalar(0, {.dtype = f64});
   for (int i = 0; i < 5000; ++i) {
@@ -135,7 +135,7 @@ TEST_CASE("one long sum of many leaves", "[autograd]") {
   CHECK(wrong == 0);
 }
 
-TEST_CASE("training steps leave no bytes behind", "[autograd]") {
+TEST_CASE("training steps leak no memory", "[autograd]") {
   const int64_t before = memory_stats().live;
   {
     Tensors w = {testing::fixed_noise({16, 8}, 1, f32).set_requires_grad(),
@@ -167,10 +167,10 @@ TEST_CASE("training steps leave no bytes behind", "[autograd]") {
   CHECK(memory_stats().live == before);
 }
 
-TEST_CASE("backward frees what was saved, retain_graph keeps it", "[autograd]") {
+TEST_CASE("backward() frees saved tensors, retain_graph keeps them", "[autograd]") {
   const Tensor x = ones({1000}, {.requires_grad = true});
   const int64_t live = memory_stats().live;
-  Tensor y = sum(sin(exp(exp(x))));  // outputs kept by both exp, the second also saved by sin
+  Tensor y = sum(sin(exp(exp(x))));  // both exp save their outputs, sin the second one too
   const int64_t graph = memory_stats().live - live;
   CHECK(graph >= 2 * 4000);
   grad({y}, {x}, {}, {.retain_graph = true});
@@ -181,7 +181,7 @@ TEST_CASE("backward frees what was saved, retain_graph keeps it", "[autograd]") 
   CHECK(memory_stats().live == live);
 }
 
-TEST_CASE("a loop over losses that are kept as numbers holds no graphs", "[autograd]") {
+TEST_CASE("a loop that stores losses as numbers keeps no graphs", "[autograd]") {
   const Tensor x = ones({100}, {.requires_grad = true});
   const int64_t live = memory_stats().live;
   double total = 0;
@@ -190,7 +190,7 @@ TEST_CASE("a loop over losses that are kept as numbers holds no graphs", "[autog
   CHECK(memory_stats().live == live);
 }
 
-TEST_CASE("a graph that fails in backward is freed", "[autograd]") {
+TEST_CASE("a graph whose backward pass failed is freed", "[autograd]") {
   const int64_t live = memory_stats().live;
   {
     const Tensor x = ones({100}, {.requires_grad = true});

@@ -1,4 +1,4 @@
-// What checkpoint() runs twice, and what it refuses to [autograd/recompute.h].
+// What checkpoint() recomputes, and what it rejects [autograd/recompute.h].
 #include "autograd/recompute.h"
 
 #include <algorithm>
@@ -32,7 +32,7 @@ Tensor leaf(std::initializer_list<double> values) {
 
 std::vector<double> list(const Tensor& x) { return x.to_vector<double>(); }
 
-// A mean of what it has seen, as a module of a user's might keep it.
+// A running mean of its inputs, as in a module with its own state.
 struct RunningMean {
   Tensor mean = zeros({2}, {.dtype = f64});
   int calls = 0;
@@ -48,7 +48,8 @@ struct RunningMean {
 
 }  // namespace
 
-TEST_CASE("a second run has the draws of the first, whatever other threads draw", "[autograd]") {
+TEST_CASE("recomputation uses the random numbers of the first run, whatever other threads do",
+          "[autograd]") {
   const Seeded seeded(3);
   std::vector<uint64_t> others;
   int runs = 0;
@@ -64,12 +65,12 @@ TEST_CASE("a second run has the draws of the first, whatever other threads draw"
   next_random_key();
   sum(y).backward();
   CHECK(runs == 2);
-  CHECK(list(x.grad()) == list(y));  // both are the mask, doubled
+  CHECK(list(x.grad()) == list(y));  // both are the mask, scaled by two
   CHECK(others == std::vector<uint64_t>{0, 1, 2, 5});
   CHECK(random_state().next_stream == 6);
 }
 
-TEST_CASE("many threads draw while checkpoints run again, and no draw comes twice", "[autograd]") {
+TEST_CASE("no random number is used twice while many threads recompute checkpoints", "[autograd]") {
   const Seeded seeded(3);
   std::atomic<bool> done{false}, started{false};
   std::vector<uint64_t> others;
@@ -95,7 +96,7 @@ TEST_CASE("many threads draw while checkpoints run again, and no draw comes twic
   CHECK(random_state().next_stream == others.size() + 200);
 }
 
-TEST_CASE("a second run may be on another thread", "[autograd]") {
+TEST_CASE("recomputation may run on another thread", "[autograd]") {
   const Seeded seeded(3);
   const Tensor x = ones({64}, {.requires_grad = true});
   const Tensor y = checkpoint([](const Tensors& in) { return dropout(in[0], 0.5); }, {x});
@@ -104,7 +105,7 @@ TEST_CASE("a second run may be on another thread", "[autograd]") {
   CHECK(random_state().next_stream == 1);
 }
 
-TEST_CASE("state that calls change goes through recorded()", "[autograd]") {
+TEST_CASE("recorded() makes a change of state happen once", "[autograd]") {
   const Tensor x = leaf({1, 2}), z = leaf({5, 3});
   std::vector<std::vector<double>> plain;
   for (const bool again : {false, true}) {
@@ -122,7 +123,7 @@ TEST_CASE("state that calls change goes through recorded()", "[autograd]") {
     if (!again) plain = results;
     CHECK(results == plain);
   }
-  // Nested, the outer record serves the inner function.
+  // In nested checkpoints the outer record is used by the inner function.
   RunningMean layer;
   const Function inner = [&](const Tensors& in) { return square(layer(dropout(in[0], 0.5))); };
   const Function outer = [&](const Tensors& in) { return checkpoint(inner, {in[0] * 2.0}); };
@@ -140,7 +141,7 @@ TEST_CASE("state that calls change goes through recorded()", "[autograd]") {
   CHECK(list(x.grad()) == list(from_checkpoint));
 }
 
-TEST_CASE("what cannot be done twice is refused by name", "[autograd]") {
+TEST_CASE("the error names an operation that cannot be recomputed", "[autograd]") {
   const Tensor x = leaf({1, 2});
   Tensor outside = tensor<double>({3, 4});
   const Tensor result = leaf({3, 4}) * 2.0;
@@ -179,7 +180,7 @@ TEST_CASE("what cannot be done twice is refused by name", "[autograd]") {
   };
   for (const auto& c : cases) CHECK_THROWS_WITH(checkpoint(c.f, {x}), c.error);
   CHECK(list(outside) == std::vector<double>{3, 4});
-  // Tensors of its own it may change, and outside of checkpoint() all of this is allowed.
+  // Its own tensors may be changed, and outside checkpoint() all of these operations are allowed.
   const Function own = [](const Tensors& in) {
     Tensor two = ones({2}, {.dtype = f64});
     two.mul_(2);
@@ -190,7 +191,7 @@ TEST_CASE("what cannot be done twice is refused by name", "[autograd]") {
   outside.add_(x.detach());
 }
 
-TEST_CASE("a second run that would do something else is refused", "[autograd]") {
+TEST_CASE("a recomputation that differs from the first run is rejected", "[autograd]") {
   const Seeded seeded(1);
   const Tensor x = leaf({1, 2});
   const Tensor w = leaf({3, 4});
@@ -230,7 +231,7 @@ TEST_CASE("a second run that would do something else is refused", "[autograd]") 
   }
 }
 
-TEST_CASE("grad() goes through checkpoint(), to what is used inside too", "[autograd]") {
+TEST_CASE("grad() goes through checkpoint(), also to tensors used inside", "[autograd]") {
   const Tensor x = leaf({1, 2}), w = leaf({3, 4}), v = leaf({5, 6});
   const Function f = [&](const Tensors& in) { return in[0] * w * w; };
   const Tensor y = sum(checkpoint(f, {checkpoint(f, {x * v})}));
@@ -238,7 +239,7 @@ TEST_CASE("grad() goes through checkpoint(), to what is used inside too", "[auto
   CHECK(list(g[0]) == std::vector<double>{5 * 81, 6 * 256});
   CHECK(list(g[1]) == std::vector<double>{4 * 27 * 5, 4 * 64 * 12});
   for (const Tensor& leaf : {x, w, v}) CHECK(!leaf.grad().defined());
-  // A hook of a parameter sees the sum of a pass, once.
+  // A hook of a parameter sees the sum over a pass, once.
   int seen = 0;
   w.register_hook([&](const Tensor& total) {
     ++seen;
@@ -273,7 +274,7 @@ TEST_CASE("backward_follows() is the same with and without checkpoint()", "[auto
   }
 }
 
-TEST_CASE("checkpoint() requires a gradient where the plain call does", "[autograd]") {
+TEST_CASE("checkpoint() requires a gradient if and only if the plain call does", "[autograd]") {
   const Tensor x = leaf({1, 2}), w = leaf({3, 4});
   const Tensor c = tensor<double>({5, 6});
   const auto silent = [](const Tensor& t) {
@@ -329,7 +330,7 @@ TEST_CASE("checkpoint() requires a gradient where the plain call does", "[autogr
       CHECK(list(gradients[0]) == list(gradients[2]));
       CHECK(list(gradients[1]) == list(gradients[3]));
     }
-  // What it reads by returning it must be a leaf, or an input, too.
+  // A tensor that the function only returns must be a leaf or an input, too.
   const Tensor y = w * 2.0;
   CHECK_THROWS_WITH(checkpoint([&](const Tensors&) { return y; }, {x}),
                     Containing("that is the result of recorded ops outside of it"));

@@ -1,4 +1,4 @@
-// Gradients of bf16 leaves over repeated backward passes: added in f32 [autograd/engine.cpp].
+// Gradients of bf16 leaves over repeated backward passes are summed in f32 [autograd/engine.cpp].
 #include <cmath>
 #include <random>
 #include <string>
@@ -27,13 +27,13 @@ List list(const Tensor& x) { return x.to_vector<double>(); }
 
 }  // namespace
 
-TEST_CASE("bf16 gradients go on growing over passes", "[autograd]") {
+TEST_CASE("bf16 gradients keep growing over many passes", "[autograd]") {
   const Tensor x = bf16_leaf({1, 2});
   for (int i = 0; i < 1000; ++i) sum(x).backward();
   CHECK(x.grad().dtype() == bf16);
   CHECK(list(x.grad()) == List{1000, 1000});
 
-  // The sum is f32: of 257 and 1,000 nothing but the last rounding is lost, to steps of 2 and 4.
+  // The sum is f32: only the last rounding is lost, to multiples of 2 at 257 and of 4 at 1,003.
   x.set_grad({});
   for (int i = 0; i < 257; ++i) sum(x).backward();
   CHECK(list(x.grad()) == List{256, 256});
@@ -41,24 +41,24 @@ TEST_CASE("bf16 gradients go on growing over passes", "[autograd]") {
   CHECK(list(x.grad()) == List{1004, 1004});
 }
 
-TEST_CASE("recorded bf16 gradients go on growing, in one pass and over several", "[autograd]") {
+TEST_CASE("recorded bf16 gradients keep growing, in one pass and over several", "[autograd]") {
   const Tensor x = bf16_leaf({3});
   Tensors uses(1000);
-  for (Tensor& use : uses) use = x * x;  // slope 2x = 6, in 2,000 parts
+  for (Tensor& use : uses) use = x * x;  // slope 2x = 6, as 2,000 summands
   backward(uses, Tensors(1000, ones({1}, {.dtype = bf16})), {.create_graph = true});
-  CHECK(list(x.grad()) == List{6016});  // of 6,000: a tie, to even
+  CHECK(list(x.grad()) == List{6016});  // the rounding of 6,000: a tie, to even
   CHECK(x.grad().requires_grad());
-  // It is 2,000·x: the sum of its sums is on the tape.
+  // The gradient is 2,000·x, and its f32 sums are on the tape.
   CHECK(list(grad({x.grad()}, {x})[0]) == List{2000});
 
   const Tensor z = bf16_leaf({3});
   for (int i = 0; i < 1000; ++i) (z * z).backward({}, {.create_graph = true});
   CHECK(list(z.grad()) == List{6016});
   CHECK(list(grad({z.grad()}, {z})[0]) == List{2000});
-  z.set_grad({});  // what holds itself
+  z.set_grad({});  // breaks the cycle: the recorded gradient refers to z
 }
 
-TEST_CASE("handles stay the gradient, and what is done to it counts", "[autograd]") {
+TEST_CASE("handles of a bf16 gradient stay valid, and changes of it count", "[autograd]") {
   const Tensor x = bf16_leaf({1});
   const auto passes = [&](int n) {
     for (int i = 0; i < n; ++i) sum(x).backward();
@@ -67,12 +67,12 @@ TEST_CASE("handles stay the gradient, and what is done to it counts", "[autograd
   const Tensor held = x.grad();
   passes(600);
   CHECK(x.grad().same(held));
-  CHECK(held.item() == 600);  // 601: ties to even
+  CHECK(held.item() == 600);  // 601 rounded: ties to even
 
-  // Changed in place, as clipping does: the sum begins with what it was made.
+  // Changed in place, as gradient clipping does: the sum continues from the new value.
   held.mul_(0.5);
   passes(1);
-  CHECK(x.grad().item() == 300);  // 301
+  CHECK(x.grad().item() == 300);  // 301 rounded
   passes(1);
   CHECK(x.grad().item() == 302);
 
@@ -90,14 +90,14 @@ TEST_CASE("handles stay the gradient, and what is done to it counts", "[autograd
   passes(257);
   CHECK(x.grad().item() == 256);
 
-  // A new storage: what was summed of the old values' gradients is gone.
+  // New storage: the sum of the old values' gradients is dropped.
   x.set_data(tensor<double>({2}).to(bf16));
   CHECK(!x.grad().defined());
   passes(3);
   CHECK(x.grad().item() == 3);
 }
 
-TEST_CASE("hooks see each pass alone, and the whole when it has been added", "[autograd]") {
+TEST_CASE("hooks see the gradient of each pass, then the sum after it was added", "[autograd]") {
   const Tensor x = bf16_leaf({1});
   List seen, whole;
   x.register_hook([&](const Tensor& g) {
@@ -112,14 +112,14 @@ TEST_CASE("hooks see each pass alone, and the whole when it has been added", "[a
   CHECK(whole[299] == 600);
 }
 
-TEST_CASE("a retained graph is passed through again with f32 sums", "[autograd]") {
+TEST_CASE("repeated passes over a retained graph are summed in f32", "[autograd]") {
   const Tensor x = bf16_leaf({1, -1});
   const Tensor y = sum(x * x);
   for (int i = 0; i < 500; ++i) y.backward({}, {.retain_graph = true});
   CHECK(list(x.grad()) == List{1000, -1000});
 }
 
-TEST_CASE("the f32 sum takes memory from the second pass to zero_grad", "[autograd]") {
+TEST_CASE("the f32 sum needs memory only from the second pass until zero_grad", "[autograd]") {
   const int64_t n = 1 << 16;
   const Tensor x = zeros({n}, {.dtype = bf16}).set_requires_grad();
   const auto live = [] { return memory_stats(cpu).live; };
@@ -133,7 +133,7 @@ TEST_CASE("the f32 sum takes memory from the second pass to zero_grad", "[autogr
   x.set_grad({});
   CHECK(live() == before);
 
-  // Other dtypes are their own sums.
+  // Leaves of other dtypes need no separate sum.
   const Tensor w = zeros({n}).set_requires_grad();
   const int64_t bare = live();
   for (int i = 0; i < 3; ++i) sum(w).backward();
@@ -142,9 +142,9 @@ TEST_CASE("the f32 sum takes memory from the second pass to zero_grad", "[autogr
 
 namespace {
 
-// One random history of a few bf16 leaves: graphs of several uses, kept or recorded or not, hooks,
-// gradients that are dropped, set and scaled in between. Beside it the sums by hand, in f32 with
-// the same order, and in f64.
+// A random history of a few bf16 leaves: graphs with several uses, retained or recorded or not,
+// hooks, and gradients that are dropped, set or scaled in between. Checked against sums computed in
+// f32 in the same order, and in f64.
 class History {
  public:
   explicit History(uint64_t seed) : random_(seed) {
@@ -164,7 +164,7 @@ class History {
       if (kind == 0) change();
       if (kind > 0) pass();
     }
-    for (const Tensor& x : leaves_) x.set_grad({});  // one that was recorded may hold itself
+    for (const Tensor& x : leaves_) x.set_grad({});  // breaks cycles of recorded gradients
   }
 
  private:
@@ -177,7 +177,7 @@ class History {
     return tensor(x, shape).to(bf16);
   }
 
-  // Several uses of some leaves, bf16 throughout.
+  // Uses some leaves several times, in bf16 throughout.
   Tensor graph() {
     Tensor y;
     for (int use = below(4) + 1; use > 0; --use) {
@@ -209,13 +209,13 @@ class History {
   struct Sum {
     std::vector<float> narrow;
     List wide;
-    double sizes = 0;  // the most that an element's summands add up to
+    double sizes = 0;  // sum over the passes of the largest summand, in magnitude
     int passes = 0;
   };
 
   void pass() {
     const Tensor y = graph();
-    // What the pass will bring; a recorded one goes through composed gradients, with other bits.
+    // The gradients of this pass; recorded ones come from composed ops, with other roundings.
     const bool recorded = below(6) == 0;
     const Tensors arrived =
         grad({y}, leaves_, {}, {.retain_graph = true, .create_graph = recorded});
@@ -238,7 +238,7 @@ class History {
     check();
   }
 
-  // What programs do to gradients between passes.
+  // Changes gradients between passes as programs do.
   void change() {
     const size_t i = size_t(below(int(leaves_.size())));
     const Tensor& x = leaves_[i];
@@ -297,8 +297,8 @@ class History {
 
 }  // namespace
 
-// STRETTO_FUZZ_ROUNDS=20000 for a long run.
-TEST_CASE("bf16 gradients of random histories are their f32 sums", "[autograd][fuzz]") {
+// For a long run: STRETTO_FUZZ_ROUNDS=20000.
+TEST_CASE("bf16 gradients of random histories equal their f32 sums", "[autograd][fuzz]") {
   const int64_t rounds = environment_number("STRETTO_FUZZ_ROUNDS", 1, INT64_MAX, 100);
   for (int64_t seed = 1; seed <= rounds; ++seed) {
     INFO("seed " << seed);

@@ -1,4 +1,4 @@
-// Recording: what goes on the tape, what is refused, and ops of one's own [autograd/tape.h].
+// Recording: which ops are on the tape, errors, and custom ops [autograd/tape.h].
 #include "autograd/tape.h"
 
 #include <atomic>
@@ -69,7 +69,7 @@ TEST_CASE("NoGrad stops recording, in its scope and thread", "[autograd]") {
   CHECK(grad_enabled());
 }
 
-TEST_CASE("detach is the same data off the tape", "[autograd]") {
+TEST_CASE("detach() returns the same data off the tape", "[autograd]") {
   const Tensor x = leaf({1, 2});
   const Tensor y = x * 3.0, d = y.detach();
   CHECK(!d.requires_grad());
@@ -79,7 +79,7 @@ TEST_CASE("detach is the same data off the tape", "[autograd]") {
   CHECK(list(x.grad()) == std::vector<float>{3, 6});
 }
 
-TEST_CASE("what cannot require a gradient is refused", "[autograd]") {
+TEST_CASE("tensors that cannot require a gradient are rejected", "[autograd]") {
   for (DType dtype : {i64, i32, u8, boolean})
     CHECK_THROWS_WITH(
         zeros({2}, {.dtype = dtype}).set_requires_grad(),
@@ -94,7 +94,7 @@ TEST_CASE("what cannot require a gradient is refused", "[autograd]") {
                     "[set_grad] gradient f32 [2] of a tensor f32 [1]");
 }
 
-TEST_CASE("a leaf that requires a gradient is not changed in place", "[autograd]") {
+TEST_CASE("a leaf that requires a gradient cannot be changed in place", "[autograd]") {
   Tensor x = leaf({1, 2});
   Tensor view = x.slice(0, 0, 1), y = x * 2.0;
   const auto refused = [](const char* op, const char* what) {
@@ -115,7 +115,7 @@ TEST_CASE("a leaf that requires a gradient is not changed in place", "[autograd]
   CHECK(list(x) == std::vector<float>{7, 6});
 }
 
-TEST_CASE("a saved tensor that was changed in place is noticed", "[autograd]") {
+TEST_CASE("an in-place change of a saved tensor is detected", "[autograd]") {
   const std::string text =
       "[mul] a tensor (f32 [2]) that the backward pass needs was changed in place after it was "
       "used; clone() it first";
@@ -134,7 +134,7 @@ TEST_CASE("a saved tensor that was changed in place is noticed", "[autograd]") {
   {
     const Tensor y = sum(x * c);
     const NoGrad off;
-    Tensor(x).add_(c);  // what an optimizer does, too early
+    Tensor(x).add_(c);  // as an optimizer would, too early
     CHECK_THROWS_WITH(y.backward(), text);
   }
   {
@@ -157,14 +157,14 @@ TEST_CASE("a saved tensor that was changed in place is noticed", "[autograd]") {
     a.fill_(2);
     CHECK_THROWS_WITH(y.backward(), Containing("[matmul] a tensor (f32 [3, 2]) that the backward"));
   }
-  // Nothing of an addition is saved, and what is cloned is safe.
+  // Addition saves nothing, and a clone can be changed safely.
   const Tensor z = leaf({1, 2});
   const Tensor y = sum((z + c) * c.clone());
   c.fill_(0);
   CHECK_NOTHROW(y.backward());
 }
 
-TEST_CASE("set_data replaces a leaf through every handle", "[autograd]") {
+TEST_CASE("set_data() replaces a leaf's data in every handle", "[autograd]") {
   const Tensor x = leaf({1, 2}), handle = x;
   sum(x * x).backward();
   x.set_data(ones({3}, {.dtype = f64}));
@@ -179,11 +179,11 @@ TEST_CASE("set_data replaces a leaf through every handle", "[autograd]") {
                     "[set_data] i64 [3] cannot replace f64 [3], which requires a gradient");
 }
 
-// ---------------------------------------------------------------------------- ops of one's own
+// ---------------------------------------------------------------------------- custom ops
 
 namespace {
 
-// x³ with everything it takes to fail.
+// x³ with a custom backward, so that each of its errors can be tested.
 Tensor cube(const Tensor& x, std::function<Tensors(Backward&, const Tensor&)> backward,
             Keep keep = Keep::nothing) {
   const Tensor y = (x.detach() * x.detach() * x.detach()).clone();
@@ -194,7 +194,7 @@ Tensor cube(const Tensor& x, std::function<Tensors(Backward&, const Tensor&)> ba
 
 }  // namespace
 
-TEST_CASE("an op of one's own with a saved tensor", "[autograd]") {
+TEST_CASE("a custom op with a saved tensor has the right gradients", "[autograd]") {
   const Tensor x = leaf({1, 2, -3});
   const Tensor y = cube(x, [](Backward& b, const Tensor& v) {
     CHECK(b.needs(0));
@@ -206,7 +206,7 @@ TEST_CASE("an op of one's own with a saved tensor", "[autograd]") {
   CHECK(list(grad({sum(g)}, {x})[0]) == std::vector<float>{6, 12, -18});
 }
 
-TEST_CASE("what an op can make again is not saved", "[autograd]") {
+TEST_CASE("a tensor that its op can recompute is not saved", "[autograd]") {
   const Tensor x = leaf({1, 2, -3});
   int made = 0;
   auto twice = [&made](const Tensor& of) {
@@ -226,7 +226,7 @@ TEST_CASE("what an op can make again is not saved", "[autograd]") {
   CHECK(list(grad({sum(y)}, {x})[0]) == list(once[0]));
   CHECK(made == 1);
 
-  // One that was changed before it is used is kept as it is then.
+  // A tensor that was changed before its use is saved as it is then.
   const Tensor changed = twice(x);
   {
     const NoGrad off;
@@ -237,7 +237,7 @@ TEST_CASE("what an op can make again is not saved", "[autograd]") {
   CHECK(list(grad({sum(w)}, {x})[0]) == std::vector<float>{6, 6, 6});
   CHECK(made == 1);
 
-  // What it is made from is watched, and off the tape there is nothing to make again.
+  // Changes of the tensors it is recomputed from are detected; off the tape nothing is recomputed.
   const Tensor source = leaf({1, 2}) * 1.0f;
   const Tensor z = cube(
       twice(source), [](Backward& b, const Tensor& v) { return Tensors{b.grad() * v * v * 3.0}; });
@@ -249,7 +249,7 @@ TEST_CASE("what an op can make again is not saved", "[autograd]") {
   CHECK_THROWS_WITH(sum(z).backward(), Containing("was changed in place after it was used"));
 }
 
-TEST_CASE("an op of one's own without saved tensors", "[autograd]") {
+TEST_CASE("a custom op without saved tensors has the right gradients", "[autograd]") {
   const Tensor a = leaf({1, 2}), b = tensor<float>({5, 6}), c = leaf({7, 8});
   const Tensor y = record("first", {a, b, c}, a.detach().clone(), [](Backward& g) {
     CHECK(g.needs(0));
@@ -265,7 +265,7 @@ TEST_CASE("an op of one's own without saved tensors", "[autograd]") {
   CHECK(!record("first", {a}, a.detach().clone(), nullptr).requires_grad());
 }
 
-TEST_CASE("wrong gradients of an op of one's own are refused", "[autograd]") {
+TEST_CASE("wrong gradients of a custom op are rejected", "[autograd]") {
   const Tensor x = leaf({1, 2});
   const auto run = [&](std::function<Tensors(Backward&, const Tensor&)> f) {
     sum(cube(x, std::move(f))).backward();
@@ -287,7 +287,7 @@ TEST_CASE("wrong gradients of an op of one's own are refused", "[autograd]") {
   CHECK(!x.grad().defined());
 }
 
-TEST_CASE("kept outputs are the op's own", "[autograd]") {
+TEST_CASE("an op can save its own outputs", "[autograd]") {
   const Tensor x = leaf({2});
   const Tensor y = cube(
       x,
@@ -300,7 +300,7 @@ TEST_CASE("kept outputs are the op's own", "[autograd]") {
   CHECK(x.grad().item() == 12);
 }
 
-TEST_CASE("several outputs of which one is used", "[autograd]") {
+TEST_CASE("an op with several outputs is differentiated if only some are used", "[autograd]") {
   const Tensor x = leaf({1, 2, 3});
   const auto both = [&] {
     const Tensor d = x.detach();
@@ -320,8 +320,9 @@ TEST_CASE("several outputs of which one is used", "[autograd]") {
   CHECK(list(grad({sum(y[0]) + y[1]}, {x})[0]) == std::vector<float>{3, 3, 3});
 }
 
-TEST_CASE("an op of several outputs has gradients of gradients when some are gone", "[autograd]") {
-  // (eˣ, e²ˣ), of which the caller keeps the second; its backward needs both.
+TEST_CASE("an op with several outputs can be differentiated twice if some were dropped",
+          "[autograd]") {
+  // (eˣ, e²ˣ): the caller drops the first; the backward pass needs both.
   const auto powers = [](const Tensor& x) {
     const Tensor a = exp(x.detach()), b = exp(x.detach() * 2.0);
     return record(
@@ -344,7 +345,8 @@ TEST_CASE("an op of several outputs has gradients of gradients when some are gon
   }
 }
 
-TEST_CASE("closures of one backward pass see one number, those of others another", "[autograd]") {
+TEST_CASE("all closures of a backward pass see one pass number, those of other passes another",
+          "[autograd]") {
   std::vector<uint64_t> passes;
   const auto noted = [&](const Tensor& x) {
     return record("noted", {x}, x.clone(), [&passes](Backward& b) {
@@ -355,7 +357,7 @@ TEST_CASE("closures of one backward pass see one number, those of others another
   const Tensor x = leaf({1, 2}), y = sum(noted(noted(x)));
   grad({y}, {x}, {}, {.retain_graph = true});
   y.backward();
-  // checkpoint() goes through what its function records in a pass inside the pass.
+  // checkpoint() differentiates its recomputed ops in a pass within the pass.
   sum(noted(checkpoint([&](const Tensors& in) { return noted(in[0]); }, {x}))).backward();
   REQUIRE(passes.size() == 6);
   CHECK(passes[0] == passes[1]);
@@ -363,7 +365,7 @@ TEST_CASE("closures of one backward pass see one number, those of others another
   CHECK(std::set<uint64_t>(passes.begin(), passes.end()).size() == 4);
 }
 
-TEST_CASE("bodies of parallel_for record when their caller does", "[autograd]") {
+TEST_CASE("bodies of parallel_for record if and only if their caller does", "[autograd]") {
   const int before = num_threads();
   set_num_threads(2);
   for (const bool recording : {false, true}) {
@@ -371,7 +373,7 @@ TEST_CASE("bodies of parallel_for record when their caller does", "[autograd]") 
     std::atomic<int> entered{0}, wrong{0};
     parallel_for(2, 1, [&](int64_t, int64_t) {
       wrong += grad_enabled() != recording;
-      // The other body shall run on the other thread; where the system has none it need not.
+      // Waits for the other thread, so that both bodies run at once if the system has two threads.
       ++entered;
       const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(5);
       while (entered < 2 && std::chrono::steady_clock::now() < end) std::this_thread::yield();
@@ -382,7 +384,7 @@ TEST_CASE("bodies of parallel_for record when their caller does", "[autograd]") 
   set_num_threads(before);
 }
 
-TEST_CASE("record() takes new tensors alone as outputs", "[autograd]") {
+TEST_CASE("record() accepts only new tensors as outputs", "[autograd]") {
   const auto pass = [](Backward& b) { return Tensors{b.grad()}; };
   const Tensor x = tensor<double>({1, 2}).set_requires_grad();
   const Tensor y = x * 2.0;
@@ -395,12 +397,12 @@ TEST_CASE("record() takes new tensors alone as outputs", "[autograd]") {
   const Tensor twice = x.detach().clone();
   CHECK_THROWS_WITH(record("op", {x}, Tensors{twice, twice}, pass),
                     Containing("output 1 (f64 [2]) is another of its outputs too"));
-  // Nothing has been rewritten.
+  // The failed calls changed nothing.
   CHECK(x.is_leaf());
   CHECK(!y.is_leaf());
   sum(y).backward();
   CHECK(x.grad().to_vector<double>() == std::vector<double>{2, 2});
-  // Views are new tensors, and so is the result of another op, which is forgotten.
+  // Views are new tensors. So is the result of another op, whose record is replaced.
   CHECK(record("op", {x}, x.detach(), pass).requires_grad());
   CHECK(record("op", {x}, x.clone(), pass).requires_grad());
   checkpoint(

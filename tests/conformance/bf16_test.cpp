@@ -1,6 +1,6 @@
-// How much of bf16's errors is bf16's own: layers in bf16 against the same layers with every tensor
-// that passes from one op to the next rounded once, forward and backward, and all else exact
-// (example.h). Both are compared with f64.
+// How much of the error of bf16 layers is due to bf16 itself: layers in bf16 are compared with the
+// same layers in which each tensor between two ops is rounded once, forward and backward, and all
+// arithmetic is exact (example.h). The errors of both are relative to f64.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -21,7 +21,7 @@ bool compared(const std::string& name) {
   return name.rfind("out.", 0) == 0 || name.rfind("grad.", 0) == 0;
 }
 
-// Σ (got − want)² in units of the tensor's scale, the measure of worst_error.
+// Returns Σ (got − want)² in units of the tensor's scale, as in worst_error().
 double squares(const Tensor& got, const Tensor& want) {
   const std::vector<double> a = got.to_vector<double>(), b = want.to_vector<double>();
   double largest = 1, sum = 0;
@@ -98,9 +98,9 @@ TEST_CASE("bf16 layers lose what rounding once per op loses") {
       CHECK(worst < tolerance(bf16));
       for (const auto& [candidate, errors] : sums)
         for (const auto& [name, sum] : errors) {
-          // A gradient is rounded where an op hands it back, once more where several meet, and
-          // fused attention rounds its weights and their gradients where they are operands: three
-          // times for the once of the simulation. Independent errors add in squares.
+          // A gradient is rounded when an op returns it, and again when several are added. Fused
+          // attention also rounds its weights and their gradients, as operands. That makes three
+          // roundings for one of the simulation; squares of independent errors add up.
           INFO(candidate << ", " << name << ": " << std::sqrt(sum / sums[""][name])
                          << " times the errors of rounding once");
           CHECK(sum <= 3 * sums[""][name]);
@@ -108,7 +108,7 @@ TEST_CASE("bf16 layers lose what rounding once per op loses") {
     }
 }
 
-TEST_CASE("bf16 gradients that jump are those of a ReLU on the other side of its kink") {
+TEST_CASE("bf16 gradients jump only if rounding moves a unit across the kink of ReLU") {
   int clear = 0, jumps = 0;
   for (const auto& [label, make] : with_kinks)
     for (const double scale : {1.0, 3.0})
@@ -118,7 +118,7 @@ TEST_CASE("bf16 gradients that jump are those of a ReLU on the other side of its
         const Case exact = make({.seed = seed, .scale = scale, .before_relu = &units});
         const Case once =
             make({.dtype = bf16, .seed = seed, .scale = scale, .before_relu = &rounded_units});
-        // How far rounding moves any unit, and how near to 0 the nearest one is.
+        // The largest change of a unit by rounding, and the smallest distance of a unit from 0.
         double moved = 0, nearest = 1e9;
         for (size_t i = 0; i < units.size(); ++i) {
           moved = std::max(moved, std::fabs(units[i] - rounded_units[i]));
@@ -136,5 +136,5 @@ TEST_CASE("bf16 gradients that jump are those of a ReLU on the other side of its
         }
       }
   CHECK(clear > 20);
-  CHECK(jumps > 20);  // of the simulation itself: no arithmetic on bf16 tensors avoids them
+  CHECK(jumps > 20);  // of the simulation itself: any arithmetic on bf16 tensors has them
 }

@@ -28,7 +28,7 @@ void check_alike(const Tensors& tensors, const std::string& name, const std::str
         "; shapes must agree");
 }
 
-// What the file says of outputs, cotangents and gradients fits together.
+// Checks that outputs, cotangents and gradients of the file fit together.
 void check_consistent(const Tensors& tensors) {
   bool outputs = false, cotangents = false;
   for (const auto& [name, x] : tensors) {
@@ -45,7 +45,7 @@ void check_consistent(const Tensors& tensors) {
   }
 }
 
-// What the evaluation gets, in the dtype and on the device asked for.
+// Returns the inputs of the evaluation in the requested dtype and on the requested device.
 Tensors inputs_of(const Case& c, DType dtype, Device device) {
   Tensors inputs;
   for (const auto& [name, x] : c.tensors) {
@@ -87,7 +87,7 @@ Result run(const Case& c, const Candidate& candidate, DType dtype, Device device
   const Tensors inputs = inputs_of(c, dtype, device);
   const Tensors outputs = candidate.evaluate(inputs, c.config);
   Result result{.candidate = candidate.name, .computed = {}, .worst = 0, .where = {}};
-  stretto::Tensors differentiated, cotangents, wanted;
+  stretto::Tensors differentiated, cotangents, sources;
   std::vector<std::string> names;
   for (const auto& [name, want] : c.tensors) {
     if (!starts_with(name, "out.")) continue;
@@ -103,13 +103,13 @@ Result run(const Case& c, const Candidate& candidate, DType dtype, Device device
   for (const auto& [name, x] : inputs) {
     if (!c.tensors.has("grad." + name)) continue;
     names.push_back("grad." + name);
-    wanted.push_back(x);
+    sources.push_back(x);
   }
-  if (!wanted.empty()) {
-    stretto::Tensors gradients(wanted.size());
-    if (!differentiated.empty()) gradients = grad(differentiated, wanted, cotangents);
-    for (size_t i = 0; i < wanted.size(); ++i)
-      result.computed.set(names[i], gradients[i].defined() ? gradients[i] : zeros_like(wanted[i]));
+  if (!sources.empty()) {
+    stretto::Tensors gradients(sources.size());
+    if (!differentiated.empty()) gradients = grad(differentiated, sources, cotangents);
+    for (size_t i = 0; i < sources.size(); ++i)
+      result.computed.set(names[i], gradients[i].defined() ? gradients[i] : zeros_like(sources[i]));
   }
   for (const auto& [name, got] : result.computed) {
     const double error = testing::worst_error(got, c.tensors[name]);

@@ -1,5 +1,5 @@
-// Conformance cases: worked examples of single functions, one per file. README.md says what the
-// files hold and how a result is judged.
+// Conformance cases: worked examples of single functions, one per file. README.md defines the file
+// format and how a result is judged.
 #pragma once
 
 #include <functional>
@@ -16,7 +16,7 @@ namespace stretto::conformance {
 class Tensors {
  public:
   bool has(const std::string& name) const { return map_.count(name) > 0; }
-  /// Throws when the case has none of that name.
+  /// Returns a tensor; throws if the case has none of this name.
   const Tensor& operator[](const std::string& name) const;
   void set(const std::string& name, const Tensor& x) { map_.insert_or_assign(name, x); }
   auto begin() const { return map_.begin(); }
@@ -32,38 +32,38 @@ struct Case {
   Tensors tensors;
 };
 
-/// Reads a case; Error with the path for a file that is none, or whose tensors contradict each
-/// other.
+/// Reads a case. Throws an Error with the path if the file is not a case or if its tensors
+/// contradict each other.
 Case load_case(const std::string& path);
 
-/// Computes the outputs of a case, named as there, from its inputs. Inputs with an expected
-/// gradient are leaves that want one.
+/// Computes the outputs of a case, with their names in the case, from its inputs. Inputs with an
+/// expected gradient are leaves that require a gradient.
 using Evaluate = std::function<Tensors(const Tensors& inputs, const Config& config)>;
 
 /// One of possibly several ways to compute a subject.
 struct Candidate {
   std::string name;
   Evaluate evaluate;
-  bool cpu_alone = false;  // there is none for a GPU yet
+  bool cpu_alone = false;  // no implementation for a GPU yet
 };
 
 struct Result {
   std::string candidate;
-  Tensors computed;   // out.* and grad.*, those that the case expects
+  Tensors computed;   // the out.* and grad.* that the case expects
   double worst = 0;   // the largest error of a tensor
   std::string where;  // its name
 };
 
-/// One candidate on one case, computed in `dtype` on `device`. The error of a tensor is
-/// max |got − want| / max(1, max |want|), infinite for a NaN. Error for a case whose tensors do not
-/// fit its subject.
+/// Runs one candidate on one case in `dtype` on `device`. The error of a tensor is
+/// max |got − want| / max(1, max |want|), infinite for a NaN. Throws if the tensors of the case do
+/// not fit its subject.
 Result run(const Case& c, const Candidate& candidate, DType dtype,
            Device device = default_device());
 
-/// What `worst` may be.
+/// Returns the largest allowed `worst`.
 double tolerance(DType dtype);
 
-/// Whether the case says something about this dtype; some are for f64 alone.
+/// True if the case is meaningful in this dtype; some are for f64 only.
 bool judged(const Case& c, DType dtype);
 
 }  // namespace stretto::conformance

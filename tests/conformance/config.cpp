@@ -16,7 +16,7 @@ constexpr const char* op = "conformance";
 }
 
 int64_t to_integer(const std::string& key, const json& value) {
-  constexpr double exact = 9007199254740992.0;  // 2^53: beyond it a double skips integers
+  constexpr double exact = 9007199254740992.0;  // 2^53: larger doubles skip integers
   if (value.is_number_unsigned() && value.get<uint64_t>() > uint64_t(INT64_MAX))
     fail(op, "config: ", key, " is too large");
   if (value.is_number_integer()) return value.get<int64_t>();

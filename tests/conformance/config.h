@@ -8,11 +8,11 @@
 
 namespace stretto::conformance {
 
-/// Every reader throws an Error that names the key when its value is of another kind, and, where no
-/// fallback is given, when there is none. A value of null counts as none.
+/// Every reader throws an Error that names the key if its value has another type or, without a
+/// fallback, if the key is missing. A value of null counts as missing.
 class Config {
  public:
-  /// {} by default. Error for anything but a JSON object.
+  /// Parses a JSON object, {} by default. Throws for any other text.
   explicit Config(const std::string& text = "{}");
 
   bool has(const std::string& key) const { return find(key) != nullptr; }
@@ -22,7 +22,7 @@ class Config {
   double number(const std::string& key, double fallback) const;
   bool flag(const std::string& key, bool fallback) const;
   std::vector<int64_t> integers(const std::string& key) const;
-  /// The text, one of `accepted`; the first of them where there is none.
+  /// Returns a string that must be one of `accepted`; the first of them if the key is missing.
   std::string choice(const std::string& key, std::initializer_list<const char*> accepted) const;
 
  private:

@@ -1,4 +1,4 @@
-// The shared conformance cases, in f64 and f32, by every candidate of their subject.
+// The conformance cases in cases/, in f64 and f32, with every candidate of their subject.
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
@@ -53,8 +53,8 @@ TEST_CASE("conformance cases") {
   CHECK(judged > 0);
 }
 
-TEST_CASE("conformance: wrong numbers, missing tensors and broken files are noticed") {
-  const DefaultDevice host(cpu);  // of what files hold
+TEST_CASE("conformance: wrong values, missing tensors and broken files are detected") {
+  const DefaultDevice host(cpu);  // tensors of files are on the CPU
   const testing::TempDir dir;
   const std::string path = dir.file("case.safetensors");
   const Tensor x = tensor(std::vector<double>{1, 2, 3, 4}, {2, 2});
@@ -144,7 +144,7 @@ TEST_CASE("conformance: a config is read key by key") {
                     "[conformance] config: word is \"pre\"; accepted: post, both");
 }
 
-TEST_CASE("conformance: some cases speak of f64 alone") {
+TEST_CASE("conformance: some cases are for f64 only") {
   auto judged = [](const char* subject, const char* config, DType dtype) {
     return conformance::judged(
         {.name = "c", .subject = subject, .config = conformance::Config(config), .tensors = {}},

@@ -1,4 +1,4 @@
-// The subjects by family, and what the families share.
+// The subjects by family, and helpers that the families share.
 #pragma once
 
 #include "nn/positions/positional_encoding.h"
@@ -24,22 +24,22 @@ struct NamedImplementation {
 inline constexpr NamedImplementation attention_implementations[] = {
     {"automatic", Implementation::automatic}, {"composed", Implementation::composed}};
 
-/// Plain attention: q, k, v and the masks of a case. Error where the sizes in its config are not
-/// those of its tensors.
+/// Returns attention inputs without positions: q, k, v and the masks of a case. Throws if the sizes
+/// in its config are not those of its tensors.
 nn::AttentionInputs plain_call(const Tensors& x, const Config& config);
 nn::HeadShape heads_of(const nn::AttentionInputs& inputs);
 
-/// A single output.
+/// Returns the outputs of a subject that has a single one.
 Tensors only(const char* name, const Tensor& x);
 
-/// Error unless the tensor has this shape.
+/// Throws unless the tensor has this shape.
 void check_shape(const Tensors& x, const std::string& name, const Shape& shape);
 
-/// A mask or indices of any integer or boolean dtype, in the one that the library takes.
+/// Returns a mask or indices of any integer or boolean dtype in the dtype that the library accepts.
 Tensor mask(const Tensors& x, const std::string& name);
 Tensor indices(const Tensors& x, const std::string& name);
 
-/// Puts a tensor of the case, which must have its shape, in the place of a module's parameter.
+/// Replaces the data of a module's parameter by a tensor of the case of the same shape.
 void connect(const Tensor& parameter, const Tensors& x, const std::string& name);
 
 }  // namespace stretto::conformance

@@ -13,7 +13,7 @@ using testing::Number;
 
 namespace {
 
-// Rows of numbers: [B][L][E] flattened to B·L rows.
+// Rows of Numbers: [B][L][E] flattened to B·L rows.
 using Row = std::vector<Number>;
 using Rows = std::vector<Row>;
 
@@ -83,7 +83,7 @@ Rows feed_forward(const Example& x, const Rows& in, int64_t e, int64_t ff, bool 
   return linear(x, "param.ff.2", stored(x, hidden), e, true);
 }
 
-// What score and mask make of q [B·M rows], k and v [B·N rows], head by head.
+// Computes attention head by head from `score` and the mask `see`: v [B·N rows] → [B·M rows].
 using Score = std::function<Number(int64_t b, int64_t h, int64_t i, int64_t j)>;
 using See = std::function<bool(int64_t b, int64_t i, int64_t j)>;
 Rows attend(const Example& x, int64_t b, int64_t h, int64_t m, int64_t n, const Rows& v,

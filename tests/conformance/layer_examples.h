@@ -1,4 +1,4 @@
-// Transformer layers by loops straight from README.md, as conformance cases.
+// Transformer layers as conformance cases, by loops that follow README.md.
 #pragma once
 
 #include "tests/conformance/case.h"
@@ -14,12 +14,12 @@ struct XLSetting {
   int64_t b, m, mem, e, h, ff, clamp;
 };
 
-/// `scale` multiplies the inputs and the weights of the queries; the rest is as in example.h.
+/// `scale` multiplies the inputs and the weights of the queries; dtype and seed as in example.h.
 struct Noise {
   DType dtype = f64;
   uint64_t seed = 0;
   double scale = 1;
-  std::vector<double>* before_relu = nullptr;  // gets what ReLU is applied to, in order
+  std::vector<double>* before_relu = nullptr;  // receives the inputs of ReLU, in order
 };
 
 Case encoder_example(const EncoderSetting& setting, const Noise& noise = {});

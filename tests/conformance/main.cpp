@@ -1,4 +1,4 @@
-// conformance: evaluates worked examples of single functions. README.md beside this says how.
+// The program `conformance`, which evaluates worked examples of single functions; see README.md.
 #include <iostream>
 
 #include "tests/conformance/program.h"

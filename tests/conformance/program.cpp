@@ -67,7 +67,7 @@ std::string one_line(std::string text) {
   return text;
 }
 
-// A name as one word of a line.
+// Returns a name as one word without spaces.
 std::string word(const std::string& name) {
   std::string shown = one_line(name);
   std::replace(shown.begin(), shown.end(), ' ', '_');
@@ -80,8 +80,8 @@ std::string number(double x) {
   return text;
 }
 
-// The worst of all candidates, with what the fastest one computed; nothing for a case that is
-// to be skipped.
+// Returns the worst result of all candidates, with the tensors that the fastest one computed, or
+// nothing for a case that is skipped.
 std::optional<Result> judge(const Case& c, const Arguments& a) {
   const std::vector<Candidate> all = candidates(c.subject);
   if (all.empty() || !judged(c, a.dtype)) return std::nullopt;

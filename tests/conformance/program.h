@@ -7,8 +7,8 @@
 
 namespace stretto::conformance {
 
-/// Runs the program on these arguments (without its name); returns the exit status. Results go to
-/// `out`, whatever goes wrong with a file or the command line to `err`, a line each.
+/// Runs the program with these arguments (without its name) and returns the exit status. Prints
+/// results to `out`, and errors of files or of the command line to `err`, one line each.
 int run_program(const std::vector<std::string>& arguments, std::ostream& out, std::ostream& err);
 
 }  // namespace stretto::conformance

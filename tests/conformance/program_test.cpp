@@ -1,5 +1,5 @@
-// The program `conformance`: its lines, its exit status, what it writes, and files that are broken
-// in every way.
+// The program `conformance`: its output, its exit status, the file it writes, and files that are
+// broken in many ways.
 #include "tests/conformance/program.h"
 
 #include <regex>
@@ -47,7 +47,7 @@ void save_product(const std::string& path, const Tensor& y, const std::string& n
   save(path, "op.matmul", {{"in.a", x}, {"in.b", x}, {"out.y", y}}, "{}", name);
 }
 
-// A case of Shaw's attention with everything that a file can have; its numbers are noise.
+// A case of Shaw's attention with every kind of tensor that a file can have; its values are noise.
 std::vector<NamedTensor> shaw_case() {
   std::vector<NamedTensor> tensors;
   for (const char* name :
@@ -62,7 +62,7 @@ std::vector<NamedTensor> shaw_case() {
 constexpr const char* shaw_config =
     R"({"B": 1, "H": 2, "M": 3, "N": 3, "D": 4, "clip": 2, "causal": false, "key_padding": true})";
 
-// Status 2 and one clear line with the path.
+// Expects status 2 and one clear line with the path.
 void check_refused(const std::string& path, const std::string& text = "") {
   const Ran ran = run({path});
   INFO(ran.out << ran.err);
@@ -75,7 +75,7 @@ void check_refused(const std::string& path, const std::string& text = "") {
 
 }  // namespace
 
-TEST_CASE("conformance program: a line per case, then the tally, and the status") {
+TEST_CASE("conformance program: it prints a line per case and the totals, and returns the status") {
   const testing::TempDir dir;
   const std::string good = dir.file("good"), bad = dir.file("bad"), strange = dir.file("strange");
   save_product(good, xx, "product");
@@ -103,7 +103,7 @@ TEST_CASE("conformance program: a line per case, then the tally, and the status"
   CHECK_THAT(ran.err, Containing(missing + ": cannot open: No such file or directory\n"));
 }
 
-TEST_CASE("conformance program: dtypes have their tolerance, and some cases are for f64 alone") {
+TEST_CASE("conformance program: each dtype has its tolerance, and some cases are for f64 only") {
   const testing::TempDir dir;
   const std::string path = dir.file("case");
   const Tensor off = tensor(std::vector<double>{7, 10, 15, 22 * (1 + 1e-4)}, {2, 2});
@@ -120,7 +120,7 @@ TEST_CASE("conformance program: dtypes have their tolerance, and some cases are 
         "SKIP c op.softmax worst=nan at -\n0 passed, 0 failed, 1 skipped\n");
 }
 
-TEST_CASE("conformance program: --write stores what the fastest implementation computed") {
+TEST_CASE("conformance program: --write stores the result of the fastest implementation") {
   const testing::TempDir dir;
   const std::string path = dir.file("case"), written = dir.file("out.safetensors");
   save(path, "op.matmul",
@@ -141,7 +141,7 @@ TEST_CASE("conformance program: --write stores what the fastest implementation c
   CHECK_THAT(ran.err, Containing("No such file or directory"));
 }
 
-TEST_CASE("conformance program: a wrong command line") {
+TEST_CASE("conformance program: an invalid command line is an error") {
   auto refused = [](const std::vector<std::string>& arguments, const std::string& text) {
     const Ran ran = run(arguments);
     CHECK(ran.status == 2);
@@ -161,11 +161,11 @@ TEST_CASE("conformance program: a wrong command line") {
   CHECK_THAT(help.out, Containing("CASE.safetensors..."));
 }
 
-TEST_CASE("conformance program: whatever is done to a file, it is judged or refused") {
+TEST_CASE("conformance program: a damaged file is judged or rejected") {
   const testing::TempDir dir;
   const std::string path = dir.file("case");
   save(path, "attention.shaw", shaw_case(), shaw_config);
-  CHECK(run({path}).status == 1);  // a case, with noise for answers
+  CHECK(run({path}).status == 1);  // a valid case with noise as its expected values
   const std::string whole = testing::read_file(path);
   for (size_t length = 0; length < whole.size(); length += length < 1200 ? 37 : 211) {
     testing::write_file(path, whole.substr(0, length));
@@ -185,7 +185,7 @@ TEST_CASE("conformance program: whatever is done to a file, it is judged or refu
   CHECK(refused > 100);
 }
 
-TEST_CASE("conformance program: tensors that do not fit") {
+TEST_CASE("conformance program: tensors that do not fit are an error") {
   const testing::TempDir dir;
   const std::string path = dir.file("case");
   const std::vector<NamedTensor> whole = shaw_case();
@@ -206,7 +206,7 @@ TEST_CASE("conformance program: tensors that do not fit") {
   }
 }
 
-TEST_CASE("conformance program: configs that do not fit") {
+TEST_CASE("conformance program: configs that do not fit are an error") {
   const testing::TempDir dir;
   const std::string path = dir.file("case");
   auto refused = [&](const std::string& config, const std::string& text) {
@@ -227,7 +227,7 @@ TEST_CASE("conformance program: configs that do not fit") {
   refused(R"({"clip": 2, "L": 7})", "config: L is 7, by the tensors it is 3");
   refused(R"({"clip": 2, "mem": 1})", "config: mem is 1, by the tensors it is 0");
 
-  // Sizes that would take all memory are held against the tensors first.
+  // Sizes that would need all memory are compared with the tensors first.
   const Tensor rows = testing::fixed_noise({2, 4, 6}, 1);
   save(path, "layer.encoder", {{"in.x", rows}, {"out.y", rows}, {"param.attn.q.weight", rows}},
        R"({"E": 1000000000, "H": 1, "ff": 1000000000})");

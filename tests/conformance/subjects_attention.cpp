@@ -1,4 +1,4 @@
-// Everything that acts on the scores: attention by its options, and by the positions of nn/.
+// Subjects that act on the scores: attention by its options, and by positional encodings of nn/.
 #include <algorithm>
 #include <cmath>
 
@@ -16,10 +16,10 @@ using nn::AttentionInputs;
 
 namespace {
 
-// Adds what a subject is to a call of plain attention, from the case's tensors and config.
+// Adds the terms of a subject to attention inputs, from the case's tensors and config.
 using Complete = void (*)(const Tensors& x, const Config& config, AttentionInputs& inputs);
 
-// The sizes that a config tells must be those of the tensors.
+// Checks that the sizes in a config are those of the tensors.
 void check_sizes(const Tensors& x, const Config& config) {
   const Tensor &q = x["in.q"], &k = x["in.k"], &v = x["in.v"];
   for (const char* name : {"in.q", "in.k", "in.v"})
@@ -175,7 +175,7 @@ void transformer_xl(const Tensors& x, const Config& config, AttentionInputs& inp
   inputs.q = inputs.q + x["param.u"].unsqueeze(1);
 }
 
-// ------------------------------------------------------------------- a bias per lag
+// ------------------------------------------------------------------- a bias per relative position
 
 void t5_call(const Tensors& x, const Config& config, AttentionInputs& inputs) {
   check_shape(x, "param.bias", {config.integer("num_buckets", 32), inputs.q.size(1)});
@@ -222,7 +222,7 @@ void kerple(const Tensors& x, const Config&, AttentionInputs& inputs) {
 
 void kerple_module(const Tensors& x, const Config& config, AttentionInputs& inputs) {
   kerple_call(x, inputs);
-  // The module keeps its parameters above a bound; the subject knows none.
+  // The module keeps its parameters above a bound, which the subject does not have.
   for (const char* name : {"param.p", "param.a"})
     for (const double value : x[name].to_vector<double>())
       if (!(value > 0.01)) return kerple(x, config, inputs);
@@ -253,7 +253,7 @@ void rope_module(const Tensors&, const Config& config, AttentionInputs& inputs) 
   nn::Rotary(owner, heads_of(inputs), rotary_options(config)).apply(inputs);
 }
 
-// ------------------------------------------------------------------- the map
+// ------------------------------------------------------------------- candidates
 
 Candidate attention_by(const std::string& name, Implementation implementation, Complete complete) {
   return {name, [implementation, complete](const Tensors& x, const Config& config) {
@@ -264,7 +264,7 @@ Candidate attention_by(const std::string& name, Implementation implementation, C
           }};
 }
 
-// By options, and by a position where one exists; each in every form.
+// By options, and by a positional encoding if one exists; each with every implementation.
 std::vector<Candidate> all_of(Complete by_options, Complete by_position = nullptr) {
   std::vector<Candidate> all;
   for (const auto& [name, implementation] : attention_implementations)

@@ -1,4 +1,4 @@
-// Whole layers, and the loss over large vocabularies, by the modules of nn/.
+// Whole layers and the adaptive softmax, by the modules of nn/.
 #include <algorithm>
 
 #include "nn/models/adaptive.h"
@@ -22,7 +22,7 @@ void connect(nn::Norm& norm, const Tensors& x, const std::string& name) {
   conformance::connect(norm.bias, x, name + ".bias");
 }
 
-// Before a module of these sizes is made: the tensors must have them, too.
+// Checks the sizes of the tensors before a module of the config's sizes is constructed.
 void check_sizes(const Tensors& x, const Config& config, const char* query_weight) {
   const Tensor& in = x["in.x"];
   check(in.dim() == 3, "conformance", "in.x is ", in, "; must be [B, L, E]");
@@ -64,7 +64,7 @@ Tensors encoder(const Tensors& x, const Config& config, Implementation implement
 
 // ------------------------------------------------------------------- Transformer-XL
 
-// `rows` says whether the sinusoids are given, as a model does that computes them for all layers.
+// With `rows`, the sinusoids are passed to the layer, as by a model whose layers share them.
 Tensors transformer_xl(const Tensors& x, const Config& config, Implementation implementation,
                        bool rows) {
   check_sizes(x, config, "param.q.weight");
@@ -183,7 +183,7 @@ Tensors adaptive_module(const Tensors& x, const Config& config) {
   return only("out.y", module.nll(x["in.x"], indices(x, "in.target")));
 }
 
-// ------------------------------------------------------------------- the map
+// ------------------------------------------------------------------- candidates
 
 template <class Layer>
 std::vector<Candidate> in_every_form(Layer layer) {

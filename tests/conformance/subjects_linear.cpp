@@ -13,7 +13,7 @@ nn::MakeFeatureMap map_of(const Config& config) {
   return nn::relu_plus(0);
 }
 
-// Puts the projection of a case in the place of the drawn one.
+// Returns a FAVOR+ map whose projection is that of the case.
 nn::MakeFeatureMap with_projection(const Tensors& x, const Config& config,
                                    nn::Stabilizer stabilizer) {
   const Tensor& projection = x["noise.projection"];
@@ -28,7 +28,7 @@ nn::MakeFeatureMap with_projection(const Tensors& x, const Config& config,
   };
 }
 
-// By the op, with the features of a map.
+// Computes linear attention by the op, with the features of a map.
 Tensor by_op(const AttentionInputs& inputs, const nn::MakeFeatureMap& make, double eps,
              Implementation implementation, int64_t chunk) {
   nn::Module owner;
@@ -38,7 +38,7 @@ Tensor by_op(const AttentionInputs& inputs, const nn::MakeFeatureMap& make, doub
       {.mask = inputs.options.mask, .eps = eps, .chunk = chunk, .implementation = implementation});
 }
 
-// By the kernel, in pieces: two positions, then the others one by one.
+// Computes it by the kernel with a state, in chunks: two positions, then the others one by one.
 Tensor by_state(AttentionInputs inputs, const nn::MakeFeatureMap& make, double eps) {
   nn::Module owner;
   const nn::LinearKernel kernel(owner, heads_of(inputs), make, {.eps = eps});

@@ -1,4 +1,4 @@
-// Single ops, and the optimizer.
+// Single ops and the optimizer.
 #include "nn/optim/optim.h"
 #include "ops/attention/skew.h"
 #include "ops/elementwise.h"
@@ -20,7 +20,7 @@ Tensors skew_subject(const Tensors& x, const Config& config) {
   check(config.integer("M", in.size(-2)) == in.size(-2) &&
             config.integer("W", in.size(-1)) == in.size(-1),
         "conformance", "in.x is ", in, "; its config has other M or W");
-  // A column of y beyond W holds zeros alone.
+  // Columns of y from W + M on would be zero.
   check(n >= 0 && n <= in.size(-1) + in.size(-2), "conformance", "config: N is ", n, " for in.x ",
         in);
   return only("out.y", skew(in, n));

@@ -1,11 +1,11 @@
-// Stochastic positional encoding, by every form of the op.
+// Stochastic positional encoding, by every implementation of the op.
 #include "ops/spe/spe.h"
 #include "tests/conformance/families.h"
 
 namespace stretto::conformance {
 namespace {
 
-// The sizes that a config tells must be those of the tensors.
+// Checks that the sizes in a config are those of the tensors.
 void check_sizes(const Config& config,
                  std::initializer_list<std::pair<const char*, int64_t>> sizes) {
   for (const auto& [key, size] : sizes)
@@ -13,7 +13,7 @@ void check_sizes(const Config& config,
           config.integer(key, size), ", by the tensors it is ", size);
 }
 
-// q, k [B, L, H, D]: the sizes of both.
+// Checks the sizes of q and k and returns them, [B, L, H, D].
 Shape size_of_queries(const Tensors& x, const Config& config) {
   const Tensor& q = x["in.q"];
   check(q.dim() == 4, "conformance", "in.q is ", q, "; must be [B, L, H, D]");

@@ -1,4 +1,4 @@
-// Cases beside the shared ones: layers and the adaptive softmax by loops straight from README.md.
+// Generated cases: layers and the adaptive softmax by loops that follow README.md.
 #include "ops/create.h"
 #include "tests/conformance/example.h"
 #include "tests/conformance/layer_examples.h"

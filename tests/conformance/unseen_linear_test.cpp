@@ -1,5 +1,5 @@
-// Cases beside the shared ones: linear attention by loops straight from README.md, at sizes that
-// the shared cases do not have.
+// Generated cases: linear attention by loops that follow README.md, at sizes that the files of
+// cases/ do not have.
 #include <cmath>
 #include <functional>
 
@@ -20,7 +20,7 @@ struct Setting {
   bool causal = false, padding = false;
 };
 
-// One row, one query of many keys, lengths off every chunk, a head of 41, nothing at all.
+// One row, one query of many keys, lengths that no chunk divides, a head of 41, empty tensors.
 const Setting settings[] = {
     {.m = 1, .n = 1, .causal = true},
     {.b = 1, .m = 1, .n = 9, .causal = true},
@@ -53,7 +53,7 @@ struct Linear {
     Tensor ignored = zeros({s.b, s.n}, {.dtype = boolean, .device = cpu});
     for (int64_t b = 0; b < s.b; ++b)
       for (int64_t j = 0; j < s.n; ++j)
-        ignored.data<bool>()[b * s.n + j] = b == 2 || (j + b) % 3 == 1;  // batch 2: every key
+        ignored.data<bool>()[b * s.n + j] = b == 2 || (j + b) % 3 == 1;  // entry 2: every key
     x.constant("in.key_padding", ignored);
   }
 

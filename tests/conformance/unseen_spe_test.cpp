@@ -1,5 +1,5 @@
-// Cases beside the shared ones: stochastic positional encoding by loops straight from README.md, at
-// sizes that the shared cases do not have.
+// Generated cases: stochastic positional encoding by loops that follow README.md, at sizes that the
+// files of cases/ do not have.
 #include <cmath>
 #include <numbers>
 
@@ -17,9 +17,9 @@ namespace {
 
 struct Setting {
   int64_t b = 2, l = 5, h = 2, d = 3, r = 4;
-  int64_t sines = 2;     // spe.sine
-  Shape taps = {3};      // spe.conv
-  Shape positions = {};  // their axes; {l} when not given
+  int64_t sines = 2;     // for spe.sine
+  Shape taps = {3};      // for spe.conv
+  Shape positions = {};  // their axes; {l} if empty
   bool gated = true;
 };
 
@@ -37,7 +37,7 @@ struct Spe {
     x.input("param.gate", {s.h, s.d}, 2);
   }
 
-  // Exact in every dtype.
+  // Adds noise that is exact in every dtype.
   void noise(const std::string& name, const Shape& shape) {
     const Tensor z = empty(shape, {.dtype = f64, .device = cpu});
     for (int64_t i = 0; i < z.numel(); ++i)
@@ -45,7 +45,7 @@ struct Spe {
     x.constant(name, z);
   }
 
-  template <class Code>  // of (side, position, h, d, r), without the factor
+  template <class Code>  // code(side, position, h, d, r), without the factor
   Case finish(Code&& code) {
     if (s.gated) noise("noise.gate", {s.h, s.d, s.r});
     const Number factor(std::pow(double(s.r * s.d), -0.25));
@@ -71,7 +71,7 @@ struct Spe {
   }
 };
 
-// One position, one number a head, one draw, a head of 41, more positions than a tile has.
+// One position, head dimension 1, one realization, a head of 41, more positions than a tile has.
 const Setting settings[] = {
     {.l = 1},
     {.l = 7, .h = 1, .d = 1, .r = 1, .sines = 1, .taps = {1}},

@@ -1,5 +1,5 @@
-// Cases beside the shared ones: every subject of attention by loops straight from README.md, at
-// sizes that the shared cases do not have.
+// Generated cases: every attention subject by loops that follow README.md, at sizes that the files
+// of cases/ do not have.
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -23,7 +23,7 @@ struct Setting {
   bool padding = false;
 };
 
-// One row, one query of many keys, lengths off every block, a head of 41, nothing at all.
+// One row, one query of many keys, lengths that no block divides, a head of 41, empty tensors.
 const Setting settings[] = {
     {.m = 1, .n = 1},
     {.b = 1, .m = 1, .n = 9, .causal = true},
@@ -36,7 +36,7 @@ const Setting settings[] = {
     {.b = 1, .m = 9, .n = 9, .d = 3, .window = 1},
     {.b = 1, .m = 4, .n = 12, .d = 2, .causal = true, .window = 40},
     {.b = 0, .m = 3, .n = 3, .causal = true},
-    {.b = 1, .m = 6, .n = 2},  // queries that stand before the first key
+    {.b = 1, .m = 6, .n = 2},  // queries before the first key
     {.b = 1, .m = 3, .n = 0},
     {.b = 1, .m = 0, .n = 3, .causal = true},
     {.b = 1, .m = 0, .n = 0, .causal = true},
@@ -50,7 +50,7 @@ std::string text(const Setting& s, const std::string& more = "") {
              s.padding ? R"(, "key_padding": true)" : "", more, "}");
 }
 
-// Attention in the making. A subject declares its parameters, then says what it adds.
+// Builds a case of attention. A subject declares its parameters, then defines its terms.
 struct Attention {
   Setting s;
   Example x;
@@ -66,7 +66,7 @@ struct Attention {
     Tensor ignored = zeros({s.b, s.n}, {.dtype = boolean, .device = cpu});
     for (int64_t b = 0; b < s.b; ++b)
       for (int64_t j = 0; j < s.n; ++j)
-        ignored.data<bool>()[b * s.n + j] = b == 2 || (j + b) % 3 == 1;  // batch 2: every key
+        ignored.data<bool>()[b * s.n + j] = b == 2 || (j + b) % 3 == 1;  // entry 2: every key
     x.constant("in.key_padding", ignored);
   }
 
@@ -90,7 +90,7 @@ struct Attention {
   using Value = std::function<Number(int64_t i, int64_t j, int64_t d)>;
   using See = std::function<bool(int64_t i, int64_t j)>;
 
-  // Softmax of the scores over what can be seen, times the values and what is added to them.
+  // Computes the softmax over the visible keys, times the values plus the added terms.
   Case finish(const Score& score, const Value& added = {}, const See& see = {}) {
     std::vector<Number> out;
     for (int64_t b = 0; b < s.b; ++b)
@@ -227,7 +227,7 @@ TEST_CASE("conformance, unseen: attention.xl") {
 
 namespace {
 
-// Raffel et al. 2020, as their code has it, in doubles.
+// The bucket of T5 (Raffel et al. 2020), as in the authors' code, in double.
 int64_t t5_bucket(int64_t relative, int64_t buckets, double furthest, bool bidirectional) {
   int64_t first = 0, distance = std::max<int64_t>(-relative, 0);
   if (bidirectional) {
@@ -258,7 +258,7 @@ TEST_CASE("conformance, unseen: attention.t5") {
   for (const Setting& s : settings)
     for (const Buckets& n : {Buckets{32, 128}, Buckets{6, 50}, Buckets{10, 7}}) {
       const std::string sizes =
-          n.count == 32 ? ""  // what is meant where nothing is said
+          n.count == 32 ? ""  // the defaults
                         : str(R"(, "num_buckets": )", n.count, R"(, "max_distance": )", n.furthest);
       Attention a("t5", s, sizes);
       a.x.input("param.bias", {n.count, s.h});
@@ -300,9 +300,9 @@ TEST_CASE("conformance, unseen: attention.rope") {
     for (const bool half : {true, false}) {
       if (s.d % 2 == 1) continue;
       Attention a("rope", s, half ? R"(, "pairing": "half")" : R"(, "pairing": "interleaved")");
-      // Entry d of a row that was turned to `position`.
-      auto turned = [&](const char* name, int64_t b, int64_t h, int64_t row, int64_t position,
-                        int64_t d) {
+      // Element d of a row that was rotated to `position`.
+      auto rotated = [&](const char* name, int64_t b, int64_t h, int64_t row, int64_t position,
+                         int64_t d) {
         const int64_t pair = half ? d % (s.d / 2) : d / 2;
         const bool second = half ? d >= s.d / 2 : d % 2 == 1;
         const int64_t one = half ? pair : 2 * pair, two = half ? pair + s.d / 2 : 2 * pair + 1;
@@ -315,8 +315,8 @@ TEST_CASE("conformance, unseen: attention.rope") {
       check_everywhere(a.finish([&](auto b, auto h, auto i, auto j) {
         Number sum;
         for (int64_t d = 0; d < s.d; ++d)
-          sum = sum + turned("in.q", b, h, i, a.position(i), d) *
-                          turned("in.k", b, h * a.s.g / s.h, j, j, d);
+          sum = sum + rotated("in.q", b, h, i, a.position(i), d) *
+                          rotated("in.k", b, h * a.s.g / s.h, j, j, d);
         return sum * a.root();
       }));
     }

@@ -47,7 +47,7 @@ TEST_CASE("an atomic file appears on commit") {
   CHECK(dir.entries() == 1);
 }
 
-TEST_CASE("an atomic file without commit leaves nothing") {
+TEST_CASE("an atomic file that is not committed leaves nothing behind") {
   const TempDir dir;
   write_file(dir.file("a"), "old");
   {
@@ -58,7 +58,7 @@ TEST_CASE("an atomic file without commit leaves nothing") {
   CHECK(dir.entries() == 1);
 }
 
-TEST_CASE("what a killed process left of an atomic file is overwritten") {
+TEST_CASE("an atomic file overwrites the temporary file of a killed process") {
   const TempDir dir;
   write_file(dir.file("a.tmp"), "longer than the new content");
   {
@@ -70,7 +70,7 @@ TEST_CASE("what a killed process left of an atomic file is overwritten") {
   CHECK(dir.entries() == 1);
 }
 
-TEST_CASE("two writers of one atomic file do not mix") {
+TEST_CASE("two writers of the same atomic file do not mix their data") {
   const TempDir dir;
   AtomicFile file(dir.file("a"));
   file.write("one", 3);
@@ -83,7 +83,7 @@ TEST_CASE("two writers of one atomic file do not mix") {
 }
 
 TEST_CASE(
-    "what stands where an atomic file is to be written is neither waited for nor written to") {
+    "an atomic file neither waits for nor writes to links, pipes or files at its temporary path") {
   const TempDir dir;
   const std::string path = dir.file("a"), temporary = dir.file("a.tmp"), other = dir.file("other");
   write_file(other, "precious");
@@ -106,7 +106,7 @@ TEST_CASE(
   CHECK(read_file(path) == "xxxxxxxxxx");
 }
 
-TEST_CASE("an atomic file is written behind a symbolic link, which stays") {
+TEST_CASE("an atomic file is written to the target of a symbolic link, and the link stays") {
   const TempDir dir;
   std::filesystem::create_directory(dir.file("far"));
   const std::string target = dir.file("far/file"), link = dir.file("link");
@@ -118,7 +118,7 @@ TEST_CASE("an atomic file is written behind a symbolic link, which stays") {
   CHECK(std::filesystem::is_symlink(link));
   CHECK(!std::filesystem::is_symlink(target));
   CHECK(read_file(target) == "xxxxxxxxxx");
-  std::filesystem::remove(target);  // a link that leads to no file yet
+  std::filesystem::remove(target);  // a link whose target does not exist yet
   CHECK(error_of_write(link, 3).empty());
   CHECK(read_file(target) == "xxx");
   CHECK(dir.entries() == 3);
@@ -126,7 +126,7 @@ TEST_CASE("an atomic file is written behind a symbolic link, which stays") {
   CHECK_THAT(error_of_write(dir.file("round"), 1), Containing("symbolic links"));
 }
 
-TEST_CASE("an atomic file keeps the permissions of the one it replaces") {
+TEST_CASE("an atomic file has the permissions of the file that it replaces") {
   const TempDir dir;
   const std::string path = dir.file("a");
   write_file(path, "old");
@@ -135,7 +135,7 @@ TEST_CASE("an atomic file keeps the permissions of the one it replaces") {
   CHECK(std::filesystem::status(path).permissions() == std::filesystem::perms(0600));
 }
 
-TEST_CASE("an atomic file whose write has failed is given up") {
+TEST_CASE("an atomic file cannot be committed after a failed write") {
   const TempDir dir;
   AtomicFile file(dir.file("a"));
   {
@@ -147,7 +147,7 @@ TEST_CASE("an atomic file whose write has failed is given up") {
   CHECK_THROWS_WITH(file.commit(), Containing("an earlier write failed"));
 }
 
-TEST_CASE("an atomic file can be corrected before it appears") {
+TEST_CASE("an atomic file can be overwritten in part before it is committed") {
   const TempDir dir;
   {
     AtomicFile file(dir.file("a"));
@@ -159,7 +159,7 @@ TEST_CASE("an atomic file can be corrected before it appears") {
   CHECK(read_file(dir.file("a")) == "one two three four");
 }
 
-TEST_CASE("a full disk leaves the old file and no other") {
+TEST_CASE("a full disk leaves the old file and no temporary file") {
   const TempDir dir;
   const std::string path = dir.file("a");
   write_file(path, "old");
@@ -175,7 +175,7 @@ TEST_CASE("a full disk leaves the old file and no other") {
   CHECK(read_file(path).size() == 10000);
 }
 
-TEST_CASE("an atomic file names what stands in its way") {
+TEST_CASE("an error of an atomic file names the path that is in its way") {
   const TempDir dir;
   CHECK_THAT(error_of_write(dir.file("no/such/folder"), 1),
              Containing(dir.file("no/such/folder") + ": cannot create "));
@@ -185,7 +185,7 @@ TEST_CASE("an atomic file names what stands in its way") {
   CHECK_THAT(error_of_write(dir.file("."), 1), Containing("exists and is not a regular file"));
 }
 
-TEST_CASE("an atomic file can be written beside by its bare name") {
+TEST_CASE("an atomic file can be written by its bare name in the current directory") {
   const TempDir dir;
   const std::filesystem::path before = std::filesystem::current_path();
   std::filesystem::current_path(dir.file("."));

@@ -1,4 +1,4 @@
-// What the processor offers, and its cap [core/cpu.h].
+// Instruction sets of the processor, and caps on them [core/cpu.h].
 #include "core/cpu.h"
 
 #include <string>
@@ -17,7 +17,7 @@ bool contains(const std::string& text, const char* part) {
 
 }  // namespace
 
-TEST_CASE("instruction sets are known by their names", "[core]") {
+TEST_CASE("instruction sets are parsed and printed by name", "[core]") {
   CHECK(isa_of("portable") == Isa::portable);
   CHECK(isa_of("avx512") == Isa::avx512);
   CHECK(isa_of("emulated") == Isa::emulated);
@@ -26,7 +26,7 @@ TEST_CASE("instruction sets are known by their names", "[core]") {
         "not be set");
 }
 
-TEST_CASE("a cap holds while it lives", "[core]") {
+TEST_CASE("an IsaCap limits the instruction set until it is destroyed", "[core]") {
   const Isa before = isa();
   {
     const IsaCap cap(Isa::portable);
@@ -40,7 +40,7 @@ TEST_CASE("a cap holds while it lives", "[core]") {
     CHECK(contains(cpu_description(), "emulated"));
   }
   CHECK(isa() == before);
-  const IsaCap none(Isa::amx);  // no better than what there is
+  const IsaCap none(Isa::amx);  // the cap never raises the instruction set above the processor's
   CHECK(isa() <= Isa::amx);
   CHECK(vector_isa() <= Isa::avx512);
 }

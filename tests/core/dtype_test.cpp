@@ -1,4 +1,4 @@
-// Element types, and bfloat16 above all [core/dtype.h].
+// Element types, in particular bfloat16 [core/dtype.h].
 #include "core/dtype.h"
 
 #include <bit>
@@ -20,7 +20,7 @@ float f32_from(uint32_t bits) { return std::bit_cast<float>(bits); }
 
 }  // namespace
 
-TEST_CASE("all bf16 patterns survive the way through f32", "[core]") {
+TEST_CASE("all bf16 patterns survive the conversion to f32 and back", "[core]") {
   int wrong = 0, nans = 0;
   for (uint32_t bits = 0; bits < 65536; ++bits) {
     const float wide = float(from_bits(uint16_t(bits)));
@@ -38,7 +38,7 @@ TEST_CASE("all bf16 patterns survive the way through f32", "[core]") {
 }
 
 TEST_CASE("bf16 rounds to nearest, ties to even", "[core]") {
-  // Every pattern of the upper half with each interesting lower half.
+  // Every upper half of an f32, each with the lower halves next to the rounding boundaries.
   int wrong = 0;
   for (uint32_t upper = 0; upper < 65536; ++upper) {
     const bool finite = (upper & 0x7F80u) != 0x7F80u;
@@ -104,7 +104,7 @@ TEST_CASE("dtypes have names, sizes and C++ types", "[core]") {
   static_assert(std::is_same_v<compute_t<double>, double>);
 }
 
-TEST_CASE("dispatch refuses what an op does not take", "[core]") {
+TEST_CASE("dispatch rejects dtypes that an op does not support", "[core]") {
   const auto nothing = []<class T>() { return sizeof(T); };
   for (DType t : {f32, f64, bf16}) {
     CHECK_NOTHROW(dispatch_floating(t, "op", nothing));
@@ -119,7 +119,7 @@ TEST_CASE("dispatch refuses what an op does not take", "[core]") {
 }
 
 TEST_CASE("every type is rounded to bf16 once", "[bf16]") {
-  // The middle between two neighbors, and what lies beside it by less than an f32 can tell.
+  // The midpoint of two neighbors, and values so close to it that f32 cannot represent them.
   const double middle = 102.75;  // 102.5 and 103: the even one is 103
   CHECK(float(BFloat16(middle)) == 103);
   CHECK(float(BFloat16(102.74999999990655)) == 102.5f);
@@ -129,7 +129,7 @@ TEST_CASE("every type is rounded to bf16 once", "[bf16]") {
   CHECK(float(BFloat16(low)) == 102);
   CHECK(float(BFloat16(std::nextafter(low, 200))) == 102.5f);
   CHECK(float(BFloat16(-std::nextafter(low, 200))) == -102.5f);
-  // The smallest numbers, and the largest.
+  // The smallest and the largest values.
   const double least = 0x1p-133;
   CHECK(float(BFloat16(least / 2)) == 0);
   CHECK(float(BFloat16(std::nextafter(least / 2, 1))) == float(least));
@@ -137,7 +137,7 @@ TEST_CASE("every type is rounded to bf16 once", "[bf16]") {
   CHECK(BFloat16(-5e-324).bits == 0x8000);
   CHECK(std::isinf(float(BFloat16(0x1.FFp127))));
   CHECK(float(BFloat16(std::nextafter(0x1.FFp127, 0))) == 0x1.FEp127f);
-  // Whole numbers.
+  // Integers.
   for (const int64_t sign : {1, -1}) {
     const int64_t tie = (int64_t(257) << 30), next = int64_t(129) << 31, before = int64_t(1) << 38;
     CHECK(float(BFloat16(sign * tie)) == float(sign * before));
@@ -150,7 +150,7 @@ TEST_CASE("every type is rounded to bf16 once", "[bf16]") {
   CHECK(float(BFloat16(INT64_MAX)) == 0x1p63f);
   CHECK(float(BFloat16(INT64_MIN)) == -0x1p63f);
 
-  // Random ones against the nearest of the two around, the even one of a tie.
+  // Random values close to midpoints, compared with the nearest bf16; ties to even.
   uint64_t state = 1;
   int failures = 0;
   for (int i = 0; i < 100'000; ++i) {

@@ -34,7 +34,7 @@ bool lists(const string& text, const char* entry) {
 
 }  // namespace
 
-TEST_CASE("environment variables that are numbers are read whole or refused") {
+TEST_CASE("a numeric environment variable is parsed completely or rejected") {
   CHECK(environment_number(variable, 1, 256, 7) == 7);
   CHECK(number("") == 7);
   CHECK(number("1") == 1);
@@ -47,7 +47,7 @@ TEST_CASE("environment variables that are numbers are read whole or refused") {
               "\"; it must be a whole number from 1 to 256, or not be set");
 }
 
-TEST_CASE("environment variables that are lists hold nothing but accepted entries") {
+TEST_CASE("a list in an environment variable accepts only known entries") {
   CHECK_FALSE(environment_lists(variable, "spe", accepted));
   CHECK_FALSE(lists("", "spe"));
   CHECK(lists("spe", "spe"));

@@ -1,4 +1,4 @@
-// How errors read [core/error.h].
+// The text of errors [core/error.h].
 #include "core/error.h"
 
 #include "core/device.h"
@@ -19,12 +19,12 @@ TEST_CASE("str joins its arguments", "[core]") {
   CHECK(str(Tensor()) == "undefined");
 }
 
-TEST_CASE("an error names the op", "[core]") {
+TEST_CASE("an error starts with the name of the op", "[core]") {
   CHECK_THROWS_WITH(fail("matmul", "got ", 3), "[matmul] got 3");
   CHECK_THROWS_AS(fail("matmul", "got ", 3), Error);
   CHECK_NOTHROW(check(true, "op", "no"));
   CHECK_THROWS_WITH(check(false, "op", "size ", 1.5), "[op] size 1.5");
-  // One exception type for all, also for code that knows the standard's only.
+  // One exception type for all errors; it derives from std::exception.
   CHECK_THROWS_AS(fail("op"), std::runtime_error);
   static_assert(std::is_base_of_v<Error, OutOfMemory>);
 }
@@ -39,7 +39,7 @@ void append_text(std::string& to, const Counted& c) {
 }
 }  // namespace
 
-TEST_CASE("a message is only built on failure", "[core]") {
+TEST_CASE("an error message is built only on failure", "[core]") {
   int texts = 0;
   check(true, "op", Counted{&texts});
   CHECK(texts == 0);

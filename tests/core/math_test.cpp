@@ -1,5 +1,5 @@
 // The float functions of core/math.h against the standard library in double, in units in the last
-// place, over bit patterns spread evenly over all floats.
+// place (ulp), over bit patterns spread evenly over all floats.
 
 #include "core/math.h"
 
@@ -29,8 +29,8 @@ bool same_bits(float a, float b) {
   return std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b);
 }
 
-/// The distance from `actual` to the real number `exact`, in the spacing of floats there. Infinity
-/// counts as the next float after the largest.
+/// Returns the distance from `actual` to the real number `exact`, in the spacing of floats there.
+/// Infinity counts as the next float after the largest.
 double ulps(float actual, double exact) {
   if (std::isnan(exact) || std::isnan(actual)) {
     return std::isnan(exact) && std::isnan(actual) ? 0.0 : HUGE_VAL;
@@ -40,7 +40,7 @@ double ulps(float actual, double exact) {
   if (exact != 0) std::frexp(exact, &exponent);
   const double spacing = std::ldexp(1.0, std::clamp(exponent, -125, 128) - 24);
   if (std::isinf(actual)) {
-    // Right where rounding to nearest overflows.
+    // Correct if rounding to nearest overflows.
     const double edge = double(largest) + std::ldexp(1.0, 103);
     const bool same_side = std::signbit(actual) == std::signbit(exact);
     return same_side ? std::max(0.0, edge - std::fabs(exact)) / spacing : HUGE_VAL;
@@ -59,7 +59,7 @@ struct Worst {
   float at = 0;
 };
 
-/// `f` fills y from x, n at a time, so that the vector code is what is tested.
+/// `f` fills y from x, n elements at a time, so that the vectorized code is tested.
 template <class F, class Exact>
 Worst worst_error(F f, Exact exact) {
   Worst worst;
@@ -78,7 +78,7 @@ Worst worst_error(F f, Exact exact) {
   return worst;
 }
 
-// One loop per function, in every clone the machine may choose from.
+// One loop per function, in every clone that the processor may select.
 #define LOOP(name)                                                   \
   STRETTO_CLONES void name##_loop(const float* x, float* y, int n) { \
     for (int i = 0; i < n; ++i) y[i] = math::name(x[i]);             \
@@ -101,7 +101,7 @@ double exact_sigmoid(double x) {
 }
 double exact_softplus(double x) { return (x > 0 ? x : 0.0) + std::log1p(std::exp(-std::fabs(x))); }
 
-/// `f` below 2^31, NaN beyond: the domain of sin and cos.
+/// Returns `f` below 2^31 and NaN from there on: the domain of sin and cos.
 template <class F>
 double within_2_31(F f, double x) {
   return std::fabs(x) < 2147483648.0 ? f(x) : NAN;
@@ -116,7 +116,7 @@ double within_2_31(F f, double x) {
 
 }  // namespace
 
-TEST_CASE("math: errors over all floats", "[math]") {
+TEST_CASE("math: errors stay within their bounds over all floats", "[math]") {
   CHECK_ULPS(exp, std::exp(x), 0.9);
   CHECK_ULPS(log, std::log(x), 1.0);
   CHECK_ULPS(tanh, std::tanh(x), 2.6);
@@ -129,7 +129,7 @@ TEST_CASE("math: errors over all floats", "[math]") {
   CHECK_ULPS(cos, within_2_31([](double v) { return std::cos(v); }, x), 1.6);
 }
 
-TEST_CASE("math: the domain of sin and cos", "[math]") {
+TEST_CASE("math: sin and cos are NaN outside their domain", "[math]") {
   CHECK(std::isfinite(math::sin(next_down(2147483648.0f))));
   for (float x : {2147483648.0f, -2147483648.0f, largest, infinity, -infinity, NAN}) {
     CHECK(std::isnan(math::sin(x)));
@@ -141,8 +141,8 @@ TEST_CASE("math: the domain of sin and cos", "[math]") {
   CHECK(same_bits(math::sin(smallest), smallest));
 }
 
-TEST_CASE("math: sin and cos next to multiples of pi/2", "[math]") {
-  // Where the reduction cancels most: the floats on either side of each multiple.
+TEST_CASE("math: sin and cos are accurate next to multiples of pi/2", "[math]") {
+  // Cancellation in the range reduction is largest at the floats on either side of each multiple.
   constexpr double half_pi = 1.5707963267948966;
   double worst = 0;
   for (double k = 1; k < 1.3e9; k = std::floor(k * 1.001) + 1) {
@@ -156,7 +156,7 @@ TEST_CASE("math: sin and cos next to multiples of pi/2", "[math]") {
 }
 
 TEST_CASE("math: NaN gives NaN", "[math]") {
-  // Quiet and signalling, of either sign, with any payload.
+  // Quiet and signaling, of either sign, with any payload.
   for (uint32_t pattern : {0x7FC00000u, 0xFFC00000u, 0x7F800001u, 0xFF800001u, 0x7FFFFFFFu,
                            0xFFFFFFFFu, 0x7FA5A5A5u}) {
     const float x = std::bit_cast<float>(pattern);
@@ -174,7 +174,7 @@ TEST_CASE("math: NaN gives NaN", "[math]") {
   }
 }
 
-TEST_CASE("math: limits of exp", "[math]") {
+TEST_CASE("math: exp at overflow and underflow", "[math]") {
   CHECK(same_bits(math::exp(0.0f), 1.0f));
   CHECK(same_bits(math::exp(-0.0f), 1.0f));
   CHECK(math::exp(infinity) == infinity);
@@ -182,7 +182,7 @@ TEST_CASE("math: limits of exp", "[math]") {
   CHECK(math::exp(largest) == infinity);
   CHECK(same_bits(math::exp(-largest), 0.0f));
 
-  // The last finite result, the first infinite one, and no step back between them.
+  // The last finite result, the first infinite one, and monotonicity between them.
   constexpr float last_finite = 88.7228317f;
   CHECK(std::isfinite(math::exp(last_finite)));
   CHECK(math::exp(next_up(last_finite)) == infinity);
@@ -199,7 +199,7 @@ TEST_CASE("math: limits of exp", "[math]") {
   CHECK(same_bits(math::exp(-104.0f), 0.0f));
 }
 
-TEST_CASE("math: exp_negative has the bits of exp", "[math]") {
+TEST_CASE("math: exp_negative is bit-identical to exp", "[math]") {
   for (uint64_t pattern = 0x80000000u; pattern <= 0xFF800000u; pattern += stride) {
     const float x = std::bit_cast<float>(uint32_t(pattern));
     REQUIRE(same_bits(math::exp_negative(x), math::exp(x)));
@@ -210,7 +210,7 @@ TEST_CASE("math: exp_negative has the bits of exp", "[math]") {
   CHECK(math::exp_negative(-2.0) == std::exp(-2.0));
 }
 
-TEST_CASE("math: limits of log", "[math]") {
+TEST_CASE("math: log at 0, at infinity and of negative values", "[math]") {
   CHECK(same_bits(math::log(1.0f), 0.0f));
   CHECK(math::log(0.0f) == -infinity);
   CHECK(math::log(-0.0f) == -infinity);
@@ -224,7 +224,7 @@ TEST_CASE("math: limits of log", "[math]") {
   }
 }
 
-TEST_CASE("math: odd functions", "[math]") {
+TEST_CASE("math: odd functions are odd bit for bit", "[math]") {
   const auto check = [](auto f, float one_from) {
     CHECK(same_bits(f(0.0f), 0.0f));
     CHECK(same_bits(f(-0.0f), -0.0f));
@@ -248,7 +248,7 @@ TEST_CASE("math: odd functions", "[math]") {
   for (float x = 0.0f; x < 20.0f; x += 0.037f) REQUIRE(same_bits(math::cos(-x), math::cos(x)));
 }
 
-TEST_CASE("math: limits of sigmoid and softplus", "[math]") {
+TEST_CASE("math: sigmoid and softplus at both ends of their range", "[math]") {
   CHECK(math::sigmoid(0.0f) == 0.5f);
   CHECK(math::sigmoid(infinity) == 1.0f);
   CHECK(math::sigmoid(1000.0f) == 1.0f);
@@ -266,7 +266,7 @@ TEST_CASE("math: limits of sigmoid and softplus", "[math]") {
   }
 }
 
-TEST_CASE("math: roots and absolute value", "[math]") {
+TEST_CASE("math: square roots and absolute value", "[math]") {
   CHECK(math::sqrt(4.0f) == 2.0f);
   CHECK(same_bits(math::sqrt(-0.0f), -0.0f));
   CHECK(std::isnan(math::sqrt(-1.0f)));
@@ -280,8 +280,8 @@ TEST_CASE("math: roots and absolute value", "[math]") {
   CHECK(math::abs(-3.5f) == 3.5f);
 }
 
-TEST_CASE("math: a loop and a single call give the same bits", "[math]") {
-  // Whichever clone runs: no contraction, no approximate instructions.
+TEST_CASE("math: a loop and a single call are bit-identical", "[math]") {
+  // In whichever clone: no contraction, no approximate instructions.
   std::vector<float> x, y;
   for (uint64_t pattern = 0; pattern < uint64_t(1) << 32; pattern += 999983) {
     x.push_back(std::bit_cast<float>(uint32_t(pattern)));
@@ -306,7 +306,7 @@ TEST_CASE("math: a loop and a single call give the same bits", "[math]") {
   check(cos_loop, [](float v) { return math::cos(v); });
 }
 
-TEST_CASE("math: double", "[math]") {
+TEST_CASE("math: functions of double", "[math]") {
   constexpr double inf = std::numeric_limits<double>::infinity();
   for (double x : {-800.0, -40.0, -1.5, -1e-9, 0.0, 0.3, 2.0, 37.0, 800.0}) {
     CHECK(math::exp(x) == std::exp(x));

@@ -20,7 +20,7 @@ struct Threads {
 
 }  // namespace
 
-TEST_CASE("every index is visited once", "[core]") {
+TEST_CASE("parallel_for visits every index once", "[core]") {
   for (int threads : {1, 2, 5}) {
     const Threads guard(threads);
     CHECK(num_threads() == threads);
@@ -29,7 +29,7 @@ TEST_CASE("every index is visited once", "[core]") {
         std::vector<std::atomic<int>> visits(size_t(n) + 1);
         std::atomic<int> bad_ranges{0};
         parallel_for(n, grain, [&](int64_t begin, int64_t end) {
-          // Chunks depend on the sizes alone.
+          // Chunks depend only on the sizes.
           if (begin >= end || end > n || end - begin > grain || begin % grain != 0) ++bad_ranges;
           for (int64_t i = begin; i < end; ++i) ++visits[size_t(i)];
         });
@@ -43,11 +43,11 @@ TEST_CASE("every index is visited once", "[core]") {
   }
 }
 
-TEST_CASE("negative sizes are nothing to do", "[core]") {
+TEST_CASE("parallel_for with a negative size does nothing", "[core]") {
   parallel_for(-5, 2, [](int64_t, int64_t) { FAIL("called"); });
 }
 
-TEST_CASE("exceptions cross threads", "[core]") {
+TEST_CASE("exceptions reach the thread that called parallel_for", "[core]") {
   for (int threads : {1, 2, 4}) {
     const Threads guard(threads);
     for (int64_t at : {0, 1, 57, 99}) {
@@ -61,13 +61,13 @@ TEST_CASE("exceptions cross threads", "[core]") {
     CHECK_THROWS_AS(parallel_for(100, 1, [](int64_t, int64_t) { throw 7; }), int);
     CHECK_THROWS_AS(parallel_for(3, 1, [](int64_t, int64_t) { throw std::bad_alloc(); }),
                     std::bad_alloc);
-    std::atomic<int> done{0};  // and afterwards all works
+    std::atomic<int> done{0};  // later loops still work
     parallel_for(100, 1, [&](int64_t, int64_t) { ++done; });
     CHECK(done == 100);
   }
 }
 
-TEST_CASE("parallel loops nest", "[core]") {
+TEST_CASE("parallel loops can be nested", "[core]") {
   const Threads guard(2);
   std::atomic<int> count{0};
   parallel_for(8, 1, [&](int64_t, int64_t) {
@@ -82,7 +82,7 @@ TEST_CASE("parallel loops nest", "[core]") {
                     "[inner] x");
 }
 
-TEST_CASE("several threads may call at once", "[core]") {
+TEST_CASE("several threads can call parallel_for at once", "[core]") {
   const Threads guard(2);
   std::vector<std::thread> callers;
   std::vector<int64_t> sums(4);
@@ -98,7 +98,7 @@ TEST_CASE("several threads may call at once", "[core]") {
   CHECK(sums == std::vector<int64_t>(4, 300 * 1225));
 }
 
-TEST_CASE("many short jobs in a row lose nothing", "[core]") {
+TEST_CASE("many short jobs in a row are all run", "[core]") {
   const Threads guard(3);
   int64_t wrong = 0;
   for (int job = 0; job < 5000; ++job) {
@@ -110,14 +110,14 @@ TEST_CASE("many short jobs in a row lose nothing", "[core]") {
   CHECK(wrong == 0);
 }
 
-TEST_CASE("the number of threads is checked", "[core]") {
+TEST_CASE("set_num_threads rejects numbers below 1", "[core]") {
   const Threads guard(1);
   CHECK_THROWS_WITH(set_num_threads(0), Containing("[set_num_threads] 0 threads"));
   CHECK_THROWS_AS(set_num_threads(-3), Error);
   CHECK(num_threads() == 1);
 }
 
-TEST_CASE("a chunk of rows is about 32k elements", "[core]") {
+TEST_CASE("a chunk of rows has about 32k elements", "[core]") {
   CHECK(rows_per_chunk(1) == 32768);
   CHECK(rows_per_chunk(0) == 32768);
   CHECK(rows_per_chunk(1000) == 32);

@@ -1,4 +1,4 @@
-// Numbers that are read from text [core/parse_number.h].
+// Numbers parsed from text [core/parse_number.h].
 #include "core/parse_number.h"
 
 #include <bit>
@@ -22,7 +22,7 @@ std::string shortest(double value) {
 
 }  // namespace
 
-TEST_CASE("What to_chars writes is read back bit for bit", "[core]") {
+TEST_CASE("What to_chars writes is parsed back bit for bit", "[core]") {
   using limits = std::numeric_limits<double>;
   std::vector<double> values{0.0,
                              -0.0,
@@ -49,7 +49,7 @@ TEST_CASE("What to_chars writes is read back bit for bit", "[core]") {
   CHECK(std::isnan(parse_double("-nan").value()));
 }
 
-TEST_CASE("A number is all of the text or none", "[core]") {
+TEST_CASE("A number must be the whole text", "[core]") {
   CHECK(parse_double("2.") == 2.0);
   CHECK(parse_double("-.5") == -0.5);
   CHECK(parse_double("012.50E+01") == 125.0);
@@ -67,8 +67,9 @@ TEST_CASE("A number is all of the text or none", "[core]") {
   CHECK(parse_double(std::string_view("12", 1)) == 1.0);
 }
 
-// Programs may set the locale that strtod follows; where no such locale is installed, C stays.
-TEST_CASE("Numbers are read alike in every locale", "[core]") {
+// Programs may set the locale, which strtod follows. Without an installed locale of this kind, the
+// test runs in C.
+TEST_CASE("Numbers are parsed the same in every locale", "[core]") {
   for (const char* name : {"de_DE.UTF-8", "fr_FR.UTF-8", "C"}) {
     if (!std::setlocale(LC_ALL, name)) continue;
     CHECK(parse_double("1.5") == 1.5);

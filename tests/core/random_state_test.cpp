@@ -1,5 +1,5 @@
-// The random state of the program, and Philox many blocks at a time [core/random.h]. Known answers
-// and distributions are in tests/ops/create_test.cpp.
+// The global random state, and Philox with many blocks at a time [core/random.h]. Known answers and
+// distributions are in tests/ops/create_test.cpp.
 #include <set>
 #include <thread>
 #include <vector>
@@ -19,7 +19,7 @@ struct RestoreState {
 
 }  // namespace
 
-TEST_CASE("many blocks at once are the same blocks", "[core]") {
+TEST_CASE("many Philox blocks at once equal single blocks", "[core]") {
   const RandomKey key{.seed = 0x123456789abcdef, .stream = 0xfedcba987654321};
   for (uint64_t first : {uint64_t(0), uint64_t(7), uint64_t(0xFFFFFFF5), ~uint64_t(0) - 40}) {
     for (int64_t n : {0, 1, 15, 16, 17, 37}) {
@@ -42,7 +42,7 @@ TEST_CASE("uniforms lie in [0, 1)", "[core]") {
   CHECK(uniform_from_bits(~0u) == 1 - 0x1p-24f);
   CHECK(uniform_from_bits(0x80000000u) == 0.5f);
   float a = 0, b = 0;
-  normals_from_bits(~0u, 0, a, b);  // the largest radius there is
+  normals_from_bits(~0u, 0, a, b);  // the largest possible radius
   CHECK(std::isfinite(a));
   CHECK(a > 5);
   normals_from_bits(0, 77, a, b);
@@ -50,7 +50,7 @@ TEST_CASE("uniforms lie in [0, 1)", "[core]") {
   CHECK(b == 0);
 }
 
-TEST_CASE("every op that draws takes one stream", "[core]") {
+TEST_CASE("every random op takes one stream of the random state", "[core]") {
   const RestoreState restore;
   manual_seed(42);
   CHECK(random_state().seed == 42);
@@ -67,7 +67,7 @@ TEST_CASE("every op that draws takes one stream", "[core]") {
   CHECK(random_state().next_stream == 4);
 }
 
-TEST_CASE("a state that is restored repeats a run", "[core]") {
+TEST_CASE("restoring the random state repeats a run", "[core]") {
   const RestoreState restore;
   manual_seed(7);
   rand({5});
@@ -88,7 +88,7 @@ TEST_CASE("a state that is restored repeats a run", "[core]") {
   CHECK(draw() != first);
 }
 
-TEST_CASE("threads never share a stream", "[core]") {
+TEST_CASE("threads never use the same stream", "[core]") {
   const RestoreState restore;
   manual_seed(3);
   std::vector<uint64_t> streams[4];

@@ -11,7 +11,7 @@ namespace {
 
 std::string text(const Shape& shape) { return str(shape); }
 
-// Storage positions of all elements in row-major order.
+// Returns the storage positions of all elements in row-major order.
 std::vector<int64_t> positions(const Shape& sizes, const Shape& strides) {
   std::vector<int64_t> all;
   Shape index = sizes;
@@ -25,8 +25,8 @@ std::vector<int64_t> positions(const Shape& sizes, const Shape& strides) {
   return all;
 }
 
-// Strides with which `to` walks through these positions, if there are any: a step of dimension d
-// is the distance to the element that comes a product of the inner sizes later.
+// True if strides exist with which shape `to` visits these positions in order. The stride of
+// dimension d is the distance to the element that follows after a product of the inner sizes.
 bool strides_exist(const std::vector<int64_t>& at, const Shape& to) {
   Shape strides = contiguous_strides(to);
   for (int64_t d = 0; d < to.dim(); ++d)
@@ -34,7 +34,7 @@ bool strides_exist(const std::vector<int64_t>& at, const Shape& to) {
   return positions(to, strides) == at;
 }
 
-// All shapes of up to four dimensions with n elements.
+// Appends all shapes of up to four dimensions with n elements.
 void shapes_of(int64_t n, Shape prefix, std::vector<Shape>& all) {
   if (n == 1) all.push_back(prefix);
   if (prefix.dim() == 4) return;
@@ -48,7 +48,7 @@ void shapes_of(int64_t n, Shape prefix, std::vector<Shape>& all) {
 
 }  // namespace
 
-TEST_CASE("a shape is a short list", "[core]") {
+TEST_CASE("a shape is a list of at most 8 sizes", "[core]") {
   Shape s = {2, 3};
   CHECK(s.dim() == 2);
   CHECK(s.back() == 3);
@@ -71,7 +71,7 @@ TEST_CASE("a shape is a short list", "[core]") {
                     "[Shape] 9 dimensions; at most 8 are supported");
 }
 
-TEST_CASE("sizes are checked", "[core]") {
+TEST_CASE("negative and overflowing sizes are errors", "[core]") {
   CHECK_NOTHROW(check_sizes("op", {}));
   CHECK_NOTHROW(check_sizes("op", {0, 3}));
   CHECK_THROWS_WITH(check_sizes("op", {2, -3}), "[op] negative size in shape [2, -3]");
@@ -82,12 +82,12 @@ TEST_CASE("sizes are checked", "[core]") {
   CHECK_THROWS_WITH(check_sizes("op", {INT64_MAX, INT64_MAX, 0}),
                     Containing("has too many elements"));
   CHECK_THROWS_WITH(check_sizes("op", {INT64_MAX}), Containing("has too many elements"));
-  // A product that wraps around to a small number.
+  // A product that wraps around to a small value.
   CHECK_THROWS_WITH(check_sizes("op", {int64_t(1) << 32, int64_t(1) << 32}),
                     Containing("has too many elements"));
 }
 
-TEST_CASE("row-major strides", "[core]") {
+TEST_CASE("contiguous strides are row-major", "[core]") {
   CHECK(contiguous_strides({}) == Shape{});
   CHECK(contiguous_strides({5}) == Shape{1});
   CHECK(contiguous_strides({2, 3, 4}) == Shape{12, 4, 1});
@@ -100,7 +100,7 @@ TEST_CASE("row-major strides", "[core]") {
   CHECK(is_contiguous({}, {}));
 }
 
-TEST_CASE("sizes of 1 may have any stride", "[core]") {
+TEST_CASE("dimensions of size 1 may have any stride", "[core]") {
   CHECK(is_contiguous({1}, {77}));
   CHECK(is_contiguous({1, 3}, {77, 1}));
   CHECK(is_contiguous({3, 1}, {1, 77}));
@@ -151,7 +151,7 @@ TEST_CASE("broadcasting follows NumPy", "[core]") {
                     Containing("must be equal or contain a 1"));
 }
 
-TEST_CASE("broadcast views have stride 0 where they repeat", "[core]") {
+TEST_CASE("broadcast views have stride 0 in repeated dimensions", "[core]") {
   CHECK(broadcast_strides({3}, {1}, {2, 3}) == Shape{0, 1});
   CHECK(broadcast_strides({2, 1}, {5, 1}, {2, 4}) == Shape{5, 0});
   CHECK(broadcast_strides({}, {}, {2, 4}) == Shape{0, 0});
@@ -159,7 +159,7 @@ TEST_CASE("broadcast views have stride 0 where they repeat", "[core]") {
   CHECK(broadcast_strides({1}, {1}, {0}) == Shape{0});
 }
 
-TEST_CASE("dimensions count from either end", "[core]") {
+TEST_CASE("negative dimensions count from the end", "[core]") {
   CHECK(wrap_dim("op", 0, 3) == 0);
   CHECK(wrap_dim("op", 2, 3) == 2);
   CHECK(wrap_dim("op", -1, 3) == 2);
@@ -170,13 +170,13 @@ TEST_CASE("dimensions count from either end", "[core]") {
   CHECK_THROWS_AS(wrap_dim("op", INT64_MIN, 3), Error);
 }
 
-TEST_CASE("a view under another shape is found exactly where one exists", "[core]") {
+TEST_CASE("a view of another shape is found if and only if one exists", "[core]") {
   int64_t views = 0, none = 0;
   for (int64_t n : {1, 6, 8, 12}) {
     std::vector<Shape> shapes;
     shapes_of(n, {}, shapes);
     for (const Shape& sizes : shapes) {
-      // Row-major, permuted, with gaps, repeating, overlapping, and odd where the size is 1.
+      // Row-major, permuted, with gaps, repeating, overlapping, and any stride where the size is 1.
       std::vector<Shape> layouts;
       std::vector<int64_t> order(size_t(sizes.dim()));
       for (size_t d = 0; d < order.size(); ++d) order[d] = int64_t(d);
@@ -222,7 +222,7 @@ TEST_CASE("a view under another shape is found exactly where one exists", "[core
   CHECK(result == contiguous_strides({3, 0}));
 }
 
-TEST_CASE("one size of a shape can be left open", "[core]") {
+TEST_CASE("one size of a shape can be inferred", "[core]") {
   CHECK(infer_shape("reshape", {2, -1}, 6) == Shape{2, 3});
   CHECK(infer_shape("reshape", {-1}, 0) == Shape{0});
   CHECK(infer_shape("reshape", {}, 1) == Shape{});

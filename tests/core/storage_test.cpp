@@ -1,4 +1,4 @@
-// The caching allocator and what it counts [core/storage.h].
+// The caching allocator and its statistics [core/storage.h].
 #include "core/storage.h"
 
 #include <cstdlib>
@@ -15,7 +15,7 @@
 namespace stretto {
 namespace {
 
-// Nothing cached at the start, no limit at the end.
+// Empties the cache at the start and removes the memory limit at the end.
 struct CleanAllocator {
   CleanAllocator() { release_cached_memory(); }
   ~CleanAllocator() {
@@ -34,7 +34,7 @@ bool has_cache() {
 
 }  // namespace
 
-TEST_CASE("live bytes are the bytes asked for", "[core]") {
+TEST_CASE("live bytes count the bytes that were requested", "[core]") {
   NEEDS_CACHE();
   const CleanAllocator clean;
   const MemoryStats before = memory_stats();
@@ -78,7 +78,7 @@ TEST_CASE("nothing is allocated for nothing", "[core]") {
   CHECK(memory_stats().live == before.live);
 }
 
-TEST_CASE("the peak is the most that was in use since its reset", "[core]") {
+TEST_CASE("the peak is the maximum in use since its reset", "[core]") {
   const int64_t before = memory_stats().live;
   reset_peak_memory();
   CHECK(memory_stats().peak == before);
@@ -94,7 +94,7 @@ TEST_CASE("the peak is the most that was in use since its reset", "[core]") {
   CHECK(memory_stats().peak == before);
 }
 
-TEST_CASE("a freed block serves the next request of its size", "[core]") {
+TEST_CASE("a freed block is reused for the next request of its size", "[core]") {
   NEEDS_CACHE();
   const CleanAllocator clean;
   void* first;
@@ -117,7 +117,7 @@ TEST_CASE("a freed block serves the next request of its size", "[core]") {
   CHECK(memory_stats().cached == 0);
 }
 
-TEST_CASE("blocks are aligned, apart, and as large as promised", "[core]") {
+TEST_CASE("blocks are aligned, do not overlap, and have the requested size", "[core]") {
   std::vector<std::unique_ptr<Storage>> blocks;
   for (int64_t bytes : {1, 63, 64, 65, 511, 512, 513, 1000, 4095, 4097, 65536, 1000003}) {
     blocks.push_back(std::make_unique<Storage>(bytes, cpu));
@@ -133,7 +133,7 @@ TEST_CASE("blocks are aligned, apart, and as large as promised", "[core]") {
   }
 }
 
-TEST_CASE("beyond the limit is an error, and everything stays usable", "[core]") {
+TEST_CASE("exceeding the memory limit is an error, and everything stays usable", "[core]") {
   const CleanAllocator clean;
   const Tensor keep = full({1000}, 3);
   const int64_t live = memory_stats().live;
@@ -157,17 +157,17 @@ TEST_CASE("beyond the limit is an error, and everything stays usable", "[core]")
   CHECK_NOTHROW(empty({4'000'000}));
 }
 
-TEST_CASE("the cache is given up before a request fails", "[core]") {
+TEST_CASE("the cache is released before a request fails", "[core]") {
   NEEDS_CACHE();
   const CleanAllocator clean;
   set_memory_limit(memory_stats().live + 3'000'000);
   { const Storage a(1'500'000, cpu); }
   CHECK(memory_stats().cached >= 1'500'000);
   {
-    const Storage b(2'500'000, cpu);  // fits only without the cached block
+    const Storage b(2'500'000, cpu);  // fits only if the cached block is released
     CHECK(memory_stats().cached == 0);
   }
-  // A limit below what is held empties the cache at once.
+  // A limit below the bytes in use and cached empties the cache at once.
   set_memory_limit(memory_stats().live + 1);
   CHECK(memory_stats().cached == 0);
   CHECK_THROWS_AS(Storage(4096, cpu), OutOfMemory);
@@ -185,7 +185,7 @@ TEST_CASE("an op that runs out of memory changes nothing", "[core]") {
   CHECK(x.slice(0, 0, 2).to_vector<float>() == std::vector<float>{2, 2});
 }
 
-TEST_CASE("threads share the allocator", "[core]") {
+TEST_CASE("threads share one allocator", "[core]") {
   const CleanAllocator clean;
   const int64_t live = memory_stats().live;
   std::vector<std::thread> threads;
@@ -205,7 +205,7 @@ TEST_CASE("threads share the allocator", "[core]") {
   CHECK(memory_stats().live == live);
 }
 
-TEST_CASE("bytes are copied as they are", "[core]") {
+TEST_CASE("bytes are copied unchanged", "[core]") {
   const char from[] = "stretto";
   char to[8] = "-------";
   copy_bytes(to, cpu, from, cpu, 3);
@@ -213,7 +213,7 @@ TEST_CASE("bytes are copied as they are", "[core]") {
   CHECK_NOTHROW(copy_bytes(nullptr, cpu, nullptr, cpu, 0));
 }
 
-TEST_CASE("a change in place through any view is a new version", "[core]") {
+TEST_CASE("an in-place change through any view increments the version", "[core]") {
   Tensor x = zeros({4});
   const uint32_t before = x.storage().version;
   x.slice(0, 1, 2).fill_(1);

@@ -10,7 +10,7 @@
 
 namespace stretto {
 
-TEST_CASE("a tensor is a handle", "[core]") {
+TEST_CASE("copies of a tensor share its data", "[core]") {
   Tensor a = zeros({2, 3});
   const Tensor b = a;
   CHECK(a.same(b));
@@ -28,7 +28,7 @@ TEST_CASE("a tensor is a handle", "[core]") {
   CHECK(!alone.unique());
 }
 
-TEST_CASE("an undefined tensor says so", "[core]") {
+TEST_CASE("using an undefined tensor is an error", "[core]") {
   const Tensor none;
   CHECK(!none.defined());
   CHECK(!none.requires_grad());
@@ -39,7 +39,7 @@ TEST_CASE("an undefined tensor says so", "[core]") {
   CHECK_THROWS_AS(exp(none), Error);
 }
 
-TEST_CASE("views share storage", "[core]") {
+TEST_CASE("views share the storage of their tensor", "[core]") {
   Tensor x = arange(24, {.dtype = f32}).view({2, 3, 4});
   const Tensor view = x.transpose(0, 2).slice(0, 1, 4, 2).select(1, 1);  // [2, 2]
   CHECK(view.shape() == Shape{2, 2});
@@ -56,7 +56,7 @@ TEST_CASE("views share storage", "[core]") {
   CHECK(x[1][2].to_vector<float>() == std::vector<float>{20, 21, 22, 23});
 }
 
-TEST_CASE("overlapping and repeating strides are read as they are", "[core]") {
+TEST_CASE("overlapping and repeating strides are read correctly", "[core]") {
   // as_strided cases of reference/frameworks.md, C3.
   struct Case {
     Shape sizes, strides;
@@ -83,7 +83,7 @@ TEST_CASE("overlapping and repeating strides are read as they are", "[core]") {
   }
 }
 
-TEST_CASE("data knows its dtype", "[core]") {
+TEST_CASE("data() checks the dtype", "[core]") {
   const Tensor x = ones({3}, {.dtype = f64});
   CHECK(x.data<double>()[2] == 1);
   CHECK(x.raw_data() == x.data<double>());
@@ -91,7 +91,7 @@ TEST_CASE("data knows its dtype", "[core]") {
   CHECK_THROWS_WITH(arange(3).data<int32_t>(), "[data] asked for i32, the tensor is i64");
 }
 
-TEST_CASE("the one element of a tensor", "[core]") {
+TEST_CASE("item() returns the only element of a tensor", "[core]") {
   CHECK(scalar(2.5).item() == 2.5);
   CHECK(full({1, 1, 1}, -3, {.dtype = i32}).item() == -3);
   CHECK(ones({1}, {.dtype = boolean}).item() == 1);
@@ -100,7 +100,7 @@ TEST_CASE("the one element of a tensor", "[core]") {
   CHECK_THROWS_WITH(ones({0, 3}).item(), "[item] needs one element, got f32 [0, 3]");
 }
 
-TEST_CASE("a condition is the value of the one element", "[core]") {
+TEST_CASE("a tensor with one element converts to bool", "[core]") {
   const Tensor loss = scalar(0.5), best = scalar(0.25), mask = tensor<bool>({true, true});
   const auto holds = [](const Tensor& x) { return x ? true : false; };
   CHECK(!holds(loss < best));
@@ -121,7 +121,7 @@ TEST_CASE("a condition is the value of the one element", "[core]") {
                     "[bool] an undefined tensor is neither true nor false; see defined()");
 }
 
-TEST_CASE("sizes count from either end", "[core]") {
+TEST_CASE("negative dimensions of size() count from the end", "[core]") {
   const Tensor x = empty({2, 3});
   CHECK(x.size(0) == 2);
   CHECK(x.size(-1) == 3);
@@ -131,7 +131,7 @@ TEST_CASE("sizes count from either end", "[core]") {
   CHECK_THROWS_AS(empty({int64_t(1) << 40, int64_t(1) << 40}), Error);
 }
 
-TEST_CASE("values convert on the way out", "[core]") {
+TEST_CASE("to_vector converts the values", "[core]") {
   const Tensor x = tensor<double>({-1.75, 0, 2.5});
   CHECK(x.to_vector<float>() == std::vector<float>{-1.75f, 0, 2.5f});
   CHECK(x.to_vector<int64_t>() == std::vector<int64_t>{-1, 0, 2});
@@ -140,7 +140,7 @@ TEST_CASE("values convert on the way out", "[core]") {
   CHECK(zeros({0, 4}).to_vector<float>().empty());
 }
 
-TEST_CASE("tensors print like NumPy's", "[core]") {
+TEST_CASE("tensors print as in NumPy", "[core]") {
   CHECK(to_string(scalar(1.5)) == "1.5  f32 []");
   CHECK(to_string(arange(3)) == "[0, 1, 2]  i64 [3]");
   CHECK(to_string(zeros({0})) == "[]  f32 [0]");
@@ -159,7 +159,7 @@ TEST_CASE("tensors print like NumPy's", "[core]") {
   CHECK(to_string(arange(4).view({2, 2}).transpose(0, 1)) == "[[0, 2],\n [1, 3]]  i64 [2, 2]");
 }
 
-TEST_CASE("devices are read from text", "[core]") {
+TEST_CASE("devices are parsed from text", "[core]") {
   CHECK(Device("cpu") == cpu);
   CHECK(Device("cuda") == Device(DeviceType::cuda, 0));
   CHECK(Device("cuda:0") == Device("cuda"));
@@ -175,7 +175,7 @@ TEST_CASE("devices are read from text", "[core]") {
   }
 }
 
-TEST_CASE("a device that is not there is an error that says why", "[core]") {
+TEST_CASE("using an unavailable device is an error that gives the reason", "[core]") {
   CHECK_NOTHROW(check_device("op", cpu));
   CHECK_NOTHROW(synchronize(cpu));
   CHECK(!cuda_description().empty());

@@ -27,8 +27,8 @@ Moments moments(const Tensor& x) {
   return m;
 }
 
-// Mean and variance within five standard errors; `excess` is the kurtosis of the distribution,
-// which the spread of a variance depends on.
+// Checks mean and variance within five standard errors. `excess` is the excess kurtosis of the
+// distribution, on which the spread of a variance depends.
 void check_moments(const Tensor& x, double mean, double variance, double kurtosis) {
   const Moments m = moments(x);
   const double n = double(x.numel());
@@ -40,7 +40,7 @@ constexpr double normal_kurtosis = 3, uniform_kurtosis = 1.8;
 
 }  // namespace
 
-TEST_CASE("uniform_ and normal_ have their moments, in every floating dtype") {
+TEST_CASE("uniform_ and normal_ have the right moments in every floating dtype") {
   manual_seed(11);
   for (DType dtype : {f32, f64, bf16}) {
     const Tensor x = empty({100, 500}, {.dtype = dtype});
@@ -58,7 +58,7 @@ TEST_CASE("uniform_ and normal_ have their moments, in every floating dtype") {
   CHECK_THROWS_WITH(nn::normal_(c, 0, -1), Containing("[normal_]"));
 }
 
-TEST_CASE("initializers repeat with the seed, work on parameters, and take one key each") {
+TEST_CASE("initializers repeat with the seed, accept parameters, and take one key each") {
   Tensor a = empty({5, 5}).set_requires_grad(), b = empty({5, 5});
   manual_seed(12);
   nn::xavier_uniform_(a);
@@ -93,7 +93,7 @@ TEST_CASE("Xavier and Kaiming use PyTorch's fans") {
   check_moments(x, 0, 2.0 / 200, normal_kurtosis);
 }
 
-TEST_CASE("trunc_normal_ stays inside and keeps the density's shape") {
+TEST_CASE("trunc_normal_ stays inside its bounds and has the density of a normal there") {
   manual_seed(14);
   const Tensor x = empty({100000}, {.dtype = f64});
   nn::trunc_normal_(x, 0, 1, -2, 2);
@@ -118,7 +118,7 @@ TEST_CASE("trunc_normal_ stays inside and keeps the density's shape") {
   CHECK_THROWS_WITH(nn::trunc_normal_(x, 0, 1, 50, 60), Containing("has no probability"));
 }
 
-TEST_CASE("orthogonal_ gives orthonormal rows or columns, uniformly") {
+TEST_CASE("orthogonal_ gives orthonormal rows or columns with uniform directions") {
   manual_seed(15);
   for (const Shape& shape :
        {Shape{7, 7}, Shape{3, 10}, Shape{10, 3}, Shape{4, 2, 3}, Shape{1, 1}}) {

@@ -23,7 +23,7 @@ using stretto::testing::fixed_noise;
 
 namespace {
 
-// Gradients of layer(x) for x and, one after the other, for each of the layer's parameters.
+// Gradients of layer(x) for x and then for each of the layer's parameters.
 template <class M>
 void check_layer(M& layer, const Tensor& x) {
   layer.to(f64);
@@ -32,7 +32,7 @@ void check_layer(M& layer, const Tensor& x) {
   const Tensors parameters = layer.parameters();
   check_gradients(
       [&](const Tensors& in) {
-        // gradcheck moves copies of its inputs; the layer shows them through its own handles.
+        // gradcheck changes copies of its inputs; the layer sees them through its own handles.
         if (!in[1].same(parameters[0]))
           for (size_t i = 0; i < parameters.size(); ++i) parameters[i].set_data(in[i + 1].detach());
         return layer(in[0]);
@@ -67,7 +67,7 @@ TEST_CASE("Linear is x·wᵀ + b") {
   CHECK_THROWS_WITH(nn::Linear({.in = 3, .out = -1}), Containing("[Linear] sizes in = 3"));
 }
 
-TEST_CASE("Linear starts uniform in ±1/√in") {
+TEST_CASE("Linear is initialized uniformly in ±1/√in") {
   manual_seed(2);
   const nn::Linear layer({.in = 64, .out = 1000});
   const double bound = 1.0 / 8;
@@ -76,13 +76,13 @@ TEST_CASE("Linear starts uniform in ±1/√in") {
     for (double v : p.to_vector<double>()) largest = std::max(largest, std::abs(v));
     CHECK(largest <= bound);
     CHECK(largest > 0.98 * bound);
-    // Variance of a uniform: bound²/3, its estimate within five standard errors.
+    // The variance of a uniform is bound²/3; its estimate within five standard errors.
     const double n = double(p.numel());
     CHECK(std::pow(spread(p), 2) == Approx(bound * bound / 3).epsilon(5 * std::sqrt(0.8 / n)));
   }
 }
 
-TEST_CASE("Embedding looks rows up") {
+TEST_CASE("Embedding returns rows of its table") {
   manual_seed(3);
   const nn::Embedding table({.count = 500, .dim = 100});
   CHECK(table.label() == "Embedding(500 × 100)");
@@ -119,7 +119,7 @@ TEST_CASE("LayerNorm and RMSNorm normalize the last dimension") {
     CHECK(z[size_t(i)] == Approx(x[0][i].item() / std::sqrt(12.5 + 1e-6)).epsilon(1e-12));
 }
 
-TEST_CASE("Norm is the one of the two that its options say") {
+TEST_CASE("Norm is a LayerNorm or an RMSNorm, depending on its options") {
   const Tensor x = fixed_noise({3, 5}, 3, f32);
   const nn::Norm layer({.dim = 5, .eps = 0.1}),
       rms({.dim = 5, .eps = 0.1, .kind = nn::NormKind::rms});
@@ -131,7 +131,7 @@ TEST_CASE("Norm is the one of the two that its options say") {
   CHECK(layer(x).to_vector<float>() == nn::LayerNorm({.dim = 5, .eps = 0.1})(x).to_vector<float>());
   CHECK(rms(x).to_vector<float>() == nn::RMSNorm({.dim = 5, .eps = 0.1})(x).to_vector<float>());
   CHECK(nn::clone(nn::RMSNorm({.dim = 5, .eps = 0.1}))->options.eps == 0.1);
-  // One ε for each kind where none is given.
+  // Each kind has its own default ε.
   CHECK(nn::Norm({.dim = 5}).options.eps == nn::LayerNorm({.dim = 5}).options.eps);
   CHECK(nn::Norm({.dim = 5, .kind = nn::NormKind::rms}).options.eps ==
         nn::RMSNorm({.dim = 5}).options.eps);
@@ -141,7 +141,7 @@ TEST_CASE("Norm is the one of the two that its options say") {
   CHECK_THROWS_WITH(nn::RMSNorm({.dim = -1}), "[RMSNorm] dim = -1 must be positive");
 }
 
-TEST_CASE("Dropout acts in training only") {
+TEST_CASE("Dropout acts only in training") {
   manual_seed(4);
   nn::Dropout dropout({.p = 0.25});
   CHECK(dropout.label() == "Dropout(0.25)");
@@ -160,7 +160,7 @@ TEST_CASE("Dropout acts in training only") {
   CHECK_THROWS_WITH(nn::Dropout({.p = 1.5}), Containing("[Dropout] p = 1.5"));
 }
 
-TEST_CASE("Dropout::onto has the order of dropout_add: what is dropped comes first") {
+TEST_CASE("Dropout::onto has the argument order of dropout_add: the dropped tensor comes first") {
   const Tensor x = fixed_noise({3, 4}, 1), residual = fixed_noise({3, 4}, 2);
   for (const double p : {0.0, 0.4, 1.0}) {
     const nn::Dropout dropout({.p = p});
@@ -172,7 +172,7 @@ TEST_CASE("Dropout::onto has the order of dropout_add: what is dropped comes fir
   }
 }
 
-TEST_CASE("a size that was not given is named by the layer that needs it") {
+TEST_CASE("an error about a missing size names the layer that needs it") {
   CHECK_THROWS_WITH(nn::FeedForward({.d_model = 32}),
                     "[FeedForward] d_model 32, d_hidden 0; must be at least 1");
   CHECK_THROWS_WITH(
@@ -199,7 +199,7 @@ TEST_CASE("a size that was not given is named by the layer that needs it") {
                     "[Decoder] n_layers 0; must be at least 1");
 }
 
-TEST_CASE("FeedForward is two linear layers around an activation") {
+TEST_CASE("FeedForward is two linear layers with an activation between them") {
   manual_seed(6);
   nn::FeedForward layer({.d_model = 3, .d_hidden = 5, .activation = nn::Activation::gelu});
   CHECK(layer.label() == "FeedForward(3 → 5, gelu)");
@@ -244,7 +244,7 @@ TEST_CASE("FeedForward, gated, multiplies the activation by another linear layer
         layer.linear2(gelu_tanh(layer.linear1(x)) * (*layer.up)(x)).to_vector<float>());
 }
 
-TEST_CASE("gradients of the layers") {
+TEST_CASE("gradients of the layers equal finite differences") {
   manual_seed(7);
   nn::Linear linear({.in = 3, .out = 4});
   check_layer(linear, fixed_leaf({2, 3}, 11));

@@ -72,7 +72,7 @@ TEST_CASE("a module lists its parameters once, in the order of declaration") {
   CHECK(model.layers[1].linear.weight.same(model.parameters()[2]));
 }
 
-TEST_CASE("a module's tree as text") {
+TEST_CASE("describe() prints a module's tree") {
   Model model({.blocks = 1});
   model.to(f64);
   CHECK(model.describe() ==
@@ -90,12 +90,12 @@ TEST_CASE("a module's tree as text") {
         "  counts [2] buffer i64\n");
 }
 
-TEST_CASE("a module without a label of its own shows the name of its class") {
+TEST_CASE("a module without a label shows the name of its class") {
   CHECK(Plain().label() == "Plain");
   CHECK(nn::Module().label() == "Module");
 }
 
-TEST_CASE("a module rejects names that are taken, empty or dotted") {
+TEST_CASE("a module rejects duplicate, empty and dotted names") {
   Model model({});
   CHECK_THROWS_WITH(model.add_parameter("scale"),
                     Containing("[parameter] the name \"scale\" is taken"));
@@ -110,7 +110,7 @@ TEST_CASE("a module rejects names that are taken, empty or dotted") {
   CHECK(model.children().size() == 2);
 }
 
-TEST_CASE("children leave with their destruction, and outlive their parent") {
+TEST_CASE("children unregister when they are destroyed, and may outlive their parent") {
   Model model({});
   {
     nn::Linear extra(model, "extra", {.in = 2, .out = 3});
@@ -128,7 +128,7 @@ TEST_CASE("children leave with their destruction, and outlive their parent") {
   CHECK(child->parameter_count() == 9);
 }
 
-TEST_CASE("training mode reaches all children, and new ones take it over") {
+TEST_CASE("training mode reaches all children, and new children take it from their parent") {
   Model model({});
   CHECK(model.layers[0].dropout.training());
   model.eval();
@@ -149,7 +149,7 @@ TEST_CASE("zero_grad drops gradients") {
   CHECK_FALSE(m.linear.bias.grad().defined());
 }
 
-TEST_CASE("Module::to converts behind the handles, and keeps sharing") {
+TEST_CASE("Module::to converts tensors behind their handles, and shared ones stay shared") {
   Model model({});
   const Tensor handle = model.layers[0].linear.weight;
   const std::vector<double> before = handle.to_vector<double>();
@@ -164,7 +164,7 @@ TEST_CASE("Module::to converts behind the handles, and keeps sharing") {
   CHECK(model.counts.dtype() == i64);
   CHECK(model.tied.same(model.embedding.weight));
   CHECK(model.embedding.weight.dtype() == f64);
-  // The tape knows the new dtype.
+  // The tape uses the new dtype.
   sum(square(handle)).backward();
   CHECK(handle.grad().dtype() == f64);
   model.to(f32);
@@ -173,7 +173,7 @@ TEST_CASE("Module::to converts behind the handles, and keeps sharing") {
   CHECK_NOTHROW(model.to(cpu));
 }
 
-TEST_CASE("a backward pass notices that set_data took its tensor away") {
+TEST_CASE("a backward pass detects that set_data() replaced a saved tensor") {
   Tensor x = ones({3}).set_requires_grad();
   const Tensor y = sum(mul(x, x));
   x.set_data(zeros({3}));
@@ -189,7 +189,7 @@ TEST_CASE("a backward pass notices that set_data took its tensor away") {
   CHECK(x.grad().shape() == Shape{2, 2});
 }
 
-TEST_CASE("clone copies values, dtypes, modes and freezing, and draws nothing") {
+TEST_CASE("clone copies values, dtypes, modes and freezing, and takes no random numbers") {
   manual_seed(5);
   Model model({.blocks = 3});
   model.to(bf16);
@@ -213,7 +213,7 @@ TEST_CASE("clone copies values, dtypes, modes and freezing, and draws nothing") 
   CHECK(copy->training());
   CHECK_FALSE(copy->layers[1].dropout.training());
   CHECK(copy->layers[0].dropout.training());
-  // Without options a module is made by its default constructor.
+  // Without options a module is constructed by default.
   const Plain plain;
   CHECK(nn::clone(plain)->linear.weight.to_vector<float>() ==
         plain.linear.weight.to_vector<float>());
@@ -221,7 +221,7 @@ TEST_CASE("clone copies values, dtypes, modes and freezing, and draws nothing") 
 
 namespace {
 
-// A module of a user's with a setting of its own, below another one.
+// A custom module with a setting of its own, below another one.
 struct Knob : nn::Module {
   using Module::Module;
   int64_t turns = 1;
@@ -242,13 +242,13 @@ TEST_CASE("clone copies settings made after construction") {
   CHECK(copy->left.turns == 1);
   CHECK(copy->right.turns == 5);
   Panel other;
-  nn::copy_state(panel, other);  // values alone
+  nn::copy_state(panel, other);  // only the values
   CHECK(other.right.turns == 1);
   nn::clone_state(panel, other);
   CHECK(other.right.turns == 5);
 }
 
-TEST_CASE("copy_state copies by name and says what does not fit") {
+TEST_CASE("copy_state copies by name and reports mismatches") {
   Model a({}), b({}), c({.blocks = 3});
   b.to(f64);
   nn::copy_state(a, b);
@@ -284,7 +284,7 @@ TEST_CASE("a module moves to a GPU and back in place") {
   CHECK(copy->layers[0].linear.weight.to_vector<float>() == before);
 }
 
-TEST_CASE("a List is walked, const or not") {
+TEST_CASE("a List can be iterated, const or not") {
   Model model({.blocks = 3});
   int64_t count = 0;
   for (Block& block : model.layers) count += block.options.width;
@@ -296,7 +296,7 @@ TEST_CASE("a List is walked, const or not") {
   CHECK(count == 24);
 }
 
-TEST_CASE("a parameter by its name") {
+TEST_CASE("a parameter can be found by its name") {
   Model model({});
   CHECK(model.get_parameter("layers.1.linear.weight").same(model.layers[1].linear.weight));
   CHECK(model.get_parameter("tied").same(model.embedding.weight));
@@ -308,7 +308,7 @@ TEST_CASE("a parameter by its name") {
                     "[get_parameter] no parameter \"x\"; the module has none");
 }
 
-TEST_CASE("a frozen module has no gradients, and optimizers leave it alone") {
+TEST_CASE("a frozen module has no gradients, and optimizers do not change it") {
   manual_seed(1);
   Model model({});
   nn::AdamW optimizer(model.parameters(), {.lr = 0.1, .weight_decay = 0.5});
@@ -335,7 +335,7 @@ TEST_CASE("a frozen module has no gradients, and optimizers leave it alone") {
   CHECK_FALSE(equal(model.layers[0].linear.weight.detach(), before));
 }
 
-TEST_CASE("Module::to returns the module; device says where it is") {
+TEST_CASE("Module::to returns the module, and device() its device") {
   Plain plain;
   CHECK(&plain.to(f64) == &plain);
   CHECK(plain.to(cpu).to(f32).device() == cpu);

@@ -1,12 +1,12 @@
-// Mistakes that the compiler finds: each stands beside what is meant, which it takes.
+// Mistakes that do not compile, each next to the correct code, which does.
 #include "stretto.h"
 #include "tests/support/catch.h"
 
 namespace stretto {
 namespace {
 
-// For templates: there an expression that does not compile is an answer, if it depends on what the
-// template is given.
+// For use in templates: an expression that depends on a template argument makes `requires` false if
+// it does not compile.
 #define ONLY_SECOND_COMPILES(wrong, right)            \
   do {                                                \
     constexpr bool takes_wrong = requires { wrong; }; \
@@ -104,7 +104,7 @@ void numbers(L list, Fraction half, Flag flag, Whole n) {
 
 enum Axis { batch, time_axis };
 
-// A parameter's handle stays the one that its module knows; its values may change.
+// A parameter's handle cannot be replaced, as its module has a copy of it; its values can change.
 #define STAYS(Type, member)                                               \
   do {                                                                    \
     constexpr auto assigns = []<class M>(M*) {                            \
@@ -121,11 +121,11 @@ enum Axis { batch, time_axis };
 
 }  // namespace
 
-TEST_CASE("temporary handles are not assigned to, conditions are asked for") {
+TEST_CASE("temporary handles cannot be assigned to, and tensors are no implicit bool") {
   handles(Tensor(), Tensor());
 }
 
-TEST_CASE("dimensions, indices and counts are whole numbers") {
+TEST_CASE("dimensions, indices and counts must be integers") {
   members(Tensor());
   reductions(Tensor());
   indexing(Tensor(), Tensor());
@@ -133,7 +133,7 @@ TEST_CASE("dimensions, indices and counts are whole numbers") {
   CHECK(zeros({2, 3}).size(time_axis) == 3);
 }
 
-TEST_CASE("a registered parameter is not assigned over") {
+TEST_CASE("a registered parameter cannot be replaced") {
   STAYS(nn::Linear, weight);
   STAYS(nn::Linear, bias);
   STAYS(nn::Embedding, weight);

@@ -13,7 +13,7 @@
 using namespace stretto;
 using testing::same_bits;
 
-TEST_CASE("Sequential is its steps, one after the other") {
+TEST_CASE("Sequential runs its steps one after the other") {
   manual_seed(1);
   const nn::Sequential net({nn::step<nn::Linear>({.in = 3, .out = 4}), relu,
                             [](const Tensor& x) { return x * 2.0; },
@@ -29,7 +29,7 @@ TEST_CASE("Sequential is its steps, one after the other") {
   CHECK(same_bits((*nn::clone(net))(x), net(x)));
 }
 
-TEST_CASE("a Sequential in a module, trained") {
+TEST_CASE("a Sequential in a module can be trained") {
   struct Net : nn::Module {
     nn::Embedding table{*this, "table", {.count = 5, .dim = 3}};
     nn::Sequential body{*this, "body", {nn::step<nn::Linear>({.in = 3, .out = 2}), tanh}};

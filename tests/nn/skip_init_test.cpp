@@ -14,7 +14,7 @@ using testing::same_bits;
 
 namespace {
 
-// Bytes of this process that are in memory now; −1 where the system does not say.
+// Returns the resident bytes of this process; −1 if the system does not report them.
 int64_t resident_bytes() {
   std::ifstream statm("/proc/self/statm");
   int64_t all = 0, resident = -1;
@@ -24,7 +24,7 @@ int64_t resident_bytes() {
 
 }  // namespace
 
-TEST_CASE("SkipInit leaves tensors and the random state as they are") {
+TEST_CASE("SkipInit leaves tensors and the random state unchanged") {
   manual_seed(7);
   const Tensor x = full({4, 6}, 3);
   {
@@ -51,9 +51,9 @@ TEST_CASE("SkipInit leaves tensors and the random state as they are") {
   CHECK(same_bits(x, y));
 }
 
-TEST_CASE("count_parameters makes the module without filling it") {
+TEST_CASE("count_parameters constructs the module without filling it") {
   CHECK(nn::count_parameters<nn::Linear>({.in = 3, .out = 5}) == 20);
-  // 600 MB, of which little may become resident while the module lives.
+  // 600 MB, of which little may become resident while the module exists.
   const int64_t before = resident_bytes();
   if (before < 0) STRETTO_SKIP("no /proc/self/statm");
   const nn::SkipInit skip;

@@ -1,5 +1,5 @@
-// Constructors leave no parameter uninitialized: every public module, made in memory that holds
-// NaN.
+// Constructors leave no parameter uninitialized: every public module is constructed with NaN in the
+// memory that it allocates.
 #include <cxxabi.h>
 
 #include <cstdlib>
@@ -21,7 +21,7 @@ using namespace stretto;
 
 namespace {
 
-// Leaves NaN in the blocks that the allocator hands out next, as STRETTO_ALLOC=exact has in all.
+// Fills the blocks that the allocator returns next with NaN, as STRETTO_ALLOC=exact does for all.
 void fill_free_memory_with_nan() {
   Tensors blocks;
   for (int64_t bytes = 64; bytes <= 32768; bytes += bytes < 512 ? 64 : bytes / 16)
@@ -32,7 +32,7 @@ struct Parent : nn::Module {};
 
 using MakeModule = std::function<std::unique_ptr<nn::Module>()>;
 
-// A child module on its own, under a parent.
+// A child module below a parent.
 template <class M, class Options = typename M::Options>
 MakeModule child(Options options) {
   struct Owner : nn::Module {
@@ -51,7 +51,7 @@ nn::LayerOptions with(const nn::MakePositionalEncoding& position) {
   return l;
 }
 
-// AdaptiveSoftmax with tables of its own.
+// AdaptiveSoftmax with its own tables.
 struct Softmax : nn::Module {
   nn::AdaptiveOptions options{
       .vocabulary = 20, .d_model = 8, .d_embedding = 4, .cutoffs = {5, 10}, .div = 2};
@@ -122,7 +122,7 @@ std::vector<MakeModule> modules() {
   return all;
 }
 
-// The class of a module without its namespaces and arguments.
+// Returns the class of a module without namespaces and template arguments.
 std::string class_of(const nn::Module& module) {
   const std::unique_ptr<char, void (*)(void*)> text(
       abi::__cxa_demangle(typeid(module).name(), nullptr, nullptr, nullptr), std::free);
@@ -153,10 +153,10 @@ TEST_CASE("constructors leave no parameter uninitialized", "[module]") {
         CHECK(std::isfinite(sum(abs(x.to(f64))).item()));
       }
   }
-  // Every class of a public header has been made.
+  // Every class of a public header has been constructed.
   static const std::regex derived(R"(^class (\w+)( final)? : public (\w+) \{)");
   std::set<std::string> bases{"Module"}, missing;
-  for (int pass = 0; pass < 3; ++pass)  // bases before what derives from them
+  for (int pass = 0; pass < 3; ++pass)  // bases before the classes derived from them
     for (const testing::Source& file : testing::sources()) {
       if (file.path.rfind("nn/", 0) != 0 || !file.path.ends_with(".h")) continue;
       for (const std::string& line : file.lines)
@@ -168,7 +168,8 @@ TEST_CASE("constructors leave no parameter uninitialized", "[module]") {
   CHECK(missing == std::set<std::string>{"AttentionKernel", "FeatureMap", "PositionalEncoding"});
 }
 
-TEST_CASE("a table of positions is drawn by its constructor, or by its owner", "[module]") {
+TEST_CASE("a position table is initialized by its constructor or by reset_parameters()",
+          "[module]") {
   const nn::AbsolutePosition::Options own{.d_model = 64, .input = {.learned_length = 50}};
   struct Owner : nn::Module {
     explicit Owner(const nn::AbsolutePosition::Options& o) : a(*this, "a", o), b(*this, "b", o) {}
@@ -176,7 +177,7 @@ TEST_CASE("a table of positions is drawn by its constructor, or by its owner", "
   };
   manual_seed(5);
   const Owner drawn(own);
-  // Normal with deviation 0.02: the mean of n squares has the deviation 0.02² √(2/n).
+  // Normal with deviation 0.02: the mean of n squares has the standard deviation 0.02² √(2/n).
   const double n = 50 * 64, variance = 0.02 * 0.02;
   for (const nn::AbsolutePosition* p : {&drawn.a, &drawn.b})
     CHECK(std::abs(mean(square(p->table)).item() - variance) < 5 * variance * std::sqrt(2 / n));

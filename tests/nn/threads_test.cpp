@@ -1,4 +1,4 @@
-// What README promises of threads. Runs under ThreadSanitizer too (tests/threads.cmake).
+// What README guarantees for threads. Also runs under ThreadSanitizer (tests/threads.cmake).
 #include <exception>
 #include <memory>
 #include <thread>
@@ -22,7 +22,7 @@ using testing::spe_codes;
 
 namespace {
 
-// f(0) … f(n − 1), each on a thread of its own; errors are rethrown here.
+// Runs f(0) … f(n − 1), each in its own thread; exceptions are rethrown here.
 template <class F>
 void on_threads(int n, F f) {
   std::vector<std::exception_ptr> errors{size_t(n)};
@@ -84,7 +84,7 @@ Tensors all_gradients(const nn::Module& model) {
 
 }  // namespace
 
-TEST_CASE("threads: inference with one model") {
+TEST_CASE("threads: several threads can run inference with one model") {
   constexpr int n = 4;
   for (const Setting& s : settings()) {
     INFO(s.name);
@@ -114,7 +114,7 @@ TEST_CASE("threads: inference with one model") {
   }
 }
 
-TEST_CASE("threads: models trained side by side, while others draw numbers") {
+TEST_CASE("threads: models can train in parallel while other threads use random numbers") {
   const auto train = [](int seed) {
     nn::LanguageModel model(
         {.vocabulary = 11,
@@ -126,7 +126,7 @@ TEST_CASE("threads: models trained side by side, while others draw numbers") {
                    .feed_forward = {.d_hidden = 32}}});
     {
       NoGrad guard;
-      uint64_t i = 0;  // what a module draws depends on what else does
+      uint64_t i = 0;  // initial values depend on the order of the threads
       for (Tensor& p : model.parameters())
         p.copy_(fixed_noise(p.shape(), 100 * uint64_t(seed) + ++i, f32) * 0.1);
     }
@@ -154,12 +154,12 @@ TEST_CASE("threads: models trained side by side, while others draw numbers") {
   }
 }
 
-TEST_CASE("threads: backward into shared parameters") {
+TEST_CASE("threads: several backward passes can add to shared parameters") {
   for (const Setting& s : settings()) {
     INFO(s.name);
     manual_seed(4);
     const auto model = layers_of(s.position, s.kernel);
-    model->eval();  // no draws: each thread's gradient is one and the same
+    model->eval();  // no noise: all threads have the same gradient
     const auto backward_of = [&](int i) {
       const Tensor y = (*model)(fixed_noise({1, 6, 8}, uint64_t(i)));
       sum(y * y).backward();
@@ -174,7 +174,7 @@ TEST_CASE("threads: backward into shared parameters") {
   }
 }
 
-TEST_CASE("threads: training calls of one model, its draws included") {
+TEST_CASE("threads: several threads can run training calls of one model, including its noise") {
   for (const Setting& s : settings()) {
     INFO(s.name);
     manual_seed(4);

@@ -27,7 +27,7 @@ std::unique_ptr<Layer> make(const LayerOptions& options) {
   auto layer = std::make_unique<Layer>(options);
   layer->to(f64);
   layer->eval();
-  // Norms that are not the identity, so that leaving one out shows.
+  // Norms that are not the identity, so that leaving one out is detected.
   for (const auto& [name, p] : layer->named_parameters())
     if (name.rfind("norm", 0) == 0)
       p.detach().add_(fixed_noise(p.shape(), p.numel() + name[4]), 0.5);
@@ -45,7 +45,7 @@ const LayerOptions base{
 
 }  // namespace
 
-TEST_CASE("TransformerLayer: parameters") {
+TEST_CASE("TransformerLayer: names and shapes of its parameters") {
   LayerOptions options = base;
   options.attention.position = nn::music_relative({.max_length = 5});
   options.attention.d_key = 3;
@@ -68,7 +68,7 @@ TEST_CASE("TransformerLayer: parameters") {
         layer->parameter_count() - 2 * 6 - 2 * 8);
 }
 
-TEST_CASE("TransformerLayer: pre-norm and post-norm are their formulas") {
+TEST_CASE("TransformerLayer: pre-norm and post-norm equal their formulas") {
   const Tensor x = fixed_noise({2, 7, 8}, 1);
   const AttentionMask causal{.causal = true};
   LayerOptions options = base;
@@ -93,7 +93,7 @@ TEST_CASE("TransformerLayer: pre-norm and post-norm are their formulas") {
   }
 }
 
-TEST_CASE("TransformerLayer: causal means causal") {
+TEST_CASE("TransformerLayer: with a causal mask, outputs do not depend on later tokens") {
   for (const NormPlace norm : {NormPlace::pre, NormPlace::post})
     for (const AttentionMask& visible :
          {AttentionMask{.causal = true}, AttentionMask{.block = 3}}) {
@@ -139,12 +139,12 @@ TEST_CASE("TransformerLayer: with a cache, in chunks, equals one pass") {
   }
 }
 
-TEST_CASE("DecoderLayer: parameters") {
+TEST_CASE("DecoderLayer: names and shapes of its parameters") {
   LayerOptions options = base;
   options.attention.position = nn::music_relative({.max_length = 5});
   const auto m = make<DecoderLayer>(options);
   const auto list = names(*m);
-  // The context has no position.
+  // Cross-attention has no positional encoding.
   CHECK(std::count(list.begin(), list.end(), "self_attention.position.table") == 1);
   CHECK(std::count(list.begin(), list.end(), "cross_attention.position.table") == 0);
   CHECK(std::count(list.begin(), list.end(), "cross_attention.q.weight") == 1);
@@ -154,7 +154,7 @@ TEST_CASE("DecoderLayer: parameters") {
   CHECK(m->label() == "DecoderLayer(pre-norm)");
 }
 
-TEST_CASE("DecoderLayer: pre-norm and post-norm are their formulas") {
+TEST_CASE("DecoderLayer: pre-norm and post-norm equal their formulas") {
   const Tensor x = fixed_noise({2, 5, 8}, 1), context = fixed_noise({2, 9, 8}, 2);
   Tensor padding = zeros({2, 9}, {.dtype = boolean}), own = zeros({2, 5}, {.dtype = boolean});
   padding[1].slice(0, 3).fill_(1);
@@ -179,7 +179,7 @@ TEST_CASE("DecoderLayer: pre-norm and post-norm are their formulas") {
   }
 }
 
-TEST_CASE("DecoderLayer: causal by default, and the padded context is not seen") {
+TEST_CASE("DecoderLayer: it is causal by default, and padded context is hidden") {
   const auto m = make<DecoderLayer>(base);
   NoGrad guard;
   const Tensor x = fixed_noise({2, 6, 8}, 1), context = fixed_noise({2, 4, 8}, 2);
@@ -206,7 +206,7 @@ TEST_CASE("DecoderLayer: with a cache, token by token, equals one pass") {
   CHECK(worst_error(cat(parts, 1), (*m)(x, context)) < 1e-12);
 }
 
-TEST_CASE("DecoderLayer: the cache holds the context, made once") {
+TEST_CASE("DecoderLayer: the cache holds the projected context, computed once") {
   const auto m = make<DecoderLayer>(base);
   NoGrad guard;
   const Tensor x = fixed_noise({2, 3, 8}, 1), context = fixed_noise({2, 4, 8}, 2);
@@ -225,7 +225,7 @@ TEST_CASE("DecoderLayer: the cache holds the context, made once") {
   CHECK(same_bits(cache.cross.k[2].transpose(0, 1).flatten(1), m->cross_attention.k(context)[0]));
 }
 
-TEST_CASE("layers: kind of norm, gate, biases and scale reach every part") {
+TEST_CASE("layers: norm kind, gate, biases and scale reach every submodule") {
   LayerOptions options = base;
   options.norm_kind = nn::NormKind::rms;
   options.norm_eps = 1e-6;
@@ -244,7 +244,7 @@ TEST_CASE("layers: kind of norm, gate, biases and scale reach every part") {
   CHECK(make<TransformerLayer>(options)->parameter_count() == 4 * 64 + 3 * 8 * 12 + 2 * 8);
 }
 
-TEST_CASE("layers drop in training only, with fresh draws for every branch") {
+TEST_CASE("layers drop only in training, with a new mask for every branch") {
   LayerOptions options = base;
   options.dropout = 0.4;
   options.attention.dropout = 0.3;
@@ -277,7 +277,7 @@ TEST_CASE("layers drop in training only, with fresh draws for every branch") {
   CHECK(same_bits((*e)(x), y));
 }
 
-TEST_CASE("layers: gradients for the input, and some for every parameter") {
+TEST_CASE("layers: the input and every parameter have gradients") {
   LayerOptions options = base;
   options.attention.position =
       nn::music_relative({.max_length = 3, .out_of_range = OutOfRange::clip});
@@ -298,7 +298,7 @@ TEST_CASE("layers: gradients for the input, and some for every parameter") {
   }
 }
 
-TEST_CASE("TransformerLayer: parallel branches are their formulas") {
+TEST_CASE("TransformerLayer: parallel branches equal their formulas") {
   const Tensor x = fixed_noise({2, 7, 8}, 1);
   const AttentionMask causal{.causal = true};
   LayerOptions options = base;
@@ -333,7 +333,7 @@ TEST_CASE("TransformerLayer: parallel branches are their formulas") {
       "Residual::sequential");
 }
 
-TEST_CASE("layers: options of attention reach it, and not the attention to a context") {
+TEST_CASE("layers: attention options apply to self-attention and not to cross-attention") {
   LayerOptions options = base;
   options.norm_kind = nn::NormKind::rms;
   options.attention.qk_norm = nn::NormOptions{.kind = nn::NormKind::rms};

@@ -1,4 +1,4 @@
-// Slopes of activations in f32 against f64: nothing cancels where sigmoid is near 1.
+// Derivatives of activations in f32 against f64: no cancellation where the sigmoid is close to 1.
 #include <cmath>
 #include <functional>
 
@@ -23,13 +23,13 @@ Tensors derivatives(const Function& f, const Tensor& x) {
 
 }  // namespace
 
-TEST_CASE("slopes of silu and gelu_tanh are right to a few roundings", "[elementwise]") {
+TEST_CASE("slopes of silu and gelu_tanh are accurate to a few roundings", "[elementwise]") {
   const Tensor x = arange(-20, 20, 1.0 / 64, {.dtype = f64});
   for (const Function& f : {Function(silu), Function(gelu_tanh)}) {
     const Tensors exact = derivatives(f, x), got = derivatives(f, x.to(f32));
     // A slope is s + s·t·u with sigmoids s and t, one of them near 1, and u up to 20, or t·u up to
-    // 2 where u is larger: some roundings of 2⁻²⁴ of numbers up to 2. f″ has d/dx u, up to 15,
-    // times the rounding of 1 that the slope of s has.
+    // 2 for larger u. That is a few roundings of 2⁻²⁴ of values up to 2. f″ has the factor d/dx u,
+    // up to 15, times the rounding of the values near 1 in the slope of s.
     const double rounding = 0x1p-24;
     CHECK(max(abs(got[0].to(f64) - exact[0])).item() <= 8 * rounding);
     CHECK(max(abs(got[1].to(f64) - exact[1])).item() <= 8 * rounding);

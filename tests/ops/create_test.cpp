@@ -24,7 +24,7 @@ struct Threads {
   ~Threads() { set_num_threads(before); }
 };
 
-// Sums of powers of x − center over n draws.
+// Sums of powers of x − center over n samples.
 struct Moments {
   double mean[5] = {};
   Moments(const Values& x, double center) {
@@ -65,7 +65,7 @@ TEST_CASE("creation with requires_grad gives a leaf") {
                       Containing("only floating tensors have gradients"));
 }
 
-TEST_CASE("creation names the op in its errors") {
+TEST_CASE("errors of creation ops name the op") {
   REQUIRE_THROWS_WITH(zeros({2, -1}), "[zeros] negative size in shape [2, -1]");
   REQUIRE_THROWS_WITH(full({-3}, 1), "[full] negative size in shape [-3]");
   REQUIRE_THROWS_WITH(eye(-1), "[eye] negative size in shape [-1, -1]");
@@ -74,7 +74,7 @@ TEST_CASE("creation names the op in its errors") {
   REQUIRE_THROWS_WITH(rand({2}, {.dtype = boolean}), "[rand] got bool; accepted: f32, f64, bf16");
 }
 
-TEST_CASE("arange counts") {
+TEST_CASE("arange counts from start to end") {
   CHECK(arange(4).dtype() == i64);
   CHECK(arange(4).to_vector<int64_t>() == std::vector<int64_t>{0, 1, 2, 3});
   CHECK(arange(0).shape() == Shape{0});
@@ -105,7 +105,7 @@ TEST_CASE("arange counts") {
                       "[arange] got bool; accepted: all other dtypes");
 }
 
-TEST_CASE("linspace has both ends exactly") {
+TEST_CASE("linspace includes both ends exactly") {
   CHECK(linspace(0, 1, 5).to_vector<double>() == Values{0, 0.25, 0.5, 0.75, 1});
   CHECK(linspace(3, 7, 1).to_vector<double>() == Values{3});
   CHECK(linspace(3, 7, 0).numel() == 0);
@@ -122,13 +122,13 @@ TEST_CASE("linspace has both ends exactly") {
   REQUIRE_THROWS_WITH(linspace(0, 1, -3), "[linspace] n = -3; needs at least 0");
 }
 
-TEST_CASE("eye") {
+TEST_CASE("eye is the identity matrix") {
   CHECK(eye(3).to_vector<double>() == Values{1, 0, 0, 0, 1, 0, 0, 0, 1});
   CHECK(eye(1, {.dtype = boolean}).to_vector<double>() == Values{1});
   CHECK(eye(0).shape() == Shape{0, 0});
 }
 
-TEST_CASE("tensor takes the dtype of its values") {
+TEST_CASE("tensor() has the dtype of its values") {
   CHECK(tensor({1.5f, 2.5f}).dtype() == f32);
   CHECK(tensor({1.5, 2.5}).dtype() == f64);
   CHECK(tensor({1, 2}).dtype() == i32);
@@ -159,7 +159,7 @@ TEST_CASE("Philox gives Random123's known answers") {
         std::vector<uint32_t>{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1});
 }
 
-TEST_CASE("element i of rand and randn is draw i of the key") {
+TEST_CASE("element i of rand and randn is sample i of the key") {
   const RandomKey key{.seed = 0x123456789abcdef0, .stream = 0xfedcba9876543210};
   for (int64_t n : {0, 1, 2, 3, 5, 63, 64, 65, 127, 1000, 16384, 16385, 100003}) {
     const Values uniform = rand({n}, key).to_vector<double>();
@@ -186,7 +186,7 @@ TEST_CASE("element i of rand and randn is draw i of the key") {
   CHECK(rand({10, 20}, key).to_vector<double>() == rand({200}, key).to_vector<double>());
 }
 
-TEST_CASE("draws do not depend on the number of threads") {
+TEST_CASE("random numbers do not depend on the number of threads") {
   const RandomKey key{.seed = 3, .stream = 4};
   Tensor one[2], two[2];
   {
@@ -202,7 +202,7 @@ TEST_CASE("draws do not depend on the number of threads") {
   for (int i : {0, 1}) CHECK(one[i].to_vector<float>() == two[i].to_vector<float>());
 }
 
-TEST_CASE("block numbers beyond 32 bits carry into the second counter word") {
+TEST_CASE("block numbers above 32 bits carry into the second counter word") {
   const RandomKey key{.seed = 9, .stream = 2};
   CHECK(philox(key, uint64_t(1) << 32).v[0] != philox(key, 0).v[0]);
   CHECK(random_bits(key, (uint64_t(1) << 34) + 1) == philox(key, uint64_t(1) << 32).v[1]);
@@ -215,7 +215,8 @@ TEST_CASE("uniforms lie in [0, 1) and have the moments of a uniform") {
     const Values x = rand({n}, {.seed = 1}, {.dtype = t}).to_vector<double>();
     CHECK(*std::min_element(x.begin(), x.end()) >= 0);
     CHECK(*std::max_element(x.begin(), x.end()) < 1);
-    // The mean and the variance of a uniform, 5 standard errors, and what cutting to bf16 takes.
+    // The mean and the variance of a uniform: 5 standard errors, and the effect
+    // of truncation to bf16.
     const double cut = t == bf16 ? 0x1p-8 : 0, root = std::sqrt(double(n));
     const Moments m(x, 0.5);
     CHECK(std::fabs(m.mean[1]) < 5 * std::sqrt(1.0 / 12) / root + cut);
@@ -232,7 +233,7 @@ TEST_CASE("normals have the moments of a normal") {
     INFO(name(t));
     const Values x = randn({n}, {.seed = 2}, {.dtype = t}).to_vector<double>();
     const Moments m(x, 0);
-    const double rounding = t == bf16 ? 0x1p-8 : 0;  // relative, unbiased: far above what it adds
+    const double rounding = t == bf16 ? 0x1p-8 : 0;  // relative and unbiased: well above its effect
     CHECK(std::fabs(m.mean[1]) < 5 / root);
     CHECK(std::fabs(m.mean[2] - 1) < 5 * std::sqrt(2.0) / root + rounding);
     CHECK(std::fabs(m.mean[3]) < 5 * std::sqrt(15.0) / root + rounding);
@@ -248,7 +249,7 @@ TEST_CASE("normals have the moments of a normal") {
   }
 }
 
-TEST_CASE("without a key every draw takes the next stream of the random state") {
+TEST_CASE("without a key every random op takes the next stream of the random state") {
   const RandomState before = random_state();
   manual_seed(17);
   const auto a = rand({5}).to_vector<double>(), b = randn({5}).to_vector<double>();
@@ -263,7 +264,7 @@ TEST_CASE("without a key every draw takes the next stream of the random state") 
   set_random_state(before);
 }
 
-TEST_CASE("randint draws each number equally often") {
+TEST_CASE("randint samples each integer equally often") {
   const RandomState before = random_state();
   manual_seed(5);
   for (auto [low, high] : {std::pair<int64_t, int64_t>{0, 7}, {-3, 2}, {5, 6}}) {
@@ -271,7 +272,7 @@ TEST_CASE("randint draws each number equally often") {
     const Tensor x = randint(low, high, {7, n / 7});
     CHECK(x.dtype() == i64);
     std::vector<double> count(static_cast<size_t>(range));
-    for (int64_t v : x.to_vector<int64_t>()) ++count.at(size_t(v - low));  // in range, or throws
+    for (int64_t v : x.to_vector<int64_t>()) ++count.at(size_t(v - low));  // at() checks the range
     const double p = 1.0 / double(range);
     for (double c : count)
       CHECK(std::fabs(c - double(n) * p) <= 5 * std::sqrt(double(n) * p * (1 - p)));
@@ -294,7 +295,7 @@ TEST_CASE("randint draws each number equally often") {
   CHECK_NOTHROW(randint(0, 256, {2}, {.dtype = u8}));
 }
 
-TEST_CASE("randperm is a permutation, and all are equally likely") {
+TEST_CASE("randperm is a permutation, and all permutations are equally likely") {
   const RandomState before = random_state();
   manual_seed(8);
   for (int64_t n : {0, 1, 2, 100}) {

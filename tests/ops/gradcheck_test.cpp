@@ -1,4 +1,4 @@
-// The public gradient checks: what they find.
+// The public gradient checks: the errors that they find.
 #include "ops/gradcheck.h"
 
 #include "autograd/tape.h"
@@ -15,8 +15,7 @@
 namespace stretto::testing {
 namespace {
 
-// x³, with a slope that is `wrong` times the right one in element 1, and one that `second`
-// multiplies when it is differentiated itself.
+// x³ with its gradient multiplied by `wrong` in element 1, and its second gradient by `second`.
 Tensor cube(const Tensor& x, double wrong, double second = 1) {
   const Tensor factor = tensor<double>({1, wrong, 1});
   return record(
@@ -34,7 +33,7 @@ std::string found(const std::function<Tensor(const Tensors&)>& f, const Tensors&
 
 }  // namespace
 
-TEST_CASE("gradcheck finds wrong gradients, and names the element") {
+TEST_CASE("gradcheck finds wrong gradients and names the element") {
   const Tensor x = tensor<double>({1, 2, 3}).set_requires_grad();
   CHECK(found([](const Tensors& in) { return cube(in[0], 1); }, {x}) == "(nothing thrown)");
   CHECK_THAT(found([](const Tensors& in) { return cube(in[0], 1.01); }, {x}),
@@ -65,7 +64,7 @@ TEST_CASE("gradcheck finds wrong gradients, and names the element") {
         "[gradcheck] the function returned f32 [3]; must be f64");
 }
 
-TEST_CASE("gradcheck of a module finds what is wrong, and what gets nothing") {
+TEST_CASE("gradcheck of a module finds wrong gradients and parameters without one") {
   struct Net : nn::Module {
     nn::Linear a{*this, "a", {.in = 3, .out = 3}};
     nn::Linear b{*this, "b", {.in = 3, .out = 2}};

@@ -1,5 +1,5 @@
-// Changes in place where what is read and what is written share memory [core/tensor.h, readable_
-// while_writing; autograd/tape.h, check_in_place].
+// In-place changes whose source and destination share memory [core/tensor.h,
+// readable_while_writing; autograd/tape.h, check_in_place].
 #include <algorithm>
 #include <random>
 
@@ -23,7 +23,7 @@ Tensor counted(const Shape& shape, DType dtype = f64) {
 
 }  // namespace
 
-TEST_CASE("add_ of a part of itself reads all of it first", "[ops]") {
+TEST_CASE("add_ of a part of the tensor itself reads its source first", "[ops]") {
   for (const DType dtype : {f32, f64, bf16}) {
     Tensor x = counted({3, 5}, dtype);
     const Tensor want = x - x[0];
@@ -36,8 +36,8 @@ TEST_CASE("add_ of a part of itself reads all of it first", "[ops]") {
   }
 }
 
-TEST_CASE("copy_ shifts either way and transposes", "[ops]") {
-  for (const int64_t n : {5, 100'000}) {  // one run, and several threads
+TEST_CASE("copy_ to an overlapping view shifts and transposes correctly", "[ops]") {
+  for (const int64_t n : {5, 100'000}) {  // one block, and several threads
     Tensor right = counted({n}), left = counted({n});
     right.slice(0, 1).copy_(right.slice(0, 0, -1));
     left.slice(0, 0, -1).copy_(left.slice(0, 1));
@@ -55,7 +55,7 @@ TEST_CASE("copy_ shifts either way and transposes", "[ops]") {
   }
 }
 
-TEST_CASE("the same elements in the same places need no copy", "[ops]") {
+TEST_CASE("in-place ops with identical source and destination need no copy", "[ops]") {
   Tensor x = counted({400, 100});
   const Tensor twice = x * 2.0, view = x.slice(1, 3, 97, 2);
   const Tensor same = x.slice(1, 3, 97, 2);
@@ -70,12 +70,12 @@ TEST_CASE("the same elements in the same places need no copy", "[ops]") {
   CHECK(same_bits(view, zeros_like(view)));
 }
 
-TEST_CASE("in place among random views of one memory", "[ops]") {
+TEST_CASE("in-place ops among random views of one storage are right", "[ops]") {
   std::mt19937 random(3);
   const auto up_to = [&](int64_t n) { return int64_t(random() % uint64_t(n + 1)); };
   for (int round = 0; round < 2000; ++round) {
     Tensor memory = counted({6, 8, 4});
-    // What is written: a permuted view with steps. What is read: one of its shape, as it comes.
+    // Destination: a permuted view with steps. Source: any view of the same shape.
     Tensor to = memory;
     for (int64_t d = 0; d < 3; ++d) {
       const int64_t start = up_to(to.size(d) - 1);
@@ -93,19 +93,19 @@ TEST_CASE("in place among random views of one memory", "[ops]") {
     INFO(str("to ", to, to.strides(), " at ", to.offset(), ", from ", from.strides(), " at ",
              from.offset()));
     const Tensor expected = memory.clone();
-    const Tensor there = make_view(expected, to.offset(), to.shape(), to.strides());
+    const Tensor destination = make_view(expected, to.offset(), to.shape(), to.strides());
     if (round % 2) {
-      there.copy_(to + from * 0.5);
+      destination.copy_(to + from * 0.5);
       to.add_(from, 0.5);
     } else {
-      there.copy_(from);
+      destination.copy_(from);
       to.copy_(from);
     }
     REQUIRE(same_bits(memory, expected));
   }
 }
 
-TEST_CASE("what shows an element more than once is not written", "[ops]") {
+TEST_CASE("a view that shows an element more than once cannot be changed in place", "[ops]") {
   const Tensor row = counted({1, 4}), wide = row.expand({3, 4});
   const Tensor windows = make_view(counted({8}), 0, {6, 3}, {1, 1});
   for (const Tensor& x : {wide, windows, wide.transpose(0, 1), wide.unsqueeze(1)}) {
@@ -127,7 +127,8 @@ TEST_CASE("what shows an element more than once is not written", "[ops]") {
   CHECK_THROWS_WITH(nn::SGD(Tensors{wide}, {.lr = 1}), Containing("overlapping elements"));
 }
 
-TEST_CASE("views that show each element once are written, whatever their strides", "[ops]") {
+TEST_CASE("views that show each element once can be changed in place, whatever their strides",
+          "[ops]") {
   const Tensor x = zeros({4, 6, 5});
   x.permute({2, 0, 1}).slice(1, 1, 4, 2).fill_(1);
   CHECK(sum_to(x, {}).item() == 5 * 2 * 6);
@@ -139,14 +140,14 @@ TEST_CASE("views that show each element once are written, whatever their strides
   CHECK(x.flatten().slice(0, 0, 7).to_vector<float>() == std::vector<float>{1, 2, 2, 0, 7, 7, 1});
 }
 
-TEST_CASE("a const tensor is a handle that stays, of values that change", "[ops]") {
+TEST_CASE("the values of a const tensor can be changed", "[ops]") {
   const Tensor x = zeros({2, 2});
   x.fill_(1).add_(ones({2, 2}), 2).mul_(2);
   x[0].copy_(zeros({2}));
   CHECK(x.to_vector<float>() == std::vector<float>{0, 0, 6, 6});
 }
 
-TEST_CASE("a gradient that lies in its parameter's memory", "[ops]") {
+TEST_CASE("a gradient may share the memory of its parameter", "[ops]") {
   const Tensor memory = counted({1000}), w = memory.slice(0, 1), g = memory.slice(0, 0, -1);
   const Tensor want = w - g;
   w.set_requires_grad();

@@ -20,7 +20,7 @@ Tensor index_tensor(const std::vector<int64_t>& values, const Shape& shape, DTyp
   return tensor(values, shape).to(t);
 }
 
-// Indices in [0, n) that depend on `stream` and the position only.
+// Indices in [0, n) that depend only on `stream` and the position.
 Tensor fixed_index(const Shape& shape, int64_t n, uint64_t stream) {
   Tensor x = empty(shape, {.dtype = i64});
   for (int64_t i = 0; i < x.numel(); ++i)
@@ -106,7 +106,7 @@ TEST_CASE("stack adds a dimension") {
   CHECK(stack({scalar(1), scalar(2)}).to_vector<double>() == Values{1, 2});
 }
 
-TEST_CASE("split gives views that cat joins again") {
+TEST_CASE("split returns views that cat joins again") {
   const Tensor x = fixed_noise({7, 3}, 1);
   const Tensors pieces = split(x, 3);
   REQUIRE(pieces.size() == 3);
@@ -122,7 +122,7 @@ TEST_CASE("split gives views that cat joins again") {
   CHECK(split(x, INT64_MAX).size() == 1);
 }
 
-TEST_CASE("gather") {
+TEST_CASE("gather agrees with loops in every dtype and layout") {
   for (DType t : all_dtypes) {
     const Tensor x = (fixed_noise({4, 5, 6}, 3) * 100.0 + 100.0).to(t);
     for (int64_t d : {0, 1, 2})
@@ -142,7 +142,7 @@ TEST_CASE("gather") {
   CHECK(gather(wide, 1, many).to_vector<double>() == gather_reference(wide, 1, many));
 }
 
-TEST_CASE("index_select") {
+TEST_CASE("index_select agrees with select in every dtype and layout") {
   for (DType t : all_dtypes) {
     const Tensor x = (fixed_noise({4, 5, 6}, 3) * 100.0 + 100.0).to(t);
     for (int64_t d : {0, 1, 2}) {
@@ -162,7 +162,7 @@ TEST_CASE("index_select") {
   CHECK(index_select(zeros({3, 0}), 0, tensor({1, 1})).shape() == Shape{2, 0});
 }
 
-TEST_CASE("scatter_add") {
+TEST_CASE("scatter_add agrees with loops in every dtype and layout, with repeated indices") {
   for (DType t : {f32, f64, bf16, i64, i32, u8}) {
     const Tensor x = (fixed_noise({4, 5, 6}, 3) * 4.0 + 4.0).to(i32).to(t);
     for (int64_t d : {0, 1, 2})
@@ -182,13 +182,13 @@ TEST_CASE("scatter_add") {
   const Tensor y = scatter_add(x, 0, tensor({2, 2, 0}), tensor({1.f, 2.f, 4.f}));
   CHECK(y.to_vector<double>() == Values{4, 0, 3});
   CHECK(x.to_vector<double>() == Values{0, 0, 0});
-  // 400 times 1/256 onto 1: bf16 alone would stay at 1
+  // 400 times 1/256 added to 1: a bf16 sum would stay at 1
   const Tensor small = full({400}, 1.0 / 256, {.dtype = bf16});
   CHECK(scatter_add(ones({1}, {.dtype = bf16}), 0, zeros({400}, {.dtype = i64}), small).item() ==
         double(float(BFloat16(1 + 400.0 / 256))));
 }
 
-TEST_CASE("embedding looks rows up") {
+TEST_CASE("embedding returns rows of the table") {
   for (DType t : {f32, f64, bf16}) {
     const Tensor table = fixed_noise({10, 4}, 9, t);
     for (const Shape& shape :
@@ -208,7 +208,7 @@ TEST_CASE("embedding looks rows up") {
   }
 }
 
-TEST_CASE("the gradient of embedding adds repeated rows up, for any number of threads") {
+TEST_CASE("the gradient of embedding sums repeated rows, for any number of threads") {
   for (auto [rows, size, n] : {std::tuple<int64_t, int64_t, int64_t>{3, 7, 50},
                                {100, 128, 5000},
                                {20000, 33, 4096},
@@ -242,10 +242,10 @@ TEST_CASE("the gradient of embedding adds repeated rows up, for any number of th
   }
   Tensor table = zeros({2, 1}, {.dtype = bf16, .requires_grad = true});
   sum(embedding(table, zeros({300}, {.dtype = i64}))).backward();
-  CHECK(table.grad().to_vector<double>() == Values{300, 0});  // bf16 alone would stop at 256
+  CHECK(table.grad().to_vector<double>() == Values{300, 0});  // a bf16 sum would stop at 256
 }
 
-TEST_CASE("gradients of indexing") {
+TEST_CASE("gradients of indexing ops equal finite differences") {
   const Tensors in{fixed_leaf({3, 4, 2}, 5)};
   for (int64_t d : {0, 1, -1}) {
     const Tensor ids = fixed_index({7}, in[0].size(d), 3);
@@ -286,13 +286,13 @@ TEST_CASE("gradients of indexing") {
         return gather(x[0].transpose(0, 1), 1, tensor({2, 1}).view({1, 2}));
       },
       {fixed_leaf({3, 2}, 1)});
-  // only the inputs that want a gradient get one
+  // only inputs that require a gradient get one
   Tensor x = fixed_leaf({2}, 1);
   sum(cat({x, fixed_noise({3}, 2)})).backward();
   CHECK(x.grad().to_vector<double>() == Values{1, 1});
 }
 
-TEST_CASE("an index changed in place before backward is noticed") {
+TEST_CASE("an in-place change of an index before backward is detected") {
   Tensor table = fixed_leaf({4, 2}, 1);
   Tensor ids = index_tensor({1, 2}, {2});
   const Tensor y = sum(embedding(table, ids));
@@ -300,7 +300,7 @@ TEST_CASE("an index changed in place before backward is noticed") {
   REQUIRE_THROWS_WITH(y.backward(), Containing("was changed in place after it was used"));
 }
 
-TEST_CASE("indexing explains its errors") {
+TEST_CASE("errors of indexing ops name what is accepted") {
   const Tensor x = zeros({2, 3}), ids = tensor({0, 1});
   REQUIRE_THROWS_WITH(cat({}), "[cat] nothing to join; needs at least one tensor");
   REQUIRE_THROWS_WITH(stack({}), "[stack] nothing to join; needs at least one tensor");

@@ -1,5 +1,5 @@
-// Integers, masks and C++ numbers: what keeps its dtype, what becomes floating, what is exact, and
-// what is refused [ops/elementwise.h, ops/create.h, core/tensor.h].
+// Integers, masks and C++ numbers: which ops keep the dtype, which return a floating one, what is
+// exact, and what is rejected [ops/elementwise.h, ops/create.h, core/tensor.h].
 #include <cmath>
 #include <limits>
 
@@ -27,7 +27,7 @@ Tensor ids(const Integers& values) { return tensor(values, {int64_t(values.size(
 
 }  // namespace
 
-TEST_CASE("masks are combined by truth, not by their numbers", "[ops]") {
+TEST_CASE("masks are combined as truth values, not as integers", "[ops]") {
   const Tensor a = tensor<uint8_t>({16, 128, 1, 0, 0, 255});
   const Tensor b = tensor<uint8_t>({16, 2, 1, 7, 0, 0});
   for (const DType dtype : {u8, boolean})
@@ -43,7 +43,7 @@ TEST_CASE("masks are combined by truth, not by their numbers", "[ops]") {
         Integers{1, 1, 1, 0, 0, 1});
 }
 
-TEST_CASE("integers divided are floating, whatever the divisor", "[ops]") {
+TEST_CASE("division of integers is floating, whatever the divisor", "[ops]") {
   for (const DType dtype : {i64, i32, u8}) {
     INFO(name(dtype));
     const Tensor x = tensor<int64_t>({7, 0}).to(dtype);
@@ -57,14 +57,14 @@ TEST_CASE("integers divided are floating, whatever the divisor", "[ops]") {
     CHECK((x * inf).dtype() == f32);
     CHECK((x * inf).to_vector<double>()[0] == inf);
     CHECK((x + -inf).to_vector<double>() == Doubles{-inf, -inf});
-    CHECK((x * 1e20).dtype() == f32);  // beyond i64
+    CHECK((x * 1e20).dtype() == f32);  // outside the range of i64
     CHECK((x + nan).dtype() == f32);
     CHECK((x / x).dtype() == f32);
   }
   CHECK((ones({2}, {.dtype = boolean}) / 2.0).to_vector<float>() == std::vector<float>{0.5, 0.5});
 }
 
-TEST_CASE("division takes the common dtype of its operands", "[ops]") {
+TEST_CASE("division has the common dtype of its operands", "[ops]") {
   for (const DType integer : {i64, i32, u8, boolean}) {
     const Tensor x = ones({2}, {.dtype = integer});
     for (const DType floating : {f32, f64, bf16}) {
@@ -118,7 +118,7 @@ TEST_CASE("integers are clamped to the integers between the bounds", "[ops]") {
   CHECK_THROWS_WITH(clamp(ones({1}), 2, 1), Containing("[clamp] low 2"));
 }
 
-TEST_CASE("a value that the dtype does not have is refused, not changed", "[ops]") {
+TEST_CASE("a value that the dtype cannot represent is rejected", "[ops]") {
   Tensor x = ids({1, 2});
   const Tensor mask = tensor<bool>({true, false});
   for (const double value : {inf, -inf, nan, 0.5, 0x1p63, -1e300}) {
@@ -166,7 +166,7 @@ TEST_CASE("integers are compared with C++ numbers exactly", "[ops]") {
     }
 }
 
-TEST_CASE("one integer is read exactly, or not at all", "[core]") {
+TEST_CASE("item() of an integer is exact or an error", "[core]") {
   for (const int64_t value : {above_2_53, most, least, -above_2_53, int64_t(7)})
     CHECK(ids({value}).item<int64_t>() == value);
   CHECK(ids({least}).item() == -0x1p63);
@@ -179,7 +179,7 @@ TEST_CASE("one integer is read exactly, or not at all", "[core]") {
   CHECK(to_string(ids({above_2_53, least})) == "[9007199254740993, -9223372036854775808]  i64 [2]");
 }
 
-TEST_CASE("selection keeps bool", "[ops]") {
+TEST_CASE("selection ops keep bool", "[ops]") {
   const Tensor all = ones({3, 3}, {.dtype = boolean});
   CHECK(triu(all, 1).dtype() == boolean);
   CHECK(triu(all, 1).to_vector<uint8_t>() == Bytes{0, 1, 1, 0, 0, 1, 0, 0, 0});
@@ -188,7 +188,7 @@ TEST_CASE("selection keeps bool", "[ops]") {
   CHECK(where(all, all, logical_not(all)).dtype() == boolean);
   CHECK(masked_fill(zeros({3, 3}), triu(all, 1), -inf).to_vector<double>()[1] == -inf);  // a mask
   CHECK(where(all, all, ids({1, 2, 3})).dtype() == i64);
-  CHECK((all + all).dtype() == i64);  // arithmetic does not
+  CHECK((all + all).dtype() == i64);  // arithmetic promotes bool to i64
 }
 
 TEST_CASE("integer arithmetic wraps around", "[ops]") {
@@ -218,7 +218,7 @@ TEST_CASE("integer arithmetic wraps around", "[ops]") {
         std::vector<int32_t>{0, 256});
 }
 
-TEST_CASE("floating values beyond an integer dtype become its nearest end", "[ops]") {
+TEST_CASE("floating values out of range saturate when converted to integers", "[ops]") {
   const Doubles values = {-1.75, 2.5, 300.7, -inf, inf, nan, 1e300, -1e300, 0x1p63, 0x1p31, -0.9};
   const Tensor x = tensor(values, {int64_t(values.size())});
   CHECK(x.to(i64).to_vector<int64_t>() ==
@@ -238,15 +238,15 @@ TEST_CASE("floating values beyond an integer dtype become its nearest end", "[op
   Tensor ints = ids({0, 0});
   ints.copy_(tensor<double>({nan, 1e30}));
   CHECK(ints.to_vector<int64_t>() == Integers{0, most});
-  // A transposed copy goes another way.
+  // A transposed copy uses another loop.
   const Tensor wide = full({40, 40}, 1e30).transpose(0, 1);
   CHECK(wide.to(u8).to_vector<int64_t>()[77] == 255);
 }
 
-TEST_CASE("a row that a million others are added to keeps its digits", "[ops]") {
+TEST_CASE("the sum of a million rows added to one row does not drift", "[ops]") {
   const int64_t n = 1000000;
   const Tensor same = zeros({n}, {.dtype = i64});
-  const Tensor g = full({n, 1}, 0.1);  // f32 sums in order are off by 1 % of this
+  const Tensor g = full({n, 1}, 0.1);  // summed in order in f32, the error would be 1 %
   const double exact = double(n) * double(0.1f);
   const Tensor table = zeros({2, 1}).set_requires_grad();
   embedding(table, same).backward(g);

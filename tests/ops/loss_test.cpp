@@ -1,5 +1,5 @@
-// Losses where formulas written plainly break: at the ends of their domain, and beyond what exp
-// holds. What holds of them everywhere is in the op table.
+// Losses where their plain formulas fail: at the ends of their domain, and where exp overflows. The
+// op table tests them everywhere else.
 #include "ops/loss.h"
 
 #include <cmath>
@@ -39,7 +39,7 @@ TEST_CASE("nll_loss of log_softmax is cross_entropy") {
                       cross_entropy(x, ids, {.reduction = r})) < 1e-14);
 }
 
-TEST_CASE("nll_loss: what is ignored may be impossible, and nothing has the mean 0") {
+TEST_CASE("nll_loss: ignored rows may be impossible, and the mean of no rows is 0") {
   const Tensor x = full({2, 3}, -INFINITY, {.dtype = f64}).set_requires_grad();
   const Tensor loss = nll_loss(x, tensor<int64_t>({-100, -100}));
   CHECK(loss.item() == 0);
@@ -49,7 +49,7 @@ TEST_CASE("nll_loss: what is ignored may be impossible, and nothing has the mean
   CHECK(nll_loss(empty({0, 4}), empty({0}, {.dtype = i64})).item() == 0);
 }
 
-TEST_CASE("losses of numbers: the mean over nothing is 0") {
+TEST_CASE("losses of floating targets: the mean of no elements is 0") {
   const Tensor x = empty({0, 3}).set_requires_grad();
   for (const auto loss : {mse_loss, binary_cross_entropy, binary_cross_entropy_with_logits}) {
     CHECK(loss(x, empty({0, 3}), Reduction::mean).item() == 0);
@@ -81,7 +81,7 @@ TEST_CASE("binary_cross_entropy_with_logits does not cancel or overflow") {
     for (const double x : {-80.0, -20.0, -3.0, 0.0, 3.0, 20.0, 80.0}) {
       const Tensor t = ones({}, {.dtype = dtype});
       const auto loss = [&](const Tensor& v) { return binary_cross_entropy_with_logits(v, t); };
-      // −log σ(x) = log(1 + e^−x), also where it is far below x's own rounding.
+      // −log σ(x) = log(1 + e^−x), also where it is far below the rounding of x.
       CHECK(std::fabs(loss(scalar(x, {.dtype = dtype})).item() - std::log1p(std::exp(-x))) <=
             8 * u * std::log1p(std::exp(-x)));
       CHECK(std::fabs(slope_at(loss, x, dtype) + 1 / (1 + std::exp(x))) <=
@@ -139,7 +139,7 @@ TEST_CASE("ignored rows may hold anything, in recorded gradients too") {
         }
 }
 
-TEST_CASE("binary_cross_entropy has no slope where p is the target") {
+TEST_CASE("binary_cross_entropy has gradient 0 where the probability equals the target") {
   const Tensor p = tensor<double>({0, 1, 0, 1, 0.25, 0.5}).set_requires_grad();
   const Tensor t = tensor<double>({0, 1, 1, 0, 0.25, 1}).set_requires_grad();
   const Tensor loss = binary_cross_entropy(p, t, Reduction::none);

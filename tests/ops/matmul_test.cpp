@@ -1,4 +1,4 @@
-// Rows alone and in a batch [ops/matmul.h].
+// Single rows against the same rows in a batch [ops/matmul.h].
 #include "ops/matmul.h"
 
 #include "core/cpu.h"
@@ -12,7 +12,7 @@ namespace stretto {
 
 using testing::same_bits;
 
-TEST_CASE("linear: a row has the bits that it has in a batch", "[ops]") {
+TEST_CASE("linear: a single row is bit-identical to the same row in a batch", "[ops]") {
   const int before = num_threads();
   for (Isa isa : {Isa::portable, Isa::avx2, Isa::avx512, Isa::amx, Isa::emulated})
     for (DType t : {f32, bf16, f64}) {

@@ -1,4 +1,4 @@
-// Rows whose mean is far from 0: what its rounding takes from them shows, unless it is kept.
+// Rows whose mean is far from 0: the rounding of the mean must be corrected.
 #include "ops/norm.h"
 
 #include <cmath>
@@ -16,7 +16,7 @@ namespace {
 
 double largest(const Tensor& x) { return max(abs(x.to(f64))).item(); }
 
-// The gradients of layer_norm for an incoming g, of x, weight and bias.
+// Gradients of layer_norm for an incoming gradient g: of x, weight and bias.
 Tensors slopes(const Tensor& x, const Tensor& g, bool recorded) {
   const Shape last{x.size(-1)};
   const Tensors leaves{x.detach().clone().set_requires_grad(),
@@ -28,7 +28,7 @@ Tensors slopes(const Tensor& x, const Tensor& g, bool recorded) {
 
 }  // namespace
 
-TEST_CASE("layer_norm of a constant row is 0 exactly, however large") {
+TEST_CASE("layer_norm of a constant row is exactly 0, however large the row") {
   for (const DType dtype : {f32, f64, bf16})
     for (const double value : {0.0, 1000.7, 30000.37, -30000.37, 1e10, 3e18, 1e20, -1e30})
       for (const int64_t n : {1, 2, 3, 17, 100, 768, 1025, 4096}) {
@@ -46,9 +46,9 @@ TEST_CASE("layer_norm of a constant row is 0 exactly, however large") {
       }
 }
 
-// Against f64 on the same f32 numbers. x̂ and its sums are rounded, but not by the size of the mean:
-// 2⁻²⁴ of numbers up to √n, some of them added up.
-TEST_CASE("layer_norm of rows that vary little about a far mean is as good as of others") {
+// Against f64 with the same f32 inputs. x̂ and its sums are rounded, but not relative to the mean:
+// 2⁻²⁴ of values up to √n, some of them summed.
+TEST_CASE("layer_norm is accurate for rows that vary little around a large mean") {
   const int64_t n = 768;
   for (const double mean : {0.0, 3.0, 300.0, 30000.37, 1e6, -1e10})
     for (const double ulps : {0.5, 1.0, 3.0, 40.0, 1e4, 1e6}) {
@@ -67,7 +67,7 @@ TEST_CASE("layer_norm of rows that vary little about a far mean is as good as of
     }
 }
 
-TEST_CASE("var of what varies little about a far mean is right") {
+TEST_CASE("var is accurate for rows that vary little around a large mean") {
   for (const double mean : {0.0, 30000.37, 1e10}) {
     CHECK(largest(var(full({768}, mean))) <= mean * mean * 1e-26);
     const double step = mean == 0 ? 1 : mean * 0x1p-23;

@@ -1,5 +1,5 @@
-// Which dtypes the elementwise ops take, and what comes out: promotion, C++ numbers, integers,
-// gradients of mixed operands [ops/elementwise.h].
+// Which dtypes elementwise ops accept and return: promotion, C++ numbers, integers, gradients of
+// mixed operands [ops/elementwise.h].
 #include "autograd/accumulate.h"
 #include "autograd/tape.h"
 #include "ops/create.h"
@@ -46,7 +46,7 @@ TEST_CASE("operands are promoted to a common dtype", "[ops]") {
   }
 }
 
-TEST_CASE("a C++ number takes the dtype of the tensor", "[ops]") {
+TEST_CASE("a C++ number has the dtype of the tensor", "[ops]") {
   for (DType dtype : {f32, f64, bf16, i64, i32, u8}) {
     INFO(name(dtype));
     CHECK((one(dtype) + 2.0).dtype() == dtype);
@@ -72,7 +72,7 @@ TEST_CASE("arithmetic on large integers is exact", "[ops]") {
   CHECK(clamp(x, -2, 2).to_vector<int64_t>() == std::vector<int64_t>{2, -2});
 }
 
-TEST_CASE("functions of analysis on integers give f32", "[ops]") {
+TEST_CASE("functions such as exp return f32 for integers", "[ops]") {
   for (DType dtype : {i64, i32, u8, boolean}) {
     INFO(name(dtype));
     for (auto f : {exp, log, sin, sqrt, tanh, gelu, square, rsqrt}) {
@@ -112,12 +112,12 @@ TEST_CASE("gradients have the dtype of their operand", "[ops]") {
 TEST_CASE("bf16 is added to f32 as it is read", "[ops]") {
   uint64_t stream = 0;
   for (const Shape& shape : {Shape{}, Shape{0}, Shape{7}, Shape{70, 33}, Shape{3, 5000}}) {
-    for (const bool turned : {false, true}) {
+    for (const bool by_columns : {false, true}) {
       const auto drawn = [&] {
         const Tensor x = randn(shape, RandomKey{4, ++stream}, {.dtype = bf16});
-        return turned && shape.dim() == 2 ? x.transpose(0, 1).contiguous().transpose(0, 1) : x;
+        return by_columns && shape.dim() == 2 ? x.transpose(0, 1).contiguous().transpose(0, 1) : x;
       };
-      INFO(str(shape, turned ? " by columns" : ""));
+      INFO(str(shape, by_columns ? " by columns" : ""));
       const Tensor a = drawn(), b = drawn(), sum = randn(shape, RandomKey{4, ++stream});
       CHECK(same_bits(add_in_f32(a, b), a.to(f32) + b.to(f32)));
       CHECK(same_bits(sum.clone().add_(a, 0.3), sum.clone().add_(a.to(f32), 0.3)));
@@ -130,7 +130,7 @@ TEST_CASE("bf16 is added to f32 as it is read", "[ops]") {
   CHECK_THROWS_WITH(add_in_f32(row, row.slice(0, 1)), Containing("bf16 [32]; accepted"));
 }
 
-TEST_CASE("changes in place keep dtype, shape and version", "[ops]") {
+TEST_CASE("in-place changes keep dtype and shape, and increment the version", "[ops]") {
   for (DType dtype : {f32, f64, bf16}) {
     INFO(name(dtype));
     Tensor x = zeros({4, 3}, {.dtype = dtype});

@@ -1,5 +1,5 @@
-// Ops of the table with operands and incoming gradients in every layout, run again, and on one and
-// two threads: the bits must not depend on any of it.
+// Ops of the table with operands and incoming gradients in every layout, repeated, and with one and
+// two threads: the results must be bit-identical.
 #include <cstring>
 #include <map>
 
@@ -11,13 +11,13 @@
 namespace stretto::testing {
 namespace {
 
-// A view with these strides into memory of its own that is just large enough, filled with values of
-// x; what overlaps or repeats keeps the last one written.
+// Returns a view with these strides into new memory that is just large enough, filled with the
+// values of x; elements that overlap or repeat have the value written last.
 Tensor laid_out(const Tensor& x, const Shape& strides, int64_t offset) {
   int64_t last = offset;
   for (int64_t d = 0; d < x.dim(); ++d) last += std::max<int64_t>(x.size(d) - 1, 0) * strides[d];
   Tensor y = make_view(empty({last + 1}, options_of(x)), offset, x.shape(), strides);
-  // Element by element, row-major: what a kernel makes of such strides is the question here.
+  // Written element by element, because kernels for such strides are what is tested.
   const Tensor from = x.detach().contiguous();
   const auto size = size_t(item_size(x.dtype()));
   Shape index = x.shape();
@@ -32,7 +32,7 @@ Tensor laid_out(const Tensor& x, const Shape& strides, int64_t offset) {
   return y;
 }
 
-// The same values (under the strides given), row-major.
+// Returns the same values (under the strides given), row-major.
 Tensor row_major(const Tensor& x) {
   const Tensor y = empty_like(x);
   const auto size = size_t(item_size(x.dtype()));
@@ -115,7 +115,7 @@ void check_same(const char* what, const Outcome& got, const Outcome& expected) {
 
 }  // namespace
 
-TEST_CASE("ops give the same bits in any layout", "[ops]") {
+TEST_CASE("ops are bit-identical in any layout", "[ops]") {
   for (DType dtype : {f64, f32, bf16}) {
     for (const Layout& layout : layouts) {
       INFO("operands " << layout.name << ", " << name(dtype));
@@ -155,13 +155,13 @@ TEST_CASE("ops read operands that are views of one storage", "[ops]") {
     if (sample[0].domain != sample[1].domain) return;
     Tensors inputs = inputs_of(sample, f32);
     inputs[1] = inputs[0].clone();
-    const Outcome apart = run(op, inputs);
+    const Outcome separate = run(op, inputs);
     inputs[1] = inputs[0];
-    check_same("one storage", run(op, inputs), apart);
+    check_same("one storage", run(op, inputs), separate);
   });
 }
 
-TEST_CASE("gradients have the same bits for an incoming gradient in any layout", "[ops]") {
+TEST_CASE("gradients are bit-identical for an incoming gradient in any layout", "[ops]") {
   for (DType dtype : {f64, bf16}) {
     for_each_sample([&](const Op& op, const Sample& sample) {
       if (!op.differentiable) return;
@@ -174,7 +174,7 @@ TEST_CASE("gradients have the same bits for an incoming gradient in any layout",
           check_same(layout.name, got, expected);
           continue;
         }
-        for (size_t i = 0; i < got.gradients.size(); ++i) {  // BLAS: close is enough
+        for (size_t i = 0; i < got.gradients.size(); ++i) {  // BLAS: close to rounding
           const auto a = got.gradients[i].to_vector<double>();
           const auto b = expected.gradients[i].to_vector<double>();
           for (size_t k = 0; k < a.size(); ++k)
@@ -187,19 +187,19 @@ TEST_CASE("gradients have the same bits for an incoming gradient in any layout",
   }
 }
 
-TEST_CASE("ops repeat bit for bit", "[ops]") {
+TEST_CASE("ops are bit-identical when repeated", "[ops]") {
   for (DType dtype : {f32, bf16}) {
     for_each_sample([&](const Op& op, const Sample& sample) {
       const Tensors inputs = inputs_of(sample, dtype);
       const Outcome first = run(op, inputs);
-      // Memory that was just given back holds other bits now: nothing may depend on them.
+      // Memory that was just released has other contents now; the results must not depend on them.
       for (int64_t size : {1, 40, 400, 4000}) full({size}, -3e30);
       check_same("second run", run(op, inputs), first);
     });
   }
 }
 
-TEST_CASE("a backward pass repeats bit for bit", "[ops]") {
+TEST_CASE("a backward pass is bit-identical when repeated", "[ops]") {
   for_each_sample([&](const Op& op, const Sample& sample) {
     if (!op.differentiable) return;
     Tensors inputs = inputs_of(sample, f32), leaves;
@@ -211,7 +211,7 @@ TEST_CASE("a backward pass repeats bit for bit", "[ops]") {
     const Outcome first{y.detach(), grad({y}, leaves, {w}, {.retain_graph = true})};
     const Outcome second{y.detach(), grad({y}, leaves, {w}, {.retain_graph = true})};
     check_same("second backward", second, first);
-    // The same gradients when the pass is recorded, to rounding.
+    // A recorded pass gives the same gradients, to rounding.
     const Tensors recorded = grad({y}, leaves, {w}, {.create_graph = true});
     for (size_t i = 0; i < recorded.size(); ++i) {
       const auto a = recorded[i].to_vector<double>(), b = first.gradients[i].to_vector<double>();
@@ -223,7 +223,7 @@ TEST_CASE("a backward pass repeats bit for bit", "[ops]") {
   });
 }
 
-TEST_CASE("one and two threads give the same bits", "[ops]") {
+TEST_CASE("ops are bit-identical with one and two threads", "[ops]") {
   const int before = num_threads();
   for (DType dtype : {f32, bf16}) {
     for_each_sample(

@@ -1,6 +1,6 @@
 // Every op of the table (tests/support/op_table.h) against its reference, in every floating dtype;
-// gradients against central differences; error texts; the GPU against the same reference.
-// Layouts and repetition are in op_layout_test.cpp, special values in op_values_test.cpp.
+// gradients against central differences; error texts; the GPU against the same reference. Layouts
+// and repetition are in op_layout_test.cpp, special values in op_values_test.cpp.
 #include <algorithm>
 #include <iostream>
 #include <map>
@@ -15,8 +15,8 @@
 namespace stretto::testing {
 namespace {
 
-// An op that uses more than half of what is allowed needs more than the first-order bound: the
-// table has to say why.
+// An op that uses more than half of the allowed error needs more than the first-order bound: the
+// table must give the reason.
 void report(DType dtype, const std::map<std::string, Usage>& usages) {
   Usage worst;
   for (const auto& [name, u] : usages) {
@@ -67,7 +67,7 @@ TEST_CASE("ops agree with their reference in f64", "[ops]") { report(f64, check_
 TEST_CASE("ops agree with their reference in f32", "[ops]") { report(f32, check_all(f32)); }
 TEST_CASE("ops agree with their reference in bf16", "[ops]") { report(bf16, check_all(bf16)); }
 
-// Tensors that several threads share: chunks must begin and end where they should.
+// Tensors that several threads share: chunks must begin and end at the right elements.
 TEST_CASE("ops on large tensors agree with their reference", "[ops]") {
   for_each_sample(
       [&](const Op& op, const Sample& sample) {
@@ -104,7 +104,7 @@ TEST_CASE("gradients of ops agree with central differences", "[ops]") {
   }
 }
 
-TEST_CASE("errors of ops have the promised text", "[ops]") {
+TEST_CASE("errors of ops have the text in the table", "[ops]") {
   const int64_t live = memory_stats().live;
   for (const Op& op : op_table()) {
     for (size_t i = 0; i < op.errors.size(); ++i) {

@@ -1,5 +1,5 @@
-// Ops of the table at the edges of the number line: infinities, NaN, very large and very small
-// values, kinks and ties (reference/frameworks.md, C4).
+// Ops of the table at the limits of the dtypes: infinities, NaN, very large and very small values,
+// kinks and ties (reference/frameworks.md, C4).
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -40,7 +40,7 @@ Tensor row(const std::vector<double>& v, DType dtype = f64) {
   return values(v, {int64_t(v.size())}, dtype);
 }
 
-// The gradient of Σ y·w, w = 1 unless given.
+// The gradient of Σ y·w; w is 1 unless given.
 Tensor gradient_of(const std::function<Tensor(const Tensor&)>& f, const Tensor& x, Tensor w = {}) {
   const Tensor leaf = x.detach().set_requires_grad();
   const Tensor y = f(leaf);
@@ -73,7 +73,7 @@ void for_each_op(bool (*chosen)(const Op&), F f) {
 
 }  // namespace
 
-TEST_CASE("functions of one tensor at the edges", "[ops]") {
+TEST_CASE("functions of one tensor at the limits of the dtype", "[ops]") {
   for (DType dtype : {f64, f32, bf16}) {
     INFO(name(dtype));
     for_each_op(takes_one_float, [&](const Op& op) {
@@ -83,8 +83,8 @@ TEST_CASE("functions of one tensor at the edges", "[ops]") {
   }
 }
 
-TEST_CASE("sine and cosine of any number", "[ops]") {
-  // Many, so that vectors have near and far neighbors; bf16 has all of these numbers too.
+TEST_CASE("sine and cosine of any value", "[ops]") {
+  // Many values, so that vectors mix small and large ones; bf16 represents all of them too.
   std::vector<double> v;
   for (int e = -3; e < 128; ++e)
     for (const double m : {1.0, -1.375, 1.8125}) v.push_back(std::ldexp(m, e));
@@ -113,7 +113,7 @@ TEST_CASE("sine and cosine of any number", "[ops]") {
   }
 }
 
-TEST_CASE("functions of two tensors over all pairs of edges", "[ops]") {
+TEST_CASE("functions of two tensors for all pairs of limits", "[ops]") {
   const std::vector<double> v = edge_values();
   const auto n = int64_t(v.size());
   for (DType dtype : {f64, f32, bf16}) {
@@ -138,11 +138,11 @@ TEST_CASE("NaN stays in its place", "[ops]") {
                   const Tensors clean = inputs_of(sample, dtype);
                   const Outcome expected = run(op, clean);
                   for (size_t which = 0; which < clean.size(); ++which) {
-                    Tensors spoilt = clean;
+                    Tensors with_nan = clean;
                     std::vector<double> v = clean[which].to_vector<double>();
                     for (size_t i = 0; i < v.size(); i += 3) v[i] = nan;
-                    spoilt[which] = values(v, shape, dtype);
-                    const Outcome got = run(op, spoilt);
+                    with_nan[which] = values(v, shape, dtype);
+                    const Outcome got = run(op, with_nan);
                     const auto hold = [&](const Tensor& a, const Tensor& b, bool nan_wanted) {
                       const auto p = a.to_vector<double>(), q = b.to_vector<double>();
                       int wrong = 0;
@@ -158,7 +158,7 @@ TEST_CASE("NaN stays in its place", "[ops]") {
   }
 }
 
-TEST_CASE("NaN spoils its own row only", "[ops]") {
+TEST_CASE("NaN affects only its own row", "[ops]") {
   const Tensor ids = arange(6);
   const std::vector<std::pair<const char*, std::function<Tensor(const Tensor&)>>> ops = {
       {"sum", [](const Tensor& x) { return sum(x, {1}, true); }},
@@ -178,10 +178,10 @@ TEST_CASE("NaN spoils its own row only", "[ops]") {
       for (int64_t place : {0, 15, 16, 36}) {  // first lane, end of a vector, start of one, tail
         INFO(name_of_op << " in " << name(dtype) << ", NaN in column " << place);
         const Tensor x = fixed_noise({6, 37}, 5, dtype);
-        Tensor spoilt = x.clone();
-        for (int64_t r : {1, 4}) spoilt.select(0, r).slice(0, place, place + 1).fill_(nan);
-        const Tensor y = f(spoilt), clean = f(x);
-        const Tensor g = gradient_of(f, spoilt, fixed_noise(y.shape(), 6, dtype));
+        Tensor with_nan = x.clone();
+        for (int64_t r : {1, 4}) with_nan.select(0, r).slice(0, place, place + 1).fill_(nan);
+        const Tensor y = f(with_nan), clean = f(x);
+        const Tensor g = gradient_of(f, with_nan, fixed_noise(y.shape(), 6, dtype));
         const Tensor clean_g = gradient_of(f, x, fixed_noise(y.shape(), 6, dtype));
         for (int64_t r = 0; r < 6; ++r) {
           std::string difference;
@@ -200,7 +200,7 @@ TEST_CASE("NaN spoils its own row only", "[ops]") {
 TEST_CASE("saturated functions have finite gradients of both orders", "[ops]") {
   struct Case {
     const char* op;
-    double left, right;  // slopes far out
+    double left, right;  // slopes for very negative and very positive x
   };
   for (const Case& c :
        {Case{"sigmoid", 0, 0}, Case{"tanh", 0, 0}, Case{"softplus", 0, 1}, Case{"gelu", 0, 1},
@@ -226,28 +226,30 @@ TEST_CASE("saturated functions have finite gradients of both orders", "[ops]") {
   }
 }
 
-TEST_CASE("where gives the branch not taken a gradient of exactly 0", "[ops]") {
+TEST_CASE("where gives the branch that is not selected a gradient of exactly 0", "[ops]") {
   const Tensor mask = tensor<bool>({true, false, true, false});
   const Tensor a = row({1, nan, 2, inf}).set_requires_grad();
   const Tensor b = row({nan, 3, -inf, 4}).set_requires_grad();
   const Tensor y = where(mask, a, b);
   CHECK(y.to_vector<double>() == std::vector<double>{1, 3, 2, 4});
-  // Nor does a NaN in the incoming gradient cross over.
+  // A NaN in the incoming gradient does not reach it either.
   const Tensors plain = grad({y}, {a, b}, {row({5, 6, 7, 8})}, {.retain_graph = true});
   CHECK(plain[0].to_vector<double>() == std::vector<double>{5, 0, 7, 0});
   CHECK(plain[1].to_vector<double>() == std::vector<double>{0, 6, 0, 8});
-  const auto spoilt = [&](const Tensor& w) {
+  const auto gradients_for = [&](const Tensor& w) {
     return grad({y}, {a, b}, {w}, {.retain_graph = true});
   };
-  CHECK(spoilt(row({nan, 6, inf, 8}))[1].to_vector<double>() == std::vector<double>{0, 6, 0, 8});
-  CHECK(spoilt(row({5, nan, 7, -inf}))[0].to_vector<double>() == std::vector<double>{5, 0, 7, 0});
+  CHECK(gradients_for(row({nan, 6, inf, 8}))[1].to_vector<double>() ==
+        std::vector<double>{0, 6, 0, 8});
+  CHECK(gradients_for(row({5, nan, 7, -inf}))[0].to_vector<double>() ==
+        std::vector<double>{5, 0, 7, 0});
 
   const Tensor x = row({nan, 1, inf, 2});
   const auto fill = [&](const Tensor& t) { return masked_fill(t, mask, -inf); };
   CHECK(gradient_of(fill, x).to_vector<double>() == std::vector<double>{0, 1, 0, 1});
 }
 
-TEST_CASE("a softmax over nothing but -inf is zero, and so is its gradient", "[ops]") {
+TEST_CASE("a softmax over only -inf is zero, and so is its gradient", "[ops]") {
   for (DType dtype : {f64, f32, bf16}) {
     for (int64_t n : {1, 3, 16, 37}) {
       INFO(name(dtype) << ", rows of " << n);
@@ -267,7 +269,7 @@ TEST_CASE("a softmax over nothing but -inf is zero, and so is its gradient", "[o
         for (int64_t r : {1, 2})
           for (double v : g.select(0, r).to_vector<double>()) CHECK(v == 0);
       }
-      // Along another dimension the kernel sees a transpose.
+      // Along another dimension the kernel gets a transposed tensor.
       const Tensor columns = softmax(x.transpose(0, 1), 0);
       std::string difference;
       if (!same_bits(columns.transpose(0, 1).contiguous(), y.detach(), difference))
@@ -313,7 +315,7 @@ TEST_CASE("rows of large, small and shifted values agree with the reference", "[
   }
 }
 
-TEST_CASE("slopes at kinks and ties", "[ops]") {
+TEST_CASE("slopes at kinks and ties have fixed values", "[ops]") {
   const auto slope = [](const std::function<Tensor(const Tensor&)>& f, double at) {
     return gradient_of(f, row({at})).item();
   };

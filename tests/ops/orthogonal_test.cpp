@@ -1,5 +1,5 @@
-// Rows made orthonormal: exactly orthogonal, the QR factorisation with a positive diagonal, views,
-// nothing, and what is refused.
+// Orthonormal rows: orthogonality, the QR factorization with a positive diagonal, views, empty
+// inputs and errors.
 #include "ops/orthogonal.h"
 
 #include "ops/create.h"
@@ -13,7 +13,8 @@
 using namespace stretto;
 using namespace stretto::testing;
 
-TEST_CASE("orthogonal_rows: Q and a triangle with a positive diagonal") {
+TEST_CASE(
+    "orthogonal_rows returns the Q of a factorization whose triangle has a positive diagonal") {
   for (const auto& [n, m] : {std::pair<int64_t, int64_t>{1, 1}, {3, 3}, {5, 17}, {64, 64}}) {
     INFO(n << " rows of " << m);
     const Tensor x = randn({2, n, m}, {5, uint64_t(n)}, {.dtype = f64}), q = orthogonal_rows(x);
@@ -30,15 +31,16 @@ TEST_CASE("orthogonal_rows: Q and a triangle with a positive diagonal") {
   }
 }
 
-TEST_CASE("orthogonal_rows: views, nothing, bad input") {
+TEST_CASE("orthogonal_rows: views, empty inputs and errors") {
   const Tensor x = randn({6, 4, 3}, {5, 1}, {.dtype = f64});
-  const Tensor turned = x.transpose(1, 2);
-  CHECK(same_bits(orthogonal_rows(turned), orthogonal_rows(turned.contiguous())));
-  CHECK(same_bits(orthogonal_rows(turned.select(0, 5)), orthogonal_rows(turned).select(0, 5)));
-  CHECK(same_bits(x, randn({6, 4, 3}, {5, 1}, {.dtype = f64})));  // x is left as it was
+  const Tensor transposed = x.transpose(1, 2);
+  CHECK(same_bits(orthogonal_rows(transposed), orthogonal_rows(transposed.contiguous())));
+  CHECK(same_bits(orthogonal_rows(transposed.select(0, 5)),
+                  orthogonal_rows(transposed).select(0, 5)));
+  CHECK(same_bits(x, randn({6, 4, 3}, {5, 1}, {.dtype = f64})));  // x is unchanged
   CHECK(orthogonal_rows(zeros({0, 3}, {.dtype = f64})).shape() == Shape{0, 3});
   CHECK(orthogonal_rows(zeros({0, 3, 3}, {.dtype = f64})).shape() == Shape{0, 3, 3});
-  for (const Tensor& bad : {x, x.select(0, 0).select(0, 0), turned.to(f32)})
+  for (const Tensor& bad : {x, x.select(0, 0).select(0, 0), transposed.to(f32)})
     CHECK_THROWS_WITH(orthogonal_rows(bad), Containing("[orthogonal_rows] x ") &&
                                                 Containing("must be f64 [..., n, m] with n ≤ m"));
 }

@@ -25,7 +25,7 @@ struct Threads {
   ~Threads() { set_num_threads(before); }
 };
 
-// The elements that meet in each result of a reduction, in row-major order of both.
+// The elements that are reduced to each result, in row-major order of both.
 std::vector<Values> groups(const Tensor& x, const std::vector<bool>& reduced) {
   int64_t results = 1;
   for (int64_t d = 0; d < x.dim(); ++d)
@@ -71,7 +71,7 @@ double variance(const Values& v, double correction) {
 
 double unit_roundoff(DType t) { return t == f64 ? 0x1p-53 : t == f32 ? 0x1p-24 : 0x1p-8; }
 
-// The same shape in every way that memory can lie.
+// The same shape in every memory layout.
 Tensors layouts(const Shape& shape, DType dtype, uint64_t stream) {
   Shape twice = shape, once = shape;
   const int64_t last = shape.dim() - 1;
@@ -191,11 +191,11 @@ TEST_CASE("sums of integers and masks are i64") {
   CHECK(sum(tensor({true, false, true})).dtype() == i64);
   CHECK(sum(tensor({true, false, true})).item() == 2);
   CHECK(sum(full({1000}, 255, {.dtype = u8})).item() == 255000);
-  const int64_t big = (int64_t(1) << 53) + 1;  // not a double
+  const int64_t big = (int64_t(1) << 53) + 1;  // not representable as a double
   CHECK(sum(tensor(std::vector<int64_t>{big, 2}, {2})).to_vector<int64_t>()[0] == big + 2);
 }
 
-TEST_CASE("reductions carry infinities and NaN") {
+TEST_CASE("reductions propagate infinities and NaN") {
   CHECK(sum(tensor({1.0, inf})).item() == inf);
   CHECK(std::isnan(sum(tensor({inf, -inf})).item()));
   CHECK(std::isnan(mean(tensor({1.0, NaN})).item()));
@@ -226,7 +226,7 @@ TEST_CASE("reductions do not depend on the number of threads or the layout") {
   }
 }
 
-TEST_CASE("var") {
+TEST_CASE("var agrees with its definition") {
   for (DType t : {f32, f64, bf16})
     for (const Tensor& x : layouts({6, 5, 4}, t, 30))
       for (const Dims& dims : {Dims{}, Dims{0}, Dims{-1}, Dims{0, 2}, Dims{1}})
@@ -256,7 +256,7 @@ TEST_CASE("var") {
 TEST_CASE("max, min and argmax along a dimension") {
   for (DType t : {f32, f64, bf16, i64, i32, u8, boolean})
     for (const Tensor& noise : layouts({4, 5, 6}, f64, 50)) {
-      const Tensor x = (noise * 6.0 + 7.0).to(t);  // with ties in the integer types
+      const Tensor x = (noise * 6.0 + 7.0).to(t);  // with ties in the integer dtypes
       for (int64_t d : {0, 1, -1}) {
         const auto expected = groups(x, only(x, d));
         const Values largest = max(x, d).to_vector<double>(),
@@ -283,7 +283,7 @@ TEST_CASE("max, min and argmax along a dimension") {
   CHECK(max(zeros({0, 3}), 1).shape() == Shape{0});
 }
 
-TEST_CASE("NaN wins in max and min, the first one in argmax") {
+TEST_CASE("max and min return NaN if there is one, argmax the first NaN") {
   const Tensor x = tensor({1.0, NaN, 3.0, NaN});
   CHECK(std::isnan(max(x, 0).item()));
   CHECK(std::isnan(min(x).item()));
@@ -303,7 +303,7 @@ TEST_CASE("the gradient of max goes to the first of equal values") {
   CHECK(y.grad().to_vector<double>() == Values{1, 0, 0, 0});
 }
 
-TEST_CASE("cumsum") {
+TEST_CASE("cumsum agrees with its definition") {
   for (DType t : {f32, f64, bf16})
     for (const Tensor& x : layouts({3, 40, 5}, t, 70))
       for (int64_t d : {0, 1, 2}) {
@@ -333,7 +333,7 @@ TEST_CASE("cumsum") {
   CHECK(y.back() == (1 << 24) + 4);
 }
 
-TEST_CASE("logsumexp") {
+TEST_CASE("logsumexp agrees with its definition") {
   for (DType t : {f32, f64, bf16})
     for (const Tensor& noise : layouts({4, 33, 3}, f64, 90)) {
       const Tensor x = (noise * 20.0).to(t);
@@ -346,7 +346,7 @@ TEST_CASE("logsumexp") {
           double s = 0;
           for (double v : terms[i]) s += std::exp(v - top);
           const double e = top + std::log(s);
-          // exp, log and the final sum to about 2 ulp each, the log is at most log 33
+          // exp, log and the final sum: about 2 ulp each; the log is at most log 33
           const double u = t == f64 ? 0x1p-53 : 0x1p-24;
           const double bound = unit_roundoff(t) * std::fabs(e) + u * (8 + 4 * std::fabs(e));
           wrong += !(std::fabs(got[i] - e) <= bound);
@@ -364,7 +364,7 @@ TEST_CASE("logsumexp") {
     CHECK(std::isnan(of(NaN, 3)));
     CHECK(std::isnan(of(NaN, -inf)));
     CHECK(std::isnan(of(NaN, inf)));
-    CHECK(of(10000, -10000) == 9984 + (t == bf16 ? 0 : 16));  // 10000 is 9984 in bf16
+    CHECK(of(10000, -10000) == 9984 + (t == bf16 ? 0 : 16));  // 10000 rounds to 9984 in bf16
     CHECK(of(-1000, -2000) == -1000);
   }
   CHECK(logsumexp(zeros({2, 0}), 1).to_vector<double>() == Values(2, -inf));
@@ -376,7 +376,7 @@ TEST_CASE("logsumexp") {
   CHECK(x.grad().to_vector<double>() == Values{0, 0});
 }
 
-TEST_CASE("gradients of reductions") {
+TEST_CASE("gradients of reductions equal finite differences") {
   const Tensors in{fixed_leaf({3, 4, 2}, 5)};
   for (const Dims& dims : {Dims{}, Dims{0}, Dims{1}, Dims{2}, Dims{0, 2}, Dims{-3, -2}})
     for (bool keepdim : {false, true}) {
@@ -416,7 +416,7 @@ TEST_CASE("gradients of reductions in bf16 keep their dtype") {
   }
 }
 
-TEST_CASE("reductions explain their errors") {
+TEST_CASE("errors of reductions name what is accepted") {
   const Tensor x = zeros({2, 3});
   REQUIRE_THROWS_WITH(sum(x, {2}), "[sum] dimension 2 of a tensor with 2 dimensions");
   REQUIRE_THROWS_WITH(mean(x, {0, -2}), "[mean] dimensions [0, -2] name dimension 0 twice");
@@ -436,7 +436,7 @@ TEST_CASE("reductions explain their errors") {
   REQUIRE_THROWS_WITH(cumsum(scalar(1), 0), "[cumsum] dimension 0 of a tensor with 0 dimensions");
 }
 
-TEST_CASE("equal: shape, dtype and every value") {
+TEST_CASE("equal() compares shape, dtype and every value") {
   const Tensor x = tensor<double>({1, -2, 0, INFINITY}, {2, 2});
   CHECK(equal(x, x.clone()));
   CHECK(equal(x.transpose(0, 1).contiguous(), x.transpose(0, 1)));
@@ -452,7 +452,7 @@ TEST_CASE("equal: shape, dtype and every value") {
   CHECK(equal(gt(x, 0.0), gt(x * 2.0, 0.0)));
 }
 
-TEST_CASE("allclose: within the tolerances, infinities and NaN") {
+TEST_CASE("allclose() compares within the tolerances, with infinities and NaN") {
   const Tensor x = tensor<double>({1, -2, 1e6});
   CHECK(allclose(x, x));
   CHECK(allclose(x + 1e-9, x));

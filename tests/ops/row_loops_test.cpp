@@ -1,5 +1,5 @@
-// Kernels of rows and of single elements at the lengths where their loops change [ops/rows.h], at
-// the ends of the numbers, and where a gradient is written over [autograd/tape.h, take_grad].
+// Row and elementwise kernels at the lengths where their loops change [ops/rows.h], at the limits
+// of the dtypes, and with gradients that are overwritten [autograd/tape.h, take_grad].
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -34,7 +34,7 @@ struct RowOp {
   std::function<Tensor(const Tensor&)> run;
 };
 
-// Over rows of x [m, n], with weights that differ from one element to the next.
+// Over rows of x [m, n], with weights that differ from element to element.
 const std::vector<RowOp> row_ops{
     {"layer_norm",
      [](const Tensor& x) {
@@ -52,7 +52,7 @@ const std::vector<RowOp> row_ops{
      }},
 };
 
-// y and dx for a gradient of f(x) that depends on x and the place alone.
+// y and dx for an incoming gradient that depends only on x and the position.
 Tensors both(const RowOp& op, const Tensor& values) {
   const Tensor x = values.detach().clone().set_requires_grad();
   const Tensor y = op.run(x);
@@ -63,12 +63,12 @@ Tensors both(const RowOp& op, const Tensor& values) {
 
 }  // namespace
 
-TEST_CASE("rows: sums and the largest of any length", "[ops]") {
+TEST_CASE("rows: sums and maxima are right for any length", "[ops]") {
   for (int64_t n = 0; n < 200; ++n) {
     std::vector<double> x(static_cast<size_t>(n));
     double total = 0, squares = 0, top = -std::numeric_limits<double>::infinity();
     for (int64_t i = 0; i < n; ++i) {
-      const double v = double((i * 37) % 101) - 60;  // whole numbers: any order gives one sum
+      const double v = double((i * 37) % 101) - 60;  // integers: the sum is exact in any order
       x[size_t(i)] = v;
       total += v;
       squares += v * v;
@@ -83,7 +83,7 @@ TEST_CASE("rows: sums and the largest of any length", "[ops]") {
   }
 }
 
-TEST_CASE("rows: the largest among signed zeros, infinities and NaN", "[ops]") {
+TEST_CASE("rows: the maximum among signed zeros, infinities and NaN", "[ops]") {
   const auto largest = [](std::vector<float> x) {
     return rows::max<float>(int64_t(x.size()), [&](int64_t i) { return x[size_t(i)]; });
   };
@@ -97,9 +97,9 @@ TEST_CASE("rows: the largest among signed zeros, infinities and NaN", "[ops]") {
   CHECK((std::isnan(skipped) || skipped == 2));
 }
 
-// One row more than a chunk of threads has, of lengths about the lanes, and one that bf16 keeps no
-// room for.
-TEST_CASE("a row has the same bits alone and among others, for any threads", "[ops]") {
+// One row more than a chunk of threads has, of lengths around the vector lanes, and of one length
+// above the f32 buffer for a bf16 row.
+TEST_CASE("a row is bit-identical alone and among others, for any number of threads", "[ops]") {
   const int before = num_threads();
   for (const RowOp& op : row_ops) {
     for (const DType dtype : {f32, bf16}) {
@@ -120,13 +120,13 @@ TEST_CASE("a row has the same bits alone and among others, for any threads", "[o
   set_num_threads(before);
 }
 
-TEST_CASE("rows agree with f64 to the rounding of f32, however long", "[ops]") {
+TEST_CASE("rows agree with f64 to the rounding of f32, whatever their length", "[ops]") {
   for (const RowOp& op : row_ops) {
     for (const int64_t n : {1, 17, 64, 200, 513, 5000}) {
       INFO(op.name << " " << n);
       const Tensor x = randn({5, n}, RandomKey{2, uint64_t(n)}) * 4.0;
       const Tensors narrow = both(op, x), wide = both(op, x.to(f64));
-      // 64 partial sums of n / 64 terms, each rounded, in the statistics; 16 roundings besides.
+      // In the statistics, 64 partial sums of n / 64 terms, each rounded; 16 more roundings.
       const double bound = (16 + double(n) / 64) * 0x1p-24;
       CHECK(worst_error(narrow[0], wide[0]) < bound);
       const double slopes = std::max(1.0, max(abs(wide[1])).item());
@@ -135,7 +135,7 @@ TEST_CASE("rows agree with f64 to the rounding of f32, however long", "[ops]") {
   }
 }
 
-TEST_CASE("activations at the ends of the numbers", "[ops]") {
+TEST_CASE("activations at the limits of the dtype", "[ops]") {
   const float tiny = 1e-45f, big = 3e38f;
   const Tensor x = tensor<float>({infinity, big, 100, tiny, 0.0f, -0.0f, -tiny, -100, -big});
   const auto check_at = [&](const char* op, Tensor (*f)(const Tensor&), float low) {
@@ -161,17 +161,18 @@ TEST_CASE("activations at the ends of the numbers", "[ops]") {
   check_at("silu", silu, -1e-37f);
 }
 
-TEST_CASE("gelu_tanh does not cancel where it is small", "[ops]") {
-  for (double v = -7; v < 0; v += 0.0625) {  // beyond, 1 + tanh is 0 in f32 and below 1e-23 here
+TEST_CASE("gelu_tanh does not cancel for small results", "[ops]") {
+  // Below −7, 1 + tanh is 0 in f32, and less than 1e-23 here.
+  for (double v = -7; v < 0; v += 0.0625) {
     const double u = 0.7978845608028654 * (v + 0.044715 * v * v * v);
     const double exact = v / (1 + std::exp(-2 * u));
     const double got = gelu_tanh(scalar(v)).item();
-    // |2u| ulps of e^2u for one of u, and a few besides.
+    // |2u| ulps of e^2u for one ulp of u, and a few more.
     CHECK(std::fabs(got - exact) <= std::fabs(exact) * (8 + 4 * std::fabs(u)) * 0x1p-24);
   }
 }
 
-TEST_CASE("backward writes over a gradient that nobody else holds, and no other", "[autograd]") {
+TEST_CASE("backward overwrites a gradient only if nobody else holds it", "[autograd]") {
   const int64_t m = 64, n = 96;
   const Tensor values = randn({m, n}, RandomKey{3, 0}), slope = randn({m, n}, RandomKey{4, 0});
   const Tensor w = randn({n}, RandomKey{5, 0});
@@ -201,8 +202,8 @@ TEST_CASE("backward writes over a gradient that nobody else holds, and no other"
     const Tensor x = values.clone().set_requires_grad();
     const Tensor given = slope.clone();
     const Tensor want = grad({op.run(x)}, {x}, {given})[0];
-    CHECK(same_bits(given, slope));  // the caller's
-    // One that only the pass holds: that of y · slope. Then one that a hook keeps.
+    CHECK(same_bits(given, slope));  // the caller's gradient is unchanged
+    // A gradient that only the pass holds, that of y · slope. Then one that a hook keeps.
     const Tensor y = op.run(x);
     CHECK(same_bits(grad({sum(y * slope)}, {x})[0], want));
     const Tensor kept = op.run(x);
@@ -216,7 +217,7 @@ TEST_CASE("backward writes over a gradient that nobody else holds, and no other"
   }
 }
 
-TEST_CASE("a chain of activations has two gradients at a time, not three", "[autograd]") {
+TEST_CASE("a chain of activations holds two gradients at a time, not three", "[autograd]") {
   const Tensor x = randn({256, 1024}).set_requires_grad();
   const int64_t bytes = x.numel() * 4;
   Tensor y = x;

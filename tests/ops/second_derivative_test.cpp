@@ -1,5 +1,5 @@
-// Fused ops differentiated twice: their backward, recorded, is that of their composed form. Held
-// against central differences of the first derivative, as the op table's (op_table_test.cpp).
+// Second derivatives of fused ops, whose recorded backward is that of the composed implementation,
+// against central differences of the first derivative, as in op_table_test.cpp.
 #include <functional>
 #include <string>
 #include <vector>
@@ -19,7 +19,7 @@ namespace {
 struct Fused {
   std::string name;
   TensorFunction call;
-  std::vector<Shape> shapes;  // of its differentiable inputs
+  std::vector<Shape> shapes;  // shapes of its differentiable inputs
 };
 
 Tensor some_padding() { return tensor<bool>({false, false, true, false}, {1, 4}); }
@@ -135,8 +135,8 @@ TEST_CASE("fused ops can be differentiated twice", "[ops]") {
   }
 }
 
-TEST_CASE("a fused op whose inputs hang together counts each path once", "[ops]") {
-  // k is made of q and v is q itself, so that a pass that went below the op's inputs would count
+TEST_CASE("a fused op whose inputs depend on each other counts each path once", "[ops]") {
+  // k is computed from q and v is q itself. A pass that went below the op's inputs would count
   // their gradients twice.
   const auto call = [](Implementation implementation) {
     return [implementation](const Tensors& x) {

@@ -31,7 +31,7 @@ Indices reference(const Values& v, bool descending) {
   return order;
 }
 
-// Every line of x along d must be sorted as the reference has it, up to its first k.
+// Every line of x along d must be sorted as in the reference, up to its first k elements.
 void check_sorted(const Tensor& x, const Sorted& s, int64_t d, bool descending, int64_t k) {
   const int64_t last = x.dim() - 1;
   const auto lines = [&](const Tensor& t) {
@@ -70,10 +70,10 @@ void check_all(const Tensor& x) {
 
 }  // namespace
 
-TEST_CASE("sort and topk of every dtype and layout") {
+TEST_CASE("sort and topk agree with the reference for every dtype and layout") {
   for (DType t : {f32, f64, bf16, i64, i32, u8, boolean}) {
     const auto noise = [t](const Shape& shape) {
-      return (fixed_noise(shape, 4) * 5.0 + 6.0).to(t);  // ties in the integers
+      return (fixed_noise(shape, 4) * 5.0 + 6.0).to(t);  // with ties in the integer dtypes
     };
     check_all(noise({4, 5, 6}));
     check_all(strided_copy(noise({4, 5, 6})));
@@ -93,7 +93,7 @@ TEST_CASE("NaN counts as largest and equal values keep their order") {
     CHECK(sort(x).indices.to_vector<int64_t>() == Indices{2, 0, 3, 5, 7, 4, 1, 6});
     CHECK(sort(x, 0, true).indices.to_vector<int64_t>() == Indices{1, 6, 4, 7, 0, 3, 5, 2});
     CHECK(topk(x, 3).indices.to_vector<int64_t>() == Indices{1, 6, 4});
-    CHECK(std::signbit(sort(x).values.to_vector<double>()[2]));  // −0 stays −0, in its place
+    CHECK(std::signbit(sort(x).values.to_vector<double>()[2]));  // −0 stays −0, at its index
   }
   CHECK(topk(zeros({100}), 5).indices.to_vector<int64_t>() == Indices{0, 1, 2, 3, 4});
 }
@@ -110,7 +110,7 @@ TEST_CASE("sort does not depend on the number of threads") {
   CHECK(one.values.to_vector<float>() == two.values.to_vector<float>());
 }
 
-TEST_CASE("gradients of sort and topk") {
+TEST_CASE("gradients of sort and topk equal finite differences") {
   const Tensors in{fixed_leaf({3, 5, 2}, 5)};
   for (int64_t d : {0, 1, -1}) {
     check_gradients([&](const Tensors& x) { return sort(square(x[0]), d).values; }, in);
@@ -120,7 +120,7 @@ TEST_CASE("gradients of sort and topk") {
   check_gradients([](const Tensors& x) { return sort(x[0].transpose(0, 1), 0).values; }, in);
   check_gradients([](const Tensors& x) { return topk(x[0], 0).values; }, in);
 
-  // the values are where the indices say
+  // the values are at the indices
   const Sorted s = topk(in[0], 2, 1);
   CHECK(gather(in[0], 1, s.indices).to_vector<double>() == s.values.to_vector<double>());
   CHECK(!s.indices.requires_grad());
@@ -130,7 +130,7 @@ TEST_CASE("gradients of sort and topk") {
   CHECK(x.grad().to_vector<double>() == Values(6, 1));
 }
 
-TEST_CASE("sort and topk explain their errors") {
+TEST_CASE("errors of sort and topk name what is accepted") {
   REQUIRE_THROWS_WITH(sort(zeros({2, 3}), 2), "[sort] dimension 2 of a tensor with 2 dimensions");
   REQUIRE_THROWS_WITH(sort(scalar(1)), "[sort] dimension -1 of a tensor with 0 dimensions");
   REQUIRE_THROWS_WITH(topk(zeros({2, 3}), 4),

@@ -1,5 +1,4 @@
-// Copies of transposed tensors go through tiles; sizes around a tile's edge, against element
-// access.
+// Copies of transposed tensors use tiles; sizes around the edge of a tile against element access.
 #include "ops/create.h"
 #include "ops/view.h"
 #include "tests/support/catch.h"
@@ -8,8 +7,7 @@ using namespace stretto;
 
 namespace {
 
-// Whether y[a, b, c] = numbers[...] counted in the layout of x, the tensor before its
-// transposition.
+// True if y[a, b, c] has the numbers 0, 1, … in the layout of x, the tensor before transposition.
 bool is_transposed(const std::vector<double>& y, const Shape& before, int64_t d0, int64_t d1) {
   Shape after = before;
   std::swap(after[d0], after[d1]);
@@ -27,7 +25,7 @@ bool is_transposed(const std::vector<double>& y, const Shape& before, int64_t d0
 
 }  // namespace
 
-TEST_CASE("transposed copies at the edges of tiles") {
+TEST_CASE("transposed copies are right at the edges of tiles") {
   for (const int64_t rows : {1, 15, 16, 17, 33})
     for (const int64_t columns : {1, 15, 16, 31, 48})
       for (const int64_t batch : {1, 3}) {

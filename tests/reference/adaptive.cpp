@@ -8,6 +8,7 @@ namespace stretto::reference {
 
 std::vector<double> nll_by_loops(const Tensor& hidden, const Tensor& targets,
                                  const std::vector<nn::AdaptiveCluster>& clusters) {
+  // The log-softmax of row `row` of `hidden` over a cluster, through its projection if it has one.
   auto log_softmax = [&](int64_t row, const nn::AdaptiveCluster& c) {
     const Tensor h = hidden.reshape({-1, hidden.size(-1)})[row];
     const auto x = h.to_vector<double>(), w = c.weight.to_vector<double>();
@@ -32,12 +33,13 @@ std::vector<double> nll_by_loops(const Tensor& hidden, const Tensor& targets,
     for (double& logit : y) logit -= std::log(total);
     return y;
   };
+  // Cluster 0 has the words of the shortlist, then one logit for each other cluster.
   const int64_t shortlist = clusters[0].weight.size(0) - int64_t(clusters.size()) + 1;
   std::vector<double> all;
   const auto words = targets.to_vector<int64_t>();
   for (size_t n = 0; n < words.size(); ++n) {
     const auto first = log_softmax(int64_t(n), clusters[0]);
-    int64_t word = words[n], i = 0;
+    int64_t word = words[n], i = 0;  // becomes word `word` of cluster i
     for (int64_t rows = shortlist; word >= rows; rows = clusters[size_t(i)].weight.size(0)) {
       word -= rows;
       ++i;

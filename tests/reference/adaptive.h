@@ -1,4 +1,4 @@
-// The adaptive softmax of Grave et al. (2017), one target at a time, by loops, in double precision.
+// The adaptive softmax of Grave et al. (2017), by loops over the targets, in double precision.
 #pragma once
 
 #include <vector>
@@ -7,7 +7,7 @@
 
 namespace stretto::reference {
 
-/// −log p of each target: hidden [.., d_model] and targets [..] → one value per target, in order.
+/// Returns −log p of each target in order (Grave et al.): hidden [.., d_model], targets [..].
 std::vector<double> nll_by_loops(const Tensor& hidden, const Tensor& targets,
                                  const std::vector<nn::AdaptiveCluster>& clusters);
 

@@ -21,11 +21,11 @@ Matrix times_transposed(const Matrix& a, const Matrix& b) {
   return product;
 }
 
-// ------------------------------------------------------------------- the tensor R, written out
+// ------------------------------------------------------------------- with the tensor R in memory
 
 namespace {
 
-// Σ_d q[i, d] R[i, j, d], where R[i, j] is row `row(j − i)` of E.
+// Returns Σ_d q[i, d] R[i, j, d], where R[i, j] is row `row(j − i)` of E, or zeros past its end.
 template <class Row>
 Matrix gather_and_multiply(const Matrix& q, const Matrix& e, Row row) {
   const int64_t l = q.rows, d = q.columns;
@@ -58,7 +58,7 @@ Matrix clipped_logits_by_gather(const Matrix& q, const Matrix& w) {
 
 namespace {
 
-// x with zero columns before and after.
+// Returns x with columns of zeros before and after it.
 Matrix pad_columns(const Matrix& x, int64_t before, int64_t after) {
   Matrix y{x.rows, before + x.columns + after};
   for (int64_t i = 0; i < x.rows; ++i)
@@ -66,7 +66,7 @@ Matrix pad_columns(const Matrix& x, int64_t before, int64_t after) {
   return y;
 }
 
-// The same numbers in the same order, as rows of another length.
+// Returns the elements of x in row-major order, with another number of columns.
 Matrix reshape(const Matrix& x, int64_t rows, int64_t columns) {
   check(rows * columns == x.rows * x.columns, "reference", "reshape changes the count");
   return {rows, columns, x.values};
@@ -74,7 +74,7 @@ Matrix reshape(const Matrix& x, int64_t rows, int64_t columns) {
 
 Matrix flatten(const Matrix& x) { return reshape(x, 1, x.rows * x.columns); }
 
-// `rows` × `columns` entries from (i0, j0) on.
+// Returns the `rows` × `columns` block of x that starts at (i0, j0).
 Matrix slice(const Matrix& x, int64_t i0, int64_t j0, int64_t rows, int64_t columns) {
   Matrix y{rows, columns};
   for (int64_t i = 0; i < rows; ++i)
@@ -103,8 +103,8 @@ Matrix mask_both_corners(const Matrix& qe) {
   const int64_t n = qe.rows;
   Matrix y = qe;
   for (int64_t i = 0; i < n; ++i) {
-    for (int64_t c = 0; c < n - 1 - i; ++c) y(i, c) = 0;              // before that block
-    for (int64_t c = 2 * n - 1 - i; c < 2 * n - 1; ++c) y(i, c) = 0;  // behind it
+    for (int64_t c = 0; c < n - 1 - i; ++c) y(i, c) = 0;              // keys before that block
+    for (int64_t c = 2 * n - 1 - i; c < 2 * n - 1; ++c) y(i, c) = 0;  // keys after it
   }
   return y;
 }
@@ -134,6 +134,7 @@ Matrix local_logits(const Matrix& q, const Matrix& e, int64_t n) {
 
 Matrix skew_with_memory(const Matrix& x) {
   const int64_t m = x.rows, n = x.columns;
+  // Dropping the first M elements of the padded rows moves row i by M − 1 − i columns to the left.
   const Matrix padded = pad_columns(x, 1, 0);         // [M, N + 1]
   const Matrix reshaped = reshape(padded, n + 1, m);  // [N + 1, M]
   const Matrix rest = slice(reshaped, 1, 0, n, m);    // [N, M]
@@ -144,7 +145,7 @@ Matrix skew_with_memory(const Matrix& x) {
 
 namespace {
 
-// A tensor's numbers, read as x(b, h, i, d).
+// The elements of a tensor of any shape, read as x(b, h, i, d).
 class Values {
  public:
   explicit Values(const Tensor& x) {
@@ -164,7 +165,8 @@ class Values {
   std::vector<double> values_;
 };
 
-// A table over relative positions: entry d of its row for relative position r, seen from head h.
+// A table over relative positions. table(h, r, d) is element d of the row that head h has for
+// relative position r: 0 or the nearest row if r is out of range, by the table's policy.
 class Table {
  public:
   explicit Table(const RelativeTable& table)
@@ -189,7 +191,7 @@ class Table {
   bool clip_;
 };
 
-// Whether the query at key position `position` of batch entry b may look at key j.
+// True if the query at key position `position` of batch entry b sees key j.
 bool visible(const AttentionMask& mask, const Values& padding, int64_t b, int64_t position,
              int64_t j) {
   const int64_t r = j - position;
@@ -199,11 +201,11 @@ bool visible(const AttentionMask& mask, const Values& padding, int64_t b, int64_
   return !mask.key_padding.defined() || padding(b, j) == 0;
 }
 
-// Scores become weights. A row of −∞ alone becomes zeros.
+// Replaces the scores of a row by their softmax. A row of only −∞ becomes zeros.
 void softmax(std::vector<double>& row) {
-  double top = -std::numeric_limits<double>::infinity(), total = 0;
-  for (double s : row) top = std::max(top, s);
-  for (double& s : row) total += s = std::isinf(s) ? 0 : std::exp(s - top);
+  double largest = -std::numeric_limits<double>::infinity(), total = 0;
+  for (double s : row) largest = std::max(largest, s);
+  for (double& s : row) total += s = std::isinf(s) ? 0 : std::exp(s - largest);
   for (double& s : row) s = total > 0 ? s / total : 0;
 }
 
@@ -222,6 +224,7 @@ Tensor attention_weights(const Tensor& queries, const Tensor& keys, const Attent
   for (int64_t b = 0; b < batch; ++b)
     for (int64_t h = 0; h < heads; ++h)
       for (int64_t i = 0; i < m; ++i) {
+        // The queries are the last M of the N positions; H / G query heads share a key head.
         const int64_t position = i + n - m, g = h * groups / heads;
         std::vector<double> row;
         for (int64_t j = 0; j < n; ++j) {

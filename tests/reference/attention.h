@@ -1,12 +1,13 @@
 // Relative attention as the papers write it: one short function per formula, in double precision,
-// without a thought for speed or memory. The library's fast forms must agree with these.
+// without regard to speed or memory. The library's implementations are tested against these.
 //
 //   Shaw et al. 2018    Self-Attention with Relative Position Representations
 //   Huang et al. 2018   Music Transformer
 //   Dai et al. 2019     Transformer-XL
 //
-// Letters are theirs: L positions, D numbers per position, Q [L, D] queries, E the table of
-// relative positions with its oldest row first, N the size of a block of local attention.
+// The symbols are those of the papers: L positions, head dimension D, queries Q [L, D], and E, the
+// table of relative positions, whose first row is the most distant past. N is the block size of
+// local attention. A relative position is j − i, key minus query: negative for the past.
 #pragma once
 
 #include <cstdint>
@@ -26,55 +27,58 @@ struct Matrix {
   bool operator==(const Matrix&) const = default;
 };
 
-/// The values of a 2-d tensor, and back.
+/// Returns the values of a tensor [rows, columns] as a matrix.
 Matrix matrix(const Tensor& x);
+/// Returns a matrix as an f64 tensor [rows, columns].
 Tensor tensor(const Matrix& x);
 
-/// A Bᵀ.
+/// Returns A Bᵀ: a [M, D], b [N, D] → [M, N].
 Matrix times_transposed(const Matrix& a, const Matrix& b);
 
-/// S_rel = Q Rᵀ with R [L, L, D] written out: R[i, j] is the row of E for relative position j − i,
-/// zeros where E has none (Huang et al. 2018, §3.4, after Shaw et al. 2018, eq. 3). E [L, D] knows
-/// the past −(L − 1) … 0, E [2L − 1, D] also the future. This is the O(L² D) memory that the skew
-/// avoids.
+/// Computes S_rel = Q Rᵀ [L, L] with R [L, L, D] in memory: R[i, j] is the row of E for relative
+/// position j − i, or zeros if E has no such row (Huang et al. 2018, §3.4, after Shaw et al. 2018,
+/// eq. 3). E [L, D] has the relative positions −(L − 1) … 0, E [2L − 1, D] also 1 … L − 1. The skew
+/// avoids this memory of O(L² D).
 Matrix relative_logits_by_gather(const Matrix& q, const Matrix& e);
 
-/// The same with R[i, j] = w[clip(j − i, −k, k)], w [2k + 1, D] (Shaw et al. 2018, eq. 3 and §3.2).
+/// Computes the same with R[i, j] = w[clip(j − i, −k, k) + k], for w [2k + 1, D]
+/// (Shaw et al. 2018, eq. 3 and §3.2).
 Matrix clipped_logits_by_gather(const Matrix& q, const Matrix& w);
 
-/// Q Eᵀ [L, L] with its upper left triangle zeroed: what speaks of keys before the first one
-/// (Huang et al. 2018, fig. 1).
+/// Returns Q Eᵀ [L, L] with zeros in its upper left triangle, whose entries belong to keys before
+/// the first one (Huang et al. 2018, fig. 1).
 Matrix mask_upper_left(const Matrix& qe);
 
-/// Q Eᵀ [L, L] → S_rel [L, L] by pad, reshape, slice (Huang et al. 2018, §3.4.1). Right on and
-/// below the diagonal. Above it lie one 0 per row and numbers of the next query, for the causal
-/// mask to hide.
+/// Computes the causal skew, Q Eᵀ [L, L] → S_rel [L, L], by pad, reshape, slice
+/// (Huang et al. 2018, §3.4.1). Correct on and below the diagonal. Above it, each row has one 0 and
+/// then values of the next query, which the causal mask must hide.
 Matrix skew(const Matrix& qe);
 
-/// Q Eᵀ [N, 2N − 1] for a block of queries against the block before, with both triangles zeroed
-/// that lie outside of it (Huang et al. 2018, §3.5).
+/// Returns Q Eᵀ [N, 2N − 1] of a block of queries and the block of keys before it, with zeros in
+/// both triangles that belong to keys outside that block (Huang et al. 2018, §3.5).
 Matrix mask_both_corners(const Matrix& qe);
 
-/// Q Eᵀ [N, 2N − 1] → S_rel [N, N] by pad, flatten, pad, reshape, slice (Huang et al. 2018, §3.5).
-/// Every entry is right. With N = L and E for −(L − 1) … L − 1 this is also the skew without a
-/// mask.
+/// Computes the local skew, Q Eᵀ [N, 2N − 1] → S_rel [N, N], by pad, flatten, pad, reshape, slice
+/// (Huang et al. 2018, §3.5). Every entry is correct. With N = L and E for −(L − 1) … L − 1 it is
+/// also the skew for bidirectional attention.
 Matrix skew_local(const Matrix& qe);
 
-/// S_rel [L, L] of local attention in blocks of N, which divides L, from E [2N, D]: a block of
-/// queries sees itself causally and all of the block before. 0 where there is nothing to see.
+/// Computes S_rel [L, L] of local attention in blocks of N positions from E [2N, D]; N divides L
+/// (Huang et al. 2018, §3.5). A query attends to its own block causally and to the whole block
+/// before. Hidden entries are 0.
 Matrix local_logits(const Matrix& q, const Matrix& e, int64_t n);
 
-/// X [M, N] with columns for the past −(N − 1) … 0 → S_rel [M, N] for the last M of N positions, by
-/// pad, reshape, slice, reshape (Dai et al. 2019, app. B). Right where the key is not in the
-/// future.
+/// Computes the skew with memory, X [M, N] → S_rel [M, N] for queries at the last M of N positions,
+/// by pad, reshape, slice, reshape (Dai et al. 2019, app. B). The columns of X are the relative
+/// positions −(N − 1) … 0. Correct for keys that are not after the query.
 Matrix skew_with_memory(const Matrix& x);
 
-/// Attention by loops, straight from the definition in ops/attention/attention.h; without dropout.
-/// Inputs of any floating dtype, result f64.
+/// Computes attention by the definition in ops/attention/attention.h, without dropout:
+/// q [B, H, M, D], k [B, G, N, D], v [B, G, N, Dv] of any floating dtype → f64 [B, H, M, Dv].
 Tensor attention(const Tensor& queries, const Tensor& keys, const Tensor& values,
                  const AttentionOptions& options = {});
 
-/// Its weights [B, H, M, N].
+/// Returns the softmax weights of the same attention, f64 [B, H, M, N].
 Tensor attention_weights(const Tensor& queries, const Tensor& keys,
                          const AttentionOptions& options = {});
 

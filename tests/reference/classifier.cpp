@@ -7,19 +7,19 @@
 namespace stretto::reference {
 namespace {
 
-std::vector<double> numbers(const Tensor& x) { return x.to_vector<double>(); }
+std::vector<double> values_of(const Tensor& x) { return x.to_vector<double>(); }
 
 Matrix linear(const Matrix& x, const nn::Linear& layer) {
   Matrix y = times_transposed(x, matrix(layer.weight));
   if (!layer.bias.defined()) return y;
-  const std::vector<double> bias = numbers(layer.bias);
+  const std::vector<double> bias = values_of(layer.bias);
   for (int64_t i = 0; i < y.rows; ++i)
     for (int64_t j = 0; j < y.columns; ++j) y(i, j) += bias[size_t(j)];
   return y;
 }
 
 Matrix layer_norm(const Matrix& x, const nn::Norm& norm) {
-  const std::vector<double> weight = numbers(norm.weight), bias = numbers(norm.bias);
+  const std::vector<double> weight = values_of(norm.weight), bias = values_of(norm.bias);
   const double n = double(x.columns);
   Matrix y{x.rows, x.columns};
   for (int64_t i = 0; i < x.rows; ++i) {
@@ -84,7 +84,7 @@ Matrix encode(const nn::SequenceClassifier& model, const std::vector<int64_t>& t
   Matrix x{int64_t(tokens.size()) + extra, o.layer.d_model};
   for (int64_t i = 0; i < x.rows; ++i)
     for (int64_t c = 0; c < x.columns; ++c) {
-      x(i, c) = i < extra ? numbers(model.cls)[size_t(c)] : table(tokens[size_t(i - extra)], c);
+      x(i, c) = i < extra ? values_of(model.cls)[size_t(c)] : table(tokens[size_t(i - extra)], c);
       if (o.input.learned_length > 0) x(i, c) += matrix(model.embedding.positions.table)(i, c);
       if (!o.input.sinusoid) continue;
       const double angle =

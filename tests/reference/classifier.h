@@ -1,5 +1,5 @@
-// The encoder and the classifier of the Long Range Arena, one sequence at a time, by loops, in
-// double precision: what nn/models/classifier.h says, from the numbers of its parameters.
+// The encoder and the classifier of the Long Range Arena (Tay et al. 2021), one sequence at a time,
+// by loops in double precision: the model of nn/models/classifier.h from its parameters' values.
 #pragma once
 
 #include <vector>
@@ -9,11 +9,13 @@
 
 namespace stretto::reference {
 
-/// The vector [1, d_model] that stands for the whole of `tokens`, by softmax attention.
+/// Encodes `tokens` with softmax attention and pools them to one vector [1, d_model].
 Matrix encode(const nn::SequenceClassifier& model, const std::vector<int64_t>& tokens);
 
-/// Scores of the classes [1, n_classes], of one sequence or of a pair.
+/// Returns the logits of the classes [1, n_classes] for one sequence.
 Matrix classify(const nn::SequenceClassifier& model, const std::vector<int64_t>& tokens);
+/// Returns the logits of the classes [1, n_classes] for a pair of sequences: [first | second] is
+/// the input of the head.
 Matrix classify(const nn::SequenceClassifier& model, const std::vector<int64_t>& first,
                 const std::vector<int64_t>& second);
 

@@ -13,6 +13,7 @@ Tensor fire_bias(const FireParameters& fire, int64_t m, int64_t n) {
   const Matrix w1 = matrix(fire.weight1), w2 = matrix(fire.weight2);
   const auto b1 = fire.bias1.to_vector<double>(), b2 = fire.bias2.to_vector<double>();
   return dense(w2.rows, m, n, [&](int64_t h, int64_t i, int64_t j) {
+    // The threshold L0 keeps the normalizer of the first queries away from log 1 = 0.
     const double threshold = std::fabs(fire.multiplier * fire.threshold);
     const double x = std::log(std::fabs(fire.c * double(i - j)) + 1) /
                      (std::log(std::fabs(fire.c * std::max(double(i), threshold)) + 1) + 1e-6);
@@ -55,7 +56,7 @@ Tensor shifted_window_attention(const Tensor& q, const Tensor& k, const Tensor& 
   const int64_t heads = q.size(0), h = q.size(1), w = q.size(2), d = q.size(3);
   const auto qs = q.to_vector<double>(), ks = k.to_vector<double>(), vs = v.to_vector<double>();
   const Matrix t = matrix(table);
-  // Where a row or column of the image lies after rolling.
+  // Returns the row or column at which row or column `at` of the image is after rolling.
   const auto rolled = [&](int64_t at, int64_t n) { return (at - shift + n) % n; };
   std::vector<double> out(qs.size());
   for (int64_t head = 0; head < heads; ++head)
@@ -71,7 +72,7 @@ Tensor shifted_window_attention(const Tensor& q, const Tensor& k, const Tensor& 
           for (int64_t xk = 0; xk < w; ++xk) {
             const int64_t ryk = rolled(yk, h), rxk = rolled(xk, w);
             if (ry / size != ryk / size || rx / size != rxk / size) continue;
-            // In one window but from opposite edges of the image.
+            // Rolling put both into one window, but they are from opposite edges of the image.
             if (std::abs(y - yk) >= size || std::abs(x - xk) >= size) continue;
             double score = 0;
             for (int64_t c = 0; c < d; ++c)

@@ -1,5 +1,5 @@
-// Biases of attention scores that are no function of the lag alone, as the papers write them, by
-// loops in double precision. Query i stands at position i + N − M.
+// Biases of attention scores that depend on more than the relative position, as the papers write
+// them, by loops in double precision. Query i is at position i + N − M.
 //
 //   Li et al. 2024       FIRE: Functional Interpolation for Relative Positions
 //   Liu et al. 2021      Swin Transformer
@@ -12,25 +12,29 @@
 
 namespace stretto::reference {
 
-/// What FIRE learns, and L0.
+/// The parameters of FIRE: c, the multiplier m of the threshold, the threshold L0, and an MLP
+/// 1 → hidden → H.
 struct FireParameters {
   double c = 0, multiplier = 0, threshold = 0;
   Tensor weight1, bias1;  // [hidden, 1], [hidden]
   Tensor weight2, bias2;  // [H, hidden], [H]
 };
-/// → [H, M, N] (Li et al.).
+/// Computes the bias of FIRE (Li et al.) [H, M, N],
+/// MLP(log(|c (i − j)| + 1) / (log(|c max(i, |m L0|)| + 1) + 1e-6)).
 Tensor fire_bias(const FireParameters& fire, int64_t m, int64_t n);
 
-/// table [(2h − 1)(2w − 1), H] → [H, hw, hw] (Liu et al., eq. 4).
+/// Computes the relative position bias of a window of h × w cells (Liu et al., eq. 4):
+/// table [(2h − 1)(2w − 1), H] → [H, hw, hw].
 Tensor window_bias(const Tensor& table, int64_t h, int64_t w);
 
-/// q [B, H, hw, D], tables [H, 2h − 1, D] and [H, 2w − 1, D] → [B, H, hw, hw] (Bello et al., eq. 3
-/// and 4, without the scale).
+/// Computes the relative logits of an h × w grid (Bello et al., eqs. 3 and 4, without the scale):
+/// q [B, H, hw, D], tables [H, 2h − 1, D] and [H, 2w − 1, D] → [B, H, hw, hw].
 Tensor grid_logits(const Tensor& q, const Tensor& height, const Tensor& width);
 
-/// Shifted windows (Liu et al., §3.2): attention of an image q, k, v [H, h, w, D] that is rolled by
-/// `shift` up and to the left, cut into windows of size × size, and rolled back. A token sees those
-/// of its window that were its neighbors before the image was rolled; table as in window_bias.
+/// Computes attention with shifted windows (Liu et al., §3.2) of an image, q, k, v [H, h, w, D] →
+/// [H, h, w, D]: the image is rolled by `shift` up and to the left, cut into windows of size ×
+/// size, and rolled back. A token sees the tokens of its window except those that came from the
+/// opposite edge of the image. The table is that of window_bias().
 Tensor shifted_window_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                                 const Tensor& table, int64_t size, int64_t shift);
 

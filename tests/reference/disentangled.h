@@ -1,4 +1,5 @@
-// Scores between content and position, one pair at a time (He et al. 2021, DeBERTa).
+// Scores between content and position, one pair at a time (He et al. 2021, DeBERTa). A distance is
+// i − j here, query minus key, as in the paper.
 #pragma once
 
 #include <functional>
@@ -7,15 +8,15 @@
 
 namespace stretto::reference {
 
-/// δ(i, j) of eq. 3 from the distance i − j, for 2k rows.
+/// Returns δ(i, j) of eq. 3, a row of a table of 2k rows, from the distance i − j.
 int64_t delta(int64_t distance, int64_t k);
 
-/// The row of a table that a query at position i and a key at j use, from the distance i − j.
+/// Returns the row of a table for a query at position i and a key at position j, from i − j.
 using RowOf = std::function<int64_t(int64_t distance)>;
 
-/// The last two terms of eq. 4, q_i · K[row] + k_j · Q[row], times `scale`: q [B, H, M, D],
-/// k [B, G, N, D], tables [H or 1, R, D] or undefined for none → [B, H, M, N]. Queries are the last
-/// M of the N positions. As a dense bias of attention these complete the scores.
+/// Computes the last two terms of eq. 4, q_i · K[row] + k_j · Q[row], times `scale`, which complete
+/// the scores as a dense bias: q [B, H, M, D], k [B, G, N, D], tables [H or 1, R, D] →
+/// [B, H, M, N]. An undefined table drops its term. The queries are the last M of the N positions.
 Tensor disentangled_bias(const Tensor& q, const Tensor& k, const Tensor& key_table,
                          const RowOf& key_row, const Tensor& query_table, const RowOf& query_row,
                          double scale);

@@ -17,6 +17,7 @@ struct Complex {
 
 using Sequence = std::vector<Complex>;
 
+// The n-th roots of unity, e^(2πi k/n).
 std::vector<Complex> roots(int64_t n) {
   std::vector<Complex> w;
   for (int64_t k = 0; k < n; ++k) {
@@ -32,7 +33,7 @@ Sequence dft(const Sequence& x, bool inverse) {
   Sequence y(x.size());
   for (int64_t k = 0; k < n; ++k) {
     Complex sum;
-    int64_t jk = 0;  // modulo n
+    int64_t jk = 0;  // modulo n, so that the angle is exact for every j and k
     for (const Complex& a : x) {
       const Real c = w[size_t(jk)].re, s = inverse ? w[size_t(jk)].im : -w[size_t(jk)].im;
       sum.re += a.re * c - a.im * s;
@@ -45,7 +46,8 @@ Sequence dft(const Sequence& x, bool inverse) {
   return y;
 }
 
-// f on each row of x: `from` numbers make a sequence, `to` numbers come of f's.
+// Applies f to each row of `width` elements of x: read() makes a sequence of a row, write() appends
+// the elements of f's result to those of a tensor of this shape.
 template <class Read, class F, class Write>
 Tensor by_rows(const Tensor& x, int64_t width, const Shape& shape, Read read, F f, Write write) {
   const std::vector<double> values = x.to_vector<double>();
@@ -104,7 +106,7 @@ Tensor inverse_real_dft(const Tensor& x, int64_t n) {
   return by_rows(
       x, 2 * bins, shape, [&](const double* from) { return read_complex(from, bins); },
       [&](Sequence s) {
-        s.resize(size_t(n));
+        s.resize(size_t(n));  // the second half is the conjugate of the first, reversed
         for (int64_t k = 0; k < bins; ++k) {
           Complex& a = s[size_t(k)];
           if (k == (n - k) % n) a.im = 0;
@@ -118,19 +120,19 @@ Tensor inverse_real_dft(const Tensor& x, int64_t n) {
 }
 
 Tensor convolution(const Tensor& left, const Tensor& right, const FftConvOptions& options) {
-  const bool two = options.axes == 2;
-  Tensor x = two ? left : left.unsqueeze(-2), w = two ? right : right.unsqueeze(-2);
+  const bool two_axes = options.axes == 2;
+  Tensor x = two_axes ? left : left.unsqueeze(-2), w = two_axes ? right : right.unsqueeze(-2);
   const Shape batch = broadcast_shapes("convolution", Shape(x.shape().begin(), x.dim() - 2),
                                        Shape(w.shape().begin(), w.dim() - 2));
-  const auto shown = [&](const Tensor& t) {
+  const auto broadcast = [&](const Tensor& t) {
     Shape shape = batch;
     shape.push_back(t.size(-2));
     shape.push_back(t.size(-1));
     return broadcast_to(t, shape).to_vector<double>();
   };
   const int64_t n[] = {x.size(-2), x.size(-1)}, taps[] = {w.size(-2), w.size(-1)};
-  const std::vector<double> xs = shown(x), ws = shown(w);
-  // The entry of x that tap p brings to output t of an axis; −1: there is none.
+  const std::vector<double> xs = broadcast(x), ws = broadcast(w);
+  // Returns the index of x that tap p multiplies for output t of an axis; negative: none.
   const auto source = [&](int axis, int64_t t, int64_t p) -> int64_t {
     int64_t s = t - p;
     if (options.padding == Padding::valid) s += taps[axis] - 1;
@@ -158,7 +160,7 @@ Tensor convolution(const Tensor& left, const Tensor& right, const FftConvOptions
   shape.push_back(length[0]);
   shape.push_back(length[1]);
   const Tensor result = tensor(y, shape);
-  return two ? result : result.squeeze(-2);
+  return two_axes ? result : result.squeeze(-2);
 }
 
 }  // namespace stretto::reference

@@ -1,22 +1,23 @@
-// Fourier transforms and convolutions as their definitions write them, in long double.
+// Fourier transforms and convolutions by their definitions, in long double.
 #pragma once
 
 #include "ops/fft/fft_conv.h"
 
 namespace stretto::reference {
 
-/// y_k = Σ_j x_j e^(−2πi jk/n), or with 1/n and the other sign: x [.., n, 2] → [.., n, 2], f64.
+/// Computes y_k = Σ_j x_j e^(−2πi jk/n): x [.., n, 2] → f64 [.., n, 2]. The inverse has the
+/// opposite sign and the factor 1/n.
 Tensor dft(const Tensor& x, bool inverse = false);
 
-/// The first n/2 + 1 of them for real x [.., n] → [.., n/2 + 1, 2].
+/// Returns the first n/2 + 1 bins of the transform of a real x [.., n] → [.., n/2 + 1, 2].
 Tensor real_dft(const Tensor& x);
 
-/// 1/n Σ_k X_k e^(2πi jk/n) over the whole spectrum, in which X_{n−k} is the conjugate of X_k and
-/// bins that are their own conjugate are real: x [.., n/2 + 1, 2] → [.., n].
+/// Computes 1/n Σ_k X_k e^(2πi jk/n) over the whole spectrum: x [.., n/2 + 1, 2] → real [.., n].
+/// X_{n−k} is the conjugate of X_k; bins that are their own conjugate count as real.
 Tensor inverse_real_dft(const Tensor& x, int64_t n);
 
-/// Convolution of x [.., n1, n2] with w [.., P1, P2] over two axes, or over the last one, with the
-/// index of x by the definition of the padding (ops/fft/fft_conv.h).
+/// Convolves x [.., n1, n2] with w [.., P1, P2] over two axes, or x [.., n] with w [.., P] over
+/// one, by the definitions of the paddings in ops/fft/fft_conv.h.
 Tensor convolution(const Tensor& x, const Tensor& w, const FftConvOptions& options);
 
 }  // namespace stretto::reference

@@ -9,7 +9,7 @@
 namespace stretto::reference {
 namespace {
 
-// The values of a [B, H, L, D] tensor by index.
+// The elements of a tensor [B, H, L, D], read by index.
 struct Values {
   explicit Values(const Tensor& x) : shape(x.shape()), at(x.to_vector<double>()) {}
   double operator()(int64_t b, int64_t h, int64_t l, int64_t d) const {
@@ -19,6 +19,7 @@ struct Values {
   std::vector<double> at;
 };
 
+// Applies f to each element.
 Tensor each(const Tensor& x, const std::function<double(double)>& f) {
   std::vector<double> values = x.to_vector<double>();
   for (double& value : values) value = f(value);
@@ -38,7 +39,7 @@ Tensor linear_attention(const Tensor& queries, const Tensor& keys, const Tensor&
   for (int64_t b = 0; b < q.shape[0]; ++b)
     for (int64_t h = 0; h < heads; ++h)
       for (int64_t i = 0; i < m; ++i) {
-        const int64_t g = h * groups / heads;
+        const int64_t g = h * groups / heads;  // H / G query heads share a key head
         std::vector<double> numerator(size_t(v.shape[3]), 0.0);
         double denominator = o.eps;
         for (int64_t j = 0; j < n; ++j) {

@@ -7,13 +7,15 @@
 
 namespace stretto::reference {
 
-/// Eqs. 4 and 8 of Katharopoulos et al., a sum over keys for each query, for features q, k of any
-/// floating dtype; result f64. Options as in ops/attention/linear_attention.h.
+/// Computes eqs. 4 and 8 of Katharopoulos et al. as a sum over the keys for each query: features
+/// q [B, H, M, F], k [B, G, N, F], values v [B, G, N, Dv] of any floating dtype → f64 [B, H, M,
+/// Dv]. Options as in ops/attention/linear_attention.h.
 Tensor linear_attention(const Tensor& queries, const Tensor& keys, const Tensor& values,
                         const LinearAttentionOptions& options = {});
 
-/// elu(x) + 1 (Katharopoulos et al., eq. 7), relu(x) + epsilon.
+/// Computes elu(x) + 1 elementwise (Katharopoulos et al., eq. 7).
 Tensor elu_plus_one(const Tensor& x);
+/// Computes relu(x) + epsilon elementwise (Choromanski et al. 2021, §4.1).
 Tensor relu_plus(const Tensor& x, double epsilon);
 
 }  // namespace stretto::reference

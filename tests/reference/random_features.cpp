@@ -11,6 +11,7 @@ namespace {
 
 using Function = std::function<double(double)>;
 
+// Eq. 5 with h(x') = h_of_square(|x'|²), the functions f_1 … f_l and the normalizer m.
 Tensor random_features(const Tensor& x, const Tensor& projection, const Function& h_of_square,
                        const std::vector<Function>& functions, double m) {
   const int64_t d = x.size(3), rows = x.numel() / d, n = projection.size(0);
@@ -33,18 +34,18 @@ Tensor random_features(const Tensor& x, const Tensor& projection, const Function
   return stretto::tensor(phi, {x.size(0), x.size(1), x.size(2), n * int64_t(functions.size())});
 }
 
-double shrink(double squares) { return std::exp(-squares / 2); }
+double exp_minus_half(double squares) { return std::exp(-squares / 2); }
 
 }  // namespace
 
 Tensor positive_features(const Tensor& x, const Tensor& projection) {
-  return random_features(x, projection, shrink, {[](double a) { return std::exp(a); }},
+  return random_features(x, projection, exp_minus_half, {[](double a) { return std::exp(a); }},
                          double(projection.size(0)));
 }
 
 Tensor hyperbolic_features(const Tensor& x, const Tensor& projection) {
   return random_features(
-      x, projection, shrink,
+      x, projection, exp_minus_half,
       {[](double a) { return std::exp(a); }, [](double a) { return std::exp(-a); }},
       double(2 * projection.size(0)));
 }

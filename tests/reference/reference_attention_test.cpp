@@ -1,4 +1,4 @@
-// The worked examples of the papers' notes, number by number, and the closed forms of every shift.
+// The worked examples of the papers' notes, element by element, and the closed forms of every skew.
 #include "ops/attention/skew.h"
 #include "tests/reference/attention.h"
 #include "tests/support/catch.h"
@@ -17,14 +17,14 @@ Matrix rows(std::initializer_list<std::vector<double>> list) {
   return m;
 }
 
-// A column of the numbers first … last.
+// Returns a column of the integers first … last.
 Matrix column(int64_t first, int64_t last) {
   Matrix m{last - first + 1, 1};
   for (int64_t i = 0; i < m.rows; ++i) m(i, 0) = double(first + i);
   return m;
 }
 
-// X[i, c] = 100 i + c: every number tells where it came from.
+// Returns X[i, c] = 100 i + c, so that every element shows its original place.
 Matrix labeled(int64_t m, int64_t w) {
   Matrix x{m, w};
   for (int64_t i = 0; i < m; ++i)
@@ -51,7 +51,7 @@ void check_close(const Matrix& a, const Matrix& b) {
 
 }  // namespace
 
-TEST_CASE("music transformer notebook: global attention, L = 5") {
+TEST_CASE("the Music Transformer notebook: global attention, L = 5") {
   const Matrix q{5, 1, {1, 1, 1, 1, 1}};
   const Matrix e = column(-4, 0);
   CHECK(e == Matrix{5, 1, {-4, -3, -2, -1, 0}});
@@ -81,7 +81,7 @@ TEST_CASE("music transformer notebook: global attention, L = 5") {
   CHECK(reference::relative_logits_by_gather(q, e) == s_rel);
 }
 
-TEST_CASE("music transformer notebook: local attention, N = 5") {
+TEST_CASE("the Music Transformer notebook: local attention, N = 5") {
   const Matrix q{5, 1, {1, 1, 1, 1, 1}};
   const Matrix e = column(-9, -1);
   CHECK(e == Matrix{9, 1, {-9, -8, -7, -6, -5, -4, -3, -2, -1}});
@@ -111,7 +111,7 @@ TEST_CASE("music transformer notebook: local attention, N = 5") {
   CHECK(skew_op(qe, 5) == s_rel);
 }
 
-TEST_CASE("causal skew: where every number goes, L = 5") {
+TEST_CASE("causal skew: the place of every element for L = 5") {
   const Matrix x = labeled(5, 5);
   CHECK(reference::skew(x) == rows({{4, 0, 100, 101, 102},
                                     {103, 104, 0, 200, 201},
@@ -125,14 +125,15 @@ TEST_CASE("causal skew: where every number goes, L = 5") {
                                {400, 401, 402, 403, 404}}));
 }
 
-TEST_CASE("causal skew: closed form, and the op is 0 above the diagonal") {
+TEST_CASE("causal skew equals its closed form, and the op is 0 above the diagonal") {
   const int64_t l = GENERATE(1, 2, 3, 5, 8, 33, 64, 65);
   const Matrix x = labeled(l, l), y = reference::skew(x), op = skew_op(x, l);
   Matrix expected{l, l}, upper = expected;
   for (int64_t i = 0; i < l; ++i)
     for (int64_t j = 0; j < l; ++j) {
       if (j <= i) expected(i, j) = upper(i, j) = x(i, j - i + l - 1);
-      if (j > i + 1) expected(i, j) = x(i + 1, j - i - 2);  // garbage; (i, i + 1) is the pad
+      if (j > i + 1)
+        expected(i, j) = x(i + 1, j - i - 2);  // values of the next row; (i, i + 1) is the padding
     }
   CHECK(y == expected);
   CHECK(op == upper);
@@ -140,7 +141,7 @@ TEST_CASE("causal skew: closed form, and the op is 0 above the diagonal") {
         skew_op(reference::mask_upper_left(x), l));
 }
 
-TEST_CASE("two-sided and local skew: closed form, the op agrees everywhere") {
+TEST_CASE("bidirectional and local skew equal their closed form, and so does the op") {
   const int64_t l = GENERATE(1, 2, 3, 4, 7, 32, 65);
   const Matrix x = labeled(l, 2 * l - 1);
   Matrix expected{l, l};
@@ -151,13 +152,13 @@ TEST_CASE("two-sided and local skew: closed form, the op agrees everywhere") {
   CHECK(skew_op(x, l) == expected);
 }
 
-TEST_CASE("skew with memory: where every number goes, 3 queries and 7 keys") {
+TEST_CASE("skew with memory: the place of every element for 3 queries and 7 keys") {
   CHECK(reference::skew_with_memory(labeled(3, 7)) == rows({{2, 3, 4, 5, 6, 0, 100},
                                                             {101, 102, 103, 104, 105, 106, 0},
                                                             {200, 201, 202, 203, 204, 205, 206}}));
 }
 
-TEST_CASE("skew with memory: closed form, and the op is 0 in the future") {
+TEST_CASE("skew with memory equals its closed form, and the op is 0 for keys after the query") {
   const auto [m, n] = GENERATE(table<int64_t, int64_t>(
       {{1, 1}, {1, 9}, {2, 2}, {3, 7}, {5, 6}, {8, 8}, {7, 64}, {64, 65}, {33, 130}}));
   const Matrix x = labeled(m, n), y = reference::skew_with_memory(x), op = skew_op(x, n);
@@ -172,7 +173,7 @@ TEST_CASE("skew with memory: closed form, and the op is 0 in the future") {
   CHECK(op == seen);
 }
 
-TEST_CASE("local attention of blocks of 3: the relative positions of its logits") {
+TEST_CASE("local attention in blocks of 3: its logits have the right relative positions") {
   const Matrix q{6, 1, {1, 1, 1, 1, 1, 1}};
   const Matrix s = reference::local_logits(q, column(-5, 0), 3);
   CHECK(s == rows({{0, 0, 0, 0, 0, 0},
@@ -183,7 +184,7 @@ TEST_CASE("local attention of blocks of 3: the relative positions of its logits"
                    {-5, -4, -3, -2, -1, 0}}));
 }
 
-TEST_CASE("the skew is the gather of R, without R") {
+TEST_CASE("the skew equals the product with the gathered tensor R") {
   const int64_t l = GENERATE(1, 2, 5, 12), d = GENERATE(1, 4);
   const Matrix q = noise(l, d, 1), past = noise(l, d, 2), both = noise(2 * l - 1, d, 3);
   const Matrix qe = reference::times_transposed(q, past);
@@ -192,12 +193,12 @@ TEST_CASE("the skew is the gather of R, without R") {
   check_close(skew_op(qe, l), reference::relative_logits_by_gather(q, past));
   check_close(reference::skew_local(reference::times_transposed(q, both)),
               reference::relative_logits_by_gather(q, both));
-  // A clip that nothing reaches is no clip.
+  // If no distance exceeds k, clipping changes nothing.
   check_close(reference::clipped_logits_by_gather(q, both),
               reference::relative_logits_by_gather(q, both));
 }
 
-TEST_CASE("attention by loops is softmax of Q Kᵀ + S_rel, with every S_rel of the papers") {
+TEST_CASE("attention by loops equals softmax(Q Kᵀ + S_rel) for every S_rel of the papers") {
   const int64_t l = 12, d = 4, block = 4, clip = 3;
   const Matrix q = noise(l, d, 4), k = noise(l, d, 5), e = noise(l, d, 6);
   const Matrix local = noise(2 * block, d, 7), w = noise(2 * clip + 1, d, 8);

@@ -9,9 +9,10 @@
 namespace stretto::reference {
 namespace {
 
-// A whole number in digits of 32 bits, the lowest first.
+// A non-negative integer of any size in digits of 32 bits, the lowest first.
 using Digits = std::vector<uint32_t>;
 
+// Multiplies x by factor^times; factor is below 2^32.
 void multiply(Digits& x, int64_t factor, int64_t times) {
   for (; times > 0; --times) {
     uint64_t carry = 0;
@@ -24,6 +25,7 @@ void multiply(Digits& x, int64_t factor, int64_t times) {
   }
 }
 
+// True if a ≥ b.
 bool at_least(const Digits& a, const Digits& b) {
   if (a.size() != b.size()) return a.size() > b.size();
   return !std::lexicographical_compare(a.rbegin(), a.rend(), b.rbegin(), b.rend());
@@ -36,7 +38,9 @@ std::vector<int64_t> t5_thresholds(int64_t n, int64_t max_distance) {
   std::vector<int64_t> first;
   for (int64_t b = 0; b <= e; ++b) first.push_back(b);
   for (int64_t b = e + 1; b < n; ++b) {
-    // a^(n − e) ≥ max_distance^(b − e) · e^(n − b), which max_distance itself fulfils.
+    // Bucket b starts at the smallest a with e + log(a / e) / log(max_distance / e) · (n − e) ≥ b,
+    // that is a^(n − e) ≥ max_distance^(b − e) · e^(n − b). a = max_distance fulfils it, so a
+    // binary search below it finds the smallest a.
     Digits bound{1};
     multiply(bound, max_distance, b - e);
     multiply(bound, e, n - b);
@@ -60,6 +64,8 @@ namespace {
 
 double distance(int64_t i, int64_t j) { return std::fabs(double(i - j)); }
 
+// For a power of two, H slopes 2^(−8/H), 2^(−16/H), …; else those of the largest power of two P <
+// H, then every other slope of 2P heads.
 std::vector<double> slopes(int64_t heads) {
   const double power = std::floor(std::log2(double(heads)));
   std::vector<double> list;

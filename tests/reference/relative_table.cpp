@@ -38,7 +38,8 @@ Matrix shaw_attention(const Matrix& q, const Matrix& k, const Matrix& v, const M
 
 namespace {
 
-// Rows of a table for the pairs of queries first … first + count − 1 with all keys, in this order.
+// Returns the rows of a table [T, R, D] for all pairs of the queries first … first + count − 1 and
+// the N keys, query by query: [T, count · N, D].
 Tensor pair_rows(const Tensor& table, int64_t first, int64_t count, int64_t m, int64_t n) {
   const int64_t clip = (table.size(1) - 1) / 2;
   std::vector<int64_t> rows;
@@ -71,14 +72,14 @@ Tensor shaw_by_gather(const Tensor& q, const Tensor& k, const Tensor& v, const T
 Tensor shaw_by_products(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& w_keys,
                         const Tensor& w_values, bool causal) {
   const int64_t batch = q.size(0), heads = q.size(1), m = q.size(2), n = k.size(2);
-  // x [B, H, M, ..] times the rows of each query: product(x [T, B·H / T, ..], rows [T, N, ..]) with
-  // T tables.
+  // Multiplies x [B, H, M, ..] by the table rows of each query, with
+  // product(x [T, B·H / T, ..], rows [T, N, ..]) for T tables.
   auto each_query = [&](const Tensor& x, const Tensor& table, auto product) {
     const int64_t tables = table.size(0), d = x.size(3);
     Tensors results;
     for (int64_t i = 0; i < m; ++i) {
-      const Tensor together = x.select(2, i).transpose(0, 1);  // [H, B, ..]
-      const Tensor y = product(together.reshape({tables, batch * heads / tables, d}),
+      const Tensor all_batches = x.select(2, i).transpose(0, 1);  // [H, B, ..]
+      const Tensor y = product(all_batches.reshape({tables, batch * heads / tables, d}),
                                pair_rows(table, i, 1, m, n));
       results.push_back(y.reshape({heads, batch, y.size(2)}).transpose(0, 1));
     }

@@ -1,4 +1,4 @@
-// The three ways to compute Shaw's attention give what the library's two forms give.
+// The three ways to compute Shaw's attention agree with the library's two implementations.
 #include "tests/reference/relative_table.h"
 
 #include <cmath>
@@ -24,7 +24,7 @@ struct Setup {
 
 constexpr int64_t batch = 2, heads = 3;
 
-// q, k, v, table of the keys, table of the values (undefined without).
+// Returns q, k, v, the table of keys and the table of values (may be undefined).
 Tensors make_inputs(const Setup& s) {
   const int64_t tables = s.shared ? 1 : heads, rows = 2 * s.clip + 1;
   Tensors x{fixed_leaf({batch, heads, s.m, s.d}, 1), fixed_leaf({batch, heads, s.n, s.d}, 2),
@@ -38,18 +38,18 @@ const Setup setups[] = {
     {1, 1, 4, 4, 2},
     {5, 5, 4, 6, 0},
     {7, 7, 4, 6, 3},
-    {7, 7, 41, 5, 6, true, true},  // the clip that is not reached
-    {9, 9, 4, 6, 20, false},       // nor all rows
+    {7, 7, 41, 5, 6, true, true},  // no distance is clipped
+    {9, 9, 4, 6, 20, false},       // and not all rows are used
     {9, 9, 5, 3, 2, true, false, true},
     {9, 9, 4, 4, 1, false, true, true},
-    {3, 8, 4, 6, 2, true, false, true},  // the last queries
+    {3, 8, 4, 6, 2, true, false, true},  // queries at the last positions
     {3, 8, 4, 6, 2, true, true},
     {1, 8, 4, 6, 3, true, false, true},
 };
 
 }  // namespace
 
-TEST_CASE("shaw: loops, gather and products are attention with clipped tables") {
+TEST_CASE("Shaw's attention by loops, gather and products equals attention with clipped tables") {
   for (const Setup& s : setups) {
     INFO("M " << s.m << ", N " << s.n << ", D " << s.d << ", clip " << s.clip);
     const Tensors x = make_inputs(s);
@@ -82,16 +82,16 @@ TEST_CASE("shaw: loops, gather and products are attention with clipped tables") 
   }
 }
 
-TEST_CASE("shaw: scores by loops are those of the gather of w") {
+TEST_CASE("Shaw's scores by loops equal those with gathered rows") {
   const int64_t l = 9, d = 4, clip = 2;
   const Tensor q = fixed_noise({l, d}, 1), w = fixed_noise({2 * clip + 1, d}, 2);
-  // With k = 0 and the unit vectors as values the output is softmax(Q Rᵀ / √D).
+  // With k = 0 and unit vectors as values the output is softmax(Q Rᵀ / √D).
   reference::Matrix unit{l, l};
   for (int64_t i = 0; i < l; ++i) unit(i, i) = 1;
   const reference::Matrix alpha = reference::shaw_attention(matrix(q), {l, d}, unit, matrix(w), {});
   const reference::Matrix scores = reference::clipped_logits_by_gather(matrix(q), matrix(w));
   for (int64_t i = 0; i < l; ++i)
-    for (int64_t j = 0; j < l; ++j)  // ratios of weights are differences of scores
+    for (int64_t j = 0; j < l; ++j)  // logarithms of ratios are differences of scores
       CHECK(std::log(alpha(i, j) / alpha(i, 0)) ==
             Approx((scores(i, j) - scores(i, 0)) / 2).margin(1e-13));
 }

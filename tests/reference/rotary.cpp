@@ -13,9 +13,12 @@ namespace {
 
 using Complex = std::complex<double>;
 
-int64_t turning(const RotaryOptions& o, int64_t size) { return o.dims > 0 ? o.dims : size; }
+// The number of rotated features of a head.
+int64_t rotated_features(const RotaryOptions& o, int64_t size) {
+  return o.dims > 0 ? o.dims : size;
+}
 
-// Where pair n of d numbers has its real and its imaginary part.
+// The features that are the real and the imaginary part of pair n, of d rotated features.
 struct Pair {
   Pair(int64_t n, int64_t d, RotaryPairing pairing)
       : real(pairing == RotaryPairing::half ? n : 2 * n),
@@ -23,7 +26,7 @@ struct Pair {
   int64_t real, imaginary;
 };
 
-// θ_n, with the base and the positions stretched.
+// θ_n, with the scaled base (ntk) and the divided positions (scale).
 double rate(int64_t n, int64_t d, const RotaryOptions& o) {
   if (!o.frequencies.empty()) return o.frequencies[size_t(n)] / o.scale;
   const double base = o.base * std::pow(o.ntk, double(d) / double(d - 2));
@@ -33,7 +36,7 @@ double rate(int64_t n, int64_t d, const RotaryOptions& o) {
 }  // namespace
 
 Tensor rotated(const Tensor& x, int64_t first, const RotaryOptions& o) {
-  const int64_t length = x.size(2), size = x.size(3), d = turning(o, size);
+  const int64_t length = x.size(2), size = x.size(3), d = rotated_features(o, size);
   std::vector<double> values = x.to_vector<double>();
   for (int64_t row = 0; row < x.size(0) * x.size(1) * length; ++row)
     for (int64_t n = 0; n < d / 2; ++n) {
@@ -50,24 +53,25 @@ Tensor rotated(const Tensor& x, int64_t first, const RotaryOptions& o) {
 
 Tensor rotary_scores(const Tensor& q, const Tensor& k, const RotaryOptions& o) {
   const int64_t batch = q.size(0), heads = q.size(1), groups = k.size(1);
-  const int64_t m = q.size(2), keys = k.size(2), size = q.size(3), d = turning(o, size);
+  const int64_t m = q.size(2), keys = k.size(2), size = q.size(3), d = rotated_features(o, size);
   std::vector<double> scores;
   for (int64_t b = 0; b < batch; ++b)
     for (int64_t h = 0; h < heads; ++h) {
       const Matrix qs = matrix(q[b][h]), ks = matrix(k[b][h * groups / heads]);
       for (int64_t i = 0; i < m; ++i)
         for (int64_t j = 0; j < keys; ++j) {
-          const auto lag = double(i + keys - m - j);
+          const auto distance = double(i + keys - m - j);
           double score = 0;
           for (int64_t n = 0; n < d / 2; ++n) {
             const Pair at(n, d, o.pairing);
             const Complex product = Complex(qs(i, at.real), qs(i, at.imaginary)) *
                                     std::conj(Complex(ks(j, at.real), ks(j, at.imaginary)));
             const double zeta = (2 * double(n) + 0.4 * double(d)) / (1.4 * double(d));
-            const double decay = (o.xpos ? std::pow(zeta, lag / o.xpos_scale_base) : 1) *
+            const double decay = (o.xpos ? std::pow(zeta, distance / o.xpos_scale_base) : 1) *
                                  o.attention_factor * o.attention_factor;
-            score += decay * (product * std::polar(1.0, lag * rate(n, d, o))).real();
+            score += decay * (product * std::polar(1.0, distance * rate(n, d, o))).real();
           }
+          // The features after the pairs are not rotated.
           for (int64_t c = d; c < size; ++c) score += qs(i, c) * ks(j, c);
           scores.push_back(score);
         }
@@ -96,6 +100,7 @@ std::vector<double> llama3_rates(const Llama3Scaling& s) {
 }
 
 std::vector<double> yarn_rates(const YarnScaling& s) {
+  // The (fractional) pair that makes this number of rotations in `length` positions.
   const auto correction_dim = [&](double rotations) {
     return double(s.dims) * std::log(s.length / (rotations * 2 * std::numbers::pi)) /
            (2 * std::log(s.base));
@@ -115,8 +120,8 @@ std::vector<double> yarn_rates(const YarnScaling& s) {
     double ramp = (double(n) - low) / (high - low);
     if (ramp < 0) ramp = 0;
     if (ramp > 1) ramp = 1;
-    const double kept = 1 - ramp;
-    rates.push_back(interpolation * (1 - kept) + extrapolation * kept);
+    const double unscaled = 1 - ramp;  // the share of the original frequency
+    rates.push_back(interpolation * (1 - unscaled) + extrapolation * unscaled);
   }
   return rates;
 }

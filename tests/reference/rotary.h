@@ -12,18 +12,21 @@
 
 namespace stretto::reference {
 
-/// Each pair of x [B, H, L, D] as a complex number, multiplied by e^(i t θ), row l at position
-/// t = first + l (Su et al., eq. 12 and 15). Without xpos.
+/// Multiplies each pair of features of x [B, H, L, D], as a complex number, by e^(i t θ_n), where
+/// row l is at position t = first + l (Su et al., eqs. 12 and 15) → f64 [B, H, L, D]. Ignores xpos.
 Tensor rotated(const Tensor& x, int64_t first, const RotaryOptions& options);
 
-/// q·k of turned queries q [B, H, M, D] and keys k [B, G, N, D] without turning either: with the
-/// lag l = i + N − M − j, Σ Re(q_n k̄_n e^(i l θ_n)) · ζ_n^(l / scale_base) over the pairs n, plus
-/// the products of what does not turn (Su et al., eq. 12; Sun et al.; ζ = 1 without xpos).
-/// → [B, H, M, N].
+/// Computes the products of rotated queries and keys without rotating either: q [B, H, M, D],
+/// k [B, G, N, D] → [B, H, M, N]. With the distance l = i + N − M − j they are
+/// Σ_n Re(q_n k̄_n e^(i l θ_n)) · ζ_n^(l / scale_base) over the pairs n, plus the products of the
+/// features that are not rotated (Su et al., eq. 12; Sun et al.; ζ = 1 without xpos).
 Tensor rotary_scores(const Tensor& q, const Tensor& k, const RotaryOptions& options);
 
-/// What Hugging Face's modeling_rope_utils.py computes for "llama3" and for "yarn", step by step.
+/// Returns the frequencies of LLaMA 3.1, step by step as Hugging Face's modeling_rope_utils.py
+/// computes them for "llama3".
 std::vector<double> llama3_rates(const Llama3Scaling& scaling);
+/// Returns the frequencies of YaRN (Peng et al. 2024, §3.2), step by step as the same file computes
+/// them for "yarn".
 std::vector<double> yarn_rates(const YarnScaling& scaling);
 
 }  // namespace stretto::reference

@@ -8,7 +8,7 @@ namespace {
 
 using Tokens = std::vector<int64_t>;
 
-// The functions of the paper, with the model's parameters.
+// The functions of the paper, with the model's parameters by their names.
 class Reader {
  public:
   explicit Reader(const nn::SequenceToSequence& model) : o_(model.options) {
@@ -28,8 +28,8 @@ class Reader {
     return y;
   }
 
-  // √D · E[token] + PE(pos), PE(pos, 2i) = sin(pos / 10000^(2i/D)), PE(pos, 2i + 1) = cos(the
-  // same) (§3.4, §3.5).
+  // √D · E[token] + PE(pos), PE(pos, 2i) = sin(pos / 10000^(2i/D)) and
+  // PE(pos, 2i + 1) = cos(pos / 10000^(2i/D)) (§3.4, §3.5).
   Matrix embed(const Tokens& tokens, const Matrix& table, int64_t step) const {
     Matrix x{int64_t(tokens.size()), o_.layer.d_model};
     for (int64_t i = 0; i < x.rows; ++i)

@@ -10,9 +10,9 @@
 
 namespace stretto::reference {
 
-/// Logits [M, target_vocabulary] for the source tokens [N] and the target tokens so far [M], with
-/// the model's settings and the values of its parameters, by their names. Without positions in
-/// attention and without dropout.
+/// Computes the logits [M, target_vocabulary] of an encoder and decoder for the source tokens [N]
+/// and the target tokens so far [M] (Vaswani et al., §3), with the model's options and the values
+/// of its parameters. Ignores positional encodings in attention and dropout.
 Matrix transformer(const nn::SequenceToSequence& model, const std::vector<int64_t>& source,
                    const std::vector<int64_t>& target);
 

@@ -9,7 +9,7 @@
 namespace stretto::reference {
 namespace {
 
-// The values of a tensor by index.
+// The elements of a tensor of any shape, read by index.
 struct Values {
   explicit Values(const Tensor& x) : shape(x.shape()), at(x.to_vector<double>()) {}
   template <class... Index>
@@ -24,10 +24,11 @@ struct Values {
 
 double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 double softplus(double x) { return std::log1p(std::exp(-std::fabs(x))) + std::fmax(x, 0); }
-// 2πf·n within half a turn; the product is not rounded.
-double turns(double f, int64_t n) {
-  const double whole = std::nearbyint(f * double(n));
-  return 2 * std::numbers::pi * std::fma(f, double(n), -whole);
+// The angle 2πf·n less whole turns. The fused multiply-add does not round f·n, so that the angle is
+// exact at far positions.
+double angle(double f, int64_t n) {
+  const double whole_turns = std::nearbyint(f * double(n));
+  return 2 * std::numbers::pi * std::fma(f, double(n), -whole_turns);
 }
 
 }  // namespace
@@ -44,7 +45,7 @@ Tensor sine_code(const Tensor& freqs, const Tensor& offsets, const Tensor& gains
         for (int64_t r = 0; r < r_count; ++r) {
           double sum = 0;
           for (int64_t k = 0; k < sines; ++k) {
-            const double phase = turns(sigmoid(f(h, d, k)) / 2, l) + theta(h, d, k);
+            const double phase = angle(sigmoid(f(h, d, k)) / 2, l) + theta(h, d, k);
             sum += softplus(g(h, d, k)) * (std::cos(phase) * noise(h, d, 2 * k, r) +
                                            std::sin(phase) * noise(h, d, 2 * k + 1, r));
           }
@@ -109,7 +110,7 @@ Tensor sine_template(const Tensor& freqs, const Tensor& offsets, const Tensor& g
         double sum = 0;
         for (int64_t k = 0; k < sines; ++k)
           sum += std::pow(softplus(g(h, d, k)), 2) *
-                 std::cos(turns(sigmoid(f(h, d, k)) / 2, tau) + theta(h, d, k));
+                 std::cos(angle(sigmoid(f(h, d, k)) / 2, tau) + theta(h, d, k));
         p.push_back(sum / (2 * double(sines)));
       }
   return stretto::tensor(p, {f.shape[0], f.shape[1], 2 * n - 1});

@@ -1,5 +1,6 @@
-// Stochastic positional encoding as the paper writes it, codes and all: one short function per
-// equation, in double precision.
+// Stochastic positional encoding as the paper writes it, with the random codes in memory: one short
+// function per equation, in double precision. Numbers in parentheses are the paper's equations; H
+// heads, head dimension D, R realizations of the noise, K sines.
 //
 //   Liutkus et al. 2021   Relative Positional Encoding for Transformers with Linear Complexity
 #pragma once
@@ -8,25 +9,34 @@
 
 namespace stretto::reference {
 
-/// (20, 21): Ω(n, f, θ) diag(λ twice upsampled) Z / √(2K) for positions first … first + n − 1, with
-/// f = sigmoid(freqs)/2, λ = softplus(gains) [H, D, K], Z [H, D, 2K, R] → [H, D, n, R]. Queries
-/// have θ = offsets; keys have none, where `offsets` is undefined.
+/// Computes the code of sineSPE (20, 21), Ω(n, f, θ) diag(λ, each twice) Z / √(2K), for the
+/// positions first … first + n − 1: f = sigmoid(freqs)/2 and λ = softplus(gains) [H, D, K], noise
+/// Z [H, D, 2K, R] → [H, D, n, R]. θ is `offsets` for queries and 0 for keys, whose `offsets` are
+/// left undefined.
 Tensor sine_code(const Tensor& freqs, const Tensor& offsets, const Tensor& gains, const Tensor& z,
                  int64_t first, int64_t n);
 
-/// (22): Σ_p w[p] z[m − p + P − 1] for filters [H, D, P1, P2], noise [H, D, R, n1, n2] and all
-/// positions y·w + x from first to first + n − 1 of an image w wide → [H, D, n, R].
+/// Computes the code of convSPE (22), Σ_p w[p] z[m − p + P − 1], for the positions
+/// first … first + n − 1 of an image of `width` columns, row by row: filters [H, D, P1, P2], noise
+/// [H, D, R, n1, n2] → [H, D, n, R].
 Tensor conv_code(const Tensor& filter, const Tensor& z, int64_t width, int64_t first, int64_t n);
 
-/// (24, 25): √(1−δ) code + √δ ε, δ = sigmoid(gate) [H, D], ε [H, D, R].
+/// Computes a gated code (24, 25), √(1−δ) code + √δ ε, with δ = sigmoid(gate) [H, D] and noise
+/// ε [H, D, R] that is the same at all positions: code [H, D, n, R] → [H, D, n, R].
 Tensor gated_code(const Tensor& code, const Tensor& gate, const Tensor& epsilon);
 
-/// (16, 17): x̂[r] = Σ_d x[d] code_d[r] / (DR)^¼ for x [B, H, n, D], code [H, D, n, R].
+/// Encodes queries or keys (16, 17), x̂[r] = Σ_d x[d] code_d[r] / (DR)^¼: x [B, H, n, D],
+/// code [H, D, n, R] → [B, H, n, R].
 Tensor encoded(const Tensor& x, const Tensor& code);
 
-/// The templates of lags −(n − 1) … n − 1 → [H, D, 2n − 1]: that of (20, 21) and of (22), and (23).
+/// A template is the covariance P_d(τ) of the codes of query and key at the position differences
+/// τ = −(n − 1) … n − 1.
+///
+/// Computes the template of sineSPE, that of the codes (20, 21) → [H, D, 2n − 1].
 Tensor sine_template(const Tensor& freqs, const Tensor& offsets, const Tensor& gains, int64_t n);
+/// Computes the template of convSPE, that of the codes (22), in one dimension → [H, D, 2n − 1].
 Tensor conv_template(const Tensor& filter_q, const Tensor& filter_k, int64_t n);
+/// Computes the template with a gate (23), (1 − δ) P_d + δ with δ = sigmoid(gate) [H, D].
 Tensor gated_template(const Tensor& p, const Tensor& gate);
 
 }  // namespace stretto::reference

@@ -67,7 +67,7 @@ XLTerms xl_terms(const Matrix& q, const Matrix& k, const Matrix& w, const Matrix
   XLTerms t{{m, n}, {m, n}, {m, n}, {m, n}};
   for (int64_t i = 0; i < m; ++i)
     for (int64_t j = 0; j < n; ++j) {
-      // W_{k,R} R_{i−j}, anew for every pair.
+      // W_{k,R} R_{i−j}, computed again for every pair.
       const Matrix r = times_transposed(distance_sinusoid(i + n - m - j, w.columns, clamp), w);
       for (int64_t e = 0; e < size; ++e) {
         t.a(i, j) += q(i, e) * k(j, e);
@@ -92,14 +92,14 @@ Matrix xl_attention(const XLTerms& t, const Matrix& values, int64_t size,
   Matrix out{t.a.rows, values.columns};
   for (int64_t i = 0; i < t.a.rows; ++i) {
     std::vector<double> weight;
-    double top = -std::numeric_limits<double>::infinity(), total = 0;
+    double largest = -std::numeric_limits<double>::infinity(), total = 0;
     for (int64_t j = 0; j < t.a.columns; ++j) {
       const double score =
           (t.a(i, j) + t.b(i, j) + t.c(i, j) + t.d(i, j)) / std::sqrt(double(size));
       weight.push_back(hidden(i, j) ? -std::numeric_limits<double>::infinity() : score);
-      top = std::max(top, weight.back());
+      largest = std::max(largest, weight.back());
     }
-    for (double& x : weight) total += x = std::exp(x - top);
+    for (double& x : weight) total += x = std::exp(x - largest);
     for (int64_t j = 0; j < t.a.columns; ++j)
       for (int64_t e = 0; e < values.columns; ++e)
         out(i, e) += weight[size_t(j)] / total * values(j, e);

@@ -21,7 +21,7 @@ Matrix noise(int64_t m, int64_t w, uint64_t stream) {
 
 }  // namespace
 
-TEST_CASE("transformer-xl: the shift puts every distance where the formula has it") {
+TEST_CASE("Transformer-XL: the shift moves every distance to its place in the formula") {
   const int64_t m = GENERATE(1, 2, 3, 8), memory = GENERATE(0, 1, 4, 9), n = m + memory;
   const Matrix q = noise(m, 5, 1), k = noise(n, 5, 2), w = noise(5, 6, 3);
   const Matrix u = noise(1, 5, 4), v = noise(1, 5, 5);
@@ -34,7 +34,8 @@ TEST_CASE("transformer-xl: the shift puts every distance where the formula has i
   CHECK(worst < 1e-13);
 }
 
-TEST_CASE("transformer-xl: c and d do not know the query's content, b and d not the key's") {
+TEST_CASE(
+    "Transformer-XL: c and d do not depend on the query's content, b and d not on the key's") {
   const Matrix q = noise(3, 4, 1), k = noise(5, 4, 2), w = noise(4, 6, 3);
   const Matrix u = noise(1, 4, 4), v = noise(1, 4, 5);
   const auto t = reference::xl_terms(q, k, w, u, v);
@@ -47,10 +48,10 @@ TEST_CASE("transformer-xl: c and d do not know the query's content, b and d not 
   CHECK(t.d == third.d);
   CHECK_FALSE(t.c == third.c);
   for (int64_t i = 1; i < 3; ++i)
-    for (int64_t j = 1; j < 5; ++j) CHECK(t.d(i, j) == t.d(i - 1, j - 1));  // the distance alone
+    for (int64_t j = 1; j < 5; ++j) CHECK(t.d(i, j) == t.d(i - 1, j - 1));  // only the distance
 }
 
-TEST_CASE("transformer-xl: sinusoids of distances, and their clamp") {
+TEST_CASE("Transformer-XL: sinusoids equal those of nn, and distances are clamped") {
   for (const int64_t distance : {-7, -1, 0, 1, 3, 900}) {
     const Tensor row = nn::sinusoids(1, 8, nn::Sinusoid::concatenated, distance, 1, {.dtype = f64});
     CHECK(worst_error(row, reference::tensor(reference::distance_sinusoid(distance, 8))) < 1e-13);

@@ -1,4 +1,4 @@
-// What is done to parts of a product as they are made [core/gemm/gemm.h].
+// Epilogues, which process each block of a product as soon as it is computed [core/gemm/gemm.h].
 #include <algorithm>
 #include <mutex>
 #include <vector>
@@ -19,7 +19,7 @@ std::vector<T> values(int64_t n) {
   return all;
 }
 
-// The parts that have come, once per element of C.
+// The blocks that an epilogue has received, and how often each element of C was in one.
 struct Parts {
   int64_t n;
   std::vector<float> sums;
@@ -84,12 +84,12 @@ void check_parts() {
 
 }  // namespace
 
-TEST_CASE("an epilogue gets each sum of a product once, and may change it", "[gemm]") {
+TEST_CASE("an epilogue receives each sum of a product once, and may change it", "[gemm]") {
   check_parts<float>();
   check_parts<double>();
 }
 
-TEST_CASE("an epilogue gets the f32 sums of bf16 products", "[gemm]") {
+TEST_CASE("an epilogue receives the f32 sums of bf16 products", "[gemm]") {
   for (const Isa most : all_isas) {
     const IsaCap cap(most);
     if (!has_bf16_products()) continue;

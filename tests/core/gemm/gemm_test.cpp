@@ -1,5 +1,5 @@
-// Matrix products by every instruction set here, against sums of products in f64
-// [core/gemm/gemm.h].
+// Matrix products with every instruction set of this processor [core/gemm/gemm.h], against sums of
+// products in f64.
 #include "core/gemm/gemm.h"
 
 #include <algorithm>
@@ -24,15 +24,15 @@ std::vector<T> noise(int64_t n, uint64_t stream) {
   return x;
 }
 
-// What is not here would be the best that is.
+// Skips unsupported instruction sets: their cap selects the best supported one instead.
 std::vector<Isa> instruction_sets() {
-  std::vector<Isa> here;
+  std::vector<Isa> supported;
   for (Isa isa : {Isa::portable, Isa::avx2, Isa::avx512, Isa::amx, Isa::emulated})
-    if (const IsaCap cap(isa); stretto::isa() == isa) here.push_back(isa);
-  return here;
+    if (const IsaCap cap(isa); stretto::isa() == isa) supported.push_back(isa);
+  return supported;
 }
 
-// x [rows, columns] with rows of `ld` elements, or its transpose stored so; gaps hold NaN.
+// Stores x [rows, columns], or its transpose, with `ld` elements per row; the gaps are NaN.
 template <class T>
 std::vector<T> stored(const std::vector<T>& x, int64_t rows, int64_t columns, int64_t ld,
                       bool transposed) {
@@ -65,15 +65,15 @@ Product product(const std::vector<T>& a, const std::vector<T>& b, int64_t m, int
 struct Variant {
   bool a_transposed, b_transposed;
   double alpha, beta;
-  int64_t gap;  // leading dimensions are larger by this
+  int64_t gap;  // added to each leading dimension
 };
 
-// Roundings on the way to an element, the reference's in f64 not counted: within a block of at most
-// 256 terms each product and each sum, then each block, alpha and beta.
+// The number of roundings of an element, apart from those of the f64 reference: each product and
+// each sum within a block of at most 256 terms, then each block, alpha and beta.
 int64_t roundings(int64_t k) { return 2 * std::min<int64_t>(k, 256) + (k + 255) / 256 + 2; }
 
-// The number of wrong elements, with every element of C's gaps untouched. Allowed: the roundings
-// above of the sum of magnitudes (Higham §3.1).
+// Returns the number of wrong elements of C and of changed elements in its gaps. The allowed error
+// is the number of roundings above times the sum of magnitudes (Higham §3.1).
 template <class T>
 int64_t wrong_elements(const std::vector<T>& a, const std::vector<T>& b, const Product& p,
                        int64_t m, int64_t n, int64_t k, const Variant& v) {
@@ -129,7 +129,7 @@ struct Size {
   int64_t m, n, k;
 };
 
-// C = A B + C / 2 by all threads, by one call or by rows alone.
+// C = A B + C / 2 by all threads, by one call, or row by row.
 template <class T>
 struct Operands {
   Operands(const Size& size, bool ta, bool tb)
@@ -183,8 +183,8 @@ TEMPLATE_TEST_CASE("gemm agrees with a naive product", "[core]", float, double) 
   }
 }
 
-TEMPLATE_TEST_CASE("gemm agrees with a naive product in all of its blocks", "[core]", float,
-                   double) {
+TEMPLATE_TEST_CASE("gemm agrees with a naive product when the matrices span all of its blocks",
+                   "[core]", float, double) {
   for (Isa isa : instruction_sets()) {
     const IsaCap cap(isa);
     for (const auto& [m, n, k] :
@@ -194,7 +194,7 @@ TEMPLATE_TEST_CASE("gemm agrees with a naive product in all of its blocks", "[co
   }
 }
 
-TEMPLATE_TEST_CASE("gemm has the same bits for any number of threads and of rows", "[core]", float,
+TEMPLATE_TEST_CASE("gemm is bit-identical for any number of threads and of rows", "[core]", float,
                    double) {
   using T = TestType;
   const int before = num_threads();
@@ -232,7 +232,7 @@ TEMPLATE_TEST_CASE("gemm has the same bits for any number of threads and of rows
   set_num_threads(before);
 }
 
-TEMPLATE_TEST_CASE("AVX2 and AVX-512 have the same bits", "[core]", float, double) {
+TEMPLATE_TEST_CASE("AVX2 and AVX-512 give bit-identical products", "[core]", float, double) {
   std::vector<std::vector<TestType>> results;
   for (Isa isa : {Isa::avx2, Isa::avx512})
     if (const IsaCap cap(isa); stretto::isa() == isa)
@@ -243,7 +243,7 @@ TEMPLATE_TEST_CASE("AVX2 and AVX-512 have the same bits", "[core]", float, doubl
   CHECK(same_bits(results[1], results[3]));
 }
 
-TEST_CASE("a B of bf16 that is widened while it is read gives the bits of one widened before",
+TEST_CASE("a bf16 B that is widened while it is read gives the bits of one widened beforehand",
           "[core]") {
   const int before = num_threads();
   for (Isa isa : {Isa::portable, Isa::avx2, Isa::avx512}) {
@@ -290,7 +290,7 @@ TEST_CASE("NaN, infinity, zeros and subnormals pass through gemm", "[core]") {
     CHECK(std::isnan(c[1]));
     CHECK(c[2] == 0);
     CHECK(c[3] == 10);
-    // Whole tiles and edges; what stands beside an infinity stays finite.
+    // Whole tiles and edges; an infinity does not affect other rows and columns.
     for (int64_t n : {1, 40, 130}) {
       std::vector<float> x(size_t(n * n), 1), y(size_t(n * n), 1), z(size_t(n * n), nan);
       x[0] = inf;

@@ -1,4 +1,4 @@
-// Products of bf16 tiles: the tile product, packing, bf16 and f32 operands [core/gemm/tiles.h].
+// Products of bf16 tiles: the tile instruction, packing, bf16 and f32 operands [core/gemm/tiles.h].
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -24,7 +24,7 @@ uint64_t bits_at(uint64_t stream, size_t i) {
 float uniform_at(uint64_t stream, size_t i) {
   return float(2 * uniform_from_bits(bits_at(stream, i)) - 1);
 }
-// Sums of twelve uniform numbers are normal enough.
+// The sum of twelve uniform values is approximately normal.
 float normal_at(uint64_t stream, size_t i) {
   float sum = 0;
   for (size_t j = 0; j < 12; ++j) sum += uniform_at(stream, 12 * i + j);
@@ -36,7 +36,7 @@ float flushed(float x) {
   return std::fabs(x) < std::numeric_limits<float>::min() ? std::copysign(0.0f, x) : x;
 }
 
-// Intel's manual, volume 2, TDPBF16PS, element by element.
+// TDPBF16PS element by element, as in Intel's manual, volume 2.
 float tile_product(float c, const uint16_t* a, const uint16_t* b) {
   float chain[2] = {};
   for (int k = 0; k < 32; ++k)
@@ -46,10 +46,11 @@ float tile_product(float c, const uint16_t* a, const uint16_t* b) {
 }
 
 std::vector<Isa> with_tiles() {
-  std::vector<Isa> here;
+  std::vector<Isa> supported;
   for (Isa isa : {Isa::avx512, Isa::amx, Isa::emulated})
-    if (const IsaCap cap(isa); stretto::isa() == isa && has_bf16_products()) here.push_back(isa);
-  return here;
+    if (const IsaCap cap(isa); stretto::isa() == isa && has_bf16_products())
+      supported.push_back(isa);
+  return supported;
 }
 
 class Precision {
@@ -77,8 +78,8 @@ struct Problem {
 
 constexpr int kinds = 7;
 
-// The data of the error tables: normal numbers; elements, rows and columns, or terms of very
-// different sizes; sums that cancel; positive numbers; the rows of a softmax.
+// The data of the error tests: normal values (0); elements (1), rows and columns (2) or terms (3)
+// of very different magnitudes; sums that cancel (4); positive values (5); rows of a softmax (6).
 Problem data(int kind, int64_t n, int64_t k) {
   Problem p{n, n, k, std::vector<float>(size_t(n * k)), std::vector<float>(size_t(k * n))};
   const auto scale = [](uint64_t stream, size_t i) {
@@ -108,7 +109,7 @@ Problem data(int kind, int64_t n, int64_t k) {
 }
 
 struct Errors {
-  double most = 0, rms = 0;  // of Σ|a·b|
+  double most = 0, rms = 0;  // relative to Σ|a·b|
 };
 Errors error(const Problem& p, const std::vector<float>& c) {
   Errors e;
@@ -128,7 +129,7 @@ Errors error(const Problem& p, const std::vector<float>& c) {
   return e;
 }
 
-// Numbers and some of many sizes, among them subnormal ones.
+// Normal values, every 11th scaled down by a power of two, some to subnormals.
 template <class T>
 std::vector<T> mixed(uint64_t stream, int64_t n) {
   std::vector<T> x(static_cast<size_t>(n));
@@ -137,7 +138,7 @@ std::vector<T> mixed(uint64_t stream, int64_t n) {
   return x;
 }
 
-// C [m, n] of A and B, `each` rows at a time, in a C that is not zero.
+// Computes C [m, n] of A and B, `each` rows at a time, added to a nonzero C.
 template <class T>
 std::vector<float> by_rows(int64_t each, int64_t m, int64_t n, int64_t k, float alpha,
                            MatrixRef<T> a, MatrixRef<T> b, float beta) {
@@ -167,7 +168,7 @@ void check_rows_alone(int64_t n, int64_t k) {
 
 }  // namespace
 
-TEST_CASE("the emulated tile product is the instruction's, bit for bit", "[core]") {
+TEST_CASE("the emulated tile product is bit-identical to the instruction", "[core]") {
   int64_t wrong = 0, subnormal = 0;
   for (size_t round = 0; round < 60; ++round) {
     std::vector<uint16_t> a(2 * tile_size), b(2 * tile_size);
@@ -176,11 +177,11 @@ TEST_CASE("the emulated tile product is the instruction's, bit for bit", "[core]
       const auto x = uint16_t(bits_at(stream, i));
       switch (round % 4) {
         case 0:
-          return x;  // anything
+          return x;  // any value
         case 1:
           return uint16_t((x & 0x80ff) | (100 + bits_at(stream + 50, i) % 56) << 7);
         case 2:
-          return uint16_t((x & 0x80ff) | bits_at(stream + 50, i) % 128 << 7);  // small
+          return uint16_t((x & 0x80ff) | bits_at(stream + 50, i) % 128 << 7);  // a small value
         default:
           return BFloat16(normal_at(stream, i)).bits;
       }
@@ -208,11 +209,11 @@ TEST_CASE("the emulated tile product is the instruction's, bit for bit", "[core]
   CHECK(subnormal > 0);
   const float one = std::numeric_limits<float>::denorm_min();
   volatile float kept = one;
-  CHECK(kept * 2 == 2 * one);  // the mode of the thread is as it was
+  CHECK(kept * 2 == 2 * one);  // denormals are not flushed in this thread afterwards
 }
 
 #if defined(__x86_64__)
-TEST_CASE("tiles are packed to the same bits by AVX-512", "[core]") {
+TEST_CASE("AVX-512 packs tiles bit-identically to portable code", "[core]") {
   const IsaCap cap(Isa::avx512);
   if (!has_bf16_vectors()) STRETTO_SKIP("AVX-512 with bf16 is not here");
   for (const auto& [outer, k] : {std::pair{1, 1}, {16, 32}, {21, 47}, {64, 256}, {33, 17}}) {
@@ -238,7 +239,7 @@ TEST_CASE("tiles are packed to the same bits by AVX-512", "[core]") {
 }
 #endif
 
-TEST_CASE("three bf16 terms are an f32 number", "[core]") {
+TEST_CASE("three bf16 terms represent an f32 value exactly", "[core]") {
   int64_t wrong = 0;
   for (size_t i = 0; i < 20000; ++i) {
     const float x = normal_at(1, i) * std::ldexp(1.0f, int(bits_at(2, i) % 220) - 100);
@@ -251,9 +252,10 @@ TEST_CASE("three bf16 terms are an f32 number", "[core]") {
   CHECK(wrong == 0);
 }
 
-// Terms that are left out: of x = hi + mid + lo, |mid| ≤ 2^-8 |x| and |lo| ≤ 2^-16 |x|.
-// Roundings: chains of 16, their sum, three times 8 tiles in a block of 256, blocks.
-TEST_CASE("f32 products of tiles have the errors of their terms, and six less than f32", "[core]") {
+// Omitted terms: for x = hi + mid + lo, |mid| ≤ 2^-8 |x| and |lo| ≤ 2^-16 |x|. Roundings: chains
+// of 16, their sum, three times 8 tiles in a block of 256, and the sum over blocks.
+TEST_CASE("f32 products of tiles err by their omitted terms, and with six products less than f32",
+          "[core]") {
   for (int64_t k : {64, 512, 4096})
     for (int kind = 0; kind < kinds; ++kind) {
       const Problem p = data(kind, 96, k);
@@ -276,7 +278,7 @@ TEST_CASE("f32 products of tiles have the errors of their terms, and six less th
     }
 }
 
-TEST_CASE("what bf16 has no room for goes to the f32 kernels", "[core]") {
+TEST_CASE("values outside the range of bf16 are multiplied by the f32 kernels", "[core]") {
   const float inf = std::numeric_limits<float>::infinity();
   for (float x : {inf, -inf, std::nanf(""), std::numeric_limits<float>::max(), 3.4e38f}) {
     Problem p = data(0, 64, 64);
@@ -292,7 +294,7 @@ TEST_CASE("what bf16 has no room for goes to the f32 kernels", "[core]") {
     const std::vector<float> plain_b = by(Isa::avx512), tiles_b = by(Isa::emulated);
     CHECK(std::memcmp(plain_b.data(), tiles_b.data(), plain_b.size() * sizeof(float)) == 0);
   }
-  // Beside it: the largest that is rounded to a finite bf16.
+  // The largest value that rounds to a finite bf16 does not give NaN.
   Problem p = data(0, 64, 64);
   p.a[100] = 3.389e38f;
   const IsaCap cap(Isa::emulated);
@@ -300,7 +302,7 @@ TEST_CASE("what bf16 has no room for goes to the f32 kernels", "[core]") {
   CHECK(std::all_of(c.begin(), c.end(), [](float x) { return !std::isnan(x); }));
 }
 
-TEST_CASE("the precision of f32 products is set for all", "[core]") {
+TEST_CASE("the precision of f32 products is a global setting", "[core]") {
   CHECK(float32_matmul_precision() == Float32MatmulPrecision::highest);
   const Problem p = data(0, 64, 64);
   const IsaCap cap(Isa::emulated);
@@ -378,7 +380,7 @@ TEST_CASE("bf16 products agree with sums in f64", "[core]") {
   set_num_threads(before);
 }
 
-TEST_CASE("few rows have the bits of many", "[core]") {
+TEST_CASE("products of a few rows are bit-identical to the whole product", "[core]") {
   for (Isa isa : with_tiles()) {
     const IsaCap cap(isa);
     for (const auto& [n, k] : {std::pair{1, 1}, {64, 32}, {70, 301}, {270, 1031}, {65, 513}}) {
@@ -392,7 +394,7 @@ TEST_CASE("few rows have the bits of many", "[core]") {
   }
 }
 
-TEST_CASE("a row that bf16 has no room for leaves nothing of tiles in C", "[core]") {
+TEST_CASE("a row with values outside the range of bf16 leaves no tile results in C", "[core]") {
   const int before = num_threads();
   for (float x : {std::numeric_limits<float>::infinity(), std::nanf(""), 3.4e38f})
     for (size_t at : {size_t(0), size_t(599 * 1000 + 7)}) {
@@ -416,7 +418,7 @@ TEST_CASE("a row that bf16 has no room for leaves nothing of tiles in C", "[core
   set_num_threads(before);
 }
 
-TEST_CASE("products of bf16 say where there are none", "[core]") {
+TEST_CASE("products of bf16 without hardware support are an error", "[core]") {
   const IsaCap cap(Isa::avx2);
   CHECK(!has_bf16_products());
   const BFloat16 x(1.0f);

@@ -1,4 +1,5 @@
-// Operands that are packed once [core/gemm/packed.h]: products with parts of them have gemm's bits.
+// Operands that are packed once: products with parts of them equal gemm bit for bit
+// [core/gemm/packed.h].
 #include "core/gemm/packed.h"
 
 #include <cstdlib>
@@ -27,7 +28,7 @@ struct Part {
   int64_t p, k, j, n;
 };
 
-// Whole tiles and panels, and what begins or ends in their midst.
+// Whole tiles and panels, and parts that begin or end within one.
 std::vector<Part> parts_of(int64_t k, int64_t n) {
   std::vector<Part> all{{0, k, 0, n}};
   for (const Part& part : {Part{0, k, 32, 64}, Part{0, k, 64, 7}, Part{0, k, 5, 70},
@@ -37,7 +38,7 @@ std::vector<Part> parts_of(int64_t k, int64_t n) {
   return all;
 }
 
-// The number of products with parts of B [k, n] that are not those of gemm.
+// Returns the number of products with parts of B [k, n] that differ from gemm's.
 template <class T>
 int differences(int64_t k, int64_t n, bool transposed, double large, bool& packs) {
   using C = compute_t<T>;
@@ -46,7 +47,7 @@ int differences(int64_t k, int64_t n, bool transposed, double large, bool& packs
   std::vector<T> b = noise<T>((transposed ? n : k) * ld, 1);
   const std::vector<T> a = noise<T>(most_m * (k + most_m), 2);
   const std::vector<C> before = noise<C>(most_m * n, 3);
-  // The last row and column: no product without them may see it.
+  // The last row and column: products that do not include them must not read them.
   b[size_t((transposed ? n - 1 : k - 1) * ld + (transposed ? k - 1 : n - 1))] = convert<T>(large);
   const MatrixRef<T> right{b.data(), ld, transposed};
   const int64_t bytes = PackedB<T>::bytes(k, n, transposed);
@@ -58,10 +59,11 @@ int differences(int64_t k, int64_t n, bool transposed, double large, bool& packs
   int different = 0;
   for (const Part& part : parts_of(k, n))
     for (const int64_t m : {1, 32, 67})
-      for (const bool turned : {false, true})
+      for (const bool transposed_a : {false, true})
         for (const auto& [alpha, beta] :
              {std::pair{1.0, 0.0}, std::pair{1.0, 1.0}, std::pair{0.3, 0.5}}) {
-          const MatrixRef<T> left{a.data(), turned ? most_m : std::max<int64_t>(part.k, 1), turned};
+          const MatrixRef<T> left{a.data(), transposed_a ? most_m : std::max<int64_t>(part.k, 1),
+                                  transposed_a};
           std::vector<C> got = before, want = before;
           packed.gemm(m, part.n, part.k, C(alpha), left, part.p, part.j, C(beta), got.data(), n);
           gemm(m, part.n, part.k, C(alpha), left, right.from(part.p, part.j), C(beta), want.data(),
@@ -87,7 +89,7 @@ void check_packed(Isa isa) {
 
 }  // namespace
 
-TEST_CASE("parts of what is packed once have the products of gemm, bit for bit", "[core]") {
+TEST_CASE("products with parts of a packed operand equal gemm bit for bit", "[core]") {
   const Float32MatmulPrecision before = float32_matmul_precision();
   for (const Isa isa : {Isa::portable, Isa::avx2, Isa::avx512, Isa::amx, Isa::emulated}) {
     const IsaCap cap(isa);
@@ -103,7 +105,7 @@ TEST_CASE("parts of what is packed once have the products of gemm, bit for bit",
   }
 }
 
-TEST_CASE("an operand that was given no memory is multiplied as it is", "[core]") {
+TEST_CASE("an operand without memory for packing is multiplied unpacked", "[core]") {
   const std::vector<float> a = noise<float>(6 * 8, 1), b = noise<float>(8 * 40, 2);
   std::vector<float> got(6 * 40), want(6 * 40);
   PackedB<float> packed;

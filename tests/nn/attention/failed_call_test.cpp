@@ -1,5 +1,5 @@
-// A call that fails leaves caches and states as they were: repeated, it gives the bits of a run in
-// which nothing failed.
+// A call that fails leaves caches and states unchanged: when it is repeated, the results are
+// bit-identical to those of a run without failures.
 #include <functional>
 #include <memory>
 
@@ -36,27 +36,27 @@ Tensor some_tokens(int64_t batch, int64_t length, int64_t vocabulary = 11) {
   return tensor(ids, {batch, length});
 }
 
-/// One call after another, each of which continues a state: `call(state, i)`.
+/// A sequence of calls, each of which continues a state: `call(state, i)`.
 template <class State>
 struct Calls {
   std::function<Tensor(State&, size_t)> call;
   size_t count;
 
-  /// Every call runs out of memory wherever it can before it succeeds, and the results are those of
-  /// calls that never fail.
+  /// Checks that calls that run out of memory at every allocation, before they succeed, give the
+  /// same results as calls that never fail.
   void check(const State& start = {}) const {
-    State calm = start, disturbed = start;
+    State undisturbed = start, disturbed = start;
     for (size_t i = 0; i < count; ++i) {
-      const Tensor want = call(calm, i);
+      const Tensor want = call(undisturbed, i);
       Tensor got;
-      // Three times or more; fewer where sizes are not rounded up (STRETTO_ALLOC=exact).
+      // Usually three failures or more; fewer if sizes are not rounded up (STRETTO_ALLOC=exact).
       CHECK(fail_until_it_fits([&] { got = call(disturbed, i); }) > 0);
       CHECK(same_bits(got, want));
     }
   }
 };
 
-/// Both with the tape and without, as caches then differ.
+/// Runs f with the tape and without it, because caches then differ.
 template <class F>
 void with_and_without_tape(F&& f) {
   f();
@@ -142,7 +142,7 @@ const std::vector<std::pair<int64_t, int64_t>> pieces{{0, 4}, {4, 5}, {5, 6}, {6
 
 }  // namespace
 
-TEST_CASE("failed calls: a LanguageModel's cache") {
+TEST_CASE("failed calls leave the cache of a LanguageModel unchanged") {
   STRETTO_NOT_ON_MACHINE();
   const Tensor tokens = some_tokens(2, 9);
   for (const Kind& kind : kinds())
@@ -158,7 +158,7 @@ TEST_CASE("failed calls: a LanguageModel's cache") {
     });
 }
 
-TEST_CASE("failed calls: too long once, then one that fits") {
+TEST_CASE("a call that fits succeeds after one that was too long") {
   const Tensor tokens = some_tokens(2, 20);
   for (const bool learned : {false, true}) {
     nn::LanguageModel::Options o{.vocabulary = 11,
@@ -185,7 +185,7 @@ TEST_CASE("failed calls: too long once, then one that fits") {
   }
 }
 
-TEST_CASE("failed calls: a SequenceToSequence's cache") {
+TEST_CASE("failed calls leave the cache of a SequenceToSequence unchanged") {
   const Tensor source = some_tokens(2, 6), target = some_tokens(2, 9);
   Tensor padding = zeros({2, 6}, {.dtype = boolean});
   padding[1].slice(0, 4).fill_(1);
@@ -217,7 +217,7 @@ TEST_CASE("failed calls: a SequenceToSequence's cache") {
     });
 }
 
-TEST_CASE("failed calls: a decoder begins again with another context") {
+TEST_CASE("a decoder can start again with another context after a failed call") {
   NoGrad guard;
   const auto layer = evaluating<nn::MultiHeadAttention>({.d_model = 8, .n_heads = 2});
   const Tensor x = fixed_noise({2, 3, 8}, 1, f32), wrong = fixed_noise({2, 5, 8}, 2, f32),
@@ -230,7 +230,7 @@ TEST_CASE("failed calls: a decoder begins again with another context") {
                   (*layer)(x, right, {.key_padding = padding})));
 }
 
-TEST_CASE("failed calls: a TransformerXL's memory") {
+TEST_CASE("failed calls leave the memory of a TransformerXL unchanged") {
   const Tensor tokens = some_tokens(2, 9);
   for (const int64_t extended : {0, 2})
     for (const int what : {0, 1, 2})
@@ -257,7 +257,7 @@ TEST_CASE("failed calls: a TransformerXL's memory") {
       });
 }
 
-TEST_CASE("failed calls: caches of layers") {
+TEST_CASE("failed calls leave the caches of layers unchanged") {
   const Tensor x = fixed_noise({2, 9, 8}, 1, f32), context = fixed_noise({2, 5, 8}, 2, f32);
   const AttentionMask window{.causal = true, .window = 4};
   with_and_without_tape([&] {
@@ -301,7 +301,7 @@ TEST_CASE("failed calls: caches of layers") {
   });
 }
 
-TEST_CASE("failed calls: rows in another order") {
+TEST_CASE("a failed reorder() leaves a cache unchanged") {
   NoGrad guard;
   const auto model =
       evaluating<nn::SequenceToSequence>({.source_vocabulary = 11,

@@ -1,6 +1,5 @@
-// Random features of queries and keys of any length: the output is that of sums of exponentials
-// taken as logarithms, in one pass, with a state and over processes. STRETTO_FUZZ_ROUNDS=n tries n
-// cases.
+// FAVOR+ with queries and keys of any norm: the output is that of log-sum-exp arithmetic, in one
+// pass, with a state and over several processes. STRETTO_FUZZ_ROUNDS=n runs n cases.
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -49,7 +48,7 @@ struct Model : nn::Module {
   std::unique_ptr<nn::AttentionKernel> kernel;
 };
 
-// Σ_j e^s_ij v_j / Σ_j e^s_ij with s_ij = log Σ_f φ_f(q_i) φ_f(k_j), by definition, in f64.
+// Computes Σ_j e^s_ij v_j / Σ_j e^s_ij with s_ij = log Σ_f φ_f(q_i) φ_f(k_j), in f64.
 Tensor by_definition(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& projection,
                      bool pairs, const AttentionMask& mask) {
   const int64_t heads = q.size(1), m = q.size(2), n = k.size(2);
@@ -81,7 +80,7 @@ struct Dice {
   double one_of(std::initializer_list<double> x) { return x.begin()[below(x.size())]; }
 };
 
-// One call of random sizes, masks and lengths of queries and keys.
+// Inputs of random sizes, masks and norms of queries and keys.
 struct Case {
   int64_t batch, heads = 2, groups, m, n, d, features;
   DType dtype;
@@ -89,7 +88,7 @@ struct Case {
   nn::LinearKernelOptions options;
   AttentionMask mask;
   Tensor q, k, v;
-  double largest = 0;  // of the exponents
+  double largest = 0;  // largest exponent
 
   explicit Case(uint64_t number, bool decoding) {
     Dice dice{number};
@@ -111,8 +110,8 @@ struct Case {
     q = fixed_noise({batch, heads, m, d}, 3 * number) * of_q;
     k = fixed_noise({batch, groups, n, d}, 3 * number + 1) * of_k;
     if (offset != 0) k = k + offset;
-    if (dice.below(4) == 0) q = q - offset;               // away from all keys
-    if (const uint64_t turn = dice.below(4); turn < 2) {  // long keys first, or last
+    if (dice.below(4) == 0) q = q - offset;               // far from all keys
+    if (const uint64_t turn = dice.below(4); turn < 2) {  // long keys last, or first
       const Tensor ramp = arange(0, double(n), 1, {.dtype = f64}).reshape({1, 1, n, 1}) / double(n);
       k = k * (turn == 0 ? ramp : 1 - ramp);
     }
@@ -127,7 +126,7 @@ struct Case {
     c.forward.sequence_group = group;
     return c;
   }
-  // Exponents are rounded, relative to their size, and results by as much in turn.
+  // Exponents have an error relative to their size, which is the relative error of the results.
   double tolerance(const Model& model) const {
     const double scale = std::pow(double(d), -0.25);
     const auto norm = [&](const Tensor& x) {
@@ -141,14 +140,14 @@ struct Case {
                kind == nn::FavorKind::positive ? " positive" : " hyperbolic",
                mask.causal ? ", causal" : "", mask.key_padding.defined() ? ", padded" : "");
   }
-  Tensor wanted(const Model& model) const {
+  Tensor expected(const Model& model) const {
     return by_definition(q, k, v, model.projection(), kind == nn::FavorKind::hyperbolic, mask);
   }
 };
 
 }  // namespace
 
-TEST_CASE("Favor: queries and keys of any length") {
+TEST_CASE("Favor: queries and keys of any norm give the right output and gradients") {
   if (on_gpu()) return;
   for (uint64_t number = 0; number < rounds(60); ++number) {
     const Case c(number, false);
@@ -156,7 +155,7 @@ TEST_CASE("Favor: queries and keys of any length") {
     const Model model = c.model();
     AttentionInputs inputs{c.q, c.k, c.v, {}};
     inputs.options.mask = c.mask;
-    const Tensor y = (*model.kernel)(inputs), want = c.wanted(model);
+    const Tensor y = (*model.kernel)(inputs), want = c.expected(model);
     const double tolerance = c.tolerance(model);
     REQUIRE(worst_error(y.to(f64), want) < tolerance);
     const Tensor g = fixed_noise(y.shape(), 9);
@@ -168,7 +167,7 @@ TEST_CASE("Favor: queries and keys of any length") {
   }
 }
 
-TEST_CASE("Favor: a continued state is one pass, whatever the length of keys") {
+TEST_CASE("Favor: a continued state equals one pass, whatever the norm of the keys") {
   if (on_gpu()) return;
   const NoGrad guard;
   for (uint64_t number = 0; number < rounds(40); ++number) {
@@ -185,18 +184,19 @@ TEST_CASE("Favor: a continued state is one pass, whatever the length of keys") {
       rows.push_back((*model.kernel)(inputs));
     }
     CHECK(state.length == c.m);
-    REQUIRE(worst_error(cat(rows, 2).to(f64), c.wanted(model)) < c.tolerance(model));
+    REQUIRE(worst_error(cat(rows, 2).to(f64), c.expected(model)) < c.tolerance(model));
   }
 }
 
-TEST_CASE("Favor: a sequence over processes is one pass, whatever the length of keys") {
+TEST_CASE(
+    "Favor: a sequence over several processes equals one pass, whatever the norm of the keys") {
   if (on_gpu()) return;
   for (uint64_t number = 0; number < std::min<uint64_t>(500, rounds(8)); ++number) {
     const Case c(number, true);
     if (c.m % 2 != 0) continue;
     INFO(c.text(number));
     const Model model = c.model();
-    const Tensor want = c.wanted(model), g = fixed_noise(want.shape(), 9);
+    const Tensor want = c.expected(model), g = fixed_noise(want.shape(), 9);
     const Tensor dk = grad({want}, {c.k}, {g})[0];
     Tensors rows(2), gradients(2);
     testing::each_of(2, [&](nn::ProcessGroup& group) {
@@ -213,7 +213,7 @@ TEST_CASE("Favor: a sequence over processes is one pass, whatever the length of 
   }
 }
 
-TEST_CASE("Favor: long queries and keys of bf16 have outputs and gradients") {
+TEST_CASE("Favor: long queries and keys in bf16 have outputs and gradients") {
   if (on_gpu()) return;
   for (const double size : {5.5, 7.5, 20.0}) {
     const Model model({.features = 64}, 64, 2);
@@ -229,7 +229,7 @@ TEST_CASE("Favor: long queries and keys of bf16 have outputs and gradients") {
   }
 }
 
-TEST_CASE("Favor: pictures of weights, and a state in another order, of long keys") {
+TEST_CASE("Favor: weights and a reordered state are right for long keys") {
   if (on_gpu()) return;
   const NoGrad guard;
   const Model model({.features = 32}, 64, 2);
@@ -264,19 +264,19 @@ TEST_CASE("Favor: a head whose features all underflow in training is an error") 
                          k.set_requires_grad(),
                          fixed_noise({1, 2, 5, 64}, 3, f32),
                          {}};
-  const auto told = [&] {
+  const auto message = [&] {
     return testing::error_of<Error>([&] {
       (*model.kernel)(inputs);
-      synchronize(default_device());  // where a GPU reports it
+      synchronize(default_device());  // a GPU reports the error here
     });
   };
-  CHECK(told() ==
+  CHECK(message() ==
         "[LinearKernel] in head 1 of 2 all products of the features of Favor(16 positive, "
         "orthogonal) are 0, with eps 1e-06, so that the head gets no gradient; queries and keys "
         "must be shorter (qk_norm, a smaller learning rate), or eps 0 with Stabilizer::max");
-  if (on_gpu()) {  // a head without any key to see is none of these
+  if (on_gpu()) {  // a head without visible keys is not an error
     inputs.options.mask.key_padding = ones({1, 5}, {.dtype = DType::boolean});
-    CHECK(told() == "(nothing thrown)");
+    CHECK(message() == "(nothing thrown)");
     inputs.options.mask.key_padding = {};
   }
   const NoGrad guard;

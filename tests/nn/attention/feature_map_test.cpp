@@ -55,7 +55,7 @@ Tensor by_formula(const Favor& map, const Tensor& x) {
   }
 }
 
-// mean of `samples` minus `expected`, in standard errors of the mean.
+// Returns (mean of `samples` − expected) in standard errors of the mean.
 double deviation(const std::vector<double>& samples, double expected) {
   const auto n = double(samples.size());
   double mean = 0, squares = 0;
@@ -80,7 +80,7 @@ TEST_CASE("EluPlusOne and Relu equal their formulas") {
     CHECK(elu.features(d) == d);
     CHECK(relu_map.features(d) == d);
   }
-  // Far out, and at 0, where elu + 1 has slope 1 from both sides.
+  // Large arguments, and 0, where elu + 1 has slope 1 from both sides.
   const Tensor x = tensor(std::vector<double>{-1e300, -800, 0, 1e300}, {1, 1, 1, 4});
   const Tensor y = Tensor(x.clone()).set_requires_grad();
   const Tensor features = elu(y, Side::key);
@@ -95,7 +95,7 @@ TEST_CASE("EluPlusOne and Relu equal their formulas") {
                     "[ReluFeatures] epsilon -1; must be 0 or more");
 }
 
-TEST_CASE("orthogonal_features: blocks of orthogonal rows") {
+TEST_CASE("orthogonal_features: each block has orthogonal rows") {
   for (const int64_t d : {1, 2, 7, 16})
     for (const RowNorms norms : {RowNorms::chi, RowNorms::sqrt_d}) {
       const int64_t rows = 2 * d + (d + 1) / 2;
@@ -112,7 +112,7 @@ TEST_CASE("orthogonal_features: blocks of orthogonal rows") {
           CHECK(worst_error(lengths, full(lengths.shape(), std::sqrt(double(d)), {.dtype = f64})) <
                 1e-14);
       }
-      // A function of the key; more rows begin with those of fewer.
+      // A function of the key; a larger projection begins with the rows of a smaller one.
       CHECK(same_bits(nn::orthogonal_features(rows, d, {3, 4}, norms), w));
       CHECK(same_bits(nn::orthogonal_features(rows - 1, d, {3, 4}, norms), w.slice(0, 0, -1)));
       CHECK(!same_bits(nn::orthogonal_features(rows, d, {3, 5}, norms), w));
@@ -123,9 +123,9 @@ TEST_CASE("orthogonal_features: blocks of orthogonal rows") {
                     "dimension 1 or more");
 }
 
-TEST_CASE("orthogonal_features: norms of normal rows, uniform directions") {
-  // |ω|² is chi-squared: mean D, variance 2D, so |ω|⁴ has mean D² + 2D; ω_i² has mean 1, and the
-  // signs of any entry, of a diagonal one too, are even.
+TEST_CASE("orthogonal_features: rows have the norms of normal vectors and uniform directions") {
+  // |ω|² is chi-squared: mean D, variance 2D, so |ω|⁴ has mean D² + 2D; ω_i² has mean 1, and both
+  // signs of any entry, also of a diagonal one, are equally likely.
   for (const int64_t d : {2, 8}) {
     const Tensor w = nn::orthogonal_features(d * 2000, d, {8, uint64_t(d)});
     const std::vector<double> at = w.to_vector<double>();
@@ -148,8 +148,8 @@ TEST_CASE("orthogonal_features: norms of normal rows, uniform directions") {
 }
 
 TEST_CASE("orthogonal_features: e^(ω·x − ½|x|²) has mean 1") {
-  // At |x| = 1, along one axis and along the diagonal. The mean over a block is one sample: rows of
-  // a block depend on each other.
+  // At |x| = 1, along one axis and along the diagonal. The mean over a block is one sample, because
+  // the rows of a block depend on each other.
   for (const auto& [d, blocks] :
        std::vector<std::pair<int64_t, int64_t>>{{8, 4000}, {16, 2000}, {32, 600}, {64, 150}}) {
     const Tensor w = nn::orthogonal_features(d * blocks, d, {5, uint64_t(d)}).to(default_device());
@@ -188,7 +188,7 @@ TEST_CASE("Favor equals its formula") {
       }
 }
 
-TEST_CASE("Favor: features multiply to the kernel of softmax, on average") {
+TEST_CASE("Favor: products of features are unbiased estimates of the softmax kernel") {
   // Independent rows: each is a sample of e^(q·k/√D).
   const int64_t d = 6, rows = 40000;
   const Tensor q = fixed_noise({1, 1, 1, d}, 1), k = fixed_noise({1, 1, 1, d}, 2);
@@ -207,7 +207,7 @@ TEST_CASE("Favor: features multiply to the kernel of softmax, on average") {
   }
 }
 
-TEST_CASE("Favor: the stabilizer cancels, and sees one position at a time") {
+TEST_CASE("Favor: the stabilizer cancels, and depends only on its own position") {
   const Tensor q = fixed_noise({2, 2, 9, 6}, 1) * 3, k = fixed_noise({2, 2, 9, 6}, 2) * 3;
   const Tensor v = fixed_noise({2, 2, 9, 4}, 3);
   for (const FavorKind kind : kinds) {
@@ -230,7 +230,7 @@ TEST_CASE("Favor: the stabilizer cancels, and sees one position at a time") {
 }
 
 TEST_CASE("Favor: the stabilizer keeps exponentials in range") {
-  // Along the longest row of the projection, and as long, a key reaches e^(|ω|²/2).
+  // A key along the longest row of the projection, and as long, gives e^(|ω|²/2).
   const int64_t d = 400;
   for (const FavorKind kind : {FavorKind::positive, FavorKind::hyperbolic})
     for (const Stabilizer stabilizer : {Stabilizer::none, Stabilizer::max}) {
@@ -278,7 +278,7 @@ TEST_CASE("Favor: bf16 is computed in f32") {
   CHECK(worst_error(y, o.map(x.to(f32), Side::key)) <= 0x1p-8);
 }
 
-TEST_CASE("Favor: redraw follows its schedule, in training alone") {
+TEST_CASE("Favor: redraw follows its schedule, and only in training") {
   const Tensor x = fixed_noise({1, 1, 2, 6}, 1).set_requires_grad();
   for (const int64_t every : {0, 1, 3}) {
     manual_seed(7);
@@ -292,12 +292,12 @@ TEST_CASE("Favor: redraw follows its schedule, in training alone") {
     for (int i = 0; i < 7; ++i) call();
     for (size_t i = 1; i < seen.size(); ++i)
       CHECK(same_bits(seen[i], seen[i - 1]) == (every == 0 || int64_t(i) % every != 0));
-    // Frozen in evaluation.
+    // No redraws in evaluation.
     o.eval();
     call();
     CHECK(same_bits(seen[7], seen[6]));
     CHECK(same_bits(call(), call()));
-    // Draws are no part of the random state of the program.
+    // Redraws do not change the random state of the program.
     const RandomState before = random_state();
     o.train();
     for (int i = 0; i < 4; ++i) call();
@@ -305,7 +305,7 @@ TEST_CASE("Favor: redraw follows its schedule, in training alone") {
   }
 }
 
-TEST_CASE("Favor: gradients belong to the projection of their call") {
+TEST_CASE("Favor: gradients use the projection of their forward pass") {
   const Tensor x = fixed_noise({1, 1, 2, 6}, 1).set_requires_grad();
   auto gradient = [&](bool redrawn_in_between) {
     manual_seed(7);
@@ -319,7 +319,7 @@ TEST_CASE("Favor: gradients belong to the projection of their call") {
   };
   CHECK(same_bits(gradient(true), gradient(false)));
 
-  // checkpoint() computes a call again, after others have come.
+  // checkpoint() recomputes a call after later calls have redrawn the projection.
   auto twice = [&](bool again) {
     manual_seed(7);
     Owner o({.features = 6, .redraw = 1});
@@ -354,7 +354,7 @@ TEST_CASE("Favor: redraws and gradients are the same under checkpoint()") {
       };
       auto call = [&] { return again ? checkpoint(f, {x}) : f({x}); };
       Tensors all;
-      // Several calls, then their backward passes, with a call in between.
+      // Several calls, then their backward passes, with another call in between.
       for (int step = 0; step < 3; ++step) {
         const Tensor a = call(), b = call();
         for (const Tensor& y : {a, call(), b}) {
@@ -375,7 +375,7 @@ TEST_CASE("Favor: redraws and gradients are the same under checkpoint()") {
   }
 }
 
-TEST_CASE("Favor: a checkpoint goes on with the same draws") {
+TEST_CASE("Favor: a run resumed from a checkpoint continues with the same projections") {
   const testing::TempDir dir;
   const Tensor x = fixed_noise({1, 1, 2, 6}, 1);
   manual_seed(7);
@@ -390,7 +390,7 @@ TEST_CASE("Favor: a checkpoint goes on with the same draws") {
     CHECK(same_bits(second.map.projection, first.map.projection));
     for (Owner* o : {&first, &second}) o->map.next_call();
   }
-  // Without redraw the projection alone is saved; it is no parameter.
+  // Without redraw only the projection is saved; it is not a parameter.
   const Owner still({.features = 6});
   CHECK(still.parameters().empty());
   CHECK(still.named_buffers().size() == 1);
@@ -417,13 +417,13 @@ TEST_CASE("Favor: errors") {
                     "of the projection");
   CHECK(o.map.label() == "Favor(4 positive, orthogonal)");
   const nn::SkipInit skip;
-  const DefaultDevice host(cpu);  // what is not filled is converted to f64
+  const DefaultDevice host(cpu);  // elements not filled are converted to f64
   const RandomState before = random_state();
   const Owner undrawn({.redraw = 1});
   CHECK(random_state().next_stream == before.next_stream);
 }
 
-TEST_CASE("elu_features: dtypes, layouts, nothing") {
+TEST_CASE("elu_features: dtypes, layouts and empty tensors") {
   for (const DType dtype : {f64, f32, bf16})
     for (const Shape& shape :
          {Shape{2, 3, 5, 7}, Shape{2, 3, 5, 1}, Shape{2, 0, 5, 3}, Shape{6}, Shape{}}) {
@@ -434,7 +434,7 @@ TEST_CASE("elu_features: dtypes, layouts, nothing") {
       };
       const Tensors plain = results(x, g);
       CHECK(plain[0].dtype() == dtype);
-      // One rounding of the value, one of the slope that is it, one of the product; e^x has two.
+      // One rounding of the value, one of the slope, one of the product; e^x has two.
       const double unit = dtype == f64 ? 0x1p-53 : dtype == f32 ? 0x1p-24 : 0x1p-8;
       CHECK(worst_error(plain[0], reference::elu_plus_one(x)) <= 3 * unit);
       const Tensor slope = exp(clamp(x.to(f64), -1e3, 0));
@@ -454,7 +454,7 @@ TEST_CASE("elu_features: dtypes, layouts, nothing") {
                     "[elu_features] got i64 [3]; accepted: f32, f64, bf16");
 }
 
-TEST_CASE("Favor: the projection stays f32 where the module is bf16") {
+TEST_CASE("Favor: the projection stays f32 in a bf16 module") {
   struct Plain : nn::Module {
     Favor map{*this, {.n_heads = 2, .d_key = 6, .d_value = 6, .d_model = 12}, {.redraw = 2}};
   } m;
@@ -464,7 +464,7 @@ TEST_CASE("Favor: the projection stays f32 where the module is bf16") {
   CHECK(same_bits(m.map.projection, before));
   const Tensor x = fixed_noise({1, 2, 3, 6}, 1).to(bf16);
   CHECK(same_bits(m.map(x, Side::key), m.map(x.to(f32), Side::key).to(bf16)));
-  for (int i = 0; i < 3; ++i) m.map.next_call();  // with draws of its own
+  for (int i = 0; i < 3; ++i) m.map.next_call();  // redraws the projection
   CHECK(m.map.projection.dtype() == f32);
   m.to(f32);
   CHECK(m.map.projection.dtype() == f32);

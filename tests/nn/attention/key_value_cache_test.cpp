@@ -1,4 +1,4 @@
-// The memory that a cache grows in, and who sees it.
+// The memory of a cache as it grows, and which copies share it.
 #include "nn/attention/key_value_cache.h"
 
 #include <thread>
@@ -22,7 +22,7 @@ using testing::same_bits;
 
 namespace {
 
-// Keys [2, 3, n, 4] and values [2, 3, n, 5] of positions from `at` on, of one of several streams.
+// Keys [2, 3, n, 4] and values [2, 3, n, 5] of positions from `at` on, for one of several streams.
 struct Stream {
   explicit Stream(uint64_t number)
       : k(fixed_noise({2, 3, 400, 4}, number, f32)),
@@ -39,7 +39,7 @@ struct Stream {
 
 }  // namespace
 
-TEST_CASE("KeyValueCache: copies go on apart, each with what it has seen") {
+TEST_CASE("KeyValueCache: copies of a cache are independent") {
   const Stream a(1), b(2);
   for (const int64_t n : {1, 2, 30, 60, 200}) {
     KeyValueCache cache;
@@ -60,7 +60,7 @@ TEST_CASE("KeyValueCache: copies go on apart, each with what it has seen") {
   }
 }
 
-TEST_CASE("KeyValueCache: threads go on from copies of one") {
+TEST_CASE("KeyValueCache: threads can continue copies of one cache") {
   const Stream a(1);
   KeyValueCache start;
   a.go_on(start, 0, 20);
@@ -80,7 +80,7 @@ TEST_CASE("KeyValueCache: threads go on from copies of one") {
         same_bits(caches[i].k, cat({a.k.slice(2, 0, 20), Stream(10 + i).k.slice(2, 20, 120)}, 2)));
 }
 
-TEST_CASE("KeyValueCache: grows in place, and takes a quarter more than it needs") {
+TEST_CASE("KeyValueCache: it grows in place, with a quarter more capacity than needed") {
   const Stream a(1);
   KeyValueCache cache;
   a.go_on(cache, 0, 100);
@@ -96,7 +96,7 @@ TEST_CASE("KeyValueCache: grows in place, and takes a quarter more than it needs
   CHECK(moves <= 7);
 }
 
-TEST_CASE("KeyValueCache: 4,096 tokens cost few copies of the past") {
+TEST_CASE("KeyValueCache: 4,096 tokens copy the past only a few times") {
   NoGrad guard;
   manual_seed(1);
   nn::MultiHeadAttention layer({.d_model = 4});
@@ -111,14 +111,14 @@ TEST_CASE("KeyValueCache: 4,096 tokens cost few copies of the past") {
       if (at > 0 && cache.k.shared_storage() != before.shared_storage())
         rows_copied += before.size(2);
     }
-    // Rooms grow by a quarter: 1 + 4/5 + (4/5)² + … = 5 times the last one. With a limit, every 32
-    // tokens at most.
+    // The capacity grows by a quarter: 1 + 4/5 + (4/5)² + … = 5 times the last one is copied in
+    // total. With a limit, at most once every 32 tokens.
     CHECK(rows_copied > 0);
     CHECK(rows_copied <= (limit == 0 ? 5 * 4096 : 4096 / 32 * limit));
   }
 }
 
-TEST_CASE("MultiHeadAttention: makes caches that fit its kernel") {
+TEST_CASE("MultiHeadAttention: it creates the kind of cache that its kernel needs") {
   nn::MultiHeadAttention softmax({.d_model = 4});
   CHECK(softmax.make_cache().limit == 0);
   CHECK(softmax.make_cache(7).limit == 7);
@@ -131,7 +131,7 @@ TEST_CASE("MultiHeadAttention: makes caches that fit its kernel") {
                     Containing("for a kernel with a recurrent state; its size is constant"));
 }
 
-TEST_CASE("KeyValueCache: a limit forgets the oldest, and memory does not grow") {
+TEST_CASE("KeyValueCache: a limit drops the oldest positions, and memory does not grow") {
   const Stream a(1);
   for (const int64_t limit : {1, 7, 50}) {
     KeyValueCache cache{.limit = limit};
@@ -147,7 +147,7 @@ TEST_CASE("KeyValueCache: a limit forgets the oldest, and memory does not grow")
   }
 }
 
-TEST_CASE("KeyValueCache: rows in another order") {
+TEST_CASE("KeyValueCache: reorder() permutes the batch rows") {
   const Stream a(1);
   const Tensor rows = tensor<int64_t>({1, 0, 1});
   for (const int64_t limit : {0, 5})
@@ -167,13 +167,13 @@ TEST_CASE("KeyValueCache: rows in another order") {
       other.append(more, values);
       CHECK(same_bits(other.k, cat({k, more}, 2)));
       CHECK(same_bits(other.v, cat({v, values}, 2)));
-      if (default_device().is_cuda()) continue;  // which tells of a wrong index when it is too late
+      if (default_device().is_cuda()) continue;  // it reports a wrong index too late
       CHECK_THROWS_WITH(cache.reorder(tensor<int64_t>({2})), Containing("[index_select] index 2"));
       CHECK(same_bits(cache.k, before));
     }
 }
 
-TEST_CASE("KeyValueCache: what does not fit is an error, and changes nothing") {
+TEST_CASE("KeyValueCache: inputs that do not fit are an error and change nothing") {
   const Stream a(1);
   KeyValueCache cache;
   a.go_on(cache, 0, 5);
@@ -184,7 +184,7 @@ TEST_CASE("KeyValueCache: what does not fit is an error, and changes nothing") {
   }
 }
 
-TEST_CASE("KeyValueCache: the tape never sees it change") {
+TEST_CASE("KeyValueCache: tensors on the tape never change") {
   manual_seed(1);
   nn::MultiHeadAttention layer({.d_model = 8, .n_heads = 2});
   const Tensor x = fixed_noise({1, 9, 8}, 1, f32);

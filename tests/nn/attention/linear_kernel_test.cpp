@@ -40,7 +40,8 @@ std::vector<NamedMap> maps() {
           {"generalized", nn::favor({.features = 16, .kind = nn::FavorKind::generalized})}};
 }
 
-// In f64, evaluating, from a fixed seed; key heads shared by two query heads, narrower values.
+// In f64, in evaluation mode, with a fixed seed; two query heads share a key head, and values have
+// a smaller dimension.
 std::unique_ptr<MultiHeadAttention> make(const nn::MakeFeatureMap& map,
                                          nn::LinearKernelOptions options = {},
                                          const nn::MakePositionalEncoding& position = {}) {
@@ -60,7 +61,7 @@ std::unique_ptr<MultiHeadAttention> make(const nn::MakeFeatureMap& map,
 
 }  // namespace
 
-TEST_CASE("LinearKernel is features, linear attention") {
+TEST_CASE("LinearKernel equals the feature map followed by linear attention") {
   const Tensor x = fixed_noise({2, 9, 8}, 1), context = fixed_noise({2, 12, 8}, 2);
   Tensor padding = zeros({2, 12}, {.dtype = boolean});
   padding[1].slice(0, 4, 7).fill_(1);
@@ -103,14 +104,14 @@ TEST_CASE("LinearKernel: token by token equals one pass") {
     }
 }
 
-TEST_CASE("LinearKernel: the cache is a state that does not grow") {
+TEST_CASE("LinearKernel: its cache is a state that does not grow") {
   NoGrad guard;
   const auto layer = make(nn::favor({.features = 16}), {}, nn::rotary());
   const Tensor x = fixed_noise({2, 300, 8}, 1);
   KeyValueCache cache;
   auto live_after = [&](int64_t at) {
     (*layer)(x.slice(1, at, at + 1), {.causal = true}, &cache);
-    release_cached_memory();  // and the tables that a GPU keeps
+    release_cached_memory();  // and the cached tables of a GPU
     return memory_stats().live;
   };
   live_after(0);
@@ -122,7 +123,7 @@ TEST_CASE("LinearKernel: the cache is a state that does not grow") {
   CHECK(cache.state.sums.storage().bytes == 2 * 2 * 16 * 4 * 8);
 }
 
-TEST_CASE("LinearKernel: a cache with padding, and in another order") {
+TEST_CASE("LinearKernel: a cache supports padding and reorder()") {
   NoGrad guard;
   const auto layer = make(nn::elu_plus_one());
   const Tensor x = fixed_noise({2, 9, 8}, 1);
@@ -148,7 +149,7 @@ TEST_CASE("LinearKernel: a cache with padding, and in another order") {
   CHECK(worst_error((*layer)(rest, {.causal = true}, &swapped), want) < 1e-13);
 }
 
-TEST_CASE("LinearKernel: a context in a cache") {
+TEST_CASE("LinearKernel: a cache can hold a context") {
   NoGrad guard;
   const auto layer = make(nn::elu_plus_one());
   const Tensor x = fixed_noise({2, 5, 8}, 1), context = fixed_noise({2, 7, 8}, 2);
@@ -159,7 +160,7 @@ TEST_CASE("LinearKernel: a context in a cache") {
                       y.slice(1, at, at + 1)) < 1e-13);
 }
 
-TEST_CASE("LinearKernel: its weights") {
+TEST_CASE("LinearKernel: weights() returns the normalized products of the features") {
   const auto layer = make(nn::relu_plus(), {.chunk = 4});
   const Tensor x = fixed_noise({2, 9, 8}, 1), w = layer->weights(x, {.causal = true});
   CHECK(w.shape() == Shape{2, 4, 9, 9});
@@ -184,11 +185,11 @@ TEST_CASE("LinearKernel: gradients reach every parameter") {
       const Tensor y = (*layer)(x, {.causal = true});
       return sum(y * fixed_noise(y.shape(), 2));
     };
-    testing::check_parameter_gradients(*layer, loss, 1e-7);  // relu has corners
+    testing::check_parameter_gradients(*layer, loss, 1e-7);  // relu has kinks
   }
 }
 
-TEST_CASE("LinearKernel: a layer with it, redrawn in training, frozen while a state goes on") {
+TEST_CASE("LinearKernel: features are redrawn in training, but not while a state is continued") {
   manual_seed(2);
   nn::TransformerLayer layer(
       {.d_model = 8,
@@ -222,7 +223,7 @@ TEST_CASE("LinearKernel: bf16 is computed in f32") {
   CHECK(worst_error(y, want) < 6e-2);  // parameters and projections are rounded
 }
 
-TEST_CASE("LinearKernel: what acts on scores is an error") {
+TEST_CASE("LinearKernel: masks and terms that act on scores are an error") {
   const Tensor x = fixed_noise({1, 6, 8}, 1);
   const std::string rest =
       ", but linear attention has no scores; accepted: causal, key_padding, and encodings of q "

@@ -30,7 +30,7 @@ std::vector<std::string> names(const nn::Module& m) {
   return list;
 }
 
-// In f64, evaluating, from a fixed seed.
+// In f64, in evaluation mode, with a fixed seed.
 std::unique_ptr<MultiHeadAttention> make(MultiHeadAttention::Options options) {
   manual_seed(11);
   auto layer = std::make_unique<MultiHeadAttention>(std::move(options));
@@ -39,7 +39,7 @@ std::unique_ptr<MultiHeadAttention> make(MultiHeadAttention::Options options) {
   return layer;
 }
 
-// The layer by hand: project, cut into heads, attend by loops, join, project.
+// The layer step by step: project, split heads, attend by loops, join heads, project.
 Tensor by_hand(const MultiHeadAttention& m, const Tensor& x, const Tensor& context,
                const AttentionOptions& o) {
   auto heads = [](const Tensor& t, int64_t n) {
@@ -65,7 +65,7 @@ RelativeTable table_of(const MultiHeadAttention& m, int64_t length, OutOfRange o
 
 }  // namespace
 
-TEST_CASE("MultiHeadAttention: parameters") {
+TEST_CASE("MultiHeadAttention: names and shapes of its parameters") {
   const auto plain = make({.d_model = 12, .n_heads = 3});
   CHECK(names(*plain) == std::vector<std::string>{"q.weight [12, 12]", "q.bias [12]",
                                                   "k.weight [12, 12]", "k.bias [12]",
@@ -85,7 +85,7 @@ TEST_CASE("MultiHeadAttention: parameters") {
                                                  "position.table [4, 7, 3]"});
 }
 
-TEST_CASE("MultiHeadAttention is project, attend, join, project") {
+TEST_CASE("MultiHeadAttention equals project, attend, join, project") {
   const Tensor x = fixed_noise({2, 9, 12}, 1);
   struct Case {
     MultiHeadAttention::Options options;
@@ -128,20 +128,20 @@ TEST_CASE("MultiHeadAttention is project, attend, join, project") {
     }
 }
 
-TEST_CASE("MultiHeadAttention to a context of another length") {
+TEST_CASE("MultiHeadAttention accepts a context of another length") {
   const auto layer = make({.d_model = 6, .n_heads = 2});
   const Tensor x = fixed_noise({2, 3, 6}, 1), context = fixed_noise({2, 7, 6}, 2);
   Tensor padding = zeros({2, 7}, {.dtype = boolean});
   padding[1].slice(0, 4).fill_(1);
   CHECK(worst_error((*layer)(x, context, {.key_padding = padding}),
                     by_hand(*layer, x, context, {.mask = {.key_padding = padding}})) < 1e-14);
-  // Padded context is as good as none.
+  // Padded context has no effect.
   const Tensor y = (*layer)(x, context, {.key_padding = padding});
   context[1].slice(0, 4).fill_(99);
   CHECK(same_bits((*layer)(x, context, {.key_padding = padding}), y));
 }
 
-TEST_CASE("MultiHeadAttention::weights are the weights used") {
+TEST_CASE("MultiHeadAttention::weights returns the weights that attention uses") {
   const auto layer = make({.d_model = 4,
                            .n_heads = 2,
                            .d_key = 3,
@@ -193,7 +193,7 @@ TEST_CASE("MultiHeadAttention: generation with a cache equals one pass") {
       }
 }
 
-TEST_CASE("MultiHeadAttention: a limited cache serves a window of that size") {
+TEST_CASE("MultiHeadAttention: a limited cache is enough for a window of that size") {
   const auto layer =
       make({.d_model = 8, .n_heads = 2, .position = nn::music_relative({.max_length = 4})});
   const Tensor x = fixed_noise({1, 20, 8}, 1);
@@ -206,13 +206,13 @@ TEST_CASE("MultiHeadAttention: a limited cache serves a window of that size") {
   }
   CHECK(worst_error(cat(parts, 1), (*layer)(x, visible)) < 1e-13);
 
-  // Where blocks begin is counted from the first position, which a limited cache forgets.
+  // Blocks are counted from the first position, which a limited cache has dropped.
   CHECK_THROWS_WITH((*layer)(x, {.block = 4}, &cache),
                     "[MultiHeadAttention] a limited cache with blocks; use a window instead of "
                     "blocks, or a cache without a limit");
 }
 
-TEST_CASE("MultiHeadAttention: dropout in training only") {
+TEST_CASE("MultiHeadAttention: dropout acts only in training") {
   manual_seed(1);
   MultiHeadAttention layer({.d_model = 8, .n_heads = 2, .dropout = 0.5});
   const Tensor x = fixed_noise({2, 6, 8}, 1, f32);
@@ -245,7 +245,7 @@ TEST_CASE("MultiHeadAttention: gradients reach every parameter") {
     for (const auto& [name, p] : m->named_parameters()) {
       INFO(name);
       REQUIRE(p.grad().defined());
-      // A bias of the keys adds one number to all scores of a query.
+      // A bias of the keys adds a constant to all scores of a query.
       if (name != "k.bias") CHECK(max(abs(p.grad())).item() > 1e-6);
     }
     testing::check_gradients([&](const Tensors& in) { return (*m)(in[0], {.causal = true}); }, {x},
@@ -253,7 +253,7 @@ TEST_CASE("MultiHeadAttention: gradients reach every parameter") {
   }
 }
 
-TEST_CASE("a position and a kernel of one's own") {
+TEST_CASE("a custom positional encoding and a custom kernel work in MultiHeadAttention") {
   struct Shift : nn::PositionalEncoding {
     Shift(nn::Module& parent, nn::HeadShape shape, double by_)
         : PositionalEncoding(parent), weight(parameter("weight", full({shape.n_heads, 1}, by_))) {}
@@ -270,7 +270,7 @@ TEST_CASE("a position and a kernel of one's own") {
     }
   };
   const Tensor x = fixed_noise({1, 4, 6}, 1);
-  // So much weight on a query's own position that it is alone.
+  // A query's own position gets practically all of the weight.
   const auto own =
       make({.d_model = 6, .n_heads = 2, .position = nn::positional_encoding<Shift>(1000.0)});
   CHECK(names(*own).back() == "position.weight [2, 1]");
@@ -278,7 +278,7 @@ TEST_CASE("a position and a kernel of one's own") {
   const auto first = make({.d_model = 6, .n_heads = 2, .kernel = nn::kernel<FirstValue>()});
   CHECK(worst_error((*first)(x), first->out(first->v(x.slice(1, 0, 1).expand({1, 4, 6})))) < 1e-14);
 
-  // A kernel with arguments, and what it is told of the heads.
+  // A kernel with arguments, and the HeadShape that it gets.
   struct Scaled : nn::AttentionKernel {
     Scaled(nn::Module& parent, nn::HeadShape shape_, double by_, int64_t power_)
         : AttentionKernel(parent), shape(shape_), by(std::pow(by_, power_)) {}
@@ -327,7 +327,7 @@ TEST_CASE("MultiHeadAttention: errors") {
                     Containing("input f32 [2, 3, 6]"));
 }
 
-TEST_CASE("MultiHeadAttention: each projection has the bias that it is told") {
+TEST_CASE("MultiHeadAttention: each projection has a bias if its option is set") {
   const MultiHeadAttention::Options base{.d_model = 8, .n_heads = 2};
   const auto biases = [](const MultiHeadAttention& m) {
     std::string text;
@@ -335,8 +335,8 @@ TEST_CASE("MultiHeadAttention: each projection has the bias that it is told") {
     return text;
   };
   MultiHeadAttention::Options qkv = base, not_k = base, only_out = base;
-  qkv.out_bias = false;  // Qwen 2
-  not_k.k_bias = false;  // Whisper
+  qkv.out_bias = false;  // as Qwen 2
+  not_k.k_bias = false;  // as Whisper
   only_out.bias = false;
   only_out.out_bias = true;
   CHECK(biases(*make(base)) == "1111");
@@ -348,7 +348,7 @@ TEST_CASE("MultiHeadAttention: each projection has the bias that it is told") {
     CHECK(worst_error((*make(o))(x), by_hand(*make(o), x, x, {})) < 1e-12);
 }
 
-TEST_CASE("MultiHeadAttention: norms of queries and keys, before the position") {
+TEST_CASE("MultiHeadAttention: queries and keys are normalized before the positional encoding") {
   MultiHeadAttention::Options o{
       .d_model = 8, .n_heads = 4, .n_kv_heads = 2, .d_key = 6, .position = nn::rotary()};
   o.qk_norm = nn::Norm::Options{.eps = 0.01, .kind = nn::NormKind::rms};
@@ -380,7 +380,7 @@ TEST_CASE("MultiHeadAttention: norms of queries and keys, before the position") 
                     "[MultiHeadAttention] qk_norm of 8 features; must be 0 or d_key, 6");
 }
 
-TEST_CASE("MultiHeadAttention: a window of its own") {
+TEST_CASE("MultiHeadAttention: its window option limits attention") {
   MultiHeadAttention::Options o{.d_model = 8, .n_heads = 2};
   const auto open = make(o);
   o.window = 3;

@@ -9,7 +9,7 @@
 using namespace stretto;  // NOLINT
 using Numbers = std::vector<int64_t>;
 
-TEST_CASE("Random crops are pieces of the stream, each beginning as likely", "[crops]") {
+TEST_CASE("Random crops are contiguous, and every start is equally likely", "[crops]") {
   std::vector<int32_t> tokens(12);
   for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = int32_t(i);
   const nn::RandomCrops crops(tokens, 5, 4, 7);
@@ -24,7 +24,7 @@ TEST_CASE("Random crops are pieces of the stream, each beginning as likely", "[c
     }
     for (size_t row = 0; row < 5; ++row) ++begins[size_t(in[4 * row])];
   }
-  for (const int64_t n : begins) CHECK(std::abs(n - 250) < 4 * 15);  // deviation 14.8
+  for (const int64_t n : begins) CHECK(std::abs(n - 250) < 4 * 15);  // standard deviation 14.8
   CHECK(crops(3).inputs.to_vector<int64_t>() == crops(3).inputs.to_vector<int64_t>());
   CHECK(crops(3).inputs.to_vector<int64_t>() != crops(4).inputs.to_vector<int64_t>());
   CHECK(crops(3).inputs.to_vector<int64_t>() !=
@@ -44,7 +44,7 @@ TEST_CASE("Sequences of different lengths make a padded batch", "[crops]") {
                     Containing("[next_token_batch] a longest sequence of 1 tokens"));
 }
 
-TEST_CASE("Aligned crops cut all streams at the same places", "[crops]") {
+TEST_CASE("Aligned crops cut all streams at the same positions", "[crops]") {
   std::vector<int32_t> tokens(12), tags(12);
   for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = int32_t(i), tags[i] = int32_t(100 - 3 * i);
   const nn::AlignedCrops crops({tokens, tags}, 5, 4, 7);
@@ -60,10 +60,10 @@ TEST_CASE("Aligned crops cut all streams at the same places", "[crops]") {
     }
     for (size_t row = 0; row < 5; ++row) ++begins[size_t(a[4 * row])];
   }
-  for (const int64_t n : begins) CHECK(std::abs(n - 2000 / 9) < 4 * 15);  // deviation 14.1
+  for (const int64_t n : begins) CHECK(std::abs(n - 2000 / 9) < 4 * 15);  // standard deviation 14.1
   CHECK(crops(3)[1].to_vector<int64_t>() == crops(3)[1].to_vector<int64_t>());
   CHECK(crops(3)[1].to_vector<int64_t>() != crops(4)[1].to_vector<int64_t>());
-  // A stream and the same one token further on: the crops of next tokens.
+  // A stream and the same stream shifted by one token: the crops of next tokens.
   const nn::RandomCrops next(tokens, 5, 4, 7);
   const nn::AlignedCrops by_hand({std::vector<int32_t>(tokens.begin(), tokens.end() - 1),
                                   std::vector<int32_t>(tokens.begin() + 1, tokens.end())},
@@ -79,13 +79,13 @@ TEST_CASE("Aligned crops cut all streams at the same places", "[crops]") {
                     Containing("1 crops of 13 from 12 tokens"));
 }
 
-TEST_CASE("Rows are filled up to the longest", "[crops]") {
+TEST_CASE("Rows are padded to the longest row", "[crops]") {
   const nn::PaddedRows rows = nn::pad_rows({{1, 0, 3}, {4}, {}}, 0);
   CHECK(rows.tokens.to_vector<int64_t>() == Numbers{1, 0, 3, 4, 0, 0, 0, 0, 0});
   CHECK(rows.tokens.shape() == Shape{3, 3});
   CHECK(rows.padding.dtype() == boolean);
   CHECK(rows.padding.shape() == Shape{3, 3});
-  // A token that equals the padding is none.
+  // A token that equals the padding value is not padding.
   CHECK(rows.padding.to(i64).to_vector<int64_t>() == Numbers{0, 0, 0, 0, 1, 1, 1, 1, 1});
   CHECK(nn::pad_rows({{7}, {}}, -1).tokens.to_vector<int64_t>() == Numbers{7, -1});
   CHECK(nn::pad_rows({}).tokens.shape() == Shape{0, 0});

@@ -10,7 +10,7 @@
 using namespace stretto;  // NOLINT
 using Numbers = std::vector<int64_t>;
 
-TEST_CASE("every epoch has every row once, in an order of its own", "[epoch_order]") {
+TEST_CASE("every epoch has every row once, in another order", "[epoch_order]") {
   for (const int64_t batch : {1, 3, 7, 10, 24}) {
     nn::EpochOrder order(10, batch, 5);
     Numbers rows;
@@ -27,7 +27,7 @@ TEST_CASE("every epoch has every row once, in an order of its own", "[epoch_orde
       CHECK(one == Numbers{0, 1, 2, 3, 4, 5, 6, 7, 8, 9});
     }
     CHECK(orders.size() == 5);
-    // A step is what it is, whatever was asked for before.
+    // A step does not depend on the steps requested before.
     const Numbers late = order(40), early = order(1);
     nn::EpochOrder again(10, batch, 5);
     CHECK(again(1) == early);
@@ -39,8 +39,8 @@ TEST_CASE("every epoch has every row once, in an order of its own", "[epoch_orde
   CHECK_THROWS_WITH(nn::EpochOrder(0, 3, 1), Containing("0 rows in batches of 3"));
 }
 
-TEST_CASE("an epoch's order is even", "[epoch_order]") {
-  // Where row 0 comes to stand in 3,000 epochs of 5 rows: each place 600 times, deviation 21.9.
+TEST_CASE("every place in an epoch is equally likely for a row", "[epoch_order]") {
+  // The place of row 0 in 3,000 epochs of 5 rows: 600 times each, standard deviation 21.9.
   nn::EpochOrder order(5, 5, 3);
   Numbers places(5);
   for (int64_t epoch = 0; epoch < 3000; ++epoch) {

@@ -1,4 +1,4 @@
-// Tokens that are hidden and to be predicted.
+// Masked language modeling: tokens that are hidden and must be predicted.
 #include "nn/data/masked_batch.h"
 
 #include <cmath>
@@ -14,14 +14,14 @@ namespace {
 
 constexpr nn::MaskingOptions bert{.vocabulary = 50, .mask_token = 3};
 
-// Within five standard deviations of what n draws of probability p give.
+// Within five standard deviations of the expected number of n samples with probability p.
 void check_share(int64_t count, int64_t n, double p) {
   CHECK(std::abs(double(count) - double(n) * p) < 5 * std::sqrt(double(n) * p * (1 - p)));
 }
 
 }  // namespace
 
-TEST_CASE("masked_batch: 15 % are predicted: 80 % hidden, 10 % random, 10 % as they are",
+TEST_CASE("masked_batch: 15 % are predicted: 80 % of these masked, 10 % random, 10 % unchanged",
           "[masked]") {
   constexpr int64_t n = 100 * 400;
   Ids ids;
@@ -49,7 +49,7 @@ TEST_CASE("masked_batch: 15 % are predicted: 80 % hidden, 10 % random, 10 % as t
   }
   check_share(chosen, n * 47 / 50, 0.15);
   check_share(hidden, chosen, 0.8);
-  check_share(replaced, chosen, 0.1 * 46 / 47);  // 1 in 47 draws is the token itself
+  check_share(replaced, chosen, 0.1 * 46 / 47);  // 1 in 47 samples is the token itself
   CHECK(drawn.size() == 47);
   for (const int64_t special : {0, 1, 3}) CHECK(drawn.count(special) == 0);
 }
@@ -65,7 +65,7 @@ TEST_CASE("masked_batch is a function of its arguments", "[masked]") {
   const nn::Batch narrow = nn::masked_batch(tokens.to(i32), bert, 1, 2);
   CHECK(narrow.inputs.dtype() == i64);
   CHECK(narrow.inputs.to_vector<int64_t>() == inputs(1, 2));
-  // All or nothing.
+  // No tokens, or all of them.
   const auto with = [&](double share, double masked, double random) {
     return nn::masked_batch(
         tokens,

@@ -1,4 +1,4 @@
-// Segments of streams, to learn from and to be judged by.
+// Segments of token streams, for training and for evaluation.
 #include "nn/data/segments.h"
 
 #include <algorithm>
@@ -22,7 +22,7 @@ std::vector<int32_t> counting(int n) {
 
 }  // namespace
 
-TEST_CASE("training segments continue their columns", "[segments]") {
+TEST_CASE("training segments continue the columns of the segment before", "[segments]") {
   for (const auto& [n, batch, length] :
        {std::tuple(103, 4, 7), {24, 3, 8}, {27, 3, 8}, {4, 2, 8}, {50, 1, 1}}) {
     const nn::ContiguousBatches segments(counting(n), batch, length);
@@ -56,7 +56,7 @@ TEST_CASE("training segments continue their columns", "[segments]") {
         "[ContiguousBatches] 7 tokens in 4 columns; each must have at least 2");
 }
 
-TEST_CASE("every held-out token but the first is scored once", "[segments]") {
+TEST_CASE("every held-out token except the first is scored once", "[segments]") {
   for (const int n : {2, 5, 17, 100}) {
     for (const nn::EvaluationWindows rule : {nn::EvaluationWindows{8, 0, 8},
                                              {8, 0, 3},
@@ -91,7 +91,7 @@ TEST_CASE("every held-out token but the first is scored once", "[segments]") {
             CHECK(targets[i] == inputs[i] + 1);
             const int64_t position = int64_t(i) % length;
             const size_t row = i / size_t(length);
-            if (rule.memory > 0) {  // without a gap, so that the memory is right
+            if (rule.memory > 0) {  // without a gap, so that the memory is valid
               if (last[row] >= 0) CHECK(inputs[i] == last[row] + 1);
               last[row] = inputs[i];
             } else if (!(first_row && row == 0)) {

@@ -1,4 +1,4 @@
-// Tokens that are made from their text whenever they are read.
+// Token streams that encode their text when they are read.
 #include "nn/data/token_stream.h"
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 using namespace stretto;  // NOLINT
 using Tokens = std::vector<int32_t>;
 
-TEST_CASE("a stream makes its tokens from the text, wherever it is read", "[token_stream]") {
+TEST_CASE("a token stream encodes its text wherever it is read", "[token_stream]") {
   const std::string text = "one two  three\n\n four\tfive \u00e9\u4e16 six\nseven";
   std::string all;
   for (int i = 0; i < 100; ++i) all += text.substr(0, text.size() - size_t(i % 7 == 0 ? 5 : 0));

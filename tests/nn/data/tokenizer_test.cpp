@@ -17,7 +17,7 @@ std::string round_trip(const nn::Tokenizer& t, const std::string& text) {
 
 }  // namespace
 
-TEST_CASE("bytes come back, whatever they are", "[tokenizer]") {
+TEST_CASE("all bytes survive encoding and decoding", "[tokenizer]") {
   std::string all;
   for (int i = 255; i >= 0; --i) all += char(i);
   const nn::Tokenizer t = nn::Tokenizer::learn(nn::TokenKind::bytes, all + all);
@@ -32,17 +32,17 @@ TEST_CASE("bytes come back, whatever they are", "[tokenizer]") {
         "[Tokenizer] byte 0xFF is not in the vocabulary");
 }
 
-TEST_CASE("chars are code points, and one token for all others", "[tokenizer]") {
+TEST_CASE("chars are code points, and all others share one token", "[tokenizer]") {
   const std::string text = "na\u00efve \u4e16\u754c \U0001F3B5!";
   const nn::Tokenizer t = nn::Tokenizer::learn(nn::TokenKind::chars, text);
   CHECK(t.encode(text).size() == 11);
-  CHECK(t.size() == 11);  // the blank is there twice
+  CHECK(t.size() == 11);  // the blank occurs twice
   CHECK(round_trip(t, text) == text);
   CHECK(round_trip(t, "nix") == "n\uFFFD\uFFFD");
   CHECK(t.encode("i") == std::vector<int32_t>{10});
 }
 
-TEST_CASE("words are sorted by frequency, and every line ends", "[tokenizer]") {
+TEST_CASE("words are sorted by frequency, and every line ends with <eos>", "[tokenizer]") {
   const std::string text = "the cat\n\n the  dog\tsaw the cat\nend";
   const nn::Tokenizer t = nn::Tokenizer::learn(nn::TokenKind::words, text);
   CHECK(round_trip(t, text) == "the cat\n\nthe dog saw the cat\nend\n");
@@ -56,13 +56,13 @@ TEST_CASE("words are sorted by frequency, and every line ends", "[tokenizer]") {
   const nn::Tokenizer limited = nn::Tokenizer::learn(nn::TokenKind::words, text, 4);
   CHECK(limited.size() == 4);
   CHECK(limited.encode("the cat dog") == std::vector<int32_t>{1, 2, 3, 0});
-  // A text that has <unk> of its own, as the published ones do: no second one.
+  // A text that contains <unk> itself, as the published ones do, adds no second one.
   const nn::Tokenizer marked = nn::Tokenizer::learn(nn::TokenKind::words, "a <unk> <unk> b");
   CHECK(marked.encode("z a") == std::vector<int32_t>{1, 2, 0});
   CHECK(marked.size() == 4);
 }
 
-TEST_CASE("a vocabulary survives its note", "[tokenizer]") {
+TEST_CASE("a vocabulary survives its serialization", "[tokenizer]") {
   const std::string text = "a b\xC3\xA9 \"c\"\\\n\tb";
   for (const nn::TokenKind kind :
        {nn::TokenKind::bytes, nn::TokenKind::chars, nn::TokenKind::words}) {
@@ -88,7 +88,7 @@ TEST_CASE("a vocabulary survives its note", "[tokenizer]") {
         "[Tokenizer] malformed vocabulary: it has no token for unknown pieces");
 }
 
-TEST_CASE("what is not UTF-8 is found", "[tokenizer]") {
+TEST_CASE("invalid UTF-8 is detected", "[tokenizer]") {
   CHECK(nn::invalid_utf8("") == -1);
   CHECK(nn::invalid_utf8("\x7F\xC2\x80\xDF\xBF\xE0\xA0\x80\xED\x9F\xBF\xEF\xBF\xBF"
                          "\xF0\x90\x80\x80\xF4\x8F\xBF\xBF") == -1);
@@ -99,7 +99,7 @@ TEST_CASE("what is not UTF-8 is found", "[tokenizer]") {
   }
 }
 
-TEST_CASE("tokens that a vocabulary does not have, and a limit that leaves no word",
+TEST_CASE("tokens outside the vocabulary, and a limit without any word, are errors",
           "[tokenizer]") {
   for (const nn::TokenKind kind :
        {nn::TokenKind::bytes, nn::TokenKind::chars, nn::TokenKind::words}) {

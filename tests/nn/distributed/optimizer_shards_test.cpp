@@ -1,4 +1,4 @@
-// An optimizer's state, gradients and updates, shared out to processes that are threads here.
+// Sharded optimizers: state, gradients and updates divided over processes, which are threads here.
 #include "nn/distributed/optimizer_shards.h"
 
 #include "ops/create.h"
@@ -23,8 +23,8 @@ void append(std::vector<double>& to, const Tensor& x) {
   for (const double value : x.to_vector<double>()) to.push_back(value);
 }
 
-// Three steps of clipped Adam over parameters of several sizes, one longer than a stretch of the
-// norm, one empty; what the first process has after them.
+// Three steps of clipped Adam over parameters of several sizes, one longer than a block of the
+// norm, one empty. Returns the weights and state of rank 0 afterwards.
 enum class Shared { nothing, state, state_and_gradients };
 
 Outcome train(int size, Shared shared, DType dtype) {
@@ -76,7 +76,7 @@ Outcome train(int size, Shared shared, DType dtype) {
 
 }  // namespace
 
-TEST_CASE("Shared-out updates have the bits of whole ones", "[distributed]") {
+TEST_CASE("Sharded updates are bit-identical to unsharded ones", "[distributed]") {
   for (const DType dtype : {f32, f64, bf16}) {
     const Outcome whole = train(1, Shared::nothing, dtype);
     CHECK(whole.norms[0] > 1);
@@ -88,7 +88,7 @@ TEST_CASE("Shared-out updates have the bits of whole ones", "[distributed]") {
       CHECK(got.weights == whole.weights);
       CHECK(got.steps == whole.steps);
       CHECK(got.state == whole.state);
-      // Cut at whole stretches of the norm, of which there are six.
+      // Cut at whole blocks of the norm, of which there are six.
       CHECK(got.own < whole.own / size + 2 * norm_block * (dtype == bf16 ? 3 : 2));
       const Outcome summed = train(size, Shared::state, dtype);
       CHECK(summed.weights == whole.weights);
@@ -98,7 +98,7 @@ TEST_CASE("Shared-out updates have the bits of whole ones", "[distributed]") {
   }
 }
 
-TEST_CASE("Stretches of all processes are the parameters, each element once", "[distributed]") {
+TEST_CASE("The ranges of all ranks cover each element of the parameters once", "[distributed]") {
   for (const int size : {1, 2, 8})
     each_of(size, [&](ProcessGroup& group) {
       const std::vector<int64_t> lengths{5, 3'000'000, 0, 70'000, 1};

@@ -1,4 +1,4 @@
-// Messages between processes, here threads: which sums, and what everybody gets.
+// Collectives between processes, which are threads here: order of the sums, and results per rank.
 #include "nn/distributed/process_group.h"
 
 #include <array>
@@ -23,7 +23,7 @@ float number(int rank, int64_t i) {
   return 1e3f * (uniform_from_bits(random_bits({7, uint64_t(rank)}, uint64_t(i))) - 0.5f);
 }
 
-// Neighbors first, then pairs of them.
+// The sum as a binary tree: neighbors first, then pairs of them.
 float tree(int first, int count, int64_t i) {
   if (count == 1) return number(first, i);
   return tree(first, count / 2, i) + tree(first + count / 2, count / 2, i);
@@ -31,7 +31,8 @@ float tree(int first, int count, int64_t i) {
 
 }  // namespace
 
-TEST_CASE("Sums of processes are one tree, and each sends no more than it must", "[distributed]") {
+TEST_CASE("all_reduce sums along one tree and sends no more bytes than necessary",
+          "[distributed]") {
   for (const int size : {1, 2, 4, 8})
     for (const int64_t n : {int64_t(0), int64_t(1), int64_t(5), int64_t(1000)}) {
       std::vector<std::vector<float>> got(static_cast<size_t>(size));
@@ -53,29 +54,29 @@ TEST_CASE("Sums of processes are one tree, and each sends no more than it must",
     }
 }
 
-TEST_CASE("The halves of a sum leave each process its piece, of any length", "[distributed]") {
+TEST_CASE("reduce_scatter and all_gather_chunks leave each rank its chunk, of any length",
+          "[distributed]") {
   const int size = 4;
   const std::vector<int64_t> ends{0, 70, 71, 100}, bytes{0, 280, 284, 400};
   each_of(size, [&](ProcessGroup& group) {
     std::vector<float> mine;
     for (int64_t i = 0; i < 100; ++i) mine.push_back(number(group.rank(), i));
     group.reduce_scatter(mine.data(), ends);
-    const size_t sequence_chunk = size_t(group.chunk_of(group.rank()));
+    const size_t chunk = size_t(group.chunk_of(group.rank()));
     bool right = true;
-    for (int64_t i = sequence_chunk == 0 ? 0 : ends[sequence_chunk - 1]; i < ends[sequence_chunk];
-         ++i)
+    for (int64_t i = chunk == 0 ? 0 : ends[chunk - 1]; i < ends[chunk]; ++i)
       right &= mine[size_t(i)] == tree(0, size, i);
     group.all_gather_chunks(mine.data(), bytes);
     bool all = true;
     for (int64_t i = 0; i < 100; ++i) all &= mine[size_t(i)] == tree(0, size, i);
-    static std::mutex one;  // of the test framework's own
+    static std::mutex one;  // of the test framework
     const std::lock_guard lock(one);
     CHECK(right);
     CHECK(all);
   });
 }
 
-TEST_CASE("What processes gather has their order", "[distributed]") {
+TEST_CASE("all_gather returns the values in the order of the ranks", "[distributed]") {
   for (const int size : {1, 2, 8})
     each_of(size, [&](ProcessGroup& group) {
       const int me = group.rank();
@@ -83,25 +84,25 @@ TEST_CASE("What processes gather has their order", "[distributed]") {
       const std::vector<std::string> texts = group.all_gather(std::string(size_t(me), 'x'));
       std::vector<size_t> ends;
       for (int i = 0; i < size; ++i) ends.push_back((ends.empty() ? 0 : ends.back()) + size_t(i));
-      std::string sequence_size(ends.back(), '.');
+      std::string text(ends.back(), '.');
       const size_t begin = me == 0 ? 0 : ends[size_t(me) - 1];
-      std::fill(sequence_size.begin() + int64_t(begin),
-                sequence_size.begin() + int64_t(ends[size_t(me)]), char('a' + me));
-      group.all_gatherv(sequence_size.data(), ends);
+      std::fill(text.begin() + int64_t(begin), text.begin() + int64_t(ends[size_t(me)]),
+                char('a' + me));
+      group.all_gatherv(text.data(), ends);
       group.barrier();
-      static std::mutex one;  // of the test framework's own
+      static std::mutex one;  // of the test framework
       const std::lock_guard lock(one);
       size_t at = 0;
       for (int i = 0; i < size; ++i) {
         CHECK(numbers[size_t(2 * i)] == i);
         CHECK(numbers[size_t(2 * i) + 1] == 10 * i);
         CHECK(texts[size_t(i)].size() == size_t(i));
-        for (int k = 0; k < i; ++k) CHECK(sequence_size[at++] == char('a' + i));
+        for (int k = 0; k < i; ++k) CHECK(text[at++] == char('a' + i));
       }
     });
 }
 
-// f of rows of x, part by part, on `size` processes; their gradients must all be the same.
+// Gradients of f for rows of x, by micro-batches, on `size` processes; all must be the same.
 static Tensors gradients_of(int size, DType dtype) {
   const int64_t micro_batches = 8;
   std::vector<Tensors> of_all(static_cast<size_t>(size));
@@ -121,7 +122,7 @@ static Tensors gradients_of(int size, DType dtype) {
         const int64_t micro_batch = sums.first() + i;
         sums.begin_micro_batch();
         const Tensor y = matmul(rows.slice(0, 2 * micro_batch, 2 * micro_batch + 2), w) + b;
-        // A part that does not reach b.
+        // A micro-batch that does not reach b.
         const Tensor z = micro_batch == 5 ? matmul(rows.slice(0, 10, 12), w) : y;
         mean(z * z * z).backward();
         sums.end_micro_batch();
@@ -136,7 +137,8 @@ static Tensors gradients_of(int size, DType dtype) {
   return of_all[0];
 }
 
-TEST_CASE("Gradients of parts have the same bits for any number of processes", "[distributed]") {
+TEST_CASE("Gradients of micro-batches are bit-identical for any number of processes",
+          "[distributed]") {
   for (const DType dtype : {f32, f64, bf16}) {
     const Tensors alone = gradients_of(1, dtype);
     CHECK(alone[2].to_vector<double>() == std::vector<double>(3, 0));
@@ -154,7 +156,7 @@ TEST_CASE("Gradients of parts have the same bits for any number of processes", "
   }
 }
 
-TEST_CASE("A step that failed in one of its parts can be made again", "[distributed]") {
+TEST_CASE("A step that failed in one micro-batch can be retried", "[distributed]") {
   const Tensor w = tensor({2.0, 3.0}).set_requires_grad();
   Post post;
   Threads alone(post, 0, 1);
@@ -165,13 +167,14 @@ TEST_CASE("A step that failed in one of its parts can be made again", "[distribu
     sums.end_micro_batch();
   };
   micro_batch(100), micro_batch(1000);
-  sums.begin_micro_batch();  // which then fails
+  sums.begin_micro_batch();  // fails before its backward pass
   for (const double factor : {1, 2, 3, 4}) micro_batch(factor);
   sums.finish();
   CHECK(w.grad().to_vector<double>() == std::vector<double>{10, 10});
 }
 
-TEST_CASE("Parts that processes cannot share out are refused", "[distributed]") {
+TEST_CASE("Micro-batches that cannot be divided among the processes are an error",
+          "[distributed]") {
   Post post;
   Threads two(post, 0, 2);
   for (const int64_t micro_batches : {0, 1, 3, 6})
@@ -179,7 +182,7 @@ TEST_CASE("Parts that processes cannot share out are refused", "[distributed]") 
                       Containing("with 2 processes; must be a power of two"));
 }
 
-TEST_CASE("Without other processes every batch is one's own", "[distributed]") {
+TEST_CASE("A single process evaluates every batch", "[distributed]") {
   EvaluationReducer sums(2);
   for (int i = 0; i < 3; ++i) {
     CHECK(sums.next());

@@ -1,5 +1,5 @@
-// Models whose sequences are held by several processes, here threads: losses and gradients are
-// those of one process.
+// Sequence parallelism of models, with threads as processes: losses and gradients are the same as
+// with one process.
 #include <cmath>
 
 #include "autograd/tape.h"
@@ -47,33 +47,33 @@ Tensor tokens(int64_t first) {
   return tensor(all, {rows, length});
 }
 
-// The second half of a row is not scored: a piece has nothing to predict.
+// The second half of a row is not scored, so one rank has nothing to predict.
 Tensor targets() {
   Tensor all = tokens(1);
   all[1].slice(0, length / 2).fill_(double(ignore_index));
   return all;
 }
 
-Tensor mean_nll(const LanguageModel& model, const Tensor& in, const Tensor& wanted,
+Tensor mean_nll(const LanguageModel& model, const Tensor& in, const Tensor& labels,
                 ProcessGroup* group) {
-  return cross_entropy(model(in, nullptr, group), wanted, {.ignore_index = ignore_index});
+  return cross_entropy(model(in, nullptr, group), labels, {.ignore_index = ignore_index});
 }
-Tensor mean_nll(const TransformerXL& model, const Tensor& in, const Tensor& wanted,
+Tensor mean_nll(const TransformerXL& model, const Tensor& in, const Tensor& labels,
                 ProcessGroup* group) {
-  return mean(model.nll(in, wanted, nullptr, group));
+  return mean(model.nll(in, labels, nullptr, group));
 }
 
-// The loss, then the gradient of each parameter.
+// Returns the loss, then the gradient of each parameter.
 template <class Model>
 std::vector<std::vector<double>> step_of(Model& model, ProcessGroup& group, int64_t micro_batches,
-                                         int64_t sequence_size, const Tensor& wanted) {
+                                         int64_t sequence_size, const Tensor& labels) {
   DataParallelStep step(model, model.parameters(), micro_batches, group, sequence_size);
   std::vector<std::vector<double>> all;
   const Tensor loss = step(0, [&] {
     const Tensors cut = step.stage(
         0,
         [&](int64_t) {
-          return Tensors{tokens(0), wanted};
+          return Tensors{tokens(0), labels};
         },
         1);
     return mean_nll(model, cut[0], cut[1], step.sequence_group());
@@ -84,14 +84,14 @@ std::vector<std::vector<double>> step_of(Model& model, ProcessGroup& group, int6
 }
 
 template <class Model>
-void check_model(const typename Model::Options& options, const Tensor& wanted = tokens(1)) {
+void check_model(const typename Model::Options& options, const Tensor& labels = tokens(1)) {
   manual_seed(3);
   Model model(options);
   model.to(f64);
   model.eval();
   Post post;
   Threads one(post, 0, 1);
-  const auto expected = step_of(model, one, 2, 1, wanted);
+  const auto expected = step_of(model, one, 2, 1, labels);
   struct Run {
     int processes;
     int64_t sequence_size;
@@ -100,10 +100,10 @@ void check_model(const typename Model::Options& options, const Tensor& wanted = 
     std::vector<std::unique_ptr<Model>> models;
     for (int i = 0; i < run.processes; ++i) models.push_back(clone(model));
     std::vector<std::vector<std::vector<double>>> got(size_t(run.processes));
-    // Threads have one random state between them, which evaluation does not use.
+    // The threads share one random state, which evaluation does not use.
     each_of(run.processes, [&](ProcessGroup& group) {
       const auto rank = size_t(group.rank());
-      got[rank] = step_of(*models[rank], group, 2, run.sequence_size, wanted);
+      got[rank] = step_of(*models[rank], group, 2, run.sequence_size, labels);
     });
     for (const auto& of_one : got) {
       REQUIRE(of_one.size() == expected.size());
@@ -120,7 +120,7 @@ void check_model(const typename Model::Options& options, const Tensor& wanted = 
   }
 }
 
-// A position of one's own, made from what position.h offers.
+// A custom positional encoding, written with the helpers of positional_encoding.h.
 struct Fading : PositionalEncoding {
   Fading(Module& parent, HeadShape shape)
       : PositionalEncoding(parent), slope(parameter("slope", full({shape.n_heads, 1}, 0.1))) {}
@@ -134,7 +134,8 @@ struct Fading : PositionalEncoding {
 
 }  // namespace
 
-TEST_CASE("Language models over processes: softmax attention", "[distributed][sequence]") {
+TEST_CASE("Language models with softmax attention are the same under sequence parallelism",
+          "[distributed][sequence]") {
   const auto check = [](MakePositionalEncoding position, InputOptions input = {}) {
     check_model<LanguageModel>(language(layer(std::move(position)), input));
   };
@@ -156,7 +157,8 @@ TEST_CASE("Language models over processes: softmax attention", "[distributed][se
   check(shared_by_layers(fire({.hidden = 4, .threshold = 5})));
 }
 
-TEST_CASE("Language models over processes: linear attention", "[distributed][sequence]") {
+TEST_CASE("Language models with linear attention are the same under sequence parallelism",
+          "[distributed][sequence]") {
   for (const SpeShare shared : {SpeShare::nothing, SpeShare::draws}) {
     check_model<LanguageModel>(language(
         layer(sine_spe({.realizations = 6, .sines = 3, .shared = shared}), linear_kernel())));
@@ -166,7 +168,8 @@ TEST_CASE("Language models over processes: linear attention", "[distributed][seq
   check_model<LanguageModel>(language(layer(rotary(), linear_kernel(favor({.features = 8})))));
 }
 
-TEST_CASE("Transformer-XL without memory over processes", "[distributed][sequence]") {
+TEST_CASE("Transformer-XL without memory is the same under sequence parallelism",
+          "[distributed][sequence]") {
   TransformerXL::Options o{.vocabulary = vocabulary, .n_layers = 2, .layer = layer({})};
   check_model<TransformerXL>(o);
   o.input.learned_length = length;
@@ -175,11 +178,12 @@ TEST_CASE("Transformer-XL without memory over processes", "[distributed][sequenc
   check_model<TransformerXL>(o);
 }
 
-TEST_CASE("A piece without anything to predict", "[distributed][sequence]") {
+TEST_CASE("A rank may have nothing to predict", "[distributed][sequence]") {
   check_model<LanguageModel>(language(layer(music_relative({.max_length = length}))), targets());
 }
 
-TEST_CASE("What pieces of a sequence do not take", "[distributed][sequence]") {
+TEST_CASE("Caches, memories and bidirectional attention are errors under sequence parallelism",
+          "[distributed][sequence]") {
   manual_seed(3);
   LanguageModel model(language(layer({})));
   TransformerXL xl({.vocabulary = vocabulary, .layer = layer({}), .lengths = {.memory = 4}});
@@ -204,7 +208,7 @@ TEST_CASE("What pieces of a sequence do not take", "[distributed][sequence]") {
   CHECK_THROWS_WITH(GradientReducer({}, 2, eight, 2), Containing("2 per sequence"));
 }
 
-TEST_CASE("Dropout of processes that share a sequence differs", "[distributed][sequence]") {
+TEST_CASE("Ranks that share a sequence have different dropout masks", "[distributed][sequence]") {
   std::vector<std::vector<float>> kept(2);
   Post post;
   for (int rank = 0; rank < 2; ++rank) {
@@ -219,7 +223,7 @@ TEST_CASE("Dropout of processes that share a sequence differs", "[distributed][s
   CHECK(Dropout({0.5})(ones({64})).to_vector<float>() == kept[0]);
 }
 
-TEST_CASE("A loss whose model does not know that processes share its sequences is refused",
+TEST_CASE("A loss whose model does not get Trainer::sequence_group() is an error",
           "[distributed][sequence]") {
   manual_seed(3);
   LanguageModel model(language(layer({})));

@@ -1,4 +1,4 @@
-// Sequences over processes, here threads: output, loss and all gradients are those of one process.
+// Sequence-parallel attention, with threads as processes, against the same ops in one process.
 #include "nn/distributed/sequence.h"
 
 #include <cstring>
@@ -25,7 +25,7 @@ namespace {
 
 constexpr int64_t batch = 2, heads = 2, length = 24, width = 5;
 
-// From the rows [B, H, L, D] of a process, parameters that all have, and the first position.
+// Maps the rows [B, H, L, D] of a rank, shared parameters and the first position to the output.
 using Layer = std::function<Tensor(const Tensors& rows, const Tensors& parameters, int64_t first,
                                    ProcessGroup& group)>;
 
@@ -33,7 +33,7 @@ Tensor drawn(const Shape& shape, uint64_t stream, DType dtype) {
   return randn(shape, RandomKey{5, stream}, {.dtype = f64, .device = cpu}).to(dtype) * 0.5;
 }
 
-// Output and gradients of rows, those of positions [first, …) of the whole, and of parameters.
+// Returns the output and the gradients of a rank's rows and of the parameters.
 Tensors results(const Layer& layer, const Tensors& rows, const Tensors& parameters,
                 ProcessGroup& group) {
   const int64_t share = length / group.size(), first = group.rank() * share;
@@ -43,9 +43,9 @@ Tensors results(const Layer& layer, const Tensors& rows, const Tensors& paramete
   for (const Tensor& x : parameters) inputs.push_back(x.clone().set_requires_grad());
   const auto split = inputs.begin() + std::ptrdiff_t(rows.size());
   const Tensor y = layer({inputs.begin(), split}, {split, inputs.end()}, first, group);
-  const Tensor wanted = drawn({batch, heads, length, width}, 99, y.dtype());
+  const Tensor weights = drawn({batch, heads, length, width}, 99, y.dtype());
   Tensors all{y};
-  sum(y * y * mine(wanted) / double(length)).backward();
+  sum(y * y * mine(weights) / double(length)).backward();
   for (const Tensor& x : inputs) all.push_back(x.grad().clone());
   for (Tensor& x : all) x = x.detach().contiguous();
   return all;
@@ -92,7 +92,7 @@ void check_layer(const Layer& layer, size_t n_rows, const std::vector<Shape>& sh
   }
 }
 
-// One process: the op itself, which is what the others must equal.
+// With one process the op itself, which the others must equal.
 Tensor linear(const Tensor& q, const Tensor& k, const Tensor& v, ProcessGroup& group) {
   const LinearAttentionOptions options{.mask = {.causal = true}, .eps = 1e-6, .chunk = 4};
   return group.size() == 1 ? linear_attention(q, k, v, options)
@@ -112,7 +112,7 @@ Tensor of_codes(const SpePair& x, const Tensor& v, ProcessGroup& group) {
 
 }  // namespace
 
-TEST_CASE("Linear attention over processes is that of one", "[distributed][sequence]") {
+TEST_CASE("Linear attention over several processes equals that of one", "[distributed][sequence]") {
   check_layer(
       [](const Tensors& x, const Tensors&, int64_t, ProcessGroup& group) {
         return linear(positive(x[0]), positive(x[1]), x[2], group);
@@ -125,7 +125,8 @@ TEST_CASE("Linear attention over processes is that of one", "[distributed][seque
       3, {{width, 7}});
 }
 
-TEST_CASE("SPE over processes needs their first position alone", "[distributed][sequence]") {
+TEST_CASE("SPE over several processes needs only the first position of each",
+          "[distributed][sequence]") {
   const SpeNoise noise(RandomKey{3, 1}, 6);
   check_layer(
       [&](const Tensors& x, const Tensors& w, int64_t first, ProcessGroup& group) {
@@ -134,7 +135,7 @@ TEST_CASE("SPE over processes needs their first position alone", "[distributed][
                         x[2], group);
       },
       3, {{heads, width, 3}, {heads, width, 3}, {heads, width, 3}, {heads, width}});
-  // A filter that reaches over several processes.
+  // A filter longer than a process's share.
   check_layer(
       [&](const Tensors& x, const Tensors& w, int64_t first, ProcessGroup& group) {
         return of_codes(spe(x[0], x[1], SpeCode::conv(w[0], w[1], noise), {.first = first}), x[2],
@@ -143,7 +144,8 @@ TEST_CASE("SPE over processes needs their first position alone", "[distributed][
       3, {{heads, width, 9}, {heads, width, 9}});
 }
 
-TEST_CASE("Softmax attention over processes is that of one", "[distributed][sequence]") {
+TEST_CASE("Softmax attention over several processes equals that of one",
+          "[distributed][sequence]") {
   using Make = std::function<AttentionOptions(const Tensors& x, const Tensors& tables)>;
   const auto check_softmax = [](size_t n_rows, const std::vector<Shape>& tables, const Make& make) {
     check_layer(
@@ -156,18 +158,18 @@ TEST_CASE("Softmax attention over processes is that of one", "[distributed][sequ
         n_rows, tables);
   };
   check_softmax(3, {}, [](const Tensors&, const Tensors&) { return AttentionOptions{}; });
-  // Shaw: keys and values, both sides, clipped.
+  // Shaw: keys and values, clipped, for earlier and later keys.
   check_softmax(3, {{1, 9, width}, {1, 9, width}}, [](const Tensors&, const Tensors& w) {
     return AttentionOptions{.relative_keys = {w[0], 4, OutOfRange::clip},
                             .relative_values = {w[1], 4, OutOfRange::clip}};
   });
-  // Music Transformer: a row for each distance there is, or for fewer.
+  // Music Transformer: a row for every distance, or for fewer.
   for (const int64_t rows : {length, length / 2 + 1})
     check_softmax(3, {{heads, rows, width}}, [&](const Tensors&, const Tensors& w) {
       return AttentionOptions{
           .relative_keys = {w[0], rows - 1, rows == length ? OutOfRange::error : OutOfRange::zero}};
     });
-  // Transformer-XL: q + u meets the keys, q + v the rows of positions.
+  // Transformer-XL: q + u is multiplied by the keys, q + v by the rows of positions.
   check_layer(
       [](const Tensors& x, const Tensors& w, int64_t, ProcessGroup& group) {
         AttentionOptions o;
@@ -178,19 +180,20 @@ TEST_CASE("Softmax attention over processes is that of one", "[distributed][sequ
                                  : sequence_parallel_attention(x[0] + w[0], x[1], x[2], o, group);
       },
       3, {{heads, 1, width}, {heads, 1, width}, {heads, length, width}});
-  // T5 and others: a number per distance.
+  // T5 and others: a bias per distance.
   check_softmax(3, {{heads, length}}, [](const Tensors&, const Tensors& w) {
     return AttentionOptions{.relative_bias = {w[0], length - 1, OutOfRange::error}};
   });
 }
 
-TEST_CASE("Windows and blocks over processes are those of one", "[distributed][sequence]") {
+TEST_CASE("Windows and blocks over several processes equal those of one",
+          "[distributed][sequence]") {
   struct Case {
     int64_t window, block, rows;
   };
-  // Of 24 positions a process has 12 or 6: windows that end at the neighbor's last, on
-  // several neighbors, and beyond the beginning; blocks of a process's positions, of fewer and
-  // more, and such as begin anywhere on a process.
+  // Of 24 positions a process has 12 or 6. Windows that end at the neighbor's last position, that
+  // span several neighbors, and that reach before the sequence; blocks as long as a process's
+  // share, shorter, longer, and with boundaries anywhere in it.
   const Case cases[]{{2, 0, 2}, {7, 0, 7},  {9, 0, 9},  {20, 0, 24}, {40, 0, 24},
                      {0, 2, 4}, {0, 6, 12}, {0, 5, 10}, {0, 8, 16},  {0, 12, 24}};
   for (const Case& c : cases) {
@@ -208,8 +211,9 @@ TEST_CASE("Windows and blocks over processes are those of one", "[distributed][s
   }
 }
 
-TEST_CASE("A process needs the memory of its share of the sequence", "[distributed][sequence]") {
-  // The last of `size` processes, to whom the others send zeros.
+TEST_CASE("A process needs only the memory of its share of the sequence",
+          "[distributed][sequence]") {
+  // The last of `size` processes; the others send zeros.
   class Last final : public ProcessGroup {
    public:
     explicit Last(int size) : size_(size) {}
@@ -243,8 +247,8 @@ TEST_CASE("A process needs the memory of its share of the sequence", "[distribut
     return double(memory_stats(cpu).peak - before.live);
   };
   const int threads = num_threads();
-  set_num_threads(1);  // how much room threads take at one time is chance
-  // From four on: with one process before it, softmax has no sums of several to keep.
+  set_num_threads(1);  // with more, the peak depends on chance
+  // Compared with four: with fewer earlier ranks softmax saves no partial results to merge.
   for (const bool softmax : {false, true})
     for (const int size : {8, 16}) {
       INFO((softmax ? "softmax, " : "linear, ") << size << " processes: " << peak(size, softmax)
@@ -254,7 +258,8 @@ TEST_CASE("A process needs the memory of its share of the sequence", "[distribut
   set_num_threads(threads);
 }
 
-TEST_CASE("What a sequence over processes cannot be is told", "[distributed][sequence]") {
+TEST_CASE("Inputs that sequence parallelism does not support are errors",
+          "[distributed][sequence]") {
   Post post;
   Threads one(post, 0, 1);
   const Tensor x = ones({1, 1, 4, 2});

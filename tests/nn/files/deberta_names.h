@@ -1,5 +1,5 @@
-// The names of DeBERTa-v2 in Hugging Face's transformers, for an encoder that is written with
-// nn::TransformerLayer's names: one table of relative positions for all layers, with a norm.
+// The names of DeBERTa-v2 in Hugging Face's transformers, for an encoder written with
+// nn::TransformerLayer: one table of relative positions for all layers, with a norm.
 #pragma once
 
 #include "nn/files/name_map.h"
@@ -23,11 +23,11 @@ inline nn::NameMap deberta_v2_names() {
   map.rename("[deberta.]embeddings.word_embeddings.weight", "embedding.weight")
       .rename("[deberta.]encoder.rel_embeddings.weight", "relative.weight")
       .drop("*embeddings.position_ids")
-      .drop("cls.*")  // the heads of pretraining, under three names
+      .drop("cls.*")  // heads of pretraining, under three names
       .drop("lm_predictions.*")
       .drop("mask_predictions.*");
-  for (const auto& [theirs, name] : parts)
-    for (const char* kind : {".weight", ".bias"}) map.rename(theirs + kind, name + kind);
+  for (const auto& [published, name] : parts)
+    for (const char* kind : {".weight", ".bias"}) map.rename(published + kind, name + kind);
   return map;
 }
 

@@ -1,4 +1,4 @@
-// Malformed and malicious safetensors files: each is refused with one line that says why.
+// Malformed and malicious safetensors files: each is rejected with one line that gives the reason.
 #include "nn/files/safetensors.h"
 #include "tests/support/catch.h"
 #include "tests/support/error_of.h"
@@ -20,7 +20,7 @@ std::string error_of(const std::string& path) {
   return stretto::testing::error_of<Error>([&] { load_safetensors(path); });
 }
 
-// A file and what its error message contains.
+// A file and a part of its error message.
 struct Hostile {
   std::string bytes, text;
 };
@@ -166,7 +166,7 @@ std::vector<Hostile> malformed_metadata() {
 
 }  // namespace
 
-TEST_CASE("hostile files are refused in one line") {
+TEST_CASE("malformed and malicious files are rejected in one line") {
   const TempDir dir;
   const std::string path = dir.file("bad.safetensors");
   for (const auto& files : {without_header, malformed_headers, malformed_tensors, impossible_shapes,

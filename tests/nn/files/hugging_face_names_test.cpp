@@ -1,5 +1,5 @@
-// Weights under the names of Hugging Face's transformers: each tensor lands where its meaning is
-// the same, and goes back bit for bit.
+// Weights under the names of Hugging Face's transformers: each tensor is loaded into the parameter
+// with the same meaning, and is saved again bit for bit.
 #include <algorithm>
 #include <set>
 
@@ -27,7 +27,7 @@ constexpr int64_t width = 8, heads = 2, per_head = 4, hidden = 12, words = 11;
 
 using Shapes = std::vector<std::pair<std::string, Shape>>;
 
-// Values of its own for each, that a half can hold.
+// A file of tensors with distinct values that F16 can represent.
 std::vector<NamedTensor> file_of(const Shapes& shapes) {
   std::vector<NamedTensor> file;
   for (const auto& [name, shape] : shapes)
@@ -54,7 +54,7 @@ void check_same(const std::vector<NamedTensor>& got, const std::vector<NamedTens
   }
 }
 
-// Through the map and back; the model's tensors.
+// Maps a file to the model and back; returns the model's tensors.
 std::vector<NamedTensor> there_and_back(const NameMap& names, const std::vector<NamedTensor>& file,
                                         const std::set<std::string>& dropped = {}) {
   std::vector<NamedTensor> model, kept;
@@ -90,7 +90,7 @@ void add_linear(Shapes& shapes, const std::string& name, const Shape& shape, int
 
 }  // namespace
 
-TEST_CASE("LLaMA's names: F16 in two shards, with grouped keys") {
+TEST_CASE("LLaMA's names: F16 in two shards, with grouped-query attention") {
   for (const bool tied : {false, true}) {
     nn::LanguageModel::Options o = nn::llama(words);
     o.n_layers = 2;
@@ -128,7 +128,7 @@ TEST_CASE("LLaMA's names: F16 in two shards, with grouped keys") {
     CHECK(same(model.layers[0].norm2->weight,
                find(file, "model.layers.0.post_attention_layernorm.weight")));
     CHECK(same(model.embedding.weight, find(file, "model.embed_tokens.weight")));
-    // The activation is on gate_proj.
+    // The activation is applied to gate_proj.
     CHECK(same(model.layers[1].feed_forward.linear1.weight,
                find(file, "model.layers.1.mlp.gate_proj.weight")));
 
@@ -143,7 +143,7 @@ TEST_CASE("LLaMA's names: F16 in two shards, with grouped keys") {
   }
 }
 
-TEST_CASE("GPT-2's names: matrices the other way round, three in one") {
+TEST_CASE("GPT-2's names: transposed matrices, with q, k and v in one") {
   nn::LanguageModel::Options o = with_heads(true);
   o.n_layers = 2;
   o.input = {.scale = false, .learned_length = 5};
@@ -165,7 +165,7 @@ TEST_CASE("GPT-2's names: matrices the other way round, three in one") {
   const std::vector<NamedTensor> file = file_of(shapes);
   std::vector<NamedTensor> all = file;
   all.insert(all.end(), buffers.begin(), buffers.end());
-  all.push_back({"lm_head.weight", file[0].tensor});  // tied, and in the file all the same
+  all.push_back({"lm_head.weight", file[0].tensor});  // tied, and yet in the file
 
   const TempDir dir;
   const NameMap names = nn::gpt2_names(model.options);
@@ -186,7 +186,7 @@ TEST_CASE("GPT-2's names: matrices the other way round, three in one") {
   check_same(nn::load_safetensors(dir.file("back")).tensors, file);
 }
 
-TEST_CASE("GPT-NeoX's and BLOOM's names: three of a head side by side") {
+TEST_CASE("GPT-NeoX's and BLOOM's names: q, k and v of each head side by side") {
   for (const bool bloom : {false, true}) {
     const std::string prefix = bloom ? "transformer." : "gpt_neox.";
     const std::string layer = prefix + (bloom ? "h.1." : "layers.1.");
@@ -258,7 +258,7 @@ TEST_CASE("GPT-J's and Qwen3's names") {
   CHECK(find(normed, "layers.0.self_attention.q.bias").defined());
 }
 
-TEST_CASE("DeBERTa-v2's names, by rules of one's own") {
+TEST_CASE("DeBERTa-v2's names, by custom rules") {
   Shapes shapes{{"deberta.embeddings.word_embeddings.weight", {words, width}},
                 {"deberta.encoder.rel_embeddings.weight", {6, width}}};
   add_linear(shapes, "deberta.embeddings.LayerNorm", {width}, width);
@@ -286,7 +286,7 @@ TEST_CASE("DeBERTa-v2's names, by rules of one's own") {
   CHECK(model.size() == file.size() - dropped.size());
 }
 
-TEST_CASE("the published maps of before go back too") {
+TEST_CASE("the maps of T5 and the other older models can be inverted too") {
   nn::SequenceToSequence::Options t5 = nn::t5_options(13, nn::T5Version::v1_0);
   t5.n_encoder_layers = t5.n_decoder_layers = 1;
   t5.layer.d_model = width;

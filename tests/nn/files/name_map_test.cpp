@@ -28,7 +28,9 @@ using Names = std::vector<std::string>;
 
 }  // namespace
 
-TEST_CASE("NameMap: numbers travel, in order; the first rule for the whole name counts") {
+TEST_CASE(
+    "NameMap: numbers are copied in order, and the first rule that matches the whole name "
+    "applies") {
   NameMap map;
   map.rename("h.{}.w", "layers.{}.weight")
       .rename("h.{}.head.{}", "heads.{}-{}")
@@ -39,7 +41,7 @@ TEST_CASE("NameMap: numbers travel, in order; the first rule for the whole name 
   CHECK(mapped(map, "h.123.w") == Names{"layers.123.weight"});
   CHECK(mapped(map, "h.1.head.20") == Names{"heads.1-20"});
   CHECK(mapped(map, "h.3.mask") == Names{});
-  // Only whole names, only numbers.
+  // Rules match only whole names, and {} only numbers.
   for (const char* other : {"h..w", "h.x.w", "h.0.w2", "xh.0.w", "h.0", "h.0.W", "", "h.-1.w"})
     CHECK(mapped(map, other) == Names{other});
   CHECK(mapped({{"a", "b"}, {"c", ""}}, "a") == Names{"b"});
@@ -68,7 +70,7 @@ TEST_CASE("NameMap: split and convert") {
       Containing("h.4.qkv: file has f32 [], which cannot be split into 3 equal parts"));
 }
 
-TEST_CASE("NameMap: join puts parts in the order of their numbers, wherever they stand") {
+TEST_CASE("NameMap: join orders parts by their numbers, wherever they are in the file") {
   NameMap map;
   map.join("bias.{}", "bias");
   const auto joined = map({{"bias.10", full({1}, 10)}, {"x", ones({1})}, {"bias.2", full({2}, 2)}});
@@ -83,14 +85,14 @@ TEST_CASE("NameMap: join puts parts in the order of their numbers, wherever they
                     "[NameMap] \"bias\" has no {}, which orders the parts");
 }
 
-TEST_CASE("NameMap: two files' tensors under one number are not one") {
+TEST_CASE("NameMap: two tensors with the same number cannot be joined") {
   NameMap map;
   map.join("bias.{}", "bias");
   CHECK_THROWS_WITH(map({{"bias.1", zeros({2})}, {"bias.01", ones({2})}}),
                     "[load] bias.01: is number 1 of bias, and so is bias.1");
 }
 
-TEST_CASE("NameMap: any text, and text that may be missing") {
+TEST_CASE("NameMap: wildcards for any text, and for optional text") {
   NameMap map;
   map.drop("*.inv_freq")
       .rename("[model.]h.{}.*", "layers.{}.*")
@@ -101,10 +103,10 @@ TEST_CASE("NameMap: any text, and text that may be missing") {
   CHECK(mapped(map, "model.h.3.a.b") == Names{"layers.3.a.b"});
   CHECK(mapped(map, "h.3.a.b") == Names{"layers.3.a.b"});
   CHECK(mapped(map, "model.model.h.3.a") == Names{"model.model.h.3.a"});
-  CHECK(mapped(map, "scope/name/x:0") == Names{"scope-0-name/x"});  // the shortest text
+  CHECK(mapped(map, "scope/name/x:0") == Names{"scope-0-name/x"});  // the shortest match
   CHECK(mapped(map, "x.1y2y") == Names{"1y2"});
   CHECK(mapped(map, "y") == Names{""});
-  // Numbers are whole wherever the text before them ends.
+  // Numbers are matched whole wherever the text before them ends.
   CHECK(mapped(NameMap().rename("*{}", "{}*"), "a12b345") == Names{"345a12b"});
   CHECK(mapped(NameMap().rename("*{}.*", "{}"), "a1b22.c") == Names{"22"});
   for (const char* bad : {"[a", "a]", "]a[", "[a][b]", "[[a]]", "[a{}]", "[*]"})
@@ -114,13 +116,13 @@ TEST_CASE("NameMap: any text, and text that may be missing") {
   CHECK_THROWS_WITH(NameMap().rename("a{}", "b*"), Containing("has more {} or * than \"a{}\""));
 }
 
-TEST_CASE("NameMap: patterns of many stars take little time") {
+TEST_CASE("NameMap: patterns with many stars are matched quickly") {
   std::string stars;
   for (int i = 0; i < 50; ++i) stars += "*a";
   CHECK(mapped(NameMap().drop(stars + "b"), std::string(20'000, 'a')).size() == 1);
 }
 
-TEST_CASE("NameMap: unequal parts, in rows, in heads and in groups") {
+TEST_CASE("NameMap: unequal parts by rows, by heads and by groups") {
   const Tensor x = arange(0, 24).reshape({12, 2});
   const auto rows = [&](const NameMap& map) {
     std::vector<std::vector<double>> all;
@@ -130,8 +132,8 @@ TEST_CASE("NameMap: unequal parts, in rows, in heads and in groups") {
   };
   using Rows = std::vector<std::vector<double>>;
   const Rows unequal{{0, 2, 4, 6, 8, 10, 12, 14}, {16, 18}, {20, 22}};
-  CHECK(rows(NameMap().split("x", {{"q", 8}, {"k", 2}, {"v", 2}})) == unequal);  // rows
-  CHECK(rows(NameMap().split("x", {{"q", 4}, "k", "v"})) == unequal);            // heads of two
+  CHECK(rows(NameMap().split("x", {{"q", 8}, {"k", 2}, {"v", 2}})) == unequal);  // by rows
+  CHECK(rows(NameMap().split("x", {{"q", 4}, "k", "v"})) == unequal);            // by heads
   // Two groups of (q q q q k v): grouped keys side by side, as in Falcon.
   CHECK(rows(NameMap().split("x", {{"q", 4}, "k", "v"}, {.groups = 2})) ==
         Rows{{0, 2, 4, 6, 12, 14, 16, 18}, {8, 20}, {10, 22}});
@@ -141,11 +143,11 @@ TEST_CASE("NameMap: unequal parts, in rows, in heads and in groups") {
   const auto columns = NameMap().split("x", {"a", "b"}, {.dim = 1})({{"x", x}});
   CHECK(columns[1].tensor.tensor.shape() == Shape{12, 1});
   CHECK(columns[1].tensor.tensor.to_vector<double>()[2] == 5);
-  const auto turned =
+  const auto converted =
       NameMap().split("x", {{"a", 1}, {"b", 3}}, {.groups = 1, .first = nn::transposed()})(
           {{"x", arange(0, 8).reshape({2, 4})}});
-  CHECK(turned[0].tensor.tensor.to_vector<double>() == std::vector<double>{0, 4});
-  CHECK(turned[1].tensor.tensor.to_vector<double>() == std::vector<double>{1, 5, 2, 6, 3, 7});
+  CHECK(converted[0].tensor.tensor.to_vector<double>() == std::vector<double>{0, 4});
+  CHECK(converted[1].tensor.tensor.to_vector<double>() == std::vector<double>{1, 5, 2, 6, 3, 7});
 
   const auto error = [&](NameMap::SplitOptions options, const Tensor& value) {
     try {
@@ -173,7 +175,7 @@ TEST_CASE("NameMap: unequal parts, in rows, in heads and in groups") {
   CHECK_THROWS_WITH(NameMap().convert("x", "y", nn::Conversion{}), Containing("by nothing"));
 }
 
-TEST_CASE("NameMap: a file's names take one line of an error") {
+TEST_CASE("NameMap: an error lists a file's names in one line") {
   const NameMap map = NameMap()
                           .split("*.qkv", {"q", "k", "v"})
                           .join("*-{}", "all")
@@ -196,7 +198,7 @@ TEST_CASE("NameMap: a file's names take one line of an error") {
   check_short({{name + "-1", zeros({2})}, {name + "-2", zeros({2, 2})}});
 }
 
-TEST_CASE("NameMap: one tensor in two places") {
+TEST_CASE("NameMap: one tensor can be copied to two names") {
   const NameMap map = NameMap().copy("wte", {"embedding.weight", "out.weight"});
   const auto both = map({{"wte", arange(2)}});
   REQUIRE(names_of(both) == Names{"embedding.weight", "out.weight"});
@@ -204,7 +206,7 @@ TEST_CASE("NameMap: one tensor in two places") {
   CHECK_THROWS_WITH(NameMap().copy("wte", {}), Containing("copied to no tensors"));
 }
 
-TEST_CASE("NameMap: a prefix off every name, and rules before others") {
+TEST_CASE("NameMap: a prefix is removed from every name, and rules can be put first") {
   NameMap published;
   published.rename("h.{}.w", "layers.{}.weight").rename("h.{}.b", "layers.{}.bias").drop("mask");
   NameMap map = published;
@@ -221,7 +223,7 @@ TEST_CASE("NameMap: a prefix off every name, and rules before others") {
   CHECK(twice.targets("h.1.w") == Names{"layers.1.weight"});
 }
 
-TEST_CASE("NameMap: its rules can be read") {
+TEST_CASE("NameMap: its rules can be printed") {
   NameMap map;
   map.strip("module.")
       .rename("[model.]h.{}.w", "layers.{}.weight")
@@ -243,7 +245,7 @@ TEST_CASE("NameMap: its rules can be read") {
         "*.mask          dropped\n");
 }
 
-TEST_CASE("NameMap: backwards gives the file's tensors again") {
+TEST_CASE("NameMap: the inverse map restores the file's tensors") {
   NameMap map;
   map.strip("module.")
       .rename("[model.]h.{}.w", "layers.{}.weight")
@@ -267,7 +269,7 @@ TEST_CASE("NameMap: backwards gives the file's tensors again") {
   for (const NameMap::Mapped& m : map(file)) model.push_back(m.tensor);
   CHECK(model.size() == 11);
   const std::vector<NamedTensor> back = map.backwards(model);
-  CHECK(back.size() == file.size() - 1);  // but for what is dropped
+  CHECK(back.size() == file.size() - 1);  // without the dropped ones
   for (const NamedTensor& n : back) {
     INFO(n.name);
     const auto was = std::find_if(file.begin(), file.end(),
@@ -278,7 +280,7 @@ TEST_CASE("NameMap: backwards gives the file's tensors again") {
   }
 }
 
-TEST_CASE("NameMap: what has no way back says so") {
+TEST_CASE("NameMap: a rule without an inverse is an error") {
   const auto error = [](const NameMap& map, const std::vector<NamedTensor>& model) {
     try {
       map.backwards(model);
@@ -311,7 +313,7 @@ TEST_CASE("NameMap: what has no way back says so") {
         "[save] v: model has f32 [3], which cannot be joined to q, f32 [4], in parts of 2 : 1 : 1");
 }
 
-TEST_CASE("load_weights takes a shared weight that is in the file twice") {
+TEST_CASE("load_weights accepts a shared weight that is in the file twice") {
   const testing::TempDir dir;
   nn::Linear layer({.in = 2, .out = 1, .bias = false});
   const NameMap names{{"a", "weight"}, {"b", "weight"}};
@@ -323,7 +325,7 @@ TEST_CASE("load_weights takes a shared weight that is in the file twice") {
                     Containing("weight (b): in the file twice, with different values"));
 }
 
-TEST_CASE("load_weights tells the file's name beside the model's") {
+TEST_CASE("errors of load_weights give the name in the file next to the model's") {
   const testing::TempDir dir;
   nn::Linear layer({.in = 2, .out = 3});
   const Tensor before = layer.weight.detach().clone();

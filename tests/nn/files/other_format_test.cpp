@@ -1,4 +1,4 @@
-// What is no safetensors file, but lies where one is expected, is named.
+// Files of other formats, in place of safetensors files, are recognized and named.
 #include "nn/files/other_format.h"
 
 #include "nn/files/safetensors.h"
@@ -54,7 +54,7 @@ TEST_CASE("other formats and failed downloads are named") {
     CHECK(message.find('\n') == std::string::npos);
     CHECK(error_of<Error>([&] { nn::load_safetensors_metadata(path); }) == message);
   }
-  // What looks like nothing known is called nothing.
+  // An unknown format is not named.
   write_file(path, "\1\2\3\4\5\6\7\x08 binary");
   const std::string message = error_of<Error>([&] { nn::load_safetensors(path); });
   CHECK(message.find("looks like") == std::string::npos);

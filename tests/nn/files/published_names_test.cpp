@@ -1,5 +1,5 @@
-// Files in the form of the original authors, written here, load into our models; each tensor lands
-// where its meaning is the same.
+// Files in the original authors' formats, written here, are loaded into our models; each tensor is
+// loaded into the parameter with the same meaning.
 #include "nn/files/published_names.h"
 
 #include <cmath>
@@ -26,7 +26,7 @@ using testing::worst_error;
 
 namespace {
 
-// A file's tensors, each with values of its own.
+// A file's tensors, each with distinct values.
 class File {
  public:
   void add(const std::string& name, const Shape& shape) {
@@ -72,7 +72,7 @@ nn::TransformerXL::Options xl_options() {
           .norm = nn::NormPlace::post}};
 }
 
-// The names of kimiyoung/transformer-xl; with a prefix those of Hugging Face.
+// The names of kimiyoung/transformer-xl; with a prefix, those of Hugging Face.
 File xl_file(const nn::TransformerXL::Options& o, const std::string& prefix = "") {
   File file;
   const auto clusters = int64_t(o.cutoffs.size()) + 1, n = heads * per_head;
@@ -124,8 +124,8 @@ File xl_file(const nn::TransformerXL::Options& o, const std::string& prefix = ""
   return file;
 }
 
-// The network of the authors' code, written with their names: one layer after the other, scores by
-// lag, no dropout. ids [L] → [L, width].
+// The network of the authors' code, written with their names: layer by layer, scores by relative
+// position, no dropout. ids [L] → [L, width].
 Tensor xl_hidden(const File& f, const nn::TransformerXL::Options& o, const std::string& prefix,
                  const std::vector<int64_t>& ids) {
   const int64_t length = int64_t(ids.size());
@@ -178,8 +178,8 @@ Tensor xl_hidden(const File& f, const nn::TransformerXL::Options& o, const std::
   return x;
 }
 
-// Their adaptive softmax for one row h [width]: cluster i is column −i of the head in the PyTorch
-// code, cutoffs[0] + i − 1 in Hugging Face's forward pass.
+// The authors' adaptive softmax for one row h [width]: cluster i is column −i of the head in the
+// PyTorch code, and column cutoffs[0] + i − 1 in Hugging Face's forward pass.
 double xl_nll(const File& f, const nn::TransformerXL::Options& o, bool from_the_end,
               const Tensor& h, int64_t target) {
   const auto clusters = int64_t(o.cutoffs.size()) + 1;
@@ -211,8 +211,8 @@ double xl_nll(const File& f, const nn::TransformerXL::Options& o, bool from_the_
 
 void check_xl(const nn::TransformerXL::Options& o, nn::TransformerXLSource source) {
   const TempDir dir;
-  const bool theirs = source == nn::TransformerXLSource::pytorch;
-  const std::string prefix = theirs ? "" : "transformer.";
+  const bool pytorch = source == nn::TransformerXLSource::pytorch;
+  const std::string prefix = pytorch ? "" : "transformer.";
   const File file = xl_file(o, prefix);
   file.save(dir.file("w"));
   nn::TransformerXL model(o);
@@ -226,7 +226,7 @@ void check_xl(const nn::TransformerXL::Options& o, nn::TransformerXLSource sourc
   const Tensor got = model.hidden(tokens), want = xl_hidden(file, o, prefix, ids);
   CHECK(worst_error(got[0], want) < 1e-12);
 
-  // Back under their names, and again: what is tied, and what they have twice, once.
+  // Saved under the authors' names and loaded again: tied tensors and duplicates, once each.
   const auto names = nn::transformer_xl_names(model.options, source);
   nn::save_weights(dir.file("back"), model, names);
   const nn::Safetensors back = nn::load_safetensors(dir.file("back"));
@@ -237,16 +237,16 @@ void check_xl(const nn::TransformerXL::Options& o, nn::TransformerXLSource sourc
   const Tensor nll = model.nll(tokens, tensor(targets, {1, 6}));
   for (int64_t i = 0; i < 6; ++i)
     CHECK(nll[0][i].item() ==
-          Approx(xl_nll(file, o, theirs, want[i], targets[size_t(i)])).epsilon(1e-11));
+          Approx(xl_nll(file, o, pytorch, want[i], targets[size_t(i)])).epsilon(1e-11));
 }
 
 }  // namespace
 
-TEST_CASE("Transformer-XL's weights, as its authors and as Hugging Face name them") {
+TEST_CASE("Transformer-XL's weights load under its authors' names and Hugging Face's") {
   using Source = nn::TransformerXLSource;
   for (const Source source : {Source::pytorch, Source::hugging_face})
     for (const bool tied_biases : {true, false}) {
-      if (source == Source::pytorch && !tied_biases) continue;  // they have no such option
+      if (source == Source::pytorch && !tied_biases) continue;  // no such option there
       nn::TransformerXL::Options o = xl_options();
       o.tied_biases = tied_biases;
       check_xl(o, source);
@@ -262,7 +262,7 @@ TEST_CASE("Transformer-XL's weights, as its authors and as Hugging Face name the
     }
 }
 
-TEST_CASE("Transformer-XL's weights: what does not fit is named") {
+TEST_CASE("Transformer-XL's weights: tensors that do not fit are named") {
   const TempDir dir;
   const std::string path = dir.file("w");
   nn::TransformerXL model(xl_options());
@@ -302,7 +302,7 @@ TEST_CASE("Transformer-XL's weights: what does not fit is named") {
   CHECK(model.u.to_vector<float>() == before);
 }
 
-TEST_CASE("T5's weights as Hugging Face names them") {
+TEST_CASE("T5's weights load under Hugging Face's names") {
   for (const nn::T5Version version : {nn::T5Version::v1_0, nn::T5Version::v1_1}) {
     const bool gated = version == nn::T5Version::v1_1;
     nn::SequenceToSequence::Options o = nn::t5_options(13, version);
@@ -377,8 +377,8 @@ TEST_CASE("T5's weights as Hugging Face names them") {
   }
 }
 
-TEST_CASE("the Music Transformer of gwinndr") {
-  // Its count of parameters with relative attention, at its sizes.
+TEST_CASE("the weights of gwinndr's Music Transformer load") {
+  // Its number of parameters with relative attention, at its sizes.
   CHECK(nn::LanguageModel(nn::gwinndr_options()).parameter_count() == 13'803'910);
 
   nn::LanguageModel::Options o = nn::gwinndr_options(9, 5);
@@ -411,21 +411,21 @@ TEST_CASE("the Music Transformer of gwinndr") {
   const TempDir dir;
   file.save(dir.file("w"));
   nn::load_weights(dir.file("w"), model, nn::gwinndr_names());
-  const auto is = [&](const Tensor& ours, const Tensor& theirs) {
-    CHECK(worst_error(ours.detach(), theirs.to(f32)) == 0);
+  const auto is = [&](const Tensor& ours, const Tensor& published) {
+    CHECK(worst_error(ours.detach(), published.to(f32)) == 0);
   };
   const auto& layer = model.layers[1];
-  const std::string theirs = "transformer.encoder.layers.1.";
-  is(layer.self_attention.k.weight, file[theirs + "self_attn.in_proj_weight"].slice(0, 6, 12));
-  is(layer.self_attention.v.bias, file[theirs + "self_attn.in_proj_bias"].slice(0, 12, 18));
-  is(layer.self_attention.out.bias, file[theirs + "self_attn.out_proj.bias"]);
-  is(layer.norm2->weight, file[theirs + "norm2.weight"]);
-  is(layer.feed_forward.linear1.weight, file[theirs + "linear1.weight"]);
+  const std::string prefix = "transformer.encoder.layers.1.";
+  is(layer.self_attention.k.weight, file[prefix + "self_attn.in_proj_weight"].slice(0, 6, 12));
+  is(layer.self_attention.v.bias, file[prefix + "self_attn.in_proj_bias"].slice(0, 12, 18));
+  is(layer.self_attention.out.bias, file[prefix + "self_attn.out_proj.bias"]);
+  is(layer.norm2->weight, file[prefix + "norm2.weight"]);
+  is(layer.feed_forward.linear1.weight, file[prefix + "linear1.weight"]);
   is(model.norm->bias, file["transformer.encoder.norm.bias"]);
   is(model.out->bias, file["Wout.bias"]);
   for (const auto& [name, value] : model.named_parameters())
     if (name == "layers.1.self_attention.position.table")
-      is(value, file[theirs + "self_attn.Er"].unsqueeze(0));
+      is(value, file[prefix + "self_attn.Er"].unsqueeze(0));
   CHECK_THROWS_WITH(model(zeros({1, 6}, {.dtype = i64})), Containing("key table reaches from -4"));
 
   file.add("transformer.encoder.layers.0.self_attn.mask", {1});

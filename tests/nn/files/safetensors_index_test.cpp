@@ -16,7 +16,7 @@ using stretto::testing::write_file;
 
 namespace {
 
-// Two shards, weight and bias of a Linear(2 → 3), and where their index goes.
+// Two shards, weight and bias of a Linear(2 → 3), and the path of their index.
 struct Shards {
   const TempDir dir;
   const std::string index = dir.file("model.safetensors.index.json");
@@ -45,7 +45,7 @@ std::string error_of(const std::string& path) {
 
 }  // namespace
 
-TEST_CASE("an index opens its shards as one file") {
+TEST_CASE("an index opens its shards as if they were one file") {
   const Shards shards;
   for (const std::string& path : {shards.index, shards.dir.str()}) {
     const nn::SafetensorsFile file(path);
@@ -61,7 +61,7 @@ TEST_CASE("an index opens its shards as one file") {
   }
 }
 
-TEST_CASE("a folder: the whole file, else the index") {
+TEST_CASE("a directory opens its single file, or else its index") {
   const Shards shards;
   save_safetensors(shards.dir.file("model.safetensors"), {{"whole", ones({1})}});
   CHECK(load_safetensors(shards.dir.str())["whole"].item() == 1);
@@ -80,8 +80,8 @@ TEST_CASE("shards may be links, as in the cache of Hugging Face's hub") {
   CHECK(load_safetensors(shards.index).tensors.size() == 3);
 }
 
-// A shard of another repository, new weights laid over old shards, an index with a name too many.
-TEST_CASE("the index says what is read, and from where") {
+// A shard with extra tensors, new weights saved over old shards, an index with a missing name.
+TEST_CASE("the index determines which tensors are read, and from which shard") {
   const Shards shards;
   const TempDir& dir = shards.dir;
   save_safetensors(dir.file("m-1.safetensors"),
@@ -101,7 +101,7 @@ TEST_CASE("the index says what is read, and from where") {
   nn::load_weights(shards.index, layer);
   CHECK(layer.weight.to_vector<float>() == std::vector<float>(6, 4));
   CHECK(layer.bias.to_vector<float>() == std::vector<float>(3, 5));
-  // Wanted, it counts.
+  // It is an error if the model needs it.
   write_file(shards.index, R"({"weight_map": {"weight": "m-1.safetensors",)"
                            R"( "bias": "bare.safetensors"}})");
   save_safetensors(dir.file("bare.safetensors"), {{"x", ones({1})}});
@@ -119,7 +119,7 @@ TEST_CASE("an index may have any name, and a byte order mark") {
   }
 }
 
-TEST_CASE("hostile indexes are refused in one line") {
+TEST_CASE("malformed indexes are rejected in one line") {
   const Shards shards;
   const TempDir& dir = shards.dir;
   save_safetensors(dir.file("same.safetensors"), {{"weight", full({3, 2}, 4)}});

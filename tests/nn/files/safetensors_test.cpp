@@ -70,7 +70,7 @@ std::string error_of_save(const std::string& path, const std::vector<NamedTensor
 
 }  // namespace
 
-TEST_CASE("every dtype comes back as it was") {
+TEST_CASE("every dtype is restored as it was saved") {
   const TempDir dir;
   const std::string path = dir.file("a.safetensors");
   save_safetensors(path, samples(), {{"format", "pt"}, {"schlüssel", "wert \"\n\t"}, {"", ""}});
@@ -87,7 +87,7 @@ TEST_CASE("every dtype comes back as it was") {
   CHECK(nn::load_safetensors_metadata(path) == file.metadata);
   CHECK_THROWS_WITH(file["no"], Containing("[safetensors] no tensor \"no\""));
 
-  // The same bytes again, whatever the order they are given in.
+  // The same bytes, whatever the order of the tensors.
   const std::string bytes = read_file(path);
   save_safetensors(dir.file("b"), file.tensors, file.metadata);
   CHECK(read_file(dir.file("b")) == bytes);
@@ -102,7 +102,7 @@ TEST_CASE("every dtype comes back as it was") {
   CHECK(length % 8 == 0);
 }
 
-TEST_CASE("views and parameters are saved as they look") {
+TEST_CASE("views and parameters are saved with their visible elements") {
   const TempDir dir;
   const Tensor x = tensor(std::vector<float>{1, 2, 3, 4, 5, 6}, {2, 3});
   const Tensor p = ones({2}).set_requires_grad();
@@ -114,14 +114,14 @@ TEST_CASE("views and parameters are saved as they look") {
   CHECK_FALSE(file["p"].requires_grad());
 }
 
-TEST_CASE("a file without tensors") {
+TEST_CASE("a file may have no tensors") {
   const TempDir dir;
   save_safetensors(dir.file("a"), {});
   CHECK(read_file(dir.file("a")) == safetensors_bytes("{}      "));
   CHECK(load_safetensors(dir.file("a")).tensors.empty());
 }
 
-TEST_CASE("what cannot be saved") {
+TEST_CASE("tensors that cannot be saved are an error") {
   const TempDir dir;
   const std::string path = dir.file("a");
   const Tensor x = ones({1});
@@ -134,7 +134,7 @@ TEST_CASE("what cannot be saved") {
   CHECK(dir.entries() == 0);
 }
 
-TEST_CASE("a header that promises much allocates nothing") {
+TEST_CASE("a header that declares large tensors allocates nothing") {
   const TempDir dir;
   const std::string path = dir.file("a");
   write_file(path, safetensors_bytes(R"({"a":{"dtype":"F64","shape":[1000000000000],)"
@@ -145,7 +145,7 @@ TEST_CASE("a header that promises much allocates nothing") {
   CHECK(memory_stats().peak == before);
 }
 
-TEST_CASE("a header of very many names is refused before it takes much") {
+TEST_CASE("a header with too many names is rejected early") {
   const TempDir dir;
   const std::string path = dir.file("a");
   std::string tensors = "{", texts = "{\"__metadata__\":{";
@@ -163,7 +163,7 @@ TEST_CASE("a header of very many names is refused before it takes much") {
   CHECK_THAT(error_of_save(path, {}, many), Containing("at most 100000 of each can be read"));
 }
 
-TEST_CASE("a file is sealed on request, and verified then") {
+TEST_CASE("a file has a digest on request, which is then verified") {
   const TempDir dir;
   const std::string path = dir.file("a");
   const nn::Metadata sealed{{nn::digest_key, "whatever"}, {"stretto.digest\":\"", "0"}};
@@ -172,7 +172,7 @@ TEST_CASE("a file is sealed on request, and verified then") {
   const Safetensors file = load_safetensors(path);
   CHECK(file.metadata.at(nn::digest_key).size() == 33);
   CHECK(nn::load_safetensors_metadata(path) == file.metadata);
-  // Saved again it is the same file, and changed it has another digest.
+  // Saved again it is the same file; changed, it has another digest.
   save_safetensors(path, file.tensors, file.metadata);
   CHECK(read_file(path) == bytes);
   save_safetensors(path, {{"x", ones({1})}}, file.metadata);
@@ -192,7 +192,7 @@ TEST_CASE("a file is sealed on request, and verified then") {
   CHECK_THAT(error_of(path), Containing("its digest is malformed"));
 }
 
-TEST_CASE("1000 random mutations of a file load or are refused") {
+TEST_CASE("1000 random mutations of a file are loaded or rejected") {
   const TempDir dir;
   const std::string path = dir.file("a");
   save_safetensors(path, samples(), {{"key", "value"}});
@@ -211,7 +211,7 @@ TEST_CASE("1000 random mutations of a file load or are refused") {
     std::string bytes = original;
     const size_t edits = 1 + below(3);
     for (size_t e = 0; e < edits && !bytes.empty(); ++e) {
-      // Mostly in the header, where it matters.
+      // Mostly in the header, where changes matter.
       const size_t at = below(below(4) == 0 ? bytes.size() : std::min(bytes.size(), 8 + header));
       switch (below(6)) {
         case 0:
@@ -264,7 +264,7 @@ TEST_CASE("a full disk leaves the old file") {
   CHECK(dir.entries() == 1);
 }
 
-TEST_CASE("Python's safetensors reads our files, and we read its") {
+TEST_CASE("Python's safetensors reads our files, and we read its files") {
   const char* variable = std::getenv("STRETTO_PYTHON");
   const std::string python = variable ? variable : "python3";
   if (std::system((python + " -c 'import safetensors, numpy' >/dev/null 2>&1").c_str()) != 0)

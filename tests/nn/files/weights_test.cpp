@@ -49,7 +49,7 @@ std::string bytes_of(const std::vector<uint16_t>& halves) {
 
 }  // namespace
 
-TEST_CASE("weights: names that do not agree are told with the nearest that the file has") {
+TEST_CASE("weights: names that do not match are reported with the most similar name of the file") {
   const TempDir dir;
   Net net;
   const std::vector<float> before = values(net);
@@ -72,7 +72,7 @@ TEST_CASE("weights: names that do not agree are told with the nearest that the f
   CHECK(values(net) == before);
 }
 
-TEST_CASE("weights: a map that fits nothing gives a short error") {
+TEST_CASE("weights: a map that matches nothing gives a short error") {
   const TempDir dir;
   struct Many : nn::Module {
     nn::List<nn::Linear> layers{*this, "layers", 100, nn::Linear::Options{.in = 1, .out = 1}};
@@ -90,7 +90,7 @@ TEST_CASE("weights: a map that fits nothing gives a short error") {
   CHECK(message.find('\n') == std::string::npos);
 }
 
-TEST_CASE("weights: in part, with a report") {
+TEST_CASE("weights: strict = false loads a part and returns a report") {
   const TempDir dir;
   Net net;
   const std::vector<float> before = values(net);
@@ -117,13 +117,13 @@ TEST_CASE("weights: in part, with a report") {
         std::vector<float>(before.begin() + 6, before.begin() + 9));
   CHECK(net.second.weight.to_vector<float>() == std::vector<float>(3, 6));
 
-  // A tensor in parts is one, also where none of its parts is wanted.
+  // A tensor that is split counts once in the report, also if none of its parts is used.
   nn::save_safetensors(path, {{"ab", zeros({2})}, {"second.weight", zeros({1, 3})}});
   CHECK(
       nn::load_weights(path, net, NameMap().split("ab", {"first.a", "first.b"}), {.strict = false})
           .unused == Names{"ab"});
 
-  // Shapes must fit all the same, and nothing at all is not a part.
+  // Shapes must match all the same, and a file without any matching tensor is an error.
   const std::vector<float> now = values(net);
   nn::save_safetensors(path, {{"first.weight", zeros({2, 3})}, {"second.weight", zeros({1, 3})}});
   CHECK(error_of([&] { nn::load_weights(path, net, {}, {.strict = false}); }) ==
@@ -135,7 +135,7 @@ TEST_CASE("weights: in part, with a report") {
   CHECK(values(net) == now);
 }
 
-TEST_CASE("weights: from an open file, and from tensors at hand") {
+TEST_CASE("weights: they can be loaded from an open file and from tensors in memory") {
   const TempDir dir;
   Net net, other, third;
   nn::save_weights(dir.file("w"), net);
@@ -153,7 +153,7 @@ TEST_CASE("weights: from an open file, and from tensors at hand") {
              Containing("second.weight: not in the file (tensors in memory)"));
 }
 
-TEST_CASE("weights: what is dropped or has no place may be of any dtype") {
+TEST_CASE("weights: dropped and unused tensors may have any dtype") {
   const TempDir dir;
   const std::string path = dir.file("w");
   write_file(path,
@@ -182,7 +182,7 @@ TEST_CASE("weights: what is dropped or has no place may be of any dtype") {
   CHECK_THROWS_WITH(open["no"], Containing(path + ": no tensor \"no\""));
 }
 
-TEST_CASE("F16: all 65,536 of them are read exactly") {
+TEST_CASE("F16: all 65,536 values are read exactly") {
   const TempDir dir;
   std::vector<uint16_t> halves(65536);
   for (size_t i = 0; i < halves.size(); ++i) halves[i] = uint16_t(i);
@@ -208,7 +208,7 @@ TEST_CASE("F16: all 65,536 of them are read exactly") {
   CHECK(wrong == 0);
 }
 
-TEST_CASE("F16: weights in it become the model's") {
+TEST_CASE("F16: weights are converted to the model's dtype") {
   const TempDir dir;
   const std::string path = dir.file("w");
   const std::string header = R"({"weight":{"dtype":"F16","shape":[1,2],"data_offsets":[0,4]}})";
@@ -221,7 +221,7 @@ TEST_CASE("F16: weights in it become the model's") {
         "[load] weight: holds values that are not finite (" + path + ")");
 }
 
-TEST_CASE("weights go back under the authors' names, bit for bit") {
+TEST_CASE("weights are saved under the authors' names, bit for bit") {
   const TempDir dir;
   struct Attention : nn::Module {
     nn::Linear q{*this, "q", {.in = 4, .out = 4}}, k{*this, "k", {.in = 4, .out = 2}},
@@ -245,7 +245,7 @@ TEST_CASE("weights go back under the authors' names, bit for bit") {
   nn::save_weights(dir.file("b"), attention, names, {{"by", "us"}});
   CHECK(read_file(dir.file("b")) == read_file(dir.file("a")));
 
-  // An error writes nothing.
+  // After an error nothing is written.
   names.prefer(NameMap().rename("q", "q.weight"));
   CHECK_THAT(
       error_of([&] { nn::save_weights(dir.file("c"), attention, names); }),
@@ -253,7 +253,7 @@ TEST_CASE("weights go back under the authors' names, bit for bit") {
   CHECK(dir.entries() == 2);
 }
 
-TEST_CASE("every mutation of a map's file loads or is refused, and changes nothing then") {
+TEST_CASE("every mutation of a mapped file loads or is rejected without changing the model") {
   const TempDir dir;
   const std::string path = dir.file("w");
   nn::Linear layer({.in = 2, .out = 2});
@@ -267,7 +267,7 @@ TEST_CASE("every mutation of a map's file loads or is refused, and changes nothi
       flipped[at] = char(flipped[at] ^ (1 << bit));
       write_file(path, flipped);
       const std::string message = error_of([&] { nn::load_weights(path, layer, names); });
-      CHECK(message != "(nothing thrown)");  // [6] is no matrix and a vector
+      CHECK(message != "(nothing thrown)");  // [6] is neither a matrix nor a vector
       CHECK(message.find('\n') == std::string::npos);
     }
   CHECK(values(layer) == before);
@@ -283,7 +283,7 @@ struct TiedNet : nn::Module {
 
 }  // namespace
 
-TEST_CASE("weights: a shared parameter has all its names") {
+TEST_CASE("weights: a shared parameter is known by all its names") {
   const TempDir dir;
   const std::string path = dir.file("w");
   const std::vector<NamedTensor> rest{{"out.weight", zeros({3, 2})}, {"out.bias", zeros({3})}};

@@ -51,7 +51,7 @@ struct Made : Parent {
 
 }  // namespace
 
-TEST_CASE("AdaptiveOptions: clusters, widths, and what is refused") {
+TEST_CASE("AdaptiveOptions: clusters, widths and errors") {
   const AdaptiveOptions o{.vocabulary = 267'735,
                           .d_model = 1024,
                           .d_embedding = 1024,
@@ -106,7 +106,7 @@ TEST_CASE("AdaptiveEmbedding: names and shapes") {
   CHECK(AdaptiveEmbedding(some(2)).label() == "AdaptiveEmbedding(11 × 6, 3 clusters)");
 }
 
-TEST_CASE("AdaptiveEmbedding: each word from its own table, through its projection") {
+TEST_CASE("AdaptiveEmbedding: each word comes from its cluster's table, through its projection") {
   for (const int64_t div : {1, 2})
     for (const int64_t d_model : {6, 8}) {
       const AdaptiveOptions o = some(div, d_model);
@@ -177,7 +177,7 @@ TEST_CASE("AdaptiveSoftmax: names, shapes and tying") {
   CHECK(tied.parameter_count() == free.parameter_count() - (24 + 9 + 4) - (18 + 6));
   CHECK(tied.softmax.label() == "AdaptiveSoftmax(11 words, 3 clusters, tied)");
 
-  // One table: a projection per cluster, each of which may be the embedding's only one.
+  // One table, but a projection per cluster; each may be the only one of the embedding.
   const Made one(some(1, 8), true, {false, true, false});
   CHECK(one.softmax.projections.size() == 3);
   CHECK(one.softmax.projections[1].same(one.embedding.projections[0]));
@@ -198,7 +198,7 @@ TEST_CASE("AdaptiveSoftmax: names, shapes and tying") {
                     Containing("differ from those of the embedding"));
 }
 
-TEST_CASE("AdaptiveSoftmax starts with small tables and no biases") {
+TEST_CASE("AdaptiveSoftmax is initialized with small tables and biases of 0") {
   manual_seed(3);
   const AdaptiveSoftmax s(AdaptiveSoftmax::Options{
       {.vocabulary = 600, .d_model = 64, .cutoffs = {200, 400}, .div = 2}});
@@ -226,7 +226,7 @@ TEST_CASE("adaptive softmax: the first cluster's logit is the first column after
   CHECK(worst_error(exp(-nll), expected) < 1e-6);
 }
 
-TEST_CASE("AdaptiveSoftmax: per-token losses in the order of the input, by the definition") {
+TEST_CASE("AdaptiveSoftmax: losses are those of the definition, in the order of the targets") {
   const Tensor hidden = fixed_noise({13, 6}, 40);
   for (const int64_t div : {1, 2})
     for (const bool tied : {false, true}) {
@@ -244,7 +244,7 @@ TEST_CASE("AdaptiveSoftmax: per-token losses in the order of the input, by the d
     }
 }
 
-TEST_CASE("AdaptiveSoftmax without clusters is one tied or untied output layer") {
+TEST_CASE("AdaptiveSoftmax without clusters is one output layer, tied or untied") {
   AdaptiveOptions o = some(1, 8);
   o.cutoffs = {};
   const Tensor hidden = fixed_noise({2, 3, 8}, 41);
@@ -261,7 +261,7 @@ TEST_CASE("AdaptiveSoftmax without clusters is one tied or untied output layer")
   }
 }
 
-TEST_CASE("adaptive softmax: only a cluster's own rows go through it") {
+TEST_CASE("adaptive softmax: a cluster is computed only for its own rows") {
   if (default_device().is_cuda()) STRETTO_SKIP("on a GPU all rows go through all clusters");
   const Made made(some(2), false);
   const Tensor hidden = fixed_leaf({3, 6}, 42);

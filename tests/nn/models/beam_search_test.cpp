@@ -21,7 +21,7 @@ namespace {
 
 constexpr int64_t vocabulary = 3, start = 2, end_token = 0;
 
-// Logits [V] that depend on the whole history: a model with the longest memory there is.
+// Logits [V] that depend on the whole history, so that every token matters.
 std::vector<double> logits_after(const Tokens& history) {
   uint64_t hash = 17;
   for (const int64_t t : history) hash = hash * 31 + uint64_t(t) + 1;
@@ -38,7 +38,7 @@ double log_probability(const Tokens& history, int64_t token) {
   return x[size_t(token)] - std::log(total);
 }
 
-// That model for beam_search; its cache are the histories of its rows.
+// This model for beam_search; its cache is the histories of its rows.
 struct Remembering {
   std::vector<Tokens> rows{{}};
   int64_t calls = 0;
@@ -74,7 +74,7 @@ std::vector<Hypothesis> search(const BeamSearchOptions& options, const Tokens& p
   return found;
 }
 
-// All sequences that end, or are as long as can be, best first.
+// Returns all sequences that end or have the maximum length, best first.
 std::vector<Hypothesis> every_sequence(const BeamSearchOptions& o, const Tokens& prompt) {
   std::vector<Hypothesis> all, open{{}};
   for (int64_t n = 1; n <= o.max_tokens; ++n) {
@@ -87,7 +87,7 @@ std::vector<Hypothesis> every_sequence(const BeamSearchOptions& o, const Tokens&
         next.tokens.push_back(token);
         next.log_probability += log_probability(history, token);
         next.score =
-            next.log_probability / std::pow((5 + double(n)) / 6, o.length_penalty);  // GNMT, 14
+            next.log_probability / std::pow((5 + double(n)) / 6, o.length_penalty);  // GNMT, eq. 14
         (token == o.end_token || n == o.max_tokens ? all : longer).push_back(next);
       }
     open = longer;
@@ -99,7 +99,7 @@ std::vector<Hypothesis> every_sequence(const BeamSearchOptions& o, const Tokens&
 
 }  // namespace
 
-TEST_CASE("beam_search: a beam that holds everything finds what trying everything finds") {
+TEST_CASE("beam_search: a beam wide enough for everything finds the result of exhaustive search") {
   for (const double alpha : {0.0, 0.6, 2.0})
     for (const int64_t end : {end_token, int64_t(-1)})
       for (const Tokens& prompt : {Tokens{start}, Tokens{1, 2, 1}}) {
@@ -115,7 +115,7 @@ TEST_CASE("beam_search: a beam that holds everything finds what trying everythin
       }
 }
 
-TEST_CASE("beam_search: a wider beam keeps what it has found, and scores what it says") {
+TEST_CASE("beam_search: a wider beam finds no worse result here, and scores are right") {
   double best = -std::numeric_limits<double>::infinity();
   for (const int64_t beam : {1, 2, 4, 8, 64}) {
     const BeamSearchOptions o{
@@ -136,12 +136,12 @@ TEST_CASE("beam_search: a wider beam keeps what it has found, and scores what it
     }
     CHECK(std::is_sorted(found.begin(), found.end(),
                          [](const auto& a, const auto& b) { return a.score > b.score; }));
-    CHECK(found[0].score >= best);  // of this model; in general a wider beam may do worse
+    CHECK(found[0].score >= best);  // for this model; in general a wider beam may do worse
     best = found[0].score;
   }
 }
 
-TEST_CASE("beam_search: a beam of one is greedy") {
+TEST_CASE("beam_search: a beam of one is greedy decoding") {
   for (const int64_t seed : {1, 2, 0}) {
     const Tokens prompt{start, seed};
     Remembering model;
@@ -157,7 +157,7 @@ TEST_CASE("beam_search: a beam of one is greedy") {
   }
 }
 
-TEST_CASE("beam_search: ties go to the higher row, then to the lower token") {
+TEST_CASE("beam_search: ties are broken by the lower row, then by the lower token") {
   const auto model = [](const Tensor& t) { return zeros({t.size(0), t.size(1), 3}); };
   std::vector<Tokens> reorders;
   const auto found =
@@ -169,8 +169,9 @@ TEST_CASE("beam_search: ties go to the higher row, then to the lower token") {
   CHECK(reorders == std::vector<Tokens>{{0, 0, 0}, {0, 0, 0, 1}});
 }
 
-TEST_CASE("beam_search: what has ended is kept, and the search stops when nothing can beat it") {
-  // 0 ends with 0.6, else 1 for ever with 0.9.
+TEST_CASE(
+    "beam_search: finished hypotheses are kept, and the search stops when none can beat them") {
+  // Token 0, which ends a sequence, has probability 0.6; token 1 has 0.4.
   const auto model = [](const Tensor& t) {
     std::vector<double> all;
     for (int64_t i = 0; i < t.numel(); ++i)
@@ -194,14 +195,14 @@ TEST_CASE("beam_search: what has ended is kept, and the search stops when nothin
   found = run({.beam = 3, .max_tokens = 50, .n_best = 3});
   CHECK(calls == 3);
   CHECK(found[2].tokens == Tokens{1, 1, 0});
-  // Longer ones may win by their penalty: log 0.24 / (7/6)^α > log 0.6 from α = 6.7 on.
+  // A longer one may win by the penalty: log 0.24 / (7/6)^α > log 0.6 from α = 6.7 on.
   CHECK(run({.beam = 3, .length_penalty = 6, .max_tokens = 2})[0].tokens == Tokens{0});
   CHECK(run({.beam = 3, .length_penalty = 7, .max_tokens = 2})[0].tokens != Tokens{0});
   CHECK(run({.beam = 2, .max_tokens = 0})[0].tokens.empty());
   CHECK(calls == 0);
 }
 
-TEST_CASE("beam_search: forbidden and impossible tokens are never taken") {
+TEST_CASE("beam_search: forbidden and impossible tokens are never chosen") {
   const BeamSearchOptions o{.beam = 9, .max_tokens = 3, .n_best = 9, .forbidden = {1}};
   const auto found = search(o);
   CHECK(found.size() == 8);  // no more exist
@@ -217,9 +218,9 @@ TEST_CASE("beam_search: forbidden and impossible tokens are never taken") {
   CHECK(only[0].log_probability == 0);
 }
 
-TEST_CASE("beam_search: a hypothesis that has ended is not lost where the others cannot go on") {
+TEST_CASE("beam_search: a finished hypothesis is kept if the others cannot continue") {
   constexpr double infinity = std::numeric_limits<double>::infinity();
-  // After 2: 0 ends, 1 goes on, to where the logits are `after`.
+  // After 2, token 0 ends the sequence and 1 continues with the logits `after`.
   const auto run = [&](const std::vector<double>& after, BeamSearchOptions o) {
     o.end_token = 0;
     return beam_search(
@@ -240,17 +241,17 @@ TEST_CASE("beam_search: a hypothesis that has ended is not lost where the others
     const auto found = run(nothing, o);
     REQUIRE(found.size() == 1);
     CHECK(found[0].tokens == Tokens{0});
-    // Only forbidden ones.
+    // The only possible token is forbidden.
     BeamSearchOptions forbidding = o;
     forbidding.forbidden = {2};
     const auto others = run({-infinity, -infinity, 0}, forbidding);
     REQUIRE(others.size() == 1);
     CHECK(others[0].tokens == Tokens{0});
   }
-  // Without one that has ended there is no answer.
+  // Without a finished hypothesis this is an error.
   CHECK_THROWS_WITH(run(nothing, {.beam = 2, .forbidden = {0}}),
                     Containing("[beam_search] the largest logit is -inf"));
-  // One row of several that cannot go on leaves the others alone: 1 then 0 or 1, and 1 1 nothing.
+  // A row that cannot continue does not affect the others: after token 1 no token is possible.
   const auto found = beam_search(
       [&](const Tensor& t) {
         std::vector<double> all;
@@ -264,7 +265,7 @@ TEST_CASE("beam_search: a hypothesis that has ended is not lost where the others
     CHECK(std::find(h.tokens.begin(), h.tokens.end() - 1, 1) == h.tokens.end() - 1);
 }
 
-TEST_CASE("beam_search: a model with its cache equals one that reads everything again") {
+TEST_CASE("beam_search: a model with a cache gives the result of one that recomputes everything") {
   manual_seed(6);
   nn::SequenceToSequence model({.source_vocabulary = 6,
                                 .target_vocabulary = 6,
@@ -278,7 +279,7 @@ TEST_CASE("beam_search: a model with its cache equals one that reads everything 
                                 .input = {.sinusoid = nn::Sinusoid::interleaved}});
   model.to(f64);
   model.eval();
-  for (const Tensor& p : model.parameters()) p.detach().mul_(2);  // opinions
+  for (const Tensor& p : model.parameters()) p.detach().mul_(2);  // larger differences of logits
   NoGrad guard;
   const Tensor source = tensor(Tokens{3, 1, 4, 1, 5}, {1, 5}), context = model.encode(source);
   const BeamSearchOptions o{
@@ -331,7 +332,7 @@ TEST_CASE("beam_search: errors") {
                     "[beam_search] the largest logit is -inf; must be finite");
 }
 
-TEST_CASE("beam_search: the length penalty that is asked for") {
+TEST_CASE("beam_search: each length penalty has its formula") {
   for (const double alpha : {0.0, 0.6, 1.0, 2.0}) {
     const BeamSearchOptions o{.beam = 200,
                               .length_penalty = alpha,
@@ -356,7 +357,7 @@ TEST_CASE("beam_search: the length penalty that is asked for") {
   CHECK(none[0].score == 0);
 }
 
-TEST_CASE("beam_search: several prompts at once are as each alone") {
+TEST_CASE("beam_search: several prompts at once give the results of each alone") {
   const std::vector<Tokens> prompts{{start, 1}, {start, 0}, {1, 1}, {start, 1}, {0, 2}};
   for (const int64_t beam : {1, 2, 5})
     for (const int64_t n_best : {int64_t(1), beam}) {

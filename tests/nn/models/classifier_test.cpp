@@ -37,7 +37,7 @@ SequenceClassifier::Options tiny() {
 
 nn::InputOptions learned(int64_t length) { return {.scale = false, .learned_length = length}; }
 
-// With values that leave nothing at 0 or 1.
+// With parameter values other than 0 and 1.
 std::unique_ptr<SequenceClassifier> make(const SequenceClassifier::Options& options) {
   manual_seed(5);
   auto model = std::make_unique<SequenceClassifier>(options);
@@ -50,7 +50,7 @@ std::unique_ptr<SequenceClassifier> make(const SequenceClassifier::Options& opti
   return model;
 }
 
-// What every choice of pooling and of added positions makes.
+// One model for each pooling and each absolute position.
 std::vector<SequenceClassifier::Options> all_kinds() {
   std::vector<SequenceClassifier::Options> all;
   for (const Pooling pooling : {Pooling::cls, Pooling::first, Pooling::mean})
@@ -80,7 +80,7 @@ double largest(const Tensor& x) { return max(abs(x.detach())).item(); }
 
 }  // namespace
 
-TEST_CASE("SequenceClassifier: parameters of the published models") {
+TEST_CASE("SequenceClassifier: it has as many parameters as the published models") {
   const auto count = [](const SequenceClassifier::Options& o) {
     return nn::count_parameters<SequenceClassifier>(o);
   };
@@ -96,7 +96,7 @@ TEST_CASE("SequenceClassifier: parameters of the published models") {
   CHECK(count(brackets) == 19'983'370);
 }
 
-TEST_CASE("SequenceClassifier: names of its parameters") {
+TEST_CASE("SequenceClassifier: names and shapes of its parameters") {
   SequenceClassifier::Options o = tiny();
   o.input = learned(9);
   o.pairs = true;
@@ -116,7 +116,7 @@ TEST_CASE("SequenceClassifier: names of its parameters") {
   CHECK(make(tiny())->label() == "SequenceClassifier(2 layers, 3 classes)");
 }
 
-TEST_CASE("SequenceClassifier is what the formulas say") {
+TEST_CASE("SequenceClassifier agrees with the reference") {
   const std::vector<Ids> rows{{1, 10, 3, 0, 7, 7, 2}, {5, 5, 9, 4, 0, 1, 8}};
   for (const SequenceClassifier::Options& o : all_kinds()) {
     const auto model = make(o);
@@ -146,7 +146,7 @@ TEST_CASE("SequenceClassifier of pairs: lengths may differ, and the order counts
   CHECK(worst_error((*model)(ids({b, d}), ids({a, c})), y) > 1e-3);
 }
 
-TEST_CASE("SequenceClassifier does not see padding, unless it is told to") {
+TEST_CASE("SequenceClassifier ignores padding, unless an option says otherwise") {
   const Ids shorter{3, 1, 4}, longer{1, 5, 9, 2, 6};
   const Tensor tokens = ids({{3, 1, 4, 0, 0}, longer}), other = ids({{3, 1, 4, 8, 7}, longer});
   const Tensor padding = tensor<uint8_t>({0, 0, 0, 1, 1, 0, 0, 0, 0, 0}).reshape({2, 5});
@@ -181,14 +181,14 @@ TEST_CASE("SequenceClassifier: the mean over nothing is zero") {
   CHECK(same_bits(encoded, zeros({1, 6}, {.dtype = f64})));
 }
 
-TEST_CASE("SequenceClassifier takes any position and kernel") {
-  const Tensor tokens = ids({{1, 2, 3, 4, 5}}), turned = ids({{1, 3, 2, 4, 5}});
+TEST_CASE("SequenceClassifier accepts any positional encoding and kernel") {
+  const Tensor tokens = ids({{1, 2, 3, 4, 5}}), swapped = ids({{1, 3, 2, 4, 5}});
   SequenceClassifier::Options o = tiny();
   o.input = {.scale = false};
-  // Without positions the order of the tokens is lost behind the pooled one.
-  CHECK(worst_error((*make(o))(turned), (*make(o))(tokens)) < 1e-12);
+  // Without positions, the order of the tokens after the pooled one has no effect.
+  CHECK(worst_error((*make(o))(swapped), (*make(o))(tokens)) < 1e-12);
   o.layer.attention.position = nn::rotary();
-  CHECK(worst_error((*make(o))(turned), (*make(o))(tokens)) > 1e-4);
+  CHECK(worst_error((*make(o))(swapped), (*make(o))(tokens)) > 1e-4);
   const Tensor fused = (*make(o))(tokens);
   o.layer.attention.kernel = nn::softmax_kernel(Implementation::composed);
   CHECK(worst_error((*make(o))(tokens), fused) < 1e-12);
@@ -202,7 +202,7 @@ TEST_CASE("SequenceClassifier: gradients of all parameters") {
     SequenceClassifier::Options o = tiny();
     o.input = learned(4);
     o.pooling = pooling;
-    o.layer.feed_forward.d_hidden = 16;  // enough for some to be above 0 in each ReLU
+    o.layer.feed_forward.d_hidden = 16;  // enough for each ReLU to have active units
     const auto single = make(o);
     testing::check_parameter_gradients(
         *single, [&] { return cross_entropy((*single)(nn::TokenBatch(tokens, padding)), labels); });
@@ -215,7 +215,7 @@ TEST_CASE("SequenceClassifier: gradients of all parameters") {
   }
 }
 
-TEST_CASE("SequenceClassifier: where dropout acts") {
+TEST_CASE("SequenceClassifier: dropout acts at the places of its options") {
   SequenceClassifier::Options o = tiny();
   o.layer.dropout = 0.5;
   o.layer.attention.dropout = 0.25;
@@ -231,7 +231,7 @@ TEST_CASE("SequenceClassifier: where dropout acts") {
   CHECK(!same_bits((*model)(tokens), evaluated));
 }
 
-TEST_CASE("SequenceClassifier starts as the authors' code does") {
+TEST_CASE("SequenceClassifier is initialized as in the authors' code") {
   manual_seed(9);
   SequenceClassifier::Options o{
       .vocabulary = 300,
@@ -244,14 +244,14 @@ TEST_CASE("SequenceClassifier starts as the authors' code does") {
       .input = {.scale = false, .learned_length = 200},
       .pairs = true};
   const SequenceClassifier m(o);
-  // Deviations of thousands of draws, within five of their standard errors.
+  // Standard deviations of thousands of samples, within five standard errors.
   const auto check = [](const Tensor& x, double want, double kurtosis = 3) {
     const double error = std::sqrt((kurtosis - 1) / (4 * double(x.numel())));
     CHECK(deviation(x) == Approx(want).epsilon(5 * error));
   };
   check(m.embedding.weight, 1);
   check(m.embedding.positions.table, 0.02);
-  // Vectors that are scaled by √d_model have the same deviation in the sum.
+  // Vectors scaled by √d_model have the same standard deviation in the sum.
   SequenceClassifier::Options scaled = o;
   scaled.input.scale = nn::InputOptions().scale;
   const SequenceClassifier by_default(scaled);
@@ -276,7 +276,7 @@ TEST_CASE("SequenceClassifier starts as the authors' code does") {
   CHECK(!layer.self_attention.k.bias.defined());
 }
 
-TEST_CASE("SequenceClassifier says what it cannot use") {
+TEST_CASE("SequenceClassifier: options that it cannot use are errors") {
   const auto refused = [](auto change) {
     SequenceClassifier::Options o = tiny();
     change(o);

@@ -26,7 +26,7 @@ Tensor logits(std::initializer_list<double> probabilities) {
   return tensor(values, {int64_t(values.size())});
 }
 
-// How often each token comes out for n draws evenly over [0, 1).
+// The number of times each token is sampled, for n random numbers evenly spaced over [0, 1).
 std::vector<int64_t> counts(const Tensor& x, const SamplingOptions& o, int64_t n = 1000) {
   std::vector<int64_t> list(size_t(x.numel()));
   for (int64_t i = 0; i < n; ++i) ++list[size_t(sample(x, o, (double(i) + 0.5) / double(n)))];
@@ -37,10 +37,10 @@ std::vector<int64_t> counts(const Tensor& x, const SamplingOptions& o, int64_t n
 
 using Counts = std::vector<int64_t>;
 
-TEST_CASE("sample: shares of the draw are the probabilities") {
+TEST_CASE("sample: shares of the random number are the probabilities") {
   const Tensor x = logits({0.1, 0.6, 0.3});
   CHECK(counts(x, {}) == Counts{100, 600, 300});
-  // The likeliest first.
+  // The most likely token first.
   CHECK(sample(x, {}, 0) == 1);
   CHECK(sample(x, {}, 0.599) == 1);
   CHECK(sample(x, {}, 0.601) == 2);
@@ -50,7 +50,7 @@ TEST_CASE("sample: shares of the draw are the probabilities") {
   CHECK(counts(x.to(f32), {}) == Counts{100, 600, 300});
 }
 
-TEST_CASE("sample: temperature") {
+TEST_CASE("sample: temperature changes the probabilities") {
   const Tensor x = logits({0.2, 0.8});
   CHECK(counts(x, {.temperature = 0.5}) == Counts{59, 941});  // 0.04 : 0.64
   CHECK(counts(x, {.temperature = 2}) == Counts{333, 667});   // √0.2 : √0.8
@@ -68,7 +68,7 @@ TEST_CASE("sample: ties go to the lower token") {
   CHECK(sample(zeros({5}), {}, 0.99) == 4);
 }
 
-TEST_CASE("sample: only the k likeliest") {
+TEST_CASE("sample: top_k keeps only the k most likely tokens") {
   const Tensor x = logits({0.1, 0.4, 0.2, 0.3});
   CHECK(counts(x, {.top_k = 1}) == Counts{0, 1000, 0, 0});
   CHECK(counts(x, {.top_k = 2}, 700) == Counts{0, 400, 0, 300});
@@ -76,7 +76,7 @@ TEST_CASE("sample: only the k likeliest") {
   CHECK(counts(x, {.top_k = 99}) == Counts{100, 400, 200, 300});
 }
 
-TEST_CASE("sample: only the likeliest that together reach p") {
+TEST_CASE("sample: top_p keeps only the most likely tokens that together reach p") {
   const Tensor x = tensor<float>({0, 0, 0, 0});  // a quarter each, exactly
   CHECK(counts(x, {.top_p = 1e-9}) == Counts{1000, 0, 0, 0});
   CHECK(counts(x, {.top_p = 0.25}) == Counts{1000, 0, 0, 0});
@@ -87,12 +87,12 @@ TEST_CASE("sample: only the likeliest that together reach p") {
   const Tensor y = logits({0.1, 0.6, 0.3});
   CHECK(counts(y, {.top_p = 0.61}, 900) == Counts{0, 600, 300});
   CHECK(counts(y, {.top_p = 0.59}) == Counts{0, 1000, 0});
-  // Of what top_k has left, after the temperature.
+  // Applied to the tokens that top_k has left, after the temperature.
   CHECK(counts(y, {.top_k = 2, .top_p = 0.65}) == Counts{0, 1000, 0});
   CHECK(counts(y, {.temperature = 100, .top_p = 0.5}, 2)[0] == 0);
 }
 
-TEST_CASE("sample: forbidden tokens are never drawn") {
+TEST_CASE("sample: forbidden tokens are never sampled") {
   const Tensor x = logits({0.1, 0.6, 0.3});
   CHECK(counts(x, {.forbidden = {1}}, 400) == Counts{100, 0, 300});
   CHECK(sample(x, {.temperature = 0, .forbidden = {1}}, 0) == 2);
@@ -100,7 +100,7 @@ TEST_CASE("sample: forbidden tokens are never drawn") {
   CHECK(counts(x, {.forbidden = {7, -1}}) == Counts{100, 600, 300});
 }
 
-TEST_CASE("sample: a logit of minus infinity is never drawn") {
+TEST_CASE("sample: a logit of minus infinity is never sampled") {
   const Tensor x = tensor<float>({-infinity, 0, -infinity, 0});
   CHECK(counts(x, {}) == Counts{0, 500, 0, 500});
   for (const double draw : {0.0, 0.5, 1 - 0x1p-24, 1 - 0x1p-53}) {
@@ -129,7 +129,7 @@ TEST_CASE("sample: errors") {
   CHECK_THROWS_WITH(sample(zeros({0}), {}, 0), "[sample] logits f32 [0]; must be [V]");
 }
 
-TEST_CASE("generate: feeds the prompt once, then each new token") {
+TEST_CASE("generate: it passes the prompt once, then each new token") {
   std::vector<std::vector<int64_t>> seen;
   auto model = [&](const Tensor& tokens) {
     CHECK_FALSE(grad_enabled());
@@ -146,7 +146,7 @@ TEST_CASE("generate: feeds the prompt once, then each new token") {
   CHECK(grad_enabled());
 }
 
-TEST_CASE("generate: where it ends") {
+TEST_CASE("generate: it ends at the end token, at max_tokens, or when the callback returns false") {
   int64_t calls = 0;
   auto model = [&](const Tensor& tokens) {
     ++calls;
@@ -185,8 +185,8 @@ TEST_CASE("generate: a seed repeats a run, another one does not") {
   CHECK(longer == run(1));
 }
 
-TEST_CASE("generate: its draws are not those of weights made from the same seed") {
-  // Evenly likely tokens: the token drawn is the draw, cut into as many pieces.
+TEST_CASE("generate: its random numbers are not those of weights made from the same seed") {
+  // All tokens are equally likely: the sampled token is the random number in units of 1/V.
   constexpr int64_t n = 1 << 12;
   const auto model = [&](const Tensor&) { return zeros({1, 1, n}); };
   const auto tokens = generate(model, {0}, {.max_tokens = 50, .seed = 7});

@@ -58,7 +58,7 @@ Tensor some_tokens(int64_t b, int64_t l) {
 
 }  // namespace
 
-TEST_CASE("LanguageModel: parameters of Magenta's and the paper's piano models") {
+TEST_CASE("LanguageModel: it has as many parameters as Magenta's and the paper's piano models") {
   // relative-attention notes, D2: t_rel_len2048_h384_att512_fs1024_n8, and the paper's Table 3.
   LanguageModel::Options o{
       .vocabulary = 310,
@@ -81,7 +81,8 @@ TEST_CASE("LanguageModel: parameters of Magenta's and the paper's piano models")
   CHECK(paper.layers[0].parameter_count() == 1'969'408);
 }
 
-TEST_CASE("music_performer has the parameters of the published pop piano model, and its start") {
+TEST_CASE(
+    "music_performer has the parameters and the initialization of the published pop piano model") {
   LanguageModel::Options o = nn::music_performer(333);
   CHECK(nn::count_parameters<LanguageModel>(o) == 75'998'541);
   o.vocabulary = 794;
@@ -95,7 +96,7 @@ TEST_CASE("music_performer has the parameters of the published pop piano model, 
   };
   for (const auto& [name, x] : model.named_parameters()) {
     INFO(name);
-    // 4 standard errors of a normal's deviation.
+    // 4 standard errors of a normal's standard deviation.
     const double tolerance = 0.01 * 4 / std::sqrt(2.0 * double(x.numel()));
     const bool norm = name.find("norm") != name.npos;
     if (name.ends_with("bias"))
@@ -105,7 +106,7 @@ TEST_CASE("music_performer has the parameters of the published pop piano model, 
   }
 }
 
-TEST_CASE("LanguageModel: names of its parameters") {
+TEST_CASE("LanguageModel: names and shapes of its parameters") {
   const auto model = make(tiny());
   std::vector<std::string> names;
   for (const auto& [name, p] : model->named_parameters()) names.push_back(name);
@@ -123,7 +124,7 @@ TEST_CASE("LanguageModel: names of its parameters") {
   CHECK(make(o)->parameter_count() == model->parameter_count() - 2 * 2 * 6 * 4);
 }
 
-TEST_CASE("LanguageModel is embed, layers, norm, project") {
+TEST_CASE("LanguageModel equals embed, layers, norm, project") {
   const Tensor tokens = some_tokens(2, 9);
   for (const NormPlace norm : {NormPlace::pre, NormPlace::post})
     for (const bool tied : {false, true})
@@ -145,7 +146,7 @@ TEST_CASE("LanguageModel is embed, layers, norm, project") {
       }
 }
 
-TEST_CASE("LanguageModel: embeddings start with deviation d_model^-1/2") {
+TEST_CASE("LanguageModel: embeddings are initialized with standard deviation d_model^-1/2") {
   manual_seed(3);
   const LanguageModel m(
       {.vocabulary = 400,
@@ -155,7 +156,7 @@ TEST_CASE("LanguageModel: embeddings start with deviation d_model^-1/2") {
   CHECK(std::fabs(v * 64 - 1) < 4 * std::sqrt(2 / n));
 }
 
-TEST_CASE("LanguageModel: logits do not look ahead") {
+TEST_CASE("LanguageModel: logits do not depend on later tokens") {
   for (const int64_t block : {0, 4}) {
     LanguageModel::Options o = tiny(8);
     o.block = block;
@@ -168,7 +169,7 @@ TEST_CASE("LanguageModel: logits do not look ahead") {
   }
 }
 
-TEST_CASE("LanguageModel: a cache that it makes forgets what no query sees any more") {
+TEST_CASE("LanguageModel: a cache that it creates drops positions that no query sees any more") {
   LanguageModel::Options o = tiny();
   o.layer.attention.position = nn::alibi();
   o.layer.attention.window = 3;
@@ -182,7 +183,7 @@ TEST_CASE("LanguageModel: a cache that it makes forgets what no query sees any m
   CHECK_THROWS_WITH(m->make_cache(-1), Containing("a cache limited to -1 positions"));
 }
 
-TEST_CASE("LanguageModel: with a cache equals one pass, also beyond the table") {
+TEST_CASE("LanguageModel: with a cache equals one pass, also past the end of the table") {
   const int64_t l = 25;
   const Tensor tokens = some_tokens(2, l);
   std::vector<LanguageModel::Options> all(7, tiny());
@@ -220,7 +221,7 @@ TEST_CASE("LanguageModel: with a cache equals one pass, also beyond the table") 
   }
 }
 
-TEST_CASE("LanguageModel::attention_scores are those of the first layer's weights") {
+TEST_CASE("LanguageModel::attention_scores match the first layer's weights") {
   for (const NormPlace norm : {NormPlace::pre, NormPlace::post}) {
     LanguageModel::Options o = tiny(8);
     o.layer.norm = norm;
@@ -233,7 +234,7 @@ TEST_CASE("LanguageModel::attention_scores are those of the first layer's weight
   }
 }
 
-TEST_CASE("LanguageModel::attention_weights are those of its layers") {
+TEST_CASE("LanguageModel::attention_weights are those that its layers use") {
   for (const NormPlace norm : {NormPlace::pre, NormPlace::post}) {
     LanguageModel::Options o = tiny(8);
     o.layer.norm = norm;
@@ -250,7 +251,7 @@ TEST_CASE("LanguageModel::attention_weights are those of its layers") {
       const Tensor totals = sum(w, {-1});
       CHECK(worst_error(totals, ones(totals.shape(), {.dtype = f64})) < 1e-14);
       CHECK(w[0][0][3][4].item() == 0);
-      // The layer, with these weights in place of its own.
+      // The layer's output, computed from these weights.
       const nn::TransformerLayer& layer = m->layers[i];
       const Tensor seen = norm == NormPlace::pre ? layer.norm1(x) : x;
       const Tensor v = layer.self_attention.v(seen).reshape({2, 10, 2, 4}).transpose(1, 2);
@@ -262,7 +263,7 @@ TEST_CASE("LanguageModel::attention_weights are those of its layers") {
   }
 }
 
-TEST_CASE("LanguageModel: dropout in training only") {
+TEST_CASE("LanguageModel: dropout acts only in training") {
   LanguageModel::Options o = tiny();
   o.layer.dropout = 0.3;
   o.layer.attention.dropout = 0.2;
@@ -272,11 +273,11 @@ TEST_CASE("LanguageModel: dropout in training only") {
   m->train();
   const uint64_t before = random_state().next_stream;
   const Tensor y = (*m)(tokens);
-  CHECK(random_state().next_stream - before == 1 + 2 * 4);  // input; per layer as in transformer
+  CHECK(random_state().next_stream - before == 1 + 2 * 4);  // input, and four per layer
   CHECK(!same_bits(y, (*m)(tokens)));
 }
 
-TEST_CASE("LanguageModel: a clone says the same") {
+TEST_CASE("LanguageModel: a clone gives the same output") {
   LanguageModel::Options o = tiny();
   o.block = 4;
   const auto m = make(o);
@@ -303,7 +304,7 @@ TEST_CASE("LanguageModel: every parameter gets its gradient, in every setting") 
         }
 }
 
-TEST_CASE("LanguageModel: other positions and kernels") {
+TEST_CASE("LanguageModel: it works with every positional encoding and kernel") {
   struct Setup {
     const char* name;
     nn::MakePositionalEncoding position;
@@ -353,8 +354,8 @@ TEST_CASE("LanguageModel: errors") {
   CHECK_THROWS_WITH((*make(o))(some_tokens(1, 5)), Containing("key table reaches from -3 to 0"));
 }
 
-TEST_CASE("a tiny LanguageModel learns a periodic sequence and goes on with it") {
-  // Period 5 with a repeated token: what comes next depends on more than the token before.
+TEST_CASE("a tiny LanguageModel learns a periodic sequence and continues it") {
+  // Period 5 with a repeated token: the next token depends on more than the token before.
   const std::vector<int64_t> theme{3, 1, 3, 0, 2};
   std::vector<int64_t> sequence;
   for (size_t i = 0; i < 41; ++i) sequence.push_back(theme[i % 5]);
@@ -389,7 +390,7 @@ TEST_CASE("a tiny LanguageModel learns a periodic sequence and goes on with it")
   }
 }
 
-TEST_CASE("LanguageModel: a norm of its input") {
+TEST_CASE("LanguageModel: an option normalizes its input") {
   LanguageModel::Options options = tiny();
   options.input = {.learned_length = 9, .norm = true};
   options.layer.norm_kind = nn::NormKind::rms;

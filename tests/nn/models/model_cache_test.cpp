@@ -1,5 +1,5 @@
-// Caches and memories against one pass over everything, for every position, and caches of other
-// models, which are refused. STRETTO_FUZZ_ROUNDS=n makes the run over random models longer:
+// Caches and memories against one pass over the whole sequence, for every positional encoding;
+// caches of other models are errors. For a longer run over random models:
 //
 //   STRETTO_FUZZ_ROUNDS=20000 build/release/tests/stretto_tests --filenames-as-tags
 //         "[#model_cache_test][fuzz]"
@@ -31,7 +31,7 @@ namespace {
 
 constexpr int64_t vocabulary = 9;
 
-// Tables that end within a sequence, but for those that must not.
+// Tables that end within a sequence, except where that is an error.
 nn::PositionSettings short_reach(int64_t max_distance) {
   return {.length = 32, .max_distance = max_distance, .realizations = 3, .sines = 2, .taps = 3};
 }
@@ -64,7 +64,7 @@ std::vector<int64_t> cuts(Draws& draws, int64_t length) {
   return pieces;
 }
 
-// call(tokens) of one piece after the other, joined.
+// call(tokens) for one chunk after the other, concatenated.
 template <class Call>
 Tensor in_pieces(const Tensor& tokens, const std::vector<int64_t>& pieces, Call&& call) {
   Tensors all;
@@ -86,12 +86,12 @@ std::string error_of(F&& f) {
   return "";
 }
 
-int64_t rounds(int64_t otherwise) {
+int64_t rounds(int64_t fallback) {
   const char* text = std::getenv("STRETTO_FUZZ_ROUNDS");
-  return text != nullptr ? std::stoll(text) : otherwise;
+  return text != nullptr ? std::stoll(text) : fallback;
 }
 
-// One of a position, a kernel and sizes that go together.
+// A random positional encoding, kernel and sizes that fit together.
 struct RandomModel {
   explicit RandomModel(Draws& d) {
     const auto one_of = [&](const auto& list) {
@@ -133,7 +133,7 @@ struct RandomModel {
   int64_t n_layers = 1;
 };
 
-// Changes one size that a cache depends on, or the kind of kernel; false if the result cannot be.
+// Changes one size that a cache depends on, or the kernel; false if the result is not possible.
 bool change_size(Draws& d, RandomModel& m) {
   nn::LayerOptions& l = m.layer;
   switch (d.below(6)) {
@@ -176,7 +176,7 @@ SequenceToSequence::Options sequence_to_sequence(const RandomModel& m) {
           .input = m.input};
 }
 
-// Texts name a device: "on cpu" is said of that of the tests.
+// Error texts name a device: this replaces "on cpu" by the device of the tests.
 std::string where_tests_run(std::string text) {
   const std::string device = str(default_device());
   for (size_t at = 0; (at = text.find(" on cpu", at)) != std::string::npos; at += 4 + device.size())
@@ -186,7 +186,8 @@ std::string where_tests_run(std::string text) {
 
 }  // namespace
 
-TEST_CASE("every position: a limit below the length changes nothing that a query sees", "[cache]") {
+TEST_CASE("every position: a cache limited to what queries see gives the result of one pass",
+          "[cache]") {
   NoGrad guard;
   Draws draws(1, 0);
   const Tensor tokens = some_tokens(draws, 2, 14);
@@ -232,14 +233,14 @@ TEST_CASE("every position: Transformer-XL does not depend on where segments begi
                targets = tokens.slice(1, 1);
   for (const nn::PositionEntry& p : nn::positions()) {
     if (p.direction == nn::Direction::bidirectional || p.added)
-      continue;  // added ones are counted by segment
+      continue;  // absolute positions count from the segment
     INFO(p.name);
     TransformerXL::Options o{
         .vocabulary = vocabulary,
         .n_layers = 2,
         .layer = {.d_model = 8, .attention = {.n_heads = 2}, .feed_forward = {.d_hidden = 6}},
         .lengths = {.memory = 6}};
-    const bool blocks = p.name == "music-local";  // of 3: what a query sees is in the memory
+    const bool blocks = p.name == "music-local";  // of 3: the memory has all that a query sees
     if (!blocks) o.lengths.same_length = TransformerXL::SameLength::on;
     nn::add_position(p.name, settings_of(p.name, 3), o.layer, o.input);
     const auto model = make<TransformerXL>(o);
@@ -268,7 +269,7 @@ TEST_CASE("every position: Transformer-XL does not depend on where segments begi
   }
 }
 
-TEST_CASE("a cache of another model is refused, in words", "[cache]") {
+TEST_CASE("a cache of another model is an error that gives the reason", "[cache]") {
   NoGrad guard;
   Draws draws(3, 0);
   const Tensor tokens = some_tokens(draws, 2, 5);
@@ -313,7 +314,7 @@ TEST_CASE("a cache of another model is refused, in words", "[cache]") {
   refused(*model, tokens, "f64 [2, 2, 5, 2] on cpu for f32 [2, 2, 5, 2] on cpu");
 }
 
-TEST_CASE("a decoder's cache of another model is refused", "[cache]") {
+TEST_CASE("a decoder's cache of another model is an error", "[cache]") {
   NoGrad guard;
   Draws draws(4, 0);
   const Tensor source = some_tokens(draws, 1, 4), target = some_tokens(draws, 1, 3);
@@ -336,7 +337,7 @@ TEST_CASE("a decoder's cache of another model is refused", "[cache]") {
   o.n_decoder_layers = 2;
   o.layer.attention.n_heads = 4;
   refused(*make<SequenceToSequence>(o), "a cache of a layer with n_heads 2, d_key 4");
-  // Attention to the source alone is another.
+  // A model that differs only in its cross-attention.
   const auto cross = make<nn::MultiHeadAttention>({.d_model = 8, .n_heads = 4});
   nn::KeyValueCache cache = filled.layers[0].cross;
   const Tensor x = zeros({1, 2, 8}, {.dtype = f64});
@@ -351,7 +352,7 @@ TEST_CASE("a decoder's cache of another model is refused", "[cache]") {
                  "a cache with keys f64 [1, 2, 4, 4] on cpu for f64 [2, 2, 0, 4] on cpu")));
 }
 
-TEST_CASE("random language models: caches equal one pass, and those of others are refused",
+TEST_CASE("random language models: caches equal one pass, and caches of other models are errors",
           "[cache][fuzz]") {
   NoGrad guard;
   int64_t changed = 0, limited = 0;
@@ -389,7 +390,7 @@ TEST_CASE("random language models: caches equal one pass, and those of others ar
   CHECK(limited > n / 20);
 }
 
-TEST_CASE("random decoders: caches equal one pass, and those of others are refused",
+TEST_CASE("random decoders: caches equal one pass, and caches of other models are errors",
           "[cache][fuzz]") {
   NoGrad guard;
   for (int64_t round = 0; round < rounds(40); ++round) {
@@ -415,14 +416,15 @@ TEST_CASE("random decoders: caches equal one pass, and those of others are refus
   }
 }
 
-TEST_CASE("random Transformer-XLs: segments that begin anywhere give the same", "[cache][fuzz]") {
+TEST_CASE("random Transformer-XLs: the result does not depend on where segments begin",
+          "[cache][fuzz]") {
   NoGrad guard;
   for (int64_t round = 0; round < rounds(60); ++round) {
     Draws d(13, round);
     RandomModel m(d);
-    if (m.added()) continue;  // counted by segment
+    if (m.added()) continue;  // counted from the segment
     const int64_t length = 4 + d.below(12);
-    // Either a window that the memory covers, or a memory of everything.
+    // Either a window that the memory covers, or a memory of the whole sequence.
     const bool blocks = m.blocks(), all = !m.softmax() || blocks || d.below(2) == 0;
     TransformerXL::Options o{
         .vocabulary = vocabulary,

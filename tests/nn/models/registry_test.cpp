@@ -1,5 +1,5 @@
-// Positions and kernels by name: each pair that may be, in each kind of model, and the others. With
-// a GPU each trains there too, as on the CPU, and once more by captured steps.
+// Positional encodings and kernels by name: every valid pair in every kind of model, and errors for
+// the others. With a GPU, each also trains there as on the CPU, and again with captured steps.
 #include "nn/models/registry.h"
 
 #include <cmath>
@@ -46,8 +46,8 @@ nn::PositionSettings settings(bool bidirectional) {
 Device device = cpu;    // of the models and tokens
 bool captured = false;  // whether steps are replayed
 
-// The losses of four steps, which must be finite and change. On a GPU nothing goes up in a step,
-// tokens apart, and down goes the loss, with what was found of wrong indices.
+// Returns the losses of four steps, which must be finite and change. On a GPU a step uploads
+// nothing except tokens, and downloads only the loss and the report of wrong indices.
 template <class Model, class Loss>
 std::vector<double> train(Model& model, Loss&& loss) {
   model.to(device);
@@ -66,7 +66,7 @@ std::vector<double> train(Model& model, Loss&& loss) {
     const auto before = testing::traffic();
     losses.push_back((captured ? recorded() : step()).item());
     CHECK(std::isfinite(losses.back()));
-    if (i == 2) CHECK(memory_stats(device).live == in_use);  // what a step took is back
+    if (i == 2) CHECK(memory_stats(device).live == in_use);  // a step's memory is released
     in_use = memory_stats(device).live;
     if (i != 2 || !before || captured || device.is_cpu()) continue;
     const testing::Traffic of_step = *testing::traffic() - *before;
@@ -82,7 +82,7 @@ std::vector<double> train(Model& model, Loss&& loss) {
 
 Tensor tokens(int64_t batch, int64_t n) { return randint(0, 9, {batch, n}).to(device); }
 
-// Calls f for each pair that may be; the others must say why, and what may.
+// Calls f for each valid pair; for the others the error must give the reason and the valid names.
 template <class F>
 int pairs(bool bidirectional, F&& f) {
   int allowed = 0;
@@ -107,15 +107,15 @@ int pairs(bool bidirectional, F&& f) {
       if (!cuda_available()) continue;
       device = "cuda";
       manual_seed(1);
-      const std::vector<double> there = f(position, kernel, s);
+      const std::vector<double> gpu_losses = f(position, kernel, s);
       captured = true;
       manual_seed(1);
       const std::vector<double> replays = f(position, kernel, s);
       captured = false;
       device = cpu;
-      if (!replays.empty()) CHECK(replays == there);
-      for (size_t i = 0; i < 3; ++i)  // rounding grows from step to step
-        CHECK(std::abs(there[i] - losses[i]) <= 1e-5 * std::max(losses[i], 1.0));
+      if (!replays.empty()) CHECK(replays == gpu_losses);
+      for (size_t i = 0; i < 3; ++i)  // rounding errors grow from step to step
+        CHECK(std::abs(gpu_losses[i] - losses[i]) <= 1e-5 * std::max(losses[i], 1.0));
     }
   return allowed;
 }
@@ -169,7 +169,7 @@ TEST_CASE("registry: every position and kernel trains an encoder and decoder") {
   CHECK(allowed > 50);
 }
 
-TEST_CASE("registry: every position and kernel trains a TransformerXL, with memory where it may") {
+TEST_CASE("registry: every position and kernel trains a TransformerXL, with memory if possible") {
   pairs(false, [](const auto& position, const auto& kernel, const auto& s) {
     nn::TransformerXL::Options o{.vocabulary = 9, .n_layers = 2, .layer = layer(kernel)};
     o.lengths.memory = position.memory ? 4 : 0;
@@ -179,14 +179,14 @@ TEST_CASE("registry: every position and kernel trains a TransformerXL, with memo
     nn::TransformerXL model(o);
     const Tensor x = tokens(2, length), y = tokens(2, length);
     nn::TransformerXL::Memory memory;
-    // Another memory in each step cannot be captured; train_lm's test has one that can.
+    // A step with a new Memory each time cannot be captured; the test of train_lm captures others.
     if (captured && o.lengths.memory > 0) return std::vector<double>();
     return train(model,
                  [&] { return mean(model.nll(x, y, o.lengths.memory > 0 ? &memory : nullptr)); });
   });
 }
 
-TEST_CASE("registry: two positions with a plus") {
+TEST_CASE("registry: two positions can be combined with a plus") {
   nn::LayerOptions l = layer(nn::find_kernel("softmax"));
   nn::InputOptions input;
   nn::add_position("sinusoid+music", settings(false), l, input);
@@ -200,7 +200,7 @@ TEST_CASE("registry: two positions with a plus") {
                       Containing("needs an encoding of the input (sinusoid, learned)"));
 }
 
-TEST_CASE("registry: what is not in it is named") {
+TEST_CASE("registry: an unknown name is an error that names it") {
   CHECK_THROWS_WITH(nn::find_position("spiral"),
                     Containing("[position] spiral: accepted are none, sinusoid, learned, music"));
   CHECK_THROWS_WITH(nn::find_kernel("fast"),
@@ -216,8 +216,8 @@ TEST_CASE("registry: what is not in it is named") {
              Containing("grid is for tokens in a plane"));
 }
 
-TEST_CASE("registry: the tables in the documentation have its rows") {
-  // The cells of the rows below a header that begins with `first`.
+TEST_CASE("registry: the tables of the documentation list all entries") {
+  // Returns the cells of the rows below a table header that begins with `first`.
   const auto table = [](const char* path, const std::string& first) {
     std::ifstream file(testing::find_upwards(path));
     std::vector<std::vector<std::string>> rows;

@@ -38,7 +38,7 @@ SequenceToSequence::Options tiny() {
           .input = {.sinusoid = nn::Sinusoid::interleaved}};
 }
 
-// T5 of that size.
+// A T5 of that size.
 SequenceToSequence::Options tiny_t5(nn::T5Version version) {
   SequenceToSequence::Options o = nn::t5_options(9, version);
   o.layer.d_model = 6, o.n_encoder_layers = 2, o.n_decoder_layers = 3,
@@ -47,7 +47,7 @@ SequenceToSequence::Options tiny_t5(nn::T5Version version) {
   return o;
 }
 
-// music_relative on both sides.
+// music_relative in encoder and decoder.
 SequenceToSequence::Options with_tables(SequenceToSequence::Options o) {
   o.encoder_position = nn::music_relative(
       {.max_length = 4, .bidirectional = true, .out_of_range = OutOfRange::clip});
@@ -60,7 +60,7 @@ std::unique_ptr<SequenceToSequence> make(const SequenceToSequence::Options& opti
   auto model = std::make_unique<SequenceToSequence>(options);
   model->to(f64);
   model->eval();
-  // Norms and biases that are not the identity, so that leaving one out shows.
+  // Norms and biases that are not the identity, so that leaving one out is detected.
   for (const auto& [name, p] : model->named_parameters())
     if (p.dim() == 1) p.detach().add_(fixed_noise(p.shape(), name.size()), 0.5);
   return model;
@@ -94,7 +94,7 @@ int64_t count(const std::vector<std::string>& list, const std::string& part) {
 
 }  // namespace
 
-TEST_CASE("SequenceToSequence: parameters of the paper's base model") {
+TEST_CASE("SequenceToSequence: it has as many parameters as the paper's base model") {
   // Vaswani et al. 2017, table 3: "65 × 10⁶". One table of about 37,000 tokens (§5.1) in three
   // places (§3.4), no biases in attention.
   constexpr int64_t d = 512, hidden = 2048, vocabulary = 37000;
@@ -118,9 +118,9 @@ TEST_CASE("SequenceToSequence: parameters of the paper's base model") {
   CHECK(base.label() == "SequenceToSequence(6 + 6 layers)");
 }
 
-TEST_CASE("SequenceToSequence: parameters of T5 small") {
-  // The published checkpoints have 60,506,624 and 76,961,152, of which 2 · 32 · H are the
-  // positions. Counted with a small vocabulary, as each token more adds a row to every table.
+TEST_CASE("SequenceToSequence: it has as many parameters as T5 small") {
+  // The published checkpoints have 60,506,624 and 76,961,152, of which 2 · 32 · H are the position
+  // biases. Counted with a small vocabulary, because each token adds a row to every table.
   SequenceToSequence::Options o = nn::t5_options(128);
   CHECK(SequenceToSequence(o).parameter_count() + (32128 - 128) * 512 == 60'506'624 - 2 * 32 * 8);
   o = nn::t5_options(128, nn::T5Version::v1_1);
@@ -128,7 +128,7 @@ TEST_CASE("SequenceToSequence: parameters of T5 small") {
         76'961'152 - 2 * 32 * 6);
 }
 
-TEST_CASE("SequenceToSequence: names") {
+TEST_CASE("SequenceToSequence: names and shapes of its parameters") {
   SequenceToSequence::Options o = with_tables(tiny());
   o.output_bias = true;
   const auto list = names(*make(o));
@@ -189,7 +189,7 @@ TEST_CASE("SequenceToSequence equals the paper's formulas") {
   }
 }
 
-TEST_CASE("SequenceToSequence: what is padded in the source changes nothing") {
+TEST_CASE("SequenceToSequence: padding in the source changes nothing") {
   for (const auto& options : {tiny(), with_tables(tiny())}) {
     const auto model = make(options);
     NoGrad guard;
@@ -207,7 +207,7 @@ TEST_CASE("SequenceToSequence: what is padded in the source changes nothing") {
   }
 }
 
-TEST_CASE("SequenceToSequence: the encoder looks both ways, the decoder only back") {
+TEST_CASE("SequenceToSequence: the encoder is bidirectional, the decoder causal") {
   for (const auto& options : {tiny(), with_tables(tiny()), tiny_t5(nn::T5Version::v1_0)}) {
     const auto model = make(options);
     NoGrad guard;
@@ -221,7 +221,7 @@ TEST_CASE("SequenceToSequence: the encoder looks both ways, the decoder only bac
   }
 }
 
-TEST_CASE("SequenceToSequence: with a cache, in pieces, equals one pass") {
+TEST_CASE("SequenceToSequence: with a cache, in chunks, equals one pass") {
   SequenceToSequence::Options none = tiny();
   none.input.sinusoid = {};
   SequenceToSequence::Options relative = with_tables(none);
@@ -236,7 +236,7 @@ TEST_CASE("SequenceToSequence: with a cache, in pieces, equals one pass") {
     const Tensor whole = model->decode(target, context, mask);
     SequenceToSequence::Cache cache;
     Tensors parts{model->decode(target.slice(1, 0, 3), context, mask, &cache)};
-    for (int64_t i = 3; i < 11; ++i)  // the cache knows the rest
+    for (int64_t i = 3; i < 11; ++i)  // the cache has the source and the tokens before
       parts.push_back(model->decode(target.slice(1, i, i + 1), {}, {}, &cache));
     CHECK(worst_error(cat(parts, 1), whole) < 1e-12);
     CHECK(cache.position == 11);
@@ -246,7 +246,7 @@ TEST_CASE("SequenceToSequence: with a cache, in pieces, equals one pass") {
   }
 }
 
-TEST_CASE("SequenceToSequence: a limited cache forgets the target's past, not the source") {
+TEST_CASE("SequenceToSequence: a limited cache drops old target positions, not the source") {
   const auto model = make(tiny());
   NoGrad guard;
   const Tensor source = some_tokens(1, 5, 1), target = some_tokens(1, 6, 2);
@@ -255,20 +255,20 @@ TEST_CASE("SequenceToSequence: a limited cache forgets the target's past, not th
   for (int64_t i = 0; i < 6; ++i) {
     const Tensor token = target.slice(1, i, i + 1);
     const Tensor y = model->decode(token, context, {}, &all);
-    // A query sees itself and the two before.
+    // A query sees itself and the two tokens before.
     CHECK((worst_error(model->decode(token, context, {}, &limited), y) < 1e-12) == (i < 3));
   }
   CHECK(limited.layers[0].self.length() == 2);
   CHECK(limited.layers[0].cross.length() == 5);
 }
 
-TEST_CASE("SequenceToSequence: rows of a cache can be left out, repeated and moved") {
+TEST_CASE("SequenceToSequence: rows of a cache can be dropped, repeated and reordered") {
   const auto model = make(with_tables(tiny()));
   NoGrad guard;
   const Tensor source = some_tokens(3, 5, 1), first = some_tokens(3, 4, 2);
   const Tensor mask = padding(5, {3, 5, 2}), rows = tensor<int64_t>({2, 0, 2, 2});
   SequenceToSequence::Cache cache;
-  cache.reorder(rows);  // there is nothing yet
+  cache.reorder(rows);  // the cache is still empty
   model->decode(first, model->encode(source, mask), mask, &cache);
   cache.reorder(rows);
   const Tensor next = some_tokens(4, 2, 3);
@@ -300,7 +300,7 @@ TEST_CASE("SequenceToSequence: gradients of every parameter") {
     const Tensors parameters = model->parameters();
     testing::check_gradients(
         [&](const Tensors& in) {
-          // gradcheck moves copies of its inputs; the model shows them through its own handles.
+          // gradcheck changes copies of its inputs; the model sees them through its own handles.
           if (!in[0].same(parameters[0]))
             for (size_t i = 0; i < parameters.size(); ++i) parameters[i].set_data(in[i].detach());
           return (*model)(source, target, mask);
@@ -309,7 +309,7 @@ TEST_CASE("SequenceToSequence: gradients of every parameter") {
   }
 }
 
-TEST_CASE("SequenceToSequence learns to write its source backwards") {
+TEST_CASE("SequenceToSequence learns to reverse its source") {
   STRETTO_NOT_ON_MACHINE();
   constexpr int64_t length = 6, symbols = 5, start = symbols, batch = 16;
   manual_seed(3);
@@ -322,7 +322,7 @@ TEST_CASE("SequenceToSequence learns to write its source backwards") {
                                       .feed_forward = {.d_hidden = 64}},
                             .input = {.sinusoid = nn::Sinusoid::interleaved}});
   nn::AdamW optimizer(model.parameters(), {.lr = 3e-3});
-  // A uniform guess costs ln 5 = 1.61 nats; without the source nothing below is possible.
+  // A uniform guess costs ln 5 = 1.61 nats; without the source, no model is better.
   const auto loss_of = [&](const Tensor& source) {
     Tensors reversed;
     for (int64_t i = length; i-- > 0;) reversed.push_back(source.slice(1, i, i + 1));
@@ -340,7 +340,7 @@ TEST_CASE("SequenceToSequence learns to write its source backwards") {
   CHECK(loss_of(randint(0, symbols, {64, length})).item() < 0.2);
 }
 
-TEST_CASE("SequenceToSequence: dropout in training only, at the places of the settings") {
+TEST_CASE("SequenceToSequence: dropout acts only in training, at the places of its options") {
   SequenceToSequence::Options o = tiny();
   o.layer.dropout = 0.3;
   const auto draws = [](SequenceToSequence& model) {
@@ -359,7 +359,7 @@ TEST_CASE("SequenceToSequence: dropout in training only, at the places of the se
   CHECK(draws(*more) == 2 + 2 * 4 + 3 * 6 + 2);
 }
 
-TEST_CASE("SequenceToSequence: a clone has its own parameters, a shared position included") {
+TEST_CASE("SequenceToSequence: a clone has its own parameters, also of a shared position") {
   SequenceToSequence::Options o = with_tables(tiny());
   o.share_position = true;
   const auto model = make(o);
@@ -373,7 +373,7 @@ TEST_CASE("SequenceToSequence: a clone has its own parameters, a shared position
   CHECK(same_bits((*copy)(source, target), y));
 }
 
-TEST_CASE("t5_initialize: standard deviations, within 5 standard errors") {
+TEST_CASE("t5_initialize: standard deviations are right within 5 standard errors") {
   SequenceToSequence::Options o = nn::t5_options(300, nn::T5Version::v1_1);
   o.layer.d_model = 48, o.layer.attention.n_heads = 2, o.layer.attention.d_key = 40,
   o.layer.attention.d_value = 24, o.layer.feed_forward.d_hidden = 64;
@@ -404,10 +404,10 @@ TEST_CASE("t5_initialize: standard deviations, within 5 standard errors") {
 }
 
 TEST_CASE("SequenceToSequence: errors") {
-  const auto refused = [](auto change, const std::string& told) {
+  const auto refused = [](auto change, const std::string& message) {
     SequenceToSequence::Options o = tiny();
     change(o);
-    CHECK_THROWS_WITH(SequenceToSequence(o), Containing("[SequenceToSequence] " + told));
+    CHECK_THROWS_WITH(SequenceToSequence(o), Containing("[SequenceToSequence] " + message));
   };
   refused([](auto& o) { o.source_vocabulary = 0; },
           "sizes must be at least 1: source_vocabulary 0, target_vocabulary 9, layer.d_model 6");

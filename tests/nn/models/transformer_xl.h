@@ -1,4 +1,4 @@
-// What the tests of Transformer-XL share: a small model, its tokens, and the same model by loops.
+// Shared by the tests of Transformer-XL: a small model, its tokens, and the same model by loops.
 #pragma once
 
 #include <cmath>
@@ -24,7 +24,7 @@ inline nn::TransformerXL::Options tiny_xl(nn::TransformerXL::Lengths lengths = {
           .lengths = lengths};
 }
 
-/// In f64 and evaluation mode, with parameters large enough to matter.
+/// In f64 and evaluation mode, with parameters large enough to have an effect.
 inline std::unique_ptr<nn::TransformerXL> make_xl(const nn::TransformerXL::Options& options) {
   manual_seed(31);
   auto model = std::make_unique<nn::TransformerXL>(options);
@@ -70,8 +70,8 @@ inline reference::XLLayer reference_layer(const nn::TransformerXLLayer& layer) {
   return l;
 }
 
-/// hidden(tokens) of one stream after `memory` (one matrix per layer) by loops; the inputs of the
-/// layers are left in `inputs`.
+/// Computes hidden(tokens) of one stream after `memory` (one matrix per layer) by loops, and stores
+/// the inputs of the layers in `inputs`.
 inline Tensor hidden_by_loops(const nn::TransformerXL& model, const Tensor& tokens,
                               const std::vector<reference::Matrix>& memory,
                               const std::function<bool(int64_t, int64_t, int64_t)>& hidden_key = {},
@@ -90,7 +90,7 @@ inline Tensor hidden_by_loops(const nn::TransformerXL& model, const Tensor& toke
   return reference::tensor(x).unsqueeze(0);
 }
 
-/// hidden() of all tokens in segments of the given length, joined; the last may be shorter.
+/// Returns hidden() of all tokens in segments of this length, joined; the last may be shorter.
 inline Tensor in_segments(const nn::TransformerXL& model, const Tensor& tokens, int64_t length,
                           nn::TransformerXL::Memory* memory = nullptr) {
   nn::TransformerXL::Memory own;

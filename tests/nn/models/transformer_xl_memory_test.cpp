@@ -1,4 +1,4 @@
-// Segments and memory of Transformer-XL: what is kept, seen, and given gradients.
+// Segments and memory of Transformer-XL: which rows are stored, seen, and given gradients.
 #include "autograd/tape.h"
 #include "core/parallel.h"
 #include "core/storage.h"
@@ -38,7 +38,7 @@ TEST_CASE("segments with memory equal one long pass") {
       }
 }
 
-TEST_CASE("segments of changing lengths") {
+TEST_CASE("segments may have changing lengths") {
   const auto model = make_xl(tiny_xl({.memory = 30, .extended = 2}));
   const Tensor tokens = some_tokens(1, 17);
   Memory memory;
@@ -52,8 +52,8 @@ TEST_CASE("segments of changing lengths") {
   CHECK(worst_error(cat(all, 1), model->hidden(tokens)) < 1e-10);
 }
 
-TEST_CASE("memory shorter than the history: exactly its rows are seen") {
-  // The inputs of the layers, kept by hand, against the model's memory, at every length.
+TEST_CASE("a memory shorter than the history: exactly its rows are seen") {
+  // The inputs of the layers, stored by hand, against the model's memory, at every length.
   for (const int64_t length : {1, 2, 5, 6, 9}) {
     const auto model = make_xl(tiny_xl({.memory = length}));
     const Tensor tokens = some_tokens(1, 14);
@@ -77,14 +77,14 @@ TEST_CASE("memory shorter than the history: exactly its rows are seen") {
   }
 }
 
-TEST_CASE("extended context: seen again, not kept") {
+TEST_CASE("extended context is seen again but not stored") {
   const auto model = make_xl(tiny_xl({.memory = 6, .extended = 3}));
   const Tensor tokens = some_tokens(1, 12);
   Memory memory;
   model->hidden(tokens.slice(1, 0, 4), &memory);
   CHECK(memory.length() == 1);
   CHECK(same_bits(memory.context, tokens.slice(1, 1, 4)));
-  // The second segment is run after one row of memory, on the last 3 tokens and its own.
+  // The second segment is computed after one row of memory, on the last 3 tokens and its own.
   std::vector<Matrix> rows;
   for (const Tensor& m : memory.layers) rows.push_back(reference::matrix(m[0]));
   const Tensor expected = hidden_by_loops(*model, tokens.slice(1, 1, 8), rows);
@@ -102,7 +102,7 @@ TEST_CASE("extended context: seen again, not kept") {
   CHECK(memory.length() == 6);
 }
 
-TEST_CASE("nll continues a memory as hidden does, and leaves it alone when it throws") {
+TEST_CASE("nll() updates a memory as hidden() does, and leaves it unchanged when it throws") {
   const auto model = make_xl(tiny_xl({.memory = 6, .extended = 2}));
   const Tensor tokens = some_tokens(2, 11), inputs = tokens.slice(1, 0, 10);
   const Tensor targets = tokens.slice(1, 1);
@@ -114,14 +114,14 @@ TEST_CASE("nll continues a memory as hidden does, and leaves it alone when it th
     for (size_t i = 0; i < 3; ++i) CHECK(same_bits(a.layers[i], b.layers[i]));
     CHECK(same_bits(a.context, b.context));
   }
-  if (default_device().is_cuda()) return;  // which tells of a wrong index when it is too late
+  if (default_device().is_cuda()) return;  // it reports a wrong index too late
   const Tensor before = b.layers[2];
   CHECK_THROWS(model->nll(inputs, targets + 20, &b));
   CHECK_THROWS(model->nll(inputs + 20, targets, &b));
   CHECK(b.layers[2].same(before));
 }
 
-TEST_CASE("zero start: rows of zeros that take part, unlike no rows") {
+TEST_CASE("zero start: rows of zeros are attended to, unlike missing rows") {
   for (const NormPlace norm : {NormPlace::post, NormPlace::pre}) {
     TransformerXL::Options o = tiny_xl({.memory = 5});
     o.layer.norm = norm;
@@ -138,7 +138,7 @@ TEST_CASE("zero start: rows of zeros that take part, unlike no rows") {
     CHECK(same_bits(in_segments(*zero_start, tokens.slice(1, 4), 4, &start),
                     in_segments(*empty_start, tokens.slice(1, 4), 4, &zero)));
     CHECK(worst_error(first, empty_start->hidden(tokens.slice(1, 0, 4))) > 1e-2);
-    // Without a Memory there is nothing to start.
+    // Without a Memory the option has no effect.
     CHECK(same_bits(zero_start->hidden(tokens), empty_start->hidden(tokens)));
     const Matrix nothing{5, 8};
     CHECK(worst_error(first.slice(0, 0, 1),
@@ -147,7 +147,7 @@ TEST_CASE("zero start: rows of zeros that take part, unlike no rows") {
   }
 }
 
-TEST_CASE("gradients reach the projections through memory, and stop at the memory") {
+TEST_CASE("gradients reach the projections of the memory's rows, but not the memory") {
   const auto model = make_xl(tiny_xl({.memory = 4}));
   const nn::TransformerXLLayer& layer = model->layers[0];
   const Tensor x = testing::fixed_leaf({1, 3, 8}, 1), memory = testing::fixed_leaf({1, 4, 8}, 2);
@@ -164,8 +164,8 @@ TEST_CASE("gradients reach the projections through memory, and stop at the memor
   const Tensors got = gradients([&] { return layer(x, memory, causal, {.shared_table = rows}); });
   CHECK_FALSE(memory.grad().defined());
   CHECK(x.grad().defined());
-  // The same layer, told that memory and x are one input: its last rows, and their gradients, with
-  // the projections of all rows recorded.
+  // The same layer with memory and x as one input: its last rows, and their gradients, with the
+  // projections of all rows on the tape.
   const Tensors all = gradients([&] {
     const Tensor joined = cat({memory.detach(), x.detach()}, 1);
     nn::AttentionInputs inputs = layer.self_attention.project(x.detach(), joined, causal);
@@ -174,8 +174,8 @@ TEST_CASE("gradients reach the projections through memory, and stop at the memor
     return (*layer.norm2)(y + layer.feed_forward(y));
   });
   for (size_t i = 0; i < 2; ++i) CHECK(worst_error(got[i], all[i]) < 1e-13);
-  // Without the memory's columns on the tape they are others.
-  const Tensors less = gradients([&] {
+  // Without the projections of the memory on the tape the gradients are different.
+  const Tensors without_memory = gradients([&] {
     const Tensor rest = x.detach();
     nn::AttentionInputs inputs = layer.self_attention.project(rest, rest, causal);
     const nn::AttentionInputs old =
@@ -186,7 +186,7 @@ TEST_CASE("gradients reach the projections through memory, and stop at the memor
     const Tensor y = layer.norm1(rest + layer.self_attention.attend(inputs));
     return (*layer.norm2)(y + layer.feed_forward(y));
   });
-  for (size_t i = 0; i < 2; ++i) CHECK(worst_error(got[i], less[i]) > 1e-3);
+  for (size_t i = 0; i < 2; ++i) CHECK(worst_error(got[i], without_memory[i]) > 1e-3);
 }
 
 TEST_CASE("a memory is off the tape") {
@@ -197,14 +197,14 @@ TEST_CASE("a memory is off the tape") {
   for (const Tensor& m : memory.layers) CHECK_FALSE(m.requires_grad());
 }
 
-TEST_CASE("same length: every position sees as far back, in both conventions") {
+TEST_CASE("same length: every position sees equally far back, with both definitions") {
   const Tensor tokens = some_tokens(1, 16);
   for (const SameLength same : {SameLength::on, SameLength::original})
     for (const int64_t memory_length : {1, 3, 5, 20})
       for (const int64_t segment : {1, 3, 4}) {
         const auto model = make_xl(tiny_xl({.memory = memory_length, .same_length = same}));
-        // The authors' mask: keys j ≤ i − (memory_length − m) are hidden once there are more keys
-        // than memory_length; the other convention shows one more.
+        // The authors' mask hides keys j ≤ i − (memory_length − m) once there are more keys than
+        // memory_length; the other definition shows one key more.
         const int64_t more = same == SameLength::on ? 1 : 0;
         auto hidden_key = [&](int64_t i, int64_t j, int64_t m) {
           return j <= i - (memory_length + more - m);
@@ -221,9 +221,9 @@ TEST_CASE("same length: every position sees as far back, in both conventions") {
       }
 }
 
-TEST_CASE("same length: segments of any length give the same, where memory suffices") {
-  // With one lag fewer than the memory has rows, what a position sees does not depend on where the
-  // segments begin.
+TEST_CASE("same length: the result does not depend on the segments if the memory is long enough") {
+  // If a position sees fewer earlier positions than the memory has rows, the result does not depend
+  // on where segments begin.
   const Tensor tokens = some_tokens(2, 15);
   const auto model = make_xl(tiny_xl({.memory = 4, .same_length = SameLength::on}));
   const Tensor once = model->hidden(tokens);
@@ -231,7 +231,7 @@ TEST_CASE("same length: segments of any length give the same, where memory suffi
     CHECK(worst_error(in_segments(*model, tokens, segment), once) < 1e-10);
 }
 
-TEST_CASE("clamp below, at and above the keys, with memory") {
+TEST_CASE("clamp below, at and above the number of keys, with memory") {
   const Tensor tokens = some_tokens(1, 12);
   for (const int64_t clamp : {1, 4, 7, 8, 9}) {
     const auto model = make_xl(tiny_xl({.memory = 5, .clamp = clamp}));
@@ -255,7 +255,7 @@ TEST_CASE("lengths may change between training and evaluation") {
   model->lengths.memory = 15;
   CHECK(worst_error(in_segments(*model, tokens, 5), once) < 1e-10);
   CHECK(model->options.lengths.memory == 2);
-  // A memory that is longer than it now may be is still seen once, then cut.
+  // A memory that is now too long is still seen once, then cut.
   Memory memory;
   in_segments(*model, tokens.slice(1, 0, 10), 5, &memory);
   model->lengths.memory = 3;
@@ -265,7 +265,7 @@ TEST_CASE("lengths may change between training and evaluation") {
   CHECK_THROWS_WITH(model->hidden(tokens), Containing("memory 3, extended -1"));
 }
 
-TEST_CASE("a memory that does not fit is refused") {
+TEST_CASE("a memory that does not fit is an error") {
   const auto model = make_xl(tiny_xl({.memory = 4, .extended = 1}));
   Memory memory;
   model->hidden(some_tokens(2, 3), &memory);
@@ -294,7 +294,7 @@ TEST_CASE("a memory that does not fit is refused") {
 }
 
 TEST_CASE("live memory does not grow from segment to segment") {
-  // With two threads a peak depends on whether both have something to work with at one time.
+  // With two threads a peak depends on whether both hold a buffer at the same time.
   const int threads = num_threads();
   set_num_threads(1);
   for (const int64_t extended : {0, 2}) {
@@ -313,7 +313,7 @@ TEST_CASE("live memory does not grow from segment to segment") {
       CHECK(live[i] == live[3]);
       CHECK(peak[i] == peak[4]);
     }
-    // A memory holds its rows and nothing behind them.
+    // The storage of a memory has exactly its rows.
     for (const Tensor& m : memory.layers) CHECK(m.storage().bytes == 2 * 6 * 8 * 8);
   }
   set_num_threads(threads);
@@ -333,7 +333,7 @@ TEST_CASE("generation token by token equals one pass") {
     CHECK(argmax(log_p[0][t], 0).item() == double(all[size_t(t + 1)]));
 }
 
-TEST_CASE("a memory follows the model's dtype, and a clone continues it") {
+TEST_CASE("a memory is converted to the model's dtype, and a clone continues it") {
   const auto model = make_xl(tiny_xl({.memory = 5, .extended = 1}));
   const Tensor tokens = some_tokens(2, 12);
   Memory memory;
@@ -371,7 +371,7 @@ TEST_CASE("a clone has the lengths that were set") {
   CHECK(same_bits(in_segments(*twin, tokens, 4), in_segments(*model, tokens, 4)));
 }
 
-TEST_CASE("a Memory for a model with lengths.memory 0 is refused") {
+TEST_CASE("a Memory for a model with lengths.memory 0 is an error") {
   const auto model = make_xl(tiny_xl({}));
   Memory memory;
   const Tensor tokens = some_tokens(1, 3);

@@ -28,7 +28,7 @@ using testing::worst_error;
 
 using SameLength = TransformerXL::SameLength;
 
-TEST_CASE("TransformerXL: names of its parameters") {
+TEST_CASE("TransformerXL: names and shapes of its parameters") {
   const auto model = make_xl(tiny_xl());
   std::vector<std::string> names;
   for (const auto& [name, p] : model->named_parameters()) names.push_back(name);
@@ -59,7 +59,7 @@ TEST_CASE("TransformerXL: names of its parameters") {
   CHECK(other->layers[0].label() == "TransformerXLLayer(pre-norm)");
 }
 
-TEST_CASE("TransformerXL: first weights are the authors'") {
+TEST_CASE("TransformerXL: its weights are initialized as in the authors' code") {
   TransformerXL::Options o = tiny_xl();
   o.vocabulary = 300;
   o.layer.d_model = o.layer.feed_forward.d_hidden = 64;
@@ -88,7 +88,7 @@ TEST_CASE("TransformerXL: first weights are the authors'") {
   }
 }
 
-TEST_CASE("TransformerXL: the published models' parameters, to the last") {
+TEST_CASE("TransformerXL: it has exactly as many parameters as the published models") {
   auto count = [](TransformerXL::Options o, bool tied_biases = true) {
     o.tied_biases = tied_biases;
     return nn::count_parameters<TransformerXL>(o);
@@ -105,7 +105,7 @@ TEST_CASE("TransformerXL: the published models' parameters, to the last") {
   CHECK(count(nn::lm1b_large()) == 841'295'982);
 }
 
-TEST_CASE("TransformerXL: counting equals making, whatever is tied, cut or narrowed") {
+TEST_CASE("TransformerXL: count_parameters() is right for all tied and adaptive options") {
   for (const int64_t d_embedding : {0, 4})
     for (const int64_t div : {1, 2})
       for (const bool tied : {false, true})
@@ -122,7 +122,7 @@ TEST_CASE("TransformerXL: counting equals making, whatever is tied, cut or narro
         }
 }
 
-TEST_CASE("TransformerXL starts as the authors' code does") {
+TEST_CASE("TransformerXL: its default standard deviations are those of the authors' code") {
   manual_seed(5);
   const TransformerXL model({.vocabulary = 300,
                              .n_layers = 2,
@@ -149,7 +149,7 @@ TEST_CASE("TransformerXL starts as the authors' code does") {
   }
 }
 
-TEST_CASE("TransformerXL: options that are refused") {
+TEST_CASE("TransformerXL: invalid options are errors") {
   auto error = [](auto change, const std::string& text) {
     TransformerXL::Options o = tiny_xl();
     change(o);
@@ -174,7 +174,7 @@ TEST_CASE("TransformerXL: options that are refused") {
                     "[TransformerXL] targets i64 [2, 4] for tokens i64 [2, 3]; shapes must agree");
 }
 
-TEST_CASE("TransformerXL is the paper's procedure") {
+TEST_CASE("TransformerXL agrees with the reference") {
   for (const NormPlace norm : {NormPlace::post, NormPlace::pre})
     for (const bool tied_biases : {true, false})
       for (const int64_t clamp : {0, 2, 6, 7, 20})
@@ -190,7 +190,7 @@ TEST_CASE("TransformerXL is the paper's procedure") {
         }
 }
 
-TEST_CASE("TransformerXL: the output layers") {
+TEST_CASE("TransformerXL: nll() agrees with log_probabilities(), and these sum to 1") {
   for (const bool cut : {false, true}) {
     TransformerXL::Options o = tiny_xl();
     if (cut) {
@@ -228,7 +228,7 @@ TEST_CASE("TransformerXL: gradients") {
   }
 }
 
-TEST_CASE("TransformerXL: every batch element by itself") {
+TEST_CASE("TransformerXL: batch entries are independent of each other") {
   const auto model = make_xl(tiny_xl({.memory = 4}));
   const Tensor tokens = some_tokens(3, 11);
   const Tensor all = testing::in_segments(*model, tokens, 4);
@@ -237,7 +237,7 @@ TEST_CASE("TransformerXL: every batch element by itself") {
                       all.slice(0, b, b + 1)) < 1e-13);
 }
 
-TEST_CASE("TransformerXL: later tokens change nothing before them") {
+TEST_CASE("TransformerXL: later tokens change no earlier output") {
   const auto model = make_xl(tiny_xl({.memory = 3}));
   const Tensor tokens = some_tokens(1, 12), other = tokens.clone();
   other.slice(1, 9).copy_(some_tokens(1, 3, 5));
@@ -247,7 +247,7 @@ TEST_CASE("TransformerXL: later tokens change nothing before them") {
   CHECK_FALSE(same_bits(a.slice(1, 9), b.slice(1, 9)));
 }
 
-TEST_CASE("TransformerXL: dropout in training") {
+TEST_CASE("TransformerXL: dropout acts in training") {
   TransformerXL::Options o = tiny_xl({.memory = 4});
   o.layer.dropout = 0.3;
   const auto model = make_xl(o);
@@ -266,9 +266,9 @@ TEST_CASE("TransformerXL: dropout in training") {
   CHECK(same_bits(model->hidden(tokens), quiet));
 }
 
-TEST_CASE("TransformerXL: one dropout mask on the sinusoids, for all layers and the batch") {
-  // Layers of the model, run by hand with one mask of rows, give its result; with a mask for each
-  // layer they do not. The other dropouts are kept out by p in the rows alone.
+TEST_CASE("TransformerXL: the sinusoids have one dropout mask for all layers and the batch") {
+  // The layers run by hand with one mask of rows give the model's result; with a mask for each
+  // layer they do not. All other dropouts are off, as p is 0 except for the rows.
   TransformerXL::Options o = tiny_xl();
   o.layer.dropout = 0.5;
   const auto model = make_xl(o);
@@ -294,7 +294,7 @@ TEST_CASE("TransformerXL: one dropout mask on the sinusoids, for all layers and 
   CHECK_FALSE(same_bits(got, by_hand(false)));
 }
 
-TEST_CASE("TransformerXL: another position, absolute positions, or none of the relative ones") {
+TEST_CASE("TransformerXL: other, absolute and no positional encodings") {
   TransformerXL::Options o = tiny_xl({.memory = 16});
   const Tensor tokens = some_tokens(2, 13);
   SECTION("a table of relative positions works with memory") {
@@ -303,14 +303,14 @@ TEST_CASE("TransformerXL: another position, absolute positions, or none of the r
     CHECK_FALSE(model->u.defined());
     CHECK(worst_error(testing::in_segments(*model, tokens, 4), model->hidden(tokens)) < 1e-12);
   }
-  SECTION("so does a RelativeSinusoid of one's own, which is the default with untied biases") {
+  SECTION("a RelativeSinusoid per layer works, which is the default with untied biases") {
     o.tied_biases = false;
     const auto usual = make_xl(o);
     o.layer.attention.position = nn::relative_sinusoid();
     const auto model = make_xl(o);
     CHECK(same_bits(model->hidden(tokens), usual->hidden(tokens)));
   }
-  SECTION("recurrence breaks absolute positions") {
+  SECTION("recurrence is not equal to one pass with absolute positions") {
     o.input.sinusoid = Sinusoid::interleaved;
     const auto model = make_xl(o);
     CHECK_FALSE(model->u.defined());
@@ -327,8 +327,8 @@ TEST_CASE("TransformerXL: another position, absolute positions, or none of the r
 
 TEST_CASE("TransformerXL learns to copy from its memory") {
   STRETTO_NOT_ON_MACHINE();
-  // Segments of 4 of a sequence of period 6: within a segment nothing tells what comes next at its
-  // first tokens, but the memory does.
+  // Segments of 4 of a sequence with period 6: the first tokens of a segment can only be predicted
+  // from the memory.
   manual_seed(2);
   TransformerXL::Options o = tiny_xl({.memory = 8});
   o.layer.d_model = 16;

@@ -24,7 +24,7 @@ using stretto::testing::fixed_noise;
 
 namespace {
 
-// The rules as their papers and PyTorch's documentation state them, one weight at a time.
+// The update rules as in their papers and in PyTorch's documentation, one weight at a time.
 struct Reference {
   double momentum = 0, dampening = 0, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0;
   bool nesterov = false, amsgrad = false, decoupled = false;
@@ -57,13 +57,13 @@ using Rule = double (Reference::*)(double, double, double, int);
 
 constexpr int64_t size = 37;
 
-// The gradient of ½·0.3·w² with noise of a few sizes; every 7th element's dies out after step 10.
+// The gradient of ½·0.3·w² plus noise of several sizes; 0 for every 7th element after step 10.
 double gradient_at(double w, int64_t i, int t, double noise) {
   if (i % 7 == 3 && t > 10) return 0;
   return 0.3 * w + noise * std::pow(10.0, double(i % 5) - 3);
 }
 
-// `steps` steps of an optimizer on one f64 parameter against the reference, with a moving rate.
+// Runs `steps` steps of an optimizer on one f64 parameter and of the reference, with varying rates.
 void check_against_reference(nn::Optimizer& optimizer, const Tensor& w, Reference reference,
                              Rule rule, int steps = 1001) {
   vector<double> expected = w.to_vector<double>();
@@ -95,7 +95,7 @@ Tensor weight(DType dtype = f64) {
 
 }  // namespace
 
-TEST_CASE("SGD against its formula, 1001 steps") {
+TEST_CASE("SGD equals its formula over 1001 steps") {
   struct Case {
     nn::SGD::Options options;
     Reference reference;
@@ -116,7 +116,7 @@ TEST_CASE("SGD against its formula, 1001 steps") {
   }
 }
 
-TEST_CASE("Adam and AdamW against their formulas, 1001 steps") {
+TEST_CASE("Adam and AdamW equal their formulas over 1001 steps") {
   for (const bool amsgrad : {false, true}) {
     for (const double decay : {0.0, 0.1}) {
       Reference reference{
@@ -145,7 +145,7 @@ TEST_CASE("Adam and AdamW against their formulas, 1001 steps") {
   CHECK(nn::AdamW({weight()}, {}).options.weight_decay == 0.01);
 }
 
-TEST_CASE("Adam and AdamW on the shared cases") {
+TEST_CASE("Adam and AdamW agree with the conformance cases") {
   namespace fs = std::filesystem;
   const char* variable = std::getenv("STRETTO_CONFORMANCE");
   const fs::path folder =
@@ -180,7 +180,7 @@ TEST_CASE("Adam and AdamW on the shared cases") {
 
 TEST_CASE("f32 steps stay within their rounding errors") {
   // Each step rounds the weight once (2⁻²⁴ of it) and its change a few times (8 roundings, 2⁻²⁴ of
-  // it each); the gradients depend on nothing, so errors only add up.
+  // it each). The gradients do not depend on the weights, so errors only add up.
   const Tensor exact = weight(), rounded = weight(f32);
   const vector<double> start = rounded.to_vector<double>();
   NoGrad guard;
@@ -212,14 +212,14 @@ TEST_CASE("bf16 parameters follow an f32 master copy") {
     a.step();
     b.step();
   }
-  // Steps of 1e-4 are mostly lost on bf16 weights near 1, but not here.
+  // Steps of 1e-4 would mostly be lost on bf16 weights near 1.
   CHECK(half.to_vector<float>() == full.detach().to(bf16).to_vector<float>());
   REQUIRE(a.state()[0].tensors.size() == 3);
   CHECK(a.state()[0].tensors[2].name == "master");
   CHECK(a.state()[0].tensors[2].tensor.to_vector<float>() == full.to_vector<float>());
   CHECK(a.state()[0].tensors[0].tensor.dtype() == f32);
 
-  // A weight that was set from outside counts, not its stale master.
+  // If a weight was changed from outside, it replaces its master copy.
   NoGrad guard;
   Tensor(half).fill_(2);
   half.set_grad(zeros({size}, {.dtype = bf16}));
@@ -279,7 +279,7 @@ TEST_CASE("parameters without a gradient are skipped") {
   CHECK(optimizer.state()[0].steps == 2);
 }
 
-TEST_CASE("a step invalidates what an earlier forward pass saved") {
+TEST_CASE("backward after a step detects that saved parameters have changed") {
   Tensor w = weight();
   const Tensor y = sum(mul(w, w));
   w.set_grad(ones_like(w));
@@ -301,7 +301,7 @@ TEST_CASE("groups have their own rates and decays") {
   CHECK(c.item() == Approx(1 - 0.1).epsilon(1e-15));
 }
 
-TEST_CASE("optimizers say what they do not accept") {
+TEST_CASE("invalid options of optimizers are errors") {
   const Tensor w = weight();
   CHECK_THROWS_WITH(nn::SGD({w, w}, {}), Containing("[Optimizer] a parameter (f64 [37]) is given"));
   CHECK_THROWS_WITH(nn::SGD({mul(w, 2.0)}, {}), Containing("must be a leaf"));
@@ -324,7 +324,7 @@ TEST_CASE("optimizers say what they do not accept") {
   CHECK_THROWS_WITH(optimizer.step(), Containing("[AdamW] gradient f32 [2, 2] of a parameter f64"));
 }
 
-TEST_CASE("load_state continues bit for bit, and checks first") {
+TEST_CASE("load_state() continues bit for bit, and checks the state first") {
   const Tensor w = weight(f32);
   nn::AdamW optimizer({w}, {.lr = 0.01, .amsgrad = true});
   const auto step = [](nn::Optimizer& o, const Tensor& p, int t) {
@@ -351,14 +351,14 @@ TEST_CASE("load_state continues bit for bit, and checks first") {
   CHECK_THROWS_WITH(doubles.load_state(state), Containing("m is f32 [37], expected f64 [37]"));
   state[0].steps = -1;
   CHECK_THROWS_WITH(other.load_state(state), Containing("-1 steps"));
-  state[0].steps = INT64_MAX;  // the next one could not be counted
+  state[0].steps = INT64_MAX;  // the next step could not be counted
   CHECK_THROWS_WITH(other.load_state(state),
                     Containing("parameter 0 has had 9223372036854775807 steps; accepted: 0 to "
                                "9007199254740992"));
   CHECK(other.state()[0].steps == 10);
 }
 
-TEST_CASE("a step without memory for its state moves no parameter") {
+TEST_CASE("a step that runs out of memory for its state changes no parameter") {
   const Tensor a = weight(f32), b = zeros({1'000'000}).set_requires_grad();
   const std::vector<float> before = a.to_vector<float>();
   nn::AdamW optimizer({a, b}, {.lr = 0.01});
@@ -378,7 +378,7 @@ TEST_CASE("a step without memory for its state moves no parameter") {
   CHECK(optimizer.state()[0].steps == 1);
 }
 
-TEST_CASE("an optimizer's step is taken by all parameters or by none") {
+TEST_CASE("an optimizer's step changes all parameters or none") {
   struct Taken {
     vector<vector<float>> values;
     vector<int64_t> steps;
@@ -408,21 +408,21 @@ TEST_CASE("an optimizer's step is taken by all parameters or by none") {
         return all;
       };
       const Tensors a = weights(), b = weights();
-      const auto calm = make(a), disturbed = make(b);
+      const auto undisturbed = make(a), disturbed = make(b);
       for (uint64_t step = 0; step < 3; ++step) {
         for (size_t i = 0; i < a.size(); ++i) {
           a[i].set_grad(fixed_noise({40, 3}, 10 * step + i, dtype));
           b[i].set_grad(a[i].grad().clone());
         }
-        calm->step();
+        undisturbed->step();
         const Taken before = taken(*disturbed);
         int64_t changed = 0;
         CHECK(testing::fail_until_it_fits([&] { disturbed->step(); }, 256,
                                           [&] { changed += !(taken(*disturbed) == before); }) > 0);
         CHECK(changed == 0);
-        CHECK(taken(*disturbed) == taken(*calm));
+        CHECK(taken(*disturbed) == taken(*undisturbed));
       }
-      // Not only for want of memory.
+      // Also after other errors.
       b[2].set_grad(fixed_noise({40, 3}, 1, f64));
       const Taken before = taken(*disturbed);
       CHECK_THROWS_AS(disturbed->step(), Error);

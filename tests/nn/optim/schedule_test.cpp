@@ -6,14 +6,14 @@
 
 using namespace stretto;
 
-TEST_CASE("a constant schedule") {
+TEST_CASE("a constant schedule is constant") {
   const nn::Schedule schedule = nn::ConstantRate{.lr = 0.25};
   CHECK(schedule.at(0) == 0.25);
   CHECK(schedule.at(1000000) == 0.25);
   CHECK(nn::Schedule().at(1) == 1e-3);
 }
 
-TEST_CASE("warm-up, then a cosine to the floor") {
+TEST_CASE("a cosine schedule warms up, then falls to its floor") {
   const nn::Schedule schedule =
       nn::WarmupCosine{.peak = 0.5, .warmup = 100, .steps = 1100, .floor = 0.1};
   CHECK(schedule.at(0) == 0);
@@ -32,7 +32,7 @@ TEST_CASE("warm-up, then a cosine to the floor") {
   CHECK_THROWS_WITH(schedule.at(-1), Containing("[WarmupCosine] step -1"));
 }
 
-TEST_CASE("the inverse square root, as in the paper and by its peak") {
+TEST_CASE("an inverse square root schedule, as in the paper and by its peak") {
   const nn::Schedule schedule = nn::InverseSqrt{.factor = 2, .d_model = 256, .warmup = 400};
   for (int64_t t : {1, 2, 100, 399, 400, 401, 1000, 1000000}) {
     const double s = double(t);

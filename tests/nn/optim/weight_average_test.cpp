@@ -32,7 +32,7 @@ Tensor loss_of(const Net& net) {
 
 }  // namespace
 
-TEST_CASE("An average weighs each of the weights by the power of the decay", "[average]") {
+TEST_CASE("An average weighs the earlier weights by powers of the decay", "[average]") {
   for (const DType dtype : {f64, f32, bf16}) {
     manual_seed(1);
     Net net;
@@ -53,7 +53,7 @@ TEST_CASE("An average weighs each of the weights by the power of the decay", "[a
           const double w = std::pow(decay, t - k);
           sum += w * seen[size_t(k) - 1][i], weights += w;
         }
-        // Two roundings an update, of numbers up to 4.
+        // Two roundings per update, of values up to 4.
         CHECK(got[i] == Approx(sum / weights).epsilon(0).margin(dtype == f64 ? 1e-14 : 1e-5));
       }
     }
@@ -75,7 +75,7 @@ TEST_CASE("An average weighs each of the weights by the power of the decay", "[a
         "[WeightAverage] decay 1; accepted: at least 0 and below 1");
 }
 
-TEST_CASE("An average goes on with its run", "[average][trainer]") {
+TEST_CASE("An average is resumed with its run", "[average][trainer]") {
   const TempDir dir;
   for (const DType dtype : {f32, bf16}) {
     const std::string name = dtype == f32 ? "f32" : "bf16";
@@ -106,7 +106,7 @@ TEST_CASE("An average goes on with its run", "[average][trainer]") {
     CHECK(run("parts", -1) == whole);
   }
 
-  // With and without one are not mixed up.
+  // Checkpoints with and without an average cannot be exchanged.
   const std::string path = dir.file("f32whole/checkpoint.safetensors");
   Net net;
   nn::AdamW optimizer(net.parameters(), {.lr = 0.01});

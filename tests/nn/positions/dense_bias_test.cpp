@@ -37,7 +37,7 @@ nn::AttentionInputs call_of(int64_t heads, Size size, int64_t d = 4, DType dtype
           {}};
 }
 
-// A FIRE in f64 with other numbers than it starts with.
+// A Fire in f64 with parameters other than the initial ones.
 struct SomeFire {
   explicit SomeFire(double threshold, double c = 0.7, double multiplier = 1.3)
       : position(parent, {.n_heads = 3}, {.hidden = 5, .threshold = threshold}) {
@@ -55,7 +55,7 @@ struct SomeFire {
 
 // ---------------------------------------------------------------------------------------- FIRE
 
-TEST_CASE("Fire: parameters, start, label") {
+TEST_CASE("Fire: parameters, initial values, label") {
   Parent parent, other;
   const nn::Fire position(parent, {.n_heads = 3}, {});
   std::vector<std::string> names;
@@ -74,7 +74,7 @@ TEST_CASE("Fire: parameters, start, label") {
 }
 
 TEST_CASE("Fire equals its formula") {
-  // Threshold above, within and below the positions; signs that the formula takes away.
+  // The threshold is above, within and below the positions; signs cancel in the formula.
   const SomeFire fires[] = {SomeFire(512), SomeFire(4), SomeFire(0), SomeFire(4, -0.7, -1.3)};
   for (const SomeFire& fire : fires)
     for (const Size size : {Size{1, 1}, {7, 7}, {3, 9}, {1, 9}, {9, 3}, {33, 70}}) {
@@ -101,7 +101,7 @@ TEST_CASE("Fire equals its formula") {
     }
 }
 
-TEST_CASE("Fire counts positions from the first key's") {
+TEST_CASE("Fire counts positions from the first key") {
   const SomeFire fire(4);
   nn::AttentionInputs whole = call_of(3, {20, 20}), last = call_of(3, {3, 9});
   fire.position.apply(whole);
@@ -135,8 +135,8 @@ TEST_CASE("Fire: gradients") {
   }
 }
 
-TEST_CASE("Fire in bf16 counts distances in f32") {
-  // Below L0 the bias is a function of the distance, also where bf16 would count in steps of 4.
+TEST_CASE("Fire in bf16 computes distances in f32") {
+  // Below L0 the bias depends only on the distance, also where bf16 would round to multiples of 4.
   SomeFire fire(5000);
   fire.parent.to(bf16);
   nn::AttentionInputs near = call_of(3, {1, 10}, 4, bf16), far = call_of(3, {1, 700}, 4, bf16);
@@ -144,21 +144,21 @@ TEST_CASE("Fire in bf16 counts distances in f32") {
   fire.position.apply(far);
   CHECK(near.options.bias.dtype() == bf16);
   const Tensor last = far.options.bias.slice(2, 690);
-  if (default_device().is_cuda())  // whose products have another order of sums for other sizes
+  if (default_device().is_cuda())  // other sizes have another order of sums
     CHECK(worst_error(last, near.options.bias) < 0x1p-7);
   else
     CHECK(same_bits(last, near.options.bias));
   CHECK(attention(far.q, far.k, far.v, far.options).dtype() == bf16);
 }
 
-TEST_CASE("Fire in a decoder") {
+TEST_CASE("Fire works in a decoder") {
   testing::check_causal_position(nn::fire());
   testing::check_causal_position(nn::fire({.hidden = 3, .threshold = 5}));
 }
 
 // ------------------------------------------------------------------------------ two dimensions
 
-TEST_CASE("WindowBias: parameter, start, label") {
+TEST_CASE("WindowBias: parameter, initial values, label") {
   manual_seed(1);
   Parent parent;
   const nn::WindowBias position(parent, {.n_heads = 24}, {.height = 7, .width = 5});
@@ -201,7 +201,7 @@ TEST_CASE("WindowBias: gradients") {
       {fixed_leaf({1, 2, 6, 4}, 1), fixed_leaf({1, 2, 6, 4}, 2), fixed_leaf({15, 2}, 4)});
 }
 
-TEST_CASE("GridRelative equals its formula, scaled like the content") {
+TEST_CASE("GridRelative equals its formula, scaled like the products of the content") {
   for (const Size grid : {Size{1, 1}, {1, 5}, {4, 1}, {3, 2}, {4, 7}})
     for (const std::optional<double> scale : {std::optional<double>(), std::optional(0.3)}) {
       Parent parent;
@@ -245,7 +245,7 @@ TEST_CASE("GridRelative: parameters and gradients") {
        fixed_leaf({2, 5, 4}, 5)});
 }
 
-TEST_CASE("windows and grids in a layer, and of another size") {
+TEST_CASE("windows and grids work in a layer, and another size is an error") {
   for (const nn::MakePositionalEncoding& position :
        {nn::window_bias({.height = 2, .width = 3}), nn::grid_relative({.height = 2, .width = 3})}) {
     const auto layer = testing::layer_with(position);
@@ -264,7 +264,7 @@ TEST_CASE("windows and grids in a layer, and of another size") {
                     "[GridRelative] height 0, width 3; both must be at least 1");
 }
 
-TEST_CASE("a bias that the caller sets is kept by every position that adds one") {
+TEST_CASE("every position that adds a dense bias keeps one that the caller sets") {
   for (const nn::MakePositionalEncoding& position :
        {nn::fire(), nn::window_bias({.height = 2, .width = 3}),
         nn::grid_relative({.height = 2, .width = 3})}) {
@@ -286,12 +286,12 @@ TEST_CASE("a bias that the caller sets is kept by every position that adds one")
   }
 }
 
-TEST_CASE("Swin's shifted windows, the mask set by the caller") {
+TEST_CASE("Swin's shifted windows, with a mask set by the caller, agree with the reference") {
   constexpr int64_t heads = 4, size = 2, shift = 1, h = 4, w = 6, windows = (h / size) * (w / size);
   const auto layer = testing::layer_with(nn::window_bias({.height = size, .width = size}));
   const Tensor image = fixed_noise({h, w, 8}, 1);
 
-  // Rolled by `shift` and cut into windows [windows, size², 8]: which cell of the image each is.
+  // Rolled by `shift` and cut into windows [windows, size², 8]: the image cell of each entry.
   std::vector<int64_t> cells;
   for (int64_t top = 0; top < h; top += size)
     for (int64_t left = 0; left < w; left += size)
@@ -301,7 +301,7 @@ TEST_CASE("Swin's shifted windows, the mask set by the caller") {
   const Tensor order = tensor(cells, {h * w});
   const Tensor cut = index_select(image.flatten(0, 1), 0, order).reshape({windows, size * size, 8});
 
-  // Cells that the roll brought together do not see each other: [windows, 1, size², size²].
+  // Cells from opposite edges of the image are hidden from each other: [windows, 1, size², size²].
   Tensor mask = zeros({windows, 1, size * size, size * size}, {.dtype = f64});
   for (int64_t n = 0; n < windows; ++n)
     for (int64_t i = 0; i < size * size; ++i)
@@ -317,7 +317,7 @@ TEST_CASE("Swin's shifted windows, the mask set by the caller") {
   const Tensor got = zeros({h * w, 8}, {.dtype = f64});
   for (int64_t i = 0; i < h * w; ++i) got[cells[size_t(i)]].copy_(shifted[i].detach());
 
-  // Heads of 6 numbers for keys and 3 for values, two query heads to a key head.
+  // Heads of 6 features for keys and 3 for values; two query heads share a key head.
   const auto heads_of = [&](const nn::Linear& projection, int64_t n, int64_t d) {
     const Tensor y = projection(image).reshape({h, w, n, d}).permute({2, 0, 1, 3});
     return n == heads ? y : stack({y[0], y[0], y[1], y[1]});

@@ -35,7 +35,7 @@ Tensor output(const nn::AttentionInputs& inputs) {
   return attention(inputs.q, inputs.k, inputs.v, inputs.options);
 }
 
-// A position in f64 whose rows are of the size of everything else.
+// A Disentangled in f64 whose rows are as large as queries and keys.
 struct Scheme {
   Parent parent;
   Disentangled position;
@@ -45,7 +45,7 @@ struct Scheme {
   }
 };
 
-// A projection of the rows as [H, 2k, D]; undefined without one.
+// The projected rows as [H, 2k, D]; undefined without the projection.
 Tensor table(const Disentangled& p, const std::optional<nn::Linear>& projection) {
   if (!projection) return {};
   return (*projection)(p.rows).reshape({p.rows.size(0), 4, 5}).transpose(0, 1).detach();
@@ -53,7 +53,7 @@ Tensor table(const Disentangled& p, const std::optional<nn::Linear>& projection)
 
 }  // namespace
 
-TEST_CASE("log_bucket: the numbers of DeBERTa v2") {
+TEST_CASE("log_bucket returns the values of DeBERTa v2") {
   const std::pair<int64_t, int64_t> released[] = {
       {0, 0},     {1, 1},     {-1, -1},     {127, 127}, {128, 128},   {-128, -128}, {129, 129},
       {131, 131}, {200, 169}, {-200, -169}, {256, 192}, {300, 207},   {400, 233},   {-400, -233},
@@ -120,7 +120,7 @@ TEST_CASE("Disentangled: errors") {
         "[Disentangled] rows f32 [9, 6]; must be [8, 6]");
 }
 
-TEST_CASE("Disentangled is eq. 4 with loops") {
+TEST_CASE("Disentangled equals eq. 4 by loops") {
   for (const int64_t buckets : {0, 4, 7})
     for (const int terms : {1, 2, 3})  // content to position, position to content, both
       for (const bool mirrored : {true, false}) {
@@ -165,7 +165,7 @@ TEST_CASE("Disentangled: gradients") {
     inputs.insert(inputs.end(), parameters.begin(), parameters.end());
     testing::check_gradients(
         [&](const Tensors& x) {
-          // gradcheck moves copies of its inputs; the position shows them through its own handles.
+          // gradcheck changes copies of its inputs; the position sees them through its own handles.
           for (size_t i = 0; i < parameters.size(); ++i)
             if (!x[i + 3].same(parameters[i])) parameters[i].set_data(x[i + 3].detach());
           nn::AttentionInputs call{x[0], x[1], x[2], {}};
@@ -176,7 +176,7 @@ TEST_CASE("Disentangled: gradients") {
   }
 }
 
-TEST_CASE("Disentangled: one table for all layers") {
+TEST_CASE("Disentangled: all layers can share one table") {
   struct Model : nn::Module {
     Tensor rows = parameter("rows", nn_rows());
     nn::MultiHeadAttention::Options options{
@@ -199,7 +199,7 @@ TEST_CASE("Disentangled: one table for all layers") {
   CHECK(tables == 1);
   CHECK(projections == 2);
 
-  // Its gradient comes from both layers, and stays one when the model is converted.
+  // Its gradient comes from both layers, and it is still shared after a conversion.
   model.to(f64);
   const Tensor x = fixed_noise({2, 6, 8}, 1);
   const Tensor y = model.a(x), z = model.b(x), w = fixed_noise(y.shape(), 2);
@@ -220,7 +220,7 @@ TEST_CASE("Disentangled: a bias of the projection k would change nothing") {
   CHECK(worst_error(output(inputs), before) < 1e-14);
 }
 
-TEST_CASE("Disentangled: f32 follows f64, and no keys give zeros") {
+TEST_CASE("Disentangled: f32 agrees with f64, and attention without keys gives zeros") {
   Scheme scheme({.max_distance = 5, .buckets = 4});
   nn::AttentionInputs none = make_call(3, 0);
   scheme.position.apply(none);

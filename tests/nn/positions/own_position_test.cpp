@@ -1,6 +1,6 @@
-// The position of examples/own_position.cpp and docs/add-a-position.md, which people copy.
+// The positional encoding of examples/own_position.cpp and docs/add-a-position.md.
 #pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wreturn-type"  // a main() that is not called so
+#pragma GCC diagnostic ignored "-Wreturn-type"  // an unused main()
 #define main own_position_main
 #include "examples/own_position.cpp"
 #undef main
@@ -26,7 +26,7 @@ nn::AttentionInputs call_of(int64_t m, int64_t n, DType dtype = f64) {
 
 }  // namespace
 
-TEST_CASE("relative positions of a call: the keys that its queries can meet") {
+TEST_CASE("relative_range and relative_positions cover all keys that queries can see") {
   for (const auto& [m, n] : {std::pair<int64_t, int64_t>{1, 1}, {3, 7}, {7, 3}, {0, 4}, {4, 0}}) {
     nn::AttentionInputs inputs = call_of(m, n);
     for (const bool causal : {false, true}) {
@@ -44,11 +44,11 @@ TEST_CASE("relative positions of a call: the keys that its queries can meet") {
     CHECK(nn::relative_positions(call_of(2, 2, dtype)).dtype() == f32);
 }
 
-TEST_CASE("the position that people copy holds what every position must") {
+TEST_CASE("the example encoding passes the checks of every causal encoding") {
   testing::check_causal_position(nn::positional_encoding<Fading>());
 }
 
-TEST_CASE("the position that people copy: the future falls like the past") {
+TEST_CASE("the example encoding: the bias for later keys equals that for earlier ones") {
   const auto layer = testing::layer_with(nn::positional_encoding<Fading>());
   const Tensor x = fixed_noise({1, 9, 8}, 1), scores = layer->scores(x);
   const auto bare = testing::layer_with({});
@@ -58,7 +58,7 @@ TEST_CASE("the position that people copy: the future falls like the past") {
       CHECK(bias[0][0][i][j].item() == Approx(-0.1f * double(std::abs(i - j))).margin(1e-12));
 }
 
-TEST_CASE("the position that people copy counts beyond 256 in bf16") {
+TEST_CASE("the example encoding counts distances above 256 exactly in bf16 models") {
   struct Parent : nn::Module {
   } parent;
   const Fading position(parent, {.n_heads = 2});

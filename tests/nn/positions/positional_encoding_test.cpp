@@ -21,7 +21,7 @@ struct Two : nn::Module {
   nn::MultiHeadAttention a{*this, "a", options}, b{*this, "b", options};
 };
 
-// Makes its layers from its options, as models do.
+// Constructs its layers from its options, as models do.
 struct Layers : nn::Module {
   using Options = nn::LayerOptions;
   explicit Layers(Options o) : options(std::move(o)) {}
@@ -38,7 +38,7 @@ void share_nothing(const nn::Module& one, const nn::Module& other) {
 
 }  // namespace
 
-TEST_CASE("shared_by_layers: one position, owned by the first attention") {
+TEST_CASE("shared_by_layers: one position is owned by the first attention and used by all") {
   const Two model(nn::music_relative({.max_length = 4}));
   std::vector<std::string> tables;
   Tensor table;
@@ -50,7 +50,7 @@ TEST_CASE("shared_by_layers: one position, owned by the first attention") {
   CHECK(tables == std::vector<std::string>{"a.position.table"});
   CHECK(model.describe().find("position: shared MusicRelative(max_length 4)") != std::string::npos);
 
-  // Both attentions use it: with the second alone the gradient is another.
+  // Both attentions use it: the gradient differs from that of the second one only.
   const Tensor x = fixed_noise({1, 4, 8}, 1, f32);
   sum(model(x)).backward();
   const Tensor both = table.grad();
@@ -60,22 +60,24 @@ TEST_CASE("shared_by_layers: one position, owned by the first attention") {
   CHECK(testing::worst_error(both, table.grad()) > 1e-6);
 }
 
-TEST_CASE("shared_by_layers: two models share nothing, made apart or from the same options") {
+TEST_CASE(
+    "shared_by_layers: two models share nothing, whether built separately or from the same "
+    "options") {
   struct Same : nn::Module {
     explicit Same(const nn::MultiHeadAttention::Options& o) : a(*this, "a", o), b(*this, "b", o) {}
     nn::MultiHeadAttention a, b;
   };
   const Two one(nn::music_relative({.max_length = 4})),
-      apart(nn::music_relative({.max_length = 4}));
+      separate(nn::music_relative({.max_length = 4}));
   const Same same(one.options), again(one.options);
   for (const nn::Module* other :
-       {(const nn::Module*)&apart, (const nn::Module*)&same, (const nn::Module*)&again})
+       {(const nn::Module*)&separate, (const nn::Module*)&same, (const nn::Module*)&again})
     share_nothing(one, *other);
   share_nothing(same, again);
   CHECK_FALSE(nn::shared_by_layers({}));
 }
 
-TEST_CASE("shared_by_layers: a clone has a position of its own") {
+TEST_CASE("shared_by_layers: a clone has its own position") {
   nn::LayerOptions layer{
       .d_model = 8, .attention = {.n_heads = 2}, .feed_forward = {.d_hidden = 8}};
   layer.attention.position = nn::shared_by_layers(nn::music_relative({.max_length = 4}));

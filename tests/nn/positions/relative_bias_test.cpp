@@ -36,7 +36,7 @@ struct Size {
 };
 constexpr Size sizes[] = {{1, 1}, {7, 7}, {3, 9}, {1, 9}, {9, 3}, {70, 150}};
 
-// Attention with `table` against attention by loops with the bias written out.
+// Checks attention with `table` against the reference with the bias as a matrix.
 void check_equals_dense(const RelativeTable& table, const Tensor& bias, Size size, bool causal) {
   const int64_t heads = bias.size(0);
   const Tensor q = fixed_noise({2, heads, size.m, 5}, 1), k = fixed_noise({2, heads, size.n, 5}, 2),
@@ -50,7 +50,7 @@ void check_equals_dense(const RelativeTable& table, const Tensor& bias, Size siz
   }
 }
 
-// A call of zeros with the sizes given.
+// Attention inputs of zeros with these sizes.
 nn::AttentionInputs call_of(int64_t heads, Size size, bool causal, DType dtype = f32) {
   nn::AttentionInputs inputs{zeros({1, heads, size.m, 4}, {.dtype = dtype}),
                              zeros({1, heads, size.n, 4}, {.dtype = dtype}),
@@ -64,7 +64,7 @@ nn::AttentionInputs call_of(int64_t heads, Size size, bool causal, DType dtype =
 
 // ------------------------------------------------------------------------------------------ T5
 
-TEST_CASE("T5: first distance of each bucket") {
+TEST_CASE("T5: smallest distance of each bucket") {
   CHECK(nn::t5_thresholds(16, 128) ==
         std::vector<int64_t>{0, 1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 23, 32, 46, 64, 91});
   CHECK(nn::t5_thresholds(32, 128) ==
@@ -72,20 +72,20 @@ TEST_CASE("T5: first distance of each bucket") {
                              16, 19, 21, 24, 27, 31, 35, 40, 46, 52, 59, 67, 77, 87, 99, 113});
   CHECK(nn::t5_thresholds(2, 2) == std::vector<int64_t>{0, 1});
   CHECK(nn::t5_thresholds(3, 9) == std::vector<int64_t>{0, 1, 3});
-  // Growth by less than 1: no distance lies in buckets 5 and 6.
+  // Buckets grow by less than 1: no distance is in buckets 5 and 6.
   CHECK(nn::t5_thresholds(8, 5) == std::vector<int64_t>{0, 1, 2, 3, 4, 5, 5, 5});
-  // Distances whose 16th powers are far beyond any machine number: 16·2^(27·15/16), rounded up.
+  // Distances whose 16th powers exceed any machine integer: 16·2^(27·15/16), rounded up.
   CHECK(nn::t5_thresholds(32, int64_t(1) << 31)[31] == 666717337);
 }
 
-TEST_CASE("T5: buckets are right where logarithms are not") {
+TEST_CASE("T5: buckets are right where logarithms round wrongly") {
   // 5·(160/5)^(4/5) = 80 exactly; in double precision the logarithms give 3.9999….
   CHECK(nn::t5_thresholds(10, 160)[9] == 80);
   CHECK(reference::t5_bucket_by_logarithms(-80, 10, 160, false) == 8);
   CHECK(nn::t5_bucket(-80, 10, 160, false) == 9);
   CHECK(nn::t5_bucket(-79, 10, 160, false) == 8);
 
-  // Elsewhere they agree, exact steps rounded.
+  // Elsewhere they agree, except where an exact step is rounded.
   for (int64_t n = 2; n <= 21; ++n)
     for (const int64_t max_distance : {n, n + 1, 2 * n + 3, 100 + n, 16 * n}) {
       const int64_t e = n / 2;
@@ -102,7 +102,7 @@ TEST_CASE("T5: buckets are right where logarithms are not") {
     }
 }
 
-TEST_CASE("T5: first distances equal those of exact arithmetic") {
+TEST_CASE("T5: smallest distances equal those of exact arithmetic") {
   std::vector<int64_t> longest{100,  127,  128,  160,  256,  500,  512,
                                1000, 1024, 2048, 4096, 6561, 10000};
   for (int64_t n = 2; n <= 64; ++n) {
@@ -118,7 +118,7 @@ TEST_CASE("T5: first distances equal those of exact arithmetic") {
   }
 }
 
-TEST_CASE("T5: the buckets of both sides") {
+TEST_CASE("T5: the buckets of both directions") {
   for (int64_t r = -200; r <= 200; ++r)
     for (const bool bidirectional : {false, true})
       CHECK(nn::t5_bucket(r, 32, 128, bidirectional) ==
@@ -130,7 +130,7 @@ TEST_CASE("T5: the buckets of both sides") {
   CHECK(nn::t5_bucket(1000000, 32, 128, false) == 0);
 }
 
-TEST_CASE("T5: what cannot be bucketed") {
+TEST_CASE("T5: invalid numbers of buckets, distances and tables are errors") {
   CHECK_THROWS_WITH(nn::t5_thresholds(1, 128),
                     "[t5_thresholds] 1 buckets for one direction; needs at least 2");
   CHECK_THROWS_WITH(nn::t5_thresholds(32, 16),
@@ -145,7 +145,7 @@ TEST_CASE("T5: what cannot be bucketed") {
   Parent parent;
   CHECK_THROWS_WITH(nn::T5Bias(parent, {.n_heads = 2, .d_model = 4}, {.max_distance = 8}),
                     Containing("max_distance 8 with 32 buckets"));
-  // Which sides there are is the call's to say.
+  // Whether positions are bidirectional depends on the mask.
   Parent odd;
   const nn::T5Bias bias(odd, {.n_heads = 2, .d_model = 4}, {.buckets = 7});
   nn::AttentionInputs inputs = call_of(2, {3, 3}, true);
@@ -182,7 +182,7 @@ TEST_CASE("T5: gradients") {
           {q, k, fixed_leaf({6, 2}, 4)}, implementation == Implementation::composed);
 }
 
-TEST_CASE("T5: buckets without a pair have a gradient of exactly zero, all together sum to zero") {
+TEST_CASE("T5: unused buckets have a gradient of exactly zero, and all gradients sum to zero") {
   const int64_t l = 9;
   const Tensor q = fixed_noise({2, 3, l, 4}, 1), k = fixed_noise({2, 3, l, 4}, 2),
                v = fixed_noise({2, 3, l, 4}, 3);
@@ -199,12 +199,12 @@ TEST_CASE("T5: buckets without a pair have a gradient of exactly zero, all toget
         const bool met = bidirectional ? (bucket < 9 || (bucket > 16 && bucket < 25)) : bucket < 9;
         CHECK((max(abs(g[bucket])).item() > 0) == met);
       }
-      // One number added to all scores of a query changes nothing.
+      // A constant added to all scores of a query changes nothing.
       CHECK(max(abs(sum(g, {0}))).item() < 1e-13);
     }
 }
 
-TEST_CASE("T5Bias: parameter, start, label") {
+TEST_CASE("T5Bias: parameter, initial values, label") {
   manual_seed(4);
   Parent parent;
   const nn::T5Bias position(parent, {.n_heads = 64, .d_key = 8, .d_value = 8, .d_model = 100}, {});
@@ -234,11 +234,11 @@ TEST_CASE("T5Bias: parameter, start, label") {
     }
 }
 
-TEST_CASE("T5Bias in a decoder") {
+TEST_CASE("T5Bias works in a decoder") {
   testing::check_causal_position(nn::t5_bias({.max_distance = 20}));
 }
 
-TEST_CASE("T5Bias shared by all layers, without a scale") {
+TEST_CASE("T5Bias can be shared by all layers, without a scale") {
   struct Model : nn::Module {
     Tensor operator()(const Tensor& x) const { return b(a(x)); }
     const nn::MultiHeadAttention::Options options{
@@ -265,7 +265,7 @@ TEST_CASE("T5Bias shared by all layers, without a scale") {
 
 // --------------------------------------------------------------------------------------- ALiBi
 
-TEST_CASE("ALiBi: slopes") {
+TEST_CASE("ALiBi: slopes are those of the paper") {
   CHECK(nn::alibi_slopes(1) == std::vector<double>{1.0 / 256});
   const std::vector<double> eight{.5, .25, .125, .0625, .03125, .015625, .0078125, .00390625};
   CHECK(nn::alibi_slopes(8) == eight);
@@ -288,7 +288,7 @@ TEST_CASE("ALiBi equals a dense bias") {
       }
 }
 
-TEST_CASE("Alibi: no parameters; the dtype of q; heads without a slope") {
+TEST_CASE("Alibi: no parameters, the dtype of q, and heads without a slope") {
   Parent parent, other, third;
   const nn::Alibi all(parent, {.n_heads = 12}, {});
   const nn::Alibi some(other, {.n_heads = 12}, {.heads = 8});
@@ -324,7 +324,7 @@ TEST_CASE("Alibi: no parameters; the dtype of q; heads without a slope") {
   }
 }
 
-TEST_CASE("Alibi in a decoder") {
+TEST_CASE("Alibi works in a decoder") {
   testing::check_causal_position(nn::alibi());
   testing::check_causal_position(nn::alibi({.heads = 3}));
 }
@@ -362,7 +362,7 @@ TEST_CASE("KERPLE: gradients") {
             {q, k, p, a}, implementation == Implementation::composed);
 }
 
-TEST_CASE("KERPLE: what is no pair of parameters") {
+TEST_CASE("KERPLE: parameters of a wrong shape or dtype are errors") {
   CHECK_THROWS_WITH(nn::kerple_bias(ones({2}), ones({3}), 1, 4),
                     "[kerple_bias] p f32 [2], a f32 [3]; must be [H], both of one floating dtype");
   CHECK_THROWS_WITH(nn::kerple_bias(ones({2, 1}), ones({2, 1}), 1, 4), Containing("must be [H]"));
@@ -370,7 +370,7 @@ TEST_CASE("KERPLE: what is no pair of parameters") {
                     Containing("both of one floating dtype"));
 }
 
-TEST_CASE("Kerple: parameters, start, label") {
+TEST_CASE("Kerple: parameters, initial values, label") {
   manual_seed(7);
   Parent parent, other;
   const Kerple position(parent, {.n_heads = 1000}, {});
@@ -391,7 +391,7 @@ TEST_CASE("Kerple: parameters, start, label") {
   spans(position.a, 1);
 }
 
-TEST_CASE("Kerple: bounds hold in the formula, and their outside has no gradient") {
+TEST_CASE("Kerple: parameters outside their bounds count as the bounds and have no gradient") {
   for (const auto kind : {Kerple::Kind::logarithmic, Kerple::Kind::power}) {
     const bool power = kind == Kerple::Kind::power;
     Parent parent;
@@ -422,12 +422,12 @@ TEST_CASE("Kerple in bf16 is computed in f32") {
   }
 }
 
-TEST_CASE("Kerple in a decoder") {
+TEST_CASE("Kerple works in a decoder") {
   testing::check_causal_position(nn::kerple());
   testing::check_causal_position(nn::kerple({.kind = Kerple::Kind::power}));
 }
 
-TEST_CASE("biases of calls without queries or keys") {
+TEST_CASE("biases work without queries or keys") {
   const Tensor table = fixed_noise({8, 2}, 1), p = ones({2}, {.dtype = f64});
   for (const Size size : {Size{0, 3}, Size{3, 0}, Size{0, 0}})
     for (const RelativeTable& b :

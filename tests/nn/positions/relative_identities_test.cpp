@@ -1,5 +1,5 @@
-// What must hold for every position that is a table: decoding step by step, causality, independence
-// of the batch, which rows get a gradient; and identities between the schemes.
+// Properties of every positional encoding with a table: decoding step by step, causality,
+// independence of batch entries, which rows get a gradient; and identities between the schemes.
 #include <cmath>
 #include <functional>
 #include <set>
@@ -28,7 +28,7 @@ namespace {
 constexpr Implementation implementations[] = {Implementation::automatic, Implementation::composed};
 constexpr int64_t d_model = 12, n_heads = 4;
 
-/// The rows of a parameter that a pair of positions uses, from the relative position of its key.
+/// The rows of a parameter that a query and a key use, from the key's relative position.
 using RowsOf = std::function<std::vector<int64_t>(int64_t r)>;
 
 struct Scheme {
@@ -94,14 +94,14 @@ const std::vector<Scheme>& schemes() {
       music("music, window", {.max_length = 9}, window),
       music("music, local", {.max_length = 8, .out_of_range = OutOfRange::error}, local),
       music("music, local, longer table", {.max_length = 16}, local),
-      music("music, two-sided", {.max_length = 9, .bidirectional = true}, {}),
-      music("music, two-sided, clip",
+      music("music, bidirectional", {.max_length = 9, .bidirectional = true}, {}),
+      music("music, bidirectional, clip",
             {.max_length = 9,
              .shared_by_heads = true,
              .bidirectional = true,
              .out_of_range = OutOfRange::clip},
             {}),
-      music("music, two-sided, causal", {.max_length = 9, .bidirectional = true}, causal),
+      music("music, bidirectional, causal", {.max_length = 9, .bidirectional = true}, causal),
       shaw("shaw, decoder", {.max_distance = 8}, causal),
       shaw("shaw, decoder, keys, shared heads",
            {.max_distance = 8, .values = false, .shared_by_heads = true}, causal),
@@ -121,7 +121,7 @@ const std::vector<Scheme>& schemes() {
   return all;
 }
 
-// A head size of wt103's, values of another, and tables of the size of everything else.
+// The head dimension of wt103's model, another one for values, and tables as large as the rest.
 std::unique_ptr<nn::MultiHeadAttention> make(const Scheme& s, Implementation implementation) {
   manual_seed(5);
   auto layer = std::make_unique<nn::MultiHeadAttention>(
@@ -145,7 +145,7 @@ Tensor parameter(const nn::Module& m, const std::string& name) {
   return {};
 }
 
-// A table [R, d_model] as one of one head.
+// Returns a table [R, d_model] as a table of one head.
 Tensor by_heads(const Tensor& table) { return table.dim() == 2 ? table.unsqueeze(0) : table; }
 
 double largest(const Tensor& x) { return max(abs(x)).item(); }
@@ -192,7 +192,7 @@ TEST_CASE("relative tables: decoding step by step equals the full pass") {
   });
 }
 
-TEST_CASE("relative tables: a cache cut to the window decodes the same") {
+TEST_CASE("relative tables: decoding with a cache cut to the window is the same") {
   NoGrad guard;
   const Tensor x = fixed_noise({2, 30, d_model}, 1);
   for_all([&](const Scheme& s, const nn::MultiHeadAttention& layer) {
@@ -206,7 +206,7 @@ TEST_CASE("relative tables: a cache cut to the window decodes the same") {
   });
 }
 
-TEST_CASE("relative tables: the future changes nothing, bit for bit") {
+TEST_CASE("relative tables: later tokens change nothing, bit for bit") {
   NoGrad guard;
   const Tensor x = fixed_noise({2, 70, d_model}, 1);
   for_all([&](const Scheme& s, const nn::MultiHeadAttention& layer) {
@@ -220,7 +220,7 @@ TEST_CASE("relative tables: the future changes nothing, bit for bit") {
   });
 }
 
-TEST_CASE("relative tables: entries of a batch know nothing of each other") {
+TEST_CASE("relative tables: batch entries are independent of each other") {
   NoGrad guard;
   const Tensor x = fixed_noise({3, 20, d_model}, 1);
   const Tensor padding = zeros({3, 20}, {.dtype = boolean});
@@ -235,13 +235,13 @@ TEST_CASE("relative tables: entries of a batch know nothing of each other") {
     const Tensor after = layer(changed, visible);
     for (const int64_t other : {0, 2}) CHECK(same_bits(after[other], before[other]));
     CHECK(!same_bits(after[1], before[1]));
-    // And each is what it would be alone.
+    // And each has the result that it has alone.
     visible.key_padding = padding.slice(0, 2);
     CHECK(worst_error(layer(x.slice(0, 2), visible)[0], before[2]) < 1e-13);
   });
 }
 
-TEST_CASE("relative tables: rows that no pair uses get a gradient of exactly zero") {
+TEST_CASE("relative tables: unused rows have a gradient of exactly zero") {
   for (const int64_t l : {1, 5, 8, 9, 10, 33}) {
     const Tensor x = fixed_noise({2, l, d_model}, 1), w = fixed_noise({2, l, d_model}, 2);
     for_all([&](const Scheme& s, const nn::MultiHeadAttention& layer) {
@@ -262,7 +262,7 @@ TEST_CASE("relative tables: rows that no pair uses get a gradient of exactly zer
             INFO("row " << row);
             const double size = largest(g[h][row]);
             if (!used.contains(row)) CHECK(size == 0);
-            // One key alone has the weight 1 whatever its score.
+            // A single key has weight 1 whatever its score.
             if (used.contains(row) && (l > 1 || name == "position.values")) CHECK(size > 1e-9);
           }
       }
@@ -270,17 +270,17 @@ TEST_CASE("relative tables: rows that no pair uses get a gradient of exactly zer
   }
 }
 
-TEST_CASE("relative tables: outer rows collect what all the rows beyond them would get") {
+TEST_CASE("relative tables: outer rows collect the gradients of all rows beyond them") {
   const AttentionMask causal{.causal = true};
   const int64_t l = 33;
-  using Pair = std::pair<Scheme, Scheme>;  // a table that ends, and one that reaches everything
+  using Pair = std::pair<Scheme, Scheme>;  // a short table, and one that covers all positions
   const Pair pairs[] = {
       {music("zero", {.max_length = 9}, causal), music("", {.max_length = 33}, causal)},
       {music("clip", {.max_length = 9, .out_of_range = OutOfRange::clip}, causal),
        music("", {.max_length = 33}, causal)},
-      {music("zero, both sides", {.max_length = 9, .bidirectional = true}, {}),
+      {music("zero, bidirectional", {.max_length = 9, .bidirectional = true}, {}),
        music("", {.max_length = 33, .bidirectional = true}, {})},
-      {music("clip, both sides",
+      {music("clip, bidirectional",
              {.max_length = 9, .bidirectional = true, .out_of_range = OutOfRange::clip}, {}),
        music("", {.max_length = 33, .bidirectional = true}, {})},
       {music("clip to one row", {.max_length = 1, .out_of_range = OutOfRange::clip}, causal),
@@ -332,16 +332,16 @@ TEST_CASE("relative tables: outer rows collect what all the rows beyond them wou
     }
 }
 
-TEST_CASE("relative tables: the gradient of a table of keys adds up to zero over its rows") {
-  // Where each key has a row, the same vector added to all of them moves all scores of a query
-  // alike. A table that ends (zero beyond) is no such case.
+TEST_CASE("relative tables: the gradients of a table of keys add up to zero over its rows") {
+  // If each key has a row, the same vector added to all rows changes all scores of a query equally.
+  // This does not hold for a table that is zero out of range.
   const AttentionMask causal{.causal = true}, local{.causal = true, .block = 4};
   const Scheme complete[] = {
       music("music", {.max_length = 20}, causal),
       music("music, clip",
             {.max_length = 4, .shared_by_heads = true, .out_of_range = OutOfRange::clip}, causal),
       music("music, local", {.max_length = 8}, local),
-      music("music, two-sided", {.max_length = 20, .bidirectional = true}, {}),
+      music("music, bidirectional", {.max_length = 20, .bidirectional = true}, {}),
       shaw("shaw, encoder", {.max_distance = 3}, {}),
       shaw("shaw, decoder", {.max_distance = 3, .values = false, .shared_by_heads = true}, causal),
       shaw("shaw, clip 0", {.max_distance = 0}, {}),
@@ -372,7 +372,7 @@ namespace {
 constexpr nn::HeadShape heads{.n_heads = 3, .d_key = 41, .d_value = 5};
 struct Parent : nn::Module {};
 
-// Attention of l positions, or the last m of them, with this position.
+// Attention of l positions, or of the last m of them, with this positional encoding.
 Tensor attend(const nn::PositionalEncoding& position, int64_t l, AttentionOptions options,
               int64_t m = 0) {
   nn::AttentionInputs inputs{fixed_noise({2, 3, l, 41}, 1), fixed_noise({2, 3, l, 41}, 2),
@@ -388,7 +388,7 @@ void fill(const Tensor& table, uint64_t stream) {
 
 }  // namespace
 
-TEST_CASE("a clip that is not reached is the unmasked Music Transformer; causal, its past") {
+TEST_CASE("Shaw's tables without clipping equal the Music Transformer's, causal or not") {
   for (const Implementation implementation : implementations)
     for (const int64_t l : {1, 2, 12, 65}) {
       INFO("L " << l);
@@ -410,7 +410,7 @@ TEST_CASE("a clip that is not reached is the unmasked Music Transformer; causal,
     }
 }
 
-TEST_CASE("local attention in blocks that hold everything is global attention") {
+TEST_CASE("local attention with blocks as long as the sequence is global attention") {
   for (const Implementation implementation : implementations)
     for (const int64_t l : {1, 7, 65})
       for (const int64_t block : {l, l + 1, 2 * l}) {
@@ -428,7 +428,9 @@ TEST_CASE("local attention in blocks that hold everything is global attention") 
       }
 }
 
-TEST_CASE("equal rows of Shaw's tables: none for the keys, one addition to the output for values") {
+TEST_CASE(
+    "equal rows of Shaw's tables change nothing as keys, and add their row to the output as "
+    "values") {
   for (const Implementation implementation : implementations)
     for (const bool causal : {false, true})
       for (const int64_t clip : {0, 2, 30}) {
@@ -448,10 +450,8 @@ TEST_CASE("equal rows of Shaw's tables: none for the keys, one addition to the o
       }
 }
 
-TEST_CASE(
-    "BERT's embeddings of the keys' side are those of the queries', mirrored and transposed") {
-  // With q and k exchanged, score(i, j) becomes score(j, i), and its relative position changes
-  // sign.
+TEST_CASE("BERT's embeddings on the side of the keys mirror and transpose those of the queries") {
+  // If q and k are exchanged, score(i, j) becomes score(j, i), and relative positions change sign.
   Parent a, b;
   const nn::BertRelative position(a, heads, {.max_length = 12, .keys_too = true});
   const nn::BertRelative mirrored(b, heads, {.max_length = 12, .keys_too = true});
@@ -463,7 +463,7 @@ TEST_CASE(
   auto scores = [](const nn::PositionalEncoding& p, const Tensor& x, const Tensor& y) {
     nn::AttentionInputs inputs{x, y, y, {}};
     p.apply(inputs);
-    // Differences of scores within a row are all that the weights tell.
+    // The weights determine only differences of scores within a row.
     const Tensor logs = log(attention_weights(inputs.q, inputs.k, inputs.options));
     const Tensor rows = logs - mean(logs, {-1}, true);
     return rows - mean(rows, {-2}, true);

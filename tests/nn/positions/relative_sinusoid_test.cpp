@@ -28,7 +28,7 @@ struct Parent : nn::Module {};
 
 TensorOptions doubles() { return {.dtype = f64}; }
 
-// A position for `heads` with noise for u and v.
+// A RelativeSinusoid for `heads` with noise as u and v.
 struct Made : Parent {
   RelativeSinusoid position;
   Made(nn::HeadShape heads, int64_t clamp = 0) : position(*this, heads, {.clamp = clamp}) {
@@ -38,7 +38,7 @@ struct Made : Parent {
   }
 };
 
-// Attention of the definition for one batch entry, head by head: q, k, v [1, H, ., D].
+// Attention by its definition for one batch entry, head by head: q, k, v [1, H, ., D].
 Tensor by_loops(const Made& made, const nn::AttentionInputs& inputs) {
   const nn::HeadShape s = made.position.shape;
   const int64_t m = inputs.n_queries(), n = inputs.n_keys();
@@ -76,7 +76,7 @@ Tensor run(const RelativeSinusoid& position, nn::AttentionInputs inputs,
 }  // namespace
 
 TEST_CASE(
-    "DistanceSinusoids: rows of falling distances, the same however often they are asked for") {
+    "DistanceSinusoids: rows of falling distances, the same however often they are requested") {
   const nn::DistanceSinusoids rows;
   auto expected = [](int64_t past, int64_t future) {
     return nn::sinusoids(past + future + 1, 6, nn::Sinusoid::concatenated, past, -1, doubles());
@@ -124,7 +124,7 @@ TEST_CASE("RelativeSinusoid: parameters") {
       Containing("u f32 [4, 3]; must be [3, 4]"));
 }
 
-TEST_CASE("RelativeSinusoid is the paper's attention, with and without memory") {
+TEST_CASE("RelativeSinusoid agrees with the reference, with and without memory") {
   const int64_t m = GENERATE(1, 3, 6), memory = GENERATE(0, 1, 7), n = m + memory;
   const int64_t size = GENERATE(1, 4, 41);
   const nn::HeadShape heads{2, size, 3, 6};
@@ -135,7 +135,7 @@ TEST_CASE("RelativeSinusoid is the paper's attention, with and without memory") 
     CHECK(worst_error(run(made.position, inputs, implementation), expected) < 1e-12);
 }
 
-TEST_CASE("RelativeSinusoid: more queries and keys than a tile, and not a multiple of one") {
+TEST_CASE("RelativeSinusoid: numbers of queries and keys that no tile divides") {
   const int64_t m = GENERATE(1, 65), memory = GENERATE(63, 130);
   const nn::HeadShape heads{1, 3, 3, 4};
   const Made made(heads);
@@ -145,7 +145,7 @@ TEST_CASE("RelativeSinusoid: more queries and keys than a tile, and not a multip
     CHECK(worst_error(run(made.position, inputs, implementation), expected) < 1e-12);
 }
 
-TEST_CASE("RelativeSinusoid: a clamp below, at and above the furthest distance") {
+TEST_CASE("RelativeSinusoid: a clamp below, at and above the largest distance") {
   const nn::HeadShape heads{2, 4, 4, 6};
   const nn::AttentionInputs inputs = noisy_call(heads, 4, 9, true);
   const Tensor unclamped = run(Made(heads).position, inputs);
@@ -162,7 +162,7 @@ TEST_CASE("RelativeSinusoid: a clamp below, at and above the furthest distance")
   }
 }
 
-TEST_CASE("RelativeSinusoid without a causal mask: distances of both signs") {
+TEST_CASE("RelativeSinusoid: without a causal mask distances may be negative") {
   const int64_t clamp = GENERATE(0, 2), m = GENERATE(1, 5), n = GENERATE(5, 8);
   const nn::HeadShape heads{2, 4, 4, 6};
   const Made made(heads, clamp);
@@ -171,22 +171,22 @@ TEST_CASE("RelativeSinusoid without a causal mask: distances of both signs") {
     CHECK(worst_error(run(made.position, inputs, implementation), by_loops(made, inputs)) < 1e-12);
 }
 
-TEST_CASE("RelativeSinusoid in a decoder, with a cache of keys and values") {
+TEST_CASE("RelativeSinusoid works in a decoder with a cache") {
   testing::check_causal_position(nn::relative_sinusoid());
   testing::check_causal_position(nn::relative_sinusoid({.clamp = 4}));
 }
 
-TEST_CASE("RelativeSinusoid: special cases") {
+TEST_CASE("RelativeSinusoid: special cases equal other schemes") {
   const nn::HeadShape heads{2, 4, 4, 6};
   const nn::AttentionInputs inputs = noisy_call(heads, 3, 8, true);
-  SECTION("no projection and no content bias: plain attention with memory") {
+  SECTION("without projection and content bias it is dot-product attention with memory") {
     const Made made(heads);
     made.position.r.weight.detach().zero_();
     made.position.u.detach().zero_();
     CHECK(worst_error(run(made.position, inputs),
                       attention(inputs.q, inputs.k, inputs.v, {.mask = {.causal = true}})) < 1e-14);
   }
-  SECTION("no biases: the Music Transformer's with the projected sinusoids as its table") {
+  SECTION("without biases it is the Music Transformer with projected sinusoids as its table") {
     const Made made(heads);
     made.position.u.detach().zero_();
     made.position.v.detach().zero_();
@@ -204,7 +204,7 @@ TEST_CASE("RelativeSinusoid: special cases") {
   }
 }
 
-TEST_CASE("RelativeSinusoid uses the rows that a model made") {
+TEST_CASE("RelativeSinusoid uses the rows that a model passes") {
   const nn::HeadShape heads{2, 4, 4, 6};
   const Made made(heads);
   nn::AttentionInputs inputs = noisy_call(heads, 3, 8, true);
@@ -215,7 +215,7 @@ TEST_CASE("RelativeSinusoid uses the rows that a model made") {
   inputs.forward.shared_table = inputs.forward.shared_table * 2.0;
   CHECK(worst_error(run(made.position, inputs), own) > 1e-3);
 
-  // Fewer rows: the distances further back share the first.
+  // Fewer rows: keys further back share the first row.
   inputs.forward.shared_table = rows(4, 0, 6, doubles());
   const Made clamped(heads, 4);
   clamped.position.r.weight.detach().copy_(made.position.r.weight);

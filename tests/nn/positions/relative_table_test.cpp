@@ -25,7 +25,7 @@ struct Parent : nn::Module {};
 
 constexpr nn::HeadShape heads{.n_heads = 3, .d_key = 4, .d_value = 5};
 
-// A call in f64 for `heads`, with `groups` key heads.
+// Attention inputs in f64 for `heads`, with `groups` key heads.
 nn::AttentionInputs make_call(int64_t m, int64_t n, int64_t groups = 3) {
   return {fixed_noise({2, 3, m, 4}, 1),
           fixed_noise({2, groups, n, 4}, 2),
@@ -57,7 +57,7 @@ TEST_CASE("MusicRelative: shape of the table") {
                     "[MusicRelative] max_length 0; needs at least 1");
 }
 
-TEST_CASE("MusicRelative starts normal with deviation D^-1/2") {
+TEST_CASE("MusicRelative is initialized normal with standard deviation D^-1/2") {
   manual_seed(4);
   Parent parent;
   const MusicRelative position(parent, {.n_heads = 8, .d_key = 64, .d_value = 48},
@@ -73,7 +73,7 @@ TEST_CASE("MusicRelative starts normal with deviation D^-1/2") {
   CHECK(std::fabs(squares / n - variance) < 4 * variance * std::sqrt(2 / n));
 }
 
-TEST_CASE("MusicRelative adds its table to a call") {
+TEST_CASE("MusicRelative adds its table to the attention inputs") {
   for (const bool bidirectional : {false, true})
     for (const OutOfRange out_of_range : {OutOfRange::zero, OutOfRange::clip, OutOfRange::error}) {
       Parent parent;
@@ -93,8 +93,9 @@ TEST_CASE("MusicRelative adds its table to a call") {
     }
 }
 
-TEST_CASE("MusicRelative: the last row is a query's own position, the first the furthest back") {
-  // One head of size 1 with q = 1, k = 0: the scores are the table's rows.
+TEST_CASE(
+    "MusicRelative: the last row is for a query's own position, the first for the furthest back") {
+  // One head of dimension 1 with q = 1, k = 0: the scores are the rows of the table.
   Parent parent;
   const MusicRelative position(parent, {1, 1, 1}, {.max_length = 3});
   position.table.detach().copy_(tensor<float>({-2, -1, 0}).reshape({1, 3, 1}));
@@ -102,13 +103,13 @@ TEST_CASE("MusicRelative: the last row is a query's own position, the first the 
   inputs.options.mask.causal = true;
   position.apply(inputs);
   const auto w = attention_weights(inputs.q, inputs.k, inputs.options)[0][0].select(0, 3);
-  // Scores of the last query: 0 beyond the table, −2, −1, 0.
+  // Scores of the last query: 0 out of range, then −2, −1, 0.
   const double e[] = {1, std::exp(-2.0), std::exp(-1.0), 1};
   const double total = e[0] + e[1] + e[2] + e[3];
   for (int64_t j = 0; j < 4; ++j) CHECK(w[j].item() == Approx(e[j] / total).epsilon(1e-6));
 }
 
-TEST_CASE("MusicRelative: a policy matters only beyond the table") {
+TEST_CASE("MusicRelative: the out-of-range policy matters only past the table") {
   const Tensor x = fixed_noise({1, 9, 8}, 1, f32);
   auto run = [&](int64_t length, OutOfRange out_of_range, int64_t l) {
     manual_seed(2);
@@ -122,7 +123,7 @@ TEST_CASE("MusicRelative: a policy matters only beyond the table") {
     for (const OutOfRange out_of_range : {OutOfRange::clip, OutOfRange::error})
       CHECK(same_bits(run(6, out_of_range, l), run(6, OutOfRange::zero, l)));
   CHECK(!same_bits(run(6, OutOfRange::clip, 7), run(6, OutOfRange::zero, 7)));
-  // Positions before the end of the table are the same all the same.
+  // Earlier positions have the same results.
   CHECK(worst_error(run(6, OutOfRange::clip, 9).slice(1, 0, 6), run(6, OutOfRange::zero, 6)) <
         1e-6);
   CHECK_THROWS_WITH(run(6, OutOfRange::error, 7),
@@ -167,7 +168,7 @@ TEST_CASE("ShawRelative: shape of the tables") {
         26'112);
 }
 
-TEST_CASE("ShawRelative starts as xavier_uniform_ for each head's [2k + 1, D]") {
+TEST_CASE("ShawRelative is initialized as xavier_uniform_ of each head's [2k + 1, D]") {
   manual_seed(4);
   Parent parent;
   const ShawRelative position(parent, {.n_heads = 32, .d_key = 6, .d_value = 54},
@@ -176,14 +177,14 @@ TEST_CASE("ShawRelative starts as xavier_uniform_ for each head's [2k + 1, D]") 
     const double bound = std::sqrt(6.0 / double(11 + table.size(2)));
     CHECK(max(abs(table)).item() <= bound);
     CHECK(max(abs(table)).item() > 0.99 * bound);
-    // The variance of a uniform's square is 4/45 of its bound to the fourth.
+    // The variance of a uniform's square is 4/45 of its bound to the fourth power.
     CHECK(std::fabs(mean(square(table)).item() - bound * bound / 3) <
           4 * bound * bound * std::sqrt(4.0 / 45 / double(table.numel())));
   }
   CHECK(!same_bits(position.keys[0], position.keys[1]));
 }
 
-TEST_CASE("ShawRelative adds its tables to a call") {
+TEST_CASE("ShawRelative adds its tables to the attention inputs") {
   for (const bool values : {false, true}) {
     Parent parent;
     const ShawRelative position(parent, heads, {.max_distance = 2, .values = values});
@@ -202,7 +203,7 @@ TEST_CASE("ShawRelative adds its tables to a call") {
   }
 }
 
-TEST_CASE("BertRelative: shape of the table, and where it ends") {
+TEST_CASE("BertRelative: shape of the table, and errors past its end") {
   manual_seed(4);
   Parent parent, other, third;
   const BertRelative position(parent, {.n_heads = 2, .d_key = 64, .d_value = 64},
@@ -230,7 +231,7 @@ TEST_CASE("BertRelative: shape of the table, and where it ends") {
   CHECK_THROWS_WITH(output(past), Containing("relative positions from -6 to 0 occur"));
 }
 
-TEST_CASE("BertRelative is the formula with loops, on both sides of the score") {
+TEST_CASE("BertRelative agrees with loops, for queries and for keys") {
   for (const bool keys_too : {false, true}) {
     Parent parent;
     const BertRelative position(parent, heads, {.max_length = 9, .keys_too = keys_too});
@@ -255,7 +256,7 @@ TEST_CASE("BertRelative is the formula with loops, on both sides of the score") 
   }
 }
 
-TEST_CASE("add_key_side_term: gradients, also second ones") {
+TEST_CASE("add_key_side_term: gradients and second gradients equal finite differences") {
   for (const int64_t tables : {1, 3}) {
     const nn::AttentionInputs made = make_call(2, 4, 1);
     for (Tensor x : {made.q, made.k, made.v}) x.set_requires_grad();
@@ -270,7 +271,7 @@ TEST_CASE("add_key_side_term: gradients, also second ones") {
   }
 }
 
-TEST_CASE("add_key_side_term: policies, tables per head, errors") {
+TEST_CASE("add_key_side_term: out-of-range policies, tables per head, errors") {
   for (const int64_t tables : {1, 3})
     for (const OutOfRange out_of_range : {OutOfRange::zero, OutOfRange::clip, OutOfRange::error})
       for (const int64_t groups : {1, 3}) {

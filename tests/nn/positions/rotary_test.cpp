@@ -29,7 +29,7 @@ struct Parent : nn::Module {};
 
 constexpr RotaryPairing pairings[] = {RotaryPairing::half, RotaryPairing::interleaved};
 
-// The products of turned queries and keys.
+// The products of rotated queries and keys.
 Tensor scores(const Tensor& q, const Tensor& k, int64_t first, const RotaryOptions& o) {
   const Tensor keys = rotate(k, first, o, Side::key);
   return matmul(rotate(q, first + k.size(2) - q.size(2), o), keys.transpose(2, 3));
@@ -48,18 +48,18 @@ TEST_CASE("rotate equals its formula") {
       for (const int64_t first : {0, 3, -7, 1000000})
         for (const int64_t l : {1, 9}) {
           const Tensor x = fixed_noise({2, 3, l, 6}, 1);
-          // Either angle, at most |t| / scale, is rounded three times.
+          // Each angle, at most |t| / scale, is rounded three times.
           const double angle = double(std::abs(first) + l) / o.scale;
           CHECK(worst_error(rotate(x, first, o), reference::rotated(x, first, o)) <
                 1e-14 + 6 * 0x1p-53 * std::sqrt(2.0) * angle);
         }
-  // Heads of 41 numbers, the last of which cannot turn.
+  // Heads of 41 features, the last of which cannot be rotated.
   const Tensor x = fixed_noise({1, 2, 5, 41}, 1);
   CHECK(worst_error(rotate(x, 8, {.dims = 40}), reference::rotated(x, 8, {.dims = 40})) < 1e-13);
   CHECK(rotate(zeros({2, 1, 0, 4}), 5).shape() == Shape{2, 1, 0, 4});
 }
 
-TEST_CASE("rotate: position 0 and the numbers that do not turn stay as they are") {
+TEST_CASE("rotate leaves position 0 and the features after the pairs unchanged") {
   for (const RotaryPairing pairing : pairings)
     for (const DType dtype : {f64, f32, bf16}) {
       const Tensor x = fixed_noise({2, 1, 4, 10}, 1, dtype);
@@ -71,17 +71,17 @@ TEST_CASE("rotate: position 0 and the numbers that do not turn stay as they are"
     }
 }
 
-TEST_CASE("rotate: lengths stay, turns add up") {
+TEST_CASE("rotate preserves norms, and rotations add up") {
   const Tensor x = fixed_noise({2, 2, 5, 8}, 1);
   const Tensor y = rotate(x, 12);
   CHECK(worst_error(sum(square(y), {3}), sum(square(x), {3})) < 1e-14);
-  // At t, then at u: one turn at t + u. Row by row, as `rotate` moves on with the rows.
+  // By t, then by u, equals t + u. Row by row, because `rotate` advances with the rows.
   const Tensor row = x.slice(2, 0, 1);
   CHECK(worst_error(rotate(rotate(row, 12), -5), rotate(row, 7)) < 1e-14);
   CHECK(worst_error(rotate(rotate(row, 12), -12), row) < 1e-14);
 }
 
-TEST_CASE("rotate: scores do not change when both positions shift") {
+TEST_CASE("rotate: scores do not change when both positions are shifted") {
   const Tensor q = fixed_noise({2, 2, 4, 6}, 1), k = fixed_noise({2, 2, 9, 6}, 2);
   for (const RotaryPairing pairing : pairings)
     for (const bool xpos : {false, true}) {
@@ -93,9 +93,9 @@ TEST_CASE("rotate: scores do not change when both positions shift") {
     }
 }
 
-TEST_CASE("rotate: halves and neighbors are one up to the order of the numbers") {
+TEST_CASE("rotate: both pairings are equal up to the order of the features") {
   const int64_t d = 10, dims = 8;
-  std::vector<int64_t> order;  // where the interleaved pairs lie in halves
+  std::vector<int64_t> order;  // index of the interleaved pairs in halves
   for (int64_t i = 0; i < dims; ++i) order.push_back(i % 2 * (dims / 2) + i / 2);
   for (int64_t i = dims; i < d; ++i) order.push_back(i);
   const Tensor index = tensor(order, {d}), x = fixed_noise({2, 2, 7, d}, 1);
@@ -105,11 +105,11 @@ TEST_CASE("rotate: halves and neighbors are one up to the order of the numbers")
   CHECK(same_bits(index_select(halves, 3, index), neighbors));
 }
 
-TEST_CASE("rotate: stretched positions") {
+TEST_CASE("rotate: scale and ntk extend the range of positions") {
   const Tensor x = fixed_noise({1, 1, 1, 8}, 1);
-  // Linear interpolation: position 12 of a text three times as long is position 4.
+  // Linear interpolation: position 12 of a sequence three times as long is position 4.
   CHECK(worst_error(rotate(x, 12, {.scale = 3}), rotate(x, 4)) < 1e-14);
-  // NTK: so it is for the slowest pair, while the fastest one turns as before.
+  // NTK: the same for the slowest pair, while the fastest one rotates as before.
   const Tensor y = rotate(x, 12, {.ntk = 3}), slow = rotate(x, 4), fast = rotate(x, 12);
   CHECK(worst_error(y.slice(3, 3, 8, 4), slow.slice(3, 3, 8, 4)) < 1e-14);
   CHECK(worst_error(y.slice(3, 0, 8, 4), fast.slice(3, 0, 8, 4)) < 1e-14);
@@ -118,24 +118,24 @@ TEST_CASE("rotate: stretched positions") {
 
 TEST_CASE("rotate: angles are exact at far positions in every dtype") {
   const int64_t far = 1000003;
-  const Tensor x = fixed_noise({1, 1, 1, 8}, 1, bf16);  // exact in all of them
+  const Tensor x = fixed_noise({1, 1, 1, 8}, 1, bf16);  // exact in every dtype
   const Tensor want = reference::rotated(x, far, {});
-  // Cosine, sine, two products and a sum, each rounded once, of numbers up to √2.
+  // Cosine, sine, two products and a sum, each rounded once, of values up to √2.
   const double in_f32 = 5 * 0x1p-24 * std::sqrt(2.0);
   CHECK(worst_error(rotate(x.to(f32), far).to(f64), want) < in_f32);
-  // bf16 turns in f32; then one rounding of a number below 2.
+  // bf16 is rotated in f32; then one rounding of a value below 2.
   CHECK(worst_error(rotate(x, far).to(f64), want) < in_f32 + 0x1p-8);
 }
 
-TEST_CASE("xPos is RoPE times a decay by the lag") {
-  // With one pair the decay is ζ^(lag / scale_base), ζ = 0.4 / 1.4.
+TEST_CASE("xPos is RoPE times a decay with the distance") {
+  // With one pair the decay is ζ^(distance / scale_base), ζ = 0.4 / 1.4.
   const Tensor q = fixed_noise({1, 1, 6, 2}, 1), k = fixed_noise({1, 1, 6, 2}, 2);
   const Tensor rope = scores(q, k, 0, {}), xpos = scores(q, k, 0, {.xpos = true});
   for (int64_t i = 0; i < 6; ++i)
     for (int64_t j = 0; j < 6; ++j)
       CHECK(std::fabs(xpos[0][0][i][j].item() -
                       rope[0][0][i][j].item() * std::pow(0.4 / 1.4, double(i - j) / 512)) < 1e-14);
-  // A scale base without end is no decay.
+  // An infinite scale base has no decay.
   CHECK(worst_error(scores(q, k, 0, {.xpos = true, .xpos_scale_base = 1e18}), rope) < 1e-14);
 }
 
@@ -149,7 +149,7 @@ TEST_CASE("rotate: gradients") {
                         {fixed_leaf({2, 1, 3, 6}, 1)});
 }
 
-TEST_CASE("rotate: what it does not take") {
+TEST_CASE("rotate: invalid inputs and options are errors") {
   CHECK_THROWS_WITH(rotate(zeros({3, 4}), 0),
                     "[rotate] x f32 [3, 4]; must be floating [B, H, L, D]");
   const Tensor x = zeros({1, 1, 3, 41});
@@ -165,7 +165,7 @@ TEST_CASE("rotate: what it does not take") {
     CHECK_THROWS_WITH(rotate(x, 0, o), Containing("all must be positive"));
 }
 
-TEST_CASE("xPos: positions whose factor the dtype does not hold") {
+TEST_CASE("xPos: positions whose factor overflows the dtype are an error") {
   const RotaryOptions o{.xpos = true, .xpos_scale_base = 10};
   const Tensor x = ones({1, 1, 2, 4});
   // 10 · 30 ln 10 / ln 3.5
@@ -182,7 +182,7 @@ TEST_CASE("xPos: positions whose factor the dtype does not hold") {
   CHECK_THROWS_WITH(rotate(x.to(f64), 5520, o), Containing("beyond f64"));
 }
 
-TEST_CASE("Rotary: no parameters; label; errors") {
+TEST_CASE("Rotary: no parameters, label, errors") {
   Parent parent, other;
   const nn::Rotary position(parent, {.n_heads = 2, .d_key = 8}, {});
   CHECK(parent.parameter_count() == 0);
@@ -251,7 +251,7 @@ TEST_CASE("Rotary: gradients through attention") {
     }
 }
 
-TEST_CASE("Rotary: a cache keeps turned keys, for xPos the keys as they were") {
+TEST_CASE("Rotary: a cache stores rotated keys, for xPos the original keys") {
   NoGrad guard;
   const Tensor x = fixed_noise({2, 9, 8}, 1);
   for (const bool xpos : {false, true})
@@ -273,7 +273,7 @@ TEST_CASE("Rotary: a cache keeps turned keys, for xPos the keys as they were") {
     }
 }
 
-TEST_CASE("Rotary in a decoder") {
+TEST_CASE("Rotary works in a decoder") {
   for (const RotaryPairing pairing : pairings)
     for (const bool xpos : {false, true})
       for (const int64_t dims : {0, 4})
@@ -281,7 +281,7 @@ TEST_CASE("Rotary in a decoder") {
             nn::rotary({.dims = dims, .pairing = pairing, .xpos = xpos}));
 }
 
-TEST_CASE("xPos over a long text in f32") {
+TEST_CASE("xPos is accurate over a long sequence in f32") {
   // The last query of 40,000 positions: factors up to 3.5^39, products with a decay of 3.5^−78.
   const int64_t n = 40000;
   Parent parent;
@@ -298,13 +298,13 @@ TEST_CASE("xPos over a long text in f32") {
   CHECK(worst_error(attention(inputs.q, inputs.k, inputs.v, inputs.options).to(f64), want) < 1e-5);
 }
 
-TEST_CASE("frequencies of long contexts equal the published code") {
+TEST_CASE("frequencies for long contexts equal those of the published code") {
   const auto agree = [](const std::vector<double>& got, const std::vector<double>& want) {
     REQUIRE(got.size() == want.size());
     for (size_t i = 0; i < got.size(); ++i)
       CHECK(std::fabs(got[i] - want[i]) <= 1e-14 * std::fabs(want[i]));
   };
-  // LLaMA 3.1, 3.2, and lengths in which all, some and none of the pairs turn.
+  // LLaMA 3.1, 3.2, and lengths in which all, some and none of the pairs make a rotation.
   for (const Llama3Scaling& s : {Llama3Scaling{.dims = 128},
                                  {.dims = 64, .factor = 32},
                                  {.dims = 8, .base = 10000, .factor = 4, .length = 64},
@@ -317,7 +317,7 @@ TEST_CASE("frequencies of long contexts equal the published code") {
                                {.dims = 8, .factor = 2, .length = 1e9},
                                {.dims = 2, .factor = 3, .length = 10}})
     agree(yarn_frequencies(s), reference::yarn_rates(s));
-  // The ends: what turns often stays, what hardly turns is divided.
+  // The ends: fast pairs are unchanged, slow ones are divided.
   const std::vector<double> llama = llama3_frequencies({.dims = 128});
   CHECK(llama.front() == 1);
   CHECK(llama.back() == Approx(std::pow(500000, -126.0 / 128) / 8).epsilon(1e-14));
@@ -331,7 +331,7 @@ TEST_CASE("frequencies of long contexts equal the published code") {
   CHECK_THROWS_WITH(yarn_frequencies({}), Containing("[yarn_frequencies] dims 0"));
 }
 
-TEST_CASE("rotate with frequencies and an attention factor of one's own") {
+TEST_CASE("rotate accepts custom frequencies and an attention factor") {
   const std::vector<double> frequencies{0.9, 0.02, 0.3};
   for (const RotaryPairing pairing : pairings) {
     const RotaryOptions o{.dims = 6,
@@ -345,7 +345,7 @@ TEST_CASE("rotate with frequencies and an attention factor of one's own") {
     check_gradients([&](const Tensors& in) { return rotate(in[0], 3, o); },
                     {fixed_leaf({1, 2, 3, 8}, 4)});
   }
-  // The same as base and scale.
+  // The same as with base and scale.
   std::vector<double> same;
   for (int i = 0; i < 3; ++i) same.push_back(std::pow(10000.0, -2.0 * i / 6));
   const Tensor x = fixed_noise({1, 2, 5, 6}, 3);

@@ -9,7 +9,7 @@ using nn::Sinusoid;
 
 namespace {
 
-// The formulas, entry by entry.
+// The formulas, element by element.
 double interleaved(double t, int64_t c, int64_t d) {
   const double angle = t / std::pow(10000.0, double(c - c % 2) / double(d));
   return c % 2 == 0 ? std::sin(angle) : std::cos(angle);
@@ -45,7 +45,7 @@ TEST_CASE("sinusoids follow the three formulas") {
         const std::vector<double> values = table.to_vector<double>();
         for (int64_t t = 0; t < 20; ++t)
           for (int64_t col = 0; col < d; ++col)
-            // Two ways to a frequency differ by some ulp, times angles up to 24.
+            // Two ways to compute a frequency differ by some ulps, times angles up to 24.
             CHECK(values[size_t(t * d + col)] ==
                   Approx(c.formula(double(first + t * step), col, d)).margin(1e-13));
       }
@@ -53,7 +53,7 @@ TEST_CASE("sinusoids follow the three formulas") {
   }
 }
 
-TEST_CASE("sinusoids, by hand") {
+TEST_CASE("sinusoids equal values computed by hand") {
   const std::vector<float> at_1 = nn::sinusoids(2, 4, Sinusoid::interleaved)[1].to_vector<float>();
   CHECK(at_1 == std::vector<float>{0.841470985f, 0.540302306f, 0.00999983333f, 0.999950000f});
   const std::vector<float> joined =
@@ -65,7 +65,7 @@ TEST_CASE("sinusoids, by hand") {
         std::vector<float>{0, 1, 0, 1});
 }
 
-TEST_CASE("sinusoids of any positions, dtypes and sizes") {
+TEST_CASE("sinusoids: any positions, dtypes and sizes") {
   const std::vector<double> positions = {3, 0.5, 3};
   const Tensor table = nn::sinusoids(positions, 2, Sinusoid::interleaved, {.dtype = f64});
   CHECK(table[1][0].item() == std::sin(0.5));

@@ -26,8 +26,8 @@ struct NamedCode {
   SpeShare share;
 };
 
-/// Small codes in every setting. Calls of nn::sine_spe and nn::conv_spe, so that what is shared is
-/// shared within one of these.
+/// Small codes with every setting. Each is a new call of nn::sine_spe or nn::conv_spe, so that
+/// layers share only within one of them.
 inline std::vector<NamedCode> spe_codes(Implementation implementation = Implementation::automatic) {
   std::vector<NamedCode> all;
   for (const bool gated : {false, true})
@@ -72,7 +72,7 @@ inline std::vector<NamedKernel> spe_kernels() {
            true}};
 }
 
-/// Three residual attentions, d_model 8, two heads.
+/// Three attention layers with residual connections, d_model 8, two heads.
 struct Layers : nn::Module {
   using Options = nn::MultiHeadAttention::Options;
   explicit Layers(Options o) : options(std::move(o)) {}
@@ -85,11 +85,11 @@ struct Layers : nn::Module {
       y = y + layers[i](y, visible, caches ? &(*caches)[size_t(i)] : nullptr, forward);
     return y;
   }
-  /// One of them in a pass.
+  /// Runs one of the layers in a forward pass.
   Tensor layer(int64_t i, const Tensor& x, const nn::ForwardContext& forward) const {
     return layers[i](x, {.causal = true}, nullptr, forward);
   }
-  /// The position of one of them.
+  /// Returns the positional encoding of one of the layers.
   nn::Spe* spe(int64_t i) {
     for (const auto& [name, child] : layers[i].children())
       if (name == "position") return dynamic_cast<nn::Spe*>(child);
@@ -100,7 +100,7 @@ struct Layers : nn::Module {
   nn::List<nn::MultiHeadAttention> layers{*this, "layers", 3, options};
 };
 
-/// In f64, training.
+/// In f64 and training mode.
 inline std::unique_ptr<Layers> layers_of(const nn::MakePositionalEncoding& position,
                                          const nn::MakeKernel& kernel = {}) {
   auto model = std::make_unique<Layers>(

@@ -1,5 +1,5 @@
-// Hostile numbers on their way through SPE, feature maps and linear attention: a NaN reaches the
-// queries that see it and no others; parameters far out leave numbers.
+// NaN and extreme values in SPE, feature maps and linear attention: a NaN reaches only the queries
+// that see it; extreme parameters give finite results.
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -43,7 +43,7 @@ std::vector<nn::MakeFeatureMap> maps() {
   return all;
 }
 
-// One position and one kernel, without projections.
+// One positional encoding and one kernel, without projections.
 struct Path : nn::Module {
   Path(const nn::MakePositionalEncoding& make, const nn::MakeFeatureMap& map,
        Implementation implementation) {
@@ -71,7 +71,7 @@ struct Path : nn::Module {
 Tensor queries() { return fixed_noise({2, 2, length, 4}, 1); }
 Tensor keys() { return fixed_noise({2, 2, length, 4}, 2); }
 
-// Rows of entry 0, head 1 from `first` to `last` have a NaN, and all others are those of `clean`.
+// Checks that rows `first` to `last` of entry 0, head 1 are NaN, and all others those of `clean`.
 void check_rows(const Tensor& y, const Tensor& clean, int64_t first, int64_t last) {
   for (int64_t b = 0; b < 2; ++b)
     for (int64_t h = 0; h < 2; ++h)
@@ -98,7 +98,7 @@ void on_every_path(const std::function<void(const Path&)>& body) {
 
 }  // namespace
 
-TEST_CASE("a NaN in a query reaches its own row, through SPE, features and sums") {
+TEST_CASE("a NaN in a query reaches only its own row, through SPE, features and sums") {
   on_every_path([](const Path& path) {
     const Tensor q = queries(), clean = path(q, keys());
     q[0][1][3][2].fill_(NAN);
@@ -114,7 +114,7 @@ TEST_CASE("a NaN in a key reaches the queries from there on, through SPE, featur
   });
 }
 
-TEST_CASE("Spe: parameters far out give numbers, and so do their gradients") {
+TEST_CASE("Spe: extreme parameters give finite results and gradients") {
   constexpr double inf = std::numeric_limits<double>::infinity();
   for (const DType dtype : {f32, f64})
     for (const Implementation implementation : testing::implementations())
@@ -147,10 +147,10 @@ TEST_CASE("Spe: parameters far out give numbers, and so do their gradients") {
         };
         for (const nn::NamedTensor& p : parent.named_parameters())
           for (const double far : {-inf, -1e30, -1000., -110., -20., 20., 110., 1000., 1e30, inf}) {
-            // Of the parameters without bounds only gains, and they only downwards.
+            // Of the parameters without bounds only the gains, and only very negative ones.
             const bool bounded = p.name.ends_with("gate") || p.name.ends_with("freqs");
             if (!bounded && !(p.name.ends_with("gains") && far < 0)) continue;
-            INFO(str(p.name, " = ", far, ", ", dtype, ", form ", int(implementation)));
+            INFO(str(p.name, " = ", far, ", ", dtype, ", implementation ", int(implementation)));
             try_value(p.tensor, far);
           }
       }

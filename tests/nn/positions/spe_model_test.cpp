@@ -21,7 +21,7 @@ namespace {
 
 using Caches = std::vector<nn::KeyValueCache>;
 
-// x through the model piece by piece.
+// x through the model chunk by chunk.
 Tensor generated(const Layers& model, const Tensor& x, const AttentionMask& visible,
                  const std::vector<int64_t>& pieces, const nn::KeyValueCache& empty = {}) {
   Caches caches(3, empty);
@@ -67,7 +67,7 @@ TEST_CASE("Spe: token by token equals one pass, with every kernel") {
         manual_seed(4);
         const auto model = layers_of(code.make, kernel.make);
         model->train(training);
-        // In training the pieces go on with the draw of their first call.
+        // In training the chunks continue with the noise of their first call.
         const auto drawn = [&](auto&& f) {
           manual_seed(7);
           return f();
@@ -82,8 +82,9 @@ TEST_CASE("Spe: token by token equals one pass, with every kernel") {
       }
 }
 
-TEST_CASE("Spe: generation makes some positions at a time, and notices what changes") {
-  // The composed form makes each position anew.
+TEST_CASE(
+    "Spe: generation computes codes in blocks, and detects changed parameters and positions") {
+  // The composed implementation computes each position when it is needed.
   const auto codes = spe_codes(), plain = spe_codes(Implementation::composed);
   const Tensor x = fixed_noise({2, 90, 8}, 1);
   const AttentionMask causal{.causal = true};
@@ -106,7 +107,7 @@ TEST_CASE("Spe: generation makes some positions at a time, and notices what chan
         NoGrad guard;
         steps(caches, {3});
         steps(caches, ones);
-        steps(others, {50, 1, 1});  // another sequence, elsewhere
+        steps(others, {50, 1, 1});  // another sequence, at other positions
         steps(caches, {1, 5, 1});
         for (auto [name, p] : model->named_parameters())
           if (name.find("freqs") != name.npos || name.find("filter_k") != name.npos)
@@ -118,7 +119,7 @@ TEST_CASE("Spe: generation makes some positions at a time, and notices what chan
           if (r == 9) steps(wider, {2, 1, 1});
         }
       }
-      steps(caches, {1, 1});  // with a graph
+      steps(caches, {1, 1});  // on the tape
       all.push_back(grad({sum(square(all.back()))}, {model->spe(0)->parameters().front()})[0]);
       return all;
     };
@@ -126,8 +127,8 @@ TEST_CASE("Spe: generation makes some positions at a time, and notices what chan
   }
 }
 
-TEST_CASE("Spe: what generation keeps ahead is small, and given back") {
-  if (default_device().is_cuda()) STRETTO_SKIP("only the fused form keeps codes ahead");
+TEST_CASE("Spe: the codes that generation caches ahead are small and are released") {
+  if (default_device().is_cuda()) STRETTO_SKIP("only the fused implementation caches codes ahead");
   NoGrad guard;
   const Tensor x = fixed_noise({1, 50, 8}, 1);
   manual_seed(4);
@@ -139,17 +140,17 @@ TEST_CASE("Spe: what generation keeps ahead is small, and given back") {
   (*model)(x.slice(1, 0, 10), causal, &caches);
   const int64_t state = memory_stats().live;
   (*model)(x.slice(1, 10, 11), causal, &caches);
-  // H·D·R·32 numbers for keys and for queries, in three layers, and both filters.
+  // H·D·R·32 elements for keys and for queries, in three layers, and both filters.
   const int64_t kept = 3 * 2 * 4 * 2 * (64 * 32 + 100) * int64_t(sizeof(double));
   CHECK(memory_stats().live - state >= kept);
   CHECK(memory_stats().live - state <= kept + 4096);
-  (*model)(x, causal);  // a pass of its own
+  (*model)(x, causal);  // another pass
   CHECK(memory_stats().live - state <= kept + 4096);
   caches.clear();
   CHECK(memory_stats().live < state);
 }
 
-TEST_CASE("Spe: a limited cache knows where its keys stand") {
+TEST_CASE("Spe: a limited cache knows the positions of its keys") {
   NoGrad guard;
   const Tensor x = fixed_noise({2, 23, 8}, 1);
   const AttentionMask window{.causal = true, .window = 6};
@@ -166,7 +167,7 @@ TEST_CASE("Spe: a limited cache knows where its keys stand") {
   }
 }
 
-TEST_CASE("Spe: memory does not grow with the tokens") {
+TEST_CASE("Spe: memory does not grow with the number of tokens") {
   STRETTO_NOT_ON_MACHINE();
   NoGrad guard;
   const Tensor x = fixed_noise({1, 300, 8}, 1);
@@ -187,7 +188,7 @@ TEST_CASE("Spe: memory does not grow with the tokens") {
     }
 }
 
-TEST_CASE("Spe: memory of a pass is given back after it") {
+TEST_CASE("Spe: the memory of a pass is released after it") {
   const Tensor x = fixed_noise({1, 40, 8}, 1);
   for (const auto& code : spe_codes()) {
     INFO(code.name);
@@ -202,7 +203,7 @@ TEST_CASE("Spe: memory of a pass is given back after it") {
       (*model)(x);
     }
     CHECK(memory_stats().live == live);
-    // Also after checkpoint() ran it again, layer by layer from the last.
+    // Also after checkpoint() recomputed it, layer by layer from the last.
     model->train();
     const auto again = [&] {
       const nn::ForwardContext forward = nn::begin_forward();
@@ -218,7 +219,7 @@ TEST_CASE("Spe: memory of a pass is given back after it") {
   }
 }
 
-TEST_CASE("Spe: both implementations of a pass agree, gradients too") {
+TEST_CASE("Spe: both implementations agree, also in their gradients") {
   const Tensor x = fixed_noise({2, 9, 8}, 1);
   const auto automatic = spe_codes(), composed = spe_codes(Implementation::composed);
   for (size_t i = 0; i < automatic.size(); ++i) {
@@ -239,23 +240,23 @@ TEST_CASE("Spe: both implementations of a pass agree, gradients too") {
   }
 }
 
-TEST_CASE("Spe: gradients reach every parameter, in training") {
+TEST_CASE("Spe: gradients reach every parameter in training") {
   STRETTO_NOT_ON_MACHINE();
   const Tensor x = fixed_noise({2, 7, 8}, 1);
   for (const auto& code : spe_codes())
     for (const auto& kernel : spe_kernels()) {
-      if (kernel.name == "relu" || kernel.name == "generalized") continue;  // corners
+      if (kernel.name == "relu" || kernel.name == "generalized") continue;  // kinks
       INFO(code.name << ", " << kernel.name);
       manual_seed(4);
       const auto model = layers_of(code.make, kernel.make);
       testing::check_parameter_gradients(*model, [&] {
-        manual_seed(7);  // the same draws
+        manual_seed(7);  // the same noise
         return loss_of((*model)(x));
       });
     }
 }
 
-TEST_CASE("Spe: checkpoint() finds the draws of the first run") {
+TEST_CASE("Spe: checkpoint() uses the noise of the first run") {
   const Tensor x = fixed_noise({2, 7, 8}, 1), other = fixed_noise({1, 9, 8}, 3);
   for (const auto& code : spe_codes())
     for (const std::string how : {"layer by layer", "whole", "layers 0 and 2"}) {
@@ -279,7 +280,7 @@ TEST_CASE("Spe: checkpoint() finds the draws of the first run") {
         };
         Tensors results;
         for (int step = 0; step < 2; ++step) {
-          // Two passes before one backward, which runs them again in reverse order.
+          // Two passes before one backward, which recomputes them in reverse order.
           const Tensor a = pass(x), b = pass(other);
           results.push_back(a.detach());
           results.push_back(b.detach());
@@ -292,7 +293,7 @@ TEST_CASE("Spe: checkpoint() finds the draws of the first run") {
     }
 }
 
-TEST_CASE("Spe: layers of a pass may be left out, and every pass has gradients") {
+TEST_CASE("Spe: a pass may skip layers, and every pass has gradients") {
   const Tensor x = fixed_noise({2, 7, 8}, 1);
   using Pass = std::vector<int64_t>;
   const std::vector<std::vector<Pass>> steps = {
@@ -310,7 +311,7 @@ TEST_CASE("Spe: layers of a pass may be left out, and every pass has gradients")
         for (const int64_t i : pass) y = y + model->layer(i, y, forward);
         for (const Tensor& p : model->parameters()) p.set_grad({});
         sum(y * y).backward();
-        // One draw for the pass, and one of each layer's gate.
+        // One sample for the pass, and one for each layer's gate.
         const bool gated = model->spe(0)->gate.defined();
         next += 1 + (gated ? pass.size() : 0);
         CHECK(random_state().next_stream == next);
@@ -328,13 +329,13 @@ TEST_CASE("Spe: passes that skip layers can be differentiated one after the othe
   for (const auto& code : spe_codes()) {
     if (code.share != SpeShare::draws) continue;
     INFO(code.name);
-    const auto gradients = [&](bool together) {
+    const auto gradients = [&](bool one_backward) {
       manual_seed(4);
       const auto model = layers_of(code.make, nn::linear_kernel());
       const nn::ForwardContext forward = nn::begin_forward();
       Tensors losses;
       for (const int64_t i : {0, 1, 2}) losses.push_back(sum(square(model->layer(i, x, forward))));
-      if (together)
+      if (one_backward)
         (losses[0] + losses[1] + losses[2]).backward();
       else
         for (const int64_t i : {1, 0, 2}) losses[size_t(i)].backward();
@@ -342,15 +343,15 @@ TEST_CASE("Spe: passes that skip layers can be differentiated one after the othe
       for (const Tensor& p : model->parameters()) all.push_back(p.grad());
       return all;
     };
-    const Tensors one = gradients(true), apart = gradients(false);
+    const Tensors one = gradients(true), separate = gradients(false);
     for (size_t i = 0; i < one.size(); ++i) {
-      REQUIRE(apart[i].defined() == one[i].defined());
-      if (one[i].defined()) CHECK(worst_error(apart[i], one[i]) < 1e-5);
+      REQUIRE(separate[i].defined() == one[i].defined());
+      if (one[i].defined()) CHECK(worst_error(separate[i], one[i]) < 1e-5);
     }
   }
 }
 
-TEST_CASE("Spe: two streams in turns take no more codes than one after the other") {
+TEST_CASE("Spe: two interleaved streams compute no more codes than one after the other") {
   STRETTO_NOT_ON_MACHINE();
   NoGrad guard;
   const int64_t l = 40;
@@ -360,7 +361,7 @@ TEST_CASE("Spe: two streams in turns take no more codes than one after the other
     manual_seed(4);
     const auto model = layers_of(code.make, nn::linear_kernel());
     model->eval();
-    // The second is 11 positions ahead, so that the two never need the same codes at once.
+    // The second is 11 positions ahead, so the two never need the same codes at once.
     const auto run = [&](bool in_turns, Tensors& all) {
       Caches caches[] = {Caches(3), Caches(3)};
       int64_t at[] = {0, 0};
@@ -377,7 +378,7 @@ TEST_CASE("Spe: two streams in turns take no more codes than one after the other
     };
     Tensors turns, alone;
     const int64_t in_turns = run(true, turns), one_by_one = run(false, alone);
-    // A code that is made anew for each token takes many times the memory requests.
+    // Codes computed again for each token would need many times as many allocations.
     CHECK(double(in_turns) < 1.02 * double(one_by_one));
     const Tensor whole[] = {(*model)(x[0].slice(1, 0, 29)), (*model)(x[1])};
     Tensors pieces[2];
@@ -390,7 +391,7 @@ TEST_CASE("Spe: two streams in turns take no more codes than one after the other
   }
 }
 
-TEST_CASE("Spe: in training too each cache goes on with its own draw") {
+TEST_CASE("Spe: in training each cache continues with its own noise") {
   NoGrad guard;
   const Tensor x = fixed_noise({1, 9, 8}, 1), z = fixed_noise({1, 9, 8}, 2);
   for (const auto& code : spe_codes()) {
@@ -410,7 +411,7 @@ TEST_CASE("Spe: in training too each cache goes on with its own draw") {
   }
 }
 
-TEST_CASE("Spe: a plane of positions") {
+TEST_CASE("Spe: positions can form a plane") {
   NoGrad guard;
   const Tensor x = fixed_noise({2, 20, 8}, 1);
   for (const SpeShare share : {SpeShare::nothing, SpeShare::draws}) {
@@ -426,7 +427,7 @@ TEST_CASE("Spe: a plane of positions") {
   }
 }
 
-TEST_CASE("Spe: queries from another sequence") {
+TEST_CASE("Spe: queries can come from another sequence") {
   NoGrad guard;
   manual_seed(4);
   nn::MultiHeadAttention cross({.d_model = 8, .n_heads = 2, .position = nn::sine_spe()});
@@ -440,13 +441,13 @@ TEST_CASE("Spe: queries from another sequence") {
     nn::KeyValueCache cache;
     const Tensor first = cross(x, context, {}, &cache);
     CHECK(same_bits(first, y));
-    CHECK(worst_error(cross(x, context, {}, &cache), y) < 1e-13);  // no new draw
+    CHECK(worst_error(cross(x, context, {}, &cache), y) < 1e-13);  // no new noise
     CHECK(same_bits(cross(x, context, {}), y) == !training);
   }
 }
 
 TEST_CASE("LanguageModel with SPE: published counts, generation, gradients") {
-  // The published programs shared codes and draws, each layer had a gate.
+  // The published programs shared codes and noise; each layer had a gate.
   struct Published {
     int64_t vocabulary;
     nn::MakePositionalEncoding position;

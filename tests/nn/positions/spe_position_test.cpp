@@ -1,4 +1,5 @@
-// Stochastic positional encoding as a position: what it does to a call, its draws, what is shared.
+// Stochastic positional encoding as a positional encoding: what it does to attention inputs, its
+// noise, and what is shared.
 #include <algorithm>
 #include <cmath>
 
@@ -17,7 +18,7 @@ using testing::spe_codes;
 
 namespace {
 
-// A position by itself, in f64.
+// An Spe in f64.
 struct Alone : nn::Module {
   explicit Alone(const nn::MakePositionalEncoding& make, nn::HeadShape shape = {2, 4, 4, 8})
       : position(make(*this, shape)) {
@@ -53,7 +54,7 @@ nn::AttentionInputs some_call(int64_t m, int64_t n) {
 
 }  // namespace
 
-TEST_CASE("Spe: queries and keys of a call become those of spe()") {
+TEST_CASE("Spe: queries and keys become those of spe()") {
   for (const auto& [m, n] : {std::pair<int64_t, int64_t>{7, 7}, {3, 7}, {1, 1}, {1, 7}})
     for (const int64_t first : {0, 5})
       for (const bool gated : {false, true})
@@ -81,12 +82,12 @@ TEST_CASE("Spe: queries and keys of a call become those of spe()") {
           CHECK(*inputs.options.scale == Approx(0.3 * std::sqrt(4.0 / 6)).epsilon(1e-15));
           nn::AttentionInputs plain = some_call(m, n);
           a.position->apply(plain);
-          CHECK_FALSE(plain.options.scale.has_value());  // 1/√R by itself
+          CHECK_FALSE(plain.options.scale.has_value());  // it sets 1/√R itself
         }
 }
 
-TEST_CASE("Spe: scores have the mean of softmax with relative positions") {
-  // By ops/spe/spe.h the template is P; scores of a softmax are Σ_d q_d k_d P_d(lag) / √D.
+TEST_CASE("Spe: scores have the mean of softmax attention with relative positions") {
+  // By ops/spe/spe.h the template is P; softmax scores are Σ_d q_d k_d P_d(distance) / √D.
   manual_seed(4);
   Alone a(nn::sine_spe({.realizations = 20000, .sines = 2, .gated = true}));
   const auto p = [&](const char* name) { return named(a, str("position.", name)); };
@@ -110,7 +111,7 @@ TEST_CASE("Spe: scores have the mean of softmax with relative positions") {
   }
 }
 
-TEST_CASE("Spe: parameters, their names and first values") {
+TEST_CASE("Spe: parameters, their names and initial values") {
   manual_seed(4);
   const Alone sine(nn::sine_spe({.sines = 3}));
   CHECK(names(sine.named_parameters()) ==
@@ -125,7 +126,7 @@ TEST_CASE("Spe: parameters, their names and first values") {
   const auto p = [&](const nn::Module& m, const char* name) {
     return named(m, str("position.", name));
   };
-  CHECK(worst_error(p(sine, "freqs"), drawn[0].to(f64) - 4) < 1e-6);  // f32 at the start
+  CHECK(worst_error(p(sine, "freqs"), drawn[0].to(f64) - 4) < 1e-6);  // initialized in f32
   CHECK(worst_error(p(sine, "offsets"), drawn[1]) == 0);
   const Tensor norm = sqrt(sum(square(drawn[2]), {2}, true));
   CHECK(worst_error(p(sine, "gains"), drawn[2] / (sqrt(norm) / 2)) < 1e-6);
@@ -141,7 +142,7 @@ TEST_CASE("Spe: parameters, their names and first values") {
     const double n = double(filter.numel());
     CHECK(std::fabs(mean(filter).item() / top - 0.5) < 4 / std::sqrt(12 * n));
   }
-  // N(0, 1), 512 numbers.
+  // N(0, 1), 512 values.
   CHECK(std::fabs(mean(p(conv, "gate")).item()) < 4 / std::sqrt(512.0));
   CHECK(std::fabs(var(p(conv, "gate")).item() - 1) < 4 * std::sqrt(2 / 512.0));
   CHECK(worst_error(p(conv, "filter_q"), p(conv, "filter_k")) > 0.01);
@@ -158,7 +159,7 @@ TEST_CASE("Spe: parameters, their names and first values") {
         "ConvSpe(64 realizations, taps [128], draws shared)");
 }
 
-TEST_CASE("Spe: new draws in training, one that is saved in evaluation") {
+TEST_CASE("Spe: new noise in every training pass, fixed noise in evaluation") {
   for (const auto& code : spe_codes()) {
     INFO(code.name);
     manual_seed(4);
@@ -227,7 +228,7 @@ TEST_CASE("Spe: what layers share") {
         CHECK(same_bits(first[0], second[0]) == !training);
         CHECK(same_bits(first[2], second[2]) == !training);
 
-        // A later model of the same maker shares nothing with it.
+        // A later model of the same factory shares nothing with it.
         const Three other(make);
         CHECK(other.parameter_count() == model.parameter_count());
         for (const Tensor& p : model.parameters())
@@ -235,7 +236,7 @@ TEST_CASE("Spe: what layers share") {
       }
 }
 
-TEST_CASE("Spe: gates and their noise are each layer's own") {
+TEST_CASE("Spe: each layer has its own gate and gate noise") {
   for (const SpeShare share : {SpeShare::parameters, SpeShare::draws}) {
     manual_seed(4);
     const auto model = layers_of(nn::sine_spe({.realizations = 6, .sines = 3, .shared = share}));
@@ -254,7 +255,7 @@ TEST_CASE("Spe: gates and their noise are each layer's own") {
   }
 }
 
-TEST_CASE("Spe: clones, files and counts") {
+TEST_CASE("Spe: clones, saved files and parameter counts") {
   const testing::TempDir dir;
   const Tensor x = fixed_noise({2, 9, 8}, 1);
   for (const auto& code : spe_codes()) {
@@ -282,7 +283,7 @@ TEST_CASE("Spe: clones, files and counts") {
   }
 }
 
-TEST_CASE("Spe: a clone has as many realizations") {
+TEST_CASE("Spe: a clone has the same number of realizations") {
   const Tensor x = fixed_noise({2, 9, 8}, 1);
   for (const SpeShare share : {SpeShare::nothing, SpeShare::parameters, SpeShare::draws}) {
     manual_seed(4);
@@ -295,7 +296,7 @@ TEST_CASE("Spe: a clone has as many realizations") {
   }
 }
 
-TEST_CASE("Spe: another number of realizations") {
+TEST_CASE("Spe: the number of realizations can be changed") {
   const Tensor x = fixed_noise({2, 9, 8}, 1);
   for (const bool conv : {false, true})
     for (const auto& kernel : testing::spe_kernels()) {

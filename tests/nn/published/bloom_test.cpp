@@ -10,8 +10,8 @@ using testing::Checkpoint;
 using testing::some_tokens;
 using testing::worst_error;
 
-// Three heads: their slopes are no powers of one number.
-TEST_CASE("BLOOM from its checkpoint", "[published]") {
+// Three heads: their slopes are not powers of one number.
+TEST_CASE("BLOOM loads from its checkpoint", "[published]") {
   Checkpoint file;
   file.add("word_embeddings.weight", {11, 12});
   file.add_norm("word_embeddings_layernorm", 12);

@@ -1,4 +1,4 @@
-// Checkpoints as their authors publish them, with made-up weights.
+// Checkpoints in the formats of their authors, with random weights.
 #pragma once
 
 #include <cmath>
@@ -14,23 +14,23 @@
 
 namespace stretto::testing {
 
-/// Tensors under published names, f32. All values are multiples of 2⁻¹⁰ below 2, which F16 holds
-/// too: what is read is what was written.
+/// f32 tensors under published names. All values are multiples of 2⁻¹⁰ below 2, which F16
+/// represents exactly: the loaded values are the saved ones.
 class Checkpoint {
  public:
-  /// Values within ±½ of `around`.
+  /// Adds a tensor with values within ±½ of `around`.
   void add(const std::string& name, const Shape& shape, double around = 0) {
     const Tensor x = fixed_noise(shape, 1000 + tensors_.size()).to(cpu);
     double* values = x.data<double>();
     for (int64_t i = 0; i < x.numel(); ++i) values[i] = around + std::round(values[i] * 512) / 1024;
     tensors_[name] = x.to(f32);
   }
-  /// NAME.weight [out, in], and NAME.bias [out].
+  /// Adds NAME.weight [out, in] and NAME.bias [out].
   void add_linear(const std::string& name, int64_t in, int64_t out, bool bias = true) {
     add(name + ".weight", {out, in});
     if (bias) add(name + ".bias", {out});
   }
-  /// NAME.weight around 1, and NAME.bias.
+  /// Adds NAME.weight around 1 and NAME.bias.
   void add_norm(const std::string& name, int64_t dim, bool bias = true) {
     add(name + ".weight", {dim}, 1);
     if (bias) add(name + ".bias", {dim});

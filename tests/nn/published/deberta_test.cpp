@@ -12,7 +12,7 @@ using testing::worst_error;
 
 namespace {
 
-// As DeBERTa v3 is configured: one table of relative positions for all layers.
+// Configured as DeBERTa v3: one table of relative positions for all layers.
 struct Deberta : nn::Module {
   nn::InputEmbedding embedding{*this,
                                "embedding",
@@ -39,7 +39,7 @@ struct Deberta : nn::Module {
 
 }  // namespace
 
-TEST_CASE("DeBERTa v2 from its checkpoint", "[published]") {
+TEST_CASE("DeBERTa v2 loads from its checkpoint", "[published]") {
   Checkpoint file;
   file.add("deberta.embeddings.word_embeddings.weight", {11, 12});
   file.add_norm("deberta.embeddings.LayerNorm", 12);
@@ -60,14 +60,14 @@ TEST_CASE("DeBERTa v2 from its checkpoint", "[published]") {
 
   Deberta model;
   model.to(f64);
-  // The norm of the relative rows is theirs alone: it is done once, while they are loaded.
+  // Our model has no norm of the relative rows: it is applied once, at loading.
   const nn::SafetensorsFile opened(path);
   const Tensor weight = opened["deberta.encoder.LayerNorm.weight"].to(f64);
   const Tensor bias = opened["deberta.encoder.LayerNorm.bias"].to(f64);
   const auto normed = [=](const Tensor& x) { return layer_norm(x.to(f64), weight, bias, 1e-7); };
 
-  // The projections of the rows are those of the layer (share_att_key). A bias of keys adds the
-  // same to all scores of a query, so the rows' have none.
+  // The projections of the rows are those of the layer (share_att_key). A bias of keys adds a
+  // constant to all scores of a query, so the rows have none.
   const std::string self = "encoder.layer.{}.attention.self.", ours = "encoder.layers.{}.";
   const std::string attention = ours + "self_attention.";
   nn::NameMap names;

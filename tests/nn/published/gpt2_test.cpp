@@ -10,7 +10,7 @@ using testing::Checkpoint;
 using testing::some_tokens;
 using testing::worst_error;
 
-TEST_CASE("GPT-2 from its checkpoint", "[published]") {
+TEST_CASE("GPT-2 loads from its checkpoint", "[published]") {
   Checkpoint file;
   file.add("transformer.wte.weight", {11, 12});
   file.add("transformer.wpe.weight", {16, 12});

@@ -10,7 +10,7 @@ using testing::Checkpoint;
 using testing::some_tokens;
 using testing::worst_error;
 
-TEST_CASE("GPT-NeoX from its checkpoint, in half precision", "[published]") {
+TEST_CASE("GPT-NeoX loads from its checkpoint in half precision", "[published]") {
   Checkpoint file;
   file.add("gpt_neox.embed_in.weight", {11, 16});
   for (const std::string layer : {"gpt_neox.layers.0.", "gpt_neox.layers.1."}) {

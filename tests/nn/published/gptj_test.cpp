@@ -10,7 +10,7 @@ using testing::Checkpoint;
 using testing::some_tokens;
 using testing::worst_error;
 
-TEST_CASE("GPT-J from its checkpoint", "[published]") {
+TEST_CASE("GPT-J loads from its checkpoint", "[published]") {
   Checkpoint file;
   file.add("transformer.wte.weight", {11, 16});
   for (const std::string layer : {"transformer.h.0.", "transformer.h.1."}) {

@@ -53,7 +53,7 @@ Checkpoint checkpoint() {
   return file;
 }
 
-reference::Matrix wanted(const Checkpoint& file) {
+reference::Matrix expected(const Checkpoint& file) {
   return reference::llama(
       reference::Weights(file.tensors()), some_tokens,
       {.layers = 2,
@@ -64,7 +64,7 @@ reference::Matrix wanted(const Checkpoint& file) {
 
 }  // namespace
 
-TEST_CASE("LLaMA from its checkpoint, in two shards", "[published]") {
+TEST_CASE("LLaMA loads from its checkpoint in two shards", "[published]") {
   const Checkpoint file = checkpoint();
   const testing::TempDir folder;
   testing::save_two_shards(folder, file.named());
@@ -72,11 +72,11 @@ TEST_CASE("LLaMA from its checkpoint, in two shards", "[published]") {
   nn::LanguageModel model(options());
   model.to(f64);
   nn::load_weights(folder.str(), model, nn::llama_names(model.options));
-  CHECK(worst_error(model(as_batch(some_tokens))[0], reference::tensor(wanted(file))) < 1e-10);
+  CHECK(worst_error(model(as_batch(some_tokens))[0], reference::tensor(expected(file))) < 1e-10);
 }
 
-// As Phi-3 and vLLM store the same model: q, k and v, of unequal sizes, and gate and up as one.
-TEST_CASE("LLaMA with fused projections", "[published]") {
+// Stored as in Phi-3 and vLLM: q, k and v, of unequal sizes, in one tensor, and gate and up in one.
+TEST_CASE("LLaMA loads with fused projections", "[published]") {
   const Checkpoint file = checkpoint();
   std::vector<nn::NamedTensor> fused;
   for (const auto& [name, value] : file.tensors())
@@ -105,5 +105,5 @@ TEST_CASE("LLaMA with fused projections", "[published]") {
                  {{ours + "q.weight", 4}, {ours + "k.weight", 2}, {ours + "v.weight", 2}})
           .split("model.layers.{}.mlp.gate_up_proj.weight",
                  {network + "gate.weight", network + "up.weight"}));
-  CHECK(worst_error(model(as_batch(some_tokens))[0], reference::tensor(wanted(file))) < 1e-10);
+  CHECK(worst_error(model(as_batch(some_tokens))[0], reference::tensor(expected(file))) < 1e-10);
 }

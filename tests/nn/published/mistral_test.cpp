@@ -10,7 +10,7 @@ using testing::Checkpoint;
 using testing::some_tokens;
 using testing::worst_error;
 
-TEST_CASE("Mistral from its checkpoint", "[published]") {
+TEST_CASE("Mistral loads from its checkpoint", "[published]") {
   Checkpoint file;
   file.add("model.embed_tokens.weight", {11, 16});
   for (const std::string layer : {"model.layers.0.", "model.layers.1."}) {

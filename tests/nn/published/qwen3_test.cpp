@@ -13,8 +13,8 @@ using testing::Checkpoint;
 using testing::some_tokens;
 using testing::worst_error;
 
-// With the YaRN of its long contexts, and the output tied to the embedding as in its small sizes.
-TEST_CASE("Qwen3 from its checkpoint", "[published]") {
+// With the YaRN scaling of its long contexts, and the output tied as in its small models.
+TEST_CASE("Qwen3 loads from its checkpoint", "[published]") {
   Checkpoint file;
   file.add("model.embed_tokens.weight", {11, 16});
   for (const std::string layer : {"model.layers.0.", "model.layers.1."}) {

@@ -10,7 +10,7 @@ using testing::Checkpoint;
 using testing::some_tokens;
 using testing::worst_error;
 
-TEST_CASE("T5 from its checkpoint, in two shards", "[published]") {
+TEST_CASE("T5 loads from its checkpoint in two shards", "[published]") {
   Checkpoint file;
   file.add("shared.weight", {11, 12});
   for (const std::string stack : {"encoder.", "decoder."}) {

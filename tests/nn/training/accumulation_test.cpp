@@ -1,4 +1,4 @@
-// A step is the mean over all that it scores, however its batch is cut: micro-batches, parts.
+// A step is the mean over all scored targets, however its batch is divided into micro-batches.
 #include <cmath>
 
 #include "nn/embedding.h"
@@ -27,7 +27,7 @@ struct Net : nn::Module {
   }
 };
 
-// Rows of which so many targets are scored.
+// Rows with these numbers of scored targets.
 nn::Batch batch_of(const std::vector<int64_t>& scored) {
   const int64_t rows = int64_t(scored.size());
   nn::Batch b{randint(0, vocabulary, {rows, length}), randint(0, vocabulary, {rows, length})};
@@ -57,7 +57,7 @@ Outcome step(const nn::Batch& batch, int64_t micro_batches) {
   return got;
 }
 
-// Both are sums of at most 25 terms of at most 1 in f64.
+// Both are sums of at most 25 terms of at most 1, in f64.
 void check_equal(const Outcome& got, const Outcome& expected) {
   CHECK(got.loss == Approx(expected.loss).epsilon(1e-13).margin(1e-13));
   CHECK(got.norm == Approx(expected.norm).epsilon(1e-13).margin(1e-13));
@@ -68,7 +68,7 @@ void check_equal(const Outcome& got, const Outcome& expected) {
 
 }  // namespace
 
-TEST_CASE("A step is the mean over its scored targets, however it is cut", "[trainer]") {
+TEST_CASE("A step is the mean over its scored targets, however its batch is divided", "[trainer]") {
   manual_seed(4);
   const RandomState begin = random_state();
   const auto compared = [&](const std::vector<int64_t>& scored) {
@@ -82,16 +82,17 @@ TEST_CASE("A step is the mean over its scored targets, however it is cut", "[tra
     }
     return whole;
   };
-  compared({3, 0, 5, 5, 5, 5, 2, 0});  // of 2: 13 and 12; of 8: two with nothing
-  compared({0, 0, 0, 0, 1, 5, 5, 5});  // nothing, and 16
-  compared({5, 5, 0, 0});              // 10, and nothing
-  // A step that scores nothing has a gradient of zeros, by which AdamW decays.
+  compared({3, 0, 5, 5, 5, 5, 2, 0});  // of 2: 13 and 12; of 8: two without targets
+  compared({0, 0, 0, 0, 1, 5, 5, 5});  // none, and 16
+  compared({5, 5, 0, 0});              // 10, and none
+  // A step that scores nothing has a gradient of zeros, with which AdamW still decays.
   const Outcome nothing = compared({0, 0, 0, 0});
   CHECK(nothing.loss == 0);
   CHECK(nothing.norm == 0);
 }
 
-TEST_CASE("A step that scores nothing changes weights alike, however it is cut", "[trainer]") {
+TEST_CASE("A step that scores nothing changes weights the same, however its batch is divided",
+          "[trainer]") {
   manual_seed(5);
   const nn::Batch batch = batch_of({0, 0, 0, 0});
   const RandomState ready = random_state();
@@ -102,7 +103,7 @@ TEST_CASE("A step that scores nothing changes weights alike, however it is cut",
   }
 }
 
-TEST_CASE("The mean of nothing, 0 / 0, counts as nothing", "[trainer]") {
+TEST_CASE("The mean over no targets, 0 / 0, counts as nothing", "[trainer]") {
   if (default_device().is_cuda()) STRETTO_SKIP("on a GPU the host does not wait for a loss");
   Net net;
   net.to(f64);
@@ -120,7 +121,7 @@ TEST_CASE("The mean of nothing, 0 / 0, counts as nothing", "[trainer]") {
   CHECK(r.gradient_norm > 0);
 }
 
-TEST_CASE("Rows of micro-batches without scored targets count the same", "[trainer]") {
+TEST_CASE("Micro-batches staged without targets have equal weights", "[trainer]") {
   Net net;
   net.to(f64);
   nn::SGD optimizer(net.parameters(), {.lr = 0});
@@ -139,7 +140,7 @@ TEST_CASE("Rows of micro-batches without scored targets count the same", "[train
     CHECK(got[i] == Approx(expected[i]).epsilon(1e-12).margin(1e-13));
 }
 
-TEST_CASE("Micro-batches are equally many rows of a batch that the trainer gets", "[trainer]") {
+TEST_CASE("A batch must be staged and divide into equal micro-batches", "[trainer]") {
   Net net;
   nn::SGD optimizer(net.parameters(), {});
   const nn::Batch batch = batch_of({5, 5, 5, 5, 5, 5});
@@ -159,8 +160,8 @@ TEST_CASE("Micro-batches are equally many rows of a batch that the trainer gets"
   CHECK_THAT(refusal(3, true), Containing("must be a power of two"));
 }
 
-TEST_CASE("Gradients of micro-batches add up in f32 in a bf16 model", "[trainer]") {
-  // 256 + 8 · 0.25: in bf16 each of the eight would be rounded away.
+TEST_CASE("Gradients of micro-batches are summed in f32 in a bf16 model", "[trainer]") {
+  // 256 + 8 · 0.25: a bf16 sum would lose each of the eight.
   struct Scale : nn::Module {
     const Tensor weight = parameter("weight", ones({1}));
   } net;

@@ -1,4 +1,4 @@
-// What a training step takes in bf16, beside one in f32.
+// The memory of a training step in bf16, compared with f32.
 #include "core/storage.h"
 #include "nn/models/language_model.h"
 #include "nn/models/registry.h"
@@ -12,7 +12,7 @@ using namespace stretto;
 
 namespace {
 
-// Bytes at the peak of a step above what stays between steps (weights, gradients, moments).
+// Peak bytes of a step above those in use between steps (weights, gradients, moments).
 int64_t taken_by_step(const std::string& position, const std::string& kernel, DType dtype) {
   nn::LanguageModel::Options o{
       .vocabulary = 50,
@@ -41,7 +41,7 @@ int64_t taken_by_step(const std::string& position, const std::string& kernel, DT
 
 }  // namespace
 
-TEST_CASE("a training step takes in bf16 at most 0.6 of what it takes in f32") {
+TEST_CASE("a training step in bf16 needs at most 0.6 of the memory of f32") {
   for (const auto& [position, kernel] : {std::pair{"music", "softmax"},
                                          {"xl", "softmax"},
                                          {"learned", "softmax"},
@@ -50,7 +50,7 @@ TEST_CASE("a training step takes in bf16 at most 0.6 of what it takes in f32") {
     const int64_t narrow = taken_by_step(position, kernel, bf16),
                   wide = taken_by_step(position, kernel, f32);
     INFO(position << ", " << kernel << ": " << narrow << " and " << wide << " bytes");
-    // On a GPU fused softmax attention keeps its outputs' rounding errors, too
+    // On a GPU fused softmax attention also saves the rounding errors of its outputs
     // (cuda/attention/attention.h).
     const bool rest = default_device().is_cuda() && std::string(kernel) == "softmax";
     CHECK(narrow <= 0.6 * wide + (rest ? 3 * 256 * 64 * 2 : 0));  // layers, tokens, d_model, bytes

@@ -34,7 +34,7 @@ struct Net : nn::Module {
   Tensor linear_twice(const Tensor& x) { return x + in(x); }
 };
 
-// One step on random data: it depends on the random state, the weights and the optimizer's state.
+// One step on random data; it depends on the random state, the weights and the optimizer's state.
 void train_step(Net& net, nn::Optimizer& optimizer) {
   optimizer.zero_grad();
   const Tensor x = randn({16, 4}, {.dtype = net.in.weight.dtype()});
@@ -52,7 +52,7 @@ std::vector<float> weights(const nn::Module& m) {
   return all;
 }
 
-// Ten steps in one go against five, a checkpoint, and five more in a fresh program.
+// Ten steps in one run against five, a checkpoint, and five more in a new program.
 template <class MakeOptimizer>
 void check_resume(DType dtype, MakeOptimizer make) {
   const TempDir dir;
@@ -68,14 +68,14 @@ void check_resume(DType dtype, MakeOptimizer make) {
   manual_seed(77);
   Net again({});
   again.to(dtype);
-  auto fresh = make(again.parameters());
-  const nn::TrainingState state = nn::load_checkpoint(path, again, fresh.get());
+  auto restored = make(again.parameters());
+  const nn::TrainingState state = nn::load_checkpoint(path, again, restored.get());
   CHECK(state.step == 5);
   CHECK(state.metadata == nn::Metadata{{"data", "17"}});
-  // What was restored saves as the same bytes.
-  nn::save_checkpoint(dir.file("b"), again, fresh.get(), state);
+  // The restored state is saved as the same bytes.
+  nn::save_checkpoint(dir.file("b"), again, restored.get(), state);
   CHECK(read_file(dir.file("b")) == read_file(path));
-  for (int i = 0; i < 5; ++i) train_step(again, *fresh);
+  for (int i = 0; i < 5; ++i) train_step(again, *restored);
   CHECK(weights(again) == weights(net));
   CHECK(again.tied.same(again.in.weight));
   CHECK(again.in.weight.dtype() == dtype);
@@ -113,7 +113,7 @@ TEST_CASE("training resumes bit for bit") {
   }
 }
 
-TEST_CASE("a checkpoint's tensors have readable names, shared ones once") {
+TEST_CASE("a checkpoint's tensors have readable names, shared ones are stored once") {
   const TempDir dir;
   manual_seed(1);
   Net net({});
@@ -136,7 +136,7 @@ TEST_CASE("a checkpoint's tensors have readable names, shared ones once") {
   CHECK(file.metadata.at("stretto.optimizer") == "AdamW");
 }
 
-TEST_CASE("the training state can be read before there is a model") {
+TEST_CASE("the training state can be read before a model exists") {
   const TempDir dir;
   manual_seed(1);
   Net net({});
@@ -151,7 +151,7 @@ TEST_CASE("the training state can be read before there is a model") {
   CHECK(random_state().seed == 1);
 }
 
-TEST_CASE("a checkpoint keeps tensors of the program's own") {
+TEST_CASE("a checkpoint can store tensors of the program") {
   const TempDir dir;
   const std::string path = dir.file("a.safetensors");
   Net net({});
@@ -166,10 +166,10 @@ TEST_CASE("a checkpoint keeps tensors of the program's own") {
   CHECK(state.tensors[1].name == "memory");
   CHECK(state.tensors[1].tensor.shape() == Shape{2, 3, 4});
   CHECK(state.tensors[1].tensor.to_vector<float>() == memory.to_vector<float>());
-  nn::load_weights(path, net);  // has no use for them
+  nn::load_weights(path, net);  // ignores them
 }
 
-TEST_CASE("a checkpoint that does not fit is refused before anything changes") {
+TEST_CASE("a checkpoint that does not fit is rejected before anything changes") {
   const TempDir dir;
   const std::string path = dir.file("a");
   manual_seed(1);
@@ -249,7 +249,7 @@ TEST_CASE("a checkpoint that does not fit is refused before anything changes") {
              Containing("was saved with optimizer none"));
 }
 
-TEST_CASE("a checkpoint of which any one bit has flipped is refused, and changes nothing") {
+TEST_CASE("a checkpoint with any single bit flipped is rejected and changes nothing") {
   const TempDir dir;
   const std::string path = dir.file("a");
   manual_seed(1);
@@ -287,7 +287,7 @@ TEST_CASE("a checkpoint of which any one bit has flipped is refused, and changes
   CHECK(weights(other) == weights(layer));
 }
 
-TEST_CASE("a damaged checkpoint says what is damaged") {
+TEST_CASE("the error of a damaged checkpoint names the damaged part") {
   const TempDir dir;
   const std::string path = dir.file("a");
   Net net({});
@@ -310,7 +310,7 @@ TEST_CASE("a damaged checkpoint says what is damaged") {
              Containing("metadata \"stretto.digest\" is missing"));
 }
 
-TEST_CASE("a checkpoint of another version is refused by name") {
+TEST_CASE("the error of a checkpoint of another version names the version") {
   const TempDir dir;
   const std::string path = dir.file("a");
   manual_seed(1);
@@ -345,7 +345,7 @@ TEST_CASE("a checkpoint of another version is refused by name") {
   CHECK(with([](nn::Metadata& texts) { texts.erase("stretto.digest"); }) ==
         "[load] " + path + ": metadata \"stretto.digest\" is missing");
   CHECK(weights(other) == before);
-  // Of the same version but for its last number.
+  // The same version except for its last number.
   const std::string version = file.metadata.at("stretto.version");
   CHECK(with([&](nn::Metadata& texts) {
           texts["stretto.version"] = version.substr(0, version.rfind('.') + 1) + "77";
@@ -353,7 +353,7 @@ TEST_CASE("a checkpoint of another version is refused by name") {
   CHECK(weights(other) == weights(net));
 }
 
-TEST_CASE("weights that are not finite are loaded on request alone") {
+TEST_CASE("weights that are not finite are loaded only on request") {
   const TempDir dir;
   const std::string path = dir.file("a");
   Net net({}), other({});
@@ -386,14 +386,14 @@ TEST_CASE("weights that are not finite are loaded on request alone") {
   CHECK_THAT(error_of([&] { nn::load_checkpoint(path, other, &others); }),
              Containing("optim.in.weight.m: holds values that are not finite"));
 
-  // What only becomes infinite as it is converted.
+  // A value that becomes infinite only when it is converted.
   nn::Linear layer({.in = 1, .out = 1});
   nn::save_safetensors(path,
                        {{"weight", full({1, 1}, 1e300, {.dtype = f64})}, {"bias", zeros({1})}});
   CHECK_THAT(error_of([&] { nn::load_weights(path, layer); }), Containing("weight: holds"));
 }
 
-TEST_CASE("load_weights reads checkpoints and foreign files") {
+TEST_CASE("load_weights reads checkpoints and other files") {
   const TempDir dir;
   manual_seed(1);
   Net net({}), other({});
@@ -431,7 +431,7 @@ TEST_CASE("load_weights reads checkpoints and foreign files") {
           "[load] weight (b): file has f64 [3], the model f32 [3, 2]; bias (fc.w): file has"));
 }
 
-TEST_CASE("a checkpoint does not tell where the model was") {
+TEST_CASE("a checkpoint does not depend on the device of the model") {
   if (!cuda_available()) STRETTO_SKIP(cuda_description());
   const TempDir dir;
   manual_seed(1);
@@ -446,7 +446,8 @@ TEST_CASE("a checkpoint does not tell where the model was") {
   CHECK(read_file(dir.file("gpu")) == read_file(dir.file("cpu")));
 }
 
-TEST_CASE("a checkpoint with a shared parameter under its second name loads, with its optimizer") {
+TEST_CASE(
+    "a checkpoint with a shared parameter under its second name loads, also into the optimizer") {
   const TempDir dir;
   const std::string path = dir.file("a.safetensors"), other = dir.file("b.safetensors");
   manual_seed(3);
@@ -465,10 +466,10 @@ TEST_CASE("a checkpoint with a shared parameter under its second name loads, wit
   CHECK(renamed == 4);  // itself, steps, m and v
   nn::save_safetensors(other, file.tensors, file.metadata);
   Net again({});
-  nn::Adam fresh(again.parameters(), {});
-  nn::load_checkpoint(other, again, &fresh);
+  nn::Adam restored(again.parameters(), {});
+  nn::load_checkpoint(other, again, &restored);
   CHECK(weights(again) == weights(net));
-  train_step(again, fresh);
+  train_step(again, restored);
   manual_seed(3);
   Net first({});
   nn::Adam from_first(first.parameters(), {});

@@ -44,8 +44,8 @@ TEST_CASE("clip_grad_norm scales all gradients by their common norm") {
   CHECK_THROWS_WITH(nn::clip_grad_norm({a}, NAN), Containing("[clip_grad_norm] max_norm"));
 }
 
-TEST_CASE("clip_grad_norm adds f32 squares in f64, whatever the threads") {
-  // 2²⁵ ones and one: f32 sums would stop at 2²⁴.
+TEST_CASE("clip_grad_norm sums f32 squares in f64, for any number of threads") {
+  // 2²⁵ ones and one more: f32 sums would stop at 2²⁴.
   const int threads = num_threads();
   Tensor big = zeros({(1 << 25) + 1});
   big.fill_(1);
@@ -69,15 +69,15 @@ TEST_CASE("clip_grad_norm scales all gradients or none") {
     return all;
   };
   for (const DType dtype : {f64, f32, bf16}) {
-    const Tensors calm = gradients(dtype), disturbed = gradients(dtype);
-    const double norm = nn::clip_grad_norm(calm, 0.5).item();
+    const Tensors undisturbed = gradients(dtype), disturbed = gradients(dtype);
+    const double norm = nn::clip_grad_norm(undisturbed, 0.5).item();
     double again = 0;
     testing::fail_until_it_fits([&] { again = nn::clip_grad_norm(disturbed, 0.5).item(); }, 64);
     CHECK(again == norm);
-    for (size_t i = 0; i < calm.size(); ++i) {
-      CHECK(calm[i].grad().to_vector<double>() == disturbed[i].grad().to_vector<double>());
+    for (size_t i = 0; i < undisturbed.size(); ++i) {
+      CHECK(undisturbed[i].grad().to_vector<double>() == disturbed[i].grad().to_vector<double>());
       const Tensor want = gradients(dtype)[i].grad() * (0.5 / norm);
-      CHECK(calm[i].grad().to_vector<double>() == want.to_vector<double>());
+      CHECK(undisturbed[i].grad().to_vector<double>() == want.to_vector<double>());
     }
   }
 }

@@ -1,4 +1,4 @@
-// --device and --dtype of a command line.
+// --device and --dtype on the command line.
 #include "nn/training/device_config.h"
 
 #include <sys/wait.h>
@@ -31,8 +31,8 @@ struct Line {
   std::vector<std::string> words_;
 };
 
-// exit() of a child writes what it has printed, and leaves the rest of its parent's program alone,
-// whose threads it does not have.
+// exit() in a child process flushes its output; the threads of the parent do not exist there, so
+// nothing else of the parent's program may run.
 void leave_at_exit() {
   on_exit(
       [](int status, void*) {
@@ -44,7 +44,7 @@ void leave_at_exit() {
 
 }  // namespace
 
-TEST_CASE("parse_device_args takes its options and leaves the program's own") {
+TEST_CASE("parse_device_args removes its options and leaves the program's own") {
   Line none({"program"});
   const nn::DeviceConfig plain = nn::parse_device_args(none.argc, none.argv.data());
   CHECK(plain.device == cpu);
@@ -60,8 +60,7 @@ TEST_CASE("parse_device_args takes its options and leaves the program's own") {
   CHECK(both.argv[size_t(both.argc)] == nullptr);
 }
 
-TEST_CASE(
-    "parse_device_args ends a program that has an argument it does not know, or asks for help") {
+TEST_CASE("parse_device_args ends the program for unknown arguments and for --help") {
   const auto ends = [](std::vector<std::string> words, const std::string& own, int status,
                        const std::string& says) {
     words.insert(words.begin(), "program");
@@ -77,15 +76,15 @@ TEST_CASE(
       _exit(99);
     }
     close(pipe_ends[1]);
-    std::string said(4096, 0);
-    said.resize(size_t(std::max<ssize_t>(0, read(pipe_ends[0], said.data(), said.size()))));
+    std::string output(4096, 0);
+    output.resize(size_t(std::max<ssize_t>(0, read(pipe_ends[0], output.data(), output.size()))));
     close(pipe_ends[0]);
     int result = 0;
     waitpid(child, &result, 0);
-    INFO(said);
+    INFO(output);
     CHECK(WIFEXITED(result));
     CHECK(WEXITSTATUS(result) == status);
-    CHECK_THAT(said, Containing(says));
+    CHECK_THAT(output, Containing(says));
   };
   const std::string options = "[--device cpu|cuda|cuda:N] [--dtype f32|bf16]";
   const std::string unknown = "] is an unknown option or one argument too many; accepted: ";

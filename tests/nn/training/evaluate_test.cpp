@@ -1,4 +1,4 @@
-// Evaluation mode for a scope, and the mean loss of batches.
+// Evaluation mode for a scope, and the mean loss over batches.
 #include "nn/training/evaluate.h"
 
 #include <cmath>
@@ -27,7 +27,7 @@ nn::Batch batch(std::vector<int64_t> inputs, std::vector<int64_t> targets) {
 
 }  // namespace
 
-TEST_CASE("EvalMode restores every module's mode, whatever happens", "[evaluate]") {
+TEST_CASE("EvalMode restores every module's mode, also after an exception", "[evaluate]") {
   Bigrams model;
   model.dropout.eval();
   try {
@@ -56,14 +56,14 @@ TEST_CASE("mean_loss is the mean over all scored tokens of all batches", "[evalu
     sum += std::log(total) - table[size_t(5 * input + target)];
   }
   CHECK(nn::mean_loss(model, batches) == Approx(sum / 3).epsilon(1e-6));
-  CHECK(nn::mean_loss(model, batches) == nn::mean_loss(model, batches));  // nothing is dropped
+  CHECK(nn::mean_loss(model, batches) == nn::mean_loss(model, batches));  // no dropout
   CHECK(model.training());
   CHECK(std::isnan(nn::mean_loss(model, std::vector<nn::Batch>{})));
   CHECK_THROWS_WITH(nn::LossSum().add(ones({2}), zeros({3}, {.dtype = i64})),
                     "[LossSum] losses f32 [2], targets i64 [3]; shapes must be equal");
 }
 
-TEST_CASE("A module tells its device", "[evaluate]") {
+TEST_CASE("Module::device() returns the device of the parameters", "[evaluate]") {
   CHECK(Bigrams().device() == default_device());
   CHECK(nn::Dropout({.p = 0.5}).device() == cpu);
 }

@@ -1,5 +1,5 @@
-// Batches cut into micro-batches: parameters that are frozen, or that no part reaches, stay as they
-// are.
+// Batches divided into micro-batches: parameters that are frozen, or that no micro-batch reaches,
+// do not change.
 #include "nn/distributed/data_parallel_step.h"
 #include "nn/distributed/optimizer_shards.h"
 #include "nn/embedding.h"
@@ -33,7 +33,7 @@ Weights weights_of(const nn::Module& net) {
 
 nn::AdamW::Options decaying() { return {.lr = 0.1, .weight_decay = 0.1}; }
 
-// What is frozen at a step: the body from the first on until the third, the head in the fourth.
+// Freezes the body in steps 0 and 1, and the head in step 3.
 void freeze_for(Net& net, int64_t step) {
   net.body.freeze(step < 2);
   net.head.freeze(step == 3);
@@ -42,7 +42,7 @@ void freeze_for(Net& net, int64_t step) {
 const std::vector<std::string> names{"body.weight", "body.bias",    "head.weight",
                                      "head.bias",   "aside.weight", "aside.bias"};
 
-// Parameters that change in a step, by the weights before and after it.
+// Returns the parameters that a step changed, from the weights before and after it.
 std::vector<std::string> changed(const Weights& before, const Weights& after) {
   std::vector<std::string> all;
   for (size_t i = 0; i < before.size(); ++i)
@@ -56,7 +56,7 @@ const std::vector<std::vector<std::string>> trained{head, head, both, body, both
 
 }  // namespace
 
-TEST_CASE("Frozen and unused parameters stay as they are when batches are cut", "[trainer]") {
+TEST_CASE("Frozen and unused parameters do not change when batches are divided", "[trainer]") {
   for (const int64_t micro_batches : {1, 2, 4}) {
     manual_seed(2);
     Net net;
@@ -79,8 +79,8 @@ TEST_CASE("Frozen and unused parameters stay as they are when batches are cut", 
   }
 }
 
-// The same by processes, each with its share of the optimizer's state.
-TEST_CASE("Frozen and unused parameters stay as they are on all processes", "[distributed]") {
+// The same with several processes, each with its shard of the optimizer's state.
+TEST_CASE("Frozen and unused parameters do not change on any process", "[distributed]") {
   std::vector<Weights> alone;
   for (const int size : {1, 2, 4})
     for (const bool scatter : {false, true}) {

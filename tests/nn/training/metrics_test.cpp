@@ -44,14 +44,14 @@ TEST_CASE("resumed metrics keep the rows up to the step", "[metrics]") {
     csv.row({101, 2});
   }
   CHECK(read_file(path) == "step,loss\n0,4\n10,3\n1e2,nan\n101,2\n");
-  // A line that a crash cut short goes even if its step is early enough.
+  // A line cut short by a crash is dropped even if its step is early enough.
   write_file(path, "step,loss\n0,4\n10,3");
   MetricsCsv::resume(path, {"step", "loss"}, 100);
   CHECK(read_file(path) == "step,loss\n0,4\n");
   CHECK(entries(folder.str()) == 1);
 }
 
-TEST_CASE("resumed metrics of fewer columns get the others", "[metrics]") {
+TEST_CASE("resumed metrics with fewer columns get the new columns", "[metrics]") {
   const TempDir folder;
   const std::string path = folder.file("m.csv");
   write_file(path, "step,loss\n1,4\n2,3\n");
@@ -66,7 +66,7 @@ TEST_CASE("resumed metrics of fewer columns get the others", "[metrics]") {
   }
 }
 
-TEST_CASE("metrics read back, those of earlier runs too", "[metrics]") {
+TEST_CASE("rows() returns the metrics, also those of earlier runs", "[metrics]") {
   const TempDir folder;
   const std::string path = folder.file("m.csv");
   CHECK(MetricsCsv(path, {"step", "loss"}).rows().empty());
@@ -76,7 +76,7 @@ TEST_CASE("metrics read back, those of earlier runs too", "[metrics]") {
   CHECK(csv.rows() == std::vector<std::vector<double>>{{1, 0.1}, {2, 1.0 / 3}});
 }
 
-TEST_CASE("resuming without metrics starts them", "[metrics]") {
+TEST_CASE("resuming without metrics starts a new file", "[metrics]") {
   const TempDir folder;
   const std::string path = folder.file("m.csv");
   MetricsCsv::resume(path, {"step", "loss"}, 5).row({6, 1});
@@ -89,7 +89,7 @@ TEST_CASE("resuming without metrics starts them", "[metrics]") {
   CHECK(read_file(path) == "step,loss\n");
 }
 
-TEST_CASE("resuming other metrics is refused and changes nothing", "[metrics]") {
+TEST_CASE("resuming other metrics is an error and changes nothing", "[metrics]") {
   const TempDir folder;
   const std::string path = folder.file("m.csv");
   const auto refusal = [&](const std::string& text) {
@@ -108,7 +108,7 @@ TEST_CASE("resuming other metrics is refused and changes nothing", "[metrics]") 
   }
 }
 
-TEST_CASE("other names of an older file keep what it had", "[metrics]") {
+TEST_CASE("hard links to an older file keep its content", "[metrics]") {
   const TempDir folder;
   const std::string path = folder.file("m.csv"), other = folder.file("other");
   MetricsCsv(path, {"step"}).row({1});
@@ -138,7 +138,7 @@ TEST_CASE("a metrics row that does not fit is an error", "[metrics]") {
   const TempDir folder;
   const std::string path = folder.file("m.csv");
   MetricsCsv csv(path, {"step", "loss"});
-  // A limit on the size of files stands in for a full disk.
+  // A limit on the size of files acts as a full disk.
   rlimit before{};
   REQUIRE(::getrlimit(RLIMIT_FSIZE, &before) == 0);
   rlimit small = before;

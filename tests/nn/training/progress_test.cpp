@@ -17,7 +17,7 @@ using namespace stretto::nn;  // NOLINT
 
 const double kNan = std::numeric_limits<double>::quiet_NaN();
 
-/// A progress display on a string, with a clock that the test sets.
+/// A progress display that writes to a string, with a clock that the test sets.
 struct Fixture {
   std::ostringstream out;
   double now = 0;
@@ -30,7 +30,7 @@ struct Fixture {
     options.clock = [this] { return now; };
     return options;
   }
-  /// What was written since the last call.
+  /// Returns the text written since the last call.
   std::string taken() {
     const std::string text = out.str();
     out.str("");
@@ -139,7 +139,7 @@ TEST_CASE("a progress line never wraps", "[progress]") {
   }
 }
 
-TEST_CASE("what is not known is left out", "[progress]") {
+TEST_CASE("unknown values are left out", "[progress]") {
   Fixture f;
   Progress progress(0, f.options(false));
   progress.update(3, 0, kNan, kNan);
@@ -149,7 +149,7 @@ TEST_CASE("what is not known is left out", "[progress]") {
   CHECK(f.taken() == "  0.0%  step 4  loss 2.0000  10s  left ?\n");
 }
 
-TEST_CASE("the time left of a resumed run counts only its own share", "[progress]") {
+TEST_CASE("the time left of a resumed run counts only its own steps", "[progress]") {
   Fixture f;
   ProgressOptions options = f.options(false);
   options.starting_fraction = 0.5;

@@ -1,4 +1,4 @@
-// What a run leaves in its folder, and goes on from: nothing is lost, skipped, repeated or mixed.
+// The files of a run, and resuming it: no step is lost, skipped or repeated, and runs never mix.
 #include <cmath>
 #include <filesystem>
 
@@ -51,7 +51,7 @@ std::function<bool()> after(int64_t steps) {
 
 }  // namespace
 
-TEST_CASE("A learning rate that the program sets goes on", "[trainer]") {
+TEST_CASE("A learning rate set by the program is resumed", "[trainer]") {
   const TempDir dir;
   const auto run = [&](const std::string& name, std::function<bool()> stop) {
     Fit fit({.steps = 10, .folder = dir.file(name), .stop = std::move(stop)});
@@ -70,7 +70,7 @@ TEST_CASE("A learning rate that the program sets goes on", "[trainer]") {
         read_file(dir.file("whole/checkpoint.safetensors")));
 }
 
-TEST_CASE("The number of micro-batches belongs to the checkpoint", "[trainer]") {
+TEST_CASE("The number of micro-batches is part of the checkpoint", "[trainer]") {
   const TempDir dir;
   Fit fit({.steps = 3, .micro_batches = 2, .folder = dir.file("x")});
   REQUIRE(fit.run());
@@ -95,7 +95,7 @@ TEST_CASE("The number of micro-batches belongs to the checkpoint", "[trainer]") 
         "[load] " + odd + ": metadata \"micro_batches\" is missing or malformed");
 }
 
-TEST_CASE("A finished run can be given more steps", "[trainer]") {
+TEST_CASE("A finished run can be continued for more steps", "[trainer]") {
   const TempDir dir;
   const auto options = [&](int64_t steps, const char* name) {
     return nn::TrainerOptions{.steps = steps, .evaluate_every = 2, .folder = dir.file(name)};
@@ -111,7 +111,7 @@ TEST_CASE("A finished run can be given more steps", "[trainer]") {
   CHECK(more.trainer.metrics().rows().size() == 3);
 }
 
-TEST_CASE("Another set of trained parameters is named in words", "[trainer]") {
+TEST_CASE("The error of a checkpoint with other trained parameters names them", "[trainer]") {
   const TempDir dir;
   const std::string path = dir.file("c");
   Fit all({.steps = 2});
@@ -146,7 +146,7 @@ TEST_CASE("Another set of trained parameters is named in words", "[trainer]") {
   CHECK(same.weights() != before);
 }
 
-TEST_CASE("A folder that holds another run is refused", "[trainer]") {
+TEST_CASE("A directory that holds another run is an error", "[trainer]") {
   const TempDir dir;
   const nn::TrainerOptions options{.steps = 2, .evaluate_every = 1, .folder = dir.file("x")};
   Fit first(options);
@@ -165,7 +165,7 @@ TEST_CASE("A folder that holds another run is refused", "[trainer]") {
   refused(checkpoint);
   CHECK(read_file(checkpoint) == weights);
 
-  // A checkpoint from elsewhere is no reason to mix two runs.
+  // A checkpoint from elsewhere does not allow mixing two runs.
   Fit other({.steps = 2, .folder = dir.file("y")});
   REQUIRE(other.run());
   Fit from_there(options);
@@ -175,7 +175,7 @@ TEST_CASE("A folder that holds another run is refused", "[trainer]") {
   elsewhere.trainer.load(other.trainer.checkpoint_path());
   CHECK(elsewhere.run());
 
-  // With overwrite the old run stays whole until the new one has a checkpoint.
+  // With overwrite the old run stays complete until the new one has a checkpoint.
   nn::TrainerOptions over = options;
   over.overwrite = true;
   Fit broken(over);
@@ -190,7 +190,7 @@ TEST_CASE("A folder that holds another run is refused", "[trainer]") {
   CHECK(nn::load_training_state(checkpoint).step == 3);
   CHECK(entries(dir.file("x")) == 2);
 
-  // Rows without a checkpoint are a run too, a header alone is none.
+  // Metrics without a checkpoint are a run too; a header without rows is not.
   fs::remove(checkpoint);
   const std::string three = read_file(metrics);
   CHECK_THROWS_AS(Fit(options).run(), Error);
@@ -199,7 +199,7 @@ TEST_CASE("A folder that holds another run is refused", "[trainer]") {
   CHECK(Fit(options).run());
 }
 
-TEST_CASE("A run is saved by the clock too", "[trainer]") {
+TEST_CASE("A run is also saved after save_minutes", "[trainer]") {
   const TempDir dir;
   Fit fit({.steps = 10, .folder = dir.file("x"), .save_minutes = 1e-12});
   CHECK_THROWS_AS(fit.trainer.run([&](int64_t i) { return fit.loss(i) / double(7 - i); }), Error);
@@ -211,7 +211,7 @@ TEST_CASE("A run is saved by the clock too", "[trainer]") {
   CHECK(saved == 3);  // 5, 10, and the end
 }
 
-TEST_CASE("Evaluations, columns of one's own and the best are there for callbacks", "[trainer]") {
+TEST_CASE("Callbacks see the evaluation, custom columns and whether it is the best", "[trainer]") {
   const TempDir dir;
   const std::vector<double> validations{3, 1, 2, NAN, 0.5};
   const auto options = [&](std::function<bool()> stop) {

@@ -1,4 +1,4 @@
-// Whole training steps have the same bits for any number of threads, with every instruction set.
+// Training steps are bit-identical for any number of threads, with every instruction set.
 #include "core/cpu.h"
 #include "core/parallel.h"
 #include "core/random.h"
@@ -19,7 +19,7 @@ struct Setting {
   int64_t length = 96, heads = 2;
 };
 
-// The weights after two steps, with dropout and clipping.
+// The weights after two steps, with dropout and gradient clipping.
 std::vector<std::vector<float>> trained(const Setting& s) {
   manual_seed(3);
   nn::LanguageModel::Options o{
@@ -62,7 +62,7 @@ void check_threads(const Setting& s) {
 
 }  // namespace
 
-TEST_CASE("steps of every position and kernel: the same bits for 1, 2 and 4 threads") {
+TEST_CASE("steps with every position and kernel are bit-identical for 1, 2 and 4 threads") {
   if (!default_device().is_cpu()) STRETTO_SKIP("threads and instruction sets are the CPU's");
   for (const nn::PositionEntry& position : nn::positions())
     for (const nn::KernelEntry& kernel : nn::kernels()) {
@@ -72,7 +72,7 @@ TEST_CASE("steps of every position and kernel: the same bits for 1, 2 and 4 thre
     }
 }
 
-TEST_CASE("steps under every instruction set: the same bits for 1, 2 and 4 threads") {
+TEST_CASE("steps with every instruction set are bit-identical for 1, 2 and 4 threads") {
   if (!default_device().is_cpu()) STRETTO_SKIP("threads and instruction sets are the CPU's");
   for (const Isa most : {Isa::portable, Isa::avx2, Isa::avx512, Isa::amx, Isa::emulated}) {
     const IsaCap cap(most);

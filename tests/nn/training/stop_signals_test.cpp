@@ -1,4 +1,4 @@
-// Signals that end a run after its step. Each case is a child process, which a signal may end.
+// Signals that stop a run after its step. Each case is a child process, which a signal may end.
 #include "nn/training/stop_signals.h"
 
 #include <signal.h>
@@ -20,7 +20,7 @@ using namespace stretto::testing;  // NOLINT
 namespace {
 
 struct End {
-  int code, signal;  // one of them 0
+  int code, signal;  // one of them is 0
   std::string text;  // on standard error
 };
 
@@ -43,7 +43,7 @@ const std::string line = "Stopping after this step; Ctrl-C now stops at once.\n"
 
 }  // namespace
 
-TEST_CASE("A signal ends a run after its step, with a checkpoint", "[signals]") {
+TEST_CASE("A signal stops a run after its step, with a checkpoint", "[signals]") {
   if (default_device().is_cuda()) STRETTO_SKIP("a child process cannot use the GPU of its parent");
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
     const TempDir dir;
@@ -77,7 +77,7 @@ TEST_CASE("A second signal ends the process at once", "[signals]") {
   CHECK(end.text == line);
 }
 
-TEST_CASE("Signals are answered as before where no stop function lives", "[signals]") {
+TEST_CASE("Signals have their previous handlers when no stop function exists", "[signals]") {
   const End end = in_child([] {
     {
       const auto stop = nn::stop_on_signals(), again = nn::stop_on_signals();

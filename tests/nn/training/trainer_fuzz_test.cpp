@@ -1,5 +1,5 @@
-// Random trainings: however a step is cut it is the step of the whole batch, and however often a
-// run is stopped it is the run that was not. STRETTO_FUZZ_ROUNDS=n makes n of each.
+// Random trainings: a step divided into micro-batches equals the step of the whole batch, and a run
+// that is stopped and resumed equals one that is not. STRETTO_FUZZ_ROUNDS=n runs n of each.
 #include <cmath>
 #include <cstdlib>
 
@@ -32,7 +32,7 @@ struct Sizes {
   double dropout;
 };
 
-// Tokens one by one through some layers; `unused` parameters are no part of the loss.
+// Each token through some layers; the loss does not depend on `unused`.
 struct Net : nn::Module {
   explicit Net(const Sizes& s)
       : sizes(s),
@@ -67,19 +67,19 @@ nn::Batch random_batch(nn::Draws& draws, int64_t rows, int64_t length, int64_t v
   return {tensor(inputs, {rows, length}), tensor(targets, {rows, length})};
 }
 
-// Freezes and unfreezes what step `number` of case `seed` says.
+// Freezes and unfreezes random parameters, by step `number` of case `seed`.
 void freeze_some(Net& net, uint64_t seed, int64_t number) {
   nn::Draws draws(seed + 1000000, number);
   for (const Tensor& p : net.parameters()) p.set_requires_grad(draws.below(4) > 0);
-  net.out.weight.set_requires_grad();  // so that there is something to learn
+  net.out.weight.set_requires_grad();  // at least one parameter is trained
 }
 
 struct Outcome {
   std::vector<double> numbers;         // losses and norms, and then the weights
-  std::vector<std::vector<bool>> has;  // a gradient, of each parameter after each step
+  std::vector<std::vector<bool>> has;  // whether each parameter has a gradient, after each step
 };
 
-// Case `seed`, a few steps: each batch whole, or in micro-batches.
+// Runs a few steps of case `seed`: each batch whole, or in micro-batches.
 Outcome train(uint64_t seed, bool cut) {
   nn::Draws draws(seed, 0);
   const Sizes sizes{2 + draws.below(8), 1 + draws.below(5), draws.below(3), 1 + draws.below(2), 0};
@@ -110,14 +110,14 @@ Outcome train(uint64_t seed, bool cut) {
   return got;
 }
 
-// A run that is stopped after random numbers of steps: what it wrote, and which batches it took.
+// A run that is stopped after random numbers of steps: its files and the batches it used.
 struct Run {
   std::string checkpoint, metrics;
   std::vector<int64_t> batches;
 };
 
-// With `resumed` a new model, optimizer and trainer go on from the checkpoint after every stop,
-// else the same ones do.
+// With `resumed` a new model, optimizer and trainer resume from the checkpoint after every stop,
+// else the same objects continue.
 Run run(uint64_t seed, const std::string& folder, bool resumed) {
   nn::Draws draws(seed, 0);
   const Sizes sizes{2 + draws.below(6), 1 + draws.below(4), draws.below(3), 1,
@@ -198,7 +198,8 @@ Run run(uint64_t seed, const std::string& folder, bool resumed) {
 
 }  // namespace
 
-TEST_CASE("A random step is that of its whole batch, however it is cut", "[trainer][fuzz]") {
+TEST_CASE("A random step equals that of its whole batch, however it is divided",
+          "[trainer][fuzz]") {
   int64_t nothing = 0;
   const int64_t n = rounds(60);
   for (int64_t seed = 1; seed <= n; ++seed) {
@@ -207,28 +208,28 @@ TEST_CASE("A random step is that of its whole batch, however it is cut", "[train
     nothing += whole.numbers[0] == 0;
     REQUIRE(got.has == whole.has);
     REQUIRE(got.numbers.size() == whole.numbers.size());
-    // Sums of at most 40 numbers of at most 10, in f64, three steps of rate 0.1.
+    // Sums of at most 40 values of at most 10, in f64, three steps of rate 0.1.
     double most = 0;
     for (size_t i = 0; i < got.numbers.size(); ++i)
       most = std::max(most, std::abs(got.numbers[i] - whole.numbers[i]));
     REQUIRE(most <= 1e-12);
   }
-  CHECK(nothing > n / 50);  // batches that score nothing are among them
+  CHECK(nothing > n / 50);  // some batches score nothing
   CHECK(nothing < n / 2);
 }
 
-TEST_CASE("A random run that is stopped goes on bit for bit", "[trainer][fuzz]") {
+TEST_CASE("A random run that is stopped is resumed bit for bit", "[trainer][fuzz]") {
   const TempDir dir;
   const int64_t n = rounds(10);
   for (int64_t seed = 1; seed <= n; ++seed) {
     INFO("seed " << seed);
     const std::string folder = dir.file(str("run", seed));
     const Run whole = run(uint64_t(seed), folder + "a", false);
-    const Run micro_batches = run(uint64_t(seed), folder + "b", true);
-    REQUIRE(micro_batches.batches == whole.batches);
+    const Run stopped = run(uint64_t(seed), folder + "b", true);
+    REQUIRE(stopped.batches == whole.batches);
     for (size_t i = 0; i < whole.batches.size(); ++i) REQUIRE(whole.batches[i] == int64_t(i));
-    REQUIRE(micro_batches.metrics == whole.metrics);
-    REQUIRE(micro_batches.checkpoint == whole.checkpoint);
+    REQUIRE(stopped.metrics == whole.metrics);
+    REQUIRE(stopped.checkpoint == whole.checkpoint);
     std::filesystem::remove_all(folder + "a");
     std::filesystem::remove_all(folder + "b");
   }

@@ -1,4 +1,4 @@
-// The training loop: what a step does, what a run leaves behind, and that it goes on bit for bit.
+// The training loop: steps, the files of a run, and resuming it bit for bit.
 #include "nn/training/trainer.h"
 
 #include <cmath>
@@ -27,7 +27,7 @@ struct Net : nn::Module {
   Tensor operator()(const Tensor& x) const { return last(dropout(relu(first(x)))); }
 };
 
-// Fits a sum of three numbers; batches are drawn from the program's random state.
+// Fits the sum of three numbers; batches are random numbers of the program's random state.
 struct Fit {
   Net net = (manual_seed(3), Net());
   nn::AdamW optimizer{net.parameters(), {.lr = 0.01}};
@@ -51,7 +51,7 @@ struct Fit {
 
 }  // namespace
 
-TEST_CASE("A run learns and leaves metrics and a checkpoint", "[trainer]") {
+TEST_CASE("A run learns and writes metrics and a checkpoint", "[trainer]") {
   const TempDir dir;
   Fit fit({.steps = 60,
            .schedule = nn::WarmupCosine{.peak = 0.03, .warmup = 5},
@@ -72,7 +72,7 @@ TEST_CASE("A run learns and leaves metrics and a checkpoint", "[trainer]") {
   CHECK(nn::load_training_state(fit.trainer.checkpoint_path()).step == 60);
 }
 
-TEST_CASE("A run that was stopped goes on bit for bit", "[trainer]") {
+TEST_CASE("A run that was stopped is resumed bit for bit", "[trainer]") {
   const TempDir dir;
   const auto options = [&](const std::string& name) {
     return nn::TrainerOptions{.steps = 30,
@@ -90,10 +90,10 @@ TEST_CASE("A run that was stopped goes on bit for bit", "[trainer]") {
   int64_t steps = 0;
   nn::TrainerOptions stopped = options("parts");
   stopped.stop = [&] { return ++steps == 14; };
-  Fit micro_batch(stopped);
-  CHECK_FALSE(micro_batch.run());
-  CHECK(micro_batch.trainer.steps_done() == 13);
-  // A measurement that is broken off is made up for.
+  Fit interrupted(stopped);
+  CHECK_FALSE(interrupted.run());
+  CHECK(interrupted.trainer.steps_done() == 13);
+  // An evaluation that was interrupted is repeated when the run resumes.
   Fit broken(options("parts"));
   REQUIRE(broken.trainer.resume());
   CHECK_THROWS_AS(broken.trainer.run([&](int64_t) { return broken.loss(); },
@@ -121,7 +121,7 @@ TEST_CASE("A run that was stopped goes on bit for bit", "[trainer]") {
             ": has width 8, this run 9; a run can only be resumed with equal settings");
 }
 
-TEST_CASE("The gradient of micro-batches is that of their mean", "[trainer]") {
+TEST_CASE("The gradient of micro-batches is that of the mean of their losses", "[trainer]") {
   const Tensor x = randn({4, 3});
   const auto gradient = [&](int64_t n) {
     Fit fit({.steps = 1, .micro_batches = n});
@@ -142,8 +142,8 @@ TEST_CASE("The gradient of micro-batches is that of their mean", "[trainer]") {
 
 TEST_CASE("A step that fails changes nothing", "[trainer]") {
   Fit fit({.steps = 3});
-  int64_t told = 0;
-  fit.trainer.options.after_step = [&](const nn::StepResult&) { ++told; };
+  int64_t reported = 0;
+  fit.trainer.options.after_step = [&](const nn::StepResult&) { ++reported; };
   fit.trainer.step([&] { return fit.loss(); });
   const std::vector<float> before = fit.net.first.weight.to_vector<float>();
   CHECK(error_of<Error>([&] {
@@ -154,10 +154,10 @@ TEST_CASE("A step that fails changes nothing", "[trainer]") {
         }).rfind("[train] step 2: [matmul] ", 0) == 0);
   CHECK(fit.net.first.weight.to_vector<float>() == before);
   CHECK(fit.trainer.steps_done() == 1);
-  CHECK(told == 1);
+  CHECK(reported == 1);
 }
 
-TEST_CASE("A model with a broken parameter is not saved", "[trainer]") {
+TEST_CASE("A model with NaN in a parameter is not saved", "[trainer]") {
   const TempDir dir;
   Fit fit({.steps = 3, .folder = dir.file("x")});
   fit.trainer.metrics();
@@ -169,7 +169,7 @@ TEST_CASE("A model with a broken parameter is not saved", "[trainer]") {
   CHECK(read_file(fit.trainer.checkpoint_path()) == before);
 }
 
-TEST_CASE("A run by the clock keeps its time", "[trainer]") {
+TEST_CASE("A run with a time limit saves the time that it took", "[trainer]") {
   const TempDir dir;
   const std::string path = dir.file("c");
   Fit fit({.minutes = 1e-4});
@@ -182,7 +182,7 @@ TEST_CASE("A run by the clock keeps its time", "[trainer]") {
   CHECK(again.trainer.progress() > 0);
 }
 
-TEST_CASE("States that make no sense are refused", "[trainer]") {
+TEST_CASE("A checkpoint with invalid metadata is an error", "[trainer]") {
   const TempDir dir;
   const std::string path = dir.file("c");
   Fit fit({.minutes = 1});

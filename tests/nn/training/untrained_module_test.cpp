@@ -1,5 +1,5 @@
-// A module that its parent does not know gets gradients, and is never trained: the first step says
-// so.
+// A module that is not registered with its parent gets gradients but is never trained; the first
+// step reports it.
 #include "autograd/tape.h"
 #include "nn/linear.h"
 #include "nn/norm.h"
@@ -21,7 +21,7 @@ struct Forgetful : nn::Module {
   Tensor operator()(const Tensor& x) const { return out(relu(in(x))); }
 };
 
-// Its loss, by micro-batches or under checkpoint_path().
+// Returns the error of the first step, with micro-batches or with the forward pass in checkpoint().
 std::string first_step(Forgetful& net, nn::TrainerOptions options, bool replayed = false) {
   options.steps = 2;
   nn::AdamW optimizer(net.parameters(), {.lr = 0.1});
@@ -57,7 +57,7 @@ TEST_CASE("A module that is no child of the model is reported", "[trainer]") {
   CHECK(first_step(net, {}) == "(nothing thrown)");
 }
 
-TEST_CASE("What another optimizer trains, and leaves of no module, are not reported", "[trainer]") {
+TEST_CASE("Parameters of another optimizer and leaves of no module are not reported", "[trainer]") {
   Forgetful net;
   {
     const nn::SGD others(net.out.parameters(), {});
@@ -74,7 +74,7 @@ TEST_CASE("What another optimizer trains, and leaves of no module, are not repor
   trainer.step([&] { return mean(square(scaled.norm(input))); });
   CHECK(trainer.steps_done() == 1);
 
-  // A part of a model is trained; the rest of it is no stranger.
+  // If only a part of a model is trained, the rest of the model is not reported.
   struct Pair : nn::Module {
     nn::Linear a{*this, "a", {.in = 3, .out = 3}};
     nn::Linear b{*this, "b", {.in = 3, .out = 1}};

@@ -50,13 +50,13 @@ Difference difference(const Tensor& got, const Tensor& want, double least) {
           worst / std::max(most, 4 * least)};
 }
 
-// In bf16 weights and score gradients are rounded to 8 bits.
+// In bf16, weights and score gradients are rounded to 8 bits.
 void check_fused(const AttentionSetup& s, Device device, DType type) {
   INFO(describe(s) << ", " << name(type));
   const AttentionCase in = make_inputs(s, type);
   const Tensors want = output_and_gradients(moved(in, cpu, f64), Implementation::composed);
-  const AttentionCase there = moved(in, device, type);
-  const Tensors got = output_and_gradients(there, Implementation::fused);
+  const AttentionCase on_device = moved(in, device, type);
+  const Tensors got = output_and_gradients(on_device, Implementation::fused);
   REQUIRE(got.size() == want.size());
   const double size = type == bf16 ? 8e-3 : 3e-6, worst = type == bf16 ? 2e-2 : 1e-5;
   for (size_t i = 0; i < got.size(); ++i) {
@@ -69,7 +69,7 @@ void check_fused(const AttentionSetup& s, Device device, DType type) {
     CHECK(e.worst < worst);
   }
   if (s.batch > 1) return;
-  const Tensors again = output_and_gradients(there, Implementation::fused);
+  const Tensors again = output_and_gradients(on_device, Implementation::fused);
   for (size_t i = 0; i < got.size(); ++i) CHECK(same_bits(got[i], again[i]));
 }
 

@@ -1,25 +1,25 @@
-// Attention of a device and a type against the composed form of the same numbers in f64 on the CPU,
-// forwards and backwards.
+// Attention on a device and in a dtype against the composed implementation with the same inputs in
+// f64 on the CPU, forward and backward.
 #pragma once
 
 #include "tests/ops/attention/attention_setup.h"
 
 namespace stretto::testing {
 
-/// The same call elsewhere, in another type; leaves.
+/// Returns the same inputs on another device and in another dtype, as leaves.
 AttentionCase moved(const AttentionCase& in, Device device, DType type);
 
-/// The output, and the gradients of all leaves.
+/// Returns the output and the gradients of all leaves.
 Tensors output_and_gradients(const AttentionCase& in, Implementation implementation);
 
 struct Difference {
-  double size, worst;  // over the size and the largest of what is wanted
+  double size, worst;  // relative to the norm and to the largest element of the expected tensor
 };
-/// Where hardly anything is wanted, as of scores that cannot change, terms of size `least` cancel.
+/// If almost nothing is expected, as for scores that cannot change, terms of size `least` cancel.
 Difference difference(const Tensor& got, const Tensor& want, double least = 0.4);
 
-/// Checks the fused form on the device: the output and all gradients, and for one sequence that
-/// another time has the same bits.
+/// Checks the fused implementation on the device: the output, all gradients, and for one sequence
+/// that a second run is bit-identical.
 void check_fused(const AttentionSetup& s, Device device, DType type);
 
 }  // namespace stretto::testing

@@ -1,5 +1,4 @@
-// What attention promises besides numbers: empty inputs, errors, and identities between its
-// options.
+// What attention guarantees besides its values: empty inputs, errors, identities between options.
 #include <algorithm>
 #include <cmath>
 
@@ -37,14 +36,14 @@ namespace {
 
 constexpr Implementation implementations[] = {Implementation::composed, Implementation::fused};
 
-// Two results of a way differ by `exact` in f64, elsewhere by what each is off.
-double apart(const Way& way, double exact, const AttentionSetup& s = {.queries = 70}) {
+// How far two results may differ: by `exact` in f64, else by the rounding errors of both.
+double allowed_difference(const Way& way, double exact, const AttentionSetup& s = {.queries = 70}) {
   return way.dtype == f64 ? exact : 2 * testing::attention_rounding(s, way.dtype);
 }
 
 }  // namespace
 
-TEST_CASE("attention of nothing") {
+TEST_CASE("attention of empty inputs is empty or zero") {
   struct Sizes {
     int64_t b, m, n;
   };
@@ -70,7 +69,7 @@ TEST_CASE("attention of nothing") {
       }
 }
 
-TEST_CASE("attention identities: a block as long as the sequence is no block") {
+TEST_CASE("attention identities: a block as long as the sequence equals causal attention") {
   for (const int64_t block : {50, 51, 1000})
     for (const auto& [implementation, dtype] : ways()) {
       const AttentionCase local = make_inputs({.queries = 50, .block = block, .table = 60}, dtype);
@@ -81,7 +80,9 @@ TEST_CASE("attention identities: a block as long as the sequence is no block") {
     }
 }
 
-TEST_CASE("attention identities: a table long enough is the same under every policy") {
+TEST_CASE(
+    "attention identities: a table as long as the sequence is the same under every out-of-range "
+    "policy") {
   for (const int64_t table : {50, 51, 90})
     for (const auto& [implementation, dtype] : ways()) {
       AttentionCase in = make_inputs({.queries = 50, .causal = true, .table = table}, dtype);
@@ -90,13 +91,15 @@ TEST_CASE("attention identities: a table long enough is the same under every pol
         in.options.relative_keys.out_of_range = out_of_range;
         CHECK(same_bits(in(implementation), y));
       }
-      // Rows that nothing reaches say nothing.
+      // Rows out of reach have no effect.
       in.options.relative_keys.rows.slice(1, 0, table - 50).detach().fill_(1e30);
       CHECK(same_bits(in(implementation), y));
     }
 }
 
-TEST_CASE("attention identities: zero beyond the table is a longer table of zeros") {
+TEST_CASE(
+    "attention identities: zero for out-of-range positions equals a longer table padded with "
+    "zeros") {
   for (const auto& [implementation, dtype] : ways()) {
     AttentionCase in = make_inputs({.queries = 50, .causal = true, .table = 20}, dtype);
     const Tensor y = in(implementation);
@@ -107,7 +110,8 @@ TEST_CASE("attention identities: zero beyond the table is a longer table of zero
 }
 
 TEST_CASE(
-    "attention identities: Shaw's clip beyond the sequence is the two-sided Music Transformer") {
+    "attention identities: Shaw's tables without clipping equal the bidirectional Music "
+    "Transformer") {
   for (const Way& way : ways()) {
     const Implementation implementation = way.implementation;
     AttentionCase in = make_inputs(
@@ -117,19 +121,19 @@ TEST_CASE(
     in.options.relative_keys.rows = in.options.relative_keys.rows.slice(1, 11, 50);  // −19 … 19
     in.options.relative_keys.zero_row = 19;
     in.options.relative_keys.out_of_range = OutOfRange::zero;
-    CHECK(worst_error(in(implementation), y) < apart(way, 1e-14));
-    // Causal, the rows of the future do not matter.
+    CHECK(worst_error(in(implementation), y) < allowed_difference(way, 1e-14));
+    // With a causal mask the rows of later positions have no effect.
     in.options.mask.causal = true;
     const Tensor causal = in(implementation);
     in.options.relative_keys.rows = in.options.relative_keys.rows.slice(1, 0, 20);
-    CHECK(worst_error(in(implementation), causal) < apart(way, 1e-14));
+    CHECK(worst_error(in(implementation), causal) < allowed_difference(way, 1e-14));
   }
 }
 
-TEST_CASE("attention identities: Transformer-XL's u and v") {
-  // ((q + u)·k + (q + v)·r) / √D: the content query is q + u, the position query q + v.
+TEST_CASE("attention identities: the biases u and v of Transformer-XL are options of attention") {
+  // ((q + u)·k + (q + v)·r) / √D: the content query is q + u, the query of positions is q + v.
   const int64_t m = 9, n = 23, d = 8;
-  const auto rounded = [](const Shape& shape, uint64_t stream) {  // sums of two are bf16 too
+  const auto rounded = [](const Shape& shape, uint64_t stream) {  // sums of two are exact
     return (fixed_noise(shape, stream) * 64.0).to(i64).to(f64) / 64.0;
   };
   const Tensor q = rounded({2, 2, m, d}, 1), k = rounded({2, 2, n, d}, 2);
@@ -152,21 +156,21 @@ TEST_CASE("attention identities: Transformer-XL's u and v") {
         }
         scores.push_back(s / std::sqrt(double(d)));
       }
-  // The scores as a dense bias of queries that say nothing themselves.
+  // The expected scores as a dense bias, with queries of zeros.
   const Tensor want = attention(zeros_like(q), k, values, {.bias = tensor(scores, {2, 2, m, n})});
   for (const Way& way : ways()) {
     INFO(name(way));
-    const auto there = [&](const Tensor& x) { return x.to(way.dtype); };
-    const Tensor got = attention(there(q + u), there(k), there(values),
+    const auto in_dtype = [&](const Tensor& x) { return x.to(way.dtype); };
+    const Tensor got = attention(in_dtype(q + u), in_dtype(k), in_dtype(values),
                                  {.mask = {.causal = true},
-                                  .relative_query = there(q + v),
-                                  .relative_keys = {there(r), n - 1},
+                                  .relative_query = in_dtype(q + v),
+                                  .relative_keys = {in_dtype(r), n - 1},
                                   .implementation = way.implementation});
-    CHECK(worst_error(got, want) < apart(way, 1e-14));
+    CHECK(worst_error(got, want) < allowed_difference(way, 1e-14));
   }
 }
 
-TEST_CASE("attention identities: a bias per lag is a dense bias") {
+TEST_CASE("attention identities: a bias per relative position equals a dense bias") {
   const int64_t m = 7, n = 11, h = 2;
   for (const Way& way : ways()) {
     const AttentionCase in = make_inputs({.queries = m, .keys = n}, way.dtype);
@@ -179,11 +183,11 @@ TEST_CASE("attention identities: a bias per lag is a dense bias") {
         attention(in.q, in.k, in.v, {.bias = tensor(dense, {h, m, n}).to(way.dtype)});
     AttentionOptions o{.implementation = way.implementation};
     o.relative_bias = {lags, n - 1, OutOfRange::error};
-    CHECK(worst_error(attention(in.q, in.k, in.v, o), want) < apart(way, 1e-14));
+    CHECK(worst_error(attention(in.q, in.k, in.v, o), want) < allowed_difference(way, 1e-14));
   }
 }
 
-TEST_CASE("attention identities: a bias of fewer axes is one that repeats itself") {
+TEST_CASE("attention identities: a dense bias with fewer axes is broadcast") {
   const AttentionCase in = make_inputs({.batch = 2, .heads = 2, .queries = 3, .keys = 70});
   const Shape all{2, 2, 3, 70};
   for (const Shape& shape : {Shape{}, Shape{70}, Shape{3, 1}, Shape{3, 70}, Shape{2, 1, 70},
@@ -203,13 +207,13 @@ TEST_CASE("attention identities: a bias of fewer axes is one that repeats itself
 }
 
 TEST_CASE("attention identities: a table of equal rows") {
-  // On the keys' side it adds a constant to each query's scores, which softmax does not see; on the
-  // values' side that row is added to every output.
+  // As relative keys it adds a constant to each query's scores, which softmax cancels. As relative
+  // values its row is added to every output.
   for (const Way& way : ways()) {
     const AttentionCase in = make_inputs({.queries = 9}, way.dtype);
     const Tensor row = fixed_noise({2, 1, 8}, 8, way.dtype), rows = row.expand({2, 5, 8});
     const Tensor plain = attention(in.q, in.k, in.v, {.implementation = way.implementation});
-    const double off = apart(way, 1e-14, {.queries = 9, .values = true});
+    const double off = allowed_difference(way, 1e-14, {.queries = 9, .values = true});
     const auto with = [&](AttentionOptions o) {
       o.implementation = way.implementation;
       return attention(in.q, in.k, in.v, o);
@@ -219,7 +223,7 @@ TEST_CASE("attention identities: a table of equal rows") {
   }
 }
 
-TEST_CASE("attention identities: shared key heads are repeated key heads") {
+TEST_CASE("attention identities: shared key heads equal repeated key heads") {
   for (const Way& way : ways()) {
     AttentionCase in = make_inputs(
         {.heads = 6, .key_heads = 2, .queries = 9, .causal = true, .table = 5}, way.dtype);
@@ -227,16 +231,16 @@ TEST_CASE("attention identities: shared key heads are repeated key heads") {
     const Tensor index = tensor<int64_t>({0, 0, 0, 1, 1, 1});
     in.k = index_select(in.k, 1, index);
     in.v = index_select(in.v, 1, index);
-    CHECK(worst_error(in(way.implementation), y) < apart(way, 1e-14));
+    CHECK(worst_error(in(way.implementation), y) < allowed_difference(way, 1e-14));
   }
 }
 
-TEST_CASE("attention_weights are the weights used") {
+TEST_CASE("attention_weights returns the weights that attention uses") {
   for (uint64_t number = 4000; number < 4000 + testing::some_of(40); ++number)
     for (const Way& way : ways()) {
       AttentionSetup s = testing::random_setup(number);
-      s.values = false;        // of another width than the identity
-      if (way.dtype != f64) {  // what a GPU's kernels take
+      s.values = false;        // of another dimension than the identity
+      if (way.dtype != f64) {  // supported by the kernels of a GPU
         s = testing::for_kernels(s);
         s.keys = std::clamp<int64_t>(s.keys / 8 * 8, 8, 64);
         s.bias = {};
@@ -245,21 +249,21 @@ TEST_CASE("attention_weights are the weights used") {
       AttentionCase in = make_inputs(s, way.dtype);
       const Tensor w = attention_weights(in.q, in.k, in.options);
       const int64_t n = in.k.size(2);
-      const double off = apart(way, 1e-13, s);
+      const double off = allowed_difference(way, 1e-13, s);
       const Tensor totals = sum(w.to(f64), {-1});
       for (const double total : totals.to_vector<double>())
         if (total != 0) CHECK(std::fabs(total - 1) < off);
-      // With the identity for values the output is the weights.
+      // With the identity as values the output is the weights.
       const Tensor one = eye(n, {.dtype = way.dtype});
       in.v = one.unsqueeze(0).unsqueeze(0).expand({s.batch, in.k.size(1), n, n});
       CHECK(worst_error(in(way.dtype == f64 ? Implementation::automatic : way.implementation), w) <
             off);
-      if (way.dtype != bf16)  // scores are rounded to it
+      if (way.dtype != bf16)  // in which scores are rounded
         CHECK(worst_error(softmax(attention_scores(in.q, in.k, in.options), -1), w) == 0);
     }
 }
 
-TEST_CASE("attention_scores: scaled products and biases, −∞ where nothing is seen") {
+TEST_CASE("attention_scores returns scaled products plus biases, and −∞ for hidden keys") {
   const Tensor q = fixed_noise({1, 2, 3, 4}, 1), k = fixed_noise({1, 2, 5, 4}, 2);
   const Tensor bias = fixed_noise({2, 3, 5}, 3);
   const Tensor s = attention_scores(q, k, {.mask = {.causal = true}, .scale = 0.3, .bias = bias});
@@ -274,7 +278,7 @@ TEST_CASE("attention_scores: scaled products and biases, −∞ where nothing is
       }
 }
 
-TEST_CASE("attention_mask shows what is hidden") {
+TEST_CASE("attention_mask is true for hidden keys") {
   auto text = [](const Tensor& mask) {
     std::string rows;
     for (int64_t i = 0; i < mask.size(0); ++i) {
@@ -293,7 +297,7 @@ TEST_CASE("attention_mask shows what is hidden") {
   CHECK(text(attention_mask(3, 3, {.block = 1})) == ".xx/..x/x..");
 }
 
-TEST_CASE("relative_rows follow the table's policy") {
+TEST_CASE("relative_rows follows the out-of-range policy of the table") {
   const Tensor rows = tensor<double>({10, 20, 30}).reshape({1, 3, 1});  // −1, 0, 1
   auto values = [&](OutOfRange out_of_range, int64_t first, int64_t count) {
     return relative_rows({rows, 1, out_of_range}, first, count).to_vector<double>();
@@ -399,7 +403,7 @@ TEST_CASE("attention: errors") {
         "[attention] bias f64 [1] for q f32 [2, 4, 3, 8]; dtypes must agree");
 }
 
-TEST_CASE("attention: a position query without rows to meet is refused") {
+TEST_CASE("attention: relative_query without a key table is an error") {
   const Tensor x = fixed_noise({1, 2, 3, 4}, 1, f32);
   const AttentionOptions o{.relative_query = x};
   for (const Implementation implementation : implementations) {
@@ -411,7 +415,7 @@ TEST_CASE("attention: a position query without rows to meet is refused") {
   CHECK_THROWS_WITH(attention_scores(x, x, o), Containing("relative_query without a key table"));
 }
 
-TEST_CASE("attention: heads of size 0 have scores of 0") {
+TEST_CASE("attention: head dimension 0 gives scores of 0") {
   const Tensor q = zeros({1, 2, 3, 0}), v = fixed_noise({1, 2, 5, 4}, 2, f32);
   const Tensor k = zeros({1, 2, 5, 0});
   for (const Implementation implementation : implementations)

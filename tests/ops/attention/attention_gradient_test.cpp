@@ -1,4 +1,4 @@
-// Gradients of attention: fused against composed, both against differences, and what must be zero.
+// Gradients of attention: fused against composed, both against differences, and gradients of zero.
 #include <algorithm>
 
 #include "autograd/tape.h"
@@ -71,7 +71,8 @@ TEST_CASE("attention gradients: fused equals composed under random options") {
     const Tensors fused = gradients(in, Implementation::fused);
     const Tensors composed = gradients(in, Implementation::composed);
     for (size_t i = 0; i < fused.size(); ++i) {
-      INFO("input " << i << " of q, k, v, position query, key table, value table, lag bias, bias");
+      INFO("input " << i
+                    << " of q, k, v, position query, key table, value table, relative bias, bias");
       const double error = worst_error(fused[i], composed[i]);
       CHECK(error <= 1e-12);
       worst = std::max(worst, error);
@@ -81,7 +82,7 @@ TEST_CASE("attention gradients: fused equals composed under random options") {
   CHECK(worst <= 1e-12);
 }
 
-TEST_CASE("attention gradients: against differences") {
+TEST_CASE("attention gradients: they equal finite differences") {
   const AttentionSetup setups[] = {
       {.batch = 2,
        .heads = 2,
@@ -156,7 +157,7 @@ TEST_CASE("attention gradients: against differences") {
     }
 }
 
-TEST_CASE("attention gradients: the composed form can be differentiated twice") {
+TEST_CASE("attention gradients: the composed implementation can be differentiated twice") {
   const AttentionCase in = make_inputs({.batch = 1,
                                         .heads = 2,
                                         .key_heads = 1,
@@ -169,7 +170,7 @@ TEST_CASE("attention gradients: the composed form can be differentiated twice") 
   testing::check_gradients(function(in, Implementation::composed), in.leaves());
 }
 
-TEST_CASE("attention gradients: without queries, differentiated twice") {
+TEST_CASE("attention gradients: without queries they can be differentiated twice") {
   for (const Implementation implementation : testing::implementations())
     for (const OutOfRange out_of_range : {OutOfRange::zero, OutOfRange::clip})
       for (const int64_t zero_row : {0, 1}) {
@@ -193,10 +194,11 @@ TEST_CASE("attention gradients: without queries, differentiated twice") {
       }
 }
 
-TEST_CASE("attention gradients: rows out of reach have exactly none, the others have some") {
+TEST_CASE(
+    "attention gradients: rows out of reach have gradients of exactly zero, the others do not") {
   struct Reach {
     AttentionSetup setup;
-    int64_t past, future;  // the furthest relative positions seen
+    int64_t past, future;  // the largest distances that are visible
   };
   const int64_t l = 70;
   const Reach all[] = {
@@ -220,7 +222,7 @@ TEST_CASE("attention gradients: rows out of reach have exactly none, the others 
     for (const Way& way : ways()) {
       AttentionSetup s = reach.setup;
       s.relative_bias = true;
-      s.values = way.dtype == f64;  // a GPU's kernels have none
+      s.values = way.dtype == f64;  // unsupported by the kernels of a GPU
       INFO(testing::describe(s) << ", " << name(way));
       const AttentionCase in = leaves_of(s, way.dtype);
       const Tensors g = gradients(in, way.implementation);
@@ -241,15 +243,15 @@ TEST_CASE("attention gradients: rows out of reach have exactly none, the others 
   CHECK(true);
 }
 
-TEST_CASE("attention gradients: those of all rows add up to zero where every key has a row") {
+TEST_CASE("attention gradients: those of all key rows add up to zero if every key has a row") {
   const AttentionSetup setups[] = {
       {.queries = 67, .causal = true, .table = 67},
       {.queries = 67, .causal = true, .table = 10, .out_of_range = OutOfRange::clip},
       {.queries = 67, .table = 4, .bidirectional = true, .out_of_range = OutOfRange::clip},
       {.queries = 67, .block = 16, .table = 32},
       {.queries = 30, .keys = 67, .causal = true, .table = 67, .shared = true}};
-  // A row is a sum of scores' gradients, which are products and sums of D numbers and off by some
-  // 2 (D + 2) units each; in bf16 they are rounded to it, and do not cancel.
+  // The gradient of a row is a sum of score gradients. Each of them has an error of some 2 (D + 2)
+  // units; in bf16 they are rounded too, and the sum is not zero.
   for (const AttentionSetup& s : setups)
     for (const Way& way : ways()) {
       if (way.dtype == bf16) continue;
@@ -261,8 +263,7 @@ TEST_CASE("attention gradients: those of all rows add up to zero where every key
     }
 }
 
-TEST_CASE(
-    "attention gradients: those of all value rows are what comes in, as weights add up to 1") {
+TEST_CASE("attention gradients: those of all value rows add up to the incoming gradient") {
   const AttentionSetup setups[] = {
       {.queries = 67, .causal = true, .table = 67, .values = true},
       {.queries = 67,
@@ -286,9 +287,10 @@ TEST_CASE(
     }
 }
 
-TEST_CASE("attention gradients: the outermost rows of a clipped table collect all beyond") {
-  // A long table whose outer rows repeat the last ones has the same result; its gradients, added
-  // up, are the clipped rows'.
+TEST_CASE(
+    "attention gradients: the outermost rows of a clipped table collect those of all rows beyond") {
+  // A longer table whose outer rows repeat the last ones has the same result; the sums of its
+  // gradients are those of the clipped rows.
   const int64_t l = 12, clip = 3;
   const AttentionCase in = make_inputs({.queries = l,
                                         .table = clip + 1,
@@ -312,9 +314,9 @@ TEST_CASE("attention gradients: the outermost rows of a clipped table collect al
     }
 }
 
-TEST_CASE("attention gradients: bf16 rounds weights, and what it hands back") {
-  // Nothing here is negative: a sum of weights that are off by 2⁻⁹ of themselves at most, of which
-  // the sum is rounded as much, is off by 2⁻⁸ of itself.
+TEST_CASE("attention gradients: in bf16, weights and results are rounded") {
+  // Nothing here is negative: the sum of weights with relative errors of at most 2⁻⁹, rounded once
+  // itself, has a relative error of at most 2⁻⁸.
   const AttentionSetup setups[] = {{.queries = 130, .causal = true, .table = 130, .values = true},
                                    {.heads = 4,
                                     .key_heads = 2,
@@ -350,7 +352,8 @@ TEST_CASE("attention gradients: bf16 rounds weights, and what it hands back") {
   }
 }
 
-TEST_CASE("attention gradients: only what is asked for, in place changes are noticed") {
+TEST_CASE(
+    "attention gradients: only requested ones are computed, and in-place changes are detected") {
   AttentionCase in = make_inputs({.queries = 6, .causal = true, .table = 4}, f32);
   in.options.relative_keys.rows.set_requires_grad();
   for (const Implementation implementation : implementations) {
@@ -365,7 +368,7 @@ TEST_CASE("attention gradients: only what is asked for, in place changes are not
   CHECK_THROWS_WITH(y.backward(ones(y.shape())), Containing("changed in place"));
 }
 
-TEST_CASE("attention dropout: both implementations draw the same mask, forwards and backwards") {
+TEST_CASE("attention dropout: both implementations use the same mask, forward and backward") {
   const AttentionSetup setups[] = {
       {.queries = 67, .causal = true, .table = 20},
       {.heads = 4, .key_heads = 2, .queries = 70, .keys = 131, .table = 9, .bidirectional = true},
@@ -381,7 +384,7 @@ TEST_CASE("attention dropout: both implementations draw the same mask, forwards 
           continue;
         }
         const AttentionCase in = leaves_of(s, dtype);
-        // What is kept has a factor, and sums of M are off by M roundings.
+        // Kept weights are scaled, and sums of M terms have M rounding errors.
         const double f32_rounding = testing::attention_rounding(s, f32) / (p < 1 ? 1 - p : 1);
         const double off = dtype == f64 ? 1e-13 : 2 * f32_rounding;
         CHECK(worst_error(in(Implementation::fused), in(Implementation::composed)) < off);
@@ -395,7 +398,7 @@ TEST_CASE("attention dropout: both implementations draw the same mask, forwards 
 }
 
 TEST_CASE("attention dropout: weights are kept with probability 1 − p and scaled") {
-  // With v the identity the output is the dropped weights themselves; equal keys make them 1/N.
+  // With v the identity the output is the dropped weights; equal keys make all weights 1/N.
   const int64_t n = 64, heads = 8;
   for (const Implementation implementation : implementations) {
     const Tensor q = zeros({1, heads, n, 8});
@@ -416,7 +419,7 @@ TEST_CASE("attention dropout: weights are kept with probability 1 − p and scal
   }
 }
 
-TEST_CASE("attention dropout: without a key every call draws another mask") {
+TEST_CASE("attention dropout: without a key every call uses another mask") {
   const AttentionCase in = make_inputs({.queries = 20}, f32);
   AttentionOptions o{.dropout = 0.5};
   manual_seed(3);

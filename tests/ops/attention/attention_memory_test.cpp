@@ -1,4 +1,4 @@
-// The memory that attention takes: that of the fused form is linear in the length.
+// The memory that attention needs: that of the fused implementation is linear in the length.
 #include <algorithm>
 
 #include "autograd/tape.h"
@@ -26,7 +26,7 @@ namespace {
 
 bool on_gpu() { return default_device().is_cuda(); }
 
-// Bytes that forward and backward take above what was in use, for one sequence of n.
+// Returns the peak bytes of forward and backward above those in use before, for one sequence.
 int64_t peak(const AttentionSetup& s, Implementation implementation, DType dtype = f32) {
   AttentionCase in = make_inputs(s, dtype);
   for (const Tensor& x : in.leaves()) Tensor(x).set_requires_grad();
@@ -39,12 +39,12 @@ int64_t peak(const AttentionSetup& s, Implementation implementation, DType dtype
   return memory_stats().peak - before;
 }
 
-// What the fused form takes on a GPU, forward and backward, for all heads: the output and its
-// gradient, gradients of q, k and v (and once more as leaves'); sums and deltas; gradients of the
-// tables' rows in f32 of each part of the sequence, up to 8, of all and in its own type; the bias's
-// likewise; f32 operands, of which there are four and the tables, once more as three numbers of
-// bf16; of a dense bias its gradient in f32, in its own type, and as the leaf's, and where queries
-// share it that of each entry and head.
+// Returns the bytes that the fused implementation needs on a GPU, forward and backward, for all
+// heads. Output, gradients of q, k and v: twice, as results and as gradients of leaves; lse and
+// deltas. Gradients of the tables in f32: for each of up to 8 parts of the sequence, their sum, and
+// in the dtype; the same for the relative bias. f32 operands (four and the tables): once more as
+// three bf16 terms. A dense bias: its gradient in f32, in the dtype and as the leaf's; if queries
+// share it, also one for each batch entry and head.
 int64_t gpu_bytes_of(const AttentionSetup& s, DType dtype) {
   const int64_t item = item_size(dtype), rows = s.batch * s.heads * s.queries;
   const int64_t tables = s.values ? 2 : 1, reach = s.heads * s.table;
@@ -58,14 +58,14 @@ int64_t gpu_bytes_of(const AttentionSetup& s, DType dtype) {
   return results + table + cut + bias + (s.bias.find('M') == std::string::npos ? 4 * rows : 0);
 }
 
-// Bytes of so many pairs of operands [n, d] and their transposes that a thread keeps packed.
+// Returns the bytes of `pairs` pairs of operands [n, d] and their transposes, packed.
 int64_t packed_bytes(int64_t n, int64_t d, int64_t pairs) {
   return pairs * (PackedB<float>::bytes(d, n, true) + PackedB<float>::bytes(n, d, false));
 }
 
 }  // namespace
 
-TEST_CASE("attention memory: fused is linear in the length, composed is not") {
+TEST_CASE("attention memory: fused is linear in the length, composed is quadratic") {
   const int threads = num_threads();
   set_num_threads(2);
   const int64_t h = 2, d = 16;
@@ -88,7 +88,7 @@ TEST_CASE("attention memory: fused is linear in the length, composed is not") {
           const int64_t fused = peak(s, Implementation::fused, dtype);
           INFO("N " << n << ": " << fused << " bytes, " << gpu_bytes_of(s, dtype));
           CHECK(fused <= gpu_bytes_of(s, dtype) + 4096);
-          // The numbers per position are as many as scores of 512 positions.
+          // The elements per position are as many as the scores of 512 positions.
           if (n > 512) CHECK(fused < h * n * n * (all ? 8 : 4));
         }
     CHECK(peak(setup(512), Implementation::composed) >= 2 * 4 * h * 512 * 512);
@@ -97,9 +97,9 @@ TEST_CASE("attention memory: fused is linear in the length, composed is not") {
   }
   for (const int64_t n : {2048, 4096}) {
     const int64_t fused = peak(setup(n), Implementation::fused);
-    // Output and its gradient, gradients of q, k, v and of the rows of two tables per head and in
-    // total; and per thread 32 queries' weights, their gradient and the band of lags, and keys,
-    // values and the rows of two tables of one head, packed.
+    // The output and its gradient; gradients of q, k, v and of the rows of two tables, per head and
+    // in total. Per thread: weights of 32 queries, their gradient and the strip of relative
+    // positions, and keys, values and the rows of two tables of one head, packed.
     const int64_t tensors = 4 * h * n * d * (2 + 3 + 4), vectors = 4 * h * n * 6;
     const int64_t strips = 2 * 4 * 32 * (n + n + (n + 31)), packed = 2 * packed_bytes(n, d, 4);
     INFO("N " << n << ": " << fused << " bytes");
@@ -108,17 +108,17 @@ TEST_CASE("attention memory: fused is linear in the length, composed is not") {
   const int64_t n = 1024, scores = 4 * h * n * n;
   CHECK(peak(setup(n), Implementation::composed) >= 2 * scores);
   CHECK(peak(setup(n), Implementation::fused) < scores);
-  set_num_threads(1);  // two have strips of their own at once or not, as it comes
+  set_num_threads(1);  // with two, the peak depends on chance
   const int64_t once = peak(setup(2048), Implementation::fused);
   CHECK(double(peak(setup(4096), Implementation::fused)) / double(once) < 2.1);
   CHECK(peak(setup(2048), Implementation::automatic) == once);
   set_num_threads(threads);
 }
 
-TEST_CASE("attention memory: local blocks need strips of two blocks only") {
+TEST_CASE("attention memory: local attention needs strips of only two blocks") {
   const int threads = num_threads();
   set_num_threads(1);
-  if (on_gpu()) {  // there are no strips: what follows is that none is long
+  if (on_gpu()) {  // has no strips; the memory does not depend on their length
     for (const int64_t n : {2048, 16384}) {
       const AttentionSetup s{
           .batch = 1, .heads = 1, .queries = n, .d = 8, .block = 64, .table = 128};
@@ -135,7 +135,8 @@ TEST_CASE("attention memory: local blocks need strips of two blocks only") {
   set_num_threads(threads);
 }
 
-TEST_CASE("attention memory: of a dense bias there is its gradient, where that is wanted") {
+TEST_CASE(
+    "attention memory: a dense bias needs memory only for its gradient, if that is required") {
   if (on_gpu()) {
     const int64_t scores = 2 * 2 * 256 * 256;
     const AttentionSetup s{.batch = 2, .heads = 2, .queries = 256, .d = 8, .bias = "MN"};
@@ -159,7 +160,7 @@ TEST_CASE("attention memory: of a dense bias there is its gradient, where that i
   const int64_t strips = 2 * 4 * 64 * n, vectors = 4 * b * h * n * 8 + packed_bytes(n, 1, 2);
   CHECK(peak(s, Implementation::fused) <= bias + strips + vectors + 65536);
   CHECK(peak(s, Implementation::composed) >= 2 * b * h * bias);
-  // Without a gradient for it.
+  // No gradient is required for the bias.
   AttentionCase in = make_inputs(s, f32);
   in.q.set_requires_grad();
   const int64_t before = memory_stats().live;
@@ -169,7 +170,7 @@ TEST_CASE("attention memory: of a dense bias there is its gradient, where that i
   set_num_threads(threads);
 }
 
-TEST_CASE("attention memory: everything is given back") {
+TEST_CASE("attention memory: all memory is released") {
   const int64_t before = live_bytes();
   for (const Implementation implementation : {Implementation::composed, Implementation::fused})
     peak({.queries = 100, .table = 20}, implementation);

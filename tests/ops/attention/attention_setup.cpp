@@ -12,7 +12,7 @@ std::string describe(const AttentionSetup& s) {
   return str("B ", s.batch, ", H ", s.heads, ", G ", s.key_heads, ", M ", s.queries, ", N ", s.keys,
              ", D ", s.d, ", Dv ", s.d_value, s.causal ? ", causal" : "", ", window ", s.window,
              ", block ", s.block, ", padded ", s.padded, ", table ", s.table, " ", out_of_range,
-             s.bidirectional ? " two-sided" : "", s.shared ? " shared" : "",
+             s.bidirectional ? " bidirectional" : "", s.shared ? " shared" : "",
              s.relative_query ? ", position query" : "", s.relative_bias ? ", lag bias" : "",
              s.values ? ", value table" : "", ", bias ", s.bias, ", scale ", s.scale, ", dropout ",
              s.dropout);
@@ -127,8 +127,8 @@ AttentionSetup for_kernels(AttentionSetup s) {
 double attention_rounding(const AttentionSetup& s, DType dtype) {
   const double unit = dtype == f64 ? 0x1p-53 : 0x1p-24, d = double(s.d);
   const double scale = s.scale > 0 ? s.scale : 1 / std::sqrt(d);
-  const double size = 2 * d * scale + 2;                      // of a score at most
-  const double score = (2 * d * (d + 2) * scale + 4 * size);  // its error, in units
+  const double size = 2 * d * scale + 2;                      // bound on the size of a score
+  const double score = (2 * d * (d + 2) * scale + 4 * size);  // bound on its error, in units
   const double sums = unit * 2 * (2 * score + double(std::max(s.keys, s.queries)) + 16);
   return dtype == bf16 ? sums + (s.values ? 1.5 : 1) * 0x1p-8 : sums;
 }

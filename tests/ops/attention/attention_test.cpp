@@ -1,4 +1,4 @@
-// Both implementations of attention against loops straight from the definition.
+// Both implementations of attention against loops over the definition.
 #include "ops/attention/attention.h"
 
 #include <cmath>
@@ -39,7 +39,7 @@ std::vector<Way> float_ways() {
   return all;
 }
 
-// With value tables and dense biases and, where kernels without them are others, also without.
+// With value tables and dense biases and, on a GPU, also without them, as other kernels run then.
 std::vector<std::pair<Way, bool>> ways_and_kernels(const std::vector<Way>& all = ways()) {
   std::vector<std::pair<Way, bool>> both;
   for (const Way& way : all) {
@@ -70,17 +70,17 @@ void check_setup(const AttentionSetup& setup, DType dtype) {
 
 }  // namespace
 
-TEST_CASE("attention: random options, f64") {
+TEST_CASE("attention: random options agree with the reference in f64") {
   for (uint64_t number = 0; number < some_of(300); ++number)
     check_setup(testing::random_setup(number), f64);
 }
 
-TEST_CASE("attention: random options, f32") {
+TEST_CASE("attention: random options agree with the reference in f32") {
   for (uint64_t number = 1000; number < 1000 + some_of(150); ++number)
     check_setup(testing::random_setup(number), f32);
 }
 
-TEST_CASE("attention: schemes of the papers") {
+TEST_CASE("attention: the schemes of the papers agree with the reference") {
   const DType dtype = GENERATE(f64, f32);
   const int64_t length = GENERATE(1, 5, 63, 64, 65, 130);
   if (default_device().is_cuda() && (dtype == f64 || length % 5 != 0)) return;
@@ -109,7 +109,7 @@ TEST_CASE("attention: schemes of the papers") {
       {.queries = length, .d = 4, .bidirectional = true, .relative_bias = true, .scale = 1},  // T5
       {.queries = length, .d = 4, .causal = true, .relative_bias = true, .bias = "HN"},
       music};
-  for (const int64_t block : {1, 3, 64, 65, 100, 1000}) {  // with L < 2 block among them
+  for (const int64_t block : {1, 3, 64, 65, 100, 1000}) {  // includes lengths below 2 blocks
     setups.push_back(music);
     setups.back().causal = false;  // implied
     setups.back().block = block;
@@ -118,8 +118,9 @@ TEST_CASE("attention: schemes of the papers") {
   for (const AttentionSetup& s : setups) check_setup(s, dtype);
 }
 
-TEST_CASE("attention: more queries than keys") {
-  // The first queries then stand before the first key; under a causal mask they see nothing.
+TEST_CASE("attention: queries before the first key") {
+  // With more queries than keys, the first queries are before the first key; under a causal mask
+  // they see nothing.
   for (const int64_t window : {0, 3})
     for (const int64_t block : {0, 2})
       for (const bool causal : {false, true})
@@ -138,7 +139,7 @@ TEST_CASE("attention: more queries than keys") {
         }
 }
 
-TEST_CASE("attention: a query with nothing to attend to gives zeros, and zero gradients") {
+TEST_CASE("attention: a query without visible keys gives zeros, and zero gradients") {
   for (const auto& [way, all] : ways_and_kernels()) {
     const auto& [implementation, dtype] = way;
     INFO(name(way) << (all ? ", all" : ""));
@@ -165,7 +166,7 @@ TEST_CASE("attention: a query with nothing to attend to gives zeros, and zero gr
                             in.options.relative_bias.rows})
       CHECK((!x.defined() || std::isfinite(max(abs(x.grad())).item())));
   }
-  // Rows before the first key that is no padding.
+  // Queries before the first key that is not padded.
   for (const auto& [implementation, dtype] : ways()) {
     AttentionCase in = make_inputs({.batch = 1, .queries = 4, .causal = true}, dtype);
     in.options.mask.key_padding = tensor<bool>({true, true, false, false}, {1, 4});
@@ -184,7 +185,7 @@ TEST_CASE("attention: a bias of −∞ hides keys as a mask does") {
   masked.options.mask.causal = true;
   const Tensor hidden =
       masked_fill(zeros({70, 70}, {.dtype = f64}), attention_mask(70, 70, {.causal = true}), never);
-  // Query 3 of entry 1 sees nothing at all.
+  // Query 3 of entry 1 sees nothing.
   in.options.bias = stack({hidden, hidden}, 0).unsqueeze(1).contiguous();
   in.options.bias[1][0][3].fill_(never);
   in.options.bias.set_requires_grad();
@@ -194,13 +195,13 @@ TEST_CASE("attention: a bias of −∞ hides keys as a mask does") {
     CHECK(worst_error(y[0], want[0]) < 1e-14);
     CHECK(same_bits(y[1].select(1, 3), zeros({2, 8}, {.dtype = f64})));
     const Tensor g = grad({y}, {in.options.bias}, {fixed_noise(y.shape(), 5)})[0];
-    CHECK(worst_error(g * exp(in.options.bias), g) == 0);  // none of what is hidden
+    CHECK(worst_error(g * exp(in.options.bias), g) == 0);  // no gradient at hidden keys
     CHECK(max(abs(g[1][0][3])).item() == 0);
     CHECK(max(abs(g)).item() > 1e-3);
   }
 }
 
-TEST_CASE("attention: bf16 follows f32") {
+TEST_CASE("attention: bf16 agrees with f32 within its rounding") {
   for (uint64_t number = 2000; number < 2000 + some_of(30); ++number) {
     const AttentionSetup s = testing::for_kernels(testing::random_setup(number));
     INFO(testing::describe(s));
@@ -215,7 +216,7 @@ TEST_CASE("attention: bf16 follows f32") {
   }
 }
 
-TEST_CASE("attention: views give what contiguous tensors give") {
+TEST_CASE("attention: views give the same results as contiguous tensors") {
   for (const auto& [way, all] : ways_and_kernels()) {
     const Implementation implementation = way.implementation;
     INFO(name(way) << (all ? ", all" : ""));
@@ -229,10 +230,10 @@ TEST_CASE("attention: views give what contiguous tensors give") {
                            .relative_bias = true,
                            .values = all,
                            .bias = all ? "BHMN" : ""};
-    // Copies have the same bits, but for other kernels of products of f64.
+    // Copies are bit-identical, except that f64 may use other kernels for its products.
     const double off = wide ? 1e-14 : 1e-30;
     const AttentionCase in = make_inputs(s, way.dtype);
-    // One projection of q, k, v [B, L, 3, H, D], seen as three [B, H, L, D].
+    // One projection of q, k, v [B, L, 3, H, D], viewed as three [B, H, L, D].
     const Tensor packed = stack({in.q, in.k, in.v}, 2).transpose(1, 3).contiguous();
     auto part = [&](int64_t i) { return packed.select(2, i).transpose(1, 2); };
     const Tensor rows = in.options.relative_keys.rows;
@@ -266,7 +267,7 @@ TEST_CASE("attention: views give what contiguous tensors give") {
   }
 }
 
-TEST_CASE("attention: same bits for any number of threads and every time") {
+TEST_CASE("attention: results are bit-identical for any number of threads and in every run") {
   const int threads = num_threads();
   const AttentionSetup setups[] = {{.heads = 4,
                                     .key_heads = 2,
@@ -296,15 +297,15 @@ TEST_CASE("attention: same bits for any number of threads and every time") {
                                    {.batch = 3, .heads = 4, .queries = 70, .bias = "MN"},
                                    {.batch = 3, .queries = 70, .bias = "HN"},
                                    {.batch = 3, .queries = 70, .bias = "M"}};
-  const bool there = default_device().is_cuda();  // where they do not matter, nor is f64 fused
+  const bool on_gpu = default_device().is_cuda();  // threads do not matter there
   for (const auto& [implementation, dtype] : ways())
     for (const AttentionSetup& setup : setups) {
       const AttentionSetup s = testing::for_kernels(setup);
-      if (there && implementation == Implementation::composed && !s.values && s.bias.empty())
+      if (on_gpu && implementation == Implementation::composed && !s.values && s.bias.empty())
         continue;
       INFO(name(implementation) << ", " << name(dtype) << ": " << testing::describe(s));
       std::vector<Tensors> runs;
-      for (const int n : there ? std::vector{1, 2} : std::vector{1, 2, 4, 2}) {
+      for (const int n : on_gpu ? std::vector{1, 2} : std::vector{1, 2, 4, 2}) {
         set_num_threads(n);
         const AttentionCase in = testing::moved(make_inputs(s, dtype), default_device(), dtype);
         const Tensor y = in(implementation);
@@ -320,7 +321,7 @@ TEST_CASE("attention: same bits for any number of threads and every time") {
   set_num_threads(threads);
 }
 
-TEST_CASE("attention: the future changes nothing, bit for bit") {
+TEST_CASE("attention: later keys change nothing, bit for bit, under a causal mask") {
   const AttentionSetup setups[] = {
       {.queries = 130, .causal = true, .table = 50, .out_of_range = OutOfRange::clip},
       {.queries = 130, .causal = true, .window = 20, .relative_bias = true},
@@ -339,7 +340,7 @@ TEST_CASE("attention: the future changes nothing, bit for bit") {
       AttentionCase in = make_inputs(s, dtype);
       const Tensor before = in(implementation);
       const int64_t m = s.queries, n = in.k.size(2);
-      for (const int64_t t : {m - 1, int64_t(64), int64_t(63), int64_t(1)}) {  // from query t on
+      for (const int64_t t : {m - 1, int64_t(64), int64_t(63), int64_t(1)}) {  // keys after query t
         in.q.slice(2, t).fill_(7);
         in.k.slice(2, t + n - m).fill_(-5);
         in.v.slice(2, t + n - m).fill_(1000);
@@ -349,7 +350,7 @@ TEST_CASE("attention: the future changes nothing, bit for bit") {
     }
 }
 
-TEST_CASE("attention: entries of a batch know nothing of each other") {
+TEST_CASE("attention: batch entries are independent of each other") {
   for (const auto& [way, all] : ways_and_kernels(float_ways())) {
     const auto& [implementation, dtype] = way;
     INFO(name(way) << (all ? ", all" : ""));

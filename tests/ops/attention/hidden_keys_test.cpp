@@ -1,5 +1,5 @@
-// Keys and values that masks hide may hold anything: outputs and gradients of the queries that do
-// not see them are those of ordinary numbers in their place. STRETTO_FUZZ_ROUNDS=n tries n cases.
+// Keys and values that masks hide may have any values: outputs and gradients of queries that do not
+// see them equal those with ordinary values. STRETTO_FUZZ_ROUNDS=n runs n random cases.
 #include <cstdlib>
 #include <limits>
 #include <string>
@@ -37,7 +37,7 @@ uint64_t rounds(uint64_t ordinary) {
 
 bool on_gpu() { return default_device().is_cuda(); }
 
-// By the definition (ops/attention/mask.h), padding included.
+// True if the query sees key j, by the definition (ops/attention/mask.h) including padding.
 bool sees(const AttentionMask& mask, int64_t b, int64_t position, int64_t j, int64_t n) {
   if (mask.key_padding.defined() &&
       mask.key_padding.to(cpu).to(f64).to_vector<double>()[size_t(b * n + j)] != 0)
@@ -48,17 +48,17 @@ bool sees(const AttentionMask& mask, int64_t b, int64_t position, int64_t j, int
   return mask.block == 0 || position >= 0;
 }
 
-// Draws of one case.
+// The random numbers of one case.
 struct Dice {
   uint64_t number, index = 0;
   uint64_t below(uint64_t n) { return random_bits({.seed = 77, .stream = number}, index++) % n; }
 };
 
-// Rows of keys that hold junk, and what that is in k and v.
+// Rows of keys and values that are overwritten, and the values written to k and to v.
 struct Junk {
   std::vector<int64_t> rows;
   double in_keys, in_values;
-  bool whole;  // rows, or one element of each
+  bool whole;  // whole rows, or one element of each
 
   Junk(Dice& dice, int64_t n) : whole(dice.below(2)) {
     for (uint64_t i = 0; i <= dice.below(3); ++i) rows.push_back(int64_t(dice.below(uint64_t(n))));
@@ -66,7 +66,7 @@ struct Junk {
     in_keys = kinds[dice.below(5)];
     in_values = kinds[dice.below(5)];
   }
-  // x with junk in place of its numbers in batch entry b; a leaf.
+  // Returns x with these values written to rows of batch entry b; a leaf.
   Tensor put(const Tensor& x, double value, int64_t b) const {
     const Tensor y = x.detach().clone();
     for (const int64_t j : rows)
@@ -78,7 +78,7 @@ struct Junk {
   }
 };
 
-// 1 for queries that see no junk [B, 1, M, 1].
+// Returns 1 for queries that see none of these rows, else 0 [B, 1, M, 1].
 Tensor clean_queries(const AttentionMask& mask, const Junk& junk, int64_t batch, int64_t b,
                      int64_t m, int64_t n) {
   const Tensor clean = ones({batch, 1, m, 1}, {.dtype = f64, .device = cpu});
@@ -88,7 +88,7 @@ Tensor clean_queries(const AttentionMask& mask, const Junk& junk, int64_t batch,
   return clean;
 }
 
-// The outputs of queries that see no junk, and all gradients through these.
+// Returns the outputs of the queries that see none of these rows, and all gradients through them.
 Tensors results(const AttentionCase& in, Implementation implementation, const Tensor& clean) {
   const Tensor y = in(implementation);
   const Tensor seen = ne(clean, 0).to(y.device()), g = fixed_noise(y.shape(), 9, y.dtype());
@@ -98,13 +98,13 @@ Tensors results(const AttentionCase& in, Implementation implementation, const Te
   return all;
 }
 
-// Smaller calls, most of them, of every option.
+// Random setups, most of them small, with any of the options.
 AttentionSetup setup_of(uint64_t number) {
   AttentionSetup s = testing::random_setup(number);
   if (number % 8 != 0) {
-    const int64_t apart = s.keys - s.queries;
+    const int64_t extra_keys = s.keys - s.queries;
     s.queries = 1 + s.queries % 23;
-    s.keys = std::max<int64_t>(1, s.queries + apart % 9);
+    s.keys = std::max<int64_t>(1, s.queries + extra_keys % 9);
     s.window = s.window % 11;
     s.block = s.block % 12;
     s.padded = std::min<int64_t>(s.padded, 5);
@@ -115,7 +115,7 @@ AttentionSetup setup_of(uint64_t number) {
 
 }  // namespace
 
-TEST_CASE("attention: hidden keys and values may hold anything") {
+TEST_CASE("attention: hidden keys and values may have any values") {
   const uint64_t cases = rounds(60);
   uint64_t hidden = 0;
   for (uint64_t number = 0; number < cases; ++number) {
@@ -143,10 +143,10 @@ TEST_CASE("attention: hidden keys and values may hold anything") {
     for (size_t i = 0; i < want.size(); ++i) REQUIRE(worst_error(got[i], want[i]) == 0);
     ++hidden;
   }
-  CHECK(hidden > cases / (on_gpu() ? 10 : 4));  // fewer masks there
+  CHECK(hidden > cases / (on_gpu() ? 10 : 4));  // fewer masks on a GPU
 }
 
-TEST_CASE("linear_attention: hidden keys and values may hold anything") {
+TEST_CASE("linear_attention: hidden keys and values may have any values") {
   if (on_gpu()) return;
   const uint64_t cases = rounds(60);
   uint64_t hidden = 0;
@@ -190,7 +190,7 @@ TEST_CASE("linear_attention: hidden keys and values may hold anything") {
   CHECK(hidden > cases / 4);
 }
 
-TEST_CASE("attention: hidden values may be as large as numbers get") {
+TEST_CASE("attention: hidden values may be as large as the dtype allows") {
   if (on_gpu()) return;
   for (const Implementation implementation : {Implementation::composed, Implementation::fused})
     for (const DType dtype : {f32, bf16})
@@ -229,7 +229,7 @@ TEST_CASE("attention: a query that sees a NaN gives NaN, and so does its gradien
   }
 }
 
-TEST_CASE("attention: parts of the keys hide what they hold, and so do scores") {
+TEST_CASE("attention: attention_with_lse and attention_weights ignore the values of hidden keys") {
   if (on_gpu()) return;
   AttentionCase in = testing::make_inputs({.batch = 1, .heads = 1, .causal = true});
   const AttentionWithLse want = attention_with_lse(in.q, in.k, in.v, in.options);

@@ -1,5 +1,5 @@
-// Scores and logits far from 0: a softmax knows only their differences, so what is computed around
-// the maximum must not be put back on it and taken off again. f32 against f64 of the same values.
+// Scores and logits far from 0: a softmax depends only on their differences, so the maximum must
+// not be added to small values and subtracted again. f32 against f64 with the same values.
 #include <cmath>
 
 #include "autograd/tape.h"
@@ -19,7 +19,7 @@ namespace {
 
 constexpr double magnitudes[] = {0, 1e4, -1e4, 1e6, 1e8, -1e8};
 
-// Rows about `middle`, on the grid of f32 there, so that f32 and f64 have the same numbers.
+// Rows around `middle`, rounded to f32, so that f32 and f64 have the same values.
 Tensor rows_about(double middle, const Shape& shape) {
   return (fixed_noise(shape, 21) * 3.0 + middle).to(f32);
 }
@@ -38,7 +38,7 @@ double largest_row_sum(const Tensor& g) { return max(abs(sum(g.to(f64), {-1}))).
 
 }  // namespace
 
-TEST_CASE("losses of large logits are those of their differences", "[ops]") {
+TEST_CASE("losses of large logits depend only on the differences of the logits", "[ops]") {
   const Tensor targets = tensor<int64_t>({0, 3, 36, -100, 5, 20});
   for (const double middle : magnitudes)
     for (const double smoothing : {0.0, 0.1})
@@ -56,7 +56,7 @@ TEST_CASE("losses of large logits are those of their differences", "[ops]") {
       }
 }
 
-TEST_CASE("two equal logits cost log 2, wherever they lie", "[ops]") {
+TEST_CASE("two equal logits cost log 2, whatever their size", "[ops]") {
   for (const double m : magnitudes) {
     INFO(m);
     const Tensor x = full({1, 2}, m).set_requires_grad();
@@ -69,7 +69,7 @@ TEST_CASE("two equal logits cost log 2, wherever they lie", "[ops]") {
   }
 }
 
-TEST_CASE("log_softmax of large values is that of their differences", "[ops]") {
+TEST_CASE("log_softmax of large values depends only on their differences", "[ops]") {
   for (const double middle : magnitudes)
     for (const int64_t d : {-1, 0}) {
       INFO("about " << middle << " along " << d);
@@ -82,7 +82,7 @@ TEST_CASE("log_softmax of large values is that of their differences", "[ops]") {
     }
 }
 
-TEST_CASE("logsumexp is off by the rounding of its one number", "[ops]") {
+TEST_CASE("logsumexp errs only by the rounding of its result", "[ops]") {
   for (const double middle : magnitudes) {
     INFO(middle);
     const auto f = [](const Tensor& x) { return logsumexp(x, -1); };
@@ -93,11 +93,11 @@ TEST_CASE("logsumexp is off by the rounding of its one number", "[ops]") {
   }
 }
 
-TEST_CASE("classes in clusters with large logits cost what their differences say", "[ops]") {
+TEST_CASE("the adaptive softmax with large logits depends only on their differences", "[ops]") {
   const Tensor targets = tensor<int64_t>({0, 2, 4, 9, 7, 5});
   for (const double middle : magnitudes) {
     INFO(middle);
-    // Logits are the biases, exactly.
+    // The logits are the biases, exactly.
     const auto clusters = [&](const Tensor& bias) {
       const auto cluster = [&](int64_t from, int64_t to) {
         return nn::AdaptiveCluster{.weight = zeros({to - from, 3}, options_of(bias)),
@@ -120,12 +120,12 @@ TEST_CASE("classes in clusters with large logits cost what their differences say
   }
 }
 
-TEST_CASE("attention with large scores weighs keys by their differences", "[ops]") {
+TEST_CASE("attention with large scores weighs keys by the differences of the scores", "[ops]") {
   const int64_t b = 2, h = 2, m = 9, n = 70;
   for (const double middle : {0.0, 1e4, 1e6, 1e8})
     for (const bool causal : {false, true}) {
       INFO("about " << middle << (causal ? ", causal" : ""));
-      // One column of ones beside D − 1 of zeros: scores are the keys' first column, exactly.
+      // One feature of 1 and D − 1 of 0: the scores are the first feature of the keys, exactly.
       Tensor q = zeros({b, h, m, 8});
       q.slice(3, 0, 1).fill_(1);
       Tensor k = fixed_noise({b, h, n, 8}, 23, f32);
@@ -149,10 +149,10 @@ TEST_CASE("attention with large scores weighs keys by their differences", "[ops]
         for (size_t i = 0; i < got.size(); ++i) {
           INFO("tensor " << i
                          << (implementation == Implementation::fused ? ", fused" : ", composed"));
-          // dq is Σ ds k with Σ ds = 0: terms of `middle` that cancel, each rounded.
+          // dq is Σ ds k with Σ ds = 0: terms of size `middle` that cancel, each rounded.
           if (i == 0 && middle > 0) continue;
-          // On a GPU backward makes weights again from the logarithm of their sum, which is about
-          // `middle` too and rounded.
+          // On a GPU, backward recomputes the weights from the lse, which is also
+          // about `middle` and rounded.
           const bool again =
               default_device().is_cuda() && implementation == Implementation::fused && i < 3;
           const double off = again ? middle * 0x1p-22 : 0;

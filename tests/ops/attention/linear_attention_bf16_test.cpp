@@ -1,5 +1,5 @@
-// Chunked linear attention natively in bf16, and by segments: what is rounded, memory, threads,
-// instruction sets.
+// Chunked linear attention with native bf16 and with segments: rounding errors, memory, and results
+// for any number of threads and any instruction set.
 #include <cmath>
 #include <limits>
 
@@ -34,12 +34,12 @@ struct Setup {
   double mean = 0;  // of the values
 };
 
-// Features in [0.1, 2.1), values in [mean − 1, mean + 1), and the gradient that arrives.
+// Features in [0.1, 2.1), values in [mean − 1, mean + 1), and an incoming gradient.
 struct Call {
   Tensor q, k, v, g;
   LinearAttentionOptions options;
 
-  // On a GPU of widths that its kernels take; nothing of size 0 nor in f64 is fused there.
+  // On a GPU, dimensions that its kernels support; it does not fuse empty tensors and f64.
   Call(Setup s, DType dtype) {
     if (on_gpu())
       for (int64_t* x : {&s.f, &s.d_value}) *x = (*x + 7) / 8 * 8;
@@ -52,12 +52,12 @@ struct Call {
     v = rounded(fixed_noise({s.batch, s.key_heads, s.keys, s.d_value}, 3) + s.mean)
             .set_requires_grad();
     g = rounded(fixed_noise({s.batch, s.heads, s.queries, s.d_value}, 4));
-    const bool serves = !on_gpu() || (dtype != f64 && q.numel() && k.numel() && v.numel());
+    const bool fused = !on_gpu() || (dtype != f64 && q.numel() && k.numel() && v.numel());
     options = {.mask = {.causal = s.causal},
                .chunk = s.chunk,
-               .implementation = serves ? Implementation::fused : Implementation::automatic};
+               .implementation = fused ? Implementation::fused : Implementation::automatic};
   }
-  // y, and the gradients of q, k and v.
+  // Returns y and the gradients of q, k and v.
   Tensors results() const {
     for (Tensor x : {q, k, v}) x.set_grad({});
     Tensor y = linear_attention(q, k, v, options);
@@ -66,7 +66,7 @@ struct Call {
   }
 };
 
-// Each isa that there is, once; the GPU.
+// Runs f with each instruction set of this processor, or once on a GPU.
 template <class F>
 void under_each_isa(F&& f) {
   if (on_gpu()) return f();
@@ -77,21 +77,21 @@ void under_each_isa(F&& f) {
   }
 }
 
-// What each result can be off by: a rounding of size 2^-8 for each place where something is
-// rounded to bf16, times the sum of sizes that it is a part of. With p the products, tril(q·k), w =
-// p / D and e_ij = Σ_d |G_id| |v_jd − y_id|, where G = g / D:
+// Returns the error bound of each result: one rounding of 2^-8 for each place where something is
+// rounded to bf16, times the sum of magnitudes that the rounded value is part of. With the products
+// p = tril(q·k), w = p / D, G = g / D and e_ij = Σ_d |G_id| |v_jd − y_id|:
 //
 //   y   p of its own chunk, as an operand; the result                2 (Σ_j w_ij |v_j − y_i|, |y|)
 //   dq  G, tril(G Vᵀ + δ), the result                                3 Σ_j e_ij k_j
 //   dk  the same                                                     3 Σ_i e_ij q_i
 //   dv  G, p, the result                                             3 Σ_i p_ij |G_i|
 //
-// (what p rounded does to y: numerators are off by Σ_j p_ij ε_j v_j, where the denominators are
-// not, so |v_j| it is and not |v_j − y_i|.) States are the sums of two operands: 2^-16, more than
-// f32 sums of a few hundred numbers, of the sizes before anything cancels.
+// (A rounded p changes the numerators by Σ_j p_ij ε_j v_j but not the denominators, so the factor
+// is |v_j| and not |v_j − y_i|.) States are sums of two bf16 operands with errors of 2^-16 of the
+// magnitudes before cancellation, more than f32 sums of a few hundred terms have.
 Tensors bounds(const Setup& s, const Call& exact) {
   const double one = 0x1p-8, small = 0x1p-15;
-  const auto heads = [&](const Tensor& x) {  // key heads repeated
+  const auto heads = [&](const Tensor& x) {  // repeats the key heads
     const int64_t per = s.heads / s.key_heads;
     return x.detach()
         .unsqueeze(2)
@@ -131,7 +131,7 @@ const Setup setups[] = {{},
 
 }  // namespace
 
-TEST_CASE("linear_attention: bf16 loses what its roundings lose") {
+TEST_CASE("linear_attention: bf16 errors stay within those of its roundings") {
   for (const Setup& s : setups) {
     const Call exact(s, f64), call(s, bf16);
     const Tensors want = exact.results(), most = bounds(s, exact);
@@ -146,19 +146,19 @@ TEST_CASE("linear_attention: bf16 loses what its roundings lose") {
   }
 }
 
-TEST_CASE("linear_attention: bf16 has the same gradients composed") {
+TEST_CASE("linear_attention: the composed implementation has the same bf16 gradients") {
   const Setup s{.queries = 70, .keys = 70};
   const Call exact(s, f64);
   Call call(s, bf16);
   const Tensors fused = call.results(), most = bounds(s, exact);
   call.options.implementation = Implementation::composed;
   const Tensors composed = call.results();
-  // Either is off by so much at most: composed, the result alone is rounded.
+  // Each errs by at most this bound; composed, only the result is rounded.
   for (size_t i = 0; i < fused.size(); ++i)
     CHECK(worst_of(fused[i], composed[i].to(f64), most[i] * 2) <= 1);
 }
 
-TEST_CASE("linear_attention: segments have the same bits for any number of threads") {
+TEST_CASE("linear_attention: segments are bit-identical for any number of threads") {
   const int threads = num_threads();
   for (const Setup& s :
        {Setup{.heads = 1, .key_heads = 1, .queries = 1300, .keys = 1300, .f = 9, .d_value = 5},
@@ -208,7 +208,7 @@ TEST_CASE("linear_attention: segments equal the loops") {
                     .causal = causal};
       const Call call(s, on_gpu() ? f32 : f64);
       const Tensor want = reference::linear_attention(call.q, call.k, call.v, call.options);
-      // Sums of 1100 positive terms: 1100 roundings either way.
+      // Sums of 1100 positive terms: 1100 roundings in either order.
       const double one = on_gpu() ? 0x1p-24 : 0x1p-53;
       CHECK(testing::worst_error(call.results()[0], want) <= 4 * 1100 * one);
       Call composed = call;
@@ -220,7 +220,7 @@ TEST_CASE("linear_attention: segments equal the loops") {
   set_num_threads(threads);
 }
 
-TEST_CASE("linear_attention: bf16 takes little more than half of f32's memory") {
+TEST_CASE("linear_attention: bf16 needs little more than half of the memory of f32") {
   const int threads = num_threads();
   set_num_threads(2);
   const int64_t length = on_gpu() ? 1024 : 2048;
@@ -233,14 +233,14 @@ TEST_CASE("linear_attention: bf16 takes little more than half of f32's memory") 
     call.results();
     return memory_stats().peak - before;
   };
-  // Half of it, but for two numbers a row and what threads compute with, which stay f32.
+  // Half of it, except for two values per row and the buffers of threads, which stay f32.
   const int64_t rows = 2 * length, thread = 4 * (3 * 32 * 32 + 8 * 32 * 33);
-  const int64_t segments = 4 * 2 * 2 * (length / 256) * 32 * 33;  // of a GPU: sums of either sweep
+  const int64_t segments = 4 * 2 * 2 * (length / 256) * 32 * 33;  // on a GPU: sums of both sweeps
   CHECK(peak(bf16) <= peak(f32) / 2 + 4 * 2 * rows + (on_gpu() ? segments : 2 * thread) + 4096);
   set_num_threads(threads);
 }
 
-TEST_CASE("linear_attention in bf16: views, nothing, large numbers") {
+TEST_CASE("linear_attention in bf16: views, empty inputs and large values") {
   const Setup s{.queries = 67, .keys = 67};
   const Call call(s, bf16);
   const Tensors want = call.results();
@@ -257,7 +257,7 @@ TEST_CASE("linear_attention in bf16: views, nothing, large numbers") {
     for (const Tensor& x : Call(none, bf16).results())
       CHECK((x.numel() == 0 || max(abs(x.to(f32))).item() == 0));
 
-  // Factors of two go through in every bit.
+  // Powers of two change no other bit.
   Call large = call;
   large.q = (call.q.detach() * 0x1p40).set_requires_grad();
   large.k = (call.k.detach() * 0x1p30).set_requires_grad();
@@ -268,7 +268,7 @@ TEST_CASE("linear_attention in bf16: views, nothing, large numbers") {
   CHECK(same_bits(scaled[2], want[2] * 0x1p-10));
   CHECK(same_bits(scaled[3], want[3]));
 
-  // A NaN stays with the queries that see it, from its own chunk on.
+  // A NaN reaches only the queries that see it, from its own chunk on.
   Call bad = call;
   bad.k = call.k.detach().clone();
   bad.k[0][0][40].fill_(std::numeric_limits<double>::quiet_NaN());

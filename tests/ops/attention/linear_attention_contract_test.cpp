@@ -1,4 +1,4 @@
-// What linear attention promises besides numbers: empty inputs and errors.
+// What linear attention guarantees besides its values: empty inputs and errors.
 #include "autograd/tape.h"
 #include "ops/attention/linear_attention.h"
 #include "ops/create.h"
@@ -15,12 +15,12 @@ TEST_CASE("linear_attention: empty inputs") {
         const Tensor q = ones({b, 2, m, f}).set_requires_grad();
         const Tensor k = ones({b, 2, n, f}).set_requires_grad();
         const Tensor v = ones({b, 2, n, dv}).set_requires_grad();
-        const Implementation serving =
+        const Implementation supported =
             default_device().is_cuda() && implementation == Implementation::fused
                 ? Implementation::automatic
                 : implementation;
         const Tensor y =
-            linear_attention(q, k, v, {.mask = {.causal = causal}, .implementation = serving});
+            linear_attention(q, k, v, {.mask = {.causal = causal}, .implementation = supported});
         CHECK(y.shape() == Shape{b, 2, m, dv});
         sum(y).backward();
         CHECK(q.grad().shape() == q.shape());

@@ -1,5 +1,4 @@
-// Both implementations of linear attention against loops straight from the definition, and its
-// state.
+// Both implementations of linear attention against loops over the definition.
 #include "ops/attention/linear_attention.h"
 
 #include <cmath>
@@ -37,7 +36,7 @@ struct Setup {
   int64_t queries = 5, keys = 5;
   int64_t f = 4, d_value = 3;
   bool causal = true;
-  int64_t padded = 0;  // every so-manieth key is; −1: all of entry 0
+  int64_t padded = 0;  // n > 0: every n-th key is padded; −1: all keys of entry 0
   double eps = 0;
   int64_t chunk = 64;
 };
@@ -48,7 +47,7 @@ std::string describe(const Setup& s) {
              ", eps ", s.eps, ", chunk ", s.chunk);
 }
 
-// On a GPU, in f32 and bf16, of widths that its kernels take.
+// On a GPU, in f32 and bf16, dimensions that its kernels support.
 Setup fit(Setup s, DType dtype) {
   if (!on_gpu() || dtype == f64) return s;
   for (int64_t* x : {&s.f, &s.d_value}) *x = (*x + 7) / 8 * 8;
@@ -87,17 +86,17 @@ struct Call {
   }
 };
 
-// Numerator and denominator are sums over N keys of products of F features, all positive up to the
-// value: either has a relative error of N + F roundings, in whatever order, and y is at most 1. In
-// bf16 the products of a chunk are rounded, and the result: by half of 2⁻⁸ each.
+// Numerator and denominator are sums over N keys of products of F features, all positive except for
+// the value: each has a relative error of N + F roundings, in any order, and |y| is at most 1. In
+// bf16 the products of a chunk and the result are rounded, by half of 2⁻⁸ each.
 double rounding(const Setup& s, DType dtype) {
   const double unit = dtype == f64 ? 0x1p-53 : 0x1p-24;
   const double sums =
-      2 * unit * double(s.keys + s.f + 4) * (dtype == f64 ? 2 : 1);  // f64: the loops round too
+      2 * unit * double(s.keys + s.f + 4) * (dtype == f64 ? 2 : 1);  // the f64 reference rounds too
   return dtype == bf16 ? sums + 0x1p-8 : sums;
 }
-// Two results of a way differ by `exact` in f64, elsewhere by what each is off.
-double apart(const Way& way, double exact, const Setup& s) {
+// How far two results may differ: by `exact` in f64, else by the rounding errors of both.
+double allowed_difference(const Way& way, double exact, const Setup& s) {
   return way.dtype == f64 ? exact : 2 * rounding(fit(s, way.dtype), way.dtype);
 }
 
@@ -142,7 +141,7 @@ std::vector<Setup> some_setups() {
 
 }  // namespace
 
-TEST_CASE("linear_attention equals its loops") {
+TEST_CASE("linear_attention agrees with the reference") {
   for (const Setup& s : some_setups()) {
     check_setup(s, f64);
     check_setup(s, f32);
@@ -155,7 +154,7 @@ TEST_CASE("linear_attention equals its loops") {
           s.causal = causal;
           s.chunk = chunk;
           s.padded = m > 1 ? 4 : 0;
-          if (on_gpu() && (m % 65 > 1 || chunk < 64)) continue;  // where all chunks are of 64
+          if (on_gpu() && (m % 65 > 1 || chunk < 64)) continue;  // all its chunks have 64
           check_setup(s, f64);
           check_setup(s, f32);
         }
@@ -164,7 +163,7 @@ TEST_CASE("linear_attention equals its loops") {
                 dtype);
 }
 
-TEST_CASE("linear_attention: gradients") {
+TEST_CASE("linear_attention: gradients equal finite differences") {
   for (Setup s : some_setups()) {
     if (s.padded == 0) s.batch = 1;
     Call call(s);
@@ -205,20 +204,21 @@ TEST_CASE("linear_attention: both implementations have the same gradients") {
           y.backward(fixed_noise(y.shape(), 4, dtype));
           gradients[int(implementation) - 1] = {call.q.grad(), call.k.grad(), call.v.grad()};
         }
-        // Sums of terms of which 2 Dv / (0.1 F) come to a result of 1 at most, in f32.
-        const double off = dtype == f64 ? 1e-12 : apart({Implementation::fused, f32}, 0, s) * 10;
+        // Sums of terms of which 2 Dv / (0.1 F) add up to a result of at most 1, in f32.
+        const double off =
+            dtype == f64 ? 1e-12 : allowed_difference({Implementation::fused, f32}, 0, s) * 10;
         for (size_t i = 0; i < 3; ++i) CHECK(worst_error(gradients[1][i], gradients[0][i]) < off);
       }
 }
 
-TEST_CASE("linear_attention: a query with nothing to attend to gives zeros, and no gradient") {
+TEST_CASE("linear_attention: a query without visible keys gives zeros and has no gradient") {
   for (const auto& [implementation, dtype] : ways())
     for (const bool causal : {false, true}) {
       INFO(name(implementation) << ", " << name(dtype));
       Call call({.queries = 9, .keys = 7, .causal = causal, .chunk = 3}, dtype);
       call.options.mask.key_padding = zeros({2, 7}, {.dtype = boolean});
       call.options.mask.key_padding[0].fill_(1);
-      // Nor has one without any feature in common with the keys.
+      // A query that shares no feature with the keys has none either.
       call.q[1][0][5].fill_(0);
       call.with_gradients();
       const Tensor y = call(implementation);
@@ -236,7 +236,7 @@ TEST_CASE("linear_attention: a query with nothing to attend to gives zeros, and 
     }
 }
 
-TEST_CASE("linear_attention: padded keys are as good as none, whatever they hold") {
+TEST_CASE("linear_attention: padded keys have no effect, whatever their values") {
   const double infinity = std::numeric_limits<double>::infinity();
   for (const Way& way : ways())
     for (const bool causal : {false, true})
@@ -252,13 +252,14 @@ TEST_CASE("linear_attention: padded keys are as good as none, whatever they hold
         some.with_gradients();
         const Tensor y = some(implementation);
         CHECK(max(abs(y)).item() < 1);
-        // Without a mask only the queries tell positions apart.
+        // Without a mask only the queries depend on positions.
         Call fewer = whole;
         auto rest = [](const Tensor& x) { return cat({x.slice(2, 0, 3), x.slice(2, 6)}, 2); };
         fewer.k = rest(whole.k);
         fewer.v = rest(whole.v);
         fewer.q = causal ? rest(whole.q) : whole.q;
-        CHECK(worst_error(causal ? rest(y) : y, fewer(implementation)) < apart(way, 1e-14, s));
+        CHECK(worst_error(causal ? rest(y) : y, fewer(implementation)) <
+              allowed_difference(way, 1e-14, s));
         y.backward(fixed_noise(y.shape(), 4, way.dtype));
         for (const Tensor& x : {some.k, some.v}) {
           CHECK(max(abs(x.grad().slice(2, 3, 6))).item() == 0);
@@ -267,7 +268,7 @@ TEST_CASE("linear_attention: padded keys are as good as none, whatever they hold
       }
 }
 
-TEST_CASE("linear_attention: the future changes nothing, bit for bit") {
+TEST_CASE("linear_attention: later keys change nothing, bit for bit, under a causal mask") {
   for (const auto& [implementation, dtype] : float_ways())
     for (const int64_t extra : {0, 30}) {
       Call call({.batch = 1, .queries = 130, .keys = 130 + extra, .f = 7}, dtype);
@@ -283,7 +284,7 @@ TEST_CASE("linear_attention: the future changes nothing, bit for bit") {
     }
 }
 
-TEST_CASE("linear_attention: entries of a batch know nothing of each other") {
+TEST_CASE("linear_attention: batch entries are independent of each other") {
   for (const auto& [implementation, dtype] : float_ways()) {
     Call call({.batch = 3, .queries = 70, .keys = 70, .padded = 5}, dtype);
     const Tensor before = call(implementation);
@@ -295,9 +296,9 @@ TEST_CASE("linear_attention: entries of a batch know nothing of each other") {
   }
 }
 
-TEST_CASE("linear_attention: a NaN stays with the queries that see it") {
+TEST_CASE("linear_attention: a NaN reaches only the queries that see it") {
   const double nan = std::numeric_limits<double>::quiet_NaN();
-  auto rows = [](const Tensor& y) {  // those of head 0 with a NaN
+  auto rows = [](const Tensor& y) {  // rows of head 0 with a NaN
     std::vector<int64_t> found;
     for (int64_t i = 0; i < y.size(2); ++i)
       if (std::isnan(sum(y[0][0][i]).item())) found.push_back(i);
@@ -316,7 +317,8 @@ TEST_CASE("linear_attention: a NaN stays with the queries that see it") {
   }
 }
 
-TEST_CASE("linear_attention: same bits for any number of threads and every time") {
+TEST_CASE(
+    "linear_attention: results are bit-identical for any number of threads and in every run") {
   const int threads = num_threads();
   for (const auto& [implementation, dtype] : float_ways())
     for (const bool causal : {false, true}) {
@@ -337,9 +339,9 @@ TEST_CASE("linear_attention: same bits for any number of threads and every time"
   set_num_threads(threads);
 }
 
-TEST_CASE("linear_attention: views give what contiguous tensors give") {
+TEST_CASE("linear_attention: views give the same results as contiguous tensors") {
   for (const auto& [implementation, dtype] : ways()) {
-    // Copies have the same bits, but for other kernels of products of f64.
+    // Copies are bit-identical, except that f64 may use other kernels for its products.
     const double off = dtype == f64 ? 1e-14 : 1e-30;
     Call call({.batch = 3, .queries = 67, .keys = 67, .f = 5, .d_value = 5}, dtype);
     const Tensor want = call(implementation);
@@ -364,7 +366,7 @@ TEST_CASE("linear_attention: views give what contiguous tensors give") {
   }
 }
 
-TEST_CASE("linear_attention: identities") {
+TEST_CASE("linear_attention: equal values, scaled features, equal keys and grouped heads") {
   const Setup s{.queries = 70, .keys = 70, .f = 6, .d_value = 4};
   for (const Way& way : ways())
     for (const bool causal : {false, true}) {
@@ -373,47 +375,48 @@ TEST_CASE("linear_attention: identities") {
       Call call(s, dtype);
       call.options.mask.causal = causal;
       const Tensor y = call(implementation);
-      // An average of equal values.
+      // The average of equal values is the value.
       Call constant = call;
       constant.v = full(call.v.shape(), 0.75, {.dtype = dtype});
       CHECK(worst_error(constant(implementation), full(y.shape(), 0.75, {.dtype = f64})) <
-            apart(way, 1e-13, s));
-      // Factors of the queries and keys cancel; those of two in every bit.
+            allowed_difference(way, 1e-13, s));
+      // Factors of the queries and keys cancel; powers of two do so exactly.
       Call scaled = call;
       scaled.q = call.q * 0x1p60;
       scaled.k = call.k * 0x1p-90;
       CHECK(same_bits(scaled(implementation), y));
       scaled.q = call.q * fixed_noise({2, 2, 70, 1}, 9, dtype);
-      if (dtype != bf16)  // which rounds each of them
-        CHECK(worst_error(scaled(implementation), y) < apart(way, 1e-12, s));
-      // Equal keys: the mean of what is seen.
+      if (dtype != bf16)  // which rounds each scaled feature
+        CHECK(worst_error(scaled(implementation), y) < allowed_difference(way, 1e-12, s));
+      // Equal keys: the mean of the visible values.
       Call equal = call;
       equal.k = ones(call.k.shape(), {.dtype = dtype});
       const Tensor counts = arange(70, {.dtype = f64}) + 1, v = call.v.to(f64);
       const Tensor mean_seen =
           causal ? cumsum(v, 2) / counts.unsqueeze(1) : mean(v, {2}, true).expand(v.shape());
-      CHECK(worst_error(equal(implementation), mean_seen) < apart(way, 1e-13, s));
-      // Key heads shared by groups are key heads repeated.
+      CHECK(worst_error(equal(implementation), mean_seen) < allowed_difference(way, 1e-13, s));
+      // Grouped key heads equal repeated key heads.
       Call grouped({.heads = 6, .key_heads = 2, .queries = 10, .keys = 10, .causal = causal},
                    dtype);
       Call repeated = grouped;
       const Tensor which = tensor<int64_t>({0, 0, 0, 1, 1, 1});
       repeated.k = index_select(grouped.k, 1, which);
       repeated.v = index_select(grouped.v, 1, which);
-      CHECK(worst_error(grouped(implementation), repeated(implementation)) < apart(way, 1e-14, s));
+      CHECK(worst_error(grouped(implementation), repeated(implementation)) <
+            allowed_difference(way, 1e-14, s));
     }
-  // The last query sees all keys, masked or not.
+  // The last query sees all keys, with and without a causal mask.
   for (const DType dtype : testing::fused_types()) {
     Call call(s, dtype);
     const Tensor causal = call(Implementation::fused);
     call.options.mask.causal = false;
     const Tensor whole = call(Implementation::fused);
     CHECK(worst_error(causal.slice(2, 69), whole.slice(2, 69)) <
-          apart({Implementation::fused, dtype}, 1e-14, s));
+          allowed_difference({Implementation::fused, dtype}, 1e-14, s));
   }
 }
 
-TEST_CASE("linear_attention: large numbers") {
+TEST_CASE("linear_attention: large features and values do not overflow") {
   for (const Implementation implementation : implementations) {
     const Setup s{.queries = 65, .keys = 65, .f = 8, .chunk = 16};
     Call small(s, f32), large(s, f32);
@@ -440,7 +443,7 @@ TEST_CASE("linear_attention: bf16 is computed in f32") {
   }
 }
 
-TEST_CASE("linear_attention memory: chunked is linear in the length, composed is not") {
+TEST_CASE("linear_attention memory: chunked is linear in the length, composed is quadratic") {
   const int threads = num_threads();
   set_num_threads(2);
   const int64_t h = 2, f = 24, dv = 16, chunk = 64;
@@ -467,7 +470,7 @@ TEST_CASE("linear_attention memory: chunked is linear in the length, composed is
   for (const int64_t n : {length, 2 * length}) {
     // Per position: the output, its gradient, the denominator; the gradients of q, k and v, and the
     // leaves' copies of them. Per thread: V' and its gradient, G', the products, the state. On a
-    // GPU: what slopes add up to, and the sums of either sweep over each segment of 4 chunks.
+    // GPU: one sum per row, and the states of both sweeps for each segment of 4 chunks.
     const int64_t position = 2 * dv + 1 + 2 * (2 * f + dv), state = f * (dv + 1);
     const int64_t thread = 3 * chunk * (dv + 1) + chunk * chunk + state;
     const int64_t segments = n * h + 2 * h * (n / 256) * state;

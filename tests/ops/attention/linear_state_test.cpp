@@ -1,4 +1,4 @@
-// The state of linear attention: a sequence in pieces, down to one token at a time.
+// The state of linear attention: a sequence in chunks, down to one token at a time.
 #include <cmath>
 
 #include "autograd/tape.h"
@@ -32,19 +32,19 @@ namespace {
 
 bool on_gpu() { return default_device().is_cuda(); }
 
-// Two results of a way differ by `exact` in f64; in f32 by sums of at most 40 numbers each, in bf16
-// by a rounding of products and of the result each.
-double apart(const Way& way, double exact) {
+// How far two results may differ: by `exact` in f64; in f32 by sums of at most 40 terms each, in
+// bf16 by a rounding of the products and one of the result.
+double allowed_difference(const Way& way, double exact) {
   return way.dtype == f64 ? exact : way.dtype == f32 ? 4 * 40 * 0x1p-24 : 2 * 0x1p-8;
 }
 
-// On a GPU nothing of size 0 is fused.
-Implementation serving(Implementation implementation) {
+// A GPU does not fuse empty tensors.
+Implementation supported(Implementation implementation) {
   return on_gpu() && implementation == Implementation::fused ? Implementation::automatic
                                                              : implementation;
 }
 
-// On a GPU, in f32 and bf16, of widths that its kernels take.
+// On a GPU, in f32 and bf16, dimensions that its kernels support.
 struct Sequence {
   int64_t f, d_value;
   Tensor q, k, v, padding;
@@ -79,7 +79,7 @@ struct Sequence {
 
 }  // namespace
 
-TEST_CASE("LinearState: pieces equal one pass") {
+TEST_CASE("LinearState: a sequence in chunks equals one pass") {
   NoGrad guard;
   const int64_t l = 23;
   for (const bool padded : {false, true})
@@ -95,9 +95,10 @@ TEST_CASE("LinearState: pieces equal one pass") {
         const LinearAttentionOptions o{.mask = {.causal = true},
                                        .eps = 1e-3,
                                        .chunk = 4,
-                                       .implementation = serving(way.implementation)};
+                                       .implementation = supported(way.implementation)};
         LinearState state;
-        CHECK(worst_error(x.in_pieces(sizes, state, o), x.whole(o)) < apart(way, 1e-14));
+        CHECK(worst_error(x.in_pieces(sizes, state, o), x.whole(o)) <
+              allowed_difference(way, 1e-14));
         CHECK(state.length == l);
         CHECK(state.sums.shape() == Shape{2, 2, x.f, x.d_value + 1});
       }
@@ -110,40 +111,41 @@ TEST_CASE("LinearState: s and z are the sums over the keys") {
     const Sequence x(9, way.dtype);
     LinearState state;
     x.in_pieces({4, 5}, state, {.mask = {.causal = true}, .implementation = way.implementation});
-    const double off = way.dtype == f64 ? 1e-14 : 2 * 9 * 0x1p-24;  // in f32 for bf16 too
+    const double off = way.dtype == f64 ? 1e-14 : 2 * 9 * 0x1p-24;  // bf16 has f32 sums too
     CHECK(worst_error(state.s(), matmul(x.k.to(f64).transpose(2, 3), x.v.to(f64))) < off);
     CHECK(worst_error(state.z(), sum(x.k.to(f64), {2})) < off);
   }
 }
 
-TEST_CASE("LinearState: a context, read by queries without keys") {
+TEST_CASE("LinearState: queries without keys can read a context from the state") {
   NoGrad guard;
   for (const Way& way : ways())
     for (const bool causal : {false, true}) {
       INFO(name(way));
-      const Implementation implementation = serving(way.implementation);
+      const Implementation implementation = supported(way.implementation);
       const Sequence context(11, way.dtype), reader(6, way.dtype);
       const Tensor none = context.k.slice(2, 0, 0), no_values = context.v.slice(2, 0, 0);
       const Tensor want = linear_attention(reader.q, context.k, context.v);
       LinearState state;
-      // No queries either: the keys join the state and nothing comes out.
+      // Keys without queries: they are added to the state and the output is empty.
       const Tensor nothing =
           linear_attention(context.q.slice(2, 0, 0), context.k, context.v, state,
                            {.mask = {.causal = causal}, .implementation = implementation});
       CHECK(nothing.shape() == Shape{2, 4, 0, context.d_value});
       const LinearAttentionOptions o{.mask = {.causal = causal}, .implementation = implementation};
       const Tensor y = linear_attention(reader.q, none, no_values, state, o);
-      CHECK(worst_error(y, want) < apart(way, 1e-14));
+      CHECK(worst_error(y, want) < allowed_difference(way, 1e-14));
       CHECK(state.length == 11);
-      // Not causal: queries see all new keys too.
+      // Without a causal mask the queries also see all new keys.
       const Tensor more =
           linear_attention(reader.q, reader.k, reader.v, state, {.implementation = implementation});
       CHECK(worst_error(more, linear_attention(reader.q, cat({context.k, reader.k}, 2),
-                                               cat({context.v, reader.v}, 2))) < apart(way, 1e-14));
+                                               cat({context.v, reader.v}, 2))) <
+            allowed_difference(way, 1e-14));
     }
 }
 
-TEST_CASE("LinearState: its bytes do not grow") {
+TEST_CASE("LinearState: its size does not grow with the sequence") {
   NoGrad guard;
   const Sequence x(600, f32, 2, 2);
   LinearState state;
@@ -157,10 +159,10 @@ TEST_CASE("LinearState: its bytes do not grow") {
   const void* const memory = state.sums.raw_data();
   for (int64_t at = 2; at < 600; ++at) CHECK(live_after(at) == live);
   CHECK(state.sums.storage().bytes == bytes);
-  if (!on_gpu()) CHECK(state.sums.raw_data() == memory);  // it is changed in place
+  if (!on_gpu()) CHECK(state.sums.raw_data() == memory);  // changed in place
 }
 
-TEST_CASE("LinearState: a copy stays as it is") {
+TEST_CASE("LinearState: a copy is independent of the original") {
   NoGrad guard;
   for (const auto& [implementation, dtype] : ways()) {
     const LinearAttentionOptions o{.mask = {.causal = true}, .implementation = implementation};
@@ -176,13 +178,13 @@ TEST_CASE("LinearState: a copy stays as it is") {
   }
 }
 
-TEST_CASE("LinearState: rows in another order") {
+TEST_CASE("LinearState: reorder() permutes the batch rows") {
   NoGrad guard;
   for (const Way& way : ways()) {
     const Sequence x(8, way.dtype);
     const LinearAttentionOptions o{.mask = {.causal = true}, .implementation = way.implementation};
     LinearState state;
-    state.reorder(tensor<int64_t>({1, 0}));  // empty stays empty
+    state.reorder(tensor<int64_t>({1, 0}));  // an empty state stays empty
     CHECK(!state.sums.defined());
     x.in_pieces({5}, state, o);
     state.reorder(tensor<int64_t>({1, 1, 0}));
@@ -191,11 +193,11 @@ TEST_CASE("LinearState: rows in another order") {
       return index_select(t.slice(2, 5), 0, tensor<int64_t>({1, 1, 0}));
     };
     const Tensor y = linear_attention(rows(x.q), rows(x.k), rows(x.v), state, o);
-    CHECK(worst_error(y, rows(x.whole(o))) < apart(way, 1e-14));
+    CHECK(worst_error(y, rows(x.whole(o))) < allowed_difference(way, 1e-14));
   }
 }
 
-TEST_CASE("LinearState: gradients flow through it, in the composed form") {
+TEST_CASE("LinearState: gradients flow through it in the composed implementation") {
   Sequence x(9, f64, 2, 1);
   auto gradients = [&](auto&& f) {
     for (Tensor* t : {&x.q, &x.k, &x.v}) *t = t->detach().clone().set_requires_grad();
@@ -211,7 +213,7 @@ TEST_CASE("LinearState: gradients flow through it, in the composed form") {
   });
   for (size_t i = 0; i < whole.size(); ++i) CHECK(worst_error(pieces[i], whole[i]) < 1e-13);
 
-  // Cut off the tape, the past is a constant.
+  // Detached from the tape, the past is a constant.
   LinearState state;
   const Tensors cut = gradients([&] {
     x.piece(0, 4, state, o);
@@ -230,7 +232,7 @@ TEST_CASE("LinearState: gradients flow through it, in the composed form") {
        (fixed_noise({1, 1, 2, 3}, 4) + 2).set_requires_grad()});
 }
 
-TEST_CASE("LinearState: bf16 keeps it in f32") {
+TEST_CASE("LinearState: the sums of bf16 inputs are f32") {
   NoGrad guard;
   const Sequence x(40, bf16);
   LinearState state;
@@ -238,10 +240,10 @@ TEST_CASE("LinearState: bf16 keeps it in f32") {
   const Tensor y = x.in_pieces(std::vector<int64_t>(40, 1), state, o);
   CHECK(y.dtype() == bf16);
   CHECK(state.sums.dtype() == f32);
-  CHECK(worst_error(y, x.whole(o)) <= 0x1p-8);  // neighbors: either is rounded once
+  CHECK(worst_error(y, x.whole(o)) <= 0x1p-8);  // neighbors: each is rounded once
 }
 
-TEST_CASE("LinearState: errors leave it as it was") {
+TEST_CASE("LinearState: errors leave the state unchanged") {
   NoGrad guard;
   const Sequence x(6);
   LinearState state;
@@ -260,7 +262,7 @@ TEST_CASE("LinearState: errors leave it as it was") {
                                "6, 5] and v f64 [2, 2, 6, 2] it must be f64 [2, 2, 5, 3]"));
   CHECK_THROWS_WITH(linear_attention(x.q.to(f32), x.k.to(f32), x.v.to(f32), state, {}),
                     Containing("it must be f32 [2, 2, 5, 4]"));
-  GradMode on(!on_gpu());  // whose form has a gradient
+  GradMode on(!on_gpu());  // f64 on a GPU is composed and has a gradient
   const Tensor leaf = x.v.clone().set_requires_grad();
   if (!on_gpu())
     CHECK_THROWS_WITH(
@@ -272,7 +274,7 @@ TEST_CASE("LinearState: errors leave it as it was") {
   CHECK(state.length == 4);
 }
 
-TEST_CASE("LinearState: a call that runs out of memory leaves it as it was") {
+TEST_CASE("LinearState: running out of memory leaves the state unchanged") {
   const int threads = num_threads();
   NoGrad guard;
   for (const DType dtype : {f64, f32, bf16})
@@ -285,7 +287,7 @@ TEST_CASE("LinearState: a call that runs out of memory leaves it as it was") {
           const Tensor q = fixed_noise({2, 6, 9, 8}, 1, dtype),
                        k = fixed_noise({2, 6, 9, 8}, 2, dtype),
                        v = fixed_noise({2, 6, 9, 8}, 3, dtype);
-          LinearState calm, disturbed;
+          LinearState undisturbed, disturbed;
           for (int64_t at = 0; at < 9; at += 3) {
             const auto call = [&](LinearState& state) {
               const auto part = [&](const Tensor& x) { return x.slice(2, at, at + 3); };
@@ -293,13 +295,13 @@ TEST_CASE("LinearState: a call that runs out of memory leaves it as it was") {
                   part(q), part(k), part(v), state,
                   {.mask = {.causal = true}, .chunk = 2, .implementation = implementation});
             };
-            const Tensor want = call(calm);
+            const Tensor want = call(undisturbed);
             Tensor got;
             LinearState before = copied ? disturbed : LinearState{};
             CHECK(fail_until_it_fits([&] { got = call(disturbed); }, 64) > 2);
             CHECK(same_bits(got, want));
-            CHECK(same_bits(disturbed.sums, calm.sums));
-            CHECK(disturbed.length == calm.length);
+            CHECK(same_bits(disturbed.sums, undisturbed.sums));
+            CHECK(disturbed.length == undisturbed.length);
             CHECK((!copied || before.length == at));
           }
         }

@@ -1,5 +1,4 @@
-// Both implementations of random features against loops straight from the formulas, and against
-// each other.
+// Both implementations of random features against loops over the formulas, and against each other.
 #include "ops/attention/random_features.h"
 
 #include <cmath>
@@ -32,9 +31,10 @@ using Stabilizer = FeatureStabilizer;
 
 bool on_gpu() { return default_device().is_cuda(); }
 
-// Those that there are of this function: on a GPU the fused one in f32 and bf16 alone, of two kinds
-// and of some widths.
-std::vector<Implementation> forms_of(const RandomFeatureOptions& o, DType dtype, bool fits = true) {
+// Returns the implementations for these options: a GPU fuses only two kinds in f32 and bf16, and
+// only some sizes.
+std::vector<Implementation> implementations_of(const RandomFeatureOptions& o, DType dtype,
+                                               bool fits = true) {
   const bool fused = !on_gpu() || (fits && dtype != f64 &&
                                    (o.kind == Kind::positive || o.kind == Kind::hyperbolic));
   return fused ? std::vector{Implementation::composed, Implementation::fused}
@@ -71,8 +71,8 @@ constexpr Size sizes[] = {{2, 3, 5, 6, 7},   {1, 1, 1, 1, 1},    {2, 3, 1, 5, 4}
 Tensor noise_of(const Size& s) { return fixed_noise({s.batch, s.heads, s.length, s.d}, 1) * 2; }
 Tensor projection_of(const Size& s) { return fixed_noise({s.rows, s.d}, 2) * 2; }
 
-// The definitions: the features of the reference, each row then divided by what its stabilizer
-// says. The bound's own threshold depends on the dtype.
+// Returns the features of the reference, each row divided by its stabilizer. The threshold of
+// `bound` depends on the dtype.
 Tensor by_loops(const Tensor& x, const Tensor& projection, const RandomFeatureOptions& o,
                 DType dtype) {
   const int64_t d = x.size(3), rows = projection.size(0);
@@ -119,9 +119,9 @@ Tensor by_loops(const Tensor& x, const Tensor& projection, const RandomFeatureOp
   return tensor(y, plain.shape());
 }
 
-// The relative error of a feature, or of its radius for trigonometric ones, which is at most √2 of
-// the larger of two: exponents are sums of D products, a half square and a few constants, each
-// rounded, and so is the exponential. It serves for generalized ones too.
+// Returns the relative error of a feature, or of the radius for trigonometric features, which is at
+// most √2 times the larger of two. Exponents are sums of D products, half a square and a few
+// constants, each rounded, and so is the exponential. The bound holds for generalized features too.
 double rounding(const Tensor& x, const Tensor& projection, DType dtype) {
   const double unit = dtype == f64 ? 0x1p-53 : 0x1p-24, root = std::sqrt(double(x.size(3)));
   const double products =
@@ -139,15 +139,15 @@ Tensor gradient(const Tensor& x, const Tensor& projection, const RandomFeatureOp
 
 }  // namespace
 
-TEST_CASE("random_features equals its loops") {
+TEST_CASE("random_features agrees with the reference") {
   for (const Size& s : sizes) {
     for_each_function([&](const RandomFeatureOptions& o) {
       const Tensor x = noise_of(s), projection = projection_of(s);
       for (const DType dtype : {f64, f32})
-        for (const Implementation implementation : forms_of(o, dtype, s.fits(dtype))) {
-          INFO("form " << int(implementation) << ", L " << s.length << ", D " << s.d << ", W "
-                       << s.rows);
-          // What the numbers are once they are rounded to the dtype.
+        for (const Implementation implementation : implementations_of(o, dtype, s.fits(dtype))) {
+          INFO("implementation " << int(implementation) << ", L " << s.length << ", D " << s.d
+                                 << ", W " << s.rows);
+          // Inputs rounded to the dtype.
           const Tensor a = x.to(dtype), w = projection.to(dtype);
           const Tensor want = by_loops(a.to(f64), w.to(f64), o, dtype);
           const Tensor got = random_features(a, w, with(o, implementation));
@@ -169,8 +169,8 @@ TEST_CASE("random_features: both implementations have the same gradients") {
         CHECK(worst_error(gradient(x, projection, with(o, Implementation::fused), g), want) <
               1e-12);
 
-      // In f32: of Σ_w du_w ω_w and dless x', each p = g·y is a feature's error off, and so is the
-      // rounding of their sums. Slopes of generalized features jump, where u is 0.
+      // In f32: in Σ_w du_w ω_w and dless x', each p = g·y has the error of a feature, plus the
+      // rounding of the sums. Slopes of generalized features jump where u is 0.
       if (o.kind == Kind::generalized) return;
       const Tensor a = x.to(f32), w = projection.to(f32), slope = g.to(f32);
       const Tensor exact =
@@ -181,17 +181,17 @@ TEST_CASE("random_features: both implementations have the same gradients") {
       const double relative =
           rounding(a.to(f64), w.to(f64), f32) + 0x1p-24 * double(y.size(3) + s.rows + s.d + 8);
       const double largest = std::max(1.0, max(abs(exact)).item());
-      for (const Implementation implementation : forms_of(o, f32, s.fits(f32)))
+      for (const Implementation implementation : implementations_of(o, f32, s.fits(f32)))
         CHECK(worst_error(gradient(a, w, with(o, implementation), slope), exact) * largest <=
               2 * relative * magnitude);
     });
   }
 }
 
-TEST_CASE("random_features: gradients") {
+TEST_CASE("random_features: gradients equal finite differences") {
   for_each_function([&](const RandomFeatureOptions& o) {
-    for (const Implementation implementation : forms_of(o, f64)) {
-      INFO("form " << int(implementation));
+    for (const Implementation implementation : implementations_of(o, f64)) {
+      INFO("implementation " << int(implementation));
       const Tensor projection = fixed_noise({3, 2}, 2) * 2;
       testing::check_gradients(
           [&](const Tensors& in) {
@@ -199,18 +199,18 @@ TEST_CASE("random_features: gradients") {
           },
           {testing::fixed_leaf({1, 2, 3, 2}, 1)}, implementation == Implementation::composed);
     }
-    // `bound` is a constant of the projection; here it is 1.
+    // `bound` is a constant of the projection, here 1.
     testing::check_gradients([&](const Tensors& in) { return random_features(in[0], in[1], o); },
                              {testing::fixed_leaf({1, 1, 3, 2}, 1), testing::fixed_leaf({3, 2}, 2)},
                              false);
   });
 }
 
-TEST_CASE("random_features: of equal largest numbers the first gets the gradient") {
+TEST_CASE("random_features: among equal largest features the first gets the gradient") {
   const RandomFeatureOptions options[] = {
       {.kind = Kind::positive, .stabilizer = Stabilizer::own_max},
       {.kind = Kind::hyperbolic, .stabilizer = Stabilizer::own_max}};
-  // u is the same along two axes, or the opposite; at 0 all are the same.
+  // u is the same along two axes, or the opposite; at 0 all features are equal.
   const Tensor x = tensor<double>({1, 1, 1, -1, -1, 1, -1, -1, 0, 0}, {1, 1, 5, 2});
   for (const Tensor& projection :
        {tensor<double>({0.5, 0, 1, 0, 0, 1}, {3, 2}), tensor<double>({0, 1, 1, 0, -1, 0}, {3, 2}),
@@ -218,7 +218,8 @@ TEST_CASE("random_features: of equal largest numbers the first gets the gradient
     for (const RandomFeatureOptions& o : options)
       for (const DType dtype : {f64, f32}) {
         if (on_gpu() && dtype == f64) continue;
-        // Of 4 dimensions and rows, what a GPU takes, with zeros and rows that are not the largest.
+        // Padded to 4 features and rows, as a GPU requires, with zeros and rows that
+        // are not the largest.
         const Tensor low = full({4 - projection.size(0), 2}, -0.1, {.dtype = f64});
         const Tensor a = pad(x, 3, 0, 2).to(dtype),
                      w = pad(cat({projection, low}, 0), 1, 0, 2).to(dtype);
@@ -250,11 +251,11 @@ TEST_CASE("random_features: at 0 the first of all features gets the gradient") {
   }
 }
 
-TEST_CASE("random_features: large numbers stay finite under their stabilizer") {
+TEST_CASE("random_features: large inputs stay finite with their stabilizer") {
   for (const Kind kind : {Kind::positive, Kind::hyperbolic})
     for (const Stabilizer stabilizer : {Stabilizer::own_max, Stabilizer::bound})
       for (const DType dtype : {f64, f32})
-        for (const Implementation implementation : forms_of({.kind = kind}, dtype))
+        for (const Implementation implementation : implementations_of({.kind = kind}, dtype))
           for (const double size : {1e-30, 100.0, 1e4, 1e15}) {
             const RandomFeatureOptions o{
                 .kind = kind, .stabilizer = stabilizer, .implementation = implementation};
@@ -273,7 +274,7 @@ TEST_CASE("random_features: large numbers stay finite under their stabilizer") {
 TEST_CASE("random_features: a NaN stays in its row") {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   for_each_function([&](const RandomFeatureOptions& o) {
-    for (const Implementation implementation : forms_of(o, f32))
+    for (const Implementation implementation : implementations_of(o, f32))
       for (const double bad : {nan, -nan, std::numeric_limits<double>::infinity()}) {
         const Tensor x = fixed_noise({2, 2, 37, 8}, 1, f32), w = fixed_noise({8, 8}, 2, f32);
         const Tensor changed = x.clone();
@@ -296,10 +297,10 @@ TEST_CASE("random_features: a NaN stays in its row") {
   });
 }
 
-TEST_CASE("random_features: views give what contiguous tensors give") {
+TEST_CASE("random_features: views give the same results as contiguous tensors") {
   for_each_function([&](const RandomFeatureOptions& options) {
     const DType dtype = on_gpu() ? f32 : f64;
-    const RandomFeatureOptions o = with(options, forms_of(options, dtype).back());
+    const RandomFeatureOptions o = with(options, implementations_of(options, dtype).back());
     const int64_t d = on_gpu() ? 8 : 5;
     const Tensor w = fixed_noise({8, d}, 2, dtype);
     for (const int64_t length : {1, 19}) {
@@ -311,10 +312,10 @@ TEST_CASE("random_features: views give what contiguous tensors give") {
         CHECK(worst_error(random_features(view, w, o), y) < 1e-14);
         CHECK(worst_error(gradient(view, w, o, testing::strided_copy(g)), dx) < 1e-14);
       }
-      // A GPU's product with the projection takes another order of sums for another layout.
+      // On a GPU the product with the projection is summed in another order for another layout.
       CHECK(worst_error(random_features(x, testing::strided_copy(w), o), y) <
             (on_gpu() ? 1e-6 : 1e-14));
-      // Gradients of heads are laid out as the heads are: joining them again is no copy.
+      // Gradients of heads have the layout of the heads, so joining them again copies nothing.
       if (length > 1 && o.implementation == Implementation::fused)
         CHECK(gradient(inside, w, o, g).transpose(1, 2).is_contiguous());
       const Tensor repeated = x.slice(1, 0, 1).slice(2, 0, 1).expand(x.shape());
@@ -324,9 +325,9 @@ TEST_CASE("random_features: views give what contiguous tensors give") {
   });
 }
 
-TEST_CASE("random_features: nothing in, nothing out") {
+TEST_CASE("random_features: empty inputs give empty features") {
   for_each_function([&](const RandomFeatureOptions& o) {
-    for (const Implementation implementation : forms_of(o, f64))
+    for (const Implementation implementation : implementations_of(o, f64))
       for (const Shape& shape : {Shape{0, 2, 3, 5}, Shape{2, 0, 3, 5}, Shape{2, 2, 0, 5}}) {
         const Tensor x = zeros(shape, {.dtype = f64}), w = fixed_noise({6, 5}, 2);
         const Tensor y = random_features(x, w, with(o, implementation));
@@ -337,10 +338,10 @@ TEST_CASE("random_features: nothing in, nothing out") {
   });
 }
 
-TEST_CASE("random_features: same bits for any number of threads and every time") {
+TEST_CASE("random_features: results are bit-identical for any number of threads and in every run") {
   const int threads = num_threads();
   for_each_function([&](const RandomFeatureOptions& o) {
-    for (const Implementation implementation : forms_of(o, f32)) {
+    for (const Implementation implementation : implementations_of(o, f32)) {
       std::vector<Tensors> runs;
       const int64_t length = on_gpu() ? 70 : 700;
       for (const int n : {1, 2, 2}) {
@@ -360,7 +361,7 @@ TEST_CASE("random_features: same bits for any number of threads and every time")
 
 TEST_CASE("random_features: bf16 is computed in f32, and projections are converted") {
   for_each_function([&](const RandomFeatureOptions& o) {
-    for (const Implementation implementation : forms_of(o, bf16)) {
+    for (const Implementation implementation : implementations_of(o, bf16)) {
       const Tensor x = fixed_noise({1, 2, 5, 8}, 1, bf16), w = fixed_noise({8, 8}, 2);
       const Tensor y = random_features(x, w, with(o, implementation));
       CHECK(y.dtype() == bf16);
@@ -374,11 +375,12 @@ TEST_CASE("random_features: bf16 is computed in f32, and projections are convert
   });
 }
 
-// Features: u has a projection of two bf16, off by 2^-16 of the sum of sizes A, in the exponent or
-// beside amplitudes; they are then rounded by 2^-8. Gradients: y, du as an operand and the result.
-TEST_CASE("random_features: bf16 loses what its roundings lose") {
+// Features: in u the projection is two bf16 terms, off by 2^-16 of the sum of magnitudes, in the
+// exponent or next to amplitudes; then they are rounded by 2^-8. Gradients: y, du as an operand,
+// and the result are rounded.
+TEST_CASE("random_features: bf16 errors stay within those of its roundings") {
   for_each_function([&](const RandomFeatureOptions& o) {
-    if (forms_of(o, bf16).size() == 1) return;
+    if (implementations_of(o, bf16).size() == 1) return;
     for (const Isa most : {Isa::portable, Isa::avx512, Isa::emulated}) {
       if (on_gpu() && most != Isa::portable) continue;
       const IsaCap cap(most);
@@ -405,7 +407,7 @@ TEST_CASE("random_features: bf16 loses what its roundings lose") {
         Tensor p = abs(g.to(f64)) * size;
         const Tensor total = sum(p, {3}, true);
         if (pairs) p = p.slice(3, 0, 16) + p.slice(3, 16);
-        if (o.kind == Kind::trigonometric) p = total.expand(p.shape());  // either factor of either
+        if (o.kind == Kind::trigonometric) p = total.expand(p.shape());  // both factors of both
         const Tensor of_u = matmul(p, abs(w)) * scale;
         const Tensor of_less = total * (abs(wide) * (scale * scale) + max(abs(w)).item() * scale);
         const Tensor most_off = (of_u * 2.0 + of_less + abs(want)) * one * 1.02;
@@ -415,16 +417,16 @@ TEST_CASE("random_features: bf16 loses what its roundings lose") {
   });
 }
 
-TEST_CASE("random_features: the fused form keeps its features and little else") {
+TEST_CASE("random_features: the fused implementation saves its features and little else") {
   const int threads = num_threads();
   set_num_threads(2);
   for_each_function([&](const RandomFeatureOptions& o) {
-    if (forms_of(o, f32).size() == 1) return;
+    if (implementations_of(o, f32).size() == 1) return;
     const Tensor x = fixed_noise({2, 4, 1024, 32}, 1, f32).set_requires_grad();
     const Tensor w = fixed_noise({32, 32}, 2, f32);
     const Tensor g = fixed_noise(random_features(x, w, o).shape(), 3, f32);
     const int64_t in = x.numel() * 4, out = g.numel() * 4, rows = x.numel() / 32 * 4;
-    // Tiles of both threads, and sums over the projection.
+    // Tiles of both threads, and the sums over the projection.
     const int64_t little = 2 * (256 * 33 * 4) + 64 * 1024;
     const int64_t before = on_gpu() ? testing::gpu_bytes() : memory_stats().live;
     reset_peak_memory();
@@ -437,7 +439,7 @@ TEST_CASE("random_features: the fused form keeps its features and little else") 
   set_num_threads(threads);
 }
 
-TEST_CASE("random_features: errors, and what automatic is") {
+TEST_CASE("random_features: errors, and the choice of `automatic`") {
   const Tensor x = fixed_noise({1, 2, 3, 4}, 1), w = fixed_noise({5, 4}, 2);
   CHECK_THROWS_WITH(random_features(x[0], w),
                     "[random_features] x f64 [2, 3, 4], projection f64 [5, 4]; accepted: floating "
@@ -459,7 +461,7 @@ TEST_CASE("random_features: errors, and what automatic is") {
                     "[random_features] the fused implementation has no gradient for the "
                     "projection, which requires one; use Implementation::composed");
   const Tensor composed = random_features(x, w, {.implementation = Implementation::composed});
-  if (on_gpu()) return;  // in f64 composed
+  if (on_gpu()) return;  // where f64 is composed
   const Tensor fused = random_features(x, w, {.implementation = Implementation::fused});
   CHECK(same_bits(random_features(x, w), fused));
   CHECK(same_bits(random_features(x, learned), composed));

@@ -41,7 +41,7 @@ double dot(const Tensor& a, const Tensor& b) {
 
 }  // namespace
 
-TEST_CASE("skew is its definition for every width and count of keys") {
+TEST_CASE("skew equals its definition for every width and number of keys") {
   const DType dtype = GENERATE(f32, f64, bf16);
   for (const int64_t m : {1, 2, 5, 33})
     for (const int64_t w : {1, 4, 5, 9, 65, 66})
@@ -52,21 +52,21 @@ TEST_CASE("skew is its definition for every width and count of keys") {
       }
 }
 
-TEST_CASE("skew takes any number of leading dimensions") {
+TEST_CASE("skew accepts any number of leading dimensions") {
   for (const Shape& shape : {Shape{5, 5}, Shape{2, 5, 5}, Shape{2, 1, 2, 2, 5, 5}}) {
     const Tensor x = fixed_noise(shape, 2);
     CHECK(same_bits(skew(x, 5), by_definition(x, 5)));
   }
 }
 
-TEST_CASE("unskew moves every number back") {
+TEST_CASE("unskew reverses skew") {
   for (const auto& [m, w, n] :
        std::vector<std::array<int64_t, 3>>{{5, 9, 5}, {1, 7, 7}, {3, 9, 7}, {33, 97, 65}}) {
-    // Every key has a column, so nothing of y is lost.
+    // Every key has a column, so no element of y is lost.
     const Tensor y = fixed_noise({2, m, n}, 3);
     CHECK(same_bits(skew(unskew(y, w), n), y));
   }
-  // Causal: what is not seen comes back as 0.
+  // Causal: hidden elements come back as 0.
   const Tensor y = skew(unskew(ones({4, 4}), 4), 4);
   CHECK(y.to_vector<double>() ==
         std::vector<double>{1, 0, 0, 0, 1, 1, 0, 0, 1, 1, 1, 0, 1, 1, 1, 1});
@@ -81,7 +81,7 @@ TEST_CASE("unskew is the transpose of skew") {
       }
 }
 
-TEST_CASE("skew and unskew: gradients, twice") {
+TEST_CASE("skew and unskew: gradients and second gradients equal finite differences") {
   for (const auto& [m, w, n] :
        std::vector<std::array<int64_t, 3>>{{4, 4, 4}, {3, 5, 3}, {2, 5, 5}, {3, 2, 6}, {1, 3, 2}}) {
     INFO("M " << m << ", W " << w << ", N " << n);
@@ -92,15 +92,15 @@ TEST_CASE("skew and unskew: gradients, twice") {
   }
 }
 
-TEST_CASE("the gradient of skew is the papers' placement, and 0 for columns not used") {
-  const Tensor x = fixed_leaf({3, 7}, 8);  // 3 queries, 7 keys: the first uses columns 2 … 6
+TEST_CASE("the gradient of skew is 1 for columns that the papers place, and 0 for unused columns") {
+  const Tensor x = fixed_leaf({3, 7}, 8);  // 3 queries, 7 keys: the first query uses columns 2 … 6
   skew(x, 7).backward(ones({3, 7}, {.dtype = f64}));
   CHECK(x.grad().to_vector<double>() == std::vector<double>{0, 0, 1, 1, 1, 1, 1,  //
                                                             0, 1, 1, 1, 1, 1, 1,  //
                                                             1, 1, 1, 1, 1, 1, 1});
 }
 
-TEST_CASE("skew of views") {
+TEST_CASE("skew of views equals skew of contiguous tensors") {
   const Tensor x = fixed_noise({3, 4, 6}, 9);
   const Tensor expected = skew(x, 5);
   CHECK(same_bits(skew(testing::strided_copy(x), 5), expected));
@@ -109,7 +109,7 @@ TEST_CASE("skew of views") {
   CHECK(same_bits(skew(row, 6), by_definition(row.contiguous(), 6)));
 }
 
-TEST_CASE("skew: same bits for any number of threads") {
+TEST_CASE("skew is bit-identical for any number of threads") {
   const int threads = num_threads();
   const Tensor x = fixed_noise({8, 130, 195}, 11, f32);
   set_num_threads(1);
@@ -119,7 +119,7 @@ TEST_CASE("skew: same bits for any number of threads") {
   set_num_threads(threads);
 }
 
-TEST_CASE("skew of nothing") {
+TEST_CASE("skew of empty tensors is empty or zero") {
   CHECK(skew(zeros({2, 0, 5}), 5).shape() == Shape{2, 0, 5});
   CHECK(skew(zeros({0, 4, 5}), 5).shape() == Shape{0, 4, 5});
   CHECK(skew(zeros({2, 4, 5}), 0).shape() == Shape{2, 4, 0});

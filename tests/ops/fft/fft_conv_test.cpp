@@ -1,4 +1,4 @@
-// ops/fft_conv: both forms against the definition, every padding, one and two axes; gradients.
+// ops/fft_conv: both implementations against the definition; paddings, axes, gradients.
 #include "ops/fft/fft_conv.h"
 
 #include <cmath>
@@ -29,11 +29,11 @@ constexpr ConvForm forms[] = {ConvForm::direct, ConvForm::fft, ConvForm::automat
 double l1(const Tensor& x) { return sum(abs(x.to(f64))).item(); }
 double l2(const Tensor& x) { return std::sqrt(sum(square(x.to(f64))).item()); }
 
-// The error of one result in units of the unit roundoff, for one sequence and one filter. Directly:
-// a product and at most as many sums as taps. By transforms: each spectrum is off by η (with the
-// bound of ops/fft/fft_plan.h for a smooth length below 2(n + P), and 7 for halving a real one),
-// seen through the other factor, whose spectrum is at most its 1-norm; then the product (4) and the
-// way back. Circular results sum what falls together.
+// Returns the error bound of a result in units of the unit roundoff, for one sequence and one
+// filter. Direct: a product and at most as many sums as taps. By transforms: each spectrum is off
+// by η (the bound of ops/fft/fft_plan.h for a smooth length below 2(n + P), and 7 for halving a
+// real transform), multiplied by the other spectrum, which is at most the 1-norm of its sequence;
+// then the product (4) and the inverse transform. Circular results sum the overlapping outputs.
 double allowed(const Tensor& x, const Tensor& w, ConvForm implementation) {
   const double turns = 2 + double(w.numel()) / double(x.numel());
   if (implementation == ConvForm::direct) return (double(w.numel()) + 1 + turns) * l1(w);
@@ -48,7 +48,7 @@ double largest_error(const Tensor& got, const Tensor& want) {
 
 }  // namespace
 
-TEST_CASE("fft_conv is its definition, to the derived error") {
+TEST_CASE("fft_conv equals its definition within the derived error") {
   const DType dtype = GENERATE(f64, f32);
   const double u = dtype == f64 ? 0x1p-53 : 0x1p-24;
   for (const int64_t n : {1, 2, 3, 7, 16, 33, 64, 65, 200})
@@ -57,7 +57,7 @@ TEST_CASE("fft_conv is its definition, to the derived error") {
         for (const ConvForm implementation : {ConvForm::direct, ConvForm::fft}) {
           if (padding == Padding::valid && taps > n) continue;
           INFO(name(dtype) << ", n " << n << ", P " << taps << ", padding " << int(padding)
-                           << ", form " << int(implementation));
+                           << ", implementation " << int(implementation));
           const Tensor x = fixed_noise({n}, 1, dtype), w = fixed_noise({taps}, 2, dtype);
           const Tensor y = fft_conv(x, w, {.padding = padding, .implementation = implementation});
           CHECK(y.dtype() == dtype);
@@ -66,12 +66,12 @@ TEST_CASE("fft_conv is its definition, to the derived error") {
         }
 }
 
-TEST_CASE("fft_conv broadcasts the dimensions in front") {
+TEST_CASE("fft_conv broadcasts the leading dimensions") {
   for (const auto& [x_shape, w_shape] : std::vector<std::pair<Shape, Shape>>{
-           {{3, 17}, {3, 5}},            // the same
+           {{3, 17}, {3, 5}},            // the same shapes
            {{4, 3, 17}, {3, 5}},         // a filter per channel
            {{40, 17}, {5}},              // one filter, more sequences than lanes
-           {{2, 3, 20, 17}, {3, 1, 5}},  // a filter per channel, many uses each
+           {{2, 3, 20, 17}, {3, 1, 5}},  // a filter per channel, each used many times
            {{5, 1, 17}, {5, 21, 5}},     // many filters on each sequence
            {{17}, {2, 19, 5}},
            {{2, 1, 17}, {1, 3, 5}},
@@ -79,14 +79,14 @@ TEST_CASE("fft_conv broadcasts the dimensions in front") {
     for (const Padding padding : paddings)
       for (const ConvForm implementation : forms) {
         INFO("x " << str(x_shape) << ", w " << str(w_shape) << ", padding " << int(padding)
-                  << ", form " << int(implementation));
+                  << ", implementation " << int(implementation));
         const Tensor x = fixed_noise(x_shape, 3), w = fixed_noise(w_shape, 4);
         CHECK(worst_error(fft_conv(x, w, {.padding = padding, .implementation = implementation}),
                           reference::convolution(x, w, {.padding = padding})) < 1e-12);
       }
 }
 
-TEST_CASE("fft_conv over two axes") {
+TEST_CASE("fft_conv over two axes equals its definition") {
   for (const auto& [x_shape, w_shape] : std::vector<std::pair<Shape, Shape>>{{{1, 1}, {1, 1}},
                                                                              {{4, 6}, {2, 3}},
                                                                              {{6, 4}, {6, 4}},
@@ -105,15 +105,15 @@ TEST_CASE("fft_conv over two axes") {
         if (padding == Padding::valid && (w.size(-1) > x.size(-1) || w.size(-2) > x.size(-2)))
           continue;
         INFO("x " << str(x_shape) << ", w " << str(w_shape) << ", padding " << int(padding)
-                  << ", form " << int(implementation));
+                  << ", implementation " << int(implementation));
         CHECK(worst_error(fft_conv(x, w, options), reference::convolution(x, w, options)) < 1e-12);
       }
 }
 
-TEST_CASE("fft_conv: gradients, twice") {
+TEST_CASE("fft_conv: gradients and second gradients equal finite differences") {
   for (const Padding padding : paddings)
     for (const ConvForm implementation : {ConvForm::direct, ConvForm::fft}) {
-      INFO("padding " << int(padding) << ", form " << int(implementation));
+      INFO("padding " << int(padding) << ", implementation " << int(implementation));
       const auto conv = [=](int64_t axes) {
         return [=](const Tensors& in) {
           return fft_conv(in[0], in[1],
@@ -130,7 +130,7 @@ TEST_CASE("fft_conv: gradients, twice") {
     }
 }
 
-TEST_CASE("fft_conv: the forms agree, in their gradients too") {
+TEST_CASE("fft_conv: both implementations agree, also in their gradients") {
   for (const Padding padding : paddings)
     for (const int64_t taps : {1, 4, 40, 61}) {
       INFO("padding " << int(padding) << ", P " << taps);
@@ -146,7 +146,7 @@ TEST_CASE("fft_conv: the forms agree, in their gradients too") {
     }
 }
 
-TEST_CASE("fft_conv: the convolution theorem") {
+TEST_CASE("fft_conv: the transform of a circular convolution is the product of the transforms") {
   const Tensor x = fixed_noise({24}, 22), w = fixed_noise({24}, 23);
   const Tensor a = rfft(x), b = rfft(w);
   const auto part = [](const Tensor& z, int64_t i) { return z.slice(-1, i, i + 1); };
@@ -156,14 +156,14 @@ TEST_CASE("fft_conv: the convolution theorem") {
   CHECK(worst_error(fft_conv(x, w, {.padding = Padding::circular}), irfft(product, 24)) < 1e-12);
 }
 
-TEST_CASE("fft_conv: identities of the filter") {
+TEST_CASE("fft_conv: single taps delay, and filters compose") {
   for (const ConvForm implementation : {ConvForm::direct, ConvForm::fft}) {
-    INFO("form " << int(implementation));
+    INFO("implementation " << int(implementation));
     const Tensor x = fixed_noise({2, 37}, 24), one = ones({1}, {.dtype = f64});
     for (const Padding padding : paddings)
       CHECK(worst_error(fft_conv(x, one, {.padding = padding, .implementation = implementation}),
                         x) < 1e-12);
-    // A single late tap delays.
+    // A single late tap delays the sequence.
     Tensor late = zeros({12}, {.dtype = f64});
     late.slice(0, 11).fill_(1);
     CHECK(worst_error(fft_conv(x, late, {.implementation = implementation}),
@@ -171,7 +171,7 @@ TEST_CASE("fft_conv: identities of the filter") {
     CHECK(worst_error(
               fft_conv(x, late, {.padding = Padding::valid, .implementation = implementation}),
               x.slice(1, 0, 26)) < 1e-12);
-    // One filter after another is the filter of filters.
+    // Two filters in sequence equal their convolution.
     const Tensor v = fixed_noise({9}, 25), w = fixed_noise({6}, 26);
     const Tensor vw = fft_conv(pad(v, 0, 0, 5), w, {.implementation = implementation});
     CHECK(worst_error(fft_conv(fft_conv(x, v, {.implementation = implementation}), w,
@@ -180,7 +180,7 @@ TEST_CASE("fft_conv: identities of the filter") {
   }
 }
 
-TEST_CASE("fft_conv: causal results do not see what comes later") {
+TEST_CASE("fft_conv: causal results do not depend on later elements") {
   Tensor x = fixed_noise({50}, 27);
   const Tensor w = fixed_noise({50}, 28);
   const Tensor before = fft_conv(x, w, {.implementation = ConvForm::direct});
@@ -198,10 +198,10 @@ TEST_CASE("fft_conv in bf16 is computed in f32") {
     }
 }
 
-TEST_CASE("fft_conv of views, in any company, on any number of threads: the same bits") {
+TEST_CASE("fft_conv is bit-identical for views, in a batch and for any number of threads") {
   const int threads = num_threads();
   for (const ConvForm implementation : {ConvForm::direct, ConvForm::fft}) {
-    INFO("form " << int(implementation));
+    INFO("implementation " << int(implementation));
     const FftConvOptions options{.implementation = implementation};
     const Tensor x = fixed_noise({60, 3, 130}, 31, f32), w = fixed_noise({3, 70}, 32, f32);
     set_num_threads(1);
@@ -216,7 +216,7 @@ TEST_CASE("fft_conv of views, in any company, on any number of threads: the same
   }
 }
 
-TEST_CASE("fft_conv: repeated gradients have the same bits on any number of threads") {
+TEST_CASE("fft_conv: repeated gradients are bit-identical for any number of threads") {
   const int threads = num_threads();
   const Tensor x = fixed_noise({20, 3, 100}, 33, f32).set_requires_grad();
   const Tensor w = fixed_noise({3, 90}, 34, f32).set_requires_grad();
@@ -234,7 +234,7 @@ TEST_CASE("fft_conv: repeated gradients have the same bits on any number of thre
   set_num_threads(threads);
 }
 
-TEST_CASE("fft_conv of nothing") {
+TEST_CASE("fft_conv of empty tensors is empty") {
   for (const Padding padding : paddings) {
     const Tensor x = zeros({0, 3, 9}).set_requires_grad(), w = ones({3, 4}).set_requires_grad();
     const Tensor y = fft_conv(x, w, {.padding = padding});

@@ -1,4 +1,4 @@
-// Which plans are kept, and for how long.
+// Which Fourier plans are cached, and for how long.
 #include "ops/fft/fft_plan.h"
 
 #include <atomic>
@@ -16,7 +16,7 @@ using testing::same_bits;
 
 namespace {
 
-// Other lengths than any test's, until nothing else is kept.
+// Uses lengths of no other test until only their plans are cached.
 void fill_with_others() {
   for (int64_t n = 32'771, taken = 0; taken <= most_fft_plan_bytes; n += 2)
     taken += FftPlan<float>::of(n)->bytes();
@@ -24,7 +24,7 @@ void fill_with_others() {
 
 }  // namespace
 
-TEST_CASE("Fourier plans: bounded whatever lengths come") {
+TEST_CASE("Fourier plans: the cache is bounded whatever lengths are used") {
   int64_t made = 0;
   for (int64_t n = 19'900; n < 20'100; n += 3) {
     made += RealFftPlan<float>::of(n)->bytes();
@@ -34,7 +34,7 @@ TEST_CASE("Fourier plans: bounded whatever lengths come") {
   CHECK(kept_fft_plan_bytes() > most_fft_plan_bytes * 3 / 4);
 }
 
-TEST_CASE("Fourier plans: one that was dropped is made again, the same") {
+TEST_CASE("Fourier plans: a plan that was evicted is computed again, identically") {
   const auto transformed = [] {
     Tensors all;
     for (const int64_t n : {1, 12, 97, 1000, 4099}) {
@@ -49,8 +49,8 @@ TEST_CASE("Fourier plans: one that was dropped is made again, the same") {
   for (size_t i = 0; i < before.size(); ++i) CHECK(same_bits(after[i], before[i]));
 }
 
-TEST_CASE("Fourier plans: one in use stays") {
-  const auto plan = FftPlan<float>::of(4099);  // of another plan's length within
+TEST_CASE("Fourier plans: a plan in use is not evicted") {
+  const auto plan = FftPlan<float>::of(4099);  // contains a plan of another length
   CHECK(FftPlan<float>::of(4099) == plan);
   const auto transformed = [&] {
     const FftWorkspace<float> work(2, plan->room());
@@ -67,9 +67,9 @@ TEST_CASE("Fourier plans: one in use stays") {
   CHECK(transformed() == before);
 }
 
-TEST_CASE("Fourier plans: one larger than all that are kept works, and gives way") {
+TEST_CASE("Fourier plans: a plan larger than the cache works and is evicted next") {
   fill_with_others();
-  const int64_t n = 262'145;  // through transforms of 2^20
+  const int64_t n = 262'145;  // uses transforms of 2^20
   const Tensor x = zeros({n, 2}, {.dtype = f64});
   x[5][0].fill_(1);
   CHECK(fft(x)[0][0].item() == Approx(1));
@@ -79,7 +79,7 @@ TEST_CASE("Fourier plans: one larger than all that are kept works, and gives way
   CHECK(kept_fft_plan_bytes() < most_fft_plan_bytes / 2);
 }
 
-TEST_CASE("Fourier plans: many threads, more lengths than are kept") {
+TEST_CASE("Fourier plans: many threads can use more lengths than are cached") {
   constexpr int64_t lengths = 30;
   Tensors inputs, outputs;
   for (int64_t i = 0; i < lengths; ++i) {

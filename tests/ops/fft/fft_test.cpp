@@ -1,4 +1,4 @@
-// ops/fft: against the definition, with the rounding errors that ops/fft/fft_plan.h derives;
+// ops/fft against the definition, with the rounding errors that ops/fft/fft_plan.h derives;
 // identities of the Fourier transform; gradients; layouts; errors.
 #include "ops/fft/fft.h"
 
@@ -54,14 +54,14 @@ double distance(const Tensor& got, const Tensor& want) {
   return error == 0 ? 0 : error / norm(want);
 }
 
-// Bins 1 … (n−1)/2 stand for their conjugates too: × √2 for the norm of the whole spectrum.
+// Bins 1 … (n−1)/2 also represent their conjugates: × √2 for the norm of the whole spectrum.
 Tensor whole(const Tensor& bins, int64_t n) {
   Tensor y = bins.to(f64).clone();
   y.slice(-2, 1, (n + 1) / 2).mul_(std::sqrt(2.0));
   return y;
 }
 
-// x[j − by], circularly.
+// Returns x[j − by], circularly.
 Tensor rolled(const Tensor& x, int64_t by) {
   Tensor y = empty_like(x);
   const int64_t n = x.size(-2);
@@ -70,8 +70,8 @@ Tensor rolled(const Tensor& x, int64_t by) {
   return y;
 }
 
-// e^(−2πi k by/n) x_k.
-Tensor turned(const Tensor& x, int64_t by) {
+// Returns e^(−2πi k by/n) x_k.
+Tensor shifted_spectrum(const Tensor& x, int64_t by) {
   const int64_t n = x.size(-2);
   const std::vector<double> v = x.to_vector<double>();
   std::vector<double> y;
@@ -86,23 +86,23 @@ Tensor turned(const Tensor& x, int64_t by) {
 
 }  // namespace
 
-TEST_CASE("fft and ifft are their definition, to the derived error") {
+TEST_CASE("fft and ifft equal their definition within the derived error") {
   const DType dtype = GENERATE(f64, f32);
   for (const int64_t n : lengths()) {
     INFO("n " << n << ", " << name(dtype));
     const Tensor x = fixed_noise({n, 2}, 1, dtype);
     CHECK(distance(fft(x), reference::dft(x)) <= allowed(n) * unit_roundoff(dtype));
-    // 1/n is rounded, and so is the product with it.
+    // 1/n is rounded, and so is its product.
     CHECK(distance(ifft(x), reference::dft(x, true)) <= (allowed(n) + 2) * unit_roundoff(dtype));
   }
 }
 
-TEST_CASE("rfft and irfft are their definition, to the derived error") {
+TEST_CASE("rfft and irfft equal their definition within the derived error") {
   const DType dtype = GENERATE(f64, f32);
   for (const int64_t n : lengths()) {
     INFO("n " << n << ", " << name(dtype));
     const Tensor x = fixed_noise({n}, 2, dtype), bins = fixed_noise({n / 2 + 1, 2}, 3, dtype);
-    // Half the length for an even n, and 7 more roundings to take the halves apart.
+    // Half the length for an even n, and 7 more roundings to separate the two halves.
     CHECK(distance(whole(rfft(x), n), whole(reference::real_dft(x), n)) <=
           allowed(n) * unit_roundoff(dtype));
     CHECK(distance(irfft(bins, n), reference::inverse_real_dft(bins, n)) <=
@@ -110,7 +110,7 @@ TEST_CASE("rfft and irfft are their definition, to the derived error") {
   }
 }
 
-TEST_CASE("transforms over two dimensions are two over one") {
+TEST_CASE("transforms over two dimensions equal two one-dimensional transforms") {
   for (const auto& [n1, n2] : std::vector<std::pair<int64_t, int64_t>>{
            {1, 1}, {1, 6}, {5, 1}, {4, 6}, {6, 5}, {11, 8}, {16, 34}}) {
     INFO(n1 << " × " << n2);
@@ -123,7 +123,7 @@ TEST_CASE("transforms over two dimensions are two over one") {
   }
 }
 
-TEST_CASE("inverse transforms undo the forward ones") {
+TEST_CASE("inverse transforms undo the forward transforms") {
   const DType dtype = GENERATE(f64, f32);
   for (const int64_t n : lengths()) {
     INFO("n " << n << ", " << name(dtype));
@@ -135,7 +135,7 @@ TEST_CASE("inverse transforms undo the forward ones") {
   }
 }
 
-TEST_CASE("Parseval, shift and linearity") {
+TEST_CASE("Parseval's theorem, the shift theorem and linearity hold") {
   for (const int64_t n : lengths()) {
     INFO("n " << n);
     constexpr double u = 0x1p-53;
@@ -144,16 +144,17 @@ TEST_CASE("Parseval, shift and linearity") {
     const Tensor real = fixed_noise({n}, 9);
     CHECK(std::fabs(norm(whole(rfft(real), n)) / (std::sqrt(double(n)) * norm(real)) - 1) <=
           (allowed(n) + 6) * u);
-    // Two transforms, and the test's own product with rounded angles, below 2π.
+    // Two transforms, and the product of this test with rounded angles below 2π.
     for (const int64_t by : {int64_t(0), n / 3, n - 1})
-      CHECK(distance(fft(rolled(x, by)), turned(spectrum, by)) <= (2 * allowed(n) + 16) * u);
+      CHECK(distance(fft(rolled(x, by)), shifted_spectrum(spectrum, by)) <=
+            (2 * allowed(n) + 16) * u);
     const Tensor sum = 2.0 * spectrum - 3.0 * fft(y);
     CHECK(norm(fft(2.0 * x - 3.0 * y) - sum) <=
           (2 * allowed(n) + 4) * u * (2 * norm(spectrum) + 3 * norm(fft(y))));
   }
 }
 
-TEST_CASE("rfft is half of fft, and its edges are real") {
+TEST_CASE("rfft is the first half of fft, and its first and middle bins are real") {
   for (const int64_t n : {1, 2, 7, 12, 22, 64}) {
     INFO("n " << n);
     const Tensor x = fixed_noise({n}, 10);
@@ -177,7 +178,7 @@ TEST_CASE("irfft ignores the imaginary parts of bins 0 and n/2") {
   }
 }
 
-TEST_CASE("transforms of an impulse and of a constant") {
+TEST_CASE("transforms of an impulse and of a constant are right") {
   for (const int64_t n : {1, 2, 3, 4, 5, 8, 12, 64, 105}) {
     INFO("n " << n);
     const Tensor one = ones({n}, {.dtype = f64});
@@ -202,7 +203,7 @@ TEST_CASE("bf16 is computed in f32") {
   CHECK(same_bits(irfft2(deep, 22), irfft2(deep.to(f32), 22).to(bf16)));
 }
 
-TEST_CASE("transforms: gradients, twice") {
+TEST_CASE("transforms: gradients and second gradients equal finite differences") {
   for (const int64_t n : {1, 2, 3, 4, 5, 8, 11}) {
     INFO("n " << n);
     const bool twice = n <= 5;
@@ -217,12 +218,12 @@ TEST_CASE("transforms: gradients, twice") {
     check_gradients([n](const Tensors& in) { return irfft2(in[0], n); },
                     {fixed_leaf({2, n / 2 + 1, 2}, 19)}, twice);
   }
-  // Not linear any more: the power spectrum.
+  // A function that is not linear: the power spectrum.
   check_gradients([](const Tensors& in) { return sum(square(rfft(in[0])), {-1}); },
                   {fixed_leaf({6}, 20)});
 }
 
-TEST_CASE("a sequence has one transform, whatever is in the batch and however it is stored") {
+TEST_CASE("the transform of a sequence does not depend on the batch or the layout") {
   const DType dtype = GENERATE(f32, f64);
   for (const int64_t n : {5, 30, 37, 64, 72}) {
     INFO("n " << n << ", " << name(dtype));
@@ -241,7 +242,7 @@ TEST_CASE("a sequence has one transform, whatever is in the batch and however it
   }
 }
 
-TEST_CASE("transforms: same bits for any number of threads") {
+TEST_CASE("transforms are bit-identical for any number of threads") {
   const int threads = num_threads();
   for (const int64_t n : {360, 499}) {
     const Tensor x = fixed_noise({200, n}, 23, f32), z = fixed_noise({200, n, 2}, 24, f32);
@@ -255,7 +256,7 @@ TEST_CASE("transforms: same bits for any number of threads") {
   }
 }
 
-TEST_CASE("transforms of nothing") {
+TEST_CASE("transforms of empty tensors are empty") {
   CHECK(fft(zeros({0, 4, 2})).shape() == Shape{0, 4, 2});
   CHECK(rfft(zeros({3, 0, 5})).shape() == Shape{3, 0, 3, 2});
   CHECK(irfft(zeros({0, 3, 2}), 4).shape() == Shape{0, 4});

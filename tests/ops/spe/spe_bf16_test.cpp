@@ -1,4 +1,4 @@
-// spe() in bf16: what is rounded, memory, threads, and calls of a kept code in two dtypes.
+// spe() in bf16: roundings, memory, threads, and a cached code used in two dtypes.
 #include "autograd/tape.h"
 #include "core/cpu.h"
 #include "core/parallel.h"
@@ -21,7 +21,7 @@ using testing::SpeWay;
 
 namespace {
 
-// q̂, k̂ and the gradients of all inputs, q and k being `dtype` and all else f32.
+// Returns q̂, k̂ and the gradients of all inputs; q and k are `dtype`, everything else is f32.
 Tensors results(const SpeSetup& s, SpeWay way, DType dtype) {
   SpeCall call(s, f32);
   for (size_t i = 0; i < 2; ++i) call.inputs[i] = call.inputs[i].to(bf16).to(dtype);
@@ -39,14 +39,14 @@ Tensors results(const SpeSetup& s, SpeWay way, DType dtype) {
   return all;
 }
 
-// max |a − b| / |b| element by element, or 0 where they are equal.
+// Returns max |a − b| / |b| over the elements, counting 0 where they are equal.
 double relative(const Tensor& a, const Tensor& b) {
   return max(abs(a.to(f64) - b.to(f64)) / (abs(b.to(f64)) + 1e-30)).item();
 }
 
 }  // namespace
 
-TEST_CASE("spe in bf16 is f32 with its results rounded once") {
+TEST_CASE("spe in bf16 equals f32 with its results rounded once") {
   for (const SpeSetup& s : testing::spe_setups())
     for (const SpeWay way : {SpeWay::composed, SpeWay::fused, SpeWay::kept}) {
       INFO(testing::name(way) << ", " << testing::describe(s));
@@ -55,19 +55,19 @@ TEST_CASE("spe in bf16 is f32 with its results rounded once") {
       for (size_t i = 0; i < narrow.size(); ++i) {
         INFO("result " << i);
         REQUIRE(narrow[i].defined() == wide[i].defined());
-        if (!narrow[i].defined()) continue;  // of a side without positions
-        const bool rounded = i < 4;          // of the size of q and k
+        if (!narrow[i].defined()) continue;  // of an input without positions
+        const bool rounded = i < 4;          // the results of the size of q and k
         CHECK(narrow[i].dtype() == (rounded ? bf16 : f32));
         if (narrow[i].numel() == 0) continue;
         if (rounded)
           CHECK(relative(narrow[i], wide[i]) <= 0x1p-8);
-        else  // sums over positions, which begin anew elsewhere
+        else  // sums over positions, which start again at other places
           CHECK(testing::worst_error(narrow[i], wide[i]) <= 1e-4);
       }
     }
 }
 
-TEST_CASE("spe in bf16 has the same bits for any number of threads") {
+TEST_CASE("spe in bf16 is bit-identical for any number of threads") {
   const int threads = num_threads();
   for (const CodeKind kind : {CodeKind::sine, CodeKind::conv})
     for (const Isa most : {Isa::portable, Isa::avx2, Isa::avx512, Isa::emulated}) {
@@ -84,7 +84,7 @@ TEST_CASE("spe in bf16 has the same bits for any number of threads") {
   set_num_threads(threads);
 }
 
-TEST_CASE("spe in bf16 takes half of f32's memory") {
+TEST_CASE("spe in bf16 needs half of the memory of f32") {
   const int threads = num_threads();
   set_num_threads(2);
   const auto peak = [](DType dtype) {
@@ -100,12 +100,12 @@ TEST_CASE("spe in bf16 takes half of f32's memory") {
     step();
     return memory_stats().peak - before;
   };
-  // But for what two threads sum up in f32: results of a segment of two sides.
+  // Except for the f32 sums of two threads: results of a segment of queries and of keys.
   CHECK(peak(bf16) <= peak(f32) / 2 + 2 * 4 * (2 * 4 * 32 * 16) + 256 * 1024);
   set_num_threads(threads);
 }
 
-TEST_CASE("spe: a kept code serves calls in bf16 and in f32 in one pass") {
+TEST_CASE("spe: a cached code can be used in bf16 and in f32 in one pass") {
   SpeCall call({.queries = 20, .keys = 20, .gated = false}, f32);
   call.with_gradients();
   const auto gradient = [&](const SpeCode& code) {

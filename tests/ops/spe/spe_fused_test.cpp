@@ -1,4 +1,4 @@
-// Gradients of spe() in all its forms, codes kept for several calls, memory and threads.
+// Gradients of spe() in all implementations, codes cached for several calls, memory and threads.
 #include <cmath>
 
 #include "autograd/tape.h"
@@ -35,24 +35,24 @@ Tensors leaves(const SpeCall& call) {
   return all;
 }
 
-// A sum of the results with fixed weights, so that gradients of calls can be added.
+// A sum of the results with fixed weights, so that gradients of several calls can be added.
 Tensor weighted(const SpePair& y, uint64_t stream) {
   return sum(y.q * fixed_noise(y.q.shape(), stream, y.q.dtype())) +
          sum(y.k * fixed_noise(y.k.shape(), stream + 1, y.k.dtype()));
 }
 
-// Zeros where there is no gradient.
+// Replaces undefined gradients by zeros.
 Tensors gradients(const SpeCall& call, SpeWay way) {
-  const Tensors wanted = leaves(call);
-  Tensors all = grad({weighted(call(way), 50)}, wanted);
+  const Tensors sources = leaves(call);
+  Tensors all = grad({weighted(call(way), 50)}, sources);
   for (size_t i = 0; i < all.size(); ++i)
-    if (!all[i].defined()) all[i] = zeros_like(wanted[i]);
+    if (!all[i].defined()) all[i] = zeros_like(sources[i]);
   return all;
 }
 
 }  // namespace
 
-TEST_CASE("spe: gradients of everything") {
+TEST_CASE("spe: gradients of all inputs equal finite differences") {
   for (const CodeKind kind : kinds) {
     std::vector<SpeSetup> setups = {
         {.kind = kind, .queries = 4, .keys = 5, .first = 1},
@@ -70,7 +70,7 @@ TEST_CASE("spe: gradients of everything") {
   }
 }
 
-TEST_CASE("spe: all forms have the same gradients") {
+TEST_CASE("spe: all implementations have the same gradients") {
   for (const SpeSetup& s : testing::spe_setups()) {
     SpeCall call(s);
     call.with_gradients();
@@ -83,7 +83,7 @@ TEST_CASE("spe: all forms have the same gradients") {
   }
 }
 
-TEST_CASE("spe: gradients of some inputs alone") {
+TEST_CASE("spe: gradients of single inputs are right") {
   for (const CodeKind kind : kinds)
     for (const SpeWay way : spe_ways) {
       SpeCall call({.kind = kind});
@@ -99,7 +99,7 @@ TEST_CASE("spe: gradients of some inputs alone") {
     }
 }
 
-TEST_CASE("spe: gradients of one result alone") {
+TEST_CASE("spe: gradients of a single result are right") {
   for (const CodeKind kind : kinds)
     for (const SpeWay way : spe_ways) {
       SpeCall call({.kind = kind});
@@ -113,9 +113,9 @@ TEST_CASE("spe: gradients of one result alone") {
     }
 }
 
-TEST_CASE("a kept spe code has the summed gradients of all calls") {
+TEST_CASE("a cached spe code has the summed gradients of all calls") {
   for (const CodeKind kind : kinds) {
-    // Three layers: gates of their own, one without; other lengths, positions and batches.
+    // Three layers: two with gates and one without; other lengths, positions and batches.
     std::vector<SpeCall> calls;
     for (const SpeSetup& s :
          {SpeSetup{.kind = kind}, SpeSetup{.kind = kind, .queries = 2, .keys = 4, .first = 5},
@@ -135,21 +135,21 @@ TEST_CASE("a kept spe code has the summed gradients of all calls") {
       }
       return sum;
     };
-    Tensors wanted;
+    Tensors sources;
     for (const SpeCall& call : calls)
-      for (const Tensor& x : leaves(call)) wanted.push_back(x);
-    const Tensors want = grad({total(calls[0].code(), Implementation::composed)}, wanted);
+      for (const Tensor& x : leaves(call)) sources.push_back(x);
+    const Tensors want = grad({total(calls[0].code(), Implementation::composed)}, sources);
     const SpeCode kept = calls[0].code().kept(9);
     const Tensor y = total(kept, Implementation::automatic);
-    const Tensors got = grad({y}, wanted, {}, {.retain_graph = true});
+    const Tensors got = grad({y}, sources, {}, {.retain_graph = true});
     for (size_t i = 0; i < want.size(); ++i) CHECK(worst_error(got[i], want[i]) <= within(1e-13));
-    // The graph again, in one pass and with another in between.
-    grad({calls[0](SpeWay::fused).q}, {wanted[2]}, {exact_noise({2, 2, 6, 4}, 3)});
-    grad({y}, {calls[0].inputs[0]}, {}, {.retain_graph = true});  // does not come to the code
-    const Tensors again = grad({y}, wanted, {}, {.retain_graph = true});
+    // The same graph again, in one pass and with another pass in between.
+    grad({calls[0](SpeWay::fused).q}, {sources[2]}, {exact_noise({2, 2, 6, 4}, 3)});
+    grad({y}, {calls[0].inputs[0]}, {}, {.retain_graph = true});  // does not reach the code
+    const Tensors again = grad({y}, sources, {}, {.retain_graph = true});
     for (size_t i = 0; i < want.size(); ++i) CHECK(same_bits(again[i], got[i]));
 
-    // A pass that did not come to its end leaves nothing in the next.
+    // A pass that was aborted leaves nothing for the next one.
     bool fails = true;
     const SpeCode fresh = calls[0].code().kept(9);
     const Tensor q = calls[0].inputs[0] * 1.0;  // its hook runs before the code's backward
@@ -157,37 +157,37 @@ TEST_CASE("a kept spe code has the summed gradients of all calls") {
       if (fails) throw Error("stop");
     });
     const Tensor first = weighted(spe(q, calls[0].inputs[1], fresh), 90);
-    CHECK_THROWS_WITH(grad({first}, {calls[0].inputs[0], wanted[2]}, {}, {.retain_graph = true}),
+    CHECK_THROWS_WITH(grad({first}, {calls[0].inputs[0], sources[2]}, {}, {.retain_graph = true}),
                       "stop");
     fails = false;
-    const Tensor once = grad({first}, {wanted[2]}, {}, {.retain_graph = true})[0];
+    const Tensor once = grad({first}, {sources[2]}, {}, {.retain_graph = true})[0];
     const Tensor alone =
-        grad({weighted(spe(q, calls[0].inputs[1], calls[0].code()), 90)}, {wanted[2]})[0];
+        grad({weighted(spe(q, calls[0].inputs[1], calls[0].code()), 90)}, {sources[2]})[0];
     CHECK(worst_error(once, alone) <= within(1e-13));
 
-    // A code that nobody uses, kept again, longer; gradients of gradients.
-    CHECK_FALSE(grad({sum(calls[0].inputs[0])}, {wanted[2]})[0].defined());
+    // An unused code, cached again with a greater length; gradients of gradients.
+    CHECK_FALSE(grad({sum(calls[0].inputs[0])}, {sources[2]})[0].defined());
     CHECK(worst_error(total(kept.kept(6).kept(12), Implementation::automatic), y) <= within(1e-14));
     const auto second = [&](const SpeCode& code, Implementation implementation) {
       const Tensor slope =
           grad({total(code, implementation)}, {calls[0].inputs[0]}, {}, {.create_graph = true})[0];
-      return grad({sum(square(slope))}, {wanted[2]})[0];
+      return grad({sum(square(slope))}, {sources[2]})[0];
     };
     const Tensor twice = second(calls[0].code(), Implementation::composed);
     CHECK(worst_error(second(kept, Implementation::automatic), twice) <= within(1e-12));
   }
 }
 
-TEST_CASE("spe: the same bits again, and for any number of threads") {
+TEST_CASE("spe is bit-identical when repeated and for any number of threads") {
   const int before = num_threads();
   for (const CodeKind kind : kinds)
     for (const SpeWay way : spe_ways) {
       INFO(name(way) << ", kind " << int(kind));
-      const bool there = default_device().is_cuda();  // where no threads of ours compute
+      const bool on_gpu = default_device().is_cuda();  // where no CPU threads compute
       SpeCall call({.kind = kind,
-                    .queries = there ? 60 : 280,
-                    .keys = there ? 70 : 300,
-                    .d = there ? 5 : 18,
+                    .queries = on_gpu ? 60 : 280,
+                    .keys = on_gpu ? 70 : 300,
+                    .d = on_gpu ? 5 : 18,
                     .r = 17,
                     .rows = 20,
                     .columns = 15},
@@ -197,7 +197,7 @@ TEST_CASE("spe: the same bits again, and for any number of threads") {
       const SpePair y = call(way);
       const Tensors g = gradients(call, way);
       for (const int threads : {1, 2, 5}) {
-        if (there && threads > 1) continue;
+        if (on_gpu && threads > 1) continue;
         set_num_threads(threads);
         const SpePair again = call(way);
         CHECK(same_bits(again.q, y.q));
@@ -209,7 +209,7 @@ TEST_CASE("spe: the same bits again, and for any number of threads") {
   set_num_threads(before);
 }
 
-TEST_CASE("spe: memory without codes, and without gradients of kept ones") {
+TEST_CASE("spe: memory without codes, and without gradients of cached ones") {
   if (default_device().is_cuda()) STRETTO_SKIP("tests/cuda/spe_kernels_test.cpp counts it there");
   const int before = num_threads();
   set_num_threads(2);
@@ -244,7 +244,7 @@ TEST_CASE("spe: memory without codes, and without gradients of kept ones") {
       const int64_t forward = peak_of([&] {
         y = spe(call.inputs[0], call.inputs[1], way == SpeWay::kept ? kept : call.code(), options);
       });
-      // Results, two operands' worth, and what the two threads work with.
+      // Results, two operands, and the buffers of the two threads.
       CHECK(forward < 2 * operand + code / 4);
       const Tensor gq = ones_like(y.q), gk = ones_like(y.k);
       const int64_t back = peak_of([&] {
@@ -256,16 +256,16 @@ TEST_CASE("spe: memory without codes, and without gradients of kept ones") {
   set_num_threads(before);
 }
 
-TEST_CASE("spe: what follows keeps neither result") {
+TEST_CASE("spe: later ops do not keep its results alive") {
   for (const CodeKind kind : kinds)
     for (const SpeWay way : {SpeWay::fused, SpeWay::kept}) {
       INFO(name(way) << ", kind " << int(kind));
-      const bool there = default_device().is_cuda();
-      const int64_t m = there ? 20 : 200, n = there ? 30 : 300, d = there ? 2 : 8, r = 64;
+      const bool on_gpu = default_device().is_cuda();
+      const int64_t m = on_gpu ? 20 : 200, n = on_gpu ? 30 : 300, d = on_gpu ? 2 : 8, r = 64;
       SpeCall call(
           {.kind = kind, .queries = m, .keys = n, .d = d, .r = r, .rows = 20, .columns = 15});
       call.with_gradients();
-      // Squares, whose backward needs what they are of.
+      // Squares, whose backward needs their operand.
       auto loss = [&](SpeWay how) {
         const SpePair y = call(how);
         return sum(square(y.q)) + sum(square(y.k));
@@ -275,11 +275,11 @@ TEST_CASE("spe: what follows keeps neither result") {
       const Tensor y = loss(way);
       const int64_t item = item_size(call.inputs[0].dtype()), code = 2 * d * n * r * item,
                     both = 2 * 2 * (m + n) * r * item;
-      const int64_t codes = way == SpeWay::kept && !there ? 2 * code : 0;
+      const int64_t codes = way == SpeWay::kept && !on_gpu ? 2 * code : 0;
       CHECK(memory_stats().live - before - codes < both / 2);
       const Tensors got = grad({y}, leaves(call));
       for (size_t i = 0; i < want.size(); ++i) CHECK(worst_error(got[i], want[i]) < within(1e-12));
-      // Made again in a pass that is recorded, it stays on the tape.
+      // Recomputed in a recorded pass, it stays on the tape.
       const auto slope = [&](SpeWay how) {
         const Tensors sides{call.inputs[0], call.inputs[1]};
         const Tensors first = grad({loss(how)}, sides, {}, {.create_graph = true});

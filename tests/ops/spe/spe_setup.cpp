@@ -12,8 +12,8 @@ namespace {
 
 constexpr RandomKey code_key{.seed = 5, .stream = 8}, gate_key{.seed = 5, .stream = 9};
 
-// Draws as the contract of a conv code's key has them: dimension (h, d) from (h·D + d)·2^40 on,
-// positions in order, R for each.
+// The noise of a conv code's key, as documented: (head h, feature d) starts at (h·D + d)·2^40, with
+// positions in order and R samples for each.
 Tensor conv_draws(const SpeSetup& s, int64_t n1, int64_t n2) {
   const Tensor z = empty({s.heads, s.d, s.r, n1, n2}, {.dtype = f64, .device = cpu});
   std::vector<float> values(size_t(n1 * n2 * s.r));
@@ -78,7 +78,7 @@ std::vector<SpeSetup> spe_setups() {
     add([](SpeSetup& c) { c.d = 9, c.r = 3, c.first = 1; });
   }
   for (const CodeKind kind : {CodeKind::sine, CodeKind::conv, CodeKind::image}) {
-    // More positions than a segment, heads and realizations off every vector.
+    // More positions than a segment, and heads and realizations that no vector length divides.
     all.push_back({.kind = kind,
                    .batch = 1,
                    .heads = 1,
@@ -100,7 +100,7 @@ std::vector<SpeSetup> spe_setups() {
                    .rows = 10,
                    .columns = 1});
   }
-  // Long filters: by transforms, but for the last positions of the second.
+  // Long filters: by transforms, except for the last positions of the second setup.
   for (const auto& [taps, length] : {std::pair<int64_t, int64_t>{700, 330}, {300, 650}})
     for (const bool given : {false, true})
       all.push_back({.kind = CodeKind::conv,

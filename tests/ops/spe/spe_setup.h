@@ -1,5 +1,5 @@
-// Calls of spe() for the tests: codes of every kind with small parameters, in every form, and the
-// same by the loops of tests/reference/spe.
+// Calls of spe() for the tests: codes of every kind with small parameters, with every
+// implementation, and the same results by the loops of tests/reference/spe.
 #pragma once
 
 #include <string>
@@ -15,28 +15,28 @@ enum class CodeKind { sine, conv, image };
 struct SpeSetup {
   CodeKind kind = CodeKind::sine;
   int64_t batch = 2, heads = 2, queries = 6, keys = 6, d = 3, r = 4;
-  int64_t sines = 2;               // sine
-  int64_t taps = 3, tap_rows = 2;  // conv and image
-  int64_t rows = 3, columns = 5;   // image
+  int64_t sines = 2;               // for sine
+  int64_t taps = 3, tap_rows = 2;  // for conv and image
+  int64_t rows = 3, columns = 5;   // for image
   int64_t first = 0;
   bool gated = true;
-  bool given = false;  // the noise as tensors
+  bool given = false;  // noise is passed as tensors
 };
 std::string describe(const SpeSetup& s);
 
-/// Every kind and policy, with odd sizes.
+/// Every kind of code and option, with odd sizes.
 std::vector<SpeSetup> spe_setups();
 
-/// Of the calls: f64, but f32 where tests make their tensors on a GPU, whose kernels have no f64.
+/// Dtype of the calls: f64, or f32 if tests create their tensors on a GPU, whose kernels lack f64.
 DType exact_dtype();
-/// A tolerance of f64's for that dtype.
+/// Converts an f64 tolerance to one for that dtype.
 double within(double tolerance);
-/// Values that depend on the stream, of that dtype.
+/// Values of that dtype that depend on the stream.
 Tensor exact_noise(const Shape& shape, uint64_t stream);
-/// The form that is not composed: on a GPU not every code and dtype has it.
+/// The implementation that is not composed; a GPU does not have it for every code and dtype.
 Implementation fused_form();
 
-/// How a call is computed; kept_part: the positions that it needs.
+/// How a call is computed; kept_part caches only the positions that it needs.
 enum class SpeWay { composed, fused, kept, kept_part };
 inline constexpr SpeWay spe_ways[] = {SpeWay::composed, SpeWay::fused, SpeWay::kept,
                                       SpeWay::kept_part};
@@ -44,9 +44,9 @@ const char* name(SpeWay way);
 
 struct SpeCall {
   SpeSetup s;
-  /// q, k, then the code's parameters (three for sine, else two), then the gate.
+  /// q, k, the parameters of the code (three for sine, else two), then the gate.
   Tensors inputs;
-  Tensor z, epsilon;  // the draws, f64; for sine [H, D, 2K, R], else [H, D, R, n1, n2]
+  Tensor z, epsilon;  // the noise, f64; for sine [H, D, 2K, R], else [H, D, R, n1, n2]
 
   explicit SpeCall(const SpeSetup& setup, DType dtype = exact_dtype());
   SpeCall& with_gradients();
@@ -57,11 +57,11 @@ struct SpeCall {
                      Implementation implementation = Implementation::automatic) const;
   SpePair operator()(SpeWay way, const Tensors& in) const;
   SpePair operator()(SpeWay way) const { return (*this)(way, inputs); }
-  /// From the first position to the last.
+  /// Positions from the first to the last.
   int64_t begin() const;
   int64_t end() const;
   int64_t first_query() const;
-  /// By the loops.
+  /// The results of the reference.
   SpePair reference() const;
 };
 

@@ -1,11 +1,11 @@
-// The random law of encoded queries and keys. For fixed q and k the terms a_r = Σ_d q_d Q_d[m, r]
+// The distribution of encoded queries and keys. For fixed q and k the terms a_r = Σ_d q_d Q_d[m, r]
 // and b_r = Σ_d k_d K_d[n, r] are Gaussian, independent over r, with variances VA = Σ q² V and VB =
 // Σ k² V and covariance C = Σ q k P(m − n), so that the logit (q̂·k̂)/√R = Σ_r a_r b_r / (R√D) has
 //
 //     mean C/√D,   variance (VA VB + C²)/(R D)
 //
-// Products of two Gaussians have the cumulants of a quadratic form, κ_4 = 48 (λ₊⁴ + λ₋⁴) with
-// λ± = (C ± √(VA VB))/2, which gives the standard error of a variance. Heads draw independently:
+// Products of two Gaussians have the cumulants of a quadratic form, κ_4 = 48 (λ₊⁴ + λ₋⁴) with λ± =
+// (C ± √(VA VB))/2, which gives the standard error of a variance. Heads have independent noise:
 // each is one sample.
 #include <cmath>
 #include <vector>
@@ -29,16 +29,16 @@ constexpr int64_t r = 4, length = 6;
 
 int64_t samples() { return default_device().is_cuda() ? 500 : 4000; }
 
-Tensor for_all(const Tensor& x) {  // [1, …] for every head
+Tensor for_all(const Tensor& x) {  // repeats [1, …] for every head
   Shape shape = x.shape();
   shape[0] = samples();
   return x.to(testing::exact_dtype()).expand(shape);
 }
 
-// A code, its templates and variances [1, D, ·].
+// A code, its templates and its variances [1, D, ·].
 struct Law {
   SpeCode code;
-  Tensor lags;            // of −(length − 1) …
+  Tensor lags;            // at the position differences −(length − 1) …
   Tensor v_query, v_key;  // [1, D, 1]
 };
 
@@ -57,7 +57,7 @@ Law conv_law(int64_t d, uint64_t stream) {
           reference::conv_template(b, b, 1)};
 }
 
-// Logits [samples, length, length] of one q and one k, [D], at all positions.
+// Logits [samples, length, length] of one q and one k [D] at all positions.
 Tensor logits(const Law& law, const Tensor& q, const Tensor& k, const SpeOptions& options) {
   auto everywhere = [&](const Tensor& x) {
     return x.to(testing::exact_dtype())
@@ -109,7 +109,7 @@ void check_law(Law law, int64_t d, const Tensor& gate, uint64_t stream) {
 
 }  // namespace
 
-TEST_CASE("spe statistics: mean and variance of logits") {
+TEST_CASE("spe statistics: logits have the mean and variance of theory") {
   for (const int64_t d : {1, 3}) {
     const Tensor gate = fixed_noise({1, d}, 31) * 2;
     check_law(sine_law(d, 1), d, {}, 1);
@@ -123,8 +123,8 @@ TEST_CASE("spe statistics: mean and variance of logits") {
   }
 }
 
-TEST_CASE("spe statistics: the law of a position does not depend on where it is") {
-  // Lags from far positions, with the same templates.
+TEST_CASE("spe statistics: the distribution does not depend on the absolute position") {
+  // Distances between far positions, with the same templates.
   for (const int64_t first : {5, 1000}) {
     const Law laws[] = {sine_law(1, 7), conv_law(1, 8)};
     for (const Law& law : laws) {

@@ -1,4 +1,4 @@
-// spe() in all its forms against loops straight from the paper: values, positions, contracts.
+// spe() in all implementations against loops over the paper's equations: values, positions, errors.
 #include "ops/spe/spe.h"
 
 #include <cmath>
@@ -37,7 +37,7 @@ void check_pair(const SpePair& got, const SpePair& want, double tolerance) {
 
 }  // namespace
 
-TEST_CASE("spe equals its loops") {
+TEST_CASE("spe agrees with the reference") {
   for (const SpeSetup& s : testing::spe_setups()) {
     const SpeCall call(s);
     const SpePair want = call.reference();
@@ -48,7 +48,7 @@ TEST_CASE("spe equals its loops") {
   }
 }
 
-TEST_CASE("spe in f32 and bf16") {
+TEST_CASE("spe agrees with the reference in f32 and bf16") {
   // A result sums D·2K or D·P products of about 1, times (RD)^(−1/4); f32 inputs are rounded first.
   for (const SpeSetup& s : testing::spe_setups())
     for (const DType dtype : {f32, bf16}) {
@@ -65,7 +65,7 @@ TEST_CASE("spe in f32 and bf16") {
     }
 }
 
-TEST_CASE("spe: a given noise may be of another dtype and longer than needed") {
+TEST_CASE("spe: given noise may have another dtype and be longer than needed") {
   for (const CodeKind kind : kinds) {
     const SpeCall call({.kind = kind, .given = true});
     Tensor z = call.z.to(f32);
@@ -83,7 +83,7 @@ TEST_CASE("spe: a given noise may be of another dtype and longer than needed") {
   }
 }
 
-TEST_CASE("spe: codes do not depend on the length, nor on where a call begins") {
+TEST_CASE("spe: codes depend neither on the length nor on the first position of a call") {
   for (const CodeKind kind : kinds) {
     SpeCall call({.kind = kind, .queries = 20, .keys = 20, .rows = 4});
     for (const SpeWay way : spe_ways) {
@@ -108,15 +108,15 @@ TEST_CASE("spe: phases are exact at far positions") {
   for (const int64_t first : {int64_t(1) << 20, int64_t(1) << 30}) {
     const SpeCall call({.first = first}, f64);
     const SpePair want = call.reference();
-    // f, below ½, is off by two units in the last place, here or there.
+    // f, below ½, is off by two units in the last place in either computation.
     check_pair(call(SpeWay::fused), want, 6.3 * double(first) * 0x1p-52);
     const SpeCall narrow({.first = first}, f32);
-    const SpePair near = narrow(SpeWay::fused), by_paper = narrow(SpeWay::composed);
-    check_pair(near, by_paper, 1e-6);
+    const SpePair fused_codes = narrow(SpeWay::fused), by_paper = narrow(SpeWay::composed);
+    check_pair(fused_codes, by_paper, 1e-6);
   }
 }
 
-TEST_CASE("spe_template equals its loops, and is 0 beyond the filter") {
+TEST_CASE("spe_template agrees with the reference and is 0 beyond the filter") {
   for (const int64_t n : {1, 2, 3, 8}) {
     const SpeCall sine({.kind = CodeKind::sine}, f64), conv({.kind = CodeKind::conv}, f64);
     const Tensor gate = sine.inputs.back();
@@ -146,7 +146,7 @@ TEST_CASE("spe_template equals its loops, and is 0 beyond the filter") {
   }
 }
 
-TEST_CASE("spe: a closed gate is the code alone, an open one knows no positions") {
+TEST_CASE("spe: a closed gate leaves the code unchanged, an open one removes positions") {
   for (const CodeKind kind : kinds)
     for (const SpeWay way : spe_ways) {
       SpeCall call({.kind = kind, .batch = 1});
@@ -166,7 +166,7 @@ TEST_CASE("spe: a closed gate is the code alone, an open one knows no positions"
     }
 }
 
-TEST_CASE("spe: any layout of its operands") {
+TEST_CASE("spe accepts operands in any layout") {
   for (const CodeKind kind : kinds)
     for (const SpeWay way : spe_ways) {
       SpeCall call({.kind = kind});
@@ -201,7 +201,7 @@ TEST_CASE("spe: a NaN stays in its own row") {
     }
 }
 
-TEST_CASE("spe: codes that cannot be made") {
+TEST_CASE("spe: invalid codes are rejected") {
   const SpeCall sine({}, f64), conv({.kind = CodeKind::conv}, f64),
       image({.kind = CodeKind::image}, f64);
   const Tensors &in = sine.inputs, &filters = conv.inputs;
@@ -250,7 +250,7 @@ TEST_CASE("spe: codes that cannot be made") {
   CHECK_THROWS_WITH(sine.code().kept(1, -1), "[SpeCode::kept] first is -1; must be 0 or more");
 }
 
-TEST_CASE("spe_template: what it does not accept") {
+TEST_CASE("spe_template: errors name what is accepted") {
   const SpeCall sine({}, f64), image({.kind = CodeKind::image}, f64);
   CHECK_THROWS_WITH(spe_template(sine.code(), 0), "[spe_template] n is 0; must be at least 1");
   CHECK_THROWS_WITH(spe_template(image.code(), 2),
@@ -259,7 +259,7 @@ TEST_CASE("spe_template: what it does not accept") {
                     "[spe_template] gate f32 [3]; must be floating [2, 3]");
 }
 
-TEST_CASE("spe: what it does not accept") {
+TEST_CASE("spe: errors name what is accepted") {
   const SpeCall sine({}, f64), conv({.kind = CodeKind::conv}, f64),
       image({.kind = CodeKind::image}, f64);
   const Tensors& filters = conv.inputs;

@@ -1,5 +1,6 @@
-// BLOOM (BigScience 2022; modeling_bloom.py): a norm of the embeddings, ALiBi as slope · (position
-// of the key), which differs from −slope · distance by a number per query.
+// BLOOM (BigScience 2022; modeling_bloom.py): a norm of the embeddings, and ALiBi as slope ·
+// (position of the key). It differs from −slope · distance by a constant per query, without effect
+// in the softmax.
 #include <cmath>
 
 #include "tests/reference/published/published.h"
@@ -7,7 +8,7 @@
 namespace stretto::reference {
 namespace {
 
-// build_alibi_tensor.
+// The slopes of ALiBi as build_alibi_tensor() computes them.
 std::vector<double> slopes(int64_t heads) {
   const double closest = std::pow(2, std::floor(std::log2(double(heads))));
   const double base = std::pow(2, -std::pow(2, -(std::log2(closest) - 3)));
@@ -30,7 +31,7 @@ Matrix bloom(const Weights& w, const Tokens& tokens, int64_t layers, int64_t hea
     const std::string layer = "h." + std::to_string(n), attn = layer + ".self_attention";
     const Matrix qkv =
         linear(w, layer_norm(w, x, layer + ".input_layernorm", 1e-5), attn + ".query_key_value");
-    // Columns of a head: query, key, value.
+    // The columns of a head are its query, its key, then its value.
     Matrix v = x;
     for (int64_t i = 0; i < x.rows; ++i)
       for (int64_t c = 0; c < x.columns; ++c) v(i, c) = qkv(i, (c / d * 3 + 2) * d + c % d);

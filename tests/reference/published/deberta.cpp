@@ -1,4 +1,4 @@
-// DeBERTa v2 (He et al. 2021; modeling_deberta_v2.py), as v3's checkpoints are configured:
+// DeBERTa v2 (He et al. 2021; modeling_deberta_v2.py), configured as the checkpoints of v3:
 // pos_att_type c2p and p2c, share_att_key, position buckets, norm_rel_ebd "layer_norm".
 #include <cmath>
 
@@ -9,16 +9,17 @@ namespace {
 
 constexpr double eps = 1e-7;
 
-// make_log_bucket_position.
+// The bucket of a relative position, as make_log_bucket_position() computes it.
 int64_t bucket(int64_t relative, int64_t buckets, int64_t max_position) {
   const int64_t mid = buckets / 2;
   const int64_t sign = relative > 0 ? 1 : relative < 0 ? -1 : 0;
   const int64_t size = relative < mid && relative > -mid ? mid - 1 : std::abs(relative);
   if (size <= mid) return relative;
-  const double far = std::ceil(std::log(double(size) / double(mid)) /
-                               std::log(double(max_position - 1) / double(mid)) * double(mid - 1)) +
-                     double(mid);
-  return int64_t(far) * sign;
+  const double log_bucket =
+      std::ceil(std::log(double(size) / double(mid)) /
+                std::log(double(max_position - 1) / double(mid)) * double(mid - 1)) +
+      double(mid);
+  return int64_t(log_bucket) * sign;
 }
 
 }  // namespace
@@ -39,8 +40,8 @@ Matrix deberta_v2(const Weights& w, const Tokens& tokens, const DebertaSizes& o)
     const Matrix heads =
         attend(x.rows, o.heads, linear(w, x, self + "value_proj"), o.heads,
                [&](int64_t h, int64_t i, int64_t j) {
-                 const int64_t far = bucket(i - j, o.buckets, o.max_distance);
-                 const int64_t c2p = clamped(far + span);
+                 const int64_t distance = bucket(i - j, o.buckets, o.max_distance);
+                 const int64_t c2p = clamped(distance + span);
                  const int64_t p2c = clamped(-bucket(j - i, o.buckets, o.max_distance) + span);
                  return (dot(q, i, h, k, j, h, d) + dot(q, i, h, pos_k, c2p, h, d) +
                          dot(k, j, h, pos_q, p2c, h, d)) /

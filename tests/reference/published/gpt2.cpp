@@ -6,7 +6,7 @@
 namespace stretto::reference {
 namespace {
 
-// x W + b.
+// Computes x W + b with NAME.weight [in, out].
 Matrix conv1d(const Weights& w, const Matrix& x, const std::string& name) {
   const Matrix &weight = w[name + ".weight"], &bias = w[name + ".bias"];
   Matrix y{x.rows, weight.columns};
@@ -22,9 +22,9 @@ Matrix conv1d(const Weights& w, const Matrix& x, const std::string& name) {
 
 Matrix gpt2(const Weights& w, const Tokens& tokens, int64_t layers, int64_t heads) {
   const std::string model = "transformer.";
-  Tokens places;
-  for (int64_t i = 0; i < int64_t(tokens.size()); ++i) places.push_back(i);
-  Matrix x = rows(w[model + "wte.weight"], tokens) + rows(w[model + "wpe.weight"], places);
+  Tokens positions;
+  for (int64_t i = 0; i < int64_t(tokens.size()); ++i) positions.push_back(i);
+  Matrix x = rows(w[model + "wte.weight"], tokens) + rows(w[model + "wpe.weight"], positions);
   const int64_t width = x.columns, d = width / heads;
   for (int64_t n = 0; n < layers; ++n) {
     const std::string layer = model + "h." + std::to_string(n);

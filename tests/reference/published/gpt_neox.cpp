@@ -1,5 +1,6 @@
-// GPT-NeoX (Black et al. 2022; modeling_gpt_neox.py): parallel branches, each with its norm; part
-// of each head is rotated; query_key_value has for each head its query, key and value.
+// GPT-NeoX (Black et al. 2022; modeling_gpt_neox.py): parallel branches, each with its own norm;
+// only the first features of each head are rotated; query_key_value holds the query, key and
+// value of one head after the other.
 #include <cmath>
 
 #include "tests/reference/published/published.h"

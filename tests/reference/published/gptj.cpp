@@ -1,5 +1,5 @@
-// GPT-J (Wang & Komatsuzaki 2021; modeling_gptj.py): parallel branches after one norm, neighboring
-// numbers rotated together.
+// GPT-J (Wang & Komatsuzaki 2021; modeling_gptj.py): parallel branches after one norm; neighboring
+// features form the pairs of the rotation.
 #include <cmath>
 
 #include "tests/reference/published/published.h"

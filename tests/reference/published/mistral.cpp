@@ -1,5 +1,5 @@
-// Mistral (Jiang et al. 2023; modeling_mistral.py): a sliding window, of which the query's own
-// position is one.
+// Mistral (Jiang et al. 2023; modeling_mistral.py): a sliding window of `window` positions,
+// including the query's own.
 #include <cmath>
 
 #include "tests/reference/published/published.h"

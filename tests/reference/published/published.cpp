@@ -91,9 +91,9 @@ void rotate_half(Matrix& x, int64_t heads, const std::vector<double>& rates, dou
         double &a = x(t, h * d + i), &b = x(t, h * d + pairs + i);
         const double c = factor * std::cos(double(t) * rates[size_t(i)]);
         const double s = factor * std::sin(double(t) * rates[size_t(i)]);
-        const double turned = a * c - b * s;
+        const double rotated = a * c - b * s;
         b = b * c + a * s;
-        a = turned;
+        a = rotated;
       }
 }
 
@@ -105,9 +105,9 @@ void rotate_interleaved(Matrix& x, int64_t heads, const std::vector<double>& rat
         double &a = x(t, h * d + 2 * i), &b = x(t, h * d + 2 * i + 1);
         const double c = std::cos(double(t) * rates[size_t(i)]);
         const double s = std::sin(double(t) * rates[size_t(i)]);
-        const double turned = a * c - b * s;
+        const double rotated = a * c - b * s;
         b = b * c + a * s;
-        a = turned;
+        a = rotated;
       }
 }
 

@@ -1,7 +1,7 @@
 // Published architectures, from their definitions (Hugging Face's transformers, modeling_NAME.py),
-// by loops in double precision, for one sequence of tokens and with the weights under the names
-// that checkpoints have. They know nothing of the library's layers; the model of
-// tests/nn/published/ that is loaded from the same weights must agree with them.
+// by loops in double precision, for one sequence of tokens, with the weights under the names that
+// checkpoints use. They do not use the library's layers. The models of tests/nn/published/, loaded
+// from the same weights, must agree with them.
 #pragma once
 
 #include <functional>
@@ -16,84 +16,104 @@ namespace stretto::reference {
 
 using Tokens = std::vector<int64_t>;
 
-/// A checkpoint's tensors by their names; vectors are matrices of one row.
+/// The tensors of a checkpoint of one or two dimensions, by name; vectors are matrices of one row.
 class Weights {
  public:
   explicit Weights(const std::map<std::string, Tensor>& tensors);
+  /// True if the checkpoint has this tensor.
   bool has(const std::string& name) const { return matrices_.count(name) == 1; }
+  /// Returns a tensor; throws if there is none of this name.
   const Matrix& operator[](const std::string& name) const { return matrices_.at(name); }
 
  private:
   std::map<std::string, Matrix> matrices_;
 };
 
-// ---------------------------------------------------------------------------- what they share
+// ---------------------------------------------------------------------------- shared functions
 
+/// Returns the elementwise sum.
 Matrix operator+(const Matrix& a, const Matrix& b);
-/// Elementwise.
+/// Returns the elementwise product.
 Matrix operator*(const Matrix& a, const Matrix& b);
-/// Rows of a table.
+/// Returns the rows of a table [V, D] for these tokens: [L, D].
 Matrix rows(const Matrix& table, const Tokens& tokens);
-/// Columns first … first + n − 1.
+/// Returns the columns first … first + n − 1.
 Matrix columns(const Matrix& x, int64_t first, int64_t n);
+/// Applies f to each element.
 Matrix map(Matrix x, double (*f)(double));
 
-/// x Wᵀ + b with NAME.weight [out, in] and, where there is one, NAME.bias.
+/// Computes x Wᵀ + b with NAME.weight [out, in] and NAME.bias, if the checkpoint has it.
 Matrix linear(const Weights& w, const Matrix& x, const std::string& name);
+/// Normalizes each row by its mean and variance; NAME.weight and NAME.bias (Ba et al. 2016).
 Matrix layer_norm(const Weights& w, const Matrix& x, const std::string& name, double eps);
+/// Divides each row by its root mean square; NAME.weight (Zhang & Sennrich 2019).
 Matrix rms_norm(const Weights& w, const Matrix& x, const std::string& name, double eps);
 
+/// Returns x Φ(x) (Hendrycks & Gimpel 2016).
 double gelu(double x);
+/// Returns its approximation with tanh.
 double gelu_tanh(double x);
+/// Returns x · sigmoid(x).
 double silu(double x);
 
-/// Rows t of each head of x [L, heads · D] turned by t · rates[i]: number i of a head with number
-/// i + pairs, the numbers after the pairs stay, and all that turns is multiplied by `factor`.
+/// Rotates row t of each head of x [L, heads · D] by the angles t · rates[i]: feature i of a head
+/// forms a pair with feature i + pairs. Rotated features are multiplied by `factor`; the features
+/// after the pairs stay unchanged (Su et al. 2021).
 void rotate_half(Matrix& x, int64_t heads, const std::vector<double>& rates, double factor = 1);
-/// The same with numbers 2i and 2i + 1.
+/// Does the same with pairs of the features 2i and 2i + 1.
 void rotate_interleaved(Matrix& x, int64_t heads, const std::vector<double>& rates);
-/// base^(−2i/dims).
+/// Returns the frequencies base^(−2i/dims) of dims / 2 pairs.
 std::vector<double> rotary_rates(int64_t dims, double base);
 
-/// Σ over one head of a's row i and b's row j, heads of d numbers.
+/// Returns the product of head head_a in row i of a and head head_b in row j of b, d features each.
 double dot(const Matrix& a, int64_t i, int64_t head_a, const Matrix& b, int64_t j, int64_t head_b,
            int64_t d);
-/// The score of a key that is not seen.
+/// The score of a hidden key.
 inline constexpr double unseen = -std::numeric_limits<double>::infinity();
-/// Joined heads [M, heads · D] of softmax over keys j of score(head, i, j), times v [N, groups ·
-/// D]; head h has the values of group h · groups / heads.
+/// Computes softmax over the keys j of score(head, i, j), times v [N, groups · D], and joins the
+/// heads → [M, heads · D]. Head h has the values of group h · groups / heads.
 Matrix attend(int64_t m, int64_t heads, const Matrix& v, int64_t groups,
               const std::function<double(int64_t head, int64_t i, int64_t j)>& score);
 
 // ---------------------------------------------------------------------------- the architectures
-// Sizes that the weights do not tell. → logits [L, vocabulary], but of DeBERTa.
+// The arguments after the tokens are sizes that the weights do not show. All return the logits
+// [L, vocabulary], except DeBERTa.
 
+/// Sizes of LLaMA, Mistral and Qwen3.
 struct LlamaSizes {
   int64_t layers, heads, kv_heads;
-  std::vector<double> rates;  // of the rotation
+  std::vector<double> rates;  // frequencies of the rotation
   double attention_factor = 1, eps = 1e-5;
-  int64_t window = 0;  // Mistral
+  int64_t window = 0;  // of Mistral
 };
+/// LLaMA (Touvron et al. 2023).
 Matrix llama(const Weights& w, const Tokens& tokens, const LlamaSizes& sizes);
+/// Mistral (Jiang et al. 2023).
 Matrix mistral(const Weights& w, const Tokens& tokens, const LlamaSizes& sizes);
+/// Qwen3 (Yang et al. 2025).
 Matrix qwen3(const Weights& w, const Tokens& tokens, const LlamaSizes& sizes);
 
+/// GPT-2 (Radford et al. 2019).
 Matrix gpt2(const Weights& w, const Tokens& tokens, int64_t layers, int64_t heads);
+/// GPT-NeoX (Black et al. 2022).
 Matrix gpt_neox(const Weights& w, const Tokens& tokens, int64_t layers, int64_t heads,
                 double rotary_share);
+/// GPT-J (Wang & Komatsuzaki 2021).
 Matrix gptj(const Weights& w, const Tokens& tokens, int64_t layers, int64_t heads,
             int64_t rotary_dims);
+/// BLOOM (BigScience 2022).
 Matrix bloom(const Weights& w, const Tokens& tokens, int64_t layers, int64_t heads);
 
-/// T5 1.1: a gated network, an output projection of its own.
+/// T5 1.1 (Raffel et al. 2020), with a gated network and an untied output projection.
 Matrix t5(const Weights& w, const Tokens& source, const Tokens& target, int64_t layers,
           int64_t heads, int64_t max_distance);
 
+/// Sizes of DeBERTa v2.
 struct DebertaSizes {
   int64_t layers, heads, buckets, max_distance;
 };
-/// The last hidden states [L, d_model] of v2 with share_att_key and a norm of the relative rows, as
-/// v3's checkpoints have them.
+/// DeBERTa v2 (He et al. 2021) with share_att_key and a norm of the relative rows, as configured in
+/// the checkpoints of v3; returns the last hidden states [L, d_model].
 Matrix deberta_v2(const Weights& w, const Tokens& tokens, const DebertaSizes& sizes);
 
 }  // namespace stretto::reference

@@ -1,5 +1,5 @@
 // Qwen3 (Yang et al. 2025; modeling_qwen3.py): RMSNorm of each head's queries and keys before the
-// rotation; the output projection is the embedding.
+// rotation; the output projection is tied to the embedding.
 #include <cmath>
 
 #include "tests/reference/published/published.h"
@@ -7,7 +7,7 @@
 namespace stretto::reference {
 namespace {
 
-// Each head's numbers over their root mean square.
+// Divides each head by its root mean square and multiplies by NAME.weight [D].
 Matrix head_norm(const Weights& w, const Matrix& x, const std::string& name, int64_t heads,
                  double eps) {
   const int64_t d = x.columns / heads;

@@ -7,14 +7,15 @@
 namespace stretto::reference {
 namespace {
 
+// The encoder or the decoder.
 struct Stack {
   const Weights& w;
   std::string name;  // "encoder" or "decoder"
   int64_t heads, max_distance;
   bool decoder() const { return name == "decoder"; }
 
-  // Not scaled; the first block's buckets of positions serve all, and attention to the source has
-  // none.
+  // Scores are not scaled. All blocks use the position biases of the first block, except in
+  // cross-attention, which has none.
   Matrix attention(const Matrix& x, const Matrix& context, const std::string& layer,
                    bool self) const {
     const Matrix q = linear(w, x, layer + ".q"), k = linear(w, context, layer + ".k");
