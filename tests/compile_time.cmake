@@ -1,4 +1,4 @@
-# What a user's compiler sees: headers that stand alone and are cheap, a package that can be found.
+# Headers that compile by themselves and cheaply, and the installed and packaged library.
 
 set(list ${CMAKE_CURRENT_BINARY_DIR}/headers.txt)
 foreach(header ${umbrella} ${headers})
@@ -17,7 +17,7 @@ add_test(NAME header_cost
                  -P ${CMAKE_CURRENT_SOURCE_DIR}/header_cost.cmake)
 set_tests_properties(header_cost PROPERTIES RUN_SERIAL ON)
 
-# One source of kernels, where the toolkit is but a build without kernels was asked for.
+# Compiles one kernel source if the CUDA Toolkit is installed but the build is without CUDA.
 if(NOT STRETTO_WITH_CUDA)
   find_program(STRETTO_NVCC nvcc HINTS ENV CUDA_HOME ENV CUDA_PATH /usr/local/cuda PATH_SUFFIXES bin)
   if(STRETTO_NVCC)
@@ -38,7 +38,7 @@ endif()
 
 set_tests_properties(headers_self_contained header_cost PROPERTIES LABELS compile_time)
 
-# In the tree of another project, and by the lines of docs/install.md.
+# Stretto as a subproject, and the commands in docs/install.md.
 add_test(NAME package_subproject
          COMMAND bash ${CMAKE_CURRENT_SOURCE_DIR}/package/subproject_test.sh
                  ${PROJECT_BINARY_DIR}/subproject ${CMAKE_CXX_COMPILER})
@@ -49,7 +49,7 @@ set_tests_properties(package_subproject package_install_page PROPERTIES
   LABELS package
   SKIP_RETURN_CODE 77)
 
-# The Debian package, looked at and installed where nothing else is.
+# The contents of the Debian package, and its installation in a minimal Debian.
 if(STRETTO_INSTALL AND STRETTO_SHARED AND STRETTO_EXAMPLES)
   foreach(name contents bare_root)
     add_test(NAME package_${name}
@@ -61,7 +61,7 @@ if(STRETTO_INSTALL AND STRETTO_SHARED AND STRETTO_EXAMPLES)
   endforeach()
 endif()
 
-# The programs on two hosts: network namespaces, where the tests may make them.
+# The programs on two hosts, simulated by network namespaces; skipped without the right to create them.
 if(STRETTO_EXAMPLES)
   add_test(NAME two_hosts
            COMMAND bash ${CMAKE_CURRENT_SOURCE_DIR}/hosts/two_hosts_test.sh ${PROJECT_BINARY_DIR})

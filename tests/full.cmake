@@ -1,8 +1,8 @@
-# The label `full`: entries that tests/run.sh leaves to tests/run.sh --all. They take over ten seconds
-# on two cores, start other builds, or start programs over and over.
+# The label `full`: entries that run only in tests/run.sh --all. They take more than ten seconds on two
+# cores, start other builds, or start programs many times.
 
 set(full
-  # programs, killed, resumed, in several processes
+  # programs: killed, resumed, in several processes
   every_program faults_programs launch one_file_processes outputs processes program_reports
   sequence_parallel train_chorales_input train_chorales_stop two_hosts
   # other builds, packages, a browser
@@ -14,7 +14,7 @@ set(full
 get_property(entries DIRECTORY PROPERTY TESTS)
 foreach(name IN LISTS entries)
   get_property(labels TEST ${name} PROPERTY LABELS)
-  if(name IN_LIST full OR "ptx" IN_LIST labels)  # the interpreter of CUDA kernels
+  if(name IN_LIST full OR "ptx" IN_LIST labels)  # CUDA kernels in the PTX interpreter
     set_property(TEST ${name} APPEND PROPERTY LABELS full)
   endif()
 endforeach()

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Does each header compile by itself?  tests/headers.sh COMPILER [OPTION...] < LIST
-# What a source of the same name includes first, the library's build has compiled so.
+# Checks that each header compiles by itself:  tests/headers.sh COMPILER [OPTION...] < LIST
+# Skips headers that a source of the same name includes first: the library's build checks those.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -10,6 +10,6 @@ while read -r header; do
   if [[ -f $source && $(grep -m 1 '^#include' "$source") == "#include \"$header\"" ]]; then continue; fi
   alone+=("$header")
 done
-echo "${#alone[@]} headers that no source of their name includes first"
+echo "${#alone[@]} headers that no source of the same name includes first"
 printf '%s\n' "${alone[@]}" |
   xargs -P "$(nproc)" -I{} "$@" -std=c++20 -I. -fsyntax-only -include {} -x c++ /dev/null

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Builds and runs the tests:
-#   tests/run.sh              what proves the library on this machine, in minutes
+#   tests/run.sh              the tests of the library on this machine, in minutes
 #   tests/run.sh --all        everything: also the CUDA kernels without a GPU, ThreadSanitizer, packages,
 #                             two hosts, pages in a browser, long fault injection
-#   tests/run.sh FOLDER...    of tests/: the same of these alone, e.g. `tests/run.sh nn ops`
-# JOBS: the cores to use, all unless given. tests/full.cmake decides what is left to --all.
+#   tests/run.sh FOLDER...    only these directories of tests/, e.g. `tests/run.sh nn ops`
+# JOBS: the number of cores to use (default all). tests/full.cmake lists what only --all runs.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 all=OFF folders=()
@@ -32,7 +32,7 @@ need_packages "${build_packages[@]}" "${example_packages[@]}" "${test_packages[@
 if [[ $all == ON ]]; then need_packages "${full_test_packages[@]}"; fi
 need_cmake
 
-# CUDA's kernels are tested by a GPU, or by an interpreter, which takes long.
+# CUDA kernels are tested on a GPU or, slowly, by the PTX interpreter.
 cuda=OFF
 if [[ $all == ON || -e /dev/nvidia0 ]]; then cuda=AUTO; fi
 cmake --preset release -B "$build" -D STRETTO_WERROR=ON -D STRETTO_TESTS=ON -D STRETTO_EXAMPLES=ON \
@@ -48,7 +48,7 @@ echo
 awk -f tests/tally.awk "$build/Testing/Temporary/LastTest.log"
 if [[ $all == OFF && ${#folders[@]} == 0 ]]; then
   left=$(ctest --test-dir "$build" -N -L '^full$' | sed -n 's/^Total Tests: //p')
-  echo "Not run: $left entries that take long (ctest --test-dir $build -N -L full names them), ThreadSanitizer$(
+  echo "Not run: $left slow entries (ctest --test-dir $build -N -L full lists them), ThreadSanitizer$(
     [[ $cuda == OFF ]] && echo ', the CUDA kernels'). bash tests/run.sh --all runs everything."
 fi
 exit "$status"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Prints how many lines of C++ and CUDA each folder has, and each room in it:  tests/sizes.sh
+# Prints the number of lines of C++ and CUDA in each directory and its subdirectories:  tests/sizes.sh
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 
 count() {  # FOLDER FIND-OPTION...
@@ -7,10 +7,10 @@ count() {  # FOLDER FIND-OPTION...
 }
 
 for folder in core autograd ops cuda nn examples benchmarks tests; do
-  rooms=$(count "$folder" -maxdepth 1)
-  for room in "$folder"/*/; do
-    if [[ -d $room && $folder != tests ]]; then rooms+=", $(basename "$room") $(count "$room")"; fi
+  sizes=$(count "$folder" -maxdepth 1)
+  for subfolder in "$folder"/*/; do
+    if [[ -d $subfolder && $folder != tests ]]; then sizes+=", $(basename "$subfolder") $(count "$subfolder")"; fi
   done
-  [[ $rooms == *,* ]] || rooms=
-  printf '%-10s %6d lines%s\n' "$folder" "$(count "$folder")" "${rooms:+: $rooms}"
+  [[ $sizes == *,* ]] || sizes=
+  printf '%-10s %6d lines%s\n' "$folder" "$(count "$folder")" "${sizes:+: $sizes}"
 done

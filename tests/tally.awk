@@ -1,14 +1,14 @@
-# Adds up ctest's LastTest.log: single test cases where the program says how many (its "tally:"
-# line), else one per ctest entry. Then the reasons of the skipped ones, each with its count.
+# Summarizes ctest's LastTest.log: counts test cases if the program prints a "tally:" line, else one
+# test per ctest entry. Prints the reasons for skipped tests, each with its count, and the totals.
 
-/^[0-9]+\/[0-9]+ Test: / { counted = 0; failures_told = 0 }
+/^[0-9]+\/[0-9]+ Test: / { counted = 0; failures_counted = 0 }
 /^SKIPPED: / {
-  named = substr($0, length("SKIPPED: ") + 1)
-  ++reasons[substr(named, index(named, ": ") + 2)]
+  skipped_test = substr($0, length("SKIPPED: ") + 1)  # "NAME: REASON"
+  ++reasons[substr(skipped_test, index(skipped_test, ": ") + 2)]
 }
-/^tally: / { passed += $2; failed += $4; skipped += $6; counted = 1; failures_told = $4 }
+/^tally: / { passed += $2; failed += $4; skipped += $6; counted = 1; failures_counted = $4 }
 /^Test Passed\./ { if (!counted) ++passed }
-/^Test Failed\./ { if (!failures_told) ++failed }
+/^Test Failed\./ { if (!failures_counted) ++failed }
 
 END {
   for (reason in reasons) printf "skipped %d: %s\n", reasons[reason], reason

@@ -1,12 +1,12 @@
-# stretto_threads: the tests of threads and a training step once more, they and the whole library
-# under ThreadSanitizer.
+# stretto_threads: the tests of threads and of a training step, compiled together with the whole
+# library under ThreadSanitizer.
 
 include(CheckCXXSourceCompiles)
 set(CMAKE_REQUIRED_FLAGS -fsanitize=thread)
 check_cxx_source_compiles("int main() {}" STRETTO_HAS_TSAN)
 unset(CMAKE_REQUIRED_FLAGS)
 if(NOT STRETTO_HAS_TSAN)
-  message(STATUS "ThreadSanitizer: not with this compiler; the tests of threads run without it")
+  message(STATUS "ThreadSanitizer: not supported by this compiler; the tests of threads run without it")
   return()
 endif()
 
@@ -20,7 +20,7 @@ target_link_options(stretto_threads PRIVATE -fsanitize=thread)
 target_link_libraries(stretto_threads PRIVATE
   Threads::Threads ${CMAKE_DL_LIBS} nlohmann_json::nlohmann_json Catch2::Catch2)
 
-# Its shadow memory wants addresses that are not random.
+# The shadow memory of ThreadSanitizer needs address space randomization to be off.
 set(fixed_addresses "")
 find_program(STRETTO_SETARCH setarch)
 if(STRETTO_SETARCH)

@@ -22,7 +22,7 @@ double largest_difference(const Tensor& a, const Tensor& b) {
 
 }  // namespace
 
-TEST_CASE("The steps of a ladder agree", "[ladders]") {
+TEST_CASE("All steps of a ladder give the same results", "[ladders]") {
   for (const ladders::Ladder& ladder : ladders::all())
     for (const int64_t n : {1, 2, 31, 32, 67, 200}) {
       const Tensors inputs = ladder.inputs(n);
@@ -34,7 +34,7 @@ TEST_CASE("The steps of a ladder agree", "[ladders]") {
     }
 }
 
-TEST_CASE("The steps of a ladder see all their inputs", "[ladders]") {
+TEST_CASE("The results of all steps of a ladder depend on all inputs", "[ladders]") {
   for (const ladders::Ladder& ladder : ladders::all()) {
     const Tensors inputs = ladder.inputs(67);
     for (const ladders::Step& step : ladder.steps)
@@ -47,7 +47,7 @@ TEST_CASE("The steps of a ladder see all their inputs", "[ladders]") {
   }
 }
 
-TEST_CASE("The matrix products of the ladder but BLAS have the same bits", "[ladders]") {
+TEST_CASE("All steps of the matmul ladder except BLAS are bit-identical", "[ladders]") {
   const ladders::Ladder ladder = ladders::matmul();
   const Tensors inputs = ladder.inputs(131);
   const Tensor expected = ladder.steps[0].run(inputs);

@@ -1,5 +1,5 @@
-// The memory of relative logits: measured bytes are those of the formulas, and of the paper's
-// first row.
+// The memory of relative logits: measured bytes agree with the formulas and with the first row of
+// the paper's table.
 #include "benchmarks/relative_memory.h"
 
 #include "core/parallel.h"
@@ -18,7 +18,8 @@ bool near_paper(int64_t bytes, double megabytes) {
 
 }  // namespace
 
-TEST_CASE("relative memory: the first row of the Music Transformer's Table 1") {
+TEST_CASE(
+    "relative memory: measurements agree with the first row of the Music Transformer's Table 1") {
   const benchmarks::PaperRow& paper = benchmarks::paper_table[0];
   REQUIRE(paper.length == l);
   const RelativeMemory gather = benchmarks::gather_memory(l);
@@ -39,8 +40,8 @@ TEST_CASE("relative memory: the first row of the Music Transformer's Table 1") {
 
 TEST_CASE("relative memory: fused attention has no term in L²") {
   const int threads = num_threads();
-  set_num_threads(1);  // each thread has strips of its own
-  // Lengths whose strips have the same height, at equal distances.
+  set_num_threads(1);  // each thread allocates strips
+  // Equidistant lengths whose strips have the same height.
   const int64_t a = benchmarks::fused_memory(1100).peak, b = benchmarks::fused_memory(1900).peak;
   const int64_t c = benchmarks::fused_memory(2700).peak;
   set_num_threads(threads);
@@ -49,7 +50,7 @@ TEST_CASE("relative memory: fused attention has no term in L²") {
   CHECK(c < benchmarks::skew_memory(2700).peak / 8);
 }
 
-TEST_CASE("relative memory: the longest sequence that fits") {
+TEST_CASE("relative memory: longest_length is the longest sequence that fits") {
   using benchmarks::longest_length;
   CHECK(longest_length(4, 0, 400) == 10);
   CHECK(longest_length(4, 0, 399) == 9);

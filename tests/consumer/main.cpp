@@ -1,4 +1,4 @@
-// What a project outside sees: the version, and a gradient through the installed library.
+// A user's program: prints the version and a gradient computed by the installed library.
 #include <stretto/stretto.h>
 
 #include <cstdio>
@@ -15,7 +15,7 @@ int main() {
   const double slope = x.grad()[2].item();
   std::printf("consumer: d(x·x)/dx at 3 is %g\n", slope);
 
-  try {  // what the library throws is caught by its type here too
+  try {  // exceptions of the library can be caught by type here
     matmul(x, zeros({2}));
     return 1;
   } catch (const Error& e) {

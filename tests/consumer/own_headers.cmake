@@ -1,5 +1,5 @@
-# Makes in OWN_HEADERS a header for every header of ROOT, at the same path, and a few by their names
-# alone. Each defines nothing but its own variable, e.g. own_core_shape_h = 1.
+# Writes to OWN_HEADERS a header for every header of ROOT at the same path, and a few without their
+# directories. Each defines only a variable of its own, e.g. own_core_shape_h = 1.
 
 file(GLOB_RECURSE headers RELATIVE ${ROOT} ${ROOT}/autograd/*.h ${ROOT}/core/*.h ${ROOT}/cuda/*.h
      ${ROOT}/nn/*.h ${ROOT}/ops/*.h)

@@ -1,5 +1,6 @@
-# Installs BUILD afresh, then configures, builds and runs against it the project beside this file, one
-# with headers of the same names as those of stretto (ROOT is its source), and an installed example.
+# Installs BUILD, then configures, builds and runs against the installation: the project in this
+# directory, a project with headers of the same names as those of stretto (whose source is ROOT), and
+# an installed example.
 
 set(work ${BUILD}/consumer)
 set(prefix ${work}/prefix)

@@ -1,5 +1,5 @@
-// Attention of few queries on CUDA, split over the keys: every setting against the formula in f64
-// on the CPU, and against the kernels that take all queries.
+// Attention of few queries on CUDA (split over the keys): every setting against the formula in f64
+// on the CPU, and against the kernels for any number of queries.
 #include <cmath>
 
 #include "autograd/tape.h"
@@ -28,7 +28,7 @@ bool splits_keys(const std::function<void()>& run) {
   return seen;
 }
 
-// Weights and results of bf16 have 8 bits; averages of many values are small.
+// Weights and results in bf16 have 8 bits; averages of many values are small.
 void check_near(const Tensor& got, const Tensor& want) {
   const bool half = got.dtype() == bf16;
   const Difference e = difference(got, want, 0.05);
@@ -40,19 +40,19 @@ void compare(AttentionSetup s, DType type) {
   s.scale = 4 / std::sqrt(double(s.d));
   INFO(describe(s) << ", " << name(type));
   const AttentionCase in = make_inputs(s, type);
-  const AttentionCase there = moved(in, gpu, type);
-  const Tensor trained = there(Implementation::fused);  // for a gradient
+  const AttentionCase gpu_case = moved(in, gpu, type);
+  const Tensor trained = gpu_case(Implementation::fused);  // the kernels that save for backward
   const NoGrad guard;
   const Tensor want = moved(in, cpu, f64)(Implementation::composed);
   Tensor got;
   if (has_counters())
-    CHECK(splits_keys([&] { got = there(Implementation::automatic); }));
+    CHECK(splits_keys([&] { got = gpu_case(Implementation::automatic); }));
   else
-    got = there(Implementation::automatic);
+    got = gpu_case(Implementation::automatic);
   CHECK(got.dtype() == type);
   check_near(got, want);
   check_near(got, trained.detach());
-  CHECK(same_values(there(Implementation::automatic), got));
+  CHECK(same_values(gpu_case(Implementation::automatic), got));
 }
 void compare(const AttentionSetup& s) {
   compare(s, bf16);
@@ -61,7 +61,7 @@ void compare(const AttentionSetup& s) {
 
 }  // namespace
 
-TEST_CASE("attention of few queries: of every width of heads", "[cuda]") {
+TEST_CASE("attention of few queries: all head dimensions agree with the formula", "[cuda]") {
   NEEDS_GPU();
   for (const int64_t d : {8, 40, 64, 96, 128})
     for (const bool table : {false, true}) {
@@ -75,7 +75,8 @@ TEST_CASE("attention of few queries: of every width of heads", "[cuda]") {
     compare({.batch = 1, .queries = 3, .keys = 530, .d = d, .d_value = dv, .causal = true});
 }
 
-TEST_CASE("attention of few queries: numbers of queries, keys and heads", "[cuda]") {
+TEST_CASE("attention of few queries: all numbers of queries, keys and heads agree with the formula",
+          "[cuda]") {
   NEEDS_GPU();
   for (const int64_t queries : {1, 2, 5, 8})
     for (const int64_t keys : {512, 777, 1300}) {
@@ -83,7 +84,7 @@ TEST_CASE("attention of few queries: numbers of queries, keys and heads", "[cuda
       s.table = keys;
       compare(s, queries % 2 ? bf16 : f32);
     }
-  // Up to 64 rows of queries for a key head; tables of each head or of all.
+  // Up to 64 query rows per key head; one table per head or one for all.
   for (const int64_t queries : {1, 3, 8})
     for (const int64_t key_heads : {1, 4})
       for (const bool shared : {false, true}) {
@@ -97,7 +98,7 @@ TEST_CASE("attention of few queries: numbers of queries, keys and heads", "[cuda
       }
 }
 
-TEST_CASE("attention of few queries: settings of tables and masks", "[cuda]") {
+TEST_CASE("attention of few queries: tables and masks agree with the formula", "[cuda]") {
   NEEDS_GPU();
   std::vector<AttentionSetup> all;
   const auto add = [&](int64_t d, int64_t m, auto change) {
@@ -125,7 +126,7 @@ TEST_CASE("attention of few queries: settings of tables and masks", "[cuda]") {
   for (const S& s : all) compare(s);
 }
 
-TEST_CASE("attention of few queries: position by position as all at once", "[cuda]") {
+TEST_CASE("attention of few queries: decoding in steps equals one pass", "[cuda]") {
   NEEDS_GPU();
   const int64_t n = 540;
   for (const DType type : {bf16, f32}) {
@@ -150,7 +151,7 @@ TEST_CASE("attention of few queries: position by position as all at once", "[cud
   }
 }
 
-TEST_CASE("attention of few queries: large scores weigh keys by their differences", "[cuda]") {
+TEST_CASE("attention of few queries: large scores keep the differences between keys", "[cuda]") {
   NEEDS_GPU();
   const NoGrad guard;
   for (const double middle : {1e4, 1e6, 1e8}) {
@@ -164,9 +165,9 @@ TEST_CASE("attention of few queries: large scores weigh keys by their difference
   }
 }
 
-TEST_CASE("attention of few queries: when keys are split", "[cuda]") {
+TEST_CASE("attention of few queries: keys are split only in supported settings", "[cuda]") {
   NEEDS_GPU();
-  if (!has_counters()) STRETTO_SKIP("kernels are named by the counters of tests/cuda/ptx");
+  if (!has_counters()) STRETTO_SKIP("needs the counters of the PTX interpreter");
   const auto splits = [](AttentionSetup s, bool gradient,
                          Implementation implementation = Implementation::automatic) {
     AttentionCase in = moved(make_inputs(s, bf16), gpu, bf16);
@@ -189,7 +190,8 @@ TEST_CASE("attention of few queries: when keys are split", "[cuda]") {
   CHECK_FALSE(splits(other, false));
 }
 
-TEST_CASE("attention of few queries: beside the output there are the sums of splits", "[cuda]") {
+TEST_CASE("attention of few queries: besides the output only sums of the splits are allocated",
+          "[cuda]") {
   NEEDS_GPU();
   const NoGrad guard;
   const AttentionSetup s{
@@ -198,7 +200,7 @@ TEST_CASE("attention of few queries: beside the output there are the sums of spl
   const int64_t before = gpu_bytes();
   reset_peak_memory(gpu);
   in(Implementation::automatic);
-  // 16 rows of 64 numbers and two marks for each 256 keys.
+  // Per split of 256 keys: 16 rows of 64 elements, a maximum and a sum.
   const int64_t splits = 4 * 4096 / 256;
   CHECK(memory_stats(gpu).peak - before <= splits * 16 * (64 + 2) * 4 + 4096);
 }

@@ -1,5 +1,5 @@
-// Fused attention on CUDA: every setting against the formula in f64 on the CPU, forwards and
-// backwards; repeated, linear in memory, and composed where it does not serve.
+// Fused attention on CUDA: every setting, forward and backward, against the formula in f64 on the
+// CPU; reproducibility, memory use, and the composed implementation for unsupported settings.
 #include <cmath>
 #include <cstdlib>
 #include <vector>
@@ -36,7 +36,7 @@ AttentionSetup of_size(int64_t d, int64_t queries, int64_t keys = 0) {
 
 }  // namespace
 
-TEST_CASE("attention kernels: plain, of every width of heads", "[cuda]") {
+TEST_CASE("attention kernels: all head dimensions agree with the CPU", "[cuda]") {
   NEEDS_GPU();
   for (const int64_t d : {8, 32, 40, 64, 96, 128})
     for (const bool causal : {true, false}) {
@@ -53,7 +53,7 @@ TEST_CASE("attention kernels: plain, of every width of heads", "[cuda]") {
   }
 }
 
-TEST_CASE("attention kernels: relative positions of every width of heads", "[cuda]") {
+TEST_CASE("attention kernels: relative keys of all head dimensions agree with the CPU", "[cuda]") {
   NEEDS_GPU();
   for (const int64_t d : {24, 32, 64, 96, 128})
     for (const bool apart : {false, true}) {
@@ -66,7 +66,8 @@ TEST_CASE("attention kernels: relative positions of every width of heads", "[cud
     }
 }
 
-TEST_CASE("attention kernels: a bias of each lag alone", "[cuda]") {
+TEST_CASE("attention kernels: a relative bias without relative keys agrees with the CPU",
+          "[cuda]") {
   NEEDS_GPU();
   for (const int64_t d : {32, 64, 128})
     for (const bool causal : {true, false}) {
@@ -79,7 +80,8 @@ TEST_CASE("attention kernels: a bias of each lag alone", "[cuda]") {
     }
 }
 
-TEST_CASE("attention kernels: ragged lengths", "[cuda]") {
+TEST_CASE("attention kernels: lengths that are no multiples of a tile agree with the CPU",
+          "[cuda]") {
   NEEDS_GPU();
   const std::vector<std::pair<int64_t, int64_t>> lengths = {
       {1, 1}, {1, 70}, {70, 1}, {33, 300}, {64, 64}, {129, 128}, {190, 100}, {256, 257}};
@@ -95,7 +97,7 @@ TEST_CASE("attention kernels: ragged lengths", "[cuda]") {
       }
 }
 
-TEST_CASE("attention kernels: settings of tables and masks", "[cuda]") {
+TEST_CASE("attention kernels: tables and masks agree with the CPU", "[cuda]") {
   NEEDS_GPU();
   std::vector<AttentionSetup> all;
   const auto add = [&](int64_t d, int64_t m, int64_t n, auto change) {
@@ -122,7 +124,8 @@ TEST_CASE("attention kernels: settings of tables and masks", "[cuda]") {
   for (const S& s : all) compare(s);
 }
 
-TEST_CASE("attention kernels: rows of values of every width of heads", "[cuda]") {
+TEST_CASE("attention kernels: relative values of all head dimensions agree with the CPU",
+          "[cuda]") {
   NEEDS_GPU();
   for (const int64_t d : {8, 32, 64, 72, 128})
     for (const bool causal : {true, false}) {
@@ -136,14 +139,14 @@ TEST_CASE("attention kernels: rows of values of every width of heads", "[cuda]")
       compare(s);
     }
   AttentionSetup s = of_size(64, 70);
-  s.values = true;  // alone: 7 rows
+  s.values = true;  // no other table: 7 rows
   s.d_value = 16;
   compare(s);
-  s.scale = 1;  // weights that move what is taken off exponents
+  s.scale = 1;  // larger scores: the running maximum changes
   compare(s);
 }
 
-TEST_CASE("attention kernels: dense biases of every shape", "[cuda]") {
+TEST_CASE("attention kernels: dense biases of every shape agree with the CPU", "[cuda]") {
   NEEDS_GPU();
   for (const char* bias : {"BHMN", "HMN", "BMN", "MN", "BHN", "N", "BHM", "-"})
     for (const int64_t d : {32, 128}) {
@@ -159,7 +162,7 @@ TEST_CASE("attention kernels: dense biases of every shape", "[cuda]") {
     }
 }
 
-TEST_CASE("attention kernels: settings of rows of values and dense biases", "[cuda]") {
+TEST_CASE("attention kernels: relative values and dense biases agree with the CPU", "[cuda]") {
   NEEDS_GPU();
   std::vector<AttentionSetup> all;
   const auto add = [&](int64_t d, int64_t m, int64_t n, auto change) {
@@ -188,7 +191,7 @@ TEST_CASE("attention kernels: settings of rows of values and dense biases", "[cu
   for (const S& s : all) compare(s);
 }
 
-TEST_CASE("attention kernels: a dense bias may forbid keys", "[cuda]") {
+TEST_CASE("attention kernels: a dense bias of −∞ masks keys", "[cuda]") {
   NEEDS_GPU();
   for (const bool values : {false, true}) {
     AttentionSetup s = of_size(32, 70);
@@ -196,14 +199,14 @@ TEST_CASE("attention kernels: a dense bias may forbid keys", "[cuda]") {
     s.values = values;
     AttentionCase in = make_inputs(s, f32);
     for (int64_t i = 0; i < 70; ++i) in.options.bias[i].slice(0, i / 2).fill_(-inf);
-    in.options.bias[0].fill_(-inf);  // the first query sees nothing
+    in.options.bias[0].fill_(-inf);  // all keys of the first query are masked
     const Tensors want = output_and_gradients(moved(in, cpu, f64), Implementation::composed);
     const Tensors got = output_and_gradients(moved(in, gpu, f32), Implementation::fused);
     for (size_t i = 0; i < got.size(); ++i) CHECK(difference(got[i], want[i]).size < 3e-6);
   }
 }
 
-TEST_CASE("attention kernels: a dense bias may be as good as −∞", "[cuda]") {
+TEST_CASE("attention kernels: very negative dense biases give finite results", "[cuda]") {
   NEEDS_GPU();
   for (const float low : {-1e5f, -1e9f, -1e10f, -3e11f, -1e12f, -1e20f, -1e30f, -3.4e38f}) {
     CAPTURE(low);
@@ -225,7 +228,7 @@ TEST_CASE("attention kernels: a dense bias may be as good as −∞", "[cuda]") 
   }
 }
 
-TEST_CASE("attention kernels: dropout drops what the CPU drops", "[cuda]") {
+TEST_CASE("attention kernels: dropout drops the same weights as on the CPU", "[cuda]") {
   NEEDS_GPU();
   for (const int64_t d : {32, 64, 128})
     for (const int64_t table : {0, 80})
@@ -245,7 +248,7 @@ TEST_CASE("attention kernels: dropout drops what the CPU drops", "[cuda]") {
   compare(s);
 }
 
-TEST_CASE("attention kernels: settings drawn at random", "[cuda]") {
+TEST_CASE("attention kernels: random settings agree with the CPU", "[cuda]") {
   NEEDS_GPU();
   for (uint64_t number = 500; number < 516; ++number) {
     AttentionSetup s = random_setup(number);
@@ -257,7 +260,7 @@ TEST_CASE("attention kernels: settings drawn at random", "[cuda]") {
   }
 }
 
-TEST_CASE("attention kernels: the future and other entries change nothing", "[cuda]") {
+TEST_CASE("attention kernels: later positions and other sequences change nothing", "[cuda]") {
   NEEDS_GPU();
   AttentionSetup s = of_size(64, 130);
   s.batch = 2;
@@ -274,14 +277,14 @@ TEST_CASE("attention kernels: the future and other entries change nothing", "[cu
   CHECK(!same_values(after[1].slice(1, 63), before[1].slice(1, 63)));
 }
 
-TEST_CASE("attention kernels: views and projections of one product", "[cuda]") {
+TEST_CASE("attention kernels: strided and unaligned inputs give bit-identical results", "[cuda]") {
   NEEDS_GPU();
   AttentionSetup s = of_size(32, 70);
   s.causal = true;
   s.table = 70;
   const AttentionCase in = moved(make_inputs(s, bf16), gpu, bf16);
   const Tensors want = output_and_gradients(in, Implementation::automatic);
-  // [B, L, 3, H, D], seen as three [B, H, L, D].
+  // [B, L, 3, H, D], viewed as three tensors [B, H, L, D].
   const Tensor packed = stack({in.q, in.k, in.v}, 2).transpose(1, 3).contiguous().detach();
   const auto part = [&](int64_t i) {
     return packed.select(2, i).transpose(1, 2).detach().set_requires_grad();
@@ -291,7 +294,7 @@ TEST_CASE("attention kernels: views and projections of one product", "[cuda]") {
   REQUIRE(!apart.q.is_contiguous());
   const Tensors got = output_and_gradients(apart, Implementation::automatic);
   for (size_t i = 0; i < got.size(); ++i) CHECK(same_values(got[i], want[i]));
-  // Rows that do not begin at multiples of 16 bytes are copied.
+  // Rows that are not aligned to 16 bytes are copied.
   AttentionCase shifted = in;
   shifted.q = cat({in.q.slice(3, 0, 1), in.q}, 3).slice(3, 1).detach().set_requires_grad();
   shifted.k = in.k.transpose(2, 3).contiguous().transpose(2, 3).detach().set_requires_grad();
@@ -320,10 +323,9 @@ TEST_CASE("attention kernels: memory is linear in the length", "[cuda]") {
   CHECK(long_one < 2 * 2048 * 2048 / 2);
 }
 
-TEST_CASE("attention kernels: shared memory without conflicts, rows of values and a bias too",
-          "[cuda]") {
+TEST_CASE("attention kernels: no bank conflicts, no local memory and no atomics", "[cuda]") {
   NEEDS_GPU();
-  if (!has_counters()) STRETTO_SKIP("the counters are those of tests/cuda/ptx");
+  if (!has_counters()) STRETTO_SKIP("needs the counters of the PTX interpreter");
   for (const auto& [d, type] : std::vector<std::pair<int64_t, DType>>{
            {32, bf16}, {64, bf16}, {128, bf16}, {32, f32}, {64, f32}}) {
     AttentionSetup s = of_size(d, 140);
@@ -342,12 +344,11 @@ TEST_CASE("attention kernels: shared memory without conflicts, rows of values an
       CHECK(k["local"] == 0);
       CHECK(k["atomics"] == 0);
     }
-    CHECK(seen >= 4);  // forward, and those of queries, lags and keys
+    CHECK(seen >= 4);  // forward; backward for queries, relative positions and keys
   }
 }
 
-TEST_CASE("attention kernels: what they do not serve, and what is switched off, is composed",
-          "[cuda]") {
+TEST_CASE("attention kernels: unsupported and disabled settings are composed", "[cuda]") {
   NEEDS_GPU();
   const auto fused = [](const AttentionCase& in, Implementation implementation) {
     bool seen = false;
@@ -356,22 +357,22 @@ TEST_CASE("attention kernels: what they do not serve, and what is switched off, 
     return seen;
   };
   AttentionSetup s = of_size(32, 40);
-  const auto there = [&](const AttentionSetup& setup, DType type) {
+  const auto gpu_case = [&](const AttentionSetup& setup, DType type) {
     return moved(make_inputs(setup, bf16), gpu, type);
   };
   if (has_counters()) {
-    CHECK(fused(there(s, bf16), Implementation::automatic));
-    CHECK(fused(there(s, bf16), Implementation::fused));
-    CHECK_FALSE(fused(there(s, bf16), Implementation::composed));
-    CHECK(fused(there(s, f32), Implementation::fused));
-    CHECK_FALSE(fused(there(s, f32), Implementation::automatic));  // few scores
-    CHECK_FALSE(fused(there(s, f64), Implementation::automatic));
+    CHECK(fused(gpu_case(s, bf16), Implementation::automatic));
+    CHECK(fused(gpu_case(s, bf16), Implementation::fused));
+    CHECK_FALSE(fused(gpu_case(s, bf16), Implementation::composed));
+    CHECK(fused(gpu_case(s, f32), Implementation::fused));
+    CHECK_FALSE(fused(gpu_case(s, f32), Implementation::automatic));  // too few scores
+    CHECK_FALSE(fused(gpu_case(s, f64), Implementation::automatic));
     setenv("STRETTO_CUDA_COMPOSED", "spe,attention", 1);
-    CHECK_FALSE(fused(there(s, bf16), Implementation::automatic));
+    CHECK_FALSE(fused(gpu_case(s, bf16), Implementation::automatic));
     setenv("STRETTO_CUDA_COMPOSED", "spe,linear_attention", 1);
-    CHECK(fused(there(s, bf16), Implementation::automatic));
+    CHECK(fused(gpu_case(s, bf16), Implementation::automatic));
     setenv("STRETTO_CUDA_COMPOSED", "attentions", 1);
-    CHECK_THROWS_WITH(fused(there(s, bf16), Implementation::automatic),
+    CHECK_THROWS_WITH(fused(gpu_case(s, bf16), Implementation::automatic),
                       Containing("STRETTO_CUDA_COMPOSED names \"attentions\"; accepted"));
     unsetenv("STRETTO_CUDA_COMPOSED");
   }
@@ -380,20 +381,20 @@ TEST_CASE("attention kernels: what they do not serve, and what is switched off, 
     if (other == 0) t.d = 9;
     if (other == 1) t.values = true;
     if (other == 2) t.bias = "HMN";
-    if (has_counters()) CHECK(fused(there(t, bf16), Implementation::automatic) == (other > 0));
+    if (has_counters()) CHECK(fused(gpu_case(t, bf16), Implementation::automatic) == (other > 0));
     compare(t, bf16);
   }
-  // Few queries to many keys: the kernels that are made for it know neither.
+  // Few queries to many keys: those kernels support neither relative values nor dense biases.
   AttentionSetup few = of_size(32, 2, 600);
   few.values = true;
   NoGrad guard;
   if (has_counters()) {
-    CHECK_FALSE(fused(there(few, bf16), Implementation::automatic));
-    CHECK(fused(there(few, bf16), Implementation::fused));
+    CHECK_FALSE(fused(gpu_case(few, bf16), Implementation::automatic));
+    CHECK(fused(gpu_case(few, bf16), Implementation::fused));
   }
 }
 
-TEST_CASE("attention kernels: gradients of gradients", "[cuda]") {
+TEST_CASE("attention kernels: second derivatives agree with the CPU", "[cuda]") {
   NEEDS_GPU();
   const auto twice = [&](const AttentionCase& in) {
     const Tensor y = in(Implementation::automatic);

@@ -1,5 +1,5 @@
-// Fused attention on CUDA where roundings could add up: large scores in f32, and in bf16 values
-// that hardly differ, whose gradients of scores cancel.
+// Fused attention on CUDA in cases where rounding errors could accumulate: large scores in f32, and
+// nearly equal values in bf16, whose score gradients cancel.
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -24,7 +24,7 @@ double largest(const Tensor& x) {
   return most;
 }
 
-// Multiples of 1/8 in place of every number.
+// Rounds all elements to multiples of 1/8.
 Tensor eighths(const Tensor& x) {
   if (!x.defined()) return x;
   std::vector<double> all = x.to_vector<double>();
@@ -32,14 +32,14 @@ Tensor eighths(const Tensor& x) {
   return tensor(all, x.shape()).to(x.dtype());
 }
 
-// Every number another one in 0 … −1e4, those of 181 neighbors 55 apart.
+// Replaces the elements by values in 0 … −1e4; 181 consecutive ones are at least 55 apart.
 Tensor far_apart(const Tensor& x) {
   std::vector<double> all(size_t(x.numel()));
   for (size_t i = 0; i < all.size(); ++i) all[i] = -1e4 * double(i * 37 % 181) / 181;
   return tensor(all, x.shape()).to(x.dtype());
 }
 
-// The first number of each row becomes `most`.
+// Sets the first element of each row to `most`.
 Tensor raised(const Tensor& x, double most) {
   const Tensor y = x.clone();
   y.select(y.dim() - 1, 0).fill_(most);
@@ -50,7 +50,7 @@ AttentionSetup of_size(int64_t d, int64_t queries, int64_t keys = 0) {
   return {.batch = 1, .queries = queries, .keys = keys, .d = d, .scale = 1};
 }
 
-// What tables, masks, shared keys and dropout add to a setup.
+// Setups with tables, masks, shared keys and dropout.
 std::vector<AttentionSetup> settings(int64_t d) {
   std::vector<AttentionSetup> all(4, of_size(d, 37));
   all[1].keys = 45;
@@ -71,7 +71,7 @@ std::vector<AttentionSetup> settings(int64_t d) {
   return all;
 }
 
-// f32 on the GPU against the composed form of the same numbers in f64.
+// Checks f32 on the GPU against the composed implementation in f64 on the same inputs.
 void check_f32(const AttentionSetup& s, const AttentionCase& in, double bound) {
   const Tensors want = output_and_gradients(moved(in, cpu, f64), Implementation::composed);
   const Tensors got = output_and_gradients(moved(in, gpu, f32), Implementation::fused);
@@ -83,11 +83,12 @@ void check_f32(const AttentionSetup& s, const AttentionCase& in, double bound) {
 
 }  // namespace
 
-// Every score is 100 · 100 plus multiples of 1/64, which f32 has exactly however it is added up.
-// Only roundings of weights are left: those of ordinary scores, for which check_fused has 3e-6. In
-// gradients of q and k the numbers of 100 meet sums of score gradients that cancel to 2⁻²⁴ each:
-// 100 · 2⁻²⁴ · √45 over the least size 0.4 that difference() takes, and as much again for the sums.
-TEST_CASE("attention precision: f32 with exact scores around 1e4", "[cuda]") {
+// Every score is 100 · 100 plus multiples of 1/64, which is exact in f32 in any order of
+// summation. So only the weights have rounding errors, as for ordinary scores, where check_fused
+// allows 3e-6. In the gradients of q and k, elements of size 100 multiply sums of score gradients
+// that cancel to 2⁻²⁴ each: 100 · 2⁻²⁴ · √45, relative to the minimum size 0.4 in difference();
+// twice that for the sums.
+TEST_CASE("attention precision: f32 is accurate for exact scores around 1e4", "[cuda]") {
   NEEDS_GPU();
   for (const AttentionSetup& s : settings(8)) {
     AttentionCase in = make_inputs(s, f32);
@@ -99,7 +100,7 @@ TEST_CASE("attention precision: f32 with exact scores around 1e4", "[cuda]") {
     o.relative_bias.rows = eighths(o.relative_bias.rows);
     o.bias = eighths(o.bias);
     check_f32(s, in, 2 * 100 * 0x1p-24 * std::sqrt(45.0) / 0.4);
-    // The gradient of v has no such terms.
+    // The gradient of v has no factors of 100.
     const Tensors want = output_and_gradients(moved(in, cpu, f64), Implementation::composed);
     const Tensors got = output_and_gradients(moved(in, gpu, f32), Implementation::fused);
     INFO(describe(s));
@@ -107,10 +108,10 @@ TEST_CASE("attention precision: f32 with exact scores around 1e4", "[cuda]") {
   }
 }
 
-// Biases far apart leave each query one key, of weight 1: backward, too, has to find 1, so its
-// scores have to be forward's to the last bit. In bf16 they are not, but weights are off by less
-// than their own rounding, for which check_fused has 8e-3.
-TEST_CASE("attention precision: biases of size 1e4", "[cuda]") {
+// With biases far apart each query attends to one key with weight 1. The backward pass must also
+// compute weight 1, so its scores must be bit-identical to those of the forward pass. In bf16 they
+// are not, but the error of the weights is below their rounding, for which check_fused allows 8e-3.
+TEST_CASE("attention precision: biases of size 1e4 lose no precision", "[cuda]") {
   NEEDS_GPU();
   for (const bool table : {false, true})
     for (const bool apart : {false, true}) {
@@ -125,9 +126,10 @@ TEST_CASE("attention precision: biases of size 1e4", "[cuda]") {
       Tensor& large = s.relative_bias ? in.options.relative_bias.rows : in.options.bias;
       large = far_apart(large);
       for (const DType type : {f32, bf16}) {
-        const AttentionCase there = moved(in, gpu, type);
-        const Tensors want = output_and_gradients(moved(there, cpu, f64), Implementation::composed);
-        const Tensors got = output_and_gradients(there, Implementation::fused);
+        const AttentionCase gpu_case = moved(in, gpu, type);
+        const Tensors want =
+            output_and_gradients(moved(gpu_case, cpu, f64), Implementation::composed);
+        const Tensors got = output_and_gradients(gpu_case, Implementation::fused);
         INFO(describe(s) << ", " << name(type));
         const double bound = type == f32 ? 3e-6 : 8e-3;
         CHECK(difference(got[0], want[0]).size < bound);
@@ -136,17 +138,18 @@ TEST_CASE("attention precision: biases of size 1e4", "[cuda]") {
     }
 }
 
-// Values of one number c, or within 1/2 of it: dP and δ are about Σ g · c, and what cancels is as
-// exact as δ. The output and its rounding's remainder have 16 bits, so δ is off by 2⁻¹⁷ Σ |g·O|,
-// and by as much again for f32 sums of weights and products, which tensor cores cut off. The
-// gradient of q is off by scale · |k| times that, the one of k by scale · |q| times the sum of its
-// weights; results and score gradients are rounded to bf16, by 2⁻⁸ of their size in all.
-TEST_CASE("attention precision: bf16 with values that hardly differ", "[cuda]") {
+// All values equal c or are within 1/2 of it, so dP and δ are about Σ g · c, and their difference
+// is as accurate as δ. The output and the remainder of its rounding have 16 bits together, so the
+// error of δ is 2⁻¹⁷ Σ |g·O|, and the same again for f32 sums of weights and products, which tensor
+// cores truncate. The error of the gradient of q is scale · |k| times that, and for the gradient of
+// k scale · |q| times the sum of its weights. Rounding results and score gradients to bf16 adds 2⁻⁸
+// of their size in total.
+TEST_CASE("attention precision: bf16 gradients are accurate for nearly equal values", "[cuda]") {
   NEEDS_GPU();
   for (const int64_t d : {8, 64, 72})
     for (AttentionSetup s : settings(d))
       for (const bool equal : {true, false}) {
-        if (s.dropout > 0) s.dropout = 0;  // of which nothing cancels
+        if (s.dropout > 0) s.dropout = 0;  // with dropout, nothing cancels
         s.scale = 1 / std::sqrt(double(d));
         AttentionCase in = make_inputs(s, bf16);
         in.q = (in.q + 1.0).to(bf16);
@@ -174,9 +177,8 @@ TEST_CASE("attention precision: bf16 with values that hardly differ", "[cuda]") 
       }
 }
 
-// What only backward needs is not there where nothing is recorded: of 8 numbers a row the output
-// alone, and f32 tables' copies, which there are none of.
-TEST_CASE("attention precision: nothing is saved where nothing is recorded", "[cuda]") {
+// Without gradients only the output is allocated (8 elements per row), nothing for backward.
+TEST_CASE("attention precision: nothing is saved without gradients", "[cuda]") {
   NEEDS_GPU();
   const AttentionCase in = moved(make_inputs(of_size(8, 256), bf16), gpu, bf16);
   const auto peak = [&](const Tensor& q) {

@@ -1,6 +1,6 @@
-// What kernels do at their edges: more rows than a launch has blocks, tensors that begin anywhere,
-// lengths that leave a rest. Whatever their barriers and tests are for comes into play here
-// (tests/cuda/ptx/scripts/mutations.sh takes them away one by one).
+// Edge cases of kernels: more rows than a launch has blocks, unaligned tensors, lengths that are no
+// multiple of a tile. Here every barrier and bounds check of the kernels matters
+// (tests/cuda/ptx/scripts/mutations.sh removes them one by one).
 #include <functional>
 #include <vector>
 
@@ -25,7 +25,8 @@ using namespace stretto::testing;
 
 namespace {
 
-// f of many rows on the GPU: all repeats of the first eight must have the bits of those alone.
+// Checks that f of many rows on the GPU, repeats of eight rows, is bit-identical to repeats of f of
+// the eight rows.
 void check_rows(const char* what, const Tensor& x, int64_t repeats,
                 const std::function<Tensor(const Tensor&)>& f) {
   CAPTURE(what, str(x), repeats);
@@ -52,7 +53,7 @@ Tensor gradient(const Tensor& x, const std::function<Tensor(const Tensor&)>& f) 
 
 }  // namespace
 
-TEST_CASE("tensors may begin anywhere", "[cuda]") {
+TEST_CASE("kernels accept tensors at any offset", "[cuda]") {
   NEEDS_GPU();
   uint64_t stream = 100;
   for (const DType t : floating) {
@@ -60,34 +61,34 @@ TEST_CASE("tensors may begin anywhere", "[cuda]") {
       for (const Shape& shape :
            {Shape{5}, Shape{64}, Shape{3, 24}, Shape{70, 33}, Shape{2, 1100}}) {
         CAPTURE(name(t), offset, str(shape));
-        const Tensor x = noise(shape, ++stream, t), there = begins_at(offset, x);
-        check_equal(x, there.clone());
-        check_equal(x + x, there + there);
-        check_equal(x.transpose(0, -1).contiguous(), there.transpose(0, -1).contiguous());
-        check_equal(x * 2.0, there * 2.0);
-        check_equal(max(x, -1), max(there, -1));
-        check_equal(sort(x).values, sort(there).values);
+        const Tensor x = noise(shape, ++stream, t), shifted = begins_at(offset, x);
+        check_equal(x, shifted.clone());
+        check_equal(x + x, shifted + shifted);
+        check_equal(x.transpose(0, -1).contiguous(), shifted.transpose(0, -1).contiguous());
+        check_equal(x * 2.0, shifted * 2.0);
+        check_equal(max(x, -1), max(shifted, -1));
+        check_equal(sort(x).values, sort(shifted).values);
         const RandomKey key{3, stream};
-        check_equal(dropout(x, 0.5, key), dropout(there, 0.5, key));
-        check_equal(dropout_add(x, x, 0.5, key), dropout_add(there, there, 0.5, key));
-        cuda::fill_uniform(there, key);
-        check_equal(rand(shape, key, {.dtype = t}), there);
-        // Of the same numbers the same bits, wherever they lie.
-        const Tensor here = begins_at(0, x), again = begins_at(offset, x);
-        CHECK(same_values(softmax(here), softmax(again)));
-        CHECK(same_values(layer_norm(here), layer_norm(again)));
-        CHECK(same_values(logsumexp(here, -1), logsumexp(again, -1)));
-        CHECK(same_values(cumsum(here, -1), cumsum(again, -1)));
+        check_equal(dropout(x, 0.5, key), dropout(shifted, 0.5, key));
+        check_equal(dropout_add(x, x, 0.5, key), dropout_add(shifted, shifted, 0.5, key));
+        cuda::fill_uniform(shifted, key);
+        check_equal(rand(shape, key, {.dtype = t}), shifted);
+        // Results are bit-identical at every offset.
+        const Tensor aligned = begins_at(0, x), unaligned = begins_at(offset, x);
+        CHECK(same_values(softmax(aligned), softmax(unaligned)));
+        CHECK(same_values(layer_norm(aligned), layer_norm(unaligned)));
+        CHECK(same_values(logsumexp(aligned, -1), logsumexp(unaligned, -1)));
+        CHECK(same_values(cumsum(aligned, -1), cumsum(unaligned, -1)));
         const auto exact = sum(x.to(f64), {-1}).to_vector<double>(),
                    size = sum(abs(x.to(f64)), {-1}).to_vector<double>();
-        check_close(sum(x.to(f64), {-1}), sum(again, {-1}), [&](size_t i) {
+        check_close(sum(x.to(f64), {-1}), sum(unaligned, {-1}), [&](size_t i) {
           return size[i] * double(shape.back()) * unit(t == f64 ? f64 : f32) +
                  (t == bf16 ? 1.01 * unit(bf16) * std::abs(exact[i]) : 0);
         });
         if (shape.dim() < 2) continue;
-        CHECK(same_values(sum(here, {0}), sum(again, {0})));
+        CHECK(same_values(sum(aligned, {0}), sum(unaligned, {0})));
         const Tensor ids = tensor<int64_t>({1, 0, 1, 1});
-        check_equal(index_select(x, 0, ids), index_select(again, 0, ids.to(gpu)));
+        check_equal(index_select(x, 0, ids), index_select(unaligned, 0, ids.to(gpu)));
       }
     }
   }
@@ -99,7 +100,7 @@ TEST_CASE("views with gaps, repeats and steps are copied and summed", "[cuda]") 
     const auto values = [&](const Shape& shape, uint64_t stream) {
       return t == i64 ? mul(noise(shape, stream), 100).to(i64) : noise(shape, stream, t);
     };
-    // Parts of which the last is shorter.
+    // A sum in chunks, the last of which is shorter.
     for (const int64_t columns : {8, 9}) {
       const Tensor parts = values({301, columns}, 149), whole = sum(parts.to(f64), {0});
       const auto size = sum(abs(parts.to(f64)), {0}).to_vector<double>();
@@ -108,11 +109,11 @@ TEST_CASE("views with gaps, repeats and steps are copied and summed", "[cuda]") 
       });
     }
     const Tensor even = values({6, 40, 32}, 150), odd = values({6, 40, 33}, 151);
-    const Tensor filled = even.clone(), there = even.to(gpu);
+    const Tensor filled = even.clone(), gpu_copy = even.to(gpu);
     filled.slice(2, 0, 27).fill_(7);
-    there.slice(2, 0, 27).fill_(7);
-    check_equal(filled, there);
-    const Tensor wide = values({1, 3, 10006}, 152);  // no packs, by a block
+    gpu_copy.slice(2, 0, 27).fill_(7);
+    check_equal(filled, gpu_copy);
+    const Tensor wide = values({1, 3, 10006}, 152);  // summed by a block, without vector loads
     for (const Tensor& x :
          {even.slice(2, 0, 24), even.slice(2, 0, 27), even.slice(2, 0, 32, 2), odd.slice(2, 0, 32),
           odd.slice(1, 0, 32), even.slice(0, 0, 6, 2), even.slice(1, 0, 1).expand({6, 40, 32}),
@@ -135,7 +136,7 @@ TEST_CASE("views with gaps, repeats and steps are copied and summed", "[cuda]") 
   }
 }
 
-TEST_CASE("optimizers take tensors of any length and place", "[cuda]") {
+TEST_CASE("optimizers accept tensors of any length and offset", "[cuda]") {
   NEEDS_GPU();
   uint64_t stream = 200;
   for (const DType t : floating) {
@@ -154,7 +155,7 @@ TEST_CASE("optimizers take tensors of any length and place", "[cuda]") {
       const auto make = [&](Device device) {
         Set set;
         uint64_t at = 300;
-        // More tensors than a launch has, some longer than a block's part.
+        // More tensors than one launch handles, some longer than the chunk of a block.
         for (int i = 0; i < 104; ++i) {
           const int64_t lengths[] = {1, 2, 3, 4, 5, 4095, 4096, 4097, 9001};
           const Tensor w = noise({i < 9 ? lengths[i] : i % 7 + 1}, ++at, t);
@@ -163,13 +164,13 @@ TEST_CASE("optimizers take tensors of any length and place", "[cuda]") {
         return set;
       };
       const auto compare = [&](auto steps) {
-        Set here = make(cpu), there = make(gpu);
-        here.set_gradients(stream += 1000);
-        there.set_gradients(stream);
-        steps(here.weights);
-        steps(there.weights);
-        for (size_t i = 0; i < here.weights.size(); ++i)
-          check_close(here.weights[i].detach(), there.weights[i].detach(), [&](size_t) {
+        Set cpu_set = make(cpu), gpu_set = make(gpu);
+        cpu_set.set_gradients(stream += 1000);
+        gpu_set.set_gradients(stream);
+        steps(cpu_set.weights);
+        steps(gpu_set.weights);
+        for (size_t i = 0; i < cpu_set.weights.size(); ++i)
+          check_close(cpu_set.weights[i].detach(), gpu_set.weights[i].detach(), [&](size_t) {
             return 200 * unit(t == f64 ? f64 : f32) + (t == bf16 ? 8 * unit(bf16) : 0);
           });
       };
@@ -183,8 +184,8 @@ TEST_CASE("optimizers take tensors of any length and place", "[cuda]") {
   }
 }
 
-// Rows that a block has to itself: 516 numbers are read once, 4100 by a larger block, 4101 twice.
-TEST_CASE("rows of a softmax beyond a launch's blocks are like the first", "[cuda][large]") {
+// One block per row: 516 elements are read once, 4100 by a larger block, 4101 are read twice.
+TEST_CASE("softmax is correct for more rows than a launch has blocks", "[cuda][large]") {
   NEEDS_GPU();
   for (const int64_t width : {516, 4100, 4101}) {
     const Tensor x = noise({8, width}, 1);
@@ -194,7 +195,7 @@ TEST_CASE("rows of a softmax beyond a launch's blocks are like the first", "[cud
   }
 }
 
-TEST_CASE("rows of a norm beyond a launch's blocks are like the first", "[cuda][large]") {
+TEST_CASE("norms are correct for more rows than a launch has blocks", "[cuda][large]") {
   NEEDS_GPU();
   for (const int64_t width : {516, 4100}) {
     const Tensor x = noise({8, width}, 2);
@@ -205,7 +206,7 @@ TEST_CASE("rows of a norm beyond a launch's blocks are like the first", "[cuda][
   }
 }
 
-TEST_CASE("rows of a norm's gradient beyond a launch's blocks are like the first", "[cuda]") {
+TEST_CASE("gradients of norms are correct for more rows than a launch has blocks", "[cuda]") {
   NEEDS_GPU();
   for (const int64_t width : {516, 4100}) {
     const Tensor x = noise({8, width}, 3);
@@ -218,7 +219,7 @@ TEST_CASE("rows of a norm's gradient beyond a launch's blocks are like the first
   }
 }
 
-TEST_CASE("gradients of a norm's weight and bias from warps of a block", "[cuda]") {
+TEST_CASE("gradients of a norm's weight and bias are summed over the warps of a block", "[cuda]") {
   NEEDS_GPU();
   const Tensor x = noise({40, 64}, 15), g = noise({40, 64}, 16);
   const auto gradients = [&](Device device, DType t) {
@@ -228,12 +229,13 @@ TEST_CASE("gradients of a norm's weight and bias from warps of a block", "[cuda]
     return grad({y}, leaves, {g.to(t).to(device)});
   };
   const Tensors exact = gradients(cpu, f64), got = gradients(gpu, f32);
-  // Sums of 40 products below 25, of numbers that err by a row's 64 and a few units.
+  // Sums of 40 products below 25, whose factors have errors of a sum over 64 elements and
+  // a few units.
   for (size_t k = 0; k < 2; ++k)
     check_close(exact[k], got[k], [](size_t) { return 40 * 25 * 128 * unit(f32); });
 }
 
-TEST_CASE("a bias without a weight, of long rows, has its gradient", "[cuda]") {
+TEST_CASE("a bias without a weight gets its gradient for long rows", "[cuda]") {
   NEEDS_GPU();
   const Tensor x = noise({300, 4101}, 12), g = noise({300, 4101}, 13);
   const Tensor bias = zeros({4101}, {.device = gpu}).set_requires_grad();
@@ -243,7 +245,7 @@ TEST_CASE("a bias without a weight, of long rows, has its gradient", "[cuda]") {
               [&](size_t i) { return size[i] * 300 * unit(f32); });
 }
 
-TEST_CASE("rows that are reduced beyond a launch's blocks are like the first", "[cuda]") {
+TEST_CASE("reductions are correct for more rows than a launch has blocks", "[cuda]") {
   NEEDS_GPU();
   const Tensor x = noise({8, 516}, 4);
   check_rows("logsumexp", x, 513, [](const Tensor& t) { return logsumexp(t, -1); });
@@ -257,15 +259,16 @@ TEST_CASE("rows that are reduced beyond a launch's blocks are like the first", "
   });
 }
 
-TEST_CASE("tiles beyond a launch's blocks are like the first", "[cuda]") {
+TEST_CASE("transposed copies are correct for more tiles than a launch has blocks", "[cuda]") {
   NEEDS_GPU();
   check_rows("transpose", noise({8, 9, 10}, 11), 513,
              [](const Tensor& t) { return t.transpose(1, 2).contiguous(); });
 }
 
-TEST_CASE("columns beyond a launch's blocks are like the first", "[cuda]") {
+TEST_CASE("column sums are correct for more columns than a launch has blocks", "[cuda]") {
   NEEDS_GPU();
-  for (const auto& [width, repeats] : {std::pair(9, 14601), std::pair(8, 65544)}) {  // of packs
+  for (const auto& [width, repeats] :
+       {std::pair(9, 14601), std::pair(8, 65544)}) {  // 8: vector loads
     CAPTURE(width);
     const Tensor few = noise({2, width}, 8).to(gpu);
     const Tensor all = few.view({2, 1, width}).expand({2, repeats, width}).reshape({2, -1});
@@ -277,7 +280,7 @@ TEST_CASE("columns beyond a launch's blocks are like the first", "[cuda]") {
   }
 }
 
-TEST_CASE("transforms beyond a launch's blocks are like the first", "[cuda]") {
+TEST_CASE("Fourier transforms are correct for more rows than a launch has blocks", "[cuda]") {
   NEEDS_GPU();
   check_rows("rfft", noise({8, 32}, 9), 4100, [](const Tensor& t) { return rfft(t); });
   check_rows("irfft", noise({8, 17, 2}, 10), 4100, [](const Tensor& t) { return irfft(t, 32); });

@@ -1,4 +1,4 @@
-// Budgets of the kernels that are bound by memory, by the interpreter's counters.
+// Budgets of the memory-bound kernels, by the counters of the PTX interpreter.
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
@@ -12,8 +12,8 @@ using namespace stretto::testing;
 
 namespace {
 
-/// Warps of this kernel that a multiprocessor of an H100 has at a time, of 64.
-double warps_together(const KernelCounts& k) {
+/// The number of warps of this kernel that are resident on a multiprocessor of an H100, at most 64.
+double resident_warps(const KernelCounts& k) {
   const double warps = std::ceil(k["threads"] / 32), each = std::ceil(k["registers"] / 8) * 8 * 32;
   const double blocks = std::min({32.0, std::floor(64 / warps), std::floor(65536 / (warps * each)),
                                   std::floor(233472 / (k["shared_bytes"] + 1024))});
@@ -22,9 +22,9 @@ double warps_together(const KernelCounts& k) {
 
 }  // namespace
 
-TEST_CASE("kernels move what they must, and no more", "[cuda]") {
+TEST_CASE("kernels stay within their budgets of memory traffic", "[cuda]") {
   NEEDS_GPU();
-  if (!has_counters()) STRETTO_SKIP("the counters are those of tests/cuda/ptx");
+  if (!has_counters()) STRETTO_SKIP("needs the counters of the PTX interpreter");
   for (const DType t : {f32, bf16}) {
     each_kernel_case(2048, t, [&](const KernelCase& c) {
       CAPTURE(c.name, name(t));
@@ -38,7 +38,7 @@ TEST_CASE("kernels move what they must, and no more", "[cuda]") {
         CHECK(k["wavefronts"] == k["wavefronts_ideal"]);
         CHECK(k["local"] == 0);
         CHECK(k["atomics"] == 0);
-        CHECK(warps_together(k) >= c.warps);
+        CHECK(resident_warps(k) >= c.warps);
       }
       CHECK(moved > 0);
       CHECK(moved / c.bytes <= c.budget);
@@ -47,16 +47,16 @@ TEST_CASE("kernels move what they must, and no more", "[cuda]") {
   }
 }
 
-TEST_CASE("kernels leave registers for other warps", "[cuda]") {
+TEST_CASE("kernels stay within their budgets of registers", "[cuda]") {
   NEEDS_GPU();
   if (!has_counters() || !std::getenv("PTX_DECODE"))
-    STRETTO_SKIP("the registers are those of tests/cuda/ptx, with PTX_DECODE=1");
+    STRETTO_SKIP("needs the counters of the PTX interpreter, with PTX_DECODE=1");
   size_t with_registers = 0;
   for (const KernelCounts& k : all_counts()) {
     CAPTURE(k.kernel);
     with_registers += k["registers"] > 0;
-    // 128: 16 warps of a multiprocessor. The sums of a weight's and a bias's gradient take more,
-    // and kernels on tensor cores, whose operands and sums are in registers, all there are.
+    // 128 registers allow 16 warps per multiprocessor. Sums for the gradients of weight and bias
+    // need more; kernels on tensor cores keep operands and sums in registers and may use all.
     const auto is = [&](const char* begin) { return k.kernel.starts_with(begin); };
     const bool products = is("linear::linear_attention_") || is("feature_rows") || is("attention_");
     CHECK(k["registers"] <= (products ? 255 : is("norm_backward_rows") ? 192 : 128));
@@ -64,11 +64,12 @@ TEST_CASE("kernels leave registers for other warps", "[cuda]") {
   CHECK(with_registers > 500);
 }
 
-TEST_CASE("counters of these kernels, for benchmarks/gpu/predict.py", "[.counters]") {
+TEST_CASE("the counters of these kernels are written for benchmarks/gpu/predict.py",
+          "[.counters]") {
   NEEDS_GPU();
-  if (!has_counters()) STRETTO_SKIP("the counters are those of tests/cuda/ptx");
+  if (!has_counters()) STRETTO_SKIP("needs the counters of the PTX interpreter");
   const char *file = std::getenv("KERNEL_COUNTS"), *rows = std::getenv("KERNEL_ROWS"),
-             *only = std::getenv("KERNEL_CASE");  // part of "gelu backward f32"
+             *only = std::getenv("KERNEL_CASE");  // a substring of e.g. "gelu backward f32"
   if (!file || !rows) STRETTO_SKIP("KERNEL_COUNTS=FILE KERNEL_ROWS=8192 are not set");
   std::ofstream out(file);
   out << "case\tdtype\tbytes\tbudget\ttimes\tkernel";

@@ -1,4 +1,4 @@
-// A training step on the GPU as one launch, against the same step as it is.
+// A training step captured as a CUDA graph, against the same step run eagerly.
 #include "nn/training/captured_step.h"
 
 #include <string>
@@ -41,15 +41,15 @@ Run train(int steps, bool captured) {
     optimizer.step();
     return loss.detach();
   };
-  nn::CapturedStep refilled_on_replay(gpu, step);
+  nn::CapturedStep captured_step(gpu, step);
   Run run;
   for (int t = 0; t < steps; ++t) {
     Tensor(x).copy_(noise({32, 8}, 1110 + uint64_t(t)).to(gpu));
     Tensor(y).copy_(noise({32, 1}, 1210 + uint64_t(t)).to(gpu));
     optimizer.set_learning_rate(0.01 * (1 + t % 5));
-    run.losses.push_back((captured ? refilled_on_replay() : step()).item());
+    run.losses.push_back((captured ? captured_step() : step()).item());
   }
-  CHECK(refilled_on_replay.captured() == captured);
+  CHECK(captured_step.captured() == captured);
   for (const Tensor& w : {w1, w2}) run.weights.push_back(w.to_vector<double>());
   for (const nn::ParameterState& s : optimizer.state()) CHECK(s.steps == steps);
   run.streams = random_state().next_stream;
@@ -58,30 +58,30 @@ Run train(int steps, bool captured) {
 
 }  // namespace
 
-TEST_CASE("a captured step is the plain one, bit for bit", "[cuda]") {
+TEST_CASE("a captured step is bit-identical to an eager step", "[cuda]") {
   NEEDS_GPU();
-  const Run plain = train(50, false), refilled_on_replay = train(50, true);
-  CHECK(same_values(plain.losses, refilled_on_replay.losses));
+  const Run plain = train(50, false), captured = train(50, true);
+  CHECK(same_values(plain.losses, captured.losses));
   for (size_t i = 0; i < plain.weights.size(); ++i)
-    CHECK(same_values(plain.weights[i], refilled_on_replay.weights[i]));
-  CHECK(plain.streams == refilled_on_replay.streams);
+    CHECK(same_values(plain.weights[i], captured.weights[i]));
+  CHECK(plain.streams == captured.streams);
 }
 
-TEST_CASE("what a replay could not repeat is refused", "[cuda]") {
+TEST_CASE("operations that cannot be replayed are rejected", "[cuda]") {
   NEEDS_GPU();
   const Tensor x = noise({4}, 1300).to(gpu), host = noise({4}, 1301);
   const auto refused = [&](const nn::CapturedStep::Step& f, const std::string& text) {
     nn::CapturedStep step(gpu, f, 1);
     step();
     REQUIRE_THROWS_WITH(step(), Containing("[graph] " + text));
-    check_equal(host + host, (host.to(gpu) + host.to(gpu)));  // the device goes on
+    check_equal(host + host, (host.to(gpu) + host.to(gpu)));  // the device remains usable
   };
   refused([&] { return x * sum(x).item(); }, "a copy to the host in a captured step");
   refused([&] { return x + host.to(gpu); }, "a copy from the host in a captured step");
   refused([&] { return synchronize(gpu), x; }, "waiting for the device in a captured step");
 }
 
-TEST_CASE("another thread's work does not become part of a captured step", "[cuda]") {
+TEST_CASE("work of another thread does not become part of a captured step", "[cuda]") {
   NEEDS_GPU();
   const Tensor x = noise({4}, 1305).to(gpu);
   bool captures = false;
@@ -110,7 +110,7 @@ TEST_CASE("another thread's work does not become part of a captured step", "[cud
   CHECK(error.empty());
 }
 
-TEST_CASE("a captured step's memory goes with it", "[cuda]") {
+TEST_CASE("destroying a captured step frees its memory", "[cuda]") {
   NEEDS_GPU();
   const Tensor x = noise({64}, 1310).to(gpu);
   exp(x * x);
@@ -119,17 +119,17 @@ TEST_CASE("a captured step's memory goes with it", "[cuda]") {
     nn::CapturedStep step(
         gpu, [&] { return exp(x * x) + x; }, 1);
     const Tensor plain = step();
-    const Tensor refilled_on_replay = step();
-    check_equal(plain.to(cpu), refilled_on_replay);
+    const Tensor replayed = step();
+    check_equal(plain.to(cpu), replayed);
     check_equal(plain.to(cpu), step());
   }
   CHECK(gpu_bytes() == before);
 }
 
-TEST_CASE("each kind of step has a graph of its own, to a number", "[cuda]") {
+TEST_CASE("each key has its own graph, for up to 16 keys", "[cuda]") {
   NEEDS_GPU();
   int64_t n = 0;
-  int calls = 0;  // of the function: two for a kind, its eager one and the one that is kept
+  int calls = 0;  // of the step function: two per key, one eager and one captured
   nn::CapturedStep step(
       gpu,
       [&] {
@@ -138,9 +138,9 @@ TEST_CASE("each kind of step has a graph of its own, to a number", "[cuda]") {
       },
       1);
   for (int round = 0; round < 3; ++round)
-    for (int64_t kind = 0; kind < 20; ++kind) {
-      n = kind + 1;
-      CHECK(same_values(step(kind).to_vector<double>(), std::vector<double>(size_t(n), 2)));
+    for (int64_t key = 0; key < 20; ++key) {
+      n = key + 1;
+      CHECK(same_values(step(key).to_vector<double>(), std::vector<double>(size_t(n), 2)));
     }
   CHECK(calls == 2 * 16 + 3 * 4);
   CHECK(step.captured(15));
@@ -150,7 +150,7 @@ TEST_CASE("each kind of step has a graph of its own, to a number", "[cuda]") {
   CHECK_FALSE(step.captured(-1));
 }
 
-TEST_CASE("a captured step on the CPU is a plain one") {
+TEST_CASE("a captured step on the CPU runs eagerly") {
   int calls = 0;
   nn::CapturedStep step(cpu, [&] { return ones({1}) * double(++calls); });
   for (int i = 1; i <= 5; ++i) CHECK(step().item() == i);

@@ -1,4 +1,4 @@
-// Tensors made on the device, and dropout: the CPU's bits.
+// Tensors created on the GPU, and dropout: bit-identical to the CPU.
 #include <vector>
 
 #include "ops/create.h"
@@ -10,7 +10,7 @@
 using namespace stretto;
 using namespace stretto::testing;
 
-TEST_CASE("ranges made on the GPU are the CPU's", "[cuda]") {
+TEST_CASE("arange and linspace are bit-identical on GPU and CPU", "[cuda]") {
   NEEDS_GPU();
   for (const DType t : {f32, f64, bf16, i64, i32, u8}) {
     CAPTURE(name(t));
@@ -29,7 +29,7 @@ TEST_CASE("ranges made on the GPU are the CPU's", "[cuda]") {
   CHECK(linspace(0, 1, 3, {.device = gpu, .requires_grad = true}).requires_grad());
 }
 
-TEST_CASE("random whole numbers have the CPU's bits", "[cuda]") {
+TEST_CASE("randint is bit-identical on GPU and CPU", "[cuda]") {
   NEEDS_GPU();
   const RandomState before = random_state();
   for (const DType t : {f32, f64, bf16, i64, i32, u8, boolean}) {
@@ -49,7 +49,7 @@ TEST_CASE("random whole numbers have the CPU's bits", "[cuda]") {
   set_random_state(before);
 }
 
-TEST_CASE("triangles on the GPU are the CPU's", "[cuda]") {
+TEST_CASE("tril and triu are bit-identical on GPU and CPU", "[cuda]") {
   NEEDS_GPU();
   for (const Shape& shape : {Shape{1, 1}, Shape{5, 7}, Shape{2, 70, 3}, Shape{0, 4}, Shape{4, 0}}) {
     for (const int64_t k : {int64_t(-3), int64_t(0), int64_t(2), INT64_MIN, INT64_MAX}) {
@@ -63,7 +63,7 @@ TEST_CASE("triangles on the GPU are the CPU's", "[cuda]") {
   }
 }
 
-TEST_CASE("dropout drops the CPU's elements", "[cuda]") {
+TEST_CASE("dropout drops the same elements on GPU and CPU", "[cuda]") {
   NEEDS_GPU();
   const RandomKey key{5, 9};
   for (const DType t : floating) {
@@ -86,7 +86,8 @@ TEST_CASE("dropout drops the CPU's elements", "[cuda]") {
   }
 }
 
-TEST_CASE("more draws than the grid has threads", "[cuda][large]") {
+TEST_CASE("random kernels are correct for more elements than the grid has threads",
+          "[cuda][large]") {
   NEEDS_GPU();
   const RandomKey key{5, 10};
   const Tensor x = noise({4300001}, 4);

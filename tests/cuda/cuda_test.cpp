@@ -1,5 +1,5 @@
-// The GPU as a device: what happens without one, random numbers, copies, memory and errors; then
-// gradients through the tape, against the CPU.
+// The GPU as a device: errors without one, random numbers, gradients compared with the CPU,
+// memory and errors.
 #include <vector>
 
 #include "autograd/tape.h"
@@ -21,7 +21,7 @@ using namespace stretto::testing;
 
 // ---- without a GPU ----
 
-TEST_CASE("without a usable GPU every way in says why", "[cuda]") {
+TEST_CASE("without a usable GPU every use of one reports the reason", "[cuda]") {
   if (cuda_available()) STRETTO_SKIP("this machine has a GPU: " + cuda_description());
   const std::string why = cuda_description();
   INFO(why);
@@ -47,7 +47,7 @@ TEST_CASE("without a usable GPU every way in says why", "[cuda]") {
   CHECK(memory_stats("cuda").live == 0);
 }
 
-TEST_CASE("without a usable GPU the CUDA entry points are errors, not crashes", "[cuda]") {
+TEST_CASE("without a usable GPU the CUDA entry points throw errors", "[cuda]") {
   if (cuda_available()) STRETTO_SKIP("this machine has a GPU: " + cuda_description());
   const Tensor x = ones({2, 2});
   float host[4];
@@ -56,14 +56,14 @@ TEST_CASE("without a usable GPU the CUDA entry points are errors, not crashes", 
   REQUIRE_THROWS_AS(cuda::copy(host, cpu, host, gpu, 16), Error);
   REQUIRE_THROWS_AS(cuda::synchronize(0), Error);
   REQUIRE_THROWS_WITH(cuda::allocate(64, 0), Containing("[cuda] "));
-  CHECK(x.to_vector<float>() == std::vector<float>{1, 1, 1, 1});  // the CPU goes on
+  CHECK(x.to_vector<float>() == std::vector<float>{1, 1, 1, 1});  // the CPU still works
 }
 
 // ---- random numbers ----
 
 #ifdef STRETTO_WITH_CURAND
-TEST_CASE("our Philox has cuRAND's bits", "[cuda]") {
-  // On the host, by cuRAND's own header: wherever the toolkit is.
+TEST_CASE("Philox is bit-identical to cuRAND's", "[cuda]") {
+  // On the host with cuRAND's header, which needs only the toolkit.
   const RandomKey keys[] = {
       {0, 0}, {1, 2}, {0x123456789abcdef0u, 0xfedcba9876543210u}, {~0ull, ~0ull}};
   for (const RandomKey key : keys) {
@@ -77,7 +77,7 @@ TEST_CASE("our Philox has cuRAND's bits", "[cuda]") {
   }
 }
 
-TEST_CASE("Philox on the GPU, ours and cuRAND's, has the host's bits", "[cuda]") {
+TEST_CASE("Philox and cuRAND on the GPU are bit-identical to Philox on the host", "[cuda]") {
   NEEDS_GPU();
   for (const RandomKey key : {RandomKey{0, 0}, RandomKey{42, 7}, RandomKey{~0ull, 1ull << 40}}) {
     for (const int64_t n : {0, 1, 3, 4, 4097, 300001}) {
@@ -93,7 +93,7 @@ TEST_CASE("Philox on the GPU, ours and cuRAND's, has the host's bits", "[cuda]")
 }
 #endif
 
-TEST_CASE("uniforms and normals have the CPU's bits", "[cuda]") {
+TEST_CASE("rand and randn are bit-identical on GPU and CPU", "[cuda]") {
   NEEDS_GPU();
   const RandomKey key{3, 4};
   for (const Shape& shape :
@@ -106,11 +106,11 @@ TEST_CASE("uniforms and normals have the CPU's bits", "[cuda]") {
   }
 }
 
-// ---- through the tape ----
+// ---- gradients ----
 
-TEST_CASE("gradients on the GPU are the CPU's", "[cuda]") {
+TEST_CASE("gradients on the GPU agree with the CPU", "[cuda]") {
   NEEDS_GPU();
-  // In f64, where a few hundred roundings stay below 1e-12 for values of order 1 to 100.
+  // In f64, a few hundred rounding errors stay below 1e-12 for values of order 1 to 100.
   using Function = Tensor (*)(const Tensors&);
   struct Case {
     const char* name;
@@ -159,7 +159,7 @@ TEST_CASE("gradients on the GPU are the CPU's", "[cuda]") {
     z.backward(weights.to(gpu), {.retain_graph = true});
     for (size_t i = 0; i < host.size(); ++i)
       check_close(host[i].grad(), device[i].grad(), [](size_t) { return 1e-12; });
-    // Again, and the same bits.
+    // A second pass is bit-identical.
     const Tensors once = grad({z}, device, {weights.to(gpu)}, {.retain_graph = true});
     const Tensors twice = grad({z}, device, {weights.to(gpu)});
     for (size_t i = 0; i < device.size(); ++i) CHECK(same_values(once[i], twice[i]));
@@ -168,7 +168,7 @@ TEST_CASE("gradients on the GPU are the CPU's", "[cuda]") {
 
 // ---- memory and errors ----
 
-TEST_CASE("GPU memory is back where it was", "[cuda]") {
+TEST_CASE("a training loop frees all its GPU memory", "[cuda]") {
   NEEDS_GPU();
   const int64_t before = gpu_bytes();
   {
@@ -187,7 +187,7 @@ TEST_CASE("GPU memory is back where it was", "[cuda]") {
   CHECK(memory_stats(gpu).cached == 0);
 }
 
-TEST_CASE("errors on the GPU name what was asked and leave it usable", "[cuda]") {
+TEST_CASE("errors on the GPU name the request and leave the GPU usable", "[cuda]") {
   NEEDS_GPU();
   const Tensor x = noise({3, 4}, 910), y = x.to(gpu);
   REQUIRE_THROWS_WITH(empty({1}, {.device = "cuda:15"}),
@@ -199,7 +199,7 @@ TEST_CASE("errors on the GPU name what was asked and leave it usable", "[cuda]")
   REQUIRE_THROWS_WITH(cuda::synchronize(63), Containing("[cuda] cudaSetDevice"));
   REQUIRE_THROWS_AS(cuda::fill_uniform(empty({2}, {.dtype = i64, .device = gpu}), {}), Error);
   REQUIRE_THROWS_WITH(add(x, y), Containing("different devices"));
-  // The same words on both devices.
+  // Messages are the same on both devices.
   auto message = [](auto f) {
     try {
       f();

@@ -1,4 +1,4 @@
-// Where tensors are made for which no device is named.
+// The device of tensors that are created without naming one.
 #include <thread>
 #include <vector>
 
@@ -9,8 +9,8 @@
 
 using namespace stretto;
 
-TEST_CASE("the default device is the CPU, and one that cannot be used is refused") {
-  const DefaultDevice own(cpu);  // whatever STRETTO_TEST_DEVICE says
+TEST_CASE("the default device is the CPU, and an unusable device is rejected") {
+  const DefaultDevice own(cpu);  // independent of STRETTO_TEST_DEVICE
   CHECK(default_device() == cpu);
   CHECK(ones({2}).device() == cpu);
   CHECK_THROWS_WITH(DefaultDevice("cuda:99"),
@@ -18,7 +18,7 @@ TEST_CASE("the default device is the CPU, and one that cannot be used is refused
   CHECK(default_device() == cpu);
 }
 
-TEST_CASE("a default device holds for its scope and thread, and for modules", "[cuda]") {
+TEST_CASE("a DefaultDevice applies to its scope and thread, and to modules", "[cuda]") {
   NEEDS_GPU();
   const DefaultDevice own(cpu);
   {
@@ -45,7 +45,7 @@ TEST_CASE("a default device holds for its scope and thread, and for modules", "[
     CHECK(seen == std::vector<Device>(64, gpu));
     Device elsewhere = gpu;
     std::thread([&] { elsewhere = default_device(); }).join();
-    CHECK(elsewhere == cpu);  // of the thread that says so alone
+    CHECK(elsewhere == cpu);  // only for the thread that set it
   }
   CHECK(ones({2}).device() == cpu);
   CHECK(str(ones({2}, {.device = "cuda"})) == "f32 [2] on cuda:0");

@@ -15,7 +15,7 @@ using namespace stretto::testing;
 
 // ---- copies and elementwise ----
 
-TEST_CASE("tensors travel to the GPU and back unchanged", "[cuda]") {
+TEST_CASE("copies to the GPU and back are bit-identical", "[cuda]") {
   NEEDS_GPU();
   for (const Shape& shape : {Shape{}, Shape{0, 3}, Shape{1}, Shape{17, 3}, Shape{65537}}) {
     for (const DType t : {f32, f64, bf16, i64, i32, u8, boolean}) {
@@ -31,7 +31,7 @@ TEST_CASE("tensors travel to the GPU and back unchanged", "[cuda]") {
   check_equal(x.select(0, 2).expand({3, 6, 5}), x.to(gpu).select(0, 2).expand({3, 6, 5}).clone());
 }
 
-TEST_CASE("every type is rounded to bf16 once on the GPU too", "[cuda]") {
+TEST_CASE("conversions of every dtype to bf16 round once on the GPU", "[cuda]") {
   NEEDS_GPU();
   std::vector<double> middles;
   for (int i = 0; i < 256; ++i)
@@ -50,7 +50,7 @@ TEST_CASE("every type is rounded to bf16 once on the GPU too", "[cuda]") {
   check_equal(narrow.to(bf16), narrow.to(gpu).to(bf16));
 }
 
-TEST_CASE("rows become columns, in tiles of any fill", "[cuda]") {
+TEST_CASE("transposed copies are correct for full and partial tiles", "[cuda]") {
   NEEDS_GPU();
   struct Order {
     Shape sizes, dims;
@@ -70,7 +70,7 @@ TEST_CASE("rows become columns, in tiles of any fill", "[cuda]") {
       check_equal(x.permute(o.dims).clone(), y.permute(o.dims).clone());
       for (const DType to : {f32, bf16, i64, u8})
         check_equal(x.permute(o.dims).to(to).clone(), y.permute(o.dims).to(to).clone());
-      // Into a view whose rows are columns; one operand turned round.
+      // Copies into a transposed view, and adds a transposed operand.
       const Tensor into = zeros(o.sizes, {.dtype = t, .device = gpu}).permute(o.dims);
       into.copy_(y.permute(o.dims).clone());
       check_equal(x.permute(o.dims).clone(), into);
@@ -81,7 +81,7 @@ TEST_CASE("rows become columns, in tiles of any fill", "[cuda]") {
   }
 }
 
-TEST_CASE("conversions on the GPU are those on the CPU", "[cuda]") {
+TEST_CASE("conversions are bit-identical on GPU and CPU", "[cuda]") {
   NEEDS_GPU();
   const DType all[] = {f32, f64, bf16, i64, i32, u8, boolean};
   const Tensor values =
@@ -105,13 +105,13 @@ TEST_CASE("conversions on the GPU are those on the CPU", "[cuda]") {
     }
   }
   for (const DType to : {f32, f64, bf16, i64}) check_equal(large.to(to), large.to(gpu).to(to));
-  const Tensor many = noise({70001}, 3);  // the packed kernels, with a tail
+  const Tensor many = noise({70001}, 3);  // kernels with vector loads, with a tail
   check_equal(many.to(bf16), many.to(gpu).to(bf16));
   check_equal(many.to(bf16).to(f32), many.to(bf16).to(gpu).to(f32));
   check_equal(many.slice(0, 1).to(bf16), many.to(gpu).slice(0, 1).to(bf16));  // not aligned
 }
 
-TEST_CASE("fill", "[cuda]") {
+TEST_CASE("fill sets all elements of a tensor or view on the GPU", "[cuda]") {
   NEEDS_GPU();
   for (const DType t : {f32, f64, bf16, i64, i32, u8, boolean}) {
     for (const Shape& shape : {Shape{}, Shape{0}, Shape{5}, Shape{33, 7}, Shape{70003}}) {
@@ -127,7 +127,7 @@ TEST_CASE("fill", "[cuda]") {
   check_equal(expected, actual);
 }
 
-TEST_CASE("binary operations have the CPU's bits", "[cuda]") {
+TEST_CASE("binary operations are bit-identical on GPU and CPU", "[cuda]") {
   NEEDS_GPU();
   using Function = Tensor (*)(const Tensor&, const Tensor&);
   const Function operations[] = {add, sub, mul, div, maximum, minimum, eq, ne, lt, le, gt, ge};
@@ -156,7 +156,7 @@ TEST_CASE("binary operations have the CPU's bits", "[cuda]") {
       }
     }
   }
-  // Any strides: transposed, with steps and gaps, not aligned, with an offset, aligned rows.
+  // Views with all kinds of strides: transposed, with steps and gaps, unaligned, aligned rows.
   const Tensor base = noise({24, 36}, ++stream);
   for (const Tensor& a :
        {base.transpose(0, 1), base.slice(1, 1, 36, 2).transpose(0, 1),
@@ -174,7 +174,7 @@ TEST_CASE("binary operations have the CPU's bits", "[cuda]") {
     check_equal(f(x.unsqueeze(1), x), f(x.to(gpu).unsqueeze(1), x.to(gpu)));
 }
 
-TEST_CASE("integers and masks on the GPU are those on the CPU", "[cuda]") {
+TEST_CASE("operations on integers and masks agree on GPU and CPU", "[cuda]") {
   NEEDS_GPU();
   using Function = Tensor (*)(const Tensor&, const Tensor&);
   const Function operations[] = {add, sub, mul, div, maximum, minimum, eq, ne, lt, le, gt, ge};
@@ -221,13 +221,14 @@ TEST_CASE("integers and masks on the GPU are those on the CPU", "[cuda]") {
                       Containing("[where] tensors on different devices"));
 }
 
-TEST_CASE("more elements than the grid has threads", "[cuda][large]") {
+TEST_CASE("elementwise kernels are correct for more elements than the grid has threads",
+          "[cuda][large]") {
   NEEDS_GPU();
   for (const Tensor& a : {noise({4200003}, 150), noise({1100, 1000}, 151).transpose(0, 1)})
     check_equal(a + a, on_gpu(a) + on_gpu(a));
 }
 
-TEST_CASE("bf16 is added to f32 as it is read, on the device too", "[cuda]") {
+TEST_CASE("bf16 is converted while it is added to f32 on the GPU", "[cuda]") {
   NEEDS_GPU();
   for (const Shape& shape : {Shape{}, Shape{0}, Shape{13}, Shape{70001}, Shape{19, 23}}) {
     CAPTURE(str(shape));
@@ -239,7 +240,7 @@ TEST_CASE("bf16 is added to f32 as it is read, on the device too", "[cuda]") {
   check_equal(add_in_f32(a, b), add_in_f32(a.to(gpu), on_gpu(b)));
 }
 
-TEST_CASE("functions with a number, and add_scaled", "[cuda]") {
+TEST_CASE("functions with a scalar, and add_scaled, agree on GPU and CPU", "[cuda]") {
   NEEDS_GPU();
   for (const DType t : floating) {
     for (const Shape& shape : {Shape{}, Shape{0}, Shape{13}, Shape{70001}, Shape{19, 23}}) {
@@ -259,9 +260,9 @@ TEST_CASE("functions with a number, and add_scaled", "[cuda]") {
     const uint32_t version = b.storage().version;
     a.transpose(0, 1).add_(from.unsqueeze(1), 0.37);
     cuda::add_scaled(b.transpose(0, 1), from.to(gpu).unsqueeze(1), 0.37);
-    CHECK(b.storage().version == version);  // the op's business
-    // The GPU fuses multiply and add: one rounding less than the CPU, in f32 (f64); then, for
-    // bf16, either result may be rounded across a boundary.
+    CHECK(b.storage().version == version);  // the caller increments it
+    // The GPU fuses multiply and add, one rounding less than the CPU, in f32 (f64); so in bf16 the
+    // results may then round to different neighbors.
     const auto va = abs(to).to_vector<double>(), vf = abs(from).to_vector<double>();
     check_close(a, b, [&](size_t i) {
       const double size = va[i] + 0.37 * vf[i % 23];

@@ -1,5 +1,5 @@
-// Feature maps of linear attention on CUDA: random features, the rows that they are drawn from,
-// and elu + 1, against the CPU.
+// Feature maps of linear attention on CUDA: random features, their orthogonal rows, and elu + 1,
+// against the CPU.
 #include <cstdlib>
 #include <functional>
 #include <limits>
@@ -22,7 +22,7 @@ namespace {
 using Kind = RandomFeatureKind;
 using Stabilizer = FeatureStabilizer;
 
-// Features y and dx of f(x) for a gradient of noise.
+// The features y = f(x), and dx for an incoming gradient of noise.
 template <class F>
 Tensors results(F f, const Tensor& given) {
   const Tensor x = given.detach().set_requires_grad();
@@ -45,7 +45,7 @@ void check_setup(const Setup& s, DType t) {
            int(s.stabilizer), s.by_layer ? ", by layer" : ""));
   Tensor x = noise({2, s.length, s.heads, s.d}, 1, t).transpose(1, 2);
   if (!s.by_layer) x = x.contiguous();
-  x.slice(2, 0, 1).fill_(0);  // all of its u are largest
+  x.slice(2, 0, 1).fill_(0);  // all u are equal, so all are the maximum
   const Tensor projection = noise({s.w, s.d}, 2) * (s.stabilizer == Stabilizer::bound ? 1.5 : 1.0);
   const auto map = [&](Implementation implementation, const Tensor& w) {
     return [=](const Tensor& in) {
@@ -55,7 +55,8 @@ void check_setup(const Setup& s, DType t) {
   };
   const Tensors expected = results(map(Implementation::composed, projection), x.to(f64)),
                 actual = results(map(Implementation::fused, projection.to(gpu)), on_gpu(x));
-  // Features relative to the largest of their row, gradients all together: either are rounded.
+  // Errors of features are relative to the largest of their row, those of gradients to the norm of
+  // the gradient, as both are rounded.
   double worst = 0, off = 0, all = 0;
   for (const size_t i : {0, 1}) {
     const auto e = expected[i].to_vector<double>(), a = actual[i].to_vector<double>();
@@ -77,7 +78,7 @@ void check_setup(const Setup& s, DType t) {
 
 }  // namespace
 
-TEST_CASE("random features on CUDA are the CPU's", "[cuda]") {
+TEST_CASE("random features on CUDA agree with the CPU", "[cuda]") {
   NEEDS_GPU();
   for (const DType t : {f32, bf16})
     for (const Kind kind : {Kind::positive, Kind::hyperbolic})
@@ -86,7 +87,7 @@ TEST_CASE("random features on CUDA are the CPU's", "[cuda]") {
           check_setup({.kind = kind, .stabilizer = stabilizer, .by_layer = by_layer}, t);
 }
 
-TEST_CASE("random features on CUDA: widths and lengths", "[cuda]") {
+TEST_CASE("random features on CUDA: all widths and lengths agree with the CPU", "[cuda]") {
   NEEDS_GPU();
   for (const DType t : {f32, bf16})
     for (const Stabilizer stabilizer : {Stabilizer::none, Stabilizer::own_max}) {
@@ -104,14 +105,15 @@ TEST_CASE("random features on CUDA: widths and lengths", "[cuda]") {
     }
 }
 
-TEST_CASE("random features on CUDA: many tiles for a block", "[cuda]") {
+TEST_CASE("random features on CUDA: blocks with many tiles agree with the CPU", "[cuda]") {
   NEEDS_GPU();
   check_setup({.heads = 100, .length = 100, .d = 8, .w = 8, .stabilizer = Stabilizer::own_max},
               f32);
   check_setup({.heads = 100, .length = 100, .d = 8, .w = 8}, bf16);
 }
 
-TEST_CASE("random features on CUDA: a NaN stays in its row, others are composed", "[cuda]") {
+TEST_CASE("random features on CUDA: a NaN stays in its row; unsupported kinds are composed",
+          "[cuda]") {
   NEEDS_GPU();
   Tensor x = noise({1, 1, 20, 16}, 1);
   x.slice(2, 3, 4).fill_(std::numeric_limits<double>::quiet_NaN());
@@ -122,20 +124,21 @@ TEST_CASE("random features on CUDA: a NaN stays in its row, others are composed"
             .to_vector<double>();
     for (size_t i = 0; i < y.size(); ++i) CHECK(std::isnan(y[i]) == (i / 16 == 3));
   }
-  const Tensor w = noise({16, 16}, 2).to(gpu), there = noise({1, 1, 20, 16}, 1).to(gpu);
+  const Tensor w = noise({16, 16}, 2).to(gpu), gpu_x = noise({1, 1, 20, 16}, 1).to(gpu);
   CHECK_THROWS(random_features(
-      there, w, {.kind = Kind::trigonometric, .implementation = Implementation::fused}));
+      gpu_x, w, {.kind = Kind::trigonometric, .implementation = Implementation::fused}));
   ::setenv("STRETTO_CUDA_COMPOSED", "random_features", 1);
-  CHECK_THROWS(random_features(there, w, {.implementation = Implementation::fused}));
-  const Tensor composed = random_features(there, w, {});
+  CHECK_THROWS(random_features(gpu_x, w, {.implementation = Implementation::fused}));
+  const Tensor composed = random_features(gpu_x, w, {});
   ::unsetenv("STRETTO_CUDA_COMPOSED");
-  const Tensor fused = random_features(there, w, {});
+  const Tensor fused = random_features(gpu_x, w, {});
   CHECK(!same_values(composed, fused));
-  const auto wanted = composed.to_vector<double>();
-  check_close(composed.to(cpu), fused, [&](size_t i) { return 1e-5 * std::max(1.0, wanted[i]); });
+  const auto reference = composed.to_vector<double>();
+  check_close(composed.to(cpu), fused,
+              [&](size_t i) { return 1e-5 * std::max(1.0, reference[i]); });
 }
 
-TEST_CASE("features on CUDA: gradients of gradients", "[cuda]") {
+TEST_CASE("features on CUDA: second derivatives agree with the CPU", "[cuda]") {
   NEEDS_GPU();
   const auto check_twice = [](const std::function<Tensor(const Tensor&)>& f) {
     const auto twice = [&](DType t, Device device) {
@@ -158,7 +161,7 @@ TEST_CASE("features on CUDA: gradients of gradients", "[cuda]") {
       });
 }
 
-TEST_CASE("elu features on CUDA are the CPU's", "[cuda]") {
+TEST_CASE("elu features on CUDA agree with the CPU", "[cuda]") {
   NEEDS_GPU();
   for (const DType t : floating)
     for (const bool by_layer : {false, true}) {
@@ -180,9 +183,9 @@ TEST_CASE("elu features on CUDA are the CPU's", "[cuda]") {
   CHECK(y[3] == 1);
 }
 
-TEST_CASE("orthogonal rows on CUDA are the CPU's", "[cuda]") {
+TEST_CASE("orthogonal rows on CUDA agree with the CPU", "[cuda]") {
   NEEDS_GPU();
-  // Rounding errors of Q are those of x times its condition number, here at most some thousands.
+  // Errors of Q are rounding errors times the condition number of x, at most some thousands here.
   for (const auto& [n, m] : {std::pair<int64_t, int64_t>{1, 1}, {2, 40}, {24, 24}, {9, 300}}) {
     INFO(n << " rows of " << m);
     const Tensor x = noise({3, m, n}, uint64_t(n), f64).transpose(1, 2);
@@ -191,7 +194,8 @@ TEST_CASE("orthogonal rows on CUDA are the CPU's", "[cuda]") {
     CHECK(same_values(actual.to(cpu), orthogonal_rows(on_gpu(x.contiguous()))));
   }
   CHECK(orthogonal_rows(empty({0, 4}, {.dtype = f64, .device = gpu})).shape() == Shape{0, 4});
-  const Tensor large = noise({200, 200}, 3, f64);  // does not fit on chip: made by the CPU
+  const Tensor large =
+      noise({200, 200}, 3, f64);  // does not fit into shared memory: computed on the CPU
   CHECK(same_values(orthogonal_rows(large.to(gpu)), orthogonal_rows(large)));
 
   const auto drawn = [](Device device) {

@@ -18,7 +18,7 @@ namespace {
 
 double norm_of(const Tensor& x) { return std::sqrt(sum(square(x.to(f64).to(cpu))).item()); }
 
-// ‖got − exact‖ ≤ bound · ‖exact‖; of bf16, whose result is rounded, one unit more.
+// Checks ‖got − exact‖ ≤ bound · ‖exact‖; for bf16 plus the rounding of the result.
 void check_near(const Tensor& exact, const Tensor& got, double bound) {
   REQUIRE(got.device() == gpu);
   REQUIRE(got.shape() == exact.shape());
@@ -28,18 +28,19 @@ void check_near(const Tensor& exact, const Tensor& got, double bound) {
   CHECK(error <= allowed);
 }
 
-// The bounds of ops/fft/fft_plan.h for other lengths, which are the larger ones, and a real
-// transform's own pass; twice, for the f64 reference and for roots rounded in f64.
+// The bound of ops/fft/fft_plan.h for Bluestein lengths, the largest, plus the extra pass of a real
+// transform; twice, for the f64 reference and for roots of unity rounded in f64.
 double bound_of(int64_t n, DType t) {
   return 2 * (72 * std::log2(4 * double(n) + 4) + 16) * unit(t == f64 ? f64 : f32);
 }
 
 }  // namespace
 
-TEST_CASE("transforms of all kinds of lengths", "[cuda]") {
+TEST_CASE("Fourier transforms of all kinds of lengths agree with the CPU", "[cuda]") {
   NEEDS_GPU();
   uint64_t stream = 1;
-  // One pass and several, odd ones, chirps, two planes in shared memory and beyond it.
+  // One and several passes, odd lengths, Bluestein lengths, and sizes below and
+  // above shared memory.
   for (const int64_t n : {1, 2, 3, 13, 48, 210, 343, 1000, 1018, 2048, 2049, 4096, 4099, 10000}) {
     for (const DType t : floating) {
       const int64_t rows = n < 100 ? 37 : 3;
@@ -54,11 +55,11 @@ TEST_CASE("transforms of all kinds of lengths", "[cuda]") {
       CHECK(same_values(fft(z.to(gpu)), fft(z.to(gpu))));
     }
   }
-  const Tensor x = noise({70001, 2, 2}, ++stream);  // more rows than blocks
+  const Tensor x = noise({70001, 2, 2}, ++stream);  // more rows than a launch has blocks
   check_near(fft(x.to(f64)), fft(x.to(gpu)), bound_of(2, f32));
 }
 
-TEST_CASE("convolutions, directly and by transforms", "[cuda]") {
+TEST_CASE("direct and FFT convolutions agree with the CPU", "[cuda]") {
   NEEDS_GPU();
   uint64_t stream = 100;
   struct Sizes {
@@ -87,8 +88,8 @@ TEST_CASE("convolutions, directly and by transforms", "[cuda]") {
             all.push_back(y.detach());
             return all;
           };
-          // Products of n numbers and two transforms, relative to the norms that they have before
-          // sums cancel: at most √n times the result's for noise.
+          // Errors of products of n elements and of two transforms, relative to the norms before
+          // cancellation: for noise at most √n times the norm of the result.
           const double n = double(x.numel() + w.numel());
           const Tensors exact = run(cpu, f64), got = run(gpu, t);
           for (size_t i = 0; i < exact.size(); ++i)
@@ -101,7 +102,7 @@ TEST_CASE("convolutions, directly and by transforms", "[cuda]") {
   }
 }
 
-TEST_CASE("long rows in one kernel", "[cuda]") {
+TEST_CASE("FFT convolutions in one kernel agree with the CPU", "[cuda]") {
   NEEDS_GPU();
   uint64_t stream = 500;
   struct Sizes {
@@ -110,12 +111,12 @@ TEST_CASE("long rows in one kernel", "[cuda]") {
   };
   std::vector<Sizes> all = {{{3, 2, 1000}, {2, 900}, Padding::valid},
                             {{3, 2, 1000}, {2, 900}, Padding::circular},
-                            {{37, 1, 100}, {2, 50}},  // sums by several blocks
+                            {{37, 1, 100}, {2, 50}},  // sums over several blocks
                             {{3, 260}, {3, 260}},     // nothing broadcast
-                            {{2, 40}, {2, 700}},      // more taps than numbers
+                            {{2, 40}, {2, 700}},      // more taps than elements
                             {{2, 1500}, {45}, Padding::valid},
                             {{5, 1, 130}, {1, 7, 70}, Padding::circular},
-                            {{700, 1, 40}, {3, 300}}};  // more rows than a launch takes at once
+                            {{700, 1, 40}, {3, 300}}};  // more rows than one launch handles
   for (const int64_t n : {256, 512, 1024, 2048, 4096, 8192, 16384}) all.push_back({{2, n}, {n}});
   for (const Sizes& s : all) {
     for (const DType t : floating) {

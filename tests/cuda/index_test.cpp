@@ -22,7 +22,7 @@ int64_t offset_of(const Shape& sizes, const Shape& strides, int64_t i) {
   return at;
 }
 
-// Sizes with ones among them, and strides of a permuted, partly repeated or gapped tensor.
+// Random sizes, some of them 1, and strides of a permuted, partly broadcast tensor with gaps.
 struct RandomLayout {
   Shape sizes, strides;
 };
@@ -76,7 +76,7 @@ TEST_CASE("a layout finds every element of every operand", "[cuda]") {
   }
 }
 
-TEST_CASE("a divider divides", "[cuda]") {
+TEST_CASE("a divider computes exact quotients", "[cuda]") {
   for (const int64_t d : std::vector<int64_t>{1, 2, 3, 5, 7, 10, 64, 641, 65535, 65536, 65537,
                                               1000003, (1ll << 30) + 1, (1ll << 31) - 1, 1ll << 31,
                                               6700417ll << 20, (1ll << 61) + 3, INT64_MAX / 2}) {
@@ -99,7 +99,7 @@ TEST_CASE("a divider divides", "[cuda]") {
   }
 }
 
-TEST_CASE("parts of a layout are all of it, in order", "[cuda]") {
+TEST_CASE("the parts of a layout cover all of it in order", "[cuda]") {
   for (uint64_t seed = 0; seed < 200; ++seed) {
     const RandomLayout a = random_layout(seed), b = random_layout(seed + 1000, &a.sizes);
     const Shape strides[2] = {a.strides, b.strides};
@@ -119,7 +119,7 @@ TEST_CASE("parts of a layout are all of it, in order", "[cuda]") {
   }
 }
 
-TEST_CASE("layouts merge what is evenly spaced", "[cuda]") {
+TEST_CASE("layouts merge evenly spaced dimensions", "[cuda]") {
   auto dims = [](const Shape& sizes, const Shape& strides) {
     const Shape all[1] = {strides};
     return make_layout(sizes, all).dims;
@@ -135,7 +135,7 @@ TEST_CASE("layouts merge what is evenly spaced", "[cuda]") {
   CHECK(dims({2, 2, 2, 2, 2, 2, 2, 2}, {1, 2, 4, 8, 16, 32, 64, 128}) == 8);
 }
 
-TEST_CASE("a layout beyond 32 bits", "[cuda]") {
+TEST_CASE("a layout supports offsets of more than 32 bits", "[cuda]") {
   const Shape sizes{int64_t(1) << 20, 1 << 20}, strides[1] = {{1, int64_t(1) << 20}};
   const Layout<1> layout = make_layout(sizes, strides);
   const int64_t row = 987654, column = 123456;
@@ -151,7 +151,7 @@ TEST_CASE("skew_column and unskew_column undo each other", "[cuda]") {
       }
 }
 
-TEST_CASE("tiles take every element once", "[cuda]") {
+TEST_CASE("a tile plan visits every element once", "[cuda]") {
   auto check_tiles = [](const Shape& sizes, const Shape& to, const Shape& from, int side) {
     const TilePlan plan = plan_tiles(sizes, to, from, side, 8);
     CAPTURE(str(sizes), str(to), str(from), side, plan.tiles);
@@ -175,19 +175,19 @@ TEST_CASE("tiles take every element once", "[cuda]") {
     check_tiles({33, 97}, {97, 1}, {1, 33}, side);
     check_tiles({3, 70, 66}, {4620, 66, 1}, {4620, 1, 70}, side);
     check_tiles({40, 3, 2, 50}, {300, 100, 50, 1}, {1, 40, 120, 240}, side);
-    check_tiles({40, 3, 50}, {1, 40, 120}, {150, 50, 1}, side);  // into columns
+    check_tiles({40, 3, 50}, {1, 40, 120}, {150, 50, 1}, side);  // the destination is transposed
   }
   auto tiles = [](const Shape& sizes, const Shape& to, const Shape& from) {
     return plan_tiles(sizes, to, from, 32, 8).tiles;
   };
   CHECK(tiles({64, 64}, {64, 1}, {128, 2}) == 0);  // along the same dimension
-  CHECK(tiles({64, 64}, {64, 1}, {1, 0}) == 0);    // one number repeats
+  CHECK(tiles({64, 64}, {64, 1}, {1, 0}) == 0);    // a broadcast element
   CHECK(tiles({64, 7}, {7, 1}, {1, 64}) == 0);     // narrow
   CHECK(tiles({0, 64}, {64, 1}, {1, 64}) == 0);
 }
 
-TEST_CASE("a sum's plan takes every element once", "[cuda]") {
-  // Walks the plan as the kernels do.
+TEST_CASE("a sum plan visits every element once", "[cuda]") {
+  // Iterates over the plan as the kernels do.
   auto check_plan = [](const Shape& sizes, const Shape& strides, const Shape& dims) {
     const SumPlan plan = plan_sum(sizes, strides, dims);
     CAPTURE(str(sizes), str(strides), str(dims), plan.splits, plan.chunk, plan.threads);

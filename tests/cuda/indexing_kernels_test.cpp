@@ -17,7 +17,7 @@ using namespace stretto::testing;
 
 namespace {
 
-Tensor draws(const Shape& shape, int64_t below, uint64_t stream) {
+Tensor random_ids(const Shape& shape, int64_t below, uint64_t stream) {
   return mul(rand(shape, RandomKey{13, stream}), double(below)).to(i64);
 }
 
@@ -39,7 +39,7 @@ void compare_sort(const Tensor& x) {
 
 }  // namespace
 
-TEST_CASE("sorts are the CPU's, stable and with NaN last", "[cuda]") {
+TEST_CASE("sort and topk agree with the CPU: stable, with NaN last", "[cuda]") {
   NEEDS_GPU();
   uint64_t stream = 1;
   for (const DType t : {f32, f64, bf16, i64, i32, u8, boolean}) {
@@ -62,7 +62,7 @@ TEST_CASE("sorts are the CPU's, stable and with NaN last", "[cuda]") {
   }
 }
 
-TEST_CASE("slices and elements by index, and their gradients", "[cuda]") {
+TEST_CASE("index_select and its gradient agree with the CPU", "[cuda]") {
   NEEDS_GPU();
   uint64_t stream = 100;
   struct Sizes {
@@ -71,14 +71,14 @@ TEST_CASE("slices and elements by index, and their gradients", "[cuda]") {
   };
   for (const Sizes& s : std::vector<Sizes>{{{7, 3}, 0, 5},
                                            {{300, 64}, 0, 2000},
-                                           {{5, 33}, 0, 3000},  // long segments
-                                           {{5, 300}, 0, 600},  // and rows
+                                           {{5, 33}, 0, 3000},  // many gradients per slice
+                                           {{5, 300}, 0, 600},  // also with long rows
                                            {{2, 9, 16}, 1, 700},
                                            {{1, 8}, 0, 1025},
                                            {{4, 6, 3}, 2, 11},
                                            {{3, 0}, 0, 4},
                                            {{3, 4}, 0, 0}}) {
-    const Tensor ids = draws({s.n}, s.shape[s.d], ++stream);
+    const Tensor ids = random_ids({s.n}, s.shape[s.d], ++stream);
     const Tensor whole = mul(noise(s.shape, ++stream), 9).to(i64);
     for (const DType t : {i64, boolean})
       check_equal(index_select(whole.to(t), s.d, ids),
@@ -94,7 +94,7 @@ TEST_CASE("slices and elements by index, and their gradients", "[cuda]") {
       };
       const auto expected = run(cpu), got = run(gpu);
       check_equal(expected.first, got.first);
-      // Sums in f64 of another order, then rounded: at most to the next number.
+      // f64 sums in another order, then rounded: at most to a neighboring value.
       const auto e = expected.second.to_vector<double>();
       check_close(expected.second, got.second, [&](size_t i) {
         return 2 * unit(t) * std::abs(e[i]) + double(s.n) * 16 * unit(f64);
@@ -104,7 +104,7 @@ TEST_CASE("slices and elements by index, and their gradients", "[cuda]") {
   }
 }
 
-TEST_CASE("elements gathered and added have the CPU's bits", "[cuda]") {
+TEST_CASE("gather and scatter_add are bit-identical on GPU and CPU", "[cuda]") {
   NEEDS_GPU();
   uint64_t stream = 200;
   struct Sizes {
@@ -118,7 +118,7 @@ TEST_CASE("elements gathered and added have the CPU's bits", "[cuda]") {
                                            {{2, 5, 9}, {2, 400, 9}, 1},
                                            {{4, 4}, {0, 4}, 0},
                                            {{700, 2}, {1, 2}, 0}}) {
-    const Tensor index = draws(s.index, s.shape[s.d], ++stream);
+    const Tensor index = random_ids(s.index, s.shape[s.d], ++stream);
     for (const DType t : {f32, f64, bf16, i64, i32, u8}) {
       CAPTURE(str(s.shape), str(s.index), s.d, name(t));
       const Tensor x = mul(noise(s.shape, ++stream), 40).to(t),
@@ -128,32 +128,33 @@ TEST_CASE("elements gathered and added have the CPU's bits", "[cuda]") {
                   scatter_add(x.to(gpu), s.d, index.to(gpu), source.to(gpu)));
     }
   }
-  const Tensor x = noise({6, 8}, ++stream), index = draws({8, 6}, 6, ++stream);
+  const Tensor x = noise({6, 8}, ++stream), index = random_ids({8, 6}, 6, ++stream);
   check_equal(gather(x.transpose(0, 1), 1, index),
               gather(on_gpu(x).transpose(0, 1), 1, on_gpu(index)));
   check_equal(gather(x, 0, index.slice(0, 0, 6).transpose(0, 1)),
               gather(on_gpu(x), 0, on_gpu(index).slice(0, 0, 6).transpose(0, 1)));
 }
 
-TEST_CASE("an index out of range is told on the GPU as on the CPU", "[cuda]") {
+TEST_CASE("an index out of range gives the same error on GPU and CPU", "[cuda]") {
   NEEDS_GPU();
   const auto text = [](auto f) {
     try {
       f();
-      synchronize(gpu);  // where a GPU reports it
+      synchronize(gpu);  // the GPU reports it here
     } catch (const Error& error) {
-      std::string said = error.what();
-      for (size_t at; (at = said.find(" on cuda:0")) != std::string::npos;) said.erase(at, 10);
-      return said;
+      std::string message = error.what();
+      for (size_t at; (at = message.find(" on cuda:0")) != std::string::npos;)
+        message.erase(at, 10);
+      return message;
     }
     return std::string("nothing");
   };
-  Tensor ids = draws({2, 5000}, 10, 300);
+  Tensor ids = random_ids({2, 5000}, 10, 300);
   ids[1].slice(0, 4321, 4322).fill_(10);
   const Tensor x = noise({10, 4}, 301);
-  const std::string said = text([&] { embedding(x, ids); });
-  CHECK(said.find("[embedding] index 10 at position [1, 4321]") == 0);
-  CHECK(text([&] { embedding(x.to(gpu), ids.to(gpu)); }) == said);
+  const std::string expected = text([&] { embedding(x, ids); });
+  CHECK(expected.find("[embedding] index 10 at position [1, 4321]") == 0);
+  CHECK(text([&] { embedding(x.to(gpu), ids.to(gpu)); }) == expected);
   CHECK(text([&] { index_select(x.to(gpu), 0, ids[1].to(gpu)); }) ==
         text([&] { index_select(x, 0, ids[1]); }));
   const Tensor logits = noise({5000, 10}, 302);
@@ -161,12 +162,12 @@ TEST_CASE("an index out of range is told on the GPU as on the CPU", "[cuda]") {
         text([&] { cross_entropy(logits, ids[1]); }));
 }
 
-TEST_CASE("cross-entropy of many classes and rows", "[cuda]") {
+TEST_CASE("cross_entropy of many classes and rows agrees with the CPU", "[cuda]") {
   NEEDS_GPU();
   uint64_t stream = 400;
   for (const Shape& shape :
        {Shape{3, 5}, Shape{40, 1000}, Shape{3, 1001}, Shape{2, 20000}, Shape{700, 12}}) {
-    const Tensor ids = draws({shape[0]}, shape[1], ++stream);
+    const Tensor ids = random_ids({shape[0]}, shape[1], ++stream);
     for (const DType t : floating) {
       for (const double epsilon : {0.0, 0.1}) {
         for (const Reduction reduction : {Reduction::mean, Reduction::none}) {
@@ -181,8 +182,8 @@ TEST_CASE("cross-entropy of many classes and rows", "[cuda]") {
             return std::pair(y.detach(), grad({y}, {leaf}, {g})[0]);
           };
           const auto exact = run(cpu, f64), got = run(gpu, t);
-          // Exponents are below 40, sums of a thread's part and a tree: errors relative to 1 plus
-          // the loss, and for gradients to probabilities of at most 1.
+          // Exponents are below 40; each sum has a thread's part and a tree over threads. Errors
+          // are relative to 1 plus the loss; for gradients, to probabilities of at most 1.
           const double u = unit(t == f64 ? f64 : f32) * (t == f64 ? 4 : 1);
           const double depth = 40 + double(shape[1]) / 32 + 64;
           const auto e = exact.first.to_vector<double>();

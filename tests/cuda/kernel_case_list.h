@@ -1,4 +1,4 @@
-// The families of kernel_cases.h, and what their cases are made of.
+// The families of cases of kernel_cases.h, with helpers to define a case.
 #pragma once
 
 #include <algorithm>
@@ -11,8 +11,8 @@
 namespace stretto::testing {
 
 constexpr double straight = 1.05, transposing = 1.2;
-constexpr double processors = 132;  // each fetches what rows share
-constexpr double alone = 32;        // a number that a row writes by itself costs a sector
+constexpr double processors = 132;  // each loads data that rows share
+constexpr double sector = 32;       // bytes: writing one element per row costs a sector
 
 struct KernelCaseList {
   const int64_t rows;
@@ -25,13 +25,13 @@ struct KernelCaseList {
     return randn(shape, RandomKey{17, ++stream}, {.dtype = dtype, .device = gpu});
   }
   Tensor wide(const Shape& shape) { return empty(shape, {.dtype = f32, .device = gpu}); }
-  /// `items` of the dtype and `bytes` besides.
+  /// Adds a case that must move `items` elements of the dtype and `bytes` other bytes.
   KernelCase& add(const std::string& name, double items, double bytes, double budget,
                   std::function<void()> run) {
     all.push_back({name, items * item + bytes, budget, std::move(run)});
     return all.back();
   }
-  /// A number for each lane; how many bytes that makes for a warp.
+  /// 90 % of the bytes of a warp access with one element per lane (at most 4 bytes each).
   double lanes() const { return 32 * std::min(item, 4.0) * 0.9; }
 
   void elementwise();

@@ -39,7 +39,7 @@ void KernelCaseList::elementwise() {
   add("mul by row", 2 * m + double(rows), 0, straight, [=] { cuda::binary(em::Mul(), s, factor); });
   add("less", 2 * n, n, straight, [=] { lt(x, y); });
   add("less than number", n, n, straight, [=] { lt(x, 0.25); });
-  // A transposed operand is copied first.
+  // The transposed operand is copied first.
   add("add transposed", (3 + 2) * m, 0, transposing, [=, t = noise({512, rows})] {
     cuda::binary(em::Add(), s, t.transpose(0, 1));
   }).accesses(lanes());
@@ -78,7 +78,7 @@ void KernelCaseList::copies() {
   add("flip", 2 * n, 0, straight, [=] { flip(x, 1); }).accesses(lanes());
   add("cat columns", 4 * n, 0, straight, [=, y = noise({rows, 512})] { cat({x, y}, 1); });
   add("cat rows", 4 * n, 0, straight, [=, y = noise({rows, 512})] { cat({x, y}, 0); });
-  // What is padded is filled first.
+  // The output is filled first.
   add("pad rows", 2 * n + (n + 512), 0, straight, [=] { pad(x, 0, 1, 0); });
   add("expand", n + processors * 512, 0, straight, [row = noise({512}), rows = rows] {
     row.expand({rows, 512}).contiguous();
@@ -90,7 +90,7 @@ void KernelCaseList::reductions() {
   const Tensor x = noise({rows, 512}), batch = noise({rows / 64, 64, 512});
   const Tensor values = empty({rows}, options_of(x)),
                indices = empty({rows}, {.dtype = i64, .device = gpu});
-  add("sum rows", n, alone * r, straight, [=] { cuda::sum(x, {1}, false); });
+  add("sum rows", n, sector * r, straight, [=] { cuda::sum(x, {1}, false); });
   add("sum columns", n + 512, 0, straight, [=] { cuda::sum(x, {0}, false); });
   add("sum all", n + 1, 0, straight, [=] { cuda::sum(x, {0, 1}, false); });
   add("sum middle", n + n / 64, 0, straight, [=] { cuda::sum(batch, {1}, false); });
@@ -98,8 +98,8 @@ void KernelCaseList::reductions() {
   add("sum heads", n + 64 * 8, 0, straight, [=, heads = noise({rows / 64, 8, 64, 64})] {
     cuda::sum(heads, {0, 2}, false);
   });
-  add("max", n, 2 * alone * r, straight, [=] { cuda::extremes(x, true, values, indices); });
-  add("logsumexp", n, alone * r, straight, [=] { cuda::logsumexp(x, values); });
+  add("max", n, 2 * sector * r, straight, [=] { cuda::extremes(x, true, values, indices); });
+  add("logsumexp", n, sector * r, straight, [=] { cuda::logsumexp(x, values); });
   add("cumsum", 2 * n, 0, straight, [=] { cuda::cumsum(x, 1); });
   add("cumsum of columns", 2 * n, 0, straight, [=] { cuda::cumsum(batch, 1); }).accesses(lanes());
   for (const int64_t width : {int64_t(512), int64_t(1024), int64_t(8192)}) {
@@ -119,12 +119,12 @@ void KernelCaseList::norms() {
     const std::string of = " of " + std::to_string(width);
     const Tensor x = noise({height, width}), g = noise({height, width}), w = noise({width}),
                  b = noise({width}), means = wide({2, height}), scale = wide({height});
-    add("layer_norm" + of, 2 * n + processors * 2 * d, 3 * alone * r, straight,
+    add("layer_norm" + of, 2 * n + processors * 2 * d, 3 * sector * r, straight,
         [=] { cuda::norm(x, w, b, 1e-5, means, scale); });
-    add("rms_norm" + of, 2 * n + processors * d, alone * r, straight,
+    add("rms_norm" + of, 2 * n + processors * d, sector * r, straight,
         [=] { cuda::norm(x, w, {}, 1e-5, {}, scale); });
     all.back().run(), cuda::norm(x, w, b, 1e-5, means, scale);
-    // Blocks' sums of the weight's and the bias's gradient go out and in again, in f32.
+    // Per-block sums of the gradients of weight and bias are written and read again in f32.
     const double parts = 2 * 4 * d * std::min(264.0, r / (width > 1024 ? 1 : 8));
     Tensor dw, db;
     add("layer_norm backward" + of, 3 * n + processors * d, 12 * r + 2 * parts, straight,
@@ -142,9 +142,9 @@ void KernelCaseList::losses() {
     const Tensor x = noise({height, classes}), targets = ids({height}, classes),
                  totals = wide({height, 2}), g = wide({height});
     g.fill_(1), totals.fill_(1);
-    add("cross_entropy" + of, n, (8 + 2 * alone) * r, straight, [=] {
+    add("cross_entropy" + of, n, (8 + 2 * sector) * r, straight, [=] {
       cuda::cross_entropy(x, targets, -100, 0, totals);
-    }).accesses(180);  // 400 of bf16 are 50 packs of a row
+    }).accesses(180);  // 400 bf16 elements are 50 vector loads per row
     add("cross_entropy backward" + of, 2 * n, (8 + 8 + 4) * r, straight,
         [=] { cuda::cross_entropy_backward(x, targets, -100, 0, totals, g); });
   }
@@ -155,17 +155,17 @@ void KernelCaseList::indices() {
   const Tensor table = noise({1, 400, 512}), which = ids({rows}, 400);
   const Tensor g = noise({1, rows, 512}), x = noise({rows, 512});
   add("embedding", 2 * n, 8 * r, straight, [=] { cuda::take(table, which); });
-  // Ids are sorted with their positions first, some 100 bytes for each.
+  // First ids are sorted with their positions, about 100 bytes for each.
   add("embedding backward", n + 400 * 512, 100 * r, straight, [=] {
     cuda::place(g, which, 400);
   }).accesses(lanes());
-  // A number of a row costs a sector.
+  // One element per row costs a sector.
   const Tensor picked = ids({rows, 1}, 512);
   constexpr double anywhere = 16;
   add("gather", r, 8 * r + 32 * r, straight, [=] { cuda::gather(x, 1, picked); })
       .loads(anywhere)
       .accesses(lanes());
-  // Keys and positions are written and read once more, then numbers by position.
+  // Keys and positions are written and read once more, then elements by position.
   add("sort", 3 * n, (4 + 8 + 8) * n, transposing, [=] { sort(x, 1); })
       .loads(anywhere)
       .accesses(lanes());

@@ -1,9 +1,10 @@
-// The kernels that are bound by memory, each on tensors of a training step: what it does, how many
-// bytes must move at the least, and how many times that its 32-byte sectors may come to.
+// The memory-bound kernels on tensors of a training step. Each case has the minimum number
+// of bytes that must move, and a budget: the bytes of all 32-byte sectors that move,
+// relative to the minimum.
 //
-// The least is what goes in and what comes out, once each, tables and scratch not counted. Where
-// neighbors read neighbors, rows repeat or numbers do, 1.05 times that may move; where rows
-// become columns, 1.2 times; what is allowed more says why.
+// The minimum counts inputs and outputs once, without tables and scratch memory. The budget is 1.05
+// for elementwise, broadcast and row-wise access and 1.2 for transposing access; larger budgets
+// have a comment.
 #pragma once
 
 #include <functional>
@@ -15,21 +16,21 @@ namespace stretto::testing {
 
 struct KernelCase {
   std::string name;
-  double bytes;   // the least
-  double budget;  // bytes of the sectors that move / bytes
+  double bytes;   // the minimum
+  double budget;  // bytes of all sectors that move / bytes
   std::function<void()> run;
-  double coalesced = 1.05;  // bytes of the sectors that loads touch / bytes that they ask for
-  double access = 240;      // bytes of a warp's access at the least, on average: 512 are 16 a lane
-  double warps = 8;         // that a multiprocessor has at a time, at the least
-  int64_t times = 0;        // a batch of 16 of 8 heads has this as often; 0: it grows with the rows
+  double coalesced = 1.05;  // bytes of the sectors that loads touch / bytes requested
+  double access = 240;      // minimum average bytes per warp access; 512 are 16 per lane
+  double warps = 8;         // minimum number of resident warps per multiprocessor
+  int64_t times = 0;        // how often batch 16 with 8 heads needs it; 0: scales with rows
 
   KernelCase& loads(double touched) { return coalesced = touched, *this; }
   KernelCase& accesses(double least) { return access = least, *this; }
 };
 
-/// f of each, for [rows, 512] and the like of f32 or bf16 on the GPU.
+/// Calls f for each case on tensors of about [rows, 512] in f32 or bf16 on the GPU.
 void each_kernel_case(int64_t rows, DType dtype, const std::function<void(const KernelCase&)>& f);
-/// f of fused attention's kernels on one causal head of 2048 queries and keys, 64 dimensions.
+/// Calls f for the fused attention kernels on one causal head: 2048 queries and keys, dimension 64.
 void each_long_attention(DType dtype, const std::function<void(const KernelCase&)>& f);
 
 }  // namespace stretto::testing

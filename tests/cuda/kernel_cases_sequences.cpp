@@ -20,7 +20,8 @@ namespace stretto::testing {
 void KernelCaseList::transforms() {
   const int64_t heads = rows / 128;
   const double n = double(heads) * 256 * 256;
-  // What 32 lanes read begins anywhere: a sector more, which their neighbors find in the cache.
+  // The reads of 32 lanes are unaligned: one more sector, which the neighboring warp
+  // finds in cache.
   const double shifted = 1 + 1 / item;
   const Tensor x = noise({heads, 256, 511}), y = noise({heads, 256, 256});
   add("skew", 2 * n, 0, straight, [=] { cuda::skew(x, 256); }).loads(shifted).accesses(lanes());
@@ -34,20 +35,20 @@ void KernelCaseList::transforms() {
     const std::string of = " of " + std::to_string(length);
     const Tensor z = noise({height, length, 2}), to = empty_like(z), real = noise({height, length}),
                  bins = noise({height, length / 2 + 1, 2});
-    // Unit roots are made, and read at strides by each multiprocessor that has rows.
+    // Roots of unity are written once and read with strides by each multiprocessor that has rows.
     const double roots = 8 * double(length) * (1 + std::min(processors, double(height)));
     constexpr double at_strides = 1.3;
     add("fft" + of, 4 * values, roots, straight, [=] { cuda::fft_complex(z, to, false, 1); })
         .loads(at_strides)
         .accesses(220);
-    // A block reads tables of factors and a filter.
+    // Each block reads tables of factors and a filter.
     const int64_t filters = std::max<int64_t>(1, height / 64);
     const Tensor many = noise({height / filters, filters, length}), few = noise({filters, length});
     add("convolution" + of, 2 * values,
         22 * double(length) * std::min(4 * processors, double(height)), straight,
         [=] { fft_conv(many, few, {.implementation = ConvForm::fft}); })
         .accesses(120);
-    // Rows of bins begin anywhere.
+    // Rows of bins are unaligned.
     add("rfft" + of, 2 * values + 2 * double(height), 0.75 * roots, transposing,
         [=] { cuda::fft_to_bins(real, bins, 1, 1); })
         .loads(at_strides)
@@ -61,7 +62,7 @@ void KernelCaseList::transforms() {
 
 void KernelCaseList::linear_attentions() {
   if (dtype == f64) return;
-  // A head for each 128 rows of 64, so many that no sequence is cut into segments.
+  // One head per 128 rows of 64: enough heads that no sequence is cut into segments.
   const int64_t heads = rows / 16, length = 128, width = 64;
   const double n = double(heads * length * width), r = double(heads * length);
   const Shape shape{1, heads, length, width};
@@ -76,7 +77,7 @@ void KernelCaseList::linear_attentions() {
   add("linear attention", 4 * n, 4 * r, straight,
       [=] { cuda::linear_attention(in, y, totals, {}); });
   all.back().run();
-  // Both sweeps read all; the first writes a number for each query, which the second reads.
+  // Both passes read everything; the first writes a value per query, which the second reads.
   add("linear attention backward", 8 * n + 3 * n, 16 * r, straight, [=, dk = noise(shape)] {
     cuda::linear_attention_backward(in, totals, g, {}, {.q = y, .k = dk, .v = y, .before = {}});
   });
@@ -117,8 +118,8 @@ AttentionOperands causal(const Tensor& q, const Tensor& k, const Tensor& v) {
 
 }  // namespace
 
-// Forward, and what backward does after it, with the least that these move. f32's tiles of three
-// parts fill shared memory with a block of four warps.
+// Adds forward and backward with their minimum bytes. In f32, tiles of three bf16 parts fill shared
+// memory with one block of four warps.
 void KernelCaseList::attention(const std::string& name, const AttentionOperands& call,
                                double forward, double backward, int64_t times) {
   const Tensor out = empty_like(call.q), g = noise(call.q.shape());
@@ -136,9 +137,9 @@ void KernelCaseList::attention(const std::string& name, const AttentionOperands&
   }
 }
 
-// Heads of one block of queries and keys, so that every operand is read once by each kernel.
+// Heads with one block of queries and keys, so that each kernel reads every operand once.
 void KernelCaseList::attentions() {
-  const bool cut = dtype == f32;  // operands into three parts of bf16 each, which kernels read
+  const bool cut = dtype == f32;  // kernels read operands as three bf16 parts
   const int64_t length = cut ? 64 : 128, d = 64, heads = 8, batch = rows / length;
   const Shape shape{batch, heads, length, d};
   const double n = double(batch * heads * length * d), lines = double(batch * heads * length);
@@ -147,19 +148,19 @@ void KernelCaseList::attentions() {
         noise(shape), noise(shape), noise(shape), {.mask = {.causal = true}, .scale = 0.125}};
     const double rows_of_table = table ? double(heads * length * d) : 0;
     if (table) call.options.relative_keys = {noise({heads, length, d}), length - 1};
-    // Each block reads the table. δ reads two; keys, queries and, where there are positions, lags,
-    // whose parts are added, read four and the table.
+    // Each block reads the table. The kernel of δ reads two operands. The kernels of the gradients
+    // of keys, queries and the table (whose partial sums are added) read four and the table.
     const double read = cut ? 6 : item, extra = table ? n : 0;
     const double segments = std::min(cut ? 5.0 : 8.0, double(batch)), parts = 4 * rows_of_table;
     const auto cutting = [&](double whole) { return cut ? 10 * (whole * n + rows_of_table) : 0; };
-    // What rounding took off the output, in bf16; in f32 the sums of weights: once, and twice.
+    // Saved for backward: in bf16 the remainder of rounding the output, in f32 the sums of weights.
     const double rest = cut ? 4 * lines : 2 * n, again = cut ? 2 * rest : rest;
     attention(table ? "attention with positions" : "attention", call,
               cutting(3) + (3 * n + extra) * read + n * item + 4 * lines + rest,
               cutting(4) + 2 * n * item + (table ? 3 : 2) * (4 * n + extra) * read + 3 * n * item +
                   4 * lines * (table ? 7 : 5) + again + (table ? (2 * segments + 1) * parts : 0));
   }
-  // Rows of values too, and queries for positions: blocks of 64, each of which reads both tables.
+  // With relative values and relative queries: blocks of 64, each of which reads both tables.
   const int64_t few = 64, entries = rows / few;
   const Shape short_ones{entries, heads, few, d};
   const double lines_of = double(rows * heads), n_of = lines_of * double(d);
@@ -177,10 +178,10 @@ void KernelCaseList::attentions() {
                 7 * 4 * lines_of + again + (2 * segments + 1) * 4 * both);
 }
 
-// What the papers' models have: none, a table, and a table that queries of its own meet.
+// Attention of the papers' models: without positions, with relative keys, with relative queries.
 void KernelCaseList::published_attentions() {
-  // One head, of the whole batch where that does not take too long: parts of the table's gradient
-  // are then as those of 8 heads.
+  // One head, with the whole batch unless that takes too long. Partial sums of the table's gradient
+  // are then as for 8 heads.
   const int64_t batch = dtype == bf16 ? 16 : 1, length = 2048, d = 64;
   const Shape shape{batch, 1, length, d};
   const double n = double(batch * length * d), rows_of_table = double(length * d);
@@ -197,8 +198,8 @@ void KernelCaseList::published_attentions() {
   }
 }
 
-// Of a sequence that has been generated so far; what splits leave is little of it. Each key head
-// reads a table that heads share.
+// Attention of new queries to a cached sequence; the sums of splits are small in comparison. Each
+// key head reads the shared table.
 void KernelCaseList::decoding() {
   const int64_t d = 64, heads = 8;
   for (const auto& [queries, groups, table] :
@@ -213,8 +214,8 @@ void KernelCaseList::decoding() {
   }
 }
 
-// sineSPE of four matrices of 64 dimensions, realizations and 5 sinusoids: what goes in is made
-// again, or read again, by each block of 32 positions (forward, dx) or of 4 dimensions (sums).
+// sineSPE of four matrices with 64 dimensions, 64 realizations and 5 sinusoids. Each block of 32
+// positions (forward, dx) or of 4 dimensions (sums) computes or reads its inputs again.
 void KernelCaseList::positions() {
   const int64_t n = rows / 8, d = 64, r = 64, k = 5;
   const Tensor x = noise({4, 2, n, d}), y = empty_like(x);
@@ -239,9 +240,9 @@ void KernelCaseList::positions() {
   noise_codes();
 }
 
-// convSPE, both sides of one head with filters of 128 taps. Each block of 64 positions and 32
-// realizations reads operands, eight numbers in two packs, and the filters (forward, dx); each of a
-// dimension and 32 realizations all positions (sums).
+// convSPE, queries and keys of one head with filters of 128 taps. Each block of 64 positions and 32
+// realizations reads operands (eight elements in two vector loads) and filters (forward, dx); each
+// block of a dimension and 32 realizations reads all positions (sums).
 void KernelCaseList::noise_codes() {
   const int64_t n = rows / 16, d = 64, r = 64, taps = 128;
   const Tensor x = noise({4, 1, n, d}), y = empty_like(x), w = wide({1, d, 1, taps}).fill_(0.1);
@@ -250,7 +251,7 @@ void KernelCaseList::noise_codes() {
   const cuda::NoiseSide o{x, 7, y};
   const auto forward = [=] { cuda::apply_noise_code(code, {o, o}); };
   add("convSPE", 2 * values, filters, transposing, forward).loads(2.6).accesses(60);
-  // Parts of dx for each 32 realizations go out in f32, and in again, and so does their sum.
+  // Partial sums of dx per 32 realizations, and their sum, are written and read again in f32.
   const auto dx = [=] { cuda::noise_code_dx(code, {o, o}, {y, empty_like(y)}); };
   add("convSPE dx", 2 * values, filters + 2 * 3 * 4 * values, transposing, dx).accesses(60);
   const auto sums = [=] { cuda::noise_code_sums(code, {o, o}); };

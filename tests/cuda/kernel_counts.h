@@ -1,4 +1,4 @@
-// What kernels did on the PTX interpreter (`tests/cuda/ptx/`), by its counters.
+// The counters of kernels on the PTX interpreter (tests/cuda/ptx).
 #pragma once
 
 #include <functional>
@@ -8,17 +8,17 @@
 
 namespace stretto::testing {
 
-/// What a kernel did since the last reset: the interpreter's table, by column.
+/// The counters of a kernel since the last reset, by column of the interpreter's table.
 struct KernelCounts {
   std::string kernel;
   std::vector<std::pair<std::string, double>> columns;
   double operator[](const std::string& column) const;
 };
-/// True on the PTX interpreter, which counts.
+/// True on the PTX interpreter; a GPU has no counters.
 bool has_counters();
-/// Every kernel that the interpreter has read: with PTX_DECODE=1 all of the binary.
+/// Returns all kernels that the interpreter has decoded; with PTX_DECODE=1 all in the program.
 std::vector<KernelCounts> all_counts();
-/// The counters of a run, kernel by kernel.
+/// Returns the counters of each kernel that `run` launches.
 std::vector<KernelCounts> counts_of(const std::function<void()>& run);
 
 }  // namespace stretto::testing

@@ -1,5 +1,5 @@
-// Times of the kernels on a GPU, by CUDA events: benchmarks/gpu/measured.py puts them beside the
-// predictions. Built with CUDA alone.
+// Times of the kernels on a GPU, measured with CUDA events; benchmarks/gpu/measured.py compares
+// them with the predictions. Only in builds with CUDA.
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
@@ -14,7 +14,7 @@
 using namespace stretto;
 using namespace stretto::testing;
 
-TEST_CASE("times of these kernels, beside what predict.py says", "[.times]") {
+TEST_CASE("the times of these kernels are written for benchmarks/gpu/measured.py", "[.times]") {
   NEEDS_GPU();
   const char *file = std::getenv("KERNEL_TIMES"), *rows = std::getenv("KERNEL_ROWS");
   if (!file || !rows) STRETTO_SKIP("KERNEL_TIMES=FILE KERNEL_ROWS=32768 are not set");
@@ -25,7 +25,7 @@ TEST_CASE("times of these kernels, beside what predict.py says", "[.times]") {
   STRETTO_CUDA(cudaEventCreate(&end));
   const NoGrad guard;
   for (const DType t : {f32, bf16}) {
-    const Tensor flushed = zeros({int64_t(64) << 20}, {.device = gpu});  // more than L2 holds
+    const Tensor flushed = zeros({int64_t(64) << 20}, {.device = gpu});  // larger than L2
     const auto time = [&](const KernelCase& c) {
       std::vector<float> times;
       for (int i = 0; i < 13; ++i) {

@@ -1,4 +1,4 @@
-// Linear attention on CUDA against the composed form on the CPU in f64, of the same numbers.
+// Linear attention on CUDA against the composed implementation in f64 on the CPU, on equal inputs.
 #include <cstdlib>
 #include <limits>
 
@@ -17,10 +17,10 @@ namespace {
 struct Setup {
   int64_t batch = 1, heads = 2, key_heads = 2, queries = 70, keys = 70, f = 64, dv = 64;
   bool causal = true;
-  int64_t padded = 0;  // every so-manieth key is
+  int64_t padded = 0;  // > 0: every n-th key is padding
   double eps = 0;
-  bool state = false;     // of keys before
-  bool by_layer = false;  // in memory laid out [B, L, H, D]
+  bool state = false;     // a state of earlier keys
+  bool by_layer = false;  // memory layout [B, L, H, D]
 };
 
 std::string describe(const Setup& s, DType t) {
@@ -29,7 +29,7 @@ std::string describe(const Setup& s, DType t) {
              s.padded, ", eps ", s.eps, s.state ? ", state" : "", s.by_layer ? ", by layer" : "");
 }
 
-// ‖actual − expected‖ / ‖expected‖; of what is nearly 0, of numbers of 0.01.
+// ‖actual − expected‖ / ‖expected‖; the divisor is at least the norm of elements of size 0.01.
 double error(const Tensor& expected, const Tensor& actual) {
   REQUIRE(actual.shape() == expected.shape());
   const std::vector<double> e = expected.to_vector<double>(), a = actual.to_vector<double>();
@@ -68,24 +68,24 @@ struct Call {
     for (int64_t i = 0; i < s.batch * s.keys; ++i) at[i] = i % s.padded == 0;
   }
 
-  /// y, the sums after, and the gradients of q, k, v and the sums before.
+  /// Returns y, the sums after (if `state`), and the gradients of q, k, v and the sums before.
   Tensors results(Implementation implementation, DType t, Device device) const {
-    const auto there = [&](const Tensor& x) { return device.is_cpu() ? x.to(t) : on_gpu(x); };
+    const auto on_device = [&](const Tensor& x) { return device.is_cpu() ? x.to(t) : on_gpu(x); };
     LinearAttentionOptions o = options;
     o.implementation = implementation;
     if (o.mask.key_padding.defined()) o.mask.key_padding = o.mask.key_padding.to(device);
-    Tensors in{there(q), there(k), there(v)};
+    Tensors in{on_device(q), on_device(k), on_device(v)};
     for (const Tensor& x : in) x.set_requires_grad();
     if (!state) {
       const Tensor y = linear_attention(in[0], in[1], in[2], o);
-      y.backward(there(g));
+      y.backward(on_device(g));
       return {y.detach(), in[0].grad(), in[1].grad(), in[2].grad()};
     }
     const DType wide = t == f64 ? f64 : f32;
     in.push_back(sums.to(wide).to(device).set_requires_grad());
     LinearState after{.sums = in[3], .length = 5};
     const Tensor y = linear_attention(in[0], in[1], in[2], after, o);
-    const Tensors gradients = grad({y, after.sums}, in, {there(g), g_sums.to(wide).to(device)});
+    const Tensors gradients = grad({y, after.sums}, in, {on_device(g), g_sums.to(wide).to(device)});
     Tensors all{y.detach(), after.sums.detach()};
     all.insert(all.end(), gradients.begin(), gradients.end());
     return all;
@@ -103,7 +103,7 @@ void check_setup(const Setup& s, DType t) {
   }
 }
 
-// Ops named in STRETTO_CUDA_COMPOSED for as long as this lives.
+// Sets STRETTO_CUDA_COMPOSED during its lifetime.
 struct Composed {
   explicit Composed(const char* names) { ::setenv("STRETTO_CUDA_COMPOSED", names, 1); }
   ~Composed() { ::unsetenv("STRETTO_CUDA_COMPOSED"); }
@@ -111,7 +111,7 @@ struct Composed {
 
 }  // namespace
 
-TEST_CASE("linear attention on CUDA: lengths and masks", "[cuda]") {
+TEST_CASE("linear attention on CUDA: all lengths and masks agree with the CPU", "[cuda]") {
   NEEDS_GPU();
   for (const DType t : {f32, bf16})
     for (const bool causal : {true, false}) {
@@ -125,7 +125,7 @@ TEST_CASE("linear attention on CUDA: lengths and masks", "[cuda]") {
     }
 }
 
-TEST_CASE("linear attention on CUDA: widths", "[cuda]") {
+TEST_CASE("linear attention on CUDA: all widths agree with the CPU", "[cuda]") {
   NEEDS_GPU();
   using Widths = std::pair<int64_t, int64_t>;
   for (const DType t : {f32, bf16})
@@ -153,7 +153,7 @@ TEST_CASE("linear attention on CUDA: widths", "[cuda]") {
                   t);
 }
 
-TEST_CASE("linear attention on CUDA: segments of few heads", "[cuda]") {
+TEST_CASE("linear attention on CUDA: few heads, cut into segments, agree with the CPU", "[cuda]") {
   NEEDS_GPU();
   for (const DType t : {f32, bf16})
     for (const bool causal : {true, false})
@@ -170,7 +170,7 @@ TEST_CASE("linear attention on CUDA: segments of few heads", "[cuda]") {
                     t);
 }
 
-TEST_CASE("linear attention on CUDA: a state before and after, and its gradients", "[cuda]") {
+TEST_CASE("linear attention on CUDA: the state and its gradients agree with the CPU", "[cuda]") {
   NEEDS_GPU();
   for (const DType t : {f32, bf16})
     for (const bool causal : {true, false}) {
@@ -190,7 +190,7 @@ TEST_CASE("linear attention on CUDA: a state before and after, and its gradients
     }
 }
 
-TEST_CASE("linear attention on CUDA: gradients of gradients", "[cuda]") {
+TEST_CASE("linear attention on CUDA: second derivatives agree with the CPU", "[cuda]") {
   NEEDS_GPU();
   for (const bool has_state : {false, true}) {
     const Setup s{.heads = 2,
@@ -222,23 +222,24 @@ TEST_CASE("linear attention on CUDA: gradients of gradients", "[cuda]") {
   }
 }
 
-TEST_CASE("linear attention on CUDA: memory grows with the length alone", "[cuda]") {
+TEST_CASE("linear attention on CUDA: memory is linear in the length", "[cuda]") {
   NEEDS_GPU();
   const auto peak = [](int64_t length) {
     const Call call(
         {.heads = 1, .key_heads = 1, .queries = length, .keys = length, .f = 8, .dv = 8}, f32);
-    gpu_bytes();  // with what the first product takes for good
+    gpu_bytes();  // allocates the workspace of matrix products
     reset_peak_memory(gpu);
     const int64_t before = memory_stats(gpu).live;
     call.results(Implementation::fused, f32, gpu);
     return memory_stats(gpu).peak - before;
   };
-  // q, k, v, y, their gradients and that of y: 9 numbers of 4 bytes of 8, and the sums of segments.
+  // q, k, v, y, their gradients and the gradient of y: 9 rows of 8 elements of 4 bytes, and the
+  // sums of segments.
   CHECK(peak(2048) <= 2048 * 400);
   CHECK(peak(2048) <= 2.1 * double(peak(1024)));
 }
 
-TEST_CASE("linear attention on CUDA: token by token as all at once", "[cuda]") {
+TEST_CASE("linear attention on CUDA: decoding in steps equals one pass", "[cuda]") {
   NEEDS_GPU();
   for (const DType t : {f32, bf16})
     for (const int64_t f : {24, 7}) {
@@ -258,7 +259,7 @@ TEST_CASE("linear attention on CUDA: token by token as all at once", "[cuda]") {
       const NoGrad guard;
       LinearState state;
       Tensors parts;
-      // The first few positions together, as a context is read.
+      // The first three positions in one step, as a prompt.
       for (int64_t i = 0; i < s.keys; i += i == 0 ? 3 : 1) {
         const int64_t end = i == 0 ? 3 : i + 1;
         LinearAttentionOptions o = call.options;
@@ -272,7 +273,8 @@ TEST_CASE("linear attention on CUDA: token by token as all at once", "[cuda]") {
     }
 }
 
-TEST_CASE("linear attention on CUDA: what is not seen does not count", "[cuda]") {
+TEST_CASE("linear attention on CUDA: masked keys and values have no influence, even if NaN",
+          "[cuda]") {
   NEEDS_GPU();
   const double nan = std::numeric_limits<double>::quiet_NaN();
   for (const DType t : {f32, bf16}) {
@@ -289,7 +291,7 @@ TEST_CASE("linear attention on CUDA: what is not seen does not count", "[cuda]")
     o.mask.key_padding = o.mask.key_padding.to(gpu);
     Tensor k = call.k.clone(), v = call.v.clone();
     const Tensor expected = linear_attention(call.q.to(gpu), k.to(gpu), v.to(gpu), o);
-    // Hidden keys and values may hold anything; key 101 reaches those that see it.
+    // Masked keys and values may be NaN; the NaN of key 101 reaches the queries that see it.
     k.select(2, 5).fill_(nan), v.select(2, 100).fill_(nan), k.select(2, 101).fill_(nan);
     const Tensor y = linear_attention(call.q.to(gpu), k.to(gpu), v.to(gpu), o);
     check_equal(expected.slice(2, 0, 101).to(cpu), y.slice(2, 0, 101));
@@ -308,7 +310,8 @@ TEST_CASE("linear attention on CUDA: a denominator of 0 gives zeros and no gradi
       for (const double y : x.select(2, i).to_vector<double>()) CHECK(y == 0);
 }
 
-TEST_CASE("linear attention on CUDA: the same bits again, and the composed form", "[cuda]") {
+TEST_CASE("linear attention on CUDA: repeated runs are bit-identical, composed ones are close",
+          "[cuda]") {
   NEEDS_GPU();
   const Setup s{.heads = 4, .key_heads = 2, .queries = 600, .keys = 600, .f = 16, .dv = 8};
   const Call call(s, f32);

@@ -1,5 +1,5 @@
-// Products with an epilogue by cuBLASLt [cuda/linear.h]: where operands may lie, and what happens
-// where it has none.
+// Matrix products with an epilogue by cuBLASLt [cuda/linear.h]: unaligned operands, and the
+// fallback without an epilogue.
 #include <algorithm>
 #include <cstdlib>
 #include <string>
@@ -19,7 +19,7 @@ using namespace stretto::testing;
 
 namespace {
 
-// Outputs and gradients of a feed-forward network of 8, 16 and 24 numbers.
+// Gradients and output of a feed-forward network with 8 inputs, 16 hidden and 24 output features.
 Tensors feed_forward_results(DType t, int64_t rows, int64_t offset) {
   Tensors in;
   uint64_t stream = 300;
@@ -33,7 +33,7 @@ Tensors feed_forward_results(DType t, int64_t rows, int64_t offset) {
 
 }  // namespace
 
-TEST_CASE("operands of linear layers may begin anywhere", "[cuda]") {
+TEST_CASE("linear layers accept operands at any offset", "[cuda]") {
   NEEDS_GPU();
   for (const DType t : {f32, bf16})
     for (const int64_t offset : {1, 2, 3, 4, 8}) {
@@ -49,10 +49,10 @@ TEST_CASE("operands of linear layers may begin anywhere", "[cuda]") {
     }
 }
 
-TEST_CASE("feed-forward networks are composed where cuBLASLt has no such epilogue", "[cuda]") {
+TEST_CASE("feed-forward networks are composed if cuBLASLt lacks the epilogue", "[cuda]") {
   NEEDS_GPU();
-  if (!has_counters()) STRETTO_SKIP("a GPU's cuBLASLt has what it has");
-  const auto results = [](int64_t rows, bool composed) {  // asked for once a shape
+  if (!has_counters()) STRETTO_SKIP("needs the PTX interpreter, which can disable epilogues");
+  const auto results = [](int64_t rows, bool composed) {  // support is queried once per shape
     if (composed) ::setenv("PTX_NO_EPILOGUES", "1", 1);
     Tensors all;
     const auto kernels = counts_of([&] { all = feed_forward_results(bf16, rows, 0); });

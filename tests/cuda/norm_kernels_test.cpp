@@ -15,8 +15,8 @@ using namespace stretto::testing;
 
 namespace {
 
-// Values and gradients of f in t on the GPU against f in f64 on the CPU, within `units` rounding
-// units of each element's size, which the same gradients of absolute values bound.
+// Checks values and gradients of a norm in t on the GPU against f64 on the CPU, and that gradients
+// are bit-identical when repeated.
 void compare_norm(const Shape& shape, DType t, bool center, bool affine, uint64_t stream) {
   CAPTURE(str(shape), name(t), center, affine);
   const Shape last{shape.back()};
@@ -37,31 +37,31 @@ void compare_norm(const Shape& shape, DType t, bool center, bool affine, uint64_
                             : rms_norm(leaves[0], weight);
     return Result{y.detach(), grad({y}, leaves, {g.to(type).to(device)})};
   };
-  const Result exact = run(cpu, f64), there = run(gpu, t), again = run(gpu, t);
+  const Result exact = run(cpu, f64), got = run(gpu, t), again = run(gpu, t);
   const double n = double(shape.back()), rows = double(x.numel()) / std::max(n, 1.0);
-  // Sums over a row have n/32 and a few more levels, those over rows as many as rows; numbers are
-  // of order 1, and of a sum of k of them of order √k.
+  // Sums over a row have a depth of n/32 and a few levels, sums over rows as many levels as rows.
+  // Elements are of order 1, a sum of k elements of order √k.
   const double fine = unit(t == f64 ? f64 : f32), coarse = t == bf16 ? unit(bf16) : 0;
   const double row = (n / 16 + 64) * fine * (t == f64 ? 4 : 1);
   const auto ey = exact.y.to_vector<double>();
-  check_close(exact.y, there.y, [&](size_t i) {
+  check_close(exact.y, got.y, [&](size_t i) {
     return row * (8 + std::abs(ey[i])) + 1.01 * coarse * std::abs(ey[i]);
   });
   for (size_t k = 0; k < exact.gradients.size(); ++k) {
     CAPTURE(k);
     const auto e = exact.gradients[k].to_vector<double>();
-    const double scale = center || n > 4 ? 1 : 1e3;  // rows of one number have tiny powers
+    const double scale = center || n > 4 ? 1 : 1e3;  // short rows can have a tiny variance or power
     const double allowed = k == 0 ? row * 32 * scale : (row + (rows / 64 + 300) * fine) * rows * 4;
-    check_close(exact.gradients[k], there.gradients[k], [&](size_t i) {
+    check_close(exact.gradients[k], got.gradients[k], [&](size_t i) {
       return allowed * (1 + std::abs(e[i])) + 1.01 * coarse * std::abs(e[i]);
     });
-    CHECK(same_values(there.gradients[k], again.gradients[k]));
+    CHECK(same_values(got.gradients[k], again.gradients[k]));
   }
 }
 
 }  // namespace
 
-TEST_CASE("norms and their gradients", "[cuda]") {
+TEST_CASE("norms and their gradients agree with the CPU", "[cuda]") {
   NEEDS_GPU();
   uint64_t stream = 1000;
   for (const Shape& shape :
@@ -72,13 +72,13 @@ TEST_CASE("norms and their gradients", "[cuda]") {
         for (const bool affine : {true, false}) compare_norm(shape, t, center, affine, stream += 4);
 }
 
-TEST_CASE("more rows than a norm's grid has", "[cuda][large]") {
+TEST_CASE("norms are correct for more rows than one grid covers", "[cuda][large]") {
   NEEDS_GPU();
   compare_norm({40000, 12}, f32, true, true, 2000);
   compare_norm({270, 4100}, f32, true, true, 2010);
 }
 
-TEST_CASE("layer_norm of rows whose mean is far from 0", "[cuda]") {
+TEST_CASE("layer_norm is accurate for rows whose mean is far from 0", "[cuda]") {
   NEEDS_GPU();
   for (const DType t : floating)
     for (const int64_t n : {31, 768, 8208})  // a warp, a block, and rows too long for registers
@@ -87,7 +87,8 @@ TEST_CASE("layer_norm of rows whose mean is far from 0", "[cuda]") {
         const Tensor constant = full({3, n}, mean, {.dtype = t, .device = gpu});
         CHECK(max(abs(layer_norm(constant))).item() == 0);
         if (t != f32) continue;
-        // A few units about the mean: as on the CPU, x̂ and the gradients do not feel its size.
+        // Deviations of a few units from the mean: as on the CPU, x̂ and the gradients do not
+        // depend on the size of the mean.
         const Tensor x =
             (noise({3, n}, 31).to(f64) * (3 * std::abs(mean) * 0x1p-23) + mean).to(f32);
         const auto slopes = [&](Device device, DType type) {
@@ -96,10 +97,10 @@ TEST_CASE("layer_norm of rows whose mean is far from 0", "[cuda]") {
           const Tensor g = noise({3, n}, 32).to(type).to(device);
           return Tensors{y.detach(), grad({y}, {leaf}, {g})[0]};
         };
-        const Tensors exact = slopes(cpu, f64), there = slopes(gpu, f32);
+        const Tensors exact = slopes(cpu, f64), got = slopes(gpu, f32);
         for (size_t k = 0; k < 2; ++k) {
           const double size = max(abs(exact[k])).item();
-          check_close(exact[k], there[k].to(f64), [&](size_t) { return 1e-4 * size; });
+          check_close(exact[k], got[k].to(f64), [&](size_t) { return 1e-4 * size; });
         }
       }
 }

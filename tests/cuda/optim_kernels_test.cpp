@@ -1,4 +1,5 @@
-// Optimizers on the GPU: the same steps as on the CPU, with the state beside the parameter.
+// Optimizers on the GPU: the same steps as on the CPU, with the state on the device
+// of the parameter.
 #include <cmath>
 
 #include "autograd/tape.h"
@@ -13,9 +14,9 @@ namespace {
 
 constexpr int steps = 5;
 
-// Steps of the same gradients on both devices. An f32 step is some twenty roundings of numbers no
-// larger than the weight or the step, which are fused on a GPU; a bf16 weight may then be rounded
-// the other way.
+// Compares steps with the same gradients on both devices. An f32 step has about twenty roundings of
+// values no larger than the weight or the step, some of them fused on a GPU; a bf16 weight may then
+// round to the other neighbor.
 template <class O>
 void compare(const typename O::Options& options, DType dtype) {
   const Tensor start = noise({33, 17}, 1000, dtype);
@@ -33,7 +34,7 @@ void compare(const typename O::Options& options, DType dtype) {
   check_close(a, b, [&](size_t i) { return steps * rounding * (std::abs(size[i]) + 1); });
   for (const nn::NamedTensor& n : on_gpu.state()[0].tensors) CHECK(n.tensor.device() == gpu);
 
-  // Loaded on the other device, both go on alike.
+  // The state can be loaded on the other device.
   O again({b.detach().to(cpu).set_requires_grad()}, options);
   again.load_state(on_gpu.state());
   for (const nn::NamedTensor& n : again.state()[0].tensors) CHECK(n.tensor.device() == cpu);
@@ -43,7 +44,7 @@ void compare(const typename O::Options& options, DType dtype) {
 
 }  // namespace
 
-TEST_CASE("optimizers take the CPU's steps", "[cuda]") {
+TEST_CASE("optimizers take the same steps on GPU and CPU", "[cuda]") {
   NEEDS_GPU();
   for (const DType t : floating) {
     CAPTURE(name(t));
@@ -55,12 +56,12 @@ TEST_CASE("optimizers take the CPU's steps", "[cuda]") {
   }
 }
 
-TEST_CASE("a bf16 weight set from outside counts, not its master", "[cuda]") {
+TEST_CASE("changing a bf16 weight replaces its f32 master copy", "[cuda]") {
   NEEDS_GPU();
   const Tensor w = ones({4}, {.dtype = bf16, .device = gpu}).set_requires_grad();
   nn::SGD optimizer({w}, {.lr = 0.001});
   w.set_grad(ones_like(w));
-  optimizer.step();  // too small for bf16, but not for the master
+  optimizer.step();  // too small for bf16, but not for the master copy
   CHECK(same_values(w.to_vector<double>(), std::vector<double>(4, 1)));
   const Tensor master = optimizer.state()[0].tensors[0].tensor;
   CHECK(same_values(master.to_vector<float>(), std::vector<float>(4, 1 - 0.001f)));
@@ -72,7 +73,7 @@ TEST_CASE("a bf16 weight set from outside counts, not its master", "[cuda]") {
   CHECK(same_values(master.to_vector<float>(), std::vector<float>(4, 8 - 0.001f)));
 }
 
-TEST_CASE("a parameter that moves takes its state along", "[cuda]") {
+TEST_CASE("optimizer state moves with its parameter to another device", "[cuda]") {
   NEEDS_GPU();
   const Tensor w = noise({9}, 1010).set_requires_grad(),
                stays = w.detach().clone().set_requires_grad();
@@ -90,7 +91,7 @@ TEST_CASE("a parameter that moves takes its state along", "[cuda]") {
   for (size_t i = 0; i < at.size(); ++i) CHECK(std::abs(now[i] - at[i]) <= 20 * unit(f32));
 }
 
-TEST_CASE("gradients on the GPU are clipped", "[cuda]") {
+TEST_CASE("clip_grad_norm agrees with the CPU", "[cuda]") {
   NEEDS_GPU();
   for (const DType t : floating) {
     const Tensor g = noise({300, 129}, 1020, t);
@@ -99,10 +100,10 @@ TEST_CASE("gradients on the GPU are clipped", "[cuda]") {
     a.set_grad(g.clone());
     b.set_grad(g.to(gpu));
     const double norm = nn::clip_grad_norm({a}, 0.5).item();
-    // Sums of squares in f64, in another order.
-    const double there = nn::clip_grad_norm({b}, 0.5).item();
+    // Sums of squares in f64 in another order.
+    const double gpu_norm = nn::clip_grad_norm({b}, 0.5).item();
     const double order = double(g.numel()) * unit(f64);
-    CHECK(std::abs(there - norm) <= norm * order);
+    CHECK(std::abs(gpu_norm - norm) <= norm * order);
     const auto size = a.grad().to_vector<double>();
     check_close(a.grad(), b.grad(),
                 [&](size_t i) { return std::abs(size[i]) * (2 * unit(t) + order); });

@@ -1,5 +1,5 @@
-// Each thread of cuRAND's starts its own state in the middle of the sequence, at places that are no
-// multiple of four.
+// Each thread of the cuRAND kernel starts its own state inside the sequence, at positions that are
+// not multiples of four.
 #include "tests/cuda/philox.h"
 
 #define QUALIFIERS static __forceinline__ __host__ __device__
@@ -11,22 +11,22 @@ namespace stretto::testing {
 namespace {
 
 constexpr int threads = 128;
-constexpr int64_t draws = 7;  // per state
+constexpr int64_t draws_per_state = 7;  // not a multiple of four
 
-/// out [n]: draws first … first + draws − 1
-__host__ __device__ void some_bits(uint32_t* out, RandomKey key, int64_t first, int64_t n) {
+/// out [n]: writes elements first … first + draws_per_state − 1 of the sequence
+__host__ __device__ void curand_range(uint32_t* out, RandomKey key, int64_t first, int64_t n) {
   curandStatePhilox4_32_10_t state;
   curand_init(key.seed, key.stream, uint64_t(first), &state);
-  for (int64_t i = first; i < first + draws && i < n; ++i) out[i] = curand(&state);
+  for (int64_t i = first; i < first + draws_per_state && i < n; ++i) out[i] = curand(&state);
 }
 
 __global__ void curand_bits(uint32_t* out, RandomKey key, int64_t n) {
-  for (int64_t first = cuda::thread_index() * draws; first < n;
-       first += cuda::thread_count() * draws)
-    some_bits(out, key, first, n);
+  for (int64_t first = cuda::thread_index() * draws_per_state; first < n;
+       first += cuda::thread_count() * draws_per_state)
+    curand_range(out, key, first, n);
 }
 
-__global__ void our_bits(uint32_t* out, RandomKey key, int64_t n) {
+__global__ void philox_bits(uint32_t* out, RandomKey key, int64_t n) {
   for (int64_t i = cuda::thread_index(); i < n; i += cuda::thread_count())
     out[i] = random_bits(key, uint64_t(i));
 }
@@ -35,7 +35,7 @@ void run(const char* name, void (*kernel)(uint32_t*, RandomKey, int64_t), Random
          uint32_t* host_out, Device device) {
   if (n == 0) return;
   const Storage bits(n * 4, device);
-  cuda::launch(name, device.index, kernel, cuda::blocks_for(n, threads * draws), threads,
+  cuda::launch(name, device.index, kernel, cuda::blocks_for(n, threads * draws_per_state), threads,
                static_cast<uint32_t*>(bits.data), key, n);
   copy_bytes(host_out, cpu, bits.data, device, n * 4);
 }
@@ -44,11 +44,12 @@ void run(const char* name, void (*kernel)(uint32_t*, RandomKey, int64_t), Random
 
 void curand_philox(RandomKey key, int64_t n, uint32_t* host_out, Device device) {
   if (device.is_cuda()) return run("curand_philox", curand_bits, key, n, host_out, device);
-  for (int64_t first = 0; first < n; first += draws) some_bits(host_out, key, first, n);
+  for (int64_t first = 0; first < n; first += draws_per_state)
+    curand_range(host_out, key, first, n);
 }
 
 void device_philox(RandomKey key, int64_t n, uint32_t* host_out, Device device) {
-  run("device_philox", our_bits, key, n, host_out, device);
+  run("device_philox", philox_bits, key, n, host_out, device);
 }
 
 }  // namespace stretto::testing

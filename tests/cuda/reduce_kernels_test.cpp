@@ -1,4 +1,4 @@
-// Extremes, running sums and logarithms of sums of exponentials: CPU against CUDA.
+// max, min, argmax, cumsum and logsumexp: CPU against CUDA.
 #include <cmath>
 #include <vector>
 
@@ -15,19 +15,19 @@ namespace {
 
 void compare_extremes(const Tensor& x) {
   CAPTURE(str(x), str(x.strides()));
-  const Tensor there = on_gpu(x);
+  const Tensor gpu_x = on_gpu(x);
   for (int64_t d = 0; d < x.dim(); ++d) {
-    check_equal(max(x, d), max(there, d));
-    check_equal(min(x, d, true), min(there, d, true));
-    check_equal(argmax(x, d), argmax(there, d));
+    check_equal(max(x, d), max(gpu_x, d));
+    check_equal(min(x, d, true), min(gpu_x, d, true));
+    check_equal(argmax(x, d), argmax(gpu_x, d));
   }
-  check_equal(max(x), max(there));
-  check_equal(min(x), min(there));
+  check_equal(max(x), max(gpu_x));
+  check_equal(min(x), min(gpu_x));
 }
 
 }  // namespace
 
-TEST_CASE("extremes and their first positions", "[cuda]") {
+TEST_CASE("max, min and argmax are bit-identical on GPU and CPU", "[cuda]") {
   NEEDS_GPU();
   uint64_t stream = 1;
   for (const DType t : {f32, f64, bf16, i64, i32, u8, boolean}) {
@@ -56,7 +56,7 @@ TEST_CASE("extremes and their first positions", "[cuda]") {
   }
 }
 
-TEST_CASE("running sums", "[cuda]") {
+TEST_CASE("cumsum agrees with the CPU", "[cuda]") {
   NEEDS_GPU();
   uint64_t stream = 100;
   for (const Shape& shape : {Shape{1}, Shape{0, 3}, Shape{3, 0}, Shape{31}, Shape{7, 33},
@@ -71,8 +71,8 @@ TEST_CASE("running sums", "[cuda]") {
         CAPTURE(str(shape), d, name(t));
         const Tensor exact = cumsum(x.to(f64), d), size = cumsum(abs(x.to(f64)), d);
         const auto s = size.to_vector<double>(), v = exact.to_vector<double>();
-        // A row's sum is as deep as its tiles and 16 more, a column's as long as it is; f64 sums on
-        // the CPU are that deep too.
+        // The depth of a sum over a row is the number of its tiles plus 16, over a column its
+        // length; f64 sums on the CPU have the same depth.
         const double depth = double(x.size(d)) * (t == f64 ? 2 : 1) + 16;
         const Tensor y = cumsum(x.to(gpu), d);
         CHECK(y.dtype() == t);
@@ -88,7 +88,7 @@ TEST_CASE("running sums", "[cuda]") {
   check_equal(cumsum(wraps, 0), cumsum(wraps.to(gpu), 0));
 }
 
-TEST_CASE("logarithms of sums of exponentials", "[cuda]") {
+TEST_CASE("logsumexp agrees with the CPU", "[cuda]") {
   NEEDS_GPU();
   uint64_t stream = 200;
   for (const Shape& shape : {Shape{1}, Shape{0, 3}, Shape{3, 0}, Shape{31}, Shape{7, 33},
@@ -98,8 +98,8 @@ TEST_CASE("logarithms of sums of exponentials", "[cuda]") {
       const Tensor x = mul(noise(shape, ++stream), 3).to(t);
       const Tensor exact = logsumexp(x.to(f64), -1);
       const auto v = exact.to_vector<double>();
-      // The sum is positive: its relative error is the result's error. Each term errs by |x − top|
-      // (below 40) and a few units, and again at every new maximum of its thread.
+      // The relative error of the positive sum is the error of the result. Each term has an error
+      // of |x − max| (below 40) and a few units, again at every new maximum of its thread.
       const double depth = 40 + double(shape.back()) / 32 + 64;
       check_close(exact, logsumexp(x.to(gpu), -1), [&](size_t i) {
         return (depth + std::abs(v[i])) * 2 * unit(t == f64 ? f64 : f32) +

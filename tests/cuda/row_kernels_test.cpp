@@ -33,7 +33,7 @@ void compare_sum(const Tensor& x, const Shape& dims) {
   const Tensor y = cuda::sum(on_gpu(x), dims, true);
   CHECK(y.dtype() == x.dtype());
   auto allowed = [&](size_t i) {
-    // A f64 sum on the CPU errs too.
+    // The f64 sum on the CPU has errors, too.
     return s[i] * u * (x.dtype() == f64 ? depth + double(plan.count) : depth) +
            (x.dtype() == bf16 ? std::abs(v[i]) * 1.01 * unit(bf16) : 0);
   };
@@ -48,7 +48,7 @@ void compare_sum(const Tensor& x, const Shape& dims) {
 
 }  // namespace
 
-TEST_CASE("sums", "[cuda]") {
+TEST_CASE("sums agree with the CPU", "[cuda]") {
   NEEDS_GPU();
   uint64_t stream = 300;
   for (const DType t : floating) {
@@ -79,7 +79,7 @@ TEST_CASE("sums", "[cuda]") {
               cuda::sum(tensor(std::vector<double>{1, inf}, {2}).to(f32).to(gpu), {0}, true));
 }
 
-TEST_CASE("large sums", "[cuda][large]") {
+TEST_CASE("large sums agree with the CPU", "[cuda][large]") {
   NEEDS_GPU();
   uint64_t stream = 350;
   compare_sum(noise({65537, 3}, ++stream), {1});
@@ -91,7 +91,7 @@ TEST_CASE("large sums", "[cuda][large]") {
 
 // ---- matrix products ----
 
-TEST_CASE("matrix products", "[cuda]") {
+TEST_CASE("matrix products agree with the CPU", "[cuda]") {
   NEEDS_GPU();
   struct Sizes {
     Shape batch;
@@ -121,14 +121,15 @@ TEST_CASE("matrix products", "[cuda]") {
       for (const bool ta : {false, true}) {
         for (const bool tb : {false, true}) {
           CAPTURE(str(a), str(b), ta, tb);
-          const auto there = [&](const Tensor& x, bool turned) {  // [.., one more, and 3]
-            const Tensor flat = (turned ? x.transpose(-1, -2) : x).to(gpu);
+          const auto to_gpu = [&](const Tensor& x,
+                                  bool transposed) {  // padded by a row and 3 columns
+            const Tensor flat = (transposed ? x.transpose(-1, -2) : x).to(gpu);
             const Tensor wide = pad(pad(flat, -2, 0, 1), -1, 0, 3);
             const Tensor y = wide.slice(-2, 0, flat.size(-2)).slice(-1, 0, flat.size(-1));
-            return turned ? y.transpose(-1, -2) : y;
+            return transposed ? y.transpose(-1, -2) : y;
           };
-          const Tensor ga = there(a, ta);
-          const Tensor gb = broadcast_to(there(b, tb), shape(s.batch, s.k, s.n));
+          const Tensor ga = to_gpu(a, ta);
+          const Tensor gb = broadcast_to(to_gpu(b, tb), shape(s.batch, s.k, s.n));
           REQUIRE(cuda::are_matrices(ga));
           REQUIRE(cuda::are_matrices(gb));
           const Tensor y = cuda::matmul(ga, gb);
@@ -140,7 +141,7 @@ TEST_CASE("matrix products", "[cuda]") {
           };
           check_close(exact, y, allowed);
           CHECK(same_values(y, cuda::matmul(ga, gb)));
-          // cuBLAS may take another order of sums for another layout: not to the bit.
+          // cuBLAS may sum in another order for another layout, so results are not bit-identical.
           check_close(exact, cuda::matmul(ga.contiguous(), gb), allowed);
         }
       }
@@ -167,8 +168,8 @@ void compare_softmax(const Shape& shape, DType t, uint64_t stream) {
   const Tensor exact = softmax(x.to(f64));
   const auto v = exact.to_vector<double>();
   const double width = double(shape.back());
-  // x − max, exp and the division err by about |x − max| + 3 units (|x| < 20), the sum by its
-  // depth.
+  // x − max, exp and the division have an error of about |x − max| + 3 units (|x| < 20), the sum
+  // of its depth.
   const double relative = (40 + 4 + width / 32 + 8) * unit(t == f64 ? f64 : f32) +
                           (t == f64 ? 40 * unit(f64) : 0) + (t == bf16 ? 1.01 * unit(bf16) : 0);
   const Tensor y = softmax(x.to(gpu));
@@ -193,7 +194,7 @@ void compare_log_softmax(const Shape& shape, DType t, uint64_t stream) {
   const auto v = exact.to_vector<double>();
   const double width = double(shape.back()), u = unit(t == f64 ? f64 : f32),
                stored = t == bf16 ? 1.01 * unit(bf16) : 0;
-  // log Σ errs by what Σ errs relative to itself (above), both differences by their own rounding.
+  // The error of log Σ is the relative error of Σ (above); both differences add their rounding.
   check_close(exact, log_softmax(x.to(gpu)), [&](size_t i) {
     return (40 + 4 + width / 32 + 8) * u + std::abs(v[i]) * (4 * u + stored);
   });
@@ -208,7 +209,7 @@ void compare_log_softmax(const Shape& shape, DType t, uint64_t stream) {
 
 }  // namespace
 
-TEST_CASE("softmax, its logarithm and their gradients", "[cuda]") {
+TEST_CASE("softmax, log_softmax and their gradients agree with the CPU", "[cuda]") {
   NEEDS_GPU();
   uint64_t stream = 500;
   for (const Shape& shape :
@@ -221,18 +222,18 @@ TEST_CASE("softmax, its logarithm and their gradients", "[cuda]") {
     }
 }
 
-TEST_CASE("large softmax", "[cuda][large]") {
+TEST_CASE("softmax of many or long rows agrees with the CPU", "[cuda][large]") {
   NEEDS_GPU();
   compare_softmax({65537, 3}, f32, 550);
   compare_softmax({4100, 1030}, f32, 552);
 }
 
-TEST_CASE("softmax of extremes", "[cuda]") {
+TEST_CASE("softmax agrees with the CPU for infinities, NaN and huge values", "[cuda]") {
   NEEDS_GPU();
   for (const int64_t width : {4, 2000}) {
     for (const DType t : floating) {
       Tensor x = zeros({7, width}, {.dtype = t});
-      x[0].fill_(-inf);              // nothing to attend to: zeros
+      x[0].fill_(-inf);              // all masked: zeros
       x[1].slice(0, 1).fill_(-inf);  // one key
       x[2].fill_(3e38);              // no overflow
       x[3].slice(0, 0, 1).fill_(std::nan(""));
@@ -261,7 +262,7 @@ TEST_CASE("softmax of extremes", "[cuda]") {
 
 // ---- skew ----
 
-TEST_CASE("skew and unskew move the same bits as on the CPU", "[cuda]") {
+TEST_CASE("skew and unskew are bit-identical on GPU and CPU", "[cuda]") {
   NEEDS_GPU();
   struct Sizes {
     Shape shape;

@@ -1,5 +1,5 @@
-// The GPU's runtime: its stream, copies through pinned memory, errors that name their op, tables
-// that stay, wrong indices that are told when the host waits.
+// The GPU runtime: copies through pinned memory, cached device tables, and invalid indices, which
+// are reported when the host synchronizes.
 #include "core/device_table.h"
 #include "cuda/runtime/reports.h"
 #include "ops/elementwise.h"
@@ -9,7 +9,7 @@
 using namespace stretto;
 using namespace stretto::testing;
 
-TEST_CASE("copies larger than the pinned memory arrive whole", "[cuda]") {
+TEST_CASE("copies larger than the pinned memory are complete", "[cuda]") {
   NEEDS_GPU();
   const int64_t half = int64_t(16) << 20;
   for (const int64_t bytes : {half - 4, half, half + 4, 2 * half + 12, 3 * half}) {
@@ -23,17 +23,17 @@ TEST_CASE("copies larger than the pinned memory arrive whole", "[cuda]") {
 
 TEST_CASE("the source of a copy may be reused at once", "[cuda]") {
   NEEDS_GPU();
-  const int64_t n = 3 << 20;  // of many that are under way
-  std::vector<Tensor> there;
+  const int64_t n = 3 << 20;  // large, so that copies overlap
+  std::vector<Tensor> copies;
   Tensor x = empty({n});
   for (int i = 0; i < 6; ++i) {
     x.fill_(i);
-    there.push_back(x.to(gpu));
+    copies.push_back(x.to(gpu));
   }
-  for (int i = 0; i < 6; ++i) CHECK(sum(there[size_t(i)]).item() == double(i * n));
+  for (int i = 0; i < 6; ++i) CHECK(sum(copies[size_t(i)]).item() == double(i * n));
 }
 
-TEST_CASE("tables of the host are brought to the GPU once", "[cuda]") {
+TEST_CASE("device_table copies a table to the GPU once", "[cuda]") {
   NEEDS_GPU();
   int made = 0;
   const auto table = [&](int64_t n, double by) {
@@ -52,7 +52,8 @@ TEST_CASE("tables of the host are brought to the GPU once", "[cuda]") {
   CHECK(on_cpu == 2);
 }
 
-TEST_CASE("a wrong index is reported when the host waits, the first of the first check", "[cuda]") {
+TEST_CASE("an invalid index is reported at synchronization: the first index of the first check",
+          "[cuda]") {
   NEEDS_GPU();
   const auto text = [](int64_t position, int64_t value) {
     return str("index ", value, " at ", position);
@@ -66,7 +67,7 @@ TEST_CASE("a wrong index is reported when the host waits, the first of the first
   cuda::checked_indices("second", low, 5, -1, text);
   REQUIRE_THROWS_WITH(synchronize(gpu), "[first] index 5 at 2");
   CHECK(safe.to_vector<int64_t>() == std::vector<int64_t>{1, 2, 0, 0});
-  synchronize(gpu);  // once
+  synchronize(gpu);  // it is reported once
   cuda::checked_indices("third", low, 7, -2, text);
   REQUIRE_THROWS_WITH(good.to_vector<int64_t>(), "[third] index -1 at 1");
   CHECK(good.to_vector<int64_t>() == std::vector<int64_t>{0, 4, 2});

@@ -1,5 +1,5 @@
-// A GPU whose blocks have less shared memory than those that the kernels are made for, as those of
-// compute capability 12: what does not fit is composed, or goes another way.
+// A GPU with less shared memory per block than the kernels are designed for, e.g. of compute
+// capability 12: kernels that do not fit are replaced by composed ops or other kernels.
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -26,15 +26,15 @@ using namespace stretto::testing;
 
 namespace {
 
-constexpr int64_t little = 99 << 10;
+constexpr int64_t limited_bytes = 99 << 10;
 
-// For as long as it lives, on tests/cuda/ptx.
-struct Little {
-  Little() { ::setenv("PTX_SHARED", "99", 1); }
-  ~Little() { ::unsetenv("PTX_SHARED"); }
+// Limits the shared memory of the PTX interpreter to 99 KiB per block during its lifetime.
+struct SharedMemoryLimit {
+  SharedMemoryLimit() { ::setenv("PTX_SHARED", "99", 1); }
+  ~SharedMemoryLimit() { ::unsetenv("PTX_SHARED"); }
 };
 
-// A function of one tensor that is on the device of its operand.
+// A function of one tensor; it runs on the device of the tensor.
 struct Case {
   const char* name;
   Tensor x;
@@ -101,13 +101,13 @@ double off(const Tensor& exact, const Tensor& got) {
 
 }  // namespace
 
-TEST_CASE("less shared memory than kernels are made for", "[cuda]") {
+TEST_CASE("results are correct on a GPU with less shared memory", "[cuda]") {
   NEEDS_GPU();
-  if (!has_counters()) STRETTO_SKIP("only tests/cuda/ptx has as much as it is told");
+  if (!has_counters()) STRETTO_SKIP("needs the PTX interpreter, which can limit shared memory");
   double most = 0;
   for (const Case& c : cases()) {
     CAPTURE(c.name);
-    // The result, and where it has one the gradient.
+    // The result and, if it has one, the gradient.
     const auto run = [&](Device device) {
       const Tensor x = c.x.to(device).detach().set_requires_grad();
       const Tensor y = c.f(x);
@@ -120,29 +120,30 @@ TEST_CASE("less shared memory than kernels are made for", "[cuda]") {
         bytes = std::max(bytes, k["shared_bytes"]);
       return bytes;
     };
-    Tensors all, less;
+    Tensors all, limited;
     most = std::max(most, largest(all));
     {
-      const Little there;
-      CHECK(largest(less) <= double(little));
+      const SharedMemoryLimit limit;
+      CHECK(largest(limited) <= double(limited_bytes));
     }
     const Tensors exact = run(cpu);
-    REQUIRE(less.size() == exact.size());
+    REQUIRE(limited.size() == exact.size());
     for (size_t i = 0; i < exact.size(); ++i) {
       CAPTURE(i);
-      CHECK(less[i].device() == gpu);
-      CHECK(off(exact[i], less[i]) <= c.bound);
+      CHECK(limited[i].device() == gpu);
+      CHECK(off(exact[i], limited[i]) <= c.bound);
       CHECK(off(exact[i], all[i]) <= c.bound);
     }
   }
-  CHECK(most > double(little));
+  CHECK(most > double(limited_bytes));
 }
 
-TEST_CASE("less shared memory than kernels are made for: what is said of it", "[cuda]") {
+TEST_CASE("on a GPU with less shared memory ops are composed, or report what does not fit",
+          "[cuda]") {
   NEEDS_GPU();
-  if (!has_counters()) STRETTO_SKIP("only tests/cuda/ptx has as much as it is told");
+  if (!has_counters()) STRETTO_SKIP("needs the PTX interpreter, which can limit shared memory");
   CHECK_FALSE(cuda::composed("attention", gpu));
-  const Little there;
+  const SharedMemoryLimit limit;
   CHECK(cuda::composed("attention", gpu));
   CHECK_FALSE(cuda::composed("elu_features", gpu));
   CHECK_FALSE(cuda::orthogonal_rows_fit(120, 120, gpu));

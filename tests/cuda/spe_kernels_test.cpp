@@ -1,5 +1,5 @@
-// The noise of convSPE: CUDA against the CPU's draws, bit for bit. sineSPE and convSPE in their
-// kernels: CUDA against the CPU in f64.
+// The noise of convSPE on CUDA must be bit-identical to the CPU's. The kernels of sineSPE and
+// convSPE are compared with f64 on the CPU.
 #include <cmath>
 #include <cstdlib>
 #include <vector>
@@ -15,7 +15,7 @@
 using namespace stretto;
 using namespace stretto::testing;
 
-TEST_CASE("rows of normal draws have the CPU's bits, wherever a row begins", "[cuda]") {
+TEST_CASE("fill_normal_rows is bit-identical to the CPU at any offset", "[cuda]") {
   NEEDS_GPU();
   const RandomKey key{5, 6};
   const int64_t blocks = 3;
@@ -39,7 +39,7 @@ TEST_CASE("rows of normal draws have the CPU's bits, wherever a row begins", "[c
           }
 }
 
-TEST_CASE("columns of normal draws are the rows', turned", "[cuda]") {
+TEST_CASE("fill_normal_columns is the transpose of fill_normal_rows", "[cuda]") {
   NEEDS_GPU();
   const RandomKey key{5, 8};
   for (const DType t : {f32, f64})
@@ -58,17 +58,17 @@ TEST_CASE("columns of normal draws are the rows', turned", "[cuda]") {
           }
 }
 
-TEST_CASE("rows of normal draws beyond a launch's blocks are like the first", "[cuda][large]") {
+TEST_CASE("fill_normal_rows is correct for more rows than a launch has blocks", "[cuda][large]") {
   NEEDS_GPU();
   const RandomKey key{5, 7};
   for (const Shape& shape : {Shape{4099, 1, 2}, Shape{1, 4099, 2}}) {
     const Tensor out = empty(shape, {.device = gpu});
-    cuda::fill_normal_rows(out, key, 2, 0, 2);  // one sequence, whichever way it is cut
+    cuda::fill_normal_rows(out, key, 2, 0, 2);  // one sequence, cut in two ways
     check_equal(randn({4099 * 2}, key), out.flatten());
   }
 }
 
-TEST_CASE("rows of normal draws: nothing to draw", "[cuda]") {
+TEST_CASE("fill_normal_rows and fill_normal_columns accept empty tensors", "[cuda]") {
   NEEDS_GPU();
   for (const Shape& shape : {Shape{0, 2, 3}, Shape{2, 0, 3}, Shape{2, 3, 0}}) {
     cuda::fill_normal_rows(empty(shape, {.device = gpu}), {1, 2}, 8, 0, 4);
@@ -87,7 +87,7 @@ struct Sizes {
   int64_t batch, heads, queries, keys, d, r, sines;
   int64_t first = 0;
   bool gated = true;
-  // Of convSPE, without sinusoids; in two dimensions with rows of so many positions.
+  // convSPE (sines = 0): taps of a filter; for images also rows of taps and columns of the image.
   int64_t taps = 0, tap_rows = 1, columns = 0;
 
   Shape parameters() const {
@@ -103,7 +103,7 @@ struct Sizes {
   }
 };
 
-// q̂, k̂ and the gradients of all inputs; q and k have been rounded to `rounded` and are of `type`.
+// Returns q̂, k̂ and the gradients of all inputs; q and k are rounded to `rounded` and have `type`.
 Tensors run(const Sizes& s, Device device, DType rounded, DType type,
             Implementation implementation) {
   const DType others = type == f64 ? f64 : f32;
@@ -140,14 +140,14 @@ const std::vector<Sizes> sine_sizes = {
     {2, 2, 0, 6, 3, 4, 2},
     {0, 2, 6, 6, 3, 4, 2},
     {5, 2, 6, 6, 4, 4, 1},
-    {1, 1, 300, 330, 5, 21, 2, 7},  // several blocks, no packs
+    {1, 1, 300, 330, 5, 21, 2, 7},  // several blocks, no vector loads
     {1, 1, 10, 10, 41, 70, 2},      // two tiles of columns, three of dimensions
-    {2, 1, 70, 100, 32, 64, 5},     // packs
-    {4, 1, 40, 50, 18, 66, 8},      // each number of sinusoids that kernels know
+    {2, 1, 70, 100, 32, 64, 5},     // vector loads
+    {4, 1, 40, 50, 18, 66, 8},      // a number of sinusoids with its own kernel
     {3, 2, 35, 40, 9, 12, 10},
-    {6, 2, 33, 33, 20, 8, 12, 31},            // dimensions by fours
-    {1, 1, 5, 40, 3, 65, 40},                 // and one by one
-    {1, 1, 1100, 9, 64, 4, 1, 1091, false}};  // sums in parts
+    {6, 2, 33, 33, 20, 8, 12, 31},            // dimensions four at a time
+    {1, 1, 5, 40, 3, 65, 40},                 // dimensions one at a time
+    {1, 1, 1100, 9, 64, 4, 1, 1091, false}};  // sums in chunks
 
 const std::vector<Sizes> noise_sizes = {
     {2, 2, 6, 6, 3, 4, 0, 0, true, 3},
@@ -157,21 +157,21 @@ const std::vector<Sizes> noise_sizes = {
     {2, 2, 0, 6, 3, 4, 0, 0, true, 2},
     {0, 2, 6, 6, 3, 4, 0, 0, true, 2},
     {5, 2, 6, 6, 4, 4, 0, 0, true, 8},
-    {1, 1, 100, 130, 5, 21, 0, 7, true, 40},         // several blocks, no packs
+    {1, 1, 100, 130, 5, 21, 0, 7, true, 40},         // several blocks, no vector loads
     {1, 1, 10, 10, 9, 70, 0, 1, true, 3},            // tiles of realizations
-    {2, 1, 70, 100, 16, 32, 0, 0, true, 17},         // packs
+    {2, 1, 70, 100, 16, 32, 0, 0, true, 17},         // vector loads
     {1, 1, 20, 65, 8, 36, 0, 0, true, 130},          // blocks of taps
-    {1, 1, 300, 9, 2, 4, 0, 291, false, 5},          // sums in parts
-    {1, 9, 60, 70, 60, 1, 0, 0, false, 2},           // and of several tiles
+    {1, 1, 300, 9, 2, 4, 0, 291, false, 5},          // sums in chunks
+    {1, 9, 60, 70, 60, 1, 0, 0, false, 2},           // sums in chunks of several tiles
     {2, 2, 6, 6, 3, 4, 0, 0, true, 3, 2, 5},         // images
-    {1, 1, 30, 61, 9, 5, 0, 7, true, 4, 3, 17},      // whose rows are narrower than a tile,
-    {1, 1, 90, 80, 3, 8, 0, 11, true, 1, 3, 8},      // of one run,
-    {1, 1, 150, 150, 2, 33, 0, 0, true, 11, 2, 70},  // and longer than one
+    {1, 1, 30, 61, 9, 5, 0, 7, true, 4, 3, 17},      // rows narrower than a tile
+    {1, 1, 90, 80, 3, 8, 0, 11, true, 1, 3, 8},      // rows of one tile
+    {1, 1, 150, 150, 2, 33, 0, 0, true, 11, 2, 70},  // rows longer than a tile
     {1, 1, 7, 9, 3, 4, 0, 66, true, 2, 1, 70},
-    {2, 1, 30, 35, 3, 3, 0, 3, true, 600},  // by transforms
+    {2, 1, 30, 35, 3, 3, 0, 3, true, 600},  // by FFT
     {1, 2, 9, 11, 2, 2, 0, 3, false, 600, 2, 5}};
 
-// ‖got − exact‖ ≤ bound ‖exact‖, but for so much.
+// Checks ‖got − exact‖ ≤ bound ‖exact‖ + more.
 void check_norm(const Tensor& exact, const Tensor& got, double bound, double more) {
   const double size = norm_of(exact), error = norm_of(got.to(cpu).to(f64) - exact.to(cpu).to(f64));
   CAPTURE(error, size);
@@ -180,7 +180,7 @@ void check_norm(const Tensor& exact, const Tensor& got, double bound, double mor
 
 }  // namespace
 
-TEST_CASE("codes of filtered noise on chip, and all gradients", "[cuda]") {
+TEST_CASE("convSPE kernels and all gradients agree with the CPU", "[cuda]") {
   NEEDS_GPU();
   for (const Sizes& s : noise_sizes)
     for (const DType t : {f32, bf16}) {
@@ -198,8 +198,8 @@ TEST_CASE("codes of filtered noise on chip, and all gradients", "[cuda]") {
         CHECK(got[i].device() == gpu);
         CHECK(got[i].dtype() == (t == bf16 && i < 4 ? bf16 : f32));
         CHECK(same_values(got[i], again[i]));
-        // Sums of products with signs, and errors that come with them: of filters, dimensions,
-        // realizations, positions and the batch. Transforms have theirs.
+        // Errors of sums of products of varying sign over filters, dimensions, realizations,
+        // positions and the batch, or of transforms.
         const double u = unit(f32), rounded = t == bf16 && i < 4 ? unit(bf16) : 0;
         check_norm(exact[i], got[i], 32 * u + rounded, 1e-12);
         check_norm(composed[i], got[i], 32 * u + 2 * rounded, 1e-12);
@@ -207,32 +207,33 @@ TEST_CASE("codes of filtered noise on chip, and all gradients", "[cuda]") {
     }
 }
 
-TEST_CASE("codes of filtered noise: any layout, and one side alone", "[cuda]") {
+TEST_CASE("convSPE kernels accept any layout, and gradients of only one side", "[cuda]") {
   NEEDS_GPU();
   for (const DType t : {f32, bf16}) {
     const Tensor x = noise({2, 2, 40, 12}, 80, t), w = noise({2, 12, 6}, 81, f32);
     const SpeCode code = SpeCode::conv(w.to(gpu), w.to(gpu), SpeNoise(RandomKey{5, 8}, 20));
-    const Tensor straight = spe(x.to(gpu), x.to(gpu), code).q;
-    const Tensor turned = x.transpose(1, 2).contiguous().transpose(1, 2),
-                 apart = x.transpose(2, 3).contiguous().transpose(2, 3);
-    for (const Tensor& y : {turned, apart}) {
+    const Tensor expected = spe(x.to(gpu), x.to(gpu), code).q;
+    const Tensor transposed_heads = x.transpose(1, 2).contiguous().transpose(1, 2),
+                 transposed_rows = x.transpose(2, 3).contiguous().transpose(2, 3);
+    for (const Tensor& y : {transposed_heads, transposed_rows}) {
       const SpePair got = spe(on_gpu(y), on_gpu(y), code);
-      CHECK(same_values(got.q, straight));
-      CHECK(same_values(got.k, straight));
+      CHECK(same_values(got.q, expected));
+      CHECK(same_values(got.k, expected));
     }
-    const Tensor keys = on_gpu(turned).detach().set_requires_grad(),
-                 queries = on_gpu(turned).detach().set_requires_grad();
+    const Tensor keys = on_gpu(transposed_heads).detach().set_requires_grad(),
+                 queries = on_gpu(transposed_heads).detach().set_requires_grad();
     const Tensor slope = noise({2, 2, 20, 40}, 82, t).to(gpu).transpose(2, 3);
-    const Tensor alone = grad({spe(queries, keys, code).k}, {keys}, {slope})[0];
-    const Tensor both = grad({spe(queries, keys, code).k}, {queries, keys}, {slope})[1];
-    CHECK(same_values(alone, both));
-    CHECK(same_values(alone, grad({spe(keys, queries, code).q}, {keys}, {slope.contiguous()})[0]));
+    const Tensor one_side = grad({spe(queries, keys, code).k}, {keys}, {slope})[0];
+    const Tensor both_sides = grad({spe(queries, keys, code).k}, {queries, keys}, {slope})[1];
+    CHECK(same_values(one_side, both_sides));
+    CHECK(
+        same_values(one_side, grad({spe(keys, queries, code).q}, {keys}, {slope.contiguous()})[0]));
   }
 }
 
-TEST_CASE("codes of filtered noise: no tensor of a code's size, kept ones and f64", "[cuda]") {
+TEST_CASE("convSPE kernels allocate no codes, accept cached codes and reject f64", "[cuda]") {
   NEEDS_GPU();
-  const DefaultDevice there(gpu);
+  const DefaultDevice use_gpu(gpu);
   const int64_t n = 128, d = 16, r = 16;
   const auto parts = [&](DType t, int64_t taps) {
     const TensorOptions options{.dtype = t, .device = gpu};
@@ -252,7 +253,7 @@ TEST_CASE("codes of filtered noise: no tensor of a code's size, kept ones and f6
     grad({sum(y.q) + sum(y.k)}, {q, k});
     CHECK(memory_stats().peak - live < (taps == 5 ? 1 : 3) * code_bytes);
   }
-  // 32 positions kept, as generation does: the same values.
+  // Codes of 32 cached positions, as in generation, give the same values.
   const SpeCode code = parts(f32, 40), kept = code.kept(32, 60);
   const Tensor x = noise({1, 1, 3, d}, 83).to(gpu);
   for (const int64_t first : {60, 70, 89})
@@ -265,7 +266,7 @@ TEST_CASE("codes of filtered noise: no tensor of a code's size, kept ones and f6
   CHECK(spe(operand(f64), operand(f64), parts(f64, 3)).q.dtype() == f64);
 }
 
-TEST_CASE("codes of sinusoids on chip, and all gradients", "[cuda]") {
+TEST_CASE("sineSPE kernels and all gradients agree with the CPU", "[cuda]") {
   NEEDS_GPU();
   for (const Sizes& s : sine_sizes)
     for (const DType t : {f32, bf16}) {
@@ -283,11 +284,11 @@ TEST_CASE("codes of sinusoids on chip, and all gradients", "[cuda]") {
         CHECK(got[i].device() == gpu);
         CHECK(got[i].dtype() == (t == bf16 && i < 4 ? bf16 : f32));
         CHECK(same_values(got[i], again[i]));
-        // Against f64 a frequency is off by an ulp, and its phase by as many as there are turns.
+        // Compared with f64 a frequency has an error of an ulp, its phase one ulp per period.
         const double u = unit(f32), rounded = t == bf16 && i < 4 ? unit(bf16) : 0;
         const double size = norm_of(exact[i]), error = norm_of(got[i].to(cpu).to(f64) - exact[i]);
         const double apart = norm_of(got[i].to(f64) - composed[i].to(f64));
-        // Frequencies' gradients are positions times sums, about the middle of each 32 of them.
+        // Gradients of frequencies are sums times positions relative to the middle of 32 positions.
         const double more = i == 4 ? 64 * u : 1e-12;
         CAPTURE(error, apart, size);
         CHECK(error <= ((16 + 4 * double(s.first + s.keys)) * u + rounded) * size + more);
@@ -296,7 +297,7 @@ TEST_CASE("codes of sinusoids on chip, and all gradients", "[cuda]") {
     }
 }
 
-TEST_CASE("codes of sinusoids: nothing larger than operands is made, f64 is composed", "[cuda]") {
+TEST_CASE("sineSPE kernels allocate nothing larger than the operands; f64 is composed", "[cuda]") {
   NEEDS_GPU();
   const auto at = [](DType t, Implementation implementation) {
     const TensorOptions options{.dtype = t, .device = gpu};
@@ -304,7 +305,7 @@ TEST_CASE("codes of sinusoids: nothing larger than operands is made, f64 is comp
     return spe(q, q, SpeCode::sine(f, f, f, SpeNoise(RandomKey{1, 2}, 32)),
                {.implementation = implementation});
   };
-  const DefaultDevice there(gpu);
+  const DefaultDevice use_gpu(gpu);
   at(f32, Implementation::fused);
   reset_peak_memory();
   const int64_t live = memory_stats().live;

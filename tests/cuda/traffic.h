@@ -1,4 +1,4 @@
-// What goes between the host and the GPU, as tests/cuda/ptx counts it.
+// Copies and synchronizations between host and GPU, as the PTX interpreter counts them.
 #pragma once
 
 #include <dlfcn.h>
@@ -21,7 +21,7 @@ struct Traffic {
   }
 };
 
-/// Of a table of the machine's counters.
+/// Reads the traffic from a table of the PTX interpreter's counters.
 inline Traffic traffic_in(const std::string& counters) {
   const auto count = [&](const std::string& name) {
     const size_t at = counters.find("\n" + name + "\t");
@@ -31,7 +31,7 @@ inline Traffic traffic_in(const std::string& counters) {
   return {count("uploads"), count("downloads"), count("synchronizations")};
 }
 
-/// All of it so far; nothing on a real GPU, where nobody counts.
+/// Returns the traffic so far; nothing on a real GPU, which has no counters.
 inline std::optional<Traffic> traffic() {
   using Counters = const char* (*)();
   static const auto counters = reinterpret_cast<Counters>(dlsym(RTLD_DEFAULT, "ptx_counters"));
@@ -41,9 +41,9 @@ inline std::optional<Traffic> traffic() {
 
 }  // namespace stretto::testing
 
-/// Leaves a test that makes its tensors on the machine and would need minutes there; with
-/// STRETTO_SLOW_TESTS=1 it runs all the same.
+/// Skips a test that takes minutes on the PTX interpreter if that is the default device, unless
+/// STRETTO_SLOW_TESTS=1 is set.
 #define STRETTO_NOT_ON_MACHINE()                                                \
   if (::stretto::default_device().is_cuda() && ::stretto::testing::traffic() && \
       !std::getenv("STRETTO_SLOW_TESTS"))                                       \
-  STRETTO_SKIP("minutes on tests/cuda/ptx; STRETTO_SLOW_TESTS=1 runs it all the same")
+  STRETTO_SKIP("takes minutes on the PTX interpreter; STRETTO_SLOW_TESTS=1 runs it")

@@ -1,4 +1,4 @@
-// Steps of several micro-batches on the GPU, launched one by one and as one graph, against the CPU.
+// Steps of several micro-batches on the GPU, eager and as a CUDA graph, against the CPU.
 #include "nn/training/trainer.h"
 
 #include "nn/embedding.h"
@@ -18,8 +18,8 @@ struct Net : nn::Module {
   nn::Linear out{*this, "out", {.in = 4, .out = vocabulary}};
 };
 
-// Of batch i, other targets are scored than of its neighbors; of each fifth one, and of the last
-// two rows of each third, none.
+// Each batch i has different scored targets; every fifth batch has none, and every third batch none
+// in its last two rows.
 nn::Batch batch_of(int64_t i) {
   std::vector<int64_t> inputs, targets;
   for (int64_t k = 0; k < rows * length; ++k) {
@@ -62,14 +62,15 @@ Outcome train(Device device, bool graph) {
 
 }  // namespace
 
-TEST_CASE("Micro-batches count by what they score on the GPU too", "[cuda]") {
+TEST_CASE("Micro-batches are weighted by their numbers of scored targets on the GPU, too",
+          "[cuda]") {
   NEEDS_GPU();
   const Outcome plain = train(cpu, false), eager = train(gpu, false), graph = train(gpu, true);
   CHECK(eager.batches == plain.batches);
   CHECK(graph.batches == plain.batches);
   CHECK(same_values(graph.numbers, eager.numbers));
   REQUIRE(eager.numbers.size() == plain.numbers.size());
-  // Sums of 20 numbers of at most 10, eight steps of rate 0.1.
+  // Sums of 20 terms of at most 10, eight steps of learning rate 0.1.
   for (size_t i = 0; i < plain.numbers.size(); ++i)
     CHECK(std::abs(eager.numbers[i] - plain.numbers[i]) <= 1e-12);
 }

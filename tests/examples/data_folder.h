@@ -1,4 +1,4 @@
-// Where the tests find real data, which no build needs.
+// Finds real data for tests; builds do not need it.
 #pragma once
 
 #include <cstdlib>
@@ -10,7 +10,8 @@
 
 namespace stretto::examples::testing {
 
-/// The path of `name` in the data folder: $STRETTO_DATA, or the nearest shared/data upwards.
+/// Returns the path of `name` in the data directory: $STRETTO_DATA, or the nearest shared/data in
+/// a parent directory.
 inline std::string data_path(const std::string& name) {
   if (const char* folder = std::getenv("STRETTO_DATA")) return folder + ("/" + name);
   const std::filesystem::path found = stretto::testing::find_upwards("shared/data");
@@ -19,7 +20,7 @@ inline std::string data_path(const std::string& name) {
 
 }  // namespace stretto::examples::testing
 
-/// Leaves the running test, which then counts as skipped, where a file or folder is missing.
+/// Skips the running test if a file or directory is missing.
 #define STRETTO_NEEDS_DATA(path)      \
   if (!std::filesystem::exists(path)) \
   STRETTO_SKIP(std::string(path) +    \

@@ -1,5 +1,5 @@
-// Every position with every kernel, to the last thing that a program does with its model: what
-// generation or evaluation cannot do is refused before the training.
+// Every positional encoding with every attention kernel, up to generation and evaluation: pairs
+// that these do not support must be rejected before training.
 #include <algorithm>
 #include <functional>
 
@@ -18,7 +18,7 @@
 namespace stretto::examples::testing {
 namespace {
 
-// Settings of one layer with each pair that check() accepts; `accepted` counts them.
+// Calls body with settings of one layer for each pair that check() accepts. Returns their number.
 template <class Settings>
 int each_pair(Settings s, const std::function<void(const Settings&)>& body) {
   s.layers = 1;
@@ -52,20 +52,22 @@ int each_pair(Settings s, const std::function<void(const Settings&)>& body) {
 
 }  // namespace
 
-TEST_CASE("train_chorales generates with every pair", "[examples]") {
+TEST_CASE("train_chorales generates with every pair of kernel and positional encoding",
+          "[examples]") {
   ChoraleSettings s;
   s.length = 8;
   const int pairs = each_pair<ChoraleSettings>(s, [](const ChoraleSettings& tiny) {
     nn::LanguageModel model(tiny.model());
     const nn::PositionSettings p = tiny.positions();
-    const int64_t steps = std::min<int64_t>(5, tiny.room(p) / 4);  // beyond the length
+    const int64_t steps =
+        std::min<int64_t>(5, tiny.room(p) / 4);  // longer than the training length
     continue_chorale(model, {}, steps, tiny.cache_limit(p, tiny.length), 1, 1, 1);
     model.attention_weights(full({1, tiny.length}, 1, {.dtype = i64}));
   });
   CHECK(pairs == 21 + 4 * 8);
 }
 
-TEST_CASE("groove continues with every pair", "[examples]") {
+TEST_CASE("groove continues with every pair of kernel and positional encoding", "[examples]") {
   GrooveSettings s;
   s.length = 24;
   Groove prompt;
@@ -79,7 +81,7 @@ TEST_CASE("groove continues with every pair", "[examples]") {
   CHECK(pairs == 21 + 4 * 8);
 }
 
-TEST_CASE("train_music writes with every pair", "[examples]") {
+TEST_CASE("train_music writes with every pair of kernel and positional encoding", "[examples]") {
   PianoSettings s;
   s.length = 8;
   const int pairs = each_pair<PianoSettings>(s, [](const PianoSettings& tiny) {
@@ -89,12 +91,14 @@ TEST_CASE("train_music writes with every pair", "[examples]") {
                           .limit = tiny.cache_limit(p, 0)};
     if (!tiny.has_position("learned")) o.tokens = 24;
     write_piano(model, tiny.language(), {}, o);
-    model.attention_weights(full({1, 12}, 1, {.dtype = i64}));  // as long as an evaluation
+    model.attention_weights(full({1, 12}, 1, {.dtype = i64}));  // the length of an evaluation
   });
   CHECK(pairs == 21 + 4 * 8);
 }
 
-TEST_CASE("train_lm writes with every pair, with a memory and without", "[examples]") {
+TEST_CASE(
+    "train_lm writes with every pair of kernel and positional encoding, with and without memory",
+    "[examples]") {
   for (const int64_t memory : {0, 6}) {
     LmSettings s;
     s.length = 8;
@@ -109,7 +113,7 @@ TEST_CASE("train_lm writes with every pair, with a memory and without", "[exampl
   }
 }
 
-TEST_CASE("harmonize writes with every pair", "[examples]") {
+TEST_CASE("harmonize writes with every pair of kernel and positional encoding", "[examples]") {
   HarmonySettings s;
   s.length = 4;
   const ChoraleSet pieces = tiny_chorales();
@@ -122,7 +126,7 @@ TEST_CASE("harmonize writes with every pair", "[examples]") {
   CHECK(pairs == 19 + 4 * 8);
 }
 
-TEST_CASE("lra classifies with every pair", "[examples]") {
+TEST_CASE("lra classifies with every pair of kernel and positional encoding", "[examples]") {
   for (const char* pooling : {"cls", "first"}) {
     LraSettings s = lra_settings("listops", true);
     s.max_length = 8;
@@ -140,9 +144,8 @@ TEST_CASE("lra classifies with every pair", "[examples]") {
   }
 }
 
-// The same by the programs, of pairs of which each failed after its training once.
-TEST_CASE("programs end well with positions and kernels whose generation is special",
-          "[examples]") {
+// Runs the programs with pairs that in the past failed after training.
+TEST_CASE("programs finish with positions and kernels that need special generation", "[examples]") {
   NEEDS_PROGRAM("train_chorales");
   const TempDir folder;
   const std::string chorales = folder.file("tiny.json");
@@ -171,16 +174,16 @@ TEST_CASE("programs end well with positions and kernels whose generation is spec
     }
 }
 
-TEST_CASE("lengths beyond a table of positions are refused", "[examples]") {
+TEST_CASE("lengths out of range of a table of positions are rejected", "[examples]") {
   NEEDS_PROGRAM("train_lm");
   const auto refused = [](const std::string& program, const Arguments& arguments,
-                          const std::string& told) {
+                          const std::string& expected) {
     const TempDir folder;
     Arguments all{"--steps", "1", "--out", folder.file("out")};
     all.insert(all.end(), arguments.begin(), arguments.end());
     const Ended ended = run(find_program(program), all);
     CHECK(ended.status == 2);
-    CHECK(ended.err == program + ": " + told + "\n");
+    CHECK(ended.err == program + ": " + expected + "\n");
     CHECK(!std::filesystem::exists(folder.file("out")));
   };
   for (const char* position : {"learned", "bert"}) {

@@ -1,14 +1,14 @@
-// Every program takes every position that its model can hold, and says what it takes otherwise.
+// Every program accepts all positions that its model supports, and reports them otherwise.
 #include "nn/models/registry.h"
 #include "tests/examples/tiny_run.h"
 
 namespace stretto::examples::testing {
 
-TEST_CASE("every program takes every position that its model can hold", "[examples]") {
+TEST_CASE("every program accepts exactly the positions that its model supports", "[examples]") {
   NEEDS_PROGRAM("lra");
   struct Reader {
     const char* program;
-    bool bidirectional;  // its model, or its encoder, looks both ways
+    bool bidirectional;  // its model, or its encoder, is bidirectional
   };
   for (const Reader& r :
        {Reader{"train_chorales", false}, Reader{"harmonize", true}, Reader{"train_lm", false},

@@ -1,4 +1,4 @@
-// What all six programs do alike: their streams, their folder, their options, their end.
+// Common behavior of all six programs: streams, output directory, options, signals.
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -26,13 +26,13 @@ using namespace stretto::examples::testing;  // NOLINT
 const Arguments tiny_model{"--layers", "1", "--d-model", "16", "--heads", "2",  "--batch",    "2",
                            "--warmup", "5", "--threads", "1",  "--steps", "40", "--d-hidden", "32"};
 
-/// A program with a model of a few hundredths of a second, on data that it generates.
+/// A program with a tiny model (a few hundredths of a second) on generated data.
 struct Tiny {
   std::string name;
   Arguments more;
 
   std::string path() const { return find_program(name); }
-  /// Into a folder.
+  /// Arguments for a run with output directory `out`.
   Arguments command(const std::string& out, const Arguments& others = {}) const {
     Arguments all = tiny_model;
     all.insert(all.end(), more.begin(), more.end());
@@ -68,7 +68,7 @@ const std::string checkpoint = "/checkpoint.safetensors";
 
 }  // namespace
 
-TEST_CASE("an earlier checkpoint is not overwritten unasked", "[examples]") {
+TEST_CASE("an earlier checkpoint is overwritten only with --overwrite", "[examples]") {
   for (const Tiny& tiny : programs()) {
     const TempDir folder;
     const std::string out = folder.file("out"), held = out + checkpoint;
@@ -89,7 +89,7 @@ TEST_CASE("an earlier checkpoint is not overwritten unasked", "[examples]") {
     CHECK(unset.complaint() == tiny.name + ": --resume: its value is empty");
     CHECK(contents(out) == before);
 
-    // That of another folder does not replace it either.
+    // Resuming a checkpoint of another directory does not replace it, either.
     const Ended moved = run(tiny.path(), tiny.command(folder.file("two"), {"--steps", "2"}));
     REQUIRE(moved.status == 0);
     CHECK(run_with({"--steps", "2", "--resume", folder.file("two") + checkpoint}).status == 2);
@@ -101,7 +101,7 @@ TEST_CASE("an earlier checkpoint is not overwritten unasked", "[examples]") {
   }
 }
 
-TEST_CASE("programs train in bf16 and go on in it", "[examples]") {
+TEST_CASE("programs train in bf16 and resume in bf16", "[examples]") {
   for (const Tiny& tiny : programs()) {
     const TempDir folder;
     const std::string out = folder.file("out"), file = out + checkpoint;
@@ -127,8 +127,8 @@ TEST_CASE("programs train in bf16 and go on in it", "[examples]") {
   }
 }
 
-TEST_CASE("programs take a precision of products", "[examples]") {
-  setenv("STRETTO_CPU", "emulated", 1);  // the processor with all three
+TEST_CASE("programs accept --matmul-precision", "[examples]") {
+  setenv("STRETTO_CPU", "emulated", 1);  // the emulated CPU has all three precisions
   for (const Tiny& tiny : programs()) {
     const TempDir folder;
     INFO(tiny.name);
@@ -166,7 +166,7 @@ TEST_CASE("programs train on a GPU as on the CPU", "[examples][cuda]") {
       std::vector<double> all;
       std::istringstream lines(read_file(folder.file(out) + "/metrics.csv"));
       std::string line, cell;
-      std::getline(lines, line);  // the names
+      std::getline(lines, line);  // the header
       while (std::getline(lines, line)) {
         std::istringstream cells(line);
         for (int i = 0; i < 4 && std::getline(cells, cell, ','); ++i)
@@ -184,8 +184,8 @@ TEST_CASE("programs train on a GPU as on the CPU", "[examples][cuda]") {
 }
 
 TEST_CASE("programs' steps on a GPU: tokens go up, a loss comes down", "[examples][cuda]") {
-  if (!stretto::testing::traffic()) STRETTO_SKIP("only tests/cuda/ptx counts copies");
-  const std::map<std::string, int64_t> tensors{{"harmonize", 4}, {"lra", 3}};  // 2 elsewhere
+  if (!stretto::testing::traffic()) STRETTO_SKIP("needs the counters of the PTX interpreter");
+  const std::map<std::string, int64_t> tensors{{"harmonize", 4}, {"lra", 3}};  // others: 2
   for (const Tiny& tiny : programs()) {
     const TempDir folder;
     INFO(tiny.name);
@@ -206,12 +206,12 @@ TEST_CASE("programs' steps on a GPU: tokens go up, a loss comes down", "[example
         stretto::testing::traffic_in(more) - stretto::testing::traffic_in(some);
     const auto known = tensors.find(tiny.name);
     CHECK(four.uploads == 4 * (known == tensors.end() ? 2 : known->second));
-    CHECK(four.downloads == 8);  // and with it what was found of wrong indices
+    CHECK(four.downloads == 8);  // each loss together with the check of indices
     CHECK(four.synchronizations == 4);
   }
 }
 
-TEST_CASE("a folder belongs to one run at a time", "[examples]") {
+TEST_CASE("a directory can be used by only one run at a time", "[examples]") {
   for (const Tiny& tiny : programs()) {
     const TempDir folder;
     const std::string out = folder.file("out"), held = out + checkpoint;
@@ -234,7 +234,7 @@ TEST_CASE("a folder belongs to one run at a time", "[examples]") {
       first.signal(SIGKILL);
       CHECK(first.wait().status == 128 + SIGKILL);
     }
-    // Nothing of it is left in the way, and then nothing at all.
+    // The lock of the killed run does not block the next run, whose end removes it.
     Program again(tiny.path(), tiny.command(out, {"--steps", "1000000", "--resume", held}));
     REQUIRE(again.wait_for("step "));
     again.signal(SIGTERM);
@@ -243,7 +243,8 @@ TEST_CASE("a folder belongs to one run at a time", "[examples]") {
   }
 }
 
-TEST_CASE("the file of a lock is nobody else's", "[examples]") {
+TEST_CASE("a lock file that is a link or pipe is rejected and changes no other file",
+          "[examples]") {
   if (programs().empty()) STRETTO_SKIP("no program is built");
   const Tiny tiny = programs().front();
   const TempDir folder;
@@ -265,7 +266,7 @@ TEST_CASE("the file of a lock is nobody else's", "[examples]") {
   refused();
 }
 
-TEST_CASE("closed standard streams do not end in the files of a run", "[examples]") {
+TEST_CASE("files of a run are correct if standard streams are closed", "[examples]") {
   for (const Tiny& tiny : programs()) {
     const TempDir folder;
     INFO(tiny.name);
@@ -282,13 +283,13 @@ TEST_CASE("closed standard streams do not end in the files of a run", "[examples
   }
 }
 
-TEST_CASE("what cannot be written to standard output is no success", "[examples]") {
+TEST_CASE("failing to write to standard output gives exit status 1", "[examples]") {
   for (const Tiny& tiny : programs()) {
     INFO(tiny.name);
-    const std::string told = tiny.name + ": cannot write to standard output";
+    const std::string complaint = tiny.name + ": cannot write to standard output";
     const Ended help = run(tiny.path(), {"--help"}, {.output = "/dev/full"});
     CHECK(help.status == 1);
-    CHECK(help.err == told + "\n");
+    CHECK(help.err == complaint + "\n");
 
     const TempDir folder;
     const std::string out = folder.file("out");
@@ -296,7 +297,7 @@ TEST_CASE("what cannot be written to standard output is no success", "[examples]
          {Surroundings{.output = "/dev/full"}, Surroundings{.broken_pipe = true}}) {
       const Ended ended = run(tiny.path(), tiny.command(out, {"--overwrite"}), surroundings);
       CHECK(ended.status == 1);
-      CHECK(ended.complaint() == told);
+      CHECK(ended.complaint() == complaint);
       CHECK(std::filesystem::exists(out + checkpoint));
       for (const auto& [path, content] : contents(out)) CHECK(!path.ends_with(".tmp"));
     }
@@ -307,11 +308,11 @@ TEST_CASE("numbers on a command line are read strictly", "[examples]") {
   for (const Tiny& tiny : programs()) {
     const TempDir folder;
     const auto refused = [&](const std::string& option, const std::string& value,
-                             const std::string& told) {
+                             const std::string& expected) {
       INFO(tiny.name << " " << option << " " << value);
       const Ended ended = run(tiny.path(), tiny.command(folder.file("out"), {option, value}));
       CHECK(ended.status == 2);
-      CHECK(ended.err == tiny.name + ": " + option + told + "\n");
+      CHECK(ended.err == tiny.name + ": " + option + expected + "\n");
     };
     const std::string whole = ": must be a whole number of 64 bits";
     for (const char* value : {"9223372036854775808", "-9223372036854775809", "0x10", "1e3", "2.0",
@@ -329,14 +330,14 @@ TEST_CASE("numbers on a command line are read strictly", "[examples]") {
     CHECK(run(tiny.path(), {"--parameters=2"}).status == 2);
     CHECK(!std::filesystem::exists(folder.file("out")));
 
-    // Decimal, whatever they begin with.
+    // A leading zero does not mean octal.
     const Ended ten = run(tiny.path(), tiny.command(folder.file("out"), {"--steps", "010"}));
     CHECK(ten.status == 0);
     CHECK_THAT(ten.err, Containing("step 10/10"));
   }
 }
 
-TEST_CASE("a signal ends a program while it makes its data", "[examples]") {
+TEST_CASE("a signal ends a program that generates data", "[examples]") {
   if (lra.path().empty()) STRETTO_SKIP("lra is not built");
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
     const TempDir folder;
@@ -351,7 +352,7 @@ TEST_CASE("a signal ends a program while it makes its data", "[examples]") {
   }
 }
 
-TEST_CASE("a run under nohup does not heed SIGHUP", "[examples]") {
+TEST_CASE("a run under nohup ignores SIGHUP", "[examples]") {
   if (lm.path().empty()) STRETTO_SKIP("train_lm is not built");
   const TempDir folder;
   Program program(lm.path(), lm.command(folder.file("out"), {"--steps", "1000000"}),
@@ -362,27 +363,27 @@ TEST_CASE("a run under nohup does not heed SIGHUP", "[examples]") {
   CHECK(program.wait().status == 128 + SIGTERM);
 }
 
-TEST_CASE("what is no regular file is no data", "[examples]") {
+TEST_CASE("--data rejects paths that are not regular files", "[examples]") {
   for (const Tiny& tiny : {lm, lra}) {
     if (tiny.path().empty()) continue;
     const TempDir folder;
     const std::string pipe = folder.file("pipe");
     REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
-    const auto told = [&](const std::string& data) {
+    const auto complaint_for = [&](const std::string& data) {
       const Ended ended = run(tiny.path(), tiny.command(folder.file("out"), {"--data", data}));
       CHECK(ended.status == 2);
       CHECK(ended.one_line());
       return ended.complaint();
     };
     const std::string cannot = tiny.name + ": cannot read '";
-    CHECK(told(pipe) == cannot + pipe + "': it is not a regular file");
-    CHECK(told("/dev/zero") == cannot + "/dev/zero': it is not a regular file");
-    CHECK(told(folder.str()) == cannot + folder.str() + "': Is a directory");
+    CHECK(complaint_for(pipe) == cannot + pipe + "': it is not a regular file");
+    CHECK(complaint_for("/dev/zero") == cannot + "/dev/zero': it is not a regular file");
+    CHECK(complaint_for(folder.str()) == cannot + folder.str() + "': Is a directory");
     CHECK(!std::filesystem::exists(folder.file("out")));
   }
 }
 
-TEST_CASE("a folder that one may not write to is called that", "[examples]") {
+TEST_CASE("a directory without write permission is reported", "[examples]") {
   if (lm.path().empty()) STRETTO_SKIP("train_lm is not built");
   const TempDir folder;
   std::filesystem::permissions(folder.str(), std::filesystem::perms(0755));
@@ -392,22 +393,23 @@ TEST_CASE("a folder that one may not write to is called that", "[examples]") {
   const Surroundings nobody{.nobody = true};
   if (run(lm.path(), {"--parameters"}, nobody).status != 0)
     STRETTO_SKIP("the program cannot be run as another user");
-  const auto told = [&](const std::string& path) {
+  const auto complaint_for = [&](const std::string& path) {
     const Ended ended = run(lm.path(), lm.command(path), nobody);
     CHECK(ended.status == 2);
     return ended.complaint();
   };
-  CHECK(told(out) == "train_lm: --out: cannot write " + out + ": Permission denied");
+  CHECK(complaint_for(out) == "train_lm: --out: cannot write " + out + ": Permission denied");
 
   const std::string open = folder.file("open");
   std::filesystem::create_directory(open);
   std::filesystem::permissions(open, std::filesystem::perms(0777));
   write_file(open + "/metrics.csv", "");
   std::filesystem::permissions(open + "/metrics.csv", std::filesystem::perms(0444));
-  CHECK(told(open) == "train_lm: --out: cannot write " + open + "/metrics.csv: Permission denied");
+  CHECK(complaint_for(open) ==
+        "train_lm: --out: cannot write " + open + "/metrics.csv: Permission denied");
 }
 
-TEST_CASE("a resumed run measures what an undisturbed one does", "[examples]") {
+TEST_CASE("a resumed run has the same metrics as an undisturbed one", "[examples]") {
   if (lm.path().empty()) STRETTO_SKIP("train_lm is not built");
   const Arguments measuring{"--steps", "60", "--evaluate-every", "7", "--save-every", "10"};
   const TinyRun whole("train_lm", lm.more), part("train_lm", lm.more);
@@ -417,7 +419,7 @@ TEST_CASE("a resumed run measures what an undisturbed one does", "[examples]") {
   };
   REQUIRE(run(lm.path(), command(whole, {})).status == 0);
   for (const char* moment : {"step 7:", "step 14:", "step 28:", "step 42:"}) {
-    // Killed: what came after the checkpoint is measured again. Stopped: nothing is.
+    // After SIGKILL the steps since the checkpoint are repeated, after SIGTERM none.
     for (const int signal : {SIGKILL, SIGTERM}) {
       std::filesystem::remove_all(part.out());
       Program program(lm.path(), command(part, {}));
@@ -437,10 +439,10 @@ TEST_CASE("a resumed run measures what an undisturbed one does", "[examples]") {
   }
 }
 
-TEST_CASE("an evaluation that a signal cuts off is done when the run goes on", "[examples]") {
+TEST_CASE("an evaluation that a signal interrupts is repeated when the run resumes", "[examples]") {
   if (lm.path().empty()) STRETTO_SKIP("train_lm is not built");
   const TinyRun whole("train_lm", lm.more), part("train_lm", lm.more);
-  // An evaluation after each step, longer than it by far.
+  // An evaluation after each step takes much longer than the step.
   const auto command = [&](const TinyRun& tiny, Arguments more) {
     more.insert(more.begin(), {"--evaluate-every", "1", "--validation-tokens", "4000", "--held-out",
                                "0.01", "--steps", "12"});
@@ -461,7 +463,7 @@ TEST_CASE("an evaluation that a signal cuts off is done when the run goes on", "
   CHECK(part.checkpoint_path() == whole.checkpoint_path());
 }
 
-TEST_CASE("a text takes no memory in proportion to its size", "[examples]") {
+TEST_CASE("memory does not grow in proportion to the size of a text", "[examples]") {
   if (lm.path().empty()) STRETTO_SKIP("train_lm is not built");
 #ifdef __SANITIZE_ADDRESS__
   STRETTO_SKIP("AddressSanitizer takes more address space than this test leaves");
@@ -473,7 +475,7 @@ TEST_CASE("a text takes no memory in proportion to its size", "[examples]") {
     for (int i = 0; i < 128; ++i) out << text;
   }
   write_file(folder.file("valid"), text.substr(0, 2000));
-  // Half of what eight bytes for each byte would take.
+  // Half of eight bytes per byte of the text.
   const Surroundings little{.memory = 512L << 20};
   const Ended ended =
       run(lm.path(),
@@ -483,7 +485,7 @@ TEST_CASE("a text takes no memory in proportion to its size", "[examples]") {
   CHECK(ended.status == 0);
 }
 
-TEST_CASE("any number of tokens may be asked for", "[examples]") {
+TEST_CASE("--validation-tokens accepts any number", "[examples]") {
   if (lm.path().empty()) STRETTO_SKIP("train_lm is not built");
   const TempDir folder;
   const std::string all = folder.file("all"), most = folder.file("most");

@@ -1,4 +1,4 @@
-# The examples of one file, run as a user would; each says at its end what it has learned.
+# Runs the single-file examples as a user would. The last output of each must match its says_NAME.
 if(STRETTO_EXAMPLES)
   set(says_melody "step 100: loss 0\\.0")
   set(says_character_model "held out 0\\.[0-3].*That ")
@@ -10,25 +10,16 @@ if(STRETTO_EXAMPLES)
   set(says_microgpt "(3[5-9]|4[0-9]|50) of 50 samples")
   set(says_own_op "curvature")
   set(says_own_position "slope +\\[2, 1\\]")
-  set(says_resumed_training "resumed after step 200.*step 400: .*gcabfd sorted: abcdfg")
-  set(says_use_checkpoint "loaded 30 of 30 tensors.*the ")
-  # What runs before, in the same folder; and the arguments.
-  set(before_resumed_training $<TARGET_FILE:resumed_training> 200)
-  set(arguments_resumed_training 400)
-  set(before_use_checkpoint $<TARGET_FILE:train_lm> --preset nano --tokens chars --held-out 0.01
-      --steps 20 --out run)
-  set(arguments_use_checkpoint run/checkpoint.safetensors)
   file(GLOB examples CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/examples/*.cpp)
   foreach(source ${examples})
     cmake_path(GET source STEM name)
     if(NOT DEFINED says_${name})
-      message(FATAL_ERROR "tests/examples/one_file.cmake: what does ${name} say?")
+      message(FATAL_ERROR "tests/examples/one_file.cmake: add says_${name}, a regular expression for its output")
     endif()
     add_test(NAME example_${name}
       COMMAND ${CMAKE_COMMAND} -D PROGRAM=$<TARGET_FILE:${name}> -D SAYS=${says_${name}}
-              -D "BEFORE=${before_${name}}" -D "ARGUMENTS=${arguments_${name}}"
               -P ${CMAKE_CURRENT_LIST_DIR}/one_file_run.cmake)
-    # An option that it does not know ends it before it trains or writes anything.
+    # An unknown option ends the program before it trains or writes anything.
     add_test(NAME example_${name}_option COMMAND ${name} --epochs 3)
     set_tests_properties(example_${name}_option PROPERTIES
       PASS_REGULAR_EXPRESSION "\\[--epochs\\] is an unknown option or one argument too many")

@@ -1,4 +1,4 @@
-// What the programs write where: never over what they read, nor unasked over what no run made.
+// Which files programs replace: never their inputs, and files of other origin only on request.
 #include <unistd.h>
 
 #include <csignal>
@@ -17,10 +17,9 @@ namespace fs = std::filesystem;
 const Arguments tiny_model{"--layers", "1", "--d-model", "16", "--heads", "2", "--batch",    "2",
                            "--warmup", "5", "--threads", "1",  "--steps", "2", "--d-hidden", "32"};
 
-/// A program with a model of a few hundredths of a second that makes as many kinds of files as it
-/// can.
+/// A program with a tiny model (a few hundredths of a second) that writes all kinds of files.
 struct Tiny {
-  std::string name, own;  // and a file that it alone makes
+  std::string name, own;  // own: a file that only this program writes
   Arguments more;
 };
 
@@ -74,7 +73,7 @@ std::set<std::string> lines_of(const std::string& path) {
 
 }  // namespace
 
-TEST_CASE("a program replaces nothing that no run made, and no link", "[examples]") {
+TEST_CASE("a program does not replace files of other origin or links", "[examples]") {
   NEEDS_PROGRAM("train_lm");
   const TempDir folder;
   const std::string victim = folder.file("victim");
@@ -85,7 +84,7 @@ TEST_CASE("a program replaces nothing that no run made, and no link", "[examples
     const Ended first = run_in(out, tiny);
     INFO(first.err);
     REQUIRE(first.status == 0);
-    // Every file that it made is one that it said it would write.
+    // It has written exactly the files that it listed in .stretto.
     std::set<std::string> made = names_in(out);
     CHECK(made.erase(".stretto") == 1);
     CHECK(lines_of(out + "/.stretto") == made);
@@ -113,7 +112,7 @@ TEST_CASE("a program replaces nothing that no run made, and no link", "[examples
   }
 }
 
-TEST_CASE("a program never writes over what it reads", "[examples]") {
+TEST_CASE("a program never overwrites its inputs", "[examples]") {
   NEEDS_PROGRAM("train_lm");
   const TempDir folder;
   const std::vector<Tiny> all = programs(folder);
@@ -136,7 +135,7 @@ TEST_CASE("a program never writes over what it reads", "[examples]") {
   fs::create_hard_link(text, folder.file("linked"));
   refused(0, lm, "generated.txt", {"--data", folder.file("linked"), "--held-out", "0.1"});
   refused(0, lm, "generated.txt", {"--validation", text});
-  // Without --generate it is no output.
+  // Without --generate the file is not an output.
   CHECK(run_in(lm, all[0], {"--data", text, "--held-out", "0.1", "--generate", "0"}).status == 0);
 
   const std::string grooves = folder.file("grooves");
@@ -158,7 +157,7 @@ TEST_CASE("a program never writes over what it reads", "[examples]") {
     }
 }
 
-TEST_CASE("an earlier run stays whole until the new one has a checkpoint", "[examples]") {
+TEST_CASE("files of an earlier run remain until the new run has a checkpoint", "[examples]") {
   NEEDS_PROGRAM("train_lm");
   const TempDir folder;
   const Tiny lm = programs(folder)[0];
@@ -173,7 +172,7 @@ TEST_CASE("an earlier run stays whole until the new one has a checkpoint", "[exa
     more.insert(more.begin(), other.begin(), other.end());
     return more;
   };
-  // What is wrong with an option is known before anything is written.
+  // Invalid options are found before anything is written.
   for (const Arguments& wrong : {Arguments{"--micro-batches", "3"}, {"--micro-batches", "4"}}) {
     const Ended ended = run_in(out, lm, with(wrong));
     CHECK(ended.status == 2);
@@ -185,7 +184,7 @@ TEST_CASE("an earlier run stays whole until the new one has a checkpoint", "[exa
   CHECK(unknown.status == 2);
   CHECK_THAT(unknown.complaint(), Containing("STRETTO_CPU is \"foo\""));
   CHECK(contents(out) == before);
-  {  // killed while it measures, before it saves
+  {  // killed after evaluations, before it saves
     Arguments all = tiny_model;
     all.insert(all.end(), lm.more.begin(), lm.more.end());
     const Arguments long_run =
@@ -202,17 +201,17 @@ TEST_CASE("an earlier run stays whole until the new one has a checkpoint", "[exa
   CHECK(names_in(out).count(".stretto-staged") == 0);
   CHECK(read_file(out + "/checkpoint.safetensors") == before.at(out + "/checkpoint.safetensors"));
 
-  // With its first checkpoint it is there as if alone.
+  // After its first checkpoint the directory looks as if it were the only run.
   REQUIRE(run_in(out, lm, other).status == 0);
-  const std::string alone = folder.file("alone");
-  REQUIRE(run_in(alone, lm, {"--seed", "2", "--evaluate-every", "1"}).status == 0);
-  CHECK(names_in(out) == names_in(alone));
+  const std::string single = folder.file("single");
+  REQUIRE(run_in(single, lm, {"--seed", "2", "--evaluate-every", "1"}).status == 0);
+  CHECK(names_in(out) == names_in(single));
   for (const char* name : {"checkpoint.safetensors", "text.txt", "generated.txt", "loss.svg"})
-    CHECK(read_file(out + "/" + name) == read_file(alone + "/" + name));
+    CHECK(read_file(out + "/" + name) == read_file(single + "/" + name));
   CHECK(count_lines(read_file(out + "/metrics.csv")) == 3);
 }
 
-TEST_CASE("a run that goes on replaces nothing of other origin", "[examples]") {
+TEST_CASE("a resumed run does not replace files of other origin", "[examples]") {
   NEEDS_PROGRAM("train_lm");
   const TempDir folder;
   const Tiny lm = programs(folder)[0];
@@ -224,12 +223,12 @@ TEST_CASE("a run that goes on replaces nothing of other origin", "[examples]") {
   CHECK(ended.status == 2);
   CHECK_THAT(ended.complaint(), Containing(" has a file generated.txt that was not made by a run"));
   CHECK(read_file(text) == "mine");
-  fs::remove(out + "/.stretto");  // as of an earlier version, which made no list
+  fs::remove(out + "/.stretto");  // as with earlier versions, which wrote no list
   CHECK(run_in(out, lm, resume).status == 0);
   CHECK(read_file(text) != "mine");
 }
 
-TEST_CASE("a run whose folder is gone does not write into the next one's", "[examples]") {
+TEST_CASE("a run whose directory was removed does not write into the next run's", "[examples]") {
   NEEDS_PROGRAM("train_lm");
   const TempDir folder;
   const Tiny lm = programs(folder)[0];
@@ -261,7 +260,7 @@ TEST_CASE("a run whose folder is gone does not write into the next one's", "[exa
                               "/checkpoint.safetensors'\n"));
 }
 
-TEST_CASE("a text that is written to during a run is noticed", "[examples]") {
+TEST_CASE("a text that changes during a run is reported", "[examples]") {
   NEEDS_PROGRAM("train_lm");
   const TempDir folder;
   const Tiny lm = programs(folder)[0];

@@ -19,7 +19,7 @@ double now() {
   return std::chrono::duration<double>(time).count();
 }
 
-// In the child, between fork and exec: system calls only.
+// In the child, between fork and exec: only system calls.
 [[noreturn]] void become(int out, int err, char** words, const Surroundings& s) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   for (const int signal : {SIGINT, SIGTERM, SIGPIPE, SIGXFSZ}) ::signal(signal, SIG_DFL);

@@ -1,4 +1,4 @@
-// Our programs, run as a user runs them.
+// Runs the example programs as a user does.
 #pragma once
 
 #include <sys/types.h>
@@ -11,33 +11,33 @@
 
 namespace stretto::examples::testing {
 
-/// Where the program `name` lies: in the folder that the environment variable STRETTO_BIN_DIR
-/// names, else where this build puts it; "" if it is in neither.
+/// Returns the path of the program `name` in the directory of the environment variable
+/// STRETTO_BIN_DIR, else in the build directory; "" if it is in neither.
 std::string find_program(const std::string& name);
 
-/// How a program ended.
+/// The result of a program.
 struct Ended {
   int status = 0;  ///< its exit code, or 128 + the signal that ended it
   std::string out, err;
   double seconds = 0;
-  /// The last line on standard error, which is where a complaint stands.
+  /// Returns the last line of standard error, which has the error message.
   std::string complaint() const;
-  /// Whether `complaint` is all there is on standard error.
+  /// True if standard error has only the line of complaint().
   bool one_line() const;
 };
 
-/// What a program finds when it starts.
+/// The environment of a program.
 struct Surroundings {
-  long largest_file = 0;  ///< > 0: writing beyond so many bytes of a file fails, as on a full disk
-  long memory = 0;        ///< > 0: so many bytes of its own; files that are mapped do not count
-  std::string output = {};       ///< where its standard output goes, in place of Ended::out
-  bool broken_pipe = false;      ///< standard output is a pipe that nobody reads
-  std::vector<int> closed = {};  ///< standard streams that it does not have
+  long largest_file = 0;         ///< > 0: limit of bytes per file, as on a full disk
+  long memory = 0;               ///< > 0: limit of its memory; mapped files do not count
+  std::string output = {};       ///< a file for standard output, instead of Ended::out
+  bool broken_pipe = false;      ///< standard output is a pipe without a reader
+  std::vector<int> closed = {};  ///< closed standard streams
   bool nohup = false;            ///< SIGHUP is ignored
-  bool nobody = false;           ///< it may write only what everybody may, if the tests may do more
+  bool nobody = false;           ///< runs as an unprivileged user if the tests run as root
 };
 
-/// A running program, ended with this object at the latest.
+/// A running program; the destructor ends it.
 class Program {
  public:
   Program(const std::string& path, const std::vector<std::string>& arguments,
@@ -67,7 +67,7 @@ class Program {
 Ended run(const std::string& path, const std::vector<std::string>& arguments,
           const Surroundings& surroundings = {});
 
-/// Every file below a folder with its content; empty for a missing folder.
+/// Returns the content of every file below a directory, by path; empty if it does not exist.
 std::map<std::string, std::string> contents(const std::string& folder);
 
 }  // namespace stretto::examples::testing

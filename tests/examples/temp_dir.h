@@ -1,4 +1,4 @@
-// What the tests of programs do with files and errors.
+// Helpers for files and errors in the tests of programs.
 #pragma once
 
 #include "tests/support/error_of.h"

@@ -57,7 +57,7 @@ void check_help(const std::string& name, const std::map<std::string, std::string
   for (std::string line; std::getline(lines, line);) {
     if (line.find("  --") != 0) continue;
     INFO(line);
-    std::string description = line;  // below a long option
+    std::string description = line;  // a long option has it on the next line
     if (line.size() <= 33 || line[31] != ' ') std::getline(lines, description);
     CHECK((description.size() > 33 && description[31] == ' '));
   }
@@ -83,7 +83,7 @@ void check_refusals(const TinyRun& tiny, const std::vector<Refusal>& refusals) {
     INFO(ended.err);
     CHECK(ended.status == 2);
     CHECK(ended.out.empty());
-    CHECK(ended.err == tiny.program + ": " + refusal.told + "\n");
+    CHECK(ended.err == tiny.program + ": " + refusal.expected + "\n");
   }
   CHECK(contents(tiny.file("")) == before);
 }

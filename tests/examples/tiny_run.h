@@ -1,5 +1,5 @@
-// What the tests of the training programs share: runs of a few hundredths of a second, and what
-// every such program must do.
+// Shared by the tests of the training programs: runs of a few hundredths of a second, and checks
+// that every program must pass.
 #pragma once
 
 #include <csignal>
@@ -11,7 +11,7 @@
 #include "tests/examples/program.h"
 #include "tests/support/catch.h"
 
-/// Skips the running test where the program was not built.
+/// Skips the running test if the program was not built.
 #define NEEDS_PROGRAM(name)                                                                 \
   if (::stretto::examples::testing::find_program(name).empty())                             \
   STRETTO_SKIP(name                                                                         \
@@ -22,18 +22,18 @@ namespace stretto::examples::testing {
 
 using Arguments = std::vector<std::string>;
 
-/// Command lines of a program that work in a folder of their own, into its folder `out`.
+/// Command lines of a program with its own directory and --out `out` in it.
 class TinyRun {
  public:
-  /// `settings`: what every command line begins with; of an option given twice the last one counts.
-  /// They may overwrite earlier results.
+  /// `settings` begin every command line; if an option is given twice, the last one counts. Earlier
+  /// results may be overwritten.
   TinyRun(const std::string& program_, Arguments settings_);
 
   std::string file(const std::string& name) const { return folder_.file(name); }
   std::string out(const std::string& name = "") const {
     return file(name.empty() ? "out" : "out/" + name);
   }
-  /// Whether there is a picture of this name, whole and in both files.
+  /// True if SVG and PNG of a picture of this name exist and are complete.
   bool drew(const std::string& name) const;
   std::string checkpoint_path() const { return read_file(out("checkpoint.safetensors")); }
 
@@ -42,38 +42,38 @@ class TinyRun {
   Ended run(const Arguments& more = {}) const { return testing::run(path, command(more)); }
   Ended resume(const Arguments& more = {}) const { return testing::run(path, resuming(more)); }
 
-  const std::string program, path;  // its name, and where it lies
+  const std::string program, path;  // its name and path
   Arguments settings;
 
  private:
   TempDir folder_;
 };
 
-/// metrics.csv without its times: what two equal runs measure.
+/// Returns metrics.csv without times, speed and memory: the same for equal runs.
 std::string measured(const TinyRun& tiny);
 
 int64_t count_lines(const std::string& text);
 
-/// --help names the options of `settings` (settings_to_metadata) and `others`, each with a
-/// description.
+/// Checks that --help lists the options of `settings` (settings_to_metadata) and `others`, each
+/// with a description.
 void check_help(const std::string& name, const std::map<std::string, std::string>& settings,
                 const Arguments& others);
 
-/// The last line that the program prints with --parameters; it makes nothing.
+/// Returns the last line that the program prints with --parameters; checks that it writes nothing.
 std::string printed_parameters(const std::string& name, const Arguments& arguments);
 
-/// A command line that is refused, and all that is said then, without the program's name.
+/// A command line that is rejected, and the whole error message without the name of the program.
 struct Refusal {
   Arguments arguments;
-  std::string told;
+  std::string expected;
 };
-/// Each is refused with status 2 and one line, and nothing in the folder changes.
+/// Checks that each is rejected with status 2 and one line, and that no file changes.
 void check_refusals(const TinyRun& tiny, const std::vector<Refusal>& refusals);
 
-/// A run that Ctrl-C stops says how to go on, and then ends with the checkpoint of one that was not
-/// stopped. `Tiny` is a TinyRun without arguments.
+/// Checks that a run stopped by Ctrl-C prints how to resume, and after resuming has the checkpoint
+/// of an undisturbed run. `Tiny` is a TinyRun without arguments.
 template <class Tiny>
-void check_stopped_run_goes_on(const Arguments& longer) {
+void check_stopped_run_resumes(const Arguments& longer) {
   const Tiny whole, tiny;
   REQUIRE(whole.run(longer).status == 0);
   {

@@ -1,14 +1,14 @@
-// Failing calls on demand: the library of preload/faults.cpp, where it is loaded.
+// Makes calls fail on demand, if the library of preload/faults.cpp is loaded.
 #pragma once
 
 #include <string>
 
 namespace stretto::testing {
 
-/// Whether this process runs under the library.
+/// True if the library is loaded into this process.
 bool can_fail();
 
-/// While it lives, the k-th call of a kind fails (preload/faults.cpp names kinds and ways).
+/// During its lifetime, the k-th call of a kind fails (kinds and ways: preload/faults.cpp).
 class Fault {
  public:
   Fault(const std::string& kind, long k, const std::string& how);
@@ -16,7 +16,7 @@ class Fault {
   Fault(const Fault&) = delete;
   Fault& operator=(const Fault&) = delete;
 
-  /// Ends it; whether the call came.
+  /// Disarms the fault. Returns true if the call occurred.
   bool end();
 
  private:

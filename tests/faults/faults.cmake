@@ -1,5 +1,5 @@
-# Planted faults (main.cpp). Sanitizers bring a malloc of their own and need all of the address space.
-# The programs' part needs them.
+# Fault injection (main.cpp). Not with sanitizers: they replace malloc and need the whole address space.
+# The mode `programs` needs the example programs.
 if(TARGET train_chorales)
   target_compile_definitions(faults PRIVATE STRETTO_FAULTS_PROGRAMS)
   add_dependencies(faults groove harmonize lra train_chorales train_lm train_music)

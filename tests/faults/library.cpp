@@ -22,9 +22,9 @@
 namespace stretto::testing {
 namespace {
 
-constexpr unsigned most_seconds = 60;  // of one attempt, which takes milliseconds
+constexpr unsigned most_seconds = 60;  // limit for one attempt, which takes milliseconds
 
-constexpr int most_complaints = 20;  // more of the same help nobody
+constexpr int most_complaints = 20;  // stops after this number
 
 int complaints = 0;
 
@@ -55,12 +55,13 @@ Outcome attempt(const std::function<void()>& act) {
 struct Phase {
   std::string name;
   std::function<void()> act;
-  std::function<void()> reset;           // to where act() begins
-  std::function<void()> clean;           // what the caller drops after a failure
-  std::function<void(bool done)> check;  // what stands afterwards, and after another act()
+  std::function<void()> reset;           // restores the state before act()
+  std::function<void()> clean;           // what a caller does after a failure
+  std::function<void(bool done)> check;  // checks the state, also after a second act()
 };
 
-// Each k-th request of act() fails; or from the k-th on all, for fewer k.
+// Repeats act() with a failing k-th request, k = 1, 2, …; then, for fewer k, with all requests from
+// the k-th on failing.
 void every_request(const Phase& phase, long step_once) {
   for (const char* how : {"once", "always"}) {
     const long step = how[0] == 'o' ? step_once : 7 * step_once;
@@ -80,7 +81,7 @@ void every_request(const Phase& phase, long step_once) {
       const std::string where = str(phase.name, ", request ", k, " ", how);
       const int before = complaints;
       expect(outcome == Outcome::done || outcome == Outcome::out_of_memory, where,
-             "another error than out of memory");
+             "the error is not out of memory");
       if (outcome != Outcome::done) expect(memory_stats().live == live, where, "memory has leaked");
       phase.check(outcome == Outcome::done);
       if (complaints > before) std::printf("  (%s)\n", where.c_str());
@@ -125,7 +126,7 @@ void fail_memory(bool wide, long step) {
                        [&](bool done) {
                          if (!done) {
                            set_random_state(from.random());
-                           expect(Snapshot(*training) == from, name, "half a step is done");
+                           expect(Snapshot(*training) == from, name, "part of the step was done");
                            training->step();
                          }
                          expect(Snapshot(*training) == to, name, "other weights");
@@ -141,8 +142,9 @@ void fail_memory(bool wide, long step) {
                  .clean = [] {},
                  .check =
                      [&](bool done) {
-                       expect(read_file(path) == (done ? bytes : "old"), "saved", "other bytes");
-                       expect(folder.entries() == 1, "saved", "a temporary file is left");
+                       expect(read_file(path) == (done ? bytes : "old"), "saved",
+                              "the file has other bytes");
+                       expect(folder.entries() == 1, "saved", "a temporary file remains");
                      }},
                 step);
   training->save(path);
@@ -158,13 +160,13 @@ void fail_memory(bool wide, long step) {
                 step);
 }
 
-// Waits for a child; its exit code, or -1 with a complaint where a signal ended it.
+// Waits for a child and returns its exit code, or -1 with a complaint if a signal ended it.
 int wait_for(pid_t child, const std::string& where) {
   int status = 0;
   while (::waitpid(child, &status, 0) != child) {
   }
   if (WIFEXITED(status)) return WEXITSTATUS(status);
-  expect(false, where, WTERMSIG(status) == SIGALRM ? "hangs" : "is ended by a signal");
+  expect(false, where, WTERMSIG(status) == SIGALRM ? "hangs" : "was ended by a signal");
   return -1;
 }
 
@@ -199,14 +201,14 @@ int fail_threads() {
         set_num_threads(4);
         Fault fault("thread", k, how);
         int wrong = 0;
-        for (int64_t job = 0; job < 3000; ++job) {  // also when more are asked for again
+        for (int64_t job = 0; job < 3000; ++job) {  // a failed thread is requested again later
           std::atomic<int64_t> sum{0};
           parallel_for(100, 1, [&](int64_t begin, int64_t) { sum += begin; });
           wrong += sum != 4950;
         }
         return wrong > 0 ? 2 : fault.end() ? 0 : 3;
       });
-      expect(code == 0, where, code == 3 ? "no thread was asked for" : "wrong sums");
+      expect(code == 0, where, code == 3 ? "no thread was requested" : "wrong sums");
     }
   return complaints;
 }
@@ -242,8 +244,9 @@ int fail_files() {
       }
       faults += fired;
       const std::string where = str(way.kind, " ", k, ": ", way.how);
-      expect(outcome == Outcome::done || outcome == Outcome::error, where, "no clean error");
-      if (way.survived || !fired) expect(outcome == Outcome::done, where, "is not survived");
+      expect(outcome == Outcome::done || outcome == Outcome::error, where, "does not throw Error");
+      if (way.survived || !fired)
+        expect(outcome == Outcome::done, where, "the call is not retried");
       check(outcome == Outcome::done, where);
     }
   };
@@ -258,10 +261,10 @@ int fail_files() {
         way, [&] { training.save(path); },
         [&](bool done, const std::string& where) {
           const std::string now = read_file(path);
-          // The folder's sync comes last, when the new file is already in its place.
+          // The directory is synced last, after the new file was renamed.
           const bool last = way.kind == std::string("fsync") && now == bytes;
-          expect(now == (done || last ? bytes : old_bytes), where, "other bytes");
-          expect(folder.entries() == 1, where, "a temporary file is left");
+          expect(now == (done || last ? bytes : old_bytes), where, "the file has other bytes");
+          expect(folder.entries() == 1, where, "a temporary file remains");
           write_file(path, old_bytes);
         });
   }
@@ -295,10 +298,10 @@ int fail_address_space() {
     ::execl("/proc/self/exe", "faults", what, nullptr);
     ::_exit(127);
   };
-  rlim_t most = 0;  // 900 more than it takes to load the program and its libraries
+  rlim_t most = 0;  // 900 MB more than loading the program and its libraries takes
   for (rlim_t limit = 100; most == 0 || limit <= most; limit += 25) {
     const std::string where = str(int64_t(limit), " MB of address space");
-    if (most == 0) {  // libraries that do not come as far as main may end as they like
+    if (most == 0) {  // below this, loading fails before main, in any way
       int status = 0;
       ::waitpid(start(limit, "load"), &status, 0);
       if (status != 0 && limit < 20'000) continue;
@@ -306,8 +309,8 @@ int fail_address_space() {
     }
     const int code = wait_for(start(limit, "train"), where);
     expect(code == 0 || code == 1, where, "does not end cleanly");
-    if (limit + 25 > most) expect(code == 0, where, "should do");
-    std::printf("%s: %s\n", where.c_str(), code == 0 ? "trains" : "refuses");
+    if (limit + 25 > most) expect(code == 0, where, "this should be enough");
+    std::printf("%s: %s\n", where.c_str(), code == 0 ? "trains" : "reports an error");
   }
   return complaints;
 }

@@ -1,18 +1,18 @@
-// Every point of a short training fails once. Each function returns the number of complaints, which
-// it prints, and ends the process with SIGALRM where something hangs.
+// Makes every possible call fail once in a short training run. Each function prints its complaints
+// and returns their number. If a call hangs, the process ends with SIGALRM.
 #pragma once
 
 namespace stretto::testing {
 
-/// Every request for memory while a model is made, trained for a step, saved and loaded.
+/// Fails every request for memory while a model is created, trained for a step, saved and loaded.
 int fail_memory();
-/// Threads that are not to be had.
+/// Fails the creation of threads.
 int fail_threads();
-/// Every call for a file while a checkpoint is saved and loaded.
+/// Fails every call for a file while a checkpoint is saved and loaded.
 int fail_files();
-/// Trainings in processes that may have so much address space and no more.
+/// Trains in processes with limited address space.
 int fail_address_space();
-/// What those processes do; an exit code.
+/// The training in those processes. Returns an exit code.
 int train_or_complain();
 
 }  // namespace stretto::testing

@@ -1,4 +1,4 @@
-// Faults planted where they can come from, and what must hold then (library.h, programs.h).
+// Fault injection: makes calls fail and checks the results (library.h, programs.h).
 //
 //     faults memory | threads | files | address_space
 //     faults programs [FAULTS in each, 84] [SEED] [PROGRAM]

@@ -29,9 +29,9 @@ namespace {
 using namespace stretto::examples;           // NOLINT
 using namespace stretto::examples::testing;  // NOLINT
 
-constexpr int most_seconds = 120;  // of a run that takes one
+constexpr int most_seconds = 120;  // limit for a run, which takes about one
 
-// Command lines of a program that work in a folder of their own. (TinyRun would bring Catch2.)
+// Command lines of a program with its own directory, like TinyRun but without Catch2.
 class TinyProgram {
  public:
   TinyProgram(const std::string& program, Arguments settings_)
@@ -56,7 +56,7 @@ class TinyProgram {
   TempDir folder_;
 };
 
-// The programs, with their data.
+// The programs and their data.
 using Make = std::function<std::unique_ptr<TinyProgram>()>;
 
 std::unique_ptr<TinyProgram> make(const std::string& program, Arguments more) {
@@ -121,7 +121,7 @@ const std::map<std::string, Make> subjects{
        return tiny;
      }}};
 
-// What fails: a call (the library's kind and way), or a signal after some share of a run.
+// A fault: a failing call (kind and way of preload/faults.cpp), or a signal at a random time.
 struct FaultKind {
   const char* column;
   const char* how;
@@ -215,7 +215,8 @@ class Hunt {
     return program->wait();
   }
 
-  // A fault in a fresh run; perhaps a second one in the run that goes on; and at last the end.
+  // A fault in a new run, often a second one in the resumed run, then an undisturbed run
+  // to the end.
   void one_trial(size_t trial) {
     const TinyProgram tiny(program_, whole_->settings);
     bool finished = disturbed(tiny, kinds[trial % std::size(kinds)]);
@@ -225,12 +226,12 @@ class Hunt {
     const bool resume = tiny.has_checkpoint();
     if (!resume) std::filesystem::remove_all(tiny.out());
     const Ended ended = run(tiny, resume, {});
-    expect(ended.status == 0, last_, "cannot go on: " + ended.complaint());
+    expect(ended.status == 0, last_, "cannot resume: " + ended.complaint());
     if (ended.status == 0)
       expect(tiny.checkpoint_path() == expected_, last_, "ends with another checkpoint");
   }
 
-  // Whether the run has come to its end all the same.
+  // True if the run finished despite the fault.
   bool disturbed(const TinyProgram& tiny, const FaultKind& kind) {
     const bool resume = tiny.has_checkpoint();
     const size_t left_before = left_over(tiny);
@@ -242,7 +243,7 @@ class Hunt {
     const bool by_signal = kind.signal > 0 && (status == 128 + kind.signal || status == 130);
     expect(status <= 2 || by_signal || status == 128 + SIGALRM, where,
            "ends with status " + std::to_string(status) + ": " + ended.complaint());
-    expect(status == 0 || by_signal || !ended.err.empty(), where, "ends without a word");
+    expect(status == 0 || by_signal || !ended.err.empty(), where, "ends without an error message");
     expect(!resume || tiny.has_checkpoint(), where, "the checkpoint is lost");
     if (tiny.has_checkpoint()) {
       try {
@@ -251,7 +252,7 @@ class Hunt {
         expect(false, where, e.what());
       }
     }
-    if (kind.signal == 0)  // a killed run before may have left one
+    if (kind.signal == 0)  // an earlier run that was killed may have left one
       expect(left_over(tiny) <= left_before, where, "leaves a temporary file");
     if (status == 0)
       expect(tiny.checkpoint_path() == expected_, where, "ends with another checkpoint");
@@ -266,7 +267,7 @@ class Hunt {
 
   Ended failed(const TinyProgram& tiny, bool resume, const FaultKind& kind) {
     const TempDir folder;
-    // Half of them in the first fifth, where most is done once.
+    // Half of the faults hit the first fifth of the calls, where the setup is.
     const int most = int(std::max(1L, counts_[kind.column] / (random_.percent(50) ? 5 : 1)));
     const std::string fault =
         std::string(kind.column) + " " + std::to_string(1 + random_.below(most)) + " " + kind.how;

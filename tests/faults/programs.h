@@ -1,4 +1,4 @@
-// Faults in the example programs.
+// Fault injection in the example programs.
 #pragma once
 
 #include <cstdint>
@@ -7,17 +7,17 @@
 namespace stretto::testing {
 
 struct ProgramFaults {
-  std::string program;  // one of the six; all when empty
-  int faults = 84;      // in each
+  std::string program;  // one of the six programs; all if empty
+  int faults = 84;      // number of faults in each program
   uint64_t seed = 1;
-  std::string library;  // of preload/faults.cpp
+  std::string library;  // path of the library of preload/faults.cpp
 };
 
-/// Tiny runs meet failing memory, writes, fsyncs, renames and opens, and signals, at random points
-/// of a fresh run or of one that is resumed. None may crash, hang or lose its checkpoint, and with
-/// --resume, or from the beginning where there is no checkpoint yet, each must end with the
-/// checkpoint of an undisturbed run, byte for byte. Prints a table; returns the number of
-/// complaints.
+/// Injects failures of memory, write, fsync, rename and open, and signals, at random points of
+/// tiny runs, new and resumed ones. No run may crash, hang or lose its checkpoint. Continued
+/// with --resume, or restarted if there is no checkpoint yet, each run must end with a
+/// checkpoint that is byte-identical to that of an undisturbed run. Prints a table; returns the
+/// number of complaints.
 int fail_programs(const ProgramFaults& options);
 
 }  // namespace stretto::testing

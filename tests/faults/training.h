@@ -1,4 +1,4 @@
-// A training of a few milliseconds, whose every step fails somewhere.
+// A training run of a few milliseconds for fault injection.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ struct TinyTraining {
   Tensor tokens, targets;
 };
 
-/// All that a checkpoint of it holds, bit for bit, and the random state.
+/// Everything that its checkpoint stores, compared bit by bit, and the random state.
 struct Snapshot {
   explicit Snapshot(const TinyTraining& training);
   void restore(TinyTraining& training) const;

@@ -1,4 +1,5 @@
-// A short run of each target, and the mutations. STRETTO_FUZZ_ROUNDS=n makes the runs longer.
+// A short run of each fuzz target, and tests of mutate(). STRETTO_FUZZ_ROUNDS=n sets the
+// number of inputs.
 
 #include <cstdint>
 #include <cstdlib>
@@ -23,7 +24,7 @@ void run_and_check(const FuzzTarget& target) {
   const std::int64_t n = rounds();
   const FuzzCount count = fuzz(target, n, 1);
   CHECK(count.accepted + count.refused == n);
-  // A target that accepts or refuses nearly everything would try nothing.
+  // A target that accepts or rejects nearly all inputs would test too little.
   CHECK(count.accepted > n / 100);
   CHECK(count.refused > n / 100);
 }
@@ -32,23 +33,25 @@ const FuzzTarget any_input = {[](std::string_view) { return true; }, {"seed", "1
 
 }  // namespace
 
-TEST_CASE("the MIDI reader reads or refuses damaged files", "[fuzz][midi]") {
+TEST_CASE("the MIDI reader accepts or rejects damaged files without defects", "[fuzz][midi]") {
   run_and_check(midi_target());
 }
 
-TEST_CASE("load_safetensors reads or refuses damaged files", "[fuzz][safetensors]") {
+TEST_CASE("load_safetensors accepts or rejects damaged files without defects",
+          "[fuzz][safetensors]") {
   run_and_check(safetensors_target());
 }
 
-TEST_CASE("an index of shards is read or refused, and opens nothing else", "[fuzz][safetensors]") {
+TEST_CASE("a damaged index of shards is accepted or rejected and opens no other files",
+          "[fuzz][safetensors]") {
   run_and_check(safetensors_index_target());
 }
 
-TEST_CASE("the readers of data sets read or refuse damaged files", "[fuzz]") {
+TEST_CASE("the readers of data sets accept or reject damaged files without defects", "[fuzz]") {
   run_and_check(tsv_target());
 }
 
-TEST_CASE("mutations are many, short and the same for a seed", "[fuzz]") {
+TEST_CASE("mutations are diverse, short and the same for the same seed", "[fuzz]") {
   PortableRandom a(3), b(3), other(4);
   std::set<std::string> all;
   std::string chain;
@@ -57,7 +60,7 @@ TEST_CASE("mutations are many, short and the same for a seed", "[fuzz]") {
     CHECK(mutated.size() <= 40);
     CHECK(mutated == mutate("seed 123", any_input, b, 40));
     all.insert(mutated);
-    chain = mutate(chain, any_input, other, 40);  // from nothing, and on and on
+    chain = mutate(chain, any_input, other, 40);  // its own last result
     CHECK(chain.size() <= 40);
   }
   CHECK(all.size() > 1500);
@@ -71,7 +74,7 @@ TEST_CASE("mutations are many, short and the same for a seed", "[fuzz]") {
   CHECK(some("\xFF\xFF\xFF\xFF"));
 }
 
-TEST_CASE("a fuzz run tells which input broke the reader", "[fuzz]") {
+TEST_CASE("a fuzz run reports the input that broke the reader", "[fuzz]") {
   const FuzzTarget broken = {[](std::string_view input) {
                                if (input.size() > 4) throw std::runtime_error("too long");
                                return true;

@@ -1,4 +1,4 @@
-// A file in memory, for readers that want a path.
+// A file in memory, for readers that need a path.
 #pragma once
 
 #include <sys/mman.h>
@@ -11,7 +11,7 @@
 
 namespace stretto::testing {
 
-/// Open as long as it lives; its path is good in this process.
+/// The path is valid in this process during the lifetime of the object.
 class MemoryFile {
  public:
   MemoryFile() : descriptor_(::memfd_create("fuzz", MFD_CLOEXEC)) {

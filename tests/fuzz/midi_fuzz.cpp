@@ -1,4 +1,4 @@
-// The reader of MIDI files as a target of fuzzing.
+// The fuzz target of the MIDI reader.
 
 #include <cmath>
 #include <cstddef>
@@ -26,7 +26,7 @@ void require(bool good, const char* what) {
 
 bool within(int value, int first, int last) { return value >= first && value <= last; }
 
-/// What must hold of every file that is read; `size` is the number of its bytes.
+/// Checks that hold for every accepted file of `size` bytes.
 void check_file(const MidiFile& file, std::size_t size) {
   const std::size_t tracks = file.tracks.size();
   require(within(file.format, 0, 2), "format");
@@ -38,11 +38,11 @@ void check_file(const MidiFile& file, std::size_t size) {
     require(note.track >= 0 && static_cast<std::size_t>(note.track) < tracks, "track");
     require(within(note.pitch, 0, 127) && within(note.velocity, 1, 127) &&
                 within(note.channel, 0, 15) && within(note.program, 0, 127),
-            "a note's numbers");
-    require(note.start >= 0 && note.duration >= 0, "a note's ticks");
+            "a note out of range");
+    require(note.start >= 0 && note.duration >= 0, "negative ticks of a note");
     const MidiTrack& track = file.tracks[static_cast<std::size_t>(note.track)];
-    require(note.start + note.duration <= track.end, "a note beyond the end");
-    require(note.start_seconds >= 0 && note.seconds >= 0, "a note's seconds");
+    require(note.start + note.duration <= track.end, "a note after the end of its track");
+    require(note.start_seconds >= 0 && note.seconds >= 0, "negative seconds of a note");
     require(note.start_seconds + note.seconds <= file.seconds() * (1 + 1e-12), "the last second");
   }
   for (std::size_t i = 1; i < file.notes.size(); ++i) {
@@ -62,8 +62,8 @@ void check_file(const MidiFile& file, std::size_t size) {
   }
 }
 
-/// What the programs make of a file that is read: a groove or a piece, or a refusal, and all
-/// sounds.
+/// Converts an accepted file as the programs do. Each conversion must succeed or reject the file,
+/// and every note must have a duration.
 void check_uses(const MidiFile& file) {
   try {
     const GrooveSource song = to_groove_source(file);
@@ -77,9 +77,11 @@ void check_uses(const MidiFile& file) {
     check_piano_file(file, "input");
     const RemiSong song = quantized(file);
     const Song written = to_song(song);
-    for (const Note& note : written.tracks[0].notes) require(note.duration >= 59, "a click");
+    for (const Note& note : written.tracks[0].notes)
+      require(note.duration >= 59, "a note that is too short");
     if (written.tempos.empty() || written.tempos.back().tick < 1 << 28)
-      require(quantized(parse_midi(midi_bytes(written), "copy")).notes == song.notes, "a copy");
+      require(quantized(parse_midi(midi_bytes(written), "copy")).notes == song.notes,
+              "a copy differs");
     for (const bool pedal : {false, true})
       for (const PianoNote& note : performed(file, pedal))
         require(note.duration >= 1 && note.start + note.duration <= 100 * (6 * 3600 + 61),
@@ -112,11 +114,11 @@ FuzzTarget midi_target() {
   const std::string chords =
       bytes_of("\0\xF0\x03\x43\x12\xF7\0\x91\x3C\x20\x05\x3C\x30\x06\x3C\0") +
       bytes_of("\x07\xE1\0\x40\x08\x3C\0\0\xD1\x05\0\xFF\x7F\x01x");
-  const std::string together = midi(1, {conductor, melody, chords});
+  const std::string multitrack = midi(1, {conductor, melody, chords});
   const std::string riff = "RIFF" + std::string(4, '\1') + "RMIDdata" +
-                           static_cast<char>(together.size()) + std::string(3, '\0') + together;
+                           static_cast<char>(multitrack.size()) + std::string(3, '\0') + multitrack;
   return {run,
-          {midi(0, {melody}), together, midi(2, {conductor + melody, chords}), riff,
+          {midi(0, {melody}), multitrack, midi(2, {conductor + melody, chords}), riff,
            header(1, 2, 0xE728) + track(melody) + chunk("Junk", "junk") + track(chords)},
           {"MThd", "MTrk", "RIFF", "RMID", "data", kEnd, bytes_of("\xFF\x51\x03"),
            bytes_of("\xFF\x58\x04"), bytes_of("\xFF\x59\x02"), bytes_of("\xFF\xFF\xFF\x7F"),

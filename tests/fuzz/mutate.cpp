@@ -14,12 +14,12 @@ std::size_t below(PortableRandom& random, std::size_t n) {
   return static_cast<std::size_t>(random.below(static_cast<int>(n)));
 }
 
-/// A place in `text` or, where `end` says so, just after it.
+/// A random position in `text`; if `end`, also just after it.
 std::size_t place(const std::string& text, PortableRandom& random, bool end = false) {
   return below(random, text.size() + (end ? 1 : 0));
 }
 
-/// One of the numbers at which counts, offsets and lengths go wrong.
+/// A value at which counts, offsets and lengths often go wrong.
 std::uint64_t extreme(PortableRandom& random) {
   constexpr std::array<std::uint64_t, 6> kPowers = {7, 8, 15, 16, 31, 32};
   switch (random.below(5)) {
@@ -49,7 +49,7 @@ void set_number(std::string& text, PortableRandom& random) {
   }
 }
 
-/// Changes the decimal number at or after a random place, if there is one.
+/// Replaces the decimal number at or after a random position, if there is one.
 void set_decimal(std::string& text, PortableRandom& random) {
   constexpr const char* kDigits = "0123456789";
   const std::size_t begin = text.find_first_of(kDigits, place(text, random));
@@ -59,7 +59,7 @@ void set_decimal(std::string& text, PortableRandom& random) {
   text.replace(begin, end - begin, sign + std::to_string(extreme(random)));
 }
 
-/// Puts in a piece of `other` or writes it over what is there.
+/// Inserts a part of `other` or overwrites bytes with it.
 void put_in(std::string& text, std::string_view other, PortableRandom& random) {
   const std::size_t at = place(text, random, true);
   const std::size_t replaced = random.below(2) == 0 ? 0 : other.size();

@@ -1,11 +1,11 @@
-// Fuzzing: a reader of files is fed with damaged ones, and must read or refuse each in good order.
+// Fuzzing: passes damaged files to a reader, which must accept or reject each without a defect.
 //
-// The ordinary tests (fuzz_test.cpp) run a few thousand inputs. The long run is the same test under
-// the sanitizers (cmake --preset asan-ubsan, build stretto_tests), and is the same every time:
+// The ordinary tests (fuzz_test.cpp) run a few thousand inputs. A long run is the same test with
+// sanitizers (cmake --preset asan-ubsan, build stretto_tests); it is deterministic:
 //
 //   STRETTO_FUZZ_ROUNDS=10000000 build/asan-ubsan/tests/stretto_tests "[fuzz]"
 //
-// Guided by coverage, where clang with libFuzzer is, each target is a program of its own:
+// For coverage-guided fuzzing with clang and libFuzzer each target is a separate program:
 //
 //   cmake -B build/fuzz -G Ninja -D CMAKE_CXX_COMPILER=clang++ -D CMAKE_BUILD_TYPE=RelWithDebInfo
 //         -D STRETTO_CUDA=OFF
@@ -18,9 +18,8 @@
 //         build/fuzz/safetensors tests/conformance/cases
 //   build/fuzz/tests/tsv_fuzz -runs=10000000 -max_len=4096 -malloc_limit_mb=64 build/fuzz/tsv
 //
-// A program stops at the first defect and leaves the input that shows it in the folder where it was
-// called; given that file alone, it shows it again. Long files help little: what is over -max_len
-// is cut off.
+// A program stops at the first defect and writes the input to the current directory; run with only
+// that file it reproduces the defect. Long input files are cut off at -max_len.
 #pragma once
 
 #include <cstddef>
@@ -36,29 +35,29 @@ namespace stretto::testing {
 
 using examples::PortableRandom;
 
-/// The reader did with an input what no reader may.
+/// A defect of a reader.
 struct FuzzFailure : std::logic_error {
   using std::logic_error::logic_error;
 };
 
-/// A reader and good inputs for it.
+/// A reader and valid inputs for it.
 struct FuzzTarget {
-  /// True where the input is accepted, false where it is refused; throws FuzzFailure, or anything
-  /// else, for a defect of the reader.
+  /// Returns true if the input is accepted, false if it is rejected; throws FuzzFailure or any
+  /// other exception for a defect of the reader.
   bool (*run)(std::string_view input);
   std::vector<std::string> seeds;
-  std::vector<std::string> words;  // that inputs are made of
+  std::vector<std::string> words;  // frequent parts of inputs
 };
 
 FuzzTarget midi_target();
 FuzzTarget safetensors_target();
 FuzzTarget safetensors_index_target();
-/// Data sets of text lines (examples/lra) and pictures: what any of the readers accepts.
+/// Data sets of text lines (examples/lra) and images; accepted if any of the readers accepts them.
 FuzzTarget tsv_target();
 
-/// `input` with one to eight changes: bits flipped; bytes set, put in, taken out, moved or doubled;
-/// a number of 1 to 8 bytes or of decimal digits made an extreme one; a word or a piece of another
-/// seed put in; the end cut off. At most `max_size` bytes.
+/// Returns `input` with one to eight changes: flips bits; sets, inserts, removes, moves or
+/// duplicates bytes; replaces a number of 1 to 8 bytes or of decimal digits by an extreme one;
+/// inserts a word or a part of another seed; cuts off the end. At most `max_size` bytes.
 std::string mutate(std::string input, const FuzzTarget& target, PortableRandom& random,
                    std::size_t max_size = 1024);
 
@@ -67,9 +66,9 @@ struct FuzzCount {
   std::int64_t refused = 0;
 };
 
-/// Runs the seeds, all of which must be accepted, then `rounds` mutated inputs, made of the seeds
-/// and of mutated inputs that were accepted. The same for the same `seed`. Throws FuzzFailure with
-/// the round, the defect and the input in hexadecimal digits.
+/// Runs the seeds, which must all be accepted, then `rounds` mutations of the seeds and of accepted
+/// mutations. Deterministic for a `seed`. Throws FuzzFailure with the round, the defect and the
+/// input in hexadecimal digits.
 FuzzCount fuzz(const FuzzTarget& target, std::int64_t rounds, std::uint64_t seed);
 
 }  // namespace stretto::testing

@@ -1,5 +1,5 @@
-// load_safetensors() as a target of fuzzing. An input that begins with { is a header up to the end
-// of the line, which gets its length put before it, and then data: so the length is mostly right.
+// The fuzz target of load_safetensors(). An input that begins with { is a header up to the end of
+// the line, then data; the length of the header is prepended, so that it is mostly correct.
 
 #include <algorithm>
 #include <cstddef>
@@ -46,8 +46,9 @@ bool run(std::string_view input) {
       held += size;
     }
     require(held <= 2 * bytes.size(), "more values than bytes");  // F16 becomes f32
-    require(sum <= 255 * held, "values that cannot be");
-    require(nn::load_safetensors_metadata(file.path()) == loaded.metadata, "two metadata");
+    require(sum <= 255 * held, "values out of range");
+    require(nn::load_safetensors_metadata(file.path()) == loaded.metadata,
+            "load_safetensors_metadata() disagrees");
     return true;
   } catch (const Error& error) {
     const std::string message = error.what();

@@ -1,5 +1,5 @@
-// The index of shards as a target of fuzzing: an input is an index beside two good shards, with a
-// file outside of their folder that nothing may open.
+// The fuzz target of the index of shards: an input is an index next to two valid shards. A file
+// outside their directory must never be opened.
 
 #include <cstddef>
 #include <cstdint>
@@ -25,7 +25,7 @@ struct Folder {
   const TempDir outside;
   const std::string path = outside.file("in");
   const std::string index = path + "/index.json";
-  MemoryFile memory;  // what the index links to
+  MemoryFile memory;  // index.json links to it
 
   Folder() {
     std::filesystem::create_directory(path);
@@ -46,8 +46,8 @@ bool run(std::string_view input) {
       const double want = name == "a" ? 1 : name == "b" ? 2 : 3;
       require(value.to_vector<double>()[0] == want, "a value of another file");
     }
-    require(loaded.tensors.size() <= 3, "more tensors than there are");
-    require(input.find("weight_map") != std::string_view::npos, "no map");
+    require(loaded.tensors.size() <= 3, "more tensors than the shards have");
+    require(input.find("weight_map") != std::string_view::npos, "accepted without a weight_map");
     return true;
   } catch (const Error& error) {
     const std::string message = error.what();

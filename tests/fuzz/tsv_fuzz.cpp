@@ -1,4 +1,4 @@
-// The readers of data sets (examples/lra) as one target of fuzzing: each is given every input.
+// One fuzz target for the readers of data sets (examples/lra): each reads every input.
 
 #include <cstddef>
 #include <cstdint>
@@ -25,7 +25,7 @@ void require(bool good, const char* what) {
   if (!good) throw FuzzFailure(what);
 }
 
-/// Runs a reader of the file at `path`; false where it refuses it, in good order.
+/// Runs a reader on the file at `path`. Returns false if it rejects the file with a valid error.
 template <class Read>
 bool reads(const std::string& path, Read read) {
   try {
@@ -64,7 +64,8 @@ void check_texts(const LabeledSequences& data, std::size_t file_size) {
 
 void check_expressions(const std::vector<ListOpsExpression>& all, std::size_t file_size) {
   for (const ListOpsExpression& tokens : all)
-    require(parse_listops(listops_text(tokens)) == tokens, "an expression, written and read");
+    require(parse_listops(listops_text(tokens)) == tokens,
+            "an expression changes when written and read");
   for (const bool strip : {false, true}) {
     const LabeledSequences data = listops_sequences(all, strip);
     check_data(data, 10, file_size);
@@ -72,7 +73,7 @@ void check_expressions(const std::vector<ListOpsExpression>& all, std::size_t fi
   }
 }
 
-/// The file's rows, written and read again, must be the same.
+/// Checks that the rows of the file are the same after writing and reading them again.
 bool reads_rows(const std::string& path) {
   static MemoryFile copy;
   using Rows = std::vector<std::vector<std::string>>;
@@ -88,7 +89,7 @@ bool reads_rows(const std::string& path) {
   std::string text;
   for (const std::vector<std::string>& row : rows) text += tsv_line(row);
   copy.hold(text);
-  require(rows_of(copy.path()) == rows, "rows, written and read");
+  require(rows_of(copy.path()) == rows, "rows change when written and read");
   return !rows.empty();
 }
 

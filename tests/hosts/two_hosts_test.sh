@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Do the programs train over two hosts as on one?  tests/hosts/two_hosts_test.sh BUILD
-# The hosts are network namespaces of this machine with a TCP link between them, over which 2 and 4
-# processes send their gradients: the checkpoint is that of one process, byte for byte.
-# STRETTO_ALL_PROGRAMS=1: of each program and for 30 steps, not of one for 10. Exit status 77,
-# skipped: where namespaces cannot be made, or without Open MPI.
+# Checks that training on two hosts equals training on one:  tests/hosts/two_hosts_test.sh BUILD
+# The hosts are two network namespaces on this machine with a TCP link between them. 2 and 4 processes
+# exchange gradients over the link; their checkpoint must be byte-identical to that of one process.
+# STRETTO_ALL_PROGRAMS=1 tests all programs for 30 steps, otherwise one for 10. Exit status 77
+# (skipped) if namespaces cannot be created or Open MPI is missing.
 set -euo pipefail
 programs=$(cd "$1/examples" && pwd)
 skip() { echo "skipped: $1"; exit 77; }
-for tool in ip nsenter unshare mpirun; do command -v "$tool" >/dev/null || skip "$tool is not there"; done
+for tool in ip nsenter unshare mpirun; do command -v "$tool" >/dev/null || skip "$tool is not installed"; done
 
 scratch=$(mktemp -d)
 hosts=("stretto-a-$$" "stretto-b-$$")
@@ -21,7 +21,7 @@ for host in "${hosts[@]}"; do
 done
 ip link add link0 netns "${hosts[0]}" type veth peer name link0 netns "${hosts[1]}" \
   2>"$scratch/error" || skip "no link between namespaces: $(<"$scratch/error")"
-# Not `ip -n`, which mounts too: a chroot's root cannot be.
+# Not `ip -n`: it also remounts /, which fails inside a chroot.
 on() { nsenter --net="/run/netns/$1" "${@:2}"; }
 for i in 0 1; do
   on "${hosts[i]}" ip address add "10.213.7.$((i + 1))/24" dev link0
@@ -29,7 +29,7 @@ for i in 0 1; do
   on "${hosts[i]}" ip link set lo up
 done
 
-# Open MPI starts its part on a host by this, where it would else use ssh.
+# Open MPI starts its daemon on each host with this script instead of ssh.
 agent=$scratch/agent
 cat >"$agent" <<'END'
 #!/usr/bin/env bash
@@ -80,8 +80,8 @@ for program in "${all[@]}"; do
       sent=$(awk '/gradient communication/ {print int($9 * 1e6)}' "$scratch/log")
       echo "$program, $n processes on two hosts $more: $bytes bytes over the link, $steps steps of $sent"
       cmp "$scratch/one/checkpoint.safetensors" "$scratch/two/checkpoint.safetensors"
-      # Of 2(n − 1)/n of the gradients, pairs on two hosts send at least an n-th part across.
-      ((sent > 0 && bytes > steps * sent / n)) || { echo "too few bytes for gradients" >&2; exit 1; }
+      # Each process exchanges 2(n − 1)/n of the gradients; at least 1/n must cross the link.
+      ((sent > 0 && bytes > steps * sent / n)) || { echo "fewer bytes than the gradients need" >&2; exit 1; }
       rm -rf "$scratch/two"
     done
   done

@@ -1,11 +1,11 @@
-// A stand-in for NCCL: of its interface what cuda/runtime/nccl.cu uses, over shared memory of one
-// host. Its messages are copies and functions of the host on the stream that they are given, so
-// that it runs on tests/cuda/ptx, and with a CUDA runtime. It finds what NCCL would hang on or
-// not tell: sizes that differ, two processes of one rank, and one that does not come for the
-// seconds of STRETTO_PROCESS_TIMEOUT (30).
+// A substitute for NCCL that implements the functions that cuda/runtime/nccl.cu uses, over shared
+// memory of one host. Messages are copies and host functions on the given stream, so it runs on the
+// PTX interpreter (tests/cuda/ptx) and with a CUDA runtime. It reports errors on which NCCL would
+// hang or be silent: different sizes, two processes with the same rank, and a process that does not
+// arrive within STRETTO_PROCESS_TIMEOUT seconds (default 30).
 //
-// NCCL_STAND_IN_FAILS=init:1 or send:0: that call of that rank fails; stop:1: it stops, as by
-// SIGSTOP, between its first messages and the next.
+// NCCL_STAND_IN_FAILS=init:1 or send:0 makes that call of that rank fail; stop:1 stops rank 1, as
+// SIGSTOP does, between its first messages and the next.
 #include <cuda_runtime_api.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -41,10 +41,10 @@ std::chrono::seconds patience() {
   return std::chrono::seconds(text ? std::atoi(text) : 30);
 }
 
-/// What one process has for another: a piece of a message, until it is taken.
+/// A chunk of a message from one process to another, until it is received.
 struct Mailbox {
   std::atomic<int> full;
-  size_t bytes, total;  // of the piece; of the message
+  size_t bytes, total;  // of the chunk; of the message
   char data[room];
 };
 struct Segment {
@@ -80,7 +80,7 @@ struct ncclComm {
     ncclComm* comm;
     std::vector<Message> messages;
   };
-  std::deque<Batch> batches;  // which functions on the stream point to
+  std::deque<Batch> batches;  // host functions on the stream point to them
 
   bool fails(const char* call) const {
     const char* const text = std::getenv("NCCL_STAND_IN_FAILS");
@@ -91,7 +91,7 @@ struct ncclComm {
     state = remote_error;
     segment->broken = 1;
   }
-  /// Moves a piece, if there is one to move and a place for it.
+  /// Moves a chunk if one is ready and its destination is free.
   void move(Message& m) {
     Mailbox& box = m.sends ? segment->boxes[rank][m.peer] : segment->boxes[m.peer][rank];
     if (box.full.load(std::memory_order_acquire) == int(m.sends)) return;
@@ -195,7 +195,7 @@ int ncclGetUniqueId(ncclUniqueId* id) {
   const int file = ::shm_open(id->internal, O_CREAT | O_EXCL | O_RDWR, 0600);
   if (file < 0 || ::ftruncate(file, sizeof(Segment)) != 0)
     return tell(system_error, "no shared memory");
-  ::close(file);  // zeros: nobody has come
+  ::close(file);  // zeros: no process has arrived
   return success;
 }
 
@@ -231,7 +231,7 @@ int ncclCommInitRank(ncclComm** made, int size, ncclUniqueId id, int rank) {
 }
 
 int ncclCommAbort(ncclComm* comm) {
-  comm->state = remote_error;  // what waits on the stream goes no further
+  comm->state = remote_error;  // functions that wait on the stream give up
   cudaStreamSynchronize(comm->stream);
   for (const auto& batch : comm->batches)
     for (const Message& m : batch.messages) cudaFreeHost(m.pinned);

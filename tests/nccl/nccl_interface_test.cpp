@@ -1,4 +1,4 @@
-// What cuda/runtime/nccl_interface.h says of NCCL, against nccl.h where it is.
+// Compares cuda/runtime/nccl_interface.h with nccl.h, if that is installed.
 #if __has_include("cuda_runtime_api.h") && __has_include("nccl.h")
 #include "cuda/runtime/nccl_interface.h"
 
@@ -15,7 +15,7 @@ namespace {
 
 namespace ours = stretto::cuda::nccl;
 
-// As they are passed: numbers of one size, pointers, structures of one size.
+// True for types that are passed alike: numbers of one size, pointers, structs of one size.
 template <class A, class B>
 constexpr bool alike = std::is_same_v<A, B> || (std::is_pointer_v<A> && std::is_pointer_v<B>) ||
                        (std::is_pointer_v<A> == std::is_pointer_v<B> &&
@@ -50,7 +50,7 @@ static_assert(!Same<ours::Send, decltype(&ncclAllReduce)>::value);
 }  // namespace
 #endif
 
-TEST_CASE("NCCL's interface is what nccl.h says", "[cuda]") {
+TEST_CASE("cuda/runtime/nccl_interface.h agrees with nccl.h", "[cuda]") {
 #ifdef STRETTO_HAS_NCCL_H
   CHECK(ours::success == int(ncclSuccess));
   CHECK(ours::in_progress == int(ncclInProgress));

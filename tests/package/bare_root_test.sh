@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
-# The Debian package on a machine that has nothing: installed by apt, used as its users would.
+# Installs the Debian package with apt in a minimal Debian and uses it as a user would.
 #   STRETTO_BARE_ROOT=DIR tests/package/bare_root_test.sh BUILD
-# Makes a Debian 12 in DIR by debootstrap, or takes the one that is there, and removes the package
-# afterwards. Needs root and the network. Exit status 77, skipped: without them or without DIR.
+# Creates a Debian 12 in DIR with debootstrap, or uses the one that exists there, and removes the
+# package afterwards. Needs root and the network. Exit status 77 (skipped) without them or without DIR.
 set -euo pipefail
 tests=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 build=$(cd "$1" && pwd)
 root=${STRETTO_BARE_ROOT:-}
-[[ -n $root ]] || { echo "skipped: STRETTO_BARE_ROOT names no folder for a Debian"; exit 77; }
+[[ -n $root ]] || { echo "skipped: STRETTO_BARE_ROOT is not set; it must name a directory for a Debian system"; exit 77; }
 ((EUID == 0)) || { echo "skipped: needs root"; exit 77; }
-command -v debootstrap >/dev/null || { echo "skipped: debootstrap is not there"; exit 77; }
+command -v debootstrap >/dev/null || { echo "skipped: debootstrap is not installed"; exit 77; }
 if readelf --dynamic "$build/libstretto.so" | grep -q libcudart; then
-  echo "skipped: this build needs CUDA's runtime, which no package brings (STRETTO_CUDA=OFF does not)"
+  echo "skipped: this build needs the CUDA runtime, which Debian does not package; use STRETTO_CUDA=OFF"
   exit 77
 fi
 
@@ -46,6 +46,6 @@ inside bash -euc '
   man -P cat stretto-train-lm | head -n 12'
 inside apt-get -qq purge -y stretto >/dev/null
 if inside sh -c 'ls -d /usr/include/stretto /usr/lib/libstretto* /usr/bin/stretto-*' 2>/dev/null; then
-  echo "these stay when the package is removed" >&2
+  echo "these files remain after the package is removed" >&2
   exit 1
 fi

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Is the Debian package complete, and does its shared library show namespace stretto alone?
+# Checks that the Debian package is complete and that its shared library exports only namespace stretto:
 #   tests/package/contents_test.sh BUILD
-# Exit status 77, skipped: where Debian's tools are missing.
+# Exit status 77 (skipped) if Debian's tools are missing.
 set -euo pipefail
 build=$(cd "$1" && pwd)
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
 for tool in cpack dpkg-deb dpkg-shlibdeps file help2man pkg-config; do
-  command -v "$tool" >/dev/null || { echo "skipped: $tool is not there"; exit 77; }
+  command -v "$tool" >/dev/null || { echo "skipped: $tool is not installed"; exit 77; }
 done
 
 fail() { printf '%s\n' "$@" >&2; exit 1; }
@@ -16,14 +16,14 @@ fail() { printf '%s\n' "$@" >&2; exit 1; }
 (cd "$scratch" && cpack --config "$build/CPackConfig.cmake" -D CPACK_DEBIAN_COMPRESSION_TYPE=none \
   -B "$scratch/out" >log 2>&1) || { cat "$scratch/log"; fail "cpack fails"; }
 packages=("$scratch"/out/*.deb)
-((${#packages[@]} == 1)) || fail "not one package but ${#packages[@]}"
+((${#packages[@]} == 1)) || fail "${#packages[@]} packages; expected one"
 deb=${packages[0]}
 root=$scratch/root
 dpkg-deb --extract "$deb" "$root"
 fields=$(dpkg-deb --field "$deb")
 echo "$fields"
-grep -q '^Depends:.*fonts-dejavu-core' <<<"$fields" || fail "the programs need a font"
-grep -q 'programs' <<<"$fields" || fail "its description names no programs"
+grep -q '^Depends:.*fonts-dejavu-core' <<<"$fields" || fail "it does not depend on the font that the programs need"
+grep -q 'programs' <<<"$fields" || fail "its description does not mention the programs"
 echo "installed: $(du -sk "$root" | cut -f 1) kB"
 
 version=$(dpkg-deb --field "$deb" Version)
@@ -36,27 +36,27 @@ for name in bin/stretto-{report,groove,harmonize,lra,train-chorales,train-lm,tra
   [[ -e $root/usr/$name ]] || fail "not in the package: $name"
 done
 while read -r name; do
-  fail "not below /usr, or of the tree's tests: $name"
+  fail "not below /usr, or a test: $name"
 done < <(dpkg-deb --contents "$deb" | awk '$6 !~ /^\.\/(usr\/|$)/ || $6 ~ /test/ {print $6}')
 
 if command -v doxygen >/dev/null; then
   [[ -e $root/usr/share/doc/stretto/reference/index.html ]] || fail "not in the package: the API reference"
 fi
 
-# The headers that a header includes are there, as files beside it; those of CUDA kernels come with
-# the kernels.
+# Every header that an installed header includes is installed too, relative to it. Headers of CUDA
+# kernels are installed only if the library has the kernels.
 includes=0
 while IFS=: read -r header line; do
   name=${line#*\"}
   [[ -e $(dirname "$header")/${name%\"*} ]] || fail "$header: not in the package: $line"
   includes=$((includes + 1))
 done < <(grep -r '^ *# *include "' "$root/usr/include/stretto")
-((includes > 200)) || fail "headers include $includes others"
+((includes > 200)) || fail "found only $includes includes"
 if ! readelf --dynamic "$root/usr/lib/libstretto.so" | grep -q libcudart; then
   [[ ! -e $root/usr/include/stretto/cuda ]] || fail "headers of CUDA kernels without CUDA"
 fi
 
-# Each option of a program stands in its manual page.
+# Each option of a program is in its manual page.
 for program in "$root"/usr/bin/stretto-*; do
   page=$root/usr/share/man/man1/$(basename "$program").1
   [[ -e $page || -e $page.gz ]] || fail "no $(basename "$page")"
@@ -64,23 +64,23 @@ for program in "$root"/usr/bin/stretto-*; do
   text=$(zcat "$page.gz" | sed 's/\\fB//g; s/\\fR//g; s/\\-/-/g')
   options=0
   for option in $("$program" --help | grep -oE '^ +(-[a-z],)?--[a-z-]+' | grep -oE -- '--[a-z-]+'); do
-    grep -qF -- "$option" <<<"$text" || fail "$(basename "$page") does not name $option"
+    grep -qF -- "$option" <<<"$text" || fail "$(basename "$page") does not mention $option"
     options=$((options + 1))
   done
-  ((options >= 2)) || fail "$(basename "$program") --help names $options options"
+  ((options >= 2)) || fail "$(basename "$program") --help lists only $options options"
 done
 
-# What the shared library shows.
+# The symbols that the shared library exports.
 library=$root/usr/lib/libstretto.so.$version
 name=$(readelf --dynamic "$library" | sed -n 's/.*(SONAME).*\[\(.*\)\]/\1/p')
 [[ $name == "libstretto.so.$minor" ]] || fail "its SONAME is $name"
 nm --dynamic --defined-only "$library" | awk '{print $3}' >"$scratch/symbols"
 grep -vE '^_Z(N|NK|ZN|ZNK|GVN|GVZN|GVZNK|T.N|T[hv][n0-9_]*_NK?)7stretto' "$scratch/symbols" | c++filt |
   head >"$scratch/others" || true
-[[ ! -s $scratch/others ]] || fail "it shows what is not stretto's:" "$(<"$scratch/others")"
-(($(wc -l <"$scratch/symbols") > 500)) || fail "it shows $(wc -l <"$scratch/symbols") symbols alone"
+[[ ! -s $scratch/others ]] || fail "it exports symbols outside namespace stretto:" "$(<"$scratch/others")"
+(($(wc -l <"$scratch/symbols") > 500)) || fail "it exports only $(wc -l <"$scratch/symbols") symbols"
 
-# A program by pkg-config, whose prefix is where the package lies.
+# A program built with pkg-config, whose prefix is the directory of the unpacked package.
 export PKG_CONFIG_PATH=$root/usr/lib/pkgconfig
 source=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)/consumer/main.cpp
 read -ra flags < <(pkg-config --cflags --libs stretto)

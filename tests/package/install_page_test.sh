@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Do the lines of docs/install.md work as they are written?
+# Checks that the commands in docs/install.md work exactly as written:
 #   tests/package/install_page_test.sh SCRATCH COMPILER
-# They run in a copy of this repository whose library is three small sources, as what is tested is
-# around the library. Exit status 77, skipped: where a tool of theirs is missing.
+# They run in a copy of this repository whose library is reduced to three small sources, as only
+# building and packaging are tested. Exit status 77 (skipped) if a tool that they need is missing.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 scratch=$1
 export CXX=$2
 for tool in ninja cpack pkg-config dpkg-deb dpkg-shlibdeps file; do
-  command -v "$tool" >/dev/null || { echo "skipped: $tool is not there"; exit 77; }
+  command -v "$tool" >/dev/null || { echo "skipped: $tool is not installed"; exit 77; }
 done
 fail() { printf '%s\n' "$@" >&2; exit 1; }
 
@@ -37,14 +37,14 @@ int main() {
 END
 cp "$copy/mine.cpp" "$scratch/project"
 
-# blocks LANGUAGE: the page's code in it; block LANGUAGE N: the N-th alone.
+# blocks LANGUAGE: all code blocks of the page in this language; block LANGUAGE N: the N-th block.
 blocks() { awk -v fence="\`\`\`$1" '$0 == fence {on = 1; next} /^```/ {on = 0} on' docs/install.md; }
 block() {
   awk -v fence="\`\`\`$1" -v n="$2" '$0 == fence {on = ++i == n; next} /^```/ {on = 0} on' docs/install.md
 }
 
-# The lines of a shell, all of them in their order. apt-get and apt are not asked to change this
-# machine: packages by name are left out, a file is unpacked.
+# All shell commands in their order. `sudo apt` must not change this machine: packages given by name
+# are skipped, a .deb file is unpacked into the home directory.
 sudo() {
   local file=${*: -1}
   [[ $file == *.deb ]] || return 0
@@ -53,18 +53,18 @@ sudo() {
 export -f sudo
 export -n PKG_CONFIG_PATH CMAKE_PREFIX_PATH LD_LIBRARY_PATH
 blocks sh >"$scratch/lines.sh"
-(($(grep -cE '^(cmake|cpack|g\+\+|\./mine|sudo apt)' "$scratch/lines.sh") >= 8)) || fail "docs/install.md has too few lines"
+(($(grep -cE '^(cmake|cpack|g\+\+|\./mine|sudo apt)' "$scratch/lines.sh") >= 8)) || fail "docs/install.md has too few commands"
 (cd "$copy" && HOME=$scratch/home bash -euo pipefail "$scratch/lines.sh") >"$scratch/log" 2>&1 || {
   cat "$scratch/log"
-  fail "a line of docs/install.md fails; the lines are:" "$(<"$scratch/lines.sh")"
+  fail "a command of docs/install.md fails; the commands are:" "$(<"$scratch/lines.sh")"
 }
-grep -x 'mine: \[2, 3\]' "$scratch/log" || fail "./mine does not say what it should"
+grep -x 'mine: \[2, 3\]' "$scratch/log" || fail "./mine does not print the expected line"
 
-# A package of the library alone: no fonts, no programs, no headers of kernels.
+# A package of only the library: without fonts, programs and headers of kernels.
 packages=("$copy"/build/release/stretto_*.deb)
 deb=${packages[0]}
 fields=$(dpkg-deb --field "$deb" Depends Description)
-grep -iE 'font|program' <<<"$fields" && fail "the package of the library alone says so"
+grep -iE 'font|program' <<<"$fields" && fail "the package of only the library mentions fonts or programs"
 usr=$scratch/home/debian/usr
 find "$usr/include" -path '*/stretto/cuda/*' | grep . && fail "headers of CUDA kernels without CUDA"
 for name in include/stretto/stretto.h lib/libstretto.so share/doc/stretto/{README.md,LICENSE,copyright,docs/install.md} \
@@ -72,9 +72,9 @@ for name in include/stretto/stretto.h lib/libstretto.so share/doc/stretto/{READM
   [[ -e $usr/$name ]] || fail "not in the package: $name"
 done
 
-# The three ways of CMake.
+# The three ways to use Stretto from CMake.
 cd "$scratch/project"
-project() {  # NAME, FILE in the place of add_subdirectory, OPTION...
+project() {  # NAME, FILE to replace the line with add_subdirectory, OPTION...
   local name=$1 file=$2
   shift 2
   mkdir "$name"
@@ -82,7 +82,7 @@ project() {  # NAME, FILE in the place of add_subdirectory, OPTION...
   ln -s "$copy" "$name/stretto"
   sed -e "/^add_subdirectory/{r $file" -e 'd}' "$scratch/tree.cmake" >"$name/CMakeLists.txt"
   { cmake -S "$name" -B "$name/build" -G Ninja "$@" && cmake --build "$name/build" && "$name/build/mine"; } \
-    >"$scratch/log" 2>&1 || { cat "$scratch/log" "$name/CMakeLists.txt"; fail "a project by $name fails"; }
+    >"$scratch/log" 2>&1 || { cat "$scratch/log" "$name/CMakeLists.txt"; fail "the project that uses $name fails"; }
 }
 (cd "$root" && block cmake 1) >"$scratch/tree.cmake"
 (cd "$root" && block cmake 2) >"$scratch/fetch.cmake"
@@ -92,10 +92,10 @@ project add_subdirectory "$scratch/add.cmake"
 project FetchContent "$scratch/fetch.cmake"
 project find_package "$scratch/find.cmake" -D CMAKE_PREFIX_PATH="$scratch/home/stretto"
 
-# Folders that are no part of the prefix.
+# Installation directories outside the prefix.
 (cd "$copy" && cmake --preset release -D CMAKE_INSTALL_INCLUDEDIR="$scratch/include" \
   -D CMAKE_INSTALL_LIBDIR="$scratch/lib" && cmake --install build/release --prefix "$scratch/rest") >"$scratch/log" 2>&1 ||
-  { cat "$scratch/log"; fail "absolute folders are not installed"; }
+  { cat "$scratch/log"; fail "installing to absolute directories fails"; }
 project absolute "$scratch/find.cmake" -D stretto_DIR="$scratch/lib/cmake/stretto"
 export PKG_CONFIG_PATH=$scratch/lib/pkgconfig
 [[ $(pkg-config --variable=includedir stretto) == "$scratch/include" ]] || fail "pkg-config: $(pkg-config --cflags stretto)"

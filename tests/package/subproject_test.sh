@@ -1,13 +1,12 @@
 #!/usr/bin/env bash
-# Stretto in the tree of another project: is it built as it should be whatever the parent sets, and
-# does the parent keep its own headers, package and installation?
+# Checks Stretto as a subproject: it is built correctly whatever the parent project sets, and it does
+# not interfere with the headers, package and installation of the parent.
 #   tests/package/subproject_test.sh SCRATCH COMPILER
-# Nothing is built but a few objects: what is looked at are the commands. Exit status 77, skipped:
-# without Ninja.
+# Checks the compile commands; only a few objects are built. Exit status 77 (skipped) without Ninja.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 scratch=$1 compiler=$2
-command -v ninja >/dev/null || { echo "skipped: ninja is not there"; exit 77; }
+command -v ninja >/dev/null || { echo "skipped: ninja is not installed"; exit 77; }
 rm -rf "$scratch"
 mkdir -p "$scratch"
 cd "$scratch"
@@ -20,7 +19,7 @@ configure() {
     -D OWN_HEADERS="$scratch/own" -D STRETTO_SOURCE="$root" -D STRETTO_CUDA=OFF \
     -D CMAKE_EXPORT_COMPILE_COMMANDS=ON "$@" >log 2>&1 || { cat log; fail "cmake $*"; }
 }
-# command_of SOURCE: how it is compiled, the first time.
+# command_of SOURCE: its first compile command.
 command_of() {
   sed -n 's/^ *"command": "\(.*\)",\{0,1\}$/\1/p' "$scratch/build/compile_commands.json" |
     grep -F -- "-c $1" | head -n 1 | sed 's/\\"/"/g' || true
@@ -31,37 +30,37 @@ configure -D CMAKE_BUILD_TYPE= -D CMAKE_UNITY_BUILD=ON -D CMAKE_CXX_VISIBILITY_P
   -D CMAKE_VISIBILITY_INLINES_HIDDEN=ON -D CMAKE_COMPILE_WARNING_AS_ERROR=ON -D BUILD_SHARED_LIBS=ON \
   -D STRETTO_SHARED=ON
 
-# Users see the include directory alone, the library its own source first.
+# Users get only the include directory; the library finds its own headers first.
 library=$(command_of "$root/core/error.cpp")
 user=$(command_of "$root/tests/consumer/own_names/main.cpp")
-[[ -n $library ]] || fail "core/error.cpp is not compiled by itself (a unity build?)"
+[[ -n $library ]] || fail "core/error.cpp has no compile command of its own (a unity build?)"
 [[ -n $user ]] || fail "main.cpp is not compiled"
-grep -qE -- "(-I|-isystem) *$root( |/( |\$))" <<<"$user" && fail "a user's include path has $root:" "$user"
+grep -qE -- "(-I|-isystem) *$root( |/( |\$))" <<<"$user" && fail "the include path of a user contains $root:" "$user"
 for source in core/error.cpp core/shape.cpp autograd/engine.cpp ops/view.cpp nn/linear.cpp; do
   (cd build && eval "$(command_of "$root/$source") -O0 -fsyntax-only") || fail "$source does not compile"
 done
 (cd build && eval "$user -fsyntax-only") || fail "main.cpp does not compile"
 
-# Its own optimization, warnings and visibility.
-[[ $(last_of ' -O[0-9a-z]*' "$library") == " -O3" ]] || fail "without a build type not optimized:" "$library"
+# The library has its own optimization, warnings and visibility.
+[[ $(last_of ' -O[0-9a-z]*' "$library") == " -O3" ]] || fail "not optimized without a build type:" "$library"
 [[ $(last_of ' -W(no-)?error( |$)' "$library") == *-Wno-error* ]] || fail "warnings are errors:" "$library"
-[[ $user != *" -O"* && $user != *-Wshadow* ]] || fail "a user's code gets our options:" "$user"
+[[ $user != *" -O"* && $user != *-Wshadow* ]] || fail "the code of a user gets options of Stretto:" "$user"
 (cd build && eval "$library")
 [[ $library =~ " -o "([^ ]+) ]]
 symbols=$(readelf --symbols --wide "build/${BASH_REMATCH[1]}")
 grep -E ' HIDDEN .*7stretto' <<<"$symbols" && fail "core/error.cpp hides these symbols"
-grep -qE ' DEFAULT +[0-9]+ _ZN7stretto' <<<"$symbols" || fail "core/error.cpp shows nothing"
+grep -qE ' DEFAULT +[0-9]+ _ZN7stretto' <<<"$symbols" || fail "core/error.cpp exports nothing"
 
-# The parent's installation and package hold what is the parent's.
-[[ ! -e build/CPackConfig.cmake ]] || fail "a package is set up that the parent did not ask for"
+# The parent's installation and package contain only files of the parent.
+[[ ! -e build/CPackConfig.cmake ]] || fail "a package is configured that the parent did not request"
 cmake --install build --prefix "$scratch/prefix" >log 2>&1 || { cat log; fail "cmake --install"; }
 [[ $(cd prefix && find . -type f) == ./own/main.cpp ]] || fail "installed:" "$(cd prefix && find . -type f)"
 
-# What a parent asks for is done.
+# Settings of the parent are respected.
 configure -U 'CMAKE_*VISIBILITY*' -D CMAKE_BUILD_TYPE=Debug -D STRETTO_INSTALL=ON
 [[ $(command_of "$root/core/error.cpp") != *" -O"* ]] || fail "a debug build is optimized"
 grep -q 'lib/pkgconfig' build/stretto/cmake_install.cmake || fail "STRETTO_INSTALL=ON installs nothing"
-[[ ! -e build/CPackConfig.cmake ]] || fail "STRETTO_INSTALL=ON sets up a package"
+[[ ! -e build/CPackConfig.cmake ]] || fail "STRETTO_INSTALL=ON configures a package"
 configure -D CMAKE_BUILD_TYPE= -D CMAKE_CXX_FLAGS=-O1
-[[ $(command_of "$root/core/error.cpp") != *" -O3"* ]] || fail "-O1 of the parent is overridden"
-echo "stretto is well-behaved in the tree of another project"
+[[ $(command_of "$root/core/error.cpp") != *" -O3"* ]] || fail "the -O1 of the parent is overridden"
+echo "stretto works as a subproject"

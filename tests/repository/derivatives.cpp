@@ -19,12 +19,12 @@ std::string replaced(const std::string& text, const std::string& pattern, const 
 
 std::string trimmed(const std::string& text) { return replaced(text, "^\\s+|\\s+$", ""); }
 
-// The text as one line without comments.
+// The text on one line, without comments.
 std::string one_line(const std::string& text) {
   return trimmed(replaced(replaced(text, "//[^\n]*", ""), "\\s+", " "));
 }
 
-// Where the bracket at `open` is closed.
+// The position of the bracket that closes the one at `open`.
 size_t closing(const std::string& text, size_t open) {
   int depth = 0;
   for (size_t at = open; at < text.size(); ++at) {
@@ -35,7 +35,7 @@ size_t closing(const std::string& text, size_t open) {
   fail("derivatives", "a bracket is not closed: ", text.substr(open, 60));
 }
 
-// What stands between commas that are in no brackets.
+// The items of `list`, split at commas outside of brackets.
 Texts parts(const std::string& list) {
   Texts all(1);
   for (size_t at = 0; at < list.size(); ++at) {
@@ -51,8 +51,8 @@ Texts parts(const std::string& list) {
   return all;
 }
 
-// The body of a closure in the letters of the page: g the gradient of the output, y the output.
-std::string in_letters(const std::string& closure) {
+// The body of a closure in the notation of the page: g is the gradient of the output, y the output.
+std::string in_notation(const std::string& closure) {
   static const std::regex head(R"(^\[([^\]]*)\]\s*\(Backward& (\w+)\)\s*)");
   std::smatch found;
   if (!std::regex_search(closure, found, head)) return "";
@@ -67,7 +67,7 @@ std::string in_letters(const std::string& closure) {
     if (std::smatch saved;
         std::regex_match(capture, saved, std::regex(R"((\w+) = Saved\((\w+)\))")))
       body = replaced(body, "\\b" + saved[1].str() + "\\(\\)", saved[2]);
-  // Where one expression per gradient is returned: these, in the order of the inputs.
+  // If one expression per gradient is returned: the expressions, in the order of the inputs.
   const std::string start = "return Tensors{";
   for (size_t at; (at = body.find(start)) != std::string::npos;) {
     const size_t brace = at + start.size() - 1, end = closing(body, brace);
@@ -84,14 +84,15 @@ std::string in_letters(const std::string& closure) {
 
 struct Row {
   std::string op, inputs, gradient;  // gradient: code
-  std::string said = {};             // in its place, words
+  std::string words = {};            // printed instead of the code
 };
 
 std::string cell(const std::string& code) {
   return code.empty() ? "" : "`" + replaced(code, "\\|", "\\|") + "`";
 }
 
-// The name of the op that is recorded at `at`, or of those that its function is called for.
+// The name of the op that is recorded at `at`. If `argument` is a variable: the names with which
+// the enclosing function is called.
 std::string name_of(const std::string& argument, const std::string& text, size_t at) {
   if (argument.front() == '"') return argument.substr(1, argument.size() - 2);
   static const std::regex head(R"(\n(?:Tensor|Tensors|Sorted) (?:Tensor::)?(\w+)\()");
@@ -111,8 +112,8 @@ std::string name_of(const std::string& argument, const std::string& text, size_t
   return names.empty() ? function : names;
 }
 
-// What a comment right before the statement at `at` says of its gradients, after "Gradients: ".
-std::string said_before(const std::string& text, size_t at) {
+// The comment right before the statement at `at`, after "// Gradients: ".
+std::string comment_before(const std::string& text, size_t at) {
   static const std::regex comment(R"(// Gradients: ((?:[^\n]|\n *// )*)\n[^\n/]*$)");
   std::smatch found;
   const std::string before = text.substr(at < 600 ? 0 : at - 600, at < 600 ? at : 600);
@@ -120,7 +121,7 @@ std::string said_before(const std::string& text, size_t at) {
   return replaced(found[1], "\n *// ", " ");
 }
 
-// f′ of the functions of one tensor.
+// The derivatives of the elementwise functions of one tensor.
 std::vector<Row> elementwise_rows(const std::string& maths, const std::string& text) {
   std::vector<Row> rows;
   static const std::regex use("unary<em::(\\w+)>\\(\"(\\w+)\"");
@@ -149,8 +150,8 @@ std::vector<Row> recorded_rows(const std::string& text) {
       if (arguments[i].front() == '[') closure = arguments[i];
       if (arguments[i] == "backward") closure = text.substr(text.rfind("backward = [", open) + 11);
     }
-    Row row{name_of(arguments.at(0), text, open), one_line(arguments.at(1)), in_letters(closure),
-            said_before(text, open)};
+    Row row{name_of(arguments.at(0), text, open), one_line(arguments.at(1)), in_notation(closure),
+            comment_before(text, open)};
     row.inputs = replaced(row.inputs, "^\\{(.*)\\}$", "$1");
     if (row.gradient.find("f.derivative(") == std::string::npos) rows.push_back(row);
   }
@@ -162,18 +163,17 @@ std::vector<Row> recorded_rows(const std::string& text) {
 std::string derivatives_page() {
   std::string page = R"(# Derivatives
 
-What each op gives its inputs as gradients: the sources' own lines, in one place. This page is made from
-them, by
+The gradients of every op with respect to its inputs, copied from the source code. This page is generated by
 
     STRETTO_WRITE_DOCS=1 build/release/tests/stretto_tests "[derivatives]"
 
-and a test fails where it is not what they say. Other functions are composed of these ops. Every op is
-checked by central differences, once and, where it can be differentiated twice, twice
+and a test fails if it differs from the sources. All other functions are composed of these ops. First and,
+where they exist, second derivatives of every op are checked against central differences
 (`tests/ops/op_table_test.cpp`).
 
-`g` is the gradient of the output, `y` the output; expressions stand in the order of the inputs. `sum_to(t,
-s)` sums t over what was broadcast from shape s. What is not code is what the source says in words (a comment
-`// Gradients: …` before its `record`); the heads of these files have the equations.
+`g` is the gradient of the output and `y` the output; expressions are in the order of the inputs. `sum_to(t,
+s)` sums t over the dimensions that were broadcast from shape s. Gradients in words instead of code come from
+a comment `// Gradients: …` in front of the call of `record`; the equations are at the top of these files.
 )";
   std::map<std::string, std::string> files;
   for (const Source& file : sources())
@@ -188,7 +188,7 @@ s)` sums t over what was broadcast from shape s. What is not code is what the so
     page += str("\n## `", path, "`\n\n| op | inputs | gradients |\n| --- | --- | --- |\n");
     for (const Row& row : rows) {
       page += str("| ", replaced("`" + row.op + "`", ", ", "`, `"), " | ", cell(row.inputs), " | ",
-                  row.said.empty() ? cell(row.gradient) : row.said, " |\n");
+                  row.words.empty() ? cell(row.gradient) : row.words, " |\n");
     }
   }
   return page;

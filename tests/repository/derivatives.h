@@ -1,11 +1,11 @@
-// docs/derivatives.md, made from the sources: what each recorded op gives its inputs as gradients.
+// Generates docs/derivatives.md, the gradients of each recorded op, from the sources.
 #pragma once
 
 #include <string>
 
 namespace stretto::testing {
 
-/// The whole page.
+/// Returns the whole page.
 std::string derivatives_page();
 
 }  // namespace stretto::testing

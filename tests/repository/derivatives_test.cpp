@@ -9,15 +9,16 @@
 
 using namespace stretto;
 
-TEST_CASE("The page of derivatives is what the sources say", "[repository][derivatives]") {
+TEST_CASE("docs/derivatives.md agrees with the sources", "[repository][derivatives]") {
   const std::string page = testing::derivatives_page();
   if (std::getenv("STRETTO_WRITE_DOCS"))
     std::ofstream(testing::find_upwards("stretto.h").parent_path() / "docs/derivatives.md") << page;
-  INFO("STRETTO_WRITE_DOCS=1 stretto_tests \"[derivatives]\" writes it anew");
+  INFO("STRETTO_WRITE_DOCS=1 stretto_tests \"[derivatives]\" regenerates it");
   CHECK((testing::text_of("docs/derivatives.md") == page));
 }
 
-TEST_CASE("The page of derivatives has ops of all kinds", "[repository][derivatives]") {
+TEST_CASE("docs/derivatives.md has elementwise functions and matmul, and no empty cells",
+          "[repository][derivatives]") {
   const std::string page = testing::derivatives_page();
   for (const char* row :
        {"| `exp` | `x` | `g * y` |\n", "| `tanh` | `x` | `g * (1 - y * y)` |\n",
@@ -26,5 +27,5 @@ TEST_CASE("The page of derivatives has ops of all kinds", "[repository][derivati
     INFO(row);
     CHECK(page.find(row) != std::string::npos);
   }
-  CHECK(page.find("|  |") == std::string::npos);  // a gradient that the sources say nowhere
+  CHECK(page.find("|  |") == std::string::npos);  // an op without a gradient
 }

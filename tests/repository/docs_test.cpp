@@ -1,5 +1,5 @@
-// What pages for readers promise: that the files they name are there, that the README is short, and
-// that the version is the one that the list of changes speaks of.
+// The documentation: files that pages name exist, pages are short, CHANGELOG.md begins with the
+// current version, public headers are in stretto.h, and examples use evaluation mode.
 #include <algorithm>
 #include <filesystem>
 #include <regex>
@@ -27,8 +27,8 @@ std::vector<std::string> pages() {
   return all;
 }
 
-// Paths in `text`: targets of links, and what has a folder and an ending, or ends with a slash, in
-// code. Patterns (with NAME, * or {}) and what is built or written are none.
+// Paths on `page`: targets of links and, in inline code, names with a directory and an extension or
+// with a slash at the end. Patterns (with NAME, * or {}) and paths in build/ and out/ do not count.
 std::set<std::string> paths_of(const std::string& page) {
   static const std::regex link(R"(\]\(([^)#:]+)\))"), code(R"(`([^`\s]+)`)"),
       path(R"(([\w.-]+/)+([\w-]+\.(h|cpp|cu|cuh|md|sh|cmake|py|awk))?)"),
@@ -46,7 +46,7 @@ std::set<std::string> paths_of(const std::string& page) {
 
 }  // namespace
 
-TEST_CASE("Files that pages name are there", "[repository][docs]") {
+TEST_CASE("Files and directories that pages name exist", "[repository][docs]") {
   size_t found = 0;
   for (const std::string& page : pages())
     for (const std::string& path : paths_of(testing::text_of(page))) {
@@ -57,12 +57,12 @@ TEST_CASE("Files that pages name are there", "[repository][docs]") {
   CHECK(found > 100);
 }
 
-TEST_CASE("Paths are found in a page", "[repository][docs]") {
+TEST_CASE("Links and code on a page give its paths", "[repository][docs]") {
   CHECK(paths_of("see `a/b.h`, [c](d.md), `x / y`, `out/z.md`, `t/NAME.cpp`, `nn/` and `f(x)`") ==
         std::set<std::string>{"a/b.h", "d.md", "nn/"});
 }
 
-TEST_CASE("The README has at most 150 lines, a page on how to add something 120",
+TEST_CASE("README.md has at most 150 lines, docs/tour.md and docs/add-*.md at most 120",
           "[repository][docs]") {
   for (const std::string& page : pages()) {
     const std::string text = testing::text_of(page);
@@ -73,15 +73,15 @@ TEST_CASE("The README has at most 150 lines, a page on how to add something 120"
   }
 }
 
-TEST_CASE("The list of changes begins with the version", "[repository][docs]") {
+TEST_CASE("CHANGELOG.md begins with the current version", "[repository][docs]") {
   const std::string version =
       str(STRETTO_VERSION_MAJOR, ".", STRETTO_VERSION_MINOR, ".", STRETTO_VERSION_PATCH);
   CHECK(testing::text_of("CHANGELOG.md").rfind("# Changes\n\n## " + version, 0) == 0);
 }
 
-TEST_CASE("Every header of the library is in stretto.h, or is known to be internal",
+TEST_CASE("Every header of the library is included by stretto.h or listed as internal",
           "[repository][docs]") {
-  // What stretto.h includes, and what that includes.
+  // All headers that stretto.h includes, directly or indirectly.
   std::set<std::string> public_headers;
   std::vector<std::string> open{"stretto.h"};
   static const std::regex include(R"re(#include "([^"]+)")re");
@@ -92,11 +92,11 @@ TEST_CASE("Every header of the library is in stretto.h, or is known to be intern
     const std::string text = testing::text_of(path);
     for (std::sregex_iterator at(text.begin(), text.end(), include), end; at != end; ++at) {
       const std::string to = (*at)[1];
-      const fs::path near = fs::path(path).parent_path() / to;
-      open.push_back(fs::exists(root / near) ? near.lexically_normal().generic_string() : to);
+      const fs::path sibling = fs::path(path).parent_path() / to;
+      open.push_back(fs::exists(root / sibling) ? sibling.lexically_normal().generic_string() : to);
     }
   }
-  // Folders and stems of what is not for users; a new header is for them unless it is named here.
+  // Headers that are not for users. A new header counts as public unless it is listed here.
   static const std::regex internal(
       "core/(atomic_file|cpu|device_table|digest|environment|gpu_channel|gpu_runtime|input_file|"
       "one_line|parse_number)\\.h|core/(gemm|simd)/.*|"
@@ -119,21 +119,21 @@ TEST_CASE("Every header of the library is in stretto.h, or is known to be intern
         !std::set<std::string>{"core", "autograd", "ops", "nn"}.count(top) ||
         std::regex_match(file.path, internal))
       continue;
-    INFO(file.path << " is neither in stretto.h nor internal");
+    INFO(file.path << " is neither in stretto.h nor listed as internal");
     CHECK(public_headers.count(file.path));
     ++found;
   }
   CHECK(found > 80);
 }
 
-TEST_CASE("Examples of one file measure and generate in evaluation mode", "[repository][docs]") {
+TEST_CASE("Single-file examples evaluate and generate in evaluation mode", "[repository][docs]") {
   static const std::regex measures(R"(\b(generate|beam_search|argmax|mean_loss|NoGrad)\b)");
   size_t found = 0;
   for (const auto& entry : fs::directory_iterator(root / "examples")) {
     if (entry.path().extension() != ".cpp") continue;
     const std::string text = testing::text_of("examples/" + entry.path().filename().string());
     INFO(entry.path());
-    // EvalMode is NoGrad, too; what has NoGrad alone leaves dropout on.
+    // EvalMode includes NoGrad; NoGrad alone would leave dropout on.
     CHECK(text.find("NoGrad") == std::string::npos);
     if (!std::regex_search(text, measures)) continue;
     CHECK(text.find("EvalMode guard(model)") != std::string::npos);

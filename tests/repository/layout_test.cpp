@@ -1,4 +1,4 @@
-// The house itself: who includes whom, and how much stands in one file.
+// The layout of the repository: which files include which, and how long files are.
 #include <algorithm>
 #include <filesystem>
 #include <functional>
@@ -22,7 +22,7 @@ struct Arrow {
   std::string from, to;  // paths
 };
 
-// Includes of files of the house, by path from the root.
+// All includes of files of this repository, as paths from the root.
 std::vector<Arrow> arrows() {
   std::vector<Arrow> all;
   const std::vector<Source> files = sources();
@@ -45,8 +45,8 @@ std::vector<Arrow> arrows() {
 
 std::string top_of(const std::string& path) { return path.substr(0, path.find('/')); }
 
-// What stands directly in `folder` on the way to `path`: a room, or the stem of a file (""
-// outside).
+// The entry of `folder` that leads to `path`: a subdirectory with a slash, or the stem of a file;
+// "" if `path` is not in `folder`.
 std::string part_of(const std::string& folder, const std::string& path) {
   if (path.rfind(folder + "/", 0) != 0) return "";
   const std::string rest = path.substr(folder.size() + 1);
@@ -60,8 +60,8 @@ std::string part_of(const std::string& folder, const std::string& path) {
 
 using Graph = std::map<std::string, std::map<std::string, Arrow>>;
 
-// A way from `from` back to itself, as text; empty where there is none.
-std::string circle(const Graph& graph, const std::string& from) {
+// The chain of includes from `from` back to itself, as text; empty if there is none.
+std::string cycle(const Graph& graph, const std::string& from) {
   std::set<std::string> seen;
   std::function<std::string(const std::string&)> walk = [&](const std::string& at) -> std::string {
     const auto arrows_of = graph.find(at);
@@ -79,7 +79,7 @@ std::string circle(const Graph& graph, const std::string& from) {
 
 }  // namespace
 
-TEST_CASE("Folders include only what is below them", "[repository]") {
+TEST_CASE("Directories include only headers of lower layers", "[repository]") {
   const std::map<std::string, std::set<std::string>> below{
       {"core", {}},
       {"cuda", {"core", "ops"}},
@@ -98,15 +98,16 @@ TEST_CASE("Folders include only what is below them", "[repository]") {
   CHECK(wrong.empty());
 }
 
-// Kernels are called by ops, and use its formulas and what describes a call: of ops they may see
-// only what stands on core.
-TEST_CASE("cuda sees the formulas and calls of ops, not ops", "[repository]") {
+// Ops call kernels. Kernels use formulas and argument structs of ops, so they may include only
+// those headers of ops that depend on nothing but core and ops.
+TEST_CASE("cuda includes only headers of ops that depend on nothing but core and ops",
+          "[repository]") {
   const std::vector<Arrow> all = arrows();
   std::set<std::string> seen;
   for (const Arrow& arrow : all)
     if (top_of(arrow.from) == "cuda" && top_of(arrow.to) == "ops") seen.insert(arrow.to);
   CHECK(seen.size() >= 1);
-  for (size_t before = 0; before != seen.size();) {  // and what these include
+  for (size_t before = 0; before != seen.size();) {  // add indirect includes
     before = seen.size();
     for (const Arrow& arrow : all)
       if (seen.count(arrow.from) && top_of(arrow.to) == "ops") seen.insert(arrow.to);
@@ -121,7 +122,7 @@ TEST_CASE("cuda sees the formulas and calls of ops, not ops", "[repository]") {
   }
 }
 
-TEST_CASE("A build without CUDA has a body for every kernel", "[repository]") {
+TEST_CASE("cuda/none.cpp includes every header that declares kernels", "[repository]") {
   std::set<std::string> kernels, with_body;
   for (const Source& file : sources())
     for (const std::string& line : file.lines)
@@ -137,8 +138,8 @@ TEST_CASE("A build without CUDA has a body for every kernel", "[repository]") {
   }
 }
 
-// A quoted include is looked up next to its own file first, then in the include paths, among which
-// a project that uses the library may have folders of the same names.
+// A quoted include is searched for next to its own file first, then in the include paths, where a
+// project that uses the library may have directories of the same names.
 TEST_CASE("Public headers include each other by paths relative to themselves", "[repository]") {
   int found = 0;
   for (const Source& file : sources()) {
@@ -158,52 +159,52 @@ TEST_CASE("Public headers include each other by paths relative to themselves", "
   CHECK(found > 250);
 }
 
-TEST_CASE("No include runs in a circle through a room", "[repository]") {
+TEST_CASE("Directories do not include each other in cycles", "[repository]") {
   const std::vector<Arrow> all = arrows();
   REQUIRE(all.size() > 1000);
-  std::set<std::string> rooms;
+  std::set<std::string> folders;
   for (const Source& file : sources())
     for (fs::path at = fs::path(file.path).parent_path(); !at.empty(); at = at.parent_path())
-      rooms.insert(at.generic_string());
-  for (const std::string& folder : rooms) {
+      folders.insert(at.generic_string());
+  for (const std::string& folder : folders) {
     Graph graph;
     for (const Arrow& arrow : all) {
       const std::string from = part_of(folder, arrow.from), to = part_of(folder, arrow.to);
       if (!from.empty() && !to.empty() && from != to) graph[from].insert({to, arrow});
     }
     for (const auto& [part, to] : graph) {
-      if (part.back() != '/') continue;  // files of one room may need each other
-      const std::string way = circle(graph, part);
-      INFO(folder << "/" << part << way);
-      CHECK(way.empty());
+      if (part.back() != '/') continue;  // files of one directory may include each other
+      const std::string chain = cycle(graph, part);
+      INFO(folder << "/" << part << chain);
+      CHECK(chain.empty());
     }
   }
 }
 
-TEST_CASE("Rooms of the examples include only what is below them", "[repository]") {
-  const std::map<std::string, int> floors{
+TEST_CASE("Directories of the examples include only headers of lower layers", "[repository]") {
+  const std::map<std::string, int> layers{
       {"common", 0}, {"midi", 1},   {"plot", 1},     {"report", 2}, {"training", 3}, {"text", 4},
       {"lra", 4},    {"groove", 4}, {"chorales", 4}, {"piano", 5},  {"programs", 6}};
   std::string wrong;
   for (const auto& [from, to] : arrows()) {
     if (top_of(from) != "examples" || top_of(to) != "examples") continue;
-    const std::string room = part_of("examples", from), other = part_of("examples", to);
-    if (room == other || room.back() != '/') continue;  // a program at the top may use any
-    const auto floor = [&](std::string name) { return floors.at((name.pop_back(), name)); };
-    if (floor(other) >= floor(room)) wrong += str("\n  ", from, " includes ", to);
+    const std::string folder = part_of("examples", from), other = part_of("examples", to);
+    if (folder == other || folder.back() != '/') continue;  // a program at the top may use any
+    const auto layer = [&](std::string name) { return layers.at((name.pop_back(), name)); };
+    if (layer(other) >= layer(folder)) wrong += str("\n  ", from, " includes ", to);
   }
   INFO(wrong);
   CHECK(wrong.empty());
 }
 
-TEST_CASE("A file can be read at one sitting", "[repository]") {
+TEST_CASE("No source file has more than 500 lines", "[repository]") {
   for (const Source& file : sources()) {
     INFO(file.path);
     CHECK(file.lines.size() <= 500);
   }
 }
 
-TEST_CASE("A folder can be taken in at a glance", "[repository]") {
+TEST_CASE("nn/ itself has at most 26 source files", "[repository]") {
   std::map<std::string, int> files;
   for (const Source& file : sources()) ++files[fs::path(file.path).parent_path().generic_string()];
   CHECK(files["nn"] <= 26);

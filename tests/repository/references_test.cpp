@@ -1,4 +1,4 @@
-// Headers of formulas name the reference function that they must agree with:
+// Headers of formulas name the reference functions that they are tested against:
 //     // Reference: tests/reference/attention.cpp, attention(), attention_weights()
 //     // Reference: none (the reason)
 #include <regex>
@@ -15,7 +15,7 @@ namespace {
 
 const std::string mark = "// Reference: ";
 
-// What is wrong with the line of `header`, empty where nothing is.
+// What is wrong with a line "// Reference: " + `reference`; empty if it is correct.
 std::string fault(const std::string& reference) {
   static const std::regex none(R"(none \(.+\))"), named(R"((tests/reference/[\w/]+\.cpp), (.+))"),
       function(R"((\w+)\(\))");
@@ -33,11 +33,11 @@ std::string fault(const std::string& reference) {
 
 }  // namespace
 
-TEST_CASE("Headers of formulas name their reference, and it is there", "[repository]") {
-  const std::regex room("(ops/(attention|fft|spe)|nn/(attention|positions|models))/\\w+\\.h");
+TEST_CASE("Headers of formulas name reference functions that exist", "[repository]") {
+  const std::regex formulas("(ops/(attention|fft|spe)|nn/(attention|positions|models))/\\w+\\.h");
   int found = 0;
   for (const Source& file : testing::sources()) {
-    if (!std::regex_match(file.path, room)) continue;
+    if (!std::regex_match(file.path, formulas)) continue;
     INFO(file.path);
     int references = 0;
     for (const std::string& line : file.lines) {
@@ -52,7 +52,7 @@ TEST_CASE("Headers of formulas name their reference, and it is there", "[reposit
   CHECK(found > 20);
 }
 
-TEST_CASE("Kernels say on which shapes they work and against what they are tested",
+TEST_CASE("CUDA kernels have a doc comment, and their files say how they are tested",
           "[repository]") {
   int kernels = 0;
   for (const Source& file : testing::sources()) {
@@ -77,7 +77,7 @@ TEST_CASE("Kernels say on which shapes they work and against what they are teste
   CHECK(kernels > 30);
 }
 
-TEST_CASE("A reference that is not there is noticed", "[repository]") {
+TEST_CASE("References that do not exist are reported", "[repository]") {
   CHECK(fault("none (settings)") == "");
   CHECK(fault("none") == "cannot be read: none");
   CHECK(fault("tests/reference/nowhere.cpp, attention()") ==

@@ -1,4 +1,4 @@
-// The files of the house, for tests about the house itself.
+// The source files of this repository, for tests about the repository itself.
 #pragma once
 
 #include <string>
@@ -7,14 +7,14 @@
 namespace stretto::testing {
 
 struct Source {
-  std::string path;  // from the root, with /
+  std::string path;  // from the root, separated by /
   std::vector<std::string> lines;
 };
 
-/// C++ and CUDA of all folders.
+/// Returns all C++ and CUDA files.
 std::vector<Source> sources();
 
-/// The text of the file at `path` from the root; empty where there is none.
+/// Returns the text of the file at `path` from the root; empty if it does not exist.
 std::string text_of(const std::string& path);
 
 }  // namespace stretto::testing

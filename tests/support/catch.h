@@ -1,7 +1,8 @@
 #pragma once
 
-// Catch2 2.13 (Debian 12) and 3.x under one set of names. Every test includes this, never Catch2.
-// Besides Catch2's macros: Approx, Containing("text") for error messages, STRETTO_SKIP(reason).
+// Catch2 2.13 (Debian 12) and 3.x under common names. Tests include this header
+// instead of Catch2. In addition to the macros of Catch2: Approx, Containing("text")
+// for error messages, STRETTO_SKIP(reason).
 
 #include <string>
 
@@ -24,7 +25,7 @@ namespace stretto::testing {
 void skip(const std::string& reason);
 }  // namespace stretto::testing
 
-/// Leaves the running test, which then counts as skipped. To be used in the test's own body.
+/// Returns from the running test, which then counts as skipped. For the body of a TEST_CASE only.
 #define STRETTO_SKIP(reason)          \
   do {                                \
     ::stretto::testing::skip(reason); \

@@ -1,4 +1,4 @@
-// Two results side by side.
+// Comparisons of two tensors.
 #pragma once
 
 #include <algorithm>
@@ -11,8 +11,8 @@
 
 namespace stretto::testing {
 
-/// max |got − want| / max(1, max |want|), the measure of tests/conformance. Infinite where shapes
-/// differ or one of the two has a NaN.
+/// Returns max |got − want| / max(1, max |want|), as tests/conformance does; infinity if the shapes
+/// differ or only one of two elements is NaN.
 inline double worst_error(const Tensor& got, const Tensor& want) {
   constexpr double infinity = std::numeric_limits<double>::infinity();
   if (!got.defined() || !want.defined() || !(got.shape() == want.shape())) return infinity;
@@ -27,7 +27,7 @@ inline double worst_error(const Tensor& got, const Tensor& want) {
   return worst / largest;
 }
 
-/// Equal shape, dtype and bits, whatever the layout.
+/// True if shapes, dtypes and elements are bit-identical; strides may differ.
 inline bool same_bits(const Tensor& a, const Tensor& b) {
   if (!(a.shape() == b.shape()) || a.dtype() != b.dtype()) return false;
   const Tensor x = a.detach().to(cpu).contiguous(), y = b.detach().to(cpu).contiguous();

@@ -1,11 +1,11 @@
-// The text of an error that is expected.
+// The text of an expected error.
 #pragma once
 
 #include <string>
 
 namespace stretto::testing {
 
-/// What the Error that `action` throws says; "(nothing thrown)" if it throws none.
+/// Returns what() of the Error that `action` throws; "(nothing thrown)" if it throws nothing.
 template <class Error, class Action>
 std::string error_of(const Action& action) {
   try {

@@ -1,4 +1,4 @@
-// A full disk, without one.
+// Simulates a full disk.
 #pragma once
 
 #include <signal.h>
@@ -6,7 +6,7 @@
 
 namespace stretto::testing {
 
-/// While it lives, writing beyond `bytes` of any file fails with "File too large".
+/// During its lifetime, writing more than `bytes` to a file fails with "File too large".
 class FileSizeLimit {
  public:
   explicit FileSizeLimit(rlim_t bytes) {

@@ -1,4 +1,4 @@
-// Where the tests find files that are not theirs, wherever they run.
+// Finds files of the repository from any working directory.
 #pragma once
 
 #include <filesystem>
@@ -6,8 +6,8 @@
 
 namespace stretto::testing {
 
-/// `relative` in the current folder or in one that contains it, else in one that contains this
-/// source; the nearest that exists. Empty where there is none.
+/// Returns the nearest existing `relative` in the current directory or one of its parents, else in
+/// a parent of this source file; empty if there is none.
 std::filesystem::path find_upwards(const std::string& relative);
 
 }  // namespace stretto::testing

@@ -1,7 +1,8 @@
-// What the tests of CUDA share: the GPU or a reason to skip, and comparisons with the CPU.
+// Shared by the tests of CUDA: the GPU or a reason to skip, and comparisons with the CPU.
 //
-// Tolerances are those of the arithmetic: one correctly rounded operation agrees to the bit; a sum
-// of n terms is off by at most its depth times the rounding unit times the sum of absolute values.
+// Tolerances follow from the arithmetic: one correctly rounded operation is bit-identical;
+// a sum of n terms has an error of at most its depth times the rounding unit times the sum
+// of absolute values.
 #pragma once
 
 #include <bit>
@@ -25,21 +26,21 @@ namespace stretto::testing {
 inline const Device gpu(DeviceType::cuda, 0);
 inline constexpr double inf = std::numeric_limits<double>::infinity();
 
-// The rounding unit, half the distance from 1 to the next number: the relative error of one
-// rounding.
+// The unit roundoff, half the distance from 1 to the next number: the largest relative error
+// of one rounding.
 inline double unit(DType t) {
   return t == f64 ? std::ldexp(1.0, -53) : t == f32 ? std::ldexp(1.0, -24) : std::ldexp(1.0, -8);
 }
 
-/// The bytes in use on the GPU, with the workspace of products, which the first one takes for good,
-/// and without what is only kept.
+/// Returns the bytes in use on the GPU: with the workspace of matrix products, which the first
+/// product allocates and never frees, and without cached memory.
 inline int64_t gpu_bytes() {
   const Tensor one = ones({1, 1}, {.device = gpu});
   matmul(one, one);
   release_cached_memory(gpu);
   return memory_stats(gpu).live - item_size(f32);
 }
-/// The bytes in use where tensors are made.
+/// Returns the bytes in use on the default device.
 inline int64_t live_bytes() {
   return default_device().is_cuda() ? gpu_bytes() : memory_stats().live;
 }
@@ -48,13 +49,13 @@ inline Tensor noise(const Shape& shape, uint64_t stream, DType dtype = f32) {
   return randn(shape, RandomKey{11, stream}).to(dtype);
 }
 
-// The values of x on the GPU, from `offset` elements after a multiple of 256 bytes on.
+// x on the GPU, its memory starting `offset` elements after a multiple of 256 bytes.
 inline Tensor begins_at(int64_t offset, const Tensor& x) {
   const Tensor all = cat({zeros({offset}, options_of(x)), x.contiguous().view({-1})}, 0).to(gpu);
   return make_view(all, offset, x.shape(), contiguous_strides(x.shape()));
 }
 
-// The values of x on the GPU, in the same layout: strides and gaps included.
+// x on the GPU with the same layout, including strides and gaps.
 inline Tensor on_gpu(const Tensor& x) {
   int64_t extent = x.offset() + 1;
   for (int64_t d = 0; d < x.dim(); ++d) {
@@ -99,7 +100,7 @@ void check_close(const Tensor& expected, const Tensor& actual, F allowed) {
   CHECK(wrong == 0);
 }
 
-// As a bool: Catch would print vectors of 100,000 numbers.
+// Returns a bool, as Catch would print vectors of 100,000 elements.
 template <class T>
 bool same_values(const std::vector<T>& a, const std::vector<T>& b) {
   return a == b;

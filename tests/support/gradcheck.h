@@ -1,6 +1,6 @@
 #pragma once
 
-// Gradients held against central differences, in f64.
+// Checks of gradients against central differences, in f64.
 
 #include <algorithm>
 #include <cmath>
@@ -18,7 +18,7 @@ namespace stretto::testing {
 
 using TensorFunction = std::function<Tensor(const Tensors&)>;
 
-/// x in memory of its own, column-major with gaps: no kernel can take it for contiguous.
+/// Returns a copy of x that is column-major with gaps, so that no kernel treats it as contiguous.
 inline Tensor strided_copy(const Tensor& x) {
   Shape strides = x.shape();
   int64_t step = 2;
@@ -30,7 +30,7 @@ inline Tensor strided_copy(const Tensor& x) {
   return y.copy_(x.detach());
 }
 
-/// Values in [-1, 1) that depend on `stream` and the position only.
+/// Returns values in [-1, 1) that depend only on `stream` and the index of the element.
 inline Tensor fixed_noise(const Shape& shape, uint64_t stream, DType dtype = f64) {
   std::vector<double> x(size_t(shape.numel()));
   for (size_t i = 0; i < x.size(); ++i)
@@ -38,12 +38,12 @@ inline Tensor fixed_noise(const Shape& shape, uint64_t stream, DType dtype = f64
   return tensor(x, shape).to(dtype);
 }
 
-/// The same as a leaf that wants a gradient.
+/// Returns fixed_noise() as a leaf that requires a gradient.
 inline Tensor fixed_leaf(const Shape& shape, uint64_t stream) {
   return fixed_noise(shape, stream).set_requires_grad();
 }
 
-/// gradcheck(), as a check of the running test.
+/// Checks in the running test that gradcheck() passes.
 inline void check_gradients(const TensorFunction& f, const Tensors& inputs, bool twice = true) {
   try {
     gradcheck(f, inputs, {.twice = twice});

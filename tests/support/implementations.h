@@ -1,5 +1,4 @@
-// The implementations of attention, features and codes that there are where tests make their
-// tensors.
+// The implementations of attention, random features and SPE codes that the default device has.
 #pragma once
 
 #include <cstdint>
@@ -16,13 +15,13 @@ inline const char* name(Implementation implementation) {
   return implementation == Implementation::fused ? "fused" : "composed";
 }
 
-/// Both on the CPU; on a GPU there is the composed one alone, in f64.
+/// Returns both on the CPU; only the composed one on a GPU, as f64 has no fused kernels there.
 inline std::vector<Implementation> implementations() {
   if (default_device().is_cuda()) return {Implementation::composed};
   return {Implementation::composed, Implementation::fused};
 }
 
-/// A form in a type that it serves.
+/// An implementation with a dtype that it supports.
 struct Way {
   Implementation implementation;
   DType dtype;
@@ -31,7 +30,7 @@ inline std::string name(const Way& way) {
   return std::string(name(way.implementation)) + ", " + name(way.dtype);
 }
 
-/// Both in f64; on a GPU the fused one in what its kernels take.
+/// Returns both implementations in f64; on a GPU the fused one in f32 and bf16 instead.
 inline std::vector<Way> ways() {
   if (default_device().is_cuda())
     return {{Implementation::composed, f64},
@@ -39,13 +38,14 @@ inline std::vector<Way> ways() {
             {Implementation::fused, bf16}};
   return {{Implementation::composed, f64}, {Implementation::fused, f64}};
 }
-/// The types of the fused form among them.
+/// Returns the dtypes of the fused implementation among ways().
 inline std::vector<DType> fused_types() {
   if (default_device().is_cuda()) return {f32, bf16};
   return {f64};
 }
 
-/// Of cases drawn at random so many: a tenth of them where each is many launches.
+/// Returns the number of random cases to test: a tenth of `cases` on a GPU, where each case needs
+/// many kernel launches.
 inline uint64_t some_of(uint64_t cases) {
   return default_device().is_cuda() ? (cases + 9) / 10 : cases;
 }

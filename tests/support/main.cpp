@@ -34,7 +34,8 @@ struct Tally {
 std::string test_name;
 bool test_skipped = false;
 
-// Tells the PTX interpreter (tests/cuda/ptx), where that stands for the GPU, what runs.
+// Passes the name of the running test to the PTX interpreter (tests/cuda/ptx), if that
+// replaces a GPU.
 template <class... T>
 void tell_machine(const char* function, T... what) {
   if (void* f = dlsym(RTLD_DEFAULT, function)) reinterpret_cast<void (*)(T...)>(f)(what...);
@@ -73,15 +74,16 @@ int main(int argc, char** argv) {
   Catch::Session session;
   if (const int error = session.applyCommandLine(argc, argv)) return error;
   const auto& options = session.configData();
-  const bool only_tells = options.showHelp || options.libIdentify || options.listTests ||
+  const bool only_lists = options.showHelp || options.libIdentify || options.listTests ||
                           options.listTags || options.listReporters;
-  // STRETTO_TEST_DEVICE=cuda: what a test makes without a device, models too, is made there.
-  std::optional<stretto::DefaultDevice> there;
-  if (const char* device = std::getenv("STRETTO_TEST_DEVICE"); device && !only_tells) {
-    there.emplace(device);
+  // STRETTO_TEST_DEVICE=cuda creates tensors and models of tests on the GPU unless they
+  // name a device.
+  std::optional<stretto::DefaultDevice> default_device;
+  if (const char* device = std::getenv("STRETTO_TEST_DEVICE"); device && !only_lists) {
+    default_device.emplace(device);
   }
   const int status = session.run();
-  if (only_tells) return status;
+  if (only_lists) return status;
 
   std::cout << "tally: " << tally.passed << " passed, " << tally.failed << " failed, "
             << tally.skipped << " skipped" << std::endl;

@@ -1,4 +1,4 @@
-// Calls that run out of memory wherever they can.
+// Makes a function run out of memory at every allocation.
 #pragma once
 
 #include <cstdint>
@@ -9,15 +9,15 @@
 
 namespace stretto::testing {
 
-/// Calls f under caps of memory that rise in small steps from what is in use, until one suffices,
-/// and `failed` after each call that ran out, without a cap. Returns how often that was.
+/// Calls f with a memory limit that starts at the memory in use and rises by `step` bytes until f
+/// succeeds. Calls `failed` without a limit after each failure. Returns the number of failures.
 template <class F, class Failed>
 int64_t fail_until_it_fits(F&& f, int64_t step, Failed&& failed) {
   struct NoLimit {
     ~NoLimit() { set_memory_limit(INT64_MAX); }
   };
   int64_t failures = 0;
-  release_cached_memory();  // what is kept is not in use
+  release_cached_memory();  // cached memory does not count as in use
   for (int64_t limit = memory_stats().live;; limit += step) {
     try {
       const NoLimit afterwards;
@@ -26,7 +26,7 @@ int64_t fail_until_it_fits(F&& f, int64_t step, Failed&& failed) {
       f();
       return failures;
     } catch (const OutOfMemory&) {
-      if (++failures > 2000) throw;  // what fails must not take more memory each time
+      if (++failures > 2000) throw;  // failed calls must not leak memory
     }
     failed();
   }

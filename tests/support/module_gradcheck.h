@@ -1,4 +1,4 @@
-// Gradients of a whole module's parameters.
+// Checks of the gradients of all parameters of a module.
 #pragma once
 
 #include <functional>
@@ -9,7 +9,7 @@
 
 namespace stretto::testing {
 
-/// nn::gradcheck() with steps ±h, as a check of the running test.
+/// Checks in the running test that nn::gradcheck() with steps ±h passes.
 inline void check_parameter_gradients(const nn::Module& model, const std::function<Tensor()>& loss,
                                       double h = 1e-5) {
   try {

@@ -1,13 +1,13 @@
-// Reference arithmetic: a double that carries a bound on the rounding errors of whoever computes
-// the same formula in another precision, and a tape of its own for derivatives.
+// Reference arithmetic: a double with a bound on the rounding error that the same formula has in
+// another precision, and with its own tape for derivatives.
 //
-// The bound is a running error analysis of first order (Higham, "Accuracy and Stability of
-// Numerical Algorithms", 2nd ed., §3.3): every operation adds its own rounding to what it inherits
-// from its operands, weighted by its slopes. It is kept in units of the unit roundoff u, twice:
-// `rounding` for what is computed (u of f32 for f32 and bf16, of f64 for f64), `storing` for what
-// passes through memory in the tensor's dtype (u of bf16 for bf16). So one scalar loop is the
-// reference for values, gradients and tolerances of all three dtypes. The tape knows nothing of
-// the library's.
+// The bound is a first-order running error analysis (Higham, "Accuracy and Stability of
+// Numerical Algorithms", 2nd ed., §3.3): every operation adds its own rounding error to the
+// errors of its operands, weighted by its slopes. The bound has two parts in units of the unit
+// roundoff u: `rounding` for computations (u of f32 for f32 and bf16, of f64 for f64) and
+// `storing` for values that are stored in the tensor's dtype (u of bf16 for bf16). So one scalar
+// loop is the reference for values, gradients and tolerances of all three dtypes. The tape is
+// independent of the library's.
 #pragma once
 
 #include <cmath>
@@ -22,13 +22,13 @@ struct Number {
   double value = 0;
   double rounding = 0;
   double storing = 0;
-  int32_t node = -1;  // on the tape; constants have none
+  int32_t node = -1;  // index on the tape; −1 for constants
 
   Number() = default;
   Number(double v) : value(v), rounding(double(float(v)) == v ? 0 : std::fabs(v)) {}
 };
 
-/// A constant that no dtype has to round: one of the inputs again.
+/// A constant that every dtype represents exactly, such as an input.
 inline Number exact_number(double value) {
   Number x;
   x.value = value;
@@ -49,7 +49,7 @@ inline std::vector<Step>& number_tape() {
   return steps;
 }
 
-/// An exact input whose derivative is wanted.
+/// An exact input that is differentiated.
 inline Number leaf_number(double value) {
   Number x;
   x.value = value;
@@ -70,19 +70,19 @@ inline Number result(double value, double rounding, double storing, Slope a, Slo
   return y;
 }
 
-/// `value` as a tensor of `dtype` has it.
+/// `value` rounded to `dtype`.
 inline double rounded(double value, DType dtype) {
   return dtype == f64 ? value : dtype == f32 ? double(float(value)) : double(BFloat16(value));
 }
 
-/// x after a bf16 tensor held it, once all uses of it have added their gradients, those too.
+/// x after it was stored in a bf16 tensor, as is its gradient once all uses have added to it.
 inline Number stored_number(const Number& x) {
   Number y = result(rounded(x.value, bf16), x.rounding, x.storing, {.value = 1, .parent = x.node});
   if (y.node >= 0) number_tape().back().stored = true;
   return y;
 }
 
-/// Σ weights·outputs differentiated by the first `leaves` numbers of the tape.
+/// The derivatives of Σ weights·outputs by the first `leaves` numbers of the tape.
 struct Gradients {
   std::vector<double> value, rounding, storing;
 };
@@ -150,12 +150,12 @@ inline Number operator/(const Number& a, const Number& b) {
 
 // ---------------------------------------------------------------------------- functions
 
-/// What a unary function is, at one point.
+/// A unary function at one point.
 struct Curve {
   double y, slope, bend;      // value, first and second derivative
   double ulps = 4;            // error of y in units of u; 4 are two units in the last place
-  double slope_rounding = 0;  // what the computed slope may be off by, in u, ...
-  double slope_storing = 0;   // ... and because it is computed from a y that was stored
+  double slope_rounding = 0;  // error of the computed slope, in u, ...
+  double slope_storing = 0;   // ... and of computing it from a stored y
 };
 inline Number curve(const Number& x, const Curve& c) {
   const double d = std::fabs(c.slope), dd = std::fabs(c.bend);
@@ -232,7 +232,7 @@ inline Number rsqrt(const Number& x) {
                    .slope_rounding = 15 * std::fabs(d),
                    .slope_storing = 3 * std::fabs(d)});
 }
-/// The exponent is rounded too: |p ln x| more. The slope is p·xᵖ⁻¹, two tensors in memory.
+/// Rounding the exponent adds |p ln x|. The slope p·xᵖ⁻¹ needs two tensors in memory.
 inline Number pow(const Number& x, double p) {
   const double y = std::pow(x.value, p), d = p == 0 ? 0 : p * std::pow(x.value, p - 1);
   const double bend = p * (p - 1) * std::pow(x.value, p - 2);

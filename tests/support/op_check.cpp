@@ -83,7 +83,7 @@ double allowed_error(const Number& x, DType dtype) {
   return 2 * bound + slack;
 }
 
-// The part of the allowed error between two numbers.
+// |got − expected| as a fraction of the allowed error.
 double part_used(double got, const Number& expected, DType dtype) {
   constexpr double all = HUGE_VAL;
   if (std::isnan(expected.value)) return std::isnan(got) ? 0 : all;
@@ -101,7 +101,7 @@ double part_used(double got, const Number& expected, DType dtype) {
 double hold_against(const std::string& what, const Tensor& got, const Array& expected,
                     DType dtype) {
   if (!got.defined() || got.shape() != expected.shape) {
-    FAIL_CHECK(what << ": " << str(got) << " where the reference has " << str(expected.shape));
+    FAIL_CHECK(what << ": " << str(got) << "; the reference has " << str(expected.shape));
     return HUGE_VAL;
   }
   const std::vector<double> values = got.to_vector<double>();
@@ -120,7 +120,7 @@ double hold_against(const std::string& what, const Tensor& got, const Array& exp
     FAIL_CHECK(what << " in " << name(dtype) << ": " << wrong << " of " << values.size()
                     << " elements are wrong; the worst is element " << at << ": got " << values[at]
                     << ", expected " << x.value << " within " << allowed_error(x, dtype) << " ("
-                    << 100 * worst << " % of it used)");
+                    << 100 * worst << " % of the allowed error)");
   }
   return worst;
 }
@@ -153,9 +153,9 @@ void check_against_reference(const Op& op, const Sample& sample, DType dtype, De
   const size_t leaf_count = number_tape().size();
   const Array expected = op.reference(arrays);
 
-  Tensors given;
-  for (const Tensor& x : inputs) given.push_back(x.to(device));
-  const Outcome outcome = run(op, given);
+  Tensors device_inputs;
+  for (const Tensor& x : inputs) device_inputs.push_back(x.to(device));
+  const Outcome outcome = run(op, device_inputs);
   if (is_floating(outcome.y.dtype()) && outcome.y.dtype() != dtype)
     FAIL_CHECK("the result is " << name(outcome.y.dtype()) << " for " << name(dtype));
   const double values = hold_against("value", outcome.y, expected, dtype);

@@ -1,5 +1,5 @@
-// What the suites over the op table share: walking it, holding results against the reference, and
-// comparing bits.
+// Shared by the tests over the op table: iterating over it, comparing results with the reference,
+// and comparing them bit by bit.
 #pragma once
 
 #include <string>
@@ -11,8 +11,8 @@
 
 namespace stretto::testing {
 
-/// f(op, sample) for each op and sample. A failure names both, whatever goes wrong; the bytes in
-/// use must be the same before and after.
+/// Calls f(op, sample) for each op and sample. Every failure names both. Checks that the bytes in
+/// use are the same before and after.
 template <class F>
 void for_each_sample(F f, bool large = false) {
   for (const Op& op : op_table()) {
@@ -30,41 +30,43 @@ void for_each_sample(F f, bool large = false) {
   }
 }
 
-/// Result and gradients (of the floating inputs, in order) of one forward and backward.
+/// The result and the gradients of the floating-point inputs, in order, of one forward
+/// and backward pass.
 struct Outcome {
   Tensor y;
   Tensors gradients;
 };
 
-/// Runs op on `inputs`, floating ones made leaves where the op is differentiable; the incoming
-/// gradient is fixed noise, as `layout` of it.
+/// Runs op on `inputs`. Floating-point inputs are leaves if the op is differentiable; the incoming
+/// gradient is layout(fixed noise).
 Outcome run(const Op& op, const Tensors& inputs,
             const std::function<Tensor(const Tensor&)>& layout = nullptr);
 
-/// Same shapes, dtypes and bits; any NaN equals any NaN. Otherwise says in `difference` what is
-/// not.
+/// True if shapes, dtypes and elements are bit-identical; all NaNs are equal. Otherwise describes
+/// the first difference in `difference`.
 bool same_bits(const Tensor& a, const Tensor& b, std::string& difference);
 bool same_bits(const Outcome& a, const Outcome& b, std::string& difference);
 
-/// The largest part of the allowed error that was used, and where.
+/// The largest errors as fractions of the allowed error, and where they occurred.
 struct Usage {
   double values = 0, gradients = 0;
   std::string values_at, gradients_at;
 };
 
-/// Holds values and gradients of op against its reference, in `dtype` on `device`. The allowed
-/// error is twice the first-order bound of number.h; in f64 the reference itself may be as wrong
-/// again. Exact where no operation rounds.
+/// Checks values and gradients of op against its reference, in `dtype` on `device`. The allowed
+/// error is twice the first-order bound of number.h; in f64 four times, as the reference has the
+/// same rounding errors. Results must be exact if no operation rounds.
 void check_against_reference(const Op& op, const Sample& sample, DType dtype, Device device,
                              Usage& usage);
 
-/// Holds the result `got` of op for these inputs against its reference.
+/// Checks the result `got` of op for these inputs against its reference.
 void check_value(const Op& op, const Tensors& inputs, const Tensor& got);
 
-/// The op of the table with this name.
+/// Returns the op of the table with this name.
 const Op& find_op(const std::string& name);
 
-/// Reports `got` against numbers with bounds; returns the part of the allowed error that was used.
+/// Checks `got` against `expected` within its bounds. Returns the largest error as a fraction of
+/// the allowed one.
 double hold_against(const std::string& what, const Tensor& got, const Array& expected, DType dtype);
 
 }  // namespace stretto::testing

@@ -7,7 +7,7 @@
 namespace stretto::testing {
 namespace {
 
-// Noise in [-1, 1) to a value of the domain, away from the kinks.
+// Maps u in [-1, 1) to a value of the domain, away from kinks.
 double placed(double u, Domain domain) {
   double x = 0.05 + 1.95 * std::fabs(u);
   for (double kink : {0.75, 1.5})

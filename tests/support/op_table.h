@@ -1,6 +1,6 @@
-// One table of everything the generic suites need to know about each op (tests/ops/op_table_test
-// and its neighbors). An entry is an op with its parameters fixed: what to call, the same formula
-// as scalar loops, and what to feed it. The table is in op_table_*.cpp, one file per family.
+// The table of ops for the generic tests (tests/ops/op_table_test.cpp and other files there). An
+// entry is an op with fixed parameters: the function to call, the same formula as scalar loops, and
+// sample inputs. The table is in op_table_*.cpp, one file per family of ops.
 #pragma once
 
 #include <functional>
@@ -18,13 +18,13 @@ struct Array {
   Shape shape;
   std::vector<Number> values;
 
-  /// At an index of a shape that this one broadcasts to.
+  /// The element at an index of a shape that this one broadcasts to.
   const Number& at(const Shape& index) const;
 };
 using Arrays = std::vector<Array>;
 
-/// Where sample values lie. No floating value is within 0.01 of 0, ±0.75 or ±1.5, the kinks that
-/// the table's ops have.
+/// The range of sample values. No floating-point value is within 0.01 of 0, ±0.75 or ±1.5, where
+/// ops of the table have kinks.
 enum class Domain {
   any,          // ±[0.05, 2]
   positive,     // [0.05, 2]
@@ -54,20 +54,21 @@ struct Op {
   std::vector<Sample> samples;
   Sample large;  // enough elements for several threads
   bool differentiable = true;
-  bool elementwise = false;      // result i depends on operand i alone: NaN stays in its place
-  bool any_layout_exact = true;  // the same bits whatever the strides of the inputs
-  std::string tight = {};        // why more than half of the allowed error is used, where it is
+  bool elementwise = false;      // result i depends only on operand i: a NaN stays in its place
+  bool any_layout_exact = true;  // bit-identical for all strides of the inputs
+  std::string tight = {};        // the reason if errors exceed half of the allowed error
   std::vector<ErrorCase> errors = {};
 };
 
 /// The whole table.
 const std::vector<Op>& op_table();
 
-/// "add, sample 3: [2, 1], [2]".
+/// Returns e.g. "add, sample 3: [2, 1], [2]".
 std::string describe(const Op& op, size_t sample);
 std::string describe(const Op& op, const Sample& sample);
 
-/// Values of a sample, the same at every call: floating inputs in `dtype`, then rounded to it.
+/// Returns the inputs of a sample, the same in every call. Floating-point values are
+/// rounded to `dtype`.
 Tensors inputs_of(const Sample& sample, DType dtype);
 
 // The families [op_table_<name>.cpp].
@@ -82,10 +83,10 @@ void add_fft_ops(std::vector<Op>& table);
 
 // ---------------------------------------------------------------------------- for the references
 
-/// NumPy's rule, written down a second time; the table's samples obey it.
+/// NumPy's broadcasting rule, implemented independently of the library; shapes must be compatible.
 Shape broadcast_of(const Shape& a, const Shape& b);
 
-/// An array of `shape` whose element at each index is f(index), in row-major order.
+/// Returns an array of `shape` with elements f(index), in row-major order.
 template <class F>
 Array build(const Shape& shape, F f) {
   Array y{shape, {}};
@@ -108,7 +109,7 @@ inline Shape with_entry(Shape shape, int64_t d, int64_t value) {
   return shape;
 }
 
-/// f(slice) → slice, for every slice of x along d; the new slices may have another length.
+/// Applies f to every slice of x along d; the resulting slices may have another length.
 template <class F>
 Array along(const Array& x, int64_t d, F f) {
   const int64_t n = x.shape[d];
@@ -127,7 +128,7 @@ Array along(const Array& x, int64_t d, F f) {
   });
 }
 
-/// f(elements) over the dimensions given, all where there are none.
+/// Reduces the given dimensions by f(elements); all dimensions if none are given.
 template <class F>
 Array reduced(const Array& x, std::vector<int64_t> dims, bool keepdim, F f) {
   std::vector<bool> gone(size_t(x.shape.dim()), dims.empty());

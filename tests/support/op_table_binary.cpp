@@ -6,7 +6,7 @@
 namespace stretto::testing {
 namespace {
 
-// Broadcast pairs (reference/frameworks.md, C2), vector tails, and nothing.
+// Pairs of shapes: broadcasting, sizes that are no multiple of a SIMD vector, and empty tensors.
 const std::vector<std::pair<Shape, Shape>>& pairs() {
   static const std::vector<std::pair<Shape, Shape>> list = {{{}, {}},
                                                             {{1}, {}},
@@ -61,7 +61,7 @@ ErrorCase refused(const std::string& name, TwoTensors call, Shape a, Shape b, st
           str("[", name, "] shapes ", a, " and ", b, " do not broadcast: ", details)};
 }
 
-// The pairs that C2 lists as errors.
+// Pairs of shapes that do not broadcast.
 std::vector<ErrorCase> shape_errors(const char* name, TwoTensors call) {
   const std::string rule =
       "; each pair of sizes, aligned at the right, must be equal or contain a 1";
@@ -172,7 +172,7 @@ void add_binary_ops(std::vector<Op>& table) {
   table.push_back(arithmetic("mul", stretto::mul, [](N a, N b) { return a * b; }));
   table.push_back(arithmetic("div", stretto::div, [](N a, N b) { return a / b; }));
 
-  // Halves on ties: the mean of both. NaN wins.
+  // At ties each input gets half of the gradient. NaN wins.
   table.push_back(arithmetic("maximum", stretto::maximum, [](N a, N b) {
     return a.value == b.value                         ? Number(0.5) * a + Number(0.5) * b
            : a.value > b.value || std::isnan(a.value) ? a

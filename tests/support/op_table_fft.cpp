@@ -21,7 +21,7 @@ Root root(int64_t k, int64_t n) {
   return {std::cos(angle), std::sin(angle)};
 }
 
-// The DFT along dimension d of complex numbers, in the direction of `sign`.
+// The DFT of complex numbers along dimension d; `sign` is the sign of the exponent.
 Array dft(const Array& x, int64_t d, int sign, double scale) {
   const int64_t n = x.shape[d], last = x.shape.dim() - 1;
   return build(x.shape, [&](const Shape& i) {
@@ -122,8 +122,9 @@ void add_transforms(std::vector<Op>& table) {
       [](const Array& x) { return inverse_real_dft(x, 1); }));
 }
 
-// Along the last axis. The bound of a sum of products holds for the direct form alone: an error of
-// the other one depends on all numbers. That form, and two axes, are ops/fft_conv_test's.
+// Along the last axis. The error bound of a sum of products holds only for the direct
+// implementation: an error of the FFT implementation depends on all elements. tests/ops/fft tests
+// that one, and two axes.
 Array convolution(const Array& x, const Array& w, Padding padding) {
   const int64_t n = x.shape.back(), taps = w.shape.back();
   Shape shape = broadcast_of(with_entry(x.shape, x.shape.dim() - 1, 1),

@@ -72,7 +72,7 @@ void add_stack(std::vector<Op>& table) {
 }
 
 void add_split(std::vector<Op>& table) {
-  // The pieces in falling order of their numbers, so that each gradient has its own place.
+  // Joins the chunks in reverse order, so that a gradient for the wrong chunk is noticed.
   table.push_back(
       {.name = "split 4",
        .call =
@@ -190,10 +190,10 @@ void add_indexing(std::vector<Op>& table) {
     add_scatter_add(table, d);
     add_index_select(table, d);
   }
-  const auto far = [] { return tensor<int64_t>({0, 7}); };
+  const auto out_of_range = [] { return tensor<int64_t>({0, 7}); };
   for (Op* op : {&table[table.size() - 6], &table[table.size() - 5], &table[table.size() - 4]})
-    op->errors = {{[op = op->call, far] {
-                     op({ones({3}), far(), ones({2})});
+    op->errors = {{[op = op->call, out_of_range] {
+                     op({ones({3}), out_of_range(), ones({2})});
                    },
                    "index 7 at position [1] is out of range: dimension 0 of f32 [3] has size 3"},
                   {[op = op->call] {
@@ -246,7 +246,7 @@ void add_embedding(std::vector<Op>& table) {
 }
 
 void add_skew(std::vector<Op>& table) {
-  // y[i, j] = x[i, j − i + M − 1] and back, zero outside.
+  // y[i, j] = x[i, j − i + M − 1] and its inverse; zero outside.
   for (int64_t n : {1, 5, 23}) {
     table.push_back({.name = str("skew to ", n),
                      .call = [n](const Tensors& x) { return skew(x[0], n); },

@@ -115,7 +115,7 @@ Op nll_op(const std::string& name, NllOptions options) {
   return op;
 }
 
-// A loss of each pair of numbers.
+// A loss of pairs of elements.
 Op pair_loss_op(const std::string& name, Domain domain,
                 Tensor (*call)(const Tensor&, const Tensor&, Reduction),
                 Number (*loss)(const Number&, const Number&), Reduction reduction) {
@@ -131,7 +131,7 @@ Op pair_loss_op(const std::string& name, Domain domain,
                  const bool divided = reduction == Reduction::mean && !losses.values.empty();
                  return Array{{}, {divided ? sum / Number(double(losses.values.size())) : sum}};
                },
-           .elementwise = reduction == Reduction::none};  // whose range is looked at
+           .elementwise = reduction == Reduction::none};  // the values are checked for their range
   const auto sample = [&](const Shape& shape) {
     return Sample{{shape, domain}, {shape, Domain::probability}};
   };

@@ -1,4 +1,4 @@
-// Products, normalization and rotation [ops/matmul.h, feed_forward.h, norm.h, rotary.h].
+// Matrix products, normalization and rotation [ops/matmul.h, feed_forward.h, norm.h, rotary.h].
 #include <cmath>
 #include <tuple>
 
@@ -52,7 +52,7 @@ Op matmul_op() {
            .call = [](const Tensors& x) { return matmul(x[0], x[1]); },
            .reference = matmul_reference,
            .large = {{{130, 140}}, {{140, 150}}}};
-  // K = 0 and any empty side; 1-d operands; broadcast batches; odd sizes (C2).
+  // K = 0 and other empty dimensions; 1-d operands; broadcast batches; odd sizes.
   for (const auto& [a, b] : std::vector<std::pair<Shape, Shape>>{{{2, 0}, {0, 3}},
                                                                  {{0, 2}, {2, 3}},
                                                                  {{2, 3}, {3, 0}},
@@ -75,7 +75,7 @@ Op matmul_op() {
                                                                  {{31, 33}, {33, 29}},
                                                                  {{2, 17, 23}, {2, 23, 5}}})
     op.samples.push_back({{a}, {b}});
-  op.any_layout_exact = false;  // BLAS has other kernels for transposed operands
+  op.any_layout_exact = false;  // BLAS has different kernels for transposed operands
   op.errors = {
       {[] {
          matmul(ones({2, 3}), ones({4, 5}));
@@ -140,7 +140,7 @@ Op feed_forward_op(Activation f, bool biases, double p) {
                [=](const Arrays& x) {
                  Array hidden = linear_reference(x[0], x[1], biases ? &x[2] : nullptr);
                  uint64_t i = 0;
-                 for (Number& h : hidden.values) {  // bf16 stores what goes into f and comes out
+                 for (Number& h : hidden.values) {  // in bf16 input and output of f are stored
                    h.storing += std::fabs(h.value);
                    h = activation_reference(f, h);
                    h.storing += std::fabs(h.value);
@@ -230,7 +230,7 @@ Op linear_op(bool bias) {
   return op;
 }
 
-// One row of layer norm (`center`) or RMS norm; w and b may be null.
+// One row of layer norm or, without subtracting the mean, RMS norm; w and b may be null.
 std::vector<Number> normalized(const std::vector<Number>& row, const Number* w, const Number* b,
                                double eps, bool center) {
   const Number share = Number(1) / Number(double(row.size()));
@@ -289,7 +289,7 @@ Op norm_op(bool center, bool weight, bool bias) {
   return op;
 }
 
-// Pairs of numbers turned by t · 10000^(−2i/dims), t = 3 + row.
+// Rotates pairs of elements by t · 10000^(−2i/dims), t = 3 + row.
 Op rotate_op(RotaryPairing pairing, int64_t dims) {
   const bool half = pairing == RotaryPairing::half;
   Op op = {

@@ -26,7 +26,8 @@ struct Reduction {
   std::vector<Shape> shapes;
 };
 
-// Default, kept, first, middle, last, several in any order; empty slices and slices of the empty.
+// All dimensions, keepdim, the first, middle and last dimension, several in any order; empty slices
+// and empty tensors.
 const std::vector<Reduction>& reductions() {
   static const std::vector<Reduction> list = {
       {{}, false, {{}, {1}, {23}, {812}, {29, 17}, {0}, {2, 0, 3}}},
@@ -179,8 +180,8 @@ Number log_of_sum(const std::vector<Number>& slice) {
   return exact_number(top) + log(total(powers));
 }
 
-// The slope is δ − exp(y) with the computed y, which was stored: its error is an error relative to
-// exp(y). A chain of sums gives the result its many parents.
+// The slope is δ − exp(y) with the computed and stored y, so the error of y is a relative error of
+// exp(y). A chain of sums connects the result to its many inputs.
 std::vector<Number> log_softmax_of(const std::vector<Number>& slice) {
   std::vector<Number> result_row;
   const Number lse = log_of_sum(slice);

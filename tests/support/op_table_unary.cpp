@@ -17,7 +17,7 @@ Number gelu_reference(const Number& x) {
 
 namespace {
 
-// Vector tails, several vectors, empty and 0-d (reference/frameworks.md, C2).
+// Sizes around one and several SIMD vectors, empty and 0-d tensors.
 std::vector<Sample> unary_samples(Domain domain) {
   std::vector<Sample> samples;
   for (const Shape& shape :
@@ -45,7 +45,7 @@ Op constant_slope(Op op) {
   return op;
 }
 
-// Element i of the result depends on its position.
+// Dropout; element i of the result depends on the i-th random number.
 Op dropout_op(double p, RandomKey key) {
   Op op = unary(
       str("dropout p = ", p), [=](const Tensor& x) { return dropout(x, p, key); },
@@ -57,7 +57,7 @@ Op dropout_op(double p, RandomKey key) {
       return dropped ? Number() : x[0].at(index) * Number(1 / (1 - p));
     });
   };
-  op.elementwise = false;  // 0 · NaN is not what dropping gives
+  op.elementwise = false;  // a dropped NaN becomes 0, unlike 0 · NaN
   op.errors = {
       {[] { dropout(ones({2}), -0.1); }, "[dropout] probability -0.1; accepted: 0 to 1"},
       {[] { dropout(ones({2}), 1.5); }, "[dropout] probability 1.5; accepted: 0 to 1"},
@@ -65,7 +65,7 @@ Op dropout_op(double p, RandomKey key) {
   return op;
 }
 
-// The same with what it is added to.
+// Dropout of the first input, added to the second.
 Op dropout_add_op(double p, RandomKey key) {
   Op op = dropout_op(p, key);
   const auto dropped = op.reference;
@@ -102,7 +102,7 @@ void add_unary_ops(std::vector<Op>& table) {
   table.push_back(unary("erf", stretto::erf, testing::erf));
   table.push_back(unary("abs", stretto::abs, testing::abs));
   table.push_back(unary("relu", stretto::relu, [](N x) {
-    return x.value <= 0 ? Number() : x;  // NaN passes
+    return x.value <= 0 ? Number() : x;  // NaN is passed on
   }));
   table.push_back(unary("gelu", stretto::gelu, gelu_reference));
   table.push_back(unary("gelu_tanh", stretto::gelu_tanh, gelu_tanh_reference));

@@ -1,5 +1,5 @@
-// Views, copies and conversions [core/tensor.h, ops/view.h]. They move elements: no rounding, so
-// every dtype must agree with the reference to the bit.
+// Views, copies and conversions [core/tensor.h, ops/view.h]. They only move elements, so every
+// dtype must be bit-identical to the reference.
 #include "ops/create.h"
 #include "ops/view.h"
 #include "tests/support/op_table.h"
@@ -47,7 +47,7 @@ void add_shape_views(std::vector<Op>& table) {
       reshaped([](const Shape& s) {
         return Shape{s.numel() / 6, s.numel() == 0 ? 0 : 6};
       })));
-  table.back().samples.pop_back();  // −1 of nothing is ambiguous
+  table.back().samples.pop_back();  // −1 is ambiguous for an empty tensor
   table.back().errors = {
       {[] {
          ones({5}).reshape({-1, 2});
@@ -137,7 +137,7 @@ void add_permuted_views(std::vector<Op>& table) {
 }
 
 void add_expanded_views(std::vector<Op>& table) {
-  for (const Shape& to : {Shape{3, 1}, Shape{3, 7}}) {  // (1, 3) and (1, 7) of C3
+  for (const Shape& to : {Shape{3, 1}, Shape{3, 7}}) {  // from size 1
     table.push_back(moving(
         str("expand to ", Shape{3, -1, to[1]}), {{1, to[1]}, {5, to[1]}, {5, 1}, {1}}, {211, 1},
         [to](const Tensor& x) {

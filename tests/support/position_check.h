@@ -1,4 +1,4 @@
-// What must hold of every position in causal self-attention.
+// Checks that every positional encoding must pass in causal self-attention.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,8 @@
 
 namespace stretto::testing {
 
-/// In f64, evaluating, with key heads shared by two query heads and values narrower than keys.
+/// A layer in f64 in evaluation mode: two query heads share a key head, values are
+/// narrower than keys.
 inline std::unique_ptr<nn::MultiHeadAttention> layer_with(
     const nn::MakePositionalEncoding& position,
     Implementation implementation = Implementation::automatic) {
@@ -31,7 +32,7 @@ inline std::unique_ptr<nn::MultiHeadAttention> layer_with(
   return layer;
 }
 
-/// x [B, L, d] through `layer` piece by piece.
+/// Passes x [B, L, d] through `layer` in chunks.
 inline Tensor in_pieces(const nn::MultiHeadAttention& layer, const Tensor& x,
                         const AttentionMask& visible, const std::vector<int64_t>& pieces,
                         nn::KeyValueCache cache = {}) {
@@ -44,9 +45,9 @@ inline Tensor in_pieces(const nn::MultiHeadAttention& layer, const Tensor& x,
   return cat(parts, 1);
 }
 
-/// Both implementations agree; generation with a cache, step by step and in pieces, equals one
-/// pass, as does a limited cache under a window; later positions and other sequences of the batch
-/// change nothing.
+/// Checks that both implementations agree; that generation with a cache, step by step and in
+/// chunks, equals one pass, also with a limited cache and a window; and that later positions and
+/// other sequences of the batch change nothing.
 inline void check_causal_position(const nn::MakePositionalEncoding& position) {
   NoGrad guard;
   const int64_t l = 23;

@@ -1,4 +1,4 @@
-// What most tests include, compiled once (tests/CMakeLists.txt). A test still has its own includes.
+// The precompiled header of the tests (tests/CMakeLists.txt). Tests still include what they use.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Processes of one group, here threads.
+// A process group whose processes are threads.
 #pragma once
 
 #include <condition_variable>
@@ -16,7 +16,7 @@
 
 namespace stretto::testing {
 
-// Letters from one thread to another.
+// Messages between threads, by (sender, receiver).
 struct Post {
   std::mutex mutex;
   std::condition_variable changed;

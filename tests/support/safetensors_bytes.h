@@ -1,4 +1,4 @@
-// Files of weights as others write them: values in F16, shards with an index.
+// Weight files as other programs write them: in F16, or in shards with an index.
 #pragma once
 
 #include <bit>
@@ -12,13 +12,13 @@
 
 namespace stretto::testing {
 
-/// A safetensors file with any header and data.
+/// Returns the bytes of a safetensors file with the given header and data.
 inline std::string safetensors_bytes(const std::string& header, const std::string& data = "") {
   const uint64_t length = header.size();
   return std::string(reinterpret_cast<const char*>(&length), 8) + header + data;
 }
 
-/// The IEEE half nearest to a number below 65504 in size; those below 2^-14 become 0.
+/// Rounds to the nearest IEEE half; |value| must be below 65504, and below 2^-14 gives 0.
 inline uint16_t to_half(float value) {
   const uint16_t sign = std::signbit(value) ? 0x8000 : 0;
   int exponent = 0;
@@ -27,7 +27,7 @@ inline uint16_t to_half(float value) {
   return uint16_t(sign + ((exponent + 14) << 10) + fraction - 1024);
 }
 
-/// Writes floating tensors in F16, with names without quotes.
+/// Writes floating-point tensors in F16. Their names must not contain quotes.
 inline void save_f16(const std::string& path, const std::vector<nn::NamedTensor>& tensors) {
   std::string header = "{", data;
   for (const nn::NamedTensor& n : tensors) {
@@ -45,8 +45,8 @@ inline void save_f16(const std::string& path, const std::vector<nn::NamedTensor>
   write_file(path, safetensors_bytes(header + "}", data));
 }
 
-/// Writes the first half of the tensors to one shard and the rest to another, in F16 where so
-/// asked, and their index. Returns the index's path.
+/// Writes the first half of the tensors to one shard, the rest to another, in F16 if requested, and
+/// their index. Returns the path of the index.
 inline std::string save_two_shards(const TempDir& dir, const std::vector<nn::NamedTensor>& tensors,
                                    bool f16 = false) {
   const size_t half = tensors.size() / 2;

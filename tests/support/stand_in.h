@@ -1,4 +1,4 @@
-// A tensor in the place of a module's parameter.
+// Replaces a parameter of a module by another tensor.
 #pragma once
 
 #include "autograd/tape.h"
@@ -6,8 +6,8 @@
 
 namespace stretto::testing {
 
-/// Through `parameter`, and every handle to it, a module now sees x: its memory and its place on
-/// the tape, so that gradients go to x.
+/// Makes `parameter`, and every handle to it, refer to the memory and tape node of x, so that
+/// gradients of the module go to x.
 inline void stand_in(const Tensor& x, const Tensor& parameter) {
   parameter.tape() = nullptr;
   parameter.set_data(x);

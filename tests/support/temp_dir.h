@@ -1,4 +1,4 @@
-// A folder for one test's files.
+// A temporary directory for the files of one test.
 #pragma once
 
 #include <stdlib.h>
@@ -13,13 +13,14 @@
 
 namespace stretto::testing {
 
-/// How many entries a folder has: a left-over temporary file shows here.
+/// Returns the number of entries of a directory, to detect temporary files that remain.
 inline size_t entries(const std::string& folder) {
   const std::filesystem::directory_iterator all(folder);
   return size_t(std::distance(begin(all), end(all)));
 }
 
-/// A fresh folder under the system's temporary one, removed with all it holds at the end.
+/// A new directory in the system's temporary directory; the destructor removes it
+/// with its contents.
 class TempDir {
  public:
   TempDir() {

@@ -1,4 +1,4 @@
-// Quoted includes are this project's own headers, those of stretto/ the library's.
+// Quoted includes find this project's headers, includes of <stretto/...> the library's.
 #include <stretto/nn/transformer.h>
 #include <stretto/stretto.h>
 

@@ -25,7 +25,7 @@ std::string document(const std::string& train) {
   return "{\"train\": " + train + ", \"valid\": " + kGood + ", \"test\": " + kGood + "}";
 }
 
-/// What load_chorales() says of `text`, after the file's name and ": ".
+/// Returns the error of load_chorales() for a file with `text`, without the path and ": ".
 std::string defect_of(const std::string& text) {
   const TempDir folder;
   const std::string path = folder.file("chorales.json");
@@ -45,8 +45,8 @@ bool same(const ChoraleSet& a, const ChoraleSet& b) {
   return same(a.train, b.train) && same(a.valid, b.valid) && same(a.test, b.test);
 }
 
-/// The share of steps in which `chorale` repeats, two bars from bar `later` on, what it played from
-/// bar `earlier` on.
+/// The fraction of steps of the two bars from bar `later` that are equal to the two bars
+/// from bar `earlier`.
 double likeness(const Chorale& chorale, std::size_t earlier, std::size_t later) {
   int equal = 0;
   for (std::size_t i = 0; i < 32; ++i) {
@@ -67,7 +67,8 @@ bool returns(const Chorale& chorale, double least) {
 
 double rounded(double value) { return std::round(value * 1000) / 1000; }
 
-TEST_CASE("chorales load from JSON, whole numbers written either way", "[examples][chorale]") {
+TEST_CASE("chorales are loaded from JSON, with whole numbers as 60 or 60.0",
+          "[examples][chorale]") {
   const TempDir folder;
   const std::string path = folder.file("chorales.json");
   write_file(path,
@@ -84,7 +85,7 @@ TEST_CASE("chorales load from JSON, whole numbers written either way", "[example
   CHECK(set.test[0].steps[0] == std::array<int, 4>{1, 2, 3, 4});
 }
 
-TEST_CASE("every defect of a chorale file is named with its place", "[examples][chorale]") {
+TEST_CASE("every defect of a chorale file is reported with its position", "[examples][chorale]") {
   const std::string expected_pitch =
       "; expected a MIDI note number from 0 to 127, or -1 for silence";
   CHECK(defect_of("") == "is empty");
@@ -132,7 +133,7 @@ TEST_CASE("every defect of a chorale file is named with its place", "[examples][
         "train[0] step 0 number 1 is 18446744073709551615" + expected_pitch);
 }
 
-TEST_CASE("a chorale path that is no readable file is refused", "[examples][chorale]") {
+TEST_CASE("a chorale path that is not a readable file is rejected", "[examples][chorale]") {
   const TempDir folder;
   const std::string missing = folder.file("missing.json");
   CHECK(error_of<UsageError>([&] { load_chorales(missing); }) == missing + ": no such file");
@@ -150,7 +151,7 @@ TEST_CASE("deeply nested JSON does not exhaust the stack", "[examples][chorale]"
         "train[0] step 0 has 1 number; expected 4 (soprano, alto, tenor, bass; -1 = silent)");
 }
 
-TEST_CASE("saved chorales load again", "[examples][chorale]") {
+TEST_CASE("saved chorales can be loaded again", "[examples][chorale]") {
   const TempDir folder;
   const std::string path = folder.file("set.json");
   const ChoraleSet set = generate_chorales(5, 3, 2, 1);
@@ -185,7 +186,7 @@ TEST_CASE("saving follows a symbolic link", "[examples][chorale]") {
   CHECK(load_chorales(folder.file("real.json")).train.size() == 1);
 }
 
-TEST_CASE("generated chorales depend on the seed alone", "[examples][generator]") {
+TEST_CASE("generated chorales depend only on the seed", "[examples][generator]") {
   const ChoraleSet set = generate_chorales(7, 6, 3, 2);
   CHECK(set.train.size() == 6);
   CHECK(set.valid.size() == 3);
@@ -200,7 +201,7 @@ TEST_CASE("generated chorales depend on the seed alone", "[examples][generator]"
   CHECK(set.train[0].steps != set.valid[0].steps);
   CHECK_THROWS_AS(generate_chorales(7, -1, 1, 1), std::invalid_argument);
 
-  // A fingerprint: a change here changes every result reported for generated data.
+  // A hash of the data: if it changes, all published results on generated data change.
   std::uint64_t hash = 14695981039346656037U;
   for (const Chorale& chorale : set.train) {
     for (const auto& step : chorale.steps) {
@@ -256,7 +257,7 @@ TEST_CASE("generated chorales are music for four voices", "[examples][generator]
   CHECK(returning >= 180);
   CHECK(exact >= 120);
   CHECK(moves > 3000);
-  CHECK(parallels * 50 < moves);  // below 2 in 100
+  CHECK(parallels * 50 < moves);  // less than 2 %
 }
 
 TEST_CASE("generated chorales use many keys and can be predicted", "[examples][generator]") {
@@ -284,7 +285,7 @@ TEST_CASE("scale degrees and pitches convert both ways", "[examples][generator]"
       REQUIRE(degree_of(key, scale_pitch(key, degree)) == degree);
     }
   }
-  CHECK(degree_of(d_minor, 61) == degree_of(d_minor, 60));                    // C sharp on C
+  CHECK(degree_of(d_minor, 61) == degree_of(d_minor, 60));                    // C sharp counts as C
   CHECK(chord_tones(d_minor, {4, 0, true}) == std::vector<int>{9, 1, 4, 7});  // A7
   CHECK(chord_tones(Key{0, false}, {1, 1, false}) == std::vector<int>{2, 5, 9});
 }
@@ -298,13 +299,12 @@ TEST_CASE("baselines count with add-one smoothing", "[examples][baselines]") {
   CHECK(std::abs(voice_unigram_loss(train, valid) -
                  -(std::log(3.0 / 5) + std::log(2.0 / 5) + std::log(3.0 / 5) + std::log(2.0 / 5)) /
                      4) < 1e-12);
-  // Alto to bass know only their own symbols: three as well, 60 twice, 62 three times, silence
-  // once.
+  // Alto, tenor and bass have three symbols, too: 60 twice, 62 three times, silence once.
   CHECK(std::abs(unigram_loss(train, valid, 1) - -(2 * std::log(3.0 / 9) + std::log(4.0 / 9)) / 3) <
         1e-12);
   CHECK(std::abs(voice_unigram_loss(train, valid, 1) -
                  -(std::log(2.0 / 5) + std::log(3.0 / 5) + std::log(2.0 / 5)) / 3) < 1e-12);
-  // The first step uses the voice's table; the second one what followed the same pitch.
+  // The first step uses the unigrams of the voice, the second one the bigrams after the same pitch.
   const std::vector<Chorale> two_steps = {{{{60, 60, 62, -1}, {60, 60, 60, 60}}}};
   const double first = std::log(3.0 / 5) + 2 * std::log(2.0 / 5) + std::log(3.0 / 5);
   const double second =
@@ -313,14 +313,14 @@ TEST_CASE("baselines count with add-one smoothing", "[examples][baselines]") {
   const double lower = 2 * std::log(2.0 / 5) + std::log(3.0 / 5);
   CHECK(std::abs(voice_bigram_loss(train, two_steps, 1) -
                  -(lower + 2 * std::log(1.0 / 4) + std::log(2.0 / 4)) / 6) < 1e-12);
-  // A symbol never seen counts as one that was, once less.
+  // An unseen symbol has count 0 + 1.
   const std::vector<Chorale> unseen = {{{{70, 70, 70, 70}}}};
   CHECK(std::abs(unigram_loss(train, unseen) - -std::log(1.0 / 11)) < 1e-12);
   CHECK_THROWS_AS(unigram_loss({}, valid), std::invalid_argument);
   CHECK_THROWS_AS(voice_bigram_loss(train, {}), std::invalid_argument);
 }
 
-TEST_CASE("baselines on the real chorales match the published figures",
+TEST_CASE("baselines on the real chorales agree with published values",
           "[examples][baselines][data]") {
   const std::string path = data_path("jsb/Jsb16thSeparated.json");
   STRETTO_NEEDS_DATA(path);

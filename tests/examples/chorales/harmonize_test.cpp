@@ -1,4 +1,4 @@
-// Harmonization: its data, its training, the search, and the program from start to end.
+// Harmonization: data, training, beam search, and the whole program.
 
 #include <algorithm>
 #include <cmath>
@@ -45,7 +45,7 @@ std::unique_ptr<HarmonyProgram> trained(
   return training;
 }
 
-/// Learns tiny_chorales(), tiny.json in the folder.
+/// Trains on tiny_chorales(), saved as tiny.json in its directory.
 class TinyHarmony : public TinyRun {
  public:
   TinyHarmony()
@@ -59,8 +59,9 @@ class TinyHarmony : public TinyRun {
 
 }  // namespace
 
-TEST_CASE("harmony_batch: the soprano is read, the other voices are written", "[examples]") {
-  // Two sixteenths of a piece that ends before the third.
+TEST_CASE("harmony_batch: the encoder reads the soprano, the decoder writes the other voices",
+          "[examples]") {
+  // A piece of two sixteenth notes, padded to three.
   const nn::Batch four_voices{
       tensor(Numbers{start_token, 73, 63, 53, 43, 74, 64, 54, 44, end_token, 1, 1}, {1, 12}),
       tensor(Numbers{73, 63, 53, 43, 74, 64, 54, 44, end_token, -100, -100, -100}, {1, 12})};
@@ -74,7 +75,7 @@ TEST_CASE("harmony_batch: the soprano is read, the other voices are written", "[
   CHECK(b.targets.to_vector<int64_t>() == Numbers{63, 53, 43, 64, 54, 44, -100, -100, -100});
 }
 
-TEST_CASE("harmony_batch: crops and windows are those of the pieces", "[examples]") {
+TEST_CASE("harmony_batch: crops and scoring windows agree with the pieces", "[examples]") {
   const std::vector<Chorale> pieces = tiny_chorales().train;
   for (int64_t step = 0; step < 5; ++step) {
     const HarmonyBatch b = harmony_batch(training_batch(pieces, {4, 48, 0}, 3, step));
@@ -87,7 +88,7 @@ TEST_CASE("harmony_batch: crops and windows are those of the pieces", "[examples
       if (i % 36 > 0 && targets[i] != nn::ignore_index) CHECK(inputs[i] == targets[i - 1]);
     }
   }
-  // Every alto, tenor and bass is scored once.
+  // Every note of alto, tenor and bass is scored once.
   Numbers counts(chorale_vocabulary), scored(chorale_vocabulary);
   for (const Chorale& piece : pieces)
     for (const auto& s : piece.steps)
@@ -100,21 +101,22 @@ TEST_CASE("harmony_batch: crops and windows are those of the pieces", "[examples
   CHECK(scored == counts);
 }
 
-TEST_CASE("a harmonization learns, with every position", "[examples]") {
+TEST_CASE("harmonization learns with every positional encoding", "[examples]") {
   HarmonySettings settings = tiny_settings();
   settings.position = GENERATE("none", "sinusoid", "sinusoid+music", "rope");
   settings.label_smoothing = GENERATE(0.0, 0.1);
   settings.steps = 150;
   const auto training = trained(settings, 0);
   const double first = training->train_step(0).loss;
-  CHECK(first == Approx(std::log(double(chorale_vocabulary))).margin(0.7));  // it knows nothing
+  CHECK(first == Approx(std::log(double(chorale_vocabulary))).margin(0.7));  // untrained
   while (training->step() < 150) training->train_step(0);
   const double loss = harmony_loss(*training->model, tiny_chorales().train, 8, 4, 2);
   CHECK(loss < 0.6 * first);
-  CHECK(training->model->training());  // as before
+  CHECK(training->model->training());  // the mode is restored
 }
 
-TEST_CASE("the loss of a harmony in pieces that fit is the same for all strides", "[examples]") {
+TEST_CASE("the harmony loss of pieces that fit into the length is the same for all strides",
+          "[examples]") {
   const auto training = trained(tiny_settings(), 5);
   std::vector<Chorale> fitting = tiny_chorales().train;
   for (Chorale& piece : fitting) piece.steps.resize(6);
@@ -125,10 +127,10 @@ TEST_CASE("the loss of a harmony in pieces that fit is the same for all strides"
   }
 }
 
-TEST_CASE("a harmonization goes on from its checkpoint bit for bit", "[examples]") {
+TEST_CASE("a resumed harmonization training is bit-identical", "[examples]") {
   const TempDir folder;
   HarmonySettings settings = tiny_settings();
-  settings.steps = GENERATE(40, 0);  // 0: by the clock
+  settings.steps = GENERATE(40, 0);  // 0: limited by time
   const auto first = trained(settings, 3);
   first->save(folder.file("a"));
   for (int i = 0; i < 3; ++i) first->train_step(0);
@@ -146,7 +148,7 @@ TEST_CASE("a harmonization goes on from its checkpoint bit for bit", "[examples]
              Containing(": was trained on other chorales than those of --data"));
 }
 
-TEST_CASE("a greedy harmony is what the model finds likeliest, voice by voice", "[examples]") {
+TEST_CASE("greedy search takes the most likely note for each voice in turn", "[examples]") {
   HarmonySettings settings = tiny_settings();
   settings.position = GENERATE("sinusoid", "sinusoid+music");
   const auto training = trained(settings, 30);
@@ -173,10 +175,10 @@ TEST_CASE("a greedy harmony is what the model finds likeliest, voice by voice", 
   }
 }
 
-TEST_CASE("a harmony has the soprano and the length of its melody", "[examples]") {
+TEST_CASE("a harmony keeps the soprano and the length of its melody", "[examples]") {
   const auto training = trained(tiny_settings(), 20);
   PortableRandom random(11);
-  for (const int steps : {1, 7, 8, 9, 12, 13, 30}) {  // windows of 8, and of 9 below
+  for (const int steps : {1, 7, 8, 9, 12, 13, 30}) {  // windows have length 8 or 9
     const Chorale melody = random_chorale(random, steps);
     for (const int64_t length : {8, 9})
       for (const int64_t beam : {1, 3}) {
@@ -185,7 +187,7 @@ TEST_CASE("a harmony has the soprano and the length of its melody", "[examples]"
         for (size_t i = 0; i < found.steps.size(); ++i)
           CHECK(found.steps[i][0] == melody.steps[i][0]);
         CHECK(found.steps == harmonize(*training->model, melody, length, beam).steps);
-        // The first window does not know of the rest.
+        // The first window does not depend on the rest.
         if (steps <= length) continue;
         Chorale opening = melody;
         opening.steps.resize(size_t(length));
@@ -196,14 +198,14 @@ TEST_CASE("a harmony has the soprano and the length of its melody", "[examples]"
   CHECK(harmonize(*training->model, {}, 8, 2).steps.empty());
 }
 
-TEST_CASE("agreement counts the lower voices", "[examples]") {
+TEST_CASE("agreement compares alto, tenor and bass", "[examples]") {
   const Chorale a{{{{1, 2, 3, 4}, {5, 6, 7, -1}}}}, b{{{{9, 2, 3, 5}, {5, 7, 7, -1}}}};
   CHECK(agreement(a, a) == 1);
   CHECK(agreement(a, b) == Approx(4.0 / 6));
   CHECK(agreement(a, {}) == 0);
 }
 
-TEST_CASE("harmonization: the least memory is no more than a training takes", "[examples]") {
+TEST_CASE("harmonization: least_memory() is below the memory that training uses", "[examples]") {
   HarmonySettings settings = tiny_settings();
   settings.d_model = 64, settings.d_hidden = 256, settings.length = 64, settings.layers = 2;
   settings.position = GENERATE("none", "sinusoid+music");
@@ -215,14 +217,15 @@ TEST_CASE("harmonization: the least memory is no more than a training takes", "[
   CHECK(settings.least_memory() > taken / 10);
 }
 
-TEST_CASE("harmonize --help names every option", "[examples]") {
+TEST_CASE("harmonize --help lists every option", "[examples]") {
   NEEDS_PROGRAM("harmonize");
   check_help("harmonize", settings_to_metadata(HarmonySettings()),
              {"data", "out", "resume", "minutes", "threads", "device", "save-every",
               "evaluate-every", "anomaly", "beam", "pieces", "parameters"});
 }
 
-TEST_CASE("harmonize --parameters prints their number and makes nothing", "[examples]") {
+TEST_CASE("harmonize --parameters prints the number of parameters and writes nothing",
+          "[examples]") {
   NEEDS_PROGRAM("harmonize");
   const TinyHarmony tiny;
   for (const char* position : {"none", "sinusoid+music"}) {
@@ -231,7 +234,8 @@ TEST_CASE("harmonize --parameters prints their number and makes nothing", "[exam
     CHECK(ended.err.empty());
     HarmonySettings settings = tiny_settings();
     settings.position = position;
-    // One table and an output for 131 tokens; 3 attentions, 2 networks, 5 + 2 norms.
+    // An embedding and an output layer for 131 tokens; 3 attention layers, 2 feed-forward layers,
+    // 5 + 2 norms.
     const int64_t d = 16, hidden = 32, tables = settings.position == "sinusoid+music" ? 15 + 24 : 0;
     const int64_t count =
         2 * 131 * d + 3 * 4 * d * d + 2 * (2 * d * hidden + hidden + d) + 7 * 2 * d + tables * d;
@@ -241,7 +245,7 @@ TEST_CASE("harmonize --parameters prints their number and makes nothing", "[exam
   CHECK(contents(tiny.file("out")).empty());
 }
 
-TEST_CASE("harmonize trains, tells its losses and writes music", "[examples]") {
+TEST_CASE("harmonize trains, prints its losses and writes music", "[examples]") {
   NEEDS_PROGRAM("harmonize");
   const TinyHarmony tiny, same;
   const Ended ended = tiny.run({"--beam", "2"});
@@ -263,7 +267,7 @@ TEST_CASE("harmonize trains, tells its losses and writes music", "[examples]") {
     CHECK(read_file(tiny.out(name)).rfind("MThd", 0) == 0);
   CHECK_THAT(read_file(tiny.out("metrics.csv")), Containing("step,seconds,train_loss,valid_loss"));
 
-  // Again with two threads, in two parts, without music: the same bytes.
+  // A run with two threads, without music, then resumed, writes the same bytes.
   REQUIRE(same.run({"--threads", "2", "--pieces", "0"}).status == 0);
   CHECK(read_file(same.out("checkpoint.safetensors")) ==
         read_file(tiny.out("checkpoint.safetensors")));
@@ -272,7 +276,7 @@ TEST_CASE("harmonize trains, tells its losses and writes music", "[examples]") {
   CHECK(read_file(same.out("harmonized-1.mid")) == read_file(tiny.out("harmonized-1.mid")));
 }
 
-TEST_CASE("harmonize composes its own data", "[examples]") {
+TEST_CASE("harmonize generates data if there is no --data", "[examples]") {
   NEEDS_PROGRAM("harmonize");
   const TinyHarmony tiny;
   const Ended ended =
@@ -285,7 +289,7 @@ TEST_CASE("harmonize composes its own data", "[examples]") {
   CHECK(load_chorales(tiny.out("chorales.json")).train.size() == 200);
 }
 
-TEST_CASE("harmonize refuses what it cannot use, and touches nothing", "[examples]") {
+TEST_CASE("harmonize rejects invalid inputs and changes no files", "[examples]") {
   NEEDS_PROGRAM("harmonize");
   const TinyHarmony tiny;
   REQUIRE(tiny.run({"--steps", "3", "--pieces", "0"}).status == 0);
@@ -293,7 +297,7 @@ TEST_CASE("harmonize refuses what it cannot use, and touches nothing", "[example
   write_file(tiny.file("bad.json"), "{\"train\": oops}");
   struct Case {
     Arguments arguments;
-    std::string told;
+    std::string expected;
   };
   const std::vector<Case> cases{
       {{"--data", tiny.file("none.json")}, tiny.file("none.json") + ": no such file"},
@@ -325,7 +329,7 @@ TEST_CASE("harmonize refuses what it cannot use, and touches nothing", "[example
     CHECK(ended.one_line());
     CHECK(ended.out.empty());
     CHECK(ended.err.rfind("harmonize: ", 0) == 0);
-    CHECK_THAT(ended.err, Containing(c.told));
+    CHECK_THAT(ended.err, Containing(c.expected));
     CHECK(contents(tiny.file("")) == before);
   }
 }

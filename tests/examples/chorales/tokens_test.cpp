@@ -13,7 +13,7 @@ using namespace stretto;            // NOLINT
 using namespace stretto::examples;  // NOLINT
 using Tokens = std::vector<int64_t>;
 
-/// A piece whose every step is told apart: soprano and bass count its steps.
+/// A piece with different steps: soprano and bass count them.
 Chorale counting(int steps, int number = 0) {
   Chorale chorale;
   for (int i = 0; i < steps; ++i)
@@ -23,7 +23,7 @@ Chorale counting(int steps, int number = 0) {
 
 Tokens row(const Tensor& x, int64_t b) { return x[b].to_vector<int64_t>(); }
 
-/// The step of `counting` that four tokens stand for, moved by any number of semitones.
+/// The index of the step of counting() that four tokens, transposed by `semitones`, encode.
 int step_of(const int64_t* tokens, int semitones) {
   return int(tokens[0] - pitch_token - 60 - semitones) +
          12 * int(tokens[3] - pitch_token - 20 - semitones);
@@ -31,7 +31,7 @@ int step_of(const int64_t* tokens, int semitones) {
 
 }  // namespace
 
-TEST_CASE("chorales become tokens and come back", "[examples]") {
+TEST_CASE("chorales are the same after conversion to tokens and back", "[examples]") {
   const Chorale piece{{{{60, 55, -1, 0}}, {{127, 1, 2, 3}}}};
   const Tokens tokens = to_tokens(piece);
   CHECK(tokens == Tokens{63, 58, 2, 3, 130, 4, 5, 6});
@@ -54,7 +54,7 @@ TEST_CASE("transposed tokens keep silences and intervals", "[examples]") {
   CHECK_THROWS_WITH(to_tokens(piece, 64), Containing("a pitch leaves 0"));
 }
 
-TEST_CASE("decoding ends at the first token that is none of a piece", "[examples]") {
+TEST_CASE("decoding stops at the first token that is not a pitch or silence", "[examples]") {
   const Chorale piece = counting(3);
   const Tokens good = to_tokens(piece);
   for (const int64_t bad :
@@ -62,14 +62,14 @@ TEST_CASE("decoding ends at the first token that is none of a piece", "[examples
     for (size_t i = 0; i < good.size(); ++i) {
       Tokens tokens = good;
       tokens[i] = bad;
-      CHECK(to_chorale(tokens).steps.size() == i / 4);  // whole steps only
+      CHECK(to_chorale(tokens).steps.size() == i / 4);  // complete steps only
     }
   }
   for (size_t n = 0; n <= good.size(); ++n)
     CHECK(to_chorale(Tokens(good.begin(), good.begin() + long(n))).steps.size() == n / 4);
 }
 
-TEST_CASE("crops begin on a sixteenth and ask for the next token", "[examples]") {
+TEST_CASE("crops begin at a step, and targets are the next tokens", "[examples]") {
   const int steps = GENERATE(1, 7, 8, 9, 40);
   const int64_t length = 32;
   const std::vector<Chorale> pieces{counting(steps)};
@@ -96,13 +96,13 @@ TEST_CASE("crops begin on a sixteenth and ask for the next token", "[examples]")
     }
   }
   CHECK(end_seen);
-  // From the beginning to the first crop that reaches the end, all are drawn.
+  // All crops occur, from the first to the first that contains the end.
   const int64_t last = (std::max<int64_t>(0, 4 * steps + 1 - length) + 3) / 4 * 4;
   CHECK(int64_t(begins.size()) == last / 4 + 1);
   CHECK(*begins.rbegin() == last);
 }
 
-TEST_CASE("pieces are drawn by their length", "[examples]") {
+TEST_CASE("pieces are sampled in proportion to their length", "[examples]") {
   const std::vector<Chorale> pieces{counting(10, 1), counting(30, 2)};
   std::map<int64_t, int> drawn;
   for (int64_t step = 0; step < 500; ++step)
@@ -114,7 +114,7 @@ TEST_CASE("pieces are drawn by their length", "[examples]") {
   CHECK(double(second) / first == Approx(3).epsilon(0.2));
 }
 
-TEST_CASE("crops are moved by all intervals that keep them on the keyboard", "[examples]") {
+TEST_CASE("crops are transposed by all intervals that keep pitches in range", "[examples]") {
   const auto intervals = [](const Chorale& piece, int transpose) {
     const Tokens tokens = to_tokens(piece);
     std::set<int64_t> all;
@@ -136,7 +136,7 @@ TEST_CASE("crops are moved by all intervals that keep them on the keyboard", "[e
   CHECK(intervals({{{{-1, -1, -1, -1}}}}, 2) == Intervals{0});
 }
 
-TEST_CASE("a training batch depends on the seed and the step alone", "[examples]") {
+TEST_CASE("a training batch depends only on the seed and the step", "[examples]") {
   const std::vector<Chorale> pieces{counting(50, 1), counting(90, 2)};
   const auto batch = [&](uint64_t seed, int64_t step) {
     return training_batch(pieces, {4, 64, 5}, seed, step).inputs;
@@ -145,18 +145,18 @@ TEST_CASE("a training batch depends on the seed and the step alone", "[examples]
   const Tensor first = batch(1, 7);
   const RandomState state = random_state();
   batch(1, 8);
-  CHECK(random_state().next_stream ==
-        state.next_stream);  // the program's own draws go on as before
+  CHECK(random_state().next_stream == state.next_stream);  // the global random state is unchanged
   manual_seed(2);
   CHECK(testing::same_bits(first, batch(1, 7)));
   CHECK_FALSE(testing::same_bits(first, batch(1, 8)));
   CHECK_FALSE(testing::same_bits(first, batch(2, 7)));
 }
 
-TEST_CASE("every token is scored once, with the context it is owed", "[examples]") {
+TEST_CASE("every token is scored once, with the context that length and stride promise",
+          "[examples]") {
   const int64_t length = 16;
   const int64_t stride = GENERATE(1, 3, 4, 16);
-  const std::vector<int> sizes{1, 3, 4, 5, 8, 21};  // shorter and longer than the length
+  const std::vector<int> sizes{1, 3, 4, 5, 8, 21};  // shorter and longer than a window
   std::vector<Chorale> pieces;
   for (int i = 0; i < int(sizes.size()); ++i) pieces.push_back(counting(sizes[size_t(i)], i));
 
@@ -167,7 +167,7 @@ TEST_CASE("every token is scored once, with the context it is owed", "[examples]
     CHECK(batch.inputs.size(0) <= 3);
     for (int64_t b = 0; b < batch.inputs.size(0); ++b) {
       const Tokens inputs = row(batch.inputs, b), targets = row(batch.targets, b);
-      // Which window of which piece is this? The only one with these inputs.
+      // Find the only window of all pieces with these inputs.
       int found = 0;
       for (size_t p = 0; p < pieces.size(); ++p) {
         Tokens seen = to_tokens(pieces[p]);
@@ -195,7 +195,7 @@ TEST_CASE("every token is scored once, with the context it is owed", "[examples]
     for (int times : piece) CHECK(times == 1);
 }
 
-TEST_CASE("scoring refuses a stride that would leave tokens out", "[examples]") {
+TEST_CASE("scoring rejects strides that would skip tokens", "[examples]") {
   for (const int64_t stride : {0, 17})
     CHECK_THROWS_AS(scoring_batches({counting(9)}, 16, stride, 1, [](const nn::Batch&) {}),
                     std::invalid_argument);

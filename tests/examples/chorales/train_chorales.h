@@ -1,4 +1,4 @@
-// What the tests of the program train_chorales share: a run of a few hundredths of a second.
+// Shared by the tests of train_chorales: a run of a few hundredths of a second.
 #pragma once
 
 #include <string>
@@ -28,7 +28,7 @@ inline ChoraleSet tiny_chorales() {
   return set;
 }
 
-/// Learns tiny_chorales(), tiny.json in the folder.
+/// Trains on tiny_chorales(), saved as tiny.json in its directory.
 class TinyChorales : public TinyRun {
  public:
   TinyChorales()
@@ -39,7 +39,7 @@ class TinyChorales : public TinyRun {
     settings.insert(settings.end(), not_saved.begin(), not_saved.end());
   }
 
-  /// The settings that no checkpoint keeps.
+  /// The settings that are not stored in checkpoints.
   const Arguments not_saved{"--data", file("tiny.json"), "--save-every", "3", "--generate", "0"};
 };
 

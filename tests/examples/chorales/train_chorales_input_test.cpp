@@ -1,4 +1,4 @@
-// train_chorales, given what it cannot use: one line, exit code 2, and nothing is touched.
+// train_chorales with invalid inputs: it prints one line, exits with 2 and changes no files.
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -16,42 +16,42 @@ using namespace stretto::examples;           // NOLINT
 using namespace stretto::examples::testing;  // NOLINT
 using Arguments = std::vector<std::string>;
 
-/// A finished run, and the check that it survives each bad start.
+/// A finished run, and checks that rejected command lines do not change it.
 class Refusals {
  public:
   Refusals() { REQUIRE(tiny.run({"--steps", "3", "--generate", "8"}).status == 0); }
 
-  void check_line(const Ended& ended, const std::string& told) const {
+  void check_line(const Ended& ended, const std::string& expected) const {
     INFO(ended.err);
     CHECK(ended.status == 2);
     CHECK(ended.one_line());
     CHECK(ended.out.empty());
     CHECK(ended.err.rfind("train_chorales: ", 0) == 0);
-    CHECK_THAT(ended.err, Containing(told));
+    CHECK_THAT(ended.err, Containing(expected));
     CHECK(ended.err.size() < 600);
   }
 
-  /// With `told` in the line. Also with a folder that is not there yet, and must not be then.
-  void check(const Arguments& arguments, const std::string& told) const {
+  /// Checks for an error line with `expected`, also with a new --out, which must not be created.
+  void check(const Arguments& arguments, const std::string& expected) const {
     const auto before = contents(tiny.file(""));
-    check_line(tiny.run(arguments), told);
+    check_line(tiny.run(arguments), expected);
     Arguments elsewhere = arguments;
     elsewhere.insert(elsewhere.end(), {"--out", tiny.file("new/folder")});
-    check_line(tiny.run(elsewhere), told);
+    check_line(tiny.run(elsewhere), expected);
     CHECK(contents(tiny.file("")) == before);
   }
 
-  /// As `check`, for --out and the like, which cannot be replaced.
-  void check_once(const Arguments& arguments, const std::string& told) const {
+  /// As check(), without the second run with another --out.
+  void check_once(const Arguments& arguments, const std::string& expected) const {
     const auto before = contents(tiny.file(""));
-    check_line(tiny.run(arguments), told);
+    check_line(tiny.run(arguments), expected);
     CHECK(contents(tiny.file("")) == before);
   }
 
   TinyChorales tiny;
 };
 
-/// The text with the first `from` replaced by `to`, of equal length, so that all offsets hold.
+/// Replaces the first `from` by `to` of equal length, so that all offsets remain valid.
 std::string edited(std::string text, const std::string& from, const std::string& to) {
   REQUIRE(from.size() == to.size());
   const size_t at = text.find(from);
@@ -61,13 +61,13 @@ std::string edited(std::string text, const std::string& from, const std::string&
 
 }  // namespace
 
-TEST_CASE("train_chorales refuses data that is none", "[examples]") {
+TEST_CASE("train_chorales rejects files that are not chorales", "[examples]") {
   NEEDS_PROGRAM("train_chorales");
   const Refusals refusals;
   const auto file = [&](const char* name) { return refusals.tiny.file(name); };
-  const auto refuse = [&](const char* content, const std::string& told) {
+  const auto refuse = [&](const char* content, const std::string& expected) {
     write_file(file("bad.json"), content);
-    refusals.check({"--data", file("bad.json")}, told);
+    refusals.check({"--data", file("bad.json")}, expected);
   };
   refusals.check({"--data", file("none.json")}, file("none.json") + ": no such file");
   refusals.check({"--data", file("out")}, file("out") + ": is a directory");
@@ -86,12 +86,12 @@ TEST_CASE("train_chorales refuses data that is none", "[examples]") {
   refuse("{\"train\": [[[60, 55, 50, 40]]]}", "has no key \"valid\"");
 }
 
-TEST_CASE("train_chorales refuses options out of range", "[examples]") {
+TEST_CASE("train_chorales rejects options out of range", "[examples]") {
   NEEDS_PROGRAM("train_chorales");
   const Refusals refusals;
   struct Case {
     Arguments arguments;
-    const char* told;
+    const char* expected;
   };
   const std::vector<Case> cases{
       {{"--d-model", "30", "--heads", "4"},
@@ -146,21 +146,21 @@ TEST_CASE("train_chorales refuses options out of range", "[examples]") {
   };
   for (const Case& c : cases) {
     if (c.arguments.back() == "--heads") {
-      refusals.check_once(c.arguments, c.told);  // needs to be the last word
+      refusals.check_once(c.arguments, c.expected);  // must be the last argument
     } else {
-      refusals.check(c.arguments, c.told);
+      refusals.check(c.arguments, c.expected);
     }
   }
   if (!stretto::cuda_available())
     refusals.check({"--device", "cuda"}, "device cuda:0 cannot be used: ");
 }
 
-TEST_CASE("train_chorales refuses a folder that it cannot write to", "[examples]") {
+TEST_CASE("train_chorales rejects a directory that it cannot write to", "[examples]") {
   NEEDS_PROGRAM("train_chorales");
   const Refusals refusals;
   const auto file = [&](const char* name) { return refusals.tiny.file(name); };
-  const auto refuse = [&](const std::string& out, const std::string& told) {
-    refusals.check_once({"--out", out}, "--out: " + told);
+  const auto refuse = [&](const std::string& out, const std::string& expected) {
+    refusals.check_once({"--out", out}, "--out: " + expected);
   };
   refuse(file("tiny.json"), "cannot write " + file("tiny.json") + ": it is not a folder");
   refuse(file("tiny.json/x"),
@@ -172,7 +172,7 @@ TEST_CASE("train_chorales refuses a folder that it cannot write to", "[examples]
     std::filesystem::create_directories(folder + "/" + name);
     refuse(folder, "cannot write " + folder + "/" + name + ": it is not a file");
   }
-  if (::geteuid() != 0) {  // root may write anywhere
+  if (::geteuid() != 0) {  // root may write everywhere
     std::filesystem::create_directory(file("locked"));
     ::chmod(file("locked").c_str(), 0500);
     refuse(file("locked"), "cannot write " + file("locked") + ": Permission denied");
@@ -180,7 +180,7 @@ TEST_CASE("train_chorales refuses a folder that it cannot write to", "[examples]
   }
 }
 
-TEST_CASE("train_chorales refuses what is no checkpoint of its own", "[examples]") {
+TEST_CASE("train_chorales rejects files that are not its checkpoints", "[examples]") {
   NEEDS_PROGRAM("train_chorales");
   Refusals refusals;
   refusals.tiny.settings = refusals.tiny.not_saved;
@@ -189,13 +189,13 @@ TEST_CASE("train_chorales refuses what is no checkpoint of its own", "[examples]
   const Arguments resume{"--resume", bad};
   refusals.check(resume, bad + ": cannot open: No such file or directory");
 
-  // As earlier ones were, without a digest: it would forestall what else is to be told.
+  // Without a digest, as in earlier versions; otherwise the digest error would hide all others.
   const std::string good =
       edited(edited(tiny.checkpoint_path(), "stretto.digest", "stretto.former"), "checkpoint-2",
              "checkpoint-1");
-  const auto refuse = [&](const std::string& bytes, const std::string& told) {
+  const auto refuse = [&](const std::string& bytes, const std::string& expected) {
     write_file(bad, bytes);
-    refusals.check(resume, told);
+    refusals.check(resume, expected);
   };
   refuse("", bad + ": has 0 bytes");
   refuse("not a checkpoint at all", bad + ": header of");
@@ -212,14 +212,14 @@ TEST_CASE("train_chorales refuses what is no checkpoint of its own", "[examples]
   refuse(edited(tiny.checkpoint_path(), "\"layers\":\"1\"", "\"layers\":\"2\""),
          bad + ": is damaged: its header is not the one it was saved with");
 
-  // Whole files, with other texts.
+  // Valid files with other metadata.
   const auto refuse_with = [&](const std::string& key, const std::string& value,
-                               const std::string& told) {
+                               const std::string& expected) {
     auto file = stretto::nn::load_safetensors(tiny.out("checkpoint.safetensors"));
     REQUIRE(file.metadata.erase(key) == 1);
     if (!value.empty()) file.metadata[key] = value;
     stretto::nn::save_safetensors(bad, file.tensors, file.metadata);
-    refusals.check(resume, told);
+    refusals.check(resume, expected);
   };
   refuse_with("layers", "2", "not in the file");
   refuse_with("d_hidden", "64", "file has f32 [");
@@ -236,14 +236,14 @@ TEST_CASE("train_chorales refuses what is no checkpoint of its own", "[examples]
   refusals.check({"--resume", tiny.out()}, tiny.out() + ": is not a regular file");
 }
 
-TEST_CASE("train_chorales refuses to resume with other settings or data", "[examples]") {
+TEST_CASE("train_chorales rejects resuming with other settings or data", "[examples]") {
   NEEDS_PROGRAM("train_chorales");
   const Refusals refusals;
   const TinyChorales& tiny = refusals.tiny;
   const std::string from = tiny.out("checkpoint.safetensors");
-  const auto refuse = [&](Arguments arguments, const std::string& told) {
+  const auto refuse = [&](Arguments arguments, const std::string& expected) {
     arguments.insert(arguments.begin(), {"--steps", "3", "--resume", from});
-    refusals.check(arguments, told);
+    refusals.check(arguments, expected);
   };
   const auto has = [&](const std::string& value) {
     return ": the run of " + from + " has " + value;

@@ -1,4 +1,4 @@
-// train_chorales, ended at any moment in any way, goes on where it was, bit for bit.
+// train_chorales, ended at any moment in any way, resumes bit-identically.
 
 #include <signal.h>
 
@@ -20,7 +20,7 @@ void check_finished(const Ended& ended) {
   CHECK(ended.status == 0);
 }
 
-/// The names of the files in a folder.
+/// The names of the files in a directory.
 std::set<std::string> names(const std::string& folder) {
   std::set<std::string> all;
   for (const auto& entry : std::filesystem::directory_iterator(folder))
@@ -28,12 +28,12 @@ std::set<std::string> names(const std::string& folder) {
   return all;
 }
 
-// Long enough for a signal to arrive before its end, with one thread or two.
+// A run long enough for a signal to arrive before its end, with one or two threads.
 const Arguments longer{"--steps", "2000", "--save-every", "500"};
 
 }  // namespace
 
-TEST_CASE("train_chorales killed at any moment resumes bit for bit", "[examples]") {
+TEST_CASE("train_chorales killed at any moment resumes bit-identically", "[examples]") {
   NEEDS_PROGRAM("train_chorales");
   const TinyChorales whole;
   const Ended reference = whole.run();
@@ -57,13 +57,13 @@ TEST_CASE("train_chorales killed at any moment resumes bit for bit", "[examples]
     INFO("trial " << trial << ", killed after " << share << " of " << reference.seconds << " s");
     check_finished(begun ? tiny.resume() : tiny.run());
     CHECK(tiny.checkpoint_path() == whole.checkpoint_path());
-    CHECK(names(tiny.out()) == files);  // no temporary file is left
+    CHECK(names(tiny.out()) == files);  // no temporary file remains
   }
   CHECK(killed > 0);
   CHECK(resumed > 0);
 }
 
-TEST_CASE("train_chorales overwrites what a killed run left half written", "[examples]") {
+TEST_CASE("train_chorales overwrites the unfinished files of a killed run", "[examples]") {
   NEEDS_PROGRAM("train_chorales");
   const TinyChorales tiny;
   std::filesystem::create_directory(tiny.out());
@@ -71,23 +71,24 @@ TEST_CASE("train_chorales overwrites what a killed run left half written", "[exa
        {"checkpoint.safetensors.tmp", "metrics.csv.tmp", "loss.svg.tmp", "loss.png.tmp"})
     write_file(tiny.out(name), std::string(1 << 20, 'x'));
   check_finished(tiny.run({"--steps", "6"}));
-  check_finished(tiny.resume({"--steps", "6"}));  // this one rewrites metrics.csv
+  check_finished(tiny.resume({"--steps", "6"}));  // a resumed run rewrites metrics.csv
   for (const std::string& name : names(tiny.out())) CHECK(name.find(".tmp") == std::string::npos);
 }
 
-TEST_CASE("train_chorales draws nothing more for evaluation, music or threads", "[examples]") {
+TEST_CASE("evaluation, generation and threads do not change the random numbers of train_chorales",
+          "[examples]") {
   NEEDS_PROGRAM("train_chorales");
   const TinyChorales plain, busy;
   check_finished(plain.run({"--evaluate-every", "1000"}));
   check_finished(busy.run({"--evaluate-every", "1", "--final-stride", "1", "--generate", "8",
                            "--save-every", "7", "--threads", "2", "--anomaly"}));
   CHECK(plain.checkpoint_path() == busy.checkpoint_path());
-  // A finished run is done again at its end only.
+  // Resuming a finished run repeats only its final evaluation and output.
   check_finished(busy.resume({"--generate", "8"}));
   CHECK(plain.checkpoint_path() == busy.checkpoint_path());
 }
 
-TEST_CASE("train_chorales saves on Ctrl-C and SIGTERM, and tells how to go on", "[examples]") {
+TEST_CASE("train_chorales saves on Ctrl-C and SIGTERM, and prints how to resume", "[examples]") {
   NEEDS_PROGRAM("train_chorales");
   const TinyChorales whole;
   check_finished(whole.run(longer));
@@ -109,12 +110,12 @@ TEST_CASE("train_chorales saves on Ctrl-C and SIGTERM, and tells how to go on", 
     check_finished(tiny.resume(longer));
     CHECK(tiny.checkpoint_path() == whole.checkpoint_path());
 
-    // The curve is there, whichever run has measured which part of it.
+    // The metrics of both parts together are those of the whole run.
     CHECK(measured(tiny) == measured(whole));
   }
 }
 
-TEST_CASE("train_chorales can be stopped while it scores at the end", "[examples]") {
+TEST_CASE("train_chorales can be stopped during the final evaluation", "[examples]") {
   NEEDS_PROGRAM("train_chorales");
   const TinyChorales tiny;
   PortableRandom random(3);
@@ -130,7 +131,7 @@ TEST_CASE("train_chorales can be stopped while it scores at the end", "[examples
   CHECK_THAT(ended.out, Containing("Stopped at step 60. "));
 }
 
-TEST_CASE("train_chorales on a full disk keeps the last good checkpoint", "[examples]") {
+TEST_CASE("train_chorales keeps the last good checkpoint on a full disk", "[examples]") {
   NEEDS_PROGRAM("train_chorales");
   const TinyChorales whole, tiny;
   check_finished(whole.run(longer));
@@ -143,27 +144,27 @@ TEST_CASE("train_chorales on a full disk keeps the last good checkpoint", "[exam
   const std::string before = tiny.checkpoint_path();
   const std::string name = tiny.out("checkpoint.safetensors");
   const long too_little = long(before.size()) / 2;
-  const auto check_told = [&](const Ended& ended) {
+  const auto check_complaint = [&](const Ended& ended) {
     INFO(ended.err);
     CHECK(ended.status == 1);
     CHECK(ended.complaint() == "train_chorales: [save] " + name + ": write failed: File too large");
     CHECK(tiny.checkpoint_path() == before);
     CHECK(names(tiny.out()).count("checkpoint.safetensors.tmp") == 0);
   };
-  check_told(run(tiny.path, tiny.resuming(longer), {.largest_file = too_little}));
+  check_complaint(run(tiny.path, tiny.resuming(longer), {.largest_file = too_little}));
 
-  // Ctrl-C cannot save either.
+  // Saving on Ctrl-C fails, too.
   Program program(tiny.path, tiny.resuming({"--steps", "2000", "--save-every", "5000"}),
                   {.largest_file = too_little});
   REQUIRE(program.wait_for("step "));
   program.signal(SIGINT);
-  check_told(program.wait());
+  check_complaint(program.wait());
 
   check_finished(tiny.resume(longer));
   CHECK(tiny.checkpoint_path() == whole.checkpoint_path());
 }
 
-TEST_CASE("train_chorales stops where it cannot write its metrics", "[examples]") {
+TEST_CASE("train_chorales stops if it cannot write its metrics", "[examples]") {
   NEEDS_PROGRAM("train_chorales");
   const TinyChorales tiny;
   const Ended ended =

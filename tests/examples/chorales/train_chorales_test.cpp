@@ -1,4 +1,4 @@
-// train_chorales from start to end: what it says and what it makes.
+// train_chorales from start to end: its output and its files.
 
 #include "tests/examples/chorales/train_chorales.h"
 
@@ -15,7 +15,7 @@ using namespace stretto::examples::testing;  // NOLINT
 
 }  // namespace
 
-TEST_CASE("train_chorales --help names every option", "[examples]") {
+TEST_CASE("train_chorales --help lists every option", "[examples]") {
   NEEDS_PROGRAM("train_chorales");
   check_help(
       "train_chorales", settings_to_metadata(ChoraleSettings()),
@@ -23,7 +23,7 @@ TEST_CASE("train_chorales --help names every option", "[examples]") {
        "final-stride", "top-p", "temperature", "evaluate-every", "anomaly", "help", "parameters"});
 }
 
-TEST_CASE("train_chorales makes music, pictures and metrics", "[examples]") {
+TEST_CASE("train_chorales writes music, pictures and metrics", "[examples]") {
   NEEDS_PROGRAM("train_chorales");
   const TinyChorales tiny;
   const Ended ended = tiny.run({"--steps", "40", "--generate", "24", "--prime", "4"});
@@ -36,14 +36,15 @@ TEST_CASE("train_chorales makes music, pictures and metrics", "[examples]") {
 
   for (const char* name : {"loss", "attention", "generated", "primed"}) CHECK(tiny.drew(name));
 
-  // Each evaluation is beside what counting achieves.
+  // Each evaluation is compared with the n-gram baseline.
   const std::string all = ended.out + ended.err;
-  const std::regex told(
+  const std::regex comparison(
       "validation ([0-9.]+), baseline ([0-9.]+): ([0-9.]+) (below|above)(\n|\r|$)");
   std::smatch bigram;
   REQUIRE(std::regex_search(ended.out, bigram, std::regex("bigram per voice +([0-9.]+)")));
   int evaluations = 0;
-  for (std::sregex_iterator at(all.begin(), all.end(), told), end; at != end; ++at, ++evaluations) {
+  for (std::sregex_iterator at(all.begin(), all.end(), comparison), end; at != end;
+       ++at, ++evaluations) {
     const double validation = std::stod((*at)[1]), counting = std::stod((*at)[2]);
     CHECK((*at)[2] == bigram[1]);
     CHECK(std::stod((*at)[3]) == Approx(std::abs(validation - counting)).margin(2e-4));
@@ -60,11 +61,11 @@ TEST_CASE("train_chorales makes music, pictures and metrics", "[examples]") {
         "step,seconds,train_loss,valid_loss,learning_rate,gradient_norm,tokens_per_second,"
         "peak_bytes");
   int step = 0;
-  while (std::getline(metrics, line)) CHECK(std::stoi(line) == (step += 2));  // twenty in all
+  while (std::getline(metrics, line)) CHECK(std::stoi(line) == (step += 2));  // twenty rows
   CHECK(step == 40);
 }
 
-TEST_CASE("train_chorales composes its own data, and goes by the clock", "[examples]") {
+TEST_CASE("train_chorales generates its own data, and --minutes limits the time", "[examples]") {
   NEEDS_PROGRAM("train_chorales");
   const TinyChorales tiny;
   const Ended ended =
@@ -77,13 +78,14 @@ TEST_CASE("train_chorales composes its own data, and goes by the clock", "[examp
   CHECK(load_chorales(tiny.out("chorales.json")).train.size() == 200);
 }
 
-TEST_CASE("train_chorales --parameters prints their number and makes nothing", "[examples]") {
+TEST_CASE("train_chorales --parameters prints the number of parameters and writes nothing",
+          "[examples]") {
   NEEDS_PROGRAM("train_chorales");
   const TinyChorales tiny;
   CHECK(tiny.run({"--parameters"}).status == 0);
   CHECK_FALSE(std::filesystem::exists(tiny.out()));
-  // The defaults: 148 tokens twice, 4 layers with attention without biases, and with tables of 512
-  // rows for 4 heads of 32.
+  // The defaults: embedding and output for all tokens, 4 layers with attention without biases, and
+  // relative tables of 512 rows for 4 heads of dimension 32.
   const int64_t layer = 4 * 128 * 128 + 2 * 128 * 512 + 512 + 128 + 4 * 128;
   const int64_t absolute = 2 * chorale_vocabulary * 128 + 4 * layer + 2 * 128;
   CHECK(run(find_program("train_chorales"), {"--parameters"}).out ==
@@ -113,7 +115,7 @@ TEST_CASE("train_chorales stops at NaN, and --anomaly names the op", "[examples]
                        : Containing(": the ") && Containing(" is ") &&
                              Containing("; anomaly detection names the op that first produces it"));
 
-    const std::string saved = tiny.checkpoint_path();  // the one of the step before
+    const std::string saved = tiny.checkpoint_path();  // of the previous step
     CHECK_THAT(saved, Containing("\"stretto.step\":\"" + std::to_string(step - 1) + "\""));
     const Ended again = tiny.resume(anomaly ? watched : explosive);
     CHECK(again.status == 1);

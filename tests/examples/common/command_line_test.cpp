@@ -1,4 +1,4 @@
-// What the programs print of names and values, and how they read flags.
+// How the programs print names and values, and parse options.
 #include "examples/common/command_line.h"
 
 #include <fcntl.h>
@@ -16,11 +16,11 @@
 namespace stretto::examples::testing {
 namespace {
 
-/// What a program whose work is `body` prints, and what it says on standard error.
+/// Runs `body` as the work of a program. Returns its standard output and standard error.
 template <class Body>
-std::pair<std::string, std::string> said(const Body& body) {
+std::pair<std::string, std::string> output_of(const Body& body) {
   const TempDir folder;
-  std::cout << std::flush;  // or the child writes it again
+  std::cout << std::flush;  // else the child would write the buffer again
   const pid_t child = ::fork();
   if (child == 0) {
     for (const int stream : {1, 2})
@@ -41,12 +41,12 @@ TEST_CASE("printed names have no control characters", "[examples]") {
   CHECK(printable("a\x1b[31mb\x7f\r\n\t") == "a [31mb    ");
   CHECK(printable("a\nb\tc\x1b", true) == "a\nb\tc ");
   CHECK(printable("h\u00f6r \u2013 \U0001d11e") == "h\u00f6r \u2013 \U0001d11e");
-  // CSI as one character of ISO 6429: in UTF-8, and as a byte.
+  // CSI (ISO 6429) as one character: in UTF-8, and as a byte.
   CHECK(printable("\u009b31m \x9b") == "  31m  ");
   CHECK(printable("\xc2") == "\xc2");
   CHECK(printable("\xe2\x1b\xc3\x9b") == "\xe2 \xc3\x9b");
 
-  const auto [out, err] = said([] {
+  const auto [out, err] = output_of([] {
     const std::string name = "a\x1b[2Jb.mid";
     std::cout << name << ' ' << '\x1b' << 1.5 << std::endl;
     throw UsageError(name + "\n");
@@ -57,30 +57,30 @@ TEST_CASE("printed names have no control characters", "[examples]") {
 }
 
 TEST_CASE("a message that quotes a long value is short", "[examples]") {
-  const auto told = [](size_t n) {
-    return said([n]() -> int {
+  const auto messages_for = [](size_t n) {
+    return output_of([n]() -> int {
              std::string value;
              while (value.size() < n) value += "\u00e4";
              throw UsageError("--data " + value + ": is not there");
            })
         .second;
   };
-  CHECK(told(1800).size() > 1800);
-  const std::string cut = told(100'000);
+  CHECK(messages_for(1800).size() > 1800);
+  const std::string cut = messages_for(100'000);
   CHECK(cut.size() < 2100);
   CHECK(cut.starts_with("name: --data \u00e4"));
   CHECK(cut.ends_with("\u00e4: is not there\n"));
   CHECK_THAT(cut, Containing("\u00e4 \u2026 \u00e4"));
 }
 
-TEST_CASE("words are quoted for a shell", "[examples]") {
+TEST_CASE("arguments are quoted for a shell", "[examples]") {
   CHECK(quoted("out/checkpoint.safetensors") == "out/checkpoint.safetensors");
   CHECK(quoted("two words/it's") == "'two words/it'\\''s'");
   CHECK(quoted("") == "''");
 }
 
-TEST_CASE("a program that has ended ends no other way", "[examples]") {
-  const auto [out, err] = said([] {
+TEST_CASE("a program that has finished ignores later signals", "[examples]") {
+  const auto [out, err] = output_of([] {
     ::signal(SIGINT, SIG_DFL);
     install_interrupt_handlers();
     end_on_signal("Stopped.");
@@ -101,10 +101,10 @@ TEST_CASE("a program that has ended ends no other way", "[examples]") {
   CHECK((WIFEXITED(status) && WEXITSTATUS(status) == 3));
 }
 
-TEST_CASE("options that nothing follows from are refused", "[examples]") {
+TEST_CASE("options without effect are rejected", "[examples]") {
   NEEDS_PROGRAM("train_lm");
   const TempDir folder;
-  const auto told = [&](const std::string& program, Arguments arguments) {
+  const auto complaint_of = [&](const std::string& program, Arguments arguments) {
     arguments.insert(arguments.end(), {"--out", folder.file("out")});
     const Ended ended = run(find_program(program), arguments);
     CHECK(ended.status == 2);
@@ -115,20 +115,21 @@ TEST_CASE("options that nothing follows from are refused", "[examples]") {
   for (const char* program :
        {"train_lm", "train_chorales", "harmonize", "train_music", "groove", "lra"}) {
     const std::string name = program;
-    CHECK(told(name, {"--overwrite="}) == name + ": --overwrite: its value is empty");
+    CHECK(complaint_of(name, {"--overwrite="}) == name + ": --overwrite: its value is empty");
   }
-  CHECK(told("train_lm", {"--cuda-graph", "--held-out", "0.001"}) ==
+  CHECK(complaint_of("train_lm", {"--cuda-graph", "--held-out", "0.001"}) ==
         "train_lm: --cuda-graph: needs --device cuda");
-  CHECK(told("train_lm", {"--prompt", "a"}) == "train_lm: --prompt: needs --generate above 0");
-  CHECK(told("groove", {"--prompt", "a.mid", "--continuations", "0"}) ==
+  CHECK(complaint_of("train_lm", {"--prompt", "a"}) ==
+        "train_lm: --prompt: needs --generate above 0");
+  CHECK(complaint_of("groove", {"--prompt", "a.mid", "--continuations", "0"}) ==
         "groove: --prompt: needs --continuations above 0");
 }
 
-TEST_CASE("--help shows where results go, and positions that fit", "[examples]") {
+TEST_CASE("--help shows the output directory and the supported positions", "[examples]") {
   NEEDS_PROGRAM("train_lm");
   const auto help = [](const std::string& program) {
     const std::string text = run(find_program(program), {"--help"}).out;
-    std::string words;  // however they are broken into lines
+    std::string words;  // without line breaks and spaces
     for (const char c : text)
       if (c != ' ' && c != '\n') words += c;
     return words;

@@ -1,4 +1,4 @@
-// Files as the programs read them, and how a program says that there is no memory.
+// How the programs read files, and report that memory is exhausted.
 
 #include "examples/common/file.h"
 
@@ -23,7 +23,7 @@ namespace {
 using namespace stretto::examples;           // NOLINT
 using namespace stretto::examples::testing;  // NOLINT
 
-/// The exit code of a child process that runs `body`, and what it says on standard error.
+/// Runs `body` in a child process. Returns its exit code and its standard error.
 template <class Body>
 std::pair<int, std::string> in_child(const Body& body) {
   const TempDir folder;
@@ -52,7 +52,7 @@ int run_that(const std::function<int()>& body) {
 
 }  // namespace
 
-TEST_CASE("a mapped file is its bytes", "[examples]") {
+TEST_CASE("a mapped file has the bytes of the file", "[examples]") {
   const TempDir folder;
   const std::string bytes("one\0two\n", 8);
   write_file(folder.file("a"), bytes);
@@ -62,28 +62,28 @@ TEST_CASE("a mapped file is its bytes", "[examples]") {
   for (const char* name : {"none", "pipe", "."}) {
     const std::string path = folder.file(name);
     if (std::string(name) == "pipe") REQUIRE(::mkfifo(path.c_str(), 0600) == 0);
-    const std::string told = error_of<UsageError>([&] { MappedFile{path}; });
-    CHECK(told.rfind("cannot read '" + path + "': ", 0) == 0);
-    CHECK(error_of<UsageError>([&] { read_whole_file(path); }) == told);
+    const std::string message = error_of<UsageError>([&] { MappedFile{path}; });
+    CHECK(message.rfind("cannot read '" + path + "': ", 0) == 0);
+    CHECK(error_of<UsageError>([&] { read_whole_file(path); }) == message);
   }
 }
 
-TEST_CASE("a file that is cut while it is mapped ends the program with a line", "[examples]") {
+TEST_CASE("truncating a mapped file ends the program with an error line", "[examples]") {
   const TempDir folder;
   write_file(folder.file("a"), std::string(1 << 16, 'x'));
-  const auto [code, told] = in_child([&] {
+  const auto [code, message] = in_child([&] {
     const MappedFile file(folder.file("a"));
     if (::truncate(folder.file("a").c_str(), 0) != 0) return 2;
     return int(file.bytes()[1 << 15]);
   });
   CHECK(code == 1);
-  CHECK(told == "a file that was being read has become shorter, or its disk fails\n");
+  CHECK(message == "a file that was being read has become shorter, or its disk fails\n");
 }
 
-TEST_CASE("a file larger than the memory is refused before it is read", "[examples]") {
+TEST_CASE("a file larger than free memory is rejected before it is read", "[examples]") {
   const TempDir folder;
   write_file(folder.file("a"), "");
-  constexpr long size = 1L << 44;  // no disk holds it: it has holes
+  constexpr long size = 1L << 44;  // larger than any disk: a sparse file
   if (::truncate(folder.file("a").c_str(), size - 4096) != 0)
     STRETTO_SKIP("the file system has no files of such a size");
   CHECK(error_of<UsageError>([&] { read_whole_file(folder.file("a")); }) ==
@@ -92,22 +92,22 @@ TEST_CASE("a file larger than the memory is refused before it is read", "[exampl
   CHECK(MappedFile(folder.file("a")).bytes().size() == size_t(size) - 4096);
 }
 
-TEST_CASE("too little memory is said in a line, with exit code 1", "[examples]") {
-  const auto [code, told] =
+TEST_CASE("out of memory gives one error line and exit code 1", "[examples]") {
+  const auto [code, message] =
       in_child([] { return run_that([]() -> int { throw std::bad_alloc(); }); });
   CHECK(code == 1);
-  CHECK(told == "name: out of memory\n");
-  // Also out of a function that may not throw; other exceptions there still abort.
+  CHECK(message == "name: out of memory\n");
+  // Also if thrown out of a noexcept function; other exceptions there still abort.
   const auto ended = in_child([] { return run_that([]() noexcept { return thrown(true); }); });
   CHECK(ended == std::pair<int, std::string>(1, "name: out of memory\n"));
   const auto aborted = in_child([] {
     const rlimit none{0, 0};
     ::setrlimit(RLIMIT_CORE, &none);
-    std::signal(SIGABRT, SIG_DFL);  // not for the test program to report
+    std::signal(SIGABRT, SIG_DFL);  // no report of the test program
     return run_that([]() noexcept { return thrown(false); });
   });
   CHECK(aborted.first == 128 + SIGABRT);
-  // Also where other errors of the library are the user's to mend.
+  // Also where other errors of the library become usage errors.
   const auto [library, line] = in_child([] {
     return run_that([] {
       return as_usage([]() -> int { throw stretto::OutOfMemory("[allocate] no memory"); });
@@ -117,11 +117,11 @@ TEST_CASE("too little memory is said in a line, with exit code 1", "[examples]")
   CHECK(line == "name: [allocate] no memory\n");
 }
 
-TEST_CASE("a file that cannot be opened for the moment is no bad file", "[examples]") {
+TEST_CASE("a temporary failure to open a file is not reported as a bad file", "[examples]") {
   const TempDir folder;
   write_file(folder.file("a"), "text");
-  // A folder of files is read over what is bad in it, and must not be over this.
-  const auto [code, told] = in_child([&] {
+  // Readers of directories skip bad files; they must not skip files because of this error.
+  const auto [code, message] = in_child([&] {
     return run_that([&]() -> int {
       rlimit before{};
       ::getrlimit(RLIMIT_NOFILE, &before);
@@ -139,5 +139,5 @@ TEST_CASE("a file that cannot be opened for the moment is no bad file", "[exampl
     });
   });
   CHECK(code == 1);
-  CHECK(told == "name: cannot read '" + folder.file("a") + "': Too many open files\n");
+  CHECK(message == "name: cannot read '" + folder.file("a") + "': Too many open files\n");
 }

@@ -1,4 +1,4 @@
-// Signals that ask to stop, and those that end a program.
+// Signals that request a stop, and signals that end a program.
 #include "examples/common/interrupt.h"
 
 #include <signal.h>
@@ -16,7 +16,7 @@ namespace {
 
 using namespace stretto::examples;  // NOLINT
 
-/// The wait status of a child process that runs `body`, whose result is its exit code.
+/// Runs `body` in a child process, whose exit code is its result. Returns the wait status.
 template <typename Body>
 int status_of(const Body& body) {
   const pid_t child = ::fork();
@@ -26,10 +26,11 @@ int status_of(const Body& body) {
   return status;
 }
 
-TEST_CASE("signals ask to stop, and a second interrupt stops", "[examples][interrupt]") {
+TEST_CASE("a signal requests a stop, and a second interrupt ends the program",
+          "[examples][interrupt]") {
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
     const int status = status_of([&] {
-      ::signal(signal, SIG_DFL);  // nohup may have left it ignored
+      ::signal(signal, SIG_DFL);  // it may be ignored because of nohup
       install_interrupt_handlers();
       if (interrupted()) return 1;
       ::raise(signal);
@@ -52,7 +53,7 @@ TEST_CASE("signals ask to stop, and a second interrupt stops", "[examples][inter
   CHECK(WEXITSTATUS(twice) == 130);
 }
 
-TEST_CASE("a signal ends the process where nothing is to be finished", "[examples][interrupt]") {
+TEST_CASE("a signal ends a process that has nothing to finish", "[examples][interrupt]") {
   const int ended = status_of([] {
     ::signal(SIGHUP, SIG_DFL);
     install_interrupt_handlers();
@@ -63,7 +64,7 @@ TEST_CASE("a signal ends the process where nothing is to be finished", "[example
   });
   REQUIRE(WIFEXITED(ended));
   CHECK(WEXITSTATUS(ended) == 128 + SIGHUP);
-  // One that came before and was not heeded yet.
+  // A signal that arrived earlier and was not handled yet.
   const int late = status_of([] {
     install_interrupt_handlers();
     ::raise(SIGTERM);
@@ -86,21 +87,22 @@ TEST_CASE("signals that were ignored stay ignored", "[examples][interrupt]") {
   }
 }
 
-// What a process prints that gets a signal when everything static is destroyed.
+// A signal that arrives after static objects are destroyed.
 bool signal_at_the_end = false;
 [[gnu::constructor(101)]] void first_of_all() {
-  std::atexit([] {  // the last function of all that run at the end
+  std::atexit([] {  // the last exit handler to run
     if (!signal_at_the_end) return;
     ::raise(SIGTERM);
     for (;;) ::pause();
   });
 }
 
-TEST_CASE("last words outlive main", "[examples][interrupt]") {
+TEST_CASE("the message of end_on_signal is printed even after main has returned",
+          "[examples][interrupt]") {
   const std::string words = "To resume, repeat the command with --resume checkpoint.safetensors";
   int ends[2];
   REQUIRE(::pipe(ends) == 0);
-  std::cout.flush(), std::fflush(stdout);  // what is still to be written would be the child's too
+  std::cout.flush(), std::fflush(stdout);  // else the child would write the buffers again
   const pid_t child = ::fork();
   if (child == 0) {
     ::dup2(ends[1], STDOUT_FILENO);

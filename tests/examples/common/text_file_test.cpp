@@ -1,4 +1,4 @@
-// Files that are no text, byte order marks, and the lines of tables.
+// Files that are not text, byte order marks, and lines of tables.
 
 #include "examples/common/text_file.h"
 
@@ -27,7 +27,7 @@ std::vector<std::string> lines_of(const std::string& bytes) {
 
 }  // namespace
 
-TEST_CASE("formats that are no text are named by their first bytes", "[examples]") {
+TEST_CASE("formats that are not text are recognized by their first bytes", "[examples]") {
   const auto bytes = [](std::string text) { return text.append(300, 'x'); };
   CHECK(known_format(bytes("\x1F\x8B\x08")) == "gzip-compressed");
   CHECK(known_format(bytes("BZh91AY&SY")) == "bzip2-compressed");
@@ -51,7 +51,7 @@ TEST_CASE("formats that are no text are named by their first bytes", "[examples]
         "a.txt: is a PDF document; expected text");
 }
 
-TEST_CASE("a table's lines have no byte order mark and no empty last ones", "[examples]") {
+TEST_CASE("lines of a table exclude a byte order mark and empty last lines", "[examples]") {
   using Lines = std::vector<std::string>;
   CHECK(lines_of("").empty());
   CHECK(lines_of(mark).empty());
@@ -70,11 +70,11 @@ TEST_CASE("a table's lines have no byte order mark and no empty last ones", "[ex
   CHECK(refused("a\nb\n", 2) == "wrong");
   const std::string binary("\x01\x02\0\x03\nb", 6);
   CHECK(refused(binary, 1) == "x: is binary (byte 2 is 0); expected a tab-separated table");
-  CHECK(refused(binary, 2) == "wrong");  // a zero in a text that is a table otherwise
+  CHECK(refused(binary, 2) == "wrong");  // a zero byte in a valid table
   CHECK(refused("PK\x03\x04", 9) == "x: is a zip archive; expected a tab-separated table");
 }
 
-TEST_CASE("commas and semicolons in place of tabs are named", "[examples]") {
+TEST_CASE("commas and semicolons instead of tabs are reported", "[examples]") {
   CHECK(csv_hint("a,b,c", 3) == "; it looks like CSV, with commas in place of tabs");
   CHECK(csv_hint("a;b;c", 3) == "; it looks like CSV, with semicolons in place of tabs");
   CHECK(csv_hint("a,b", 3).empty());

@@ -1,4 +1,4 @@
-// Generated songs, augmentation, batches, and what counting makes of them.
+// Generated songs, augmentation, batches, and the n-gram baseline.
 #include "examples/groove/groove_data.h"
 
 #include <cmath>
@@ -33,7 +33,7 @@ GrooveSource toy_song(int bars) {
           .harmony = {{"a", 1, line(bars, 60)}, {"none", 2, {}}, {"b", 3, line(bars, 61)}}};
 }
 
-/// How often f(random) is true in 4000 draws.
+/// The fraction of 4000 calls in which f(random) is true.
 template <class F>
 double share(const F& f) {
   PortableRandom random(8);
@@ -44,7 +44,7 @@ double share(const F& f) {
 
 }  // namespace
 
-TEST_CASE("generated songs are whole, and the same for a seed", "[examples][groove]") {
+TEST_CASE("generated songs are complete, and the same for the same seed", "[examples][groove]") {
   std::set<std::string> names, families;
   for (const GrooveSource& song : generate_grooves(3, 0, 200)) {
     INFO(song.name);
@@ -68,7 +68,7 @@ TEST_CASE("generated songs are whole, and the same for a seed", "[examples][groo
   CHECK(fingerprint(generate_grooves(3, 0, 20)) == fingerprint(generate_grooves(3, 0, 20)));
   CHECK(fingerprint(generate_grooves(3, 5, 1)) == fingerprint({generate_groove(3, 5)}));
   CHECK(fingerprint(generate_grooves(3, 0, 20)) != fingerprint(generate_grooves(4, 0, 20)));
-  // On every machine and standard library.
+  // The same on every machine and with every standard library.
   CHECK(fingerprint(generate_grooves(1, 0, 50)) == "1e562a3a54afc9d9");
 }
 
@@ -81,20 +81,20 @@ TEST_CASE("the patterns of all families fill a bar", "[examples][groove]") {
       for (const std::string& pattern : patterns) {
         CHECK(pattern.size() == f.kick[0].size());
         CHECK(48 % pattern.size() == 0);
-        CHECK(pattern[0] != '-');  // nothing to hold
+        CHECK(pattern[0] != '-');  // there is no note to extend
         CHECK(pattern.find_first_not_of(".-xnrtfoa") == std::string::npos);
       }
     }
   }
 }
 
-TEST_CASE("bars of grooves", "[examples][groove]") {
+TEST_CASE("bars of grooves are counted, kept and removed", "[examples][groove]") {
   Groove groove;
   CHECK(bars_of(groove) == 0);
   groove.tracks[0] = {{0, 47, 40, 80}, {40, 8, 41, 80}, {40, 56, 42, 80}, {96, 1, 43, 80}};
   CHECK(end_of(groove) == 97);
   CHECK(bars_of(groove) == 3);
-  CHECK(first_bars(groove, 1).tracks[0].size() == 1);  // what ends with the bar is not before
+  CHECK(first_bars(groove, 1).tracks[0].size() == 1);  // a note that ends later is not included
   CHECK(first_bars(groove, 2).tracks[0].size() == 2);
   CHECK(first_bars(groove, 3).tracks[0].size() == 4);
   CHECK(same_notes(without_bars(groove, 1).tracks[0], {{48, 1, 43, 80}}));
@@ -103,7 +103,7 @@ TEST_CASE("bars of grooves", "[examples][groove]") {
   CHECK(same_notes(later.harmony[2].notes, line(1, 61)));
 }
 
-TEST_CASE("one harmony is chosen, with notes if any has", "[examples][groove]") {
+TEST_CASE("one harmony is chosen at random, preferring those with notes", "[examples][groove]") {
   const GrooveSource song = toy_song(4);
   const double first = share([&](PortableRandom& random) {
     const Groove groove = choose_harmony(song, random);
@@ -120,7 +120,7 @@ TEST_CASE("one harmony is chosen, with notes if any has", "[examples][groove]") 
   CHECK(choose_harmony(silent, random).tracks[harmony_track].empty());
 }
 
-TEST_CASE("a quarter of the long grooves begin later", "[examples][groove]") {
+TEST_CASE("skip_bars shortens a quarter of the long grooves", "[examples][groove]") {
   const auto skipped = [](const Groove& groove, PortableRandom& random) {
     return bars_of(groove) - bars_of(skip_bars(groove, random));
   };
@@ -136,11 +136,11 @@ TEST_CASE("a quarter of the long grooves begin later", "[examples][groove]") {
     });
     CHECK(any == Approx(most == 0 ? 0 : 0.25).margin(0.035));
     CHECK(counts.rbegin()->first == most);
-    CHECK(int(counts.size()) == 1 + most / 4);  // all multiples of four
+    CHECK(int(counts.size()) == 1 + most / 4);  // all multiples of four occur
   }
 }
 
-TEST_CASE("tracks fall silent, but never all", "[examples][groove]") {
+TEST_CASE("drop_tracks removes tracks, but never all", "[examples][groove]") {
   const Groove groove = with_harmony(toy_song(2), 0);
   for (size_t track = 0; track < 3; ++track) {
     const double silent = share([&](PortableRandom& random) {
@@ -157,7 +157,7 @@ TEST_CASE("tracks fall silent, but never all", "[examples][groove]") {
   CHECK(share([&](PortableRandom& r) { return end_of(drop_tracks({}, r)) == 0; }) == 1);
 }
 
-TEST_CASE("all but the drums is transposed, within the octaves there are", "[examples][groove]") {
+TEST_CASE("bass and harmony are transposed, and pitches stay in range", "[examples][groove]") {
   Groove groove;
   for (auto& notes : groove.tracks) notes = {{0, 1, 2, 80}, {0, 1, 60, 80}, {0, 1, 125, 80}};
   std::map<int, int> counts;
@@ -179,7 +179,7 @@ TEST_CASE("all but the drums is transposed, within the octaves there are", "[exa
         "cannot transpose by 13 semitones; expected -12 to 12");
 }
 
-TEST_CASE("sequences begin, end and are cut", "[examples][groove]") {
+TEST_CASE("sequences have start and end tokens and are cut to a length", "[examples][groove]") {
   const Groove groove = with_harmony(toy_song(2), 0);
   const std::vector<int64_t> tokens = to_tokens(groove);
   const auto n = int64_t(tokens.size());
@@ -193,7 +193,7 @@ TEST_CASE("sequences begin, end and are cut", "[examples][groove]") {
   CHECK(groove_sequence({}, 9) == GrooveSequence{groove_start, groove_end});
 }
 
-TEST_CASE("batches learn the end, but not the padding", "[examples][groove]") {
+TEST_CASE("targets of batches include the end but not the padding", "[examples][groove]") {
   const std::vector<GrooveSequence> sequences{{793, 5, 6, 792}, {793, 7}, {793, 792}};
   const stretto::nn::Batch b = groove_batch(sequences, false);
   using Numbers = std::vector<int64_t>;
@@ -204,7 +204,7 @@ TEST_CASE("batches learn the end, but not the padding", "[examples][groove]") {
         Numbers{5, 6, -100, 7, -100, -100, -100, -100, -100});
 }
 
-TEST_CASE("songs are held out evenly", "[examples][groove]") {
+TEST_CASE("held-out songs are evenly spaced", "[examples][groove]") {
   const auto split = [](int songs, double share) {
     std::vector<GrooveSource> all;
     for (int i = 0; i < songs; ++i) all.push_back({.name = std::to_string(i)});
@@ -223,7 +223,7 @@ TEST_CASE("songs are held out evenly", "[examples][groove]") {
         "folder: needs at least two songs with bass, drums and harmony; it has 1");
 }
 
-TEST_CASE("training sequences depend on seed and step alone", "[examples][groove]") {
+TEST_CASE("training sequences depend only on seed and step", "[examples][groove]") {
   const std::vector<GrooveSource> songs = generate_grooves(1, 0, 5);
   GrooveSettings settings;
   settings.length = 100;
@@ -242,12 +242,11 @@ TEST_CASE("training sequences depend on seed and step alone", "[examples][groove
   CHECK(seen == std::set<GrooveSequence>(plain.begin(), plain.end()));
 }
 
-TEST_CASE("counting grooves", "[examples][groove]") {
+TEST_CASE("the n-gram baseline of grooves follows its formula", "[examples][groove]") {
   GrooveSettings settings;
   settings.augment = false;
   const std::vector<GrooveSource> songs{toy_song(1)};
-  // start, three notes on, a shift and two more of no time between the ends, end: all but the
-  // start once.
+  // Start, three note-ons, time shifts between the note-offs, end. The start is never predicted.
   const GrooveSequence sequence = groove_sequence(with_fullest_harmony(songs[0]), 100);
   const double n = double(sequence.size()), shifts = 4;  // (2, 0), (1, 11) and twice (0, 11)
   CHECK(n == 2 + 6 + shifts);
@@ -255,12 +254,12 @@ TEST_CASE("counting grooves", "[examples][groove]") {
   const CountingLoss loss = counted_loss(songs, {sequence}, settings);
   CHECK(loss.unigram == Approx(-((n - 3) * once + 2 * twice) / (n - 1)));
   CHECK(loss.bigram < loss.unigram / 5);
-  // Without the end, there is one token less to say.
+  // Without the end there is one token less to predict.
   settings.published_eos = true;
   CHECK(
       counted_loss(songs, {sequence}, settings).unigram ==
       Approx(-((n - 4) * std::log(2 / (n - 1 + 794)) + 2 * std::log(3 / (n - 1 + 794))) / (n - 2)));
-  // What is transposed can be foreseen.
+  // With augmentation, transposed songs are counted, too.
   settings.augment = true;
   const GrooveSequence moved = groove_sequence(transposed(with_harmony(songs[0], 0), 4), 100);
   const double known = counted_loss(songs, {moved}, settings).bigram;
@@ -268,13 +267,14 @@ TEST_CASE("counting grooves", "[examples][groove]") {
   CHECK(known < counted_loss(songs, {moved}, settings).bigram);
 }
 
-TEST_CASE("counting several sequences goes over none of their borders", "[examples]") {
+TEST_CASE("n-gram counts do not cross the borders of sequences", "[examples]") {
   TokenCounts counts(3);
   counts.add(std::vector<int>{0, 1});
   counts.add(std::vector<int>{2, 1});
   const CountingLoss loss = counts.loss(std::vector<std::vector<int>>{{2, 1}, {0}, {1, 2}});
   const double p1 = 3.0 / 7, p2 = 2.0 / 7;
   CHECK(loss.unigram == Approx(-(std::log(p1) + std::log(p2)) / 2));
-  CHECK(loss.bigram == Approx(-(std::log((1 + p1) / 2) + std::log(p2)) / 2));  // 1 was never first
+  CHECK(loss.bigram ==
+        Approx(-(std::log((1 + p1) / 2) + std::log(p2)) / 2));  // 1 was never followed by a token
   CHECK(std::isnan(counts.loss(std::vector<std::vector<int>>{{0}}).unigram));
 }

@@ -1,4 +1,4 @@
-// What may follow in a groove.
+// Which tokens may follow in a groove.
 #include "examples/groove/groove_grammar.h"
 
 #include <algorithm>
@@ -27,7 +27,7 @@ int64_t off(int pitch) { return note_off_token(0, pitch); }
 TEST_CASE("a groove begins with notes, shifts or its end", "[examples][groove]") {
   const GrooveGrammar grammar;
   const std::vector<int64_t> forbidden = grammar.forbidden();
-  CHECK(forbidden.size() == 384 + 1);  // all ends of notes, and a start
+  CHECK(forbidden.size() == 384 + 1);  // all note-offs, and the start
   CHECK(forbidden.front() == 384);
   CHECK(forbidden.back() == groove_start);
   CHECK(std::is_sorted(forbidden.begin(), forbidden.end()));
@@ -35,24 +35,26 @@ TEST_CASE("a groove begins with notes, shifts or its end", "[examples][groove]")
   CHECK(grammar.time() == 0);
 }
 
-TEST_CASE("notes end as often as they began", "[examples][groove]") {
+TEST_CASE("notes can end only as often as they began", "[examples][groove]") {
   CHECK(after({on(40)}).allows(off(40)));
-  CHECK(after({on(40)}).allows(on(40)));  // once more
+  CHECK(after({on(40)}).allows(on(40)));  // a second note-on
   CHECK_FALSE(after({on(40)}).allows(off(41)));
   CHECK_FALSE(after({on(40)}).allows(note_off_token(2, 40)));
   CHECK(after({on(40), on(40), off(40)}).allows(off(40)));
   CHECK_FALSE(after({on(40), on(40), off(40), off(40)}).allows(off(40)));
-  CHECK(after({off(40), off(40), on(40)}).allows(off(40)));  // ends of nothing are no debt
+  CHECK(
+      after({off(40), off(40), on(40)}).allows(off(40)));  // note-offs without a note do not count
   CHECK_THROWS_AS(after({794}), std::invalid_argument);
 }
 
-TEST_CASE("the clock goes forward, from the true phase within the beat", "[examples][groove]") {
+TEST_CASE("time shifts only move forward, from the current phase within the beat",
+          "[examples][groove]") {
   const std::vector<int64_t> prompt{time_shift_token(2, 0), time_shift_token(1, 7), on(40)};
   const GrooveGrammar grammar = after(prompt);
   CHECK(grammar.time() == 43);
   for (int tick = 1; tick < 12; ++tick)
     CHECK(grammar.allows(time_shift_token(0, tick)) == (tick >= 7));
-  // No second one, and none at all as published.
+  // One shift to the same phase is allowed, no second one; none with the published rule.
   const int64_t again = time_shift_token(0, 7);
   CHECK_FALSE(after({again}).allows(again));
   CHECK_FALSE(after({again, on(40), again}).allows(again));
@@ -64,10 +66,11 @@ TEST_CASE("the clock goes forward, from the true phase within the beat", "[examp
   CHECK(after({time_shift_token(0, 7), time_shift_token(1, 0)}).allows(time_shift_token(0, 1)));
   CHECK(after({on(40), time_shift_token(1, 0), on(40)}).forbidden() ==
         after({on(40), time_shift_token(1, 0), on(40)}, ShiftRule::forward).forbidden());
-  CHECK(after({time_shift_token(0, 7), time_shift_token(0, 2)}).time() == 2);  // seen all the same
+  CHECK(after({time_shift_token(0, 7), time_shift_token(0, 2)}).time() ==
+        2);  // see() accepts it nevertheless
 }
 
-TEST_CASE("grooves as they are encoded are allowed", "[examples][groove]") {
+TEST_CASE("the grammar allows all encoded grooves", "[examples][groove]") {
   PortableRandom random(10);
   for (int n = 0; n < 20; ++n) {
     GrooveGrammar grammar;
@@ -84,7 +87,7 @@ TEST_CASE("grooves as they are encoded are allowed", "[examples][groove]") {
   }
 }
 
-TEST_CASE("a groove of tokens that are allowed has every note that ended", "[examples][groove]") {
+TEST_CASE("allowed tokens decode to one note per note-off", "[examples][groove]") {
   PortableRandom random(9);
   for (int n = 0; n < 20; ++n) {
     GrooveGrammar grammar;

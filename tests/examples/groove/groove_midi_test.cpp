@@ -1,4 +1,4 @@
-// Grooves from MIDI files: which instrument is what, the grid, folders, and real files.
+// Grooves from MIDI files: the roles of instruments, the grid, directories, and real files.
 #include "examples/groove/groove_midi.h"
 
 #include <algorithm>
@@ -36,14 +36,14 @@ std::vector<std::string> harmonies(const GrooveSource& song) {
 
 }  // namespace
 
-TEST_CASE("the instruments of a MIDI file are bass, drums and harmonies", "[examples][groove]") {
+TEST_CASE("the instruments of a MIDI file become bass, drums and harmonies", "[examples][groove]") {
   const GrooveSource song = read(
       {480,
        96,
        {instrument("Piano", 1, 0, 4), instrument("a", 0, 33, 2), instrument("Kit", 9, 35, 3),
         instrument("Synth Bass", 2, 80, 5), instrument("Bassoon", 3, 70), instrument("b", 4, 39),
         instrument("more drums", 9, 0, 2), instrument("silent", 5, 0, 0)}});
-  CHECK(song.bass.name == "Synth Bass");  // of three basses the one of most notes
+  CHECK(song.bass.name == "Synth Bass");  // the bass with the most notes of three
   CHECK(song.bass.program == 80);
   CHECK(song.bass.notes.size() == 5);
   CHECK(song.drums.notes.size() == 5);
@@ -56,7 +56,7 @@ TEST_CASE("the instruments of a MIDI file are bass, drums and harmonies", "[exam
   CHECK(groove.programs == std::array<int, 3>{80, 0, 0});
   CHECK(with_harmony(song, 1).programs[harmony_track] == 70);
 
-  // One track of several channels is several instruments.
+  // A track with several channels has several instruments.
   std::string events = bytes_of("\0\xC0\x21\0\xC1\x05");
   for (const int channel : {0, 1, 9}) {
     events += bytes_of("\0") + char(0x90 | channel) + bytes_of("\x30\x50");
@@ -69,7 +69,7 @@ TEST_CASE("the instruments of a MIDI file are bass, drums and harmonies", "[exam
   CHECK(joined.harmony[0].program == 5);
 }
 
-TEST_CASE("what a song lacks is named", "[examples][groove]") {
+TEST_CASE("missing parts of a song are reported", "[examples][groove]") {
   const Track bass = instrument("", 0, 32), drums = instrument("", 9, 0),
               piano = instrument("", 1, 0);
   CHECK(missing_part(read({12, 120, {drums, piano}})) == "no bass");
@@ -82,7 +82,7 @@ TEST_CASE("what a song lacks is named", "[examples][groove]") {
   CHECK(missing_part(song) == "no harmony");
 }
 
-TEST_CASE("notes go to the nearest twelfth of a beat", "[examples][groove]") {
+TEST_CASE("notes are rounded to the nearest twelfth of a beat", "[examples][groove]") {
   const auto grid = [](int quarter, int start, int duration) {
     const Song song{quarter, 80, {{"", 0, 33, {{start, duration, 40, 80}}}}};
     const Note note = read(song).bass.notes.at(0);
@@ -91,18 +91,19 @@ TEST_CASE("notes go to the nearest twelfth of a beat", "[examples][groove]") {
   using Pair = std::pair<int, int>;
   CHECK(grid(12, 7, 5) == Pair(7, 12));
   CHECK(grid(480, 480, 240) == Pair(12, 18));
-  CHECK(grid(480, 19, 41) == Pair(0, 2));  // 19 and 60 of 40 a twelfth; half goes up
-  CHECK(grid(480, 20, 15) == Pair(1, 2));  // both at 1, and a note lasts
+  CHECK(grid(480, 19, 41) ==
+        Pair(0, 2));  // a twelfth has 40 ticks: 19 to 0, 60 to 2, as half rounds up
+  CHECK(grid(480, 20, 15) == Pair(1, 2));  // both at 1, but a note has a duration
   CHECK(grid(1, 3, 2) == Pair(36, 60));
   CHECK(grid(96, 9, 7) == Pair(1, 2));
   CHECK(grid(32767, 32767, 32767) == Pair(12, 24));
 
-  // SMPTE: 25 frames of 40 ticks are a second, that is two beats until the tempo changes, and then
-  // one: the change after one second (1000 ticks).
+  // SMPTE: 25 frames of 40 ticks per second. A second has two beats, and one beat after the tempo
+  // change at one second (1000 ticks).
   const std::string tempo = bytes_of("\x87\x68\xFF\x51\x03\x0F\x42\x40");
   const std::string notes = bytes_of(
-      "\x83\x74\x90\x28\x50\x83\x74\x80\x28\x50"    // 500 to 1000: one beat to two
-      "\x83\x74\x90\x29\x50\x83\x74\x80\x29\x50");  // 1500 to 2000: two and a half to three
+      "\x83\x74\x90\x28\x50\x83\x74\x80\x28\x50"    // ticks 500 to 1000: beats 1 to 2
+      "\x83\x74\x90\x29\x50\x83\x74\x80\x29\x50");  // ticks 1500 to 2000: beats 2.5 to 3
   const std::string file =
       header(1, 2, 0xE728) + track(tempo) + track(bytes_of("\0\xC0\x21") + notes);
   const std::vector<Note> smpte = to_groove_source(parse_midi(file, "x")).bass.notes;
@@ -111,7 +112,7 @@ TEST_CASE("notes go to the nearest twelfth of a beat", "[examples][groove]") {
   CHECK(same_note(smpte[1], {30, 6, 41, 80}));
 }
 
-TEST_CASE("grooves are written as MIDI and read again", "[examples][groove]") {
+TEST_CASE("grooves are the same after writing and reading MIDI", "[examples][groove]") {
   PortableRandom random(1);
   Groove groove = random_groove(random, 20);
   groove.programs = {36, 0, 27};
@@ -121,7 +122,7 @@ TEST_CASE("grooves are written as MIDI and read again", "[examples][groove]") {
   CHECK(same_notes(again, groove));
   CHECK(again.programs == groove.programs);
   CHECK(again.quarters_per_minute == Approx(100));
-  // Tempos that a writer would refuse.
+  // Tempos that midi_bytes() would reject are clamped.
   const auto tempo = [](const std::string& microseconds) {
     const std::string events =
         bytes_of("\0\xFF\x51\x03") + microseconds + bytes_of("\0\x90\x28\x50\x60\x80\x28\x50");
@@ -143,15 +144,15 @@ TEST_CASE("the tempo of a groove is the one in force at its start", "[examples][
   };
   CHECK(tempo({note}) == 120);
   CHECK(tempo({now + at_200 + note}) == Approx(200));
-  CHECK(tempo({now + at_60 + now + at_200 + note}) == Approx(200));  // the last one holds
+  CHECK(tempo({now + at_60 + now + at_200 + note}) == Approx(200));  // the last one counts
   CHECK(tempo({now + at_60 + now + at_200 + later + at_60 + note}) == Approx(200));
-  CHECK(tempo({now + at_60 + note, now + at_200}) == Approx(200));  // of another track
+  CHECK(tempo({now + at_60 + note, now + at_200}) == Approx(200));  // from another track
   CHECK(tempo({later + at_200 + note}) == 120);
   CHECK(tempo({later + at_200 + note, now + at_60}) == Approx(60));
 }
 
-TEST_CASE("a program change begins another instrument", "[examples][groove]") {
-  // Bass, then strings, then the bass again, on one channel; the drums stay one whatever their kit.
+TEST_CASE("a program change starts another instrument", "[examples][groove]") {
+  // Bass, strings, then bass again on one channel; drums are one instrument despite kit changes.
   const auto note = [](int pitch) {
     return bytes_of("\0\x90") + char(pitch) + bytes_of("\x50\x60\x80") + char(pitch) +
            bytes_of("\x50");
@@ -172,26 +173,26 @@ TEST_CASE("a program change begins another instrument", "[examples][groove]") {
   CHECK(missing_part(song).empty());
 }
 
-TEST_CASE("files that are no groove are refused", "[examples][groove]") {
+TEST_CASE("files that are not grooves are rejected", "[examples][groove]") {
   const TempDir folder;
-  const auto told = [&](const std::string& bytes) {
+  const auto error_for = [&](const std::string& bytes) {
     write_file(folder.file("x.mid"), bytes);
     const std::string text = error_of<UsageError>([&] { read_groove(folder.file("x.mid")); });
     REQUIRE(text.rfind(folder.file("x.mid") + ": ", 0) == 0);
     return text.substr(folder.file("x.mid").size() + 2);
   };
   const std::string note = bytes_of("\0\x90\x28\x50\x60\x80\x28\x50");
-  CHECK(told(midi(1, {""})) == "has no notes");
-  CHECK(told(midi(2, {note, note})) == "its tracks do not sound together (format 2)");
-  CHECK_THAT(told("MThd"), Containing("byte "));
-  CHECK(told("\x1F\x8B\x08 packed") == "byte 0: not a MIDI file: it is gzip-compressed");
+  CHECK(error_for(midi(1, {""})) == "has no notes");
+  CHECK(error_for(midi(2, {note, note})) == "its tracks do not sound together (format 2)");
+  CHECK_THAT(error_for("MThd"), Containing("byte "));
+  CHECK(error_for("\x1F\x8B\x08 packed") == "byte 0: not a MIDI file: it is gzip-compressed");
   CHECK(error_of<UsageError>([] { to_groove_source(parse_midi(header(2, 0, 96), "x")); }) ==
         "has no tracks (format 2)");
   CHECK(missing_part(to_groove_source(parse_midi(header(1, 0, 96), "x"))) == "no bass");
-  // Far beyond 2^28 twelfths: deltas of 2^28 − 1 quarters.
+  // Far more than 2^28 twelfths: deltas of 2^28 − 1 quarter notes.
   const std::string late = header(0, 1, 1) + track(bytes_of("\xFF\xFF\xFF\x7F\x90\x28\x50"
                                                             "\xFF\xFF\xFF\x7F\x80\x28\x50"));
-  CHECK(told(late) == "a note ends after the limit of 2^28 twelfths of a beat");
+  CHECK(error_for(late) == "a note ends after the limit of 2^28 twelfths of a beat");
 }
 
 TEST_CASE("a folder of MIDI files gives its grooves in order", "[examples][groove]") {
@@ -239,7 +240,7 @@ TEST_CASE("the published prompts and continuations are grooves", "[examples][gro
   REQUIRE(std::system(("tar xzf '" + packed + "' -C '" + folder.str() + "'").c_str()) == 0);
   const std::string root = folder.file("groove_prompts/");
   int files = 0, continued = 0, unnamed = 0;
-  std::map<std::string, double> first, last;  // by model
+  std::map<std::string, double> first, last;  // similarity by model
   for (const auto& entry : std::filesystem::directory_iterator(root + "prompts")) {
     const std::string name = entry.path().stem().string();
     INFO(name);
@@ -271,10 +272,10 @@ TEST_CASE("the published prompts and continuations are grooves", "[examples][gro
       last[model] += s.mean_onset(3) + s.mean_time_pitch(3);
     }
   }
-  // What the paper found: styles are lost in time, with absolute positions sooner.
+  // As in the paper: similarity of style decreases with time, faster with absolute positions.
   for (const char* model : {"ape", "sinespe", "convspe"}) CHECK(first[model] > last[model]);
   for (const char* model : {"sinespe", "convspe"}) CHECK(last[model] > last["ape"]);
   CHECK(files == 500);
   CHECK(continued == 450);
-  CHECK(unnamed == 1);  // a bass that is a piano and silent in its prompt, which alone names it
+  CHECK(unnamed == 1);  // its bass is a piano; only the prompt names tracks, where it is silent
 }

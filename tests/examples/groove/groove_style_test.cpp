@@ -1,4 +1,4 @@
-// Profiles of style: toys counted by hand.
+// Style profiles of small examples, counted by hand.
 #include "examples/groove/groove_style.h"
 
 #include <cmath>
@@ -26,27 +26,28 @@ double at(const Profile& profile, int row, int column) {
 
 }  // namespace
 
-TEST_CASE("time-pitch: pairs by interval and distance, at once in both orders",
-          "[examples][groove]") {
-  // A third struck together, one note 3 ticks later, one four beats after the first.
+TEST_CASE(
+    "time-pitch: pairs are counted by interval and distance; simultaneous notes in both orders",
+    "[examples][groove]") {
+  // Two simultaneous notes, a note 3 ticks later, and a note four beats after the first.
   const Profile p =
       time_pitch_profile({{0, 6, 60, 80}, {0, 6, 64, 80}, {3, 6, 62, 80}, {48, 1, 60, 80}});
   CHECK(p.size() == 41 * 24);
   CHECK(at(p, 20 + 4, 0) == 1);
   CHECK(at(p, 20 - 4, 0) == 1);
-  CHECK(at(p, 20 + 2, 1) == 1);  // 3 ticks are one and a half sixths of a beat
+  CHECK(at(p, 20 + 2, 1) == 1);  // 3 ticks are 1.5 sixths of a beat
   CHECK(at(p, 20 - 2, 1) == 1);
   CHECK(at(p, 20 - 2, 22) == 1);  // from the third note to the last, 45 ticks
-  CHECK(total(p) == 5);           // those 48 ticks apart are not counted
+  CHECK(total(p) == 5);           // pairs 48 ticks apart are not counted
   CHECK(at(time_pitch_profile({{0, 1, 60, 80}, {47, 1, 60, 80}}), 20, 23) == 1);
-  // The widest interval, and one that is too wide.
+  // The widest interval, and a wider one, which is not counted.
   CHECK(at(time_pitch_profile({{5, 1, 60, 80}, {10, 1, 80, 80}}), 40, 2) == 1);
   CHECK(at(time_pitch_profile({{10, 1, 60, 80}, {5, 1, 80, 80}}), 0, 2) == 1);
   CHECK(total(time_pitch_profile({{5, 1, 60, 80}, {10, 1, 81, 80}})) == 0);
   CHECK(total(time_pitch_profile({{5, 1, 60, 80}})) == 0);
 }
 
-TEST_CASE("time-pitch counts what the sum over all ordered pairs does", "[examples][groove]") {
+TEST_CASE("time-pitch equals the sum over all ordered pairs", "[examples][groove]") {
   PortableRandom random(3);
   const std::vector<Note> notes = random_groove(random, 200).tracks[2];
   Profile slow(41 * 24);
@@ -61,7 +62,8 @@ TEST_CASE("time-pitch counts what the sum over all ordered pairs does", "[exampl
   CHECK(time_pitch_profile(notes) == slow);
 }
 
-TEST_CASE("onset-duration: sixths of a beat, within the bar", "[examples][groove]") {
+TEST_CASE("onset-duration: counts by onset in the bar and duration, in sixths of a beat",
+          "[examples][groove]") {
   const std::vector<Note> notes{{0, 1, 60, 80},         // row 0, column 0
                                 {48 + 3, 2, 60, 80},    // 1, 1
                                 {96 + 47, 24, 60, 80},  // two beats: the last row; column 23
@@ -74,7 +76,7 @@ TEST_CASE("onset-duration: sixths of a beat, within the bar", "[examples][groove
   CHECK(at(p, 11, 23) == 1);
   CHECK(at(p, 11, 2) == 1);
   CHECK(total(p) == 4);
-  // As published, the ticks 0 to 4 of a bar fall on the sixths of beats 0 to 4.
+  // In the published code, ticks 0 to 4 of a bar are binned as beats 0 to 4.
   const Profile published = onset_duration_profile(notes, OnsetUnit::published_ticks);
   CHECK(at(published, 0, 0) == 1);
   CHECK(at(published, 1, 18) == 1);
@@ -82,7 +84,7 @@ TEST_CASE("onset-duration: sixths of a beat, within the bar", "[examples][groove
   CHECK(total(published) == 3);
 }
 
-TEST_CASE("onset-drum: pitches of drums within the bar", "[examples][groove]") {
+TEST_CASE("onset-drum: counts by drum pitch and onset in the bar", "[examples][groove]") {
   const std::vector<Note> notes{{0, 1, 36, 80}, {48, 99, 36, 80}, {6, 1, 127, 80}};
   const Profile p = onset_drum_profile(notes);
   CHECK(p.size() == 128 * 24);
@@ -92,7 +94,7 @@ TEST_CASE("onset-drum: pitches of drums within the bar", "[examples][groove]") {
   CHECK(total(onset_drum_profile(notes, OnsetUnit::published_ticks)) == 2);
 }
 
-TEST_CASE("the cosine of profiles", "[examples][groove]") {
+TEST_CASE("cosine_similarity is the cosine of two profiles", "[examples][groove]") {
   CHECK(cosine_similarity({1, 2, 2}, {2, 4, 4}) == Approx(1));
   CHECK(cosine_similarity({1, 0}, {0, 3}) == 0);
   CHECK(cosine_similarity({3, 4}, {4, 3}) == Approx(24.0 / 25));
@@ -102,11 +104,12 @@ TEST_CASE("the cosine of profiles", "[examples][groove]") {
         }) == "cosine_similarity: profiles of 1 and 2 numbers");
 }
 
-TEST_CASE("outputs are compared by quarters, together", "[examples][groove]") {
+TEST_CASE("outputs are compared quarter by quarter, with their profiles added",
+          "[examples][groove]") {
   Groove reference;
   reference.tracks[bass_track] = {{0, 6, 40, 80}, {24, 6, 40, 80}};
   reference.tracks[drum_track] = {{0, 6, 36, 80}};
-  // Quarters of 48 ticks: as the reference, its first half, silent, elsewhere in the bar.
+  // Quarters of 48 ticks: like the reference, like its first half, silent, different onsets.
   Groove output;
   output.tracks[bass_track] = {{0, 6, 40, 80}, {24, 6, 40, 80}, {49, 6, 40, 80}, {180, 12, 50, 80}};
   const StyleSimilarity s = style_similarity(reference, {output});
@@ -114,7 +117,7 @@ TEST_CASE("outputs are compared by quarters, together", "[examples][groove]") {
   CHECK(s.onset[1][bass_track] == Approx(std::sqrt(0.5)));  // tick 49 counts as tick 48
   CHECK(s.onset[2][bass_track] == 0);
   CHECK(s.onset[3][bass_track] == 0);
-  CHECK(s.onset[0][drum_track] == 0);            // it has none
+  CHECK(s.onset[0][drum_track] == 0);            // the output has none
   CHECK(std::isnan(s.onset[0][harmony_track]));  // the reference has none
   CHECK(s.mean_onset(0) == Approx(0.5));
   CHECK(s.time_pitch[0][bass_track] == Approx(1));
@@ -122,12 +125,12 @@ TEST_CASE("outputs are compared by quarters, together", "[examples][groove]") {
   CHECK(std::isnan(s.time_pitch[0][drum_track]));
   CHECK(s.mean_time_pitch(0) == Approx(1));
 
-  // Profiles of all outputs are added: (1, 1) and (1, 0) against (1, 1).
+  // Profiles of outputs are added: (1, 1) + (1, 0), compared with (1, 1).
   Groove half = output;
   half.tracks[bass_track] = {{0, 6, 40, 80}, {180, 12, 50, 80}};
   CHECK(style_similarity(reference, {output, half}).onset[0][bass_track] ==
         Approx(3 / std::sqrt(2 * 5.0)));
-  // A note where two quarters meet is in both.
+  // A note on the border of two quarters counts in both.
   Groove border = output;
   border.tracks[bass_track] = {{48, 6, 40, 80}, {180, 12, 50, 80}};
   const StyleSimilarity both = style_similarity(reference, {border});
@@ -144,11 +147,11 @@ TEST_CASE("outputs are compared by quarters, together", "[examples][groove]") {
   CHECK_THAT(table, Containing("onset-duration, harmony        -       -       -       -       -"));
 }
 
-TEST_CASE("a groove is like itself, and its picture can be drawn", "[examples][groove]") {
+TEST_CASE("a groove is similar to itself, and its piano roll can be drawn", "[examples][groove]") {
   PortableRandom random(4);
   const Groove groove = random_groove(random, 16);
   for (const OnsetUnit unit : {OnsetUnit::beats, OnsetUnit::published_ticks}) {
-    // Four times the same is each quarter the same; the note that ends last says where they end.
+    // A groove repeated four times has equal quarters; the last note determines their end.
     Groove whole = groove;
     for (auto& notes : whole.tracks) {
       std::erase_if(notes, [](const Note& n) { return n.start + n.duration > 16 * 12 - 1; });
@@ -162,7 +165,7 @@ TEST_CASE("a groove is like itself, and its picture can be drawn", "[examples][g
     Groove once = whole;
     for (auto& notes : once.tracks)
       std::erase_if(notes, [](const Note& n) { return n.start >= 16 * 12; });
-    whole.tracks[0].push_back({4 * 16 * 12 - 30, 30, 3, 80});  // too long to be counted
+    whole.tracks[0].push_back({4 * 16 * 12 - 30, 30, 3, 80});  // too long to count in the profile
     const StyleSimilarity s = style_similarity(once, {whole}, unit);
     for (size_t chunk = 0; chunk < 3; ++chunk) CHECK(s.mean_onset(chunk) > 0.98);
   }
@@ -173,7 +176,7 @@ TEST_CASE("a groove is like itself, and its picture can be drawn", "[examples][g
   CHECK(groove_roll(endless, "").png == groove_roll(groove, "").png);
 }
 
-TEST_CASE("mean_similarity: number by number, of those that are some", "[examples][groove]") {
+TEST_CASE("mean_similarity averages each value, ignoring NaN", "[examples][groove]") {
   const Groove empty;
   PortableRandom random(4);
   const Groove groove = random_groove(random, 16);

@@ -1,4 +1,4 @@
-// groove as a user runs it: what it says and makes, how it stops and goes on, what it refuses.
+// The program groove: its output and files, stopping and resuming, invalid inputs.
 
 #include <filesystem>
 
@@ -15,7 +15,7 @@ namespace {
 using namespace stretto::examples;           // NOLINT
 using namespace stretto::examples::testing;  // NOLINT
 
-/// Learns from a folder of generated songs and one without drums.
+/// Trains on a directory of generated songs, one of them without drums.
 class TinyGroove : public TinyRun {
  public:
   TinyGroove()
@@ -36,7 +36,7 @@ class TinyGroove : public TinyRun {
 
 }  // namespace
 
-TEST_CASE("groove --help names every option", "[examples][groove]") {
+TEST_CASE("groove --help lists every option", "[examples][groove]") {
   NEEDS_PROGRAM("groove");
   check_help("groove", settings_to_metadata(GrooveSettings()),
              {"data",
@@ -62,7 +62,8 @@ TEST_CASE("groove --help names every option", "[examples][groove]") {
               "published-onsets"});
 }
 
-TEST_CASE("groove --parameters prints their number and makes nothing", "[examples][groove]") {
+TEST_CASE("groove --parameters prints the number of parameters and writes nothing",
+          "[examples][groove]") {
   NEEDS_PROGRAM("groove");
   const auto count = [](const Arguments& arguments) {
     return printed_parameters("groove", arguments);
@@ -77,7 +78,7 @@ TEST_CASE("groove --parameters prints their number and makes nothing", "[example
   CHECK(count({}) == std::to_string(none + 4 * 512 * d));
 }
 
-TEST_CASE("groove learns, continues and compares", "[examples][groove]") {
+TEST_CASE("groove trains, continues and compares", "[examples][groove]") {
   NEEDS_PROGRAM("groove");
   const TinyGroove tiny;
   const Ended ended = tiny.run();
@@ -96,7 +97,8 @@ TEST_CASE("groove learns, continues and compares", "[examples][groove]") {
   const Groove song = with_fullest_harmony(read_groove(tiny.file("midi/3.mid")));
   CHECK(same_notes(with_fullest_harmony(read_groove(tiny.out("prompt.mid"))), first_bars(song, 2)));
 
-  // The checkpoint alone does the same again, and another prompt; nothing else changes.
+  // --evaluate repeats the results from the checkpoint, also with another prompt, and changes
+  // no other file.
   const auto before = contents(tiny.out());
   const auto results = [](const Ended& e) { return e.out.substr(e.out.find("Validation loss")); };
   const Ended again = tiny.resume({"--evaluate", "--out", tiny.file("again")});
@@ -114,7 +116,7 @@ TEST_CASE("groove learns, continues and compares", "[examples][groove]") {
   CHECK(end_of(prompt) < 48);
   CHECK(prompt.tracks[drum_track].empty());
 
-  // A song is like itself, four bars like four bars; the comparison of outputs is the same.
+  // --compare prints the same table for the same outputs.
   const Ended compared =
       run(tiny.path, {"--compare", tiny.file("midi/3.mid"), tiny.out("continuation-1.mid"),
                       tiny.out("continuation-2.mid")});
@@ -126,8 +128,7 @@ TEST_CASE("groove learns, continues and compares", "[examples][groove]") {
             .out != compared.out);
 }
 
-TEST_CASE("groove continues several songs, and shows the mean of their likeness",
-          "[examples][groove]") {
+TEST_CASE("groove continues several songs and prints their mean similarity", "[examples][groove]") {
   NEEDS_PROGRAM("groove");
   const TinyGroove tiny;
   const Ended ended =
@@ -146,7 +147,7 @@ TEST_CASE("groove continues several songs, and shows the mean of their likeness"
         read_file(tiny.out("continuation-1.mid")));
 }
 
-TEST_CASE("groove composes its own songs, and goes by the clock", "[examples][groove]") {
+TEST_CASE("groove generates its own songs, and --minutes limits the time", "[examples][groove]") {
   NEEDS_PROGRAM("groove");
   const TempDir folder;
   const Ended ended = run(find_program("groove"), {"--minutes",       "0.005",
@@ -166,14 +167,14 @@ TEST_CASE("groove composes its own songs, and goes by the clock", "[examples][gr
                                    "Attention performer-hyperbolic, position learned, "));
 }
 
-TEST_CASE("groove, stopped, goes on where it was, bit for bit", "[examples][groove]") {
+TEST_CASE("a stopped run of groove resumes bit-identically", "[examples][groove]") {
   NEEDS_PROGRAM("groove");
   const Arguments longer{"--steps",          "1000", "--save-every",    "300",
                          "--evaluate-every", "400",  "--continuations", "0"};
-  check_stopped_run_goes_on<TinyGroove>(longer);
+  check_stopped_run_resumes<TinyGroove>(longer);
 }
 
-TEST_CASE("groove refuses what it cannot use in one line", "[examples][groove]") {
+TEST_CASE("groove rejects invalid inputs in one line", "[examples][groove]") {
   NEEDS_PROGRAM("groove");
   const TinyGroove tiny;
   REQUIRE(tiny.run({"--steps", "3", "--continuations", "0"}).status == 0);

@@ -1,4 +1,4 @@
-// Grooves as tokens: the numbers, the order, the way back, and tokens that no groove has.
+// Grooves as tokens: ids, order, decoding, and unusual tokens.
 #include "examples/groove/groove_tokens.h"
 
 #include <algorithm>
@@ -23,7 +23,7 @@ int64_t shift(int beats, int tick) { return time_shift_token(beats, tick); }
 
 }  // namespace
 
-TEST_CASE("groove tokens have the published numbers", "[examples][groove]") {
+TEST_CASE("groove tokens have the published ids", "[examples][groove]") {
   CHECK(on(0, 0) == 0);
   CHECK(on(1, 36) == 164);
   CHECK(on(2, 127) == 383);
@@ -50,63 +50,63 @@ TEST_CASE("groove tokens have the published numbers", "[examples][groove]") {
           "token " + std::to_string(token) + " is not in 0 .. 793");
 }
 
-TEST_CASE("groove tokens follow time, then the order of notes", "[examples][groove]") {
+TEST_CASE("groove tokens are ordered by time, then by note", "[examples][groove]") {
   Groove groove;
   groove.tracks[2] = {{0, 12, 60, 90}, {0, 12, 64, 90}};
   groove.tracks[0] = {{0, 24, 36, 90}, {24, 3, 36, 90}};
   groove.tracks[1] = {{12, 3, 42, 90}, {0, 3, 36, 90}};
   CHECK(to_tokens(groove) ==
-        // At 0 by pitch, of equal pitches the shorter first, whatever their tracks.
+        // At tick 0: by pitch; equal pitches by duration, in any tracks.
         Tokens{on(1, 36), on(0, 36), on(2, 60), on(2, 64), shift(0, 3), off(1, 36),
-               // At 12 the ends of earlier notes before the beginning of a later one.
+               // At tick 12: note-offs before note-ons.
                shift(1, 0), off(2, 60), off(2, 64), on(1, 42), shift(0, 3), off(1, 42),
-               // At 24 the same pitch ends and begins again.
+               // At tick 24: the same pitch ends and begins again.
                shift(1, 0), off(0, 36), on(0, 36), shift(0, 3), off(0, 36)});
-  // Of notes alike in time, pitch and duration velocity decides, then the track.
+  // Notes with equal time, pitch and duration are ordered by velocity, then by track.
   Groove alike;
   alike.tracks[0] = {{0, 6, 50, 90}};
   alike.tracks[1] = {{0, 6, 50, 80}};
   alike.tracks[2] = {{0, 6, 50, 80}};
   const Tokens tokens = to_tokens(alike);
   CHECK(Tokens(tokens.begin(), tokens.begin() + 3) == Tokens{on(1, 50), on(2, 50), on(0, 50)});
-  // A note that lasts no time ends before the next one of its tick begins.
+  // A note of duration 0 ends before the next one at its tick begins.
   Groove zero;
   zero.tracks[0] = {{0, 0, 40, 80}, {0, 2, 41, 80}};
   CHECK(to_tokens(zero) == Tokens{on(0, 40), off(0, 40), on(0, 41), shift(0, 2), off(0, 41)});
   CHECK(to_tokens({}).empty());
 }
 
-TEST_CASE("the clock goes by beats and to ticks; off the beat it is set once more",
+TEST_CASE("time shifts move by beats, then to ticks; off the beat the tick is repeated",
           "[examples][groove]") {
   const auto shifts = [](int from, int to) {
-    Groove groove;  // the end of the first note and the beginning of the second are at `to`
+    Groove groove;  // the first note ends and the second begins at `to`
     groove.tracks[0] = {{from, to - from, 40, 80}, {to, 100, 41, 80}};
     const Tokens tokens = to_tokens(groove);
     const auto first = std::find(tokens.begin(), tokens.end(), on(0, 40)) + 1;
     return Tokens(first, std::find(tokens.begin(), tokens.end(), on(0, 41)));
   };
-  CHECK(shifts(0, 5) == Tokens{shift(0, 5), off(0, 40), shift(0, 5)});  // the redundant one
-  CHECK(shifts(3, 12) == Tokens{shift(1, 0), off(0, 40)});              // none on the beat
+  CHECK(shifts(0, 5) == Tokens{shift(0, 5), off(0, 40), shift(0, 5)});  // with the redundant shift
+  CHECK(shifts(3, 12) == Tokens{shift(1, 0), off(0, 40)});  // no redundant shift on the beat
   CHECK(shifts(3, 15) == Tokens{shift(1, 3), off(0, 40), shift(0, 3)});
   CHECK(shifts(3, 24) == Tokens{shift(2, 0), off(0, 40)});
   CHECK(shifts(3, 27) == Tokens{shift(2, 0), shift(0, 3), off(0, 40), shift(0, 3)});
   CHECK(shifts(3, 41) == Tokens{shift(2, 0), shift(1, 5), off(0, 40), shift(0, 5)});
   CHECK(shifts(11, 60) == Tokens{shift(2, 0), shift(2, 0), shift(1, 0), off(0, 40)});
-  // 3 → 3, the published example.
+  // From tick 3 to tick 3, the published example.
   Groove same;
   same.tracks[0] = {{3, 1, 40, 80}, {3, 1, 41, 80}};
   CHECK(to_tokens(same) == Tokens{shift(0, 3), on(0, 40), shift(0, 3), on(0, 41), shift(0, 4),
                                   off(0, 40), shift(0, 4), off(0, 41)});
 }
 
-TEST_CASE("grooves come back from their tokens", "[examples][groove]") {
+TEST_CASE("grooves are the same after conversion to tokens and back", "[examples][groove]") {
   PortableRandom random(5);
   for (int n = 0; n < 50; ++n) {
     const Groove groove = random_groove(random, 1 + random.below(60));
     const Tokens tokens = to_tokens(groove);
     CHECK(same_notes(to_groove(tokens), groove));
     CHECK(to_tokens(to_groove(tokens)) == tokens);
-    // Without the redundant shifts too.
+    // Also without the redundant shifts.
     Tokens fewer;
     int64_t time = 0;
     for (const int64_t token : tokens) {
@@ -124,21 +124,21 @@ TEST_CASE("grooves come back from their tokens", "[examples][groove]") {
   }
 }
 
-TEST_CASE("tokens that no groove has are read all the same", "[examples][groove]") {
+TEST_CASE("sequences that no groove has can be decoded", "[examples][groove]") {
   const auto notes = [](const Tokens& tokens) { return to_groove(tokens).tracks[0]; };
   const auto note = [](int start, int duration, int pitch) {
     return Note{start, duration, pitch, 80};
   };
-  // Twice the same note: the one that began first ends first.
+  // Two notes of the same pitch: the one that began first ends first.
   CHECK(same_notes(
       notes({on(0, 40), shift(1, 0), on(0, 40), shift(1, 0), off(0, 40), shift(1, 0), off(0, 40)}),
       {note(0, 24, 40), note(12, 24, 40)}));
-  // Ends of what does not sound, of another track, and notes without an end.
+  // Note-offs without a note, note-offs of another track, and notes without an end are ignored.
   CHECK(notes({off(0, 40), on(0, 40), off(1, 40), off(0, 41), shift(2, 0)}).empty());
-  // No time, and time that goes back within the beat.
+  // Notes of duration 0, and time that goes back within a beat.
   CHECK(same_notes(notes({on(0, 40), off(0, 40)}), {note(0, 1, 40)}));
   CHECK(same_notes(notes({shift(0, 9), on(0, 40), shift(0, 2), off(0, 40)}), {note(9, 1, 40)}));
-  // Starts are nothing, and the end is the end.
+  // Start tokens are ignored, and decoding stops at the end token.
   CHECK(same_notes(notes({groove_start, on(0, 40), groove_start, shift(1, 1), off(0, 40),
                           groove_end, on(0, 41), shift(1, 0), off(0, 41)}),
                    {note(0, 13, 40)}));
@@ -157,26 +157,27 @@ TEST_CASE("tokens that no groove has are read all the same", "[examples][groove]
       }
     CHECK(count <= std::count_if(tokens.begin(), tokens.end(), [](int64_t t) { return t < 384; }));
     CHECK_NOTHROW(midi_bytes(to_song(groove)));
-    // Written in the order of time, notes of one pitch also end in the order of their beginnings.
+    // After encoding once, notes of one pitch end in the order in which they began.
     const Groove again = to_groove(to_tokens(groove));
     CHECK(same_notes(to_groove(to_tokens(again)), again));
   }
 }
 
-TEST_CASE("grooves and tokens beyond all bounds are refused", "[examples][groove]") {
+TEST_CASE("grooves and tokens out of range are rejected", "[examples][groove]") {
   const std::string expected =
       "; expected times from 0, an end before tick 2^28 and a pitch of 0 "
       "to 127";
-  const auto told = [](const Note& note) {
+  const auto error_for = [](const Note& note) {
     Groove groove;
     groove.tracks[1] = {note};
     return error_of<std::invalid_argument>([&] { to_tokens(groove); });
   };
-  CHECK(told({-1, 2, 3, 80}) == "a note of the drums has start -1, duration 2, pitch 3" + expected);
-  CHECK_THAT(told({1, -2, 3, 80}), Containing("duration -2"));
-  CHECK_THAT(told({1, 2, 128, 80}), Containing("pitch 128"));
-  CHECK_THAT(told({1 << 28, 0, 3, 80}), Containing("start 268435456"));
-  CHECK_THAT(told({2147483647, 2147483647, 3, 80}), Containing("start 2147483647"));
+  CHECK(error_for({-1, 2, 3, 80}) ==
+        "a note of the drums has start -1, duration 2, pitch 3" + expected);
+  CHECK_THAT(error_for({1, -2, 3, 80}), Containing("duration -2"));
+  CHECK_THAT(error_for({1, 2, 128, 80}), Containing("pitch 128"));
+  CHECK_THAT(error_for({1 << 28, 0, 3, 80}), Containing("start 268435456"));
+  CHECK_THAT(error_for({2147483647, 2147483647, 3, 80}), Containing("start 2147483647"));
   CHECK(error_of<std::invalid_argument>([] {
           to_groove({40, 9999});
         }) == "token 9999 is not in 0 .. 793");

@@ -1,4 +1,4 @@
-// Small grooves that the tests share.
+// Small grooves for tests.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@ inline bool same_note(const Note& a, const Note& b) {
   return std::tie(a.start, a.duration, a.pitch) == std::tie(b.start, b.duration, b.pitch);
 }
 
-/// But for velocities, and whatever the order.
+/// True if the notes are equal except for velocities, in any order.
 inline bool same_notes(std::vector<Note> a, std::vector<Note> b) {
   for (std::vector<Note>* notes : {&a, &b})
     std::sort(notes->begin(), notes->end(), [](const Note& x, const Note& y) {
@@ -29,8 +29,8 @@ inline bool same_notes(const Groove& a, const Groove& b) {
   return true;
 }
 
-/// Notes of all tracks, of which those of one pitch do not overlap, so that the order of their
-/// durations survives in tokens.
+/// Random notes in all tracks. Notes of one pitch do not overlap, so that tokens
+/// preserve their durations.
 inline Groove random_groove(PortableRandom& random, int beats) {
   Groove groove;
   for (std::vector<Note>& notes : groove.tracks)
@@ -40,7 +40,7 @@ inline Groove random_groove(PortableRandom& random, int beats) {
         notes.push_back({time, duration, pitch, 80});
         time += duration + random.below(20);
       }
-  groove.tracks[0].push_back({7, 1, 99, 80});  // off the beat, always
+  groove.tracks[0].push_back({7, 1, 99, 80});  // always one note off the beat
   return groove;
 }
 

@@ -1,4 +1,4 @@
-// Models of grooves: which there are, that they learn, and what they write.
+// Models of grooves: configurations, training, and continuations.
 #include <cmath>
 #include <map>
 #include <memory>
@@ -60,7 +60,7 @@ int64_t parameters(const GrooveSettings& settings) {
 
 }  // namespace
 
-TEST_CASE("groove models have the parameters they should", "[examples][groove]") {
+TEST_CASE("groove models have the published numbers of parameters", "[examples][groove]") {
   CHECK(parameters(published_groove()) == 76'471'066);
   for (const auto& [position, n] : std::map<std::string, int64_t>{{"sine", 76'495'642},
                                                                   {"sine-ungated", 76'483'354},
@@ -89,12 +89,12 @@ TEST_CASE("groove models have the parameters they should", "[examples][groove]")
   CHECK(parameters(s) == none + 48 * d);
   s.position = "alibi";
   CHECK(parameters(s) == none);
-  s.published_model = true;  // biases of attention and output, no norm at the end
+  s.published_model = true;  // adds biases of attention and output, removes the final norm
   CHECK(parameters(s) == none + 4 * d + 794 - 2 * d);
 }
 
-TEST_CASE("groove settings that cannot be are refused", "[examples][groove]") {
-  const auto told = [](auto member, auto value) {
+TEST_CASE("invalid groove settings are rejected", "[examples][groove]") {
+  const auto error_for = [](auto member, auto value) {
     GrooveSettings s = tiny_settings();
     s.*member = value;
     return error_of<UsageError>([&] { s.check(); });
@@ -102,28 +102,29 @@ TEST_CASE("groove settings that cannot be are refused", "[examples][groove]") {
   using S = GrooveSettings;
   CHECK_NOTHROW(tiny_settings().check());
   CHECK_NOTHROW(published_groove().check());
-  CHECK(told(&S::attention, "x") ==
+  CHECK(error_for(&S::attention, "x") ==
         "--attention x: accepted are softmax, performer, performer-hyperbolic, linear-elu, "
         "linear-relu");
-  CHECK_THAT(told(&S::position, "x"), Containing("--position x: accepted are none, sinusoid, "));
-  CHECK(told(&S::attention, "performer") ==
+  CHECK_THAT(error_for(&S::position, "x"),
+             Containing("--position x: accepted are none, sinusoid, "));
+  CHECK(error_for(&S::attention, "performer") ==
         "--position music acts on scores, which performer attention does not have; accepted here "
         "are none, sinusoid, learned, rope, sine, sine-ungated, conv, conv-ungated");
-  CHECK_THAT(told(&S::position, "grid"),
+  CHECK_THAT(error_for(&S::position, "grid"),
              Containing("--position grid is for bidirectional attention"));
-  CHECK(told(&S::held_out, 1.0) == "--held-out 1: must be above 0 and below 1");
-  CHECK(told(&S::skip_bars, -1) == "--skip-bars -1: accepted are 0 to 1000");
-  CHECK(told(&S::layers, 0) == "--layers 0: accepted are 1 to 1000");
-  CHECK(told(&S::heads, 3) == "--d-model 16 is not a multiple of --heads 3; set --d-head");
-  CHECK(told(&S::redraw, -1) == "--redraw -1: accepted are 0 to 9223372036854775807");
-  CHECK(told(&S::realizations, 0) == "--realizations 0: accepted are 1 to 65536");
-  CHECK(told(&S::sines, 65537) == "--sines 65537: accepted are 1 to 65536");
-  CHECK(told(&S::taps, 0) == "--taps 0: accepted are 1 to 1048576");
-  CHECK(told(&S::length, 1) == "--length 1: accepted are 2 to 1048576");
-  CHECK(told(&S::batch, 0) == "--batch 0: accepted are 1 to 1048576");
-  CHECK(told(&S::dropout, 1.0) == "--dropout 1: must be at least 0 and below 1");
-  CHECK(told(&S::weight_decay, -1.0) == "--weight-decay -1: must be a number of at least 0");
-  CHECK(told(&S::max_grad_norm, 0.0) == "--max-grad-norm 0: must be above 0");
+  CHECK(error_for(&S::held_out, 1.0) == "--held-out 1: must be above 0 and below 1");
+  CHECK(error_for(&S::skip_bars, -1) == "--skip-bars -1: accepted are 0 to 1000");
+  CHECK(error_for(&S::layers, 0) == "--layers 0: accepted are 1 to 1000");
+  CHECK(error_for(&S::heads, 3) == "--d-model 16 is not a multiple of --heads 3; set --d-head");
+  CHECK(error_for(&S::redraw, -1) == "--redraw -1: accepted are 0 to 9223372036854775807");
+  CHECK(error_for(&S::realizations, 0) == "--realizations 0: accepted are 1 to 65536");
+  CHECK(error_for(&S::sines, 65537) == "--sines 65537: accepted are 1 to 65536");
+  CHECK(error_for(&S::taps, 0) == "--taps 0: accepted are 1 to 1048576");
+  CHECK(error_for(&S::length, 1) == "--length 1: accepted are 2 to 1048576");
+  CHECK(error_for(&S::batch, 0) == "--batch 0: accepted are 1 to 1048576");
+  CHECK(error_for(&S::dropout, 1.0) == "--dropout 1: must be at least 0 and below 1");
+  CHECK(error_for(&S::weight_decay, -1.0) == "--weight-decay -1: must be a number of at least 0");
+  CHECK(error_for(&S::max_grad_norm, 0.0) == "--max-grad-norm 0: must be above 0");
   GrooveSettings s = tiny_settings();
   s.position = "rope";
   s.heads = 16;
@@ -145,7 +146,8 @@ TEST_CASE("groove settings that cannot be are refused", "[examples][groove]") {
         "--attention-dropout 0.5: --attention linear-elu has no attention weights; accepted is 0");
 }
 
-TEST_CASE("groove models learn, and go on from a checkpoint bit for bit", "[examples][groove]") {
+TEST_CASE("groove models learn, and resume bit-identically from a checkpoint",
+          "[examples][groove]") {
   GrooveSettings s = tiny_settings();
   std::tie(s.attention, s.position) =
       GENERATE(table<std::string, std::string>({{"softmax", "music"},
@@ -161,13 +163,13 @@ TEST_CASE("groove models learn, and go on from a checkpoint bit for bit", "[exam
   const auto training = trained(s, 1);
   const auto valid = validation_grooves(tiny_songs(), s.length);
   const double first = groove_loss(*training->model, valid, 4, false);
-  CHECK(first == Approx(std::log(794.0)).margin(0.7));  // it knows nothing
+  CHECK(first == Approx(std::log(794.0)).margin(0.7));  // untrained
   while (training->step() < 5) training->train_step(0);
   training->save(folder.file("a"));
   while (training->step() < 100) training->train_step(0);
   training->save(folder.file("b"));
   CHECK(groove_loss(*training->model, valid, 4, false) < 0.7 * first);
-  CHECK(training->model->training());  // as before
+  CHECK(training->model->training());  // the mode is restored
 
   const auto again = trained(s, 1);
   again->load(folder.file("a"));
@@ -181,7 +183,8 @@ TEST_CASE("groove models learn, and go on from a checkpoint bit for bit", "[exam
              Containing(": was trained on other songs than those of --data"));
 }
 
-TEST_CASE("the loss of grooves is over tokens, however they are batched", "[examples][groove]") {
+TEST_CASE("the loss of grooves is the mean over tokens, however they are batched",
+          "[examples][groove]") {
   const auto training = trained(tiny_settings(), 3);
   const auto valid = validation_grooves(tiny_songs(), 30);
   std::vector<GrooveSequence> uneven = valid;
@@ -203,7 +206,7 @@ TEST_CASE("the loss of grooves is over tokens, however they are batched", "[exam
   CHECK(std::isnan(groove_loss(*training->model, {}, 4, false)));
 }
 
-TEST_CASE("a continuation begins with its prompt and keeps to the grammar", "[examples][groove]") {
+TEST_CASE("a continuation begins with its prompt and obeys the grammar", "[examples][groove]") {
   GrooveSettings s = tiny_settings();
   std::tie(s.attention, s.position) =
       GENERATE(table<std::string, std::string>({{"softmax", "music"},
@@ -226,7 +229,7 @@ TEST_CASE("a continuation begins with its prompt and keeps to the grammar", "[ex
                         [&](const Note& n) { return same_note(n, note); }));
   CHECK(same_notes(continue_groove(*training->model, prompt, sampling), written));
 
-  // The same, step by step, without a cache: the likeliest token that is allowed.
+  // Step by step, without a cache: the most likely allowed token.
   NoGrad guard;
   training->model->eval();
   std::vector<int64_t> tokens = to_tokens(prompt), seen{groove_start};
@@ -248,7 +251,7 @@ TEST_CASE("a continuation begins with its prompt and keeps to the grammar", "[ex
                    expected));
 }
 
-TEST_CASE("grooves: the least memory is no more than a training takes", "[examples][groove]") {
+TEST_CASE("grooves: least_memory() is below the memory that training uses", "[examples][groove]") {
   GrooveSettings s = tiny_settings();
   s.d_model = 64, s.d_hidden = 256, s.layers = 2, s.length = 64;
   s.position = GENERATE("none", "music");

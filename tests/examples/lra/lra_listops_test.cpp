@@ -1,4 +1,4 @@
-// ListOps: what is drawn, what expressions come to, and their files.
+// ListOps: random expressions, their values, and files.
 
 #include <array>
 #include <cmath>
@@ -37,13 +37,13 @@ struct Moments {
 
 }  // namespace
 
-TEST_CASE("expressions come to what their operators say", "[examples]") {
+TEST_CASE("expressions evaluate to the values of their operators", "[examples]") {
   CHECK(value("7") == 7);
   CHECK(value("[MAX 2 9 [MIN 4 7 ] 0 ]") == 9);
   CHECK(value("[MIN 2 9 [MAX 4 7 ] 1 ]") == 1);
   CHECK(value("[SM 9 8 7 ]") == 4);
   CHECK(value("[MED 9 1 5 ]") == 5);
-  CHECK(value("[MED 1 2 ]") == 1);  // 1.5
+  CHECK(value("[MED 1 2 ]") == 1);  // 1.5, rounded down
   CHECK(value("[MED 9 2 3 0 ]") == 2);
   CHECK(value("[MED 4 4 8 8 ]") == 6);
   CHECK(value("[MED 3 ]") == 3);
@@ -51,7 +51,7 @@ TEST_CASE("expressions come to what their operators say", "[examples]") {
   CHECK(value("[MAX [SM 5 5 ] 0 ]") == 0);
 }
 
-TEST_CASE("expressions may be nested deeper than any stack", "[examples]") {
+TEST_CASE("deeply nested expressions do not exhaust the stack", "[examples]") {
   constexpr int64_t depth = 200'000;
   ListOpsExpression tokens;
   for (int64_t i = 0; i < depth; ++i) {
@@ -74,7 +74,7 @@ TEST_CASE("expressions are written as left-nested pairs", "[examples]") {
   CHECK(parse_listops("( ( ( [MAX 2 ) 9 ) ] )") == ListOpsExpression{list_max, 2, 9, list_end});
 }
 
-TEST_CASE("expressions that are not whole are refused", "[examples]") {
+TEST_CASE("incomplete or invalid expressions are rejected", "[examples]") {
   CHECK(refused("") == "the expression is empty");
   CHECK(refused("( )") == "the expression is empty");
   CHECK(refused("1 2") == "the expression continues after its end");
@@ -89,8 +89,8 @@ TEST_CASE("expressions that are not whole are refused", "[examples]") {
   CHECK(refused(ListOpsExpression{list_max, 3, 15, list_end}) == "token 15; accepted are 0 to 14");
 }
 
-TEST_CASE("a seed draws the same expressions everywhere", "[examples]") {
-  // From a second implementation, in Python, of the generator and of the random numbers.
+TEST_CASE("a seed gives the same expressions everywhere", "[examples]") {
+  // Expected values from an independent implementation of generator and random numbers in Python.
   const ListOpsData few = generate_listops(3, 4, small);
   REQUIRE(few.expressions.size() == 4);
   CHECK(few.draws == 47);
@@ -104,7 +104,7 @@ TEST_CASE("a seed draws the same expressions everywhere", "[examples]") {
   const ListOpsData full = generate_listops(1, 20);
   CHECK(full.draws == 262);
   CHECK(listops_sequences(full.expressions).fingerprint() == "04f284d551b02d55");
-  // Here many are drawn twice.
+  // Here many expressions are drawn twice.
   const ListOpsData crowded =
       generate_listops(2, 300, {.max_depth = 3, .max_args = 3, .min_length = 3, .max_length = 6});
   CHECK(crowded.draws == 3010);
@@ -114,7 +114,7 @@ TEST_CASE("a seed draws the same expressions everywhere", "[examples]") {
   CHECK(different.size() == 300);
 }
 
-TEST_CASE("drawn expressions keep to the limits", "[examples]") {
+TEST_CASE("random expressions keep to the limits", "[examples]") {
   PortableRandom random(8);
   ListOpsExpression tokens;
   for (int i = 0; i < 5000; ++i) {
@@ -138,12 +138,12 @@ TEST_CASE("drawn expressions keep to the limits", "[examples]") {
 }
 
 TEST_CASE("ListOps has the published distribution", "[examples]") {
-  // From 400,000 draws, of which 40,000 were taken, of another implementation.
+  // Compared with 400,000 draws (40,000 of them accepted) of another implementation.
   const ListOpsData data = generate_listops(7, 4000);
-  const auto near = [](double got, double want, double variance, double n, double n_want) {
+  const auto check_near = [](double got, double want, double variance, double n, double n_want) {
     CHECK(std::fabs(got - want) < 4 * std::sqrt(variance * (1 / n + 1 / n_want)));
   };
-  near(4000.0 / double(data.draws), 0.083, 0.083 * 0.917, double(data.draws), 4e5);
+  check_near(4000.0 / double(data.draws), 0.083, 0.083 * 0.917, double(data.draws), 4e5);
   Moments length, leaves, operators;
   std::array<double, 10> answers{};
   for (const ListOpsExpression& e : data.expressions) {
@@ -154,11 +154,11 @@ TEST_CASE("ListOps has the published distribution", "[examples]") {
     leaves.add(double(e.size()) - 2 * n_operators);
     answers[size_t(evaluate_listops(e))] += 1.0 / 4000;
   }
-  near(length.mean(), 1036, length.variance(), 4000, 4e4);
-  near(leaves.mean(), 741, leaves.variance(), 4000, 4e4);
-  near(operators.mean(), 147, operators.variance(), 4000, 4e4);
-  near(answers[0], 0.170, 0.17 * 0.83, 4000, 4e4);
-  near(answers[9], 0.168, 0.168 * 0.832, 4000, 4e4);
+  check_near(length.mean(), 1036, length.variance(), 4000, 4e4);
+  check_near(leaves.mean(), 741, leaves.variance(), 4000, 4e4);
+  check_near(operators.mean(), 147, operators.variance(), 4000, 4e4);
+  check_near(answers[0], 0.170, 0.17 * 0.83, 4000, 4e4);
+  check_near(answers[9], 0.168, 0.168 * 0.832, 4000, 4e4);
   for (size_t digit = 1; digit < 9; ++digit) {
     const double margin = 4 * std::sqrt(0.08 * 0.92 * (1 / 4000.0 + 1 / 4e4));
     CHECK(answers[digit] > 0.073 - margin);
@@ -166,7 +166,7 @@ TEST_CASE("ListOps has the published distribution", "[examples]") {
   }
 }
 
-TEST_CASE("ListOps ids keep brackets, or lose them as the published programs did", "[examples]") {
+TEST_CASE("ListOps ids include brackets, or omit them as in the published code", "[examples]") {
   const std::vector<ListOpsExpression> e{parse_listops("[SM 0 [MIN 9 [MED 1 ] ] [MAX 3 ] ]"), {5}};
   const LabeledSequences whole = listops_sequences(e), stripped = listops_sequences(e, true);
   const auto ids = [](const LabeledSequences& data, int64_t i) {
@@ -182,7 +182,8 @@ TEST_CASE("ListOps ids keep brackets, or lose them as the published programs did
   CHECK(listops_vocabulary(true) == 16);
 }
 
-TEST_CASE("ListOps files go there and back, and bad lines are named", "[examples]") {
+TEST_CASE("ListOps files are the same after writing and reading; bad lines are reported",
+          "[examples]") {
   const TempDir folder;
   const std::string path = folder.file("basic.tsv");
   const std::vector<ListOpsExpression> all = generate_listops(5, 30, small).expressions;

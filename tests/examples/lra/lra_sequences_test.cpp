@@ -1,4 +1,4 @@
-// Batches of labeled sequences, and how sure an accuracy is.
+// Batches of labeled sequences, and confidence intervals of accuracies.
 
 #include <algorithm>
 #include <cmath>
@@ -29,7 +29,7 @@ using Numbers = std::vector<int64_t>;
 
 }  // namespace
 
-TEST_CASE("batches are padded behind", "[examples]") {
+TEST_CASE("batches are padded at the end", "[examples]") {
   const LabeledSequences data = three();
   CHECK(data.sequences.size() == 3);
   CHECK(data.sequences.longest() == 3);
@@ -61,7 +61,8 @@ TEST_CASE("batches of pairs have two lengths", "[examples]") {
   CHECK(batch.others_padding.to_vector<int64_t>() == Numbers{0, 0, 0, 1});
 }
 
-TEST_CASE("a part of a data set, and what tells data sets apart", "[examples]") {
+TEST_CASE("part() and rows() select examples, and fingerprints differ between data sets",
+          "[examples]") {
   const LabeledSequences data = three();
   const LabeledSequences part = data.part(1, 2);
   CHECK(part.labels == std::vector<int32_t>{0, 9});
@@ -77,7 +78,7 @@ TEST_CASE("a part of a data set, and what tells data sets apart", "[examples]") 
   LabeledSequences other = three();
   other.labels[2] = 8;
   CHECK(other.fingerprint() != data.fingerprint());
-  LabeledSequences moved;  // the same ids, cut elsewhere
+  LabeledSequences moved;  // the same ids with other sequence borders
   moved.sequences.add({5, 6});
   moved.sequences.add({7, 8});
   moved.sequences.add({1, 2});
@@ -86,7 +87,7 @@ TEST_CASE("a part of a data set, and what tells data sets apart", "[examples]") 
   CHECK(part.fingerprint() != data.fingerprint());
 }
 
-TEST_CASE("a share of each label is held out, at random", "[examples]") {
+TEST_CASE("a fraction of each label is held out at random", "[examples]") {
   PortableRandom random(11);
   for (int trial = 0; trial < 60; ++trial) {
     std::vector<int32_t> labels;
@@ -116,7 +117,7 @@ TEST_CASE("a share of each label is held out, at random", "[examples]") {
     }
     CHECK(hold_out(labels, share, uint64_t(trial)).held == rows.held);
   }
-  // Every example has its turn: that one of 20 is never drawn in 200 seeds has probability 7e-10.
+  // Every example can be held out: one of 20 is never drawn in 200 seeds with probability 7e-10.
   std::set<int64_t> drawn;
   for (uint64_t seed = 0; seed < 200; ++seed)
     for (const int64_t row : hold_out(std::vector<int32_t>(20), 0.1, seed).held) drawn.insert(row);
@@ -136,7 +137,7 @@ TEST_CASE("a share of each label is held out, at random", "[examples]") {
 }
 
 TEST_CASE("accuracies have Wilson's interval", "[examples]") {
-  // z² = 3.841459: for 0 of 10 the bounds are 0 and z²/(10 + z²).
+  // With z² = 3.841459 the bounds for 0 of 10 are 0 and z²/(10 + z²).
   const Accuracy none{0, 10}, all{10, 10}, half{50, 100};
   CHECK(none.interval().low == 0);
   CHECK(none.interval().high == Approx(0.2775328).epsilon(1e-6));
@@ -148,7 +149,7 @@ TEST_CASE("accuracies have Wilson's interval", "[examples]") {
   CHECK(Accuracy{356, 2000}.value() == Approx(0.178));
   CHECK_THROWS_WITH((Accuracy{3, 2}.interval()), "[Accuracy] 3 of 2");
   CHECK_THROWS_WITH((Accuracy{0, 0}.interval()), "[Accuracy] 0 of 0");
-  // (2 + 1) / 7 and (0 + 1) / 7 of three classes, of which one was never seen.
+  // Three classes, one of them unseen: (2 + 1) / 7 and (0 + 1) / 7.
   CHECK(class_frequency_loss({0, 0, 1, 1}, {0, 2, 2}, 3) ==
         Approx(-(std::log(3.0 / 7) + 2 * std::log(1.0 / 7)) / 3));
   CHECK(class_frequency_loss({0, 0, 1, 1}, {0}, 3) == Approx(-std::log(3.0 / 7)));

@@ -1,4 +1,4 @@
-// lra as a user runs it: what it says and makes, how it stops and goes on, what it refuses.
+// The program lra: its output and files, stopping and resuming, invalid inputs.
 
 #include <cmath>
 
@@ -13,7 +13,7 @@ namespace {
 using namespace stretto::examples;           // NOLINT
 using namespace stretto::examples::testing;  // NOLINT
 
-/// Learns short expressions.
+/// Trains on short expressions.
 class TinyLra : public TinyRun {
  public:
   TinyLra()
@@ -29,7 +29,7 @@ class TinyLra : public TinyRun {
 
 }  // namespace
 
-TEST_CASE("lra --help names every option", "[examples]") {
+TEST_CASE("lra --help lists every option", "[examples]") {
   NEEDS_PROGRAM("lra");
   check_help("lra", settings_to_metadata(LraSettings()),
              {"data", "validation", "test", "small", "write-data", "out", "resume", "minutes",
@@ -37,7 +37,7 @@ TEST_CASE("lra --help names every option", "[examples]") {
               "validation-examples", "evaluate", "help"});
 }
 
-TEST_CASE("lra learns, scores and draws, also what it wrote before", "[examples]") {
+TEST_CASE("lra trains, evaluates and draws, also with data that it wrote before", "[examples]") {
   NEEDS_PROGRAM("lra");
   const TinyLra tiny;
   const Ended ended = tiny.run({"--write-data"});
@@ -57,7 +57,7 @@ TEST_CASE("lra learns, scores and draws, also what it wrote before", "[examples]
   CHECK(count_lines(read_file(tiny.out("basic_test.tsv"))) == 41);
   CHECK(tiny.drew("loss"));
 
-  // The checkpoint alone gives the same numbers, and stays as it is.
+  // --evaluate prints the same results from the checkpoint and does not change it.
   const auto results = [](const std::string& text) { return text.substr(text.find("Validation")); };
   const auto before = contents(tiny.out());
   const Ended again = tiny.resume({"--evaluate", "--out", tiny.file("again")});
@@ -67,7 +67,7 @@ TEST_CASE("lra learns, scores and draws, also what it wrote before", "[examples]
   CHECK(contents(tiny.out()) == before);
   CHECK(!std::filesystem::exists(tiny.file("again/checkpoint.safetensors")));
 
-  // From the files it learns the same.
+  // Training on the written files gives the same results.
   const Ended read =
       tiny.run({"--data", tiny.out("basic_train.tsv"), "--validation", tiny.out("basic_val.tsv"),
                 "--test", tiny.out("basic_test.tsv"), "--out", tiny.file("read")});
@@ -77,7 +77,7 @@ TEST_CASE("lra learns, scores and draws, also what it wrote before", "[examples]
   CHECK(results(read.out) == results(ended.out));
 }
 
-TEST_CASE("lra says which classes have no example", "[examples]") {
+TEST_CASE("lra reports classes without examples", "[examples]") {
   NEEDS_PROGRAM("lra");
   const TinyLra tiny;
   std::string rows = "Source\tTarget\n";
@@ -91,7 +91,7 @@ TEST_CASE("lra says which classes have no example", "[examples]") {
   CHECK_THAT(ended.out, !Containing("Classes without test examples"));
 }
 
-TEST_CASE("lra compares a validation with counting on the same examples", "[examples]") {
+TEST_CASE("lra compares validation with the class frequencies on the same examples", "[examples]") {
   NEEDS_PROGRAM("lra");
   const TinyLra tiny;
   const auto rows = [](int twos, int sevens) {
@@ -101,7 +101,7 @@ TEST_CASE("lra compares a validation with counting on the same examples", "[exam
     return text;
   };
   write_file(tiny.file("train.tsv"), rows(18, 2));
-  write_file(tiny.file("valid.tsv"), rows(10, 10));  // sorted: the first ten are of one class
+  write_file(tiny.file("valid.tsv"), rows(10, 10));  // sorted: the first ten have the same class
   const Ended ended =
       tiny.run({"--data", tiny.file("train.tsv"), "--validation", tiny.file("valid.tsv"),
                 "--validation-examples", "10", "--steps", "1", "--evaluate-every", "1"});
@@ -118,7 +118,7 @@ TEST_CASE("lra compares a validation with counting on the same examples", "[exam
             .margin(1e-4));
 }
 
-TEST_CASE("lra --parameters counts and stops", "[examples]") {
+TEST_CASE("lra --parameters prints the number of parameters and writes nothing", "[examples]") {
   NEEDS_PROGRAM("lra");
   const auto count = [](const Arguments& arguments) {
     return printed_parameters("lra", arguments);
@@ -155,13 +155,13 @@ TEST_CASE("lra --parameters counts and stops", "[examples]") {
   }
 }
 
-TEST_CASE("lra, stopped, goes on where it was, bit for bit", "[examples]") {
+TEST_CASE("a stopped run of lra resumes bit-identically", "[examples]") {
   NEEDS_PROGRAM("lra");
   const Arguments longer{"--steps", "2000", "--save-every", "300", "--evaluate-every", "1000"};
-  check_stopped_run_goes_on<TinyLra>(longer);
+  check_stopped_run_resumes<TinyLra>(longer);
 }
 
-TEST_CASE("lra refuses what it cannot use in one line", "[examples]") {
+TEST_CASE("lra rejects invalid inputs in one line", "[examples]") {
   NEEDS_PROGRAM("lra");
   const TinyLra tiny;
   REQUIRE(tiny.run({"--steps", "3"}).status == 0);

@@ -1,4 +1,4 @@
-// Reviews, pairs of texts and pictures as sequences.
+// Reviews, pairs of texts and images as sequences.
 
 #include "examples/common/error.h"
 #include "examples/lra/image.h"
@@ -20,14 +20,14 @@ std::vector<int> ids(const SequenceList& list, int64_t i) {
 
 }  // namespace
 
-TEST_CASE("bytes are ids above padding", "[examples]") {
+TEST_CASE("byte_ids gives byte + 1, as 0 is padding", "[examples]") {
   CHECK(byte_ids(std::string("a\0\xFF", 3), 10) == std::vector<uint16_t>{98, 1, 256});
   CHECK(byte_ids("abc", 2) == std::vector<uint16_t>{98, 99});
   CHECK(byte_ids("abc", 3).size() == 3);
   CHECK(byte_ids("", 3).empty());
 }
 
-TEST_CASE("reviews are read", "[examples]") {
+TEST_CASE("reviews are read; bad lines are reported", "[examples]") {
   const TempDir folder;
   const std::string path = folder.file("r.tsv");
   write_file(path, "1\t9\ttest/pos/1_9\tgood \"film\n0\t2\ttest/neg/3_2\tb\xC3\xA9\xC2\x85!\n");
@@ -51,7 +51,7 @@ TEST_CASE("reviews are read", "[examples]") {
         "cannot read '/nowhere': No such file or directory");
 }
 
-TEST_CASE("tables take a byte order mark and empty last lines", "[examples]") {
+TEST_CASE("tables may have a byte order mark and empty last lines", "[examples]") {
   const TempDir folder;
   const std::string path = folder.file("t.tsv"), mark = "\xEF\xBB\xBF";
   for (const char* end : {"\n\n", "\r\n\r\n\r\n", ""}) {
@@ -69,10 +69,10 @@ TEST_CASE("tables take a byte order mark and empty last lines", "[examples]") {
         path + ", line 2: has 1 of 4 tab-separated fields");
 }
 
-TEST_CASE("data that are no table are named", "[examples]") {
+TEST_CASE("files that are not tables are reported", "[examples]") {
   const TempDir folder;
   const std::string path = folder.file("t.tsv");
-  const auto told = [&](const std::string& bytes, auto read) {
+  const auto error_for = [&](const std::string& bytes, auto read) {
     write_file(path, bytes);
     const std::string text = error_of<UsageError>([&] { read(path); });
     REQUIRE(text.rfind(path, 0) == 0);
@@ -83,27 +83,27 @@ TEST_CASE("data that are no table are named", "[examples]") {
   const auto listops = [](const std::string& p) { read_listops(p); };
   const auto images = [](const std::string& p) { read_images(p); };
   const std::string gz = "\x1F\x8B\x08 packed", table = "; expected a tab-separated table";
-  CHECK(told(gz, reviews) == ": is gzip-compressed" + table);
-  CHECK(told(gz, pairs) == ": is gzip-compressed" + table);
-  CHECK(told(gz, listops) == ": is gzip-compressed" + table);
-  CHECK(told(gz, images) ==
+  CHECK(error_for(gz, reviews) == ": is gzip-compressed" + table);
+  CHECK(error_for(gz, pairs) == ": is gzip-compressed" + table);
+  CHECK(error_for(gz, listops) == ": is gzip-compressed" + table);
+  CHECK(error_for(gz, images) ==
         ": is gzip-compressed; expected records of a label from 0 to 9 and 3072 (color) or 1024 "
         "(gray) bytes");
-  CHECK(told("PK\x03\x04", listops) == ": is a zip archive" + table);
-  CHECK(told(std::string("\xFF\xFE"
-                         "1\0\t\0",
-                         6),
-             reviews) == ": is UTF-16 text" + table);
-  CHECK(told(std::string("\x02\0\x05\n", 4), reviews) == ": is binary (byte 1 is 0)" + table);
+  CHECK(error_for("PK\x03\x04", listops) == ": is a zip archive" + table);
+  CHECK(error_for(std::string("\xFF\xFE"
+                              "1\0\t\0",
+                              6),
+                  reviews) == ": is UTF-16 text" + table);
+  CHECK(error_for(std::string("\x02\0\x05\n", 4), reviews) == ": is binary (byte 1 is 0)" + table);
   const std::string hint = "; it looks like CSV, with commas in place of tabs";
-  CHECK(told("1,9,name,a text\n", reviews) == ", line 1: has 1 of 4 fields" + hint);
-  CHECK(told("Source,Target\n7,7\n", listops) == ", line 1: has 1 of 2 fields" + hint);
-  // Text may hold what only looks like one of these.
+  CHECK(error_for("1,9,name,a text\n", reviews) == ", line 1: has 1 of 4 fields" + hint);
+  CHECK(error_for("Source,Target\n7,7\n", listops) == ", line 1: has 1 of 2 fields" + hint);
+  // Valid text may contain bytes that look like these formats.
   write_file(path, std::string("1\t9\tname\tPK\x03\x04,\0,\n", 17));
   CHECK(read_reviews(path, 9).sequences.length(0) == 7);
 }
 
-TEST_CASE("pairs of texts are read", "[examples]") {
+TEST_CASE("pairs of texts are read; bad lines are reported", "[examples]") {
   const TempDir folder;
   const std::string path = folder.file("p.tsv");
   write_file(path, "1.0\tA\tB\tfirst\tsecond\n0\tC\tD\tx\ty\n");
@@ -134,12 +134,12 @@ TEST_CASE("gray values follow the published weights", "[examples]") {
   }
 }
 
-TEST_CASE("pictures are read in color and in gray", "[examples]") {
+TEST_CASE("images are read in color and in gray", "[examples]") {
   const TempDir folder;
   const std::string path = folder.file("c.bin");
   std::string color(1, '\x07');
   for (const int level : {10, 20, 30}) color += std::string(1024, char(level));
-  color[1 + 1023] = char(255);  // the last pixel's red
+  color[1 + 1023] = char(255);  // red of the last pixel
   std::string gray(1, '\x09');
   for (int i = 0; i < 1024; ++i) gray += char(i % 256);
   write_file(path, color + color);
@@ -154,7 +154,7 @@ TEST_CASE("pictures are read in color and in gray", "[examples]") {
   CHECK(data.sequences[0][255] == 255);
   CHECK(data.sequences[0][1023] == 255);
 
-  // A size that both kinds have: labels decide.
+  // This file size fits both kinds: the labels decide.
   std::string many;
   for (int i = 0; i < 3073; ++i) many += gray;
   write_file(path, many);
@@ -163,13 +163,13 @@ TEST_CASE("pictures are read in color and in gray", "[examples]") {
     write_file(path, bytes);
     return error_of<UsageError>([&] { read_images(path); });
   };
-  const std::string told =
+  const std::string expected =
       " bytes are not records of a label from 0 to 9 and 3072 (color) or "
       "1024 (gray) bytes";
-  CHECK(refused("") == path + ": 0" + told);
-  CHECK(refused(color + "x") == path + ": 3074" + told);
+  CHECK(refused("") == path + ": 0" + expected);
+  CHECK(refused(color + "x") == path + ": 3074" + expected);
   gray[0] = 10;
-  CHECK(refused(gray) == path + ": 1025" + told);
+  CHECK(refused(gray) == path + ": 1025" + expected);
 }
 
 TEST_CASE("the prepared data sets are read", "[examples]") {

@@ -1,4 +1,4 @@
-// Settings, data, training and scoring of the Long Range Arena's tasks.
+// Settings, data, training and evaluation of the tasks of the Long Range Arena.
 
 #include <algorithm>
 #include <cmath>
@@ -59,7 +59,7 @@ std::string refused(void (*change)(LraSettings&), const std::string& task = "lis
 
 }  // namespace
 
-TEST_CASE("published configurations are the default", "[examples]") {
+TEST_CASE("the default settings have the published numbers of parameters", "[examples]") {
   const auto count = [](LraSettings s) {
     s.check();
     return nn::count_parameters<nn::SequenceClassifier>(s.model());
@@ -83,7 +83,7 @@ TEST_CASE("published configurations are the default", "[examples]") {
   }
 }
 
-TEST_CASE("learning rates are those of the published trainings", "[examples]") {
+TEST_CASE("learning rates agree with the published schedules", "[examples]") {
   const auto rate = [](const char* task, int64_t step) { return lra_settings(task).rate(step, 0); };
   CHECK(rate("listops", 0) == 0);
   CHECK(rate("listops", 500) == Approx(0.0125 / 2 / std::sqrt(1000.0)).epsilon(1e-14));
@@ -100,7 +100,7 @@ TEST_CASE("learning rates are those of the published trainings", "[examples]") {
   CHECK(rate("image", 70'468) == 0.00025);
 }
 
-TEST_CASE("every attention learns ListOps with every position", "[examples]") {
+TEST_CASE("every attention learns ListOps with every positional encoding", "[examples]") {
   int64_t count = 0;
   for (const std::string& attention : nn::kernel_names())
     for (const std::string& position : nn::position_names()) {
@@ -117,11 +117,12 @@ TEST_CASE("every attention learns ListOps with every position", "[examples]") {
       CHECK(evaluate(*t.model, data.train, s).loss < 0.9 * before);
       ++count;
     }
-  // All but music-local, xpos, window and grid; with the four linear kernels those without scores.
+  // All positions except music-local, xpos, window and grid; for the four linear kernels the eight
+  // that do not need scores.
   CHECK(count == int64_t(nn::position_names().size()) - 4 + 4 * 8);
 }
 
-TEST_CASE("every task takes every attention", "[examples]") {
+TEST_CASE("every task supports every attention", "[examples]") {
   for (const std::string& task : lra_tasks())
     for (const std::string& attention : nn::kernel_names())
       for (const bool small : {false, true}) {
@@ -133,7 +134,7 @@ TEST_CASE("every task takes every attention", "[examples]") {
         CHECK(nn::count_parameters<nn::SequenceClassifier>(s.model()) ==
               nn::count_parameters<nn::SequenceClassifier>(plain.model()));
       }
-  // Pairs of bytes, pixels: one step each.
+  // One training step each on pairs of texts and on pixels.
   for (const std::string& attention : nn::kernel_names())
     for (const bool attended : {false, true}) {
       LraSettings s = tiny();
@@ -160,7 +161,7 @@ TEST_CASE("every task takes every attention", "[examples]") {
     }
 }
 
-TEST_CASE("padding is a token only where it is attended to", "[examples]") {
+TEST_CASE("padding affects results only with attend_to_padding", "[examples]") {
   for (const std::string& attention : nn::kernel_names())
     for (const bool attended : {false, true}) {
       INFO(attention);
@@ -187,7 +188,7 @@ TEST_CASE("padding is a token only where it is attended to", "[examples]") {
     }
 }
 
-TEST_CASE("a performer's projection is redrawn as it is told", "[examples]") {
+TEST_CASE("a performer's projection is redrawn every `redraw` steps", "[examples]") {
   for (const int64_t redraw : {0, 1, 3}) {
     LraSettings s = tiny();
     s.attention = "performer";
@@ -207,14 +208,14 @@ TEST_CASE("a performer's projection is redrawn as it is told", "[examples]") {
   }
 }
 
-TEST_CASE("a classifier goes on from its checkpoint bit for bit", "[examples]") {
+TEST_CASE("a resumed classifier training is bit-identical", "[examples]") {
   const TempDir folder;
   LraSettings s = tiny();
-  s.steps = GENERATE(60, 0);  // 0: by the clock
+  s.steps = GENERATE(60, 0);  // 0: limited by time
   s.attend_to_padding = GENERATE(false, true);
   s.attention = GENERATE("softmax", "performer");
   s.position = GENERATE("sinusoid", "sine", "conv");
-  // An epoch has 25 steps: the second part begins within the first and ends in the third.
+  // An epoch has 25 steps; the resumed part begins in the first epoch and ends in the third.
   Training first(s);
   for (int i = 0; i < 8; ++i) first.train_step(0.1);
   first.save(folder.file("a"));
@@ -225,7 +226,7 @@ TEST_CASE("a classifier goes on from its checkpoint bit for bit", "[examples]") 
   second.train_step(0.5);
   second.load(folder.file("a"));
   CHECK(second.step() == 8);
-  evaluate(*second.model, read_lra_data(s, {}).valid, s);  // draws nothing
+  evaluate(*second.model, read_lra_data(s, {}).valid, s);  // uses no random numbers
   CHECK(second.model->training());
   for (int i = 0; i < 44; ++i) second.train_step(0.2);
   second.save(folder.file("c"));
@@ -239,7 +240,7 @@ TEST_CASE("a classifier goes on from its checkpoint bit for bit", "[examples]") 
             ": was trained on other examples than those of --data (or of --seed without it)");
 }
 
-TEST_CASE("a classifier's training has the same bits with one thread and two", "[examples]") {
+TEST_CASE("classifier training is bit-identical with one and two threads", "[examples]") {
   const TempDir folder;
   const int before = num_threads();
   const std::string attention = GENERATE("softmax", "performer");
@@ -272,16 +273,16 @@ TEST_CASE("scores do not depend on how examples are batched", "[examples]") {
   CHECK(evaluate(*t.model, data.valid, s, 70).accuracy.total == 50);
   s.batch = 50;
   const LraScore all = evaluate(*t.model, data.valid, s);
-  CHECK(all.loss == Approx(eight.loss).epsilon(1e-5));  // f32 sums of other shapes
+  CHECK(all.loss == Approx(eight.loss).epsilon(1e-5));  // other shapes round differently
   CHECK(all.accuracy.correct == eight.accuracy.correct);
-  // By hand: the answer is the largest logit.
+  // One example at a time gives the same answers.
   int64_t correct = 0;
   for (int64_t i = 0; i < 50; ++i)
     correct += evaluate(*t.model, data.valid.part(i, 1), s).accuracy.correct;
   CHECK(correct == all.accuracy.correct);
 }
 
-TEST_CASE("generated ListOps is cut into three parts without a common expression", "[examples]") {
+TEST_CASE("generated ListOps is split into three disjoint parts", "[examples]") {
   const LraSettings s = tiny();
   const LraData data = read_lra_data(s, {});
   CHECK(data.train.size() == 200);
@@ -312,15 +313,15 @@ TEST_CASE("tasks read their files", "[examples]") {
   CHECK(three.train.size() == 20);
   CHECK(three.valid.size() == 1);
   CHECK(three.test.size() == 20);
-  const auto told = [](const LraSettings& settings, const LraFiles& files) {
+  const auto error_for = [](const LraSettings& settings, const LraFiles& files) {
     return error_of<UsageError>([&] { read_lra_data(settings, files); });
   };
-  CHECK_THAT(told(with(s, 3), {.data = path}),
+  CHECK_THAT(error_for(with(s, 3), {.data = path}),
              Containing(path + ": an expression has 6 tokens, more than --max-length 3"));
-  CHECK(told(s, {.data = other}) == other + ": 1 example is too few to hold out 0.1 of");
-  CHECK(told(with(s, 6), {}) == "--max-expression 8: --max-length 6 is too short for it");
-  CHECK(told(s, {.test = path}) == "--test: needs --data FILE");
-  CHECK(told(lra_settings("image"), {}) == "--task image: needs --data FILE");
+  CHECK(error_for(s, {.data = other}) == other + ": 1 example is too few to hold out 0.1 of");
+  CHECK(error_for(with(s, 6), {}) == "--max-expression 8: --max-length 6 is too short for it");
+  CHECK(error_for(s, {.test = path}) == "--test: needs --data FILE");
+  CHECK(error_for(lra_settings("image"), {}) == "--task image: needs --data FILE");
 
   std::string reviews, pairs;
   for (int i = 0; i < 20; ++i) {
@@ -337,17 +338,17 @@ TEST_CASE("tasks read their files", "[examples]") {
   CHECK(texts.valid.others.longest() == 4);
   Training t(r, texts.train);
   for (int i = 0; i < 30; ++i) t.train_step(0);
-  CHECK(evaluate(*t.model, texts.valid, r).loss < 0.1);  // there is one label
+  CHECK(evaluate(*t.model, texts.valid, r).loss < 0.1);  // all examples have the same label
   CHECK(t.trainer().options.tokens_per_step == 8 * (8 + 4));
   CHECK(evaluate(*t.model, texts.valid, r).accuracy.total == 2);
 }
 
-TEST_CASE("what is held out has every class, however the file is sorted", "[examples]") {
+TEST_CASE("held-out examples have every class, even if the file is sorted", "[examples]") {
   const TempDir folder;
   const std::string path = folder.file("data");
   LraSettings s = lra_settings("text");
   s.max_length = 100;
-  // As the folders of the film reviews: all negative ones, then all positive ones.
+  // As in the film reviews: all negative examples, then all positive ones.
   for (const int n_negative : {100, 150, 195}) {
     std::string sorted;
     for (int i = 0; i < 200; ++i)
@@ -363,7 +364,7 @@ TEST_CASE("what is held out has every class, however the file is sorted", "[exam
     CHECK(std::abs(double(positive(data.valid)) - 0.1 * (200 - n_negative)) < 1);
     CHECK(positive(data.valid) + positive(data.train) == 200 - n_negative);
 
-    // The same again, others with another seed, and never an example in both.
+    // The same rows every time, others with another seed; no example is in both parts.
     CHECK(read_lra_data(s, {.data = path}).valid.fingerprint() == data.valid.fingerprint());
     LraSettings other = s;
     other.seed = s.seed + 1;
@@ -376,8 +377,8 @@ TEST_CASE("what is held out has every class, however the file is sorted", "[exam
   }
 }
 
-TEST_CASE("some examples to validate by are a sample of all", "[examples]") {
-  // A model that always answers 0 is right as often as 0 is the label: of the first ones always.
+TEST_CASE("a limited number of validation examples is a random sample of all", "[examples]") {
+  // A model that always answers 0 has the accuracy of label 0, which the first 200 examples have.
   LraSettings s = tiny();
   nn::SequenceClassifier model(s.model());
   const NoGrad guard;
@@ -390,13 +391,13 @@ TEST_CASE("some examples to validate by are a sample of all", "[examples]") {
   CHECK(evaluate(model, data, s).accuracy.correct == 200);
   const Accuracy some = evaluate(model, data, s, 100).accuracy;
   CHECK(some.total == 100);
-  // 100 of 400 without putting back: mean 50, standard deviation 4.3.
+  // 100 of 400 without replacement: mean 50, standard deviation 4.3.
   CHECK(std::abs(double(some.correct) - 50) < 5 * 4.34);
   CHECK(evaluate(model, data, s, 100).accuracy.correct == some.correct);
   CHECK(evaluate(model, data, s, 400).accuracy.correct == 200);
 }
 
-TEST_CASE("the least memory is no more than training a classifier takes", "[examples]") {
+TEST_CASE("least_memory() is below the memory that training a classifier uses", "[examples]") {
   LraSettings s = tiny();
   s.d_model = 64, s.d_hidden = 128, s.attend_to_padding = true, s.max_length = 60;
   const LraData data = read_lra_data(s, {});
@@ -413,7 +414,7 @@ TEST_CASE("the least memory is no more than training a classifier takes", "[exam
   CHECK(memory_stats().live == live);
 }
 
-TEST_CASE("settings that cannot be trained are named", "[examples]") {
+TEST_CASE("invalid settings of lra are reported", "[examples]") {
   using S = LraSettings;
   CHECK(error_of<UsageError>([] { lra_settings("path"); }) ==
         "--task path: accepted are image, listops, retrieval, text");

@@ -1,4 +1,4 @@
-// MIDI files spelled byte by byte, for the tests of the reader.
+// MIDI files built byte by byte, for the tests of the reader.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,7 @@
 
 namespace stretto::examples::testing {
 
-/// The bytes of a literal, zeros included, without the one that ends it.
+/// Returns the bytes of a literal including zeros, without the terminating one.
 template <std::size_t Size>
 std::string bytes_of(const char (&literal)[Size]) {
   return std::string(literal, Size - 1);
@@ -29,10 +29,10 @@ inline std::string header(std::size_t format, std::size_t tracks, std::size_t di
 
 inline const std::string kEnd = bytes_of("\0\xFF\x2F\0");
 
-/// A track of these events and an End of Track.
+/// Returns a track with these events and End of Track.
 inline std::string track(const std::string& events) { return chunk("MTrk", events + kEnd); }
 
-/// A file of 96 ticks per quarter note.
+/// Returns a file with 96 ticks per quarter note.
 inline std::string midi(std::size_t format, const std::vector<std::string>& tracks) {
   std::string bytes = header(format, tracks.size(), 96);
   for (const std::string& events : tracks) bytes += track(events);

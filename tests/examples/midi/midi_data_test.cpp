@@ -1,5 +1,4 @@
-// The reader of MIDI files on real ones: what it counts is what the tables beside them say, which
-// were made by other readers.
+// The reader of MIDI files on real files, compared with tables that other readers made.
 
 #include <algorithm>
 #include <cstdlib>
@@ -30,7 +29,7 @@ std::vector<std::string> split(const std::string& text, char separator) {
   return parts;
 }
 
-/// The rows of a tab-separated table, by the names in its first line.
+/// Returns the rows of a tab-separated table, by the column names in its first line.
 std::vector<Row> read_table(const std::string& path) {
   const std::vector<std::string> lines = split(read_file(path), '\n');
   const std::vector<std::string> names = split(lines.at(0), '\t');
@@ -44,7 +43,7 @@ std::vector<Row> read_table(const std::string& path) {
   return rows;
 }
 
-/// How many of `all` have this `member`.
+/// Returns the number of elements of `all` whose `member` is `value`.
 template <typename Element>
 std::size_t count(const std::vector<Element>& all, int Element::*member, int value) {
   return static_cast<std::size_t>(std::count_if(
@@ -57,7 +56,7 @@ std::string division_of(const MidiDivision& division) {
          std::to_string(division.ticks_per_frame);
 }
 
-/// What the tables could say of a file, under their names for it.
+/// Returns the values of a file under the column names of the tables.
 Row row_of(const MidiFile& file) {
   std::size_t tempos = 0;
   for (const TempoMap& map : file.tempo_maps) tempos += map.changes().size();
@@ -83,7 +82,7 @@ Row row_of(const MidiFile& file) {
           {"last_tick", text(last)}};
 }
 
-/// Checks the channels and programs of the notes; those of the tables need not have notes.
+/// Checks the channels and programs of the notes; the tables may have more, without notes.
 void check_channels(const MidiFile& file, const Row& expected) {
   std::set<int> channels;
   std::set<std::string> pairs;
@@ -101,8 +100,8 @@ void check_channels(const MidiFile& file, const Row& expected) {
   }
 }
 
-/// Checks `file` against every column of `expected` that row_of() knows, its channels, and its
-/// length in seconds, which the table rounds to thousandths.
+/// Checks `file` against every column of `expected` that row_of() has, its channels, and its length
+/// in seconds, which the table rounds to thousandths.
 void check_row(const MidiFile& file, const Row& expected) {
   for (const auto& [name, value] : row_of(file)) {
     const auto column = expected.find(name);
@@ -116,12 +115,12 @@ void check_row(const MidiFile& file, const Row& expected) {
   CHECK(file.seconds() == Approx(std::stod(seconds->second)).margin(0.000501).epsilon(0));
 }
 
-TEST_CASE("each file of the MIDI zoo is read as its table says, or refused",
+TEST_CASE("each file of the MIDI zoo agrees with its table or is rejected",
           "[examples][midi][data]") {
   const std::string table = data_path("midi/zoo.tsv");
   STRETTO_NEEDS_DATA(table);
-  // What the table's reader held against these is allowed: a RIFF wrapper, a longer header, a chunk
-  // of another kind.
+  // Valid files that the reader of the table rejected: a RIFF wrapper, a longer header, a chunk
+  // of another type.
   const std::set<std::string> faultless = {
       "derived/riff_rmid_wrapped.mid", "drywetmidi/invalid_invalid-chunk-size/candyluv.mid",
       "drywetmidi/invalid_not-enough-bytes/Feuerradder.mid", "jazz-soft/test-non-midi-track.mid"};
@@ -131,7 +130,7 @@ TEST_CASE("each file of the MIDI zoo is read as its table says, or refused",
     const std::string path = data_path("midi/zoo/" + name);
     INFO(path);
     const bool clean = expected.at("verdict") == "clean";
-    // The table lays the tempos of its three tracks, which are apart, over one another.
+    // The table merges the tempos of its three independent tracks.
     if (name == "drywetmidi/valid_multisequence-middle/crixmus.mid") expected["seconds"] = "55.525";
     if (clean) {
       const MidiFile file = read_midi(path);
@@ -141,7 +140,7 @@ TEST_CASE("each file of the MIDI zoo is read as its table says, or refused",
     }
     try {
       const MidiFile file = read_midi(path);
-      // The table's reader stopped where these scales break the rules; the scale has eight notes.
+      // The reader of the table stopped at the errors in these scales; a scale has eight notes.
       const bool scale = name.rfind("jazz-soft/test-illegal-message-", 0) == 0 ||
                          name.rfind("jazz-soft/test-running-status-", 0) == 0;
       CHECK(std::to_string(file.notes.size()) == (scale ? "8" : expected.at("note_ons")));
@@ -157,11 +156,11 @@ TEST_CASE("each file of the MIDI zoo is read as its table says, or refused",
   CHECK(refused == 27);
 }
 
-TEST_CASE("each file of the MIDI archives is read as its table says", "[examples][midi][data]") {
+TEST_CASE("each file of the MIDI archives agrees with its table", "[examples][midi][data]") {
   struct Archive {
     std::string name;
     std::size_t files;
-    int zero_lengths;  // notes, as the archive's description says; -1: it does not
+    int zero_lengths;  // number of notes of length 0 in the archive's description; -1: not given
   };
   for (const Archive& archive : {Archive{"asap", 391, 142}, Archive{"game_multitrack", 93, -1},
                                  Archive{"groove_drums", 1150, 817},

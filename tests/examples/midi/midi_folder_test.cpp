@@ -1,4 +1,4 @@
-// The search of a folder for MIDI files: links, loops, and folders that may not be searched.
+// The search of a directory for MIDI files: links, cycles, and directories without permission.
 
 #include "examples/midi/midi_folder.h"
 
@@ -35,7 +35,7 @@ std::string names_in(const std::string& folder) {
   return joined(found.names);
 }
 
-/// What `text` returns in a process that may not do everything.
+/// Returns the result of `text` in an unprivileged process.
 std::string without_privileges(const std::function<std::string()>& text) {
   const TempDir folder;
   fs::permissions(folder.str(), fs::perms::all);
@@ -52,7 +52,7 @@ std::string without_privileges(const std::function<std::string()>& text) {
 
 }  // namespace
 
-TEST_CASE("links to folders are followed, each folder once", "[examples][midi]") {
+TEST_CASE("links to directories are followed, each directory once", "[examples][midi]") {
   const TempDir folder;
   for (const char* name : {"data/own", "far/deep", "far/loops"})
     fs::create_directories(folder.file(name));
@@ -62,7 +62,8 @@ TEST_CASE("links to folders are followed, each folder once", "[examples][midi]")
   fs::create_directory_symlink("../far", data + "/linked");
   CHECK(names_in(data) == "a.mid linked/c.mid linked/deep/d.mid own/b.MIDI");
 
-  // Other ways to what has a path of its own, and loops: up, to itself, between two links.
+  // Additional links to directories found already, and cycles: to a parent, to itself,
+  // between two links.
   fs::create_directory_symlink("own", data + "/again");
   fs::create_directory_symlink("../../far/deep", data + "/own/deeper");
   fs::create_directory_symlink("..", data + "/own/up");
@@ -74,13 +75,13 @@ TEST_CASE("links to folders are followed, each folder once", "[examples][midi]")
   fs::create_symlink("a.mid", data + "/same.mid");  // a file is read under each of its names
   CHECK(names_in(data) == "a.mid linked/c.mid linked/deep/d.mid own/b.MIDI same.mid");
 
-  // The folder itself may be a link, or named by way of one.
+  // The given directory may be a link, or its path may contain one.
   fs::create_directory_symlink("data", folder.file("link"));
   CHECK(names_in(folder.file("link")) == names_in(data));
   CHECK(names_in(folder.file("link/own")) == "b.MIDI deeper/d.mid");
 }
 
-TEST_CASE("a folder that may not be searched is named and skipped", "[examples][midi]") {
+TEST_CASE("a directory without permission is reported and skipped", "[examples][midi]") {
   const TempDir folder;
   fs::permissions(folder.str(), fs::perms::all);
   for (const char* name : {"data/a", "data/locked", "data/z", "far"})
@@ -90,14 +91,15 @@ TEST_CASE("a folder that may not be searched is named and skipped", "[examples][
   fs::create_directory_symlink("../far", folder.file("data/link"));
   for (const char* name : {"data/locked", "far"})
     fs::permissions(folder.file(name), fs::perms::none);
-  const auto told = [&](const std::string& path) {
+  const auto result_for = [&](const std::string& path) {
     return without_privileges([&] {
       std::error_code error;
       const MidiFiles found = midi_files(path, error);
       return joined(found.names) + "; " + found.locked_text() + "; " + error.message();
     });
   };
-  const std::string below = told(folder.file("data")), itself = told(folder.file("far"));
+  const std::string below = result_for(folder.file("data")),
+                    itself = result_for(folder.file("far"));
   for (const char* name : {"data/locked", "far"})
     fs::permissions(folder.file(name), fs::perms::owner_all);
   CHECK(below == "a/1.mid z/3.mid; 2 folders may not be searched: link, locked; Success");

@@ -22,7 +22,7 @@ using Strings = std::vector<std::string>;
 
 MidiFile parse(const std::string& bytes) { return parse_midi(bytes, "song.mid"); }
 
-/// What parse_midi() says against `bytes`.
+/// Returns the error of parse_midi() for `bytes`.
 std::string refusal(const std::string& bytes) {
   return error_of<UsageError>([&] { parse(bytes); });
 }
@@ -39,7 +39,7 @@ std::vector<Row> rows(const MidiFile& file) {
   return all;
 }
 
-/// One note of pitch 60 from tick 0 to `end`, up to 127.
+/// The events of a note of pitch 60 from tick 0 to `end` (at most 127).
 std::string note_to(int end) {
   return bytes_of("\0\x90\x3C\x40") + static_cast<char>(end) + bytes_of("\x80\x3C\0");
 }
@@ -82,7 +82,7 @@ TEST_CASE("a MIDI file is read field by field", "[examples][midi]") {
   CHECK(file.warnings.empty());
 }
 
-TEST_CASE("a MIDI file without tracks or notes is one", "[examples][midi]") {
+TEST_CASE("a MIDI file without tracks or notes is valid", "[examples][midi]") {
   const MidiFile none = parse(header(2, 0, 480));
   CHECK(none.tracks.empty());
   CHECK(none.seconds() == 0);
@@ -93,24 +93,25 @@ TEST_CASE("a MIDI file without tracks or notes is one", "[examples][midi]") {
 }
 
 TEST_CASE("MIDI notes of one pitch end in the order in which they began", "[examples][midi]") {
-  // Two of pitch 60 overlap, on another channel a third; the second end is a note-on of velocity 0.
+  // Two overlapping notes of pitch 60, a third on another channel; the second note-off is a note-on
+  // of velocity 0.
   const MidiFile file =
       parse(midi(0, {bytes_of("\0\x90\x3C\x10\x0A\x90\x3C\x20\0\x91\x3C\x30\x0A\x80\x3C\0") +
                      bytes_of("\x0A\x90\x3C\0\x0A\x81\x3C\0")}));
   CHECK(rows(file) == std::vector<Row>{{0, 20, 60, 16, 0, 0, 0},
                                        {10, 20, 60, 32, 0, 0, 0},
                                        {10, 30, 60, 48, 1, 0, 0}});
-  // An end without a beginning, a note of no length, one that nothing ends.
+  // A note-off without a note, a note of length 0, a note without a note-off.
   const MidiFile odd = parse(midi(0, {bytes_of("\0\x80\x3C\0\x05\x90\x3C\x10\0\x80\x3C\0") +
                                       bytes_of("\0\x90\x3D\x10\x05\xFF\x01\0")}));
   CHECK(rows(odd) == std::vector<Row>{{5, 0, 60, 16, 0, 0, 0}, {5, 5, 61, 16, 0, 0, 0}});
   CHECK(odd.warnings.empty());
-  // Another track ends none of this one's notes.
+  // A note-off on another track does not end a note of this track.
   const MidiFile apart = parse(midi(1, {bytes_of("\0\x90\x3C\x10\x20\xFF\x01\0"), note_to(4)}));
   CHECK(rows(apart) == std::vector<Row>{{0, 32, 60, 16, 0, 0, 0}, {0, 4, 60, 64, 0, 0, 1}});
 }
 
-TEST_CASE("MIDI running status holds for messages of one and of two data bytes",
+TEST_CASE("MIDI running status works for messages with one and two data bytes",
           "[examples][midi]") {
   const MidiFile file = parse(midi(0, {bytes_of("\0\xC0\x05\0\x06\0\xD0\x01\0\x02\0\x90\x3C\x10") +
                                        bytes_of("\x08\x3E\x10\x08\x3C\0\0\x3E\0")}));
@@ -118,9 +119,9 @@ TEST_CASE("MIDI running status holds for messages of one and of two data bytes",
   CHECK(file.warnings.empty());
 }
 
-TEST_CASE("MIDI running status goes on over meta and system messages, with a warning",
+TEST_CASE("MIDI running status continues after meta and system messages, with a warning",
           "[examples][midi]") {
-  // The note-on begins at byte 22 + 0 and takes 4 bytes; what stands between takes `size`.
+  // The note-on begins at byte 22 and has 4 bytes; `between` follows.
   for (const std::string& between :
        {bytes_of("\0\xFF\x01\x02hi"), bytes_of("\0\xF0\x02\x01\xF7"), bytes_of("\0\xF1\x05")}) {
     const MidiFile file =
@@ -148,7 +149,7 @@ TEST_CASE("MIDI delta times have up to four bytes", "[examples][midi]") {
   CHECK(start(bytes_of("\x80\x80\x80\0")) == 0);
   CHECK(refusal(midi(0, {bytes_of("\x81\x80\x80\x80\0\x90\x3C\x10")})) ==
         "song.mid: byte 22: a variable-length quantity of more than 4 bytes");
-  // Ticks themselves go beyond 32 bits.
+  // Ticks may exceed 32 bits.
   std::string long_song;
   for (int i = 0; i < 40; ++i) long_song += bytes_of("\xFF\xFF\xFF\x7F\xB0\x01\x01");
   CHECK(parse(midi(0, {long_song})).tracks[0].end == std::int64_t{40} * 268435455);
@@ -173,7 +174,7 @@ TEST_CASE("a MIDI note has the program of its channel", "[examples][midi]") {
                                                          {12, 0, 65, 16, 0, 7, 2}});
 }
 
-TEST_CASE("the tracks of a format 2 MIDI file have clocks of their own", "[examples][midi]") {
+TEST_CASE("each track of a format 2 MIDI file has its own tempo", "[examples][midi]") {
   const std::string slow = bytes_of("\0\xFF\x51\x03\x0F\x42\x40") + note_to(96);
   const MidiFile file = parse(midi(2, {slow, note_to(96)}));
   REQUIRE(file.tempo_maps.size() == 2);
@@ -187,7 +188,7 @@ TEST_CASE("the tracks of a format 2 MIDI file have clocks of their own", "[examp
   CHECK(together.tempo_map(1).seconds(96) == 1);
 }
 
-TEST_CASE("MIDI chunks and events of other kinds are skipped", "[examples][midi]") {
+TEST_CASE("MIDI chunks and events of unknown types are skipped", "[examples][midi]") {
   const std::string sysex = bytes_of("\0\xF0\x03\x43\x12\0\x10\xF7\x02\x01\xF7\0\xF7\x01\xFA");
   const std::string metas = bytes_of("\0\xFF\x60\x02\x90\x3C\0\xFF\x7F\x81\0") +
                             std::string(128, '\x90') + bytes_of("\0\xE0\0\x40\0\xA0\x3C\x10");
@@ -214,7 +215,7 @@ TEST_CASE("a MIDI file in a RIFF wrapper is read", "[examples][midi]") {
         "song.mid: byte 20: not a MIDI file: it does not begin with MThd");
 }
 
-TEST_CASE("missing and surplus bytes of a MIDI file are read over", "[examples][midi]") {
+TEST_CASE("missing and extra bytes of a MIDI file give warnings", "[examples][midi]") {
   const std::string note = note_to(9);
   const std::vector<Row> one = {{0, 9, 60, 64, 0, 0, 0}};
   const std::string head = header(0, 1, 96);
@@ -263,7 +264,7 @@ TEST_CASE("a wrong chunk length does not hide the next MIDI track", "[examples][
   CHECK(alien.notes.size() == 2);
 }
 
-TEST_CASE("MIDI meta events that make no sense are left out", "[examples][midi]") {
+TEST_CASE("invalid MIDI meta events are skipped with a warning", "[examples][midi]") {
   const MidiFile file = parse(midi(
       0, {bytes_of("\0\xFF\x51\x02\x0F\x42\0\xFF\x51\x03\0\0\0\0\xFF\x58\x04\x04\x10\x18\x08") +
           bytes_of("\0\xFF\x58\x04\0\x02\x18\x08\0\xFF\x59\x02\x08\0\0\xFF\x59\x02\0\xFF")}));
@@ -281,7 +282,7 @@ TEST_CASE("MIDI meta events that make no sense are left out", "[examples][midi]"
   CHECK(two.warnings == Strings{"byte 8: format 0 with more than one track, read as format 1"});
 }
 
-TEST_CASE("what is no MIDI file is refused in one line", "[examples][midi]") {
+TEST_CASE("files that are not MIDI are rejected in one line", "[examples][midi]") {
   const std::string good = midi(0, {note_to(9)});
   CHECK(refusal("") == "song.mid: byte 0: the file is empty");
   CHECK(refusal("MTh") == "song.mid: byte 0: not a MIDI file: it does not begin with MThd");
@@ -300,7 +301,7 @@ TEST_CASE("what is no MIDI file is refused in one line", "[examples][midi]") {
         "song.mid: byte 23: data byte 0x3C without a status before it");
   CHECK(refusal(midi(0, {bytes_of("\0\x90\x3C\xAB")})) ==
         "song.mid: byte 25: data byte 0xAB; expected 0x00 to 0x7F");
-  // A longer header than today's is read.
+  // A longer header is accepted.
   CHECK(parse(chunk("MThd", bytes_of("\0\0\0\1\0\x60more")) + track(note_to(9))).notes.size() == 1);
 
   const TempDir folder;
@@ -316,7 +317,7 @@ TEST_CASE("what is no MIDI file is refused in one line", "[examples][midi]") {
         path + ": byte 0: not a MIDI file: it does not begin with MThd");
 }
 
-TEST_CASE("a MIDI file beyond a limit is refused", "[examples][midi]") {
+TEST_CASE("a MIDI file that exceeds a limit is rejected", "[examples][midi]") {
   const TempDir folder;
   const std::string path = folder.file("long.mid");
   write_file(path, midi(0, {note_to(9)}));
@@ -341,7 +342,7 @@ TEST_CASE("a MIDI file beyond a limit is refused", "[examples][midi]") {
         "song.mid: byte " + std::to_string(14 + tracks.size()) + ": more than 65535 tracks");
 }
 
-TEST_CASE("what midi.h writes is read back", "[examples][midi]") {
+TEST_CASE("files written by midi.h are read back unchanged", "[examples][midi]") {
   PortableRandom random(7);
   for (int round = 0; round < 50; ++round) {
     Song song{1 + random.below(0x7FFF), 4 + random.below(400) * 0.5, {}};
@@ -352,7 +353,7 @@ TEST_CASE("what midi.h writes is read back", "[examples][midi]") {
                 random.below(16),
                 random.below(128),
                 {}};
-      std::vector<int> free(128, 0);  // from when on each pitch is
+      std::vector<int> free(128, 0);  // the tick from which each pitch is free
       const int notes = random.below(40);
       for (int i = 0; i < notes; ++i) {
         const int pitch = random.below(128);

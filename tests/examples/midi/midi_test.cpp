@@ -18,13 +18,13 @@ namespace {
 using namespace stretto::examples;           // NOLINT
 using namespace stretto::examples::testing;  // NOLINT
 
-/// A reader of MIDI files that shares nothing with the writer.
+/// A reader of MIDI files, independent of the writer.
 class Reader {
  public:
   struct Event {
     int tick;
     int status;
-    std::string data;  // of a meta event: its type, then its contents
+    std::string data;  // for a meta event: its type, then its content
   };
   struct File {
     int format = 0;
@@ -105,7 +105,7 @@ class Reader {
   std::size_t at_ = 0;
 };
 
-/// The notes of a track that was read; throws if a note-off has no note-on, or the reverse.
+/// Returns the notes of a track; throws if a note-on or note-off is unmatched.
 std::vector<Note> notes_of(const std::vector<Reader::Event>& events) {
   std::vector<Note> notes;
   std::map<char, std::size_t> sounding;
@@ -138,7 +138,7 @@ std::string bytes_of(const char (&literal)[Size]) {
 }
 
 TEST_CASE("a tiny song has exactly these bytes", "[examples][midi]") {
-  // Two notes of one pitch, back to back and given out of order; 480 ticks take two bytes.
+  // Two adjacent notes of one pitch, passed out of order; 480 ticks need two bytes.
   const Song song{480, 120, {{"A", 2, 19, {{480, 1, 60, 64}, {0, 480, 60, 100}}}}};
   const std::string expected =
       bytes_of("MThd\0\0\0\x06\0\x01\0\x02\x01\xE0") +
@@ -149,7 +149,7 @@ TEST_CASE("a tiny song has exactly these bytes", "[examples][midi]") {
   CHECK(midi_bytes(song) == expected);
 }
 
-TEST_CASE("MIDI delta times take one to four bytes", "[examples][midi]") {
+TEST_CASE("MIDI delta times are written in one to four bytes", "[examples][midi]") {
   for (const int start : {0, 127, 128, 8192, 16383, 16384, 2097151, 2097152, 268435454}) {
     const auto file = Reader::read(midi_bytes(one_note({start, 1, 64, 90})));
     const std::vector<Note> notes = notes_of(file.tracks.at(1));
@@ -158,7 +158,7 @@ TEST_CASE("MIDI delta times take one to four bytes", "[examples][midi]") {
   }
 }
 
-TEST_CASE("a MIDI song reads back", "[examples][midi]") {
+TEST_CASE("a MIDI song is read back unchanged", "[examples][midi]") {
   const TempDir folder;
   const std::string path = folder.file("song.mid");
   const Song song{96,
@@ -182,7 +182,7 @@ TEST_CASE("a MIDI song reads back", "[examples][midi]") {
         "cannot write '" + folder.str() + "': Is a directory");
 }
 
-TEST_CASE("MIDI values out of range are refused by name", "[examples][midi]") {
+TEST_CASE("MIDI values out of range are rejected with their names", "[examples][midi]") {
   const auto refusal = [](const Song& song) {
     return error_of<std::invalid_argument>([&] { midi_bytes(song); });
   };
@@ -206,7 +206,7 @@ TEST_CASE("MIDI values out of range are refused by name", "[examples][midi]") {
   }
 }
 
-TEST_CASE("later tempos stand in the first track", "[examples][midi]") {
+TEST_CASE("later tempos are written to the first track", "[examples][midi]") {
   Song song{480, 120, {}, {{960, 60}, {1000, 240}}};
   const auto track = Reader::read(midi_bytes(song)).tracks.at(0);
   REQUIRE(track.size() == 5);

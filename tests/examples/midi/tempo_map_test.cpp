@@ -12,7 +12,7 @@ namespace {
 using namespace stretto::examples;           // NOLINT
 using namespace stretto::examples::testing;  // NOLINT
 
-TEST_CASE("a tempo map without changes runs at 120 beats a minute", "[examples][midi]") {
+TEST_CASE("a tempo map without changes has 120 beats per minute", "[examples][midi]") {
   const TempoMap map({480, 0, 0});
   CHECK(map.seconds(0) == 0);
   CHECK(map.seconds(480) == 0.5);
@@ -21,9 +21,9 @@ TEST_CASE("a tempo map without changes runs at 120 beats a minute", "[examples][
   CHECK(map.changes().empty());
 }
 
-TEST_CASE("a tempo map goes from ticks to seconds to beats and back", "[examples][midi]") {
-  // 100 ticks a beat: two beats at half a second, one at 0.25, and from tick 300 on a second each.
-  // Of the two changes at tick 200 the later one holds.
+TEST_CASE("a tempo map converts between ticks, seconds and beats", "[examples][midi]") {
+  // 100 ticks per beat: two beats of 0.5 s, one of 0.25 s, and beats of 1 s from tick 300. Of two
+  // changes at tick 200 the later one counts.
   const TempoMap map({100, 0, 0}, {{300, 1000000}, {200, 900000}, {200, 250000}});
   REQUIRE(map.changes().size() == 3);
   CHECK(map.changes()[0].microseconds_per_quarter == 900000);
@@ -44,18 +44,18 @@ TEST_CASE("a change at tick 0 sets the tempo from the start", "[examples][midi]"
   CHECK(map.beats(2) == 1);
 }
 
-TEST_CASE("SMPTE ticks have a length of their own; the tempo moves the beats", "[examples][midi]") {
+TEST_CASE("SMPTE ticks have a fixed length; the tempo changes only the beats", "[examples][midi]") {
   const TempoMap map({0, 25, 40}, {{1000, 250000}});
   CHECK(map.seconds(1000) == 1);
   CHECK(map.seconds(3000) == 3);
   CHECK(map.tick(3) == 3000);
-  CHECK(map.beats(1) == 2);  // at half a second each, then at a quarter
+  CHECK(map.beats(1) == 2);  // beats of 0.5 s, then of 0.25 s
   CHECK(map.beats(3) == 10);
   CHECK(TempoMap({0, 30, 80}).seconds(2400) == Approx(1).epsilon(1e-15));
   CHECK(TempoMap({0, 29, 100}).seconds(2997) == Approx(2997 * 1001.0 / 3e6).epsilon(1e-15));
 }
 
-TEST_CASE("a tempo map refuses numbers out of range", "[examples][midi]") {
+TEST_CASE("a tempo map rejects values out of range", "[examples][midi]") {
   const auto refusal = [](const MidiDivision& division, std::vector<TempoChange> changes) {
     return error_of<std::invalid_argument>([&] { TempoMap(division, changes); });
   };

@@ -1,4 +1,4 @@
-// Little songs for the tests of examples/piano.
+// Small songs for the tests of examples/piano.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// Libraries of piano music: what is read and what is skipped, how they are split and cut.
+// Libraries of piano music: reading, skipped files, splits, crops and windows.
 
 #include <algorithm>
 #include <filesystem>
@@ -20,7 +20,7 @@ using stretto::Tensor;
 const PianoTokens& remi() { return piano_tokens("remi"); }
 const PianoTokens& performance() { return piano_tokens("performance"); }
 
-/// Songs 0 … n − 1, song i on pitch 40 + i.
+/// Writes songs 0 … n − 1; song i has pitch 40 + i.
 TempDir& fill(TempDir& folder, int n) {
   std::filesystem::create_directories(folder.file("midi/more"));
   for (int i = 0; i < n; ++i)
@@ -44,7 +44,7 @@ std::vector<std::vector<int64_t>> rows(const Tensor& x) {
 
 }  // namespace
 
-TEST_CASE("a library tells which of its files are damaged", "[examples][piano]") {
+TEST_CASE("a library reports damaged files", "[examples][piano]") {
   TempDir folder;
   const std::string data = fill(folder, 9).file("midi");
   const auto cut = [&](const std::string& name) {
@@ -59,13 +59,13 @@ TEST_CASE("a library tells which of its files are damaged", "[examples][piano]")
   CHECK_THAT(one.damaged.text(), Containing("1 file is damaged and was read as far as possible: "
                                             "more/3.MID (byte "));
   for (const char* name : {"0.MID", "2.midi", "more/1.midi"}) cut(name);
-  const std::string told = read_library({.folder = data, .every = 3}, remi()).damaged.text();
-  CHECK_THAT(told,
+  const std::string error_for = read_library({.folder = data, .every = 3}, remi()).damaged.text();
+  CHECK_THAT(error_for,
              Containing("4 files are damaged and were read as far as possible: 0.MID (byte "));
-  CHECK_THAT(told, Containing("), 2.midi, more/1.midi …"));
+  CHECK_THAT(error_for, Containing("), 2.midi, more/1.midi …"));
 }
 
-TEST_CASE("a library is every MIDI file below a folder, by name", "[examples][piano]") {
+TEST_CASE("a library has every MIDI file below a directory, sorted by name", "[examples][piano]") {
   TempDir folder;
   const std::string data = fill(folder, 7).file("midi");
   write_file(folder.file("midi/notes.txt"), "no music");
@@ -84,7 +84,7 @@ TEST_CASE("a library is every MIDI file below a folder, by name", "[examples][pi
   CHECK(halves.test.empty());
 }
 
-TEST_CASE("a table splits a library", "[examples][piano]") {
+TEST_CASE("a table defines the splits of a library", "[examples][piano]") {
   TempDir folder;
   const std::string data = fill(folder, 4).file("midi"), table = folder.file("split.tsv");
   write_file(table,
@@ -122,7 +122,7 @@ TEST_CASE("a table splits a library", "[examples][piano]") {
                                                      table);
 }
 
-TEST_CASE("a byte order mark and empty last lines of a table are no rows", "[examples][piano]") {
+TEST_CASE("a byte order mark and empty last lines of a table are ignored", "[examples][piano]") {
   TempDir folder;
   const std::string data = fill(folder, 4).file("midi"), table = folder.file("split.tsv");
   for (const char* end : {"\n", "\r\n"}) {
@@ -138,32 +138,34 @@ TEST_CASE("a byte order mark and empty last lines of a table are no rows", "[exa
   }
 }
 
-TEST_CASE("a piece is as long as its last note, whatever follows", "[examples][piano]") {
-  const auto told = [](const MidiFile& file) {
+TEST_CASE("the length of a piece ends with its last note, whatever follows", "[examples][piano]") {
+  const auto error_for = [](const MidiFile& file) {
     return error_of<UsageError>([&] { check_piano_file(file, "x"); });
   };
   const Song song = piano_song({{0, 480, 60, 60}});
   for (const int late : {480 * 50'000, (1 << 28) - 1}) {
     Song tempo = song;
     tempo.tempos = {{late, 60}};
-    CHECK(told(parsed(tempo)) == "(nothing thrown)");
+    CHECK(error_for(parsed(tempo)) == "(nothing thrown)");
     Song drums = song;
     drums.tracks.push_back({"Drums", drum_channel, 0, {{late - 100, 100, 40, 9}}});
-    CHECK(told(parsed(drums)) == "(nothing thrown)");
+    CHECK(error_for(parsed(drums)) == "(nothing thrown)");
     const PianoTokens& both = performance();
     CHECK(both.encode(parsed(tempo), true) == both.encode(parsed(song), true));
     CHECK(remi().encode(parsed(drums), false) == remi().encode(parsed(song), false));
-    CHECK(told(parsed(piano_song({{0, late, 60, 60}}))) ==
+    CHECK(error_for(parsed(piano_song({{0, late, 60, 60}}))) ==
           "x: lasts more than six hours or 40000 beats");
-    CHECK(told(parsed(piano_song({{late - 1, 1, 60, 60}}))) ==
+    CHECK(error_for(parsed(piano_song({{late - 1, 1, 60, 60}}))) ==
           "x: lasts more than six hours or 40000 beats");
   }
-  Song slow = piano_song({{480 * 6000, 1, 60, 60}});  // six hours at ten beats a minute are 3600
+  Song slow =
+      piano_song({{480 * 6000, 1, 60, 60}});  // at ten beats per minute, six hours are 3600 beats
   slow.quarters_per_minute = 10;
-  CHECK(told(parsed(slow)) == "x: lasts more than six hours or 40000 beats");
+  CHECK(error_for(parsed(slow)) == "x: lasts more than six hours or 40000 beats");
 }
 
-TEST_CASE("a library skips what is no piece, and says why", "[examples][piano]") {
+TEST_CASE("a library skips files that are not piano pieces and reports the reason",
+          "[examples][piano]") {
   TempDir folder;
   const std::string data = fill(folder, 3).file("midi");
   write_file(data + "/bad.mid", "MThd");
@@ -198,7 +200,7 @@ TEST_CASE("a library skips what is no piece, and says why", "[examples][piano]")
                  Containing("; reduce --every"));
 }
 
-TEST_CASE("generated libraries depend on their seed alone", "[examples][piano]") {
+TEST_CASE("generated libraries depend only on the seed", "[examples][piano]") {
   for (const PianoTokens* tokens : {&remi(), &performance()}) {
     const PianoLibrary library = generated_library(3, *tokens);
     CHECK(library.train.size() == 200);
@@ -206,7 +208,7 @@ TEST_CASE("generated libraries depend on their seed alone", "[examples][piano]")
     CHECK(fingerprint(library.train) == fingerprint(generated_library(3, *tokens).train));
     CHECK(fingerprint(library.train) != fingerprint(generated_library(4, *tokens).train));
     CHECK(fingerprint(library.train) != fingerprint(library.valid));
-    // They survive being written as MIDI.
+    // Pieces are the same after writing and reading MIDI.
     for (const PianoPiece& piece : library.test)
       CHECK(tokens->encode(parsed(tokens->play(piece.tokens)), false) == piece.tokens);
   }
@@ -235,7 +237,7 @@ TEST_CASE("crops of REMI begin with Bar and stay in range", "[examples][piano]")
       CHECK(std::count(inputs.begin(), inputs.end(), remi_pad) == 0);
     }
   }
-  CHECK(moved);  // chorales do not go there
+  CHECK(moved);  // untransposed chorales have no pitch above 90
 }
 
 TEST_CASE("crops of short pieces are padded, and padding is not scored", "[examples][piano]") {
@@ -249,7 +251,7 @@ TEST_CASE("crops of short pieces are padded, and padding is not scored", "[examp
                              stretto::nn::ignore_index, stretto::nn::ignore_index});
 }
 
-TEST_CASE("crops of performances are transposed and stretched", "[examples][piano]") {
+TEST_CASE("crops of performances are transposed and stretched in time", "[examples][piano]") {
   const std::vector<PianoPiece> pieces{
       {"a", performance_tokens({{0, 100, 125, 62}, {300, 100, 2, 62}})}};
   std::vector<int> lows, thirds;
@@ -267,11 +269,11 @@ TEST_CASE("crops of performances are transposed and stretched", "[examples][pian
     std::sort(all->begin(), all->end());
     all->erase(std::unique(all->begin(), all->end()), all->end());
   }
-  CHECK(lows == std::vector<int>{0, 1, 2, 3, 4});  // 125 leaves room for 2 upwards
+  CHECK(lows == std::vector<int>{0, 1, 2, 3, 4});  // pitch 125 can move up by 2 only
   CHECK(thirds == std::vector<int>{285, 288, 291, 294, 297, 300, 303, 306, 309, 312, 315});
 }
 
-TEST_CASE("windows follow one another and are even", "[examples][piano]") {
+TEST_CASE("windows cover pieces in order and are evenly sampled", "[examples][piano]") {
   const PianoLibrary library = generated_library(1, remi());
   const std::vector<PianoWindow> all = windows(library.test, remi(), 100);
   for (size_t i = 0; i < all.size(); ++i) {

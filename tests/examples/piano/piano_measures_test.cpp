@@ -26,7 +26,7 @@ nn::LanguageModel model(nn::MakePositionalEncoding position,
 
 }  // namespace
 
-TEST_CASE("position_measures: ranges as in Table 7, in terms of the trained length") {
+TEST_CASE("position_measures: the ranges of Table 7, relative to the trained length") {
   auto m = model({}, nn::Sinusoid{});
   std::vector<std::vector<int64_t>> ranges;
   for (const PositionMeasure& x : position_measures(m, 64, 80, 1)) {
@@ -43,19 +43,19 @@ TEST_CASE("position_measures: ranges as in Table 7, in terms of the trained leng
                                                     {64, 80, 4},
                                                     {64, 80, 16},
                                                     {64, 80, 32}});
-  CHECK(position_measures(m, 64, 40, 1).size() == 6);  // shorter than what was trained
-  CHECK(position_measures(m, 16, 16, 1).size() == 4);  // a distance of 1 of 16 says nothing
+  CHECK(position_measures(m, 64, 40, 1).size() == 6);  // shorter than the trained length
+  CHECK(position_measures(m, 16, 16, 1).size() == 4);  // a distance of 1 (of 16) is left out
 }
 
-TEST_CASE("position_measures: a position that is relative alone") {
+TEST_CASE("position_measures: a purely relative position is translation invariant") {
   auto relative = model(nn::alibi());
   for (const PositionMeasure& x : position_measures(relative, 32, 48, 1)) {
     CHECK(x.invariance < 1e-9);
-    CHECK(x.monotonicity == 0);  // ALiBi falls with the distance
+    CHECK(x.monotonicity == 0);  // ALiBi decreases with the distance
   }
 }
 
-TEST_CASE("position_measures draw anew for each token, and leave no trace") {
+TEST_CASE("position_measures draw new noise for each token and restore the random state") {
   const nn::SineSpeOptions few{.realizations = 4, .sines = 2, .gated = false};
   auto m = model(nn::sine_spe(few));
   m.train();

@@ -1,4 +1,4 @@
-// Performance events: what they make of MIDI files, and the way back.
+// Performance events: conversion from MIDI files and back.
 
 #include <algorithm>
 #include <cmath>
@@ -37,11 +37,11 @@ std::vector<PianoNote> random_notes(PortableRandom& random, int n) {
 
 }  // namespace
 
-TEST_CASE("performance events stand in order of time", "[examples][piano]") {
+TEST_CASE("performance events are ordered by time", "[examples][piano]") {
   CHECK(performance_end == 388);
   CHECK(performance_pad + 1 == performance_size);
-  // The example of Huang et al. (2018), figure 7, at 2 ticks a hundredth: three notes, one of them
-  // held, and a fourth; the silence before is left out.
+  // The example of Huang et al. (2018), figure 7, at 2 ticks per 10 ms: three overlapping notes and
+  // a fourth; initial silence is omitted.
   Song song =
       piano_song({{100, 400, 60, 80}, {200, 300, 64, 80}, {300, 200, 67, 80}, {800, 100, 65, 100}});
   song.ticks_per_quarter = 100;
@@ -58,7 +58,7 @@ TEST_CASE("performance times follow the tempo map", "[examples][piano]") {
   CHECK(performed(parsed(song)) == std::vector<PianoNote>{{0, 100, 60, 2}, {125, 25, 60, 126}});
 }
 
-TEST_CASE("the pedal holds notes where it is asked to", "[examples][piano]") {
+TEST_CASE("the pedal extends notes if requested", "[examples][piano]") {
   MidiFile file = parsed(
       piano_song({{0, 480, 60, 62}, {480, 480, 64, 62}, {1440, 96, 60, 62}, {1920, 480, 67, 62}}));
   file.controls = {
@@ -71,8 +71,7 @@ TEST_CASE("the pedal holds notes where it is asked to", "[examples][piano]") {
             {0, 125, 60, 62}, {50, 75, 64, 62}, {150, 100, 60, 62}, {200, 50, 67, 62}});
 }
 
-TEST_CASE("a pedal that nobody releases holds for a minute after the last note",
-          "[examples][piano]") {
+TEST_CASE("a pedal that is never released ends a minute after the last note", "[examples][piano]") {
   MidiFile file = parsed(piano_song({{0, 480, 60, 62}, {480, 480, 64, 62}}));
   file.controls = {{240, 0, 64, 127, 1}};
   file.tracks[0].end = std::int64_t{1} << 40;
@@ -84,7 +83,7 @@ TEST_CASE("a pedal that nobody releases holds for a minute after the last note",
   CHECK(performed(file, true) == std::vector<PianoNote>{{0, 110, 60, 62}, {50, 60, 64, 62}});
 }
 
-TEST_CASE("performance round trip is exact on its grid", "[examples][piano]") {
+TEST_CASE("performance events are exact for notes on the grid", "[examples][piano]") {
   PortableRandom random(2);
   for (int trial = 0; trial < 50; ++trial) {
     const std::vector<PianoNote> notes = random_notes(random, 60);
@@ -95,7 +94,7 @@ TEST_CASE("performance round trip is exact on its grid", "[examples][piano]") {
   }
 }
 
-TEST_CASE("performance events are read in any order", "[examples][piano]") {
+TEST_CASE("performance events can be decoded in any order", "[examples][piano]") {
   CHECK(performance_notes({}).empty());
   CHECK(performance_notes({off(60), loud(3), shift(4)}).empty());
   CHECK(performance_notes({on(60), off(60)}) == std::vector<PianoNote>{{0, 1, 60, 62}});
@@ -114,7 +113,7 @@ TEST_CASE("performance events are read in any order", "[examples][piano]") {
   }
 }
 
-TEST_CASE("stretched events keep to the grid without drifting", "[examples][piano]") {
+TEST_CASE("stretched events stay on the grid without drifting", "[examples][piano]") {
   std::vector<int> tokens;
   for (int i = 0; i < 1000; ++i) tokens.insert(tokens.end(), {on(60), shift(1), off(60), shift(9)});
   for (const double factor : {0.95, 1.05}) {
@@ -126,7 +125,8 @@ TEST_CASE("stretched events keep to the grid without drifting", "[examples][pian
   CHECK(stretched({shift(100), shift(100)}, 0.95) == std::vector<int>{shift(100), shift(90)});
 }
 
-TEST_CASE("real files survive both languages", "[examples][piano][data]") {
+TEST_CASE("real files are the same after encoding and decoding in both languages",
+          "[examples][piano][data]") {
   const std::string packed = data_path("midi/pop909.tar.gz"), zoo = data_path("midi/zoo");
   for (const std::string& path : {packed, zoo}) STRETTO_NEEDS_DATA(path);
   const TempDir folder;
@@ -136,7 +136,7 @@ TEST_CASE("real files survive both languages", "[examples][piano][data]") {
   for (const std::string& from : {zoo, folder.str()})
     for (const auto& entry : std::filesystem::recursive_directory_iterator(from)) {
       const std::string path = entry.path().string();
-      // A tenth of the songs, all of the zoo.
+      // A tenth of the songs, and the whole zoo.
       if (entry.is_regular_file() && (from == zoo || path.ends_with("0.mid")))
         paths.push_back(path);
     }
@@ -154,10 +154,10 @@ TEST_CASE("real files survive both languages", "[examples][piano][data]") {
     songs += path.rfind(zoo, 0) != 0;
     for (const char* language : {"remi", "performance"}) {
       const PianoTokens& tokens = piano_tokens(language);
-      const std::vector<int> told = tokens.encode(file, false);
-      CHECK(tokens.encode(parsed(tokens.play(told)), false) == told);
+      const std::vector<int> tokens_of_file = tokens.encode(file, false);
+      CHECK(tokens.encode(parsed(tokens.play(tokens_of_file)), false) == tokens_of_file);
     }
-    // Every onset is there, to the nearest hundredth.
+    // Every onset is present, rounded to 10 ms.
     std::set<std::pair<int, int64_t>> onsets;
     const std::vector<PianoNote> notes = performed(file);
     for (const PianoNote& note : notes) onsets.insert({note.pitch, note.start});

@@ -1,4 +1,4 @@
-// REMI: its words, what it makes of MIDI files, and the way back.
+// REMI: its tokens, conversion from MIDI files and back.
 
 #include <algorithm>
 
@@ -33,7 +33,7 @@ std::vector<int> tokens_of(const std::vector<std::string>& names) {
 
 }  // namespace
 
-TEST_CASE("REMI's ids are the ranks of the published names", "[examples][piano]") {
+TEST_CASE("REMI's ids are the positions in the published vocabulary", "[examples][piano]") {
   const auto& words = remi_words();
   REQUIRE(int(words.size()) == remi_size);
   CHECK(std::is_sorted(words.begin(), words.end(),
@@ -71,7 +71,7 @@ TEST_CASE("REMI's ids are the ranks of the published names", "[examples][piano]"
   CHECK(piano_tokens("remi").pad == 332);
 }
 
-TEST_CASE("velocities and tempos go to the nearest word", "[examples][piano]") {
+TEST_CASE("velocities and tempos are rounded to the nearest token", "[examples][piano]") {
   const auto velocity = [](double v) { return remi_nearest(RemiKind::velocity, v); };
   CHECK(velocity(1) == 40);
   CHECK(velocity(60) == 60);
@@ -82,11 +82,11 @@ TEST_CASE("velocities and tempos go to the nearest word", "[examples][piano]") {
   CHECK(tempo(3) == 32);
   CHECK(tempo(120) == 119);
   CHECK(tempo(120.6) == 122);
-  CHECK(tempo(152) == 149);  // no word of its own; 155 is as near
+  CHECK(tempo(152) == 149);  // 149 and 155 are equally near
   CHECK(tempo(6e7) == 224);
 }
 
-TEST_CASE("REMI tells bars, beats, tempos and notes in order", "[examples][piano]") {
+TEST_CASE("REMI encodes bars, beats, tempos and notes in order", "[examples][piano]") {
   Song song =
       piano_song({{0, 480, 60, 64}, {0, 480, 72, 81}, {300, 30, 50, 20}, {1920, 4000, 21, 127}});
   song.quarters_per_minute = 90;
@@ -99,7 +99,7 @@ TEST_CASE("REMI tells bars, beats, tempos and notes in order", "[examples][piano
         "Beat_4 Tempo_200 Bar_None EOS_None");
 }
 
-TEST_CASE("REMI's grid is a quarter of a beat in any division", "[examples][piano]") {
+TEST_CASE("REMI's grid is a quarter of a beat for any MIDI division", "[examples][piano]") {
   const auto notes = [](const MidiFile& file) { return quantized(file).notes; };
   const std::vector<PianoNote> expected{{1, 2, 60, 64}, {6, 16, 62, 64}};
   for (const int division : {480, 96, 12, 960}) {
@@ -108,7 +108,8 @@ TEST_CASE("REMI's grid is a quarter of a beat in any division", "[examples][pian
     song.ticks_per_quarter = division;
     CHECK(notes(parsed(song)) == expected);
   }
-  // 40 ticks of 1 ms a frame at 25 a second, where 120 beats a minute make a sixteenth of 125 ms.
+  // SMPTE: 25 frames per second with 40 ticks of 1 ms; at 120 beats per minute a sixteenth
+  // is 125 ms.
   MidiFile smpte;
   smpte.division = {0, 25, 40};
   smpte.tempo_maps = {TempoMap(smpte.division)};
@@ -118,7 +119,7 @@ TEST_CASE("REMI's grid is a quarter of a beat in any division", "[examples][pian
   CHECK(quantized(smpte).bars == 1);
 }
 
-TEST_CASE("REMI's bars begin where the file's first 4/4 does", "[examples][piano]") {
+TEST_CASE("REMI's bars are aligned with the first 4/4 time signature", "[examples][piano]") {
   MidiFile file = parsed(piano_song({{0, 120, 60, 64}, {480, 120, 62, 64}}));
   file.time_signatures = {{0, 1, 4, 0}, {480, 4, 4, 0}, {960, 2, 2, 0}};
   const RemiSong song = quantized(file);
@@ -128,7 +129,7 @@ TEST_CASE("REMI's bars begin where the file's first 4/4 does", "[examples][piano
   CHECK(quantized(file).notes == std::vector<PianoNote>{{0, 1, 60, 64}, {4, 1, 62, 64}});
 }
 
-TEST_CASE("REMI plays one piano and no drums", "[examples][piano]") {
+TEST_CASE("REMI merges tracks into one piano and drops drums", "[examples][piano]") {
   Song song = piano_song({{0, 960, 60, 50}});
   song.tracks.push_back({"Left", 1, 0, {{0, 480, 60, 70}}});
   song.tracks.push_back({"Right", 2, 0, {{240, 240, 60, 60}}});
@@ -136,7 +137,7 @@ TEST_CASE("REMI plays one piano and no drums", "[examples][piano]") {
   CHECK(quantized(parsed(song)).notes == std::vector<PianoNote>{{0, 2, 60, 70}, {2, 2, 60, 60}});
 }
 
-TEST_CASE("REMI round trip of quantized songs is exact", "[examples][piano]") {
+TEST_CASE("REMI is exact for quantized songs", "[examples][piano]") {
   PortableRandom random(3);
   for (int trial = 0; trial < 50; ++trial) {
     RemiSong song;
@@ -151,24 +152,25 @@ TEST_CASE("REMI round trip of quantized songs is exact", "[examples][piano]") {
     const std::vector<int> tokens = remi_tokens(song);
     CHECK(remi_song(tokens) == song);
     RemiSong played = song;
-    played.chords.clear();  // MIDI has none
+    played.chords.clear();  // MIDI has no chords
     CHECK(quantized(parsed(to_song(song))) == played);
   }
 }
 
-TEST_CASE("REMI notes of duration 0 sound, and are read as 0 again", "[examples][piano]") {
+TEST_CASE("REMI notes of duration 0 are audible in MIDI, and are read as 0 again",
+          "[examples][piano]") {
   const RemiSong song = remi_song(
       tokens_of({"Bar_None", "Beat_2", "Note_Pitch_60", "Note_Velocity_64", "Note_Duration_0",
                  "Beat_3", "Note_Pitch_60", "Note_Velocity_64", "Note_Duration_120"}));
   const Song written = to_song(song);
   REQUIRE(written.tracks[0].notes.size() == 2);
-  // A sixteenth has 120 ticks, and half of one is already nearer to a sixteenth.
+  // A sixteenth has 120 ticks; 60 ticks would round to a sixteenth.
   CHECK(written.tracks[0].notes[0].start == 240);
   CHECK(written.tracks[0].notes[0].duration == 59);
   CHECK(written.tracks[0].notes[1].duration == 120);
   CHECK(quantized(parsed(written)).notes == song.notes);
 
-  // A performance of short notes loses none of them.
+  // Short notes of a performance are not lost.
   PortableRandom random(4);
   std::vector<Note> staccato;
   for (int i = 0; i < 200; ++i)
@@ -178,7 +180,7 @@ TEST_CASE("REMI notes of duration 0 sound, and are read as 0 again", "[examples]
   for (const Note& note : played.tracks[0].notes) CHECK(note.duration == 59);
 }
 
-TEST_CASE("REMI reads words in any order", "[examples][piano]") {
+TEST_CASE("REMI tokens can be decoded in any order", "[examples][piano]") {
   const auto notes = [](const std::vector<std::string>& names) {
     return remi_song(tokens_of(names)).notes;
   };
@@ -207,7 +209,7 @@ TEST_CASE("REMI reads words in any order", "[examples][piano]") {
   }
 }
 
-TEST_CASE("REMI's words move by semitones, chords too", "[examples][piano]") {
+TEST_CASE("REMI's pitches and chords are transposed by semitones", "[examples][piano]") {
   const PianoTokens& remi = piano_tokens("remi");
   const auto moved = [&](const std::string& from, int semitones) {
     return remi_words()[size_t(remi.transposed(tokens_of({from}).front(), semitones))].name;

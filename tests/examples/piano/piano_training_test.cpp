@@ -1,4 +1,4 @@
-// A model of piano music: its settings, its losses by position, what it writes.
+// Models of piano music: settings, losses by position, generation.
 
 #include <algorithm>
 #include <cmath>
@@ -36,7 +36,8 @@ PianoSettings tiny(const std::string& tokens) {
 
 }  // namespace
 
-TEST_CASE("published configurations have the published parameters", "[examples][piano]") {
+TEST_CASE("published configurations have the published numbers of parameters",
+          "[examples][piano]") {
   const auto count = [](const std::string& position, bool paper_taps = true) {
     PianoSettings s = piano_settings("published", "remi", position);
     if (!paper_taps) s.taps = 128;
@@ -62,7 +63,7 @@ TEST_CASE("published configurations have the published parameters", "[examples][
   CHECK(s.stretch == 5);
 }
 
-TEST_CASE("every attention and position makes a model", "[examples][piano]") {
+TEST_CASE("every supported attention and position gives a working model", "[examples][piano]") {
   for (const std::string& attention : nn::kernel_names())
     for (const std::string& position : nn::position_names()) {
       INFO(attention << " " << position);
@@ -84,7 +85,7 @@ TEST_CASE("every attention and position makes a model", "[examples][piano]") {
     }
 }
 
-TEST_CASE("templates are drawn of models that have some", "[examples][piano]") {
+TEST_CASE("templates are drawn for models with stochastic positions", "[examples][piano]") {
   PianoSettings s = tiny("remi");
   s.layers = 3;
   s.attention = "softmax";
@@ -99,7 +100,7 @@ TEST_CASE("templates are drawn of models that have some", "[examples][piano]") {
   }
 }
 
-TEST_CASE("losses by position are those of the windows", "[examples][piano]") {
+TEST_CASE("losses by position agree with the losses of the windows", "[examples][piano]") {
   const PianoSettings s = tiny("remi");
   nn::LanguageModel model(s.model());
   const PianoLibrary library = generated_library(1, s.language());
@@ -111,13 +112,13 @@ TEST_CASE("losses by position are those of the windows", "[examples][piano]") {
   const stretto::nn::Batch batch = window_batch(judged, 0, 5, 24);
   CHECK(mean_of(losses, 0, 24) ==
         Approx(cross_entropy(model(batch.inputs), batch.targets).item()).epsilon(1e-5));
-  // What comes later does not matter.
+  // Later tokens have no influence.
   const std::vector<double> shorter = loss_by_position(model, judged, 10, 5);
   for (size_t i = 0; i < 10; ++i) CHECK(losses[i] == Approx(shorter[i]).epsilon(1e-5));
   CHECK(std::isnan(mean_of(losses, 3, 3)));
 }
 
-TEST_CASE("buckets of positions end where the training did", "[examples][piano]") {
+TEST_CASE("buckets of positions end at the trained length", "[examples][piano]") {
   const std::vector<double> losses{1, 3, 5, 7, 9, 11, 13, 15};
   const auto buckets = position_buckets(losses, 5, 2);
   std::string text;
@@ -126,7 +127,8 @@ TEST_CASE("buckets of positions end where the training did", "[examples][piano]"
   CHECK(text == "0-2:2 2-4:6 4-5:9 5-7:12 7-8:15 ");
 }
 
-TEST_CASE("REMI's grammar keeps beats in order and goes on to the end", "[examples][piano]") {
+TEST_CASE("REMI's grammar keeps beats in order and continues to the requested length",
+          "[examples][piano]") {
   const PianoSettings s = tiny("remi");
   stretto::manual_seed(1);
   nn::LanguageModel model(s.model());
@@ -158,10 +160,10 @@ TEST_CASE("REMI's grammar keeps beats in order and goes on to the end", "[exampl
     CHECK(piece.back() == remi_id(RemiKind::bar));
     return std::count(piece.begin(), piece.end(), remi_id(RemiKind::bar));
   };
-  CHECK(bars(2) == 3);  // the last one ends it
+  CHECK(bars(2) == 3);  // the third one ends the piece
 }
 
-TEST_CASE("the grammar of performances lets go what sounds", "[examples][piano]") {
+TEST_CASE("the grammar of performances ends only notes that sound", "[examples][piano]") {
   const PianoSettings s = tiny("performance");
   nn::LanguageModel model(s.model());
   const std::vector<int> prompt{performance_velocity + 9, performance_on + 50};
@@ -179,7 +181,7 @@ TEST_CASE("the grammar of performances lets go what sounds", "[examples][piano]"
   CHECK(piece != write_piano(model, s.language(), prompt, {.tokens = 500, .top_p = 1, .seed = 2}));
 }
 
-TEST_CASE("settings of piano music are refused by name", "[examples][piano]") {
+TEST_CASE("invalid settings of piano music are rejected with their names", "[examples][piano]") {
   const auto refusal = [](const std::string& tokens, auto change) {
     PianoSettings s = tiny(tokens);
     change(s);

@@ -37,7 +37,7 @@ struct Measures {
   double invariance, monotonicity;
 };
 
-// Both, straight from their definitions: all distances, all pairs.
+// Both measures by their definitions, over all distances and all pairs.
 Measures by_definition(const Tensor& a, int64_t first, int64_t last, int64_t max_distance) {
   std::vector<double> all;
   double within = 0, inversions = 0, pairs = 0;
@@ -59,27 +59,27 @@ Measures by_definition(const Tensor& a, int64_t first, int64_t last, int64_t max
 
 }  // namespace
 
-TEST_CASE("translation_invariance: toys") {
+TEST_CASE("translation_invariance of small examples agrees with hand calculations") {
   const Tensor toeplitz = matrix(9, [](int64_t i, int64_t j) { return std::cos(double(i - j)); });
   CHECK(translation_invariance(toeplitz).item() == 0);
   CHECK(translation_invariance(full({5, 5}, 3, {.dtype = f64})).item() == 0);
   CHECK(translation_invariance(ones({1, 1})).item() == 0);
-  // Two diagonals with the numbers ±1 each: the distance says nothing.
+  // Two diagonals with elements ±1: the distance explains nothing of the variance.
   const Tensor signs = matrix(5, [](int64_t i, int64_t) { return i % 2 == 0 ? 1 : -1; });
   CHECK(translation_invariance(signs, {.first = 1, .max_distance = 1}).item() ==
         Approx(1).epsilon(1e-14));
-  // The upper triangle, which causal attention does not see, does not count.
+  // The upper triangle, which causal attention masks, is ignored.
   const Tensor causal = matrix(9, [](int64_t i, int64_t j) { return j > i ? i * j : i - j; });
   CHECK(translation_invariance(causal).item() == 0);
 }
 
-TEST_CASE("monotonicity: toys") {
+TEST_CASE("monotonicity of small examples agrees with hand calculations") {
   const Tensor rising = matrix(7, [](int64_t i, int64_t j) { return double(i + j); });
   const Tensor falling = matrix(7, [](int64_t i, int64_t j) { return double(i - j); });
   CHECK(monotonicity(rising).item() == 0);
   CHECK(monotonicity(falling).item() == 1);
-  CHECK(monotonicity(ones({7, 7})).item() == 0);  // equal is not larger
-  // Row 2 is 1 3 2: one pair of three; row 1 is 5 4.
+  CHECK(monotonicity(ones({7, 7})).item() == 0);  // equal elements are not larger
+  // Row 2 is 1 3 2: one of three pairs is an inversion. Row 1 is 5 4.
   const Tensor some = tensor(std::vector<double>{0, 9, 9, 5, 4, 9, 1, 3, 2}, {3, 3});
   CHECK(monotonicity(some, {.first = 2}).item() == Approx(1.0 / 3));
   CHECK(monotonicity(some).item() == Approx(2.0 / 4));
@@ -88,7 +88,7 @@ TEST_CASE("monotonicity: toys") {
   CHECK(std::isnan(monotonicity(some, {.max_distance = 0}).item()));
 }
 
-TEST_CASE("position measures equal their definitions") {
+TEST_CASE("position measures agree with their definitions") {
   const int64_t l = 41;
   const Tensor a = fixed_noise({3, l, l}, 1);
   const Tensor rounded = matrix(l, [](int64_t i, int64_t j) { return double((i * j) % 5); });
@@ -114,19 +114,19 @@ TEST_CASE("position measures equal their definitions") {
     CHECK(monotonicity(rounded, range).item() ==
           Approx(by_definition(rounded, range.first, last, distance).monotonicity).epsilon(1e-14));
   }
-  // Not contiguous, f32: the same numbers.
-  const Tensor turned = a.transpose(1, 2).contiguous().transpose(1, 2);
-  CHECK(testing::same_bits(monotonicity(turned), monotonicity(a)));
+  // The same for strided and for f32 inputs.
+  const Tensor transposed = a.transpose(1, 2).contiguous().transpose(1, 2);
+  CHECK(testing::same_bits(monotonicity(transposed), monotonicity(a)));
   CHECK(monotonicity(rounded.to(f32)).item() == monotonicity(rounded).item());
 }
 
-TEST_CASE("translation_invariance does not lose small differences to a large mean") {
+TEST_CASE("translation_invariance is accurate for small differences and a large mean") {
   const Tensor a = fixed_noise({30, 30}, 1);
   CHECK(translation_invariance(a + 1e6).item() ==
         Approx(translation_invariance(a).item()).epsilon(1e-6));
 }
 
-TEST_CASE("identical_token_attention: the mean of exp(scores), up to a factor") {
+TEST_CASE("identical_token_attention is the mean of exp(scores), up to a factor") {
   const int64_t l = 7, tokens = 5;
   std::vector<Tensor> scores;
   for (int64_t t = 0; t < tokens; ++t) scores.push_back(fixed_noise({1, 2, l, l}, uint64_t(t)));
@@ -142,7 +142,7 @@ TEST_CASE("identical_token_attention: the mean of exp(scores), up to a factor") 
   };
   Tensor mean = zeros({2, l, l}, {.dtype = f64});
   for (const Tensor& s : scores) mean = mean + exp(s[0]) / double(tokens);
-  // What exp cannot hold, and what it rounds to nothing, is measured all the same.
+  // Also for scores at which exp overflows or underflows.
   for (const double offset : {0.0, 2000.0, -2000.0}) {
     const Tensor a = of_token(offset).to(default_device());
     REQUIRE(a.shape() == mean.shape());
@@ -156,7 +156,7 @@ TEST_CASE("identical_token_attention: the mean of exp(scores), up to a factor") 
   CHECK(calls == 3 * tokens);
 }
 
-TEST_CASE("identical_token_attention: what is hidden, and NaN") {
+TEST_CASE("identical_token_attention gives 0 for masked scores and NaN for NaN") {
   constexpr double never = -std::numeric_limits<double>::infinity();
   const auto measured = [](double upper, double lower) {
     return stretto::examples::identical_token_attention(
@@ -167,7 +167,7 @@ TEST_CASE("identical_token_attention: what is hidden, and NaN") {
   };
   CHECK(measured(never, 1)[0][0].to_vector<double>() == std::vector<double>{std::exp(-1.0), 0});
   CHECK(std::isnan(measured(never, std::nan(""))[0][1][0].item()));
-  // All hidden at first, for one token.
+  // All scores of the first token are masked.
   int64_t calls = 0;
   const Tensor a = stretto::examples::identical_token_attention(
       [&](const Tensor&) {
@@ -177,8 +177,8 @@ TEST_CASE("identical_token_attention: what is hidden, and NaN") {
   CHECK(a.item() == 0.5);
 }
 
-TEST_CASE("identical_token_attention: errors") {
-  const DefaultDevice host(cpu);  // where the scores are looked at
+TEST_CASE("identical_token_attention rejects invalid arguments") {
+  const DefaultDevice host(cpu);  // the scores are checked on the CPU
   const auto with = [](const Tensor& scores, int64_t vocabulary, int64_t length) {
     return stretto::examples::identical_token_attention([&](const Tensor&) { return scores; },
                                                         vocabulary, length);
@@ -193,7 +193,7 @@ TEST_CASE("identical_token_attention: errors") {
   CHECK_THROWS_WITH(with(zeros({1, 1, 3, 3}, {.dtype = i64}), 2, 3), Containing("scores i64"));
 }
 
-TEST_CASE("position measures: errors") {
+TEST_CASE("position measures reject invalid arguments") {
   CHECK_THROWS_WITH(monotonicity(zeros({3, 4})),
                     "[monotonicity] attention f32 [3, 4]; must be floating [L, L] or [H, L, L]");
   CHECK_THROWS_WITH(translation_invariance(zeros({4}, {.dtype = i64})),

@@ -1,4 +1,4 @@
-// train_music as a user runs it: what it says and makes, how it stops and goes on, what it refuses.
+// The program train_music: its output and files, stopping and resuming, invalid inputs.
 
 #include <algorithm>
 
@@ -15,7 +15,7 @@ namespace {
 using namespace stretto::examples;           // NOLINT
 using namespace stretto::examples::testing;  // NOLINT
 
-/// Learns from a folder of six songs and a file that is none.
+/// Trains on a directory with six songs and an invalid file.
 class TinyMusic : public TinyRun {
  public:
   TinyMusic()
@@ -62,7 +62,7 @@ class TinyMusic : public TinyRun {
 
 }  // namespace
 
-TEST_CASE("train_music --help names every option", "[examples]") {
+TEST_CASE("train_music --help lists every option", "[examples]") {
   NEEDS_PROGRAM("train_music");
   check_help("train_music", settings_to_metadata(PianoSettings()),
              {"data",
@@ -94,7 +94,7 @@ TEST_CASE("train_music --help names every option", "[examples]") {
               "validation-windows"});
 }
 
-TEST_CASE("train_music learns, measures, draws and writes", "[examples]") {
+TEST_CASE("train_music trains, evaluates, draws and writes music", "[examples]") {
   NEEDS_PROGRAM("train_music");
   const TinyMusic tiny;
   for (const Arguments& more : std::vector<Arguments>{
@@ -106,15 +106,15 @@ TEST_CASE("train_music learns, measures, draws and writes", "[examples]") {
                               Containing(" tokens for training, 2 for validation and 2 for testing"
                                          "; skipped 1, the first: " +
                                          tiny.file("midi/x.mid") + ": byte "));
-    for (const char* told : {"\n  unigram  ", "\n  bigram  ", "\n  model, positions 1 to 32  ",
+    for (const char* text : {"\n  unigram  ", "\n  bigram  ", "\n  model, positions 1 to 32  ",
                              "\n  model, positions 33 to 48  ", "generated.mid: "})
-      CHECK_THAT(ended.out, Containing(told));
+      CHECK_THAT(ended.out, Containing(text));
     CHECK(count_lines(read_file(tiny.out("metrics.csv"))) == 21);
     CHECK(count_lines(read_file(tiny.out("evaluation.csv"))) == 2);
     CHECK(count_lines(read_file(tiny.out("position_loss.csv"))) == 1 + 48 / 2);
-    for (const char* told : {"translation invariance", "\n  1 to 16      < 2 ",
+    for (const char* text : {"translation invariance", "\n  1 to 16      < 2 ",
                              "\n  17 to 32     < 8 ", "\n  33 to 48     < 16 "})
-      CHECK_THAT(ended.out, Containing(told));
+      CHECK_THAT(ended.out, Containing(text));
     CHECK(count_lines(read_file(tiny.out("position_measures.csv"))) == 1 + 9);
     for (const char* name : {"loss", "position_loss", "attention", "generated"})
       CHECK(tiny.drew(name));
@@ -122,7 +122,7 @@ TEST_CASE("train_music learns, measures, draws and writes", "[examples]") {
     const bool stochastic = std::count(more.begin(), more.end(), "sine") > 0;
     CHECK(tiny.drew("templates") == stochastic);
 
-    // The checkpoint alone gives the same numbers and music, and stays as it is.
+    // --evaluate gives the same results and music from the checkpoint and does not change it.
     const auto results = [](const std::string& text) {
       return text.substr(text.find(" loss, nats per token"),
                          text.find("Wrote") - text.find(" loss, nats per token"));
@@ -140,7 +140,7 @@ TEST_CASE("train_music learns, measures, draws and writes", "[examples]") {
   }
 }
 
-TEST_CASE("train_music composes its own pieces, and goes by the clock", "[examples]") {
+TEST_CASE("train_music generates its own pieces, and --minutes limits the time", "[examples]") {
   NEEDS_PROGRAM("train_music");
   const TempDir folder;
   const Ended ended = run(find_program("train_music"), {"--minutes",
@@ -174,7 +174,8 @@ TEST_CASE("train_music composes its own pieces, and goes by the clock", "[exampl
   CHECK(!std::filesystem::exists(folder.file("out/generated.mid")));
 }
 
-TEST_CASE("train_music --parameters counts and stops", "[examples]") {
+TEST_CASE("train_music --parameters prints the number of parameters and writes nothing",
+          "[examples]") {
   NEEDS_PROGRAM("train_music");
   const auto count = [](const Arguments& arguments) {
     return printed_parameters("train_music", arguments);
@@ -186,16 +187,16 @@ TEST_CASE("train_music --parameters counts and stops", "[examples]") {
   CHECK(count({"--preset", "published", "--position", "conv-ungated"}) == "76522829");
 }
 
-TEST_CASE("train_music, stopped, goes on where it was, bit for bit", "[examples]") {
+TEST_CASE("a stopped run of train_music resumes bit-identically", "[examples]") {
   NEEDS_PROGRAM("train_music");
   const std::string position = GENERATE("sinusoid", "sine", "conv");
   const Arguments longer{"--position", position, "--realizations", "8",   "--taps",           "9",
                          "--steps",    "1000",   "--save-every",   "300", "--evaluate-every", "250",
                          "--generate", "0"};
-  check_stopped_run_goes_on<TinyMusic>(longer);
+  check_stopped_run_resumes<TinyMusic>(longer);
 }
 
-TEST_CASE("train_music refuses what it cannot use in one line", "[examples]") {
+TEST_CASE("train_music rejects invalid inputs in one line", "[examples]") {
   NEEDS_PROGRAM("train_music");
   const TinyMusic tiny;
   REQUIRE(tiny.run({"--steps", "3"}).status == 0);

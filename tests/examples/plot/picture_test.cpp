@@ -1,4 +1,4 @@
-// Pictures as files: what SVG and PNG hold, and how they are written.
+// Pictures as files: contents of SVG and PNG, and writing them.
 #include "examples/plot/picture.h"
 
 #include <cstddef>
@@ -28,7 +28,7 @@ Picture with_text(const std::string& text, Font font = Font::regular, int width 
   return draw(width, 40, text, [&](Canvas& canvas) { canvas.text(4, 28, text, black, font); });
 }
 
-/// Everything that a picture can have.
+/// A picture with all kinds of elements.
 Picture of_all_kinds(const std::string& title) {
   return draw(60, 50, title, [](Canvas& canvas) {
     canvas.fill({1, 1, 9, 9}, red);
@@ -42,8 +42,8 @@ Picture of_all_kinds(const std::string& title) {
   });
 }
 
-/// Why `xml` is not well-formed; "" if it is. Knows elements, attributes, text and the entities of
-/// XML itself.
+/// Returns why `xml` is not well-formed, "" if it is. Supports elements, attributes, text and
+/// the predefined entities.
 std::string malformed(const std::string& xml) {
   const auto text_error = [](const std::string& text) {
     static const std::set<std::string> entities{"lt", "gt", "amp", "quot", "apos"};
@@ -84,7 +84,7 @@ std::string malformed(const std::string& xml) {
   return open.empty() ? "" : "left open: " + open.back();
 }
 
-TEST_CASE("an SVG that is not well-formed is noticed", "[examples][plot]") {
+TEST_CASE("malformed() finds SVG that is not well-formed", "[examples][plot]") {
   const std::string head = "<?xml version=\"1.0\"?>\n";
   CHECK(malformed(head + "<a b=\"c\"><d/>e &lt; f</a>\n").empty());
   for (const char* bad : {"<a>", "<a></b>", "<a>&</a>", "<a>& b;</a>", "<a b=\"c></a>", "<a/><b/>",
@@ -92,7 +92,7 @@ TEST_CASE("an SVG that is not well-formed is noticed", "[examples][plot]") {
     CHECK_FALSE(malformed(head + bad).empty());
 }
 
-TEST_CASE("a picture is the same drawing as SVG and as PNG", "[examples][plot]") {
+TEST_CASE("SVG and PNG of a picture show the same drawing", "[examples][plot]") {
   const Picture picture = of_all_kinds("All kinds");
   const Pixels pixels(picture.png);
   CHECK(pixels.width == 60);
@@ -113,7 +113,7 @@ TEST_CASE("a picture is the same drawing as SVG and as PNG", "[examples][plot]")
     CHECK_THAT(picture.svg, Containing(shape));
 }
 
-TEST_CASE("the same drawing has the same bytes", "[examples][plot]") {
+TEST_CASE("equal drawings have equal bytes", "[examples][plot]") {
   const Picture first = of_all_kinds("One");
   with_text("something between");
   const Picture second = of_all_kinds("One");
@@ -122,14 +122,14 @@ TEST_CASE("the same drawing has the same bytes", "[examples][plot]") {
   CHECK(of_all_kinds("Two").svg != first.svg);
 }
 
-TEST_CASE("an SVG holds its title and texts, whatever they are", "[examples][plot]") {
+TEST_CASE("an SVG has its title and texts, with any characters", "[examples][plot]") {
   const Picture picture = with_text(hostile);
   CHECK(malformed(picture.svg).empty());
   const std::string safe =
       "a&lt;b&gt; &amp; \"c\" 'd' ]]&gt; &lt;/svg&gt; &lt;script&gt;alert(1)&lt;/script&gt; "
       "&amp;amp;";
   CHECK_THAT(picture.svg, Containing("<title>" + safe + "</title>\n<desc>" + safe + "\n</desc>\n"));
-  // What looks like one of Cairo's names stays.
+  // Text that looks like one of Cairo's ids is not changed.
   const Picture named = with_text("id=\"surface77\" \"#image9\" url(#clip3)");
   CHECK_THAT(named.svg, Containing("<title>id=\"surface77\" \"#image9\" url(#clip3)</title>"));
 
@@ -142,7 +142,7 @@ TEST_CASE("an SVG holds its title and texts, whatever they are", "[examples][plo
   CHECK(Pixels(none.png).count(white_color) == 200 * 40);
 }
 
-TEST_CASE("letters of many languages are drawn, each its own", "[examples][plot]") {
+TEST_CASE("letters of many languages are drawn, all different", "[examples][plot]") {
   std::set<std::string> seen;
   for (const char* letter : {"A", "a", "ä", "ß", "é", "Ж", "ж", "Ω", "λ", "<", "&", "—", "…", "0",
                              "O", "1", "l", "\uFFFD"}) {
@@ -151,7 +151,7 @@ TEST_CASE("letters of many languages are drawn, each its own", "[examples][plot]
     CHECK(Pixels(picture.png).count(white_color) < 200 * 40);
     CHECK(seen.insert(picture.png).second);
   }
-  // A title is larger, and as wide as it says.
+  // A title is larger, and as wide as text_width().
   const Pixels title(with_text("Width", Font::title).png);
   int last = 0;
   for (int x = 0; x < title.width; ++x)
@@ -162,7 +162,7 @@ TEST_CASE("letters of many languages are drawn, each its own", "[examples][plot]
   CHECK(last > text_width("Width"));
 }
 
-TEST_CASE("text that is too long is cut between its letters", "[examples][plot]") {
+TEST_CASE("text that is too long is cut between letters", "[examples][plot]") {
   const std::string text = "Größenordnung";
   const int whole = text_width(text);
   CHECK(fit_text(text, whole) == text);
@@ -172,7 +172,7 @@ TEST_CASE("text that is too long is cut between its letters", "[examples][plot]"
     REQUIRE(text_width(cut) <= width);
     if (cut.empty()) continue;
     REQUIRE(cut.ends_with("…"));
-    REQUIRE(shown_text(cut) == cut);  // still UTF-8
+    REQUIRE(shown_text(cut) == cut);  // valid UTF-8
     const std::string kept = cut.substr(0, cut.size() - std::string("…").size());
     REQUIRE(text.starts_with(kept));
   }
@@ -181,7 +181,7 @@ TEST_CASE("text that is too long is cut between its letters", "[examples][plot]"
   CHECK(fit_text("", 0).empty());
 }
 
-TEST_CASE("text is aligned to the left, the middle and the right", "[examples][plot]") {
+TEST_CASE("text is aligned left, centered or right", "[examples][plot]") {
   const auto columns = [](Align align) {
     const Pixels pixels(draw(200, 40, "", [&](Canvas& c) {
                           c.text(100, 28, "Middle", black, Font::regular, align);
@@ -200,7 +200,7 @@ TEST_CASE("text is aligned to the left, the middle and the right", "[examples][p
   CHECK((shift == width / 2 || shift == (width + 1) / 2));
 }
 
-TEST_CASE("lines stay inside their part of the picture, however far they go", "[examples][plot]") {
+TEST_CASE("lines are clipped to their rectangle, however far they go", "[examples][plot]") {
   const auto line = [](const std::vector<Point>& points) {
     return Pixels(draw(40, 40, "", [&](Canvas& canvas) {
                     canvas.line(points, black, 4, {10, 10, 20, 20});
@@ -214,7 +214,7 @@ TEST_CASE("lines stay inside their part of the picture, however far they go", "[
     CHECK(pixels.count(black) == 20 * 4);
     CHECK(pixels.count(white_color) == 40 * 40 - 20 * 4);
   }
-  // What turns far outside comes back where it should: the two halves of a wedge.
+  // A line that turns far outside returns at the correct position: two sides of a wedge.
   const Pixels wedge = line({{10, 20}, {1e6, 20}, {1e6, 1e6}, {12, 28}});
   CHECK(wedge.at(20, 20) == black);
   CHECK(wedge.at(20, 32) == white_color);
@@ -225,7 +225,7 @@ TEST_CASE("lines stay inside their part of the picture, however far they go", "[
   CHECK(line({{20, 20}}).count(black) > 80);  // a dot 12 pixels wide
 }
 
-TEST_CASE("a picture goes to two files", "[examples][plot]") {
+TEST_CASE("a picture is written to two files", "[examples][plot]") {
   const TempDir folder;
   const Picture picture = of_all_kinds("Files");
   write_file(folder.file("p.png"), "old");
@@ -235,7 +235,8 @@ TEST_CASE("a picture goes to two files", "[examples][plot]") {
   CHECK(read_file(folder.file("p.png")) == picture.png);
 }
 
-TEST_CASE("a picture that cannot be written is an error, and old ones stay", "[examples][plot]") {
+TEST_CASE("a picture that cannot be written is an error, and old files remain",
+          "[examples][plot]") {
   const TempDir folder;
   const Picture picture = of_all_kinds("");
   const std::string path = folder.file("p");

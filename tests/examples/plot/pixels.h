@@ -1,4 +1,4 @@
-// What a picture looks like: its PNG, decoded by Cairo.
+// The pixels of a picture: its PNG, decoded by Cairo.
 #pragma once
 
 #include <string>
@@ -10,9 +10,9 @@ namespace stretto::examples::testing {
 
 struct Pixels {
   int width = 0, height = 0;
-  std::vector<Color> colors;  // of the first row from the left, then the next row
+  std::vector<Color> colors;  // row by row from the top left
 
-  /// Of the bytes of a PNG file; throws std::runtime_error for what is none.
+  /// Decodes the bytes of a PNG file; throws std::runtime_error if they are invalid.
   explicit Pixels(const std::string& png);
 
   Color at(int x, int y) const;

@@ -27,7 +27,7 @@ const double kNan = std::numeric_limits<double>::quiet_NaN();
 
 int count(const Picture& picture, Color color) { return Pixels(picture.png).count(color); }
 
-/// The smallest and greatest x that show `color`.
+/// Returns the smallest and largest x with a pixel of `color`.
 std::array<int, 2> columns_of(const Pixels& pixels, Color color) {
   std::array<int, 2> columns = {pixels.width, -1};
   for (int y = 0; y < pixels.height; ++y) {
@@ -64,7 +64,7 @@ TEST_CASE("ticks are round numbers", "[examples][plot]") {
   }
 }
 
-TEST_CASE("ticks lie within their limits, evenly, and have labels of their own",
+TEST_CASE("ticks are within their limits, evenly spaced, and have different labels",
           "[examples][plot]") {
   for (const double scale : {1e-300, 1e-9, 1e-3, 1.0, 250.0, 1e6, 1e10, 1e300})
     for (const double low : {-1.0, -0.37, 0.0, 0.42, 0.9999999})
@@ -117,7 +117,7 @@ TEST_CASE("a line chart draws its series, gaps and references", "[examples][plot
   options.reference_lines.clear();
   CHECK(count(line_chart(options, {series}), kDashes) == 0);
 
-  // A legend adds the swatch of each series, and its name.
+  // A legend adds a swatch and the name of each series.
   series.name = "train";
   const Picture named = line_chart(options, {series});
   CHECK_THAT(named.svg, Containing("\ntrain\n"));
@@ -125,7 +125,7 @@ TEST_CASE("a line chart draws its series, gaps and references", "[examples][plot
   CHECK(count(named, kFirstSeries) != count(line_chart(options, {series}), kFirstSeries));
 }
 
-TEST_CASE("series of one color are told apart by dashes", "[examples][plot]") {
+TEST_CASE("series of the same color have different dashes", "[examples][plot]") {
   const auto drawn_at = [](std::size_t index) {
     std::vector<Series> series(index + 1);
     series.back() = {"", {0, 1}, {1, 1}};
@@ -143,7 +143,7 @@ TEST_CASE("a long legend makes the chart higher", "[examples][plot]") {
   CHECK(line_chart({.width = 320, .height = 240}, {series[0]}).height == 240);
 }
 
-TEST_CASE("a line chart copes with odd data and refuses wrong ones", "[examples][plot]") {
+TEST_CASE("a line chart accepts unusual data and rejects invalid data", "[examples][plot]") {
   const ChartOptions plain;
   CHECK(line_chart(plain, {}).width == 1200);
   CHECK(line_chart(plain, {{"all gaps", {0, 1}, {kNan, kNan}}}).width == 1200);
@@ -193,7 +193,7 @@ TEST_CASE("heat maps color each cell by its value", "[examples][plot]") {
   const Picture picture = heat_maps("Attention", {{"head", 2, 2, {0, 1, 0.5F, nan}}});
   const Pixels image(picture.png);
   CHECK_THAT(picture.svg, Containing("<desc>Attention\nhead\n0.0\n0.2\n"));
-  // Below the title and the caption, cells of 120 pixels from the left margin on.
+  // Cells of 120 pixels, below title and caption, from the left margin.
   const int left = 28;
   const int top = 84;
   CHECK(image.at(left, top) == heat_color(0));
@@ -214,15 +214,15 @@ TEST_CASE("heat maps color each cell by its value", "[examples][plot]") {
   CHECK(refusal({{"m", 1, 1, {1}}}, 0) == "heat_maps: gamma must be positive and finite");
 }
 
-TEST_CASE("attention is neither black nor all alike", "[examples][plot]") {
-  // Weights of causal attention, all equal: the first query sees itself alone.
+TEST_CASE("heat maps of uniform causal attention are neither black nor constant",
+          "[examples][plot]") {
+  // Uniform weights of causal attention: the first query attends only to itself.
   const int n = 128;
   HeatMap map{"head", n, n, std::vector<float>(std::size_t(n * n))};
   for (int i = 0; i < n; ++i)
     for (int j = 0; j <= i; ++j) map.values[std::size_t(i * n + j)] = 1.0F / float(i + 1);
   const double gamma = heat_gamma({map});
-  CHECK(gamma ==
-        1.0 / 5);  // the mean, 2 / 129, is under the fourth power of 0.4 and over the fifth
+  CHECK(gamma == 1.0 / 5);  // the mean, 2 / 129, is between 0.4^5 and 0.4^4
   const Picture picture = heat_maps("Attention", {map}, gamma);
   CHECK_THAT(picture.svg, Containing("\n5th root\n"));
   CHECK_THAT(picture.svg, Containing("\n0\n0.00098\n0.031\n0.24\n1\n"));
@@ -233,7 +233,7 @@ TEST_CASE("attention is neither black nor all alike", "[examples][plot]") {
   CHECK(cell(0, 1) == heat_color(0));
 
   CHECK(heat_gamma({{"m", 1, 2, {1, 0.5F}}}) == 1);
-  CHECK(heat_gamma({{"m", 1, 2, {1, -1e-6F}}}) == 1);  // a template
+  CHECK(heat_gamma({{"m", 1, 2, {1, -1e-6F}}}) == 1);  // values of both signs: a template
   CHECK(heat_gamma({{"m", 1, 2, {0, 0}}}) == 1);
   CHECK(heat_gamma({{"m", 1, 2, {0.01F, float(kNan)}}}) == 1);
   std::vector<float> tiny(1000, 1e-30F);
@@ -244,7 +244,7 @@ TEST_CASE("attention is neither black nor all alike", "[examples][plot]") {
   CHECK(root_name(0.4) == "power 0.4");
 }
 
-TEST_CASE("an axis of steps has no fractions of steps", "[examples][plot]") {
+TEST_CASE("an axis of steps has only whole steps", "[examples][plot]") {
   const auto texts = [](const std::vector<double>& x) {
     return line_chart({.x_label = "step"}, {{"", x, std::vector<double>(x.size(), 7)}}).svg;
   };
@@ -282,7 +282,7 @@ TEST_CASE("a piano roll shows the notes where they sound", "[examples][plot]") {
   CHECK_THROWS_AS(piano_roll({std::vector<std::array<int, 4>>(8001)}, ""), std::invalid_argument);
 }
 
-TEST_CASE("a piano roll of any notes", "[examples][plot]") {
+TEST_CASE("a piano roll draws any notes and rejects invalid ones", "[examples][plot]") {
   const Color color{1, 2, 200};
   const auto drawn = [&](int per_beat, const std::vector<RollNote>& notes, int steps = 0) {
     return piano_roll({.title = "", .steps_per_beat = per_beat, .steps = steps},
@@ -290,18 +290,19 @@ TEST_CASE("a piano roll of any notes", "[examples][plot]") {
   };
   const int legend = count(drawn(12, {}), color);
   CHECK(count(drawn(12, {{0, 48, 60}}), color) - legend > 1000);
-  CHECK(count(drawn(12, {{0, 1, 60}, {767, 768, 61}}), color) > legend);  // a pixel to a step
+  CHECK(count(drawn(12, {{0, 1, 60}, {767, 768, 61}}), color) > legend);  // one pixel per step
   CHECK(drawn(12, {{0, 48, 60}}, 49).width == drawn(12, {{0, 96, 60}}).width);
   CHECK(drawn(1, {{0, 2000, 60}}).width > drawn(1, {{0, 1000, 60}}).width);
 
-  const auto told = [&](int per_beat, const RollNote& note) {
+  const auto error_for = [&](int per_beat, const RollNote& note) {
     return error_of<std::invalid_argument>([&] { drawn(per_beat, {note}); });
   };
-  CHECK(told(12, {0, 1, 128}) == "piano_roll: pitch 128 is not in 0 .. 127");
-  CHECK(told(12, {3, 3, 60}) == "piano_roll: a note from step 3 to 3");
-  CHECK(told(12, {-1, 3, 60}) == "piano_roll: a note from step -1 to 3");
-  CHECK(told(2, {0, 4001, 60}) == "piano_roll: 4001 steps are too many to draw (at most 4000)");
-  CHECK(told(17, {0, 1, 60}) == "piano_roll: steps_per_beat is 17; expected 1 to 16");
+  CHECK(error_for(12, {0, 1, 128}) == "piano_roll: pitch 128 is not in 0 .. 127");
+  CHECK(error_for(12, {3, 3, 60}) == "piano_roll: a note from step 3 to 3");
+  CHECK(error_for(12, {-1, 3, 60}) == "piano_roll: a note from step -1 to 3");
+  CHECK(error_for(2, {0, 4001, 60}) ==
+        "piano_roll: 4001 steps are too many to draw (at most 4000)");
+  CHECK(error_for(17, {0, 1, 60}) == "piano_roll: steps_per_beat is 17; expected 1 to 16");
 }
 
 }  // namespace

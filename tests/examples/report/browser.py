@@ -1,7 +1,7 @@
-"""Chromium without a window, driven through a pipe (the DevTools protocol), with Python alone.
+"""Headless Chromium, controlled through a pipe (DevTools protocol), with only the Python standard library.
 
-Nothing here looks at a clock: a wait ends when what is waited for has come, after a number of
-frames, or when the browser has ended. One that hangs is ended by ctest.
+No wait depends on a clock: it ends when its condition holds, after a number of frames, or when the browser
+ends. If the browser hangs, ctest ends it.
 """
 
 import base64
@@ -13,7 +13,7 @@ import tempfile
 
 
 def find_browser():
-    """The path of a Chromium, or None."""
+    """Returns the path of Chromium, or None."""
     named = os.environ.get("CHROMIUM")
     for name in [named] if named else ["chromium", "chromium-browser", "google-chrome"]:
         if path := shutil.which(name):
@@ -22,12 +22,12 @@ def find_browser():
 
 
 class BrowserEnded(Exception):
-    """The browser is not there any more. Its last words are the reason."""
+    """The browser has ended. The message has the last line of its output."""
 
 
 def why_it_cannot_run(path):
-    """The reason why a browser cannot show a word and the controls that pages have, or None. Without fonts, Chromium
-    ends at the first menu."""
+    """Returns why the browser cannot show a word and the controls of our pages, or None if it can. Without fonts,
+    Chromium ends at the first menu."""
     with tempfile.TemporaryDirectory() as folder:
         page = os.path.join(folder, "word.html")
         with open(page, "w") as file:
@@ -43,13 +43,13 @@ def why_it_cannot_run(path):
 
 
 def look_with(path, look):
-    """Calls look(), which uses the browser at `path`, and returns the exit code of a test: 77 where the browser
-    cannot run at all, 1 where it ends while it is looked with, else what look() returns."""
+    """Calls look(), which uses the browser at `path`. Returns the exit code of a test: 77 if the browser cannot run
+    at all, 1 if it ends during look(), else the result of look()."""
     if not path:
-        print("No Chromium is here (Debian: apt install chromium; CHROMIUM names another): pages were not looked at")
+        print("Chromium is not installed (Debian: apt install chromium; or set CHROMIUM): pages were not tested")
         return 77
     if reason := why_it_cannot_run(path):
-        print(f"{path} cannot run here: pages were not looked at. {reason}")
+        print(f"{path} cannot run here: pages were not tested. {reason}")
         return 77
     try:
         return look()
@@ -59,8 +59,7 @@ def look_with(path, look):
 
 
 class Browser:
-    """One page. Notes what goes wrong in it: errors, warnings of the console, requests. `environment` is added to
-    that of the browser."""
+    """One page. Records errors, console warnings and requests. `environment` is added to that of the browser."""
 
     def __init__(self, path, environment=None):
         self.path = path
@@ -114,9 +113,9 @@ class Browser:
 
     def _ended(self):
         self.words.seek(0)
-        said = [line.strip() for line in self.words.read().decode(errors="replace").splitlines()
-                if line.strip() and "crashpad" not in line]  # whose own complaints come last
-        return BrowserEnded(f"{self.path} has ended: {said[-1] if said else 'it said nothing'}")
+        lines = [line.strip() for line in self.words.read().decode(errors="replace").splitlines()
+                if line.strip() and "crashpad" not in line]  # its messages come last
+        return BrowserEnded(f"{self.path} has ended: {lines[-1] if lines else 'it printed nothing'}")
 
     def _read(self):
         while b"\0" not in self.buffer:
@@ -172,14 +171,14 @@ class Browser:
         self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
 
     def open(self, path):
-        """Returns when it is loaded and drawn."""
+        """Opens a page; returns when it is loaded and drawn."""
         self.events.clear()
         self.call("Page.navigate", url="file://" + os.path.abspath(path))
         self.wait_for_event("Page.loadEventFired")
         self.run("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
     def run(self, script):
-        """The value of an expression in the page."""
+        """Returns the value of an expression in the page."""
         result = self.call("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True,
                            userGesture=True)
         if "exceptionDetails" in result:
@@ -188,7 +187,7 @@ class Browser:
         return result["result"].get("value")
 
     def point_of(self, selector, share=0.5):
-        """Where an element is, at this share of its width, once it is in view and stands still there."""
+        """Scrolls an element into view. Returns its position, at a fraction of its width, once it does not move."""
         return self.run(f"""new Promise(done => {{
           const e = document.querySelector({json.dumps(selector)});
           e.scrollIntoView({{block: 'center', behavior: 'instant'}});
@@ -210,12 +209,12 @@ class Browser:
             self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, **button)
 
     def move_to(self, selector, share):
-        """The pointer, to this share of the element's width."""
+        """Moves the pointer to an element, at a fraction of its width."""
         x, y = self.point_of(selector, share)
         self.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
 
     def becomes_true(self, expression, frames=1000):
-        """Whether an expression of the page is true at last."""
+        """Waits for an expression of the page to become true. Returns whether it did."""
         return self.run(f"""new Promise(done => {{
           let left = {frames};
           const look = () => {{
@@ -227,7 +226,7 @@ class Browser:
         }})""")
 
     def fonts(self, selectors):
-        """Names of the fonts that text of these elements has."""
+        """Returns the names of the fonts of the text of these elements."""
         for domain in ["DOM", "CSS"]:
             self.call(f"{domain}.enable")
         root = self.call("DOM.getDocument", depth=1)["root"]["nodeId"]

@@ -1,4 +1,4 @@
-"""When a test in a browser is skipped, and when it fails."""
+"""Tests when a browser test is skipped and when it fails."""
 
 import os
 import stat
@@ -18,13 +18,13 @@ def program(folder, name, script):
 
 def main():
     with tempfile.TemporaryDirectory() as folder:
-        # One that ends at once is no browser for any page: a skip, with its last words.
+        # A browser that ends at once cannot show any page: a skip, with its last line of output.
         bad = program(folder, "bad", "echo first >&2; echo no fonts >&2; exit 133\n")
         assert why_it_cannot_run(bad) == f"{bad} has ended: no fonts", why_it_cannot_run(bad)
         assert look_with(bad, lambda: 0) == 77
         assert look_with(None, lambda: 0) == 77
         silent = program(folder, "silent", "exit 0\n")
-        assert why_it_cannot_run(silent) == f"{silent} has ended: it said nothing"
+        assert why_it_cannot_run(silent) == f"{silent} has ended: it printed nothing"
 
         real = find_browser()
         if not real or why_it_cannot_run(real):
@@ -35,7 +35,7 @@ def main():
         bare = program(folder, "bare", f"FONTCONFIG_FILE={without_fonts} exec {real} \"$@\"\n")
         assert look_with(bare, lambda: 0) == 77
 
-        # One that can show a page and ends at another is a failure.
+        # A browser that can show a page but ends at another one is a failure.
         def killed():
             with Browser(real) as browser:
                 browser.process.kill()

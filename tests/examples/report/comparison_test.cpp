@@ -1,4 +1,4 @@
-// Several runs in one page: runs without a page of their own, and runs that were made to break it.
+// Several runs in one page: runs without a page, and pages crafted to break the comparison.
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -18,10 +18,10 @@ constexpr const char* metrics =
     "step,seconds,train_loss,valid_loss,learning_rate,gradient_norm,tokens_per_second,peak_bytes\n"
     "10,1,2,3,0.001,1,100,5000\n";
 
-/// Folders of runs, laid over one another.
+/// Directories of runs.
 class Folders {
  public:
-  /// A folder with these files.
+  /// Creates a directory with these files.
   std::string add(const std::string& name, const std::string& csv, const std::string& page = "") {
     const std::string path = folder_.file(name);
     std::filesystem::create_directory(path);
@@ -34,7 +34,8 @@ class Folders {
     write_file(folder_.file("all.html"), comparison.page);
     return json::parse(data_of_page(folder_.file("all.html")));
   }
-  /// The one line of complaint about a folder, beside a good one that is shown.
+  /// Returns the only problem of a directory, next to a valid run: the number of shown runs and the
+  /// problem; "shown" if there is none.
   std::string complaint(const std::string& path) {
     const std::string good = folder_.file("good");
     if (!std::filesystem::exists(good)) add("good", "step,loss\n1,2\n");
@@ -51,7 +52,7 @@ class Folders {
   TempDir folder_;
 };
 
-/// A run as a program's page has it.
+/// The data of a run as on the page of a program.
 json whole_run() {
   return json::parse(R"({"program": "train_lm", "name": "x", "about": "", "version": "0.2.0",
     "written": "", "state": "done", "failure": "", "commands": ["train_lm"],
@@ -75,7 +76,7 @@ std::string page_of(const json& run) {
 
 }  // namespace
 
-TEST_CASE("numbers of things are grouped and have their plural", "[examples][report]") {
+TEST_CASE("counts have digit groups and a plural", "[examples][report]") {
   CHECK(counted(955904, "parameter") == "955,904 parameters");
   CHECK(counted(1, "thread") == "1 thread");
   CHECK(counted(0, "run") == "0 runs");
@@ -86,7 +87,7 @@ TEST_CASE("numbers of things are grouped and have their plural", "[examples][rep
   CHECK(grouped(INT64_MIN) == "-9,223,372,036,854,775,808");
 }
 
-TEST_CASE("a folder of metrics alone is a run", "[examples][report]") {
+TEST_CASE("a directory with only metrics is a run", "[examples][report]") {
   Folders folders;
   const std::string trainer = folders.add(
       "trainer",
@@ -134,7 +135,7 @@ TEST_CASE("a folder of metrics alone is a run", "[examples][report]") {
   CHECK(complaint("step,loss\n1,2\n\n2,3\n") ==
         "2 line 3 of metrics.csv is not a row of 2 numbers, shown up to step 1");
 
-  // Of very many rows some are shown, the first and the last among them.
+  // Of very many rows a subset is shown, including the first and the last.
   std::string many = "step,loss\n";
   for (int i = 1; i <= 50'000; ++i) many += std::to_string(i) + ",1\n";
   const json shown = folders.data({folders.add("many", many)}).at("runs")[0].at("metrics");
@@ -144,7 +145,7 @@ TEST_CASE("a folder of metrics alone is a run", "[examples][report]") {
   CHECK(shown.at("rows").back()[0] == 50'000);
 }
 
-TEST_CASE("a run that was made to break a comparison is left out by name", "[examples][report]") {
+TEST_CASE("a run crafted to break a comparison is left out and reported", "[examples][report]") {
   Folders folders;
   const std::string crafted = folders.add("crafted", metrics, page_of(whole_run()));
   CHECK(folders.complaint(crafted) == "shown");
@@ -155,7 +156,7 @@ TEST_CASE("a run that was made to break a comparison is left out by name", "[exa
     INFO(pointer << " " << value.dump().substr(0, 100));
     return folders.complaint(crafted);
   };
-  // Every part as something else.
+  // Replaces every value by one of another type.
   const json parts = whole_run().flatten();
   for (const auto& [pointer, value] : parts.items()) {
     if (pointer.starts_with("/metrics") || pointer.starts_with("/maps") || pointer == "/name" ||
@@ -176,7 +177,7 @@ TEST_CASE("a run that was made to break a comparison is left out by name", "[exa
       if (value.empty()) continue;
       CHECK(set("/" + std::string(part), value) == "1 report.html is broken");
     }
-  // Amounts and numbers that no program writes.
+  // Sizes and values that no program writes.
   const auto many = [](size_t n, const json& value) { return json(std::vector<json>(n, value)); };
   const json run = whole_run();
   CHECK(set("/settings", many(501, run["settings"][0])) == "1 report.html is broken");
@@ -195,7 +196,7 @@ TEST_CASE("a run that was made to break a comparison is left out by name", "[exa
   for (const char* notes : {"[0,480,60]", "[0,480,60.5,80]", "[0,480,128,80]", "[0,-1,60,80]",
                             "[0,1e300,60,80]", "[480,1,60,80,0,1,60,80]", "[[],1,60,80]"})
     CHECK(set("/music/0/voices/0/notes", json::parse(notes)) == "1 report.html is broken");
-  // What is not shown is not taken over.
+  // Data that is not shown is not copied.
   CHECK(set("/junk", std::string(100'000, 'x')) == "shown");
   CHECK(folders.comparison.page.find(std::string(1000, 'x')) == std::string::npos);
 }

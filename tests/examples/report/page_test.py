@@ -1,6 +1,6 @@
-"""Pages of real runs in a real browser: curves, crosshair, keyboard, music, and nothing leaves.
+"""Pages of real runs in a real browser: curves, crosshair, keyboard, music, and no network requests.
 
-page_test.py FOLDER_OF_PROGRAMS; ends with 77 where there is no Chromium (CHROMIUM names one) or it cannot run.
+page_test.py FOLDER_OF_PROGRAMS; exits with 77 if Chromium (or the program in CHROMIUM) is missing or cannot run.
 """
 
 import json
@@ -36,12 +36,12 @@ def train(programs, out, name, *settings):
 
 
 HEBREW = "שלום עולם"
-NUMBER = "1" * 34 + "x"  # looks like a number for long
+NUMBER = "1" * 34 + "x"  # looks like a number up to its last character
 METRICS = "step,seconds,train_loss,valid_loss,learning_rate,gradient_norm,tokens_per_second,peak_bytes"
 
 
 def edit(page, change, out=None):
-    """Changes the run in a page, as whoever makes one by hand."""
+    """Changes the run in a page, as somebody could by hand."""
     with open(page) as file:
         text = file.read()
     mark = re.compile('(<script type="application/json" id="data">)(.*?)(</script>)', re.S)
@@ -54,7 +54,7 @@ def edit(page, change, out=None):
 
 
 def make_pages(programs, folder):
-    """Of three programs, and of ten runs with one broken and one cut off."""
+    """Creates pages of three programs, and a comparison of ten runs, one of them broken and one cut off."""
     at = lambda name: os.path.join(folder, name)
     pages = {
         "chorales": train(programs, at("chorales"), "train_chorales", "--length", "64", "--final-stride", "64",
@@ -91,7 +91,7 @@ def make_pages(programs, folder):
     return pages
 
 
-# Starts of sources of sound are counted, and so are ends of all sound; timers that run are known.
+# Counts starts of audio sources and stops of all audio, and records running timers.
 SOUND = """
 window.sounds = window.ends = 0;
 window.timers = new Set();
@@ -167,7 +167,7 @@ def check_charts(browser, page):
     browser.run("document.querySelectorAll('.choice button')[1].click()")
     axis = browser.run("document.querySelector('.plot').getAttribute('aria-label')")
     check("against time" in axis, f"{page}: the axis can be time: {axis}")
-    # A pointer that leaves before a new chart is drawn does no harm.
+    # The pointer may leave before a new chart is drawn.
     browser.run("document.querySelectorAll('.choice button')[0].click();"
                 " document.querySelector('.plot').dispatchEvent(new PointerEvent('pointerleave'))")
 
@@ -251,7 +251,7 @@ def check_page(browser, page, path):
 
 
 def check_maps(browser):
-    """Of performers on 32 tokens: weights are seen, and the legend says how."""
+    """Performer weights on 32 tokens are visible, and the legend explains the scale."""
     check(browser.run("document.querySelectorAll('.maps canvas').length") == 4, "attention and templates")
     words = browser.run("[...document.querySelectorAll('.scale figcaption')].map(e => e.textContent)")
     check(len(words) == 2 and re.match(r"Color by the (square|cube|\dth) root of the value; one scale for all maps", words[0]),
@@ -259,7 +259,7 @@ def check_maps(browser):
     check(words[1].startswith("Color in proportion to the value minus the minimum"), f"templates: {words}")
     marks = browser.run("[...document.querySelector('.scale .marks').children].map(e => e.textContent)")
     check(len(marks) == 5 and marks[0] == "0", f"values along the legend: {marks}")
-    # Below the diagonal, from the second half of the rows on, hardly a cell is as dark as none.
+    # In the second half of the rows, hardly any cell below the diagonal is as dark as weight 0.
     light = browser.run("""(() => {
       const c = document.querySelector('.maps canvas'), p = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;
       const all = [];
@@ -317,7 +317,7 @@ def check_one_step(browser):
         found = browser.run(f"""[...document.querySelectorAll({json.dumps(selector)})].filter(e => e.textContent.includes('{HEBREW}'))
           .map(e => getComputedStyle(e).direction)""")
         check(found and set(found) == {"rtl"}, f"{selector}: from right to left: {found}")
-    # Its Latin line stands on the left.
+    # Its Latin line is aligned left.
     left = browser.run("""(() => { const pre = document.querySelector('.sample pre'), range = document.createRange();
       range.setStart(pre.lastChild, pre.lastChild.data.length - 3); range.setEnd(pre.lastChild, pre.lastChild.data.length);
       return range.getBoundingClientRect().left - pre.getBoundingClientRect().left; })()""")
@@ -325,10 +325,10 @@ def check_one_step(browser):
 
 
 def check_fonts(path, page, folder):
-    """Where only DejaVu is installed, and no rules of fontconfig."""
+    """Checks pages with only the DejaVu fonts and without fontconfig rules."""
     dejavu = "/usr/share/fonts/truetype/dejavu"
     if not os.path.isdir(dejavu):
-        print(f"{dejavu} is not here: fonts were not looked at")
+        print(f"{dejavu} is not installed: fonts were not tested")
         return
     rules = os.path.join(folder, "fonts.conf")
     with open(rules, "w") as file:

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# browser_test.py and page_test.py, where there is a Python for them.
+# Runs browser_test.py and page_test.py; skipped without Python.
 if ! command -v python3 >/dev/null; then
-  echo "No python3 is here: pages were not looked at"
+  echo "python3 is not installed: pages were not tested"
   exit 77
 fi
 folder=$(dirname "${BASH_SOURCE[0]}")

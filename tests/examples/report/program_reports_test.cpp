@@ -1,4 +1,4 @@
-// Every program leaves a page: again at each evaluation, when it is stopped, and at its end.
+// Every program writes a page: at each evaluation, when it is stopped, and at its end.
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -13,7 +13,7 @@ using namespace stretto::examples;           // NOLINT
 using namespace stretto::examples::testing;  // NOLINT
 using nlohmann::json;
 
-/// A program, and how many parts of each kind its page has at least.
+/// A program, and the minimum number of parts of each kind on its page.
 struct Subject {
   std::string name;
   Arguments settings;
@@ -82,7 +82,7 @@ json run_of(const TinyRun& tiny) {
 
 }  // namespace
 
-TEST_CASE("every program leaves a page with what it promises", "[examples][report]") {
+TEST_CASE("every program writes a page with all its parts", "[examples][report]") {
   for (const Subject& subject : subjects()) {
     INFO(subject.name);
     const TinyRun tiny(subject.name, subject.settings);
@@ -120,7 +120,7 @@ TEST_CASE("every program leaves a page with what it promises", "[examples][repor
   }
 }
 
-TEST_CASE("the page of a run that was stopped says so, and that of a resumed one is whole",
+TEST_CASE("the page of a stopped run says so, and the page of a resumed run is complete",
           "[examples][report]") {
   for (const Subject& subject : subjects()) {
     INFO(subject.name);
@@ -146,7 +146,7 @@ TEST_CASE("the page of a run that was stopped says so, and that of a resumed one
   }
 }
 
-TEST_CASE("a failed run says why on its page", "[examples][report]") {
+TEST_CASE("the page of a failed run has the reason", "[examples][report]") {
   NEEDS_PROGRAM("train_chorales");
   const TinyRun tiny("train_chorales", subjects().front().settings);
   const Ended ended = tiny.run({"--learning-rate", "1e5", "--warmup", "0"});
@@ -156,7 +156,7 @@ TEST_CASE("a failed run says why on its page", "[examples][report]") {
   CHECK_THAT(run.at("failure"), Containing("step "));
 }
 
-TEST_CASE("no training ends because its page cannot be written", "[examples][report]") {
+TEST_CASE("training continues if its page cannot be written", "[examples][report]") {
   NEEDS_PROGRAM("train_lm");
   const auto trained = [](const TinyRun& tiny, long largest_file) {
     write_file(tiny.file("text.txt"), generate_text(2, 3000));
@@ -177,7 +177,7 @@ TEST_CASE("no training ends because its page cannot be written", "[examples][rep
   INFO(ended.err);
   CHECK(count_of(ended.err, "No page yet: ") == 1);
   CHECK(full.checkpoint_path() == whole.checkpoint_path());
-  // At the end it is a result that is missing.
+  // At the end the missing page is an error.
   CHECK(ended.status == 1);
   CHECK_THAT(ended.complaint(), Containing("report.html: write failed: File too large"));
 }

@@ -1,5 +1,4 @@
-// The page of a run: what is in it, what cannot get out of its data, how large it gets; and several
-// runs in one page.
+// The page of a run: its data, escaping, its size; and several runs in one page.
 #include "examples/report/report.h"
 
 #include <cmath>
@@ -37,7 +36,7 @@ Report small_report() {
   return r;
 }
 
-// Of a page as it lies in a file.
+// The data of a page.
 json data_in(const std::string& page) {
   const TempDir folder;
   write_file(folder.file("p.html"), page);
@@ -61,7 +60,7 @@ size_t count(const std::string& text, const std::string& part) {
 
 }  // namespace
 
-TEST_CASE("a page holds its run", "[examples][report]") {
+TEST_CASE("a page has the data of its run", "[examples][report]") {
   const json data = data_in(report_page(small_report()));
   CHECK(data.at("kind") == "run");
   const json& run = data.at("runs").at(0);
@@ -73,7 +72,7 @@ TEST_CASE("a page holds its run", "[examples][report]") {
   CHECK(run.at("metrics").at("rows") == json::parse("[[10,0.5,2,2.5],[20,1,1,null]]"));
   CHECK(run.at("tables")[0].at("rows") == json::parse(R"([["model","1.0"]])"));
   CHECK(run.at("charts")[0].at("curves")[0].at("y") == json::parse("[0.1,null]"));
-  // A byte a cell: 1, 255, 128 and none.
+  // One byte per cell: 1, 255, 128 and 0 for NaN.
   CHECK(run.at("maps")[0].at("maps")[0].at("cells") == "Af+AAA==");
   CHECK(run.at("music")[0].at("voices")[0].at("notes") ==
         json::parse("[0,480,60,80,480,240,64,90]"));
@@ -81,7 +80,7 @@ TEST_CASE("a page holds its run", "[examples][report]") {
   CHECK(run.at("texts")[0].at("text") == " upon a time");
 }
 
-TEST_CASE("text of a run stays text in its page", "[examples][report]") {
+TEST_CASE("text of a run cannot become code on its page", "[examples][report]") {
   const std::string plain = report_page(Report());
   for (const std::string evil :
        {"</script><script>alert(1)</script>", "<!-- <script>", "</SCRIPT >", "\"}]}</script>",
@@ -108,9 +107,9 @@ TEST_CASE("text of a run stays text in its page", "[examples][report]") {
   }
 }
 
-TEST_CASE("a page has less than 3 MB whatever the run made", "[examples][report]") {
+TEST_CASE("a page has less than 3 MB, whatever the run wrote", "[examples][report]") {
   Report r = small_report();
-  const std::string long_text(3'000'000, '\x01');  // six characters each
+  const std::string long_text(3'000'000, '\x01');  // escaped as six characters each
   r.commands.assign(100, long_text);
   r.failure = long_text;
   r.rows.assign(200'000, std::vector<double>(8, M_PI));
@@ -133,7 +132,7 @@ TEST_CASE("a page has less than 3 MB whatever the run made", "[examples][report]
   CHECK(run.at("music")[0].at("voices")[1].at("notes").size() == 50'000);
 }
 
-TEST_CASE("a coarser map keeps the greatest values", "[examples][report]") {
+TEST_CASE("a coarser map keeps the largest values", "[examples][report]") {
   Report r = small_report();
   HeatMap map{"h", 1001, 1001, std::vector<float>(1001 * 1001)};
   map.values[1001 * 500 + 7] = 1;
@@ -145,7 +144,7 @@ TEST_CASE("a coarser map keeps the greatest values", "[examples][report]") {
   CHECK(count(shown.at("maps")[0].at("cells"), "/") == 1);  // 255 in base64
 }
 
-TEST_CASE("ten runs, of which two are cut off and one is broken", "[examples][report]") {
+TEST_CASE("a comparison shows complete runs and reports broken ones", "[examples][report]") {
   const TempDir folder;
   std::vector<std::string> runs;
   for (int i = 0; i < 10; ++i) {
@@ -177,8 +176,8 @@ TEST_CASE("ten runs, of which two are cut off and one is broken", "[examples][re
   CHECK(data.at("runs")[0].at("link") == "./0/report.html");
   CHECK(data.at("runs")[0].at("music").size() == 1);
 
-  // Every other way to be broken, in a line of its own.
-  const auto told = [&](const std::string& file, const std::string& text) {
+  // Each other defect is reported in one line.
+  const auto problem_of = [&](const std::string& file, const std::string& text) {
     const std::string broken = folder.file("broken");
     std::filesystem::remove_all(broken);
     std::filesystem::copy(runs[0], broken);
@@ -189,27 +188,29 @@ TEST_CASE("ten runs, of which two are cut off and one is broken", "[examples][re
     REQUIRE(c.problems[0].starts_with(broken + ": "));
     return std::to_string(c.shown) + " " + c.problems[0].substr(broken.size() + 2);
   };
-  CHECK(told("metrics.csv", "") == "1 metrics.csv has no column step");
-  CHECK(told("metrics.csv", "step,seconds\n1,2\n") == "1 metrics.csv has no column train_loss");
-  CHECK(told("metrics.csv", metrics(2) + "x,y\n" + metrics(1)) ==
+  CHECK(problem_of("metrics.csv", "") == "1 metrics.csv has no column step");
+  CHECK(problem_of("metrics.csv", "step,seconds\n1,2\n") ==
+        "1 metrics.csv has no column train_loss");
+  CHECK(problem_of("metrics.csv", metrics(2) + "x,y\n" + metrics(1)) ==
         "2 line 4 of metrics.csv is not a row of 8 numbers, shown up to step 20");
-  CHECK(told("report.html", page_with("x", "{\"runs\": [")) == "1 report.html is broken");
-  CHECK(told("report.html", page_with("x", "{\"runs\": [{\"program\": 3}]}")) ==
+  CHECK(problem_of("report.html", page_with("x", "{\"runs\": [")) == "1 report.html is broken");
+  CHECK(problem_of("report.html", page_with("x", "{\"runs\": [{\"program\": 3}]}")) ==
         "1 report.html is broken");
-  CHECK(told("report.html", page_with("x", "{}")) == "1 report.html is broken");
-  CHECK(told("report.html", std::string(4'000'001, ' ')) ==
+  CHECK(problem_of("report.html", page_with("x", "{}")) == "1 report.html is broken");
+  CHECK(problem_of("report.html", std::string(4'000'001, ' ')) ==
         "1 " + folder.file("broken") +
             "/report.html: has 4000001 bytes; the page of a run has at most 4000000");
-  CHECK(told("report.html", page_with("x", std::string(1'000'000, '['))) ==
+  CHECK(problem_of("report.html", page_with("x", std::string(1'000'000, '['))) ==
         "1 report.html is broken");
-  CHECK(told("metrics.csv", metrics(2) + "1e300,1,1,1,1,1,1,1\n") ==
+  CHECK(problem_of("metrics.csv", metrics(2) + "1e300,1,1,1,1,1,1,1\n") ==
         "2 line 4 of metrics.csv is not a row of 8 numbers, shown up to step 20");
   CHECK(compare_runs({folder.file("none")}, "x").problems ==
         std::vector<std::string>{folder.file("none") + ": no such folder"});
   CHECK_THROWS_AS(compare_runs(std::vector<std::string>(101, runs[0]), "x"), UsageError);
 }
 
-TEST_CASE("a neighboring page takes no memory of its own choice", "[examples][report]") {
+TEST_CASE("a large or deeply nested page is rejected before it uses much memory",
+          "[examples][report]") {
   const TempDir folder;
   const std::string path = folder.file("report.html");
   const auto commands = [&](const std::string& text) {
@@ -220,7 +221,7 @@ TEST_CASE("a neighboring page takes no memory of its own choice", "[examples][re
   CHECK(commands(report_page(small_report())) == given);
   const std::string good = data_in(report_page(small_report())).dump();
   CHECK(commands(page_with("x", good)) == given);
-  // As large as a page may be, and a byte more.
+  // The maximum size of a page, and one byte more.
   const std::string page = page_with("x", good);
   CHECK(commands(page + std::string(4'000'000 - page.size(), ' ')) == given);
   CHECK(commands(page + std::string(4'000'001 - page.size(), ' ')).empty());
@@ -237,7 +238,7 @@ TEST_CASE("a neighboring page takes no memory of its own choice", "[examples][re
   CHECK(refused("{\"runs\": [7") == "report.html is broken");
 }
 
-TEST_CASE("a page is UTF-8 whatever bytes name its folder", "[examples][report]") {
+TEST_CASE("a page is valid UTF-8 for any directory name", "[examples][report]") {
   Report r = small_report();
   r.folder = "out/\xFF\xFE m\xC3\xA4rz";
   const std::string page = report_page(r);
@@ -253,11 +254,11 @@ TEST_CASE("a page is UTF-8 whatever bytes name its folder", "[examples][report]"
   const Comparison c = compare_runs({odd}, folder.file("all.html"));
   CHECK(c.problems.empty());
   CHECK(stretto::nn::invalid_utf8(c.page) < 0);
-  // A link keeps the bytes.
+  // A link preserves the bytes.
   CHECK(data_in(c.page).at("runs")[0].at("link") == "./%FFx%20y%23%3F/report.html");
 }
 
-TEST_CASE("stretto-report writes one page and tells what is missing", "[examples][report]") {
+TEST_CASE("stretto-report writes one page and reports missing runs", "[examples][report]") {
   NEEDS_PROGRAM("stretto-report");
   const TempDir folder;
   const std::string program = find_program("stretto-report"), good = folder.file("good"),

@@ -1,4 +1,4 @@
-// Settings of train_lm: counts of parameters, presets, positions.
+// Settings of train_lm: numbers of parameters, presets, positions.
 
 #include "examples/text/lm_settings.h"
 
@@ -31,7 +31,7 @@ std::string refused(const LmSettings& s) {
 
 }  // namespace
 
-TEST_CASE("the papers' configurations have the papers' sizes", "[examples]") {
+TEST_CASE("the presets of papers have the published numbers of parameters", "[examples]") {
   const auto count = [](const std::string& name, bool untied) {
     const LmPreset preset = lm_preset(name);
     LmSettings s;
@@ -53,7 +53,7 @@ TEST_CASE("the papers' configurations have the papers' sizes", "[examples]") {
         "text8-24l, wt103-base, wt103-large, nano and small");
 }
 
-TEST_CASE("presets: the lengths of the scripts", "[examples]") {
+TEST_CASE("presets have the lengths of the published scripts", "[examples]") {
   for (const char* name : {"enwik8-12l", "enwik8-24l", "text8-12l", "text8-24l", "wt103-base",
                            "wt103-large", "lm1b-base", "lm1b-large"}) {
     INFO(name);
@@ -76,7 +76,7 @@ TEST_CASE("presets name settings that exist", "[examples]") {
   }
 }
 
-TEST_CASE("settings of a language model that make no sense are refused", "[examples]") {
+TEST_CASE("invalid settings of a language model are rejected", "[examples]") {
   const auto with = [](auto change) {
     LmSettings s = tiny();
     change(s);

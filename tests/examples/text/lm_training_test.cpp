@@ -1,4 +1,4 @@
-// Training, scoring and writing of a language model, with every position.
+// Training, evaluation and generation of a language model, with every positional encoding.
 
 #include <cmath>
 
@@ -39,7 +39,7 @@ const std::string& text() {
   return all;
 }
 
-/// Learns from text(), or another.
+/// Trains on text() or another text.
 struct Training : LmProgram {
   explicit Training(const LmSettings& s, const std::string& learned = text()) {
     settings = s;
@@ -56,7 +56,7 @@ double loss(Training& t, nn::EvaluationWindows rule, int64_t batch = 4, int64_t 
 
 }  // namespace
 
-TEST_CASE("every position learns", "[examples]") {
+TEST_CASE("a language model learns with every positional encoding", "[examples]") {
   for (const std::string& position : nn::position_names()) {
     for (const int64_t memory : {0, 12}) {
       const LmSettings s = tiny(position, memory);
@@ -68,24 +68,25 @@ TEST_CASE("every position learns", "[examples]") {
       CHECK(first == Approx(std::log(double(t.tokenizer->size()))).margin(0.3));
       while (t.step() < 40) t.train_step(0);
       CHECK(loss(t, {12, memory, 12}) < 0.85 * first);
-      const auto far = [&] { return loss(t, {48, memory, 48}); };  // four times as trained
+      // At four times the trained length.
+      const auto long_loss = [&] { return loss(t, {48, memory, 48}); };
       if (position == "bert" || position == "learned") {
-        CHECK_THROWS_AS(far(), Error);
+        CHECK_THROWS_AS(long_loss(), Error);
       } else {
-        CHECK(std::isfinite(far()));
+        CHECK(std::isfinite(long_loss()));
       }
     }
   }
 }
 
-TEST_CASE("a language model goes on from its checkpoint bit for bit", "[examples]") {
+TEST_CASE("a resumed language model training is bit-identical", "[examples]") {
   const int64_t memory = GENERATE(0, 5, 12, 30);
   const TempDir folder;
   LmSettings s = tiny("xl", memory);
-  s.steps = GENERATE(40, 0);  // 0: by the clock
+  s.steps = GENERATE(40, 0);  // 0: limited by time
   s.attention_dropout = 0.1;
   Training first(s);
-  // An epoch has 17 segments: the second part begins within the first and ends in the third.
+  // An epoch has 17 segments; the resumed part begins in the first epoch and ends in the third.
   for (int i = 0; i < 8; ++i) first.train_step(0.1);
   first.save(folder.file("a"));
   for (int i = 0; i < 30; ++i) first.train_step(0.2);
@@ -95,13 +96,13 @@ TEST_CASE("a language model goes on from its checkpoint bit for bit", "[examples
   second.train_step(0.5);
   second.load(folder.file("a"));
   CHECK(second.step() == 8);
-  loss(second, {12, 12, 12});  // draws nothing, and has a memory of its own
+  loss(second, {12, 12, 12});  // uses no random numbers and its own memory
   for (int i = 0; i < 30; ++i) second.train_step(0.2);
   second.save(folder.file("c"));
   CHECK(read_file(folder.file("b")) == read_file(folder.file("c")));
 }
 
-TEST_CASE("a language model's training has the same bits with one thread and two", "[examples]") {
+TEST_CASE("language model training is bit-identical with one and two threads", "[examples]") {
   const TempDir folder;
   const int before = num_threads();
   for (const int threads : {1, 2}) {
@@ -117,7 +118,7 @@ TEST_CASE("a language model's training has the same bits with one thread and two
   CHECK(read_file(folder.file("1")) == read_file(folder.file("2")));
 }
 
-TEST_CASE("checkpoints of other texts and malformed memories are refused", "[examples]") {
+TEST_CASE("checkpoints of other texts and malformed memories are rejected", "[examples]") {
   const TempDir folder;
   const std::string path = folder.file("c");
   Training t(tiny("xl", 6));
@@ -136,8 +137,8 @@ TEST_CASE("checkpoints of other texts and malformed memories are refused", "[exa
   nn::Adam optimizer(t.model->parameters(), {});
   const auto refused = [&](nn::TrainingState bad) {
     nn::save_checkpoint(path, *t.model, &optimizer, bad);
-    Training fresh(tiny("xl", 6));
-    CHECK(error_of<UsageError>([&] { fresh.load(path); }) == path + ": its memory is malformed");
+    Training resumed(tiny("xl", 6));
+    CHECK(error_of<UsageError>([&] { resumed.load(path); }) == path + ": its memory is malformed");
   };
   nn::TrainingState bad = state;
   bad.tensors.pop_back();
@@ -156,7 +157,7 @@ TEST_CASE("checkpoints of other texts and malformed memories are refused", "[exa
         "f: its vocabulary is missing");
 }
 
-TEST_CASE("a text shorter than a segment for each row is refused", "[examples]") {
+TEST_CASE("a text shorter than one segment per row is rejected", "[examples]") {
   LmSettings s = tiny();
   s.batch = 50;
   CHECK(error_of<UsageError>([&] { Training t(s); }) ==
@@ -164,28 +165,28 @@ TEST_CASE("a text shorter than a segment for each row is refused", "[examples]")
         "each row of --batch 50");
 }
 
-TEST_CASE("scores do not depend on how segments are batched", "[examples]") {
+TEST_CASE("evaluation does not depend on how segments are batched", "[examples]") {
   Training t(tiny("xl", 12));
   for (int i = 0; i < 10; ++i) t.train_step(0);
   const double whole = loss(t, {600, 0, 600});
-  // Rounding differs with shapes: f32 sums of about 16 terms, means of 599 losses.
+  // Other shapes round differently: f32 sums of about 16 terms, means of 599 losses.
   CHECK(loss(t, {600, 0, 1}, 1) == Approx(whole).epsilon(1e-5));
   CHECK(loss(t, {12, 0, 12}, 1) == Approx(loss(t, {12, 0, 12}, 7)).epsilon(1e-5));
   CHECK(loss(t, {12, 0, 1}) != loss(t, {12, 0, 12}));
-  // A memory as long as the text, in segments, is one pass over it.
+  // Segments with a memory as long as the text are equivalent to one pass.
   CHECK(loss(t, {12, 600, 12}, 1) == Approx(whole).epsilon(1e-5));
   CHECK(loss(t, {7, 600, 7}, 1) == Approx(whole).epsilon(1e-5));
-  // Nor on how columns with a memory are grouped, also where some groups have none.
+  // The grouping of columns with a memory does not matter, either, even with empty groups.
   const double columns = loss(t, {12, 12, 12}, 7);
   for (const int64_t groups : {2, 3, 7, 8})
     CHECK(loss(t, {12, 12, 12}, 7, groups) == Approx(columns).epsilon(1e-5));
-  CHECK(t.model->training());  // as before
+  CHECK(t.model->training());  // the mode is restored
   CHECK(t.model->lengths.memory == 12);
 }
 
-TEST_CASE("an evaluation tells what it has seen", "[examples]") {
+TEST_CASE("an evaluation reports the mean context and the loss by position", "[examples]") {
   Training t(tiny("xl", 12));
-  const std::vector<int32_t> tokens = t.tokenizer->encode(text().substr(0, 25));  // 24 scored
+  const std::vector<int32_t> tokens = t.tokenizer->encode(text().substr(0, 25));  // 24 are scored
   const auto run = [&](nn::EvaluationWindows rule, bool same = false) {
     return evaluate(*t.model, tokens, {.rule = rule, .batch = 1, .same_length = same});
   };
@@ -204,7 +205,7 @@ TEST_CASE("an evaluation tells what it has seen", "[examples]") {
   CHECK(e.all.tokens == 24);
 }
 
-TEST_CASE("a language model writes the same text for a seed, and with memory as without",
+TEST_CASE("a language model generates the same text for the same seed, with and without memory",
           "[examples]") {
   for (const std::string position : {"xl", "rope"}) {
     Training t(tiny(position, 60));
@@ -213,7 +214,7 @@ TEST_CASE("a language model writes the same text for a seed, and with memory as 
     WritingOptions o{.tokens = 30, .context = 60, .temperature = 0};
     const std::vector<int64_t> with = write_tokens(*t.model, prompt, o);
     CHECK(with.size() == 30);
-    t.model->lengths.memory = 0;  // reads all of it again for each token
+    t.model->lengths.memory = 0;  // processes the whole context again for each token
     CHECK(write_tokens(*t.model, prompt, o) == with);
     o.temperature = 1;
     const std::vector<int64_t> drawn = write_tokens(*t.model, prompt, o);
@@ -223,7 +224,7 @@ TEST_CASE("a language model writes the same text for a seed, and with memory as 
   }
 }
 
-TEST_CASE("every step of a language model gives back the memory it takes", "[examples]") {
+TEST_CASE("every training step of a language model frees the memory it allocates", "[examples]") {
   Training t(tiny("xl", 12));
   t.train_step(0);
   t.train_step(0);
@@ -237,7 +238,7 @@ TEST_CASE("every step of a language model gives back the memory it takes", "[exa
   CHECK(memory_stats().live <= live);
 }
 
-TEST_CASE("the least memory is no more than training a language model takes", "[examples]") {
+TEST_CASE("least_memory() is below the memory that training a language model uses", "[examples]") {
   LmSettings s = tiny("xl", 40);
   s.length = 40, s.d_model = 64, s.d_hidden = 256, s.batch = 8;
   const int64_t before = memory_stats().live;

@@ -1,4 +1,4 @@
-// The made-up language, the split of a text, and counting.
+// The generated language, the split of a text, and the n-gram baseline.
 
 #include <algorithm>
 #include <cmath>
@@ -20,7 +20,8 @@ using Tokens = std::vector<int32_t>;
 
 }  // namespace
 
-TEST_CASE("the made-up language is the same for a seed, and well nested", "[examples]") {
+TEST_CASE("the generated language is the same for the same seed, and correctly nested",
+          "[examples]") {
   const std::string text = generate_text(3, 50'000);
   CHECK(text == generate_text(3, 50'000));
   CHECK(text.substr(0, 300) != generate_text(4, 50'000).substr(0, 300));
@@ -57,7 +58,7 @@ TEST_CASE("the made-up language is the same for a seed, and well nested", "[exam
   CHECK(deepest >= 4);
 }
 
-TEST_CASE("a text is split at a character, and for words at a line", "[examples]") {
+TEST_CASE("a text is split between characters, for word tokens between lines", "[examples]") {
   const TempDir folder;
   const std::string path = folder.file("t");
   const auto parts = [&](nn::TokenKind kind, double held_out) {
@@ -71,7 +72,7 @@ TEST_CASE("a text is split at a character, and for words at a line", "[examples]
   };
   write_file(path, "0123456789");
   CHECK(parts(nn::TokenKind::bytes, 0.1) == std::pair<std::string, std::string>("012345678", "9"));
-  write_file(path, "12345678\xC3\xA9");  // the cut falls inside the last character
+  write_file(path, "12345678\xC3\xA9");  // the split is inside the last character
   CHECK(parts(nn::TokenKind::chars, 0.1).first == "12345678");
   CHECK(parts(nn::TokenKind::chars, 0.1).second == "\uFFFD");
   CHECK(parts(nn::TokenKind::bytes, 0.1).second == "\xA9");
@@ -88,7 +89,7 @@ TEST_CASE("a text is split at a character, and for words at a line", "[examples]
   CHECK(c.valid.size() == 2);
 }
 
-TEST_CASE("a text of one line is split at a word", "[examples]") {
+TEST_CASE("a text of one line is split between words", "[examples]") {
   const TempDir folder;
   const std::string path = folder.file("t");
   const auto parts = [&](double held_out) {
@@ -104,16 +105,16 @@ TEST_CASE("a text of one line is split at a word", "[examples]") {
     const int64_t last = std::string(end).size() > 1 ? 2 : 0;  // the tokens of the second line
     CHECK((parts(0.1) == Sizes(901, 101 + last)));             // both parts end in <eos>
   }
-  // A title over one long line must not be all that there is to learn from.
+  // A title before one long line must not be the whole training text.
   write_file(path, "title\n" + words);
   CHECK(parts(0.1).first > 900);
-  // Nor is a word that is most of the text a place to cut at.
+  // A text that is mostly one word cannot be split.
   write_file(path, "a " + std::string(500, 'b') + " c");
   CHECK(error_of<UsageError>([&] { parts(0.1); }) ==
         path + ": is too short to hold out 0.1 of it in whole lines");
 }
 
-TEST_CASE("a byte order mark is no token", "[examples]") {
+TEST_CASE("a byte order mark is not a token", "[examples]") {
   const TempDir folder;
   const std::string text = "The cat\nthe dog\nThe end\n", mark = "\xEF\xBB\xBF";
   write_file(folder.file("marked"), mark + text);
@@ -139,7 +140,7 @@ TEST_CASE("a byte order mark is no token", "[examples]") {
         }) == folder.file("marked") + ": is not UTF-8 at byte 6; --tokens bytes accepts any file");
 }
 
-TEST_CASE("a file that is no text is named, and bytes take it", "[examples]") {
+TEST_CASE("a file that is not text is reported, but --tokens bytes accepts it", "[examples]") {
   const TempDir folder;
   const std::string path = folder.file("t.gz");
   write_file(path, "\x1F\x8B\x08 packed and packed");
@@ -152,7 +153,7 @@ TEST_CASE("a file that is no text is named, and bytes take it", "[examples]") {
   CHECK(read_corpus({.data = path}).note.empty());
 }
 
-TEST_CASE("a mapped text takes little memory of its own", "[examples]") {
+TEST_CASE("a mapped text needs little additional memory", "[examples]") {
   const TempDir folder;
   const std::string line = "the quick brown fox jumps over the lazy dog, again and again\n";
   constexpr int64_t lines = 400'000;
@@ -165,7 +166,7 @@ TEST_CASE("a mapped text takes little memory of its own", "[examples]") {
     const size_t at = status.find("RssAnon:");
     return at == std::string::npos ? -1 : std::stol(status.substr(at + 8)) * 1024;
   };
-  if (own_bytes() < 0) STRETTO_SKIP("the system does not tell");
+  if (own_bytes() < 0) STRETTO_SKIP("the system does not report RssAnon");
   const double size = double(lines) * double(line.size());
   for (const nn::TokenKind kind :
        {nn::TokenKind::bytes, nn::TokenKind::chars, nn::TokenKind::words}) {
@@ -174,25 +175,25 @@ TEST_CASE("a mapped text takes little memory of its own", "[examples]") {
     int64_t sum = 0;
     corpus.train.each([&](int64_t token) { sum += token; });
     CHECK(sum > 0);
-    // 1/32 of the text, a table of all characters, and what the allocator keeps.
+    // 1/32 of the text, a table of all characters, and memory cached by the allocator.
     CHECK(double(own_bytes() - before) < size / 32 + (8 << 20));
   }
 }
 
-TEST_CASE("counting predicts as its formula says", "[examples]") {
+TEST_CASE("the n-gram baseline follows its formula", "[examples]") {
   const std::vector<int32_t> train{0, 1, 0, 2, 0, 1};
   const CountingLoss loss = counting_loss(train, Tokens{0, 1, 2, 2}, 3);
   const double p0 = 4.0 / 9, p1 = 3.0 / 9, p2 = 2.0 / 9;
   CHECK(p0 + p1 + p2 == Approx(1));
   CHECK(loss.unigram == Approx(-(std::log(p1) + 2 * std::log(p2)) / 3));
-  // After 0: twice 1, once 2, two kinds; after 1: once 0; after 2: once 0.
+  // After 0: 1 twice and 2 once, two different tokens; after 1: 0 once; after 2: 0 once.
   const double after0 = (2 + 2 * p1) / 5, after1 = (0 + 1 * p2) / 2, after2 = (0 + 1 * p2) / 2;
   CHECK(loss.bigram == Approx(-(std::log(after0) + std::log(after1) + std::log(after2)) / 3));
-  // A token that nothing has followed is predicted by the unigrams.
+  // After a token that nothing has followed, the unigrams are used.
   const CountingLoss end = counting_loss(Tokens{0, 0, 1}, Tokens{1, 0}, 2);
   CHECK(end.bigram == Approx(-std::log(3.0 / 5)));
   CHECK(end.bigram == Approx(end.unigram));
-  // By a thread, or at once.
+  // In the background, or immediately for small texts.
   CountingInBackground counting;
   CHECK(!counting.known());
   counting.start(train, Tokens{0, 1, 2, 2}, 3);

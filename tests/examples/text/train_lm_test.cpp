@@ -1,4 +1,4 @@
-// train_lm as a user runs it: what it says and makes, how it stops and goes on, what it refuses.
+// The program train_lm: its output and files, stopping and resuming, invalid inputs.
 
 #include "examples/common/settings.h"
 #include "examples/text/grammar.h"
@@ -13,7 +13,7 @@ namespace {
 using namespace stretto::examples;           // NOLINT
 using namespace stretto::examples::testing;  // NOLINT
 
-/// Learns a generated text, text.txt in the folder.
+/// Trains on a generated text, text.txt in its directory.
 class TinyText : public TinyRun {
  public:
   TinyText()
@@ -27,7 +27,7 @@ class TinyText : public TinyRun {
 
 }  // namespace
 
-TEST_CASE("train_lm --help names every option", "[examples]") {
+TEST_CASE("train_lm --help lists every option", "[examples]") {
   NEEDS_PROGRAM("train_lm");
   check_help("train_lm", settings_to_metadata(LmSettings()),
              {"data",        "validation",     "preset",      "out",
@@ -38,7 +38,7 @@ TEST_CASE("train_lm --help names every option", "[examples]") {
               "top-p",       "parameters",     "help",        "eval-same-length"});
 }
 
-TEST_CASE("train_lm learns, scores, draws and writes", "[examples]") {
+TEST_CASE("train_lm trains, evaluates, draws and generates text", "[examples]") {
   NEEDS_PROGRAM("train_lm");
   const TinyText tiny;
   const Ended ended = tiny.run(
@@ -64,7 +64,7 @@ TEST_CASE("train_lm learns, scores, draws and writes", "[examples]") {
   CHECK(written.rfind("with ", 0) == 0);
   CHECK(written.size() == 5 + 50 + 1);
 
-  // The checkpoint alone gives the same numbers, and stays as it is.
+  // --evaluate gives the same results from the checkpoint and does not change it.
   const auto before = contents(tiny.out());
   const Ended again = tiny.resume({"--evaluate", "--eval-length", "16,64", "--eval-memory", "0,16",
                                    "--out", tiny.file("again")});
@@ -77,8 +77,7 @@ TEST_CASE("train_lm learns, scores, draws and writes", "[examples]") {
   CHECK(!std::filesystem::exists(tiny.file("again/checkpoint.safetensors")));
 }
 
-TEST_CASE("train_lm takes words and characters, another validation text and a preset",
-          "[examples]") {
+TEST_CASE("train_lm accepts words and characters, a validation text and a preset", "[examples]") {
   NEEDS_PROGRAM("train_lm");
   const TinyText tiny;
   write_file(tiny.file("v.txt"), "with something new:\nend something\n");
@@ -99,7 +98,7 @@ TEST_CASE("train_lm takes words and characters, another validation text and a pr
   CHECK_THAT(chars.out, Containing("rope, length 64, context "));
 }
 
-TEST_CASE("train_lm --evaluate may choose what lies beyond the table", "[examples]") {
+TEST_CASE("train_lm --evaluate accepts another --out-of-range than training", "[examples]") {
   NEEDS_PROGRAM("train_lm");
   const TinyText tiny;
   REQUIRE(tiny.run({"--position", "music", "--max-distance", "4"}).status == 0);
@@ -113,14 +112,15 @@ TEST_CASE("train_lm --evaluate may choose what lies beyond the table", "[example
   };
   CHECK(nats("zero") == nats("zero"));
   CHECK(nats("zero") != nats("clip"));
-  const Ended ended = tiny.resume({"--out-of-range", "clip"});  // training may not
+  const Ended ended = tiny.resume({"--out-of-range", "clip"});  // resumed training does not
   CHECK(ended.status == 2);
   CHECK(ended.err == "train_lm: --out-of-range clip: the run of " +
                          tiny.out("checkpoint.safetensors") +
                          " has zero; it can only be resumed with that\n");
 }
 
-TEST_CASE("train_lm --parameters counts and stops", "[examples]") {
+TEST_CASE("train_lm --parameters prints the number of parameters and writes nothing",
+          "[examples]") {
   NEEDS_PROGRAM("train_lm");
   const auto count = [](const Arguments& arguments) {
     return printed_parameters("train_lm", arguments);
@@ -133,7 +133,7 @@ TEST_CASE("train_lm --parameters counts and stops", "[examples]") {
   CHECK(count({"--preset", "enwik8-12l", "--layers", "11"}) == "37642956");
 }
 
-TEST_CASE("train_lm, stopped, goes on where it was, bit for bit", "[examples]") {
+TEST_CASE("a stopped run of train_lm resumes bit-identically", "[examples]") {
   NEEDS_PROGRAM("train_lm");
   const std::string memory = GENERATE("0", "24");
   // An epoch has about 85 segments.
@@ -149,7 +149,7 @@ TEST_CASE("train_lm, stopped, goes on where it was, bit for bit", "[examples]") 
                          "1000",
                          "--validation-tokens",
                          "100"};
-  check_stopped_run_goes_on<TinyText>(longer);
+  check_stopped_run_resumes<TinyText>(longer);
 }
 
 namespace {
@@ -210,7 +210,7 @@ std::vector<Refusal> refused_options() {
   };
 }
 
-/// With the checkpoint of a run of 3 steps.
+/// Rejected attempts to resume the checkpoint of a run of 3 steps.
 std::vector<Refusal> refused_resumptions(const TinyText& tiny) {
   const std::string checkpoint = tiny.out("checkpoint.safetensors");
   const auto file = [&](const char* name) { return tiny.file(name); };
@@ -237,7 +237,7 @@ std::vector<Refusal> refused_resumptions(const TinyText& tiny) {
 
 }  // namespace
 
-TEST_CASE("train_lm refuses what it cannot use in one line", "[examples]") {
+TEST_CASE("train_lm rejects invalid inputs in one line", "[examples]") {
   NEEDS_PROGRAM("train_lm");
   const TinyText tiny;
   REQUIRE(tiny.run({"--steps", "3"}).status == 0);
@@ -249,7 +249,7 @@ TEST_CASE("train_lm refuses what it cannot use in one line", "[examples]") {
   check_refusals(tiny, refused_texts(tiny));
   check_refusals(tiny, refused_options());
   check_refusals(tiny, refused_resumptions(tiny));
-  // But a finished run goes on to more steps.
+  // A finished run can be resumed with more steps.
   REQUIRE(tiny.resume({"--steps", "5"}).status == 0);
   const std::string checkpoint = tiny.out("checkpoint.safetensors");
   CHECK(stretto::nn::load_training_state(checkpoint).step == 5);

@@ -1,4 +1,4 @@
-// How several processes are launched, and how long they wait for one another.
+// Launching several processes, and time-outs between them.
 #include <signal.h>
 
 #include <chrono>
@@ -45,7 +45,7 @@ vector<string> training(const string& out, const vector<string>& more = {}) {
                 more);
 }
 
-// One process after the other with a command of its own.
+// mpirun arguments for two processes with different commands.
 vector<string> each(const vector<string>& first, const vector<string>& second) {
   return joined(joined(joined({"-n", "1"}, first), {":", "-n", "1"}), second);
 }
@@ -61,7 +61,7 @@ void wait_for_scoring(const string& out) {
 
 }  // namespace
 
-TEST_CASE("Launchers other than Open MPI's mpirun are refused in one line", "[processes]") {
+TEST_CASE("Launchers other than Open MPI's mpirun are rejected in one line", "[processes]") {
   const TempDir dir;
   const string out = dir.file("out");
   const auto tried = [&](const vector<string>& variables, const vector<string>& command) {
@@ -92,7 +92,7 @@ TEST_CASE("Launchers other than Open MPI's mpirun are refused in one line", "[pr
   CHECK(contents(dir.file("")).empty());
 }
 
-TEST_CASE("A rank of mpirun without its number of processes is none", "[processes]") {
+TEST_CASE("A rank of mpirun without a number of processes is ignored", "[processes]") {
   const TempDir dir;
   const Ended ended =
       run(env, joined({"OMPI_COMM_WORLD_RANK=1"}, training(dir.file("out"), {"--parameters"})));
@@ -100,7 +100,7 @@ TEST_CASE("A rank of mpirun without its number of processes is none", "[processe
   CHECK_FALSE(ended.out.empty());
 }
 
-TEST_CASE("A time-out that is no number of seconds is refused", "[processes]") {
+TEST_CASE("A time-out that is not a valid number of seconds is rejected", "[processes]") {
   const TempDir dir;
   for (const string value : {"1e9", "abc", "-5", "0.5", "0", "86401"}) {
     const Ended ended =
@@ -113,7 +113,7 @@ TEST_CASE("A time-out that is no number of seconds is refused", "[processes]") {
   }
 }
 
-TEST_CASE("Options that differ between processes are named before anything is done",
+TEST_CASE("Options that differ between processes are reported before anything is written",
           "[processes]") {
   if (!has_mpirun()) STRETTO_SKIP(no_mpirun);
   const TempDir dir;
@@ -140,8 +140,7 @@ TEST_CASE("Options that differ between processes are named before anything is do
   }
 }
 
-TEST_CASE("Processes that differ in what they send time out, and nothing is overwritten",
-          "[.][differing_messages]") {
+TEST_CASE("Processes that send messages of different sizes time out", "[.][differing_messages]") {
   stretto::nn::ProcessGroup& group = stretto::nn::process_group();
   vector<char> bytes(size_t(1) << 20);
   const size_t mine = group.is_root() ? bytes.size() : 8;
@@ -173,9 +172,8 @@ TEST_CASE("A process that never meets the others ends the run", "[processes]") {
   }
 }
 
-// The first process scores alone for longer than the time-out.
-TEST_CASE("While one process works alone the others wait, but not for one that hangs",
-          "[processes]") {
+// The final evaluation of the first process takes longer than the time-out.
+TEST_CASE("Processes wait for one that works alone, but not for one that hangs", "[processes]") {
   if (!has_mpirun()) STRETTO_SKIP(no_mpirun);
   const TempDir dir;
   const auto arguments = [&](const string& out) {

@@ -1,4 +1,4 @@
-// Our programs as processes of mpirun.
+// Runs the example programs with mpirun.
 #pragma once
 
 #include <fstream>
@@ -12,8 +12,8 @@ namespace stretto::examples::testing {
 
 inline const std::string env = "/usr/bin/env";
 
-/// Arguments of `env`, `settings` first: the command as the user types it, but for what lets it run
-/// as root and on fewer cores, and ends a run that hangs, so that the test says which.
+/// Returns arguments of `env`: `settings`, then mpirun with `command`. As a user would type it,
+/// plus options that allow root and fewer cores, and a time-out for runs that hang.
 inline std::vector<std::string> mpirun(const std::vector<std::string>& settings,
                                        const std::vector<std::string>& command) {
   std::vector<std::string> all = settings;
@@ -24,13 +24,13 @@ inline std::vector<std::string> mpirun(const std::vector<std::string>& settings,
   return all;
 }
 
-/// A program and what it is given beside what all cases of a test are given.
+/// A program and its settings in addition to those of all cases of a test.
 struct Case {
   const char* program;
   std::vector<std::string> settings;
 };
 
-/// Signals the process of mpirun's whose number this is, of those whose command has `part`: 0, 1, …
+/// Sends a signal to process `number` (0, 1, …) of mpirun whose command contains `part`.
 inline void signal_process(const Program& mpirun, const std::string& signal,
                            const std::string& part, int number) {
   run("/bin/sh",
@@ -38,7 +38,7 @@ inline void signal_process(const Program& mpirun, const std::string& signal,
                  " | sed -n " + std::to_string(number + 1) + "p)"});
 }
 
-/// The checkpoint in a folder; empty where there is none.
+/// Returns the bytes of the checkpoint in a directory; empty if there is none.
 inline std::string checkpoint_bytes(const std::string& folder) {
   std::ifstream file(folder + "/checkpoint.safetensors", std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};
@@ -51,6 +51,6 @@ inline int64_t lines_with(const std::string& text, const std::string& part) {
 }
 
 inline bool has_mpirun() { return run(env, {"mpirun", "--version"}).status == 0; }
-constexpr const char* no_mpirun = "there is no mpirun here (Debian: openmpi-bin)";
+constexpr const char* no_mpirun = "mpirun is not installed (Debian: openmpi-bin)";
 
 }  // namespace stretto::examples::testing

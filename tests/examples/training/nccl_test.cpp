@@ -1,5 +1,5 @@
-// Programs on the GPUs of several processes, whose gradients go by NCCL: here by tests/nccl, on
-// tests/cuda/ptx, of which each process has one.
+// Programs on several GPUs, one per process, with gradients all-reduced by NCCL. Here by the
+// stand-in for NCCL (tests/nccl) on the PTX interpreter; each process has one.
 #include "tests/cuda/kernel_counts.h"
 #include "tests/examples/training/mpirun.h"
 #include "tests/support/catch.h"
@@ -27,9 +27,10 @@ vector<string> command(int processes, const string& out, const vector<string>& m
 
 }  // namespace
 
-TEST_CASE("several GPUs: the same checkpoint by NCCL and through the host", "[cuda]") {
+TEST_CASE("several GPUs: checkpoints are bit-identical with NCCL and through the host", "[cuda]") {
   NEEDS_GPU();
-  if (!has_counters()) STRETTO_SKIP("NCCL wants a GPU for each process; tests/nccl does not");
+  if (!has_counters())
+    STRETTO_SKIP("NCCL needs a GPU per process; the stand-in needs the PTX interpreter");
   if (!has_mpirun()) STRETTO_SKIP(no_mpirun);
   const TempDir dir;
   int runs = 0;
@@ -49,9 +50,10 @@ TEST_CASE("several GPUs: the same checkpoint by NCCL and through the host", "[cu
   CHECK(checkpoint(2, {"NCCL_STAND_IN_FAILS=init:1"}, false) == one);
 }
 
-TEST_CASE("several GPUs: what NCCL complains of is one line", "[cuda]") {
+TEST_CASE("several GPUs: an error of NCCL is printed in one line", "[cuda]") {
   NEEDS_GPU();
-  if (!has_counters()) STRETTO_SKIP("NCCL wants a GPU for each process; tests/nccl does not");
+  if (!has_counters())
+    STRETTO_SKIP("NCCL needs a GPU per process; the stand-in needs the PTX interpreter");
   if (!has_mpirun()) STRETTO_SKIP(no_mpirun);
   const TempDir dir;
   const Ended ended =
@@ -65,7 +67,8 @@ TEST_CASE("several GPUs: what NCCL complains of is one line", "[cuda]") {
 
 TEST_CASE("several GPUs: a process that hangs ends the run", "[cuda]") {
   NEEDS_GPU();
-  if (!has_counters()) STRETTO_SKIP("NCCL wants a GPU for each process; tests/nccl does not");
+  if (!has_counters())
+    STRETTO_SKIP("NCCL needs a GPU per process; the stand-in needs the PTX interpreter");
   if (!has_mpirun()) STRETTO_SKIP(no_mpirun);
   const TempDir dir;
   const vector<string> settings{"STRETTO_PROCESS_TIMEOUT=3", "PTX_STREAMS=lazy"};
@@ -78,7 +81,7 @@ TEST_CASE("several GPUs: a process that hangs ends the run", "[cuda]") {
   CHECK(ended.status != 0);
   const int64_t silent = lines_with(ended.err, "has not answered");
   CHECK(silent <= 1);
-  // Where it was stopped in a message, all have answered, and NCCL waits.
+  // If it was stopped during a message of NCCL, all processes have answered, and NCCL times out.
   CHECK((silent == 1 || lines_with(ended.err, "does not come") > 0));
 
   vector<string> stops = settings;

@@ -1,13 +1,13 @@
-// The examples of one file under mpirun: they train together, or say that they do not.
+// Single-file examples under mpirun: they train in several processes or report that they cannot.
 #include "tests/examples/training/mpirun.h"
 #include "tests/support/catch.h"
 
 using namespace stretto::examples::testing;
 using std::string;
 
-TEST_CASE("character_model leaves the same bytes of 1, 2 and 4 processes", "[processes]") {
+TEST_CASE("character_model writes the same bytes on 1, 2 and 4 processes", "[processes]") {
   if (!has_mpirun()) STRETTO_SKIP(no_mpirun);
-  string one, said;
+  string one, output;
   for (const char* n : {"1", "2", "4"}) {
     const TempDir dir;
     const Ended ended =
@@ -16,14 +16,14 @@ TEST_CASE("character_model leaves the same bytes of 1, 2 and 4 processes", "[pro
     REQUIRE(ended.status == 0);
     const string bytes = checkpoint_bytes(dir.file("out/character_model"));
     REQUIRE(bytes.size() > 100'000);
-    if (one.empty()) one = bytes, said = ended.out;
+    if (one.empty()) one = bytes, output = ended.out;
     CHECK(bytes == one);
-    CHECK(ended.out == said);  // once
-    CHECK(said.find("held out 0.") == 0);
+    CHECK(ended.out == output);  // printed once
+    CHECK(output.find("held out 0.") == 0);
   }
 }
 
-TEST_CASE("An example that trains alone says so to mpirun", "[processes]") {
+TEST_CASE("Examples for one process reject mpirun with several", "[processes]") {
   if (!has_mpirun()) STRETTO_SKIP(no_mpirun);
   for (const string name : {"melody", "chorales", "classifier", "fine_tuning", "translation"}) {
     const TempDir dir;

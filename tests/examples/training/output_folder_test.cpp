@@ -1,4 +1,4 @@
-// What a run may replace in its folder.
+// Which files a run may replace in its output directory.
 #include "examples/training/output_folder.h"
 
 #include <filesystem>
@@ -16,16 +16,16 @@ namespace fs = std::filesystem;
 
 const std::vector<std::string> names{"a.txt", "b.csv"};
 
-/// What check() says.
-std::string told(const std::string& folder, const std::vector<RunInput>& inputs, bool replace,
-                 const std::string& kept = "") {
+/// Returns the error of check().
+std::string error_for(const std::string& folder, const std::vector<RunInput>& inputs, bool replace,
+                      const std::string& kept = "") {
   const OutputFolder out(folder);
   return error_of<UsageError>([&] { out.check(names, inputs, kept, replace); });
 }
 
 bool accepted(const std::string& folder, const std::vector<RunInput>& inputs, bool replace,
               const std::string& kept = "") {
-  return told(folder, inputs, replace, kept) == "(nothing thrown)";
+  return error_for(folder, inputs, replace, kept) == "(nothing thrown)";
 }
 
 std::set<std::string> names_in(const std::string& folder) {
@@ -37,7 +37,7 @@ std::set<std::string> names_in(const std::string& folder) {
 
 }  // namespace
 
-TEST_CASE("only what runs made is replaced unasked", "[examples]") {
+TEST_CASE("without --overwrite only files of runs are replaced", "[examples]") {
   const TempDir folder;
   const std::string out = folder.str();
   CHECK(accepted(out, {}, false));
@@ -48,47 +48,48 @@ TEST_CASE("only what runs made is replaced unasked", "[examples]") {
   }
   CHECK(accepted(out, {}, false));
   write_file(folder.file("b.csv"), "mine");
-  CHECK(told(out, {}, false) == "--out: " + out +
-                                    " has a file b.csv that was not made by a run; --overwrite "
-                                    "replaces it");
+  CHECK(error_for(out, {}, false) ==
+        "--out: " + out +
+            " has a file b.csv that was not made by a run; --overwrite "
+            "replaces it");
   CHECK(accepted(out, {}, true));
   CHECK(read_file(folder.file("b.csv")) == "mine");
 }
 
-TEST_CASE("no output is an input, by whatever name", "[examples]") {
+TEST_CASE("an output that is an input is rejected, under any name", "[examples]") {
   const TempDir folder, data;
   const std::string out = folder.str();
   write_file(folder.file("a.txt"), "text");
   fs::create_hard_link(folder.file("a.txt"), data.file("hard"));
   fs::create_symlink(folder.file("a.txt"), data.file("soft"));
-  const std::string there = "--out: " + folder.file("a.txt") + " is an input of this run, of ";
+  const std::string message = "--out: " + folder.file("a.txt") + " is an input of this run, of ";
   for (const std::string& path :
        {folder.file("a.txt"), folder.file("./a.txt"), data.file("hard"), data.file("soft")})
-    CHECK(told(out, {{"--data", path}}, true) ==
-          there + "--data " + path + "; choose another folder");
+    CHECK(error_for(out, {{"--data", path}}, true) ==
+          message + "--data " + path + "; choose another folder");
   CHECK(accepted(out, {{"--data", data.file("none")}}, true));
 
-  // Also the names that a writer uses meanwhile, and each MIDI file of a folder.
+  // Also temporary names of a writer, and each MIDI file of a directory.
   write_file(folder.file("b.csv.tmp"), "text");
-  CHECK_THAT(told(out, {{"--data", folder.file("b.csv.tmp")}}, true),
+  CHECK_THAT(error_for(out, {{"--data", folder.file("b.csv.tmp")}}, true),
              Containing("b.csv.tmp is an input of this run"));
   fs::create_hard_link(folder.file("a.txt"), data.file("x.mid"));
-  CHECK_THAT(told(out, {{"--data", data.str()}}, true), Containing("a.txt is an input"));
+  CHECK_THAT(error_for(out, {{"--data", data.str()}}, true), Containing("a.txt is an input"));
 
-  // The checkpoint from which a run goes on is replaced by its next one.
+  // The checkpoint that a run resumes from may be replaced by the next one.
   CHECK(accepted(out, {{"--resume", folder.file("a.txt")}}, true, "a.txt"));
-  CHECK_THAT(told(out, {{"--data", folder.file("a.txt")}}, true, "a.txt"),
+  CHECK_THAT(error_for(out, {{"--data", folder.file("a.txt")}}, true, "a.txt"),
              Containing("is an input"));
 }
 
-TEST_CASE("what a killed run left of its list is removed", "[examples]") {
+TEST_CASE("an unfinished list of a killed run is removed", "[examples]") {
   const TempDir folder;
   write_file(folder.file(".stretto.tmp"), "metr");
   const OutputFolder out(folder.str());
   CHECK_FALSE(fs::exists(folder.file(".stretto.tmp")));
 }
 
-TEST_CASE("a folder of data gets no results", "[examples]") {
+TEST_CASE("results inside a directory of data are rejected", "[examples]") {
   const TempDir data;
   write_file(data.file("a.mid"), "");
   const auto refused = [&](const std::string& out) {
@@ -109,14 +110,14 @@ TEST_CASE("a folder of data gets no results", "[examples]") {
   check_outside_inputs(data.str(), {{"--data", data.file("a.mid")}});
 }
 
-TEST_CASE("outputs do not leave the folder by links", "[examples]") {
+TEST_CASE("outputs do not follow links out of the directory", "[examples]") {
   const TempDir folder, outside;
   const std::string out = folder.str();
   write_file(outside.file("victim"), "precious");
   for (const std::string& target : {outside.file("victim"), outside.file("none"), std::string("x")})
     for (const char* name : {"a.txt", "b.csv", ".stretto"}) {
       fs::create_symlink(target, folder.file(name));
-      CHECK(told(out, {}, true) ==
+      CHECK(error_for(out, {}, true) ==
             "--out: cannot write " + folder.file(name) + ": it is a symbolic link");
       fs::remove(folder.file(name));
     }
@@ -131,7 +132,7 @@ TEST_CASE("outputs do not leave the folder by links", "[examples]") {
   CHECK(read_file(outside.file("victim")) == "precious");
 }
 
-TEST_CASE("a run that replaces another does so at once", "[examples]") {
+TEST_CASE("a run replaces an earlier one in one step", "[examples]") {
   const TempDir folder;
   const std::string out = folder.str();
   write_file(folder.file("a.txt"), "old");
@@ -152,7 +153,7 @@ TEST_CASE("a run that replaces another does so at once", "[examples]") {
   CHECK(names_in(out) == std::set<std::string>{".stretto", "a.txt", "notes"});  // no old b.csv
   CHECK(read_file(folder.file(".stretto")) == "a.txt\nb.csv\n");
   {
-    OutputFolder run(out);  // one that fails
+    OutputFolder run(out);  // a run that fails
     run.stage();
     write_file(run.path("a.txt"), "newer");
   }
@@ -160,7 +161,7 @@ TEST_CASE("a run that replaces another does so at once", "[examples]") {
   CHECK(names_in(out) == std::set<std::string>{".stretto", "a.txt", "notes"});
 }
 
-TEST_CASE("what a killed process left is completed or discarded", "[examples]") {
+TEST_CASE("staged files of a killed process are completed or discarded", "[examples]") {
   const TempDir folder;
   const std::string out = folder.str();
   write_file(folder.file("a.txt"), "old");
@@ -175,7 +176,7 @@ TEST_CASE("what a killed process left is completed or discarded", "[examples]") 
   CHECK(names_in(out) == std::set<std::string>{"a.txt"});
 }
 
-TEST_CASE("a folder that is another by now is left alone", "[examples]") {
+TEST_CASE("a directory that was replaced during a run is not changed", "[examples]") {
   const TempDir parent;
   const std::string out = parent.file("out"), moved = parent.file("moved");
   const std::string gone =
@@ -184,7 +185,7 @@ TEST_CASE("a folder that is another by now is left alone", "[examples]") {
   {
     const OutputFolder run(out);
     CHECK(run.path("a.txt") == out + "/a.txt");
-    fs::remove(out + "/.lock");  // by hand: the folder is still the run's
+    fs::remove(out + "/.lock");  // removed by hand: the directory still belongs to the run
     CHECK(run.path("a.txt") == out + "/a.txt");
     fs::remove_all(out);
     CHECK(error_of<std::runtime_error>([&] { run.path("a.txt"); }) == gone);
@@ -200,10 +201,10 @@ TEST_CASE("a folder that is another by now is left alone", "[examples]") {
     write_file(out + "/.lock", "");
     CHECK(error_of<std::runtime_error>([&] { run->path("a.txt"); }) == gone);
   }
-  CHECK(names_in(out) == std::set<std::string>{".lock"});  // not its own, which is gone
+  CHECK(names_in(out) == std::set<std::string>{".lock"});  // of the new directory
   CHECK(names_in(moved).empty());
 
-  // A file of this name that no lock left is nobody's to remove.
+  // A file named .lock that is not a lock is not removed.
   write_file(out + "/.lock", "of another program");
   CHECK(error_of<UsageError>([&] { OutputFolder{out}; }) ==
         "--out: cannot write " + out + "/.lock: it was not left by an earlier run");

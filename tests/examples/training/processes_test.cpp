@@ -1,4 +1,4 @@
-// The programs under mpirun: the same bytes for any number of processes, and what goes wrong.
+// The programs under mpirun: the same bytes for any number of processes, and errors.
 #include <signal.h>
 
 #include <chrono>
@@ -42,7 +42,7 @@ vector<string> arguments(const Case& c, int processes, const string& out, int st
   return all;
 }
 
-// As they stand in metrics.csv, a line for each evaluation.
+// Validation losses as printed in metrics.csv, one per line.
 string validation_losses(const string& folder) {
   std::ifstream file(folder + "/metrics.csv");
   string line, losses;
@@ -56,11 +56,11 @@ string validation_losses(const string& folder) {
 
 }  // namespace
 
-TEST_CASE("1, 2 and 4 processes make the same checkpoint", "[processes]") {
+TEST_CASE("1, 2 and 4 processes write the same checkpoint", "[processes]") {
   if (!has_mpirun()) STRETTO_SKIP(no_mpirun);
   for (const Case& c : cases()) {
     const TempDir dir;
-    string losses;  // of evaluations, which are shared out too
+    string losses;  // evaluations are distributed, too
     const auto checkpoint = [&](int n, const vector<string>& more) {
       const string out = dir.file(std::to_string(n) + std::to_string(more.size()));
       const Ended ended = run(env, mpirun({}, arguments(c, n, out, 12, more)));
@@ -83,7 +83,7 @@ TEST_CASE("1, 2 and 4 processes make the same checkpoint", "[processes]") {
   }
 }
 
-TEST_CASE("A run of parts needs no mpirun", "[processes]") {
+TEST_CASE("One process with 8 micro-batches has the checkpoint of two processes", "[processes]") {
   const TempDir dir;
   Case c = cases()[0];
   vector<string> alone = arguments(c, 1, dir.file("alone"), 6, {"--micro-batches", "8"});
@@ -96,7 +96,7 @@ TEST_CASE("A run of parts needs no mpirun", "[processes]") {
   CHECK(checkpoint_bytes(out) == checkpoint_bytes(dir.file("alone")));
 }
 
-TEST_CASE("A process that is killed ends the run, which goes on with another number",
+TEST_CASE("A run ends if a process is killed, and resumes on another number of processes",
           "[processes]") {
   if (!has_mpirun()) STRETTO_SKIP(no_mpirun);
   const Case c = cases()[0];
@@ -104,7 +104,7 @@ TEST_CASE("A process that is killed ends the run, which goes on with another num
   const string whole = dir.file("whole"), cut = dir.file("cut");
   const int steps = 200;
   int killed = 0;
-  const char* const kills = std::getenv("STRETTO_KILLS");  // more than two take a while
+  const char* const kills = std::getenv("STRETTO_KILLS");  // default 2, as more take long
   const int turns = kills ? std::atoi(kills) : 2;
   REQUIRE(turns > 0);
   REQUIRE(run(env, mpirun({}, arguments(c, 2, whole, steps, {"--save-every", "20"}))).status == 0);
@@ -115,7 +115,7 @@ TEST_CASE("A process that is killed ends the run, which goes on with another num
       Program program(env, mpirun({}, arguments(c, 4, cut, steps, {"--save-every", "20"})));
       REQUIRE(program.wait_for("step"));
       std::this_thread::sleep_for(std::chrono::milliseconds(turn * 397 % 900));
-      // Of the four, one by its number.
+      // One of the four processes.
       signal_process(program, "KILL", "train_lm.*" + cut, turn * 3 % 4);
       const Ended ended = program.wait();
       INFO(ended.err);
@@ -137,11 +137,11 @@ TEST_CASE("A process that is killed ends the run, which goes on with another num
   if (kills) std::cout << killed << " of " << turns << " runs were killed before their end\n";
 }
 
-TEST_CASE("What goes wrong between processes is one clear line", "[processes]") {
+TEST_CASE("Errors between processes are one clear line", "[processes]") {
   const Case c = cases()[0];
   const TempDir dir;
   const string out = dir.file("out");
-  {  // without the library: as mpirun would start it
+  {  // as started by mpirun, but without the MPI library
     const vector<string> plain = arguments(c, 1, out, 5);
     vector<string> all{"OMPI_COMM_WORLD_SIZE=1", "OMPI_COMM_WORLD_RANK=0",
                        "STRETTO_MPI=/nowhere.so", plain[2]};
@@ -154,27 +154,27 @@ TEST_CASE("What goes wrong between processes is one clear line", "[processes]") 
     CHECK_FALSE(std::filesystem::exists(out));
   }
   if (!has_mpirun()) STRETTO_SKIP(no_mpirun);
-  const auto told = [&](const vector<string>& settings, const vector<string>& command,
-                        const string& line) {
+  const auto check_error = [&](const vector<string>& settings, const vector<string>& command,
+                               const string& line) {
     const Ended ended = run(env, mpirun(settings, command));
     INFO(ended.err);
     CHECK(ended.status != 0);
     CHECK(lines_with(ended.err, line) == 1);
     CHECK_FALSE(std::filesystem::exists(out));
   };
-  told({}, arguments(c, 3, out, 5), "3 processes; the number must be a power of two");
-  told({}, arguments(c, 2, out, 5, {"--micro-batches", "1"}),
-       "micro_batches 1 with 2 processes; must be");
-  told({}, arguments(c, 2, out, 5, {"--micro-batches", "16"}),
-       "8 rows cannot be split into 16 micro-batches");
+  check_error({}, arguments(c, 3, out, 5), "3 processes; the number must be a power of two");
+  check_error({}, arguments(c, 2, out, 5, {"--micro-batches", "1"}),
+              "micro_batches 1 with 2 processes; must be");
+  check_error({}, arguments(c, 2, out, 5, {"--micro-batches", "16"}),
+              "8 rows cannot be split into 16 micro-batches");
   vector<string> others = arguments(c, 1, out, 5);
   const vector<string> second = arguments(c, 1, out, 5, {"--seed", "2"});
   others.emplace_back(":");
   others.insert(others.end(), second.begin(), second.end());
-  told({}, others, "process 1 does not agree with process 0: --seed 2, not 1");
+  check_error({}, others, "process 1 does not agree with process 0: --seed 2, not 1");
 }
 
-TEST_CASE("A process that hangs ends the run", "[processes]") {
+TEST_CASE("A run ends if a process hangs", "[processes]") {
   if (!has_mpirun()) STRETTO_SKIP(no_mpirun);
   const Case c = cases()[0];
   const TempDir dir;

@@ -1,4 +1,4 @@
-// --sequence-parallel: losses of one process, in less memory of each.
+// --sequence-parallel: the losses of one process, with less memory per process.
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -34,7 +34,7 @@ vector<string> with(vector<string> settings, const vector<string>& more) {
   return settings;
 }
 
-// The numbers of a run's evaluations: step, seconds, losses, …, peak bytes.
+// The rows of metrics.csv: step, seconds, losses, …, peak bytes.
 vector<vector<double>> metrics(const string& folder) {
   std::ifstream file(folder + "/metrics.csv");
   vector<vector<double>> all;
@@ -49,7 +49,8 @@ vector<vector<double>> metrics(const string& folder) {
 
 }  // namespace
 
-TEST_CASE("Processes that share sequences learn as one does, in less memory", "[processes]") {
+TEST_CASE("Processes with sequence parallelism have the losses of one process, in less memory",
+          "[processes]") {
   if (!has_mpirun()) STRETTO_SKIP(no_mpirun);
   const vector<Case> cases{
       {"train_music", with(music, {"--attention", "softmax", "--position", "music"})},
@@ -60,37 +61,39 @@ TEST_CASE("Processes that share sequences learn as one does, in less memory", "[
   for (const Case& c : cases) {
     const TempDir dir;
     struct Run {
-      int processes, pieces;
+      int processes, chunks;
     };
-    vector<string> asked = arguments(c, 1, dir.file("none"), {"--parameters"});
-    const string answer = run(asked[2], {asked.begin() + 3, asked.end()}).out;
-    // Of each: weight, gradient and the two numbers of the optimizer.
+    vector<string> command = arguments(c, 1, dir.file("none"), {"--parameters"});
+    const string answer = run(command[2], {command.begin() + 3, command.end()}).out;
+    // Each parameter has a weight, a gradient and two moments of the optimizer.
     const double parameters = std::stod(answer.substr(answer.rfind('\n', answer.size() - 2) + 1));
     vector<vector<double>> one;
     for (const Run r : {Run{1, 1}, Run{4, 2}, Run{4, 4}}) {
-      const string out = dir.file(std::to_string(r.processes) + std::to_string(r.pieces));
-      const vector<string> more{"--sequence-parallel", std::to_string(r.pieces)};
+      const string out = dir.file(std::to_string(r.processes) + std::to_string(r.chunks));
+      const vector<string> more{"--sequence-parallel", std::to_string(r.chunks)};
       const Ended ended = run(env, mpirun({}, arguments(c, r.processes, out, more)));
-      INFO(c.program << ", " << r.processes << " processes, " << r.pieces
-                     << " to a sequence: " << ended.err);
+      INFO(c.program << ", " << r.processes << " processes, " << r.chunks
+                     << " chunks per sequence: " << ended.err);
       REQUIRE(ended.status == 0);
       const auto got = metrics(out);
       if (r.processes == 1) one = got;
       REQUIRE(got.size() == 3);
       for (size_t i = 0; i < got.size(); ++i)
-        for (const size_t column : {2U, 3U, 5U})  // losses, norm of the gradient
+        for (const size_t column : {2U, 3U, 5U})  // losses and gradient norm
           CHECK(std::abs(got[i][column] - one[i][column]) < 3e-6);
-      const auto beside = [&](const auto& run) { return run.back().back() - 16 * parameters; };
-      if (r.pieces == 4) CHECK(beside(got) < 0.7 * beside(one));
+      const auto activations = [&](const auto& run) { return run.back().back() - 16 * parameters; };
+      if (r.chunks == 4) CHECK(activations(got) < 0.7 * activations(one));
     }
   }
 }
 
-TEST_CASE("What --sequence-parallel does not take is one clear line", "[processes]") {
+TEST_CASE("Settings that --sequence-parallel does not support are reported in one line",
+          "[processes]") {
   const TempDir dir;
   const string out = dir.file("out");
   const Case c{"train_music", music}, lm{"train_lm", {"--position", "xl"}};
-  const auto told = [&](const Case& of, int n, const vector<string>& more, const string& line) {
+  const auto check_error = [&](const Case& of, int n, const vector<string>& more,
+                               const string& line) {
     vector<string> command = arguments(of, n, out, more);
     const Ended ended = n == 1 ? run(command[2], {command.begin() + 3, command.end()})
                                : run(env, mpirun({}, command));
@@ -100,12 +103,13 @@ TEST_CASE("What --sequence-parallel does not take is one clear line", "[processe
     CHECK_FALSE(std::filesystem::exists(out + "/checkpoint.safetensors"));
   };
   const string number = ": must be a power of two that divides the number of processes, ";
-  told(c, 1, {"--sequence-parallel", "2"}, "--sequence-parallel 2" + number + "1 (mpirun -n)");
-  told(c, 1, {"--sequence-parallel", "0"}, "--sequence-parallel 0" + number);
+  check_error(c, 1, {"--sequence-parallel", "2"},
+              "--sequence-parallel 2" + number + "1 (mpirun -n)");
+  check_error(c, 1, {"--sequence-parallel", "0"}, "--sequence-parallel 0" + number);
   if (!has_mpirun()) STRETTO_SKIP(no_mpirun);
   const vector<string> two{"--sequence-parallel", "2"};
-  told(c, 2, {"--sequence-parallel", "4"}, "--sequence-parallel 4" + number + "2");
-  told(c, 2, with(two, {"--length", "33"}), "sequences of 33 positions cannot be split");
-  told(c, 2, with(two, {"--dtype", "bf16"}), "needs f32");
-  told(lm, 2, with(two, {"--memory", "32"}), "needs --memory 0");
+  check_error(c, 2, {"--sequence-parallel", "4"}, "--sequence-parallel 4" + number + "2");
+  check_error(c, 2, with(two, {"--length", "33"}), "sequences of 33 positions cannot be split");
+  check_error(c, 2, with(two, {"--dtype", "bf16"}), "needs f32");
+  check_error(lm, 2, with(two, {"--memory", "32"}), "needs --memory 0");
 }

@@ -37,7 +37,7 @@ struct Training : ChoraleProgram {
   }
 };
 
-/// The bytes of the checkpoint after some steps.
+/// Returns the bytes of the checkpoint after some steps.
 std::string trained(const ChoraleSettings& settings, int steps) {
   const TempDir folder;
   Training training(settings);
@@ -55,7 +55,7 @@ TEST_CASE("training lowers the loss", "[examples]") {
   settings.steps = 150;
   Training training(settings);
   const double first = training.train_step(0).loss;
-  CHECK(first == Approx(std::log(double(chorale_vocabulary))).margin(0.7));  // it knows nothing
+  CHECK(first == Approx(std::log(double(chorale_vocabulary))).margin(0.7));  // untrained
   double last = 0;
   while (training.step() < 150) last = training.train_step(0).loss;
   CHECK(last < 0.6 * first);
@@ -71,27 +71,27 @@ TEST_CASE("the loss of pieces that fit into the length is the same for all strid
   };
   const double whole = loss(fitting, 32, 4);
   for (const int64_t stride : {1, 7, 16}) CHECK(loss(fitting, stride, 4) == whole);
-  CHECK(loss(fitting, 32, 1) == Approx(whole).epsilon(1e-6));  // other shapes, other roundings
+  CHECK(loss(fitting, 32, 1) == Approx(whole).epsilon(1e-6));  // other shapes round differently
   CHECK(loss(tiny_chorales().train, 1, 4) != loss(tiny_chorales().train, 32, 4));
-  CHECK(training.model->training());  // as before
+  CHECK(training.model->training());  // the mode is restored
 }
 
-TEST_CASE("training has the same bits with one thread and two", "[examples]") {
+TEST_CASE("training is bit-identical with one and two threads", "[examples]") {
   ChoraleSettings settings = tiny_settings();
   settings.d_model = 96, settings.d_hidden = 300, settings.length = 128, settings.batch = 3;
   settings.attention_dropout = 0.1;
   const int before = num_threads();
   set_num_threads(1);
-  const std::string alone = trained(settings, 4);
+  const std::string one_thread = trained(settings, 4);
   set_num_threads(2);
-  const std::string together = trained(settings, 4);
+  const std::string two_threads = trained(settings, 4);
   set_num_threads(before);
-  CHECK(alone == together);
+  CHECK(one_thread == two_threads);
 }
 
-TEST_CASE("every training step gives back the memory it takes", "[examples]") {
+TEST_CASE("every training step frees the memory it allocates", "[examples]") {
   Training training(tiny_settings());
-  training.train_step(0);  // makes gradients and moments
+  training.train_step(0);  // allocates gradients and moments
   const int64_t live = memory_stats().live;
   for (int i = 0; i < 5; ++i) {
     training.train_step(0);
@@ -102,7 +102,7 @@ TEST_CASE("every training step gives back the memory it takes", "[examples]") {
   CHECK(memory_stats().live == live);
 }
 
-TEST_CASE("the least memory is no more than a training takes", "[examples]") {
+TEST_CASE("least_memory() is below the memory that training uses", "[examples]") {
   ChoraleSettings settings = tiny_settings();
   settings.d_model = 64, settings.d_hidden = 256, settings.length = 256, settings.layers = 2;
   settings.position = GENERATE("music", "sinusoid");
@@ -116,10 +116,10 @@ TEST_CASE("the least memory is no more than a training takes", "[examples]") {
   CHECK(settings.least_memory() > taken / 10);
 }
 
-TEST_CASE("a training goes on from its checkpoint bit for bit", "[examples]") {
+TEST_CASE("a resumed training is bit-identical", "[examples]") {
   const TempDir folder;
   ChoraleSettings settings = tiny_settings();
-  settings.steps = GENERATE(40, 0);  // 0: by the clock
+  settings.steps = GENERATE(40, 0);  // 0: limited by time
   Training first(settings);
   for (int i = 0; i < 3; ++i) first.train_step(0.1);
   first.save(folder.file("a"));
@@ -130,13 +130,13 @@ TEST_CASE("a training goes on from its checkpoint bit for bit", "[examples]") {
   second.train_step(0.5);
   second.load(folder.file("a"));
   CHECK(second.step() == 3);
-  validation_loss(*second.model, tiny_chorales().valid, 32, 4, 2);  // draws nothing
+  validation_loss(*second.model, tiny_chorales().valid, 32, 4, 2);  // uses no random numbers
   for (int i = 0; i < 3; ++i) second.train_step(0.2);
   second.save(folder.file("c"));
   CHECK(read_file(folder.file("b")) == read_file(folder.file("c")));
 }
 
-TEST_CASE("a training refuses checkpoints of other data", "[examples]") {
+TEST_CASE("checkpoints of other data are rejected", "[examples]") {
   const TempDir folder;
   const ChoraleSettings settings = tiny_settings();
   const std::string path = folder.file("c");
@@ -148,7 +148,7 @@ TEST_CASE("a training refuses checkpoints of other data", "[examples]") {
         0);
 }
 
-TEST_CASE("settings survive their notes", "[examples]") {
+TEST_CASE("settings are the same after conversion to metadata and back", "[examples]") {
   ChoraleSettings settings = tiny_settings();
   settings.learning_rate = 0.1 + 0.2;
   settings.max_grad_norm = INFINITY;
@@ -167,7 +167,8 @@ TEST_CASE("settings survive their notes", "[examples]") {
   }
 }
 
-TEST_CASE("a continuation begins with its opening and repeats by its seed", "[examples]") {
+TEST_CASE("a continuation begins with its opening and is the same for the same seed",
+          "[examples]") {
   Training training(tiny_settings());
   const Chorale opening = tiny_chorales().valid[0];
   const auto piece = [&](int64_t steps, uint64_t seed) {

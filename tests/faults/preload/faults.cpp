@@ -2,13 +2,13 @@
 // calloc, realloc, aligned_alloc, posix_memalign, and so every operator new; mmap), or the k-th
 // write, fsync, rename, open or read of a file, or the k-th new thread.
 //
-// A test calls stretto_fault_arm and stretto_fault_disarm (tests/faults/fault.h). In a program that
-// knows nothing of this, the environment says what fails, counted from the beginning of main:
-//     STRETTO_FAULT="KIND K HOW"   as the arguments of stretto_fault_arm
-//     STRETTO_FAULT_COUNTS=FILE    how many calls of each kind there were, one to a line
-//     STRETTO_FAULT_MARK=FILE      is made when the call has come
-//     STRETTO_FAULT_SECONDS=N      the program is ended with SIGALRM after so long
-//     STRETTO_FAULT_TRACE=1        who asked, on standard error
+// A test calls stretto_fault_arm and stretto_fault_disarm (tests/faults/fault.h). In other programs
+// environment variables choose the call, counted from the beginning of main:
+//     STRETTO_FAULT="KIND K HOW"   the arguments of stretto_fault_arm
+//     STRETTO_FAULT_COUNTS=FILE    writes the number of calls of each kind, one per line
+//     STRETTO_FAULT_MARK=FILE      creates FILE when the call has failed
+//     STRETTO_FAULT_SECONDS=N      ends the program with SIGALRM after N seconds
+//     STRETTO_FAULT_TRACE=1        prints the caller to standard error
 #include <dlfcn.h>
 #include <errno.h>
 #include <execinfo.h>
@@ -36,17 +36,17 @@ constexpr const char* names[kinds] = {"memory", "write", "fsync", "rename",
 
 std::atomic<bool> counting{false};
 std::atomic<long> counts[kinds];
-std::atomic<int> wanted{kinds};
+std::atomic<int> armed_kind{kinds};
 std::atomic<long> at{0}, fired{0};
 int error = ENOMEM;
 bool always = false, partly = false, trace = false;
 const char* mark = nullptr;
 
-// Whether this call is the one that fails, with errno set. "partly": it is to do half of its work.
+// True if this call must fail; errno is then set. If `partly`, it does half of its work.
 bool fails(Kind kind) {
   if (!counting.load(std::memory_order_relaxed)) return false;
   const long k = ++counts[kind];
-  if (wanted.load() != kind || k < at.load() || (k > at.load() && !always)) return false;
+  if (armed_kind.load() != kind || k < at.load() || (k > at.load() && !always)) return false;
   if (++fired == 1 && mark)
     ::syscall(SYS_close, ::syscall(SYS_openat, AT_FDCWD, mark, O_CREAT | O_WRONLY, 0600));
   if (trace) {
@@ -59,21 +59,21 @@ bool fails(Kind kind) {
   return true;
 }
 
-// A regular file beside the standard streams.
-bool ours(int fd) {
+// True for a regular file that is not a standard stream.
+bool is_counted(int fd) {
   struct stat info;
   return fd > 2 && ::fstat(fd, &info) == 0 && S_ISREG(info.st_mode);
 }
 
-// What the system's libraries open for themselves is not counted.
-bool ours(const char* path) {
+// False for files that system libraries open for themselves; they are not counted.
+bool is_counted(const char* path) {
   for (const char* start : {"/proc/", "/sys/", "/dev/", "/usr/", "/lib", "/etc/"})
     if (strncmp(path, start, strlen(start)) == 0) return false;
   return true;
 }
 
-// Where the code of Cairo lies, which does not survive every failure of its own requests: those are
-// not counted.
+// The address range of Cairo's code. Cairo may crash when its own requests fail, so they
+// are not counted.
 struct Range {
   uintptr_t begin, end;
 };
@@ -120,7 +120,7 @@ void* __libc_calloc(size_t, size_t);
 void* __libc_realloc(void*, size_t);
 void* __libc_memalign(size_t, size_t);
 
-/// From now on the k-th call of that kind fails. HOW: "once" and "always" (from the k-th on) with
+/// Makes the k-th call of a kind fail from now on. HOW: "once" and "always" (from the k-th on) with
 /// ENOMEM; "ENOSPC", "EIO", "EMFILE", "EACCES", "EINTR" once; "full": ENOSPC from the k-th on;
 /// "short": a write or read of half the bytes. k = 0 only counts.
 void stretto_fault_arm(const char* kind, long k, const char* how) {
@@ -128,23 +128,23 @@ void stretto_fault_arm(const char* kind, long k, const char* how) {
   for (auto& count : counts) count = 0;
   fired = 0;
   at = k;
-  wanted = kinds;
+  armed_kind = kinds;
   always = strcmp(how, "always") == 0 || strcmp(how, "full") == 0;
   partly = strcmp(how, "short") == 0;
   for (const Mode& mode : modes)
     if (strcmp(mode.name, how) == 0) error = mode.error;
   for (int i = 0; k > 0 && i < kinds; ++i)
-    if (strcmp(names[i], kind) == 0) wanted = i;
+    if (strcmp(names[i], kind) == 0) armed_kind = i;
   counting = true;
 }
 
-/// Nothing fails any more; the number of failed calls.
+/// Stops failures. Returns the number of failed calls.
 long stretto_fault_disarm() {
   counting = false;
   return fired;
 }
 
-/// The calls since arming.
+/// Returns the number of calls since arming.
 long stretto_fault_count(const char* kind) {
   for (int i = 0; i < kinds; ++i)
     if (strcmp(names[i], kind) == 0) return counts[i];
@@ -172,35 +172,35 @@ void* mmap64(void* address, size_t n, int access, int flags, int fd, off_t offse
 }
 
 ssize_t write(int fd, const void* from, size_t n) {
-  if (ours(fd) && fails(write_call)) {
+  if (is_counted(fd) && fails(write_call)) {
     if (!partly || n < 2) return -1;
     n /= 2;
   }
   return ::syscall(SYS_write, fd, from, n);
 }
 ssize_t writev(int fd, const iovec* parts, int count) {
-  if (ours(fd) && fails(write_call)) {
+  if (is_counted(fd) && fails(write_call)) {
     if (!partly || count < 2) return -1;
     count = 1;
   }
   return ::syscall(SYS_writev, fd, parts, count);
 }
 ssize_t pwrite(int fd, const void* from, size_t n, off_t offset) {
-  if (ours(fd) && fails(write_call)) {
+  if (is_counted(fd) && fails(write_call)) {
     if (!partly || n < 2) return -1;
     n /= 2;
   }
   return ::syscall(SYS_pwrite64, fd, from, n, offset);
 }
 ssize_t read(int fd, void* to, size_t n) {
-  if (ours(fd) && fails(read_call)) {
+  if (is_counted(fd) && fails(read_call)) {
     if (!partly || n < 2) return -1;
     n /= 2;
   }
   return ::syscall(SYS_read, fd, to, n);
 }
 ssize_t pread(int fd, void* to, size_t n, off_t offset) {
-  if (ours(fd) && fails(read_call)) {
+  if (is_counted(fd) && fails(read_call)) {
     if (!partly || n < 2) return -1;
     n /= 2;
   }
@@ -216,7 +216,7 @@ int open(const char* path, int flags, ...) {
   va_start(rest, flags);
   const mode_t mode = flags & O_CREAT ? va_arg(rest, mode_t) : 0;
   va_end(rest);
-  if (ours(path) && fails(open_call)) return -1;
+  if (is_counted(path) && fails(open_call)) return -1;
   return int(::syscall(SYS_openat, AT_FDCWD, path, flags, mode));
 }
 int open64(const char* path, int flags, ...) {
@@ -229,11 +229,11 @@ int open64(const char* path, int flags, ...) {
 FILE* fopen64(const char* path, const char* mode) {
   static const auto real =
       reinterpret_cast<FILE* (*)(const char*, const char*)>(::dlsym(RTLD_NEXT, "fopen64"));
-  return ours(path) && fails(open_call) ? nullptr : real(path, mode);
+  return is_counted(path) && fails(open_call) ? nullptr : real(path, mode);
 }
 FILE* fopen(const char* path, const char* mode) { return fopen64(path, mode); }
 
-// Libraries of others, such as Fortran's, end the process where their own start lacks memory.
+// Some libraries, e.g. Fortran's runtime, end the process if their initialization lacks memory.
 void* dlopen(const char* file, int mode) {
   using Open = void* (*)(const char*, int);
   static const auto real = reinterpret_cast<Open>(::dlsym(RTLD_NEXT, "dlopen"));
@@ -273,7 +273,7 @@ int faulty_main(int argc, char** argv, char** environment) {
 __attribute__((constructor)) void begin() {
   trace = ::getenv("STRETTO_FAULT_TRACE") != nullptr;
   void* frame;
-  if (trace) ::backtrace(&frame, 1);  // loads what it needs
+  if (trace) ::backtrace(&frame, 1);  // loads the library that backtrace needs
 }
 
 __attribute__((destructor)) void end() {
