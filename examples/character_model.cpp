@@ -55,7 +55,8 @@ int main(int argc, char** argv) {
 
   manual_seed(1);
   nn::LanguageModel::Options options = nn::llama(tokenizer.size());
-  // Rotary embeddings do not extrapolate to distances past training; the window avoids them.
+  // Rotary embeddings do not extrapolate to distances past training; the window avoids such
+  // distances.
   options.layer.attention.window = length / 2;
   options.n_layers = 2;
   options.layer.d_model = 64;

@@ -14,9 +14,9 @@ struct Melodies {
   Tensor minor;  // [B], 0 or 1
 };
 
-// Returns melodies that walk up and down a scale from its first note. Keys vary, so that no single
-// pitch reveals the mode: the third of the scale is four (major) or three (minor) semitones above
-// its first note.
+// Returns melodies that start on the first note of a scale and walk up and down the scale. Keys
+// vary, so that no single pitch reveals the mode: the third of the scale is four (major) or three
+// (minor) semitones above its first note.
 Melodies make(int64_t count, std::mt19937& random) {
   constexpr int major_scale[] = {0, 2, 4, 5, 7, 9, 11}, minor_scale[] = {0, 2, 3, 5, 7, 8, 10};
   std::vector<int64_t> notes, minor;
@@ -62,7 +62,7 @@ int main(int argc, char** argv) {
     loss.backward();
     optimizer.step();
     if (step % 50 == 0)
-      std::printf("step %3d  loss %.3f  right %.1f %%\n", step, loss.item(),
+      std::printf("step %3d  loss %.3f  accuracy %.1f %%\n", step, loss.item(),
                   100 * accuracy(model, test));
   }
   std::printf("a model of %d parameters\n", int(model.parameter_count()));

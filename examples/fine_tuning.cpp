@@ -16,7 +16,7 @@ using namespace stretto;
 constexpr int64_t length = 32, pitches = 40;
 nn::DeviceConfig config;
 
-// Returns melodies that walk up and down a scale from its first note.
+// Returns melodies that start on the first note of a scale and walk up and down the scale.
 Tensor melodies(int64_t count, bool minor, std::mt19937& random) {
   constexpr int scales[2][7] = {{0, 2, 4, 5, 7, 9, 11}, {0, 2, 3, 5, 7, 8, 10}};
   std::vector<int64_t> notes;

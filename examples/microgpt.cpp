@@ -31,7 +31,7 @@ const int64_t V = int64_t(letters.size());
 
 // ---- parameters ----
 
-Tensors parameters;  // all of them, for the optimizer
+Tensors parameters;  // all parameters of the model, for the optimizer
 
 Tensor parameter(const Shape& shape, double std) {
   parameters.push_back((randn(shape) * std).set_requires_grad());
@@ -118,7 +118,8 @@ struct Adam {
 
 // ---- sampling ----
 
-// Draws letters until a name ends. The window is the last L letters: longer ones were not trained.
+// Draws letters until a name ends. The model sees the last L letters: it was not trained on longer
+// sequences.
 std::string sample(const Model& model, std::mt19937& random) {
   const NoGrad guard;
   std::vector<int64_t> tokens{0};

@@ -1,5 +1,5 @@
-// Headers that most files of the examples include, compiled once (examples/CMakeLists.txt). Each
-// file still includes the headers that it uses.
+// Headers that most files of the examples include; CMake compiles them once
+// (examples/CMakeLists.txt). Each file still includes the headers that it uses.
 #pragma once
 
 #include <algorithm>

@@ -12,8 +12,8 @@ Dropout::Options checked(Dropout::Options o) {
   return o;
 }
 
-// Under sequence parallelism all processes advance the random state alike; the rank makes their
-// random numbers differ.
+// Under sequence parallelism all processes advance the random state by the same amount. The key
+// depends on the rank, so that their random numbers differ.
 RandomKey next_key(const ForwardContext& forward) {
   RandomKey key = next_random_key();
   if (const ProcessGroup* group = forward.sequence_group)

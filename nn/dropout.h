@@ -24,8 +24,8 @@ class Dropout : public Module {
 
   /// Returns x of any shape with dropout.
   Tensor operator()(const Tensor& x, const ForwardContext& forward = {}) const;
-  /// Returns residual + operator()(x) in one pass, with arguments in the order
-  /// of dropout_add (ops/dropout.h).
+  /// Returns residual + operator()(x), computed by one op. The order of the arguments is that of
+  /// dropout_add (ops/dropout.h).
   Tensor add(const Tensor& x, const Tensor& residual, const ForwardContext& forward = {}) const;
   std::string label() const override;
 

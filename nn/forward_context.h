@@ -1,9 +1,9 @@
 // The data that the modules of a model share during one forward pass.
 //
-// A model starts a pass by begin_forward() and passes the context to its layers. A module called
-// without a context shares nothing. Copies of a context belong to the same pass. A function for
-// checkpoint() (autograd/tape.h) must capture the context by value, because it runs again after the
-// model's call has returned:
+// A model starts a forward pass by begin_forward() and gives the context to its layers. A module
+// called without a context shares nothing. Copies of a context belong to the same forward pass. A
+// function for checkpoint() (autograd/tape.h) must capture the context by value, because the
+// function runs again after the model's call has returned:
 //
 //     const nn::ForwardContext forward = nn::begin_forward();
 //     for (const nn::TransformerLayer& layer : layers)
@@ -24,10 +24,11 @@ namespace stretto::nn {
 
 class ProcessGroup;  // nn/distributed/process_group.h
 
-/// Values that the layers share during one pass, by the object that owns them.
+/// Values that the layers share during one forward pass, stored by the object that owns them.
 class PassStore {
  public:
-  /// Returns the T of `owner` in this pass, initially T(). All values of an owner have one type.
+  /// Returns the T of `owner` in this forward pass, initially T(). An owner must always use the
+  /// same type.
   template <class T>
   T& of(const void* owner) {
     std::any& value = values_[owner];
@@ -52,8 +53,8 @@ struct ForwardContext {
   std::shared_ptr<PassStore> store = {};  ///< Null if nothing is shared.
 };
 
-/// Returns the context of a new pass. If `sequence_group` has several processes, n is the number of
-/// positions of each: process r has positions r·n … (r + 1)·n − 1.
+/// Returns the context of a new forward pass. If `sequence_group` has several processes, n is the
+/// number of positions of each: process r has positions r·n … (r + 1)·n − 1.
 ForwardContext begin_forward(ProcessGroup* sequence_group = nullptr, int64_t n = 0);
 
 }  // namespace stretto::nn

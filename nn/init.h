@@ -77,7 +77,7 @@ void kaiming_normal_(const Tensor& x, double a = 0, Fan fan = Fan::in);
 /// orthonormal rows or columns, whichever are fewer, uniform over all such matrices (Saxe et
 /// al., 2014; Mezzadri, 2007).
 void orthogonal_(const Tensor& x, double gain = 1);
-/// The same with random numbers from `key`.
+/// Does the same as orthogonal_(x, gain), with random numbers from `key`.
 void orthogonal_(const Tensor& x, double gain, RandomKey key);
 
 }  // namespace stretto::nn

@@ -27,8 +27,8 @@ std::string type_name(const std::type_info& type);
 void add_owner(const Tensor& leaf, const Module& module, const std::string& name);
 /// Removes the record. No effect if the leaf belongs to another module.
 void remove_owner(const Tensor& leaf, const Module& module) noexcept;
-/// Counts an optimizer that starts (1) or stops (−1) to update a leaf. No effect for a
-/// leaf without a module.
+/// Counts an optimizer that starts (1) or stops (−1) updating a leaf. No effect for a leaf without
+/// a module.
 void count_optimizers(const Tensor& leaf, int change) noexcept;
 
 /// Returns the owner of the leaf with this tape entry; none if it is not a parameter

@@ -13,14 +13,15 @@ LayerOptions completed(const char* op, LayerOptions o, bool context = false) {
         o.d_model, ", attention.n_heads ", o.attention.n_heads, ", feed_forward.d_hidden ",
         o.feed_forward.d_hidden, "; must be at least 1");
   for (int64_t* part : {&o.attention.d_model, &o.feed_forward.d_model}) {
-    check(*part == 0 || *part == o.d_model, op, "attention or feed_forward with d_model ", *part,
-          " in a layer with d_model ", o.d_model, "; must be 0 or the same");
+    check(*part == 0 || *part == o.d_model, op, "d_model of attention or feed_forward is ", *part,
+          ", d_model of the layer ", o.d_model, "; must be 0 or the same");
     *part = o.d_model;
   }
   if (!o.feed_forward.dropout) o.feed_forward.dropout = o.dropout;
   if (o.residual == Residual::sequential) return o;
   check(o.norm == NormPlace::pre, op,
-        "parallel branches with NormPlace::post; use NormPlace::pre or Residual::sequential");
+        "parallel branches do not support NormPlace::post; use NormPlace::pre or "
+        "Residual::sequential");
   check(!context, op,
         "parallel branches do not support cross-attention; use Residual::sequential, or "
         "TransformerLayer as LanguageModel does");

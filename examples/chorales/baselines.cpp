@@ -10,7 +10,8 @@
 namespace stretto::examples {
 namespace {
 
-constexpr int any = -1;  // in place of a symbol: one table for all symbols
+// Used instead of a previous symbol: the table that counts all steps, whatever came before.
+constexpr int any = -1;
 
 // Silence is 0, the pitches are 1 to 128.
 int symbol(const Chorale& chorale, size_t step, size_t voice) {
@@ -25,7 +26,8 @@ struct Table {
   double total = 0;
 };
 
-// Calls f(voice, previous symbol or any, symbol) for every token from `first_voice` down.
+// Calls f(voice, previous symbol or any, symbol) for every token of voice `first_voice` and of the
+// voices below it (higher indices).
 template <class F>
 void each_token(const std::vector<Chorale>& chorales, int first_voice, const F& f) {
   for (const Chorale& chorale : chorales)
@@ -35,7 +37,8 @@ void each_token(const std::vector<Chorale>& chorales, int first_voice, const F& 
           symbol(chorale, step, voice));
 }
 
-// Has one table per voice or one for all, and one per previous symbol or one for all.
+// Returns the mean loss. Counts in separate tables for each voice if `by_voice`, and for each
+// previous symbol if `by_symbol`.
 double mean_loss(const std::vector<Chorale>& train, const std::vector<Chorale>& valid,
                  int first_voice, bool by_voice, bool by_symbol) {
   std::map<std::pair<int, int>, Table> tables;  // by voice and symbol

@@ -35,7 +35,7 @@ std::string read_text(const std::string& path) {
   if (status.type() == fs::file_type::directory)
     fail(path, "is a directory; expected a JSON file of chorales");
   if (status.type() != fs::file_type::regular) fail(path, "is not a regular file");
-  constexpr double memory_per_byte = 12;  // of the parsed JSON
+  constexpr double memory_per_byte = 12;  // of the parsed JSON, for each byte of the file
   const auto size = double(fs::file_size(path, error));
   if (!error && size > 1e8 && memory_per_byte * size > double(available_memory()))
     fail(path, "is too large for the free memory");
@@ -86,10 +86,10 @@ json parse(const std::string& path, const std::string& text) {
   try {
     return json::parse(text, KeyCheck(path));
   } catch (const json::parse_error& error) {
-    // The parser counts bytes from one, and one more at the end of the text.
+    // The parser counts bytes from 1. For an error at the end of the text it counts one byte more.
     if (error.byte > text.size()) {
       fail(path, "the JSON text ends too early, after byte " + std::to_string(text.size()) +
-                     " (is the file truncated?)");
+                     "; the file may be truncated");
     }
     malformed(path, text, std::max<size_t>(error.byte, 1) - 1);
   } catch (const json::exception&) {  // a number that no double can hold

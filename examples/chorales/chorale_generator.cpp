@@ -19,12 +19,12 @@ using Step = std::array<int, 4>;
 /// The ornament of a voice within a quarter.
 enum class Ornament {
   none,
-  passing,         // the note between two a third apart, on the second eighth
-  run,             // the two notes between two a fourth apart, as sixteenths
-  upper_neighbor,  // away and back to a repeated note
-  lower_neighbor,
-  anticipation,  // the next note, a sixteenth early
-  suspension,    // the previous note, an eighth too long
+  passing,         // the note between two notes a third apart, on the second eighth
+  run,             // the two notes between two notes a fourth apart, as sixteenths
+  upper_neighbor,  // the note above a repeated note, between its two occurrences
+  lower_neighbor,  // the note below a repeated note, between its two occurrences
+  anticipation,    // the next note, a sixteenth early
+  suspension,      // the previous note, an eighth too long
 };
 
 /// A composed phrase: one voicing per quarter, and the ornaments.
@@ -61,10 +61,11 @@ int scale_neighbor(const Key& key, int from, int to) {
 void decorate(PortableRandom& random, Phrase& phrase, size_t beat) {
   std::array<Ornament, 4>& ornaments = phrase.ornaments[beat];
   ornaments.fill(Ornament::none);
-  if (beat + 2 >= phrase.beats.size()) return;  // the final chord is plain
+  if (beat + 2 >= phrase.beats.size()) return;  // the final chord has no ornaments
   int used = 0;
   for (size_t voice = 0; voice < 4 && used < 2; ++voice) {
-    if (voice == 3 && ornaments[0] != Ornament::none) continue;  // outer voices take turns
+    // Soprano and bass are not ornamented in the same quarter.
+    if (voice == 3 && ornaments[0] != Ornament::none) continue;
     if (!random.percent(voice == 0 ? 34 : 24)) continue;
     const int move = phrase.beats[beat + 1][voice] - phrase.beats[beat][voice];
     const int since = beat == 0 ? 0 : phrase.beats[beat - 1][voice] - phrase.beats[beat][voice];
@@ -192,8 +193,8 @@ bool transpose(Phrase& phrase, int degrees) {
   return true;
 }
 
-/// Returns a repetition of `phrase`: unchanged, ornamented differently here and there, or on other
-/// degrees of the key.
+/// Returns a repetition of `phrase`: unchanged, with some other ornaments, or on other degrees of
+/// the key.
 Phrase returned(PortableRandom& random, const Phrase& phrase) {
   Phrase again = phrase;
   switch (random.weighted({50, 30, 20})) {
@@ -218,7 +219,7 @@ Phrase returned(PortableRandom& random, const Phrase& phrase) {
 /// The order of the phrases of a piece; every form ends with a phrase that was heard before.
 struct Form {
   const char* phrases;
-  int bars;  // per phrase
+  int bars;  // number of bars per phrase
   int weight;
 };
 

@@ -108,7 +108,7 @@ void ChoraleProgram::resolve() {
 
 // With a position table of limited size, defaults that the user did not set are reduced to fit:
 // with learned positions the length of the generated music, with bert the length of the prompt,
-// which is processed in one pass.
+// which is processed in one forward pass.
 void ChoraleProgram::fit_generation() {
   const nn::PositionSettings p = settings.positions();
   const int64_t room = settings.room(p);

@@ -17,7 +17,7 @@ int voices_under(const Chorale& chorale, size_t step, size_t voice) {
   return int(std::count(pitches.begin(), pitches.begin() + int64_t(voice), pitches[voice]));
 }
 
-/// A bar ends when the pitch changes or the number of voices in unison does.
+/// A bar ends when the pitch or the number of voices in unison changes.
 std::vector<RollNote> notes_of(const Chorale& chorale, size_t voice) {
   std::vector<RollNote> notes;
   const size_t count = chorale.steps.size();

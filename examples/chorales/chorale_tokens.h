@@ -32,14 +32,14 @@ struct CropOptions {
 
 /// Returns batch `step` of an endless random sequence that depends only on seed and step. Pieces
 /// are chosen with a probability proportional to their length; crops begin on a sixteenth.
-/// Positions past the end of a piece are not scored; the end token is.
+/// The end token is scored; positions after it are not scored.
 nn::Batch training_batch(const std::vector<Chorale>& pieces, const CropOptions& options,
                          uint64_t seed, int64_t step);
 
 /// Calls `score` with batches that score every token of the pieces exactly once (except the end
 /// token), each with up to `length` tokens of context: the first window of a piece scores all its
-/// tokens, later ones their last `stride`. stride = length is cheapest; 1 gives every token the
-/// most context. Throws std::invalid_argument unless 1 <= stride <= length.
+/// tokens, each later window its last `stride` tokens. stride = length is cheapest; 1 gives every
+/// token the most context. Throws std::invalid_argument unless 1 <= stride <= length.
 void scoring_batches(const std::vector<Chorale>& pieces, int64_t length, int64_t stride,
                      int64_t batch, const std::function<void(const nn::Batch&)>& score);
 

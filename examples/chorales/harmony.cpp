@@ -110,14 +110,15 @@ int leading_cost(const Voicing& from, const Voicing& to) {
     const int move = std::abs(to[voice] - from[voice]);
     cost += move <= 4 ? move : 2 * move;
   }
-  for (size_t voice = 0; voice + 1 < 4; ++voice) {  // a voice crosses its neighbor's previous pitch
+  // A cost for each voice that crosses the previous pitch of the voice above or below it.
+  for (size_t voice = 0; voice + 1 < 4; ++voice) {
     if (to[voice] < from[voice + 1] || to[voice + 1] > from[voice]) cost += 5;
   }
   return cost + parallel_cost(from, to);
 }
 
 /// Returns the cost of a voicing by itself, without the transition from the previous one.
-/// `tones` are the chord's.
+/// `tones` are the pitch classes of the chord.
 int sonority_cost(const Key& key, const std::vector<int>& tones, const Voicing& v) {
   std::array<int, 4> uses{};
   for (const int pitch : v) {

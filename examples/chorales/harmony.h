@@ -58,7 +58,7 @@ inline constexpr std::array<Range, 4> voice_ranges = {{{60, 81}, {52, 74}, {46, 
 /// The melody's target for the chord to be voiced.
 struct Melody {
   int target;        ///< pitch that the soprano should be near
-  bool ends_closed;  ///< prefer the tonic in the soprano
+  bool ends_closed;  ///< true if the soprano should be on the tonic
 };
 
 /// Returns the best voicing of `chord` after `previous` (null at the start): small steps,

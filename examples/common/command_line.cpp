@@ -29,14 +29,16 @@ namespace {
 void open_standard_streams() {
   for (int descriptor = 0; descriptor <= 2; ++descriptor)
     if (::fcntl(descriptor, F_GETFD) < 0 && errno == EBADF)
-      if (::open("/dev/null", O_RDWR) < 0) ::_exit(1);  // gets the lowest number, this one
+      // open() returns the lowest unused number, which is `descriptor`.
+      if (::open("/dev/null", O_RDWR) < 0) ::_exit(1);
 }
 
 // Cuts the middle out of a long message: the value that an error quotes may have any length.
 std::string shortened(std::string message) {
   constexpr size_t most = 2000, end = 400;
   if (message.size() <= most) return message;
-  size_t first = most - end, last = message.size() - end;  // not within a character
+  size_t first = most - end, last = message.size() - end;
+  // True within a UTF-8 character, which must not be cut.
   const auto within = [&](size_t at) { return (uint8_t(message[at]) & 0xC0) == 0x80; };
   while (first > 0 && within(first)) --first;
   while (last < message.size() && within(last)) ++last;
@@ -44,8 +46,8 @@ std::string shortened(std::string message) {
 }
 
 int complain(std::string_view name, std::string message, int code) {
-  // An error that all processes have is printed once: only by the first, after which mpirun ends
-  // the others. They wait for that, 10 s at most.
+  // An error that occurs in all processes is printed once: rank 0 prints it and exits, and mpirun
+  // then ends the other processes. They wait for that, 10 s at most.
   if (const int rank = nn::rank_of_mpirun(); rank > 0) {
     for (int i = 0; i < 100; ++i) {
       if (interrupted()) return code;
@@ -96,7 +98,7 @@ template <class T>
 void read_strictly(const std::string& option, std::string& value, const std::string& what) {
   T number{};
   require(read_text(value, number), option + " " + value + ": must be " + what);
-  value = as_text(number);  // which CLI11 reads no other way
+  value = as_text(number);  // a form that CLI11 can read only as this number
 }
 
 // Parses according to the type of the variable behind the option.
@@ -147,7 +149,7 @@ int parse_and_run(int argc, char** argv, std::string_view name, const std::strin
   } catch (const CLI::ParseError& e) {
     throw UsageError(std::string(e.what()) + " (--help lists the options)");
   }
-  as_usage([] { return cpu_description(); });  // which reads the environment
+  as_usage([] { return cpu_description(); });  // reads the environment, which may be invalid
   return run();
 }
 
@@ -228,7 +230,7 @@ int run_program(int argc, char** argv, const std::string& name, const std::strin
   if (const auto other = nn::other_launcher())
     return other->rank == 0 ? complain(typed, other->refusal, 2) : 2;
   const int rank = nn::rank_of_mpirun();
-  if (rank > 0) std::cout.rdbuf(nullptr);  // the first of mpirun's processes speaks for all
+  if (rank > 0) std::cout.rdbuf(nullptr);  // only rank 0 prints
   try {
     const int code = parse_and_run(argc, argv, typed, about, describe, run);
     if (nn::started_by_mpirun()) nn::process_group().finish();

@@ -25,8 +25,8 @@ std::string cannot_read(const std::string& path, int error) {
   return "cannot read '" + path + "': " + std::strerror(error);
 }
 
-// Throws for a file that cannot be read. A temporary lack of resources is not the file's fault: it
-// must not make a caller that skips bad files skip this one.
+// Throws for a file that cannot be read: UsageError, after which a caller may skip the file, except
+// for a temporary lack of resources, which is not the file's fault.
 [[noreturn]] void refuse_to_read(const std::string& path, int error) {
   for (const int momentary : {EMFILE, ENFILE, ENOMEM, EIO, EINTR, EAGAIN})
     if (error == momentary) throw std::runtime_error(cannot_read(path, error));
@@ -98,7 +98,7 @@ int64_t time_of_change(int descriptor) {
   return int64_t(info.st_mtim.tv_sec) * 1'000'000'000 + info.st_mtim.tv_nsec;
 }
 
-// SIGBUS: only accesses to mapped files can find no data behind an address.
+// Handles SIGBUS, which is raised when a mapped file has no data at an address that is accessed.
 extern "C" void lose_pages(int) {
   constexpr std::string_view told =
       "a file that was being read has become shorter, or its disk fails\n";
@@ -155,8 +155,8 @@ MappedFile::~MappedFile() {
 void MappedFile::check_unchanged() const {
   if (descriptor_ < 0 || time_of_change(descriptor_) == changed_at_) return;
   throw std::runtime_error(path_ +
-                           ": was changed while it was being read; the last checkpoint is of the "
-                           "text before that");
+                           ": was changed while it was being read; the last checkpoint was trained "
+                           "on the text before the change");
 }
 
 void write_file_atomically(const std::string& path, std::string_view bytes) {

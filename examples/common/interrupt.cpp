@@ -23,12 +23,12 @@ std::atomic<bool> ending{false};
 std::atomic<int> pipe_end{-1};
 static_assert(std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_always_lock_free);
 
-// The thread that handles signals outlives main(), so these are never destroyed.
+// The thread that handles signals outlives main(), so the following objects are never destroyed.
 std::mutex& words_mutex() {
   static auto* mutex = new std::mutex;
   return *mutex;
 }
-std::string& words() {  // the last ones
+std::string& words() {  // `last_words` of end_on_signal()
   static auto* text = new std::string;
   return *text;
 }

@@ -15,11 +15,12 @@ namespace stretto::examples {
 /// are restarted. Throws std::system_error if the handlers or their thread cannot be created.
 void install_interrupt_handlers();
 
-/// Restores this behavior after end_on_signal().
+/// Restores the behavior of install_interrupt_handlers() after end_on_signal().
 void ask_on_signal();
 
-/// From now on a signal, including one received before and not acted on, ends the process at once.
-/// It prints `last_words` as a line on standard output and exits with 128 + the signal's number.
+/// From now on a signal ends the process at once, also a signal that was received before and has
+/// had no effect yet. The process prints `last_words` as a line on standard output and exits with
+/// 128 + the signal's number.
 void end_on_signal(std::string last_words);
 
 /// From now on these signals are ignored: the work is done, and the program is about to exit.

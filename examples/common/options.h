@@ -52,9 +52,9 @@ class OptionList {
     path(name, value, help, operand);
     inputs_.push_back({option_of(name), &value, operand == "DIR"});
   }
-  /// Declares the settings that are not declared yet, up to the one called `last`, or all of
-  /// them. check() does not check them: that is left to the settings themselves, as a
-  /// checkpoint may replace them.
+  /// Declares the settings that are not declared yet, up to the setting `last`, or all of them.
+  /// check() does not check them, because a checkpoint may replace them: they are checked by
+  /// their own check().
   template <class Settings>
   void settings(Settings& settings, const std::string& last = "") {
     bool done = false;

@@ -75,11 +75,11 @@ inline std::string option_of(std::string name) {
   return "--" + name;
 }
 
-/// Throws UsageError "--norm none: accepted are post, pre".
+/// Throws UsageError "--norm none: accepted values are post, pre".
 inline void require_name(const std::string& option, const std::string& name,
                          const std::vector<std::string>& accepted) {
   require(std::count(accepted.begin(), accepted.end(), name) == 1,
-          option + " " + name + ": accepted are " + joined(accepted));
+          option + " " + name + ": accepted values are " + joined(accepted));
 }
 template <class T>
 std::vector<std::string> names_of(const std::map<std::string, T>& table) {
@@ -87,7 +87,7 @@ std::vector<std::string> names_of(const std::map<std::string, T>& table) {
   for (const auto& entry : table) names.push_back(entry.first);
   return names;
 }
-/// Returns the value of a name in a table; UsageError as require_name.
+/// Returns the value of a name in a table. Throws UsageError as require_name() does.
 template <class T>
 const T& find_name(const std::map<std::string, T>& table, const std::string& option,
                    const std::string& name) {
@@ -95,7 +95,7 @@ const T& find_name(const std::map<std::string, T>& table, const std::string& opt
   return table.at(name);
 }
 
-/// Parses a list of integers, "20000,40000"; UsageError naming `option`.
+/// Parses a list of integers, "20000,40000". Throws UsageError, naming `option`.
 inline std::vector<int64_t> read_list(const std::string& option, const std::string& text) {
   std::vector<int64_t> numbers;
   if (text.empty()) return numbers;
@@ -109,10 +109,11 @@ inline std::vector<int64_t> read_list(const std::string& option, const std::stri
   return numbers;
 }
 
-/// Throws UsageError "--batch 0: accepted are 1 to 64".
+/// Throws UsageError "--batch 0: accepted values are 1 to 64".
 inline void require_range(const std::string& option, int64_t value, int64_t least, int64_t most) {
-  require(least <= value && value <= most, option + " " + as_text(value) + ": accepted are " +
-                                               as_text(least) + " to " + as_text(most));
+  require(least <= value && value <= most, option + " " + as_text(value) +
+                                               ": accepted values are " + as_text(least) + " to " +
+                                               as_text(most));
 }
 /// Throws UsageError "--max-grad-norm nan: must be above 0".
 inline void require_number(const std::string& option, double value, bool accepted,

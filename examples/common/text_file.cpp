@@ -98,7 +98,7 @@ void each_line(std::string_view bytes, const std::string& path,
     if (content.ends_with('\r')) content.remove_suffix(1);
     ++number;
     if (content.empty()) continue;
-    while (++passed < number) pass("", passed);  // empty lines that are not the last ones
+    while (++passed < number) pass("", passed);  // the empty lines before this line
     pass(content, number);
   }
 }

@@ -21,14 +21,15 @@ void refuse_known_format(std::string_view bytes, const std::string& path,
 std::string_view without_byte_order_mark(std::string_view text);
 
 /// Calls `line` with each line of the table in `bytes` and its number, which counts from 1. Lines
-/// end in LF or CR LF, which the last one may lack. A byte order mark and empty lines at the end
-/// are left out. Throws UsageError, naming `path`, for bytes of a known_format() and, if `line`
-/// throws one for the first line, for other binary files.
+/// end in LF or CR LF; the last line may have no line end. A byte order mark and empty lines at the
+/// end are left out. Throws UsageError, naming `path`, for bytes of a known_format(), and also for
+/// other binary files if `line` throws UsageError for the first line.
 void each_line(std::string_view bytes, const std::string& path,
                const std::function<void(std::string_view, int64_t)>& line);
 
-/// Returns "; it looks like CSV, with commas in place of tabs" (or semicolons) if `line` has no tab
-/// and enough of them for `columns` columns, and "" otherwise: the end of an error about a table.
+/// Returns the end of an error about a table: "; it looks like CSV, with commas in place of tabs"
+/// (or semicolons) if `line` has no tab and enough commas (or semicolons) for `columns` columns,
+/// else "".
 std::string csv_hint(std::string_view line, int64_t columns);
 
 }  // namespace stretto::examples

@@ -39,12 +39,12 @@ struct GrooveSource {
 
 /// Returns the song with `harmony[index]` only; without any harmony that track stays empty.
 Groove with_harmony(const GrooveSource& song, size_t index);
-/// Returns the song with the harmony part that has the most notes, the first of several.
+/// Returns the song with the harmony part that has the most notes; of several such parts the first.
 Groove with_fullest_harmony(const GrooveSource& song);
 
 /// Returns the tick at which the last note ends; 0 without notes.
 int end_of(const Groove& groove);
-/// Returns the number of bars up to and including the last one with notes.
+/// Returns the number of bars up to and including the last bar with notes.
 int bars_of(const Groove& groove);
 /// Returns the notes that end before bar `bars`, counted from 0.
 Groove first_bars(const Groove& groove, int bars);

@@ -7,15 +7,16 @@
 
 namespace stretto::examples {
 
-/// Chooses one of the harmony parts at random; parts without notes only if there are no others.
+/// Chooses one of the harmony parts at random; chooses a part without notes only if no part has
+/// notes.
 Groove choose_harmony(const GrooveSource& song, PortableRandom& random);
 
 /// With a probability of 1/4, removes bars from the beginning of a groove of at least 8 bars: a
 /// multiple of four bars, at most half of the bars and at most 64.
 Groove skip_bars(const Groove& groove, PortableRandom& random);
 
-/// Silences each track that has notes with a probability of 1/10, except one of them, which is
-/// chosen at random first.
+/// Chooses one of the tracks with notes at random and keeps it. Removes the notes of each other
+/// track with a probability of 1/10.
 Groove drop_tracks(const Groove& groove, PortableRandom& random);
 
 /// Transposes all tracks except the drums by −5 … 6 semitones; pitches outside 0 … 127 move

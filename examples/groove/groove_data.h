@@ -18,8 +18,8 @@ using GrooveSequence = std::vector<int64_t>;
 GrooveSequence groove_sequence(const Groove& groove, int64_t length);
 
 /// Returns inputs and targets, both [B, L], where L is one less than the longest sequence. Shorter
-/// ones are padded with end tokens, which are not scored. The end token of a sequence is scored, so
-/// that a model learns when to stop; with `published_eos` it is not scored either, as in the
+/// sequences are padded with end tokens, which are not scored. The end token of a sequence itself
+/// is scored, so that a model learns when to stop. With `published_eos` it is not scored, as in the
 /// published training, whose models never learned to stop.
 nn::Batch groove_batch(const std::vector<GrooveSequence>& sequences, bool published_eos);
 

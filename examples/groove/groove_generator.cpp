@@ -79,7 +79,7 @@ void play(const std::string& pattern, int bar, const Strike& strike) {
 struct Style {
   const GrooveFamily& family;
   std::string kick, snare, cymbal, color;
-  std::array<std::string, 2> bass;  // in alternate bars
+  std::array<std::string, 2> bass;  // the patterns of even and of odd bars
   std::string piano, guitar;
   bool has_guitar, has_strings;
   int center;  // center of the chords' pitches

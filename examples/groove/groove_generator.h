@@ -9,11 +9,11 @@
 
 namespace stretto::examples {
 
-/// Returns song `number` of an endless list that depends only on the seed. A song is a chart, which
-/// is a key and a chord for every bar in four-bar phrases, played in a style, which is patterns of
-/// one or two bars for drums, bass, piano and usually guitar or strings. Each style is a variation
-/// of one of seven families and lasts for the whole song; every phrase ends with a fill. Songs have
-/// 4 to 24 bars; names are "chart.style".
+/// Returns song `number` of an endless list that depends only on the seed. A song is a chart played
+/// in a style. A chart is a key and a chord for every bar, in four-bar phrases. A style is patterns
+/// of one or two bars for drums, bass, piano and usually guitar or strings; it is a variation of
+/// one of seven families and lasts for the whole song. Every phrase ends with a fill. Songs have 4
+/// to 24 bars; names are "chart.style".
 GrooveSource generate_groove(uint64_t seed, uint64_t number);
 
 /// Returns the songs `first` … `first + count − 1`.

@@ -7,19 +7,20 @@
 
 namespace stretto::examples {
 
-/// Allowed time shifts: those that move forward and, with `as_encoded`, also the redundant ones
-/// that to_tokens() writes: a shift to the present tick off the beat, after any token that is
-/// not a shift. The published sampling forbids redundant shifts (`forward`), although the
-/// training data use them whenever two events off the beat are simultaneous: chords fall apart
-/// there, and notes do not end.
+/// The allowed time shifts: shifts that move forward and, with `as_encoded`, also the redundant
+/// shifts that to_tokens() writes: a shift to the present tick off the beat, after any token that
+/// is not a shift. The published sampling forbids redundant shifts (`forward`), although the
+/// training data use them whenever two events off the beat are simultaneous. As a result, the notes
+/// of its chords do not begin together, and some notes do not end.
 enum class ShiftRule { as_encoded, forward };
 
-/// Follows the tokens of a groove (groove_tokens.h) and forbids invalid ones: the end of a note
-/// that does not sound, time shifts against the rule, and a second start. Everything else is
-/// allowed: the end, and the start of a note that already sounds, which then sounds twice.
+/// Follows the tokens of a groove (groove_tokens.h) and forbids invalid tokens: the end of a note
+/// that does not sound, time shifts against the rule, and a second start token. Everything else is
+/// allowed, also the end token, and the start of a note that already sounds, which then sounds
+/// twice.
 ///
 /// The published sampling has these rules with ShiftRule::forward, but its clock always begins at
-/// 0. Here the prompt is followed too, so that the phase within the beat is correct.
+/// 0. Here the clock follows the prompt too, so that the position within the beat is correct.
 class GrooveGrammar {
  public:
   explicit GrooveGrammar(ShiftRule shifts = ShiftRule::as_encoded) : shifts_(shifts) {}

@@ -75,7 +75,8 @@ void GrooveProgram::declare(OptionList& options) {
   options.settings(settings);
   describe_position(options, settings, {positions()});
 
-  options("evaluate", run_.report_only, "Do not train: evaluate, and generate, with --resume");
+  options("evaluate", run_.report_only,
+          "Do not train; evaluate and generate with the model of --resume");
   options.input("prompt", prompt_, "MIDI file to continue; without it, held-out songs");
   options("prompt_bars", prompt_bars_, "Prompt length in bars", between(1, 1000));
   options("prompts", n_prompts_, "Number of held-out songs to continue", between(1, 1'000'000));
@@ -85,7 +86,8 @@ void GrooveProgram::declare(OptionList& options) {
           between(1, 1'000'000));
   options("temperature", temperature_, "Sampling temperature (0: greedy)", require_not_negative);
   options("published_shifts", published_shifts_,
-          "Forbid time shifts of zero length, as the published code does: chords fall apart");
+          "Forbid time shifts of zero length, as the published code does; the notes of a chord "
+          "then do not begin together");
   options.path("compare", compare_,
                "Only compare: print the style similarity of the other MIDI files to the first one",
                "FILE FILE...");
@@ -108,9 +110,9 @@ int GrooveProgram::compare() const {
   return 0;
 }
 
-// The published or default configuration, overridden by the command line. A resumed run uses the
-// settings of its checkpoint; options on the command line must equal them, and so must the
-// published configuration with --published.
+// Sets the settings: the published or default configuration, overridden by the command line. A
+// resumed run uses the settings of its checkpoint; options on the command line must equal them, and
+// so must the published configuration with --published.
 void GrooveProgram::resolve() {
   take_preset(settings, settings_to_metadata(published_ ? published_groove() : GrooveSettings()),
               run_);
@@ -181,7 +183,7 @@ void GrooveProgram::find_prompts(const std::vector<GrooveSource>& held_out) {
   const int64_t room = settings.room(positions());
   for (const auto& [song, prompt] : prompts_) {
     const auto seen = int64_t(to_tokens(prompt).size());
-    require(seen < room, bars + ": has " + as_text(seen) + " tokens; --position " +
+    require(seen < room, bars + ": the prompt has " + as_text(seen) + " tokens; --position " +
                              settings.position + " is limited to " + as_text(room - 1));
     if (settings.has_position("learned")) tokens_ = std::min(tokens_, room - seen);
   }
@@ -241,7 +243,7 @@ std::vector<Groove> GrooveProgram::continuations(const Groove& prompt) {
   return written;
 }
 
-// Writes the files of the first prompt, and the mean similarity of all.
+// Writes the files of the first prompt, and the mean similarity over all prompts.
 void GrooveProgram::write_music() {
   std::vector<StyleSimilarity> similarities;
   for (const auto& [song, prompt] : prompts_) {

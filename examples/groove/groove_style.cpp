@@ -9,9 +9,9 @@
 namespace stretto::examples {
 namespace {
 
-constexpr int bins = 24, ticks_per_bin = groove_bar / bins;  // a bar or four beats, in sixths
-constexpr int widest = 20;                                   // interval
-constexpr int longest = 2 * groove_beat;                     // duration
+constexpr int bins = 24, ticks_per_bin = groove_bar / bins;  // a bar in sixths of a beat
+constexpr int widest = 20;                                   // largest interval in semitones
+constexpr int longest = 2 * groove_beat;                     // largest duration in ticks
 constexpr int durations = longest / ticks_per_bin;
 constexpr double no_value = std::numeric_limits<double>::quiet_NaN();
 

@@ -10,7 +10,7 @@
 namespace stretto::examples {
 namespace {
 
-constexpr int64_t last_tick = (int64_t{1} << 28) - 1;  // a MIDI file's
+constexpr int64_t last_tick = (int64_t{1} << 28) - 1;  // the last tick of a MIDI file
 constexpr int note_velocity = 80;
 
 struct Timed {

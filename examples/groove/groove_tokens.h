@@ -30,8 +30,8 @@ struct GrooveEvent {
   enum class Kind { note_on, note_off, time_shift, end, start } kind;
   int first = 0, second = 0;
 
-  /// Returns the tick to which a time shift leads from tick `time`; an earlier one if its tick
-  /// within the beat has passed.
+  /// Returns the tick to which a time shift leads from tick `time`. The result is earlier than
+  /// `time` if the shift's tick within the beat has already passed.
   int64_t from(int64_t time) const { return (time / groove_beat + first) * groove_beat + second; }
 };
 
@@ -44,7 +44,7 @@ GrooveEvent groove_event(int64_t token);
 /// ordered by the start of their notes. Before each event, time shifts move the clock from the
 /// previous event: (2, 0) for every two beats, then (beats mod 2, tick) unless both are 0. So an
 /// event off the beat is preceded by a time shift (0, its tick) even if no time has passed. The
-/// published sequences contain these, and the functions that read tokens here accept them.
+/// published sequences contain such shifts, and the functions here that read tokens accept them.
 ///
 /// Throws std::invalid_argument for a pitch outside 0 … 127, for negative times, and for notes that
 /// do not end before tick 2^28.

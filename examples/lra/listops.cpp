@@ -115,7 +115,7 @@ int evaluate_listops(const ListOpsExpression& tokens) {
   int result = -1;  // value of the complete expression
   for (const uint8_t token : tokens) {
     require(result < 0, "the expression continues after its end");
-    require(token <= list_end, "token " + as_text(int64_t(token)) + "; accepted are 0 to 14");
+    require(token <= list_end, "token " + as_text(int64_t(token)) + "; must be 0 to 14");
     if (is_operator(token)) {
       open.push_back({token});
       continue;
@@ -144,7 +144,8 @@ int evaluate_listops(const ListOpsExpression& tokens) {
 
 std::string listops_text(const ListOpsExpression& tokens) {
   evaluate_listops(tokens);  // throws for an incomplete expression
-  // The number of children of each operator, which is preceded by as many opened pairs.
+  // The number of children of each operator. One pair is opened before the operator for each child,
+  // and one for its closing bracket.
   std::vector<int64_t> n_children(tokens.size());
   std::vector<size_t> open;
   for (size_t i = 0; i < tokens.size(); ++i) {
@@ -163,7 +164,7 @@ std::string listops_text(const ListOpsExpression& tokens) {
       open.push_back(i);
     } else if (tokens[i] == list_end) {
       open.pop_back();
-      text += "] )";  // that pair is complete, and so is the list
+      text += "] )";  // completes the last pair of the list, and the list
     }
     if (tokens[i] != list_end) text += texts[tokens[i]];
     if (!is_operator(tokens[i]) && !open.empty()) text += " )";
@@ -179,7 +180,7 @@ ListOpsExpression parse_listops(std::string_view text) {
     if (word.empty() || word == "(" || word == ")") continue;
     const auto it = std::find(texts.begin(), texts.end(), word);
     require(it != texts.end(), "\"" + std::string(word.substr(0, 20)) +
-                                   "\" is not a token; accepted are 0-9 ] [MAX [MED [MIN [SM");
+                                   "\" is not a token; the tokens are 0-9 ] [MAX [MED [MIN [SM");
     tokens.push_back(uint8_t(it - texts.begin()));
   }
   evaluate_listops(tokens);

@@ -45,7 +45,8 @@ struct ListOpsData {
 /// if a million draws in a row produce nothing new.
 ListOpsData generate_listops(uint64_t seed, int64_t count, const ListOpsOptions& options = {});
 
-/// Returns the value of an expression of any depth. Throws UsageError if it is not a complete one.
+/// Returns the value of an expression of any depth. Throws UsageError if the expression is not
+/// complete.
 int evaluate_listops(const ListOpsExpression& tokens);
 
 /// Returns the text, with parentheses around each pair of the left-nested form: "( ( (
@@ -54,16 +55,17 @@ std::string listops_text(const ListOpsExpression& tokens);
 /// Parses such a text, ignoring parentheses. Throws UsageError if it is not an expression.
 ListOpsExpression parse_listops(std::string_view text);
 
-/// Files of the Long Range Arena: a header "Source", tab, "Target", then a line per expression
-/// with the digit that it evaluates to, quoted as by Python's csv module, CR LF. Reading also
-/// accepts LF. It throws UsageError, naming the line, for errors, including a digit that is not
-/// the expression's value.
+/// Write and read files of the Long Range Arena: a header "Source", tab, "Target", then a line for
+/// each expression with the digit that it evaluates to, quoted as by Python's csv module. Lines end
+/// in CR LF; reading also accepts LF. Reading throws UsageError, naming the line, for errors, such
+/// as a digit that is not the expression's value.
 void write_listops(const std::string& path, const std::vector<ListOpsExpression>& expressions);
 std::vector<ListOpsExpression> read_listops(const std::string& path);
 
-/// Returns ids: 0 for padding, then the tokens in the order of their spellings from 1 on, and one
-/// for unknown tokens, which never occurs. `strip_brackets` leaves out closing brackets, as in the
-/// published results, whose tokenizer dropped them; such sequences no longer have a unique value.
+/// Returns sequences of ids. Id 0 is padding, ids from 1 on are the tokens in the order of their
+/// spellings, and the last id, for unknown tokens, never occurs. `strip_brackets` leaves out
+/// closing brackets, as in the published results, whose tokenizer dropped them; such sequences no
+/// longer have a unique value.
 LabeledSequences listops_sequences(const std::vector<ListOpsExpression>& expressions,
                                    bool strip_brackets = false);
 /// Returns 17, or 16 without closing brackets.

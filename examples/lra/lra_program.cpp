@@ -129,12 +129,13 @@ void LraProgram::declare(OptionList& options) {
   options("validation_examples", validation_examples_,
           "Number of validation examples scored during training, chosen by --seed (0: all)",
           between(0, INT64_MAX));
-  options("evaluate", run_.report_only, "Do not train: evaluate with --resume");
+  options("evaluate", run_.report_only, "Do not train; evaluate the model of --resume");
 }
 
-// The task's configuration, overridden by the command line. Attention without explicit weights has
-// no attention dropout, as published. A resumed run uses the settings of its checkpoint; options on
-// the command line must equal them, and so must the whole configuration with --small.
+// Sets the settings: the task's configuration, overridden by the command line. Attention without
+// explicit weights has no attention dropout, as published. A resumed run uses the settings of its
+// checkpoint; options on the command line must equal them, and so must the whole configuration with
+// --small.
 void LraProgram::resolve() {
   nn::Metadata preset = settings_to_metadata(lra_settings(settings.task, small_));
   require_name("--attention", settings.attention, nn::kernel_names());
@@ -164,7 +165,7 @@ void LraProgram::prepare() {
   std::vector<int32_t> scored;  // labels of the examples that validate() scores
   for (const int64_t row : sample_rows(data_.valid.size(), validation_examples_, settings.seed))
     scored.push_back(data_.valid.labels[size_t(row)]);
-  // The baseline: predicting the class frequencies, whatever the sequence.
+  // The baseline predicts the class frequencies for every sequence.
   const double baseline =
       class_frequency_loss(data_.train.labels, scored, settings.model().n_classes);
   curve_ = {.title = "Loss of " + settings.task + " with " + settings.attention + " attention, " +

@@ -21,13 +21,13 @@ const char* name_of(nn::Pooling pooling) {
 nn::Pooling lra_pooling(const std::string& name) {
   if (name == "cls") return nn::Pooling::cls;
   if (name == "first") return nn::Pooling::first;
-  require(name == "mean", "--pooling " + name + ": accepted are cls, first and mean");
+  require(name == "mean", "--pooling " + name + ": accepted values are cls, first and mean");
   return nn::Pooling::mean;
 }
 
 void LraSettings::check() const {
   require(schedule == "rsqrt" || schedule == "cycles" || schedule == "cosine",
-          "--schedule " + schedule + ": accepted are rsqrt, cycles and cosine");
+          "--schedule " + schedule + ": accepted values are rsqrt, cycles and cosine");
   check_each(*this);
   require(!strip_brackets || task == "listops", "--strip-brackets: only listops has brackets");
   require(task != "image" || max_length >= image_pixels,

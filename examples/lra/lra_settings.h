@@ -33,9 +33,9 @@ struct LraTask {
   int64_t steps = 0;
   double weight_decay = 0.1;
 };
-/// Returns the task of that name; UsageError, listing the names, for any other.
+/// Returns the task of that name. Throws UsageError, listing the names, for any other name.
 const LraTask& lra_task(const std::string& name);
-/// Parses cls, first or mean; UsageError for any other name.
+/// Parses cls, first or mean. Throws UsageError for any other name.
 nn::Pooling lra_pooling(const std::string& name);
 
 /// All settings are stored in the checkpoint. With the same settings and data every step is
@@ -123,15 +123,15 @@ struct LraSettings : ModelSettings {
   /// steps, each starting at the peak. cosine: cosine_of(), over the steps or the elapsed fraction
   /// `progress` of the time. Steps count from 0, where the rate is 0.
   double rate(int64_t step, double progress) const;
-  /// Returns the length that batches are padded to; 0: that of the longest sequence. If padding is
-  /// attended to, it must not depend on the other sequences of the batch.
+  /// Returns the length to which batches are padded; 0: the length of the longest sequence. If
+  /// padding is attended to, the length must not depend on the other sequences of the batch.
   int64_t padded_length() const { return attend_to_padding ? max_length : 0; }
   /// Returns a lower bound of the bytes that training takes, for sequences of this mean length.
   double least_memory(double length) const;
 };
 
-/// Returns the published configuration of a task (with brackets) or, with `small`, one that learns
-/// something on two cores in minutes. UsageError for an unknown task.
+/// Returns the published configuration of a task (with brackets) or, with `small`, a configuration
+/// that learns something on two cores in minutes. Throws UsageError for an unknown task.
 LraSettings lra_settings(const std::string& task, bool small = false);
 
 }  // namespace stretto::examples

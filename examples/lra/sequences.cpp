@@ -65,7 +65,7 @@ void fill(const SequenceList& list, const std::vector<int64_t>& rows, int64_t le
           Tensor& tokens, Tensor& padding) {
   const int64_t longest = longest_of(list, rows);
   check(length == 0 || longest <= length, "make_batch", "a sequence of ", longest,
-        " ids; accepted are at most ", length);
+        " ids; the largest length is ", length);
   const int64_t l = length > 0 ? length : longest;
   tokens = zeros({int64_t(rows.size()), l}, {.dtype = i32});
   padding = ones({int64_t(rows.size()), l}, {.dtype = boolean});
@@ -91,7 +91,8 @@ SequenceBatch make_batch(const LabeledSequences& data, const std::vector<int64_t
 }
 
 nn::EpochOrder::Shuffle shuffles(int64_t n, uint64_t seed) {
-  const uint64_t stream = splitmix64(seed);  // no overlap between seeds and epochs
+  // The random numbers of different seeds and epochs do not overlap.
+  const uint64_t stream = splitmix64(seed);
   return [n, stream](int64_t epoch) {
     PortableRandom random(stream + uint64_t(epoch));
     std::vector<int64_t> order(static_cast<size_t>(n));
@@ -104,9 +105,10 @@ nn::EpochOrder::Shuffle shuffles(int64_t n, uint64_t seed) {
 
 HeldOutRows hold_out(const std::vector<int32_t>& labels, double share, uint64_t seed) {
   const auto n = int64_t(labels.size());
-  std::vector<int64_t> order = shuffles(n, seed ^ 0x68656c64ull)(0);  // not the epochs' seed
-  // Takes examples at equal intervals of the list sorted by label; the order within
-  // a label is random.
+  // The seed is changed so that the order differs from that of the training epochs.
+  std::vector<int64_t> order = shuffles(n, seed ^ 0x68656c64ull)(0);
+  // Selects examples at equal intervals of the list sorted by label; the order within a label is
+  // random.
   std::vector<int64_t> by_label = order;
   std::stable_sort(by_label.begin(), by_label.end(),
                    [&](int64_t a, int64_t b) { return labels[size_t(a)] < labels[size_t(b)]; });

@@ -53,7 +53,7 @@ struct HeldOutRows {
 HeldOutRows hold_out(const std::vector<int32_t>& labels, double share, uint64_t seed);
 
 /// Returns `most` of the indices 0 … n − 1, chosen by `seed`, or all in order if most is 0 or at
-/// least n. (The first ones of a file sorted by label would all have one label.)
+/// least n. (The first examples of a file sorted by label would all have the same label.)
 std::vector<int64_t> sample_rows(int64_t n, int64_t most, uint64_t seed);
 
 /// Returns the labels below `n_classes` that do not occur in `labels`, as "3, 7"; "" if all occur.
@@ -66,12 +66,12 @@ struct SequenceBatch {
   Tensor labels;                       ///< [B] i64
 };
 
-/// Returns the batch of these rows. L is `length`, which no sequence may exceed; 0: the
-/// length of the longest.
+/// Returns the batch of these rows. L is `length`, which no sequence may exceed; 0: the length of
+/// the longest sequence.
 SequenceBatch make_batch(const LabeledSequences& data, const std::vector<int64_t>& rows,
                          int64_t length = 0);
 
-/// Returns the length of the longest of these rows, at least 1.
+/// Returns the length of the longest sequence of these rows, at least 1.
 int64_t longest_of(const SequenceList& list, const std::vector<int64_t>& rows);
 
 /// Returns the function that shuffles n rows for each epoch, by PortableRandom.

@@ -10,7 +10,7 @@ namespace {
 
 int32_t binary_label(std::string_view text) {
   require(text == "0" || text == "1" || text == "0.0" || text == "1.0",
-          "its label is \"" + std::string(text.substr(0, 20)) + "\"; accepted are 0 and 1");
+          "its label is \"" + std::string(text.substr(0, 20)) + "\"; must be 0 or 1");
   return text[0] - '0';
 }
 

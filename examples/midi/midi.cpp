@@ -138,7 +138,7 @@ std::string midi_bytes(const Song& song) {
   require(
       song.ticks_per_quarter >= 1 && song.ticks_per_quarter <= 0x7FFF,
       "ticks_per_quarter is " + std::to_string(song.ticks_per_quarter) + "; expected 1 to 32767");
-  require(song.tracks.size() < 0xFFFF, "more than 65534 tracks");
+  require(song.tracks.size() < 0xFFFF, "the song has more than 65534 tracks");
   for (size_t i = 0; i < song.tracks.size(); ++i) validate(song.tracks[i], i);
 
   const std::string tempo = tempo_track(song);

@@ -71,7 +71,7 @@ MidiEvents::Read MidiEvents::channel_message(MidiEvent& event, int byte) {
   if (byte < 0x80) {
     --at_;  // running status: the status byte is omitted
     if (running_status_ == 0)
-      source_.refuse(at_, "data byte " + hex(byte) + " without a status before it");
+      source_.refuse(at_, "data byte " + hex(byte) + " has no status before it");
     if (canceled_) source_.warn(at_, "running status continues after a meta or system message");
   } else {
     running_status_ = byte;
@@ -92,8 +92,8 @@ MidiEvents::Read MidiEvents::system_message(MidiEvent& event) {
     if (event.status == meta_event && !take(event.first)) return Read::cut;
     return take_data(event.data) ? Read::whole : Read::cut;
   }
-  source_.warn(at_ - 1, "system message " + hex(event.status) + " inside a track, skipped");
-  if (event.status < 0xF8) canceled_ = true;  // real-time messages do not cancel it
+  source_.warn(at_ - 1, "system message " + hex(event.status) + " inside a track is skipped");
+  if (event.status < 0xF8) canceled_ = true;  // real-time messages do not cancel running status
   for (int i = 0; i < system_data_bytes(event.status); ++i)
     if (!take_data_byte(event.first)) return Read::cut;
   return Read::whole;
@@ -114,7 +114,7 @@ bool MidiEvents::take_variable(uint32_t& value) {
     value = value << 7 | uint32_t(byte & 0x7F);
     if (byte < 0x80) return true;
   }
-  source_.refuse(begin, "a variable-length quantity of more than 4 bytes");
+  source_.refuse(begin, "a variable-length quantity has more than 4 bytes");
 }
 
 bool MidiEvents::take_data(std::string_view& data) {

@@ -30,7 +30,7 @@ inline constexpr size_t max_midi_warnings = 100;
 /// another value from 0xF0 on for a system message.
 struct MidiEvent {
   int64_t tick = 0;
-  size_t offset = 0;  ///< of its delta time in the file
+  size_t offset = 0;  ///< position of the event's delta time in the file, in bytes
   int status = 0;
   int first = 0;
   int second = 0;
@@ -39,10 +39,11 @@ struct MidiEvent {
 
 /// Iterates over the events of a track, the bytes from `begin` to `end`.
 ///
-/// Missing bytes cause a warning: the track ends with the last complete event. So do running status
-/// continued after a meta or system exclusive event, which the standard forbids, and the other
-/// system messages, which are not allowed in files and are skipped with their data bytes. Wrong
-/// bytes are errors: data bytes above 127 or without a status, and lengths of more than four bytes.
+/// Warnings are caused by missing bytes (the track then ends with the last complete event), by
+/// running status continued after a meta or system exclusive event (the standard forbids it), and
+/// by the other system messages (they are not allowed in files and are skipped with their data
+/// bytes). Errors are caused by data bytes above 127 or without a status, and by lengths of more
+/// than four bytes.
 class MidiEvents {
  public:
   MidiEvents(const MidiSource& source, size_t begin, size_t end)

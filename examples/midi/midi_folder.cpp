@@ -60,7 +60,7 @@ class FolderSearch {
         }
         const bool denied = reason == std::errc::permission_denied;
         if (has_midi_name(it->path()) && (denied || it->is_regular_file(reason)))
-          found_.names.push_back(name);  // reading it will report the reason
+          found_.names.push_back(name);  // reading the file will report the reason
         else if (denied)
           found_.locked.push_back(name);
       }

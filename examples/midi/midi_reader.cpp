@@ -25,14 +25,16 @@ class FileReader {
     header();
     while (size_ - at_ >= 8 && chunk()) {
     }
-    if (at_ < size_) source_.warn(at_, std::to_string(size_ - at_) + " bytes after the last chunk");
+    if (at_ < size_)
+      source_.warn(at_, std::to_string(size_ - at_) + " bytes follow the last chunk");
     const size_t found = file_.tracks.size();
     const std::string counted =
         "tracks announced: " + std::to_string(announced_) + ", found: " + std::to_string(found);
     if (found == 0 && announced_ > 0) source_.refuse(size_, counted);
     if (found != size_t(announced_)) source_.warn(begin_ + 10, counted);
     if (file_.format == 0 && found > 1) {
-      source_.warn(begin_ + 8, "format 0 with more than one track, read as format 1");
+      source_.warn(begin_ + 8,
+                   "the file of format 0 has more than one track and is read as format 1");
       file_.format = 1;
     }
     settle();
@@ -90,7 +92,7 @@ class FileReader {
       }
       at_ += std::min(length + length % 2, size_ - at_);
     }
-    source_.refuse(at_, "a RIFF file without MIDI data");
+    source_.refuse(at_, "the RIFF file has no MIDI data");
   }
 
   void header() {
@@ -119,8 +121,8 @@ class FileReader {
       file_.division = {0, 256 - (division >> 8), division & 0xFF};
     }
     if ((division < 0x8000 ? division : division & 0xFF) == 0) {
-      source_.refuse(begin_ + 12, division == 0 ? "a division of 0 ticks per quarter note"
-                                                : "a division of 0 ticks per frame");
+      source_.refuse(begin_ + 12, division == 0 ? "the division is 0 ticks per quarter note"
+                                                : "the division is 0 ticks per frame");
     }
     at_ = begin_ + 8 + length;
   }
@@ -138,17 +140,18 @@ class FileReader {
     } else {
       const size_t next = next_track(begin);
       if (next == size_ || type(begin) == "MThd") return false;
-      source_.warn(begin, "no chunk here, continued with the next track");
+      source_.warn(begin, "there is no chunk here; reading continues with the next track");
       at_ = next;
     }
     return true;
   }
 
-  /// Reads a track. Its length is trusted if a chunk or the end of the file follows; otherwise the
-  /// track extends to its End of Track, or to the next track or the end of the file.
+  /// Reads a track. The length in its header is used if a chunk or the end of the file follows;
+  /// otherwise the track extends to its End of Track, or to the next track or the end of the file.
   void track(size_t body, size_t length) {
     if (file_.tracks.size() == max_midi_tracks)
-      source_.refuse(body - 8, "more than " + std::to_string(max_midi_tracks) + " tracks");
+      source_.refuse(body - 8,
+                     "the file has more than " + std::to_string(max_midi_tracks) + " tracks");
     const bool trusted =
         length <= size_ - body && (body + length == size_ || is_chunk(body + length));
     size_t end = trusted ? body + length : size_;
@@ -158,7 +161,8 @@ class FileReader {
     MidiEvent event;
     while (events.next(event)) {
       if (++events_ > max_midi_events)
-        source_.refuse(event.offset, "more than " + std::to_string(max_midi_events) + " events");
+        source_.refuse(event.offset,
+                       "the file has more than " + std::to_string(max_midi_events) + " events");
       player.play(event);
     }
     player.finish();
@@ -166,11 +170,11 @@ class FileReader {
 
     at_ = events.offset();
     if (trusted && at_ < end && !is_track(at_)) {
-      source_.warn(at_, std::to_string(end - at_) + " bytes after End of Track");
+      source_.warn(at_, std::to_string(end - at_) + " bytes follow End of Track");
       at_ = end;
     } else if (at_ != body + length) {
-      source_.warn(body - 4, "the track's length is " + std::to_string(length) + ", read as " +
-                                 std::to_string(at_ - body));
+      source_.warn(body - 4, "the track's length is " + std::to_string(length) +
+                                 ", but it is read as " + std::to_string(at_ - body));
     }
   }
 

@@ -82,21 +82,22 @@ inline constexpr size_t max_midi_tracks = 65535;
 /// Reads the file at `path`, format 0, 1 or 2, also in a RIFF wrapper (RMID).
 ///
 /// A note-off, or a note-on of velocity 0, ends the earliest sounding note of its track, channel
-/// and pitch; if there is none it is ignored. Notes without an end last until the last event of
-/// their track. A note's program is the last one set on its channel in its track or, before the
-/// first one there, in any track up to the note's start (format 2: in its track only); else 0.
+/// and pitch; if no such note sounds, it is ignored. Notes without an end last until the last event
+/// of their track. A note's program is the last program set on its channel in its track. If its
+/// track has not set one yet, it is the last program set on its channel in any track up to the
+/// note's start (not in format 2), else 0.
 /// Unknown chunks, meta events and system exclusive data are skipped.
 ///
 /// Missing and surplus bytes cause warnings: truncated files and tracks, tracks without End of
 /// Track, bytes after it, wrong chunk lengths and numbers of tracks, meta events of a wrong
 /// length or value (they are skipped), and the warnings of MidiEvents. Throws UsageError, in one
 /// line with path, byte offset and reason, for a file that cannot be read, has no header or an
-/// impossible one, has none of the tracks it announces, contains wrong bytes (see MidiEvents) or
-/// exceeds a limit above. Memory is proportional to the actual contents of the file, whatever
-/// its header claims.
+/// invalid header, has none of the tracks it announces, contains wrong bytes (see MidiEvents) or
+/// exceeds one of the limits above. Memory is proportional to the actual contents of the file,
+/// whatever its header claims.
 MidiFile read_midi(const std::string& path);
 
-/// The same for bytes; `path` is used only in errors.
+/// Parses the bytes of a file as read_midi() does; `path` is used only in errors.
 MidiFile parse_midi(std::string_view bytes, const std::string& path);
 
 }  // namespace stretto::examples

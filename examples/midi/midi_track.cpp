@@ -61,7 +61,7 @@ void MidiTrackPlayer::meta(const MidiEvent& event) {
   const auto has = [&](size_t length, const char* what) {
     if (event.data.size() == length) return true;
     source_.warn(event.offset, std::string("a ") + what + " of " +
-                                   std::to_string(event.data.size()) + " bytes, left out");
+                                   std::to_string(event.data.size()) + " bytes is ignored");
     return false;
   };
   if (event.first == 0x03) {
@@ -69,12 +69,12 @@ void MidiTrackPlayer::meta(const MidiEvent& event) {
     if (name.empty()) name = event.data;
   } else if (event.first == 0x51 && has(3, "tempo")) {
     const int tempo = byte(0) << 16 | byte(1) << 8 | byte(2);
-    if (tempo == 0) return source_.warn(event.offset, "a tempo of 0, left out");
+    if (tempo == 0) return source_.warn(event.offset, "a tempo of 0 is ignored");
     changes_.tempos.push_back({event.tick, tempo});
   } else if (event.first == 0x58 && has(4, "time signature")) {
     if (byte(0) == 0 || byte(1) > 15) {
       return source_.warn(event.offset, "a time signature of " + std::to_string(byte(0)) + "/2^" +
-                                            std::to_string(byte(1)) + ", left out");
+                                            std::to_string(byte(1)) + " is ignored");
     }
     file_.time_signatures.push_back({event.tick, byte(0), 1 << byte(1), track_});
   } else if (event.first == 0x59 && has(2, "key signature")) {
@@ -82,7 +82,7 @@ void MidiTrackPlayer::meta(const MidiEvent& event) {
     if (sharps < -7 || sharps > 7 || byte(1) > 1) {
       return source_.warn(event.offset, "a key signature of " + std::to_string(sharps) +
                                             " sharps in mode " + std::to_string(byte(1)) +
-                                            ", left out");
+                                            " is ignored");
     }
     file_.key_signatures.push_back({event.tick, sharps, byte(1) == 1, track_});
   }

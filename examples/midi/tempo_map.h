@@ -6,8 +6,8 @@
 
 namespace stretto::examples {
 
-/// The length of a tick: a fraction of a quarter note, or of a film frame (SMPTE; then the other
-/// fields give the length).
+/// The length of a tick: 1 / ticks_per_quarter of a quarter note or, if ticks_per_quarter is 0
+/// (SMPTE), 1 / ticks_per_frame of a film frame.
 struct MidiDivision {
   int ticks_per_quarter = 480;  // 1 to 32767; 0 if ticks divide frames
   int frames_per_second = 0;    // 1 to 128; 29 means 30000 / 1001 ("29.97 drop-frame")
@@ -20,9 +20,10 @@ struct TempoChange {
   int microseconds_per_quarter;
 };
 
-/// Ticks, seconds and beats (quarter notes), all counted from 0 at the start. Before the first
-/// change a quarter note lasts half a second. The last of several changes at one tick counts. With
-/// a SMPTE division the tempo affects only the beats, because ticks have a fixed length.
+/// Converts between ticks, seconds and beats (quarter notes), all counted from 0 at the start.
+/// Before the first change a quarter note lasts half a second. If several changes have the same
+/// tick, the last one is used. With a SMPTE division the tempo affects only the beats, because
+/// ticks have a fixed length.
 class TempoMap {
  public:
   /// Changes may be in any order. Throws std::invalid_argument for a division or a tempo out of

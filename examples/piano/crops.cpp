@@ -11,7 +11,7 @@ nn::Batch training_batch(const std::vector<PianoPiece>& pieces, const PianoToken
                          const PianoCropOptions& o, uint64_t seed, int64_t step) {
   int64_t total = 0;
   for (const PianoPiece& piece : pieces) total += int64_t(piece.tokens.size());
-  nn::Draws draws(seed ^ 0x7069616e6full, step);  // distinct from the model's
+  nn::Draws draws(seed ^ 0x7069616e6full, step);  // distinct from the model's random numbers
   std::vector<std::vector<int64_t>> crops;
   for (int64_t b = 0; b < o.batch; ++b) {
     int64_t at = draws.below(total);
@@ -19,7 +19,7 @@ nn::Batch training_batch(const std::vector<PianoPiece>& pieces, const PianoToken
     while (at >= int64_t(pieces[piece].tokens.size())) at -= int64_t(pieces[piece++].tokens.size());
     const std::vector<int>& all = pieces[piece].tokens;
     const int64_t n = int64_t(all.size());
-    // Speeding a crop up may remove tokens, so it starts from a few more.
+    // A higher speed may remove tokens, so a crop is cut with a few more tokens than needed.
     const int64_t needed = o.length + 1 + (o.stretch > 0 ? o.length / 4 : 0);
     const int64_t first = tokens.crop_start(all, std::min(at, std::max<int64_t>(0, n - needed)));
     std::vector<int> crop(all.begin() + first, all.begin() + std::min(n, first + needed));

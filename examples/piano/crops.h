@@ -30,7 +30,7 @@ struct PianoWindow {
 };
 
 /// Returns consecutive windows of length + 1 tokens in each piece, which begin as crops do; the
-/// remainder of a piece is not used. With most > 0 returns at most that many, evenly spaced.
+/// remainder of a piece is not used. With most > 0 returns at most `most` windows, evenly spaced.
 std::vector<PianoWindow> windows(const std::vector<PianoPiece>& pieces, const PianoTokens& tokens,
                                  int64_t length, int64_t most = 0);
 

@@ -8,14 +8,14 @@
 namespace stretto::examples {
 namespace {
 
-// Louder on the beat, and the soprano over the rest.
+// Returns the velocity of a note: higher on the beat and in the soprano.
 int velocity(int64_t sixteenth, size_t voice) {
   const int beat = sixteenth % 16 == 0 ? 12 : sixteenth % 4 == 0 ? 6 : 0;
   return 56 + beat + (voice == 0 ? 10 : 0);
 }
 
-// The inner voices and the bass are broken chords: one note after the other, a
-// sixteenth or two apart.
+// Arranges a chorale for the piano. The inner voices and the bass become broken chords: one note
+// after the other, a sixteenth or two apart.
 Song for_piano(const Chorale& chorale, PortableRandom& random) {
   Song song = to_song(chorale);
   song.quarters_per_minute = 32 + 3 * (11 + random.below(22));

@@ -61,7 +61,7 @@ std::map<std::string, Part> read_split(const std::string& path) {
             place + "has " + as_text(int64_t(row.size())) + " columns; its first line has more");
     const auto part = parts.find(row[split]);
     require(part != parts.end(),
-            place + "split \"" + row[split] + "\"; accepted are train, valid and test");
+            place + "split \"" + row[split] + "\"; must be train, valid or test");
     const auto [known, added] = rows.emplace(row[file], part->second);
     require(added || known->second == part->second,
             place + "file \"" + row[file] + "\" is in another split on an earlier line");

@@ -10,7 +10,7 @@
 namespace stretto::examples {
 
 struct PianoPiece {
-  std::string name;  ///< of its file, relative to the folder
+  std::string name;  ///< path of its file, relative to the folder
   std::vector<int> tokens;
 };
 
@@ -25,7 +25,8 @@ struct PianoLibrary {
 struct PianoLibraryOptions {
   std::string folder;  ///< searched with its subfolders for *.mid and *.midi, ignoring case
   std::string split;   ///< a tab-separated table with the columns file and split; "": none
-  /// Without a table: of every `every` files the last is for validation, the one before for tests.
+  /// Without a table: in each group of `every` files the last file is for validation, and the file
+  /// before it for testing.
   int64_t every = 10;
   bool pedal = false;
 };

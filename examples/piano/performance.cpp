@@ -137,7 +137,7 @@ std::vector<PianoNote> performance_notes(const std::vector<int>& tokens) {
 
 std::vector<int> stretched(const std::vector<int>& tokens, double factor) {
   std::vector<int> result;
-  int64_t now = 0, told = 0;  // before and after
+  int64_t now = 0, told = 0;  // time in `tokens`; time written to `result` so far
   for (const int token : tokens) {
     if (is_shift(token)) {
       now += token - performance_shift + 1;

@@ -17,10 +17,10 @@ inline constexpr int performance_end = 388;
 inline constexpr int performance_pad = 389;
 inline constexpr int performance_size = 390;
 
-/// Returns the notes of `file` (check_piano_file) without drums on a grid of 10 ms, with the first
-/// one at 0 and none shorter than 10 ms. Velocities are quantized to the second of each group of
-/// four. With `pedal` a note lasts while the sustain pedal (controller 64) of its channel is down,
-/// at most until a minute after the end of the last note; otherwise the pedal is ignored.
+/// Returns the notes of `file` (check_piano_file) without drums on a grid of 10 ms. The first note
+/// is at 0, and no note is shorter than 10 ms. Velocities are quantized to the second of each group
+/// of four. With `pedal` a note lasts while the sustain pedal (controller 64) of its channel is
+/// down, at most until a minute after the end of the last note; otherwise the pedal is ignored.
 std::vector<PianoNote> performed(const MidiFile& file, bool pedal = false);
 
 /// Returns the events of notes as returned by performed(), ordered by time; at one time note-offs
@@ -29,8 +29,8 @@ std::vector<PianoNote> performed(const MidiFile& file, bool pedal = false);
 std::vector<int> performance_tokens(const std::vector<PianoNote>& notes);
 
 /// Returns the notes encoded by events in any order, up to the first end. A note-on ends a sounding
-/// note of its pitch; a note-off without a sounding note and invalid ids are ignored; notes that
-/// still sound at the end end there. The velocity is 62 until another is set.
+/// note of its pitch; a note-off without a sounding note and invalid ids are ignored. Notes that
+/// still sound after the last event end there. The velocity is 62 until a velocity event.
 std::vector<PianoNote> performance_notes(const std::vector<int>& tokens);
 
 /// Returns the same events at `factor` times the duration, each rounded to the nearest 10 ms.

@@ -61,7 +61,8 @@ void PianoProgram::declare(OptionList& options) {
   describe_position(options, settings, {settings.positions()});
   options.describe("batch", "Batch size: crops per step");
 
-  options("evaluate", run_.report_only, "Do not train: evaluate, and generate, with --resume");
+  options("evaluate", run_.report_only,
+          "Do not train; evaluate and generate with the model of --resume");
   options("validation_windows", validation_windows_,
           "Number of validation windows scored during training (0: all)", between(0, INT64_MAX));
   options("eval_length", eval_length_,
@@ -87,8 +88,9 @@ void PianoProgram::declare(OptionList& options) {
           "end); 0: all tokens");
 }
 
-// The preset, overridden by the command line. A resumed run uses the settings of its checkpoint;
-// options on the command line must equal them, and so must the whole preset with --preset.
+// Sets the settings: the preset, overridden by the command line. A resumed run uses the settings of
+// its checkpoint; options on the command line must equal them, and so must the whole preset with
+// --preset.
 void PianoProgram::resolve_settings() {
   std::optional<PianoSettings> saved;
   if (!run_.resume.empty()) {
@@ -144,7 +146,8 @@ void PianoProgram::prepare() {
                settings.batch * settings.length);
 }
 
-// Chooses the evaluation windows and computes the n-gram baselines for the final ones.
+// Chooses the evaluation windows, and computes the n-gram baselines for the windows of the final
+// evaluation.
 void PianoProgram::read_windows(const PianoTokens& language) {
   validation_ = windows(library_.valid, language, settings.length, validation_windows_);
   require(!validation_.empty(),

@@ -56,7 +56,7 @@ std::vector<Series> position_curves(const std::vector<PositionBucket>& buckets, 
 }
 
 Picture song_roll(const Song& song, const std::string& title) {
-  constexpr int steps = 12;  // of a beat
+  constexpr int steps = 12;  // steps per beat
   RollVoice voice{"Piano", {0, 104, 170}, {}};
   const auto step = [&](int tick) { return int(int64_t(tick) * steps / song.ticks_per_quarter); };
   for (const Track& track : song.tracks)
@@ -84,7 +84,7 @@ ReportMaps attention_maps(nn::LanguageModel& model, const Tensor& tokens,
 std::optional<ReportMaps> template_maps(const nn::LanguageModel& model, int64_t n,
                                         const AttentionPictureOptions& o) {
   NoGrad guard;
-  std::map<std::string, Tensor> of_any_layer;  // a shared code belongs to one layer only
+  std::map<std::string, Tensor> of_any_layer;  // parameters of a shared code are in one layer only
   std::vector<std::map<std::string, Tensor>> of(size_t(model.options.n_layers));
   for (const auto& [name, value] : model.named_parameters()) {
     const size_t at = name.find(".position.");

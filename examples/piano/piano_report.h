@@ -17,7 +17,8 @@ struct PositionBucket {
   double loss;
 };
 
-/// Returns buckets of `width` positions; the last one may be smaller, and one ends at `trained`.
+/// Returns buckets of `width` positions. The last bucket may be smaller, and a bucket ends at
+/// `trained`.
 std::vector<PositionBucket> position_buckets(const std::vector<double>& losses, int64_t trained,
                                              int64_t width);
 
@@ -39,8 +40,8 @@ ReportMaps attention_maps(nn::LanguageModel& model, const Tensor& tokens,
 
 /// Returns the templates P_d (ops/spe/spe.h) of a model with stochastic positional encodings at
 /// distances 0 … n − 1: distance to the right, feature downwards, a map for each of the first
-/// `heads` heads of each layer in `layers` (as above). Layers that share a code differ by their
-/// gates. Returns nothing for other models.
+/// `heads` heads of each layer in `layers` (as above). Layers that share a code (SpeCode) differ by
+/// their gates. Returns nothing for other models.
 std::optional<ReportMaps> template_maps(const nn::LanguageModel& model, int64_t n,
                                         const AttentionPictureOptions& options);
 

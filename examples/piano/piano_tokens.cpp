@@ -19,7 +19,8 @@ bool is(int token, RemiKind kind) {
   return word && word->kind == kind;
 }
 
-// Beats do not go backwards within a bar, and the piece does not end before its limit.
+// Beats do not go backwards within a bar. The end token is always forbidden, so that a piece ends
+// only at the caller's limit.
 class RemiGrammar : public PianoGrammar {
  public:
   void see(int token) override {
@@ -36,7 +37,8 @@ class RemiGrammar : public PianoGrammar {
   int beat_ = 0;
 };
 
-// A note-off needs a sounding note, and the piece does not end before its limit.
+// A note-off needs a sounding note. The end token is always forbidden, so that a piece ends only at
+// the caller's limit.
 class PerformanceGrammar : public PianoGrammar {
  public:
   void see(int token) override {
@@ -113,7 +115,8 @@ const PianoTokens& piano_tokens(const std::string& name) {
   static const RemiTokens remi;
   static const PerformanceTokens performance;
   if (name == remi.name) return remi;
-  require(name == performance.name, "--tokens " + name + ": accepted are performance and remi");
+  require(name == performance.name,
+          "--tokens " + name + ": accepted values are performance and remi");
   return performance;
 }
 

@@ -31,8 +31,8 @@ class PianoTokens {
   /// Returns the tokens of a file (check_piano_file), with `pedal` as in performed().
   virtual std::vector<int> encode(const MidiFile& file, bool pedal) const = 0;
   virtual Song play(const std::vector<int>& tokens) const = 0;
-  /// Returns the start of a crop that should begin at `at`: with remi the last Bar not
-  /// after it, else `at`.
+  /// Returns the start of a crop that should begin at `at`: with remi the last Bar at or before
+  /// `at`, else `at`.
   virtual int64_t crop_start(const std::vector<int>& tokens, int64_t at) const = 0;
   /// Returns the pitch of a token; −1 if it has none.
   virtual int pitch(int token) const = 0;
@@ -52,7 +52,7 @@ class PianoTokens {
         highest(highest_) {}
 };
 
-/// Returns "remi" (remi.h) or "performance" (performance.h); UsageError for any other name.
+/// Returns "remi" (remi.h) or "performance" (performance.h). Throws UsageError for any other name.
 const PianoTokens& piano_tokens(const std::string& name);
 
 }  // namespace stretto::examples

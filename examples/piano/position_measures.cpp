@@ -27,7 +27,7 @@ Tensor measured(const char* op, const Tensor& a, AttentionRange range,
                 const std::function<double(const Rows&)>& measure) {
   const int64_t n = a.dim();
   check((n == 2 || n == 3) && is_floating(a.dtype()) && a.size(-1) == a.size(-2), op, "attention ",
-        a, "; must be floating [L, L] or [H, L, L]");
+        a, "; must have a floating-point dtype and shape [L, L] or [H, L, L]");
   const int64_t length = a.size(-1);
   const int64_t last = range.last == 0 ? length : range.last;
   check(range.first >= 0 && range.first < last && last <= length && range.max_distance >= -1, op,
@@ -124,20 +124,21 @@ Tensor identical_token_attention(const std::function<Tensor(const Tensor& tokens
   check(vocabulary >= 1 && length >= 1, op, "vocabulary ", vocabulary, ", length ", length,
         "; both must be at least 1");
   NoGrad guard;
-  Tensor sums;               // of exp(score − the head's largest score so far)
+  Tensor sums;               // sums of exp(score − the head's largest score so far)
   std::vector<double> tops;  // the heads' largest scores
   for (int64_t token = 0; token < vocabulary; ++token) {
     const Tensor s = scores(full({1, length}, double(token), {.dtype = i64})).to(cpu).contiguous();
     check(s.dim() == 4 && s.size(0) == 1 && is_floating(s.dtype()) &&
               s.shape() == Shape{1, s.size(1), length, length},
-          op, "scores ", s, " for tokens [1, ", length, "]; must be floating [1, H, ", length, ", ",
-          length, "]");
+          op, "scores ", s, " for tokens [1, ", length,
+          "]; must have a floating-point dtype and shape [1, H, ", length, ", ", length, "]");
     const int64_t heads = s.size(1);
     if (!sums.defined()) {
       sums = zeros({heads, length, length}, {.dtype = f64, .device = cpu});
       tops.assign(size_t(heads), -std::numeric_limits<double>::infinity());
     }
-    check(sums.size(0) == heads, op, "scores ", s, " after those of ", sums.size(0), " heads");
+    check(sums.size(0) == heads, op, "scores ", s, " after scores of ", sums.size(0),
+          " heads; the number of heads must not change");
     for (int64_t h = 0; h < heads; ++h) add_exp(sums[h], tops[size_t(h)], s[0][h]);
   }
   return sums / double(vocabulary);

@@ -1,6 +1,6 @@
-// Measures of how far attention depends only on the relative position, and how it falls with the
-// distance: Liutkus et al. (ICML 2021), appendix D.3 and Table 7, for attention matrices before or
-// after the softmax normalization.
+// Measures the extent to which attention depends only on the relative position, and how it falls
+// with the distance: Liutkus et al. (ICML 2021), appendix D.3 and Table 7, for attention matrices
+// before or after the softmax normalization.
 //
 // Reference: none (the tests count by loops)
 #pragma once
@@ -53,9 +53,10 @@ struct PositionMeasure {
   double invariance, monotonicity;
 };
 
-/// Returns both measures for the queries in the first half of the `trained` length, in its second
-/// half, and from there up to `length`; in each for distances below 1/16, 1/4 and 1/2 of the
-/// trained length (in the paper, which has 2,048: 128, 512 and 1,024). Empty ranges are left out.
+/// Returns both measures for three ranges of queries: the first half of the `trained` length, its
+/// second half, and the positions from `trained` up to `length`. For each range, distances are
+/// limited to less than 1/16, 1/4 and 1/2 of the trained length (in the paper, with a trained
+/// length of 2,048: 128, 512 and 1,024). Empty ranges are left out.
 ///
 /// Stochastic positional encodings draw new noise for each token of the vocabulary, from `seed`;
 /// the random state is restored afterwards. Throws Interrupted when the user stops the program.

@@ -39,13 +39,14 @@ class Grid {
   int64_t first_ = -1, shift_ = 0;
 };
 
-// Keeps the last of several marks at one place, and the first of equal marks in a row.
+// Adds a mark. Of several marks with the same start only the last is kept, and of consecutive marks
+// with the same value only the first.
 void add_mark(std::vector<RemiSong::Mark>& marks, RemiSong::Mark mark) {
   if (!marks.empty() && marks.back().start == mark.start) marks.pop_back();
   if (marks.empty() || marks.back().value != mark.value) marks.push_back(mark);
 }
 
-// The same for marks in any order, but keeps equal marks in a row.
+// Does the same for marks in any order, but keeps consecutive marks with the same value.
 void set_in_order(std::vector<RemiSong::Mark>& marks) {
   std::stable_sort(marks.begin(), marks.end(),
                    [](const auto& a, const auto& b) { return a.start < b.start; });
@@ -112,7 +113,7 @@ std::vector<int> remi_tokens(const RemiSong& song) {
 RemiSong remi_song(const std::vector<int>& tokens) {
   RemiSong song;
   int64_t beat = 0;
-  int pitch = -1, velocity = -1;  // of the incomplete note
+  int pitch = -1, velocity = -1;  // pitch and velocity of the incomplete note; −1: none yet
   for (size_t i = 0; i < tokens.size(); ++i) {
     if (tokens[i] < 0 || tokens[i] >= remi_size) continue;
     const RemiWord& word = remi_words()[size_t(tokens[i])];

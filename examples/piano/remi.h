@@ -42,7 +42,8 @@ const std::vector<RemiWord>& remi_words();
 /// Returns the id of a word, which must exist.
 int remi_id(RemiKind kind, int value = 0);
 
-/// Returns the value of that kind nearest to `value`, the lower one of two (velocities and tempos).
+/// Returns the value of that kind nearest to `value`; if two are equally near, the lower one
+/// (velocities and tempos).
 int remi_nearest(RemiKind kind, double value);
 
 /// A piece on REMI's grid. All starts and durations are in sixteenths.
@@ -61,7 +62,7 @@ struct RemiSong {
 /// Returns the piece nearest to `file` (check_piano_file): onsets and durations rounded to
 /// sixteenths, durations at most 16 and 0 below half a sixteenth, velocities rounded to even ones
 /// from 40 to 86, tempos to the vocabulary, pitches moved by octaves into 22 … 107, without drums.
-/// A sixteenth is a quarter of a beat, whatever the division. Bars always have 16 sixteenths: one
+/// A sixteenth is a quarter of a beat, whatever the division. Bars always have 16 sixteenths; a bar
 /// begins at the file's first time signature that lasts a whole note (4/4, 2/2), or at the start.
 /// Chords are not recognized.
 RemiSong quantized(const MidiFile& file);
@@ -71,8 +72,8 @@ RemiSong quantized(const MidiFile& file);
 std::vector<int> remi_tokens(const RemiSong& song);
 
 /// Returns the piece encoded by words in any order, up to the first EOS. A note is pitch, velocity
-/// and duration in a row; words in another order are ignored. Beats may go backwards; a Bar is
-/// assumed before words that precede the first one. Invalid ids are ignored.
+/// and duration in a row; words in another order are ignored. Beats may go backwards; if words
+/// precede the first Bar, a Bar is assumed before them. Invalid ids are ignored.
 RemiSong remi_song(const std::vector<int>& tokens);
 
 /// Returns the piece as MIDI: 480 ticks per beat, and 120 beats per minute up to the first tempo. A

@@ -38,10 +38,10 @@ using Surface = std::unique_ptr<cairo_surface_t, Destroy>;
 
 double size_of(Font font) { return font == Font::title ? 20 : 13; }
 
-// Loads the font file found by CMake, so that pictures do not depend on a user's settings; if it is
-// missing, the system's substitute.
+// Loads the font file found by CMake, so that pictures do not depend on a user's settings. If the
+// file is missing, returns the system's substitute.
 cairo_font_face_t* load_face() {
-  FT_Library library = nullptr;  // never freed, nor is the face: Cairo's cache refers to them
+  FT_Library library = nullptr;  // library and face are never freed: Cairo's cache refers to them
   FT_Face file = nullptr;
   if (FT_Init_FreeType(&library) == 0) {
     if (FT_New_Face(library, STRETTO_FONT, 0, &file) == 0)
@@ -165,7 +165,7 @@ int text_width(const std::string& text, Font font) {
 std::string fit_text(const std::string& text, int width, Font font) {
   std::string all = shown_text(text);
   if (width_of(all, font) <= width) return all;
-  std::vector<size_t> ends;  // of characters
+  std::vector<size_t> ends;  // ends of the characters, in bytes
   for (size_t i = 0; i < all.size(); ++i)
     if ((uint8_t(all[i]) & 0xC0) != 0x80) ends.push_back(i);
   const auto first_too_long = std::partition_point(ends.begin(), ends.end(), [&](size_t end) {

@@ -1,4 +1,4 @@
-// Drawing with Cairo, in pixels from the top left, once for both files (SVG and PNG).
+// Draws with Cairo, in pixels from the top left. The same drawing code is used for SVG and PNG.
 #pragma once
 
 #include <cairo.h>

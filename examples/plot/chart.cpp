@@ -50,7 +50,8 @@ void validate(const ChartOptions& options, const std::vector<Series>& series) {
   const auto require = [](bool good, const std::string& message) {
     if (!good) throw std::invalid_argument("line_chart: " + message);
   };
-  require(options.width >= 320 && options.height >= 240, "smaller than 320 x 240 pixels");
+  require(options.width >= 320 && options.height >= 240,
+          "the picture is smaller than 320 x 240 pixels");
   for (const Series& s : series) {
     require(s.x.size() == s.y.size(), "series '" + s.name + "' has " + std::to_string(s.x.size()) +
                                           " x and " + std::to_string(s.y.size()) + " y");
@@ -102,7 +103,7 @@ Limits y_limits(const ChartOptions& options, const std::vector<Series>& series) 
   const double floor = limits.low >= 0 ? 0.0 : -std::numeric_limits<double>::infinity();
   const Limits chosen{options.y_min.value_or(std::max(limits.low - margin, floor)),
                       options.y_max.value_or(limits.high + margin)};
-  if (chosen.low < chosen.high) return chosen;  // else a given limit is outside the data
+  if (chosen.low < chosen.high) return chosen;  // otherwise a given limit is outside the data
   return options.y_min ? Limits{chosen.low, chosen.low + 1} : Limits{chosen.high - 1, chosen.high};
 }
 

@@ -9,8 +9,8 @@
 
 namespace stretto::examples {
 
-/// A curve through the points (x[i], y[i]). It has a gap where either is not finite or exceeds
-/// 1e300; a point between gaps is a dot.
+/// A curve through the points (x[i], y[i]). It has a gap where x or y is not finite or has a
+/// magnitude above 1e300; a point between gaps is a dot.
 struct Series {
   std::string name;
   std::vector<double> x;
@@ -23,8 +23,8 @@ struct ReferenceLine {
   double y;
 };
 
-/// `width` and `height` are in pixels, at least 320 x 240; a long legend makes the picture higher.
-/// A limit of y that is not set follows from the data and the reference lines.
+/// `width` and `height` are in pixels, at least 320 x 240; a long legend makes the picture taller.
+/// If y_min or y_max is not set, it is computed from the data and the reference lines.
 struct ChartOptions {
   std::string title;
   std::string x_label;
@@ -36,9 +36,10 @@ struct ChartOptions {
   int height = 720;
 };
 
-/// Draws curves over common axes with a legend; from the eighth on they are dashed. Throws
-/// std::invalid_argument for a series of unequal x and y, a size too small, limits or reference
-/// lines that are not finite or exceed 1e300, or y_min >= y_max.
+/// Draws curves over common axes with a legend. Curves 8 to 14 are dashed, 15 to 21 solid again,
+/// and so on. Throws std::invalid_argument for a series with x and y of different sizes, a picture
+/// that is too small, limits or reference lines that are not finite or have a magnitude above
+/// 1e300, or y_min >= y_max.
 Picture line_chart(const ChartOptions& options, const std::vector<Series>& series);
 
 /// A matrix of `rows` x `columns` values, row by row, with a caption above it.
@@ -50,28 +51,31 @@ struct HeatMap {
 };
 
 /// Draws the matrices side by side on one color scale from 0 (or the minimum, if negative) to the
-/// maximum; values that are not finite are gray. The color is that of share^gamma, where `share` is
-/// a value's position on the scale (0 to 1), so that a gamma below 1 shows small values better. The
-/// color bar is labeled with the values and, for a gamma other than 1, with the root. Throws
+/// maximum; values that are not finite are gray. A value at position `share` on the scale (0 to 1)
+/// gets heat_color(share^gamma): a gamma below 1 makes small values easier to see. The color bar is
+/// labeled with the values and, for a gamma other than 1, with root_name(gamma). Throws
 /// std::invalid_argument for no maps, a matrix whose size does not match its number of values, or a
 /// gamma that is not positive and finite.
 Picture heat_maps(const std::string& title, const std::vector<HeatMap>& maps, double gamma = 1);
 
-/// Returns a gamma for heat_maps() that makes small weights, such as those of attention, visible: 1
-/// / n for the smallest n, at most 8, for which the mean of the positive values is at 0.4 of the
+/// Returns a gamma for heat_maps() that makes small weights, such as those of attention, visible:
+/// 1/n for the smallest n, at most 8, for which the mean of the positive values is at 0.4 of the
 /// scale or more. 1 if a value is negative.
 double heat_gamma(const std::vector<HeatMap>& maps);
 
-/// Describes a gamma below 1: "5th root".
+/// Returns the name of a gamma other than 1: "square root", "cube root", "5th root" for gamma 1/n,
+/// otherwise for example "power 0.3".
 std::string root_name(double gamma);
 
 /// Returns the color of `share` (0 to 1) on a scale from near black over purple and orange to pale
 /// yellow, with evenly rising lightness.
 Color heat_color(double share);
 
-/// A note from step `begin` to before step `end`. Its bar is narrower by `inset` pixels at both
-/// edges, at most widest_inset.
+/// The largest RollNote::inset.
 constexpr int widest_inset = 4;
+
+/// A note from step `begin` to just before step `end`. Its bar is `inset` pixels thinner at the top
+/// and at the bottom; `inset` is at most widest_inset.
 struct RollNote {
   int begin;
   int end;

@@ -17,7 +17,7 @@ namespace {
 
 constexpr Color frame_color{190, 194, 200};
 constexpr Color missing_color{200, 200, 200};
-constexpr int panel_pixels = 240;  // pixels of the longer side of a matrix, about
+constexpr int panel_pixels = 240;  // approximate length of the longer side of a matrix, in pixels
 constexpr int gap = 28;
 constexpr int caption_height = 20;
 constexpr int top_margin = 64;
@@ -43,7 +43,7 @@ void validate(const std::vector<HeatMap>& maps, double gamma) {
   }
 }
 
-/// Maps values to their share of the scale, 0 to 1.
+/// Maps values to their position on the scale, 0 to 1.
 struct Scale {
   double low = 0;
   double high = 0;

@@ -12,8 +12,9 @@ struct Ticks {
   std::vector<double> values;
 };
 
-/// Returns ticks at multiples of 1, 2 or 5 times a power of ten between `low` and `high` (finite,
-/// like high − low > 0), at most `most` (2 or more) of them and at least `least_step` apart.
+/// Returns ticks at multiples of 1, 2 or 5 times a power of ten between `low` and `high`: at most
+/// `most` (2 or more) ticks, at least `least_step` apart. `low`, `high` and high − low > 0 must be
+/// finite.
 Ticks nice_ticks(double low, double high, int most, double least_step = 0);
 
 /// Returns the label of the tick at `value`: with the decimals that `step` needs, in thousands (k)

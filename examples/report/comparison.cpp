@@ -172,7 +172,7 @@ std::string address_of(const std::string& path) {
   return address;
 }
 
-// Returns a run that only has a metrics.csv, such as that of an nn::Trainer.
+// Returns a run that only has a metrics.csv, such as a run of an nn::Trainer without report.html.
 json run_without_page() {
   json run{
       {"loss", {{"title", "Loss"}, {"unit", "loss"}, {"scale", 1}, {"references", json::array()}}}};
@@ -213,7 +213,7 @@ json read_run(const std::string& folder, const fs::path& out, Room& room, std::s
 
 Comparison compare_runs(const std::vector<std::string>& folders, const std::string& out) {
   require(folders.size() <= most_runs,
-          str(int64_t(folders.size()), " folders; accepted are at most ", int64_t(most_runs)));
+          str(int64_t(folders.size()), " folders; at most ", int64_t(most_runs), " are accepted"));
   Comparison c;
   json runs = json::array();
   Room room{.cells = most_cells / std::max<size_t>(1, folders.size())};

@@ -9,7 +9,8 @@ function shortNames(names) {
   return parts.map((p) => p.slice(common).join('/'));
 }
 
-// Rows: runs; columns: the options whose values differ among the runs that have settings.
+// Returns the options whose values differ among these runs, the number of the other options, and a
+// function that returns a run's value of an option.
 function differences(runs) {
   const options = [...new Set(runs.flatMap(({run}) => run.settings.map(([option]) => option)))].sort();
   const valueOf = ({run}, option) => run.settings.find(([name]) => name === option)?.[1] ?? '–';

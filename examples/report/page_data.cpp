@@ -22,8 +22,8 @@ constexpr int most_levels = 20;
 constexpr std::string_view data_begin = R"(<script type="application/json" id="data">)",
                            data_end = "</script>";
 
-// In JSON a < occurs only in strings: escaped, no text of a run can end the
-// script or begin another.
+// Returns JSON in which every < is escaped, so that no text of a run can end the script element or
+// begin another one. In JSON a < occurs only in strings.
 std::string without_tags(const std::string& text) {
   std::string safe;
   for (const char c : text) c == '<' ? safe += "\\u003c" : safe += c;

@@ -34,7 +34,8 @@ struct ReportMaps {
   double gamma = 0;  ///< for heat_maps(); 0: heat_gamma()
 };
 
-/// Music to play; only the beginning of very long pieces. `file` is the name of the MIDI file.
+/// Music that the page can play; of very long pieces only the beginning. `file` is the name of the
+/// MIDI file.
 struct ReportMusic {
   std::string title, file;
   Song song;
@@ -87,11 +88,11 @@ std::vector<std::string> commands_of_page(const std::string& path);
 
 /// Compares the runs in several folders, from metrics.csv and, if there is one, report.html, in a
 /// page that will be at `out`. A metrics.csv has a line of column names, the first of which is the
-/// step, and lines of numbers (nn::MetricsCsv). Without a page, any names are accepted; with one,
-/// "step", "seconds", "train_loss" and "valid_loss" must be among them. A folder whose metrics are
-/// missing, or whose metrics or page cannot be read, gets a line "FOLDER: …" in `problems` instead
-/// of a run, and the others are shown. A run that is incomplete, or whose metrics are, gets such a
-/// line, too, and is shown as far as possible.
+/// step, and lines of numbers (nn::MetricsCsv). In a folder without report.html, any names are
+/// accepted; with report.html, "step", "seconds", "train_loss" and "valid_loss" must be among them.
+/// A folder whose metrics are missing, or whose metrics or page cannot be read, is not shown; it
+/// gets a line "FOLDER: …" in `problems`. A run that is incomplete, or whose metrics are
+/// incomplete, gets such a line, too, and is shown as far as possible.
 struct Comparison {
   std::string page;
   std::vector<std::string> problems;
@@ -99,7 +100,7 @@ struct Comparison {
 };
 Comparison compare_runs(const std::vector<std::string>& folders, const std::string& out);
 
-/// True if the file at `path` is such a page.
+/// True if the file at `path` is the page of a comparison.
 bool is_comparison(const std::string& path);
 
 }  // namespace stretto::examples

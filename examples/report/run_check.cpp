@@ -1,4 +1,4 @@
-// checked_run() of page.h.
+// checked_run() of page.h: checks the data of a page that may come from anyone.
 #include <cmath>
 #include <functional>
 #include <nlohmann/json.hpp>

@@ -42,14 +42,15 @@ Text generated_text(uint64_t seed) {
   return {*text, text};
 }
 
-// Returns the last position at or before `at` where a token or, for words, a line begins. The start
-// of a word is accepted if the line is the first one, or begins so far before `at` that the part
-// behind it would more than double; returns 0 if even a word begins too far before.
+// Returns the last position at or before `at` at which a token or, for words, a line begins. For
+// words the position is the start of a word instead if the line is the first one, or begins so far
+// before `at` that the part after the position would more than double. Returns 0 if even the word
+// begins too far before `at`.
 size_t cut(std::string_view text, nn::TokenKind kind, size_t at) {
   if (kind == nn::TokenKind::chars)
     while (at > 0 && (uint8_t(text[at]) & 0xC0) == 0x80) --at;
   if (kind != nn::TokenKind::words || at == 0) return at;
-  const size_t line = text.rfind('\n', at - 1) + 1;  // 0 if it is the first
+  const size_t line = text.rfind('\n', at - 1) + 1;  // 0 for the first line
   const size_t word = text.find_last_of(" \t\n\v\f\r", at - 1) + 1;
   const auto is_near = [&](size_t place) { return at - place <= text.size() - at; };
   if (line > 0) return is_near(line) ? line : word;

@@ -28,14 +28,14 @@ struct Corpus {
   nn::TokenStream train, valid;
   std::string generated;                                 ///< the text, if it was generated
   std::vector<std::shared_ptr<const MappedFile>> files;  ///< the sources of the tokens
-  std::string note;  ///< the format of the data if tokens are bytes and it is not text; else ""
+  std::string note;  ///< format of data that are not text, if tokens are bytes; else ""
 };
 
-/// Maps the files and splits the text. Only what a step needs is read, so a text may be larger
-/// than the memory. Additional memory, whatever the size of the text: none for bytes; for chars
-/// and words the vocabulary (about 150 bytes per word) and 1/32 of the text's size. The vocabulary
-/// is `known`, or learned from the training part (bytes: from both parts). A byte order mark at
-/// the start is skipped.
+/// Maps the files and splits the text. Only the tokens that a step needs are read, so a text may be
+/// larger than the memory. Bytes need no additional memory. Chars and words need memory for the
+/// vocabulary (about 150 bytes per word) and 1/32 of the text's size. The vocabulary is `known`, or
+/// learned from the training part (bytes: from both parts). A byte order mark at the start is
+/// skipped.
 ///
 /// The split point moves back to the start of a character; for words to the start of a line, or of
 /// a word if that line is the first one or is longer than the part behind the split point. Throws

@@ -8,9 +8,9 @@ namespace stretto::examples {
 
 /// Returns about `bytes` bytes of text, the same for a seed on every machine: nested,
 /// indented blocks, each closed by the name that opened it; three kinds of brackets; verbs
-/// that agree with their subject in number; and names that are invented on the spot and used
-/// again within their block. The next token therefore often depends on a distant one, and
-/// long contexts reduce the loss.
+/// that agree with their subject in number; and new names that are used again within their
+/// block. The next token therefore often depends on a distant token, and long contexts reduce
+/// the loss.
 std::string generate_text(uint64_t seed, int64_t bytes);
 
 }  // namespace stretto::examples

@@ -64,8 +64,8 @@ Evaluation evaluate(nn::TransformerXL& model, const nn::TokenStream& tokens,
   const double begin = now();
   nn::TransformerXL::Memory memory;
   nn::EvaluationReducer sums(2 * length + 1);
-  // Losses by position, their counts by position, and the number of visible tokens; empty while
-  // another process scores.
+  // Losses by position, their counts by position, and the number of visible tokens; empty if
+  // another process scores the current batch.
   std::vector<double> here;
   const auto close = [&] {
     if (!here.empty()) sums.add(std::exchange(here, {}));

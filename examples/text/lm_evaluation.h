@@ -39,7 +39,7 @@ struct EvaluationOptions {
 Evaluation evaluate(nn::TransformerXL& model, const nn::TokenStream& tokens,
                     const EvaluationOptions& options);
 
-/// Returns the loss of n-gram models fitted to `train` on every token of `valid` except the first;
+/// Fits n-gram models to `train` and returns their loss on every token of `valid` except the first;
 /// NaN if `stop` became true meanwhile.
 CountingLoss counting_loss(const nn::TokenStream& train, const nn::TokenStream& valid,
                            int64_t n_tokens, const std::atomic<bool>& stop = never_stopped);
@@ -67,15 +67,15 @@ class CountingInBackground {
 struct WritingOptions {
   int64_t tokens = 0;
   int64_t at_once = INT64_MAX;  ///< maximum number of positions per call, memory included
-  int64_t context = 0;          ///< without memory: tokens that each new one is predicted from
+  int64_t context = 0;          ///< without memory: number of tokens that predict a new token
   double temperature = 1;
   double top_p = 1;
   uint64_t seed = 1;
 };
 
 /// Returns new tokens after `prompt` (at least one token). With model.lengths.memory each token is
-/// processed once and stored in the memory; without, the last `context` tokens are processed again
-/// for every new one. Throws Interrupted as evaluate() does.
+/// processed once and stored in the memory; without memory, the last `context` tokens are processed
+/// again for every new token. Throws Interrupted as evaluate() does.
 std::vector<int64_t> write_tokens(nn::TransformerXL& model, const std::vector<int64_t>& prompt,
                                   const WritingOptions& options);
 

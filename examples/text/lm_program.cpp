@@ -20,8 +20,8 @@ namespace {
 constexpr const char* vocabulary_note = "vocabulary.tokens";
 constexpr const char* first_note = "memory.first";  // TransformerXL::Memory::first
 
-// Computed by another thread if one can be started: a large text takes a while, and training
-// need not wait for it.
+// Computes the fingerprint in another thread if one can be started: a large text takes a while, and
+// training need not wait for the result.
 std::shared_future<std::string> fingerprint(const nn::TokenStream& tokens) {
   return std::async([tokens] {
     Digest print;
@@ -33,10 +33,10 @@ std::shared_future<std::string> fingerprint(const nn::TokenStream& tokens) {
 const nn::TokenStream& enough(const nn::TokenStream& tokens, const LmSettings& s,
                               const std::string& data) {
   const int64_t needed = s.batch * (s.length + 1);
-  require(tokens.size() >= needed,
-          data + ": " + as_text(tokens.size()) + " training tokens are too few; needed are " +
-              as_text(needed) + ", one segment of --length " + as_text(s.length) +
-              " for each row of --batch " + as_text(s.batch));
+  require(tokens.size() >= needed, data + ": " + as_text(tokens.size()) +
+                                       " training tokens are too few; " + as_text(needed) +
+                                       " are needed, one segment of --length " + as_text(s.length) +
+                                       " for each row of --batch " + as_text(s.batch));
   return tokens;
 }
 
@@ -66,7 +66,8 @@ void LmProgram::declare(OptionList& options) {
 
   options("validation_tokens", validation_tokens_,
           "Number of tokens scored by evaluations during training (0: all)", between(0, INT64_MAX));
-  options("evaluate", run_.report_only, "Do not train: evaluate, and generate, with --resume");
+  options("evaluate", run_.report_only,
+          "Do not train; evaluate and generate with the model of --resume");
   options("eval_length", eval_length_,
           "Segment lengths of the final evaluation, such as 128,512 (default: --length)",
           each_between(1, 1 << 20));
@@ -92,8 +93,8 @@ void LmProgram::declare(OptionList& options) {
           require_top_p);
 }
 
-// The defaults, overridden by the preset and then by the command line. A resumed run has its own
-// settings, which the others must equal.
+// Sets the settings: the defaults, overridden by the preset and then by the command line. A resumed
+// run uses the settings of its checkpoint; presets and options must equal them.
 void LmProgram::resolve() {
   if (!preset_name_.empty()) preset_ = lm_preset(preset_name_);
   if (run_.given("--minutes")) preset_.settings.erase("steps");
@@ -125,7 +126,8 @@ void LmProgram::resume() {
     return run_.given(option) || preset_.settings.contains(name);
   };
   LmSettings resumed = with_steps(saved, settings, run_);
-  // No parameters belong to relative positions out of range, so an evaluation may choose.
+  // No parameters belong to relative positions out of range, so an evaluation may use another value
+  // than the training.
   if (run_.report_only && run_.given("--out-of-range"))
     resumed.out_of_range = settings.out_of_range;
   check_same_settings(settings_to_metadata(resumed), settings_to_metadata(settings), asked, path);
@@ -271,7 +273,7 @@ Tensor LmProgram::loss(int64_t step) {
   if (settings.memory == 0)
     return mean(model->nll(inputs, targets, nullptr, trainer().sequence_group()));
   if (trainer().options.cuda_graph && goes_on(step)) {
-    // A replay reads and writes one memory; backward gets a copy of it.
+    // A replay reads and writes the memory in place; the backward pass gets a copy of it.
     keep_in_place();
     nn::TransformerXL::Memory memory;
     for (const Tensor& m : remembered().memory.layers) memory.layers.push_back(m.clone());
@@ -329,7 +331,7 @@ void LmProgram::take(const nn::TrainingState& state, const std::string& path) {
 
 double LmProgram::validate() {
   const LmSettings& s = settings;
-  const int64_t scored_all = valid_.size() - 1;  // all but the first
+  const int64_t scored_all = valid_.size() - 1;  // all tokens except the first
   const int64_t most = validation_tokens_ > 0 ? validation_tokens_ : scored_all;
   const nn::TokenStream part = valid_.first(1 + std::min(most, scored_all));
   show_bigram();
@@ -402,7 +404,8 @@ void LmProgram::write_evaluations(const std::vector<Evaluation>& all) {
     table.row({double(r.length), double(r.memory), double(r.stride), e.context,
                double(e.all.tokens), e.all.mean(), double(e.all.tokens) / e.seconds});
     curves.push_back({settings.position + ", " + lengths(e), {}, {}});
-    const size_t bin = std::max<size_t>(1, e.at.size() / 64);  // a steadier curve
+    // Means over `bin` positions make the curve smoother.
+    const size_t bin = std::max<size_t>(1, e.at.size() / 64);
     nn::LossSum sum;
     for (size_t i = 0; i < e.at.size(); ++i) {
       if (e.at[i].tokens == 0) continue;

@@ -1,5 +1,5 @@
-// The program train_lm: trains a language model on a text with any positional encoding, and
-// measures how much context each uses.
+// The program train_lm: trains a language model on a text, with any positional encoding, and
+// measures how much context the model uses.
 #pragma once
 
 #include <memory>
@@ -81,7 +81,7 @@ class LmProgram : public TrainingProgram {
   CountingInBackground counting_;
 
   std::optional<nn::ContiguousBatches> segments_;
-  // One per local micro-batch; a single one if the batch is not split.
+  // The memory of a local micro-batch, or of the whole batch if it is not split.
   struct Remembered {
     nn::TransformerXL::Memory memory;
     std::optional<nn::TransformerXL::Memory> after;  // includes the segment of the last loss;

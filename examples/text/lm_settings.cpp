@@ -70,7 +70,8 @@ bool LmSettings::counts_tokens() const {
 }
 
 double LmSettings::least_memory(int64_t n_tokens) const {
-  const double shown = cutoffs.empty() ? double(n_tokens) : 0;  // logits of the shortlist differ
+  // With clusters the number of logits depends on the tokens, so they are not counted.
+  const double shown = cutoffs.empty() ? double(n_tokens) : 0;
   return least_memory_of<nn::TransformerXL>(model(n_tokens), double(batch) * double(length), shown);
 }
 
@@ -147,7 +148,8 @@ LmPreset lm_preset(const std::string& name) {
                          {"batch", "16"}}};
   std::string accepted;
   for (const auto& script : scripts()) accepted += script.first + ", ";
-  require(name == "small", "--preset " + name + ": accepted are " + accepted + "nano and small");
+  require(name == "small",
+          "--preset " + name + ": accepted values are " + accepted + "nano and small");
   return {.settings = {{"layers", "6"},
                        {"d_model", "128"},
                        {"heads", "4"},

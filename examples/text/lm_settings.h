@@ -73,7 +73,7 @@ struct LmSettings : ModelSettings {
 /// Named configurations: those of the Transformer-XL paper, and two small ones.
 struct LmPreset {
   nn::Metadata settings;  ///< names and values, as in LmSettings
-  int64_t n_tokens = 0;   ///< vocabulary size of the paper's data; 0: that of the data
+  int64_t n_tokens = 0;   ///< vocabulary size of the paper's data; 0: vocabulary size of --data
   int64_t eval_length = 0, eval_memory = 0, eval_clamp = 0;  ///< 0: as in training
   bool eval_same_length = false;
 };

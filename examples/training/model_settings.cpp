@@ -26,7 +26,7 @@ void ModelSettings::check_model() const {
           "--heads " + as_text(heads) + " is not a multiple of --kv-heads " + as_text(kv_heads));
   require(attention_dropout == 0 || nn::find_kernel(attention).scores,
           "--attention-dropout " + as_text(attention_dropout) + ": --attention " + attention +
-              " has no attention weights; accepted is 0");
+              " has no attention weights; must be 0");
   require(features % 2 == 0 || attention != "performer-hyperbolic",
           "--features " + as_text(features) + ": hyperbolic features come in pairs");
 }

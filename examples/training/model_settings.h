@@ -17,11 +17,11 @@ std::vector<std::string> activation_names();
 /// True for the stochastic positional encodings sine, sine-ungated, conv and conv-ungated, also
 /// combined with one added to the input ("learned+sine").
 inline bool is_stochastic(const std::string& position) {
-  const std::string name = position.substr(position.find('+') + 1);  // all of it without a +
+  const std::string name = position.substr(position.find('+') + 1);  // without a +, all of it
   return name.starts_with("sine") || name.starts_with("conv");
 }
 
-/// The settings that those of every program start with; a program may change the defaults.
+/// The settings that all programs have. A program may change their defaults and add settings.
 struct ModelSettings {
   int64_t layers = 4;
   int64_t d_model = 128;
@@ -70,8 +70,7 @@ struct ModelSettings {
       between(0, INT64_MAX));
     f("max_distance", s.max_distance,
       "Range of distances (music, shaw, fire, bert, deberta) or block size (music-local); 0: "
-      "derived "
-      "from the sequence length (shaw: 16)",
+      "derived from the sequence length (shaw: 16)",
       between(0, 1 << 20));
     f("out_of_range", s.out_of_range,
       "Relative positions beyond --max-distance (music): zero adds no term, clip uses the last row",
@@ -133,12 +132,12 @@ struct ModelSettings {
   nn::PositionSettings position_settings(int64_t length) const;
   int64_t width_of_head() const { return d_head > 0 ? d_head : d_model / heads; }
   /// Returns a lower bound of the bytes that training a Model takes: parameters with their
-  /// gradients and moments, and the activations that are certainly saved for backward, with
-  /// `tokens` tokens per step and `logits` output elements per token.
+  /// gradients and moments, and the activations that are certainly saved for the backward pass,
+  /// with `tokens` tokens per step and `logits` output elements per token.
   template <class Model>
   double least_memory_of(const typename Model::Options& options, double tokens,
                          double logits) const {
-    double parameters = 0x1p45;  // of one that no address space holds
+    double parameters = 0x1p45;  // used for a model that is too large to be described
     try {
       parameters = double(nn::count_parameters<Model>(options));
     } catch (const OutOfMemory&) {

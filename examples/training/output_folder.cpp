@@ -80,7 +80,7 @@ bool is_real_folder(const fs::path& path) {
   return fs::is_directory(fs::symlink_status(path, none));
 }
 
-// Returns the process that holds the lock, ", of process 123,", or "" if it is unknown.
+// Returns ", of process 123,", which names the process that holds the lock; "" if it is unknown.
 std::string owner(int descriptor) {
   char text[21] = {};
   const ssize_t count = ::pread(descriptor, text, sizeof text - 1, 0);
@@ -94,7 +94,7 @@ std::string owner(int descriptor) {
 void write_owner(int descriptor) {
   const std::string line = as_text(int64_t(::getpid())) + "\n";
   if (::ftruncate(descriptor, 0) != 0 || ::pwrite(descriptor, line.data(), line.size(), 0) < 0)
-    return;  // only a hint for the user
+    return;  // the content of the file is only a hint for the user
 }
 
 bool same(const struct stat& a, const struct stat& b) {

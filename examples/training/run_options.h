@@ -15,7 +15,7 @@ namespace stretto::examples {
 struct RunOptions {
   std::string out;
   std::string resume;
-  bool overwrite = false;  ///< an earlier run, or files not made by a run, in `out`
+  bool overwrite = false;  ///< replaces an earlier run, or files not made by a run, in `out`
   double minutes = 4;
   int64_t threads = 0;
   int64_t micro_batches = 0;
@@ -38,7 +38,8 @@ struct RunOptions {
   void declare_sequence_parallel(OptionList& options);
 };
 
-/// Throws UsageError if a setting on the command line differs from that of the run of `path`.
+/// Throws UsageError if a setting on the command line differs from the saved setting of the run
+/// whose checkpoint is at `path`.
 void check_same_settings(const nn::Metadata& saved, const nn::Metadata& asked,
                          const RunOptions& options, const std::string& path);
 

@@ -65,8 +65,8 @@ std::string digest_of_file(const std::string& path) {
   return digest.text();
 }
 
-// The options, the executable, and whether matrix products use vector instructions, which round
-// differently from portable code.
+// Returns the options, a digest of the executable, and whether matrix products use vector
+// instructions, which round differently from portable code.
 NamedTexts command_and_program(const RunOptions& o) {
   NamedTexts all = o.all->all();
   std::erase_if(all, [](const auto& entry) { return is_of_the_host(entry.first); });
@@ -75,7 +75,7 @@ NamedTexts command_and_program(const RunOptions& o) {
   return all;
 }
 
-// Throws UsageError if a value of this process or another differs from that of the first process.
+// Throws UsageError if a value of any process differs from the value of process 0.
 void check_same_on_all(const NamedTexts& mine) {
   nn::ProcessGroup& group = nn::process_group();
   const std::vector<std::string> all = group.all_gather(nlohmann::json(mine).dump());
@@ -167,8 +167,8 @@ void TrainingProgram::load(const std::string& path) {
   take(trainer_->load(path), path);
 }
 
-// Settings, data and weights by name: in addition to the command line they must be the same in all
-// processes of a run.
+// Returns settings, data and weights by name. In addition to the command line they must be the same
+// in all processes of a run.
 NamedTexts TrainingProgram::identity() const {
   NamedTexts all;
   for (const auto& [name, value] : notes_) all.emplace_back(option_of(name), value);
@@ -273,7 +273,7 @@ void TrainingProgram::open_folder() {
   if (!run_.report_only) {
     if (!goes_on && folder_->has_any(names)) folder_->stage();
     trainer().options.folder = folder_->where();
-    trainer().options.overwrite = true;  // checked above
+    trainer().options.overwrite = true;  // folder_->check() has checked that it is allowed
     as_usage([&] { trainer().metrics(); });
   }
   folder_->add_made(names);
@@ -324,7 +324,8 @@ int TrainingProgram::run() {
     page_.failure = plain(e);
     if (!run_.report_only) try_to_write_page(RunState::failed);
     if (dynamic_cast<const UsageError*>(&e) == nullptr) throw;
-    throw std::runtime_error(e.what());  // too late for "nothing was changed"
+    // A UsageError would mean that nothing was changed, but the run may have written files.
+    throw std::runtime_error(e.what());
   }
   if (!is_root) end_on_signal("");
   return done ? 0 : interrupted_exit_code();
@@ -353,7 +354,7 @@ void TrainingProgram::say_communication() {
   std::cout << n << " processes; gradient communication per process and step: "
             << fixed(double(c.bytes) / double(c.steps) / 1e6, 3) << " MB sent in "
             << fixed(1e3 * c.seconds / double(c.steps), 2) << " ms, " << fixed(100 * hidden, 0)
-            << " % of it overlapped with backward" << std::endl;
+            << " % of it overlapped with the backward pass" << std::endl;
 }
 
 void TrainingProgram::set_trainer_options() {
@@ -368,7 +369,8 @@ void TrainingProgram::set_trainer_options() {
   o.save = [this] { save_and_publish(); };
 }
 
-// The first checkpoint of a run publishes it in the place of the run that it replaces.
+// Saves a checkpoint. The first checkpoint of a run also publishes the run, which then replaces the
+// earlier run in the folder.
 void TrainingProgram::save_and_publish() {
   const bool replaces = folder_ && folder_->staged();
   if (replaces) try_to_write_page(RunState::training);  // the earlier run's page is removed
@@ -428,11 +430,12 @@ void TrainingProgram::try_to_write_page(RunState state) {
     write_page(state);
   } catch (const std::exception& e) {
     const bool reported = std::exchange(page_failed_, true) || state == RunState::failed;
-    if (!reported) std::cerr << "No page yet: " << printable(plain(e)) << std::endl;
+    if (!reported)
+      std::cerr << "The page has not been written: " << printable(plain(e)) << std::endl;
   }
 }
 
-// Writing pages takes at most a fiftieth of the time.
+// Writes the page only so often that writing takes at most a fiftieth of the time.
 void TrainingProgram::after_evaluation() {
   const bool due = trainer().seconds() - page_at_ >= 50 * page_took_;
   if (due && nn::process_group().is_root()) try_to_write_page(RunState::training);

@@ -45,7 +45,7 @@ class TrainingProgram {
   // For programs that have a model and a trainer.
   nn::Trainer& trainer() { return *trainer_; }
   int64_t step() const { return trainer_->steps_done(); }
-  /// One update, as nn::Trainer::step.
+  /// Makes one update, as nn::Trainer::step.
   nn::StepResult train_step(double progress) {
     return trainer_->step([&] { return loss(step()); }, progress);
   }
@@ -105,8 +105,9 @@ class TrainingProgram {
       return model;
     });
   }
-  /// How a checkpoint identifies its data: a fingerprint, which another thread may still compute,
-  /// and the end of the error "was trained on other …", such as "chorales than those of --data".
+  /// The data of a run, as a checkpoint identifies them: a fingerprint, which another thread may
+  /// still compute, and the end of the error "was trained on other …", such as "chorales than those
+  /// of --data".
   struct Data {
     Data(std::string fingerprint_, std::string others_);
     Data(std::shared_future<std::string> fingerprint_, std::string others_)

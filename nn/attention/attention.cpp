@@ -15,10 +15,10 @@ constexpr const char* op = "MultiHeadAttention";
 
 void check_not_sequence_parallel(const char* what, const ForwardContext& forward) {
   check(!forward.sequence_group, op, what,
-        " under sequence parallelism; accepted: a ForwardContext without sequence_group");
+        " cannot be used under sequence parallelism; pass a ForwardContext without sequence_group");
 }
 
-// Prepends the keys and values of all earlier processes to those of this one.
+// Prepends the keys and values of all earlier processes to the keys and values of this process.
 void gather_earlier_keys(AttentionInputs& inputs) {
   ProcessGroup* const group = std::exchange(inputs.forward.sequence_group, nullptr);
   std::tie(inputs.k, inputs.v) = gather_left_kv(inputs.k, inputs.v, inputs.options, *group);
@@ -33,9 +33,10 @@ void align_to_block(AttentionInputs& inputs) {
   if (block == 0 || inputs.forward.sequence_group || inputs.first_position == 0 || m == 0) return;
   const int64_t query = inputs.first_position + n - m;
   const int64_t first_needed = std::max<int64_t>(query / block - 1, 0) * block;
-  check(first_needed >= inputs.first_position, op, "keys from position ", inputs.first_position,
-        " on, but in blocks of ", block, " the query at ", query, " attends to keys from ",
-        first_needed, " on; accepted: a cache or memory of at least 2 blocks less one position");
+  check(first_needed >= inputs.first_position, op, "the keys begin at position ",
+        inputs.first_position, ", but with blocks of ", block, " the query at position ", query,
+        " attends to keys from position ", first_needed,
+        "; use a cache or memory of at least two blocks less one position");
   const int64_t left_out = (block - inputs.first_position % block) % block;
   if (left_out == 0) return;
   inputs.k = inputs.k.slice(2, left_out);
@@ -47,7 +48,8 @@ void align_to_block(AttentionInputs& inputs) {
   inputs.first_position += left_out;
 }
 
-// Throws unless new keys or values have the shape of the cached ones, except for their number.
+// Throws unless new keys or values have the shape of the cached ones, except for the number of
+// positions.
 void check_extends(const char* what, const Tensor& cached, const Tensor& more) {
   const auto of_one = [](Shape shape) {
     shape[2] = 1;
@@ -55,8 +57,8 @@ void check_extends(const char* what, const Tensor& cached, const Tensor& more) {
   };
   check(cached.dim() == 4 && of_one(cached.shape()) == of_one(more.shape()) &&
             cached.dtype() == more.dtype() && cached.device() == more.device(),
-        op, "a cache with ", what, ' ', cached, " on ", cached.device(), " for ", more, " on ",
-        more.device(), "; only the number of positions may differ");
+        op, "the cached ", what, " are ", cached, " on ", cached.device(), ", the new ones ", more,
+        " on ", more.device(), "; only the number of positions may differ");
 }
 
 // [B, H, M, Dv] → [B, M, H·Dv].
@@ -65,9 +67,8 @@ Tensor join_heads(const Tensor& x) { return x.transpose(1, 2).flatten(2); }
 }  // namespace
 
 Tensor AttentionKernel::weights(const AttentionInputs& inputs) const {
-  check(
-      !has_recurrent_state(), "AttentionKernel", "weights of ", label(),
-      ", which has a recurrent state and no softmax; accepted: a kernel that overrides weights()");
+  check(!has_recurrent_state(), "AttentionKernel", label(),
+        " has a recurrent state and no softmax, so it has no weights; override weights()");
   return attention_weights(inputs.q, inputs.k, inputs.options);
 }
 
@@ -87,7 +88,7 @@ MultiHeadAttention::Options MultiHeadAttention::completed(Options o) {
   check(o.d_model >= 1 && o.n_heads >= 1, op, "d_model ", o.d_model, ", n_heads ", o.n_heads,
         "; must be at least 1");
   check((o.d_key > 0 && o.d_value > 0) || o.d_model % o.n_heads == 0, op, "d_model ", o.d_model,
-        " is not a multiple of n_heads ", o.n_heads, "; give d_key and d_value");
+        " is not a multiple of n_heads ", o.n_heads, "; set d_key and d_value");
   if (o.d_key == 0) o.d_key = o.d_model / o.n_heads;
   if (o.d_value == 0) o.d_value = o.d_model / o.n_heads;
   if (o.n_kv_heads == 0) o.n_kv_heads = o.n_heads;
@@ -130,8 +131,8 @@ std::string MultiHeadAttention::label() const {
 AttentionMask MultiHeadAttention::with_window(AttentionMask mask) const {
   if (options.window == 0) return mask;
   check(mask.is_causal(), op, "window ", options.window,
-        " without a causal mask, where a query would attend to all later keys; use a causal mask, "
-        "or set AttentionMask::window instead");
+        " needs a causal mask: without one a query would attend to all later keys; use a causal "
+        "mask, or set AttentionMask::window instead");
   mask.window = mask.window > 0 ? std::min(mask.window, options.window) : options.window;
   return mask;
 }
@@ -181,14 +182,14 @@ KeyValueCache MultiHeadAttention::make_cache(int64_t limit) const {
 
 void MultiHeadAttention::check_limit(const KeyValueCache& cache) const {
   check(cache.limit == 0 || !kernel_->has_recurrent_state(), op, "a cache limited to ", cache.limit,
-        " positions for a kernel with a recurrent state; its size is constant, use limit 0");
+        " positions cannot be used with a recurrent state, whose size is constant; use limit 0");
 }
 
 void MultiHeadAttention::check_sizes(const KeyValueCache& cache) const {
   const HeadShape of = cache.layer.value_or(shape());
-  check(of == shape(), op, "a cache of a layer with n_heads ", of.n_heads, ", d_key ", of.d_key,
-        ", d_value ", of.d_value, ", d_model ", of.d_model, " for one with ", options.n_heads, ", ",
-        options.d_key, ", ", options.d_value, ", ", options.d_model,
+  check(of == shape(), op, "the cache was filled by a layer with n_heads ", of.n_heads, ", d_key ",
+        of.d_key, ", d_value ", of.d_value, ", d_model ", of.d_model, ", but this layer has ",
+        options.n_heads, ", ", options.d_key, ", ", options.d_value, ", ", options.d_model,
         "; accepted: a cache that this layer has filled, or an empty one");
 }
 
@@ -197,9 +198,9 @@ void MultiHeadAttention::continue_from(AttentionInputs& inputs, KeyValueCache& c
                                        bool only_new_keys) const {
   check_sizes(cache);
   const bool state = kernel_->has_recurrent_state();
-  check(state ? !cache.k.defined() : cache.state.length == 0, op, "a cache that holds ",
-        state ? "keys and values for a kernel with a recurrent state"
-              : "a recurrent state for a kernel with keys and values",
+  check(state ? !cache.k.defined() : cache.state.length == 0, op, "the cache holds ",
+        state ? "keys and values, but the kernel has a recurrent state"
+              : "a recurrent state, but the kernel needs keys and values",
         "; accepted: a cache that this layer has filled, or an empty one");
   cache.layer = shape();
   inputs.encoding_state = &cache.position;
@@ -212,7 +213,7 @@ void MultiHeadAttention::continue_from(AttentionInputs& inputs, KeyValueCache& c
   if (!padding.defined()) return;
   const Shape all{inputs.k.size(0), inputs.first_position + inputs.n_keys()};
   check(padding.shape() == all, op, "key_padding ", padding, "; must be bool or u8 ", all,
-        ", with a column for each cached position too");
+        ", with one column for each cached and each new position");
   padding = padding.slice(1, inputs.first_position);
 }
 
@@ -237,7 +238,8 @@ void MultiHeadAttention::append_to_cache(AttentionInputs& inputs, KeyValueCache&
 Tensor MultiHeadAttention::operator()(const Tensor& x, const AttentionMask& mask,
                                       KeyValueCache* cache, const ForwardContext& forward) const {
   check(!cache || cache->limit == 0 || mask.block == 0, op,
-        "a limited cache with blocks; use a window instead of blocks, or a cache without a limit");
+        "a limited cache does not support blocks; use a window instead of blocks, or a cache "
+        "without a limit");
   if (cache) check_not_recomputed(op, "a cache"), check_not_sequence_parallel("a cache", forward);
   const bool encodes =
       kernel_->has_recurrent_state() || (position_ && position_->caches_encoded_keys());
@@ -249,8 +251,9 @@ Tensor MultiHeadAttention::operator()(const Tensor& x, const AttentionMask& mask
     if (!encodes) apply_position(inputs);
     const int64_t positions = 2 * inputs.options.mask.block;
     check(!after || after->limit == 0 || after->limit >= positions - 1, op, "a cache limited to ",
-          after ? after->limit : 0, " positions with blocks of ", inputs.options.mask.block,
-          ", two of which a query attends to; accepted: at least ", positions - 1, ", or no limit");
+          after ? after->limit : 0, " positions is too short for blocks of ",
+          inputs.options.mask.block, ", because a query attends to two blocks; accepted: at least ",
+          positions - 1, " positions, or no limit");
     align_to_block(inputs);
     return out(join_heads((*kernel_)(inputs)));
   });

@@ -19,8 +19,9 @@ class AttentionKernel : public Module {
   explicit AttentionKernel(Module& parent) : Module(parent, "kernel") {}
   /// Returns the attention output [B, H, M, Dv].
   virtual Tensor operator()(const AttentionInputs& inputs) const = 0;
-  /// Returns the weights of the values [B, H, M, N]; by default those of the softmax. Throws if a
-  /// kernel with a recurrent state, which has no softmax, does not override it.
+  /// Returns the weights of the values [B, H, M, N]; by default the weights of the softmax. A
+  /// kernel with a recurrent state has no softmax and must override this function; otherwise it
+  /// throws.
   virtual Tensor weights(const AttentionInputs& inputs) const;
   /// Returns true if the kernel accepts a ForwardContext with a sequence_group.
   virtual bool supports_sequence_parallel() const { return false; }
@@ -103,12 +104,14 @@ class MultiHeadAttention : public Module {
   /// Returns an empty cache for this layer that holds the last `limit` positions; 0: all. Throws
   /// for a limit with a kernel that has a recurrent state.
   KeyValueCache make_cache(int64_t limit = 0) const;
-  /// First of two steps of attention, for models that modify the inputs in between: projects x
-  /// [B, M, d_model] and context [B, N, d_model] to q, k and v in heads. For self-attention context
-  /// is x. first_position is that of `forward`; set AttentionInputs::first_position to change it.
+  /// The first of two steps of attention, for models that modify the inputs before the second step:
+  /// projects x [B, M, d_model] and context [B, N, d_model] to q, k and v in heads. For
+  /// self-attention context is x. first_position is that of `forward`; set
+  /// AttentionInputs::first_position to change it.
   AttentionInputs project(const Tensor& x, const Tensor& context, const AttentionMask& mask,
                           const ForwardContext& forward = {}) const;
-  /// Second step: applies positional encoding, kernel and output projection → [B, M, d_model].
+  /// The second step: applies positional encoding, kernel and output projection →
+  /// [B, M, d_model].
   Tensor attend(AttentionInputs inputs) const;
   /// Returns the weights of self-attention [B, H, M, M], for visualization.
   Tensor weights(const Tensor& x, const AttentionMask& mask = {}) const;

@@ -28,8 +28,9 @@ Favor::Options checked(Favor::Options o) {
   check(o.features >= 1 && (!pairs || o.features % 2 == 0), op, o.features, " features; must be ",
         pairs ? "an even number, two for each row of the projection" : "at least 1");
   check(o.orthogonal || o.norms == RowNorms::chi, op,
-        "RowNorms::sqrt_d with independent rows; accepted: RowNorms::chi, or orthogonal rows");
-  check(o.redraw >= 0, op, "redraw ", o.redraw, "; must be a number of calls, or 0 for none");
+        "RowNorms::sqrt_d needs orthogonal rows; for independent rows use RowNorms::chi");
+  check(o.redraw >= 0, op, "redraw ", o.redraw,
+        "; must be the number of calls between redraws, or 0 to never redraw");
   check(o.epsilon >= 0, op, "epsilon ", o.epsilon, "; must be 0 or more");
   return o;
 }
@@ -56,8 +57,8 @@ Tensor orthogonal_features(int64_t rows, int64_t d, RandomKey key, RowNorms norm
         "; accepted: 0 or more rows of dimension 1 or more");
   const TensorOptions on_device{.dtype = f64, .device = device};
   const int64_t whole = rows / d;
-  // Returns normal rows for all blocks. Each block has two sequences of keys, for
-  // directions and for norms.
+  // Returns rows of normally distributed numbers for all blocks. Each block uses two random keys:
+  // 0 for the directions, 1 for the norms.
   const auto normals = [&](uint64_t sequence) {
     Tensors blocks{empty({0, d}, on_device)};
     for (int64_t at = 0; at < rows; at += d)
@@ -121,8 +122,8 @@ Tensor Favor::next_call() const {
   return current(training());
 }
 
-// Returns a copy of the projection if this call may still need it after a later
-// call has redrawn it.
+// Returns the projection for this call. In training, and if a backward pass may use the projection
+// after a later call has redrawn it, the result is a copy.
 Tensor Favor::current(bool next) const {
   const bool needed_later = backward_follows() || is_recomputing();
   return recorded("the projection of Favor", [&] {
@@ -169,7 +170,8 @@ double Favor::key_divisor(DType type, const Tensor& drawn) const {
 Tensor Favor::operator()(const Tensor& x, Side side, const Tensor& drawn) const {
   const int64_t width = projection.size(1);
   check(x.dim() == 4 && is_floating(x.dtype()) && x.size(3) == width, "Favor", "x ", x,
-        "; must be floating [B, H, L, ", width, "], with the dimension of the projection");
+        "; must have a floating-point dtype and shape [B, H, L, ", width,
+        "]; the last size is that of the projection");
   const Tensor rows = projection_of(drawn);
   const FeatureStabilizer by_side =
       side == Side::query ? FeatureStabilizer::own_max : FeatureStabilizer::bound;

@@ -35,14 +35,15 @@ class FeatureMap : public Module {
   virtual int64_t features(int64_t d) const { return d; }
   /// Called once at the start of each forward pass, before queries and keys are mapped, but not
   /// when a recurrent state is continued. Maps with random numbers may draw new ones
-  /// (autograd/recompute.h) and return them for both sides.
+  /// (autograd/recompute.h) and return them for both queries and keys.
   virtual Tensor next_call() const { return {}; }
 
   /// Returns the logarithms of the features without the stabilizer, f64 [B, H, L, F]; those of
   /// queries may lack a common factor. Undefined (the default) if stabilizes() is false.
   virtual Tensor logarithms(const Tensor&, Side, const Tensor& /*drawn*/ = {}) const { return {}; }
-  /// Returns true if the products of the features of the keys k [B, G, N, D] with those of a query
-  /// cannot all underflow, whatever the query. padding [B, N] may be undefined. CPU only.
+  /// Returns true if, for every possible query, at least one product of its features with the
+  /// features of the keys k [B, G, N, D] does not underflow. padding [B, N] may be undefined. CPU
+  /// only.
   virtual bool in_range(const Tensor& /*k*/, const Tensor& /*padding*/,
                         const Tensor& /*drawn*/ = {}) const {
     return true;
@@ -101,8 +102,10 @@ using FavorKind = RandomFeatureKind;
 
 /// Norms of the rows of an orthogonal projection.
 enum class RowNorms {
-  chi,    ///< Norms of independent normal rows, for which features of the softmax are unbiased.
-  sqrt_d  ///< All √D.
+  /// Norms of independent rows of normal random numbers, for which features of the softmax are
+  /// unbiased.
+  chi,
+  sqrt_d  ///< All norms are √D.
 };
 
 /// Protection against overflow of exponential features. It cancels in the output, up to rounding,
@@ -113,9 +116,9 @@ enum class Stabilizer {
   /// projection (FeatureStabilizer::own_max and bound). No query depends on later keys, and a state
   /// can be continued.
   ///
-  /// If features of a query or state underflow all the same, LinearKernel divides each feature by
-  /// its largest value among the keys so far: on the CPU, if eps is 0, for positive and hyperbolic
-  /// features. Otherwise, features of keys with ½|k'|² far above 80 in f32 and bf16
+  /// Features of a query or state may underflow nevertheless. On the CPU, with eps 0 and positive
+  /// or hyperbolic features, LinearKernel then divides each feature by its largest value among the
+  /// keys so far. In all other cases, features of keys with ½|k'|² far above 80 in f32 and bf16
   /// (k' = k·D^(−1/4)) underflow, and such keys are ignored.
   ///
   /// Keys of trigonometric features have no stabilizer: they overflow to NaN if ½|k'|² is above 88
@@ -125,13 +128,14 @@ enum class Stabilizer {
 
 /// Options of Favor.
 struct FavorOptions {
-  int64_t features = 256;                   ///< R, the number of features.
-  FavorKind kind = FavorKind::positive;     ///< Formula of the features.
-  bool orthogonal = true;                   ///< Orthogonal rows; false: independent rows.
-  RowNorms norms = RowNorms::chi;           ///< Norms of orthogonal rows.
-  int64_t redraw = 0;                       ///< Training calls per projection; 0: one for all.
-  Stabilizer stabilizer = Stabilizer::max;  ///< Protection against overflow.
-  double epsilon = 1e-3;                    ///< ε of generalized features.
+  int64_t features = 256;                ///< R, the number of features.
+  FavorKind kind = FavorKind::positive;  ///< Formula of the features.
+  bool orthogonal = true;                ///< Orthogonal rows; false: independent rows.
+  RowNorms norms = RowNorms::chi;        ///< Norms of orthogonal rows.
+  /// Number of training calls after which the projection is drawn again; 0: never.
+  int64_t redraw = 0;
+  Stabilizer stabilizer = Stabilizer::max;                    ///< Protection against overflow.
+  double epsilon = 1e-3;                                      ///< ε of generalized features.
   Implementation implementation = Implementation::automatic;  ///< Implementation of the features.
 };
 
@@ -139,9 +143,9 @@ struct FavorOptions {
 /// and rounded once.
 ///
 /// The projection is drawn at construction, shared by all heads, saved in checkpoints and fixed in
-/// evaluation. With `redraw` a second buffer, `schedule`, determines later draws, which depend only
-/// on the map's own key and the index of the draw. Only training calls whose ops are recorded count
-/// as calls, including those under checkpoint().
+/// evaluation. With `redraw` a second buffer, `schedule`, determines the later projections, which
+/// depend only on the map's own random key and the index of the projection. Only training calls
+/// whose ops are recorded count as calls, including those under checkpoint().
 class Favor : public FeatureMap {
  public:
   using Options = FavorOptions;  ///< Options of the constructor.
@@ -160,7 +164,9 @@ class Favor : public FeatureMap {
 
   const Options options;    ///< As passed to the constructor.
   const Tensor projection;  ///< [R or R/2, D], a buffer; f32 in bf16 modules.
-  const Tensor schedule;    ///< i64 [4]: seed, stream, index of the draw, calls since.
+  /// i64 [4]: seed and stream of the random key, index of the current projection, and the number of
+  /// calls since it was drawn. Undefined if Options::redraw is 0.
+  const Tensor schedule;
 
  private:
   Tensor draw(RandomKey key, uint64_t number) const;
@@ -175,8 +181,8 @@ class Favor : public FeatureMap {
 inline MakeFeatureMap favor(FavorOptions options = {}) { return feature_map<Favor>(options); }
 
 /// Returns random rows ω [rows, d] in f64. Blocks of d rows (the last block may have fewer) are
-/// orthogonal, each direction is uniform, and norms are those of independent normal rows or √d. A
-/// pure function of the key, on a GPU up to rounding.
+/// orthogonal, each direction is uniform, and norms are those of independent rows of normal random
+/// numbers, or √d. The result depends only on the arguments, on a GPU up to rounding.
 ///
 /// The orthogonal matrices are uniform because the QR factorization behind them has a positive
 /// diagonal in R. The signs that LAPACK returns bias e^(ω·x − ½|x|²) by several percent.

@@ -49,7 +49,7 @@ bool continues(const Tensor& x, const Tensor& more) {
 }
 
 // Returns a new buffer with the rows of a cache and space for more. Because capacity grows by a
-// quarter, all copies together cost a small multiple of the last one.
+// quarter, all copies together cost a small multiple of the last copy.
 std::shared_ptr<KeyValueRoom> room_for(const KeyValueCache& cache, int64_t more) {
   const int64_t have = cache.k.size(2), n = have + more;
   const int64_t capacity = n + std::max<int64_t>(n / 4, 32);

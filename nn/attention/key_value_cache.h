@@ -1,6 +1,6 @@
 // The cache of an attention layer for generation: keys and values, or a recurrent state.
 //
-// Reference: none (a state; its tests compare with one pass over the whole sequence)
+// Reference: none (a state; its tests compare with one call for the whole sequence)
 #pragma once
 
 #include <memory>
@@ -15,12 +15,12 @@ namespace stretto::nn {
 struct KeyValueRoom;  // nn/attention/key_value_cache.cpp
 
 /// The KV cache of one attention layer. Starts empty and grows with every successful call; a call
-/// that throws leaves it unchanged. For self-attention with a kernel that has a recurrent state it
-/// holds only that state, of constant size. Copies are independent, and share memory until one of
-/// them is extended after the other.
+/// that throws leaves it unchanged. For self-attention with a kernel that has a recurrent state,
+/// the cache holds only that state, of constant size. Copies are independent; they share memory
+/// until a second copy is extended.
 ///
-/// Models that call several layers, each with its own cache, update all caches or none
-/// by all_or_nothing (core/all_or_nothing.h).
+/// Models that call several layers, each with its own cache, use all_or_nothing
+/// (core/all_or_nothing.h): after an error no cache has changed.
 struct KeyValueCache {
   Tensor k;  ///< Cached keys [B, G, N, D]; encoded if PositionalEncoding::caches_encoded_keys.
   Tensor v;  ///< Cached values [B, G, N, Dv].
@@ -31,7 +31,7 @@ struct KeyValueCache {
   int64_t dropped = 0;  ///< Number of positions that the limit has removed.
   /// Sizes of the layer that has filled the cache. Layers of other sizes reject it.
   std::optional<HeadShape> layer = {};
-  /// Buffer that k and v are views of, with a quarter of spare capacity. Without one, as when the
+  /// Buffer that k and v are views of, with a quarter of spare capacity. If it is null, as when the
   /// tape records, every call copies k and v.
   std::shared_ptr<KeyValueRoom> room = {};
 
@@ -50,8 +50,8 @@ struct KeyValueCache {
 /// another length, which means that another model has filled it.
 template <class Cache>
 void for_layers(const char* op, std::vector<Cache>& caches, int64_t n_layers) {
-  check(caches.empty() || int64_t(caches.size()) == n_layers, op, "a cache of ",
-        int64_t(caches.size()), " layers for a model of ", n_layers,
+  check(caches.empty() || int64_t(caches.size()) == n_layers, op, "the cache has ",
+        int64_t(caches.size()), " layers, the model ", n_layers,
         "; accepted: a cache that this model has filled, or an empty one");
   caches.resize(size_t(n_layers));
 }

@@ -97,7 +97,7 @@ Tensor LinearKernel::by_logarithms(const AttentionInputs& inputs, const Tensor& 
   const double divisor = inputs.state ? map_->key_divisor(inputs.k.dtype(), drawn) : 0;
   const auto compute = [&](LinearState* state) {
     LinearAttentionOptions o = settings(inputs);
-    // Without new keys the queries come after all keys of the state.
+    // Without new keys the queries attend to all keys of the state.
     if (state && keys.size(2) == 0) o.mask.causal = false;
     return linear_attention_of_logarithms(q, k, values, o, state, divisor, type);
   };
@@ -113,8 +113,8 @@ void LinearKernel::check_alive(const AttentionInputs& inputs, const Tensor& deno
                      given = options.eps](int64_t h) {
     return str("in head ", h, " of ", heads, " all products of the features of ", features,
                " are 0, with eps ", given,
-               ", so that the head gets no gradient; queries and keys must be shorter (qk_norm, a "
-               "smaller learning rate), or eps 0 with Stabilizer::max");
+               ", so that the head gets no gradient; make queries and keys shorter (qk_norm, a "
+               "smaller learning rate), or use eps 0 with Stabilizer::max");
   };
   if (denominators.device().is_cuda())
     return report_dead_heads(op, denominators, eps, inputs.n_keys(),

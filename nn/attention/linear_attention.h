@@ -19,7 +19,8 @@ namespace stretto::nn {
 struct LinearKernelOptions {
   double eps = 0;      ///< Added to the denominator (LinearAttentionOptions::eps).
   int64_t chunk = 32;  ///< Keys and queries per chunk on the CPU (LinearAttentionOptions::chunk).
-  Implementation implementation = Implementation::automatic;  ///< Of linear_attention().
+  /// Implementation of linear_attention().
+  Implementation implementation = Implementation::automatic;
 };
 
 /// Linear attention. Accepts the masks `causal` and `key_padding`; windows, blocks, dropout, scales
@@ -32,11 +33,12 @@ struct LinearKernelOptions {
 /// bf16 inputs and features stay bf16, with sums in f32; the composed
 /// implementation computes in f32.
 ///
-/// If exponential features (Favor's) underflow because keys are long, the output is computed from
-/// their logarithms in f64 (Stabilizer::max): slower, with the same result for one pass, a
-/// continued state and sequence parallelism. If a gradient is recorded and all features of a head
-/// underflow all the same, as with eps above 0, the call throws, because such a head gets no
-/// gradient. On a GPU nothing is recomputed, and the error is raised at the next synchronization.
+/// If exponential features (those of Favor) underflow because keys are long, the output is computed
+/// from their logarithms in f64 (Stabilizer::max). This is slower. The result is the same for a
+/// whole sequence, a continued state and sequence parallelism. If all features of a head underflow
+/// nevertheless, as can happen with eps above 0, such a head gets no gradient; the call then throws
+/// if a gradient is recorded. On a GPU nothing is recomputed, and the error is raised at the next
+/// synchronization.
 class LinearKernel : public AttentionKernel {
  public:
   using Options = LinearKernelOptions;  ///< Options of the constructor.

@@ -11,7 +11,7 @@ namespace stretto::nn {
 namespace {
 
 Draws draws_of(uint64_t seed, int64_t step) {
-  return {seed ^ 0x63726f7073ull, step};  // differs from the model's streams
+  return {seed ^ 0x63726f7073ull, step};  // differs from the keys of the program's random state
 }
 
 }  // namespace
@@ -79,8 +79,9 @@ Batch next_token_batch(const std::vector<std::vector<int64_t>>& sequences, int64
   size_t longest = 0;
   for (const auto& sequence : sequences) longest = std::max(longest, sequence.size());
   check(length > 0 ? longest <= size_t(length) + 1 : longest >= 2, "next_token_batch",
-        "a longest sequence of ", int64_t(longest), " tokens and length ", length,
-        "; it needs 2, and at most one more than the length fit");
+        "the longest sequence has ", int64_t(longest), " tokens, length is ", length,
+        "; the longest sequence must have at least 2 tokens if length is 0, otherwise at most "
+        "length + 1");
   const size_t n = length > 0 ? size_t(length) : longest - 1;
   std::vector<int64_t> inputs, targets;
   for (const auto& sequence : sequences)

@@ -10,7 +10,7 @@ class Draws {
  public:
   /// Starts the sequence of a seed and a step.
   Draws(uint64_t seed, int64_t step) : key_{seed, uint64_t(step)} {}
-  /// Returns the next one, uniform in 0 … n − 1; n is 1 to 2^32.
+  /// Returns the next integer, uniform in 0 … n − 1; n is 1 to 2^32.
   int64_t below(int64_t n) {
     return int64_t(uint64_t(random_bits(key_, next_++)) * uint64_t(n) >> 32);
   }

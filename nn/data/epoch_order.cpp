@@ -10,7 +10,8 @@ namespace stretto::nn {
 
 EpochOrder::EpochOrder(int64_t n, int64_t batch, uint64_t seed)
     : EpochOrder(n, batch, [n, seed](int64_t epoch) {
-        Draws draws(seed ^ 0x65706f6368ull, epoch);  // differs from the model's streams
+        // The seed is changed so that the key differs from those of the program's random state.
+        Draws draws(seed ^ 0x65706f6368ull, epoch);
         std::vector<int64_t> order(static_cast<size_t>(n));
         std::iota(order.begin(), order.end(), 0);
         for (int64_t i = n - 1; i > 0; --i)
@@ -21,7 +22,7 @@ EpochOrder::EpochOrder(int64_t n, int64_t batch, uint64_t seed)
 EpochOrder::EpochOrder(int64_t n, int64_t batch, Shuffle shuffle)
     : n_(n), batch_(batch), shuffle_(std::move(shuffle)) {
   check(n >= 1 && n <= INT32_MAX && batch >= 1, "EpochOrder", n, " rows in batches of ", batch,
-        "; accepted are 1 to 2147483647 rows and batches of at least 1");
+        "; needs 1 to 2147483647 rows and batches of at least 1");
 }
 
 std::vector<int64_t> EpochOrder::operator()(int64_t step) {

@@ -18,7 +18,8 @@ void check_options(const MaskingOptions& o) {
         "; must be probabilities, masked + random at most 1");
 }
 
-// For each id, whether it may be selected and drawn.
+// Returns for each id whether its tokens may be selected as targets and whether it may be drawn as
+// a random token: false for mask_token and the special ids.
 std::vector<bool> ordinary_ids(const MaskingOptions& o) {
   std::vector<bool> ordinary(size_t(o.vocabulary), true);
   ordinary[size_t(o.mask_token)] = false;
@@ -40,10 +41,12 @@ Batch masked_batch(const Tensor& tokens, const MaskingOptions& o, uint64_t seed,
   std::vector<int64_t> drawable;
   for (int64_t id = 0; id < o.vocabulary; ++id)
     if (ordinary[size_t(id)]) drawable.push_back(id);
-  check(o.random == 0 || !drawable.empty(), op, "random ", o.random, ", but all ", o.vocabulary,
-        " ids are special; accepted: random 0, or an id that is not");
+  check(o.random == 0 || !drawable.empty(), op, "random is ", o.random, ", but all ", o.vocabulary,
+        " ids are special, so no random token can be drawn; set random to 0, or leave an id that "
+        "is not special");
 
-  // A key that differs from the model's streams.
+  // The seed is changed so that this key differs from the keys of the program's random state with
+  // the same seed.
   const RandomKey key{seed ^ 0x6d61736b6564ull, uint64_t(step)};
   std::vector<int64_t> inputs = tokens.to_vector<int64_t>(), targets(inputs.size(), ignore_index);
   for (size_t i = 0; i < inputs.size(); ++i) {

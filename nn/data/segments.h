@@ -37,11 +37,11 @@ struct EvaluationWindows {
   int64_t stride = 0;  ///< Without memory: distance between window starts, at most `length`.
 };
 
-/// Calls f with windows that score every token except the very first one exactly once.
+/// Calls f with windows that score every token exactly once, except the first token of the stream.
 ///
 /// Without memory, rows are independent windows. The first row is scored at all positions, the
-/// other ones only at their last `stride` positions (the last row at the remaining ones). `begins`
-/// is then always true.
+/// other rows only at their last `stride` positions (the last row at the remaining positions).
+/// `begins` is then always true.
 ///
 /// With memory, the stream is divided into `batch` columns, fewer if a column would be shorter than
 /// a window. Row b continues row b of the previous window. Columns are processed in `groups` (at

@@ -13,9 +13,9 @@ Tensors stage(Device device, const std::function<Tensors()>& make) {
     for (const Tensor& x : made) staged.push_back(x.to(device));
     return staged;
   }
-  // A replay copies the inputs before it launches the graph. They need a pool of their own: memory
-  // from the step's pool may have been used and freed by an earlier kernel of the step, which would
-  // overwrite the inputs.
+  // A replay copies the inputs before it launches the graph. The inputs therefore need a separate
+  // memory pool: memory of the step's pool may also be used by an earlier kernel of the step, and
+  // in a replay that kernel would overwrite the inputs.
   {
     const MemoryPool inputs(device);
     const MemoryPool::Use use(inputs);

@@ -55,8 +55,8 @@ TokenStream TokenStream::first(int64_t n) const {
 }
 
 void TokenStream::read(int64_t begin, int64_t n, int64_t* to) const {
-  check(begin >= 0 && n >= 0 && begin <= size_ - n, "TokenStream", n, " tokens from position ",
-        begin, ", of ", size_);
+  check(begin >= 0 && n >= 0 && begin <= size_ - n, "TokenStream", "cannot read ", n,
+        " tokens from position ", begin, "; the stream has ", size_, " tokens");
   if (n == 0) return;
   const Source& s = *source_;
   if (!s.tokenizer) {

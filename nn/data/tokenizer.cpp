@@ -59,7 +59,8 @@ void each_piece(TokenKind kind, std::string_view text, F&& f) {
   for (std::string_view piece; reader.next(piece);) f(piece);
 }
 
-// Limits memory: if all words of a text are different, their table is many times larger than it.
+// Limits memory: if all words of a text are different, their table is many times larger than the
+// text.
 void check_words(size_t n) {
   constexpr double bytes_per_word = 150;  // in all tables
   check(bytes_per_word * double(n) < double(available_memory()), op,
@@ -137,7 +138,7 @@ Tokenizer::Tokenizer(TokenKind kind, std::vector<std::string> pieces) {
   std::unordered_map<std::string_view, int32_t>& tokens = v->words;
   for (const std::string& piece : v->pieces)
     check(tokens.emplace(piece, int32_t(tokens.size())).second, op, "malformed vocabulary: \"",
-          piece, "\" is in it twice");
+          piece, "\" occurs twice");
   v->bytes.fill(-1);
   if (kind == TokenKind::bytes) {
     for (const auto& [piece, token] : tokens) v->bytes[uint8_t(piece[0])] = token;

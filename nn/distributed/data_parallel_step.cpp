@@ -81,7 +81,8 @@ Tensor DataParallelStep::operator()(int64_t batch, const std::function<Tensor()>
   return finish(losses);
 }
 
-// Runs backward on the loss of a micro-batch times its share, and returns the product, f64 [1].
+// Multiplies the loss of a micro-batch by its share, runs the backward pass of the product, and
+// returns the product, f64 [1].
 Tensor DataParallelStep::weighted(Tensor loss) const {
   check(share_ >= 0, "train",
         "with micro-batches, the loss must get its batch from Trainer::stage() or stage_batch()");
@@ -137,7 +138,7 @@ Tensor DataParallelStep::finish(const Tensors& losses) {
 Tensors DataParallelStep::stage(int64_t batch, const std::function<Tensors(int64_t)>& make,
                                 int scored) {
   const double before = share_;
-  // A replay of a captured step calls this again with another number_.
+  // A replay of a captured step calls this lambda again, with another value of number_.
   Tensors staged =
       nn::stage(model_.device(), [=, this, within = batch - number_, micro_batch = micro_batch_] {
         Cut now = cut(number_ + within, make, scored, micro_batch);

@@ -14,7 +14,8 @@ namespace stretto::nn {
 
 /// Computes the gradient of a step. A micro-batch is a range of consecutive rows of the batch. Its
 /// loss is a mean and is weighted by the micro-batch's share of all scored targets; a micro-batch
-/// without any is ignored. A parameter that no micro-batch of any process reaches gets no gradient.
+/// without scored targets is ignored. A parameter that no micro-batch of any process reaches gets
+/// no gradient.
 /// Each micro-batch has its own random streams and begins with the buffers from the start of the
 /// step; the step leaves the buffers of the first micro-batch. With one process a step can be
 /// captured as a CUDA graph (nn/training/captured_step.h).
@@ -55,7 +56,7 @@ class DataParallelStep {
  private:
   struct Cut {
     Tensors rows;
-    double share;  // of all scored targets
+    double share;  // fraction of all scored targets
   };
   Cut cut(int64_t batch, const std::function<Tensors(int64_t)>& make, int scored,
           int64_t micro_batch);
@@ -72,8 +73,8 @@ class DataParallelStep {
   RandomState begin_;             // at the start of the step
   int64_t number_ = 0;            // batch number of the step
   int64_t micro_batch_ = -1;      // −1: no loss is being computed
-  double share_ = -1;             // of the micro-batch; below 0: nothing has been staged
-  Tensor weight_;                 // the same, f64 [] on the model's device
+  double share_ = -1;             // Cut::share of the micro-batch; below 0: nothing is staged yet
+  Tensor weight_;                 // share_ as f64 [] on the model's device
   bool group_passed_ = false;     // the loss has called sequence_group()
   std::optional<int64_t> batch_;  // number of the batch in whole_
   Tensors whole_;

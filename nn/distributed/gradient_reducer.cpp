@@ -46,15 +46,15 @@ struct GradientReducer::State {
     bool arrived = false;         // got its gradient in this micro-batch
     bool trained = false;         // required a gradient when this step began
     bool reached = false;         // got a gradient in this step
-    bool watched = false;         // has our hook
+    bool watched = false;         // has a hook of this reducer
     size_t bucket = 0;
     int64_t offset = 0;
   };
   struct Bucket {
     Tensor values;  // gradients of one dtype, on the device that sums them
     std::vector<size_t> slots;
-    size_t filled = 0, trained = 0;  // numbers of slots; without a trained one nothing is sent
-    std::vector<int64_t> ends;       // where the chunks of the processes end
+    size_t filled = 0, trained = 0;  // numbers of slots; a bucket without trained slots is not sent
+    std::vector<int64_t> ends;       // ends of the chunks of the processes
   };
 
   State(ProcessGroup& g, int64_t all, int64_t n, bool s)
@@ -68,7 +68,7 @@ struct GradientReducer::State {
   std::vector<Bucket> buckets;
   std::unique_ptr<NcclReducer> nccl;  // null: the sender thread below uses the group
   bool open = false;                  // between begin_micro_batch() and end_micro_batch()
-  int64_t micro_batch = -1;           // counted from this rank's first
+  int64_t micro_batch = -1;           // counted from the first micro-batch of this rank
 
   // This thread reduces the posted buckets in order.
   std::thread sender;
@@ -304,7 +304,7 @@ void GradientReducer::State::begin_step() {
 
 void GradientReducer::begin_micro_batch() {
   State& s = *state_;
-  // A micro-batch that was not ended has failed; then a new step begins.
+  // A micro-batch that was begun but not ended has failed; this call then begins a new step.
   if (s.open || s.micro_batch + 1 >= s.count) s.micro_batch = -1;
   ++s.micro_batch;
   s.open = true;

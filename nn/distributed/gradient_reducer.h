@@ -25,10 +25,10 @@ struct Communication {
 };
 
 /// Sums the gradients of all micro-batches of a step over all processes. The number of
-/// micro-batches is a power of two, and every rank has equally many consecutive ones. They are
-/// added along one binary tree (pairs, then pairs of pairs, …) in f32 (f64 for f64 parameters), so
-/// that the sums are bit-identical for any number of processes. A micro-batch without a gradient
-/// counts as zeros.
+/// micro-batches is a power of two, and every rank has the same number of consecutive
+/// micro-batches. Their gradients are added along one binary tree (pairs, then pairs of pairs, …)
+/// in f32 (f64 for f64 parameters), so that the sums are bit-identical for any number of processes.
+/// A micro-batch without a gradient counts as zeros.
 ///
 /// Parameters are grouped into buckets. A bucket is all-reduced as soon as the gradients of all its
 /// parameters are complete, in one order on all processes, while the backward pass still runs. A
@@ -62,8 +62,8 @@ class GradientReducer {
   /// that range is empty.
   void finish();
   /// Returns, for each parameter, whether it got a gradient in a micro-batch of this rank in the
-  /// last step. A parameter that no rank reached has a gradient of zeros, with which an optimizer
-  /// would still decay it; DataParallelStep drops that gradient.
+  /// last step. A parameter that no rank reached has a gradient of zeros. With such a gradient an
+  /// optimizer would still apply weight decay, so DataParallelStep drops it.
   std::vector<bool> reached() const;
 
   /// True if gradients are reduce-scattered: `scatter` with more than one process.

@@ -45,7 +45,7 @@ class InitLimit {
             return;
           std::cerr << str("process ", rank_of_mpirun(), " of ", size_of_mpirun(),
                            ": not all processes have called MPI_Init within ", seconds,
-                           " seconds (STRETTO_PROCESS_TIMEOUT sets them)\n")
+                           " seconds (STRETTO_PROCESS_TIMEOUT sets the time limit)\n")
                     << std::flush;
           ::_exit(1);
         }) {}
@@ -129,7 +129,8 @@ class Mpi final : public ProcessGroup {
         expect_message(peer);
         send_message(peer, finished);
       }
-      hear_from_all([](const Peer& peer) { return peer.finished; }, false);  // all have read it
+      // Each rank answers after it has received this message.
+      hear_from_all([](const Peer& peer) { return peer.finished; }, false);
     } else {
       send_message(peers_[0], finished);
       hear_from_all([](const Peer& peer) { return peer.finished; }, false);
@@ -264,8 +265,8 @@ class Mpi final : public ProcessGroup {
   [[noreturn]] void end_all(int silent) {
     std::cerr << str("process ", silent, " of ", size_, " has not answered process ", rank_,
                      " for ", patience_,
-                     " seconds: the run ends; its last checkpoint is whole "
-                     "(STRETTO_PROCESS_TIMEOUT sets the seconds)\n")
+                     " seconds: the run ends; its last checkpoint is complete "
+                     "(STRETTO_PROCESS_TIMEOUT sets the time limit)\n")
               << std::flush;
     abort_(world_, 1);
     ::_exit(1);

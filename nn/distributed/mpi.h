@@ -7,7 +7,8 @@
 
 namespace stretto::nn {
 
-/// Returns the processes that mpirun has started. Throws Error if the library cannot be opened.
+/// Returns the group of the processes that mpirun has started. Throws Error if the shared library
+/// of Open MPI cannot be opened.
 std::unique_ptr<ProcessGroup> open_mpi();
 
 }  // namespace stretto::nn

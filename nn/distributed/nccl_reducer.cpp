@@ -17,7 +17,7 @@ double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// True if no process reports an error; otherwise rank 0 prints the first one.
+// True if no process reports an error; otherwise rank 0 prints the first error.
 bool all_succeeded(ProcessGroup& group, const std::string& error) {
   const std::vector<std::string> all = group.all_gather(error);
   for (size_t i = 0; i < all.size(); ++i)
@@ -105,7 +105,9 @@ void NcclReducer::all_gather_chunks(const Tensor& values, const std::vector<int6
 
 void NcclReducer::finish() {
   if (begin_ == 0) return;
-  group_.barrier();  // all have queued their work, or the run ends with an error that names a peer
+  // After the barrier all processes have queued their work; a process that does not respond ends
+  // the run with an error that names it.
+  group_.barrier();
   const double start = now();
   while (!channel_->done()) {
     check(now() - start < process_patience(), "processes", "NCCL has not finished within ",

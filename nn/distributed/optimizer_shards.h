@@ -11,15 +11,16 @@ namespace stretto::nn {
 
 /// Each rank holds the optimizer state of its ranges (GradientReducer::ranges) and updates the
 /// parameters there; then the parameters are all-gathered. The result is bit-identical to updates
-/// without sharding. All processes make the same calls.
+/// without sharding. All processes must make the same calls.
 class OptimizerShards {
  public:
   /// `reducer` must have the optimizer's parameters, in its order. Both must outlive this object.
   OptimizerShards(Optimizer& optimizer, GradientReducer& reducer, ProcessGroup& group);
 
-  /// clip_grad_norm() of reduce-scattered gradients: each rank scales its ranges. Returns the norm.
+  /// Does the same as clip_grad_norm() for reduce-scattered gradients: each rank scales its ranges.
+  /// Returns the norm.
   double clip(double max_norm);
-  /// Optimizer::step(), then the all-gather of the parameters.
+  /// Calls Optimizer::step(), then all-gathers the parameters.
   void step();
   /// Gathers the state of all parameters on rank 0, for a checkpoint.
   void gather();

@@ -15,7 +15,7 @@ namespace {
 
 constexpr uint64_t streams_per_batch = uint64_t(1) << 24;
 
-DistributedEvaluation* distributed = nullptr;  // the one that is on
+DistributedEvaluation* distributed = nullptr;  // the object that is `on`, or null
 
 // A positive number in an environment variable that mpirun sets.
 int mpirun_variable(const char* name, int fallback) {

@@ -20,9 +20,10 @@ inline int64_t begin_of(const std::vector<int64_t>& ends, int chunk) {
   return chunk == 0 ? 0 : ends[std::size_t(chunk) - 1];
 }
 
-/// Reduce-scatter by recursive halving: round b exchanges 1/2, 1/4, 1/8, … of the chunks with rank
-/// `rank` ^ 2^b. Bit b of the rank selects the half it keeps. At the end each rank has the sum of
-/// its own chunk. Ranks 2i and 2i + 1 are added first, then pairs of these sums.
+/// Reduce-scatter by recursive halving: round b = 0, 1, 2, … exchanges 1/2, 1/4, 1/8, … of the
+/// chunks with rank `rank` XOR 2^b. Bit b of the rank selects the half that the rank keeps. At the
+/// end each rank has the sum of its own chunk. Ranks 2i and 2i + 1 are added first, then pairs of
+/// these sums.
 ///
 ///     add(peer, out, n_out, begin, n)    sends elements out … out + n_out − 1, receives n elements
 ///                                        and adds them to begin … begin + n − 1
@@ -39,7 +40,8 @@ void recursive_halving(int rank, int size, const std::vector<int64_t>& ends, Add
   }
 }
 
-/// All-gather by recursive doubling: the same rounds in reverse. Then all ranks have all chunks.
+/// All-gather by recursive doubling: the same rounds in reverse. At the end all ranks have all
+/// chunks.
 ///
 ///     exchange(peer, out, n_out, begin, n)    sends elements out … out + n_out − 1 and receives
 ///                                             elements begin … begin + n − 1

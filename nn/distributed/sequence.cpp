@@ -23,8 +23,9 @@ void check_options(const char* op, const AttentionOptions& o) {
 
 void check_once(const char* op) { check(!grad_enabled(), op, "has no second derivative"); }
 
-// The sum over all lower ranks, or with `higher` over all higher ranks. Round b exchanges the sums
-// of aligned blocks of 2^b ranks with the adjacent block.
+// Returns the sum over all lower ranks, or with `higher` over all higher ranks. In round b each
+// rank has the sum over its aligned block of 2^b ranks, and exchanges it with rank XOR 2^b, which
+// is in the adjacent block.
 Tensor sum_of_others(const Tensor& x, bool higher, ProcessGroup& group) {
   const NoGrad guard;
   Tensor block = x.detach().clone(), others = zeros_like(block);
@@ -51,7 +52,8 @@ Tensor receive(const Tensor& like, int peer, ProcessGroup& group) {
   return rows;
 }
 
-// Attention of this rank's queries to a block of keys that begins `back` positions before them.
+// Computes attention of this rank's queries to a block of keys; the block begins `back` positions
+// before the first query.
 AttentionWithLse block_attention(AttentionOperands x, int64_t back) {
   const int64_t m = x.q.size(2);
   AttentionOptions& o = x.options;
@@ -62,8 +64,8 @@ AttentionWithLse block_attention(AttentionOperands x, int64_t back) {
   return attention_with_lse(x.q, x.k, x.v, o);
 }
 
-// Merges attention to two blocks of keys with lse a and b:
-// l = log(e^a + e^b), out = e^(a − l) out_a + e^(b − l) out_b.
+// Merges attention to two blocks of keys. With la and lb the logarithms of their sums of
+// exponentials (lse): l = log(e^la + e^lb), out = e^(la − l) out_a + e^(lb − l) out_b.
 AttentionWithLse merged(const AttentionWithLse& a, const AttentionWithLse& b) {
   const Tensor top = maximum(a.lse, b.lse);
   const Tensor l = top + log(exp(a.lse - top) + exp(b.lse - top));
@@ -73,7 +75,7 @@ AttentionWithLse merged(const AttentionWithLse& a, const AttentionWithLse& b) {
   return {weighted(a) + weighted(b), l};
 }
 
-// In turn t ranks r and r ^ t are paired: the lower one sends its keys and values.
+// In turn t ranks r and r XOR t are paired: the lower rank sends its keys and values to the higher.
 AttentionWithLse all_blocks_attention(AttentionOperands x, ProcessGroup& group) {
   const NoGrad guard;
   const Tensor k = x.k, v = x.v;
@@ -90,8 +92,9 @@ AttentionWithLse all_blocks_attention(AttentionOperands x, ProcessGroup& group) 
   return all;
 }
 
-// Gradients through one block b. With its weight w = e^(l_b − l), the gradient of out_b is w g, and
-// that of l_b is w (g·out_b − g·out).
+// Returns the gradients through one block b. With g the gradient of the merged output and
+// w = e^(l_b − l) the weight of the block, the gradient of out_b is w g, and the gradient of l_b is
+// w (g·out_b − g·out).
 AttentionOperands block_gradients(AttentionOperands x, int64_t back, const AttentionWithLse& whole,
                                   const Tensor& g) {
   Tensors leaves;
@@ -142,7 +145,8 @@ Tensors all_block_gradients(AttentionOperands x, const AttentionWithLse& whole, 
 }
 
 // A shift along the ranks: each rank sends to one adjacent rank and receives from the other one.
-// Odd ranks receive first, so that the messages do not form a chain.
+// Odd ranks receive first, so that all pairs exchange in parallel and no rank waits for a chain of
+// others.
 template <class Send, class Receive>
 void shift(const ProcessGroup& group, Send send_rows, Receive receive_rows) {
   const bool odd = group.rank() % 2 != 0;
@@ -151,9 +155,9 @@ void shift(const ProcessGroup& group, Send send_rows, Receive receive_rows) {
   if (!odd) receive_rows();
 }
 
-// The exchange that brings the last n positions before a chunk of m positions. In turn t each rank
-// passes on the chunk that it received in turn t − 1, and receives the chunk of rank r − t; in the
-// last turn only the rows that are needed.
+// The exchange that gives each rank r the n positions before its chunk of m positions (fewer if the
+// lower ranks have fewer). In turn t each rank sends the chunk that it received in turn t − 1, and
+// receives the chunk of rank r − t. The last turn transfers only the rows that are needed.
 struct HaloExchange {
   int64_t m, n;
   ProcessGroup& group;
@@ -167,7 +171,8 @@ struct HaloExchange {
   bool sends(int turn) const { return group.rank() >= turn - 1 && group.rank() + 1 < group.size(); }
 };
 
-// x [B, G, M, D] with the halo before it, as far as there are lower ranks.
+// Returns x [B, G, M, D] with its halo before it; the halo is shorter if the lower ranks have fewer
+// than n positions.
 Tensor add_halo(const Tensor& x, const HaloExchange& halo) {
   const NoGrad guard;
   Tensors chunks{x.detach()};
@@ -188,7 +193,8 @@ Tensor add_halo(const Tensor& x, const HaloExchange& halo) {
   return cat(chunks, 2);
 }
 
-// Backward: the gradient of a halo chunk travels back to the rank that owns the chunk and is added.
+// The backward pass: the gradient of a halo chunk is sent back to the rank that owns the chunk and
+// is added there.
 Tensor halo_gradient(const Tensor& g, const HaloExchange& halo) {
   const NoGrad guard;
   int64_t end = g.size(2);
@@ -213,8 +219,9 @@ Tensor halo_gradient(const Tensor& g, const HaloExchange& halo) {
   return chunks[0];
 }
 
-// With a window or blocks: the number of keys before a rank's m positions that these attend to, as
-// {maximum over all ranks, this rank's}. With blocks, they begin at a block.
+// With a window or blocks: returns the number of keys before a rank's own m positions that its
+// queries may attend to, as {maximum over all ranks, number of this rank}. With blocks, the first
+// of these keys is the first one of a block.
 std::pair<int64_t, int64_t> halo_sizes(int64_t m, const AttentionMask& mask,
                                        const ProcessGroup& group) {
   const auto of = [&](int rank) {
@@ -254,7 +261,8 @@ std::pair<Tensor, Tensor> gather_left_kv(const Tensor& k, const Tensor& v,
                                          const AttentionOptions& o, ProcessGroup& group) {
   check_options("gather_left_kv", o);
   const int64_t n = (group.size() - 1) * k.size(2);
-  // Two statements fix the order, so that all processes record and differentiate the two alike.
+  // Separate statements: in one expression the order of the two calls is unspecified, and all
+  // processes must make and differentiate them in the same order.
   Tensor keys = with_left_halo(k, n, group);
   return {std::move(keys), with_left_halo(v, n, group)};
 }
@@ -287,7 +295,8 @@ Tensor sequence_parallel_attention(const Tensor& q, const Tensor& k, const Tenso
   constexpr const char* op = "sequence_parallel_attention";
   check_options(op, o);
   check(!o.bias.defined(), op,
-        "a dense bias is not supported; use gather_left_kv (PositionalEncoding::is_dense)");
+        "a dense bias (from an encoding with PositionalEncoding::is_dense) is not supported; use "
+        "gather_left_kv");
   check(q.size(2) == k.size(2), op, "q ", q, " and k ", k,
         "; each rank needs as many queries as keys");
   if (o.mask.window > 0 || o.mask.block > 0) {
@@ -301,7 +310,8 @@ Tensor sequence_parallel_attention(const Tensor& q, const Tensor& k, const Tenso
   const int64_t past = q.size(2) * group.size() - 1;
   for (const RelativeTable* t : {&o.relative_keys, &o.relative_values, &o.relative_bias})
     check(!t->defined() || t->out_of_range != OutOfRange::error || t->zero_row >= past, op,
-          "a table begins at relative position ", -t->zero_row, ", but ", -past, " occurs");
+          "a table begins at relative position ", -t->zero_row, ", but position ", -past,
+          " is needed");
   const AttentionOperands x{q, k, v, std::move(o)};
   const AttentionWithLse whole = all_blocks_attention(x, group);
   return record(

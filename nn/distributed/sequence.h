@@ -41,17 +41,18 @@ Tensor sequence_parallel_linear_attention(const Tensor& q, const Tensor& k, cons
                                           ProcessGroup& group = process_group());
 
 /// Computes attention (ops/attention/attention.h) over the whole sequence: q [B, H, M, D], k [B, G,
-/// M, D], v [B, G, M, Dv] and the position query are this rank's positions → [B, H, M, Dv]. Causal,
-/// in f32 or f64 on the CPU, with tables over relative positions. Throws Error for key_padding, a
-/// dense bias and dropout of the weights.
+/// M, D], v [B, G, M, Dv] and options.relative_query are this rank's positions → [B, H, M, Dv].
+/// Requires a causal mask, and f32 or f64 on the CPU; supports tables over relative positions.
+/// Throws Error for key_padding, a dense bias and dropout of the weights.
 ///
 /// With a window or blocks, a rank receives only the keys and values that its own positions attend
 /// to, from as many lower ranks as needed (with_left_halo); memory is O((M + window) (D + Dv)).
 ///
 /// Otherwise every rank receives the keys and values of all lower ranks, one rank's chunk at a
-/// time, as in ring attention; the blocks are merged by their lse. The backward pass exchanges them
-/// again and sends their gradients back. For the keys of a lower rank the tables are shifted by the
-/// distance in positions. Memory is O(M (D + Dv)), plus the tables.
+/// time, as in ring attention; the outputs for the chunks are merged by their lse (log-sum-exp of
+/// the scores). The backward pass exchanges the chunks again and sends their gradients back. For
+/// the keys of a lower rank the tables are shifted by the distance in positions. Memory is
+/// O(M (D + Dv)), plus the tables.
 Tensor sequence_parallel_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                                    AttentionOptions options, ProcessGroup& group = process_group());
 

@@ -361,7 +361,7 @@ Tensor NameMap::assembled(const std::string& name, const Rule& rule,
   const auto& [conversion, forward, inverse] = rule.cut.first;
   if (!forward) return whole;
   check(bool(inverse), "save", names[0], ": not invertible: \"", rule.from.text(), "\" is ",
-        conversion, ", without an inverse");
+        conversion, ", which has no inverse");
   return converted("save", names[0], whole, inverse);
 }
 

@@ -75,7 +75,8 @@ class NameMap {
   NameMap& join(std::string from, std::string to, std::vector<int64_t> shares = {});
   /// Renames a tensor and converts its value by conversion.there.
   NameMap& convert(std::string from, std::string to, Conversion conversion);
-  /// The same with a function that has no inverse; the tensor cannot be saved again.
+  /// Renames a tensor and converts its value by `f`, which has no inverse: the tensor cannot be
+  /// saved under the file's name.
   NameMap& convert(std::string from, std::string to, std::function<Tensor(const Tensor&)> f);
 
   /// Removes the prefix from every name that begins with it, before any rule; saving adds it to

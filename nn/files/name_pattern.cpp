@@ -17,8 +17,9 @@ size_t digits_at(std::string_view name, size_t at) {
   return end - at;
 }
 
-// The last "*": the position after it in the pattern, the range of the name that it matches, and
-// the number of numbers before it. If the rest does not match, it is extended by one character.
+// The last "*" so far: the position after it in the pattern, the range begin … end of the name that
+// it matches, and how many "{}" were matched before it. If the rest of the pattern does not match,
+// the range is extended by one character.
 struct Star {
   size_t pattern, begin, end, numbers;
 };

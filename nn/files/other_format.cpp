@@ -13,7 +13,7 @@ namespace {
 using namespace std::string_view_literals;
 
 struct Format {
-  std::string_view first;  // bytes
+  std::string_view first;  // the first bytes of a file
   const char* name;
 };
 constexpr Format formats[] = {
@@ -27,7 +27,8 @@ constexpr Format formats[] = {
     {"version https://git-lfs"sv, "a pointer of Git LFS, which has not been fetched"},
 };
 
-// The first bytes, up to 64; for `text` without a byte order mark and leading white space.
+// Returns the first bytes, at most 64; with `text`, without a byte order mark and leading white
+// space.
 std::string first_bytes(const InputFile& file, bool text) {
   std::string bytes(size_t(std::min<int64_t>(file.size(), 64)), '\0');
   file.read(bytes.data(), int64_t(bytes.size()), 0);

@@ -37,7 +37,8 @@ size_t find_digest(const std::string& header) {
   return at == std::string::npos ? at : at + before.size();
 }
 
-// The digest of a header's length and of the header, which has no_digest in place of its digest.
+// Returns the digest of a header's length and of the header. The header must have no_digest in the
+// place of its digest.
 std::string header_digest(const std::string& header) {
   const uint64_t length = header.size();
   Digest digest;

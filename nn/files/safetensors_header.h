@@ -29,8 +29,8 @@ struct Header {
   Metadata metadata;
 };
 
-/// A dtype of the format: the dtype of its values in memory and their size in the file, in bytes.
-/// F16 becomes f32.
+/// A dtype of the format, with the dtype of its values in memory (f32 for F16) and the size of a
+/// value in the file, in bytes.
 struct FormatDType {
   const char* name;
   DType dtype;

@@ -43,10 +43,10 @@ struct LoadReport {
 /// does not have are not read and may have any dtype.
 LoadReport load_weights(const std::string& path, Module& model, const NameMap& names = {},
                         WeightOptions options = {});
-/// The same from an open file.
+/// Loads parameters and buffers from an open file, in the same way.
 LoadReport load_weights(const SafetensorsFile& file, Module& model, const NameMap& names = {},
                         WeightOptions options = {});
-/// The same from tensors in memory.
+/// Loads parameters and buffers from tensors in memory, in the same way.
 LoadReport load_weights(const Safetensors& file, Module& model, const NameMap& names = {},
                         WeightOptions options = {});
 

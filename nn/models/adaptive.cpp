@@ -57,8 +57,8 @@ Tensor words_of(const char* op, const Tensor& indices, int64_t vocabulary) {
 
 // Indices grouped by cluster, on the host.
 struct Partition {
-  std::vector<std::vector<int64_t>> positions;  // per cluster, the places of its indices
-  std::vector<std::vector<int64_t>> local;      // the same indices, relative to its first word
+  std::vector<std::vector<int64_t>> positions;  // per cluster: positions of the indices in it
+  std::vector<std::vector<int64_t>> local;  // these indices, relative to the cluster's first word
 
   Partition(const Tensor& words, const std::vector<int64_t>& ends)
       : positions(ends.size()), local(ends.size()) {
@@ -77,7 +77,7 @@ Tensor indices(const std::vector<int64_t>& values, Device device) {
 }
 
 // On a GPU the host does not know the cluster of a word: all words are computed for every cluster,
-// and masked where they belong to another one.
+// and words of other clusters are masked.
 Tensor in_cluster(const Tensor& words, int64_t first, int64_t last) {
   return logical_and(ge(words, double(first)), lt(words, double(last)));
 }
@@ -256,7 +256,8 @@ AdaptiveSoftmax::Options checked(AdaptiveSoftmax::Options options,
         int64_t(tied.size()), " entries for ", o.n_clusters(), " clusters");
   const bool any_projection = std::find(tied.begin(), tied.end(), true) != tied.end();
   check(embedding || (!options.tied && !any_projection), op,
-        "tied without an embedding; pass the embedding whose parameters it shares");
+        "the softmax is tied, but no embedding is given; pass the embedding whose parameters it "
+        "shares");
   if (embedding) {
     const AdaptiveOptions& e = embedding->options;
     check(e.vocabulary == o.vocabulary && e.d_model == o.d_model &&

@@ -70,12 +70,12 @@ struct AdaptiveCluster {
 };
 
 /// Computes −log p of each target: hidden [.., d_model], targets [..] (i64 or i32, in [0, V)) →
-/// [..]. The probability of a word of cluster i > 0 is that of the cluster, row shortlist + i − 1
-/// of the first softmax, times that of the word within the cluster. With one cluster this is a
-/// plain output layer.
+/// [..]. The probability of a word of cluster i > 0 is the probability of the cluster (row
+/// shortlist size + i − 1 of the first softmax) times the probability of the word within the
+/// cluster. With one cluster this is a softmax over all words.
 ///
-/// On the CPU only the rows whose target is in a cluster are computed for it. On a GPU all rows are
-/// computed for all clusters, so that the host need not wait for the targets.
+/// On the CPU a cluster is computed only for the rows whose target is in it. On a GPU all clusters
+/// are computed for all rows, so that the host need not wait for the targets.
 Tensor adaptive_nll(const Tensor& hidden, const Tensor& targets,
                     const std::vector<AdaptiveCluster>& clusters);
 
@@ -85,9 +85,10 @@ Tensor adaptive_log_probabilities(const Tensor& hidden,
 
 /// Options of AdaptiveSoftmax.
 struct AdaptiveSoftmaxOptions {
-  AdaptiveOptions clusters = {};            ///< The vocabulary's clusters.
-  bool tied = false;                        ///< Uses the tables of the embedding.
-  std::vector<bool> tied_projections = {};  ///< Per cluster: uses the embedding's; empty: none.
+  AdaptiveOptions clusters = {};  ///< The vocabulary's clusters.
+  bool tied = false;              ///< Uses the tables of the embedding.
+  /// For each cluster, whether it uses the embedding's projection; empty: no cluster does.
+  std::vector<bool> tied_projections = {};
 };
 
 /// The output layer of a language model over a vocabulary of clusters.

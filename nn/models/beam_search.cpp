@@ -37,8 +37,8 @@ std::vector<double> log_probabilities(const Tensor& logits, bool another) {
 
 void check_options(const BeamSearchOptions& o) {
   check(o.beam >= 1, op, "beam ", o.beam, "; must be at least 1");
-  check(o.n_best >= 1 && o.n_best <= o.beam, op, "n_best ", o.n_best, "; accepted are 1 to beam, ",
-        o.beam);
+  check(o.n_best >= 1 && o.n_best <= o.beam, op, "n_best ", o.n_best,
+        "; must be at least 1 and at most beam, which is ", o.beam);
   check(o.max_tokens >= 0, op, "max_tokens ", o.max_tokens, "; must be 0 or more");
   check(o.length_penalty >= 0 && std::isfinite(o.length_penalty), op, "length_penalty ",
         o.length_penalty, "; must be 0 or more");
@@ -73,7 +73,7 @@ class Search {
   }
 
   std::vector<Hypothesis> result() {
-    // They have max_tokens, or cannot improve the result and are ranked behind it.
+    // The live hypotheses have max_tokens tokens, or cannot become better than the results.
     for (Hypothesis& h : live_) end(std::move(h));
     if (int64_t(ended_.size()) > o_.n_best) ended_.resize(size_t(o_.n_best));
     return std::move(ended_);
@@ -137,7 +137,7 @@ std::vector<Hypothesis> beam_search(const std::function<Tensor(const Tensor&)>& 
                                     const std::function<void(const Tensor&)>& reorder,
                                     const std::vector<int64_t>& prompt,
                                     const BeamSearchOptions& options) {
-  check(!prompt.empty(), op, "the prompt is empty; give at least a start token");
+  check(!prompt.empty(), op, "the prompt is empty; pass at least a start token");
   return beam_search(model, reorder, tensor(prompt, {1, int64_t(prompt.size())}), options)[0];
 }
 

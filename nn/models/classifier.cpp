@@ -134,20 +134,20 @@ Tensor SequenceClassifier::encode(const Tensor& tokens, const Tensor& padding) c
 Tensor SequenceClassifier::operator()(const Tensor& tokens, const Tensor& second) const {
   const bool ids = second.defined() && !is_mask(second) && !is_floating(second.dtype());
   if (ids) return (*this)(TokenBatch(tokens), TokenBatch(second));
-  check(!options.pairs || !second.defined(), op, "tokens ", tokens, " and ", second,
-        " for a model of pairs; accepted: two tensors of ids, or two TokenBatch with padding");
+  check(!options.pairs || !second.defined(), op, "a model of pairs got tokens ", tokens, " and ",
+        second, "; accepted: two tensors of ids, or two TokenBatch with padding");
   return (*this)(TokenBatch(tokens, second));
 }
 
 Tensor SequenceClassifier::operator()(const TokenBatch& x) const {
   check(!options.pairs, op,
-        "a single sequence for a model of pairs; accepted: two tensors of ids, or two TokenBatch");
+        "a model of pairs got a single sequence; accepted: two tensors of ids, or two TokenBatch");
   return (*out)(relu(hidden(encode(x))));
 }
 
 Tensor SequenceClassifier::operator()(const TokenBatch& x, const TokenBatch& y) const {
   check(options.pairs, op,
-        "a pair for a model of single sequences; accepted: one sequence, or Options::pairs");
+        "a model of single sequences got a pair; pass one sequence, or set Options::pairs");
   check(x.tokens.size(0) == y.tokens.size(0), op, "pairs of ", x.tokens, " and ", y.tokens,
         "; both must have the same number of rows");
   return (*out)(relu((*hidden2)(relu(hidden(cat({encode(x), encode(y)}, 1))))));

@@ -42,8 +42,8 @@ struct SequenceClassifierOptions {
 /// A Transformer encoder with a classification head: embedding, layers, norm, pooling, and a head
 /// of Linear layers and ReLU of the width of the layers' feed-forward networks.
 ///
-/// Parameters start as in the authors' code. Their code has no InputOptions::scale; with it, token
-/// vectors have standard deviation 1/√d_model, and 1 after scaling.
+/// Parameters start as in the authors' code, which does not scale token vectors: they have standard
+/// deviation 1. With InputOptions::scale they start with 1/√d_model, which scaling makes 1.
 class SequenceClassifier : public Module {
  public:
   using Options = SequenceClassifierOptions;  ///< Options of the constructor.

@@ -43,7 +43,7 @@ int64_t sample(const Tensor& logits, const SamplingOptions& o, double draw) {
     total = reached;
   }
   double rest = draw * total;
-  size_t last = 0;  // the last token with a positive weight, if rounding leaves a rest
+  size_t last = 0;  // chosen if rounding leaves `rest` ≥ 0: the last token with a positive weight
   for (size_t i = 0; i < weight.size() && weight[i] > 0; ++i) {
     rest -= weight[last = i];
     if (rest < 0) break;
@@ -54,11 +54,11 @@ int64_t sample(const Tensor& logits, const SamplingOptions& o, double draw) {
 std::vector<int64_t> generate(const std::function<Tensor(const Tensor&)>& model,
                               const std::vector<int64_t>& prompt, const GenerationOptions& o,
                               const std::function<bool(int64_t)>& on_token) {
-  check(!prompt.empty(), "generate", "the prompt is empty; give at least a start token");
-  check(o.max_tokens >= 0, "generate", "max_tokens ", o.max_tokens);
+  check(!prompt.empty(), "generate", "the prompt is empty; pass at least a start token");
+  check(o.max_tokens >= 0, "generate", "max_tokens ", o.max_tokens, "; must be 0 or more");
   NoGrad guard;
-  // The last stream: the program's streams start at 0, and after manual_seed(seed) the first of
-  // them would give the random numbers of the first weights again.
+  // Uses the last stream. The program's streams start at 0: after manual_seed(seed), stream 0 would
+  // give the same random numbers as the first weights.
   const RandomKey key{o.seed, ~uint64_t{0}};
   std::vector<int64_t> tokens, next = prompt;
   while (int64_t(tokens.size()) < o.max_tokens) {

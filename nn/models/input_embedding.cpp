@@ -13,7 +13,8 @@ namespace {
 
 const AbsolutePosition::Options& checked(const AbsolutePosition::Options& o) {
   check(o.d_model >= 1 && o.input.learned_length >= 0, "AbsolutePosition", "d_model ", o.d_model,
-        ", learned_length ", o.input.learned_length, "; must be at least 1, and 0 (none) or more");
+        ", learned_length ", o.input.learned_length,
+        "; d_model must be at least 1, learned_length 0 (none) or more");
   return o;
 }
 
@@ -52,7 +53,7 @@ Tensor AbsolutePosition::operator()(const Tensor& x, const ForwardContext& forwa
   if (o.sinusoid) y = y + sinusoids(n, options.d_model, *o.sinusoid, first, step, options_of(x));
   if (table.defined()) {
     check(last < o.learned_length, "AbsolutePosition", "positions ", first, " to ", last,
-          ", but only ", o.learned_length, " are learned");
+          " are needed, but only ", o.learned_length, " are learned");
     y = y + table.slice(0, first, last + 1, step);
   }
   if (norm) y = (*norm)(y);

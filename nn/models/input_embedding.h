@@ -33,8 +33,8 @@ struct AbsolutePositionOptions {
   bool drawn = true;
 };
 
-/// Adds absolute positions to x [B, L, d_model], then applies norm and dropout. Positions from
-/// learned_length on throw.
+/// Adds absolute positions to x [B, L, d_model], then applies norm and dropout. With a learned
+/// table, throws for positions of learned_length and more.
 class AbsolutePosition : public Module {
  public:
   using Options = AbsolutePositionOptions;  ///< Options of the constructor.
@@ -43,9 +43,9 @@ class AbsolutePosition : public Module {
 
   /// x [B, L, d_model] → [B, L, d_model]; row i is at position forward.first_position + i · step.
   Tensor operator()(const Tensor& x, const ForwardContext& forward = {}, int64_t step = 1) const;
-  /// Initializes the table, normal with standard deviation 0.02. The library's models do
-  /// this after all other parameters, so that these start with the same values with and
-  /// without learned positions.
+  /// Initializes the table, normal with standard deviation 0.02. The library's models do this after
+  /// all other parameters, so that the other parameters start with the same values with and without
+  /// learned positions.
   void reset_parameters() const;
   std::string label() const override;
 

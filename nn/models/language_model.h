@@ -1,5 +1,6 @@
 // Decoder-only Transformers over tokens of text or music: layers of causal self-attention with any
-// positional encoding and any kernel. The Music Transformer, the Performer and LLaMA are settings.
+// positional encoding and any attention kernel (softmax or linear attention). The Music
+// Transformer, the Performer and LLaMA are configurations of it.
 //
 // Reference: tests/reference/attention.cpp, local_logits(), attention()
 // Reference: tests/reference/published/llama.cpp, llama()
@@ -26,12 +27,14 @@ struct LanguageModelOptions {
   LayerOptions layer = {};  ///< Options of every layer; its dropout applies to the input too.
   InputOptions input = {};  ///< Options of the token vectors and absolute positions.
 
-  int64_t block = 0;                    ///< > 0: local attention in blocks (AttentionMask::block).
-  std::optional<bool> final_norm = {};  ///< Norm after the last layer; default: if NormPlace::pre.
-  bool tied = false;                    ///< Uses the embedding as the output projection.
-  bool output_bias = false;             ///< Bias of the output projection, unless tied.
-  /// > 0: weights start normal with this standard deviation, weights of norms around 1, biases at
-  /// 0. Positional encodings and kernels keep their own initialization.
+  int64_t block = 0;  ///< > 0: local attention in blocks (AttentionMask::block).
+  /// Whether there is a norm after the last layer; by default only with NormPlace::pre.
+  std::optional<bool> final_norm = {};
+  bool tied = false;         ///< Uses the embedding as the output projection.
+  bool output_bias = false;  ///< Bias of the output projection, unless tied.
+  /// > 0: weights start as normally distributed numbers with this standard deviation, with mean 1
+  /// for norms and mean 0 otherwise; biases start at 0. Positional encodings and kernels keep their
+  /// own initialization.
   double init_std = 0;
 };
 
@@ -54,14 +57,14 @@ class LanguageModel : public Module {
   /// Computes logits [B, L, vocabulary] from tokens [B, L] (i64 or i32); row i
   /// predicts token i + 1.
   ///
-  /// With a cache, the tokens continue those seen before, and the result equals that of one pass
-  /// over all tokens. A call that throws leaves the cache unchanged; a cache of a model with other
-  /// sizes throws. With `sequence_group`, the tokens are those of this process under sequence
-  /// parallelism (ForwardContext); a cache is then not supported.
+  /// With a cache, the tokens continue those seen before, and the result equals that of one call
+  /// with all tokens. A call that throws leaves the cache unchanged. Throws if a model with other
+  /// sizes has filled the cache. With `sequence_group`, the tokens are those of this process under
+  /// sequence parallelism (ForwardContext); a cache is then not supported.
   Tensor operator()(const Tensor& tokens, Cache* cache = nullptr,
                     ProcessGroup* sequence_group = nullptr) const;
-  /// Returns an empty cache that holds the last `limit` positions of every layer; 0: all. Without a
-  /// limit, a default-constructed Cache is the same.
+  /// Returns an empty cache that holds the last `limit` positions of every layer; 0: all. A
+  /// default-constructed Cache has the same effect as make_cache(0).
   Cache make_cache(int64_t limit = 0) const;
 
   /// Returns the attention weights [B, H, L, L] of every layer, for visualization.
@@ -95,8 +98,8 @@ LanguageModel::Options music_transformer(int64_t vocabulary, int64_t length);
 
 /// Returns the options of the post-norm Performer of "Relative Positional Encoding for Transformers
 /// with Linear Complexity" (Liutkus et al. 2021) on pop piano: 24 layers, d_model 512, 128
-/// hyperbolic features. It has no positions: set `input.sinusoid` (75,998,541 parameters with 333
-/// tokens) or `layer.attention.position`.
+/// hyperbolic features. It has no positional encoding: set `input.sinusoid` (75,998,541 parameters
+/// with 333 tokens) or `layer.attention.position`.
 LanguageModel::Options music_performer(int64_t vocabulary);
 
 /// Returns the options of LLaMA 7B (Touvron et al. 2023a): RMSNorm before each branch, SwiGLU,

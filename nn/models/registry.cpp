@@ -36,7 +36,7 @@ void add_conv(const Settings& s, LayerOptions& layer, InputOptions&) {
       {.realizations = s.realizations, .taps = {s.taps}, .gated = gated, .shared = s.share_conv});
 }
 
-// No positions, and absolute positions added to the token vectors.
+// The entry without positions, and the absolute positions that are added to the token vectors.
 Positions input_positions() {
   return {
       {.name = "none",
@@ -223,10 +223,11 @@ template <class Entry>
 const Entry& find(const char* what, const std::vector<Entry>& entries, const std::string& name) {
   for (const Entry& entry : entries)
     if (entry.name == name) return entry;
-  throw Error(str("[", what, "] ", name, ": accepted are ", listed(names_of(entries))));
+  throw Error(str("[", what, "] ", name, ": accepted values are ", listed(names_of(entries))));
 }
 
-// Returns the encodings of a name: of the input, of the attention, or both.
+// Returns the encodings in a name: one, or for "A+B" the one added to the input and the one in the
+// attention.
 std::vector<const PositionEntry*> parts_of(const std::string& name) {
   const size_t plus = name.find('+');
   if (plus == std::string::npos) return {&find_position(name)};
@@ -284,7 +285,7 @@ std::string refusal(const std::string& name, const std::string& kernel_name, con
       why = "is for tokens in a plane only";
     else
       why = str("rotates pairs of features, but the head dimension is ", width);
-    return str(p->name, " ", why, "; accepted here are ",
+    return str(p->name, " ", why, "; accepted here: ",
                listed(names_of<PositionEntry>(positions(), [&](const PositionEntry& other) {
                  return fits(other, kernel, s, layer);
                })));

@@ -94,7 +94,8 @@ Tensor SequenceToSequence::decode(const Tensor& target, const Tensor& context,
                                   const Tensor& source_padding, Cache* cache,
                                   ForwardContext forward) const {
   check(context.defined() || (cache && cache->position > 0), "SequenceToSequence",
-        "no context; accepted only with a cache that earlier calls have filled");
+        "the context is undefined, which is accepted only with a cache that earlier calls have "
+        "filled");
   return all_or_nothing(cache, [&](Cache* after) {
     if (after) forward.first_position = after->position;
     Tensor x = this->target()(target, forward);

@@ -1,5 +1,5 @@
 // The Transformer of Vaswani et al. (2017): an encoder reads the source sequence, a decoder writes
-// the target sequence. T5 (Raffel et al. 2020) is a setting of it.
+// the target sequence. T5 (Raffel et al. 2020) is a configuration of it.
 //
 // Reference: tests/reference/sequence_to_sequence.cpp, transformer()
 // Reference: tests/reference/published/t5.cpp, t5()
@@ -25,9 +25,10 @@ struct SequenceToSequenceOptions {
   LayerOptions layer = {};
   MakePositionalEncoding encoder_position = {};  ///< Replaces layer.attention.position.
   MakePositionalEncoding decoder_position = {};  ///< Replaces layer.attention.position.
-  bool share_position = false;          ///< One positional encoding per stack, not per layer (T5).
-  std::optional<bool> final_norm = {};  ///< Norm after each stack; default: if NormPlace::pre.
-  bool final_dropout = false;           ///< Dropout after each stack too (T5).
+  bool share_position = false;  ///< One positional encoding per stack, not per layer (T5).
+  /// Whether there is a norm after each stack; by default only with NormPlace::pre.
+  std::optional<bool> final_norm = {};
+  bool final_dropout = false;  ///< Dropout after each stack too (T5).
 
   InputOptions input = {};        ///< Options of token vectors and absolute positions.
   int64_t source_step = 1;        ///< Source token i is at position i · source_step.
@@ -64,15 +65,15 @@ class SequenceToSequence : public Module {
   /// Computes logits [B, M, target_vocabulary] from target [B, M] (i64 or i32), the sequence so
   /// far; row i predicts token i + 1.
   ///
-  /// With a cache, the tokens continue those seen before, and the result equals that of one pass
-  /// over all tokens; only the first call uses context and padding. A call that throws leaves
+  /// With a cache, the tokens continue those seen before, and the result equals that of one call
+  /// with all tokens; only the first call uses context and padding. A call that throws leaves
   /// the cache unchanged.
   Tensor decode(const Tensor& target, const Tensor& context, const Tensor& source_padding = {},
                 Cache* cache = nullptr, ForwardContext forward = begin_forward()) const;
   /// Returns an empty cache whose self-attention holds the last `limit` target positions; 0: all.
-  /// Without a limit, a default-constructed Cache is the same.
+  /// A default-constructed Cache has the same effect as make_cache(0).
   Cache make_cache(int64_t limit = 0) const;
-  /// Computes decode(target, encode(source)) in one pass → logits [B, M, target_vocabulary].
+  /// Computes decode(target, encode(source)) → logits [B, M, target_vocabulary].
   Tensor operator()(const Tensor& source, const Tensor& target,
                     const Tensor& source_padding = {}) const;
 
@@ -84,8 +85,9 @@ class SequenceToSequence : public Module {
   /// Token vectors and positions of the source.
   InputEmbedding source_embedding{*this, "source_embedding",
                                   embedding_options(options, options.source_vocabulary)};
-  std::optional<InputEmbedding> target_embedding;           ///< Those of the target, unless shared.
-  Encoder encoder{*this, "encoder", stack(options, true)};  ///< Reads the source.
+  /// Token vectors and positions of the target; empty if shared with the source.
+  std::optional<InputEmbedding> target_embedding;
+  Encoder encoder{*this, "encoder", stack(options, true)};   ///< Reads the source.
   Decoder decoder{*this, "decoder", stack(options, false)};  ///< Writes the target.
   std::optional<Linear> out;                                 ///< Output projection, unless tied.
 

@@ -25,7 +25,7 @@ TransformerXL::Options completed(TransformerXL::Options o) {
         ", layer.feed_forward.d_hidden ", l.feed_forward.d_hidden);
   check(l.attention.d_key > 0 || l.d_model % l.attention.n_heads == 0, op, "layer.d_model ",
         l.d_model, " is not a multiple of layer.attention.n_heads ", l.attention.n_heads,
-        "; give layer.attention.d_key and layer.attention.d_value");
+        "; set layer.attention.d_key and layer.attention.d_value");
   if (l.attention.d_key == 0) l.attention.d_key = l.d_model / l.attention.n_heads;
   return o;
 }
@@ -36,7 +36,7 @@ void check_lengths(const TransformerXL::Lengths& l) {
         l.clamp);
   check(
       l.memory > 0 || l.same_length != TransformerXL::SameLength::original, op,
-      "SameLength::original with memory 0, which leaves no key; accepted: a memory of at least 1");
+      "SameLength::original with memory 0 leaves no key to attend to; use a memory of at least 1");
 }
 
 // Initializes weights as the authors' code does (train.py, weights_init): N(0, std), norms around
@@ -169,7 +169,7 @@ Tensor TransformerXL::advance(const Tensor& tokens, Memory& seen, bool remember,
                               ProcessGroup* sequence_group) const {
   ForwardContext forward = begin_forward(sequence_group, tokens.size(1));
   check(!forward.sequence_group || !remember, op,
-        "a Memory under sequence parallelism; accepted: a call without a Memory");
+        "a Memory cannot be used under sequence parallelism; call without a Memory");
   check_memory(tokens, seen);
   const int64_t batch = tokens.size(0),
                 repeated = seen.context.defined() ? seen.context.size(1) : 0;
@@ -209,8 +209,8 @@ Tensor TransformerXL::advance(const Tensor& tokens, Memory& seen, bool remember,
 
 Tensor TransformerXL::nll(const Tensor& tokens, const Tensor& targets, Memory* memory,
                           ProcessGroup* sequence_group) const {
-  check(targets.shape() == tokens.shape(), op, "targets ", targets, " for tokens ", tokens,
-        "; shapes must agree");
+  check(targets.shape() == tokens.shape(), op, "targets are ", targets, ", tokens ", tokens,
+        "; their shapes must be equal");
   return all_or_nothing(memory, [&](Memory* after) {
     return output.nll(hidden(tokens, after, sequence_group), targets);
   });

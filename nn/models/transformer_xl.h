@@ -35,7 +35,7 @@ struct TransformerXLLengths {
   /// Extended context (ext_len): the number of newest tokens that are not stored in the memory but
   /// processed again, with gradients, at the start of the next segment.
   int64_t extended = 0;
-  int64_t clamp = 0;  ///< > 0: sinusoids of larger distances are those of this distance.
+  int64_t clamp = 0;  ///< > 0: larger distances have the sinusoid of this distance.
   SameLength same_length = SameLength::off;  ///< The keys that each position attends to.
 };
 

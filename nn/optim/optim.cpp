@@ -73,7 +73,8 @@ void Optimizer::zero_grad() {
 struct Optimizer::Prepared {
   size_t i;
   Tensor parameter, whole;
-  std::vector<NamedTensor> new_state;  // before the first step, or after a move to another device
+  // State tensors to be created: before the first step, and after a move to another device.
+  std::vector<NamedTensor> new_state;
 };
 
 void Optimizer::step() {
@@ -98,7 +99,7 @@ void Optimizer::step() {
     if (!step.whole.same(step.parameter)) step.parameter.copy_(step.whole);
   }
   if (updates.empty() || !captured(updates[0].weight)) return;
-  // The first replay makes the update that was captured; each further one is a new step.
+  // The first replay makes the update that was captured; each further replay is a new step.
   std::vector<size_t> order;
   for (const Prepared& step : steps) order.push_back(step.i);
   cuda::before_replay(updates[0].weight.device().index,
@@ -170,7 +171,7 @@ Tensor Optimizer::range_of(size_t i, const Tensor& whole) const {
 
 void Optimizer::keep_ranges(std::vector<ElementRange> ranges) {
   check(ranges.empty() || ranges.size() == state_.size(), "Optimizer", ranges.size(),
-        " ranges for ", state_.size(), " parameters");
+        " ranges for ", state_.size(), " parameters; needs one for each, or none");
   if (ranges == ranges_) return;
   const bool whole = ranges_.empty();
   ranges_ = std::move(ranges);
@@ -202,7 +203,7 @@ std::vector<std::string> Optimizer::state_names(size_t i) const {
 
 void Optimizer::check_state(const std::vector<ParameterState>& state) const {
   const Tensors all = parameters();
-  check(state.size() == all.size(), "load_state", "state of ", state.size(), " parameters, ",
+  check(state.size() == all.size(), "load_state", "the state has ", state.size(), " parameters, ",
         name(), " has ", all.size());
   for (size_t i = 0; i < all.size(); ++i) {
     const auto& [steps, tensors] = state[i];
@@ -213,8 +214,8 @@ void Optimizer::check_state(const std::vector<ParameterState>& state) const {
     std::string have, want;
     for (const NamedTensor& n : tensors) have += " " + n.name;
     for (const std::string& n : names) want += " " + n;
-    check(have == want, "load_state", "parameter ", i, ": state has", have, ", ", name(), " needs",
-          want);
+    check(have == want, "load_state", "parameter ", i, ": the state has", have, ", ", name(),
+          " needs", want);
     for (const NamedTensor& n : tensors)
       check(n.tensor.shape() == all[i].shape() && n.tensor.dtype() == compute_type(all[i].dtype()),
             "load_state", "parameter ", i, ": ", n.name, " is ", n.tensor, ", expected ",

@@ -25,8 +25,8 @@ namespace stretto::nn {
 /// Parameters with their own settings.
 struct ParameterGroup {
   Tensors parameters;                       ///< Leaves of floating dtype.
-  double lr_scale = 1;                      ///< Factor on the optimizer's learning rate.
-  std::optional<double> weight_decay = {};  ///< Unset: that of the optimizer.
+  double lr_scale = 1;                      ///< Multiplies the optimizer's learning rate.
+  std::optional<double> weight_decay = {};  ///< Unset: the weight decay of the optimizer.
 };
 
 /// The optimizer state of one parameter.
@@ -67,8 +67,8 @@ class Optimizer {
   const std::vector<ParameterState>& state() const { return state_; }
   /// Throws Error "[load_state] …" unless load_state() would accept this state.
   void check_state(const std::vector<ParameterState>& state) const;
-  /// Replaces the state by copies of these tensors, the state of whole parameters also after
-  /// keep_ranges(). All are checked before anything is changed.
+  /// Replaces the state by copies of these tensors. `state` is that of whole parameters, also after
+  /// keep_ranges(). All tensors are checked before anything is changed.
   void load_state(const std::vector<ParameterState>& state);
 
   /// Returns "SGD", "Adam" or "AdamW".
@@ -82,7 +82,7 @@ class Optimizer {
   /// Throws Error if a parameter is no leaf of floating dtype, overlaps itself, or is given twice.
   Optimizer(std::vector<ParameterGroup> groups, double lr, double weight_decay);
 
-  /// The update of one parameter; contiguous tensors on its device.
+  /// The update of one parameter. All tensors are contiguous and on the parameter's device.
   struct Update {
     Tensor weight;        ///< The parameter, or its range.
     Tensor gradient;      ///< In the weight's shape and dtype.
@@ -93,7 +93,7 @@ class Optimizer {
     double lr_scale;      ///< Of the parameter's group.
     double weight_decay;  ///< Of the parameter's group, or of the optimizer.
   };
-  /// Makes all updates in place; if it throws, none has been made.
+  /// Makes all updates in place. If it throws, no update has been made.
   virtual void update(const std::vector<Update>& all) const = 0;
 
  private:

@@ -1,10 +1,10 @@
-// Learning rate schedules: plain values that compute the rate of a step.
+// Learning rate schedules: structs of settings that compute the rate of a step.
 //
 //     const nn::Schedule schedule = nn::WarmupCosine{.peak = 3e-4, .warmup = 100, .steps = 5000};
 //     optimizer.set_learning_rate(schedule.at(step));
 //
-// Steps are counted from 1, as t in the formulas; at step 0 a warm-up is 0. `progress` is the
-// fraction of the run that is done, 0 to 1.
+// Steps are counted from 1, as t in the formulas; at step 0 the rate of a schedule with a warm-up
+// is 0. `progress` is the fraction of the run that is done, 0 to 1.
 #pragma once
 
 #include <cstdint>
@@ -20,9 +20,10 @@ struct ConstantRate {
   double at(int64_t step, double progress = 0) const;
 };
 
-/// Linear from 0 to `peak` at step `warmup`, then half a cosine down to `floor` at step `steps` and
-/// constant after it (Loshchilov & Hutter, 2017, without restarts). With steps = 0, for runs
-/// limited by time, the cosine follows `progress`, and the linear warm-up multiplies it.
+/// Linear from 0 to `peak` at step `warmup`, then half a cosine down to `floor` at step `steps`,
+/// then constant (Loshchilov & Hutter, 2017, without restarts). With steps = 0 (runs limited by
+/// time) the cosine depends on `progress`, and the resulting rate is multiplied by
+/// min(1, step / max(1, warmup)).
 struct WarmupCosine {
   double peak = 1e-3;  ///< Highest rate.
   int64_t warmup = 0;  ///< Number of warm-up steps.
@@ -35,7 +36,7 @@ struct WarmupCosine {
 /// factor · d_model^−½ · min(t^−½, t · warmup^−3/2) (Vaswani et al., 2017, eq. 3): linear up to
 /// step `warmup`, then proportional to 1/√t.
 struct InverseSqrt {
-  double factor = 1;      ///< Factor on the rate.
+  double factor = 1;      ///< Factor by which the rate is multiplied.
   int64_t d_model = 512;  ///< Width of the model.
   int64_t warmup = 4000;  ///< Number of warm-up steps, at least 1.
   /// Returns the rate of a step.

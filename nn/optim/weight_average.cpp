@@ -19,7 +19,8 @@ WeightAverage::WeightAverage(const Module& model, Options o)
 
 // For decay d, the weight of wᵢ in the average of w₁ … wₜ is (1 − d) dᵗ⁻ⁱ / (1 − dᵗ).
 void WeightAverage::update() {
-  check(!used_, "WeightAverage", "update() while the model has the averages (WeightAverage::Use)");
+  check(!used_, "WeightAverage",
+        "update() cannot be called while the model has the averages (WeightAverage::Use)");
   const NoGrad guard;
   const double d = options.decay, t = double(++updates_);
   const double newest = (1 - d) / (1 - std::pow(d, t));
@@ -61,7 +62,7 @@ void WeightAverage::load(const std::vector<NamedTensor>& tensors, int64_t update
   for (const NamedTensor& n : tensors) given[n.name] = n.tensor;
   for (const NamedTensor& n : this->tensors()) {
     const auto found = given.find(n.name);
-    check(found != given.end(), "WeightAverage", "no average of ", n.name);
+    check(found != given.end(), "WeightAverage", "the average of ", n.name, " is missing");
     check(found->second.shape() == n.tensor.shape() && found->second.dtype() == n.tensor.dtype(),
           "WeightAverage", "the average of ", n.name, " is ", found->second, "; must be ",
           n.tensor);

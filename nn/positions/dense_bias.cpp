@@ -29,7 +29,8 @@ void Fire::apply(AttentionInputs& inputs) const {
              first = double(inputs.first_position);
   const DType dtype = compute_type(c.dtype());  // bf16 cannot count beyond 256
   const TensorOptions number{.dtype = dtype, .device = c.device()};
-  // Distances are computed from indices into these keys, for which f32 is exact; i is absolute.
+  // Distances are computed from indices into these keys, for which f32 is exact; the query position
+  // i is that in the whole sequence.
   const Tensor distance = arange(n - m, n, 1, number).unsqueeze(1) - arange(0, n, 1, number);
   const Tensor i = arange(first + n - m, first + n, 1, number).unsqueeze(1);
   const Tensor curve = c.to(dtype), threshold = abs(multiplier.to(dtype) * options.threshold);

@@ -12,16 +12,16 @@ namespace stretto::nn {
 /// Options of Fire.
 struct FireOptions {
   int64_t hidden = 32;     ///< Width of the MLP's hidden layer, at least 1.
-  double threshold = 512;  ///< L0 ≥ 0: |m·L0| is the smallest position that normalizes.
+  double threshold = 512;  ///< L0 ≥ 0: |m·L0| is the lower limit of i in the denominator of x.
 };
 
 /// FIRE, functional interpolation for relative positions (Li et al. 2024):
 ///   b_h(i, j) = MLP(x),   x = log(|c·(i − j)| + 1) / (log(|c·max(i, |m·L0|)| + 1) + 1e-6)
 /// with i the position of the query and j that of the key, both from 0, and MLP 1 → hidden → H with
 /// a ReLU. c and m (`multiplier`) are learned, L0 (`threshold`) is fixed. The bias [H, M, N] is not
-/// scaled. Without a causal mask, keys after the query count by their distance too. Positions are
-/// counted from AttentionInputs::first_position, so that the bias is the same under a limited cache
-/// or a memory.
+/// scaled. Without a causal mask, keys after the query also get a bias, by their distance. The
+/// first key is at position AttentionInputs::first_position, so that the bias is the same under a
+/// limited cache or a memory.
 class Fire : public PositionalEncoding {
  public:
   using Options = FireOptions;  ///< Options of the constructor.

@@ -26,9 +26,9 @@ Tensor Disentangled::table(HeadShape shape) {
   check(max_distance >= 1, op, "max_distance ", max_distance, "; needs at least 1");
   check(buckets == 0 || (buckets >= 2 && buckets / 2 < max_distance - 1), op, "buckets ", buckets,
         " for max_distance ", max_distance,
-        "; accepted: 0 for none, or from 2 while buckets / 2 < max_distance − 1");
+        "; accepted: 0 for no buckets, or at least 2 with buckets / 2 < max_distance − 1");
   check(content_to_position || position_to_content, op,
-        "neither content_to_position nor position_to_content; choose at least one");
+        "content_to_position and position_to_content are both false; set at least one of them");
   const Shape expected{2 * (buckets > 0 ? buckets : max_distance), shape.d_model};
   if (shared.defined()) {
     check(shared.shape() == expected, op, "rows ", shared, "; must be ", expected);

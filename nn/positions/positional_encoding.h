@@ -1,4 +1,4 @@
-// Positional encodings: how attention learns the positions of its keys.
+// Positional encodings, which give attention information about the positions of its keys.
 //
 // A PositionalEncoding is a module that adds its terms to the inputs of attention: a
 // table over relative positions, a bias, a rotation of q and k. It is chosen when the
@@ -63,9 +63,9 @@ struct AttentionInputs {
 /// Adds `bias`, which broadcasts to [B, H, M, N], to the dense bias of the inputs, if any.
 void add_bias(AttentionInputs& inputs, const Tensor& bias);
 
-/// Returns the relative positions that can occur, ignoring window and blocks and counting the keys
-/// of all processes: past = n_keys_of_all() − 1; future = M − 1, or 0 if the mask is causal. A
-/// table with one row for each of them has `zero_row` = past.
+/// Returns the relative positions that can occur, for the keys of all processes and without regard
+/// to window and blocks: past = n_keys_of_all() − 1; future = M − 1, or 0 if the mask is causal. A
+/// table with one row for each of these relative positions has `zero_row` = past.
 RelativeRange relative_range(const AttentionInputs& inputs);
 
 /// Returns −past, …, 0, …, future of relative_range(inputs) as [past + 1 + future] on the device of
@@ -113,7 +113,7 @@ MakePositionalEncoding positional_encoding(Arguments... arguments) {
   };
 }
 
-/// The encoding that adds nothing: attention is blind to positions.
+/// The encoding that adds nothing: attention does not depend on positions.
 class NoPosition : public PositionalEncoding {
  public:
   /// Registers the encoding in `parent`.

@@ -16,12 +16,13 @@ namespace stretto::nn {
 
 // ------------------------------------------------------------------------------------------ T5
 
-/// Returns the smallest distance of each of the n buckets of one direction: distances 0, 1, …
-/// ⌊n/2⌋ − 1 have a bucket each, the other buckets grow logarithmically, and the last one has all
-/// distances from max_distance on (Raffel et al. 2020, §2.1, and the authors' code). With e = ⌊n/2⌋
-/// bucket b ≥ e begins at the least a with ln(a/e) / ln(max_distance/e) · (n − e) ≥ b − e; a border
-/// that is a whole number is exact. If two buckets begin at the same distance, the earlier one is
-/// empty. Throws unless n ≥ 2 and e < max_distance < 2³².
+/// Returns the smallest distance of each bucket of one direction; n = buckets_per_side is their
+/// number. Distances 0, 1, … ⌊n/2⌋ − 1 have a bucket each, the other buckets grow logarithmically,
+/// and the last bucket has all distances from max_distance on (Raffel et al. 2020, §2.1, and the
+/// authors' code). With e = ⌊n/2⌋ bucket b ≥ e begins at the least a with
+/// ln(a/e) / ln(max_distance/e) · (n − e) ≥ b − e; a border that is a whole number is exact. If two
+/// buckets begin at the same distance, the earlier bucket is empty. Throws unless n ≥ 2 and
+/// e < max_distance < 2³².
 std::vector<int64_t> t5_thresholds(int64_t buckets_per_side, int64_t max_distance);
 
 /// Returns the bucket of a relative position (key − query). Bidirectional: keys up to the
@@ -40,9 +41,9 @@ struct T5BiasOptions {
 };
 
 /// Relative position bias of T5 (Raffel et al. 2020, §2.1). With a causal mask all buckets are for
-/// keys up to the query; otherwise, as in an encoder, half of them are for later keys, and their
-/// number must be even. T5 itself has one table for all layers, `shared_by_layers(t5_bias(…))`, and
-/// no 1/√D: MultiHeadAttentionOptions::scale = 1.
+/// keys up to the query. Otherwise, as in an encoder, half of the buckets are for later keys, and
+/// the number of buckets must be even. T5 itself has one table for all layers,
+/// `shared_by_layers(t5_bias(…))`, and no 1/√D: MultiHeadAttentionOptions::scale = 1.
 class T5Bias : public PositionalEncoding {
  public:
   using Options = T5BiasOptions;  ///< Options of the constructor.

@@ -12,9 +12,10 @@
 
 namespace stretto::nn {
 
-/// Sinusoids of the distances past, past − 1, …, −future (query − key, negative for keys after the
-/// query), all sines, then all cosines (Dai et al. 2019, R). Caches the longest table so far, so
-/// that a model does not compute it in every step.
+/// Sinusoids of distances, one row each, for the distances past, past − 1, …, −future. A distance
+/// is query position − key position. In a row all sines come first, then all cosines (R in Dai et
+/// al. 2019). On the CPU the last computed table is cached, so that a model does not compute it in
+/// every step.
 class DistanceSinusoids {
  public:
   /// Returns [past + future + 1, d], row i for distance past − i, without a gradient. d is even and
@@ -42,8 +43,8 @@ struct RelativeSinusoidOptions {
 /// [H, D] the biases of content and of position. Without a causal mask distances may be negative:
 /// this is the encoding of XLNet and of the Conformer.
 ///
-/// If a model provides ForwardContext::shared_table, it replaces the encoding's sinusoids:
-/// [n, d_model] for the distances n − 1, …, 0; keys further back share the first row. It
+/// If a model provides ForwardContext::shared_table, the table replaces the encoding's sinusoids:
+/// [n, d_model] for the distances n − 1, …, 0; keys further back share the first row. Such a table
 /// requires a causal mask.
 class RelativeSinusoid : public PositionalEncoding {
  public:

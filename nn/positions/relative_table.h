@@ -99,8 +99,8 @@ inline MakePositionalEncoding bert_relative(BertRelative::Options options) {
   return positional_encoding<BertRelative>(options);
 }
 
-/// Adds the key's side of a score, scale · k_j · Q[r], to the dense bias of the inputs; `table` is
-/// Q [H or 1, R, D]. OutOfRange::error counts as OutOfRange::zero.
+/// Adds the term of a score that depends on the key, scale · k_j · Q[r], to the dense bias of the
+/// inputs; `table` is Q [H or 1, R, D]. OutOfRange::error counts as OutOfRange::zero.
 void add_key_side_term(AttentionInputs& inputs, const RelativeTable& table);
 
 }  // namespace stretto::nn

@@ -1,4 +1,4 @@
-// Tables of sines and cosines: the fixed positions of the Transformer and its relatives.
+// Tables of sines and cosines: the fixed positional encodings of the Transformer and its variants.
 //
 // Reference: tests/reference/transformer_xl.cpp, distance_sinusoid()
 #pragma once
@@ -18,8 +18,7 @@ enum class Sinusoid {
   /// (Transformer-XL, Dai et al. 2019).
   concatenated,
   /// [sines | cosines], D/2 each, of frequencies 10000^(−i / (D/2 − 1)); an odd D ends with a
-  /// column
-  /// of zeros (the code of Vaswani et al. and of the Music Transformer).
+  /// column of zeros (the code of Vaswani et al. and of the Music Transformer).
   tensor2tensor
 };
 

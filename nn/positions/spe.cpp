@@ -11,7 +11,7 @@
 namespace stretto::nn {
 namespace {
 
-constexpr int64_t positions_ahead = 32;  // computed at once in generation
+constexpr int64_t positions_ahead = 32;  // number of positions computed at once in generation
 
 Spe::Models models_of(SpeShare shared) {
   if (shared == SpeShare::nothing) return {};
@@ -20,7 +20,8 @@ Spe::Models models_of(SpeShare shared) {
 
 }  // namespace
 
-// A code with precomputed values at positions first … end − 1, and everything it depends on.
+// A code (SpeCode) with precomputed values at positions first … end − 1, and everything it depends
+// on.
 struct Spe::Made {
   SpeCode code;
   RandomKey key;
@@ -42,18 +43,19 @@ struct Spe::Memory : EncodingState {
   std::shared_ptr<const Made> made;
 };
 
-// The parameters of a code and the source of its noise, for one layer or for all that share it.
+// The parameters of a code and the source of its noise, for one layer or for all layers that share
+// the code.
 struct Spe::Draws {
   HeadShape shape;
   Tensors parameters;
   int64_t realizations = 0;
-  Tensor frozen;  // i64 [2]: the key in evaluation
+  Tensor frozen;  // i64 [2]: the random key in evaluation
   int64_t layers = 0;
 };
 
 // The data that layers with a shared code have in common during one forward pass.
 struct Spe::Pass {
-  std::optional<RandomKey> key;  // in training
+  std::optional<RandomKey> key;  // random key, set in training only
   std::shared_ptr<const Made> made;
 };
 
@@ -114,7 +116,7 @@ Tensor Spe::frozen_key(const char* name) {
   return frozen;
 }
 
-// Returns null if the call shares nothing.
+// Returns null if this call shares nothing with other layers.
 Spe::Pass* Spe::pass_of(const AttentionInputs& inputs) const {
   const bool shares = inputs.forward.store && draws_->layers > 1;
   return shares ? &inputs.forward.store->of<Pass>(draws_.get()) : nullptr;
@@ -147,12 +149,12 @@ Spe::Keys Spe::keys_of(const AttentionInputs& inputs) const {
 }
 
 // A code is precomputed in two cases:
-// - for a forward pass whose layers share it, except when checkpoint() recomputes: each layer then
-//   has its own backward pass;
-// - in generation, one position at a time, where a filter needs the noise of P positions for each.
-//   Precomputing 32 positions draws that of (P + 31) / 32 per position and stores H·D·R·64
-//   elements. They belong to the cache that they were computed for; other layers at the same
-//   positions use them too.
+// - For a forward pass whose layers share the code, except when checkpoint() recomputes, because
+//   each layer then has its own backward pass.
+// - In generation, one position at a time. A filter of length P needs the noise of P positions for
+//   each position. If 32 positions are precomputed together, this is the noise of (P + 31) / 32
+//   positions per position, and H·D·R·64 elements are stored. The elements belong to the cache for
+//   which they were computed; other layers at the same positions use them too.
 SpeCode Spe::code_of(const AttentionInputs& inputs, const Keys& keys,
                      std::shared_ptr<const Made>& made) const {
   const Draws& d = *draws_;
@@ -195,8 +197,8 @@ SpeCode Spe::code_of(const AttentionInputs& inputs, const Keys& keys,
 
 void Spe::apply(AttentionInputs& inputs) const {
   const int64_t heads = inputs.q.size(1), kv_heads = inputs.k.size(1);
-  check(heads == kv_heads, kind_.name, kv_heads, " key heads for ", heads,
-        " heads; each head encodes its own keys; accepted: n_kv_heads 0 or ", heads);
+  check(heads == kv_heads, kind_.name, "there are ", kv_heads, " key heads for ", heads,
+        " query heads, but each head encodes its own keys; set n_kv_heads to 0 or ", heads);
   const Keys keys = keys_of(inputs);
   const auto* before =
       inputs.encoding_state ? dynamic_cast<const Memory*>(inputs.encoding_state->get()) : nullptr;
@@ -213,8 +215,8 @@ void Spe::apply(AttentionInputs& inputs) const {
   inputs.k = encoded.k;
 }
 
-// A shared code is not precomputed for the pass: a query or key takes 2K·D·R products, K = 5
-// to 10. With a precomputed code it would take D·R products, reads of D·R elements, and
+// A shared code is not precomputed for the forward pass: a query or key takes only 2K·D·R products,
+// K = 5 to 10. With a precomputed code it would take D·R products, reads of D·R elements, and
 // 2·H·D·L·R elements of memory.
 MakePositionalEncoding sine_spe(SineSpeOptions o) {
   check(o.sines >= 1, "SineSpe", o.sines, " sines; must be at least 1");
@@ -242,8 +244,8 @@ MakePositionalEncoding sine_spe(SineSpeOptions o) {
   return positional_encoding<Spe>(kind, models_of(o.shared));
 }
 
-// A shared code is precomputed for the pass: without it, a query or key takes P·D·R products, with
-// P of 128 and more.
+// A shared code is precomputed for the forward pass: otherwise a query or key would take P·D·R
+// products, with P of 128 and more.
 MakePositionalEncoding conv_spe(ConvSpeOptions o) {
   const bool line = o.taps.dim() == 1 && o.shape.empty();
   const bool plane = o.taps.dim() == 2 && o.shape.dim() == 2;

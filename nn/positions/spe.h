@@ -1,6 +1,7 @@
 // Stochastic positional encoding (SPE) for MultiHeadAttention (Liutkus et al., "Relative Positional
 // Encoding for Transformers with Linear Complexity", ICML 2021; ops/spe/spe.h): relative positions
-// for linear attention, and for softmax too.
+// for linear attention, and for softmax too. A code (SpeCode) is the pair of random processes, one
+// for queries and one for keys, with which queries and keys are multiplied.
 //
 //     nn::MultiHeadAttention attention{*this, "attention",
 //         {.d_model = 512, .n_heads = 8, .position = nn::sine_spe(),
@@ -60,9 +61,10 @@ MakePositionalEncoding conv_spe(ConvSpeOptions options = {});
 /// training every call draws new noise, except that a call that continues a cache or a state reuses
 /// the noise that the cache began with. With SpeShare::draws all layers of a forward pass
 /// (ForwardContext) share the noise. In evaluation the noise is fixed: it is drawn at construction
-/// and saved in checkpoints. Passes are then reproducible, and generation step by step equals one
-/// pass over everything, under a limited cache too. A cache or state must be continued in the mode
-/// (training or evaluation) and with the number of realizations in which it began.
+/// and saved in checkpoints. Results are then reproducible, and generation step by step gives the
+/// same result as one call for all tokens, under a limited cache too. A cache or state must be
+/// continued in the mode (training or evaluation) and with the number of realizations with which it
+/// began.
 class Spe : public PositionalEncoding {
  public:
   /// The description of a code: sine or conv, with its options.

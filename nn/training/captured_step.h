@@ -32,10 +32,11 @@ namespace stretto::nn {
 ///
 /// A replay does the same work on the same memory. The step must therefore read its batch either
 /// from tensors of fixed shape that the caller fills by copy_(), or from stage() (nn/data/stage.h).
-/// It must not read results on the host or branch on them, and the next call overwrites the tensor
-/// it returned. The learning rate may change between calls; parameters, dropout rates and shapes
-/// may not. Gradients and optimizer state allocated during capture keep their memory. A step that
-/// copies to or from the host, or synchronizes, throws Error during capture; nothing is computed.
+/// The step must not read results on the host or branch on them. The next call overwrites the
+/// tensor that a call has returned. The learning rate may change between calls; parameters, dropout
+/// rates and shapes may not. Gradients and optimizer state allocated during capture keep their
+/// memory. A step that copies to or from the host, or synchronizes, throws Error during capture;
+/// nothing is computed.
 class CapturedStep {
  public:
   /// The step: computes and returns a tensor, e.g. the loss.

@@ -89,7 +89,8 @@ std::string some_of(const std::vector<std::string>& names) {
   return text + (names.size() > 2 ? ", …)" : ")");
 }
 
-// Checks that the saved run and this one train the same parameters, of those in model and file.
+// Checks that the saved run and this run train the same parameters, among the parameters that both
+// model and file have.
 void check_trained(const std::string& path, const Safetensors& file, const Module& model,
                    const Optimizer& optimizer) {
   std::set<std::string> in_file, trained_in_file, trained_here;

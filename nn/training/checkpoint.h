@@ -6,8 +6,7 @@
 //   state.NAME             tensors of the program, e.g. a memory or a position in a stream
 //   metadata               format, version, step, random state, learning rate, names of the
 //                          optimizer's frozen parameters, metadata of the program, and a digest
-//                          of the whole file, which is verified on reading
-//                          (nn/files/safetensors.h)
+//                          of the rest of the file (nn/files/safetensors.h), verified on reading
 //
 // load_weights (nn/files/weights.h) reads only the weights.
 #pragma once
@@ -26,7 +25,8 @@ namespace stretto::nn {
 struct TrainingState {
   int64_t step = 0;                     ///< Number of updates done.
   RandomState random = random_state();  ///< State of the random number generator.
-  /// Metadata of the program: configuration, position in the data, …; no keys "stretto.…".
+  /// Metadata of the program, e.g. configuration or position in the data. Keys must not begin with
+  /// "stretto.".
   Metadata metadata = {};
   /// Tensors of the program; load_training_state() does not read them.
   std::vector<NamedTensor> tensors = {};
@@ -44,14 +44,14 @@ struct LoadOptions {
 };
 
 /// Restores the model, the optimizer with its learning rate, and the random state of the program.
-/// If `optimizer` is null, its state in the file is ignored. All names, shapes and dtypes must
-/// agree; otherwise an error names the differences, and nothing is changed:
+/// If `optimizer` is null, the optimizer state in the file is ignored. All names, shapes and dtypes
+/// must agree; otherwise an error names the differences, and nothing is changed:
 ///
 ///     [load] decoder.0.linear1.weight: file has f32 [512, 128], the model f32 [256, 128] (a.st)
 ///
 /// The set of trained parameters, those of the optimizer that are not frozen (Module::freeze), must
-/// agree too: a program that changes this set does so after loading. A checkpoint of another
-/// version is an error that names both versions.
+/// agree too: a program that changes this set must do so after loading. For a checkpoint of another
+/// version, throws an error that names both versions.
 TrainingState load_checkpoint(const std::string& path, Module& model, Optimizer* optimizer,
                               LoadOptions options = {});
 

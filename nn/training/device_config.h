@@ -34,9 +34,9 @@ enum class Processes {
 /// "[--steps N] FILE". "--help" and "-h" print the usage and exit with status 0.
 ///
 /// Prints one line on standard error and exits with status 2 if an option is unknown, lacks its
-/// value or has an invalid one, if there are more arguments than words in `own`, if the device
-/// cannot be used, or if mpirun has started several processes and `processes` is Processes::one.
-/// The same holds if any other launcher has started more than one process.
+/// value or has an invalid value, if there are more arguments than words in `own`, if the device
+/// cannot be used, if mpirun has started several processes and `processes` is Processes::one, or if
+/// any other launcher has started more than one process.
 DeviceConfig parse_device_args(int& argc, char** argv, Processes processes = Processes::one,
                                const std::string& own = "");
 

@@ -51,13 +51,13 @@ using EachBatch = std::function<void(const std::function<void(const Batch&)>&)>;
 /// of the model.
 double mean_loss(Module& model, const std::function<Tensor(const Tensor&)>& logits,
                  const EachBatch& batches);
-/// The same with logits = model(inputs).
+/// Returns the mean cross-entropy as above, with logits = model(inputs).
 template <class Model>
 double mean_loss(Model& model, const EachBatch& batches) {
   return mean_loss(
       model, [&](const Tensor& inputs) { return model(inputs); }, batches);
 }
-/// The same for batches in a vector.
+/// Returns the mean cross-entropy as above, over the batches in a vector.
 template <class Model>
 double mean_loss(Model& model, const std::vector<Batch>& batches) {
   return mean_loss(model, [&](const std::function<void(const Batch&)>& score) {

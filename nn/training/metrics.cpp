@@ -140,8 +140,8 @@ void MetricsCsv::write_line(const std::string& line) {
 }
 
 void MetricsCsv::row(const std::vector<double>& values) {
-  check(values.size() == columns_.size(), op, "a row of ", int64_t(values.size()), " values for ",
-        int64_t(columns_.size()), " columns");
+  check(values.size() == columns_.size(), op, "the row has ", int64_t(values.size()),
+        " values, the file ", int64_t(columns_.size()), " columns");
   std::string line;
   for (const double value : values) line += (line.empty() ? "" : ",") + to_text(value);
   write_line(line);

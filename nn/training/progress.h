@@ -9,7 +9,7 @@
 
 namespace stretto::nn {
 
-/// Options of Progress. The defaults suit a program; tests set all of them.
+/// Options of Progress. The defaults are meant for programs; tests set all options.
 struct ProgressOptions {
   std::ostream* out = nullptr;    ///< Output stream; null: standard error.
   std::optional<bool> terminal;   ///< Redraw one line in place; unset: if stderr is a terminal.

@@ -133,7 +133,7 @@ class Trainer {
   /// model nor to any optimizer; the error names module and shape. After an error, parameters and
   /// optimizer are unchanged (but see options.cuda_graph).
   StepResult step(const std::function<Tensor()>& loss, double progress);
-  /// The same with the progress() of the run.
+  /// Makes one update as above, with the progress() of the run.
   StepResult step(const std::function<Tensor()>& loss) { return step(loss, progress()); }
 
   /// Trains to the end of the run and saves a checkpoint. Returns false if options.stop ended it.
@@ -150,7 +150,7 @@ class Trainer {
   /// index of the tensor of targets: its elements other than ignore_index determine the weight of
   /// each micro-batch (-1: every row has the same weight).
   Tensors stage(int64_t batch, const std::function<Tensors(int64_t)>& make, int scored = -1) const;
-  /// The same for a Batch, weighted by its scored targets.
+  /// Returns a Batch as stage() does; micro-batches are weighted by their scored targets.
   Batch stage_batch(int64_t batch, const std::function<Batch(int64_t)>& make) const;
 
   /// Returns the number of micro-batches per step, over all processes.
@@ -236,14 +236,14 @@ class Trainer {
   Optimizer& optimizer_;
   mutable std::unique_ptr<TrainingStep> training_step_;  // created on first use
   std::optional<MetricsCsv> metrics_;
-  bool metrics_wait_ = false;  // metrics.csv.new, until this run replaces another one
+  bool metrics_wait_ = false;  // writes metrics.csv.new, until this run replaces another run
   std::string resumed_;        // path of the loaded checkpoint
   int64_t step_ = 0;
   double earlier_seconds_ = 0;
   std::optional<double> started_;
   double saved_at_ = 0;                    // steady clock, in seconds
   double loss_sum_ = 0, loss_weight_ = 0;  // smoothed loss = loss_sum_ / loss_weight_
-  std::optional<Unmeasured> unmeasured_;   // of the last step, if its evaluation is due
+  std::optional<Unmeasured> unmeasured_;   // data of the last step, if its evaluation is due
   std::optional<Evaluation> evaluation_;
   double best_validation_ = std::numeric_limits<double>::infinity();
 };

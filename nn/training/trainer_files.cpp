@@ -100,7 +100,8 @@ MetricsCsv& Trainer::metrics() {
                                            : MetricsCsv::resume(path, columns, step_));
 }
 
-// With the first checkpoint of a run, its metrics replace those of the old run in the folder.
+// Saves a checkpoint. At the first checkpoint of a run, its metrics also replace the metrics of the
+// old run in the folder.
 void Trainer::save_checkpoint() {
   namespace fs = std::filesystem;
   if (options.save) {

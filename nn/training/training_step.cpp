@@ -86,7 +86,7 @@ class GradientStep : public TrainingStep {
       : TrainingStep(model, optimizer, options) {
     if (micro_batches_of(options) > 1 || options.sequence_parallel > 1 ||
         process_group().size() > 1)
-      // On a GPU gradients are not scattered, because their norm is summed there over all of them.
+      // On a GPU gradients are not scattered: every process computes the norm of all gradients.
       parallel_.emplace(model, optimizer.parameters(), micro_batches_of(options), process_group(),
                         options.sequence_parallel,
                         options.shard_optimizer && model.device().is_cpu());
@@ -94,7 +94,7 @@ class GradientStep : public TrainingStep {
 
   Tensors stage(int64_t batch, const std::function<Tensors(int64_t)>& make, int scored) override {
     if (parallel_ && parallel_->running()) return parallel_->stage(batch, make, scored);
-    // A replay of a captured step calls this again with another batch_.
+    // A replay of a captured step calls this lambda again, with another value of batch_.
     return nn::stage(model_.device(),
                      [this, make, within = batch - batch_] { return make(batch_ + within); });
   }
@@ -209,7 +209,7 @@ class GpuStep : public GradientStep {
   }
 
   Loss loss_;                           // of the current step
-  std::function<void()> check_leaves_;  // called after its backward passes
+  std::function<void()> check_leaves_;  // called after the backward passes of the step
   std::unique_ptr<CapturedStep> captured_;
 };
 
@@ -221,8 +221,8 @@ int64_t micro_batches_of(const TrainerOptions& options) {
 }
 
 void check_step_options(const TrainerOptions& options) {
-  check(!options.cuda_graph || process_group().size() == 1, "Trainer", "cuda_graph with ",
-        process_group().size(), " processes; supports one");
+  check(!options.cuda_graph || process_group().size() == 1, "Trainer",
+        "cuda_graph supports one process, but there are ", process_group().size());
 }
 
 std::unique_ptr<TrainingStep> make_training_step(Module& model, Optimizer& optimizer,

@@ -23,7 +23,7 @@ TEST_CASE("every program accepts exactly the positions that its model supports",
       if (fits) continue;
       CHECK(ended.one_line());
       CHECK_THAT(ended.complaint(), Containing("--position " + position.name + " is for "));
-      CHECK_THAT(ended.complaint(), Containing("; accepted here are none, sinusoid, learned"));
+      CHECK_THAT(ended.complaint(), Containing("; accepted here: none, sinusoid, learned"));
     }
   }
 }

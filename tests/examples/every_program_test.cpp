@@ -148,7 +148,7 @@ TEST_CASE("programs accept --matmul-precision", "[examples]") {
         run(tiny.path(), tiny.command(folder.file("out"), {"--matmul-precision", "low"}));
     CHECK(other.status == 2);
     CHECK(other.complaint() ==
-          tiny.name + ": --matmul-precision low: accepted are high, highest, medium");
+          tiny.name + ": --matmul-precision low: accepted values are high, highest, medium");
   }
   unsetenv("STRETTO_CPU");
 }

@@ -281,8 +281,8 @@ TEST_CASE("a text that changes during a run is reported", "[examples]") {
   CHECK(ended.status == 1);
   CHECK(ended.complaint() ==
         "train_lm: " + text +
-            ": was changed while it was being read; the last checkpoint is of the text before "
-            "that");
+            ": was changed while it was being read; the last checkpoint was trained on the text "
+            "before the change");
   CHECK(!fs::exists(out + "/checkpoint.safetensors"));
 }
 

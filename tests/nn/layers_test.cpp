@@ -187,10 +187,9 @@ TEST_CASE("an error about a missing size names the layer that needs it") {
   CHECK_THROWS_WITH(nn::LayerNorm({}), "[LayerNorm] dim = 0 must be positive");
   struct Owner : nn::Module {
   } owner;
-  CHECK_THROWS_WITH(
-      nn::AbsolutePosition(owner, "a", {.input = {.learned_length = 4}}),
-      "[AbsolutePosition] d_model 0, learned_length 4; must be at least 1, and 0 (none) "
-      "or more");
+  CHECK_THROWS_WITH(nn::AbsolutePosition(owner, "a", {.input = {.learned_length = 4}}),
+                    "[AbsolutePosition] d_model 0, learned_length 4; d_model must be at least 1, "
+                    "learned_length 0 (none) or more");
   CHECK_THROWS_WITH(nn::InputEmbedding(owner, "b", {.vocabulary = 9}),
                     "[InputEmbedding] vocabulary 9, d_model 0; must be at least 1");
   CHECK_THROWS_WITH(nn::Encoder({.layer = {.d_model = 4, .feed_forward = {.d_hidden = 4}}}),

@@ -329,7 +329,7 @@ TEST_CASE("TransformerLayer: parallel branches equal their formulas") {
   options.norm = NormPlace::post;
   CHECK_THROWS_WITH(
       make<TransformerLayer>(options),
-      "[TransformerLayer] parallel branches with NormPlace::post; use NormPlace::pre or "
+      "[TransformerLayer] parallel branches do not support NormPlace::post; use NormPlace::pre or "
       "Residual::sequential");
 }
 
@@ -354,6 +354,6 @@ TEST_CASE("layers: attention options apply to self-attention and not to cross-at
   options.attention.d_model = 12;
   CHECK_THROWS_WITH(
       make<TransformerLayer>(options),
-      "[TransformerLayer] attention or feed_forward with d_model 12 in a layer with d_model 8; "
+      "[TransformerLayer] d_model of attention or feed_forward is 12, d_model of the layer 8; "
       "must be 0 or the same");
 }

@@ -93,7 +93,7 @@ TEST_CASE("every defect of a chorale file is reported with its position", "[exam
   CHECK(defect_of("[1]") ==
         "is not a JSON object (got array); expected one with \"train\", \"valid\" and \"test\"");
   CHECK(defect_of("{\"train\": [[[60, 5") ==
-        "the JSON text ends too early, after byte 18 (is the file truncated?)");
+        "the JSON text ends too early, after byte 18; the file may be truncated");
   CHECK(defect_of("{\"train\":\n [[[60, NaN, 4, 5]]]}") ==
         "malformed JSON at byte 19 (line 2), near \"[[60, NaN, 4, 5]\"");
   CHECK(defect_of("{} {}") == "malformed JSON at byte 4 (line 1), near \"{} {}\"");
@@ -146,7 +146,7 @@ TEST_CASE("a chorale path that is not a readable file is rejected", "[examples][
 TEST_CASE("deeply nested JSON does not exhaust the stack", "[examples][chorale]") {
   const std::size_t depth = 1000000;
   CHECK(defect_of(std::string(depth, '[')) ==
-        "the JSON text ends too early, after byte 1000000 (is the file truncated?)");
+        "the JSON text ends too early, after byte 1000000; the file may be truncated");
   CHECK(defect_of(document(std::string(depth, '[') + std::string(depth, ']'))) ==
         "train[0] step 0 has 1 number; expected 4 (soprano, alto, tenor, bass; -1 = silent)");
 }

@@ -103,25 +103,25 @@ TEST_CASE("invalid groove settings are rejected", "[examples][groove]") {
   CHECK_NOTHROW(tiny_settings().check());
   CHECK_NOTHROW(published_groove().check());
   CHECK(error_for(&S::attention, "x") ==
-        "--attention x: accepted are softmax, performer, performer-hyperbolic, linear-elu, "
+        "--attention x: accepted values are softmax, performer, performer-hyperbolic, linear-elu, "
         "linear-relu");
   CHECK_THAT(error_for(&S::position, "x"),
-             Containing("--position x: accepted are none, sinusoid, "));
+             Containing("--position x: accepted values are none, sinusoid, "));
   CHECK(error_for(&S::attention, "performer") ==
-        "--position music acts on scores, which performer attention does not have; accepted here "
-        "are none, sinusoid, learned, rope, sine, sine-ungated, conv, conv-ungated");
+        "--position music acts on scores, which performer attention does not have; accepted here: "
+        "none, sinusoid, learned, rope, sine, sine-ungated, conv, conv-ungated");
   CHECK_THAT(error_for(&S::position, "grid"),
              Containing("--position grid is for bidirectional attention"));
   CHECK(error_for(&S::held_out, 1.0) == "--held-out 1: must be above 0 and below 1");
-  CHECK(error_for(&S::skip_bars, -1) == "--skip-bars -1: accepted are 0 to 1000");
-  CHECK(error_for(&S::layers, 0) == "--layers 0: accepted are 1 to 1000");
+  CHECK(error_for(&S::skip_bars, -1) == "--skip-bars -1: accepted values are 0 to 1000");
+  CHECK(error_for(&S::layers, 0) == "--layers 0: accepted values are 1 to 1000");
   CHECK(error_for(&S::heads, 3) == "--d-model 16 is not a multiple of --heads 3; set --d-head");
-  CHECK(error_for(&S::redraw, -1) == "--redraw -1: accepted are 0 to 9223372036854775807");
-  CHECK(error_for(&S::realizations, 0) == "--realizations 0: accepted are 1 to 65536");
-  CHECK(error_for(&S::sines, 65537) == "--sines 65537: accepted are 1 to 65536");
-  CHECK(error_for(&S::taps, 0) == "--taps 0: accepted are 1 to 1048576");
-  CHECK(error_for(&S::length, 1) == "--length 1: accepted are 2 to 1048576");
-  CHECK(error_for(&S::batch, 0) == "--batch 0: accepted are 1 to 1048576");
+  CHECK(error_for(&S::redraw, -1) == "--redraw -1: accepted values are 0 to 9223372036854775807");
+  CHECK(error_for(&S::realizations, 0) == "--realizations 0: accepted values are 1 to 65536");
+  CHECK(error_for(&S::sines, 65537) == "--sines 65537: accepted values are 1 to 65536");
+  CHECK(error_for(&S::taps, 0) == "--taps 0: accepted values are 1 to 1048576");
+  CHECK(error_for(&S::length, 1) == "--length 1: accepted values are 2 to 1048576");
+  CHECK(error_for(&S::batch, 0) == "--batch 0: accepted values are 1 to 1048576");
   CHECK(error_for(&S::dropout, 1.0) == "--dropout 1: must be at least 0 and below 1");
   CHECK(error_for(&S::weight_decay, -1.0) == "--weight-decay -1: must be a number of at least 0");
   CHECK(error_for(&S::max_grad_norm, 0.0) == "--max-grad-norm 0: must be above 0");
@@ -143,7 +143,7 @@ TEST_CASE("invalid groove settings are rejected", "[examples][groove]") {
   s.position = "none";
   s.attention_dropout = 0.5;
   CHECK(error_of<UsageError>([&] { s.check(); }) ==
-        "--attention-dropout 0.5: --attention linear-elu has no attention weights; accepted is 0");
+        "--attention-dropout 0.5: --attention linear-elu has no attention weights; must be 0");
 }
 
 TEST_CASE("groove models learn, and resume bit-identically from a checkpoint",

@@ -83,10 +83,10 @@ TEST_CASE("incomplete or invalid expressions are rejected", "[examples]") {
   CHECK(refused("[MAX ]") == "a list has no arguments");
   CHECK(refused("[MAX [MIN 3 ") == "the expression ends in 2 open lists");
   CHECK(refused("[FIRST 1 2 ]") ==
-        "\"[FIRST\" is not a token; accepted are 0-9 ] [MAX [MED [MIN [SM");
-  CHECK(refused("[MAX 10 ]") == "\"10\" is not a token; accepted are 0-9 ] [MAX [MED [MIN [SM");
+        "\"[FIRST\" is not a token; the tokens are 0-9 ] [MAX [MED [MIN [SM");
+  CHECK(refused("[MAX 10 ]") == "\"10\" is not a token; the tokens are 0-9 ] [MAX [MED [MIN [SM");
   CHECK(refused(std::string("1\0", 2) + std::string(100, 'x')).size() < 120);
-  CHECK(refused(ListOpsExpression{list_max, 3, 15, list_end}) == "token 15; accepted are 0 to 14");
+  CHECK(refused(ListOpsExpression{list_max, 3, 15, list_end}) == "token 15; must be 0 to 14");
 }
 
 TEST_CASE("a seed gives the same expressions everywhere", "[examples]") {

@@ -48,7 +48,7 @@ TEST_CASE("batches are padded at the end", "[examples]") {
   CHECK(wide.tokens.to_vector<int64_t>() == Numbers{8, 0, 0, 0});
   CHECK(wide.padding.to_vector<int64_t>() == Numbers{0, 1, 1, 1});
   CHECK_THROWS_WITH(make_batch(data, {0}, 2),
-                    "[make_batch] a sequence of 3 ids; accepted are at most 2");
+                    "[make_batch] a sequence of 3 ids; the largest length is 2");
 }
 
 TEST_CASE("batches of pairs have two lengths", "[examples]") {

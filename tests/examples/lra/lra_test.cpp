@@ -172,9 +172,10 @@ TEST_CASE("lra rejects invalid inputs in one line", "[examples]") {
   check_refusals(
       tiny,
       {
-          {{"--task", "path"}, "--task path: accepted are image, listops, retrieval, text"},
+          {{"--task", "path"}, "--task path: accepted values are image, listops, retrieval, text"},
           {{"--attention", "none"},
-           "--attention none: accepted are softmax, performer, performer-hyperbolic, linear-elu, "
+           "--attention none: accepted values are softmax, performer, performer-hyperbolic, "
+           "linear-elu, "
            "linear-relu"},
           {{"--data", tiny.file("none")},
            "cannot read '" + tiny.file("none") + "': No such file or directory"},
@@ -190,7 +191,7 @@ TEST_CASE("lra rejects invalid inputs in one line", "[examples]") {
           {{"--validation", tiny.file("bad.tsv")}, "--validation: needs --data FILE"},
           {{"--heads", "3"}, "--d-model 16 is not a multiple of --heads 3; set --d-head"},
           {{"--validation-examples", "-1"},
-           "--validation-examples -1: accepted are 0 to 9223372036854775807"},
+           "--validation-examples -1: accepted values are 0 to 9223372036854775807"},
           {{"--evaluate"}, "--evaluate: needs --resume FILE"},
           {{"--minutes", "1"}, "--minutes: this run takes 60 steps, set by --steps"},
           {{"--steps", "3", "--resume", checkpoint, "--layers", "2"},

@@ -42,8 +42,7 @@ TEST_CASE("reviews are read; bad lines are reported", "[examples]") {
   };
   const std::string good = "1\t9\tname\ttext\n";
   CHECK(read("") == path + ": is empty");
-  CHECK(read(good + "2\t9\tname\ttext\n") ==
-        path + ", line 2: its label is \"2\"; accepted are 0 and 1");
+  CHECK(read(good + "2\t9\tname\ttext\n") == path + ", line 2: its label is \"2\"; must be 0 or 1");
   CHECK(read(good + good + "1\t9\tname\t") == path + ", line 3: its text is empty");
   CHECK(read("1\t9\ttext\n") == path + ", line 1: has 3 of 4 tab-separated fields");
   CHECK(read(good + "1\t9\tname\tte\txt\n") == path + ", line 2: has more than 4 fields");
@@ -115,7 +114,7 @@ TEST_CASE("pairs of texts are read; bad lines are reported", "[examples]") {
   CHECK(ids(data.others, 1) == std::vector<int>{122});
   write_file(path, "1.5\tA\tB\tfirst\tsecond\n");
   CHECK(error_of<UsageError>([&] { read_text_pairs(path, 5); }) ==
-        path + ", line 1: its label is \"1.5\"; accepted are 0 and 1");
+        path + ", line 1: its label is \"1.5\"; must be 0 or 1");
   write_file(path, "1\tA\tB\tfirst\t\n");
   CHECK(error_of<UsageError>([&] { read_text_pairs(path, 5); }) ==
         path + ", line 1: its text is empty");

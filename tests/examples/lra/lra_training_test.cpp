@@ -417,18 +417,19 @@ TEST_CASE("least_memory() is below the memory that training a classifier uses", 
 TEST_CASE("invalid settings of lra are reported", "[examples]") {
   using S = LraSettings;
   CHECK(error_of<UsageError>([] { lra_settings("path"); }) ==
-        "--task path: accepted are image, listops, retrieval, text");
+        "--task path: accepted values are image, listops, retrieval, text");
   CHECK_THAT(refused([](S& s) { s.attention = "none"; }), Containing("--attention none: accepted"));
   CHECK_THAT(
       refused([](S& s) { s.position = "here"; }),
-      Containing("--position here: accepted are none, sinusoid, learned, music, music-local, "));
+      Containing(
+          "--position here: accepted values are none, sinusoid, learned, music, music-local, "));
   CHECK(refused([](S& s) { s.pooling = "last"; }) ==
-        "--pooling last: accepted are cls, first and mean");
+        "--pooling last: accepted values are cls, first and mean");
   CHECK(refused([](S& s) { s.schedule = "none"; }) ==
-        "--schedule none: accepted are rsqrt, cycles and cosine");
+        "--schedule none: accepted values are rsqrt, cycles and cosine");
   CHECK(refused([](S& s) { s.max_expression = 501; }) ==
-        "--max-expression 501: accepted are 502 to 60000");
-  CHECK(refused([](S& s) { s.max_args = 1; }) == "--max-args 1: accepted are 2 to 100");
+        "--max-expression 501: accepted values are 502 to 60000");
+  CHECK(refused([](S& s) { s.max_args = 1; }) == "--max-args 1: accepted values are 2 to 100");
   CHECK(refused([](S& s) { s.strip_brackets = true; }, "text") ==
         "--strip-brackets: only listops has brackets");
   CHECK(refused([](S& s) { s.held_out = 1; }) == "--held-out 1: must be above 0 and below 1");
@@ -441,19 +442,21 @@ TEST_CASE("invalid settings of lra are reported", "[examples]") {
       Containing(
           "--position rope rotates pairs of features, but the head dimension is 1; accepted"));
   CHECK(refused([](S& s) { s.position = "t5", s.attention = "linear-elu"; }) ==
-        "--position t5 acts on scores, which linear-elu attention does not have; accepted here are "
+        "--position t5 acts on scores, which linear-elu attention does not have; accepted here: "
         "none, sinusoid, learned, rope, sine, sine-ungated, conv, conv-ungated");
   CHECK(refused([](S& s) { s.attention = "performer"; }, "image") ==
-        "--attention-dropout 0.2: --attention performer has no attention weights; accepted is 0");
-  CHECK(refused([](S& s) { s.taps = 0; }) == "--taps 0: accepted are 1 to 1048576");
-  CHECK(refused([](S& s) { s.sines = 0; }) == "--sines 0: accepted are 1 to 65536");
-  CHECK(refused([](S& s) { s.realizations = 0; }) == "--realizations 0: accepted are 1 to 65536");
+        "--attention-dropout 0.2: --attention performer has no attention weights; must be 0");
+  CHECK(refused([](S& s) { s.taps = 0; }) == "--taps 0: accepted values are 1 to 1048576");
+  CHECK(refused([](S& s) { s.sines = 0; }) == "--sines 0: accepted values are 1 to 65536");
+  CHECK(refused([](S& s) { s.realizations = 0; }) ==
+        "--realizations 0: accepted values are 1 to 65536");
   CHECK(refused([](S& s) { s.redraw = -1; }) ==
-        "--redraw -1: accepted are 0 to 9223372036854775807");
+        "--redraw -1: accepted values are 0 to 9223372036854775807");
   CHECK(refused([](S& s) { s.dropout = 1; }) == "--dropout 1: must be at least 0 and below 1");
   CHECK(refused([](S& s) { s.cycle = 0; }, "image") ==
-        "--cycle 0: accepted are 1 to 9223372036854775807");
-  CHECK(refused([](S& s) { s.warmup = 0; }) == "--warmup 0: accepted are 1 to 9223372036854775807");
+        "--cycle 0: accepted values are 1 to 9223372036854775807");
+  CHECK(refused([](S& s) { s.warmup = 0; }) ==
+        "--warmup 0: accepted values are 1 to 9223372036854775807");
   CHECK(refused([](S& s) { s.weight_decay = -1; }) ==
         "--weight-decay -1: must be a number of at least 0");
   CHECK(refused([](S& s) { s.max_grad_norm = std::nan(""); }) ==

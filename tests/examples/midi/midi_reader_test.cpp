@@ -134,7 +134,7 @@ TEST_CASE("MIDI running status continues after meta and system messages, with a 
   const MidiFile clock =
       parse(midi(0, {bytes_of("\0\x90\x3C\x10") + bytes_of("\x02\xF8") + bytes_of("\x08\x3C\0")}));
   CHECK(rows(clock) == std::vector<Row>{{0, 10, 60, 16, 0, 0, 0}});
-  CHECK(clock.warnings == Strings{"byte 27: system message 0xF8 inside a track, skipped"});
+  CHECK(clock.warnings == Strings{"byte 27: system message 0xF8 inside a track is skipped"});
 }
 
 TEST_CASE("MIDI delta times have up to four bytes", "[examples][midi]") {
@@ -148,7 +148,7 @@ TEST_CASE("MIDI delta times have up to four bytes", "[examples][midi]") {
   CHECK(start(bytes_of("\xFF\xFF\xFF\x7F")) == 268435455);
   CHECK(start(bytes_of("\x80\x80\x80\0")) == 0);
   CHECK(refusal(midi(0, {bytes_of("\x81\x80\x80\x80\0\x90\x3C\x10")})) ==
-        "song.mid: byte 22: a variable-length quantity of more than 4 bytes");
+        "song.mid: byte 22: a variable-length quantity has more than 4 bytes");
   // Ticks may exceed 32 bits.
   std::string long_song;
   for (int i = 0; i < 40; ++i) long_song += bytes_of("\xFF\xFF\xFF\x7F\xB0\x01\x01");
@@ -210,7 +210,7 @@ TEST_CASE("a MIDI file in a RIFF wrapper is read", "[examples][midi]") {
   CHECK(rows(file) == std::vector<Row>{{0, 9, 60, 64, 0, 0, 0}});
   CHECK(file.warnings.empty());
   CHECK(rows(parse(riff(bytes_of("data\xFF\xFF\xFF\xFF") + inner))).size() == 1);
-  CHECK(refusal(riff(odd_chunk)) == "song.mid: byte 24: a RIFF file without MIDI data");
+  CHECK(refusal(riff(odd_chunk)) == "song.mid: byte 24: the RIFF file has no MIDI data");
   CHECK(refusal(riff(data + "none")) ==
         "song.mid: byte 20: not a MIDI file: it does not begin with MThd");
 }
@@ -225,10 +225,10 @@ TEST_CASE("missing and extra bytes of a MIDI file give warnings", "[examples][mi
     CHECK(file.warnings == warnings);
   };
   check(head + chunk("MTrk", note), {"byte 30: the track has no End of Track"});
-  check(head + track(note) + "x", {"byte 34: 1 bytes after the last chunk"});
-  check(head + track(note) + std::string(9, '\0'), {"byte 34: 9 bytes after the last chunk"});
-  check(head + track(note) + midi(0, {note}), {"byte 34: 34 bytes after the last chunk"});
-  check(head + chunk("MTrk", note + kEnd + "xy"), {"byte 34: 2 bytes after End of Track"});
+  check(head + track(note) + "x", {"byte 34: 1 bytes follow the last chunk"});
+  check(head + track(note) + std::string(9, '\0'), {"byte 34: 9 bytes follow the last chunk"});
+  check(head + track(note) + midi(0, {note}), {"byte 34: 34 bytes follow the last chunk"});
+  check(head + chunk("MTrk", note + kEnd + "xy"), {"byte 34: 2 bytes follow End of Track"});
   check(header(0, 3, 96) + track(note), {"byte 10: tracks announced: 3, found: 1"});
   check(head + chunk("MTrk", note + bytes_of("\0\x90\x3C")),
         {"byte 30: the track ends inside an event"});
@@ -239,11 +239,12 @@ TEST_CASE("missing and extra bytes of a MIDI file give warnings", "[examples][mi
     return bytes_of("MTrk") + big_endian(length, 4) + events;
   };
   check(head + of_length(0xFFFFFFFF, note + kEnd),
-        {"byte 18: the track's length is 4294967295, read as 12"});
-  check(head + of_length(7, note + kEnd), {"byte 18: the track's length is 7, read as 12"});
+        {"byte 18: the track's length is 4294967295, but it is read as 12"});
+  check(head + of_length(7, note + kEnd),
+        {"byte 18: the track's length is 7, but it is read as 12"});
   check(head + of_length(0xFFFFFFFF, note),
         {"byte 30: the track has no End of Track",
-         "byte 18: the track's length is 4294967295, read as 8"});
+         "byte 18: the track's length is 4294967295, but it is read as 8"});
 }
 
 TEST_CASE("a wrong chunk length does not hide the next MIDI track", "[examples][midi]") {
@@ -254,11 +255,12 @@ TEST_CASE("a wrong chunk length does not hide the next MIDI track", "[examples][
         parse(header(1, 2, 96) + "MTrk" + big_endian(length, 4) + note + kEnd + track(note));
     CHECK(file.notes.size() == 2);
     CHECK(file.warnings.at(0) ==
-          "byte 18: the track's length is " + std::to_string(length) + ", read as 12");
+          "byte 18: the track's length is " + std::to_string(length) + ", but it is read as 12");
   }
   const MidiFile junk = parse(header(1, 2, 96) + track(note) + "\x01garbage" + track(note));
   CHECK(junk.notes.size() == 2);
-  CHECK(junk.warnings == Strings{"byte 34: no chunk here, continued with the next track"});
+  CHECK(junk.warnings ==
+        Strings{"byte 34: there is no chunk here; reading continues with the next track"});
   const MidiFile alien =
       parse(header(1, 2, 96) + track(note) + "LIST\xFF\xFF\xFF\xFF" + track(note));
   CHECK(alien.notes.size() == 2);
@@ -271,15 +273,16 @@ TEST_CASE("invalid MIDI meta events are skipped with a warning", "[examples][mid
   CHECK(file.tempo_map().changes().empty());
   CHECK(file.time_signatures.empty());
   CHECK(file.key_signatures.empty());
-  CHECK(file.warnings == Strings{"byte 22: a tempo of 2 bytes, left out",
-                                 "byte 28: a tempo of 0, left out",
-                                 "byte 35: a time signature of 4/2^16, left out",
-                                 "byte 43: a time signature of 0/2^2, left out",
-                                 "byte 51: a key signature of 8 sharps in mode 0, left out",
-                                 "byte 57: a key signature of 0 sharps in mode 255, left out"});
+  CHECK(file.warnings == Strings{"byte 22: a tempo of 2 bytes is ignored",
+                                 "byte 28: a tempo of 0 is ignored",
+                                 "byte 35: a time signature of 4/2^16 is ignored",
+                                 "byte 43: a time signature of 0/2^2 is ignored",
+                                 "byte 51: a key signature of 8 sharps in mode 0 is ignored",
+                                 "byte 57: a key signature of 0 sharps in mode 255 is ignored"});
   const MidiFile two = parse(header(0, 2, 96) + track(note_to(9)) + track(note_to(9)));
   CHECK(two.format == 1);
-  CHECK(two.warnings == Strings{"byte 8: format 0 with more than one track, read as format 1"});
+  CHECK(two.warnings ==
+        Strings{"byte 8: the file of format 0 has more than one track and is read as format 1"});
 }
 
 TEST_CASE("files that are not MIDI are rejected in one line", "[examples][midi]") {
@@ -294,11 +297,11 @@ TEST_CASE("files that are not MIDI are rejected in one line", "[examples][midi]"
   CHECK(refusal(bytes_of("MThd\xFF\xFF\xFF\xFF\0\0\0\1\0\x60")) ==
         "song.mid: byte 14: the header is truncated");
   CHECK(refusal(header(3, 1, 96)) == "song.mid: byte 8: format 3; expected 0, 1 or 2");
-  CHECK(refusal(header(1, 1, 0)) == "song.mid: byte 12: a division of 0 ticks per quarter note");
-  CHECK(refusal(header(1, 1, 0xE700)) == "song.mid: byte 12: a division of 0 ticks per frame");
+  CHECK(refusal(header(1, 1, 0)) == "song.mid: byte 12: the division is 0 ticks per quarter note");
+  CHECK(refusal(header(1, 1, 0xE700)) == "song.mid: byte 12: the division is 0 ticks per frame");
   CHECK(refusal(header(1, 1, 96)) == "song.mid: byte 14: tracks announced: 1, found: 0");
   CHECK(refusal(midi(0, {bytes_of("\0\x3C\x10")})) ==
-        "song.mid: byte 23: data byte 0x3C without a status before it");
+        "song.mid: byte 23: data byte 0x3C has no status before it");
   CHECK(refusal(midi(0, {bytes_of("\0\x90\x3C\xAB")})) ==
         "song.mid: byte 25: data byte 0xAB; expected 0x00 to 0x7F");
   // A longer header is accepted.
@@ -328,8 +331,8 @@ TEST_CASE("a MIDI file that exceeds a limit is rejected", "[examples][midi]") {
   CHECK(read_midi(path).notes.size() == 1);
 
   const std::string events = bytes_of("\0\xC0") + std::string(2 * max_midi_events - 1, '\2');
-  CHECK(refusal(midi(0, {events})) ==
-        "song.mid: byte " + std::to_string(22 + events.size()) + ": more than 4000000 events");
+  CHECK(refusal(midi(0, {events})) == "song.mid: byte " + std::to_string(22 + events.size()) +
+                                          ": the file has more than 4000000 events");
   CHECK(parse(header(0, 1, 96) + chunk("MTrk", events)).tracks[0].end ==
         std::int64_t{2} * (max_midi_events - 1));
 
@@ -339,7 +342,8 @@ TEST_CASE("a MIDI file that exceeds a limit is rejected", "[examples][midi]") {
   CHECK(many.tracks.size() == max_midi_tracks);
   CHECK(many.warnings.size() == max_midi_warnings);
   CHECK(refusal(header(1, max_midi_tracks, 96) + tracks + bytes_of("MTrk\0\0\0\0")) ==
-        "song.mid: byte " + std::to_string(14 + tracks.size()) + ": more than 65535 tracks");
+        "song.mid: byte " + std::to_string(14 + tracks.size()) +
+            ": the file has more than 65535 tracks");
 }
 
 TEST_CASE("files written by midi.h are read back unchanged", "[examples][midi]") {

@@ -105,7 +105,7 @@ TEST_CASE("a table defines the splits of a library", "[examples][piano]") {
   CHECK(defect("file\tsplit\nx.mid\n") ==
         table + ", line 2: has 1 columns; its first line has more");
   CHECK(defect("file\tsplit\nx.mid\tdev\n") ==
-        table + ", line 2: split \"dev\"; accepted are train, valid and test");
+        table + ", line 2: split \"dev\"; must be train, valid or test");
   CHECK(defect("file\tsplit\n\n0.MID\tvalid\n") ==
         table + ", line 2: has 0 columns; its first line has more");
   CHECK(defect("") == table + ": is empty");

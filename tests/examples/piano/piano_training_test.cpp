@@ -193,7 +193,8 @@ TEST_CASE("invalid settings of piano music are rejected with their names", "[exa
   CHECK(refusal("remi", [](S s) { s.stretch = 1; }) == "--stretch: needs --tokens performance");
   CHECK(refusal("remi", [](S s) { s.pedal = true; }) == "--pedal: needs --tokens performance");
   CHECK(refusal("performance", [](S s) { s.pedal = true; }) == "(nothing thrown)");
-  CHECK(refusal("remi", [](S s) { s.norm = "none"; }) == "--norm none: accepted are post, pre");
+  CHECK(refusal("remi", [](S s) { s.norm = "none"; }) ==
+        "--norm none: accepted values are post, pre");
   CHECK_THAT(
       refusal("remi",
               [](S s) {
@@ -203,7 +204,7 @@ TEST_CASE("invalid settings of piano music are rejected with their names", "[exa
       Containing(
           "--position rope rotates pairs of features, but the head dimension is 3; accepted"));
   CHECK(error_of<UsageError>([] { piano_tokens("words"); }) ==
-        "--tokens words: accepted are performance and remi");
+        "--tokens words: accepted values are performance and remi");
   CHECK(error_of<UsageError>([] { piano_settings("large", "remi", "sinusoid"); }) ==
-        "--preset large: accepted are published, small");
+        "--preset large: accepted values are published, small");
 }

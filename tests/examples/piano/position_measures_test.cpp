@@ -188,14 +188,15 @@ TEST_CASE("identical_token_attention rejects invalid arguments") {
   CHECK_THROWS_WITH(with({}, 2, 0), Containing("vocabulary 2, length 0"));
   CHECK_THROWS_WITH(with(zeros({1, 2, 3, 4}), 2, 3),
                     "[identical_token_attention] scores f32 [1, 2, 3, 4] for tokens [1, 3]; must "
-                    "be floating [1, H, 3, 3]");
+                    "have a floating-point dtype and shape [1, H, 3, 3]");
   CHECK_THROWS_WITH(with(zeros({3, 3}), 2, 3), Containing("scores f32 [3, 3]"));
   CHECK_THROWS_WITH(with(zeros({1, 1, 3, 3}, {.dtype = i64}), 2, 3), Containing("scores i64"));
 }
 
 TEST_CASE("position measures reject invalid arguments") {
   CHECK_THROWS_WITH(monotonicity(zeros({3, 4})),
-                    "[monotonicity] attention f32 [3, 4]; must be floating [L, L] or [H, L, L]");
+                    "[monotonicity] attention f32 [3, 4]; must have a floating-point dtype and "
+                    "shape [L, L] or [H, L, L]");
   CHECK_THROWS_WITH(translation_invariance(zeros({4}, {.dtype = i64})),
                     Containing("[translation_invariance] attention i64 [4]"));
   const Tensor a = zeros({4, 4});

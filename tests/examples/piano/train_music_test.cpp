@@ -210,20 +210,21 @@ TEST_CASE("train_music rejects invalid inputs in one line", "[examples]") {
   check_refusals(
       tiny,
       {
-          {{"--tokens", "words"}, "--tokens words: accepted are performance and remi"},
-          {{"--preset", "big"}, "--preset big: accepted are published, small"},
+          {{"--tokens", "words"}, "--tokens words: accepted values are performance and remi"},
+          {{"--preset", "big"}, "--preset big: accepted values are published, small"},
           {{"--attention", "none"},
-           "--attention none: accepted are softmax, performer, performer-hyperbolic, linear-elu, "
+           "--attention none: accepted values are softmax, performer, performer-hyperbolic, "
+           "linear-elu, "
            "linear-relu"},
           {{"--position", "music"},
            "--position music acts on scores, which performer-hyperbolic attention does not have; "
-           "accepted here are none, sinusoid, learned, rope, sine, sine-ungated, conv, "
+           "accepted here: none, sinusoid, learned, rope, sine, sine-ungated, conv, "
            "conv-ungated"},
           {{"--data", tiny.file("none")}, "--data " + tiny.file("none") + ": is not a folder"},
           {{"--split", tiny.file("bad.tsv")},
            tiny.file("bad.tsv") + ": its first line has no column \"file\""},
           {{"--data", ""}, "--data: its value is empty"},
-          {{"--every", "1"}, "--every 1: accepted are 2 to 9223372036854775807"},
+          {{"--every", "1"}, "--every 1: accepted values are 2 to 9223372036854775807"},
           {{"--heads", "3"}, "--d-model 16 is not a multiple of --heads 3; set --d-head"},
           {{"--length", "100000"}, "--length 100000: no validation piece is that long"},
           {{"--eval-length", "100000"}, "--eval-length 100000: no test piece is that long"},
@@ -231,10 +232,10 @@ TEST_CASE("train_music rejects invalid inputs in one line", "[examples]") {
            "--eval-length 65: --position learned is limited to 64 positions"},
           {{"--position", "learned", "--generate", "65"},
            "--generate 65: --position learned is limited to 64 positions"},
-          {{"--picture-layers", "1,2"}, "--picture-layers 2: accepted are 1 to 1"},
+          {{"--picture-layers", "1,2"}, "--picture-layers 2: accepted values are 1 to 1"},
           {{"--picture-layers", "1,"},
            "--picture-layers 1,: must be whole numbers with commas between them"},
-          {{"--generate", "65537"}, "--generate 65537: accepted are 0 to 65536"},
+          {{"--generate", "65537"}, "--generate 65537: accepted values are 0 to 65536"},
           {{"--top-p", "0"}, "--top-p 0: must be above 0 and at most 1"},
           {{"--evaluate"}, "--evaluate: needs --resume FILE"},
           {{"--minutes", "1"}, "--minutes: this run takes 60 steps, set by --steps"},

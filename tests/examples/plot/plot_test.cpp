@@ -166,7 +166,7 @@ TEST_CASE("a line chart accepts unusual data and rejects invalid data", "[exampl
   CHECK(refusal(plain, {{"odd", {1, 2}, {1}}}) == "line_chart: series 'odd' has 2 x and 1 y");
   ChartOptions bad;
   bad.width = 100;
-  CHECK(refusal(bad, {}) == "line_chart: smaller than 320 x 240 pixels");
+  CHECK(refusal(bad, {}) == "line_chart: the picture is smaller than 320 x 240 pixels");
   bad = {};
   bad.reference_lines = {{"nan", kNan}};
   CHECK(refusal(bad, {}) == "line_chart: reference line 'nan' is not finite");

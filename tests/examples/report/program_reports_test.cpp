@@ -175,7 +175,7 @@ TEST_CASE("training continues if its page cannot be written", "[examples][report
     REQUIRE(size(name) < page - 8000);
   const Ended ended = trained(full, page - 8000);
   INFO(ended.err);
-  CHECK(count_of(ended.err, "No page yet: ") == 1);
+  CHECK(count_of(ended.err, "The page has not been written: ") == 1);
   CHECK(full.checkpoint_path() == whole.checkpoint_path());
   // At the end the missing page is an error.
   CHECK(ended.status == 1);

@@ -49,7 +49,8 @@ TEST_CASE("the presets of papers have the published numbers of parameters", "[ex
   CHECK(count("wt103-base", false) == 151'107'538);
   CHECK(count("wt103-base", true) == 151'119'838);
   CHECK(error_of<UsageError>([] { lm_preset("large"); }) ==
-        "--preset large: accepted are enwik8-12l, enwik8-24l, lm1b-base, lm1b-large, text8-12l, "
+        "--preset large: accepted values are enwik8-12l, enwik8-24l, lm1b-base, lm1b-large, "
+        "text8-12l, "
         "text8-24l, wt103-base, wt103-large, nano and small");
 }
 
@@ -83,7 +84,7 @@ TEST_CASE("invalid settings of a language model are rejected", "[examples]") {
     return refused(s);
   };
   CHECK_THAT(with([](LmSettings& s) { s.position = "far"; }),
-             Containing("--position far: accepted are none, sinusoid, learned, music, "));
+             Containing("--position far: accepted values are none, sinusoid, learned, music, "));
   for (const std::string position : {"sinusoid", "sinusoid+music", "music-local", "sine"})
     CHECK(with([&](LmSettings& s) { s.position = position, s.memory = 8; }) ==
           "--memory 8: --position " + position +

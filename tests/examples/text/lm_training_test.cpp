@@ -161,7 +161,7 @@ TEST_CASE("a text shorter than one segment per row is rejected", "[examples]") {
   LmSettings s = tiny();
   s.batch = 50;
   CHECK(error_of<UsageError>([&] { Training t(s); }) ==
-        "the text: 600 training tokens are too few; needed are 650, one segment of --length 12 for "
+        "the text: 600 training tokens are too few; 650 are needed, one segment of --length 12 for "
         "each row of --batch 50");
 }
 

@@ -166,7 +166,7 @@ std::vector<Refusal> refused_texts(const TinyText& tiny) {
       {{"--validation", file("bad"), "--tokens", "words"},
        file("bad") + ": is not UTF-8 at byte 9; --tokens bytes accepts any file"},
       {{"--data", file("short")},
-       file("short") + ": 11 training tokens are too few; needed are 34, one segment of --length "
+       file("short") + ": 11 training tokens are too few; 34 are needed, one segment of --length "
                        "16 for each row "
                        "of --batch 2"},
       {{"--data", file("short"), "--tokens", "words"},
@@ -178,24 +178,25 @@ std::vector<Refusal> refused_texts(const TinyText& tiny) {
 
 std::vector<Refusal> refused_options() {
   return {
-      {{"--tokens", "letters"}, "--tokens letters: accepted are bytes, chars, words"},
+      {{"--tokens", "letters"}, "--tokens letters: accepted values are bytes, chars, words"},
       {{"--preset", "huge"},
-       "--preset huge: accepted are enwik8-12l, enwik8-24l, lm1b-base, lm1b-large, text8-12l, "
+       "--preset huge: accepted values are enwik8-12l, enwik8-24l, lm1b-base, lm1b-large, "
+       "text8-12l, "
        "text8-24l, wt103-base, wt103-large, nano and small"},
-      {{"--norm", "none"}, "--norm none: accepted are post, pre"},
-      {{"--out-of-range", "error"}, "--out-of-range error: accepted are clip, zero"},
+      {{"--norm", "none"}, "--norm none: accepted values are post, pre"},
+      {{"--out-of-range", "error"}, "--out-of-range error: accepted values are clip, zero"},
       {{"--held-out", "1"}, "--held-out 1: must be above 0 and below 1"},
       {{"--vocabulary", "9"}, "--vocabulary: only --tokens words has a limit"},
       {{"--tokens", "words", "--vocabulary", "2"},
        "--vocabulary 2: <eos> and <unk> leave no entry for words"},
       {{"--heads", "3"}, "--d-model 16 is not a multiple of --heads 3; set --d-head"},
-      {{"--length", "0"}, "--length 0: accepted are 1 to 1048576"},
-      {{"--memory", "-1"}, "--memory -1: accepted are 0 to 1048576"},
+      {{"--length", "0"}, "--length 0: accepted values are 1 to 1048576"},
+      {{"--memory", "-1"}, "--memory -1: accepted values are 0 to 1048576"},
       {{"--dropout", "1"}, "--dropout 1: must be at least 0 and below 1"},
       {{"--cutoffs", "9,x"}, "--cutoffs 9,x: must be whole numbers with commas between them"},
       {{"--cutoffs", "9,999"},
        "--cutoffs 9,999: must be below the vocabulary, which has 41 tokens"},
-      {{"--eval-length", "0"}, "--eval-length 0: accepted are 1 to 1048576"},
+      {{"--eval-length", "0"}, "--eval-length 0: accepted values are 1 to 1048576"},
       {{"--eval-memory", "1,,2"},
        "--eval-memory 1,,2: must be whole numbers with commas between them"},
       {{"--position", "sinusoid", "--eval-memory", "16"},

@@ -405,16 +405,17 @@ TEST_CASE("Favor: errors") {
                     "projection");
   CHECK_THROWS_WITH(make({.features = 0}), "[Favor] 0 features; must be at least 1");
   CHECK_THROWS_WITH(make({.orthogonal = false, .norms = RowNorms::sqrt_d}),
-                    "[Favor] RowNorms::sqrt_d with independent rows; accepted: RowNorms::chi, or "
-                    "orthogonal rows");
+                    "[Favor] RowNorms::sqrt_d needs orthogonal rows; for independent rows use "
+                    "RowNorms::chi");
   CHECK_THROWS_WITH(make({.redraw = -1}),
-                    "[Favor] redraw -1; must be a number of calls, or 0 for none");
+                    "[Favor] redraw -1; must be the number of calls between redraws, or 0 to never "
+                    "redraw");
   CHECK_THROWS_WITH(make({.epsilon = -1}), "[Favor] epsilon -1; must be 0 or more");
   const Owner o({.features = 4}, 3);
   CHECK(o.map(fixed_noise({1, 1, 2, 3}, 1), Side::key).shape() == Shape{1, 1, 2, 4});
   CHECK_THROWS_WITH(o.map(fixed_noise({1, 1, 2, 6}, 1), Side::key),
-                    "[Favor] x f64 [1, 1, 2, 6]; must be floating [B, H, L, 3], with the dimension "
-                    "of the projection");
+                    "[Favor] x f64 [1, 1, 2, 6]; must have a floating-point dtype and shape "
+                    "[B, H, L, 3]; the last size is that of the projection");
   CHECK(o.map.label() == "Favor(4 positive, orthogonal)");
   const nn::SkipInit skip;
   const DefaultDevice host(cpu);  // elements not filled are converted to f64

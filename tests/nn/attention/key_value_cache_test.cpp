@@ -128,7 +128,7 @@ TEST_CASE("MultiHeadAttention: it creates the kind of cache that its kernel need
   nn::MultiHeadAttention linear({.d_model = 4, .kernel = nn::linear_kernel()});
   CHECK(linear.make_cache().length() == 0);
   CHECK_THROWS_WITH(linear.make_cache(7),
-                    Containing("for a kernel with a recurrent state; its size is constant"));
+                    Containing("a recurrent state, whose size is constant; use limit 0"));
 }
 
 TEST_CASE("KeyValueCache: a limit drops the oldest positions, and memory does not grow") {

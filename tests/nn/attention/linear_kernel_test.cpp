@@ -138,7 +138,7 @@ TEST_CASE("LinearKernel: a cache supports padding and reorder()") {
   CHECK(worst_error(cat(parts, 1), y) < 1e-13);
   CHECK_THROWS_WITH((*layer)(x, {.causal = true, .key_padding = padding}, &cache),
                     "[MultiHeadAttention] key_padding bool [2, 9]; must be bool or u8 [2, 18], "
-                    "with a column for each cached position too");
+                    "with one column for each cached and each new position");
 
   KeyValueCache swapped;
   (*layer)(x.slice(1, 0, 6), {.causal = true}, &swapped);
@@ -261,13 +261,13 @@ TEST_CASE("LinearKernel: masks and terms that act on scores are an error") {
   KeyValueCache cache;
   const auto xpos = make(elu, {}, nn::rotary({.xpos = true}));
   CHECK_THROWS_WITH((*xpos)(x, {.causal = true}, &cache),
-                    "[Rotary] xPos with a kernel that has a recurrent state: features of queries "
-                    "and keys depend on the position that its factors are counted from; use Rotary "
-                    "without xpos");
+                    "[Rotary] xPos does not support kernels with a recurrent state, because "
+                    "features of queries and keys would depend on the position from which its "
+                    "factors are counted; use Rotary without xpos");
   KeyValueCache limited{.limit = 4};
   CHECK_THROWS_WITH((*make(elu))(x, {.causal = true}, &limited),
-                    "[MultiHeadAttention] a cache limited to 4 positions for a kernel with a "
-                    "recurrent state; its size is constant, use limit 0");
+                    "[MultiHeadAttention] a cache limited to 4 positions cannot be used with a "
+                    "recurrent state, whose size is constant; use limit 0");
   CHECK_THROWS_WITH(make(nn::MakeFeatureMap()),
                     "[LinearKernel] needs a feature map: elu_plus_one(), relu_plus() or favor()");
 }

@@ -208,8 +208,8 @@ TEST_CASE("MultiHeadAttention: a limited cache is enough for a window of that si
 
   // Blocks are counted from the first position, which a limited cache has dropped.
   CHECK_THROWS_WITH((*layer)(x, {.block = 4}, &cache),
-                    "[MultiHeadAttention] a limited cache with blocks; use a window instead of "
-                    "blocks, or a cache without a limit");
+                    "[MultiHeadAttention] a limited cache does not support blocks; use a window "
+                    "instead of blocks, or a cache without a limit");
 }
 
 TEST_CASE("MultiHeadAttention: dropout acts only in training") {
@@ -306,13 +306,13 @@ TEST_CASE("AttentionKernel::weights of a kernel with a state is an error unless 
   };
   const MultiHeadAttention layer({.d_model = 4, .n_heads = 2, .kernel = make});
   CHECK_THROWS_WITH(layer.weights(fixed_noise({1, 3, 4}, 1, f32)),
-                    "[AttentionKernel] weights of Retention, which has a recurrent state and no "
-                    "softmax; accepted: a kernel that overrides weights()");
+                    "[AttentionKernel] Retention has a recurrent state and no softmax, so it has "
+                    "no weights; override weights()");
 }
 
 TEST_CASE("MultiHeadAttention: errors") {
   CHECK_THROWS_WITH(MultiHeadAttention({.d_model = 10, .n_heads = 4}),
-                    "[MultiHeadAttention] d_model 10 is not a multiple of n_heads 4; give d_key "
+                    "[MultiHeadAttention] d_model 10 is not a multiple of n_heads 4; set d_key "
                     "and d_value");
   CHECK_THROWS_WITH(MultiHeadAttention({.d_model = 12, .n_heads = 4, .n_kv_heads = 3}),
                     "[MultiHeadAttention] n_heads 4 is not a multiple of n_kv_heads 3");
@@ -397,7 +397,7 @@ TEST_CASE("MultiHeadAttention: its window option limits attention") {
     parts.push_back((*layer)(x.slice(1, i, i + 1), {.causal = true}, &cache));
   CHECK(worst_error(cat(parts, 1), y) < 1e-12);
   CHECK_THROWS_WITH((*layer)(x),
-                    "[MultiHeadAttention] window 3 without a causal mask, where a query would "
+                    "[MultiHeadAttention] window 3 needs a causal mask: without one a query would "
                     "attend to all later keys; use a causal mask, or set AttentionMask::window "
                     "instead");
   o.window = -1;

@@ -39,9 +39,9 @@ TEST_CASE("Sequences of different lengths make a padded batch", "[crops]") {
   constexpr int64_t none = nn::ignore_index;
   CHECK(batch.targets.to_vector<int64_t>() == Numbers{2, 3, none, none, none, none});
   CHECK(nn::next_token_batch({{1, 2}}, 3).inputs.to_vector<int64_t>() == Numbers{1, 2, 0});
-  CHECK_THROWS_WITH(nn::next_token_batch({{1, 2, 3}}, 1), Containing("3 tokens and length 1"));
+  CHECK_THROWS_WITH(nn::next_token_batch({{1, 2, 3}}, 1), Containing("3 tokens, length is 1;"));
   CHECK_THROWS_WITH(nn::next_token_batch({{1}}),
-                    Containing("[next_token_batch] a longest sequence of 1 tokens"));
+                    Containing("[next_token_batch] the longest sequence has 1 tokens"));
 }
 
 TEST_CASE("Aligned crops cut all streams at the same positions", "[crops]") {

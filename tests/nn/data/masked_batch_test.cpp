@@ -94,8 +94,8 @@ TEST_CASE("masked_batch: errors", "[masked]") {
           "random at most 1");
   refused({.vocabulary = 4, .special = {4}}, "[masked_batch] special token 4; must be 0 to 3");
   refused({.vocabulary = 3, .special = {1, 2}},
-          "[masked_batch] random 0.1, but all 3 ids are special; accepted: random 0, or an id that "
-          "is not");
+          "[masked_batch] random is 0.1, but all 3 ids are special, so no random token can be "
+          "drawn; set random to 0, or leave an id that is not special");
   refused({.vocabulary = 2}, "[masked_batch] token 2; must be 0 to 1");
   CHECK_THROWS_WITH(nn::masked_batch(zeros({2, 2}), bert, 1, 1),
                     "[masked_batch] tokens f32 [2, 2]; must be i64 or i32 [B, L]");

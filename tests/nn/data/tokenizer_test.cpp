@@ -80,7 +80,7 @@ TEST_CASE("a vocabulary survives its serialization", "[tokenizer]") {
   CHECK(refused(nn::TokenKind::bytes, "6x") ==
         "[Tokenizer] malformed vocabulary: \"6x\" is not a byte");
   CHECK(refused(nn::TokenKind::bytes, "6161") ==
-        "[Tokenizer] malformed vocabulary: \"a\" is in it twice");
+        "[Tokenizer] malformed vocabulary: \"a\" occurs twice");
   CHECK(refused(nn::TokenKind::bytes, "") == "[Tokenizer] malformed vocabulary: it is empty");
   CHECK(refused(nn::TokenKind::chars, "ab") ==
         "[Tokenizer] malformed vocabulary: it has no token for unknown pieces");

@@ -294,7 +294,7 @@ TEST_CASE("NameMap: a rule without an inverse is an error") {
         "[save] b: not invertible: \"h.{}.b\" → \"b\" loses numbers or strings");
   CHECK(error(NameMap().rename("c", "b").rename("h.{}.b", "b"), {{"b", x}}) == "(nothing thrown)");
   CHECK(error(NameMap().convert("t", "u", [](const Tensor& t) { return t; }), {{"u", x}}) ==
-        "[save] u: not invertible: \"t\" is converted, without an inverse");
+        "[save] u: not invertible: \"t\" is converted, which has no inverse");
   CHECK(error(NameMap().join("b.{}", "b"), {{"b", x}}) ==
         "[save] b: not invertible: the shares of \"b.{}\" are not known");
   CHECK(error(NameMap().join("b.{}", "b", {1, 2}), {{"b", x}}) ==

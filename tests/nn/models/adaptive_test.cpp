@@ -186,10 +186,10 @@ TEST_CASE("AdaptiveSoftmax: names, shapes and tying") {
   CHECK(Made(some(1), true).softmax.projections.empty());
 
   CHECK_THROWS_WITH(AdaptiveSoftmax({some(2), true}),
-                    "[AdaptiveSoftmax] tied without an embedding; pass the embedding whose "
-                    "parameters it shares");
+                    "[AdaptiveSoftmax] the softmax is tied, but no embedding is given; pass the "
+                    "embedding whose parameters it shares");
   CHECK_THROWS_WITH(AdaptiveSoftmax({some(2), false, {false, true, false}}),
-                    Containing("tied without an embedding"));
+                    Containing("the softmax is tied, but no embedding is given"));
   CHECK_THROWS_WITH(Made(some(2), true, {true}),
                     "[AdaptiveSoftmax] tied_projections has 1 entries for 3 clusters");
   Parent parent;

@@ -312,10 +312,10 @@ TEST_CASE("beam_search: errors") {
   };
   const Tensor good = zeros({1, 1, 3});
   CHECK_THROWS_WITH(run({}, good, {}),
-                    "[beam_search] the prompt is empty; give at least a start token");
+                    "[beam_search] the prompt is empty; pass at least a start token");
   CHECK_THROWS_WITH(run({.beam = 0}, good), "[beam_search] beam 0; must be at least 1");
   CHECK_THROWS_WITH(run({.beam = 2, .n_best = 3}, good),
-                    "[beam_search] n_best 3; accepted are 1 to beam, 2");
+                    "[beam_search] n_best 3; must be at least 1 and at most beam, which is 2");
   CHECK_THROWS_WITH(run({.n_best = 0}, good), Containing("[beam_search] n_best 0"));
   CHECK_THROWS_WITH(run({.max_tokens = -1}, good),
                     "[beam_search] max_tokens -1; must be 0 or more");

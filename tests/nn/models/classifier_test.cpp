@@ -303,23 +303,23 @@ TEST_CASE("SequenceClassifier: options that it cannot use are errors") {
   CHECK_THROWS_WITH((*model)(nn::TokenBatch(tokens, ones({1, 4}, {.dtype = boolean}))),
                     "[SequenceClassifier] padding bool [1, 4] does not fit tokens i64 [1, 3]");
   CHECK_THROWS_WITH((*model)(tokens, tokens),
-                    "[SequenceClassifier] a pair for a model of single sequences; accepted: one "
-                    "sequence, or Options::pairs");
+                    "[SequenceClassifier] a model of single sequences got a pair; pass one "
+                    "sequence, or set Options::pairs");
   CHECK_THROWS_WITH((*model)(tokens, zeros({1, 3})),
                     "[SequenceClassifier] padding f32 [1, 3]; must be bool or u8, true for tokens "
                     "to ignore");
   O o = tiny();
   o.input = learned(2);
   CHECK_THROWS_WITH((*make(o))(tokens),
-                    "[AbsolutePosition] positions 0 to 3, but only 3 are learned");
+                    "[AbsolutePosition] positions 0 to 3 are needed, but only 3 are learned");
   o = tiny();
   o.pairs = true;
   const auto pairs = make(o);
   CHECK_THROWS_WITH((*pairs)(tokens),
-                    "[SequenceClassifier] a single sequence for a model of pairs; accepted: two "
+                    "[SequenceClassifier] a model of pairs got a single sequence; accepted: two "
                     "tensors of ids, or two TokenBatch");
   CHECK_THROWS_WITH((*pairs)(tokens, zeros({1, 3}, {.dtype = boolean})),
-                    "[SequenceClassifier] tokens i64 [1, 3] and bool [1, 3] for a model of pairs; "
+                    "[SequenceClassifier] a model of pairs got tokens i64 [1, 3] and bool [1, 3]; "
                     "accepted: two tensors of ids, or two TokenBatch with padding");
   CHECK_THROWS_WITH((*pairs)(tokens, ids({{1}, {2}})),
                     "[SequenceClassifier] pairs of i64 [1, 3] and i64 [2, 1]; both must have "

@@ -168,7 +168,7 @@ TEST_CASE("generate: it ends at the end token, at max_tokens, or when the callba
   CHECK(tokens == std::vector<int64_t>{2, 3, 4, 5, 6});
   CHECK(heard == tokens);
   CHECK_THROWS_WITH(generate(model, {}, {}),
-                    "[generate] the prompt is empty; give at least a start token");
+                    "[generate] the prompt is empty; pass at least a start token");
   CHECK_THROWS_WITH(generate(model, {1}, {.max_tokens = -1}), Containing("max_tokens -1"));
 }
 

@@ -344,7 +344,7 @@ TEST_CASE("LanguageModel: errors") {
   LanguageModel::Options o = tiny(4);
   o.input.learned_length = 4;
   CHECK_THROWS_WITH((*make(o))(some_tokens(1, 5)),
-                    "[AbsolutePosition] positions 0 to 4, but only 4 are learned");
+                    "[AbsolutePosition] positions 0 to 4 are needed, but only 4 are learned");
   o.input.learned_length = -1;
   CHECK_THROWS_WITH(LanguageModel(o), Containing("learned_length -1"));
   o.input.learned_length = 0;

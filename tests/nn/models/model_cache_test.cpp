@@ -213,8 +213,8 @@ TEST_CASE("every position: a cache limited to what queries see gives the result 
         if (p.name == "music-local" && limit < 5) {
           CHECK_THROWS_WITH(
               run(), str("[MultiHeadAttention] a cache limited to ", limit,
-                         " positions with blocks of 3, two of which a query attends to; accepted: "
-                         "at least 5, or no limit"));
+                         " positions is too short for blocks of 3, because a query attends to two "
+                         "blocks; accepted: at least 5 positions, or no limit"));
           CHECK(cache.position == 0);
           continue;
         }
@@ -263,9 +263,9 @@ TEST_CASE("every position: Transformer-XL does not depend on where segments begi
     TransformerXL::Memory memory;
     model->hidden(inputs.slice(1, 0, 5), &memory);
     CHECK_THROWS_WITH(model->hidden(inputs.slice(1, 5, 6), &memory),
-                      "[MultiHeadAttention] keys from position 1 on, but in blocks of 3 the query "
-                      "at 5 attends to keys from 0 on; accepted: a cache or memory of at least 2 "
-                      "blocks less one position");
+                      "[MultiHeadAttention] the keys begin at position 1, but with blocks of 3 the "
+                      "query at position 5 attends to keys from position 0; use a cache or memory "
+                      "of at least two blocks less one position");
   }
 }
 
@@ -294,24 +294,27 @@ TEST_CASE("a cache of another model is an error that gives the reason", "[cache]
   };
   for (const int64_t n : {1, 3})
     refused(*make<LanguageModel>({.vocabulary = vocabulary, .n_layers = n, .layer = layer}), tokens,
-            str("[LanguageModel] a cache of 2 layers for a model of ", n,
+            str("[LanguageModel] the cache has 2 layers, the model ", n,
                 "; accepted: a cache that this model has filled, or an empty one"));
-  refused(*with([](nn::LayerOptions& l) { l.attention.n_heads = 2; }), tokens,
-          "[MultiHeadAttention] a cache of a layer with n_heads 4, d_key 2, d_value 2, d_model 8 "
-          "for one with 2, 2, 2, 8; accepted: a cache that this layer has filled, or an empty one");
+  refused(
+      *with([](nn::LayerOptions& l) { l.attention.n_heads = 2; }), tokens,
+      "[MultiHeadAttention] the cache was filled by a layer with n_heads 4, d_key 2, d_value 2, "
+      "d_model 8, but this layer has 2, 2, 2, 8; accepted: a cache that this layer has filled, "
+      "or an empty one");
   refused(*with([](nn::LayerOptions& l) { l.attention.d_value = 3; }), tokens,
-          "for one with 4, 2, 3, 8");
-  refused(*with([](nn::LayerOptions& l) { l.d_model = 12; }), tokens, "for one with 4, 2, 2, 12");
+          "this layer has 4, 2, 3, 8");
+  refused(*with([](nn::LayerOptions& l) { l.d_model = 12; }), tokens, "this layer has 4, 2, 2, 12");
   refused(*with([](nn::LayerOptions& l) { l.attention.n_kv_heads = 4; }), tokens,
-          "[MultiHeadAttention] a cache with keys f64 [2, 2, 5, 2] on cpu for f64 [2, 4, 5, 2] on "
-          "cpu; only the number of positions may differ");
+          "[MultiHeadAttention] the cached keys are f64 [2, 2, 5, 2] on cpu, the new ones f64 "
+          "[2, 4, 5, 2] on cpu; only the number of positions may differ");
   refused(*with([](nn::LayerOptions& l) {
     l.attention.kernel = nn::find_kernel("linear-elu").make({});
   }),
-          tokens, "a cache that holds keys and values for a kernel with a recurrent state");
-  refused(*model, tokens.slice(0, 0, 1), "[2, 2, 5, 2] on cpu for f64 [1, 2, 5, 2] on cpu");
+          tokens, "the cache holds keys and values, but the kernel has a recurrent state");
+  refused(*model, tokens.slice(0, 0, 1),
+          "[2, 2, 5, 2] on cpu, the new ones f64 [1, 2, 5, 2] on cpu");
   model->to(f32);
-  refused(*model, tokens, "f64 [2, 2, 5, 2] on cpu for f32 [2, 2, 5, 2] on cpu");
+  refused(*model, tokens, "f64 [2, 2, 5, 2] on cpu, the new ones f32 [2, 2, 5, 2] on cpu");
 }
 
 TEST_CASE("a decoder's cache of another model is an error", "[cache]") {
@@ -333,23 +336,24 @@ TEST_CASE("a decoder's cache of another model is an error", "[cache]") {
     CHECK(cache.position == 3);
   };
   o.n_decoder_layers = 3;
-  refused(*make<SequenceToSequence>(o), "[Decoder] a cache of 2 layers for a model of 3");
+  refused(*make<SequenceToSequence>(o), "[Decoder] the cache has 2 layers, the model 3");
   o.n_decoder_layers = 2;
   o.layer.attention.n_heads = 4;
-  refused(*make<SequenceToSequence>(o), "a cache of a layer with n_heads 2, d_key 4");
+  refused(*make<SequenceToSequence>(o), "the cache was filled by a layer with n_heads 2, d_key 4");
   // A model that differs only in its cross-attention.
   const auto cross = make<nn::MultiHeadAttention>({.d_model = 8, .n_heads = 4});
   nn::KeyValueCache cache = filled.layers[0].cross;
   const Tensor x = zeros({1, 2, 8}, {.dtype = f64});
   CHECK_THAT(error_of([&] { (*cross)(x, x, {}, &cache); }),
-             Containing("a cache of a layer with n_heads 2"));
+             Containing("the cache was filled by a layer with n_heads 2"));
   const auto same = make<nn::MultiHeadAttention>({.d_model = 8, .n_heads = 2});
   cache = filled.layers[0].cross;
   CHECK_NOTHROW((*same)(x, x, {}, &cache));
   const Tensor two = zeros({2, 2, 8}, {.dtype = f64});
-  CHECK_THAT(error_of([&] { (*same)(two, two, {}, &cache); }),
-             Containing(where_tests_run(
-                 "a cache with keys f64 [1, 2, 4, 4] on cpu for f64 [2, 2, 0, 4] on cpu")));
+  CHECK_THAT(
+      error_of([&] { (*same)(two, two, {}, &cache); }),
+      Containing(where_tests_run(
+          "the cached keys are f64 [1, 2, 4, 4] on cpu, the new ones f64 [2, 2, 0, 4] on cpu")));
 }
 
 TEST_CASE("random language models: caches equal one pass, and caches of other models are errors",

@@ -97,7 +97,7 @@ int pairs(bool bidirectional, F&& f) {
       CHECK(why.empty() == fits);
       if (!fits) {
         CHECK_THAT(why, Containing(position.name + " "));
-        CHECK_THAT(why, Containing("; accepted here are none, sinusoid, learned"));
+        CHECK_THAT(why, Containing("; accepted here: none, sinusoid, learned"));
         CHECK(why.find(position.name + ",", why.find(';')) == std::string::npos);
         continue;
       }
@@ -201,17 +201,18 @@ TEST_CASE("registry: two positions can be combined with a plus") {
 }
 
 TEST_CASE("registry: an unknown name is an error that names it") {
-  CHECK_THROWS_WITH(nn::find_position("spiral"),
-                    Containing("[position] spiral: accepted are none, sinusoid, learned, music"));
+  CHECK_THROWS_WITH(
+      nn::find_position("spiral"),
+      Containing("[position] spiral: accepted values are none, sinusoid, learned, music"));
   CHECK_THROWS_WITH(nn::find_kernel("fast"),
-                    "[kernel] fast: accepted are softmax, performer, "
+                    "[kernel] fast: accepted values are softmax, performer, "
                     "performer-hyperbolic, linear-elu, linear-relu");
   nn::LayerOptions odd = layer(nn::find_kernel("softmax"));
   odd.attention.d_key = 5;
   CHECK_THAT(
       nn::refusal("rope", "softmax", settings(false), odd),
       Containing(
-          "rope rotates pairs of features, but the head dimension is 5; accepted here are none"));
+          "rope rotates pairs of features, but the head dimension is 5; accepted here: none"));
   CHECK_THAT(nn::refusal("grid", "softmax", {.bidirectional = true}, odd),
              Containing("grid is for tokens in a plane"));
 }

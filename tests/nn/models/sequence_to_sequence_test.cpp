@@ -424,6 +424,6 @@ TEST_CASE("SequenceToSequence: errors") {
   for (SequenceToSequence::Cache* none : {&cache, static_cast<SequenceToSequence::Cache*>(nullptr)})
     CHECK_THROWS_WITH(
         model->decode(some_tokens(1, 2, 1), {}, {}, none),
-        "[SequenceToSequence] no context; accepted only with a cache that earlier calls "
-        "have filled");
+        "[SequenceToSequence] the context is undefined, which is accepted only with a cache that "
+        "earlier calls have filled");
 }

@@ -161,7 +161,7 @@ TEST_CASE("TransformerXL: invalid options are errors") {
         "layer.d_model 8 is not a multiple of layer.attention.n_heads 3");
   error([](auto& o) { o.lengths.memory = -1; }, "must not be negative: memory -1, extended 0");
   error([](auto& o) { o.lengths.same_length = SameLength::original; },
-        "SameLength::original with memory 0, which leaves no key");
+        "SameLength::original with memory 0 leaves no key to attend to");
   error([](auto& o) { o.cutoffs = {7, 4}; }, "cutoff 1 is 4 after 7");
   error([](auto& o) { o.layer.d_model = 9; }, "d_model 9; must be even");
   const auto model = make_xl(tiny_xl());
@@ -171,7 +171,8 @@ TEST_CASE("TransformerXL: invalid options are errors") {
   CHECK_THROWS_WITH(model->hidden(tensor<int64_t>({11}).unsqueeze(0)).to_vector<double>(),
                     Containing("index 11"));
   CHECK_THROWS_WITH(model->nll(some_tokens(2, 3), some_tokens(2, 4)),
-                    "[TransformerXL] targets i64 [2, 4] for tokens i64 [2, 3]; shapes must agree");
+                    "[TransformerXL] targets are i64 [2, 4], tokens i64 [2, 3]; their shapes must "
+                    "be equal");
 }
 
 TEST_CASE("TransformerXL agrees with the reference") {

@@ -345,9 +345,10 @@ TEST_CASE("load_state() continues bit for bit, and checks the state first") {
   auto state = optimizer.state();
   nn::AdamW plain({weight(f32)}, {}), two({weight(f32), weight(f32)}, {});
   nn::AdamW doubles({weight()}, {.amsgrad = true});
-  CHECK_THROWS_WITH(plain.load_state(state),
-                    Containing("[load_state] parameter 0: state has m v v_max, AdamW needs m v"));
-  CHECK_THROWS_WITH(two.load_state(state), Containing("state of 1 parameters, AdamW has 2"));
+  CHECK_THROWS_WITH(
+      plain.load_state(state),
+      Containing("[load_state] parameter 0: the state has m v v_max, AdamW needs m v"));
+  CHECK_THROWS_WITH(two.load_state(state), Containing("the state has 1 parameters, AdamW has 2"));
   CHECK_THROWS_WITH(doubles.load_state(state), Containing("m is f32 [37], expected f64 [37]"));
   state[0].steps = -1;
   CHECK_THROWS_WITH(other.load_state(state), Containing("-1 steps"));

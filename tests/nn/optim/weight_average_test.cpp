@@ -64,7 +64,8 @@ TEST_CASE("An average weighs the earlier weights by powers of the decay", "[aver
       CHECK(net.in.weight.to_vector<double>() ==
             average.tensors()[0].tensor.to(dtype).to_vector<double>());
       CHECK(error_of<Error>([&] { average.update(); }) ==
-            "[WeightAverage] update() while the model has the averages (WeightAverage::Use)");
+            "[WeightAverage] update() cannot be called while the model has the averages "
+            "(WeightAverage::Use)");
       CHECK(error_of<Error>([&] { const nn::WeightAverage::Use again(average); }) ==
             "[WeightAverage] the model has the averages already");
     }
@@ -122,5 +123,6 @@ TEST_CASE("An average is resumed with its run", "[average][trainer]") {
   trainer.options.average = &average;
   CHECK(error_of<Error>([&] { trainer.load(path); }) ==
         "[load] " + path + ": has no weight average; set options.average after loading");
-  CHECK(error_of<Error>([&] { average.load({}, 3); }) == "[WeightAverage] no average of in.weight");
+  CHECK(error_of<Error>([&] { average.load({}, 3); }) ==
+        "[WeightAverage] the average of in.weight is missing");
 }

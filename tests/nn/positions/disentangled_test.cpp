@@ -106,7 +106,7 @@ TEST_CASE("Disentangled: errors") {
   };
   CHECK(text({.max_distance = 0}) == "[Disentangled] max_distance 0; needs at least 1");
   const std::string range =
-      "; accepted: 0 for none, or from 2 while buckets / 2 < max_distance − 1";
+      "; accepted: 0 for no buckets, or at least 2 with buckets / 2 < max_distance − 1";
   CHECK(text({.max_distance = 9, .buckets = -1}) ==
         "[Disentangled] buckets -1 for max_distance 9" + range);
   CHECK(text({.max_distance = 9, .buckets = 1}) ==
@@ -115,7 +115,8 @@ TEST_CASE("Disentangled: errors") {
         "[Disentangled] buckets 16 for max_distance 9" + range);
   CHECK(text({.max_distance = 9, .buckets = 15}) == "accepted");
   CHECK(text({.content_to_position = false, .position_to_content = false}) ==
-        "[Disentangled] neither content_to_position nor position_to_content; choose at least one");
+        "[Disentangled] content_to_position and position_to_content are both false; set at least "
+        "one of them");
   CHECK(text({.max_distance = 9, .buckets = 4, .rows = zeros({9, 6})}) ==
         "[Disentangled] rows f32 [9, 6]; must be [8, 6]");
 }

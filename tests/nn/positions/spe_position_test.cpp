@@ -312,8 +312,8 @@ TEST_CASE("Spe: the number of realizations can be changed") {
       first.set_realizations(40);
       CHECK(model->spe(2)->realizations() == 40);
       if (kernel.projects) {
-        CHECK_THROWS_WITH((*model)(x), Containing("must be floating [B, H, L, 6], with the "
-                                                  "dimension of the projection"));
+        CHECK_THROWS_WITH((*model)(x), Containing("shape [B, H, L, 6]; the last size is that of "
+                                                  "the projection"));
       } else {
         CHECK((*model)(x).shape() == y.shape());
         CHECK(worst_error((*model)(x), y) > 1e-6);
@@ -343,8 +343,8 @@ TEST_CASE("Spe: errors") {
   nn::MultiHeadAttention grouped(
       {.d_model = 8, .n_heads = 4, .n_kv_heads = 2, .position = nn::sine_spe()});
   CHECK_THROWS_WITH(grouped(zeros({1, 3, 8})),
-                    "[SineSpe] 2 key heads for 4 heads; each head encodes its own "
-                    "keys; accepted: n_kv_heads 0 or 4");
+                    "[SineSpe] there are 2 key heads for 4 query heads, but each head encodes its "
+                    "own keys; set n_kv_heads to 0 or 4");
   nn::MultiHeadAttention cross({.d_model = 8, .n_heads = 2, .position = nn::conv_spe()});
   CHECK_THROWS_WITH(cross(zeros({1, 5, 8}), zeros({1, 3, 8}), {}),
                     Containing("the first query would have position -2"));
