@@ -291,7 +291,8 @@ void Engine::start(const char* op, const Tensors& outputs, const Tensors& gradie
   for (size_t i = 0; i < outputs.size(); ++i) {
     const Tensor& y = outputs[i];
     check(y.requires_grad(), op, "the output (", y,
-          ") does not depend on anything that requires a gradient");
+          ") does not depend on anything that requires a gradient, or was computed under NoGrad or "
+          "EvalMode");
     Tensor g = gradients.empty() ? Tensor() : gradients[i];
     if (g.defined()) {
       check(g.shape() == y.shape() && g.dtype() == y.dtype() && g.device() == y.device(), op,

@@ -13,6 +13,8 @@ function group(path) {
   if (path ~ /^nn\/(training|optim)\//) return "training"
   return "modules"
 }
+# Markdown quotes a line that begins with ">", as in "///< > 0: …", and drops the sign.
+match($0, /\/\/\/<? >/) { $0 = substr($0, 1, RSTART + RLENGTH - 2) "\\" substr($0, RSTART + RLENGTH - 1) }
 FNR == 1 {
   path = FILENAME
   sub(/^.*\/(core|autograd|ops|nn)\//, "&", path)

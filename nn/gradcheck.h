@@ -20,7 +20,9 @@ struct ModuleGradcheckOptions {
 /// is missing or is 0 everywhere.
 ///
 /// The parameters and the loss (0-d) must be f64, and the loss must have the same value in every
-/// call: use evaluation mode or a fixed seed. The gradients remain in grad().
+/// call: use model.eval() or a fixed seed. (EvalMode also disables gradients, so the check fails.) A
+/// factor that is exactly 0 gives the parameters behind it a gradient of 0 everywhere: set it to
+/// another value first. The gradients remain in grad().
 void gradcheck(const Module& model, const std::function<Tensor()>& loss,
                ModuleGradcheckOptions options = {});
 

@@ -24,7 +24,9 @@ struct KeyValueRoom;  // nn/attention/key_value_cache.cpp
 struct KeyValueCache {
   Tensor k;  ///< Cached keys [B, G, N, D]; encoded if PositionalEncoding::caches_encoded_keys.
   Tensor v;  ///< Cached values [B, G, N, Dv].
-  /// > 0: only the last `limit` positions are cached. Relative positions stay correct.
+  /// > 0: after each call only the last `limit` positions remain. The tokens of the next call see
+  /// these and, under the mask, each other: one token at a time is like a window of limit + 1.
+  /// Relative positions stay correct.
   int64_t limit = 0;
   LinearState state = {};                              ///< State of a recurrent kernel.
   std::shared_ptr<const EncodingState> position = {};  ///< Data of the positional encoding.

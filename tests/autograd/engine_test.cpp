@@ -58,7 +58,7 @@ TEST_CASE("backward() checks its initial gradients", "[autograd]") {
                     "must have a single element");
   CHECK_THROWS_WITH(ones({}).backward(),
                     "[backward] the output (f32 []) does not depend on anything that requires a "
-                    "gradient");
+                    "gradient, or was computed under NoGrad or EvalMode");
   CHECK_THROWS_WITH((x * 2.0).backward(ones({3}, {.dtype = f64})),
                     "[backward] gradient f64 [3] for an output f64 [2]; shape, dtype and device "
                     "must agree");

@@ -203,15 +203,35 @@ TEST_CASE("data.md: padding", "[repository][docs]") {
                  1e-5));
 }
 
-TEST_CASE("data.md: patches of images", "[repository][docs]") {
-  const Tensor images = arange(2 * 32 * 32).to(f32).reshape({2, 32, 32});
-  nn::Linear embed({.in = 16, .out = 24});
-  // images [B, 32, 32] → 8 × 8 patches of 4 × 4 pixels, [B, 64, 16]
+TEST_CASE("data.md: a vision transformer", "[repository][docs]") {
+  struct VisionTransformer : nn::Module {
+    nn::Linear embed{*this, "embed", {.in = 16, .out = 64}};
+    nn::Encoder encoder{
+        *this,
+        "encoder",
+        {.n_layers = 2,
+         .layer = {.d_model = 64,
+                   .attention = {.n_heads = 4,
+                                 .position = nn::grid_relative({.height = 8, .width = 8})},
+                   .feed_forward = {.d_hidden = 256}},
+         .final_norm = true}};
+    nn::Linear head{*this, "head", {.in = 64, .out = 10}};
+
+    Tensor operator()(const Tensor& images) const {  // u8 [B, 32, 32] → logits [B, 10]
+      const Tensor pixels = images.to(embed.weight.dtype()) / 255.0;
+      const Tensor patches =  // 8 × 8 patches of 4 × 4 pixels, [B, 64, 16]
+          pixels.reshape({-1, 8, 4, 8, 4}).permute({0, 1, 3, 2, 4}).reshape({-1, 64, 16});
+      return head(mean(encoder(embed(patches)), {1}));
+    }
+  };
+  const Tensor images = arange(2 * 32 * 32).reshape({2, 32, 32});
+  VisionTransformer model;
+  CHECK(model(images).shape() == Shape{2, 10});
+  model.to(bf16);
+  CHECK(model(images).dtype() == bf16);
   const Tensor patches =
       images.reshape({-1, 8, 4, 8, 4}).permute({0, 1, 3, 2, 4}).reshape({-1, 64, 16});
-  const Tensor x = embed(patches);  // nn::Linear, [B, 64, d_model]
-  CHECK(x.shape() == Shape{2, 64, 24});
-  CHECK(patches[0][9].to_vector<float>()[4] == 32 * 5 + 4);  // patch (1, 1), pixel (1, 0)
+  CHECK(patches[0][9][4].item() == 32 * 5 + 4);  // patch (1, 1), pixel (1, 0)
 }
 
 TEST_CASE("data.md: several targets", "[repository][docs]") {
@@ -224,6 +244,68 @@ TEST_CASE("data.md: several targets", "[repository][docs]") {
   const Tensor loss = cross_entropy(chord_head(hidden), batch[1]) +
                       0.5 * cross_entropy(beat_head(hidden), batch[2]);
   CHECK(loss.dim() == 0);
+}
+
+// ----------------------------------------------------------- positions.md, add-a-position.md
+
+TEST_CASE("positions.md: options", "[repository][docs]") {
+  const std::vector<nn::MakePositionalEncoding> positions{
+      nn::music_relative({.max_length = 512, .bidirectional = true}),
+      nn::music_relative({.max_length = 256, .block = 128}),  // music-local: two blocks
+      nn::shaw_relative({.max_distance = 16, .values = true, .shared_by_heads = false}),
+      nn::relative_sinusoid({.clamp = 0}),
+      nn::bert_relative({.max_length = 512, .keys_too = true}),
+      nn::disentangled({.max_distance = 512, .buckets = 256}),
+      nn::shared_by_layers(nn::t5_bias({.buckets = 32, .max_distance = 128})),
+      nn::alibi(),
+      nn::kerple({.kind = nn::KerpleKind::power}),
+      nn::fire({.hidden = 32, .threshold = 512}),
+      nn::rotary({.dims = 0, .base = 10000, .scale = 1}),  // dims 0: all
+      nn::window_bias({.height = 8, .width = 8}),
+      nn::grid_relative({.height = 8, .width = 8}),
+      nn::sine_spe({.realizations = 64, .sines = 10, .gated = true}),
+      nn::conv_spe({.realizations = 64, .taps = {128}, .gated = true}),
+  };
+  for (const nn::MakePositionalEncoding& position : positions) {
+    nn::MultiHeadAttention attention({.d_model = 16, .n_heads = 2, .position = position});
+    const Tensor x = randn({1, 64, 16});
+    CHECK(attention(x).shape() == x.shape());
+  }
+}
+
+TEST_CASE("positions.md: added to the input", "[repository][docs]") {
+  struct Positions : nn::Module {
+    nn::AbsolutePosition learned{
+        *this, "learned", {.d_model = 64, .input = {.learned_length = 64}}};
+
+    Tensor operator()(const Tensor& x) const {  // x [B, 64, 64], cells in row-major order
+      const Tensor s = nn::sinusoids(8, 32, nn::Sinusoid::interleaved);  // positions 0 … 7, [8, 32]
+      const Tensor plane = cat({s.unsqueeze(1).expand({8, 8, 32}), s.expand({8, 8, 32})}, 2);
+      return learned(x) + plane.reshape({64, 64}).to(x.dtype()).to(x.device());
+    }
+  };
+  const Positions module;
+  const NoGrad no_grad;
+  module.learned.table.zero_();
+  const Tensor s = nn::sinusoids(8, 32, nn::Sinusoid::interleaved);
+  const Tensor cell = module(zeros({1, 64, 64}))[0][3 * 8 + 5];  // row 3, column 5
+  CHECK(equal(cell, cat({s[3], s[5]})));
+}
+
+TEST_CASE("add-a-position.md: checks", "[repository][docs]") {
+  nn::MultiHeadAttention attention({.d_model = 16, .n_heads = 2, .position = nn::kerple()});
+  attention.to(f64);
+  const Tensor x = randn({1, 10, 16}, {.dtype = f64});
+  nn::gradcheck(attention, [&] { return sum(square(attention(x, {.causal = true}))); });
+
+  const NoGrad guard;  // one token at a time with a cache gives the full pass
+  const Tensor full = attention(x, {.causal = true});
+  nn::KeyValueCache cache = attention.make_cache();
+  for (int64_t t = 0; t < 10; ++t) {
+    const Tensor y = attention(x.slice(1, t, t + 1), {.causal = true}, &cache);
+    if (!allclose(y, full.slice(1, t, t + 1), 1e-12, 1e-12)) std::printf("differs at %d\n", int(t));
+  }
+  CHECK(cache.length() == 10);
 }
 
 // ------------------------------------------------------------------------ use-a-trained-model.md
