@@ -6,6 +6,8 @@
 #include <cmath>
 #include <optional>
 
+#include "core/digest.h"
+#include "core/random.h"
 #include "core/storage.h"
 #include "nn/distributed/process_group.h"
 #include "nn/optim/weight_average.h"
@@ -50,11 +52,62 @@ int64_t Trainer::micro_batch() const { return training_step().micro_batch(); }
 ProcessGroup* Trainer::sequence_group() const { return training_step().sequence_group(); }
 Communication Trainer::communication() const { return training_step().communication(); }
 
+// Compares what all ranks must have in common, before the first step: a difference would change the
+// result without a sign.
+void Trainer::check_ranks_agree() {
+  if (std::exchange(ranks_agree_, true)) return;
+  ProcessGroup& group = process_group();
+  if (group.size() == 1) return;
+  std::vector<std::string> names, values;
+  const auto add = [&](const char* name, const std::string& value) {
+    names.push_back(name);
+    values.push_back(value);
+  };
+  add("steps done", str(step_));
+  add("steps", str(options.steps));
+  add("minutes", str(options.minutes));
+  add("micro_batches", str(n_micro_batches()));
+  add("sequence_parallel", str(options.sequence_parallel));
+  add("shard_optimizer", str(options.shard_optimizer));
+  add("max_grad_norm", str(options.max_grad_norm));
+  add("evaluate_every", str(options.evaluate_every));
+  add("save_every", str(options.save_every));
+  std::string rates = str(learning_rate());
+  for (const double at : {0.0, 0.1, 0.5, 0.9})
+    if (options.schedule) rates += str(" ", options.schedule->at(step_ + 1, at));
+  add("learning rates", rates);
+  std::string metadata, trained, groups;
+  for (const auto& [name, value] : options.metadata) metadata += str(name, " = ", value, ", ");
+  add("metadata", metadata);
+  for (const NamedTensor& p : model_.named_parameters())
+    if (p.tensor.requires_grad()) trained += p.name + ", ";
+  add("trained parameters", trained);
+  for (const ParameterGroup& g : optimizer_.groups())
+    groups += str(g.parameters.size(), " parameters at ", g.lr_scale, " with decay ",
+                  g.weight_decay.value_or(-1), ", ");
+  add("parameter groups", groups);
+  Digest weights;
+  for (const NamedTensor& x : model_.named_tensors()) {
+    const Tensor host = x.tensor.detach().to(Device()).contiguous();
+    weights.add(host.raw_data(), host.numel() * item_size(host.dtype()));
+  }
+  add("weights with the checksum", weights.text());
+  add("random state", str(random_state().seed, " ", random_state().next_stream));
+  std::vector<std::vector<std::string>> all;
+  for (const std::string& value : values) all.push_back(group.all_gather(value));
+  for (size_t i = 0; i < all.size(); ++i)
+    for (size_t rank = 1; rank < all[i].size(); ++rank)
+      check(all[i][rank] == all[i][0], "Trainer", "rank ", rank, " has ", names[i], " ",
+            all[i][rank], ", rank 0 has ", all[i][0],
+            "; all ranks must make the same calls with the same settings, weights and seed");
+}
+
 StepResult Trainer::step(const std::function<Tensor()>& loss, double progress) {
   return take_step([&](int64_t) { return loss(); }, progress);
 }
 
 StepResult Trainer::take_step(const std::function<Tensor(int64_t)>& loss, double progress) {
+  check_ranks_agree();
   if (options.schedule) optimizer_.set_learning_rate(options.schedule->at(step_ + 1, progress));
   const StepResult result = training_step().take(loss, step_ + 1);
   ++step_;
@@ -114,6 +167,7 @@ bool Trainer::run(const std::function<Tensor(int64_t)>& loss,
                   const std::function<double()>& validate) {
   check(options.steps > 0 || options.minutes > 0, "Trainer",
         "neither steps nor minutes is set; one must be positive");
+  check_ranks_agree();
   if (!started_) start_clock();
   const bool is_root = process_group().is_root();
   check_folder();

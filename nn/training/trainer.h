@@ -117,7 +117,9 @@ struct TrainerOptions {
 };
 
 /// Trains a model. With several processes, all ranks make the same calls, and only rank 0 writes
-/// files and shows progress.
+/// files and shows progress. Before the first step, and again after load(), the trainer compares
+/// settings, metadata, parameter groups, trained parameters, weights and random state of all ranks,
+/// and throws on each of them if they differ. It cannot compare what the loss computes.
 class Trainer {
  public:
   /// `model` and `optimizer` must outlive the Trainer. Throws Error for negative options.
@@ -219,6 +221,7 @@ class Trainer {
     bool stop, save;
   };
   Agreed agreed() const;
+  void check_ranks_agree();
   bool save_is_due() const;
   bool evaluation_is_due(double before, double after) const;
   void measure(const std::function<double()>& validate, Progress* bar, double speed);
@@ -238,6 +241,7 @@ class Trainer {
   std::optional<MetricsCsv> metrics_;
   bool metrics_wait_ = false;  // writes metrics.csv.new, until this run replaces another run
   std::string resumed_;        // path of the loaded checkpoint
+  bool ranks_agree_ = false;  // checked before the first step, and again after load()
   int64_t step_ = 0;
   double earlier_seconds_ = 0;
   std::optional<double> started_;

@@ -214,6 +214,7 @@ TrainingState Trainer::load(const std::string& path) {
   options.micro_batches = int64_t(micro_batches);
   training_step().keep_own_state();
   step_ = state.step;
+  ranks_agree_ = false;
   best_validation_ = best;
   evaluation_.reset();
   earlier_seconds_ = seconds;
