@@ -6,7 +6,8 @@
 
 namespace stretto {
 
-/// Returns a + b in f32, of two bf16 tensors of the same shape; not recorded.
+/// Returns the sum of two bf16 tensors of the same shape as an f32 tensor. The op is not recorded
+/// on the tape.
 Tensor add_in_f32(const Tensor& a, const Tensor& b);
 
 }  // namespace stretto

@@ -15,8 +15,8 @@ namespace {
 
 thread_local LeafWatch* leaf_watch = nullptr;
 
-// Returns a + b; recorded if create_graph. In place if no other handle refers to a. Sums of bf16
-// gradients stay in f32; the consumer rounds them once.
+// Returns a + b. The sum is recorded on the tape if create_graph, else computed in place if no
+// other handle refers to a. Sums of bf16 gradients stay in f32; the consumer rounds them once.
 Tensor accumulate(Tensor a, const Tensor& b, bool create_graph) {
   if (!a.defined()) return b;
   if (create_graph) {
@@ -39,7 +39,7 @@ Tensor accumulate(Tensor a, const Tensor& b, bool create_graph) {
   return sum;
 }
 
-// Loops by index because a hook may register others, which first run with the next gradient.
+// Loops by index because a hook may register further hooks. These first run for the next gradient.
 Tensor run_hooks(const TapeEntry& entry, Tensor g) {
   const size_t count = entry.hooks.size();
   for (size_t i = 0; i < count; ++i) {
@@ -53,16 +53,17 @@ Tensor run_hooks(const TapeEntry& entry, Tensor g) {
   return g;
 }
 
-// Adds the gradient g of one pass to those of earlier passes. For bf16 the sum is also stored in
-// f32: a bf16 sum would stop growing at 256 times the gradient of a pass.
+// Adds the gradient g of one backward pass to the sum of earlier ones. For bf16 the sum is also
+// stored in f32: bf16 has 8 significant bits, so a bf16 sum of equal gradients would stop growing
+// at 256 times one of them.
 void add_pass(Gradient& gradient, Tensor g, bool create_graph) {
   Tensor& value = gradient.value;
   if (!value.defined()) {
-    // Other handles may refer to g; the leaf's gradient must have memory of its own.
+    // If other handles refer to g, it is copied: the leaf's gradient must not share memory.
     value = g.unique() && g.is_contiguous() ? std::move(g) : g.clone();
     return;
   }
-  // In place, so that handles to the gradient stay valid.
+  // The sum is computed in place, so that handles to the gradient stay valid.
   const bool in_place = !create_graph && !value.requires_grad() && value.is_contiguous();
   if (!is_narrow(value.dtype())) {
     if (in_place) {
@@ -84,21 +85,21 @@ void add_pass(Gradient& gradient, Tensor g, bool create_graph) {
   gradient.version = value.storage().version;
 }
 
-// Passes of several threads may end in the same leaf; a mutex serializes their additions.
+// Backward passes on several threads may add to the same leaf; a mutex serializes their additions.
 std::mutex& mutex_of(const TapeEntry& leaf) {
   static std::array<std::mutex, 64> mutexes;
   return mutexes[reinterpret_cast<uintptr_t>(&leaf) / sizeof(TapeEntry) % mutexes.size()];
 }
 
-// A node is in one pass at a time.
+// A scope that marks a node as running. Throws if another backward pass is using the node, or if
+// the node's closure was freed.
 struct Running {
   explicit Running(Node& n) : node(n) {
     Node::State found = Node::State::ready;
     if (node.state.compare_exchange_strong(found, Node::State::running)) return;
-    check(found != Node::State::spent, "backward", "the graph through op \"", node.op,
-          "\" was already differentiated and its saved tensors are gone; use retain_graph on the "
-          "first pass to differentiate twice");
-    fail("backward", "another pass is running through op \"", node.op,
+    check(found != Node::State::spent, "backward", "a backward pass has already run op \"", node.op,
+          "\" and freed its saved tensors; to run it twice, set retain_graph in the first call");
+    fail("backward", "another backward pass is using op \"", node.op,
          "\" of the same graph; each thread needs its own graph, only leaves may be shared");
   }
   ~Running() { node.state = after; }
@@ -124,7 +125,7 @@ Tensors aliases(const Tensors& inputs) {
 
 void Engine::restrict_to_captured(const Tensors& outputs) {
   restricted_ = true;
-  // No node that is older than all captured tensors leads to one.
+  // A node created before all captured tensors cannot have been computed from any of them.
   uint64_t oldest = UINT64_MAX;
   for (const auto& [entry, g] : captured)
     oldest = std::min(oldest, entry->node ? entry->node->number : 0);
@@ -198,8 +199,8 @@ void Engine::finish_leaf(TapeEntry& entry, Tensor g) {
 }
 
 // Nodes are visited in descending order of number, so a leaf's gradient is complete after the
-// lowest-numbered node that has the leaf as an input. A checkpoint() may add to any leaf, because
-// the leaves that its function reads are not among its inputs.
+// lowest-numbered node that has the leaf as an input. The node of a checkpoint() may add to any
+// leaf, because the function may read leaves that are not among its inputs.
 void Engine::find_waiting_leaves() {
   std::vector<const Node*> below;
   std::unordered_set<const Node*> seen;
@@ -227,7 +228,8 @@ void Engine::find_waiting_leaves() {
                    [](const Waiting& a, const Waiting& b) { return a.number < b.number; });
 }
 
-// Completes the leaves to which only nodes above `next` add. Called before node `next` is visited.
+// Completes the leaves whose gradients come only from nodes with numbers above `next`, which have
+// all been visited. Called before node `next` is visited.
 void Engine::finish_waiting_leaves(uint64_t next) {
   for (; !waiting_.empty() && waiting_.back().number > next; waiting_.pop_back())
     if (auto it = leaves_.find(waiting_.back().leaf.get()); it != leaves_.end())
@@ -259,11 +261,12 @@ void Engine::run() {
     Tensors sent = node->backward(context);
     profile_backward_ends(node->op);
     context.grads_.clear();
-    check(sent.size() == node->inputs.size(), node->op, "its backward returned ", sent.size(),
-          " gradients for ", node->inputs.size(), " inputs");
+    check(sent.size() == node->inputs.size(), node->op, "the backward closure returned ",
+          sent.size(), " gradients for ", node->inputs.size(), " inputs");
     if (check_finite)
       check(all_finite(sent), node->op,
-            "the backward of this op is the first with NaN or infinity (anomaly detection)");
+            "the backward pass of this op produced NaN or infinity from finite gradients (anomaly "
+            "detection)");
     for (size_t i = 0; i < sent.size(); ++i) {
       const auto& entry = node->inputs[i];
       if (!entry || !sent[i].defined()) continue;
@@ -271,8 +274,8 @@ void Engine::run() {
       const DType dtype =
           entry->node ? entry->node->outputs[entry->index].options.dtype : entry->dtype;
       check(sent[i].shape() == shape && sent[i].dtype() == dtype, node->op,
-            "its backward returned ", sent[i], " for input ", int64_t(i), ", expected ", dtype, " ",
-            shape);
+            "the backward closure returned ", sent[i], " for input ", int64_t(i), "; expected ",
+            dtype, " ", shape);
       send(entry, std::exchange(sent[i], {}));
     }
     if (!options.retain_graph && !options.create_graph) {
@@ -286,8 +289,8 @@ void Engine::run() {
 }
 
 void Engine::start(const char* op, const Tensors& outputs, const Tensors& gradients) {
-  check(gradients.empty() || gradients.size() == outputs.size(), op, outputs.size(),
-        " outputs, but ", gradients.size(), " gradients");
+  check(gradients.empty() || gradients.size() == outputs.size(), op, "got ", outputs.size(),
+        " outputs, but ", gradients.size(), " gradients; pass one gradient per output, or none");
   for (size_t i = 0; i < outputs.size(); ++i) {
     const Tensor& y = outputs[i];
     check(y.requires_grad(), op, "the output (", y,
@@ -298,8 +301,8 @@ void Engine::start(const char* op, const Tensors& outputs, const Tensors& gradie
       check(g.shape() == y.shape() && g.dtype() == y.dtype() && g.device() == y.device(), op,
             "gradient ", g, " for an output ", y, "; shape, dtype and device must agree");
     } else {
-      check(y.numel() == 1, op, "an output ", y,
-            " needs a gradient of its shape; without one it must have a single element");
+      check(y.numel() == 1, op, "no gradient was given for an output ", y,
+            "; it may be omitted only for an output with one element");
       g = empty_like(y).fill_(1);
     }
     send(y.tape(), g);

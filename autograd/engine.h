@@ -1,5 +1,6 @@
-// The backward pass [autograd/tape.h]. Visits nodes in reverse creation order, so every node comes
-// after all its consumers, without recursion and always in the same order.
+// The backward pass (autograd/tape.h). Nodes are visited in reverse creation order. Each
+// node is therefore visited after all its consumers, and the order is always the same. There
+// is no recursion.
 #pragma once
 
 #include <atomic>
@@ -11,7 +12,7 @@
 
 namespace stretto {
 
-/// Puts outputs on the tape, unconditionally (for record and checkpoint).
+/// Puts outputs on the tape, unconditionally. Called by record() and checkpoint().
 void attach(const char* op, const Tensors& inputs, Tensors& outputs, BackwardFn backward,
             Keep keep);
 
@@ -19,10 +20,11 @@ void attach(const char* op, const Tensors& inputs, Tensors& outputs, BackwardFn 
 /// of checkpoint() and will require one in the recomputing run.
 bool leads_back(const Tensor& x);
 
-/// True if no floating tensor contains NaN or infinity (anomaly detection).
+/// True if no floating-point tensor contains NaN or infinity (anomaly detection).
 bool all_finite(const Tensors& tensors);
 
-/// Returns the same tensors, each behind a node of its own, at which an inner pass ends.
+/// Returns new tensors with the same data, each recorded as the output of its own "alias" op if it
+/// requires a gradient. Engine::inner() stops there. Undefined tensors stay undefined.
 Tensors aliases(const Tensors& inputs);
 
 /// One backward pass.
@@ -32,23 +34,25 @@ struct Engine {
   /// For grad(): fills `captured` with the gradients of its keys and adds nothing to leaves.
   bool capture = false;
   std::unordered_map<TapeEntry*, Tensor> captured;
-  /// For a pass inside a backward closure: the pass that runs the closure. It receives the
-  /// gradients of leaves that are not captured here.
+  /// For a backward pass inside a backward closure: the backward pass that runs the closure. It
+  /// receives the gradients of leaves that are not captured here.
   Engine* outer = nullptr;
 
-  /// True once a leaf has a post-accumulate hook; only then do passes search for such leaves.
+  /// True once a leaf has a post-accumulate hook. Only then do backward passes search
+  /// for such leaves.
   static inline std::atomic<bool> any_leaf_hooks = false;
 
   /// Checks `gradients` and queues the nodes of `outputs`.
   void start(const char* op, const Tensors& outputs, const Tensors& gradients);
-  /// Visits all queued nodes and those below them.
+  /// Visits all queued nodes and all nodes from which they were computed.
   void run();
 
   /// For checkpoint() and composed_gradient(), whose closure has just computed `outputs` from
   /// `inputs` (leaves or aliases()): returns the gradients of `inputs`, starting from the gradients
-  /// in b. Recorded if the closure is.
+  /// in b. Its ops are recorded if the backward pass itself is recorded (create_graph).
   static Tensors inner(Backward& b, const Tensors& outputs, const Tensors& inputs);
-  /// For grad(): visit only nodes on a path from `outputs` to a captured tensor.
+  /// For grad(): restricts the backward pass to nodes on a path from `outputs` to a captured
+  /// tensor.
   void restrict_to_captured(const Tensors& outputs);
 
  private:
@@ -66,14 +70,15 @@ struct Engine {
   void finish_waiting_leaves(uint64_t next);
 
   bool restricted_ = false;
-  std::unordered_set<const Node*> on_path_;  // if restricted_: nodes that lead to a captured tensor
+  std::unordered_set<const Node*> on_path_;  // if restricted_: nodes computed from captured tensors
   std::priority_queue<std::shared_ptr<Node>, std::vector<std::shared_ptr<Node>>, ByNumber> queue_;
   std::unordered_map<Node*, Tensors> pending_;  // gradients of outputs of queued nodes, so far
-  // Gradients of leaves, summed over the pass before their hooks run.
+  // Gradients of leaves: the sums over this backward pass, to which the hooks are then applied.
   std::vector<std::shared_ptr<TapeEntry>> leaf_order_;
   std::unordered_map<TapeEntry*, Tensor> leaves_;
-  // Leaves with post-accumulate hooks and the lowest number of a node that still adds to their
-  // gradient, in ascending order: the next one to complete is the last.
+  // Leaves with post-accumulate hooks, each with the lowest number of a node that adds to its
+  // gradient, sorted by that number in ascending order. They are completed from the back of the
+  // vector, because nodes are visited in descending order.
   struct Waiting {
     uint64_t number;
     std::shared_ptr<TapeEntry> leaf;

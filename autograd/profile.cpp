@@ -31,7 +31,8 @@ thread_local Collector* collector = nullptr;
 }  // namespace
 
 Profile::Profile() {
-  check(!collector, "Profile", "this thread already has a Profile; accepted: one at a time");
+  check(!collector, "Profile",
+        "this thread already has a Profile; destroy it before you construct another");
   collector = new Collector;
 }
 

@@ -5,9 +5,10 @@
 //     profile.mark("optimizer");
 //     for (const ProfileRow& row : profile.rows()) ...
 //
-// Forward: the time from the end of one op to the end of the next counts for the next. Backward:
-// the time of the op's whole backward closure. Time outside of ops is attributed with mark(). On a
-// GPU this measures the queueing of kernels, not their execution.
+// An event is the end of an op, the end of a backward closure, or a mark. The time between two
+// events is attributed to the second one. It includes any work between ops; put a mark() after such
+// work to list it separately. Ops inside a backward closure are not events. On a GPU this measures
+// the queueing of kernels, not their execution.
 #pragma once
 
 #include <cstdint>
@@ -19,12 +20,12 @@ namespace stretto {
 /// The total time of one op, or of one name given to Profile::mark().
 struct ProfileRow {
   std::string name;    ///< "linear", "linear (backward)", or the name of a mark.
-  int64_t calls = 0;   ///< The number of calls.
-  double seconds = 0;  ///< Their total time.
+  int64_t calls = 0;   ///< Number of calls.
+  double seconds = 0;  ///< Total time of all calls.
 };
 
-/// Collects the times of the thread that constructs it, until it is destroyed. At most one per
-/// thread at a time.
+/// Collects the times of the thread that constructs it, until it is destroyed. A thread can have
+/// only one Profile at a time.
 class Profile {
  public:
   /// Starts collecting; throws if this thread has another Profile.
@@ -33,7 +34,7 @@ class Profile {
   Profile(const Profile&) = delete;
   Profile& operator=(const Profile&) = delete;
 
-  /// Attributes the time since the last op or mark to `name`.
+  /// Attributes the time since the last event to `name`.
   void mark(const char* name);
   /// Returns the times so far, longest first.
   std::vector<ProfileRow> rows() const;

@@ -18,7 +18,8 @@ bool backward_follows() { return thread_state.recording || thread_state.recorded
 bool is_recomputing() { return thread_state.recompute && thread_state.recompute->recomputing(); }
 
 void check_not_recomputed(const char* op, const char* what) {
-  check(!thread_state.recompute, op, what, " under checkpoint(), which would run the call twice");
+  check(!thread_state.recompute, op, what,
+        " cannot be used under checkpoint(), because checkpoint() runs the call twice");
 }
 
 void RecomputeRecord::check_unchanged() const {
@@ -41,16 +42,18 @@ RecomputeScope::~RecomputeScope() { thread_state = before_; }
 
 void RecomputeScope::finish() const {
   if (!recomputing_ || next_ == record_.values.size()) return;
-  fail("checkpoint", "the recording run used ", record_.values[next_].what,
-       ", but the recomputing run did not; both must do the same (is the module in another mode?)");
+  fail("checkpoint", "the recording run (forward) used ", record_.values[next_].what,
+       ", but the recomputing run (backward) did not; both must do the same, so a module must not "
+       "switch between training and evaluation before the backward pass");
 }
 
 const std::any& RecomputeScope::next_recorded(const char* what) {
   const bool more = next_ < record_.values.size();
   check(more && std::strcmp(record_.values[next_].what, what) == 0, "checkpoint",
-        "the recomputing run uses ", what, ", but the recording run used ",
+        "the recomputing run (backward) uses ", what, ", but the recording run (forward) used ",
         more ? record_.values[next_].what : "nothing more",
-        "; both must do the same (is the module in another mode?)");
+        "; both must do the same, so a module must not switch between training and evaluation "
+        "before the backward pass");
   return record_.values[next_++].value;
 }
 
@@ -59,7 +62,9 @@ RandomKey RecomputeScope::next_key() {
 }
 
 void RecomputeScope::before_set() {
-  fail("set_random_state", "under checkpoint(), which would run it twice");
+  fail("set_random_state",
+       "the random state cannot be set under checkpoint(), because checkpoint() runs the function "
+       "twice");
 }
 
 void RecomputeScope::note_reads(const char* op, const Tensors& inputs) {
@@ -67,23 +72,24 @@ void RecomputeScope::note_reads(const char* op, const Tensors& inputs) {
   for (const Tensor& x : inputs) {
     if (!x.defined() || !from_outside(x)) continue;
     if (record_.inputs.contains(&x.storage())) continue;
-    check(!x.requires_grad() || x.is_leaf(), "checkpoint", "the function reads (", op,
-          ") a tensor (", x,
-          ") that is the result of recorded ops outside of it; pass it as an input");
+    check(!x.requires_grad() || x.is_leaf(), "checkpoint", "op \"", op,
+          "\" in the function reads a tensor (", x,
+          "), which was computed by recorded ops outside of the function; pass the tensor as an "
+          "input");
     record_.read.try_emplace(x.id(),
                              RecomputeRecord::Read{x, &x.storage(), x.storage().version, op});
   }
 }
 
 void RecomputeScope::check_in_place(const char* op, const Tensor& x) const {
-  check(!from_outside(x), op, "changes a tensor (", x,
-        ") in place that was made outside of the function that checkpoint() runs, and would be "
-        "changed twice; change it inside recorded()");
+  check(!from_outside(x), op, "the tensor (", x,
+        ") was made outside of the function that checkpoint() runs, and would be changed in place "
+        "twice; change it inside recorded()");
 }
 
 namespace {
 
-// Returns x as a leaf: the input of a run.
+// Returns a leaf with the data of x: an input of a run.
 Tensor as_leaf(const Tensor& x, bool requires_grad) {
   if (!x.defined()) return x;
   Tensor leaf = x.detach();
@@ -117,8 +123,8 @@ Tensor checkpoint(std::function<Tensor(const Tensors&)> f, const Tensors& inputs
       "checkpoint", inputs, outputs,
       [f = std::move(f), saved, record](Backward& b) {
         record->check_unchanged();
-        // If the backward pass itself is recorded (create_graph), so is the recomputing run: its
-        // inputs stay connected to the saved ones. Otherwise they are leaves.
+        // If the backward pass itself is recorded (create_graph), the inputs of the recomputing run
+        // are aliases, connected to the saved inputs on the tape. Otherwise they are new leaves.
         Tensors own = grad_enabled() ? aliases(values_of(saved)) : Tensors();
         const GradMode on(true);
         for (size_t i = own.size(); i < saved.size(); ++i)

@@ -2,21 +2,21 @@
 //
 // checkpoint(f, inputs) runs f twice. The recording run, in the forward pass, computes the result
 // without saving anything on the tape. The recomputing run, in the backward pass, repeats f with
-// the tape on. It may be on another thread, after other calls have used random numbers and changed
-// state. Every value that f gets from such state must therefore come from recorded(): the recording
-// run stores the value, the recomputing run returns the stored one.
+// the tape on. This second run may be on another thread, after other calls have used random numbers
+// and changed state. Every value that f gets from such state must therefore come from recorded():
+// the recording run stores the value, and the recomputing run returns the stored value.
 //
 //     const Tensor rows = recorded("MyMap", [&] { return next_draw(); });
 //
 // Keys of the program's random state (next_random_key) are recorded automatically.
 //
 // Functions that cannot be repeated raise an error, if possible in the recording run:
-//   - setting the random state, and recorded values inside parallel_for,
+//   - setting the random state, or calling recorded() inside parallel_for,
 //   - an in-place change of a tensor made outside of the function,
-//   - a cache or recurrent state that the call would advance,
+//   - using a cache or a recurrent state, which the function would advance twice,
 //   - reading the result of recorded ops that is not among the inputs.
 // Errors of the recomputing run:
-//   - a tensor read by the recording run was changed in between,
+//   - a tensor read by the recording run was changed before the recomputing run,
 //   - the recorded values are requested in another order or number.
 // Not detected: threads that the function itself starts, and C++ variables that it changes.
 #pragma once
@@ -40,28 +40,29 @@ bool backward_follows();
 /// True in the recomputing run of checkpoint().
 bool is_recomputing();
 
-/// Throws in both runs of checkpoint(): "[op] <what> under checkpoint(), which would run the call
-/// twice". For calls that cannot be repeated.
+/// Throws in both runs of checkpoint(): "[op] <what> cannot be used under checkpoint() …". For
+/// calls that cannot be repeated.
 void check_not_recomputed(const char* op, const char* what);
 
-/// What the recording run of one function stores for the recomputing run.
+/// The data that the recording run of a function stores for the recomputing run.
 struct RecomputeRecord {
   /// A value passed through recorded().
   struct Value {
     const char* what = "";  ///< The name given to recorded(), for errors.
-    std::any value;         ///< The result of its `next`.
+    std::any value;         ///< The result of the function `next` that was passed to recorded().
   };
-  /// A tensor from outside of the function that one of its ops read.
+  /// A tensor made outside of the function and read by an op of the function.
   struct Read {
     Tensor tensor;                     ///< The tensor.
-    const Storage* storage = nullptr;  ///< Its storage at that time.
+    const Storage* storage = nullptr;  ///< Its storage when it was read.
     uint32_t version = 0;              ///< The version of that storage.
     const char* op = "";               ///< The first op that read it.
   };
-  std::vector<Value> values;         ///< In the order in which they were recorded.
-  std::set<const Storage*> inputs;   ///< Storages of the inputs, which Saved checks.
+  std::vector<Value> values;  ///< In the order in which they were recorded.
+  /// Storages of the inputs. Their changes are detected by Saved, not by check_unchanged().
+  std::set<const Storage*> inputs;
   std::map<const void*, Read> read;  ///< Tensors read, by Tensor::id().
-  /// Throws if a tensor in `read` has changed since.
+  /// Throws if a tensor in `read` was changed after it was read.
   void check_unchanged() const;
 };
 
@@ -74,7 +75,7 @@ class RecomputeScope final : public RandomSource {
   RecomputeScope(const RecomputeScope&) = delete;
   RecomputeScope& operator=(const RecomputeScope&) = delete;
 
-  /// Ends the run: throws if a recomputing run has not used all recorded values.
+  /// Checks the end of a run: throws if a recomputing run has not used all recorded values.
   void finish() const;
   /// True in the recomputing run.
   bool recomputing() const { return recomputing_; }
@@ -88,8 +89,8 @@ class RecomputeScope final : public RandomSource {
 
   // For the tape.
 
-  /// In the recording run: notes which tensors from outside of the function an op reads. Throws if
-  /// one of them is the result of recorded ops.
+  /// In the recording run: stores in `read` the inputs of an op that were made outside of the
+  /// function. Throws if one of them is the result of recorded ops.
   void note_reads(const char* op, const Tensors& inputs);
   /// Throws if x was made outside of the function.
   void check_in_place(const char* op, const Tensor& x) const;
@@ -107,13 +108,13 @@ class RecomputeScope final : public RandomSource {
 
 /// Returns next(). In the recording run of checkpoint() the result is stored; the recomputing run
 /// returns the stored result instead, which must not be changed in place. next() itself may change
-/// tensors from outside of the function. `what` names the value in errors.
+/// tensors made outside of the function. `what` is the name of the value in errors.
 template <class F>
 auto recorded(const char* what, F&& next) -> std::invoke_result_t<F&> {
   return thread_state.recompute ? thread_state.recompute->value_of(what, next) : next();
 }
 
-/// Restores the thread state from outside of the function, for next().
+/// A scope for the call of next(), in which the thread has the state from before the run.
 struct RecomputeScope::Outside {
   /// Starts the scope.
   explicit Outside(const RecomputeScope& recompute) { thread_state = recompute.before_; }
@@ -125,8 +126,8 @@ template <class F>
 auto RecomputeScope::value_of(const char* what, F&& next) -> std::invoke_result_t<F&> {
   using T = std::invoke_result_t<F&>;
   check(!thread_state.in_body, what,
-        "inside parallel_for, under checkpoint(): what the recomputing run would get depends on "
-        "the order of threads; call it before parallel_for");
+        "cannot be called inside parallel_for under checkpoint(): its result would depend on the "
+        "order of the threads; make this call before parallel_for");
   if (recomputing_) return std::any_cast<const T&>(next_recorded(what));
   T value = [&] {
     const Outside outside(*this);

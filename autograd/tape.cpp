@@ -14,10 +14,12 @@ namespace {
 std::atomic<bool> anomaly_on{false};
 std::atomic<uint64_t> next_number{1};
 
-// Deletes a node without recursion. Its closure and inputs may own the last reference to the next
-// node, and so on down a chain of any length, so nodes are queued here and deleted one by one.
+// Deletes a node without recursion. Its closure and inputs may own the last reference to another
+// node, and so on along a chain of any length, so nodes are queued here and deleted one by one.
 void delete_node(Node* node) {
-  thread_local Node* waiting = nullptr;  // not a container: static tensors outlive thread-locals
+  // A pointer, not a container: static tensors are destroyed after the thread-local objects of the
+  // main thread, when a container would already be gone.
+  thread_local Node* waiting = nullptr;
   thread_local bool draining = false;
   node->next_to_delete = waiting;
   waiting = node;
@@ -31,7 +33,7 @@ void delete_node(Node* node) {
   draining = false;
 }
 
-// True while all_finite() reads tensors: the ops that it runs are not checked.
+// True while all_finite() reads tensors: the ops that all_finite() runs are not checked.
 thread_local bool checking_finite = false;
 
 Gradient& gradient_of(const Tensor& x) {
@@ -39,24 +41,25 @@ Gradient& gradient_of(const Tensor& x) {
   return *x.gradient();
 }
 
-// Recording replaces the tape entry of each output. It must not replace that of an input, of a
-// parameter or of another output.
+// Recording replaces the tape entry of each output. Throws if an output is the same tensor as an
+// input, a parameter or another output, whose entry must not be replaced.
 void check_outputs(const char* op, const Tensors& inputs, const Tensors& outputs) {
   for (size_t i = 0; i < outputs.size(); ++i) {
     const Tensor& y = outputs[i];
     if (!y.defined() || !is_floating(y.dtype())) continue;
-    const char* what = y.requires_grad() && y.is_leaf() ? "is a leaf with a gradient" : nullptr;
+    const char* what =
+        y.requires_grad() && y.is_leaf() ? "is a leaf that requires a gradient" : nullptr;
     for (const Tensor& x : inputs)
       if (y.same(x)) what = "is one of its inputs";
     for (size_t j = 0; j < i; ++j)
-      if (y.same(outputs[j])) what = "is another of its outputs too";
+      if (y.same(outputs[j])) what = "is the same tensor as another output";
     if (what)
       fail(op, "output ", int64_t(i), " (", y, ") ", what,
            "; record() needs new tensors (detach() makes one)");
   }
 }
 
-// Replaces attach() in the recording run of checkpoint().
+// Called instead of attach() in the recording run of checkpoint().
 void mark_outputs(const char* op, const Tensors& inputs, Tensors& outputs) {
   if (std::none_of(inputs.begin(), inputs.end(), leads_back)) return;
   check_outputs(op, inputs, outputs);
@@ -130,14 +133,15 @@ Backward::Backward(Engine& engine, Node& node, Tensors grads)
 
 Saved::Saved(const Tensor& x) {
   if (!x.defined()) return;
-  // Only if the version is 0: x is then unchanged since its op computed it.
+  // Recompute x only if the version is 0: x is then unchanged since its op computed it.
   if (x.tape() && x.tape()->again && x.storage().version == 0) {
     again_ = x.tape()->again;
     return;
   }
   x_ = x;
   if (x.requires_grad() && x.is_leaf()) {
-    // Not the leaf's own handle: it owns the gradient, whose graph may own this Saved.
+    // The leaf's own handle is not saved: it owns the leaf's gradient, and the graph of that
+    // gradient may own this Saved (a reference cycle).
     x_ = x.detach();
     x_.tape() = x.tape();
   }
@@ -185,7 +189,7 @@ Tensor Backward::output(size_t i) const {
   check(out.kept.defined(), node_.op, "output ", i,
         " was not saved for the backward pass; record() needs Keep::outputs");
   check(out.kept.storage().version == out.version, node_.op,
-        "its output was changed in place, but the backward pass needs it; clone() it first");
+        "the output was changed in place, but the backward pass needs it; clone() it first");
   Tensor y = out.kept.detach();
   if (!grad_enabled()) return y;
   y.tape() = out.entry.lock();
@@ -217,7 +221,7 @@ Tensors record(const char* op, const Tensors& inputs, Tensors outputs, BackwardF
   if (thread_state.recompute) thread_state.recompute->note_reads(op, inputs);
   if (anomaly_on) {
     check(all_finite(outputs) || !all_finite(inputs), op,
-          "the result of this op is the first with NaN or infinity (anomaly detection)");
+          "this op produced NaN or infinity from finite inputs (anomaly detection)");
   }
   if (recording(inputs)) {
     attach(op, inputs, outputs, std::move(backward), keep);
@@ -238,11 +242,11 @@ Tensor record(const char* op, const Tensors& inputs, Tensor output, BackwardFn b
 
 void check_in_place(const char* op, const Tensor& x) {
   if (thread_state.recompute) thread_state.recompute->check_in_place(op, x);
-  check(!(grad_enabled() && x.requires_grad()), op,
-        "in-place change of a tensor that requires a gradient (", x,
-        "); do it under NoGrad, or use the op that makes a new tensor");
-  check(!overlaps_itself(x), op, "in-place change of ", x, " with strides ", x.strides(),
-        ", which shows some elements more than once; change a clone() of it");
+  check(!(grad_enabled() && x.requires_grad()), op, "the tensor (", x,
+        ") requires a gradient and cannot be changed in place while ops are recorded; use NoGrad, "
+        "or an op that returns a new tensor");
+  check(!overlaps_itself(x), op, "the tensor (", x, ") with strides ", x.strides(),
+        " has several elements at one address and cannot be changed in place; change a clone()");
 }
 
 bool Tensor::requires_grad() const { return defined() && tape() && tape()->requires_grad; }
@@ -251,7 +255,7 @@ bool Tensor::is_leaf() const { return !tape() || !(tape()->node || tape()->recor
 
 Tensor Tensor::set_requires_grad(bool value) const {
   check(!value || is_floating(dtype()), "set_requires_grad",
-        "only floating tensors have gradients; got ", *this);
+        "only floating-point tensors have gradients; got ", *this);
   check(is_leaf(), "set_requires_grad",
         "the tensor is the result of a recorded op; detach() it first");
   if (!tape()) {
@@ -267,7 +271,7 @@ Tensor Tensor::set_requires_grad(bool value) const {
 
 void Tensor::register_post_accumulate_grad_hook(std::function<void()> hook) const {
   check(requires_grad() && is_leaf(), "register_post_accumulate_grad_hook",
-        "for leaves that require a gradient");
+        "the tensor must be a leaf that requires a gradient");
   tape()->accumulated.push_back(std::make_shared<const std::function<void()>>(std::move(hook)));
   Engine::any_leaf_hooks = true;
 }
@@ -275,8 +279,8 @@ void Tensor::register_post_accumulate_grad_hook(std::function<void()> hook) cons
 Tensor Tensor::grad() const { return gradient() ? gradient()->value : Tensor(); }
 
 void Tensor::set_grad(const Tensor& gradient) const {
-  check(!gradient.defined() || gradient.shape() == shape(), "set_grad", "gradient ", gradient,
-        " of a tensor ", *this);
+  check(!gradient.defined() || gradient.shape() == shape(), "set_grad", "the gradient (", gradient,
+        ") must have the shape of the tensor (", *this, ")");
   gradient_of(*this) = {.value = gradient, .sum = {}};
 }
 

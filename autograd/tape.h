@@ -1,4 +1,4 @@
-// The tape: how ops record their backward, and how gradients are computed.
+// The tape: how ops record their backward closures, and how gradients are computed.
 //
 // Every op, built in or user-defined, ends with record(): forward and backward are one function.
 //
@@ -8,12 +8,13 @@
 //     }
 //
 // The closure gets the gradient of the output and returns one gradient per input, in order; an
-// undefined one means zero. It is written in differentiable ops, so it can be differentiated again.
-// It captures the inputs it needs as Saved, which detects that they were overwritten in between.
+// undefined gradient means zero. The closure uses differentiable ops only, so it can be
+// differentiated again. It captures the inputs it needs as Saved objects, which detect changes made
+// in place after the forward pass.
 //
-// Nodes form a graph from outputs to inputs. Backward visits them in reverse creation order, so
-// gradients are always summed in the same order and repeated passes are bit-identical. Both the
-// traversal and the destruction of long chains are iterative.
+// Nodes form a graph from outputs to inputs. The backward pass visits nodes in reverse creation
+// order, so gradients are always summed in the same order and repeated backward passes are
+// bit-identical. Neither the traversal nor the destruction of long chains uses recursion.
 #pragma once
 
 #include <atomic>
@@ -55,16 +56,16 @@ struct NoGrad : GradMode {
   NoGrad() : GradMode(false) {}
 };
 
-/// Turns anomaly detection on or off (the default). While it is on, every op checks its result and
-/// every backward closure its gradients: the first one that turns finite input into NaN or infinity
-/// throws an Error that names the op. Slow; for debugging.
+/// Turns anomaly detection on or off (the default). While it is on, the results of every op and of
+/// every backward closure are checked: an Error that names the op is thrown if NaN or infinity
+/// results from finite inputs. Slow; for debugging.
 void set_anomaly_detection(bool on);
 /// True if anomaly detection is on.
 bool anomaly_detection();
 
-/// A tensor saved for the backward pass. A saved tensor that its op can recompute (rematerialize)
-/// is not stored, but recomputed when it is first read. Saving a leaf keeps its data alive, but
-/// neither the leaf nor its gradient.
+/// A tensor saved for the backward pass. If the op that computed the tensor can recompute it
+/// (rematerialize), it is not stored, but recomputed when it is first read. Saving a leaf keeps the
+/// leaf's data alive, but not its handles or its gradient.
 class Saved {
  public:
   Saved() = default;
@@ -86,9 +87,9 @@ class Saved {
 Tensors values_of(const std::vector<Saved>& saved);
 
 /// Lets later ops recompute x in the backward pass instead of saving it. x is an output that an op
-/// has just recorded; `again` recomputes it from tensors that the op saves for its own backward
-/// anyway, and runs in the backward pass. For ops that are cheap for the size of their outputs. Has
-/// no effect if x is not on the tape.
+/// has just recorded. `again` runs in the backward pass and recomputes x from tensors that the op
+/// saves for its own backward closure anyway. For ops whose outputs are large and cheap to compute.
+/// Has no effect if x is not on the tape.
 void rematerialize(const Tensor& x, std::function<Tensor()> again);
 
 struct Engine;  // autograd/engine.h
@@ -99,12 +100,12 @@ class Backward {
  public:
   /// Returns the gradient of output i; zeros of its shape if no gradient reached the output.
   const Tensor& grad(size_t i = 0);
-  /// Returns the same gradient and gives up the reference to it, so that it can be overwritten if
-  /// it is unique(). At most once for each i.
+  /// Returns the same gradient and drops this object's own reference. If the returned tensor is
+  /// then unique(), the closure may overwrite it. May be called once for each i.
   Tensor take_grad(size_t i = 0);
   /// Returns output i of the forward pass. Only for ops recorded with Keep::outputs.
   Tensor output(size_t i = 0) const;
-  /// True if the gradient of input i is needed; otherwise the closure may return an undefined one.
+  /// True if the gradient of input i is needed. If not, the closure may return an undefined tensor.
   bool needs(size_t i) const;
   /// Returns a number that identifies the running backward pass.
   uint64_t pass() const;
@@ -130,17 +131,18 @@ using BackwardFn = std::function<Tensors(Backward&)>;
 /// What record() saves for Backward::output().
 enum class Keep {
   nothing,  ///< The default.
-  outputs   ///< The op's outputs; they stay in memory until backward.
+  outputs   ///< The op's outputs; they stay in memory until the backward pass.
 };
 
-/// True if an op with these inputs must be recorded: one requires a gradient and recording is on.
+/// True if an op with these inputs must be recorded: recording is on and an input
+/// requires a gradient.
 bool recording(std::initializer_list<Tensor> inputs);
 /// True if an op with these inputs must be recorded.
 bool recording(const Tensors& inputs);
 
-/// Ends an op with one output: puts the output on the tape if one of `inputs` requires a gradient,
-/// else does nothing. `output` must be a new tensor (a view of an input is fine). Returns it. Also
-/// the way to give a user-defined op a gradient (docs/add-an-op.md).
+/// Ends an op with one output: puts the output on the tape if one of `inputs` requires a gradient
+/// and recording is on. Returns `output`, which must be a new tensor (a view of an input is fine).
+/// User-defined ops get their gradients in the same way (docs/add-an-op.md).
 Tensor record(const char* op, const Tensors& inputs, Tensor output, BackwardFn backward,
               Keep keep = Keep::nothing);
 /// Ends an op with several outputs.
@@ -148,14 +150,14 @@ Tensors record(const char* op, const Tensors& inputs, Tensors outputs, BackwardF
                Keep keep = Keep::nothing);
 
 /// Checks that an op may change x in place. Throws if x requires a gradient while recording is on,
-/// if x shows an element more than once, as expanded views do, or if x was made outside of the
-/// function that checkpoint() runs.
+/// if several elements of x are at the same address, as in expanded views, or if x was made outside
+/// of the function that checkpoint() runs.
 void check_in_place(const char* op, const Tensor& x);
 
-/// Returns the gradients of `inputs` for the backward closure of a fused op that is itself recorded
-/// (grad_enabled() in the closure). Runs f, the composed implementation of the op, and
-/// differentiates what f records, starting from the gradients of the op's outputs. This is how
-/// fused ops are differentiated again.
+/// Returns the gradients of `inputs`. For backward closures of fused ops, while the backward pass
+/// itself is recorded (grad_enabled() is true in the closure). Runs f, the composed implementation
+/// of the op, and differentiates the ops that f records, starting from the gradients of the op's
+/// outputs. Second derivatives of fused ops are computed in this way.
 ///
 ///     if (grad_enabled()) return composed_gradient(b, composed_form, {x(), w()});
 Tensors composed_gradient(Backward& b, const std::function<Tensor(const Tensors&)>& f,
@@ -164,22 +166,24 @@ Tensors composed_gradient(Backward& b, const std::function<Tensor(const Tensors&
 Tensors composed_gradient(Backward& b, const std::function<Tensors(const Tensors&)>& f,
                           const Tensors& inputs);
 
-/// Adds the gradients of Σ outputs·gradients to grad() of every leaf that requires one. An omitted
-/// gradient is 1 and needs an output with a single element. Existing gradients are added to in
-/// place, unless create_graph puts them on the tape. Threads may run passes that share leaves if
-/// each has its own graph: their gradients are added in the order of arrival. Two passes over one
-/// graph at the same time are an error.
+/// Adds the gradients of Σ outputs·gradients to grad() of every leaf that requires a gradient. A
+/// gradient of an output may be omitted if the output has a single element; it is then 1. If a leaf
+/// already has a gradient, the new one is added to it in place, or with an op on the tape if
+/// create_graph is set. Backward passes on several threads may share leaves if each pass has its
+/// own graph: the gradients of a leaf are then added in the order in which they are computed. Two
+/// backward passes over one graph at the same time are an error.
 void backward(const Tensors& outputs, const Tensors& gradients = {}, BackwardOptions options = {});
 
-/// Returns the same gradients for `inputs` and accumulates nothing in leaves; undefined for an
-/// input that the outputs do not depend on. Visits only ops on a path to one of the inputs.
+/// Returns the same gradients for `inputs`, and does not change the gradients of leaves. The
+/// result is undefined for an input that the outputs do not depend on. Visits only ops on a path
+/// to one of the inputs.
 Tensors grad(const Tensors& outputs, const Tensors& inputs, const Tensors& gradients = {},
              BackwardOptions options = {});
 
-/// Returns f(inputs) without saving its intermediate results: backward runs f again (Chen et al.,
-/// "Training deep nets with sublinear memory cost", 2016). The recomputing run gets the same random
-/// numbers and recorded values as the recording run; autograd/recompute.h lists what raises an
-/// error. Parameters used inside f get their gradients too.
+/// Returns f(inputs) without saving the intermediate results of f: the backward pass runs f again
+/// (Chen et al., "Training deep nets with sublinear memory cost", 2016). The second run gets the
+/// same random numbers and recorded values as the first run; autograd/recompute.h lists the calls
+/// in f that raise an error. Parameters used inside f get their gradients too.
 Tensor checkpoint(std::function<Tensor(const Tensors&)> f, const Tensors& inputs);
 
 /// One recorded op.
@@ -187,16 +191,18 @@ struct Node : std::enable_shared_from_this<Node> {
   const char* op = "";                             ///< Name of the op.
   uint64_t number = 0;                             ///< Position in the order of creation.
   std::vector<std::shared_ptr<TapeEntry>> inputs;  ///< Null for inputs that need no gradient.
-  BackwardFn backward;                             ///< The closure; null once it is spent.
+  BackwardFn backward;                             ///< The closure; null after it was freed.
   /// Whether the closure can run, is running, or has run and was freed.
   enum class State { ready, running, spent };
   std::atomic<State> state{State::ready};  ///< The current state.
   Node* next_to_delete = nullptr;          ///< Links nodes that are being destroyed.
   /// One output of the op.
   struct Output {
-    Shape shape;                     ///< Shape of the output and of its gradient.
-    TensorOptions options;           ///< Dtype and device of the output.
-    Tensor kept;                     ///< The output itself (Keep::outputs), off the tape: no cycle.
+    Shape shape;            ///< Shape of the output and of its gradient.
+    TensorOptions options;  ///< Dtype and device of the output.
+    /// The output itself, only with Keep::outputs. Detached from the tape, because its tape entry
+    /// owns this node (a reference cycle).
+    Tensor kept;
     uint32_t version = 0;            ///< Version of the storage of `kept` when it was saved.
     std::weak_ptr<TapeEntry> entry;  ///< The tape entry of the output's handles.
   };
@@ -206,18 +212,19 @@ struct Node : std::enable_shared_from_this<Node> {
 /// The accumulated gradient of a leaf.
 struct Gradient {
   Tensor value;  ///< The gradient in the leaf's dtype: grad().
-  /// For a bf16 leaf, from the second pass on: the sum in f32, of which `value` is the rounding.
-  /// Valid only while the storage version of `value` equals `version`.
+  /// For a bf16 leaf, from the second backward pass on: the sum in f32; `value` is this sum rounded
+  /// to bf16. Valid only while the storage version of `value` equals `version`.
   Tensor sum;
   uint32_t version = 0;  ///< Storage version of `value` when `sum` was computed.
 };
 
 /// A tensor's entry on the tape: a leaf, which collects a gradient, or output `index` of `node`.
 struct TapeEntry {
-  bool requires_grad = false;  ///< True if backward computes a gradient for the tensor.
+  bool requires_grad = false;  ///< True if backward() computes a gradient for the tensor.
   std::shared_ptr<Node> node;  ///< The op that computed the tensor; null for a leaf.
   size_t index = 0;            ///< Which output of `node` the tensor is.
-  /// The gradient of a leaf. Owned by the leaf's handles: its graph may own this entry.
+  /// The gradient of a leaf, owned by the leaf's handles. A weak reference, because with
+  /// create_graph the gradient's own graph may own this entry (a reference cycle).
   std::weak_ptr<Gradient> grad;
   Shape shape;        ///< Shape of a leaf.
   DType dtype = f32;  ///< Dtype of a leaf.

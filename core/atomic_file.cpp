@@ -53,8 +53,8 @@ bool names(const std::string& path, int fd) {
          named.st_ino == opened.st_ino && named.st_dev == opened.st_dev;
 }
 
-// Locks the file. False, with errno EBUSY, if another process holds the lock. True if the file
-// system has no locks.
+// Locks the file. Returns false, with errno EBUSY, if another process has locked it. Returns true
+// if the file system has no locks.
 bool lock(int fd) {
   if (::flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return true;
   errno = EBUSY;
@@ -67,8 +67,9 @@ void close_keeping_errno(int fd) {
   errno = reason;
 }
 
-// Removes a leftover at `path`. Only the name is removed, so that the target of a link or a pipe is
-// unchanged. False, with errno, if that fails or another process is writing the file.
+// Removes an old temporary file at `path`. Only the name is removed, so that the target of a link
+// or a pipe is unchanged. Returns false, with errno, if this fails or if another process is
+// writing the file.
 bool remove_leftover(const std::string& path) {
   struct stat info;
   if (::lstat(path.c_str(), &info) != 0) return errno == ENOENT;
@@ -80,14 +81,15 @@ bool remove_leftover(const std::string& path) {
   return gone;
 }
 
-// Creates a new file at `path`, replacing any leftover; opened for writing, and locked while it is
-// open. Returns -1, with errno, on failure: EBUSY if another process has opened it this way.
+// Creates a new file at `path` in place of an old temporary file, opens it for writing and locks
+// it while it is open. Returns -1, with errno, on failure: EBUSY if another process has opened it
+// in this way.
 int open_temporary(const std::string& path, mode_t mode) {
   for (int attempt = 0; attempt < 100; ++attempt) {
     const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode);
     if (fd >= 0) {
       const bool locked = lock(fd);
-      // Before it was locked, another process may have removed the file as a leftover.
+      // Before the file was locked, another process may have removed it as an old temporary file.
       if (locked && names(path, fd)) return fd;
       close_keeping_errno(fd);
       if (!locked) return -1;
@@ -126,7 +128,7 @@ void AtomicFile::give_up(const char* what) {
 }
 
 void AtomicFile::put(const void* data, int64_t bytes, std::optional<int64_t> at) {
-  check(fd_ >= 0, "save", path_, ": already committed, or an earlier write failed");
+  check(fd_ >= 0, "save", path_, ": the file was already committed, or an earlier write failed");
   const char* from = static_cast<const char*>(data);
   while (bytes > 0) {
     const ssize_t written =
@@ -145,13 +147,13 @@ void AtomicFile::write(const void* data, int64_t bytes) { put(data, bytes, std::
 void AtomicFile::rewrite(const void* data, int64_t bytes, int64_t at) { put(data, bytes, at); }
 
 void AtomicFile::commit() {
-  check(fd_ >= 0, "save", path_, ": already committed, or an earlier write failed");
+  check(fd_ >= 0, "save", path_, ": the file was already committed, or an earlier write failed");
   int failed = 0;
   while ((failed = ::fsync(fd_)) != 0 && errno == EINTR) {
   }
   if (failed != 0) give_up("fsync failed");
-  // The rename is on disk once the directory is synced. Open the directory before the rename: a
-  // failure to open it can still be undone.
+  // The rename is on disk after the fsync of the directory. The directory is opened before the
+  // rename, because a failure to open it can then still be undone.
   const std::string folder = std::filesystem::path(target_).parent_path().string();
   const Descriptor directory{open_folder(folder.empty() ? "." : folder)};
   if (directory.fd < 0) give_up("cannot open its directory");

@@ -7,12 +7,14 @@
 
 namespace stretto {
 
-/// Writes to path + ".tmp"; commit() flushes that file to disk and renames it to `path`. Without
-/// commit, or on a failure (an Error with the path and the system's reason), the temporary file is
-/// removed and an older file at `path` is unchanged. Exception: if only the last step fails, the
-/// fsync of the directory, the new file is already in place. Symbolic links are followed and
-/// preserved; the permissions of an older file are preserved. A leftover at path + ".tmp" is
-/// removed, never written to; if another process is writing there, the constructor throws.
+/// Writes to a temporary file, path + ".tmp". commit() flushes it to disk and renames it to `path`.
+/// Without commit(), or after a failure (an Error with the path and the system's reason), the
+/// temporary file is removed and an older file at `path` is unchanged. One case is different: if
+/// only the last step, the fsync of the directory, fails, commit() throws although the new file is
+/// already at `path`. If `path` is a symbolic link, the link stays, and the file that it points to
+/// is replaced (the temporary file is next to that file). The permissions of an older file are
+/// preserved. An old temporary file is removed, never written to. The constructor throws if another
+/// process is writing the temporary file.
 class AtomicFile {
  public:
   /// Creates the temporary file.
@@ -23,9 +25,9 @@ class AtomicFile {
 
   /// Appends `bytes` bytes.
   void write(const void* data, int64_t bytes);
-  /// Overwrites bytes that were written, from byte `at` on.
+  /// Overwrites bytes that were already written, starting at byte `at` of the file.
   void rewrite(const void* data, int64_t bytes, int64_t at);
-  /// Puts the file at `path`. Nothing can be written afterwards.
+  /// Flushes the temporary file and renames it to `path`. Nothing can be written afterwards.
   void commit();
 
  private:

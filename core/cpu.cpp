@@ -35,7 +35,7 @@ bool tiles_are_enabled() {
   __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
   return (low >> 17 & 3) == 3;  // TILECFG, TILEDATA
 }
-// Linux allows tiles only to a process that has asked for them, before any thread uses them.
+// Requests tiles: on Linux a process must do so before any of its threads uses them.
 bool ask_for_tiles() {
   constexpr int arch_req_xcomp_perm = 0x1023, tile_data = 18;
   return ::syscall(SYS_arch_prctl, arch_req_xcomp_perm, tile_data) == 0;
@@ -70,7 +70,7 @@ const Cpu& detected() {
 // `emulated` runs on any CPU.
 Isa capped(Isa most) { return most == Isa::emulated ? most : std::min(most, detected().best); }
 
-// STRETTO_CPU, or "" if it is not set.
+// The value of STRETTO_CPU, or "" if it is not set.
 std::string environment() {
   const char* text = std::getenv("STRETTO_CPU");
   return text ? text : "";

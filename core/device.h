@@ -40,7 +40,8 @@ void append_text(std::string& to, Device device);
 /// True if the library was built with the CUDA Toolkit and a usable GPU is present.
 bool cuda_available();
 
-/// Returns one line about CUDA for people: whether it was built in, driver errors, GPUs found.
+/// Returns a description of CUDA in one line: whether the library was built with it, driver errors,
+/// and the GPUs found.
 std::string cuda_description();
 
 /// Throws unless `device` can be used now; the error contains cuda_description().

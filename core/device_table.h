@@ -31,8 +31,8 @@ void append_key(std::string& key, const std::vector<T>& numbers) {
   for (const T& number : numbers) append_key(key, number);
 }
 
-/// Returns make() on the CPU, on a GPU a cached copy of it. The key consists of a name and all
-/// numbers that the table depends on. The table must not be written to.
+/// Returns make() on the CPU, and a cached copy of make() on a GPU. The key consists of a name and
+/// all numbers that the table depends on. The table must not be written to.
 template <class Make, class... Key>
 Tensor device_table(Device device, Make&& make, const Key&... parts) {
   const DefaultDevice host(cpu);

@@ -30,7 +30,7 @@ bool has_value(DType t, double value) {
 }
 
 void check_value(const char* op, DType t, double value) {
-  check(has_value(t, value), op, t, " has no value ", value);
+  check(has_value(t, value), op, t, " cannot represent ", value);
 }
 
 }  // namespace stretto

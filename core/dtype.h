@@ -1,4 +1,4 @@
-// Element types: the enum, the C++ type behind each, and dispatch from one to the other.
+// Element types: the enum, the C++ type of each, and dispatch from a DType to its C++ type.
 #pragma once
 
 #include <bit>
@@ -12,8 +12,8 @@
 
 namespace stretto {
 
-/// Element types. f32 is the default; bf16 is a storage type for training, computed in f32; f64 is
-/// for gradient checks; i64 and i32 are indices; u8 and boolean are masks.
+/// Element types. f32 is the default. bf16 is a storage type for training; computations with it use
+/// f32. f64 is for gradient checks, i64 and i32 are for indices, and u8 and boolean for masks.
 enum class DType : uint8_t { f32, f64, bf16, i64, i32, u8, boolean };
 
 inline constexpr DType f32 = DType::f32;          ///< 32-bit IEEE floating point.
@@ -24,8 +24,8 @@ inline constexpr DType i32 = DType::i32;          ///< 32-bit integer.
 inline constexpr DType u8 = DType::u8;            ///< 8-bit unsigned integer.
 inline constexpr DType boolean = DType::boolean;  ///< Truth value, one byte.
 
-/// bfloat16: the upper half of an f32. Conversion from any type rounds once, to nearest even, and
-/// keeps NaN a NaN.
+/// bfloat16: the upper half of an f32. Conversion from any type rounds once, to nearest even. A NaN
+/// stays a NaN.
 struct BFloat16 {
   uint16_t bits = 0;  ///< The upper 16 bits of the f32.
   BFloat16() = default;
@@ -56,7 +56,8 @@ struct BFloat16 {
     if ((near < 0 ? -double(near) : double(near)) > (value < 0 ? -value : value)) --u;
     return std::bit_cast<float>(u | 1u);
   }
-  // The same from an integer to one that f64 represents exactly, as it does all below 2⁵³.
+  // The same for integers: rounds to odd, to an integer that f64 represents exactly. Magnitudes
+  // below 2⁵³ are returned unchanged.
   template <class I>
   static I to_odd(I value) {
     if constexpr (sizeof(I) < 8) {
@@ -71,17 +72,17 @@ struct BFloat16 {
 
 /// True for f32, f64 and bf16.
 constexpr bool is_floating(DType t) { return t <= DType::bf16; }
-/// Returns the dtype in which sums and products of a floating dtype are computed: f64 for f64, else
-/// f32. Matches compute_t.
+/// Returns the dtype in which sums and products of a floating-point dtype are computed: f64 for
+/// f64, else f32. Matches compute_t.
 constexpr DType compute_type(DType t) { return t == DType::f64 ? DType::f64 : DType::f32; }
-/// True if a floating dtype is narrower than its compute_type(): for bf16.
+/// True if a floating-point dtype is narrower than its compute_type(). True only for bf16.
 constexpr bool is_narrow(DType t) { return is_floating(t) && compute_type(t) != t; }
 /// True for i64 and i32.
 constexpr bool is_index(DType t) { return t == DType::i64 || t == DType::i32; }
 /// True for u8 and boolean.
 constexpr bool is_mask(DType t) { return t == DType::u8 || t == DType::boolean; }
 
-/// Returns the bytes of one element.
+/// Returns the size of one element in bytes.
 constexpr int64_t item_size(DType t) {
   constexpr int64_t sizes[] = {4, 8, 2, 8, 4, 1, 1};
   return sizes[int(t)];
@@ -92,17 +93,18 @@ const char* name(DType t);
 /// Appends the name.
 inline void append_text(std::string& to, DType t) { to += name(t); }
 
-/// Throws unless t is a floating dtype.
+/// Throws unless t is a floating-point dtype.
 inline void check_floating(const char* op, DType t) {
   if (!is_floating(t)) fail(op, "got ", t, "; accepted: f32, f64, bf16");
 }
 
-/// Returns the dtype to which both operands of an arithmetic op are converted: the first of f64,
-/// f32, bf16, i64, i32, u8, bool that is one of them.
+/// Returns the dtype to which both operands of an arithmetic op are converted: the one of a and b
+/// that comes first in the order f64, f32, bf16, i64, i32, u8, bool.
 DType promote(DType a, DType b);
 
-/// True if `t` can represent `value`: any number for a floating dtype (rounded) and for bool (0 or
-/// not 0), whole numbers within the range for integers.
+/// True if `value` can be stored in `t`. Always true for floating-point dtypes (which may round it)
+/// and for bool (which stores only whether it is 0). For integer dtypes true for whole numbers in
+/// the range of the dtype.
 bool has_value(DType t, double value);
 /// Throws unless has_value(t, value).
 void check_value(const char* op, DType t, double value);
@@ -128,7 +130,8 @@ constexpr DType dtype_of() {
   }
 }
 
-/// Returns f<T>() with the type among T, Types… whose dtype is `t`; with the last one if none is.
+/// Returns f<C>(), where C is the one of T, Types… whose dtype is `t`, or the last of them if
+/// there is none.
 template <class T, class... Types, class F>
 decltype(auto) dispatch_among(DType t, F&& f) {
   if constexpr (sizeof...(Types) > 0) {
@@ -144,14 +147,14 @@ decltype(auto) dispatch(DType t, F&& f) {
       t, std::forward<F>(f));
 }
 
-/// Does the same for f32, f64 and bf16 only; throws for other dtypes.
+/// Does the same as dispatch() for f32, f64 and bf16; throws for other dtypes.
 template <class F>
 decltype(auto) dispatch_floating(DType t, const char* op, F&& f) {
   check_floating(op, t);
   return dispatch_among<float, double, BFloat16>(t, std::forward<F>(f));
 }
 
-/// Does the same for i64 and i32 only; throws for other dtypes.
+/// Does the same as dispatch() for i64 and i32; throws for other dtypes.
 template <class F>
 decltype(auto) dispatch_index(DType t, const char* op, F&& f) {
   if (!is_index(t)) fail(op, "indices are ", t, "; accepted: i64, i32");
@@ -162,8 +165,8 @@ decltype(auto) dispatch_index(DType t, const char* op, F&& f) {
 template <class T>
 using compute_t = std::conditional_t<std::is_same_v<T, BFloat16>, float, T>;
 
-/// Converts x to another type, as Tensor::to does. Floating to integer truncates, saturates and
-/// maps NaN to 0; integer to narrower integer wraps around.
+/// Converts x to another type, as Tensor::to does. Conversion from floating-point to integer types
+/// truncates, saturates and maps NaN to 0; conversion to a narrower integer type wraps around.
 template <class To, class From>
 constexpr To convert(From x) {
   using F = compute_t<From>;

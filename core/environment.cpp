@@ -40,8 +40,8 @@ bool environment_lists(const char* name, std::string_view entry,
       std::string names;
       for (const char* const known : accepted)
         names += (names.empty() ? "" : ", ") + std::string(known);
-      fail("environment", name, " names \"", std::string(listed),
-           "\"; accepted, with commas: ", names);
+      fail("environment", name, " contains \"", std::string(listed),
+           "\"; accepted, separated by commas: ", names);
     }
     found = found || listed == entry;
     begin = end + 1;

@@ -1,7 +1,7 @@
-// Errors: the exception types, and the two functions that throw them.
+// Errors: the exception types, and the two functions that throw Error.
 //
 // A message names the op, what it was given (shape, dtype, device) and what it accepts:
-//     [matmul] inner sizes differ: a [2, 3] @ b [4, 5]; the last size of a must equal ...
+//     [matmul] inner sizes differ: a f32 [2, 3], b f32 [4, 5]; the last size of a must equal …
 // Shapes are checked before the code branches by device, so every device reports the same text.
 #pragma once
 
@@ -17,8 +17,8 @@ struct Error : std::runtime_error {
 };
 
 /// Thrown if a device has too little memory for a request, even after the allocator released its
-/// cached blocks. The call can be repeated: caches, states and optimizers are unchanged
-/// (core/all_or_nothing.h); only the random state may have advanced.
+/// cached blocks. The call can be repeated: KV caches, recurrent states and optimizers are as
+/// before the call (core/all_or_nothing.h). Only the random state may have advanced.
 struct OutOfMemory : Error {
   using Error::Error;
 };

@@ -12,8 +12,8 @@
 namespace stretto::cuda {
 
 /// A queue of messages, separate from the device's stream. Calls return without waiting for other
-/// processes. Two exceptions: open_channel(), and the first message between two processes, for
-/// which NCCL connects them. Errors contain NCCL's message.
+/// processes, except open_channel() and the first message between two processes, for which NCCL
+/// connects them. Errors contain NCCL's message.
 class Channel {
  public:
   virtual ~Channel() = default;

@@ -11,10 +11,11 @@
 
 namespace stretto::cuda {
 
-/// The number of GPUs that one process can use.
+/// The maximum number of GPUs that one process can use.
 inline constexpr int max_gpus = 16;
 
-/// Returns the number of usable GPUs; 0 without toolkit, driver or GPU (driver errors 35, 100).
+/// Returns the number of usable GPUs. 0 if the library was built without CUDA, if the driver is
+/// missing or too old (cudaErrorInsufficientDriver), or if the GPUs cannot be queried.
 int device_count();
 /// Implements cuda_description().
 std::string description();
@@ -35,7 +36,8 @@ struct Graph;
 Graph* begin_capture(int device);
 /// Ends the capture.
 void end_capture(Graph* graph);
-/// Queues the graph. Each replay uses new random numbers: those that the program would use now.
+/// Queues the graph. Each replay uses new random numbers, computed from the program's random state
+/// at the time of the replay.
 void replay(Graph* graph);
 /// True if this thread is between begin_capture() and end_capture() on the device.
 bool capturing(int device);

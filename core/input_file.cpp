@@ -35,7 +35,8 @@ void InputFile::read(void* to, int64_t bytes, int64_t at) const {
     const ssize_t got = ::pread(fd_, into, size_t(bytes), at);
     if (got < 0 && errno == EINTR) continue;
     check(got >= 0, op_, path_, ": cannot read: ", std::strerror(errno));
-    check(got > 0, op_, path_, ": ended early; did something else write to it?");
+    check(got > 0, op_, path_, ": the file ends before byte ", at + bytes,
+          "; another program may have shortened it");
     into += got;
     at += got;
     bytes -= got;

@@ -17,7 +17,7 @@ class InputFile {
 
   /// Returns the size in bytes when the file was opened.
   int64_t size() const { return size_; }
-  /// Reads `bytes` bytes from position `at` on; throws if the file ends before.
+  /// Reads `bytes` bytes from position `at` on; throws if the file has fewer bytes there.
   void read(void* to, int64_t bytes, int64_t at) const;
 
  private:

@@ -23,8 +23,8 @@
 #endif
 
 /// Attribute of a function (or function template): compiles it for x86-64-v4 (AVX-512), x86-64-v3
-/// (AVX2) and plain x86-64; the version is chosen when the program loads. Empty with clang, where
-/// loops get plain x86-64 code, and with sanitizers, which cannot handle that choice.
+/// (AVX2) and baseline x86-64; the version is chosen when the program loads. Empty with clang, so
+/// that loops get baseline x86-64 code, and with sanitizers, which do not support this choice.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__CUDACC__) && \
     !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define STRETTO_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
@@ -83,7 +83,7 @@ STRETTO_MATH_INLINE float with_sign(float magnitude, float sign) {
   return from_bits(bits(magnitude) | (bits(sign) & 0x80000000u));
 }
 
-/// Returns a·b + c, rounded once: one instruction in every clone except plain x86-64, which calls
+/// Returns a·b + c, rounded once: one instruction in every clone, except that baseline x86-64 calls
 /// the standard library. Without clones and FMA it is computed in double and may be rounded twice.
 STRETTO_MATH_INLINE float fma(float a, float b, float c) {
 #if defined(__CUDA_ARCH__)
@@ -157,9 +157,10 @@ STRETTO_MATH_INLINE float sin_abs(float x, uint32_t quarters) {
   return a < 2147483648.0f ? value : kNaN;
 }
 
-/// Returns the same for |x| >= 2^31, on the GPU (Payne & Hanek, 1983). Only 96 bits of 2/pi affect
-/// |x|·2/pi modulo 4, from the bit on whose product with the last bit of x is 2. They are chosen by
-/// selections, because an indexed table would be in local memory. NaN for infinities.
+/// Returns sin(|x| + quarters·pi/2) for |x| >= 2^31, on the GPU (Payne & Hanek, 1983). Only 96
+/// bits of 2/pi affect |x|·2/pi modulo 4: those starting at the bit whose product with the last
+/// bit of x is 2. They are chosen by selections, because an indexed table would be in local
+/// memory. NaN for infinities.
 STRETTO_MATH_INLINE float sin_far(float x, uint32_t quarters) {
   const float a = std::fabs(x);
   const uint32_t at = (bits(a) >> 23) - 152u, skip = at & 31u, word = at >> 5;

@@ -1,9 +1,10 @@
 // A small thread pool.
 //
-// Idle workers spin for a few microseconds, then sleep: short gaps between kernels cost nothing,
-// and a shared machine is not kept busy. A caller never waits for a worker that has not started:
-// once all chunks are taken the job is closed, and the caller waits only for workers that have
-// joined it. A worker that the system does not schedule therefore delays nobody.
+// Idle workers spin for a few microseconds, then sleep. Short gaps between kernels therefore
+// cost nothing, and idle workers do not slow down other programs. A caller never waits for a
+// worker that has not started: the job is closed when all its chunks are taken, and the caller
+// waits only for workers that have joined the job. A worker that the system does not schedule
+// delays no other thread.
 #include "core/parallel.h"
 
 #include <atomic>

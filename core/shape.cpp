@@ -7,7 +7,7 @@ namespace stretto {
 namespace {
 
 int64_t checked_dims(int64_t n) {
-  check(n <= Shape::max_dims, "Shape", n, " dimensions; at most ", Shape::max_dims,
+  check(n <= Shape::max_dims, "Shape", "got ", n, " dimensions; at most ", Shape::max_dims,
         " are supported");
   return n;
 }
@@ -23,7 +23,7 @@ Shape::Shape(const int64_t* sizes, Int n) : n_(checked_dims(n)) { std::copy_n(si
 void Shape::push_back(int64_t value) { insert(n_, value); }
 
 void Shape::insert(int64_t at, int64_t value) {
-  check(n_ < max_dims, "Shape", "more than ", max_dims, " dimensions");
+  check(n_ < max_dims, "Shape", "a shape cannot have more than ", max_dims, " dimensions");
   std::copy_backward(v_ + at, v_ + n_, v_ + n_ + 1);
   v_[at] = value;
   ++n_;
@@ -57,7 +57,7 @@ void check_sizes(const char* op, const Shape& sizes) {
   int64_t product = 1;
   bool overflow = false;
   for (int64_t size : sizes) {
-    check(size >= 0, op, "negative size in shape ", sizes);
+    check(size >= 0, op, "shape ", sizes, " has a negative size");
     if (size > 0) overflow |= __builtin_mul_overflow(product, size, &product);
   }
   check(!overflow && product < (int64_t(1) << 58), op, "shape ", sizes, " has too many elements");
@@ -98,7 +98,7 @@ Shape broadcast_shapes(const char* op, const Shape& a, const Shape& b) {
 }
 
 int64_t wrap_dim(const char* op, int64_t d, int64_t dim) {
-  check(d >= -dim && d < dim, op, "dimension ", d, " of a tensor with ", dim,
+  check(d >= -dim && d < dim, op, "dimension ", d, " is out of range for a tensor with ", dim,
         dim == 1 ? " dimension" : " dimensions");
   return d < 0 ? d + dim : d;
 }
@@ -132,7 +132,7 @@ bool reshape_strides(const Shape& sizes, const Shape& strides, const Shape& to, 
     result = contiguous_strides(to);
     return true;
   }
-  // Walk both shapes from the last dimension on, one run of evenly spaced elements at a time.
+  // Compares both shapes from the last dimension on, one run of evenly spaced elements at a time.
   result = to;
   int64_t t = to.dim() - 1;
   for (int64_t d = sizes.dim() - 1; d >= 0;) {
@@ -161,7 +161,7 @@ Shape infer_shape(const char* op, const Shape& shape, int64_t numel) {
   int64_t unknown = -1, known = 1;
   for (int64_t d = 0; d < shape.dim(); ++d) {
     if (shape[d] == -1) {
-      check(unknown < 0, op, "more than one -1 in shape ", shape);
+      check(unknown < 0, op, "shape ", shape, " has more than one -1");
       unknown = d;
     } else {
       check(!__builtin_mul_overflow(known, shape[d], &known), op, "shape ", shape,

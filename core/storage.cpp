@@ -55,8 +55,8 @@ void* system_allocate(int64_t bytes, Device device) {
   if (bytes < 4 * huge_page) return std::aligned_alloc(64, size_t((bytes + 63) / 64 * 64));
   void* block = std::aligned_alloc(huge_page, size_t((bytes + 63) / 64 * 64));
 #if defined(__linux__)
-  // Only whole huge pages inside the request, so that no memory beyond it is committed. Ignored if
-  // the system has no huge pages.
+  // Requests huge pages only for the whole huge pages inside the request, so that no memory beyond
+  // the request is committed. Ignored if the system has no huge pages.
   if (block) madvise(block, size_t(bytes / huge_page * huge_page), MADV_HUGEPAGE);
 #endif
   return block;
@@ -202,7 +202,8 @@ Allocator& allocator(Device device) {
       list->push_back(std::make_unique<Allocator>(Device(DeviceType::cuda, i)));
     return list;
   }();
-  check(device.index >= 0 && device.index < cuda::max_gpus, "Device", "no device ", device);
+  check(device.index >= 0 && device.index < cuda::max_gpus, "Device", "there is no device ",
+        device);
   return *(*all)[device.is_cpu() ? 0 : size_t(device.index) + 1];
 }
 

@@ -1,9 +1,9 @@
 // Storage: one block of memory on a device, shared by all tensors that view it; and the caching
 // allocator of these blocks.
 //
-// Policy: a request is rounded up to a multiple of 64 bytes (up to 512 bytes) or of an eighth of
-// the power of two below it, so that few distinct sizes exist. A freed block goes to the free list
-// of its size. CPU blocks are aligned to 64 bytes.
+// The allocator rounds a request up, so that few distinct sizes exist: to a multiple of 64 bytes
+// (up to 512 bytes), or of an eighth of the power of two below the request. A freed block goes to
+// the free list of its size. CPU blocks are aligned to 64 bytes.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ struct MemoryStats {
   int64_t live = 0;           ///< Requested bytes that are in use now.
   int64_t peak = 0;           ///< Maximum of `live` since the last reset.
   int64_t cached = 0;         ///< Bytes of freed blocks that can be reused.
-  int64_t limit = INT64_MAX;  ///< Maximum taken from the system: set_memory_limit().
+  int64_t limit = INT64_MAX;  ///< Maximum taken from the system (set_memory_limit()).
   int64_t allocations = 0;    ///< The number of requests since the start.
 };
 
@@ -80,8 +80,9 @@ struct Storage {
   /// Incremented by every in-place change through any view, so that the tape detects that a saved
   /// tensor was overwritten.
   uint32_t version = 0;
-  uint64_t scope = thread_state.scope;  ///< The run of checkpoint() that made this; 0 if none.
-  std::shared_ptr<PoolBlocks> pool;     ///< The pool of the block; null for the allocator.
+  /// The run of checkpoint() in which the storage was made; 0 if outside of any run.
+  uint64_t scope = thread_state.scope;
+  std::shared_ptr<PoolBlocks> pool;  ///< The pool of the block; null for the allocator.
 };
 
 /// Copies bytes between any two devices. When it returns, the source may be overwritten.

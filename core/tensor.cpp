@@ -108,13 +108,13 @@ template std::vector<uint8_t> Tensor::to_vector() const;
 
 template <class T>
 T Tensor::item() const {
-  check(numel() == 1, "item", "needs one element, got ", *this);
+  check(numel() == 1, "item", "the tensor must have one element; got ", *this);
   if constexpr (std::is_floating_point_v<T>) {
     if (is_index(dtype())) {
       const int64_t value = to_vector<int64_t>()[0];
       const T rounded = T(value);
-      check(rounded < T(0x1p63) && int64_t(rounded) == value, "item", value, " is not exact in ",
-            dtype_of<T>(), "; read it with item<int64_t>()");
+      check(rounded < T(0x1p63) && int64_t(rounded) == value, "item", value,
+            " cannot be represented exactly in ", dtype_of<T>(), "; read it with item<int64_t>()");
       return rounded;
     }
   }
@@ -126,8 +126,8 @@ template float Tensor::item() const;
 template int64_t Tensor::item() const;
 
 Tensor::operator bool() const {
-  check(defined(), "bool", "an undefined tensor is neither true nor false; see defined()");
-  check(numel() == 1, "bool", *this, " is neither true nor false; needs one element");
+  check(defined(), "bool", "an undefined tensor does not convert to bool; use defined()");
+  check(numel() == 1, "bool", "only a tensor with one element converts to bool; got ", *this);
   return is_index(dtype()) ? item<int64_t>() != 0 : item() != 0;
 }
 
@@ -193,9 +193,9 @@ void check_same_device(const char* op, std::initializer_list<const Tensor*> tens
   for (const Tensor* x : tensors) {
     if (!x->defined()) continue;
     if (!first) first = x;
-    check(x->device() == first->device(), op, "tensors on different devices: ", first->dtype(), " ",
-          first->shape(), " on ", first->device(), " and ", x->dtype(), " ", x->shape(), " on ",
-          x->device());
+    check(x->device() == first->device(), op,
+          "the tensors are on different devices: ", first->dtype(), " ", first->shape(), " on ",
+          first->device(), " and ", x->dtype(), " ", x->shape(), " on ", x->device());
   }
 }
 

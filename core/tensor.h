@@ -30,7 +30,7 @@ struct TensorOptions {
 
 /// Options of backward() and grad().
 struct BackwardOptions {
-  bool retain_graph = false;  ///< Keeps the saved tensors, so that backward can run again.
+  bool retain_graph = false;  ///< Keeps the saved tensors, so that backward() can run again.
   bool create_graph = false;  ///< Records the backward pass itself, for gradients of gradients.
 };
 
@@ -79,7 +79,7 @@ class Tensor {
   /// C++ type of dtype().
   template <class T>
   T* data() const {
-    check(dtype_of<T>() == dtype(), "data", "asked for ", dtype_of<T>(), ", the tensor is ",
+    check(dtype_of<T>() == dtype(), "data", "the C++ type is ", dtype_of<T>(), ", the tensor is ",
           dtype());
     return static_cast<T*>(get().storage->data) + offset();
   }
@@ -89,7 +89,7 @@ class Tensor {
   }
 
   /// Returns the only element, from any device and dtype. Throws unless the tensor has one element.
-  /// An i64 or i32 that T cannot hold exactly is an error: read it with item<int64_t>().
+  /// An i64 or i32 that T cannot represent exactly is an error: read it with item<int64_t>().
   template <class T = double>
   T item() const;
   /// Returns all elements in row-major order, converted to T, from any device.
@@ -107,8 +107,8 @@ class Tensor {
   Tensor transpose(Int d0, Int d1) const;
   /// Returns a view whose dimension i is dimension order[i] of this tensor.
   Tensor permute(const Shape& order) const;
-  /// Returns a view that repeats sizes of 1 to those of `shape`, and in new leading dimensions; −1
-  /// keeps a size.
+  /// Returns a view with shape `shape` in which dimensions of size 1 are repeated. New dimensions
+  /// are added in front. A size of −1 in `shape` means the tensor's own size.
   Tensor expand(const Shape& shape) const;
   /// Returns a view without dimension d; throws unless its size is 1.
   Tensor squeeze(Int d) const;
@@ -126,10 +126,11 @@ class Tensor {
   Tensor operator[](Int index) const { return select(0, index); }
   /// Returns this tensor if it is contiguous, else a row-major copy.
   Tensor contiguous() const;
-  /// Returns the elements in another dtype, this tensor if it has that dtype. Floating to integer
-  /// truncates, saturates and maps NaN to 0; integer to narrower integer wraps around.
+  /// Returns the elements in another dtype, or this tensor if it already has that dtype. Conversion
+  /// from floating-point to integer dtypes truncates, saturates and maps NaN to 0; conversion to a
+  /// narrower integer dtype wraps around.
   Tensor to(DType dtype) const;
-  /// Returns the elements on another device, this tensor if it is there.
+  /// Returns the elements on another device, or this tensor if it is already there.
   Tensor to(Device device) const;
   /// Returns a row-major copy.
   Tensor clone() const;
@@ -145,25 +146,27 @@ class Tensor {
   /// True unless the tensor is the result of a recorded op.
   bool is_leaf() const;
   /// Returns the gradient that backward() has accumulated for this leaf, in its dtype; undefined if
-  /// there is none yet. Later passes add to it in place. A bf16 gradient is accumulated in f32 from
-  /// the second pass on and rounded after each pass; after set_grad() or an in-place change of the
-  /// gradient, accumulation restarts from the new value.
+  /// there is none yet. Later backward passes add to it in place. A bf16 gradient is accumulated in
+  /// f32 from the second backward pass on, and rounded after each one. After set_grad() or an
+  /// in-place change of the gradient, accumulation restarts from the new value.
   Tensor grad() const;
   /// Replaces the gradient; an undefined tensor clears it. Throws if the shape differs.
   void set_grad(const Tensor& gradient) const;
   /// Returns a view of the same elements that is not on the tape.
   Tensor detach() const;
-  /// Adds the gradients of this tensor to grad() of all leaves it was computed from. `gradient` is
-  /// the gradient of this tensor, of the same shape; the default is 1 and needs a single element.
+  /// Adds the gradients of this tensor to grad() of all leaves from which it was computed.
+  /// `gradient` is the gradient of this tensor, of the same shape. It may be omitted if this tensor
+  /// has a single element, and is then 1.
   void backward(const Tensor& gradient = {}, BackwardOptions options = {}) const;
   /// Calls `hook` with the complete gradient of this tensor in every backward pass; a defined
   /// result replaces the gradient. Hooks run in the order of registration; a hook registered by
-  /// another hook first runs with the next gradient.
+  /// another hook first runs for the next gradient.
   template <class F>
   void register_hook(F hook) const;  // autograd/tape.h
   /// Calls `hook` as soon as a backward pass has added its whole gradient to grad() of this leaf.
-  /// The pass is still running, so that the gradient can be used or sent meanwhile. Parameters read
-  /// by functions under checkpoint() are completed after the last such function.
+  /// The backward pass is then still running, so that the gradient can be used or sent while other
+  /// gradients are computed. If the backward pass runs functions under checkpoint(), which may read
+  /// this leaf, the gradient is complete after the last of them.
   void register_post_accumulate_grad_hook(std::function<void()> hook) const;
 
   /// Makes this tensor, through every handle to it, a view of `other`'s data: storage, shape and
@@ -171,9 +174,9 @@ class Tensor {
   void set_data(const Tensor& other) const;
 
   // In-place ops; never recorded. They throw if the tensor requires a gradient while recording is
-  // on (change parameters under NoGrad), or if it shows some element more than once, as expanded
-  // views do. Source and destination may overlap; the result is as if the source were read first.
-  // Each increments the storage's version and returns *this.
+  // on (change parameters under NoGrad), or if several of its elements are at one address, as in
+  // expanded views. Source and destination may overlap; the result is as if the source were read
+  // first. Each op increments the storage's version and returns *this.
 
   /// Sets every element to `value`; throws if an integer dtype cannot represent it.
   Tensor fill_(double value) const;
@@ -238,8 +241,8 @@ inline TensorOptions options_of(const Tensor& x) {
 /// Returns another view of x's storage, not on the tape. Checks no bounds.
 Tensor make_view(const Tensor& x, int64_t offset, const Shape& sizes, const Shape& strides);
 
-/// True if x shows some element more than once, so that it cannot be written in place. May also be
-/// true for unusual strides without repetition, which no view of the library has.
+/// True if several elements of x are at one address, so that x cannot be written in place. May also
+/// be true for unusual strides without repetition, which no view of the library has.
 bool overlaps_itself(const Tensor& x);
 
 /// True if a and b may share memory: their address ranges in one storage intersect.
@@ -258,7 +261,7 @@ std::string to_string(const Tensor& x);
 
 /// Throws unless all defined tensors are on the same device.
 void check_same_device(const char* op, std::initializer_list<const Tensor*> tensors);
-/// Throws unless x has a floating dtype.
+/// Throws unless x has a floating-point dtype.
 void check_floating(const char* op, const Tensor& x);
 
 extern template std::vector<float> Tensor::to_vector() const;

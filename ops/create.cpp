@@ -13,7 +13,7 @@
 namespace stretto {
 namespace {
 
-// A tensor filled on the CPU by fill(x), then copied to its device.
+// Returns a tensor filled on the CPU by fill(x), and then copied to its device.
 template <class F>
 Tensor made_on_host(const char* op, const Shape& shape, TensorOptions options, F fill) {
   check_sizes(op, shape);
@@ -24,7 +24,7 @@ Tensor made_on_host(const char* op, const Shape& shape, TensorOptions options, F
   return options.requires_grad ? x.set_requires_grad() : x;
 }
 
-// The same, but on CUDA the tensor is made(device), then converted to its dtype.
+// The same, but on CUDA returns the tensor made(device), converted to its dtype.
 template <class F, class G>
 Tensor made_on_device(const char* op, const Shape& shape, TensorOptions options, F fill, G made) {
   if (options.device.is_cpu()) return made_on_host(op, shape, options, fill);
@@ -140,7 +140,7 @@ Tensor full(const Shape& shape, double value, TensorOptions options) {
 Tensor scalar(double value, TensorOptions options) { return filled("scalar", {}, value, options); }
 
 Tensor arange(Int n, TensorOptions options) {
-  check(n >= 0, "arange", "n = ", n, "; needs at least 0");
+  check(n >= 0, "arange", "n = ", n, "; must be 0 or more");
   check(options.dtype != boolean, "arange", "got bool; accepted: all other dtypes");
   if (n > 0) check_value("arange", options.dtype, double(n - 1));
   return made_on_device(
@@ -161,7 +161,7 @@ Tensor arange(double start, double end, double step, TensorOptions options) {
         " elements, which is too many");
   check(is_floating(options.dtype) || (start == std::floor(start) && step == std::floor(step)),
         "arange", options.dtype, " from ", start, " with step ", step,
-        "; an integer dtype needs integer start and step");
+        "; for an integer dtype start and step must be whole numbers");
   check(options.dtype != boolean, "arange", "got bool; accepted: all other dtypes");
   if (n > 0)
     for (const double value : {start, start + (n - 1) * step})
@@ -178,7 +178,7 @@ Tensor arange(double start, double end, double step, TensorOptions options) {
 }
 
 Tensor linspace(double start, double end, Int n, TensorOptions options) {
-  check(n >= 0, "linspace", "n = ", n, "; needs at least 0");
+  check(n >= 0, "linspace", "n = ", n, "; must be 0 or more");
   check_floating("linspace", options.dtype);
   const double step = n > 1 ? (end - start) / double(n - 1) : 0;
   // Each half is computed from its own end, so that both ends are exact.
@@ -205,8 +205,8 @@ Tensor eye(Int n, TensorOptions options) {
 template <class T>
 Tensor tensor(const std::vector<T>& values, const Shape& shape, Device device) {
   check_sizes("tensor", shape);
-  check(int64_t(values.size()) == shape.numel(), "tensor", values.size(), " values for shape ",
-        shape, ", which needs ", shape.numel());
+  check(int64_t(values.size()) == shape.numel(), "tensor", "got ", values.size(),
+        " values for shape ", shape, ", which has ", shape.numel(), " elements");
   return made_on_host(
       "tensor", shape, {.dtype = dtype_of<T>(), .device = device},
       [&](const Tensor& x) { std::copy(values.begin(), values.end(), x.template data<T>()); });
@@ -245,7 +245,7 @@ Tensor randn(const Shape& shape, RandomKey key, TensorOptions options) {
 }
 
 void normal_draws(RandomKey key, int64_t first, int64_t n, float* y) {
-  if (const int64_t before = first % 4; before > 0) {  // in the middle of a block
+  if (const int64_t before = first % 4; before > 0) {  // `first` is in the middle of a block
     float block[4];
     normal_run(block, key, first - before, first - before + 4);
     const int64_t count = std::min(n, 4 - before);
@@ -258,10 +258,10 @@ void normal_draws(RandomKey key, int64_t first, int64_t n, float* y) {
 Tensor randint(Int low, Int high, const Shape& shape, TensorOptions options) {
   const uint64_t range = uint64_t(high) - uint64_t(low);
   check(low < high && range <= uint64_t(1) << 32, "randint", "range [", low, ", ", high,
-        "); needs low < high and at most 2^32 values");
+        "); low must be less than high, and the range at most 2^32 integers");
   const auto [least, most] = exact_integers(options.dtype);
   check(double(low) >= least && double(high) - 1 <= most, "randint", "range [", low, ", ", high,
-        ") has integers that are not exact in ", options.dtype);
+        ") has integers that ", options.dtype, " cannot represent exactly");
   return made_on_device(
       "randint", shape, options,
       [=](const Tensor& x) {

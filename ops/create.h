@@ -22,7 +22,7 @@ inline Tensor ones_like(const Tensor& x) { return ones(x.shape(), options_of(x))
 
 /// Returns 0, 1, …, n−1; i64 by default.
 Tensor arange(Int n, TensorOptions options = {.dtype = i64});
-/// Returns start, start + step, …, excluding end. step ≠ 0, in the direction of end.
+/// Returns start, start + step, …, excluding end. step must not be 0 and must lead toward end.
 Tensor arange(double start, double end, double step = 1, TensorOptions options = {});
 /// Returns n evenly spaced values from start to end, both included.
 Tensor linspace(double start, double end, Int n, TensorOptions options = {});
@@ -43,16 +43,16 @@ Tensor scalar(double value, TensorOptions options = {});
 
 /// Returns samples of the uniform distribution on [0, 1). Takes a key from the random state.
 Tensor rand(const Shape& shape, TensorOptions options = {});
-/// Returns samples of the uniform distribution on
-/// [0, 1): element i is sample i of the key's sequence, bit-identical on every device.
+/// Returns samples of the uniform distribution on [0, 1): element i is sample i of the key's
+/// sequence, bit-identical on every device.
 Tensor rand(const Shape& shape, RandomKey key, TensorOptions options = {});
 /// Returns samples of the standard normal distribution. Takes a key from the random state.
 Tensor randn(const Shape& shape, TensorOptions options = {});
 /// Returns samples of the standard normal distribution: element i is sample i of the key's
 /// sequence, the same on every device up to rounding.
 Tensor randn(const Shape& shape, RandomKey key, TensorOptions options = {});
-/// Writes standard normal samples first … first + n − 1 of the key's sequence
-/// to y. Single-threaded.
+/// Writes standard normal samples first … first + n − 1 of the key's sequence to y. Uses only
+/// the calling thread.
 void normal_draws(RandomKey key, int64_t first, int64_t n, float* y);
 /// Returns uniform random integers in [low, high), with high − low ≤ 2^32; i64 by default.
 Tensor randint(Int low, Int high, const Shape& shape, TensorOptions options = {.dtype = i64});

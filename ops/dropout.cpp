@@ -9,7 +9,7 @@
 namespace stretto {
 namespace {
 
-// Applies dropout, in x's memory if it is unshared.
+// Applies dropout, in x's memory if no other handle refers to it.
 Tensor dropped_cpu(const Tensor& x, const Dropping& dropping, const Tensor& residual) {
   Tensor y = in_place_or_new(x);
   dispatch_floating(x.dtype(), "dropout", [&]<class T>() {

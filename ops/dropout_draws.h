@@ -1,4 +1,4 @@
-// Dropout of a run of elements on the CPU. Internal to ops/.
+// Dropout of consecutive elements on the CPU. Internal to ops/.
 #pragma once
 
 #include "../core/random.h"

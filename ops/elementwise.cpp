@@ -137,8 +137,8 @@ Tensor sign(const Tensor& x) { return piecewise<em::Sign>(x); }
 
 namespace {
 
-// x in the dtype of x ∘ c: its own dtype (i64 for bool), or f32 if x is integer and
-// c is not an i64.
+// Returns x in the dtype of the result of an op with a number c: its own dtype (i64 for bool), or
+// f32 if x is an integer tensor and c is not an i64.
 Tensor for_scalar(const Tensor& x, double c) {
   if (is_floating(x.dtype())) return x;
   if (!has_value(i64, c)) return x.to(f32);
@@ -396,8 +396,8 @@ void scale(const Tensor& x, double factor) {
 Tensor Tensor::add_(const Tensor& other, double scale) const {
   check_in_place("add_", *this);
   check_same_device("add_", {this, &other});
-  check(is_floating(dtype()), "add_", "needs a floating tensor, got ", *this);
-  const bool widened = dtype() == f32 && other.dtype() == bf16;  // while it is read
+  check(is_floating(dtype()), "add_", "got ", *this, "; accepted: a floating-point tensor");
+  const bool widened = dtype() == f32 && other.dtype() == bf16;  // converted while it is read
   const Tensor x = widened ? other.detach() : other.detach().to(dtype());
   const Tensor from = broadcast_to(readable_while_writing(*this, x), shape());
   on_device(*this, add_scaled, cuda::add_scaled, from, scale);
@@ -408,7 +408,7 @@ Tensor Tensor::add_(const Tensor& other, double scale) const {
 Tensor add_in_f32(const Tensor& a, const Tensor& b) {
   check_same_device("add_in_f32", {&a, &b});
   check(a.dtype() == bf16 && b.dtype() == bf16 && a.shape() == b.shape(), "add_in_f32", "got ", a,
-        " and ", b, "; accepted: two of bf16 and one shape");
+        " and ", b, "; accepted: two bf16 tensors of one shape");
   const Tensor sum = empty(a.shape(), {.dtype = f32, .device = a.device()});
   on_device(a, add_of_bf16, cuda::add_of_bf16, b, sum);
   return sum;
@@ -424,7 +424,7 @@ Tensor Tensor::mul_(double factor) const {
   NoGrad guard;
   const Tensor product = mul(*this, factor);
   check(!is_floating(product.dtype()), "mul_", *this, " times ", factor,
-        " is not an integer tensor; convert it first");
+        " is not an integer tensor; convert the tensor to a floating-point dtype first");
   return copy_(product);
 }
 

@@ -4,9 +4,9 @@
 // integer tensor, a number with a fraction, an infinity or a number out of range of i64 gives f32.
 // Integers wrap around.
 //
-// A quotient is never an integer: if the common dtype is not floating, it is f32. Functions such as
-// exp and sqrt also give f32 for integers. Integers are converted to f32 first, so convert integers
-// beyond 2^24 to f64 yourself.
+// A quotient is never an integer: if the common dtype is not a floating-point dtype, the quotient
+// is f32. Functions such as exp and sqrt also give f32 for integers. Integers are first converted
+// to f32, which represents them exactly only up to 2^24; convert larger integers to f64 yourself.
 //
 // Derivatives at kinks: relu and abs have derivative 0 at 0; clamp passes the gradient
 // at its bounds; maximum and minimum give each operand half of the gradient on ties.
@@ -20,7 +20,7 @@ namespace stretto {
 Tensor add(const Tensor& a, const Tensor& b);  ///< Returns a + b.
 Tensor sub(const Tensor& a, const Tensor& b);  ///< Returns a − b.
 Tensor mul(const Tensor& a, const Tensor& b);  ///< Returns a · b.
-/// Returns a / b, floating also for integers.
+/// Returns a / b; f32 for integers.
 Tensor div(const Tensor& a, const Tensor& b);
 Tensor maximum(const Tensor& a, const Tensor& b);  ///< Returns the larger of a and b.
 Tensor minimum(const Tensor& a, const Tensor& b);  ///< Returns the smaller of a and b.
@@ -45,7 +45,7 @@ inline Tensor operator-(const Tensor& x) { return neg(x); }                    /
 inline Tensor operator-(double a, const Tensor& b) { return add(neg(b), a); }  ///< Returns a − b.
 
 // Comparisons return bool tensors without gradients. Integers are compared exactly with a C++
-// number; two tensors in their common dtype.
+// number. Two tensors are compared in their common dtype.
 Tensor eq(const Tensor& a, const Tensor& b);  ///< Returns a = b.
 Tensor ne(const Tensor& a, const Tensor& b);  ///< Returns a ≠ b.
 Tensor lt(const Tensor& a, const Tensor& b);  ///< Returns a < b.
@@ -72,8 +72,8 @@ Tensor logical_and(const Tensor& a, const Tensor& b);  ///< Returns a and b.
 Tensor logical_or(const Tensor& a, const Tensor& b);   ///< Returns a or b.
 Tensor logical_not(const Tensor& a);                   ///< Returns not a.
 
-/// Returns a where `mask` is true, else b; all three broadcast. An element that is not selected
-/// gets a gradient of exactly 0, even if it is NaN or infinite.
+/// Returns a where `mask` is true, else b; all three broadcast. The gradient of an element that is
+/// not selected is exactly 0, even if the element is NaN or infinite.
 Tensor where(const Tensor& mask, const Tensor& a, const Tensor& b);
 /// Returns `value` where `mask` is true, else x; the mask broadcasts to x. Throws if an integer
 /// dtype of x cannot represent the value, for example −∞.
@@ -103,7 +103,7 @@ Tensor rsqrt(const Tensor& x);
 /// Returns xᵖ, as std::pow: 0⁰ = 1, NaN for a negative base with a fractional exponent.
 Tensor pow(const Tensor& x, double exponent);
 /// Returns min(max(x, low), high), with low ≤ high. An integer tensor is clamped to the integers
-/// between the bounds; throws if its dtype has none there.
+/// between the bounds; throws if its dtype has no integer between them.
 Tensor clamp(const Tensor& x, double low, double high);
 /// Returns 1 where x > 0, else 0, in x's dtype (NaN stays NaN); no gradient. The
 /// derivative of relu.

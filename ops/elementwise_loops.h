@@ -9,7 +9,7 @@
 
 namespace stretto {
 
-/// True if loops over T are compiled for every instruction set (STRETTO_CLONES): not for dtypes
+/// True if loops over T are compiled for every instruction set (STRETTO_CLONES). False for dtypes
 /// that are rare in training.
 template <class T>
 constexpr bool has_clones = !std::is_same_v<T, int32_t> && !std::is_same_v<T, uint8_t>;
@@ -18,7 +18,7 @@ constexpr bool has_clones = !std::is_same_v<T, int32_t> && !std::is_same_v<T, ui
 using BinaryRun = void (*)(const void* a, int64_t sa, const void* b, int64_t sb, void* y,
                            int64_t n);
 
-// Not compiled per instruction set: strided loops gain nothing from wider vectors.
+// Not compiled for each instruction set, because strided loops gain nothing from wider vectors.
 template <class T, class R, class F>
 [[gnu::noinline]] void binary_strided(const T* a, int64_t sa, const T* b, int64_t sb, R* y,
                                       int64_t n) {

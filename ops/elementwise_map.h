@@ -16,7 +16,8 @@ struct Numbers {
   double first = 0, second = 0;
 };
 
-/// y = F::value(x, numbers), in f32 for bf16. f64 is for gradient checks and has no STRETTO_CLONES.
+/// Computes y = F::value(x, numbers), in f32 for bf16. f64 is for gradient checks and
+/// has no STRETTO_CLONES.
 template <class F>
 STRETTO_CLONES void map_bf16(const BFloat16* x, BFloat16* y, int64_t n, Numbers c) {
   for (int64_t i = 0; i < n; ++i) y[i] = BFloat16(F::value(float(x[i]), c));
@@ -30,7 +31,7 @@ void map_f64(const double* x, double* y, int64_t n, Numbers c) {
   for (int64_t i = 0; i < n; ++i) y[i] = F::value(x[i], c);
 }
 
-/// y = F::derivative(x, x) · g; y may be g.
+/// Computes y = F::derivative(x, x) · g; y may be g.
 template <class F>
 STRETTO_CLONES void slope_bf16(const BFloat16* x, const BFloat16* g, BFloat16* y, int64_t n) {
 #pragma GCC ivdep
@@ -142,15 +143,15 @@ inline void mend_far(const float* x, const float* g, float* y, int64_t n, double
     if (std::fabs(x[i]) >= 0x1p31f) y[i] = float(f(double(x[i]))) * (g ? g[i] : 1.0f);
 }
 
-/// Calls f(first, n) for blocks of
-/// [begin, end) that fit into the L1 cache together with their f32 copies.
+/// Calls f(first, n) for blocks of [begin, end) that fit into the L1 cache together with
+/// their f32 copies.
 inline constexpr int64_t block = 1024;
 template <class F>
 void each_block(int64_t begin, int64_t end, F&& f) {
   for (; begin < end; begin += block) f(begin, std::min(block, end - begin));
 }
 
-/// Returns f(x) for a floating tensor x, contiguous.
+/// Returns f(x), contiguous, for a floating-point tensor x.
 inline Tensor run_map(const Map& f, const Tensor& input, Numbers c = {}) {
   const Tensor x = input.contiguous();
   Tensor y = empty_like(x);
@@ -177,8 +178,8 @@ inline Tensor run_map(const Map& f, const Tensor& input, Numbers c = {}) {
   return y;
 }
 
-/// Returns g · F′ in one pass, in g's memory if it is unshared; `at` is x or y, whichever
-/// the derivative reads.
+/// Returns g · F′ in one loop, in g's memory if no other handle refers to it. `at` is the tensor
+/// that the derivative reads, x or y.
 inline Tensor run_slope(const Slope& f, const Tensor& at, const Tensor& grad) {
   const Tensor x = at.contiguous();
   Tensor copy;

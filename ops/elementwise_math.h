@@ -3,7 +3,7 @@
 // `derivative` is a template over its argument type. With scalars it is the kernel of the backward
 // pass, on CPU and GPU. With Tensors, whose functions of the same names are found by
 // argument-dependent lookup, it is a differentiable expression, for gradients of gradients.
-// `k<T>(c)` is a constant in either case. `needs` tells whether the derivative reads x or y = f(x).
+// `k<T>(c)` is a constant in either case. `needs` is what the derivative reads: x or y = f(x).
 //
 // The lists at the end contain all functions; GPU kernels are instantiated
 // from them (cuda/elementwise.h).
@@ -193,7 +193,7 @@ struct GeluTanh {
   }
   template <class T>
   STRETTO_HD static T derivative(const T& at, const T&) {
-    const T x = clamp(at, -30, 30);  // beyond, the derivative is 0 or 1, but powers would overflow
+    const T x = clamp(at, -30, 30);  // outside, the derivative is 0 or 1, but powers could overflow
     const T z = x * x;
     const auto s = sigmoid_and_slope(x * (k<T>(c1) + k<T>(c3) * z));
     return s.value + s.slope * (x * (k<T>(c1) + k<T>(3 * c3) * z));

@@ -85,7 +85,7 @@ void product(const Tensor& a, const Tensor& b, bool transposed, const Tensor& to
   const DType type = std::is_same_v<C, double> ? f64 : f32;
   const Tensor x = a.to(type);
   const Tensor sums = to.dtype() == type ? to : empty({m, n}, {.dtype = type, .device = cpu});
-  if constexpr (std::is_same_v<T, BFloat16>)  // for few rows, widens weights on the fly
+  if constexpr (std::is_same_v<T, BFloat16>)  // for few rows, weights are converted while read
     if (gemm_widening(m, n, k, 1, {x.data<float>(), k}, {b.data<T>(), b.size(1), transposed}, 0,
                       sums.data<float>(), n))
       return finish(0, 0, m, n, sums.data<float>(), n);
@@ -94,8 +94,8 @@ void product(const Tensor& a, const Tensor& b, bool transposed, const Tensor& to
                    sums.data<C>(), n, &epilogue);
 }
 
-// dropout(F(x · weightᵀ + bias)) in `hidden`; writes the argument of F to `before`, which may be
-// the same tensor.
+// Computes dropout(F(x · weightᵀ + bias)) in `hidden`. Writes the argument of F to `before`, which
+// may be the same tensor.
 Tensor hidden_cpu(const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& before,
                   const Tensor& hidden, const Settings& s) {
   const int64_t width = weight.size(0);
@@ -117,7 +117,7 @@ Tensor hidden_cpu(const Tensor& x, const Tensor& weight, const Tensor& bias, con
   return hidden;
 }
 
-// The gradient through dropout and F: (g · weight) · F′(before).
+// Returns the gradient through dropout and F: (g · weight) · F′(before).
 Tensor gradient_cpu(const Tensor& g, const Tensor& weight, const Tensor& before,
                     const Settings& s) {
   Tensor d = empty_like(before);
@@ -140,9 +140,9 @@ Tensor gradient_cpu(const Tensor& g, const Tensor& weight, const Tensor& before,
   return d;
 }
 
-// True if the inputs can be fused: one floating dtype and nothing empty; on the CPU, dropout
-// needs rows of a multiple of 4 elements, which share a Philox block; on a GPU, the sizes
-// must suit cuBLASLt.
+// True if the fused implementation supports the inputs. They must have one floating-point dtype and
+// must not be empty. On the CPU, dropout requires that the row length is a multiple of 4, because 4
+// elements share a Philox block. On a GPU, cuBLASLt must support the sizes.
 bool fits(const Tensors& in, const Settings& s) {
   for (const Tensor& x : in)
     if (x.defined() && (x.dtype() != in[0].dtype() || x.numel() == 0)) return false;
@@ -171,8 +171,8 @@ Tensor fused(const Tensors& in, const Settings& s) {
     hidden = cuda::linear(rows, plain(in[1]), plain(in[2]), before);
     y = cuda::linear(hidden, plain(in[3]), b2, {});
   }
-  // Gradients: of x, w1, b1, w2, b2, with h = x w1ᵀ + b1 and d = f′(h) · (g w2): d w1, dᵀ x, Σ d,
-  // gᵀ f(h), Σ g.
+  // The gradients of x, w1, b1, w2 and b2 are d w1, dᵀ x, Σ d, gᵀ f(h) and Σ g, with h = x w1ᵀ + b1
+  // and d = f′(h) · (g w2).
   return record("feed_forward", in, y.reshape(shape),
                 [x = Saved(in[0]), w1 = Saved(in[1]), b1 = Saved(in[2]), w2 = Saved(in[3]),
                  b2 = Saved(in[4]), before, hidden, on_cpu, s](Backward& b) {

@@ -6,7 +6,7 @@
 
 namespace stretto {
 
-/// Activation functions; gelu is exact, gelu_tanh its tanh approximation.
+/// Activation functions. gelu is exact; gelu_tanh is its tanh approximation.
 enum class Activation { relu, gelu, gelu_tanh, silu };
 
 /// Computes f(x), elementwise.
@@ -21,7 +21,7 @@ Tensor activate(const Tensor& x, Activation f);
 /// otherwise the ops run one by one. Dropout takes a key from the random state.
 Tensor feed_forward(const Tensor& x, const Tensor& w1, const Tensor& b1, const Tensor& w2,
                     const Tensor& b2, Activation f, double p = 0);
-/// The same with a given key for dropout.
+/// Computes the same with a given key for dropout.
 Tensor feed_forward(const Tensor& x, const Tensor& w1, const Tensor& b1, const Tensor& w2,
                     const Tensor& b2, Activation f, double p, RandomKey key);
 

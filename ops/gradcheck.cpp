@@ -36,7 +36,7 @@ Tensor strided_copy(const Tensor& x) {
   return make_view(empty({step}, options_of(x)), 1, x.shape(), strides).copy_(x.detach());
 }
 
-// Gradients of Σ y·weights as plain values; zeros where y does not depend on the input.
+// Returns the values of the gradients of Σ y·weights; zeros for inputs that y does not depend on.
 std::vector<Values> gradients_of(const Tensor& y, const Tensors& leaves, const Tensor& weights) {
   std::vector<Values> values;
   Tensors grads(leaves.size());
@@ -103,7 +103,7 @@ void check_once(const std::string& order, const Function& f, const Tensors& inpu
   for (const Tensor& x : inputs)
     if (x.requires_grad()) {
       check(x.dtype() == f64 && x.is_leaf(), op, "an input is ", x,
-            "; those that require gradients must be f64 leaves");
+            "; inputs that require gradients must be f64 leaves");
       leaves.push_back(x);
     }
   check(!leaves.empty(), op, "no input requires a gradient");

@@ -21,10 +21,11 @@ struct GradcheckOptions {
 /// Throws an Error that names the first differing element unless the gradients of f at
 /// `inputs` are right.
 ///
-/// Checks the gradients of a randomly weighted sum of f(inputs), of any shape, for every input that
-/// requires a gradient: against central differences of each element, with strided and expanded
-/// incoming gradients, and that a repeated backward pass is bit-identical. With `twice`, does the
-/// same for the gradients themselves, as functions of the inputs and of the incoming gradient.
+/// f may return any shape; the checked function is a randomly weighted sum of f(inputs). For every
+/// input that requires a gradient, the gradient is compared with central differences of each
+/// element, also with strided and expanded incoming gradients. A repeated backward pass must be
+/// bit-identical. With `twice`, the same is checked for the gradients themselves, as functions of
+/// the inputs and of the incoming gradient.
 ///
 /// The inputs that require gradients and the result of f must be f64, and f must be a pure function
 /// of its inputs. Calls f 2n times for n elements; `twice` multiplies this by about n.

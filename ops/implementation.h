@@ -1,4 +1,4 @@
-// How an op with more than one implementation is computed.
+// The choice between the implementations of an op.
 #pragma once
 
 namespace stretto {
@@ -7,8 +7,8 @@ namespace stretto {
 /// `fused` is one kernel that uses less memory; `automatic` (the default) is fused if there is a
 /// kernel for the arguments, else composed.
 ///
-/// The gradient of a fused op is itself composed when it is recorded (create_graph); ops that
-/// cannot be differentiated twice say so.
+/// If the backward pass is recorded (create_graph), the gradient of a fused op is computed by the
+/// composed implementation. The comments of ops that cannot be differentiated twice mention it.
 enum class Implementation { automatic, composed, fused };
 
 }  // namespace stretto

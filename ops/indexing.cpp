@@ -86,8 +86,8 @@ STRETTO_CLONES void add_to(double* y, const T* x, int64_t n) {
   for (int64_t j = 0; j < n; ++j) y[j] += double(x[j]);
 }
 
-// y [outer, rows, inner] = for each row the sum of the slices of g [outer, n, inner] whose id it
-// is. Sums are f64, because some rows have a million terms.
+// y [outer, rows, inner]: row v is the sum of the slices of g [outer, n, inner] whose id is v. Sums
+// are f64, because some rows have a million terms.
 template <class T>
 void place_kernel(const T* g, T* y, int64_t outer, int64_t n, int64_t rows, int64_t inner,
                   const int64_t* ids) {
@@ -121,7 +121,7 @@ Tensor place_cpu(const Tensor& g, const Tensor& ids, int64_t rows) {
   return y;
 }
 
-// x as [outer, size of d, inner], row-major and detached.
+// Returns x as [outer, size of d, inner], row-major and detached.
 Tensor around(const Tensor& x, int64_t d) {
   const Shape& shape = x.shape();
   return x.detach().contiguous().view(
@@ -244,7 +244,7 @@ void check_same_dtype(const char* op, const Tensor& a, const Tensor& b) {
 }  // namespace
 
 Tensor cat(const Tensors& tensors, Int d) {
-  check(!tensors.empty(), "cat", "nothing to join; needs at least one tensor");
+  check(!tensors.empty(), "cat", "got no tensors; accepted: at least one");
   const Tensor& first = tensors[0];
   d = wrap_dim("cat", d, first.dim());
   Shape shape = with(first.shape(), d, 0);
@@ -273,7 +273,7 @@ Tensor cat(const Tensors& tensors, Int d) {
 }
 
 Tensor stack(const Tensors& tensors, Int d) {
-  check(!tensors.empty(), "stack", "nothing to join; needs at least one tensor");
+  check(!tensors.empty(), "stack", "got no tensors; accepted: at least one");
   const Tensor& first = tensors[0];
   d = wrap_dim("stack", d, first.dim() + 1);
   Tensors rows;
@@ -288,7 +288,7 @@ Tensor stack(const Tensors& tensors, Int d) {
 
 Tensors split(const Tensor& x, Int size, Int d) {
   d = wrap_dim("split", d, x.dim());
-  check(size >= 1, "split", "size ", size, "; needs at least 1");
+  check(size >= 1, "split", "size ", size, "; must be at least 1");
   Tensors pieces;
   int64_t at = 0;
   do {  // an empty dimension gives one empty tensor, so that cat is the inverse of split
@@ -302,7 +302,7 @@ Tensors split(const Tensor& x, const std::vector<int64_t>& sizes, Int d) {
   d = wrap_dim("split", d, x.dim());
   int64_t total = 0;
   for (int64_t size : sizes) {
-    check(size >= 0, "split", "size ", size, "; needs at least 0");
+    check(size >= 0, "split", "size ", size, "; must be 0 or more");
     total += size;
   }
   check(total == x.shape()[d], "split", "sizes add up to ", total, ", but dimension ", d, " of ", x,
@@ -333,7 +333,7 @@ Tensor index_select(const Tensor& x, Int d, const Tensor& index) {
   d = wrap_dim("index_select", d, x.dim());
   check_same_device("index_select", {&x, &index});
   check_index_dtype("index_select", index);
-  check(index.dim() == 1, "index_select", "index ", index, "; needs 1 dimension");
+  check(index.dim() == 1, "index_select", "index ", index, "; must have 1 dimension");
   return take("index_select", x, d, checked_along("index_select", index, x, d));
 }
 
@@ -344,10 +344,10 @@ Tensor scatter_add(const Tensor& x, Int d, const Tensor& given, const Tensor& so
   check_same_dtype("scatter_add", x, source);
   check(x.dtype() != boolean, "scatter_add", "got bool; accepted: all other dtypes");
   check(given.shape() == source.shape(), "scatter_add", "index ", given, " for source ", source,
-        "; both need one shape");
+        "; shapes must agree");
   check_fits("scatter_add", given, x, d);
   const Tensor index = checked_along("scatter_add", given, x, d);
-  // If an element may have many terms, sums are f64.
+  // Sums are f64 if an element may have many terms.
   DType wide = is_narrow(x.dtype()) ? compute_type(x.dtype()) : x.dtype();
   if (wide == f32 && given.shape()[d] > 64) wide = f64;
   const Tensor y =
@@ -360,7 +360,7 @@ Tensor scatter_add(const Tensor& x, Int d, const Tensor& given, const Tensor& so
 }
 
 Tensor embedding(const Tensor& table, const Tensor& ids) {
-  check(table.dim() == 2, "embedding", "table ", table, "; needs 2 dimensions, [V, D]");
+  check(table.dim() == 2, "embedding", "table ", table, "; must have 2 dimensions, [V, D]");
   check_same_device("embedding", {&table, &ids});
   const int64_t rows = table.shape()[0];
   const Tensor index = checked_index("embedding", ids, rows, str("the table has ", rows, " rows"));

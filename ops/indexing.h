@@ -1,5 +1,5 @@
-// Joining, splitting and indexing. Indices are i64 or i32 and must be in range (the error names the
-// first one that is not). Gradients of repeated indices are added in a fixed order.
+// Joining, splitting and indexing. Indices are i64 or i32 and must be in range; an error contains
+// the first index out of range. Gradients of repeated indices are added in a fixed order.
 #pragma once
 
 #include <string>
@@ -27,9 +27,9 @@ Tensor index_select(const Tensor& x, Int d, const Tensor& index);
 /// in x and source.
 Tensor scatter_add(const Tensor& x, Int d, const Tensor& index, const Tensor& source);
 
-/// Returns the indices as row-major i64 and throws unless all are in
-/// [0, n): "[op] index 7 at position [0, 3] is out of range: TARGET". On a GPU the error is thrown
-/// at the next synchronization, and the result has 0 in place of such indices.
+/// Returns the indices as row-major i64. Throws unless all are in [0, n): "[op] index 7 at position
+/// [0, 3] is out of range: TARGET". On a GPU the error is thrown at the next synchronization, and
+/// the result has 0 in place of an index out of range.
 Tensor checked_index(const char* op, const Tensor& index, int64_t n, const std::string& target);
 
 /// Returns rows of a table: table [V, D], ids of any shape S → [S…, D].

@@ -1,5 +1,6 @@
-// Iteration over strided operands on the CPU: dimensions that can be traversed as one are merged,
-// and rows are distributed to threads in chunks that depend only on the sizes. Internal to ops/.
+// Iteration over strided operands on the CPU. Neighboring dimensions that one loop with a constant
+// stride can cover are merged. Rows are distributed to threads in chunks that depend only on the
+// sizes. Internal to ops/.
 #pragma once
 
 #include <array>
@@ -11,8 +12,8 @@
 
 namespace stretto {
 
-/// Returns the output tensor of an elementwise loop over x: x itself if it is unshared and
-/// contiguous, else a new tensor.
+/// Returns the output tensor of an elementwise loop over x: x itself if it is contiguous and no
+/// other handle refers to it (unique()), else a new tensor.
 inline Tensor in_place_or_new(const Tensor& x) {
   return x.unique() && x.is_contiguous() ? x : empty_like(x);
 }

@@ -18,14 +18,14 @@
 namespace stretto {
 namespace {
 
-// Saved for backward per row: softmax(x) = e^(x − top) / total. Two values, because for large
-// logits top + log(total) would lose log(total) in rounding.
+// The values of a row that are saved for the backward pass: softmax(x) = e^(x − top) / total. There
+// are two, because in top + log(total) large logits would lose log(total) in rounding.
 template <class C>
 struct RowTotal {
   C top, total;
 };
 
-// −Σ_c t_c log softmax(x)_c with t = (1 − ε)·[c = target] + ε/n.
+// Returns −Σ_c t_c log softmax(x)_c with t_c = (1 − ε)·[c = target] + ε/n.
 template <class T>
 STRETTO_CLONES compute_t<T> row_loss(const T* x, int64_t n, int64_t target, compute_t<T> epsilon,
                                      RowTotal<compute_t<T>>* row) {
@@ -70,8 +70,8 @@ struct Count {
   Tensor on_gpu;
 };
 
-// Counts the row-major i64 targets that are not ignored; these must be classes. On a GPU the error
-// is thrown at the next synchronization, and `ids` is replaced by valid ids.
+// Counts the row-major i64 targets that are not ignored, and throws unless these are classes. On a
+// GPU the error is thrown at the next synchronization, and `ids` is replaced by valid ids.
 Count checked_targets(const char* op, Tensor& ids, int64_t classes, int64_t ignored) {
   const auto text = [=](int64_t at, int64_t id) {
     return str("target ", id, " at position ", at, "; accepted: 0 to ", classes - 1, ", or ",
@@ -142,7 +142,7 @@ Tensor gradient_cpu(const Tensor& x, const Tensor& ids, int64_t ignored, double 
 Tensor cross_entropy(const Tensor& logits, const Tensor& targets, CrossEntropyOptions options) {
   const char* op = "cross_entropy";
   check(logits.dim() >= 1 && is_floating(logits.dtype()), op, "logits ", logits,
-        "; must be floating [.., V]");
+        "; must be a floating-point tensor [.., V]");
   check(is_index(targets.dtype()) &&
             targets.shape() == Shape(logits.shape().begin(), logits.dim() - 1),
         op, "targets ", targets, " for logits ", logits, "; must be i64 or i32 and [..]");
@@ -150,7 +150,7 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& targets, CrossEntropyOp
         options.label_smoothing, "; accepted: 0 to 1");
   check_same_device(op, {&logits, &targets});
   const int64_t classes = logits.size(-1), count = targets.numel();
-  check(classes > 0 || count == 0, op, "no classes: logits ", logits);
+  check(classes > 0 || count == 0, op, "logits ", logits, " have no classes");
   Tensor ids = targets.to(i64).contiguous().reshape({count});
   const int64_t ignored = options.ignore_index;
   const double epsilon = options.label_smoothing;
@@ -178,7 +178,7 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& targets, CrossEntropyOp
                          ? b.grad().reshape({count, 1})
                          : scaled(b.grad()).reshape({1, 1}).expand({count, 1});
     if (grad_enabled()) {
-      // An ignored row may hold any values, including NaN.
+      // An ignored row may have any values, including NaN.
       const Tensor scored = ne(ids, double(ignored)).unsqueeze(1);
       const Tensor given = x().reshape({count, classes});
       const Tensor rows = where(scored, given, zeros_like(given.detach()));
@@ -211,7 +211,7 @@ Tensor reduced(const Tensor& losses, const Count& counted, Reduction reduction, 
 void check_pair(const char* op, const Tensor& x, const Tensor& target) {
   check(x.defined() && target.defined() && is_floating(x.dtype()) && x.dtype() == target.dtype() &&
             x.shape() == target.shape(),
-        op, x, " for target ", target, "; both must be floating and of one shape and dtype");
+        op, x, " for target ", target, "; both must have one shape and one floating-point dtype");
 }
 
 // max(log x, −100), with derivative min(1/x, 10¹²).
@@ -239,14 +239,14 @@ Tensor cross_entropies(const Tensor& x, const Tensor& t) {
 Tensor nll_loss(const Tensor& log_p, const Tensor& targets, NllOptions options) {
   const char* op = "nll_loss";
   check(log_p.dim() >= 1 && is_floating(log_p.dtype()), op, "log probabilities ", log_p,
-        "; must be floating [.., V]");
+        "; must be a floating-point tensor [.., V]");
   check(
       is_index(targets.dtype()) && targets.shape() == Shape(log_p.shape().begin(), log_p.dim() - 1),
       op, "targets ", targets, " for log probabilities ", log_p, "; must be i64 or i32 and [..]");
   check_same_device(op, {&log_p, &targets});
   Tensor ids = targets.to(i64).contiguous();
   const int64_t classes = log_p.size(-1);
-  check(classes > 0 || targets.numel() == 0, op, "no classes: log probabilities ", log_p);
+  check(classes > 0 || targets.numel() == 0, op, "log probabilities ", log_p, " have no classes");
   const Count counted = checked_targets(op, ids, classes, options.ignore_index);
   const Tensor ignored = eq(ids, double(options.ignore_index));
   const Tensor safe = where(ignored, zeros_like(ids), ids);
@@ -271,7 +271,7 @@ Tensor binary_cross_entropy(const Tensor& p, const Tensor& target, Reduction red
     const Tensor outside =
         logical_or(lt(p.detach(), 0.0), gt(p.detach(), 1.0)).to(i64).contiguous();
     cuda::checked_indices(op, outside.reshape({p.numel()}), 1, 0, [](int64_t at, int64_t) {
-      return str("a probability outside of [0, 1] at position ", at, bce_hint);
+      return str("the probability at position ", at, " is outside of [0, 1]", bce_hint);
     });
   } else if (p.numel() > 0) {
     const double low = min(p.detach()).item(), high = max(p.detach()).item();

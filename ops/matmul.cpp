@@ -91,7 +91,7 @@ Tensor product(Tensor a, Tensor b, const Shape& batch) {
   return y;
 }
 
-// The same on CUDA, in one batched product.
+// Computes the same on CUDA, in one batched product.
 Tensor product_cuda(const Tensor& a, const Tensor& b, const Shape& batch) {
   const auto operand = [&](const Tensor& x) {
     Shape shape = batch;
@@ -128,7 +128,7 @@ Tensor linear_product(const Tensor& x, const Tensor& weight, const Tensor& bias,
     return y;
   }
   const Tensor row = bias.defined() ? bias.to(wide).contiguous() : Tensor();
-  if (x.dtype() == bf16) {  // for few rows, widens weights on the fly
+  if (x.dtype() == bf16) {  // for few rows, weights are converted to f32 while they are read
     MatrixRef<BFloat16> m = matrix<BFloat16>(w);
     m.transposed = !m.transposed;
     if (gemm_widening(n, out, in, 1, {input.data<float>(), lda}, m, 0, y.data<float>(), ldc)) {
@@ -156,10 +156,10 @@ Tensor linear_product(const Tensor& x, const Tensor& weight, const Tensor& bias,
 }  // namespace
 
 Tensor matmul(const Tensor& left, const Tensor& right) {
-  check(left.dim() >= 1 && right.dim() >= 1, "matmul", "needs at least 1 dimension: a ", left,
-        ", b ", right);
+  check(left.dim() >= 1 && right.dim() >= 1, "matmul", "a ", left, ", b ", right,
+        "; both must have at least 1 dimension");
   check(left.dtype() == right.dtype() && is_floating(left.dtype()), "matmul", "a ", left, ", b ",
-        right, "; both must have one floating dtype");
+        right, "; both must have one floating-point dtype");
   check_same_device("matmul", {&left, &right});
   if (left.dim() == 1) {
     const Tensor y = matmul(left.unsqueeze(0), right);
@@ -167,7 +167,7 @@ Tensor matmul(const Tensor& left, const Tensor& right) {
   }
   if (right.dim() == 1) return matmul(left, right.unsqueeze(1)).squeeze(-1);
   check(left.size(-1) == right.size(-2), "matmul", "inner sizes differ: a ", left, ", b ", right,
-        "; the last size of a must equal the second to last of b");
+        "; the last size of a must equal the second to last size of b");
   // A batch of rows times one matrix is a single large product.
   if (right.dim() == 2 && left.dim() > 2) {
     Shape shape = left.shape();
@@ -203,7 +203,7 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
     const Tensor y = matmul(x, weight.transpose(0, 1));
     return bias.defined() ? y + bias : y;
   }
-  check(is_floating(x.dtype()), "linear", "got ", x, "; needs a floating dtype");
+  check(is_floating(x.dtype()), "linear", "got ", x, "; accepted: a floating-point dtype");
   const Tensor bias_values = bias.defined() ? bias.detach() : Tensor();
   Tensor y;
   if (on_gpu) {

@@ -19,7 +19,7 @@ namespace {
 //
 // Row statistics: x̂ = ((x − shift) − rest) · scale. The mean of a row is shift + rest. Usually the
 // rounding error of shift is small relative to the deviation of the row or √eps, and rest is 0.
-// Only if the mean is large relative to the deviation, as in a constant row, is rest computed.
+// rest is computed only if the mean is large relative to the deviation, as in a constant row.
 template <class C>
 struct RowStats {
   C shift, rest, scale;
@@ -69,9 +69,9 @@ STRETTO_CLONES RowStats<compute_t<T>> normalize_row(const T* x, const T* w, cons
   return {shift, rest, scale};
 }
 
-// dx = scale · (g' − mean g' − x̂ · mean(g' x̂)), g' = g·w; dw += g x̂ and db += g if needed. Which
-// of them are needed is a template parameter, so that the loop reads and writes each operand once;
-// with `runtime`, those that are not null. dx may be g.
+// Computes dx = scale · (g' − mean g' − x̂ · mean(g' x̂)) with g' = g·w, dw += g x̂ and db += g. A
+// template parameter selects the gradients that are needed, so that the loop reads and writes each
+// operand once; `runtime` computes the gradients that are not null. dx may be g.
 enum class Needed { dx, dx_dw, dx_dw_db, runtime };
 template <class T, Needed needed>
 STRETTO_CLONES void normalize_row_backward(const T* x, const T* w, const T* g, T* dx,
@@ -100,7 +100,7 @@ STRETTO_CLONES void normalize_row_backward(const T* x, const T* w, const T* g, T
   }
 }
 
-// For rows with rest ≠ 0, for f64, and for db without dw: all rare.
+// For rows with rest ≠ 0, for f64, and for db without dw, which are all rare.
 template <class T>
 constexpr auto rare_row = normalize_row_backward<T, Needed::runtime>;
 
@@ -122,7 +122,7 @@ Tensor centered(const Tensor& x, const Tensor& means) {
   return near - mean(near, {-1}, true);
 }
 
-// The same backward in differentiable ops, for gradients of gradients; bf16 is computed in f32.
+// The backward pass in differentiable ops, for gradients of gradients; bf16 is computed in f32.
 Tensors composed_backward(Backward& b, const Tensor& given, const Tensor& weight, double eps,
                           const Tensor& means) {
   const bool center = means.defined();
@@ -138,12 +138,12 @@ Tensors composed_backward(Backward& b, const Tensor& given, const Tensor& weight
           b.needs(2) ? sum_to(g, last).to(dtype) : Tensor()};
 }
 
-// Sum over the chunks' partial rows [chunks, n], in order.
+// Returns the sum over the chunks of `partial` [chunks, n], in order.
 Tensor add_up(const Tensor& partial, const Tensor& like) {
   return sum(partial, {0}).to(like.dtype());
 }
 
-// Returns dx, in g's memory if it is unshared; computes dw and db if wanted.
+// Returns dx, in g's memory if no other handle refers to it. Computes dw and db if they are needed.
 Tensor backward_cpu(const Tensor& x, const Tensor& w, const Tensor& g, const Tensor& means,
                     const Tensor& scale, bool want_dw, bool want_db, Tensor& dw, Tensor& db) {
   const int64_t n = x.size(-1), count = scale.numel(), chunk = 64;
@@ -213,7 +213,7 @@ Tensor normalize_cpu(const Tensor& x, const Tensor& w, const Tensor& c, double e
 Tensor normalize(const char* op, const Tensor& x, const Tensor& weight, const Tensor& bias,
                  double eps, bool center) {
   check(x.dim() >= 1 && is_floating(x.dtype()), op, "got ", x,
-        "; needs a floating tensor of at least 1 dimension");
+        "; accepted: a floating-point tensor with at least 1 dimension");
   for (const Tensor* t : {&weight, &bias})
     check(!t->defined() || (t->shape() == Shape{x.size(-1)} && t->dtype() == x.dtype()), op,
           "weight or bias ", *t, " for x ", x, "; it must be [D] of the same dtype");

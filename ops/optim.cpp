@@ -41,8 +41,9 @@ T* at(const Tensor& x, int64_t i) {
   return x.defined() ? x.data<T>() + i : nullptr;
 }
 
-// In the loops below, whether a pointer is null is a template parameter: a condition at run time
-// becomes masked vector accesses through the null pointer, which are ten times slower.
+// In the loops below, a template parameter is true if a pointer is not null. The compiler would
+// turn a condition at run time into masked vector accesses through the null pointer, which are
+// ten times slower.
 template <class P, bool with_momentum, class T = compute_t<P>>
 STRETTO_CLONES void sgd_loop(int64_t n, P* __restrict w, const P* __restrict grad,
                              T* __restrict master, T* __restrict b, const SgdRule<T> rule) {
@@ -93,12 +94,12 @@ void adam_cpu(const AdamTask& t) {
   });
 }
 
-// Checks the layout that the loops require. Nothing is allocated here or below: no step of an
-// optimizer may fail after others are done.
+// Checks the layout that the loops require. From here on nothing is allocated, so that no step of
+// an optimizer can fail after other steps are done.
 void check_step(const char* op, const Tensor& weight, const Tensor& gradient,
                 std::initializer_list<const Tensor*> state) {
   check(is_floating(weight.dtype()) && gradient.dtype() == weight.dtype(), op, "weight ", weight,
-        ", gradient ", gradient, "; both must have one floating dtype");
+        ", gradient ", gradient, "; both must have one floating-point dtype");
   const DType type = compute_type(weight.dtype());
   auto fits = [&](const Tensor& x) {
     return x.shape() == weight.shape() && x.device() == weight.device() && x.is_contiguous();
@@ -107,7 +108,7 @@ void check_step(const char* op, const Tensor& weight, const Tensor& gradient,
         "; both must be contiguous, of one shape and on one device");
   for (const Tensor* x : state)
     check(!x->defined() || (fits(*x) && x->dtype() == type), op, "state ", *x, " of a weight ",
-          weight, "; it must be contiguous ", type, " with the weight's shape and device");
+          weight, "; must be contiguous ", type, " with the weight's shape and device");
 }
 
 void changed(std::initializer_list<const Tensor*> tensors) {

@@ -1,6 +1,6 @@
-// Optimizer steps on parameters, in place: one fused pass per parameter, on a GPU one for
-// all of them; in f64 for f64 weights, else in f32. No gradients. The formulas as loops
-// are in tests/nn/optim/optim_test.cpp.
+// Optimizer steps on parameters, in place: one fused loop per parameter, or on a GPU one kernel for
+// all parameters. Computed in f64 for f64 weights, else in f32. Steps are not differentiable. The
+// formulas as loops are in tests/nn/optim/optim_test.cpp.
 //
 // The tensors of a task are contiguous, of one shape and on one device. The gradient has the
 // weight's dtype, the other tensors have the dtype of the computation. A bf16 weight has a master
@@ -16,8 +16,8 @@
 
 namespace stretto {
 
-/// Performs steps of stochastic gradient descent. Checks all tasks before the first step and
-/// allocates nothing, so that either all steps are done or none.
+/// Performs steps of stochastic gradient descent. Either all steps are done or none: all tasks are
+/// checked before the first step, and nothing is allocated.
 void sgd_steps(std::span<const SgdTask> tasks);
 
 /// Performs steps of Adam or AdamW, in the same way.
@@ -36,12 +36,12 @@ struct ElementRange {
   bool operator==(const ElementRange&) const = default;
 };
 
-/// Returns √Σ x² over all elements of tensors of floating dtypes, summed in f64 in a fixed order:
-/// f64, 0-d, on the device of the first tensor.
+/// Returns √Σ x² over all elements of tensors of floating-point dtypes, summed in f64 in a fixed
+/// order: f64, 0-d, on the device of the first tensor.
 Tensor l2_norm(const Tensors& tensors);
 
-/// Multiplies tensors of floating dtypes by most / norm if the norm (f64, one element) is finite
-/// and larger than `most`. On a GPU without synchronization.
+/// Multiplies tensors of floating-point dtypes by most / norm if the norm (f64, one element) is
+/// finite and larger than `most`. Does not synchronize with a GPU.
 void clip_to_norm(const Tensors& tensors, const Tensor& norm, double most);
 
 }  // namespace stretto

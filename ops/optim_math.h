@@ -21,8 +21,8 @@ struct AdamStep {
   double correction1, correction2;  // 1 − β₁ᵗ and √(1 − β₂ᵗ)
 };
 
-/// One parameter of an SGD step. `momentum` is undefined without momentum, `master` unless
-/// the weight is bf16.
+/// One parameter of an SGD step. `momentum` is undefined without momentum, and `master` is
+/// undefined unless the weight is bf16.
 struct SgdTask {
   Tensor weight, gradient, master, momentum;
   SgdStep step;
@@ -33,7 +33,7 @@ struct SgdTask {
 struct AdamTask {
   Tensor weight, gradient, master, m, v, v_max;
   AdamStep step;
-  std::function<AdamStep()> again = {};  // as above
+  std::function<AdamStep()> again = {};  // under CUDA graphs: as in SgdTask
 };
 
 /// g ← g + λ·w, b ← μ·b + (1 − dampening)·g (b = g at first), w ← w − lr·b, or with Nesterov's

@@ -114,8 +114,8 @@ void sum_middle(const T* x, A* y, int64_t outer, int64_t n, int64_t inner) {
   if (chunks > 1) sum_middle(sums, y, outer, chunks, inner);
 }
 
-// scale · Σ x over the reduced dimensions: one pass per run of adjacent dimensions, from the right,
-// and rounded to the result's dtype once, at the end.
+// Returns scale · Σ x over the reduced dimensions. Adjacent reduced dimensions are summed together,
+// from the right; the result is rounded to its dtype once, at the end.
 template <class T>
 Tensor sum_row_major(const Tensor& x, const ReductionPlan& plan, double scale) {
   using A = sum_t<T>;
@@ -188,8 +188,8 @@ Tensor var(const Tensor& x, const Dims& dims, double correction, bool keepdim) {
   check_floating("var", x);
   if (is_narrow(x.dtype())) return var(x.to(f32), dims, correction, keepdim).to(x.dtype());
   const double n = double(ReductionPlan("var", x, dims).count);
-  // The mean is rounded, so if x is far from 0 and varies little, x − mean has a nonzero mean:
-  // subtract it too.
+  // The mean is rounded. If x is far from 0 and varies little, x − mean therefore has a nonzero
+  // mean, which is subtracted too.
   const Tensor near = x - mean(x.detach(), dims, true);
   const Tensor deviation = near - mean(near, dims, true);
   return sum(deviation * deviation, dims, keepdim) * (1.0 / std::max(0.0, n - correction));
@@ -197,7 +197,7 @@ Tensor var(const Tensor& x, const Dims& dims, double correction, bool keepdim) {
 
 namespace {
 
-// x detached and row-major, with dimension d moved to the end.
+// Returns x detached and row-major, with dimension d moved to the end.
 Tensor with_last(const Tensor& x, int64_t d) {
   Shape order;
   for (int64_t i = 0; i < x.dim(); ++i)
@@ -324,8 +324,8 @@ Tensor cumsum_cuda(const Tensor& x, int64_t d) {
   return cuda::cumsum(is_floating(x.dtype()) ? x : x.to(i64), d);
 }
 
-// log Σ exp of each row. Subtracts the maximum if it is finite; otherwise the sum is 0, infinite or
-// NaN, and so is the result.
+// log Σ exp of each row. The maximum is subtracted if it is finite. Otherwise the sum is 0,
+// infinite or NaN, and its logarithm is the result.
 template <class T>
 STRETTO_CLONES void logsumexp_rows(const T* x, T* y, int64_t rows, int64_t n) {
   using C = compute_t<T>;

@@ -1,9 +1,9 @@
 // Sums and other reductions over one dimension, several or all, cumulative sums, and sorting.
 //
-// `keepdim` keeps reduced dimensions with size 1. Floating sums accumulate in f64 on the CPU and in
-// f32 (f64 for f64) on CUDA. Sums of integers and bool are i64 (wrapping around), also as the
-// result; means need a floating dtype. Over an empty dimension the sum is 0, mean and var are NaN,
-// and max, min and argmax throw. The order of summation is fixed.
+// `keepdim` keeps reduced dimensions with size 1. Floating-point values are summed in f64 on the
+// CPU, and in f32 (f64 for f64) on CUDA. The sum of integers or bool is i64 and wraps around. Means
+// require a floating-point dtype. Over an empty dimension the sum is 0, mean and var are NaN, and
+// max, min and argmax throw. The order of summation is fixed.
 #pragma once
 
 #include <concepts>
@@ -27,7 +27,7 @@ Tensor var(const Tensor& x, const Dims& dims = {}, double correction = 1, bool k
 template <std::same_as<bool> B>
 Tensor var(const Tensor&, const Dims&, B keepdim, bool = false) = delete;
 
-/// Returns the largest value along d; NaN if there is one. The gradient goes to the first
+/// Returns the largest value along d, or NaN if there is a NaN. The gradient goes to the first
 /// of equal values.
 Tensor max(const Tensor& x, Int d, bool keepdim = false);
 /// Returns the smallest value along d, see max.
@@ -42,8 +42,8 @@ Tensor argmax(const Tensor& x, Int d, bool keepdim = false);
 /// True if shape, dtype and all values are equal. NaN is not equal to anything, including itself.
 bool equal(const Tensor& a, const Tensor& b);
 /// True if |a − b| ≤ atol + rtol · |b| for all elements, in f64; a and b may have any dtypes
-/// and broadcast. An infinity is only close to itself; NaN is close to nothing, or with
-/// `equal_nan` to NaN.
+/// and broadcast. An infinity is close only to itself. NaN is close to NaN if `equal_nan`, and
+/// otherwise to nothing.
 bool allclose(const Tensor& a, const Tensor& b, double rtol = 1e-5, double atol = 1e-8,
               bool equal_nan = false);
 
@@ -51,15 +51,15 @@ bool allclose(const Tensor& a, const Tensor& b, double rtol = 1e-5, double atol 
 Tensor cumsum(const Tensor& x, Int d);
 /// Returns log Σ exp(x) along d, computed relative to the maximum; −inf if all values are −inf.
 ///
-/// The result is rounded to x's dtype: near 1e8 in f32 it is off by up to 4, which may exceed the
-/// log of the number of terms. For x − logsumexp(x) use log_softmax or cross_entropy, which are as
-/// exact there as near 0.
+/// The result is rounded to x's dtype. In f32 the rounding error near 1e8 is up to 4, which may
+/// exceed the logarithm of the number of terms. For x − logsumexp(x) use log_softmax or
+/// cross_entropy, which are as exact for large x as for x near 0.
 Tensor logsumexp(const Tensor& x, Int d, bool keepdim = false);
 
 /// The result of sort() and topk().
 struct Sorted {
   Tensor values;   ///< Sorted values.
-  Tensor indices;  ///< Their indices along the dimension, i64.
+  Tensor indices;  ///< Indices of the values along the dimension, i64.
 };
 /// Sorts along d, ascending unless `descending`. Stable: equal values keep their order. NaN counts
 /// as the largest value.

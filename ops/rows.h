@@ -23,8 +23,8 @@ template <class C>
   return acc[0];
 }
 
-/// Returns Σ f(i) for i in
-/// [0, n), each evaluated once. Four independent sums hide the latency of additions.
+/// Returns Σ f(i) for i in [0, n); each f(i) is evaluated once. Four independent sums hide the
+/// latency of additions.
 template <class C, class F>
 [[gnu::always_inline]] inline C sum(int64_t n, F f) {
   C a[lanes] = {}, b[lanes] = {}, c[lanes] = {}, d[lanes] = {};
@@ -50,8 +50,8 @@ template <class C, class F>
   using Int = std::conditional_t<sizeof(C) == 4, int32_t, int64_t>;
   using Bits = std::make_unsigned_t<Int>;
   constexpr C least = -std::numeric_limits<C>::infinity();
-  Int top = std::bit_cast<Int>(least);     // the largest, if any value is nonnegative
-  Bits near = std::bit_cast<Bits>(least);  // else the one closest to 0
+  Int top = std::bit_cast<Int>(least);     // the largest value, if any value is nonnegative
+  Bits near = std::bit_cast<Bits>(least);  // else the value closest to 0
   for (int64_t i = 0; i < n; ++i) {
     const Int bits = std::bit_cast<Int>(f(i));
     top = std::max(top, bits);
@@ -61,8 +61,8 @@ template <class C, class F>
 }
 
 /// Returns the end of the block of [0, n) that begins at `begin`, and prefetches the same block of
-/// the next row, of one or two operands. Without it the second pass over a row leaves memory idle,
-/// and the first pass over the next row stalls.
+/// the next row, of one or two operands. Without the prefetch, memory is idle during the second
+/// loop over a row, and the first loop over the next row waits for memory.
 ///
 ///     for (int64_t begin = 0, end; begin < n; begin = end) {
 ///       end = rows::fetch_next(n, begin, x + n);

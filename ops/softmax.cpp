@@ -37,11 +37,11 @@ STRETTO_CLONES void log_softmax_row(const T* __restrict x, T* __restrict y, int6
   using C = compute_t<T>;
   const C shift = rows::softmax_shift<C>(n, [&](int64_t i) { return C(x[i]); });
   const C log_total = math::log(rows::sum_of_powers(x, n, shift));
-  // Not x − (shift + log total): a large shift would absorb log total in rounding.
+  // log total is subtracted separately: in shift + log total, a large shift would absorb it.
   for (int64_t i = 0; i < n; ++i) y[i] = T((C(x[i]) - shift) - log_total);
 }
 
-// dx = y (g − Σ g y), or for log_softmax g − e^y Σ g. dx may be g.
+// Computes dx = y (g − Σ g y), or dx = g − e^y Σ g for log_softmax. dx may be g.
 template <class T>
 STRETTO_CLONES void softmax_backward_row(const T* y, const T* g, T* dx, int64_t n, bool logarithm) {
   using C = compute_t<T>;
@@ -93,7 +93,7 @@ Tensor along(const char* op, const Tensor& x, int64_t d, bool logarithm) {
   if (x.dim() == 0) return along(op, x.unsqueeze(0), 0, logarithm).squeeze(0);
   d = wrap_dim(op, d, x.dim());
   if (d != x.dim() - 1) return along(op, x.transpose(d, -1), -1, logarithm).transpose(d, -1);
-  // Gradients: y · (g − Σ g y), of the logarithm g − e^y Σ g.
+  // The gradient is y · (g − Σ g y), or g − e^y Σ g for log_softmax.
   return record(
       op, {x}, on_device(x.detach().contiguous(), softmax_cpu, cuda::softmax, logarithm),
       [logarithm](Backward& b) {

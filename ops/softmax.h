@@ -5,7 +5,8 @@
 
 namespace stretto {
 
-/// Computes exp(x) / Σ exp(x) along d. A slice of only −inf gives zeros, not NaN (all keys hidden).
+/// Computes exp(x) / Σ exp(x) along d. A slice of only −inf, as for a query whose keys are all
+/// hidden, gives zeros and not NaN.
 Tensor softmax(const Tensor& x, Int d = -1);
 /// Computes log(softmax(x)) along d.
 Tensor log_softmax(const Tensor& x, Int d = -1);

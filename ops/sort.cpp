@@ -19,8 +19,8 @@ struct Entry {
   int64_t index;
 };
 
-// Orders equal values, and all NaNs, by index. The order is total, so any algorithm
-// is a stable sort.
+// Equal values, and all NaNs, are ordered by index. The order is total, so any sorting
+// algorithm is stable.
 template <class T, bool descending>
 bool before(const Entry<T>& a, const Entry<T>& b) {
   const auto less = [](const Entry<T>& p, const Entry<T>& q) {

@@ -42,14 +42,14 @@ STRETTO_CLONES void copy_run(void* to, int64_t to_step, const void* from, int64_
   copy_each<To, From>(to, to_step, from, from_step, n);
 }
 
-// Conversions that are rare in training: compiled for one instruction set only.
+// Conversions that are rare in training are compiled for one instruction set only.
 template <class To, class From>
 void rare_run(void* to, int64_t to_step, const void* from, int64_t from_step, int64_t n) {
   copy_each<To, From>(to, to_step, from, from_step, n);
 }
 
-// The dimension of x with stride 1, if it is not the last one and both are long enough for tiles;
-// −1 if there is none.
+// Returns the dimension of x with stride 1, if it is not the last dimension and both are long
+// enough for tiles; else −1.
 constexpr int64_t tile = 16;
 int64_t transposed_dimension(const Tensor& x) {
   const int64_t last = x.dim() - 1;
@@ -204,7 +204,8 @@ Tensor Tensor::reshape(const Shape& to) const {
 }
 
 Tensor Tensor::permute(const Shape& order) const {
-  check(order.dim() == dim(), "permute", "order ", order, " for ", *this);
+  check(order.dim() == dim(), "permute", "order ", order, " for ", *this,
+        "; must contain each dimension once");
   Shape sizes = shape(), strides = shape(), inverse = order;
   bool used[Shape::max_dims] = {};
   for (int64_t d = 0; d < dim(); ++d) {
@@ -229,7 +230,7 @@ Tensor Tensor::transpose(Int d0, Int d1) const {
 }
 
 Tensor Tensor::expand(const Shape& to) const {
-  check(to.dim() >= dim(), "expand", *this, " to ", to);
+  check(to.dim() >= dim(), "expand", *this, " does not broadcast to ", to);
   Shape target = to;
   const int64_t lead = to.dim() - dim();
   for (int64_t d = 0; d < to.dim(); ++d) {
@@ -282,7 +283,7 @@ Tensor Tensor::flatten(Int first, Int last) const {
   if (dim() == 0) return reshape({1});
   first = wrap_dim("flatten", first, dim());
   last = wrap_dim("flatten", last, dim());
-  check(first <= last, "flatten", "dimensions ", first, " to ", last);
+  check(first <= last, "flatten", "first dimension ", first, " is after last dimension ", last);
   Shape sizes;
   int64_t product = 1;
   for (int64_t d = 0; d < dim(); ++d) {
@@ -295,7 +296,7 @@ Tensor Tensor::flatten(Int first, Int last) const {
 
 Tensor Tensor::slice(Int d, Int from_index, Int to_index, Int step) const {
   d = wrap_dim("slice", d, dim());
-  check(step >= 1, "slice", "step ", step, "; needs at least 1 (flip reverses)");
+  check(step >= 1, "slice", "step ", step, "; must be at least 1 (flip() reverses a dimension)");
   const int64_t n = shape()[d];
   const auto clipped = [n](int64_t i) { return std::clamp<int64_t>(i < 0 ? i + n : i, 0, n); };
   const int64_t start = clipped(from_index), end = std::max(clipped(to_index), start);
@@ -311,7 +312,8 @@ Tensor Tensor::slice(Int d, Int from_index, Int to_index, Int step) const {
 Tensor Tensor::select(Int d, Int index) const {
   d = wrap_dim("select", d, dim());
   const int64_t n = shape()[d];
-  check(index >= -n && index < n, "select", "index ", index, " of dimension ", d, " of ", *this);
+  check(index >= -n && index < n, "select", "index ", index, " is out of range for dimension ", d,
+        " of ", *this);
   const int64_t at = index + (index < 0 ? n : 0);
   return slice(d, at, at + 1).squeeze(d);
 }
@@ -358,7 +360,8 @@ Tensor Tensor::fill_(double value) const {
 
 Tensor pad(const Tensor& x, Int d, Int before, Int after, double value) {
   d = wrap_dim("pad", d, x.dim());
-  check(before >= 0 && after >= 0, "pad", "negative padding ", before, ", ", after);
+  check(before >= 0 && after >= 0, "pad", "padding ", before, ", ", after,
+        "; must not be negative");
   Shape shape = x.shape();
   const int64_t n = shape[d];
   check(!__builtin_add_overflow(n, int64_t(before), &shape[d]) &&
@@ -366,7 +369,7 @@ Tensor pad(const Tensor& x, Int d, Int before, Int after, double value) {
         "pad", x, " padded by ", before, " and ", after, " has too many elements");
   Tensor y = full(shape, value, options_of(x));
   y.slice(d, before, before + n).copy_(x.detach());
-  // A NaN or infinite value is recorded as an input, so that anomaly detection does not blame pad.
+  // A NaN or infinite value is recorded as an input, so that anomaly detection does not report pad.
   Tensors inputs = {x};
   if (!std::isfinite(value)) inputs.push_back(scalar(value, options_of(x)));
   return record("pad", inputs, y, [=, count = inputs.size()](Backward& b) {
@@ -393,7 +396,7 @@ namespace {
 
 // A mask [rows, columns] of x's last two dimensions, true where column − row > k.
 Tensor above_diagonal(const char* op, const Tensor& x, int64_t k) {
-  check(x.dim() >= 2, op, "needs at least 2 dimensions, got ", x);
+  check(x.dim() >= 2, op, "got ", x, "; accepted: at least 2 dimensions");
   const int64_t rows = x.size(-2), columns = x.size(-1);
   if (x.device().is_cuda()) return cuda::above_diagonal(rows, columns, k, x.device());
   Tensor mask = empty({rows, columns}, {.dtype = boolean, .device = cpu});

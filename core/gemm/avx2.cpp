@@ -1,9 +1,10 @@
-// AVX2: tiles of 6 × 16 (f32) and 6 × 8 (f64); 12 of the 16 registers hold sums.
+// The matrix-product kernels with AVX2. A tile has 6 rows and 16 (f32) or 8 (f64) columns; its sums
+// are in 12 of the 16 registers.
 #include "core/gemm/kernels.h"
 
 #if defined(__x86_64__)
 #include "core/simd/avx2.h"
-// Must follow the vectors.
+// Include after the header that defines the vector types.
 #include "core/gemm/tile.h"
 
 namespace stretto::kernels {

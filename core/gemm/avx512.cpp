@@ -1,9 +1,10 @@
-// AVX-512: tiles of 14 × 32 (f32) and 14 × 16 (f64); 28 of the 32 registers hold sums.
+// The matrix-product kernels with AVX-512. A tile has 14 rows and 32 (f32) or 16 (f64) columns; its
+// sums are in 28 of the 32 registers.
 #include "core/gemm/kernels.h"
 
 #if defined(__x86_64__)
 #include "core/simd/avx512.h"
-// Must follow the vectors.
+// Include after the header that defines the vector types.
 #include "core/gemm/tile.h"
 
 namespace stretto::kernels {

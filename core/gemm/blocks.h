@@ -14,23 +14,24 @@ namespace stretto::kernels {
 
 inline constexpr int64_t block_k = 256;           // terms of a partial sum that starts at zero
 inline constexpr int64_t block_columns = 1024;    // columns of a block of C: rows stay in L2
-inline constexpr int64_t most_columns = 8192;     // columns of B that are packed together
-inline constexpr int64_t packed_bytes = 2 << 20;  // bytes of B packed at a time: stay in L3
+inline constexpr int64_t most_columns = 8192;     // most columns of B in one packed range
+inline constexpr int64_t packed_bytes = 2 << 20;  // bytes of B that are packed at a time: fit in L3
 
-// If A has few rows, each thread computes chunks of columns of C. The least size of a chunk:
+// If A has few rows, each thread computes chunks of columns of C. The minimum size of a chunk:
 inline constexpr int64_t few_bytes = 256 << 10;  // bytes of B
 inline constexpr int64_t few_columns = 256;      // columns, unless B is stored transposed
 
 constexpr int64_t ceil_div(int64_t n, int64_t by) { return (n + by - 1) / by; }
 constexpr int64_t round_up(int64_t n, int64_t to) { return ceil_div(n, to) * to; }
 
-/// Returns the size of equal chunks of n (the last may be smaller): at most about `most`, and a
-/// multiple of `unit`.
+/// Returns the chunk size that divides n into equal chunks (the last one may be smaller): at most
+/// about `most`, and a multiple of `unit`.
 constexpr int64_t part(int64_t n, int64_t most, int64_t unit) {
   return std::min(n, round_up(ceil_div(n, ceil_div(n, most)), unit));
 }
 
-/// The blocks of C [m, n]. For threads at least 16 if C is large enough, to balance their load.
+/// The division of C [m, n] into blocks. If `threads`, there are at least 16 blocks if C is large
+/// enough, to balance the load of the threads.
 struct Blocks {
   int64_t m, n, rows, columns;
   Blocks(bool threads, int64_t all_rows, int64_t all_columns, int64_t most_rows, int64_t row_unit,

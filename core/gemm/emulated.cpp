@@ -1,5 +1,5 @@
-// For any processor: the AMX micro-kernel, with its tile instructions emulated bit-identically, and
-// the packing of its operands.
+// The AMX micro-kernel for any CPU, with its tile instructions emulated bit-identically, and the
+// packing of its operands.
 #include <cmath>
 #include <cstring>
 
@@ -13,8 +13,8 @@ namespace stretto::kernels {
 namespace {
 
 // Emulates tdpbf16ps (Intel's manual, volume 2): one chain of fused multiply-adds over the even k
-// and one over the odd k, both from zero; their sum is added to C. Subnormals, input or result, are
-// flushed to zero.
+// and one over the odd k, both starting from zero. The sum of the two chains is added to C.
+// Subnormal inputs and results are flushed to zero.
 STRETTO_CLONES void tile_product(float* c, const uint16_t* a, const uint16_t* b) {
   for (int row = 0; row < 16; ++row, a += 32, c += 16) {
     float even[16] = {}, odd[16] = {};
@@ -34,7 +34,7 @@ STRETTO_CLONES void tile_product(float* c, const uint16_t* a, const uint16_t* b)
 
 struct Emulated {
   float c[4][256];
-  const uint16_t* operands[4];  // tiles 4 to 7
+  const uint16_t* operands[4];  // the operands in tile registers 4 to 7
 #if defined(__x86_64__)
   // Flush to zero and denormals are zero: tile products always work this way.
   const unsigned control = _mm_getcsr();

@@ -1,6 +1,6 @@
 // Products with few rows of A and an unpacked B (FewRows in core/gemm/tiles.h), summed like
-// vdpbf16ps or like AMX tile products. A tile of B is loaded, split and transposed in registers
-// while a later one is prefetched.
+// vdpbf16ps or like AMX tile products. While a tile of B is loaded, split and transposed in
+// registers, a later tile is prefetched.
 #include "core/gemm/blocks.h"
 #include "core/gemm/tiles.h"
 
@@ -25,7 +25,7 @@ struct Next {
   const char* at;
   int64_t runs, stride, bytes;
 };
-// Prefetches the share of one of `steps` steps.
+// Prefetches the share of step `step` of `steps` in the next block.
 STRETTO_BF16_INLINE void fetch_ahead(const Next& next, int64_t step, int64_t steps) {
   if (steps == next.runs && next.bytes == 1024)
 #pragma GCC unroll 16
@@ -77,10 +77,10 @@ STRETTO_BF16_INLINE void add_tile(const float* a, const __m512i* y, __m512* sum)
   for (int i = 0; i < R; ++i) sum[i] = _mm512_add_ps(sum[i], _mm512_add_ps(even[i], odd[i]));
 }
 
-// The width of a block of B in strips of 16 columns. A block has about 16 KiB, so that L1 also
-// holds the next one. If B is stored transposed it has 16 columns with at least 512 bytes each,
-// else 32 rows of 512 bytes. With 6 products, where a block must contain all terms of a partial
-// sum, it has 64 columns.
+// The width of a block of B in strips of 16 columns. A block has about 16 KiB, so that the next
+// block also fits in L1. If B is stored transposed, a block has 16 columns with at least 512 bytes
+// each, else 32 rows of 512 bytes. With 6 products a block must contain all terms of a partial sum
+// and has 64 columns.
 template <class T, int products, bool transposed>
 constexpr int64_t most_strips = transposed      ? 1
                                 : products == 6 ? 4

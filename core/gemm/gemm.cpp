@@ -17,7 +17,7 @@ namespace {
 using namespace kernels;
 
 constexpr int64_t block_rows = 224;  // rows of a block of A, which stays in L2
-constexpr int64_t least_rows = 65;   // from here on B is packed once for all blocks of C
+constexpr int64_t least_rows = 65;   // rows of A from which B is packed once for all blocks of C
 
 thread_local Workspace of_a, of_panel, of_b;
 
@@ -39,7 +39,7 @@ struct GemmCall {
     const T keep = p == 0 ? beta : T(1);
     a = a.from(i, p);
     int64_t stride = a.ld, tile_stride = a.transposed ? step : step * a.ld;
-    if (n > 2 * columns) {  // worth copying A: no cache conflicts between its rows
+    if (n > 2 * columns) {  // copy A, to avoid cache conflicts between its rows
       stride = a.transposed ? kernel.rows : k;
       tile_stride = a.transposed ? k * stride : step * k;
       T* copy = of_a.reserve<T>(ceil_div(m, step) * kernel.rows * k);
@@ -148,7 +148,7 @@ struct GemmCall {
   }
 };
 
-// The kernels of the widest vectors in use.
+// The kernels for the widest vectors in use.
 template <class T>
 const Gemm<T>& kernels_in_use() {
 #if defined(__x86_64__)
@@ -160,8 +160,8 @@ const Gemm<T>& kernels_in_use() {
 
 constinit std::atomic<Float32MatmulPrecision> precision{Float32MatmulPrecision::highest};
 
-// The number of bf16 products that compute an f32 product; 0 if f32 kernels are as fast or the only
-// ones. Depends on n and k only, not on m: a row must be bit-identical alone and in a batch.
+// The number of bf16 products that compute an f32 product; 0 if f32 kernels are used instead.
+// Depends on n and k only, not on m: a row must be bit-identical alone and in a batch.
 int products_of_tiles(int64_t n, int64_t k) {
   const Float32MatmulPrecision chosen = float32_matmul_precision();
   if (n < 64 || k < 32) return 0;
@@ -172,7 +172,8 @@ int products_of_tiles(int64_t n, int64_t k) {
   return chosen == Float32MatmulPrecision::medium && has_bf16_vectors() ? 1 : 0;
 }
 
-// Computes an f32 product with bf16 products; false, with C unchanged, if it cannot.
+// Computes an f32 product with bf16 products. Returns false, with C unchanged, if f32 kernels must
+// compute the product.
 bool by_tiles(bool threads, int64_t m, int64_t n, int64_t k, float alpha, MatrixRef<float> a,
               MatrixRef<float> b, float beta, float* c, int64_t ldc,
               const Epilogue<float>* epilogue = nullptr) {
@@ -194,7 +195,8 @@ bool nothing_to_sum(int64_t m, int64_t n, int64_t k, T beta, T* c, int64_t ldc) 
   return true;
 }
 
-// Columns per chunk if B is only streamed: enough that memory bandwidth, not overhead, dominates.
+// The number of columns per chunk if B is read only once: so many that the time depends on memory
+// bandwidth, not on overhead.
 template <class B>
 int64_t columns_of_few(int64_t m, int64_t n, int64_t k, MatrixRef<B> b) {
   const int64_t enough = few_bytes * m / (k * int64_t(sizeof(B)));
@@ -236,7 +238,7 @@ void gemm_parallel(int64_t m, int64_t n, int64_t k, T alpha, MatrixRef<T> a, Mat
           m, std::min(most_columns, n - j), k, a, b.from(0, j));
     return;
   }
-  // With fewer rows a panel of B is used only once: each thread packs it for its own columns.
+  // With fewer rows a panel of B is used only once. Each thread packs the panels of its columns.
   const int64_t least =
       m <= few_rows ? columns_of_few(m, n, k, b) : std::max<int64_t>(n / 32, 500'000 / (m * k) + 1);
   parallel_for(n, round_up(least, call.kernel.columns), [&](int64_t begin, int64_t end) {

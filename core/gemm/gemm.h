@@ -2,7 +2,7 @@
 // instruction set (core/cpu.h).
 //
 // Order of summation: an element of C is a sum of partial sums of at most 256 terms (512 for
-// products of bf16), whose limits depend on k only. A row is therefore bit-identical whether
+// products of bf16), whose boundaries depend on k only. A row is therefore bit-identical whether
 // computed alone or in a batch, with any number of threads.
 #pragma once
 
@@ -75,14 +75,14 @@ void gemm(int64_t m, int64_t n, int64_t k, MatrixRef<BFloat16> a, MatrixRef<BFlo
 /// Computes the same on all threads.
 void gemm_parallel(int64_t m, int64_t n, int64_t k, MatrixRef<BFloat16> a, MatrixRef<BFloat16> b,
                    const BFloat16* bias, BFloat16* c, int64_t ldc);
-/// Computes A · B in f32 on all threads without storing C: `epilogue` sees each block.
+/// Computes A · B in f32 on all threads without storing C. Calls `epilogue` for each block.
 void gemm_parallel(int64_t m, int64_t n, int64_t k, MatrixRef<BFloat16> a, MatrixRef<BFloat16> b,
                    const Epilogue<float>& epilogue);
 
-/// Computes the f32 product with a B in bf16 on all threads. B is widened to f32 while it is read;
-/// the result is bit-identical to that of a B widened before. Returns false, with C unchanged, if
-/// A has more than kernels::few_rows rows or the f32 product would use bf16 products (AMX, or
-/// precision `medium`).
+/// Computes the f32 product with a B in bf16 on all threads. B is converted to f32 while it is
+/// read; the result is bit-identical to the result with a B converted before. Returns false, with C
+/// unchanged, if A has more than kernels::few_rows rows or the f32 product would use bf16 products
+/// (AMX, or precision `medium`).
 bool gemm_widening(int64_t m, int64_t n, int64_t k, float alpha, MatrixRef<float> a,
                    MatrixRef<BFloat16> b, float beta, float* c, int64_t ldc);
 

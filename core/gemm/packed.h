@@ -1,5 +1,5 @@
-// A B operand packed once for many products with submatrices of it, as in attention: each block of
-// queries is multiplied with the same keys.
+// A B operand packed once for many products with its submatrices. In attention, for example, all
+// blocks of queries are multiplied with the same keys.
 #pragma once
 
 #include <cstdint>

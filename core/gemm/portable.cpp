@@ -1,6 +1,6 @@
-// Portable: tiles of 4 × 8 (f32) and 4 × 4 (f64).
+// The matrix-product kernels for any CPU. A tile has 4 rows and 8 (f32) or 4 (f64) columns.
 #include "core/simd/portable.h"
-// Must follow the vectors.
+// Include after the header that defines the vector types.
 #include "core/gemm/tile.h"
 
 namespace stretto::kernels {

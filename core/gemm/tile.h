@@ -1,5 +1,6 @@
-// The implementation of core/gemm/kernels.h for all instruction sets. A source file includes the
-// vectors of one instruction set (core/simd/) first and uses `Tiles<V, rows, vectors>::kernels`.
+// The implementation of core/gemm/kernels.h for all instruction sets. A source file first includes
+// the header with the vector type V of one instruction set (core/simd/), and then uses
+// `GemmTiles<V, rows, vectors>::kernels`.
 #pragma once
 
 #include <algorithm>
@@ -120,8 +121,8 @@ struct GemmTiles {
       V::store(c, beta == T(0) ? y : V::fma(keep, V::load(c, n), y), n);
   }
 
-  // Gemm::few for a B that is stored transposed: w columns at a time. Meanwhile the next block is
-  // prefetched, one contiguous row after the other.
+  // Gemm::few for a B that is stored transposed, w columns at a time. While one block of B is used,
+  // the next block is prefetched, one contiguous row after the other.
   template <class B, int R>
   STRETTO_SIMD_TARGET static void few_transposed(int64_t n, int64_t k, int64_t block, const T* a,
                                                  const B* b, int64_t ldb, T alpha, T beta, T* c,
@@ -165,8 +166,8 @@ struct GemmTiles {
       }
   }
 
-  // Gemm::few for a B that is not transposed: eight of its rows at a time, with the sums of 512
-  // columns in L1.
+  // Gemm::few for a B that is not transposed, eight rows of B at a time. The sums of 512 columns
+  // stay in L1.
   template <class B, int R>
   STRETTO_SIMD_TARGET static void few_straight(int64_t n, int64_t k, int64_t block, const T* a,
                                                const B* b, int64_t ldb, T alpha, T beta, T* c,

@@ -1,6 +1,6 @@
-// The micro-kernel of core/gemm/tiles.h in AMX tile instructions, which `Tiles` executes or
-// emulates. Tile registers: 0 to 3 hold 32 × 32 elements of C, 4 and 5 two tiles of A, 6 and 7 two
-// tiles of B.
+// The micro-kernel of core/gemm/tiles.h in AMX tile instructions, which the template argument
+// `GemmTiles` executes or emulates. Tile registers 0 to 3 hold 32 × 32 elements of C, 4 and 5 two
+// tiles of A, 6 and 7 two tiles of B.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +35,7 @@ void sum_tiles(int64_t tiles, const uint16_t* a, int64_t a_stride, const uint16_
   constexpr int64_t next = tile_size * (products == 6 ? 3 : products == 3 ? 2 : 1);
   const int64_t bytes = ldc * int64_t(sizeof(float));
   alignas(64) float part[products == 6 ? tile_block * tile_block : 1];
-  const bool separate = products == 6 && add;  // sum to `part`, then add that to C
+  const bool separate = products == 6 && add;  // compute the sum in `part`, then add it to C
   float* const to = separate ? part : c;
   const int64_t ld = separate ? tile_block : ldc, to_bytes = ld * int64_t(sizeof(float));
   {

@@ -37,7 +37,7 @@ void each(bool threads, int64_t n, int64_t grain, F&& f) {
   threads ? parallel_for(n, grain, f) : f(int64_t(0), n);
 }
 
-// Between begin() and end() of a kernel.
+// A scope between begin() and end() of a kernel.
 class Session {
  public:
   explicit Session(const TileKernels& kernel) : kernel_(kernel) { kernel.begin(); }
@@ -257,7 +257,7 @@ struct TileGemm {
     uint16_t* const left = tiles_of_a.reserve<uint16_t>(round_up(rows, tile_block) * kc * terms());
     float *to = c ? c + i * ldc + j : nullptr, keep = beta;
     int64_t ld = ldc;
-    const bool at_once = !c && end - begin <= kc;  // finish each 32 × 32 before the next
+    const bool at_once = !c && end - begin <= kc;  // finish each 32 × 32 block before the next one
     if (!c) keep = bias ? 1.0f : 0.0f;
     if (!c && !at_once) {
       to = sums.reserve<float>(rows * columns);
@@ -311,7 +311,8 @@ bool tiles_gemm(bool threads, int products, int64_t m, int64_t n, int64_t k, flo
                            b.from(0, j), beta,    c + j,    ldc, nullptr, nullptr, epilogue, j};
   };
   if (const auto* few = m <= most_few_rows(products) ? few_rows_of_tiles<float>() : nullptr) {
-    // B is checked while it is read. Save C if it is needed should the check fail.
+    // B is checked while it is read. Unless beta is 0, C is saved, so that it can be restored if
+    // the check fails.
     const bool saved = beta != 0;
     float* const before = saved ? c_before.reserve<float>(m * n) : nullptr;
     for (int64_t i = 0; saved && i < m; ++i) std::copy_n(c + i * ldc, n, before + i * n);
@@ -336,7 +337,8 @@ void bf16_product(bool threads, int64_t m, int64_t n, int64_t k, float alpha, Ma
                   BFloat16* rounded, const Epilogue<float>* epilogue = nullptr) {
   const kernels::TileKernels* kernel = kernels::tile_kernels();
   if (!kernel)
-    fail("gemm", "products of bf16 on ", cpu_description(), "; accepted: AVX-512 with bf16, AMX");
+    fail("gemm", "products of bf16 are not supported on ", cpu_description(),
+         "; accepted: AVX-512 with bf16, AMX");
   if (m == 0) return;
   const auto call = [&](int64_t j, int64_t columns) {
     return kernels::TileGemm<BFloat16>{*kernel,

@@ -1,9 +1,10 @@
 // Products of bf16 with f32 sums. Three micro-kernels read the same packed format: AMX, AVX-512
 // with bf16 (vdpbf16ps), and an emulation of AMX that runs on any processor.
 //
-// A tile is 1 KiB: of A 16 rows with 32 values of k, of B 16 pairs of k for 16 columns. An f32
-// operand is split into up to three bf16 terms, x = hi + mid + lo, each the rounded remainder of
-// those before it. In packed operands the tiles of the terms follow each other.
+// A tile has 1 KiB. A tile of A has 16 rows with 32 values of k; a tile of B has 16 pairs of k for
+// 16 columns. An f32 operand is split into up to three bf16 terms, x = hi + mid + lo. Each term is
+// the remainder after the terms before it, rounded to bf16. In packed operands the tiles of the
+// terms follow each other.
 #pragma once
 
 #include <cstdint>
@@ -41,7 +42,8 @@ struct TileKernels {
   void (*end)();    // and after them
 };
 
-/// Up to this many rows of A, vector kernels that stream B are limited by memory bandwidth.
+/// Returns the largest number of rows of A for which vector kernels that read an unpacked B are
+/// limited by memory bandwidth.
 constexpr int64_t most_few_rows(int products) { return products == 6 ? 2 : products == 3 ? 4 : 8; }
 
 /// Kernels for C [m, n] (+)= A · B with m ≤ `most_few_rows`, in AVX-512 with bf16, bit-identical to
@@ -81,9 +83,9 @@ bool tiles_gemm(bool threads, int products, int64_t m, int64_t n, int64_t k, flo
                 MatrixRef<float> a, MatrixRef<float> b, float beta, float* c, int64_t ldc,
                 const Epilogue<float>* epilogue);
 
-/// Returns the bytes of the packed tiles of B [k, n].
+/// Returns the size of the packed tiles of B [k, n] in bytes.
 int64_t packed_tiles_bytes(int products, int64_t k, int64_t n);
-/// Packs B, of f32 or bf16; false if it has a value that bf16 cannot represent.
+/// Packs B, of f32 or bf16. Returns false if B has a value that bf16 cannot represent.
 template <class T>
 bool pack_tiles(int products, int64_t k, int64_t n, MatrixRef<T> b, uint16_t* tiles);
 

@@ -241,7 +241,7 @@ class Trainer {
   std::optional<MetricsCsv> metrics_;
   bool metrics_wait_ = false;  // writes metrics.csv.new, until this run replaces another run
   std::string resumed_;        // path of the loaded checkpoint
-  bool ranks_agree_ = false;  // checked before the first step, and again after load()
+  bool ranks_agree_ = false;   // checked before the first step, and again after load()
   int64_t step_ = 0;
   double earlier_seconds_ = 0;
   std::optional<double> started_;

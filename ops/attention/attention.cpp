@@ -11,8 +11,8 @@
 namespace stretto {
 namespace {
 
-// Attention after cleaning hidden keys; for `huge` see HiddenKeys. bf16 is a storage format between
-// ops: unless the fused implementation multiplies bf16 natively, compute in f32.
+// Attention to keys without hidden NaN or infinity; for `huge` see HiddenKeys. Unless the fused
+// implementation multiplies bf16 natively, bf16 inputs are computed in f32.
 Tensor attention_of(const AttentionOperands& x, bool huge) {
   const bool composed = x.options.implementation == Implementation::composed,
              on_cpu = x.q.device().is_cpu();
@@ -32,7 +32,7 @@ AttentionOperands checked(const Tensor& q, const Tensor& k, const Tensor& v, Att
   return x;
 }
 
-// Replaces keys and values that must not enter matrix products.
+// Replaces keys and values that must not enter matrix products by zeros.
 HiddenKeys clean(AttentionOperands& x) {
   HiddenKeys hidden = hidden_keys(x.q.size(1), x.q.size(2), x.k, x.v, x.options.mask);
   if (hidden.defined()) x.k = hidden.clean(x.k), x.v = hidden.clean(x.v);

@@ -15,20 +15,24 @@
 
 namespace stretto {
 
-/// Computes softmax attention: q [B, H, M, D], k [B, G, N, D], v [B, G, N, Dv] → [B, H, M, Dv]. H
-/// is a multiple of G, and query head h uses key head ⌊h·G/H⌋. All tensors have one floating dtype.
+/// Computes softmax attention: q [B, H, M, D], k [B, G, N, D], v [B, G, N, Dv] →
+/// [B, H, M, Dv]. H is a multiple of G, and query head h uses key head ⌊h·G/H⌋. All tensors
+/// have the same floating-point dtype.
 ///
 /// In bf16, sums and softmax are f32 and the result is rounded once, at the end. If the processor
 /// multiplies bf16 natively, the fused implementation also rounds the weights and the gradients of
 /// the scores, as operands of matrix products. A query without visible keys gives zeros.
 ///
-/// Keys and values that the mask hides from a query may hold any values, including NaN and
-/// infinity: they change neither its output nor any gradient through it. The output of a query that
-/// sees a NaN or an infinity may be NaN in all elements. A bias of −∞ does not hide a key in this
-/// sense. On a GPU this guarantee holds for key_padding only: a NaN or an infinity in v that is
-/// hidden by causal, window or block reaches the queries whose tile of keys contains it, and one in
-/// k reaches their gradients. In bf16 a GPU saves the lse as one f32 and the rounding error of the
-/// output for backward (cuda/attention/attention.h has the error bound and the memory).
+/// Keys and values that the mask hides from a query may have any values, including NaN and
+/// infinity: they change neither the query's output nor any gradient through this output. The
+/// output of a query that sees a NaN or an infinity may be NaN in all elements. A bias of −∞ does
+/// not hide a key in this sense.
+///
+/// On a GPU this guarantee holds for key_padding only. A NaN or an infinity in v that is hidden by
+/// causal, window or block reaches the outputs of the queries whose tile of keys contains it; a NaN
+/// or an infinity in k reaches the gradients of these queries. In bf16 a GPU saves, for the
+/// backward pass, the lse as one f32 and the rounding error of the output
+/// (cuda/attention/attention.h has the error bound and the memory).
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, AttentionOptions options = {});
 
 /// The result of attention_with_lse().
@@ -38,9 +42,9 @@ struct AttentionWithLse {
 };
 /// Computes attention to one chunk of the keys, with the log-sum-exp (lse) needed to merge chunks.
 ///
-/// With l = log Σ_c e^l_c over chunks c, attention to all keys is Σ_c e^(l_c − l) out_c.
-/// Only the fused CPU implementation, in f32 and f64. Both results have gradients, which
-/// cannot be differentiated again.
+/// If out_c and l_c are the results for chunk c, and l = log Σ_c e^l_c, then attention to all keys
+/// is Σ_c e^(l_c − l) out_c. Only the fused CPU implementation supports this, in f32 and f64. Both
+/// results have gradients, which cannot be differentiated again.
 AttentionWithLse attention_with_lse(const Tensor& q, const Tensor& k, const Tensor& v,
                                     AttentionOptions options = {});
 

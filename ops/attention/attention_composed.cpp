@@ -11,7 +11,8 @@
 namespace stretto {
 namespace {
 
-// Expands key heads, each shared by a group of query heads, to one per query head (a view).
+// Expands key heads, each shared by a group of query heads, to one per query head. Copies x unless
+// there is one key head or one query head per key head.
 Tensor per_head(const Tensor& x, int64_t heads) {
   const int64_t groups = x.size(1);
   if (groups == heads) return x;
@@ -20,7 +21,7 @@ Tensor per_head(const Tensor& x, int64_t heads) {
       .reshape({x.size(0), heads, x.size(2), x.size(3)});
 }
 
-// The table's rows from relative position −(N − 1) on: the columns that skew() expects.
+// The table's rows from relative position −(N − 1) on. skew() expects one column for each row.
 Tensor skewed_rows(const RelativeTable& table, int64_t m, int64_t n, bool causal) {
   return relative_rows(table, -(n - 1), causal ? n : n + m - 1);
 }
@@ -55,8 +56,8 @@ Tensor composed_attention(const AttentionOperands& x, bool huge) {
   const auto& [q, k, v, o] = x;
   const int64_t m = q.size(2), n = k.size(2);
   Tensor weights = softmax(composed_scores(x), -1);
-  // The gradient of a hidden weight may be infinite if the hidden value is huge: mask it before it
-  // is multiplied by the weight, 0.
+  // If a hidden value is huge, the gradient of its weight may be infinite, and the product of this
+  // gradient with the weight, which is 0, would be NaN. masked_fill sets the gradient to 0.
   if (const Tensor mask = huge ? attention_mask(m, n, o.mask, q.device()) : Tensor();
       mask.defined())
     weights = masked_fill(weights, mask, 0);

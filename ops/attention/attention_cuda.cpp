@@ -14,7 +14,8 @@
 namespace stretto {
 namespace {
 
-// x detached, copied unless its rows are contiguous and 16-byte aligned, as the kernels require.
+// Returns x detached, and copied unless its rows are contiguous and 16-byte aligned, which
+// the kernels require.
 Tensor aligned_rows(const Tensor& x) {
   if (!x.defined()) return {};
   const Tensor y = x.detach();
@@ -24,8 +25,9 @@ Tensor aligned_rows(const Tensor& x) {
   return fits ? y : y.clone().contiguous();
 }
 
-// Short tables in f32 with explicit rows for all relative positions that `clip` would supply. The
-// op is recorded with these tables, so their gradients are summed in f32 and rounded once.
+// Returns the operands with short tables in f32. These have rows also for the relative positions
+// that OutOfRange::clip would handle. The op is recorded with these tables, so their gradients are
+// summed in f32 and rounded once.
 AttentionOperands with_tables_of_kernels(const AttentionOperands& inputs) {
   AttentionOperands x = inputs.with_short_tables(f32);
   const RelativeRange all = x.range();
@@ -35,7 +37,7 @@ AttentionOperands with_tables_of_kernels(const AttentionOperands& inputs) {
   return x;
 }
 
-// Prepends dimensions of size 1 to a bias, up to four.
+// Prepends dimensions of size 1 to the shape of a bias, up to four dimensions.
 Shape four(Shape sizes) {
   while (sizes.dim() < 4) sizes.insert(0, 1);
   return sizes;
@@ -83,8 +85,8 @@ std::optional<Tensor> cuda_attention(const AttentionOperands& inputs) {
   if (q.numel() == 0 || k.numel() == 0 || v.numel() == 0) return {};
   x.options.scale = score_scale(q, o);
   if (!cuda::attention_takes(x) || cuda::composed("attention", q.device())) return {};
-  // The kernels compute an f32 product as six bf16 products. With few keys, the single f32 product
-  // of the composed implementation is worth the memory of the scores.
+  // The kernels compute an f32 product as six bf16 products. With few keys the composed
+  // implementation is used, which computes one f32 product but stores the scores.
   if (q.dtype() == f32 && o.implementation == Implementation::automatic && k.size(2) < 256)
     return {};
   bool decodes = cuda::attention_decode_takes(x) && !recording(inputs.tensors());
@@ -93,7 +95,7 @@ std::optional<Tensor> cuda_attention(const AttentionOperands& inputs) {
     decodes = false;
   }
   const Tensor out = heads_beside(q, q.size(1), q.size(2), v.size(3));
-  if (decodes) {  // uses the whole table of relative keys, unchanged
+  if (decodes) {  // the decoding kernels read the whole table of relative keys, unchanged
     x.options.relative_keys = {};
     x = x.with_short_tables(f32);
     x.options.relative_keys = o.relative_keys;
@@ -103,7 +105,8 @@ std::optional<Tensor> cuda_attention(const AttentionOperands& inputs) {
   x = with_tables_of_kernels(x);
   const Tensors tensors = x.tensors();
   const cuda::AttentionSaved of_forward = cuda::attention(for_kernels(x), out, recording(tensors));
-  // Gradients: those of the fused implementation on the CPU (ops/attention/attention_fused.cpp).
+  // The gradients have the formulas of the fused CPU implementation
+  // (ops/attention/attention_fused.cpp).
   return record(
       "attention", tensors, out,
       [saved = SavedAttention(x), of_forward](Backward& b) {

@@ -5,21 +5,21 @@
 // so its scores are one strip [rows, keys] that stays in the cache:
 //
 //     S  = scale · Q Kᵀ                                   one matrix product
-//     P  = scale · Qₚ Rᵀ over the rows + keys − 1 relative positions that the strip touches
+//     P  = scale · Qₚ Rᵀ over the rows + keys − 1 relative positions that occur in the strip
 //     S[i, j] += P[i, j − i + rows − 1]                   skew: each row is read at an offset
 //     S += biases, softmax, dropout, O = S V
 //     O += S · value table, with each row of S written at its offset
 //
-// K, V and the tables are packed once per head (core/gemm/packed.h), because all
-// strips multiply them.
+// Qₚ are the rows of q or relative_query, and R is the table relative_keys. K, V and the tables are
+// packed once per head (core/gemm/packed.h), because they are operands for all strips.
 //
-// Only the columns of P that have a row in the table are computed. Past the ends of a clipped
+// Only the columns of P that have a row in the table are computed. Out of range of a clipped
 // table all keys share the product with the outermost row, and their weights are added up
 // before that product.
 //
-// Backward recomputes the strip from q, k and two scalars per row, which softmax subtracted and
-// multiplied with (RowWeights). The lse alone would not do: for large scores one scalar is too
-// coarse for both. So nothing of size M × N exists outside the strip.
+// The backward pass recomputes the strip from q, k and two saved scalars per row: softmax
+// subtracted the first and multiplied by the second (RowWeights). One scalar, the lse, would not be
+// exact enough for large scores. Nothing of size M × N is therefore stored outside the strip.
 //
 // Order of sums: the gradients of k and v of one (batch entry, key head) are computed by one
 // thread, which adds query blocks in order. Gradients of tables are summed per (batch entry, head)
@@ -28,8 +28,8 @@
 // number of threads.
 //
 // Layout: inputs may have any strides if the last dimension is contiguous. Outputs are stored as
-// [B, M, H, D] and returned as [B, H, M, D] views, so that merging heads needs no copy; so are
-// gradients, except for contiguous inputs.
+// [B, M, H, D] and returned as [B, H, M, D] views, so that merging heads needs no copy. Gradients
+// have the same layout, except those of contiguous inputs.
 #include <limits>
 
 #include "autograd/tape.h"
@@ -83,7 +83,7 @@ Result forward(const AttentionOperands& inputs) {
 
 // ---------------------------------------------------------------------------- backward
 
-// `into` has the gradients of tables per batch entry and head.
+// `into` contains the gradients of tables separately for each batch entry and head.
 template <class S>
 void backward(const AttentionProblem& p, const Tensor& rescaling, const Tensor& grad,
               const Tensor& of_sums, const AttentionOperands& into) {
@@ -130,8 +130,8 @@ void backward(const AttentionProblem& p, const Tensor& rescaling, const Tensor& 
   });
 }
 
-// Zeros for the gradient of a bias, in four dimensions: per batch entry and head if the bias is
-// broadcast over queries or keys, else in the sizes of the bias.
+// Returns zeros for the gradient of a bias, in four dimensions. They have the batch entries and
+// heads of the scores if the bias is broadcast over queries or keys, else the sizes of the bias.
 Tensor bias_gradient(const AttentionProblem& p, const Tensor& bias, const TensorOptions& options) {
   Shape sizes = bias.shape();
   while (sizes.dim() < 4) sizes.insert(0, 1);
@@ -197,7 +197,7 @@ Tensors fused_attention_with_lse(const AttentionOperands& inputs) {
     const Tensor shift = rescaling.select(3, 0), scale = rescaling.select(3, 1);
     lse = masked_fill(shift - log(scale), eq(scale, 0), -std::numeric_limits<double>::infinity());
   }
-  // Gradients: those of attention, where dS = P · (g Vᵀ − rowsum(g · O) + dlse).
+  // The gradients are those of attention with dS = P · (g Vᵀ − rowsum(g · O) + dlse).
   return record("attention_with_lse", x.tensors(), {out, lse},
                 [saved = SavedAttention(x), rescaling = rescaling](Backward& b) {
                   check(!grad_enabled(), "attention_with_lse",

@@ -13,10 +13,11 @@
 namespace stretto {
 
 /// The composed implementation: the papers' formulas in differentiable ops, on any
-/// device. `huge` tells it that values hidden by the mask may be so large that their
-/// products with gradients overflow.
+/// device. `huge`: values hidden by the mask may be so large that their products with gradients
+/// overflow.
 Tensor composed_attention(const AttentionOperands& x, bool huge = false);
-/// Its scores before softmax [B, H, M, N], −∞ for hidden keys; v is not used.
+/// Returns the scores of the composed implementation before softmax [B, H, M, N], −∞ for hidden
+/// keys; v is not used.
 Tensor composed_scores(const AttentionOperands& x);
 
 /// True if the fused CPU implementation computes in this dtype without conversion: bf16 only if the
@@ -24,21 +25,22 @@ Tensor composed_scores(const AttentionOperands& x);
 bool fused_attention_takes(DType type);
 /// The fused implementation on the CPU.
 Tensor fused_attention(const AttentionOperands& x);
-/// The same with the lse, log Σ_j e^score(i, j) [B, H, M], in f64 for f64, else f32, −∞ for a query
-/// without visible keys. Both results can be differentiated once.
+/// Returns {output, lse} of the fused implementation on the CPU. lse is log Σ_j e^score(i, j)
+/// [B, H, M], in f64 for f64, else f32, −∞ for a query without visible keys. Both results can
+/// be differentiated once.
 Tensors fused_attention_with_lse(const AttentionOperands& x);
 
-/// The fused implementation on a GPU (cuda/attention/attention.h). Nothing if there is no kernel
-/// for the arguments; the caller then uses the composed implementation.
+/// The fused implementation on a GPU (cuda/attention/attention.h). Returns nothing if there is no
+/// kernel for the arguments; the caller then uses the composed implementation.
 std::optional<Tensor> cuda_attention(const AttentionOperands& x);
 
-/// Tensors and options of attention() saved for backward.
+/// Tensors and options of attention(), saved for the backward pass.
 class SavedAttention {
  public:
   explicit SavedAttention(const AttentionOperands& x);
   AttentionOperands operator()() const { return settings_.with(values_of(tensors_)); }
-  /// Gradients by the composed implementation, which can be differentiated again; bf16 is
-  /// computed in f32.
+  /// Returns the gradients computed by the composed implementation, which can be differentiated
+  /// again; bf16 is computed in f32.
   Tensors composed_gradients(Backward& b) const;
 
  private:

@@ -84,8 +84,8 @@ void each_strip(const AttentionProblem& p, int64_t b, int64_t h, F&& f) {
   for (int64_t i0 = 0; i0 < p.m; i0 += p.block_rows()) f(strip_of(p, b, h, i0));
 }
 
-// A result [B, H, L, D] of dtype S. The rows of one head at a time are computed in T: in place, or
-// if S and T differ in a copy.
+// A result [B, H, L, D] of dtype S. The rows of one head at a time are computed in T: in place if S
+// is T, else in a copy.
 template <class S>
 class HeadRows {
   using T = compute_t<S>;

@@ -3,8 +3,8 @@
 // Internal to ops/.
 //
 // Inputs and outputs have dtype S; sums, softmax and intermediate values have dtype T, which is f32
-// for bf16. In bf16, weights and gradients of scores are rounded as operands of products, and
-// results once, at the end.
+// for bf16. In bf16, weights and gradients of scores are rounded where they are operands of
+// products; results are rounded once, at the end.
 //
 // Reference: tests/reference/attention.cpp, attention()
 #pragma once
@@ -94,8 +94,8 @@ STRETTO_CLONES void add_scaled(T* s, const T* x, T factor, int64_t n) {
   for (int64_t j = 0; j < n; ++j) s[j] += factor * x[j];
 }
 
-// The rows of a head or of its table, [rows, width] or transposed, as an operand of the products of
-// its strips; packed once if there are several strips.
+// The rows of a head or of a table of the head, [rows, width] or transposed, as an operand of the
+// products of all strips of the head. Packed once if there are several strips.
 template <class S>
 class HeadOperand {
  public:
@@ -207,7 +207,8 @@ class AttentionWorker {
   }
 
   // Replaces scores by weights and computes the gradient of the scores. `of_sums` is the incoming
-  // gradient of the lse of each row, whose derivative is the weights; null if there is none.
+  // gradient of the lse of each row; null if there is none. The derivative of the lse with respect
+  // to the scores are the weights.
   void differentiate(const Strip& s, const RowWeights<T>* softmax, const Heads<S>& grad,
                      const T* of_sums) {
     T *w = weights(), *ds = gradient();
@@ -228,7 +229,8 @@ class AttentionWorker {
     }
   }
 
-  // Adds a strip's terms to the gradients of k and v; writes those of q, which has no others.
+  // Adds a strip's terms to the gradients of k and v, and writes the gradients of the strip's
+  // queries, to which no other strip contributes.
   void add_gradients(const Strip& s, const Heads<S>& grad, const Heads<T>& dq, const Heads<T>& dk,
                      const Heads<T>& dv) {
     const int64_t kh = key_head(s);
@@ -242,7 +244,7 @@ class AttentionWorker {
          dk.at(s.b, kh, s.j0), dk.row);
   }
 
-  // The same for the tables, biases and relative_query; dposition is first multiplied by `keep`.
+  // The same for the tables, biases and relative_query. `dposition` is first multiplied by `keep`.
   void add_table_gradients(const Strip& s, const Heads<S>& grad, T keep, const Heads<T>& dposition,
                            const TableGradients<T>& to) {
     if (values_) {
@@ -279,12 +281,13 @@ class AttentionWorker {
   T* gradient() { return gradient_.template data<T>(); }
   T* band() { return band_.template data<T>(); }
 
-  // In bf16 products have no factor: the operand is scaled before it is rounded.
+  // bf16 products have no factor: the operand is multiplied by the factor before it is rounded.
   static constexpr bool scaled_products = std::is_same_v<S, T>;
   T product_scale() const { return scaled_products ? T(p_.scale) : T(1); }
   static MatrixRef<S> transposed(MatrixRef<S> x) { return {x.data, x.ld, true}; }
 
-  // A strip as an operand of a product, valid until the next one; in bf16 multiplied by `factor`.
+  // Returns a strip as an operand of a product, valid until the next such operand is made. In bf16
+  // the strip is multiplied by `factor`.
   MatrixRef<S> rounded(const T* strip, const Strip& s, [[maybe_unused]] T factor = T(1)) {
     const int64_t ld = std::max<int64_t>(s.keys, 1);
     if constexpr (scaled_products) {
@@ -328,10 +331,10 @@ class AttentionWorker {
     drop_run(row, draws_.data() + skip, row, n, p_.dropping.below, T(p_.dropping.factor));
   }
 
-  // The part of a table that a strip needs. A strip has keys + rows − 1 relative positions, its
-  // columns: for row i the keys have the columns from rows − 1 − i on. Columns `column` … `column`
-  // + count − 1 have the table rows from `row` on; the columns before and after use the outermost
-  // rows if the table clips.
+  // The rows of a table that a strip needs. A strip has keys + rows − 1 relative positions, one
+  // column for each: the keys of row i have the columns from rows − 1 − i on. Columns `column` …
+  // `column` + count − 1 have the table rows from `row` on. The columns before and after them use
+  // the outermost rows if the table clips.
   struct Band {
     int64_t column, row, count;
   };
@@ -371,7 +374,8 @@ class AttentionWorker {
     return b;
   }
 
-  // The keys begin … end − 1 of row i that have a column in the band, and the column of the first.
+  // The keys begin … end − 1 of row i that have a column in the band, and the column
+  // of key `begin`.
   struct OwnKeys {
     int64_t begin, end, column;
   };
@@ -394,9 +398,9 @@ class AttentionWorker {
     if (m.end < r.end) add_constant(to + m.end, from[b.count - 1], r.end - m.end);
   }
 
-  // The strip with columns indexed by table row, as an operand that is valid until the next one.
-  // Each row is shifted to its relative positions; if the table clips, keys out of range are added
-  // to the outermost columns. In bf16 multiplied by `factor`.
+  // Returns the strip with columns indexed by table row, as an operand that is valid until the next
+  // such operand is made. Each row is shifted to its relative positions. If the table clips, keys
+  // out of range are added to the outermost columns. In bf16 the strip is multiplied by `factor`.
   MatrixRef<S> sheared(const Strip& s, const T* strip, const Band& b, bool clip,
                        [[maybe_unused]] T factor = T(1)) {
     S* all;

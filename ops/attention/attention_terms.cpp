@@ -31,7 +31,7 @@ void check_table(const char* what, const RelativeTable& table, int64_t heads, in
   check(table.zero_row >= past && rows.size(1) - 1 - table.zero_row >= future, op, what,
         " table reaches from ", -table.zero_row, " to ", rows.size(1) - 1 - table.zero_row,
         ", but relative positions from ", -past, " to ", future,
-        " occur; make the table longer, or let `out_of_range` be zero or clip");
+        " are needed; make the table longer, or set `out_of_range` to zero or clip");
 }
 
 }  // namespace
@@ -59,7 +59,7 @@ void check_attention(const AttentionOperands& inputs) {
   check(!o.relative_query.defined() || o.relative_query.shape() == q.shape(), op, "relative_query ",
         o.relative_query, " for q ", q, "; shapes must agree");
   check(!o.relative_query.defined() || o.relative_keys.defined(), op,
-        "relative_query without a key table, whose rows it would be multiplied with");
+        "relative_query is set without relative_keys, whose rows it multiplies");
   check_table("key", o.relative_keys, heads, q.size(3), inputs);
   check_table("value", o.relative_values, heads, v.size(3), inputs);
   check_table("bias", o.relative_bias, heads, -1, inputs);

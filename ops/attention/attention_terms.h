@@ -13,14 +13,15 @@
 
 namespace stretto {
 
-/// What a table contributes at relative positions out of its range: nothing (`zero`), its outermost
-/// row (`clip`), or an error that the sequence is too long (`error`).
+/// How a table handles relative positions out of its range: it contributes nothing (`zero`), it
+/// contributes its outermost row (`clip`), or an error is thrown (`error`).
 enum class OutOfRange { zero, clip, error };
 
 /// A table indexed by relative position: row `zero_row` + r belongs to relative position r.
 struct RelativeTable {
   Tensor rows;  ///< [H or 1, R, D], or [H or 1, R] for a bias; undefined: no table.
-  /// Row of relative position 0. R − 1: only the past; (R − 1) / 2: past and future.
+  /// Row of relative position 0. R − 1 for a table of the past only, (R − 1) / 2 for a table with
+  /// as many positions before as after the query.
   int64_t zero_row = 0;
   OutOfRange out_of_range = OutOfRange::zero;  ///< For relative positions without a row.
   /// True if there is a table.
@@ -29,15 +30,16 @@ struct RelativeTable {
 
 /// Options of attention(). The defaults are dot-product attention without positions.
 ///
-/// The composed implementation stores M × N scores. The fused implementation stores a strip of them
-/// at a time, so its memory is O((M + N) D) plus `bias` and its gradient. On a GPU it requires head
-/// dimensions divisible by 8, ≤ 128 (bf16) or ≤ 64 (f32, and with `automatic` at least 256 keys);
-/// otherwise attention is composed.
+/// The composed implementation stores M × N scores. The fused implementation stores only a strip
+/// of scores at a time, so its memory is O((M + N) D) plus `bias` and the gradient of `bias`. On
+/// a GPU the fused implementation requires head dimensions that are divisible by 8 and at most
+/// 128 (bf16) or 64 (f32); with `automatic`, f32 also requires at least 256 keys. Otherwise
+/// attention is composed.
 struct AttentionOptions {
   AttentionMask mask = {};           ///< Hidden keys.
   std::optional<double> scale = {};  ///< Factor of the scores; default 1/√D (D = 0: scores are 0).
 
-  Tensor relative_query = {};          ///< p [B, H, M, D], multiplied with relative_keys; else q.
+  Tensor relative_query = {};          ///< p [B, H, M, D]: multiplies relative_keys. Default: q.
   RelativeTable relative_keys = {};    ///< K: added to the keys, relative to each query.
   RelativeTable relative_values = {};  ///< V: added to the values.
   RelativeTable relative_bias = {};    ///< b: a scalar per relative position and head; not scaled.
@@ -57,14 +59,13 @@ struct AttentionOperands {
   Tensor v;                       ///< Values.
   AttentionOptions options = {};  ///< Options, with the tensors of the position terms.
 
-  /// Calls f(x) for each differentiable tensor, undefined ones too, in the order of the tape. This
-  /// is the only list of these tensors: computing, converting, sending and differentiating
-  /// attention use it.
+  /// Calls f(x) for each differentiable tensor, including undefined ones, in the order of the op's
+  /// inputs on the tape. This is the only list of these tensors in the library.
   template <class F>
   void for_each_tensor(F f) {
     each(*this, f);
   }
-  /// The same for constant tensors.
+  /// Does the same for constant tensors.
   template <class F>
   void for_each_tensor(F f) const {
     each(*this, f);
@@ -80,9 +81,10 @@ struct AttentionOperands {
 
   /// Returns the relative positions that occur.
   RelativeRange range() const { return visible_range(q.size(2), k.size(2), options.mask); }
-  /// Returns the same with tables in `type`, cut to the relative positions that occur:
-  /// relative_keys and relative_values to a range of their rows, never an empty one; relative_bias
-  /// to one scalar for each relative position from range().first() on, out of range by its policy.
+  /// Returns the same operands with tables in `type`, cut to the relative positions that occur.
+  /// relative_keys and relative_values become a range of their rows, which is never empty.
+  /// relative_bias becomes one scalar for each relative position from range().first() on; positions
+  /// out of its range follow its `out_of_range`.
   AttentionOperands with_short_tables(DType type) const;
 
  private:
@@ -95,8 +97,9 @@ struct AttentionOperands {
   }
 };
 
-/// Returns the table's rows for relative positions `first` … `first + count − 1`, out of range by
-/// its policy: rows [H or 1, R, ..] → [H or 1, count, ..]. Differentiable.
+/// Returns the table's rows for relative positions `first` … `first + count − 1`: rows
+/// [H or 1, R, ..] → [H or 1, count, ..]. Positions out of the table's range follow its
+/// `out_of_range`. Differentiable.
 Tensor relative_rows(const RelativeTable& table, int64_t first, int64_t count);
 
 /// Returns the factor of the scores: options.scale, or 1/√D. With D = 0 all scores are 0.

@@ -55,7 +55,7 @@ void over_runs(const std::array<Tensor, n>& given, F&& f) {
   });
 }
 
-// x detached, with contiguous rows if rows have more than one element.
+// Returns x detached, with contiguous rows if rows have more than one element.
 Tensor rows_of(const Tensor& x) {
   return x.dim() == 4 && x.size(3) > 1 ? rows_contiguous(x) : x.detach().contiguous();
 }

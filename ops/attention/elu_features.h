@@ -8,8 +8,8 @@
 
 namespace stretto {
 
-/// Computes elu(x) + 1, that is x + 1 for x > 0, else e^x, in any floating dtype. One pass that
-/// saves only its result for backward.
+/// Computes elu(x) + 1, that is x + 1 for x > 0, else e^x, in any floating-point dtype. Only the
+/// result is saved for the backward pass.
 Tensor elu_features(const Tensor& x);
 
 }  // namespace stretto

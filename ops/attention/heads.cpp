@@ -10,7 +10,7 @@ void check_heads(const char* op, const Tensor& q, const Tensor& k, const Tensor&
   check(fit, op, "q ", q, ", k ", k, ", v ", v,
         "; accepted: q [B, H, M, D], k [B, G, N, D], v [B, G, N, Dv] with H a multiple of G");
   check(is_floating(q.dtype()) && q.dtype() == k.dtype() && q.dtype() == v.dtype(), op, "q ", q,
-        ", k ", k, ", v ", v, "; all must have one floating dtype");
+        ", k ", k, ", v ", v, "; all must have one floating-point dtype");
   check_same_device(op, {&q, &k, &v, &padding});
   check(!padding.defined() ||
             (is_mask(padding.dtype()) && padding.shape() == Shape{q.size(0), k.size(2)}),

@@ -12,7 +12,8 @@
 namespace stretto {
 
 /// Throws an Error of `op` unless q [B, H, M, D], k [B, G, N, D], v [B, G, N, Dv] and padding
-/// [B, N] (bool or u8, or undefined) fit together, on one device, in one floating dtype.
+/// [B, N] (bool or u8, or undefined) have matching shapes, one device and, except for the padding,
+/// one floating-point dtype.
 void check_heads(const char* op, const Tensor& q, const Tensor& k, const Tensor& v,
                  const Tensor& padding);
 
@@ -25,7 +26,7 @@ struct Heads {
   T* at(int64_t b, int64_t h, int64_t i = 0) const { return data + b * batch + h * head + i * row; }
 };
 
-/// x, whose rows must be contiguous; null if x is undefined.
+/// Returns the pointer and strides of x, whose rows must be contiguous; null if x is undefined.
 template <class T>
 Heads<T> heads_of(const Tensor& x) {
   if (!x.defined()) return {};
@@ -33,23 +34,23 @@ Heads<T> heads_of(const Tensor& x) {
   return {x.data<T>(), s[0], s[1], x.size(2) == 1 ? std::max(s[2], x.size(3)) : s[2]};
 }
 
-/// An uninitialized [B, H, L, D] on the CPU, as a view of memory laid out [B, L, H, D].
+/// Returns an uninitialized tensor [B, H, L, D] on the CPU, a view of memory laid out [B, L, H, D].
 inline Tensor heads_inside(int64_t b, int64_t h, int64_t l, int64_t d, DType type) {
   return empty({b, l, h, d}, {.dtype = type, .device = cpu}).transpose(1, 2);
 }
 
-/// The same with the dtype, device and batch size of x.
+/// Returns the same with the dtype, device and batch size of x.
 inline Tensor heads_beside(const Tensor& x, int64_t h, int64_t l, int64_t d) {
   return empty({x.size(0), l, h, d}, options_of(x)).transpose(1, 2);
 }
 
-/// The same in the shape of x and, if x is contiguous, in memory laid out [B, H, L, D].
+/// Returns the same in the shape of x; if x is contiguous, the memory is laid out [B, H, L, D].
 inline Tensor heads_like(const Tensor& x) {
   if (x.is_contiguous()) return empty_like(x);
   return heads_beside(x, x.size(1), x.size(2), x.size(3));
 }
 
-/// x detached, and copied unless its rows are contiguous and do not overlap.
+/// Returns x detached, and copied unless its rows are contiguous and do not overlap.
 inline Tensor rows_contiguous(const Tensor& x) {
   if (!x.defined()) return {};
   const Tensor y = x.detach();

@@ -18,14 +18,15 @@
 namespace stretto {
 namespace {
 
-// Products of gradients with values of a larger magnitude may overflow.
-constexpr double most_plain = 1e15;
+// The largest magnitude of an ordinary value. Products of gradients with larger ones may overflow.
+constexpr double max_ordinary = 1e15;
 
 template <class S>
 using BitsOf = std::conditional_t<sizeof(S) == 8, int64_t,
                                   std::conditional_t<sizeof(S) == 4, int32_t, int16_t>>;
 
-// The bits of |limit|. As integers, bits of magnitudes have the order of the values, NaN last.
+// The bits of |limit|. Read as integers, the bits of non-negative floating-point numbers have the
+// same order as the numbers; NaN comes after infinity.
 template <class S>
 BitsOf<S> bits_of(double limit) {
   return std::bit_cast<BitsOf<S>>(S(compute_t<S>(limit)));
@@ -46,12 +47,13 @@ STRETTO_CLONES bool within(const S* x, int64_t row, int64_t rows, int64_t n, Bit
   return largest <= limit;
 }
 
-enum class Kind : uint8_t { plain, large, not_finite };
+enum class Kind : uint8_t { ordinary, large, not_finite };
 
 template <class S>
 Kind kind_of(const S* x, int64_t n) {
-  if (within(x, n, 1, n, bits_of<S>(most_plain))) return Kind::plain;
-  // Also for bf16: in each dtype infinity has the largest bits that are not NaN.
+  if (within(x, n, 1, n, bits_of<S>(max_ordinary))) return Kind::ordinary;
+  // In every dtype, bf16 included, the bits of infinity minus 1 are those of the
+  // largest finite number.
   const auto finite = BitsOf<S>(bits_of<S>(std::numeric_limits<double>::infinity()) - 1);
   return within(x, n, 1, n, finite) ? Kind::large : Kind::not_finite;
 }
@@ -88,9 +90,11 @@ std::vector<std::vector<KeyRange>> hidden_from_some(int64_t batch, int64_t n,
 
 struct Scan {
   const int64_t batch, groups, n;
-  const uint8_t* padding;                            // [B, N] or null
-  std::vector<std::vector<KeyRange>> ranges;         // keys to look at in each batch entry
-  std::vector<uint8_t> cleared = {}, seen_nan = {};  // [B, G, N]; seen_nan: cleared, not padded
+  const uint8_t* padding;                     // [B, N] or null
+  std::vector<std::vector<KeyRange>> ranges;  // keys to examine in each batch entry
+  // [B, G, N]. cleared: rows to replace by zeros. seen_nan: the cleared rows that are not padding;
+  // they contain NaN or infinity.
+  std::vector<uint8_t> cleared = {}, seen_nan = {};
   std::atomic<bool> any = false, any_nan = false, huge = false;
 
   // f(batch entry, key head, range)
@@ -103,9 +107,9 @@ struct Scan {
     });
   }
   template <class S>
-  bool plain(const Tensor& x) const {
+  bool ordinary(const Tensor& x) const {
     const Heads<S> heads = heads_of<S>(x);
-    const auto limit = bits_of<S>(most_plain);
+    const auto limit = bits_of<S>(max_ordinary);
     std::atomic<bool> all = true;
     each([&](int64_t b, int64_t g, KeyRange r) {
       if (!within(heads.at(b, g, r.begin), heads.row, r.end - r.begin, x.size(3), limit))
@@ -122,7 +126,7 @@ struct Scan {
         const Kind kind = kind_of(heads.at(b, g, j), x.size(3));
         const bool padded = padding && padding[b * n + j];
         if (!padded && kind == Kind::large) huge = true;
-        if (kind == Kind::plain || (!padded && kind == Kind::large)) continue;
+        if (kind == Kind::ordinary || (!padded && kind == Kind::large)) continue;
         const auto at = size_t((b * groups + g) * n + j);
         cleared[at] = 1, any = true;
         if (!padded) seen_nan[at] = 1, any_nan = true;
@@ -167,7 +171,8 @@ Tensor HiddenKeys::mark(const Tensor& out) const {
     const NoGrad guard;
     y = masked_fill(out, nan, not_a_number);
   }
-  // Gradients: g, and NaN where it is not 0 for a query that sees a NaN or an infinity.
+  // The gradient is g, but nonzero elements of g become NaN in the rows of queries that see a NaN
+  // or an infinity.
   return record("attention", {out}, y, [rows = nan](Backward& b) {
     return Tensors{masked_fill(b.grad(), logical_and(rows, ne(b.grad(), 0)), not_a_number)};
   });
@@ -187,10 +192,10 @@ HiddenKeys hidden_keys(int64_t heads, int64_t n_queries, const Tensor& k, const 
   const auto* bytes = padding.defined() ? static_cast<const uint8_t*>(padded.raw_data()) : nullptr;
   Scan scan{batch, groups, n, bytes, hidden_from_some(batch, n, bytes, common)};
   const Tensor rows[] = {rows_contiguous(k), rows_contiguous(v)};
-  bool plain = true;
+  bool ordinary = true;
   for (const Tensor& x : rows)
-    with_type(x.dtype(), [&](auto t) { plain = plain && scan.plain<decltype(t)>(x); });
-  if (plain) return {};
+    with_type(x.dtype(), [&](auto t) { ordinary = ordinary && scan.ordinary<decltype(t)>(x); });
+  if (ordinary) return {};
   scan.cleared.resize(size_t(batch * groups * n));
   scan.seen_nan.resize(scan.cleared.size());
   for (const Tensor& x : rows) with_type(x.dtype(), [&](auto t) { scan.rows<decltype(t)>(x); });

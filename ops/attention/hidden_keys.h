@@ -1,6 +1,6 @@
-// Keys that a mask hides from queries may hold any values, including NaN and infinity: these must
-// not reach outputs or gradients of queries that do not see them. Matrix products over all keys
-// would propagate them, because 0 · NaN is NaN. Internal to ops/.
+// Keys that a mask hides from queries may contain any values, including NaN and infinity. These
+// values must not reach outputs or gradients of queries that do not see the keys. Matrix products
+// over all keys would propagate the values, because 0 · NaN is NaN. Internal to ops/.
 //
 // Reference: none (a guard; its tests replace such values by ordinary ones and compare)
 #pragma once
@@ -17,10 +17,10 @@ struct HiddenKeys {
   bool huge = false;  ///< Other hidden values are so large that products with gradients overflow.
 
   bool defined() const { return cleared.defined(); }
-  /// x [B, G, N, D] with zeros in the cleared rows, which get no gradient.
+  /// Returns x [B, G, N, D] with zeros in the cleared rows, which get no gradient.
   Tensor clean(const Tensor& x) const;
-  /// Attention to the clean keys [B, H, M, Dv], with NaN for queries that see a cleared row. If the
-  /// gradient of such an output is not 0, it becomes NaN too.
+  /// Returns `out`, the attention to the clean keys [B, H, M, Dv], with NaN for queries that see a
+  /// cleared row. Nonzero gradients of these outputs become NaN too.
   Tensor mark(const Tensor& out) const;
 };
 

@@ -29,7 +29,8 @@ decltype(&composed_linear_attention) fused_implementation(const Tensor& q, const
   return !fused ? nullptr : on_cpu ? chunked_linear_attention : device_linear_attention;
 }
 
-// With or without a state, whose sums it replaces.
+// Computes linear attention by the chosen implementation. Unless `state` is null, its
+// sums are replaced.
 Tensor attended(const Tensor& q, const Tensor& k, const Tensor& v, LinearState* state,
                 const LinearAttentionOptions& o, Tensor* denominators = nullptr) {
   if (const auto fused = fused_implementation(q, k, v, state, o))
@@ -38,8 +39,8 @@ Tensor attended(const Tensor& q, const Tensor& k, const Tensor& v, LinearState* 
       .to(q.dtype());
 }
 
-// The same, but a NaN or an infinity in a key or value reaches no earlier query. The last query
-// sees all keys, so any NaN or infinity shows in the result.
+// The same, but a NaN or an infinity in a key or value does not reach earlier queries. The last
+// query sees all keys, so any NaN or infinity changes its output.
 Tensor attended_safely(const Tensor& q, const Tensor& k, const Tensor& v, LinearState* state,
                        const LinearAttentionOptions& o, Tensor* denominators = nullptr) {
   LinearState before = state ? *state : LinearState();

@@ -5,19 +5,22 @@
 //
 //     P = tril(Q Kᵀ)    N = Q S + P V    D = Q z + P 1    y = N / (D + eps)    S += Kᵀ V, z += Kᵀ 1
 //
-// With the gradients of N and D, G = g / (D + eps) and δ = −G·y (row by row), backward is
+// The gradients of N and D are G = g / (D + eps) and δ = −G·y = −G·N / (D + eps), where G·N is the
+// dot product of each row. The backward pass computes
 //
-//     R = tril(G Vᵀ + δ 1ᵀ)      δ from G·N = Σ_f Q (G Sᵀ) + Σ_j P (G Vᵀ)
+//     R = tril(G Vᵀ + δ 1ᵀ)      G·N = Σ_f Q ∘ (G Sᵀ) + Σ_j P ∘ (G Vᵀ), ∘ elementwise
 //     dQ = G Sᵀ + δ zᵀ + R K     S, z recomputed, from the first chunk to the last
 //     dK = V Tᵀ + 1 tᵀ + Rᵀ Q    T = Σ_i q_i G_iᵀ, t = Σ_i δ_i q_i,
 //     dV = K T + Pᵀ G            from the last chunk to the first
 //
-// so no states are stored, and nothing is ever subtracted from a state. Chunks are grouped into
-// segments of about 512 positions, whose own sums start at zero: a state is the sum of all earlier
-// segments, added in order, plus the sum of its own segment so far. One thread computes one batch
-// entry and key head. If there are fewer of these than threads, the sums of all segments are
-// computed first, then the segments in parallel, each from the sums before it; the results are
-// bit-identical. Layout as in attention_fused.cpp.
+// No states are stored, and nothing is ever subtracted from a state. Chunks are grouped into
+// segments of about 512 positions. The sums of a segment start at zero: a state is the sum of all
+// earlier segments, added in order, plus the sum of its own segment so far.
+//
+// One thread computes one batch entry and key head. If there are fewer of these than threads, the
+// sums of all segments are computed first. The outputs (or gradients) of all segments are then
+// computed in parallel, each starting from the sums of the segments before it; the results are
+// bit-identical. The strides of inputs and outputs are as in attention_fused.cpp, "Layout".
 #include <algorithm>
 #include <utility>
 #include <vector>
@@ -51,10 +54,10 @@ struct Segments {
   }
 };
 
-// Processes the chunks of all units, a unit being a batch entry and key head. add(worker, chunk,
-// unit) adds a chunk to the state; use(worker, chunk, unit) computes with the state, then adds the
-// chunk. `before` and `after` are the states of the units before the first chunk and after the
-// last one, or null.
+// Processes the chunks of all units; a unit is a batch entry and key head. add(worker, chunk, unit)
+// adds a chunk to the state. use(worker, chunk, unit) computes results with the state, and then
+// adds the chunk. `before` and `after` are the states of the units before the first chunk and after
+// the last chunk, or null.
 template <class W, class T, class Add, class Use>
 void over_segments(const LinearAttentionProblem& p, const Inputs& in, bool gradients,
                    const Segments& segments, const T* before, T* after, Add&& add, Use&& use) {
@@ -190,7 +193,7 @@ void backward(const LinearAttentionProblem& p, const Inputs& in, const Outputs& 
                       });
 }
 
-// Adds one key to the state [F, Dv + 1] and multiplies the query by the result, in one pass:
+// Adds one key to the state [F, Dv + 1] and multiplies the query by the new state, in one loop:
 // to = S + k [v, 1]ᵀ, sums = q · to.
 template <class T, class S>
 STRETTO_CLONES void step(const T* __restrict s, const S* __restrict k, const S* __restrict v,
@@ -246,17 +249,19 @@ void forward_token(const LinearAttentionProblem& p, const Inputs& in, const Tens
   });
 }
 
-// Converts the state of the op, [units, F, Dv + 1], to S [F, Dv] followed by z [F], or back.
+// Converts the state of the op, [units, F, Dv + 1], to S [F, Dv] followed by z [F].
 Tensor split_state(const LinearAttentionProblem& p, const Tensor& sums) {
   const Tensor all = sums.detach().reshape({p.units(), p.f, p.dv + 1});
   return cat({all.slice(2, 0, p.dv).reshape({p.units(), -1}), all.select(2, p.dv)}, 1);
 }
+// The inverse of split_state.
 Tensor joined_state(const LinearAttentionProblem& p, const Tensor& all) {
   const Tensor s = all.slice(1, 0, p.f * p.dv).reshape({p.batch, p.groups, p.f, p.dv});
   return cat({s, all.slice(1, p.f * p.dv).reshape({p.batch, p.groups, p.f, 1})}, 3);
 }
 
-// Calls f with values of two types: that of inputs and outputs, and that of operands of products.
+// Calls f with a value of the type of inputs and outputs, and one of the type of
+// operands of products.
 template <class F>
 void with_types(const LinearAttentionProblem& p, DType type, F&& f) {
   if (type == f64) return f(double(), double());
@@ -317,7 +322,7 @@ Tensor chunked_linear_attention(const Tensor& q, const Tensor& k, const Tensor& 
     return composed_linear_attention(x[0].to(wide), x[1].to(wide), x[2].to(wide), nullptr, o)
         .to(type);
   };
-  // Gradients: G Sᵀ + δ zᵀ + R K, V Tᵀ + 1 tᵀ + Rᵀ Q, K T + Pᵀ G.
+  // Gradients of q, k and v: G Sᵀ + δ zᵀ + R K, V Tᵀ + 1 tᵀ + Rᵀ Q, K T + Pᵀ G.
   return record("linear_attention", {q, k, v}, out,
                 [=, sq = Saved(q), sk = Saved(k), sv = Saved(v)](Backward& b) {
                   if (grad_enabled()) return composed_gradient(b, composed, {sq(), sk(), sv()});

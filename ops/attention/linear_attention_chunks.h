@@ -7,8 +7,8 @@
 //   f32      f32                  f32                       f32
 //   bf16     bf16                 bf16, or f32              f32
 //
-// If O is bf16, the products q·k, states and g / denominator are rounded as operands, and nothing
-// else is. If S is bf16 and O is f32, the operands of a chunk are copied.
+// If O is bf16, only the products q·k, the states and g / denominator are rounded, where they are
+// operands of products. If S is bf16 and O is f32, the operands of a chunk are converted copies.
 //
 // Reference: tests/reference/linear_attention.cpp, linear_attention()
 #pragma once
@@ -121,7 +121,8 @@ STRETTO_CLONES T denominator_gradient(const O* q, const T* a, int64_t f, const T
   return total == T(0) ? T(0) : -dot / total;
 }
 
-// A row of a lower triangle: n elements x + more, the last of them on the diagonal, then zeros.
+// A row of a lower triangle: n elements x + more, of which element n − 1 is on the
+// diagonal, then zeros.
 template <class T, class O>
 STRETTO_CLONES void lower_row(const T* x, T more, int64_t n, int64_t width, O* to) {
   for (int64_t j = 0; j < n; ++j) to[j] = O(x[j] + more);
@@ -339,7 +340,7 @@ class LinearAttentionWorker {
   }
   MatrixRef<O> gradients() const { return {gradient_, p_.dv}; }
 
-  // The rows in which a result is summed: in place, or if it is rounded in `copy`.
+  // The rows in which a result is summed: in place, or in `copy` if the result is rounded.
   std::pair<T*, int64_t> rows_to(const Heads<S>& x, int64_t b, int64_t h, int64_t i0, T* copy,
                                  int64_t width) const {
     if constexpr (stores)
@@ -353,8 +354,8 @@ class LinearAttentionWorker {
       for (int64_t i = 0; i < n; ++i) convert_row(from + i * width, to.at(b, h, i0 + i), width);
   }
 
-  // The lower triangle of products + more (one element per row), as an operand that is valid
-  // until the next one.
+  // The lower triangle of products + more (one element per row), as an operand that is valid until
+  // the next such operand is made.
   MatrixRef<O> lower(const Chunk& c, const T* more = nullptr) {
     O* to = nullptr;
     if constexpr (rounds)

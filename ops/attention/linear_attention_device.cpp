@@ -1,6 +1,6 @@
 // Linear attention with the kernels of cuda/attention/linear_attention.h, in chunks of 64
-// positions whatever options.chunk is. bf16 inputs are not converted. Besides its inputs, backward
-// needs only the denominators.
+// positions for any options.chunk. bf16 inputs are not converted. The backward pass needs only the
+// inputs and the denominators.
 #include "autograd/tape.h"
 #include "cuda/attention/linear_attention.h"
 #include "cuda/runtime/composed.h"

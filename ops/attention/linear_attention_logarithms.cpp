@@ -15,7 +15,8 @@ namespace stretto {
 namespace {
 
 constexpr double minus_infinity = -std::numeric_limits<double>::infinity();
-// With the largest product of a feature scaled to 1, a query's denominator is at least e^−this.
+// A query's denominator is at least e^−most_lost if the largest product of a feature is
+// scaled to 1.
 constexpr double most_lost = 300;
 // Memory of gradients through a state grows with the square of a range's length.
 constexpr int64_t longest_recorded = 256;

@@ -1,5 +1,5 @@
-// Linear attention of exponential features, given by their logarithms: for queries and keys so
-// large that the features themselves would all be 0 or infinite. Internal to ops/ and nn/.
+// Linear attention of exponential features, which are given by their logarithms. For queries and
+// keys so large that the features themselves would all be 0 or infinite. Internal to ops/ and nn/.
 //
 // Reference: tests/reference/linear_attention.cpp, linear_attention()
 #pragma once
@@ -12,12 +12,13 @@ namespace stretto {
 /// on the CPU; all tensors are f64, v [B, G, N, Dv] too.
 ///
 /// Each key feature is divided by its largest value among the keys so far, including those in
-/// `state`, and each query by its largest product with these. Both divisors cancel in the ratio,
-/// and its denominator is at least 1. If causal, positions are split into ranges so that no query
-/// underflows. Requires eps = 0, and M ≤ N if causal with a state.
+/// `state`. Each query is divided by its largest product with these values. Both divisors cancel
+/// in the ratio of linear attention, and its denominator becomes at least 1. If causal,
+/// positions are split into ranges so that no query underflows. Requires eps = 0, and M ≤ N if
+/// causal with a state.
 ///
-/// If the state has no `shift`, its `sums` [B, G, F, Dv + 1] are of features divided by
-/// e^log_divisor. The state may be null. It keeps its dtype; an empty one gets `type`.
+/// The state may be null. If it has no `shift`, its `sums` [B, G, F, Dv + 1] are sums of features
+/// divided by e^log_divisor. The sums keep their dtype; those of an empty state get `type`.
 Tensor linear_attention_of_logarithms(const Tensor& log_q, const Tensor& log_k, const Tensor& v,
                                       const LinearAttentionOptions& options, LinearState* state,
                                       double log_divisor, DType type);

@@ -1,4 +1,4 @@
-// Options and state of linear attention, and the checks that both of its implementations share.
+// Options and state of linear attention, and the checks that its implementations share.
 //
 // Reference: tests/reference/linear_attention.cpp, linear_attention()
 #pragma once
@@ -24,7 +24,8 @@ struct LinearAttentionOptions {
 /// The recurrent state of linear attention: sums over past keys, of a size independent
 /// of their number.
 ///
-/// A successful call replaces the sums by new tensors, so a copy of the state stays valid.
+/// A successful call of linear_attention() replaces the sums by new tensors, so a copy of the
+/// state stays valid.
 struct LinearState {
   /// Σ_j k_j [v_j, 1]ᵀ [B, G, F, Dv + 1], f64 for f64, else f32; undefined before the first key.
   Tensor sums;

@@ -7,15 +7,17 @@
 
 namespace stretto {
 
-/// The mask of one attention. Query i of M has key position i + N − M. The default hides nothing.
+/// The mask of one attention op. Query i of M has key position i + N − M, where N is the number of
+/// keys. The default hides nothing.
 struct AttentionMask {
   bool causal = false;  ///< Hides keys after the query.
   int64_t window = 0;   ///< > 0: hides keys `window` or more positions before the query.
-  /// > 0: causal; a query sees its own block of this size and the one before (Music Transformer).
+  /// > 0: causal attention in blocks of this size (Music Transformer). A query sees the keys of its
+  /// own block up to its own position, and the whole block before.
   int64_t block = 0;
   Tensor key_padding = {};  ///< [B, N] bool or u8; true hides the key from all queries.
 
-  /// True if no query sees a key after it: causal or block.
+  /// True if no query sees a key after its own position: causal or block.
   bool is_causal() const { return causal || block > 0; }
 };
 
@@ -44,7 +46,7 @@ struct RelativeRange {
 };
 
 /// Returns the relative positions at which any of M queries may see any of N keys under causal,
-/// window and block. The range includes 0, also if there are no queries or keys.
+/// window and block. The range always includes 0, even if there are no queries or keys.
 RelativeRange visible_range(int64_t n_queries, int64_t n_keys, const AttentionMask& mask);
 
 }  // namespace stretto

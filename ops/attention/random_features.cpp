@@ -1,23 +1,28 @@
 // Random features, composed and fused.
 //
-// The fused implementation processes tiles of up to 256 rows of one head. With u = ω·x', written to
-// the memory of the features, and one scalar `shift` per row, forward computes in place
+// Symbols as in random_features.h: ω_w are the W rows of the projection, x' = x·D^(−1/4), and F is
+// the number of features. ε is RandomFeatureOptions::epsilon.
+//
+// The fused implementation processes tiles of up to 256 rows of one head. The forward pass writes
+// u_w = ω_w·x' to the memory of the features and computes one scalar `shift` per row. It then
+// computes in place
 //
 //     y = exp(±u − shift) / √F [, or cosines and sines, or relu(u) + ε]
 //
-// Backward needs y, its gradient g and x, but no exponentials: with p = g·y,
+// The backward pass needs y, its gradient g and x, but no exponentials. With p = g·y,
 //
 //     du = ±p                             dshift = −Σ p
 //     dx' = Σ_w du_w ω_w + (dshift) x'    if shift = ½|x'|²
-//     dx' = Σ_w du_w ω_w                  if shift = max |u|, with dshift added to ±du_w at the max
+//     dx' = Σ_w du_w ω_w                  if shift is the maximum of u (hyperbolic: of |u|)
 //
-// For the last case forward saves the index w and the sign of u_w in one integer per row, instead
-// of x. Generalized features save x and recompute u instead of saving y. No sum crosses a row, so
-// results do not depend on the number of threads.
+// In the last case dshift is first added to du_w at the row's maximum, or subtracted if that u_w is
+// negative. The forward pass then saves, instead of x, one integer per row: the index of the
+// maximum together with the sign of u there. Generalized features save x and recompute u instead of
+// saving y. Each sum runs over one row only, so results do not depend on the number of threads.
 //
-// In bf16, u and du are f32 rows of the tile; features are rounded once, and du as the operand of
-// its product. If the CPU multiplies bf16, the projection is split into a sum of two bf16 matrices,
-// so that u has f32 precision.
+// In bf16, u and du are f32 rows of the tile. Features are rounded once, when they are stored; du
+// is rounded only as the operand of a bf16 product. If the CPU multiplies bf16, the projection is
+// split into a sum of two bf16 matrices, so that u has f32 precision.
 #include "ops/attention/random_features.h"
 
 #include <algorithm>
@@ -46,7 +51,7 @@ constexpr const char* op = "random_features";
 
 bool in_pairs(Kind kind) { return kind == Kind::hyperbolic || kind == Kind::trigonometric; }
 
-// The logarithm of the divisor of `bound`, 0-d in f64.
+// The logarithm of the divisor of FeatureStabilizer::bound: f64, without dimensions.
 Tensor log_bound(const Tensor& projection, DType type) {
   const Tensor largest = max(sum(square(projection.detach().to(f64)), {1}));
   return clamp(largest / 2.0 - (type == f64 ? 600.0 : 60.0), 0.0, INFINITY);
@@ -64,12 +69,12 @@ Tensor composed(const Tensor& x, const Tensor& projection, const RandomFeatureOp
     const Tensor waves = cat({cos(u), sin(u)}, 3) / std::sqrt(rows);
     return own_max ? waves : waves * exp(half());
   }
-  // |u|, with the derivative of +u (the first feature) at 0.
+  // |u|. At u = 0 its derivative is +1, the derivative for the + feature.
   auto size = [&] { return pairs ? where(lt(u, 0), -u, u) : u; };
   Tensor shift = own_max ? max(size(), 3, true) : half();
   if (o.stabilizer == Stabilizer::bound)
     shift = shift + log_bound(projection, x.dtype()).to(x.dtype());
-  // Not added to `shift`: next to large values it would be lost in rounding.
+  // Subtracted separately: added to a large `shift`, log_root would be lost in rounding.
   const double log_root = std::log(pairs ? 2 * rows : rows) / 2;
   return exp(pairs ? cat({u - shift - log_root, -u - shift - log_root}, 3) : u - shift - log_root);
 }
@@ -79,7 +84,8 @@ Tensor composed(const Tensor& x, const Tensor& projection, const RandomFeatureOp
 template <class T>
 using Index = std::conditional_t<sizeof(T) == 4, int32_t, int64_t>;
 
-// A row's largest u, and its index with the sign of u: i for +, −1 − i for −.
+// The largest u (or |u|) of a row and its place: the index i or, if |u| was searched and u_i < 0,
+// −1 − i.
 template <class T>
 struct Top {
   T value;
@@ -111,7 +117,7 @@ template <class T, class S>
            rows::sum<double>(d, [&](int64_t i) { return double(T(x[i])) * double(T(x[i])); }));
 }
 
-// The settings of a call, common to all rows.
+// The settings of one call of random_features(), common to all rows.
 struct Setting {
   Kind kind;
   Stabilizer stabilizer;
@@ -122,13 +128,13 @@ struct Setting {
   bool exponential() const { return kind == Kind::positive || kind == Kind::hyperbolic; }
   bool keeps_place() const { return exponential() && stabilizer == Stabilizer::own_max; }
   int64_t features() const { return pairs() ? 2 * w : w; }
-  // True if the features have a factor with ½|x'|².
+  // True if the features have a factor that depends on ½|x'|².
   bool has_half() const { return kind != Kind::generalized && stabilizer != Stabilizer::own_max; }
-  // True if backward needs x: for the gradient of ½|x'|², or to recompute u.
+  // True if the backward pass needs x: for the gradient of ½|x'|², or to recompute u.
   bool keeps_x() const { return has_half() || kind == Kind::generalized; }
 };
 
-// Computes the features of one row in place; its first w elements are u. Returns
+// Computes the features y of one row in place: on entry the first w elements of y are u. Returns
 // Top::place if keeps_place().
 template <class T, class S>
 STRETTO_CLONES Index<T> features_of_row(const Setting& s, const S* x, T* y) {
@@ -163,8 +169,9 @@ STRETTO_CLONES Index<T> features_of_row(const Setting& s, const S* x, T* y) {
   return top.place;
 }
 
-// Computes du from y and g (generalized: in place, from u). Returns the factor of x' in dx', which
-// is dshift for exponential features. `place` is the result of features_of_row.
+// Computes du from y and g; for generalized features from g and from u, which `du` holds on
+// entry. Returns the factor of x' in dx', which is dshift for exponential features. `place` is
+// the result of features_of_row.
 template <class T, class S>
 STRETTO_CLONES T gradient_of_row(const Setting& s, const S* y, const S* g, Index<T> place, T* du) {
   const int64_t w = s.w;
@@ -282,8 +289,8 @@ class Projection {
   Tensor high_, low_;
 };
 
-// Result rows that are computed in T: in place, or if S and T differ in a tile
-// that store() converts.
+// Result rows that are computed in T: in place if S is T, else in a separate tile, which store()
+// converts to S.
 template <class S>
 struct TileRows {
   using T = compute_t<S>;
@@ -362,7 +369,8 @@ void with_type(DType type, F f) {
   type == f64 ? f(double()) : type == f32 ? f(float()) : f(BFloat16());
 }
 
-// The derivative of `shift` by u, [B, H, L, W]: 1 or −1 at the place of each row, else 0.
+// The derivative of `shift` with respect to u, [B, H, L, W]: 1 or −1 at the place of each row's
+// maximum, else 0.
 template <class T>
 Tensor signs_at(const Setting& s, const Tensor& y, const Tensor& places) {
   const Tensor signs = zeros({y.size(0), y.size(1), y.size(2), s.w}, options_of(y));
@@ -377,7 +385,7 @@ Tensor signs_at(const Setting& s, const Tensor& y, const Tensor& places) {
   return signs;
 }
 
-// Backward in differentiable ops, for settings that do not save x.
+// The backward pass in differentiable ops, for settings that do not save x.
 Tensor gradient_from_features(const Setting& s, const Tensor& w, const Tensor& y,
                               const Tensor& places, const Tensor& g) {
   const auto first = [&](const Tensor& x) { return x.slice(3, 0, s.w); };
@@ -395,7 +403,7 @@ Tensor gradient_from_features(const Setting& s, const Tensor& w, const Tensor& y
 }
 
 Tensor fused(const Tensor& x, const Tensor& projection, const RandomFeatureOptions& o) {
-  // A single position, as in generation: treat heads as rows.
+  // For a single position, as in generation, heads are treated as rows.
   if (x.size(2) == 1 && x.size(1) > 1)
     return fused(x.transpose(1, 2), projection, o).transpose(1, 2);
   const DType type = x.dtype(), wide = compute_type(type);
@@ -445,7 +453,7 @@ Tensor random_features(const Tensor& x, const Tensor& projection, RandomFeatureO
             is_floating(projection.dtype()) && x.size(3) == projection.size(1) &&
             projection.numel() > 0,
         op, "x ", x, ", projection ", projection,
-        "; accepted: floating x [B, H, L, D] and projection [W, D], W and D at least 1");
+        "; accepted: floating-point x [B, H, L, D] and projection [W, D], W and D at least 1");
   check(std::isfinite(options.epsilon) && options.epsilon >= 0, op, "epsilon ", options.epsilon,
         "; must be 0 or more");
   check_same_device(op, {&x, &projection});

@@ -1,6 +1,6 @@
 // Random features: maps φ of queries and keys whose products φ(q)·φ(k) estimate the softmax kernel
 // e^(q·k/√D) or replace it (Choromanski et al. 2021, "Rethinking Attention with Performers").
-// Inputs of linear attention (ops/attention/linear_attention.h); the module is nn::Favor.
+// They are inputs of linear attention (ops/attention/linear_attention.h). The module is nn::Favor.
 //
 // Reference: tests/reference/random_features.cpp, positive_features(), hyperbolic_features()
 #pragma once
@@ -23,23 +23,23 @@ namespace stretto {
 /// features can be negative; generalized features do not approximate softmax.
 enum class RandomFeatureKind { positive, hyperbolic, trigonometric, generalized };
 
-/// The divisor of each row of features, against overflow of their exponentials.
+/// The divisor of each row of features, which prevents overflow of the exponentials.
 /// Generalized features are never divided. Both divisors cancel in linear attention with
 /// eps = 0, up to rounding.
 ///
 ///   own_max  the row's largest feature, for queries; trigonometric features lose only the factor
 ///            e^(½|x'|²)
 ///   bound    e^max(0, max_ω ½|ω|² − 60) (600 for f64), for keys. As ω·x − ½|x|² ≤ ½|ω|² for every
-///            x, this is 1 unless some row could overflow; it depends only on the projection.
-///            Trigonometric features have no such bound and are not divided
+///            x, the divisor is 1 unless some row could overflow; it depends only on the
+///            projection. Trigonometric features have no such bound and are not divided
 enum class FeatureStabilizer { none, own_max, bound };
 
 /// Options of random_features().
 ///
 /// The fused implementation computes a tile of rows at a time and has no gradient for the
-/// projection. For backward it saves the features with `own_max`, x for generalized features, and
-/// both otherwise. On a GPU it supports positive and hyperbolic features with W ≤ 256 and D ≤ 128
-/// (cuda/attention/random_features.h), and always saves x too.
+/// projection. For the backward pass it saves the features with `own_max`, x for generalized
+/// features, and both otherwise. On a GPU it supports positive and hyperbolic features with W ≤ 256
+/// and D ≤ 128 (cuda/attention/random_features.h), and always saves x too.
 struct RandomFeatureOptions {
   RandomFeatureKind kind = RandomFeatureKind::positive;       ///< Kind of the features.
   FeatureStabilizer stabilizer = FeatureStabilizer::none;     ///< Divisor against overflow.
@@ -49,25 +49,25 @@ struct RandomFeatureOptions {
 
 /// Computes random features: x [B, H, L, D], projection [W, D] → [B, H, L, F], in the dtype of x.
 ///
-/// Any floating dtypes; f64 is computed in f64, others in f32. Rows are independent: a NaN stays in
-/// its row. With `own_max` the gradient of the divisor goes to the largest feature; among equal
-/// ones to the first row of the projection, as for max(), and among the two equal features of one
-/// row (at 0) to the + one.
+/// x and projection may have any floating-point dtypes; f64 is computed in f64, others in f32. Rows
+/// are independent: a NaN stays in its row. With `own_max` the gradient of the divisor goes to the
+/// largest feature. Among equal features it goes to the one of the first row of the projection, as
+/// in max(); among the two features of one row of the projection, equal if u = 0, to the + feature.
 Tensor random_features(const Tensor& x, const Tensor& projection,
                        RandomFeatureOptions options = {});
 
 /// Returns the logarithms of positive or hyperbolic features of queries or keys without a
-/// stabilizer, f64 [B, H, L, F]. Those of queries lack the factor e^(−½|x'|²), which cancels in
-/// linear attention. Throws for other kinds.
+/// stabilizer, f64 [B, H, L, F]. Features of queries are computed without the factor e^(−½|x'|²),
+/// which cancels in linear attention. Throws for other kinds.
 Tensor log_random_features(const Tensor& x, const Tensor& projection, RandomFeatureKind kind,
                            Side side);
 
 /// Returns the logarithm of the divisor of FeatureStabilizer::bound for features of this dtype.
 double log_random_feature_bound(const Tensor& projection, DType type);
 
-/// True if no key is so long that all products of its features (FeatureStabilizer::bound) with
-/// those of some query (own_max) could underflow. k [B, G, N, D] is on the CPU; padding [B, N] is
-/// bool or u8, or undefined.
+/// True if no key has so large a norm that all products of its features (FeatureStabilizer::bound)
+/// with the features of some query (own_max) could underflow. k [B, G, N, D] is on the CPU; padding
+/// [B, N] is bool or u8, or undefined.
 bool random_features_in_range(const Tensor& k, const Tensor& projection, const Tensor& padding);
 
 }  // namespace stretto

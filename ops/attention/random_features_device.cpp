@@ -19,7 +19,7 @@ bool has_device_random_features(const Tensor& x, const Tensor& projection,
 Tensor device_random_features(const Tensor& x, const Tensor& projection, const Tensor& bound,
                               const RandomFeatureOptions& o,
                               const std::function<Tensor(const Tensor&)>& composed) {
-  // A single position, as in generation: treat heads as rows.
+  // For a single position, as in generation, heads are treated as rows.
   if (x.size(2) == 1 && x.size(1) > 1) {
     const auto transposed = [composed](const Tensor& t) {
       return composed(t.transpose(1, 2)).transpose(1, 2);

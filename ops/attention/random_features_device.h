@@ -14,8 +14,8 @@ namespace stretto {
 bool has_device_random_features(const Tensor& x, const Tensor& projection,
                                 const RandomFeatureOptions& options);
 
-/// Computes random features. `projection` is f32. `bound`, f32 [] or undefined, is the
-/// logarithm of the divisor of all features. Backward saves x and the features; gradients of
+/// Computes random features. `projection` is f32. `bound`, f32 [] or undefined, is the logarithm of
+/// the divisor of all features. x and the features are saved for the backward pass; gradients of
 /// gradients use `composed`.
 Tensor device_random_features(const Tensor& x, const Tensor& projection, const Tensor& bound,
                               const RandomFeatureOptions& options,

@@ -61,9 +61,9 @@ double log_random_feature_bound(const Tensor& projection, DType type) {
   return bound_of(largest_row_square(projection), type);
 }
 
-// With r = |k'| and w the norm of the longest row of the projection: at the query's largest
-// feature, which own_max scales to 1, the feature of the key is at least e^(−½r² − w r − bound).
-// Both are divided by √F.
+// Let r = |k'|, and w the largest norm of a row of the projection. The query's largest feature is
+// scaled to 1 by own_max. The same feature of the key is at least e^(−½r² − w r − bound). Both are
+// also divided by √F.
 bool random_features_in_range(const Tensor& k, const Tensor& projection, const Tensor& padding) {
   const double square = largest_row_square(projection),
                r = std::sqrt(largest_square(k, padding) / std::sqrt(double(k.size(3))));

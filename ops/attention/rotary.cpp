@@ -17,7 +17,8 @@
 namespace stretto {
 namespace {
 
-// log ζ_i / xpos_scale_base: the logarithm of xPos's factor of a query per position.
+// log ζ_i / xpos_scale_base: the logarithm of the factor by which xPos multiplies a
+// query per position.
 double decay(const RotaryOptions& o, int64_t i, double d) {
   return std::log((2 * double(i) + 0.4 * d) / (1.4 * d)) / o.xpos_scale_base;
 }
@@ -31,8 +32,8 @@ void check_reach(const RotaryOptions& o, int64_t first, int64_t count, int64_t d
         ", or more with a larger xpos_scale_base");
 }
 
-// A rotation as x·along + partner(x)·across, with tables [L, dims]. Its transpose, needed for the
-// gradient, is the same with −across.
+// A rotation, x·along + partner(x)·across with tables [L, dims]. The transposed rotation, which the
+// gradient needs, has −across in place of across.
 struct Turn {
   Tensor along, across;
 };
@@ -208,7 +209,8 @@ double yarn_attention_factor(double factor) { return factor <= 1 ? 1 : 0.1 * std
 
 Tensor rotate(const Tensor& x, int64_t first_position, const RotaryOptions& o, Side side) {
   const char* op = "rotate";
-  check(x.dim() == 4 && is_floating(x.dtype()), op, "x ", x, "; must be floating [B, H, L, D]");
+  check(x.dim() == 4 && is_floating(x.dtype()), op, "x ", x,
+        "; must be a floating-point tensor [B, H, L, D]");
   const int64_t l = x.size(2), dims = rotary_dims(op, o, x.size(3));
   if (x.numel() == 0 || dims == 0) return x;
   if (o.xpos) check_reach(o, first_position, l, dims, x.dtype());

@@ -37,10 +37,11 @@ struct RotaryOptions {
 /// t / scale · base^(−2i/d) (Su et al. 2021, eq. 15): x [B, H, L, D] → [B, H, L, D].
 ///
 /// The product of a query and a key then depends only on the difference of their positions. With
-/// xpos, pair i of a query is also multiplied by ζ_i^(t / xpos_scale_base) and that of a key by the
-/// inverse, with ζ_i = (2i + 0.4d) / 1.4d (Sun et al. 2023): products decay with the distance into
-/// the past and grow into the future. Throws if the factor of a position overflows x's dtype.
-/// Angles are computed in f64, bf16 is rotated in f32. Differentiable any number of times.
+/// xpos, pair i of a query is also multiplied by ζ_i^(t / xpos_scale_base), and pair i of a key by
+/// the inverse, with ζ_i = (2i + 0.4d) / 1.4d (Sun et al. 2023). Products then decay with the
+/// distance to keys before the query and grow with the distance to keys after it. Throws if the
+/// factor of a position overflows x's dtype. Angles are computed in f64; bf16 is rotated in f32.
+/// Differentiable any number of times.
 Tensor rotate(const Tensor& x, int64_t first_position, const RotaryOptions& options = {},
               Side side = Side::query);
 
@@ -56,8 +57,8 @@ struct Llama3Scaling {
 /// Returns the frequencies of LLaMA 3.1 for long contexts (Hugging Face's "rope_type": "llama3").
 ///
 /// Frequencies with fewer than low_frequency_factor rotations in `length` are divided by
-/// `factor`, those with more than high_frequency_factor rotations stay unchanged, and those
-/// between are blended.
+/// `factor`. Frequencies with more than high_frequency_factor rotations stay unchanged. Frequencies
+/// between are interpolated.
 std::vector<double> llama3_frequencies(const Llama3Scaling& scaling);
 
 /// Settings of yarn_frequencies().
@@ -68,10 +69,11 @@ struct YarnScaling {
   double length = 2048;   ///< Context length of the original training.
   double beta_fast = 32;  ///< Pairs with more rotations in `length` stay unchanged.
   double beta_slow = 1;   ///< Pairs with fewer rotations in `length` are divided.
-  bool truncate = true;   ///< Rounds both ends of the blend outward to whole pairs.
+  bool truncate = true;   ///< Rounds both ends of the interpolation outward to whole pairs.
 };
-/// Returns the frequencies of YaRN (Peng et al. 2024, §3.2). As above, but the blend is linear in
-/// the index of the pair, between the pairs with beta_fast and beta_slow rotations in `length`.
+/// Returns the frequencies of YaRN (Peng et al. 2024, §3.2). As in llama3_frequencies(), but the
+/// interpolation is linear in the index of the pair, between the pairs with beta_fast and beta_slow
+/// rotations in `length`.
 std::vector<double> yarn_frequencies(const YarnScaling& scaling);
 /// Returns YaRN's attention_factor, 0.1 · ln(factor) + 1, or 1 for factor ≤ 1 (eq. 22). A model's
 /// configuration may override it.

@@ -1,3 +1,5 @@
+// Side: whether a function computes for queries or for keys.
+//
 // Reference: none (a name)
 #pragma once
 

@@ -10,8 +10,8 @@
 namespace stretto {
 namespace {
 
-// Copies [.., M, W] to [.., M, width] with row i moved by shift(i) columns. skew and unskew do this
-// with opposite shifts.
+// Copies x [.., M, W] to [.., M, width], with row i moved to the left by shift(i) columns. skew and
+// unskew use opposite shifts.
 template <class Shift>
 Tensor move_rows(const Tensor& x, int64_t width, Shift shift) {
   Shape shape = x.shape();
@@ -46,23 +46,23 @@ Tensor unskew_cpu(const Tensor& y, int64_t width) {
   return move_rows(y, width, [m = y.size(-2)](int64_t i) { return i - m + 1; });
 }
 
-void check_arguments(const char* op, const Tensor& x, int64_t width) {
+void check_arguments(const char* op, const Tensor& x, const char* name, int64_t width) {
   check(x.dim() >= 2 && is_floating(x.dtype()), op, "got ", x,
-        "; needs a floating tensor of at least 2 dimensions");
-  check(width >= 0, op, "negative width ", width);
+        "; accepted: a floating-point tensor with at least 2 dimensions");
+  check(width >= 0, op, name, " is ", width, "; must be 0 or more");
 }
 
 }  // namespace
 
 Tensor skew(const Tensor& x, Int n_keys) {
-  check_arguments("skew", x, n_keys);
+  check_arguments("skew", x, "n_keys", n_keys);
   Tensor y = on_device(x.detach().contiguous(), skew_cpu, cuda::skew, n_keys);
   return record("skew", {x}, y,
                 [width = x.size(-1)](Backward& b) { return Tensors{unskew(b.grad(), width)}; });
 }
 
 Tensor unskew(const Tensor& y, Int width) {
-  check_arguments("unskew", y, width);
+  check_arguments("unskew", y, "width", width);
   Tensor x = on_device(y.detach().contiguous(), unskew_cpu, cuda::unskew, width);
   return record("unskew", {y}, x,
                 [n = y.size(-1)](Backward& b) { return Tensors{skew(b.grad(), n)}; });

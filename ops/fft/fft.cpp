@@ -127,16 +127,17 @@ Tensor from_bins(const char* op, const Tensor& x, int64_t n, BinScale scale) {
 
 void check_complex(const char* op, const Tensor& x, int64_t dims) {
   check(is_floating(x.dtype()) && x.dim() > dims && x.size(-1) == 2, op, "got ", x,
-        "; needs complex numbers, a floating tensor ", dims == 1 ? "[.., n, 2]" : "[.., n1, m, 2]");
+        "; accepted: complex numbers as a floating-point tensor ",
+        dims == 1 ? "[.., n, 2]" : "[.., n1, m, 2]");
   for (int64_t d = 1; d <= dims; ++d)
-    check(x.size(-1 - d) >= 1, op, "got ", x, ", whose length is 0; needs at least 1");
+    check(x.size(-1 - d) >= 1, op, "got ", x, ", whose length is 0; must be at least 1");
 }
 
 void check_real(const char* op, const Tensor& x, int64_t dims) {
-  check(is_floating(x.dtype()) && x.dim() >= dims, op, "got ", x, "; needs a floating tensor ",
-        dims == 1 ? "[.., n]" : "[.., n1, n2]");
+  check(is_floating(x.dtype()) && x.dim() >= dims, op, "got ", x,
+        "; accepted: a floating-point tensor ", dims == 1 ? "[.., n]" : "[.., n1, n2]");
   for (int64_t d = 1; d <= dims; ++d)
-    check(x.size(-d) >= 1, op, "got ", x, ", whose length is 0; needs at least 1");
+    check(x.size(-d) >= 1, op, "got ", x, ", whose length is 0; must be at least 1");
 }
 
 void check_bins(const char* op, const Tensor& x, int64_t n, int64_t dims) {

@@ -21,10 +21,10 @@ Tensor fft(const Tensor& x);
 /// Computes y_j = 1/n Σ_k x_k e^(2πi jk/n): x [.., n, 2] → [.., n, 2].
 Tensor ifft(const Tensor& x);
 
-/// Returns the first half of the spectrum of real x, bins 0 … n/2; the others are complex
-/// conjugates: x [.., n] → [.., n/2 + 1, 2].
+/// Returns the first half of the spectrum of real x, bins 0 … n/2: x [.., n] → [.., n/2 + 1, 2].
+/// The other bins are complex conjugates of these.
 Tensor rfft(const Tensor& x);
-/// Returns the n real values whose spectrum has this first half: x [.., n/2 + 1, 2] → [.., n]. The
+/// Returns the n real values whose spectrum has the first half x: x [.., n/2 + 1, 2] → [.., n]. The
 /// imaginary parts of bin 0, and of bin n/2 if n is even, are ignored.
 Tensor irfft(const Tensor& x, Int n);
 

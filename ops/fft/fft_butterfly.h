@@ -1,5 +1,5 @@
 // Butterflies: the Fourier transforms of 2, 3, 4, 5, 7 and 8 elements from which longer ones are
-// composed (ops/fft/fft_plan.h), and the symmetry of roots of unity. Straight-line code that is
+// composed (ops/fft/fft_plan.h), and the symmetry of roots of unity. Code without branches that is
 // inlined into STRETTO_CLONES loops and into the kernels of cuda/fft. Internal to ops/ and cuda/.
 //
 // Reference: tests/reference/fft.cpp, dft()

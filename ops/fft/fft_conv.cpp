@@ -44,7 +44,8 @@ struct Axis {
     last = n <= 0 || taps <= 0 ? first : std::clamp<int64_t>(n + taps - 1 - offset, first, length);
   }
 
-  // The smallest transform length for which outputs that wrap around do not reach outputs in use.
+  // The smallest transform length for which outputs that wrap around are not added to
+  // outputs in use.
   int64_t least_transform() const {
     const int64_t whole = n + taps - 1;
     return std::max({n, taps, whole - (first + offset), last + offset});
@@ -75,9 +76,9 @@ std::vector<int64_t> positions(const Shape& sizes, const Shape& strides, const S
   return at;
 }
 
-// The matrices x, w and y of a call, and which of them belong together. Result (f, u) is
-// use u of filter f; it is at y_filter[f] + y_use[u] of y and needs the matrix at
-// x_filter[f] + x_use[u] of x.
+// The sizes and offsets of the matrices x, w and y of one convolution. Result (f, u) is the u-th
+// convolution with filter f. It is at offset y_filter[f] + y_use[u] of y and needs the matrix at
+// offset x_filter[f] + x_use[u] of x.
 struct ConvolutionProblem {
   Axis rows, columns;
   int64_t x_pitch, w_pitch;  // strides of rows
@@ -174,7 +175,8 @@ void convolve_directly(const ConvolutionProblem& q, const T* x, const T* w, T* y
   const int64_t cost = rows.length * columns.length * rows.taps * columns.taps;
   const int64_t grain = std::max<int64_t>(1, (1 << 17) / std::max<int64_t>(1, cost));
   parallel_for(q.filters() * q.uses(), grain, [&](int64_t begin, int64_t end) {
-    // x with the zeros that taps reach around each row, and padding that a last vector may read.
+    // x with the zeros that the taps read around each row, and padding that the last
+    // vector may read.
     const int64_t pitch = columns.length + columns.taps - 1 + 64;
     const Tensor padded = empty({rows.n, pitch}, {.dtype = dtype_of<T>(), .device = cpu});
     T* const buffer = padded.data<T>();
@@ -274,8 +276,8 @@ void convolve_by_fft(const ConvolutionProblem& q, const T* x, const T* w, T* y) 
   const Axis &rows = q.rows, &columns = q.columns;
   const Transforms<T> transforms(q);
   const int64_t lanes = fft_lanes<T>(2 * transforms.size());
-  // Lanes are uses of one filter, or filters in the same use, so that neighboring
-  // groups share spectra.
+  // The lanes are several uses of one filter, or the same use of several filters, so that
+  // neighboring groups share spectra.
   const bool across_uses = q.uses() >= lanes;
   const int64_t inner = across_uses ? (q.uses() + lanes - 1) / lanes : q.uses();
   const int64_t outer = across_uses ? q.filters() : (q.filters() + lanes - 1) / lanes;
@@ -338,8 +340,8 @@ cuda::RowConvolution of_reversed(const Axis& a, int64_t w_size) {
   return row;
 }
 
-// True if one kernel computes x ∗ w, both [.., 1, n]. On CUDA transforms pay off only for more taps
-// than on the CPU, because many threads compute direct sums in parallel.
+// True if one kernel computes x ∗ w, both [.., 1, n]. On CUDA transforms are faster only for more
+// taps than on the CPU, because many threads compute direct sums in parallel.
 bool in_one_kernel(const Tensor& x, const Tensor& w, const Axis& a, ConvForm implementation) {
   if (!x.device().is_cuda() || implementation == ConvForm::direct || x.size(-2) != 1 ||
       w.size(-2) != 1)
@@ -419,7 +421,7 @@ Tensor convolve(const Tensor& x, const Tensor& w, const Spans& spans, ConvForm i
   // Gradients: dx[s] = Σ_t g[t] w[t + offset − s], dw[p] = Σ_t g[t] x[t + offset − p].
   return record("fft_conv", {x, w}, computed(x, w, spans, implementation),
                 [x = Saved(x), w = Saved(w), spans, implementation](Backward& b) {
-                  // Both are convolutions: of g with the reversed filter, of the reversed x with g.
+                  // dx is a convolution of g with the reversed filter, dw one of reversed x with g.
                   Spans for_x, for_w;
                   for (int d : {0, 1}) {
                     const int64_t n = x().size(d - 2), taps = w().size(d - 2);
@@ -459,14 +461,14 @@ Tensor fft_conv(const Tensor& x, const Tensor& w, const FftConvOptions& options)
   const int64_t axes = options.axes;
   check(axes == 1 || axes == 2, "fft_conv", "axes is ", axes, "; accepted: 1, 2");
   check(x.dim() >= axes && w.dim() >= axes && x.dtype() == w.dtype() && is_floating(x.dtype()),
-        "fft_conv", "x ", x, ", w ", w, "; both must have one floating dtype and at least ", axes,
-        axes == 1 ? " dimension" : " dimensions");
+        "fft_conv", "x ", x, ", w ", w, "; both must have one floating-point dtype and at least ",
+        axes, axes == 1 ? " dimension" : " dimensions");
   for (int64_t d = 1; d <= axes; ++d) {
     const int64_t n = x.size(-d), taps = w.size(-d);
     check(n >= 1 && taps >= 1, "fft_conv", "x ", x, ", w ", w,
           "; the sizes that are convolved must be at least 1");
-    check(options.padding != Padding::valid || taps <= n, "fft_conv", "filter of ", taps, " for ",
-          n, " elements: x ", x, ", w ", w, "; without padding it must not be longer");
+    check(options.padding != Padding::valid || taps <= n, "fft_conv", "x ", x, ", w ", w,
+          "; without padding the filter (", taps, " elements) must not be longer than x (", n, ")");
   }
   check_same_device("fft_conv", {&x, &w});
   if (is_narrow(x.dtype())) return fft_conv(x.to(f32), w.to(f32), options).to(x.dtype());

@@ -14,7 +14,8 @@
 namespace stretto {
 namespace {
 
-// One pass: transforms `s` interleaved sequences of R·m elements to R·s sequences of m elements.
+// One radix-R step: transforms `s` interleaved sequences of R·m elements to R·s sequences
+// of m elements.
 template <int R, class T>
 STRETTO_CLONES void run_pass(Planes<T> from, Planes<T> to, int64_t m, int64_t s,
                              const T* twiddles) {
@@ -169,8 +170,8 @@ class PlanCache {
     return plans_.front().plan;
   }
 
-  // If two threads have made the same plan, the first one is used. Plans that a plan holds are
-  // counted with it, so they count even after they were dropped from the cache.
+  // If two threads have made the same plan, the first one is used. The bytes of a plan include the
+  // plans that it uses, even if these were dropped from the cache.
   Plan insert(Key key, const Plan& plan, int64_t bytes) {
     std::list<Entry> made{{key, plan, bytes}}, dropped;
     std::lock_guard lock(mutex_);

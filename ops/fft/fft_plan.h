@@ -1,10 +1,10 @@
 // Plans of the Fourier transforms of ops/fft: one plan per length, run on several sequences at
 // once. Internal to ops/.
 //
-// Element j of sequence l is at j·lanes + l, with real and imaginary parts in separate planes.
-// So one vector instruction does the same step for many sequences, without shuffles. The
-// arithmetic on a sequence does not depend on the other lanes, so results do not depend on how
-// sequences are grouped.
+// Element j of sequence l is at j·lanes + l, with real and imaginary parts in separate planes. One
+// vector instruction therefore does the same step for many sequences, without shuffles. The
+// arithmetic on a sequence does not depend on the other lanes, so results do not depend on the
+// grouping of sequences.
 //
 // Reference: tests/reference/fft.cpp, dft()
 #pragma once
@@ -35,15 +35,16 @@ struct Unit {
 };
 Unit unit_root(int64_t k, int64_t n);
 
-/// Returns the radices of the passes for n, or none if n has a prime factor above 7. Uses radix 8
-/// as often as possible, but 4·4 rather than 8·2.
+/// Returns the radices of the steps (passes) for n, or none if n has a prime factor above 7. Uses
+/// radix 8 as often as possible, but 4·4 rather than 8·2.
 std::vector<int> fft_radices(int64_t n);
 
-/// Plans are cached, the most recently used ones with at most this number of bytes, or a
-/// single larger one. memory_stats() does not count them, so that an op's memory does not
+/// The most bytes of cached plans. The most recently used plans are cached; a single plan may
+/// be larger. memory_stats() does not count cached plans, so that an op's memory does not
 /// depend on earlier calls.
 inline constexpr int64_t most_fft_plan_bytes = 32 << 20;
-/// Returns the bytes of the cached plans. A plan that several others hold is counted with each.
+/// Returns the bytes of the cached plans. A plan that several other plans use is counted once for
+/// each of them.
 int64_t kept_fft_plan_bytes();
 
 /// The plan of a complex transform of length n: y_k = Σ_j x_j e^(−2πi jk/n).
@@ -70,7 +71,7 @@ class FftPlan {
   /// Returns the cached or a new plan of length n ≥ 1. Thread-safe.
   static std::shared_ptr<const FftPlan> of(int64_t n);
   explicit FftPlan(int64_t n);
-  /// Returns the bytes of the tables of this plan and of the plans it holds.
+  /// Returns the bytes of the tables of this plan and of the plans that it uses.
   int64_t bytes() const;
 
   /// Returns the size that each plane needs per lane, at least n.

@@ -21,14 +21,14 @@ struct Places {
 void check_gate(const Tensor& gate, const SpeNoise& noise, const SpeSource& s) {
   const Shape shape{s.heads, s.d}, draws{s.heads, s.d, s.realizations};
   check(gate.defined() && gate.shape() == shape && is_floating(gate.dtype()), op, "gate ", gate,
-        "; must be floating ", shape);
+        "; must be a floating-point tensor ", shape);
   if (noise.given.defined())
     check(noise.given.shape() == draws && is_floating(noise.given.dtype()), op,
-          "noise of the gate ", noise.given, "; must be floating ", draws);
+          "noise of the gate ", noise.given, "; must be a floating-point tensor ", draws);
   else
     check(noise.realizations == s.realizations, op,
-          "noise of the gate with R = ", noise.realizations,
-          " for a code with R = ", s.realizations);
+          "the noise of the gate has R = ", noise.realizations,
+          ", but the code has R = ", s.realizations);
 }
 
 Places check_arguments(const Tensor& q, const Tensor& k, const SpeSource& s, const SpeOptions& o) {
@@ -37,7 +37,7 @@ Places check_arguments(const Tensor& q, const Tensor& k, const SpeSource& s, con
         op, "q ", q, ", k ", k, "; accepted for this code: q [B, ", s.heads, ", M, ", s.d,
         "], k [B, ", s.heads, ", N, ", s.d, "]");
   check(is_floating(q.dtype()) && q.dtype() == k.dtype(), op, "q ", q, ", k ", k,
-        "; both must have one floating dtype");
+        "; both must have one floating-point dtype");
   check_same_device(op, {&q, &k, &s.parameter});
   check(o.first >= 0, op, "first is ", o.first, "; must be 0 or more");
   const int64_t m = q.size(2), n = k.size(2);
@@ -57,8 +57,8 @@ Places check_arguments(const Tensor& q, const Tensor& k, const SpeSource& s, con
 // √δ for δ = sigmoid(x), as e^(−softplus(−x)/2), which also has a gradient if δ is 0 or 1.
 Tensor root_of_sigmoid(const Tensor& x) { return exp(-0.5 * softplus(-x)); }
 
-// The inputs of the recorded ops: q, k, the gate's √(1−δ) [H, D] and √δ ε (RD)^(−¼) [H, D, R], both
-// undefined without a gate, and the inputs of the code.
+// Returns the inputs of the recorded ops: q, k, the gate's √(1−δ) [H, D] and √δ ε (RD)^(−¼)
+// [H, D, R], with its noise ε (both undefined without a gate), and the inputs of the code.
 Tensors inputs_of(const Tensor& q, const Tensor& k, const SpeSource& s,
                   const std::optional<SpeGate>& o) {
   Tensors all = {q, k, {}, {}};
@@ -76,9 +76,9 @@ Tensors inputs_of(const Tensor& q, const Tensor& k, const SpeSource& s,
 }
 Tensors of_code(const Tensors& inputs) { return {inputs.begin() + 4, inputs.end()}; }
 
-// Encoding with a gate (24, 25). √(1−δ) multiplies the inputs in which the code is linear (all 4-d
-// ones; not the frequencies [H, D, K]), and the term that is the same at every position is a
-// separate matrix product. So the gate reads and writes no tensor of the code's size.
+// Encoding with a gate (24, 25). √(1−δ) multiplies the inputs in which the code is linear: all 4-d
+// inputs, but not the frequencies [H, D, K]. The term that is the same at every position is a
+// separate matrix product. The gate therefore reads and writes no tensor of the code's size.
 Tensor gated(const SpeSource& s, Side side, int64_t at, const Tensor& x, const Tensors& inputs) {
   Tensors code = of_code(inputs);
   for (Tensor& part : code)
@@ -91,7 +91,7 @@ Tensor composed(const SpeSource& s, Side side, int64_t at, const Tensors& inputs
   if (inputs[2].defined() && x.device().is_cuda())
     return gated(s, side, at, x, inputs).to(inputs[0].dtype());
   Tensor codes = s.codes(of_code(inputs), side, at, x.size(2));
-  if (inputs[2].defined())  // (24, 25)
+  if (inputs[2].defined())  // eqs. 24, 25 of the paper (ops/spe/spe.h)
     codes = inputs[2].reshape({s.heads, s.d, 1, 1}) * codes + inputs[3].unsqueeze(2);
   return spe_encoded(x, codes).to(inputs[0].dtype());
 }
@@ -107,7 +107,7 @@ SpeCall call_of(const Places& at, const Tensors& in) {
           plain(in[3])};
 }
 
-// An uninitialized [B, H, n, width].
+// Returns an uninitialized tensor [B, H, n, width].
 Tensor like(const Tensor& x, int64_t width) {
   if (x.device().is_cuda() && width != x.size(3))
     return empty({x.size(0), x.size(1), x.size(2), width}, options_of(x));
@@ -177,7 +177,7 @@ SpeNoise::SpeNoise(RandomKey random_key, int64_t r) : key(random_key), realizati
 
 SpeNoise::SpeNoise(Tensor z) {
   check(z.defined() && is_floating(z.dtype()), "SpeNoise", "got ", z,
-        "; must be a floating tensor");
+        "; must be a floating-point tensor");
   given = z.detach();
 }
 
@@ -194,7 +194,7 @@ SpePair spe(const Tensor& q, const Tensor& k, const SpeCode& code, const SpeOpti
   const std::shared_ptr<const SpeSource>& s = code.source();
   const Places at = check_arguments(q, k, *s, options);
   const Tensors inputs = inputs_of(q, k, *s, options.gate);
-  check(inputs[4].dtype() == compute_type(q.dtype()), op, "the kept code is ", inputs[4].dtype(),
+  check(inputs[4].dtype() == compute_type(q.dtype()), op, "the cached code is ", inputs[4].dtype(),
         ", as are its parameters; q ", q, " must have that dtype");
   if (options.implementation != Implementation::composed &&
       (q.device().is_cpu() || s->on_cuda(q.dtype())))
@@ -210,8 +210,8 @@ Tensor spe_template(const SpeCode& code, int64_t n, const Tensor& gate) {
   if (!gate.defined()) return lags;
   const Shape shape{s.heads, s.d};
   check(gate.shape() == shape && is_floating(gate.dtype()), "spe_template", "gate ", gate,
-        "; must be floating ", shape);
-  const Tensor raw = gate.to(lags.dtype()).unsqueeze(-1);  // (23)
+        "; must be a floating-point tensor ", shape);
+  const Tensor raw = gate.to(lags.dtype()).unsqueeze(-1);  // eq. 23
   return sigmoid(-raw) * lags + sigmoid(raw);
 }
 

@@ -1,9 +1,9 @@
-// Vectors of 32 bytes.
+// The kernels of spe_kernels.h with AVX2 vectors (32 bytes).
 #include "ops/spe/spe_kernels.h"
 
 #if defined(__x86_64__)
 #include "core/simd/avx2.h"
-// Must follow the vectors of the instruction set.
+// Include after the header that defines the vector types.
 #include "ops/spe/spe_tile.h"
 
 namespace stretto {

@@ -1,17 +1,18 @@
-// Vectors of 64 bytes.
+// The kernels of spe_kernels.h with AVX-512 vectors (64 bytes).
 #include "ops/spe/spe_kernels.h"
 
 #if defined(__x86_64__)
 #include "core/simd/avx512.h"
-// Must follow the vectors of the instruction set.
+// Include after the header that defines the vector types.
 #include "ops/spe/spe_tile.h"
 
 namespace stretto {
 namespace {
 
 struct F32 : simd::F32 {
-  // Transposes while adding: each round halves the number of vectors. The masked intrinsics avoid
-  // false compiler warnings about undefined values in the unmasked ones.
+  // to[i] = the sum of the elements of v[i], for 16 vectors. Transposes and adds in rounds, each of
+  // which halves the number of vectors. The masked intrinsics avoid false compiler warnings about
+  // undefined values in the intrinsics without masks.
   STRETTO_SIMD_INLINE void add_up(const Vector* v, float* to) {
     constexpr __mmask16 all16 = 0xffff;
     constexpr __mmask8 all8 = 0xff;

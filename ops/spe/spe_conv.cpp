@@ -1,14 +1,15 @@
-// convSPE: codes that are filtered white noise.
+// convSPE: codes (see ops/spe/spe.h) that are filtered white noise.
 //
-// For one head and dimension the noise is Z [positions, R], generated again from its counters for
-// each segment of positions. A block of up to 32 positions is a matrix product with the band matrix
-// T of the filter,
+// For one head and dimension the noise is Z [positions, R]. It is generated again from the random
+// key, or read if it is given, for each segment of positions. The code C of a block of up to 32
+// positions is a matrix product with the band matrix T of the filter w [P],
 //
 //     C = T Z,   T[i, s] = w[i + P − 1 − s]        dw[p] = Σ_i (dC Zᵀ)[i, i + P − 1 − p]
 //
-// with R·(P + 31) multiplications per position and side, and as many for dw, for which dC Zᵀ is
-// summed over blocks before its diagonals are summed. In two dimensions there is a band for each
-// row of the filter. Long filters use fft_conv() instead, on segments of 2P positions.
+// with R·(P + 31) multiplications per position, for queries and again for keys. dw costs as
+// much: dC Zᵀ is summed over blocks before its diagonals are summed. In two dimensions there
+// is a band matrix for each row of the filter. Long filters use fft_conv() instead, on
+// segments of 2P positions.
 #include <algorithm>
 #include <cmath>
 
@@ -59,8 +60,8 @@ Tensor valid_conv(const Tensor& x, const Tensor& w) {
   return fft_conv(x, w, {.padding = Padding::valid, .implementation = ConvForm::fft});
 }
 
-// Computes each span by the faster way: by bands, or in one dimension by transforms
-// of the whole span.
+// Computes each span by the faster method: by band matrices or, in one dimension, by Fourier
+// transforms of the whole span.
 template <class T>
 class ConvRows : public SpeRows<T> {
  public:
@@ -84,7 +85,8 @@ class ConvRows : public SpeRows<T> {
   void prepare(int64_t h, int64_t d, SpeSpan span) override {
     const Window before = window_;
     const bool same = index_ == h * source_.d + d;
-    // If the span follows the last one, the noise of its first P − 1 columns is already there.
+    // If this span begins where the previous one ended, the noise of its first P − 1 columns is
+    // already in z_.
     const bool continues = same && !plane_.image && !transformed_ && span.p0 == span_.p1;
     index_ = h * source_.d + d;
     span_ = span;
@@ -203,8 +205,8 @@ class ConvRows : public SpeRows<T> {
   Tensor z_, rows_;
   Tensor bands_[2];     // [P1, 32, 31 + P2]
   Tensor products_[2];  // Σ dC Zᵀ, the same shape
-  Tensor transposed_;   // only by transforms: the noise [R, positions + P − 1]
-  Tensor codes_[2];     // only by transforms: [positions, R], computed on demand
+  Tensor transposed_;   // used only with transforms: the noise [R, positions + P − 1]
+  Tensor codes_[2];     // used only with transforms: [positions, R], computed on demand
 };
 
 }  // namespace
@@ -237,15 +239,15 @@ Tensor ConvSource::codes(const Tensors& inputs, Side side, int64_t p0, int64_t n
   const Window w = window({p0, p0 + n});
   const int64_t begin = plane.image ? p0 - w.y0 * plane.columns : 0;
   return fft_conv(noise_in(w, inputs[0]), inputs[size_t(side)].unsqueeze(2),
-                  {.axes = 2, .padding = Padding::valid})  // (22)
+                  {.axes = 2, .padding = Padding::valid})  // eq. 22 of the paper (ops/spe/spe.h)
       .reshape({heads, d, realizations, -1})
       .slice(3, begin, begin + n)
       .transpose(2, 3);
 }
 
 Tensor ConvSource::lags(int64_t n) const {
-  check(!plane.image, "spe_template", "the code has shape ", Shape{plane.rows, plane.columns},
-        "; only codes of one dimension have a template");
+  check(!plane.image, "spe_template", "the code is for positions in a plane of shape ",
+        Shape{plane.rows, plane.columns}, "; only codes of one dimension have a template");
   // Relative position τ of the correlation is entry τ + P − 1 of a convolution.
   const int64_t taps = plane.taps, more = std::max<int64_t>(0, n - taps);
   const int64_t drop = std::max<int64_t>(0, taps - n);
@@ -270,7 +272,7 @@ SpeCode SpeCode::conv(Tensor filter_q, Tensor filter_k, SpeNoise noise, Shape sh
         filter_q, ", filter_k ", filter_k, "; both must be ",
         axes == 1 ? "[H, D, P]" : "[H, D, P1, P2], as the shape is {h, w}");
   check(is_floating(filter_q.dtype()) && filter_q.dtype() == filter_k.dtype(), op, "filter_q ",
-        filter_q, ", filter_k ", filter_k, "; both must have one floating dtype");
+        filter_q, ", filter_k ", filter_k, "; both must have one floating-point dtype");
   check_same_device(op, {&filter_q, &filter_k});
   check(filter_q.numel() > 0, op, "filter_q ", filter_q, "; all sizes must be at least 1");
   const int64_t h = filter_q.size(0), d = filter_q.size(1);
@@ -289,21 +291,22 @@ SpeCode SpeCode::conv(Tensor filter_q, Tensor filter_k, SpeNoise noise, Shape sh
     if (axes == 1)
       plane.columns = columns;
     else
-      check(rows >= plane.rows && columns >= plane.columns, op, "the noise ", z, " reaches ",
-            std::max<int64_t>(0, rows), " rows of ", columns, " positions, the shape is ", shape);
+      check(rows >= plane.rows && columns >= plane.columns, op, "the noise ", z,
+            " is enough for only ", std::max<int64_t>(0, rows), " rows of ", columns,
+            " positions, but the shape is ", shape);
   } else if (axes == 1) {
     plane.columns = draws_apart / realizations - plane.taps;
   } else {
     const double draws = double(plane.rows + plane.tap_rows) * double(plane.columns + plane.taps) *
                          double(realizations);
-    check(draws < double(draws_apart), op, "shape ", shape, " with R = ", realizations,
-          " needs more noise samples than the 2^40 of each head and dimension");
+    check(draws < double(draws_apart), op, "shape ", shape, " with R = ", realizations, " needs ",
+          draws, " noise samples for each head and dimension; must be fewer than 2^40");
   }
   const int64_t n = plane.rows * plane.columns;
   return SpeCode(std::make_shared<ConvSource>(
       filter_q, filter_k, noise, plane, realizations,
       axes == 2 ? str("the code of shape ", shape, " has ", n, " positions")
-                : str("the noise reaches ", n, " positions")));
+                : str("the noise is enough for only ", n, " positions")));
 }
 
 }  // namespace stretto

@@ -1,5 +1,6 @@
-// convSPE on CUDA: short filters are applied as bands computed in registers (cuda/spe/spe_conv.cu).
-// Long filters use transforms in memory, for some dimensions of one head at a time.
+// convSPE on CUDA. Short filters are applied as band matrices computed in registers
+// (cuda/spe/spe_conv.cu). Long filters use Fourier transforms in memory, for some dimensions of one
+// head at a time.
 #include <algorithm>
 
 #include "cuda/spe/spe.h"
@@ -31,7 +32,8 @@ Tensors ConvSource::gated(const Tensors& inputs, const SpeCall& call) const {
   return {inputs[0] * a, inputs[1] * a};
 }
 
-// Uses the CPU's costs; on CUDA the predicted break-even is also at P = 160 to 250.
+// Uses the costs of the CPU. On CUDA both methods are also predicted to be equally fast at
+// P = 160 to 250.
 bool ConvSource::on_chip(const SpeCall& call) const {
   return cuda::makes_noise_codes(plane.tap_rows, plane.taps) &&
          (plane.image || !transforms_are_faster(call.span().size(), plane.taps));

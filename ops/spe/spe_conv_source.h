@@ -10,7 +10,7 @@
 namespace stretto {
 
 // The cost of a transform per input element, in multiplications of the direct implementation.
-// Measured with segments of 2P: at P = 256 both take the same time.
+// Measured with segments of 2P: at P = 256 both implementations take the same time.
 inline constexpr int64_t transform_cost = 190;
 inline bool transforms_are_faster(int64_t positions, int64_t taps) {
   return positions * (taps + 31) > transform_cost * (positions + taps - 1);
@@ -20,7 +20,7 @@ inline bool transforms_are_faster(int64_t positions, int64_t taps) {
 // that samples do not depend on L.
 inline constexpr int64_t draws_apart = int64_t(1) << 40;
 
-// Positions and filters along two axes; a sequence is one row.
+// The sizes of positions and filters along two axes. A sequence is a plane of one row.
 struct Plane {
   int64_t rows = 1, columns = 1;
   int64_t tap_rows = 1, taps = 1;

@@ -1,17 +1,19 @@
 // Fused stochastic positional encoding, forward and backward.
 //
-// C_d is the code of a dimension, computed in tiles of rows that are used for the whole batch and
-// never stored. E [D, R] are the gate's rows, the same for all positions:
+// x are queries or keys, x̂ the results, and g the gradients of x̂. C_d is the code of a dimension,
+// computed in tiles of rows that are used for the whole batch and never stored. a_d and E [D, R]
+// are the gate's factors and rows, the same for all positions:
 //
 //     x̂[l, :] = Σ_d a_d x[l, d] C_d[l, :] + (x E)[l, :]
 //     t[l, d] = Σ_r g[l, r] C_d[l, r]         dx = a t + g Eᵀ       da_d = Σ_{b,l} x t
 //     dC_d[l, :] = Σ_b a_d x[l, d] g[l, :]    dE = Σ_b xᵀ g
 //
-// Operands and results have dtype S; codes and sums have dtype T, f32 for bf16, and only results
-// are rounded, once. In forward a thread processes a segment of positions of one head, dimension by
-// dimension; in backward it processes some dimensions, position by position. So each accumulator
-// belongs to one thread, and results do not depend on the number of threads. Rows of different
-// batch entries are far apart in memory; backward first gathers those of a segment.
+// Operands and results have dtype S; codes and sums have dtype T, which is f32 for bf16. Only
+// results are rounded, once. In the forward pass a thread processes a segment of positions of one
+// head, dimension by dimension; in the backward pass it processes some dimensions, position by
+// position. Each accumulator therefore belongs to one thread, and results do not depend on the
+// number of threads. Rows of different batch entries are far apart in memory; the backward pass
+// first gathers the rows of a segment.
 //
 // Multiplications for each of the H·L·D·R elements of a code, for queries and for keys,
 // with batch size B:
@@ -19,9 +21,11 @@
 //     applied          B                  2 B
 //     sine, K sines    K                  K + 2 K
 //     conv, P taps     P + 31             2 (P + 31)
-//     kept             0                  0, and once those of sine or conv
+//     cached           0                  0, and once the number for sine or conv
 //
-// Gradients of the parameters of a kept code need B more for each call that used the code.
+// "applied" is the multiplication of the operands by the code; the other lines are the computation
+// of the code. Gradients of the parameters of a cached code need B more for each call of spe() that
+// used the code.
 #include "ops/spe/spe_fused.h"
 
 #include <array>
@@ -76,7 +80,7 @@ void convert_row(const From* from, To* to, int64_t n) {
     convert_elements(from, to, n);
 }
 
-// Rows of one head in T: in place, or if S and T differ a copy.
+// Rows of one head in T: in place if S is T, else a copy.
 template <class S, class T>
 MatrixRef<T> rows_in(const Heads<S>& x, int64_t b, int64_t h, int64_t i0, int64_t n, int64_t width,
                      Tensor& copy) {
@@ -91,8 +95,8 @@ MatrixRef<T> rows_in(const Heads<S>& x, int64_t b, int64_t h, int64_t i0, int64_
   }
 }
 
-// The results y of queries and keys in a unit of positions, summed in place, or if S and T
-// differ in a buffer.
+// The results y of queries and keys in a unit of positions, summed in place if S is T, else
+// in a buffer.
 template <class S>
 class Results {
   using T = compute_t<S>;
@@ -132,7 +136,7 @@ class Results {
   Tensor memory_;
 };
 
-// y += Σ_c x_c (a_c C_c + E_c); for the first dimensions y is overwritten.
+// Computes y += Σ_c x_c (a_c C_c + E_c); for the first dimensions y is overwritten.
 template <class S>
 void add_results(SpeWorker<compute_t<S>>& w, const SpeCall& call, const SpeOperand& o, Side side,
                  const Results<S>& results, SpeSpan unit, SpeSpan span) {
@@ -162,8 +166,9 @@ void add_results(SpeWorker<compute_t<S>>& w, const SpeCall& call, const SpeOpera
   }
 }
 
-// Positions per unit of forward. Each group of dimensions is processed for all segments of a unit
-// before the next group, so that per-dimension values of the row computations are reused.
+// The number of positions per unit of the forward pass. Each group of dimensions is processed for
+// all segments of a unit before the next group, so that per-dimension values of the row
+// computations are reused.
 constexpr int64_t unit_positions = 128;
 
 template <class S>
@@ -204,7 +209,7 @@ void forward(const SpeSource& s, const Tensors& inputs, const SpeCall& call) {
   });
 }
 
-// dx ← g Eᵀ, if dx is summed in place.
+// Computes dx ← g Eᵀ, if dx is summed in place.
 template <class S>
 void begin_gradients(const SpeSource& s, const SpeCall& call) {
   if constexpr (std::is_same_v<S, compute_t<S>>) {
@@ -227,7 +232,7 @@ template <class S>
 void gate_backward(const SpeSource& s, const SpeCall& call) {
   using T = compute_t<S>;
   const int64_t r = s.realizations;
-  // Rows per product: all, or if they are copied 256.
+  // The number of rows per product: all rows, or 256 if they are copied.
   const int64_t most = std::is_same_v<S, T> ? INT64_MAX : 256;
   parallel_for(s.heads, 1, [&](int64_t begin, int64_t end) {
     Tensor x_copy, g_copy;
@@ -277,7 +282,7 @@ struct Gathered {
         ax[i * w.n + c] = factors ? factors[c] * x[i * w.n + c] : x[i * w.n + c];
   }
 
-  // dx ← t, or with a gate a t + g Eᵀ; and da += Σ x t.
+  // Computes dx ← t, or dx ← a t + g Eᵀ with a gate, and da += Σ x t.
   void operand_gradients(const SpeWorker<T>& w, const CodeTile<T>& codes, const SpeCall& call,
                          const SpeOperand& o) {
     spe_kernels<T>().products(g, codes.data(), rows, batch, w.n, w.s.realizations, t);
@@ -383,7 +388,7 @@ void spe_backward(const SpeSource& s, const Tensors& inputs, std::vector<SpeCall
                   [&](const SpeCall& call) { return dtype_of_call(call) == bf16; }) &&
       !calls.empty())
     type = bf16;
-  // Calls that share a kept code may have different dtypes.
+  // Calls of spe() that share a cached code may have different dtypes.
   for (SpeCall& call : calls)
     for (SpeOperand& o : call.sides)
       if (o.x.dtype() != type)

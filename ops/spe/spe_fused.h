@@ -7,16 +7,17 @@
 
 namespace stretto {
 
-/// The queries or the keys of a call, detached, rows contiguous.
+/// The queries or the keys of one spe(), detached, with contiguous rows.
 struct SpeOperand {
   Tensor x;        ///< [B, H, n, D].
   int64_t at = 0;  ///< Position of the first row.
-  Tensor y = {};   ///< [B, H, n, R]: the result, in backward its gradient. Undefined: not needed.
+  /// [B, H, n, R]: the result, or in the backward pass its gradient. Undefined if not needed.
+  Tensor y = {};
   Tensor dx = {};  ///< Gradient of x, written if defined.
   SpeSpan span() const { return {at, at + x.size(2)}; }
 };
 
-/// The tensors of one spe(). Those of the gate are undefined without a gate.
+/// The tensors of one spe(). The tensors of the gate are undefined without a gate.
 struct SpeCall {
   SpeOperand sides[2];
   Tensor factors = {};  ///< √(1−δ), multiplies the code, [H, D].
@@ -26,12 +27,12 @@ struct SpeCall {
   SpeSpan span() const { return sides[0].span() | sides[1].span(); }
 };
 
-/// Computes the results y. `inputs` are those of the source, contiguous and detached, f32 or f64.
-/// If they are f32, operands and results may be bf16.
+/// Computes the results y. `inputs` are the inputs of the source (SpeSource::inputs), contiguous
+/// and detached, f32 or f64. If they are f32, operands and results may be bf16.
 void spe_forward(const SpeSource& s, const Tensors& inputs, const SpeCall& call);
 
-/// Computes the defined gradients of the calls. The gradients of the inputs, summed over the calls,
-/// are added to `gradients`, which are zeroed, or empty if not needed.
+/// Computes the defined gradients of `calls`. The gradients of the inputs, summed over the calls,
+/// are added to `gradients`: tensors of zeros, or no tensors if these gradients are not needed.
 void spe_backward(const SpeSource& s, const Tensors& inputs, std::vector<SpeCall> calls,
                   const Tensors& gradients);
 
@@ -40,7 +41,7 @@ Tensor spe_encoded(const Tensor& x, const Tensor& code);
 
 /// Returns the tensors contiguous and detached.
 Tensors plain_tensors(const Tensors& tensors);
-/// Returns zeros of their shapes.
+/// Returns zeros of the shapes of `tensors`.
 Tensors zeros_of(const Tensors& tensors);
 
 }  // namespace stretto

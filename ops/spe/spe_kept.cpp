@@ -1,7 +1,7 @@
-// Cached codes: computed once, used by several calls of spe(), with one backward for all of them.
-// The inputs of the code pass through one node of the tape, "spe_kept", and the calls depend on its
-// outputs. The node is older than every call, so the engine reaches it after the backward of all
-// calls, which have left their operands in `pending`.
+// Cached codes: computed once, and used by several calls of spe(), with one backward closure for
+// all of them. The inputs of the code pass through one node of the tape, "spe_kept", and the calls
+// depend on the outputs of this node. The node is older than every call, so the engine visits it
+// after the backward closures of all calls. These closures store their operands in `pending`.
 #include <unordered_set>
 
 #include "autograd/tape.h"
@@ -22,7 +22,7 @@ struct KeptSource : SpeSource {
 
   KeptSource(std::shared_ptr<const SpeSource> from, SpeSpan span)
       : SpeSource({from->heads, from->d, from->realizations, from->segment, from->dims, span,
-                   str("the kept code has positions ", span.p0, " to ", span.p1 - 1)},
+                   str("the cached code has positions ", span.p0, " to ", span.p1 - 1)},
                   from->parameter),
         base(std::move(from)) {}
   template <class T>
@@ -107,7 +107,8 @@ void KeptSource::make(const Tensors& plain) {
   });
 }
 
-// True if x was computed from outputs of `node`. Only younger nodes (higher numbers) can be.
+// True if x was computed from outputs of `node`. Searches only nodes created after `node`, which
+// have higher numbers.
 bool comes_from(const Tensor& x, const Node* node) {
   std::unordered_set<const Node*> seen;
   std::vector<const Node*> left;
@@ -156,7 +157,8 @@ SpeCode SpeCode::kept(int64_t length, int64_t first) const {
 
   const std::vector<Saved> saved(inputs.begin(), inputs.end());
   const auto backward = [base, saved, pending = code->pending](Backward& b) {
-    std::vector<SpeCall> calls;  // of this backward pass; others are of passes that threw
+    // The calls of this backward pass; other calls are of backward passes that threw.
+    std::vector<SpeCall> calls;
     for (KeptSource::Pending& left : *pending)
       if (left.pass == b.pass()) calls.push_back(std::move(left.call));
     pending->clear();
@@ -168,7 +170,7 @@ SpeCode SpeCode::kept(int64_t length, int64_t first) const {
   };
   Tensors behind;
   for (const Tensor& x : inputs) behind.push_back(x.detach());
-  // Gradients: those of the parameters from dC = Σ a x g over all calls that used the codes.
+  // The gradients of the parameters follow from dC = Σ a x g over all calls that used the code.
   code->behind_node = record("spe_kept", inputs, behind, backward);
   return SpeCode(code);
 }

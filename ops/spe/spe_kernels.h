@@ -2,9 +2,9 @@
 // (ops/spe/spe_avx512.cpp, spe_avx2.cpp, spe_portable.cpp) from the template in ops/spe/spe_tile.h.
 // Internal to ops/.
 //
-// A tile of codes is codes[c][l·R + r], for some dimensions c and positions l. Each element is a
-// sum in an order that depends only on the sizes D, R and K, with fused multiply-adds if the
-// processor has them.
+// A tile of a code is codes[c][l·R + r], for some dimensions c, positions l and realizations r.
+// Each element is a sum in an order that depends only on the sizes D, R and K, with fused
+// multiply-adds if the processor has them.
 //
 // Reference: tests/reference/spe.cpp, encoded(), sine_code()
 #pragma once
@@ -13,8 +13,9 @@
 
 namespace stretto {
 
-/// A block of positions of a code of sinusoids, at offsets ±½, ±1½, … from its middle. With
-/// a = cos φ and b = sin φ at the positive offsets, [pairs, K], and weights A and B, [K, R],
+/// The sizes of a block of positions of a code of sinusoids. The positions are at offsets ±½, ±1½,
+/// … from the middle of the block. With a = cos φ and b = sin φ at the positive offsets,
+/// [pairs, K], and weights A and B, [K, R], the code is
 ///
 ///   C[+m] = E + O,  C[−m] = E − O,  E = Σ_k a_k A_k,  O = Σ_k b_k B_k
 struct SpeWaves {
@@ -37,7 +38,7 @@ struct SpeKernels {
   void (*weighted)(const T* x, const T* g, int64_t rows, int64_t batch, int64_t dims, int64_t r,
                    int64_t stride, bool overwrite, T* to);
 
-  /// Codes [block, R] of sinusoids, only for pairs first … end − 1 of positions.
+  /// Computes codes [block, R] of sinusoids, only for pairs first … end − 1 of positions.
   void (*waves)(const T* cosines, const T* sines, int64_t k, const T* a, const T* b, int64_t r,
                 int64_t first, int64_t end, T* codes);
 

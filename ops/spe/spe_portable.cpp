@@ -1,7 +1,8 @@
-// Vectors of 16 bytes, and the choice between the instruction sets.
+// The kernels of spe_kernels.h for any CPU (vectors of 16 bytes), and the choice between
+// the instruction sets.
 #include "core/cpu.h"
 #include "core/simd/portable.h"
-// Must follow the vectors of the instruction set.
+// Include after the header that defines the vector types.
 #include "ops/spe/spe_tile.h"
 
 namespace stretto {

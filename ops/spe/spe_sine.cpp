@@ -1,14 +1,15 @@
 // sineSPE: codes that are sums of sinusoids, Ω(n) W with Ω(n) = [cos 2πf_k n, sin 2πf_k n]_k.
 //
-// Ω has no phases: cos(φ + θ) a + sin(φ + θ) b = cos φ (cos θ a + sin θ b) + sin φ (cos θ b − sin θ
-// a), so queries and keys share Ω and differ only in W [2K, R]. All blocks of 32 positions share
-// their sinusoids, too: relative to its middle c a block has those of positions relative to 0, with
-// weights rotated by 2πf_k c,
+// Ω contains no phases: cos(φ + θ) a + sin(φ + θ) b = cos φ (cos θ a + sin θ b) + sin φ (cos θ b −
+// sin θ a). Queries and keys therefore share Ω and differ only in W [2K, R]. All blocks of 32
+// positions also share their sinusoids: a block with middle c has the sinusoids of a block with
+// middle 0, with weights rotated by 2πf_k c,
 //
 //     A' = cos A + sin B,  B' = cos B − sin A      (A and B the rows of W for cos and sin)
 //
 // and positions c + m and c − m share their products (ops/spe/spe_kernels.h). Each element of a
-// code costs K multiplications, K more for its term of dW, and K for df, which is 2π Σ of
+// code costs K multiplications, K more for its term of dW, and K for df. df is 2π times the sum
+// over all blocks of
 //
 //     c (B' s0 − A' s1) + B' s2 − A' s3,   s0 = Σ_m cos dC,  s1 = Σ_m sin dC,  s2, s3 with m dC
 //
@@ -285,7 +286,7 @@ SpeCode SpeCode::sine(Tensor freqs, Tensor offsets, Tensor gains, SpeNoise noise
   check(is_floating(freqs.dtype()) && freqs.dtype() == offsets.dtype() &&
             freqs.dtype() == gains.dtype(),
         op, "freqs ", freqs, ", offsets ", offsets, ", gains ", gains,
-        "; all must have one floating dtype");
+        "; all must have one floating-point dtype");
   check_same_device(op, {&freqs, &offsets, &gains});
   check(freqs.numel() > 0, op, "freqs ", freqs, "; H, D and K must be at least 1");
   int64_t realizations = noise.realizations;

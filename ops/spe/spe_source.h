@@ -1,6 +1,6 @@
-// The interface of the codes of stochastic positional encoding: from small input tensors they
-// compute differentiable tensors for the composed implementation, and rows for the fused one.
-// Internal to ops/.
+// The interface of the codes of stochastic positional encoding. A code has small input tensors.
+// From these it computes differentiable tensors for the composed implementation, and rows for the
+// fused implementation. Internal to ops/.
 //
 // Reference: tests/reference/spe.cpp, sine_code(), conv_code()
 #pragma once
@@ -36,9 +36,9 @@ class SpeRows {
   virtual ~SpeRows() = default;
   /// Selects head h, dimension d and positions of one segment for the calls that follow.
   virtual void prepare(int64_t h, int64_t d, SpeSpan span) = 0;
-  /// Returns rows [positions, R] of prepared positions; valid until the next call.
+  /// Returns rows [positions, R] of prepared positions; valid until the next call of a member.
   virtual const T* rows(Side side, SpeSpan span) = 0;
-  /// Accumulates the gradient g of such rows.
+  /// Accumulates the gradient g of the rows of `span`.
   virtual void add_gradient(Side side, SpeSpan span, const T* g) = 0;
   /// Writes the gradients of (h, d) to the gradient tensors, after all of its rows.
   virtual void finish_gradient() = 0;
@@ -59,7 +59,7 @@ struct SpeCall;  // ops/spe/spe_fused.h
 struct SpeSizes {
   int64_t heads, d, realizations;
   int64_t segment;  ///< Positions prepared at once, aligned to a multiple; they fit in the cache.
-  int64_t dims;     ///< Dimensions whose rows a thread holds at once, at most most_dims.
+  int64_t dims;     ///< Dimensions whose rows a thread computes at once, at most most_dims.
   SpeSpan reach = {0, INT64_MAX};  ///< Positions that the code has.
   std::string limit = {};          ///< Start of the error text for other positions.
 };
@@ -81,8 +81,9 @@ struct SpeSource : SpeSizes {
   /// Returns the computation of rows from contiguous, detached inputs. `gradients` are zeroed
   /// tensors of the shapes of the inputs, or empty if no gradients are needed.
   virtual AnySpeRows rows(const Tensors& inputs, const Tensors& gradients) const = 0;
-  /// True if the source took the operands and their gradients from this spe() backward, to sum the
-  /// gradients of its inputs itself after the last one of the backward pass.
+  /// Called in the backward closure of an spe(), with the number of the backward pass. True if the
+  /// source stored the operands and their gradients, to compute the gradients of its inputs itself
+  /// after the last spe() of the backward pass.
   virtual bool takes(const SpeCall&, uint64_t) const { return false; }
 
   /// True if caching this number of positions is faster than computing them again.
@@ -95,7 +96,7 @@ struct SpeSource : SpeSizes {
 
   void check_reach(const char* op, SpeSpan span) const {
     check(span.size() == 0 || (reach.p0 <= span.p0 && span.p1 <= reach.p1), op, limit,
-          ", the call needs positions ", span.p0, " to ", span.p1 - 1);
+          ", but positions ", span.p0, " to ", span.p1 - 1, " are needed");
   }
   /// Returns the first position of the segment of a position.
   int64_t begin(int64_t position) const { return position / segment * segment; }

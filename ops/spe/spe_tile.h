@@ -1,6 +1,6 @@
-// The implementation of ops/spe/spe_kernels.h for all instruction sets: a source
-// file includes the vectors of one instruction set (core/simd/) before this file,
-// and uses `SpeLoops<V, vectors>::kernels`.
+// The implementation of ops/spe/spe_kernels.h for all instruction sets. A source file first
+// includes the header with the vector type V of one instruction set (core/simd/), and then uses
+// `SpeLoops<V, vectors>::kernels`.
 //
 // Reference: tests/reference/spe.cpp, encoded(), sine_code()
 #pragma once
@@ -21,7 +21,7 @@ struct SpeLoops {
   using X = typename V::Vector;
   static constexpr int w = V::width;
 
-  // Loads a vector of w elements, or if not `full` the n < w last elements of a row.
+  // Loads a vector of w elements, or the last n < w elements of a row if not `full`.
   template <bool full>
   STRETTO_SIMD_INLINE X load(const T* p, int64_t n) {
     if constexpr (full) return V::load(p);

@@ -23,12 +23,12 @@ struct Detection {
 };
 
 std::string forward_text(const char* op) {
-  return str("[", op,
-             "] the result of this op is the first with NaN or infinity (anomaly detection)");
+  return str("[", op, "] this op produced NaN or infinity from finite inputs (anomaly detection)");
 }
 std::string backward_text(const char* op) {
   return str("[", op,
-             "] the backward of this op is the first with NaN or infinity (anomaly detection)");
+             "] the backward pass of this op produced NaN or infinity from finite gradients "
+             "(anomaly detection)");
 }
 
 Tensor leaf(std::initializer_list<float> values) {

@@ -54,8 +54,8 @@ TEST_CASE("unused branches get no gradient", "[autograd]") {
 TEST_CASE("backward() checks its initial gradients", "[autograd]") {
   const Tensor x = leaf({1, 2});
   CHECK_THROWS_WITH((x * 2.0).backward(),
-                    "[backward] an output f64 [2] needs a gradient of its shape; without one it "
-                    "must have a single element");
+                    "[backward] no gradient was given for an output f64 [2]; it may be omitted "
+                    "only for an output with one element");
   CHECK_THROWS_WITH(ones({}).backward(),
                     "[backward] the output (f32 []) does not depend on anything that requires a "
                     "gradient, or was computed under NoGrad or EvalMode");
@@ -65,7 +65,8 @@ TEST_CASE("backward() checks its initial gradients", "[autograd]") {
   CHECK_THROWS_WITH((x * 2.0).backward(ones({2})),
                     Containing("gradient f32 [2] for an output f64"));
   CHECK_THROWS_WITH(backward({sum(x), sum(x)}, {ones({})}),
-                    "[backward] 2 outputs, but 1 gradients");
+                    "[backward] got 2 outputs, but 1 gradients; pass one gradient per output, or "
+                    "none");
   CHECK_THROWS_WITH(grad({sum(x)}, {ones({2})}),
                     "[grad] an input (f32 [2]) does not require a gradient");
   CHECK(!x.grad().defined());
@@ -75,9 +76,8 @@ TEST_CASE("backward() checks its initial gradients", "[autograd]") {
 
 TEST_CASE("backward twice needs retain_graph", "[autograd]") {
   const std::string text =
-      "[backward] the graph through op \"mul\" was already differentiated and its saved tensors "
-      "are "
-      "gone; use retain_graph on the first pass to differentiate twice";
+      "[backward] a backward pass has already run op \"mul\" and freed its saved tensors; to run "
+      "it twice, set retain_graph in the first call";
   const Tensor x = leaf({3});
   {
     const Tensor y = x * x;
@@ -255,7 +255,7 @@ TEST_CASE("two passes at once over one graph are rejected", "[autograd]") {
     if (!inside) {
       inside = true;
       CHECK_THROWS_WITH(y.backward({}, {.retain_graph = true}),
-                        "[backward] another pass is running through op \"probe\" of the same "
+                        "[backward] another backward pass is using op \"probe\" of the same "
                         "graph; each thread needs its own graph, only leaves may be shared");
     }
     return Tensors{b.grad() * 2.0};
@@ -264,7 +264,7 @@ TEST_CASE("two passes at once over one graph are rejected", "[autograd]") {
   CHECK(list(x.grad()) == List{2, 2});
   y.backward();  // the failed pass inside left nothing behind
   CHECK(list(x.grad()) == List{4, 4});
-  CHECK_THROWS_WITH(y.backward(), Containing("was already differentiated"));
+  CHECK_THROWS_WITH(y.backward(), Containing("a backward pass has already run op"));
   y = {};
 }
 

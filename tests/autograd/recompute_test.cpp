@@ -149,31 +149,31 @@ TEST_CASE("the error names an operation that cannot be recomputed", "[autograd]"
     const char* error;
     Function f;
   } cases[] = {
-      {"[set_random_state] under checkpoint(), which would run it twice",
+      {"[set_random_state] the random state cannot be set under checkpoint(), because checkpoint() "
+       "runs the function twice",
        [](const Tensors& in) {
          manual_seed(1);
          return in[0] * 1.0;
        }},
-      {"[next_random_key] inside parallel_for, under checkpoint(): what the recomputing run would "
-       "get depends on the order of threads; call it before parallel_for",
+      {"[next_random_key] cannot be called inside parallel_for under checkpoint(): its result "
+       "would depend on the order of the threads; make this call before parallel_for",
        [](const Tensors& in) {
          parallel_for(10, 1, [](int64_t, int64_t) { next_random_key(); });
          return in[0] * 1.0;
        }},
-      {"[add_] changes a tensor (f64 [2]) in place that was made outside of the function that "
-       "checkpoint() runs, and would be changed twice; change it inside recorded()",
+      {"[add_] the tensor (f64 [2]) was made outside of the function that checkpoint() runs, and "
+       "would be changed in place twice; change it inside recorded()",
        [&](const Tensors& in) {
          outside.add_(in[0]);
          return in[0] * outside;
        }},
-      {"[fill_] changes a tensor (f64 [2]) in place that was made outside of the function that "
-       "checkpoint() runs, and would be changed twice; change it inside recorded()",
+      {"[fill_] the tensor (f64 [2]) was made outside of the function that checkpoint() runs, and "
+       "would be changed in place twice; change it inside recorded()",
        [&](const Tensors& in) {
          return in[0] * recorded("kept", [] { return ones({2}, {.dtype = f64}); }).fill_(2);
        }},
-      {"[checkpoint] the function reads (mul) a tensor (f64 [2]) that is the result of recorded "
-       "ops "
-       "outside of it; pass it as an input",
+      {"[checkpoint] op \"mul\" in the function reads a tensor (f64 [2]), which was computed by "
+       "recorded ops outside of the function; pass the tensor as an input",
        [&](const Tensors& in) { return in[0] * result; }},
       {"[checkpoint] the function returned an undefined tensor",
        [](const Tensors&) { return Tensor(); }},
@@ -203,16 +203,18 @@ TEST_CASE("a recomputation that differs from the first run is rejected", "[autog
     const Tensor y = sum(checkpoint(f, {x}));
     training = false;
     CHECK_THROWS_WITH(y.backward(),
-                      "[checkpoint] the recording run used next_random_key, but the recomputing "
-                      "run did not; both must do the same (is the module in another mode?)");
+                      "[checkpoint] the recording run (forward) used next_random_key, but the "
+                      "recomputing run (backward) did not; both must do the same, so a module must "
+                      "not switch between training and evaluation before the backward pass");
   }
   {
     const Tensor y = sum(checkpoint(f, {x}));
     training = true;
     CHECK_THROWS_WITH(y.backward(),
-                      "[checkpoint] the recomputing run uses next_random_key, but the recording "
-                      "run used nothing more; both must do the same (is the module in another "
-                      "mode?)");
+                      "[checkpoint] the recomputing run (backward) uses next_random_key, but the "
+                      "recording run (forward) used nothing more; both must do the same, so a "
+                      "module must not switch between training and evaluation before the backward "
+                      "pass");
   }
   const auto changed =
       "[checkpoint] a tensor (f64 [2]) that op \"mul\" read was changed after the forward pass; "
@@ -333,7 +335,7 @@ TEST_CASE("checkpoint() requires a gradient if and only if the plain call does",
   // A tensor that the function only returns must be a leaf or an input, too.
   const Tensor y = w * 2.0;
   CHECK_THROWS_WITH(checkpoint([&](const Tensors&) { return y; }, {x}),
-                    Containing("that is the result of recorded ops outside of it"));
+                    Containing("which was computed by recorded ops outside of the function"));
 }
 
 TEST_CASE("backward_follows() sees NoGrad under checkpoint()", "[autograd]") {

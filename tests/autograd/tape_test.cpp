@@ -83,29 +83,31 @@ TEST_CASE("tensors that cannot require a gradient are rejected", "[autograd]") {
   for (DType dtype : {i64, i32, u8, boolean})
     CHECK_THROWS_WITH(
         zeros({2}, {.dtype = dtype}).set_requires_grad(),
-        str("[set_requires_grad] only floating tensors have gradients; got ", dtype, " [2]"));
+        str("[set_requires_grad] only floating-point tensors have gradients; got ", dtype, " [2]"));
   CHECK_NOTHROW(zeros({2}, {.dtype = i64}).set_requires_grad(false));
   Tensor y = leaf({1}) * 2.0;
   CHECK_THROWS_WITH(
       y.set_requires_grad(),
       "[set_requires_grad] the tensor is the result of a recorded op; detach() it first");
   CHECK_THROWS_WITH(y.set_data(ones({1})), Containing("is the result of a recorded op"));
-  CHECK_THROWS_WITH(leaf({1}).set_grad(ones({2})),
-                    "[set_grad] gradient f32 [2] of a tensor f32 [1]");
+  CHECK_THROWS_WITH(
+      leaf({1}).set_grad(ones({2})),
+      "[set_grad] the gradient (f32 [2]) must have the shape of the tensor (f32 [1])");
 }
 
 TEST_CASE("a leaf that requires a gradient cannot be changed in place", "[autograd]") {
   Tensor x = leaf({1, 2});
   Tensor view = x.slice(0, 0, 1), y = x * 2.0;
   const auto refused = [](const char* op, const char* what) {
-    return str("[", op, "] in-place change of a tensor that requires a gradient (", what,
-               "); do it under NoGrad, or use the op that makes a new tensor");
+    return str("[", op, "] the tensor (", what,
+               ") requires a gradient and cannot be changed in place while ops are recorded; use "
+               "NoGrad, or an op that returns a new tensor");
   };
   CHECK_THROWS_WITH(x.fill_(0), refused("fill_", "f32 [2]"));
   CHECK_THROWS_WITH(x.zero_(), refused("fill_", "f32 [2]"));
   CHECK_THROWS_WITH(x.copy_(ones({2})), refused("copy_", "f32 [2]"));
   CHECK_THROWS_WITH(x.add_(ones({2})), refused("add_", "f32 [2]"));
-  CHECK_THROWS_WITH(x.mul_(2), Containing("in-place change of a tensor that requires a gradient"));
+  CHECK_THROWS_WITH(x.mul_(2), Containing("requires a gradient and cannot be changed in place"));
   CHECK_THROWS_WITH(view.fill_(0), refused("fill_", "f32 [1]"));
   CHECK_THROWS_WITH(y.fill_(0), refused("fill_", "f32 [2]"));
   CHECK(list(x) == std::vector<float>{1, 2});
@@ -141,7 +143,7 @@ TEST_CASE("an in-place change of a saved tensor is detected", "[autograd]") {
     const Tensor e = exp(x);
     e.detach().fill_(0);
     CHECK_THROWS_WITH(sum(e).backward(),
-                      "[exp] its output was changed in place, but the backward pass needs it; "
+                      "[exp] the output was changed in place, but the backward pass needs it; "
                       "clone() it first");
   }
   {
@@ -271,16 +273,16 @@ TEST_CASE("wrong gradients of a custom op are rejected", "[autograd]") {
     sum(cube(x, std::move(f))).backward();
   };
   CHECK_THROWS_WITH(run([](Backward&, const Tensor&) { return Tensors{ones({1})}; }),
-                    "[cube] its backward returned f32 [1] for input 0, expected f32 [2]");
+                    "[cube] the backward closure returned f32 [1] for input 0; expected f32 [2]");
   CHECK_THROWS_WITH(
       run([](Backward&, const Tensor&) { return Tensors{ones({2}, {.dtype = f64})}; }),
-      "[cube] its backward returned f64 [2] for input 0, expected f32 [2]");
+      "[cube] the backward closure returned f64 [2] for input 0; expected f32 [2]");
   CHECK_THROWS_WITH(run([](Backward&, const Tensor&) {
                       return Tensors{ones({2}), ones({2})};
                     }),
-                    "[cube] its backward returned 2 gradients for 1 inputs");
+                    "[cube] the backward closure returned 2 gradients for 1 inputs");
   CHECK_THROWS_WITH(run([](Backward&, const Tensor&) { return Tensors{}; }),
-                    "[cube] its backward returned 0 gradients for 1 inputs");
+                    "[cube] the backward closure returned 0 gradients for 1 inputs");
   CHECK_THROWS_WITH(run([](Backward& b, const Tensor&) { return Tensors{b.output()}; }),
                     "[cube] output 0 was not saved for the backward pass; record() needs "
                     "Keep::outputs");
@@ -393,11 +395,11 @@ TEST_CASE("record() accepts only new tensors as outputs", "[autograd]") {
                     "(detach() makes one)");
   CHECK_THROWS_WITH(record("op", {y}, y, pass), Containing("is one of its inputs"));
   const Tensor w = tensor<double>({1, 2}).set_requires_grad();
-  CHECK_THROWS_WITH(record("op", {x}, w, pass), Containing("is a leaf with a gradient"));
+  CHECK_THROWS_WITH(record("op", {x}, w, pass), Containing("is a leaf that requires a gradient"));
   const Tensor twice = x.detach().clone();
   CHECK_THROWS_WITH(record("op", {x}, Tensors{twice, twice}, pass),
-                    Containing("output 1 (f64 [2]) is another of its outputs too"));
-  // The failed calls changed nothing.
+                    Containing("output 1 (f64 [2]) is the same tensor as another output"));
+  // Nothing has been rewritten.
   CHECK(x.is_leaf());
   CHECK(!y.is_leaf());
   sum(y).backward();

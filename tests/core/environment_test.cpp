@@ -64,6 +64,6 @@ TEST_CASE("a list in an environment variable accepts only known entries") {
                          {",spe", ""},
                          {"SPE", "SPE"}})
     CHECK(error_of<Error>([&] { lists(w.text, "spe"); }) ==
-          "[environment] STRETTO_ENVIRONMENT_TEST names \"" + w.entry +
-              "\"; accepted, with commas: attention, spe");
+          "[environment] STRETTO_ENVIRONMENT_TEST contains \"" + w.entry +
+              "\"; accepted, separated by commas: attention, spe");
 }

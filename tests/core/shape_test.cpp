@@ -66,17 +66,17 @@ TEST_CASE("a shape is a list of at most 8 sizes", "[core]") {
   CHECK(Shape({3, 0, 2}).numel() == 0);
   CHECK(Shape(std::vector<int64_t>{4, 5}) == Shape{4, 5});
   Shape eight = {1, 2, 3, 4, 5, 6, 7, 8};
-  CHECK_THROWS_WITH(eight.push_back(9), "[Shape] more than 8 dimensions");
+  CHECK_THROWS_WITH(eight.push_back(9), "[Shape] a shape cannot have more than 8 dimensions");
   CHECK_THROWS_WITH(Shape(std::vector<int64_t>(9)),
-                    "[Shape] 9 dimensions; at most 8 are supported");
+                    "[Shape] got 9 dimensions; at most 8 are supported");
 }
 
 TEST_CASE("negative and overflowing sizes are errors", "[core]") {
   CHECK_NOTHROW(check_sizes("op", {}));
   CHECK_NOTHROW(check_sizes("op", {0, 3}));
-  CHECK_THROWS_WITH(check_sizes("op", {2, -3}), "[op] negative size in shape [2, -3]");
-  CHECK_THROWS_WITH(check_sizes("op", {2, -3, 0}), "[op] negative size in shape [2, -3, 0]");
-  CHECK_THROWS_WITH(check_sizes("op", {0, -1}), "[op] negative size in shape [0, -1]");
+  CHECK_THROWS_WITH(check_sizes("op", {2, -3}), "[op] shape [2, -3] has a negative size");
+  CHECK_THROWS_WITH(check_sizes("op", {2, -3, 0}), "[op] shape [2, -3, 0] has a negative size");
+  CHECK_THROWS_WITH(check_sizes("op", {0, -1}), "[op] shape [0, -1] has a negative size");
   const int64_t big = int64_t(1) << 40;
   CHECK_THROWS_WITH(check_sizes("op", {big, big}), Containing("has too many elements"));
   CHECK_THROWS_WITH(check_sizes("op", {INT64_MAX, INT64_MAX, 0}),
@@ -164,9 +164,12 @@ TEST_CASE("negative dimensions count from the end", "[core]") {
   CHECK(wrap_dim("op", 2, 3) == 2);
   CHECK(wrap_dim("op", -1, 3) == 2);
   CHECK(wrap_dim("op", -3, 3) == 0);
-  CHECK_THROWS_WITH(wrap_dim("op", 3, 3), "[op] dimension 3 of a tensor with 3 dimensions");
-  CHECK_THROWS_WITH(wrap_dim("op", -2, 1), "[op] dimension -2 of a tensor with 1 dimension");
-  CHECK_THROWS_WITH(wrap_dim("op", 0, 0), "[op] dimension 0 of a tensor with 0 dimensions");
+  CHECK_THROWS_WITH(wrap_dim("op", 3, 3),
+                    "[op] dimension 3 is out of range for a tensor with 3 dimensions");
+  CHECK_THROWS_WITH(wrap_dim("op", -2, 1),
+                    "[op] dimension -2 is out of range for a tensor with 1 dimension");
+  CHECK_THROWS_WITH(wrap_dim("op", 0, 0),
+                    "[op] dimension 0 is out of range for a tensor with 0 dimensions");
   CHECK_THROWS_AS(wrap_dim("op", INT64_MIN, 3), Error);
 }
 
@@ -233,8 +236,8 @@ TEST_CASE("one size of a shape can be inferred", "[core]") {
   CHECK_THROWS_WITH(infer_shape("reshape", {0, -1}, 0),
                     "[reshape] 0 elements do not fill shape [0, -1]");
   CHECK_THROWS_WITH(infer_shape("reshape", {-1, -1}, 6),
-                    "[reshape] more than one -1 in shape [-1, -1]");
-  CHECK_THROWS_WITH(infer_shape("reshape", {-2}, 2), "[reshape] negative size in shape [-2]");
+                    "[reshape] shape [-1, -1] has more than one -1");
+  CHECK_THROWS_WITH(infer_shape("reshape", {-2}, 2), "[reshape] shape [-2] has a negative size");
   CHECK_THROWS_WITH(infer_shape("reshape", {5}, 6), "[reshape] 6 elements do not fill shape [5]");
   const int64_t big = int64_t(1) << 32;
   CHECK_THROWS_WITH(infer_shape("reshape", {big, big, -1}, 6), Containing("has too many elements"));

@@ -87,8 +87,8 @@ TEST_CASE("data() checks the dtype", "[core]") {
   const Tensor x = ones({3}, {.dtype = f64});
   CHECK(x.data<double>()[2] == 1);
   CHECK(x.raw_data() == x.data<double>());
-  CHECK_THROWS_WITH(x.data<float>(), "[data] asked for f32, the tensor is f64");
-  CHECK_THROWS_WITH(arange(3).data<int32_t>(), "[data] asked for i32, the tensor is i64");
+  CHECK_THROWS_WITH(x.data<float>(), "[data] the C++ type is f32, the tensor is f64");
+  CHECK_THROWS_WITH(arange(3).data<int32_t>(), "[data] the C++ type is i32, the tensor is i64");
 }
 
 TEST_CASE("item() returns the only element of a tensor", "[core]") {
@@ -96,8 +96,8 @@ TEST_CASE("item() returns the only element of a tensor", "[core]") {
   CHECK(full({1, 1, 1}, -3, {.dtype = i32}).item() == -3);
   CHECK(ones({1}, {.dtype = boolean}).item() == 1);
   CHECK(arange(5).select(0, 3).item() == 3);
-  CHECK_THROWS_WITH(ones({2}).item(), "[item] needs one element, got f32 [2]");
-  CHECK_THROWS_WITH(ones({0, 3}).item(), "[item] needs one element, got f32 [0, 3]");
+  CHECK_THROWS_WITH(ones({2}).item(), "[item] the tensor must have one element; got f32 [2]");
+  CHECK_THROWS_WITH(ones({0, 3}).item(), "[item] the tensor must have one element; got f32 [0, 3]");
 }
 
 TEST_CASE("a tensor with one element converts to bool", "[core]") {
@@ -114,20 +114,22 @@ TEST_CASE("a tensor with one element converts to bool", "[core]") {
   int rounds = 0;
   for (Tensor error = ones({1}); error > 0.1; error = error * 0.5) ++rounds;
   CHECK(rounds == 4);
-  CHECK_THROWS_WITH(holds(mask), "[bool] bool [2] is neither true nor false; needs one element");
-  CHECK_THROWS_WITH(mask && mask, Containing("bool [2] is neither true nor false"));
-  CHECK_THROWS_WITH(holds(ones({0})), Containing("f32 [0] is neither true nor false"));
+  CHECK_THROWS_WITH(holds(mask),
+                    "[bool] only a tensor with one element converts to bool; got bool [2]");
+  CHECK_THROWS_WITH(mask && mask, Containing("got bool [2]"));
+  CHECK_THROWS_WITH(holds(ones({0})), Containing("got f32 [0]"));
   CHECK_THROWS_WITH(holds(Tensor()),
-                    "[bool] an undefined tensor is neither true nor false; see defined()");
+                    "[bool] an undefined tensor does not convert to bool; use defined()");
 }
 
 TEST_CASE("negative dimensions of size() count from the end", "[core]") {
   const Tensor x = empty({2, 3});
   CHECK(x.size(0) == 2);
   CHECK(x.size(-1) == 3);
-  CHECK_THROWS_WITH(x.size(2), "[size] dimension 2 of a tensor with 2 dimensions");
-  CHECK_THROWS_WITH(empty({}).size(0), "[size] dimension 0 of a tensor with 0 dimensions");
-  CHECK_THROWS_WITH(empty({2, -3, 0}), "[empty] negative size in shape [2, -3, 0]");
+  CHECK_THROWS_WITH(x.size(2), "[size] dimension 2 is out of range for a tensor with 2 dimensions");
+  CHECK_THROWS_WITH(empty({}).size(0),
+                    "[size] dimension 0 is out of range for a tensor with 0 dimensions");
+  CHECK_THROWS_WITH(empty({2, -3, 0}), "[empty] shape [2, -3, 0] has a negative size");
   CHECK_THROWS_AS(empty({int64_t(1) << 40, int64_t(1) << 40}), Error);
 }
 
@@ -189,7 +191,8 @@ TEST_CASE("using an unavailable device is an error that gives the reason", "[cor
   CHECK_THROWS_WITH(zeros({2}, {.device = "cuda"}),
                     Containing("device cuda:0 cannot be used: " + cuda_description()));
   CHECK_THROWS_WITH(zeros({2}).to(Device("cuda")), Containing("[to] device cuda:0"));
-  CHECK_THROWS_WITH(memory_stats(Device(DeviceType::cuda, 16)), "[Device] no device cuda:16");
+  CHECK_THROWS_WITH(memory_stats(Device(DeviceType::cuda, 16)),
+                    "[Device] there is no device cuda:16");
 }
 
 }  // namespace stretto

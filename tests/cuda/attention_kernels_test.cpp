@@ -373,7 +373,7 @@ TEST_CASE("attention kernels: unsupported and disabled settings are composed", "
     CHECK(fused(gpu_case(s, bf16), Implementation::automatic));
     setenv("STRETTO_CUDA_COMPOSED", "attentions", 1);
     CHECK_THROWS_WITH(fused(gpu_case(s, bf16), Implementation::automatic),
-                      Containing("STRETTO_CUDA_COMPOSED names \"attentions\"; accepted"));
+                      Containing("STRETTO_CUDA_COMPOSED contains \"attentions\"; accepted"));
     unsetenv("STRETTO_CUDA_COMPOSED");
   }
   for (const int64_t other : {0, 1, 2}) {

@@ -218,7 +218,7 @@ TEST_CASE("operations on integers and masks agree on GPU and CPU", "[cuda]") {
     }
   }
   REQUIRE_THROWS_WITH(where(a, whole.slice(0, 0, 4).to(gpu), whole.slice(0, 0, 4).to(gpu)),
-                      Containing("[where] tensors on different devices"));
+                      Containing("[where] the tensors are on different devices"));
 }
 
 TEST_CASE("elementwise kernels are correct for more elements than the grid has threads",

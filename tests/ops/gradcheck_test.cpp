@@ -59,7 +59,7 @@ TEST_CASE("gradcheck finds wrong gradients and names the element") {
   CHECK(found([](const Tensors& in) { return in[0] * 2.0; }, {tensor<double>({1})}) ==
         "[gradcheck] no input requires a gradient");
   CHECK_THAT(found([](const Tensors& in) { return in[0] * 2.0; }, {ones({2}).set_requires_grad()}),
-             Containing("an input is f32 [2]; those that require gradients must be f64 leaves"));
+             Containing("an input is f32 [2]; inputs that require gradients must be f64 leaves"));
   CHECK(found([](const Tensors& in) { return in[0].to(f32); }, {x}) ==
         "[gradcheck] the function returned f32 [3]; must be f64");
 }

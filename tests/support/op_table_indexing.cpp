@@ -32,7 +32,7 @@ void add_cat(std::vector<Op>& table) {
   table[table.size() - 2].samples.push_back({{{2, 3}}, {{4, 3}}});
   table[table.size() - 1].samples.push_back({{{2, 3, 1}}, {{2, 3, 4}}});
   table.back().errors = {
-      {[] { cat({}); }, "[cat] nothing to join; needs at least one tensor"},
+      {[] { cat({}); }, "[cat] got no tensors; accepted: at least one"},
       {[] {
          cat({ones({2, 3}), ones({2, 4})});
        },
@@ -41,7 +41,8 @@ void add_cat(std::vector<Op>& table) {
          cat({ones({2}), ones({2}, {.dtype = f64})});
        },
        "[cat] dtypes differ: f32 [2] and f64"},
-      {[] { cat({ones({2})}, 1); }, "[cat] dimension 1 of a tensor with 1 dimension"}};
+      {[] { cat({ones({2})}, 1); },
+       "[cat] dimension 1 is out of range for a tensor with 1 dimension"}};
 }
 
 void add_stack(std::vector<Op>& table) {
@@ -64,7 +65,7 @@ void add_stack(std::vector<Op>& table) {
                                  {{{29, 17}}, {{29, 17}}},
                                  {{{0, 3}}, {{0, 3}}}},
                      .large = {{{259, 283}}, {{259, 283}}}});
-  table.back().errors = {{[] { stack({}); }, "[stack] nothing to join; needs at least one tensor"},
+  table.back().errors = {{[] { stack({}); }, "[stack] got no tensors; accepted: at least one"},
                          {[] {
                             stack({ones({2}), ones({3})});
                           },
@@ -204,13 +205,13 @@ void add_indexing(std::vector<Op>& table) {
       {[] {
          index_select(ones({3}), 0, zeros({1, 1}, {.dtype = i64}));
        },
-       "[index_select] index i64 [1, 1]; needs 1 dimension"},
+       "[index_select] index i64 [1, 1]; must have 1 dimension"},
       {[] {
          gather(ones({3, 3}), 0, zeros({2, 4}, {.dtype = i64}));
        },
        "[gather] index i64 [2, 4] into f32 [3, 3] along dimension 0; the index must have as many"},
       {[] { scatter_add(ones({3}), 0, zeros({2}, {.dtype = i64}), ones({1})); },
-       "[scatter_add] index i64 [2] for source f32 [1]; both need one shape"}};
+       "[scatter_add] index i64 [2] for source f32 [1]; shapes must agree"}};
 }
 
 void add_embedding(std::vector<Op>& table) {
@@ -238,7 +239,7 @@ void add_embedding(std::vector<Op>& table) {
        },
        "[embedding] index -1 at position [1] is out of range: the table has 3 rows"},
       {[] { embedding(ones({3}), zeros({1}, {.dtype = i64})); },
-       "[embedding] table f32 [3]; needs 2 dimensions, [V, D]"},
+       "[embedding] table f32 [3]; must have 2 dimensions, [V, D]"},
       {[] {
          embedding(ones({3, 2}), ones({1}));
        },
@@ -288,11 +289,12 @@ void add_skew(std::vector<Op>& table) {
                      .large = {{{12, 61, 101}}}});
   }
   table.back().errors = {{[] { skew(ones({3}), 2); },
-                          "[skew] got f32 [3]; needs a floating tensor of at least 2 dimensions"},
+                          "[skew] got f32 [3]; accepted: a floating-point tensor with at least 2 "
+                          "dimensions"},
                          {[] {
                             skew(ones({3, 3}), -1);
                           },
-                          "[skew] negative width -1"},
+                          "[skew] n_keys is -1; must be 0 or more"},
                          {[] {
                             unskew(ones({2, 2}, {.dtype = i64}), 2);
                           },

@@ -69,7 +69,7 @@ Op cross_entropy_op(const std::string& name, CrossEntropyOptions options) {
        },
        "[cross_entropy] label_smoothing 2; accepted: 0 to 1"},
       {[] { cross_entropy(arange(3), scalar(0, {.dtype = i64})); },
-       "[cross_entropy] logits i64 [3]; must be floating [.., V]"}};
+       "[cross_entropy] logits i64 [3]; must be a floating-point tensor [.., V]"}};
   return op;
 }
 
@@ -109,9 +109,9 @@ Op nll_op(const std::string& name, NllOptions options) {
       {[] {
          nll_loss(ones({1, 0}), tensor<int64_t>({0}));
        },
-       "[nll_loss] no classes"},
+       "[nll_loss] log probabilities f32 [1, 0] have no classes"},
       {[] { nll_loss(arange(3), scalar(0, {.dtype = i64})); },
-       "[nll_loss] log probabilities i64 [3]; must be floating [.., V]"}};
+       "[nll_loss] log probabilities i64 [3]; must be a floating-point tensor [.., V]"}};
   return op;
 }
 
@@ -139,7 +139,7 @@ Op pair_loss_op(const std::string& name, Domain domain,
     op.samples.push_back(sample(shape));
   op.large = sample({300, 101});
   op.errors = {{[=] { call(ones({2}), ones({3}), reduction); },
-                str("[", name, "] f32 [2] for target f32 [3]; both must be floating and of one")},
+                str("[", name, "] f32 [2] for target f32 [3]; both must have one shape")},
                {[=] { call(arange(3), arange(3), reduction); }, str("[", name, "] i64 [3] for")}};
   return op;
 }

@@ -81,18 +81,18 @@ Op matmul_op() {
          matmul(ones({2, 3}), ones({4, 5}));
        },
        "[matmul] inner sizes differ: a f32 [2, 3], b f32 [4, 5]; the last size of a must equal the "
-       "second to last of b"},
+       "second to last size of b"},
       {[] { matmul(ones({2}), ones({3})); }, "[matmul] inner sizes differ"},
       {[] { matmul(ones({}), ones({3})); },
-       "[matmul] needs at least 1 dimension: a f32 [], b f32 [3]"},
+       "[matmul] a f32 [], b f32 [3]; both must have at least 1 dimension"},
       {[] {
          matmul(ones({2, 2}), ones({2, 2}, {.dtype = f64}));
        },
-       "[matmul] a f32 [2, 2], b f64 [2, 2]; both must have one floating dtype"},
+       "[matmul] a f32 [2, 2], b f64 [2, 2]; both must have one floating-point dtype"},
       {[] {
          matmul(ones({2, 2}, {.dtype = i64}), ones({2, 2}, {.dtype = i64}));
        },
-       "both must have one floating dtype"},
+       "both must have one floating-point dtype"},
       {[] {
          matmul(ones({2, 2, 3}), ones({3, 3, 2}));
        },
@@ -284,7 +284,7 @@ Op norm_op(bool center, bool weight, bool bias) {
        },
        "[rms_norm] weight or bias f64 [3] for x f32 [2, 3]"},
       {[] { layer_norm(ones({})); },
-       "[layer_norm] got f32 []; needs a floating tensor of at least 1 dimension"},
+       "[layer_norm] got f32 []; accepted: a floating-point tensor with at least 1 dimension"},
       {[] { rms_norm(arange(3)); }, "[rms_norm] got i64 [3]"}};
   return op;
 }
@@ -316,7 +316,7 @@ Op rotate_op(RotaryPairing pairing, int64_t dims) {
   op.errors = {{[] {
                   rotate(ones({2, 3, 4}), 0);
                 },
-                "[rotate] x f32 [2, 3, 4]; must be floating"},
+                "[rotate] x f32 [2, 3, 4]; must be a floating-point"},
                {[] {
                   rotate(ones({1, 1, 2, 5}), 0);
                 },

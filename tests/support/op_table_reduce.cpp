@@ -51,20 +51,21 @@ void add_reduction(std::vector<Op>& table, const std::string& name,
         [call, dims, keep = r.keepdim](const Tensor& x) { return call(x, Dims(dims), keep); },
         [f, dims, keep = r.keepdim](const Array& x) { return reduced(x, dims, keep, f); }));
   }
-  table.back().errors = {{[call] {
-                            call(ones({2, 3}), {0, 0}, false);
-                          },
-                          "[" + name + "] dimensions [0, 0] name"},
-                         {[call] {
-                            call(ones({2, 3}), {1, -1}, false);
-                          },
-                          "[" + name + "] dimensions [1, -1] name"},
-                         {[call] {
-                            call(ones({2, 3}), {2}, false);
-                          },
-                          "[" + name + "] dimension 2 of a tensor with 2 dimensions"},
-                         {[call] { call(ones({}), {0}, false); },
-                          "[" + name + "] dimension 0 of a tensor with 0 dimensions"}};
+  table.back().errors = {
+      {[call] {
+         call(ones({2, 3}), {0, 0}, false);
+       },
+       "[" + name + "] dimensions [0, 0] name"},
+      {[call] {
+         call(ones({2, 3}), {1, -1}, false);
+       },
+       "[" + name + "] dimensions [1, -1] name"},
+      {[call] {
+         call(ones({2, 3}), {2}, false);
+       },
+       "[" + name + "] dimension 2 is out of range for a tensor with 2 dimensions"},
+      {[call] { call(ones({}), {0}, false); },
+       "[" + name + "] dimension 0 is out of range for a tensor with 0 dimensions"}};
   if (name != "sum")
     table.back().errors.push_back({[call] { call(arange(3), {}, false); },
                                    "[" + name + "] got i64 [3]; accepted: f32, f64, bf16"});
@@ -211,7 +212,8 @@ void add_along(std::vector<Op>& table, const std::string& name, Tensor (*call)(c
         [=](const Tensor& x) { return call(x, d); },
         [=](const Array& x) { return along(x, d < 0 ? x.shape.dim() - 1 : d, f); }));
     table.back().errors = {
-        {[=] { call(ones({2}), 1); }, "[" + name + "] dimension 1 of a tensor with 1 dimension"}};
+        {[=] { call(ones({2}), 1); },
+         "[" + name + "] dimension 1 is out of range for a tensor with 1 dimension"}};
     if (name != "cumsum")
       table.back().errors.push_back(
           {[=] { call(arange(3), 0); }, "[" + name + "] got i64 [3]; accepted: f32, f64, bf16"});

@@ -56,12 +56,12 @@ void add_shape_views(std::vector<Op>& table) {
       {[] {
          ones({4}).reshape({-1, -1});
        },
-       "[reshape] more than one -1 in shape [-1, -1]"},
+       "[reshape] shape [-1, -1] has more than one -1"},
       {[] { ones({4}).reshape({3}); }, "[reshape] 4 elements do not fill shape [3]"},
       {[] {
          ones({4}).reshape({-2, -2});
        },
-       "[reshape] negative size in shape [-2, -2]"},
+       "[reshape] shape [-2, -2] has a negative size"},
       {[] {
          ones({0}).reshape({-1, 0});
        },
@@ -77,7 +77,9 @@ void add_shape_views(std::vector<Op>& table) {
       [](const Tensor& x) { return x.flatten(1, 2); }, reshaped([](const Shape& s) {
         return Shape{s[0], s[1] * s[2]};
       })));
-  table.back().errors = error("[flatten] dimensions 1 to 0", [] { ones({2, 2}).flatten(1, 0); });
+  table.back().errors = error("[flatten] first dimension 1 is after last dimension 0", [] {
+    ones({2, 2}).flatten(1, 0);
+  });
   table.push_back(moving(
       "flatten", {{}, {1}, {29, 17}, {0, 3}, {2, 2, 2}}, large,
       [](const Tensor& x) { return x.flatten(); },
@@ -89,8 +91,9 @@ void add_shape_views(std::vector<Op>& table) {
         y.push_back(1);
         return y;
       })));
-  table.back().errors = error("[unsqueeze] dimension 3 of a tensor with 2 dimensions",
-                              [] { ones({3}).unsqueeze(3); });
+  table.back().errors =
+      error("[unsqueeze] dimension 3 is out of range for a tensor with 2 dimensions",
+            [] { ones({3}).unsqueeze(3); });
   table.push_back(moving(
       "squeeze 1", {{3, 1}, {3, 1, 2}, {0, 1, 2}, {1, 1}}, {101, 1, 601},
       [](const Tensor& x) { return x.squeeze(1); }, reshaped([](const Shape& s) {
@@ -113,9 +116,10 @@ void add_permuted_views(std::vector<Op>& table) {
         return build(swapped(x.shape, 0, last),
                      [&](const Shape& i) { return x.at(swapped(i, 0, last)); });
       }));
-  table.back().errors = error("[transpose] dimension 2 of a tensor with 2 dimensions", [] {
-    ones({2, 3}).transpose(0, 2);
-  });
+  table.back().errors =
+      error("[transpose] dimension 2 is out of range for a tensor with 2 dimensions", [] {
+        ones({2, 3}).transpose(0, 2);
+      });
   table.push_back(moving(
       "permute 2 0 1", {{2, 3, 4}, {29, 1, 17}, {2, 0, 3}}, large,
       [](const Tensor& x) {
@@ -133,7 +137,7 @@ void add_permuted_views(std::vector<Op>& table) {
                          {[] {
                             ones({2, 3}).permute({0});
                           },
-                          "[permute] order [0] for f32 [2, 3]"}};
+                          "[permute] order [0] for f32 [2, 3]; must contain each dimension once"}};
 }
 
 void add_expanded_views(std::vector<Op>& table) {
@@ -153,7 +157,7 @@ void add_expanded_views(std::vector<Op>& table) {
       {[] {
          ones({2, 2}).expand({2});
        },
-       "[expand] f32 [2, 2] to [2]"},
+       "[expand] f32 [2, 2] does not broadcast to [2]"},
       {[] {
          ones({1}).expand({int64_t(1) << 40, int64_t(1) << 40});
        },
@@ -197,8 +201,9 @@ void add_slices(std::vector<Op>& table) {
         }));
   }
   table.back().errors = {
-      {[] { ones({3}).slice(0, 0, 3, 0); }, "[slice] step 0; needs at least 1"},
-      {[] { ones({3}).slice(1, 0); }, "[slice] dimension 1 of a tensor with 1 dimension"}};
+      {[] { ones({3}).slice(0, 0, 3, 0); }, "[slice] step 0; must be at least 1"},
+      {[] { ones({3}).slice(1, 0); },
+       "[slice] dimension 1 is out of range for a tensor with 1 dimension"}};
   table.push_back(moving(
       "select 1 of the middle", {{2, 3, 4}, {0, 2, 3}, {29, 17}}, large,
       [](const Tensor& x) { return x.select(1, -2); },
@@ -211,7 +216,7 @@ void add_slices(std::vector<Op>& table) {
           return x.at(at);
         });
       }));
-  table.back().errors = error("[select] index 3 of dimension 1 of f32 [2, 3]", [] {
+  table.back().errors = error("[select] index 3 is out of range for dimension 1 of f32 [2, 3]", [] {
     ones({2, 3}).select(1, 3);
   });
 }
@@ -256,9 +261,10 @@ void add_copies(std::vector<Op>& table) {
           });
         }));
   }
-  table.back().errors = {{[] { pad(ones({2}), 0, -1, 0); }, "[pad] negative padding -1, 0"},
-                         {[] { pad(ones({2}), 0, INT64_MAX, INT64_MAX); }, "too many elements"},
-                         {[] { pad(ones({2}), 0, INT64_MAX, 0); }, "too many elements"}};
+  table.back().errors = {
+      {[] { pad(ones({2}), 0, -1, 0); }, "[pad] padding -1, 0; must not be negative"},
+      {[] { pad(ones({2}), 0, INT64_MAX, INT64_MAX); }, "too many elements"},
+      {[] { pad(ones({2}), 0, INT64_MAX, 0); }, "too many elements"}};
   for (int64_t k : {-2, 0, 1, 50}) {
     const auto triangle = [k](const char* name, Tensor (*call)(const Tensor&, Int), bool lower) {
       return moving(
@@ -275,8 +281,8 @@ void add_copies(std::vector<Op>& table) {
     table.push_back(triangle("triu", triu, false));
   }
   table.back().errors = {
-      {[] { tril(ones({3})); }, "[tril] needs at least 2 dimensions, got f32 [3]"},
-      {[] { triu(ones({3})); }, "[triu] needs at least 2 dimensions, got f32 [3]"}};
+      {[] { tril(ones({3})); }, "[tril] got f32 [3]; accepted: at least 2 dimensions"},
+      {[] { triu(ones({3})); }, "[triu] got f32 [3]; accepted: at least 2 dimensions"}};
 }
 
 Array summed_to(const Array& x, const Shape& shape) {

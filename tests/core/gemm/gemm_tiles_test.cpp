@@ -424,7 +424,7 @@ TEST_CASE("products of bf16 without hardware support are an error", "[core]") {
   const BFloat16 x(1.0f);
   float c = 0;
   CHECK_THROWS_WITH(gemm(1, 1, 1, 1.0f, MatrixRef<BFloat16>{&x, 1}, {&x, 1}, 0.0f, &c, 1),
-                    Containing("[gemm] products of bf16 on AVX2"));
+                    Containing("[gemm] products of bf16 are not supported on AVX2"));
 }
 
 }  // namespace stretto

@@ -225,10 +225,10 @@ TEST_CASE("BertRelative: shape of the table, and errors past its end") {
   CHECK(output(fits).shape() == Shape{2, 3, 6, 5});
   both.apply(longer);
   CHECK_THROWS_WITH(output(longer), Containing("key table reaches from -5 to 5, but relative "
-                                               "positions from -6 to 6 occur"));
+                                               "positions from -6 to 6 are needed"));
   both.apply(past);
   past.options.mask.causal = true;
-  CHECK_THROWS_WITH(output(past), Containing("relative positions from -6 to 0 occur"));
+  CHECK_THROWS_WITH(output(past), Containing("relative positions from -6 to 0 are needed"));
 }
 
 TEST_CASE("BertRelative agrees with loops, for queries and for keys") {

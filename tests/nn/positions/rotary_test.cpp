@@ -151,7 +151,7 @@ TEST_CASE("rotate: gradients") {
 
 TEST_CASE("rotate: invalid inputs and options are errors") {
   CHECK_THROWS_WITH(rotate(zeros({3, 4}), 0),
-                    "[rotate] x f32 [3, 4]; must be floating [B, H, L, D]");
+                    "[rotate] x f32 [3, 4]; must be a floating-point tensor [B, H, L, D]");
   const Tensor x = zeros({1, 1, 3, 41});
   CHECK_THROWS_WITH(rotate(x, 0),
                     "[rotate] dims 0 of heads with 41 features; accepted: an even "

@@ -344,9 +344,9 @@ TEST_CASE("attention: errors") {
     CHECK_THROWS_WITH(attention(q, zeros(bad_k), zeros(bad_v)), Containing(shapes));
   CHECK_THROWS_WITH(attention(q, k.to(f64), v),
                     "[attention] q f32 [2, 4, 3, 8], k f64 [2, 2, 5, 8], v f32 [2, 2, 5, 6]; all "
-                    "must have one floating dtype");
+                    "must have one floating-point dtype");
   CHECK_THROWS_WITH(attention(q.to(i64), k.to(i64), v.to(i64)),
-                    Containing("all must have one floating dtype"));
+                    Containing("all must have one floating-point dtype"));
   CHECK(error({.mask = {.window = -1}}) == "[attention] window -1, block 0; must not be negative");
   CHECK(error({.mask = {.block = -2}}) == "[attention] window 0, block -2; must not be negative");
   CHECK(error({.mask = {.window = 3, .block = 2}}) ==
@@ -374,11 +374,11 @@ TEST_CASE("attention: errors") {
         "[attention] key table has 5 rows, but zero_row is -1");
   CHECK(error({.mask = {.causal = true},
                .relative_keys = {zeros({1, 4, 8}), 3, OutOfRange::error}}) ==
-        "[attention] key table reaches from -3 to 0, but relative positions from -4 to 0 occur; "
-        "make the table longer, or let `out_of_range` be zero or clip");
+        "[attention] key table reaches from -3 to 0, but relative positions from -4 to 0 are "
+        "needed; make the table longer, or set `out_of_range` to zero or clip");
   CHECK(error({.relative_keys = {zeros({1, 5, 8}), 4, OutOfRange::error}}) ==
-        "[attention] key table reaches from -4 to 0, but relative positions from -4 to 2 occur; "
-        "make the table longer, or let `out_of_range` be zero or clip");
+        "[attention] key table reaches from -4 to 0, but relative positions from -4 to 2 are "
+        "needed; make the table longer, or set `out_of_range` to zero or clip");
   CHECK(error({.mask = {.causal = true, .window = 4},
                .relative_keys = {zeros({1, 4, 8}), 3, OutOfRange::error}}) == "no error");
   CHECK(
@@ -410,9 +410,9 @@ TEST_CASE("attention: relative_query without a key table is an error") {
     AttentionOptions with_form = o;
     with_form.implementation = implementation;
     CHECK_THROWS_WITH(attention(x, x, x, with_form),
-                      Containing("[attention] relative_query without a key table"));
+                      Containing("[attention] relative_query is set without relative_keys"));
   }
-  CHECK_THROWS_WITH(attention_scores(x, x, o), Containing("relative_query without a key table"));
+  CHECK_THROWS_WITH(attention_scores(x, x, o), Containing("set without relative_keys"));
 }
 
 TEST_CASE("attention: head dimension 0 gives scores of 0") {

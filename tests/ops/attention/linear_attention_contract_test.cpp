@@ -46,7 +46,7 @@ TEST_CASE("linear_attention: errors") {
   for (const Shape& wrong : {Shape{2, 4, 3, 4}, Shape{1, 4, 3, 5}, Shape{4, 3, 5}})
     CHECK_THROWS_WITH(call(x, ones(wrong), ones(wrong)), Containing("accepted: q [B, H, M, D]"));
   CHECK_THROWS_WITH(call(x, x, ones({2, 4, 4, 5})), Containing("accepted: q [B, H, M, D]"));
-  CHECK_THROWS_WITH(call(x, x, x.to(f64)), Containing("all must have one floating dtype"));
+  CHECK_THROWS_WITH(call(x, x, x.to(f64)), Containing("all must have one floating-point dtype"));
   CHECK_THROWS_WITH(call(x, x, x, {.mask = {.key_padding = ones({2, 4}, {.dtype = boolean})}}),
                     "[linear_attention] key_padding bool [2, 4]; must be bool or u8 [2, 3]");
   CHECK_THROWS_WITH(call(x, x, x, {.mask = {.key_padding = ones({2, 3})}}),

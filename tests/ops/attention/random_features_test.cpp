@@ -442,8 +442,8 @@ TEST_CASE("random_features: the fused implementation saves its features and litt
 TEST_CASE("random_features: errors, and the choice of `automatic`") {
   const Tensor x = fixed_noise({1, 2, 3, 4}, 1), w = fixed_noise({5, 4}, 2);
   CHECK_THROWS_WITH(random_features(x[0], w),
-                    "[random_features] x f64 [2, 3, 4], projection f64 [5, 4]; accepted: floating "
-                    "x [B, H, L, D] and projection [W, D], W and D at least 1");
+                    "[random_features] x f64 [2, 3, 4], projection f64 [5, 4]; accepted: "
+                    "floating-point x [B, H, L, D] and projection [W, D], W and D at least 1");
   CHECK_THROWS_WITH(random_features(x, fixed_noise({5, 3}, 2)),
                     Containing("x f64 [1, 2, 3, 4], projection f64 [5, 3]; accepted: "));
   CHECK_THROWS_WITH(random_features(x, w.slice(0, 0, 0)), Containing("projection f64 [0, 4]; acc"));

@@ -248,23 +248,25 @@ TEST_CASE("fft_conv of empty tensors is empty") {
 TEST_CASE("fft_conv: errors") {
   CHECK_THROWS_WITH(fft_conv(zeros({4}), zeros({2}), {.axes = 3}),
                     "[fft_conv] axes is 3; accepted: 1, 2");
-  CHECK_THROWS_WITH(fft_conv(zeros({}), zeros({2})),
-                    "[fft_conv] x f32 [], w f32 [2]; both must have one floating dtype and at "
-                    "least 1 dimension");
-  CHECK_THROWS_WITH(fft_conv(zeros({4, 4}), zeros({2}), {.axes = 2}),
-                    "[fft_conv] x f32 [4, 4], w f32 [2]; both must have one floating dtype and at "
-                    "least 2 dimensions");
+  CHECK_THROWS_WITH(
+      fft_conv(zeros({}), zeros({2})),
+      "[fft_conv] x f32 [], w f32 [2]; both must have one floating-point dtype and at "
+      "least 1 dimension");
+  CHECK_THROWS_WITH(
+      fft_conv(zeros({4, 4}), zeros({2}), {.axes = 2}),
+      "[fft_conv] x f32 [4, 4], w f32 [2]; both must have one floating-point dtype and at "
+      "least 2 dimensions");
   CHECK_THROWS_WITH(fft_conv(zeros({4}), zeros({2}, {.dtype = f64})),
                     Containing("[fft_conv] x f32 [4], w f64 [2]; both must have one floating"));
   CHECK_THROWS_WITH(fft_conv(zeros({4}, {.dtype = i64}), zeros({2}, {.dtype = i64})),
-                    Containing("both must have one floating dtype"));
+                    Containing("both must have one floating-point dtype"));
   CHECK_THROWS_WITH(fft_conv(zeros({3, 0}), zeros({2})),
                     "[fft_conv] x f32 [3, 0], w f32 [2]; the sizes that are convolved must be at "
                     "least 1");
   CHECK_THROWS_WITH(fft_conv(zeros({3}), zeros({0})), Containing("must be at least 1"));
   CHECK_THROWS_WITH(fft_conv(zeros({4}), zeros({5}), {.padding = Padding::valid}),
-                    "[fft_conv] filter of 5 for 4 elements: x f32 [4], w f32 [5]; without padding "
-                    "it must not be longer");
+                    "[fft_conv] x f32 [4], w f32 [5]; without padding the filter (5 elements) must "
+                    "not be longer than x (4)");
   CHECK_THROWS_WITH(fft_conv(zeros({2, 4}), zeros({3, 2})),
                     Containing("[fft_conv] shapes [2] and [3] do not broadcast"));
 }

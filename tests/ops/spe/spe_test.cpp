@@ -207,7 +207,7 @@ TEST_CASE("spe: invalid codes are rejected") {
   const Tensors &in = sine.inputs, &filters = conv.inputs;
   const RandomKey key{1, 2};
   CHECK_THROWS_WITH(SpeNoise(key, 0), "[SpeNoise] R = 0; must be at least 1");
-  CHECK_THROWS_WITH(SpeNoise(arange(3)), "[SpeNoise] got i64 [3]; must be a floating tensor");
+  CHECK_THROWS_WITH(SpeNoise(arange(3)), "[SpeNoise] got i64 [3]; must be a floating-point tensor");
   CHECK_THROWS_WITH(SpeCode().heads(), Containing("make one with SpeCode::sine or conv"));
 
   CHECK_THROWS_WITH(
@@ -215,7 +215,7 @@ TEST_CASE("spe: invalid codes are rejected") {
       "[SpeCode::sine] freqs f64 [2, 3, 2], offsets f64 [2, 3, 2], gains f64 [2, 3, 5]; all three "
       "must be [H, D, K]");
   CHECK_THROWS_WITH(SpeCode::sine(in[2], in[3].to(f32), in[4], {key, 4}),
-                    Containing("all must have one floating dtype"));
+                    Containing("all must have one floating-point dtype"));
   const Tensor none = zeros({2, 3, 0});
   CHECK_THROWS_WITH(SpeCode::sine(none, none, none, {key, 4}),
                     "[SpeCode::sine] freqs f32 [2, 3, 0]; H, D and K must be at least 1");
@@ -229,7 +229,7 @@ TEST_CASE("spe: invalid codes are rejected") {
   CHECK_THROWS_WITH(SpeCode::conv(filters[2], filters[3], {key, 4}, {2, 3}),
                     Containing("both must be [H, D, P1, P2], as the shape is {h, w}"));
   CHECK_THROWS_WITH(SpeCode::conv(filters[2], filters[3].to(f32), {key, 4}),
-                    Containing("both must have one floating dtype"));
+                    Containing("both must have one floating-point dtype"));
   CHECK_THROWS_WITH(SpeCode::conv(none, none, {key, 4}),
                     "[SpeCode::conv] filter_q f32 [2, 3, 0]; all sizes must be at least 1");
   CHECK_THROWS_WITH(SpeCode::conv(filters[2], filters[3], {key, 4}, {6}),
@@ -243,8 +243,8 @@ TEST_CASE("spe: invalid codes are rejected") {
       "[SpeCode::conv] noise f32 [2, 3, 0, 9]; must be [2, 3, R, n] with R at least 1");
   CHECK_THROWS_WITH(
       SpeCode::conv(image.inputs[2], image.inputs[3], zeros({2, 3, 4, 4, 6}), {3, 5}),
-      "[SpeCode::conv] the noise f32 [2, 3, 4, 4, 6] reaches 3 rows of 4 positions, the shape is "
-      "[3, 5]");
+      "[SpeCode::conv] the noise f32 [2, 3, 4, 4, 6] is enough for only 3 rows of 4 positions, "
+      "but the shape is [3, 5]");
 
   CHECK_THROWS_WITH(sine.code().kept(-1), "[SpeCode::kept] length is -1; must be 0 or more");
   CHECK_THROWS_WITH(sine.code().kept(1, -1), "[SpeCode::kept] first is -1; must be 0 or more");
@@ -256,7 +256,7 @@ TEST_CASE("spe_template: errors name what is accepted") {
   CHECK_THROWS_WITH(spe_template(image.code(), 2),
                     Containing("only codes of one dimension have a template"));
   CHECK_THROWS_WITH(spe_template(sine.code(), 2, zeros({3})),
-                    "[spe_template] gate f32 [3]; must be floating [2, 3]");
+                    "[spe_template] gate f32 [3]; must be a floating-point tensor [2, 3]");
 }
 
 TEST_CASE("spe: errors name what is accepted") {
@@ -273,39 +273,43 @@ TEST_CASE("spe: errors name what is accepted") {
                       "[spe] q f64 [2, 2, 6, 3], k f64 [2, 3, 6, 3]; accepted for this code: "
                       "q [B, 2, M, 3], k [B, 2, N, 3]");
     CHECK_THROWS_WITH(spe(q, k.to(f32), code, plain),
-                      Containing("both must have one floating dtype"));
+                      Containing("both must have one floating-point dtype"));
     CHECK_THROWS_WITH(spe(q, k, code, {.first = -1, .implementation = implementation}),
                       "[spe] first is -1; must be 0 or more");
     CHECK_THROWS_WITH(
         spe(q, k.slice(2, 0, 4), code, {.first = 1, .implementation = implementation}),
         "[spe] 6 queries and 4 keys from position 1 on: the first query would have "
         "position -1");
-    CHECK_THROWS_WITH(spe(q, k, code.kept(5), plain),
-                      "[spe] the kept code has positions 0 to 4, the call needs positions 0 to 5");
-    CHECK_THROWS_WITH(spe(q, k, code.kept(6, 1), plain),
-                      "[spe] the kept code has positions 1 to 6, the call needs positions 0 to 5");
+    CHECK_THROWS_WITH(
+        spe(q, k, code.kept(5), plain),
+        "[spe] the cached code has positions 0 to 4, but positions 0 to 5 are needed");
+    CHECK_THROWS_WITH(
+        spe(q, k, code.kept(6, 1), plain),
+        "[spe] the cached code has positions 1 to 6, but positions 0 to 5 are needed");
     CHECK_NOTHROW(spe(q, k, code.kept(6, 3), {.first = 3, .implementation = implementation}));
     const SpeCode shortest = SpeCode::conv(filters[2], filters[3], zeros({2, 3, 4, 7}));
-    CHECK_THROWS_WITH(spe(q, k, shortest, plain),
-                      "[spe] the noise reaches 5 positions, the call needs positions 0 to 5");
     CHECK_THROWS_WITH(
-        shortest.kept(6),
-        "[SpeCode::kept] the noise reaches 5 positions, the call needs positions 0 to 5");
+        spe(q, k, shortest, plain),
+        "[spe] the noise is enough for only 5 positions, but positions 0 to 5 are needed");
+    CHECK_THROWS_WITH(shortest.kept(6),
+                      "[SpeCode::kept] the noise is enough for only 5 positions, but positions 0 "
+                      "to 5 are needed");
     CHECK_THROWS_WITH(
         spe(q, k, image.code(), {.first = 10, .implementation = implementation}),
-        "[spe] the code of shape [3, 5] has 15 positions, the call needs positions 10 to 15");
+        "[spe] the code of shape [3, 5] has 15 positions, but positions 10 to 15 are needed");
     auto gated = [&](const Tensor& gate, const SpeNoise& noise) {
       SpeOptions o = plain;
       o.gate = SpeGate{gate, noise};
       return spe(q, k, code, o);
     };
     CHECK_THROWS_WITH(gated(zeros({2, 4}), {key, 4}),
-                      "[spe] gate f32 [2, 4]; must be floating [2, 3]");
+                      "[spe] gate f32 [2, 4]; must be a floating-point tensor [2, 3]");
     CHECK_THROWS_WITH(gated(zeros({2, 3}), {key, 5}),
-                      "[spe] noise of the gate with R = 5 for a code with R = 4");
-    CHECK_THROWS_WITH(gated(zeros({2, 3}), zeros({2, 3, 1})),
-                      "[spe] noise of the gate f32 [2, 3, 1]; must be floating [2, 3, 4]");
+                      "[spe] the noise of the gate has R = 5, but the code has R = 4");
+    CHECK_THROWS_WITH(
+        gated(zeros({2, 3}), zeros({2, 3, 1})),
+        "[spe] noise of the gate f32 [2, 3, 1]; must be a floating-point tensor [2, 3, 4]");
   }
   CHECK_THROWS_WITH(spe(q.to(f32), k.to(f32), sine.code().kept(6)),
-                    Containing("the kept code is f64, as are its parameters"));
+                    Containing("the cached code is f64, as are its parameters"));
 }
