@@ -8,8 +8,17 @@ if(STRETTO_EXAMPLES)
   set(says_fine_tuning "published +1\\.[56].*on twenty +1\\.[0-4].*from scratch +1\\.[7-9]")
   set(says_published_weights "loaded [0-9]+ of [0-9]+ tensors")
   set(says_microgpt "(3[5-9]|4[0-9]|50) of 50 samples")
+  set(says_own_kernel "largest difference [0-9.]+e-0[5-9]")
   set(says_own_op "curvature")
   set(says_own_position "slope +\\[2, 1\\]")
+  set(says_resumed_training "resumed after step 200.*step 400: .*gcabfd sorted: abcdfg")
+  set(says_use_checkpoint "loaded 30 of 30 tensors.*the ")
+  # What runs before, in the same folder; and the arguments.
+  set(before_resumed_training $<TARGET_FILE:resumed_training> 200)
+  set(arguments_resumed_training 400)
+  set(before_use_checkpoint $<TARGET_FILE:train_lm> --preset nano --tokens chars --held-out 0.01
+      --steps 20 --out run)
+  set(arguments_use_checkpoint run/checkpoint.safetensors)
   file(GLOB examples CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/examples/*.cpp)
   foreach(source ${examples})
     cmake_path(GET source STEM name)
@@ -18,6 +27,7 @@ if(STRETTO_EXAMPLES)
     endif()
     add_test(NAME example_${name}
       COMMAND ${CMAKE_COMMAND} -D PROGRAM=$<TARGET_FILE:${name}> -D SAYS=${says_${name}}
+              -D "BEFORE=${before_${name}}" -D "ARGUMENTS=${arguments_${name}}"
               -P ${CMAKE_CURRENT_LIST_DIR}/one_file_run.cmake)
     # An unknown option ends the program before it trains or writes anything.
     add_test(NAME example_${name}_option COMMAND ${name} --epochs 3)

@@ -23,7 +23,8 @@ const fs::path root = testing::find_upwards("stretto.h").parent_path();
 std::vector<std::string> pages() {
   std::vector<std::string> all{"README.md", "CONTRIBUTING.md", "CHANGELOG.md"};
   for (const auto& entry : fs::directory_iterator(root / "docs"))
-    all.push_back("docs/" + entry.path().filename().string());
+    if (entry.path().extension() == ".md")
+      all.push_back("docs/" + entry.path().filename().string());
   return all;
 }
 
@@ -111,7 +112,7 @@ TEST_CASE("Every header of the library is included by stretto.h or listed as int
       "rows)\\.h|"
       "ops/fft/fft_(butterfly|plan)\\.h|ops/spe/spe_\\w+\\.h|"
       "ops/attention/(attention_(implementations|problem|strips)|heads|hidden_keys|"
-      "random_features_device|linear_attention_(implementations|logarithms|pieces))\\.h");
+      "random_features_device|linear_attention_(chunks|implementations|logarithms))\\.h");
   size_t found = 0;
   for (const testing::Source& file : testing::sources()) {
     const std::string top = file.path.substr(0, file.path.find('/'));
@@ -134,6 +135,7 @@ TEST_CASE("Single-file examples evaluate and generate in evaluation mode", "[rep
     const std::string text = testing::text_of("examples/" + entry.path().filename().string());
     INFO(entry.path());
     // EvalMode includes NoGrad; NoGrad alone would leave dropout on.
+    if (entry.path().stem() == "microgpt") continue;  // without nn there is no EvalMode
     CHECK(text.find("NoGrad") == std::string::npos);
     if (!std::regex_search(text, measures)) continue;
     CHECK(text.find("EvalMode guard(model)") != std::string::npos);
