@@ -76,16 +76,21 @@ void Trainer::check_ranks_agree() {
   for (const double at : {0.0, 0.1, 0.5, 0.9})
     if (options.schedule) rates += str(" ", options.schedule->at(step_ + 1, at));
   add("learning rates", rates);
-  std::string metadata, trained, groups;
-  for (const auto& [name, value] : options.metadata) metadata += str(name, " = ", value, ", ");
-  add("metadata", metadata);
+  const auto list = [&](const char* name, const std::vector<std::string>& items) {
+    std::string all;
+    for (const std::string& item : items) all += (all.empty() ? "" : ", ") + item;
+    add(name, all.empty() ? "none" : all);
+  };
+  std::vector<std::string> metadata, trained, groups;
+  for (const auto& [name, value] : options.metadata) metadata.push_back(str(name, " = ", value));
   for (const NamedTensor& p : model_.named_parameters())
-    if (p.tensor.requires_grad()) trained += p.name + ", ";
-  add("trained parameters", trained);
+    if (p.tensor.requires_grad()) trained.push_back(p.name);
   for (const ParameterGroup& g : optimizer_.groups())
-    groups += str(g.parameters.size(), " parameters at ", g.lr_scale, " with decay ",
-                  g.weight_decay.value_or(-1), ", ");
-  add("parameter groups", groups);
+    groups.push_back(str(g.parameters.size(), " tensors, lr_scale ", g.lr_scale, ", weight_decay ",
+                         g.weight_decay.value_or(-1)));
+  list("metadata", metadata);
+  list("trained parameters", trained);
+  list("parameter groups", groups);
   Digest weights;
   for (const NamedTensor& x : model_.named_tensors()) {
     const Tensor host = x.tensor.detach().to(Device()).contiguous();
