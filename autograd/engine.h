@@ -24,7 +24,8 @@ bool leads_back(const Tensor& x);
 bool all_finite(const Tensors& tensors);
 
 /// Returns new tensors with the same data, each recorded as the output of its own "alias" op if it
-/// requires a gradient. Engine::inner() stops there. Undefined tensors stay undefined.
+/// requires a gradient. Engine::inner() computes gradients back to these tensors, not beyond.
+/// Undefined tensors stay undefined.
 Tensors aliases(const Tensors& inputs);
 
 /// One backward pass.

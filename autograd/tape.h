@@ -64,8 +64,9 @@ void set_anomaly_detection(bool on);
 bool anomaly_detection();
 
 /// A tensor saved for the backward pass. If the op that computed the tensor can recompute it
-/// (rematerialize), it is not stored, but recomputed when it is first read. Saving a leaf keeps the
-/// leaf's data alive, but not its handles or its gradient.
+/// (rematerialize), and the tensor was not changed in place since, it is not stored, but recomputed
+/// when it is first read. Saving a leaf keeps the leaf's data alive, but not its handles or its
+/// gradient.
 class Saved {
  public:
   Saved() = default;
@@ -168,10 +169,11 @@ Tensors composed_gradient(Backward& b, const std::function<Tensors(const Tensors
 
 /// Adds the gradients of Σ outputs·gradients to grad() of every leaf that requires a gradient. A
 /// gradient of an output may be omitted if the output has a single element; it is then 1. If a leaf
-/// already has a gradient, the new one is added to it in place, or with an op on the tape if
-/// create_graph is set. Backward passes on several threads may share leaves if each pass has its
-/// own graph: the gradients of a leaf are then added in the order in which they are computed. Two
-/// backward passes over one graph at the same time are an error.
+/// already has a gradient, the new one is added to it in place, provided that the old one is
+/// contiguous and does not itself require a gradient. Otherwise, and with create_graph, the sum is
+/// a new tensor; create_graph records the addition. Backward passes on several threads may share
+/// leaves if each pass has its own graph: the gradients of a leaf are then added in the order in
+/// which they are computed. Two backward passes over one graph at the same time are an error.
 void backward(const Tensors& outputs, const Tensors& gradients = {}, BackwardOptions options = {});
 
 /// Returns the same gradients for `inputs`, and does not change the gradients of leaves. The

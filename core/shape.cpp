@@ -169,11 +169,11 @@ Shape infer_shape(const char* op, const Shape& shape, int64_t numel) {
     }
   }
   if (unknown >= 0) {
-    check(known != 0 && numel % known == 0, op, numel, " elements do not fill shape ", shape);
+    check(known != 0 && numel % known == 0, op, numel, " elements do not fit shape ", shape);
     result[unknown] = numel / known;
   }
   check_sizes(op, result);
-  check(result.numel() == numel, op, numel, " elements do not fill shape ", shape);
+  check(result.numel() == numel, op, numel, " elements do not fit shape ", shape);
   return result;
 }
 

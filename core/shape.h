@@ -12,7 +12,7 @@
 
 namespace stretto {
 
-/// Types of dimensions, indices and sizes: integers and enums, but not bool.
+/// Types of dimensions, indices and sizes: integers and unscoped enums, but not bool.
 template <class T>
 concept WholeNumber = !std::same_as<T, bool> && std::convertible_to<T, int64_t> &&
                       (std::integral<T> || std::is_enum_v<T>);
@@ -21,7 +21,7 @@ concept WholeNumber = !std::same_as<T, bool> && std::convertible_to<T, int64_t> 
 /// max(x, 0.0), sum(x, {0, true}), x[0.5].
 class Int {
  public:
-  /// Converts from an integer or enum.
+  /// Converts from an integer or unscoped enum.
   template <WholeNumber T>
   constexpr Int(T value) : value_(static_cast<int64_t>(value)) {}
   /// Returns the value.
@@ -68,7 +68,7 @@ class Shape {
 
   /// Returns the product of all entries (1 for a 0-d shape).
   int64_t numel() const;
-  /// True if all entries are equal.
+  /// True if both shapes have the same dimensions: equally many, with the same sizes.
   bool operator==(const Shape& other) const;
 
  private:
@@ -79,7 +79,7 @@ class Shape {
 /// Appends "[2, 3]".
 void append_text(std::string& to, const Shape& shape);
 
-/// Throws unless every size is ≥ 0 and there are fewer than 2⁵⁸ elements.
+/// Throws unless every size is ≥ 0 and the product of the nonzero sizes is less than 2⁵⁸.
 void check_sizes(const char* op, const Shape& sizes);
 
 /// Returns the row-major strides of a shape, in elements.

@@ -1,5 +1,5 @@
 // Elementwise functions of one tensor, and their derivatives times a gradient. Sines are in
-// elementwise_sines.cu. Tested against the CPU and the op table's references.
+// elementwise_sines.cu. Tested against the CPU and the references in tests/ops/op_table_test.cpp.
 #include "cuda/unary.cuh"
 
 namespace stretto::cuda {

@@ -1,9 +1,10 @@
 // Cross-entropy of rows of logits.
 //
-// loss = (1 − ε) (log Σ − (x_t − top)) + ε/V Σ_i (log Σ − (x_i − top)) with top the row's maximum
-// and Σ = Σ exp(x_i − top); dx_i = g (exp(x_i − top)/Σ − ε/V − (1 − ε) [i = t]).
-// Contiguous [rows, width]. Each row is read once per direction, and once more if ε is not 0. The
-// loss and the gradient of ignored rows are 0. Tested against the op table's reference and the CPU.
+// loss = (1 − ε) (log S − (x_t − top)) + ε/V Σ_i (log S − (x_i − top)) with top the row's maximum
+// and S = Σ_i exp(x_i − top); dx_i = g (exp(x_i − top)/S − ε/V − (1 − ε) [i = t]).
+// Contiguous [rows, width]. The forward and the backward kernel read each row once; the forward
+// kernel reads it again if ε is not 0. The loss and the gradient of ignored rows are 0. Tested
+// against the reference in tests/ops/op_table_test.cpp and the CPU.
 #include "cuda/loss.h"
 #include "cuda/runtime/rows.cuh"
 

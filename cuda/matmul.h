@@ -5,8 +5,9 @@
 
 namespace stretto::cuda {
 
-/// True if cuBLAS can read x [.., M, N] in place: rows or columns of adjacent elements with a
-/// constant stride, and matrices with a constant stride (0: one for all).
+/// True if cuBLAS can read x [.., M, N] in place: the elements of each row, or of each column, are
+/// adjacent; the rows (columns) do not overlap; and the distance between matrices is constant (0:
+/// the same matrix each time).
 STRETTO_KERNEL(bool are_matrices(const Tensor& x));
 
 /// a [.., M, K] · b [.., K, N] → [.., M, N] with equal leading dimensions; are_matrices() must be

@@ -1,5 +1,5 @@
-// A build without CUDA: every function of the headers below, and of the GPU's runtime, raises an
-// error that says so. Each header of kernels is included at the end.
+// A build without CUDA: every function of the headers below, and every function of the runtime that
+// needs a GPU, raises an error that says so. Each header of kernels is included at the end.
 #include "core/gpu_channel.h"
 #include "core/gpu_runtime.h"
 
@@ -31,7 +31,7 @@ Graph* begin_capture(int) { none("cuda"); }
 void end_capture(Graph*) { none("cuda"); }
 void replay(Graph*) { none("cuda"); }
 bool capturing(int) { return false; }
-void before_replay(int, std::function<void()>) { none("cuda"); }  // NOLINT: keeps it elsewhere
+void before_replay(int, std::function<void()>) { none("cuda"); }  // NOLINT: the real one stores it
 void destroy(Graph*) noexcept {}
 
 std::string channel_missing() { return reason; }

@@ -37,7 +37,7 @@ Tensor unary_slope(const char* name, const Tensor& at, const Tensor& g) {
   return out;
 }
 
-/// The two functions of cuda/elementwise.h for one of the smooth functions.
+/// The two functions of cuda/elementwise.h for one of STRETTO_UNARY_FUNCTIONS.
 #define STRETTO_DEFINE_UNARY(F)                                          \
   Tensor unary(elementwise::F, const Tensor& x) {                        \
     return unary_value<elementwise::F, false>(#F, x);                    \

@@ -20,9 +20,10 @@ struct FeedForwardOptions {
   int64_t d_model = 0;                       ///< Dimension of input and output, at least 1.
   int64_t d_hidden = 0;                      ///< Dimension of the hidden layer, at least 1.
   Activation activation = Activation::relu;  ///< Activation f.
-  std::optional<double> dropout = {};        ///< Dropout of the hidden layer; by default 0.
-  bool bias = true;                          ///< Biases of the linear layers.
-  bool gated = false;                        ///< Gated linear unit.
+  /// Dropout of the hidden layer. If unset: 0; in a TransformerLayer, the layer's dropout.
+  std::optional<double> dropout = {};
+  bool bias = true;    ///< Biases of the linear layers.
+  bool gated = false;  ///< Gated linear unit.
 };
 
 /// linear2(dropout(f(linear1(x)))), position by position (Vaswani et al., 2017, §3.3).

@@ -2,7 +2,7 @@
 // a common dtype (core/dtype.h, promote). bool counts as i64 in arithmetic, and stays bool in
 // `where`, `masked_fill`, `tril` and `triu`. A C++ number takes the dtype of the tensor; with an
 // integer tensor, a number with a fraction, an infinity or a number out of range of i64 gives f32.
-// Integers wrap around.
+// Integer overflow wraps around (modulo 2⁶⁴ for i64).
 //
 // A quotient is never an integer: if the common dtype is not a floating-point dtype, the quotient
 // is f32. Functions such as exp and sqrt also give f32 for integers. Integers are first converted
@@ -10,7 +10,8 @@
 //
 // Derivatives at kinks: relu and abs have derivative 0 at 0; clamp passes the gradient
 // at its bounds; maximum and minimum give each operand half of the gradient on ties.
-// NaN propagates everywhere.
+// A NaN in an operand tensor gives NaN, except in comparisons and logical functions, in elements
+// that a mask discards, and in pow(x, 0) = 1.
 #pragma once
 
 #include "../core/tensor.h"

@@ -44,8 +44,8 @@ Tensor compare(const char* op, const Tensor& x, const Tensor& z) {
 }
 
 // Compares x with a number c. For an integer tensor, rounds c to an integer that compares in the
-// same way with every integer: `up` (<, ≥) or down (>, ≤). If the rounded c is out of range of i64,
-// or if c is not an integer for = and ≠, every element compares with c like 0.
+// same way with every integer: `up` (<, ≥) or down (>, ≤). For = and ≠, c is not rounded. If no i64
+// has the resulting value, all elements give the same result, which is computed for an element 0.
 template <class F>
 Tensor compare(const char* op, const Tensor& x, double c, bool up) {
   if (is_floating(x.dtype())) return compare<F>(op, x, scalar(c, options_of(x)));

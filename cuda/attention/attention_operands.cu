@@ -1,7 +1,8 @@
 // Fused attention: the arguments of its kernels. f32 operands are split into three bf16 parts,
 // which add up to them. Products of the parts on tensor cores, six of the nine, equal the f32
-// products up to a few f32 roundings, if their sums are short (tile::accumulate). Tested against
-// the composed implementation in f64.
+// products up to a few f32 roundings, if their sums are short. In long sums each product starts
+// from zero and is then added, because tensor cores truncate sums (tile::accumulate). Tested
+// against the composed implementation in f64.
 #include "cuda/attention/attention.cuh"
 
 namespace stretto::cuda {

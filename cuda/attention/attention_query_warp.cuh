@@ -7,14 +7,15 @@
 //
 //        keys j0 …                    strip: relative positions j0 − pw − 15 …
 //      ┌────────┐                   ┌──┬────────┐
-//   pw │ scores │     shear         │╲ ╲        │   query g of an octet needs the strip's columns
-//   …  │        │  ◄───────────     │ ╲ ╲  band │   from 7 − g on. Shuffles among the four lanes
-//  +15 │        │                   │  ╲ ╲      │   of a row move them.
+//   pw │ scores │     shear         │╲ ╲        │   query g of each eight (an octet) needs the
+//   …  │        │  ◄───────────     │ ╲ ╲  band │   strip's columns from 7 − g on. Shuffles among
+//  +15 │        │                   │  ╲ ╲      │   the four lanes that hold its row move them.
 //      └────────┘                   └──┴────────┘
 //                                    carried: the last 16 columns are the first of the next step
 //
-// The table's rows are in a ring, as each step needs L::step new ones. Slab s of 16 queries carries
-// 2 + 2 s tiles of 8 columns, so that all slabs use the same new relative positions.
+// The table's rows are in a ring buffer in shared memory, because each step needs L::step new ones.
+// Slab s of 16 queries carries 2 + 2 s tiles of 8 columns, so that all slabs use the same new
+// relative positions.
 //
 //   load q, p; load the first keys, values and relative positions
 //   for each step:  begin to load the next one;  scores → hide → (each kernel's own phases)
@@ -30,16 +31,16 @@ struct RegisterUse {
   /// If true, position queries are in registers, and the strip grows by two tiles at a time.
   /// Otherwise it grows by all tiles of a step, so that each operand is loaded once.
   bool p_held;
-  /// The steps of 16 columns that are unrolled in products with these operands. Where operands are
-  /// loaded and registers are scarce, products are loops.
+  /// The number of steps of 16 columns that are unrolled in products with q, p and gradients. Where
+  /// operands are loaded and registers are scarce, products are loops.
   int q_unrolled, p_unrolled, g_unrolled = 0;
   /// In bf16 without a table, the product with keys is accumulated onto the bias.
   bool bias_first = false;
 };
 
 /// Shears weights or gradients of scores back into the strip, and multiplies it by a table's rows
-/// in a ring. Tiles that straddle two steps are carried, in bf16. Slab 0 is one step of 16 keys
-/// behind slab 1, so that both multiply the same rows.
+/// in a ring. Tiles that straddle two steps are carried, as bf16 values. Slab 0 is one step of 16
+/// keys behind slab 1, so that both multiply the same rows.
 template <class L>
 struct StripProduct {
   using Operand = tile::Fragment<L::parts>;
@@ -61,8 +62,8 @@ struct StripProduct {
       waiting = strip[0];
     }
   }
-  /// Adds the carried rest when all keys are done: the strip begins at relative position
-  /// `relative`.
+  /// Adds the tiles that are still carried after the last keys. `relative` is the relative position
+  /// at which the strip begins.
   __device__ void finish(float (&d)[L::slabs][L::head / 8][4], typename L::Ring ring, int relative,
                          const tile::Shear& shear) {
     const Operand none[L::slabs] = {};
@@ -132,8 +133,8 @@ struct QueryWarp {
     load_relative<L, L::rows + L::step>(a, base, unit, begin - (p0 + L::rows - 1));
   }
 
-  /// Computes Count tiles of the strip from relative position `relative` on, at tile `place` of
-  /// slab 0, for slabs from `from` on.
+  /// Computes Count tiles of the strips of slabs `from`, `from` + 1, …, which begin at relative
+  /// position `relative`. Slab s stores them from tile `place` + 2 s on.
   template <int Count, class P>
   __device__ void extend_strip(const P& p, int relative, int place, int from) {
     tile::add_to_strip<Count, L::use.p_unrolled>(strip, place, from, p, ring(L::r), ring_chunk,
@@ -185,7 +186,8 @@ struct QueryWarp {
     constexpr int group = L::use.p_held ? 2 : K;  // tiles that share an operand
     constexpr int seen = Diagonal && L::slabs == 2 ? K / 2 : K;
     const float none[4] = {};
-    // The last step of causal attention needs no new relative positions: the carried ones reach 0.
+    // The last step of causal attention needs no new relative positions: the carried ones reach
+    // relative position 0.
     const auto tile_of = [&](int sl, int o) -> const float(&)[4] {
       return Diagonal && o >= 2 + 2 * sl ? none : std::as_const(strip[sl][o]);
     };

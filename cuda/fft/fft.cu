@@ -7,7 +7,7 @@
 // so that device memory is read once and written once, and otherwise in a workspace of the block;
 // short rows share a block. Planes have gaps where the distances at which a pass stores would cause
 // bank conflicts. Roots of unity are computed on the device in every call, in f64, and rounded
-// once. Tested against the op table's reference and the CPU.
+// once. Tested against the reference in tests/ops/op_table_test.cpp and the CPU.
 #include "cuda/fft/fft.h"
 #include "cuda/fft/unit_root.cuh"
 #include "cuda/runtime/rows.cuh"

@@ -1,6 +1,6 @@
 // Convolution by sums of products: a thread per result, in the tensors' dtype, taps in
 // order. Neighboring threads read neighboring elements of x and the same taps. Tested
-// against the op table's reference.
+// against the reference in tests/ops/op_table_test.cpp.
 #include "cuda/fft/fft_conv.h"
 #include "cuda/runtime/common.cuh"
 

@@ -2,7 +2,7 @@
 // is loaded, transformed, multiplied by a filter's spectrum, transformed back and stored. Gradients
 // are correlations with the other operand; that of a broadcast operand is a sum of spectra,
 // transformed back once. A block that has several rows for one filter transforms the filter once.
-// Products of up to 2^15 coefficients (2^12 in f64). Tested against the CPU.
+// For transforms of up to 2^15 real elements (2^12 in f64). Tested against the CPU.
 #include "cuda/fft/fft_conv.h"
 #include "cuda/fft/row_transform.cuh"
 #include "cuda/reduce.h"
@@ -16,8 +16,9 @@ template <class T>
 constexpr int row_log = most_log - (sizeof(T) == 8 ? 3 : 0);  // of the longest row
 constexpr int small_block = 128;
 
-/// A launch: item (group, chunk) is `per` of the `n_uses` uses of a group. The layouts'
-/// operands are y, x and w.
+/// A launch. A group is the set of rows that share a filter (or, if `summed`, a result); its rows
+/// are its uses. A block computes items; item (group, chunk) is `per` of the `n_uses` uses of one
+/// group. The layouts' operands are y, x and w.
 template <class T>
 struct RowProblem {
   T* y;
@@ -48,7 +49,8 @@ struct RowRoom {
       int(std::min<int64_t>(std::max(1, 512 / threads), most_shared_memory / bytes));
 };
 
-/// A thread's elements of a spectrum in memory, in pairs among those of the row's `count` threads.
+/// The elements of a spectrum that one thread stores. In memory the elements of the row's `count`
+/// threads are interleaved: pairs of elements in f32, single elements in f64.
 template <class T>
 struct Spectrum {
   T* data;
@@ -144,7 +146,8 @@ __global__ void __launch_bounds__(RowRoom<T, log, summed>::threads,
       for (int round = 0; round < 2 * p.per; ++round) {
         const bool is_filter = round % 2 == 0;
         load(is_filter, begin + round / 2);
-        __syncthreads();  // the next row is stored to other places than this one was read from
+        // The next transform writes to shared memory that other threads may still be reading.
+        __syncthreads();
         if (is_filter) {
           filter.store(z, p.correlate ? T(-1) : T(1));
           continue;

@@ -47,8 +47,8 @@ Melody melody_at(const Phrase& phrase, size_t beat) {
   return {phrase.center - 2 + 12 * from_end / count, closing};
 }
 
-/// Returns the note between `from` and `to` next to `from` in the key; in minor, an approach to the
-/// leading tone uses the raised sixth.
+/// Returns the note of the key that follows `from` in the direction of `to`; in minor, an approach
+/// to the leading tone uses the raised sixth.
 int scale_neighbor(const Key& key, int from, int to) {
   const int degree = degree_of(key, from);
   const bool raised = scale_pitch(key, degree) != from;
@@ -139,7 +139,7 @@ std::vector<Step> play(const Phrase& phrase) {
   return steps;
 }
 
-/// Voices and ornaments the chords of `phrase` from beat `first` on.
+/// Chooses the voicings and the ornaments of the chords of `phrase` from beat `first` on.
 void realise(PortableRandom& random, Phrase& phrase, size_t first,
              const std::optional<Voicing>& before) {
   phrase.beats.resize(phrase.chords.size());

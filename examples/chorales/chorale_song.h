@@ -14,7 +14,8 @@ namespace stretto::examples {
 Song to_song(const Chorale& chorale);
 
 /// Draws a chorale's four voices over steps of sixteenths. In unisons the lower voice is drawn
-/// thinner, inside the bar of the higher voice. Throws std::invalid_argument as piano_roll() does.
+/// thinner, inside the rectangle of the higher voice. Throws std::invalid_argument as
+/// piano_roll() does.
 Picture piano_roll(const Chorale& chorale, const std::string& title);
 
 }  // namespace stretto::examples

@@ -8,10 +8,11 @@
 namespace stretto::examples {
 
 /// The allowed time shifts: shifts that move forward and, with `as_encoded`, also the redundant
-/// shifts that to_tokens() writes: a shift to the present tick off the beat, after any token that
-/// is not a shift. The published sampling forbids redundant shifts (`forward`), although the
-/// training data use them whenever two events off the beat are simultaneous. As a result, the notes
-/// of its chords do not begin together, and some notes do not end.
+/// shifts that to_tokens() writes: if the current tick is not on a beat, a shift of length 0 (to
+/// the current tick), unless the last token was a shift. The published sampling forbids redundant
+/// shifts (`forward`), although the training data use them whenever two events off the beat are
+/// simultaneous. As a result, the notes of its chords do not begin together, and some notes do not
+/// end.
 enum class ShiftRule { as_encoded, forward };
 
 /// Follows the tokens of a groove (groove_tokens.h) and forbids invalid tokens: the end of a note

@@ -100,7 +100,7 @@ std::string missing_part(const GrooveSource& song) {
 std::string GrooveFolder::reasons() const {
   std::string text;
   for (const auto& [reason, files] : skipped)
-    text += (text.empty() ? "" : ", ") + reason + " " + std::to_string(files);
+    text += (text.empty() ? "" : ", ") + reason + ": " + std::to_string(files);
   if (!locked.empty()) text += (text.empty() ? "" : "; ") + locked;
   return text;
 }

@@ -42,7 +42,7 @@ struct GrooveFolder {
   MidiDefects damaged;                     ///< defects of the files of `songs`
   std::string locked;                      ///< see MidiFiles::locked_text
 
-  /// Returns "no bass 3, unreadable 1; 1 folder may not be searched: a".
+  /// Returns "no bass: 3, unreadable: 1; 1 folder may not be searched: a".
   std::string reasons() const;
 };
 

@@ -105,7 +105,8 @@ int GrooveProgram::compare() const {
     grooves.push_back(with_fullest_harmony(read_groove(file, &damaged)));
   print_defects(damaged);
   const std::vector<Groove> others(grooves.begin() + 1, grooves.end());
-  std::cout << "Style similarity to " << compare_.front() << ", by quarters (1: identical):\n"
+  std::cout << "Style similarity to " << compare_.front()
+            << ", for each quarter of the output's length (1: identical):\n"
             << style_table(style_similarity(grooves.front(), others, onsets())) << std::flush;
   return 0;
 }
@@ -254,11 +255,12 @@ void GrooveProgram::write_music() {
     for (size_t i = 0; i < written.size(); ++i) {
       const std::string number = std::to_string(i + 1);
       write("continuation-" + number, written[i],
-            "Continuation " + number + " of " + std::to_string(prompt_bars_) + " bars");
+            "Continuation " + number + " (prompt: " + std::to_string(prompt_bars_) + " bars)");
     }
   }
   const std::string title =
-      "Style similarity of the continuations, by quarters, to the whole song (1: identical)" +
+      "Style similarity of the continuations to the whole song, for each quarter of their length "
+      "(1: identical)" +
       (prompts_.size() > 1 ? ", mean of " + as_text(int64_t(prompts_.size())) + " songs" : "");
   const std::string table = style_table(mean_similarity(similarities));
   std::cout << title << ":\n" << table << std::flush;

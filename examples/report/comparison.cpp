@@ -88,7 +88,8 @@ std::vector<std::string> columns_of(std::string_view line) {
 void check_program_columns(const std::vector<std::string>& columns) {
   for (const char* needed : {"step", "seconds", "train_loss", "valid_loss"})
     require(std::count(columns.begin(), columns.end(), needed) == 1 && columns[0] == "step",
-            "metrics.csv has no column " + std::string(needed));
+            "metrics.csv must have exactly one column " + std::string(needed) +
+                ", and its first column must be step");
 }
 
 // Reads up to the first line that is not a row, such as one truncated by a crash.
@@ -99,7 +100,8 @@ Metrics read_metrics(const std::string& path, bool of_program, size_t room) {
   const std::string_view header = rest.substr(0, rest.find('\n'));
   rest.remove_prefix(std::min(header.size() + 1, rest.size()));
   Metrics m;
-  require(!of_program || !header.empty(), "metrics.csv has no column step");
+  require(!of_program || !header.empty(),
+          "metrics.csv must have exactly one column step, and its first column must be step");
   m.columns = columns_of(header);
   if (of_program) check_program_columns(m.columns);
   const size_t columns = m.columns.size();

@@ -104,7 +104,8 @@ Tensor LinearKernel::by_logarithms(const AttentionInputs& inputs, const Tensor& 
   return all_or_nothing(inputs.state, compute);
 }
 
-// Throws if all features of a head are 0 for all queries: such a head never gets a gradient again.
+// Throws if in some head all products of query and key features are 0, for all queries that see a
+// key: such a head gets no gradient, now or later.
 void LinearKernel::check_alive(const AttentionInputs& inputs, const Tensor& denominators) const {
   if (!map_->has_exponentials() || denominators.numel() == 0 || !recording({inputs.q, inputs.k}))
     return;
@@ -113,8 +114,8 @@ void LinearKernel::check_alive(const AttentionInputs& inputs, const Tensor& deno
                      given = options.eps](int64_t h) {
     return str("in head ", h, " of ", heads, " all products of the features of ", features,
                " are 0, with eps ", given,
-               ", so that the head gets no gradient; make queries and keys shorter (qk_norm, a "
-               "smaller learning rate), or use eps 0 with Stabilizer::max");
+               ", so that the head gets no gradient; reduce the norms of queries and keys "
+               "(qk_norm, a smaller learning rate), or use eps 0 with Stabilizer::max");
   };
   if (denominators.device().is_cuda())
     return report_dead_heads(op, denominators, eps, inputs.n_keys(),

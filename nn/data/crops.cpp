@@ -43,7 +43,7 @@ AlignedCrops::AlignedCrops(std::vector<TokenStream> streams, int64_t batch, int6
     check(stream.size() == size, op, "streams of ", size, " and ", stream.size(),
           " tokens; all must be equally long");
   check(batch >= 1 && length >= 1 && size >= length, op, batch, " crops of ", length, " from ",
-        size, " tokens; batch and length must be ≥ 1, and streams as long as a crop");
+        size, " tokens; batch and length must be ≥ 1, and streams at least as long as a crop");
 }
 
 Tensors AlignedCrops::operator()(int64_t step) const {

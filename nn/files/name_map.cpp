@@ -13,6 +13,10 @@ using Holes = NamePattern::Holes;
 using Part = NameMap::Part;
 using SplitOptions = NameMap::SplitOptions;
 
+// The end of an error text about a rule.
+constexpr const char* not_enough =
+    "\": the name in the model has too few {} or * to restore the name in the file";
+
 std::string fill(const std::string& pattern, const Holes& holes) {
   return NamePattern(pattern).fill(holes);
 }
@@ -133,7 +137,8 @@ NameMap& NameMap::add(Rule rule) {
   }
   check(rule.cut.dim >= 0 && rule.cut.dim < Shape::max_dims && rule.cut.groups > 0, "NameMap", "\"",
         rule.from.text(), "\": splits dimension ", rule.cut.dim, " into ", rule.cut.groups,
-        " groups");
+        " groups; the dimension must be 0 to ", Shape::max_dims - 1,
+        ", and the number of groups at least 1");
   rules_.push_back(std::move(rule));
   return *this;
 }
@@ -308,7 +313,7 @@ NameMap::Found NameMap::find_back(const std::string& name, size_t& part) const {
       if (!holes) continue;
       if (rule.kind == Kind::join) return {&rule, *std::move(holes), name};
       if (!rule.from.filled_by(to)) {
-        reason = str("\"", rule.from.text(), "\" → \"", to.text(), "\" loses numbers or strings");
+        reason = str("\"", rule.from.text(), "\" → \"", to.text(), not_enough);
         continue;
       }
       const std::string in_file = rule.from.fill(*holes);
@@ -333,7 +338,7 @@ std::vector<NamedTensor> NameMap::unjoin(const Rule& rule, const NamedTensor& wh
   for (const int64_t share : rule.shares) {
     holes.numbers.push_back(std::to_string(parts.size()));
     check(rule.from.filled_by(holes), "save", whole.name, ": not invertible: \"", rule.from.text(),
-          "\" → \"", rule.to[0].to, "\" loses numbers or strings");
+          "\" → \"", rule.to[0].to, not_enough);
     parts.push_back({with_prefixes(rule.from.fill(holes)), share});
     holes.numbers.pop_back();
   }
@@ -355,8 +360,8 @@ Tensor NameMap::assembled(const std::string& name, const Rule& rule,
           names[0], " and ", part.name, " both map to it, but differ");
   }
   check(rule.kind != Kind::split || parts.size() == rule.to.size(), "save", name,
-        ": the model has ", parts.size(), " of its ", rule.to.size(), " parts, ", names[0],
-        " among them");
+        ": the model has only ", parts.size(), " of the ", rule.to.size(),
+        " parts of this tensor, for example ", names[0]);
   Tensor whole = rule.kind == Kind::split ? uncut(pieces, names, rule.to, rule.cut) : pieces[0];
   const auto& [conversion, forward, inverse] = rule.cut.first;
   if (!forward) return whole;

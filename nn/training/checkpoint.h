@@ -51,7 +51,7 @@ struct LoadOptions {
 ///
 /// The set of trained parameters, those of the optimizer that are not frozen (Module::freeze), must
 /// agree too: a program that changes this set must do so after loading. For a checkpoint of another
-/// version, throws an error that names both versions.
+/// format or version (the patch number may differ), throws an error that names both versions.
 TrainingState load_checkpoint(const std::string& path, Module& model, Optimizer* optimizer,
                               LoadOptions options = {});
 

@@ -24,16 +24,17 @@ STRETTO_CLONES void round_row(S* to, const T* from, T factor, int64_t n) {
 
 // The inputs of attention in the layout of the kernels.
 struct AttentionProblem {
-  // Detached, rows contiguous. The short tables relative_keys and relative_values are
-  // [1, H or 1, R, ..] in q's dtype, like the other operands; relative_bias is contiguous;
-  // key_padding is contiguous u8.
+  // Detached, rows contiguous. The tables relative_keys and relative_values, cut to the relative
+  // positions that occur, are [1, H or 1, R, ..] in q's dtype, like the other operands;
+  // relative_bias is contiguous; key_padding is contiguous u8.
   AttentionOperands x;
   int64_t batch, heads, groups, m, n, d, dv;
   double scale;
   RelativeRange range;  // relative positions that occur
   Dropping dropping;
 
-  // `inputs` has short tables.
+  // `inputs` is a result of AttentionOperands::with_short_tables(): its tables are cut to the
+  // relative positions that occur.
   explicit AttentionProblem(const AttentionOperands& inputs)
       : x(inputs),
         batch(x.q.size(0)),
@@ -63,11 +64,13 @@ struct AttentionProblem {
   int64_t position(int64_t i) const { return i + n - m; }
 };
 
-// The strip of one block of queries of a head.
+// A strip: one block of queries of a head, and the range of keys that any of them sees. Its scores
+// are computed at once.
 struct Strip {
   int64_t b, h;
   int64_t i0, rows;  // queries
   int64_t j0, keys;  // keys that any of these queries sees
+  // The number of relative positions in the strip.
   int64_t band() const { return keys + rows - 1; }
 };
 

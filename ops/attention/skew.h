@@ -1,4 +1,5 @@
-// The relative shift ("skewing") behind all attention with relative positions.
+// The relative shift ("skewing") of composed attention with tables over relative positions, and of
+// dense biases that are computed from such tables.
 //
 // Reference: tests/reference/attention.cpp, skew(), skew_local(), skew_with_memory()
 #pragma once

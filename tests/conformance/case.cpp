@@ -93,8 +93,8 @@ Result run(const Case& c, const Candidate& candidate, DType dtype, Device device
     if (!starts_with(name, "out.")) continue;
     check(outputs.has(name), op, c.subject, " has no output ", name);
     const Tensor& got = outputs[name];
-    check(got.shape() == want.shape(), op, name, " is ", want, ", but what its inputs give is ",
-          got);
+    check(got.shape() == want.shape(), op, name, " is ", want,
+          " in the file, but the computed output is ", got);
     result.computed.set(name, got.detach());
     if (!c.tensors.has("g" + name) || !got.requires_grad()) continue;
     differentiated.push_back(got);

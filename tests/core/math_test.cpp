@@ -78,7 +78,8 @@ Worst worst_error(F f, Exact exact) {
   return worst;
 }
 
-// One loop per function, in every clone that the processor may select.
+// One loop per function, compiled for each instruction set (STRETTO_CLONES); the test runs the
+// version that this CPU selects.
 #define LOOP(name)                                                   \
   STRETTO_CLONES void name##_loop(const float* x, float* y, int n) { \
     for (int i = 0; i < n; ++i) y[i] = math::name(x[i]);             \
@@ -281,7 +282,8 @@ TEST_CASE("math: square roots and absolute value", "[math]") {
 }
 
 TEST_CASE("math: a loop and a single call are bit-identical", "[math]") {
-  // In whichever clone: no contraction, no approximate instructions.
+  // Whichever version runs, it must be compiled without contraction to FMA and without approximate
+  // instructions.
   std::vector<float> x, y;
   for (uint64_t pattern = 0; pattern < uint64_t(1) << 32; pattern += 999983) {
     x.push_back(std::bit_cast<float>(uint32_t(pattern)));

@@ -232,13 +232,13 @@ TEST_CASE("one size of a shape can be inferred", "[core]") {
   CHECK(infer_shape("reshape", {0, 5}, 0) == Shape{0, 5});
   CHECK(infer_shape("reshape", {5, -1}, 0) == Shape{5, 0});
   CHECK_THROWS_WITH(infer_shape("reshape", {4, -1}, 6),
-                    "[reshape] 6 elements do not fill shape [4, -1]");
+                    "[reshape] 6 elements do not fit shape [4, -1]");
   CHECK_THROWS_WITH(infer_shape("reshape", {0, -1}, 0),
-                    "[reshape] 0 elements do not fill shape [0, -1]");
+                    "[reshape] 0 elements do not fit shape [0, -1]");
   CHECK_THROWS_WITH(infer_shape("reshape", {-1, -1}, 6),
                     "[reshape] shape [-1, -1] has more than one -1");
   CHECK_THROWS_WITH(infer_shape("reshape", {-2}, 2), "[reshape] shape [-2] has a negative size");
-  CHECK_THROWS_WITH(infer_shape("reshape", {5}, 6), "[reshape] 6 elements do not fill shape [5]");
+  CHECK_THROWS_WITH(infer_shape("reshape", {5}, 6), "[reshape] 6 elements do not fit shape [5]");
   const int64_t big = int64_t(1) << 32;
   CHECK_THROWS_WITH(infer_shape("reshape", {big, big, -1}, 6), Containing("has too many elements"));
   CHECK_THROWS_WITH(infer_shape("reshape", {big, big}, 6), Containing("has too many elements"));

@@ -52,12 +52,12 @@ void add_shape_views(std::vector<Op>& table) {
       {[] {
          ones({5}).reshape({-1, 2});
        },
-       "[reshape] 5 elements do not fill shape [-1, 2]"},
+       "[reshape] 5 elements do not fit shape [-1, 2]"},
       {[] {
          ones({4}).reshape({-1, -1});
        },
        "[reshape] shape [-1, -1] has more than one -1"},
-      {[] { ones({4}).reshape({3}); }, "[reshape] 4 elements do not fill shape [3]"},
+      {[] { ones({4}).reshape({3}); }, "[reshape] 4 elements do not fit shape [3]"},
       {[] {
          ones({4}).reshape({-2, -2});
        },
@@ -65,7 +65,7 @@ void add_shape_views(std::vector<Op>& table) {
       {[] {
          ones({0}).reshape({-1, 0});
        },
-       "[reshape] 0 elements do not fill shape [-1, 0]"}};
+       "[reshape] 0 elements do not fit shape [-1, 0]"}};
   table.push_back(moving(
       "view of itself", {{}, {0, 3}, {7}, {2, 3, 4}}, large,
       [](const Tensor& x) { return x.contiguous().view(x.shape()); }, same));

@@ -238,7 +238,7 @@ TEMPLATE_TEST_CASE("AVX2 and AVX-512 give bit-identical products", "[core]", flo
     if (const IsaCap cap(isa); stretto::isa() == isa)
       for (const Size& s : {Size{45, 77, 600}, Size{5, 100, 31}})
         results.push_back(Operands<TestType>(s, false, true).rows(s.m));
-  if (results.size() < 4) STRETTO_SKIP("not both are here");
+  if (results.size() < 4) STRETTO_SKIP("this CPU does not have both AVX2 and AVX-512");
   CHECK(same_bits(results[0], results[2]));
   CHECK(same_bits(results[1], results[3]));
 }
@@ -290,7 +290,7 @@ TEST_CASE("NaN, infinity, zeros and subnormals pass through gemm", "[core]") {
     CHECK(std::isnan(c[1]));
     CHECK(c[2] == 0);
     CHECK(c[3] == 10);
-    // Whole tiles and edges; an infinity does not affect other rows and columns.
+    // Whole tiles and edges; an infinity in A affects only its own row of C.
     for (int64_t n : {1, 40, 130}) {
       std::vector<float> x(size_t(n * n), 1), y(size_t(n * n), 1), z(size_t(n * n), nan);
       x[0] = inf;

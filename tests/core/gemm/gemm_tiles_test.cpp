@@ -138,7 +138,7 @@ std::vector<T> mixed(uint64_t stream, int64_t n) {
   return x;
 }
 
-// Computes C [m, n] of A and B, `each` rows at a time, added to a nonzero C.
+// Computes C = alpha A B + beta C [m, n], from a nonzero C, `each` rows at a time.
 template <class T>
 std::vector<float> by_rows(int64_t each, int64_t m, int64_t n, int64_t k, float alpha,
                            MatrixRef<T> a, MatrixRef<T> b, float beta) {
@@ -215,7 +215,7 @@ TEST_CASE("the emulated tile product is bit-identical to the instruction", "[cor
 #if defined(__x86_64__)
 TEST_CASE("AVX-512 packs tiles bit-identically to portable code", "[core]") {
   const IsaCap cap(Isa::avx512);
-  if (!has_bf16_vectors()) STRETTO_SKIP("AVX-512 with bf16 is not here");
+  if (!has_bf16_vectors()) STRETTO_SKIP("this CPU has no AVX-512 with bf16");
   for (const auto& [outer, k] : {std::pair{1, 1}, {16, 32}, {21, 47}, {64, 256}, {33, 17}}) {
     std::vector<float> x(size_t(outer * k) + 64);
     for (size_t i = 0; i < x.size(); ++i)
@@ -252,9 +252,10 @@ TEST_CASE("three bf16 terms represent an f32 value exactly", "[core]") {
   CHECK(wrong == 0);
 }
 
-// Omitted terms: for x = hi + mid + lo, |mid| ≤ 2^-8 |x| and |lo| ≤ 2^-16 |x|. Roundings: chains
-// of 16, their sum, three times 8 tiles in a block of 256, and the sum over blocks.
-TEST_CASE("f32 products of tiles err by their omitted terms, and with six products less than f32",
+// The bound counts the omitted terms (for x = hi + mid + lo, |mid| ≤ 2^-8 |x| and |lo| ≤ 2^-16 |x|)
+// and the roundings of an element: 16 in each chain of a tile, then those of the sum of the two
+// chains, 3 · 8 in the sum over the tiles of a block of 256 terms, and one for each block.
+TEST_CASE("the error of f32 products of tiles is bounded, with six products by that of f32 kernels",
           "[core]") {
   for (int64_t k : {64, 512, 4096})
     for (int kind = 0; kind < kinds; ++kind) {
@@ -394,7 +395,8 @@ TEST_CASE("products of a few rows are bit-identical to the whole product", "[cor
   }
 }
 
-TEST_CASE("a row with values outside the range of bf16 leaves no tile results in C", "[core]") {
+TEST_CASE("one row times a B with a value outside the range of bf16 has the bits of f32 kernels",
+          "[core]") {
   const int before = num_threads();
   for (float x : {std::numeric_limits<float>::infinity(), std::nanf(""), 3.4e38f})
     for (size_t at : {size_t(0), size_t(599 * 1000 + 7)}) {

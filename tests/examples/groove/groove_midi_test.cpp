@@ -215,7 +215,7 @@ TEST_CASE("a folder of MIDI files gives its grooves in order", "[examples][groov
   for (const GrooveSource& song : read.songs) names.push_back(song.name);
   CHECK(names == std::vector<std::string>{folder.file("in/a.midi"), folder.file("in/b.mid"),
                                           folder.file("in/deep/a.MID")});
-  CHECK(read.reasons() == "no drums 1, unreadable 1");
+  CHECK(read.reasons() == "no drums: 1, unreadable: 1");
 
   CHECK(read.damaged.files() == 0);
   write_file(folder.file("in/deep/a.MID"), good.substr(0, good.size() - 2));
@@ -228,7 +228,7 @@ TEST_CASE("a folder of MIDI files gives its grooves in order", "[examples][groov
 
   const GrooveFolder later = read_groove_folder(folder.file("in"), 2);
   CHECK(same_notes(with_fullest_harmony(later.songs.at(0)), without_bars(groove, 2)));
-  CHECK(read_groove_folder(folder.file("in"), 20).reasons() == "no bass 4, unreadable 1");
+  CHECK(read_groove_folder(folder.file("in"), 20).reasons() == "no bass: 4, unreadable: 1");
   CHECK(error_of<UsageError>([&] { read_groove_folder(folder.file("none")); }) ==
         "cannot read the folder " + folder.file("none") + ": No such file or directory");
 }

@@ -85,7 +85,7 @@ TEST_CASE("groove trains, continues and compares", "[examples][groove]") {
   INFO(ended.err);
   REQUIRE(ended.status == 0);
   CHECK_THAT(ended.out, Containing("Read 3 songs for training and 1 for validation (skipped: no "
-                                   "drums 1). Attention softmax, position music, "));
+                                   "drums: 1). Attention softmax, position music, "));
   for (const char* text :
        {"\n  unigram  ", "\n  bigram   ", "\n  model    ", "\n  onset-drum, drums  "})
     CHECK_THAT(ended.out, Containing(text));

@@ -188,9 +188,10 @@ TEST_CASE("a comparison shows complete runs and reports broken ones", "[examples
     REQUIRE(c.problems[0].starts_with(broken + ": "));
     return std::to_string(c.shown) + " " + c.problems[0].substr(broken.size() + 2);
   };
-  CHECK(problem_of("metrics.csv", "") == "1 metrics.csv has no column step");
+  CHECK(problem_of("metrics.csv", "") ==
+        "1 metrics.csv must have exactly one column step, and its first column must be step");
   CHECK(problem_of("metrics.csv", "step,seconds\n1,2\n") ==
-        "1 metrics.csv has no column train_loss");
+        "1 metrics.csv must have exactly one column train_loss, and its first column must be step");
   CHECK(problem_of("metrics.csv", metrics(2) + "x,y\n" + metrics(1)) ==
         "2 line 4 of metrics.csv is not a row of 8 numbers, shown up to step 20");
   CHECK(problem_of("report.html", page_with("x", "{\"runs\": [")) == "1 report.html is broken");

@@ -272,8 +272,8 @@ TEST_CASE("Favor: a head whose features all underflow in training is an error") 
   };
   CHECK(message() ==
         "[LinearKernel] in head 1 of 2 all products of the features of Favor(16 positive, "
-        "orthogonal) are 0, with eps 1e-06, so that the head gets no gradient; make queries and "
-        "keys shorter (qk_norm, a smaller learning rate), or use eps 0 with Stabilizer::max");
+        "orthogonal) are 0, with eps 1e-06, so that the head gets no gradient; reduce the norms of "
+        "queries and keys (qk_norm, a smaller learning rate), or use eps 0 with Stabilizer::max");
   if (on_gpu()) {  // a head without visible keys is not an error
     inputs.options.mask.key_padding = ones({1, 5}, {.dtype = DType::boolean});
     CHECK(message() == "(nothing thrown)");

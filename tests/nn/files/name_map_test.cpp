@@ -171,7 +171,7 @@ TEST_CASE("NameMap: unequal parts by rows, by heads and by groups") {
         "[load] x: has f32 [2]; [transposed] a matrix has 2 dimensions");
   CHECK_THROWS_WITH(NameMap().split("x", {{"q", 0}}), Containing("\"q\" has a share of 0"));
   CHECK_THROWS_WITH(NameMap().split("x", {}), Containing("is split into no parts"));
-  CHECK_THROWS_WITH(NameMap().split("x", {"a"}, {.groups = 0}), Containing("in 0 groups"));
+  CHECK_THROWS_WITH(NameMap().split("x", {"a"}, {.groups = 0}), Containing("into 0 groups; "));
   CHECK_THROWS_WITH(NameMap().convert("x", "y", nn::Conversion{}), Containing("by nothing"));
 }
 
@@ -290,8 +290,10 @@ TEST_CASE("NameMap: a rule without an inverse is an error") {
     return std::string("(nothing thrown)");
   };
   const Tensor x = ones({2});
-  CHECK(error(NameMap().rename("h.{}.b", "b"), {{"b", x}}) ==
-        "[save] b: not invertible: \"h.{}.b\" → \"b\" loses numbers or strings");
+  CHECK(
+      error(NameMap().rename("h.{}.b", "b"), {{"b", x}}) ==
+      "[save] b: not invertible: \"h.{}.b\" → \"b\": the name in the model has too few {} or * to "
+      "restore the name in the file");
   CHECK(error(NameMap().rename("c", "b").rename("h.{}.b", "b"), {{"b", x}}) == "(nothing thrown)");
   CHECK(error(NameMap().convert("t", "u", [](const Tensor& t) { return t; }), {{"u", x}}) ==
         "[save] u: not invertible: \"t\" is converted, which has no inverse");
@@ -308,7 +310,7 @@ TEST_CASE("NameMap: a rule without an inverse is an error") {
   CHECK(error(NameMap().copy("wte", {"in", "out"}), {{"out", x}}) == "(nothing thrown)");
   const NameMap split = NameMap().split("qkv", {{"q", 2}, "k", "v"});
   CHECK(error(split, {{"q", x}, {"v", x}}) ==
-        "[save] qkv: the model has 2 of its 3 parts, q among them");
+        "[save] qkv: the model has only 2 of the 3 parts of this tensor, for example q");
   CHECK(error(split, {{"q", ones({4})}, {"k", x}, {"v", ones({3})}}) ==
         "[save] v: model has f32 [3], which cannot be joined to q, f32 [4], in parts of 2 : 1 : 1");
 }

@@ -247,9 +247,9 @@ TEST_CASE("weights are saved under the authors' names, bit for bit") {
 
   // After an error nothing is written.
   names.prefer(NameMap().rename("q", "q.weight"));
-  CHECK_THAT(
-      error_of([&] { nn::save_weights(dir.file("c"), attention, names); }),
-      Containing("[save] h.attn.weight: the model has 2 of its 3 parts, k.weight among them"));
+  CHECK_THAT(error_of([&] { nn::save_weights(dir.file("c"), attention, names); }),
+             Containing("[save] h.attn.weight: the model has only 2 of the 3 parts of this tensor, "
+                        "for example k.weight"));
   CHECK(dir.entries() == 2);
 }
 
