@@ -171,8 +171,8 @@ Tensor fused(const Tensors& in, const Settings& s) {
     hidden = cuda::linear(rows, plain(in[1]), plain(in[2]), before);
     y = cuda::linear(hidden, plain(in[3]), b2, {});
   }
-  // The gradients of x, w1, b1, w2 and b2 are d w1, dᵀ x, Σ d, gᵀ f(h) and Σ g, with h = x w1ᵀ + b1
-  // and d = f′(h) · (g w2).
+  // Gradients: d w1, dᵀ x, Σ d, gᵀ f(h) and Σ g for x, w1, b1, w2 and b2, with h = x w1ᵀ + b1 and
+  // d = f′(h) · (g w2).
   return record("feed_forward", in, y.reshape(shape),
                 [x = Saved(in[0]), w1 = Saved(in[1]), b1 = Saved(in[2]), w2 = Saved(in[3]),
                  b2 = Saved(in[4]), before, hidden, on_cpu, s](Backward& b) {

@@ -1,6 +1,5 @@
 // Tiles of bf16 in shared memory for products on tensor cores: their layout, their copies, and how
 // a product with rows of relative positions is sheared in registers.
-//
 // A strip holds the terms of relative position `low` + c in column c. In a tile of 16 queries, row
 // g needs the columns from 15 − g on, and row g + 8 those from 7 − g on, one tile earlier. The
 // shear takes one shuffle per register, as all rows of a quad of lanes move by the same distance.
@@ -21,10 +20,10 @@ struct Rows {
   __device__ static uint32_t at(int row, int chunk) {
     return row * pitch + ((chunk ^ swizzle(row)) << 4);
   }
-  /// The byte offset a lane adds for 16 rows × 16 columns (xor x << 5 for columns 16 x …) of a left
-  /// operand or, with load_trans, of a right one ...
+  /// The byte offset that a lane adds for 16 rows × 16 columns (xor x << 5 for columns 16 x …) of a
+  /// left operand or, with load_trans, of a right one.
   __device__ static uint32_t as_rows(int lane) { return at(lane % 16, lane / 16); }
-  /// ... and of a right operand whose columns are the rows.
+  /// The same for a right operand whose columns are the rows.
   __device__ static uint32_t as_columns(int lane) { return at(column_row(lane), lane / 8 % 2); }
   __device__ static int column_row(int lane) { return lane % 8 + lane / 16 * 8; }
 };

@@ -101,7 +101,7 @@ TEST_CASE("cosine_similarity is the cosine of two profiles", "[examples][groove]
   CHECK(cosine_similarity({0, 0}, {4, 3}) == 0);
   CHECK(error_of<std::invalid_argument>([] {
           cosine_similarity({1}, {1, 2});
-        }) == "cosine_similarity: profiles of 1 and 2 numbers");
+        }) == "cosine_similarity: profiles of 1 and 2 elements");
 }
 
 TEST_CASE("outputs are compared quarter by quarter, with their profiles added",

@@ -95,8 +95,10 @@ TEST_CASE("files that are not tables are reported", "[examples]") {
                   reviews) == ": is UTF-16 text" + table);
   CHECK(error_for(std::string("\x02\0\x05\n", 4), reviews) == ": is binary (byte 1 is 0)" + table);
   const std::string hint = "; it looks like CSV, with commas in place of tabs";
-  CHECK(error_for("1,9,name,a text\n", reviews) == ", line 1: has 1 of 4 fields" + hint);
-  CHECK(error_for("Source,Target\n7,7\n", listops) == ", line 1: has 1 of 2 fields" + hint);
+  CHECK(error_for("1,9,name,a text\n", reviews) ==
+        ", line 1: has 1 of 4 tab-separated fields" + hint);
+  CHECK(error_for("Source,Target\n7,7\n", listops) ==
+        ", line 1: has 1 of 2 tab-separated fields" + hint);
   // Valid text may contain bytes that look like these formats.
   write_file(path, std::string("1\t9\tname\tPK\x03\x04,\0,\n", 17));
   CHECK(read_reviews(path, 9).sequences.length(0) == 7);

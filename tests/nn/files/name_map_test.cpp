@@ -172,7 +172,8 @@ TEST_CASE("NameMap: unequal parts by rows, by heads and by groups") {
   CHECK_THROWS_WITH(NameMap().split("x", {{"q", 0}}), Containing("\"q\" has a share of 0"));
   CHECK_THROWS_WITH(NameMap().split("x", {}), Containing("is split into no parts"));
   CHECK_THROWS_WITH(NameMap().split("x", {"a"}, {.groups = 0}), Containing("into 0 groups; "));
-  CHECK_THROWS_WITH(NameMap().convert("x", "y", nn::Conversion{}), Containing("by nothing"));
+  CHECK_THROWS_WITH(NameMap().convert("x", "y", nn::Conversion{}),
+                    Containing("without a function"));
 }
 
 TEST_CASE("NameMap: an error lists a file's names in one line") {

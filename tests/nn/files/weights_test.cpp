@@ -309,7 +309,7 @@ TEST_CASE("weights: a shared parameter is known by all its names") {
   CHECK(net.in.weight.to_vector<float>() == std::vector<float>(4, 9));
 
   save({{"tied", full({2, 2}, 9)}, {"in.weight", full({2, 2}, 1)}});
-  CHECK(error_of([&] { nn::load_weights(path, net); }).find("in the file twice, with other") !=
+  CHECK(error_of([&] { nn::load_weights(path, net); }).find("in the file twice, with different") !=
         std::string::npos);
   save({{"tied", full({3, 2}, 9)}});
   CHECK(error_of([&] { nn::load_weights(path, net); }) ==

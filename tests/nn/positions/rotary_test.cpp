@@ -179,7 +179,7 @@ TEST_CASE("xPos: positions whose factor overflows the dtype are an error") {
       CHECK(std::isfinite(most));
     }
   CHECK(rotate(x.to(f64), 552, o).dtype() == f64);
-  CHECK_THROWS_WITH(rotate(x.to(f64), 5520, o), Containing("beyond f64"));
+  CHECK_THROWS_WITH(rotate(x.to(f64), 5520, o), Containing("overflow f64"));
 }
 
 TEST_CASE("Rotary: no parameters, label, errors") {
