@@ -93,7 +93,7 @@ Tensor along(const char* op, const Tensor& x, int64_t d, bool logarithm) {
   if (x.dim() == 0) return along(op, x.unsqueeze(0), 0, logarithm).squeeze(0);
   d = wrap_dim(op, d, x.dim());
   if (d != x.dim() - 1) return along(op, x.transpose(d, -1), -1, logarithm).transpose(d, -1);
-  // The gradient is y · (g − Σ g y), or g − e^y Σ g for log_softmax.
+  // Gradients: y · (g − Σ g y), and g − e^y Σ g for log_softmax.
   return record(
       op, {x}, on_device(x.detach().contiguous(), softmax_cpu, cuda::softmax, logarithm),
       [logarithm](Backward& b) {

@@ -105,8 +105,7 @@ std::optional<Tensor> cuda_attention(const AttentionOperands& inputs) {
   x = with_tables_of_kernels(x);
   const Tensors tensors = x.tensors();
   const cuda::AttentionSaved of_forward = cuda::attention(for_kernels(x), out, recording(tensors));
-  // The gradients have the formulas of the fused CPU implementation
-  // (ops/attention/attention_fused.cpp).
+  // Gradients: those of the fused CPU implementation (ops/attention/attention_fused.cpp).
   return record(
       "attention", tensors, out,
       [saved = SavedAttention(x), of_forward](Backward& b) {

@@ -197,7 +197,7 @@ Tensors fused_attention_with_lse(const AttentionOperands& inputs) {
     const Tensor shift = rescaling.select(3, 0), scale = rescaling.select(3, 1);
     lse = masked_fill(shift - log(scale), eq(scale, 0), -std::numeric_limits<double>::infinity());
   }
-  // The gradients are those of attention with dS = P · (g Vᵀ − rowsum(g · O) + dlse).
+  // Gradients: those of attention, with dS = P · (g Vᵀ − rowsum(g · O) + dlse).
   return record("attention_with_lse", x.tensors(), {out, lse},
                 [saved = SavedAttention(x), rescaling = rescaling](Backward& b) {
                   check(!grad_enabled(), "attention_with_lse",

@@ -171,8 +171,7 @@ Tensor HiddenKeys::mark(const Tensor& out) const {
     const NoGrad guard;
     y = masked_fill(out, nan, not_a_number);
   }
-  // The gradient is g, but nonzero elements of g become NaN in the rows of queries that see a NaN
-  // or an infinity.
+  // Gradients: g, but its nonzero elements become NaN for queries that see a NaN or an infinity.
   return record("attention", {out}, y, [rows = nan](Backward& b) {
     return Tensors{masked_fill(b.grad(), logical_and(rows, ne(b.grad(), 0)), not_a_number)};
   });

@@ -322,7 +322,7 @@ Tensor chunked_linear_attention(const Tensor& q, const Tensor& k, const Tensor& 
     return composed_linear_attention(x[0].to(wide), x[1].to(wide), x[2].to(wide), nullptr, o)
         .to(type);
   };
-  // Gradients of q, k and v: G Sᵀ + δ zᵀ + R K, V Tᵀ + 1 tᵀ + Rᵀ Q, K T + Pᵀ G.
+  // Gradients: G Sᵀ + δ zᵀ + R K, V Tᵀ + 1 tᵀ + Rᵀ Q, K T + Pᵀ G.
   return record("linear_attention", {q, k, v}, out,
                 [=, sq = Saved(q), sk = Saved(k), sv = Saved(v)](Backward& b) {
                   if (grad_enabled()) return composed_gradient(b, composed, {sq(), sk(), sv()});

@@ -170,7 +170,7 @@ SpeCode SpeCode::kept(int64_t length, int64_t first) const {
   };
   Tensors behind;
   for (const Tensor& x : inputs) behind.push_back(x.detach());
-  // The gradients of the parameters follow from dC = Σ a x g over all calls that used the code.
+  // Gradients: those of the parameters, from dC = Σ a x g over all calls that used the code.
   code->behind_node = record("spe_kept", inputs, behind, backward);
   return SpeCode(code);
 }
