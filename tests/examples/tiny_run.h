@@ -35,7 +35,7 @@ class TinyRun {
   }
   /// True if SVG and PNG of a picture of this name exist and are complete.
   bool drew(const std::string& name) const;
-  std::string checkpoint_path() const { return read_file(out("checkpoint.safetensors")); }
+  std::string checkpoint() const { return read_file(out("checkpoint.safetensors")); }
 
   Arguments command(const Arguments& more = {}) const;
   Arguments resuming(Arguments more = {}) const;
@@ -86,9 +86,9 @@ void check_stopped_run_resumes(const Arguments& longer) {
     CHECK_THAT(ended.out, Containing("repeat the command with --resume " +
                                      tiny.out("checkpoint.safetensors") + "\n"));
   }
-  CHECK(tiny.checkpoint_path() != whole.checkpoint_path());
+  CHECK(tiny.checkpoint() != whole.checkpoint());
   REQUIRE(tiny.resume(longer).status == 0);
-  CHECK(tiny.checkpoint_path() == whole.checkpoint_path());
+  CHECK(tiny.checkpoint() == whole.checkpoint());
 }
 
 }  // namespace stretto::examples::testing

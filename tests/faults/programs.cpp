@@ -228,7 +228,7 @@ class Hunt {
     const Ended ended = run(tiny, resume, {});
     expect(ended.status == 0, last_, "cannot resume: " + ended.complaint());
     if (ended.status == 0)
-      expect(tiny.checkpoint_path() == expected_, last_, "ends with another checkpoint");
+      expect(tiny.checkpoint() == expected_, last_, "ends with another checkpoint");
   }
 
   // True if the run finished despite the fault.
@@ -255,7 +255,7 @@ class Hunt {
     if (kind.signal == 0)  // an earlier run that was killed may have left one
       expect(left_over(tiny) <= left_before, where, "leaves a temporary file");
     if (status == 0)
-      expect(tiny.checkpoint_path() == expected_, where, "ends with another checkpoint");
+      expect(tiny.checkpoint() == expected_, where, "ends with another checkpoint");
     return status == 0;
   }
 

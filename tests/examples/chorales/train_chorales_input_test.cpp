@@ -192,7 +192,7 @@ TEST_CASE("train_chorales rejects files that are not its checkpoints", "[example
 
   // Without a digest, as in earlier versions; otherwise the digest error would hide all others.
   const std::string good =
-      edited(edited(tiny.checkpoint_path(), "stretto.digest", "stretto.former"), "checkpoint-2",
+      edited(edited(tiny.checkpoint(), "stretto.digest", "stretto.former"), "checkpoint-2",
              "checkpoint-1");
   const auto refuse = [&](const std::string& bytes, const std::string& expected) {
     write_file(bad, bytes);
@@ -210,7 +210,7 @@ TEST_CASE("train_chorales rejects files that are not its checkpoints", "[example
   refuse(edited(good, "\"data_offsets\":[0,8]", "\"data_offsets\":[0,9]"), bad);
   refuse(edited(good, "\"data_offsets\":[0,8]", "\"data_offsets\":[8,0]"), bad);
 
-  refuse(edited(tiny.checkpoint_path(), "\"layers\":\"1\"", "\"layers\":\"2\""),
+  refuse(edited(tiny.checkpoint(), "\"layers\":\"1\"", "\"layers\":\"2\""),
          bad + ": is damaged: its header is not the one it was saved with");
 
   // Valid files with other metadata.

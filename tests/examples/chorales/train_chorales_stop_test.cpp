@@ -56,7 +56,7 @@ TEST_CASE("train_chorales killed at any moment resumes bit-identically", "[examp
     resumed += begun;
     INFO("trial " << trial << ", killed after " << share << " of " << reference.seconds << " s");
     check_finished(begun ? tiny.resume() : tiny.run());
-    CHECK(tiny.checkpoint_path() == whole.checkpoint_path());
+    CHECK(tiny.checkpoint() == whole.checkpoint());
     CHECK(names(tiny.out()) == files);  // no temporary file remains
   }
   CHECK(killed > 0);
@@ -82,10 +82,10 @@ TEST_CASE("evaluation, generation and threads do not change the random numbers o
   check_finished(plain.run({"--evaluate-every", "1000"}));
   check_finished(busy.run({"--evaluate-every", "1", "--final-stride", "1", "--generate", "8",
                            "--save-every", "7", "--threads", "2", "--anomaly"}));
-  CHECK(plain.checkpoint_path() == busy.checkpoint_path());
+  CHECK(plain.checkpoint() == busy.checkpoint());
   // Resuming a finished run repeats only its final evaluation and output.
   check_finished(busy.resume({"--generate", "8"}));
-  CHECK(plain.checkpoint_path() == busy.checkpoint_path());
+  CHECK(plain.checkpoint() == busy.checkpoint());
 }
 
 TEST_CASE("train_chorales saves on Ctrl-C and SIGTERM, and prints how to resume", "[examples]") {
@@ -106,9 +106,9 @@ TEST_CASE("train_chorales saves on Ctrl-C and SIGTERM, and prints how to resume"
     CHECK_THAT(line, Containing("Stopped at step "));
     CHECK_THAT(line, Containing("repeat the command with --resume " +
                                 tiny.out("checkpoint.safetensors") + "\n"));
-    CHECK(tiny.checkpoint_path() != whole.checkpoint_path());
+    CHECK(tiny.checkpoint() != whole.checkpoint());
     check_finished(tiny.resume(longer));
-    CHECK(tiny.checkpoint_path() == whole.checkpoint_path());
+    CHECK(tiny.checkpoint() == whole.checkpoint());
 
     // The metrics of both parts together are those of the whole run.
     CHECK(measured(tiny) == measured(whole));
@@ -141,14 +141,14 @@ TEST_CASE("train_chorales keeps the last good checkpoint on a full disk", "[exam
     program.signal(SIGINT);
     REQUIRE(program.wait().status == 130);
   }
-  const std::string before = tiny.checkpoint_path();
+  const std::string before = tiny.checkpoint();
   const std::string name = tiny.out("checkpoint.safetensors");
   const long too_little = long(before.size()) / 2;
   const auto check_complaint = [&](const Ended& ended) {
     INFO(ended.err);
     CHECK(ended.status == 1);
     CHECK(ended.complaint() == "train_chorales: [save] " + name + ": write failed: File too large");
-    CHECK(tiny.checkpoint_path() == before);
+    CHECK(tiny.checkpoint() == before);
     CHECK(names(tiny.out()).count("checkpoint.safetensors.tmp") == 0);
   };
   check_complaint(run(tiny.path, tiny.resuming(longer), {.largest_file = too_little}));
@@ -161,7 +161,7 @@ TEST_CASE("train_chorales keeps the last good checkpoint on a full disk", "[exam
   check_complaint(program.wait());
 
   check_finished(tiny.resume(longer));
-  CHECK(tiny.checkpoint_path() == whole.checkpoint_path());
+  CHECK(tiny.checkpoint() == whole.checkpoint());
 }
 
 TEST_CASE("train_chorales stops if it cannot write its metrics", "[examples]") {

@@ -114,11 +114,11 @@ TEST_CASE("train_chorales stops at NaN, and --anomaly names the op", "[examples]
                        : Containing(": the ") && Containing(" is ") &&
                              Containing("; anomaly detection names the op that first produces it"));
 
-    const std::string saved = tiny.checkpoint_path();  // of the previous step
+    const std::string saved = tiny.checkpoint();  // of the previous step
     CHECK_THAT(saved, Containing("\"stretto.step\":\"" + std::to_string(step - 1) + "\""));
     const Ended again = tiny.resume(anomaly ? watched : explosive);
     CHECK(again.status == 1);
     CHECK(again.complaint() == ended.complaint());
-    CHECK(tiny.checkpoint_path() == saved);
+    CHECK(tiny.checkpoint() == saved);
   }
 }

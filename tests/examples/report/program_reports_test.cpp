@@ -176,7 +176,7 @@ TEST_CASE("training continues if its page cannot be written", "[examples][report
   const Ended ended = trained(full, page - 8000);
   INFO(ended.err);
   CHECK(count_of(ended.err, "The page has not been written: ") == 1);
-  CHECK(full.checkpoint_path() == whole.checkpoint_path());
+  CHECK(full.checkpoint() == whole.checkpoint());
   // At the end the missing page is an error.
   CHECK(ended.status == 1);
   CHECK_THAT(ended.complaint(), Containing("report.html: write failed: File too large"));
