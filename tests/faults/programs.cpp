@@ -254,8 +254,7 @@ class Hunt {
     }
     if (kind.signal == 0)  // an earlier run that was killed may have left one
       expect(left_over(tiny) <= left_before, where, "leaves a temporary file");
-    if (status == 0)
-      expect(tiny.checkpoint() == expected_, where, "ends with another checkpoint");
+    if (status == 0) expect(tiny.checkpoint() == expected_, where, "ends with another checkpoint");
     return status == 0;
   }
 

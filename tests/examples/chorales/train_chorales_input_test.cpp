@@ -191,9 +191,8 @@ TEST_CASE("train_chorales rejects files that are not its checkpoints", "[example
   refusals.check(resume, bad + ": cannot open: No such file or directory");
 
   // Without a digest, as in earlier versions; otherwise the digest error would hide all others.
-  const std::string good =
-      edited(edited(tiny.checkpoint(), "stretto.digest", "stretto.former"), "checkpoint-2",
-             "checkpoint-1");
+  const std::string good = edited(edited(tiny.checkpoint(), "stretto.digest", "stretto.former"),
+                                  "checkpoint-2", "checkpoint-1");
   const auto refuse = [&](const std::string& bytes, const std::string& expected) {
     write_file(bad, bytes);
     refusals.check(resume, expected);
