@@ -37,7 +37,7 @@ bool test_skipped = false;
 // Passes the name of the running test to the PTX interpreter (tests/cuda/ptx), if that
 // replaces a GPU.
 template <class... T>
-void tell_machine(const char* function, T... what) {
+void tell_interpreter(const char* function, T... what) {
   if (void* f = dlsym(RTLD_DEFAULT, function)) reinterpret_cast<void (*)(T...)>(f)(what...);
 }
 
@@ -47,11 +47,11 @@ struct Listener : ListenerBase {
   void testCaseStarting(const Catch::TestCaseInfo& info) override {
     test_name = info.name;
     test_skipped = false;
-    tell_machine("machine_test_begins", test_name.c_str());
+    tell_interpreter("ptx_test_begins", test_name.c_str());
   }
 
   void testCaseEnded(const Catch::TestCaseStats& stats) override {
-    tell_machine("machine_test_ends", stats.totals.testCases.failed > 0);
+    tell_interpreter("ptx_test_ends", stats.totals.testCases.failed > 0);
     if (stats.totals.testCases.failed > 0) {
       ++tally.failed;
     } else if (test_skipped) {
