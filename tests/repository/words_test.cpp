@@ -125,7 +125,8 @@ struct Token {
 std::vector<Token> tokens_of(const std::string& text) {
   const auto in_word = [&](size_t i) {
     const auto c = static_cast<unsigned char>(text[i]);
-    return std::isalnum(c) || c == '_' || (c == '-' && i > 0 && std::isalpha(text[i - 1]));
+    return std::isalnum(c) || c == '_' ||
+           (c == '-' && i > 0 && std::isalpha(static_cast<unsigned char>(text[i - 1])));
   };
   std::vector<Token> all;
   for (size_t i = 0; i < text.size(); ++i) {
