@@ -23,8 +23,8 @@ bool leads_back(const Tensor& x);
 /// True if no floating-point tensor contains NaN or infinity (anomaly detection).
 bool all_finite(const Tensors& tensors);
 
-/// Returns new tensors with the same data, each recorded as the output of its own "alias" op if it
-/// requires a gradient. Engine::inner() computes gradients back to these tensors, not beyond.
+/// Returns new tensors with the same data. A tensor that requires a gradient becomes the output of a
+/// separate recorded op, "alias". Engine::inner() computes gradients back to these tensors only.
 /// Undefined tensors stay undefined.
 Tensors aliases(const Tensors& inputs);
 

@@ -195,8 +195,8 @@ bool nothing_to_sum(int64_t m, int64_t n, int64_t k, T beta, T* c, int64_t ldc) 
   return true;
 }
 
-// The number of columns per chunk if B is read only once: so many that the time depends on memory
-// bandwidth, not on overhead.
+// The number of columns per chunk if B is read only once. It is large enough that memory bandwidth,
+// not overhead, determines the time.
 template <class B>
 int64_t columns_of_few(int64_t m, int64_t n, int64_t k, MatrixRef<B> b) {
   const int64_t enough = few_bytes * m / (k * int64_t(sizeof(B)));

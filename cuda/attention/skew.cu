@@ -1,4 +1,4 @@
-// The relative shift: each row is moved sideways by a distance of its own, and zeros move in.
+// The relative shift: row i is moved sideways by a distance that depends on i; zeros fill the gap.
 //
 // out [rows, out_width] from in [rows, in_width], row r = (.., i) with i = r mod M. A warp moves a
 // row, 32 adjacent elements at a time, which fill whole sectors of out; every element of out is

@@ -33,7 +33,7 @@ struct RowConvolution {
 STRETTO_KERNEL(bool convolves_rows(const RowConvolution& row, DType dtype));
 
 /// x [.., N], w [.., P] → [leading.., length]; contiguous, f32 or f64. Leading dimensions are
-/// broadcast; results are summed over those that are 1 in `leading` but larger in x or w.
+/// broadcast. If a dimension is 1 in `leading` but larger in x or w, results are summed over it.
 STRETTO_KERNEL(Tensor convolve_rows(const Tensor& x, const Tensor& w, const RowConvolution& row,
                                     const Shape& leading));
 

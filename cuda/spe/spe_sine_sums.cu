@@ -145,7 +145,7 @@ __device__ __forceinline__ void add_waves(float* to, const float* waves,
 }
 
 /// out [splits, H, D, 4K + 1, R]: a thread has one column at 16 positions, 8 · half or more away
-/// from the middle, and sums of its own until the end.
+/// from the middle, and accumulates separate sums until the end.
 template <class S>
 __global__ void __launch_bounds__(threads, 4)
     sine_sums(float* out, const HeadRows<const S> x, const HeadRows<const S> g, const Sines p,
