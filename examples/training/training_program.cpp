@@ -11,7 +11,6 @@
 #include <iomanip>
 #include <iostream>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "autograd/tape.h"
@@ -77,18 +76,8 @@ NamedTexts command_and_program(const RunOptions& o) {
 
 // Throws UsageError if a value of any process differs from the value of process 0.
 void check_same_on_all(const NamedTexts& mine) {
-  nn::ProcessGroup& group = nn::process_group();
-  const std::vector<std::string> all = group.all_gather(nlohmann::json(mine).dump());
-  const NamedTexts first = nlohmann::json::parse(all[0]);
-  for (size_t i = 1; i < all.size(); ++i) {
-    const NamedTexts other = nlohmann::json::parse(all[i]);
-    const auto shown = [](const std::string& text) { return text.empty() ? "none" : text; };
-    for (size_t k = 0; k < first.size(); ++k)
-      require(k < other.size() && other[k] == first[k],
-              str("process ", int64_t(i), " does not agree with process 0: ", first[k].first, " ",
-                  k < other.size() ? shown(other[k].second) : "none", ", not ",
-                  shown(first[k].second)));
-  }
+  const std::string difference = nn::process_group().first_difference(mine);
+  require(difference.empty(), difference);
 }
 
 }  // namespace

@@ -281,7 +281,7 @@ class Mpi final : public ProcessGroup {
   int (*abort_)(void*, int) = nullptr;
   int (*finalize_)() = nullptr;
   int rank_ = 0, size_ = 1, local_size_ = 1;
-  const int patience_ = process_patience();
+  const int patience_ = process_timeout();
   const double beat_ = std::min(1.0, patience_ / 8.0);  // seconds between `alive` messages
 
   std::mutex calls_;

@@ -110,8 +110,8 @@ void NcclReducer::finish() {
   group_.barrier();
   const double start = now();
   while (!channel_->done()) {
-    check(now() - start < process_patience(), "processes", "NCCL has not finished within ",
-          process_patience(), " seconds, although all processes respond");
+    check(now() - start < process_timeout(), "processes", "NCCL has not finished within ",
+          process_timeout(), " seconds, although all processes respond");
     ::usleep(50);
   }
   channel_->lead();

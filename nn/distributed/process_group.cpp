@@ -135,6 +135,31 @@ std::vector<std::string> ProcessGroup::all_gather(std::string_view mine) {
   return texts;
 }
 
+std::string ProcessGroup::first_difference(
+    const std::vector<std::pair<std::string, std::string>>& named) {
+  std::vector<std::vector<std::string>> parts(static_cast<size_t>(size()));
+  std::string mine;  // name, value, name, value …, each with its length
+  for (const auto& [name, value] : named)
+    for (const std::string& part : {name, value}) mine += str(part.size(), " ", part);
+  const std::vector<std::string> all = all_gather(mine);
+  for (size_t rank = 0; rank < all.size(); ++rank)
+    for (size_t at = 0; at < all[rank].size();) {
+      const size_t space = all[rank].find(' ', at), length = std::stoul(all[rank].substr(at));
+      parts[rank].push_back(all[rank].substr(space + 1, length));
+      at = space + 1 + length;
+    }
+  const auto shown = [](const std::vector<std::string>& list, size_t i) {
+    return i < list.size() && !list[i].empty() ? list[i] : std::string("none");
+  };
+  for (size_t i = 0; i < parts[0].size(); i += 2)
+    for (size_t rank = 1; rank < parts.size(); ++rank)
+      if (i >= parts[rank].size() || parts[rank][i] != parts[0][i] ||
+          parts[rank][i + 1] != parts[0][i + 1])
+        return str("rank ", rank, " has ", parts[0][i], " ", shown(parts[rank], i + 1),
+                   ", rank 0 has ", shown(parts[0], i + 1));
+  return {};
+}
+
 void ProcessGroup::barrier() {
   const char out = 1;
   char in = 0;
@@ -162,12 +187,12 @@ std::optional<OtherLauncher> other_launcher() {
   return {};
 }
 
-int process_patience() { return int(environment_number("STRETTO_PROCESS_TIMEOUT", 1, 86'400, 45)); }
+int process_timeout() { return int(environment_number("STRETTO_PROCESS_TIMEOUT", 1, 86'400, 45)); }
 
 ProcessGroup& process_group() {
   static const std::unique_ptr<ProcessGroup> group = [] {
     std::unique_ptr<ProcessGroup> made;
-    process_patience();  // reports an invalid value before the first wait
+    process_timeout();  // reports an invalid value before the first wait
     if (const auto other = other_launcher()) fail("processes", other->refusal);
     if (!started_by_mpirun()) {
       made = std::make_unique<SingleProcess>();
@@ -196,33 +221,33 @@ bool EvaluationReducer::next() {
   return !distributed || batch % process_group().size() == process_group().rank();
 }
 
-void EvaluationReducer::add(const std::vector<double>& numbers) {
-  check(numbers.size() == numbers_, "EvaluationReducer", "got ", int64_t(numbers.size()),
-        " values; expected ", int64_t(numbers_));
-  sums_.insert(sums_.end(), numbers.begin(), numbers.end());
+void EvaluationReducer::add(const std::vector<double>& values) {
+  check(values.size() == values_per_batch_, "EvaluationReducer", "got ", int64_t(values.size()),
+        " values; expected ", int64_t(values_per_batch_));
+  sums_.insert(sums_.end(), values.begin(), values.end());
 }
 
 std::vector<double> EvaluationReducer::total() {
   const int64_t n = distributed ? process_group().size() : 1;
   if (n > 1) {
-    const std::vector<double> sizes =
-        process_group().all_gather(std::vector<double>{double(batches_), double(numbers_)});
+    const std::vector<double> sizes = process_group().all_gather(
+        std::vector<double>{double(batches_), double(values_per_batch_)});
     for (int64_t i = 1; i < n; ++i)
       check(sizes[size_t(2 * i)] == sizes[0] && sizes[size_t(2 * i + 1)] == sizes[1],
             "EvaluationReducer", "process ", i, " has ", int64_t(sizes[size_t(2 * i)]),
             " batches of ", int64_t(sizes[size_t(2 * i + 1)]), " values; process 0 has ",
             int64_t(sizes[0]), " of ", int64_t(sizes[1]));
-    sums_.resize(size_t((batches_ + n - 1) / n) * numbers_);
+    sums_.resize(size_t((batches_ + n - 1) / n) * values_per_batch_);
     const size_t share = sums_.size();
     const std::vector<double> all = process_group().all_gather(sums_);
-    sums_.resize(size_t(batches_) * numbers_);
+    sums_.resize(size_t(batches_) * values_per_batch_);
     for (size_t batch = 0; batch < size_t(batches_); ++batch)
-      for (size_t i = 0; i < numbers_; ++i)
-        sums_[batch * numbers_ + i] =
-            all[batch % size_t(n) * share + batch / size_t(n) * numbers_ + i];
+      for (size_t i = 0; i < values_per_batch_; ++i)
+        sums_[batch * values_per_batch_ + i] =
+            all[batch % size_t(n) * share + batch / size_t(n) * values_per_batch_ + i];
   }
-  std::vector<double> total(numbers_);
-  for (size_t i = 0; i < sums_.size(); ++i) total[i % numbers_] += sums_[i];
+  std::vector<double> total(values_per_batch_);
+  for (size_t i = 0; i < sums_.size(); ++i) total[i % values_per_batch_] += sums_[i];
   return total;
 }
 

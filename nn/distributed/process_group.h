@@ -13,6 +13,7 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "../../core/random.h"
@@ -67,6 +68,10 @@ class ProcessGroup {
   std::vector<double> all_gather(const std::vector<double>& mine);
   /// Returns the strings of all processes, in the order of the ranks; lengths may differ.
   std::vector<std::string> all_gather(std::string_view mine);
+  /// Compares named values, (name, value), with those of rank 0 and returns the first difference,
+  /// as "rank 1 has --seed 2, rank 0 has 1"; an empty string if there is none. An empty value is
+  /// reported as "none". A collective call, with the same result on all ranks.
+  std::string first_difference(const std::vector<std::pair<std::string, std::string>>& named);
   /// Returns when all processes have called it.
   void barrier();
 
@@ -114,24 +119,24 @@ struct OtherLauncher {
 std::optional<OtherLauncher> other_launcher();
 /// Returns the seconds that a process waits for another: STRETTO_PROCESS_TIMEOUT, or 45. Throws
 /// Error if the variable is not an integer from 1 to 86,400.
-int process_patience();
+int process_timeout();
 
 /// Distributes the batches of an evaluation over the processes and sums their results: rank
 /// i mod size computes batch i. Without a DistributedEvaluation every process computes all batches.
 /// The total is summed in the order of the batches and bit-identical for any number of processes.
 class EvaluationReducer {
  public:
-  /// `numbers` is the number of values per batch.
-  explicit EvaluationReducer(size_t numbers) : numbers_(numbers) {}
+  /// `values_per_batch` is the number of values that add() accepts.
+  explicit EvaluationReducer(size_t values_per_batch) : values_per_batch_(values_per_batch) {}
   /// True if this process computes the next batch; it then passes the results to add().
   bool next();
   /// Adds the values of the current batch.
-  void add(const std::vector<double>& numbers);
+  void add(const std::vector<double>& values);
   /// Returns the sums over all batches; a collective call.
   std::vector<double> total();
 
  private:
-  size_t numbers_;
+  size_t values_per_batch_;
   int64_t batches_ = 0;
   std::vector<double> sums_;  // the values of this rank's batches, one batch after the other
 };

@@ -58,10 +58,9 @@ void Trainer::check_ranks_agree() {
   if (std::exchange(ranks_agree_, true)) return;
   ProcessGroup& group = process_group();
   if (group.size() == 1) return;
-  std::vector<std::string> names, values;
+  std::vector<std::pair<std::string, std::string>> settings;
   const auto add = [&](const char* name, const std::string& value) {
-    names.push_back(name);
-    values.push_back(value);
+    settings.emplace_back(name, value);
   };
   add("steps done", str(step_));
   add("steps", str(options.steps));
@@ -79,7 +78,7 @@ void Trainer::check_ranks_agree() {
   const auto list = [&](const char* name, const std::vector<std::string>& items) {
     std::string all;
     for (const std::string& item : items) all += (all.empty() ? "" : ", ") + item;
-    add(name, all.empty() ? "none" : all);
+    add(name, all);
   };
   std::vector<std::string> metadata, trained, groups;
   for (const auto& [name, value] : options.metadata) metadata.push_back(str(name, " = ", value));
@@ -98,13 +97,9 @@ void Trainer::check_ranks_agree() {
   }
   add("weights with the checksum", weights.text());
   add("random state", str(random_state().seed, " ", random_state().next_stream));
-  std::vector<std::vector<std::string>> all;
-  for (const std::string& value : values) all.push_back(group.all_gather(value));
-  for (size_t i = 0; i < all.size(); ++i)
-    for (size_t rank = 1; rank < all[i].size(); ++rank)
-      check(all[i][rank] == all[i][0], "Trainer", "rank ", rank, " has ", names[i], " ",
-            all[i][rank], ", rank 0 has ", all[i][0],
-            "; all ranks must make the same calls with the same settings, weights and seed");
+  const std::string difference = group.first_difference(settings);
+  check(difference.empty(), "Trainer", difference,
+        "; all ranks must make the same calls with the same settings, weights and seed");
 }
 
 StepResult Trainer::step(const std::function<Tensor()>& loss, double progress) {

@@ -171,7 +171,7 @@ TEST_CASE("Errors between processes are one clear line", "[processes]") {
   const vector<string> second = arguments(c, 1, out, 5, {"--seed", "2"});
   others.emplace_back(":");
   others.insert(others.end(), second.begin(), second.end());
-  check_error({}, others, "process 1 does not agree with process 0: --seed 2, not 1");
+  check_error({}, others, "rank 1 has --seed 2, rank 0 has 1");
 }
 
 TEST_CASE("A run ends if a process hangs", "[processes]") {
