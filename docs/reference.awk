@@ -15,6 +15,7 @@ function group(path) {
 }
 # Markdown quotes a line that begins with ">", as in "///< > 0: …", and drops the sign.
 match($0, /\/\/\/<? >/) { $0 = substr($0, 1, RSTART + RLENGTH - 2) "\\" substr($0, RSTART + RLENGTH - 1) }
+/\/\/\// { gsub(/et al\. /, "et al.\\ ") }  # no end of the summary
 FNR == 1 {
   path = FILENAME
   sub(/^.*\/(core|autograd|ops|nn)\//, "&", path)
@@ -24,7 +25,12 @@ FNR == 1 {
   if ($0 ~ /^\/\/ /) printf "/// @file\n"
 }
 top && /^\/\/( |$)/ { sub(/^\/\//, "///"); print; next }
-/^#pragma once/ { top = 0; opened = 1; printf "/** @addtogroup %s\n@{ */\n", group(path); next }
+/^#pragma once/ { top = 0; next }
+# The group opens inside the namespace, since a group around it would hold the namespace, not its members, and
+# after forward declarations.
+/^namespace stretto(::nn)? \{$/ { print; waiting = 1; next }
+waiting && /^\}/ { waiting = 0 }
+waiting && NF > 0 && !/^(struct|class) [A-Za-z]+;/ { printf "/** @addtogroup %s\n@{ */\n", group(path); waiting = 0; opened = 1 }
+opened && /^\}  \/\/ namespace stretto(::nn)?$/ { print "/** @} */"; opened = 0 }
 /= (default|delete);$/ { top = 0; print ""; next }  # copies and moves need no sentence
 { top = 0; print }
-END { if (opened) print "/** @} */" }

@@ -1,3 +1,11 @@
+/// @mainpage
+/// The reference by topic: @ref tensors, @ref ops, @ref autograd, @ref modules, @ref positions, @ref attention,
+/// @ref models, @ref data, @ref training, @ref distributed, @ref files. A topic lists its functions and classes;
+/// a class lists its members. The search field above finds names.
+///
+/// Often needed: stretto::Tensor, stretto::nn::Module, stretto::nn::MultiHeadAttention,
+/// stretto::nn::PositionalEncoding, stretto::nn::LanguageModel, stretto::nn::Trainer.
+
 /// @defgroup tensors Tensors
 /// Tensors, devices, dtypes, random numbers, creation, views and indexing.
 /// @defgroup ops Ops
