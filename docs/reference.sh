@@ -19,3 +19,6 @@ OUTPUT_DIRECTORY = $out
 PROJECT_NUMBER = $version
 WARN_AS_ERROR = $strict
 EOF
+for page in "$out"/group__*.html; do
+  grep -q memitem "$page" || { echo "docs/reference.sh: the topic $page is empty" >&2; exit 1; }
+done
