@@ -23,9 +23,9 @@ bool leads_back(const Tensor& x);
 /// True if no floating-point tensor contains NaN or infinity (anomaly detection).
 bool all_finite(const Tensors& tensors);
 
-/// Returns new tensors with the same data. A tensor that requires a gradient becomes the output of a
-/// separate recorded op, "alias". Engine::inner() computes gradients back to these tensors only.
-/// Undefined tensors stay undefined.
+/// Returns new tensors with the same data. A tensor that requires a gradient becomes the output of
+/// a separate recorded op, "alias". Engine::inner() stops at these tensors: it does not visit the
+/// nodes that computed `inputs`. Undefined tensors stay undefined.
 Tensors aliases(const Tensors& inputs);
 
 /// One backward pass.

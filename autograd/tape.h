@@ -8,9 +8,9 @@
 //     }
 //
 // The closure gets the gradient of the output and returns one gradient per input, in order; an
-// undefined gradient means zero. The closure uses differentiable ops only, so it can be
-// differentiated again. It captures the inputs it needs as Saved objects, which detect changes made
-// in place after the forward pass.
+// undefined gradient means zero. A closure that uses only differentiable ops can be differentiated
+// again; the closure of a fused op calls composed_gradient() for that. A closure captures the
+// inputs it needs as Saved objects, which detect changes made in place after the forward pass.
 //
 // Nodes form a graph from outputs to inputs. The backward pass visits nodes in reverse creation
 // order, so gradients are always summed in the same order and repeated backward passes are
@@ -176,8 +176,8 @@ Tensors composed_gradient(Backward& b, const std::function<Tensors(const Tensors
 /// which they are computed. Two backward passes over one graph at the same time are an error.
 void backward(const Tensors& outputs, const Tensors& gradients = {}, BackwardOptions options = {});
 
-/// Returns the same gradients for `inputs`, and does not change the gradients of leaves. The
-/// result is undefined for an input that the outputs do not depend on. Visits only ops on a path
+/// Returns the same gradients for `inputs`, and does not change the gradients of leaves. The result
+/// for an input that the outputs do not depend on is an undefined tensor. Visits only ops on a path
 /// to one of the inputs.
 Tensors grad(const Tensors& outputs, const Tensors& inputs, const Tensors& gradients = {},
              BackwardOptions options = {});

@@ -1,7 +1,7 @@
 // Tensor: a strided view of shared storage, with an optional entry on the tape.
 //
-// A Tensor is a handle: copying it copies no data. Views (slice, transpose, …) share storage. A
-// const Tensor always refers to the same memory, but its values may be changed through it. The
+// A Tensor is a handle: copying it copies no data. Views (slice, transpose, …) share storage. The
+// values of a const Tensor can be changed; only set_data() makes it refer to other memory. The
 // class itself deals with memory and layout only. Members marked [ops] or [autograd] are declared
 // here, so that code reads x.transpose(0, 1) and loss.backward(), and defined in that directory.
 #pragma once
@@ -41,7 +41,7 @@ class Tensor {
   Tensor() = default;
   Tensor(const Tensor&) = default;
   Tensor(Tensor&&) noexcept = default;
-  // Makes this the same handle as the other. Not for temporaries: x[0] = y would change nothing;
+  // Makes this a handle of the other tensor. Not for temporaries: x[0] = y would change nothing;
   // write x[0].copy_(y).
   Tensor& operator=(const Tensor&) & = default;
   Tensor& operator=(Tensor&&) & noexcept = default;
@@ -166,7 +166,7 @@ class Tensor {
   /// Calls `hook` as soon as a backward pass has added its whole gradient to grad() of this leaf.
   /// The backward pass is then still running, so that the gradient can be used or sent while other
   /// gradients are computed. If the backward pass runs functions under checkpoint(), which may read
-  /// this leaf, the gradient is complete after the last of them.
+  /// this leaf, the hook is called after the last of them at the earliest.
   void register_post_accumulate_grad_hook(std::function<void()> hook) const;
 
   /// Makes this tensor, through every handle to it, a view of `other`'s data: storage, shape and
@@ -189,9 +189,10 @@ class Tensor {
   /// Multiplies every element by `factor`; for integer tensors it must be a whole number.
   Tensor mul_(double factor) const;
 
-  /// True if both are the same handle, not only equal values.
+  /// True if one is a copy of the other: both are handles of one tensor. A second view of the same
+  /// elements is another tensor.
   bool same(const Tensor& other) const { return impl_ == other.impl_; }
-  /// Returns an address that identifies the handle; null if undefined.
+  /// Returns an address that identifies the tensor, the same for all copies; null if undefined.
   const void* id() const { return impl_.get(); }
   /// True if no other handle and no other view refers to this memory.
   bool unique() const { return impl_.use_count() == 1 && impl_->storage.use_count() == 1; }

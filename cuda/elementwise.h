@@ -14,7 +14,7 @@ STRETTO_UNARY_FUNCTIONS(STRETTO_DECLARE)
 STRETTO_PIECEWISE_FUNCTIONS(STRETTO_DECLARE)
 #undef STRETTO_DECLARE
 
-/// g · F′, whose derivative reads `at`: x or F(x), as F::needs says. `at` and g have one shape.
+/// g · F′(x). F′(x) is computed from `at`: x or F(x), as F::needs says. `at` and g have one shape.
 #define STRETTO_DECLARE(F) \
   STRETTO_KERNEL(Tensor chain_rule(elementwise::F, const Tensor& at, const Tensor& g));
 STRETTO_UNARY_FUNCTIONS(STRETTO_DECLARE)

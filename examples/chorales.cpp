@@ -48,7 +48,7 @@ Tensor batch_of(int64_t count, std::mt19937& random) {
   return tensor(all, {count, length});
 }
 
-// Returns the fraction of chords that are triads of C major in close position.
+// Returns the fraction of chords that are triads in the key of C major, in close position.
 double well_formed(const std::vector<int64_t>& tokens) {
   int right = 0;
   for (size_t at = 0; at + 4 <= tokens.size(); at += 4)
@@ -95,7 +95,8 @@ int main(int argc, char** argv) {
        nn::generate([&](const Tensor& x) { return model(x.to(config.device), &cache); }, tokens,
                     {.max_tokens = length - 4, .seed = 1, .sampling = {.top_p = 0.95}}))
     tokens.push_back(token);
-  std::printf("%.0f %% of its chords are triads of C major\n", 100 * well_formed(tokens));
+  std::printf("%.0f %% of the generated chords are triads in the key of C major\n",
+              100 * well_formed(tokens));
 
   examples::Song song;
   const char* names[] = {"bass", "tenor", "alto", "soprano"};

@@ -7,11 +7,13 @@ using namespace stretto;
 // head. In bidirectional attention they fall on both sides of the query.
 struct Fading : nn::PositionalEncoding {
   Fading(nn::Module& parent, nn::HeadShape shape)
-      : PositionalEncoding(parent), slope(parameter("slope", full({shape.n_heads, 1}, 0.1))) {}
+      : PositionalEncoding(parent), slope(parameter("slope", full({shape.n_heads}, 0.1))) {}
 
   void apply(nn::AttentionInputs& inputs) const override {
-    const Tensor distance = abs(nn::relative_positions(inputs));  // f32: bf16 counts to 256
-    inputs.options.relative_bias = {.rows = (-slope * distance).to(inputs.q.dtype()),
+    // In f32, because bf16 represents integers exactly only up to 256.
+    const Tensor distance = abs(nn::relative_positions(inputs));
+    const Tensor bias = -slope.unsqueeze(1) * distance;  // [H, R]
+    inputs.options.relative_bias = {.rows = bias.to(inputs.q.dtype()),
                                     .zero_row = nn::relative_range(inputs).past,
                                     .out_of_range = OutOfRange::error};
   }

@@ -29,7 +29,12 @@ void gradcheck(const Module& model, const std::function<Tensor()>& loss,
     check(p.dtype() == f64, op, name, " is ", p, "; must be f64: convert the module");
     p.set_grad({});
   }
-  loss().backward();
+  const Tensor result = loss();
+  const double first = result.item(), second = loss().item();
+  check(first == second || (std::isnan(first) && std::isnan(second)), op,
+        "the loss has different values in two calls, ", first, " and ", second,
+        "; it must not depend on dropout or other random numbers");
+  result.backward();
   for (const auto& [name, p] : model.named_parameters()) {
     if (!p.requires_grad()) continue;
     check(p.grad().defined(), op, name, " gets no gradient");

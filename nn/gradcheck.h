@@ -20,9 +20,10 @@ struct ModuleGradcheckOptions {
 /// is missing or is 0 everywhere.
 ///
 /// The parameters and the loss (0-d) must be f64, and the loss must have the same value in every
-/// call: use model.eval() or a fixed seed. (EvalMode also disables gradients, so the check fails.) A
-/// factor that is exactly 0 gives the parameters behind it a gradient of 0 everywhere: set it to
-/// another value first. The gradients remain in grad().
+/// call, which is checked: use model.eval() or a fixed seed. (EvalMode also disables gradients, so
+/// the check fails.) A factor that is exactly 0 gives the parameters behind it a gradient of 0
+/// everywhere: set it to another value first. Existing gradients are removed first; the new ones
+/// remain in grad().
 void gradcheck(const Module& model, const std::function<Tensor()>& loss,
                ModuleGradcheckOptions options = {});
 

@@ -58,6 +58,10 @@ void Module::add(const char* op, Member member) {
 }
 
 Tensor Module::parameter(std::string name, const Tensor& value) {
+  check(value.defined() && is_floating(value.dtype()), "parameter", "\"", name,
+        "\" must be a floating-point tensor; got ", value);
+  check(value.is_leaf(), "parameter", "\"", name,
+        "\" must be a leaf, but is the result of a recorded op; detach() it first");
   Tensor handle = value;
   add("parameter", {.name = std::move(name), .tensor = handle.set_requires_grad()});
   add_owner(handle, *this, members_.back().name);

@@ -14,6 +14,7 @@
 
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -219,6 +220,9 @@ std::unique_ptr<M> clone(const M& m) {
   if constexpr (requires { M(m.options); }) {
     copy = std::make_unique<M>(m.options);
   } else {
+    static_assert(std::is_default_constructible_v<M>,
+                  "clone() needs a default constructor, or a member `options` that a constructor "
+                  "accepts");
     copy = std::make_unique<M>();
   }
   set_random_state(random);

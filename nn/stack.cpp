@@ -43,10 +43,10 @@ Encoder::Encoder(Module& parent, std::string name, StackOptions o)
   add_norm(*this);
 }
 
-Tensor Encoder::operator()(const Tensor& x, const AttentionMask& visible,
+Tensor Encoder::operator()(const Tensor& x, const AttentionMask& mask,
                            const ForwardContext& forward) const {
   Tensor y = x;
-  for (int64_t i = 0; i < layers.size(); ++i) y = layers[i](y, visible, nullptr, forward);
+  for (int64_t i = 0; i < layers.size(); ++i) y = layers[i](y, mask, nullptr, forward);
   return finish(*this, y, forward);
 }
 

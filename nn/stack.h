@@ -25,7 +25,7 @@ class Encoder : public Module {
   /// Constructs a child of `parent`. Throws if n_layers is below 1.
   Encoder(Module& parent, std::string name, StackOptions options);
   /// x [B, N, d_model] → [B, N, d_model].
-  Tensor operator()(const Tensor& x, const AttentionMask& visible = {},
+  Tensor operator()(const Tensor& x, const AttentionMask& mask = {},
                     const ForwardContext& forward = begin_forward()) const;
   std::string label() const override;
 

@@ -40,11 +40,11 @@ std::unique_ptr<Norm> TransformerLayer::second_norm() {
   return std::make_unique<Norm>(*this, "norm2", options.norms());
 }
 
-Tensor TransformerLayer::operator()(const Tensor& x, const AttentionMask& visible,
+Tensor TransformerLayer::operator()(const Tensor& x, const AttentionMask& mask,
                                     KeyValueCache* cache, const ForwardContext& forward) const {
   return all_or_nothing(cache, [&](KeyValueCache* after) {
     const auto attend = [&](const Tensor& t) {
-      return dropout.add(self_attention(t, visible, after, forward), x, forward);
+      return dropout.add(self_attention(t, mask, after, forward), x, forward);
     };
     if (options.norm == NormPlace::post) return feed(x, norm1(attend(x)), x, forward);
     const Tensor normed = norm1(x);

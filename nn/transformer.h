@@ -48,8 +48,8 @@ class TransformerLayer : public Module {
   /// Constructs a root module. Throws if the options do not fit together.
   explicit TransformerLayer(LayerOptions options);
   /// x [B, L, d_model] → [B, L, d_model]. With a cache, x continues the positions in it.
-  Tensor operator()(const Tensor& x, const AttentionMask& visible = {},
-                    KeyValueCache* cache = nullptr, const ForwardContext& forward = {}) const;
+  Tensor operator()(const Tensor& x, const AttentionMask& mask = {}, KeyValueCache* cache = nullptr,
+                    const ForwardContext& forward = {}) const;
   std::string label() const override;
 
   const LayerOptions options;  ///< As passed, with defaults filled in.

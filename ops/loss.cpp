@@ -64,6 +64,14 @@ Tensor target_distribution(const Tensor& ids, int64_t classes, const CrossEntrop
   return scatter_add(even, 1, safe.unsqueeze(1), point) * counted;
 }
 
+// Throws unless the targets have an index dtype and one element for each row of x [.., V].
+void check_targets(const char* op, const Tensor& targets, const char* name, const Tensor& x) {
+  check(is_index(targets.dtype()), op, "targets ", targets, "; must be i64 or i32");
+  const Shape rows(x.shape().begin(), x.dim() - 1);
+  check(targets.shape() == rows, op, "targets ", targets, " for ", name, " ", x, "; must be ",
+        targets.dtype(), " ", rows);
+}
+
 // The number of targets that are not ignored: on the CPU `number`, on a GPU `on_gpu`, a 0-d i64.
 struct Count {
   int64_t number = 0;
@@ -143,9 +151,7 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& targets, CrossEntropyOp
   const char* op = "cross_entropy";
   check(logits.dim() >= 1 && is_floating(logits.dtype()), op, "logits ", logits,
         "; must be a floating-point tensor [.., V]");
-  check(is_index(targets.dtype()) &&
-            targets.shape() == Shape(logits.shape().begin(), logits.dim() - 1),
-        op, "targets ", targets, " for logits ", logits, "; must be i64 or i32 and [..]");
+  check_targets(op, targets, "logits", logits);
   check(options.label_smoothing >= 0 && options.label_smoothing <= 1, op, "label_smoothing ",
         options.label_smoothing, "; accepted: 0 to 1");
   check_same_device(op, {&logits, &targets});
@@ -240,9 +246,7 @@ Tensor nll_loss(const Tensor& log_p, const Tensor& targets, NllOptions options) 
   const char* op = "nll_loss";
   check(log_p.dim() >= 1 && is_floating(log_p.dtype()), op, "log probabilities ", log_p,
         "; must be a floating-point tensor [.., V]");
-  check(
-      is_index(targets.dtype()) && targets.shape() == Shape(log_p.shape().begin(), log_p.dim() - 1),
-      op, "targets ", targets, " for log probabilities ", log_p, "; must be i64 or i32 and [..]");
+  check_targets(op, targets, "log probabilities", log_p);
   check_same_device(op, {&log_p, &targets});
   Tensor ids = targets.to(i64).contiguous();
   const int64_t classes = log_p.size(-1);

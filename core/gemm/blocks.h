@@ -13,7 +13,7 @@
 namespace stretto::kernels {
 
 inline constexpr int64_t block_k = 256;           // terms of a partial sum that starts at zero
-inline constexpr int64_t block_columns = 1024;    // columns of a block of C: rows stay in L2
+inline constexpr int64_t block_columns = 1024;    // columns of a block of C (f32: 1 MB of B)
 inline constexpr int64_t most_columns = 8192;     // most columns of B in one packed range
 inline constexpr int64_t packed_bytes = 2 << 20;  // bytes of B that are packed at a time: fit in L3
 

@@ -13,20 +13,26 @@
 //     acc += w V (+ strip of w · value table)    w after dropout
 //   out = acc / row_sum
 //
-// A warp skips the keys at the end that none of its queries sees, in steps of 64 keys half a step
-// at a time. The square on the diagonal has no relative positions above 0, and the first 16 of 32
-// queries do not see its second half. row_max rises only if the largest exponent exceeds it by more
-// than 8: any number close to the maximum is as good. It is rounded before it is subtracted, once
-// for all weights, so that for large scores all weights of a row have the same rounding error.
+// A warp skips the last keys if none of its queries sees them: whole steps, or half steps if a step
+// has 64 keys. If a warp owns 32 queries and the mask is causal, the keys on the diagonal are a
+// block of their own: no relative positions above 0 are computed in it, and the first 16 queries
+// skip its second half.
 //
-// The value table's rows are in a ring too: weights are sheared back into a strip, [16 queries,
-// relative positions], which is multiplied by them. Its tiles that straddle two steps are carried
-// in bf16. In this case row_max is an integer, so that carried tiles are scaled by powers of 2.
+// row_max rises only if the largest exponent exceeds it by more than 8: any number close to the
+// maximum is as good. It is rounded before it is subtracted, once for all weights, so that for
+// large scores all weights of a row have the same rounding error.
 //
-// Sums over keys are taken in the order of the steps by the one warp that owns the query. In bf16
-// the weights are summed as they are multiplied by the values, rounded to bf16, by a product with
-// ones: the output is then a weighted mean of the values, so that backward's δ cancels if all
-// values are equal. Tested against the composed implementation in f64.
+// The rows of the value table are in a ring buffer, like those of the key table
+// (attention_query_warp.cuh). Weights are sheared back into a strip, [16 queries, relative
+// positions], which is multiplied by these rows. Tiles of the strip that straddle two steps are
+// carried in bf16. In the kernels that are compiled for all terms (L::all), row_max is therefore
+// an integer: carried tiles are scaled by powers of 2.
+//
+// Sums over keys are taken in the order of the steps by the one warp that owns the query. In bf16,
+// row_sum is the sum of the weights after rounding to bf16, the same numbers that multiply the
+// values; it is computed as a matrix product with ones. The output is then a weighted mean of the
+// values, so that backward's δ cancels if all values are equal. Tested against the composed
+// implementation in f64.
 #include "cuda/attention/attention_query_warp.cuh"
 
 namespace stretto::cuda {
@@ -89,7 +95,7 @@ struct ForwardWarp : QueryWarp<L> {
     q.hold();
   }
 
-  /// Processes 8 K keys from j0 on.
+  /// Processes 8 · K keys, from key j0 on.
   template <int K, bool Diagonal>
   __device__ void attend(const AttentionArgs& a, int j0) {
     const Keys at = Base::keys(j0);
@@ -171,7 +177,7 @@ struct ForwardWarp : QueryWarp<L> {
   __device__ void add_values(const AttentionArgs& a, const float (&s)[L::slabs][K][4],
                              const uint32_t (&kept)[L::slabs], const Keys& at) {
     constexpr int seen = Diagonal && L::slabs == 2 ? K / 2 : K;  // tiles that slab 0 sees
-    constexpr uint32_t ones = 0x3f803f80;                        // two in bf16
+    constexpr uint32_t ones = 0x3f803f80;                        // a pair of bf16 ones
     const bool drop = Base::drops(a);
     const auto values = at.v + Base::as_rows;
 #pragma unroll
@@ -244,8 +250,8 @@ __global__ void __launch_bounds__(L::threads, L::blocks_per_sm)
   ForwardWarp<L> warp(a, smem);
   warp.load(a);
   warp.start_strip(a, warp.p());
-  // The last relative position needed: above 0 only if the diagonal begins
-  // within a step of 32 keys.
+  // The last relative position needed. With a causal mask and two slabs it is 0, or 31 if the
+  // diagonal begins within a step of 32 keys. Otherwise all are loaded.
   const int last_relative =
       L::table && L::slabs == 2 && a.mask.causal ? (a.sizes.shift % 32 == 0 ? 0 : 31) : INT_MAX;
 #pragma unroll 1

@@ -151,7 +151,7 @@ struct QueryWarp {
     }
   }
 
-  /// Scores of 8 K keys: the product with keys, the relative term with its bias, and the other
+  /// Scores of 8 · K keys: the product with keys, the relative term with its bias, and the other
   /// terms. f32 adds them in this order; in bf16 the product is last, as mma adds it to the other
   /// terms. Diagonal: attention is causal, and the warp's first query is at the first key or before
   /// it, so that slab 0 of two sees only the first half of the keys.

@@ -1,10 +1,9 @@
-// The CUDA runtime on the host's side: checked calls, a device's stream, error
-// messages that name ops.
+// The CUDA runtime on the host's side: checked calls, a device's stream, error messages that name
+// ops.
 //
-//
-// Policy: each device has one stream that never waits for another one (work of other libraries on
-// the legacy default stream is independent, and steps can be captured). Everything on a device runs
-// in the order in which it was queued, so that the allocator may reuse a freed block at once.
+// Policy: each device has one stream, which does not wait for the legacy default stream (work of
+// other libraries there is independent, and steps can be captured). Everything on a device runs in
+// the order in which it was queued, so that the allocator may reuse a freed block at once.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -84,7 +84,7 @@ void LmProgram::declare(OptionList& options) {
           "Final evaluation with memory: every token attends to the same number of positions, the "
           "memory length");
   options("eval_batch", eval_batch_,
-          "Batch size of the final evaluation: segments, or with memory streams",
+          "Batch size of the final evaluation: number of segments (with a memory: of streams)",
           between(1, 1 << 20));
   options("generate", generate_, "Number of tokens to generate (0: none)", between(0, 1 << 20));
   options("prompt", prompt_, "Text to continue (default: the start of the held-out text)");

@@ -26,19 +26,19 @@ struct LinearKernelOptions {
 /// Linear attention. Accepts the masks `causal` and `key_padding`; windows, blocks, dropout, scales
 /// and terms of the scores throw, because there are no scores. Encodings of q and k work:
 /// - SPE (nn/positions/spe.h);
-/// - RoPE (nn/positions/rotary.h), which rotates q and k before the feature map. In the mean,
-///   features of the softmax kernel (Favor) then depend on relative positions only, other features
-///   on absolute positions too.
+/// - RoPE (nn/positions/rotary.h), which rotates q and k before the feature map. The expected
+///   attention weights of the softmax kernel's features (Favor) then depend on relative positions
+///   only, those of other features on absolute positions too.
 ///
-/// bf16 inputs and features stay bf16, with sums in f32; the composed
-/// implementation computes in f32.
+/// bf16 inputs and features stay bf16, with sums in f32; the composed implementation computes in
+/// f32.
 ///
-/// If exponential features (those of Favor) underflow because keys are long, the output is computed
-/// from their logarithms in f64 (Stabilizer::max). This is slower. The result is the same for a
-/// whole sequence, a continued state and sequence parallelism. If all features of a head underflow
-/// nevertheless, as can happen with eps above 0, such a head gets no gradient; the call then throws
-/// if a gradient is recorded. On a GPU nothing is recomputed, and the error is raised at the next
-/// synchronization.
+/// If exponential features (those of Favor) underflow because keys have a large norm, the output is
+/// computed from their logarithms in f64 (Stabilizer::max). This is slower. The result is the same
+/// for a whole sequence, a continued state and sequence parallelism. If all features of a head
+/// underflow nevertheless, as can happen with eps above 0, such a head gets no gradient; the call
+/// then throws if a gradient is recorded. On a GPU nothing is recomputed, and the error is raised
+/// at the next synchronization.
 class LinearKernel : public AttentionKernel {
  public:
   using Options = LinearKernelOptions;  ///< Options of the constructor.

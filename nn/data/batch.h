@@ -1,4 +1,4 @@
-// The batch of a model that predicts tokens.
+// The batch of a model: inputs and the classes, for example tokens, that it is to predict.
 #pragma once
 
 #include <cstdint>
@@ -10,10 +10,12 @@ namespace stretto::nn {
 /// The target of a position that is not scored: CrossEntropyOptions::ignore_index.
 constexpr int64_t ignore_index = -100;
 
-/// A batch of token sequences and their targets.
+/// A batch of B inputs, for example token sequences, and their targets.
 struct Batch {
-  Tensor inputs;   ///< Tokens, i64 [B, L].
-  Tensor targets;  ///< The token to predict at each position, or ignore_index; i64 [B, L].
+  Tensor inputs;  ///< Tokens, i64 [B, L]; or a tensor [B, …] of any dtype that the model accepts.
+  /// The token to predict at each position, or ignore_index; i64 [B, L], or [B] for one class per
+  /// input.
+  Tensor targets;
   /// Returns the batch on a device.
   Batch to(Device device) const { return {inputs.to(device), targets.to(device)}; }
 };

@@ -52,8 +52,8 @@ LoadReport load_weights(const Safetensors& file, Module& model, const NameMap& n
 
 /// Saves parameters and buffers under the names of the file, the inverse of `names`. Tensors that
 /// load_weights() has read with the same map are written bit-identically, except that F16 becomes
-/// F32. Python programs read the metadata key "format". Throws Error before anything is written if
-/// a rule is not invertible.
+/// F32. Python programs read the metadata key "format". The directory of `path` must exist. Throws
+/// Error before anything is written if a rule is not invertible.
 void save_weights(const std::string& path, const Module& model, const NameMap& names = {},
                   const Metadata& metadata = {{"format", "pt"}});
 

@@ -296,7 +296,8 @@ std::string refusal(const std::string& name, const std::string& kernel_name, con
 void add_position(const std::string& name, const Settings& settings, LayerOptions& layer,
                   InputOptions& input) {
   const std::string why = refusal(name, "softmax", settings, layer);
-  check(why.empty(), "position", why);
+  check(why.empty(), "position", why, " (PositionSettings: bidirectional ", settings.bidirectional,
+        ", plane ", settings.plane, ")");
   for (const PositionEntry* p : parts_of(name)) p->add(settings, layer, input);
 }
 

@@ -5,15 +5,14 @@
 namespace stretto::nn {
 
 Tensor TransformerXLLayer::operator()(const Tensor& x, const Tensor& memory,
-                                      const AttentionMask& visible,
+                                      const AttentionMask& mask,
                                       const ForwardContext& forward) const {
   check(!memory.defined() || (memory.dim() == 3 && memory.size(0) == x.size(0)),
         "TransformerXLLayer", "memory ", memory, " for x ", x, "; must be [B, m, d_model]");
   const int64_t m = memory.defined() ? memory.size(1) : 0;
   const Tensor all = m > 0 ? cat({memory.detach(), x}, 1) : x;
   auto attend = [&](const Tensor& queries, const Tensor& context) {
-    const Tensor y =
-        self_attention.attend(self_attention.project(queries, context, visible, forward));
+    const Tensor y = self_attention.attend(self_attention.project(queries, context, mask, forward));
     return dropout.add(y, x, forward);
   };
   if (options.norm == NormPlace::post) return feed(x, norm1(attend(x, all)), x, forward);

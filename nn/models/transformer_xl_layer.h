@@ -18,7 +18,7 @@ class TransformerXLLayer : public TransformerLayer {
   using TransformerLayer::TransformerLayer;
   /// x [B, L, d_model], memory [B, m, d_model] or undefined → [B, L, d_model]. The first row of
   /// [memory; x] is at forward.first_position.
-  Tensor operator()(const Tensor& x, const Tensor& memory, const AttentionMask& visible,
+  Tensor operator()(const Tensor& x, const Tensor& memory, const AttentionMask& mask,
                     const ForwardContext& forward = {}) const;
   std::string label() const override;
 };

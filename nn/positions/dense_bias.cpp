@@ -27,7 +27,7 @@ Fire::Fire(Module& parent, HeadShape shape, Options o)
 void Fire::apply(AttentionInputs& inputs) const {
   const auto m = double(inputs.n_queries()), n = double(inputs.n_keys()),
              first = double(inputs.first_position);
-  const DType dtype = compute_type(c.dtype());  // bf16 cannot count beyond 256
+  const DType dtype = compute_type(c.dtype());  // bf16: integers only up to 256
   const TensorOptions number{.dtype = dtype, .device = c.device()};
   // Distances are computed from indices into these keys, for which f32 is exact; the query position
   // i is that in the whole sequence.
@@ -57,7 +57,7 @@ void check_cells(const char* op, const AttentionInputs& inputs, int64_t height, 
   const int64_t cells = height * width;
   check(inputs.n_queries() == cells && inputs.n_keys() == cells, op, inputs.n_queries(),
         " queries and ", inputs.n_keys(), " keys; must be ", height, " x ", width, " = ", cells,
-        " each");
+        " each (no class token: use Pooling::mean)");
 }
 
 Tensor window_table(HeadShape shape, const WindowBias::Options& o) {

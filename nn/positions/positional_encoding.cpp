@@ -32,6 +32,12 @@ int64_t AttentionInputs::n_keys_of_all() const {
 }
 
 void add_bias(AttentionInputs& inputs, const Tensor& bias) {
+  const Shape scores{inputs.q.size(0), inputs.q.size(1), inputs.n_queries(), inputs.n_keys()};
+  bool fits = bias.dim() <= scores.dim();
+  for (int d = 1; fits && d <= bias.dim(); ++d)
+    fits = bias.size(-d) == 1 || bias.size(-d) == scores[scores.dim() - d];
+  check(fits, "add_bias", "the bias ", bias, " does not broadcast to [B, H, M, N] = ", scores,
+        "; a bias [H, R] per relative position belongs into AttentionOptions::relative_bias");
   Tensor& sum = inputs.options.bias;
   sum = sum.defined() ? sum + bias : bias;
 }

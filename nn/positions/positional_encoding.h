@@ -60,7 +60,7 @@ struct AttentionInputs {
   int64_t n_keys_of_all() const;
 };
 
-/// Adds `bias`, which broadcasts to [B, H, M, N], to the dense bias of the inputs, if any.
+/// Adds `bias` to the dense bias of the inputs. Throws unless it broadcasts to [B, H, M, N].
 void add_bias(AttentionInputs& inputs, const Tensor& bias);
 
 /// Returns the relative positions that can occur, for the keys of all processes and without regard

@@ -33,7 +33,7 @@ struct TrainingState {
 };
 
 /// Writes a checkpoint. Replaces the file at `path` atomically; equal content gives equal bytes.
-/// `optimizer` may be null.
+/// `optimizer` may be null. The directory of `path` must exist.
 void save_checkpoint(const std::string& path, const Module& model, const Optimizer* optimizer,
                      const TrainingState& state);
 

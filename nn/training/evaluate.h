@@ -46,9 +46,9 @@ struct LossSum {
 /// A function that calls its argument with each batch, one after the other.
 using EachBatch = std::function<void(const std::function<void(const Batch&)>&)>;
 
-/// Returns the mean cross-entropy in nats over all scored tokens, in evaluation mode. `logits`
-/// computes [B, L, vocabulary] from the inputs [B, L] of a batch. Batches are moved to the device
-/// of the model.
+/// Returns the mean cross-entropy in nats over all scored targets, in evaluation mode. `logits`
+/// computes [B, L, vocabulary] from the inputs [B, L] of a batch, or in general [.., V] for targets
+/// [..]. Batches are moved to the device of the model.
 double mean_loss(Module& model, const std::function<Tensor(const Tensor&)>& logits,
                  const EachBatch& batches);
 /// Returns the mean cross-entropy as above, with logits = model(inputs).

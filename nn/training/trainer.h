@@ -96,7 +96,7 @@ struct TrainerOptions {
   /// Unset: 0 for all steps.
   std::function<int64_t(int64_t batch)> graph_key = {};
   double tokens_per_step = 0;  ///< For the displayed speed; 0: no speed is shown.
-  bool quiet = false;          ///< True: no progress line.
+  bool quiet = false;          ///< True: prints nothing.
   /// Called before every step; true ends the run with a checkpoint from which it can be resumed.
   /// stop_on_signals() (nn/training/stop_signals.h) returns such a function for Ctrl-C and SIGTERM.
   std::function<bool()> stop = {};

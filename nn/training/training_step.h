@@ -36,8 +36,9 @@ class TrainingStep {
   virtual Communication communication() const = 0;
   /// True if the loss is called for parts of a batch: micro-batches or chunks of sequences.
   virtual bool cuts_batches() const = 0;
-  /// Gathers the optimizer state on rank 0, for a checkpoint, and shards it again.
+  /// Gathers the optimizer state on rank 0, for a checkpoint.
   virtual void gather_state() {}
+  /// Shards the optimizer state again: keeps only this rank's part.
   virtual void keep_own_state() {}
 
  protected:

@@ -56,8 +56,9 @@ Tensor composed_attention(const AttentionOperands& x, bool huge) {
   const auto& [q, k, v, o] = x;
   const int64_t m = q.size(2), n = k.size(2);
   Tensor weights = softmax(composed_scores(x), -1);
-  // If a hidden value is huge, the gradient of its weight may be infinite, and the product of this
-  // gradient with the weight, which is 0, would be NaN. masked_fill sets the gradient to 0.
+  // If the value of a masked key is huge, the gradient of its attention weight may be infinite, and
+  // the product of this gradient with the weight, which is 0, would be NaN. masked_fill sets the
+  // gradient to 0.
   if (const Tensor mask = huge ? attention_mask(m, n, o.mask, q.device()) : Tensor();
       mask.defined())
     weights = masked_fill(weights, mask, 0);

@@ -58,8 +58,10 @@ struct SpeCall;  // ops/spe/spe_fused.h
 
 struct SpeSizes {
   int64_t heads, d, realizations;
-  int64_t segment;  ///< Positions prepared at once, aligned to a multiple; they fit in the cache.
-  int64_t dims;     ///< Dimensions whose rows a thread computes at once, at most most_dims.
+  /// Number of positions that are prepared at once and fit in the cache. Segments start at its
+  /// multiples.
+  int64_t segment;
+  int64_t dims;  ///< Dimensions whose rows a thread computes at once, at most most_dims.
   SpeSpan reach = {0, INT64_MAX};  ///< Positions that the code has.
   std::string limit = {};          ///< Start of the error text for other positions.
 };

@@ -33,7 +33,7 @@ TEST_CASE("bf16 gradients keep growing over many passes", "[autograd]") {
   CHECK(x.grad().dtype() == bf16);
   CHECK(list(x.grad()) == List{1000, 1000});
 
-  // The sum is f32: only the last rounding is lost, to multiples of 2 at 257 and of 4 at 1,003.
+  // The sum is f32. Only the result is rounded: to a multiple of 2 at 257, and of 4 at 1,003.
   x.set_grad({});
   for (int i = 0; i < 257; ++i) sum(x).backward();
   CHECK(list(x.grad()) == List{256, 256});
@@ -44,7 +44,7 @@ TEST_CASE("bf16 gradients keep growing over many passes", "[autograd]") {
 TEST_CASE("recorded bf16 gradients keep growing, in one pass and over several", "[autograd]") {
   const Tensor x = bf16_leaf({3});
   Tensors uses(1000);
-  for (Tensor& use : uses) use = x * x;  // slope 2x = 6, as 2,000 summands
+  for (Tensor& use : uses) use = x * x;  // 1,000 gradients of 2x = 6, each sent as 3 + 3
   backward(uses, Tensors(1000, ones({1}, {.dtype = bf16})), {.create_graph = true});
   CHECK(list(x.grad()) == List{6016});  // the rounding of 6,000: a tie, to even
   CHECK(x.grad().requires_grad());

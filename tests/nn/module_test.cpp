@@ -42,7 +42,9 @@ struct Model : nn::Module {
   std::string label() const override { return "Model"; }
 
   // For tests of names.
-  void add_parameter(const std::string& name) { parameter(name, ones({1})); }
+  void add_parameter(const std::string& name, const Tensor& value = ones({1})) {
+    parameter(name, value);
+  }
   void add_buffer(const std::string& name, const Tensor& value) { buffer(name, value); }
 };
 
@@ -103,6 +105,13 @@ TEST_CASE("a module rejects duplicate, empty and dotted names") {
   CHECK_THROWS_WITH(model.add_parameter("running"), Containing("\"running\" is taken"));
   CHECK_THROWS_WITH(model.add_parameter("a.b"), Containing("\"a.b\" cannot be a name"));
   CHECK_THROWS_WITH(model.add_parameter(""), Containing("cannot be a name"));
+  CHECK_THROWS_WITH(model.add_parameter("x", ones({2}).set_requires_grad() * 0.02),
+                    "[parameter] \"x\" must be a leaf, but is the result of a recorded op; "
+                    "detach() it first");
+  CHECK_THROWS_WITH(model.add_parameter("x", ones({2}, {.dtype = i64})),
+                    "[parameter] \"x\" must be a floating-point tensor; got i64 [2]");
+  CHECK_THROWS_WITH(model.add_parameter("x", {}),
+                    Containing("[parameter] \"x\" must be a floating-point tensor"));
   CHECK_THROWS_WITH(nn::Linear(model, "scale", {.in = 1, .out = 1}), Containing("is taken"));
   CHECK_THROWS_WITH(nn::Linear(model, "embedding", {.in = 1, .out = 1}), Containing("is taken"));
   CHECK_THROWS_WITH(model.add_buffer("b", {}), Containing("requires no gradient"));

@@ -84,6 +84,9 @@ TEST_CASE("gradcheck of a module finds wrong gradients and parameters without on
   CHECK(check([&] { return sum(square(net.b(x))); }) == "[gradcheck] a.weight gets no gradient");
   CHECK(check([&] { return sum(square(net.b(net.a(x) * 0.0))); }) ==
         "[gradcheck] the gradient of a.weight is 0 everywhere");
+  CHECK_THAT(check([&] { return sum(square(net.b(net.a(randn({3}, {.dtype = f64}))))); }),
+             Containing("[gradcheck] the loss has different values in two calls, ") &&
+                 Containing("; it must not depend on dropout or other random numbers"));
   net.a.freeze();
   CHECK(check([&] { return sum(square(net.b(x))); }) == "(nothing thrown)");
 }

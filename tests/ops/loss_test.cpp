@@ -49,6 +49,17 @@ TEST_CASE("nll_loss: ignored rows may be impossible, and the mean of no rows is 
   CHECK(nll_loss(empty({0, 4}), empty({0}, {.dtype = i64})).item() == 0);
 }
 
+TEST_CASE("losses of classes name the dtype and the shape that targets must have") {
+  const Tensor x = zeros({2, 1, 5});
+  CHECK_THROWS_WITH(cross_entropy(x, zeros({2, 1})),
+                    "[cross_entropy] targets f32 [2, 1]; must be i64 or i32");
+  CHECK_THROWS_WITH(cross_entropy(x, zeros({2}, {.dtype = i64})),
+                    "[cross_entropy] targets i64 [2] for logits f32 [2, 1, 5]; must be i64 [2, 1]");
+  CHECK_THROWS_WITH(nll_loss(x, zeros({1, 2}, {.dtype = i32})),
+                    "[nll_loss] targets i32 [1, 2] for log probabilities f32 [2, 1, 5]; must be "
+                    "i32 [2, 1]");
+}
+
 TEST_CASE("losses of floating targets: the mean of no elements is 0") {
   const Tensor x = empty({0, 3}).set_requires_grad();
   for (const auto loss : {mse_loss, binary_cross_entropy, binary_cross_entropy_with_logits}) {

@@ -15,8 +15,8 @@
 namespace stretto::testing {
 namespace {
 
-// An op that uses more than half of the allowed error needs more than the first-order bound: the
-// table must give the reason.
+// The allowed error is twice the first-order bound, in f64 four times (op_check.h). If an op uses
+// more than half of it, the table must give the reason (Op::tight).
 void report(DType dtype, const std::map<std::string, Usage>& usages) {
   Usage worst;
   for (const auto& [name, u] : usages) {

@@ -125,7 +125,8 @@ TEST_CASE("training.md: accuracy", "[repository][docs]") {
   auto& [model, inputs, targets, batch] = s;
   const nn::EvalMode guard(model);
   const Tensor right = eq(argmax(model(batch.inputs), -1), batch.targets);  // bool [B, L]
-  const double accuracy = mean(right.to(f32)).item();
+  const Tensor scored = ne(batch.targets, nn::ignore_index);
+  const double accuracy = sum(right).item() / sum(scored).item();
   CHECK((accuracy >= 0 && accuracy <= 1));
 }
 
@@ -232,6 +233,19 @@ TEST_CASE("data.md: a vision transformer", "[repository][docs]") {
   const Tensor patches =
       images.reshape({-1, 8, 4, 8, 4}).permute({0, 1, 3, 2, 4}).reshape({-1, 64, 16});
   CHECK(patches[0][9][4].item() == 32 * 5 + 4);  // patch (1, 1), pixel (1, 0)
+
+  // Images and classes are a Batch too.
+  VisionTransformer trained;
+  nn::AdamW optimizer(trained.parameters(), {});
+  const nn::Batch batch{zeros({2, 32, 32}, {.dtype = u8}), tensor<int64_t>({3, 7})};
+  nn::Trainer trainer(trained, optimizer, {.steps = 1, .micro_batches = 2, .quiet = true});
+  CHECK(trainer.run(
+      [&](int64_t step) {
+        const auto [inputs, targets] = trainer.stage_batch(step, [&](int64_t) { return batch; });
+        return cross_entropy(trained(inputs), targets);
+      },
+      [&] { return nn::mean_loss(trained, std::vector<nn::Batch>{batch}); }));
+  CHECK(std::isfinite(trainer.evaluation()->validation));
 }
 
 TEST_CASE("data.md: several targets", "[repository][docs]") {
@@ -301,11 +315,14 @@ TEST_CASE("add-a-position.md: checks", "[repository][docs]") {
   const NoGrad guard;  // one token at a time with a cache gives the full pass
   const Tensor full = attention(x, {.causal = true});
   nn::KeyValueCache cache = attention.make_cache();
+  double largest = 0;
   for (int64_t t = 0; t < 10; ++t) {
     const Tensor y = attention(x.slice(1, t, t + 1), {.causal = true}, &cache);
-    if (!allclose(y, full.slice(1, t, t + 1), 1e-12, 1e-12)) std::printf("differs at %d\n", int(t));
+    largest = std::max(largest, max(abs(y - full.slice(1, t, t + 1))).item());
   }
+  std::printf("largest difference %g\n", largest);  // at most rounding
   CHECK(cache.length() == 10);
+  CHECK(largest < 1e-12);
 }
 
 // ------------------------------------------------------------------------ use-a-trained-model.md

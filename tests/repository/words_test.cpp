@@ -95,25 +95,20 @@ constexpr Word words[] = {
     {"told", "reported, raised"},
 };
 
-// Beginnings of words in British spelling.
+// Beginnings of words in British spelling. "Optimistic" is none.
 constexpr Word british[] = {
-    {"optimis", "optimiz"},       {"normalis", "normaliz"},
-    {"initialis", "initializ"},   {"uninitialis", "uninitializ"},
-    {"synchronis", "synchroniz"}, {"quantis", "quantiz"},
-    {"tokenis", "tokeniz"},       {"harmonis", "harmoniz"},
-    {"recognis", "recogniz"},     {"organis", "organiz"},
-    {"summaris", "summariz"},     {"generalis", "generaliz"},
-    {"specialis", "specializ"},   {"minimis", "minimiz"},
-    {"maximis", "maximiz"},       {"colour", "color"},
-    {"neighbour", "neighbor"},    {"behaviour", "behavior"},
-    {"favour", "favor"},          {"centre", "center"},
-    {"centring", "centering"},    {"grey", "gray"},
-    {"licence", "license"},       {"catalogue", "catalog"},
-    {"labelled", "labeled"},      {"labelling", "labeling"},
-    {"modelled", "modeled"},      {"modelling", "modeling"},
-    {"cancelled", "canceled"},    {"travelled", "traveled"},
-    {"learnt", "learned"},        {"artefact", "artifact"},
-    {"programme", "program"},     {"analyse", "analyze"},
+    {"optimise", "optimize"},     {"optimisi", "optimizi"},   {"optimisa", "optimiza"},
+    {"normalis", "normaliz"},     {"initialis", "initializ"}, {"uninitialis", "uninitializ"},
+    {"synchronis", "synchroniz"}, {"quantis", "quantiz"},     {"tokenis", "tokeniz"},
+    {"harmonis", "harmoniz"},     {"recognis", "recogniz"},   {"organis", "organiz"},
+    {"summaris", "summariz"},     {"generalis", "generaliz"}, {"specialis", "specializ"},
+    {"minimis", "minimiz"},       {"maximis", "maximiz"},     {"colour", "color"},
+    {"neighbour", "neighbor"},    {"behaviour", "behavior"},  {"favour", "favor"},
+    {"centre", "center"},         {"centring", "centering"},  {"grey", "gray"},
+    {"licence", "license"},       {"catalogue", "catalog"},   {"labelled", "labeled"},
+    {"labelling", "labeling"},    {"modelled", "modeled"},    {"modelling", "modeling"},
+    {"cancelled", "canceled"},    {"travelled", "traveled"},  {"learnt", "learned"},
+    {"artefact", "artifact"},     {"programme", "program"},   {"analyse", "analyze"},
     {"whilst", "while"},
 };
 

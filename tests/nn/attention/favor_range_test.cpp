@@ -111,7 +111,7 @@ struct Case {
     k = fixed_noise({batch, groups, n, d}, 3 * number + 1) * of_k;
     if (offset != 0) k = k + offset;
     if (dice.below(4) == 0) q = q - offset;               // far from all keys
-    if (const uint64_t turn = dice.below(4); turn < 2) {  // long keys last, or first
+    if (const uint64_t turn = dice.below(4); turn < 2) {  // keys with large norms last, or first
       const Tensor ramp = arange(0, double(n), 1, {.dtype = f64}).reshape({1, 1, n, 1}) / double(n);
       k = k * (turn == 0 ? ramp : 1 - ramp);
     }
@@ -213,7 +213,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("Favor: long queries and keys in bf16 have outputs and gradients") {
+TEST_CASE("Favor: queries and keys with large norms in bf16 have outputs and gradients") {
   if (on_gpu()) return;
   for (const double size : {5.5, 7.5, 20.0}) {
     const Model model({.features = 64}, 64, 2);
@@ -229,7 +229,7 @@ TEST_CASE("Favor: long queries and keys in bf16 have outputs and gradients") {
   }
 }
 
-TEST_CASE("Favor: weights and a reordered state are right for long keys") {
+TEST_CASE("Favor: weights and a reordered state are right for keys with large norms") {
   if (on_gpu()) return;
   const NoGrad guard;
   const Model model({.features = 32}, 64, 2);

@@ -32,7 +32,7 @@ TEST_CASE("all bytes survive encoding and decoding", "[tokenizer]") {
         "[Tokenizer] byte 0xFF is not in the vocabulary");
 }
 
-TEST_CASE("chars are code points, and all others share one token", "[tokenizer]") {
+TEST_CASE("chars are code points, and all unknown characters share one token", "[tokenizer]") {
   const std::string text = "na\u00efve \u4e16\u754c \U0001F3B5!";
   const nn::Tokenizer t = nn::Tokenizer::learn(nn::TokenKind::chars, text);
   CHECK(t.encode(text).size() == 11);
@@ -99,7 +99,7 @@ TEST_CASE("invalid UTF-8 is detected", "[tokenizer]") {
   }
 }
 
-TEST_CASE("tokens outside the vocabulary, and a limit without any word, are errors",
+TEST_CASE("tokens outside the vocabulary, and a limit too small for <eos> and <unk>, are errors",
           "[tokenizer]") {
   for (const nn::TokenKind kind :
        {nn::TokenKind::bytes, nn::TokenKind::chars, nn::TokenKind::words}) {

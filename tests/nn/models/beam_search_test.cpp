@@ -38,7 +38,7 @@ double log_probability(const Tokens& history, int64_t token) {
   return x[size_t(token)] - std::log(total);
 }
 
-// This model for beam_search; its cache is the histories of its rows.
+// A model for beam_search() with the logits of logits_after(). Its cache has each row's history.
 struct Remembering {
   std::vector<Tokens> rows{{}};
   int64_t calls = 0;

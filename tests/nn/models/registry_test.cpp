@@ -215,6 +215,10 @@ TEST_CASE("registry: an unknown name is an error that names it") {
           "rope rotates pairs of features, but the head dimension is 5; accepted here: none"));
   CHECK_THAT(nn::refusal("grid", "softmax", {.bidirectional = true}, odd),
              Containing("grid is for tokens in a plane"));
+  nn::InputOptions input;
+  CHECK_THROWS_WITH(nn::add_position("grid", {.plane = {4, 4}}, odd, input),
+                    Containing("[position] grid is for bidirectional attention only; ") &&
+                        Containing(" (PositionSettings: bidirectional false, plane [4, 4])"));
 }
 
 TEST_CASE("registry: the tables of the documentation list all entries") {

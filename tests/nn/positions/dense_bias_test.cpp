@@ -252,8 +252,10 @@ TEST_CASE("windows and grids work in a layer, and another size is an error") {
     const Tensor x = fixed_noise({2, 6, 8}, 1), y = (*layer)(x);
     CHECK(y.shape() == Shape{2, 6, 8});
     CHECK(same_bits((*layer)(x.slice(0, 1))[0], y[1]));
-    CHECK_THROWS_WITH((*layer)(fixed_noise({1, 5, 8}, 1)),
-                      Containing("5 queries and 5 keys; must be 2 x 3 = 6 each"));
+    CHECK_THROWS_WITH(
+        (*layer)(fixed_noise({1, 5, 8}, 1)),
+        Containing(
+            "5 queries and 5 keys; must be 2 x 3 = 6 each (no class token: use Pooling::mean)"));
     CHECK_THROWS_WITH((*layer)(fixed_noise({1, 6, 8}, 1), fixed_noise({1, 4, 8}, 1), {}),
                       Containing("6 queries and 4 keys"));
   }

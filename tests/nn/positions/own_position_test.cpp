@@ -44,6 +44,18 @@ TEST_CASE("relative_range and relative_positions cover all keys that queries can
     CHECK(nn::relative_positions(call_of(2, 2, dtype)).dtype() == f32);
 }
 
+TEST_CASE("add_bias adds to an existing bias and names the shape of the scores") {
+  nn::AttentionInputs inputs = call_of(3, 7);
+  nn::add_bias(inputs, full({7}, 1.0, {.dtype = f64}));
+  nn::add_bias(inputs, full({2, 3, 1}, 2.0, {.dtype = f64}));
+  CHECK(equal(inputs.options.bias, full({2, 3, 7}, 3.0, {.dtype = f64})));
+  CHECK_THROWS_WITH(nn::add_bias(inputs, zeros({2, 7})),
+                    "[add_bias] the bias f32 [2, 7] does not broadcast to [B, H, M, N] = "
+                    "[1, 2, 3, 7]; a bias [H, R] per relative position belongs into "
+                    "AttentionOptions::relative_bias");
+  CHECK_THROWS_WITH(nn::add_bias(inputs, zeros({1, 1, 1, 1, 1})), Containing("[add_bias] "));
+}
+
 TEST_CASE("the example encoding passes the checks of every causal encoding") {
   testing::check_causal_position(nn::positional_encoding<Fading>());
 }
@@ -69,7 +81,7 @@ TEST_CASE("the example encoding counts distances above 256 exactly in bf16 model
   const RelativeTable& table = inputs.options.relative_bias;
   CHECK(table.rows.dtype() == bf16);
   CHECK(table.zero_row == 999);
-  const double slope = position.slope[0][0].item();
+  const double slope = position.slope[0].item();
   for (const int64_t distance : {0, 1, 255, 257, 513, 999}) {
     const double want = -slope * double(distance);
     CHECK(std::abs(table.rows[0][999 - distance].item() - want) <= std::abs(want) / 256);  // bf16

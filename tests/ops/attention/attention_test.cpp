@@ -340,7 +340,8 @@ TEST_CASE("attention: later keys change nothing, bit for bit, under a causal mas
       AttentionCase in = make_inputs(s, dtype);
       const Tensor before = in(implementation);
       const int64_t m = s.queries, n = in.k.size(2);
-      for (const int64_t t : {m - 1, int64_t(64), int64_t(63), int64_t(1)}) {  // keys after query t
+      // Changes the queries and the keys from the position of query t on.
+      for (const int64_t t : {m - 1, int64_t(64), int64_t(63), int64_t(1)}) {
         in.q.slice(2, t).fill_(7);
         in.k.slice(2, t + n - m).fill_(-5);
         in.v.slice(2, t + n - m).fill_(1000);
