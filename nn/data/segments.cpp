@@ -32,7 +32,12 @@ Batch make(const TokenStream& tokens, const std::vector<Row>& rows, int64_t leng
 }  // namespace
 
 ContiguousBatches::ContiguousBatches(TokenStream tokens, int64_t batch, int64_t length)
-    : tokens_(std::move(tokens)), batch_(batch), length_(length), column_(tokens_.size() / batch) {
+    : tokens_(std::move(tokens)),
+      batch_(batch),
+      length_(length),
+      column_(batch >= 1 ? tokens_.size() / batch : 0) {
+  check(batch >= 1 && length >= 1, "ContiguousBatches", "batch ", batch, ", length ", length,
+        "; both must be at least 1");
   check(column_ >= 2, "ContiguousBatches", tokens_.size(), " tokens in ", batch,
         " columns; each must have at least 2");
 }
@@ -49,6 +54,12 @@ void for_each_evaluation_window(const TokenStream& tokens, const EvaluationWindo
                                 int64_t batch, const std::function<void(const Batch&, bool)>& f,
                                 int64_t groups) {
   const int64_t scored = tokens.size() - 1, length = rule.length;
+  check(length >= 1 && rule.memory >= 0 && rule.stride >= 0 && rule.stride <= length &&
+            batch >= 1 && groups >= 1,
+        "for_each_evaluation_window", "length ", length, ", memory ", rule.memory, ", stride ",
+        rule.stride, ", batch ", batch, ", groups ", groups,
+        "; the stride must be 0 … length, the memory at least 0, the others at least 1");
+  const int64_t stride = rule.stride > 0 ? rule.stride : length;
   if (scored < 1) return;
   std::vector<Row> rows;
   if (rule.memory > 0) {
@@ -68,7 +79,7 @@ void for_each_evaluation_window(const TokenStream& tokens, const EvaluationWindo
   }
   const int64_t all = std::min(length, scored);
   for (int64_t done = 0; done < scored;) {
-    const int64_t end = std::min(scored, done == 0 ? all : done + rule.stride);
+    const int64_t end = std::min(scored, done == 0 ? all : done + stride);
     rows.push_back({end - all, all, done});
     done = end;
     if (int64_t(rows.size()) == batch || done == scored) {

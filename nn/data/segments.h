@@ -32,9 +32,11 @@ class ContiguousBatches {
 
 /// The windows in which a held-out stream is scored.
 struct EvaluationWindows {
-  int64_t length = 0;  ///< Positions per window.
+  int64_t length = 0;  ///< Positions per window, at least 1.
   int64_t memory = 0;  ///< > 0: contiguous columns, each with a memory that is empty at its start.
-  int64_t stride = 0;  ///< Without memory: distance between window starts, at most `length`.
+  /// Without memory: distance between window starts, 1 … `length`; 0: `length`. A smaller stride
+  /// gives each token more context and costs more windows.
+  int64_t stride = 0;
 };
 
 /// Calls f with windows that score every token exactly once, except the first token of the stream.
@@ -46,6 +48,7 @@ struct EvaluationWindows {
 /// With memory, the stream is divided into `batch` columns, fewer if a column would be shorter than
 /// a window. Row b continues row b of the previous window. Columns are processed in `groups` (at
 /// most one per column), one after the other; `begins` is true for the first window of a group.
+/// Throws Error if length, stride, batch or groups is out of range.
 void for_each_evaluation_window(const TokenStream& tokens, const EvaluationWindows& windows,
                                 int64_t batch,
                                 const std::function<void(const Batch&, bool begins)>& f,

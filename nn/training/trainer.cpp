@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "core/digest.h"
+#include "core/one_line.h"
 #include "core/random.h"
 #include "core/storage.h"
 #include "nn/distributed/process_group.h"
@@ -35,6 +36,10 @@ Trainer::Trainer(Module& model, Optimizer& optimizer, TrainerOptions o)
         "Trainer", "steps ", options.steps, ", minutes ", options.minutes, ", micro_batches ",
         options.micro_batches, ", evaluate_every ", options.evaluate_every, ", save_every ",
         options.save_every, ", save_minutes ", options.save_minutes, "; none may be negative");
+  for (const auto& [key, value] : options.metadata)
+    check(!key.starts_with("trainer."), "Trainer", "metadata key \"", one_line(key),
+          "\"; keys that begin with \"trainer.\" are reserved: pass only your own keys of a loaded "
+          "checkpoint");
   check_step_options(options);
 }
 

@@ -15,7 +15,7 @@ namespace stretto::nn {
 namespace {
 
 constexpr const char* waiting_metrics = "metrics.csv.new";
-constexpr const char* average_note = "average.updates";
+constexpr const char* average_note = "trainer.average_updates";
 const std::string average_prefix = "average.";
 
 double now() {
@@ -131,19 +131,20 @@ void Trainer::save(const std::string& path, TrainingState state) const {
   state.random = random_state();
   state.metadata.insert(options.metadata.begin(), options.metadata.end());
   const auto note = [&](const char* name, double value) { state.metadata[name] = exact(value); };
-  if (options.steps == 0) note("seconds", seconds());
+  if (options.steps == 0) note("trainer.seconds", seconds());
   if (loss_weight_ > 0) {
-    note("train_loss.sum", loss_sum_);
-    note("train_loss.weight", loss_weight_);
+    note("trainer.train_loss.sum", loss_sum_);
+    note("trainer.train_loss.weight", loss_weight_);
   }
   if (options.keep_best && std::isfinite(best_validation_))
-    note("best_validation", best_validation_);
+    note("trainer.best_validation", best_validation_);
   if (unmeasured_) {
-    note("unmeasured.gradient_norm", unmeasured_->gradient_norm);
-    note("unmeasured.learning_rate", unmeasured_->learning_rate);
+    note("trainer.unmeasured.gradient_norm", unmeasured_->gradient_norm);
+    note("trainer.unmeasured.learning_rate", unmeasured_->learning_rate);
   }
   TrainingStep& step = training_step();
-  if (step.cuts_batches()) state.metadata["micro_batches"] = std::to_string(n_micro_batches());
+  if (step.cuts_batches())
+    state.metadata["trainer.micro_batches"] = std::to_string(n_micro_batches());
   save_average(state);
   step.gather_state();
   if (process_group().is_root()) nn::save_checkpoint(path, model_, &optimizer_, state);
@@ -182,23 +183,24 @@ TrainingState Trainer::load(const std::string& path) {
   }
   const Notes notes{path, state.metadata};
   double seconds = 0, sum = 0, weight = 0;
-  if (options.steps == 0) notes.read("seconds", seconds, true);
-  notes.require(seconds >= 0, "seconds");
-  if (notes.read("train_loss.weight", weight)) notes.read("train_loss.sum", sum, true);
-  notes.require(weight >= 0 && weight <= 1 + 1e-9, "train_loss.weight");
+  if (options.steps == 0) notes.read("trainer.seconds", seconds, true);
+  notes.require(seconds >= 0, "trainer.seconds");
+  if (notes.read("trainer.train_loss.weight", weight))
+    notes.read("trainer.train_loss.sum", sum, true);
+  notes.require(weight >= 0 && weight <= 1 + 1e-9, "trainer.train_loss.weight");
   std::optional<Unmeasured> unmeasured;
-  if (Unmeasured u{}; notes.read("unmeasured.gradient_norm", u.gradient_norm)) {
-    notes.read("unmeasured.learning_rate", u.learning_rate, true);
-    notes.require(weight > 0, "train_loss.weight");
+  if (Unmeasured u{}; notes.read("trainer.unmeasured.gradient_norm", u.gradient_norm)) {
+    notes.read("trainer.unmeasured.learning_rate", u.learning_rate, true);
+    notes.require(weight > 0, "trainer.train_loss.weight");
     unmeasured = u;
   }
   double best = std::numeric_limits<double>::infinity();
-  notes.read("best_validation", best);
+  notes.read("trainer.best_validation", best);
   double micro_batches = 1;
-  notes.read("micro_batches", micro_batches);
+  notes.read("trainer.micro_batches", micro_batches);
   notes.require(
       micro_batches >= 1 && micro_batches <= 1 << 20 && micro_batches == std::floor(micro_batches),
-      "micro_batches");
+      "trainer.micro_batches");
   check(options.micro_batches == 0 || double(options.micro_batches) == micro_batches, "load", path,
         ": has micro_batches ", int64_t(micro_batches), ", this run ", options.micro_batches,
         "; a run can only be resumed with equal settings");

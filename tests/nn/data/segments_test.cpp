@@ -54,6 +54,10 @@ TEST_CASE("training segments continue the columns of the segment before", "[segm
   }
   CHECK(error_of<Error>([] { nn::ContiguousBatches(counting(7), 4, 2); }) ==
         "[ContiguousBatches] 7 tokens in 4 columns; each must have at least 2");
+  for (const auto& [batch, length] : {std::pair{0, 2}, {-1, 2}, {2, 0}, {2, -1}})
+    CHECK(
+        error_of<Error>([&] { nn::ContiguousBatches(counting(9), batch, length); }) ==
+        str("[ContiguousBatches] batch ", batch, ", length ", length, "; both must be at least 1"));
 }
 
 TEST_CASE("every held-out token except the first is scored once", "[segments]") {
@@ -61,6 +65,7 @@ TEST_CASE("every held-out token except the first is scored once", "[segments]") 
     for (const nn::EvaluationWindows rule : {nn::EvaluationWindows{8, 0, 8},
                                              {8, 0, 3},
                                              {8, 0, 1},
+                                             {8, 0, 0},
                                              {200, 0, 50},
                                              {8, 16, 8},
                                              {8, 1, 8},
@@ -95,7 +100,7 @@ TEST_CASE("every held-out token except the first is scored once", "[segments]") 
               if (last[row] >= 0) CHECK(inputs[i] == last[row] + 1);
               last[row] = inputs[i];
             } else if (!(first_row && row == 0)) {
-              CHECK(position >= length - rule.stride);
+              CHECK(position >= length - (rule.stride > 0 ? rule.stride : rule.length));
             }
           }
           first_row = false;
@@ -111,4 +116,21 @@ TEST_CASE("every held-out token except the first is scored once", "[segments]") 
       }
     }
   }
+}
+
+TEST_CASE("windows that would skip tokens or never end are errors", "[segments]") {
+  const auto error = [](nn::EvaluationWindows windows, int64_t batch = 2, int64_t groups = 1) {
+    return error_of<Error>([&] {
+      nn::for_each_evaluation_window(
+          counting(20), windows, batch, [](const nn::Batch&, bool) {}, groups);
+    });
+  };
+  CHECK(error({8, 0, 9}) ==
+        "[for_each_evaluation_window] length 8, memory 0, stride 9, batch 2, groups 1; the stride "
+        "must be 0 … length, the memory at least 0, the others at least 1");
+  for (const nn::EvaluationWindows windows :
+       {nn::EvaluationWindows{0, 0, 0}, {-1, 0, 0}, {8, 0, -1}, {8, -1, 8}})
+    CHECK(error(windows).starts_with("[for_each_evaluation_window] length "));
+  CHECK(error({8, 0, 8}, 0).starts_with("[for_each_evaluation_window] length 8"));
+  CHECK(error({8, 4, 8}, 2, 0).starts_with("[for_each_evaluation_window] length 8"));
 }

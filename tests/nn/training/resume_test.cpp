@@ -87,12 +87,12 @@ TEST_CASE("The number of micro-batches is part of the checkpoint", "[trainer]") 
   CHECK(more.batches == std::vector<int64_t>{3, 3, 4, 4});
 
   nn::TrainingState state = nn::load_training_state(path);
-  CHECK(state.metadata.at("micro_batches") == "2");
-  state.metadata["micro_batches"] = "1.5";
+  CHECK(state.metadata.at("trainer.micro_batches") == "2");
+  state.metadata["trainer.micro_batches"] = "1.5";
   const std::string odd = dir.file("odd");
   nn::save_checkpoint(odd, more.net, &more.optimizer, state);
   CHECK(error_of<Error>([&] { more.trainer.load(odd); }) ==
-        "[load] " + odd + ": metadata \"micro_batches\" is missing or malformed");
+        "[load] " + odd + ": metadata \"trainer.micro_batches\" is missing or malformed");
 }
 
 TEST_CASE("A finished run can be continued for more steps", "[trainer]") {

@@ -192,24 +192,28 @@ TEST_CASE("A checkpoint with invalid metadata is an error", "[trainer]") {
     nn::save_checkpoint(path, fit.net, &fit.optimizer, state);
     CHECK(error_of<Error>([&] { fit.trainer.load(path); }) == "[load] " + path + ": " + what);
   };
-  for (const char* name : {"train_loss.weight", "unmeasured.gradient_norm"}) {
+  for (const char* name : {"trainer.train_loss.weight", "trainer.unmeasured.gradient_norm"}) {
     state.metadata[name] = "nan";
     refused(str("metadata \"", name, "\" is missing or malformed"));
     state.metadata.erase(name);
   }
-  state.metadata["train_loss.weight"] = "0.5";
-  refused("metadata \"train_loss.sum\" is missing or malformed");
-  state.metadata.erase("train_loss.weight");
-  state.metadata["seconds"] = "-1";
-  refused("metadata \"seconds\" is missing or malformed");
-  state.metadata.erase("seconds");
-  refused("metadata \"seconds\" is missing or malformed");
+  state.metadata["trainer.train_loss.weight"] = "0.5";
+  refused("metadata \"trainer.train_loss.sum\" is missing or malformed");
+  state.metadata.erase("trainer.train_loss.weight");
+  state.metadata["trainer.seconds"] = "-1";
+  refused("metadata \"trainer.seconds\" is missing or malformed");
+  state.metadata.erase("trainer.seconds");
+  refused("metadata \"trainer.seconds\" is missing or malformed");
   state.step = -1;
   refused("malformed, its step is -1");
 
   CHECK(error_of<Error>([] {
           Fit({.steps = 1, .micro_batches = -1});
         }).rfind("[Trainer] steps 1", 0) == 0);
+  // Metadata of a loaded checkpoint, passed on whole, would make the new run impossible to resume.
+  CHECK(error_of<Error>([] {
+          Fit({.steps = 1, .metadata = {{"trainer.train_loss.sum", "1"}}});
+        }).find("keys that begin with \"trainer.\" are reserved") != std::string::npos);
   CHECK(error_of<Error>([] { Fit({}).run(); }).rfind("[Trainer] neither steps nor minutes", 0) ==
         0);
 }
