@@ -1,6 +1,6 @@
 // Elementwise functions on the device, those of ops/elementwise_math.h, selected by tag types. Any
-// strides. f32, f64 or bf16; functions that are defined for integers (all except div, pow and the
-// smooth functions) also i64.
+// strides. f32, f64 or bf16; abs, heaviside, sign, clamp and the binary functions except div and pow
+// also i64.
 #pragma once
 
 #include "../ops/elementwise_math.h"

@@ -25,7 +25,7 @@ constexpr int64_t ceil_div(int64_t n, int64_t by) { return (n + by - 1) / by; }
 constexpr int64_t round_up(int64_t n, int64_t to) { return ceil_div(n, to) * to; }
 
 /// Returns the chunk size that divides n into equal chunks (the last one may be smaller): at most
-/// about `most`, and a multiple of `unit`.
+/// about `most`, and a multiple of `unit`, or n if that is smaller.
 constexpr int64_t part(int64_t n, int64_t most, int64_t unit) {
   return std::min(n, round_up(ceil_div(n, ceil_div(n, most)), unit));
 }

@@ -1,5 +1,6 @@
-// Fused attention, forward (FlashAttention-2, Dao 2023; the strip of relative positions is our
-// own).
+// Fused attention, forward (FlashAttention-2, Dao 2023; the treatment of relative positions is our
+// own). A strip is here the product of a warp's queries with rows of the key table,
+// [16 queries, relative positions].
 //
 // A warp owns 16 or 32 queries and iterates over the keys that any query of its block sees, in
 // steps (the drawing is in attention_query_warp.cuh). Scores, weights and the sum of the output

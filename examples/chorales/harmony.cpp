@@ -110,7 +110,7 @@ int leading_cost(const Voicing& from, const Voicing& to) {
     const int move = std::abs(to[voice] - from[voice]);
     cost += move <= 4 ? move : 2 * move;
   }
-  // A cost for each voice that crosses the previous pitch of the voice above or below it.
+  // A cost for each pair of neighboring voices of which one crosses the previous pitch of the other.
   for (size_t voice = 0; voice + 1 < 4; ++voice) {
     if (to[voice] < from[voice + 1] || to[voice + 1] > from[voice]) cost += 5;
   }

@@ -281,7 +281,8 @@ class AttentionWorker {
   T* gradient() { return gradient_.template data<T>(); }
   T* band() { return band_.template data<T>(); }
 
-  // bf16 products have no factor: the operand is multiplied by the factor before it is rounded.
+  // bf16 products have no factor: scores are scaled after the product, gradients of scores before
+  // they are rounded.
   static constexpr bool scaled_products = std::is_same_v<S, T>;
   T product_scale() const { return scaled_products ? T(p_.scale) : T(1); }
   static MatrixRef<S> transposed(MatrixRef<S> x) { return {x.data, x.ld, true}; }

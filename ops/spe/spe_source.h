@@ -1,4 +1,5 @@
-// The interface of the codes of stochastic positional encoding. A code has small input tensors.
+// The interface of the codes of stochastic positional encoding, the random numbers by which queries
+// and keys are multiplied (ops/spe/spe.h). A code has small input tensors.
 // From these it computes differentiable tensors for the composed implementation, and rows for the
 // fused implementation. Internal to ops/.
 //
