@@ -8,6 +8,7 @@
 #include "core/all_or_nothing.h"
 #include "core/available_memory.h"
 #include "core/device.h"
+#include "core/digest.h"
 #include "core/dtype.h"
 #include "core/error.h"
 #include "core/gemm/precision.h"

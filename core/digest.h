@@ -9,8 +9,13 @@ namespace stretto {
 
 /// XXH64 with seed 0 (xxhash.com): 64 bits that detect accidental changes, not forgery. Bytes can
 /// be added in chunks of any size.
+///
+///     Digest digest;
+///     digest.add(text.data(), int64_t(text.size()));
+///     trainer_options.metadata["data"] = digest.text();
 class Digest {
  public:
+  /// Starts with no bytes.
   Digest();
   ~Digest();
   Digest(const Digest&) = delete;

@@ -24,7 +24,7 @@ namespace stretto::nn {
 
 /// Parameters with their own settings.
 struct ParameterGroup {
-  Tensors parameters;                       ///< Leaves of floating dtype.
+  Tensors parameters = {};                  ///< Leaves of floating dtype; may be frozen.
   double lr_scale = 1;                      ///< Multiplies the optimizer's learning rate.
   std::optional<double> weight_decay = {};  ///< Unset: the weight decay of the optimizer.
 };
@@ -33,7 +33,7 @@ struct ParameterGroup {
 struct ParameterState {
   int64_t steps = 0;  ///< Number of updates.
   /// The slots, and "master" for bf16, in the parameter's shape; empty before the first update.
-  std::vector<NamedTensor> tensors;
+  std::vector<NamedTensor> tensors = {};
 };
 
 /// Base class of the optimizers: parameter groups, learning rate and state.

@@ -21,9 +21,10 @@ struct ConstantRate {
 };
 
 /// Linear from 0 to `peak` at step `warmup`, then half a cosine down to `floor` at step `steps`,
-/// then constant (Loshchilov & Hutter, 2017, without restarts). With steps = 0 (runs limited by
-/// time) the cosine depends on `progress`, and the resulting rate is multiplied by
-/// min(1, step / max(1, warmup)).
+/// then constant (Loshchilov & Hutter, 2017, without restarts). With steps = 0 the cosine depends on
+/// `progress`, the fraction of a run that is limited by steps or by time, and the resulting rate is
+/// multiplied by min(1, step / max(1, warmup)). If such a run is resumed with another number of
+/// steps, the curve changes.
 struct WarmupCosine {
   double peak = 1e-3;  ///< Highest rate.
   int64_t warmup = 0;  ///< Number of warm-up steps.

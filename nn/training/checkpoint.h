@@ -50,8 +50,10 @@ struct LoadOptions {
 ///     [load] decoder.0.linear1.weight: file has f32 [512, 128], the model f32 [256, 128] (a.st)
 ///
 /// The set of trained parameters, those of the optimizer that are not frozen (Module::freeze), must
-/// agree too: a program that changes this set must do so after loading. For a checkpoint of another
-/// format or version (the patch number may differ), throws an error that names both versions.
+/// agree too. Before loading, freeze the parameters that the saved run had frozen when it wrote the
+/// checkpoint, and no others; parameters may be frozen or unfrozen afterwards. For a checkpoint of
+/// another format or version (the patch number may differ), throws an error that names both
+/// versions.
 TrainingState load_checkpoint(const std::string& path, Module& model, Optimizer* optimizer,
                               LoadOptions options = {});
 

@@ -11,12 +11,12 @@ namespace stretto::nn {
 
 /// Options of Progress. The defaults are meant for programs; tests set all options.
 struct ProgressOptions {
-  std::ostream* out = nullptr;    ///< Output stream; null: standard error.
-  std::optional<bool> terminal;   ///< Redraw one line in place; unset: if stderr is a terminal.
-  std::optional<int> columns;     ///< Width of the terminal; unset: queried on every redraw.
-  double seconds_between = 5;     ///< Seconds between lines of a log.
-  double starting_fraction = 0;   ///< Fraction done before this run started (resumed runs).
-  std::function<double()> clock;  ///< Seconds, monotonic; unset: std::chrono::steady_clock.
+  std::ostream* out = nullptr;         ///< Output stream; null: standard error.
+  std::optional<bool> terminal = {};   ///< Redraw one line in place; unset: on a terminal.
+  std::optional<int> columns = {};     ///< Width of the terminal; unset: queried on every redraw.
+  double seconds_between = 5;          ///< Seconds between lines of a log.
+  double starting_fraction = 0;        ///< Fraction done before this run started (resumed runs).
+  std::function<double()> clock = {};  ///< Seconds, monotonic; unset: std::chrono::steady_clock.
 };
 
 /// Shows the fraction done, the step, the loss, tokens/s, the elapsed time and the estimated time

@@ -12,7 +12,8 @@ namespace stretto::nn {
 
 /// Returns a function for TrainerOptions::stop and handles SIGINT (Ctrl-C), SIGTERM and SIGHUP
 /// while this function or a copy of it lives. The first signal makes the function return true from
-/// then on and prints a line on standard error; the second one ends the process at once. A signal
+/// then on and prints a line on standard error; the second one ends the process at once. A first
+/// signal before Trainer::run() has no effect until run(), which then makes no step. A signal
 /// that was ignored before stays ignored (nohup, background jobs of a script). Interrupted system
 /// calls are restarted. The previous handlers are restored when the last copy is destroyed.
 std::function<bool()> stop_on_signals();

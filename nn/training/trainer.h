@@ -175,7 +175,9 @@ class Trainer {
   /// If options.steps is set, the elapsed time is not stored, so that equal runs give equal files.
   void save(const std::string& path, TrainingState state = {}) const;
   /// Resumes from a checkpoint of save(), with its learning rate. Throws Error and changes nothing
-  /// if the file is anything else, or if options.metadata or the set of trained parameters differ.
+  /// if the file is anything else, if options.metadata or the set of trained parameters differ
+  /// (load_checkpoint()), or if the number of processes does not divide its number of micro-batches
+  /// (with sequence_parallel, times sequence_parallel).
   TrainingState load(const std::string& path);
   /// Returns true, after load(checkpoint_path()), if that file exists; otherwise false.
   bool resume();

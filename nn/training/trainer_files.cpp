@@ -204,6 +204,11 @@ TrainingState Trainer::load(const std::string& path) {
   check(options.micro_batches == 0 || double(options.micro_batches) == micro_batches, "load", path,
         ": has micro_batches ", int64_t(micro_batches), ", this run ", options.micro_batches,
         "; a run can only be resumed with equal settings");
+  const int processes = process_group().size();
+  check(int64_t(micro_batches) * options.sequence_parallel % processes == 0, "load", path,
+        ": has micro_batches ", int64_t(micro_batches), ", this run ", processes,
+        " processes; a run can only be resumed with a number of processes that divides ",
+        options.sequence_parallel > 1 ? "micro_batches times sequence_parallel" : "micro_batches");
   const bool averaged = state.metadata.contains(average_note);
   check(averaged == (options.average != nullptr), "load", path,
         averaged ? ": has a weight average, but options.average is not set"

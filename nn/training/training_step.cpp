@@ -25,12 +25,13 @@ void check_number(int64_t step, const char* what, double value) {
         anomaly_detection() ? "" : "; anomaly detection names the op that first produces it");
 }
 
-// Calls f and adds the number of the step to the text of its errors.
+// Calls f and adds the number of the step to the text of its errors, without repeating "[train]".
 template <class F>
 auto at_step(int64_t step, F&& f) {
   const auto with_step = [&](const Error& e) {
-    const std::string begin = str("[train] step ", step, ": "), text = e.what();
-    return text.starts_with(begin) ? text : begin + text;
+    const std::string op = "[train] ", begin = str(op, "step ", step, ": "), text = e.what();
+    if (text.starts_with(begin)) return text;
+    return begin + (text.starts_with(op) ? text.substr(op.size()) : text);
   };
   try {
     return f();

@@ -130,6 +130,19 @@ TEST_CASE("training.md: accuracy", "[repository][docs]") {
   CHECK((accuracy >= 0 && accuracy <= 1));
 }
 
+TEST_CASE("training.md: the loss of a held-out stream", "[repository][docs]") {
+  Setting s;
+  nn::LanguageModel& model = s.model;
+  std::vector<int32_t> tokens;
+  for (int32_t i = 0; i < 1000; ++i) tokens.push_back(i * i % 12);
+  const nn::TokenStream held_out(tokens);
+  const double loss = nn::mean_loss(model, [&](const auto& score) {
+    nn::for_each_evaluation_window(held_out, {.length = 64}, 16,
+                                   [&](const nn::Batch& batch, bool) { score(batch); });
+  });
+  CHECK((loss > 0 && loss < 10));
+}
+
 TEST_CASE("training.md: parameter groups and freezing", "[repository][docs]") {
   Setting s;
   nn::LanguageModel& model = s.model;
@@ -145,6 +158,44 @@ TEST_CASE("training.md: parameter groups and freezing", "[repository][docs]") {
   cross_entropy(model(s.inputs), s.targets).backward();
   CHECK(!model.get_parameter("layers.0.norm1.weight").grad().defined());
   CHECK(model.get_parameter("layers.1.norm1.weight").grad().defined());
+}
+
+TEST_CASE("training.md: fine-tuning, stopped and resumed", "[repository][docs]") {
+  const InTempDir here;
+  const nn::LanguageModel::Options options{
+      .vocabulary = 12,
+      .n_layers = 2,
+      .layer = {.d_model = 16, .attention = {.n_heads = 2}, .feed_forward = {.d_hidden = 32}},
+      .input = {.scale = false, .learned_length = 8},
+      .tied = true};
+  const Setting s;
+  const nn::LanguageModel publisher(options);
+  nn::save_weights("published.safetensors", publisher, nn::gpt2_names(options));
+
+  // Returns the table of the embedding and a weight of the frozen layer.
+  const auto fine_tune = [&](int64_t steps) {
+    nn::LanguageModel model(options);
+    const auto loss = [&](int64_t) { return cross_entropy(model(s.inputs), s.targets); };
+    const auto validate = [&] { return nn::mean_loss(model, std::vector<nn::Batch>{s.batch}); };
+    nn::load_weights("published.safetensors", model, nn::gpt2_names(model.options));
+    model.layers[0].freeze();
+    nn::ParameterGroup embedding{.lr_scale = 0.1}, others;
+    for (const auto& [name, parameter] : model.named_parameters())
+      (name.starts_with("embedding") ? embedding : others).parameters.push_back(parameter);
+    nn::AdamW optimizer({embedding, others}, {.lr = 1e-4});
+    nn::Trainer trainer(model, optimizer,
+                        {.steps = steps,
+                         .folder = "out/fine_tuned",
+                         .metadata = {{"lr_scale of the embedding", "0.1"}}});
+    trainer.resume();  // if the run was stopped: its checkpoint replaces the loaded weights
+    trainer.run(loss, validate);
+    return Tensors{model.get_parameter("embedding.weight").detach().clone(),
+                   model.get_parameter("layers.0.norm1.weight").detach().clone()};
+  };
+  const Tensors after_two = fine_tune(2), resumed = fine_tune(2), after_four = fine_tune(4);
+  CHECK(equal(after_two[0], resumed[0]));
+  CHECK_FALSE(equal(after_two[0], after_four[0]));
+  CHECK(equal(after_four[1], publisher.get_parameter("layers.0.norm1.weight")));
 }
 
 TEST_CASE("training.md: a schedule of your own", "[repository][docs]") {
@@ -323,6 +374,33 @@ TEST_CASE("add-a-position.md: checks", "[repository][docs]") {
   std::printf("largest difference %g\n", largest);  // at most rounding
   CHECK(cache.length() == 10);
   CHECK(largest < 1e-12);
+}
+
+// ---------------------------------------------------------------------------------- processes.md
+
+TEST_CASE("processes.md: the end of main", "[repository][docs]") {
+  Setting s;
+  nn::LanguageModel& model = s.model;
+  nn::SGD optimizer(model.parameters(), {});
+  const std::string text = "data";
+  Digest digest;
+  digest.add(text.data(), int64_t(text.size()));
+  const auto status_of = [&](double scale) {
+    nn::Trainer trainer(model, optimizer,
+                        {.steps = 1, .metadata = {{"data", digest.text()}}, .quiet = true});
+    const auto loss = [&](int64_t) { return scale * cross_entropy(model(s.inputs), s.targets); };
+    const std::function<double()> validate;
+    try {
+      const bool finished = trainer.run(loss, validate);
+      nn::process_group().finish();
+      return finished ? 0 : nn::stop_exit_code();
+    } catch (const Error& error) {
+      std::fprintf(stderr, "%s\n", error.what());
+      return 1;  // without finish()
+    }
+  };
+  CHECK(status_of(1) == 0);
+  CHECK(status_of(INFINITY) == 1);
 }
 
 // ------------------------------------------------------------------------ use-a-trained-model.md

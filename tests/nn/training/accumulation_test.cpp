@@ -153,10 +153,10 @@ TEST_CASE("A batch must be staged and divide into equal micro-batches", "[traine
     });
   };
   CHECK(refusal(2, false) ==
-        "[train] step 1: [train] with micro-batches, the loss must get its batch from "
+        "[train] step 1: with micro-batches, the loss must get its batch from "
         "Trainer::stage() or stage_batch()");
   CHECK(refusal(4, true) ==
-        "[train] step 1: [train] a batch of 6 rows cannot be divided into 4 micro-batches");
+        "[train] step 1: a batch of 6 rows cannot be divided into 4 micro-batches");
   CHECK_THAT(refusal(3, true), Containing("must be a power of two"));
 }
 
