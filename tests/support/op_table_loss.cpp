@@ -51,25 +51,24 @@ Op cross_entropy_op(const std::string& name, CrossEntropyOptions options) {
   add({2, 3, 23}, Domain::index);
   add({0, 3}, Domain::index);
   add({4, 1}, Domain::index);
-  op.errors = {
-      {[] {
-         cross_entropy(ones({2, 3}), ones({2}));
-       },
-       "[cross_entropy] targets f32 [2] for logits f32 [2, 3]; must be i64 or i32 and [..]"},
-      {[] {
-         cross_entropy(ones({2, 3}), zeros({3}, {.dtype = i64}));
-       },
-       "[cross_entropy] targets i64 [3] for logits f32 [2, 3]"},
-      {[] {
-         cross_entropy(ones({2, 3}), tensor<int64_t>({0, 3}));
-       },
-       "[cross_entropy] target 3 at position 1; accepted: 0 to 2, or -100 to ignore"},
-      {[] {
-         cross_entropy(ones({2, 3}), tensor<int64_t>({0, 1}), {.label_smoothing = 2});
-       },
-       "[cross_entropy] label_smoothing 2; accepted: 0 to 1"},
-      {[] { cross_entropy(arange(3), scalar(0, {.dtype = i64})); },
-       "[cross_entropy] logits i64 [3]; must be a floating-point tensor [.., V]"}};
+  op.errors = {{[] {
+                  cross_entropy(ones({2, 3}), ones({2}));
+                },
+                "[cross_entropy] targets f32 [2]; must be i64 or i32"},
+               {[] {
+                  cross_entropy(ones({2, 3}), zeros({3}, {.dtype = i64}));
+                },
+                "[cross_entropy] targets i64 [3] for logits f32 [2, 3]"},
+               {[] {
+                  cross_entropy(ones({2, 3}), tensor<int64_t>({0, 3}));
+                },
+                "[cross_entropy] target 3 at position 1; accepted: 0 to 2, or -100 to ignore"},
+               {[] {
+                  cross_entropy(ones({2, 3}), tensor<int64_t>({0, 1}), {.label_smoothing = 2});
+                },
+                "[cross_entropy] label_smoothing 2; accepted: 0 to 1"},
+               {[] { cross_entropy(arange(3), scalar(0, {.dtype = i64})); },
+                "[cross_entropy] logits i64 [3]; must be a floating-point tensor [.., V]"}};
   return op;
 }
 
@@ -97,21 +96,20 @@ Op nll_op(const std::string& name, NllOptions options) {
     op.samples.push_back({{x},
                           {Shape(x.begin(), x.dim() - 1),
                            x.dim() == 2 ? Domain::index32 : Domain::index, x.back()}});
-  op.errors = {
-      {[] {
-         nll_loss(ones({2, 3}), ones({2}));
-       },
-       "[nll_loss] targets f32 [2] for log probabilities f32 [2, 3]; must be i64 or i32 and [..]"},
-      {[] {
-         nll_loss(ones({2, 3}), tensor<int64_t>({0, 3}));
-       },
-       "[nll_loss] target 3 at position 1; accepted: 0 to 2, or -100 to ignore"},
-      {[] {
-         nll_loss(ones({1, 0}), tensor<int64_t>({0}));
-       },
-       "[nll_loss] log probabilities f32 [1, 0] have no classes"},
-      {[] { nll_loss(arange(3), scalar(0, {.dtype = i64})); },
-       "[nll_loss] log probabilities i64 [3]; must be a floating-point tensor [.., V]"}};
+  op.errors = {{[] {
+                  nll_loss(ones({2, 3}), ones({2}));
+                },
+                "[nll_loss] targets f32 [2]; must be i64 or i32"},
+               {[] {
+                  nll_loss(ones({2, 3}), tensor<int64_t>({0, 3}));
+                },
+                "[nll_loss] target 3 at position 1; accepted: 0 to 2, or -100 to ignore"},
+               {[] {
+                  nll_loss(ones({1, 0}), tensor<int64_t>({0}));
+                },
+                "[nll_loss] log probabilities f32 [1, 0] have no classes"},
+               {[] { nll_loss(arange(3), scalar(0, {.dtype = i64})); },
+                "[nll_loss] log probabilities i64 [3]; must be a floating-point tensor [.., V]"}};
   return op;
 }
 
