@@ -27,7 +27,7 @@
 /// @defgroup distributed Distributed training
 /// Process groups, data parallelism and sequence parallelism.
 /// @defgroup files Files
-/// Safetensors, weights and the names of published models.
+/// Safetensors, GGUF and PyTorch files, weights and the names of published models.
 
 /// @namespace stretto
 /// Tensors, ops and autograd.

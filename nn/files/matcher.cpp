@@ -1,33 +1,64 @@
 #include "nn/files/matcher.h"
 
 #include <algorithm>
+#include <atomic>
+#include <cstring>
 #include <set>
 
 #include "autograd/tape.h"
 #include "core/one_line.h"
+#include "core/parallel.h"
 
 namespace stretto::nn::files {
 namespace {
 
 constexpr size_t max_shown = 3;  // of each kind of problem
 
-bool is_finite(const Tensor& value) {
+// True if no value of n has all bits of its exponent set. Adding 1 to such an exponent sets the bit of
+// the sign.
+template <class Bits, int fraction_bits>
+bool all_finite(const void* values, int64_t n) {
+  constexpr Bits sign = Bits(1) << (8 * sizeof(Bits) - 1), one = Bits(1) << fraction_bits;
+  Bits found = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    Bits bits;
+    std::memcpy(&bits, static_cast<const char*>(values) + i * int64_t(sizeof bits), sizeof bits);
+    found |= Bits((bits & Bits(~sign)) + one);
+  }
+  return (found & sign) == 0;
+}
+
+bool has_finite_values(const Tensor& value) {
   if (!is_floating(value.dtype())) return true;
   const Tensor x = value.contiguous();
-  bool finite = true;
-  dispatch_floating(x.dtype(), "load", [&]<class T>() {
-    const T* values = x.data<T>();
-    for (int64_t i = 0; i < x.numel(); ++i) {
-      const auto v = compute_t<T>(values[i]);
-      finite &= v - v == 0;
-    }
+  std::atomic<bool> finite = true;
+  parallel_for(x.numel(), 1 << 18, [&](int64_t begin, int64_t end) {
+    const char* at = static_cast<const char*>(x.raw_data()) + begin * item_size(x.dtype());
+    const bool all = x.dtype() == f32   ? all_finite<uint32_t, 23>(at, end - begin)
+                     : x.dtype() == f64 ? all_finite<uint64_t, 52>(at, end - begin)
+                                        : all_finite<uint16_t, 7>(at, end - begin);
+    if (!all) finite = false;
   });
   return finite;
 }
 
-bool equal(const Tensor& a, const Tensor& b) {
-  return a.shape() == b.shape() && a.dtype() == b.dtype() &&
-         a.to_vector<double>() == b.to_vector<double>();
+bool equal(const Tensor& first, const Tensor& second) {
+  if (first.shape() != second.shape() || first.dtype() != second.dtype()) return false;
+  const Tensor a = first.contiguous(), b = second.contiguous();
+  return dispatch(a.dtype(), [&]<class T>() {
+    return std::equal(a.data<T>(), a.data<T>() + a.numel(), b.data<T>());
+  });
+}
+
+// Makes `to` a handle of the memory of `from`, if nothing else refers to either.
+bool replaced(const Tensor& to, const Tensor& from) {
+  const bool is_own = to.is_leaf() && to.is_contiguous() && !to.grad().defined() &&
+                      to.shared_storage().use_count() == 1 && !to.storage().pool;
+  const int64_t bytes = from.numel() * item_size(from.dtype());
+  const bool is_whole = from.unique() && from.is_contiguous() && from.device().is_cpu() &&
+                        from.storage().bytes == bytes;
+  if (is_own && is_whole) to.set_data(from);
+  return is_own && is_whole;
 }
 
 std::set<std::string> pairs_of_letters(const std::string& name) {
@@ -106,8 +137,13 @@ Tensor Matcher::take(const std::string& name, const std::string& what) {
   return value;
 }
 
+void Matcher::check_finite(const NamedTensor& value) {
+  if (!allow_not_finite_ && has_finite_values(value.tensor)) finite_.insert(value.name);
+}
+
 void Matcher::need_finite(const std::string& name, const Tensor& value) {
-  if (!allow_not_finite_ && !is_finite(value)) problem(name + ": holds values that are not finite");
+  if (!allow_not_finite_ && !has_finite_values(value))
+    problem(name + ": holds values that are not finite");
 }
 
 // The unexpected tensors of the file that are most similar to a missing one, by name and shape.
@@ -167,7 +203,8 @@ std::vector<std::string> Matcher::unused() const {
   return names;
 }
 
-std::vector<Assignment> match_model(const Module& model, Matcher& matcher, bool convert) {
+std::vector<Assignment> match_model(const Module& model, Matcher& matcher, bool convert,
+                                    std::optional<DType> loaded) {
   std::vector<Assignment> assignments;
   for (const NamedTensor& n : state_of(model)) {
     const std::string expected = str(n.tensor.dtype(), " ", n.tensor.shape());
@@ -179,16 +216,19 @@ std::vector<Assignment> match_model(const Module& model, Matcher& matcher, bool 
     if (value.shape() != n.tensor.shape() || !dtypes_fit)
       matcher.problem(str(matcher.named(n.name), ": file has ", value.dtype(), " ", value.shape(),
                           ", the model ", expected));
-    assignments.push_back({n.tensor, dtypes_fit ? value.to(n.tensor.dtype()).contiguous() : value});
-    matcher.need_finite(matcher.named(n.name), assignments.back().from);
+    const bool is_final = !dtypes_fit || value.dtype() == loaded;
+    assignments.push_back({n.tensor, is_final ? value : value.to(n.tensor.dtype()).contiguous()});
+    if (!matcher.is_finite(n.name) || !assignments.back().from.same(value))
+      matcher.need_finite(matcher.named(n.name), assignments.back().from);
   }
   return assignments;
 }
 
-void assign(const std::vector<Assignment>& assignments) {
+void assign(const std::vector<Assignment>& assignments, bool replace) {
   NoGrad guard;
   for (const auto& [to, from] : assignments) {
-    if (to.device().is_cpu() && to.is_contiguous()) {
+    if (replace && to.device().is_cpu() && replaced(to, from)) continue;
+    if (to.device().is_cpu() && to.is_contiguous() && to.dtype() == from.dtype()) {
       copy_bytes(to.raw_data(), cpu, from.raw_data(), cpu, to.numel() * item_size(to.dtype()));
       ++to.storage().version;
     } else {

@@ -1,8 +1,10 @@
 // Matches the tensors of a file with those of a model, for weights.cpp and training/checkpoint.cpp.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "../module.h"
@@ -44,6 +46,10 @@ class Matcher {
 
   /// Adds a problem for finish() to report.
   void problem(std::string text) { problems_.push_back(std::move(text)); }
+  /// Notes if a value that will be offered is finite, while it is in the processor's cache.
+  void check_finite(const NamedTensor& value);
+  /// True if check_finite() has found that the value of this name is finite.
+  bool is_finite(const std::string& name) const { return finite_.contains(name); }
   /// Adds a problem if the value has NaN or infinity, unless these are allowed.
   void need_finite(const std::string& name, const Tensor& value);
 
@@ -65,6 +71,7 @@ class Matcher {
   std::string path_;
   bool allow_not_finite_;
   std::unordered_map<std::string, Tensor> found_;
+  std::unordered_set<std::string> finite_;
   std::unordered_map<std::string, std::string> origins_;
   std::vector<std::string> order_, problems_;
   std::vector<Named> missing_, left_;
@@ -74,9 +81,13 @@ class Matcher {
 struct Assignment {
   Tensor to, from;
 };
-/// Pairs the model's tensors with those of the file. With `convert`, floating dtypes may differ.
-std::vector<Assignment> match_model(const Module& model, Matcher& matcher, bool convert);
-/// Assigns the new values. On the CPU this cannot fail, so a model is never partially loaded.
-void assign(const std::vector<Assignment>& assignments);
+/// Pairs the model's tensors with those of the file. With `convert`, floating dtypes may differ; the
+/// new values have the dtype of the model's tensor, or of the file if that is `loaded`.
+std::vector<Assignment> match_model(const Module& model, Matcher& matcher, bool convert,
+                                    std::optional<DType> loaded = {});
+/// Assigns the new values. On the CPU this cannot fail, so a model is never partially loaded. With
+/// `replace`, a tensor on the CPU may take over the memory of its new value instead of a copy; not
+/// if a view of the tensor or a gradient exists.
+void assign(const std::vector<Assignment>& assignments, bool replace = false);
 
 }  // namespace stretto::nn::files

@@ -118,7 +118,7 @@ Conversion transposed() {
     check(x.dim() == 2, "transposed", "a matrix has 2 dimensions");
     return x.transpose(0, 1);
   };
-  return {"transposed", swap, swap};
+  return {"transposed", swap, swap, true};
 }
 
 NameMap::NameMap(std::initializer_list<std::pair<std::string, std::string>> renames) {
@@ -247,6 +247,16 @@ std::vector<std::string> NameMap::targets(const std::string& name) const {
   return all;
 }
 
+bool NameMap::moves_only(const std::string& name) const {
+  const Found found = find(name);
+  return !found.rule || !found.rule->cut.first.there || found.rule->cut.first.moves_only;
+}
+
+bool NameMap::is_joined(const std::string& name) const {
+  const Found found = find(name);
+  return found.rule && found.rule->kind == Kind::join;
+}
+
 std::vector<NameMap::Mapped> NameMap::operator()(const std::vector<NamedTensor>& file) const {
   std::vector<Mapped> result;
   std::map<std::string, std::map<int64_t, NamedTensor>> joined;  // by target, then by number
@@ -363,11 +373,11 @@ Tensor NameMap::assembled(const std::string& name, const Rule& rule,
         ": the model has only ", parts.size(), " of the ", rule.to.size(),
         " parts of this tensor, for example ", names[0]);
   Tensor whole = rule.kind == Kind::split ? uncut(pieces, names, rule.to, rule.cut) : pieces[0];
-  const auto& [conversion, forward, inverse] = rule.cut.first;
-  if (!forward) return whole;
-  check(bool(inverse), "save", names[0], ": not invertible: \"", rule.from.text(), "\" is ",
-        conversion, ", which has no inverse");
-  return converted("save", names[0], whole, inverse);
+  const Conversion& conversion = rule.cut.first;
+  if (!conversion.there) return whole;
+  check(bool(conversion.back), "save", names[0], ": not invertible: \"", rule.from.text(), "\" is ",
+        conversion.name, ", which has no inverse");
+  return converted("save", names[0], whole, conversion.back);
 }
 
 std::vector<NamedTensor> NameMap::backwards(const std::vector<NamedTensor>& model) const {

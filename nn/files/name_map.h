@@ -19,6 +19,9 @@ struct Conversion {
   std::function<Tensor(const Tensor&)> there = {};  ///< From the file to the model.
   /// From the model to the file; without it the tensor cannot be saved under the file's name.
   std::function<Tensor(const Tensor&)> back = {};
+  /// The values are only moved, never computed, so that loading may convert them to the model's
+  /// dtype before, while it reads them.
+  bool moves_only = false;
 };
 
 /// Returns the conversion between [in, out], e.g. of GPT-2's Conv1D, and [out, in].
@@ -91,6 +94,12 @@ class NameMap {
   std::string describe() const;
   /// Returns the names in the model for a tensor of a file; empty if it is dropped.
   std::vector<std::string> targets(const std::string& name) const;
+
+  /// True if the values of this tensor of a file are not computed with: its rule has no conversion,
+  /// or one that only moves values.
+  bool moves_only(const std::string& name) const;
+  /// True if this tensor of a file is joined with others.
+  bool is_joined(const std::string& name) const;
 
   /// A tensor for the model.
   struct Mapped {

@@ -17,11 +17,11 @@ struct Format {
   const char* name;
 };
 constexpr Format formats[] = {
-    {"PK\3\4"sv, "PyTorch's own format, or another archive"},
-    {"\x80\2"sv, "PyTorch's old format, a pickle"},
+    {"PK\3\4"sv, "PyTorch's own format, or another archive, which open_weights() can open"},
+    {"\x80\2"sv, "PyTorch's old format, a pickle, which open_weights() can open"},
     {"\x80\4"sv, "a pickle of Python"},
     {"\x1f\x8b"sv, "a compressed file (gzip)"},
-    {"GGUF"sv, "GGUF, the format of llama.cpp"},
+    {"GGUF"sv, "GGUF, the format of llama.cpp, which open_weights() can open"},
     {"\x89HDF"sv, "HDF5, the format of Keras"},
     {"\x93NUMPY"sv, "an array of NumPy"},
     {"version https://git-lfs"sv, "a pointer of Git LFS, which has not been fetched"},
@@ -46,9 +46,19 @@ bool is_text(const std::string& bytes) {
 
 }  // namespace
 
+FileFormat format_of(const InputFile& file) {
+  const std::string raw = first_bytes(file, false);
+  if (raw.starts_with("GGUF")) return FileFormat::gguf;  // no safetensors header is that long
+  if (raw.size() > 8 && raw[8] == '{') return FileFormat::other;
+  if (raw.starts_with("PK\3\4") || raw.starts_with("PK\5\6")) return FileFormat::zip;
+  const bool is_pickle = raw.size() > 1 && raw[0] == '\x80' && uint8_t(raw[1]) <= 5;  // protocol
+  return is_pickle ? FileFormat::pickle : FileFormat::other;
+}
+
 std::string other_format(const InputFile& file) {
   const std::string raw = first_bytes(file, false);
-  if (raw.size() > 8 && raw[8] == '{') return "";  // a header: it begins after its length
+  // A header begins after its length.
+  if (raw.size() > 8 && raw[8] == '{' && format_of(file) == FileFormat::other) return "";
   for (const Format& format : formats)
     if (raw.starts_with(format.first)) return std::string("; it looks like ") + format.name;
   const std::string text = first_bytes(file, true);

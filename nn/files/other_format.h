@@ -1,4 +1,4 @@
-// Recognizes files that are not safetensors files: failed downloads, other formats.
+// Recognizes the formats of files, failed downloads too.
 #pragma once
 
 #include <string>
@@ -8,6 +8,10 @@ class InputFile;
 }
 
 namespace stretto::nn::files {
+
+/// A format, by the first bytes of a file.
+enum class FileFormat { gguf, zip, pickle, other };
+FileFormat format_of(const InputFile& file);
 
 /// Returns "; it looks like …", by the first bytes of a file that is not a safetensors file; "" if
 /// they are not recognized.

@@ -142,6 +142,50 @@ NameMap llama_names(const LanguageModel::Options& options) {
   return map.rename("[model.]norm.weight", "norm.weight").drop("*rotary_emb.inv_freq");
 }
 
+Conversion gguf_rotary_rows(int64_t n_heads) {
+  const auto exchanged = [n_heads](const Tensor& x, bool there) {
+    check(x.dim() >= 1 && x.size(0) % (2 * n_heads) == 0, "gguf_rotary_rows",
+          "the number of rows must be a multiple of ", 2 * n_heads, ", for ", n_heads, " heads");
+    const int64_t half = x.size(0) / n_heads / 2;
+    return x.reshape({n_heads, there ? half : 2, there ? 2 : half, -1})
+        .transpose(1, 2)
+        .reshape(x.shape());
+  };
+  return {.name = "rows from pairs to halves",
+          .there = [=](const Tensor& x) { return exchanged(x, true); },
+          .back = [=](const Tensor& x) { return exchanged(x, false); },
+          .moves_only = true};
+}
+
+NameMap gguf_llama_names(const LanguageModel::Options& options, GgufRows rows) {
+  const std::string layer = "blk.{}.";
+  NameMap map;
+  rename_ends(map, "token_embd", "output", options.tied);
+  if (rows == GgufRows::pairs) {
+    const auto& attention = options.layer.attention;
+    const int64_t n_heads = attention.n_heads;
+    const int64_t n_kv_heads = attention.n_kv_heads > 0 ? attention.n_kv_heads : n_heads;
+    for (const std::string kind : {".weight", ".bias"})
+      map.convert(layer + "attn_q" + kind, str(model_layer, "self_attention.q", kind),
+                  gguf_rotary_rows(n_heads))
+          .convert(layer + "attn_k" + kind, str(model_layer, "self_attention.k", kind),
+                   gguf_rotary_rows(n_kv_heads));
+  }
+  rename_parts(map, layer,
+               {{"attn_norm", "norm1"},
+                {"ffn_norm", "norm2"},
+                {"attn_q", "self_attention.q"},
+                {"attn_k", "self_attention.k"},
+                {"attn_v", "self_attention.v"},
+                {"attn_output", "self_attention.out"},
+                {"attn_q_norm", "self_attention.q_norm"},
+                {"attn_k_norm", "self_attention.k_norm"},
+                {"ffn_gate", "feed_forward.gate"},
+                {"ffn_up", "feed_forward.up"},
+                {"ffn_down", "feed_forward.linear2"}});
+  return map.rename("output_norm.weight", "norm.weight");
+}
+
 NameMap gpt2_names(const LanguageModel::Options& options) {
   const std::string layer = "[transformer.]h.{}.", in_model = model_layer;
   const std::string attention = in_model + "self_attention.";

@@ -47,6 +47,26 @@ NameMap gptj_names(const LanguageModel::Options& options);
 /// InputOptions::norm.
 NameMap bloom_names(const LanguageModel::Options& options);
 
+/// How a GGUF file orders the rows of q and k within a head.
+enum class GgufRows {
+  pairs,  ///< The two rows that RoPE rotates are adjacent: architecture "llama" (LLaMA, Mistral).
+  halves  ///< They are head dimension / 2 apart, as in Hugging Face's files: Qwen 2 and 3.
+};
+/// Returns the names of LLaMA and its relatives in GGUF files of llama.cpp ("blk.0.attn_q.weight"),
+/// for the models that llama_names() maps.
+NameMap gguf_llama_names(const LanguageModel::Options& options, GgufRows rows = GgufRows::pairs);
+
+/// Returns the conversion between the rows of q or k in a GGUF file of the architecture "llama" and
+/// those of the model, for matrices [n_heads · head dimension, in] and for biases.
+///
+/// llama.cpp rotates rows 2i and 2i + 1 of a head, of D rows. Hugging Face's files and this library
+/// rotate rows i and i + D/2. Its converter therefore writes row i + D/2 · s of a head (s is 0 or
+/// 1) as row 2i + s:
+///
+///     to the file     x.reshape(n_heads, 2, D/2, …).transpose(1, 2)
+///     to the model    x.reshape(n_heads, D/2, 2, …).transpose(1, 2)
+Conversion gguf_rotary_rows(int64_t n_heads);
+
 /// Returns the names of gwinndr's Music Transformer (PyTorch), for a model with gwinndr_options().
 NameMap gwinndr_names();
 

@@ -1,9 +1,6 @@
 #include "nn/files/safetensors.h"
 
 #include <algorithm>
-#include <bit>
-#include <cmath>
-#include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -12,18 +9,16 @@
 #include "core/atomic_file.h"
 #include "core/digest.h"
 #include "core/input_file.h"
-#include "core/storage.h"
 #include "nn/files/other_format.h"
 #include "nn/files/safetensors_header.h"
 #include "nn/files/safetensors_index.h"
+#include "nn/files/value_format.h"
 
 namespace stretto::nn {
 
 using namespace files;
 
 namespace {
-
-static_assert(std::endian::native == std::endian::little, "the format is little-endian");
 
 // The value of digest_key: "HEADER:DATA".
 constexpr size_t digest_length = 16 + 1 + 16;
@@ -45,15 +40,6 @@ std::string header_digest(const std::string& header) {
   digest.add(&length, 8);
   digest.add(header.data(), int64_t(length));
   return digest.text();
-}
-
-// Converts an IEEE half to f32, exactly; a NaN keeps its payload.
-float from_half(uint16_t half) {
-  const uint32_t sign = uint32_t(half & 0x8000) << 16, exponent = half >> 10 & 31,
-                 fraction = half & 1023;
-  if (exponent == 0) return std::copysign(std::ldexp(float(fraction), -24), sign ? -1.0f : 1.0f);
-  const uint32_t wide = exponent == 31 ? 255 : exponent + 127 - 15;
-  return std::bit_cast<float>(sign | wide << 23 | fraction << 13);
 }
 
 // Returns a JSON string. Throws Error if the text is not UTF-8.
@@ -98,13 +84,12 @@ class SafetensorsFile::Shard {
   }
   bool has(const std::string& name) const { return !names_ || names_->contains(name); }
 
-  void read(std::vector<NamedTensor>& into,
-            const std::function<bool(const std::string&)>& wanted) const {
+  void visit(const Wanted& wanted, const Use& use, const ReadAs& read_as) const {
     check_missing(wanted);
     Digest digest;
     for (const files::Entry& entry : header_.entries) {
       const bool selected = has(entry.name) && wanted(entry.name);
-      if (selected) into.push_back({entry.name, tensor(entry, digest)});
+      if (selected) use({entry.name, tensor(entry, digest, read_as)});
       if (!selected && !data_digest_.empty()) skip(entry, digest);
     }
     if (!data_digest_.empty() && digest.text() != data_digest_)
@@ -117,7 +102,7 @@ class SafetensorsFile::Shard {
   }
 
  private:
-  void check_missing(const std::function<bool(const std::string&)>& wanted) const {
+  void check_missing(const Wanted& wanted) const {
     if (!names_) return;
     std::set<std::string> missing = *names_;
     for (const files::Entry& entry : header_.entries) missing.erase(entry.name);
@@ -126,28 +111,15 @@ class SafetensorsFile::Shard {
         bad("has no tensor ", in_quotes(name), ", which the index ", index_, " maps to it");
   }
 
-  Tensor tensor(const files::Entry& entry, Digest& digest) const {
-    const std::optional<FormatDType> known = find_dtype(entry.dtype);
-    if (!known)
+  Tensor tensor(const files::Entry& entry, Digest& digest, const ReadAs& read_as) const {
+    if (!find_dtype(entry.dtype))
       bad(in_quotes(entry.name), ": dtype ", in_quotes(entry.dtype),
           " is not supported; accepted: ", dtype_names());
-    Tensor x = empty(entry.shape, {.dtype = known->dtype, .device = cpu});
-    // Halves are read into the second half of the memory and then converted from the front.
-    const int64_t bytes = entry.end - entry.begin, n = x.numel();
-    char* to = static_cast<char*>(x.raw_data());
-    char* raw = to + (n * item_size(known->dtype) - bytes);
-    file_.read(raw, bytes, data_start_ + entry.begin);
-    if (!data_digest_.empty()) digest.add(raw, bytes);
-    if (known->size != item_size(known->dtype))
-      for (int64_t i = 0; i < n; ++i) {
-        uint16_t half;
-        std::memcpy(&half, raw + 2 * i, 2);
-        const float wide = from_half(half);
-        std::memcpy(to + 4 * i, &wide, 4);
-      }
-    for (int64_t i = 0; known->dtype == boolean && i < n; ++i)
-      if (to[i] < 0 || to[i] > 1)
-        bad(in_quotes(entry.name), ": a BOOL holds ", int(uint8_t(to[i])));
+    Tensor x = read_values(file_, data_start_ + entry.begin, *find_format(entry.dtype), entry.shape,
+                           read_as ? read_as(entry.name) : std::nullopt,
+                           data_digest_.empty() ? nullptr : &digest);
+    if (const std::optional<int> value = x.dtype() == boolean ? not_boolean(x) : std::nullopt)
+      bad(in_quotes(entry.name), ": a BOOL holds ", *value);
     return x;
   }
 
@@ -184,7 +156,7 @@ class SafetensorsFile::Shard {
   std::optional<std::set<std::string>> names_;  // unset: all tensors
 };
 
-SafetensorsFile::SafetensorsFile(std::string path) : path_(std::move(path)) {
+SafetensorsFile::SafetensorsFile(std::string path) : WeightsFile("safetensors", std::move(path)) {
   namespace fs = std::filesystem;
   std::error_code ignored;
   if (fs::is_directory(path_, ignored)) {
@@ -210,33 +182,14 @@ SafetensorsFile::SafetensorsFile(std::string path) : path_(std::move(path)) {
 SafetensorsFile::~SafetensorsFile() = default;
 
 void SafetensorsFile::open_index(const std::string& path) {
-  const std::map<std::string, std::string> index = read_index(path);
-  std::map<std::string, std::set<std::string>> names;  // of each shard
-  for (const auto& [name, shard] : index) names[shard].insert(name);
-  check(names.size() <= 1000, "safetensors", path, ": ", names.size(),
-        " shards; at most 1000 allowed");
-  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
-  for (auto& [name, own] : names) {
-    const std::string shard = (folder / name).string();
-    std::error_code ignored;
-    check(std::filesystem::exists(shard, ignored), "safetensors", path, ": the shard ",
-          in_quotes(name), " is missing");
+  for (auto& [shard, names] : names_by_shard(path, read_index(path))) {
     shards_.push_back(std::make_unique<Shard>(shard));
-    shards_.back()->restrict_to(path, std::move(own));
+    shards_.back()->restrict_to(path, std::move(names));
   }
 }
 
-std::vector<NamedTensor> SafetensorsFile::read(
-    const std::function<bool(const std::string&)>& wanted) const {
-  std::vector<NamedTensor> all;
-  for (const auto& shard : shards_) shard->read(all, wanted);
-  return all;
-}
-
-Tensor SafetensorsFile::operator[](const std::string& name) const {
-  const std::vector<NamedTensor> found = read([&](const std::string& n) { return n == name; });
-  check(!found.empty(), "safetensors", path_, ": no tensor ", in_quotes(name));
-  return found[0].tensor;
+void SafetensorsFile::visit(const Wanted& wanted, const Use& use, const ReadAs& read_as) const {
+  for (const auto& shard : shards_) shard->visit(wanted, use, read_as);
 }
 
 const Tensor& Safetensors::operator[](const std::string& name) const {

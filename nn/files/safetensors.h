@@ -10,18 +10,13 @@
 // https://github.com/huggingface/safetensors
 #pragma once
 
-#include <functional>
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "../module.h"
+#include "weights_file.h"
 
 namespace stretto::nn {
-
-/// Metadata of a file: strings by key, UTF-8.
-using Metadata = std::map<std::string, std::string>;
 
 /// Metadata key of the digest. If it is present, saving writes "HEADER:DATA" there: the digests
 /// (core/digest.h) of all bytes before the data, with zeros in place of these digits, and of the
@@ -43,48 +38,25 @@ struct Safetensors {
 void save_safetensors(const std::string& path, const std::vector<NamedTensor>& tensors,
                       const Metadata& metadata = {});
 
-/// An open file. Names, shapes and dtypes are read at once, values on demand; tensors that are not
-/// read may have any dtype. An invalid file throws Error, one line with the path. Memory is
-/// proportional to the size of the file, whatever its header claims: at most 100,000 tensors and
-/// 100,000 metadata strings.
-class SafetensorsFile {
+/// An open safetensors file, or several with an index. At most 100,000 tensors and 100,000 metadata
+/// strings. If several shards have the same metadata key, the first shard's value is used. Reading
+/// verifies the digest if there is one.
+class SafetensorsFile : public WeightsFile {
  public:
   /// Opens a file; an index (JSON, with any name), whose shards are in the same directory; or a
   /// directory with "model.safetensors" or "model.safetensors.index.json". The index determines
   /// which tensor is read from which shard; other tensors of the shards are ignored. A tensor that
   /// its shard lacks is not among the entries and throws Error when it is read.
   explicit SafetensorsFile(std::string path);
-  ~SafetensorsFile();
-  SafetensorsFile(const SafetensorsFile&) = delete;
-  SafetensorsFile& operator=(const SafetensorsFile&) = delete;
+  ~SafetensorsFile() override;
 
-  /// A tensor of the file.
-  struct Entry {
-    std::string name;   ///< Name of the tensor.
-    std::string dtype;  ///< As in the format: "F32", "F8_E4M3", …
-    Shape shape;        ///< Shape of the tensor.
-  };
-  /// Returns the tensors in the order of their data.
-  const std::vector<Entry>& entries() const { return entries_; }
-  /// Returns the metadata. If several shards have the same key, the first shard's value is used.
-  const Metadata& metadata() const { return metadata_; }
-  /// Returns the path of the file or index.
-  const std::string& path() const { return path_; }
-
-  /// Reads the tensors for which wanted(name) is true, in the order of their data, on the CPU. F16
-  /// becomes f32, exactly. Verifies the digest if there is one. Throws Error for other dtypes.
-  std::vector<NamedTensor> read(const std::function<bool(const std::string& name)>& wanted) const;
-  /// Reads one tensor. Throws Error if there is none of that name.
-  Tensor operator[](const std::string& name) const;
+  void visit(const Wanted& wanted, const Use& use, const ReadAs& read_as = {}) const override;
 
  private:
   class Shard;
   void open_index(const std::string& path);
 
-  std::string path_;
   std::vector<std::unique_ptr<Shard>> shards_;
-  std::vector<Entry> entries_;
-  Metadata metadata_;
 };
 
 /// Reads all tensors and the metadata of a SafetensorsFile.

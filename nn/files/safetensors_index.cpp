@@ -1,6 +1,7 @@
 #include "nn/files/safetensors_index.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <unordered_set>
 #include <vector>
@@ -112,6 +113,20 @@ std::map<std::string, std::string> read_index(const std::string& path) {
   nlohmann::json::sax_parse(text, &reader);
   if (!reader.found) reader.bad("the index has no \"weight_map\"", other_format(file));
   return std::move(reader.shards);
+}
+
+std::map<std::string, std::set<std::string>> names_by_shard(
+    const std::string& path, const std::map<std::string, std::string>& index) {
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  std::map<std::string, std::set<std::string>> names;
+  for (const auto& [name, shard] : index) names[(folder / shard).string()].insert(name);
+  check(names.size() <= 1000, "safetensors", path, ": ", names.size(),
+        " shards; at most 1000 allowed");
+  std::error_code ignored;
+  for (const auto& [shard, own] : names)
+    check(std::filesystem::exists(shard, ignored), "safetensors", path, ": the shard ",
+          in_quotes(std::filesystem::path(shard).filename().string()), " is missing");
+  return names;
 }
 
 }  // namespace stretto::nn::files

@@ -1,9 +1,11 @@
-// Reads the index of a model in several files ("shards"); for nn/files/safetensors.cpp.
+// Reads the index of a model in several files ("shards"); for safetensors.cpp and
+// open_weights.cpp.
 //
 //     {"metadata": {…}, "weight_map": {name: "model-00001-of-00002.safetensors", …}}
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
 
 namespace stretto::nn::files {
@@ -12,5 +14,10 @@ namespace stretto::nn::files {
 /// directory, so that only files in the directory of the index are ever opened. Throws Error, one
 /// line with the path, if anything is invalid.
 std::map<std::string, std::string> read_index(const std::string& path);
+
+/// Returns the names of the tensors of each shard, by the path of the shard. Throws Error if a
+/// shard is missing, or if there are more than 1000.
+std::map<std::string, std::set<std::string>> names_by_shard(
+    const std::string& path, const std::map<std::string, std::string>& index);
 
 }  // namespace stretto::nn::files

@@ -1,12 +1,15 @@
 #include "nn/files/weights.h"
 
-#include <functional>
+#include <algorithm>
 #include <set>
+#include <unordered_map>
 
 #include "core/one_line.h"
 #include "nn/files/checkpoint_format.h"
 #include "nn/files/matcher.h"
+#include "nn/files/open_weights.h"
 #include "nn/files/safetensors_header.h"
+#include "nn/files/value_format.h"
 
 namespace stretto::nn {
 
@@ -14,50 +17,115 @@ using namespace files;
 
 namespace {
 
-// A tensor that the file has.
-struct Offer {
-  std::string name, what;  // what: dtype and shape
-};
-using Wanted = std::function<bool(const std::string& name)>;
-
-LoadReport load(const std::string& path, const Metadata& metadata, const std::vector<Offer>& offers,
-                const std::function<std::vector<NamedTensor>(const Wanted&)>& read, Module& model,
-                const NameMap& names, WeightOptions options) {
-  const bool checkpoint = is_checkpoint(path, metadata);
-  const FirstNames first_name(model);
-  std::set<std::string> in_model;
-  for (const NamedTensor& n : state_of(model)) in_model.insert(n.name);
-
-  LoadReport report;
-  Matcher matcher(path, options.allow_not_finite);
-  std::set<std::string> wanted;
-  for (const auto& [full, what] : offers) {
-    if (checkpoint && !full.starts_with(model_prefix)) continue;
-    const std::string name = checkpoint ? full.substr(model_prefix.size()) : full;
-    const std::vector<std::string> targets = names.targets(name);
-    if (targets.empty()) report.dropped.push_back(full);
-    bool any = false;
-    for (const std::string& target : targets) any |= in_model.contains(first_name(target));
-    if (any) wanted.insert(full);
-    if (!any && !targets.empty()) matcher.leave(targets[0], name, what);
+// Tensors in memory as a file.
+class TensorsInMemory : public WeightsFile {
+ public:
+  explicit TensorsInMemory(const Safetensors& content)
+      : WeightsFile("load", "tensors in memory"), tensors_(content.tensors) {
+    for (const NamedTensor& n : tensors_)
+      entries_.push_back({n.name, format_name(n.tensor.dtype()), n.tensor.shape()});
+    metadata_ = content.metadata;
   }
-  std::vector<NamedTensor> file =
-      read([&](const std::string& name) { return wanted.contains(name); });
-  if (checkpoint)
-    for (NamedTensor& n : file) n.name.erase(0, model_prefix.size());
-  for (const NameMap::Mapped& m : names(file))
-    matcher.offer({first_name(m.tensor.name), m.tensor.tensor}, m.origin);
+  void visit(const Wanted& wanted, const Use& use, const ReadAs&) const override {
+    for (const NamedTensor& n : tensors_)
+      if (wanted(n.name)) use({n.name, n.tensor.detach().to(cpu)});
+  }
 
-  const std::vector<Assignment> assignments = match_model(model, matcher, true);
-  matcher.finish(options.strict || assignments.empty());
-  assign(assignments);
-  report.missing = matcher.missing();
-  report.unused = matcher.unused();
-  const std::set<std::string> missing(report.missing.begin(), report.missing.end());
-  for (const NamedTensor& n : state_of(model))
-    if (!missing.contains(n.name)) report.loaded.push_back(n.name);
-  return report;
-}
+ private:
+  const std::vector<NamedTensor>& tensors_;
+};
+
+// Passes the tensors of a file one by one to the matcher, converted to the dtype of the model, or to
+// `dtype` if they are parameters. Only one of them is in memory in another form.
+class Reader {
+ public:
+  Reader(const Module& model, const NameMap& names, Matcher& matcher, const std::string& prefix,
+         std::optional<DType> dtype)
+      : names_(names), first_name_(model), matcher_(matcher), prefix_(prefix) {
+    for (const NamedTensor& n : model.named_parameters())
+      model_.emplace(n.name, Target{n.tensor.shape(), dtype.value_or(n.tensor.dtype())});
+    for (const NamedTensor& n : model.named_buffers())
+      model_.emplace(n.name, Target{n.tensor.shape(), n.tensor.dtype()});
+  }
+
+  // Decides which tensors are read; reports the others.
+  void choose(const WeightsFile& file, LoadReport& report) {
+    for (const WeightsFile::Entry& e : file.entries()) {
+      if (!e.name.starts_with(prefix_)) continue;
+      const std::string name = e.name.substr(prefix_.size());
+      const std::vector<std::string> targets = names_.targets(name);
+      if (targets.empty()) report.dropped.push_back(e.name);
+      const bool any = std::any_of(targets.begin(), targets.end(), [&](const std::string& target) {
+        return model_.contains(first_name_(target));
+      });
+      if (any) wanted_.emplace(e.name, dtype_of(name, e.shape));
+      if (any || targets.empty()) continue;
+      const ValueFormat* format = find_format(e.dtype);
+      const std::string dtype =
+          format && format->supported ? stretto::name(format->dtype) : e.dtype;
+      matcher_.leave(targets[0], name, str(dtype, " ", e.shape));
+    }
+  }
+
+  void read(const WeightsFile& file) {
+    std::vector<NamedTensor> joined;
+    file.visit([&](const std::string& name) { return wanted_.contains(name); },
+               [&](NamedTensor n) {
+                 n.name.erase(0, prefix_.size());
+                 if (names_.is_joined(n.name))
+                   joined.push_back(std::move(n));
+                 else
+                   offer(names_({n}));
+               },
+               [&](const std::string& name) { return wanted_.at(name); });
+    offer(names_(joined));
+  }
+
+ private:
+  // A parameter or buffer of the model.
+  struct Target {
+    Shape shape;
+    DType dtype;
+  };
+
+  void offer(const std::vector<NameMap::Mapped>& mapped) {
+    for (const NameMap::Mapped& m : mapped) {
+      const std::string& name = first_name_(m.tensor.name);
+      const auto target = model_.find(name);
+      Tensor value = m.tensor.tensor;
+      if (target != model_.end() && value.shape() == target->second.shape &&
+          is_floating(value.dtype()) && is_floating(target->second.dtype))
+        value = value.to(target->second.dtype).contiguous();
+      matcher_.check_finite({name, value});
+      matcher_.offer({name, value}, m.origin);
+    }
+  }
+
+  // The dtype in which a tensor is read: that of its targets, if its values are only moved and it
+  // has the size of the targets. (Otherwise the error shows the dtype of the file.)
+  std::optional<DType> dtype_of(const std::string& name, const Shape& shape) const {
+    if (!names_.moves_only(name) || names_.is_joined(name)) return {};
+    std::optional<DType> dtype;
+    int64_t elements = 0;
+    for (const std::string& target : names_.targets(name)) {
+      const auto found = model_.find(first_name_(target));
+      if (found == model_.end()) continue;
+      const Target& x = found->second;
+      if (!is_floating(x.dtype) || dtype.value_or(x.dtype) != x.dtype) return {};
+      dtype = x.dtype;
+      elements += x.shape.numel();
+    }
+    return elements == shape.numel() ? dtype : std::nullopt;
+  }
+
+  const NameMap& names_;
+  const FirstNames first_name_;
+  Matcher& matcher_;
+  const std::string prefix_;
+  std::unordered_map<std::string, Target> model_;  // by first names
+  // The tensors of the file that are read, by name, and the dtype to read them in.
+  std::unordered_map<std::string, std::optional<DType>> wanted_;
+};
 
 std::string first_names(const std::vector<std::string>& names) {
   std::string text;
@@ -78,34 +146,38 @@ std::string LoadReport::describe() const {
   return text;
 }
 
-LoadReport load_weights(const SafetensorsFile& file, Module& model, const NameMap& names,
+LoadReport load_weights(const WeightsFile& file, Module& model, const NameMap& names,
                         WeightOptions options) {
-  std::vector<Offer> offers;
-  for (const SafetensorsFile::Entry& e : file.entries()) {
-    const std::optional<FormatDType> known = find_dtype(e.dtype);
-    const std::string dtype = known ? name(known->dtype) : e.dtype;
-    offers.push_back({e.name, str(dtype, " ", e.shape)});
+  if (options.dtype) check_floating("load", *options.dtype);
+  LoadReport report;
+  Matcher matcher(file.path(), options.allow_not_finite);
+  std::vector<Assignment> assignments;
+  {
+    const bool checkpoint = is_checkpoint(file.path(), file.metadata());
+    Reader reader(model, names, matcher, checkpoint ? model_prefix : "", options.dtype);
+    reader.choose(file, report);
+    reader.read(file);
+    assignments = match_model(model, matcher, true, options.dtype);
   }
-  const auto read = [&](const Wanted& wanted) { return file.read(wanted); };
-  return load(file.path(), file.metadata(), offers, read, model, names, options);
+  matcher.finish(options.strict || assignments.empty());
+  assign(assignments, true);
+  if (options.dtype) model.to(*options.dtype);
+  report.missing = matcher.missing();
+  report.unused = matcher.unused();
+  const std::set<std::string> missing(report.missing.begin(), report.missing.end());
+  for (const NamedTensor& n : state_of(model))
+    if (!missing.contains(n.name)) report.loaded.push_back(n.name);
+  return report;
 }
 
 LoadReport load_weights(const std::string& path, Module& model, const NameMap& names,
                         WeightOptions options) {
-  return load_weights(SafetensorsFile(path), model, names, options);
+  return load_weights(*open_weights(path), model, names, options);
 }
 
 LoadReport load_weights(const Safetensors& file, Module& model, const NameMap& names,
                         WeightOptions options) {
-  std::vector<Offer> offers;
-  for (const NamedTensor& n : file.tensors) offers.push_back({n.name, str(n.tensor)});
-  const auto read = [&](const Wanted& wanted) {
-    std::vector<NamedTensor> chosen;
-    for (const NamedTensor& n : file.tensors)
-      if (wanted(n.name)) chosen.push_back({n.name, n.tensor.detach().to(cpu)});
-    return chosen;
-  };
-  return load("tensors in memory", file.metadata, offers, read, model, names, options);
+  return load_weights(TensorsInMemory(file), model, names, options);
 }
 
 void save_weights(const std::string& path, const Module& model, const NameMap& names,

@@ -2,6 +2,7 @@
 // docs/published-weights.md.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,10 @@ struct WeightOptions {
   bool strict = true;
   /// Accept NaN and infinity; by default an error names the tensors that have them.
   bool allow_not_finite = false;
+  /// The floating dtype to which the model is converted while it is loaded, as by model.to(dtype);
+  /// by default its own. A model that was constructed in f32 under SkipInit then never needs memory
+  /// for its weights in f32.
+  std::optional<DType> dtype = {};
 };
 
 /// The result of load_weights().
@@ -32,19 +37,21 @@ struct LoadReport {
   std::string describe() const;
 };
 
-/// Loads parameters and buffers from a safetensors file, an index of shards, a directory that has
-/// either (SafetensorsFile), or a checkpoint of this version. `names` maps the names of the file to
-/// those of the model (nn/files/name_map.h). All names and shapes must then agree; otherwise an
-/// error lists the differences, with similar names in the file, and nothing is changed:
+/// Loads parameters and buffers from a file of any format, an index of shards or a directory, as
+/// open_weights() accepts them, or from a checkpoint of this version. `names` maps the names of the
+/// file to those of the model (nn/files/name_map.h). All names and shapes must then agree; otherwise
+/// an error lists the differences, with similar names in the file, and nothing is changed:
 ///
 ///     [load] out.weight: not in the file (expected f32 [9, 4]; similar: head.w f32 [9, 4])
 ///
-/// Floating values are converted to the model's dtype. Tensors that are dropped or that the model
-/// does not have are not read and may have any dtype.
+/// Floating values are converted to the model's dtype while they are read. Tensors that are dropped
+/// or that the model does not have are not read and may have any dtype. On the CPU, parameters take
+/// over the memory of the values that were read, unless views of them or gradients exist: a model
+/// that was constructed under SkipInit then needs memory for its weights only once.
 LoadReport load_weights(const std::string& path, Module& model, const NameMap& names = {},
                         WeightOptions options = {});
 /// Loads parameters and buffers from an open file, in the same way.
-LoadReport load_weights(const SafetensorsFile& file, Module& model, const NameMap& names = {},
+LoadReport load_weights(const WeightsFile& file, Module& model, const NameMap& names = {},
                         WeightOptions options = {});
 /// Loads parameters and buffers from tensors in memory, in the same way.
 LoadReport load_weights(const Safetensors& file, Module& model, const NameMap& names = {},

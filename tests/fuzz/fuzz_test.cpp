@@ -42,6 +42,14 @@ TEST_CASE("load_safetensors accepts or rejects damaged files without defects",
   run_and_check(safetensors_target());
 }
 
+TEST_CASE("GgufFile accepts or rejects damaged files without defects", "[fuzz][gguf]") {
+  run_and_check(gguf_target());
+}
+
+TEST_CASE("PyTorchFile accepts or rejects damaged files without defects", "[fuzz][pytorch]") {
+  run_and_check(pytorch_target());
+}
+
 TEST_CASE("a damaged index of shards is accepted or rejected and opens no other files",
           "[fuzz][safetensors]") {
   run_and_check(safetensors_index_target());

@@ -10,7 +10,7 @@
 //   cmake -B build/fuzz -G Ninja -D CMAKE_CXX_COMPILER=clang++ -D CMAKE_BUILD_TYPE=RelWithDebInfo
 //         -D STRETTO_CUDA=OFF
 //         -D STRETTO_SANITIZE="address;undefined;fuzzer-no-link"
-//   cmake --build build/fuzz --target midi_fuzz safetensors_fuzz tsv_fuzz
+//   cmake --build build/fuzz --target gguf_fuzz midi_fuzz pytorch_fuzz safetensors_fuzz tsv_fuzz
 //   mkdir -p build/fuzz/midi build/fuzz/safetensors build/fuzz/tsv
 //   build/fuzz/tests/midi_fuzz -runs=10000000 -max_len=4096 -malloc_limit_mb=64 build/fuzz/midi
 //         [a folder of MIDI files]
@@ -49,7 +49,9 @@ struct FuzzTarget {
   std::vector<std::string> words;  // frequent parts of inputs
 };
 
+FuzzTarget gguf_target();
 FuzzTarget midi_target();
+FuzzTarget pytorch_target();
 FuzzTarget safetensors_target();
 FuzzTarget safetensors_index_target();
 /// Data sets of text lines (examples/lra) and images; accepted if any of the readers accepts them.

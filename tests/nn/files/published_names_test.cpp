@@ -434,3 +434,33 @@ TEST_CASE("the weights of gwinndr's Music Transformer load") {
       error_of([&] { nn::load_weights(dir.file("w"), model, nn::gwinndr_names()); }),
       Containing("transformer.encoder.layers.0.self_attn.mask: in the file, but not expected"));
 }
+
+TEST_CASE("gguf_rotary_rows is the inverse of llama.cpp's order of rows") {
+  // 2 heads of 6 rows. In the model, row i and row i + 3 of a head are rotated together; in the
+  // file they are adjacent.
+  std::vector<float> in_file, in_model;
+  for (int head = 0; head < 2; ++head) {
+    for (const int row : {0, 3, 1, 4, 2, 5}) in_file.push_back(float(10 * head + row));
+    for (int row = 0; row < 6; ++row) in_model.push_back(float(10 * head + row));
+  }
+  const nn::Conversion rows = nn::gguf_rotary_rows(2);
+  const Tensor bias = tensor(in_file, {12}), matrix = bias.unsqueeze(1).expand({12, 3});
+  CHECK(rows.moves_only);
+  CHECK(rows.there(bias).to_vector<float>() == in_model);
+  CHECK(rows.there(matrix).select(1, 2).to_vector<float>() == in_model);
+  CHECK(rows.there(matrix).shape() == Shape{12, 3});
+  CHECK(rows.back(rows.there(bias)).to_vector<float>() == in_file);
+  CHECK_THROWS_WITH(rows.there(zeros({6})), Containing("must be a multiple of 4, for 2 heads"));
+
+  nn::LanguageModel::Options options = nn::llama(10);
+  const auto target = [&](nn::GgufRows order, const std::string& name) {
+    return nn::gguf_llama_names(options, order).targets(name)[0];
+  };
+  for (const nn::GgufRows order : {nn::GgufRows::pairs, nn::GgufRows::halves}) {
+    CHECK(target(order, "blk.3.attn_q.weight") == "layers.3.self_attention.q.weight");
+    CHECK(target(order, "blk.3.attn_k.bias") == "layers.3.self_attention.k.bias");
+    CHECK(target(order, "blk.3.ffn_gate.weight") == "layers.3.feed_forward.gate.weight");
+    CHECK(target(order, "output.weight") == "out.weight");
+    CHECK(target(order, "rope_freqs.weight") == "rope_freqs.weight");  // not dropped: it matters
+  }
+}

@@ -5,6 +5,8 @@
 
 #include "nn/linear.h"
 #include "ops/create.h"
+#include "ops/elementwise.h"
+#include "ops/reduce.h"
 #include "tests/support/catch.h"
 #include "tests/support/safetensors_bytes.h"
 #include "tests/support/temp_dir.h"
@@ -219,6 +221,98 @@ TEST_CASE("F16: weights are converted to the model's dtype") {
   write_file(path, safetensors_bytes(header, bytes_of({0x3c00, 0x7c00})));
   CHECK(error_of([&] { nn::load_weights(path, layer); }) ==
         "[load] weight: holds values that are not finite (" + path + ")");
+}
+
+TEST_CASE("weights: parameters take over the memory that was read, unless a view of them exists") {
+  const TempDir dir;
+  Net net;
+  nn::save_weights(dir.file("w"), net);
+  Net other;
+  const Tensor view = other.second.weight.detach();
+  const void* before = other.first.weight.raw_data();
+  const int64_t live = memory_stats(cpu).live;
+  nn::load_weights(dir.file("w"), other);
+  CHECK(memory_stats(cpu).live == live);
+  CHECK(values(other) == values(net));
+  CHECK(other.first.weight.raw_data() != before);
+  CHECK(view.to_vector<float>() == net.second.weight.to_vector<float>());
+  CHECK(other.first.weight.requires_grad());
+
+  // A gradient is kept.
+  other.first.weight.set_grad(ones({3, 2}));
+  nn::load_weights(dir.file("w"), other);
+  CHECK(other.first.weight.grad().to_vector<float>() == std::vector<float>(6, 1));
+  // A backward pass detects that a saved tensor has changed.
+  const Tensor x = zeros({3, 1}).set_requires_grad();
+  const Tensor product = sum(x * other.second.weight.transpose(0, 1));
+  nn::load_weights(dir.file("w"), other);
+  CHECK_THROWS_WITH(product.backward(), Containing("changed"));
+}
+
+TEST_CASE("weights: the model is converted while it is loaded") {
+  const TempDir dir;
+  struct Big : nn::Module {
+    nn::Linear linear{*this, "linear", {.in = 1000, .out = 500}};
+    Tensor count = buffer("count", zeros({1}), nn::BufferDtype::at_least_f32);
+    Tensor mean = buffer("mean", zeros({2}));
+  } big;
+  big.mean.fill_(1.001);
+  big.count.fill_(1.001);
+  nn::save_weights(dir.file("w"), big);
+  nn::load_weights(dir.file("w"), big, {}, {.dtype = bf16});
+  CHECK(big.linear.weight.dtype() == bf16);
+  CHECK(big.mean.dtype() == bf16);
+  CHECK(big.count.dtype() == f32);
+  CHECK(big.count.item() == double(1.001f));
+  const std::vector<float> loaded = big.linear.weight.to_vector<float>();
+  nn::load_weights(dir.file("w"), big, {}, {.dtype = f64});
+  CHECK(big.linear.weight.dtype() == f64);
+  CHECK(big.linear.weight.to(f32).to(bf16).to_vector<float>() == loaded);
+  CHECK_THROWS_WITH(nn::load_weights(dir.file("w"), big, {}, {.dtype = i64}),
+                    Containing("[load] got i64; accepted: f32, f64, bf16"));
+}
+
+TEST_CASE("weights: a conversion that computes gets the values of the file") {
+  const TempDir dir;
+  nn::save_safetensors(dir.file("w"), {{"w", full({2, 2}, 1.001)}});
+  nn::Linear layer({.in = 2, .out = 2, .bias = false});
+  layer.to(bf16);
+  DType seen = i64;
+  nn::Conversion conversion{"noted", [&](const Tensor& x) {
+                              seen = x.dtype();
+                              return x;
+                            }};
+  for (const bool moves_only : {false, true}) {
+    conversion.moves_only = moves_only;
+    const NameMap names = NameMap().convert("w", "weight", conversion);
+    CHECK(names.moves_only("w") == moves_only);
+    nn::load_weights(dir.file("w"), layer, names);
+    CHECK(seen == (moves_only ? bf16 : f32));
+    CHECK(layer.weight.to_vector<float>() == std::vector<float>(4, 1));
+  }
+}
+
+TEST_CASE("weights: memory holds each tensor once, whatever the map does with it") {
+  const TempDir dir;
+  struct Model : nn::Module {
+    explicit Model(int n) {
+      for (int i = 0; i < n; ++i)
+        for (const char* part : {"q", "k", "v"}) parameter(str(part, i), empty({64, 64}));
+    }
+  };
+  constexpr int n = 20;
+  std::vector<NamedTensor> file;
+  for (int i = 0; i < n; ++i) file.push_back({str("qkv", i), ones({64, 192})});
+  nn::save_safetensors(dir.file("w"), file);
+  file.clear();
+  NameMap names;
+  names.split("qkv{}", {"q{}", "k{}", "v{}"}, {.first = nn::transposed()});
+  Model model(n);
+  const int64_t live = memory_stats(cpu).live, tensor = 64 * 192 * 4;
+  reset_peak_memory(cpu);
+  nn::load_weights(dir.file("w"), model, names);
+  CHECK(memory_stats(cpu).peak - live <= (n + 3) * tensor);  // values, and one that is converted
+  CHECK(memory_stats(cpu).live == live);
 }
 
 TEST_CASE("weights are saved under the authors' names, bit for bit") {
