@@ -84,6 +84,8 @@
 #include "nn/training/progress.h"
 #include "nn/training/stop_signals.h"
 #include "nn/training/trainer.h"
+#include "nn/tokenizers/subword_tokenizer.h"
+#include "nn/tokenizers/train_bpe.h"
 #include "nn/transformer.h"
 #include "ops/attention/attention.h"
 #include "ops/attention/attention_terms.h"

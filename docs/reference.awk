@@ -7,7 +7,7 @@ function group(path) {
   if (path ~ /^nn\/positions\// || path ~ /^ops\/spe\//) return "positions"
   if (path ~ /^ops\//) return "ops"
   if (path ~ /^nn\/models\//) return "models"
-  if (path ~ /^nn\/data\//) return "data"
+  if (path ~ /^nn\/(data|tokenizers)\//) return "data"
   if (path ~ /^nn\/distributed\//) return "distributed"
   if (path ~ /^nn\/files\//) return "files"
   if (path ~ /^nn\/(training|optim)\//) return "training"

@@ -59,6 +59,15 @@ TEST_CASE("the readers of data sets accept or reject damaged files without defec
   run_and_check(tsv_target());
 }
 
+TEST_CASE("the readers of tokenizers accept or reject damaged files without defects",
+          "[fuzz][tokenizers]") {
+  run_and_check(tokenizer_json_target());
+  run_and_check(sentencepiece_target());
+  run_and_check(bpe_files_target());
+  run_and_check(word_piece_folder_target());
+  run_and_check(gguf_vocabulary_target());
+}
+
 TEST_CASE("mutations are diverse, short and the same for the same seed", "[fuzz]") {
   PortableRandom a(3), b(3), other(4);
   std::set<std::string> all;

@@ -56,6 +56,13 @@ FuzzTarget safetensors_target();
 FuzzTarget safetensors_index_target();
 /// Data sets of text lines (examples/lra) and images; accepted if any of the readers accepts them.
 FuzzTarget tsv_target();
+FuzzTarget tokenizer_json_target();
+FuzzTarget sentencepiece_target();
+/// vocab.json and merges.txt, with a zero byte between them.
+FuzzTarget bpe_files_target();
+/// vocab.txt and tokenizer_config.json, with a zero byte between them.
+FuzzTarget word_piece_folder_target();
+FuzzTarget gguf_vocabulary_target();
 
 /// Returns `input` with one to eight changes: flips bits; sets, inserts, removes, moves or
 /// duplicates bytes; replaces a number of 1 to 8 bytes or of decimal digits by an extreme one;

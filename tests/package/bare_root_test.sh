@@ -34,7 +34,8 @@ inside stretto-train-chorales --version
 inside stretto-train-chorales --steps 2 --out /trial/chorales | tail -n 3
 [[ -s $root/trial/chorales/report.html ]]
 
-inside apt-get -qq install -y --no-install-recommends g++ cmake make pkgconf man-db >/dev/null
+inside apt-get -qq install -y --no-install-recommends g++ cmake make pkgconf man-db \
+  libpcre2-dev libutf8proc-dev >/dev/null
 # shellcheck disable=SC2016  # expanded inside
 inside bash -euc '
   cd /trial

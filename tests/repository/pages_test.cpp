@@ -118,6 +118,26 @@ TEST_CASE("from-pytorch.md: a padding mask", "[repository][docs]") {
   CHECK(allclose(y[1], v[1].slice(1, 0, 1).expand({2, 3, 4})));
 }
 
+// --------------------------------------------------------------------------------- tokenizers.md
+
+TEST_CASE("tokenizers.md: train, save, load and stream", "[repository][docs]") {
+  const InTempDir in_temp_dir;
+  // Byte-level BPE of a text; SubwordTokenizer::load(path) reads a published tokenizer.
+  const nn::SubwordTokenizer trained =
+      nn::train_bpe("to be or not to be", {.vocabulary = 270, .special_tokens = {"<|endoftext|>"}});
+  trained.save("tokenizer.json");
+  const auto tokenizer = nn::SubwordTokenizer::load("tokenizer.json");
+
+  const std::vector<int32_t> ids = tokenizer.encode("to be<|endoftext|>");
+  nn::TextStream stream(tokenizer);  // text as ids arrive
+  std::string text;
+  for (const int32_t id : ids) text += stream.add(id);
+  text += stream.finish();
+  std::printf("%zu ids, %s, %s\n", ids.size(), text.c_str(), tokenizer.decode(ids).c_str());
+  CHECK(text == "to be");
+  CHECK(ids.size() == 3);
+}
+
 // ----------------------------------------------------------------------------------- training.md
 
 TEST_CASE("training.md: accuracy", "[repository][docs]") {

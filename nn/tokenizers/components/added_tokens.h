@@ -1,0 +1,40 @@
+// Added tokens: those that are found in a text before the model runs.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "../files/definition.h"
+#include "../text/pattern.h"
+#include "../text/trie.h"
+
+namespace stretto::nn::tokenizers {
+
+/// A part of a text: an added token, or text for the model (id −1).
+struct Part {
+  int32_t id;
+  size_t begin, end;
+};
+
+/// Finds added tokens: of all that begin at the leftmost position, the longest.
+class AddedTokens {
+ public:
+  AddedTokens() = default;
+  /// `contents[i]` is the text to look for for `tokens[i]`.
+  AddedTokens(std::vector<AddedToken> tokens, const std::vector<std::string>& contents);
+
+  bool empty() const { return tokens_.empty(); }
+  /// Returns the parts of a text. Special tokens are only found if `allow_special`.
+  std::vector<Part> find(std::string_view text, bool allow_special) const;
+
+ private:
+  bool is_single_word(std::string_view text, size_t begin, size_t end) const;
+
+  std::vector<AddedToken> tokens_;
+  std::vector<bool> begins_ = std::vector<bool>(256);  // the bytes with which tokens begin
+  Trie trie_;
+};
+
+}  // namespace stretto::nn::tokenizers

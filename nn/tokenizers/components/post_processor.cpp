@@ -1,0 +1,94 @@
+// Post-processors: the ids that are added around those of a text.
+#include "core/error.h"
+#include "core/one_line.h"
+#include "nn/tokenizers/components/decoder.h"
+
+namespace stretto::nn::tokenizers {
+namespace {
+
+void add(const Json& json, const std::string& name, Template& to);
+
+// A pair of a token and its id, as in BertProcessing.
+int32_t id_of_pair(Fields& fields, std::string_view key) {
+  const Json& pair = fields.get(key);
+  if (!pair.is_list() || pair.items.size() != 2 || pair.items[1].kind != Json::Kind::integer ||
+      pair.items[1].integer < 0 || pair.items[1].integer >= max_ids)
+    fields.bad(std::string(key) + " must be a pair of a token and its id");
+  return int32_t(pair.items[1].integer);
+}
+
+void add_special(const Json& piece, const Json& tokens, const Fields& fields,
+                 std::vector<int32_t>& to) {
+  const Json& token = tokens[piece["id"].text];
+  const Json& ids = token["ids"];
+  if (!ids.is_list() || ids.items.empty())
+    fields.bad("the token " + in_quotes(piece["id"].text) + " is not in special_tokens");
+  for (const Json& id : ids.items) {
+    if (id.kind != Json::Kind::integer || id.integer < 0 || id.integer >= max_ids)
+      fields.bad("an id that is not 0 to " + std::to_string(max_ids - 1));
+    to.push_back(int32_t(id.integer));
+  }
+}
+
+Template of_template(Fields& fields) {
+  Template made;
+  const Json& single = fields.get("single");
+  const Json& tokens = fields.get("special_tokens");
+  fields.ignore({"pair"});
+  if (!single.is_list()) fields.bad("single must be a list");
+  bool behind = false;
+  for (const Json& piece : single.items) {
+    if (!piece.is_object() || piece.members.size() != 1) fields.bad("single has a malformed part");
+    const auto& [kind, value] = piece.members[0];
+    if (kind == "SpecialToken") {
+      add_special(value, tokens, fields, behind ? made.after : made.before);
+    } else if (kind == "Sequence" && value["id"].text == "A" && !behind) {
+      behind = true;
+    } else {
+      fields.bad("single must contain special tokens and the sequence A once");
+    }
+  }
+  if (!behind) fields.bad("single must contain the sequence A");
+  return made;
+}
+
+Template of_type(const std::string& type, Fields& fields, const std::string& name) {
+  if (type == "ByteLevel") {
+    fields.ignore({"add_prefix_space", "trim_offsets", "use_regex"});
+    return {};
+  }
+  if (type == "TemplateProcessing") return of_template(fields);
+  if (type == "BertProcessing" || type == "RobertaProcessing") {
+    if (type == "RobertaProcessing") fields.ignore({"trim_offsets", "add_prefix_space"});
+    const int32_t last = id_of_pair(fields, "sep");
+    return {{id_of_pair(fields, "cls")}, {last}};
+  }
+  if (type == "Sequence") {
+    const Json& list = fields.get("processors");
+    if (!list.is_list()) fields.bad("processors must be a list");
+    Template all;
+    for (const Json& item : list.items) add(item, name, all);
+    return all;
+  }
+  fields.bad("is not supported");
+}
+
+void add(const Json& json, const std::string& name, Template& to) {
+  const Json& type = json["type"];
+  Fields fields(json, name, "post_processor " + one_line(type.text, 80));
+  fields.ignore({"type"});
+  const Template part = of_type(type.text, fields, name);
+  fields.finish();
+  to.before.insert(to.before.begin(), part.before.begin(), part.before.end());
+  to.after.insert(to.after.end(), part.after.begin(), part.after.end());
+}
+
+}  // namespace
+
+Template make_template(const Definition& definition) {
+  Template made;
+  if (!definition.post_processor.is_null()) add(definition.post_processor, definition.name, made);
+  return made;
+}
+
+}  // namespace stretto::nn::tokenizers

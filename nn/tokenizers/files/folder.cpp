@@ -1,0 +1,220 @@
+// Reads a directory as published: the tokenizer and the files that name its special tokens.
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <system_error>
+
+#include "core/error.h"
+#include "core/one_line.h"
+#include "nn/tokenizers/files/families.h"
+
+namespace stretto::nn::tokenizers {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool exists(const std::string& path) {
+  std::error_code error;
+  return fs::exists(path, error);
+}
+
+// Returns a JSON file as an object; an empty one if there is no such file.
+Json optional_object(const std::string& path) {
+  Json json;
+  json.kind = Json::Kind::object;
+  if (!exists(path)) return json;
+  json = parse_json(read_text_file(path), path);
+  check(json.is_object(), op, path, ": must be an object");
+  return json;
+}
+
+// A token is a string or an object with its content.
+std::string text_of(const Json& json) {
+  return json.is_object() ? json["content"].text : json.text;
+}
+
+bool is_true(const Json& json, bool fallback) {
+  return json.kind == Json::Kind::boolean ? json.truth : fallback;
+}
+
+void read_names(const Json& from, SpecialNames& to) {
+  const auto set = [&](std::string& name, const char* key) {
+    if (const std::string text = text_of(from[key]); !text.empty()) name = text;
+  };
+  set(to.bos, "bos_token");
+  set(to.eos, "eos_token");
+  set(to.pad, "pad_token");
+  set(to.unk, "unk_token");
+}
+
+void read_added_tokens(const Json& config, const std::string& path, Definition& d) {
+  for (const auto& [key, value] : config["added_tokens_decoder"].members) {
+    AddedToken token;
+    const auto end = std::from_chars(key.data(), key.data() + key.size(), token.id);
+    check(end.ec == std::errc() && end.ptr == key.data() + key.size() && token.id >= 0 &&
+              token.id < max_ids && value["content"].is_string() && !value["content"].text.empty(),
+          op, path, ": added_tokens_decoder has the malformed token ", in_quotes(key));
+    token.content = value["content"].text;
+    token.single_word = is_true(value["single_word"], false);
+    token.lstrip = is_true(value["lstrip"], false);
+    token.rstrip = is_true(value["rstrip"], false);
+    token.special = is_true(value["special"], false);
+    token.normalized = is_true(value["normalized"], !token.special);
+    add_token(d, token);
+  }
+}
+
+void read_more_tokens(const std::string& path, Definition& d) {
+  const Json tokens = optional_object(path);
+  for (const auto& [text, id] : tokens.members) {
+    check(
+        id.kind == Json::Kind::integer && id.integer >= 0 && id.integer < max_ids && !text.empty(),
+        op, path, ": the token ", in_quotes(text), " has no id of 0 to ", max_ids - 1);
+    AddedToken token;
+    token.content = text;
+    token.id = int32_t(id.integer);
+    add_token(d, token);
+  }
+}
+
+// The named special tokens of a vocabulary without added tokens.
+void add_named_tokens(Definition& d) {
+  for (const std::string& text : {d.special.bos, d.special.eos, d.special.pad, d.special.unk}) {
+    const auto is_text = [&](const Token& token) { return token.text == text; };
+    const auto found = std::find_if(d.vocabulary.begin(), d.vocabulary.end(), is_text);
+    if (text.empty() || found == d.vocabulary.end()) continue;
+    AddedToken token;
+    token.content = text;
+    token.id = found->id;
+    token.special = true;
+    add_token(d, token);
+  }
+}
+
+// Older files name a token that the vocabulary does not have; it has no role then.
+void drop_unknown_names(Definition& d) {
+  for (std::string* text : {&d.special.bos, &d.special.eos, &d.special.pad, &d.special.unk}) {
+    const bool known = std::any_of(d.added.begin(), d.added.end(),
+                                   [&](const AddedToken& t) { return t.content == *text; }) ||
+                       std::any_of(d.vocabulary.begin(), d.vocabulary.end(),
+                                   [&](const Token& t) { return t.text == *text; });
+    if (!known) text->clear();
+  }
+}
+
+Definition read_bpe(const std::string& vocabulary, const std::string& merges,
+                    const std::string& type) {
+  Definition d;
+  d.name = vocabulary;
+  read_bpe_files(vocabulary, merges, d);
+  const bool is_qwen = type.starts_with("Qwen2Tokenizer");
+  check(type.empty() || is_qwen || type.starts_with("GPT2Tokenizer"), op, vocabulary,
+        ": the tokenizer_class ", in_quotes(type), " is not supported without a tokenizer.json");
+  set_byte_level_bpe(d, is_qwen ? Family::qwen2 : Family::gpt2);
+  const char* end = "<|endoftext|>";
+  const auto is_end = [&](const Token& token) { return token.text == end; };
+  if (std::any_of(d.vocabulary.begin(), d.vocabulary.end(), is_end)) {
+    d.special = {is_qwen ? "" : end, end, is_qwen ? end : "", is_qwen ? "" : end};
+  }
+  return d;
+}
+
+Definition read_word_piece(const std::string& path, const Json& config) {
+  Definition d;
+  d.name = path;
+  const std::string text = read_text_file(path);
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = std::min(text.find('\n', at), text.size());
+    std::string line = text.substr(at, end - at);
+    if (line.ends_with('\r')) line.pop_back();
+    check(int64_t(d.vocabulary.size()) < max_ids && line.size() <= max_token_bytes, op, path,
+          ": too many or too long tokens");
+    d.vocabulary.push_back({std::move(line), int32_t(d.vocabulary.size()), 0});
+    at = end + 1;
+  }
+  set_bert(d, is_true(config["do_lower_case"], true),
+           is_true(config["tokenize_chinese_chars"], true), config["strip_accents"]);
+  for (const char* name : {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"}) {
+    const auto is_name = [&](const Token& token) { return token.text == name; };
+    const auto found = std::find_if(d.vocabulary.begin(), d.vocabulary.end(), is_name);
+    if (found == d.vocabulary.end()) continue;
+    AddedToken token;
+    token.content = name;
+    token.id = found->id;
+    token.special = true;
+    add_token(d, token);
+  }
+  d.special.pad = "[PAD]";
+  d.special.unk = "[UNK]";
+  drop_unknown_names(d);
+  set_template(d, "[CLS]", "[SEP]");
+  return d;
+}
+
+// Adds what transformers' class of a SentencePiece model does.
+void set_class(Definition& d, const Json& config) {
+  std::string type = config["tokenizer_class"].text;
+  if (type.ends_with("Fast")) type.resize(type.size() - 4);
+  const bool is_llama =
+      type == "LlamaTokenizer" || type == "CodeLlamaTokenizer" || type == "GemmaTokenizer";
+  if (is_true(config["legacy"], true) == false) d.sentencepiece->prefix_at_start_only = true;
+  if (type == "T5Tokenizer" || type == "MT5Tokenizer") return set_template(d, "", d.special.eos);
+  if (type == "AlbertTokenizer" || type == "DebertaV2Tokenizer")
+    return set_template(d, "[CLS]", "[SEP]");
+  check(type.empty() || is_llama, op, d.name, ": the tokenizer_class ", in_quotes(type),
+        " is not supported without a tokenizer.json");
+  set_template(d, is_true(config["add_bos_token"], is_llama) ? d.special.bos : "",
+               is_true(config["add_eos_token"], false) ? d.special.eos : "");
+}
+
+std::string find_model(const std::string& folder) {
+  for (const char* name : {"tokenizer.model", "spiece.model", "spm.model"})
+    if (exists(folder + "/" + name)) return folder + "/" + name;
+  std::string only;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder, error)) {
+    if (entry.path().extension() != ".model") continue;
+    check(only.empty(), op, folder, ": has several files *.model");
+    only = entry.path().string();
+  }
+  return only;
+}
+
+}  // namespace
+
+Definition read_folder(const std::string& folder) {
+  const auto in = [&](const char* name) { return folder + "/" + name; };
+  const Json config = optional_object(in("tokenizer_config.json"));
+  const Json map = optional_object(in("special_tokens_map.json"));
+  Definition d;
+  bool is_complete = false;
+  std::string model;
+  if (exists(in("tokenizer.json"))) {
+    d = read_tokenizer_json(in("tokenizer.json"));
+    is_complete = true;
+  } else if (exists(in("vocab.json")) && exists(in("merges.txt"))) {
+    d = read_bpe(in("vocab.json"), in("merges.txt"), config["tokenizer_class"].text);
+  } else if (exists(in("encoder.json")) && exists(in("vocab.bpe"))) {
+    d = read_bpe(in("encoder.json"), in("vocab.bpe"), config["tokenizer_class"].text);
+  } else if (exists(in("vocab.txt"))) {
+    d = read_word_piece(in("vocab.txt"), config);
+  } else if (model = find_model(folder); !model.empty()) {
+    d = read_sentencepiece(model);
+  } else {
+    fail(op, folder,
+         ": has no tokenizer; supported are tokenizer.json, vocab.json with merges.txt, vocab.txt "
+         "and *.model");
+  }
+  read_names(map, d.special);
+  read_names(config, d.special);
+  if (!is_complete) {
+    read_added_tokens(config, in("tokenizer_config.json"), d);
+    read_more_tokens(in("added_tokens.json"), d);
+  }
+  drop_unknown_names(d);
+  if (!is_complete) add_named_tokens(d);
+  if (d.sentencepiece) set_class(d, config);
+  return d;
+}
+
+}  // namespace stretto::nn::tokenizers

@@ -1,0 +1,203 @@
+#include "nn/tokenizers/subword_tokenizer.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <system_error>
+
+#include "core/error.h"
+#include "core/input_file.h"
+#include "nn/tokenizers/files/families.h"
+#include "nn/tokenizers/text/utf8.h"
+#include "nn/tokenizers/tokenizer_data.h"
+
+namespace stretto::nn {
+
+using namespace tokenizers;
+
+namespace {
+
+// Encodes the parts of one text.
+class Encoding {
+ public:
+  Encoding(const Compiled& data, Compiled::Scratch& scratch, std::vector<int32_t>& ids)
+      : data_(data), scratch_(scratch), ids_(ids) {}
+
+  void add_text(std::string_view text, bool at_start, bool allow_special) {
+    if (!data_.normalizer) return add_normalized(text, at_start, allow_special);
+    std::string changed(text);
+    scratch_.match.limit_growth(text.size());
+    data_.normalizer->apply(changed, at_start, scratch_.match);
+    add_normalized(changed, at_start, allow_special);
+  }
+
+ private:
+  void add_normalized(std::string_view text, bool at_start, bool allow_special) {
+    if (text.empty()) return;
+    if (data_.normalized_tokens.empty()) return add_words({text, at_start}, 0);
+    for (const Part& part : data_.normalized_tokens.find(text, allow_special)) {
+      if (part.id >= 0) {
+        ids_.push_back(part.id);
+      } else {
+        add_words({text.substr(part.begin, part.end - part.begin), at_start && part.begin == 0}, 0);
+      }
+    }
+  }
+
+  void add_words(const Word& word, size_t stage) {
+    if (stage == data_.pre_tokenizers.stages.size()) return add_word(word.text);
+    auto next = [&, stage](const Word& part) { add_words(part, stage + 1); };
+    data_.pre_tokenizers.stages[stage]->split(word, WordSink(next), scratch_.buffers[stage],
+                                              scratch_.match);
+  }
+
+  void add_word(std::string_view word) {
+    for (size_t at = 0; at < word.size();) {
+      const size_t end = data_.model->end_of_part(word, at);
+      add_part(word.substr(at, end - at));
+      at = end;
+    }
+  }
+
+  void add_part(std::string_view part) {
+    if (part.size() > WordCache::longest_word)
+      return data_.model->encode(part, ids_, scratch_.model);
+    const uint64_t hash = hash_bytes(part);
+    if (scratch_.cache.find(part, hash, ids_)) return;
+    const size_t before = ids_.size();
+    data_.model->encode(part, ids_, scratch_.model);
+    scratch_.cache.add(part, hash, ids_.data() + before, ids_.size() - before);
+  }
+
+  const Compiled& data_;
+  Compiled::Scratch& scratch_;
+  std::vector<int32_t>& ids_;
+};
+
+}  // namespace
+
+SubwordTokenizer SubwordTokenizer::load(const std::string& path) {
+  std::error_code error;
+  if (std::filesystem::is_directory(path, error)) return SubwordTokenizer(read_folder(path));
+  const InputFile file(op, path);
+  char first = 0;
+  if (file.size() > 0) file.read(&first, 1, 0);
+  // A SentencePiece model begins with the tag of its first piece.
+  return SubwordTokenizer(first == '\n' ? read_sentencepiece(path) : read_tokenizer_json(path));
+}
+
+SubwordTokenizer::SubwordTokenizer(Definition definition)
+    : data_(std::make_shared<const Compiled>(std::move(definition))) {}
+
+std::vector<int32_t> SubwordTokenizer::encode(std::string_view text, EncodeOptions options) const {
+  check(text.size() < (size_t(1) << 31), op, "a text of ", text.size(),
+        " bytes; must be less than 2 GB");
+  const Compiled& data = *data_;
+  std::string storage;
+  text = repaired_utf8(text, storage);
+  std::vector<int32_t> ids;
+  ids.reserve(text.size() / 4 + 8);
+  if (options.add_special_tokens) ids = data.around.before;
+  Compiled::Lease scratch(data);
+  Encoding encoding(data, *scratch, ids);
+  if (data.raw_tokens.empty()) {
+    encoding.add_text(text, true, options.allow_special);
+  } else {
+    for (const Part& part : data.raw_tokens.find(text, options.allow_special)) {
+      if (part.id >= 0) {
+        ids.push_back(part.id);
+      } else {
+        encoding.add_text(text.substr(part.begin, part.end - part.begin), part.begin == 0,
+                          options.allow_special);
+      }
+    }
+  }
+  if (options.add_special_tokens)
+    ids.insert(ids.end(), data.around.after.begin(), data.around.after.end());
+  return ids;
+}
+
+std::string SubwordTokenizer::decode(const std::vector<int32_t>& ids, DecodeOptions options) const {
+  for (const int32_t id : ids) check(id >= 0, op, "token ", id, "; must not be negative");
+  return data_->text_of(ids, options);
+}
+
+std::string SubwordTokenizer::decode(const std::vector<int64_t>& ids, DecodeOptions options) const {
+  std::vector<int32_t> small;
+  small.reserve(ids.size());
+  for (const int64_t id : ids) {
+    check(id >= 0, op, "token ", id, "; must not be negative");
+    if (id < data_->size) small.push_back(int32_t(id));
+  }
+  return data_->text_of(small, options);
+}
+
+int64_t SubwordTokenizer::size() const { return data_->size; }
+
+std::optional<std::string> SubwordTokenizer::token(int64_t id) const {
+  const auto text = data_->token(id);
+  return text ? std::optional<std::string>(*text) : std::nullopt;
+}
+
+std::optional<int32_t> SubwordTokenizer::id(std::string_view token) const {
+  return data_->id(token);
+}
+
+bool SubwordTokenizer::is_special(int64_t id) const {
+  if (id < 0 || id >= size()) return false;
+  const auto found = data_->added_by_id.find(int32_t(id));
+  return found != data_->added_by_id.end() && data_->definition.added[found->second].special;
+}
+
+std::optional<int32_t> SubwordTokenizer::bos() const { return data_->bos; }
+std::optional<int32_t> SubwordTokenizer::eos() const { return data_->eos; }
+std::optional<int32_t> SubwordTokenizer::pad() const { return data_->pad; }
+std::optional<int32_t> SubwordTokenizer::unk() const { return data_->unk; }
+
+TextStream::TextStream(SubwordTokenizer tokenizer, DecodeOptions options)
+    : tokenizer_(std::move(tokenizer)), options_(options) {}
+
+std::string TextStream::add(int32_t id) {
+  check(id >= 0, op, "token ", id, "; must not be negative");
+  const Compiled& data = *tokenizer_.data_;
+  if (data.decoder && data.decoder->is_byte_level()) {
+    if (options_.skip_special_tokens && tokenizer_.is_special(id)) return {};
+    if (const auto token = data.token(id)) bytes_ += byte_level_bytes(*token);
+    size_t end = 0;
+    for (;;) {  // up to a character that more bytes could complete
+      const InvalidUtf8 bad = find_invalid_utf8(bytes_, end);
+      end = bad.at;
+      if (end == bytes_.size() || bad.incomplete) break;
+      end += bad.size;
+    }
+    std::string text;
+    append_repaired(text, std::string_view(bytes_).substr(0, end));
+    bytes_.erase(0, end);
+    return text;
+  }
+  // Other decoders look at neighbors: the text of the new ids is the difference of two texts.
+  ids_.push_back(id);
+  const std::vector<int32_t> old(ids_.begin(), ids_.begin() + int64_t(shown_));
+  const std::string before = data.text_of(old, options_), now = data.text_of(ids_, options_);
+  if (now.size() <= before.size() || now.ends_with("\xEF\xBF\xBD") || !now.starts_with(before))
+    return {};
+  ids_.erase(ids_.begin(), ids_.begin() + int64_t(shown_));
+  shown_ = ids_.size();
+  return now.substr(before.size());
+}
+
+std::string TextStream::finish() {
+  std::string text;
+  if (!bytes_.empty()) append_repaired(text, bytes_);
+  const std::vector<int32_t> old(ids_.begin(), ids_.begin() + int64_t(shown_));
+  if (shown_ < ids_.size()) {
+    const Compiled& data = *tokenizer_.data_;
+    const std::string before = data.text_of(old, options_), now = data.text_of(ids_, options_);
+    text += now.substr(std::min(before.size(), now.size()));
+  }
+  bytes_.clear();
+  ids_.clear();
+  shown_ = 0;
+  return text;
+}
+
+}  // namespace stretto::nn

@@ -1,0 +1,138 @@
+// Subword tokenizers of published models: text to ids and back.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace stretto::nn {
+
+/// Options of SubwordTokenizer::encode().
+struct EncodeOptions {
+  /// Adds the tokens around the text that the tokenizer's file defines, such as `<s>` or `[CLS]`.
+  bool add_special_tokens = true;
+  /// Finds special tokens that are written in the text, such as `<|im_end|>`. False for text of
+  /// users: it is then encoded as ordinary characters.
+  bool allow_special = true;
+};
+
+/// Options of SubwordTokenizer::decode().
+struct DecodeOptions {
+  bool skip_special_tokens = true;  ///< Leaves out tokens that are marked as special.
+};
+
+/// The vocabulary in the metadata of a GGUF file (keys tokenizer.ggml.…).
+struct GgufVocabulary {
+  std::string name;                  ///< The path, for errors.
+  std::string model;                 ///< tokenizer.ggml.model: gpt2, llama, bert or t5.
+  std::string pre;                   ///< tokenizer.ggml.pre: how gpt2 splits words.
+  std::vector<std::string> tokens;   ///< tokenizer.ggml.tokens.
+  std::vector<float> scores;         ///< tokenizer.ggml.scores, for llama and t5.
+  std::vector<int32_t> token_types;  ///< tokenizer.ggml.token_type; may be empty.
+  std::vector<std::string> merges;   ///< tokenizer.ggml.merges, for gpt2.
+  std::optional<int32_t> bos;        ///< tokenizer.ggml.bos_token_id.
+  std::optional<int32_t> eos;        ///< tokenizer.ggml.eos_token_id.
+  std::optional<int32_t> unk;        ///< tokenizer.ggml.unknown_token_id.
+  std::optional<int32_t> pad;        ///< tokenizer.ggml.padding_token_id.
+  std::optional<int32_t> sep;   ///< tokenizer.ggml.seperator_token_id (its spelling), for bert.
+  std::optional<int32_t> cls;   ///< tokenizer.ggml.cls_token_id, for bert.
+  std::optional<bool> add_bos;  ///< tokenizer.ggml.add_bos_token; default: true for llama.
+  std::optional<bool> add_eos;  ///< tokenizer.ggml.add_eos_token; default: true for t5.
+  std::optional<bool> add_space_prefix;  ///< tokenizer.ggml.add_space_prefix; default: true.
+  std::optional<bool> remove_extra_whitespaces;  ///< tokenizer.ggml.remove_extra_whitespaces.
+  std::string charsmap;                          ///< tokenizer.ggml.precompiled_charsmap.
+};
+
+namespace tokenizers {
+struct Definition;
+struct Compiled;
+}  // namespace tokenizers
+
+/// The tokenizer of a published model: byte-level BPE, SentencePiece's BPE and Unigram, or
+/// WordPiece. A handle: copies share the immutable data, and all members may be called by several
+/// threads.
+///
+///     const auto tokenizer = nn::SubwordTokenizer::load("SmolLM2-135M-Instruct");
+///     const std::vector<int32_t> ids = tokenizer.encode("Hello, world!");
+///
+/// Ids are equal to those of the Python packages tokenizers and sentencepiece. Components of a
+/// tokenizer.json that are not supported are refused by name.
+class SubwordTokenizer {
+ public:
+  /// Reads a tokenizer. `path` is a tokenizer.json, a SentencePiece model (*.model), or a directory
+  /// with one of: tokenizer.json; vocab.json and merges.txt (encoder.json and vocab.bpe); vocab.txt
+  /// (WordPiece); tokenizer.model, spiece.model, spm.model or one other *.model. In a directory,
+  /// tokenizer_config.json and special_tokens_map.json name the special tokens. Padding and
+  /// truncation in a file are ignored. Throws Error "[tokenizer] path: …" for a malformed file or
+  /// an unsupported component.
+  static SubwordTokenizer load(const std::string& path);
+  /// Returns the tokenizer of a GGUF file. Throws Error for an unknown model or pre-tokenizer.
+  static SubwordTokenizer from_gguf(const GgufVocabulary& vocabulary);
+  /// Returns the tokenizer of a definition, as the readers of files produce it.
+  explicit SubwordTokenizer(tokenizers::Definition definition);
+
+  /// Returns the ids of a text. Bytes that are not UTF-8 are read as U+FFFD, one for each
+  /// ill-formed sequence, as Python's errors="replace". Throws Error for a text of 2 GB or more.
+  std::vector<int32_t> encode(std::string_view text, EncodeOptions options = {}) const;
+  /// Returns the text of ids. Bytes that are not UTF-8 become U+FFFD. Ids without a token, which
+  /// models with padded embeddings can produce, are skipped. Throws Error for a negative id.
+  std::string decode(const std::vector<int32_t>& ids, DecodeOptions options = {}) const;
+  /// Returns the text of ids, as the other overload.
+  std::string decode(const std::vector<int64_t>& ids, DecodeOptions options = {}) const;
+
+  /// Returns the largest id + 1.
+  int64_t size() const;
+  /// Returns the text of a token as in the vocabulary; nothing if there is no token with this id.
+  std::optional<std::string> token(int64_t id) const;
+  /// Returns the id of a token; nothing if there is none.
+  std::optional<int32_t> id(std::string_view token) const;
+  /// True if the token is marked as special.
+  bool is_special(int64_t id) const;
+
+  /// Returns the id of the token at the beginning of a text, if one is defined.
+  std::optional<int32_t> bos() const;
+  /// Returns the id of the token at the end of a text, if one is defined.
+  std::optional<int32_t> eos() const;
+  /// Returns the id of the token for padding, if one is defined.
+  std::optional<int32_t> pad() const;
+  /// Returns the id of the token for unknown text, if one is defined.
+  std::optional<int32_t> unk() const;
+
+  /// Writes the tokenizer: a path that ends with .json is a tokenizer.json; any other path is a
+  /// directory, in which tokenizer.json and tokenizer_config.json are written. A SentencePiece
+  /// model is written as transformers converts it. Throws Error if a file cannot be written.
+  void save(const std::string& path) const;
+
+ private:
+  friend class TextStream;
+
+  std::shared_ptr<const tokenizers::Compiled> data_;
+};
+
+/// Decodes ids as they arrive; a character whose bytes are not complete is held back.
+///
+///     nn::TextStream stream(tokenizer);
+///     while (…) std::cout << stream.add(next_id()) << std::flush;
+///     std::cout << stream.finish();
+class TextStream {
+ public:
+  /// Starts a text.
+  explicit TextStream(SubwordTokenizer tokenizer, DecodeOptions options = {});
+  /// Adds an id and returns the text that is certain by now; may be empty. The concatenation of all
+  /// texts, with finish(), equals decode() of all ids if that text has no U+FFFD.
+  std::string add(int32_t id);
+  /// Returns the text that was held back, with U+FFFD for incomplete characters, and starts again.
+  std::string finish();
+
+ private:
+  SubwordTokenizer tokenizer_;
+  DecodeOptions options_;
+  std::string bytes_;         // of byte-level tokenizers: an incomplete character
+  std::vector<int32_t> ids_;  // of others: ids whose text is needed as context, and new ones
+  size_t shown_ = 0;          // the number of ids_ whose text was returned
+};
+
+}  // namespace stretto::nn

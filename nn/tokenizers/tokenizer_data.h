@@ -1,0 +1,74 @@
+// The compiled parts of a SubwordTokenizer.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "components/added_tokens.h"
+#include "components/decoder.h"
+#include "components/normalizer.h"
+#include "components/pre_tokenizer.h"
+#include "files/definition.h"
+#include "models/model.h"
+#include "models/word_cache.h"
+#include "subword_tokenizer.h"
+
+namespace stretto::nn::tokenizers {
+
+/// Everything of a tokenizer. Immutable, except for the pool of scratch memory.
+struct Compiled {
+  /// Memory of one call of encode() or decode(); reused by later calls.
+  struct Scratch {
+    MatchScratch match;
+    ModelScratch model;
+    WordCache cache;
+    std::vector<std::string> buffers;  // of the stages
+  };
+  /// Borrows a Scratch from the pool.
+  class Lease {
+   public:
+    explicit Lease(const Compiled& data);
+    ~Lease();
+    Lease(const Lease&) = delete;
+    Lease& operator=(const Lease&) = delete;
+    Scratch& operator*() const { return *scratch_; }
+
+   private:
+    const Compiled& data_;
+    std::unique_ptr<Scratch> scratch_;
+  };
+
+  explicit Compiled(Definition of);
+
+  /// Returns the text of a token; nothing if there is none.
+  std::optional<std::string_view> token(int64_t id) const;
+  std::optional<int32_t> id(std::string_view token) const;
+  std::string text_of(const std::vector<int32_t>& ids, DecodeOptions options) const;
+  std::string tokenizer_json() const;
+  std::string config_json() const;
+
+  Definition definition;  // without the tables of the model
+  std::unique_ptr<Normalizer> normalizer;
+  PreTokenizers pre_tokenizers;
+  std::unique_ptr<Model> model;
+  std::unique_ptr<Decoder> decoder;
+  Template around;
+  AddedTokens raw_tokens, normalized_tokens;  // by the text in which they are found
+  std::unordered_map<int32_t, size_t> added_by_id;
+  std::unordered_map<std::string, int32_t> added_by_text;
+  std::optional<int32_t> bos, eos, pad, unk;
+  int64_t size = 0;
+
+ private:
+  void add_tokens();
+  void check_ids() const;
+
+  mutable std::mutex mutex_;
+  mutable std::vector<std::unique_ptr<Scratch>> free_;
+};
+
+}  // namespace stretto::nn::tokenizers
