@@ -48,8 +48,17 @@ double normal_quantile(double p, double low, double high) {
 
 }  // namespace
 
-SkipInit::SkipInit() : before_(thread_state.skip_init) { thread_state.skip_init = true; }
-SkipInit::~SkipInit() { thread_state.skip_init = before_; }
+SkipInit::SkipInit(std::optional<DType> dtype)
+    : before_(thread_state.skip_init), dtype_before_(thread_state.parameter_dtype) {
+  check(!dtype || is_floating(*dtype), "SkipInit", "dtype ", dtype.value_or(f32),
+        "; must be floating");
+  thread_state.skip_init = true;
+  thread_state.parameter_dtype = dtype;
+}
+SkipInit::~SkipInit() {
+  thread_state.skip_init = before_;
+  thread_state.parameter_dtype = dtype_before_;
+}
 bool SkipInit::active() { return thread_state.skip_init; }
 
 void constant_(const Tensor& x, double value) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cmath>
+#include <optional>
 
 #include "../core/random.h"
 #include "../core/tensor.h"
@@ -15,8 +16,10 @@ namespace stretto::nn {
 /// module larger than the machine's memory can still be described and counted.
 class SkipInit {
  public:
-  /// Disables initialization.
-  SkipInit();
+  /// Disables initialization. With a floating dtype, new parameters of modules have this dtype, so
+  /// that a model for which f32 would not fit into memory can be constructed and then loaded; all of
+  /// their values are then undefined, also those of norms.
+  explicit SkipInit(std::optional<DType> dtype = {});
   /// Restores the previous setting.
   ~SkipInit();
   SkipInit(const SkipInit&) = delete;
@@ -26,6 +29,7 @@ class SkipInit {
 
  private:
   bool before_;
+  std::optional<DType> dtype_before_;
 };
 
 /// Returns the number of elements in all parameters of an M with these options:

@@ -63,6 +63,8 @@ Tensor Module::parameter(std::string name, const Tensor& value) {
   check(value.is_leaf(), "parameter", "\"", name,
         "\" must be a leaf, but is the result of a recorded op; detach() it first");
   Tensor handle = value;
+  if (const std::optional<DType> dtype = thread_state.parameter_dtype; dtype && value.defined())
+    handle = empty(value.shape(), {.dtype = *dtype, .device = value.device()});
   add("parameter", {.name = std::move(name), .tensor = handle.set_requires_grad()});
   add_owner(handle, *this, members_.back().name);
   return handle;

@@ -160,12 +160,17 @@ class Module {
 template <class M>
 class List : public Module {
  public:
-  /// Constructs n modules M(*this, index, options).
+  /// Constructs n modules M(*this, index, options). `options` may be a function that returns the
+  /// options of module i.
   template <class Options>
   List(Module& parent, std::string name, int64_t n, const Options& options)
       : Module(parent, std::move(name)) {
-    for (int64_t i = 0; i < n; ++i)
-      items_.push_back(std::make_unique<M>(*this, std::to_string(i), options));
+    for (int64_t i = 0; i < n; ++i) {
+      if constexpr (std::is_invocable_v<const Options&, int64_t>)
+        items_.push_back(std::make_unique<M>(*this, std::to_string(i), options(i)));
+      else
+        items_.push_back(std::make_unique<M>(*this, std::to_string(i), options));
+    }
   }
   /// Returns the number of modules.
   int64_t size() const { return int64_t(items_.size()); }

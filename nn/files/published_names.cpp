@@ -266,6 +266,35 @@ NameMap bloom_names(const LanguageModel::Options& options) {
   return map;
 }
 
+NameMap bert_names() {
+  const std::string input = "[bert.]embeddings.";
+  NameMap map;
+  map.rename(input + "word_embeddings.weight", "embedding.weight")
+      .rename(input + "position_embeddings.weight", "embedding.positions.table")
+      .rename(input + "token_type_embeddings.weight", "token_types.weight")
+      .drop(input + "position_ids")
+      .drop("cls.*");
+  const auto linear_or_norm = [&](const std::string& in_file, const std::string& in_model) {
+    for (const std::string kind : {"weight", "bias"})
+      map.rename(in_file + "." + kind, in_model + "." + kind);
+    map.rename(in_file + ".gamma", in_model + ".weight")  // files of TensorFlow
+        .rename(in_file + ".beta", in_model + ".bias");
+  };
+  linear_or_norm(input + "LayerNorm", "embedding.positions.norm");
+  linear_or_norm("[bert.]pooler.dense", "pooler");
+  const std::string layer = "[bert.]encoder.layer.{}.", in_model = "encoder.layers.{}.";
+  for (const auto& [in_file, name] : Names{{"attention.self.query", "self_attention.q"},
+                                           {"attention.self.key", "self_attention.k"},
+                                           {"attention.self.value", "self_attention.v"},
+                                           {"attention.output.dense", "self_attention.out"},
+                                           {"attention.output.LayerNorm", "norm1"},
+                                           {"intermediate.dense", "feed_forward.linear1"},
+                                           {"output.dense", "feed_forward.linear2"},
+                                           {"output.LayerNorm", "norm2"}})
+    linear_or_norm(layer + in_file, in_model + name);
+  return map;
+}
+
 NameMap gwinndr_names() {
   const std::string layer = "transformer.encoder.layers.{}.", in_model = "layers.{}.";
   const std::string attention = layer + "self_attn.",

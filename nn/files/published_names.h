@@ -9,6 +9,7 @@
 // NameMap::prefer() puts your own rules before it.
 #pragma once
 
+#include "../models/bert.h"
 #include "../models/language_model.h"
 #include "../models/sequence_to_sequence.h"
 #include "../models/transformer_xl.h"
@@ -66,6 +67,8 @@ NameMap gguf_llama_names(const LanguageModel::Options& options, GgufRows rows = 
 ///     to the file     x.reshape(n_heads, 2, D/2, …).transpose(1, 2)
 ///     to the model    x.reshape(n_heads, D/2, 2, …).transpose(1, 2)
 Conversion gguf_rotary_rows(int64_t n_heads);
+/// Returns the names of BERT, with or without the prefix "bert."; the weights of heads are dropped.
+NameMap bert_names();
 
 /// Returns the names of gwinndr's Music Transformer (PyTorch), for a model with gwinndr_options().
 NameMap gwinndr_names();

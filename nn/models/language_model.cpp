@@ -36,6 +36,12 @@ InputEmbedding::Options LanguageModel::input_options(const Options& o) {
           .drawn = false};
 }
 
+LayerOptions LanguageModel::options_of_layer(int64_t i) const {
+  LayerOptions layer = options.layer;
+  if (options.vary_layer) options.vary_layer(i, layer);
+  return layer;
+}
+
 LanguageModel::LanguageModel(Options o) : options(checked(std::move(o))) { make(); }
 
 LanguageModel::LanguageModel(Module& parent, std::string name, Options o)

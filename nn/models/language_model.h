@@ -12,6 +12,7 @@
 // Reference: tests/reference/published/bloom.cpp, bloom()
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -25,6 +26,9 @@ struct LanguageModelOptions {
   int64_t vocabulary = 0;   ///< Number of tokens.
   int64_t n_layers = 6;     ///< Number of layers.
   LayerOptions layer = {};  ///< Options of every layer; its dropout applies to the input too.
+  /// Changes the options of layer i, for models whose layers differ, for example in the window of
+  /// attention. By default all layers are equal.
+  std::function<void(int64_t i, LayerOptions&)> vary_layer = {};
   InputOptions input = {};  ///< Options of the token vectors and absolute positions.
 
   int64_t block = 0;  ///< > 0: local attention in blocks (AttentionMask::block).
@@ -79,13 +83,15 @@ class LanguageModel : public Module {
   /// Token vectors and absolute positions.
   InputEmbedding embedding{*this, "embedding", input_options(options)};
   /// The layers.
-  List<TransformerLayer> layers{*this, "layers", options.n_layers, options.layer};
+  List<TransformerLayer> layers{*this, "layers", options.n_layers,
+                                [this](int64_t i) { return options_of_layer(i); }};
   std::optional<Norm> norm;   ///< Norm after the last layer, with Options::final_norm.
   std::optional<Linear> out;  ///< Output projection, unless tied.
 
  private:
   void make();
   static InputEmbedding::Options input_options(const Options& options);
+  LayerOptions options_of_layer(int64_t i) const;
   void init_normal(double std);
   Tensor attended(const TransformerLayer& layer, const Tensor& x) const;
   AttentionMask visible() const { return {.causal = true, .block = options.block}; }

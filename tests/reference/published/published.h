@@ -77,7 +77,7 @@ Matrix attend(int64_t m, int64_t heads, const Matrix& v, int64_t groups,
 
 // ---------------------------------------------------------------------------- the architectures
 // The arguments after the tokens are sizes that the weights do not show. All return the logits
-// [L, vocabulary], except DeBERTa.
+// [L, vocabulary], except BERT and DeBERTa.
 
 /// Sizes of LLaMA, Mistral and Qwen3.
 struct LlamaSizes {
@@ -101,6 +101,10 @@ Matrix gpt_neox(const Weights& w, const Tokens& tokens, int64_t layers, int64_t 
 /// GPT-J (Wang & Komatsuzaki 2021).
 Matrix gptj(const Weights& w, const Tokens& tokens, int64_t layers, int64_t heads,
             int64_t rotary_dims);
+/// BERT (Devlin et al. 2019); `types` are the token types. Returns the last layer's output [L, D].
+Matrix bert(const Weights& w, const Tokens& tokens, const Tokens& types, int64_t layers,
+            int64_t heads);
+
 /// BLOOM (BigScience 2022).
 Matrix bloom(const Weights& w, const Tokens& tokens, int64_t layers, int64_t heads);
 

@@ -1,0 +1,75 @@
+#include "nn/models/bert.h"
+
+#include "ops/elementwise.h"
+#include "ops/view.h"
+
+namespace stretto::nn {
+namespace {
+
+Bert::Options checked(Bert::Options o) {
+  check(o.vocabulary >= 1 && o.max_length >= 1 && o.token_types >= 0 && o.n_layers >= 1 &&
+            o.layer.d_model >= 1,
+        "Bert", "sizes must be at least 1: vocabulary ", o.vocabulary, ", max_length ",
+        o.max_length, ", token_types ", o.token_types, " (at least 0), n_layers ", o.n_layers,
+        ", layer.d_model ", o.layer.d_model);
+  return o;
+}
+
+}  // namespace
+
+InputEmbedding::Options Bert::embedding_options(const Options& o) {
+  return {.vocabulary = o.vocabulary,
+          .d_model = o.layer.d_model,
+          .input = {.scale = false, .learned_length = o.max_length, .norm = true},
+          .dropout = o.layer.dropout,
+          .std = 0.02,
+          .norm = o.layer.norms()};
+}
+
+Bert::Bert(Options o) : options(checked(std::move(o))) { make(); }
+
+Bert::Bert(Module& parent, std::string name, Options o)
+    : Module(parent, std::move(name)), options(checked(std::move(o))) {
+  make();
+}
+
+void Bert::make() {
+  const int64_t d = options.layer.d_model;
+  if (options.token_types > 0)
+    token_types.emplace(*this, "token_types", Embedding::Options{options.token_types, d, 0.02});
+  if (options.pooler) pooler.emplace(*this, "pooler", Linear::Options{d, d});
+}
+
+std::string Bert::label() const { return str("Bert(", options.n_layers, " layers)"); }
+
+Tensor Bert::operator()(const TokenBatch& x, const Tensor& types) const {
+  check(x.tokens.dim() == 2 && x.tokens.size(1) <= options.max_length, "Bert", "tokens ", x.tokens,
+        "; must be [B, L] with L at most max_length ", options.max_length);
+  check(!types.defined() || token_types, "Bert", "got token types; this model has none");
+  const ForwardContext forward = begin_forward();
+  Tensor vectors = embedding.lookup(x.tokens);
+  if (types.defined()) {
+    vectors = vectors + (*token_types)(types);
+  } else if (token_types) {
+    vectors = vectors + token_types->weight.slice(0, 0, 1);  // type 0
+  }
+  return encoder(embedding.positions(vectors, forward), {.key_padding = x.padding}, forward);
+}
+
+Tensor Bert::pooled(const Tensor& output) const {
+  check(pooler.has_value(), "Bert", "pooled() needs Options::pooler");
+  return tanh((*pooler)(output.select(1, 0)));
+}
+
+Bert::Options bert_base(int64_t vocabulary) {
+  return {
+      .vocabulary = vocabulary,
+      .layer = {.d_model = 768,
+                .attention = {.n_heads = 12, .dropout = 0.1},
+                .feed_forward = {.d_hidden = 3072, .activation = Activation::gelu, .dropout = 0},
+                .norm = NormPlace::post,
+                .dropout = 0.1,
+                .norm_eps = 1e-12}};
+}
+
+}  // namespace stretto::nn

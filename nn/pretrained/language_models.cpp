@@ -1,0 +1,354 @@
+#include "nn/pretrained/language_models.h"
+
+#include <functional>
+
+#include "core/one_line.h"
+#include "nn/files/published_names.h"
+#include "nn/positions/relative_bias.h"
+#include "nn/positions/rotary.h"
+
+namespace stretto::nn::pretrained {
+namespace {
+
+// Returns the frequencies of RoPE for heads with d features. transformers 5 has them in
+// "rope_parameters", transformers 4 in "rope_theta", "rope_scaling" and `share_field`.
+RotaryOptions rotary_options(ConfigReader& c, int64_t d, const char* share_field, double share,
+                             double theta) {
+  theta = c.number("rope_theta", theta);
+  theta = c.number("rotary_emb_base", theta);
+  share = c.number(share_field, share);
+  std::optional<ConfigReader> given = c.object("rope_parameters");
+  std::optional<ConfigReader> scaling = c.object("rope_scaling");
+  if (!given) given = std::move(scaling);
+  RotaryOptions o{.dims = 0, .base = theta};
+  if (!given) {
+    o.dims = int64_t(double(d) * share) / 2 * 2;
+    return o;
+  }
+  ConfigReader& r = *given;
+  o.base = r.number("rope_theta", theta);
+  o.dims = int64_t(double(d) * r.number("partial_rotary_factor", share)) / 2 * 2;
+  const std::string type = r.text("rope_type", r.text("type", "default"));
+  r.ignore({"type"});
+  const int64_t trained = c.integer("max_position_embeddings", 2048);
+  const auto length = [&] {
+    return double(r.integer("original_max_position_embeddings", trained));
+  };
+  if (type == "linear") {
+    o.scale = r.number("factor");
+  } else if (type == "llama3") {
+    o.frequencies = llama3_frequencies({.dims = o.dims,
+                                        .base = o.base,
+                                        .factor = r.number("factor"),
+                                        .low_frequency_factor = r.number("low_freq_factor"),
+                                        .high_frequency_factor = r.number("high_freq_factor"),
+                                        .length = length()});
+  } else if (type == "yarn") {
+    const double factor = r.number("factor");
+    o.frequencies = yarn_frequencies({.dims = o.dims,
+                                      .base = o.base,
+                                      .factor = factor,
+                                      .length = length(),
+                                      .beta_fast = r.number("beta_fast", 32),
+                                      .beta_slow = r.number("beta_slow", 1),
+                                      .truncate = r.flag("truncate", true)});
+    o.attention_factor = r.number("attention_factor", yarn_attention_factor(factor));
+  } else if (type != "default") {
+    c.refuse(str("\"rope_type\" is ", in_quotes(type),
+                 "; supported are \"default\", \"linear\", \"llama3\", \"yarn\""));
+  }
+  r.finish();
+  return o;
+}
+
+// Returns the window of each layer: "layer_types" of transformers 5, or the rule of transformers 4
+// for layer i. 0: no window.
+std::vector<int64_t> windows(ConfigReader& c, int64_t n_layers,
+                             const std::function<bool(int64_t)>& slides) {
+  const int64_t window = c.integer("sliding_window", 0);
+  const std::vector<std::string> types = c.texts("layer_types");
+  if (!types.empty() && int64_t(types.size()) != n_layers)
+    c.refuse(str("\"layer_types\" has ", types.size(), " entries for ", n_layers, " layers"));
+  std::vector<int64_t> all;
+  for (int64_t i = 0; i < n_layers; ++i) {
+    bool sliding = slides(i);
+    if (!types.empty()) {
+      sliding = types[size_t(i)] == "sliding_attention";
+      if (!sliding && types[size_t(i)] != "full_attention")
+        c.refuse(str("\"layer_types\" has ", in_quotes(types[size_t(i)]),
+                     "; supported are \"full_attention\", \"sliding_attention\""));
+    }
+    if (sliding && window < 1) c.refuse(str("\"sliding_window\" is ", window));
+    all.push_back(sliding ? window : 0);
+  }
+  return all;
+}
+
+// Reads the fields that LLaMA and its descendants have in common.
+LanguageModelConfig llama_like(ConfigReader& c, double theta, bool bias) {
+  LanguageModelConfig m;
+  LanguageModel::Options& o = m.options;
+  o.vocabulary = c.size("vocab_size");
+  o.n_layers = c.size("num_hidden_layers", {}, 10'000);
+  o.input.scale = false;
+  o.tied = c.flag("tie_word_embeddings", false);
+  LayerOptions& layer = o.layer;
+  layer.d_model = c.size("hidden_size");
+  layer.norm_kind = NormKind::rms;
+  layer.norm_eps = c.number("rms_norm_eps", 1e-6);
+  MultiHeadAttention::Options& a = layer.attention;
+  a.n_heads = c.size("num_attention_heads");
+  a.n_kv_heads = c.size("num_key_value_heads", a.n_heads);
+  if (a.n_heads % a.n_kv_heads != 0)
+    c.refuse(str("\"num_key_value_heads\" is ", a.n_kv_heads, ", not a divisor of ", a.n_heads));
+  if (!c.has("head_dim") && layer.d_model % a.n_heads != 0)
+    c.refuse(str("\"hidden_size\" is ", layer.d_model, ", not a multiple of ", a.n_heads));
+  a.d_key = a.d_value = c.size("head_dim", layer.d_model / a.n_heads);
+  a.bias = c.flag("attention_bias", bias);
+  a.dropout = c.number("attention_dropout", 0);
+  layer.feed_forward = {.d_hidden = c.size("intermediate_size"),
+                        .activation = activation_of(c, c.text("hidden_act", "silu")),
+                        .bias = c.flag("mlp_bias", false),
+                        .gated = true};
+  m.max_length = c.integer("max_position_embeddings", 0);
+  a.position = rotary(rotary_options(c, a.d_key, "partial_rotary_factor", 1, theta));
+  m.names = llama_names(o);
+  c.ignore({"pretraining_tp", "is_llama_config", "transformers.js_config"});
+  c.require("rope_interleaved", false);
+  return m;
+}
+
+LanguageModelConfig llama_config(ConfigReader& c) { return llama_like(c, 10000, false); }
+
+void set_windows(LanguageModel::Options& o, const std::vector<int64_t>& windows) {
+  o.vary_layer = [windows](int64_t i, LayerOptions& layer) {
+    layer.attention.window = windows[size_t(i)];
+  };
+}
+
+LanguageModelConfig mistral_config(ConfigReader& c) {
+  LanguageModelConfig m = llama_like(c, 10000, false);
+  const bool sliding = c.has("sliding_window");
+  set_windows(m.options, windows(c, m.options.n_layers, [=](int64_t) { return sliding; }));
+  return m;
+}
+
+// Qwen2 slides over the layers from max_window_layers on, if at all.
+LanguageModelConfig qwen_config(ConfigReader& c, bool is_qwen3) {
+  LanguageModelConfig m = llama_like(c, 10000, false);
+  MultiHeadAttention::Options& a = m.options.layer.attention;
+  if (is_qwen3) {
+    a.qk_norm = Norm::Options{.eps = m.options.layer.norm_eps, .kind = NormKind::rms};
+  } else {
+    a.q_bias = a.k_bias = a.v_bias = true;
+    a.out_bias = false;
+  }
+  const bool sliding = c.flag("use_sliding_window", false);
+  const int64_t first = c.integer("max_window_layers", 28);
+  set_windows(m.options,
+              windows(c, m.options.n_layers, [=](int64_t i) { return sliding && i >= first; }));
+  return m;
+}
+
+// SmolLM3: some layers have no position ("no_rope_layers" has a 0).
+LanguageModelConfig smollm3_config(ConfigReader& c) {
+  LanguageModelConfig m = llama_like(c, 2'000'000, false);
+  const int64_t n = m.options.n_layers;
+  m.options.tied = c.flag("tie_word_embeddings", true);
+  m.names = llama_names(m.options);
+  const bool sliding = c.flag("use_sliding_window", false);
+  const std::vector<int64_t> window = windows(c, n, [=](int64_t) { return sliding; });
+  const int64_t interval = c.size("no_rope_layer_interval", 4);
+  std::vector<int64_t> rotated = c.integers("no_rope_layers");
+  if (rotated.empty())
+    for (int64_t i = 0; i < n; ++i) rotated.push_back((i + 1) % interval != 0);
+  if (int64_t(rotated.size()) != n)
+    c.refuse(str("\"no_rope_layers\" has ", rotated.size(), " entries for ", n, " layers"));
+  m.options.vary_layer = [window, rotated](int64_t i, LayerOptions& layer) {
+    layer.attention.window = window[size_t(i)];
+    if (rotated[size_t(i)] == 0) layer.attention.position = {};
+  };
+  return m;
+}
+
+// Reads the dropouts of a model whose configuration has one for embeddings and one for branches.
+void read_dropout(ConfigReader& c, LanguageModel::Options& o, const char* attention,
+                  const char* branches, const char* embeddings) {
+  o.layer.attention.dropout = c.number(attention, 0);
+  o.layer.dropout = c.number(branches, 0);
+  o.layer.feed_forward.dropout = 0;
+  if (embeddings && c.number(embeddings, o.layer.dropout) != o.layer.dropout)
+    c.refuse(str("\"", embeddings, "\" differs from \"", branches, "\"; both must be equal"));
+}
+
+// Reads the sizes under the names of GPT-2.
+LanguageModelConfig gpt_like(ConfigReader& c) {
+  LanguageModelConfig m;
+  LanguageModel::Options& o = m.options;
+  o.vocabulary = c.size("vocab_size");
+  o.n_layers = c.size("n_layer", {}, 10'000);
+  o.input.scale = false;
+  o.layer.d_model = c.size("n_embd");
+  o.layer.attention.n_heads = c.size("n_head");
+  o.layer.feed_forward = {
+      .d_hidden = c.size("n_inner", 4 * o.layer.d_model),
+      .activation = activation_of(c, c.text("activation_function", "gelu_new"))};
+  o.layer.norm_eps = c.number("layer_norm_epsilon", 1e-5);
+  m.max_length = c.size("n_positions", 1024);
+  read_dropout(c, o, "attn_pdrop", "resid_pdrop", "embd_pdrop");
+  c.ignore({"n_ctx", "summary_activation", "summary_first_dropout", "summary_proj_to_labels",
+            "summary_type", "summary_use_proj"});
+  return m;
+}
+
+LanguageModelConfig gpt2_config(ConfigReader& c) {
+  LanguageModelConfig m = gpt_like(c);
+  m.options.input.learned_length = m.max_length;
+  m.options.tied = c.flag("tie_word_embeddings", true);
+  if (!c.flag("scale_attn_weights", true)) m.options.layer.attention.scale = 1;
+  c.require("scale_attn_by_inverse_layer_idx", false);
+  c.require("add_cross_attention", false);
+  c.ignore({"reorder_and_upcast_attn"});  // another order of the same operations
+  m.names = gpt2_names(m.options);
+  return m;
+}
+
+LanguageModelConfig gptj_config(ConfigReader& c) {
+  LanguageModelConfig m = gpt_like(c);
+  LanguageModel::Options& o = m.options;
+  o.layer.attention.bias = false;
+  o.layer.attention.position =
+      rotary({.dims = c.size("rotary_dim", o.layer.d_model / o.layer.attention.n_heads),
+              .pairing = RotaryPairing::interleaved});
+  o.layer.residual = Residual::parallel_one_norm;
+  o.tied = c.flag("tie_word_embeddings", false);
+  o.output_bias = !o.tied;
+  c.ignore({"rotary", "scale_attn_weights"});
+  m.names = gptj_names(o);
+  return m;
+}
+
+LanguageModelConfig gpt_neox_config(ConfigReader& c) {
+  LanguageModelConfig m;
+  LanguageModel::Options& o = m.options;
+  o.vocabulary = c.size("vocab_size");
+  o.n_layers = c.size("num_hidden_layers", {}, 10'000);
+  o.input.scale = false;
+  o.tied = c.flag("tie_word_embeddings", false);
+  o.layer.d_model = c.size("hidden_size");
+  o.layer.attention.n_heads = c.size("num_attention_heads");
+  o.layer.attention.bias = c.flag("attention_bias", true);
+  o.layer.feed_forward = {.d_hidden = c.size("intermediate_size"),
+                          .activation = activation_of(c, c.text("hidden_act", "gelu"))};
+  o.layer.norm_eps = c.number("layer_norm_eps", 1e-5);
+  if (c.flag("use_parallel_residual", true)) o.layer.residual = Residual::parallel;
+  read_dropout(c, o, "attention_dropout", "hidden_dropout", nullptr);
+  c.ignore({"classifier_dropout", "is_decoder"});  // always causal
+  m.max_length = c.integer("max_position_embeddings", 2048);
+  o.layer.attention.position = rotary(
+      rotary_options(c, o.layer.d_model / o.layer.attention.n_heads, "rotary_pct", 0.25, 10000));
+  m.names = gpt_neox_names(o);
+  return m;
+}
+
+LanguageModelConfig bloom_config(ConfigReader& c) {
+  LanguageModelConfig m;
+  LanguageModel::Options& o = m.options;
+  o.vocabulary = c.size("vocab_size");
+  o.n_layers =
+      c.size("n_layer", c.has("num_hidden_layers") ? c.size("num_hidden_layers") : 2, 10'000);
+  o.layer.d_model = c.size("hidden_size", c.has("n_embed") ? c.size("n_embed") : 64);
+  o.layer.attention = {
+      .n_heads = c.size("n_head", c.has("num_attention_heads") ? c.size("num_attention_heads") : 8),
+      .position = alibi()};
+  o.layer.feed_forward = {.d_hidden = 4 * o.layer.d_model, .activation = Activation::gelu_tanh};
+  o.layer.norm_eps = c.number("layer_norm_epsilon", 1e-5);
+  o.input = {.scale = false, .norm = true};
+  o.tied = c.flag("tie_word_embeddings", true);
+  read_dropout(c, o, "attention_dropout", "hidden_dropout", nullptr);
+  c.require("apply_residual_connection_post_layernorm", false);
+  c.ignore({"pretraining_tp", "slow_but_exact", "offset_alibi", "seq_length", "skip_bias_add",
+            "skip_bias_add_qkv", "masked_softmax_fusion", "bias_dropout_fusion",
+            "attention_softmax_in_fp32", "unk_token_id"});
+  m.names = bloom_names(o);
+  return m;
+}
+
+using Make = std::function<LanguageModelConfig(ConfigReader&)>;
+
+const std::vector<std::pair<std::string, Make>>& makers() {
+  static const std::vector<std::pair<std::string, Make>> all{
+      {"llama", llama_config},
+      {"mistral", mistral_config},
+      {"qwen2", [](ConfigReader& c) { return qwen_config(c, false); }},
+      {"qwen3", [](ConfigReader& c) { return qwen_config(c, true); }},
+      {"smollm3", smollm3_config},
+      {"gpt2", gpt2_config},
+      {"gpt_neox", gpt_neox_config},
+      {"gptj", gptj_config},
+      {"bloom", bloom_config}};
+  return all;
+}
+
+}  // namespace
+
+std::vector<std::string> language_model_types() {
+  std::vector<std::string> names;
+  for (const auto& [name, make] : makers()) names.push_back(name);
+  return names;
+}
+
+LanguageModelConfig language_model_config(const std::string& model_type, ConfigReader& config) {
+  for (const auto& [name, make] : makers())
+    if (name == model_type) return make(config);
+  config.refuse(str("model type ", in_quotes(model_type), " is not a language model"));
+}
+
+Activation activation_of(const ConfigReader& config, const std::string& name) {
+  static const std::vector<std::pair<std::string, Activation>> all{
+      {"relu", Activation::relu},          {"gelu", Activation::gelu},
+      {"gelu_new", Activation::gelu_tanh}, {"gelu_pytorch_tanh", Activation::gelu_tanh},
+      {"silu", Activation::silu},          {"swish", Activation::silu}};
+  std::string names;
+  for (const auto& [known, activation] : all) {
+    if (known == name) return activation;
+    names += (names.empty() ? "" : ", ") + known;
+  }
+  config.refuse(str("activation ", in_quotes(name), " is not supported; supported are ", names));
+}
+
+void ignore_general_fields(ConfigReader& config) {
+  config.ignore({"_name_or_path",
+                 "architectures",
+                 "model_type",
+                 "transformers_version",
+                 "torch_dtype",
+                 "dtype",
+                 "use_cache",
+                 "id2label",
+                 "label2id",
+                 "return_dict",
+                 "output_attentions",
+                 "output_hidden_states",
+                 "problem_type",
+                 "initializer_range",
+                 "chunk_size_feed_forward",
+                 "gradient_checkpointing",
+                 "tokenizer_class",
+                 "task_specific_params",
+                 "bos_token_id",
+                 "eos_token_id",
+                 "pad_token_id",
+                 "sep_token_id",
+                 "cls_token_id",
+                 "decoder_start_token_id",
+                 "_attn_implementation",
+                 "_attn_implementation_autoset",
+                 "torchscript",
+                 "finetuning_task",
+                 "prefix",
+                 "name_or_path",
+                 "_commit_hash"});
+}
+
+}  // namespace stretto::nn::pretrained

@@ -1,0 +1,28 @@
+// Decoder-only models by the fields of their config.json; for nn/pretrained/pretrained.cpp.
+#pragma once
+
+#include "../files/name_map.h"
+#include "../models/language_model.h"
+#include "config_reader.h"
+
+namespace stretto::nn::pretrained {
+
+/// What a config.json determines of a decoder-only model.
+struct LanguageModelConfig {
+  LanguageModel::Options options;  ///< Options of the model.
+  NameMap names;                   ///< Names of its weights in the file.
+  int64_t max_length = 0;          ///< Trained length; 0: not limited by the configuration.
+};
+
+/// Returns the model types of language_model_config(), as in the field "model_type".
+std::vector<std::string> language_model_types();
+/// Reads all fields that determine the model. Throws for a type that is not in
+/// language_model_types() and for values that are not supported.
+LanguageModelConfig language_model_config(const std::string& model_type, ConfigReader& config);
+
+/// Returns an activation by its name in transformers, "gelu_new".
+Activation activation_of(const ConfigReader& config, const std::string& name);
+/// Declares the fields of all models that do not affect results.
+void ignore_general_fields(ConfigReader& config);
+
+}  // namespace stretto::nn::pretrained
