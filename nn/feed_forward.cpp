@@ -42,6 +42,8 @@ void FeedForward::make() {
 
 Tensor FeedForward::operator()(const Tensor& x, const ForwardContext& forward) const {
   if (up) return linear2(dropout(activate(linear1(x), options.activation) * (*up)(x), forward));
+  if (linear1.lora() || linear2.lora())
+    return linear2(dropout(activate(linear1(x), options.activation), forward));
   return feed_forward(x, linear1.weight, linear1.bias, linear2.weight, linear2.bias,
                       options.activation, dropout.training() ? dropout.options.p : 0);
 }

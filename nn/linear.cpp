@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "nn/init.h"
+#include "ops/elementwise.h"
 #include "ops/matmul.h"
 
 namespace stretto::nn {
@@ -15,6 +16,26 @@ const Linear::Options& checked(const Linear::Options& o) {
 }
 
 }  // namespace
+
+LoraAdapter::LoraAdapter(Module& parent, std::string name, Options o)
+    : Module(parent, std::move(name)), options(o) {
+  check(o.rank >= 1 && o.in >= 1 && o.out >= 1, "LoraAdapter", "sizes in = ", o.in,
+        ", out = ", o.out, ", rank = ", o.rank, "; must be at least 1");
+  check(std::isfinite(o.scale), "LoraAdapter", "scale ", o.scale, "; must be finite");
+  const double bound = 1 / std::sqrt(double(o.in));
+  uniform_(a, -bound, bound);
+  constant_(b, 0);
+}
+
+Tensor LoraAdapter::operator()(const Tensor& x) const {
+  return linear(linear(dropout(x), a), b) * options.scale;
+}
+
+Tensor LoraAdapter::delta() const { return matmul(b, a) * options.scale; }
+
+std::string LoraAdapter::label() const {
+  return str("LoraAdapter(", options.in, " → ", options.rank, " → ", options.out, ")");
+}
 
 Linear::Linear(Options o) : options(checked(o)) { reset_parameters(); }
 
@@ -29,7 +50,24 @@ void Linear::reset_parameters() {
   if (options.bias) uniform_(bias, -bound, bound);
 }
 
-Tensor Linear::operator()(const Tensor& x) const { return linear(x, weight, bias); }
+Tensor Linear::operator()(const Tensor& x) const {
+  const Tensor y = linear(x, weight, bias);
+  return lora_ ? y + (*lora_)(x) : y;
+}
+
+void Linear::set_lora(LoraAdapter::Options lora) {
+  lora.in = options.in;
+  lora.out = options.out;
+  lora_.reset();
+  lora_ = std::make_unique<LoraAdapter>(*this, "lora", lora);
+  lora_->to(weight.dtype()).to(weight.device());
+  lora_->train(training());
+}
+
+void Linear::copy_settings(const Module& from) {
+  lora_.reset();
+  if (const LoraAdapter* other = static_cast<const Linear&>(from).lora()) set_lora(other->options);
+}
 
 std::string Linear::label() const {
   return str("Linear(", options.in, " → ", options.out, options.bias ? ")" : ", no bias)");

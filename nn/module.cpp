@@ -285,10 +285,6 @@ void copy_state(const Module& from, Module& to) {
 
 void clone_state(const Module& from, Module& to) {
   NoGrad guard;
-  for (auto& [source, destination] : Module::pairs(from, to)) {
-    destination.set_data(source.detach().clone());
-    destination.set_requires_grad(source.requires_grad());
-  }
   auto copy_modes = [](auto&& self, const Module& a, Module& b) -> void {
     b.training_ = a.training_;
     if (typeid(a) == typeid(b)) b.copy_settings(a);
@@ -296,7 +292,11 @@ void clone_state(const Module& from, Module& to) {
     for (size_t i = 0; i < std::min(from_children.size(), to_children.size()); ++i)
       self(self, *from_children[i].second, *to_children[i].second);
   };
-  copy_modes(copy_modes, from, to);
+  copy_modes(copy_modes, from, to);  // first, since settings may add children
+  for (auto& [source, destination] : Module::pairs(from, to)) {
+    destination.set_data(source.detach().clone());
+    destination.set_requires_grad(source.requires_grad());
+  }
 }
 
 }  // namespace stretto::nn

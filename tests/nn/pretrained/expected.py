@@ -1,5 +1,5 @@
 """Writes small random models of each supported architecture, as transformers saves them, with the outputs of
-transformers:  python expected.py FOLDER      (needs torch, transformers, safetensors)
+transformers:  python expected.py FOLDER      (needs torch, transformers, safetensors, peft)
 
 The test "load_pretrained computes what transformers computes" reads FOLDER, by default build/pretrained.
 """
@@ -62,6 +62,22 @@ def randomize(model):
             p.copy_(around + 0.1 * torch.randn_like(p) if p.dim() == 1 else 0.2 * torch.randn_like(p))
 
 
+def write_adapter(folder):
+    """A LoRA adapter of PEFT for the model "llama", with the outputs."""
+    import peft
+    model = t.LlamaForCausalLM.from_pretrained(folder / "llama").eval()
+    adapted = peft.get_peft_model(model, peft.LoraConfig(r=4, lora_alpha=10, target_modules=["q_proj", "down_proj"]))
+    torch.manual_seed(5)
+    for name, p in adapted.named_parameters():
+        if "lora_" in name:
+            p.data = 0.2 * torch.randn_like(p)
+    adapted.save_pretrained(folder / "llama-peft")
+    tokens = torch.randint(0, VOCABULARY, (2, 20))
+    with torch.no_grad():
+        output = adapted.double()(input_ids=tokens).logits
+    save_file({"tokens": tokens, "output": output}, folder / "llama-peft" / "expected.safetensors")
+
+
 def main(folder):
     for name, (cls, config) in MODELS.items():
         torch.manual_seed(len(name))
@@ -85,6 +101,7 @@ def main(folder):
                 expected["output"] = model(input_ids=tokens).logits
         save_file({k: v.contiguous() for k, v in expected.items()}, out / "expected.safetensors")
         print(name)
+    write_adapter(folder)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,235 @@
+#include "nn/pretrained/lora.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "autograd/tape.h"
+#include "core/atomic_file.h"
+#include "core/input_file.h"
+#include "core/one_line.h"
+#include "nn/files/safetensors.h"
+#include "nn/linear.h"
+#include "nn/pretrained/config_reader.h"
+#include "ops/elementwise.h"
+#include "ops/matmul.h"
+
+namespace stretto::nn {
+namespace {
+
+constexpr const char* peft_prefix = "base_model.model.";
+
+struct NamedLinear {
+  std::string name;
+  Linear* linear;
+};
+
+std::vector<NamedLinear> linears_of(const Module& model) {
+  std::vector<NamedLinear> found;
+  const std::function<void(const Module&, const std::string&)> visit =
+      [&](const Module& module, const std::string& prefix) {
+        for (const auto& [name, child] : module.children()) {
+          if (auto* linear = dynamic_cast<Linear*>(child)) found.push_back({prefix + name, linear});
+          visit(*child, prefix + name + ".");
+        }
+      };
+  visit(model, "");
+  return found;
+}
+
+// True if the target is the whole name or its end after a dot.
+bool is_target(const std::string& name, const std::string& target) {
+  return name == target || name.ends_with("." + target);
+}
+
+// Returns the name in the file of the layer with this weight: "model.layers.0.self_attn.q_proj".
+std::string name_in_file(const NameMap& names, const NamedLinear& layer) {
+  const std::vector<NamedTensor> saved =
+      names.backwards({{layer.name + ".weight", layer.linear->weight.detach()}});
+  const std::string ending = ".weight";
+  check(saved.size() == 1 && saved[0].name.ends_with(ending), "save_lora", layer.name,
+        ": its weight is not one tensor of the file");
+  return saved[0].name.substr(0, saved[0].name.size() - ending.size());
+}
+
+std::string in_folder(const std::string& folder, const char* file) {
+  return (std::filesystem::path(folder) / file).string();
+}
+
+// The adapters of a file, by the name of their layer in the file.
+struct Adapter {
+  Tensor a, b;
+};
+std::map<std::string, Adapter> read_adapters(const std::string& path) {
+  std::map<std::string, Adapter> found;
+  for (const auto& [full, tensor] : load_safetensors(path).tensors) {
+    std::string name = full;
+    if (name.starts_with(peft_prefix)) name.erase(0, std::string(peft_prefix).size());
+    const bool is_a = name.ends_with(".lora_A.weight"), is_b = name.ends_with(".lora_B.weight");
+    check(is_a || is_b, "load_lora", one_line(path), ": the tensor ", in_quotes(full),
+          " is not supported; supported are …lora_A.weight and …lora_B.weight");
+    name.erase(name.size() - std::string(".lora_A.weight").size());
+    (is_a ? found[name].a : found[name].b) = tensor;
+  }
+  check(!found.empty(), "load_lora", one_line(path), ": has no adapters");
+  return found;
+}
+
+// Reads adapter_config.json. `rank` is 0 if the ranks of the tensors decide.
+LoraAdapter::Options read_config(const std::string& path) {
+  const InputFile file("load_lora", path);
+  constexpr int64_t most = 1 << 20;
+  check(file.size() <= most, "load_lora", one_line(path), ": ", file.size(), " bytes; at most ",
+        most, " allowed");
+  std::string text(size_t(file.size()), '\0');
+  file.read(text.data(), file.size(), 0);
+  pretrained::ConfigReader c(path, text);
+  c.require("peft_type", "LORA");
+  c.require("bias", "none");
+  for (const char* name : {"use_dora", "use_qalora", "lora_bias"}) c.require(name, false);
+  for (const char* name : {"alpha_pattern", "rank_pattern"})
+    if (const auto pattern = c.object(name)) pattern->finish();
+  LoraAdapter::Options o{.rank = c.size("r"), .dropout = c.number("lora_dropout", 0)};
+  const double alpha = c.number("lora_alpha", 8);
+  o.scale = alpha / (c.flag("use_rslora", false) ? std::sqrt(double(o.rank)) : double(o.rank));
+  c.ignore({"auto_mapping", "base_model_name_or_path", "ensure_weight_tying", "exclude_modules",
+            "fan_in_fan_out", "inference_mode", "init_lora_weights", "layers_pattern",
+            "layers_to_transform", "loftq_config", "megatron_core", "peft_version",
+            "qalora_group_size", "revision", "target_modules", "task_type"});
+  c.finish();
+  return o;
+}
+
+}  // namespace
+
+std::vector<std::string> add_lora(Module& model, const LoraOptions& o) {
+  check(o.rank >= 1, "add_lora", "rank ", o.rank, "; must be at least 1");
+  const std::vector<NamedLinear> linears = linears_of(model);
+  std::set<std::string> unused(o.targets.begin(), o.targets.end());
+  std::vector<NamedLinear> chosen;
+  for (const NamedLinear& layer : linears) {
+    bool any = false;
+    for (const std::string& target : o.targets)
+      if (is_target(layer.name, target)) {
+        any = true;
+        unused.erase(target);
+      }
+    if (any) chosen.push_back(layer);
+  }
+  check(unused.empty() && !chosen.empty(), "add_lora", "no Linear is named ",
+        unused.empty() ? "…" : in_quotes(*unused.begin()), "; the model has ",
+        linears.empty() ? "none" : "for example " + in_quotes(linears[0].name));
+  model.freeze();
+  std::vector<std::string> names;
+  for (const auto& [name, linear] : chosen) {
+    linear->set_lora({.rank = o.rank, .scale = o.alpha / double(o.rank), .dropout = o.dropout});
+    names.push_back(name);
+  }
+  return names;
+}
+
+void merge_lora(Module& model) {
+  const NoGrad guard;
+  for (const auto& [name, linear] : linears_of(model)) {
+    if (!linear->lora()) continue;
+    const Tensor weight = linear->weight.detach();
+    const DType wide = weight.dtype() == bf16 ? f32 : weight.dtype();
+    const Tensor delta =
+        matmul(linear->lora()->b.detach().to(wide), linear->lora()->a.detach().to(wide));
+    weight.copy_(weight.to(wide) + delta * linear->lora()->options.scale);
+    linear->remove_lora();
+  }
+}
+
+std::vector<NamedTensor> lora_parameters(const Module& model) {
+  std::vector<NamedTensor> all;
+  for (const auto& [name, linear] : linears_of(model))
+    if (const LoraAdapter* lora = linear->lora()) {
+      all.push_back({name + ".lora.a", lora->a});
+      all.push_back({name + ".lora.b", lora->b});
+    }
+  return all;
+}
+
+void save_lora(const std::string& folder, const Module& model, const NameMap& names,
+               const std::string& base_model) {
+  std::vector<NamedTensor> tensors;
+  std::set<std::string> targets;
+  const LoraAdapter* first = nullptr;
+  for (const NamedLinear& layer : linears_of(model)) {
+    const LoraAdapter* lora = layer.linear->lora();
+    if (!lora) continue;
+    if (!first) first = lora;
+    check(lora->options.rank == first->options.rank && lora->options.scale == first->options.scale,
+          "save_lora", layer.name, ": all adapters must have the same rank and scale");
+    const std::string name = name_in_file(names, layer);
+    targets.insert(name.substr(name.rfind('.') + 1));
+    tensors.push_back({peft_prefix + name + ".lora_A.weight", lora->a.detach()});
+    tensors.push_back({peft_prefix + name + ".lora_B.weight", lora->b.detach()});
+  }
+  check(first != nullptr, "save_lora", "the model has no adapters; see add_lora()");
+  const nlohmann::ordered_json config{
+      {"peft_type", "LORA"},
+      {"task_type", "CAUSAL_LM"},
+      {"base_model_name_or_path", base_model},
+      {"r", first->options.rank},
+      {"lora_alpha", first->options.scale * double(first->options.rank)},
+      {"lora_dropout", first->options.dropout},
+      {"target_modules", std::vector<std::string>(targets.begin(), targets.end())},
+      {"bias", "none"},
+      {"fan_in_fan_out", false},
+      {"inference_mode", true}};
+  std::filesystem::create_directories(folder);
+  save_safetensors(in_folder(folder, "adapter_model.safetensors"), tensors, {{"format", "pt"}});
+  const std::string text = config.dump(2) + "\n";
+  AtomicFile file(in_folder(folder, "adapter_config.json"));
+  file.write(text.data(), int64_t(text.size()));
+  file.commit();
+}
+
+std::vector<std::string> load_lora(const std::string& folder, Module& model, const NameMap& names) {
+  const LoraAdapter::Options options = read_config(in_folder(folder, "adapter_config.json"));
+  const std::string path = in_folder(folder, "adapter_model.safetensors");
+  std::map<std::string, Linear*> linears;
+  for (const auto& [name, linear] : linears_of(model)) linears[name] = linear;
+  struct Match {
+    std::string name;
+    Linear* linear;
+    Adapter adapter;
+  };
+  std::vector<Match> matches;
+  for (const auto& [in_file, adapter] : read_adapters(path)) {
+    const std::vector<std::string> targets = names.targets(in_file + ".weight");
+    const std::string name =
+        targets.size() == 1 && targets[0].ends_with(".weight")
+            ? targets[0].substr(0, targets[0].size() - std::string(".weight").size())
+            : "";
+    const auto layer = linears.find(name);
+    check(layer != linears.end(), "load_lora", one_line(path), ": ", in_quotes(in_file),
+          " is not one Linear of the model");
+    const LinearOptions& o = layer->second->options;
+    const Shape a{options.rank, o.in}, b{o.out, options.rank};
+    check(adapter.a.defined() && adapter.b.defined() && adapter.a.shape() == a &&
+              adapter.b.shape() == b && is_floating(adapter.a.dtype()) &&
+              is_floating(adapter.b.dtype()),
+          "load_lora", one_line(path), ": ", in_quotes(in_file), " has lora_A ", adapter.a,
+          " and lora_B ", adapter.b, "; expected ", a, " and ", b);
+    matches.push_back({name, layer->second, adapter});
+  }
+  const NoGrad guard;
+  model.freeze();
+  std::vector<std::string> loaded;
+  for (const Match& m : matches) {
+    m.linear->set_lora(options);
+    m.linear->lora()->a.detach().copy_(m.adapter.a);
+    m.linear->lora()->b.detach().copy_(m.adapter.b);
+    loaded.push_back(m.name);
+  }
+  return loaded;
+}
+
+}  // namespace stretto::nn

@@ -1,0 +1,164 @@
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "stretto.h"
+#include "tests/support/catch.h"
+#include "tests/support/compare.h"
+#include "tests/support/temp_dir.h"
+
+using namespace stretto;
+using testing::same_bits;
+using testing::worst_error;
+
+namespace {
+
+nn::LanguageModel::Options options() {
+  nn::LanguageModel::Options o = nn::llama(11);
+  o.n_layers = 2;
+  o.layer.d_model = 16;
+  o.layer.attention.n_heads = 4;
+  o.layer.attention.n_kv_heads = 2;
+  o.layer.feed_forward.d_hidden = 24;
+  o.init_std = 0.2;
+  return o;
+}
+
+const Tensor& tokens() {
+  static const Tensor x = tensor(std::vector<int64_t>{3, 1, 4, 1, 5, 9, 2, 6}, {1, 8});
+  return x;
+}
+
+// Gives the adapters values that change the outputs.
+void randomize(const nn::Module& model) {
+  const NoGrad guard;
+  for (const nn::NamedTensor& n : nn::lora_parameters(model)) nn::normal_(n.tensor, 0, 0.3);
+}
+
+}  // namespace
+
+TEST_CASE("LoRA trains the adapters only and starts from the unchanged model", "[lora]") {
+  nn::LanguageModel model(options());
+  model.to(f64);
+  const Tensor before = model(tokens()).detach();
+  const std::vector<std::string> names = nn::add_lora(model, {.rank = 3, .targets = {"q", "up"}});
+  CHECK(names == std::vector<std::string>{"layers.0.self_attention.q", "layers.0.feed_forward.up",
+                                          "layers.1.self_attention.q", "layers.1.feed_forward.up"});
+  CHECK(same_bits(model(tokens()), before));
+  int64_t trained = 0;
+  for (const nn::NamedTensor& n : model.named_parameters()) {
+    CHECK(n.tensor.requires_grad() == (n.name.find(".lora.") != std::string::npos));
+    CHECK(n.tensor.dtype() == f64);
+    if (n.tensor.requires_grad()) trained += n.tensor.numel();
+  }
+  CHECK(trained == 2 * (3 * (16 + 16) + 3 * (16 + 24)));
+
+  randomize(model);
+  nn::gradcheck(model, [&] { return mean(square(model(tokens()))); });
+
+  SECTION("a step changes nothing else") {
+    nn::AdamW optimizer(model.parameters(), {.lr = 0.1});
+    std::map<std::string, Tensor> old;
+    for (const nn::NamedTensor& n : model.named_parameters())
+      old[n.name] = n.tensor.detach().clone();
+    mean(square(model(tokens()))).backward();
+    optimizer.step();
+    for (const nn::NamedTensor& n : model.named_parameters())
+      CHECK(same_bits(n.tensor.detach(), old[n.name]) ==
+            (n.name.find(".lora.") == std::string::npos));
+  }
+  SECTION("merging gives the same outputs without adapters") {
+    const Tensor adapted = model(tokens()).detach();
+    CHECK(worst_error(adapted, before) > 1e-3);
+    nn::merge_lora(model);
+    CHECK(worst_error(model(tokens()), adapted) < 1e-12);
+    CHECK(nn::lora_parameters(model).empty());
+    CHECK(model.named_parameters().size() ==
+          nn::LanguageModel(options()).named_parameters().size());
+  }
+  SECTION("a clone has the adapters, with their values") {
+    const auto copy = nn::clone(model);
+    CHECK(same_bits((*copy)(tokens()), model(tokens())));
+    CHECK(nn::lora_parameters(*copy).size() == 8);
+  }
+}
+
+TEST_CASE("LoRA on a feed-forward network without gate changes its output", "[lora]") {
+  nn::FeedForward network({.d_model = 6, .d_hidden = 10});
+  network.to(f64);
+  const Tensor x = randn({2, 6}, {.dtype = f64});
+  nn::add_lora(network, {.rank = 2, .targets = {"linear1", "linear2"}});
+  randomize(network);
+  const auto weight = [](const nn::Linear& l) { return l.weight + l.lora()->delta(); };
+  const Tensor hidden = relu(linear(x, weight(network.linear1), network.linear1.bias));
+  CHECK(worst_error(network(x), linear(hidden, weight(network.linear2), network.linear2.bias)) <
+        1e-12);
+}
+
+TEST_CASE("adapters are saved in PEFT's format and loaded again", "[lora]") {
+  nn::LanguageModel model(options()), other(options());
+  nn::copy_state(model, other);
+  nn::add_lora(model, {.rank = 3, .alpha = 7});
+  randomize(model);
+  const nn::NameMap names = nn::llama_names(model.options);
+  const testing::TempDir dir;
+  nn::save_lora(dir.file("adapter"), model, names, "base");
+  const nn::Safetensors file = nn::load_safetensors(dir.file("adapter/adapter_model.safetensors"));
+  CHECK(file["base_model.model.model.layers.1.self_attn.v_proj.lora_B.weight"].shape() ==
+        Shape{8, 3});
+  nn::load_lora(dir.file("adapter"), other, names);
+  CHECK(same_bits(model(tokens()), other(tokens())));
+}
+
+TEST_CASE("adapters that PEFT has written give its outputs, and back", "[lora]") {
+  const char* set = std::getenv("STRETTO_PRETRAINED");
+  const std::string folder = set ? set : "build/pretrained";
+  if (!std::filesystem::exists(folder + "/llama-peft"))
+    STRETTO_SKIP("no adapters of tests/nn/pretrained/expected.py in " + folder);
+  const nn::Pretrained p = nn::load_pretrained(folder + "/llama", {.dtype = f64});
+  const nn::Safetensors expected =
+      nn::load_safetensors(folder + "/llama-peft/expected.safetensors");
+  nn::LanguageModel& model = p.language_model();
+  const nn::NameMap names = nn::llama_names(model.options);
+  nn::load_lora(folder + "/llama-peft", model, names);
+  const NoGrad guard;
+  CHECK(worst_error(model(expected["tokens"]), expected["output"]) < 2e-5);
+}
+
+TEST_CASE("LoRA names what does not fit", "[lora]") {
+  nn::LanguageModel model(options());
+  const nn::NameMap names = nn::llama_names(model.options);
+  CHECK_THROWS_WITH(nn::add_lora(model, {.targets = {"q", "q_proj"}}),
+                    Containing("no Linear is named \"q_proj\"; the model has for example"));
+  CHECK_THROWS_WITH(nn::add_lora(model, {.rank = 0}), Containing("rank 0"));
+  for (const nn::NamedTensor& n : model.named_parameters()) CHECK(n.tensor.requires_grad());
+  const testing::TempDir dir;
+  CHECK_THROWS_WITH(nn::save_lora(dir.file("x"), model, names), Containing("has no adapters"));
+  CHECK_FALSE(std::filesystem::exists(dir.file("x")));
+
+  nn::add_lora(model, {.rank = 3});
+  nn::save_lora(dir.file("a"), model, names);
+  const std::string path = dir.file("a/adapter_config.json");
+  std::string config((std::istreambuf_iterator<char>(std::ifstream(path).rdbuf())), {});
+  const auto error = [&](const std::string& from, const std::string& to) {
+    std::string changed = config;
+    changed.replace(changed.find(from), from.size(), to);
+    std::ofstream(path) << changed;
+    nn::LanguageModel fresh(options());
+    try {
+      nn::load_lora(dir.file("a"), fresh, names);
+    } catch (const Error& e) {
+      for (const nn::NamedTensor& n : fresh.named_parameters()) CHECK(n.tensor.requires_grad());
+      return std::string(e.what());
+    }
+    return std::string("no error");
+  };
+  CHECK(error("3", "3") == "no error");
+  CHECK_THAT(error("\"r\": 3", "\"r\": 4"), Containing("expected [4, 16] and [16, 4]"));
+  CHECK_THAT(error("\"r\": 3", "\"r\": 3, \"use_dora\": true"),
+             Containing("\"use_dora\" is true; supported is false"));
+  CHECK_THAT(error("\"r\": 3", "\"r\": 3, \"rank_pattern\": {\"q\": 2}"),
+             Containing("not supported for this model: \"q\" = 2"));
+  CHECK_THAT(error("LORA", "LOHA"), Containing("\"peft_type\" is \"LOHA\""));
+  CHECK_THAT(error("LORA", "LORA\", \"new\": \"x"), Containing("\"new\" = \"x\""));
+}
