@@ -57,6 +57,7 @@
 #include "nn/models/input_embedding.h"
 #include "nn/models/language_model.h"
 #include "nn/models/registry.h"
+#include "nn/models/sampling.h"
 #include "nn/models/sequence_to_sequence.h"
 #include "nn/models/transformer_xl.h"
 #include "nn/models/transformer_xl_layer.h"

@@ -105,7 +105,7 @@ int main(int argc, char** argv) {
     const nn::Hypothesis best = nn::beam_search(
         [&](const Tensor& tokens) { return model.decode(tokens.to(device), context, {}, &cache); },
         [&](const Tensor& rows) { cache.reorder(rows.to(device)); }, {begin},
-        {.beam = 4, .length_penalty = 0.6, .max_tokens = 12, .end_token = end})[0];
+        {.beam = 4, .length_penalty = 0.6, .max_tokens = 12, .end_tokens = {end}})[0];
     const std::string said = target.decode(best.tokens);
     right += target.encode(said) == target.encode(french(n));
     if (++asked % 15 == 0) std::printf("%s: %s\n", english(n).c_str(), said.c_str());

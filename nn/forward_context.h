@@ -17,6 +17,7 @@
 #include <any>
 #include <map>
 #include <memory>
+#include <vector>
 
 #include "../core/tensor.h"
 
@@ -47,6 +48,11 @@ struct ForwardContext {
   /// the backward pass.
   ProcessGroup* sequence_group = nullptr;
   int64_t first_position = 0;  ///< Position of the first row in the whole sequence.
+  /// Left padding, for sequences of unequal length in one batch: the number of positions at the
+  /// start of each sequence that are ignored; empty: none. first_position counts them, but token i
+  /// after the padding has the position i of absolute encodings. Self-attention and
+  /// AbsolutePosition support it.
+  std::vector<int64_t> padding = {};
   /// A table of positions that the model computes once for all layers; its meaning depends on
   /// the encoding (RelativeSinusoid).
   Tensor shared_table = {};

@@ -70,7 +70,7 @@ Chorale continue_chorale(nn::LanguageModel& model, const Chorale& opening, int64
   const std::vector<int64_t> drawn = nn::generate(
       [&](const Tensor& next) { return model(next.to(model.device()), &cache); }, prompt,
       {.max_tokens = 4 * steps,
-       .end_token = end_token,
+       .end_tokens = {end_token},
        .seed = seed,
        .sampling = {.temperature = temperature, .top_p = top_p, .forbidden = {start_token}}},
       [](int64_t) {

@@ -55,7 +55,7 @@ Groove continue_groove(nn::LanguageModel& model, const Groove& prompt,
   const std::vector<int64_t> drawn =
       nn::generate(allowed, seen,
                    {.max_tokens = options.tokens,
-                    .end_token = groove_end,
+                    .end_tokens = {groove_end},
                     .seed = options.seed,
                     .sampling = {.temperature = options.temperature}});
   tokens.insert(tokens.end(), drawn.begin(), drawn.end());

@@ -33,7 +33,7 @@ std::vector<int> write_piano(nn::LanguageModel& model, const PianoTokens& tokens
   nn::generate(
       logits, std::vector<int64_t>(piece.begin(), piece.end()),
       {.max_tokens = o.tokens,
-       .end_token = tokens.end,
+       .end_tokens = {tokens.end},
        .seed = o.seed,
        .sampling = {.temperature = o.temperature, .top_p = o.top_p, .forbidden = {tokens.pad}}},
       [&](int64_t token) {

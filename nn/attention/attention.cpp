@@ -6,6 +6,7 @@
 
 #include "autograd/recompute.h"
 #include "core/all_or_nothing.h"
+#include "nn/attention/left_padding.h"
 #include "nn/distributed/sequence.h"
 
 namespace stretto::nn {
@@ -185,24 +186,19 @@ void MultiHeadAttention::check_limit(const KeyValueCache& cache) const {
         " positions cannot be used with a recurrent state, whose size is constant; use limit 0");
 }
 
-void MultiHeadAttention::check_sizes(const KeyValueCache& cache) const {
-  const HeadShape of = cache.layer.value_or(shape());
-  check(of == shape(), op, "the cache was filled by a layer with n_heads ", of.n_heads, ", d_key ",
-        of.d_key, ", d_value ", of.d_value, ", d_model ", of.d_model, ", but this layer has ",
-        options.n_heads, ", ", options.d_key, ", ", options.d_value, ", ", options.d_model,
-        "; accepted: a cache that this layer has filled, or an empty one");
+void MultiHeadAttention::check_filled_here(const KeyValueCache& cache) const {
+  check(cache.layer == 0 || cache.layer == serial(), op,
+        "the cache was filled by the attention with serial number ", cache.layer,
+        ", but this one has ", serial(),
+        "; accepted: a cache that this layer of this model has filled, or an empty one");
 }
 
 // With `only_new_keys` the positional encoding is applied to the keys of this call only.
 void MultiHeadAttention::continue_from(AttentionInputs& inputs, KeyValueCache& cache,
                                        bool only_new_keys) const {
-  check_sizes(cache);
+  check_filled_here(cache);
   const bool state = kernel_->has_recurrent_state();
-  check(state ? !cache.k.defined() : cache.state.length == 0, op, "the cache holds ",
-        state ? "keys and values, but the kernel has a recurrent state"
-              : "a recurrent state, but the kernel needs keys and values",
-        "; accepted: a cache that this layer has filled, or an empty one");
-  cache.layer = shape();
+  cache.layer = serial();
   inputs.encoding_state = &cache.position;
   inputs.first_position = cache.dropped + (only_new_keys ? cache.length() : 0);
   inputs.continued = cache.length() > 0;
@@ -246,17 +242,39 @@ Tensor MultiHeadAttention::operator()(const Tensor& x, const AttentionMask& mask
   return all_or_nothing(cache, [&](KeyValueCache* after) {
     AttentionInputs inputs = project(x, x, mask, forward);
     if (after) continue_from(inputs, *after, encodes);
-    if (encodes) apply_position(inputs);
+    check_padding(inputs);
+    if (encodes && encodes_one_by_one(inputs))
+      encode_one_by_one(inputs, *position_);
+    else if (encodes)
+      apply_position(inputs);
     if (after) append_to_cache(inputs, *after);
-    if (!encodes) apply_position(inputs);
-    const int64_t positions = 2 * inputs.options.mask.block;
-    check(!after || after->limit == 0 || after->limit >= positions - 1, op, "a cache limited to ",
-          after ? after->limit : 0, " positions is too short for blocks of ",
-          inputs.options.mask.block, ", because a query attends to two blocks; accepted: at least ",
-          positions - 1, " positions, or no limit");
-    align_to_block(inputs);
-    return out(join_heads((*kernel_)(inputs)));
+    const int64_t limit = after ? after->limit : 0;
+    const bool blocks = inputs.options.mask.block > 0 && !inputs.forward.padding.empty();
+    if (blocks || (!encodes && encodes_one_by_one(inputs)))
+      return out(one_by_one(inputs, [&](AttentionInputs sequence) {
+        return attend_self(std::move(sequence), encodes, limit);
+      }));
+    hide_padding(inputs);
+    return out(attend_self(std::move(inputs), encodes, limit));
   });
+}
+
+// True if sequences with different padding need different terms.
+bool MultiHeadAttention::encodes_one_by_one(const AttentionInputs& inputs) const {
+  return !inputs.forward.padding.empty() && position_ &&
+         (!position_->is_relative() || kernel_->has_recurrent_state());
+}
+
+// Self-attention after projection and cache → [B, M, H·Dv].
+Tensor MultiHeadAttention::attend_self(AttentionInputs inputs, bool encoded, int64_t limit) const {
+  if (!encoded) apply_position(inputs);
+  const int64_t positions = 2 * inputs.options.mask.block;
+  check(limit == 0 || limit >= positions - 1, op, "a cache limited to ", limit,
+        " positions is too short for blocks of ", inputs.options.mask.block,
+        ", because a query attends to two blocks; accepted: at least ", positions - 1,
+        " positions, or no limit");
+  align_to_block(inputs);
+  return join_heads((*kernel_)(inputs));
 }
 
 Tensor MultiHeadAttention::operator()(const Tensor& x, const Tensor& context,
@@ -266,7 +284,7 @@ Tensor MultiHeadAttention::operator()(const Tensor& x, const Tensor& context,
   check_not_sequence_parallel("cross-attention", forward);
   return all_or_nothing(cache, [&](KeyValueCache* after) {
     const bool cached = after && after->k.defined();
-    if (cached) check_sizes(*after);
+    if (cached) check_filled_here(*after);
     AttentionInputs inputs = project(x, cached ? x.slice(1, 0, 0) : context, mask, forward);
     inputs.first_position = 0;
     if (after) {
@@ -277,7 +295,7 @@ Tensor MultiHeadAttention::operator()(const Tensor& x, const Tensor& context,
         check_extends("values", after->v, inputs.v);
       } else {
         after->append(inputs.k, inputs.v);
-        after->layer = shape();
+        after->layer = serial();
       }
       inputs.k = after->k;
       inputs.v = after->v;

@@ -93,7 +93,10 @@ class MultiHeadAttention : public Module {
   MultiHeadAttention(Module& parent, std::string name, Options options);
 
   /// Self-attention: x [B, M, d_model] → [B, M, d_model]. With a cache, x continues the positions
-  /// in it. Throws if a layer of other sizes, or with another kind of kernel, has filled the cache.
+  /// in it. Throws if another attention has filled the cache.
+  ///
+  /// With ForwardContext::padding each sequence has the result that it has without its padding;
+  /// outputs of the padding are undefined. mask.key_padding must then be undefined.
   Tensor operator()(const Tensor& x, const AttentionMask& mask = {}, KeyValueCache* cache = nullptr,
                     const ForwardContext& forward = {}) const;
   /// Cross-attention from x [B, M, d_model] to context [B, N, d_model] → [B, M, d_model]. For masks
@@ -149,9 +152,11 @@ class MultiHeadAttention : public Module {
     return {options.n_heads, options.d_key, options.d_value, options.d_model};
   }
   void check_limit(const KeyValueCache& cache) const;
-  void check_sizes(const KeyValueCache& cache) const;
+  void check_filled_here(const KeyValueCache& cache) const;
   void continue_from(AttentionInputs& inputs, KeyValueCache& cache, bool only_new_keys) const;
   void apply_position(AttentionInputs& inputs) const;
+  bool encodes_one_by_one(const AttentionInputs& inputs) const;
+  Tensor attend_self(AttentionInputs inputs, bool encoded, int64_t limit) const;
   void append_to_cache(AttentionInputs& inputs, KeyValueCache& cache) const;
 
   std::unique_ptr<PositionalEncoding> position_;

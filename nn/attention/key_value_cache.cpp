@@ -92,10 +92,15 @@ void KeyValueCache::append(const Tensor& keys, const Tensor& values) {
 }
 
 void KeyValueCache::trim() {
-  if (!k.defined() || limit <= 0 || k.size(2) <= limit) return;
-  dropped += k.size(2) - limit;
-  k = k.slice(2, -limit);
-  v = v.slice(2, -limit);
+  if (k.defined() && limit > 0) drop_before(dropped + k.size(2) - limit);
+}
+
+void KeyValueCache::drop_before(int64_t first) {
+  if (!k.defined() || first <= dropped) return;
+  const int64_t n = std::min(first - dropped, k.size(2));
+  dropped += n;
+  k = k.slice(2, n);
+  v = v.slice(2, n);
   if (room) return;
   k = k.contiguous();
   v = v.contiguous();

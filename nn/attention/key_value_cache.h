@@ -4,7 +4,6 @@
 #pragma once
 
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include "../../ops/attention/linear_attention.h"
@@ -31,8 +30,9 @@ struct KeyValueCache {
   LinearState state = {};                              ///< State of a recurrent kernel.
   std::shared_ptr<const EncodingState> position = {};  ///< Data of the positional encoding.
   int64_t dropped = 0;  ///< Number of positions that the limit has removed.
-  /// Sizes of the layer that has filled the cache. Layers of other sizes reject it.
-  std::optional<HeadShape> layer = {};
+  /// Module::serial() of the attention that has filled the cache; 0: none. Other attentions,
+  /// those of a clone too, reject it.
+  uint64_t layer = 0;
   /// Buffer that k and v are views of, with a quarter of spare capacity. If it is null, as when the
   /// tape records, every call copies k and v.
   std::shared_ptr<KeyValueRoom> room = {};
@@ -43,6 +43,9 @@ struct KeyValueCache {
   void append(const Tensor& keys, const Tensor& values);
   /// Drops the oldest positions beyond the limit.
   void trim();
+  /// Drops the positions before `first`, if they are still in the cache. Does not change a
+  /// recurrent state.
+  void drop_before(int64_t first);
   /// Replaces the batch: row i becomes the former row rows[i]. rows [n] (i64) may
   /// omit and repeat rows.
   void reorder(const Tensor& rows);

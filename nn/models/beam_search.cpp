@@ -47,7 +47,9 @@ void check_options(const BeamSearchOptions& o) {
 // The search from one prompt.
 class Search {
  public:
-  explicit Search(const BeamSearchOptions& options) : o_(options) {}
+  explicit Search(const BeamSearchOptions& options) : o_(options), forbidden_(o_.forbidden) {
+    std::sort(forbidden_.begin(), forbidden_.end());
+  }
 
   bool unfinished(int64_t n) const { return n < o_.max_tokens && !live_.empty() && !hopeless(); }
   const std::vector<Hypothesis>& live() const { return live_; }
@@ -61,7 +63,7 @@ class Search {
       Hypothesis h = live_[size_t(c.row)];
       h.tokens.push_back(c.token);
       h.log_probability = c.log_probability;
-      if (c.token == o_.end_token) {
+      if (std::find(o_.end_tokens.begin(), o_.end_tokens.end(), c.token) != o_.end_tokens.end()) {
         end(std::move(h));
       } else {
         grown.push_back(std::move(h));
@@ -109,8 +111,7 @@ class Search {
           log_probabilities(logits[row][-1], rows > 1 || !ended_.empty());
       for (int64_t token = 0; token < int64_t(log_p.size()); ++token) {
         const double p = live_[size_t(row)].log_probability + log_p[size_t(token)];
-        if (std::isfinite(p) &&
-            std::find(o_.forbidden.begin(), o_.forbidden.end(), token) == o_.forbidden.end())
+        if (std::isfinite(p) && !std::binary_search(forbidden_.begin(), forbidden_.end(), token))
           all.push_back({p, row, token});
       }
     }
@@ -127,6 +128,7 @@ class Search {
   }
 
   const BeamSearchOptions& o_;
+  std::vector<int64_t> forbidden_;                             // sorted
   std::vector<Hypothesis> live_ = std::vector<Hypothesis>(1);  // most probable first
   std::vector<Hypothesis> ended_;                              // best first
 };

@@ -22,7 +22,7 @@ struct BeamSearchOptions {
   double length_penalty = 0;                    ///< α; 0: none (Vaswani et al. 2017: 0.6).
   LengthPenalty penalty = LengthPenalty::gnmt;  ///< Formula of the length penalty.
   int64_t max_tokens = 256;                     ///< Largest number of new tokens.
-  int64_t end_token = -1;                       ///< Ends a sequence and is part of it; −1: none.
+  std::vector<int64_t> end_tokens = {};         ///< Any of them ends a sequence and is part of it.
   int64_t n_best = 1;                           ///< Number of results, at most `beam`.
   std::vector<int64_t> forbidden = {};          ///< Tokens that are never chosen.
 };

@@ -1,76 +1,183 @@
 #include "nn/models/generation.h"
 
 #include <algorithm>
-#include <cmath>
-#include <numeric>
+#include <utility>
 
 #include "autograd/tape.h"
+#include "core/random.h"
+#include "nn/models/language_model.h"
+#include "nn/models/transformer_xl.h"
 #include "ops/create.h"
 
 namespace stretto::nn {
+namespace {
 
-int64_t sample(const Tensor& logits, const SamplingOptions& o, double draw) {
-  check(logits.dim() == 1 && logits.numel() > 0, "sample", "logits ", logits, "; must be [V]");
-  check(o.temperature >= 0 && std::isfinite(o.temperature), "sample", "temperature ", o.temperature,
-        "; must be 0 or more");
-  check(o.top_k >= 0, "sample", "top_k ", o.top_k, "; must be 0 (all) or more");
-  check(o.top_p > 0 && o.top_p <= 1, "sample", "top_p ", o.top_p, "; must be above 0, at most 1");
-  std::vector<double> score = logits.to_vector<double>();
-  for (double s : score) check(!std::isnan(s), "sample", "the logits contain NaN");
-  std::vector<int64_t> order(score.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::erase_if(
-      order, [&](int64_t t) { return std::count(o.forbidden.begin(), o.forbidden.end(), t) > 0; });
-  check(!order.empty(), "sample", "every token is forbidden");
-  std::stable_sort(order.begin(), order.end(),
-                   [&](int64_t a, int64_t b) { return score[size_t(a)] > score[size_t(b)]; });
-  const double top = score[size_t(order[0])];
-  check(std::isfinite(top), "sample", "the largest logit is ", top, "; must be finite");
-  if (o.temperature == 0) return order[0];
-  if (o.top_k > 0 && o.top_k < int64_t(order.size())) order.resize(size_t(o.top_k));
+using Sequences = std::vector<std::vector<int64_t>>;
 
-  std::vector<double> weight;
-  double total = 0;
-  for (int64_t t : order) {
-    weight.push_back(std::exp((score[size_t(t)] - top) / o.temperature));
-    total += weight.back();
-  }
-  if (o.top_p < 1) {
-    double reached = 0;
-    size_t keep = 0;
-    while (keep < weight.size() && reached < o.top_p * total) reached += weight[keep++];
-    weight.resize(keep);
-    total = reached;
-  }
-  double rest = draw * total;
-  size_t last = 0;  // chosen if rounding leaves `rest` ≥ 0: the last token with a positive weight
-  for (size_t i = 0; i < weight.size() && weight[i] > 0; ++i) {
-    rest -= weight[last = i];
-    if (rest < 0) break;
-  }
-  return order[last];
+void check_options(const char* op, const GenerationOptions& o) {
+  check(o.max_tokens >= 0, op, "max_tokens ", o.max_tokens, "; must be 0 or more");
+  check(o.stop_strings.empty() || o.decode, op,
+        "stop_strings need the text of the tokens; set GenerationOptions::decode");
+  before_stop("", o.stop_strings);  // checks them
 }
 
+bool contains(const std::vector<int64_t>& tokens, int64_t token) {
+  return std::find(tokens.begin(), tokens.end(), token) != tokens.end();
+}
+
+// The continuation of one prompt.
+class Continuation {
+ public:
+  Continuation(const GenerationOptions& options, const std::vector<int64_t>& prompt, int64_t number)
+      : o_(options), number_(number), sampler_(options.sampling, prompt) {}
+
+  int64_t number() const { return number_; }
+  std::vector<int64_t>& tokens() { return tokens_; }
+
+  // Samples one token from logits [V]. Returns false if it is the last one.
+  bool step(const Tensor& logits, const std::function<bool(int64_t, int64_t)>& on_token) {
+    // Uses the last stream. The program's streams start at 0: after manual_seed(seed), stream 0
+    // would give the same random numbers as the first weights.
+    const RandomKey key{o_.seed + uint64_t(number_), ~uint64_t{0}};
+    const double draw = uniform_from_bits(random_bits(key, tokens_.size()));
+    const int64_t token = sampler_(logits, draw);
+    tokens_.push_back(token);
+    if (on_token && !on_token(number_, token)) return false;
+    if (contains(o_.end_tokens, token)) return false;
+    if (!o_.stop_strings.empty() && before_stop(o_.decode(tokens_), o_.stop_strings).stopped)
+      return false;
+    return int64_t(tokens_.size()) < o_.max_tokens;
+  }
+
+ private:
+  const GenerationOptions& o_;
+  int64_t number_;
+  Sampler sampler_;
+  std::vector<int64_t> tokens_;
+};
+
+// Returns the length of the longest end of `text` that begins `stop`, but is not all of it.
+size_t begun(const std::string& text, const std::string& stop) {
+  size_t n = std::min(text.size(), stop.size() - 1);
+  while (text.compare(text.size() - n, n, stop, 0, n) != 0) --n;
+  return n;
+}
+
+}  // namespace
+
 std::vector<int64_t> generate(const std::function<Tensor(const Tensor&)>& model,
-                              const std::vector<int64_t>& prompt, const GenerationOptions& o,
+                              const std::vector<int64_t>& prompt, const GenerationOptions& options,
                               const std::function<bool(int64_t)>& on_token) {
   check(!prompt.empty(), "generate", "the prompt is empty; pass at least a start token");
-  check(o.max_tokens >= 0, "generate", "max_tokens ", o.max_tokens, "; must be 0 or more");
+  check_options("generate", options);
+  std::function<bool(int64_t, int64_t)> on_any;
+  if (on_token) on_any = [&](int64_t, int64_t token) { return on_token(token); };
+  return generate_batch([&](const Tensor& tokens, const auto&) { return model(tokens); },
+                        [](const Tensor&) {}, {prompt}, options, on_any)[0];
+}
+
+Sequences generate_batch(
+    const std::function<Tensor(const Tensor&, const std::vector<int64_t>&)>& model,
+    const std::function<void(const Tensor&)>& reorder, const Sequences& prompts,
+    const GenerationOptions& options, const std::function<bool(int64_t, int64_t)>& on_token) {
+  constexpr const char* op = "generate_batch";
+  check_options(op, options);
+  Sequences all(prompts.size());
+  if (prompts.empty()) return all;
   NoGrad guard;
-  // Uses the last stream. The program's streams start at 0: after manual_seed(seed), stream 0 would
-  // give the same random numbers as the first weights.
-  const RandomKey key{o.seed, ~uint64_t{0}};
-  std::vector<int64_t> tokens, next = prompt;
-  while (int64_t(tokens.size()) < o.max_tokens) {
-    const Tensor logits = model(tensor(next, {1, int64_t(next.size())}));
-    const double draw = uniform_from_bits(random_bits(key, tokens.size()));
-    const int64_t token = sample(logits[0][-1], o.sampling, draw);
-    tokens.push_back(token);
-    if (on_token && !on_token(token)) break;
-    if (token == o.end_token) break;
-    next = {token};
+  LeftPadded next = pad_left(prompts);
+  std::vector<Continuation> live;
+  if (options.max_tokens > 0)
+    for (size_t i = 0; i < prompts.size(); ++i) live.emplace_back(options, prompts[i], int64_t(i));
+  while (!live.empty()) {
+    const Tensor logits = model(next.tokens, next.padding);
+    const auto rows = int64_t(live.size());
+    check(logits.dim() == 3 && logits.size(0) == rows && logits.size(1) >= 1, op, "logits ", logits,
+          "; must be [", rows, ", n, V]");
+    std::vector<int64_t> from, tokens;
+    for (int64_t row = 0; row < rows; ++row) {
+      Continuation& c = live[size_t(row)];
+      if (c.step(logits[row][-1], on_token)) {
+        from.push_back(row);
+        tokens.push_back(c.tokens().back());
+      } else {
+        all[size_t(c.number())] = std::move(c.tokens());
+      }
+    }
+    const auto n = int64_t(from.size());
+    if (n > 0 && n < rows) reorder(tensor(from, {n}));
+    std::vector<Continuation> still;
+    for (const int64_t row : from) still.push_back(std::move(live[size_t(row)]));
+    live = std::move(still);
+    if (n > 0) next = {tensor(tokens, {n, 1}), {}};
   }
-  return tokens;
+  return all;
+}
+
+Sequences generate_batch(const LanguageModel& model, const Sequences& prompts,
+                         const GenerationOptions& options,
+                         const std::function<bool(int64_t, int64_t)>& on_token,
+                         int64_t cache_limit) {
+  LanguageModel::Cache cache = model.make_cache(cache_limit);
+  cache.last_logits_only = true;
+  const Device device = model.device();
+  return generate_batch(
+      [&](const Tensor& tokens, const std::vector<int64_t>& padding) {
+        if (cache.position == 0) cache.padding = padding;
+        return model(tokens.to(device), &cache);
+      },
+      [&](const Tensor& rows) { cache.reorder(rows.to(device)); }, prompts, options, on_token);
+}
+
+Sequences generate_batch(const TransformerXL& model, const Sequences& prompts,
+                         const GenerationOptions& options,
+                         const std::function<bool(int64_t, int64_t)>& on_token) {
+  TransformerXL::Memory memory;
+  const Device device = model.device();
+  return generate_batch(
+      [&](const Tensor& tokens, const std::vector<int64_t>& padding) {
+        check(padding.empty(), "generate_batch",
+              "TransformerXL does not support prompts of unequal length, because its memory has no "
+              "padding; pass prompts of equal length, or call generate() for each");
+        return model.log_probabilities(tokens.to(device), &memory);
+      },
+      [&](const Tensor& rows) { memory.reorder(rows.to(device)); }, prompts, options, on_token);
+}
+
+LeftPadded pad_left(const Sequences& sequences) {
+  constexpr const char* op = "pad_left";
+  const auto batch = int64_t(sequences.size());
+  size_t longest = 0;
+  for (const auto& sequence : sequences) longest = std::max(longest, sequence.size());
+  const auto length = int64_t(longest);
+  LeftPadded padded{zeros({batch, length}, {.dtype = i64, .device = cpu}), {}};
+  auto* at = padded.tokens.data<int64_t>() + length;
+  for (const auto& sequence : sequences) {
+    check(!sequence.empty(), op, "sequence ", int64_t(padded.padding.size()), " of ", batch,
+          " is empty; pass at least a start token");
+    std::copy(sequence.begin(), sequence.end(), at - int64_t(sequence.size()));
+    padded.padding.push_back(length - int64_t(sequence.size()));
+    at += length;
+  }
+  if (std::all_of(padded.padding.begin(), padded.padding.end(), [](int64_t n) { return n == 0; }))
+    padded.padding.clear();
+  return padded;
+}
+
+TextBeforeStop before_stop(const std::string& text, const std::vector<std::string>& stop_strings) {
+  size_t first_end = std::string::npos, length = text.size();
+  for (const std::string& stop : stop_strings) {
+    check(!stop.empty(), "before_stop", "a stop string is empty; must have at least one byte");
+    const size_t begin = text.find(stop);
+    if (begin == std::string::npos) continue;
+    const size_t end = begin + stop.size();
+    if (end < first_end || (end == first_end && begin < length)) first_end = end, length = begin;
+  }
+  const bool stopped = first_end != std::string::npos;
+  if (!stopped)
+    for (const std::string& stop : stop_strings)
+      length = std::min(length, text.size() - begun(text, stop));
+  return {text.substr(0, length), stopped};
 }
 
 }  // namespace stretto::nn

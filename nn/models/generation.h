@@ -1,37 +1,34 @@
-// Sampling tokens from a model, one after the other.
+// Generating tokens with a model, one after the other, for one prompt or several.
 //
 // Reference: none (sampling, not a formula)
 #pragma once
 
 #include <functional>
+#include <string>
 #include <vector>
 
-#include "../../core/random.h"
 #include "../../core/tensor.h"
+#include "sampling.h"
 
 namespace stretto::nn {
 
-/// Options of sample().
-struct SamplingOptions {
-  double temperature = 1;  ///< Divides the logits; 0: always the most probable token.
-  int64_t top_k = 0;       ///< > 0: only the k most probable tokens.
-  /// < 1: only the most probable tokens that together reach probability p (Holtzman et al. 2020).
-  double top_p = 1;
-  std::vector<int64_t> forbidden = {};  ///< Tokens that are never sampled.
-};
+class LanguageModel;  // nn/models/language_model.h
+class TransformerXL;  // nn/models/transformer_xl.h
 
-/// Samples one token from logits [V]. `draw` is uniform in [0, 1); the same draw gives the same
-/// token. Ties go to the lower token. Throws if a logit is NaN or an option is out of range.
-int64_t sample(const Tensor& logits, const SamplingOptions& options, double draw);
-
-/// Options of generate().
+/// Options of generate() and generate_batch().
 struct GenerationOptions {
   int64_t max_tokens = 256;  ///< Largest number of new tokens.
-  int64_t end_token = -1;    ///< Stops after this token, which is part of the result; −1: none.
+  /// Generation stops after any of these tokens, which is part of the result; empty: none.
+  std::vector<int64_t> end_tokens = {};
+  /// Generation stops as soon as the text of the new tokens contains one of these strings; the
+  /// token that completes it is part of the result. Requires `decode`. before_stop() cuts the text.
+  std::vector<std::string> stop_strings = {};
+  /// Returns the text of the new tokens, for stop_strings.
+  std::function<std::string(const std::vector<int64_t>& tokens)> decode = {};
   /// The same seed and options give the same tokens. The random numbers differ from those of the
   /// program after manual_seed() with the same seed.
   uint64_t seed = 0;
-  SamplingOptions sampling = {};  ///< Options of each sample().
+  SamplingOptions sampling = {};  ///< Options of each sample.
 };
 
 /// Continues `prompt` (at least one token) and returns the new tokens. `model(tokens [1, n])`
@@ -41,5 +38,55 @@ struct GenerationOptions {
 std::vector<int64_t> generate(const std::function<Tensor(const Tensor&)>& model,
                               const std::vector<int64_t>& prompt, const GenerationOptions& options,
                               const std::function<bool(int64_t)>& on_token = {});
+
+/// Continues several prompts, which may have unequal lengths, at once; entry i equals the result of
+/// generate() for prompt i with seed + i, up to rounding of the logits.
+///
+/// `model(tokens [P, n], padding)` returns logits [P, n, V] for tokens that continue those of
+/// earlier calls. In the first call the prompts are padded as by pad_left(); `padding` is that of
+/// pad_left() then, and empty in later calls. A model must ignore the padding
+/// (LanguageModel::Cache::padding) or accept prompts of equal length only. A prompt that has ended
+/// leaves the batch: before the next call, `reorder(rows [n])` is called with the remaining rows;
+/// pass the reorder() of a cache. `on_token` receives the number of the prompt and a token; by
+/// returning false it stops this prompt.
+std::vector<std::vector<int64_t>> generate_batch(
+    const std::function<Tensor(const Tensor& tokens, const std::vector<int64_t>& padding)>& model,
+    const std::function<void(const Tensor& rows)>& reorder,
+    const std::vector<std::vector<int64_t>>& prompts, const GenerationOptions& options,
+    const std::function<bool(int64_t prompt, int64_t token)>& on_token = {});
+
+/// Continues several prompts with a language model and a new cache with this limit
+/// (LanguageModel::make_cache). Tokens are moved to the device of the model.
+std::vector<std::vector<int64_t>> generate_batch(
+    const LanguageModel& model, const std::vector<std::vector<int64_t>>& prompts,
+    const GenerationOptions& options,
+    const std::function<bool(int64_t prompt, int64_t token)>& on_token = {},
+    int64_t cache_limit = 0);
+
+/// Continues several prompts of equal length with a Transformer-XL and a new memory. Throws if their
+/// lengths differ, because its memory has no padding.
+std::vector<std::vector<int64_t>> generate_batch(
+    const TransformerXL& model, const std::vector<std::vector<int64_t>>& prompts,
+    const GenerationOptions& options,
+    const std::function<bool(int64_t prompt, int64_t token)>& on_token = {});
+
+/// Sequences of unequal length as one batch.
+struct LeftPadded {
+  Tensor tokens;  ///< [B, L] (i64): each sequence at the end of its row, token 0 before it.
+  std::vector<int64_t> padding;  ///< Number of tokens before each sequence; empty if all are 0.
+};
+/// Pads sequences, at least one token each, on the left to the length of the longest. For
+/// beam_search() too: pass `tokens` as prompts, and `padding` to LanguageModel::Cache::padding.
+LeftPadded pad_left(const std::vector<std::vector<int64_t>>& sequences);
+
+/// The part of a text before a stop string.
+struct TextBeforeStop {
+  /// The text before the stop string that ends first. Without one, the text except for an end that
+  /// may be the beginning of a stop string; it is safe to print while the text still grows.
+  std::string text;
+  bool stopped = false;  ///< True if the text contains a stop string.
+};
+/// Searches a text that may still grow for stop strings (GenerationOptions::stop_strings).
+TextBeforeStop before_stop(const std::string& text, const std::vector<std::string>& stop_strings);
 
 }  // namespace stretto::nn

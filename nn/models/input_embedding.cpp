@@ -1,5 +1,6 @@
 #include "nn/models/input_embedding.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "nn/init.h"
@@ -45,17 +46,42 @@ void AbsolutePosition::reset_parameters() const {
   if (table.defined()) normal_(table, 0, 0.02);
 }
 
+// Returns the sum of x and its positions. The padding, whose output is undefined, has position 0.
+Tensor AbsolutePosition::added(const Tensor& x, const ForwardContext& forward, int64_t step) const {
+  const InputOptions& o = options.input;
+  const int64_t n = x.size(1), first = forward.first_position, last = first + (n - 1) * step;
+  const auto check_learned = [&](int64_t from, int64_t to) {
+    check(to < o.learned_length, "AbsolutePosition", "positions ", from, " to ", to,
+          " are needed, but only ", o.learned_length, " are learned");
+  };
+  Tensor y = x;
+  if (forward.padding.empty()) {
+    if (o.sinusoid) y = y + sinusoids(n, options.d_model, *o.sinusoid, first, step, options_of(x));
+    if (!table.defined()) return y;
+    check_learned(first, last);
+    return y + table.slice(0, first, last + 1, step);
+  }
+  const auto batch = int64_t(forward.padding.size());
+  check(batch == x.size(0), "AbsolutePosition", "padding of ", batch, " sequences in a batch of ",
+        x.size(0), "; must have one entry for each sequence");
+  std::vector<int64_t> at;
+  for (const int64_t padding : forward.padding)
+    for (int64_t i = 0; i < n; ++i) at.push_back(std::max<int64_t>(first + i * step - padding, 0));
+  const Shape shape{batch, n, options.d_model};
+  if (o.sinusoid) {
+    const std::vector<double> positions(at.begin(), at.end());
+    y = y + sinusoids(positions, options.d_model, *o.sinusoid, options_of(x)).reshape(shape);
+  }
+  if (!table.defined() || at.empty()) return y;
+  check_learned(first, *std::max_element(at.begin(), at.end()));
+  const Tensor rows = tensor(at, {int64_t(at.size())}).to(table.device());
+  return y + index_select(table, 0, rows).reshape(shape);
+}
+
 Tensor AbsolutePosition::operator()(const Tensor& x, const ForwardContext& forward,
                                     int64_t step) const {
   const InputOptions& o = options.input;
-  const int64_t n = x.size(1), first = forward.first_position, last = first + (n - 1) * step;
-  Tensor y = o.dropout_before_position ? dropout(x, forward) : x;
-  if (o.sinusoid) y = y + sinusoids(n, options.d_model, *o.sinusoid, first, step, options_of(x));
-  if (table.defined()) {
-    check(last < o.learned_length, "AbsolutePosition", "positions ", first, " to ", last,
-          " are needed, but only ", o.learned_length, " are learned");
-    y = y + table.slice(0, first, last + 1, step);
-  }
+  Tensor y = added(o.dropout_before_position ? dropout(x, forward) : x, forward, step);
   if (norm) y = (*norm)(y);
   return o.dropout_before_position ? y : dropout(y, forward);
 }

@@ -41,7 +41,8 @@ class AbsolutePosition : public Module {
   /// Constructs a child of `parent`.
   AbsolutePosition(Module& parent, std::string name, Options options);
 
-  /// x [B, L, d_model] → [B, L, d_model]; row i is at position forward.first_position + i · step.
+  /// x [B, L, d_model] → [B, L, d_model]; row i is at position forward.first_position + i · step,
+  /// less the padding of its sequence, if any.
   Tensor operator()(const Tensor& x, const ForwardContext& forward = {}, int64_t step = 1) const;
   /// Initializes the table, normal with standard deviation 0.02. The library's models do this after
   /// all other parameters, so that the other parameters start with the same values with and without
@@ -53,6 +54,9 @@ class AbsolutePosition : public Module {
   const Tensor table;        ///< [learned_length, d_model], or undefined.
   std::optional<Norm> norm;  ///< With InputOptions::norm.
   Dropout dropout{*this, "dropout", {options.dropout}};  ///< Dropout of input or result.
+
+ private:
+  Tensor added(const Tensor& x, const ForwardContext& forward, int64_t step) const;
 };
 
 /// Options of InputEmbedding.

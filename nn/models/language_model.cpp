@@ -1,5 +1,6 @@
 #include "nn/models/language_model.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "autograd/tape.h"
@@ -79,7 +80,10 @@ Tensor LanguageModel::operator()(const Tensor& tokens, Cache* cache,
                                  ProcessGroup* sequence_group) const {
   return all_or_nothing(cache, [&](Cache* after) {
     ForwardContext forward = begin_forward(sequence_group, tokens.dim() == 2 ? tokens.size(1) : 0);
-    if (after) forward.first_position = after->position;
+    if (after) {
+      forward.first_position = after->position;
+      forward.padding = after->padding;
+    }
     Tensor x = embedding(tokens, forward);
     if (after) {
       for_layers("LanguageModel", after->layers, options.n_layers);
@@ -87,8 +91,25 @@ Tensor LanguageModel::operator()(const Tensor& tokens, Cache* cache,
     }
     for (int64_t i = 0; i < options.n_layers; ++i)
       x = layers[i](x, visible(), after ? &after->layers[size_t(i)] : nullptr, forward);
+    if (after && after->last_logits_only && tokens.size(1) > 1) x = x.slice(1, -1);
     if (norm) x = (*norm)(x);
     return out ? (*out)(x) : linear(x, embedding.weight);
+  });
+}
+
+void LanguageModel::Cache::reorder(const Tensor& rows) {
+  all_or_nothing(*this, [&](Cache& after) {
+    for (KeyValueCache& layer : after.layers) layer.reorder(rows);
+    if (padding.empty()) return;
+    after.padding.clear();
+    for (const int64_t row : rows.to_vector<int64_t>()) {
+      check(row >= 0 && row < int64_t(padding.size()), "LanguageModel", "row ", row, " of ",
+            int64_t(padding.size()));
+      after.padding.push_back(padding[size_t(row)]);
+    }
+    if (after.padding.empty()) return;
+    const int64_t unused = *std::min_element(after.padding.begin(), after.padding.end());
+    for (KeyValueCache& layer : after.layers) layer.drop_before(unused);
   });
 }
 

@@ -55,16 +55,27 @@ class LanguageModel : public Module {
   /// The KV caches of all layers, for generation.
   struct Cache {
     std::vector<KeyValueCache> layers;  ///< One per layer; empty at the start.
-    int64_t position = 0;               ///< Number of tokens seen.
+    int64_t position = 0;               ///< Number of tokens seen, padding included.
+    /// Left padding, for prompts of unequal length (pad_left()): the number of tokens at the start
+    /// of each sequence that are ignored; empty: none. Set before the first call.
+    std::vector<int64_t> padding = {};
+    /// Computes logits for the last token of each call only, [B, 1, vocabulary]: a long prompt then
+    /// needs neither time nor memory for the others.
+    bool last_logits_only = false;
+    /// Replaces the batch: row i becomes the former row rows[i]. rows [n] (i64) may omit and repeat
+    /// rows. Columns that are then padding in all rows are dropped.
+    void reorder(const Tensor& rows);
   };
 
   /// Computes logits [B, L, vocabulary] from tokens [B, L] (i64 or i32); row i
   /// predicts token i + 1.
   ///
   /// With a cache, the tokens continue those seen before, and the result equals that of one call
-  /// with all tokens. A call that throws leaves the cache unchanged. Throws if a model with other
-  /// sizes has filled the cache. With `sequence_group`, the tokens are those of this process under
-  /// sequence parallelism (ForwardContext); a cache is then not supported.
+  /// with all tokens. A call that throws leaves the cache unchanged. Throws if another model, a
+  /// clone too, has filled the cache. With Cache::padding, the logits of each sequence equal those
+  /// without its padding, and the logits of the padding are undefined. With `sequence_group`, the
+  /// tokens are those of this process under sequence parallelism (ForwardContext); a cache is then
+  /// not supported.
   Tensor operator()(const Tensor& tokens, Cache* cache = nullptr,
                     ProcessGroup* sequence_group = nullptr) const;
   /// Returns an empty cache that holds the last `limit` positions of every layer; 0: all. A

@@ -131,8 +131,19 @@ Tensor TransformerXL::rows(int64_t n_keys, const AttentionMask& visible,
   return dropout(rows_(n - 1, 0, options.layer.d_model, options_of(embedding.weights[0])), forward);
 }
 
+void TransformerXL::Memory::reorder(const Tensor& rows) {
+  all_or_nothing(*this, [&](Memory& after) {
+    for (Tensor& layer : after.layers) layer = index_select(layer, 0, rows);
+    if (context.defined()) after.context = index_select(context, 0, rows);
+  });
+}
+
 void TransformerXL::check_memory(const Tensor& tokens, const Memory& memory) const {
   const int64_t batch = tokens.size(0);
+  check(memory.model == 0 || memory.model == serial(), op,
+        "the memory was filled by the model with serial number ", memory.model,
+        ", but this one has ", serial(),
+        "; accepted: a memory that this model has filled, or an empty one");
   check(memory.layers.empty() || int64_t(memory.layers.size()) == options.n_layers, op,
         "the memory has ", int64_t(memory.layers.size()), " layers, the model ", options.n_layers);
   const Tensor& like = embedding.weights[0];
@@ -184,7 +195,7 @@ Tensor TransformerXL::advance(const Tensor& tokens, Memory& seen, bool remember,
   const int64_t end = m + n - kept_as_tokens, begin = std::max<int64_t>(end - lengths.memory, 0);
 
   const AttentionMask mask = visible();
-  const int64_t processes = forward.sequence_group ? sequence_group->size() : 1;
+  const int64_t processes = forward.sequence_group ? forward.sequence_group->size() : 1;
   forward.shared_table = rows((m + n) * processes, mask, forward);
   Tensor x = embed(input, forward);
   forward.first_position += seen.first;
@@ -203,6 +214,7 @@ Tensor TransformerXL::advance(const Tensor& tokens, Memory& seen, bool remember,
     seen.context =
         kept_as_tokens > 0 ? input.slice(1, n - kept_as_tokens).to(i64).clone() : Tensor();
     seen.first += begin;
+    seen.model = serial();
   }
   return dropout(repeated > 0 ? x.slice(1, repeated) : x, forward);
 }

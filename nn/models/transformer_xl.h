@@ -85,6 +85,10 @@ class TransformerXL : public Module {
     Tensor context;  ///< Extended context: the newest tokens [B, e], i64; may be undefined.
     /// Position of the first row of `layers`, counted from the first row of the stream.
     int64_t first = 0;
+    uint64_t model = 0;  ///< Module::serial() of the model that has filled it; 0: none.
+    /// Replaces the streams: stream i becomes the former stream rows[i]. rows [n] (i64) may omit
+    /// and repeat streams.
+    void reorder(const Tensor& rows);
     /// Returns m, the number of positions in the memory.
     int64_t length() const { return layers.empty() ? 0 : layers[0].size(1); }
   };

@@ -48,6 +48,7 @@ class Disentangled : public PositionalEncoding {
   /// Throws if both terms are disabled or buckets and max_distance do not fit together.
   Disentangled(Module& parent, HeadShape shape, Options options);
   void apply(AttentionInputs& inputs) const override;
+  bool is_relative() const override { return true; }
   bool is_dense() const override { return q.has_value(); }
   std::string label() const override;
 

@@ -19,6 +19,7 @@ class SharedPosition : public PositionalEncoding {
   int64_t encoded_dim(HeadShape shape) const override { return of_.encoded_dim(shape); }
   bool caches_encoded_keys() const override { return of_.caches_encoded_keys(); }
   bool is_dense() const override { return of_.is_dense(); }
+  bool is_relative() const override { return of_.is_relative(); }
   std::string label() const override { return "shared " + of_.label(); }
 
  private:

@@ -99,6 +99,10 @@ class PositionalEncoding : public Module {
   /// dense bias). Under sequence parallelism the keys of earlier processes are then gathered before
   /// apply() and sequence_group is null.
   virtual bool is_dense() const { return false; }
+  /// Returns true if the scores depend only on the positions of keys relative to their queries, so
+  /// that the scores stay the same if first_position changes. Sequences with different left padding
+  /// (ForwardContext::padding) are then encoded together, otherwise one by one.
+  virtual bool is_relative() const { return false; }
 };
 
 /// A factory of positional encodings, as MultiHeadAttentionOptions::position accepts it.
@@ -119,6 +123,7 @@ class NoPosition : public PositionalEncoding {
   /// Registers the encoding in `parent`.
   NoPosition(Module& parent, HeadShape) : PositionalEncoding(parent) {}
   void apply(AttentionInputs&) const override {}
+  bool is_relative() const override { return true; }
   std::string label() const override { return "NoPosition"; }
 };
 

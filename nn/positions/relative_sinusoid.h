@@ -53,6 +53,7 @@ class RelativeSinusoid : public PositionalEncoding {
   /// one of u and v is shared.
   RelativeSinusoid(Module& parent, HeadShape shape, Options options);
   void apply(AttentionInputs& inputs) const override;
+  bool is_relative() const override { return true; }
   std::string label() const override;
 
   const HeadShape shape;  ///< Sizes of the attention.

@@ -27,6 +27,7 @@ class MusicRelative : public PositionalEncoding {
   /// Registers `table`, normal with standard deviation D^−½.
   MusicRelative(Module& parent, HeadShape shape, Options options);
   void apply(AttentionInputs& inputs) const override;
+  bool is_relative() const override { return options.block == 0; }
   std::string label() const override;
 
   const Options options;  ///< As passed to the constructor.
@@ -57,6 +58,7 @@ class ShawRelative : public PositionalEncoding {
   /// weight, xavier_uniform_ (tensor2tensor: uniform with unit scaling).
   ShawRelative(Module& parent, HeadShape shape, Options options);
   void apply(AttentionInputs& inputs) const override;
+  bool is_relative() const override { return true; }
   std::string label() const override;
 
   const Options options;  ///< As passed to the constructor.
@@ -85,6 +87,7 @@ class BertRelative : public PositionalEncoding {
   /// Registers `table`, normal with standard deviation 0.02.
   BertRelative(Module& parent, HeadShape shape, Options options);
   void apply(AttentionInputs& inputs) const override;
+  bool is_relative() const override { return true; }
   bool is_dense() const override { return options.keys_too; }
   std::string label() const override;
 

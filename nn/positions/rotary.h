@@ -23,6 +23,7 @@ class Rotary : public PositionalEncoding {
   Rotary(Module& parent, HeadShape shape, Options options);
   void apply(AttentionInputs& inputs) const override;
   bool caches_encoded_keys() const override { return !options.xpos; }
+  bool is_relative() const override { return true; }
   std::string label() const override;
 
   const Options options;  ///< As passed to the constructor.

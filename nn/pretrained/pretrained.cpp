@@ -127,7 +127,7 @@ Pretrained load_pretrained(const std::string& path, const PretrainedOptions& opt
                       list(pretrained_model_types())));
   }
   read_generation(path, p);
-  if (!p.end_tokens.empty()) p.generation.end_token = p.end_tokens[0];
+  p.generation.end_tokens = p.end_tokens;
   return p;
 }
 

@@ -438,6 +438,16 @@ TEST_CASE("use-a-trained-model.md: names of weights", "[repository][docs]") {
 
     nn::save_weights("model.safetensors", model);
     CHECK(nn::load_weights("model.safetensors", model).missing.empty());
+
+    const nn::EvalMode guard(model);
+    const std::vector<std::vector<int64_t>> prompts{{1, 5, 9}, {7}, {3, 3}};
+    const nn::GenerationOptions settings{
+        .max_tokens = 20,
+        .end_tokens = {0},
+        .sampling = {
+            .temperature = 0.8, .top_p = 0.9, .forbidden = {2}, .repetition_penalty = 1.1}};
+    for (const std::vector<int64_t>& answer : nn::generate_batch(model, prompts, settings))
+      std::printf("%zu new tokens\n", answer.size());
   }
   nn::Encoder encoder({.n_layers = 2,
                        .layer = {.d_model = 16,

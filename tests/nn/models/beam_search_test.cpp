@@ -88,7 +88,8 @@ std::vector<Hypothesis> every_sequence(const BeamSearchOptions& o, const Tokens&
         next.log_probability += log_probability(history, token);
         next.score =
             next.log_probability / std::pow((5 + double(n)) / 6, o.length_penalty);  // GNMT, eq. 14
-        (token == o.end_token || n == o.max_tokens ? all : longer).push_back(next);
+        const bool ends = std::count(o.end_tokens.begin(), o.end_tokens.end(), token) > 0;
+        (ends || n == o.max_tokens ? all : longer).push_back(next);
       }
     open = longer;
   }
@@ -101,10 +102,10 @@ std::vector<Hypothesis> every_sequence(const BeamSearchOptions& o, const Tokens&
 
 TEST_CASE("beam_search: a beam wide enough for everything finds the result of exhaustive search") {
   for (const double alpha : {0.0, 0.6, 2.0})
-    for (const int64_t end : {end_token, int64_t(-1)})
+    for (const Tokens& end : {Tokens{end_token}, Tokens{}, Tokens{end_token, 1}})
       for (const Tokens& prompt : {Tokens{start}, Tokens{1, 2, 1}}) {
         const BeamSearchOptions o{
-            .beam = 243, .length_penalty = alpha, .max_tokens = 5, .end_token = end, .n_best = 7};
+            .beam = 243, .length_penalty = alpha, .max_tokens = 5, .end_tokens = end, .n_best = 7};
         const auto found = search(o, prompt), all = every_sequence(o, prompt);
         REQUIRE(found.size() == 7);
         for (size_t i = 0; i < found.size(); ++i) {
@@ -119,7 +120,7 @@ TEST_CASE("beam_search: a wider beam finds no worse result here, and scores are 
   double best = -std::numeric_limits<double>::infinity();
   for (const int64_t beam : {1, 2, 4, 8, 64}) {
     const BeamSearchOptions o{
-        .beam = beam, .max_tokens = 7, .end_token = end_token, .n_best = beam};
+        .beam = beam, .max_tokens = 7, .end_tokens = {end_token}, .n_best = beam};
     const auto found = search(o);
     REQUIRE(!found.empty());
     CHECK(int64_t(found.size()) <= beam);
@@ -147,10 +148,10 @@ TEST_CASE("beam_search: a beam of one is greedy decoding") {
     Remembering model;
     const Tokens greedy =
         nn::generate([&](const Tensor& t) { return model(t); }, prompt,
-                     {.max_tokens = 9, .end_token = end_token, .sampling = {.temperature = 0}});
+                     {.max_tokens = 9, .end_tokens = {end_token}, .sampling = {.temperature = 0}});
     for (const double alpha : {0.0, 3.0}) {
       const auto found = search(
-          {.beam = 1, .length_penalty = alpha, .max_tokens = 9, .end_token = end_token}, prompt);
+          {.beam = 1, .length_penalty = alpha, .max_tokens = 9, .end_tokens = {end_token}}, prompt);
       REQUIRE(found.size() == 1);
       CHECK(found[0].tokens == greedy);
     }
@@ -181,7 +182,7 @@ TEST_CASE(
   int64_t calls = 0;
   const auto run = [&](BeamSearchOptions o) {
     calls = 0;
-    o.end_token = 0;
+    o.end_tokens = {0};
     return beam_search([&](const Tensor& t) { return ++calls, model(t); }, [](const Tensor&) {},
                        {1}, o);
   };
@@ -222,7 +223,7 @@ TEST_CASE("beam_search: a finished hypothesis is kept if the others cannot conti
   constexpr double infinity = std::numeric_limits<double>::infinity();
   // After 2, token 0 ends the sequence and 1 continues with the logits `after`.
   const auto run = [&](const std::vector<double>& after, BeamSearchOptions o) {
-    o.end_token = 0;
+    o.end_tokens = {0};
     return beam_search(
         [&](const Tensor& t) {
           std::vector<double> all;
@@ -260,7 +261,7 @@ TEST_CASE("beam_search: a finished hypothesis is kept if the others cannot conti
             all.push_back(token == 1 ? -infinity : double(next));
         return tensor(all, {t.size(0), t.size(1), 3});
       },
-      [](const Tensor&) {}, {2}, {.beam = 2, .max_tokens = 3, .end_token = 0, .n_best = 2});
+      [](const Tensor&) {}, {2}, {.beam = 2, .max_tokens = 3, .end_tokens = {0}, .n_best = 2});
   for (const Hypothesis& h : found)
     CHECK(std::find(h.tokens.begin(), h.tokens.end() - 1, 1) == h.tokens.end() - 1);
 }
@@ -283,7 +284,7 @@ TEST_CASE("beam_search: a model with a cache gives the result of one that recomp
   NoGrad guard;
   const Tensor source = tensor(Tokens{3, 1, 4, 1, 5}, {1, 5}), context = model.encode(source);
   const BeamSearchOptions o{
-      .beam = 5, .length_penalty = 0.6, .max_tokens = 8, .end_token = end_token, .n_best = 5};
+      .beam = 5, .length_penalty = 0.6, .max_tokens = 8, .end_tokens = {end_token}, .n_best = 5};
   nn::SequenceToSequence::Cache cache;
   const auto cached =
       beam_search([&](const Tensor& t) { return model.decode(t, context, {}, &cache); },
@@ -338,7 +339,7 @@ TEST_CASE("beam_search: each length penalty has its formula") {
                               .length_penalty = alpha,
                               .penalty = nn::LengthPenalty::power,
                               .max_tokens = 4,
-                              .end_token = end_token,
+                              .end_tokens = {end_token},
                               .n_best = 3};
     std::vector<Hypothesis> all = every_sequence(o, {start});
     for (Hypothesis& h : all)
@@ -364,7 +365,7 @@ TEST_CASE("beam_search: several prompts at once give the results of each alone")
       const BeamSearchOptions o{.beam = beam,
                                 .length_penalty = 0.6,
                                 .max_tokens = 6,
-                                .end_token = end_token,
+                                .end_tokens = {end_token},
                                 .n_best = n_best};
       Remembering model;
       model.rows.resize(prompts.size());

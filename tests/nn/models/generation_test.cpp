@@ -66,6 +66,8 @@ TEST_CASE("sample: ties go to the lower token") {
   CHECK(counts(x, {.top_k = 2}) == Counts{0, 500, 500, 0, 0});
   CHECK(sample(zeros({5}), {}, 0) == 0);
   CHECK(sample(zeros({5}), {}, 0.99) == 4);
+  CHECK(sample(tensor<float>({-0.0f, 0, -0.0f, 0}), {}, 0.3) == 1);  // −0 ties with 0
+  CHECK(sample(tensor<float>({-0.0f, 0, -0.0f, 0}), {}, 0.7) == 2);
 }
 
 TEST_CASE("sample: top_k keeps only the k most likely tokens") {
@@ -155,11 +157,13 @@ TEST_CASE("generate: it ends at the end token, at max_tokens, or when the callba
     y[0][-1].slice(0, next, next + 1).fill_(100);
     return y;
   };
-  CHECK(generate(model, {1}, {.max_tokens = 5, .end_token = 4}) == std::vector<int64_t>{2, 3, 4});
+  CHECK(generate(model, {1}, {.max_tokens = 5, .end_tokens = {4}}) ==
+        std::vector<int64_t>{2, 3, 4});
   CHECK(calls == 3);
   CHECK(generate(model, {1}, {.max_tokens = 0}).empty());
   CHECK(calls == 3);
-  CHECK(generate(model, {1, 4}, {.max_tokens = 2, .end_token = 4}) == std::vector<int64_t>{5, 6});
+  CHECK(generate(model, {1, 4}, {.max_tokens = 2, .end_tokens = {4}}) ==
+        std::vector<int64_t>{5, 6});
   std::vector<int64_t> heard;
   const auto tokens = generate(model, {1}, {.max_tokens = 50}, [&](int64_t token) {
     heard.push_back(token);
@@ -170,6 +174,66 @@ TEST_CASE("generate: it ends at the end token, at max_tokens, or when the callba
   CHECK_THROWS_WITH(generate(model, {}, {}),
                     "[generate] the prompt is empty; pass at least a start token");
   CHECK_THROWS_WITH(generate(model, {1}, {.max_tokens = -1}), Containing("max_tokens -1"));
+}
+
+TEST_CASE("generate: it ends at one of several end tokens, or at a stop string") {
+  auto model = [&](const Tensor& tokens) {
+    Tensor y = zeros({1, tokens.size(1), 30});
+    const auto next = int64_t(tokens[0][-1].item()) + 1;
+    y[0][-1].slice(0, next, next + 1).fill_(100);
+    return y;
+  };
+  CHECK(generate(model, {1}, {.max_tokens = 20, .end_tokens = {9, 4, 6}}) ==
+        std::vector<int64_t>{2, 3, 4});
+  GenerationOptions o{.max_tokens = 9, .stop_strings = {"zz", "gh"}};
+  CHECK_THROWS_WITH(generate(model, {1}, o),
+                    "[generate] stop_strings need the text of the tokens; set "
+                    "GenerationOptions::decode");
+  std::vector<std::vector<int64_t>> decoded;
+  o.decode = [&](const std::vector<int64_t>& tokens) {
+    decoded.push_back(tokens);
+    std::string text;
+    for (const int64_t token : tokens) text += char('a' + token);
+    return text;
+  };
+  CHECK(generate(model, {1}, o) == std::vector<int64_t>{2, 3, 4, 5, 6, 7});  // cdefgh
+  CHECK(decoded.size() == 6);
+  CHECK(decoded[1] == std::vector<int64_t>{2, 3});  // without the prompt
+  o.stop_strings = {"b"};                           // in the prompt only
+  CHECK(generate(model, {1}, o).size() == 9);
+  o.stop_strings = {"c", ""};
+  CHECK_THROWS_WITH(generate(model, {1}, o),
+                    "[before_stop] a stop string is empty; must have at least one byte");
+}
+
+TEST_CASE("before_stop: text up to the first stop string, without the beginning of one") {
+  const auto cut = [](const std::string& text, const std::vector<std::string>& stops) {
+    const nn::TextBeforeStop found = nn::before_stop(text, stops);
+    return found.text + (found.stopped ? "|" : "");
+  };
+  CHECK(cut("abc", {}) == "abc");
+  CHECK(cut("abc", {"x"}) == "abc");
+  CHECK(cut("abcd", {"cd"}) == "ab|");
+  CHECK(cut("abc", {"cd"}) == "ab");
+  CHECK(cut("abcx", {"cd"}) == "abcx");
+  CHECK(cut("aab", {"aabb", "ba"}) == "");
+  CHECK(cut("xaaa", {"aab"}) == "xa");
+  CHECK(cut("xaab", {"aab", "zz"}) == "x|");
+  CHECK(cut("", {"a"}) == "");
+  CHECK(cut("abcd", {"abcd", "bc"}) == "a|");  // the one that ends first
+  CHECK(cut("abcd", {"cd", "bcd"}) == "a|");
+  CHECK(cut("stop and stop", {"stop"}) == "|");
+  // Text that was printed remains the beginning of the text that is printed later.
+  const std::string text = "aab aba abab abb";
+  for (const std::vector<std::string>& stops :
+       {std::vector<std::string>{"abab", "bb"}, {"ab a", "b ab"}, {"abb"}, {"c"}}) {
+    std::string before;
+    for (size_t n = 0; n <= text.size(); ++n) {
+      const std::string now = nn::before_stop(text.substr(0, n), stops).text;
+      CHECK(now.substr(0, before.size()) == before);
+      before = now;
+    }
+  }
 }
 
 TEST_CASE("generate: a seed repeats a run, another one does not") {

@@ -121,6 +121,48 @@ TEST_CASE("nll() updates a memory as hidden() does, and leaves it unchanged when
   CHECK(b.layers[2].same(before));
 }
 
+TEST_CASE("a memory of another model is an error, and reorder() permutes its streams") {
+  const auto model = make_xl(tiny_xl({.memory = 6, .extended = 2}));
+  const Tensor tokens = some_tokens(3, 8);
+  const Tensor first = tokens.slice(1, 0, 5), next = tokens.slice(1, 5);
+  Memory memory, other;
+  model->hidden(first, &memory);
+  const auto twin = nn::clone(*model);
+  CHECK_THROWS_WITH(twin->hidden(next, &memory),
+                    str("[TransformerXL] the memory was filled by the model with serial number ",
+                        model->serial(), ", but this one has ", twin->serial(),
+                        "; accepted: a memory that this model has filled, or an empty one"));
+  const Tensor rows = tensor<int64_t>({2, 0}).to(tokens.device());
+  memory.reorder(rows);
+  model->hidden(index_select(first, 0, rows), &other);
+  CHECK(worst_error(model->hidden(index_select(next, 0, rows), &memory),
+                    model->hidden(index_select(next, 0, rows), &other)) < 1e-13);
+  CHECK_THROWS(memory.reorder(tensor<int64_t>({2}).to(tokens.device())));
+  CHECK(memory.layers[0].size(0) == 2);
+  Memory empty;
+  CHECK_NOTHROW(empty.reorder(rows));
+}
+
+TEST_CASE("generate_batch: a Transformer-XL continues prompts of equal length as one by one") {
+  const auto model = make_xl(tiny_xl({.memory = 8, .extended = 1}));
+  const std::vector<std::vector<int64_t>> prompts{{1, 2, 3}, {3, 0, 2}, {2, 2, 1}, {0, 1, 0}};
+  nn::GenerationOptions o{.max_tokens = 6, .end_tokens = {2}, .seed = 1};
+  const auto together = nn::generate_batch(*model, prompts, o);
+  size_t longest = 0;
+  for (const auto& prompt : prompts) {
+    Memory memory;
+    const auto alone = nn::generate(
+        [&](const Tensor& x) { return model->log_probabilities(x, &memory); }, prompt, o);
+    CHECK(together[size_t(o.seed++ - 1)] == alone);
+    longest = std::max(longest, alone.size());
+  }
+  CHECK(longest > 2);
+  CHECK_THROWS_WITH(
+      nn::generate_batch(*model, {{1}, {1, 2}}, o),
+      "[generate_batch] TransformerXL does not support prompts of unequal length, because its "
+      "memory has no padding; pass prompts of equal length, or call generate() for each");
+}
+
 TEST_CASE("zero start: rows of zeros are attended to, unlike missing rows") {
   for (const NormPlace norm : {NormPlace::post, NormPlace::pre}) {
     TransformerXL::Options o = tiny_xl({.memory = 5});
@@ -333,16 +375,11 @@ TEST_CASE("generation token by token equals one pass") {
     CHECK(argmax(log_p[0][t], 0).item() == double(all[size_t(t + 1)]));
 }
 
-TEST_CASE("a memory is converted to the model's dtype, and a clone continues it") {
+TEST_CASE("a memory has the model's dtype") {
   const auto model = make_xl(tiny_xl({.memory = 5, .extended = 1}));
   const Tensor tokens = some_tokens(2, 12);
   Memory memory;
   in_segments(*model, tokens.slice(1, 0, 8), 4, &memory);
-  Memory copy = memory;
-  const auto twin = nn::clone(*model);
-  CHECK(same_bits(twin->hidden(tokens.slice(1, 8), &copy),
-                  model->hidden(tokens.slice(1, 8), &memory)));
-
   const Tensor exact = in_segments(*model, tokens, 4);
   model->to(f32);
   CHECK_THROWS_WITH(model->hidden(tokens, &memory),

@@ -1,0 +1,108 @@
+#include "nn/attention/left_padding.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "core/device_table.h"
+#include "ops/create.h"
+#include "ops/indexing.h"
+
+namespace stretto::nn {
+namespace {
+
+constexpr const char* op = "MultiHeadAttention";
+
+// Returns the number of keys of sequence b that are padding.
+int64_t padding_keys(const AttentionInputs& inputs, int64_t b) {
+  const int64_t n = inputs.forward.padding[size_t(b)] - inputs.first_position;
+  return std::clamp<int64_t>(n, 0, inputs.n_keys());
+}
+
+// Returns the inputs of sequence b, without its padding. Query i is at key i + N − M.
+AttentionInputs sequence_of(const AttentionInputs& inputs, int64_t b) {
+  const int64_t key = padding_keys(inputs, b), n = inputs.n_keys(), m = inputs.n_queries();
+  const int64_t query = std::max<int64_t>(key - (n - m), 0);
+  AttentionInputs one = inputs;
+  one.q = inputs.q.slice(0, b, b + 1).slice(2, query);
+  one.k = inputs.k.slice(0, b, b + 1).slice(2, key);
+  one.v = inputs.v.slice(0, b, b + 1).slice(2, key);
+  one.first_position =
+      std::max<int64_t>(inputs.first_position - inputs.forward.padding[size_t(b)], 0);
+  one.forward.padding.clear();
+  // The sequences before this one may have begun the entry in the cache.
+  one.continued = inputs.continued || (inputs.encoding_state && *inputs.encoding_state);
+  return one;
+}
+
+// Concatenates tensors of sequences along the batch, each with zeros before it along `dim` up to
+// `shape`, the shape of one. A sequence that is only padding has an undefined tensor.
+Tensor join(const Tensors& sequences, int64_t dim, Shape shape, const TensorOptions& options) {
+  const int64_t n = shape[dim];
+  Tensors rows;
+  for (const Tensor& x : sequences) {
+    shape[dim] = n - (x.defined() ? x.size(dim) : 0);
+    const Tensor before = zeros(shape, options);
+    rows.push_back(!x.defined() ? before : shape[dim] == 0 ? x : cat({before, x}, dim));
+  }
+  return cat(rows, 0);
+}
+
+}  // namespace
+
+void check_padding(const AttentionInputs& inputs) {
+  const std::vector<int64_t>& padding = inputs.forward.padding;
+  if (padding.empty()) return;
+  check(int64_t(padding.size()) == inputs.q.size(0), op, "padding of ", int64_t(padding.size()),
+        " sequences in a batch of ", inputs.q.size(0), "; must have one entry for each sequence");
+  check(!inputs.options.mask.key_padding.defined(), op,
+        "both ForwardContext::padding and key_padding are set; accepted: one of them");
+}
+
+void hide_padding(AttentionInputs& inputs) {
+  const auto batch = int64_t(inputs.forward.padding.size());
+  const int64_t n = inputs.n_keys(), first = inputs.first_position;
+  bool any = false;
+  for (int64_t b = 0; b < batch; ++b) any = any || padding_keys(inputs, b) > 0;
+  if (!any) return;
+  const auto make = [&] {
+    Tensor hidden = zeros({batch, n}, {.dtype = boolean});
+    for (int64_t b = 0; b < batch; ++b)
+      std::fill_n(hidden.data<bool>() + b * n, padding_keys(inputs, b), true);
+    return hidden;
+  };
+  inputs.options.mask.key_padding =
+      device_table(inputs.q.device(), make, "hide_padding", n, first, inputs.forward.padding);
+}
+
+void encode_one_by_one(AttentionInputs& inputs, const PositionalEncoding& encoding) {
+  Tensors queries(size_t(inputs.q.size(0))), keys(queries.size());
+  std::optional<double> scale = inputs.options.scale;
+  for (size_t b = 0; b < queries.size(); ++b) {
+    AttentionInputs one = sequence_of(inputs, int64_t(b));
+    if (one.n_keys() == 0) continue;
+    encoding.apply(one);
+    queries[b] = one.q;
+    keys[b] = one.k;
+    scale = one.options.scale;
+  }
+  inputs.options.scale = scale;
+  const Tensor &q = inputs.q, &k = inputs.k;
+  const int64_t d =
+      encoding.encoded_dim({.n_heads = q.size(1), .d_key = q.size(3), .d_value = inputs.v.size(3)});
+  inputs.q = join(queries, 2, {1, q.size(1), q.size(2), d}, options_of(q));
+  inputs.k = join(keys, 2, {1, k.size(1), k.size(2), d}, options_of(k));
+}
+
+Tensor one_by_one(const AttentionInputs& inputs,
+                  const std::function<Tensor(AttentionInputs)>& attend) {
+  Tensors all(size_t(inputs.q.size(0)));
+  for (size_t b = 0; b < all.size(); ++b) {
+    AttentionInputs one = sequence_of(inputs, int64_t(b));
+    if (one.n_queries() > 0) all[b] = attend(std::move(one));
+  }
+  const int64_t features = inputs.q.size(1) * inputs.v.size(3);
+  return join(all, 1, {1, inputs.n_queries(), features}, options_of(inputs.q));
+}
+
+}  // namespace stretto::nn

@@ -1,0 +1,32 @@
+// Self-attention of sequences of unequal length in one batch (ForwardContext::padding).
+//
+// Padding shifts the positions of a sequence but not their differences. If all terms of the scores
+// are relative, hiding the padding is therefore enough. Otherwise (SPE, FIRE, blocks, rotated
+// inputs of a feature map) each sequence is encoded by itself, without its padding.
+//
+// Reference: none (its tests compare with each sequence by itself)
+#pragma once
+
+#include <functional>
+
+#include "../positions/positional_encoding.h"
+
+namespace stretto::nn {
+
+/// Throws unless the padding of `inputs`, if any, has one entry per sequence and no key_padding is
+/// set besides.
+void check_padding(const AttentionInputs& inputs);
+
+/// Adds the padding to the mask as key_padding, unless none of it is among the keys.
+void hide_padding(AttentionInputs& inputs);
+
+/// Replaces q and k by their encodings, with each sequence encoded at its own positions, without
+/// its padding. For encodings that change only q, k and the scale.
+void encode_one_by_one(AttentionInputs& inputs, const PositionalEncoding& encoding);
+
+/// Returns attend(sequence) [1, M', H·Dv] of each sequence without its padding, as [B, M, H·Dv]
+/// with zeros for the padding.
+Tensor one_by_one(const AttentionInputs& inputs,
+                  const std::function<Tensor(AttentionInputs sequence)>& attend);
+
+}  // namespace stretto::nn
