@@ -76,6 +76,7 @@
 #include "nn/positions/rotary.h"
 #include "nn/positions/sinusoid.h"
 #include "nn/positions/spe.h"
+#include "nn/pretrained/chat_template.h"
 #include "nn/pretrained/lora.h"
 #include "nn/pretrained/pretrained.h"
 #include "nn/sequential.h"

@@ -55,6 +55,10 @@ TEST_CASE("a damaged index of shards is accepted or rejected and opens no other 
   run_and_check(safetensors_index_target());
 }
 
+TEST_CASE("chat templates are rendered or refused without defects", "[fuzz][chat_template]") {
+  run_and_check(chat_template_target());
+}
+
 TEST_CASE("the readers of data sets accept or reject damaged files without defects", "[fuzz]") {
   run_and_check(tsv_target());
 }

@@ -1,0 +1,67 @@
+#include "nn/pretrained/chat_template.h"
+
+#include "core/error.h"
+#include "core/one_line.h"
+#include "nn/pretrained/chat_template_parser.h"
+#include "nn/pretrained/chat_template_runner.h"
+#include "nn/pretrained/chat_template_text.h"
+
+namespace stretto::nn {
+namespace {
+
+void check_text(const std::string& text, const std::string& what) {
+  check(chat::is_utf8(text), "chat_template", what, " is not UTF-8");
+}
+
+chat::Value value_of(const std::string& text) { return std::make_shared<const std::string>(text); }
+
+}  // namespace
+
+struct ChatTemplate::Parsed {
+  chat::NodePtr program;
+  std::map<std::string, std::string> special_tokens;
+};
+
+ChatTemplate ChatTemplate::parse(const std::string& text,
+                                 const std::map<std::string, std::string>& special_tokens) {
+  constexpr size_t most = size_t{1} << 20;
+  check(text.size() <= most, "chat_template", "the template has ", text.size(), " bytes; at most ",
+        most, " are accepted");
+  check_text(text, "the template");
+  for (const auto& [name, token] : special_tokens) check_text(token, in_quotes(name));
+  auto parsed = std::make_shared<Parsed>(Parsed{chat::parse(text), special_tokens});
+  return ChatTemplate(std::move(parsed));
+}
+
+std::string ChatTemplate::render(const std::vector<ChatMessage>& messages,
+                                 const ChatOptions& options) const {
+  std::map<std::string, chat::Value> variables;
+  auto list = std::make_shared<chat::Sequence>();
+  for (const ChatMessage& message : messages) {
+    check_text(message.role, "the role of a message");
+    check_text(message.content, "the content of a message");
+    auto fields = std::make_shared<chat::Dictionary>();
+    fields->set("role", value_of(message.role));
+    fields->set("content", value_of(message.content));
+    list->items.emplace_back(std::move(fields));
+  }
+  list->depth = 2;
+  for (const auto& [name, token] : parsed_->special_tokens) variables[name] = value_of(token);
+  for (const auto& [name, variable] : options.variables) {
+    if (const auto* text = std::get_if<std::string>(&variable)) {
+      check_text(*text, in_quotes(name));
+      variables[name] = value_of(*text);
+    } else if (const auto* yes = std::get_if<bool>(&variable)) {
+      variables[name] = *yes;
+    } else {
+      variables[name] = std::get<int64_t>(variable);
+    }
+  }
+  variables["messages"] = std::move(list);
+  variables["tools"] = chat::None{};
+  variables["documents"] = chat::None{};
+  variables["add_generation_prompt"] = options.add_generation_prompt;
+  return chat::Runner(*parsed_->program, std::move(variables)).run();
+}
+
+}  // namespace stretto::nn

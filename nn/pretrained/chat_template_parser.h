@@ -1,0 +1,103 @@
+// The syntax of chat templates: tokens and the tree that the parser builds.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "../../core/error.h"
+
+namespace stretto::nn::chat {
+
+/// A token of a template.
+struct Token {
+  enum class Kind {
+    text,
+    open_output,
+    close_output,
+    open_tag,
+    close_tag,
+    name,
+    string,
+    integer,
+    real,
+    symbol,
+    end
+  };
+  Kind kind;
+  std::string value;  // as in the template; of a string without quotes and escapes
+  int line;
+};
+
+/// Splits a template into tokens; white space around tags is removed as by Jinja with trim_blocks
+/// and lstrip_blocks.
+std::vector<Token> tokens_of(const std::string& source);
+
+enum class NodeKind {
+  // Expressions.
+  constant_text,     // text
+  constant_integer,  // number
+  constant_boolean,  // number
+  constant_none,
+  unsupported,   // text: what it is; raises an error when it is evaluated
+  name,          // text
+  attribute,     // [object], text
+  item,          // [object, index]
+  slice,         // [object, first, last, step], each but the object may be null
+  call,          // [function, arguments…]; the last names.size() arguments are named
+  filter,        // [value, arguments…], text: name; names as for call
+  test,          // [value, arguments…], text: name; names as for call
+  logical_not,   // [value]
+  negative,      // [value]
+  positive,      // [value]
+  binary,        // [a, b], text: + - * / // % **
+  logical_and,   // [a, b]
+  logical_or,    // [a, b]
+  compare,       // [a, b, …], names: the operators between them
+  concatenate,   // [a, b, …]
+  conditional,   // [test, value, other or null]
+  list,          // [items…]
+  tuple,         // [items…]
+  dictionary,    // [key, value, key, value, …]
+  space_member,  // only as a target: text is the namespace, names[0] the attribute
+  // Statements.
+  body,        // [statements…]
+  text,        // text
+  output,      // [value]
+  branches,    // [test, body, test, body, …, else body or nothing]
+  loop,        // [values, test or null, body, else body or null, targets…]; number: unpacks
+  set,         // [value, targets…]; number: unpacks
+  set_block,   // [body, target]
+  macro,       // [body, defaults of the last parameters…], text: name, names: parameters
+  generation,  // [body]
+  break_loop,
+  continue_loop,
+};
+
+struct Node;
+using NodePtr = std::unique_ptr<Node>;
+
+/// A node of the tree. Its depth is limited, so recursive functions need no other limit.
+struct Node {
+  NodeKind kind;
+  int line;
+  std::string text = {};
+  std::vector<NodePtr> children = {};
+  std::vector<std::string> names = {};
+  int64_t number = 0;
+  int depth = 1;
+};
+
+/// Parses a template. Throws Error with the line.
+NodePtr parse(const std::string& source);
+
+/// Throws Error "[chat_template] line …: …".
+template <class... Parts>
+[[noreturn]] void fail_at(int line, const Parts&... parts) {
+  fail("chat_template", "line ", line, ": ", parts...);
+}
+
+inline constexpr const char* render_yourself = "render the prompt yourself and pass it as text";
+
+}  // namespace stretto::nn::chat
