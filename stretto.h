@@ -79,6 +79,7 @@
 #include "nn/pretrained/chat_template.h"
 #include "nn/pretrained/lora.h"
 #include "nn/pretrained/pretrained.h"
+#include "nn/pretrained/sentence_encoder.h"
 #include "nn/sequential.h"
 #include "nn/stack.h"
 #include "nn/training/captured_step.h"

@@ -18,9 +18,11 @@ LayerOptions completed(const char* op, LayerOptions o, bool context = false) {
     *part = o.d_model;
   }
   if (!o.feed_forward.dropout) o.feed_forward.dropout = o.dropout;
+  check(o.norm != NormPlace::sandwich || !context, op,
+        "NormPlace::sandwich is for TransformerLayer; use NormPlace::pre or post");
   if (o.residual == Residual::sequential) return o;
   check(o.norm == NormPlace::pre, op,
-        "parallel branches do not support NormPlace::post; use NormPlace::pre or "
+        "parallel branches do not support NormPlace::post and sandwich; use NormPlace::pre or "
         "Residual::sequential");
   check(!context, op,
         "parallel branches do not support cross-attention; use Residual::sequential, or "
@@ -40,11 +42,17 @@ std::unique_ptr<Norm> TransformerLayer::second_norm() {
   return std::make_unique<Norm>(*this, "norm2", options.norms());
 }
 
+std::unique_ptr<Norm> TransformerLayer::out_norm(const char* name) {
+  if (options.norm != NormPlace::sandwich) return nullptr;
+  return std::make_unique<Norm>(*this, name, options.norms());
+}
+
 Tensor TransformerLayer::operator()(const Tensor& x, const AttentionMask& mask,
                                     KeyValueCache* cache, const ForwardContext& forward) const {
   return all_or_nothing(cache, [&](KeyValueCache* after) {
     const auto attend = [&](const Tensor& t) {
-      return dropout.add(self_attention(t, mask, after, forward), x, forward);
+      const Tensor y = self_attention(t, mask, after, forward);
+      return dropout.add(norm1_out ? (*norm1_out)(y) : y, x, forward);
     };
     if (options.norm == NormPlace::post) return feed(x, norm1(attend(x)), x, forward);
     const Tensor normed = norm1(x);
@@ -56,13 +64,22 @@ Tensor TransformerLayer::feed(const Tensor& x, const Tensor& y, const Tensor& no
                               const ForwardContext& forward) const {
   if (options.residual != Residual::sequential)
     return dropout.add(feed_forward(norm2 ? (*norm2)(x) : normed, forward), y, forward);
-  return residual(y, options.norm, *norm2, dropout, forward,
-                  [&](const Tensor& t) { return feed_forward(t, forward); });
+  return residual(y, options.norm, *norm2, dropout, forward, [&](const Tensor& t) {
+    const Tensor z = feed_forward(t, forward);
+    return norm2_out ? (*norm2_out)(z) : z;
+  });
 }
 
 std::string TransformerLayer::label() const {
-  return options.norm == NormPlace::pre ? "TransformerLayer(pre-norm)"
-                                        : "TransformerLayer(post-norm)";
+  switch (options.norm) {
+    case NormPlace::pre:
+      return "TransformerLayer(pre-norm)";
+    case NormPlace::post:
+      return "TransformerLayer(post-norm)";
+    case NormPlace::sandwich:
+      return "TransformerLayer(sandwich norm)";
+  }
+  fail("TransformerLayer", "unknown place of the norms");
 }
 
 void DecoderCache::reorder(const Tensor& rows) {

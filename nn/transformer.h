@@ -10,8 +10,11 @@ namespace stretto::nn {
 
 /// The place of the norm in a residual branch f.
 enum class NormPlace {
-  pre,  ///< x = x + f(norm(x)); needs a final norm after the last layer.
-  post  ///< x = norm(x + f(x)) (Vaswani et al. 2017).
+  pre,   ///< x = x + f(norm(x)); needs a final norm after the last layer.
+  post,  ///< x = norm(x + f(x)) (Vaswani et al. 2017).
+  /// x = x + norm_out(f(norm(x))) (Ding et al. 2021; Gemma 2); TransformerLayer with
+  /// Residual::sequential only.
+  sandwich
 };
 
 /// The arrangement of a layer's branches. The parallel ones require NormPlace::pre and
@@ -58,7 +61,9 @@ class TransformerLayer : public Module {
   FeedForward feed_forward{*this, "feed_forward", options.feed_forward};  ///< Feed-forward network.
   /// Norm of the feed-forward branch; null with Residual::parallel_one_norm.
   const std::unique_ptr<Norm> norm2 = second_norm();
-  Dropout dropout{*this, "dropout", {options.dropout}};  ///< Dropout of the branches.
+  const std::unique_ptr<Norm> norm1_out = out_norm("norm1_out");  ///< With NormPlace::sandwich.
+  const std::unique_ptr<Norm> norm2_out = out_norm("norm2_out");  ///< With NormPlace::sandwich.
+  Dropout dropout{*this, "dropout", {options.dropout}};           ///< Dropout of the branches.
 
  protected:
   /// Computes the part after attention. `y` is x plus the attention branch, `normed` the
@@ -68,6 +73,7 @@ class TransformerLayer : public Module {
 
  private:
   std::unique_ptr<Norm> second_norm();
+  std::unique_ptr<Norm> out_norm(const char* name);
 };
 
 /// The caches of a DecoderLayer.
@@ -108,11 +114,12 @@ class DecoderLayer : public Module {
 };
 
 /// Computes one residual branch f with its norm and dropout: x + dropout(f(norm(x))) for
-/// NormPlace::pre, norm(x + dropout(f(x))) for NormPlace::post.
+/// NormPlace::pre and sandwich (whose second norm belongs to f), norm(x + dropout(f(x))) for
+/// NormPlace::post.
 template <class F>
 Tensor residual(const Tensor& x, NormPlace place, const Norm& norm, const Dropout& dropout,
                 const ForwardContext& forward, F&& f) {
-  if (place == NormPlace::pre) return dropout.add(f(norm(x)), x, forward);
+  if (place != NormPlace::post) return dropout.add(f(norm(x)), x, forward);
   return norm(dropout.add(f(x), x, forward));
 }
 

@@ -154,6 +154,7 @@ AttentionInputs MultiHeadAttention::project(const Tensor& x, const Tensor& conte
                     {}};
   c.options.mask = with_window(mask);
   c.options.scale = options.scale;
+  c.options.soft_cap = options.soft_cap;
   c.options.dropout = training() ? options.dropout : 0;
   c.forward = forward;
   c.first_position = forward.first_position;

@@ -76,6 +76,7 @@ struct MultiHeadAttentionOptions {
   /// > 0: sliding window (Mistral). Every mask must be causal, and no query attends to a key
   /// `window` or more positions before it. A smaller AttentionMask::window takes precedence.
   int64_t window = 0;
+  double soft_cap = 0;                   ///< > 0: AttentionOptions::soft_cap (Gemma 2).
   double dropout = 0;                    ///< Dropout of the attention weights, in training.
   std::optional<double> scale = {};      ///< Scale of the scores; by default 1/√d_key (T5: 1).
   MakePositionalEncoding position = {};  ///< Positional encoding; by default none.

@@ -26,6 +26,7 @@ const char* score_option(const AttentionOptions& o) {
   if (o.mask.block > 0) return "blocks";
   if (o.dropout > 0) return "dropout of the weights";
   if (o.scale) return "a scale of the scores";
+  if (o.soft_cap > 0) return "a soft cap of the scores";
   return nullptr;
 }
 

@@ -2,6 +2,7 @@
 
 #include "nn/positions/relative_table.h"
 #include "ops/create.h"
+#include "ops/elementwise.h"
 #include "ops/indexing.h"
 
 namespace stretto::nn {
@@ -140,6 +141,23 @@ NameMap llama_names(const LanguageModel::Options& options) {
                 {"mlp.up_proj", "feed_forward.up"},
                 {"mlp.down_proj", "feed_forward.linear2"}});
   return map.rename("[model.]norm.weight", "norm.weight").drop("*rotary_emb.inv_freq");
+}
+
+NameMap gemma2_names(const LanguageModel::Options& options) {
+  // In f32, since 1 + w has more bits than bf16 holds. A model of a wider dtype keeps the sum.
+  const auto add = [](double x) {
+    return [x](const Tensor& w) { return w.to(w.dtype() == f64 ? f64 : f32) + x; };
+  };
+  const Conversion plus_1{"plus 1", add(1), add(-1)};
+  NameMap norms;
+  for (const auto& [in_file, in_model] : Names{{"input_layernorm", "norm1"},
+                                               {"post_attention_layernorm", "norm1_out"},
+                                               {"pre_feedforward_layernorm", "norm2"},
+                                               {"post_feedforward_layernorm", "norm2_out"}})
+    norms.convert(str("[model.]layers.{}.", in_file, ".weight"),
+                  str(model_layer, in_model, ".weight"), plus_1);
+  norms.convert("[model.]norm.weight", "norm.weight", plus_1);
+  return llama_names(options).prefer(norms);
 }
 
 Conversion gguf_rotary_rows(int64_t n_heads) {

@@ -38,6 +38,8 @@ NameMap t5_names(const SequenceToSequence::Options& options);
 /// architecture, or to a module whose children have the same names. `options` determines tied
 /// weights and the number of heads.
 NameMap llama_names(const LanguageModel::Options& options);
+/// Returns the names of Gemma 2. Its files have the weights of norms minus 1.
+NameMap gemma2_names(const LanguageModel::Options& options);
 /// Returns the names of GPT-2. Matrices are [in, out], with q, k and v in one. Drops mask buffers.
 NameMap gpt2_names(const LanguageModel::Options& options);
 /// Returns the names of GPT-NeoX, whose matrix of q, k and v has rows in the order [H, 3, D].
@@ -48,6 +50,8 @@ NameMap gptj_names(const LanguageModel::Options& options);
 /// InputOptions::norm.
 NameMap bloom_names(const LanguageModel::Options& options);
 
+/// Returns the names of BERT, with or without the prefix "bert."; the weights of heads are dropped.
+NameMap bert_names();
 /// How a GGUF file orders the rows of q and k within a head.
 enum class GgufRows {
   pairs,  ///< The two rows that RoPE rotates are adjacent: architecture "llama" (LLaMA, Mistral).
@@ -67,8 +71,6 @@ NameMap gguf_llama_names(const LanguageModel::Options& options, GgufRows rows = 
 ///     to the file     x.reshape(n_heads, 2, D/2, …).transpose(1, 2)
 ///     to the model    x.reshape(n_heads, D/2, 2, …).transpose(1, 2)
 Conversion gguf_rotary_rows(int64_t n_heads);
-/// Returns the names of BERT, with or without the prefix "bert."; the weights of heads are dropped.
-NameMap bert_names();
 
 /// Returns the names of gwinndr's Music Transformer (PyTorch), for a model with gwinndr_options().
 NameMap gwinndr_names();

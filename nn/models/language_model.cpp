@@ -21,6 +21,8 @@ LanguageModel::Options checked(LanguageModel::Options o) {
         "LanguageModel", "sizes must be at least 1: vocabulary ", o.vocabulary, ", n_layers ",
         o.n_layers, ", layer.d_model ", o.layer.d_model, ", layer.feed_forward.d_hidden ",
         o.layer.feed_forward.d_hidden);
+  check(o.soft_cap >= 0 && std::isfinite(o.soft_cap), "LanguageModel", "soft_cap ", o.soft_cap,
+        "; must be 0 (none) or more");
   check(o.init_std >= 0, "LanguageModel", "init_std ", o.init_std, "; cannot be negative");
   return o;
 }
@@ -52,7 +54,7 @@ LanguageModel::LanguageModel(Module& parent, std::string name, Options o)
 
 void LanguageModel::make() {
   const LayerOptions& layer = options.layer;
-  if (options.final_norm.value_or(layer.norm == NormPlace::pre))
+  if (options.final_norm.value_or(layer.norm != NormPlace::post))
     norm.emplace(*this, "norm", layer.norms());
   if (!options.tied)
     out.emplace(*this, "out",
@@ -93,7 +95,9 @@ Tensor LanguageModel::operator()(const Tensor& tokens, Cache* cache,
       x = layers[i](x, visible(), after ? &after->layers[size_t(i)] : nullptr, forward);
     if (after && after->last_logits_only && tokens.size(1) > 1) x = x.slice(1, -1);
     if (norm) x = (*norm)(x);
-    return out ? (*out)(x) : linear(x, embedding.weight);
+    const Tensor logits = out ? (*out)(x) : linear(x, embedding.weight);
+    if (options.soft_cap == 0) return logits;
+    return tanh(logits * (1 / options.soft_cap)) * options.soft_cap;
   });
 }
 
@@ -122,7 +126,7 @@ LanguageModel::Cache LanguageModel::make_cache(int64_t limit) const {
 
 // Returns the input of the attention of a layer.
 Tensor LanguageModel::attended(const TransformerLayer& layer, const Tensor& x) const {
-  return options.layer.norm == NormPlace::pre ? layer.norm1(x) : x;
+  return options.layer.norm == NormPlace::post ? x : layer.norm1(x);
 }
 
 Tensor LanguageModel::attention_scores(const Tensor& tokens) const {

@@ -32,10 +32,11 @@ struct LanguageModelOptions {
   InputOptions input = {};  ///< Options of the token vectors and absolute positions.
 
   int64_t block = 0;  ///< > 0: local attention in blocks (AttentionMask::block).
-  /// Whether there is a norm after the last layer; by default only with NormPlace::pre.
+  /// Whether there is a norm after the last layer; by default unless NormPlace::post.
   std::optional<bool> final_norm = {};
   bool tied = false;         ///< Uses the embedding as the output projection.
   bool output_bias = false;  ///< Bias of the output projection, unless tied.
+  double soft_cap = 0;       ///< > 0: logits x become c · tanh(x / c) (Gemma 2).
   /// > 0: weights start as normally distributed numbers with this standard deviation, with mean 1
   /// for norms and mean 0 otherwise; biases start at 0. Positional encodings and kernels keep their
   /// own initialization.

@@ -13,7 +13,7 @@ Tensor TransformerXLLayer::operator()(const Tensor& x, const Tensor& memory,
   const Tensor all = m > 0 ? cat({memory.detach(), x}, 1) : x;
   auto attend = [&](const Tensor& queries, const Tensor& context) {
     const Tensor y = self_attention.attend(self_attention.project(queries, context, mask, forward));
-    return dropout.add(y, x, forward);
+    return dropout.add(norm1_out ? (*norm1_out)(y) : y, x, forward);
   };
   if (options.norm == NormPlace::post) return feed(x, norm1(attend(x, all)), x, forward);
   const Tensor context = norm1(all), normed = context.slice(1, m);
@@ -21,8 +21,7 @@ Tensor TransformerXLLayer::operator()(const Tensor& x, const Tensor& memory,
 }
 
 std::string TransformerXLLayer::label() const {
-  return options.norm == NormPlace::pre ? "TransformerXLLayer(pre-norm)"
-                                        : "TransformerXLLayer(post-norm)";
+  return "TransformerXL" + TransformerLayer::label().substr(std::string("Transformer").size());
 }
 
 }  // namespace stretto::nn

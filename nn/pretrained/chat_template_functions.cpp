@@ -431,7 +431,7 @@ Value Runner::split(const std::string& from, const std::string& separator, int64
   use_bytes(from.size() / 4 * (1 + separator.size() / 16));
   std::vector<Value> parts;
   size_t at = 0;
-  for (size_t found; most-- != 0 && (found = from.find(separator, at)) != std::string::npos;) {
+  for (size_t found = 0; most-- != 0 && (found = from.find(separator, at)) != std::string::npos;) {
     parts.push_back(text(from.substr(at, found - at)));
     at = found + separator.size();
   }
@@ -462,7 +462,7 @@ Value Runner::replaced(const std::string& from, const std::string& old, const st
   use_bytes(from.size() / 4 * (1 + old.size() / 16));
   std::string made;
   size_t at = 0;
-  for (size_t found; most-- != 0 && (found = from.find(old, at)) != std::string::npos;) {
+  for (size_t found = 0; most-- != 0 && (found = from.find(old, at)) != std::string::npos;) {
     use_bytes(with.size());
     made.append(from, at, found - at).append(with);
     at = found + old.size();

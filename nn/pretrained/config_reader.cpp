@@ -5,6 +5,7 @@
 #include <set>
 
 #include "core/error.h"
+#include "core/input_file.h"
 #include "core/one_line.h"
 
 namespace stretto::nn::pretrained {
@@ -57,15 +58,37 @@ void check_depth(const std::string& source, const std::string& json) {
   }
 }
 
-Json parsed(const std::string& source, const std::string& json) {
+Json parsed(const std::string& source, const std::string& json, bool list = false) {
   check_depth(source, json);
-  Json object = Json::parse(json, nullptr, false);
-  check(!object.is_discarded(), "load_pretrained", one_line(source), ": not valid JSON");
-  check(object.is_object(), "load_pretrained", one_line(source), ": not an object of JSON");
-  return object;
+  Json value = Json::parse(json, nullptr, false);
+  check(!value.is_discarded(), "load_pretrained", one_line(source), ": not valid JSON");
+  check(list ? value.is_array() : value.is_object(), "load_pretrained", one_line(source),
+        list ? ": not a list of JSON" : ": not an object of JSON");
+  return value;
 }
 
 }  // namespace
+
+std::string read_text(const std::string& path) {
+  constexpr int64_t most = 16 << 20;
+  const InputFile file("load_pretrained", path);
+  check(file.size() <= most, "load_pretrained", one_line(path), ": ", file.size(),
+        " bytes; at most ", most, " allowed");
+  std::string text(size_t(file.size()), '\0');
+  file.read(text.data(), file.size(), 0);
+  return text;
+}
+
+ConfigReader ConfigReader::of_file(const std::string& path) { return {path, read_text(path)}; }
+
+std::vector<ConfigReader> ConfigReader::list_of_file(const std::string& path) {
+  std::vector<ConfigReader> all;
+  for (const Json& item : parsed(path, read_text(path), true)) {
+    check(item.is_object(), "load_pretrained", one_line(path), ": not a list of objects");
+    all.push_back(ConfigReader(std::make_unique<Fields>(Fields{path, item, {}})));
+  }
+  return all;
+}
 
 ConfigReader::ConfigReader(std::string source, const std::string& json)
     : fields_(std::make_unique<Fields>(Fields{source, parsed(source, json), {}})) {}
@@ -78,6 +101,11 @@ ConfigReader& ConfigReader::operator=(ConfigReader&&) noexcept = default;
 bool ConfigReader::has(const std::string& name) const {
   const auto at = fields_->object.find(name);
   return at != fields_->object.end() && !at->is_null();
+}
+
+bool ConfigReader::is_text(const std::string& name) const {
+  const auto at = fields_->object.find(name);
+  return at != fields_->object.end() && at->is_string();
 }
 
 int64_t ConfigReader::integer(const std::string& name, std::optional<int64_t> fallback) {

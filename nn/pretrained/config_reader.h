@@ -9,6 +9,9 @@
 
 namespace stretto::nn::pretrained {
 
+/// Returns the content of a file of at most 16 MiB.
+std::string read_text(const std::string& path);
+
 /// An object of JSON whose fields must all be used: each one is read, declared to have no effect
 /// (ignore()), or finish() refuses it by name. A field that is null counts as absent. Errors are one
 /// line, "[load_pretrained] FILE: …".
@@ -16,6 +19,10 @@ class ConfigReader {
  public:
   /// Parses an object. `source` names it in errors: the path of the file.
   ConfigReader(std::string source, const std::string& json);
+  /// Reads a file of at most 16 MiB that is an object.
+  static ConfigReader of_file(const std::string& path);
+  /// Reads a file of at most 16 MiB that is a list of objects.
+  static std::vector<ConfigReader> list_of_file(const std::string& path);
   ~ConfigReader();
   ConfigReader(ConfigReader&&) noexcept;
   ConfigReader& operator=(ConfigReader&&) noexcept;
@@ -24,6 +31,8 @@ class ConfigReader {
 
   /// True if the field is present and not null. Does not count as reading it.
   bool has(const std::string& name) const;
+  /// True if the field is present and a text. Does not count as reading it.
+  bool is_text(const std::string& name) const;
   /// Returns an integer. Without a fallback, an absent field is an error.
   int64_t integer(const std::string& name, std::optional<int64_t> fallback = {});
   /// Returns an integer from 1 to `largest`, for sizes.

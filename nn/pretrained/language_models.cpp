@@ -1,5 +1,6 @@
 #include "nn/pretrained/language_models.h"
 
+#include <cmath>
 #include <functional>
 
 #include "core/one_line.h"
@@ -85,7 +86,9 @@ std::vector<int64_t> windows(ConfigReader& c, int64_t n_layers,
 }
 
 // Reads the fields that LLaMA and its descendants have in common.
-LanguageModelConfig llama_like(ConfigReader& c, double theta, bool bias) {
+LanguageModelConfig llama_like(ConfigReader& c, double theta, bool bias,
+                               const char* activation = "hidden_act",
+                               const char* default_activation = "silu") {
   LanguageModelConfig m;
   LanguageModel::Options& o = m.options;
   o.vocabulary = c.size("vocab_size");
@@ -107,7 +110,7 @@ LanguageModelConfig llama_like(ConfigReader& c, double theta, bool bias) {
   a.bias = c.flag("attention_bias", bias);
   a.dropout = c.number("attention_dropout", 0);
   layer.feed_forward = {.d_hidden = c.size("intermediate_size"),
-                        .activation = activation_of(c, c.text("hidden_act", "silu")),
+                        .activation = activation_of(c, c.text(activation, default_activation)),
                         .bias = c.flag("mlp_bias", false),
                         .gated = true};
   m.max_length = c.integer("max_position_embeddings", 0);
@@ -168,6 +171,23 @@ LanguageModelConfig smollm3_config(ConfigReader& c) {
     layer.attention.window = window[size_t(i)];
     if (rotated[size_t(i)] == 0) layer.attention.position = {};
   };
+  return m;
+}
+
+// Gemma 2: sandwich norms, soft caps, and a window in every other layer, from the first one on.
+LanguageModelConfig gemma2_config(ConfigReader& c) {
+  LanguageModelConfig m = llama_like(c, 10000, false, "hidden_activation", "gelu_pytorch_tanh");
+  LanguageModel::Options& o = m.options;
+  o.tied = c.flag("tie_word_embeddings", true);
+  o.input.scale = true;
+  o.layer.norm = NormPlace::sandwich;
+  o.layer.attention.scale = 1 / std::sqrt(c.number("query_pre_attn_scalar", 256));
+  o.layer.attention.soft_cap = c.number("attn_logit_softcapping", 0);
+  o.soft_cap = c.number("final_logit_softcapping", 0);
+  c.require("use_bidirectional_attention", false);
+  c.ignore({"hidden_act", "cache_implementation"});  // the program reads hidden_activation
+  set_windows(o, windows(c, o.n_layers, [](int64_t i) { return i % 2 == 0; }));
+  m.names = gemma2_names(o);
   return m;
 }
 
@@ -283,6 +303,7 @@ const std::vector<std::pair<std::string, Make>>& makers() {
       {"qwen2", [](ConfigReader& c) { return qwen_config(c, false); }},
       {"qwen3", [](ConfigReader& c) { return qwen_config(c, true); }},
       {"smollm3", smollm3_config},
+      {"gemma2", gemma2_config},
       {"gpt2", gpt2_config},
       {"gpt_neox", gpt_neox_config},
       {"gptj", gptj_config},

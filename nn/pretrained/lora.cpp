@@ -10,7 +10,6 @@
 
 #include "autograd/tape.h"
 #include "core/atomic_file.h"
-#include "core/input_file.h"
 #include "core/one_line.h"
 #include "nn/files/safetensors.h"
 #include "nn/linear.h"
@@ -81,13 +80,7 @@ std::map<std::string, Adapter> read_adapters(const std::string& path) {
 
 // Reads adapter_config.json. `rank` is 0 if the ranks of the tensors decide.
 LoraAdapter::Options read_config(const std::string& path) {
-  const InputFile file("load_lora", path);
-  constexpr int64_t most = 1 << 20;
-  check(file.size() <= most, "load_lora", one_line(path), ": ", file.size(), " bytes; at most ",
-        most, " allowed");
-  std::string text(size_t(file.size()), '\0');
-  file.read(text.data(), file.size(), 0);
-  pretrained::ConfigReader c(path, text);
+  pretrained::ConfigReader c = pretrained::ConfigReader::of_file(path);
   c.require("peft_type", "LORA");
   c.require("bias", "none");
   for (const char* name : {"use_dora", "use_qalora", "lora_bias"}) c.require(name, false);

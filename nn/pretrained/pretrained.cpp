@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "core/input_file.h"
 #include "core/one_line.h"
+#include "nn/files/gguf/gguf.h"
+#include "nn/files/open_weights.h"
 #include "nn/files/weights.h"
 #include "nn/init.h"
+#include "nn/pretrained/gguf_model.h"
 #include "nn/pretrained/language_models.h"
 #include "nn/pretrained/other_models.h"
 
@@ -16,16 +18,6 @@ using namespace pretrained;
 
 namespace {
 
-std::string text_of(const std::string& path) {
-  constexpr int64_t most = 16 << 20;
-  const InputFile file("load_pretrained", path);
-  check(file.size() <= most, "load_pretrained", one_line(path), ": ", file.size(),
-        " bytes; at most ", most, " allowed");
-  std::string text(size_t(file.size()), '\0');
-  file.read(text.data(), file.size(), 0);
-  return text;
-}
-
 std::string list(const std::vector<std::string>& names) {
   std::string text;
   for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
@@ -34,7 +26,7 @@ std::string list(const std::vector<std::string>& names) {
 
 // Constructs a model without initial values and loads its weights.
 template <class M>
-std::unique_ptr<M> loaded(const std::string& path, const typename M::Options& model_options,
+std::unique_ptr<M> loaded(const WeightsFile& file, const typename M::Options& model_options,
                           const NameMap& names, const PretrainedOptions& options) {
   std::unique_ptr<M> model;
   {
@@ -43,28 +35,49 @@ std::unique_ptr<M> loaded(const std::string& path, const typename M::Options& mo
     model = std::make_unique<M>(model_options);
   }
   model->to(options.dtype);  // buffers
-  load_weights(path, *model, names);
+  load_weights(file, *model, names);
   model->to(options.device).eval();
   return model;
 }
 
-bool has_tensor(const std::string& path, const std::string& suffix) {
-  const SafetensorsFile file(path);
+bool has_tensor(const WeightsFile& file, const std::string& suffix) {
   return std::any_of(file.entries().begin(), file.entries().end(),
-                     [&](const SafetensorsFile::Entry& e) { return e.name.ends_with(suffix); });
+                     [&](const WeightsFile::Entry& e) { return e.name.ends_with(suffix); });
+}
+
+// True if the folder has a file from which SubwordTokenizer::load() reads.
+bool has_tokenizer(const std::string& folder) {
+  for (const char* file : {"tokenizer.json", "vocab.json", "encoder.json", "vocab.txt",
+                           "tokenizer.model", "spiece.model", "spm.model"})
+    if (std::filesystem::exists(folder + "/" + file)) return true;
+  return false;
+}
+
+// Reads the tokenizer and the chat template, if there are any.
+void read_tokenizer(const std::string& folder, Pretrained& p) {
+  if (has_tokenizer(folder)) p.tokenizer = SubwordTokenizer::load(folder);
+  if (std::filesystem::exists(folder + "/chat_template.jinja")) {
+    p.chat_template = read_text(folder + "/chat_template.jinja");
+  } else if (const std::string path = folder + "/tokenizer_config.json";
+             std::filesystem::exists(path)) {
+    ConfigReader c = ConfigReader::of_file(path);
+    if (c.is_text("chat_template")) p.chat_template = c.text("chat_template");
+  }
 }
 
 // Reads the defaults of generation; the file may be absent.
 void read_generation(const std::string& folder, Pretrained& p) {
   const std::string path = folder + "/generation_config.json";
   if (!std::filesystem::exists(path)) return;
-  ConfigReader c(path, text_of(path));
+  ConfigReader c = ConfigReader::of_file(path);
   SamplingOptions& s = p.generation.sampling;
   s.temperature = c.flag("do_sample", false) ? c.number("temperature", 1) : 0;
   s.top_k = c.integer("top_k", 50);
   s.top_p = c.number("top_p", 1);
+  s.min_p = c.number("min_p", 0);
+  s.repetition_penalty = c.number("repetition_penalty", 1);
   if (const std::vector<int64_t> ends = c.integers("eos_token_id"); !ends.empty())
-    p.end_tokens = ends;
+    p.generation.end_tokens = ends;
 }
 
 const char* class_name(const Module& model) {
@@ -83,6 +96,20 @@ M& as(const Pretrained& p, const char* wanted) {
 
 }  // namespace
 
+ChatTemplate Pretrained::chat() const {
+  check(!chat_template.empty() && tokenizer, "Pretrained", "a ", model_type,
+        " model without a chat template");
+  std::map<std::string, std::string> special;
+  const auto add = [&](const char* name, std::optional<int32_t> id) {
+    if (id) special[name] = tokenizer->token(*id).value_or("");
+  };
+  add("bos_token", tokenizer->bos());
+  add("eos_token", tokenizer->eos());
+  add("pad_token", tokenizer->pad());
+  add("unk_token", tokenizer->unk());
+  return ChatTemplate::parse(chat_template, special);
+}
+
 LanguageModel& Pretrained::language_model() const {
   return as<LanguageModel>(*this, "LanguageModel");
 }
@@ -97,37 +124,77 @@ std::vector<std::string> pretrained_model_types() {
   return names;
 }
 
-Pretrained load_pretrained(const std::string& path, const PretrainedOptions& options) {
-  check(is_floating(options.dtype), "load_pretrained", "dtype ", options.dtype,
-        "; must be f32, f64 or bf16");
-  const std::string config_path = path + "/config.json";
-  ConfigReader config(config_path, text_of(config_path));
-  Pretrained p{.model_type = config.text("model_type", "")};
+namespace {
+
+Pretrained from_gguf(const GgufFile& file, const PretrainedOptions& options) {
+  GgufModelConfig m = gguf_model_config(file);
+  Pretrained p{.model_type = m.model_type,
+               .model = loaded<LanguageModel>(file, m.config.options, m.names, options),
+               .tokenizer = SubwordTokenizer::from_gguf(gguf_vocabulary(file)),
+               .chat_template = file.get<std::string>("tokenizer.chat_template", ""),
+               .names = m.config.names,
+               .max_length = m.config.max_length,
+               .generation = {.sampling = {.temperature = 0}}};
+  if (const auto end = p.tokenizer->eos()) p.generation.end_tokens = {*end};
+  return p;
+}
+
+Pretrained from_folder(const std::string& folder, const WeightsFile& file,
+                       const PretrainedOptions& options) {
+  const std::string path = folder + "/config.json";
+  ConfigReader config = ConfigReader::of_file(path);
+  Pretrained p{.model_type = config.text("model_type", ""),
+               .generation = {.sampling = {.temperature = 0}}};
   const std::vector<std::string> types = language_model_types();
   ignore_general_fields(config);
-  p.end_tokens = config.integers("eos_token_id");
+  p.generation.end_tokens = config.integers("eos_token_id");
   if (p.model_type == "t5") {
-    const T5Config m = t5_config(config);
+    T5Config m = t5_config(config);
     config.finish();
-    p.model = loaded<SequenceToSequence>(path, m.options, m.names, options);
+    p.names = m.names;
+    p.model = loaded<SequenceToSequence>(file, m.options, m.names, options);
   } else if (p.model_type == "bert") {
     BertConfig m = bert_config(config);
     config.finish();
-    m.options.pooler = has_tensor(path, "pooler.dense.weight");
+    m.options.pooler = has_tensor(file, "pooler.dense.weight");
+    p.names = m.names;
     p.max_length = m.options.max_length;
-    p.model = loaded<Bert>(path, m.options, m.names, options);
+    p.model = loaded<Bert>(file, m.options, m.names, options);
   } else if (std::find(types.begin(), types.end(), p.model_type) != types.end()) {
     config.require("is_encoder_decoder", false);
-    const LanguageModelConfig m = language_model_config(p.model_type, config);
+    LanguageModelConfig m = language_model_config(p.model_type, config);
     config.finish();
+    p.names = m.names;
     p.max_length = m.max_length;
-    p.model = loaded<LanguageModel>(path, m.options, m.names, options);
+    p.model = loaded<LanguageModel>(file, m.options, m.names, options);
   } else {
     config.refuse(str("\"model_type\" is ", in_quotes(p.model_type), "; supported are ",
                       list(pretrained_model_types())));
   }
-  read_generation(path, p);
-  p.generation.end_tokens = p.end_tokens;
+  read_generation(folder, p);
+  read_tokenizer(folder, p);
+  return p;
+}
+
+int64_t vocabulary_of(const Pretrained& p) {
+  if (p.model_type == "t5") return p.sequence_to_sequence().options.source_vocabulary;
+  if (p.model_type == "bert") return p.bert().options.vocabulary;
+  return p.language_model().options.vocabulary;
+}
+
+}  // namespace
+
+Pretrained load_pretrained(const std::string& path, const PretrainedOptions& options) {
+  check(is_floating(options.dtype), "load_pretrained", "dtype ", options.dtype,
+        "; must be f32, f64 or bf16");
+  const std::unique_ptr<WeightsFile> file = open_weights(path);
+  const GgufFile* gguf = dynamic_cast<const GgufFile*>(file.get());
+  check(gguf != nullptr || std::filesystem::is_directory(path), "load_pretrained", one_line(path),
+        ": neither a folder with config.json nor a GGUF file; load_weights() loads weights alone");
+  Pretrained p = gguf ? from_gguf(*gguf, options) : from_folder(path, *file, options);
+  check(!p.tokenizer || p.tokenizer->size() <= vocabulary_of(p), "load_pretrained", one_line(path),
+        ": the tokenizer has ", p.tokenizer ? p.tokenizer->size() : 0,
+        " tokens, the model's embedding ", vocabulary_of(p));
   return p;
 }
 

@@ -1,17 +1,22 @@
 // Published models: a folder of Hugging Face's hub or a file, ready to use.
 //
-//     const nn::Pretrained pretrained = nn::load_pretrained("SmolLM2-135M-Instruct");
-//     nn::LanguageModel& model = pretrained.language_model();
+//     const nn::Pretrained p = nn::load_pretrained("SmolLM2-135M-Instruct.Q4_1.gguf");
+//     nn::LanguageModel& model = p.language_model();
+//     const std::vector<int32_t> ids = p.tokenizer->encode("Gravity is");
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "../files/name_map.h"
 #include "../models/bert.h"
 #include "../models/generation.h"
 #include "../models/language_model.h"
 #include "../models/sequence_to_sequence.h"
+#include "../tokenizers/subword_tokenizer.h"
+#include "chat_template.h"
 
 namespace stretto::nn {
 
@@ -25,11 +30,19 @@ struct PretrainedOptions {
 struct Pretrained {
   std::string model_type;         ///< Architecture, as in config.json: "llama", "gpt2", "bert", …
   std::unique_ptr<Module> model;  ///< The model, in evaluation mode.
+  /// The tokenizer; none if the folder has no file of a tokenizer.
+  std::optional<SubwordTokenizer> tokenizer = {};
+  std::string chat_template = {};  ///< Jinja template of conversations; empty: none.
+  /// Names of the weights in files of transformers, for save_weights(), save_lora() and load_lora().
+  NameMap names = {};
   int64_t max_length = 0;  ///< Trained length; longer inputs may be an error. 0: without a limit.
-  /// Options of generation: those of generation_config.json, and the token that ends an answer.
+  /// Options of generation: those of generation_config.json, and the tokens that end an answer.
+  /// Without that file, and in a GGUF file, always the most probable token (temperature 0).
   GenerationOptions generation = {};
-  std::vector<int64_t> end_tokens = {};  ///< All tokens that end an answer; may be empty.
 
+  /// Parses chat_template, with the special tokens of the tokenizer. Throws Error if there is no
+  /// template or no tokenizer.
+  ChatTemplate chat() const;
   /// Returns the model. Throws Error, with model_type, if it has another class.
   LanguageModel& language_model() const;
   /// Returns the model. Throws Error, with model_type, if it has another class.
@@ -38,13 +51,15 @@ struct Pretrained {
   Bert& bert() const;
 };
 
-/// Loads a published model from a folder with config.json and weights, as downloaded from Hugging
-/// Face's hub.
+/// Loads a published model: a folder with config.json, weights (open_weights()) and the files of the
+/// tokenizer, as downloaded from Hugging Face's hub; or a GGUF file of the architectures "llama",
+/// "qwen2" and "qwen3", or a folder with one, in which everything is inside.
 ///
-/// Supported are decoder-only models ("llama", "mistral", "qwen2", "qwen3", "smollm3", "gpt2",
+/// Supported are decoder-only models ("llama", "mistral", "qwen2", "qwen3", "smollm3", "gemma2", "gpt2",
 /// "gpt_neox", "gptj", "bloom") as LanguageModel, "t5" as SequenceToSequence, and "bert" as Bert.
 /// Every field of config.json is used, or known to have no effect on results, or the error names it.
-/// Nothing of the folder is executed.
+/// Nothing of the folder is executed. Weights are converted to the dtype one by one while they are
+/// read. A tokenizer with more tokens than the model's embedding is an error.
 Pretrained load_pretrained(const std::string& path, const PretrainedOptions& options = {});
 
 /// Returns the model types that load_pretrained() supports.

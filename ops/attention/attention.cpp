@@ -14,7 +14,8 @@ namespace {
 // Attention to keys without hidden NaN or infinity; for `huge` see HiddenKeys. Unless the fused
 // implementation multiplies bf16 natively, bf16 inputs are computed in f32.
 Tensor attention_of(const AttentionOperands& x, bool huge) {
-  const bool composed = x.options.implementation == Implementation::composed,
+  const bool composed =
+                 x.options.implementation == Implementation::composed || x.options.soft_cap > 0,
              on_cpu = x.q.device().is_cpu();
   if (!on_cpu && !composed)
     if (const std::optional<Tensor> y = cuda_attention(x)) return *y;
@@ -51,8 +52,9 @@ AttentionWithLse attention_with_lse(const Tensor& q, const Tensor& k, const Tens
                                     AttentionOptions o) {
   AttentionOperands x = checked(q, k, v, std::move(o));
   check(q.device().is_cpu() && !is_narrow(q.dtype()) &&
-            x.options.implementation != Implementation::composed,
-        "attention_with_lse", "q ", q, "; accepted: f32 and f64 on the CPU, fused");
+            x.options.implementation != Implementation::composed && x.options.soft_cap == 0,
+        "attention_with_lse", "q ", q,
+        "; accepted: f32 and f64 on the CPU, fused, without a soft cap");
   const HiddenKeys hidden = clean(x);
   const Tensors both = fused_attention_with_lse(x);
   return {hidden.mark(both[0]), hidden.mark(both[1].unsqueeze(-1)).squeeze(-1)};

@@ -44,6 +44,7 @@ Tensor composed_scores(const AttentionOperands& x) {
     scores = scores + skew(b.unsqueeze(1).expand({b.size(0), m, b.size(1)}), n);
   }
   if (o.bias.defined()) scores = scores + o.bias;
+  if (o.soft_cap > 0) scores = tanh(scores * (1 / o.soft_cap)) * o.soft_cap;
   constexpr double never = -std::numeric_limits<double>::infinity();
   if (const Tensor mask = attention_mask(m, n, o.mask, q.device()); mask.defined())
     scores = masked_fill(scores, mask, never);

@@ -47,6 +47,10 @@ void check_attention(const AttentionOperands& inputs) {
   check(window >= 0 && block >= 0, op, "window ", window, ", block ", block,
         "; must not be negative");
   check(window == 0 || block == 0, op, "window and block are both set; choose one");
+  check(o.soft_cap >= 0 && std::isfinite(o.soft_cap), op, "soft_cap ", o.soft_cap,
+        "; must be 0 (none) or more");
+  check(o.soft_cap == 0 || o.implementation != Implementation::fused, op, "soft_cap ", o.soft_cap,
+        " with the fused implementation, which does not support it");
   check(o.dropout >= 0 && o.dropout <= 1, op, "dropout ", o.dropout, "; accepted: 0 to 1");
   auto check_dtype = [&q](const char* what, const Tensor& x) {
     check(!x.defined() || x.dtype() == q.dtype(), op, what, x, " for q ", q, "; dtypes must agree");

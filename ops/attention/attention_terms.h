@@ -38,6 +38,9 @@ struct RelativeTable {
 struct AttentionOptions {
   AttentionMask mask = {};           ///< Hidden keys.
   std::optional<double> scale = {};  ///< Factor of the scores; default 1/√D (D = 0: scores are 0).
+  /// > 0: scores s, with all their terms, become c · tanh(s / c) before the mask (Gemma 2, 2024).
+  /// Attention is then composed.
+  double soft_cap = 0;
 
   Tensor relative_query = {};          ///< p [B, H, M, D]: multiplies relative_keys. Default: q.
   RelativeTable relative_keys = {};    ///< K: added to the keys, relative to each query.

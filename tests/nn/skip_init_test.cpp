@@ -62,3 +62,21 @@ TEST_CASE("count_parameters constructs the module without filling it") {
   CHECK(model.parameter_count() == 151'107'538);
   CHECK(resident_bytes() - before < 151'107'538 * 4 / 10);
 }
+
+TEST_CASE("SkipInit gives new parameters a dtype") {
+  {
+    const nn::SkipInit skip(bf16);
+    CHECK(nn::SkipInit::active());
+    const nn::Linear linear({.in = 3, .out = 4});
+    CHECK(linear.weight.dtype() == bf16);
+    CHECK(linear.weight.shape() == Shape{4, 3});
+    CHECK(linear.weight.requires_grad());
+    {
+      const nn::SkipInit inner;
+      CHECK(nn::Linear({.in = 3, .out = 4}).weight.dtype() == f32);
+    }
+    CHECK(nn::Linear({.in = 3, .out = 4}).weight.dtype() == bf16);
+  }
+  CHECK(nn::Linear({.in = 3, .out = 4}).weight.dtype() == f32);
+  CHECK_THROWS_WITH(nn::SkipInit(i64), Containing("dtype i64; must be floating"));
+}

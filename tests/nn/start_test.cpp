@@ -73,6 +73,12 @@ std::vector<MakeModule> modules() {
       child<nn::AbsolutePosition>({.d_model = 4, .input = learned, .drawn = false}),
       child<nn::InputEmbedding>({.vocabulary = 7, .d_model = 4, .input = learned}),
       child<nn::TransformerLayer, nn::LayerOptions>(layer),
+      child<nn::Bert>({.vocabulary = 7, .max_length = 5, .n_layers = 1, .layer = layer}),
+      [] {
+        auto linear = std::make_unique<nn::Linear>(nn::LinearOptions{.in = 3, .out = 4});
+        linear->set_lora({.rank = 2});
+        return linear;
+      },
       child<nn::DecoderLayer, nn::LayerOptions>(layer),
       child<nn::TransformerXLLayer, nn::LayerOptions>(with(nn::relative_sinusoid())),
       child<nn::Encoder, nn::StackOptions>({.n_layers = 2, .layer = layer, .final_norm = true}),

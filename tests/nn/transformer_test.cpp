@@ -1,6 +1,7 @@
 #include "nn/transformer.h"
 
 #include "autograd/tape.h"
+#include "nn/gradcheck.h"
 #include "nn/positions/relative_table.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
@@ -329,8 +330,27 @@ TEST_CASE("TransformerLayer: parallel branches equal their formulas") {
   options.norm = NormPlace::post;
   CHECK_THROWS_WITH(
       make<TransformerLayer>(options),
-      "[TransformerLayer] parallel branches do not support NormPlace::post; use NormPlace::pre or "
-      "Residual::sequential");
+      "[TransformerLayer] parallel branches do not support NormPlace::post and sandwich; use "
+      "NormPlace::pre or Residual::sequential");
+}
+
+TEST_CASE("sandwich norms normalize input and output of each branch", "[transformer]") {
+  LayerOptions options{.d_model = 8,
+                       .attention = {.n_heads = 2},
+                       .feed_forward = {.d_hidden = 12},
+                       .norm = NormPlace::sandwich};
+  manual_seed(3);
+  TransformerLayer layer(options);
+  layer.to(f64);
+  const Tensor x = randn({2, 5, 8}, {.dtype = f64});
+  const AttentionMask causal{.causal = true};
+  const Tensor y = x + (*layer.norm1_out)(layer.self_attention(layer.norm1(x), causal));
+  const Tensor z = y + (*layer.norm2_out)(layer.feed_forward((*layer.norm2)(y)));
+  CHECK(worst_error(layer(x, causal), z) < 1e-12);
+  nn::gradcheck(layer, [&] { return mean(square(layer(x, causal))); });
+  CHECK_THROWS_WITH(make<DecoderLayer>(options),
+                    "[DecoderLayer] NormPlace::sandwich is for TransformerLayer; use "
+                    "NormPlace::pre or post");
 }
 
 TEST_CASE("layers: attention options apply to self-attention and not to cross-attention") {

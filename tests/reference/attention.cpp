@@ -236,6 +236,7 @@ Tensor attention_weights(const Tensor& queries, const Tensor& keys, const Attent
               product += q(b, h, i, d) * k(b, g, j, d) + p(b, h, i, d) * key_table(h, r, d);
             score = scale * product + relative_bias(h, r);
             if (o.bias.defined()) score += bias(b, h, i, j);
+            if (o.soft_cap > 0) score = o.soft_cap * std::tanh(score / o.soft_cap);
           }
           row.push_back(score);
         }

@@ -1,5 +1,5 @@
 // The code on the pages of docs/: every block marked cpp is an example of one file, or stands below
-// and runs. Blocks are compared line by line, without the indentation.
+// or in model_pages_test.cpp and runs. Blocks are compared line by line, without the indentation.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -9,13 +9,15 @@
 #include <vector>
 
 #include "stretto.h"
+#include "tests/repository/in_temp_dir.h"
 #include "tests/repository/sources.h"
 #include "tests/support/catch.h"
 #include "tests/support/find_upwards.h"
-#include "tests/support/temp_dir.h"
 
 namespace fs = std::filesystem;
 using namespace stretto;  // NOLINT
+
+using testing::InTempDir;
 
 namespace {
 
@@ -60,22 +62,12 @@ struct Setting {
   const nn::Batch batch{inputs, targets};
 };
 
-// A temporary directory is the current one while it lives.
-struct InTempDir {
-  InTempDir() { fs::current_path(folder.str()); }
-  ~InTempDir() {
-    std::error_code ignored;
-    fs::current_path(before, ignored);
-  }
-  const testing::TempDir folder;
-  const fs::path before = fs::current_path();
-};
-
 }  // namespace
 
-TEST_CASE("Code on pages is in an example of one file, or in this test", "[repository][docs]") {
-  std::string code =
-      "\n" + without_indentation(testing::text_of("tests/repository/pages_test.cpp"));
+TEST_CASE("Code on pages is in an example of one file, or in these tests", "[repository][docs]") {
+  std::string code = "\n";
+  for (const char* test : {"pages_test.cpp", "model_pages_test.cpp"})
+    code += without_indentation(testing::text_of(std::string("tests/repository/") + test));
   for (const auto& entry : fs::directory_iterator(root / "examples"))
     if (entry.path().extension() == ".cpp")
       code += without_indentation(testing::text_of("examples/" + entry.path().filename().string()));
@@ -116,26 +108,6 @@ TEST_CASE("from-pytorch.md: a padding mask", "[repository][docs]") {
   const Tensor y = attention(q, k, v, {.mask = {.key_padding = padding}});
   // One key is left in the second sequence.
   CHECK(allclose(y[1], v[1].slice(1, 0, 1).expand({2, 3, 4})));
-}
-
-// --------------------------------------------------------------------------------- tokenizers.md
-
-TEST_CASE("tokenizers.md: train, save, load and stream", "[repository][docs]") {
-  const InTempDir in_temp_dir;
-  // Byte-level BPE of a text; SubwordTokenizer::load(path) reads a published tokenizer.
-  const nn::SubwordTokenizer trained =
-      nn::train_bpe("to be or not to be", {.vocabulary = 270, .special_tokens = {"<|endoftext|>"}});
-  trained.save("tokenizer.json");
-  const auto tokenizer = nn::SubwordTokenizer::load("tokenizer.json");
-
-  const std::vector<int32_t> ids = tokenizer.encode("to be<|endoftext|>");
-  nn::TextStream stream(tokenizer);  // text as ids arrive
-  std::string text;
-  for (const int32_t id : ids) text += stream.add(id);
-  text += stream.finish();
-  std::printf("%zu ids, %s, %s\n", ids.size(), text.c_str(), tokenizer.decode(ids).c_str());
-  CHECK(text == "to be");
-  CHECK(ids.size() == 3);
 }
 
 // ----------------------------------------------------------------------------------- training.md
@@ -421,63 +393,6 @@ TEST_CASE("processes.md: the end of main", "[repository][docs]") {
   };
   CHECK(status_of(1) == 0);
   CHECK(status_of(INFINITY) == 1);
-}
-
-// ------------------------------------------------------------------------ use-a-trained-model.md
-
-TEST_CASE("use-a-trained-model.md: names of weights", "[repository][docs]") {
-  const InTempDir here;
-  {
-    nn::LanguageModel::Options options{.vocabulary = 131, .n_layers = 4};
-    options.layer = {.d_model = 128,
-                     .attention = {.n_heads = 4, .bias = false},
-                     .feed_forward = {.d_hidden = 512}};
-    options.layer.attention.kernel = nn::find_kernel("softmax").make({});
-    nn::add_position("music", {.length = 512}, options.layer, options.input);
-    nn::LanguageModel model(options);
-
-    nn::save_weights("model.safetensors", model);
-    CHECK(nn::load_weights("model.safetensors", model).missing.empty());
-
-    const nn::EvalMode guard(model);
-    const std::vector<std::vector<int64_t>> prompts{{1, 5, 9}, {7}, {3, 3}};
-    const nn::GenerationOptions settings{
-        .max_tokens = 20,
-        .end_tokens = {0},
-        .sampling = {
-            .temperature = 0.8, .top_p = 0.9, .forbidden = {2}, .repetition_penalty = 1.1}};
-    for (const std::vector<int64_t>& answer : nn::generate_batch(model, prompts, settings))
-      std::printf("%zu new tokens\n", answer.size());
-  }
-  nn::Encoder encoder({.n_layers = 2,
-                       .layer = {.d_model = 16,
-                                 .attention = {.n_heads = 2},
-                                 .feed_forward = {.d_hidden = 32},
-                                 .norm = nn::NormPlace::post}});
-  nn::NameMap names;
-  names
-      .split("layers.{}.self_attn.in_proj_weight",
-             {"layers.{}.self_attention.q.weight", "layers.{}.self_attention.k.weight",
-              "layers.{}.self_attention.v.weight"})
-      .split("layers.{}.self_attn.in_proj_bias",
-             {"layers.{}.self_attention.q.bias", "layers.{}.self_attention.k.bias",
-              "layers.{}.self_attention.v.bias"})
-      .rename("layers.{}.self_attn.out_proj.*", "layers.{}.self_attention.out.*")
-      .rename("layers.{}.linear{}.*", "layers.{}.feed_forward.linear{}.*");
-  nn::save_weights("encoder.safetensors", encoder, names);  // PyTorch's names
-  nn::load_weights("encoder.safetensors", encoder, names);
-  // The names of torch.nn.TransformerEncoder's state dict.
-  std::vector<std::string> expected, found;
-  for (const char* layer : {"layers.0.", "layers.1."})
-    for (const char* name :
-         {"linear1.bias", "linear1.weight", "linear2.bias", "linear2.weight", "norm1.bias",
-          "norm1.weight", "norm2.bias", "norm2.weight", "self_attn.in_proj_bias",
-          "self_attn.in_proj_weight", "self_attn.out_proj.bias", "self_attn.out_proj.weight"})
-      expected.push_back(std::string(layer) + name);
-  const nn::SafetensorsFile file("encoder.safetensors");
-  for (const auto& entry : file.entries()) found.push_back(entry.name);
-  std::sort(found.begin(), found.end());
-  CHECK(found == expected);
 }
 
 // -------------------------------------------------------------------------------- performance.md

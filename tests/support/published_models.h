@@ -20,4 +20,13 @@ inline std::string published_model(const std::string& relative) {
   return !folder.empty() && std::filesystem::exists(path, ignored) ? path.string() : "";
 }
 
+/// Returns the folder of expected values `name` that a script of tests/ has written: the one that
+/// `variable` names, or build/NAME; empty if it does not exist.
+inline std::string expected_values(const char* variable, const std::string& name) {
+  const char* folder = std::getenv(variable);
+  const std::filesystem::path path = folder ? folder : find_upwards("build/" + name);
+  std::error_code ignored;
+  return !path.empty() && std::filesystem::exists(path, ignored) ? path.string() : "";
+}
+
 }  // namespace stretto::testing

@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "tests/support/catch.h"
 #include "tests/support/error_of.h"
+#include "tests/support/published_models.h"
 
 using namespace stretto;
 using nn::ChatMessage;
@@ -314,10 +315,10 @@ TEST_CASE("hostile chat templates end with an error", "[chat_template]") {
 }
 
 TEST_CASE("published templates and random ones render as transformers does", "[chat_template]") {
-  const char* set = std::getenv("STRETTO_CHAT_TEMPLATES");
-  const std::string path = std::string(set ? set : "build/chat_templates") + "/cases.json";
-  std::ifstream file(path);
-  if (!file) STRETTO_SKIP("no " + path + " of tests/nn/pretrained/chat_template_expected.py");
+  const std::string folder = testing::expected_values("STRETTO_CHAT_TEMPLATES", "chat_templates");
+  std::ifstream file(folder + "/cases.json");
+  if (folder.empty() || !file)
+    STRETTO_SKIP("no texts of tests/nn/pretrained/chat_template_expected.py");
   const nlohmann::json all = nlohmann::json::parse(file);
   const auto special = all["tokens"].get<std::map<std::string, std::string>>();
   // The texts of some templates contain the date.

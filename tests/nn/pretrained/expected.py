@@ -31,6 +31,8 @@ MODELS = {
                                                         max_window_layers=1)),
     "qwen3": (t.Qwen3ForCausalLM, t.Qwen3Config(**LLAMA, head_dim=16, rope_parameters=YARN)),
     "smollm3": (t.SmolLM3ForCausalLM, t.SmolLM3Config(**LLAMA, no_rope_layer_interval=2, pad_token_id=0)),
+    "gemma2": (t.Gemma2ForCausalLM, t.Gemma2Config(**LLAMA, head_dim=12, sliding_window=5, query_pre_attn_scalar=20,
+                                                   attn_logit_softcapping=3.0, final_logit_softcapping=2.0)),
     "gpt2": (t.GPT2LMHeadModel, t.GPT2Config(vocab_size=VOCABULARY, n_embd=24, n_layer=2, n_head=3, n_positions=64)),
     "gpt_neox": (t.GPTNeoXForCausalLM, t.GPTNeoXConfig(vocab_size=VOCABULARY, hidden_size=32, num_hidden_layers=2,
                                                        num_attention_heads=4, intermediate_size=40,
@@ -81,6 +83,7 @@ def write_adapter(folder):
 def main(folder):
     for name, (cls, config) in MODELS.items():
         torch.manual_seed(len(name))
+        config._attn_implementation = "eager"  # Gemma 2 has no soft cap otherwise
         model = cls(config).eval()
         randomize(model)
         out = folder / name

@@ -1,10 +1,10 @@
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
 #include "stretto.h"
 #include "tests/support/catch.h"
 #include "tests/support/compare.h"
+#include "tests/support/published_models.h"
 #include "tests/support/temp_dir.h"
 
 using namespace stretto;
@@ -111,10 +111,8 @@ TEST_CASE("adapters are saved in PEFT's format and loaded again", "[lora]") {
 }
 
 TEST_CASE("adapters that PEFT has written give its outputs, and back", "[lora]") {
-  const char* set = std::getenv("STRETTO_PRETRAINED");
-  const std::string folder = set ? set : "build/pretrained";
-  if (!std::filesystem::exists(folder + "/llama-peft"))
-    STRETTO_SKIP("no adapters of tests/nn/pretrained/expected.py in " + folder);
+  const std::string folder = testing::expected_values("STRETTO_PRETRAINED", "pretrained");
+  if (folder.empty()) STRETTO_SKIP("no adapters of tests/nn/pretrained/expected.py");
   const nn::Pretrained p = nn::load_pretrained(folder + "/llama", {.dtype = f64});
   const nn::Safetensors expected =
       nn::load_safetensors(folder + "/llama-peft/expected.safetensors");

@@ -1,22 +1,17 @@
 // Models of transformers, written by tests/nn/pretrained/expected.py, loaded and compared with its outputs.
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
 #include "stretto.h"
 #include "tests/support/catch.h"
 #include "tests/support/compare.h"
+#include "tests/support/published_models.h"
 #include "tests/support/temp_dir.h"
 
 using namespace stretto;
 using testing::worst_error;
 
 namespace {
-
-std::string models() {
-  const char* folder = std::getenv("STRETTO_PRETRAINED");
-  return folder ? folder : "build/pretrained";
-}
 
 // Returns the output of a loaded model for the inputs in `expected`.
 Tensor output_of(const nn::Pretrained& p, const nn::Safetensors& expected) {
@@ -52,10 +47,10 @@ void write_llama(const testing::TempDir& folder, const std::string& config) {
 }  // namespace
 
 TEST_CASE("load_pretrained computes what transformers computes", "[pretrained]") {
-  if (!std::filesystem::exists(models()))
-    STRETTO_SKIP("no models of tests/nn/pretrained/expected.py in " + models());
+  const std::string models = testing::expected_values("STRETTO_PRETRAINED", "pretrained");
+  if (models.empty()) STRETTO_SKIP("no models of tests/nn/pretrained/expected.py");
   int n = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(models())) {
+  for (const auto& entry : std::filesystem::directory_iterator(models)) {
     const std::string folder = entry.path();
     if (!std::filesystem::exists(folder + "/config.json")) continue;  // an adapter
     INFO(folder);
@@ -80,7 +75,7 @@ TEST_CASE("load_pretrained reads sizes, dtype and the tokens that end an answer"
   const nn::Pretrained p = nn::load_pretrained(folder.str(), {.dtype = bf16});
   CHECK(p.model_type == "llama");
   CHECK(p.max_length == 32);
-  CHECK(p.end_tokens == std::vector<int64_t>{3, 4});
+  CHECK(p.generation.end_tokens == std::vector<int64_t>{3, 4});
   CHECK_FALSE(p.model->training());
   for (const nn::NamedTensor& n : p.model->named_tensors()) CHECK(n.tensor.dtype() == bf16);
   CHECK_THROWS_WITH(p.bert(), Containing("a llama model is a LanguageModel, not a Bert"));

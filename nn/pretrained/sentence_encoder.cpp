@@ -1,0 +1,122 @@
+#include "nn/pretrained/sentence_encoder.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+#include "autograd/tape.h"
+#include "core/one_line.h"
+#include "nn/data/crops.h"
+#include "nn/pretrained/config_reader.h"
+#include "ops/create.h"
+#include "ops/elementwise.h"
+#include "ops/indexing.h"
+#include "ops/reduce.h"
+
+namespace stretto::nn {
+
+using pretrained::ConfigReader;
+
+namespace {
+
+std::string in_folder(const std::string& folder, const std::string& file) {
+  return (std::filesystem::path(folder) / file).string();
+}
+
+// Reads the kind of pooling; exactly one of the modes is set.
+Pooling read_pooling(const std::string& path) {
+  ConfigReader c = ConfigReader::of_file(path);
+  const std::string mode = c.text("pooling_mode", "");  // newer files
+  const bool mean = c.flag("pooling_mode_mean_tokens", false) || mode == "mean";
+  const bool cls = c.flag("pooling_mode_cls_token", false) || mode == "cls";
+  for (const char* name : {"pooling_mode_max_tokens", "pooling_mode_mean_sqrt_len_tokens",
+                           "pooling_mode_weightedmean_tokens", "pooling_mode_lasttoken"})
+    c.require(name, false);
+  c.require("include_prompt", true);
+  c.ignore({"word_embedding_dimension", "embedding_dimension"});
+  c.finish();
+  if (mean == cls) c.refuse("exactly one of the modes \"mean\" and \"cls\" must be set");
+  return mean ? Pooling::mean : Pooling::first;
+}
+
+}  // namespace
+
+SentenceEncoder SentenceEncoder::load(const std::string& path, const PretrainedOptions& options) {
+  SentenceEncoder encoder(load_pretrained(path, options));
+  const char* op = "SentenceEncoder";
+  check(encoder.model_.tokenizer.has_value(), op, one_line(path), ": has no tokenizer");
+  encoder.max_length_ = encoder.model_.bert().options.max_length;
+  if (const std::string config = in_folder(path, "sentence_bert_config.json");
+      std::filesystem::exists(config)) {
+    ConfigReader c = ConfigReader::of_file(config);
+    encoder.max_length_ =
+        std::min(encoder.max_length_, c.size("max_seq_length", encoder.max_length_));
+  }
+  const std::string modules = in_folder(path, "modules.json");
+  if (!std::filesystem::exists(modules)) return encoder;
+  for (ConfigReader& module : ConfigReader::list_of_file(modules)) {
+    const std::string type = module.text("type"), name = type.substr(type.rfind('.') + 1);
+    const std::string folder = module.text("path", "");
+    check(folder.find("..") == std::string::npos && !folder.starts_with('/'), op, one_line(modules),
+          ": the path ", in_quotes(folder), " leaves the folder");
+    if (name == "Pooling") {
+      encoder.pooling_ = read_pooling(in_folder(path, folder + "/config.json"));
+    } else if (name == "Normalize") {
+      encoder.normalize_ = true;
+    } else {
+      check(name == "Transformer" && folder.empty(), op, one_line(modules), ": the module ",
+            in_quotes(type), " is not supported; supported are Transformer, Pooling, Normalize");
+    }
+  }
+  return encoder;
+}
+
+Tensor SentenceEncoder::encode_batch(const std::vector<std::vector<int64_t>>& rows) const {
+  const PaddedRows padded = pad_rows(rows, model_.tokenizer->pad().value_or(0));
+  const Device device = model_.model->device();
+  const Tensor y = model_.bert()(TokenBatch(padded.tokens.to(device), padded.padding.to(device)));
+  if (pooling_ == Pooling::first) return y.select(1, 0).to(cpu);
+  const Tensor hidden = padded.padding.to(device).unsqueeze(-1);
+  const Tensor sums = sum(masked_fill(y, hidden, 0), {1});
+  std::vector<double> counts;
+  for (const auto& row : rows) counts.push_back(double(row.size()));
+  return (sums / tensor(counts, {int64_t(rows.size()), 1}, device).to(y.dtype())).to(cpu);
+}
+
+Tensor SentenceEncoder::encode(const std::vector<std::string>& sentences, int64_t batch) const {
+  check(batch >= 1, "SentenceEncoder", "batch ", batch, "; must be at least 1");
+  const NoGrad guard;
+  std::vector<std::vector<int64_t>> rows;
+  for (const std::string& sentence : sentences) {
+    const std::vector<int32_t> ids = model_.tokenizer->encode(sentence);
+    std::vector<int64_t> row(ids.begin(), ids.end());
+    if (int64_t(row.size()) > max_length_) {  // the last token is the end marker
+      row[size_t(max_length_) - 1] = row.back();
+      row.resize(size_t(max_length_));
+    }
+    rows.push_back(std::move(row));
+  }
+  std::vector<size_t> order(rows.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return rows[a].size() > rows[b].size(); });
+  const BertOptions& o = model_.bert().options;
+  const Tensor result = zeros({int64_t(rows.size()), o.layer.d_model},
+                              {.dtype = model_.bert().embedding.weight.dtype(), .device = cpu});
+  for (size_t begin = 0; begin < order.size(); begin += size_t(batch)) {
+    const size_t end = std::min(order.size(), begin + size_t(batch));
+    std::vector<std::vector<int64_t>> chunk;
+    for (size_t i = begin; i < end; ++i) chunk.push_back(rows[order[i]]);
+    Tensor vectors = encode_batch(chunk);
+    if (normalize_) {
+      const Tensor lengths = sqrt(sum(square(vectors), {1}, true));
+      vectors = vectors / clamp(lengths, 1e-12, std::numeric_limits<double>::max());
+    }
+    for (size_t i = begin; i < end; ++i)
+      result.select(0, int64_t(order[i])).copy_(vectors.select(0, int64_t(i - begin)));
+  }
+  return result;
+}
+
+}  // namespace stretto::nn

@@ -1,0 +1,54 @@
+// AttentionOptions::soft_cap.
+#include "ops/attention/attention.h"
+#include "ops/create.h"
+#include "ops/elementwise.h"
+#include "ops/reduce.h"
+#include "tests/reference/attention.h"
+#include "tests/support/catch.h"
+#include "tests/support/compare.h"
+#include "tests/support/gradcheck.h"
+
+using namespace stretto;
+using testing::fixed_noise;
+using testing::worst_error;
+
+TEST_CASE("capped attention agrees with its reference", "[attention]") {
+  const Tensor q = fixed_noise({2, 4, 5, 3}, 1), k = fixed_noise({2, 2, 7, 3}, 2),
+               v = fixed_noise({2, 2, 7, 4}, 3);
+  AttentionOptions o{.mask = {.causal = true, .window = 4}, .scale = 2.0, .soft_cap = 0.7};
+  o.bias = fixed_noise({4, 1, 7}, 4);
+  const Tensor expected = reference::attention(q, k, v, o);
+  CHECK(worst_error(attention(q, k, v, o), expected) < 1e-12);
+  CHECK(worst_error(
+            attention(q.to(f32), k.to(f32), v.to(f32),
+                      {.mask = o.mask, .scale = 2.0, .soft_cap = 0.7, .bias = o.bias.to(f32)}),
+            expected) < 1e-5);
+  // A large cap changes little; every score is below the cap.
+  o.soft_cap = 1e6;
+  AttentionOptions none = o;
+  none.soft_cap = 0;
+  CHECK(worst_error(attention(q, k, v, o), attention(q, k, v, none)) < 1e-9);
+  o.soft_cap = 0.25;
+  o.mask = {};
+  CHECK(max(abs(attention_scores(q, k, o))).item() < 0.25);
+}
+
+TEST_CASE("capped attention has first and second derivatives", "[attention]") {
+  const auto f = [](const Tensors& x) {
+    AttentionOptions o{.mask = {.causal = true}, .soft_cap = 0.5};
+    o.bias = x[3];
+    return attention(x[0], x[1], x[2], o);
+  };
+  Tensors inputs{fixed_noise({1, 2, 4, 3}, 1), fixed_noise({1, 2, 4, 3}, 2),
+                 fixed_noise({1, 2, 4, 2}, 3), fixed_noise({2, 4, 4}, 4)};
+  for (Tensor& x : inputs) x.set_requires_grad();
+  testing::check_gradients(f, inputs);
+}
+
+TEST_CASE("a soft cap that is not supported is an error", "[attention]") {
+  const Tensor q = ones({1, 1, 2, 4});
+  CHECK_THROWS_WITH(attention(q, q, q, {.soft_cap = -1}), Containing("soft_cap -1"));
+  CHECK_THROWS_WITH(attention(q, q, q, {.soft_cap = 1, .implementation = Implementation::fused}),
+                    Containing("with the fused implementation, which does not support it"));
+  CHECK_THROWS_WITH(attention_with_lse(q, q, q, {.soft_cap = 1}), Containing("without a soft cap"));
+}
