@@ -6,7 +6,7 @@ function group(path) {
   if (path ~ /^ops\/attention\// || path ~ /^nn\/attention\//) return "attention"
   if (path ~ /^nn\/positions\// || path ~ /^ops\/spe\//) return "positions"
   if (path ~ /^ops\//) return "ops"
-  if (path ~ /^nn\/models\//) return "models"
+  if (path ~ /^nn\/(models|pretrained)\//) return "models"
   if (path ~ /^nn\/(data|tokenizers)\//) return "data"
   if (path ~ /^nn\/distributed\//) return "distributed"
   if (path ~ /^nn\/files\//) return "files"
