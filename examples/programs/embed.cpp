@@ -29,7 +29,6 @@ struct Options {
 };
 
 void describe(CLI::App& app, Options& o) {
-  o.model.dtype = "f32";
   declare_model(app, o.model);
   app.add_option("file", o.file, "Text, one sentence per line (default: standard input)")
       ->option_text("FILE");

@@ -13,7 +13,7 @@ namespace stretto::examples {
 
 /// A published model and how it is loaded.
 struct ModelOptions {
-  std::string path, device = "cpu", dtype = "bf16";
+  std::string path, device = "cpu", dtype = "f32";
   int64_t threads = 0;  // 0: all cores
 };
 

@@ -37,13 +37,13 @@ TEST_CASE("programs of published models report what they cannot use", "[examples
     std::string complaint;
   };
   const std::vector<Case> cases{
-      {"chat", {}, "MODEL"},
+      {"chat", {}, "model is required"},
       {"chat", {dir.file("none")}, "none"},
       {"chat", {junk, "--prompt", "x"}, "junk.gguf"},
       {"chat", {junk, "--prompt", "x", "--file", text}, "--prompt and --file exclude each other"},
       {"chat", {junk, "--temperature", "-2"}, "--temperature -2: from 0 to 100, or -1"},
       {"chat", {junk, "--dtype", "f16"}, "--dtype f16"},
-      {"perplexity", {junk}, "FILE"},
+      {"perplexity", {junk}, "file is required"},
       {"perplexity", {junk, dir.file("none")}, "none"},
       {"perplexity", {junk, text}, "junk.gguf"},
       {"perplexity", {junk, text, "--batch", "0"}, "--batch 0"},
