@@ -161,6 +161,7 @@ LeftPadded pad_left(const Sequences& sequences) {
   }
   if (std::all_of(padded.padding.begin(), padded.padding.end(), [](int64_t n) { return n == 0; }))
     padded.padding.clear();
+  padded.tokens = padded.tokens.to(default_device());
   return padded;
 }
 

@@ -75,7 +75,8 @@ struct LeftPadded {
   Tensor tokens;  ///< [B, L] (i64): each sequence at the end of its row, token 0 before it.
   std::vector<int64_t> padding;  ///< Number of tokens before each sequence; empty if all are 0.
 };
-/// Pads sequences, at least one token each, on the left to the length of the longest. For
+/// Pads sequences, at least one token each, on the left to the length of the longest, on the default
+/// device. For
 /// beam_search() too: pass `tokens` as prompts, and `padding` to LanguageModel::Cache::padding.
 LeftPadded pad_left(const std::vector<std::vector<int64_t>>& sequences);
 

@@ -120,7 +120,7 @@ TEST_CASE("adapters that PEFT has written give its outputs, and back", "[lora]")
   const nn::NameMap names = nn::llama_names(model.options);
   nn::load_lora(folder + "/llama-peft", model, names);
   const NoGrad guard;
-  CHECK(worst_error(model(expected["tokens"]), expected["output"]) < 2e-5);
+  CHECK(worst_error(model(expected["tokens"].to(default_device())), expected["output"]) < 2e-5);
 }
 
 TEST_CASE("LoRA names what does not fit", "[lora]") {

@@ -15,9 +15,11 @@ namespace {
 
 // Returns the output of a loaded model for the inputs in `expected`.
 Tensor output_of(const nn::Pretrained& p, const nn::Safetensors& expected) {
-  const Tensor& tokens = expected["tokens"];
-  if (p.model_type == "t5") return p.sequence_to_sequence()(tokens, expected["target"]);
-  if (p.model_type == "bert") return p.bert()(nn::TokenBatch(tokens, expected["padding"]));
+  const Device device = p.model->device();
+  const Tensor tokens = expected["tokens"].to(device);
+  if (p.model_type == "t5") return p.sequence_to_sequence()(tokens, expected["target"].to(device));
+  if (p.model_type == "bert")
+    return p.bert()(nn::TokenBatch(tokens, expected["padding"].to(device)));
   return p.language_model()(tokens);
 }
 

@@ -73,8 +73,8 @@ TEST_CASE("BERT loads from its checkpoint", "[published]") {
   }
   SECTION("the pooled vector is a layer over the first token") {
     const Tensor y = model(batch);
-    const Tensor w = file["bert.pooler.dense.weight"].to(f64);
-    const Tensor b = file["bert.pooler.dense.bias"].to(f64);
+    const Tensor w = file["bert.pooler.dense.weight"].to(f64).to(y.device());
+    const Tensor b = file["bert.pooler.dense.bias"].to(f64).to(y.device());
     CHECK(worst_error(model.pooled(y), tanh(linear(y.select(1, 0), w, b))) < 1e-12);
   }
   SECTION("tokens beyond the table of positions are an error") {

@@ -84,13 +84,14 @@ TEST_CASE("SmolLM2: logits are those of transformers, and the weights are saved 
   model->eval();
   const nn::Safetensors expected = nn::load_safetensors(expected_path);
   const NoGrad no_grad;
-  const std::vector<double> logits = (*model)(expected["tokens"]).to_vector<double>(),
+  const std::vector<double> logits = (*model)(expected["tokens"].to(default_device()))
+                                         .to_vector<double>(),
                             want = expected["logits"].to_vector<double>();
   REQUIRE(logits.size() == want.size());
   double error = 0;
   for (size_t i = 0; i < want.size(); ++i) error = std::max(error, std::abs(logits[i] - want[i]));
   CAPTURE(error);
-  CHECK(error < 1e-4);
+  CHECK(error < (default_device().is_cpu() ? 1e-4 : 2e-4));  // a GPU adds in another order
 
   const stretto::testing::TempDir dir;
   nn::save_weights(dir.file("w"), *model, names);
