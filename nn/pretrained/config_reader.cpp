@@ -90,7 +90,7 @@ std::vector<ConfigReader> ConfigReader::list_of_file(const std::string& path) {
   return all;
 }
 
-ConfigReader::ConfigReader(std::string source, const std::string& json)
+ConfigReader::ConfigReader(const std::string& source, const std::string& json)
     : fields_(std::make_unique<Fields>(Fields{source, parsed(source, json), {}})) {}
 
 ConfigReader::ConfigReader(std::unique_ptr<Fields> fields) : fields_(std::move(fields)) {}

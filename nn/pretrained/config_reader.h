@@ -18,7 +18,7 @@ std::string read_text(const std::string& path);
 class ConfigReader {
  public:
   /// Parses an object. `source` names it in errors: the path of the file.
-  ConfigReader(std::string source, const std::string& json);
+  ConfigReader(const std::string& source, const std::string& json);
   /// Reads a file of at most 16 MiB that is an object.
   static ConfigReader of_file(const std::string& path);
   /// Reads a file of at most 16 MiB that is a list of objects.
