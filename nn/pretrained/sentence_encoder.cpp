@@ -102,8 +102,8 @@ Tensor SentenceEncoder::encode(const std::vector<std::string>& sentences, int64_
   std::stable_sort(order.begin(), order.end(),
                    [&](size_t a, size_t b) { return rows[a].size() > rows[b].size(); });
   const BertOptions& o = model_.bert().options;
-  const Tensor result = zeros({int64_t(rows.size()), o.layer.d_model},
-                              {.dtype = model_.bert().embedding.weight.dtype(), .device = cpu});
+  Tensor result = zeros({int64_t(rows.size()), o.layer.d_model},
+                        {.dtype = model_.bert().embedding.weight.dtype(), .device = cpu});
   for (size_t begin = 0; begin < order.size(); begin += size_t(batch)) {
     const size_t end = std::min(order.size(), begin + size_t(batch));
     std::vector<std::vector<int64_t>> chunk;

@@ -60,7 +60,7 @@ std::string Trainer::other_run() const {
     if (fs::equivalent(from.empty() ? "." : from, folder, none)) return "";
   }
   if (fs::exists(checkpoint_path(), none)) return checkpoint_path();
-  const std::string path = in_folder("metrics.csv");
+  std::string path = in_folder("metrics.csv");
   std::ifstream file(path);
   std::string line;
   for (int lines = 0; std::getline(file, line);)
