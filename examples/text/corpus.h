@@ -37,10 +37,11 @@ struct Corpus {
 /// learned from the training part (bytes: from both parts). A byte order mark at the start is
 /// skipped.
 ///
-/// The split point moves back to the start of a character; for words to the start of a line, or of
-/// a word if that line is the first one or is longer than the part behind the split point. Throws
-/// UsageError, naming the file, if it cannot be mapped (MappedFile), is empty or, except for bytes,
-/// not UTF-8 or in another format (see known_format() in text_file.h), and if a part has no tokens.
+/// The split point moves back to the start of a character; for words to the start of a line. If
+/// that line is the first one, or starts so far back that the part after the split point would more
+/// than double, the split point moves to the start of a word instead. Throws UsageError, naming the
+/// file, if it cannot be mapped (MappedFile), is empty or, except for bytes, not UTF-8 or in another
+/// format (see known_format() in text_file.h), and if a part has no tokens.
 Corpus read_corpus(const CorpusOptions& options, std::optional<nn::Tokenizer> known = {});
 
 }  // namespace stretto::examples
