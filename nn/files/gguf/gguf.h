@@ -43,7 +43,7 @@ class GgufFile : public WeightsFile {
   explicit GgufFile(std::string path);
   ~GgufFile() override;
 
-  /// Returns the metadata by key. metadata() has those that are not arrays, as texts.
+  /// Returns the metadata by key. metadata() has the same values as texts, without arrays.
   const std::map<std::string, GgufValue>& values() const { return values_; }
   /// Returns the value of a key; null if there is none.
   const GgufValue* find(const std::string& key) const;

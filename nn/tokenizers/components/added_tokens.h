@@ -1,4 +1,4 @@
-// Added tokens: those that are found in a text before the model runs.
+// Added tokens, such as <|im_end|>, which are found in a text before the model runs.
 #pragma once
 
 #include <string>

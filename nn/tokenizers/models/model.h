@@ -60,7 +60,7 @@ std::unique_ptr<Model> make_word_piece(const Definition& definition);
 /// Returns the model of a SentencePiece file.
 std::unique_ptr<Model> make_sentencepiece(const Definition& definition);
 
-/// Returns the ids of the pieces <0x00> … <0xFF>; −1 for those that are not in the vocabulary.
+/// Returns the ids of the pieces <0x00> … <0xFF>; −1 for a piece that the vocabulary lacks.
 std::vector<int32_t> byte_pieces(const Vocabulary& vocabulary);
 
 /// Returns the vocabulary as a JSON object.

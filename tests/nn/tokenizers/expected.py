@@ -16,15 +16,20 @@ os.environ["RAYON_NUM_THREADS"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 import json
+import pathlib
 import random
 import struct
 import sys
 import time
 
 import sentencepiece
+from message_field import field
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-data = os.environ.get("STRETTO_TEXTS", "/work/shared/data/text") + "/"
+# The folder of the variable STRETTO_DATA, or the nearest shared/data above (docs/environment.md).
+above = [str(folder / "shared/data") for folder in pathlib.Path.cwd().parents]
+data = os.environ.get("STRETTO_DATA") or next(filter(os.path.isdir, above), "shared/data")
+data += "/text/"
 published = "build/published/"
 out = sys.argv[1] if len(sys.argv) > 1 else "build/tokenizers"
 only = sys.argv[2:]
@@ -260,33 +265,6 @@ def make_sp_suffix(path):
 def make_j2(_):
     model = published + "j2/ai21_tokenizer/resources/j2-tokenizer/j2-tokenizer.model"
     return Pieces(model), model
-
-
-def field(message, number):
-    at = 0
-
-    def varint():
-        nonlocal at
-        value = shift = 0
-        while True:
-            byte = message[at]
-            at += 1
-            value |= (byte & 127) << shift
-            shift += 7
-            if byte < 128:
-                return value
-
-    while at < len(message):
-        key = varint()
-        if key & 7 == 2:
-            size = varint()
-            if key >> 3 == number:
-                return message[at:at + size]
-            at += size
-        elif key & 7 == 0:
-            varint()
-        else:
-            at += 8 if key & 7 == 1 else 4
 
 
 def make_t5(path):

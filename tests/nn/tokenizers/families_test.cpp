@@ -1,4 +1,4 @@
-// Ids and texts of all families against those that tests/nn/tokenizers/expected.py wrote.
+// Ids and texts of all families against the expected values of tests/nn/tokenizers/expected.py.
 #include <cstdint>
 #include <cstring>
 #include <filesystem>

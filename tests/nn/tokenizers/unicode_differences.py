@@ -11,6 +11,7 @@ import ctypes
 import tempfile
 
 import sentencepiece
+from message_field import field
 from tokenizers import Regex, normalizers, pre_tokenizers
 
 u8 = ctypes.CDLL("libutf8proc.so.2")
@@ -85,34 +86,6 @@ def emit(name, comment, found):
 
 def toggled(name, what, measured, base):
     emit(name + "_changes", f"{what}: changes of the set by utf8proc's categories.", set(measured) ^ set(base))
-
-
-def field(message, number):
-    """Returns a field of bytes of a protobuf message."""
-    at = 0
-
-    def varint():
-        nonlocal at
-        value = shift = 0
-        while True:
-            byte = message[at]
-            at += 1
-            value |= (byte & 127) << shift
-            shift += 7
-            if byte < 128:
-                return value
-
-    while at < len(message):
-        key = varint()
-        if key & 7 == 2:
-            size = varint()
-            if key >> 3 == number:
-                return message[at:at + size]
-            at += size
-        elif key & 7 == 0:
-            varint()
-        else:
-            at += 8 if key & 7 == 1 else 4
 
 
 print('#include "nn/tokenizers/text/unicode_differences.h"\n')
