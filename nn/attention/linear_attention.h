@@ -37,8 +37,8 @@ struct LinearKernelOptions {
 /// computed from their logarithms in f64 (Stabilizer::max). This is slower. The result is the same
 /// for a whole sequence, a continued state and sequence parallelism. If all features of a head
 /// underflow nevertheless, as can happen with eps above 0, such a head gets no gradient; the call
-/// then throws if a gradient is recorded. On a GPU nothing is recomputed, and the error is raised
-/// at the next synchronization.
+/// then throws if a gradient is recorded. On a GPU the logarithms are not used, so that a head whose
+/// features all underflow raises this error, at the next synchronization.
 class LinearKernel : public AttentionKernel {
  public:
   using Options = LinearKernelOptions;  ///< Options of the constructor.
