@@ -2,6 +2,7 @@
 // vdpbf16ps or like AMX tile products. While a tile of B is loaded, split and transposed in
 // registers, a later tile is prefetched.
 #include "core/gemm/blocks.h"
+#include "core/gemm/prefetch.h"
 #include "core/gemm/tiles.h"
 
 #if defined(__x86_64__)
@@ -18,23 +19,6 @@ constexpr int terms_of(int products) { return products == 6 ? 3 : products == 3 
 // The number of rows is padded with zeros to 1, 2, 4 or 8.
 int64_t padded_rows(int64_t m) { return m <= 2 ? m : m <= 4 ? 4 : 8; }
 int64_t padded_terms(int64_t k) { return round_up(k, tile_k); }
-
-// The next block of B, which is prefetched while a block is computed: `runs` contiguous ranges of
-// `bytes` bytes, `stride` bytes apart.
-struct Next {
-  const char* at;
-  int64_t runs, stride, bytes;
-};
-// Prefetches the share of step `step` of `steps` in the next block.
-STRETTO_BF16_INLINE void fetch_ahead(const Next& next, int64_t step, int64_t steps) {
-  if (steps == next.runs && next.bytes == 1024)
-#pragma GCC unroll 16
-    for (int64_t i = 0; i < 1024; i += 64) __builtin_prefetch(next.at + step * next.stride + i);
-  else
-    for (int64_t r = step; r < next.runs; r += steps)
-      for (int64_t i = 0; i < next.bytes; i += 64)
-        __builtin_prefetch(next.at + r * next.stride + i);
-}
 
 // Loads 16 columns of B with 32 values of k each, as pairs of k.
 template <class T, int terms, bool transposed>
@@ -77,10 +61,11 @@ STRETTO_BF16_INLINE void add_tile(const float* a, const __m512i* y, __m512* sum)
   for (int i = 0; i < R; ++i) sum[i] = _mm512_add_ps(sum[i], _mm512_add_ps(even[i], odd[i]));
 }
 
-// The width of a block of B in strips of 16 columns. A block has about 16 KiB, so that the next
-// block also fits in L1. If B is stored transposed, a block has 16 columns with at least 512 bytes
-// each, else 32 rows of 512 bytes. With 6 products a block must contain all terms of a partial sum
-// and has 64 columns.
+// The width of a block of B in strips of 16 columns, and the most values of k in a block of a
+// transposed B, which fits in L2 together with the next one. A B that is not transposed has blocks of
+// 32 rows of 512 bytes. With 6 products a block must contain all terms of a partial sum and has 64
+// columns.
+constexpr int64_t most_depth = 2048;
 template <class T, int products, bool transposed>
 constexpr int64_t most_strips = transposed      ? 1
                                 : products == 6 ? 4
@@ -97,7 +82,7 @@ struct Block {
   int64_t n, k;
   const T* b;
   int64_t ldb;
-  Next next;
+  Prefetch ahead;
 
   int64_t tiles() const { return ceil_div(k, tile_k); }
   int64_t strips() const { return most == 1 ? 1 : ceil_div(n, tile_side); }
@@ -115,11 +100,12 @@ struct Block {
   template <class F>
   STRETTO_BF16_INLINE void each_tile(const Block& o, Sums sums, F&& f) {
     const int64_t tiles = o.tiles(), strips = o.strips();
+    Prefetch ahead = o.ahead;
     __m512 sum[R];
     if (most == 1) load(sums[0], sum);
     for (int64_t t = 0; t < tiles; ++t)
       for (int64_t x = 0; x < strips; ++x) {
-        fetch_ahead(o.next, t * strips + x, tiles * strips);
+        ahead.step();
         __m512i y[terms][16];
         load_b<T, terms, transposed>(
             o.b + (transposed ? t * tile_k : t * tile_k * o.ldb + x * tile_side), o.ldb,
@@ -184,7 +170,9 @@ void run_as(int64_t m, int64_t n, int64_t k, int64_t of_sums, const void* packed
   const int64_t along = transposed ? 1 : ldb, across = transposed ? ldb : 1;
   using RowsBlock = Block<T, products, R, transposed>;
   constexpr int64_t most = RowsBlock::most, step = tile_side * most;
-  const int64_t block = transposed || products == 6 ? of_sums : tile_k;
+  const int64_t block = products == 6 ? of_sums
+                        : transposed  ? std::min(round_up(k, tile_k), most_depth)
+                                      : tile_k;
   for (int64_t j = 0; j < n; j += step) {
     const int64_t columns = std::min(step, n - j);
     alignas(64) float sum[most][R][16] = {};
@@ -200,16 +188,12 @@ void run_as(int64_t m, int64_t n, int64_t k, int64_t of_sums, const void* packed
       const T* const from = b + j * across + p * along;
       const T* const next = last ? b + (j + step) * across : from + block * along;
       const int64_t next_columns = std::min(step, last ? n - j - step : n - j);
+      const int64_t ahead = transposed ? next_columns : next_columns > 0 ? depth : 0;
       const RowsBlock o{
-          columns,
-          depth,
-          from,
-          ldb,
-          {reinterpret_cast<const char*>(next),
-           transposed         ? next_columns
-           : next_columns > 0 ? depth
-                              : 0,
-           ldb * int64_t(sizeof(T)), (transposed ? depth : next_columns) * int64_t(sizeof(T))}};
+          columns, depth, from, ldb,
+          Prefetch(next, ahead, ldb * int64_t(sizeof(T)),
+                   (transposed ? depth : next_columns) * int64_t(sizeof(T)),
+                   ceil_div(depth, tile_k) * (transposed ? 1 : ceil_div(columns, tile_side)))};
       if constexpr (!amx) {
         RowsBlock::pairs(o, static_cast<const uint16_t*>(packed) + p * R, sum);
       } else {

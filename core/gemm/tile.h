@@ -9,6 +9,7 @@
 
 #include "../simd/vectors.h"
 #include "kernels.h"
+#include "prefetch.h"
 
 namespace stretto::kernels {
 namespace {
@@ -121,49 +122,54 @@ struct GemmTiles {
       V::store(c, beta == T(0) ? y : V::fma(keep, V::load(c, n), y), n);
   }
 
-  // Gemm::few for a B that is stored transposed, w columns at a time. While one block of B is used,
-  // the next block is prefetched, one contiguous row after the other.
+  // Gemm::few for a B that is stored transposed, w columns at a time. While they are computed, the
+  // next w columns are prefetched, or the next blocks of the same ones if k is large.
   template <class B, int R>
   STRETTO_SIMD_TARGET static void few_transposed(int64_t n, int64_t k, int64_t block, const T* a,
                                                  const B* b, int64_t ldb, T alpha, T beta, T* c,
                                                  int64_t ldc) {
-    constexpr int64_t line = 64 / sizeof(B);
+    const int64_t span = std::max<int64_t>(2048 / block, 1) * block;
     for (int64_t j = 0; j < n; j += w)
-      for (int64_t p = 0; p < k; p += block) {
-        const int64_t depth = std::min(block, k - p), steps = (depth + w - 1) / w;
-        const bool last = p + block >= k;
-        const B* const from = b + j * ldb + p;
-        const B* const next = last ? b + (j + w) * ldb : from + block;
-        const int64_t next_rows = std::min<int64_t>(w, last ? n - j - w : n - j);
-        Vector sum[R];
-#pragma GCC unroll 8
-        for (int i = 0; i < R; ++i) sum[i] = V::set1(T(0));
-        for (int64_t q = 0, step = 0; q < depth; q += w, ++step) {
-          if (steps == w && step < next_rows && depth == w * line)
-#pragma GCC unroll 16
-            for (int64_t l = 0; l < w; ++l) __builtin_prefetch(next + step * ldb + l * line);
-          else
-            for (int64_t r = step; r < next_rows; r += steps)
-              for (int64_t l = 0; l < depth; l += line) __builtin_prefetch(next + r * ldb + l);
-          const int64_t count = std::min<int64_t>(w, depth - q);
-          const T* const x = a + (p + q) * R;
-          Vector y[w];
-          load_transposed(from + q, ldb, std::min<int64_t>(w, n - j), count, y);
-          if (count == w) {
-#pragma GCC unroll 16
-            for (int t = 0; t < w; ++t)
-#pragma GCC unroll 8
-              for (int i = 0; i < R; ++i) sum[i] = V::fma(V::set1(x[t * R + i]), y[t], sum[i]);
-          } else {
-            for (int t = 0; t < count; ++t)
-#pragma GCC unroll 8
-              for (int i = 0; i < R; ++i) sum[i] = V::fma(V::set1(x[t * R + i]), y[t], sum[i]);
-          }
-        }
-#pragma GCC unroll 8
-        for (int i = 0; i < R; ++i)
-          finish(sum[i], alpha, p == 0 ? beta : T(1), c + i * ldc + j, n - j);
+      for (int64_t begin = 0; begin < k; begin += span) {
+        const int64_t end = std::min(begin + span, k);
+        const bool last = end == k;
+        Prefetch ahead(last ? b + (j + w) * ldb : b + j * ldb + end,
+                       std::clamp<int64_t>(last ? n - j - w : n - j, 0, w),
+                       ldb * int64_t(sizeof(B)),
+                       (last ? std::min(span, k) : std::min(span, k - end)) * int64_t(sizeof(B)),
+                       (end - begin + w - 1) / w);
+        for (int64_t p = begin; p < end; p += block)
+          few_block<B, R>(std::min<int64_t>(w, n - j), std::min(block, end - p), a + p * R,
+                          b + j * ldb + p, ldb, alpha, p == 0 ? beta : T(1), c + j, ldc, ahead);
       }
+  }
+
+  // C [R, n] += alpha · A · B for a block of k and n ≤ w columns of B.
+  template <class B, int R>
+  STRETTO_SIMD_INLINE void few_block(int64_t n, int64_t k, const T* a, const B* b, int64_t ldb,
+                                     T alpha, T beta, T* c, int64_t ldc, Prefetch& ahead) {
+    Vector sum[R];
+#pragma GCC unroll 8
+    for (int i = 0; i < R; ++i) sum[i] = V::set1(T(0));
+    for (int64_t q = 0; q < k; q += w) {
+      ahead.step();
+      const int64_t count = std::min<int64_t>(w, k - q);
+      const T* const x = a + q * R;
+      Vector y[w];
+      load_transposed(b + q, ldb, n, count, y);
+      if (count == w) {
+#pragma GCC unroll 16
+        for (int t = 0; t < w; ++t)
+#pragma GCC unroll 8
+          for (int i = 0; i < R; ++i) sum[i] = V::fma(V::set1(x[t * R + i]), y[t], sum[i]);
+      } else {
+        for (int t = 0; t < count; ++t)
+#pragma GCC unroll 8
+          for (int i = 0; i < R; ++i) sum[i] = V::fma(V::set1(x[t * R + i]), y[t], sum[i]);
+      }
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < R; ++i) finish(sum[i], alpha, beta, c + i * ldc, n);
   }
 
   // Gemm::few for a B that is not transposed, eight rows of B at a time. The sums of 512 columns
