@@ -3,7 +3,7 @@
 // Input: MODEL, a folder of sentence-transformers; lines of text in UTF-8, from FILE or standard
 // input.
 // Output: --out FILE, the vectors as .npy, f32 [lines, d]; without it, the most similar pairs of lines
-// on standard output, "0.871  line 3  line 7".
+// on standard output: their similarity and both texts, separated by tabs.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>

@@ -33,12 +33,11 @@ struct LinearKernelOptions {
 /// bf16 inputs and features stay bf16, with sums in f32; the composed implementation computes in
 /// f32.
 ///
-/// If exponential features (those of Favor) underflow because keys have a large norm, the output is
-/// computed from their logarithms in f64 (Stabilizer::max). This is slower. The result is the same
-/// for a whole sequence, a continued state and sequence parallelism. If all features of a head
-/// underflow nevertheless, as can happen with eps above 0, such a head gets no gradient; the call
-/// then throws if a gradient is recorded. On a GPU the logarithms are not used, so that a head whose
-/// features all underflow raises this error, at the next synchronization.
+/// Exponential features (those of Favor) underflow if keys have a large norm. On the CPU, with eps 0
+/// and Stabilizer::max, the output is then computed from their logarithms in f64, which is slower.
+/// The result is the same for a whole sequence, a continued state and sequence parallelism. In all
+/// other cases a head whose features all underflow gets no gradient, and the call throws if a
+/// gradient is recorded, on a GPU at the next synchronization.
 class LinearKernel : public AttentionKernel {
  public:
   using Options = LinearKernelOptions;  ///< Options of the constructor.

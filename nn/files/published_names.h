@@ -19,7 +19,8 @@ namespace stretto::nn {
 
 /// The program that wrote Transformer-XL weights. Both have q, k and v in one matrix.
 enum class TransformerXLSource {
-  pytorch,      ///< The PyTorch code of the authors; the clusters' columns are in reverse order.
+  pytorch,      ///< The PyTorch code of the authors; its cluster_weight and
+                ///< cluster_bias have the rows of the clusters in reverse order.
   hugging_face  ///< The port of Hugging Face.
 };
 

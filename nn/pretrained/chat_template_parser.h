@@ -66,8 +66,8 @@ enum class NodeKind {
   text,        // text
   output,      // [value]
   branches,    // [test, body, test, body, …, else body or nothing]
-  loop,        // [values, test or null, body, else body or null, targets…]; number: unpacks
-  set,         // [value, targets…]; number: unpacks
+  loop,        // [values, test or null, body, else body or null, targets…]; number: as for set
+  set,         // [value, targets…]; number: 1 if the value is unpacked to the targets
   set_block,   // [body, target]
   macro,       // [body, defaults of the last parameters…], text: name, names: parameters
   generation,  // [body]

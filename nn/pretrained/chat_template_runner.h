@@ -95,7 +95,7 @@ class Runner {
 
   // Limits of one rendering. A conversation of 1,000 messages stays far below them.
   static constexpr int64_t most_steps = 4'000'000;
-  // Of all texts and lists that are made; reading a text counts as a part of its size.
+  // The bytes of all texts and lists that are made, plus a fraction of each text that is read.
   static constexpr size_t most_bytes = size_t{256} << 20;
   static constexpr int most_nested = 600;
   static constexpr size_t most_namespaces = 10'000;

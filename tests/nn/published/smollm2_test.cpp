@@ -12,6 +12,7 @@
 #include "nn/files/weights.h"
 #include "nn/init.h"
 #include "nn/positions/rotary.h"
+#include "nn/pretrained/pretrained.h"
 #include "tests/support/catch.h"
 #include "tests/support/published_models.h"
 #include "tests/support/temp_dir.h"
@@ -38,6 +39,17 @@ nn::LanguageModel::Options smollm2(const nn::GgufFile& file) {
   return o;
 }
 
+constexpr const char* missing =
+    "run tests/published_models.sh and tests/nn/published/expected_smollm2.py";
+
+double error_of(const Tensor& x, const Tensor& expected) {
+  const std::vector<double> got = x.to_vector<double>(), want = expected.to_vector<double>();
+  REQUIRE(got.size() == want.size());
+  double error = 0;
+  for (size_t i = 0; i < want.size(); ++i) error = std::max(error, std::abs(got[i] - want[i]));
+  return error;
+}
+
 // Σ bits_i (2i + 1) mod 2⁶⁴ of the bits of f32 values.
 uint64_t hash_of(const Tensor& x) {
   uint64_t hash = 0;
@@ -53,8 +65,7 @@ uint64_t hash_of(const Tensor& x) {
 
 TEST_CASE("SmolLM2: dequantized weights are those of the gguf package") {
   const std::string path = model_path(), hashes = published_model("expected/smollm2_hashes.txt");
-  if (path.empty() || hashes.empty())
-    STRETTO_SKIP("run tests/published_models.sh and tests/nn/published/expected_smollm2.py");
+  if (path.empty() || hashes.empty()) STRETTO_SKIP(missing);
   const nn::GgufFile file(path);
   std::ifstream in(hashes);
   std::string name;
@@ -70,8 +81,7 @@ TEST_CASE("SmolLM2: dequantized weights are those of the gguf package") {
 TEST_CASE("SmolLM2: logits are those of transformers, and the weights are saved back") {
   const std::string path = model_path(),
                     expected_path = published_model("expected/smollm2_logits.safetensors");
-  if (path.empty() || expected_path.empty())
-    STRETTO_SKIP("run tests/published_models.sh and tests/nn/published/expected_smollm2.py");
+  if (path.empty() || expected_path.empty()) STRETTO_SKIP(missing);
   const nn::GgufFile file(path);
   const nn::LanguageModel::Options options = smollm2(file);
   const nn::NameMap names = nn::gguf_llama_names(options);
@@ -84,12 +94,8 @@ TEST_CASE("SmolLM2: logits are those of transformers, and the weights are saved 
   model->eval();
   const nn::Safetensors expected = nn::load_safetensors(expected_path);
   const NoGrad no_grad;
-  const std::vector<double> logits = (*model)(expected["tokens"].to(default_device()))
-                                         .to_vector<double>(),
-                            want = expected["logits"].to_vector<double>();
-  REQUIRE(logits.size() == want.size());
-  double error = 0;
-  for (size_t i = 0; i < want.size(); ++i) error = std::max(error, std::abs(logits[i] - want[i]));
+  const double error = error_of((*model)(expected["tokens"].to(default_device())),  //
+                                expected["logits"]);
   CAPTURE(error);
   CHECK(error < (default_device().is_cpu() ? 1e-4 : 2e-4));  // a GPU adds in another order
 
@@ -98,4 +104,42 @@ TEST_CASE("SmolLM2: logits are those of transformers, and the weights are saved 
   const nn::SafetensorsFile saved(dir.file("w"));
   for (const char* name : {"blk.0.attn_q.weight", "blk.29.attn_k.weight", "token_embd.weight"})
     CHECK(saved[name].to_vector<float>() == file[name].to_vector<float>());
+}
+
+TEST_CASE("SmolLM2: logits in f64 are those of a reference in f64") {
+  const std::string path = model_path(),
+                    expected_path = published_model("expected/smollm2_logits.safetensors");
+  if (path.empty() || expected_path.empty()) STRETTO_SKIP(missing);
+  const nn::Pretrained p = nn::load_pretrained(path, {.dtype = f64});
+  const nn::Safetensors expected = nn::load_safetensors(expected_path);
+  const NoGrad no_grad;
+  const double error =
+      error_of(p.language_model()(expected["tokens"].to(default_device())), expected["logits_f64"]);
+  CAPTURE(error);
+  CHECK(error < 1e-12);
+}
+
+TEST_CASE("SmolLM2: 20 prompts continue as in transformers") {
+  const std::string path = model_path(),
+                    expected_path = published_model("expected/smollm2_greedy.safetensors");
+  if (path.empty() || expected_path.empty()) STRETTO_SKIP(missing);
+  const nn::Pretrained p = nn::load_pretrained(path);
+  const nn::Safetensors expected = nn::load_safetensors(expected_path);
+  const Tensor prompts = expected["prompts"], continuations = expected["continuations"];
+  REQUIRE(prompts.size(0) == 20);
+  const NoGrad no_grad;
+  for (int64_t i = 0; i < prompts.size(0); ++i) {
+    CAPTURE(i);
+    std::vector<int64_t> prompt = prompts.select(0, i).to_vector<int64_t>(),
+                         want = continuations.select(0, i).to_vector<int64_t>();
+    std::erase(prompt, -1);
+    std::erase(want, -1);
+    nn::LanguageModel::Cache cache = p.language_model().make_cache();
+    const std::vector<int64_t> tokens =
+        nn::generate([&](const Tensor& x) { return p.language_model()(x, &cache); }, prompt,
+                     {.max_tokens = continuations.size(1),
+                      .end_tokens = p.generation.end_tokens,
+                      .sampling = {.temperature = 0}});
+    CHECK(tokens == want);
+  }
 }
