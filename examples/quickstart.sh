@@ -8,20 +8,9 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
 build=$root/build/quickstart
 out=$root/out/chorales
-log=$build/setup.log
-mkdir -p "$build" "$out"
+mkdir -p "$out"
 
-source cmake/setup.sh
-need_packages "${build_packages[@]}" "${example_packages[@]}"
-need_cmake
-
-echo "Building the example on $jobs cores (log: $log)"
-if ! { cmake --preset release -B "$build" -D STRETTO_CUDA=OFF \
-       -D STRETTO_TESTS=OFF -D STRETTO_BENCHMARKS=OFF &&
-       cmake --build "$build" --target train_chorales --parallel "$jobs"; } >"$log" 2>&1; then
-  tail -n 30 "$log" >&2
-  fail "The build failed; the full output is in $log"
-fi
+bash examples/build.sh train_chorales
 
 # Many small steps: the n-gram baseline is beaten within a minute, even on slow or busy cores.
 settings=(--length 256 --batch 4)

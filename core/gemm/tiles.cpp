@@ -5,6 +5,7 @@
 
 #include "core/cpu.h"
 #include "core/gemm/blocks.h"
+#include "core/gemm/prefetch.h"
 #include "core/math.h"
 #include "core/parallel.h"
 
@@ -157,9 +158,12 @@ struct TileGemm {
     for (int64_t first = 0; first < blocks; first += chunk) {
       const int64_t last = std::min(blocks, first + chunk);
       each(threads, (last - first) * groups, 4, [&](int64_t begin, int64_t end) {
-        for (int64_t at = begin; at < end; ++at)
+        for (int64_t at = begin; at < end; ++at) {
+          const int64_t next = std::min(at + 1, end - 1);
+          prefetch_b(next % groups * tile_block, (first + next / groups) * kc, kc);
           pack_b(at % groups * tile_block, (first + at / groups) * kc, kc,
                  packed + at * tile_block * kc * terms());
+        }
       });
       each(threads, c_blocks.count(), 1, [&](int64_t begin, int64_t end) {
         const Session session(kernel);
@@ -238,6 +242,14 @@ struct TileGemm {
   void finish(int64_t i, int64_t j, int64_t rows, int64_t columns, float* done, int64_t ld) const {
     if (rounded) round_rows(done, ld, rows, columns, rounded + i * ldc + j, ldc);
     if (epilogue) (*epilogue)(i, first_column + j, rows, columns, done, ld);
+  }
+
+  // Prefetches 32 columns of a transposed B, which are far from each other.
+  void prefetch_b(int64_t j, int64_t p, int64_t kc) const {
+    if (b.transposed)
+      Prefetch(b.from(p, j).data, std::min(tile_block, n - j), b.ld * int64_t(sizeof(T)),
+               std::min(kc, k - p) * int64_t(sizeof(T)), 1)
+          .step();
   }
 
   // Packs 32 columns of B, padded with zeros.
