@@ -49,7 +49,7 @@ double peak_resident() {
 
 // Reads `bytes` bytes on all threads.
 void read_all(const std::vector<int64_t>& data) {
-  std::vector<int64_t> sums(size_t(num_threads()));
+  std::vector<int64_t> sums(static_cast<size_t>(num_threads()));
   const int64_t n = int64_t(data.size()), share = n / num_threads();
   parallel_for(num_threads(), 1, [&](int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; ++t) {
@@ -104,7 +104,7 @@ int main(int argc, char** argv) {
                });
   print("token_s", median(times));
 
-  const std::vector<int64_t> data(size_t(bytes / 8), 1);
+  const std::vector<int64_t> data(static_cast<size_t>(bytes / 8), 1);
   print("floor_s", time_of(9, [&] { read_all(data); }));
   print("peak_resident", peak_resident());
   return 0;
