@@ -62,12 +62,12 @@ Tensor Module::parameter(std::string name, const Tensor& value) {
         "\" must be a floating-point tensor; got ", value);
   check(value.is_leaf(), "parameter", "\"", name,
         "\" must be a leaf, but is the result of a recorded op; detach() it first");
-  Tensor handle = value;
-  if (const std::optional<DType> dtype = thread_state.parameter_dtype; dtype && value.defined())
-    handle = empty(value.shape(), {.dtype = *dtype, .device = value.device()});
-  add("parameter", {.name = std::move(name), .tensor = handle.set_requires_grad()});
-  add_owner(handle, *this, members_.back().name);
-  return handle;
+  // SkipInit's dtype: replaces the data for all handles, since the module may have another one.
+  if (const std::optional<DType> dtype = thread_state.parameter_dtype)
+    value.set_data(empty(value.shape(), {.dtype = *dtype, .device = value.device()}));
+  add("parameter", {.name = std::move(name), .tensor = Tensor(value).set_requires_grad()});
+  add_owner(value, *this, members_.back().name);
+  return value;
 }
 
 Tensor Module::shared_parameter(std::string name, const Tensor& value) {

@@ -284,32 +284,65 @@ NameMap bloom_names(const LanguageModel::Options& options) {
   return map;
 }
 
-NameMap bert_names() {
-  const std::string input = "[bert.]embeddings.";
+namespace {
+
+// Renames the weights and biases of parts, which files of TensorFlow call gamma and beta in norms.
+void rename_linears_and_norms(NameMap& map, const std::string& in_file, const std::string& in_model,
+                              Names names) {
+  for (const auto& [from, to] : names)
+    for (const auto& [kind, name] : Names{
+             {".weight", ".weight"}, {".bias", ".bias"}, {".gamma", ".weight"}, {".beta", ".bias"}})
+      map.rename(str(in_file, from, kind), str(in_model, to, name));
+}
+
+// The names that BERT and DeBERTa have in common, below an optional prefix.
+NameMap bert_like_names(const std::string& prefix) {
+  const std::string input = prefix + "embeddings.";
   NameMap map;
   map.rename(input + "word_embeddings.weight", "embedding.weight")
-      .rename(input + "position_embeddings.weight", "embedding.positions.table")
       .rename(input + "token_type_embeddings.weight", "token_types.weight")
       .drop(input + "position_ids")
       .drop("cls.*");
-  const auto linear_or_norm = [&](const std::string& in_file, const std::string& in_model) {
-    for (const std::string kind : {"weight", "bias"})
-      map.rename(in_file + "." + kind, in_model + "." + kind);
-    map.rename(in_file + ".gamma", in_model + ".weight")  // files of TensorFlow
-        .rename(in_file + ".beta", in_model + ".bias");
-  };
-  linear_or_norm(input + "LayerNorm", "embedding.positions.norm");
-  linear_or_norm("[bert.]pooler.dense", "pooler");
-  const std::string layer = "[bert.]encoder.layer.{}.", in_model = "encoder.layers.{}.";
-  for (const auto& [in_file, name] : Names{{"attention.self.query", "self_attention.q"},
-                                           {"attention.self.key", "self_attention.k"},
-                                           {"attention.self.value", "self_attention.v"},
-                                           {"attention.output.dense", "self_attention.out"},
-                                           {"attention.output.LayerNorm", "norm1"},
-                                           {"intermediate.dense", "feed_forward.linear1"},
-                                           {"output.dense", "feed_forward.linear2"},
-                                           {"output.LayerNorm", "norm2"}})
-    linear_or_norm(layer + in_file, in_model + name);
+  rename_linears_and_norms(map, input, "embedding.positions.", {{"LayerNorm", "norm"}});
+  rename_linears_and_norms(map, prefix + "encoder.layer.{}.", "encoder.layers.{}.",
+                           {{"attention.output.dense", "self_attention.out"},
+                            {"attention.output.LayerNorm", "norm1"},
+                            {"intermediate.dense", "feed_forward.linear1"},
+                            {"output.dense", "feed_forward.linear2"},
+                            {"output.LayerNorm", "norm2"}});
+  return map;
+}
+
+}  // namespace
+
+NameMap bert_names() {
+  NameMap map = bert_like_names("[bert.]");
+  map.rename("[bert.]embeddings.position_embeddings.weight", "embedding.positions.table");
+  rename_linears_and_norms(map, "[bert.]", "", {{"pooler.dense", "pooler"}});
+  rename_linears_and_norms(map, "[bert.]encoder.layer.{}.attention.self.",
+                           "encoder.layers.{}.self_attention.",
+                           {{"query", "q"}, {"key", "k"}, {"value", "v"}});
+  return map;
+}
+
+NameMap deberta_names(const Bert::Options& options) {
+  const std::string prefix = "[deberta.]";
+  NameMap map = bert_like_names(prefix);
+  const std::string positions = prefix + "embeddings.position_embeddings.weight";
+  options.learned_positions ? map.rename(positions, "embedding.positions.table")
+                            : map.drop(positions);
+  map.rename(prefix + "encoder.rel_embeddings.weight", "relative");
+  rename_linears_and_norms(map, prefix + "encoder.", "", {{"LayerNorm", "relative_norm"}});
+  rename_linears_and_norms(map, prefix + "encoder.layer.{}.attention.self.",
+                           "encoder.layers.{}.self_attention.",
+                           {{"query_proj", "q"},
+                            {"key_proj", "k"},
+                            {"value_proj", "v"},
+                            {"pos_query_proj", "position.q"},
+                            {"pos_key_proj", "position.k"}});
+  for (const char* head :
+       {"lm_predictions.*", "mask_predictions.*", "pooler.*", "classifier.*", "qa_outputs.*"})
+    map.drop(head);
   return map;
 }
 

@@ -53,6 +53,10 @@ NameMap bloom_names(const LanguageModel::Options& options);
 
 /// Returns the names of BERT, with or without the prefix "bert."; the weights of heads are dropped.
 NameMap bert_names();
+/// Returns the names of DeBERTa v2 and v3, with or without the prefix "deberta."; the weights of
+/// heads are dropped, and a table of positions that `options` do not use.
+NameMap deberta_names(const Bert::Options& options);
+
 /// How a GGUF file orders the rows of q and k within a head.
 enum class GgufRows {
   pairs,  ///< The two rows that RoPE rotates are adjacent: architecture "llama" (LLaMA, Mistral).

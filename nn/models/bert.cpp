@@ -1,5 +1,7 @@
 #include "nn/models/bert.h"
 
+#include "nn/init.h"
+#include "ops/create.h"
 #include "ops/elementwise.h"
 #include "ops/view.h"
 
@@ -12,6 +14,9 @@ Bert::Options checked(Bert::Options o) {
         "Bert", "sizes must be at least 1: vocabulary ", o.vocabulary, ", max_length ",
         o.max_length, ", token_types ", o.token_types, " (at least 0), n_layers ", o.n_layers,
         ", layer.d_model ", o.layer.d_model);
+  check(!o.disentangled || (!o.disentangled->rows.defined() && !o.layer.attention.position), "Bert",
+        "disentangled attention needs its own rows and no layer.attention.position");
+  check(o.disentangled || !o.relative_norm, "Bert", "relative_norm needs disentangled attention");
   return o;
 }
 
@@ -20,7 +25,9 @@ Bert::Options checked(Bert::Options o) {
 InputEmbedding::Options Bert::embedding_options(const Options& o) {
   return {.vocabulary = o.vocabulary,
           .d_model = o.layer.d_model,
-          .input = {.scale = false, .learned_length = o.max_length, .norm = true},
+          .input = {.scale = false,
+                    .learned_length = o.learned_positions ? o.max_length : 0,
+                    .norm = true},
           .dropout = o.layer.dropout,
           .std = 0.02,
           .norm = o.layer.norms()};
@@ -33,20 +40,42 @@ Bert::Bert(Module& parent, std::string name, Options o)
   make();
 }
 
+Tensor Bert::relative_table() {
+  if (!options.disentangled) return {};
+  const Tensor value = empty({options.disentangled->n_rows(), options.layer.d_model});
+  normal_(value, 0, 0.02);
+  return parameter("relative", value);
+}
+
+LayerOptions Bert::layer_options() const {
+  LayerOptions layer = options.layer;
+  if (!options.disentangled) return layer;
+  Disentangled::Options position = *options.disentangled;
+  position.rows = relative;
+  layer.attention.position = nn::disentangled(std::move(position));
+  return layer;
+}
+
 void Bert::make() {
   const int64_t d = options.layer.d_model;
   if (options.token_types > 0)
     token_types.emplace(*this, "token_types", Embedding::Options{options.token_types, d, 0.02});
+  if (options.relative_norm) relative_norm.emplace(*this, "relative_norm", options.layer.norms());
   if (options.pooler) pooler.emplace(*this, "pooler", Linear::Options{d, d});
 }
 
-std::string Bert::label() const { return str("Bert(", options.n_layers, " layers)"); }
+std::string Bert::label() const {
+  return str("Bert(", options.n_layers,
+             options.disentangled ? " layers, disentangled attention)" : " layers)");
+}
 
 Tensor Bert::operator()(const TokenBatch& x, const Tensor& types) const {
-  check(x.tokens.dim() == 2 && x.tokens.size(1) <= options.max_length, "Bert", "tokens ", x.tokens,
-        "; must be [B, L] with L at most max_length ", options.max_length);
+  check(x.tokens.dim() == 2, "Bert", "tokens ", x.tokens, "; must be [B, L]");
+  check(!options.learned_positions || x.tokens.size(1) <= options.max_length, "Bert", "tokens ",
+        x.tokens, "; must be [B, L] with L at most max_length ", options.max_length);
   check(!types.defined() || token_types, "Bert", "got token types; this model has none");
-  const ForwardContext forward = begin_forward();
+  ForwardContext forward = begin_forward();
+  if (relative_norm) forward.shared_table = (*relative_norm)(relative);
   Tensor vectors = embedding.lookup(x.tokens);
   if (types.defined()) {
     vectors = vectors + (*token_types)(types);
@@ -70,6 +99,17 @@ Bert::Options bert_base(int64_t vocabulary) {
                 .norm = NormPlace::post,
                 .dropout = 0.1,
                 .norm_eps = 1e-12}};
+}
+
+Bert::Options deberta_v3_base(int64_t vocabulary) {
+  Bert::Options o = bert_base(vocabulary);
+  o.token_types = 0;
+  o.layer.norm_eps = 1e-7;
+  o.pooler = false;
+  o.learned_positions = false;
+  o.disentangled = {.mirrored = false, .shared_projections = true, .dropout = 0.1};
+  o.relative_norm = true;
+  return o;
 }
 
 }  // namespace stretto::nn

@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "../dropout.h"
 #include "../linear.h"
 #include "relative_table.h"
 
@@ -21,7 +22,14 @@ struct DisentangledOptions {
   bool content_to_position = true;  ///< Adds the term q_i · K[δ(i, j)].
   bool position_to_content = true;  ///< Adds the term k_j · Q[δ(j, i)].
   bool mirrored = true;  ///< Q[δ(j, i)] as in the paper; false: Q[δ(i, j)] as in the authors' code.
-  Tensor rows = {};      ///< Parameter of another module to share as table; by default a new one.
+  /// Projects the rows by the attention's own q and k (share_att_key, the checkpoints of v2 and v3).
+  bool shared_projections = false;
+  bool key_bias = false;  ///< `k` has a bias, as in the authors' code; results do not depend on it.
+  double dropout = 0;     ///< Dropout of the rows, in training.
+  Tensor rows = {};       ///< Parameter of another module to share as table; by default a new one.
+
+  /// Returns 2k, the number of rows of the table.
+  int64_t n_rows() const { return 2 * (buckets > 0 ? buckets : max_distance); }
 };
 
 /// Disentangled attention of DeBERTa (He et al. 2021a, eqs. 3 and 4; unchanged in
@@ -34,10 +42,10 @@ struct DisentangledOptions {
 /// keys after the query. Since v2 distances are first mapped to buckets (log_bucket). An explicit
 /// MultiHeadAttentionOptions::scale replaces 1/√(D·(1 + terms)).
 ///
-/// In the papers all layers share one table: pass the table of its owner as Options::rows. The
-/// encoding has its own projections `k` and `q`, as the papers have without share_att_key; sharing
-/// the projections of the attention is not supported. `k` has no bias, because a bias would add the
-/// same to all scores of a query.
+/// In the papers all layers share one table: pass the table of its owner as Options::rows. If the
+/// owner normalizes the table, it passes the result to all layers as ForwardContext::shared_table
+/// [2k, d_model], which replaces the rows. By default the encoding has its own projections `k` and
+/// `q`; `k` has no bias, because a bias would add the same to all scores of a query.
 ///
 /// Meant for bidirectional attention, but accepts causal masks. position_to_content computes a
 /// dense bias [B, H, M, N].
@@ -45,24 +53,30 @@ class Disentangled : public PositionalEncoding {
  public:
   using Options = DisentangledOptions;  ///< Options of the constructor.
   /// Registers `rows`, normal with standard deviation 0.02 unless shared, and the projections.
-  /// Throws if both terms are disabled or buckets and max_distance do not fit together.
+  /// Throws if both terms are disabled, if buckets and max_distance do not fit together, or for
+  /// shared_projections of an attention with fewer key heads than query heads.
   Disentangled(Module& parent, HeadShape shape, Options options);
   void apply(AttentionInputs& inputs) const override;
   bool is_relative() const override { return true; }
-  bool is_dense() const override { return q.has_value(); }
+  bool is_dense() const override { return options.position_to_content; }
   std::string label() const override;
 
-  const Options options;    ///< As passed to the constructor.
-  const Tensor rows;        ///< Table [2k, d_model].
-  std::optional<Linear> k;  ///< Projection to K; empty without content_to_position.
-  std::optional<Linear> q;  ///< Projection to Q; empty without position_to_content.
+  const Options options;  ///< As passed to the constructor.
+  const Tensor rows;      ///< Table [2k, d_model].
+  /// Projection to K; empty without content_to_position and with shared_projections.
+  std::optional<Linear> k;
+  /// Projection to Q; empty without position_to_content and with shared_projections.
+  std::optional<Linear> q;
+  Dropout dropout{*this, "dropout", {options.dropout}};  ///< Dropout of the rows.
 
  private:
   Tensor table(HeadShape shape);
-  RelativeTable per_distance(const Linear& projection, const AttentionInputs& inputs,
+  RelativeTable per_distance(const Tensor& projected, const AttentionInputs& inputs,
                              int64_t sign) const;
 
   const HeadShape shape_;
+  const Linear* to_k_ = nullptr;  // `k`, or that of the attention; null without the term
+  const Linear* to_q_ = nullptr;  // likewise
 };
 
 /// Returns a factory of Disentangled.

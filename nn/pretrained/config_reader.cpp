@@ -170,6 +170,18 @@ std::vector<int64_t> ConfigReader::integers(const std::string& name) {
   return all;
 }
 
+std::vector<bool> ConfigReader::flags(const std::string& name) {
+  const Json* value = fields_->find(name);
+  if (!value) return {};
+  if (!value->is_array()) fields_->refuse_type(name, "a list of true and false");
+  std::vector<bool> all;
+  for (const Json& item : *value) {
+    if (!item.is_boolean()) fields_->refuse_type(name, "a list of true and false");
+    all.push_back(item.get<bool>());
+  }
+  return all;
+}
+
 std::vector<std::string> ConfigReader::texts(const std::string& name) {
   const Json* value = fields_->find(name);
   if (!value) return {};

@@ -46,6 +46,8 @@ class ConfigReader {
   std::string text(const std::string& name, std::optional<std::string> fallback = {});
   /// Returns an integer or the integers of a list; none if the field is absent.
   std::vector<int64_t> integers(const std::string& name);
+  /// Returns the truth values of a list; none if the field is absent.
+  std::vector<bool> flags(const std::string& name);
   /// Returns the texts of a list; none if the field is absent.
   std::vector<std::string> texts(const std::string& name);
   /// Returns the reader of an object; nothing if the field is absent.

@@ -1,27 +1,32 @@
-// T5 and BERT by the fields of their config.json; for nn/pretrained/pretrained.cpp.
+// Models that are not decoder-only, by the fields of their config.json, and Transformer-XL; for
+// nn/pretrained/pretrained.cpp.
 #pragma once
 
 #include "../files/name_map.h"
 #include "../models/bert.h"
 #include "../models/sequence_to_sequence.h"
+#include "../models/transformer_xl.h"
 #include "config_reader.h"
 
 namespace stretto::nn::pretrained {
 
-/// What a config.json determines of a T5.
-struct T5Config {
-  SequenceToSequence::Options options;  ///< Options of the model.
-  NameMap names;                        ///< Names of its weights in the file.
+/// What a config.json determines of a model M.
+template <class M>
+struct ModelConfig {
+  typename M::Options options;  ///< Options of the model.
+  NameMap names = {};           ///< Names of its weights in the file.
+  int64_t max_length = 0;       ///< Trained length; 0: not limited by the configuration.
 };
-/// Reads all fields that determine a T5, version 1.0 or 1.1.
-T5Config t5_config(ConfigReader& config);
 
-/// What a config.json determines of a BERT.
-struct BertConfig {
-  Bert::Options options;  ///< Options of the model.
-  NameMap names;          ///< Names of its weights in the file.
-};
+/// Reads all fields that determine a T5, version 1.0 or 1.1.
+ModelConfig<SequenceToSequence> t5_config(ConfigReader& config);
 /// Reads all fields that determine a BERT.
-BertConfig bert_config(ConfigReader& config);
+ModelConfig<Bert> bert_config(ConfigReader& config);
+/// Reads all fields that determine a DeBERTa of version 2 or 3. A convolution, and token vectors of
+/// another width than the layers, are errors.
+ModelConfig<Bert> deberta_config(ConfigReader& config);
+/// Reads all fields that determine a Transformer-XL of transformers 4. Its memory starts as zeros,
+/// as there.
+ModelConfig<TransformerXL> transformer_xl_config(ConfigReader& config);
 
 }  // namespace stretto::nn::pretrained

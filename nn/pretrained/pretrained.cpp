@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <functional>
+#include <map>
 
 #include "core/one_line.h"
 #include "nn/files/gguf/gguf.h"
@@ -10,6 +12,7 @@
 #include "nn/init.h"
 #include "nn/pretrained/gguf_model.h"
 #include "nn/pretrained/language_models.h"
+#include "nn/pretrained/music_transformer.h"
 #include "nn/pretrained/other_models.h"
 
 namespace stretto::nn {
@@ -80,16 +83,26 @@ void read_generation(const std::string& folder, Pretrained& p) {
     p.generation.end_tokens = ends;
 }
 
-const char* class_name(const Module& model) {
-  if (dynamic_cast<const LanguageModel*>(&model)) return "LanguageModel";
-  if (dynamic_cast<const SequenceToSequence*>(&model)) return "SequenceToSequence";
-  return "Bert";
+// The class of a model and the number of its tokens.
+struct ClassInfo {
+  const char* name;
+  int64_t vocabulary;
+};
+
+ClassInfo class_of(const Module& model) {
+  if (const auto* m = dynamic_cast<const LanguageModel*>(&model))
+    return {"LanguageModel", m->options.vocabulary};
+  if (const auto* m = dynamic_cast<const SequenceToSequence*>(&model))
+    return {"SequenceToSequence", m->options.source_vocabulary};
+  if (const auto* m = dynamic_cast<const TransformerXL*>(&model))
+    return {"TransformerXL", m->options.vocabulary};
+  return {"Bert", dynamic_cast<const Bert&>(model).options.vocabulary};
 }
 
 template <class M>
 M& as(const Pretrained& p, const char* wanted) {
   M* const model = dynamic_cast<M*>(p.model.get());
-  check(model != nullptr, "Pretrained", "a ", p.model_type, " model is a ", class_name(*p.model),
+  check(model != nullptr, "Pretrained", "a ", p.model_type, " model is a ", class_of(*p.model).name,
         ", not a ", wanted);
   return *model;
 }
@@ -117,11 +130,8 @@ SequenceToSequence& Pretrained::sequence_to_sequence() const {
   return as<SequenceToSequence>(*this, "SequenceToSequence");
 }
 Bert& Pretrained::bert() const { return as<Bert>(*this, "Bert"); }
-
-std::vector<std::string> pretrained_model_types() {
-  std::vector<std::string> names = language_model_types();
-  names.insert(names.end(), {"t5", "bert"});
-  return names;
+TransformerXL& Pretrained::transformer_xl() const {
+  return as<TransformerXL>(*this, "TransformerXL");
 }
 
 namespace {
@@ -139,62 +149,103 @@ Pretrained from_gguf(const GgufFile& file, const PretrainedOptions& options) {
   return p;
 }
 
-Pretrained from_folder(const std::string& folder, const WeightsFile& file,
+// A folder that is being loaded.
+struct Folder {
+  ConfigReader config;
+  const WeightsFile& file;
+  const PretrainedOptions& options;
+};
+
+// Loads the model of which all fields have been read: `m` has its options, names and trained length.
+template <class M, class Config>
+void load_model(Pretrained& p, const Folder& folder, const Config& m) {
+  folder.config.finish();
+  p.names = m.names;
+  p.max_length = m.max_length;
+  p.model = loaded<M>(folder.file, m.options, m.names, folder.options);
+}
+
+// Reads the configuration of a model type and loads the model.
+using LoadType = std::function<void(Pretrained&, Folder&)>;
+
+std::map<std::string, LoadType> loaders() {
+  std::map<std::string, LoadType> all{
+      {"t5",
+       [](Pretrained& p, Folder& f) { load_model<SequenceToSequence>(p, f, t5_config(f.config)); }},
+      {"bert",
+       [](Pretrained& p, Folder& f) {
+         ModelConfig<Bert> m = bert_config(f.config);
+         m.options.pooler = has_tensor(f.file, "pooler.dense.weight");
+         load_model<Bert>(p, f, m);
+       }},
+      {"deberta-v2",
+       [](Pretrained& p, Folder& f) { load_model<Bert>(p, f, deberta_config(f.config)); }},
+      {"transfo-xl", [](Pretrained& p, Folder& f) {
+         load_model<TransformerXL>(p, f, transformer_xl_config(f.config));
+       }}};
+  for (const std::string& type : language_model_types())
+    all[type] = [](Pretrained& p, Folder& f) {
+      f.config.require("is_encoder_decoder", false);
+      load_model<LanguageModel>(p, f, language_model_config(p.model_type, f.config));
+    };
+  return all;
+}
+
+Pretrained from_folder(const std::string& path, const WeightsFile& file,
                        const PretrainedOptions& options) {
-  const std::string path = folder + "/config.json";
-  ConfigReader config = ConfigReader::of_file(path);
+  Folder folder{ConfigReader::of_file(path + "/config.json"), file, options};
+  ConfigReader& config = folder.config;
   Pretrained p{.model_type = config.text("model_type", ""),
                .generation = {.sampling = {.temperature = 0}}};
-  const std::vector<std::string> types = language_model_types();
   ignore_general_fields(config);
   p.generation.end_tokens = config.integers("eos_token_id");
-  if (p.model_type == "t5") {
-    T5Config m = t5_config(config);
-    config.finish();
-    p.names = m.names;
-    p.model = loaded<SequenceToSequence>(file, m.options, m.names, options);
-  } else if (p.model_type == "bert") {
-    BertConfig m = bert_config(config);
-    config.finish();
-    m.options.pooler = has_tensor(file, "pooler.dense.weight");
-    p.names = m.names;
-    p.max_length = m.options.max_length;
-    p.model = loaded<Bert>(file, m.options, m.names, options);
-  } else if (std::find(types.begin(), types.end(), p.model_type) != types.end()) {
-    config.require("is_encoder_decoder", false);
-    LanguageModelConfig m = language_model_config(p.model_type, config);
-    config.finish();
-    p.names = m.names;
-    p.max_length = m.max_length;
-    p.model = loaded<LanguageModel>(file, m.options, m.names, options);
-  } else {
+  const std::map<std::string, LoadType> all = loaders();
+  const auto load = all.find(p.model_type);
+  if (load == all.end())
     config.refuse(str("\"model_type\" is ", in_quotes(p.model_type), "; supported are ",
                       list(pretrained_model_types())));
-  }
-  read_generation(folder, p);
-  read_tokenizer(folder, p);
+  load->second(p, folder);
+  read_generation(path, p);
+  if (p.model_type != "transfo-xl") read_tokenizer(path, p);  // its vocab.txt is not WordPiece
   return p;
 }
 
-int64_t vocabulary_of(const Pretrained& p) {
-  if (p.model_type == "t5") return p.sequence_to_sequence().options.source_vocabulary;
-  if (p.model_type == "bert") return p.bert().options.vocabulary;
-  return p.language_model().options.vocabulary;
+Pretrained from_state_dict(const WeightsFile& file, const PretrainedOptions& options) {
+  std::optional<MusicTransformerConfig> m = music_transformer_config(file);
+  check(
+      m.has_value(), "load_pretrained", one_line(file.path()),
+      ": neither a folder with config.json, nor a GGUF file, nor the state dict of gwinndr's Music "
+      "Transformer; load_weights() loads weights alone");
+  Pretrained p{.model_type = music_transformer_type,
+               .model = loaded<LanguageModel>(file, m->config.options, m->config.names, options),
+               .names = m->config.names,
+               .max_length = m->config.max_length,
+               .generation = {.sampling = {.temperature = 0}}};
+  if (m->end_token) p.generation.end_tokens = {*m->end_token};
+  return p;
 }
 
 }  // namespace
 
+std::vector<std::string> pretrained_model_types() {
+  std::vector<std::string> names = language_model_types();
+  names.insert(names.end(), {"t5", "bert", "deberta-v2", "transfo-xl"});
+  return names;
+}
+
 Pretrained load_pretrained(const std::string& path, const PretrainedOptions& options) {
   check(is_floating(options.dtype), "load_pretrained", "dtype ", options.dtype,
         "; must be f32, f64 or bf16");
-  const std::unique_ptr<WeightsFile> file = open_weights(path);
+  const std::string weights = state_dict_in(path);
+  const std::unique_ptr<WeightsFile> file = open_weights(weights);
   const GgufFile* gguf = dynamic_cast<const GgufFile*>(file.get());
-  check(gguf != nullptr || std::filesystem::is_directory(path), "load_pretrained", one_line(path),
-        ": neither a folder with config.json nor a GGUF file; load_weights() loads weights alone");
-  Pretrained p = gguf ? from_gguf(*gguf, options) : from_folder(path, *file, options);
-  check(!p.tokenizer || p.tokenizer->size() <= vocabulary_of(p), "load_pretrained", one_line(path),
+  Pretrained p = gguf                                     ? from_gguf(*gguf, options)
+                 : std::filesystem::is_directory(weights) ? from_folder(path, *file, options)
+                                                          : from_state_dict(*file, options);
+  const int64_t vocabulary = class_of(*p.model).vocabulary;
+  check(!p.tokenizer || p.tokenizer->size() <= vocabulary, "load_pretrained", one_line(path),
         ": the tokenizer has ", p.tokenizer ? p.tokenizer->size() : 0,
-        " tokens, the model's embedding ", vocabulary_of(p));
+        " tokens, the model's embedding ", vocabulary);
   return p;
 }
 

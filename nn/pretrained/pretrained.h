@@ -15,6 +15,7 @@
 #include "../models/generation.h"
 #include "../models/language_model.h"
 #include "../models/sequence_to_sequence.h"
+#include "../models/transformer_xl.h"
 #include "../tokenizers/subword_tokenizer.h"
 #include "chat_template.h"
 
@@ -28,9 +29,11 @@ struct PretrainedOptions {
 
 /// A published model with everything that its folder says about its use.
 struct Pretrained {
-  std::string model_type;         ///< Architecture, as in config.json: "llama", "gpt2", "bert", …
+  /// Architecture, as in config.json: "llama", "gpt2", "bert", …; or "gwinndr-music-transformer".
+  std::string model_type;
   std::unique_ptr<Module> model;  ///< The model, in evaluation mode.
-  /// The tokenizer; none if the folder has no file of a tokenizer.
+  /// The tokenizer; none if the folder has no file of a tokenizer, and for Transformer-XL and the
+  /// Music Transformer, whose vocabularies are not of subwords.
   std::optional<SubwordTokenizer> tokenizer = {};
   std::string chat_template = {};  ///< Jinja template of conversations; empty: none.
   /// Names of the weights in files of transformers, for save_weights(), save_lora() and load_lora().
@@ -49,20 +52,25 @@ struct Pretrained {
   SequenceToSequence& sequence_to_sequence() const;
   /// Returns the model. Throws Error, with model_type, if it has another class.
   Bert& bert() const;
+  /// Returns the model. Throws Error, with model_type, if it has another class.
+  TransformerXL& transformer_xl() const;
 };
 
 /// Loads a published model: a folder with config.json, weights (open_weights()) and the files of the
 /// tokenizer, as downloaded from Hugging Face's hub; or a GGUF file of the architectures "llama",
-/// "qwen2" and "qwen3", or a folder with one, in which everything is inside.
+/// "qwen2" and "qwen3", or a folder with one, in which everything is inside; or the state dict
+/// (.pickle) of gwinndr's Music Transformer with relative attention, or a folder with one, which is
+/// recognized by its tensors.
 ///
 /// Supported are decoder-only models ("llama", "mistral", "qwen2", "qwen3", "smollm3", "gemma2", "gpt2",
-/// "gpt_neox", "gptj", "bloom") as LanguageModel, "t5" as SequenceToSequence, and "bert" as Bert.
+/// "gpt_neox", "gptj", "bloom") and the Music Transformer as LanguageModel, "t5" as
+/// SequenceToSequence, "bert" and "deberta-v2" as Bert, and "transfo-xl" as TransformerXL.
 /// Every field of config.json is used, or known to have no effect on results, or the error names it.
 /// Nothing of the folder is executed. Weights are converted to the dtype one by one while they are
 /// read. A tokenizer with more tokens than the model's embedding is an error.
 Pretrained load_pretrained(const std::string& path, const PretrainedOptions& options = {});
 
-/// Returns the model types that load_pretrained() supports.
+/// Returns the model types that load_pretrained() supports in config.json.
 std::vector<std::string> pretrained_model_types();
 
 }  // namespace stretto::nn

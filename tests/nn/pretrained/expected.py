@@ -1,13 +1,17 @@
 """Writes small random models of each supported architecture, as transformers saves them, with the outputs of
 transformers:  python expected.py FOLDER      (needs torch, transformers, safetensors, peft)
 
+transformers 5 has no Transformer-XL, and gwinndr's Music Transformer is not a part of it: expected_networks.py.
+
 The test "load_pretrained computes what transformers computes" reads FOLDER, by default build/pretrained.
 """
+import json
 import pathlib
 import sys
 
 import torch
 import transformers as t
+from expected_networks import music_transformer, music_transformer_weights, transformer_xl, transformer_xl_weights
 from safetensors.torch import save_file
 
 VOCABULARY = 61
@@ -17,6 +21,20 @@ LINEAR = {"rope_type": "linear", "factor": 4.0, "rope_theta": 10000.0}
 LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
           "original_max_position_embeddings": 16, "rope_theta": 500000.0}
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16, "rope_theta": 1e6}
+
+DEBERTA = dict(vocab_size=VOCABULARY, hidden_size=24, num_hidden_layers=2, num_attention_heads=3, intermediate_size=40,
+               max_position_embeddings=32, relative_attention=True)
+XL = dict(model_type="transfo-xl", vocab_size=VOCABULARY, n_layer=2, d_model=24, d_embed=24, n_head=3, d_head=10,
+          d_inner=40, mem_len=5, clamp_len=4, same_length=True, pre_lnorm=False, untie_r=True, cutoffs=[20, 40],
+          div_val=2, tie_projs=[False, True, True], tie_word_embeddings=True, layer_norm_epsilon=1e-5, attn_type=0,
+          adaptive=True, sample_softmax=-1, eos_token_id=0)
+XL_MODELS = {
+    "transfo-xl": XL,
+    "transfo-xl-pre": XL | dict(pre_lnorm=True, untie_r=False, same_length=False, clamp_len=-1, mem_len=9, d_embed=16,
+                                div_val=1, cutoffs=[30], tie_projs=[False, True]),
+    "transfo-xl-untied": XL | dict(tie_word_embeddings=False, tie_projs=[False, False, False], mem_len=30),
+    "transfo-xl-flat": XL | dict(cutoffs=[], div_val=1, tie_projs=[False]),
+}
 
 MODELS = {
     "llama": (t.LlamaForCausalLM, t.LlamaConfig(**LLAMA)),
@@ -53,6 +71,15 @@ MODELS = {
                                                         scale_decoder_outputs=False)),
     "bert": (t.BertModel, t.BertConfig(vocab_size=VOCABULARY, hidden_size=24, num_hidden_layers=2,
                                        num_attention_heads=3, intermediate_size=40, max_position_embeddings=32)),
+    "deberta-v3": (t.DebertaV2Model, t.DebertaV2Config(**DEBERTA, position_buckets=6, max_relative_positions=-1,
+                                                       norm_rel_ebd="layer_norm", share_att_key=True,
+                                                       pos_att_type="p2c|c2p", position_biased_input=False)),
+    "deberta-v2": (t.DebertaV2Model, t.DebertaV2Config(**DEBERTA, max_relative_positions=12, norm_rel_ebd="none",
+                                                       pos_att_type=["c2p", "p2c"], type_vocab_size=2)),
+    "deberta-c2p": (t.DebertaV2Model, t.DebertaV2Config(**DEBERTA, position_buckets=8, pos_att_type="c2p",
+                                                        norm_rel_ebd="layer_norm")),
+    "deberta-p2c": (t.DebertaV2ForMaskedLM, t.DebertaV2Config(**DEBERTA, pos_att_type="p2c", share_att_key=True,
+                                                              norm_rel_ebd="layer_norm")),
 }
 
 
@@ -80,6 +107,35 @@ def write_adapter(folder):
     save_file({"tokens": tokens, "output": output}, folder / "llama-peft" / "expected.safetensors")
 
 
+def write_transformer_xl(folder):
+    """Two segments of a stream, the second with the memory of the first; the log-probabilities of both."""
+    for name, config in XL_MODELS.items():
+        torch.manual_seed(len(name))
+        weights = transformer_xl_weights(config)
+        out = folder / name
+        out.mkdir(parents=True, exist_ok=True)
+        (out / "config.json").write_text(json.dumps(config))
+        torch.save(weights, out / "pytorch_model.bin")
+        weights = {k: v.double() for k, v in weights.items()}
+        tokens = torch.randint(0, VOCABULARY, (2, 14))
+        memory = [torch.zeros(2, config["mem_len"], config["d_model"]).double()] * config["n_layer"]
+        first, memory = transformer_xl(weights, config, tokens[:, :8], memory)
+        second, _ = transformer_xl(weights, config, tokens[:, 8:], memory)
+        save_file({"tokens": tokens, "output": torch.cat([first, second], 1)}, out / "expected.safetensors")
+        print(name)
+
+
+def write_music_transformer(folder):
+    torch.manual_seed(3)
+    out = folder / "music-transformer"
+    out.mkdir(parents=True, exist_ok=True)
+    weights = music_transformer_weights(vocabulary=390, d=24, d_head=8, d_hidden=40, n_layers=2, max_length=32)
+    torch.save(weights, out / "best_acc_weights.pickle")
+    tokens = torch.randint(0, 390, (2, 20))
+    output = music_transformer({k: v.double() for k, v in weights.items()}, tokens)
+    save_file({"tokens": tokens, "output": output}, out / "expected.safetensors")
+
+
 def main(folder):
     for name, (cls, config) in MODELS.items():
         torch.manual_seed(len(name))
@@ -95,16 +151,21 @@ def main(folder):
             if name.startswith("t5"):
                 expected["target"] = torch.randint(0, VOCABULARY, (2, 9))
                 expected["output"] = model(input_ids=tokens, decoder_input_ids=expected["target"]).logits
-            elif name == "bert":
+            elif name == "bert" or name.startswith("deberta"):
                 expected["padding"] = torch.zeros(2, 20, dtype=torch.uint8)
                 expected["padding"][1, 13:] = 1
-                result = model(input_ids=tokens, attention_mask=1 - expected["padding"].long())
-                expected["output"], expected["pooled"] = result.last_hidden_state, result.pooler_output
+                encoder = getattr(model, "deberta", model)
+                result = encoder(input_ids=tokens, attention_mask=1 - expected["padding"].long())
+                expected["output"] = result.last_hidden_state
+                if name == "bert":
+                    expected["pooled"] = result.pooler_output
             else:
                 expected["output"] = model(input_ids=tokens).logits
         save_file({k: v.contiguous() for k, v in expected.items()}, out / "expected.safetensors")
         print(name)
     write_adapter(folder)
+    write_transformer_xl(folder)
+    write_music_transformer(folder)
 
 
 if __name__ == "__main__":
