@@ -313,6 +313,20 @@ NameMap bert_like_names(const std::string& prefix) {
   return map;
 }
 
+// Between the weights of a convolution [out, in, positions] and those of a Linear
+// [out, positions · in].
+Conversion window_rows(int64_t n_positions) {
+  const auto there = [](const Tensor& x) {
+    check(x.dim() == 3, "deberta_names", "the convolution's weight has ", x.dim(),
+          " dimensions; expected 3");
+    return x.transpose(1, 2).reshape({x.size(0), -1});
+  };
+  const auto back = [n_positions](const Tensor& x) {
+    return x.reshape({x.size(0), n_positions, -1}).transpose(1, 2);
+  };
+  return {"one row per output", there, back, true};
+}
+
 }  // namespace
 
 NameMap bert_names() {
@@ -332,7 +346,12 @@ NameMap deberta_names(const Bert::Options& options) {
   options.learned_positions ? map.rename(positions, "embedding.positions.table")
                             : map.drop(positions);
   map.rename(prefix + "encoder.rel_embeddings.weight", "relative");
-  rename_linears_and_norms(map, prefix + "encoder.", "", {{"LayerNorm", "relative_norm"}});
+  rename_linears_and_norms(
+      map, prefix + "encoder.", "",
+      {{"LayerNorm", "relative_norm"}, {"conv.LayerNorm", "convolution.norm"}});
+  map.convert(prefix + "encoder.conv.conv.weight", "convolution.window.weight",
+              window_rows(options.kernel_size))
+      .rename(prefix + "encoder.conv.conv.bias", "convolution.window.bias");
   rename_linears_and_norms(map, prefix + "encoder.layer.{}.attention.self.",
                            "encoder.layers.{}.self_attention.",
                            {{"query_proj", "q"},

@@ -3,6 +3,8 @@
 #include "nn/init.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
+#include "ops/feed_forward.h"
+#include "ops/indexing.h"
 #include "ops/view.h"
 
 namespace stretto::nn {
@@ -16,11 +18,44 @@ Bert::Options checked(Bert::Options o) {
         ", layer.d_model ", o.layer.d_model);
   check(!o.disentangled || (!o.disentangled->rows.defined() && !o.layer.attention.position), "Bert",
         "disentangled attention needs its own rows and no layer.attention.position");
+  check(o.kernel_size >= 0, "Bert", "kernel_size ", o.kernel_size, "; must be odd, or 0 (none)");
   check(o.disentangled || !o.relative_norm, "Bert", "relative_norm needs disentangled attention");
   return o;
 }
 
+BertConvolution::Options checked(BertConvolution::Options o) {
+  check(o.d_model >= 1 && o.kernel_size >= 1 && o.kernel_size % 2 == 1, "BertConvolution",
+        "d_model ", o.d_model, ", kernel_size ", o.kernel_size,
+        "; d_model must be at least 1, kernel_size odd");
+  return o;
+}
+
 }  // namespace
+
+BertConvolution::BertConvolution(Module& parent, std::string name, Options o)
+    : Module(parent, std::move(name)), options(checked(std::move(o))) {}
+
+Norm::Options BertConvolution::norm_options(const Options& o) {
+  Norm::Options norm = o.norm;
+  norm.dim = o.d_model;
+  return norm;
+}
+
+Tensor BertConvolution::operator()(const Tensor& x, const Tensor& y, const Tensor& padding,
+                                   const ForwardContext& forward) const {
+  const Tensor hidden = padding.defined() ? padding.unsqueeze(-1) : Tensor();
+  const int64_t n = x.size(1), half = options.kernel_size / 2;
+  const Tensor wide = pad(hidden.defined() ? masked_fill(x, hidden, 0) : x, 1, half, half);
+  Tensors neighbors;
+  for (int64_t i = 0; i < options.kernel_size; ++i) neighbors.push_back(wide.slice(1, i, i + n));
+  Tensor sum = window(cat(neighbors, 2));
+  if (hidden.defined()) sum = masked_fill(sum, hidden, 0);
+  return norm(y + activate(dropout(sum, forward), options.activation));
+}
+
+std::string BertConvolution::label() const {
+  return str("BertConvolution(", options.kernel_size, " positions)");
+}
 
 InputEmbedding::Options Bert::embedding_options(const Options& o) {
   return {.vocabulary = o.vocabulary,
@@ -61,6 +96,10 @@ void Bert::make() {
   if (options.token_types > 0)
     token_types.emplace(*this, "token_types", Embedding::Options{options.token_types, d, 0.02});
   if (options.relative_norm) relative_norm.emplace(*this, "relative_norm", options.layer.norms());
+  if (options.kernel_size > 0)
+    convolution.emplace(*this, "convolution",
+                        BertConvolution::Options{d, options.kernel_size, options.kernel_activation,
+                                                 options.layer.dropout, options.layer.norms()});
   if (options.pooler) pooler.emplace(*this, "pooler", Linear::Options{d, d});
 }
 
@@ -82,7 +121,13 @@ Tensor Bert::operator()(const TokenBatch& x, const Tensor& types) const {
   } else if (token_types) {
     vectors = vectors + token_types->weight.slice(0, 0, 1);  // type 0
   }
-  return encoder(embedding.positions(vectors, forward), {.key_padding = x.padding}, forward);
+  const AttentionMask mask{.key_padding = x.padding};
+  vectors = embedding.positions(vectors, forward);
+  if (!convolution) return encoder(vectors, mask, forward);
+  Tensor y = encoder.layers[0](vectors, mask, nullptr, forward);
+  y = (*convolution)(vectors, y, x.padding, forward);
+  for (int64_t i = 1; i < options.n_layers; ++i) y = encoder.layers[i](y, mask, nullptr, forward);
+  return y;
 }
 
 Tensor Bert::pooled(const Tensor& output) const {

@@ -29,11 +29,47 @@ struct BertOptions {
   /// must not be set (DeBERTa).
   std::optional<Disentangled::Options> disentangled = {};
   bool relative_norm = false;  ///< Normalizes the table of `disentangled` as the layers do.
+  /// > 0: adds a BertConvolution of this odd number of positions after the first layer (DeBERTa v2).
+  int64_t kernel_size = 0;
+  Activation kernel_activation = Activation::gelu;  ///< Activation of the convolution.
+};
+
+/// Options of BertConvolution.
+struct BertConvolutionOptions {
+  int64_t d_model = 0;                       ///< Dimension of the vectors.
+  int64_t kernel_size = 3;                   ///< Number of positions of a window, odd.
+  Activation activation = Activation::gelu;  ///< Activation of the convolution.
+  double dropout = 0;                        ///< Dropout before the activation.
+  Norm::Options norm = {};                   ///< Options of the norm; dim is ignored.
+};
+
+/// The convolution of the largest models of DeBERTa v2 (xlarge and xxlarge): adds the vectors of
+/// neighboring tokens, as they enter the first layer, to the output of this layer.
+class BertConvolution : public Module {
+ public:
+  using Options = BertConvolutionOptions;  ///< Options of the constructor.
+  /// Constructs a child of `parent`. Throws if the kernel size is not odd.
+  BertConvolution(Module& parent, std::string name, Options options);
+  /// Returns norm(y + activation(dropout(convolution(x)))) [B, L, d_model]. x [B, L, d_model] is the
+  /// input of the first layer, y its output, `padding` [B, L] as in TokenBatch; positions outside
+  /// the sequence and padded positions count as 0.
+  Tensor operator()(const Tensor& x, const Tensor& y, const Tensor& padding,
+                    const ForwardContext& forward) const;
+  std::string label() const override;
+
+  const Options options;  ///< As passed to the constructor.
+  /// The weights of all positions of a window, kernel_size · d_model → d_model.
+  Linear window{*this, "window", {options.kernel_size * options.d_model, options.d_model}};
+  Norm norm{*this, "norm", norm_options(options)};       ///< Norm of the sum.
+  Dropout dropout{*this, "dropout", {options.dropout}};  ///< Dropout before the activation.
+
+ private:
+  static Norm::Options norm_options(const Options& options);
 };
 
 /// BERT (Devlin et al. 2019) without a head: post-norm layers over the normalized sum of the vectors
 /// of tokens, positions and token types. With Options::disentangled it is DeBERTa v2 and v3 (He et
-/// al. 2021a, 2021b), without the convolution of the largest models of v2.
+/// al. 2021a, 2021b).
 class Bert : public Module {
  public:
   using Options = BertOptions;  ///< Options of the constructor.
@@ -62,6 +98,8 @@ class Bert : public Module {
   std::optional<Norm> relative_norm;  ///< Norm of the table, with Options::relative_norm.
   /// Layers.
   Encoder encoder{*this, "encoder", {.n_layers = options.n_layers, .layer = layer_options()}};
+  /// Convolution after the first layer, with Options::kernel_size.
+  std::optional<BertConvolution> convolution;
   std::optional<Linear> pooler;  ///< d_model → d_model, with Options::pooler.
 
  private:

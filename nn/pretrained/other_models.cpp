@@ -142,8 +142,13 @@ ModelConfig<Bert> deberta_config(ConfigReader& c) {
   if (c.size("attention_head_size", d_head) != d_head)
     c.refuse(
         str("\"attention_head_size\" is not \"hidden_size\" / \"num_attention_heads\", ", d_head));
-  if (c.integer("conv_kernel_size", 0) > 0)
-    c.refuse("\"conv_kernel_size\" is above 0; a model with a convolution is not supported");
+  if (c.integer("conv_kernel_size", 0) > 0) {
+    o.kernel_size = c.size("conv_kernel_size", {}, 101);
+    if (o.kernel_size % 2 == 0)
+      c.refuse(str("\"conv_kernel_size\" is ", o.kernel_size, "; supported are odd sizes"));
+    o.kernel_activation = activation_of(c, c.text("conv_act", "tanh"));
+    if (c.integer("conv_groups", 1) != 1) c.refuse("\"conv_groups\" is not 1; supported is 1");
+  }
   c.require("is_encoder_decoder", false);
   c.ignore({"conv_act", "conv_groups", "legacy", "pooler_dropout", "pooler_hidden_act",
             "pooler_hidden_size", "classifier_dropout", "cls_dropout"});

@@ -22,8 +22,8 @@ struct ModelConfig {
 ModelConfig<SequenceToSequence> t5_config(ConfigReader& config);
 /// Reads all fields that determine a BERT.
 ModelConfig<Bert> bert_config(ConfigReader& config);
-/// Reads all fields that determine a DeBERTa of version 2 or 3. A convolution, and token vectors of
-/// another width than the layers, are errors.
+/// Reads all fields that determine a DeBERTa of version 2 or 3. Token vectors of another width
+/// than the layers are an error.
 ModelConfig<Bert> deberta_config(ConfigReader& config);
 /// Reads all fields that determine a Transformer-XL of transformers 4. Its memory starts as zeros,
 /// as there.
