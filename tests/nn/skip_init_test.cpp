@@ -78,5 +78,12 @@ TEST_CASE("SkipInit gives new parameters a dtype") {
     CHECK(nn::Linear({.in = 3, .out = 4}).weight.dtype() == bf16);
   }
   CHECK(nn::Linear({.in = 3, .out = 4}).weight.dtype() == f32);
+  {  // parameters that a module registers after their construction
+    const nn::SkipInit skip(f64);
+    const nn::AdaptiveEmbedding embedding(
+        {.vocabulary = 9, .d_model = 4, .cutoffs = {3}, .div = 2});
+    CHECK(embedding.weights[1].dtype() == f64);
+    CHECK(embedding.get_parameter("weight1").same(embedding.weights[1]));
+  }
   CHECK_THROWS_WITH(nn::SkipInit(i64), Containing("dtype i64; must be floating"));
 }

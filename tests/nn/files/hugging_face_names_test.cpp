@@ -9,7 +9,6 @@
 #include "ops/create.h"
 #include "ops/elementwise.h"
 #include "ops/indexing.h"
-#include "tests/nn/files/deberta_names.h"
 #include "tests/support/catch.h"
 #include "tests/support/gradcheck.h"
 #include "tests/support/safetensors_bytes.h"
@@ -258,7 +257,7 @@ TEST_CASE("GPT-J's and Qwen3's names") {
   CHECK(find(normed, "layers.0.self_attention.q.bias").defined());
 }
 
-TEST_CASE("DeBERTa-v2's names, by custom rules") {
+TEST_CASE("deberta_names maps DeBERTa of versions 2 and 3") {
   Shapes shapes{{"deberta.embeddings.word_embeddings.weight", {words, width}},
                 {"deberta.encoder.rel_embeddings.weight", {6, width}}};
   add_linear(shapes, "deberta.embeddings.LayerNorm", {width}, width);
@@ -270,19 +269,28 @@ TEST_CASE("DeBERTa-v2's names, by custom rules") {
   add_linear(shapes, layer + "intermediate.dense", {hidden, width}, hidden);
   add_linear(shapes, layer + "output.dense", {width, hidden}, width);
   add_linear(shapes, layer + "output.LayerNorm", {width}, width);
-  const std::set<std::string> dropped{"deberta.embeddings.position_ids",
-                                      "cls.predictions.transform.dense.weight",
-                                      "lm_predictions.lm_head.bias"};
+  const std::set<std::string> dropped{
+      "deberta.embeddings.position_ids", "cls.predictions.transform.dense.weight",
+      "lm_predictions.lm_head.bias", "deberta.embeddings.position_embeddings.weight",
+      "pooler.dense.weight"};
   for (const std::string& name : dropped) shapes.push_back({name, {1}});
+  shapes.push_back({"deberta.encoder.conv.conv.weight", {width, width, 3}});
+  add_linear(shapes, "deberta.encoder.conv.LayerNorm", {width}, width);
   const std::vector<NamedTensor> file = file_of(shapes);
-  const std::vector<NamedTensor> model =
-      there_and_back(stretto::testing::deberta_v2_names(), file, dropped);
-  CHECK(same(find(model, "layers.0.self_attention.q.bias"),
+  nn::Bert::Options options = nn::deberta_v3_base(words);
+  options.kernel_size = 3;
+  const std::vector<NamedTensor> model = there_and_back(nn::deberta_names(options), file, dropped);
+  const auto in_model = [](const std::string& name) { return "encoder.layers.0." + name; };
+  CHECK(same(find(model, in_model("self_attention.q.bias")),
              find(file, layer + "attention.self.query_proj.bias")));
-  CHECK(same(find(model, "layers.0.norm1.weight"),
+  CHECK(same(find(model, in_model("norm1.weight")),
              find(file, layer + "attention.output.LayerNorm.weight")));
-  CHECK(same(find(model, "layers.0.norm2.weight"), find(file, layer + "output.LayerNorm.weight")));
+  CHECK(same(find(model, in_model("norm2.weight")), find(file, layer + "output.LayerNorm.weight")));
   CHECK(same(find(model, "relative_norm.bias"), find(file, "deberta.encoder.LayerNorm.bias")));
+  const Tensor window = find(file, "deberta.encoder.conv.conv.weight");
+  for (int64_t i = 0; i < 3; ++i)
+    CHECK(same(find(model, "convolution.window.weight").slice(1, i * width, (i + 1) * width),
+               window.select(2, i)));
   CHECK(model.size() == file.size() - dropped.size());
 }
 

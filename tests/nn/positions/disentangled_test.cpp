@@ -156,6 +156,57 @@ TEST_CASE("Disentangled equals eq. 4 by loops") {
       }
 }
 
+TEST_CASE("Disentangled projects by the attention's own projections") {
+  const auto options = [](bool shared) {
+    return nn::MultiHeadAttention::Options{
+        .d_model = 8,
+        .n_heads = 2,
+        .position = nn::disentangled(
+            {.max_distance = 5, .buckets = 4, .shared_projections = shared, .key_bias = true})};
+  };
+  nn::MultiHeadAttention shared(options(true)), own(options(false));
+  shared.to(f64);
+  own.to(f64);
+  CHECK(shared.named_parameters().size() + 4 == own.named_parameters().size());
+  const NoGrad guard;
+  for (const auto& [name, value] : own.named_parameters()) {
+    const bool projection = name == "position.k.weight" || name == "position.k.bias" ||
+                            name == "position.q.weight" || name == "position.q.bias";
+    value.copy_(shared.get_parameter(projection ? name.substr(9) : name));
+  }
+  const Tensor x = fixed_noise({2, 7, 8}, 1);
+  CHECK(worst_error(shared(x), own(x)) < 1e-14);
+
+  SECTION("a table of the model replaces the rows") {
+    nn::ForwardContext forward = nn::begin_forward();
+    forward.shared_table = fixed_noise({8, 8}, 2);
+    const Tensor y = shared(x, {}, nullptr, forward);
+    CHECK(worst_error(y, shared(x)) > 1e-4);
+    shared.get_parameter("position.rows").copy_(forward.shared_table);
+    CHECK(worst_error(y, shared(x)) == 0);
+    forward.shared_table = fixed_noise({7, 8}, 2);
+    CHECK_THROWS_WITH(shared(x, {}, nullptr, forward), Containing("must be [8, 8]"));
+  }
+  SECTION("an attention without these projections is an error") {
+    Parent parent;
+    CHECK_THROWS_WITH(Disentangled(parent, heads, {.shared_projections = true}),
+                      Containing("need an attention with a projection k of 4 heads"));
+  }
+}
+
+TEST_CASE("Disentangled: dropout applies to the rows in training") {
+  nn::MultiHeadAttention attention(
+      {.d_model = 8,
+       .n_heads = 2,
+       .position = nn::disentangled({.max_distance = 5, .buckets = 4, .dropout = 0.5})});
+  const NoGrad guard;
+  nn::normal_(attention.get_parameter("position.rows"));
+  const Tensor x = fixed_noise({2, 7, 8}, 1).to(f32);
+  CHECK(worst_error(attention(x), attention(x)) > 1e-4);
+  attention.eval();
+  CHECK(worst_error(attention(x), attention(x)) == 0);
+}
+
 TEST_CASE("Disentangled: gradients") {
   for (const bool mirrored : {true, false}) {
     const Scheme scheme({.max_distance = 5, .buckets = 2, .mirrored = mirrored});

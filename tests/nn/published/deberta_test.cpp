@@ -12,30 +12,16 @@ using testing::worst_error;
 
 namespace {
 
-// Configured as DeBERTa v3: one table of relative positions for all layers.
-struct Deberta : nn::Module {
-  nn::InputEmbedding embedding{*this,
-                               "embedding",
-                               {.vocabulary = 11,
-                                .d_model = 12,
-                                .input = {.scale = false, .norm = true},
-                                .norm = {.eps = 1e-7}}};
-  const Tensor relative = parameter("relative", zeros({8, 12}));
-  nn::Encoder encoder{
-      *this,
-      "encoder",
-      {.n_layers = 2,
-       .layer = {.d_model = 12,
-                 .attention =
-                     {.n_heads = 3,
-                      .position = nn::disentangled(
-                          {.max_distance = 12, .buckets = 4, .mirrored = false, .rows = relative})},
-                 .feed_forward = {.d_hidden = 20, .activation = nn::Activation::gelu},
-                 .norm = nn::NormPlace::post,
-                 .norm_eps = 1e-7}}};
-
-  Tensor operator()(const Tensor& tokens) const { return encoder(embedding(tokens)); }
-};
+nn::Bert::Options options() {
+  nn::Bert::Options o = nn::deberta_v3_base(11);
+  o.n_layers = 2;
+  o.layer.d_model = 12;
+  o.layer.attention.n_heads = 3;
+  o.layer.feed_forward.d_hidden = 20;
+  o.disentangled->max_distance = 12;
+  o.disentangled->buckets = 4;
+  return o;
+}
 
 }  // namespace
 
@@ -58,37 +44,51 @@ TEST_CASE("DeBERTa v2 loads from its checkpoint", "[published]") {
   const std::string path = folder.file("model.safetensors");
   nn::save_safetensors(path, file.named());
 
-  Deberta model;
-  model.to(f64);
-  // Our model has no norm of the relative rows: it is applied once, at loading.
-  const nn::SafetensorsFile opened(path);
-  const Tensor weight = opened["deberta.encoder.LayerNorm.weight"].to(f64);
-  const Tensor bias = opened["deberta.encoder.LayerNorm.bias"].to(f64);
-  const auto normed = [=](const Tensor& x) { return layer_norm(x.to(f64), weight, bias, 1e-7); };
-
-  // The projections of the rows are those of the layer (share_att_key). A bias of keys adds a
-  // constant to all scores of a query, so the rows have none.
-  const std::string self = "encoder.layer.{}.attention.self.", ours = "encoder.layers.{}.";
-  const std::string attention = ours + "self_attention.";
-  nn::NameMap names;
-  names.strip("deberta.")
-      .rename("embeddings.word_embeddings.weight", "embedding.weight")
-      .rename("embeddings.LayerNorm.*", "embedding.positions.norm.*")
-      .convert("encoder.rel_embeddings.weight", "relative", normed)
-      .drop("encoder.LayerNorm.*")
-      .copy(self + "query_proj.weight", {attention + "q.weight", attention + "position.q.weight"})
-      .copy(self + "query_proj.bias", {attention + "q.bias", attention + "position.q.bias"})
-      .copy(self + "key_proj.weight", {attention + "k.weight", attention + "position.k.weight"})
-      .rename(self + "key_proj.bias", attention + "k.bias")
-      .rename(self + "value_proj.*", attention + "v.*")
-      .rename("encoder.layer.{}.attention.output.dense.*", attention + "out.*")
-      .rename("encoder.layer.{}.attention.output.LayerNorm.*", ours + "norm1.*")
-      .rename("encoder.layer.{}.intermediate.dense.*", ours + "feed_forward.linear1.*")
-      .rename("encoder.layer.{}.output.dense.*", ours + "feed_forward.linear2.*")
-      .rename("encoder.layer.{}.output.LayerNorm.*", ours + "norm2.*");
-  nn::load_weights(path, model, names);
+  nn::Bert model(options());
+  model.to(f64).eval();
+  nn::load_weights(path, model, nn::deberta_names(options()));
   const reference::Matrix want =
       reference::deberta_v2(reference::Weights(file.tensors()), some_tokens,
                             {.layers = 2, .heads = 3, .buckets = 4, .max_distance = 12});
-  CHECK(worst_error(model(as_batch(some_tokens))[0], reference::tensor(want)) < 1e-10);
+  const nn::TokenBatch batch(as_batch(some_tokens));
+  CHECK(worst_error(model(batch)[0], reference::tensor(want)) < 1e-10);
+  CHECK(worst_error(nn::clone(model)->operator()(batch), model(batch)) == 0);
+}
+
+TEST_CASE("DeBERTa: options that do not fit together are errors", "[published]") {
+  nn::Bert::Options o = options();
+  o.layer.attention.position = nn::disentangled();
+  CHECK_THROWS_WITH(nn::Bert(o), Containing("needs its own rows and no layer.attention.position"));
+  o = options();
+  o.disentangled.reset();
+  CHECK_THROWS_WITH(nn::Bert(o), Containing("relative_norm needs disentangled attention"));
+  o.relative_norm = false;
+  o.kernel_size = 2;
+  CHECK_THROWS_WITH(nn::Bert(o), Containing("kernel_size 2; d_model must be at least 1"));
+  o = options();
+  o.layer.attention.n_kv_heads = 1;
+  CHECK_THROWS_WITH(nn::Bert(o), Containing("projection k of 3 heads"));
+}
+
+TEST_CASE("DeBERTa's convolution adds windows of tokens", "[published]") {
+  struct Model : nn::Module {
+    nn::BertConvolution convolution{
+        *this, "convolution", {.d_model = 4, .kernel_size = 3, .norm = {.eps = 1e-7}}};
+  };
+  Model model;
+  model.to(f64);
+  const nn::BertConvolution& c = model.convolution;
+  const Tensor x = testing::fixed_noise({2, 5, 4}, 1), y = testing::fixed_noise({2, 5, 4}, 2);
+  const Tensor padding = tensor<int64_t>({0, 0, 0, 0, 0, 0, 0, 0, 1, 1}).reshape({2, 5}).to(u8);
+  const Tensor got = c(x, y, padding, {});
+  for (int64_t b = 0; b < 2; ++b) {
+    const int64_t n = b == 0 ? 5 : 3;
+    for (int64_t i = 0; i < n; ++i) {
+      Tensor sum = c.window.bias;
+      for (int64_t k = 0; k < 3; ++k)
+        if (const int64_t j = i + k - 1; j >= 0 && j < n)
+          sum = sum + linear(x[b][j], c.window.weight.slice(1, 4 * k, 4 * k + 4));
+      CHECK(worst_error(got[b][i], c.norm(y[b][i] + gelu(sum))) < 1e-14);
+    }
+  }
 }
