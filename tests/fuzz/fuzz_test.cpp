@@ -59,6 +59,11 @@ TEST_CASE("chat templates are rendered or refused without defects", "[fuzz][chat
   run_and_check(chat_template_target());
 }
 
+TEST_CASE("the configurations of published models are read or refused without defects",
+          "[fuzz][pretrained]") {
+  run_and_check(model_config_target());
+}
+
 TEST_CASE("the readers of data sets accept or reject damaged files without defects", "[fuzz]") {
   run_and_check(tsv_target());
 }

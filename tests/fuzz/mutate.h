@@ -55,6 +55,7 @@ FuzzTarget pytorch_target();
 FuzzTarget safetensors_target();
 FuzzTarget safetensors_index_target();
 FuzzTarget chat_template_target();
+FuzzTarget model_config_target();
 /// Data sets of text lines (examples/lra) and images; accepted if any of the readers accepts them.
 FuzzTarget tsv_target();
 FuzzTarget tokenizer_json_target();
