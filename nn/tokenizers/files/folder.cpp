@@ -151,16 +151,39 @@ Definition read_word_piece(const std::string& path, const Json& config) {
   return d;
 }
 
+// Adds [MASK], which the files of DeBERTa's SentencePiece models do not have, behind their tokens.
+void add_mask(Definition& d) {
+  AddedToken token;
+  token.content = "[MASK]";
+  token.id = int32_t(d.vocabulary.size());
+  token.special = true;
+  const auto is_mask = [&](const Token& other) { return other.text == token.content; };
+  if (std::none_of(d.vocabulary.begin(), d.vocabulary.end(), is_mask)) add_token(d, token);
+}
+
+// Returns transformers' class of the tokenizer: by tokenizer_config.json, or else by the model type.
+std::string class_of(const Json& config, const Json& model) {
+  for (const Json* file : {&config, &model})
+    if (const std::string& type = (*file)["tokenizer_class"].text; !type.empty()) return type;
+  const std::string& type = model["model_type"].text;
+  return type == "deberta-v2" ? "DebertaV2Tokenizer" : type == "t5" ? "T5Tokenizer" : "";
+}
+
 // Adds what transformers' class of a SentencePiece model does.
-void set_class(Definition& d, const Json& config) {
-  std::string type = config["tokenizer_class"].text;
+void set_class(Definition& d, const Json& config, const Json& model) {
+  std::string type = class_of(config, model);
   if (type.ends_with("Fast")) type.resize(type.size() - 4);
   const bool is_llama =
       type == "LlamaTokenizer" || type == "CodeLlamaTokenizer" || type == "GemmaTokenizer";
   if (is_true(config["legacy"], true) == false) d.sentencepiece->prefix_at_start_only = true;
   if (type == "T5Tokenizer" || type == "MT5Tokenizer") return set_template(d, "", d.special.eos);
-  if (type == "AlbertTokenizer" || type == "DebertaV2Tokenizer")
+  if (type == "AlbertTokenizer" || type == "DebertaV2Tokenizer") {
+    check(type != "DebertaV2Tokenizer" || (!is_true(config["do_lower_case"], false) &&
+                                           !is_true(config["split_by_punct"], false)),
+          op, d.name, ": do_lower_case and split_by_punct are not supported for ", type);
+    if (type == "DebertaV2Tokenizer") add_mask(d);
     return set_template(d, "[CLS]", "[SEP]");
+  }
   check(type.empty() || is_llama, op, d.name, ": the tokenizer_class ", in_quotes(type),
         " is not supported without a tokenizer.json");
   set_template(d, is_true(config["add_bos_token"], is_llama) ? d.special.bos : "",
@@ -213,7 +236,7 @@ Definition read_folder(const std::string& folder) {
   }
   drop_unknown_names(d);
   if (!is_complete) add_named_tokens(d);
-  if (d.sentencepiece) set_class(d, config);
+  if (d.sentencepiece) set_class(d, config, optional_object(in("config.json")));
   return d;
 }
 

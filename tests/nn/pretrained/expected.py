@@ -1,14 +1,17 @@
 """Writes small random models of each supported architecture, as transformers saves them, with the outputs of
-transformers:  python expected.py FOLDER      (needs torch, transformers, safetensors, peft)
+transformers:  python expected.py FOLDER      (needs torch, transformers, safetensors, peft,
+sentencepiece)
 
 transformers 5 has no Transformer-XL, and gwinndr's Music Transformer is not a part of it: expected_networks.py.
 
 The test "load_pretrained computes what transformers computes" reads FOLDER, by default build/pretrained.
 """
+import io
 import json
 import pathlib
 import sys
 
+import sentencepiece
 import torch
 import transformers as t
 from expected_networks import music_transformer, music_transformer_weights, transformer_xl, transformer_xl_weights
@@ -111,6 +114,24 @@ def write_adapter(folder):
     save_file({"tokens": tokens, "output": output}, folder / "llama-peft" / "expected.safetensors")
 
 
+def write_deberta_tokenizer(folder):
+    """A SentencePiece model as that of DeBERTa v3, without tokenizer_class and tokenizer.json, and the ids of a text."""
+    corpus = ["the cat sat on the mat and the dog ran after the cat", "music is made of notes and of rests",
+              "attention is all you need to read the notes"] * 20
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(corpus), model_writer=model, vocab_size=60, hard_vocab_limit=False, model_type="unigram",
+        pad_id=0, bos_id=1, eos_id=2, unk_id=3, pad_piece="[PAD]", bos_piece="[CLS]", eos_piece="[SEP]",
+        unk_piece="[UNK]", minloglevel=2)
+    (folder / "spm.model").write_bytes(model.getvalue())
+    (folder / "tokenizer_config.json").write_text('{"do_lower_case": false, "vocab_type": "spm"}')
+    pieces = sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
+    text = "  The dog reads,  the notes of a Café"
+    ids = [pieces.bos_id()] + pieces.encode(text) + [pieces.eos_id()]
+    save_file({"text": torch.tensor(list(text.encode())), "ids": torch.tensor(ids),
+               "mask": torch.tensor([pieces.get_piece_size()])}, folder / "tokenizer.safetensors")
+
+
 def write_transformer_xl(folder):
     """Two segments of a stream, the second with the memory of the first; the log-probabilities of both."""
     for name, config in XL_MODELS.items():
@@ -168,6 +189,7 @@ def main(folder):
         save_file({k: v.contiguous() for k, v in expected.items()}, out / "expected.safetensors")
         print(name)
     write_adapter(folder)
+    write_deberta_tokenizer(folder / "deberta-v3")
     write_transformer_xl(folder)
     write_music_transformer(folder)
 

@@ -76,6 +76,21 @@ TEST_CASE("load_pretrained computes what transformers computes", "[pretrained]")
   CHECK(n >= 28);
 }
 
+TEST_CASE("load_pretrained reads DeBERTa's SentencePiece model", "[pretrained]") {
+  const std::string models = testing::expected_values("STRETTO_PRETRAINED", "pretrained");
+  const std::string folder = models + "/deberta-v3";
+  if (models.empty() || !std::filesystem::exists(folder + "/spm.model"))
+    STRETTO_SKIP("no models of tests/nn/pretrained/expected.py");
+  const nn::Pretrained p = nn::load_pretrained(folder);
+  const nn::Safetensors expected = nn::load_safetensors(folder + "/tokenizer.safetensors");
+  std::string text;
+  for (const int64_t byte : expected["text"].to_vector<int64_t>()) text += char(byte);
+  const std::vector<int32_t> ids = p.tokenizer->encode(text);
+  CHECK(std::vector<int64_t>(ids.begin(), ids.end()) == expected["ids"].to_vector<int64_t>());
+  CHECK(p.tokenizer->encode("[MASK]", {.add_special_tokens = false}).back() ==
+        expected["mask"].to_vector<int64_t>()[0]);
+}
+
 TEST_CASE("load_pretrained reads sizes, dtype and the tokens that end an answer", "[pretrained]") {
   const testing::TempDir folder;
   write_llama(folder, llama_config());
