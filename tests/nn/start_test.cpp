@@ -74,6 +74,13 @@ std::vector<MakeModule> modules() {
       child<nn::InputEmbedding>({.vocabulary = 7, .d_model = 4, .input = learned}),
       child<nn::TransformerLayer, nn::LayerOptions>(layer),
       child<nn::Bert>({.vocabulary = 7, .max_length = 5, .n_layers = 1, .layer = layer}),
+      child<nn::Bert>(
+          {.vocabulary = 7,
+           .n_layers = 1,
+           .layer = layer,
+           .disentangled = nn::Disentangled::Options{.buckets = 8, .shared_projections = true},
+           .relative_norm = true,
+           .kernel_size = 3}),
       [] {
         auto linear = std::make_unique<nn::Linear>(nn::LinearOptions{.in = 3, .out = 4});
         linear->set_lora({.rank = 2});

@@ -89,6 +89,12 @@ TEST_CASE("load_pretrained reads DeBERTa's SentencePiece model", "[pretrained]")
   CHECK(std::vector<int64_t>(ids.begin(), ids.end()) == expected["ids"].to_vector<int64_t>());
   CHECK(p.tokenizer->encode("[MASK]", {.add_special_tokens = false}).back() ==
         expected["mask"].to_vector<int64_t>()[0]);
+
+  const auto encoder = nn::SentenceEncoder::load(folder);
+  const std::vector<std::string> sentences{"the cat", "music is made of notes and of rests"};
+  const Tensor batch = encoder.encode(sentences);
+  for (int64_t i = 0; i < 2; ++i)
+    CHECK(worst_error(batch[i], encoder.encode({sentences[size_t(i)]})[0]) < 1e-5);
 }
 
 TEST_CASE("load_pretrained reads sizes, dtype and the tokens that end an answer", "[pretrained]") {
