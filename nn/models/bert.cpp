@@ -33,7 +33,7 @@ BertConvolution::Options checked(BertConvolution::Options o) {
 }  // namespace
 
 BertConvolution::BertConvolution(Module& parent, std::string name, Options o)
-    : Module(parent, std::move(name)), options(checked(std::move(o))) {}
+    : Module(parent, std::move(name)), options(checked(o)) {}
 
 Norm::Options BertConvolution::norm_options(const Options& o) {
   Norm::Options norm = o.norm;

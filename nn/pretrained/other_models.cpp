@@ -163,7 +163,7 @@ std::vector<bool> tied_projections(ConfigReader& c, size_t n_clusters) {
   std::vector<bool> tied(n_clusters, c.flag("proj_share_all_but_first", true));
   tied[0] = false;
   if (!c.has("tie_projs")) return tied;
-  const std::vector<bool> given = c.flags("tie_projs");
+  std::vector<bool> given = c.flags("tie_projs");
   if (given.size() != n_clusters)
     c.refuse(str("\"tie_projs\" has ", given.size(), " entries for ", n_clusters, " clusters"));
   if (c.has("proj_share_all_but_first") && given != tied)

@@ -60,12 +60,12 @@ std::string changed(std::string text, const std::string& from, const std::string
 
 // Writes the configuration next to the weights of a model and loads the folder.
 nn::Pretrained load(const std::string& config, const nn::Module& model, const nn::NameMap& names,
-                    const std::vector<std::string>& more_files = {}) {
+                    const std::vector<std::string>& more_files = {}, DType dtype = f32) {
   const TempDir folder;
   std::ofstream(folder.file("config.json")) << config;
   for (const std::string& name : more_files) std::ofstream(folder.file(name)) << "a\nb\n";
   nn::save_weights(folder.file("model.safetensors"), model, names);
-  return nn::load_pretrained(folder.str());
+  return nn::load_pretrained(folder.str(), {.dtype = dtype});
 }
 
 nn::LanguageModel::Options music_options(int64_t vocabulary) {
@@ -131,6 +131,8 @@ TEST_CASE("load_pretrained reads the settings of Transformer-XL", "[pretrained]"
   CHECK(loaded.lengths.clamp == 4);
   CHECK(loaded.lengths.same_length == nn::SameLength::original);
   CHECK(loaded.options.tied_projections == std::vector<bool>{false, true});
+  const nn::Pretrained narrow = load(transformer_xl, model, names, {}, bf16);
+  CHECK(narrow.transformer_xl().hidden(zeros({1, 6}, {.dtype = i64})).dtype() == bf16);
   CHECK_THROWS_WITH(p.language_model(), Containing("a transfo-xl model is a TransformerXL, not"));
 
   const auto error = [&](const std::string& from, const std::string& to) {

@@ -70,6 +70,20 @@ TEST_CASE("DeBERTa: options that do not fit together are errors", "[published]")
   CHECK_THROWS_WITH(nn::Bert(o), Containing("projection k of 3 heads"));
 }
 
+TEST_CASE("DeBERTa: gradients", "[published]") {
+  manual_seed(4);
+  nn::Bert::Options o = options();
+  o.n_layers = 2;
+  o.layer.dropout = o.layer.attention.dropout = o.disentangled->dropout = 0;
+  o.kernel_size = 3;
+  nn::Bert model(o);
+  model.to(f64);
+  const Tensor padding = tensor<int64_t>({0, 0, 0, 0, 0, 0, 0, 0, 1, 1}).reshape({1, 10}).to(u8);
+  const nn::TokenBatch batch(as_batch(some_tokens), padding);
+  const Tensor w = testing::fixed_noise({1, 8, 12}, 1);
+  nn::gradcheck(model, [&] { return sum(model(batch).slice(1, 0, 8) * w); });
+}
+
 TEST_CASE("DeBERTa's convolution adds windows of tokens", "[published]") {
   struct Model : nn::Module {
     nn::BertConvolution convolution{
