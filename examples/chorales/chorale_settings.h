@@ -9,7 +9,9 @@ namespace stretto::examples {
 
 struct ChoraleModelSettings : ModelSettings {
   ChoraleModelSettings(int64_t n_layers, int64_t crop)
-      : ModelSettings{.layers = n_layers, .learning_rate = 2e-3}, length(crop) {}
+      : ModelSettings{.layers = n_layers}, length(crop) {
+    learning_rate = 2e-3;
+  }
 
   int64_t length;
   int64_t transpose = 5;

@@ -29,6 +29,12 @@ template void OptionList::declare(const std::string&, std::string&, const std::s
 template void OptionList::declare(const std::string&, std::vector<std::string>&, const std::string&,
                                   const std::string&);
 
+void OptionList::positional(const std::string& name, std::string& value, const std::string& help,
+                            const std::string& operand) {
+  app_.add_option(name, value, help)->option_text(operand)->required();
+  inputs_.push_back({operand, &value, true});
+}
+
 void OptionList::describe(const std::string& name, const std::string& help) {
   app_.get_option(option_of(name))->description(help);
 }

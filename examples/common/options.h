@@ -46,6 +46,9 @@ class OptionList {
             const std::string& operand) {
     declare(option_of(name), value, help, operand);
   }
+  /// Declares a file or folder that is read and whose path must be given without an option.
+  void positional(const std::string& name, std::string& value, const std::string& help,
+                  const std::string& operand);
   /// Declares a file ("FILE") or folder ("DIR") that is read; inputs() lists it if it is given.
   void input(const std::string& name, std::string& value, const std::string& help,
              const std::string& operand = "FILE") {

@@ -12,7 +12,7 @@ namespace stretto::examples {
 /// All settings are stored in the checkpoint. With the same settings and data every step is
 /// bit-identical, whatever the number of threads.
 struct GrooveSettings : ModelSettings {
-  GrooveSettings() : ModelSettings{.redraw = 40, .max_grad_norm = 0.5} {}
+  GrooveSettings() : ModelSettings{.redraw = 40} { max_grad_norm = 0.5; }
 
   double held_out = 0.1;
   int64_t skip_bars = 0;  ///< at the start of every song

@@ -50,9 +50,10 @@ struct LraSettings : ModelSettings {
                       .features = 256,
                       .redraw = 1,
                       .position = "sinusoid",
-                      .sines = 10,
-                      .learning_rate = 4e-4,
-                      .warmup = 1000} {}
+                      .sines = 10} {
+    learning_rate = 4e-4;
+    warmup = 1000;
+  }
 
   std::string task = "listops";  ///< one of lra_tasks()
   // Generated ListOps: the number of training expressions, of validation and of test

@@ -28,7 +28,7 @@ struct Options {
 };
 
 void describe(CLI::App& app, Options& o) {
-  declare_model(app, o.model);
+  declare_language_model(app, o.model);
   app.add_option("--prompt", o.prompt, "Answer this text and exit")->option_text("TEXT");
   app.add_option("--file", o.file, "Answer each line of a file, independently, and exit")
       ->option_text("FILE");
@@ -133,6 +133,7 @@ class Conversation {
     if (!continues) {
       seen_.clear();
       cache_ = model_.language_model().make_cache();
+      cache_.last_logits_only = true;
     }
     return {prompt.begin() + int64_t(seen_.size()), prompt.end()};
   }

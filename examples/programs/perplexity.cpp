@@ -27,7 +27,7 @@ struct Options {
 };
 
 void describe(CLI::App& app, Options& o) {
-  declare_model(app, o.model);
+  declare_language_model(app, o.model);
   app.add_option("file", o.file, "The text")->option_text("FILE")->required();
   app.add_option("--length", o.length, "Tokens per window (0: the trained length, at most 1024)")
       ->capture_default_str();
@@ -64,12 +64,20 @@ int run(Options o) {
   int64_t step = 0;
   nn::for_each_evaluation_window(
       tokens, {.length = o.length, .stride = o.stride}, o.batch, [&](const nn::Batch& batch, bool) {
-        const Tensor logits = model(batch.inputs.to(device)).to(f32);
-        int64_t n = 0;
-        for (const int64_t target : batch.targets.to_vector<int64_t>())
-          n += target != nn::ignore_index;
+        // Most windows are scored only at their last positions: no logits for the others.
+        const int64_t columns = batch.targets.size(1);
+        int64_t n = 0, first = columns, at = 0;
+        for (const int64_t target : batch.targets.to_vector<int64_t>()) {
+          if (target != nn::ignore_index) {
+            ++n;
+            first = std::min(first, at % columns);
+          }
+          ++at;
+        }
         if (n == 0) return;
-        sum += double(n) * cross_entropy(logits, batch.targets.to(device)).item();
+        const Tensor hidden = model.hidden(batch.inputs.to(device)).slice(1, first, columns);
+        const Tensor targets = batch.targets.slice(1, first, columns).to(device);
+        sum += double(n) * cross_entropy(model.logits(hidden).to(f32), targets).item();
         scored += n;
         const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
         progress.update(++step, double(scored) / double(tokens.size() - 1), sum / double(scored),

@@ -12,29 +12,26 @@ namespace {
 
 constexpr int64_t generated_bytes = 1 << 20;
 
-struct Text {
-  std::string_view view;
-  std::shared_ptr<const void> owner;
-  std::shared_ptr<const MappedFile> file = {};
-};
-
-Text map_text(const std::string& path, nn::TokenKind kind) {
+Text map_text(const std::string& path, nn::TokenKind kind, const std::string& hint) {
   const auto file = std::make_shared<const MappedFile>(path);
   const std::string_view text = without_byte_order_mark(file->bytes());
   require(!text.empty(), path + ": is empty");
   if (kind == nn::TokenKind::bytes) return {text, file, file};
-  refuse_known_format(file->bytes(), path, "UTF-8 text; --tokens bytes accepts any file");
+  refuse_known_format(file->bytes(), path, "UTF-8 text" + hint);
   const int64_t at = nn::invalid_utf8(text);
   require(at < 0, path + ": is not UTF-8 at byte " +
-                      as_text(at + int64_t(file->bytes().size() - text.size())) +
-                      "; --tokens bytes accepts any file");
+                      as_text(at + int64_t(file->bytes().size() - text.size())) + hint);
   return {text, file, file};
 }
 
 // Returns a note on a file that is not text, for users of --tokens bytes; "" for text.
-std::string format_note(const std::string& path, const Text& text) {
-  const std::string format = known_format(text.view);
+std::string format_note(const std::string& path, const MappedFile& file) {
+  const std::string format = known_format(without_byte_order_mark(file.bytes()));
   return format.empty() ? "" : path + " is " + format + " and is learned as raw bytes";
+}
+
+std::string name_of(const CorpusOptions& o) {
+  return o.data.empty() ? "the generated text" : o.data;
 }
 
 Text generated_text(uint64_t seed) {
@@ -66,21 +63,21 @@ nn::TokenKind token_kind(const std::string& name) {
   return find_name(kinds, "--tokens", name);
 }
 
+Texts read_texts(const CorpusOptions& o, const std::string& hint) {
+  const Text text = o.data.empty() ? generated_text(o.seed) : map_text(o.data, o.kind, hint);
+  if (!o.validation.empty()) return {text, map_text(o.validation, o.kind, hint)};
+  const size_t size = text.view.size();
+  const size_t at = cut(text.view, o.kind, size_t((1 - o.held_out) * double(size)));
+  require(at > 0 && at < size, name_of(o) + ": is too short to hold out " + as_text(o.held_out) +
+                                   " of it" +
+                                   (o.kind == nn::TokenKind::words ? " in whole lines" : ""));
+  return {{text.view.substr(0, at), text.owner, text.file}, {text.view.substr(at), text.owner}};
+}
+
 Corpus read_corpus(const CorpusOptions& o, std::optional<nn::Tokenizer> known) {
-  const std::string name = o.data.empty() ? "the generated text" : o.data;
-  const Text text = o.data.empty() ? generated_text(o.seed) : map_text(o.data, o.kind);
-  Text train = text, valid;
-  if (o.validation.empty()) {
-    const size_t size = text.view.size();
-    const size_t at = cut(text.view, o.kind, size_t((1 - o.held_out) * double(size)));
-    require(at > 0 && at < size, name + ": is too short to hold out " + as_text(o.held_out) +
-                                     " of it" +
-                                     (o.kind == nn::TokenKind::words ? " in whole lines" : ""));
-    train.view = text.view.substr(0, at);
-    valid = {text.view.substr(at), text.owner};
-  } else {
-    valid = map_text(o.validation, o.kind);
-  }
+  const std::string name = name_of(o);
+  const Texts texts = read_texts(o, "; --tokens bytes accepts any file");
+  const Text &train = texts.train, &valid = texts.valid;
   const nn::Tokenizer tokenizer = known ? *known : as_usage([&] {
     return nn::Tokenizer::learn(o.kind, train.view, o.vocabulary, valid.view);
   });
@@ -91,16 +88,18 @@ Corpus read_corpus(const CorpusOptions& o, std::optional<nn::Tokenizer> known) {
       throw UsageError(file + ": " + plain(e) + " of the checkpoint");
     }
   };
-  std::string note;
-  if (o.kind == nn::TokenKind::bytes && !o.data.empty()) note = format_note(o.data, text);
+  std::string note, generated;
+  if (o.data.empty()) generated = train.view;
+  if (o.data.empty() && o.validation.empty()) generated += valid.view;
+  if (o.kind == nn::TokenKind::bytes && !o.data.empty()) note = format_note(o.data, *train.file);
   nn::TokenStream to_learn = stream(train, name);
   std::vector<std::shared_ptr<const MappedFile>> files;
-  for (const Text* part : {&text, static_cast<const Text*>(&valid)})
+  for (const Text* part : {&train, &valid})
     if (part->file) files.push_back(part->file);
   return {.tokenizer = tokenizer,
           .train = std::move(to_learn),
           .valid = stream(valid, o.validation.empty() ? name : o.validation),
-          .generated = o.data.empty() ? std::string(text.view) : "",
+          .generated = std::move(generated),
           .files = std::move(files),
           .note = std::move(note)};
 }

@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "examples/common/file.h"
@@ -22,6 +23,21 @@ struct CorpusOptions {
   double held_out = 0.1;
   uint64_t seed = 1;
 };
+
+/// A text in UTF-8, without a byte order mark.
+struct Text {
+  std::string_view view;
+  std::shared_ptr<const void> owner;
+  std::shared_ptr<const MappedFile> file = {};  ///< null: the text was generated
+};
+
+struct Texts {
+  Text train, valid;
+};
+
+/// Maps the files and splits the text, as read_corpus() does; `vocabulary` is not used. `hint` ends
+/// the errors about files that are not UTF-8.
+Texts read_texts(const CorpusOptions& options, const std::string& hint = "");
 
 struct Corpus {
   nn::Tokenizer tokenizer;

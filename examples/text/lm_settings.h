@@ -15,8 +15,10 @@ namespace stretto::examples {
 /// All settings are stored in the checkpoint. With the same settings and data every step is
 /// bit-identical, whatever the number of threads.
 struct LmSettings : ModelSettings {
-  LmSettings()
-      : ModelSettings{.norm = "post", .position = "xl", .batch = 16, .max_grad_norm = 0.25} {}
+  LmSettings() : ModelSettings{.norm = "post", .position = "xl"} {
+    batch = 16;
+    max_grad_norm = 0.25;
+  }
 
   std::string tokens = "bytes";  ///< bytes, chars or words
   int64_t vocabulary = 0;        ///< maximum number of words; 0: unlimited

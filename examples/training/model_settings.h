@@ -1,4 +1,4 @@
-// Settings shared by all training programs: layers, attention, positional encoding, optimizer.
+// Settings shared by training programs: optimizer, layers, attention, positional encoding.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,39 @@ inline bool is_stochastic(const std::string& position) {
   return name.starts_with("sine") || name.starts_with("conv");
 }
 
-/// The settings that all programs have. A program may change their defaults and add settings.
-struct ModelSettings {
+/// The settings of a training of any model. A program may change their defaults and add settings.
+struct TrainingSettings {
+  std::string dtype = "f32";  ///< of the weights; bf16: the optimizer keeps f32 master copies
+  int64_t batch = 8;
+  double learning_rate = 1e-3;  ///< the peak of the schedule
+  int64_t warmup = 100;
+  double max_grad_norm = 1;
+  int64_t steps = 0;  ///< 0: not given; training and schedule follow the clock (--minutes)
+  uint64_t seed = 1;
+
+  template <class S, class F>
+  static void each_of_run(S& s, F&& f) {
+    f("steps", s.steps,
+      "Train for this many steps instead of --minutes; the result is bit-identical every time (0: "
+      "not set). With --resume it may differ from the saved number",
+      between(0, INT64_MAX));
+    f("seed", s.seed, "Seed of all random numbers", any_value);
+  }
+  template <class S, class F>
+  static void each_of_training(S& s, F&& f) {
+    f("dtype", s.dtype, "Dtype of weights and activations: f32 or bf16", one_of({"bf16", "f32"}));
+    f("batch", s.batch, "Batch size: sequences per step", between(1, 1 << 20));
+    f("learning_rate", s.learning_rate, "Peak learning rate", require_positive);
+    f("warmup", s.warmup, "Steps of linear learning-rate warm-up", between(0, INT64_MAX));
+    f("max_grad_norm", s.max_grad_norm, "Gradients are clipped to this norm", require_above_zero);
+  }
+  bool operator==(const TrainingSettings&) const = default;
+
+  DType weights() const { return dtype == "bf16" ? bf16 : f32; }
+};
+
+/// The settings of the programs that train a model from random weights, in addition.
+struct ModelSettings : TrainingSettings {
   int64_t layers = 4;
   int64_t d_model = 128;
   int64_t heads = 4;
@@ -44,22 +75,6 @@ struct ModelSettings {
   std::string out_of_range = "zero";  ///< or clip
   int64_t realizations = 64, sines = 5, taps = 128;
 
-  std::string dtype = "f32";  ///< of the weights; bf16: the optimizer keeps f32 master copies
-  int64_t batch = 8;
-  double learning_rate = 1e-3;  ///< the peak of the schedule
-  int64_t warmup = 100;
-  double max_grad_norm = 1;
-  int64_t steps = 0;  ///< 0: not given; training and schedule follow the clock (--minutes)
-  uint64_t seed = 1;
-
-  template <class S, class F>
-  static void each_of_run(S& s, F&& f) {
-    f("steps", s.steps,
-      "Train for this many steps instead of --minutes; the result is bit-identical every time (0: "
-      "not set). With --resume it may differ from the saved number",
-      between(0, INT64_MAX));
-    f("seed", s.seed, "Seed of all random numbers", any_value);
-  }
   template <class S, class F>
   static void each_of_model(S& s, F&& f) {
     const std::vector<std::string> kernels = nn::kernel_names();
@@ -98,11 +113,7 @@ struct ModelSettings {
     f("rms_norm", s.rms_norm, "RMSNorm instead of LayerNorm", any_value);
     f("dropout", s.dropout, "Dropout on embeddings and residual branches", require_share);
     f("attention_dropout", s.attention_dropout, "Dropout on attention weights", require_share);
-    f("dtype", s.dtype, "Dtype of weights and activations: f32 or bf16", one_of({"bf16", "f32"}));
-    f("batch", s.batch, "Batch size: sequences per step", between(1, 1 << 20));
-    f("learning_rate", s.learning_rate, "Peak learning rate", require_positive);
-    f("warmup", s.warmup, "Steps of linear learning-rate warm-up", between(0, INT64_MAX));
-    f("max_grad_norm", s.max_grad_norm, "Gradients are clipped to this norm", require_above_zero);
+    each_of_training(s, f);
   }
   bool operator==(const ModelSettings&) const = default;
 
@@ -126,7 +137,6 @@ struct ModelSettings {
   /// state has no limit (0).
   int64_t cache_limit(const nn::PositionSettings& p, int64_t context) const;
 
-  DType weights() const { return dtype == "bf16" ? bf16 : f32; }
   /// Returns the options of a layer with this attention, without a positional encoding.
   nn::LayerOptions layer() const;
   nn::PositionSettings position_settings(int64_t length) const;

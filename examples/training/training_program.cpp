@@ -82,13 +82,22 @@ void check_same_on_all(const NamedTexts& mine) {
 
 }  // namespace
 
+std::string digest_of(const std::vector<nn::NamedTensor>& tensors) {
+  Digest digest;
+  for (const nn::NamedTensor& n : tensors) {
+    const Tensor values = n.tensor.detach().to(Device()).contiguous();
+    digest.add(values.raw_data(), values.numel() * item_size(values.dtype()));
+  }
+  return digest.text();
+}
+
 std::string fixed(double value, int digits) {
   std::ostringstream text;
   text << std::fixed << std::setprecision(digits) << value;
   return text.str();
 }
 
-nn::WarmupCosine cosine_of(const ModelSettings& s) {
+nn::WarmupCosine cosine_of(const TrainingSettings& s) {
   return {.peak = s.learning_rate,
           .warmup = s.warmup,
           .steps = s.steps,
@@ -109,8 +118,10 @@ void TrainingProgram::load_model() {
 }
 
 std::unique_ptr<nn::Optimizer> TrainingProgram::adamw(double weight_decay) const {
+  Tensors trained = model_->parameters();
+  std::erase_if(trained, [](const Tensor& p) { return !p.requires_grad(); });
   return std::make_unique<nn::AdamW>(
-      model_->parameters(),
+      std::move(trained),
       nn::AdamW::Options{
           .lr = settings_.learning_rate, .beta2 = 0.98, .eps = 1e-9, .weight_decay = weight_decay});
 }
@@ -127,7 +138,8 @@ void TrainingProgram::make_trainer(std::unique_ptr<nn::Optimizer> optimizer, nn:
                                         .sequence_parallel = run_.sequence_parallel,
                                         .shard_optimizer = run_.shard_optimizer,
                                         .cuda_graph = run_.cuda_graph,
-                                        .tokens_per_step = double(tokens)});
+                                        .tokens_per_step = double(tokens),
+                                        .save_frozen = false});
     int64_t& parts = trainer_->options.micro_batches = run_.micro_batches;
     if (parts == 0 && nn::started_by_mpirun())  // a power of two that divides the batch, up to 8
       for (parts = 8; settings_.batch % parts != 0;) parts /= 2;
@@ -161,16 +173,11 @@ void TrainingProgram::load(const std::string& path) {
 NamedTexts TrainingProgram::identity() const {
   NamedTexts all;
   for (const auto& [name, value] : notes_) all.emplace_back(option_of(name), value);
-  Digest weights;
-  for (const nn::NamedTensor& p : model_->named_parameters()) {
-    const Tensor values = p.tensor.detach().to(Device()).contiguous();
-    weights.add(values.raw_data(), values.numel() * item_size(values.dtype()));
-  }
   all.emplace_back("--micro-batches", std::to_string(trainer_->n_micro_batches()));
   all.emplace_back("--sequence-parallel", std::to_string(run_.sequence_parallel));
   all.emplace_back("the step", std::to_string(step()));
   all.emplace_back("the data", trained_data_->fingerprint.get());
-  all.emplace_back("the weights", weights.text());
+  all.emplace_back("the weights", digest_of(model_->named_parameters()));
   return all;
 }
 
@@ -353,7 +360,7 @@ void TrainingProgram::set_trainer_options() {
   o.evaluate_every = run_.evaluate_every;
   o.save_every = run_.save_every;
   o.stop = interrupted;
-  o.annotate = [this](double validation) { return beside_counting(validation); };
+  o.annotate = [this](double validation) { return annotation(validation); };
   o.after_evaluation = [this] { after_evaluation(); };
   o.save = [this] { save_and_publish(); };
 }
@@ -371,8 +378,7 @@ void TrainingProgram::save_and_publish() {
   trainer().metrics().moved_to(path("metrics.csv"));
 }
 
-// Returns ", baseline 0.9038: 0.1252 below", or "" without a baseline.
-std::string TrainingProgram::beside_counting(double validation) const {
+std::string TrainingProgram::annotation(double validation) const {
   if (curve_.references.empty() || !std::isfinite(validation)) return "";
   double baseline = INFINITY;
   for (const ReferenceLine& line : curve_.references)

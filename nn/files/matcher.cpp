@@ -203,10 +203,10 @@ std::vector<std::string> Matcher::unused() const {
   return names;
 }
 
-std::vector<Assignment> match_model(const Module& model, Matcher& matcher, bool convert,
-                                    std::optional<DType> loaded) {
+std::vector<Assignment> match_tensors(const std::vector<NamedTensor>& tensors, Matcher& matcher,
+                                      bool convert, std::optional<DType> loaded) {
   std::vector<Assignment> assignments;
-  for (const NamedTensor& n : state_of(model)) {
+  for (const NamedTensor& n : tensors) {
     const std::string expected = str(n.tensor.dtype(), " ", n.tensor.shape());
     const Tensor value = matcher.take(n.name, expected);
     if (!value.defined()) continue;

@@ -81,10 +81,10 @@ class Matcher {
 struct Assignment {
   Tensor to, from;
 };
-/// Pairs the model's tensors with those of the file. With `convert`, floating dtypes may differ; the
+/// Pairs tensors of the model with those of the file. With `convert`, floating dtypes may differ; the
 /// new values have the dtype of the model's tensor, or of the file if that is `loaded`.
-std::vector<Assignment> match_model(const Module& model, Matcher& matcher, bool convert,
-                                    std::optional<DType> loaded = {});
+std::vector<Assignment> match_tensors(const std::vector<NamedTensor>& tensors, Matcher& matcher,
+                                      bool convert, std::optional<DType> loaded = {});
 /// Assigns the new values. On the CPU this cannot fail, so a model is never partially loaded. With
 /// `replace`, a tensor on the CPU may take over the memory of its new value instead of a copy; not
 /// if a view of the tensor or a gradient exists.

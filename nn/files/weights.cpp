@@ -157,7 +157,7 @@ LoadReport load_weights(const WeightsFile& file, Module& model, const NameMap& n
     Reader reader(model, names, matcher, checkpoint ? model_prefix : "", options.dtype);
     reader.choose(file, report);
     reader.read(file);
-    assignments = match_model(model, matcher, true, options.dtype);
+    assignments = match_tensors(state_of(model), matcher, true, options.dtype);
   }
   matcher.finish(options.strict || assignments.empty());
   assign(assignments, true);

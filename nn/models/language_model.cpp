@@ -80,6 +80,12 @@ std::string LanguageModel::label() const {
 
 Tensor LanguageModel::operator()(const Tensor& tokens, Cache* cache,
                                  ProcessGroup* sequence_group) const {
+  return all_or_nothing(
+      cache, [&](Cache* after) { return logits(hidden(tokens, after, sequence_group)); });
+}
+
+Tensor LanguageModel::hidden(const Tensor& tokens, Cache* cache,
+                             ProcessGroup* sequence_group) const {
   return all_or_nothing(cache, [&](Cache* after) {
     ForwardContext forward = begin_forward(sequence_group, tokens.dim() == 2 ? tokens.size(1) : 0);
     if (after) {
@@ -94,11 +100,14 @@ Tensor LanguageModel::operator()(const Tensor& tokens, Cache* cache,
     for (int64_t i = 0; i < options.n_layers; ++i)
       x = layers[i](x, visible(), after ? &after->layers[size_t(i)] : nullptr, forward);
     if (after && after->last_logits_only && tokens.size(1) > 1) x = x.slice(1, -1);
-    if (norm) x = (*norm)(x);
-    const Tensor logits = out ? (*out)(x) : linear(x, embedding.weight);
-    if (options.soft_cap == 0) return logits;
-    return tanh(logits * (1 / options.soft_cap)) * options.soft_cap;
+    return norm ? (*norm)(x) : x;
   });
+}
+
+Tensor LanguageModel::logits(const Tensor& hidden) const {
+  const Tensor x = out ? (*out)(hidden) : linear(hidden, embedding.weight);
+  if (options.soft_cap == 0) return x;
+  return tanh(x * (1 / options.soft_cap)) * options.soft_cap;
 }
 
 void LanguageModel::Cache::reorder(const Tensor& rows) {

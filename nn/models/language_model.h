@@ -79,6 +79,12 @@ class LanguageModel : public Module {
   /// not supported.
   Tensor operator()(const Tensor& tokens, Cache* cache = nullptr,
                     ProcessGroup* sequence_group = nullptr) const;
+  /// Computes the output of the last layer and its norm, [B, L, d_model]: logits() of it is the result
+  /// of the call above. For losses that need the logits of a part of the positions.
+  Tensor hidden(const Tensor& tokens, Cache* cache = nullptr,
+                ProcessGroup* sequence_group = nullptr) const;
+  /// Computes logits [.., vocabulary] from rows of hidden() [.., d_model].
+  Tensor logits(const Tensor& hidden) const;
   /// Returns an empty cache that holds the last `limit` positions of every layer; 0: all. A
   /// default-constructed Cache has the same effect as make_cache(0).
   Cache make_cache(int64_t limit = 0) const;

@@ -40,8 +40,9 @@ std::vector<NamedLinear> linears_of(const Module& model) {
   return found;
 }
 
-// True if the target is the whole name or its end after a dot.
+// True if the target is the whole name or its end after a dot, or "all" for a layer below a child.
 bool is_target(const std::string& name, const std::string& target) {
+  if (target == "all") return name.find('.') != name.npos;
   return name == target || name.ends_with("." + target);
 }
 
@@ -53,6 +54,22 @@ std::string name_in_file(const NameMap& names, const NamedLinear& layer) {
   check(saved.size() == 1 && saved[0].name.ends_with(ending), "save_lora", layer.name,
         ": its weight is not one tensor of the file");
   return saved[0].name.substr(0, saved[0].name.size() - ending.size());
+}
+
+// Returns the adapters of the model by the names of their layers in the file.
+std::vector<std::pair<std::string, const LoraAdapter*>> adapters_in_file(const Module& model,
+                                                                         const NameMap& names) {
+  std::vector<std::pair<std::string, const LoraAdapter*>> all;
+  for (const NamedLinear& layer : linears_of(model)) {
+    const LoraAdapter* lora = layer.linear->lora();
+    if (!lora) continue;
+    const LoraAdapterOptions& first = all.empty() ? lora->options : all[0].second->options;
+    check(lora->options.rank == first.rank && lora->options.scale == first.scale, "save_lora",
+          layer.name, ": all adapters must have the same rank and scale");
+    all.emplace_back(name_in_file(names, layer), lora);
+  }
+  check(!all.empty(), "save_lora", "the model has no adapters; see add_lora()");
+  return all;
 }
 
 std::string in_folder(const std::string& folder, const char* file) {
@@ -148,30 +165,30 @@ std::vector<NamedTensor> lora_parameters(const Module& model) {
   return all;
 }
 
-void save_lora(const std::string& folder, const Module& model, const NameMap& names,
-               const std::string& base_model) {
+std::vector<NamedTensor> peft_tensors(const Module& model, const NameMap& names) {
   std::vector<NamedTensor> tensors;
-  std::set<std::string> targets;
-  const LoraAdapter* first = nullptr;
-  for (const NamedLinear& layer : linears_of(model)) {
-    const LoraAdapter* lora = layer.linear->lora();
-    if (!lora) continue;
-    if (!first) first = lora;
-    check(lora->options.rank == first->options.rank && lora->options.scale == first->options.scale,
-          "save_lora", layer.name, ": all adapters must have the same rank and scale");
-    const std::string name = name_in_file(names, layer);
-    targets.insert(name.substr(name.rfind('.') + 1));
+  for (const auto& [name, lora] : adapters_in_file(model, names)) {
     tensors.push_back({peft_prefix + name + ".lora_A.weight", lora->a.detach()});
     tensors.push_back({peft_prefix + name + ".lora_B.weight", lora->b.detach()});
   }
-  check(first != nullptr, "save_lora", "the model has no adapters; see add_lora()");
+  return tensors;
+}
+
+void save_lora(const std::string& folder, const Module& model, const NameMap& names,
+               const std::string& base_model) {
+  const std::vector<NamedTensor> tensors = peft_tensors(model, names);
+  const auto adapters = adapters_in_file(model, names);
+  const LoraAdapterOptions& options = adapters[0].second->options;
+  std::set<std::string> targets;
+  for (const auto& adapter : adapters)
+    targets.insert(adapter.first.substr(adapter.first.rfind('.') + 1));
   const nlohmann::ordered_json config{
       {"peft_type", "LORA"},
       {"task_type", "CAUSAL_LM"},
       {"base_model_name_or_path", base_model},
-      {"r", first->options.rank},
-      {"lora_alpha", first->options.scale * double(first->options.rank)},
-      {"lora_dropout", first->options.dropout},
+      {"r", options.rank},
+      {"lora_alpha", options.scale * double(options.rank)},
+      {"lora_dropout", options.dropout},
       {"target_modules", std::vector<std::string>(targets.begin(), targets.end())},
       {"bias", "none"},
       {"fan_in_fan_out", false},

@@ -20,7 +20,8 @@ struct LoraOptions {
   double alpha = 16;   ///< Updates are multiplied by alpha / rank.
   double dropout = 0;  ///< Dropout of the adapters' inputs, in training.
   /// Layers that get an adapter: every Linear whose name ends with one of these, at a dot: "q" stands
-  /// for "layers.0.self_attention.q" and all others of this name.
+  /// for "layers.0.self_attention.q" and all others of this name. "all" stands for every Linear
+  /// except direct children of the model, such as its output projection.
   std::vector<std::string> targets = {"q", "v"};
 };
 
@@ -35,6 +36,10 @@ void merge_lora(Module& model);
 
 /// Returns the parameters of all adapters of the model.
 std::vector<NamedTensor> lora_parameters(const Module& model);
+
+/// Returns the adapters under their names in files of PEFT. Throws Error as save_lora() does, for
+/// example to find before a training that its result cannot be saved.
+std::vector<NamedTensor> peft_tensors(const Module& model, const NameMap& names);
 
 /// Saves the adapters as PEFT does: adapter_config.json and adapter_model.safetensors in `folder`,
 /// which is created. `names` is the map with which the model's weights were loaded; `base_model` is

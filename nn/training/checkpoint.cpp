@@ -25,7 +25,8 @@ const std::string own_prefix = "state.";  // tensors of the program
 const std::string optimizer_prefix = "optim.";
 constexpr const char* optimizer_key = "stretto.optimizer";
 constexpr const char* rate_key = "stretto.learning_rate";
-constexpr const char* frozen_key = "stretto.frozen";  // names, one per line
+constexpr const char* frozen_key = "stretto.frozen";                  // names, one per line
+constexpr const char* without_frozen_key = "stretto.without_frozen";  // "1" or missing
 constexpr const char* step_key = "stretto.step";
 constexpr const char* seed_key = "stretto.random_seed";
 constexpr const char* stream_key = "stretto.random_stream";
@@ -63,6 +64,14 @@ std::vector<std::string> parameter_names(const Module& model, const Optimizer& o
     result.push_back(found != names.end() ? found->second : "#" + std::to_string(result.size()));
   }
   return result;
+}
+
+// Returns the parameters that are not frozen, then the buffers.
+std::vector<NamedTensor> without_frozen(const Module& model) {
+  std::vector<NamedTensor> all = model.named_parameters();
+  std::erase_if(all, [](const NamedTensor& p) { return !p.tensor.requires_grad(); });
+  for (NamedTensor& n : model.named_buffers()) all.push_back(std::move(n));
+  return all;
 }
 
 // The shortest text that parses to the same value.
@@ -158,7 +167,7 @@ std::vector<ParameterState> match_optimizer(const Module& model, const Optimizer
 }  // namespace
 
 void save_checkpoint(const std::string& path, const Module& model, const Optimizer* optimizer,
-                     const TrainingState& state) {
+                     const TrainingState& state, SaveOptions options) {
   Metadata metadata = state.metadata;
   for (const auto& [key, value] : metadata)
     check(!key.starts_with(reserved), "save", path, ": metadata key \"", key,
@@ -168,8 +177,13 @@ void save_checkpoint(const std::string& path, const Module& model, const Optimiz
   metadata[seed_key] = std::to_string(state.random.seed);
   metadata[stream_key] = std::to_string(state.random.next_stream);
 
-  std::vector<NamedTensor> tensors;
-  for (const NamedTensor& n : state_of(model)) tensors.push_back({model_prefix + n.name, n.tensor});
+  std::vector<NamedTensor> saved = state_of(model), tensors;
+  if (!options.frozen) {
+    const size_t all = saved.size();
+    saved = without_frozen(model);
+    if (saved.size() < all) metadata[without_frozen_key] = "1";
+  }
+  for (const NamedTensor& n : saved) tensors.push_back({model_prefix + n.name, n.tensor});
   if (optimizer) {
     metadata[optimizer_key] = optimizer->name();
     metadata[rate_key] = exact(optimizer->learning_rate());
@@ -216,7 +230,9 @@ TrainingState load_checkpoint(const std::string& path, Module& model, Optimizer*
       matcher.offer({optimizer_prefix + name + n.name.substr(dot), n.tensor}, n.name);
     }
   }
-  const std::vector<Assignment> assignments = match_model(model, matcher, false);
+  const bool complete = !file.metadata.contains(without_frozen_key);
+  const std::vector<Assignment> assignments =
+      match_tensors(complete ? state_of(model) : without_frozen(model), matcher, false);
   std::vector<ParameterState> states;
   if (optimizer) states = match_optimizer(model, *optimizer, matcher);
   std::optional<double> rate;

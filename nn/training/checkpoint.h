@@ -5,8 +5,8 @@
 //   optim.NAME.SLOT        its optimizer state ("m", "v", "momentum", "master", …)
 //   state.NAME             tensors of the program, e.g. a memory or a position in a stream
 //   metadata               format, version, step, random state, learning rate, names of the
-//                          optimizer's frozen parameters, metadata of the program, and a digest
-//                          of the rest of the file (nn/files/safetensors.h), verified on reading
+//                          optimizer's frozen parameters, whether frozen parameters are left out,
+//                          metadata of the program, and a digest of the rest of the file (nn/files/safetensors.h), verified on reading
 //
 // load_weights (nn/files/weights.h) reads only the weights.
 #pragma once
@@ -32,10 +32,17 @@ struct TrainingState {
   std::vector<NamedTensor> tensors = {};
 };
 
+/// Options of save_checkpoint().
+struct SaveOptions {
+  /// False: leaves out frozen parameters (Module::freeze), for example the published weights of a
+  /// model with LoRA adapters. The program must restore them itself before it loads the checkpoint.
+  bool frozen = true;
+};
+
 /// Writes a checkpoint. Replaces the file at `path` atomically; equal content gives equal bytes.
 /// `optimizer` may be null. The directory of `path` must exist.
 void save_checkpoint(const std::string& path, const Module& model, const Optimizer* optimizer,
-                     const TrainingState& state);
+                     const TrainingState& state, SaveOptions options = {});
 
 /// Options of load_checkpoint().
 struct LoadOptions {
@@ -51,8 +58,9 @@ struct LoadOptions {
 ///
 /// The set of trained parameters, those of the optimizer that are not frozen (Module::freeze), must
 /// agree too. Before loading, freeze the parameters that the saved run had frozen when it wrote the
-/// checkpoint, and no others; parameters may be frozen or unfrozen afterwards. For a checkpoint of
-/// another format or version (the patch number may differ), throws an error that names both
+/// checkpoint, and no others; parameters may be frozen or unfrozen afterwards. If the checkpoint was
+/// saved without frozen parameters, those of the model are not changed. For a checkpoint of another
+/// format or version (the patch number may differ), throws an error that names both
 /// versions.
 TrainingState load_checkpoint(const std::string& path, Module& model, Optimizer* optimizer,
                               LoadOptions options = {});

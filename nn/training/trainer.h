@@ -101,6 +101,8 @@ struct TrainerOptions {
   /// stop_on_signals() (nn/training/stop_signals.h) returns such a function for Ctrl-C and SIGTERM.
   std::function<bool()> stop = {};
   std::function<void()> save = {};  ///< Called instead of save(checkpoint_path()).
+  /// False: checkpoints leave out frozen parameters (SaveOptions::frozen).
+  bool save_frozen = true;
   std::function<void(const StepResult&)> after_step = {};  ///< Called after every update.
   /// Returns text to print after a validation loss.
   std::function<std::string(double validation)> annotate = {};

@@ -119,10 +119,12 @@ void Trainer::save_checkpoint() {
 }
 
 void Trainer::check_finite(const std::string& path) const {
-  for (const NamedTensor& p : model_.named_parameters())
+  for (const NamedTensor& p : model_.named_parameters()) {
+    if (!options.save_frozen && !p.tensor.requires_grad()) continue;
     for (const double value : p.tensor.to_vector<double>())
       check(std::isfinite(value), "train", "step ", step_, ": ", p.name, " holds ", value,
             "; not saved to ", path);
+  }
 }
 
 void Trainer::save(const std::string& path, TrainingState state) const {
@@ -147,7 +149,8 @@ void Trainer::save(const std::string& path, TrainingState state) const {
     state.metadata["trainer.micro_batches"] = std::to_string(n_micro_batches());
   save_average(state);
   step.gather_state();
-  if (process_group().is_root()) nn::save_checkpoint(path, model_, &optimizer_, state);
+  if (process_group().is_root())
+    nn::save_checkpoint(path, model_, &optimizer_, state, {.frozen = options.save_frozen});
   step.keep_own_state();
 }
 

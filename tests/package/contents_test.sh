@@ -28,7 +28,7 @@ echo "installed: $(du -sk "$root" | cut -f 1) kB"
 
 version=$(dpkg-deb --field "$deb" Version)
 minor=${version%.*}
-for name in bin/stretto-{chat,embed,report,groove,harmonize,lra,perplexity,train-chorales,train-lm,train-music} \
+for name in bin/stretto-{chat,embed,finetune,report,groove,harmonize,lra,perplexity,train-chorales,train-lm,train-music} \
   include/stretto/stretto.h include/stretto/nn/transformer.h \
   share/doc/stretto/{copyright,LICENSE,README.md,docs/install.md,examples/melody.cpp} \
   lib/{libstretto.a,libstretto.so,"libstretto.so.$minor","libstretto.so.$version"} \

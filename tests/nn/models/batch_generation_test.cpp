@@ -221,6 +221,7 @@ TEST_CASE("last_logits_only: only the last token of a call has logits") {
     CHECK(worst_error(y, x.size(1) > 0 ? full.slice(1, -1) : full) < 1e-13);
   }
   CHECK(last.position == 10);
+  CHECK(testing::same_bits(model->logits(model->hidden(tokens)), (*model)(tokens)));
 }
 
 TEST_CASE("a batch does not grow with the padding of prompts that have ended") {

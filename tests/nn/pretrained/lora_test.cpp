@@ -95,6 +95,18 @@ TEST_CASE("LoRA on a feed-forward network without gate changes its output", "[lo
         1e-12);
 }
 
+TEST_CASE("the target \"all\" is every Linear of the layers, not the output projection", "[lora]") {
+  nn::LanguageModel model(options());
+  const std::vector<std::string> names = nn::add_lora(model, {.rank = 2, .targets = {"all"}});
+  CHECK(names.size() == 2 * 7);
+  CHECK(model.out);
+  CHECK(model.out->lora() == nullptr);
+  const std::vector<nn::NamedTensor> saved =
+      nn::peft_tensors(model, nn::llama_names(model.options));
+  CHECK(saved.size() == 2 * names.size());
+  CHECK(saved[0].name == "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight");
+}
+
 TEST_CASE("adapters are saved in PEFT's format and loaded again", "[lora]") {
   nn::LanguageModel model(options()), other(options());
   nn::copy_state(model, other);

@@ -1,0 +1,235 @@
+#include "examples/published/finetune_program.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <iostream>
+#include <sstream>
+
+#include "core/digest.h"
+#include "examples/common/command_line.h"
+#include "examples/common/interrupt.h"
+#include "examples/common/words.h"
+#include "examples/published/model_options.h"
+#include "examples/text/corpus.h"
+#include "nn/data/segments.h"
+#include "nn/files/weights.h"
+#include "nn/pretrained/lora.h"
+#include "nn/training/evaluate.h"
+#include "nn/training/progress.h"
+#include "ops/loss.h"
+
+namespace stretto::examples {
+namespace {
+
+constexpr const char* frozen_note = "frozen_weights";
+constexpr const char* before_note = "validation_before";
+
+std::string perplexity(double nats) { return fixed(std::exp(nats), 2); }
+
+std::vector<std::string> split(const std::string& names) {
+  std::vector<std::string> all;
+  std::istringstream in(names);
+  for (std::string name; std::getline(in, name, ',');) all.push_back(name);
+  return all;
+}
+
+}  // namespace
+
+void FinetuneProgram::declare(OptionList& options) {
+  options.positional("model", model_path_, model_help, "MODEL");
+  options.input("data", data_, "The text to learn, in UTF-8 (required)");
+  options.input("validation", validation_,
+                "Validation text; all of --data is then used for training");
+  options.settings(settings, "validation_tokens");
+  run_.declare(options);
+  options.settings(settings);
+  options.describe("learning_rate", "Peak learning rate of AdamW (--full: 5e-05 if not given)");
+  options("merge", merge_, "Also write the model with the adapters merged into its weights");
+}
+
+void FinetuneProgram::resolve() {
+  require(!data_.empty(), "--data: a text is needed");
+  nn::Metadata preset;
+  if (settings.full) preset["learning_rate"] = "5e-05";
+  take_preset(settings, preset, run_);
+  if (!run_.resume.empty())
+    take_saved(settings, saved_settings<FinetuneSettings>(run_.resume, "finetune"), run_);
+  settings.check();
+  if (!settings.full) return;
+  const auto refuse = [&](const std::string& option) {
+    require(!run_.given(option), option + ": needs adapters, but --full trains all weights");
+  };
+  FinetuneSettings::each_of_adapters(
+      settings, [&](const char* name, const auto&...) { refuse(option_of(name)); });
+  refuse("--merge");
+}
+
+// Loads the model, which limits the length, and adds the adapters, whose initial values depend only
+// on the seed.
+void FinetuneProgram::open_model() {
+  FinetuneSettings& s = settings;
+  pretrained_ = std::make_shared<nn::Pretrained>(
+      load_language_model(model_path_, {.dtype = s.weights(), .device = cpu}));
+  nn::Module& model = *pretrained_->model;
+  const int64_t longest = pretrained_->max_length;
+  if (longest > 0 && !run_.given("--length")) s.length = std::min(s.length, longest);
+  require(longest == 0 || s.length <= longest, "--length " + as_text(s.length) +
+                                                   ": the model was trained on " +
+                                                   as_text(longest) + " tokens");
+  model.train();
+  if (s.full) return;
+  manual_seed(s.seed);
+  try {
+    n_adapters_ = int64_t(nn::add_lora(model, {.rank = s.rank,
+                                               .alpha = s.alpha,
+                                               .dropout = s.lora_dropout,
+                                               .targets = split(s.targets)})
+                              .size());
+    nn::peft_tensors(model, pretrained_->names);
+  } catch (const OutOfMemory&) {
+    throw;
+  } catch (const Error& e) {
+    throw UsageError("--targets " + s.targets + ": " + plain(e));
+  }
+}
+
+std::vector<nn::NamedTensor> FinetuneProgram::frozen() const {
+  std::vector<nn::NamedTensor> all = pretrained_->model->named_parameters();
+  std::erase_if(all, [](const nn::NamedTensor& p) { return p.tensor.requires_grad(); });
+  return all;
+}
+
+int64_t FinetuneProgram::count_trained() const {
+  int64_t n = pretrained_->model->parameter_count();
+  for (const nn::NamedTensor& p : frozen()) n -= p.tensor.numel();
+  return n;
+}
+
+int64_t FinetuneProgram::count_parameters() {
+  open_model();
+  if (!settings.full) std::cout << counted(n_adapters_, "adapter") << "\n";
+  return count_trained();
+}
+
+nn::TokenStream FinetuneProgram::tokens_of(std::string_view text) const {
+  return pretrained_->tokenizer->encode(std::string(text), {.allow_special = false});
+}
+
+void FinetuneProgram::read_texts() {
+  const Texts texts = examples::read_texts({.data = data_,
+                                            .validation = validation_,
+                                            .kind = nn::TokenKind::words,
+                                            .held_out = settings.held_out});
+  train_ = tokens_of(texts.train.view);
+  valid_ = tokens_of(texts.valid.view);
+  require(train_.size() > settings.length,
+          data_ + ": " + counted(train_.size(), "training token") + " are too few; --length " +
+              as_text(settings.length) + " needs " + as_text(settings.length + 1));
+  require(valid_.size() >= 2, (validation_.empty() ? data_ : validation_) +
+                                  ": 1 validation token is too few; 2 are needed");
+  if (settings.validation_tokens > 0)
+    valid_ = valid_.first(1 + std::min(settings.validation_tokens, valid_.size() - 1));
+}
+
+void FinetuneProgram::prepare() {
+  const FinetuneSettings& s = settings;
+  use_device(s.steps, 0);
+  open_model();
+  read_texts();
+  crops_.emplace(train_, s.batch, s.length, s.seed);
+  frozen_digest_ = digest_of(frozen());
+  Digest data;
+  for (const nn::TokenStream* tokens : {&train_, &valid_})
+    tokens->each([&](int64_t token) { data.add(token); });
+  use_model(std::shared_ptr<nn::Module>(pretrained_, pretrained_->model.get()), s);
+  make_trainer(adamw(s.weight_decay), cosine_of(s),
+               {data.text(), "texts than those of --data and --validation"}, s.batch * s.length);
+  curve_ = {.title = "Loss of fine-tuning"};
+  files_ = {"model.safetensors"};
+  if (!s.full) files_ = {"adapter_config.json", "adapter_model.safetensors"};
+  if (merge_) files_.emplace_back("model.safetensors");
+}
+
+void FinetuneProgram::begin() {
+  std::cout << "Read " << counted(train_.size(), "token") << " for training and "
+            << counted(valid_.size(), "token") << " for validation. " << pretrained_->model_type
+            << ", " << model_and_machine() << std::endl;
+  std::cout << "Trains " << counted(count_trained(), "parameter");
+  if (!settings.full)
+    std::cout << " of " << counted(n_adapters_, "adapter") << ", rank " << settings.rank;
+  std::cout << std::endl;
+  if (!before_) before_ = validate();
+  std::cout << "Perplexity before: " << perplexity(*before_) << std::endl;
+  curve_.references = {{"before", *before_}};
+}
+
+Tensor FinetuneProgram::loss(int64_t step) {
+  const auto [inputs, targets] =
+      trainer().stage_batch(step, [this](int64_t i) { return (*crops_)(i); });
+  return cross_entropy(pretrained_->language_model()(inputs).to(f32), targets);
+}
+
+double FinetuneProgram::validate() {
+  const nn::LanguageModel& model = pretrained_->language_model();
+  return nn::mean_loss(
+      *pretrained_->model, [&](const Tensor& inputs) { return model(inputs).to(f32); },
+      [&](const std::function<void(const nn::Batch&)>& score) {
+        nn::for_each_evaluation_window(valid_, {.length = settings.length},
+                                       settings.batch / trainer().n_micro_batches(),
+                                       [&](const nn::Batch& batch, bool) {
+                                         check_interrupt();
+                                         score(batch);
+                                       });
+      });
+}
+
+std::string FinetuneProgram::annotation(double validation) const {
+  return ", perplexity " + perplexity(validation) + TrainingProgram::annotation(validation);
+}
+
+void FinetuneProgram::report() {
+  std::cout << saved() << ", " << nn::duration_text(trainer().seconds()) << std::endl;
+  const auto& last = trainer().evaluation();
+  const double after = last && last->step == step() ? last->validation : validate();
+  ReportTable table{
+      "Validation perplexity, " + counted(valid_.size() - 1, "token"), {"", "perplexity"}, {}};
+  std::cout << table.title << ":\n";
+  add_row(table, 10, "before", perplexity(*before_));
+  add_row(table, 10, "after", perplexity(after));
+  show(std::move(table));
+  draw_curve();
+  save_model();
+}
+
+void FinetuneProgram::save_model() {
+  nn::Module& model = *pretrained_->model;
+  const std::string folder =
+      std::filesystem::path(path("adapter_model.safetensors")).parent_path().string();
+  if (!settings.full) {
+    nn::save_lora(folder, model, pretrained_->names, model_path_);
+    std::cout << "Wrote the adapters; chat " << examples::quoted(model_path_) << " --adapter "
+              << examples::quoted(run_.out) << " uses them" << std::endl;
+  }
+  if (!settings.full && !merge_) return;
+  if (merge_) nn::merge_lora(model);
+  nn::save_weights(path("model.safetensors"), model, pretrained_->names);
+  std::cout << "Wrote " << path("model.safetensors") << std::endl;
+}
+
+void FinetuneProgram::keep(nn::TrainingState& state) const {
+  state.metadata[frozen_note] = frozen_digest_;
+  if (before_) state.metadata[before_note] = as_text(*before_);
+}
+
+void FinetuneProgram::take(const nn::TrainingState& state, const std::string& path) {
+  const auto frozen = state.metadata.find(frozen_note), before = state.metadata.find(before_note);
+  require(frozen != state.metadata.end() && frozen->second == frozen_digest_,
+          path + ": was trained with other frozen weights than those of " + model_path_);
+  double loss = 0;
+  require(before != state.metadata.end() && read_text(before->second, loss) && std::isfinite(loss),
+          path + ": its " + before_note + " is missing or malformed");
+  before_ = loss;
+}
+
+}  // namespace stretto::examples
