@@ -133,8 +133,8 @@ class Conversation {
     if (!continues) {
       seen_.clear();
       cache_ = model_.language_model().make_cache();
-      cache_.last_logits_only = true;
     }
+    cache_.last_logits_only = true;
     return {prompt.begin() + int64_t(seen_.size()), prompt.end()};
   }
 

@@ -127,19 +127,21 @@ TEST_CASE("finetune --full trains all weights", "[examples][finetune]") {
 
 TEST_CASE("a killed or stopped finetune resumes bit-identically", "[examples][finetune]") {
   NEEDS_PROGRAM("finetune");
-  const Arguments longer{"--steps",      "300", "--evaluate-every", "60",
-                         "--save-every", "50",  "--lora-dropout",   "0.1"};
+  const Arguments longer{"--steps",      "1000", "--evaluate-every", "200",
+                         "--save-every", "150",  "--lora-dropout",   "0.1"};
   const Tiny whole;
   REQUIRE(whole.run(longer).status == 0);
+  int stopped = 0;
   for (const int signal : {SIGKILL, SIGINT}) {
     const Tiny part;
     {
       Program program(part.path, part.command(longer));
-      REQUIRE(program.wait_for("step 120:"));
+      REQUIRE(program.wait_for("step 200:"));
       program.signal(signal);
-      INFO(signal);
-      CHECK(program.wait().status == 128 + signal);
+      if (program.wait().status == 0) continue;  // the signal was too late
     }
+    ++stopped;
+    INFO(signal);
     CHECK(!std::filesystem::exists(part.out("adapter_model.safetensors")));
     const Ended ended = part.resume(longer);
     INFO(ended.err);
@@ -149,6 +151,7 @@ TEST_CASE("a killed or stopped finetune resumes bit-identically", "[examples][fi
     CHECK(part.adapters() == whole.adapters());
     CHECK(measured(part) == measured(whole));
   }
+  CHECK(stopped > 0);
 }
 
 TEST_CASE("finetune in bf16 and with --full resumes, too", "[examples][finetune]") {
@@ -238,6 +241,10 @@ TEST_CASE("finetune reports what it cannot do", "[examples][finetune]") {
   CHECK(ended.complaint() == "finetune: " + checkpoint +
                                  ": was trained with other frozen weights than those of " + other);
   CHECK(run(tiny.path, {}).status == 2);
+  const Ended none =
+      run(find_program("perplexity"), {tiny.model(), tiny.valid(), "--adapter", tiny.file("none")});
+  CHECK(none.status == 2);
+  CHECK_THAT(none.complaint(), Containing(tiny.file("none")));
   CHECK(run(tiny.path, {tiny.model()}).complaint() == "finetune: --data: a text is needed");
 }
 
