@@ -78,8 +78,8 @@ void FinetuneProgram::open_model() {
                                                    ": the model was trained on " +
                                                    as_text(longest) + " tokens");
   model.train();
-  if (s.full) return;
   manual_seed(s.seed);
+  if (s.full) return;
   try {
     n_adapters_ = int64_t(nn::add_lora(model, {.rank = s.rank,
                                                .alpha = s.alpha,
