@@ -164,4 +164,10 @@ void AtomicFile::commit() {
   if (failed != 0 && errno != EINVAL) give_up("fsync of its directory failed");  // EINVAL: no fsync
 }
 
+void write_atomically(const std::string& path, std::string_view content) {
+  AtomicFile file(path);
+  file.write(content.data(), int64_t(content.size()));
+  file.commit();
+}
+
 }  // namespace stretto

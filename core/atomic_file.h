@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 
 namespace stretto {
 
@@ -38,5 +39,8 @@ class AtomicFile {
   std::string path_, target_, temporary_;
   int fd_ = -1;
 };
+
+/// Writes a whole file, atomically.
+void write_atomically(const std::string& path, std::string_view content);
 
 }  // namespace stretto

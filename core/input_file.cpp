@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "core/error.h"
+#include "core/one_line.h"
 
 namespace stretto {
 
@@ -41,6 +42,15 @@ void InputFile::read(void* to, int64_t bytes, int64_t at) const {
     at += got;
     bytes -= got;
   }
+}
+
+std::string read_text(const char* op, const std::string& path, int64_t most) {
+  const InputFile file(op, path);
+  check(file.size() <= most, op, one_line(path), ": ", file.size(), " bytes; at most ", most,
+        " allowed");
+  std::string text(size_t(file.size()), '\0');
+  file.read(text.data(), file.size(), 0);
+  return text;
 }
 
 }  // namespace stretto

@@ -27,4 +27,7 @@ class InputFile {
   int64_t size_ = 0;
 };
 
+/// Returns the content of a file of at most `most` bytes. Throws Error "[op] path: …".
+std::string read_text(const char* op, const std::string& path, int64_t most = 16 << 20);
+
 }  // namespace stretto

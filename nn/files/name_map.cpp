@@ -339,6 +339,14 @@ NameMap::Found NameMap::find_back(const std::string& name, size_t& part) const {
   return {.name = name};
 }
 
+std::optional<std::string> NameMap::source(const std::string& name) const {
+  size_t part = 0;
+  const Found found = find_back(name, part);
+  const bool is_part = found.rule && found.rule->kind == Kind::split && found.rule->to.size() > 1;
+  if (is_part || (found.rule && found.rule->kind == Kind::join)) return {};
+  return with_prefixes(found.name);
+}
+
 // Splits a joined tensor into its numbered parts.
 std::vector<NamedTensor> NameMap::unjoin(const Rule& rule, const NamedTensor& whole,
                                          Holes holes) const {

@@ -38,7 +38,7 @@ class ShardedWeights : public WeightsFile {
  public:
   ShardedWeights(std::string path, const std::map<std::string, std::string>& index)
       : WeightsFile(op, std::move(path)) {
-    for (auto& [shard, names] : names_by_shard(path_, index)) {
+    for (auto& [shard, names] : names_by_shard(op_, path_, index)) {
       shards_.push_back({open_file(shard), std::move(names)});
       const Shard& opened = shards_.back();
       for (const Entry& e : opened.file->entries())
@@ -94,7 +94,7 @@ std::unique_ptr<WeightsFile> open_weights(const std::string& path) {
   std::error_code ignored;
   const std::string file = fs::is_directory(path, ignored) ? file_in(path) : path;
   if (!file.ends_with(".json") && !looks_like_index(file)) return open_file(file);
-  const std::map<std::string, std::string> index = read_index(file);
+  const std::map<std::string, std::string> index = read_index(op, file);
   const auto is_safetensors = [](const auto& entry) {
     return entry.second.ends_with(".safetensors");
   };

@@ -182,7 +182,7 @@ SafetensorsFile::SafetensorsFile(std::string path) : WeightsFile("safetensors", 
 SafetensorsFile::~SafetensorsFile() = default;
 
 void SafetensorsFile::open_index(const std::string& path) {
-  for (auto& [shard, names] : names_by_shard(path, read_index(path))) {
+  for (auto& [shard, names] : names_by_shard(op_, path, read_index(op_, path))) {
     shards_.push_back(std::make_unique<Shard>(shard));
     shards_.back()->restrict_to(path, std::move(names));
   }

@@ -16,14 +16,14 @@ namespace {
 // Depth 1 is the index, depth 2 the weight map; other content is skipped.
 class IndexReader : public nlohmann::json_sax<nlohmann::json> {
  public:
-  explicit IndexReader(const std::string& path) : path_(path) {}
+  IndexReader(const char* op, const std::string& path) : op_(op), path_(path) {}
 
   std::map<std::string, std::string> shards;
   bool found = false;
 
   template <class... Parts>
   [[noreturn]] void bad(const Parts&... parts) const {
-    fail("safetensors", path_, ": ", parts...);
+    fail(op_, path_, ": ", parts...);
   }
 
   bool start_object(std::size_t) override {
@@ -88,6 +88,7 @@ class IndexReader : public nlohmann::json_sax<nlohmann::json> {
     bad(in_quotes(name_), " maps to ", what, ", not to a file");
   }
 
+  const char* op_;
   const std::string& path_;
   int depth_ = 0;
   bool in_map_ = false;
@@ -97,9 +98,9 @@ class IndexReader : public nlohmann::json_sax<nlohmann::json> {
 
 }  // namespace
 
-std::map<std::string, std::string> read_index(const std::string& path) {
-  const InputFile file("safetensors", path);
-  IndexReader reader(path);
+std::map<std::string, std::string> read_index(const char* op, const std::string& path) {
+  const InputFile file(op, path);
+  IndexReader reader(op, path);
   if (file.size() > int64_t(max_header))
     reader.bad("an index of ", file.size(), " bytes; at most ", max_header, " allowed");
   std::string text(size_t(file.size()), '\0');
@@ -116,15 +117,14 @@ std::map<std::string, std::string> read_index(const std::string& path) {
 }
 
 std::map<std::string, std::set<std::string>> names_by_shard(
-    const std::string& path, const std::map<std::string, std::string>& index) {
+    const char* op, const std::string& path, const std::map<std::string, std::string>& index) {
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();
   std::map<std::string, std::set<std::string>> names;
   for (const auto& [name, shard] : index) names[(folder / shard).string()].insert(name);
-  check(names.size() <= 1000, "safetensors", path, ": ", names.size(),
-        " shards; at most 1000 allowed");
+  check(names.size() <= 1000, op, path, ": ", names.size(), " shards; at most 1000 allowed");
   std::error_code ignored;
   for (const auto& [shard, own] : names)
-    check(std::filesystem::exists(shard, ignored), "safetensors", path, ": the shard ",
+    check(std::filesystem::exists(shard, ignored), op, path, ": the shard ",
           in_quotes(std::filesystem::path(shard).filename().string()), " is missing");
   return names;
 }

@@ -107,8 +107,6 @@ Value Runner::evaluate_node(const Node& node, Scope& scope) {
         unsupported("an integer of more than 64 bits");
       return value;
     }
-    case NodeKind::positive:
-      return integer(child(0), "the operand of +");
     case NodeKind::binary:
       return evaluate_binary(node, scope);
     case NodeKind::logical_and:
@@ -335,22 +333,12 @@ bool Runner::compared(const std::string& op, const Value& a, const Value& b) {
   return op == "<" ? order < 0 : op == "<=" ? order <= 0 : op == ">" ? order > 0 : order >= 0;
 }
 
-Value Runner::repeated(const Value& value, int64_t times) {
-  const auto count = static_cast<size_t>(std::max<int64_t>(times, 0));
-  if (const std::string* t = as_text(value)) {
-    if (!t->empty() && count > 0)
-      use_bytes(count > SIZE_MAX / t->size() ? SIZE_MAX : count * t->size());
-    std::string result;
-    for (size_t i = 0; !t->empty() && i < count; ++i) result += *t;
-    return text(std::move(result));
-  }
-  const Sequence& values = *std::get<SequencePtr>(value);
-  const size_t size = values.items.size() * sizeof(Value);
-  if (size > 0 && count > 0) use_bytes(count > SIZE_MAX / size ? SIZE_MAX : count * size);
-  std::vector<Value> items;
-  for (size_t i = 0; size > 0 && i < count; ++i)
-    items.insert(items.end(), values.items.begin(), values.items.end());
-  return sequence(std::move(items), values.kind);
+Value Runner::repeated(const std::string& part, int64_t times) {
+  const auto count = part.empty() ? 0 : static_cast<size_t>(std::max<int64_t>(times, 0));
+  if (count > 0) use_bytes(count > SIZE_MAX / part.size() ? SIZE_MAX : count * part.size());
+  std::string result;
+  for (size_t i = 0; i < count; ++i) result += part;
+  return text(std::move(result));
 }
 
 Value Runner::evaluate_binary(const Node& node, Scope& scope) {
@@ -391,8 +379,9 @@ Value Runner::evaluate_binary(const Node& node, Scope& scope) {
       return sequence(std::move(items), x.kind);
     }
   }
-  if (op == "*" && n && (as_text(a) != nullptr || lists(a))) return repeated(a, *n);
-  if (op == "*" && m && (as_text(b) != nullptr || lists(b))) return repeated(b, *m);
+  if (op == "*" && n && as_text(a) != nullptr) return repeated(*as_text(a), *n);
+  if (op == "*" && m && as_text(b) != nullptr) return repeated(*as_text(b), *m);
+  if (op == "*" && ((n && lists(a)) || (m && lists(b)))) unsupported("the operator * of a list");
   if (op == "%" && as_text(a) != nullptr) unsupported("the operator % of a text");
   wrong("the operator ", op, " does not accept ", type_of(a), " and ", type_of(b));
 }

@@ -419,7 +419,7 @@ Value Runner::stripped(const std::string& from, bool left, bool right, const Val
     first = next;
   }
   while (right && first < end) {
-    const size_t at = previous_code_point(from, end);
+    const size_t at = previous_start(from, end);
     if (!listed(at, end)) break;
     end = at;
   }

@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <charconv>
 #include <cstring>
 
 #include "core/one_line.h"
@@ -196,13 +198,11 @@ class Lexer {
       if (const char* found = c == '\0' ? nullptr : std::strchr(names, c)) {
         value += values[found - names];
       } else if (c == 'x' || c == 'u' || c == 'U') {
-        append_code_point(value, numeric(text, i, c == 'x' ? 2 : c == 'u' ? 4 : 8, 16));
-      } else if (c >= '0' && c <= '7') {
-        --i;
-        append_code_point(value, numeric(text, i, 3, 8));
-      } else if (c == 'N' || static_cast<unsigned char>(c) >= 128) {
-        fail_at(line(), "a backslash in a string stands before ",
-                c == 'N' ? "N" : "a character that is not ASCII", "; not supported, ",
+        tokenizers::append_utf8(value, hexadecimal(text, i, c == 'x' ? 2 : c == 'u' ? 4 : 8));
+      } else if (c == 'N' || (c >= '0' && c <= '7') || static_cast<unsigned char>(c) >= 128) {
+        fail_at(line(),
+                "a backslash in a string stands before a digit, N or a character that is "
+                "not ASCII; not supported, ",
                 render_yourself);
       } else if (c != '\n') {  // a backslash at the end of a line removes both
         value += '\\';
@@ -213,18 +213,13 @@ class Lexer {
   }
 
   // Reads the digits behind text[i] and moves i to the last one.
-  char32_t numeric(const std::string& text, size_t& i, int digits, int base) {
-    char32_t code = 0;
-    int n = 0;
-    for (; n < digits && i + 1 < text.size(); ++n, ++i) {
-      const char* all = "0123456789abcdef";
-      const char c = text[i + 1];
-      const char* found = c == '\0' ? nullptr : std::strchr(all, c | (c >= 'A' ? 0x20 : 0));
-      if (found == nullptr || found - all >= base) break;
-      code = code * static_cast<char32_t>(base) + static_cast<char32_t>(found - all);
-    }
-    const bool surrogate = code >= 0xD800 && code < 0xE000;
-    if ((base == 16 && n < digits) || code > 0x10FFFF || surrogate)
+  uint32_t hexadecimal(const std::string& text, size_t& i, size_t digits) {
+    uint32_t code = 0;
+    const char* begin = text.data() + i + 1;
+    const char* end = begin + std::min(digits, text.size() - i - 1);
+    const bool complete = std::from_chars(begin, end, code, 16).ptr == begin + digits;
+    i += digits;
+    if (!complete || code > 0x10FFFF || (code >= 0xD800 && code < 0xE000))
       fail_at(line(), "an escape in a string has too few digits or is not a character");
     return code;
   }

@@ -323,10 +323,9 @@ class Parser {
   NodePtr sign(bool with_filters = true) {
     const int line = token().line;
     NodePtr node;
-    if (is("-") || is("+")) {
+    if (take("-")) {
       const Nested guard(*this);
-      const NodeKind kind = tokens_[at_++].value == "-" ? NodeKind::negative : NodeKind::positive;
-      node = make(kind, line, {}, sign(false));
+      node = make(NodeKind::negative, line, {}, sign(false));
     } else {
       node = primary();
     }

@@ -50,7 +50,6 @@ enum class NodeKind {
   test,          // [value, arguments…], text: name; names as for call
   logical_not,   // [value]
   negative,      // [value]
-  positive,      // [value]
   binary,        // [a, b], text: + - * / // % **
   logical_and,   // [a, b]
   logical_or,    // [a, b]

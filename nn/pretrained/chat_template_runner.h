@@ -139,7 +139,7 @@ class Runner {
   Value evaluate_compare(const Node& node, Scope& scope);
   Value evaluate_binary(const Node& node, Scope& scope);
   Arguments evaluate_arguments(const Node& node, Scope& scope);
-  Value repeated(const Value& value, int64_t times);
+  Value repeated(const std::string& part, int64_t times);
   Value attribute(const Value& object, const std::string& name);
   Value item(const Value& object, const Value& index);
   bool compared(const std::string& op, const Value& a, const Value& b);

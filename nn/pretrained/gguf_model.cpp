@@ -18,7 +18,7 @@ const WeightsFile::Entry* entry_of(const GgufFile& file, const std::string& name
 }
 
 // The keys of the architecture as an object of JSON: "llama.block_count" becomes "block_count".
-ConfigReader keys_of(const GgufFile& file, const std::string& architecture) {
+JsonReader keys_of(const GgufFile& file, const std::string& architecture) {
   nlohmann::json object = nlohmann::json::object();
   const std::string prefix = architecture + ".";
   for (const auto& [key, value] : file.values()) {
@@ -35,11 +35,12 @@ ConfigReader keys_of(const GgufFile& file, const std::string& architecture) {
     else
       object[name] = "array";  // not supported: finish() names it
   }
-  return {file.path(), object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)};
+  return JsonReader::parse("load_pretrained", file.path(),
+                           object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
 }
 
 // Reads the rotation. LLaMA 3 stores one factor per pair in the tensor "rope_freqs.weight".
-RotaryOptions rotary_options(const GgufFile& file, ConfigReader& c, int64_t d, int64_t length) {
+RotaryOptions rotary_options(const GgufFile& file, JsonReader& c, int64_t d, int64_t length) {
   RotaryOptions o{.dims = c.integer("rope.dimension_count", d),
                   .base = c.number("rope.freq_base", 10000)};
   const std::string type = c.text("rope.scaling.type", "none");
@@ -57,7 +58,7 @@ RotaryOptions rotary_options(const GgufFile& file, ConfigReader& c, int64_t d, i
     c.refuse(str("rope.scaling.type is ", in_quotes(type),
                  "; supported are \"none\", \"linear\", \"yarn\""));
   }
-  c.ignore({"rope.scaling.finetuned"});
+  c.ignore({"rope.scaling.finetuned", "rope.scaling.original_context_length"});
   const WeightsFile::Entry* factors = entry_of(file, "rope_freqs.weight");
   if (!factors) return o;
   if (factors->shape != Shape{o.dims / 2} || type != "none")
@@ -81,7 +82,7 @@ GgufModelConfig gguf_model_config(const GgufFile& file) {
   const WeightsFile::Entry* table = entry_of(file, "token_embd.weight");
   check(table != nullptr && table->shape.dim() == 2, "load_pretrained", one_line(file.path()),
         ": has no matrix token_embd.weight");
-  ConfigReader c = keys_of(file, m.model_type);
+  JsonReader c = keys_of(file, m.model_type);
   LanguageModel::Options& o = m.config.options;
   o.vocabulary = table->shape[0];
   o.n_layers = c.size("block_count", {}, 10'000);
@@ -106,7 +107,8 @@ GgufModelConfig gguf_model_config(const GgufFile& file) {
                         .bias = entry_of(file, "blk.0.ffn_up.bias") != nullptr,
                         .gated = true};
   m.config.max_length = c.integer("context_length", 0);
-  a.position = rotary(rotary_options(file, c, a.d_key, m.config.max_length));
+  m.rotary = rotary_options(file, c, a.d_key, m.config.max_length);
+  a.position = rotary(m.rotary);
   c.ignore({"vocab_size"});  // the table has the size
   c.finish();
   m.config.names = llama_names(o);

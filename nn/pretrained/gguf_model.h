@@ -2,8 +2,10 @@
 #pragma once
 
 #include "../files/gguf/gguf.h"
+#include "../positions/rotary.h"
 #include "../tokenizers/subword_tokenizer.h"
 #include "language_models.h"
+#include "pretrained.h"
 
 namespace stretto::nn::pretrained {
 
@@ -12,11 +14,16 @@ struct GgufModelConfig {
   std::string model_type;      ///< As in config.json: "llama", "qwen2", "qwen3".
   LanguageModelConfig config;  ///< Options, and the names of transformers.
   NameMap names;               ///< Names of the weights in this file.
+  RotaryOptions rotary;        ///< The rotation of queries and keys.
 };
 
 /// Reads all keys that determine the model. Throws Error for an architecture or a key that is not
 /// supported.
 GgufModelConfig gguf_model_config(const GgufFile& file);
+
+/// Returns the files that save_pretrained() writes.
+PretrainedFiles gguf_files(const GgufFile& file, const GgufModelConfig& model,
+                           const SubwordTokenizer& tokenizer);
 
 /// Returns the vocabulary of a file.
 GgufVocabulary gguf_vocabulary(const GgufFile& file);

@@ -13,20 +13,20 @@ namespace {
 
 // Returns the frequencies of RoPE for heads with d features. transformers 5 has them in
 // "rope_parameters", transformers 4 in "rope_theta", "rope_scaling" and `share_field`.
-RotaryOptions rotary_options(ConfigReader& c, int64_t d, const char* share_field, double share,
+RotaryOptions rotary_options(JsonReader& c, int64_t d, const char* share_field, double share,
                              double theta) {
   theta = c.number("rope_theta", theta);
   theta = c.number("rotary_emb_base", theta);
   share = c.number(share_field, share);
-  std::optional<ConfigReader> given = c.object("rope_parameters");
-  std::optional<ConfigReader> scaling = c.object("rope_scaling");
+  std::optional<JsonReader> given = c.object("rope_parameters");
+  std::optional<JsonReader> scaling = c.object("rope_scaling");
   if (!given) given = std::move(scaling);
   RotaryOptions o{.dims = 0, .base = theta};
   if (!given) {
     o.dims = int64_t(double(d) * share) / 2 * 2;
     return o;
   }
-  ConfigReader& r = *given;
+  JsonReader& r = *given;
   o.base = r.number("rope_theta", theta);
   o.dims = int64_t(double(d) * r.number("partial_rotary_factor", share)) / 2 * 2;
   const std::string type = r.text("rope_type", r.text("type", "default"));
@@ -64,7 +64,7 @@ RotaryOptions rotary_options(ConfigReader& c, int64_t d, const char* share_field
 
 // Returns the window of each layer: "layer_types" of transformers 5, or the rule of transformers 4
 // for layer i. 0: no window.
-std::vector<int64_t> windows(ConfigReader& c, int64_t n_layers,
+std::vector<int64_t> windows(JsonReader& c, int64_t n_layers,
                              const std::function<bool(int64_t)>& slides) {
   const int64_t window = c.integer("sliding_window", 0);
   const std::vector<std::string> types = c.texts("layer_types");
@@ -86,7 +86,7 @@ std::vector<int64_t> windows(ConfigReader& c, int64_t n_layers,
 }
 
 // Reads the fields that LLaMA and its descendants have in common.
-LanguageModelConfig llama_like(ConfigReader& c, double theta, bool bias,
+LanguageModelConfig llama_like(JsonReader& c, double theta, bool bias,
                                const char* activation = "hidden_act",
                                const char* default_activation = "silu") {
   LanguageModelConfig m;
@@ -113,7 +113,7 @@ LanguageModelConfig llama_like(ConfigReader& c, double theta, bool bias,
                         .activation = activation_of(c, c.text(activation, default_activation)),
                         .bias = c.flag("mlp_bias", false),
                         .gated = true};
-  m.max_length = c.integer("max_position_embeddings", 0);
+  m.max_length = c.integer("max_position_embeddings", c.integer("max_sequence_length", 0));
   a.position = rotary(rotary_options(c, a.d_key, "partial_rotary_factor", 1, theta));
   m.names = llama_names(o);
   c.ignore({"pretraining_tp", "is_llama_config", "transformers.js_config"});
@@ -121,7 +121,7 @@ LanguageModelConfig llama_like(ConfigReader& c, double theta, bool bias,
   return m;
 }
 
-LanguageModelConfig llama_config(ConfigReader& c) { return llama_like(c, 10000, false); }
+LanguageModelConfig llama_config(JsonReader& c) { return llama_like(c, 10000, false); }
 
 void set_windows(LanguageModel::Options& o, const std::vector<int64_t>& windows) {
   o.vary_layer = [windows](int64_t i, LayerOptions& layer) {
@@ -129,7 +129,7 @@ void set_windows(LanguageModel::Options& o, const std::vector<int64_t>& windows)
   };
 }
 
-LanguageModelConfig mistral_config(ConfigReader& c) {
+LanguageModelConfig mistral_config(JsonReader& c) {
   LanguageModelConfig m = llama_like(c, 10000, false);
   const bool sliding = c.has("sliding_window");
   set_windows(m.options, windows(c, m.options.n_layers, [=](int64_t) { return sliding; }));
@@ -137,7 +137,7 @@ LanguageModelConfig mistral_config(ConfigReader& c) {
 }
 
 // Qwen2 slides over the layers from max_window_layers on, if at all.
-LanguageModelConfig qwen_config(ConfigReader& c, bool is_qwen3) {
+LanguageModelConfig qwen_config(JsonReader& c, bool is_qwen3) {
   LanguageModelConfig m = llama_like(c, 10000, false);
   MultiHeadAttention::Options& a = m.options.layer.attention;
   if (is_qwen3) {
@@ -146,6 +146,7 @@ LanguageModelConfig qwen_config(ConfigReader& c, bool is_qwen3) {
     a.q_bias = a.k_bias = a.v_bias = true;
     a.out_bias = false;
   }
+  c.require("use_mrope", false);
   const bool sliding = c.flag("use_sliding_window", false);
   const int64_t first = c.integer("max_window_layers", 28);
   set_windows(m.options,
@@ -154,13 +155,14 @@ LanguageModelConfig qwen_config(ConfigReader& c, bool is_qwen3) {
 }
 
 // SmolLM3: some layers have no position ("no_rope_layers" has a 0).
-LanguageModelConfig smollm3_config(ConfigReader& c) {
+LanguageModelConfig smollm3_config(JsonReader& c) {
   LanguageModelConfig m = llama_like(c, 2'000'000, false);
   const int64_t n = m.options.n_layers;
   m.options.tied = c.flag("tie_word_embeddings", true);
   m.names = llama_names(m.options);
   const bool sliding = c.flag("use_sliding_window", false);
   const std::vector<int64_t> window = windows(c, n, [=](int64_t) { return sliding; });
+  c.ignore({"max_window_layers"});  // all layers have a window, or none
   const int64_t interval = c.size("no_rope_layer_interval", 4);
   std::vector<int64_t> rotated = c.integers("no_rope_layers");
   if (rotated.empty())
@@ -175,7 +177,7 @@ LanguageModelConfig smollm3_config(ConfigReader& c) {
 }
 
 // Gemma 2: sandwich norms, soft caps, and a window in every other layer, from the first one on.
-LanguageModelConfig gemma2_config(ConfigReader& c) {
+LanguageModelConfig gemma2_config(JsonReader& c) {
   LanguageModelConfig m = llama_like(c, 10000, false, "hidden_activation", "gelu_pytorch_tanh");
   LanguageModel::Options& o = m.options;
   o.tied = c.flag("tie_word_embeddings", true);
@@ -192,7 +194,7 @@ LanguageModelConfig gemma2_config(ConfigReader& c) {
 }
 
 // Reads the dropouts of a model whose configuration has one for embeddings and one for branches.
-void read_dropout(ConfigReader& c, LanguageModel::Options& o, const char* attention,
+void read_dropout(JsonReader& c, LanguageModel::Options& o, const char* attention,
                   const char* branches, const char* embeddings) {
   o.layer.attention.dropout = c.number(attention, 0);
   o.layer.dropout = c.number(branches, 0);
@@ -202,7 +204,7 @@ void read_dropout(ConfigReader& c, LanguageModel::Options& o, const char* attent
 }
 
 // Reads the sizes under the names of GPT-2.
-LanguageModelConfig gpt_like(ConfigReader& c) {
+LanguageModelConfig gpt_like(JsonReader& c) {
   LanguageModelConfig m;
   LanguageModel::Options& o = m.options;
   o.vocabulary = c.size("vocab_size");
@@ -221,19 +223,18 @@ LanguageModelConfig gpt_like(ConfigReader& c) {
   return m;
 }
 
-LanguageModelConfig gpt2_config(ConfigReader& c) {
+LanguageModelConfig gpt2_config(JsonReader& c) {
   LanguageModelConfig m = gpt_like(c);
   m.options.input.learned_length = m.max_length;
   m.options.tied = c.flag("tie_word_embeddings", true);
   if (!c.flag("scale_attn_weights", true)) m.options.layer.attention.scale = 1;
   c.require("scale_attn_by_inverse_layer_idx", false);
-  c.require("add_cross_attention", false);
   c.ignore({"reorder_and_upcast_attn"});  // another order of the same operations
   m.names = gpt2_names(m.options);
   return m;
 }
 
-LanguageModelConfig gptj_config(ConfigReader& c) {
+LanguageModelConfig gptj_config(JsonReader& c) {
   LanguageModelConfig m = gpt_like(c);
   LanguageModel::Options& o = m.options;
   o.layer.attention.bias = false;
@@ -248,7 +249,7 @@ LanguageModelConfig gptj_config(ConfigReader& c) {
   return m;
 }
 
-LanguageModelConfig gpt_neox_config(ConfigReader& c) {
+LanguageModelConfig gpt_neox_config(JsonReader& c) {
   LanguageModelConfig m;
   LanguageModel::Options& o = m.options;
   o.vocabulary = c.size("vocab_size");
@@ -263,7 +264,7 @@ LanguageModelConfig gpt_neox_config(ConfigReader& c) {
   o.layer.norm_eps = c.number("layer_norm_eps", 1e-5);
   if (c.flag("use_parallel_residual", true)) o.layer.residual = Residual::parallel;
   read_dropout(c, o, "attention_dropout", "hidden_dropout", nullptr);
-  c.ignore({"classifier_dropout", "is_decoder"});  // always causal
+  c.ignore({"classifier_dropout", "attention_probs_dropout_prob", "hidden_dropout_prob"});
   m.max_length = c.integer("max_position_embeddings", 2048);
   o.layer.attention.position = rotary(
       rotary_options(c, o.layer.d_model / o.layer.attention.n_heads, "rotary_pct", 0.25, 10000));
@@ -271,7 +272,7 @@ LanguageModelConfig gpt_neox_config(ConfigReader& c) {
   return m;
 }
 
-LanguageModelConfig bloom_config(ConfigReader& c) {
+LanguageModelConfig bloom_config(JsonReader& c) {
   LanguageModelConfig m;
   LanguageModel::Options& o = m.options;
   o.vocabulary = c.size("vocab_size");
@@ -289,19 +290,19 @@ LanguageModelConfig bloom_config(ConfigReader& c) {
   c.require("apply_residual_connection_post_layernorm", false);
   c.ignore({"pretraining_tp", "slow_but_exact", "offset_alibi", "seq_length", "skip_bias_add",
             "skip_bias_add_qkv", "masked_softmax_fusion", "bias_dropout_fusion",
-            "attention_softmax_in_fp32", "unk_token_id"});
+            "attention_softmax_in_fp32"});
   m.names = bloom_names(o);
   return m;
 }
 
-using Make = std::function<LanguageModelConfig(ConfigReader&)>;
+using Make = std::function<LanguageModelConfig(JsonReader&)>;
 
 const std::vector<std::pair<std::string, Make>>& makers() {
   static const std::vector<std::pair<std::string, Make>> all{
       {"llama", llama_config},
       {"mistral", mistral_config},
-      {"qwen2", [](ConfigReader& c) { return qwen_config(c, false); }},
-      {"qwen3", [](ConfigReader& c) { return qwen_config(c, true); }},
+      {"qwen2", [](JsonReader& c) { return qwen_config(c, false); }},
+      {"qwen3", [](JsonReader& c) { return qwen_config(c, true); }},
       {"smollm3", smollm3_config},
       {"gemma2", gemma2_config},
       {"gpt2", gpt2_config},
@@ -319,17 +320,19 @@ std::vector<std::string> language_model_types() {
   return names;
 }
 
-LanguageModelConfig language_model_config(const std::string& model_type, ConfigReader& config) {
+LanguageModelConfig language_model_config(const std::string& model_type, JsonReader& config) {
+  config.ignore({"is_decoder"});  // always causal
   for (const auto& [name, make] : makers())
     if (name == model_type) return make(config);
   config.refuse(str("model type ", in_quotes(model_type), " is not a language model"));
 }
 
-Activation activation_of(const ConfigReader& config, const std::string& name) {
+Activation activation_of(const JsonReader& config, const std::string& name) {
   static const std::vector<std::pair<std::string, Activation>> all{
-      {"relu", Activation::relu},          {"gelu", Activation::gelu},
-      {"gelu_new", Activation::gelu_tanh}, {"gelu_pytorch_tanh", Activation::gelu_tanh},
-      {"silu", Activation::silu},          {"swish", Activation::silu}};
+      {"relu", Activation::relu},           {"gelu", Activation::gelu},
+      {"gelu_new", Activation::gelu_tanh},  {"gelu_pytorch_tanh", Activation::gelu_tanh},
+      {"silu", Activation::silu},           {"swish", Activation::silu},
+      {"gelu_fast", Activation::gelu_tanh}, {"gelu_python", Activation::gelu}};
   std::string names;
   for (const auto& [known, activation] : all) {
     if (known == name) return activation;
@@ -338,8 +341,12 @@ Activation activation_of(const ConfigReader& config, const std::string& name) {
   config.refuse(str("activation ", in_quotes(name), " is not supported; supported are ", names));
 }
 
-void ignore_general_fields(ConfigReader& config) {
+void ignore_general_fields(JsonReader& config) {
+  // Names, tokens and training.
   config.ignore({"_name_or_path",
+                 "_model_name_or_path",
+                 "name_or_path",
+                 "_commit_hash",
                  "architectures",
                  "model_type",
                  "transformers_version",
@@ -348,9 +355,12 @@ void ignore_general_fields(ConfigReader& config) {
                  "use_cache",
                  "id2label",
                  "label2id",
+                 "num_labels",
+                 "_num_labels",
                  "return_dict",
                  "output_attentions",
                  "output_hidden_states",
+                 "output_past",
                  "problem_type",
                  "initializer_range",
                  "chunk_size_feed_forward",
@@ -360,16 +370,51 @@ void ignore_general_fields(ConfigReader& config) {
                  "bos_token_id",
                  "eos_token_id",
                  "pad_token_id",
+                 "unk_token_id",
                  "sep_token_id",
                  "cls_token_id",
+                 "mask_token_id",
                  "decoder_start_token_id",
                  "_attn_implementation",
                  "_attn_implementation_autoset",
                  "torchscript",
                  "finetuning_task",
                  "prefix",
-                 "name_or_path",
-                 "_commit_hash"});
+                 "use_bfloat16",
+                 "tf_legacy_loss",
+                 "sentence_transformers",
+                 "sbert_ce_default_activation_function",
+                 "unsloth_fixed",
+                 "unsloth_version"});
+  // Generation: transformers 4 had these fields in every configuration.
+  config.ignore({"do_sample",
+                 "temperature",
+                 "top_k",
+                 "top_p",
+                 "typical_p",
+                 "max_length",
+                 "min_length",
+                 "num_beams",
+                 "num_beam_groups",
+                 "num_return_sequences",
+                 "diversity_penalty",
+                 "repetition_penalty",
+                 "length_penalty",
+                 "early_stopping",
+                 "no_repeat_ngram_size",
+                 "encoder_no_repeat_ngram_size",
+                 "bad_words_ids",
+                 "forced_bos_token_id",
+                 "forced_eos_token_id",
+                 "suppress_tokens",
+                 "begin_suppress_tokens",
+                 "exponential_decay_length_penalty",
+                 "output_scores",
+                 "return_dict_in_generate",
+                 "remove_invalid_values"});
+  for (const char* name : {"add_cross_attention", "tie_encoder_decoder"})
+    config.require(name, false);
+  if (const auto heads = config.object("pruned_heads")) heads->finish();
 }
 
 }  // namespace stretto::nn::pretrained

@@ -1,11 +1,13 @@
 // Decoder-only models by the fields of their config.json; for nn/pretrained/pretrained.cpp.
 #pragma once
 
+#include "../files/json_reader.h"
 #include "../files/name_map.h"
 #include "../models/language_model.h"
-#include "config_reader.h"
 
 namespace stretto::nn::pretrained {
+
+using files::JsonReader;
 
 /// What a config.json determines of a decoder-only model.
 struct LanguageModelConfig {
@@ -18,11 +20,11 @@ struct LanguageModelConfig {
 std::vector<std::string> language_model_types();
 /// Reads all fields that determine the model. Throws for a type that is not in
 /// language_model_types() and for values that are not supported.
-LanguageModelConfig language_model_config(const std::string& model_type, ConfigReader& config);
+LanguageModelConfig language_model_config(const std::string& model_type, JsonReader& config);
 
 /// Returns an activation by its name in transformers, "gelu_new".
-Activation activation_of(const ConfigReader& config, const std::string& name);
+Activation activation_of(const JsonReader& config, const std::string& name);
 /// Declares the fields of all models that do not affect results.
-void ignore_general_fields(ConfigReader& config);
+void ignore_general_fields(JsonReader& config);
 
 }  // namespace stretto::nn::pretrained

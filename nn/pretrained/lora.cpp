@@ -11,9 +11,12 @@
 #include "autograd/tape.h"
 #include "core/atomic_file.h"
 #include "core/one_line.h"
+#include "nn/files/json_reader.h"
 #include "nn/files/safetensors.h"
 #include "nn/linear.h"
-#include "nn/pretrained/config_reader.h"
+#include "nn/models/bert.h"
+#include "nn/models/language_model.h"
+#include "nn/models/sequence_to_sequence.h"
 #include "ops/elementwise.h"
 #include "ops/matmul.h"
 
@@ -46,14 +49,24 @@ bool is_target(const std::string& name, const std::string& target) {
   return name == target || name.ends_with("." + target);
 }
 
-// Returns the name in the file of the layer with this weight: "model.layers.0.self_attn.q_proj".
-std::string name_in_file(const NameMap& names, const NamedLinear& layer) {
-  const std::vector<NamedTensor> saved =
-      names.backwards({{layer.name + ".weight", layer.linear->weight.detach()}});
+// Returns the name in the file of a layer, "model.layers.0.self_attn.q_proj"; empty if its weight is
+// not one tensor of the file. PEFT's name has no prefix for models without a head.
+std::string name_in_file(const NameMap& names, const Module& model, const std::string& layer) {
+  std::string name = names.source(layer + ".weight").value_or("");
   const std::string ending = ".weight";
-  check(saved.size() == 1 && saved[0].name.ends_with(ending), "save_lora", layer.name,
-        ": its weight is not one tensor of the file");
-  return saved[0].name.substr(0, saved[0].name.size() - ending.size());
+  name.resize(name.ends_with(ending) ? name.size() - ending.size() : 0);
+  if (!dynamic_cast<const Bert*>(&model)) return name;
+  for (const std::string prefix : {"bert.", "deberta."})
+    if (name.starts_with(prefix)) return name.substr(prefix.size());
+  return name;
+}
+
+// PEFT's name of the model's purpose, which selects its class.
+nlohmann::ordered_json task_of(const Module& model) {
+  if (dynamic_cast<const LanguageModel*>(&model)) return "CAUSAL_LM";
+  if (dynamic_cast<const SequenceToSequence*>(&model)) return "SEQ_2_SEQ_LM";
+  if (dynamic_cast<const Bert*>(&model)) return "FEATURE_EXTRACTION";
+  return nullptr;
 }
 
 // Returns the adapters of the model by the names of their layers in the file.
@@ -66,10 +79,32 @@ std::vector<std::pair<std::string, const LoraAdapter*>> adapters_in_file(const M
     const LoraAdapterOptions& first = all.empty() ? lora->options : all[0].second->options;
     check(lora->options.rank == first.rank && lora->options.scale == first.scale, "save_lora",
           layer.name, ": all adapters must have the same rank and scale");
-    all.emplace_back(name_in_file(names, layer), lora);
+    all.emplace_back(name_in_file(names, model, layer.name), lora);
+    check(!all.back().first.empty(), "save_lora", layer.name,
+          ": its weight is not one tensor of the file");
   }
   check(!all.empty(), "save_lora", "the model has no adapters; see add_lora()");
   return all;
+}
+
+// Returns PEFT's names of the layers with adapters: the last part of each name, or the whole names
+// if other layers have the same last part.
+std::set<std::string> target_modules(const Module& model, const NameMap& names) {
+  std::set<std::string> all, last_parts, others;
+  for (const NamedLinear& layer : linears_of(model)) {
+    const std::string name = name_in_file(names, model, layer.name);
+    const std::string last = name.substr(name.rfind('.') + 1);
+    if (layer.linear->lora()) {
+      all.insert(name);
+      last_parts.insert(last);
+    } else {
+      others.insert(last);
+    }
+  }
+  const bool is_unique =
+      std::none_of(last_parts.begin(), last_parts.end(),
+                   [&](const std::string& last) { return others.contains(last); });
+  return is_unique ? last_parts : all;
 }
 
 std::string in_folder(const std::string& folder, const char* file) {
@@ -97,7 +132,7 @@ std::map<std::string, Adapter> read_adapters(const std::string& path) {
 
 // Reads adapter_config.json. `rank` is 0 if the ranks of the tensors decide.
 LoraAdapter::Options read_config(const std::string& path) {
-  pretrained::ConfigReader c = pretrained::ConfigReader::of_file(path);
+  files::JsonReader c = files::JsonReader::of_file("load_lora", path);
   c.require("peft_type", "LORA");
   c.require("bias", "none");
   for (const char* name : {"use_dora", "use_qalora", "lora_bias"}) c.require(name, false);
@@ -106,10 +141,36 @@ LoraAdapter::Options read_config(const std::string& path) {
   LoraAdapter::Options o{.rank = c.size("r"), .dropout = c.number("lora_dropout", 0)};
   const double alpha = c.number("lora_alpha", 8);
   o.scale = alpha / (c.flag("use_rslora", false) ? std::sqrt(double(o.rank)) : double(o.rank));
-  c.ignore({"auto_mapping", "base_model_name_or_path", "ensure_weight_tying", "exclude_modules",
-            "fan_in_fan_out", "inference_mode", "init_lora_weights", "layers_pattern",
-            "layers_to_transform", "loftq_config", "megatron_core", "peft_version",
-            "qalora_group_size", "revision", "target_modules", "task_type"});
+  // PEFT changes the model's weights when it loads an adapter with another initialization.
+  if (c.is_text("init_lora_weights")) {
+    const std::string start = c.text("init_lora_weights");
+    if (start != "gaussian" && start != "eva" && start != "orthogonal")
+      c.refuse(str("\"init_lora_weights\" is ", in_quotes(start),
+                   "; supported are true, false, \"gaussian\", \"eva\", \"orthogonal\""));
+  }
+  for (const char* name : {"modules_to_save", "target_parameters"})
+    if (!c.texts(name).empty()) c.refuse(str(in_quotes(name), " is not supported"));
+  c.ignore({"auto_mapping",
+            "base_model_name_or_path",
+            "corda_config",
+            "ensure_weight_tying",
+            "eva_config",
+            "exclude_modules",
+            "fan_in_fan_out",
+            "inference_mode",
+            "init_lora_weights",
+            "layers_pattern",
+            "layers_to_transform",
+            "loftq_config",
+            "lora_ga_config",
+            "megatron_config",
+            "megatron_core",
+            "merge_weights",
+            "peft_version",
+            "qalora_group_size",
+            "revision",
+            "target_modules",
+            "task_type"});
   c.finish();
   return o;
 }
@@ -177,28 +238,23 @@ std::vector<NamedTensor> peft_tensors(const Module& model, const NameMap& names)
 void save_lora(const std::string& folder, const Module& model, const NameMap& names,
                const std::string& base_model) {
   const std::vector<NamedTensor> tensors = peft_tensors(model, names);
-  const auto adapters = adapters_in_file(model, names);
-  const LoraAdapterOptions& options = adapters[0].second->options;
-  std::set<std::string> targets;
-  for (const auto& adapter : adapters)
-    targets.insert(adapter.first.substr(adapter.first.rfind('.') + 1));
-  const nlohmann::ordered_json config{
-      {"peft_type", "LORA"},
-      {"task_type", "CAUSAL_LM"},
-      {"base_model_name_or_path", base_model},
-      {"r", options.rank},
-      {"lora_alpha", options.scale * double(options.rank)},
-      {"lora_dropout", options.dropout},
-      {"target_modules", std::vector<std::string>(targets.begin(), targets.end())},
-      {"bias", "none"},
-      {"fan_in_fan_out", false},
-      {"inference_mode", true}};
+  const LoraAdapterOptions options = adapters_in_file(model, names)[0].second->options;
+  const double alpha = options.scale * double(options.rank);
+  nlohmann::ordered_json config{{"peft_type", "LORA"},
+                                {"task_type", task_of(model)},
+                                {"base_model_name_or_path", base_model},
+                                {"r", options.rank},
+                                {"lora_alpha", alpha},
+                                {"lora_dropout", options.dropout},
+                                {"target_modules", target_modules(model, names)},
+                                {"bias", "none"},
+                                {"fan_in_fan_out", false},
+                                {"inference_mode", true}};
+  if (alpha == std::round(alpha)) config["lora_alpha"] = int64_t(alpha);
   std::filesystem::create_directories(folder);
   save_safetensors(in_folder(folder, "adapter_model.safetensors"), tensors, {{"format", "pt"}});
   const std::string text = config.dump(2) + "\n";
-  AtomicFile file(in_folder(folder, "adapter_config.json"));
-  file.write(text.data(), int64_t(text.size()));
-  file.commit();
+  write_atomically(in_folder(folder, "adapter_config.json"), text);
 }
 
 std::vector<std::string> load_lora(const std::string& folder, Module& model, const NameMap& names) {

@@ -9,7 +9,7 @@
 
 namespace stretto::nn::pretrained {
 
-ModelConfig<SequenceToSequence> t5_config(ConfigReader& c) {
+ModelConfig<SequenceToSequence> t5_config(JsonReader& c) {
   const std::string network = c.text("feed_forward_proj", "relu");
   const bool gated = network.starts_with("gated-");
   const std::string activation =
@@ -37,8 +37,8 @@ ModelConfig<SequenceToSequence> t5_config(ConfigReader& c) {
     c.refuse("\"scale_decoder_outputs\" is true without \"tie_word_embeddings\"");
   c.require("is_encoder_decoder", true);
   c.require("is_decoder", false);
-  c.ignore({"is_gated_act", "dense_act_fn", "initializer_factor", "classifier_dropout",
-            "n_positions", "output_past"});
+  c.ignore(
+      {"is_gated_act", "dense_act_fn", "initializer_factor", "classifier_dropout", "n_positions"});
   m.names = t5_names(o);
   return m;
 }
@@ -46,7 +46,7 @@ ModelConfig<SequenceToSequence> t5_config(ConfigReader& c) {
 namespace {
 
 // Reads the fields that BERT and DeBERTa have in common.
-void read_bert_like(ConfigReader& c, ModelConfig<Bert>& m, int64_t token_types, double norm_eps) {
+void read_bert_like(JsonReader& c, ModelConfig<Bert>& m, int64_t token_types, double norm_eps) {
   Bert::Options& o = m.options;
   m.max_length = o.max_length = c.size("max_position_embeddings", 512);
   o.token_types = c.integer("type_vocab_size", token_types);
@@ -67,7 +67,7 @@ void read_bert_like(ConfigReader& c, ModelConfig<Bert>& m, int64_t token_types, 
 }
 
 // Returns the entries of a list, or of a text such as "p2c|c2p".
-std::vector<std::string> alternatives(ConfigReader& c, const std::string& name) {
+std::vector<std::string> alternatives(JsonReader& c, const std::string& name) {
   if (c.has(name) && !c.is_text(name)) return c.texts(name);
   std::vector<std::string> all;
   std::string word;
@@ -82,7 +82,7 @@ std::vector<std::string> alternatives(ConfigReader& c, const std::string& name) 
   return all;
 }
 
-Disentangled::Options disentangled_options(ConfigReader& c, int64_t max_length, double dropout) {
+Disentangled::Options disentangled_options(JsonReader& c, int64_t max_length, double dropout) {
   if (!c.flag("relative_attention", false))
     c.refuse("\"relative_attention\" is false; supported is true");
   Disentangled::Options p{.content_to_position = false,
@@ -111,19 +111,18 @@ Disentangled::Options disentangled_options(ConfigReader& c, int64_t max_length, 
 
 }  // namespace
 
-ModelConfig<Bert> bert_config(ConfigReader& c) {
+ModelConfig<Bert> bert_config(JsonReader& c) {
   ModelConfig<Bert> m{bert_base(c.size("vocab_size")), bert_names()};
   read_bert_like(c, m, 2, 1e-12);
   c.require("position_embedding_type", "absolute");
   c.require("is_decoder", false);
-  c.require("add_cross_attention", false);
   c.require("is_encoder_decoder", false);
   c.ignore({"classifier_dropout", "pooler_fc_size", "pooler_num_attention_heads",
             "pooler_num_fc_layers", "pooler_size_per_head", "pooler_type", "directionality"});
   return m;
 }
 
-ModelConfig<Bert> deberta_config(ConfigReader& c) {
+ModelConfig<Bert> deberta_config(JsonReader& c) {
   ModelConfig<Bert> m{deberta_v3_base(c.size("vocab_size"))};
   Bert::Options& o = m.options;
   read_bert_like(c, m, 0, 1e-7);
@@ -159,7 +158,7 @@ ModelConfig<Bert> deberta_config(ConfigReader& c) {
 namespace {
 
 // Returns for each cluster whether input and output share a projection.
-std::vector<bool> tied_projections(ConfigReader& c, size_t n_clusters) {
+std::vector<bool> tied_projections(JsonReader& c, size_t n_clusters) {
   std::vector<bool> tied(n_clusters, c.flag("proj_share_all_but_first", true));
   tied[0] = false;
   if (!c.has("tie_projs")) return tied;
@@ -171,7 +170,7 @@ std::vector<bool> tied_projections(ConfigReader& c, size_t n_clusters) {
   return given;
 }
 
-void read_clusters(ConfigReader& c, TransformerXL::Options& o) {
+void read_clusters(JsonReader& c, TransformerXL::Options& o) {
   o.d_embedding = c.size("d_embed", o.layer.d_model);
   o.div = c.size("div_val", 1);
   o.cutoffs = c.integers("cutoffs");
@@ -192,7 +191,7 @@ void read_clusters(ConfigReader& c, TransformerXL::Options& o) {
   o.tied_projections = tied_projections(c, o.cutoffs.size() + 1);
 }
 
-void read_lengths(ConfigReader& c, TransformerXL::Lengths& l) {
+void read_lengths(JsonReader& c, TransformerXL::Lengths& l) {
   const auto length = [&](const char* name, int64_t fallback) {
     const int64_t value = c.integer(name, fallback);
     if (value > 1 << 24) c.refuse(str('"', name, "\" is ", value, "; expected at most ", 1 << 24));
@@ -208,7 +207,7 @@ void read_lengths(ConfigReader& c, TransformerXL::Lengths& l) {
 
 }  // namespace
 
-ModelConfig<TransformerXL> transformer_xl_config(ConfigReader& c) {
+ModelConfig<TransformerXL> transformer_xl_config(JsonReader& c) {
   const char* size_name = c.has("vocab_size") ? "vocab_size" : "n_token";
   ModelConfig<TransformerXL> m{transformer_xl(c.size(size_name))};
   TransformerXL::Options& o = m.options;

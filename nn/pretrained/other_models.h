@@ -2,13 +2,15 @@
 // nn/pretrained/pretrained.cpp.
 #pragma once
 
+#include "../files/json_reader.h"
 #include "../files/name_map.h"
 #include "../models/bert.h"
 #include "../models/sequence_to_sequence.h"
 #include "../models/transformer_xl.h"
-#include "config_reader.h"
 
 namespace stretto::nn::pretrained {
+
+using files::JsonReader;
 
 /// What a config.json determines of a model M.
 template <class M>
@@ -19,14 +21,14 @@ struct ModelConfig {
 };
 
 /// Reads all fields that determine a T5, version 1.0 or 1.1.
-ModelConfig<SequenceToSequence> t5_config(ConfigReader& config);
+ModelConfig<SequenceToSequence> t5_config(JsonReader& config);
 /// Reads all fields that determine a BERT.
-ModelConfig<Bert> bert_config(ConfigReader& config);
+ModelConfig<Bert> bert_config(JsonReader& config);
 /// Reads all fields that determine a DeBERTa of version 2 or 3. Token vectors of another width
 /// than the layers are an error.
-ModelConfig<Bert> deberta_config(ConfigReader& config);
+ModelConfig<Bert> deberta_config(JsonReader& config);
 /// Reads all fields that determine a Transformer-XL of transformers 4. Its memory starts as zeros,
 /// as there.
-ModelConfig<TransformerXL> transformer_xl_config(ConfigReader& config);
+ModelConfig<TransformerXL> transformer_xl_config(JsonReader& config);
 
 }  // namespace stretto::nn::pretrained

@@ -5,11 +5,13 @@
 #include <functional>
 #include <map>
 
+#include "core/input_file.h"
 #include "core/one_line.h"
 #include "nn/files/gguf/gguf.h"
 #include "nn/files/open_weights.h"
 #include "nn/files/weights.h"
 #include "nn/init.h"
+#include "nn/pretrained/generation_config.h"
 #include "nn/pretrained/gguf_model.h"
 #include "nn/pretrained/language_models.h"
 #include "nn/pretrained/music_transformer.h"
@@ -60,27 +62,24 @@ bool has_tokenizer(const std::string& folder) {
 void read_tokenizer(const std::string& folder, Pretrained& p) {
   if (has_tokenizer(folder)) p.tokenizer = SubwordTokenizer::load(folder);
   if (std::filesystem::exists(folder + "/chat_template.jinja")) {
-    p.chat_template = read_text(folder + "/chat_template.jinja");
+    p.chat_template = read_text("load_pretrained", folder + "/chat_template.jinja");
   } else if (const std::string path = folder + "/tokenizer_config.json";
              std::filesystem::exists(path)) {
-    ConfigReader c = ConfigReader::of_file(path);
-    if (c.is_text("chat_template")) p.chat_template = c.text("chat_template");
+    JsonReader c = JsonReader::of_file("load_pretrained", path);
+    if (c.is_text("chat_template")) {
+      p.chat_template = c.text("chat_template");
+    } else {
+      for (JsonReader& named : c.objects("chat_template"))
+        if (named.text("name") == "default") p.chat_template = named.text("template");
+    }
   }
 }
 
 // Reads the defaults of generation; the file may be absent.
 void read_generation(const std::string& folder, Pretrained& p) {
-  const std::string path = folder + "/generation_config.json";
-  if (!std::filesystem::exists(path)) return;
-  ConfigReader c = ConfigReader::of_file(path);
-  SamplingOptions& s = p.generation.sampling;
-  s.temperature = c.flag("do_sample", false) ? c.number("temperature", 1) : 0;
-  s.top_k = c.integer("top_k", 50);
-  s.top_p = c.number("top_p", 1);
-  s.min_p = c.number("min_p", 0);
-  s.repetition_penalty = c.number("repetition_penalty", 1);
-  if (const std::vector<int64_t> ends = c.integers("eos_token_id"); !ends.empty())
-    p.generation.end_tokens = ends;
+  if (const std::string path = folder + "/generation_config.json"; std::filesystem::exists(path))
+    p.files.generation_config = read_text("load_pretrained", path);
+  p.generation = generation_options(folder, p.files.config, p.files.generation_config);
 }
 
 // The class of a model and the number of its tokens.
@@ -146,12 +145,13 @@ Pretrained from_gguf(const GgufFile& file, const PretrainedOptions& options) {
                .max_length = m.config.max_length,
                .generation = {.sampling = {.temperature = 0}}};
   if (const auto end = p.tokenizer->eos()) p.generation.end_tokens = {*end};
+  p.files = gguf_files(file, m, *p.tokenizer);
   return p;
 }
 
 // A folder that is being loaded.
 struct Folder {
-  ConfigReader config;
+  JsonReader config;
   const WeightsFile& file;
   const PretrainedOptions& options;
 };
@@ -193,12 +193,11 @@ std::map<std::string, LoadType> loaders() {
 
 Pretrained from_folder(const std::string& path, const WeightsFile& file,
                        const PretrainedOptions& options) {
-  Folder folder{ConfigReader::of_file(path + "/config.json"), file, options};
-  ConfigReader& config = folder.config;
-  Pretrained p{.model_type = config.text("model_type", ""),
-               .generation = {.sampling = {.temperature = 0}}};
+  const std::string text = read_text("load_pretrained", path + "/config.json");
+  Folder folder{JsonReader::parse("load_pretrained", path + "/config.json", text), file, options};
+  JsonReader& config = folder.config;
+  Pretrained p{.model_type = config.text("model_type", ""), .files = {.config = text}};
   ignore_general_fields(config);
-  p.generation.end_tokens = config.integers("eos_token_id");
   const std::map<std::string, LoadType> all = loaders();
   const auto load = all.find(p.model_type);
   if (load == all.end())

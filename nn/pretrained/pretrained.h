@@ -3,6 +3,7 @@
 //     const nn::Pretrained p = nn::load_pretrained("SmolLM2-135M-Instruct.Q4_1.gguf");
 //     nn::LanguageModel& model = p.language_model();
 //     const std::vector<int32_t> ids = p.tokenizer->encode("Gravity is");
+//     nn::save_pretrained("smollm2", p);  // a folder that transformers opens
 #pragma once
 
 #include <memory>
@@ -27,6 +28,14 @@ struct PretrainedOptions {
   Device device = default_device();  ///< Device of the model.
 };
 
+/// The files of a published model that save_pretrained() writes again.
+struct PretrainedFiles {
+  std::string config = {};             ///< config.json; for a GGUF file, its metadata in this form.
+  std::string generation_config = {};  ///< generation_config.json; empty: none.
+  /// What config.json cannot express of a GGUF file; empty: nothing. Such a model is not saved.
+  std::string obstacle = {};
+};
+
 /// A published model with everything that its folder says about its use.
 struct Pretrained {
   /// Architecture, as in config.json: "llama", "gpt2", "bert", …; or "gwinndr-music-transformer".
@@ -42,6 +51,7 @@ struct Pretrained {
   /// Options of generation: those of generation_config.json, and the tokens that end an answer.
   /// Without that file, and in a GGUF file, always the most probable token (temperature 0).
   GenerationOptions generation = {};
+  PretrainedFiles files = {};  ///< For save_pretrained().
 
   /// Parses chat_template, with the special tokens of the tokenizer. Throws Error if there is no
   /// template or no tokenizer.
@@ -69,6 +79,19 @@ struct Pretrained {
 /// Nothing of the folder is executed. Weights are converted to the dtype one by one while they are
 /// read. A tokenizer with more tokens than the model's embedding is an error.
 Pretrained load_pretrained(const std::string& path, const PretrainedOptions& options = {});
+
+/// Saves a model as a folder that load_pretrained() and transformers open: config.json,
+/// model.safetensors (in the dtype of the model), the files of the tokenizer, chat_template.jinja and
+/// generation_config.json. The weights, the tokenizer, the template and the options of generation are
+/// those of `pretrained`; other fields of the files are as they were read. Weights that loading drops,
+/// such as the heads of BERT, are not saved. The metadata and the tokenizer of a GGUF file are written
+/// in the form of transformers.
+///
+/// In an existing folder, files of the same names are replaced, and others remain; a file of another
+/// tokenizer that would be read with the model is an error. Throws Error before `folder` is changed
+/// if the model has adapters (merge_lora(), save_lora()), if config.json cannot express a GGUF file,
+/// or if writing fails.
+void save_pretrained(const std::string& folder, const Pretrained& pretrained);
 
 /// Returns the model types that load_pretrained() supports in config.json.
 std::vector<std::string> pretrained_model_types();

@@ -8,7 +8,7 @@
 #include "autograd/tape.h"
 #include "core/one_line.h"
 #include "nn/data/crops.h"
-#include "nn/pretrained/config_reader.h"
+#include "nn/files/json_reader.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
 #include "ops/indexing.h"
@@ -16,7 +16,7 @@
 
 namespace stretto::nn {
 
-using pretrained::ConfigReader;
+using files::JsonReader;
 
 namespace {
 
@@ -26,7 +26,7 @@ std::string in_folder(const std::string& folder, const std::string& file) {
 
 // Reads the kind of pooling; exactly one of the modes is set.
 Pooling read_pooling(const std::string& path) {
-  ConfigReader c = ConfigReader::of_file(path);
+  JsonReader c = JsonReader::of_file("SentenceEncoder", path);
   const std::string mode = c.text("pooling_mode", "");  // newer files
   const bool mean = c.flag("pooling_mode_mean_tokens", false) || mode == "mean";
   const bool cls = c.flag("pooling_mode_cls_token", false) || mode == "cls";
@@ -49,13 +49,13 @@ SentenceEncoder SentenceEncoder::load(const std::string& path, const PretrainedO
   encoder.max_length_ = encoder.model_.bert().options.max_length;
   if (const std::string config = in_folder(path, "sentence_bert_config.json");
       std::filesystem::exists(config)) {
-    ConfigReader c = ConfigReader::of_file(config);
+    JsonReader c = JsonReader::of_file("SentenceEncoder", config);
     encoder.max_length_ =
         std::min(encoder.max_length_, c.size("max_seq_length", encoder.max_length_));
   }
   const std::string modules = in_folder(path, "modules.json");
   if (!std::filesystem::exists(modules)) return encoder;
-  for (ConfigReader& module : ConfigReader::list_of_file(modules)) {
+  for (JsonReader& module : JsonReader::list_of_file("SentenceEncoder", modules)) {
     const std::string type = module.text("type"), name = type.substr(type.rfind('.') + 1);
     const std::string folder = module.text("path", "");
     check(folder.find("..") == std::string::npos && !folder.starts_with('/'), op, one_line(modules),

@@ -57,7 +57,8 @@ void set_components(Definition& d) {
     const char* scheme = !spec.add_dummy_prefix      ? "never"
                          : spec.prefix_at_start_only ? "first"
                                                      : "always";
-    d.pre_tokenizer = parse_json("{\"type\":\"Metaspace\",\"replacement\":\"" + mark +
+    d.pre_tokenizer = parse_json(op,
+                                 "{\"type\":\"Metaspace\",\"replacement\":\"" + mark +
                                      "\",\"prepend_scheme\":\"" + scheme +
                                      "\",\"split\":" + text_of(spec.unigram) + "}",
                                  d.name);
@@ -65,7 +66,7 @@ void set_components(Definition& d) {
   std::string list;
   for (const std::string& part : parts) list += (list.empty() ? "" : ",") + part;
   if (!list.empty())
-    d.normalizer = parse_json("{\"type\":\"Sequence\",\"normalizers\":[" + list + "]}", d.name);
+    d.normalizer = parse_json(op, "{\"type\":\"Sequence\",\"normalizers\":[" + list + "]}", d.name);
   for (size_t id = 0; id < spec.types.size(); ++id) {
     if (spec.types[id] != PieceType::user_defined) continue;
     AddedToken token;
@@ -112,12 +113,14 @@ Definition converted(Definition d) {
   if (d.sentencepiece->unigram) {
     const auto& types = d.sentencepiece->types;
     const auto unk = std::find(types.begin(), types.end(), PieceType::unknown) - types.begin();
-    d.model = parse_json("{\"type\":\"Unigram\",\"unk_id\":" + std::to_string(unk) +
+    d.model = parse_json(op,
+                         "{\"type\":\"Unigram\",\"unk_id\":" + std::to_string(unk) +
                              ",\"byte_fallback\":" + fallback + "}",
                          d.name);
   } else {
     d.merges = merges_of(d);
     d.model = parse_json(
+        op,
         "{\"type\":\"BPE\",\"dropout\":null,\"unk_token\":" + quoted_json(d.special.unk) +
             ",\"continuing_subword_prefix\":null,\"end_of_word_suffix\":null,\"fuse_unk\":true,"
             "\"byte_fallback\":" +
@@ -126,12 +129,6 @@ Definition converted(Definition d) {
   }
   d.sentencepiece.reset();
   return d;
-}
-
-void write(const std::string& path, const std::string& text) {
-  AtomicFile file(path);
-  file.write(text.data(), int64_t(text.size()));
-  file.commit();
 }
 
 }  // namespace
@@ -170,13 +167,16 @@ std::string Compiled::config_json() const {
 }  // namespace tokenizers
 
 void SubwordTokenizer::save(const std::string& path) const {
-  const std::string json = data_->tokenizer_json();
-  if (path.ends_with(".json")) return tokenizers::write(path, json);
+  if (path.ends_with(".json")) return write_atomically(path, data_->tokenizer_json());
+  std::map<std::string, std::string> files = data_->definition.files;
+  if (files.empty())
+    files = {{"tokenizer.json", data_->tokenizer_json()},
+             {"tokenizer_config.json", data_->config_json()}};
   std::error_code error;
   std::filesystem::create_directories(path, error);
   check(!error, tokenizers::op, path, ": cannot create the directory: ", error.message());
-  tokenizers::write(path + "/tokenizer.json", json);
-  tokenizers::write(path + "/tokenizer_config.json", data_->config_json());
+  for (const auto& [name, content] : files)
+    write_atomically((std::filesystem::path(path) / name).string(), content);
 }
 
 }  // namespace stretto::nn

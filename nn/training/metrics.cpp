@@ -93,18 +93,12 @@ std::string read_all(const std::string& path) {
   return text;
 }
 
-void replace(const std::string& path, const std::string& text) {
-  AtomicFile file(path);
-  file.write(text.data(), int64_t(text.size()));
-  file.commit();
-}
-
 // Replaces a regular file and returns true; false if there is none. Follows a symbolic link, as
 // opening a file does.
 bool replace_old(const std::string& path, const std::string& text) {
   std::error_code none;
   if (!std::filesystem::is_regular_file(path, none)) return false;
-  replace(path, text);
+  write_atomically(path, text);
   return true;
 }
 
@@ -128,7 +122,7 @@ MetricsCsv MetricsCsv::resume(const std::string& path, std::vector<std::string> 
   std::error_code ignored;
   if (!std::filesystem::exists(path, ignored)) return MetricsCsv(path, std::move(columns));
   const std::string kept = kept_rows(path, read_all(path), header, columns.size(), step);
-  replace(path, kept);
+  write_atomically(path, kept);
   return MetricsCsv(path, std::move(columns), "abe");
 }
 

@@ -20,7 +20,7 @@ void require(bool good, const char* what) {
 }
 
 // Reads a configuration as load_pretrained() does; returns its number of layers.
-int64_t layers_of(ConfigReader& c) {
+int64_t layers_of(JsonReader& c) {
   const std::string type = c.text("model_type", "");
   ignore_general_fields(c);
   int64_t n = 0;
@@ -47,7 +47,7 @@ int64_t layers_of(ConfigReader& c) {
 
 bool run(std::string_view input) {
   try {
-    ConfigReader c("config.json", std::string(input));
+    JsonReader c = JsonReader::parse("load_pretrained", "config.json", std::string(input));
     const int64_t n = layers_of(c);
     require(n >= 1 && n <= 10'000, "a number of layers out of range");
     return true;

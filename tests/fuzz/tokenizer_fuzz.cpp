@@ -117,7 +117,7 @@ bool run_bpe(std::string_view input) {
     Definition d;
     d.name = vocabulary.path();
     nn::tokenizers::read_bpe_files(vocabulary.path(), merges.path(), d);
-    d.model = nn::tokenizers::parse_json(R"({"type":"BPE"})", d.name);
+    d.model = nn::tokenizers::parse_json("fuzz", R"({"type":"BPE"})", d.name);
     return SubwordTokenizer(std::move(d));
   });
 }

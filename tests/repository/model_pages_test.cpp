@@ -125,6 +125,8 @@ TEST_CASE("pretrained.md: load a model and answer", "[repository][docs]") {
                  return true;
                });
   CHECK(cache.position > int64_t(tokens.size()));
+  nn::save_pretrained("my-model", p);  // a folder
+  CHECK(fs::exists("my-model/config.json"));
 }
 
 TEST_CASE("pretrained.md: vectors of sentences", "[repository][docs]") {

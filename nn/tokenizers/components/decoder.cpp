@@ -184,22 +184,23 @@ class InSequence : public Decoder {
 
 std::unique_ptr<Decoder> component(const Json& json, const std::string& name);
 
-std::unique_ptr<Decoder> metaspace(Fields& fields) {
-  const std::string replacement = fields.string("replacement");
-  if (replacement.empty()) fields.bad("replacement must be one character");
-  const bool add = fields.boolean("add_prefix_space", true);
-  const std::string scheme = fields.string("prepend_scheme", add ? "always" : "never");
+std::unique_ptr<Decoder> metaspace(JsonReader& fields) {
+  const std::string replacement = fields.text("replacement");
+  if (replacement.empty()) fields.refuse("replacement must be one character");
+  const bool add = fields.flag("add_prefix_space", true);
+  const std::string scheme = fields.text("prepend_scheme", add ? "always" : "never");
   fields.ignore({"split", "str_rep"});
   return std::make_unique<Metaspace>(replacement, scheme != "never");
 }
 
-std::unique_ptr<Decoder> of_type(const std::string& type, Fields& fields, const std::string& name) {
+std::unique_ptr<Decoder> of_type(const std::string& type, JsonReader& fields,
+                                 const std::string& name) {
   if (type == "ByteFallback") return std::make_unique<ByteFallback>();
   if (type == "Fuse") return std::make_unique<Fuse>();
   if (type == "Metaspace") return metaspace(fields);
   if (type == "BPEDecoder") {
-    const std::string suffix = fields.string("suffix", "</w>");
-    if (suffix.empty()) fields.bad("suffix is empty");
+    const std::string suffix = fields.text("suffix", "</w>");
+    if (suffix.empty()) fields.refuse("suffix is empty");
     return std::make_unique<BpeDecoder>(suffix);
   }
   if (type == "ByteLevel") {
@@ -207,22 +208,22 @@ std::unique_ptr<Decoder> of_type(const std::string& type, Fields& fields, const 
     return std::make_unique<ByteLevel>();
   }
   if (type == "WordPiece") {
-    const std::string prefix = fields.string("prefix", "##");
-    return std::make_unique<WordPiece>(prefix, fields.boolean("cleanup", true));
+    const std::string prefix = fields.text("prefix", "##");
+    return std::make_unique<WordPiece>(prefix, fields.flag("cleanup", true));
   }
   if (type == "Strip") {
-    const std::string content = fields.string("content");
-    if (content.empty()) fields.bad("content is empty");
+    const std::string content = fields.text("content");
+    if (content.empty()) fields.refuse("content is empty");
     const int64_t start = fields.integer("start", 0, 0, INT32_MAX);
     return std::make_unique<Strip>(content, start, fields.integer("stop", 0, 0, INT32_MAX));
   }
   if (type == "Replace") {
-    Needle needle(fields.get("pattern"), fields, name);
-    return std::make_unique<Replace>(std::move(needle), fields.string("content"));
+    Needle needle(fields.value("pattern"), fields, name);
+    return std::make_unique<Replace>(std::move(needle), fields.text("content"));
   }
   if (type == "Sequence") {
-    const Json& list = fields.get("decoders");
-    if (!list.is_list()) fields.bad("decoders must be a list");
+    const Json& list = fields.value("decoders");
+    if (!list.is_list()) fields.refuse("decoders must be a list");
     std::vector<std::unique_ptr<Decoder>> parts;
     for (const Json& item : list.items) parts.push_back(component(item, name));
     return std::make_unique<InSequence>(std::move(parts));
@@ -232,10 +233,10 @@ std::unique_ptr<Decoder> of_type(const std::string& type, Fields& fields, const 
 
 std::unique_ptr<Decoder> component(const Json& json, const std::string& name) {
   const Json& type = json["type"];
-  Fields fields(json, name, "decoder " + one_line(type.text, 80));
+  JsonReader fields(op, name + ": decoder " + one_line(type.text, 80), json);
   fields.ignore({"type"});
   auto made = of_type(type.text, fields, name);
-  if (!made) fields.bad("is not supported");
+  if (!made) fields.refuse("is not supported");
   fields.finish();
   return made;
 }

@@ -114,11 +114,11 @@ class Nmt : public Normalizer {
 
 class Bert : public Normalizer {
  public:
-  explicit Bert(Fields& fields) {
-    clean_ = fields.boolean("clean_text", true);
-    chinese_ = fields.boolean("handle_chinese_chars", true);
-    lower_ = fields.boolean("lowercase", true);
-    strip_ = fields.boolean("strip_accents", lower_);
+  explicit Bert(JsonReader& fields) {
+    clean_ = fields.flag("clean_text", true);
+    chinese_ = fields.flag("handle_chinese_chars", true);
+    lower_ = fields.flag("lowercase", true);
+    strip_ = fields.flag("strip_accents", lower_);
   }
   void apply(std::string& text, bool&, MatchScratch&) const override {
     if (clean_ || chinese_) text = mapped(text, [&](uint32_t c, std::string& to) { add(to, c); });
@@ -201,15 +201,15 @@ class InSequence : public Normalizer {
 
 std::unique_ptr<Normalizer> component(const Json& json, const std::string& name);
 
-std::unique_ptr<Normalizer> sequence(Fields& fields, const std::string& name) {
-  const Json& list = fields.get("normalizers");
-  if (!list.is_list()) fields.bad("normalizers must be a list");
+std::unique_ptr<Normalizer> sequence(JsonReader& fields, const std::string& name) {
+  const Json& list = fields.value("normalizers");
+  if (!list.is_list()) fields.refuse("normalizers must be a list");
   std::vector<std::unique_ptr<Normalizer>> parts;
   for (const Json& item : list.items) parts.push_back(component(item, name));
   return std::make_unique<InSequence>(std::move(parts));
 }
 
-std::unique_ptr<Normalizer> of_type(const std::string& type, Fields& fields,
+std::unique_ptr<Normalizer> of_type(const std::string& type, JsonReader& fields,
                                     const std::string& name) {
   if (type == "Sequence") return sequence(fields, name);
   if (type == "NFC") return std::make_unique<InForm>(Form::nfc);
@@ -220,18 +220,18 @@ std::unique_ptr<Normalizer> of_type(const std::string& type, Fields& fields,
   if (type == "StripAccents") return std::make_unique<StripAccents>();
   if (type == "Nmt") return std::make_unique<Nmt>();
   if (type == "BertNormalizer") return std::make_unique<Bert>(fields);
-  if (type == "Prepend") return std::make_unique<Prepend>(fields.string("prepend"));
+  if (type == "Prepend") return std::make_unique<Prepend>(fields.text("prepend"));
   if (type == "Strip") {
-    const bool left = fields.boolean("strip_left", true);
-    return std::make_unique<Strip>(left, fields.boolean("strip_right", true));
+    const bool left = fields.flag("strip_left", true);
+    return std::make_unique<Strip>(left, fields.flag("strip_right", true));
   }
   if (type == "Replace") {
-    Needle needle(fields.get("pattern"), fields, name);
-    return std::make_unique<Replace>(std::move(needle), fields.string("content"));
+    Needle needle(fields.value("pattern"), fields, name);
+    return std::make_unique<Replace>(std::move(needle), fields.text("content"));
   }
   if (type == "Precompiled") {
-    const auto data = from_base64(fields.string("precompiled_charsmap"));
-    if (!data) fields.bad("precompiled_charsmap must be base64");
+    const auto data = from_base64(fields.text("precompiled_charsmap"));
+    if (!data) fields.refuse("precompiled_charsmap must be base64");
     return std::make_unique<Precompiled>(Charsmap(*data, name));
   }
   return nullptr;
@@ -239,24 +239,24 @@ std::unique_ptr<Normalizer> of_type(const std::string& type, Fields& fields,
 
 std::unique_ptr<Normalizer> component(const Json& json, const std::string& name) {
   const Json& type = json["type"];
-  Fields fields(json, name, "normalizer " + one_line(type.text, 80));
+  JsonReader fields(op, name + ": normalizer " + one_line(type.text, 80), json);
   fields.ignore({"type"});
   auto made = of_type(type.text, fields, name);
-  if (!made) fields.bad("is not supported");
+  if (!made) fields.refuse("is not supported");
   fields.finish();
   return made;
 }
 
 }  // namespace
 
-Needle::Needle(const Json& json, const Fields& fields, const std::string& name) {
+Needle::Needle(const Json& json, const JsonReader& fields, const std::string& name) {
   if (json.is_object() && json.members.size() == 1 && json["String"].is_string()) {
     literal_ = json["String"].text;
-    if (literal_.empty()) fields.bad("the pattern is empty");
+    if (literal_.empty()) fields.refuse("the pattern is empty");
   } else if (json.is_object() && json.members.size() == 1 && json["Regex"].is_string()) {
     pattern_ = std::make_unique<Pattern>(json["Regex"].text, name);
   } else {
-    fields.bad("pattern must be {\"String\": …} or {\"Regex\": …}");
+    fields.refuse("pattern must be {\"String\": …} or {\"Regex\": …}");
   }
 }
 

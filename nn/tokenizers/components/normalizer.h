@@ -28,7 +28,7 @@ std::unique_ptr<Normalizer> make_sentencepiece_normalizer(const Definition& defi
 /// A literal string or a regular expression: {"String": …} or {"Regex": …}.
 class Needle {
  public:
-  Needle(const Json& json, const Fields& fields, const std::string& name);
+  Needle(const Json& json, const JsonReader& fields, const std::string& name);
   /// Finds the first match at or after `from`; false if there is none.
   bool find(std::string_view text, size_t from, Span& match, MatchScratch& scratch) const;
 

@@ -9,50 +9,51 @@ namespace {
 void add(const Json& json, const std::string& name, Template& to);
 
 // A pair of a token and its id, as in BertProcessing.
-int32_t id_of_pair(Fields& fields, std::string_view key) {
-  const Json& pair = fields.get(key);
+int32_t id_of_pair(JsonReader& fields, const std::string& key) {
+  const Json& pair = fields.value(key);
   if (!pair.is_list() || pair.items.size() != 2 || pair.items[1].kind != Json::Kind::integer ||
       pair.items[1].integer < 0 || pair.items[1].integer >= max_ids)
-    fields.bad(std::string(key) + " must be a pair of a token and its id");
+    fields.refuse(key + " must be a pair of a token and its id");
   return int32_t(pair.items[1].integer);
 }
 
-void add_special(const Json& piece, const Json& tokens, const Fields& fields,
+void add_special(const Json& piece, const Json& tokens, const JsonReader& fields,
                  std::vector<int32_t>& to) {
   const Json& token = tokens[piece["id"].text];
   const Json& ids = token["ids"];
   if (!ids.is_list() || ids.items.empty())
-    fields.bad("the token " + in_quotes(piece["id"].text) + " is not in special_tokens");
+    fields.refuse("the token " + in_quotes(piece["id"].text) + " is not in special_tokens");
   for (const Json& id : ids.items) {
     if (id.kind != Json::Kind::integer || id.integer < 0 || id.integer >= max_ids)
-      fields.bad("an id that is not 0 to " + std::to_string(max_ids - 1));
+      fields.refuse("an id that is not 0 to " + std::to_string(max_ids - 1));
     to.push_back(int32_t(id.integer));
   }
 }
 
-Template of_template(Fields& fields) {
+Template of_template(JsonReader& fields) {
   Template made;
-  const Json& single = fields.get("single");
-  const Json& tokens = fields.get("special_tokens");
+  const Json& single = fields.value("single");
+  const Json& tokens = fields.value("special_tokens");
   fields.ignore({"pair"});
-  if (!single.is_list()) fields.bad("single must be a list");
+  if (!single.is_list()) fields.refuse("single must be a list");
   bool behind = false;
   for (const Json& piece : single.items) {
-    if (!piece.is_object() || piece.members.size() != 1) fields.bad("single has a malformed part");
+    if (!piece.is_object() || piece.members.size() != 1)
+      fields.refuse("single has a malformed part");
     const auto& [kind, value] = piece.members[0];
     if (kind == "SpecialToken") {
       add_special(value, tokens, fields, behind ? made.after : made.before);
     } else if (kind == "Sequence" && value["id"].text == "A" && !behind) {
       behind = true;
     } else {
-      fields.bad("single must contain special tokens and the sequence A once");
+      fields.refuse("single must contain special tokens and the sequence A once");
     }
   }
-  if (!behind) fields.bad("single must contain the sequence A");
+  if (!behind) fields.refuse("single must contain the sequence A");
   return made;
 }
 
-Template of_type(const std::string& type, Fields& fields, const std::string& name) {
+Template of_type(const std::string& type, JsonReader& fields, const std::string& name) {
   if (type == "ByteLevel") {
     fields.ignore({"add_prefix_space", "trim_offsets", "use_regex"});
     return {};
@@ -64,18 +65,18 @@ Template of_type(const std::string& type, Fields& fields, const std::string& nam
     return {{id_of_pair(fields, "cls")}, {last}};
   }
   if (type == "Sequence") {
-    const Json& list = fields.get("processors");
-    if (!list.is_list()) fields.bad("processors must be a list");
+    const Json& list = fields.value("processors");
+    if (!list.is_list()) fields.refuse("processors must be a list");
     Template all;
     for (const Json& item : list.items) add(item, name, all);
     return all;
   }
-  fields.bad("is not supported");
+  fields.refuse("is not supported");
 }
 
 void add(const Json& json, const std::string& name, Template& to) {
   const Json& type = json["type"];
-  Fields fields(json, name, "post_processor " + one_line(type.text, 80));
+  JsonReader fields(op, name + ": post_processor " + one_line(type.text, 80), json);
   fields.ignore({"type"});
   const Template part = of_type(type.text, fields, name);
   fields.finish();

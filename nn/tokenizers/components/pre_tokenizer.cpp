@@ -245,36 +245,36 @@ class ByteLevel : public PreTokenizer {
   std::unique_ptr<Pattern> pattern_;
 };
 
-Behavior behavior_of(Fields& fields, const char* fallback) {
+Behavior behavior_of(JsonReader& fields, const char* fallback) {
   const std::string name =
-      fallback == nullptr ? fields.string("behavior") : fields.string("behavior", fallback);
+      fallback == nullptr ? fields.text("behavior") : fields.text("behavior", fallback);
   if (name == "Removed") return Behavior::removed;
   if (name == "Isolated") return Behavior::isolated;
   if (name == "MergedWithPrevious") return Behavior::merged_with_previous;
   if (name == "MergedWithNext") return Behavior::merged_with_next;
   if (name == "Contiguous") return Behavior::contiguous;
-  fields.bad("the behavior " + in_quotes(name) + " is not supported");
+  fields.refuse("the behavior " + in_quotes(name) + " is not supported");
 }
 
-std::unique_ptr<PreTokenizer> metaspace(Fields& fields) {
-  const std::string replacement = fields.string("replacement");
+std::unique_ptr<PreTokenizer> metaspace(JsonReader& fields) {
+  const std::string replacement = fields.text("replacement");
   if (replacement.empty() || utf8_size(replacement[0]) != replacement.size())
-    fields.bad("replacement must be one character");
+    fields.refuse("replacement must be one character");
   // Old files have add_prefix_space instead of prepend_scheme.
-  const bool add = fields.boolean("add_prefix_space", true);
-  const std::string scheme = fields.string("prepend_scheme", add ? "always" : "never");
+  const bool add = fields.flag("add_prefix_space", true);
+  const std::string scheme = fields.text("prepend_scheme", add ? "always" : "never");
   if (scheme != "always" && scheme != "first" && scheme != "never")
-    fields.bad("the prepend_scheme " + in_quotes(scheme) + " is not supported");
+    fields.refuse("the prepend_scheme " + in_quotes(scheme) + " is not supported");
   if (!add && scheme != "never")
-    fields.bad("add_prefix_space and prepend_scheme contradict each other");
+    fields.refuse("add_prefix_space and prepend_scheme contradict each other");
   fields.ignore({"str_rep"});
   const auto prepend = scheme == "always"  ? Metaspace::Prepend::always
                        : scheme == "first" ? Metaspace::Prepend::first
                                            : Metaspace::Prepend::never;
-  return std::make_unique<Metaspace>(replacement, prepend, fields.boolean("split", true));
+  return std::make_unique<Metaspace>(replacement, prepend, fields.flag("split", true));
 }
 
-std::unique_ptr<PreTokenizer> of_type(const std::string& type, Fields& fields,
+std::unique_ptr<PreTokenizer> of_type(const std::string& type, JsonReader& fields,
                                       const std::string& name) {
   if (type == "BertPreTokenizer") return std::make_unique<Bert>();
   if (type == "Whitespace") return std::make_unique<Whitespace>();
@@ -282,35 +282,35 @@ std::unique_ptr<PreTokenizer> of_type(const std::string& type, Fields& fields,
   if (type == "Punctuation") return at_characters(is_punctuation, behavior_of(fields, "Isolated"));
   if (type == "Metaspace") return metaspace(fields);
   if (type == "Digits") {
-    const bool each = fields.boolean("individual_digits", false);
+    const bool each = fields.flag("individual_digits", false);
     return at_characters([](uint32_t c) { return has(c, Property::numeric); },
                          each ? Behavior::isolated : Behavior::contiguous);
   }
   if (type == "Split") {
-    Needle needle(fields.get("pattern"), fields, name);
+    Needle needle(fields.value("pattern"), fields, name);
     const Behavior behavior = behavior_of(fields, nullptr);
-    return std::make_unique<Split>(std::move(needle), behavior, fields.boolean("invert", false));
+    return std::make_unique<Split>(std::move(needle), behavior, fields.flag("invert", false));
   }
   if (type == "ByteLevel") {
-    const bool add = fields.boolean("add_prefix_space", true);
+    const bool add = fields.flag("add_prefix_space", true);
     fields.ignore({"trim_offsets"});
-    return std::make_unique<ByteLevel>(add, fields.boolean("use_regex", true), name);
+    return std::make_unique<ByteLevel>(add, fields.flag("use_regex", true), name);
   }
   return nullptr;
 }
 
 void add(const Json& json, const std::string& name, PreTokenizers& to) {
   const Json& type = json["type"];
-  Fields fields(json, name, "pre_tokenizer " + one_line(type.text, 80));
+  JsonReader fields(op, name + ": pre_tokenizer " + one_line(type.text, 80), json);
   fields.ignore({"type"});
-  if (to.byte_level) fields.bad("behind ByteLevel is not supported");
+  if (to.byte_level) fields.refuse("behind ByteLevel is not supported");
   if (type.text == "Sequence") {
-    const Json& list = fields.get("pretokenizers");
-    if (!list.is_list()) fields.bad("pretokenizers must be a list");
+    const Json& list = fields.value("pretokenizers");
+    if (!list.is_list()) fields.refuse("pretokenizers must be a list");
     for (const Json& item : list.items) add(item, name, to);
   } else {
     auto made = of_type(type.text, fields, name);
-    if (!made) fields.bad("is not supported");
+    if (!made) fields.refuse("is not supported");
     to.stages.push_back(std::move(made));
     to.byte_level = type.text == "ByteLevel";
   }

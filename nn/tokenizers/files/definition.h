@@ -2,15 +2,22 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "../../files/json_reader.h"
 #include "../text/op.h"
-#include "json.h"
 
 namespace stretto::nn::tokenizers {
+
+using files::Json;
+using files::json_text;
+using files::JsonReader;
+using files::parse_json;
+using files::quoted_json;
 
 /// A token that is found in the text before the model runs.
 struct AddedToken {
@@ -67,6 +74,7 @@ struct Definition {
   std::vector<std::pair<std::string, std::string>> merges;
   std::optional<SentencePiece> sentencepiece;  ///< Then `model` and `normalizer` are null.
   SpecialNames special;
+  std::map<std::string, std::string> files;  ///< Of a directory: its files, by name.
 };
 
 /// Returns the definition in a tokenizer.json. Throws Error "[tokenizer] path: …".
@@ -78,6 +86,20 @@ std::string read_text_file(const std::string& path);
 /// Adds tokens and merges to a definition that has the layout of GPT-2: vocab.json (encoder.json)
 /// and merges.txt (vocab.bpe).
 void read_bpe_files(const std::string& vocabulary, const std::string& merges, Definition& to);
+
+/// Files of a directory that belong to its tokenizer.
+inline constexpr const char* directory_files[] = {"tokenizer.json",
+                                                  "tokenizer_config.json",
+                                                  "special_tokens_map.json",
+                                                  "added_tokens.json",
+                                                  "vocab.json",
+                                                  "merges.txt",
+                                                  "encoder.json",
+                                                  "vocab.bpe",
+                                                  "vocab.txt",
+                                                  "tokenizer.model",
+                                                  "spiece.model",
+                                                  "spm.model"};
 
 /// The largest id + 1 that is accepted: 32 times the largest published vocabulary.
 inline constexpr int64_t max_ids = int64_t(1) << 23;

@@ -55,7 +55,7 @@ void set_byte_level_bpe(Definition& d, Family family) {
       break;
     case Family::qwen2:
       words = sequence(split(qwen2_pattern), byte_level(false));
-      d.normalizer = parse_json(R"({"type":"NFC"})", d.name);
+      d.normalizer = parse_json(op, R"({"type":"NFC"})", d.name);
       break;
     case Family::smollm:
       words = sequence(R"({"type":"Digits","individual_digits":true})", byte_level(true));
@@ -64,9 +64,10 @@ void set_byte_level_bpe(Definition& d, Family family) {
       words = sequence(split(bloom_pattern), byte_level(false));
       break;
   }
-  d.pre_tokenizer = parse_json(words, d.name);
-  d.decoder = parse_json(byte_level(true), d.name);
+  d.pre_tokenizer = parse_json(op, words, d.name);
+  d.decoder = parse_json(op, byte_level(true), d.name);
   d.model = parse_json(
+      op,
       std::string(R"({"type":"BPE","dropout":null,"fuse_unk":false,"byte_fallback":false,)") +
           R"("ignore_merges":)" + (family == Family::llama3 ? "true}" : "false}"),
       d.name);
@@ -75,14 +76,16 @@ void set_byte_level_bpe(Definition& d, Family family) {
 void set_bert(Definition& d, bool lower_case, bool chinese, const Json& strip_accents) {
   const auto text = [](bool value) { return value ? "true" : "false"; };
   d.normalizer = parse_json(
+      op,
       std::string(R"({"type":"BertNormalizer","clean_text":true,"handle_chinese_chars":)") +
           text(chinese) + R"(,"strip_accents":)" + json_text(strip_accents) + R"(,"lowercase":)" +
           text(lower_case) + "}",
       d.name);
-  d.pre_tokenizer = parse_json(R"({"type":"BertPreTokenizer"})", d.name);
-  d.decoder = parse_json(R"({"type":"WordPiece","prefix":"##","cleanup":true})", d.name);
+  d.pre_tokenizer = parse_json(op, R"({"type":"BertPreTokenizer"})", d.name);
+  d.decoder = parse_json(op, R"({"type":"WordPiece","prefix":"##","cleanup":true})", d.name);
   d.model =
-      parse_json(R"({"type":"WordPiece","unk_token":"[UNK]","continuing_subword_prefix":"##",)"
+      parse_json(op,
+                 R"({"type":"WordPiece","unk_token":"[UNK]","continuing_subword_prefix":"##",)"
                  R"("max_input_chars_per_word":100})",
                  d.name);
 }
@@ -94,6 +97,7 @@ void set_sentencepiece(Definition& d) {
                                   (spec.whitespace_is_suffix ? "0,\"stop\":1}" : "1,\"stop\":0}")
                             : "";
   d.decoder = parse_json(
+      op,
       "{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Replace\",\"pattern\":{\"String\":"
       "\"\xE2\x96\x81\"},"
       "\"content\":\" \"},{\"type\":\"ByteFallback\"},{\"type\":\"Fuse\"}" +
@@ -131,7 +135,8 @@ void set_template(Definition& d, const std::string& before, const std::string& a
   if (!after.empty())
     pair += ",{\"SpecialToken\":{\"id\":" + quoted_json(after) + ",\"type_id\":1}}";
   d.post_processor =
-      parse_json("{\"type\":\"TemplateProcessing\",\"single\":[" + single + "],\"pair\":[" + pair +
+      parse_json(op,
+                 "{\"type\":\"TemplateProcessing\",\"single\":[" + single + "],\"pair\":[" + pair +
                      "],\"special_tokens\":{" + tokens + "}}",
                  d.name);
 }

@@ -23,7 +23,7 @@ Json optional_object(const std::string& path) {
   Json json;
   json.kind = Json::Kind::object;
   if (!exists(path)) return json;
-  json = parse_json(read_text_file(path), path);
+  json = parse_json(op, read_text_file(path), path);
   check(json.is_object(), op, path, ": must be an object");
   return json;
 }
@@ -237,6 +237,9 @@ Definition read_folder(const std::string& folder) {
   drop_unknown_names(d);
   if (!is_complete) add_named_tokens(d);
   if (d.sentencepiece) set_class(d, config, optional_object(in("config.json")));
+  for (const char* name : directory_files)
+    if (exists(in(name))) d.files[name] = read_text_file(in(name));
+  if (!model.empty()) d.files[fs::path(model).filename().string()] = read_text_file(model);
   return d;
 }
 

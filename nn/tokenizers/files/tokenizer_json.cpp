@@ -6,8 +6,8 @@
 #include "core/error.h"
 #include "core/input_file.h"
 #include "core/one_line.h"
+#include "nn/files/json_builder.h"
 #include "nn/tokenizers/files/definition.h"
-#include "nn/tokenizers/files/json_builder.h"
 
 namespace stretto::nn::tokenizers {
 namespace {
@@ -15,9 +15,9 @@ namespace {
 // Passes events to a JsonBuilder, except those of model.vocab and model.merges.
 class Reader {
  public:
-  Reader(const std::string& path, Definition& to) : rest_(path), to_(to) {}
+  Reader(const std::string& path, Definition& to) : rest_(op, path), to_(to) {}
 
-  JsonBuilder rest_;
+  files::JsonBuilder rest_;
 
   bool null() { return table_ == Table::none ? rest_.null() : bad_value(); }
   bool boolean(bool value) { return table_ == Table::none ? rest_.boolean(value) : bad_value(); }
@@ -153,26 +153,26 @@ class Reader {
 };
 
 AddedToken added_token(const Json& json, const std::string& path) {
-  Fields fields(json, path, "added_tokens");
+  JsonReader fields(op, path + ": added_tokens", json);
   AddedToken token;
-  token.content = fields.string("content");
+  token.content = fields.text("content");
   token.id = int32_t(fields.integer("id", -1, 0, max_ids - 1));
-  if (token.id < 0) fields.bad("the token " + in_quotes(token.content) + " has no id");
+  if (token.id < 0) fields.refuse("the token " + in_quotes(token.content) + " has no id");
   if (token.content.empty() || token.content.size() > max_token_bytes)
-    fields.bad("a token must have 1 to " + std::to_string(max_token_bytes) + " bytes");
-  token.single_word = fields.boolean("single_word", false);
-  token.lstrip = fields.boolean("lstrip", false);
-  token.rstrip = fields.boolean("rstrip", false);
-  token.special = fields.boolean("special", false);
-  token.normalized = fields.boolean("normalized", !token.special);
+    fields.refuse("a token must have 1 to " + std::to_string(max_token_bytes) + " bytes");
+  token.single_word = fields.flag("single_word", false);
+  token.lstrip = fields.flag("lstrip", false);
+  token.rstrip = fields.flag("rstrip", false);
+  token.special = fields.flag("special", false);
+  token.normalized = fields.flag("normalized", !token.special);
   fields.finish();
   return token;
 }
 
 // Reads a JSON file that maps tokens to ids, such as vocab.json.
-class WordsReader : public JsonBuilder {
+class WordsReader : public files::JsonBuilder {
  public:
-  WordsReader(const std::string& path, Definition& to) : JsonBuilder(path), to_(to) {}
+  WordsReader(const std::string& path, Definition& to) : files::JsonBuilder(op, path), to_(to) {}
   bool null() { return refuse(); }
   bool boolean(bool) { return refuse(); }
   bool number_integer(int64_t) { return refuse(); }
@@ -203,12 +203,7 @@ class WordsReader : public JsonBuilder {
 }  // namespace
 
 std::string read_text_file(const std::string& path) {
-  const InputFile file(op, path);
-  check(file.size() < (int64_t(1) << 31), op, path, ": has ", file.size(),
-        " bytes; a tokenizer's file has less than 2 GB");
-  std::string text(size_t(file.size()), '\0');
-  file.read(text.data(), file.size(), 0);
-  return text;
+  return read_text(op, path, (int64_t(1) << 31) - 1);
 }
 
 Definition read_tokenizer_json(const std::string& path) {
@@ -217,16 +212,16 @@ Definition read_tokenizer_json(const std::string& path) {
   definition.name = path;
   Reader reader(path, definition);
   nlohmann::json::sax_parse(text, &reader);
-  Fields fields(reader.rest_.root, path, "tokenizer.json");
+  JsonReader fields(op, path + ": tokenizer.json", reader.rest_.root);
   fields.ignore({"version", "truncation", "padding"});  // encode() does neither
-  const Json& added = fields.get("added_tokens");
-  if (!added.is_null() && !added.is_list()) fields.bad("added_tokens must be a list");
+  const Json& added = fields.value("added_tokens");
+  if (!added.is_null() && !added.is_list()) fields.refuse("added_tokens must be a list");
   for (const Json& token : added.items) definition.added.push_back(added_token(token, path));
-  definition.normalizer = fields.get("normalizer");
-  definition.pre_tokenizer = fields.get("pre_tokenizer");
-  definition.post_processor = fields.get("post_processor");
-  definition.decoder = fields.get("decoder");
-  definition.model = fields.get("model");
+  definition.normalizer = fields.value("normalizer");
+  definition.pre_tokenizer = fields.value("pre_tokenizer");
+  definition.post_processor = fields.value("post_processor");
+  definition.decoder = fields.value("decoder");
+  definition.model = fields.value("model");
   check(definition.model.is_object(), op, path, ": has no model");
   fields.finish();
   return definition;

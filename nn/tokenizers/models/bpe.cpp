@@ -21,7 +21,7 @@ class Bpe : public Model {
  public:
   Bpe(const Definition& d, bool byte_level)
       : Model({d.vocabulary, d.name}), byte_level_(byte_level) {
-    Fields fields(d.model, d.name, "model BPE");
+    JsonReader fields(op, d.name + ": model BPE", d.model);
     fields.ignore({"type", "vocab", "merges"});
     read_options(fields);
     if (byte_level) read_bytes(fields);
@@ -64,26 +64,26 @@ class Bpe : public Model {
   }
 
  private:
-  void read_options(Fields& fields) {
-    const Json& dropout = fields.get("dropout");
-    if (!dropout.is_null() && dropout.number != 0) fields.bad("dropout is not supported");
-    prefix_ = fields.string("continuing_subword_prefix", "");
-    suffix_ = fields.string("end_of_word_suffix", "");
-    fuse_unknown_ = fields.boolean("fuse_unk", false);
-    byte_fallback_ = fields.boolean("byte_fallback", false);
-    ignore_merges_ = fields.boolean("ignore_merges", false);
-    const std::string unk = fields.string("unk_token", "");
+  void read_options(JsonReader& fields) {
+    const Json& dropout = fields.value("dropout");
+    if (!dropout.is_null() && dropout.number != 0) fields.refuse("dropout is not supported");
+    prefix_ = fields.text("continuing_subword_prefix", "");
+    suffix_ = fields.text("end_of_word_suffix", "");
+    fuse_unknown_ = fields.flag("fuse_unk", false);
+    byte_fallback_ = fields.flag("byte_fallback", false);
+    ignore_merges_ = fields.flag("ignore_merges", false);
+    const std::string unk = fields.text("unk_token", "");
     fields.finish();
     if (!unk.empty()) {
       unk_ = vocabulary.find(unk);
-      if (unk_ < 0) fields.bad("unk_token " + in_quotes(unk) + " is not in the vocabulary");
+      if (unk_ < 0) fields.refuse("unk_token " + in_quotes(unk) + " is not in the vocabulary");
     }
     if (byte_fallback_) byte_pieces_ = byte_pieces(vocabulary);
   }
 
-  void read_bytes(Fields& fields) {
+  void read_bytes(JsonReader& fields) {
     if (!prefix_.empty() || !suffix_.empty() || byte_fallback_)
-      fields.bad("prefixes, suffixes and byte_fallback do not go with ByteLevel");
+      fields.refuse("prefixes, suffixes and byte_fallback do not go with ByteLevel");
     for (size_t byte = 0; byte < 256; ++byte)
       bytes_[byte] = vocabulary.find(byte_character(uint8_t(byte)));
     for (int32_t id = 0; ignore_merges_ && id < vocabulary.size(); ++id) {
@@ -92,7 +92,7 @@ class Bpe : public Model {
     }
   }
 
-  void add_merges(const Definition& d, const Fields& fields) {
+  void add_merges(const Definition& d, const JsonReader& fields) {
     merges_ = MergeTable(d.merges.size());
     pairs_.reserve(d.merges.size());
     for (const auto& [left, right] : d.merges) {
@@ -101,11 +101,11 @@ class Bpe : public Model {
       const std::string both = left + (strips ? right.substr(prefix_.size()) : right);
       const int32_t symbol = vocabulary.find(both);
       if (pair.left < 0 || pair.right < 0 || symbol < 0)
-        fields.bad("the merge " + in_quotes(left + " " + right) + ": " +
-                   in_quotes(pair.left < 0    ? left
-                             : pair.right < 0 ? right
-                                              : both) +
-                   " is not in the vocabulary");
+        fields.refuse("the merge " + in_quotes(left + " " + right) + ": " +
+                      in_quotes(pair.left < 0    ? left
+                                : pair.right < 0 ? right
+                                                 : both) +
+                      " is not in the vocabulary");
       merges_.set(pair.left, pair.right, {uint32_t(pairs_.size()), symbol});
       pairs_.push_back(pair);
     }

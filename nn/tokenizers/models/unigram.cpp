@@ -15,13 +15,13 @@ constexpr double unknown_penalty = 10;  // of sentencepiece and tokenizers
 class Unigram : public Model {
  public:
   explicit Unigram(const Definition& d) : Model({d.vocabulary, d.name}) {
-    Fields fields(d.model, d.name, "model Unigram");
+    JsonReader fields(op, d.name + ": model Unigram", d.model);
     fields.ignore({"type", "vocab"});
-    byte_fallback_ = fields.boolean("byte_fallback", false);
+    byte_fallback_ = fields.flag("byte_fallback", false);
     unk_ = int32_t(fields.integer("unk_id", -1, 0, vocabulary.size() - 1));
     fields.finish();
-    if (!d.merges.empty()) fields.bad("Unigram has no merges");
-    if (vocabulary.size() == 0) fields.bad("the vocabulary is empty");
+    if (!d.merges.empty()) fields.refuse("Unigram has no merges");
+    if (vocabulary.size() == 0) fields.refuse("the vocabulary is empty");
     if (byte_fallback_) bytes_ = byte_pieces(vocabulary);
     double lowest = std::numeric_limits<double>::infinity();
     std::vector<TrieKey> keys;

@@ -11,15 +11,15 @@ namespace {
 class WordPiece : public Model {
  public:
   explicit WordPiece(const Definition& d) : Model({d.vocabulary, d.name}) {
-    Fields fields(d.model, d.name, "model WordPiece");
+    JsonReader fields(op, d.name + ": model WordPiece", d.model);
     fields.ignore({"type", "vocab"});
-    const std::string prefix = fields.string("continuing_subword_prefix", "##");
-    const std::string unk = fields.string("unk_token", "[UNK]");
+    const std::string prefix = fields.text("continuing_subword_prefix", "##");
+    const std::string unk = fields.text("unk_token", "[UNK]");
     longest_word_ = fields.integer("max_input_chars_per_word", 100, 0, INT32_MAX);
     fields.finish();
-    if (!d.merges.empty()) fields.bad("WordPiece has no merges");
+    if (!d.merges.empty()) fields.refuse("WordPiece has no merges");
     unk_ = vocabulary.find(unk);
-    if (unk_ < 0) fields.bad("unk_token " + in_quotes(unk) + " is not in the vocabulary");
+    if (unk_ < 0) fields.refuse("unk_token " + in_quotes(unk) + " is not in the vocabulary");
     std::vector<TrieKey> first, further;
     for (int32_t id = 0; id < vocabulary.size(); ++id) {
       if (!vocabulary.has(id)) continue;

@@ -97,7 +97,10 @@ TEST_CASE("open_weights opens shards of any format") {
     CHECK_THROWS_WITH(open_weights(index), Containing("a shard must be a file name without"));
   }
   write_index("missing.bin");
-  CHECK_THROWS_WITH(open_weights(index), Containing("the shard \"missing.bin\" is missing"));
+  CHECK_THROWS_WITH(open_weights(index),
+                    "[load] " + index + ": the shard \"missing.bin\" is missing");
+  write_file(index, "{}");
+  CHECK_THROWS_WITH(open_weights(index), Containing("[load] " + index + ": the index has no"));
   write_index("pytorch_model.bin.index.json");
   CHECK_THROWS_AS(open_weights(index), Error);
 }

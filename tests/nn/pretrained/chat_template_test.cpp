@@ -178,7 +178,7 @@ TEST_CASE("expressions of chat templates have Python's values", "[chat_template]
        "True"},
       {R"(none is none and true is true and 1 is not boolean and 1 is number and 3 is odd)",
        "True"},
-      {R"("it" 's' ~ '\x41\u00e9\U0001F642\101\q')", R"(itsAé🙂A\q)"},
+      {R"("it" 's' ~ '\x41\u00e9\U0001F642\q')", R"(itsAé🙂\q)"},
       {R"(range(3)|join ~ range(5, 0, -2)|list|length)", "0123"},
       {R"(namespace(a=1).a ~ dict(a='b').a)", "1b"},
       {R"((messages if messages is string)|length)", "0"},
@@ -274,7 +274,8 @@ TEST_CASE("hostile chat templates end with an error", "[chat_template]") {
   CHECK_THAT(rendering_error(loop + "{{ '0123456789' * 10000 }}{% endfor %}{% endfor %}"),
              Containing("bytes of texts and lists are made"));
   CHECK_THAT(rendering_error("{{ 'ab' * 999999999999999999 }}"), Containing("bytes of texts"));
-  CHECK_THAT(rendering_error("{{ [1] * 999999999999999999 }}"), Containing("bytes of texts"));
+  CHECK_THAT(rendering_error("{{ [1] * 999999999999999999 }}"),
+             Containing("the operator * of a list"));
   CHECK_THAT(rendering_error("{% set t = ' ' * 9999999 %}" + loop +
                              "{% if t|trim or t.split() or t|length == 1 %}"
                              "{% endif %}{% endfor %}{% endfor %}"),

@@ -98,20 +98,37 @@ def randomize(model):
             p.copy_(around + 0.1 * torch.randn_like(p) if p.dim() == 1 else 0.2 * torch.randn_like(p))
 
 
-def write_adapter(folder):
-    """A LoRA adapter of PEFT for the model "llama", with the outputs."""
+ALL_LINEAR = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+ADAPTERS = {
+    "llama": dict(r=4, lora_alpha=10, lora_dropout=0.1, target_modules=ALL_LINEAR, task_type="CAUSAL_LM"),
+    "qwen2": dict(r=2, lora_alpha=3, use_rslora=True, target_modules="all-linear", init_lora_weights="gaussian"),
+    "gpt2": dict(r=3, target_modules=["c_fc", "c_proj"], fan_in_fan_out=True, modules_to_save=[]),
+    "gpt_neox": dict(r=3, target_modules=["dense", "dense_h_to_4h", "dense_4h_to_h"], exclude_modules="x"),
+    "t5": dict(r=2, target_modules=["q", "v", "wi", "wo"], task_type="SEQ_2_SEQ_LM"),
+    "bert": dict(r=2, target_modules=["query", "value", "dense"], task_type="FEATURE_EXTRACTION"),
+}
+
+
+def write_adapters(folder):
+    """LoRA adapters of PEFT for some of the models, with the outputs."""
     import peft
-    model = t.LlamaForCausalLM.from_pretrained(folder / "llama").eval()
-    adapted = peft.get_peft_model(model, peft.LoraConfig(r=4, lora_alpha=10, target_modules=["q_proj", "down_proj"]))
-    torch.manual_seed(5)
-    for name, p in adapted.named_parameters():
-        if "lora_" in name:
-            p.data = 0.2 * torch.randn_like(p)
-    adapted.save_pretrained(folder / "llama-peft")
-    tokens = torch.randint(0, VOCABULARY, (2, 20))
-    with torch.no_grad():
-        output = adapted.double()(input_ids=tokens).logits
-    save_file({"tokens": tokens, "output": output}, folder / "llama-peft" / "expected.safetensors")
+    for name, settings in ADAPTERS.items():
+        model = MODELS[name][0].from_pretrained(folder / name).eval()
+        adapted = peft.get_peft_model(model, peft.LoraConfig(**settings)).eval()
+        torch.manual_seed(5)
+        for key, p in adapted.named_parameters():
+            if "lora_" in key:
+                p.data = 0.2 * torch.randn_like(p)
+        out = folder / f"{name}-peft"
+        adapted.save_pretrained(out)
+        tokens = torch.randint(0, VOCABULARY, (2, 20))
+        target = torch.randint(0, VOCABULARY, (2, 9))
+        inputs = {"decoder_input_ids": target} if name == "t5" else {}
+        with torch.no_grad():
+            output = adapted.double()(input_ids=tokens, **inputs)[0]
+        padding = torch.zeros(2, 20, dtype=torch.uint8)
+        save_file({"tokens": tokens, "target": target, "padding": padding, "output": output.contiguous()},
+                  out / "expected.safetensors")
 
 
 def write_deberta_tokenizer(folder):
@@ -188,7 +205,7 @@ def main(folder):
                 expected["output"] = model(input_ids=tokens).logits
         save_file({k: v.contiguous() for k, v in expected.items()}, out / "expected.safetensors")
         print(name)
-    write_adapter(folder)
+    write_adapters(folder)
     write_deberta_tokenizer(folder / "deberta-v3")
     write_transformer_xl(folder)
     write_music_transformer(folder)

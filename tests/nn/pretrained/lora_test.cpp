@@ -1,7 +1,9 @@
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "stretto.h"
+#include "tests/nn/pretrained/output_of.h"
 #include "tests/support/catch.h"
 #include "tests/support/compare.h"
 #include "tests/support/published_models.h"
@@ -122,17 +124,43 @@ TEST_CASE("adapters are saved in PEFT's format and loaded again", "[lora]") {
   CHECK(same_bits(model(tokens()), other(tokens())));
 }
 
-TEST_CASE("adapters that PEFT has written give its outputs, and back", "[lora]") {
+TEST_CASE("adapters of some layers are saved with the names of these layers", "[lora]") {
+  const auto targets = [](const std::vector<std::string>& layers, int64_t blocks) {
+    nn::LanguageModel::Options o;
+    o.vocabulary = 7;
+    o.n_layers = blocks;
+    o.layer.d_model = 8;
+    o.layer.feed_forward.d_hidden = 12;
+    o.tied = true;
+    nn::LanguageModel model(o);
+    nn::add_lora(model, {.rank = 2, .alpha = 3, .targets = layers});
+    const testing::TempDir dir;
+    nn::save_lora(dir.str(), model, nn::gpt2_names(o));
+    const auto config = nlohmann::json::parse(testing::read_file(dir.file("adapter_config.json")));
+    CHECK(config["lora_alpha"].is_number_integer());
+    CHECK(config["task_type"] == "CAUSAL_LM");
+    return config["target_modules"].get<std::vector<std::string>>();
+  };
+  using Names = std::vector<std::string>;
+  CHECK(targets({"linear1"}, 2) == Names{"c_fc"});
+  CHECK(targets({"linear2", "out"}, 2) == Names{"c_proj"});
+  CHECK(targets({"linear2"}, 1) == Names{"transformer.h.0.mlp.c_proj"});  // not attn.c_proj
+  CHECK(targets({"layers.1.feed_forward.linear1"}, 2) == Names{"transformer.h.1.mlp.c_fc"});
+  CHECK_THROWS_WITH(targets({"q"}, 1), Containing("its weight is not one tensor of the file"));
+}
+
+TEST_CASE("adapters that PEFT has written give its outputs", "[lora]") {
   const std::string folder = testing::expected_values("STRETTO_PRETRAINED", "pretrained");
   if (folder.empty()) STRETTO_SKIP("no adapters of tests/nn/pretrained/expected.py");
-  const nn::Pretrained p = nn::load_pretrained(folder + "/llama", {.dtype = f64});
-  const nn::Safetensors expected =
-      nn::load_safetensors(folder + "/llama-peft/expected.safetensors");
-  nn::LanguageModel& model = p.language_model();
-  const nn::NameMap names = nn::llama_names(model.options);
-  nn::load_lora(folder + "/llama-peft", model, names);
-  const NoGrad guard;
-  CHECK(worst_error(model(expected["tokens"].to(default_device())), expected["output"]) < 2e-5);
+  for (const std::string name : {"llama", "qwen2", "gpt2", "gpt_neox", "t5", "bert"}) {
+    INFO(name);
+    const nn::Pretrained p = nn::load_pretrained(folder + "/" + name, {.dtype = f64});
+    const std::string adapter = folder + "/" + name + "-peft";
+    const nn::Safetensors expected = nn::load_safetensors(adapter + "/expected.safetensors");
+    nn::load_lora(adapter, *p.model, p.names);
+    const NoGrad guard;
+    CHECK(worst_error(testing::output_of(p, expected), expected["output"]) < 2e-5);
+  }
 }
 
 TEST_CASE("LoRA names what does not fit", "[lora]") {
@@ -168,7 +196,13 @@ TEST_CASE("LoRA names what does not fit", "[lora]") {
   CHECK_THAT(error("\"r\": 3", "\"r\": 3, \"use_dora\": true"),
              Containing("\"use_dora\" is true; supported is false"));
   CHECK_THAT(error("\"r\": 3", "\"r\": 3, \"rank_pattern\": {\"q\": 2}"),
-             Containing("not supported for this model: \"q\" = 2"));
+             Containing("not supported: \"q\" = 2"));
+  CHECK_THAT(error("\"r\": 3", "\"r\": 3, \"init_lora_weights\": \"pissa_niter_4\""),
+             Containing("\"init_lora_weights\" is \"pissa_niter_4\"; supported are true, false"));
+  CHECK_THAT(error("\"r\": 3", "\"r\": 3, \"modules_to_save\": [\"lm_head\"]"),
+             Containing("\"modules_to_save\" is not supported"));
+  CHECK(error("\"r\": 3", "\"r\": 3, \"modules_to_save\": [], \"eva_config\": {\"rho\": 2.0}") ==
+        "no error");
   CHECK_THAT(error("LORA", "LOHA"), Containing("\"peft_type\" is \"LOHA\""));
   CHECK_THAT(error("LORA", "LORA\", \"new\": \"x"), Containing("\"new\" = \"x\""));
 }

@@ -3,30 +3,18 @@
 #include <fstream>
 
 #include "stretto.h"
+#include "tests/nn/pretrained/output_of.h"
 #include "tests/support/catch.h"
 #include "tests/support/compare.h"
+#include "tests/support/error_of.h"
 #include "tests/support/published_models.h"
 #include "tests/support/temp_dir.h"
 
 using namespace stretto;
+using testing::output_of;
 using testing::worst_error;
 
 namespace {
-
-// Returns the output of a loaded model for the inputs in `expected`.
-Tensor output_of(const nn::Pretrained& p, const nn::Safetensors& expected) {
-  const Device device = p.model->device();
-  const Tensor tokens = expected["tokens"].to(device);
-  if (p.model_type == "t5") return p.sequence_to_sequence()(tokens, expected["target"].to(device));
-  if (p.model_type == "bert" || p.model_type == "deberta-v2")
-    return p.bert()(nn::TokenBatch(tokens, expected["padding"].to(device)));
-  if (p.model_type == "transfo-xl") {
-    nn::TransformerXL::Memory memory;
-    const Tensor first = p.transformer_xl().log_probabilities(tokens.slice(1, 0, 8), &memory);
-    return cat({first, p.transformer_xl().log_probabilities(tokens.slice(1, 8), &memory)}, 1);
-  }
-  return p.language_model()(tokens);
-}
 
 // A valid configuration of a small LLaMA, with a changed text.
 std::string llama_config(const std::string& from = "", const std::string& to = "") {
@@ -125,7 +113,7 @@ TEST_CASE("load_pretrained names what it does not support", "[pretrained]") {
   CHECK_THAT(error("\"llama\"", "\"mamba\""),
              Containing("\"model_type\" is \"mamba\"; supported are llama, mistral"));
   CHECK_THAT(error("\"vocab_size\": 7", "\"vocab_size\": 7, \"new_trick\": true"),
-             Containing("not supported for this model: \"new_trick\" = true"));
+             Containing("not supported: \"new_trick\" = true"));
   CHECK_THAT(
       error("\"rope_scaling\": null", "\"rope_scaling\": {\"type\": \"dynamic\", \"factor\": 2}"),
       Containing("\"rope_type\" is \"dynamic\"; supported are \"default\", \"linear\""));
@@ -138,7 +126,53 @@ TEST_CASE("load_pretrained names what it does not support", "[pretrained]") {
   CHECK_THAT(error("\"vocab_size\": 7", "\"vocab_size\": 8"), Containing("lm_head.weight"));
   CHECK_THAT(error("\"vocab_size\": 7", "\"hidden_act\": \"mish\", \"vocab_size\": 7"),
              Containing("activation \"mish\" is not supported; supported are relu, gelu"));
-  CHECK_THAT(error("}", ""), Containing("not valid JSON"));
+  CHECK_THAT(error("}", ""), Containing("is not JSON (byte"));
   CHECK_THAT(error("null", std::string(100, '[') + std::string(100, ']')),
-             Containing("nested more than 32 levels deep"));
+             Containing("more than 64 levels of objects and lists"));
+}
+
+TEST_CASE("load_pretrained accepts fields of published files that have no effect", "[pretrained]") {
+  const testing::TempDir folder;
+  const auto load = [&](const std::string& fields) {
+    write_llama(folder, llama_config("\"vocab_size\": 7", "\"vocab_size\": 7, " + fields));
+    return nn::load_pretrained(folder.str());
+  };
+  // transformers writes the first ones; transformers 4 wrote the options of generation here.
+  load(R"("_model_name_or_path": "x", "unk_token_id": 0, "mask_token_id": 1, "num_labels": 2,
+      "pruned_heads": {}, "add_cross_attention": false, "tie_encoder_decoder": false,
+      "use_bfloat16": false, "output_past": true, "is_decoder": false, "unsloth_fixed": true,
+      "max_length": 20, "temperature": 0.9, "bad_words_ids": null, "diversity_penalty": 0.0)");
+  const auto error = [&](const std::string& fields) {
+    return testing::error_of<Error>([&] { load(fields); });
+  };
+  CHECK_THAT(error(R"("add_cross_attention": true)"),
+             Containing("\"add_cross_attention\" is true; supported is false"));
+  CHECK_THAT(error(R"("pruned_heads": {"0": [1]})"), Containing("\"0\" = [1]"));
+  CHECK_THAT(error(R"("quantization_config": {"bits": 4})"),
+             Containing("\"quantization_config\" = {\"bits\":4}"));
+}
+
+TEST_CASE("options of generation are read from config.json if they have no file", "[pretrained]") {
+  const testing::TempDir folder;
+  write_llama(folder, llama_config("\"vocab_size\": 7",
+                                   "\"vocab_size\": 7, \"do_sample\": true, \"top_p\": 0.5"));
+  CHECK(nn::load_pretrained(folder.str()).generation.sampling.temperature == 1);
+  CHECK(nn::load_pretrained(folder.str()).generation.sampling.top_p == 0.5);
+  testing::write_file(folder.file("generation_config.json"), "{}");
+  CHECK(nn::load_pretrained(folder.str()).generation.sampling.temperature == 0);
+}
+
+TEST_CASE("of several chat templates the default one is read", "[pretrained]") {
+  const testing::TempDir folder;
+  write_llama(folder, llama_config());
+  const auto chat_template = [&](const std::string& value) {
+    testing::write_file(folder.file("tokenizer_config.json"), "{\"chat_template\": " + value + "}");
+    return nn::load_pretrained(folder.str()).chat_template;
+  };
+  CHECK(chat_template("\"a\"") == "a");
+  CHECK(chat_template(R"([{"name": "tool_use", "template": "t"},
+                         {"name": "default", "template": "d"}])") == "d");
+  CHECK(chat_template(R"([{"name": "tool_use", "template": "t"}])") == "");
+  CHECK(chat_template("null") == "");
+  CHECK_THROWS_WITH(chat_template("3"), Containing("\"chat_template\" is 3; expected a list"));
 }

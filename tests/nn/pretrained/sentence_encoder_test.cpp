@@ -61,6 +61,6 @@ TEST_CASE("a sentence encoder refuses modules that it does not have", "[pretrain
              Containing("Dense\" is not supported; supported are Transformer, Pooling, Normalize"));
   CHECK_THAT(error(R"([{"type": "x.Pooling", "path": "../1_Pooling"}])"),
              Containing("leaves the folder"));
-  CHECK_THAT(error("{}"), Containing("not a list of JSON"));
-  CHECK_THAT(error("[3]"), Containing("not a list of objects"));
+  CHECK_THAT(error("{}"), Containing("must be a list of JSON"));
+  CHECK_THAT(error("[3]"), Containing("must be an object of JSON"));
 }

@@ -4,26 +4,27 @@
 #include <limits>
 #include <string>
 #include <string_view>
+#include <unordered_set>
 #include <vector>
 
-#include "../../../core/error.h"
-#include "../../../core/one_line.h"
+#include "../../core/error.h"
+#include "../../core/one_line.h"
 #include "json.h"
 
-namespace stretto::nn::tokenizers {
+namespace stretto::nn::files {
 
 /// The handler of nlohmann::json::sax_parse, which needs no base class. Errors begin with the name.
 class JsonBuilder {
  public:
-  static constexpr size_t max_depth = 64;
+  static constexpr size_t max_depth = 64, max_values = size_t(1) << 22;
 
-  explicit JsonBuilder(std::string name) : name_(std::move(name)) {}
+  JsonBuilder(const char* op, std::string name) : op_(op), name_(std::move(name)) {}
 
   Json root;
 
   template <class... Parts>
   [[noreturn]] void bad(const Parts&... parts) const {
-    fail("tokenizer", name_, ": ", parts...);
+    fail(op_, one_line(name_), ": ", parts...);
   }
 
   bool null() { return put({}); }
@@ -51,7 +52,12 @@ class JsonBuilder {
     json.number = value;
     return put(std::move(json));
   }
-  bool string(std::string& text) { return put(json_string(std::move(text))); }
+  bool string(std::string& text) {
+    Json json;
+    json.kind = Json::Kind::string;
+    json.text = std::move(text);
+    return put(std::move(json));
+  }
   template <class Binary>
   bool binary(Binary&) {
     bad("binary data");
@@ -61,9 +67,7 @@ class JsonBuilder {
   bool end_object() { return close(); }
   bool end_array() { return close(); }
   bool key(std::string& text) {
-    for (const auto& [name, value] : open_.back()->members)
-      if (name == text) bad("the field ", in_quotes(text), " occurs twice");
-    if (open_.back()->members.size() >= 4096) bad("an object with more than 4096 fields");
+    if (!names_.back().insert(text).second) bad("the field ", in_quotes(text), " occurs twice");
     key_ = std::move(text);
     return true;
   }
@@ -77,6 +81,7 @@ class JsonBuilder {
 
  private:
   Json* append(Json value) {
+    if (++n_values_ > max_values) bad("more than ", max_values, " values");
     if (open_.empty()) {
       root = std::move(value);
       return &root;
@@ -95,16 +100,22 @@ class JsonBuilder {
     Json json;
     json.kind = kind;
     open_.push_back(append(std::move(json)));
+    names_.emplace_back();
     return true;
   }
   bool close() {
     open_.pop_back();
+    names_.pop_back();
     return true;
   }
 
+  const char* op_;
   std::string name_, key_;
-  std::vector<Json*>
-      open_;  // each points into its parent, whose members do not move while it is open
+  size_t n_values_ = 0;
+  // The open objects and lists, each in its parent, whose members do not move while it is open; and
+  // the names of their fields.
+  std::vector<Json*> open_;
+  std::vector<std::unordered_set<std::string>> names_;
 };
 
-}  // namespace stretto::nn::tokenizers
+}  // namespace stretto::nn::files
