@@ -73,6 +73,7 @@ int main(int argc, char** argv) {
   if (argc > 3) set_num_threads(std::atoi(argv[3]));
   const NoGrad guard;
 
+  const double before = peak_resident();
   double start = seconds();
   const nn::Pretrained p = nn::load_pretrained(argv[1], {.dtype = dtype});
   const nn::LanguageModel& model = p.language_model();
@@ -81,7 +82,7 @@ int main(int argc, char** argv) {
   for (const Tensor& parameter : model.parameters())
     bytes += parameter.numel() * (dtype == bf16 ? 2 : 4);
   print("weights_bytes", double(bytes));
-  print("peak_resident_after_load", peak_resident());
+  print("loading_resident", peak_resident() - before);
 
   std::vector<int64_t> prompt(512);
   for (int64_t i = 0; i < 512; ++i) prompt[size_t(i)] = 100 + i * 7;

@@ -17,9 +17,10 @@ inline constexpr int64_t block_columns = 1024;    // columns of a block of C (f3
 inline constexpr int64_t most_columns = 8192;     // most columns of B in one packed range
 inline constexpr int64_t packed_bytes = 2 << 20;  // bytes of B that are packed at a time: fit in L3
 
-// If A has few rows, each thread computes chunks of columns of C. The minimum size of a chunk:
-inline constexpr int64_t few_bytes = 256 << 10;  // bytes of B
-inline constexpr int64_t few_columns = 256;      // columns, unless B is stored transposed
+// If A has few rows, B is read once, and each thread computes chunks of columns of C. Their sizes:
+inline constexpr int64_t least_chunk_bytes = 64 << 10;  // bytes of B
+inline constexpr int64_t most_chunk_bytes = 256 << 10;
+inline constexpr int64_t least_chunk_columns = 256;  // columns, unless B is stored transposed
 
 constexpr int64_t ceil_div(int64_t n, int64_t by) { return (n + by - 1) / by; }
 constexpr int64_t round_up(int64_t n, int64_t to) { return ceil_div(n, to) * to; }
@@ -28,6 +29,15 @@ constexpr int64_t round_up(int64_t n, int64_t to) { return ceil_div(n, to) * to;
 /// about `most`, and a multiple of `unit`, or n if that is smaller.
 constexpr int64_t part(int64_t n, int64_t most, int64_t unit) {
   return std::min(n, round_up(ceil_div(n, ceil_div(n, most)), unit));
+}
+
+/// Returns the number of columns of a chunk of C, a multiple of `unit`, if A has few rows and a row of
+/// the transposed B [n, k] has `row_bytes` bytes. All threads have the same number of chunks.
+inline int64_t chunk_columns(int64_t n, int64_t row_bytes, bool transposed, int64_t unit) {
+  const int64_t bytes = n * row_bytes, threads = num_threads();
+  const int64_t chunks = std::clamp(threads * ceil_div(bytes, threads * most_chunk_bytes),
+                                    int64_t{1}, std::max<int64_t>(bytes / least_chunk_bytes, 1));
+  return round_up(std::max(ceil_div(n, chunks), transposed ? 1 : least_chunk_columns), unit);
 }
 
 /// The division of C [m, n] into blocks. If `threads`, there are at least 16 blocks if C is large

@@ -195,14 +195,6 @@ bool nothing_to_sum(int64_t m, int64_t n, int64_t k, T beta, T* c, int64_t ldc) 
   return true;
 }
 
-// The number of columns per chunk if B is read only once. It is large enough that memory bandwidth,
-// not overhead, determines the time.
-template <class B>
-int64_t columns_of_few(int64_t m, int64_t n, int64_t k, MatrixRef<B> b) {
-  const int64_t enough = few_bytes * m / (k * int64_t(sizeof(B)));
-  return std::max({n / 32, enough, b.transposed ? int64_t(1) : few_columns});
-}
-
 template <class T>
 void run(int64_t m, int64_t n, int64_t k, T alpha, MatrixRef<T> a, MatrixRef<T> b, T beta, T* c,
          int64_t ldc) {
@@ -239,9 +231,11 @@ void gemm_parallel(int64_t m, int64_t n, int64_t k, T alpha, MatrixRef<T> a, Mat
     return;
   }
   // With fewer rows a panel of B is used only once. Each thread packs the panels of its columns.
-  const int64_t least =
-      m <= few_rows ? columns_of_few(m, n, k, b) : std::max<int64_t>(n / 32, 500'000 / (m * k) + 1);
-  parallel_for(n, round_up(least, call.kernel.columns), [&](int64_t begin, int64_t end) {
+  const int64_t grain =
+      m <= few_rows
+          ? chunk_columns(n, k * int64_t(sizeof(T)), b.transposed, call.kernel.columns)
+          : round_up(std::max<int64_t>(n / 32, 500'000 / (m * k) + 1), call.kernel.columns);
+  parallel_for(n, grain, [&](int64_t begin, int64_t end) {
     GemmCall<T>{call.kernel, alpha, beta, c + begin, ldc}.serial(m, end - begin, k, a,
                                                                  b.from(0, begin));
     if (epilogue) (*epilogue)(0, begin, m, end - begin, c + begin, ldc);
@@ -258,7 +252,8 @@ bool gemm_widening(int64_t m, int64_t n, int64_t k, float alpha, MatrixRef<float
   if (m > few_rows || products_of_tiles(n, k)) return false;
   if (nothing_to_sum(m, n, k, beta, c, ldc)) return true;
   const Gemm<float>& kernel = kernels_in_use<float>();
-  const int64_t grain = round_up(columns_of_few(m, n, k, b), kernel.columns);
+  const int64_t grain =
+      chunk_columns(n, k * int64_t(sizeof(BFloat16)), b.transposed, kernel.columns);
   parallel_for(n, grain, [&](int64_t begin, int64_t end) {
     GemmCall<float>{kernel, alpha, beta, c + begin, ldc}.few(m, end - begin, k, a,
                                                              b.from(0, begin));

@@ -186,9 +186,7 @@ struct TileGemm {
     char* const rows = tiles_of_a.reserve<char>(few.size(products, m, k));
     few.pack(products, m, k, a, rows);
     std::atomic<bool> all{true};
-    const int64_t enough = std::max(n / 32, few_bytes / (k * int64_t(sizeof(T))));
-    const int64_t grain =
-        round_up(std::max(enough, b.transposed ? int64_t(1) : few_columns), tile_block);
+    const int64_t grain = chunk_columns(n, k * int64_t(sizeof(T)), b.transposed, tile_block);
     each(threads, n, grain, [&](int64_t begin, int64_t end) {
       for (int64_t j = begin; j < end; j += grain)
         if (!columns_of_few(few, rows, j, std::min(grain, end - j))) all = false;

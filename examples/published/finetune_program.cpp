@@ -13,7 +13,6 @@
 #include "examples/published/model_options.h"
 #include "examples/text/corpus.h"
 #include "nn/data/segments.h"
-#include "nn/files/weights.h"
 #include "nn/pretrained/lora.h"
 #include "nn/training/evaluate.h"
 #include "nn/training/progress.h"
@@ -45,7 +44,8 @@ void FinetuneProgram::declare(OptionList& options) {
   run_.declare(options);
   options.settings(settings);
   options.describe("learning_rate", "Peak learning rate of AdamW (--full: 5e-05 if not given)");
-  options("merge", merge_, "Also write the model with the adapters merged into its weights");
+  options("merge", merge_,
+          "Write the model with the adapters merged into its weights, instead of the adapters");
 }
 
 void FinetuneProgram::resolve() {
@@ -77,6 +77,10 @@ void FinetuneProgram::open_model() {
   require(longest == 0 || s.length <= longest, "--length " + as_text(s.length) +
                                                    ": the model was trained on " +
                                                    as_text(longest) + " tokens");
+  const nn::PretrainedFiles& files = pretrained_->files;
+  require((!s.full && !merge_) || (files.obstacle.empty() && !files.config.empty()),
+          std::string(s.full ? "--full" : "--merge") + ": a config.json cannot describe " +
+              model_path_ + (files.obstacle.empty() ? "" : ": " + files.obstacle));
   model.train();
   manual_seed(s.seed);
   if (s.full) return;
@@ -147,7 +151,8 @@ void FinetuneProgram::prepare() {
                {data.text(), "texts than those of --data and --validation"}, s.batch * s.length);
   curve_ = {.title = "Loss of fine-tuning"};
   // All of them: a run that replaces one with other options removes the files that it does not write.
-  files_ = {"adapter_config.json", "adapter_model.safetensors", "model.safetensors"};
+  files_ = nn::pretrained_files();
+  files_.insert(files_.end(), {"adapter_config.json", "adapter_model.safetensors"});
 }
 
 void FinetuneProgram::begin() {
@@ -205,15 +210,16 @@ void FinetuneProgram::save_model() {
   nn::Module& model = *pretrained_->model;
   const std::string folder =
       std::filesystem::path(path("adapter_model.safetensors")).parent_path().string();
-  if (!settings.full) {
+  const std::string written = examples::quoted(run_.out);
+  if (!settings.full && !merge_) {
     nn::save_lora(folder, model, pretrained_->names, model_path_);
     std::cout << "Wrote the adapters; chat " << examples::quoted(model_path_) << " --adapter "
-              << examples::quoted(run_.out) << " uses them" << std::endl;
+              << written << " uses them" << std::endl;
+    return;
   }
-  if (!settings.full && !merge_) return;
   if (merge_) nn::merge_lora(model);
-  nn::save_weights(path("model.safetensors"), model, pretrained_->names);
-  std::cout << "Wrote " << path("model.safetensors") << std::endl;
+  nn::save_pretrained(folder, *pretrained_);
+  std::cout << "Wrote the model; chat " << written << " opens it" << std::endl;
 }
 
 void FinetuneProgram::keep(nn::TrainingState& state) const {

@@ -93,6 +93,9 @@ Pretrained load_pretrained(const std::string& path, const PretrainedOptions& opt
 /// or if writing fails.
 void save_pretrained(const std::string& folder, const Pretrained& pretrained);
 
+/// Returns the names of all files that save_pretrained() may write.
+std::vector<std::string> pretrained_files();
+
 /// Returns the model types that load_pretrained() supports in config.json.
 std::vector<std::string> pretrained_model_types();
 

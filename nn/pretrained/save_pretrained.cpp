@@ -53,10 +53,7 @@ class PartialFolder {
  private:
   // Refuses files that load_pretrained() would read together with the new ones.
   void check_others() const {
-    std::vector<const char*> names(std::begin(tokenizers::directory_files),
-                                   std::end(tokenizers::directory_files));
-    names.insert(names.end(), {"chat_template.jinja", "generation_config.json"});
-    for (const char* name : names)
+    for (const std::string& name : pretrained_files())
       check(fs::exists(partial_ / name) || !fs::exists(target_ / name), op,
             one_line(target_.string()), ": has a file ", name,
             " of another model; remove it, or choose another folder");
@@ -90,6 +87,14 @@ void save(const std::string& folder, const Pretrained& p) {
 }
 
 }  // namespace
+
+std::vector<std::string> pretrained_files() {
+  std::vector<std::string> names = {"config.json", "model.safetensors", "chat_template.jinja",
+                                    "generation_config.json"};
+  names.insert(names.end(), std::begin(tokenizers::directory_files),
+               std::end(tokenizers::directory_files));
+  return names;
+}
 
 void save_pretrained(const std::string& folder, const Pretrained& p) {
   check(p.model != nullptr, op, one_line(folder), ": there is no model");
