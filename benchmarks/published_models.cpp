@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "nn/files/gguf/gguf.h"
+#include "nn/pretrained/gguf_model.h"
 #include "stretto.h"
 
 using namespace stretto;
@@ -74,6 +76,12 @@ int main(int argc, char** argv) {
   const NoGrad guard;
 
   const double before = peak_resident();
+  {
+    const nn::GgufFile file(argv[1]);
+    nn::SubwordTokenizer::from_gguf(nn::pretrained::gguf_vocabulary(file));
+  }
+  const double with_tokenizer = peak_resident();
+  print("tokenizer_resident", with_tokenizer - before);
   double start = seconds();
   const nn::Pretrained p = nn::load_pretrained(argv[1], {.dtype = dtype});
   const nn::LanguageModel& model = p.language_model();

@@ -91,7 +91,8 @@ def main():
                          f"{best / middle(key):.2f} | {floor} |")
         weights = middle("weights_bytes")
         notes.append(f"{dtype}: weights of {weights / 1e6:.0f} MB are loaded in {middle('load_s'):.2f} s; resident "
-                     f"memory grows by {middle('loading_resident') / weights:.2f} of them at most.")
+                     f"memory grows by at most {middle('loading_resident') / 1e6:.0f} MB, of which "
+                     f"{middle('tokenizer_resident') / 1e6:.0f} are the tokenizer's.")
     cpu = next(line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name"))
     print(f"{cpu}, {o.threads} threads; {versions}\n")
     print("| | Stretto | transformers | ratio | floor | of floor |\n| --- | ---: | ---: | ---: | ---: | ---: |")

