@@ -133,6 +133,27 @@ TEST_CASE("blocks are aligned, do not overlap, and have the requested size", "[c
   }
 }
 
+TEST_CASE("blocks of a pool on the CPU are aligned, separate and reused", "[core]") {
+  const int64_t before = memory_stats(cpu).live;
+  {
+    std::vector<Tensor> all;  // outlives the pool
+    const MemoryPool pool(cpu);
+    const MemoryPool::Use use(pool);
+    for (const int64_t n : {1, 100, 3'000, 1 << 18, 1 << 20, 5, 1'900'000, 1 << 20, 1 << 20,
+                            1 << 20, 1 << 20, 1 << 20, 1 << 20, 3 << 20})
+      all.push_back(full({n}, double(all.size()), {.dtype = f32, .device = cpu}));
+    for (size_t i = 0; i < all.size(); ++i) {
+      CHECK(reinterpret_cast<uintptr_t>(all[i].raw_data()) % 64 == 0);
+      CHECK(all[i].to_vector<float>() == std::vector<float>(size_t(all[i].numel()), float(i)));
+    }
+    const void* const block = all[3].raw_data();
+    all[3] = {};
+    all[3] = empty({1 << 18}, {.dtype = f32, .device = cpu});
+    CHECK(all[3].raw_data() == block);
+  }
+  CHECK(memory_stats(cpu).live == before);
+}
+
 TEST_CASE("exceeding the memory limit is an error, and everything stays usable", "[core]") {
   const CleanAllocator clean;
   const Tensor keep = full({1000}, 3);
