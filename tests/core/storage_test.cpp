@@ -49,7 +49,7 @@ TEST_CASE("live bytes count the bytes that were requested", "[core]") {
     CHECK(memory_stats().live == before.live + 1000);
     const Tensor x = empty({3, 5}, {.dtype = f64});
     CHECK(memory_stats().live == before.live + 1120);
-    const Tensor view = x.transpose(0, 1), same = x;
+    const std::vector<Tensor> handles{x.transpose(0, 1), x};
     CHECK(memory_stats().live == before.live + 1120);
   }
   CHECK(memory_stats().live == before.live);
