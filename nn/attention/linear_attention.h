@@ -34,10 +34,11 @@ struct LinearKernelOptions {
 /// f32.
 ///
 /// Exponential features (those of Favor) underflow if keys have a large norm. On the CPU, with eps 0
-/// and Stabilizer::max, the output is then computed from their logarithms in f64, which is slower.
-/// The result is the same for a whole sequence, a continued state and sequence parallelism. In all
-/// other cases a head whose features all underflow gets no gradient, and the call throws if a
-/// gradient is recorded, on a GPU at the next synchronization.
+/// and Stabilizer::max, the output is then computed from their logarithms in f64, which is slower. It
+/// is equal for a whole sequence, a continued state and sequence parallelism. On a GPU, with eps above
+/// 0 or with Stabilizer::none, a head whose features all underflow gets no gradient; a call without a
+/// state or sequence parallelism then throws if a gradient is recorded (on a GPU at the next
+/// synchronization).
 class LinearKernel : public AttentionKernel {
  public:
   using Options = LinearKernelOptions;  ///< Options of the constructor.
