@@ -61,11 +61,8 @@ STRETTO_BF16_INLINE void add_tile(const float* a, const __m512i* y, __m512* sum)
   for (int i = 0; i < R; ++i) sum[i] = _mm512_add_ps(sum[i], _mm512_add_ps(even[i], odd[i]));
 }
 
-// The width of a block of B in strips of 16 columns, and the most values of k in a block of a
-// transposed B, which fits in L2 together with the next one. A B that is not transposed has blocks of
-// 32 rows of 512 bytes. With 6 products a block must contain all terms of a partial sum and has 64
-// columns.
-constexpr int64_t most_depth = 2048;
+// The width of a block of B in strips of 16 columns. A B that is not transposed has blocks of 32 rows
+// of 512 bytes. With 6 products a block must contain all terms of a partial sum and has 64 columns.
 template <class T, int products, bool transposed>
 constexpr int64_t most_strips = transposed      ? 1
                                 : products == 6 ? 4
@@ -171,7 +168,7 @@ void run_as(int64_t m, int64_t n, int64_t k, int64_t of_sums, const void* packed
   using RowsBlock = Block<T, products, R, transposed>;
   constexpr int64_t most = RowsBlock::most, step = tile_side * most;
   const int64_t block = products == 6 ? of_sums
-                        : transposed  ? std::min(round_up(k, tile_k), most_depth)
+                        : transposed  ? std::min(round_up(k, tile_k), prefetched_columns)
                                       : tile_k;
   for (int64_t j = 0; j < n; j += step) {
     const int64_t columns = std::min(step, n - j);

@@ -6,6 +6,9 @@
 
 namespace stretto::kernels {
 
+/// The most columns of a prefetched block of 16 rows: two such blocks fit in L2.
+inline constexpr int64_t prefetched_columns = 2048;
+
 /// A block of a matrix that is prefetched while the block before it is used: `runs` contiguous
 /// ranges of `bytes` bytes, `stride` bytes apart. It is read in the order of its memory, which the
 /// prefetchers of the processor recognize, and goes to L2: reading it from there costs little, but

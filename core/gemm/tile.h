@@ -128,7 +128,7 @@ struct GemmTiles {
   STRETTO_SIMD_TARGET static void few_transposed(int64_t n, int64_t k, int64_t block, const T* a,
                                                  const B* b, int64_t ldb, T alpha, T beta, T* c,
                                                  int64_t ldc) {
-    const int64_t span = std::max<int64_t>(2048 / block, 1) * block;
+    const int64_t span = std::max<int64_t>(prefetched_columns / block, 1) * block;
     for (int64_t j = 0; j < n; j += w)
       for (int64_t begin = 0; begin < k; begin += span) {
         const int64_t end = std::min(begin + span, k);

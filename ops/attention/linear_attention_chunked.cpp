@@ -15,7 +15,7 @@
 //
 // No states are stored for the backward pass, and nothing is ever subtracted from a state. Chunks
 // are grouped into segments of about 512 positions. The sums of a segment start at zero: a state is
-// the sum of all earlier segments, added in order, plus the sum of its own segment so far.
+// the sum of all earlier segments, added in order, plus the sum over its segment so far.
 //
 // One thread computes one batch entry and key head. If there are fewer of these than threads, the
 // sums of all segments are computed first. The outputs (or gradients) of all segments are then
