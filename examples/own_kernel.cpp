@@ -15,9 +15,9 @@ struct Retention : nn::AttentionKernel {
   Tensor operator()(const nn::AttentionInputs& inputs) const override {
     const AttentionOptions& o = inputs.options;
     for (const Tensor& term : {o.bias, o.relative_bias.rows, o.relative_keys.rows, o.relative_query,
-                               o.relative_values.rows, o.mask.key_padding})
-      check(!term.defined(), "Retention", "a term of the scores or key_padding; accepted: none");
-    check(o.mask.causal && o.mask.window == 0 && o.mask.block == 0 && o.dropout == 0 && !o.scale &&
+                               o.relative_values.rows, o.sinks})
+      check(!term.defined(), "Retention", "a term of the scores; accepted: none");
+    check(o.mask.causal && !setting_besides(o.mask, {"causal"}) && o.dropout == 0 && !o.scale &&
               inputs.n_queries() == inputs.n_keys() && inputs.q.size(1) == inputs.k.size(1),
           "Retention", "accepted: causal self-attention without n_kv_heads, scale or dropout");
     const DType dtype = compute_type(inputs.q.dtype());  // f32 for bf16: the state is a sum

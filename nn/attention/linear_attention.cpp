@@ -22,8 +22,8 @@ const char* score_option(const AttentionOptions& o) {
   if (o.relative_bias.defined()) return "a relative bias";
   if (o.bias.defined()) return "a dense bias";
   if (o.relative_query.defined()) return "a relative query";
-  if (o.mask.window > 0) return "a window";
-  if (o.mask.block > 0) return "blocks";
+  if (const char* other = setting_besides(o.mask, {"causal", "key_padding"})) return other;
+  if (o.sinks.defined()) return "sinks";
   if (o.dropout > 0) return "dropout of the weights";
   if (o.scale) return "a scale of the scores";
   if (o.soft_cap > 0) return "a soft cap of the scores";

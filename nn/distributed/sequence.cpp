@@ -17,6 +17,10 @@ namespace stretto::nn {
 namespace {
 
 void check_options(const char* op, const AttentionOptions& o) {
+  const char* other = setting_besides(o.mask, {"causal", "window", "block", "key_padding"});
+  if (!other && o.sinks.defined()) other = "sinks";
+  check(!other, op, other ? other : "",
+        " is not supported; accepted masks: causal, window and block");
   check(o.mask.is_causal() && !o.mask.key_padding.defined() && o.dropout == 0, op,
         "sequence parallelism needs a causal mask, no key_padding and no dropout of the weights");
 }

@@ -11,11 +11,17 @@
 namespace stretto {
 namespace {
 
+// True if options need the composed implementation.
+bool has_unfused_options(const AttentionOptions& o) {
+  return o.soft_cap > 0 || o.sinks.defined() ||
+         setting_besides(o.mask, {"causal", "window", "block", "key_padding"});
+}
+
 // Attention to keys without hidden NaN or infinity; for `huge` see HiddenKeys. Unless the fused
 // implementation multiplies bf16 natively, bf16 inputs are computed in f32.
 Tensor attention_of(const AttentionOperands& x, bool huge) {
-  const bool composed =
-                 x.options.implementation == Implementation::composed || x.options.soft_cap > 0,
+  const bool composed = x.options.implementation == Implementation::composed ||
+                        has_unfused_options(x.options),
              on_cpu = x.q.device().is_cpu();
   if (!on_cpu && !composed)
     if (const std::optional<Tensor> y = cuda_attention(x)) return *y;
@@ -74,7 +80,8 @@ Tensor attention_weights(const Tensor& q, const Tensor& k, AttentionOptions opti
     const AttentionOperands x = AttentionOperands{q, k, {}, std::move(options)}.to(f32);
     return attention_weights(x.q, x.k, x.options).to(type);
   }
-  return softmax(attention_scores(q, k, std::move(options)), -1);
+  const Tensor sinks = options.sinks;
+  return softmax_with_sinks(attention_scores(q, k, std::move(options)), sinks);
 }
 
 }  // namespace stretto

@@ -4,6 +4,7 @@
 #include "ops/attention/skew.h"
 #include "ops/dropout.h"
 #include "ops/elementwise.h"
+#include "ops/indexing.h"
 #include "ops/matmul.h"
 #include "ops/softmax.h"
 #include "ops/view.h"
@@ -48,15 +49,20 @@ Tensor composed_scores(const AttentionOperands& x) {
   constexpr double never = -std::numeric_limits<double>::infinity();
   if (const Tensor mask = attention_mask(m, n, o.mask, q.device()); mask.defined())
     scores = masked_fill(scores, mask, never);
-  if (o.mask.key_padding.defined())
-    scores = masked_fill(scores, o.mask.key_padding.unsqueeze(1).unsqueeze(1), never);
   return scores;
+}
+
+Tensor softmax_with_sinks(const Tensor& scores, const Tensor& sinks) {
+  if (!sinks.defined()) return softmax(scores, -1);
+  const Tensor column = sinks.reshape({sinks.size(0), 1, 1})
+                            .expand({scores.size(0), scores.size(1), scores.size(2), 1});
+  return softmax(cat({scores, column}, -1), -1).slice(-1, 0, -1);
 }
 
 Tensor composed_attention(const AttentionOperands& x, bool huge) {
   const auto& [q, k, v, o] = x;
   const int64_t m = q.size(2), n = k.size(2);
-  Tensor weights = softmax(composed_scores(x), -1);
+  Tensor weights = softmax_with_sinks(composed_scores(x), o.sinks);
   // If the value of a masked key is huge, the gradient of its attention weight may be infinite, and
   // the product of this gradient with the weight, which is 0, would be NaN. masked_fill sets the
   // gradient to 0.

@@ -34,6 +34,39 @@ void check_table(const char* what, const RelativeTable& table, int64_t heads, in
         " are needed; make the table longer, or set `out_of_range` to zero or clip");
 }
 
+void check_mask(const AttentionMask& mask, const Tensor& q, const Tensor& k) {
+  const int64_t batch = q.size(0), heads = q.size(1), m = q.size(2), n = k.size(2);
+  check(mask.window >= 0 && mask.block >= 0 && mask.window_after >= 0, op, "window ", mask.window,
+        ", window_after ", mask.window_after, ", block ", mask.block, "; must not be negative");
+  check(mask.window == 0 || mask.block == 0, op, "window and block are both set; choose one");
+  for (const char* other : {"window_after", "prefix_lengths", "global_tokens"})
+    check(mask.block == 0 || setting_besides(mask, {"causal", "block", other}) ==
+                                 setting_besides(mask, {"causal", "block"}),
+          op, "block and ", other, " are both set; choose one");
+  check_same_device(op,
+                    {&q, &mask.segments, &mask.prefix_lengths, &mask.global_tokens, &mask.hidden});
+  const auto check_tensor = [](const char* name, const Tensor& x, bool is_index,
+                               const Shape& shape) {
+    const bool type =
+        x.defined() && (is_index ? x.dtype() == i64 || x.dtype() == i32 : is_mask(x.dtype()));
+    check(!x.defined() || (type && x.shape() == shape), op, name, " ", x, "; must be ",
+          is_index ? "i64 or i32 " : "bool or u8 ", shape);
+  };
+  check_tensor("segments", mask.segments, true, {batch, n});
+  check_tensor("prefix_lengths", mask.prefix_lengths, true, {batch});
+  check_tensor("global_tokens", mask.global_tokens, false, {batch, n});
+  check((!mask.segments.defined() && !mask.global_tokens.defined()) || m <= n, op, m,
+        " queries and ", n, " keys with segments or global_tokens; accepted: M ≤ N");
+  check(!mask.prefix_lengths.defined() || mask.causal, op,
+        "prefix_lengths without causal, which they change; set causal");
+  check(!mask.global_tokens.defined() || mask.window > 0 || mask.window_after > 0, op,
+        "global_tokens without window or window_after, which they change");
+  if (!mask.hidden.defined()) return;
+  const Shape all{batch, heads, m, n};
+  check(is_mask(mask.hidden.dtype()) && broadcast_shapes(op, mask.hidden.shape(), all) == all, op,
+        "hidden ", mask.hidden, "; must be bool or u8 and broadcast to ", all);
+}
+
 }  // namespace
 
 void check_attention(const AttentionOperands& inputs) {
@@ -41,16 +74,11 @@ void check_attention(const AttentionOperands& inputs) {
   const AttentionOptions& o = inputs.options;
   check_heads(op, q, k, v, o.mask.key_padding);
   check_same_device(op, {&q, &o.relative_query, &o.relative_keys.rows, &o.relative_values.rows,
-                         &o.relative_bias.rows, &o.bias});
+                         &o.relative_bias.rows, &o.bias, &o.sinks});
   const int64_t batch = q.size(0), heads = q.size(1), m = q.size(2), n = k.size(2);
-  const auto& [causal, window, block, padding] = o.mask;
-  check(window >= 0 && block >= 0, op, "window ", window, ", block ", block,
-        "; must not be negative");
-  check(window == 0 || block == 0, op, "window and block are both set; choose one");
+  check_mask(o.mask, q, k);
   check(o.soft_cap >= 0 && std::isfinite(o.soft_cap), op, "soft_cap ", o.soft_cap,
         "; must be 0 (none) or more");
-  check(o.soft_cap == 0 || o.implementation != Implementation::fused, op, "soft_cap ", o.soft_cap,
-        " with the fused implementation, which does not support it");
   check(o.dropout >= 0 && o.dropout <= 1, op, "dropout ", o.dropout, "; accepted: 0 to 1");
   auto check_dtype = [&q](const char* what, const Tensor& x) {
     check(!x.defined() || x.dtype() == q.dtype(), op, what, x, " for q ", q, "; dtypes must agree");
@@ -64,6 +92,9 @@ void check_attention(const AttentionOperands& inputs) {
         o.relative_query, " for q ", q, "; shapes must agree");
   check(!o.relative_query.defined() || o.relative_keys.defined(), op,
         "relative_query is set without relative_keys, whose rows it multiplies");
+  check_dtype("sinks ", o.sinks);
+  check(!o.sinks.defined() || o.sinks.shape() == Shape{heads}, op, "sinks ", o.sinks, "; must be [",
+        heads, "], one score per head");
   check_table("key", o.relative_keys, heads, q.size(3), inputs);
   check_table("value", o.relative_values, heads, v.size(3), inputs);
   check_table("bias", o.relative_bias, heads, -1, inputs);

@@ -38,8 +38,7 @@ struct RelativeTable {
 struct AttentionOptions {
   AttentionMask mask = {};           ///< Hidden keys.
   std::optional<double> scale = {};  ///< Factor of the scores; default 1/√D (D = 0: scores are 0).
-  /// > 0: scores s, with all their terms, become c · tanh(s / c) before the mask (Gemma 2, 2024).
-  /// Attention is then composed.
+  /// c > 0: scores s, with all their terms, become c · tanh(s / c) before the mask (Gemma 2, 2024).
   double soft_cap = 0;
 
   Tensor relative_query = {};          ///< p [B, H, M, D]: multiplies relative_keys. Default: q.
@@ -47,6 +46,9 @@ struct AttentionOptions {
   RelativeTable relative_values = {};  ///< V: added to the values.
   RelativeTable relative_bias = {};    ///< b: a scalar per relative position and head; not scaled.
   Tensor bias = {};                    ///< Broadcasts to [B, H, M, N]; not scaled.
+  /// [H]: the score of a further key of each head, after the soft cap, whose value is zero. The
+  /// softmax weights of a query then add up to less than 1 (learned attention sinks, gpt-oss 2025).
+  Tensor sinks = {};
 
   double dropout = 0;                         ///< Dropout probability of the softmax weights.
   std::optional<RandomKey> dropout_key = {};  ///< Default: a key from the random state.
@@ -95,7 +97,7 @@ struct AttentionOperands {
   static void each(Self& x, F f) {
     auto& o = x.options;
     for (auto* member : {&x.q, &x.k, &x.v, &o.relative_query, &o.relative_keys.rows,
-                         &o.relative_values.rows, &o.relative_bias.rows, &o.bias})
+                         &o.relative_values.rows, &o.relative_bias.rows, &o.bias, &o.sinks})
       f(*member);
   }
 };

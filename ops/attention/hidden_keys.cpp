@@ -13,6 +13,7 @@
 #include "ops/attention/heads.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
+#include "ops/reduce.h"
 #include "ops/view.h"
 
 namespace stretto {
@@ -63,8 +64,14 @@ void with_type(DType type, F f) {
   type == f64 ? f(double()) : type == f32 ? f(float()) : f(BFloat16());
 }
 
-// The keys that all queries see, ignoring padding.
+// True if the mask of a query is a range of keys, apart from padding.
+bool is_range(const AttentionMask& mask) {
+  return !setting_besides(mask, {"causal", "window", "block", "key_padding", "window_after"});
+}
+
+// Keys that all queries see, ignoring padding.
 KeyRange seen_by_all(int64_t m, int64_t n, const AttentionMask& mask) {
+  if (!is_range(mask)) return {0, 0};
   const KeyRange first = visible_keys(n - m, n, mask), last = visible_keys(n - 1, n, mask);
   return {last.begin, std::max(last.begin, first.end)};
 }
@@ -144,6 +151,13 @@ Tensor bool_tensor(const std::vector<uint8_t>& x, const Shape& shape) {
 // The queries that see a row in seen_nan, bool [B, H, M, 1].
 Tensor queries_seeing(const Scan& scan, int64_t heads, int64_t m, const AttentionMask& mask) {
   const int64_t n = scan.n, per_group = heads / scan.groups;
+  if (!is_range(mask)) {
+    const Tensor row = bool_tensor(scan.seen_nan, {scan.batch, scan.groups, 1, 1, n})
+                           .expand({scan.batch, scan.groups, per_group, 1, n})
+                           .reshape({scan.batch, heads, 1, n});
+    const Tensor visible = logical_not(attention_mask(m, n, mask, cpu));
+    return gt(sum(logical_and(row, visible), {3}, true), 0);
+  }
   std::vector<uint8_t> found(size_t(scan.batch * heads * m));
   std::vector<int64_t> before(size_t(n + 1));
   for (int64_t unit = 0; unit < scan.batch * scan.groups; ++unit) {

@@ -16,8 +16,9 @@ constexpr const char* op = "linear_attention";
 void check_linear_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                             const LinearAttentionOptions& o) {
   check_heads(op, q, k, v, o.mask.key_padding);
-  check(o.mask.window == 0 && o.mask.block == 0, op, "window ", o.mask.window, ", block ",
-        o.mask.block, "; accepted: causal and key_padding, as there are no scores to mask");
+  const char* const other = setting_besides(o.mask, {"causal", "key_padding"});
+  check(!other, op, other ? other : "",
+        " is set; accepted: causal and key_padding, as there are no scores to mask");
   check(std::isfinite(o.eps) && o.eps >= 0, op, "eps ", o.eps, "; must be 0 or more");
   check(o.chunk >= 1, op, "chunk ", o.chunk, "; must be at least 1");
 }

@@ -191,20 +191,45 @@ class Table {
   bool clip_;
 };
 
-// True if the query at key position `position` of batch entry b sees key j.
-bool visible(const AttentionMask& mask, const Values& padding, int64_t b, int64_t position,
-             int64_t j) {
-  const int64_t r = j - position;
-  if ((mask.causal || mask.block > 0) && r > 0) return false;
-  if (mask.window > 0 && -r >= mask.window) return false;
-  if (mask.block > 0 && j / mask.block < position / mask.block - 1) return false;
-  return !mask.key_padding.defined() || padding(b, j) == 0;
-}
+// The mask as a function of query and key.
+class Visible {
+ public:
+  Visible(const AttentionMask& mask, const Shape& scores)
+      : mask_(mask),
+        padding_(mask.key_padding),
+        segments_(mask.segments),
+        prefix_(mask.prefix_lengths),
+        global_(mask.global_tokens),
+        hidden_(mask.hidden.defined() ? broadcast_to(mask.hidden, scores) : Tensor()),
+        shift_(scores[3] - scores[2]) {}
 
-// Replaces the scores of a row by their softmax. A row of only −∞ becomes zeros.
-void softmax(std::vector<double>& row) {
-  double largest = -std::numeric_limits<double>::infinity(), total = 0;
+  // True if query i, at key position i + N − M, sees key j.
+  bool operator()(int64_t b, int64_t h, int64_t i, int64_t j) const {
+    const int64_t position = i + shift_, r = j - position;
+    if (mask_.block > 0 && (r > 0 || j / mask_.block < position / mask_.block - 1)) return false;
+    if (mask_.causal && r > 0 && !(mask_.prefix_lengths.defined() && j < prefix_(b))) return false;
+    const bool outside = (mask_.window > 0 && -r >= mask_.window) ||
+                         (mask_.window_after > 0 && r >= mask_.window_after);
+    const bool global =
+        mask_.global_tokens.defined() && (global_(b, j) != 0 || global_(b, position) != 0);
+    if (outside && !global) return false;
+    if (mask_.segments.defined() && segments_(b, j) != segments_(b, position)) return false;
+    if (mask_.key_padding.defined() && padding_(b, j) != 0) return false;
+    return !mask_.hidden.defined() || hidden_(b, h, i, j) == 0;
+  }
+
+ private:
+  const AttentionMask& mask_;
+  const Values padding_, segments_, prefix_, global_, hidden_;
+  const int64_t shift_;
+};
+
+// Replaces the scores of a row by their softmax, together with one more score, `sink`, that is not
+// in the row. A row of only −∞ becomes zeros.
+void softmax(std::vector<double>& row, double sink) {
+  double largest = sink, total = 0;
   for (double s : row) largest = std::max(largest, s);
+  if (!std::isinf(sink)) total = std::exp(sink - largest);
   for (double& s : row) total += s = std::isinf(s) ? 0 : std::exp(s - largest);
   for (double& s : row) s = total > 0 ? s / total : 0;
 }
@@ -215,7 +240,8 @@ Tensor attention_weights(const Tensor& queries, const Tensor& keys, const Attent
   const int64_t batch = queries.size(0), heads = queries.size(1), groups = keys.size(1);
   const int64_t m = queries.size(2), n = keys.size(2), size = queries.size(3);
   const double scale = o.scale.value_or(1 / std::sqrt(double(size)));
-  const Values q(queries), k(keys), padding(o.mask.key_padding);
+  const Values q(queries), k(keys), sinks(o.sinks);
+  const Visible visible(o.mask, {batch, heads, m, n});
   const Values p(o.relative_query.defined() ? o.relative_query : queries);
   const Values bias(o.bias.defined() ? broadcast_to(o.bias, {batch, heads, m, n}) : Tensor());
   const Table key_table(o.relative_keys), relative_bias(o.relative_bias);
@@ -230,7 +256,7 @@ Tensor attention_weights(const Tensor& queries, const Tensor& keys, const Attent
         for (int64_t j = 0; j < n; ++j) {
           const int64_t r = j - position;
           double score = -std::numeric_limits<double>::infinity();
-          if (visible(o.mask, padding, b, position, j)) {
+          if (visible(b, h, i, j)) {
             double product = 0;
             for (int64_t d = 0; d < size; ++d)
               product += q(b, h, i, d) * k(b, g, j, d) + p(b, h, i, d) * key_table(h, r, d);
@@ -240,7 +266,7 @@ Tensor attention_weights(const Tensor& queries, const Tensor& keys, const Attent
           }
           row.push_back(score);
         }
-        softmax(row);
+        softmax(row, o.sinks.defined() ? sinks(h) : -std::numeric_limits<double>::infinity());
         weights.insert(weights.end(), row.begin(), row.end());
       }
   return stretto::tensor(weights, {batch, heads, m, n});

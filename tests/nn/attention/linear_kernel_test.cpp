@@ -236,8 +236,8 @@ TEST_CASE("LinearKernel: masks and terms that act on scores are an error") {
   const auto elu = nn::elu_plus_one();
   error(*make(elu, {}, nn::music_relative({.max_length = 6})), {.causal = true}, "a key table");
   error(*make(elu, {}, nn::alibi()), {.causal = true}, "a relative bias");
-  error(*make(elu), {.causal = true, .window = 3}, "a window");
-  error(*make(elu), {.block = 3}, "blocks");
+  error(*make(elu), {.causal = true, .window = 3}, "window");
+  error(*make(elu), {.block = 3}, "block");
   MultiHeadAttention scaled({.d_model = 8, .scale = 1, .kernel = nn::linear_kernel()});
   scaled.to(f64);
   error(scaled, {}, "a scale of the scores");

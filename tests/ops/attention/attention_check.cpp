@@ -11,8 +11,8 @@
 namespace stretto::testing {
 namespace {
 
-const char* const names[] = {"output",    "q",         "k",         "v",        "a table",
-                             "a table 2", "a table 3", "a table 4", "a table 5"};
+const char* const names[] = {"output",    "q",         "k",         "v",         "a table",
+                             "a table 2", "a table 3", "a table 4", "a table 5", "a table 6"};
 
 }  // namespace
 
@@ -21,8 +21,10 @@ AttentionCase moved(const AttentionCase& in, Device device, DType type) {
   to.for_each_tensor([&](Tensor& x) {
     if (x.defined()) x = x.detach().to(type).to(device).set_requires_grad();
   });
-  if (Tensor& padding = to.options.mask.key_padding; padding.defined())
-    padding = padding.to(device);
+  AttentionMask& mask = to.options.mask;
+  for (Tensor* x :
+       {&mask.key_padding, &mask.segments, &mask.prefix_lengths, &mask.global_tokens, &mask.hidden})
+    if (x->defined()) *x = x->to(device);
   return to;
 }
 

@@ -15,8 +15,57 @@ std::string describe(const AttentionSetup& s) {
              s.bidirectional ? " bidirectional" : "", s.shared ? " shared" : "",
              s.relative_query ? ", position query" : "", s.relative_bias ? ", lag bias" : "",
              s.values ? ", value table" : "", ", bias ", s.bias, ", scale ", s.scale, ", dropout ",
-             s.dropout);
+             s.dropout, ", window_after ", s.window_after, ", segments ", s.segments,
+             s.prefix ? ", prefix" : "", ", global ", s.global, ", hidden ", s.hidden,
+             s.sinks ? ", sinks" : "", ", soft cap ", s.soft_cap);
 }
+
+namespace {
+
+// The shape of the named axes of "BHMN", without leading axes of size 1.
+Shape shape_of(const std::string& axes, const Shape& all) {
+  Shape shape;
+  for (int64_t d = 0; d < 4; ++d) {
+    const bool has = axes.find("BHMN"[d]) != std::string::npos;
+    if (has || shape.dim() > 0) shape.push_back(has ? all[d] : 1);
+  }
+  return shape;
+}
+
+// Adds the masks that are tensors.
+void add_masks(AttentionMask& mask, const AttentionSetup& s, int64_t n, uint64_t stream) {
+  uint64_t at = 0;
+  const auto draw = [&](int64_t below) {
+    return int64_t(random_bits({7, stream}, at++) % uint64_t(std::max<int64_t>(below, 1)));
+  };
+  const auto mask_of = [&](const Shape& shape, int64_t one_in) {
+    const Tensor x = zeros(shape, {.dtype = boolean, .device = cpu});
+    for (int64_t i = 0; i < x.numel(); ++i) x.data<bool>()[i] = draw(one_in) == 0;
+    return x;
+  };
+  const auto ids_of = [&](const Shape& shape, auto id) {
+    const Tensor x = empty(shape, {.dtype = i64, .device = cpu});
+    for (int64_t i = 0; i < x.numel(); ++i) x.data<int64_t>()[i] = id(i);
+    return x.to(default_device());
+  };
+  mask.window_after = s.window_after;
+  if (s.segments < 0) mask.segments = ids_of({s.batch, n}, [&](int64_t) { return draw(3) - 1; });
+  if (s.segments > 0) {
+    int64_t id = 0;
+    mask.segments = ids_of({s.batch, n}, [&](int64_t) { return id += draw(n) < s.segments; });
+  }
+  if (s.prefix) mask.prefix_lengths = ids_of({s.batch}, [&](int64_t) { return draw(n + 9); });
+  if (s.global > 0) {
+    const Tensor global = mask_of({s.batch, n}, std::max<int64_t>(1, n / s.global));
+    for (int64_t b = 0; b < s.batch; ++b) global.data<bool>()[b * n] = true;
+    mask.global_tokens = global.to(default_device());
+  }
+  if (!s.hidden.empty())
+    mask.hidden =
+        mask_of(shape_of(s.hidden, {s.batch, s.heads, s.queries, n}), 3).to(default_device());
+}
+
+}  // namespace
 
 AttentionCase make_inputs(const AttentionSetup& s, DType dtype, uint64_t stream) {
   const int64_t n = s.keys > 0 ? s.keys : s.queries, groups = s.key_heads ? s.key_heads : s.heads;
@@ -42,13 +91,7 @@ AttentionCase make_inputs(const AttentionSetup& s, DType dtype, uint64_t stream)
   if (s.values) o.relative_values = table(s.table > 0 ? s.table : 7, d_value);
   if (s.relative_bias) o.relative_bias = table(s.table > 0 ? s.table : 7, 0);
   if (!s.bias.empty()) {
-    const Shape all{s.batch, s.heads, s.queries, n};
-    Shape shape;
-    for (int64_t d = 0; d < 4; ++d) {
-      const bool has = s.bias.find("BHMN"[d]) != std::string::npos;
-      if (has || shape.dim() > 0) shape.push_back(has ? all[d] : 1);
-    }
-    o.bias = leaf(shape);
+    o.bias = leaf(shape_of(s.bias, {s.batch, s.heads, s.queries, n}));
   }
   if (s.dropout > 0) {
     o.dropout = s.dropout;
@@ -62,6 +105,9 @@ AttentionCase make_inputs(const AttentionSetup& s, DType dtype, uint64_t stream)
     for (int64_t j = 0; j < n && s.padded < 0; ++j) at[j] = true;
     o.mask.key_padding = padding.to(default_device());
   }
+  add_masks(o.mask, s, n, stream);
+  if (s.sinks) o.sinks = leaf({s.heads});
+  o.soft_cap = s.soft_cap;
   return in;
 }
 
@@ -115,6 +161,28 @@ AttentionSetup random_setup(uint64_t number) {
   constexpr const char* biases[] = {"", "HN", "BHMN", "HMN", "MN", "BM", "-"};
   s.bias = biases[pick({0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6})];
   s.scale = pick({0, 0, 1});
+  return s;
+}
+
+AttentionSetup random_masked_setup(uint64_t number) {
+  AttentionSetup s = random_setup(number);
+  uint64_t index = 1000;
+  auto pick = [&](std::initializer_list<int64_t> choices) {
+    const uint32_t draw = random_bits({.seed = 41, .stream = number}, index++);
+    return choices.begin()[draw % choices.size()];
+  };
+  if (s.block == 0) {
+    s.window_after = pick({0, 0, 1, 2, 9, 64, 200});
+    s.prefix = s.causal && pick({0, 0, 1});
+  }
+  if (s.keys == 0 || s.queries <= s.keys) {
+    s.segments = pick({0, 0, 1, 3, 20, -1});
+    if (s.window + s.window_after > 0) s.global = pick({0, 0, 1, 3, 40});
+  }
+  constexpr const char* axes[] = {"", "MN", "BHMN", "BMN", "HN", "M"};
+  s.hidden = axes[pick({0, 0, 0, 1, 2, 3, 4, 5})];
+  s.sinks = pick({0, 0, 1});
+  s.soft_cap = pick({0, 0, 1});
   return s;
 }
 

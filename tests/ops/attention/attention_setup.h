@@ -26,6 +26,13 @@ struct AttentionSetup {
   std::string bias = {};       // the axes of a dense bias, of "BHMN"; "-" for a scalar
   double scale = 0;            // 0: 1/√D
   double dropout = 0;
+  int64_t window_after = 0;
+  int64_t segments = 0;     // > 0: packed segments of random lengths; −1: random ids
+  bool prefix = false;      // prefix lengths from 0 to more than N
+  int64_t global = 0;       // global tokens: the first, and others at random places
+  std::string hidden = {};  // the axes of a random mask, of "BHMN"
+  bool sinks = false;
+  double soft_cap = 0;
 };
 
 /// Returns every field as text for INFO.
@@ -42,6 +49,9 @@ AttentionCase make_inputs(const AttentionSetup& s, DType dtype = f64, uint64_t s
 /// Returns a random setup with sizes around the tiles of 64 and any of the options; the same number
 /// gives the same setup.
 AttentionSetup random_setup(uint64_t number);
+
+/// The same with random masks of all kinds, sinks and a soft cap of 1.
+AttentionSetup random_masked_setup(uint64_t number);
 
 /// Returns the setup unchanged on the CPU, and on a GPU with head dimensions that kernels support.
 AttentionSetup for_kernels(AttentionSetup s);

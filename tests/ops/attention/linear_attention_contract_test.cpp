@@ -53,7 +53,8 @@ TEST_CASE("linear_attention: errors") {
                     Containing("must be bool or u8 [2, 3]"));
   CHECK_THROWS_WITH(call(x, x, x, {.eps = -1}), "[linear_attention] eps -1; must be 0 or more");
   CHECK_THROWS_WITH(call(x, x, x, {.chunk = 0}), "[linear_attention] chunk 0; must be at least 1");
-  CHECK_THROWS_WITH(call(x, x, x, {.mask = {.window = 2}}),
-                    "[linear_attention] window 2, block 0; accepted: causal and key_padding, as "
-                    "there are no scores to mask");
+  CHECK_THROWS_WITH(
+      call(x, x, x, {.mask = {.window = 2}}),
+      "[linear_attention] window is set; accepted: causal and key_padding, as there are no "
+      "scores to mask");
 }
