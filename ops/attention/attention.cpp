@@ -11,7 +11,7 @@
 namespace stretto {
 namespace {
 
-// True if options need the composed implementation.
+// True if the CUDA kernels lack an option.
 bool has_unfused_options(const AttentionOptions& o) {
   return o.soft_cap > 0 || o.sinks.defined() ||
          setting_besides(o.mask, {"causal", "window", "block", "key_padding"});
@@ -20,10 +20,9 @@ bool has_unfused_options(const AttentionOptions& o) {
 // Attention to keys without hidden NaN or infinity; for `huge` see HiddenKeys. Unless the fused
 // implementation multiplies bf16 natively, bf16 inputs are computed in f32.
 Tensor attention_of(const AttentionOperands& x, bool huge) {
-  const bool composed = x.options.implementation == Implementation::composed ||
-                        has_unfused_options(x.options),
+  const bool composed = x.options.implementation == Implementation::composed,
              on_cpu = x.q.device().is_cpu();
-  if (!on_cpu && !composed)
+  if (!on_cpu && !composed && !has_unfused_options(x.options))
     if (const std::optional<Tensor> y = cuda_attention(x)) return *y;
   const bool fused = on_cpu && !composed;
   const DType type = x.q.dtype();
@@ -58,9 +57,8 @@ AttentionWithLse attention_with_lse(const Tensor& q, const Tensor& k, const Tens
                                     AttentionOptions o) {
   AttentionOperands x = checked(q, k, v, std::move(o));
   check(q.device().is_cpu() && !is_narrow(q.dtype()) &&
-            x.options.implementation != Implementation::composed && x.options.soft_cap == 0,
-        "attention_with_lse", "q ", q,
-        "; accepted: f32 and f64 on the CPU, fused, without a soft cap");
+            x.options.implementation != Implementation::composed && !x.options.sinks.defined(),
+        "attention_with_lse", "q ", q, "; accepted: f32 and f64 on the CPU, fused, without sinks");
   const HiddenKeys hidden = clean(x);
   const Tensors both = fused_attention_with_lse(x);
   return {hidden.mark(both[0]), hidden.mark(both[1].unsqueeze(-1)).squeeze(-1)};

@@ -1,8 +1,8 @@
 // Fused attention on the CPU, forward and backward.
 //
 // As in FlashAttention, scores are computed in tiles and never stored. For each batch entry and
-// head, queries are processed in blocks of up to 64 rows. A block sees a contiguous range of keys,
-// so its scores are one strip [rows, keys] that stays in the cache:
+// head, queries are processed in blocks of up to 64 rows. A block sees a range of keys, or several
+// (ops/attention/block_mask.h), so its scores are one strip [rows, keys] that stays in the cache:
 //
 //     S  = scale · Q Kᵀ                                   one matrix product
 //     P  = scale · Qₚ Rᵀ over the rows + keys − 1 relative positions that occur in the strip
@@ -96,7 +96,7 @@ void backward(const AttentionProblem& p, const Tensor& rescaling, const Tensor& 
   const TableGradients<T> tables{
       heads_of<T>(to.relative_keys.rows), heads_of<T>(to.relative_values.rows),
       to.relative_bias.defined() ? to.relative_bias.rows.data<T>() : nullptr,
-      ScoreBias<T>(p, to.bias)};
+      ScoreBias<T>(p, to.bias), to.sinks.defined() ? to.sinks.data<T>() : nullptr};
   const auto* softmax = reinterpret_cast<const RowWeights<T>*>(rescaling.raw_data());
   // Batch entries and key heads whose gradients share a bias form a chain, processed by one thread.
   const auto apart = [&](int d, int64_t n) {
@@ -111,9 +111,10 @@ void backward(const AttentionProblem& p, const Tensor& rescaling, const Tensor& 
       dv.clear(b, kh);
       for (int64_t h = kh * p.per_group(); h < (kh + 1) * p.per_group(); ++h) {
         each_strip(p, b, h, [&](const Strip& s) {
-          const int64_t row = (b * p.heads + h) * p.m + s.i0;
+          const int64_t unit = b * p.heads + h, row = unit * p.m + s.i0;
           work.scores(s);
-          work.differentiate(s, softmax + row, g, sums ? sums + row : nullptr);
+          work.differentiate(s, softmax + row, g, sums ? sums + row : nullptr,
+                             tables.sinks ? tables.sinks + unit : nullptr);
           work.add_gradients(s, g, dq.rows(), dk.rows(), dv.rows());
           work.add_table_gradients(s, g, T(own ? 0 : 1), own ? dposition.rows() : dq.rows(),
                                    tables);
@@ -157,6 +158,7 @@ Tensors gradients(const AttentionOperands& x, const Tensor& rescaling, const Ten
   to.relative_values.rows = per_head(x.options.relative_values);
   to.relative_bias.rows = per_head(x.options.relative_bias);
   if (of_bias) to.bias = bias_gradient(p, x.options.bias, options);
+  if (x.options.sinks.defined()) to.sinks = zeros({p.batch, p.heads}, options);
   const Tensor g_out = rows_contiguous(grad);
   dispatch_floating(x.q.dtype(), op,
                     [&]<class S>() { backward<S>(p, rescaling, g_out, of_sums, g); });
@@ -168,6 +170,7 @@ Tensors gradients(const AttentionOperands& x, const Tensor& rescaling, const Ten
   total(to.relative_values.rows, x.options.relative_values.rows);
   total(to.relative_bias.rows, x.options.relative_bias.rows);
   total(to.bias, x.options.bias);
+  if (to.sinks.defined()) to.sinks = sum_to(to.sinks, x.options.sinks.shape());
   if (of_bias) to.bias = to.bias.to(x.q.dtype());
   return g.tensors();
 }

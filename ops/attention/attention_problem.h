@@ -6,12 +6,14 @@
 
 #include <algorithm>
 #include <type_traits>
+#include <vector>
 
 #include "../create.h"
 #include "../dropout_draws.h"
 #include "../loops.h"
 #include "../view.h"
 #include "attention_terms.h"
+#include "block_mask.h"
 #include "heads.h"
 
 namespace stretto::strips {
@@ -26,12 +28,13 @@ STRETTO_CLONES void round_row(S* to, const T* from, T factor, int64_t n) {
 struct AttentionProblem {
   // Detached, rows contiguous. The tables relative_keys and relative_values, cut to the relative
   // positions that occur, are [1, H or 1, R, ..] in q's dtype, like the other operands;
-  // relative_bias is contiguous; key_padding is contiguous u8.
+  // relative_bias and sinks are contiguous.
   AttentionOperands x;
   int64_t batch, heads, groups, m, n, d, dv;
   double scale;
   RelativeRange range;  // relative positions that occur
   Dropping dropping;
+  BlockMask mask;
 
   // `inputs` is a result of AttentionOperands::with_short_tables(): its tables are cut to the
   // relative positions that occur.
@@ -46,7 +49,8 @@ struct AttentionProblem {
         dv(x.v.size(3)),
         scale(score_scale(x.q, x.options)),
         range(x.range()),
-        dropping(x.options.dropout, x.options.dropout_key.value_or(RandomKey())) {
+        dropping(x.options.dropout, x.options.dropout_key.value_or(RandomKey())),
+        mask(x.options.mask, {batch, heads, m, n}) {
     AttentionOptions& o = x.options;
     for (Tensor* rows : {&x.q, &x.k, &x.v, &o.relative_query}) *rows = rows_contiguous(*rows);
     for (Tensor* rows : {&o.relative_keys.rows, &o.relative_values.rows})
@@ -54,31 +58,39 @@ struct AttentionProblem {
     if (o.relative_bias.defined())
       o.relative_bias.rows = o.relative_bias.rows.detach().contiguous();
     if (o.bias.defined()) o.bias = o.bias.detach();
-    if (Tensor& padding = o.mask.key_padding; padding.defined())
-      padding = padding.to(u8).contiguous();
+    if (o.sinks.defined()) o.sinks = o.sinks.detach().contiguous();
   }
 
-  const AttentionMask& mask() const { return x.options.mask; }
-  int64_t block_rows() const { return n > 4096 ? 16 : n > 1024 ? 32 : 64; }
+  int64_t block_rows() const {
+    const int64_t keys = mask.longest_segment();
+    return keys > 4096 ? 16 : keys > 1024 ? 32 : 64;
+  }
   int64_t per_group() const { return heads / groups; }
   int64_t position(int64_t i) const { return i + n - m; }
 };
 
-// A strip: one block of queries of a head, and the range of keys that any of them sees. Its scores
-// are computed at once.
+// Keys of a strip that follow each other.
+struct KeyRun {
+  int64_t j0, keys;  // first key, number of keys
+  int64_t column;    // column of the first key in the strip's scores
+};
+
+// A strip: one block of queries of a head, and the keys that any of them sees. Its scores
+// [rows, width] are computed at once.
 struct Strip {
   int64_t b, h;
-  int64_t i0, rows;  // queries
-  int64_t j0, keys;  // keys that any of these queries sees
-  // The number of relative positions in the strip.
-  int64_t band() const { return keys + rows - 1; }
+  int64_t i0, rows;          // queries
+  int64_t width;             // keys
+  std::vector<KeyRun> runs;  // at least one
 };
 
 Strip strip_of(const AttentionProblem& p, int64_t b, int64_t h, int64_t i0) {
-  const int64_t rows = std::min(p.block_rows(), p.m - i0);
-  const KeyRange low = visible_keys(p.position(i0), p.n, p.mask());
-  const KeyRange high = visible_keys(p.position(i0 + rows - 1), p.n, p.mask());
-  return {b, h, i0, rows, low.begin, std::max<int64_t>(0, high.end - low.begin)};
+  Strip s{b, h, i0, std::min(p.block_rows(), p.m - i0), 0, {}};
+  for (const KeyRange& keys : p.mask.ranges(b, h, i0, s.rows)) {
+    s.runs.push_back({keys.begin, keys.end - keys.begin, s.width});
+    s.width += s.runs.back().keys;
+  }
+  return s;
 }
 
 // f(strip) for each block of queries of a head.
@@ -147,6 +159,7 @@ struct TableGradients {
   Heads<T> rows, value_rows;
   T* relative_bias;
   ScoreBias<T> bias;
+  T* sinks;  // [B, H]
 };
 
 }  // namespace

@@ -10,8 +10,6 @@
 #pragma once
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
 #include <type_traits>
 #include <vector>
 
@@ -19,80 +17,11 @@
 #include "../../core/gemm/packed.h"
 #include "../create.h"
 #include "../loops.h"
-#include "../rows.h"
 #include "attention_problem.h"
+#include "attention_rows.h"
 
 namespace stretto::strips {
 namespace {
-
-// s += p.
-template <class T>
-STRETTO_CLONES void add_row(T* s, const T* p, int64_t n) {
-  for (int64_t j = 0; j < n; ++j) s[j] += p[j];
-}
-
-template <class T>
-STRETTO_CLONES void add_constant(T* s, T c, int64_t n) {
-  for (int64_t j = 0; j < n; ++j) s[j] += c;
-}
-
-// s += bias, whose elements are `stride` apart.
-template <class T, class S>
-STRETTO_CLONES void add_bias(T* s, const S* bias, int64_t stride, int64_t n) {
-  if (stride == 1)
-    for (int64_t j = 0; j < n; ++j) s[j] += convert<T>(bias[j]);
-  else
-    for (int64_t j = 0; j < n; ++j) s[j] += convert<T>(bias[j * stride]);
-}
-
-template <class T>
-STRETTO_CLONES T sum_row(const T* s, int64_t n) {
-  return rows::sum<T>(n, [&](int64_t j) { return s[j]; });
-}
-
-template <class T>
-STRETTO_CLONES void scale_row(T* s, T factor, int64_t n) {
-  for (int64_t j = 0; j < n; ++j) s[j] *= factor;
-}
-
-template <class T>
-STRETTO_CLONES void hide_padding(T* s, const uint8_t* padding, int64_t n) {
-  const T never = -std::numeric_limits<T>::infinity();
-  for (int64_t j = 0; j < n; ++j) s[j] = padding[j] ? never : s[j];
-}
-
-// The weights of a row are e^(s − shift) · scale; a row without a finite score has weights 0.
-template <class T>
-struct RowWeights {
-  T shift, scale;
-};
-
-template <class T>
-STRETTO_CLONES RowWeights<T> softmax_in_place(T* s, int64_t n) {
-  const T shift = rows::softmax_shift<T>(n, [&](int64_t j) { return s[j]; });
-  for (int64_t j = 0; j < n; ++j) s[j] = math::exp_negative(s[j] - shift);
-  const T scale = rows::softmax_scale(rows::sum<T>(n, [&](int64_t j) { return s[j]; }));
-  for (int64_t j = 0; j < n; ++j) s[j] *= scale;
-  return {shift, scale};
-}
-
-// Recomputes the weights, bit-identical to softmax_in_place.
-template <class T>
-STRETTO_CLONES void softmax_again(T* s, int64_t n, RowWeights<T> row) {
-  for (int64_t j = 0; j < n; ++j) s[j] = math::exp_negative(s[j] - row.shift) * row.scale;
-}
-
-// The gradient of softmax: ds = w ∘ (ds − Σ w ds).
-template <class T>
-STRETTO_CLONES void softmax_gradient(const T* w, T* ds, int64_t n) {
-  const T dot = rows::sum<T>(n, [&](int64_t j) { return w[j] * ds[j]; });
-  for (int64_t j = 0; j < n; ++j) ds[j] = w[j] * (ds[j] - dot);
-}
-
-template <class T>
-STRETTO_CLONES void add_scaled(T* s, const T* x, T factor, int64_t n) {
-  for (int64_t j = 0; j < n; ++j) s[j] += factor * x[j];
-}
 
 // The rows of a head or of a table of the head, [rows, width] or transposed, as an operand of the
 // products of all strips of the head. Packed once if there are several strips.
@@ -148,16 +77,17 @@ class AttentionWorker {
       relative_bias_ = rows.data<T>();
       relative_bias_head_ = rows.size(0) > 1 ? p.range.count() : 0;
     }
-    if (const Tensor& padding = p.mask().key_padding; padding.defined())
-      padding_ = padding.data<uint8_t>();
-    int64_t most_keys = 0;
-    each_strip(p, 0, 0, [&](const Strip& s) { most_keys = std::max(most_keys, s.keys); });
+    if (const Tensor& sinks = p.x.options.sinks; sinks.defined()) sinks_ = sinks.data<T>();
+    int64_t most_keys = p.mask.is_range() ? 0 : p.n;
+    if (p.mask.is_range())
+      each_strip(p, 0, 0, [&](const Strip& s) { most_keys = std::max(most_keys, s.width); });
     const int64_t rows = std::min(p.block_rows(), p.m);
     const int64_t most_band = std::max<int64_t>(0, most_keys + rows - 1);
     const int64_t band = std::min(std::max(keys_.count, values_.count), most_band);
     const TensorOptions options{.dtype = dtype_of<T>(), .device = cpu};
     weights_ = empty({rows, most_keys}, options);
     gradient_ = empty({rows, most_keys}, options);
+    if (p.x.options.soft_cap > 0) slopes_ = empty({rows, most_keys}, options);
     band_ = empty({rows, band}, options);
     if (!std::is_same_v<S, T>)
       rounded_ = empty({rows, std::max(most_keys, band)}, {.dtype = dtype_of<S>(), .device = cpu});
@@ -166,29 +96,40 @@ class AttentionWorker {
 
   // Computes the scores of a strip, before softmax, for the visible keys of each row.
   void scores(const Strip& s) {
-    k_transposed_.of(s.b, key_head(s))
-        .gemm(s.rows, s.keys, p_.d, product_scale(), queries(q_, s), 0, s.j0, T(0), weights(),
-              s.keys);
-    const Band band = multiply_band(s, queries(position_, s), keys_, p_.d, product_scale());
     const T* relative_bias = relative_bias_ ? relative_bias_ + s.h * relative_bias_head_ : nullptr;
-    for (int64_t i = 0; i < s.rows; ++i) {
-      const KeyRange r = visible(s, i);
-      const int64_t n = r.end - r.begin;
-      T* row = weights() + i * s.keys + r.begin;
-      if (keys_) add_band(s, i, band, keys_.clip, weights());
-      if (!scaled_products) scale_row(row, T(p_.scale), n);
-      if (relative_bias)
-        add_row(row, relative_bias + s.j0 + r.begin - p_.position(s.i0 + i) + p_.range.past, n);
-      if (bias_) add_bias(row, bias_.at(s.b, s.h, s.i0 + i, s.j0 + r.begin), bias_.key, n);
-      if (padding_) hide_padding(row, padding_ + s.b * p_.n + s.j0 + r.begin, n);
+    const T cap = T(p_.x.options.soft_cap);
+    for (const KeyRun& run : s.runs) {
+      T* const columns = weights() + run.column;
+      k_transposed_.of(s.b, key_head(s))
+          .gemm(s.rows, run.keys, p_.d, product_scale(), queries(q_, s), 0, run.j0, T(0), columns,
+                s.width);
+      const Band band = multiply_band(s, run, queries(position_, s), keys_, p_.d, product_scale());
+      for (int64_t i = 0; i < s.rows; ++i) {
+        const KeyRange r = visible(s, run, i);
+        const int64_t n = r.end - r.begin, j = run.j0 + r.begin;
+        T* const row = columns + i * s.width + r.begin;
+        if (keys_) add_band(s, run, i, band, keys_.clip, columns);
+        if (!scaled_products) scale_row(row, T(p_.scale), n);
+        if (relative_bias)
+          add_row(row, relative_bias + j - p_.position(s.i0 + i) + p_.range.past, n);
+        if (bias_) add_bias(row, bias_.at(s.b, s.h, s.i0 + i, j), bias_.key, n);
+        if (cap > 0) {
+          cap_row(row, cap, n);
+          cap_slopes(slopes_.template data<T>() + (row - weights()), row, cap, n);
+        }
+        if (p_.mask.is_range())
+          p_.mask.hide(row, s.b, s.h, s.i0 + i, {j, j + n});
+        else
+          p_.mask.hide(columns + i * s.width, s.b, s.h, s.i0 + i, {run.j0, run.j0 + run.keys});
+      }
     }
   }
 
   // Replaces scores by weights.
   void weigh(const Strip& s, RowWeights<T>* softmax) {
     for (int64_t i = 0; i < s.rows; ++i) {
-      const KeyRange r = visible(s, i);
-      softmax[i] = softmax_in_place(weights() + i * s.keys + r.begin, r.end - r.begin);
+      const KeyRange r = row_range(s, i);
+      softmax[i] = softmax_in_place(weights() + i * s.width + r.begin, r.end - r.begin, sink(s));
       clear_unseen(s, i, weights());
       if (p_.x.options.dropout > 0) drop(s, i, weights());
     }
@@ -197,32 +138,46 @@ class AttentionWorker {
   // Computes the output rows of a strip.
   void weigh_values(const Strip& s, const Heads<T>& out) {
     T* const to = out.at(s.b, s.h, s.i0);
-    v_.of(s.b, key_head(s))
-        .gemm(s.rows, p_.dv, s.keys, T(1), rounded(weights(), s), s.j0, 0, T(0), to, out.row);
+    const MatrixRef<S> w = rounded(weights(), s);
+    for (const KeyRun& run : s.runs)
+      v_.of(s.b, key_head(s))
+          .gemm(s.rows, p_.dv, run.keys, T(1), w.from(0, run.column), run.j0, 0,
+                T(run.column > 0 ? 1 : 0), to, out.row);
     if (!values_) return;
-    const Band band = band_of(s, values_);
-    values_.rows.of(0, s.h).gemm(s.rows, p_.dv, band.count, T(1),
-                                 sheared(s, weights(), band, values_.clip), band.row, 0, T(1), to,
-                                 out.row);
+    for (const KeyRun& run : s.runs) {
+      const Band band = band_of(s, run, values_);
+      values_.rows.of(0, s.h).gemm(s.rows, p_.dv, band.count, T(1),
+                                   sheared(s, run, weights(), band, values_.clip), band.row, 0,
+                                   T(1), to, out.row);
+    }
   }
 
   // Replaces scores by weights and computes the gradient of the scores. `of_sums` is the incoming
   // gradient of the lse of each row; null if there is none. The derivative of the lse with respect
-  // to the scores are the weights.
+  // to the scores are the weights. Adds to the gradient of the head's sink unless `of_sink` is null.
   void differentiate(const Strip& s, const RowWeights<T>* softmax, const Heads<S>& grad,
-                     const T* of_sums) {
+                     const T* of_sums, T* of_sink) {
     T *w = weights(), *ds = gradient();
-    v_transposed_.of(s.b, key_head(s))
-        .gemm(s.rows, s.keys, p_.dv, T(1), queries(grad, s), 0, s.j0, T(0), ds, s.keys);
-    const Band band = multiply_band(s, queries(grad, s), values_, p_.dv, T(1));
+    for (const KeyRun& run : s.runs) {
+      T* const columns = ds + run.column;
+      v_transposed_.of(s.b, key_head(s))
+          .gemm(s.rows, run.keys, p_.dv, T(1), queries(grad, s), 0, run.j0, T(0), columns, s.width);
+      const Band band = multiply_band(s, run, queries(grad, s), values_, p_.dv, T(1));
+      for (int64_t i = 0; values_ && i < s.rows; ++i)
+        add_band(s, run, i, band, values_.clip, columns);
+    }
     for (int64_t i = 0; i < s.rows; ++i) {
-      const KeyRange r = visible(s, i);
-      const int64_t at = i * s.keys + r.begin, n = r.end - r.begin;
+      const KeyRange r = row_range(s, i);
+      const int64_t at = i * s.width + r.begin, n = r.end - r.begin;
       softmax_again(w + at, n, softmax[i]);
-      if (values_) add_band(s, i, band, values_.clip, ds);
       if (p_.x.options.dropout > 0) drop(s, i, ds);
-      softmax_gradient(w + at, ds + at, n);
+      // The gradient of a hidden key's weight may be infinite or, beside the row's keys, undefined.
+      if (!p_.mask.is_range()) clear_unweighted(ds + at, w + at, n);
+      const T dot = softmax_gradient(w + at, ds + at, n);
+      if (of_sink && softmax[i].scale > 0)
+        *of_sink -= math::exp_negative(*sink(s) - softmax[i].shift) * softmax[i].scale * dot;
       if (of_sums) add_scaled(ds + at, w + at, of_sums[i], n);
+      if (slopes_.defined()) multiply_row(ds + at, slopes_.template data<T>() + at, n);
       clear_unseen(s, i, w);
       clear_unseen(s, i, ds);
       if (p_.x.options.dropout > 0) drop(s, i, w);
@@ -235,44 +190,52 @@ class AttentionWorker {
                      const Heads<T>& dv) {
     const int64_t kh = key_head(s);
     const MatrixRef<S> w = rounded(weights(), s);
-    gemm(s.keys, p_.dv, s.rows, T(1), transposed(w), queries(grad, s), T(1), dv.at(s.b, kh, s.j0),
-         dv.row);
+    for (const KeyRun& run : s.runs)
+      gemm(run.keys, p_.dv, s.rows, T(1), transposed(w.from(0, run.column)), queries(grad, s), T(1),
+           dv.at(s.b, kh, run.j0), dv.row);
     const MatrixRef<S> ds = rounded(gradient(), s, T(p_.scale));
-    k_.of(s.b, kh).gemm(s.rows, p_.d, s.keys, product_scale(), ds, s.j0, 0, T(0),
-                        dq.at(s.b, s.h, s.i0), dq.row);
-    gemm(s.keys, p_.d, s.rows, product_scale(), transposed(ds), queries(q_, s), T(1),
-         dk.at(s.b, kh, s.j0), dk.row);
+    for (const KeyRun& run : s.runs) {
+      k_.of(s.b, kh).gemm(s.rows, p_.d, run.keys, product_scale(), ds.from(0, run.column), run.j0,
+                          0, T(run.column > 0 ? 1 : 0), dq.at(s.b, s.h, s.i0), dq.row);
+      gemm(run.keys, p_.d, s.rows, product_scale(), transposed(ds.from(0, run.column)),
+           queries(q_, s), T(1), dk.at(s.b, kh, run.j0), dk.row);
+    }
   }
 
   // The same for the tables, biases and relative_query. `dposition` is first multiplied by `keep`.
   void add_table_gradients(const Strip& s, const Heads<S>& grad, T keep, const Heads<T>& dposition,
                            const TableGradients<T>& to) {
-    if (values_) {
-      const Band band = band_of(s, values_);
-      gemm(band.count, p_.dv, s.rows, T(1), transposed(sheared(s, weights(), band, values_.clip)),
-           queries(grad, s), T(1), to.value_rows.at(s.b, s.h, band.row), to.value_rows.row);
-    }
-    if (keys_) {
-      const Band band = band_of(s, keys_);
-      const MatrixRef<S> ds = sheared(s, gradient(), band, keys_.clip, T(p_.scale));
-      keys_.rows.of(0, s.h).gemm(s.rows, p_.d, band.count, product_scale(), ds, band.row, 0, keep,
-                                 dposition.at(s.b, s.h, s.i0), dposition.row);
-      gemm(band.count, p_.d, s.rows, product_scale(), transposed(ds), queries(position_, s), T(1),
-           to.rows.at(s.b, s.h, band.row), to.rows.row);
-    }
-    for (int64_t i = 0; i < s.rows; ++i) {
-      const KeyRange r = visible(s, i);
-      const T* ds = gradient() + i * s.keys + r.begin;
-      const int64_t n = r.end - r.begin, lag = s.j0 + r.begin - p_.position(s.i0 + i);
-      if (to.relative_bias)
-        add_row(to.relative_bias + (s.b * p_.heads + s.h) * p_.range.count() + lag + p_.range.past,
-                ds, n);
-      if (!to.bias) continue;
-      T* const bias = to.bias.at(s.b, s.h, s.i0 + i, s.j0 + r.begin);
-      if (to.bias.key == 1)
-        add_row(bias, ds, n);
-      else
-        *bias += sum_row(ds, n);
+    for (const KeyRun& run : s.runs) {
+      if (values_) {
+        const Band band = band_of(s, run, values_);
+        gemm(band.count, p_.dv, s.rows, T(1),
+             transposed(sheared(s, run, weights(), band, values_.clip)), queries(grad, s), T(1),
+             to.value_rows.at(s.b, s.h, band.row), to.value_rows.row);
+      }
+      if (keys_) {
+        const Band band = band_of(s, run, keys_);
+        const MatrixRef<S> ds = sheared(s, run, gradient(), band, keys_.clip, T(p_.scale));
+        keys_.rows.of(0, s.h).gemm(s.rows, p_.d, band.count, product_scale(), ds, band.row, 0,
+                                   run.column > 0 ? T(1) : keep, dposition.at(s.b, s.h, s.i0),
+                                   dposition.row);
+        gemm(band.count, p_.d, s.rows, product_scale(), transposed(ds), queries(position_, s), T(1),
+             to.rows.at(s.b, s.h, band.row), to.rows.row);
+      }
+      for (int64_t i = 0; i < s.rows; ++i) {
+        const KeyRange r = visible(s, run, i);
+        const T* ds = gradient() + run.column + i * s.width + r.begin;
+        const int64_t n = r.end - r.begin, j = run.j0 + r.begin;
+        if (to.relative_bias)
+          add_row(to.relative_bias + (s.b * p_.heads + s.h) * p_.range.count() + j -
+                      p_.position(s.i0 + i) + p_.range.past,
+                  ds, n);
+        if (!to.bias) continue;
+        T* const bias = to.bias.at(s.b, s.h, s.i0 + i, j);
+        if (to.bias.key == 1)
+          add_row(bias, ds, n);
+        else
+          *bias += sum_row(ds, n);
+      }
     }
   }
 
@@ -290,12 +253,12 @@ class AttentionWorker {
   // Returns a strip as an operand of a product, valid until the next such operand is made. In bf16
   // the strip is multiplied by `factor`.
   MatrixRef<S> rounded(const T* strip, const Strip& s, [[maybe_unused]] T factor = T(1)) {
-    const int64_t ld = std::max<int64_t>(s.keys, 1);
+    const int64_t ld = std::max<int64_t>(s.width, 1);
     if constexpr (scaled_products) {
       return {strip, ld};
     } else {
       S* const to = rounded_.template data<S>();
-      round_row(to, strip, factor, s.rows * s.keys);
+      round_row(to, strip, factor, s.rows * s.width);
       return {to, ld};
     }
   }
@@ -306,33 +269,43 @@ class AttentionWorker {
     return {x.at(s.b, s.h, s.i0), x.row};
   }
 
-  // The visible keys of row i of the strip, relative to the strip's first key.
-  KeyRange visible(const Strip& s, int64_t i) const {
-    const KeyRange r = visible_keys(p_.position(s.i0 + i), p_.n, p_.mask());
-    return {r.begin - s.j0, std::max(r.begin, r.end) - s.j0};
+  // The keys of a run that row i may see, relative to the run's first key.
+  KeyRange visible(const Strip& s, const KeyRun& run, int64_t i) const {
+    const KeyRange r = p_.mask.range_of(s.i0 + i);
+    const auto in_run = [&](int64_t j) { return std::clamp<int64_t>(j - run.j0, 0, run.keys); };
+    return {in_run(r.begin), std::max(in_run(r.begin), in_run(r.end))};
   }
 
-  // Zeroes the hidden keys of row i.
+  // The columns of row i that enter its softmax. Other columns are undefined.
+  KeyRange row_range(const Strip& s, int64_t i) const {
+    return p_.mask.is_range() ? visible(s, s.runs[0], i) : KeyRange{0, s.width};
+  }
+
+  const T* sink(const Strip& s) const { return sinks_ ? sinks_ + s.h : nullptr; }
+
+  // Zeroes the columns of row i that do not enter its softmax.
   void clear_unseen(const Strip& s, int64_t i, T* strip) const {
-    const KeyRange r = visible(s, i);
-    T* row = strip + i * s.keys;
+    const KeyRange r = row_range(s, i);
+    T* row = strip + i * s.width;
     std::fill(row, row + r.begin, T(0));
-    std::fill(row + r.end, row + s.keys, T(0));
+    std::fill(row + r.end, row + s.width, T(0));
   }
 
   // Applies dropout to the weights of row i or to their gradients, with the same mask.
   void drop(const Strip& s, int64_t i, T* strip) {
-    const KeyRange r = visible(s, i);
-    const uint64_t first =
-        (uint64_t(s.b * p_.heads + s.h) * uint64_t(p_.m) + uint64_t(s.i0 + i)) * uint64_t(p_.n) +
-        uint64_t(s.j0 + r.begin);
-    const int64_t n = r.end - r.begin, skip = int64_t(first % 4);
-    philox_blocks(p_.dropping.key, first / 4, (n + skip + 3) / 4, draws_.data());
-    T* const row = strip + i * s.keys + r.begin;
-    drop_run(row, draws_.data() + skip, row, n, p_.dropping.below, T(p_.dropping.factor));
+    for (const KeyRun& run : s.runs) {
+      const KeyRange r = visible(s, run, i);
+      const uint64_t first =
+          (uint64_t(s.b * p_.heads + s.h) * uint64_t(p_.m) + uint64_t(s.i0 + i)) * uint64_t(p_.n) +
+          uint64_t(run.j0 + r.begin);
+      const int64_t n = r.end - r.begin, skip = int64_t(first % 4);
+      philox_blocks(p_.dropping.key, first / 4, (n + skip + 3) / 4, draws_.data());
+      T* const row = strip + run.column + i * s.width + r.begin;
+      drop_run(row, draws_.data() + skip, row, n, p_.dropping.below, T(p_.dropping.factor));
+    }
   }
 
-  // The rows of a table that a strip needs. A strip has keys + rows − 1 relative positions, one
+  // The rows of a table that a run needs. It has keys + rows − 1 relative positions, one
   // column for each: the keys of row i have the columns from rows − 1 − i on. Columns `column` …
   // `column` + count − 1 have the table rows from `row` on. The columns before and after them use
   // the outermost rows if the table clips.
@@ -358,18 +331,19 @@ class AttentionWorker {
     }
   };
 
-  Band band_of(const Strip& s, const Table& table) const {
-    const int64_t all = s.keys + s.rows - 1, least = table.clip && all > 0 ? 1 : 0;
-    const int64_t row0 = s.j0 - p_.position(s.i0 + s.rows - 1) + table.zero_row;
+  Band band_of(const Strip& s, const KeyRun& run, const Table& table) const {
+    const int64_t all = run.keys + s.rows - 1, least = table.clip && all > 0 ? 1 : 0;
+    const int64_t row0 = run.j0 - p_.position(s.i0 + s.rows - 1) + table.zero_row;
     const int64_t begin = std::clamp<int64_t>(-row0, 0, all - least);
     const int64_t end = std::clamp<int64_t>(table.count - row0, begin + least, all);
     return {begin, std::clamp<int64_t>(row0 + begin, 0, table.count - 1), end - begin};
   }
 
-  // Multiplies the strip's queries (`left`) by the table rows of its band, into band().
-  Band multiply_band(const Strip& s, MatrixRef<S> left, Table& table, int64_t size, T factor) {
+  // Multiplies the strip's queries (`left`) by the table rows of a run's band, into band().
+  Band multiply_band(const Strip& s, const KeyRun& run, MatrixRef<S> left, Table& table,
+                     int64_t size, T factor) {
     if (!table) return {};
-    const Band b = band_of(s, table);
+    const Band b = band_of(s, run, table);
     table.transposed.of(0, s.h).gemm(s.rows, b.count, size, factor, left, 0, b.row, T(0), band(),
                                      b.count);
     return b;
@@ -387,22 +361,23 @@ class AttentionWorker {
     return {begin, end, std::clamp<int64_t>(begin - zero, 0, b.count)};
   }
 
-  // Adds row i of the band to row i of a strip.
-  void add_band(const Strip& s, int64_t i, const Band& b, bool clip, T* strip) {
-    const KeyRange r = visible(s, i);
+  // Adds row i of the band to row i of a run's columns.
+  void add_band(const Strip& s, const KeyRun& run, int64_t i, const Band& b, bool clip,
+                T* columns) {
+    const KeyRange r = visible(s, run, i);
     const OwnKeys m = own_keys(s, i, b, r);
     const T* from = band() + i * b.count;
-    T* to = strip + i * s.keys;
+    T* to = columns + i * s.width;
     add_row(to + m.begin, from + m.column, m.end - m.begin);
     if (!clip) return;
     if (m.begin > r.begin) add_constant(to + r.begin, from[0], m.begin - r.begin);
     if (m.end < r.end) add_constant(to + m.end, from[b.count - 1], r.end - m.end);
   }
 
-  // Returns the strip with columns indexed by table row, as an operand that is valid until the next
+  // Returns a run's columns of a strip, indexed by table row, as an operand that is valid until the next
   // such operand is made. Each row is shifted to its relative positions. If the table clips, keys
   // out of range are added to the outermost columns. In bf16 the strip is multiplied by `factor`.
-  MatrixRef<S> sheared(const Strip& s, const T* strip, const Band& b, bool clip,
+  MatrixRef<S> sheared(const Strip& s, const KeyRun& run, const T* strip, const Band& b, bool clip,
                        [[maybe_unused]] T factor = T(1)) {
     S* all;
     if constexpr (scaled_products)
@@ -410,15 +385,15 @@ class AttentionWorker {
     else
       all = rounded_.template data<S>();
     for (int64_t i = 0; i < s.rows; ++i) {
-      const OwnKeys m = own_keys(s, i, b, {0, s.keys});
-      const T* from = strip + i * s.keys;
+      const OwnKeys m = own_keys(s, i, b, {0, run.keys});
+      const T* from = strip + run.column + i * s.width;
       S* to = all + i * b.count;
       const int64_t own = m.end - m.begin;
       std::fill(to, to + m.column, S());
       round_row(to + m.column, from + m.begin, factor, own);
       std::fill(to + m.column + own, to + b.count, S());
-      if (!clip || own == s.keys) continue;
-      const T before = sum_row(from, m.begin), after = sum_row(from + m.end, s.keys - m.end);
+      if (!clip || own == run.keys) continue;
+      const T before = sum_row(from, m.begin), after = sum_row(from + m.end, run.keys - m.end);
       const auto add = [&](int64_t column, T out_of_range) {
         const int64_t at = column - m.column;
         if (at >= 0 && at < own) out_of_range += from[m.begin + at];
@@ -438,8 +413,8 @@ class AttentionWorker {
   const T* relative_bias_ = nullptr;
   int64_t relative_bias_head_ = 0;
   const ScoreBias<S> bias_;
-  const uint8_t* padding_ = nullptr;
-  Tensor weights_, gradient_, band_, rounded_;
+  const T* sinks_ = nullptr;
+  Tensor weights_, gradient_, slopes_, band_, rounded_;
   std::vector<uint32_t> draws_;
 };
 

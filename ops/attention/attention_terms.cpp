@@ -142,6 +142,7 @@ AttentionOperands AttentionOperands::with_short_tables(DType type) const {
     table->rows = table->rows.to(type).slice(1, begin, std::max(begin, end));
     table->zero_row -= begin;
   }
+  if (Tensor& sinks = copy.options.sinks; sinks.defined()) sinks = sinks.to(type);
   if (RelativeTable& b = copy.options.relative_bias; b.defined())
     b = {relative_rows({b.rows.to(type), b.zero_row, b.out_of_range}, all.first(), all.count()),
          all.past};

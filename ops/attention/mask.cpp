@@ -62,7 +62,7 @@ RelativeRange visible_range(int64_t n_queries, int64_t n_keys, const AttentionMa
 }
 
 KeyRange visible_keys(int64_t position, int64_t n_keys, const AttentionMask& mask) {
-  const int64_t unlimited = std::max(n_keys, std::abs(position) + 1);
+  const int64_t unlimited = n_keys + std::abs(position);
   const auto [before, after] = reach(mask, unlimited);
   KeyRange range{0, n_keys};
   if (after < unlimited) range.end = std::clamp<int64_t>(position + after + 1, 0, n_keys);

@@ -347,8 +347,10 @@ TEST_CASE("attention: errors") {
                     "must have one floating-point dtype");
   CHECK_THROWS_WITH(attention(q.to(i64), k.to(i64), v.to(i64)),
                     Containing("all must have one floating-point dtype"));
-  CHECK(error({.mask = {.window = -1}}) == "[attention] window -1, block 0; must not be negative");
-  CHECK(error({.mask = {.block = -2}}) == "[attention] window 0, block -2; must not be negative");
+  CHECK(error({.mask = {.window = -1}}) ==
+        "[attention] window -1, window_after 0, block 0; must not be negative");
+  CHECK(error({.mask = {.block = -2}}) ==
+        "[attention] window 0, window_after 0, block -2; must not be negative");
   CHECK(error({.mask = {.window = 3, .block = 2}}) ==
         "[attention] window and block are both set; choose one");
   CHECK(error({.mask = {.key_padding = zeros({2, 4}, {.dtype = boolean})}}) ==

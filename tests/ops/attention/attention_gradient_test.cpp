@@ -58,8 +58,9 @@ testing::TensorFunction function(const AttentionCase& in, Implementation impleme
 
 TEST_CASE("attention gradients: fused equals composed under random options") {
   double worst = 0;
-  for (uint64_t number = 3000; number < 3000 + some_of(150); ++number) {
-    AttentionSetup s = testing::for_kernels(testing::random_setup(number));
+  for (uint64_t number = 3000; number < 3000 + some_of(300); ++number) {
+    AttentionSetup s = testing::for_kernels(number % 2 ? testing::random_masked_setup(number)
+                                                       : testing::random_setup(number));
     s.dropout = number % 4 == 0 ? 0.25 : 0;
     if (default_device().is_cuda()) {
       for (const DType dtype : testing::fused_types())
@@ -71,8 +72,9 @@ TEST_CASE("attention gradients: fused equals composed under random options") {
     const Tensors fused = gradients(in, Implementation::fused);
     const Tensors composed = gradients(in, Implementation::composed);
     for (size_t i = 0; i < fused.size(); ++i) {
-      INFO("input " << i
-                    << " of q, k, v, position query, key table, value table, relative bias, bias");
+      INFO("input "
+           << i
+           << " of q, k, v, position query, key table, value table, relative bias, bias, sinks");
       const double error = worst_error(fused[i], composed[i]);
       CHECK(error <= 1e-12);
       worst = std::max(worst, error);
@@ -148,7 +150,12 @@ TEST_CASE("attention gradients: they equal finite differences") {
       {.queries = 3, .d = 2, .block = 2, .values = true, .bias = "HMN"},
       {.heads = 4, .key_heads = 2, .queries = 3, .d = 2, .bias = "MN"},
       {.queries = 3, .d = 2, .causal = true, .bias = "BM"},
-      {.queries = 3, .d = 2, .window = 2, .bias = "N"}};
+      {.queries = 3, .d = 2, .window = 2, .bias = "N"},
+      {.queries = 5, .d = 2, .causal = true, .table = 4, .values = true, .segments = 2},
+      {.queries = 4, .d = 2, .causal = true, .relative_bias = true, .prefix = true, .sinks = true},
+      {.queries = 5, .d = 2, .window = 2, .table = 3, .window_after = 2, .global = 1},
+      {.queries = 4, .d = 2, .bias = "HMN", .dropout = 0.2, .hidden = "BMN", .soft_cap = 0.7},
+      {.queries = 4, .d = 2, .padded = -1, .sinks = true, .soft_cap = 0.5}};
   for (const AttentionSetup& s : setups)
     for (const Implementation implementation : testing::implementations()) {
       INFO(testing::describe(s) << ", " << name(implementation));

@@ -80,6 +80,16 @@ TEST_CASE("attention: random options agree with the reference in f32") {
     check_setup(testing::random_setup(number), f32);
 }
 
+TEST_CASE("attention: random masks, sinks and soft caps agree with the reference in f64") {
+  for (uint64_t number = 0; number < some_of(400); ++number)
+    check_setup(testing::random_masked_setup(number), f64);
+}
+
+TEST_CASE("attention: random masks, sinks and soft caps agree with the reference in f32") {
+  for (uint64_t number = 1000; number < 1000 + some_of(150); ++number)
+    check_setup(testing::random_masked_setup(number), f32);
+}
+
 TEST_CASE("attention: the schemes of the papers agree with the reference") {
   const DType dtype = GENERATE(f64, f32);
   const int64_t length = GENERATE(1, 5, 63, 64, 65, 130);
@@ -296,7 +306,16 @@ TEST_CASE("attention: results are bit-identical for any number of threads and in
                                    {.batch = 3, .queries = 70, .bias = "BMN"},
                                    {.batch = 3, .heads = 4, .queries = 70, .bias = "MN"},
                                    {.batch = 3, .queries = 70, .bias = "HN"},
-                                   {.batch = 3, .queries = 70, .bias = "M"}};
+                                   {.batch = 3, .queries = 70, .bias = "M"},
+                                   {.batch = 3,
+                                    .queries = 200,
+                                    .causal = true,
+                                    .window = 9,
+                                    .table = 10,
+                                    .global = 2,
+                                    .hidden = "BMN",
+                                    .sinks = true,
+                                    .soft_cap = 1}};
   const bool on_gpu = default_device().is_cuda();  // threads do not matter there
   for (const auto& [implementation, dtype] : ways())
     for (const AttentionSetup& setup : setups) {
