@@ -70,7 +70,7 @@ Result forward(const AttentionOperands& inputs) {
       for (int64_t at = begin; at < end; ++at) {
         const int64_t b = at / p.heads, h = at % p.heads;
         each_strip(p, b, h, [&](const Strip& s) {
-          work.scores(s);
+          work.scores(s, false);
           work.weigh(s, softmax + at * p.m + s.i0);
           work.weigh_values(s, o.rows());
         });
@@ -112,7 +112,7 @@ void backward(const AttentionProblem& p, const Tensor& rescaling, const Tensor& 
       for (int64_t h = kh * p.per_group(); h < (kh + 1) * p.per_group(); ++h) {
         each_strip(p, b, h, [&](const Strip& s) {
           const int64_t unit = b * p.heads + h, row = unit * p.m + s.i0;
-          work.scores(s);
+          work.scores(s, true);
           work.differentiate(s, softmax + row, g, sums ? sums + row : nullptr,
                              tables.sinks ? tables.sinks + unit : nullptr);
           work.add_gradients(s, g, dq.rows(), dk.rows(), dv.rows());

@@ -48,11 +48,15 @@ STRETTO_CLONES void cap_row(T* s, T c, int64_t n) {
   for (int64_t j = 0; j < n; ++j) s[j] = c * math::tanh(s[j] * inverse);
 }
 
-// The derivative of the cap, for capped scores s.
+// The same; also returns the derivative, 1 − tanh²(s / c).
 template <class T>
-STRETTO_CLONES void cap_slopes(T* slopes, const T* s, T c, int64_t n) {
+STRETTO_CLONES void cap_row_and_slopes(T* s, T* slopes, T c, int64_t n) {
   const T inverse = 1 / c;
-  for (int64_t j = 0; j < n; ++j) slopes[j] = 1 - (s[j] * inverse) * (s[j] * inverse);
+  for (int64_t j = 0; j < n; ++j) {
+    const T x = math::tanh(s[j] * inverse);
+    s[j] = c * x;
+    slopes[j] = 1 - x * x;
+  }
 }
 
 template <class T>

@@ -94,8 +94,9 @@ class AttentionWorker {
     if (p.x.options.dropout > 0) draws_.resize(size_t(most_keys + 8));
   }
 
-  // Computes the scores of a strip, before softmax, for the visible keys of each row.
-  void scores(const Strip& s) {
+  // Computes the scores of a strip, before softmax, for the visible keys of each row; for the
+  // backward pass also the slopes of the soft cap.
+  void scores(const Strip& s, bool for_backward) {
     const T* relative_bias = relative_bias_ ? relative_bias_ + s.h * relative_bias_head_ : nullptr;
     const T cap = T(p_.x.options.soft_cap);
     for (const KeyRun& run : s.runs) {
@@ -113,10 +114,10 @@ class AttentionWorker {
         if (relative_bias)
           add_row(row, relative_bias + j - p_.position(s.i0 + i) + p_.range.past, n);
         if (bias_) add_bias(row, bias_.at(s.b, s.h, s.i0 + i, j), bias_.key, n);
-        if (cap > 0) {
+        if (cap > 0 && for_backward)
+          cap_row_and_slopes(row, slopes_.template data<T>() + (row - weights()), cap, n);
+        else if (cap > 0)
           cap_row(row, cap, n);
-          cap_slopes(slopes_.template data<T>() + (row - weights()), row, cap, n);
-        }
         if (p_.mask.is_range())
           p_.mask.hide(row, s.b, s.h, s.i0 + i, {j, j + n});
         else
