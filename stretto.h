@@ -27,6 +27,7 @@
 #include "nn/data/draws.h"
 #include "nn/data/epoch_order.h"
 #include "nn/data/masked_batch.h"
+#include "nn/data/packed_batches.h"
 #include "nn/data/segments.h"
 #include "nn/data/stage.h"
 #include "nn/data/token_stream.h"

@@ -53,6 +53,12 @@ struct ForwardContext {
   /// after the padding has the position i of absolute encodings. Self-attention and
   /// AbsolutePosition support it.
   std::vector<int64_t> padding = {};
+  /// Packed sequences: the segment of each position, i64 or i32 [B, L] (AttentionMask::segments).
+  /// Self-attention sees only the positions of the same segment, and absolute positions restart at 0
+  /// in each run of equal ids, so that each document of a row has the result that it has by itself.
+  /// Not supported with a cache, a memory, padding or sequence parallelism, by positional encodings
+  /// that are not relative (PositionalEncoding::is_relative), and by blocks.
+  Tensor segments = {};
   /// A table of positions that the model computes once for all layers; its meaning depends on
   /// the encoding (RelativeSinusoid).
   Tensor shared_table = {};

@@ -7,11 +7,24 @@
 #include "nn/data/draws.h"
 
 namespace stretto::examples {
+namespace {
+
+constexpr uint64_t stream = 0x7069616e6full;  // distinct from the model's random numbers
+
+// A random interval by which tokens can be transposed, given their lowest and highest pitch.
+int interval(nn::Draws& draws, const PianoTokens& tokens, int64_t transpose, int low, int high) {
+  const int64_t down = std::min<int64_t>(transpose, low - tokens.lowest);
+  const int64_t up = std::min<int64_t>(transpose, tokens.highest - high);
+  return low > high ? 0 : int(draws.below(down + up + 1) - down);
+}
+
+}  // namespace
+
 nn::Batch training_batch(const std::vector<PianoPiece>& pieces, const PianoTokens& tokens,
                          const PianoCropOptions& o, uint64_t seed, int64_t step) {
   int64_t total = 0;
   for (const PianoPiece& piece : pieces) total += int64_t(piece.tokens.size());
-  nn::Draws draws(seed ^ 0x7069616e6full, step);  // distinct from the model's random numbers
+  nn::Draws draws(seed ^ stream, step);
   std::vector<std::vector<int64_t>> crops;
   for (int64_t b = 0; b < o.batch; ++b) {
     int64_t at = draws.below(total);
@@ -27,9 +40,7 @@ nn::Batch training_batch(const std::vector<PianoPiece>& pieces, const PianoToken
     for (const int token : crop)
       if (const int pitch = tokens.pitch(token); pitch >= 0)
         low = std::min(low, pitch), high = std::max(high, pitch);
-    const int64_t down = std::min<int64_t>(o.transpose, low - tokens.lowest);
-    const int64_t up = std::min<int64_t>(o.transpose, tokens.highest - high);
-    const int semitones = low > high ? 0 : int(draws.below(down + up + 1) - down);
+    const int semitones = interval(draws, tokens, o.transpose, low, high);
     for (int& token : crop) token = tokens.transposed(token, semitones);
     if (o.stretch > 0)
       crop = stretched(crop, 1 + 0.01 * double(draws.below(2 * o.stretch + 1) - o.stretch));
@@ -37,6 +48,29 @@ nn::Batch training_batch(const std::vector<PianoPiece>& pieces, const PianoToken
     crops.emplace_back(crop.begin(), crop.begin() + kept);
   }
   return nn::next_token_batch(crops, o.length, tokens.pad);
+}
+
+void transpose_packed(nn::Batch& batch, const PianoTokens& tokens, int64_t transpose, uint64_t seed,
+                      int64_t step) {
+  nn::Draws draws(seed ^ stream, step);
+  int64_t* const rows[] = {batch.inputs.data<int64_t>(), batch.targets.data<int64_t>()};
+  const int64_t* const segments = batch.segments.data<int64_t>();
+  const int64_t n = batch.inputs.numel(), length = batch.inputs.size(1);
+  for (int64_t begin = 0, end; begin < n; begin = end) {
+    for (end = begin + 1; end < n && end % length != 0 && segments[end] == segments[begin];) ++end;
+    int low = tokens.highest, high = tokens.lowest;
+    const auto each = [&](auto f) {
+      for (int64_t* row : rows)
+        for (int64_t i = begin; i < end; ++i)
+          if (row[i] != nn::ignore_index) f(row[i]);
+    };
+    each([&](int64_t token) {
+      if (const int pitch = tokens.pitch(int(token)); pitch >= 0)
+        low = std::min(low, pitch), high = std::max(high, pitch);
+    });
+    const int semitones = interval(draws, tokens, transpose, low, high);
+    each([&](int64_t& token) { token = tokens.transposed(int(token), semitones); });
+  }
 }
 
 std::vector<PianoWindow> windows(const std::vector<PianoPiece>& pieces, const PianoTokens& tokens,

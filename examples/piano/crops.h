@@ -23,6 +23,11 @@ struct PianoCropOptions {
 nn::Batch training_batch(const std::vector<PianoPiece>& pieces, const PianoTokens& tokens,
                          const PianoCropOptions& options, uint64_t seed, int64_t step);
 
+/// Transposes each piece of a packed batch by a random interval of at most `transpose` semitones,
+/// which depends only on seed and step. Pitches stay in range.
+void transpose_packed(nn::Batch& batch, const PianoTokens& tokens, int64_t transpose, uint64_t seed,
+                      int64_t step);
+
 /// The piece and first token of a window.
 struct PianoWindow {
   const PianoPiece* piece;

@@ -141,6 +141,13 @@ void PianoProgram::prepare() {
   set_files();
   model = make_model<nn::LanguageModel>(settings.model(), settings);
   if (run_.report_only) return;
+  if (settings.pack) {
+    std::vector<std::vector<int32_t>> pieces;
+    for (const PianoPiece& piece : library_.train)
+      pieces.emplace_back(piece.tokens.begin(), piece.tokens.end());
+    packed_.emplace(std::move(pieces), settings.batch, settings.length, settings.seed,
+                    language.pad);
+  }
   make_trainer(adamw(settings.weight_decay), cosine_of(settings),
                {fingerprint(library_.train), "music than that of --data (or of --seed without it)"},
                settings.batch * settings.length);
@@ -192,9 +199,16 @@ void PianoProgram::begin() {
 
 Tensor PianoProgram::loss(int64_t step) {
   const nn::Batch batch = trainer().stage_batch(step, [this](int64_t i) {
+    if (packed_) {
+      nn::Batch packed = (*packed_)(i);
+      transpose_packed(packed, settings.language(), settings.transpose, settings.seed, i);
+      return packed;
+    }
     return training_batch(library_.train, settings.language(), settings.crops(), settings.seed, i);
   });
-  const Tensor logits = (*model)(batch.inputs, nullptr, trainer().sequence_group());
+  nn::ForwardContext forward = nn::begin_forward(trainer().sequence_group(), batch.inputs.size(1));
+  forward.segments = batch.segments;
+  const Tensor logits = (*model)(batch.inputs, forward);
   return cross_entropy(logits, batch.targets, {.ignore_index = nn::ignore_index});
 }
 

@@ -3,6 +3,7 @@
 // generates a piece.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "examples/piano/piano_settings.h"
 #include "examples/piano/piano_writing.h"
 #include "examples/training/training_program.h"
+#include "nn/data/packed_batches.h"
 
 namespace stretto::examples {
 
@@ -67,6 +69,7 @@ class PianoProgram : public TrainingProgram {
   PianoWritingOptions writing_;
 
   PianoLibrary library_;
+  std::optional<nn::PackedBatches> packed_;  // with --pack
   int64_t n_train_ = 0, n_tokens_ = 0;
   std::vector<PianoWindow> validation_, evaluation_;
   CountingLoss baselines_{};

@@ -10,6 +10,8 @@ void PianoSettings::check() const {
   check_position(positions());
   require(tokens == "performance" || (stretch == 0 && !pedal),
           std::string(pedal ? "--pedal" : "--stretch") + ": needs --tokens performance");
+  require(!pack || attention == "softmax", "--pack: needs --attention softmax");
+  require(!pack || stretch == 0, "--pack: needs --stretch 0");
 }
 
 nn::LanguageModel::Options PianoSettings::model() const {

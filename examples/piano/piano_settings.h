@@ -30,6 +30,7 @@ struct PianoSettings : ModelSettings {
   int64_t length = 512;
   int64_t transpose = 6;
   int64_t stretch = 0;
+  bool pack = false;
   double weight_decay = 0.01;
 
   template <class S, class F>
@@ -46,6 +47,9 @@ struct PianoSettings : ModelSettings {
     f("stretch", s.stretch,
       "Augmentation: largest change of the speed of a crop in percent (performance)",
       between(0, 50));
+    f("pack", s.pack,
+      "Pack whole pieces into sequences instead of cropping them; attention stays within a piece",
+      any_value);
     f("weight_decay", s.weight_decay, "Decoupled weight decay", require_not_negative);
   }
   bool operator==(const PianoSettings&) const = default;

@@ -1,6 +1,7 @@
 #include "examples/text/corpus.h"
 
 #include <map>
+#include <set>
 
 #include "examples/common/file.h"
 #include "examples/common/settings.h"
@@ -102,6 +103,36 @@ Corpus read_corpus(const CorpusOptions& o, std::optional<nn::Tokenizer> known) {
           .generated = std::move(generated),
           .files = std::move(files),
           .note = std::move(note)};
+}
+
+std::vector<std::vector<int32_t>> documents_of(const nn::TokenStream& tokens,
+                                               const nn::Tokenizer& tokenizer) {
+  const bool words = tokenizer.kind() == nn::TokenKind::words;
+  const int64_t line_break = tokenizer(words ? "<eos>" : "\n");
+  std::set<int64_t> blanks;
+  if (!words)
+    for (const char* blank : {" ", "\t", "\r"}) blanks.insert(tokenizer(blank));
+  std::vector<std::vector<int32_t>> documents(1);
+  std::vector<int32_t> line;
+  bool blank = true;
+  const auto end_line = [&] {
+    if (!blank)
+      documents.back().insert(documents.back().end(), line.begin(), line.end());
+    else if (!documents.back().empty())
+      documents.emplace_back();
+    line.clear();
+    blank = true;
+  };
+  tokens.each([&](int64_t token) {
+    line.push_back(int32_t(token));
+    if (token == line_break)
+      end_line();
+    else if (!blanks.contains(token))
+      blank = false;
+  });
+  end_line();
+  if (documents.back().empty()) documents.pop_back();
+  return documents;
 }
 
 }  // namespace stretto::examples

@@ -60,4 +60,9 @@ struct Corpus {
 /// format (see known_format() in text_file.h), and if a part has no tokens.
 Corpus read_corpus(const CorpusOptions& options, std::optional<nn::Tokenizer> known = {});
 
+/// Returns the documents of a text, which are separated by blank lines: the tokens of each document
+/// with its line breaks, without the blank lines.
+std::vector<std::vector<int32_t>> documents_of(const nn::TokenStream& tokens,
+                                               const nn::Tokenizer& tokenizer);
+
 }  // namespace stretto::examples

@@ -11,6 +11,7 @@
 #include "nn/distributed/gradient_reducer.h"
 #include "nn/distributed/process_group.h"
 #include "nn/training/progress.h"
+#include "ops/elementwise.h"
 #include "ops/indexing.h"
 #include "ops/reduce.h"
 
@@ -100,7 +101,7 @@ void LmProgram::resolve() {
   if (run_.given("--minutes")) preset_.settings.erase("steps");
   take_preset(settings, preset_.settings, run_);
   if (!run_.given("--memory") && !preset_.settings.contains("memory"))
-    settings.memory = settings.own_position() ? settings.length : 0;
+    settings.memory = settings.own_position() && !settings.pack ? settings.length : 0;
   if (!run_.resume.empty()) resume();
   if (eval_length_.empty())
     eval_length_ = as_text(preset_.eval_length > 0 ? preset_.eval_length : settings.length);
@@ -214,10 +215,18 @@ void LmProgram::set_prompt() {
   prompt_tokens_.assign(tokens.begin(), tokens.end());
 }
 
+nn::PackedBatches LmProgram::packed(const nn::TokenStream& train, const std::string& data) const {
+  std::vector<std::vector<int32_t>> documents = documents_of(train, *tokenizer);
+  require(documents.size() > 1,
+          data + ": has no blank line, which separates the documents of --pack");
+  return {std::move(documents), settings.batch, settings.length, settings.seed};
+}
+
 void LmProgram::start(nn::TokenStream train, const std::string& data) {
   model = make_model<nn::TransformerXL>(settings.model(tokenizer->size()), settings);
   if (run_.report_only) return;
   std::shared_future<std::string> print = fingerprint(enough(train, settings, data));
+  if (settings.pack) packed_.emplace(packed(train, data));
   segments_.emplace(std::move(train), settings.batch, settings.length);
   make_trainer(std::make_unique<nn::Adam>(model->parameters(),
                                           nn::Adam::Options{.lr = settings.learning_rate}),
@@ -267,23 +276,33 @@ void LmProgram::keep_in_place() {
   memory.layers = place_;
 }
 
+Tensor LmProgram::packed_loss(int64_t step) {
+  const nn::Batch batch = trainer().stage_batch(step, [this](int64_t i) { return (*packed_)(i); });
+  const Tensor scored = ne(batch.targets, double(nn::ignore_index));
+  nn::ForwardContext forward = nn::begin_forward();
+  forward.segments = batch.segments;
+  const Tensor nll = model->nll(batch.inputs, batch.targets * scored.to(i64), forward);
+  return sum(nll * scored.to(nll.dtype())) / clamp(sum(scored).to(nll.dtype()), 1, INFINITY);
+}
+
 Tensor LmProgram::loss(int64_t step) {
-  const auto [inputs, targets] =
+  if (packed_) return packed_loss(step);
+  const nn::Batch batch =
       trainer().stage_batch(step, [this](int64_t i) { return (*segments_)(i); });
   if (settings.memory == 0)
-    return mean(model->nll(inputs, targets, nullptr, trainer().sequence_group()));
+    return mean(model->nll(batch.inputs, batch.targets, nullptr, trainer().sequence_group()));
   if (trainer().options.cuda_graph && goes_on(step)) {
     // A replay reads and writes the memory in place; the backward pass gets a copy of it.
     keep_in_place();
     nn::TransformerXL::Memory memory;
     for (const Tensor& m : remembered().memory.layers) memory.layers.push_back(m.clone());
-    Tensor loss = mean(model->nll(inputs, targets, &memory));
+    Tensor loss = mean(model->nll(batch.inputs, batch.targets, &memory));
     for (size_t i = 0; i < place_.size(); ++i) place_[i].copy_(memory.layers[i]);
     return loss;
   }
   Remembered& own = remembered();
   own.after = segments_->starts_epoch(step) ? nn::TransformerXL::Memory() : own.memory;
-  return mean(model->nll(inputs, targets, &*own.after));
+  return mean(model->nll(batch.inputs, batch.targets, &*own.after));
 }
 
 void LmProgram::keep(nn::TrainingState& state) const {

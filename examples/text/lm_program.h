@@ -10,6 +10,7 @@
 #include "examples/text/lm_evaluation.h"
 #include "examples/text/lm_settings.h"
 #include "examples/training/training_program.h"
+#include "nn/data/packed_batches.h"
 #include "nn/data/segments.h"
 #include "nn/models/transformer_xl.h"
 
@@ -55,6 +56,8 @@ class LmProgram : public TrainingProgram {
   bool goes_on(int64_t step);
   void keep_in_place();
 
+  Tensor packed_loss(int64_t step);
+  nn::PackedBatches packed(const nn::TokenStream& train, const std::string& data) const;
   void show_bigram();
   Evaluation scored(const nn::TokenStream& tokens, const EvaluationOptions& options);
   double shown(double nats) const;
@@ -81,6 +84,7 @@ class LmProgram : public TrainingProgram {
   CountingInBackground counting_;
 
   std::optional<nn::ContiguousBatches> segments_;
+  std::optional<nn::PackedBatches> packed_;  // with --pack
   // The memory of a local micro-batch, or of the whole batch if it is not split.
   struct Remembered {
     nn::TransformerXL::Memory memory;

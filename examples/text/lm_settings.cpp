@@ -18,6 +18,8 @@ void LmSettings::check() const {
   check_position(positions());
   require(!own_position() || d_model % 2 == 0,
           "--d-model " + as_text(d_model) + ": sinusoids need an even dimension");
+  require(!pack || memory == 0, "--pack: documents have no memory; accepted: --memory 0");
+  require(!pack || attention == "softmax", "--pack: needs --attention softmax");
   require(memory == 0 || has_memory(),
           "--memory " + as_text(memory) + ": --position " + position +
               " counts from the start of each segment and does not support a memory");

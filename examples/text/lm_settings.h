@@ -30,6 +30,7 @@ struct LmSettings : ModelSettings {
 
   int64_t length = 128;
   int64_t memory = 0;
+  bool pack = false;
 
   template <class S, class F>
   static void each(S& s, F&& f) {
@@ -50,6 +51,10 @@ struct LmSettings : ModelSettings {
       "Memory length: number of cached positions of earlier segments (default: the segment length "
       "with xl, else 0)",
       between(0, 1 << 20));
+    f("pack", s.pack,
+      "Pack whole documents, separated by blank lines, into segments; attention stays within a "
+      "document",
+      any_value);
   }
   bool operator==(const LmSettings&) const = default;
 

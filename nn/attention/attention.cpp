@@ -42,10 +42,9 @@ void align_to_block(AttentionInputs& inputs) {
   if (left_out == 0) return;
   inputs.k = inputs.k.slice(2, left_out);
   inputs.v = inputs.v.slice(2, left_out);
-  Tensor& padding = inputs.options.mask.key_padding;
-  if (padding.defined()) padding = padding.slice(1, left_out);
-  Tensor& bias = inputs.options.bias;
-  if (bias.defined() && bias.size(-1) == n) bias = bias.slice(-1, left_out);
+  AttentionMask& mask = inputs.options.mask;
+  for (Tensor* x : {&mask.key_padding, &mask.segments, &mask.hidden, &inputs.options.bias})
+    if (x->defined() && x->size(-1) == n) *x = x->slice(-1, left_out);
   inputs.first_position += left_out;
 }
 
@@ -131,11 +130,30 @@ std::string MultiHeadAttention::label() const {
 
 AttentionMask MultiHeadAttention::with_window(AttentionMask mask) const {
   if (options.window == 0) return mask;
-  check(mask.is_causal(), op, "window ", options.window,
+  check(mask.causal || mask.block > 0, op, "window ", options.window,
         " needs a causal mask: without one a query would attend to all later keys; use a causal "
         "mask, or set AttentionMask::window instead");
   mask.window = mask.window > 0 ? std::min(mask.window, options.window) : options.window;
   return mask;
+}
+
+// Adds the segments of the context to the mask of self-attention.
+void MultiHeadAttention::hide_other_segments(AttentionInputs& inputs) const {
+  const Tensor& segments = inputs.forward.segments;
+  AttentionMask& mask = inputs.options.mask;
+  if (!segments.defined() || mask.segments.defined()) return;
+  const char* const other = inputs.encoding_state || inputs.state ? "a cache"
+                            : !inputs.forward.padding.empty()     ? "padding"
+                            : inputs.forward.sequence_group       ? "sequence parallelism"
+                            : mask.block > 0                      ? "blocks"
+                                                                  : nullptr;
+  check(!other, op, "packed segments with ", other ? other : "", "; use one of them");
+  check(inputs.n_queries() == inputs.n_keys(), op, "packed segments with ", inputs.n_queries(),
+        " queries and ", inputs.n_keys(), " keys; accepted: self-attention without a memory");
+  check(!position_ || position_->is_relative(), op, "packed segments with ",
+        position_ ? position_->label() : "",
+        ", which does not restart at each segment; use a relative positional encoding");
+  mask.segments = segments;
 }
 
 AttentionInputs MultiHeadAttention::project(const Tensor& x, const Tensor& context,
@@ -170,6 +188,7 @@ void MultiHeadAttention::apply_position(AttentionInputs& inputs) const {
 }
 
 Tensor MultiHeadAttention::attend(AttentionInputs inputs) const {
+  hide_other_segments(inputs);
   apply_position(inputs);
   align_to_block(inputs);
   return out(join_heads((*kernel_)(inputs)));
@@ -244,6 +263,7 @@ Tensor MultiHeadAttention::operator()(const Tensor& x, const AttentionMask& mask
     AttentionInputs inputs = project(x, x, mask, forward);
     if (after) continue_from(inputs, *after, encodes);
     check_padding(inputs);
+    hide_other_segments(inputs);
     if (encodes && encodes_one_by_one(inputs))
       encode_one_by_one(inputs, *position_);
     else if (encodes)
@@ -283,6 +303,8 @@ Tensor MultiHeadAttention::operator()(const Tensor& x, const Tensor& context,
                                       const ForwardContext& forward) const {
   if (cache) check_not_recomputed(op, "a cache");
   check_not_sequence_parallel("cross-attention", forward);
+  check(!forward.segments.defined(), op,
+        "packed segments in cross-attention; accepted: AttentionMask::hidden");
   return all_or_nothing(cache, [&](KeyValueCache* after) {
     const bool cached = after && after->k.defined();
     if (cached) check_filled_here(*after);

@@ -149,6 +149,7 @@ class MultiHeadAttention : public Module {
   }
   void make();
   AttentionMask with_window(AttentionMask mask) const;
+  void hide_other_segments(AttentionInputs& inputs) const;
   HeadShape shape() const {
     return {options.n_heads, options.d_key, options.d_value, options.d_model};
   }

@@ -16,8 +16,16 @@ struct Batch {
   /// The token to predict at each position, or ignore_index; i64 [B, L], or [B] for one class per
   /// input.
   Tensor targets;
+  /// The document of each position in packed sequences, i64 [B, L] (ForwardContext::segments);
+  /// undefined: rows are not packed.
+  Tensor segments = {};
   /// Returns the batch on a device.
-  Batch to(Device device) const { return {inputs.to(device), targets.to(device)}; }
+  Batch to(Device device) const {
+    Batch moved = *this;
+    for (Tensor* x : {&moved.inputs, &moved.targets, &moved.segments})
+      if (x->defined()) *x = x->to(device);
+    return moved;
+  }
 };
 
 }  // namespace stretto::nn

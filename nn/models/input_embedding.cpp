@@ -25,6 +25,30 @@ const InputEmbedding::Options& checked(const InputEmbedding::Options& o) {
   return o;
 }
 
+// Positions counted from the start of each run of equal ids.
+std::vector<int64_t> positions_in_segments(const Tensor& x, const Tensor& segments) {
+  const Shape expected{x.size(0), x.size(1)};
+  check(segments.shape() == expected, "AbsolutePosition", "segments ", segments, " for x ", x,
+        "; must be ", expected);
+  const std::vector<int64_t> ids = segments.to_vector<int64_t>();
+  std::vector<int64_t> at(ids.size());
+  for (size_t i = 1; i < ids.size(); ++i)
+    if (int64_t(i) % x.size(1) != 0 && ids[i] == ids[i - 1]) at[i] = at[i - 1] + 1;
+  return at;
+}
+
+std::vector<int64_t> positions_after_padding(const Tensor& x, const ForwardContext& forward,
+                                             int64_t step) {
+  const auto batch = int64_t(forward.padding.size());
+  check(batch == x.size(0), "AbsolutePosition", "padding of ", batch, " sequences in a batch of ",
+        x.size(0), "; must have one entry for each sequence");
+  std::vector<int64_t> at;
+  for (const int64_t padding : forward.padding)
+    for (int64_t i = 0; i < x.size(1); ++i)
+      at.push_back(std::max<int64_t>(forward.first_position + i * step - padding, 0));
+  return at;
+}
+
 }  // namespace
 
 AbsolutePosition::AbsolutePosition(Module& parent, std::string name, Options o)
@@ -55,19 +79,16 @@ Tensor AbsolutePosition::added(const Tensor& x, const ForwardContext& forward, i
           " are needed, but only ", o.learned_length, " are learned");
   };
   Tensor y = x;
-  if (forward.padding.empty()) {
+  if (forward.padding.empty() && !forward.segments.defined()) {
     if (o.sinusoid) y = y + sinusoids(n, options.d_model, *o.sinusoid, first, step, options_of(x));
     if (!table.defined()) return y;
     check_learned(first, last);
     return y + table.slice(0, first, last + 1, step);
   }
-  const auto batch = int64_t(forward.padding.size());
-  check(batch == x.size(0), "AbsolutePosition", "padding of ", batch, " sequences in a batch of ",
-        x.size(0), "; must have one entry for each sequence");
-  std::vector<int64_t> at;
-  for (const int64_t padding : forward.padding)
-    for (int64_t i = 0; i < n; ++i) at.push_back(std::max<int64_t>(first + i * step - padding, 0));
-  const Shape shape{batch, n, options.d_model};
+  const std::vector<int64_t> at = forward.segments.defined()
+                                      ? positions_in_segments(x, forward.segments)
+                                      : positions_after_padding(x, forward, step);
+  const Shape& shape = x.shape();
   if (o.sinusoid) {
     const std::vector<double> positions(at.begin(), at.end());
     y = y + sinusoids(positions, options.d_model, *o.sinusoid, options_of(x)).reshape(shape);

@@ -42,7 +42,8 @@ class AbsolutePosition : public Module {
   AbsolutePosition(Module& parent, std::string name, Options options);
 
   /// x [B, L, d_model] → [B, L, d_model]; row i is at position forward.first_position + i · step,
-  /// less the padding of its sequence, if any.
+  /// less the padding of its sequence, if any. In packed sequences (forward.segments, read on the
+  /// host) positions restart at 0 in each segment.
   Tensor operator()(const Tensor& x, const ForwardContext& forward = {}, int64_t step = 1) const;
   /// Initializes the table, normal with standard deviation 0.02. The library's models do this after
   /// all other parameters, so that the other parameters start with the same values with and without

@@ -92,16 +92,25 @@ Tensor LanguageModel::hidden(const Tensor& tokens, Cache* cache,
       forward.first_position = after->position;
       forward.padding = after->padding;
     }
-    Tensor x = embedding(tokens, forward);
-    if (after) {
-      for_layers("LanguageModel", after->layers, options.n_layers);
-      after->position += tokens.size(1);
-    }
-    for (int64_t i = 0; i < options.n_layers; ++i)
-      x = layers[i](x, visible(), after ? &after->layers[size_t(i)] : nullptr, forward);
-    if (after && after->last_logits_only && tokens.size(1) > 1) x = x.slice(1, -1);
-    return norm ? (*norm)(x) : x;
+    return hidden(tokens, after, forward);
   });
+}
+
+Tensor LanguageModel::hidden(const Tensor& tokens, const ForwardContext& forward) const {
+  return hidden(tokens, static_cast<Cache*>(nullptr), forward);
+}
+
+Tensor LanguageModel::hidden(const Tensor& tokens, Cache* after,
+                             const ForwardContext& forward) const {
+  Tensor x = embedding(tokens, forward);
+  if (after) {
+    for_layers("LanguageModel", after->layers, options.n_layers);
+    after->position += tokens.size(1);
+  }
+  for (int64_t i = 0; i < options.n_layers; ++i)
+    x = layers[i](x, visible(), after ? &after->layers[size_t(i)] : nullptr, forward);
+  if (after && after->last_logits_only && tokens.size(1) > 1) x = x.slice(1, -1);
+  return norm ? (*norm)(x) : x;
 }
 
 Tensor LanguageModel::logits(const Tensor& hidden) const {

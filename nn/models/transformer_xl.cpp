@@ -160,25 +160,35 @@ void TransformerXL::check_memory(const Tensor& tokens, const Memory& memory) con
         op, "the memory's extended context is ", memory.context, "; must be [", batch, ", e]");
 }
 
-Tensor TransformerXL::hidden(const Tensor& tokens, Memory* memory,
-                             ProcessGroup* sequence_group) const {
-  if (memory) check_not_recomputed(op, "a memory");
+void TransformerXL::check_tokens(const Tensor& tokens) const {
   check(tokens.dim() == 2 && tokens.size(1) >= 1, op, "tokens ", tokens,
         "; must be i64 or i32 [B, T] with T at least 1");
   check_lengths(lengths);
+}
+
+Tensor TransformerXL::hidden(const Tensor& tokens, const ForwardContext& forward) const {
+  check_tokens(tokens);
+  Memory none;
+  return advance(tokens, none, false, forward);
+}
+
+Tensor TransformerXL::hidden(const Tensor& tokens, Memory* memory,
+                             ProcessGroup* sequence_group) const {
+  if (memory) check_not_recomputed(op, "a memory");
+  check_tokens(tokens);
   check(
       !memory || lengths.memory > 0 || lengths.extended > 0, op,
       "lengths.memory is 0, so a Memory cannot be used; set it in the options or in the model, or "
       "call without a Memory");
   return all_or_nothing(memory, [&](Memory* after) {
     Memory none;
-    return advance(tokens, after ? *after : none, after != nullptr, sequence_group);
+    return advance(tokens, after ? *after : none, after != nullptr,
+                   begin_forward(sequence_group, tokens.size(1)));
   });
 }
 
 Tensor TransformerXL::advance(const Tensor& tokens, Memory& seen, bool remember,
-                              ProcessGroup* sequence_group) const {
-  ForwardContext forward = begin_forward(sequence_group, tokens.size(1));
+                              ForwardContext forward) const {
   check(!forward.sequence_group || !remember, op,
         "a Memory cannot be used under sequence parallelism; call without a Memory");
   check_memory(tokens, seen);
@@ -226,6 +236,13 @@ Tensor TransformerXL::nll(const Tensor& tokens, const Tensor& targets, Memory* m
   return all_or_nothing(memory, [&](Memory* after) {
     return output.nll(hidden(tokens, after, sequence_group), targets);
   });
+}
+
+Tensor TransformerXL::nll(const Tensor& tokens, const Tensor& targets,
+                          const ForwardContext& forward) const {
+  check(targets.shape() == tokens.shape(), op, "targets are ", targets, ", tokens ", tokens,
+        "; their shapes must be equal");
+  return output.nll(hidden(tokens, forward), targets);
 }
 
 Tensor TransformerXL::log_probabilities(const Tensor& tokens, Memory* memory) const {

@@ -99,9 +99,14 @@ class TransformerXL : public Module {
   /// (ForwardContext); a memory is then not supported.
   Tensor hidden(const Tensor& tokens, Memory* memory = nullptr,
                 ProcessGroup* sequence_group = nullptr) const;
+  /// The same for whole sequences with a ForwardContext of your own, for example with
+  /// ForwardContext::segments for packed documents.
+  Tensor hidden(const Tensor& tokens, const ForwardContext& forward) const;
   /// Computes −log p(target) of each position [B, T]; targets [B, T] are the tokens shifted by one.
   Tensor nll(const Tensor& tokens, const Tensor& targets, Memory* memory = nullptr,
              ProcessGroup* sequence_group = nullptr) const;
+  /// The same for whole sequences with a ForwardContext of your own.
+  Tensor nll(const Tensor& tokens, const Tensor& targets, const ForwardContext& forward) const;
   /// Computes log p of every word, [B, T, vocabulary], which are also logits for sampling.
   Tensor log_probabilities(const Tensor& tokens, Memory* memory = nullptr) const;
 
@@ -140,8 +145,8 @@ class TransformerXL : public Module {
   Tensor embed(const Tensor& tokens, const ForwardContext& forward) const;
   Tensor rows(int64_t n_keys, const AttentionMask& visible, const ForwardContext& forward) const;
   void check_memory(const Tensor& tokens, const Memory& memory) const;
-  Tensor advance(const Tensor& tokens, Memory& seen, bool remember,
-                 ProcessGroup* sequence_group) const;
+  void check_tokens(const Tensor& tokens) const;
+  Tensor advance(const Tensor& tokens, Memory& seen, bool remember, ForwardContext forward) const;
 
   DistanceSinusoids rows_;
 };

@@ -131,10 +131,14 @@ Batch Trainer::stage_batch(int64_t batch, const std::function<Batch(int64_t)>& m
       batch,
       [make](int64_t i) {
         const Batch made = make(i);
-        return Tensors{made.inputs, made.targets};
+        Tensors tensors{made.inputs, made.targets};
+        if (made.segments.defined()) tensors.push_back(made.segments);
+        return tensors;
       },
       1);
-  return {staged[0], staged[1]};
+  return {.inputs = staged[0],
+          .targets = staged[1],
+          .segments = staged.size() > 2 ? staged[2] : Tensor()};
 }
 
 double Trainer::progress() const {
