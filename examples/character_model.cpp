@@ -74,8 +74,8 @@ int main(int argc, char** argv) {
                        .overwrite = true});
   trainer.run(
       [&](int64_t step) {  // for this process's share of the batch
-        const auto [inputs, targets] = trainer.stage_batch(step, std::ref(crops));
-        return cross_entropy(model(inputs), targets);
+        const nn::Batch batch = trainer.stage_batch(step, std::ref(crops));
+        return cross_entropy(model(batch.inputs), batch.targets);
       },
       [&] { return nn::mean_loss(model, validation); });
   std::printf("held out %.3f nats per character\n", nn::mean_loss(model, validation));

@@ -58,9 +58,9 @@ int main(int argc, char** argv) {
   if (trainer.resume()) std::printf("resumed after step %d\n", int(trainer.steps_done()));
   const bool finished = trainer.run(
       [&](int64_t step) {
-        const auto [inputs, targets] =
+        const nn::Batch batch =
             trainer.stage_batch(step, [](int64_t i) { return words(32, 1, i); });
-        return cross_entropy(model(inputs), targets);
+        return cross_entropy(model(batch.inputs), batch.targets);
       },
       [&] { return nn::mean_loss(model, held_out); });  // in evaluation mode
   if (!finished) return nn::stop_exit_code();           // Ctrl-C: the checkpoint is saved

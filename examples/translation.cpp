@@ -86,8 +86,8 @@ int main(int argc, char** argv) {
       to.back().insert(to.back().begin(), begin);
       to.back().push_back(end);
     }
-    const nn::PaddedRows read = nn::pad_rows(from, padding).to(device);
-    const Tensor written = nn::pad_rows(to, padding).tokens.to(device);
+    const nn::PaddedRows read = nn::pad_rows(from, 0, padding).to(device);
+    const Tensor written = nn::pad_rows(to, 0, padding).tokens.to(device);
     const Tensor logits = model(read.tokens, written.slice(1, 0, -1), read.padding);
     const Tensor loss = cross_entropy(logits, written.slice(1, 1), {.ignore_index = padding});
     optimizer.zero_grad();

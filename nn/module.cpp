@@ -77,13 +77,10 @@ Tensor Module::shared_parameter(std::string name, const Tensor& value) {
   return value;
 }
 
-Tensor Module::buffer(std::string name, const Tensor& value, BufferDtype dtype) {
+Tensor Module::buffer(std::string name, const Tensor& value, BufferOptions options) {
   check(value.defined() && !value.requires_grad(), "buffer", "\"", name,
         "\" must be a tensor that requires no gradient; got ", value);
-  add("buffer", {.name = std::move(name),
-                 .tensor = value,
-                 .is_buffer = true,
-                 .at_least_f32 = dtype == BufferDtype::at_least_f32});
+  add("buffer", {.name = std::move(name), .tensor = value, .is_buffer = true, .options = options});
   return value;
 }
 
@@ -111,14 +108,11 @@ void Module::visit(const std::string& prefix, F& f) const {
   }
 }
 
-std::vector<NamedTensor> Module::all_named(bool buffers) const {
-  std::vector<NamedTensor> all;
+// Returns the chosen parameters and buffers, each under its first name.
+std::vector<NamedTensor> Module::first_named(bool (*chosen)(const Member&)) const {
+  std::vector<NamedTensor> all = tensors_if(chosen);
   std::unordered_set<const void*> seen;
-  auto collect = [&](const std::string& prefix, const Member& m) {
-    if (!m.child && m.is_buffer == buffers && seen.insert(m.tensor.id()).second)
-      all.push_back({prefix + m.name, m.tensor});
-  };
-  visit("", collect);
+  std::erase_if(all, [&](const NamedTensor& n) { return !seen.insert(n.tensor.id()).second; });
   return all;
 }
 
@@ -141,8 +135,18 @@ std::vector<NamedTensor> Module::named_tensors() const {
   return tensors_if([](const Member&) { return true; });
 }
 
-std::vector<NamedTensor> Module::named_parameters() const { return all_named(false); }
-std::vector<NamedTensor> Module::named_buffers() const { return all_named(true); }
+std::vector<NamedTensor> Module::named_parameters() const {
+  return first_named([](const Member& m) { return !m.is_buffer; });
+}
+
+std::vector<NamedTensor> Module::named_buffers() const {
+  return first_named([](const Member& m) { return m.is_buffer; });
+}
+
+std::vector<NamedTensor> Module::persistent_buffers() const {
+  return first_named([](const Member& m) { return m.is_buffer && m.options.persistent; });
+}
+
 Tensors Module::parameters() const { return tensors_of(named_parameters()); }
 
 Tensor Module::get_parameter(const std::string& name) const {
@@ -212,7 +216,9 @@ Module& Module::to(DType dtype) {
   NoGrad guard;
   auto convert = [&](const std::string&, const Member& m) {
     if (m.child || m.on_host || !is_floating(m.tensor.dtype())) return;
-    const DType target = m.at_least_f32 ? compute_type(dtype) : dtype;
+    if (m.options.dtype == BufferDtype::unchanged) return;
+    const bool wide = m.options.dtype == BufferDtype::at_least_f32;
+    const DType target = wide ? compute_type(dtype) : dtype;
     if (m.tensor.dtype() != target) m.tensor.set_data(m.tensor.to(target));
   };
   visit("", convert);
@@ -239,6 +245,7 @@ std::string Module::describe() const {
       return;
     }
     text += str(' ', m.tensor.shape(), m.is_buffer ? " buffer" : "");
+    if (!m.options.persistent) text += ", not saved";
     if (m.tensor.dtype() != f32) text += str(' ', m.tensor.dtype());
     const auto [first, inserted] = first_names.try_emplace(m.tensor.id(), prefix + m.name);
     if (!inserted) text += " = " + first->second;
@@ -261,10 +268,10 @@ std::string Module::describe() const {
 
 std::vector<Module::Pair> Module::pairs(const Module& from, const Module& to) {
   std::vector<Pair> all;
-  for (bool buffers : {false, true}) {
+  for (const auto named : {&Module::named_parameters, &Module::named_buffers}) {
     std::unordered_map<std::string, Tensor> destinations;
-    for (const NamedTensor& n : to.all_named(buffers)) destinations[n.name] = n.tensor;
-    for (const NamedTensor& n : from.all_named(buffers)) {
+    for (const NamedTensor& n : (to.*named)()) destinations[n.name] = n.tensor;
+    for (const NamedTensor& n : (from.*named)()) {
       const auto found = destinations.find(n.name);
       check(found != destinations.end(), "copy_state", "the destination has no ", n.name);
       check(n.tensor.shape() == found->second.shape(), "copy_state", n.name, ": source ", n.tensor,
@@ -272,7 +279,7 @@ std::vector<Module::Pair> Module::pairs(const Module& from, const Module& to) {
       all.push_back({n.tensor, found->second});
       destinations.erase(found);
     }
-    for (const NamedTensor& n : to.all_named(buffers))
+    for (const NamedTensor& n : (to.*named)())
       check(!destinations.contains(n.name), "copy_state", "the source has no ", n.name);
   }
   return all;

@@ -31,8 +31,17 @@ struct NamedTensor {
 
 /// The dtype of a buffer after Module::to(DType).
 enum class BufferDtype {
-  as_module,    ///< The dtype of the module.
-  at_least_f32  ///< The dtype of the module, but f32 in a bf16 module.
+  as_module,     ///< The dtype of the module.
+  at_least_f32,  ///< The dtype of the module, but f32 in a bf16 module.
+  unchanged      ///< The dtype that the buffer has.
+};
+
+/// Options of a buffer.
+struct BufferOptions {
+  BufferDtype dtype = BufferDtype::as_module;  ///< Its dtype after Module::to(DType).
+  /// False: weights files and checkpoints leave the buffer out; the constructor of the module must
+  /// compute its values, for example an index table.
+  bool persistent = true;
 };
 
 /// Base class of layers and models: a tree of modules with parameters and buffers.
@@ -55,8 +64,10 @@ class Module {
   /// Returns the parameter with this name, "layers.0.norm1.weight"; a shared parameter has several
   /// names. If there is none, throws an error with a similar name.
   Tensor get_parameter(const std::string& name) const;
-  /// Returns the buffers: tensors that are saved with the module but not trained.
+  /// Returns the buffers: tensors that are part of the module but not trained.
   std::vector<NamedTensor> named_buffers() const;
+  /// Returns the buffers that are saved with the module (BufferOptions::persistent).
+  std::vector<NamedTensor> persistent_buffers() const;
   /// Returns parameters and buffers in the order of declaration. A shared tensor is listed under
   /// each of its names.
   std::vector<NamedTensor> named_tensors() const;
@@ -113,9 +124,10 @@ class Module {
   Tensor parameter(std::string name, const Tensor& value);
   /// Registers a parameter of another module under an additional name (weight tying).
   Tensor shared_parameter(std::string name, const Tensor& value);
-  /// Registers a buffer, a tensor that is saved but not trained, and returns it. Use at_least_f32
-  /// if it must not be rounded to bf16, for example running sums.
-  Tensor buffer(std::string name, const Tensor& value, BufferDtype dtype = BufferDtype::as_module);
+  /// Registers a buffer, a tensor that is not trained, and returns it. By default it is saved and
+  /// has the dtype of the module; at_least_f32 is for values that must not be rounded to bf16, such
+  /// as running sums.
+  Tensor buffer(std::string name, const Tensor& value, BufferOptions options = {});
   /// Registers a buffer that the host reads, such as seeds and counters. to() leaves it on the CPU
   /// and in its dtype.
   Tensor host_buffer(std::string name, const Tensor& value);
@@ -135,12 +147,12 @@ class Module {
     Tensor tensor = {};
     bool is_buffer = false;
     bool on_host = false;  // to() does not move or convert it
-    bool at_least_f32 = false;
+    BufferOptions options = {};
   };
   void add(const char* op, Member member);
   template <class F>
   void visit(const std::string& prefix, F& f) const;
-  std::vector<NamedTensor> all_named(bool buffers) const;
+  std::vector<NamedTensor> first_named(bool (*chosen)(const Member&)) const;
   std::vector<NamedTensor> tensors_if(bool (*chosen)(const Member&)) const;
   std::vector<NamedTensor> movable() const;
   struct Pair {

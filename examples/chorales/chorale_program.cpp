@@ -137,7 +137,7 @@ void ChoraleProgram::prepare() {
 void ChoraleProgram::start(std::vector<Chorale> pieces) {
   pieces_.train = std::move(pieces);
   model = make_model<nn::LanguageModel>(settings.model(), settings);
-  make_trainer(adamw(settings.weight_decay), cosine_of(settings),
+  make_trainer(optimizer(settings.weight_decay), schedule_of(settings),
                {fingerprint(pieces_.train), other_chorales}, settings.batch * settings.length);
 }
 

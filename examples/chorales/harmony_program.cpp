@@ -171,7 +171,7 @@ void HarmonyProgram::prepare() {
 void HarmonyProgram::start(std::vector<Chorale> pieces) {
   pieces_.train = std::move(pieces);
   model = make_model<nn::SequenceToSequence>(settings.model(), settings);
-  make_trainer(adamw(settings.weight_decay), cosine_of(settings),
+  make_trainer(optimizer(settings.weight_decay), schedule_of(settings),
                {fingerprint(pieces_.train), other_chorales}, 3 * settings.batch * settings.length);
 }
 

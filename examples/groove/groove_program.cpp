@@ -147,10 +147,7 @@ void GrooveProgram::start(std::vector<GrooveSource> songs) {
   model = make_model<nn::LanguageModel>(settings.model(), settings);
   if (run_.report_only) return;
   songs_ = std::move(songs);
-  make_trainer(std::make_unique<nn::AdamW>(
-                   model->parameters(), nn::AdamW::Options{.lr = settings.learning_rate,
-                                                           .weight_decay = settings.weight_decay}),
-               cosine_of(settings),
+  make_trainer(optimizer({.weight_decay = settings.weight_decay}), schedule_of(settings),
                {fingerprint(songs_), "songs than those of --data (or of --seed without it)"},
                settings.batch * (settings.length - 1));
 }

@@ -126,6 +126,9 @@ void LraProgram::declare(OptionList& options) {
   options.describe("d_hidden",
                    "Hidden dimension of the feed-forward networks and of the classification head");
   options.describe("max_grad_norm", "Gradients are clipped to this norm (inf: not clipped)");
+  options.describe("schedule",
+                   "Learning-rate schedule after the warm-up: rsqrt, cycles (repeated cosine), "
+                   "cosine, or wsd (constant, then linear in the last fifth)");
   options("validation_examples", validation_examples_,
           "Number of validation examples scored during training, chosen by --seed (0: all)",
           between(0, INT64_MAX));
@@ -196,7 +199,7 @@ void LraProgram::start(LabeledSequences train) {
   train_ = std::move(train);
   order_.emplace(train_.size(), settings.batch, shuffles(train_.size(), settings.seed));
   make_trainer(
-      adamw(settings.weight_decay),
+      optimizer(settings.weight_decay),
       [this](int64_t step, double progress) { return settings.rate(step - 1, progress); },
       {train_.fingerprint(), "examples than those of --data (or of --seed without it)"}, 0);
   trainer().options.graph_key = [this](int64_t batch) {  // one CUDA graph per shape

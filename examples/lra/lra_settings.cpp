@@ -7,7 +7,7 @@
 
 #include "examples/common/settings.h"
 #include "examples/lra/image.h"
-#include "examples/training/training_program.h"
+#include "examples/training/optimizer.h"
 
 namespace stretto::examples {
 namespace {
@@ -26,14 +26,12 @@ nn::Pooling lra_pooling(const std::string& name) {
 }
 
 void LraSettings::check() const {
-  require(schedule == "rsqrt" || schedule == "cycles" || schedule == "cosine",
-          "--schedule " + schedule + ": accepted values are rsqrt, cycles and cosine");
   check_each(*this);
   require(!strip_brackets || task == "listops", "--strip-brackets: only listops has brackets");
   require(task != "image" || max_length >= image_pixels,
           "--max-length " + as_text(max_length) + ": an image has 1024 pixels");
   require_range("--d-hidden", d_hidden, 2, 1 << 20);
-  require_range("--warmup", warmup, schedule == "cosine" ? 0 : 1, INT64_MAX);
+  require_range("--warmup", warmup, schedule == "cosine" || schedule == "wsd" ? 0 : 1, INT64_MAX);
   check_model();
   check_position(positions());
 }
@@ -74,9 +72,9 @@ ListOpsOptions LraSettings::listops() const {
 }
 
 double LraSettings::rate(int64_t step, double progress) const {
-  if (schedule == "cosine") return cosine_of(*this).at(step + 1, progress);
-  const double t = double(step), w = double(warmup);
   const bool cycles = schedule == "cycles";
+  if (!cycles && schedule != "rsqrt") return schedule_of(*this).at(step + 1, progress);
+  const double t = double(step), w = double(warmup);
   const double rising = learning_rate * (cycles ? 1 : std::sqrt(w)) * std::min(1.0, t / w);
   if (!cycles) return rising / std::sqrt(std::max(t, w));
   const double turns = std::max(0.0, t - w) / double(cycle);

@@ -53,7 +53,9 @@ struct LraSettings : ModelSettings {
                       .sines = 10} {
     learning_rate = 4e-4;
     warmup = 1000;
+    schedule = "rsqrt";
   }
+  static std::vector<std::string> schedule_names() { return {"cosine", "cycles", "rsqrt", "wsd"}; }
 
   std::string task = "listops";  ///< one of lra_tasks()
   // Generated ListOps: the number of training expressions, of validation and of test
@@ -68,7 +70,6 @@ struct LraSettings : ModelSettings {
   int64_t max_length = 2000;    ///< longer texts are truncated
   bool attend_to_padding = true;
 
-  std::string schedule = "rsqrt";  ///< rsqrt, cycles or cosine
   int64_t cycle = 0;
   double weight_decay = 0.1;
 
@@ -102,9 +103,6 @@ struct LraSettings : ModelSettings {
     each_of_model(s, f);
     f("attend_to_padding", s.attend_to_padding,
       "1: pad to --max-length and attend to padding, as published; 0: mask padding", any_value);
-    f("schedule", s.schedule,
-      "Learning-rate schedule after the warm-up: rsqrt, cycles (repeated cosine) or cosine",
-      any_value);
     f("cycle", s.cycle, "Steps per cycle (--schedule cycles)",
       between(s.schedule == "cycles" ? 1 : 0, INT64_MAX));
     f("weight_decay", s.weight_decay, "Decoupled weight decay, of all parameters",
@@ -121,8 +119,8 @@ struct LraSettings : ModelSettings {
   ListOpsOptions listops() const;
   /// Returns the learning rate. rsqrt: linear warm-up to learning_rate in `warmup` steps, then
   /// learning_rate · √(warmup / step). cycles: the same warm-up, then cosine cycles of `cycle`
-  /// steps, each starting at the peak. cosine: cosine_of(), over the steps or the elapsed fraction
-  /// `progress` of the time. Steps count from 0, where the rate is 0.
+  /// steps, each starting at the peak. cosine and wsd: schedule_of(), over the steps or the elapsed
+  /// fraction `progress` of the time. Steps count from 0, where the rate is 0.
   double rate(int64_t step, double progress) const;
   /// Returns the length to which batches are padded; 0: the length of the longest sequence. If
   /// padding is attended to, the length must not depend on the other sequences of the batch.

@@ -148,7 +148,7 @@ void PianoProgram::prepare() {
     packed_.emplace(std::move(pieces), settings.batch, settings.length, settings.seed,
                     language.pad);
   }
-  make_trainer(adamw(settings.weight_decay), cosine_of(settings),
+  make_trainer(optimizer(settings.weight_decay), schedule_of(settings),
                {fingerprint(library_.train), "music than that of --data (or of --seed without it)"},
                settings.batch * settings.length);
 }

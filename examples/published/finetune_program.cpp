@@ -43,7 +43,7 @@ void FinetuneProgram::declare(OptionList& options) {
   options.settings(settings, "validation_tokens");
   run_.declare(options);
   options.settings(settings);
-  options.describe("learning_rate", "Peak learning rate of AdamW (--full: 5e-05 if not given)");
+  options.describe("learning_rate", "Peak learning rate (--full: 5e-05 if not given)");
   options("merge", merge_,
           "Write the model with the adapters merged into its weights, instead of the adapters");
 }
@@ -56,6 +56,8 @@ void FinetuneProgram::resolve() {
   if (!run_.resume.empty())
     take_saved(settings, saved_settings<FinetuneSettings>(run_.resume, "finetune"), run_);
   settings.check();
+  require(settings.full || settings.optimizer == "adamw",
+          "--optimizer " + settings.optimizer + ": needs --full; adapters are trained by adamw");
   if (!settings.full) return;
   const auto refuse = [&](const std::string& option) {
     require(!run_.given(option), option + ": needs adapters, but --full trains all weights");
@@ -147,7 +149,7 @@ void FinetuneProgram::prepare() {
   for (const nn::TokenStream* tokens : {&train_, &valid_})
     tokens->each([&](int64_t token) { data.add(token); });
   use_model(std::shared_ptr<nn::Module>(pretrained_, pretrained_->model.get()), s);
-  make_trainer(adamw(s.weight_decay), cosine_of(s),
+  make_trainer(optimizer(s.weight_decay), schedule_of(s),
                {data.text(), "texts than those of --data and --validation"}, s.batch * s.length);
   curve_ = {.title = "Loss of fine-tuning"};
   // All of them: a run that replaces one with other options removes the files that it does not write.
@@ -169,9 +171,8 @@ void FinetuneProgram::begin() {
 }
 
 Tensor FinetuneProgram::loss(int64_t step) {
-  const auto [inputs, targets] =
-      trainer().stage_batch(step, [this](int64_t i) { return (*crops_)(i); });
-  return cross_entropy(pretrained_->language_model()(inputs).to(f32), targets);
+  const nn::Batch batch = trainer().stage_batch(step, [this](int64_t i) { return (*crops_)(i); });
+  return cross_entropy(pretrained_->language_model()(batch.inputs).to(f32), batch.targets);
 }
 
 double FinetuneProgram::validate() {

@@ -228,9 +228,7 @@ void LmProgram::start(nn::TokenStream train, const std::string& data) {
   std::shared_future<std::string> print = fingerprint(enough(train, settings, data));
   if (settings.pack) packed_.emplace(packed(train, data));
   segments_.emplace(std::move(train), settings.batch, settings.length);
-  make_trainer(std::make_unique<nn::Adam>(model->parameters(),
-                                          nn::Adam::Options{.lr = settings.learning_rate}),
-               cosine_of(settings),
+  make_trainer(optimizer({.weight_decay = 0}), schedule_of(settings),
                {std::move(print), "text than that of --data (or of --seed without it)"},
                settings.batch * settings.length);
   trainer().options.after_step = [this](const nn::StepResult&) {

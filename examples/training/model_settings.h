@@ -25,7 +25,9 @@ inline bool is_stochastic(const std::string& position) {
 struct TrainingSettings {
   std::string dtype = "f32";  ///< of the weights; bf16: the optimizer keeps f32 master copies
   int64_t batch = 8;
-  double learning_rate = 1e-3;  ///< the peak of the schedule
+  std::string optimizer = "adamw";  ///< or muon
+  std::string schedule = "cosine";  ///< one of schedule_names()
+  double learning_rate = 1e-3;      ///< the peak of the schedule
   int64_t warmup = 100;
   double max_grad_norm = 1;
   int64_t steps = 0;  ///< 0: not given; training and schedule follow the clock (--minutes)
@@ -39,10 +41,20 @@ struct TrainingSettings {
       between(0, INT64_MAX));
     f("seed", s.seed, "Seed of all random numbers", any_value);
   }
+  /// A program with other schedules hides this function and describes --schedule.
+  static std::vector<std::string> schedule_names() { return {"cosine", "wsd"}; }
+
   template <class S, class F>
   static void each_of_training(S& s, F&& f) {
     f("dtype", s.dtype, "Dtype of weights and activations: f32 or bf16", one_of({"bf16", "f32"}));
     f("batch", s.batch, "Batch size: sequences per step", between(1, 1 << 20));
+    f("optimizer", s.optimizer,
+      "Optimizer: adamw, or muon (for the weight matrices in layers; adamw for the rest)",
+      one_of({"adamw", "muon"}));
+    f("schedule", s.schedule,
+      "Learning-rate schedule after the warm-up: cosine, or wsd (constant, then linear in the last "
+      "fifth)",
+      one_of(s.schedule_names()));
     f("learning_rate", s.learning_rate, "Peak learning rate", require_positive);
     f("warmup", s.warmup, "Steps of linear learning-rate warm-up", between(0, INT64_MAX));
     f("max_grad_norm", s.max_grad_norm, "Gradients are clipped to this norm", require_above_zero);

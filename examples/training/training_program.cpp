@@ -97,13 +97,6 @@ std::string fixed(double value, int digits) {
   return text.str();
 }
 
-nn::WarmupCosine cosine_of(const TrainingSettings& s) {
-  return {.peak = s.learning_rate,
-          .warmup = s.warmup,
-          .steps = s.steps,
-          .floor = s.learning_rate / 100};
-}
-
 TrainingProgram::Data::Data(std::string fingerprint_, std::string others_)
     : others(std::move(others_)) {
   std::promise<std::string> known;
@@ -115,15 +108,6 @@ void TrainingProgram::load_model() {
   model_->to(settings_.weights());
   nn::load_checkpoint(run_.resume, *model_, nullptr);
   model_->to(device_);
-}
-
-std::unique_ptr<nn::Optimizer> TrainingProgram::adamw(double weight_decay) const {
-  Tensors trained = model_->parameters();
-  std::erase_if(trained, [](const Tensor& p) { return !p.requires_grad(); });
-  return std::make_unique<nn::AdamW>(
-      std::move(trained),
-      nn::AdamW::Options{
-          .lr = settings_.learning_rate, .beta2 = 0.98, .eps = 1e-9, .weight_decay = weight_decay});
 }
 
 void TrainingProgram::make_trainer(std::unique_ptr<nn::Optimizer> optimizer, nn::Schedule schedule,

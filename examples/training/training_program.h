@@ -17,6 +17,7 @@
 #include "examples/common/words.h"
 #include "examples/report/report.h"
 #include "examples/training/model_settings.h"
+#include "examples/training/optimizer.h"
 #include "examples/training/output_folder.h"
 #include "examples/training/run_options.h"
 #include "nn/optim/optim.h"
@@ -28,10 +29,6 @@ std::string fixed(double value, int digits);
 
 /// Returns a checksum of the values.
 std::string digest_of(const std::vector<nn::NamedTensor>& tensors);
-
-/// Linear warm-up, then cosine decay to a hundredth of the peak: over the steps, or, if `steps` is
-/// 0, over the elapsed fraction of the run's time.
-nn::WarmupCosine cosine_of(const TrainingSettings& settings);
 
 /// A program also has declare(OptionList&), which run_program calls (common/command_line.h), and
 /// its settings: a TrainingSettings with more members.
@@ -131,9 +128,16 @@ class TrainingProgram {
   /// Throws UsageError as make_model does.
   void make_trainer(std::unique_ptr<nn::Optimizer> optimizer, nn::Schedule schedule, Data data,
                     int64_t tokens);
-  /// Returns Adam for the model's parameters that are not frozen, with the constants of Vaswani et al. 2017 (§5.3) and
-  /// decoupled weight decay.
-  std::unique_ptr<nn::Optimizer> adamw(double weight_decay) const;
+  /// Returns the optimizer of the settings for the parameters of the model that are not frozen, with
+  /// these options of AdamW; their learning rate is ignored.
+  std::unique_ptr<nn::Optimizer> optimizer(nn::AdamW::Options options) const {
+    return make_optimizer(*model_, settings_, options);
+  }
+  /// Returns the optimizer with the constants of Vaswani et al. 2017 (§5.3) and decoupled weight
+  /// decay.
+  std::unique_ptr<nn::Optimizer> optimizer(double weight_decay) const {
+    return optimizer({.beta2 = 0.98, .eps = 1e-9, .weight_decay = weight_decay});
+  }
 
   /// Returns the path to write a file of --out to (OutputFolder::path).
   std::string path(const std::string& name) const;

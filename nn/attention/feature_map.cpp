@@ -88,8 +88,8 @@ int64_t rows_of(const FavorOptions& o) {
 Favor::Favor(Module& parent, HeadShape shape, Options o)
     : FeatureMap(parent),
       options(checked(o)),
-      projection(
-          buffer("projection", empty({rows_of(options), shape.d_key}), BufferDtype::at_least_f32)),
+      projection(buffer("projection", empty({rows_of(options), shape.d_key}),
+                        {.dtype = BufferDtype::at_least_f32})),
       schedule(options.redraw > 0
                    ? host_buffer("schedule", zeros({4}, {.dtype = i64, .device = cpu}))
                    : Tensor()) {

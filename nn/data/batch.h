@@ -1,4 +1,4 @@
-// The batch of a model: inputs and the classes, for example tokens, that it is to predict.
+// The batch of a model: inputs, the classes, for example tokens, that it is to predict, and padding.
 #pragma once
 
 #include <cstdint>
@@ -16,13 +16,15 @@ struct Batch {
   /// The token to predict at each position, or ignore_index; i64 [B, L], or [B] for one class per
   /// input.
   Tensor targets;
+  /// bool [B, L], true where there is no token (AttentionMask::key_padding); undefined: no padding.
+  Tensor padding = {};
   /// The document of each position in packed sequences, i64 [B, L] (ForwardContext::segments);
   /// undefined: rows are not packed.
   Tensor segments = {};
   /// Returns the batch on a device.
   Batch to(Device device) const {
     Batch moved = *this;
-    for (Tensor* x : {&moved.inputs, &moved.targets, &moved.segments})
+    for (Tensor* x : {&moved.inputs, &moved.targets, &moved.padding, &moved.segments})
       if (x->defined()) *x = x->to(device);
     return moved;
   }

@@ -61,17 +61,41 @@ Tensors AlignedCrops::operator()(int64_t step) const {
   return batch;
 }
 
-PaddedRows pad_rows(const std::vector<std::vector<int64_t>>& rows, int64_t padding) {
-  size_t longest = 0;
-  for (const auto& row : rows) longest = std::max(longest, row.size());
+PaddedRows pad_rows(const std::vector<std::vector<int64_t>>& rows, int64_t length,
+                    int64_t padding) {
+  int64_t longest = 0;
+  for (const auto& row : rows) longest = std::max(longest, int64_t(row.size()));
+  check(length >= 0 && (length == 0 || longest <= length), "pad_rows", "the longest row has ",
+        longest, " tokens, length is ", length, "; length must be 0, or at least the longest row");
+  const size_t n = size_t(length > 0 ? length : longest);
   std::vector<int64_t> tokens, missing;
   for (const auto& row : rows)
-    for (size_t i = 0; i < longest; ++i) {
+    for (size_t i = 0; i < n; ++i) {
       tokens.push_back(i < row.size() ? row[i] : padding);
       missing.push_back(i >= row.size());
     }
-  const Shape shape{int64_t(rows.size()), int64_t(longest)};
+  const Shape shape{int64_t(rows.size()), int64_t(n)};
   return {tensor(tokens, shape, cpu), tensor(missing, shape, cpu).to(boolean)};
+}
+
+Batch classification_batch(const std::vector<std::vector<int64_t>>& sequences,
+                           const std::vector<int64_t>& classes, int64_t length, int64_t padding) {
+  check(classes.size() == sequences.size(), "classification_batch", sequences.size(),
+        " sequences, ", classes.size(), " classes; needs a class for each sequence");
+  const PaddedRows rows = pad_rows(sequences, length, padding);
+  return {rows.tokens, tensor(classes, {int64_t(classes.size())}, cpu), rows.padding};
+}
+
+Batch tagging_batch(const std::vector<std::vector<int64_t>>& sequences,
+                    const std::vector<std::vector<int64_t>>& tags, int64_t length,
+                    int64_t padding) {
+  check(tags.size() == sequences.size(), "tagging_batch", sequences.size(), " sequences, ",
+        tags.size(), " rows of tags; needs a row for each sequence");
+  for (size_t i = 0; i < sequences.size(); ++i)
+    check(tags[i].size() == sequences[i].size(), "tagging_batch", "sequence ", i, " has ",
+          sequences[i].size(), " tokens and ", tags[i].size(), " tags; needs a tag for each token");
+  const PaddedRows rows = pad_rows(sequences, length, padding);
+  return {rows.tokens, pad_rows(tags, length, ignore_index).tokens, rows.padding};
 }
 
 Batch next_token_batch(const std::vector<std::vector<int64_t>>& sequences, int64_t length,

@@ -53,8 +53,21 @@ struct PaddedRows {
   PaddedRows to(Device device) const { return {tokens.to(device), padding.to(device)}; }
 };
 
-/// Returns rows of different lengths as one tensor on the CPU, padded at their ends with `padding`.
-PaddedRows pad_rows(const std::vector<std::vector<int64_t>>& rows, int64_t padding = 0);
+/// Returns rows of different lengths as one tensor on the CPU, padded at their ends with `padding`
+/// to `length` positions (0: those of the longest row). Throws Error if a row is longer.
+PaddedRows pad_rows(const std::vector<std::vector<int64_t>>& rows, int64_t length = 0,
+                    int64_t padding = 0);
+
+/// Returns sequences of different lengths and one class for each as a batch on the CPU: inputs and
+/// padding as from pad_rows(), targets i64 [B]. Throws Error unless there is a class per sequence.
+Batch classification_batch(const std::vector<std::vector<int64_t>>& sequences,
+                           const std::vector<int64_t>& classes, int64_t length = 0,
+                           int64_t padding = 0);
+/// As above with one class, a tag, for each token: targets i64 [B, L], ignore_index at padding.
+/// Throws Error unless there is a tag per token.
+Batch tagging_batch(const std::vector<std::vector<int64_t>>& sequences,
+                    const std::vector<std::vector<int64_t>>& tags, int64_t length = 0,
+                    int64_t padding = 0);
 
 /// Returns sequences as a batch on the CPU: the inputs are all tokens of a sequence except the last
 /// one, the targets all except the first one. Rows have `length` positions (0: one less than the

@@ -31,9 +31,9 @@ std::vector<bool> ordinary_ids(const MaskingOptions& o) {
   return ordinary;
 }
 
-}  // namespace
-
-Batch masked_batch(const Tensor& tokens, const MaskingOptions& o, uint64_t seed, int64_t step) {
+// Positions with `padding` are not selected.
+Batch masked(const Tensor& tokens, const Tensor& padding, const MaskingOptions& o, uint64_t seed,
+             int64_t step) {
   check(tokens.dim() == 2 && (tokens.dtype() == i64 || tokens.dtype() == i32), op, "tokens ",
         tokens, "; must be i64 or i32 [B, L]");
   check_options(o);
@@ -49,7 +49,10 @@ Batch masked_batch(const Tensor& tokens, const MaskingOptions& o, uint64_t seed,
   // the same seed.
   const RandomKey key{seed ^ 0x6d61736b6564ull, uint64_t(step)};
   std::vector<int64_t> inputs = tokens.to_vector<int64_t>(), targets(inputs.size(), ignore_index);
+  std::vector<int64_t> missing(inputs.size());
+  if (padding.defined()) missing = padding.to(i64).to_vector<int64_t>();
   for (size_t i = 0; i < inputs.size(); ++i) {
+    if (missing[i] != 0) continue;
     const int64_t id = inputs[i];
     check(id >= 0 && id < o.vocabulary, op, "token ", id, "; must be 0 to ", o.vocabulary - 1);
     const Random4 bits = philox(key, i);
@@ -61,7 +64,21 @@ Batch masked_batch(const Tensor& tokens, const MaskingOptions& o, uint64_t seed,
     else if (u < o.masked + o.random)
       inputs[i] = drawable[below_from_bits(drawable.size(), bits.v[2], bits.v[3])];
   }
-  return {tensor(inputs, tokens.shape(), cpu), tensor(targets, tokens.shape(), cpu)};
+  return {tensor(inputs, tokens.shape(), cpu), tensor(targets, tokens.shape(), cpu), padding};
+}
+
+}  // namespace
+
+Batch masked_batch(const Tensor& tokens, const MaskingOptions& options, uint64_t seed,
+                   int64_t step) {
+  return masked(tokens, {}, options, seed, step);
+}
+
+Batch masked_batch(const PaddedRows& rows, const MaskingOptions& options, uint64_t seed,
+                   int64_t step) {
+  check(rows.padding.shape() == rows.tokens.shape(), op, "tokens ", rows.tokens, ", padding ",
+        rows.padding, "; shapes must be equal");
+  return masked(rows.tokens, rows.padding, options, seed, step);
 }
 
 }  // namespace stretto::nn

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "batch.h"
+#include "crops.h"
 
 namespace stretto::nn {
 
@@ -26,6 +27,10 @@ struct MaskingOptions {
 /// are selected independently, so a batch may have no target. The result depends only on the
 /// arguments; the random numbers of a token depend on seed, step and its index in the batch.
 Batch masked_batch(const Tensor& tokens, const MaskingOptions& options, uint64_t seed,
+                   int64_t step);
+/// Returns a batch from rows of different lengths, with their padding. Padding is never selected,
+/// whatever its id.
+Batch masked_batch(const PaddedRows& rows, const MaskingOptions& options, uint64_t seed,
                    int64_t step);
 
 }  // namespace stretto::nn

@@ -87,7 +87,7 @@ std::string listed(const std::vector<std::string>& all, const std::string& more)
 
 std::vector<NamedTensor> state_of(const Module& model) {
   std::vector<NamedTensor> all = model.named_parameters();
-  for (NamedTensor& n : model.named_buffers()) all.push_back(std::move(n));
+  for (NamedTensor& n : model.persistent_buffers()) all.push_back(std::move(n));
   return all;
 }
 

@@ -11,7 +11,7 @@
 
 namespace stretto::nn::files {
 
-/// Returns the parameters of a model, then its buffers.
+/// Returns the parameters of a model, then its persistent buffers.
 std::vector<NamedTensor> state_of(const Module& model);
 
 /// Maps each name of a shared tensor to the first of its names.

@@ -44,7 +44,7 @@ class Reader {
       : names_(names), first_name_(model), matcher_(matcher), prefix_(prefix) {
     for (const NamedTensor& n : model.named_parameters())
       model_.emplace(n.name, Target{n.tensor.shape(), dtype.value_or(n.tensor.dtype())});
-    for (const NamedTensor& n : model.named_buffers())
+    for (const NamedTensor& n : model.persistent_buffers())
       model_.emplace(n.name, Target{n.tensor.shape(), n.tensor.dtype()});
     int64_t bytes = 0;
     for (const auto& [name, x] : model_) bytes += x.shape.numel() * item_size(x.dtype);

@@ -24,11 +24,6 @@ std::vector<ParameterGroup> one_group(Tensors parameters) {
   return groups;
 }
 
-// True during CUDA graph capture; replays then use new values of lr and step.
-bool captured(const Tensor& weight) {
-  return weight.device().is_cuda() && cuda::capturing(weight.device().index);
-}
-
 }  // namespace
 
 Optimizer::Optimizer(std::vector<ParameterGroup> groups, double lr, double weight_decay)
@@ -51,6 +46,11 @@ Optimizer::Optimizer(std::vector<ParameterGroup> groups, double lr, double weigh
 Optimizer::~Optimizer() {
   for (const ParameterGroup& group : groups_)
     for (const Tensor& p : group.parameters) count_optimizers(p, -1);
+}
+
+bool Optimizer::captured(const Update& update) {
+  const Device device = update.weight.device();
+  return device.is_cuda() && cuda::capturing(device.index);
 }
 
 Tensors Optimizer::parameters() const {
@@ -98,7 +98,7 @@ void Optimizer::step() {
     ++state.steps;
     if (!step.whole.same(step.parameter)) step.parameter.copy_(step.whole);
   }
-  if (updates.empty() || !captured(updates[0].weight)) return;
+  if (updates.empty() || !captured(updates[0])) return;
   // The first replay makes the update that was captured; each further replay is a new step.
   std::vector<size_t> order;
   for (const Prepared& step : steps) order.push_back(step.i);
@@ -172,6 +172,9 @@ Tensor Optimizer::range_of(size_t i, const Tensor& whole) const {
 void Optimizer::keep_ranges(std::vector<ElementRange> ranges) {
   check(ranges.empty() || ranges.size() == state_.size(), "Optimizer", ranges.size(),
         " ranges for ", state_.size(), " parameters; needs one for each, or none");
+  check(ranges.empty() || is_elementwise(), name(),
+        "its state cannot be sharded, because the update of an element depends on the whole "
+        "parameter; accepted: SGD, Adam and AdamW");
   if (ranges == ranges_) return;
   const bool whole = ranges_.empty();
   ranges_ = std::move(ranges);
@@ -190,7 +193,7 @@ void Optimizer::drop_other_ranges() {
 }
 
 std::vector<std::string> Optimizer::state_names(size_t i) const {
-  std::vector<std::string> names = slots();
+  std::vector<std::string> names = slots(i);
   for (const ParameterGroup& group : groups_) {
     if (i < group.parameters.size()) {
       if (is_narrow(group.parameters[i].dtype())) names.push_back(master_name);
@@ -254,7 +257,7 @@ SGD::SGD(Tensors parameters, Options o) : SGD(one_group(std::move(parameters)), 
 SGD::SGD(std::vector<ParameterGroup> groups, Options o)
     : Optimizer(std::move(groups), o.lr, o.weight_decay), options(checked(o)) {}
 
-std::vector<std::string> SGD::slots() const {
+std::vector<std::string> SGD::slots(size_t) const {
   if (options.momentum == 0) return {};
   return {"momentum"};
 }
@@ -271,7 +274,7 @@ void SGD::update(const std::vector<Update>& all) const {
                      .first = u.step == 1};
     };
     tasks.push_back({u.weight, u.gradient, u.master, u.slots.empty() ? Tensor() : u.slots[0],
-                     step(), captured(u.weight) ? step : std::function<SgdStep()>()});
+                     step(), captured(u) ? step : std::function<SgdStep()>()});
   }
   sgd_steps(tasks);
 }
@@ -304,28 +307,31 @@ AdamW::AdamW(Tensors parameters, Options o) : AdamW(one_group(std::move(paramete
 AdamW::AdamW(std::vector<ParameterGroup> groups, Options o)
     : Adam(std::move(groups), {o.lr, o.beta1, o.beta2, o.eps, o.weight_decay, o.amsgrad}, true) {}
 
-std::vector<std::string> Adam::slots() const {
+std::vector<std::string> Adam::slots(size_t) const {
   if (options.amsgrad) return {"m", "v", "v_max"};
   return {"m", "v"};
 }
 
+AdamTask Adam::task(const Update& u) const {
+  const auto step = [this, &u] {
+    return AdamStep{.lr = u.lr,
+                    .beta1 = options.beta1,
+                    .beta2 = options.beta2,
+                    .eps = options.eps,
+                    .weight_decay = u.weight_decay,
+                    .decoupled = decoupled_,
+                    .correction1 = 1 - std::pow(options.beta1, double(u.step)),
+                    .correction2 = std::sqrt(1 - std::pow(options.beta2, double(u.step)))};
+  };
+  return {u.weight,   u.gradient,
+          u.master,   u.slots[0],
+          u.slots[1], options.amsgrad ? u.slots[2] : Tensor(),
+          step(),     captured(u) ? step : std::function<AdamStep()>()};
+}
+
 void Adam::update(const std::vector<Update>& all) const {
   std::vector<AdamTask> tasks;
-  for (const Update& u : all) {
-    const auto step = [this, &u] {
-      return AdamStep{.lr = u.lr,
-                      .beta1 = options.beta1,
-                      .beta2 = options.beta2,
-                      .eps = options.eps,
-                      .weight_decay = u.weight_decay,
-                      .decoupled = decoupled_,
-                      .correction1 = 1 - std::pow(options.beta1, double(u.step)),
-                      .correction2 = std::sqrt(1 - std::pow(options.beta2, double(u.step)))};
-    };
-    tasks.push_back({u.weight, u.gradient, u.master, u.slots[0], u.slots[1],
-                     options.amsgrad ? u.slots[2] : Tensor(), step(),
-                     captured(u.weight) ? step : std::function<AdamStep()>()});
-  }
+  for (const Update& u : all) tasks.push_back(task(u));
   adam_steps(tasks);
 }
 

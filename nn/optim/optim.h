@@ -1,4 +1,4 @@
-// Optimizers: SGD, Adam and AdamW, and gradient clipping.
+// Optimizers: SGD, Adam and AdamW, and gradient clipping. Muon is in muon.h.
 //
 //     nn::AdamW optimizer(model.parameters(), {.lr = 3e-4});
 //     for (int64_t step = 1; step <= steps; ++step) {
@@ -27,6 +27,7 @@ struct ParameterGroup {
   Tensors parameters = {};                  ///< Leaves of floating dtype; may be frozen.
   double lr_scale = 1;                      ///< Multiplies the optimizer's learning rate.
   std::optional<double> weight_decay = {};  ///< Unset: the weight decay of the optimizer.
+  bool use_muon = true;  ///< False: Muon updates 2-d weights of the group by AdamW, too.
 };
 
 /// The optimizer state of one parameter.
@@ -61,7 +62,7 @@ class Optimizer {
 
   /// Restricts updates and state to one range of elements per parameter (ZeRO); the state is then
   /// one-dimensional. State outside of the ranges is dropped. An empty list restores full updates;
-  /// load_state() must follow.
+  /// load_state() must follow. Throws Error if the optimizer needs whole parameters (Muon).
   void keep_ranges(std::vector<ElementRange> ranges);
   /// Returns the state of all parameters: handles, not copies, which the next step changes.
   const std::vector<ParameterState>& state() const { return state_; }
@@ -71,11 +72,11 @@ class Optimizer {
   /// keep_ranges(). All tensors are checked before anything is changed.
   void load_state(const std::vector<ParameterState>& state);
 
-  /// Returns "SGD", "Adam" or "AdamW".
+  /// Returns "SGD", "Adam", "AdamW" or "Muon".
   virtual const char* name() const = 0;
-  /// Returns the names of the state tensors of a parameter, without the master weights.
-  virtual std::vector<std::string> slots() const = 0;
-  /// Returns the names of the state tensors of parameter i: slots(), and "master" for bf16.
+  /// Returns the names of the state tensors of parameter i, without the master weights.
+  virtual std::vector<std::string> slots(size_t i) const = 0;
+  /// Returns the names of the state tensors of parameter i: slots(i), and "master" for bf16.
   std::vector<std::string> state_names(size_t i) const;
 
  protected:
@@ -95,6 +96,10 @@ class Optimizer {
   };
   /// Makes all updates in place. If it throws, no update has been made.
   virtual void update(const std::vector<Update>& all) const = 0;
+  /// True if the update of an element depends on no other element of the parameter.
+  virtual bool is_elementwise() const { return true; }
+  /// True during CUDA graph capture; replays then use new values of lr and step.
+  static bool captured(const Update& update);
 
  private:
   bool skips(size_t i, const Tensor& parameter) const;
@@ -130,7 +135,7 @@ class SGD : public Optimizer {
   SGD(std::vector<ParameterGroup> groups, Options options);
 
   const char* name() const override { return "SGD"; }
-  std::vector<std::string> slots() const override;
+  std::vector<std::string> slots(size_t i) const override;
   const Options options;  ///< The options of the constructor.
 
  private:
@@ -159,12 +164,14 @@ class Adam : public Optimizer {
   Adam(std::vector<ParameterGroup> groups, Options options);
 
   const char* name() const override { return "Adam"; }
-  std::vector<std::string> slots() const override;
+  std::vector<std::string> slots(size_t i) const override;
   const Options options;  ///< The options of the constructor.
 
  protected:
   /// `decoupled` selects the weight decay of AdamW.
   Adam(std::vector<ParameterGroup> groups, Options options, bool decoupled);
+  /// Returns the step of one parameter. `update` must live as long as a captured step.
+  AdamTask task(const Update& update) const;
 
  private:
   void update(const std::vector<Update>& all) const override;

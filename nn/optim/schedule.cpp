@@ -24,6 +24,16 @@ double WarmupCosine::at(int64_t step, double progress) const {
   return floor + (peak - floor) * 0.5 * (1 + std::cos(std::numbers::pi * share));
 }
 
+double WarmupStableDecay::at(int64_t step, double progress) const {
+  check(step >= 0 && warmup >= 0 && decay >= 0 && decay <= 1, "WarmupStableDecay", "step ", step,
+        ", warmup ", warmup, ", decay ", decay,
+        "; step and warmup must be ≥ 0, decay must be 0 to 1");
+  const double done = steps == 0 ? progress : double(step) / double(steps);
+  const double warm = warmup > 0 ? std::min(1.0, double(step) / double(warmup)) : 1;
+  const double height = done >= 1 ? 0 : done <= 1 - decay ? 1 : (1 - done) / decay;
+  return warm * (floor + (peak - floor) * height);
+}
+
 double InverseSqrt::at(int64_t step, double) const {
   check(step >= 0 && warmup >= 1 && d_model >= 1, "InverseSqrt", "step ", step, ", warmup ", warmup,
         ", d_model ", d_model, "; needs step ≥ 0 and the others ≥ 1");

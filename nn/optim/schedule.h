@@ -34,6 +34,20 @@ struct WarmupCosine {
   double at(int64_t step, double progress = 0) const;
 };
 
+/// Linear from 0 to `peak` at step `warmup`, then constant, then linear to `floor` over the last
+/// `decay` of the run (WSD: Hu et al., "MiniCPM", 2024; linear as in Hägele et al., 2024). With
+/// steps = 0 the run is measured by `progress`, as in WarmupCosine. A run that was stopped before the
+/// decay can be resumed with more steps: all rates before the decay are the same.
+struct WarmupStableDecay {
+  double peak = 1e-3;  ///< Highest rate.
+  int64_t warmup = 0;  ///< Number of warm-up steps.
+  int64_t steps = 0;   ///< Step at which `floor` is reached; 0: use `progress`.
+  double decay = 0.2;  ///< Fraction of the run in which the rate falls, 0 to 1.
+  double floor = 0;    ///< Final rate.
+  /// Returns the rate of a step.
+  double at(int64_t step, double progress = 0) const;
+};
+
 /// factor · d_model^−½ · min(t^−½, t · warmup^−3/2) (Vaswani et al., 2017, eq. 3): linear up to
 /// step `warmup`, then proportional to 1/√t.
 struct InverseSqrt {
@@ -47,7 +61,7 @@ struct InverseSqrt {
 };
 
 /// Any of these schedules, or a function of step and progress.
-struct Schedule : std::variant<ConstantRate, WarmupCosine, InverseSqrt,
+struct Schedule : std::variant<ConstantRate, WarmupCosine, WarmupStableDecay, InverseSqrt,
                                std::function<double(int64_t, double)>> {
   using variant::variant;
   /// Returns the rate of a step.

@@ -73,7 +73,7 @@ SentenceEncoder SentenceEncoder::load(const std::string& path, const PretrainedO
 }
 
 Tensor SentenceEncoder::encode_batch(const std::vector<std::vector<int64_t>>& rows) const {
-  const PaddedRows padded = pad_rows(rows, model_.tokenizer->pad().value_or(0));
+  const PaddedRows padded = pad_rows(rows, 0, model_.tokenizer->pad().value_or(0));
   const Device device = model_.model->device();
   const Tensor y = model_.bert()(TokenBatch(padded.tokens.to(device), padded.padding.to(device)));
   if (pooling_ == Pooling::first) return y.select(1, 0).to(cpu);

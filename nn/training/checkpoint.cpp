@@ -66,11 +66,11 @@ std::vector<std::string> parameter_names(const Module& model, const Optimizer& o
   return result;
 }
 
-// Returns the parameters that are not frozen, then the buffers.
+// Returns the parameters that are not frozen, then the persistent buffers.
 std::vector<NamedTensor> without_frozen(const Module& model) {
   std::vector<NamedTensor> all = model.named_parameters();
   std::erase_if(all, [](const NamedTensor& p) { return !p.tensor.requires_grad(); });
-  for (NamedTensor& n : model.named_buffers()) all.push_back(std::move(n));
+  for (NamedTensor& n : model.persistent_buffers()) all.push_back(std::move(n));
   return all;
 }
 

@@ -29,22 +29,71 @@ void LossSum::add(const Tensor& losses, const Tensor& targets) {
   }
 }
 
-double mean_loss(Module& model, const std::function<Tensor(const Tensor&)>& logits,
+namespace {
+
+// The sums of all batches, which are distributed over the processes.
+class MeanLoss {
+ public:
+  // Adds the sum of a batch, compute(), unless another process computes it.
+  template <class F>
+  void add(F&& compute) {
+    if (!sums_.next()) return;
+    const LossSum sum = compute();
+    sums_.add({sum.loss, double(sum.tokens)});
+  }
+  double value() {
+    const std::vector<double> total = sums_.total();
+    return total[0] / total[1];
+  }
+
+ private:
+  EvaluationReducer sums_{2};
+};
+
+}  // namespace
+
+double mean_loss(Module& model, const std::function<Tensor(const Batch&)>& logits,
                  const EachBatch& batches) {
   const EvalMode guard(model);
   const Device device = model.device();
-  EvaluationReducer sums(2);
-  batches([&](const Batch& batch) {
-    if (!sums.next()) return;
-    const auto [inputs, targets] = batch.to(device);
-    LossSum sum;
-    sum.add(cross_entropy(logits(inputs), targets,
-                          {.ignore_index = ignore_index, .reduction = Reduction::none}),
-            targets);
-    sums.add({sum.loss, double(sum.tokens)});
+  MeanLoss mean;
+  batches([&](const Batch& host) {
+    mean.add([&] {
+      const Batch batch = host.to(device);
+      LossSum sum;
+      sum.add(cross_entropy(logits(batch), batch.targets,
+                            {.ignore_index = ignore_index, .reduction = Reduction::none}),
+              batch.targets);
+      return sum;
+    });
   });
-  const std::vector<double> total = sums.total();
-  return total[0] / total[1];
+  return mean.value();
+}
+
+double mean_loss(Module& model, const std::function<Tensor(const Tensor&)>& logits,
+                 const EachBatch& batches) {
+  const auto of_batch = [&](const Batch& batch) { return logits(batch.inputs); };
+  return mean_loss(model, std::function<Tensor(const Batch&)>(of_batch), batches);
+}
+
+double mean_loss(Module& model, int64_t batches, const std::function<LossSum(int64_t)>& loss) {
+  const EvalMode guard(model);
+  MeanLoss mean;
+  for (int64_t i = 0; i < batches; ++i) mean.add([&] { return loss(i); });
+  return mean.value();
+}
+
+double mean_loss(Module& model, const std::vector<Batch>& batches,
+                 const std::function<Tensor(const Batch&)>& loss) {
+  const Device device = model.device();
+  return mean_loss(model, int64_t(batches.size()), [&](int64_t i) {
+    const Batch batch = batches[size_t(i)].to(device);
+    LossSum sum;
+    for (const int64_t target : batch.targets.to_vector<int64_t>())
+      sum.tokens += target != ignore_index;
+    sum.loss = double(sum.tokens) * loss(batch).item();
+    return sum;
+  });
 }
 
 }  // namespace stretto::nn

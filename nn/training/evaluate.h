@@ -51,11 +51,22 @@ using EachBatch = std::function<void(const std::function<void(const Batch&)>&)>;
 /// [..]. Batches are moved to the device of the model.
 double mean_loss(Module& model, const std::function<Tensor(const Tensor&)>& logits,
                  const EachBatch& batches);
-/// Returns the mean cross-entropy as above, with logits = model(inputs).
+/// Returns the mean cross-entropy as above, for logits that depend on more than the inputs.
+double mean_loss(Module& model, const std::function<Tensor(const Batch&)>& logits,
+                 const EachBatch& batches);
+/// Returns the mean cross-entropy as above, with logits = model(inputs), or model(inputs, padding)
+/// for a batch with padding.
 template <class Model>
 double mean_loss(Model& model, const EachBatch& batches) {
-  return mean_loss(
-      model, [&](const Tensor& inputs) { return model(inputs); }, batches);
+  const auto logits = [&](const Batch& batch) {
+    if constexpr (requires { model(batch.inputs, batch.padding); })
+      if (batch.padding.defined()) return model(batch.inputs, batch.padding);
+    check(!batch.padding.defined(), "mean_loss",
+          "a batch has padding, and the model cannot be called with inputs and padding; pass a "
+          "function of the batch that computes the logits");
+    return model(batch.inputs);
+  };
+  return mean_loss(model, std::function<Tensor(const Batch&)>(logits), batches);
 }
 /// Returns the mean cross-entropy as above, over the batches in a vector.
 template <class Model>
@@ -64,5 +75,14 @@ double mean_loss(Model& model, const std::vector<Batch>& batches) {
     for (const Batch& batch : batches) score(batch);
   });
 }
+
+/// Returns the mean of any loss over all scored targets, in evaluation mode. `loss` returns the mean
+/// over the scored targets of one batch, one element, as in training; its weight is their number.
+/// Batches are moved to the device of the model.
+double mean_loss(Module& model, const std::vector<Batch>& batches,
+                 const std::function<Tensor(const Batch&)>& loss);
+/// Returns the mean of any loss over batches 0 … batches − 1, in evaluation mode: the sum of the
+/// losses that `loss` returns for each, divided by their number.
+double mean_loss(Module& model, int64_t batches, const std::function<LossSum(int64_t)>& loss);
 
 }  // namespace stretto::nn

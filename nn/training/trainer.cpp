@@ -91,7 +91,8 @@ void Trainer::check_ranks_agree() {
     if (p.tensor.requires_grad()) trained.push_back(p.name);
   for (const ParameterGroup& g : optimizer_.groups())
     groups.push_back(str(g.parameters.size(), " tensors, lr_scale ", g.lr_scale, ", weight_decay ",
-                         g.weight_decay ? str(*g.weight_decay) : "default"));
+                         g.weight_decay ? str(*g.weight_decay) : "default", ", use_muon ",
+                         g.use_muon));
   list("metadata", metadata);
   list("trained parameters", trained);
   list("parameter groups", groups);
@@ -127,18 +128,25 @@ Tensors Trainer::stage(int64_t batch, const std::function<Tensors(int64_t)>& mak
 }
 
 Batch Trainer::stage_batch(int64_t batch, const std::function<Batch(int64_t)>& make) const {
+  Batch result;
+  Tensor* const members[] = {&result.inputs, &result.targets, &result.padding, &result.segments};
+  const auto defined = std::make_shared<std::vector<size_t>>();  // indices in `members`
   const Tensors staged = stage(
       batch,
-      [make](int64_t i) {
+      [make, defined](int64_t i) {
         const Batch made = make(i);
-        Tensors tensors{made.inputs, made.targets};
-        if (made.segments.defined()) tensors.push_back(made.segments);
+        Tensors tensors;
+        defined->clear();
+        size_t at = 0;
+        for (const Tensor& x : {made.inputs, made.targets, made.padding, made.segments}) {
+          if (x.defined()) tensors.push_back(x), defined->push_back(at);
+          ++at;
+        }
         return tensors;
       },
       1);
-  return {.inputs = staged[0],
-          .targets = staged[1],
-          .segments = staged.size() > 2 ? staged[2] : Tensor()};
+  for (size_t i = 0; i < staged.size(); ++i) *members[(*defined)[i]] = staged[i];
+  return result;
 }
 
 double Trainer::progress() const {

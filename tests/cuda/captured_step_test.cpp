@@ -1,11 +1,12 @@
 // A training step captured as a CUDA graph, against the same step run eagerly.
 #include "nn/training/captured_step.h"
 
+#include <memory>
 #include <string>
 #include <thread>
 
 #include "autograd/tape.h"
-#include "nn/optim/optim.h"
+#include "nn/optim/muon.h"
 #include "ops/dropout.h"
 #include "ops/elementwise.h"
 #include "ops/loss.h"
@@ -25,13 +26,20 @@ struct Run {
 };
 
 // A regression with dropout, so that random numbers, gradients, clipping and Adam's corrections all
-// change from step to step.
-Run train(int steps, bool captured) {
+// change from step to step. Muon updates only the first weight itself.
+Run train(int steps, bool captured, bool muon = false) {
   manual_seed(3);
   const Tensor w1 = noise({16, 8}, 1100).to(gpu).set_requires_grad();
   const Tensor w2 = noise({1, 16}, 1101).to(gpu).set_requires_grad();
   const Tensor x = empty({32, 8}, {.device = gpu}), y = empty({32, 1}, {.device = gpu});
-  nn::AdamW optimizer({w1, w2}, {.lr = 0.01});
+  std::unique_ptr<nn::Optimizer> made =
+      std::make_unique<nn::AdamW>(Tensors{w1, w2}, nn::AdamW::Options{.lr = 0.01});
+  if (muon)
+    made = std::make_unique<nn::Muon>(
+        std::vector<nn::ParameterGroup>{{.parameters = {w1}},
+                                        {.parameters = {w2}, .use_muon = false}},
+        nn::Muon::Options{.lr = 0.01});
+  nn::Optimizer& optimizer = *made;
   const auto step = [&] {
     optimizer.zero_grad();
     const Tensor hidden = dropout(relu(linear(x, w1)), 0.25);
@@ -60,11 +68,13 @@ Run train(int steps, bool captured) {
 
 TEST_CASE("a captured step is bit-identical to an eager step", "[cuda]") {
   NEEDS_GPU();
-  const Run plain = train(50, false), captured = train(50, true);
-  CHECK(same_values(plain.losses, captured.losses));
-  for (size_t i = 0; i < plain.weights.size(); ++i)
-    CHECK(same_values(plain.weights[i], captured.weights[i]));
-  CHECK(plain.streams == captured.streams);
+  for (const bool muon : {false, true}) {
+    const Run plain = train(50, false, muon), captured = train(50, true, muon);
+    CHECK(same_values(plain.losses, captured.losses));
+    for (size_t i = 0; i < plain.weights.size(); ++i)
+      CHECK(same_values(plain.weights[i], captured.weights[i]));
+    CHECK(plain.streams == captured.streams);
+  }
 }
 
 TEST_CASE("operations that cannot be replayed are rejected", "[cuda]") {

@@ -3,13 +3,17 @@
 #include "autograd/tape.h"
 #include "nn/dropout.h"
 #include "nn/embedding.h"
+#include "nn/files/safetensors.h"
+#include "nn/files/weights.h"
 #include "nn/linear.h"
 #include "nn/optim/optim.h"
+#include "nn/training/checkpoint.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
 #include "ops/matmul.h"
 #include "ops/reduce.h"
 #include "tests/support/catch.h"
+#include "tests/support/temp_dir.h"
 
 using namespace stretto;
 
@@ -357,7 +361,9 @@ namespace {
 struct Buffers : nn::Module {
   Tensor weight = parameter("weight", full({2}, 1.001));
   Tensor converted = buffer("converted", full({2}, 1.001));
-  Tensor exact = buffer("exact", full({2}, 1.001), nn::BufferDtype::at_least_f32);
+  Tensor exact = buffer("exact", full({2}, 1.001), {.dtype = nn::BufferDtype::at_least_f32});
+  Tensor unchanged = buffer("unchanged", full({2}, 1.001, {.dtype = f64}),
+                            {.dtype = nn::BufferDtype::unchanged, .persistent = false});
   Tensor host = host_buffer("host", full({2}, 1.001, {.device = cpu}));
   Tensor again = shared_parameter("again", weight);
 };
@@ -371,6 +377,7 @@ TEST_CASE("buffers that stay f32 in a bf16 module") {
   CHECK(m.weight.dtype() == bf16);
   CHECK(m.converted.dtype() == bf16);
   CHECK(m.exact.dtype() == f32);
+  CHECK(m.unchanged.dtype() == f64);
   CHECK(m.host.dtype() == f32);
   m.to(f64);
   CHECK(m.exact.dtype() == f64);
@@ -380,5 +387,37 @@ TEST_CASE("buffers that stay f32 in a bf16 module") {
   CHECK(m.host.to_vector<float>() == before);
   CHECK(m.converted.to_vector<float>() != before);
   CHECK(names(m.named_tensors()) ==
-        std::vector<std::string>{"weight", "converted", "exact", "host", "again"});
+        std::vector<std::string>{"weight", "converted", "exact", "unchanged", "host", "again"});
+}
+
+TEST_CASE("buffers that are not saved") {
+  Buffers m;
+  CHECK(names(m.named_buffers()) ==
+        std::vector<std::string>{"converted", "exact", "unchanged", "host"});
+  CHECK(names(m.persistent_buffers()) == std::vector<std::string>{"converted", "exact", "host"});
+  CHECK_THAT(m.describe(), Containing("unchanged [2] buffer, not saved f64"));
+  m.unchanged.fill_(3);
+  Buffers copy;
+  nn::clone_state(m, copy);
+  CHECK(copy.unchanged.to_vector<double>() == std::vector<double>{3, 3});
+
+  // Files neither contain nor replace them.
+  const testing::TempDir folder;
+  const std::string weights = folder.file("weights.safetensors");
+  const std::string checkpoint = folder.file("checkpoint.safetensors");
+  nn::SGD optimizer(m.parameters(), {});
+  nn::save_weights(weights, m);
+  nn::save_checkpoint(checkpoint, m, &optimizer, {});
+  for (const std::string& path : {weights, checkpoint})
+    for (const nn::NamedTensor& n : nn::load_safetensors(path).tensors)
+      CHECK(n.name.find("unchanged") == std::string::npos);
+  m.unchanged.fill_(4);
+  m.exact.fill_(5);
+  nn::load_weights(weights, m);
+  CHECK(m.unchanged.to_vector<double>() == std::vector<double>{4, 4});
+  CHECK(m.exact.to_vector<double>() == copy.exact.to_vector<double>());
+  m.exact.fill_(5);
+  nn::load_checkpoint(checkpoint, m, &optimizer);
+  CHECK(m.unchanged.to_vector<double>() == std::vector<double>{4, 4});
+  CHECK(m.exact.to_vector<double>() == copy.exact.to_vector<double>());
 }

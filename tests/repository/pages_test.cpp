@@ -1,5 +1,6 @@
-// The code on the pages of docs/: every block marked cpp is an example of one file, or stands below
-// or in model_pages_test.cpp and runs. Blocks are compared line by line, without the indentation.
+// The code on the pages of docs/: every block marked cpp is an example of one file, or stands below,
+// in data_pages_test.cpp or in model_pages_test.cpp and runs. Blocks are compared line by line,
+// without the indentation.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -66,7 +67,7 @@ struct Setting {
 
 TEST_CASE("Code on pages is in an example of one file, or in these tests", "[repository][docs]") {
   std::string code = "\n";
-  for (const char* test : {"pages_test.cpp", "model_pages_test.cpp"})
+  for (const char* test : {"pages_test.cpp", "data_pages_test.cpp", "model_pages_test.cpp"})
     code += without_indentation(testing::text_of(std::string("tests/repository/") + test));
   for (const auto& entry : fs::directory_iterator(root / "examples"))
     if (entry.path().extension() == ".cpp")
@@ -135,14 +136,74 @@ TEST_CASE("training.md: the loss of a held-out stream", "[repository][docs]") {
   CHECK((loss > 0 && loss < 10));
 }
 
+TEST_CASE("training.md: a loss of your own", "[repository][docs]") {
+  Setting s;
+  nn::LanguageModel& model = s.model;
+  nn::AdamW optimizer(model.parameters(), {});
+  nn::Trainer trainer(model, optimizer, {.steps = 2, .quiet = true});
+  const auto make_batch = [&](int64_t) { return s.batch; };
+  const std::vector<nn::Batch> held_out{s.batch};
+  const auto loss_of = [&](const nn::Batch& batch) {  // the mean over the scored targets
+    return cross_entropy(model(batch.inputs), batch.targets, {.label_smoothing = 0.1});
+  };
+  trainer.run([&](int64_t step) { return loss_of(trainer.stage_batch(step, make_batch)); },
+              [&] { return nn::mean_loss(model, held_out, loss_of); });
+  CHECK(trainer.evaluation()->validation == Approx(loss_of(s.batch).item()).epsilon(1e-6));
+}
+
+TEST_CASE("training.md: an average of weights", "[repository][docs]") {
+  Setting s;
+  nn::LanguageModel& model = s.model;
+  nn::AdamW optimizer(model.parameters(), {});
+  const int64_t steps = 3;
+  const auto loss = [&](int64_t) { return cross_entropy(model(s.inputs), s.targets); };
+  const std::vector<nn::Batch> held_out{s.batch};
+  nn::WeightAverage average(model, {.decay = 0.999});
+  nn::Trainer trainer(model, optimizer, {.steps = steps, .average = &average});
+  trainer.run(loss, [&] {
+    const nn::WeightAverage::Use averaged(average);  // the model has the averages in this scope
+    return nn::mean_loss(model, held_out);
+  });
+  CHECK(average.updates() == steps);
+  CHECK(trainer.evaluation()->validation != nn::mean_loss(model, held_out));
+}
+
+TEST_CASE("training.md: Muon", "[repository][docs]") {
+  Setting s;
+  nn::LanguageModel& model = s.model;
+  nn::Muon optimizer(
+      nn::parameter_groups(model, {{"layers.*.weight", {}}, {"*", {.use_muon = false}}}),
+      {.lr = 1e-3, .weight_decay = 0.1});
+  CHECK(optimizer.parameters().size() == model.parameters().size());
+  CHECK(optimizer.groups().size() == 2);
+}
+
+TEST_CASE("training.md: warmup, stable, decay", "[repository][docs]") {
+  const nn::Schedule schedule =
+      nn::WarmupStableDecay{.peak = 1e-3, .warmup = 100, .steps = 5000, .decay = 0.2};
+  CHECK(schedule.at(4000) == 1e-3);
+  CHECK(schedule.at(4500) == Approx(5e-4).epsilon(1e-12));
+}
+
+TEST_CASE("training.md: buffers", "[repository][docs]") {
+  struct Windows : nn::Module {
+    Tensor index = buffer("index", arange(8), {.persistent = false});  // not in files
+    Tensor counts = buffer("counts", zeros({8}, {.dtype = f64}),
+                           {.dtype = nn::BufferDtype::unchanged});  // f64 in a bf16 module
+  };
+  Windows windows;
+  windows.to(bf16);
+  CHECK(windows.counts.dtype() == f64);
+  CHECK(windows.persistent_buffers().size() == 1);
+}
+
 TEST_CASE("training.md: parameter groups and freezing", "[repository][docs]") {
   Setting s;
   nn::LanguageModel& model = s.model;
-  nn::ParameterGroup decayed, others{.weight_decay = 0};
-  for (const nn::NamedTensor& p : model.named_parameters())
-    (p.tensor.dim() >= 2 ? decayed : others).parameters.push_back(p.tensor);
-  others.lr_scale = 2;
-  nn::AdamW optimizer({decayed, others}, {.lr = 3e-4, .weight_decay = 0.1});
+  nn::AdamW optimizer(
+      nn::no_decay_for_norms_and_biases(nn::parameter_groups(
+          model, {{"embedding.*", {.lr_scale = 0.1}}, {"layers.{}.norm*", {.lr_scale = 2}}})),
+      {.lr = 3e-4, .weight_decay = 0.1});
   CHECK(optimizer.parameters().size() == model.parameters().size());
 
   model.embedding.freeze();
@@ -171,10 +232,8 @@ TEST_CASE("training.md: fine-tuning, stopped and resumed", "[repository][docs]")
     const auto validate = [&] { return nn::mean_loss(model, std::vector<nn::Batch>{s.batch}); };
     nn::load_weights("published.safetensors", model, nn::gpt2_names(model.options));
     model.layers[0].freeze();
-    nn::ParameterGroup embedding{.lr_scale = 0.1}, others;
-    for (const auto& [name, parameter] : model.named_parameters())
-      (name.starts_with("embedding") ? embedding : others).parameters.push_back(parameter);
-    nn::AdamW optimizer({embedding, others}, {.lr = 1e-4});
+    nn::AdamW optimizer(nn::parameter_groups(model, {{"embedding.*", {.lr_scale = 0.1}}}),
+                        {.lr = 1e-4});
     nn::Trainer trainer(model, optimizer,
                         {.steps = steps,
                          .folder = "out/fine_tuned",
@@ -207,100 +266,6 @@ TEST_CASE("training.md: mixed precision", "[repository][docs]") {
   cross_entropy(model(s.inputs), s.targets).backward();
   optimizer.step();
   CHECK(optimizer.state_names(0) == std::vector<std::string>{"m", "v", "master"});
-}
-
-// --------------------------------------------------------------------------------------- data.md
-
-TEST_CASE("data.md: crops and rows", "[repository][docs]") {
-  const std::string text(200, 'a');
-  const auto tokenizer = nn::Tokenizer::learn(nn::TokenKind::chars, text);
-  const nn::TokenStream stream(tokenizer, text);
-  const nn::RandomCrops crops(stream, 16, 64, 1);  // batch 16, length 64, seed 1
-  const nn::Batch batch = crops(0);                // of step 0: a function of seed and step
-  CHECK(batch.inputs.shape() == Shape{16, 64});
-}
-
-TEST_CASE("data.md: rows of a data set", "[repository][docs]") {
-  const Tensor data = arange(64).reshape({64, 1});
-  const int64_t step = 1;
-  nn::EpochOrder order(data.size(0), 32, 1);  // rows, batch, seed
-  const std::vector<int64_t> rows = order(step);
-  const Tensor batch = index_select(data, 0, tensor(rows, {int64_t(rows.size())}));
-  CHECK(batch.to_vector<int64_t>() == rows);
-}
-
-TEST_CASE("data.md: masked tokens", "[repository][docs]") {
-  const Tensor tokens = randint(3, 100, {4, 50});
-  const nn::Batch batch = nn::masked_batch(
-      tokens, {.vocabulary = 100, .mask_token = 1, .special = {0, 1, 2}}, /*seed*/ 1, /*step*/ 0);
-  const Tensor scored = ne(batch.targets, nn::ignore_index);
-  CHECK(equal(where(scored, batch.targets, tokens), tokens));
-}
-
-TEST_CASE("data.md: padding", "[repository][docs]") {
-  nn::Embedding embedding({.count = 10, .dim = 8});
-  nn::TransformerLayer layer(
-      {.d_model = 8, .attention = {.n_heads = 2}, .feed_forward = {.d_hidden = 16}});
-  const nn::PaddedRows rows = nn::pad_rows({{3, 4, 5}, {6, 7}});  // [2, 3], padded with 0
-  const Tensor y = layer(embedding(rows.tokens), {.key_padding = rows.padding});
-  CHECK(allclose(y[1].slice(0, 0, 2), layer(embedding(tensor<int64_t>({6, 7}, {1, 2})))[0], 1e-5,
-                 1e-5));
-}
-
-TEST_CASE("data.md: a vision transformer", "[repository][docs]") {
-  struct VisionTransformer : nn::Module {
-    nn::Linear embed{*this, "embed", {.in = 16, .out = 64}};
-    nn::Encoder encoder{
-        *this,
-        "encoder",
-        {.n_layers = 2,
-         .layer = {.d_model = 64,
-                   .attention = {.n_heads = 4,
-                                 .position = nn::grid_relative({.height = 8, .width = 8})},
-                   .feed_forward = {.d_hidden = 256}},
-         .final_norm = true}};
-    nn::Linear head{*this, "head", {.in = 64, .out = 10}};
-
-    Tensor operator()(const Tensor& images) const {  // u8 [B, 32, 32] → logits [B, 10]
-      const Tensor pixels = images.to(embed.weight.dtype()) / 255.0;
-      const Tensor patches =  // 8 × 8 patches of 4 × 4 pixels, [B, 64, 16]
-          pixels.reshape({-1, 8, 4, 8, 4}).permute({0, 1, 3, 2, 4}).reshape({-1, 64, 16});
-      return head(mean(encoder(embed(patches)), {1}));
-    }
-  };
-  const Tensor images = arange(2 * 32 * 32).reshape({2, 32, 32});
-  VisionTransformer model;
-  CHECK(model(images).shape() == Shape{2, 10});
-  model.to(bf16);
-  CHECK(model(images).dtype() == bf16);
-  const Tensor patches =
-      images.reshape({-1, 8, 4, 8, 4}).permute({0, 1, 3, 2, 4}).reshape({-1, 64, 16});
-  CHECK(patches[0][9][4].item() == 32 * 5 + 4);  // patch (1, 1), pixel (1, 0)
-
-  // Images and classes are a Batch too.
-  VisionTransformer trained;
-  nn::AdamW optimizer(trained.parameters(), {});
-  const nn::Batch batch{zeros({2, 32, 32}, {.dtype = u8}), tensor<int64_t>({3, 7})};
-  nn::Trainer trainer(trained, optimizer, {.steps = 1, .micro_batches = 2, .quiet = true});
-  CHECK(trainer.run(
-      [&](int64_t step) {
-        const auto [inputs, targets] = trainer.stage_batch(step, [&](int64_t) { return batch; });
-        return cross_entropy(trained(inputs), targets);
-      },
-      [&] { return nn::mean_loss(trained, std::vector<nn::Batch>{batch}); }));
-  CHECK(std::isfinite(trainer.evaluation()->validation));
-}
-
-TEST_CASE("data.md: several targets", "[repository][docs]") {
-  const std::vector<int32_t> notes(200, 1), chords(200, 2), beats(200, 3);
-  nn::Embedding body({.count = 5, .dim = 8});
-  nn::Linear chord_head({.in = 8, .out = 5}), beat_head({.in = 8, .out = 5});
-  const nn::AlignedCrops crops({notes, chords, beats}, 16, 32, 1);
-  const Tensors batch = crops(0);        // three tensors i64 [16, 32]
-  const Tensor hidden = body(batch[0]);  // [16, 32, d_model]
-  const Tensor loss = cross_entropy(chord_head(hidden), batch[1]) +
-                      0.5 * cross_entropy(beat_head(hidden), batch[2]);
-  CHECK(loss.dim() == 0);
 }
 
 // ----------------------------------------------------------- positions.md, add-a-position.md

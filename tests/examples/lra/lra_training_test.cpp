@@ -426,7 +426,7 @@ TEST_CASE("invalid settings of lra are reported", "[examples]") {
   CHECK(refused([](S& s) { s.pooling = "last"; }) ==
         "--pooling last: accepted values are cls, first and mean");
   CHECK(refused([](S& s) { s.schedule = "none"; }) ==
-        "--schedule none: accepted values are rsqrt, cycles and cosine");
+        "--schedule none: accepted values are cosine, cycles, rsqrt, wsd");
   CHECK(refused([](S& s) { s.max_expression = 501; }) ==
         "--max-expression 501: accepted values are 502 to 60000");
   CHECK(refused([](S& s) { s.max_args = 1; }) == "--max-args 1: accepted values are 2 to 100");

@@ -207,31 +207,33 @@ TEST_CASE("finetune reports what it cannot do", "[examples][finetune]") {
   const std::string checkpoint = tiny.out("checkpoint.safetensors");
   REQUIRE(tiny.run({"--steps", "2"}).status == 0);
   check_refusals(
-      tiny, {{{"--targets", "q,query"},
-              "--targets q,query: no Linear is named \"query\"; the model has for example "
-              "\"layers.0.self_attention.q\""},
-             {{"--length", "65"}, "--length 65: the model was trained on 64 tokens"},
-             {{"--data", few}, few + ": 6 training tokens are too few; --length 16 needs 17"},
-             {{"--data", tiny.file("latin1")}, tiny.file("latin1") + ": is not UTF-8 at byte 3"},
-             {{"--data", tiny.file("empty")}, tiny.file("empty") + ": is empty"},
-             {{"--validation", tiny.file("empty")}, tiny.file("empty") + ": is empty"},
-             {{"--rank", "0"}, "--rank 0: accepted values are 1 to 65536"},
-             {{"--full", "--rank", "4"}, "--rank: needs adapters, but --full trains all weights"},
-             {{"--full", "--merge"}, "--merge: needs adapters, but --full trains all weights"},
-             {{"--micro-batches", "3"},
-              "--micro-batches: a batch of 4 rows cannot be split into 3 micro-batches"},
-             {{"--out", tiny.model()},
-              "--out: " + tiny.model() + " is inside the folder of MODEL, " + tiny.model() +
-                  "; choose one outside of it"},
-             {{"--resume", checkpoint, "--rank", "4"},
-              "--rank 4: the run of " + checkpoint + " has 8; it can only be resumed with that"},
-             {{"--resume", checkpoint, "--full"},
-              "--full 1: the run of " + checkpoint + " has 0; it can only be resumed with that"},
-             {{"--resume", checkpoint, "--data", tiny.valid()},
-              checkpoint + ": was trained on other texts than those of --data and --validation"},
-             {{"--resume", tiny.out("adapter_model.safetensors")},
-              "[load] " + tiny.out("adapter_model.safetensors") +
-                  ": is not a checkpoint; load_weights reads other safetensors files"}});
+      tiny,
+      {{{"--targets", "q,query"},
+        "--targets q,query: no Linear is named \"query\"; the model has for example "
+        "\"layers.0.self_attention.q\""},
+       {{"--length", "65"}, "--length 65: the model was trained on 64 tokens"},
+       {{"--data", few}, few + ": 6 training tokens are too few; --length 16 needs 17"},
+       {{"--data", tiny.file("latin1")}, tiny.file("latin1") + ": is not UTF-8 at byte 3"},
+       {{"--data", tiny.file("empty")}, tiny.file("empty") + ": is empty"},
+       {{"--validation", tiny.file("empty")}, tiny.file("empty") + ": is empty"},
+       {{"--rank", "0"}, "--rank 0: accepted values are 1 to 65536"},
+       {{"--full", "--rank", "4"}, "--rank: needs adapters, but --full trains all weights"},
+       {{"--full", "--merge"}, "--merge: needs adapters, but --full trains all weights"},
+       {{"--optimizer", "muon"}, "--optimizer muon: needs --full; adapters are trained by adamw"},
+       {{"--micro-batches", "3"},
+        "--micro-batches: a batch of 4 rows cannot be split into 3 micro-batches"},
+       {{"--out", tiny.model()},
+        "--out: " + tiny.model() + " is inside the folder of MODEL, " + tiny.model() +
+            "; choose one outside of it"},
+       {{"--resume", checkpoint, "--rank", "4"},
+        "--rank 4: the run of " + checkpoint + " has 8; it can only be resumed with that"},
+       {{"--resume", checkpoint, "--full"},
+        "--full 1: the run of " + checkpoint + " has 0; it can only be resumed with that"},
+       {{"--resume", checkpoint, "--data", tiny.valid()},
+        checkpoint + ": was trained on other texts than those of --data and --validation"},
+       {{"--resume", tiny.out("adapter_model.safetensors")},
+        "[load] " + tiny.out("adapter_model.safetensors") +
+            ": is not a checkpoint; load_weights reads other safetensors files"}});
   Arguments all = tiny.resuming();
   all[0] = other;
   const Ended ended = run(tiny.path, all);

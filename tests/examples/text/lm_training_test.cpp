@@ -134,7 +134,7 @@ TEST_CASE("checkpoints of other texts and malformed memories are rejected", "[ex
   nn::TrainingState state = nn::load_checkpoint(path, model, nullptr);
   REQUIRE(state.tensors.size() == 2);
   CHECK(state.tensors[0].tensor.shape() == Shape{3, 6, 16});
-  nn::Adam optimizer(t.model->parameters(), {});
+  nn::AdamW optimizer(t.model->parameters(), {});
   const auto refused = [&](nn::TrainingState bad) {
     nn::save_checkpoint(path, *t.model, &optimizer, bad);
     Training resumed(tiny("xl", 6));

@@ -80,14 +80,49 @@ TEST_CASE("Aligned crops cut all streams at the same positions", "[crops]") {
 }
 
 TEST_CASE("Rows are padded to the longest row", "[crops]") {
-  const nn::PaddedRows rows = nn::pad_rows({{1, 0, 3}, {4}, {}}, 0);
+  const nn::PaddedRows rows = nn::pad_rows({{1, 0, 3}, {4}, {}});
   CHECK(rows.tokens.to_vector<int64_t>() == Numbers{1, 0, 3, 4, 0, 0, 0, 0, 0});
   CHECK(rows.tokens.shape() == Shape{3, 3});
   CHECK(rows.padding.dtype() == boolean);
   CHECK(rows.padding.shape() == Shape{3, 3});
   // A token that equals the padding value is not padding.
   CHECK(rows.padding.to(i64).to_vector<int64_t>() == Numbers{0, 0, 0, 0, 1, 1, 1, 1, 1});
-  CHECK(nn::pad_rows({{7}, {}}, -1).tokens.to_vector<int64_t>() == Numbers{7, -1});
+  CHECK(nn::pad_rows({{7}, {}}, 0, -1).tokens.to_vector<int64_t>() == Numbers{7, -1});
   CHECK(nn::pad_rows({}).tokens.shape() == Shape{0, 0});
   CHECK(nn::pad_rows({{}, {}}).padding.shape() == Shape{2, 0});
+}
+
+TEST_CASE("Rows are padded to a length", "[crops]") {
+  const nn::PaddedRows rows = nn::pad_rows({{1, 2}, {3}}, 3, 9);
+  CHECK(rows.tokens.to_vector<int64_t>() == Numbers{1, 2, 9, 3, 9, 9});
+  CHECK(rows.padding.to(i64).to_vector<int64_t>() == Numbers{0, 0, 1, 0, 1, 1});
+  CHECK_THROWS_WITH(nn::pad_rows({{1, 2, 3}}, 2),
+                    "[pad_rows] the longest row has 3 tokens, length is 2; length must be 0, or at "
+                    "least the longest row");
+}
+
+TEST_CASE("Batches of padded sequences have a class per sequence or a tag per token", "[crops]") {
+  const std::vector<Numbers> sentences{{5, 6, 7}, {8}};
+  const nn::Batch classes = nn::classification_batch(sentences, {2, 0});
+  CHECK(classes.inputs.to_vector<int64_t>() == Numbers{5, 6, 7, 8, 0, 0});
+  CHECK(classes.targets.to_vector<int64_t>() == Numbers{2, 0});
+  CHECK(classes.targets.shape() == Shape{2});
+  CHECK(classes.padding.to(i64).to_vector<int64_t>() == Numbers{0, 0, 0, 0, 1, 1});
+  CHECK(classes.to(cpu).padding.defined());
+  CHECK_FALSE(nn::next_token_batch(sentences).to(cpu).padding.defined());
+
+  const nn::Batch tags = nn::tagging_batch(sentences, {{1, 0, 1}, {3}}, 4, 9);
+  constexpr int64_t none = nn::ignore_index;
+  CHECK(tags.inputs.to_vector<int64_t>() == Numbers{5, 6, 7, 9, 8, 9, 9, 9});
+  CHECK(tags.targets.to_vector<int64_t>() == Numbers{1, 0, 1, none, 3, none, none, none});
+  CHECK(tags.padding.to(i64).to_vector<int64_t>() == Numbers{0, 0, 0, 1, 0, 1, 1, 1});
+
+  CHECK_THROWS_WITH(nn::classification_batch(sentences, {2}),
+                    "[classification_batch] 2 sequences, 1 classes; needs a class for each "
+                    "sequence");
+  CHECK_THROWS_WITH(nn::tagging_batch(sentences, {{1}}),
+                    "[tagging_batch] 2 sequences, 1 rows of tags; needs a row for each sequence");
+  CHECK_THROWS_WITH(nn::tagging_batch(sentences, {{1, 0, 1}, {3, 3}}),
+                    "[tagging_batch] sequence 1 has 1 tokens and 2 tags; needs a tag for each "
+                    "token");
 }

@@ -100,3 +100,20 @@ TEST_CASE("masked_batch: errors", "[masked]") {
   CHECK_THROWS_WITH(nn::masked_batch(zeros({2, 2}), bert, 1, 1),
                     "[masked_batch] tokens f32 [2, 2]; must be i64 or i32 [B, L]");
 }
+
+TEST_CASE("masked_batch never selects padding", "[masked]") {
+  const nn::PaddedRows rows = nn::pad_rows({{9, 9, 9}, {9}}, 0, 9);  // padding like a token
+  const nn::Batch batch = nn::masked_batch(
+      rows, {.vocabulary = 50, .mask_token = 3, .share = 1, .masked = 1, .random = 0}, 1, 2);
+  constexpr int64_t none = nn::ignore_index;
+  CHECK(batch.inputs.to_vector<int64_t>() == Ids{3, 3, 3, 3, 9, 9});
+  CHECK(batch.targets.to_vector<int64_t>() == Ids{9, 9, 9, 9, none, none});
+  CHECK(batch.padding.to(i64).to_vector<int64_t>() == Ids{0, 0, 0, 0, 1, 1});
+  // The tokens of rows without padding are masked as those of a tensor.
+  const nn::PaddedRows full = nn::pad_rows({Ids(30, 9), Ids(30, 8)});
+  CHECK(nn::masked_batch(full, bert, 1, 2).inputs.to_vector<int64_t>() ==
+        nn::masked_batch(full.tokens, bert, 1, 2).inputs.to_vector<int64_t>());
+  CHECK_FALSE(nn::masked_batch(full.tokens, bert, 1, 2).padding.defined());
+  CHECK_THROWS_WITH(nn::masked_batch({rows.tokens, full.padding}, bert, 1, 2),
+                    "[masked_batch] tokens i64 [2, 3], padding bool [2, 30]; shapes must be equal");
+}

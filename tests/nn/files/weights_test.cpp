@@ -253,7 +253,7 @@ TEST_CASE("weights: the model is converted while it is loaded") {
   const TempDir dir;
   struct Big : nn::Module {
     nn::Linear linear{*this, "linear", {.in = 1000, .out = 500}};
-    Tensor count = buffer("count", zeros({1}), nn::BufferDtype::at_least_f32);
+    Tensor count = buffer("count", zeros({1}), {.dtype = nn::BufferDtype::at_least_f32});
     Tensor mean = buffer("mean", zeros({2}));
   } big;
   big.mean.fill_(1.001);

@@ -10,6 +10,7 @@
 #include "core/parallel.h"
 #include "nn/files/safetensors.h"
 #include "nn/linear.h"
+#include "nn/optim/muon.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
 #include "ops/reduce.h"
@@ -394,10 +395,11 @@ TEST_CASE("an optimizer's step changes all parameters or none") {
     }
     return t;
   };
-  for (const bool adam : {false, true})
+  for (const std::string kind : {"SGD", "AdamW", "Muon"})
     for (const DType dtype : {f32, bf16}) {
       const auto make = [&](const Tensors& p) -> std::unique_ptr<nn::Optimizer> {
-        if (adam) return std::make_unique<nn::AdamW>(p, nn::AdamW::Options{.lr = 0.1});
+        if (kind == "AdamW") return std::make_unique<nn::AdamW>(p, nn::AdamW::Options{.lr = 0.1});
+        if (kind == "Muon") return std::make_unique<nn::Muon>(p, nn::Muon::Options{.lr = 0.1});
         return std::make_unique<nn::SGD>(p, nn::SGD::Options{.lr = 0.1, .momentum = 0.9});
       };
       // The last one is a transposed view, whose step needs memory every time.

@@ -32,6 +32,30 @@ TEST_CASE("a cosine schedule warms up, then falls to its floor") {
   CHECK_THROWS_WITH(schedule.at(-1), Containing("[WarmupCosine] step -1"));
 }
 
+TEST_CASE("a warmup-stable-decay schedule rises, stays and falls") {
+  const nn::Schedule schedule =
+      nn::WarmupStableDecay{.peak = 0.5, .warmup = 100, .steps = 1000, .decay = 0.25, .floor = 0.1};
+  CHECK(schedule.at(0) == 0);
+  CHECK(schedule.at(1) == 0.005);
+  CHECK(schedule.at(50) == 0.25);
+  for (int64_t t = 100; t <= 750; ++t) CHECK(schedule.at(t) == 0.5);
+  CHECK(schedule.at(875) == Approx(0.3).epsilon(1e-15));  // half of the decay
+  for (int64_t t = 751; t <= 1000; ++t) CHECK(schedule.at(t) < schedule.at(t - 1));
+  CHECK(schedule.at(1000) == 0.1);
+  CHECK(schedule.at(5000) == 0.1);
+
+  // By progress: the number of steps is unknown.
+  const nn::WarmupStableDecay by_progress{.peak = 2, .warmup = 10};
+  CHECK(by_progress.at(5, 0.01) == 1);
+  CHECK(by_progress.at(20, 0.8) == 2);
+  CHECK(by_progress.at(20, 0.9) == Approx(1).epsilon(1e-15));
+  CHECK(by_progress.at(20, 1.5) == 0);
+  CHECK(nn::WarmupStableDecay{.peak = 2, .steps = 10}.at(0) == 2);
+  CHECK(nn::WarmupStableDecay{.peak = 2, .steps = 10, .decay = 0}.at(9) == 2);
+  CHECK_THROWS_WITH(schedule.at(-1), Containing("[WarmupStableDecay] step -1"));
+  CHECK_THROWS_WITH(nn::WarmupStableDecay{.decay = 2}.at(1), Containing("decay must be 0 to 1"));
+}
+
 TEST_CASE("an inverse square root schedule, as in the paper and by its peak") {
   const nn::Schedule schedule = nn::InverseSqrt{.factor = 2, .d_model = 256, .warmup = 400};
   for (int64_t t : {1, 2, 100, 399, 400, 401, 1000, 1000000}) {

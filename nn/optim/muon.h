@@ -1,0 +1,70 @@
+// Muon: momentum whose matrices are orthogonalized before each step.
+//
+//     nn::Muon optimizer(nn::parameter_groups(model, {{"*layers.*.weight", {}},
+//                                                     {"*", {.use_muon = false}}}),
+//                        {.lr = 1e-3});
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "optim.h"
+
+namespace stretto::nn {
+
+/// The factor of Muon's learning rate for a matrix [out, in], as `adjust_lr_fn` in PyTorch.
+enum class MuonScale {
+  /// 0.2 · √max(out, in): updates are as large as those of AdamW, so that both can share a learning
+  /// rate and a weight decay (Liu et al., "Muon is scalable for LLM training", 2025).
+  match_rms_adamw,
+  original  ///< √max(1, out / in) (Jordan et al., 2024).
+};
+
+/// Options of Muon. beta1, beta2 and eps are those of AdamW, for the other parameters.
+struct MuonOptions {
+  double lr = 1e-3;                              ///< Learning rate.
+  double momentum = 0.95;                        ///< Decay μ of the mean of gradients, in [0, 1).
+  bool nesterov = true;                          ///< Nesterov's momentum.
+  double weight_decay = 0.1;                     ///< Decoupled weight decay λ, of all parameters.
+  MuonScale scale = MuonScale::match_rms_adamw;  ///< Factor of the learning rate.
+  double beta1 = 0.9;   ///< AdamW's decay β₁ of the mean of gradients, in [0, 1).
+  double beta2 = 0.95;  ///< AdamW's decay β₂ of the mean of squared gradients, in [0, 1).
+  double eps = 1e-8;    ///< AdamW's term added to √v̂.
+};
+
+/// Returns the nearly orthogonal matrix U·S·Vᵀ of a matrix x = U·Σ·Vᵀ by five steps of a quintic
+/// Newton–Schulz iteration (Jordan et al., "Muon: an optimizer for hidden layers in neural
+/// networks", 2024): x is divided by its Frobenius norm (at least 1e-7), then A = x·xᵀ and
+/// x ← a·x + (b·A + c·A²)·x with (a, b, c) = (3.4445, −4.7750, 2.0315). Singular values in S are 0.68
+/// to 1.21 if those in Σ are at least 0.0016 of the norm; smaller ones grow by a factor of about
+/// 480. Products are in the dtype of x; bf16 products are summed in f32. Not differentiable.
+Tensor newton_schulz(const Tensor& x);
+
+/// Muon for 2-d weights of groups with `use_muon`, AdamW for all other parameters: with one
+/// optimizer, one schedule and one checkpoint serve both. Meant for the weights of linear layers;
+/// embeddings, tables and output layers are better in groups with use_muon = false.
+///
+/// m ← μ·m + (1 − μ)·g, w ← (1 − lr·λ)·w − lr·scale·newton_schulz(u), where u = (1 − μ)·g + μ·m with
+/// Nesterov's momentum, otherwise m. The iteration is computed in the dtype of the weight, all else
+/// in f32 (f64 for f64 weights). A step needs whole matrices: TrainerOptions::shard_optimizer throws
+/// Error.
+class Muon : public Adam {
+ public:
+  using Options = MuonOptions;  ///< Options of the constructor.
+  /// One group of parameters.
+  Muon(Tensors parameters, Options options);
+  /// Several groups of parameters.
+  Muon(std::vector<ParameterGroup> groups, Options options);
+
+  const char* name() const override { return "Muon"; }
+  std::vector<std::string> slots(size_t i) const override;
+  const Options options;  ///< The options of the constructor.
+
+ private:
+  void update(const std::vector<Update>& all) const override;
+  bool is_elementwise() const override { return false; }
+
+  std::vector<bool> is_matrix_;  // for each parameter: updated by Muon
+};
+
+}  // namespace stretto::nn

@@ -1,0 +1,344 @@
+// Muon: its formula, its iteration, and one optimizer for matrices and all other parameters.
+#include "nn/optim/muon.h"
+
+#include <cmath>
+
+#include "core/parallel.h"
+#include "core/storage.h"
+#include "nn/embedding.h"
+#include "nn/linear.h"
+#include "nn/norm.h"
+#include "nn/optim/weight_average.h"
+#include "nn/training/parameter_groups.h"
+#include "nn/training/trainer.h"
+#include "ops/create.h"
+#include "ops/elementwise.h"
+#include "ops/loss.h"
+#include "ops/reduce.h"
+#include "tests/support/catch.h"
+#include "tests/support/error_of.h"
+#include "tests/support/gradcheck.h"
+#include "tests/support/temp_dir.h"
+
+using namespace stretto;           // NOLINT
+using namespace stretto::testing;  // NOLINT
+using Values = std::vector<double>;
+
+namespace {
+
+struct Matrix {
+  int64_t rows, columns;
+  Values values;
+  double& operator()(int64_t i, int64_t j) { return values[size_t(i * columns + j)]; }
+  double operator()(int64_t i, int64_t j) const { return values[size_t(i * columns + j)]; }
+};
+
+Matrix product(const Matrix& a, const Matrix& b) {
+  Matrix c{a.rows, b.columns, Values(size_t(a.rows * b.columns))};
+  for (int64_t i = 0; i < a.rows; ++i)
+    for (int64_t j = 0; j < b.columns; ++j)
+      for (int64_t k = 0; k < a.columns; ++k) c(i, j) += a(i, k) * b(k, j);
+  return c;
+}
+
+Matrix transposed(const Matrix& a) {
+  Matrix t{a.columns, a.rows, Values(a.values.size())};
+  for (int64_t i = 0; i < a.rows; ++i)
+    for (int64_t j = 0; j < a.columns; ++j) t(j, i) = a(i, j);
+  return t;
+}
+
+// The iteration of Jordan et al. 2024, always with x·xᵀ.
+Matrix newton_schulz_loops(Matrix x) {
+  double squares = 0;
+  for (const double v : x.values) squares += v * v;
+  for (double& v : x.values) v /= std::max(std::sqrt(squares), 1e-7);
+  for (int step = 0; step < 5; ++step) {
+    const Matrix gram = product(x, transposed(x)), square = product(gram, gram);
+    const Matrix first = product(gram, x), second = product(square, x);
+    for (size_t i = 0; i < x.values.size(); ++i)
+      x.values[i] = 3.4445 * x.values[i] - 4.7750 * first.values[i] + 2.0315 * second.values[i];
+  }
+  return x;
+}
+
+Tensor of(const Values& values, const Shape& shape, DType dtype = f64) {
+  return tensor(values, shape).to(dtype);
+}
+
+double largest_difference(const Values& a, const Values& b) {
+  double largest = 0;
+  for (size_t i = 0; i < a.size(); ++i) largest = std::max(largest, std::abs(a[i] - b[i]));
+  return largest;
+}
+
+// A model with all kinds of parameters.
+struct Net : nn::Module {
+  nn::Embedding embedding{*this, "embedding", {.count = 7, .dim = 6}};
+  nn::Linear in{*this, "in", {.in = 6, .out = 10}};
+  nn::Norm norm{*this, "norm", {.dim = 10}};
+  nn::Linear out{*this, "out", {.in = 10, .out = 7}};
+  Tensor operator()(const Tensor& ids) const { return out(relu(norm(in(embedding(ids))))); }
+};
+
+std::vector<nn::ParameterGroup> groups_of(const Net& net) {
+  return nn::parameter_groups(
+      net, {{"embedding.*", {.use_muon = false}}, {"out.*", {.use_muon = false}}});
+}
+
+nn::Batch batch_of(int64_t step) {
+  std::vector<int64_t> ids, targets;
+  for (int64_t i = 0; i < 12; ++i) {
+    ids.push_back((i * i + step) % 7);
+    targets.push_back((ids.back() + 3) % 7);
+  }
+  return {tensor(ids, {3, 4}), tensor(targets, {3, 4})};
+}
+
+}  // namespace
+
+TEST_CASE("newton_schulz is the iteration of the paper") {
+  for (const Shape& shape : {Shape{5, 8}, Shape{8, 5}, Shape{6, 6}, Shape{1, 4}, Shape{4, 1}}) {
+    CAPTURE(str(shape));
+    const Tensor x = fixed_noise(shape, 3);
+    const Values want = newton_schulz_loops({shape[0], shape[1], x.to_vector<double>()}).values;
+    // Rounding errors grow like singular values, by at most 3.4445 per step.
+    CHECK(largest_difference(nn::newton_schulz(x).to_vector<double>(), want) < 500 * 8 * 0x1p-52);
+    CHECK(largest_difference(nn::newton_schulz(x.to(f32)).to_vector<double>(), want) <
+          500 * 8 * 0x1p-23);
+    // bf16: a few percent, as in Jordan et al.
+    CHECK(largest_difference(nn::newton_schulz(x.to(bf16)).to_vector<double>(), want) < 0.1);
+    CHECK(nn::newton_schulz(x.to(bf16)).dtype() == bf16);
+  }
+  CHECK(nn::newton_schulz(zeros({2, 3})).to_vector<double>() == Values(6, 0));
+  CHECK_THROWS_WITH(nn::newton_schulz(zeros({2})),
+                    "[newton_schulz] x is f32 [2]; must be a matrix of floating dtype");
+  CHECK_THROWS_WITH(nn::newton_schulz(zeros({2, 2}, {.dtype = i64})),
+                    Containing("must be a matrix of floating dtype"));
+}
+
+TEST_CASE("newton_schulz brings singular values to 0.68 … 1.21") {
+  // A diagonal matrix has its diagonal as singular values.
+  Values diagonal{1, 0.5, 0.1, 0.02, 0.005, 0.0018};
+  Tensor x = zeros({6, 6}, {.dtype = f64});
+  for (int64_t i = 0; i < 6; ++i) x[i][i].fill_(diagonal[size_t(i)]);
+  const Tensor y = nn::newton_schulz(x);
+  for (int64_t i = 0; i < 6; ++i) {
+    CHECK(y[i][i].item() >= 0.68);
+    CHECK(y[i][i].item() <= 1.21);
+  }
+}
+
+// torch.optim.Muon of PyTorch 2.15 with its iteration in f64 instead of bf16: w = sin(i + 1),
+// gradients cos(2i + 3t) in step t, lr 0.02, momentum 0.9, weight decay 0.1, three steps.
+TEST_CASE("Muon agrees with PyTorch") {
+  struct Case {
+    Shape shape;
+    bool nesterov;
+    nn::MuonScale scale;
+    Values expected;
+  };
+  const std::vector<Case> cases{{{2, 3},
+                                 true,
+                                 nn::MuonScale::match_rms_adamw,
+                                 {0.839876239553, 0.900570850212, 0.139562325695, -0.750512408492,
+                                  -0.950764781434, -0.281512729223}},
+                                {{2, 3},
+                                 false,
+                                 nn::MuonScale::original,
+                                 {0.845919499201, 0.886948309344, 0.144857020624, -0.737297208709,
+                                  -0.950802659382, -0.294696403430}},
+                                {{3, 2},
+                                 true,
+                                 nn::MuonScale::match_rms_adamw,
+                                 {0.841905007860, 0.905234670558, 0.138315051154, -0.749286962823,
+                                  -0.956092796079, -0.283025154595}},
+                                {{3, 2},
+                                 false,
+                                 nn::MuonScale::original,
+                                 {0.867261012120, 0.904906995900, 0.140957055662, -0.735432275388,
+                                  -0.984902659125, -0.300809536060}}};
+  for (const Case& c : cases) {
+    Values start, gradient(6);
+    for (int i = 0; i < 6; ++i) start.push_back(std::sin(i + 1));
+    const Tensor w = of(start, c.shape).set_requires_grad();
+    nn::Muon optimizer({w}, {.lr = 0.02,
+                             .momentum = 0.9,
+                             .nesterov = c.nesterov,
+                             .weight_decay = 0.1,
+                             .scale = c.scale});
+    for (int t = 1; t <= 3; ++t) {
+      for (int i = 0; i < 6; ++i) gradient[size_t(i)] = std::cos(2 * i + 3 * t);
+      w.set_grad(of(gradient, c.shape));
+      optimizer.step();
+    }
+    CHECK(largest_difference(w.to_vector<double>(), c.expected) < 1e-11);  // their digits
+  }
+}
+
+TEST_CASE("Muon equals its formula, with groups, over 50 steps") {
+  const Shape shape{4, 9};
+  const double mu = 0.8, decay = 0.3, lr = 0.05, lr_scale = 0.5;
+  const double factor = 0.2 * 3;  // 0.2 · √9
+  for (const DType dtype : {f64, f32}) {
+    const Tensor w = fixed_noise(shape, 5, dtype).clone().set_requires_grad();
+    nn::Muon optimizer({{.parameters = {w}, .lr_scale = lr_scale, .weight_decay = decay}},
+                       {.lr = lr, .momentum = mu, .weight_decay = 7});
+    Values expected = w.to_vector<double>(), mean(expected.size());
+    for (int t = 1; t <= 50; ++t) {
+      const Tensor noise = fixed_noise(shape, 10 + uint64_t(t), dtype);
+      const Values g = noise.to_vector<double>();
+      w.set_grad(noise);
+      optimizer.set_learning_rate(lr / t);
+      optimizer.step();
+      Matrix u{shape[0], shape[1], Values(g.size())};
+      for (size_t i = 0; i < g.size(); ++i) {
+        mean[i] = mu * mean[i] + (1 - mu) * g[i];
+        u.values[i] = (1 - mu) * g[i] + mu * mean[i];
+      }
+      const Matrix o = newton_schulz_loops(u);
+      const double rate = lr / t * lr_scale;
+      for (size_t i = 0; i < g.size(); ++i)
+        expected[i] = (1 - rate * decay) * expected[i] - rate * factor * o.values[i];
+    }
+    // Each step adds rate · factor · 4e3 roundings of the iteration, and a rounding of the weight.
+    const double rounding = dtype == f64 ? 0x1p-53 : 0x1p-24;
+    CHECK(largest_difference(w.to_vector<double>(), expected) < 1000 * rounding);
+    REQUIRE(optimizer.state()[0].tensors.size() == 1);
+    CHECK(optimizer.state()[0].tensors[0].name == "momentum");
+  }
+}
+
+TEST_CASE("Muon updates all other parameters as AdamW does") {
+  manual_seed(3);
+  Net a, b;
+  nn::copy_state(a, b);
+  const nn::AdamW::Options options{
+      .lr = 0.01, .beta1 = 0.8, .beta2 = 0.9, .eps = 1e-6, .weight_decay = 0.2};
+  nn::AdamW adamw(a.parameters(), options);
+  nn::Muon muon(groups_of(b),
+                {.lr = 0.01, .weight_decay = 0.2, .beta1 = 0.8, .beta2 = 0.9, .eps = 1e-6});
+  for (int t = 0; t < 5; ++t) {
+    for (size_t i = 0; i < a.parameters().size(); ++i) {
+      const Tensor p = a.parameters()[i], g = fixed_noise(p.shape(), uint64_t(10 * t) + i, f32);
+      p.set_grad(g);
+      b.parameters()[i].set_grad(g);
+    }
+    adamw.step();
+    muon.step();
+  }
+  for (size_t i = 0; i < a.parameters().size(); ++i) {
+    const nn::NamedTensor n = a.named_parameters()[i];
+    CAPTURE(n.name);
+    CHECK((n.tensor.to_vector<float>() == b.parameters()[i].to_vector<float>()) ==
+          (n.name != "in.weight"));
+  }
+  CHECK(std::string(muon.name()) == "Muon");
+}
+
+TEST_CASE("Muon does not depend on threads, nor on the layout") {
+  const int threads = num_threads();
+  for (const DType dtype : {f32, bf16})
+    for (const Shape& shape : {Shape{130, 70}, Shape{70, 130}, Shape{0, 3}}) {
+      std::vector<std::vector<float>> results;
+      for (const int count : {1, 2, 3, 4}) {
+        set_num_threads(count);
+        const Tensor w = fixed_noise(shape, 60, dtype).clone().set_requires_grad();
+        nn::Muon optimizer({w}, {.lr = 0.1});
+        for (int t = 0; t < 3; ++t) {
+          w.set_grad(fixed_noise(shape, 70 + uint64_t(t), dtype));
+          optimizer.step();
+        }
+        results.push_back(w.to_vector<float>());
+      }
+      for (const auto& result : results) CHECK(result == results[0]);
+    }
+  set_num_threads(threads);
+
+  const Tensor a = fixed_noise({5, 6}, 61).clone().set_requires_grad();
+  const Tensor b = strided_copy(a).set_requires_grad();
+  const Tensor g = fixed_noise({5, 6}, 62);
+  a.set_grad(strided_copy(g));
+  b.set_grad(g);
+  nn::Muon optimizer({a, b}, {.lr = 0.1});
+  optimizer.step();
+  optimizer.step();
+  CHECK(a.to_vector<double>() == b.to_vector<double>());
+}
+
+TEST_CASE("bf16 matrices follow an f32 master copy under Muon") {
+  const Tensor w = ones({4, 4}, {.dtype = bf16}).set_requires_grad();
+  nn::Muon optimizer({w}, {.lr = 1e-4, .weight_decay = 0});
+  // Steps of at most 1e-4 · 0.4 · 1.21 are below half a bf16 step next to 1.
+  for (int t = 0; t < 300; ++t) {
+    w.set_grad(eye(4, {.dtype = bf16}));
+    optimizer.step();
+  }
+  CHECK(w[0][0].item() < 1);
+  CHECK(optimizer.state()[0].tensors[1].name == "master");
+  CHECK(optimizer.state()[0].tensors[1].tensor.dtype() == f32);
+}
+
+TEST_CASE("a run with Muon resumes bit for bit") {
+  for (const DType dtype : {f32, bf16}) {
+    const auto trained = [&](const std::string& folder, const std::vector<int64_t>& stops) {
+      std::vector<std::vector<float>> values;
+      for (const int64_t steps : stops) {
+        manual_seed(4);
+        Net net;
+        net.to(dtype);
+        nn::Muon optimizer(groups_of(net), {});
+        nn::WeightAverage average(net, {.decay = 0.9});
+        nn::Trainer trainer(
+            net, optimizer,
+            {.steps = steps,
+             .schedule = nn::WarmupStableDecay{.peak = 0.02, .warmup = 3, .steps = 12},
+             .max_grad_norm = 1,
+             .micro_batches = 1,
+             .folder = folder,
+             .quiet = true,
+             .average = &average});
+        trainer.resume();
+        trainer.run([&](int64_t i) {
+          const nn::Batch batch = trainer.stage_batch(i, batch_of);
+          return cross_entropy(net(batch.inputs), batch.targets);
+        });
+        values.clear();
+        for (const Tensor& p : net.parameters()) values.push_back(p.to_vector<float>());
+        for (const nn::NamedTensor& n : average.tensors())
+          values.push_back(n.tensor.to_vector<float>());
+      }
+      return values;
+    };
+    const TempDir a, b;
+    CHECK(trained(a.str(), {12}) == trained(b.str(), {5, 12}));
+  }
+}
+
+TEST_CASE("Muon learns with one learning rate for all parameters") {
+  manual_seed(6);
+  Net net;
+  nn::Muon optimizer(groups_of(net), {.lr = 0.02});
+  double first = 0, last = 0;
+  for (int64_t step = 0; step < 60; ++step) {
+    optimizer.zero_grad();
+    const nn::Batch batch = batch_of(step);
+    const Tensor loss = cross_entropy(net(batch.inputs), batch.targets);
+    loss.backward();
+    optimizer.step();
+    (step == 0 ? first : last) = loss.item();
+  }
+  CHECK(first > 1.5);
+  CHECK(last < 0.1);
+}
+
+TEST_CASE("invalid uses of Muon are errors") {
+  const Tensor w = ones({2, 3}).set_requires_grad();
+  CHECK_THROWS_WITH(nn::Muon({w}, {.momentum = 1}), "[Muon] momentum must lie in [0, 1), got 1");
+  CHECK_THROWS_WITH(nn::Muon({w}, {.lr = -1}), Containing("learning rate must be ≥ 0"));
+  nn::Muon optimizer({w}, {});
+  CHECK_THROWS_WITH(optimizer.keep_ranges({{0, 3}}),
+                    "[Muon] its state cannot be sharded, because the update of an element depends "
+                    "on the whole parameter; accepted: SGD, Adam and AdamW");
+  CHECK_NOTHROW(optimizer.keep_ranges({}));
+}
