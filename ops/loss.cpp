@@ -1,6 +1,7 @@
 #include "ops/loss.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "autograd/tape.h"
@@ -145,22 +146,106 @@ Tensor gradient_cpu(const Tensor& x, const Tensor& ids, int64_t ignored, double 
   return dx;
 }
 
+void check_class_weights(const char* op, const Tensor& weight, const Tensor& x) {
+  check(!weight.defined() || (weight.shape() == Shape{x.size(-1)} && weight.dtype() == x.dtype()),
+        op, "weight ", weight, " for ", x, "; it must be [V] of the same dtype");
+  check_same_device(op, {&x, &weight});
+}
+
+// bf16 is computed in f32.
+Tensor wide(const Tensor& x) { return x.to(compute_type(x.dtype())); }
+
+// Applies the reduction to losses, `counted` of which are not ignored.
+Tensor reduced(const Tensor& losses, const Count& counted, Reduction reduction, DType dtype) {
+  if (reduction == Reduction::none) return losses.to(dtype);
+  const Tensor total = sum(losses);
+  if (reduction == Reduction::mean && counted.on_gpu.defined()) {
+    const Tensor least = scalar(1, options_of(total));
+    return (total / maximum(counted.on_gpu.to(total.dtype()), least)).to(dtype);
+  }
+  const bool divided = reduction == Reduction::mean && counted.number > 0;
+  return (divided ? total / double(counted.number) : total).to(dtype);
+}
+
+// Class targets: ids with 0 in place of ignored ones, a mask of the ignored ones, and the weights of
+// the targets (0 for ignored ones).
+struct ClassTargets {
+  Tensor safe, ignored, weights;
+
+  ClassTargets(const Tensor& ids, int64_t ignore_index, const Tensor& class_weights)
+      : ignored(eq(ids, double(ignore_index))) {
+    safe = where(ignored, zeros_like(ids), ids);
+    if (!class_weights.defined()) return;
+    const Tensor all = index_select(class_weights, 0, safe.reshape({-1})).reshape(ids.shape());
+    weights = where(ignored, zeros_like(all), all);
+  }
+
+  // Returns x [.., target] for x [.., V].
+  Tensor of(const Tensor& x) const { return gather(x, -1, safe.unsqueeze(-1)).squeeze(-1); }
+};
+
+// Applies the reduction to weighted losses.
+Tensor reduced(const Tensor& losses, const Tensor& weights, Reduction reduction, DType dtype) {
+  if (reduction == Reduction::none) return losses.to(dtype);
+  if (reduction == Reduction::sum) return sum(losses).to(dtype);
+  const Tensor total = sum(weights);
+  return (sum(losses) / where(eq(total, 0.0), ones_like(total), total)).to(dtype);
+}
+
+// cross_entropy() with class weights.
+Tensor weighted_cross_entropy(const Tensor& logits, const Tensor& ids,
+                              const CrossEntropyOptions& options) {
+  const Tensor weight = wide(options.weight.detach()), x = wide(logits);
+  const ClassTargets targets(ids, options.ignore_index, weight);
+  const Tensor ignored = targets.ignored.unsqueeze(-1);  // may have any values, including NaN
+  const Tensor log_p = log_softmax(where(ignored, zeros_like(x.detach()), x), -1);
+  const double epsilon = options.label_smoothing;
+  Tensor losses = targets.weights * targets.of(log_p) * (epsilon - 1);
+  if (epsilon != 0) {
+    const Tensor all = sum(log_p * weight, {-1});
+    losses = losses - where(targets.ignored, zeros_like(all.detach()), all) *
+                          (epsilon / double(logits.size(-1)));
+  }
+  return reduced(losses, targets.weights, options.reduction, logits.dtype());
+}
+
+// cross_entropy() with targets that are probabilities.
+Tensor soft_cross_entropy(const Tensor& logits, const Tensor& targets,
+                          const CrossEntropyOptions& options) {
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  const double epsilon = options.label_smoothing;
+  Tensor t = wide(targets), log_p = log_softmax(wide(logits), -1);
+  if (epsilon != 0) t = t * (1 - epsilon) + epsilon / double(logits.size(-1));
+  // Terms with probability 0 are 0, even if the logit is −∞.
+  log_p = masked_fill(log_p, logical_and(eq(t, 0.0), eq(log_p, -infinity)), 0);
+  if (options.weight.defined()) log_p = log_p * wide(options.weight.detach());
+  const Tensor losses = -sum(t * log_p, {-1});
+  return reduced(losses, {losses.numel(), {}}, options.reduction, logits.dtype());
+}
+
 }  // namespace
 
-Tensor cross_entropy(const Tensor& logits, const Tensor& targets, CrossEntropyOptions options) {
+Tensor cross_entropy(const Tensor& logits, const Tensor& targets,
+                     const CrossEntropyOptions& options) {
   const char* op = "cross_entropy";
   check(logits.dim() >= 1 && is_floating(logits.dtype()), op, "logits ", logits,
         "; must be a floating-point tensor [.., V]");
-  check_targets(op, targets, "logits", logits);
   check(options.label_smoothing >= 0 && options.label_smoothing <= 1, op, "label_smoothing ",
         options.label_smoothing, "; accepted: 0 to 1");
+  check_class_weights(op, options.weight, logits);
   check_same_device(op, {&logits, &targets});
+  const bool soft = targets.dtype() == logits.dtype() && targets.shape() == logits.shape();
+  if (!soft) check_targets(op, targets, "logits", logits);
   const int64_t classes = logits.size(-1), count = targets.numel();
-  check(classes > 0 || count == 0, op, "logits ", logits, " have no classes");
+  check(classes > 0 || Shape(logits.shape().begin(), logits.dim() - 1).numel() == 0, op, "logits ",
+        logits, " have no classes");
+  if (soft) return soft_cross_entropy(logits, targets, options);
   Tensor ids = targets.to(i64).contiguous().reshape({count});
   const int64_t ignored = options.ignore_index;
   const double epsilon = options.label_smoothing;
   const Count counted = checked_targets(op, ids, classes, ignored);
+  if (options.weight.defined())
+    return weighted_cross_entropy(logits, ids.reshape(targets.shape()), options);
   const Tensor x = logits.detach().contiguous();
   const TensorOptions wide{.dtype = compute_type(x.dtype()), .device = x.device()};
   const Tensor totals = empty({count, 2}, wide);
@@ -199,21 +284,6 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& targets, CrossEntropyOp
 
 namespace {
 
-// bf16 is computed in f32.
-Tensor wide(const Tensor& x) { return x.to(compute_type(x.dtype())); }
-
-// Applies the reduction to losses, `counted` of which are not ignored.
-Tensor reduced(const Tensor& losses, const Count& counted, Reduction reduction, DType dtype) {
-  if (reduction == Reduction::none) return losses.to(dtype);
-  const Tensor total = sum(losses);
-  if (reduction == Reduction::mean && counted.on_gpu.defined()) {
-    const Tensor least = scalar(1, options_of(total));
-    return (total / maximum(counted.on_gpu.to(total.dtype()), least)).to(dtype);
-  }
-  const bool divided = reduction == Reduction::mean && counted.number > 0;
-  return (divided ? total / double(counted.number) : total).to(dtype);
-}
-
 void check_pair(const char* op, const Tensor& x, const Tensor& target) {
   check(x.defined() && target.defined() && is_floating(x.dtype()) && x.dtype() == target.dtype() &&
             x.shape() == target.shape(),
@@ -242,26 +312,54 @@ Tensor cross_entropies(const Tensor& x, const Tensor& t) {
 
 }  // namespace
 
-Tensor nll_loss(const Tensor& log_p, const Tensor& targets, NllOptions options) {
+Tensor nll_loss(const Tensor& log_p, const Tensor& targets, const NllOptions& options) {
   const char* op = "nll_loss";
   check(log_p.dim() >= 1 && is_floating(log_p.dtype()), op, "log probabilities ", log_p,
         "; must be a floating-point tensor [.., V]");
   check_targets(op, targets, "log probabilities", log_p);
+  check_class_weights(op, options.weight, log_p);
   check_same_device(op, {&log_p, &targets});
   Tensor ids = targets.to(i64).contiguous();
   const int64_t classes = log_p.size(-1);
   check(classes > 0 || targets.numel() == 0, op, "log probabilities ", log_p, " have no classes");
   const Count counted = checked_targets(op, ids, classes, options.ignore_index);
-  const Tensor ignored = eq(ids, double(options.ignore_index));
-  const Tensor safe = where(ignored, zeros_like(ids), ids);
-  const Tensor taken = wide(gather(log_p, -1, safe.unsqueeze(-1)).squeeze(-1));
-  return reduced(where(ignored, zeros_like(taken), -taken), counted, options.reduction,
-                 log_p.dtype());
+  const Tensor weight = options.weight.defined() ? wide(options.weight.detach()) : Tensor();
+  const ClassTargets chosen(ids, options.ignore_index, weight);
+  const Tensor taken = wide(chosen.of(log_p));
+  const Tensor losses = where(chosen.ignored, zeros_like(taken.detach()), -taken);
+  return weight.defined()
+             ? reduced(losses * chosen.weights, chosen.weights, options.reduction, log_p.dtype())
+             : reduced(losses, counted, options.reduction, log_p.dtype());
 }
 
 Tensor mse_loss(const Tensor& x, const Tensor& target, Reduction reduction) {
   check_pair("mse_loss", x, target);
   return reduced(square(wide(x) - wide(target)), {x.numel(), {}}, reduction, x.dtype());
+}
+
+Tensor l1_loss(const Tensor& x, const Tensor& target, Reduction reduction) {
+  check_pair("l1_loss", x, target);
+  return reduced(abs(wide(x) - wide(target)), {x.numel(), {}}, reduction, x.dtype());
+}
+
+Tensor huber_loss(const Tensor& x, const Tensor& target, HuberOptions options) {
+  check_pair("huber_loss", x, target);
+  check(options.delta > 0 && std::isfinite(options.delta), "huber_loss", "delta ", options.delta,
+        "; must be positive and finite");
+  // With m = d clamped to ±δ, both cases are m · (d − m/2).
+  const Tensor d = wide(x) - wide(target), m = clamp(d, -options.delta, options.delta);
+  return reduced(m * (d - m * 0.5), {x.numel(), {}}, options.reduction, x.dtype());
+}
+
+Tensor kl_div(const Tensor& log_p, const Tensor& target, KlDivOptions options) {
+  check_pair("kl_div", log_p, target);
+  const Tensor q = wide(log_p), given = wide(target);
+  const Tensor t = options.log_target ? exp(given) : given;
+  const Tensor zero = eq(t.detach(), 0.0), none = zeros_like(t.detach());
+  const Tensor log_t =
+      options.log_target ? where(zero, none, given) : log(where(zero, ones_like(none), given));
+  const Tensor losses = t * (log_t - where(zero, none, q));
+  return reduced(losses, {log_p.numel(), {}}, options.reduction, log_p.dtype());
 }
 
 namespace {

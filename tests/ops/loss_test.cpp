@@ -166,3 +166,49 @@ TEST_CASE("binary_cross_entropy has gradient 0 where the probability equals the 
     CHECK(g[1].to_vector<double>()[4] == Approx(std::log(3)));
   }
 }
+
+TEST_CASE("ignored rows with NaN have no gradient in a weighted cross entropy", "[ops]") {
+  const Tensor x = tensor(std::vector<double>{1, 2, 0, NAN, 3, 1}, {2, 3}).set_requires_grad();
+  const Tensor w = tensor({0.5, 2.0, 1.0});
+  const Tensor y = cross_entropy(x, tensor<int64_t>({1, -100}), {.weight = w});
+  // The weighted mean of one loss is the loss.
+  CHECK(y.item() == Approx(std::log(std::exp(-1) + 1 + std::exp(-2))).epsilon(1e-14));
+  const std::vector<double> slope = grad({y}, {x})[0].to_vector<double>();
+  for (size_t i = 3; i < 6; ++i) CHECK(slope[i] == 0);
+  CHECK(cross_entropy(x, tensor<int64_t>({-100, -100}), {.weight = w}).item() == 0);
+}
+
+TEST_CASE("a soft target of 0 for a masked class adds nothing", "[ops]") {
+  const Tensor x = tensor(std::vector<double>{1, 2, -INFINITY}, {1, 3}).set_requires_grad();
+  const Tensor t = tensor(std::vector<double>{0.5, 0.5, 0}, {1, 3});
+  const Tensor y = cross_entropy(x, t);
+  CHECK(y.item() == Approx(std::log(1 + std::exp(1)) - 0.5).epsilon(1e-14));
+  CHECK(grad({y}, {x})[0].to_vector<double>()[2] == 0);
+}
+
+TEST_CASE("soft targets of one class are class indices", "[ops]") {
+  const Tensor x = fixed_noise({4, 3}, 1), ids = tensor<int64_t>({2, 0, 1, 1});
+  Tensor t = zeros({4, 3}, {.dtype = f64});
+  for (int64_t i = 0; i < 4; ++i) t[i][ids[i].item<int64_t>()].fill_(1);
+  for (const double epsilon : {0.0, 0.2}) {
+    const CrossEntropyOptions o{.label_smoothing = epsilon};
+    CHECK(cross_entropy(x, t, o).item() == Approx(cross_entropy(x, ids, o).item()).epsilon(1e-14));
+  }
+}
+
+TEST_CASE("probabilities of 0 in the target of kl_div add nothing", "[ops]") {
+  const Tensor q = tensor({-1.0, -double(INFINITY), -2.0}).set_requires_grad();
+  const Tensor t = tensor({0.25, 0.0, 0.75}).set_requires_grad();
+  for (const bool log_target : {false, true}) {
+    const Tensor y =
+        kl_div(q, log_target ? log(t) : t, {.log_target = log_target, .reduction = Reduction::sum});
+    CHECK(y.item() == Approx(0.25 * std::log(0.25) + 0.25 + 0.75 * std::log(0.75) + 1.5));
+    CHECK(grad({y}, {q})[0].to_vector<double>() == std::vector<double>{-0.25, 0, -0.75});
+  }
+}
+
+TEST_CASE("huber_loss needs a positive delta", "[ops]") {
+  for (const double delta : {0.0, -1.0, double(NAN), double(INFINITY)})
+    CHECK_THROWS_WITH(huber_loss(ones({2}), ones({2}), {.delta = delta}),
+                      Containing("[huber_loss] delta"));
+}

@@ -114,7 +114,7 @@ TEST_CASE("Every header of the library is included by stretto.h or listed as int
       "(dropout_draws|elementwise_loops|elementwise_map|elementwise_math|loops|on_"
       "device|orthogonal|"
       "rows)\\.h|"
-      "ops/fft/fft_(butterfly|plan)\\.h|ops/spe/spe_\\w+\\.h|"
+      "ops/conv/conv_(depthwise|kernels)\\.h|ops/fft/fft_(butterfly|plan)\\.h|ops/spe/spe_\\w+\\.h|"
       "ops/attention/(attention_(implementations|problem|strips)|heads|hidden_keys|"
       "random_features_device|linear_attention_(chunks|implementations|logarithms))\\.h");
   size_t found = 0;

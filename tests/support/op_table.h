@@ -71,7 +71,7 @@ std::string describe(const Op& op, const Sample& sample);
 /// rounded to `dtype`.
 Tensors inputs_of(const Sample& sample, DType dtype);
 
-// The families [op_table_<name>.cpp].
+// The families [op_table_<name>.cpp; those with a reference in tests/reference/ are there].
 void add_unary_ops(std::vector<Op>& table);
 void add_binary_ops(std::vector<Op>& table);
 void add_view_ops(std::vector<Op>& table);
@@ -80,6 +80,8 @@ void add_indexing_ops(std::vector<Op>& table);
 void add_model_ops(std::vector<Op>& table);
 void add_loss_ops(std::vector<Op>& table);
 void add_fft_ops(std::vector<Op>& table);
+void add_conv_ops(std::vector<Op>& table);
+void add_ctc_ops(std::vector<Op>& table);
 
 // ---------------------------------------------------------------------------- for the references
 
@@ -130,7 +132,7 @@ Array along(const Array& x, int64_t d, F f) {
 
 /// Reduces the given dimensions by f(elements); all dimensions if none are given.
 template <class F>
-Array reduced(const Array& x, std::vector<int64_t> dims, bool keepdim, F f) {
+Array reduced(const Array& x, const std::vector<int64_t>& dims, bool keepdim, F f) {
   std::vector<bool> gone(size_t(x.shape.dim()), dims.empty());
   for (int64_t d : dims) gone[size_t(d < 0 ? d + x.shape.dim() : d)] = true;
   Shape kept = x.shape, dropped, inner = x.shape;

@@ -8,7 +8,7 @@
 namespace stretto::testing {
 namespace {
 
-Op cross_entropy_op(const std::string& name, CrossEntropyOptions options) {
+Op cross_entropy_op(const std::string& name, const CrossEntropyOptions& options) {
   Op op = {.name = "cross_entropy " + name,
            .call = [=](const Tensors& x) { return cross_entropy(x[0], x[1], options); },
            .reference =
@@ -113,17 +113,155 @@ Op nll_op(const std::string& name, NllOptions options) {
   return op;
 }
 
+// Weights of classes: exact in every dtype.
+double class_weight(int64_t c) { return 0.5 + 0.25 * double(c % 4); }
+Tensor class_weights(const Tensor& x) {
+  std::vector<double> w;
+  for (int64_t c = 0; c < x.size(-1); ++c) w.push_back(class_weight(c));
+  return tensor(w, {x.size(-1)}, cpu).to(x.dtype()).to(x.device());
+}
+
+// The logarithms of softmax of one row of x, of which `at` is the index without the class.
+std::vector<Number> log_softmax_row(const Array& x, Shape at) {
+  at.push_back(0);
+  std::vector<Number> row, powers;
+  for (int64_t c = 0; c < x.shape.back(); ++c) row.push_back(x.at(with_entry(at, at.dim() - 1, c)));
+  const Number top = exact_number(largest(row));
+  for (const Number& v : row) powers.push_back(exp(v - top));
+  const Number log_total = log(total(powers));
+  for (Number& v : row) v = (v - top) - log_total;
+  return row;
+}
+
+// The weighted mean or sum of losses.
+Array weighted(const Array& losses, double weights, Reduction reduction) {
+  if (reduction == Reduction::none) return losses;
+  const Number sum = total(losses.values);
+  return Array{{}, {reduction == Reduction::mean && weights > 0 ? sum / Number(weights) : sum}};
+}
+
+// cross_entropy() with class weights.
+Op weighted_cross_entropy_op(const std::string& name, const CrossEntropyOptions& options) {
+  Op op = {.name = "cross_entropy weighted, " + name,
+           .call =
+               [=](const Tensors& x) {
+                 CrossEntropyOptions o = options;
+                 o.weight = class_weights(x[0]);
+                 return cross_entropy(x[0], x[1], o);
+               },
+           .reference =
+               [=](const Arrays& x) {
+                 const double epsilon = options.label_smoothing;
+                 double weights = 0;
+                 const Array losses = build(x[1].shape, [&](const Shape& at) {
+                   const auto target = int64_t(x[1].at(at).value);
+                   if (target == options.ignore_index) return Number();
+                   const std::vector<Number> row = log_softmax_row(x[0], at);
+                   weights += class_weight(target);
+                   Number loss = Number((epsilon - 1) * class_weight(target)) * row[size_t(target)];
+                   for (size_t c = 0; epsilon != 0 && c < row.size(); ++c)
+                     loss = loss - Number(epsilon / double(row.size()) * class_weight(int64_t(c))) *
+                                       row[c];
+                   return loss;
+                 });
+                 return weighted(losses, weights, options.reduction);
+               },
+           .large = {{{700, 101}}, {{700}, Domain::index, 101}}};
+  for (const Shape& x : {Shape{5}, Shape{3, 4}, Shape{29, 17}, Shape{2, 3, 7}, Shape{0, 3}})
+    op.samples.push_back({{x}, {Shape(x.begin(), x.dim() - 1), Domain::index, x.back()}});
+  op.errors = {{[] {
+                  cross_entropy(ones({2, 3}), tensor<int64_t>({0, 1}), {.weight = ones({2})});
+                },
+                "[cross_entropy] weight f32 [2] for f32 [2, 3]; it must be [V] of the same dtype"},
+               {[] {
+                  nll_loss(ones({2, 3}), tensor<int64_t>({0, 1}), {.weight = ones({2})});
+                },
+                "[nll_loss] weight f32 [2] for f32 [2, 3]; it must be [V] of the same dtype"}};
+  return op;
+}
+
+// cross_entropy() with probabilities as targets.
+Op soft_cross_entropy_op(const std::string& name, bool weights,
+                         const CrossEntropyOptions& options) {
+  Op op = {.name = "cross_entropy soft targets, " + name,
+           .call =
+               [=](const Tensors& x) {
+                 CrossEntropyOptions o = options;
+                 if (weights) o.weight = class_weights(x[0]);
+                 return cross_entropy(x[0], x[1], o);
+               },
+           .reference =
+               [=](const Arrays& x) {
+                 const double epsilon = options.label_smoothing;
+                 Shape rows = x[0].shape;
+                 rows.erase(rows.dim() - 1);
+                 const Array losses = build(rows, [&](Shape at) {
+                   const std::vector<Number> row = log_softmax_row(x[0], at);
+                   at.push_back(0);
+                   Number loss;
+                   for (size_t c = 0; c < row.size(); ++c) {
+                     Number t = x[1].at(with_entry(at, at.dim() - 1, int64_t(c)));
+                     if (epsilon != 0)
+                       t = t * Number(1 - epsilon) + Number(epsilon / double(row.size()));
+                     if (weights) t = t * Number(class_weight(int64_t(c)));
+                     loss = loss - t * row[c];
+                   }
+                   return loss;
+                 });
+                 return weighted(losses, double(losses.values.size()), options.reduction);
+               },
+           .large = {{{300, 101}}, {{300, 101}, Domain::probability}}};
+  for (const Shape& x : {Shape{5}, Shape{3, 4}, Shape{29, 17}, Shape{2, 3, 7}, Shape{0, 3}})
+    op.samples.push_back({{x}, {x, Domain::probability}});
+  op.errors = {{[] {
+                  cross_entropy(ones({2, 0}), ones({2, 0}));
+                },
+                "[cross_entropy] logits f32 [2, 0] have no classes"},
+               {[] {
+                  cross_entropy(ones({2, 3}), ones({2, 3}, {.dtype = f64}));
+                },
+                "[cross_entropy] targets f64 [2, 3]; must be i64 or i32"}};
+  return op;
+}
+
+Op weighted_nll_op(Reduction reduction) {
+  return {.name = str("nll_loss weighted, reduction ", int(reduction)),
+          .call =
+              [=](const Tensors& x) {
+                return nll_loss(
+                    x[0], x[1],
+                    {.ignore_index = 1, .reduction = reduction, .weight = class_weights(x[0])});
+              },
+          .reference =
+              [=](const Arrays& x) {
+                double weights = 0;
+                const Array losses = build(x[1].shape, [&](Shape at) {
+                  const auto target = int64_t(x[1].at(at).value);
+                  if (target == 1) return Number();
+                  weights += class_weight(target);
+                  at.push_back(target);
+                  return Number(-class_weight(target)) * x[0].at(at);
+                });
+                return weighted(losses, weights, reduction);
+              },
+          .samples = {{{{5}}, {{}, Domain::index, 5}},
+                      {{{3, 4}}, {{3}, Domain::index, 4}},
+                      {{{2, 3, 7}}, {{2, 3}, Domain::index32, 7}},
+                      {{{0, 3}}, {{0}, Domain::index, 3}}},
+          .large = {{{700, 101}}, {{700}, Domain::index, 101}}};
+}
+
 // A loss of pairs of elements.
 Op pair_loss_op(const std::string& name, Domain domain,
-                Tensor (*call)(const Tensor&, const Tensor&, Reduction),
+                const std::function<Tensor(const Tensor&, const Tensor&, Reduction)>& call,
                 Number (*loss)(const Number&, const Number&), Reduction reduction) {
   const char* names[] = {" mean", " sum", " none"};
   Op op = {.name = name + names[int(reduction)],
            .call = [=](const Tensors& x) { return call(x[0], x[1], reduction); },
            .reference =
                [=](const Arrays& x) {
-                 const Array losses = build(
-                     x[0].shape, [&](const Shape& i) { return loss(x[0].at(i), x[1].at(i)); });
+                 Array losses = build(x[0].shape,
+                                      [&](const Shape& i) { return loss(x[0].at(i), x[1].at(i)); });
                  if (reduction == Reduction::none) return losses;
                  const Number sum = total(losses.values);
                  const bool divided = reduction == Reduction::mean && !losses.values.empty();
@@ -137,11 +275,18 @@ Op pair_loss_op(const std::string& name, Domain domain,
     op.samples.push_back(sample(shape));
   op.large = sample({300, 101});
   op.errors = {{[=] { call(ones({2}), ones({3}), reduction); },
-                str("[", name, "] f32 [2] for target f32 [3]; both must have one shape")},
-               {[=] { call(arange(3), arange(3), reduction); }, str("[", name, "] i64 [3] for")}};
+                "] f32 [2] for target f32 [3]; both must have one shape"},
+               {[=] { call(arange(3), arange(3), reduction); }, "] i64 [3] for"}};
   return op;
 }
 
+Number distance(const Number& x, const Number& t) { return abs(x - t); }
+Number huber(const Number& x, const Number& t) {
+  const Number d = x - t;
+  return std::fabs(d.value) <= 0.5 ? Number(0.5) * (d * d) : Number(0.5) * (abs(d) - Number(0.25));
+}
+Number divergence(const Number& q, const Number& t) { return t * (log(t) - q); }
+Number log_divergence(const Number& q, const Number& t) { return exp(t) * (t - q); }
 Number squared_distance(const Number& x, const Number& t) { return (x - t) * (x - t); }
 Number two_class_loss(const Number& p, const Number& t) {
   return -(t * log(p) + (Number(1) - t) * log(Number(1) - p));
@@ -161,10 +306,38 @@ void add_loss_ops(std::vector<Op>& table) {
       cross_entropy_op("smoothed", {.label_smoothing = 0.1, .reduction = Reduction::none}));
   table.push_back(
       cross_entropy_op("smoothed, ignoring 1, mean", {.ignore_index = 1, .label_smoothing = 0.3}));
+  table.push_back(weighted_cross_entropy_op("mean", {}));
+  table.push_back(weighted_cross_entropy_op("none", {.reduction = Reduction::none}));
+  table.push_back(weighted_cross_entropy_op("smoothed, ignoring 1",
+                                            {.ignore_index = 1, .label_smoothing = 0.25}));
+  table.push_back(soft_cross_entropy_op("mean", false, {}));
+  table.push_back(soft_cross_entropy_op("none", true, {.reduction = Reduction::none}));
+  table.push_back(soft_cross_entropy_op("smoothed, sum", true,
+                                        {.label_smoothing = 0.25, .reduction = Reduction::sum}));
   table.push_back(nll_op("mean", {}));
   table.push_back(nll_op("sum, ignoring 1", {.ignore_index = 1, .reduction = Reduction::sum}));
   table.push_back(nll_op("none, ignoring 0", {.ignore_index = 0, .reduction = Reduction::none}));
   for (const Reduction reduction : {Reduction::mean, Reduction::sum, Reduction::none}) {
+    table.push_back(weighted_nll_op(reduction));
+    table.push_back(pair_loss_op("l1_loss", Domain::any, l1_loss, distance, reduction));
+    table.push_back(pair_loss_op(
+        "huber_loss", Domain::any,
+        [](const Tensor& x, const Tensor& t, Reduction r) {
+          return huber_loss(x, t, {.delta = 0.5, .reduction = r});
+        },
+        huber, reduction));
+    table.push_back(pair_loss_op(
+        "kl_div", Domain::any,
+        [](const Tensor& q, const Tensor& t, Reduction r) {
+          return kl_div(q, t, {.reduction = r});
+        },
+        divergence, reduction));
+    table.push_back(pair_loss_op(
+        "kl_div of logarithms", Domain::any,
+        [](const Tensor& q, const Tensor& t, Reduction r) {
+          return kl_div(q, t, {.log_target = true, .reduction = r});
+        },
+        log_divergence, reduction));
     table.push_back(pair_loss_op("mse_loss", Domain::any, mse_loss, squared_distance, reduction));
     table.push_back(pair_loss_op("binary_cross_entropy", Domain::probability, binary_cross_entropy,
                                  two_class_loss, reduction));
