@@ -203,6 +203,8 @@ STRETTO_MATH_INLINE float rsqrt(float x) { return ::rsqrtf(x); }
 STRETTO_MATH_INLINE float exp(float x) { return ::expf(x); }
 STRETTO_MATH_INLINE float exp_negative(float x) { return ::expf(x); }
 STRETTO_MATH_INLINE float log(float x) { return ::logf(x); }
+STRETTO_MATH_INLINE float log1p(float x) { return ::log1pf(x); }
+STRETTO_MATH_INLINE float expm1(float x) { return ::expm1f(x); }
 STRETTO_MATH_INLINE float tanh(float x) { return ::tanhf(x); }
 STRETTO_MATH_INLINE float erf(float x) { return ::erff(x); }
 STRETTO_MATH_INLINE float sin(float x) {
@@ -239,6 +241,30 @@ STRETTO_MATH_INLINE float exp(float x) {
 STRETTO_MATH_INLINE float exp_negative(float x) { return detail::exp_negative(x); }
 
 STRETTO_MATH_INLINE float log(float x) { return detail::log(x); }
+
+// log(u) with u = 1 + x rounded, plus the rounding error of u divided by u.
+STRETTO_MATH_INLINE float log1p(float x) {
+  const float u = 1.0f + x, log_u = detail::log(u);
+  const float mended = log_u + (x - (u - 1.0f)) / u;
+  return u > 0.0f && u < detail::kInfinity ? mended : log_u;
+}
+
+// As tanh, without cancellation, up to |x| = 1, then e^x - 1.
+STRETTO_MATH_INLINE float expm1(float x) {
+  constexpr float magic = detail::round_with(127);
+  const float bounded = x > 1.0f ? 1.0f : x < -1.0f ? -1.0f : x;
+  const float shifted = detail::fma(bounded, 1.44269504f, magic);
+  const float r = detail::less_ln2(bounded, shifted - magic);
+  float q = 0.00138698553f;  // polynomial of (e^r - 1 - r) / r^2
+  q = detail::fma(q, r, 0.00836644694f);
+  q = detail::fma(q, r, 0.0416674465f);
+  q = detail::fma(q, r, 0.16666545f);
+  q = detail::fma(q, r, 0.49999997f);
+  const float power = detail::from_bits(detail::bits(shifted) << 23);
+  const float small = detail::fma(power, detail::fma(q, r * r, r), power - 1.0f);
+  const float large = exp(x) - 1.0f;
+  return std::fabs(x) <= 1.0f ? small : large;
+}
 
 // E / (E + 2) with E = e^2|x| - 1, computed without cancellation. All x; 2.61 ulp.
 STRETTO_MATH_INLINE float tanh(float x) {
@@ -313,6 +339,8 @@ STRETTO_MATH_INLINE double rsqrt(double x) { return 1.0 / std::sqrt(x); }
 STRETTO_MATH_INLINE double exp(double x) { return std::exp(x); }
 STRETTO_MATH_INLINE double exp_negative(double x) { return std::exp(x); }
 STRETTO_MATH_INLINE double log(double x) { return std::log(x); }
+STRETTO_MATH_INLINE double log1p(double x) { return std::log1p(x); }
+STRETTO_MATH_INLINE double expm1(double x) { return std::expm1(x); }
 STRETTO_MATH_INLINE double tanh(double x) { return std::tanh(x); }
 STRETTO_MATH_INLINE double erf(double x) { return std::erf(x); }
 STRETTO_MATH_INLINE double sin(double x) { return std::sin(x); }

@@ -1,6 +1,7 @@
 #include "core/shape.h"
 
 #include <algorithm>
+#include <ostream>
 
 namespace stretto {
 
@@ -52,6 +53,8 @@ void append_text(std::string& to, const Shape& shape) {
   }
   to += ']';
 }
+
+std::ostream& operator<<(std::ostream& out, const Shape& shape) { return out << str(shape); }
 
 void check_sizes(const char* op, const Shape& sizes) {
   int64_t product = 1;

@@ -4,6 +4,7 @@
 #include <concepts>
 #include <cstdint>
 #include <initializer_list>
+#include <iosfwd>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -78,6 +79,8 @@ class Shape {
 
 /// Appends "[2, 3]".
 void append_text(std::string& to, const Shape& shape);
+/// Writes "[2, 3]".
+std::ostream& operator<<(std::ostream& out, const Shape& shape);
 
 /// Throws unless every size is ≥ 0 and the product of the nonzero sizes is less than 2⁵⁸.
 void check_sizes(const char* op, const Shape& sizes);

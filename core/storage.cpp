@@ -298,7 +298,14 @@ Storage::Storage(int64_t n, Device where) : bytes(n), device(where) {
   }
 }
 
+Storage::Storage(void* memory, int64_t n, Device where, std::function<void()> give_back)
+    : data(memory), bytes(n), device(where), release(std::move(give_back)) {}
+
 Storage::~Storage() {
+  if (release) {
+    release();
+    return;
+  }
   if (!data) return;
   pool ? pool->free(data, bytes) : allocator(device).free(data, bytes);
 }

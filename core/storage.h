@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 #include "device.h"
@@ -70,6 +71,9 @@ class MemoryPool {
 struct Storage {
   /// Allocates a block; throws OutOfMemory.
   Storage(int64_t bytes, Device device);
+  /// Refers to memory of another owner, which memory_stats() does not count. `give_back` is called
+  /// when the last tensor that views the memory is gone; it must not throw.
+  Storage(void* memory, int64_t n, Device where, std::function<void()> give_back);
   ~Storage();
   Storage(const Storage&) = delete;
   Storage& operator=(const Storage&) = delete;
@@ -83,6 +87,7 @@ struct Storage {
   /// The run of checkpoint() in which the storage was made; 0 if outside of any run.
   uint64_t scope = thread_state.scope;
   std::shared_ptr<PoolBlocks> pool;  ///< The pool of the block; null for the allocator.
+  std::function<void()> release;     ///< Returns memory of another owner; else empty.
 };
 
 /// Copies bytes between any two devices. When it returns, the source may be overwritten.

@@ -1,7 +1,9 @@
 #include "core/tensor.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <ostream>
 #include <utility>
 
 namespace stretto {
@@ -145,7 +147,7 @@ void append_text(std::string& to, const Tensor& x) {
   }
 }
 
-std::string to_string(const Tensor& x) {
+std::string to_string(const Tensor& x, int precision) {
   if (!x.defined()) return "undefined";
   const bool whole = !is_floating(x.dtype());
   const std::vector<double> values = whole ? std::vector<double>() : x.to_vector<double>();
@@ -158,8 +160,8 @@ std::string to_string(const Tensor& x) {
       text += std::to_string(integers[size_t(at)]);
       return;
     }
-    char buffer[32];
-    std::snprintf(buffer, sizeof buffer, "%.4g", values[size_t(at)]);
+    char buffer[40];  // a sign, 17 digits, a point and an exponent
+    std::snprintf(buffer, sizeof buffer, "%.*g", std::clamp(precision, 1, 17), values[size_t(at)]);
     text += buffer;
   };
   auto print = [&](auto&& self, int64_t d, int64_t at, int64_t count) -> void {
@@ -182,6 +184,10 @@ std::string to_string(const Tensor& x) {
   };
   print(print, 0, 0, x.numel());
   return str(text, "  ", x);
+}
+
+std::ostream& operator<<(std::ostream& out, const Tensor& x) {
+  return out << to_string(x, int(out.precision()));
 }
 
 void check_floating(const char* op, const Tensor& x) {

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <functional>
+#include <iosfwd>
 #include <memory>
 #include <string>
 #include <type_traits>
@@ -18,8 +19,9 @@
 
 namespace stretto {
 
-struct TapeEntry;  // autograd/tape.h
-struct Gradient;   // autograd/tape.h
+struct TapeEntry;   // autograd/tape.h
+struct Gradient;    // autograd/tape.h
+class TensorIndex;  // ops/index.h
 
 /// The dtype and device of a new tensor: `zeros({2, 3}, {.dtype = f64})`.
 struct TensorOptions {
@@ -134,6 +136,30 @@ class Tensor {
   Tensor to(Device device) const;
   /// Returns a row-major copy.
   Tensor clone() const;
+  /// Returns the elements that integers, slices and index tensors select: x[idx], x[mask],
+  /// x[:, idx] [ops/index.h].
+  Tensor index(const std::vector<TensorIndex>& indices) const;
+
+  // Frequent functions as members [ops]. Each calls the free function of its name, with the same
+  // arguments.
+
+  /// Returns stretto::sum(*this, dims, keepdim).
+  Tensor sum(const Shape& dims = {}, bool keepdim = false) const;
+  /// Returns stretto::mean(*this, dims, keepdim).
+  Tensor mean(const Shape& dims = {}, bool keepdim = false) const;
+  Tensor max() const;                                ///< Returns stretto::max(*this).
+  Tensor max(Int d, bool keepdim = false) const;     ///< Returns stretto::max(*this, d, keepdim).
+  Tensor min() const;                                ///< Returns stretto::min(*this).
+  Tensor min(Int d, bool keepdim = false) const;     ///< Returns stretto::min(*this, d, keepdim).
+  Tensor argmax() const;                             ///< Returns stretto::argmax(*this).
+  Tensor argmax(Int d, bool keepdim = false) const;  ///< Returns stretto::argmax of d.
+  Tensor softmax(Int d = -1) const;                  ///< Returns stretto::softmax(*this, d).
+  Tensor matmul(const Tensor& other) const;          ///< Returns stretto::matmul(*this, other).
+  Tensor pow(double exponent) const;                 ///< Returns stretto::pow(*this, exponent).
+  Tensor exp() const;                                ///< Returns stretto::exp(*this).
+  Tensor log() const;                                ///< Returns stretto::log(*this).
+  Tensor sqrt() const;                               ///< Returns stretto::sqrt(*this).
+  Tensor abs() const;                                ///< Returns stretto::abs(*this).
 
   // The tape [autograd/tape.h].
 
@@ -186,8 +212,28 @@ class Tensor {
   Tensor copy_(const Tensor& from) const;
   /// Adds scale · other, with `other` broadcast to this shape. Throws unless the dtype is floating.
   Tensor add_(const Tensor& other, double scale = 1) const;
+  /// Subtracts scale · other, with `other` broadcast to this shape. Throws unless the dtype is
+  /// floating.
+  Tensor sub_(const Tensor& other, double scale = 1) const { return add_(other, -scale); }
   /// Multiplies every element by `factor`; for integer tensors it must be a whole number.
   Tensor mul_(double factor) const;
+  // The following ops compute the result as the op without underscore does, and convert it to this
+  // dtype. They throw if an integer tensor would receive the floating-point result.
+
+  Tensor add_(double value) const;               ///< Adds `value` to every element.
+  Tensor mul_(const Tensor& other) const;        ///< Multiplies by `other`, broadcast.
+  Tensor div_(double divisor) const;             ///< Divides every element by `divisor`.
+  Tensor div_(const Tensor& other) const;        ///< Divides by `other`, broadcast.
+  Tensor clamp_(double low, double high) const;  ///< Clamps every element, see clamp().
+  /// Sets the elements at which `mask` is true to `value`; the mask is broadcast, see masked_fill().
+  Tensor masked_fill_(const Tensor& mask, double value) const;
+  /// Sets the elements that index(indices) selects to `values`, broadcast to the shape of the
+  /// selection; or adds `values` if `accumulate` is true. If an element is selected several times,
+  /// the last of its values is stored, or all are added [ops/index.h].
+  Tensor index_put_(const std::vector<TensorIndex>& indices, const Tensor& values,
+                    bool accumulate = false) const;
+  /// Sets the elements that index(indices) selects to `value`.
+  Tensor index_put_(const std::vector<TensorIndex>& indices, double value) const;
 
   /// True if one is a copy of the other: both are handles of one tensor. A second view of the same
   /// elements is another tensor.
@@ -257,8 +303,11 @@ Tensor readable_while_writing(const Tensor& to, const Tensor& from);
 /// The default device is omitted.
 void append_text(std::string& to, const Tensor& x);
 
-/// Returns the values as text in NumPy's layout; dimensions longer than 8 are abbreviated.
-std::string to_string(const Tensor& x);
+/// Returns the values as text in NumPy's layout, followed by dtype and shape. Floating-point values
+/// have `precision` significant digits; dimensions longer than 8 are abbreviated.
+std::string to_string(const Tensor& x, int precision = 4);
+/// Writes to_string(x) with the precision of the stream.
+std::ostream& operator<<(std::ostream& out, const Tensor& x);
 
 /// Throws unless all defined tensors are on the same device.
 void check_same_device(const char* op, std::initializer_list<const Tensor*> tensors);

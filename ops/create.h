@@ -56,6 +56,18 @@ Tensor randn(const Shape& shape, RandomKey key, TensorOptions options = {});
 void normal_draws(RandomKey key, int64_t first, int64_t n, float* y);
 /// Returns uniform random integers in [low, high), with high − low ≤ 2^32; i64 by default.
 Tensor randint(Int low, Int high, const Shape& shape, TensorOptions options = {.dtype = i64});
+/// Returns 1 with probability p, else 0, for each element of p, in its floating-point dtype; no
+/// gradient. Takes a key from the random state.
+Tensor bernoulli(const Tensor& p);
+/// Returns the same with the samples of a key: element i is 1 if element i of rand(shape, key), in
+/// f32, is less than p. Bit-identical on every device.
+Tensor bernoulli(const Tensor& p, RandomKey key);
+/// Returns n indices of the last dimension, sampled with probabilities proportional to the weights:
+/// [.., V] → [.., n], i64. Without replacement, the indices of a row differ. Weights are at least 0
+/// and finite. Takes a key from the random state. Computed on the host.
+Tensor multinomial(const Tensor& weights, Int n, bool replacement = false);
+/// Returns the same with the samples of a key. Bit-identical on every device.
+Tensor multinomial(const Tensor& weights, Int n, bool replacement, RandomKey key);
 /// Returns a random permutation of 0 … n−1, i64 [n]. Computed on the host.
 Tensor randperm(Int n, Device device = default_device());
 

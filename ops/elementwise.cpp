@@ -75,6 +75,8 @@ Tensor unary(const char* op, const Tensor& x) {
 
 Tensor exp(const Tensor& x) { return unary<em::Exp>("exp", x); }
 Tensor log(const Tensor& x) { return unary<em::Log>("log", x); }
+Tensor log1p(const Tensor& x) { return unary<em::Log1p>("log1p", x); }
+Tensor expm1(const Tensor& x) { return unary<em::Expm1>("expm1", x); }
 Tensor sin(const Tensor& x) { return unary<em::Sin>("sin", x); }
 Tensor cos(const Tensor& x) { return unary<em::Cos>("cos", x); }
 Tensor tanh(const Tensor& x) { return unary<em::Tanh>("tanh", x); }
@@ -132,6 +134,10 @@ Tensor abs(const Tensor& x) {
 
 Tensor heaviside(const Tensor& x) { return piecewise<em::Heaviside>(x); }
 Tensor sign(const Tensor& x) { return piecewise<em::Sign>(x); }
+Tensor floor(const Tensor& x) { return piecewise<em::Floor>(x); }
+Tensor ceil(const Tensor& x) { return piecewise<em::Ceil>(x); }
+Tensor trunc(const Tensor& x) { return piecewise<em::Trunc>(x); }
+Tensor round(const Tensor& x) { return piecewise<em::Round>(x); }
 
 // ---------------------------------------------------------------------------- scalars
 
@@ -297,6 +303,51 @@ Tensor div(const Tensor& x, const Tensor& z) {
                   return Tensors{g.needs(0) ? sum_to(ga, a().shape()) : Tensor(),
                                  g.needs(1) ? sum_to(-(ga * (a() / b())), b().shape()) : Tensor()};
                 });
+}
+
+Tensor pow(const Tensor& x, const Tensor& z) {
+  const auto [a, b] = promoted("pow", x, z, true);
+  // Gradients: g · b · a^(b − 1), and 0 where b = 0; g · y · log(a), and 0 where a = 0 and b ≥ 0
+  return record(
+      "pow", {a, b}, arithmetic<em::Pow>("pow", a, b),
+      [a = Saved(a), b = Saved(b)](Backward& g) {
+        const Tensor one = scalar(1, options_of(g.grad())), zero = scalar(0, options_of(one));
+        Tensors to(2);
+        if (g.needs(0))
+          to[0] =
+              sum_to(where(eq(b(), 0), zero, g.grad() * (b() * pow(a(), b() - 1.0))), a().shape());
+        if (g.needs(1)) {
+          const Tensor flat = logical_and(eq(a(), 0), ge(b(), 0));
+          to[1] = sum_to(where(flat, zero, g.grad() * (g.output() * log(where(flat, one, a())))),
+                         b().shape());
+        }
+        return to;
+      },
+      Keep::outputs);
+}
+
+Tensor pow(double x, const Tensor& y) {
+  const Tensor z = floating(y);
+  if (is_narrow(z.dtype())) return pow(x, z.to(f32)).to(z.dtype());
+  return pow(scalar(x, options_of(z)), z);
+}
+
+Tensor remainder(const Tensor& x, const Tensor& z) {
+  const auto [a, b] = promoted("remainder", x, z);
+  return record(
+      "remainder", {a, b}, arithmetic<em::Remainder>("remainder", a, b),
+      [a = Saved(a), b = Saved(b)](Backward& g) {
+        const Tensor quotient = g.needs(1) ? round((a() - g.output()) / b()) : Tensor();
+        return Tensors{g.needs(0) ? sum_to(g.grad(), a().shape()) : Tensor(),
+                       g.needs(1) ? sum_to(-(g.grad() * quotient), b().shape()) : Tensor()};
+      },
+      Keep::outputs);
+}
+
+Tensor remainder(const Tensor& x, double c) {
+  const Tensor a = for_scalar(x, c);
+  if (is_narrow(a.dtype())) return remainder(a.to(f32), c).to(a.dtype());
+  return remainder(a, scalar(c, options_of(a)));
 }
 
 namespace {

@@ -11,7 +11,10 @@
 // Derivatives at kinks: relu and abs have derivative 0 at 0; clamp passes the gradient
 // at its bounds; maximum and minimum give each operand half of the gradient on ties.
 // A NaN in an operand tensor gives NaN, except in comparisons and logical functions, in elements
-// that a mask discards, and in pow(x, 0) = 1.
+// that a mask discards, and in pow(x, 0) = 1 and pow(1, y) = 1.
+//
+// `x += y` is `x = x + y`: x refers to a new tensor, which autograd records, and other handles and
+// views of the old one do not change. In place is x.add_(y).
 #pragma once
 
 #include "../core/tensor.h"
@@ -44,6 +47,19 @@ inline Tensor operator/(double a, const Tensor& b) { return div(a, b); }       /
 Tensor neg(const Tensor& x);                                                   ///< Returns −x.
 inline Tensor operator-(const Tensor& x) { return neg(x); }                    ///< Returns −x.
 inline Tensor operator-(double a, const Tensor& b) { return add(neg(b), a); }  ///< Returns a − b.
+inline Tensor& operator+=(Tensor& a, const Tensor& b) { return a = a + b; }    ///< a = a + b.
+inline Tensor& operator-=(Tensor& a, const Tensor& b) { return a = a - b; }    ///< a = a − b.
+inline Tensor& operator*=(Tensor& a, const Tensor& b) { return a = a * b; }    ///< a = a · b.
+inline Tensor& operator/=(Tensor& a, const Tensor& b) { return a = a / b; }    ///< a = a / b.
+inline Tensor& operator+=(Tensor& a, double b) { return a = a + b; }           ///< a = a + b.
+inline Tensor& operator-=(Tensor& a, double b) { return a = a - b; }           ///< a = a − b.
+inline Tensor& operator*=(Tensor& a, double b) { return a = a * b; }           ///< a = a · b.
+inline Tensor& operator/=(Tensor& a, double b) { return a = a / b; }           ///< a = a / b.
+
+/// Returns the remainder of a / b with the sign of b, as Python's %: a − b·⌊a/b⌋. Modulo 0 it is
+/// NaN, or 0 for integers. The gradient of b is −⌊a/b⌋.
+Tensor remainder(const Tensor& a, const Tensor& b);
+Tensor remainder(const Tensor& a, double b);  ///< Returns the remainder of a / b.
 
 // Comparisons return bool tensors without gradients. Integers are compared exactly with a C++
 // number. Two tensors are compared in their common dtype.
@@ -67,6 +83,9 @@ inline Tensor operator<(const Tensor& a, double b) { return lt(a, b); }         
 inline Tensor operator<=(const Tensor& a, double b) { return le(a, b); }  ///< Returns a ≤ b.
 inline Tensor operator>(const Tensor& a, double b) { return gt(a, b); }   ///< Returns a > b.
 inline Tensor operator>=(const Tensor& a, double b) { return ge(a, b); }  ///< Returns a ≥ b.
+Tensor isnan(const Tensor& x);     ///< Returns whether x is NaN, as bool.
+Tensor isinf(const Tensor& x);     ///< Returns whether x is ∞ or −∞, as bool.
+Tensor isfinite(const Tensor& x);  ///< Returns whether x is neither NaN nor infinite, as bool.
 
 // Masks: bool or u8, 0 is false and all other values are true.
 Tensor logical_and(const Tensor& a, const Tensor& b);  ///< Returns a and b.
@@ -82,6 +101,8 @@ Tensor masked_fill(const Tensor& x, const Tensor& mask, double value);
 
 Tensor exp(const Tensor& x);      ///< Returns eˣ.
 Tensor log(const Tensor& x);      ///< Returns the natural logarithm.
+Tensor log1p(const Tensor& x);    ///< Returns log(1 + x), exact for small x.
+Tensor expm1(const Tensor& x);    ///< Returns eˣ − 1, exact for small x.
 Tensor sin(const Tensor& x);      ///< Returns the sine, x in radians.
 Tensor cos(const Tensor& x);      ///< Returns the cosine, x in radians.
 Tensor tanh(const Tensor& x);     ///< Returns the hyperbolic tangent.
@@ -103,6 +124,9 @@ Tensor sqrt(const Tensor& x);    ///< Returns √x.
 Tensor rsqrt(const Tensor& x);
 /// Returns xᵖ, as std::pow: 0⁰ = 1, NaN for a negative base with a fractional exponent.
 Tensor pow(const Tensor& x, double exponent);
+/// Returns xʸ. The gradient of y is 0 where x = 0 and y ≥ 0.
+Tensor pow(const Tensor& x, const Tensor& y);
+Tensor pow(double x, const Tensor& y);  ///< Returns xʸ.
 /// Returns min(max(x, low), high), with low ≤ high. An integer tensor is clamped to the integers
 /// between the bounds; throws if its dtype has no integer between them.
 Tensor clamp(const Tensor& x, double low, double high);
@@ -111,5 +135,10 @@ Tensor clamp(const Tensor& x, double low, double high);
 Tensor heaviside(const Tensor& x);
 /// Returns −1, 0 or 1 in x's dtype; no gradient.
 Tensor sign(const Tensor& x);
+// Rounding to integers, in x's dtype; no gradient.
+Tensor floor(const Tensor& x);  ///< Returns the largest integer ≤ x.
+Tensor ceil(const Tensor& x);   ///< Returns the smallest integer ≥ x.
+Tensor trunc(const Tensor& x);  ///< Returns the integer part: rounds toward 0.
+Tensor round(const Tensor& x);  ///< Returns the nearest integer, the even one of two.
 
 }  // namespace stretto

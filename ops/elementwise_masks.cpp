@@ -71,6 +71,10 @@ Tensor le(const Tensor& a, double b) { return compare<em::Le>("le", a, b, false)
 Tensor gt(const Tensor& a, double b) { return compare<em::Gt>("gt", a, b, false); }
 Tensor ge(const Tensor& a, double b) { return compare<em::Ge>("ge", a, b, true); }
 
+Tensor isnan(const Tensor& x) { return ne(x, x); }
+Tensor isinf(const Tensor& x) { return eq(abs(x), HUGE_VAL); }
+Tensor isfinite(const Tensor& x) { return lt(abs(x), HUGE_VAL); }
+
 // ---------------------------------------------------------------------------- masks
 
 namespace {

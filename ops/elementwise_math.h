@@ -89,6 +89,31 @@ struct Log {
   }
 };
 
+struct Log1p {
+  static constexpr Needs needs = Needs::x;
+  template <class T>
+  STRETTO_HD static T value(T x) {
+    return math::log1p(x);
+  }
+  template <class T>
+  STRETTO_HD static T derivative(const T& x, const T&) {
+    return k<T>(1) / (k<T>(1) + x);
+  }
+};
+
+struct Expm1 {
+  static constexpr Needs needs = Needs::x;
+  template <class T>
+  STRETTO_HD static T value(T x) {
+    return math::expm1(x);
+  }
+  template <class T>
+  STRETTO_HD static T derivative(const T& x, const T&) {
+    using math::exp;
+    return exp(x);
+  }
+};
+
 // `far` and `far_derivative` are for |x| beyond the range of the vector code in core/math.h.
 struct Sin {
   static constexpr Needs needs = Needs::x;
@@ -284,6 +309,35 @@ struct Sign {
     return sign(x);
   }
 };
+// Rounding; integers are unchanged. Ties go to the even integer.
+struct Floor {
+  template <class T>
+  STRETTO_HD static T value(T x) {
+    if constexpr (std::is_integral_v<T>) return x;
+    return T(std::floor(x));
+  }
+};
+struct Ceil {
+  template <class T>
+  STRETTO_HD static T value(T x) {
+    if constexpr (std::is_integral_v<T>) return x;
+    return T(std::ceil(x));
+  }
+};
+struct Trunc {
+  template <class T>
+  STRETTO_HD static T value(T x) {
+    if constexpr (std::is_integral_v<T>) return x;
+    return T(std::trunc(x));
+  }
+};
+struct Round {
+  template <class T>
+  STRETTO_HD static T value(T x) {
+    if constexpr (std::is_integral_v<T>) return x;
+    return T(std::nearbyint(x));
+  }
+};
 
 // Values of the functions of two tensors; their derivatives are in elementwise.cpp.
 struct Add {
@@ -314,6 +368,20 @@ struct Pow {
   template <class T>
   STRETTO_HD static T value(T x, T exponent) {
     return T(std::pow(x, exponent));
+  }
+};
+// The remainder of a / b with the sign of b.
+struct Remainder {
+  template <class T>
+  STRETTO_HD static T value(T a, T b) {
+    if constexpr (std::is_integral_v<T>) {
+      if (b == 0 || b == T(-1)) return T(0);  // the quotient of the smallest integer overflows
+      const T r = T(a % b);
+      return r != 0 && (r < 0) != (b < 0) ? T(r + b) : r;
+    } else {
+      const T r = T(std::fmod(a, b));
+      return r != 0 && (r < 0) != (b < 0) ? r + b : r;
+    }
   }
 };
 struct Maximum {
@@ -368,6 +436,8 @@ struct Ge {
 #define STRETTO_SMOOTH_FUNCTIONS(X) \
   X(Exp)                            \
   X(Log)                            \
+  X(Log1p)                          \
+  X(Expm1)                          \
   X(Tanh)                           \
   X(Sigmoid)                        \
   X(Erf)                            \
@@ -381,8 +451,10 @@ struct Ge {
   X(Rsqrt)
 #define STRETTO_PERIODIC_FUNCTIONS(X) X(Sin) X(Cos)
 #define STRETTO_UNARY_FUNCTIONS(X) STRETTO_SMOOTH_FUNCTIONS(X) STRETTO_PERIODIC_FUNCTIONS(X)
-#define STRETTO_PIECEWISE_FUNCTIONS(X) X(Abs) X(Heaviside) X(Sign)
-#define STRETTO_BINARY_FUNCTIONS(X) X(Add) X(Sub) X(Mul) X(Div) X(Maximum) X(Minimum)
+#define STRETTO_PIECEWISE_FUNCTIONS(X) \
+  X(Abs) X(Heaviside) X(Sign) X(Floor) X(Ceil) X(Trunc) X(Round)
+#define STRETTO_BINARY_FUNCTIONS(X) \
+  X(Add) X(Sub) X(Mul) X(Div) X(Pow) X(Remainder) X(Maximum) X(Minimum)
 #define STRETTO_SCALAR_FUNCTIONS(X) X(Add) X(Mul) X(Div) X(Pow)
 #define STRETTO_COMPARISONS(X) X(Eq) X(Ne) X(Lt) X(Le) X(Gt) X(Ge)
 

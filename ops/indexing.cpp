@@ -8,7 +8,9 @@
 #include "cuda/indexing.h"
 #include "cuda/runtime/reports.h"
 #include "ops/create.h"
+#include "ops/elementwise.h"
 #include "ops/loops.h"
+#include "ops/reduce.h"
 #include "ops/view.h"
 
 namespace stretto {
@@ -35,21 +37,21 @@ std::string out_of_range(const Shape& shape, int64_t position, int64_t value,
 
 }  // namespace
 
-Tensor checked_index(const char* op, const Tensor& given, int64_t n, const std::string& target) {
+Tensor checked_index(const char* op, const Tensor& given, int64_t n, const std::string& target,
+                     bool from_end) {
   check_index_dtype(op, given);
-  const Tensor index = given.detach().to(i64).contiguous();
-  if (index.device().is_cuda() && n > 0) {
-    const auto text = [shape = index.shape(), target](int64_t at, int64_t value) {
-      return out_of_range(shape, at, value, target);
-    };
-    return cuda::checked_indices(op, index, n, 0, text);
-  }
+  Tensor index = given.detach().to(i64).contiguous();
+  if (from_end) index = where(lt(index, 0), index + double(n), index);
+  const auto text = [shape = index.shape(), target, n, from_end](int64_t at, int64_t value) {
+    return out_of_range(shape, at, from_end && value < 0 ? value - n : value, target);
+  };
+  if (index.device().is_cuda() && n > 0) return cuda::checked_indices(op, index, n, 0, text);
   const Tensor here = index.to(cpu);
   const int64_t* values = here.data<int64_t>();
   if (all_below(values, here.numel(), n)) return index;
   int64_t i = 0;
   while (values[i] >= 0 && values[i] < n) ++i;
-  fail(op, out_of_range(index.shape(), i, values[i], target));
+  fail(op, text(i, values[i]));
 }
 
 namespace {
@@ -175,9 +177,10 @@ Shape with(Shape shape, int64_t d, int64_t value) {
   return shape;
 }
 
-// y[index] += source along d, column by column. One thread adds each column, in order.
-template <class T>
-void scatter_kernel(const Tensor& y, int64_t d, const Tensor& index, const Tensor& source) {
+// Calls put(y[index], source) along d, column by column. One thread has each column, in order.
+template <class T, class Put>
+void scatter_kernel(const Tensor& y, int64_t d, const Tensor& index, const Tensor& source,
+                    Put put) {
   const int64_t n = index.shape()[d];
   const int64_t ys = y.strides()[d], is = index.strides()[d], ss = source.strides()[d];
   const StridedLoop<3> columns(with(index.shape(), d, 1),
@@ -188,15 +191,14 @@ void scatter_kernel(const Tensor& y, int64_t d, const Tensor& index, const Tenso
     const int64_t* where = index.data<int64_t>() + at[1];
     const T* from = source.data<T>() + at[2];
     const auto [yc, ic, sc] = columns.inner;
-    const auto add = [](T& sum, T value) { sum = math::wrapping_add(sum, value); };
     if (is == 1) {
       for (int64_t c = 0; c < width; ++c)
         for (int64_t i = 0; i < n; ++i)
-          add(to[c * yc + where[c * ic + i] * ys], from[c * sc + i * ss]);
+          put(to[c * yc + where[c * ic + i] * ys], from[c * sc + i * ss]);
     } else {
       for (int64_t i = 0; i < n; ++i)
         for (int64_t c = 0; c < width; ++c)
-          add(to[c * yc + where[c * ic + i * is] * ys], from[c * sc + i * ss]);
+          put(to[c * yc + where[c * ic + i * is] * ys], from[c * sc + i * ss]);
     }
   });
 }
@@ -208,7 +210,8 @@ Tensor scatter_cpu(const Tensor& x, int64_t d, const Tensor& index, const Tensor
   const Tensor added = source.to(wide);
   dispatch(wide, [&]<class T>() {
     if constexpr (!std::is_same_v<T, bool> && !std::is_same_v<T, BFloat16>)
-      scatter_kernel<T>(y, d, index, added);
+      scatter_kernel<T>(y, d, index, added,
+                        [](T& sum, T value) { sum = math::wrapping_add(sum, value); });
   });
   return y;
 }
@@ -357,6 +360,98 @@ Tensor scatter_add(const Tensor& x, Int d, const Tensor& given, const Tensor& so
                   const Tensor& g = b.grad();
                   return Tensors{g, b.needs(1) ? gather(g, d, index()) : Tensor()};
                 });
+}
+
+namespace {
+
+// 1, 2, … along dimension d, expanded to a shape; i64.
+Tensor positions(const Shape& shape, int64_t d, Device device) {
+  Shape line = shape;
+  for (int64_t e = 0; e < shape.dim(); ++e)
+    if (e != d) line[e] = 1;
+  return broadcast_to(arange(shape[d], {.dtype = i64, .device = device}).view(line) + 1.0, shape);
+}
+
+void store_cpu(const Tensor& y, int64_t d, const Tensor& index, const Tensor& source) {
+  dispatch(y.dtype(), [&]<class T>() {
+    scatter_kernel<T>(y, d, index, source, [](T& to, T value) { to = value; });
+  });
+}
+
+}  // namespace
+
+// A stable sort shows which of the values that are stored in an element is the last. The positions
+// of these values, counted from 1, are scattered; then each element gathers its value.
+void scatter_by_sorting(const Tensor& y, int64_t d, const Tensor& index, const Tensor& source) {
+  const int64_t n = index.shape()[d];
+  if (index.numel() == 0) return;
+  const auto [ids, order] = sort(index, d);
+  const Tensor last =
+      cat({ne(ids.slice(d, 1), ids.slice(d, 0, n - 1)),
+           ones(with(index.shape(), d, 1), {.dtype = boolean, .device = y.device()})},
+          d);
+  Tensor part = y;  // a view of the columns that the index has
+  for (int64_t e = 0; e < y.dim(); ++e)
+    if (e != d) part = part.slice(e, 0, index.shape()[e]);
+  const Tensor none = zeros(part.shape(), {.dtype = i64, .device = y.device()});
+  const Tensor place = scatter_add(none, d, ids, (order + 1.0) * last);
+  part.copy_(where(gt(place, 0), gather(source, d, clamp(place - 1.0, 0, double(n - 1))), part));
+}
+
+void scatter_into(const Tensor& y, int64_t d, const Tensor& index, const Tensor& source) {
+  NoGrad guard;
+  on_device(y, store_cpu, scatter_by_sorting, d, index, source);
+  ++y.storage().version;
+}
+
+Tensor scatter(const Tensor& x, Int d, const Tensor& given, const Tensor& source) {
+  d = wrap_dim("scatter", d, x.dim());
+  check_same_device("scatter", {&x, &given, &source});
+  check_index_dtype("scatter", given);
+  check_same_dtype("scatter", x, source);
+  check(given.shape() == source.shape(), "scatter", "index ", given, " for source ", source,
+        "; shapes must agree");
+  check_fits("scatter", given, x, d);
+  const Tensor index = checked_along("scatter", given, x, d);
+  const Tensor y = x.detach().clone();
+  scatter_into(y, d, index, source.detach());
+  // Gradients: g where nothing is stored; g of the element for the value that is stored last
+  return record("scatter", {x, source}, y,
+                [d, index = Saved(index), shape = x.shape()](Backward& b) {
+                  const Tensor& g = b.grad();
+                  Tensors to(2);
+                  if (b.needs(0)) to[0] = scatter(g, d, index(), 0);
+                  if (b.needs(1)) {
+                    const Tensor place = positions(index().shape(), d, g.device());
+                    const Tensor stored = zeros(shape, options_of(place));
+                    scatter_into(stored, d, index(), place);
+                    to[1] = where(eq(gather(stored, d, index()), place), gather(g, d, index()),
+                                  scalar(0, options_of(g)));
+                  }
+                  return to;
+                });
+}
+
+Tensor scatter(const Tensor& x, Int d, const Tensor& index, double value) {
+  check_value("scatter", x.dtype(), value);
+  return scatter(x, d, index, full(index.shape(), value, options_of(x)));
+}
+
+Tensor index_add(const Tensor& x, Int d, const Tensor& given, const Tensor& source, double scale) {
+  d = wrap_dim("index_add", d, x.dim());
+  check_same_device("index_add", {&x, &given, &source});
+  check_index_dtype("index_add", given);
+  check_same_dtype("index_add", x, source);
+  check(given.dim() == 1 && source.shape() == with(x.shape(), d, given.numel()), "index_add",
+        "index ", given, " and source ", source, " for ", x, " along dimension ", d,
+        "; the index must have 1 dimension, and the source its size along d and all other sizes");
+  const Tensor index = checked_along("index_add", given, x, d);
+  const Tensor added = scale == 1 ? source : (source * scale).to(x.dtype());
+  if (is_floating(x.dtype())) return x + place("index_add", added, x.shape(), d, index);
+  Shape column = with(x.shape(), d, index.numel());
+  for (int64_t e = 0; e < x.dim(); ++e)
+    if (e != d) column[e] = 1;
+  return scatter_add(x, d, broadcast_to(index.view(column), source.shape()), added);
 }
 
 Tensor embedding(const Tensor& table, const Tensor& ids) {

@@ -1,6 +1,8 @@
 // Matrix products.
 #pragma once
 
+#include <string>
+
 #include "../core/tensor.h"
 
 namespace stretto {
@@ -15,5 +17,14 @@ Tensor matmul(const Tensor& a, const Tensor& b);
 /// Computes x [.., in] · weightᵀ + bias → [.., out], with weight [out, in] and bias
 /// [out] or undefined.
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {});
+
+/// Computes a sum of products in Einstein's notation: `einsum("bhmd,bhnd->bhmn", {q, k})`.
+///
+/// A letter names a dimension of each operand; letters that are not in the result are summed over.
+/// A letter twice in one operand means its diagonal; "..." means further dimensions, which
+/// broadcast. Without "->", the result has "..." and the letters that occur once, in alphabetical
+/// order. A dimension of size 1 broadcasts. All operands have the same floating-point dtype.
+/// Operands are contracted from left to right, each pair by one matmul.
+Tensor einsum(const std::string& equation, const Tensors& operands);
 
 }  // namespace stretto

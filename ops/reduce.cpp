@@ -357,10 +357,29 @@ Tensor min(const Tensor& x, Int d, bool keepdim) { return extreme<false>("min", 
 Tensor max(const Tensor& x) { return extreme_of_all<true>("max", x); }
 Tensor min(const Tensor& x) { return extreme_of_all<false>("min", x); }
 
-Tensor argmax(const Tensor& x, Int d, bool keepdim) {
-  const Extremes e = extremes<true>("argmax", x, d);
+namespace {
+
+template <bool largest>
+Tensor extreme_place(const char* op, const Tensor& x, int64_t d, bool keepdim) {
+  const Extremes e = extremes<largest>(op, x, d);
   return keepdim ? e.indices : e.indices.squeeze(e.d);
 }
+
+Tensor row_of_all(const char* op, const Tensor& x) {
+  check(x.numel() > 0, op, x, " is empty");
+  return x.detach().reshape({-1});
+}
+
+}  // namespace
+
+Tensor argmax(const Tensor& x, Int d, bool keepdim) {
+  return extreme_place<true>("argmax", x, d, keepdim);
+}
+Tensor argmin(const Tensor& x, Int d, bool keepdim) {
+  return extreme_place<false>("argmin", x, d, keepdim);
+}
+Tensor argmax(const Tensor& x) { return argmax(row_of_all("argmax", x), 0); }
+Tensor argmin(const Tensor& x) { return argmin(row_of_all("argmin", x), 0); }
 
 Tensor cumsum(const Tensor& x, Int d) {
   d = wrap_dim("cumsum", d, x.dim());

@@ -27,6 +27,22 @@ Tensor var(const Tensor& x, const Dims& dims = {}, double correction = 1, bool k
 template <std::same_as<bool> B>
 Tensor var(const Tensor&, const Dims&, B keepdim, bool = false) = delete;
 
+/// Returns the standard deviation over `dims`, the square root of var.
+Tensor std(const Tensor& x, const Dims& dims = {}, double correction = 1, bool keepdim = false);
+// Deleted: the third argument is the correction, not keepdim.
+template <std::same_as<bool> B>
+Tensor std(const Tensor&, const Dims&, B keepdim, bool = false) = delete;
+/// Returns the p-norm (Σ |x|ᵖ)^(1/p) over `dims`, p > 0; the largest |x| for p = ∞. The gradient of
+/// the norm of zeros is 0.
+Tensor norm(const Tensor& x, double p = 2, const Dims& dims = {}, bool keepdim = false);
+/// Returns the product over `dims`, i64 for integers and bool; 1 over an empty dimension. The
+/// gradient is exact for factors of 0.
+Tensor prod(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
+/// Returns whether any element over `dims` is not 0, as bool; false over an empty dimension.
+Tensor any(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
+/// Returns whether all elements over `dims` are not 0, as bool; true over an empty dimension.
+Tensor all(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
+
 /// Returns the largest value along d, or NaN if there is a NaN. The gradient goes to the first
 /// of equal values.
 Tensor max(const Tensor& x, Int d, bool keepdim = false);
@@ -38,6 +54,12 @@ Tensor max(const Tensor& x);
 Tensor min(const Tensor& x);
 /// Returns the index of the first largest value along d, i64.
 Tensor argmax(const Tensor& x, Int d, bool keepdim = false);
+/// Returns the index of the first smallest value along d, i64.
+Tensor argmin(const Tensor& x, Int d, bool keepdim = false);
+/// Returns the row-major index of the first largest of all elements, i64 0-d.
+Tensor argmax(const Tensor& x);
+/// Returns the row-major index of the first smallest of all elements, i64 0-d.
+Tensor argmin(const Tensor& x);
 
 /// True if shape, dtype and all values are equal. NaN is not equal to anything, including itself.
 bool equal(const Tensor& a, const Tensor& b);
@@ -49,6 +71,11 @@ bool allclose(const Tensor& a, const Tensor& b, double rtol = 1e-5, double atol 
 
 /// Returns the cumulative sum along d.
 Tensor cumsum(const Tensor& x, Int d);
+/// Returns the cumulative product along d, i64 for integers and bool. The gradient is exact for
+/// factors of 0.
+Tensor cumprod(const Tensor& x, Int d);
+/// Returns the cumulative logsumexp along d: y[i] = log Σ_{j ≤ i} exp(x[j]).
+Tensor logcumsumexp(const Tensor& x, Int d);
 /// Returns log Σ exp(x) along d, computed relative to the maximum; −inf if all values are −inf.
 ///
 /// The result is rounded to x's dtype. In f32 the rounding error near 1e8 is up to 4, which may

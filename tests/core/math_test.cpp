@@ -86,6 +86,8 @@ Worst worst_error(F f, Exact exact) {
   }
 LOOP(exp)
 LOOP(log)
+LOOP(log1p)
+LOOP(expm1)
 LOOP(tanh)
 LOOP(sigmoid)
 LOOP(erf)
@@ -120,6 +122,8 @@ double within_2_31(F f, double x) {
 TEST_CASE("math: errors stay within their bounds over all floats", "[math]") {
   CHECK_ULPS(exp, std::exp(x), 0.9);
   CHECK_ULPS(log, std::log(x), 1.0);
+  CHECK_ULPS(log1p, std::log1p(x), 2.0);
+  CHECK_ULPS(expm1, std::expm1(x), 2.6);
   CHECK_ULPS(tanh, std::tanh(x), 2.6);
   CHECK_ULPS(sigmoid, exact_sigmoid(x), 2.6);
   CHECK_ULPS(erf, std::erf(x), 2.0);

@@ -42,6 +42,12 @@ TEST_CASE("load_safetensors accepts or rejects damaged files without defects",
   run_and_check(safetensors_target());
 }
 
+TEST_CASE("the readers of NumPy's files accept or reject damaged files without defects",
+          "[fuzz][npy]") {
+  run_and_check(npy_target());
+  run_and_check(npz_target());
+}
+
 TEST_CASE("GgufFile accepts or rejects damaged files without defects", "[fuzz][gguf]") {
   run_and_check(gguf_target());
 }

@@ -51,6 +51,8 @@ struct FuzzTarget {
 
 FuzzTarget gguf_target();
 FuzzTarget midi_target();
+FuzzTarget npy_target();
+FuzzTarget npz_target();
 FuzzTarget pytorch_target();
 FuzzTarget safetensors_target();
 FuzzTarget safetensors_index_target();

@@ -111,6 +111,59 @@ TEST_CASE("from-pytorch.md: a padding mask", "[repository][docs]") {
   CHECK(allclose(y[1], v[1].slice(1, 0, 1).expand({2, 3, 4})));
 }
 
+TEST_CASE("from-pytorch.md: indexing, shapes and functions of tensors", "[repository][docs]") {
+  const Tensor x = rand({2, 4, 6}), y = rand({2, 4, 6}), m = x[0];
+  const Tensor idx = tensor<int64_t>({1, 0}), mask = gt(x, 0.5), ids = tensor<int64_t>({3, 0, 8});
+  CHECK(x.index({idx}).shape() == Shape{2, 4, 6});
+  CHECK(equal(x.index({mask}), masked_select(x, mask)));
+  CHECK(x.index({0, Slice(), idx}).shape() == Shape{4, 2});
+  CHECK(x.index({"...", Slice(1, 3)}).shape() == Shape{2, 4, 2});
+  const Tensor z = x.clone();
+  z.index_put_({idx}, y);
+  CHECK(equal(z, stack({y[1], y[0]})));
+  z.index_put_({mask}, 0);
+  z.index_put_({idx}, y, true);
+  CHECK(equal(masked_select(z, mask), masked_select(stack({y[1], y[0]}), mask)));
+  const Tensor at = zeros({4, 1}, {.dtype = i64});
+  CHECK(equal(scatter(m, 1, at, gather(m, 1, at)), m));
+  CHECK(allclose(index_add(x, 0, idx, y), index_select(index_select(x, 0, idx) + y, 0, idx)));
+  CHECK(equal(nonzero(one_hot(ids, 9)).select(1, 1), ids));
+  CHECK(bincount(ids).numel() == 9);
+  CHECK(movedim(x, 0, -1).shape() == Shape{4, 6, 2});
+  CHECK(unflatten(x, 1, {2, -1}).shape() == Shape{2, 2, 2, 6});
+  CHECK(diagonal(m, 1).shape() == Shape{4});
+  CHECK(unfold(m, 0, 3, 1).shape() == Shape{2, 6, 3});
+  CHECK(meshgrid({ids, idx})[0].shape() == Shape{3, 2});
+  CHECK(chunk(x, 3, -1)[2].shape() == Shape{2, 4, 2});
+  CHECK(split(x, 4).size() == 1);
+  CHECK(equal(unbind(x, 0)[1], x[1]));
+  CHECK(equal(roll(roll(m, {2, -1}, {0, 1}), {-2, 1}, {0, 1}), m));
+  CHECK(repeat(m, {2, 1}).shape() == Shape{8, 6});
+  CHECK(repeat_interleave(m, 3, 0).shape() == Shape{12, 6});
+  CHECK(equal(floor(x), trunc(x)));
+  CHECK(equal(round(tensor<float>({0.5f, 1.5f})), tensor<float>({0, 2})));
+  CHECK(allclose(log1p(expm1(x)), x));
+  CHECK(allclose(pow(x, 2 * ones_like(x)), x * x));
+  CHECK(equal(remainder(tensor<float>({-1}), 3), tensor<float>({2})));
+  CHECK_FALSE(any(isnan(x)));
+  CHECK(all(mask, {1}).shape() == Shape{2, 6});
+  CHECK(allclose(einsum("bij,bkj->bik", {x, y}), matmul(x, y.transpose(1, 2))));
+  CHECK(equal(argmin(x, 1), argmax(-x, 1)));
+  CHECK(allclose(prod(x).log(), sum(log(x))));
+  CHECK(allclose(square(stretto::std(x)), var(x)));
+  CHECK(allclose(norm(x, 1, {1}), x.abs().sum({1})));
+  CHECK(allclose(cumprod(x, 1).log(), cumsum(log(x), 1), 1e-4, 1e-5));
+  CHECK(allclose(logcumsumexp(x, 1).select(1, -1), logsumexp(x, 1)));
+  CHECK(multinomial(bernoulli(ones({5})), 4).shape() == Shape{4});
+  CHECK(allclose(x.clone().sub_(y).div_(2).clamp_(0, 1).masked_fill_(mask, 0),
+                 masked_fill(clamp((x - y) / 2, 0, 1), mask, 0)));
+  InTempDir dir;
+  nn::save_npy("x.npy", x);
+  nn::save_npz("all.npz", {{"a", x}});
+  CHECK(equal(nn::load_npy("x.npy"), nn::load_npz("all.npz")[0].tensor));
+  CHECK(equal(from_dlpack(to_dlpack(x)), x));
+}
+
 // ----------------------------------------------------------------------------------- training.md
 
 TEST_CASE("training.md: accuracy", "[repository][docs]") {

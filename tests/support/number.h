@@ -173,6 +173,18 @@ inline Number log(const Number& x) {
   return curve(x,
                {.y = std::log(x.value), .slope = d, .bend = d * d, .slope_rounding = std::fabs(d)});
 }
+inline Number log1p(const Number& x) {
+  const double d = 1 / (1 + x.value);
+  return curve(x, {.y = std::log1p(x.value),
+                   .slope = d,
+                   .bend = d * d,
+                   .slope_rounding = 2 * std::fabs(d),
+                   .slope_storing = std::fabs(d)});
+}
+inline Number expm1(const Number& x) {
+  const double d = std::exp(x.value);
+  return curve(x, {.y = std::expm1(x.value), .slope = d, .bend = d, .slope_rounding = 4 * d});
+}
 inline Number sin(const Number& x) {
   const double s = std::sin(x.value), c = std::cos(x.value);
   return curve(x, {.y = s, .slope = c, .bend = s, .slope_rounding = 4 * std::fabs(c)});
@@ -243,6 +255,25 @@ inline Number pow(const Number& x, double p) {
                    .ulps = 2 + turn,
                    .slope_rounding = (4 + turn) * std::fabs(d),
                    .slope_storing = 2 * std::fabs(d)});
+}
+/// xᵖ of two numbers. The slopes p·xᵖ⁻¹ and y·log(x) need two tensors in memory and p − 1 another.
+inline Number pow(const Number& x, const Number& p) {
+  const double y = std::pow(x.value, p.value), log_x = std::log(x.value);
+  const double in_x = p.value == 0 ? 0 : p.value * std::pow(x.value, p.value - 1);
+  const double in_p = x.value == 0 && p.value >= 0 ? 0 : y * log_x;
+  const double turn = 2 + std::fabs((p.value - 1) * log_x);
+  return result(y, std::fabs(in_x) * x.rounding + std::fabs(in_p) * p.rounding + 2 * std::fabs(y),
+                std::fabs(in_x) * x.storing + std::fabs(in_p) * p.storing,
+                {in_x, (2 + turn) * std::fabs(in_x), turn * std::fabs(in_x), x.node},
+                {in_p, 8 * std::fabs(in_p), 2 * std::fabs(in_p), p.node});
+}
+/// a modulo b with the sign of b; std::fmod is exact.
+inline Number remainder(const Number& a, const Number& b) {
+  const double r = std::fmod(a.value, b.value);
+  const bool other_sign = r != 0 && (r < 0) != (b.value < 0);
+  const double y = other_sign ? r + b.value : r;
+  return result(y, other_sign ? std::fabs(y) : 0, 0, {.value = 1, .parent = a.node},
+                {.value = -std::round((a.value - y) / b.value), .parent = b.node});
 }
 /// Slope 0 at 0: a constant.
 inline Number abs(const Number& x) { return x.value < 0 ? -x : x.value == 0 ? Number() : x; }

@@ -70,7 +70,8 @@ Shape broadcast_of(const Shape& a, const Shape& b) {
 const std::vector<Op>& op_table() {
   static const std::vector<Op> table = [] {
     std::vector<Op> all;
-    for (auto add : {add_unary_ops, add_binary_ops, add_view_ops, add_reduce_ops, add_indexing_ops,
+    for (auto add : {add_unary_ops, add_binary_ops, add_view_ops, add_rearranging_ops,
+                     add_reduce_ops, add_scan_ops, add_indexing_ops, add_index_ops, add_einsum_ops,
                      add_model_ops, add_loss_ops, add_fft_ops, add_conv_ops, add_ctc_ops})
       add(all);
     return all;

@@ -184,6 +184,13 @@ void add_binary_ops(std::vector<Op>& table) {
                                                       : b;
   }));
 
+  table.push_back(binary<TwoTensors>(
+      "pow of two", stretto::pow, [](N a, N b) { return pow(a, b); }, Domain::positive));
+  table.back().elementwise = false;  // pow(1, NaN) = 1
+  table.back().errors = shape_errors("pow", stretto::pow);
+  table.push_back(arithmetic("remainder", stretto::remainder,
+                             [](N a, N b) { return testing::remainder(a, b); }));
+
   table.push_back(comparison("eq", eq, [](double a, double b) { return a == b; }));
   table.push_back(comparison("ne", ne, [](double a, double b) { return a != b; }));
   table.push_back(comparison("lt", lt, [](double a, double b) { return a < b; }));

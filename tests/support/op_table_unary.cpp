@@ -95,6 +95,8 @@ void add_unary_ops(std::vector<Op>& table) {
   const auto positive = Domain::positive;
   table.push_back(unary("exp", stretto::exp, testing::exp));
   table.push_back(unary("log", stretto::log, testing::log, positive));
+  table.push_back(unary("log1p", stretto::log1p, testing::log1p, positive));
+  table.push_back(unary("expm1", stretto::expm1, testing::expm1));
   table.push_back(unary("sin", stretto::sin, testing::sin));
   table.push_back(unary("cos", stretto::cos, testing::cos));
   table.push_back(unary("tanh", stretto::tanh, testing::tanh));
@@ -119,6 +121,14 @@ void add_unary_ops(std::vector<Op>& table) {
     return std::isnan(x.value) ? x : Number((x.value > 0) - (x.value < 0));
   })));
 
+  const auto rounding = [](const char* name, Tensor (*call)(const Tensor&), double (*f)(double)) {
+    return constant_slope(unary(name, call, [f](N x) { return Number(f(x.value)); }));
+  };
+  table.push_back(rounding("floor", stretto::floor, std::floor));
+  table.push_back(rounding("ceil", stretto::ceil, std::ceil));
+  table.push_back(rounding("trunc", stretto::trunc, std::trunc));
+  table.push_back(rounding("round", stretto::round, std::nearbyint));
+
   table.push_back(unary(
       "x + 0.3", [](const Tensor& x) { return x + 0.3; }, [](N x) { return x + Number(0.3); }));
   table.push_back(unary(
@@ -141,6 +151,12 @@ void add_unary_ops(std::vector<Op>& table) {
     table.push_back(unary(
         str("pow ", p), [p](const Tensor& x) { return pow(x, p); }, [p](N x) { return pow(x, p); },
         positive));
+  table.push_back(unary(
+      "0.7 to the power of x", [](const Tensor& x) { return pow(0.7, x); },
+      [](N x) { return pow(Number(0.7), x); }));
+  table.push_back(unary(
+      "remainder 0.75", [](const Tensor& x) { return remainder(x, 0.75); },
+      [](N x) { return remainder(x, Number(0.75)); }));
   table.push_back(unary(
       "clamp", [](const Tensor& x) { return clamp(x, -0.75, 1.5); },
       [](N x) { return x.value < -0.75 ? Number(-0.75)

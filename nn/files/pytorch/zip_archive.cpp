@@ -142,7 +142,7 @@ int64_t ZipArchive::data_position(const Entry& entry) const {
   if (entry.encrypted) bad(in_quotes(entry.name), " is encrypted, which is not supported");
   if (entry.method != 0)
     bad(in_quotes(entry.name), " is compressed (method ", int(entry.method),
-        "); only stored entries are supported, as torch.save() writes them");
+        "); only stored entries are supported, as torch.save() and numpy.savez() write them");
   ByteReader in(file_, op_, path_, entry.header, entry.end);
   if (in.get<uint32_t>() != local_signature)
     bad("is a damaged zip archive: ", in_quotes(entry.name), " is not at its position");

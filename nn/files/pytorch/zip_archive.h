@@ -1,5 +1,5 @@
 // Reads the directory of a zip archive (PKWARE APPNOTE 6.3), also zip64. Entries that are read must
-// be stored without compression, as torch.save() writes them.
+// be stored without compression, as torch.save() and numpy.savez() write them.
 #pragma once
 
 #include <string>

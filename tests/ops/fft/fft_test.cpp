@@ -41,7 +41,7 @@ double allowed(int64_t n) {
   return rest == 1 ? 11 * std::log2(double(n)) : 72 * std::log2(4 * double(n));
 }
 
-double norm(const Tensor& x) {
+double norm_of(const Tensor& x) {
   long double sum = 0;
   for (double v : x.to_vector<double>()) sum += (long double)(v)*v;
   return double(std::sqrt(sum));
@@ -50,8 +50,8 @@ double norm(const Tensor& x) {
 // ‖got − want‖₂ / ‖want‖₂.
 double distance(const Tensor& got, const Tensor& want) {
   if (!(got.shape() == want.shape())) return HUGE_VAL;
-  const double error = norm(got.to(f64) - want.to(f64));
-  return error == 0 ? 0 : error / norm(want);
+  const double error = norm_of(got.to(f64) - want.to(f64));
+  return error == 0 ? 0 : error / norm_of(want);
 }
 
 // Bins 1 … (n−1)/2 also represent their conjugates: × √2 for the norm of the whole spectrum.
@@ -140,17 +140,18 @@ TEST_CASE("Parseval's theorem, the shift theorem and linearity hold") {
     INFO("n " << n);
     constexpr double u = 0x1p-53;
     const Tensor x = fixed_noise({n, 2}, 7), y = fixed_noise({n, 2}, 8), spectrum = fft(x);
-    CHECK(std::fabs(norm(spectrum) / (std::sqrt(double(n)) * norm(x)) - 1) <= (allowed(n) + 4) * u);
+    CHECK(std::fabs(norm_of(spectrum) / (std::sqrt(double(n)) * norm_of(x)) - 1) <=
+          (allowed(n) + 4) * u);
     const Tensor real = fixed_noise({n}, 9);
-    CHECK(std::fabs(norm(whole(rfft(real), n)) / (std::sqrt(double(n)) * norm(real)) - 1) <=
+    CHECK(std::fabs(norm_of(whole(rfft(real), n)) / (std::sqrt(double(n)) * norm_of(real)) - 1) <=
           (allowed(n) + 6) * u);
     // Two transforms, and the product of this test with rounded angles below 2π.
     for (const int64_t by : {int64_t(0), n / 3, n - 1})
       CHECK(distance(fft(rolled(x, by)), shifted_spectrum(spectrum, by)) <=
             (2 * allowed(n) + 16) * u);
     const Tensor sum = 2.0 * spectrum - 3.0 * fft(y);
-    CHECK(norm(fft(2.0 * x - 3.0 * y) - sum) <=
-          (2 * allowed(n) + 4) * u * (2 * norm(spectrum) + 3 * norm(fft(y))));
+    CHECK(norm_of(fft(2.0 * x - 3.0 * y) - sum) <=
+          (2 * allowed(n) + 4) * u * (2 * norm_of(spectrum) + 3 * norm_of(fft(y))));
   }
 }
 
@@ -189,7 +190,7 @@ TEST_CASE("transforms of an impulse and of a constant are right") {
             0);
     const Tensor bins = rfft(one);
     CHECK(bins.select(0, 0).select(0, 0).item() == double(n));
-    CHECK(norm(bins.slice(0, 1)) <= allowed(n) * 0x1p-53 * double(n));
+    CHECK(norm_of(bins.slice(0, 1)) <= allowed(n) * 0x1p-53 * double(n));
   }
 }
 
