@@ -67,9 +67,10 @@ class BatchNorm : public Module {
   const Tensor bias = options.affine ? parameter("bias", zeros({options.dim})) : Tensor();
   /// [dim], a buffer, initially 0; f32 in bf16 modules.
   const Tensor running_mean =
-      buffer("running_mean", zeros({options.dim}), BufferDtype::at_least_f32);
+      buffer("running_mean", zeros({options.dim}), {.dtype = BufferDtype::at_least_f32});
   /// [dim], a buffer, initially 1; f32 in bf16 modules.
-  const Tensor running_var = buffer("running_var", ones({options.dim}), BufferDtype::at_least_f32);
+  const Tensor running_var =
+      buffer("running_var", ones({options.dim}), {.dtype = BufferDtype::at_least_f32});
   /// 0-d i64, a buffer: the number of batches in training.
   const Tensor num_batches_tracked = buffer("num_batches_tracked", zeros({}, {.dtype = i64}));
 };

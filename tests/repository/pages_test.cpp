@@ -1,5 +1,5 @@
 // The code on the pages of docs/: every block marked cpp is an example of one file, or stands below,
-// in data_pages_test.cpp or in model_pages_test.cpp and runs. Blocks are compared line by line,
+// or in one of the other files *_pages_test.cpp, and runs. Blocks are compared line by line,
 // without the indentation.
 #include <algorithm>
 #include <cmath>
@@ -67,7 +67,8 @@ struct Setting {
 
 TEST_CASE("Code on pages is in an example of one file, or in these tests", "[repository][docs]") {
   std::string code = "\n";
-  for (const char* test : {"pages_test.cpp", "data_pages_test.cpp", "model_pages_test.cpp"})
+  for (const char* test : {"pages_test.cpp", "data_pages_test.cpp", "mask_pages_test.cpp",
+                           "model_pages_test.cpp"})
     code += without_indentation(testing::text_of(std::string("tests/repository/") + test));
   for (const auto& entry : fs::directory_iterator(root / "examples"))
     if (entry.path().extension() == ".cpp")
