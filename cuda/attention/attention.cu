@@ -68,8 +68,17 @@ struct ForwardWarp : QueryWarp<L> {
 
   __device__ ForwardWarp(const AttentionArgs& a, const char* smem)
       : Base(a, smem, int(blockIdx.x)), q(base, L::q), own_p(base, L::p) {
+    // The sums begin with the sink, whose exponent is rounded up to an integer. In f32 one of the
+    // four lanes of a row has it.
+    const float sink = a.sinks ? a.sinks[a.place(unit).h] : -INFINITY;
+    const float top = fmaxf(ceilf(sink), -1e30f);
+    const float sum = L::parts == 1 || lane % 4 == 0 ? ptx::ex2(sink - top) : 0;
 #pragma unroll
-    for (int sl = 0; sl < L::slabs; ++sl) row_max[sl][0] = row_max[sl][1] = -1e30f;
+    for (int sl = 0; sl < L::slabs; ++sl) {
+      row_max[sl][0] = row_max[sl][1] = top;
+      row_sum[sl][0] = row_sum[sl][2] = sum;
+      row_sum[sl][1] = row_sum[sl][3] = L::parts == 1 ? sum : 0;
+    }
   }
   __device__ const auto& p() const {
     if constexpr (L::has_p)
@@ -89,23 +98,44 @@ struct ForwardWarp : QueryWarp<L> {
       rows(L::q, a.operands.q);
       if constexpr (L::has_p) rows(L::p, a.operands.p);
     }
-    Base::load_first(a);
+    Base::load_first(a, Base::begin);
     ptx::commit();
     ptx::wait<0>();
     __syncthreads();
     q.hold();
+    Base::start_strip(a, p(), Base::begin);
+  }
+  /// Continues at a step that does not follow the one before.
+  __device__ void jump(const AttentionArgs& a, int to) {
+    finish_strip(a);
+    if constexpr (L::all) __syncthreads();  // the relative positions are no longer needed
+    Base::load_first(a, to);
+    ptx::commit();
+    ptx::wait<0>();
+    __syncthreads();
+    Base::start_strip(a, p(), to);
+  }
+  /// Adds the values' tiles that are still carried.
+  __device__ void finish_strip(const AttentionArgs& a) {
+    if constexpr (L::all) {
+      if (Base::carries() && a.value_table.count > 0)
+        to_values.finish(acc, Base::ring(L::values), Base::carried_relative(), shear);
+      Base::carried_out_of = -1;
+    }
   }
 
   /// Processes 8 · K keys, from key j0 on.
   template <int K, bool Diagonal>
   __device__ void attend(const AttentionArgs& a, int j0) {
+    const Sight sight = Base::template sight<K>(a, j0);
+    if (L::extended && !L::table && sight == Sight::none) return;
     const Keys at = Base::keys(j0);
     const bool drop = Base::drops(a);
     uint32_t kept[L::slabs];
     if (drop) draw_kept<K, false>(kept, a, unit, iw, j0);
     float s[L::slabs][K][4] = {};
     Base::template scores<K, Diagonal>(a, s, at, q, p());
-    Base::hide(a, s, j0, -INFINITY, Diagonal);
+    Base::hide(a, s, j0, -INFINITY, sight, Diagonal);
     move_row_max(a, s);
     weights(a, s);
     if (L::parts > 1 && drop) {
@@ -217,11 +247,7 @@ struct ForwardWarp : QueryWarp<L> {
   }
 
   __device__ void store(const AttentionArgs& a) {
-    if constexpr (L::all) {
-      if (end > Base::begin && a.value_table.count > 0)
-        to_values.finish(acc, Base::ring(L::values),
-                         (end + L::step - 1) / L::step * L::step - pw - 15, shear);
-    }
+    finish_strip(a);
     const auto [b, h, kh] = a.place(unit);
 #pragma unroll
     for (int sl = 0; sl < L::slabs; ++sl)
@@ -250,22 +276,28 @@ __global__ void __launch_bounds__(L::threads, L::blocks_per_sm)
   extern __shared__ __align__(256) char smem[];
   ForwardWarp<L> warp(a, smem);
   warp.load(a);
-  warp.start_strip(a, warp.p());
   // The last relative position needed. With a causal mask and two slabs it is 0, or 31 if the
   // diagonal begins within a step of 32 keys. Otherwise all are loaded.
   const int last_relative =
       L::table && L::slabs == 2 && a.mask.causal ? (a.sizes.shift % 32 == 0 ? 0 : 31) : INT_MAX;
+  int next;
 #pragma unroll 1
-  for (int j0 = warp.begin; j0 < warp.last; j0 += L::step) {
-    if (j0 + L::step < warp.last) {
-      load_keys<L>(a, warp.base, warp.unit, j0 + L::step);
-      const int relative = j0 + L::step - warp.p0 + 1;
+  for (int j0 = warp.begin; j0 < warp.last; j0 = next) {
+    next = warp.next_step(a, j0);
+    const bool follows = !L::extended || next == j0 + L::step;
+    if (follows && next < warp.last) {
+      load_keys<L>(a, warp.base, warp.unit, next);
+      const int relative = next - warp.p0 + 1;
       if (relative <= last_relative) load_relative<L, L::step>(a, warp.base, warp.unit, relative);
     }
     ptx::commit();
-    if (j0 < warp.end) warp.step(a, j0);
+    if (j0 < warp.end) {
+      warp.step(a, j0);
+      warp.carried_out_of = j0;
+    }
     ptx::wait<0>();
     __syncthreads();  // the next keys have arrived, and these are no longer needed
+    if (L::extended && !follows) warp.jump(a, next);
   }
   warp.store(a);
 }
@@ -279,7 +311,23 @@ void launch_forward(const AttentionArgs& a, int device) {
       dim3(L::threads), L::bytes, a);
 }
 
+void launch_extended(const AttentionArgs& a, int64_t d, int device) {
+  with_extended_positions(a, [&]<Positions P>() {
+    using T = AttentionTile;
+    constexpr bool all = P == Positions::all;
+    if (a.sizes.parts > 1)
+      launch_forward<T{.positions = P, .parts = 3, .extended = true}>(a, device);
+    else if (d <= 64)
+      launch_forward<T{.positions = P, .slabs = all ? 1 : 2, .blocks_per_sm = 2, .extended = true}>(
+          a, device);
+    else
+      launch_forward<T{.positions = P, .head = 128, .warps = all ? 4 : 8, .extended = true}>(
+          a, device);
+  });
+}
+
 void launch_attention(const AttentionArgs& a, int64_t d, int device) {
+  if (is_extended(a)) return launch_extended(a, d, device);
   with_positions(a, [&]<Positions P>() {
     using T = AttentionTile;
     constexpr int wide_step = P == Positions::none ? 64 : 32;

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "cuda/attention/attention.h"
+#include "cuda/attention/attention_mask.cuh"
 #include "cuda/runtime/capture.h"
 #include "cuda/runtime/index.h"
 #include "cuda/runtime/tile.cuh"
@@ -34,34 +35,6 @@ OperandRows<T> operand_rows(const Tensor& x) {
   if (!x.defined()) return {};
   const Shape& s = x.strides();
   return {x.raw_data(), s[0], s[1], s[2], 0, int(x.size(3) / 8)};
-}
-
-/// Elements per query and key, with the strides of the tensor they are broadcast
-/// from: these may be 0.
-struct Scores {
-  void* data = nullptr;
-  int64_t batch = 0, head = 0, query = 0, key = 0;
-
-  template <class T>
-  __device__ T* of(int b, int h) const {
-    return static_cast<T*>(data) + (b * batch + h * head);
-  }
-};
-
-/// Calls f(query, key, score) for a thread's scores of slabs of 16 rows and tiles of 8 columns: row
-/// r, column c is query i + r and key j + c or, transposed, query i + c and key j + r + Slope · c.
-template <bool Transposed, int Slope = 0, int Slabs, int Tiles, class F>
-__device__ inline void each_score(float (&s)[Slabs][Tiles][4], int i, int j, const F& f) {
-  const int lane = threadIdx.x % 32;
-#pragma unroll
-  for (int sl = 0; sl < Slabs; ++sl)
-#pragma unroll
-    for (int n = 0; n < Tiles; ++n)
-#pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        const int r = 16 * sl + lane / 4 + 8 * (e >> 1), c = 8 * n + 2 * (lane % 4) + (e & 1);
-        f(i + (Transposed ? c : r), j + (Transposed ? r + Slope * c : c), s[sl][n][e]);
-      }
 }
 
 /// The arguments of all kernels of fused attention, grouped by purpose.
@@ -94,10 +67,17 @@ struct AttentionArgs {
   struct Mask {
     const uint8_t* padding;  // [B, N]; null: none
     int causal, window, block;
+    int ahead;  // keys from position + ahead on are hidden: 1 if causal
+    TensorMask tensors;
   } mask;
   struct Scale {
     float score, log2e, inverse;  // scale, scale · log₂ e and 1 / scale
   } scale;
+  /// A score s, divided by the scale, becomes to · tanh(from · s); 0: no soft cap.
+  struct SoftCap {
+    float from, to;
+  } cap;
+  const float* sinks;  // [H], log₂ e times the sinks; null: none
   struct Dropout {
     uint32_t below;  // 0: no dropout
     float keep_scale;
@@ -137,7 +117,7 @@ struct AttentionArgs {
                    h = u - b * uint32_t(sizes.heads);
     return {int(b), int(h), int(sizes.by_group.quotient(h))};
   }
-  /// A query sees keys first_key … end_key − 1, except padding.
+  /// A query sees keys first_key … end_key − 1, except padding and those hidden by mask.tensors.
   __device__ int first_key(int position) const {
     if (mask.window > 0) return max(0, position - mask.window + 1);
     if (mask.block > 0) return max(0, (position / mask.block - 1) * mask.block);
@@ -148,15 +128,15 @@ struct AttentionArgs {
     return mask.window > 0 ? j <= position - mask.window
                            : mask.block > 0 && j < position - mask.block;
   }
-  __device__ int end_key(int position) const {
-    return mask.causal ? min(position + 1, sizes.n) : sizes.n;
-  }
+  __device__ int end_key(int position) const { return min(position + mask.ahead, sizes.n); }
   /// Queries from this position on see no key up to `last_key`.
   __device__ int end_position(int last_key) const {
     if (mask.window > 0) return min(sizes.n, last_key + mask.window);
     if (mask.block > 0) return min(sizes.n, (last_key / mask.block + 2) * mask.block);
     return sizes.n;
   }
+  /// The position of the first query that sees keys from j on.
+  __device__ int first_position(int j) const { return j + 1 - mask.ahead; }
   /// The end of the keys that queries i … i + count − 1 see; 0 if there are no such queries.
   __device__ int end_of(int i, int count) const {
     return i < sizes.m ? end_key(min(i + count, sizes.m) - 1 + sizes.shift) : 0;
@@ -187,6 +167,31 @@ struct AttentionArgs {
       if (query < sizes.m && key >= 0 && key < sizes.n)
         x += cast<float>(from[query * dense.query + key * dense.key]) * scale.inverse;
     });
+  }
+
+  /// Applies the soft cap to scores.
+  template <int Parts, int Slabs, int Tiles>
+  __device__ void cap_scores(float (&s)[Slabs][Tiles][4]) const {
+    if (cap.from == 0) return;
+#pragma unroll
+    for (int sl = 0; sl < Slabs; ++sl)
+#pragma unroll
+      for (int n = 0; n < Tiles; ++n)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) s[sl][n][e] = capped<Parts>(s[sl][n][e]);
+  }
+  /// A score after the cap. Products are rounded separately, so that all kernels compute
+  /// bit-identical scores. In bf16 the error is a few 2⁻²⁴ of the cap.
+  template <int Parts>
+  __device__ float capped(float score) const {
+    const float x = __fmul_rn(score, cap.from);
+    const float y = Parts > 1 ? tanhf(x) : 1 - __fdividef(2.f, 1 + ptx::ex2(x * 2.88539008f));
+    return __fmul_rn(y, cap.to);
+  }
+  /// The derivative of the soft cap, from the score after it; 1 if there is none.
+  __device__ float cap_slope(float score) const {
+    const float y = score * cap.from;
+    return 1 - y * y;
   }
 
   /// Sets scores to `nothing` where a query does not see a key, in slabs of 16 queries, the first
@@ -233,6 +238,7 @@ struct AttentionTile {
   int blocks_per_sm = 1;
   int q_steps = 0, g_steps = 0;  // attention_queries: steps of 16 columns held in registers
   bool dropout = true;
+  bool extended = false;  // masks that are tensors, and the soft cap
 
   constexpr bool has_table() const { return positions != Positions::none; }
   constexpr bool has_all() const { return positions == Positions::all; }
@@ -251,6 +257,18 @@ void with_positions(const AttentionArgs& a, const F& f) {
   else
     f.template operator()<Positions::separate>();
 }
+/// True if the inputs need a kernel that is compiled for masks that are tensors and the soft cap.
+inline bool is_extended(const AttentionArgs& a) {
+  return a.mask.tensors.defined() || a.cap.from != 0;
+}
+/// As with_positions() for such kernels, of which there are fewer: those for all terms also serve
+/// separate position queries.
+template <class F>
+void with_extended_positions(const AttentionArgs& a, const F& f) {
+  with_positions(a, [&]<Positions P>() {
+    f.template operator()<P == Positions::separate ? Positions::all : P>();
+  });
+}
 
 /// The members that all layouts of shared memory have in common; row: bytes per row.
 template <AttentionTile T>
@@ -259,6 +277,7 @@ struct AttentionLayout {
   static constexpr bool table = T.has_table(), all = T.has_all(), has_p = T.has_p();
   static constexpr int head = T.head, parts = T.parts, slabs = T.slabs, step = T.step;
   static constexpr int blocks_per_sm = T.blocks_per_sm;
+  static constexpr bool extended = T.extended;
   static constexpr int threads = 32 * T.warps, own = 16 * T.slabs;  // own: rows per warp
   static constexpr int rows = own * T.warps, row = T.parts * T.head * 2;
   using Step = tile::Area<T.head, T.step, T.parts>;

@@ -11,8 +11,16 @@ namespace stretto::cuda {
 // AttentionOperands are passed as the kernels read them: rows of all operands are contiguous and
 // begin at multiples of 16 bytes; `scale` is set; relative positions out of a table's range add
 // zero (attention_decode can also clip them); tables are in q's dtype, or undefined if they have no
-// rows; relative_bias is f32, contiguous and divided by the scale; bias has four dimensions, any
-// strides; key_padding is u8, contiguous.
+// rows; relative_bias is f32, contiguous and divided by the scale; bias and hidden have four
+// dimensions, any strides; sinks are f32, contiguous, times log₂ e; key_padding and global_tokens are
+// u8, prefix_lengths i64 and segments i64 or i32, all contiguous.
+//
+// Plain kernels serve causal, window, window_after without global tokens, block and key_padding;
+// sinks too, with which a row's sum of weights begins. Prefixes, global tokens, segments, hidden keys
+// and the soft cap have kernels of their own, compiled with AttentionTile::extended, so that they cost
+// the plain ones nothing. attention_mask.cuh describes how these skip tiles that are wholly hidden.
+// As in the plain ones, a NaN or an infinity in a hidden key or value reaches the queries whose tile
+// contains it and is not skipped.
 
 /// The results of forward, besides the output, that backward needs. Memory: in bf16 that of the
 /// output and 4 bytes for each of the B · H · M queries; in f32 8 bytes per query.

@@ -127,9 +127,10 @@ struct Shift {
 
 /// The compile-time configuration of the kernel of splits.
 struct DecodeTile {
-  int head = 64;       // head dimension, to which operands are padded with zeros
-  int parts = 1;       // bf16 parts of an element: 1 in bf16, 3 in f32
-  bool table = false;  // of relative positions
+  int head = 64;          // head dimension, to which operands are padded with zeros
+  int parts = 1;          // bf16 parts of an element: 1 in bf16, 3 in f32
+  bool table = false;     // of relative positions
+  bool extended = false;  // masks that are tensors, and the soft cap
 
   constexpr int keys() const { return head * (parts > 1 ? 4 : 2) <= 128 ? 32 : 16; }  // per step
 };
@@ -304,9 +305,22 @@ struct SplitWarp {
     }
   }
 
+  /// Sets bit x if masks that are tensors hide the lane's key x from the query of a row.
+  __device__ uint32_t hidden_bits(const AttentionArgs& a, int half, int j0) const {
+    uint32_t bits = 0;
+    if constexpr (C.extended) {
+      if (!query[half].in_range) return 0;
+      a.mask.tensors.each_mask(b, query[half].h, [&](const auto& hides) {
+#pragma unroll 1
+        for (int x = 0; x < BK / 4; ++x)
+          bits |= uint32_t(hides(query[half].i, j0 + 8 * (x / 2) + 2 * t + x % 2)) << x;
+      });
+    }
+    return bits;
+  }
   /// Converts the scores of a row to weights: adds the bias of relative positions, applies the
   /// mask, and subtracts the largest exponent so far.
-  __device__ void weights(const AttentionArgs& a, Scores& w, int half, int j0) {
+  __device__ void weights(const AttentionArgs& a, Scores& w, int half, int j0, uint32_t hidden) {
     const int position = query[half].i + a.sizes.shift;
     float max = -INFINITY;
 #pragma unroll
@@ -316,7 +330,9 @@ struct SplitWarp {
       float& score = w[x / 2][2 * half + x % 2];
       if (bias_column >= 0 && bias_column < a.relative_bias.width && query[half].in_range)
         score += a.relative_bias.of(query[half].h)[bias_column];
-      if (j < low[half] || j >= high[half] || (a.mask.padding && a.hidden_keys(b)(j)))
+      if (C.extended && a.cap.from != 0) score = a.template capped<C.parts>(score);
+      if (j < low[half] || j >= high[half] || (a.mask.padding && a.hidden_keys(b)(j)) ||
+          (C.extended && hidden >> x & 1))
         score = -INFINITY;
       max = fmaxf(max, score);
     }
@@ -411,9 +427,10 @@ __global__ void __launch_bounds__(warps * 32, 2)
   for (int j0 = warp.start + warp.warp * Warp::BK; j0 < warp.end; j0 += warps * Warp::BK) {
     typename Warp::Scores w = {};
     typename Warp::Values values;
+    const uint32_t hidden[] = {warp.hidden_bits(a, 0, j0), warp.hidden_bits(a, 1, j0)};
     warp.scores(a, s, shared, w, values, j0);
 #pragma unroll
-    for (int half = 0; half < 2; ++half) warp.weights(a, w, half, j0);
+    for (int half = 0; half < 2; ++half) warp.weights(a, w, half, j0, hidden[half]);
     warp.add_values(w, values);
   }
   warp.store(s, shared);
@@ -440,20 +457,31 @@ void decode(const AttentionArgs& a, Splits s, int device) {
   const dim3 grid(unsigned(blocks), unsigned(s.count));
   using Tile = DecodeTile;
   constexpr int parts = Pieces<T>::parts;
-  const auto kernel =
-      a.table.rows.data
-          ? attention_decode_splits<SplitWarp<Tile{.head = D, .parts = parts, .table = true}>>
-          : attention_decode_splits<SplitWarp<Tile{.head = D, .parts = parts}>>;
-  launch("attention", device, kernel, grid, warps * 32, a, s);
-  launch_decode_sums<T, D>(a, s, device);
+  const auto run = [&]<bool Table, bool Extended>() {
+    constexpr Tile tile{.head = D, .parts = parts, .table = Table, .extended = Extended};
+    launch("attention", device, attention_decode_splits<SplitWarp<tile>>, grid, warps * 32, a, s);
+    launch_decode_sums<T, D>(a, s, device);
+  };
+  const bool table = a.table.rows.data;
+  if constexpr (parts == 1) {
+    if (table && is_extended(a)) return run.template operator()<true, true>();
+  }
+  if (is_extended(a))
+    run.template operator()<false, true>();
+  else
+    table ? run.template operator()<true, false>() : run.template operator()<false, false>();
 }
 
 }  // namespace
 
 bool attention_decode_takes(const AttentionOperands& c) {
   const int64_t blocks = c.q.size(0) * c.q.size(1), m = c.q.size(2), n = c.k.size(2);
-  return m > 0 && m <= most_queries && n >= 512 && blocks < 66 && c.options.dropout == 0 &&
-         attention_takes(c);
+  const AttentionOptions& o = c.options;
+  // Registers do not suffice for an f32 table with a soft cap or masks that are tensors.
+  const bool plain = o.soft_cap == 0 && !setting_besides(o.mask, {"causal", "window", "block",
+                                                                  "key_padding", "window_after"});
+  return m > 0 && m <= most_queries && n >= 512 && blocks < 66 && o.dropout == 0 &&
+         (plain || c.q.dtype() == bf16 || !o.relative_keys.defined()) && attention_takes(c);
 }
 
 void attention_decode(const AttentionOperands& inputs, const Tensor& out) {

@@ -31,7 +31,9 @@ __global__ void __launch_bounds__(warps * 32)
 #pragma unroll
   for (int lanes = 16; lanes > 0; lanes /= 2)
     top = fmaxf(top, __shfl_xor_sync(all_lanes, top, lanes));
-  float total = 0;
+  const float sink = a.sinks ? a.sinks[h] : -INFINITY;
+  top = fmaxf(top, sink);
+  float total = ptx::ex2(sink - top);
   float2 value[D / 64] = {};
 #pragma unroll 4
   for (int x = 0; x < s.count; ++x) {

@@ -38,6 +38,7 @@ struct KeysWarp : TransposedWarp<L> {
   using typename Base::Queries, typename Base::Scores, typename Base::Step, typename Base::Sums;
   const int first_unit, j0, jw;  // the first key of the block and of the warp
   const int first, end;          // the range of queries that see keys of the block
+  VisibleSteps<L::step, L::extended> steps;
   OwnRows<L> k, v;
   Sums dk = {}, dv = {};
   float sum_ds[L::slabs][2];
@@ -47,13 +48,32 @@ struct KeysWarp : TransposedWarp<L> {
         first_unit(int(blockIdx.x) * a.sizes.per_group),
         j0(blockIdx.y * L::rows),
         jw(j0 + warp * L::own),
-        first(a.mask.causal ? max(0, j0 - a.sizes.shift) : 0),
+        first(max(0, a.first_position(j0) - a.sizes.shift)),
         end(min(a.sizes.m, a.end_position(min(j0 + L::rows, a.sizes.n) - 1) - a.sizes.shift)),
         k(base, L::k),
         v(base, L::v) {}
   /// True if queries of the step see keys of the warp.
   __device__ bool sees(const AttentionArgs& a, int i0) const {
-    return !a.mask.causal || i0 + a.sizes.shift + L::step > jw;
+    return i0 + L::step > a.first_position(jw) - a.sizes.shift;
+  }
+  /// What queries of the step see of `keys` keys from j on, under masks that are tensors.
+  __device__ Sight sight(const AttentionArgs& a, int unit, int i0, int j, int keys) const {
+    if constexpr (L::extended) {
+      const auto [b, h, kh] = a.place(unit);
+      return a.mask.tensors.sight(b, h, i0, L::step, j, keys);
+    } else {
+      return Sight::all;
+    }
+  }
+  __device__ auto seen_by_block(const AttentionArgs& a, int unit) const {
+    return [&, this, unit](int i0) { return sight(a, unit, i0, j0, L::rows) != Sight::none; };
+  }
+  /// The first step of a head of which any query sees keys of the block, and the one after i0.
+  __device__ int first_step(const AttentionArgs& a, int unit) {
+    return steps.first(first, end, seen_by_block(a, unit));
+  }
+  __device__ int next_step(const AttentionArgs& a, int unit, int i0) {
+    return steps.next(i0, end, seen_by_block(a, unit));
   }
   /// The first relative position of a step's strip.
   __device__ int first_relative(const AttentionArgs& a, int from, int i0) const {
@@ -69,15 +89,18 @@ struct KeysWarp : TransposedWarp<L> {
     rows(L::k, a.operands.k);
     rows(L::v, a.operands.v);
   }
-  /// Loads the first step of a head.
-  __device__ void load_first(const AttentionArgs& a, int unit) {
-    if (end > first) {
-      load_queries<L>(a, base, unit, first);
-      load_relative<L, L::rows + L::step>(a, base, unit, first_relative(a, j0, first));
+  /// Loads the first step of a head, or one that does not follow the step before.
+  __device__ void load_first(const AttentionArgs& a, int unit, int i0) const {
+    if (end > i0) {
+      load_queries<L>(a, base, unit, i0);
+      load_relative<L, L::rows + L::step>(a, base, unit, first_relative(a, j0, i0));
     }
     ptx::commit();
     ptx::wait<0>();
     __syncthreads();
+  }
+
+  __device__ void start_head() {
 #pragma unroll
     for (int sl = 0; sl < L::slabs; ++sl) sum_ds[sl][0] = sum_ds[sl][1] = 0;
   }
@@ -111,12 +134,18 @@ struct KeysWarp : TransposedWarp<L> {
       a.add_terms<L::parts, true>(s, b, h, at.first, jw);
     }
     if constexpr (!L::joined && L::parts == 1) add_products();
+    if constexpr (L::extended) a.cap_scores<L::parts>(s);
   }
 
-  /// Sets weights to 0 where causal, window or block masks hide the key. store() applies padding.
-  __device__ void hide(const AttentionArgs& a, Scores& s, const Queries& at) const {
+  /// Sets weights to 0 where a mask other than padding hides the key. store() applies padding.
+  __device__ void hide(const AttentionArgs& a, Scores& s, int unit, const Queries& at,
+                       Sight sight) const {
+    if constexpr (L::extended) {
+      const auto [b, h, kh] = a.place(unit);
+      if (sight != Sight::all) a.mask.tensors.hide<true>(s, b, h, at.first, jw, 0);
+    }
     const int p0 = at.first + a.sizes.shift;
-    if (!(a.mask.causal && jw + L::own - 1 > p0) && !a.begins_after(jw, p0 + L::step - 1) &&
+    if (jw + L::own <= p0 + a.mask.ahead && !a.begins_after(jw, p0 + L::step - 1) &&
         at.first + L::step <= a.sizes.m)
       return;
 #pragma unroll
@@ -165,15 +194,19 @@ struct KeysWarp : TransposedWarp<L> {
   }
 
   __device__ void step(const AttentionArgs& a, int unit, int i0) {
+    const Sight seen = sight(a, unit, i0, jw, L::own);
+    if (seen == Sight::none) return;
     const Queries at = Base::queries(i0);
     Scores s = {}, ds;
     scores(a, s, unit, at);
+    Base::cap_slopes(a, ds, s);
     Base::weights(a, s, at.stats);
-    hide(a, s, at);
+    hide(a, s, unit, at, seen);
     const bool drop = L::config.dropout && a.dropout.below > 0;
     uint32_t kept[L::slabs];
     if (drop) draw_kept<tiles, true>(kept, a, unit, i0, jw);
     Base::multiply_rows(dv, s, at.g, kept, drop);
+    Base::apply_slopes(s, ds);
     weight_gradients(a, ds, at, kept, drop);
 #pragma unroll
     for (int sl = 0; sl < L::slabs; ++sl)
@@ -225,18 +258,22 @@ __global__ void __launch_bounds__(L::threads, L::blocks_per_sm)
   warp.load_own(a);
 #pragma unroll 1
   for (int unit = warp.first_unit; unit < warp.first_unit + a.sizes.per_group; ++unit) {
-    warp.load_first(a, unit);
+    warp.start_head();
+    int i0 = warp.first_step(a, unit), next;
+    warp.load_first(a, unit, i0);
 #pragma unroll 1
-    for (int i0 = warp.first; i0 < warp.end; i0 += L::step) {
-      if (i0 + L::step < warp.end) {
-        load_queries<L>(a, warp.base, unit, i0 + L::step);
-        load_relative<L, L::step>(a, warp.base, unit,
-                                  warp.first_relative(a, warp.j0, i0 + L::step));
+    for (; i0 < warp.end; i0 = next) {
+      next = warp.next_step(a, unit, i0);
+      const bool follows = !L::extended || next == i0 + L::step;
+      if (follows && next < warp.end) {
+        load_queries<L>(a, warp.base, unit, next);
+        load_relative<L, L::step>(a, warp.base, unit, warp.first_relative(a, warp.j0, next));
       }
       ptx::commit();
       if (warp.sees(a, i0)) warp.step(a, unit, i0);
       ptx::wait<0>();
       __syncthreads();  // the next queries have arrived, and these are no longer needed
+      if (L::extended && !follows) warp.load_first(a, unit, next);
     }
     if constexpr (L::all) warp.store_key_bias(a, unit);
   }
@@ -253,9 +290,30 @@ void launch_keys(const AttentionArgs& a, int device) {
                      dim3(L::threads), L::bytes, a);
 }
 
+void launch_extended(const AttentionArgs& a, int d, int device) {
+  with_extended_positions(a, [&]<Positions P>() {
+    using T = AttentionTile;
+    constexpr bool all = P == Positions::all;
+    if (a.sizes.parts > 1)
+      launch_keys<T{.positions = P, .parts = 3, .step = all ? 32 : 16, .extended = true}>(a,
+                                                                                          device);
+    else if (d <= 64)
+      launch_keys<T{
+          .positions = P, .warps = all ? 4 : 8, .blocks_per_sm = all ? 2 : 1, .extended = true}>(
+          a, device);
+    else
+      launch_keys<T{.positions = P,
+                    .head = 128,
+                    .warps = all ? 4 : 8,
+                    .step = all ? 16 : 32,
+                    .extended = true}>(a, device);
+  });
+}
+
 }  // namespace
 
 void launch_attention_keys(const AttentionArgs& a, int d, int device) {
+  if (is_extended(a)) return launch_extended(a, d, device);
   with_positions(a, [&]<Positions P>() {
     using T = AttentionTile;
     if (a.sizes.parts > 1)

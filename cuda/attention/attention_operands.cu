@@ -96,8 +96,16 @@ AttentionArgs attention_args(const AttentionOperands& c, Tensors& kept, bool cut
   const AttentionMask& mask = o.mask;
   if (mask.key_padding.defined()) a.mask.padding = mask.key_padding.data<uint8_t>();
   a.mask.causal = mask.is_causal();
-  a.mask.window = int(mask.window >= a.sizes.n ? 0 : mask.window);
+  const bool limited = !mask.global_tokens.defined();  // else mask.tensors has the windows
+  a.mask.window = int(limited && mask.window < a.sizes.n ? mask.window : 0);
+  a.mask.ahead = a.mask.causal ? 1 : window_of(limited ? mask.window_after : 0);
   a.mask.block = int(mask.block >= a.sizes.n ? 0 : mask.block);
+  a.mask.tensors = tensor_mask(c, cut, kept);
+  if (o.soft_cap > 0) {
+    a.cap.from = float(*o.scale / o.soft_cap);
+    a.cap.to = float(o.soft_cap / *o.scale);
+  }
+  if (o.sinks.defined()) a.sinks = o.sinks.data<float>();
   a.scale.score = float(*o.scale);
   a.scale.log2e = float(*o.scale * 1.4426950408889634);
   a.scale.inverse = float(1 / *o.scale);

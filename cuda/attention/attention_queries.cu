@@ -105,7 +105,7 @@ struct QueriesWarp : QueryWarp<L> {
       rows(L::g, a.operands.g);
       if constexpr (L::has_p) rows(L::p, a.operands.p);
     }
-    Base::load_first(a);
+    Base::load_first(a, begin);
     if constexpr (L::stats_in_shared) {
       if (last > begin)
         tile::load_line<L::threads, L::rows>(base + L::stats, a.results.sums + line(a), Base::i0,
@@ -136,27 +136,49 @@ struct QueriesWarp : QueryWarp<L> {
         value_strip, place, 0, [&](int sl, int x) { return g.load(sl, x); }, Base::ring(L::values),
         Base::ring_chunk, relative, Base::relative_bias, false, shear);
   }
-  /// Computes the tiles that the strips carry into the first step.
-  __device__ void start_strips(const AttentionArgs& a) {
-    Base::start_strip(a, p());
+  /// Computes the tiles that the strips carry into the step from j0 on.
+  __device__ void start_strips(const AttentionArgs& a, int j0) {
+    Base::start_strip(a, p(), j0);
     if constexpr (L::all) {
-      if (end > begin && has_value_rows(a)) extend_value_strip<2>(begin - pw - 15, 0);
+      if (end > j0 && has_value_rows(a)) extend_value_strip<2>(j0 - pw - 15, 0);
     }
   }
+  /// Adds the tiles of the position queries' gradient that are still carried.
+  __device__ void finish_strip(const AttentionArgs& a) {
+    if constexpr (L::table) {
+      if (Base::carries())
+        to_table.finish(position_gradient(), Base::ring(L::r), Base::carried_relative(), shear);
+      Base::carried_out_of = -1;
+    }
+  }
+  /// Continues at a step that does not follow the one before.
+  __device__ void jump(const AttentionArgs& a, int to) {
+    finish_strip(a);
+    if constexpr (L::table) __syncthreads();  // the relative positions are no longer needed
+    Base::load_first(a, to);
+    ptx::commit();
+    ptx::wait<0>();
+    __syncthreads();
+    start_strips(a, to);
+  }
 
-  /// Converts scores to weights, divided by their sum in bf16.
-  __device__ void weights(const AttentionArgs& a, Scores& s, int j0) const {
+  /// Converts scores to weights, divided by their sum in bf16 and multiplied by the derivative of the
+  /// soft cap.
+  __device__ void weights(const AttentionArgs& a, Scores& s, int j0, Sight sight) const {
 #pragma unroll
     for (int sl = 0; sl < L::slabs; ++sl) {
       const float sums[2] = {sum(sl, 0), sum(sl, 1)};
 #pragma unroll
       for (int n = 0; n < tiles; ++n)
 #pragma unroll
-        for (int e = 0; e < 4; ++e)
+        for (int e = 0; e < 4; ++e) {
+          const float slope = L::extended ? a.cap_slope(s[sl][n][e]) : 1;
           s[sl][n][e] = weight<L::all>(s[sl][n][e], a.scale.log2e, sums[e >> 1],
                                        max_exponent<L::parts, true>);
+          if constexpr (L::extended) s[sl][n][e] *= slope;
+        }
     }
-    Base::hide(a, s, j0, 0.f);
+    Base::hide(a, s, j0, 0.f, sight);
   }
 
   /// dP + δ, the gradients of weights minus their mean; without dropout sums begin with δ.
@@ -241,10 +263,12 @@ struct QueriesWarp : QueryWarp<L> {
   }
 
   __device__ void step(const AttentionArgs& a, int j0) {
+    const Sight sight = Base::template sight<tiles>(a, j0);
+    if (L::extended && !L::table && sight == Sight::none) return;
     const Keys at = Base::keys(j0);
     Scores s = {}, ds;
     Base::template scores<tiles>(a, s, at, q, p());
-    weights(a, s, j0);
+    weights(a, s, j0, sight);
     weight_gradients(a, ds, at);
 #pragma unroll
     for (int sl = 0; sl < L::slabs; ++sl)
@@ -257,11 +281,7 @@ struct QueriesWarp : QueryWarp<L> {
   }
 
   __device__ void store(const AttentionArgs& a) {
-    if constexpr (L::table) {
-      if (end > begin)
-        to_table.finish(position_gradient(), Base::ring(L::r),
-                        (end + L::step - 1) / L::step * L::step - pw - 15, shear);
-    }
+    finish_strip(a);
     const bool is_shared = L::all && !a.gradients.p.data;  // queries are position queries too
     if (is_shared) {
 #pragma unroll
@@ -294,17 +314,24 @@ __global__ void __launch_bounds__(L::threads, L::blocks_per_sm)
   extern __shared__ __align__(256) char smem[];
   QueriesWarp<L> warp(a, smem);
   warp.load(a);
-  warp.start_strips(a);
+  warp.start_strips(a, warp.begin);
+  int next;
 #pragma unroll 1
-  for (int j0 = warp.begin; j0 < warp.last; j0 += L::step) {
-    if (j0 + L::step < warp.last) {
-      load_keys<L>(a, warp.base, warp.unit, j0 + L::step);
-      load_relative<L, L::step>(a, warp.base, warp.unit, j0 + L::step - warp.p0 + 1);
+  for (int j0 = warp.begin; j0 < warp.last; j0 = next) {
+    next = warp.next_step(a, j0);
+    const bool follows = !L::extended || next == j0 + L::step;
+    if (follows && next < warp.last) {
+      load_keys<L>(a, warp.base, warp.unit, next);
+      load_relative<L, L::step>(a, warp.base, warp.unit, next - warp.p0 + 1);
     }
     ptx::commit();
-    if (j0 < warp.end) warp.step(a, j0);
+    if (j0 < warp.end) {
+      warp.step(a, j0);
+      warp.carried_out_of = j0;
+    }
     ptx::wait<0>();
     __syncthreads();  // the next keys have arrived, and these are no longer needed
+    if (L::extended && !follows) warp.jump(a, next);
   }
   warp.store(a);
 }
@@ -325,9 +352,27 @@ void launch_queries(AttentionArgs a, int device) {
     }
 }
 
+void launch_extended(const AttentionArgs& a, int d, int device) {
+  with_extended_positions(a, [&]<Positions P>() {
+    using T = AttentionTile;
+    constexpr bool none = P == Positions::none, all = P == Positions::all;
+    if (a.sizes.parts > 1)
+      launch_queries<T{.positions = P, .parts = 3, .step = none ? 32 : 16, .extended = true}>(
+          a, device);
+    else if (d <= 64)
+      launch_queries<T{
+          .positions = P, .warps = all ? 4 : 8, .step = all ? 32 : 64, .extended = true}>(a,
+                                                                                          device);
+    else
+      launch_queries<T{.positions = P, .head = 128, .warps = all ? 4 : 8, .extended = true}>(
+          a, device);
+  });
+}
+
 }  // namespace
 
 void launch_attention_queries(const AttentionArgs& a, int d, int device) {
+  if (is_extended(a)) return launch_extended(a, d, device);
   with_positions(a, [&]<Positions P>() {
     using T = AttentionTile;
     constexpr bool none = P == Positions::none;

@@ -81,8 +81,11 @@ struct QueryWarp {
   const uint32_t base;               // of shared memory
   const float* const relative_bias;  // a ring
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, unit;
-  const int i0, p0, iw, pw;    // the first query of the block and of the warp; their positions
-  const int begin, last, end;  // keys: the first; the end for the block and for the warp
+  const int i0, p0, iw, pw;  // the first query of the block and of the warp; their positions
+  VisibleSteps<L::step, L::extended> steps;
+  const int last, end;      // the end of the keys for the block and for the warp
+  const int begin;          // the first key
+  int carried_out_of = -1;  // if masks are tensors: the last step, unless nothing is carried
   const bool biased;
   const tile::Shear shear;
   const uint32_t as_rows, as_columns, ring_chunk;  // the lane's offsets
@@ -96,9 +99,9 @@ struct QueryWarp {
         p0(i0 + a.sizes.shift),
         iw(i0 + L::own * warp),
         pw(iw + a.sizes.shift),
-        begin(a.first_key(p0) / L::step * L::step),
         last(a.end_of(i0, L::rows)),
         end(a.end_of(iw, L::own)),
+        begin(steps.first(a.first_key(p0) / L::step * L::step, last, seen_by_block(a))),
         biased(a.relative_bias.width > 0),
         shear(lane),
         as_rows(tile::Rows<L::head>::as_rows(lane)),
@@ -123,14 +126,36 @@ struct QueryWarp {
                                 uint32_t(j) % L::step * L::Step::pitch};
     return {j, rows + L::k, rows + L::v};
   }
+  /// True for a step of which the block sees a key, if masks are tensors.
+  __device__ auto seen_by_block(const AttentionArgs& a) const {
+    return [&, this](int j) {
+      const auto [b, h, kh] = a.place(unit);
+      return a.mask.tensors.sight(b, h, i0, L::rows, j, L::step) != Sight::none;
+    };
+  }
+  /// The step after j0 of which the block sees a key, or `last` or more.
+  __device__ int next_step(const AttentionArgs& a, int j0) {
+    return steps.next(j0, last, seen_by_block(a));
+  }
+  /// What the warp sees of 8 · K keys from j on, under masks that are tensors.
+  template <int K>
+  __device__ Sight sight(const AttentionArgs& a, int j) const {
+    if constexpr (L::extended) {
+      const auto [b, h, kh] = a.place(unit);
+      return a.mask.tensors.sight(b, h, iw, L::own, j, 8 * K);
+    } else {
+      return Sight::all;
+    }
+  }
   /// The query of a lane's row.
   __device__ int query(int sl, int half) const { return iw + 16 * sl + lane / 4 + 8 * half; }
 
-  /// Begins to copy the first keys, values and relative positions.
-  __device__ void load_first(const AttentionArgs& a) const {
-    if (last <= begin) return;
-    load_keys<L>(a, base, unit, begin);
-    load_relative<L, L::rows + L::step>(a, base, unit, begin - (p0 + L::rows - 1));
+  /// Begins to copy keys, values and all relative positions of a step: the first, or one that does
+  /// not follow the step before.
+  __device__ void load_first(const AttentionArgs& a, int j0) const {
+    if (last <= j0) return;
+    load_keys<L>(a, base, unit, j0);
+    load_relative<L, L::rows + L::step>(a, base, unit, j0 - (p0 + L::rows - 1));
   }
 
   /// Computes Count tiles of the strips of slabs `from`, `from` + 1, …, which begin at relative
@@ -140,15 +165,23 @@ struct QueryWarp {
     tile::add_to_strip<Count, L::use.p_unrolled>(strip, place, from, p, ring(L::r), ring_chunk,
                                                  relative, relative_bias, biased, shear);
   }
-  /// Computes the tiles that slabs carry into the first step.
+  /// Computes the tiles that slabs carry into the step from j0 on.
   template <class P>
-  __device__ void start_strip(const AttentionArgs& a, const P& p) {
+  __device__ void start_strip(const AttentionArgs& a, const P& p, int j0) {
     if constexpr (L::table) {
-      if (end <= begin || !has_relative(a)) return;
+      if (end <= j0 || !has_relative(a)) return;
 #pragma unroll
       for (int sl = L::slabs - 1; sl >= 0; --sl)
-        extend_strip<2>(p, begin - pw - 15 - 16 * sl, -2 * sl, sl);
+        extend_strip<2>(p, j0 - pw - 15 - 16 * sl, -2 * sl, sl);
     }
+  }
+  /// True if a StripProduct carries tiles.
+  __device__ bool carries() const { return L::extended ? carried_out_of >= 0 : end > begin; }
+  /// The relative position at which these tiles begin.
+  __device__ int carried_relative() const {
+    const int key =
+        L::extended ? carried_out_of + L::step : (end + L::step - 1) / L::step * L::step;
+    return key - pw - 15;
   }
 
   /// Scores of 8 · K keys: the product with keys, the relative term with its bias, and the other
@@ -178,6 +211,7 @@ struct QueryWarp {
     if constexpr (!L::table && !bias_first) {
       if (biased) add_lag_bias<false>(s, at.first);
     }
+    if constexpr (L::extended) a.cap_scores<L::parts>(s);
   }
 
   /// Adds the strip's new tiles, sheared; its last tiles become the first ones of the next step.
@@ -230,10 +264,15 @@ struct QueryWarp {
   /// Sets the scores or weights of the keys that a query does not see to `hidden`.
   template <int K>
   __device__ void hide(const AttentionArgs& a, float (&s)[L::slabs][K][4], int j0, float hidden,
-                       bool diagonal = false) const {
-    if (diagonal || (a.mask.causal && j0 + 8 * K - 1 > pw) || j0 + 8 * K > a.sizes.n ||
+                       Sight sight, bool diagonal = false) const {
+    if (diagonal || j0 + 8 * K > pw + a.mask.ahead || j0 + 8 * K > a.sizes.n ||
         a.begins_after(j0, pw + L::own - 1) || a.mask.padding)
       a.hide_keys<K>(s, a.place(unit).b, j0, pw, hidden);
+    if constexpr (L::extended) {
+      if (sight == Sight::all) return;
+      const auto [b, h, kh] = a.place(unit);
+      a.mask.tensors.hide<false>(s, b, h, iw, j0, hidden);
+    }
   }
 };
 

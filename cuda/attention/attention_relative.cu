@@ -54,6 +54,7 @@ struct RelativeWarp : TransposedWarp<L> {
   const int first, end;  // the range of queries that see a key at the block's relative positions
   OwnRows<L, L::held> rows;
   OwnRows<L> value_rows;
+  VisibleSteps<1, L::extended> steps;
 
   __device__ RelativeWarp(const AttentionArgs& a, const char* smem)
       : Base(smem),
@@ -81,6 +82,32 @@ struct RelativeWarp : TransposedWarp<L> {
     ptx::wait<0>();
     __syncthreads();
     rows.hold();
+  }
+  /// What queries of the step see of `keys` keys from j on, under masks that are tensors.
+  __device__ Sight sight(const AttentionArgs& a, int unit, int i0, int j, int keys) const {
+    if constexpr (L::extended) {
+      const auto [b, head, kh] = a.place(unit);
+      return a.mask.tensors.sight(b, head, i0, L::step, j, keys);
+    } else {
+      return Sight::all;
+    }
+  }
+  /// True for a step from query `begin` on that sees keys at the block's relative positions.
+  __device__ auto seen_by_block(const AttentionArgs& a, int unit, int begin) const {
+    return [&, this, unit, begin](int step) {
+      const int i0 = begin + step * L::step;
+      return sight(a, unit, i0, lag0 + i0 + a.sizes.shift, L::rows + L::step - 1) != Sight::none;
+    };
+  }
+  /// Loads the first step of queries, or one that does not follow the step before.
+  __device__ void load_first(const AttentionArgs& a, int unit, int i0, bool exists) const {
+    if (exists) {
+      load_queries<L>(a, base, unit, i0);
+      load_keys<L::rows + L::step>(a, unit, lag0 + a.sizes.shift + i0);
+    }
+    ptx::commit();
+    ptx::wait<0>();
+    __syncthreads();
   }
   /// Begins to copy Count keys and values from j on into their rings.
   template <int Count>
@@ -112,6 +139,7 @@ struct RelativeWarp : TransposedWarp<L> {
     if constexpr (L::parts == 1) add_row_products(a, s, at);
     if constexpr (L::all) a.add_terms<L::parts, true, 1>(s, a.place(unit).b, h, at.first, key);
     if constexpr (L::parts == 1) add_bias(a, s);
+    if constexpr (L::extended) a.cap_scores<L::parts>(s);
   }
   /// Adds the table's rows times position queries, unless the strip includes them (L::joined).
   __device__ void add_row_products(const AttentionArgs& a, Scores& s, const Queries& at) const {
@@ -141,8 +169,12 @@ struct RelativeWarp : TransposedWarp<L> {
   }
 
   /// Zeroes the weights of keys that a query does not see. key: that of row 0 and the first query.
-  __device__ void hide(const AttentionArgs& a, Scores& s, int unit, const Queries& at,
-                       int key) const {
+  __device__ void hide(const AttentionArgs& a, Scores& s, int unit, const Queries& at, int key,
+                       Sight sight) const {
+    if constexpr (L::extended) {
+      const auto [b, head, kh] = a.place(unit);
+      if (sight != Sight::all) a.mask.tensors.hide<true, 1>(s, b, head, at.first, key, 0);
+    }
     if (key >= 0 && key + L::own + L::step - 1 <= a.sizes.n && at.first + L::step <= a.sizes.m &&
         !a.mask.block && !a.mask.padding)
       return;
@@ -180,11 +212,14 @@ struct RelativeWarp : TransposedWarp<L> {
   __device__ void step(const AttentionArgs& a, RelativeSums<L>& sums, int unit, int i0) const {
     const int key = lw + i0 + a.sizes.shift;  // that of row 0 and the first query
     if (key + L::own + L::step - 2 < 0 || key >= a.sizes.n) return;
+    const Sight seen = sight(a, unit, i0, key, L::own + L::step - 1);
+    if (L::extended && seen == Sight::none) return;
     const Queries at = Base::queries(i0);
-    Scores s = {};
+    Scores s = {}, slopes;
     scores(a, s, unit, at, key);
+    Base::cap_slopes(a, slopes, s);
     Base::weights(a, s, at.stats);
-    hide(a, s, unit, at, key);
+    hide(a, s, unit, at, key, seen);
     uint32_t kept[L::slabs];
     if constexpr (L::config.dropout) {
       if (L::all && a.dropout.below == 0) {
@@ -202,6 +237,7 @@ struct RelativeWarp : TransposedWarp<L> {
         tile::multiply_transposed(of_values, value_rows, g + as_columns);
       }
     }
+    Base::apply_slopes(s, slopes);
     score_gradients(a, s, at, key, kept, of_values);
     Base::add_to_sums(sums.bias, s);
     if constexpr (L::table) {
@@ -257,18 +293,17 @@ __global__ void __launch_bounds__(L::threads, L::blocks_per_sm)
     const int begin = warp.first + steps * piece / a.grid.pieces * L::step,
               end = warp.first + steps * (piece + 1) / a.grid.pieces * L::step;
     const int relative = warp.lag0 + a.sizes.shift;  // query 0's key at the block's first relative
-    if (end > begin) {
-      load_queries<L>(a, warp.base, unit, begin);
-      warp.template load_keys<L::rows + L::step>(a, unit, relative + begin);
-    }
-    ptx::commit();
-    ptx::wait<0>();
-    __syncthreads();
     // Counting steps needs fewer registers than counting queries.
+    const auto count = [&] { return (end - begin) / L::step; };
+    const auto seen = warp.seen_by_block(a, unit, begin);
+    int step = warp.steps.first(0, count(), seen);
+    warp.load_first(a, unit, begin + step * L::step, step < count());
 #pragma unroll 1
-    for (int step = 0; step < (end - begin) / L::step; ++step) {
+    for (int next; step < count(); step = L::extended ? next : step + 1) {
       const int i0 = begin + step * L::step;
-      if (i0 + L::step < end) {
+      if constexpr (L::extended) next = warp.steps.next(step, count(), seen);
+      const bool follows = !L::extended || next == step + 1;
+      if (follows && i0 + L::step < end) {
         load_queries<L>(a, warp.base, unit, i0 + L::step);
         warp.template load_keys<L::step>(a, unit, relative + i0 + L::step + L::rows);
       }
@@ -276,6 +311,7 @@ __global__ void __launch_bounds__(L::threads, L::blocks_per_sm)
       warp.step(a, sums, unit, i0);
       ptx::wait<0>();
       __syncthreads();  // the next queries have arrived, and these are no longer needed
+      if (L::extended && !follows) warp.load_first(a, unit, begin + next * L::step, next < count());
     }
   }
   warp.store(a, sums);
@@ -312,9 +348,30 @@ void launch_relative_of(const AttentionArgs& a, int d, int device) {
     launch_relative<T{.positions = P, .head = 128, .warps = 8, .dropout = Drop}>(a, device);
 }
 
+// The kernels for all terms also serve a bias without a table.
+void launch_extended(const AttentionArgs& a, int d, int device) {
+  with_extended_positions(a, [&]<Positions Of>() {
+    using T = AttentionTile;
+    constexpr Positions P = Of == Positions::none ? Positions::all : Of;
+    constexpr bool all = P == Positions::all;
+    if (a.sizes.parts > 1)
+      launch_relative<T{.positions = P, .parts = 3, .step = all ? 16 : 32, .extended = true}>(
+          a, device);
+    else if (d <= 64)
+      launch_relative<T{.positions = P, .blocks_per_sm = 2, .extended = true}>(a, device);
+    else
+      launch_relative<T{.positions = P,
+                        .head = 128,
+                        .warps = all ? 4 : 8,
+                        .step = all ? 16 : 32,
+                        .extended = true}>(a, device);
+  });
+}
+
 }  // namespace
 
 void launch_attention_relative(const AttentionArgs& a, int d, int device) {
+  if (is_extended(a)) return launch_extended(a, d, device);
   with_positions(a, [&]<Positions P>() {
     if (P == Positions::all || a.dropout.below > 0)
       launch_relative_of<P, true>(a, d, device);

@@ -95,6 +95,25 @@ struct TransposedWarp {
     }
   }
 
+  /// Sets `slopes` to the derivatives of the soft cap at scores, if there is one.
+  __device__ static void cap_slopes(const AttentionArgs& a, Scores& slopes, const Scores& s) {
+    if constexpr (L::extended)
+      each(slopes, s, [&](float& slope, float x) { slope = a.cap_slope(x); });
+  }
+  /// Multiplies weights by these derivatives.
+  __device__ static void apply_slopes(Scores& s, const Scores& slopes) {
+    if constexpr (L::extended) each(s, slopes, [](float& x, float slope) { x *= slope; });
+  }
+  template <class F>
+  __device__ static void each(Scores& x, const Scores& y, const F& f) {
+#pragma unroll
+    for (int sl = 0; sl < L::slabs; ++sl)
+#pragma unroll
+      for (int n = 0; n < tiles; ++n)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) f(x[sl][n][e], y[sl][n][e]);
+  }
+
   /// d += x times rows of the step; if masked, only with the elements of x that dropout keeps.
   __device__ void multiply_rows(Sums& d, const Scores& x, Step rows,
                                 const uint32_t (&kept)[L::slabs], bool masked) const {

@@ -11,18 +11,12 @@
 namespace stretto {
 namespace {
 
-// True if the CUDA kernels lack an option.
-bool has_unfused_options(const AttentionOptions& o) {
-  return o.soft_cap > 0 || o.sinks.defined() ||
-         setting_besides(o.mask, {"causal", "window", "block", "key_padding"});
-}
-
 // Attention to keys without hidden NaN or infinity; for `huge` see HiddenKeys. Unless the fused
 // implementation multiplies bf16 natively, bf16 inputs are computed in f32.
 Tensor attention_of(const AttentionOperands& x, bool huge) {
   const bool composed = x.options.implementation == Implementation::composed,
              on_cpu = x.q.device().is_cpu();
-  if (!on_cpu && !composed && !has_unfused_options(x.options))
+  if (!on_cpu && !composed)
     if (const std::optional<Tensor> y = cuda_attention(x)) return *y;
   const bool fused = on_cpu && !composed;
   const DType type = x.q.dtype();

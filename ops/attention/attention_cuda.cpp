@@ -14,6 +14,8 @@
 namespace stretto {
 namespace {
 
+constexpr double log2_e = 1.4426950408889634;
+
 // Returns x detached, and copied unless its rows are contiguous and 16-byte aligned, which
 // the kernels require.
 Tensor aligned_rows(const Tensor& x) {
@@ -56,8 +58,14 @@ AttentionOperands for_kernels(AttentionOperands x) {
   if (o.bias.defined()) o.bias = o.bias.detach().reshape(four(o.bias.shape()));
   if (Tensor& rows = o.relative_bias.rows; rows.defined())
     rows = (rows.detach() * (1 / *o.scale)).contiguous();
-  if (Tensor& padding = o.mask.key_padding; padding.defined())
-    padding = padding.to(u8).contiguous();
+  if (o.sinks.defined()) o.sinks = (o.sinks.detach().to(f32) * log2_e).contiguous();
+  for (Tensor* tokens : {&o.mask.key_padding, &o.mask.global_tokens})
+    if (tokens->defined()) *tokens = tokens->to(u8).contiguous();
+  if (Tensor& lengths = o.mask.prefix_lengths; lengths.defined())
+    lengths = lengths.to(i64).contiguous();
+  if (Tensor& segments = o.mask.segments; segments.defined()) segments = segments.contiguous();
+  if (Tensor& hidden = o.mask.hidden; hidden.defined())
+    hidden = hidden.reshape(four(hidden.shape()));
   return x;
 }
 
@@ -74,6 +82,7 @@ Tensors gradients(const AttentionOperands& x, const Tensor& out, const cuda::Att
       needs(o.relative_keys.rows) || needs(o.relative_bias.rows) || needs(o.relative_values.rows);
   cuda::attention_backward(call, out, saved, aligned_rows(grad), of_tables, g);
   if (bias.defined()) bias = bias.reshape(o.bias.shape()).to(o.bias.dtype());
+  if (Tensor& sinks = g.options.sinks; sinks.defined()) sinks = sinks.to(o.sinks.dtype());
   return g.tensors();
 }
 
@@ -85,6 +94,11 @@ std::optional<Tensor> cuda_attention(const AttentionOperands& inputs) {
   if (q.numel() == 0 || k.numel() == 0 || v.numel() == 0) return {};
   x.options.scale = score_scale(q, o);
   if (!cuda::attention_takes(x) || cuda::composed("attention", q.device())) return {};
+  // The kernels have no sums of the scores' gradients over keys, which a bias that all keys share
+  // needs under a soft cap.
+  if (o.soft_cap > 0 && o.bias.defined() && k.size(2) > 1 &&
+      (o.bias.dim() == 0 || o.bias.size(-1) == 1))
+    return {};
   // The kernels compute an f32 product as six bf16 products. With few keys the composed
   // implementation is used, which computes one f32 product but stores the scores.
   if (q.dtype() == f32 && o.implementation == Implementation::automatic && k.size(2) < 256)

@@ -119,7 +119,7 @@ set_tests_properties(cuda_ptx_little_shared PROPERTIES LABELS "cuda;ptx" TIMEOUT
 # Each barrier is removed (mutations.h), and some test file must fail; removing tests of bounds and
 # alignment needs all test files: run tests/cuda/ptx/scripts/mutations.sh by hand.
 add_test(NAME cuda_ptx_barriers COMMAND ${CMAKE_COMMAND} -E env KIND=barriers
-  TESTS=bounds_test,linear_attention_kernels_test,feature_kernels_test,attention_kernels_test,attention_decode_test,fft_kernels_test,spe_kernels_test
+  TESTS=bounds_test,linear_attention_kernels_test,feature_kernels_test,attention_kernels_test,attention_mask_kernels_test,attention_decode_test,fft_kernels_test,spe_kernels_test
   bash ${ptx}/scripts/mutations.sh ${PROJECT_BINARY_DIR})
 set_tests_properties(cuda_ptx_barriers PROPERTIES LABELS "cuda;ptx" TIMEOUT 900)
 

@@ -53,9 +53,11 @@ Difference difference(const Tensor& got, const Tensor& want, double least) {
 }
 
 // In bf16, weights and score gradients are rounded to 8 bits.
-void check_fused(const AttentionSetup& s, Device device, DType type) {
+void check_fused(const AttentionSetup& s, Device device, DType type,
+                 const std::function<void(AttentionOptions&)>& change) {
   INFO(describe(s) << ", " << name(type));
-  const AttentionCase in = make_inputs(s, type);
+  AttentionCase in = make_inputs(s, type);
+  if (change) change(in.options);
   const Tensors want = output_and_gradients(moved(in, cpu, f64), Implementation::composed);
   const AttentionCase on_device = moved(in, device, type);
   const Tensors got = output_and_gradients(on_device, Implementation::fused);

@@ -2,6 +2,8 @@
 // f64 on the CPU, forward and backward.
 #pragma once
 
+#include <functional>
+
 #include "tests/ops/attention/attention_setup.h"
 
 namespace stretto::testing {
@@ -19,7 +21,8 @@ struct Difference {
 Difference difference(const Tensor& got, const Tensor& want, double least = 0.4);
 
 /// Checks the fused implementation on the device: the output, all gradients, and for one sequence
-/// that a second run is bit-identical.
-void check_fused(const AttentionSetup& s, Device device, DType type);
+/// that a second run is bit-identical. change(options) replaces options of the setup on the CPU.
+void check_fused(const AttentionSetup& s, Device device, DType type,
+                 const std::function<void(AttentionOptions&)>& change = {});
 
 }  // namespace stretto::testing
