@@ -1,12 +1,16 @@
 // Libraries of piano music: reading, skipped files, splits, crops and windows.
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
+#include <map>
+#include <set>
 
 #include "examples/common/error.h"
 #include "examples/piano/crops.h"
 #include "examples/piano/performance.h"
 #include "examples/piano/remi.h"
+#include "nn/data/packed_batches.h"
 #include "tests/examples/piano/piano.h"
 #include "tests/examples/temp_dir.h"
 #include "tests/support/catch.h"
@@ -249,6 +253,39 @@ TEST_CASE("crops of short pieces are padded, and padding is not scored", "[examp
   CHECK(rows(batch.targets)[0] ==
         std::vector<int64_t>{1, 200, 260, 160, 0, 150, stretto::nn::ignore_index,
                              stretto::nn::ignore_index, stretto::nn::ignore_index});
+}
+
+TEST_CASE("packed pieces are transposed one by one", "[examples][piano]") {
+  const PianoLibrary library = generated_library(1, remi());
+  std::vector<std::vector<int32_t>> pieces;
+  for (const PianoPiece& piece : library.train)
+    pieces.emplace_back(piece.tokens.begin(), piece.tokens.begin() + 60);
+  const stretto::nn::PackedBatches packed(pieces, 4, 200, 1, remi_pad);
+  const stretto::nn::Batch plain = packed(0);
+  stretto::nn::Batch moved = packed(0), again = packed(0);
+  transpose_packed(moved, remi(), 6, 3, 0);
+  transpose_packed(again, remi(), 6, 3, 0);
+  CHECK(rows(moved.inputs) == rows(again.inputs));
+  const auto from = plain.inputs.to_vector<int64_t>(), to = moved.inputs.to_vector<int64_t>(),
+             next = moved.targets.to_vector<int64_t>(),
+             segments = plain.segments.to_vector<int64_t>();
+  std::map<int64_t, std::set<int>> intervals;  // of each piece
+  for (size_t i = 0; i < from.size(); ++i) {
+    if (next[i] == stretto::nn::ignore_index) continue;
+    if (i + 1 < from.size() && segments[i + 1] == segments[i] && (i + 1) % 200 != 0)
+      CHECK(next[i] == to[i + 1]);
+    const int pitch = remi().pitch(int(from[i]));
+    if (pitch < 0) continue;
+    intervals[int64_t(i) / 200 * 100 + segments[i]].insert(remi().pitch(int(to[i])) - pitch);
+  }
+  std::set<int> all;
+  for (const auto& [piece, semitones] : intervals) {
+    REQUIRE(semitones.size() == 1);
+    CHECK(std::abs(*semitones.begin()) <= 6);
+    all.insert(*semitones.begin());
+  }
+  CHECK(intervals.size() >= 12);
+  CHECK(all.size() > 2);
 }
 
 TEST_CASE("crops of performances are transposed and stretched in time", "[examples][piano]") {

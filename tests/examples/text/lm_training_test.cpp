@@ -56,6 +56,21 @@ double loss(Training& t, nn::EvaluationWindows rule, int64_t batch = 4, int64_t 
 
 }  // namespace
 
+TEST_CASE("a language model learns from packed documents", "[examples]") {
+  std::string documents;
+  for (size_t i = 0; i < text().size(); i += 40) documents += text().substr(i, 40) + "\n\n";
+  LmSettings s = tiny();
+  s.pack = true;
+  Training t(s, documents);
+  const double first = t.train_step(0).loss;
+  while (t.step() < 60) t.train_step(0);
+  CHECK(t.train_step(0).loss < 0.8 * first);
+  CHECK_THROWS_WITH(Training(s, "a text without a blank line, longer than one batch of segments"),
+                    "the text: has no blank line, which separates the documents of --pack");
+  s.memory = 4;
+  CHECK_THROWS_WITH(s.check(), "--pack: documents have no memory; accepted: --memory 0");
+}
+
 TEST_CASE("a language model learns with every positional encoding", "[examples]") {
   for (const std::string& position : nn::position_names()) {
     for (const int64_t memory : {0, 12}) {

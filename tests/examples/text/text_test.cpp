@@ -202,3 +202,19 @@ TEST_CASE("the n-gram baseline follows its formula", "[examples]") {
   CHECK(counting.get().unigram == loss.unigram);
   CHECK(std::isnan(counting_loss(train, Tokens{0, 1}, 3, std::atomic<bool>(true)).bigram));
 }
+
+TEST_CASE("documents are separated by blank lines", "[examples]") {
+  const std::string text = "\n\na b\nc\n \t\nd\n\n\n\ne";
+  const auto documents = [&](nn::TokenKind kind) {
+    const auto tokenizer = nn::Tokenizer::learn(kind, text);
+    std::vector<std::string> all;
+    for (const Tokens& tokens : documents_of(nn::TokenStream(tokenizer, text), tokenizer))
+      all.push_back(tokenizer.decode({tokens.begin(), tokens.end()}));
+    return all;
+  };
+  const std::vector<std::string> expected{"a b\nc\n", "d\n", "e"};
+  CHECK(documents(nn::TokenKind::bytes) == expected);
+  CHECK(documents(nn::TokenKind::chars) == expected);
+  CHECK(documents(nn::TokenKind::words).size() == 3);
+  CHECK(documents(nn::TokenKind::words)[1] == "d\n");
+}
