@@ -7,7 +7,8 @@
 namespace stretto::cuda {
 
 /// True for at most 8 queries, with batch entries · heads too few to fill a GPU, 512 keys or more,
-/// no dropout, and sizes and dtypes that attention() supports.
+/// no dropout, and sizes and dtypes that attention() supports. f32 with relative_keys requires that
+/// neither a soft cap nor a mask is set that is a tensor, other than key_padding.
 STRETTO_KERNEL(bool attention_decode_takes(const AttentionOperands& inputs));
 /// Writes out [B, H, M, Dv]. Relative positions out of the key table's range add zero or, with
 /// OutOfRange::clip, use its outermost rows.

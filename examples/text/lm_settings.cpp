@@ -20,6 +20,9 @@ void LmSettings::check() const {
           "--d-model " + as_text(d_model) + ": sinusoids need an even dimension");
   require(!pack || memory == 0, "--pack: documents have no memory; accepted: --memory 0");
   require(!pack || attention == "softmax", "--pack: needs --attention softmax");
+  require(memory == 0 || nn::find_kernel(attention).memory,
+          "--memory " + as_text(memory) + ": --attention " + attention +
+              " has short convolutions and does not support a memory; must be 0");
   require(memory == 0 || has_memory(),
           "--memory " + as_text(memory) + ": --position " + position +
               " counts from the start of each segment and does not support a memory");

@@ -66,6 +66,18 @@ Tensor join_heads(const Tensor& x) { return x.transpose(1, 2).flatten(2); }
 
 }  // namespace
 
+const char* score_term(const AttentionOptions& o) {
+  if (o.relative_keys.defined()) return "a key table";
+  if (o.relative_values.defined()) return "a value table";
+  if (o.relative_bias.defined()) return "a relative bias";
+  if (o.bias.defined()) return "a dense bias";
+  if (o.relative_query.defined()) return "a relative query";
+  if (o.sinks.defined()) return "sinks";
+  if (o.dropout > 0) return "dropout of the weights";
+  if (o.soft_cap > 0) return "a soft cap of the scores";
+  return nullptr;
+}
+
 Tensor AttentionKernel::weights(const AttentionInputs& inputs) const {
   check(!has_recurrent_state(), "AttentionKernel", label(),
         " has a recurrent state and no softmax, so it has no weights; override weights()");
@@ -174,6 +186,7 @@ AttentionInputs MultiHeadAttention::project(const Tensor& x, const Tensor& conte
   c.options.scale = options.scale;
   c.options.soft_cap = options.soft_cap;
   c.options.dropout = training() ? options.dropout : 0;
+  c.x = context;
   c.forward = forward;
   c.first_position = forward.first_position;
   const bool shared = forward.sequence_group;
@@ -310,6 +323,7 @@ Tensor MultiHeadAttention::operator()(const Tensor& x, const Tensor& context,
     if (cached) check_filled_here(*after);
     AttentionInputs inputs = project(x, cached ? x.slice(1, 0, 0) : context, mask, forward);
     inputs.first_position = 0;
+    inputs.x = {};
     if (after) {
       inputs.encoding_state = &after->position;
       inputs.continued = cached;

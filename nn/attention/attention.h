@@ -30,6 +30,10 @@ class AttentionKernel : public Module {
   virtual bool has_recurrent_state() const { return false; }
 };
 
+/// Returns the name of a term of the scores, dropout or soft cap in the options, for kernels without
+/// scores; null if there is none. The scale and the mask do not count.
+const char* score_term(const AttentionOptions& options);
+
 /// A factory of kernels, as MultiHeadAttentionOptions::kernel accepts it.
 using MakeKernel = std::function<std::unique_ptr<AttentionKernel>(Module& parent, HeadShape shape)>;
 
@@ -151,7 +155,7 @@ class MultiHeadAttention : public Module {
   AttentionMask with_window(AttentionMask mask) const;
   void hide_other_segments(AttentionInputs& inputs) const;
   HeadShape shape() const {
-    return {options.n_heads, options.d_key, options.d_value, options.d_model};
+    return {options.n_heads, options.d_key, options.d_value, options.d_model, options.n_kv_heads};
   }
   void check_limit(const KeyValueCache& cache) const;
   void check_filled_here(const KeyValueCache& cache) const;

@@ -27,6 +27,7 @@ AttentionInputs sequence_of(const AttentionInputs& inputs, int64_t b) {
   one.q = inputs.q.slice(0, b, b + 1).slice(2, query);
   one.k = inputs.k.slice(0, b, b + 1).slice(2, key);
   one.v = inputs.v.slice(0, b, b + 1).slice(2, key);
+  if (inputs.x.defined()) one.x = inputs.x.slice(0, b, b + 1).slice(1, key);
   one.first_position =
       std::max<int64_t>(inputs.first_position - inputs.forward.padding[size_t(b)], 0);
   one.forward.padding.clear();

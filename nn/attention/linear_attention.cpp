@@ -17,16 +17,9 @@ constexpr const char* op = "LinearKernel";
 
 // Returns the name of an option that needs scores, or nullptr.
 const char* score_option(const AttentionOptions& o) {
-  if (o.relative_keys.defined()) return "a key table";
-  if (o.relative_values.defined()) return "a value table";
-  if (o.relative_bias.defined()) return "a relative bias";
-  if (o.bias.defined()) return "a dense bias";
-  if (o.relative_query.defined()) return "a relative query";
+  if (const char* term = score_term(o)) return term;
   if (const char* other = setting_besides(o.mask, {"causal", "key_padding"})) return other;
-  if (o.sinks.defined()) return "sinks";
-  if (o.dropout > 0) return "dropout of the weights";
   if (o.scale) return "a scale of the scores";
-  if (o.soft_cap > 0) return "a soft cap of the scores";
   return nullptr;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 
+#include "nn/attention/gated_linear_attention.h"
 #include "nn/attention/linear_attention.h"
 #include "nn/positions/dense_bias.h"
 #include "nn/positions/disentangled.h"
@@ -201,6 +202,11 @@ std::vector<KernelEntry> make_kernels() {
       {.name = "linear-relu",
        .make =
            [](const KernelSettings& s) { return linear_kernel(relu_plus(), {.eps = s.relu_eps}); }},
+      {.name = "retention", .make = [](const KernelSettings&) { return retention_kernel(); }},
+      {.name = "gla", .make = [](const KernelSettings&) { return gla_kernel(); }},
+      {.name = "delta",
+       .memory = false,
+       .make = [](const KernelSettings&) { return gated_delta_kernel(); }},
   };
 }
 

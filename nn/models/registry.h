@@ -76,6 +76,7 @@ struct KernelSettings {
 struct KernelEntry {
   std::string name;     ///< Name on the command line.
   bool scores = false;  ///< Computes a matrix of scores, to which encodings and dropout apply.
+  bool memory = true;   ///< Works with the memory of TransformerXL.
   MakeKernel (*make)(const KernelSettings&) = nullptr;  ///< Returns a factory of the kernel.
 };
 

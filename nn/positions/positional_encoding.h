@@ -51,6 +51,9 @@ struct AttentionInputs {
   /// dropped keys. The last key and the last query are at first_position + n_keys() − 1.
   int64_t first_position = 0;
   bool continued = false;  ///< True if the cache already holds positions of earlier calls.
+  /// The layer's input at the positions of the keys [B, N, d_model], for kernels with gates. The
+  /// last M positions are those of the queries. Undefined in cross-attention.
+  Tensor x = {};
   /// Returns M.
   int64_t n_queries() const { return q.size(2); }
   /// Returns N.
@@ -75,10 +78,11 @@ Tensor relative_positions(const AttentionInputs& inputs);
 
 /// The sizes of an attention layer, from which encodings and kernels create their parameters.
 struct HeadShape {
-  int64_t n_heads = 0;  ///< H, the number of query heads.
-  int64_t d_key = 0;    ///< D, the dimension of queries and keys per head.
-  int64_t d_value = 0;  ///< Dv, the dimension of values per head.
-  int64_t d_model = 0;  ///< Dimension of the layer's input and output.
+  int64_t n_heads = 0;     ///< H, the number of query heads.
+  int64_t d_key = 0;       ///< D, the dimension of queries and keys per head.
+  int64_t d_value = 0;     ///< Dv, the dimension of values per head.
+  int64_t d_model = 0;     ///< Dimension of the layer's input and output.
+  int64_t n_kv_heads = 0;  ///< G, the number of key and value heads.
   bool operator==(const HeadShape&) const = default;
 };
 

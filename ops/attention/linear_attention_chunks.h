@@ -19,10 +19,10 @@
 #include <vector>
 
 #include "../../core/gemm/gemm.h"
-#include "../create.h"
 #include "../loops.h"
 #include "../rows.h"
 #include "heads.h"
+#include "work_memory.h"
 
 namespace stretto::linear_chunks {
 namespace {
@@ -146,7 +146,7 @@ class LinearAttentionWorker {
     const int64_t c = std::min(p.chunk, std::max(p.m, p.n)), size = p.f * p.dv;
     const int64_t square = p.causal ? c * c : 0;
     const bool both = copies || padding_;
-    sums_memory_ = in_one<T>({{&rows_, !gradients ? c * p.dv
+    sums_memory_ = work_memory<T>({{&rows_, !gradients ? c * p.dv
                                        : stores   ? c * p.f
                                                   : 0},
                               {&more_rows_, gradients && stores ? c * p.dv : 0},
@@ -155,7 +155,7 @@ class LinearAttentionWorker {
                               {&local_, p.state_size()},
                               {&z_, p.f},
                               {&state_, rounds ? 0 : size}});
-    operand_memory_ = in_one<O>({{&gradient_, gradients ? c * p.dv : 0},
+    operand_memory_ = work_memory<O>({{&gradient_, gradients ? c * p.dv : 0},
                                  {&lower_, rounds ? square : 0},
                                  {&rounded_state_, rounds ? 2 * size : 0},
                                  {&queries_, copies ? c * p.f : 0},
@@ -297,19 +297,6 @@ class LinearAttentionWorker {
   }
 
  private:
-  // Allocates all buffers at once: for one token, separate allocations would take
-  // longer than the work.
-  template <class E>
-  static Tensor in_one(std::vector<std::pair<E**, int64_t>> parts) {
-    const auto apart = [](int64_t n) { return (n + 31) / 32 * 32; };
-    int64_t size = 0;
-    for (const auto& [part, n] : parts) size += apart(n);
-    Tensor memory = empty({size}, {.dtype = dtype_of<E>(), .device = cpu});
-    E* next = memory.template data<E>();
-    for (const auto& [part, n] : parts) *part = std::exchange(next, next + apart(n));
-    return memory;
-  }
-
   static MatrixRef<O> transposed(MatrixRef<O> x) { return {x.data, x.ld, true}; }
   static void product(int64_t m, int64_t n, int64_t k, MatrixRef<O> a, MatrixRef<O> b, int beta,
                       T* c, int64_t ldc) {

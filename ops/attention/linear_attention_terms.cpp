@@ -41,8 +41,8 @@ Tensor LinearState::s() const { return sums.slice(3, 0, -1); }
 Tensor LinearState::z() const { return sums.select(3, -1); }
 
 void LinearState::reorder(const Tensor& rows) {
-  if (sums.defined()) sums = index_select(sums, 0, rows);
-  if (shift.defined()) shift = index_select(shift, 0, rows);
+  for (Tensor* x : {&sums, &shift, &history})
+    if (x->defined()) *x = index_select(*x, 0, rows);
 }
 
 }  // namespace stretto

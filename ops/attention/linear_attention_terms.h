@@ -24,15 +24,18 @@ struct LinearAttentionOptions {
 /// The recurrent state of linear attention: sums over past keys, of a size independent
 /// of their number.
 ///
-/// A successful call of linear_attention() replaces the sums by new tensors, so a copy of the
-/// state stays valid.
+/// A successful call of linear_attention() or gated_linear_attention() replaces the sums by new
+/// tensors, so a copy of the state stays valid.
 struct LinearState {
   /// Σ_j k_j [v_j, 1]ᵀ [B, G, F, Dv + 1], f64 for f64, else f32; undefined before the first key.
+  /// For gated_linear_attention(): S [B, H, F, Dv].
   Tensor sums;
   int64_t length = 0;  ///< Number of positions seen, including padding.
   /// Logarithm of the divisor of each feature in the sums, f64 [B, G, F] (nn::LinearKernel);
   /// undefined: not divided.
   Tensor shift = {};
+  /// The last inputs of short convolutions [B, T − 1, C] (nn::GatedLinearKernel); undefined: none.
+  Tensor history = {};
 
   /// Returns Σ_j k_j v_jᵀ [B, G, F, Dv], a view.
   Tensor s() const;

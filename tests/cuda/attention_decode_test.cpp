@@ -126,6 +126,33 @@ TEST_CASE("attention of few queries: tables and masks agree with the formula", "
   for (const S& s : all) compare(s);
 }
 
+TEST_CASE(
+    "attention of few queries: masks that are tensors, soft caps and sinks agree with the formula",
+    "[cuda]") {
+  NEEDS_GPU();
+  std::vector<AttentionSetup> all;
+  const auto add = [&](int64_t d, int64_t m, auto change) {
+    AttentionSetup s{.batch = 2, .queries = m, .keys = 650, .d = d};
+    change(s);
+    all.push_back(s);
+  };
+  using S = AttentionSetup;
+  for (const int64_t d : {16, 64, 128}) {
+    add(d, 4, [](S& s) { s.segments = 3, s.causal = true; });
+    add(d, 8, [](S& s) { s.window = 90, s.window_after = 3, s.sinks = true; });
+    add(d, 3, [](S& s) { s.causal = true, s.window = 200, s.global = 4, s.padded = 40; });
+    add(d, 5, [](S& s) { s.causal = true, s.prefix = true, s.soft_cap = 1, s.sinks = true; });
+    add(d, 2, [](S& s) { s.hidden = "BHMN", s.heads = 4, s.key_heads = 1, s.soft_cap = 1; });
+    add(d, 7, [](S& s) { s.hidden = "BN", s.segments = -1, s.relative_bias = true; });
+  }
+  for (const S& s : all) compare(s);
+  for (S s : all) {  // with a table; f32 needs the kernels for any number of queries
+    s.table = 60;
+    s.bidirectional = true;
+    compare(s, bf16);
+  }
+}
+
 TEST_CASE("attention of few queries: decoding in steps equals one pass", "[cuda]") {
   NEEDS_GPU();
   const int64_t n = 540;
@@ -169,8 +196,9 @@ TEST_CASE("attention of few queries: keys are split only in supported settings",
   NEEDS_GPU();
   if (!has_counters()) STRETTO_SKIP("needs the counters of the PTX interpreter");
   const auto splits = [](AttentionSetup s, bool gradient,
-                         Implementation implementation = Implementation::automatic) {
-    AttentionCase in = moved(make_inputs(s, bf16), gpu, bf16);
+                         Implementation implementation = Implementation::automatic,
+                         DType type = bf16) {
+    AttentionCase in = moved(make_inputs(s, bf16), gpu, type);
     const GradMode mode(gradient);
     return splits_keys([&] { in(implementation); });
   };
@@ -188,6 +216,11 @@ TEST_CASE("attention of few queries: keys are split only in supported settings",
   CHECK_FALSE(splits(other, false));
   other = s, other.dropout = 0.5;
   CHECK_FALSE(splits(other, false));
+  other = s, other.segments = 2;
+  CHECK(splits(other, false));
+  other.table = 9;
+  CHECK(splits(other, false));
+  CHECK_FALSE(splits(other, false, Implementation::automatic, f32));
 }
 
 TEST_CASE("attention of few queries: besides the output only sums of the splits are allocated",

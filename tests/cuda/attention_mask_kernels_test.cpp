@@ -239,6 +239,44 @@ TEST_CASE("attention masks: no bank conflicts, no local memory and no atomics", 
     }
 }
 
+TEST_CASE("attention masks: memory is linear in the length", "[cuda]") {
+  NEEDS_GPU();
+  const auto peak = [](int64_t n) {
+    AttentionSetup s = of_size(32, n);
+    s.causal = s.prefix = true;
+    s.segments = 4;
+    s.window = 64;
+    s.global = 2;
+    s.soft_cap = 1;
+    s.sinks = true;
+    const AttentionCase in = moved(make_inputs(s, bf16), gpu, bf16);
+    const Tensor g = noise(in.q.shape(), 5, bf16).to(gpu);
+    release_cached_memory(gpu);
+    const int64_t before = memory_stats(gpu).live;
+    reset_peak_memory(gpu);
+    in(Implementation::fused).backward(g);
+    return memory_stats(gpu).peak - before;
+  };
+  const int64_t short_one = peak(1024), long_one = peak(2048);
+  INFO(short_one << " bytes, " << long_one << " bytes");
+  CHECK(double(long_one) < 2.2 * double(short_one));
+  CHECK(long_one < 2 * 2048 * 2048 / 2);
+}
+
+TEST_CASE("attention masks: a bias that all keys share has a gradient with sinks or a soft cap",
+          "[cuda]") {
+  NEEDS_GPU();
+  for (const char* bias : {"BHM", "M", "H", "-"})
+    for (const bool capped : {false, true}) {  // with a soft cap attention is composed
+      AttentionSetup s = of_size(32, 40, 50);
+      s.batch = 2;
+      s.bias = bias;
+      s.sinks = !capped;
+      s.soft_cap = capped ? 0.5 : 0;
+      compare(s);
+    }
+}
+
 TEST_CASE("attention masks: later documents change nothing", "[cuda]") {
   NEEDS_GPU();
   AttentionSetup s = of_size(64, 200);

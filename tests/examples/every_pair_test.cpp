@@ -64,7 +64,7 @@ TEST_CASE("train_chorales generates with every pair of kernel and positional enc
     continue_chorale(model, {}, steps, tiny.cache_limit(p, tiny.length), 1, 1, 1);
     model.attention_weights(full({1, tiny.length}, 1, {.dtype = i64}));
   });
-  CHECK(pairs == 21 + 4 * 8);
+  CHECK(pairs == 21 + 7 * 8);
 }
 
 TEST_CASE("groove continues with every pair of kernel and positional encoding", "[examples]") {
@@ -78,7 +78,7 @@ TEST_CASE("groove continues with every pair of kernel and positional encoding", 
     const int64_t room = tiny.has_position("learned") ? 4 : 40;
     continue_groove(model, prompt, {.tokens = room, .limit = tiny.cache_limit(p, tiny.length)});
   });
-  CHECK(pairs == 21 + 4 * 8);
+  CHECK(pairs == 21 + 7 * 8);
 }
 
 TEST_CASE("train_music writes with every pair of kernel and positional encoding", "[examples]") {
@@ -93,7 +93,7 @@ TEST_CASE("train_music writes with every pair of kernel and positional encoding"
     write_piano(model, tiny.language(), {}, o);
     model.attention_weights(full({1, 12}, 1, {.dtype = i64}));  // the length of an evaluation
   });
-  CHECK(pairs == 21 + 4 * 8);
+  CHECK(pairs == 21 + 7 * 8);
 }
 
 TEST_CASE(
@@ -109,7 +109,7 @@ TEST_CASE(
       write_tokens(model, prompt,
                    {.tokens = 12, .at_once = tiny.room(tiny.positions()), .context = tiny.length});
     });
-    CHECK(pairs == (memory == 0 ? 21 + 4 * 8 : 14 + 4 * 2));
+    CHECK(pairs == (memory == 0 ? 21 + 7 * 8 : 14 + 6 * 2));
   }
 }
 
@@ -123,7 +123,7 @@ TEST_CASE("harmonize writes with every pair of kernel and positional encoding", 
     melody.steps.resize(9);  // several windows
     harmonize(model, melody, tiny.length, 2);
   });
-  CHECK(pairs == 19 + 4 * 8);
+  CHECK(pairs == 19 + 7 * 8);
 }
 
 TEST_CASE("lra classifies with every pair of kernel and positional encoding", "[examples]") {
@@ -140,7 +140,7 @@ TEST_CASE("lra classifies with every pair of kernel and positional encoding", "[
       nn::SequenceClassifier model(tiny.model());
       evaluate(model, data.valid, tiny);
     });
-    CHECK(pairs == 19 + 4 * 8);
+    CHECK(pairs == 19 + 7 * 8);
   }
 }
 

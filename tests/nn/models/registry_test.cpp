@@ -172,7 +172,7 @@ TEST_CASE("registry: every position and kernel trains an encoder and decoder") {
 TEST_CASE("registry: every position and kernel trains a TransformerXL, with memory if possible") {
   pairs(false, [](const auto& position, const auto& kernel, const auto& s) {
     nn::TransformerXL::Options o{.vocabulary = 9, .n_layers = 2, .layer = layer(kernel)};
-    o.lengths.memory = position.memory ? 4 : 0;
+    o.lengths.memory = position.memory && kernel.memory ? 4 : 0;
     nn::PositionSettings longer = s;
     longer.length += o.lengths.memory;
     nn::add_position(position.name, longer, o.layer, o.input);
@@ -206,7 +206,7 @@ TEST_CASE("registry: an unknown name is an error that names it") {
       Containing("[position] spiral: accepted values are none, sinusoid, learned, music"));
   CHECK_THROWS_WITH(nn::find_kernel("fast"),
                     "[kernel] fast: accepted values are softmax, performer, "
-                    "performer-hyperbolic, linear-elu, linear-relu");
+                    "performer-hyperbolic, linear-elu, linear-relu, retention, gla, delta");
   nn::LayerOptions odd = layer(nn::find_kernel("softmax"));
   odd.attention.d_key = 5;
   CHECK_THAT(

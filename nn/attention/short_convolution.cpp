@@ -1,0 +1,56 @@
+#include "nn/attention/short_convolution.h"
+
+#include <cmath>
+
+#include "nn/init.h"
+#include "ops/elementwise.h"
+#include "ops/indexing.h"
+#include "ops/view.h"
+
+namespace stretto::nn {
+namespace {
+
+constexpr const char* op = "ShortConvolution";
+
+ShortConvolution::Options checked(ShortConvolution::Options o) {
+  check(o.features >= 1 && o.taps >= 1, op, o.features, " features and ", o.taps,
+        " taps; must be at least 1");
+  return o;
+}
+
+}  // namespace
+
+ShortConvolution::ShortConvolution(Module& parent, std::string name, Options o)
+    : Module(parent, std::move(name)), options(checked(o)) {
+  const double bound = 1 / std::sqrt(double(options.taps));
+  uniform_(weight, -bound, bound);
+}
+
+std::string ShortConvolution::label() const {
+  return str("ShortConvolution(", options.features, ", ", options.taps, " taps)");
+}
+
+Tensor ShortConvolution::operator()(const Tensor& x, const AttentionMask& mask,
+                                    Tensor* history) const {
+  const int64_t n = x.dim() == 3 ? x.size(1) : 0, before = options.taps - 1;
+  check(x.dim() == 3 && x.size(2) == options.features, op, "input ", x, "; must be [B, N, ",
+        options.features, "]");
+  Tensor inputs = mask.key_padding.defined() ? masked_fill(x, mask.key_padding.unsqueeze(2), 0) : x;
+  inputs = history && history->defined() ? cat({*history, inputs}, 1) : pad(inputs, 1, before, 0);
+  if (history) *history = inputs.slice(1, n).clone();
+  Tensor y = bias;
+  for (int64_t j = 0; j <= before; ++j) {
+    Tensor shifted = inputs.slice(1, j, j + n);
+    if (mask.segments.defined() && j < before) {
+      const int64_t distance = std::min(before - j, n);
+      const Tensor differs =
+          ne(mask.segments.slice(1, distance), mask.segments.slice(1, 0, n - distance));
+      shifted = masked_fill(shifted, pad(differs.to(u8), 1, distance, 0, 1).unsqueeze(2), 0);
+    }
+    const Tensor term = shifted * weight.select(1, j);
+    y = y.defined() ? y + term : term;
+  }
+  return silu(y);
+}
+
+}  // namespace stretto::nn

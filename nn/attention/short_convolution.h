@@ -1,0 +1,40 @@
+// The short convolution in front of a linear attention: each feature is filtered along the sequence.
+//
+// Reference: tests/reference/gated_layers.cpp, short_convolution()
+#pragma once
+
+#include "../../ops/attention/mask.h"
+#include "../../ops/create.h"
+#include "../module.h"
+
+namespace stretto::nn {
+
+/// Options of ShortConvolution.
+struct ShortConvolutionOptions {
+  int64_t features = 0;  ///< C, at least 1.
+  int64_t taps = 4;      ///< T, the length of the filters, at least 1.
+  bool bias = false;     ///< Adds a bias.
+};
+
+/// A causal convolution with one filter per feature, followed by SiLU (Fu et al. 2023; Gu & Dao
+/// 2023): y_t = silu(Σ_j w_j x_{t − T + 1 + j} + bias). Weights start uniform in ±1/√T, as in
+/// PyTorch's Conv1d.
+class ShortConvolution : public Module {
+ public:
+  using Options = ShortConvolutionOptions;  ///< Options of the constructor.
+  /// Constructs a child of `parent`. Throws if a size is below 1.
+  ShortConvolution(Module& parent, std::string name, Options options);
+  /// x [B, N, C] → [B, N, C]. Padding of the mask counts as zeros, and a segment does not see
+  /// another one. `history` [B, T − 1, C], unless null, has the inputs before x, zeros if undefined,
+  /// and is replaced by the last ones.
+  Tensor operator()(const Tensor& x, const AttentionMask& mask = {},
+                    Tensor* history = nullptr) const;
+  std::string label() const override;
+
+  const Options options;  ///< As passed to the constructor.
+  const Tensor weight = parameter("weight", empty({options.features, options.taps}));  ///< [C, T].
+  /// [C], initially 0; undefined without a bias.
+  const Tensor bias = options.bias ? parameter("bias", zeros({options.features})) : Tensor();
+};
+
+}  // namespace stretto::nn
