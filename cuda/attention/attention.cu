@@ -34,6 +34,7 @@
 // values; it is computed as a matrix product with ones. The output is then a weighted mean of the
 // values, so that backward's δ cancels if all values are equal. Tested against the composed
 // implementation in f64.
+#include "cuda/attention/attention_dropout.cuh"
 #include "cuda/attention/attention_query_warp.cuh"
 
 namespace stretto::cuda {

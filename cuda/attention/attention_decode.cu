@@ -27,16 +27,6 @@ namespace {
 constexpr int most_queries = 8, tile_rows = Splits::tile_rows, warps = Splits::warps;
 constexpr uint32_t all_lanes = 0xffffffffu;
 
-/// The query in row r of a tile: its head, its index, and whether there is one.
-struct Query {
-  int h, i;
-  bool in_range;
-  __device__ Query(const AttentionArgs& a, int kh, int r)
-      : h(kh * a.sizes.per_group + r / a.sizes.m),
-        i(r % a.sizes.m),
-        in_range(r < a.sizes.per_group * a.sizes.m) {}
-};
-
 /// A row of a head; zeros if it is out of range.
 template <class T>
 struct Row {

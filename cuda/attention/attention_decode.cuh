@@ -14,6 +14,16 @@ struct Splits {
   int begin, per_split, count, row_tiles, clip;
 };
 
+/// The query in row r of a tile: its head, its index, and whether there is one.
+struct Query {
+  int h, i;
+  bool in_range;
+  __device__ Query(const AttentionArgs& a, int kh, int r)
+      : h(kh * a.sizes.per_group + r / a.sizes.m),
+        i(r % a.sizes.m),
+        in_range(r < a.sizes.per_group * a.sizes.m) {}
+};
+
 /// Adds the splits in their order. (float, 64), (BFloat16, 64) and (BFloat16, 128) are defined.
 template <class T, int D>
 void launch_decode_sums(const AttentionArgs& a, const Splits& s, int device);

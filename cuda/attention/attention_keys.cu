@@ -11,6 +11,7 @@
 //
 // A warp skips the tiles of queries that see none of its keys. The sums of dSᵀ's rows are the
 // gradient of a bias that all queries share. Tested against the composed implementation in f64.
+#include "cuda/attention/attention_dropout.cuh"
 #include "cuda/attention/attention_transposed.cuh"
 
 namespace stretto::cuda {

@@ -17,6 +17,7 @@
 // Register pressure is high, most of all with two slabs and a table (L::stats_in_shared): then sums
 // and deltas stay in shared memory, and products whose operands are loaded are loops. Tested
 // against the composed implementation in f64.
+#include "cuda/attention/attention_dropout.cuh"
 #include "cuda/attention/attention_query_warp.cuh"
 
 namespace stretto::cuda {

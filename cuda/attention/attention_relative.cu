@@ -16,6 +16,7 @@
 //
 // The batch, and each entry's queries, are split into enough segments to fill the GPU; a second
 // launch adds their parts in order. Tested against the composed implementation in f64.
+#include "cuda/attention/attention_dropout.cuh"
 #include "cuda/attention/attention_transposed.cuh"
 
 namespace stretto::cuda {

@@ -147,20 +147,20 @@ class LinearAttentionWorker {
     const int64_t square = p.causal ? c * c : 0;
     const bool both = copies || padding_;
     sums_memory_ = work_memory<T>({{&rows_, !gradients ? c * p.dv
-                                       : stores   ? c * p.f
-                                                  : 0},
-                              {&more_rows_, gradients && stores ? c * p.dv : 0},
-                              {&more_products_, gradients ? square : 0},
-                              {&products_, square},
-                              {&local_, p.state_size()},
-                              {&z_, p.f},
-                              {&state_, rounds ? 0 : size}});
+                                            : stores   ? c * p.f
+                                                       : 0},
+                                   {&more_rows_, gradients && stores ? c * p.dv : 0},
+                                   {&more_products_, gradients ? square : 0},
+                                   {&products_, square},
+                                   {&local_, p.state_size()},
+                                   {&z_, p.f},
+                                   {&state_, rounds ? 0 : size}});
     operand_memory_ = work_memory<O>({{&gradient_, gradients ? c * p.dv : 0},
-                                 {&lower_, rounds ? square : 0},
-                                 {&rounded_state_, rounds ? 2 * size : 0},
-                                 {&queries_, copies ? c * p.f : 0},
-                                 {&keys_, both ? c * p.f : 0},
-                                 {&values_, both ? c * p.dv : 0}});
+                                      {&lower_, rounds ? square : 0},
+                                      {&rounded_state_, rounds ? 2 * size : 0},
+                                      {&queries_, copies ? c * p.f : 0},
+                                      {&keys_, both ? c * p.f : 0},
+                                      {&values_, both ? c * p.dv : 0}});
   }
 
   // ---- the state: the sum before the segment plus the sum of the segment's own chunks so far

@@ -67,8 +67,8 @@ struct Setting {
 
 TEST_CASE("Code on pages is in an example of one file, or in these tests", "[repository][docs]") {
   std::string code = "\n";
-  for (const char* test : {"pages_test.cpp", "data_pages_test.cpp", "mask_pages_test.cpp",
-                           "model_pages_test.cpp"})
+  for (const char* test :
+       {"pages_test.cpp", "data_pages_test.cpp", "mask_pages_test.cpp", "model_pages_test.cpp"})
     code += without_indentation(testing::text_of(std::string("tests/repository/") + test));
   for (const auto& entry : fs::directory_iterator(root / "examples"))
     if (entry.path().extension() == ".cpp")

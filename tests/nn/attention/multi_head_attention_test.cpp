@@ -292,8 +292,7 @@ TEST_CASE("a custom positional encoding and a custom kernel work in MultiHeadAtt
   for (const auto& [name, child] : scaled->children())
     if (const auto* kernel = dynamic_cast<const Scaled*>(child))
       CHECK(kernel->shape ==
-            nn::HeadShape{
-                .n_heads = 2, .d_key = 3, .d_value = 3, .d_model = 6, .n_kv_heads = 2});
+            nn::HeadShape{.n_heads = 2, .d_key = 3, .d_value = 3, .d_model = 6, .n_kv_heads = 2});
 }
 
 TEST_CASE("AttentionKernel::weights of a kernel with a state is an error unless overridden") {
