@@ -20,8 +20,11 @@ namespace stretto {
 /// Elements start, start + step, … below end of a dimension; the default is all. See
 /// Tensor::slice().
 struct Slice {
-  int64_t start, end, step;
+  int64_t start;  ///< First element.
+  int64_t end;    ///< One past the last element.
+  int64_t step;   ///< Distance of elements, at least 1.
 
+  /// Elements first, first + by, … below `last`.
   Slice(Int first = 0, Int last = INT64_MAX, Int by = 1) : start(first), end(last), step(by) {}
 };
 
@@ -39,6 +42,7 @@ class TensorIndex {
   /// "...": the dimensions that no other index names.
   TensorIndex(const char* ellipsis);
 
+  /// The kinds of indices.
   enum class Kind { integer, slice, tensor, ellipsis };
   Kind kind;           ///< Which of the members is set.
   int64_t at = 0;      ///< The integer.
