@@ -191,7 +191,7 @@ struct AttentionArgs {
   /// The derivative of the soft cap, from the score after it; 1 if there is none.
   __device__ float cap_slope(float score) const {
     const float y = score * cap.from;
-    return 1 - y * y;
+    return cap.from == 0 ? 1 : 1 - y * y;  // without a cap, a score may be −∞
   }
 
   /// Sets scores to `nothing` where a query does not see a key, in slabs of 16 queries, the first

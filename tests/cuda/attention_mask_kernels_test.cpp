@@ -277,6 +277,19 @@ TEST_CASE("attention masks: a bias that all keys share has a gradient with sinks
     }
 }
 
+TEST_CASE("attention masks: a dense bias of −∞ agrees with the CPU", "[cuda]") {
+  NEEDS_GPU();
+  AttentionSetup s = of_size(32, 70);
+  s.segments = 2;
+  s.bias = "MN";
+  for (const bool sinks : {false, true}) {
+    s.sinks = sinks;
+    compare(s, [](AttentionOptions& o) {
+      for (int64_t i = 0; i < 70; ++i) o.bias[i].slice(0, i / 2, i).fill_(-INFINITY);
+    });
+  }
+}
+
 TEST_CASE("attention masks: later documents change nothing", "[cuda]") {
   NEEDS_GPU();
   AttentionSetup s = of_size(64, 200);
