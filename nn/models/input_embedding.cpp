@@ -79,6 +79,7 @@ Tensor AbsolutePosition::added(const Tensor& x, const ForwardContext& forward, i
           " are needed, but only ", o.learned_length, " are learned");
   };
   Tensor y = x;
+  if (forward.segments.defined() && !o.sinusoid && !table.defined()) return y;
   if (forward.padding.empty() && !forward.segments.defined()) {
     if (o.sinusoid) y = y + sinusoids(n, options.d_model, *o.sinusoid, first, step, options_of(x));
     if (!table.defined()) return y;

@@ -128,25 +128,20 @@ Tensors Trainer::stage(int64_t batch, const std::function<Tensors(int64_t)>& mak
 }
 
 Batch Trainer::stage_batch(int64_t batch, const std::function<Batch(int64_t)>& make) const {
-  Batch result;
-  Tensor* const members[] = {&result.inputs, &result.targets, &result.padding, &result.segments};
-  const auto defined = std::make_shared<std::vector<size_t>>();  // indices in `members`
+  // A missing member becomes a tensor without columns, so that all batches have as many tensors.
   const Tensors staged = stage(
       batch,
-      [make, defined](int64_t i) {
+      [make](int64_t i) {
         const Batch made = make(i);
-        Tensors tensors;
-        defined->clear();
-        size_t at = 0;
-        for (const Tensor& x : {made.inputs, made.targets, made.padding, made.segments}) {
-          if (x.defined()) tensors.push_back(x), defined->push_back(at);
-          ++at;
-        }
-        return tensors;
+        const Tensor none = empty({made.inputs.size(0), 0}, {.dtype = u8, .device = cpu});
+        return Tensors{made.inputs, made.targets, made.padding.defined() ? made.padding : none,
+                       made.segments.defined() ? made.segments : none};
       },
       1);
-  for (size_t i = 0; i < staged.size(); ++i) *members[(*defined)[i]] = staged[i];
-  return result;
+  const auto member = [&](size_t i) {
+    return staged[i].dim() == 2 && staged[i].size(1) == 0 ? Tensor() : staged[i];
+  };
+  return {staged[0], staged[1], member(2), member(3)};
 }
 
 double Trainer::progress() const {

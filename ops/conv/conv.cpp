@@ -8,11 +8,8 @@
 namespace stretto {
 namespace {
 
-// x in the dtype of the CPU kernels; on a GPU x itself.
-Tensor operand(const Tensor& x) {
-  const Tensor values = x.device().is_cpu() ? x.detach().to(compute_type(x.dtype())) : x.detach();
-  return values.contiguous();
-}
+// x in the dtype of the sums. bf16 is computed in f32 and rounded once.
+Tensor operand(const Tensor& x) { return x.detach().to(compute_type(x.dtype())).contiguous(); }
 
 // y = x ∗ w + bias, its gradient for x and its gradient for w are linear in both of their operands.
 // The gradients of each are the other two.
