@@ -67,6 +67,11 @@ std::vector<MakeModule> modules() {
       child<nn::LayerNorm>({.dim = 5}),
       child<nn::RMSNorm>({.dim = 5}),
       child<nn::Dropout>({.p = 0.5}),
+      child<nn::Conv1d>({.in = 4, .out = 6, .kernel = 3, .groups = 2}),
+      child<nn::Conv2d>({.in = 4, .out = 6, .kernel = 3}),
+      child<nn::GroupNorm>({.groups = 2, .dim = 4}),
+      child<nn::BatchNorm>({.dim = 4}),
+      child<nn::Mamba2>({.d_model = 8, .d_head = 4, .d_state = 5, .n_groups = 2}),
       child<nn::FeedForward>({.d_model = 4, .d_hidden = 6, .gated = true}),
       child<nn::Sequential>({nn::step<nn::Linear>({.in = 3, .out = 4}), relu}),
       child<nn::AbsolutePosition>({.d_model = 4, .input = learned}),
@@ -130,6 +135,12 @@ std::vector<MakeModule> modules() {
         nn::favor({.features = 4, .orthogonal = false})}) {
     nn::LayerOptions l = layer;
     l.attention.kernel = nn::linear_kernel(map);
+    all.push_back(child<nn::MultiHeadAttention>(l.attention));
+  }
+  for (const nn::MakeKernel& kernel : {nn::retention_kernel(), nn::lightning_kernel(),
+                                       nn::gla_kernel(), nn::gated_delta_kernel()}) {
+    nn::LayerOptions l = layer;
+    l.attention.kernel = kernel;
     all.push_back(child<nn::MultiHeadAttention>(l.attention));
   }
   return all;

@@ -114,7 +114,7 @@ TEST_CASE("train_chorales rejects options out of range", "[examples]") {
       {{"--attention", "absent"},
        "--attention absent: accepted values are softmax, performer, performer-hyperbolic, "
        "linear-elu, "
-       "linear-relu"},
+       "linear-relu, retention, gla, delta"},
       {{"--dropout", "1"}, "--dropout 1: must be at least 0 and below 1"},
       {{"--attention-dropout", "nan"}, "--attention-dropout nan: must be"},
       {{"--learning-rate", "0"}, "--learning-rate 0: must be a number above 0"},

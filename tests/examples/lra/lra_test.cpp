@@ -176,7 +176,7 @@ TEST_CASE("lra rejects invalid inputs in one line", "[examples]") {
           {{"--attention", "none"},
            "--attention none: accepted values are softmax, performer, performer-hyperbolic, "
            "linear-elu, "
-           "linear-relu"},
+           "linear-relu, retention, gla, delta"},
           {{"--data", tiny.file("none")},
            "cannot read '" + tiny.file("none") + "': No such file or directory"},
           {{"--data", tiny.file("bad.tsv")},

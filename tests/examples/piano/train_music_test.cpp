@@ -215,7 +215,7 @@ TEST_CASE("train_music rejects invalid inputs in one line", "[examples]") {
           {{"--attention", "none"},
            "--attention none: accepted values are softmax, performer, performer-hyperbolic, "
            "linear-elu, "
-           "linear-relu"},
+           "linear-relu, retention, gla, delta"},
           {{"--position", "music"},
            "--position music acts on scores, which performer-hyperbolic attention does not have; "
            "accepted here: none, sinusoid, learned, rope, sine, sine-ungated, conv, "
