@@ -1,5 +1,9 @@
 // Linear attention: by the op on features, and by the kernel of nn/.
+#include <cmath>
+
 #include "nn/attention/linear_attention.h"
+#include "ops/attention/gated_linear_attention.h"
+#include "ops/create.h"
 #include "ops/indexing.h"
 #include "tests/conformance/families.h"
 
@@ -39,7 +43,7 @@ Tensor by_op(const AttentionInputs& inputs, const nn::MakeFeatureMap& make, doub
 }
 
 // Computes it by the kernel with a state, in chunks: two positions, then the others one by one.
-Tensor by_state(AttentionInputs inputs, const nn::MakeFeatureMap& make, double eps) {
+Tensor by_state(const AttentionInputs& inputs, const nn::MakeFeatureMap& make, double eps) {
   nn::Module owner;
   const nn::LinearKernel kernel(owner, heads_of(inputs), make, {.eps = eps});
   if (!inputs.options.mask.causal || inputs.n_queries() != inputs.n_keys()) return kernel(inputs);
@@ -79,6 +83,46 @@ std::vector<Candidate> all_of(Make make, double default_eps, const char* prefix 
                     }}};
 }
 
+// Computes linear attention with decay, as a whole or, with a state, in two pieces.
+Tensor gated(const Tensors& x, const Config& config, Implementation implementation, int64_t chunk,
+             bool by_state) {
+  const Tensor &q = x["in.q"], &k = x["in.k"], &v = x["in.v"];
+  GatedLinearAttentionOptions o{.chunk = chunk, .implementation = implementation};
+  if (x.has("in.log_decay")) o.log_decay = x["in.log_decay"];
+  if (x.has("in.beta")) o.beta = x["in.beta"];
+  if (config.choice("decay", {"given", "retention"}) == "retention") {
+    std::vector<double> logs;
+    for (int64_t h = 0; h < q.size(1); ++h) logs.push_back(std::log1p(-std::exp2(-5 - double(h))));
+    o.log_decay = tensor(logs, {q.size(1)}).to(q.device());
+  }
+  if (!by_state) return gated_linear_attention(q, k, v, o);
+  LinearState state;
+  stretto::Tensors parts;
+  const int64_t n = k.size(2);
+  for (const auto& [from, to] : {std::pair<int64_t, int64_t>{0, n / 3}, {n / 3, n}}) {
+    const auto cut = [from = from, to = to](const Tensor& t) {
+      return t.defined() && t.dim() > 1 ? t.slice(2, from, to) : t;
+    };
+    GatedLinearAttentionOptions piece = o;
+    piece.log_decay = cut(o.log_decay), piece.beta = cut(o.beta);
+    parts.push_back(gated_linear_attention(cut(q), cut(k), cut(v), state, piece));
+  }
+  return cat(parts, 2);
+}
+
+std::vector<Candidate> gated_candidates() {
+  const auto one = [](const char* name, Implementation implementation, int64_t chunk,
+                      bool by_state = false) {
+    return Candidate{name, [=](const Tensors& x, const Config& config) {
+                       return only("out.y", gated(x, config, implementation, chunk, by_state));
+                     }};
+  };
+  return {one("automatic", Implementation::automatic, 64),
+          one("composed", Implementation::composed, 64),
+          one("chunks of 3", Implementation::automatic, 3),
+          one("with a state", Implementation::automatic, 16, true)};
+}
+
 }  // namespace
 
 Subjects linear_subjects() {
@@ -93,7 +137,8 @@ Subjects linear_subjects() {
     favor.push_back(std::move(plain));
   return {{"attention.linear",
            all_of([](const Tensors&, const Config& config) { return map_of(config); }, 0)},
-          {"attention.favor", favor}};
+          {"attention.favor", favor},
+          {"attention.gated", gated_candidates()}};
 }
 
 }  // namespace stretto::conformance
