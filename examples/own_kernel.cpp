@@ -14,12 +14,10 @@ struct Retention : nn::AttentionKernel {
 
   Tensor operator()(const nn::AttentionInputs& inputs) const override {
     const AttentionOptions& o = inputs.options;
-    for (const Tensor& term : {o.bias, o.relative_bias.rows, o.relative_keys.rows, o.relative_query,
-                               o.relative_values.rows, o.sinks})
-      check(!term.defined(), "Retention", "a term of the scores; accepted: none");
-    check(o.mask.causal && !setting_besides(o.mask, {"causal"}) && o.dropout == 0 && !o.scale &&
+    check(!nn::score_term(o), "Retention", "the inputs have a term of the scores; accepted: none");
+    check(o.mask.causal && !setting_besides(o.mask, {"causal"}) && !o.scale &&
               inputs.n_queries() == inputs.n_keys() && inputs.q.size(1) == inputs.k.size(1),
-          "Retention", "accepted: causal self-attention without n_kv_heads, scale or dropout");
+          "Retention", "accepted: causal self-attention without n_kv_heads or scale");
     const DType dtype = compute_type(inputs.q.dtype());  // f32 for bf16: the state is a sum
     const TensorOptions options{.dtype = dtype, .device = inputs.q.device()};
     const Tensor q = inputs.q.to(dtype), k = inputs.k.to(dtype), v = inputs.v.to(dtype);

@@ -10,7 +10,8 @@ void PianoSettings::check() const {
   check_position(positions());
   require(tokens == "performance" || (stretch == 0 && !pedal),
           std::string(pedal ? "--pedal" : "--stretch") + ": needs --tokens performance");
-  require(!pack || attention == "softmax", "--pack: needs --attention softmax");
+  require(!pack || nn::find_kernel(attention).segments,
+          "--pack: --attention " + attention + " does not support packed documents");
   require(!pack || stretch == 0, "--pack: needs --stretch 0");
 }
 

@@ -19,7 +19,8 @@ void LmSettings::check() const {
   require(!own_position() || d_model % 2 == 0,
           "--d-model " + as_text(d_model) + ": sinusoids need an even dimension");
   require(!pack || memory == 0, "--pack: documents have no memory; accepted: --memory 0");
-  require(!pack || attention == "softmax", "--pack: needs --attention softmax");
+  require(!pack || nn::find_kernel(attention).segments,
+          "--pack: --attention " + attention + " does not support packed documents");
   require(memory == 0 || nn::find_kernel(attention).memory,
           "--memory " + as_text(memory) + ": --attention " + attention +
               " has short convolutions and does not support a memory; must be 0");

@@ -28,6 +28,10 @@ class AttentionKernel : public Module {
   /// Returns true if a state of fixed size summarizes the past in place of keys and values. With a
   /// cache, the inputs then have only the new positions, and AttentionInputs::state.
   virtual bool has_recurrent_state() const { return false; }
+  /// Returns true if the output depends on q and k only by their products, so that RoPE, which is
+  /// relative in the products, is relative in the output. By default false for kernels with a
+  /// recurrent state, which may apply functions to the rotated q and k.
+  virtual bool keeps_rotary_relative() const { return !has_recurrent_state(); }
 };
 
 /// Returns the name of a term of the scores, dropout or soft cap in the options, for kernels without

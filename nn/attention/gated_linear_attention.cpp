@@ -72,7 +72,7 @@ void reset_token_decays(const Tensor& rate, const Tensor& bias) {
   if (SkipInit::active()) return;
   const NoGrad guard;
   rate.copy_(log(rate));
-  bias.copy_(log(exp(exp(bias)) - 1));
+  bias.copy_(log(expm1(exp(bias))));
 }
 
 GatedLinearKernel::GatedLinearKernel(Module& parent, HeadShape shape_, Options o)

@@ -69,6 +69,10 @@ class GatedLinearKernel : public AttentionKernel {
   /// Returns the factors of the values in y, before the norm.
   Tensor weights(const AttentionInputs& inputs) const override;
   bool has_recurrent_state() const override { return true; }
+  /// False for decays per feature, short convolutions and SiLU of q and k.
+  bool keeps_rotary_relative() const override {
+    return options.decay != StateDecay::feature && options.taps == 0 && !options.silu;
+  }
   std::string label() const override { return "GatedLinearKernel"; }
 
   const Options options;  ///< As passed to the constructor.

@@ -194,6 +194,7 @@ std::vector<KernelEntry> make_kernels() {
   return {
       {.name = "softmax",
        .scores = true,
+       .segments = true,
        .make = [](const KernelSettings&) { return softmax_kernel(); }},
       {.name = "performer", .make = performer<FavorKind::positive>},
       {.name = "performer-hyperbolic", .make = performer<FavorKind::hyperbolic>},
@@ -202,10 +203,13 @@ std::vector<KernelEntry> make_kernels() {
       {.name = "linear-relu",
        .make =
            [](const KernelSettings& s) { return linear_kernel(relu_plus(), {.eps = s.relu_eps}); }},
-      {.name = "retention", .make = [](const KernelSettings&) { return retention_kernel(); }},
-      {.name = "gla", .make = [](const KernelSettings&) { return gla_kernel(); }},
+      {.name = "retention",
+       .segments = true,
+       .make = [](const KernelSettings&) { return retention_kernel(); }},
+      {.name = "gla", .segments = true, .make = [](const KernelSettings&) { return gla_kernel(); }},
       {.name = "delta",
        .memory = false,
+       .segments = true,
        .make = [](const KernelSettings&) { return gated_delta_kernel(); }},
   };
 }

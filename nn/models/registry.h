@@ -74,9 +74,10 @@ struct KernelSettings {
 
 /// A named attention kernel.
 struct KernelEntry {
-  std::string name;     ///< Name on the command line.
-  bool scores = false;  ///< Computes a matrix of scores, to which encodings and dropout apply.
-  bool memory = true;   ///< Works with the memory of TransformerXL.
+  std::string name;       ///< Name on the command line.
+  bool scores = false;    ///< Computes a matrix of scores, to which encodings and dropout apply.
+  bool memory = true;     ///< Works with the memory of TransformerXL.
+  bool segments = false;  ///< Supports packed sequences (ForwardContext::segments).
   MakeKernel (*make)(const KernelSettings&) = nullptr;  ///< Returns a factory of the kernel.
 };
 

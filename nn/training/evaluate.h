@@ -6,6 +6,7 @@
 
 #include "../../autograd/tape.h"
 #include "../data/batch.h"
+#include "../forward_context.h"
 #include "../module.h"
 
 namespace stretto::nn {
@@ -55,15 +56,20 @@ double mean_loss(Module& model, const std::function<Tensor(const Tensor&)>& logi
 double mean_loss(Module& model, const std::function<Tensor(const Batch&)>& logits,
                  const EachBatch& batches);
 /// Returns the mean cross-entropy as above, with logits = model(inputs), or model(inputs, padding)
-/// for a batch with padding.
+/// for a batch with padding, or model(inputs, forward) for a batch with segments.
 template <class Model>
 double mean_loss(Model& model, const EachBatch& batches) {
   const auto logits = [&](const Batch& batch) {
     if constexpr (requires { model(batch.inputs, batch.padding); })
       if (batch.padding.defined()) return model(batch.inputs, batch.padding);
-    check(!batch.padding.defined(), "mean_loss",
-          "a batch has padding, and the model cannot be called with inputs and padding; pass a "
-          "function of the batch that computes the logits");
+    ForwardContext forward = begin_forward();
+    forward.segments = batch.segments;
+    if constexpr (requires { model(batch.inputs, forward); })
+      if (batch.segments.defined()) return model(batch.inputs, forward);
+    const char* const member = batch.padding.defined() ? "padding" : "segments";
+    check(!batch.padding.defined() && !batch.segments.defined(), "mean_loss", "a batch has ",
+          member, ", and the model cannot be called with inputs and ", member,
+          "; pass a function of the batch that computes the logits");
     return model(batch.inputs);
   };
   return mean_loss(model, std::function<Tensor(const Batch&)>(logits), batches);

@@ -18,9 +18,8 @@ const uint8_t* data(const Tensor& x) { return x.defined() ? x.data<uint8_t>() : 
 
 BlockMask::BlockMask(const AttentionMask& mask, const Shape& scores)
     : mask_(mask),
-      m_(scores[2]),
       n_(scores[3]),
-      shift_(n_ - m_),
+      shift_(n_ - scores[2]),
       is_range_(
           !setting_besides(mask, {"causal", "window", "block", "key_padding", "window_after"})),
       longest_segment_(n_) {

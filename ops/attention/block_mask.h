@@ -42,7 +42,7 @@ class BlockMask {
   bool is_global(int64_t b, int64_t key) const { return global_[b * n_ + key] != 0; }
 
   AttentionMask mask_;  // with contiguous tensors, bytes for masks and i64 for lengths
-  const int64_t m_, n_, shift_;
+  const int64_t n_, shift_;  // N, N − M
   bool is_range_;
   std::vector<int32_t> first_, last_;  // [B, N]: the first and last key of each key's segment
   int64_t longest_segment_;

@@ -1,7 +1,7 @@
 // Convolutions over one or two spatial dimensions, in the sense of neural networks: the kernel is
 // not flipped (cross-correlation). C and O are the numbers of input and output channels.
 //
-// bf16 is summed in f32 and rounded once on the CPU. The input is read as if it had zeros around
+// bf16 is computed in f32 and rounded once. The input is read as if it had zeros around
 // it; for other or unequal padding, call pad() (ops/view.h) first. For long kernels of depthwise
 // convolutions see fft_conv (ops/fft/fft_conv.h).
 // Reference: tests/reference/convolution.cpp, convolution()

@@ -46,8 +46,8 @@ Tensor input_gradient(const Tensor& g, const Tensor& w, const ConvSizes& s) {
   const Tensor columns = matmul(w.reshape({s.groups, s.out, s.depth()}).transpose(1, 2),
                                 g.reshape({s.batch, s.groups, s.out, s.positions()}));
   const Size2d size = padded(s);
-  const TensorOptions wide{.dtype = compute_type(g.dtype()), .device = g.device()};
-  const Tensor image = zeros({s.batch, s.groups, s.in, size.height, size.width}, wide);
+  const Tensor image =
+      zeros({s.batch, s.groups, s.in, size.height, size.width}, options_of(columns));
   const Tensor to = windows(image, s), from = columns.reshape(to.shape());
   for (int64_t i = 0; i < s.kernel.height; ++i)
     for (int64_t j = 0; j < s.kernel.width; ++j)

@@ -50,7 +50,7 @@ void check_pool(const char* op, const Tensor& x, int64_t spatial, const Windows&
   check_side(x.size(-1), &Size2d::width);
 }
 
-// Each channel as an image of its own.
+// Returns [N·C, 1, H, W]: every channel becomes a batch entry.
 Tensor channels_of(const Tensor& x) {
   return x.reshape({x.size(0) * x.size(1), 1, x.size(2), x.size(3)});
 }

@@ -8,8 +8,11 @@
 #include "nn/models/language_model.h"
 #include "nn/models/registry.h"
 #include "nn/models/transformer_xl.h"
+#include "nn/positions/rotary.h"
+#include "nn/training/evaluate.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
+#include "ops/loss.h"
 #include "ops/reduce.h"
 #include "ops/view.h"
 #include "tests/support/catch.h"
@@ -107,6 +110,37 @@ TEST_CASE("packed rows: each document has the logits that it has by itself") {
     }
   }
   CHECK(relative >= 12);
+}
+
+TEST_CASE("packed rows: every kernel that supports segments keeps documents apart") {
+  const std::vector<int64_t> tokens{1, 2, 3, 4, 5, 6, 7, 8, 9};
+  nn::Batch batch{tensor(tokens, {1, 9}), tensor(tokens, {1, 9})};
+  batch.segments = tensor(std::vector<int64_t>{0, 0, 0, 0, 1, 2, 2, 2, 2}, {1, 9});
+  nn::ForwardContext forward;
+  forward.segments = batch.segments;
+  for (const bool rotated : {false, true})
+    for (const nn::KernelEntry& kernel : nn::kernels()) {
+      INFO(kernel.name << (rotated ? ", RoPE" : ""));
+      manual_seed(3);
+      nn::LanguageModel::Options o{.vocabulary = 12, .n_layers = 2};
+      o.layer = {.d_model = 16,
+                 .attention = {.n_heads = 2, .kernel = kernel.make({})},
+                 .feed_forward = {.d_hidden = 16}};
+      if (rotated) o.layer.attention.position = nn::rotary();
+      nn::LanguageModel model(o);
+      model.to(f64).eval();
+      const NoGrad guard;
+      if (!kernel.segments || (rotated && (kernel.name == "gla" || kernel.name == "delta"))) {
+        CHECK_THROWS_WITH(model(batch.inputs, forward), Containing("segments"));
+        continue;
+      }
+      const Tensor all = model(batch.inputs, forward);
+      for (const auto& [begin, end] : {std::pair{0, 4}, {4, 5}, {5, 9}})
+        CHECK(worst_error(all.slice(1, begin, end), model(batch.inputs.slice(1, begin, end))) <
+              1e-12);
+      CHECK(nn::mean_loss(model, std::vector<nn::Batch>{batch}) ==
+            Approx(cross_entropy(all.flatten(0, 1), batch.targets.flatten()).item()).epsilon(1e-9));
+    }
 }
 
 TEST_CASE("packed rows: TransformerXL's loss is that of the documents by themselves") {
