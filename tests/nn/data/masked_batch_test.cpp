@@ -115,5 +115,5 @@ TEST_CASE("masked_batch never selects padding", "[masked]") {
         nn::masked_batch(full.tokens, bert, 1, 2).inputs.to_vector<int64_t>());
   CHECK_FALSE(nn::masked_batch(full.tokens, bert, 1, 2).padding.defined());
   CHECK_THROWS_WITH(nn::masked_batch({rows.tokens, full.padding}, bert, 1, 2),
-                    "[masked_batch] tokens i64 [2, 3], padding bool [2, 30]; shapes must be equal");
+                    Containing("padding bool [2, 30]") && Containing("; shapes must be equal"));
 }

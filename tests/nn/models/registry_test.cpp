@@ -28,10 +28,11 @@ namespace {
 
 constexpr int64_t length = 12;
 
+// GELU, because rounding errors may decide on which side of its kink a ReLU is.
 nn::LayerOptions layer(const nn::KernelEntry& kernel) {
   return {.d_model = 16,
           .attention = {.n_heads = 2, .kernel = kernel.make({.features = 8, .redraw = 3})},
-          .feed_forward = {.d_hidden = 24}};
+          .feed_forward = {.d_hidden = 24, .activation = nn::Activation::gelu}};
 }
 
 nn::PositionSettings settings(bool bidirectional) {
