@@ -41,7 +41,7 @@ class BlockMask {
   bool sees(int64_t b, int64_t h, int64_t i0, int64_t rows, KeyRange keys) const;
   bool is_global(int64_t b, int64_t key) const { return global_[b * n_ + key] != 0; }
 
-  AttentionMask mask_;  // with contiguous tensors, bytes for masks and i64 for lengths
+  AttentionMask mask_;       // with contiguous tensors, bytes for masks and i64 for lengths
   const int64_t n_, shift_;  // N, N − M
   bool is_range_;
   std::vector<int32_t> first_, last_;  // [B, N]: the first and last key of each key's segment
