@@ -60,7 +60,10 @@ nn::PositionSettings LraSettings::positions() const {
   p.bidirectional = true;
   p.share_sine = nn::SpeShare::nothing;
   p.share_conv = nn::SpeShare::parameters;
-  if (task == "image" && pooling != "cls") p.plane = {32, 32};
+  if (task == "image") {
+    p.plane = {32, 32};
+    p.class_tokens = pooling == "cls" ? 1 : 0;
+  }
   return p;
 }
 

@@ -114,7 +114,7 @@ struct LraSettings : ModelSettings {
   void check() const;
   nn::SequenceClassifier::Options model() const;
   /// Returns the position settings, as published: separate sinusoids in each layer; filters shared
-  /// by all layers, with separate noise. An image without a class token is a plane.
+  /// by all layers, with separate noise. An image is a plane.
   nn::PositionSettings positions() const;
   ListOpsOptions listops() const;
   /// Returns the learning rate. rsqrt: linear warm-up to learning_rate in `warmup` steps, then

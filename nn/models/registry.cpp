@@ -5,8 +5,9 @@
 
 #include "nn/attention/gated_linear_attention.h"
 #include "nn/attention/linear_attention.h"
-#include "nn/positions/dense_bias.h"
 #include "nn/positions/disentangled.h"
+#include "nn/positions/fire.h"
+#include "nn/positions/plane.h"
 #include "nn/positions/relative_bias.h"
 #include "nn/positions/relative_sinusoid.h"
 #include "nn/positions/relative_table.h"
@@ -142,7 +143,7 @@ Positions query_key_vectors() {
   };
 }
 
-// Relative positions of tokens in a plane.
+// Positions of tokens in a plane.
 Positions plane_positions() {
   return {
       {.name = "window",
@@ -151,7 +152,8 @@ Positions plane_positions() {
        .plane = true,
        .add =
            [](const Settings& s, L& l, I&) {
-             l.attention.position = window_bias({.height = s.plane[0], .width = s.plane[1]});
+             l.attention.position = window_bias(
+                 {.height = s.plane[0], .width = s.plane[1], .class_tokens = s.class_tokens});
            }},
       {.name = "grid",
        .direction = Direction::bidirectional,
@@ -159,7 +161,19 @@ Positions plane_positions() {
        .plane = true,
        .add =
            [](const Settings& s, L& l, I&) {
-             l.attention.position = grid_relative({.height = s.plane[0], .width = s.plane[1]});
+             l.attention.position = grid_relative(
+                 {.height = s.plane[0], .width = s.plane[1], .class_tokens = s.class_tokens});
+           }},
+      {.name = "rope-2d",
+       .direction = Direction::bidirectional,
+       .scores = false,
+       .memory = false,
+       .plane = true,
+       .pairs = true,
+       .add =
+           [](const Settings& s, L& l, I&) {
+             l.attention.position = rotary_2d(
+                 {.height = s.plane[0], .width = s.plane[1], .class_tokens = s.class_tokens});
            }},
   };
 }
@@ -249,6 +263,9 @@ std::vector<const PositionEntry*> parts_of(const std::string& name) {
   return {&first, &second};
 }
 
+// The number of features that are rotated together, of which a head needs a multiple.
+int64_t features_of(const PositionEntry& rotary) { return rotary.plane ? 4 : 2; }
+
 bool fits(const PositionEntry& p, const KernelEntry& kernel, const Settings& s,
           const LayerOptions& layer) {
   const int64_t width =
@@ -256,7 +273,7 @@ bool fits(const PositionEntry& p, const KernelEntry& kernel, const Settings& s,
   return (kernel.scores || !p.scores) &&
          (p.direction == Direction::any ||
           (p.direction == Direction::bidirectional) == s.bidirectional) &&
-         (!p.plane || s.plane.dim() == 2) && (!p.pairs || width % 2 == 0);
+         (!p.plane || s.plane.dim() == 2) && (!p.pairs || width % features_of(p) == 0);
 }
 
 }  // namespace
@@ -294,7 +311,8 @@ std::string refusal(const std::string& name, const std::string& kernel_name, con
     else if (p->plane && s.plane.dim() != 2)
       why = "is for tokens in a plane only";
     else
-      why = str("rotates pairs of features, but the head dimension is ", width);
+      why = str("rotates ", p->plane ? "two pairs" : "pairs",
+                " of features, but the head dimension is ", width);
     return str(p->name, " ", why, "; accepted here: ",
                listed(names_of<PositionEntry>(positions(), [&](const PositionEntry& other) {
                  return fits(other, kernel, s, layer);

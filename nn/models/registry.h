@@ -33,7 +33,8 @@ struct PositionSettings {
   /// music-local, otherwise `length`.
   int64_t max_distance = 0;
   OutOfRange out_of_range = OutOfRange::zero;  ///< For music: keys further away than the table.
-  Shape plane = {};                         ///< {height, width} of the tokens, for window and grid.
+  Shape plane = {};          ///< {height, width} of the tokens, for window, grid and rope-2d.
+  int64_t class_tokens = 0;  ///< Number of tokens before those of the plane.
   Sinusoid layout = Sinusoid::interleaved;  ///< Layout of sinusoid.
   int64_t realizations = 64;                ///< R of sine and conv.
   int64_t sines = 10;                       ///< SineSpeOptions::sines.
@@ -59,7 +60,8 @@ struct PositionEntry {
   bool memory = true;
   bool counted = false;  ///< Depends on absolute positions too, not only on relative ones.
   bool plane = false;    ///< Requires PositionSettings::plane.
-  bool pairs = false;    ///< Rotates pairs of features: requires an even head dimension.
+  /// Rotates pairs of features: requires an even head dimension, in a plane a multiple of 4.
+  bool pairs = false;
   /// Sets the encoding in the options of a layer or of the input.
   void (*add)(const PositionSettings&, LayerOptions&, InputOptions&) = nullptr;
 };

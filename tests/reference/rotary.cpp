@@ -51,6 +51,23 @@ Tensor rotated(const Tensor& x, int64_t first, const RotaryOptions& o) {
   return stretto::tensor(values, x.shape());
 }
 
+Tensor rotated_2d(const Tensor& x, int64_t width, double base) {
+  const int64_t cells = x.size(2), d = x.size(3);
+  std::vector<double> values = x.to_vector<double>();
+  for (int64_t row = 0; row < x.size(0) * x.size(1) * cells; ++row)
+    for (int64_t pair = 0; pair < d / 2; ++pair) {
+      const int64_t cell = row % cells, n = pair % (d / 4);
+      const int64_t coordinate = pair < d / 4 ? cell % width : cell / width;
+      double* const features = &values[size_t(row * d + 2 * pair)];
+      const Complex z =
+          Complex(features[0], features[1]) *
+          std::polar(1.0, double(coordinate) * std::pow(base, -4.0 * double(n) / double(d)));
+      features[0] = z.real();
+      features[1] = z.imag();
+    }
+  return stretto::tensor(values, x.shape());
+}
+
 Tensor rotary_scores(const Tensor& q, const Tensor& k, const RotaryOptions& o) {
   const int64_t batch = q.size(0), heads = q.size(1), groups = k.size(1);
   const int64_t m = q.size(2), keys = k.size(2), size = q.size(3), d = rotated_features(o, size);

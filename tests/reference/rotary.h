@@ -2,6 +2,7 @@
 //
 //   Su et al. 2021    RoFormer: Enhanced Transformer with Rotary Position Embedding
 //   Sun et al. 2023   A Length-Extrapolatable Transformer (xPos)
+//   Heo et al. 2024   Rotary Position Embedding for Vision Transformer
 #pragma once
 
 #include <cstdint>
@@ -15,6 +16,12 @@ namespace stretto::reference {
 /// Multiplies each pair of features of x [B, H, L, D], as a complex number, by e^(i t θ_n), where
 /// row l is at position t = first + l (Su et al., eqs. 12 and 15) → f64 [B, H, L, D]. Ignores xpos.
 Tensor rotated(const Tensor& x, int64_t first, const RotaryOptions& options);
+
+/// Multiplies the pairs of x [B, H, height · width, D], cells of a plane in row-major order, as complex
+/// numbers of features 2i and 2i + 1: those of the first half of the features by e^(i x θ_n), those
+/// of the second half by e^(i y θ_n), for the cell in column x and row y, with θ_n = base^(−4n/D)
+/// (Heo et al., §3.2, "axial") → f64.
+Tensor rotated_2d(const Tensor& x, int64_t width, double base);
 
 /// Computes the products of rotated queries and keys without rotating either: q [B, H, M, D],
 /// k [B, G, N, D] → [B, H, M, N]. With the distance l = i + N − M − j they are

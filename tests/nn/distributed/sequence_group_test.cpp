@@ -9,7 +9,7 @@
 #include "nn/distributed/gradient_reducer.h"
 #include "nn/models/language_model.h"
 #include "nn/models/transformer_xl.h"
-#include "nn/positions/dense_bias.h"
+#include "nn/positions/fire.h"
 #include "nn/positions/disentangled.h"
 #include "nn/positions/relative_bias.h"
 #include "nn/positions/relative_sinusoid.h"

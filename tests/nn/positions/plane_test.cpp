@@ -1,14 +1,18 @@
-#include "nn/positions/dense_bias.h"
+#include "nn/positions/plane.h"
 
 #include <cmath>
 
 #include "nn/attention/attention.h"
+#include "nn/positions/fire.h"
+#include "ops/attention/rotary.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
 #include "ops/indexing.h"
+#include "ops/matmul.h"
 #include "ops/reduce.h"
 #include "tests/reference/attention.h"
 #include "tests/reference/dense_bias.h"
+#include "tests/reference/rotary.h"
 #include "tests/support/catch.h"
 #include "tests/support/compare.h"
 #include "tests/support/gradcheck.h"
@@ -37,126 +41,7 @@ nn::AttentionInputs call_of(int64_t heads, Size size, int64_t d = 4, DType dtype
           {}};
 }
 
-// A Fire in f64 with parameters other than the initial ones.
-struct SomeFire {
-  explicit SomeFire(double threshold, double c = 0.7, double multiplier = 1.3)
-      : position(parent, {.n_heads = 3}, {.hidden = 5, .threshold = threshold}) {
-    parent.to(f64);
-    uint64_t stream = 20;
-    for (const Tensor& p : parent.parameters()) p.detach().copy_(fixed_noise(p.shape(), ++stream));
-    position.c.detach().fill_(c);
-    position.multiplier.detach().fill_(multiplier);
-  }
-  Parent parent;
-  nn::Fire position;
-};
-
 }  // namespace
-
-// ---------------------------------------------------------------------------------------- FIRE
-
-TEST_CASE("Fire: parameters, initial values, label") {
-  Parent parent, other;
-  const nn::Fire position(parent, {.n_heads = 3}, {});
-  std::vector<std::string> names;
-  for (const auto& [name, tensor] : parent.named_parameters())
-    names.push_back(str(name, " ", tensor.shape()));
-  CHECK(names ==
-        std::vector<std::string>{"position.c [1]", "position.multiplier [1]",
-                                 "position.linear1.weight [32, 1]", "position.linear1.bias [32]",
-                                 "position.linear2.weight [3, 32]", "position.linear2.bias [3]"});
-  CHECK(position.c.item() == double(0.1f));
-  CHECK(position.multiplier.item() == 1);
-  CHECK(position.label() == "Fire(hidden 32, threshold 512)");
-  CHECK_THROWS_WITH(
-      nn::Fire(other, {.n_heads = 3}, {.threshold = -1}),
-      "[Fire] hidden 32, threshold -1; hidden must be at least 1, threshold not negative");
-}
-
-TEST_CASE("Fire equals its formula") {
-  // The threshold is above, within and below the positions; signs cancel in the formula.
-  const SomeFire fires[] = {SomeFire(512), SomeFire(4), SomeFire(0), SomeFire(4, -0.7, -1.3)};
-  for (const SomeFire& fire : fires)
-    for (const Size size : {Size{1, 1}, {7, 7}, {3, 9}, {1, 9}, {9, 3}, {33, 70}}) {
-      const nn::Fire& f = fire.position;
-      nn::AttentionInputs inputs = call_of(3, size);
-      f.apply(inputs);
-      const Tensor want = reference::fire_bias({.c = f.c.item(),
-                                                .multiplier = f.multiplier.item(),
-                                                .threshold = f.options.threshold,
-                                                .weight1 = f.linear1.weight,
-                                                .bias1 = f.linear1.bias,
-                                                .weight2 = f.linear2.weight,
-                                                .bias2 = f.linear2.bias},
-                                               size.m, size.n);
-      CHECK(worst_error(inputs.options.bias, want) < 1e-13);
-      for (const bool causal : {false, true}) {
-        if (causal && size.m > size.n) continue;
-        inputs.options.mask.causal = causal;
-        CHECK(worst_error(attention(inputs.q, inputs.k, inputs.v, inputs.options),
-                          reference::attention(inputs.q, inputs.k, inputs.v,
-                                               {.mask = {.causal = causal}, .bias = want})) <
-              1e-12);
-      }
-    }
-}
-
-TEST_CASE("Fire counts positions from the first key") {
-  const SomeFire fire(4);
-  nn::AttentionInputs whole = call_of(3, {20, 20}), last = call_of(3, {3, 9});
-  fire.position.apply(whole);
-  last.first_position = 11;
-  fire.position.apply(last);
-  CHECK(worst_error(last.options.bias, whole.options.bias.slice(1, 17).slice(2, 11)) < 1e-14);
-}
-
-TEST_CASE("Fire: gradients") {
-  for (const double threshold : {2.0, 512.0}) {
-    SomeFire fire(threshold);
-    nn::Fire& f = fire.position;
-    Tensors inputs{fixed_leaf({1, 3, 3, 4}, 1), fixed_leaf({1, 3, 7, 4}, 2)};
-    for (const Tensor& p : fire.parent.parameters())
-      inputs.push_back(p.detach().clone().set_requires_grad());
-    const Tensor v = fixed_noise({1, 3, 7, 3}, 3);
-    check_gradients(
-        [&](const Tensors& in) {
-          testing::stand_in(in[2], f.c);
-          testing::stand_in(in[3], f.multiplier);
-          testing::stand_in(in[4], f.linear1.weight);
-          testing::stand_in(in[5], f.linear1.bias);
-          testing::stand_in(in[6], f.linear2.weight);
-          testing::stand_in(in[7], f.linear2.bias);
-          nn::AttentionInputs call{in[0], in[1], v, {}};
-          call.options.mask.causal = true;
-          f.apply(call);
-          return attention(call.q, call.k, call.v, call.options);
-        },
-        inputs);
-  }
-}
-
-TEST_CASE("Fire in bf16 computes distances in f32") {
-  // Below L0 the bias depends only on the distance, also where bf16 would round to multiples of 4.
-  SomeFire fire(5000);
-  fire.parent.to(bf16);
-  nn::AttentionInputs near = call_of(3, {1, 10}, 4, bf16), far = call_of(3, {1, 700}, 4, bf16);
-  fire.position.apply(near);
-  fire.position.apply(far);
-  CHECK(near.options.bias.dtype() == bf16);
-  const Tensor last = far.options.bias.slice(2, 690);
-  if (default_device().is_cuda())  // other sizes have another order of sums
-    CHECK(worst_error(last, near.options.bias) < 0x1p-7);
-  else
-    CHECK(same_bits(last, near.options.bias));
-  CHECK(attention(far.q, far.k, far.v, far.options).dtype() == bf16);
-}
-
-TEST_CASE("Fire works in a decoder") {
-  testing::check_causal_position(nn::fire());
-  testing::check_causal_position(nn::fire({.hidden = 3, .threshold = 5}));
-}
-
-// ------------------------------------------------------------------------------ two dimensions
 
 TEST_CASE("WindowBias: parameter, initial values, label") {
   manual_seed(1);
@@ -245,17 +130,131 @@ TEST_CASE("GridRelative: parameters and gradients") {
        fixed_leaf({2, 5, 4}, 5)});
 }
 
-TEST_CASE("windows and grids work in a layer, and another size is an error") {
+TEST_CASE("class tokens have rows of their own in WindowBias and no term in GridRelative") {
+  constexpr int64_t h = 2, w = 3, first = 2, cells = h * w;
+  Parent parent, other;
+  nn::WindowBias window(parent, {.n_heads = 3}, {.height = h, .width = w, .class_tokens = first});
+  REQUIRE(window.table.shape() == Shape{3 * 5 + 3, 3});
+  CHECK(window.label() == "WindowBias(2 x 3, class_tokens 2)");
+  testing::stand_in(fixed_noise(window.table.shape(), 4), window.table);
+  nn::AttentionInputs inputs = call_of(3, {first + cells, first + cells});
+  window.apply(inputs);
+  const Tensor bias = inputs.options.bias;
+  CHECK(worst_error(bias.slice(1, first).slice(2, first),
+                    reference::window_bias(window.table.slice(0, 0, 15), h, w)) == 0);
+  for (int64_t head = 0; head < 3; ++head)
+    for (int64_t i = 0; i < first + cells; ++i)
+      for (int64_t j = 0; j < first + cells; ++j) {
+        if (i >= first && j >= first) continue;
+        const int64_t row = 15 + (j >= first ? 0 : i >= first ? 1 : 2);
+        CHECK(bias[head][i][j].item() == window.table[row][head].item());
+      }
+
+  nn::GridRelative grid(other, {.n_heads = 3, .d_key = 4},
+                        {.height = h, .width = w, .class_tokens = first});
+  testing::stand_in(fixed_noise({3, 3, 4}, 4), grid.height_table);
+  testing::stand_in(fixed_noise({3, 5, 4}, 5), grid.width_table);
+  nn::AttentionInputs call = call_of(3, {first + cells, first + cells});
+  grid.apply(call);
+  const Tensor logits =
+      reference::grid_logits(call.q.slice(2, first), grid.height_table, grid.width_table);
+  CHECK(worst_error(call.options.bias.slice(2, first).slice(3, first), logits * 0.5) < 1e-14);
+  CHECK(max(abs(call.options.bias.slice(2, 0, first))).item() == 0);
+  CHECK(max(abs(call.options.bias.slice(3, 0, first))).item() == 0);
+}
+
+TEST_CASE("Rotary2d equals its formula") {
+  for (const Size plane : {Size{1, 1}, {1, 5}, {4, 1}, {3, 2}, {4, 7}})
+    for (const int64_t first : {0, 1, 3}) {
+      Parent parent;
+      const nn::Rotary2d position(parent, {.n_heads = 3, .d_key = 8},
+                                  {.height = plane.m, .width = plane.n, .class_tokens = first});
+      CHECK(parent.parameters().empty());
+      const int64_t tokens = first + plane.m * plane.n;
+      nn::AttentionInputs inputs = call_of(3, {tokens, tokens}, 8);
+      const Tensor q = inputs.q, k = inputs.k;
+      position.apply(inputs);
+      for (const auto& [got, from] : {std::pair(inputs.q, q), std::pair(inputs.k, k)}) {
+        CHECK(same_bits(got.slice(2, 0, first), from.slice(2, 0, first)));
+        CHECK(worst_error(got.slice(2, first),
+                          reference::rotated_2d(from.slice(2, first), plane.n, 100)) < 1e-13);
+      }
+    }
+}
+
+TEST_CASE("Rotary2d: products depend on the differences of rows and columns only") {
+  constexpr int64_t h = 4, w = 5;
+  for (const RotaryPairing pairing : {RotaryPairing::half, RotaryPairing::interleaved}) {
+    Parent parent;
+    const nn::Rotary2d position(parent, {.n_heads = 1, .d_key = 8},
+                                {.height = h, .width = w, .base = 30, .pairing = pairing});
+    // Every cell has the same query and the same key.
+    const Shape all{1, 1, h * w, 8};
+    nn::AttentionInputs inputs{fixed_noise({1, 1, 1, 8}, 1).expand(all),
+                               fixed_noise({1, 1, 1, 8}, 2).expand(all),
+                               fixed_noise({1, 1, h * w, 3}, 3),
+                               {}};
+    position.apply(inputs);
+    const Tensor products = matmul(inputs.q, inputs.k.transpose(2, 3)).reshape({h, w, h, w});
+    for (int64_t y = 1; y < h; ++y)
+      for (int64_t x = 1; x < w; ++x)
+        CHECK(worst_error(products[y][x].slice(0, 1).slice(1, 1),
+                          products[y - 1][x - 1].slice(0, 0, h - 1).slice(1, 0, w - 1)) < 1e-13);
+    CHECK(worst_error(products[0][0], products[1][0]) > 1e-2);
+  }
+}
+
+TEST_CASE("Rotary2d: gradients, bf16 and errors") {
+  Parent parent;
+  const nn::Rotary2d position(parent, {.n_heads = 2, .d_key = 4},
+                              {.height = 2, .width = 3, .class_tokens = 1});
+  CHECK(position.label() == "Rotary2d(2 x 3, class_tokens 1)");
+  const Tensor v = fixed_noise({1, 2, 7, 3}, 3);
+  check_gradients(
+      [&](const Tensors& in) {
+        nn::AttentionInputs inputs{in[0], in[1], v, {}};
+        position.apply(inputs);
+        return attention(inputs.q, inputs.k, inputs.v, inputs.options);
+      },
+      {fixed_leaf({1, 2, 7, 4}, 1), fixed_leaf({1, 2, 7, 4}, 2)});
+  nn::AttentionInputs low = call_of(2, {7, 7}, 4, bf16);
+  position.apply(low);
+  CHECK(low.q.dtype() == bf16);
+  Parent other;
+  CHECK_THROWS_WITH(nn::Rotary2d(other, {.n_heads = 2, .d_key = 6}, {.height = 2, .width = 3}),
+                    "[Rotary2d] heads with 6 features; must be a multiple of 4");
+  CHECK_THROWS_WITH(
+      nn::Rotary2d(other, {.n_heads = 2, .d_key = 4}, {.height = 2, .width = 3, .base = 0}),
+      Containing("[Rotary2d] base 0"));
+  CHECK_THROWS_WITH(nn::Rotary2d(other, {.n_heads = 2, .d_key = 4},
+                                 {.height = 2, .width = 3, .class_tokens = -1}),
+                    "[Rotary2d] height 2, width 3, class_tokens -1; both must be at least 1, "
+                    "class_tokens not negative");
+}
+
+TEST_CASE("sinusoids_2d has the sinusoid of the column, then that of the row") {
+  for (const nn::Sinusoid layout :
+       {nn::Sinusoid::interleaved, nn::Sinusoid::concatenated, nn::Sinusoid::tensor2tensor}) {
+    const Tensor table = nn::sinusoids_2d(3, 5, 8, layout, {.dtype = f64});
+    REQUIRE(table.shape() == Shape{15, 8});
+    const Tensor column = nn::sinusoids(5, 4, layout, 0, 1, {.dtype = f64});
+    const Tensor row = nn::sinusoids(3, 4, layout, 0, 1, {.dtype = f64});
+    for (int64_t cell = 0; cell < 15; ++cell)
+      CHECK(same_bits(table[cell], cat({column[cell % 5], row[cell / 5]})));
+  }
+  CHECK_THROWS_WITH(nn::sinusoids_2d(3, 5, 7, nn::Sinusoid::interleaved),
+                    "[sinusoids_2d] height 3, width 5, d 7; must be at least 1, and d even");
+}
+
+TEST_CASE("positions in a plane work in a layer, and another size is an error") {
   for (const nn::MakePositionalEncoding& position :
        {nn::window_bias({.height = 2, .width = 3}), nn::grid_relative({.height = 2, .width = 3})}) {
     const auto layer = testing::layer_with(position);
     const Tensor x = fixed_noise({2, 6, 8}, 1), y = (*layer)(x);
     CHECK(y.shape() == Shape{2, 6, 8});
     CHECK(same_bits((*layer)(x.slice(0, 1))[0], y[1]));
-    CHECK_THROWS_WITH(
-        (*layer)(fixed_noise({1, 5, 8}, 1)),
-        Containing(
-            "5 queries and 5 keys; must be 2 x 3 = 6 each (no class token: use Pooling::mean)"));
+    CHECK_THROWS_WITH((*layer)(fixed_noise({1, 5, 8}, 1)),
+                      Containing("5 queries and 5 keys; must be 2 x 3 = 6 each"));
     CHECK_THROWS_WITH((*layer)(fixed_noise({1, 6, 8}, 1), fixed_noise({1, 4, 8}, 1), {}),
                       Containing("6 queries and 4 keys"));
   }
@@ -288,7 +287,7 @@ TEST_CASE("every position that adds a dense bias keeps one that the caller sets"
   }
 }
 
-TEST_CASE("Swin's shifted windows, with a mask set by the caller, agree with the reference") {
+TEST_CASE("Swin's shifted windows, with segments as the mask, agree with the reference") {
   constexpr int64_t heads = 4, size = 2, shift = 1, h = 4, w = 6, windows = (h / size) * (w / size);
   const auto layer = testing::layer_with(nn::window_bias({.height = size, .width = size}));
   const Tensor image = fixed_noise({h, w, 8}, 1);
@@ -303,18 +302,12 @@ TEST_CASE("Swin's shifted windows, with a mask set by the caller, agree with the
   const Tensor order = tensor(cells, {h * w});
   const Tensor cut = index_select(image.flatten(0, 1), 0, order).reshape({windows, size * size, 8});
 
-  // Cells from opposite edges of the image are hidden from each other: [windows, 1, size², size²].
-  Tensor mask = zeros({windows, 1, size * size, size * size}, {.dtype = f64});
-  for (int64_t n = 0; n < windows; ++n)
-    for (int64_t i = 0; i < size * size; ++i)
-      for (int64_t j = 0; j < size * size; ++j) {
-        const int64_t a = cells[size_t(n * size * size + i)],
-                      b = cells[size_t(n * size * size + j)];
-        if (std::abs(a / w - b / w) >= size || std::abs(a % w - b % w) >= size)
-          mask[n][0][i][j].fill_(-INFINITY);
-      }
-  nn::AttentionInputs inputs = layer->project(cut, cut, {});
-  inputs.options.bias = mask;
+  // Cells from opposite edges of the image are hidden from each other: they have other segments.
+  std::vector<int64_t> regions;
+  for (const int64_t cell : cells)
+    regions.push_back(2 * int64_t(cell / w < shift) + int64_t(cell % w < shift));
+  const Tensor segments = tensor(regions, {windows, size * size});
+  const nn::AttentionInputs inputs = layer->project(cut, cut, {.segments = segments});
   const Tensor shifted = layer->attend(inputs).reshape({h * w, 8});
   const Tensor got = zeros({h * w, 8}, {.dtype = f64});
   for (int64_t i = 0; i < h * w; ++i) got[cells[size_t(i)]].copy_(shifted[i].detach());
