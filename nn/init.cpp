@@ -135,6 +135,12 @@ double kaiming_std(const Tensor& x, double a, Fan fan) {
 
 }  // namespace
 
+void lecun_normal_(const Tensor& x) {
+  // The divisor is the standard deviation of the standard normal distribution truncated to ±2.
+  const double std = 1 / std::sqrt(double(fans(x).in)) / 0.87962566103423978;
+  trunc_normal_(x, 0, std, -2 * std, 2 * std);
+}
+
 void kaiming_uniform_(const Tensor& x, double a, Fan fan) {
   const double bound = std::sqrt(3.0) * kaiming_std(x, a, fan);
   uniform_(x, -bound, bound);

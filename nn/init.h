@@ -65,6 +65,10 @@ void xavier_uniform_(const Tensor& x, double gain = 1);
 /// Fills x with normal random numbers of variance 2·gain² / (fan_in + fan_out).
 void xavier_normal_(const Tensor& x, double gain = 1);
 
+/// Fills x with normal random numbers of variance 1 / fan_in, truncated at two standard deviations
+/// of the normal distribution before truncation (LeCun et al. 1998; Flax).
+void lecun_normal_(const Tensor& x);
+
 /// The fan that determines the variance.
 enum class Fan {
   in,  ///< Fans::in.

@@ -365,6 +365,54 @@ NameMap deberta_names(const Bert::Options& options) {
   return map;
 }
 
+NameMap vit_names() {
+  const std::string prefix = "[vit.]", layer = prefix + "encoder.layer.{}.";
+  const auto rows = [](const Tensor& x) { return x.reshape({-1, x.size(-1)}); };
+  NameMap map;
+  map.convert(prefix + "embeddings.cls_token", "cls",
+              {"[1, 1, d] as [d]", [](const Tensor& x) { return x.reshape({-1}); },
+               [](const Tensor& x) {
+                 return x.reshape({1, 1, -1});
+               },
+               true})
+      .convert(prefix + "embeddings.position_embeddings", "positions",
+               {"[1, n, d] as [n, d]", rows, [](const Tensor& x) { return x.unsqueeze(0); }, true})
+      .drop(prefix + "pooler.*");
+  rename_linears_and_norms(map, prefix, "",
+                           {{"embeddings.patch_embeddings.projection", "patches.projection"},
+                            {"layernorm", "encoder.norm"}});
+  rename_linears_and_norms(map, "", "", {{"classifier", "head"}});
+  rename_linears_and_norms(map, layer, "encoder.layers.{}.",
+                           {{"attention.attention.query", "self_attention.q"},
+                            {"attention.attention.key", "self_attention.k"},
+                            {"attention.attention.value", "self_attention.v"},
+                            {"attention.output.dense", "self_attention.out"},
+                            {"layernorm_before", "norm1"},
+                            {"layernorm_after", "norm2"},
+                            {"intermediate.dense", "feed_forward.linear1"},
+                            {"output.dense", "feed_forward.linear2"}});
+  return map;
+}
+
+NameMap torch_transformer_names() {
+  const std::string layer = "*layers.{}.";
+  NameMap map;
+  for (const auto& [in_file, name] :
+       Names{{"self_attn.", "self_attention."}, {"multihead_attn.", "cross_attention."}}) {
+    for (const char* kind : {"weight", "bias"}) {
+      const auto part = [&](const char* which) { return str(layer, name, which, ".", kind); };
+      map.split(str(layer, in_file, "in_proj_", kind), {part("q"), part("k"), part("v")})
+          .rename(str(layer, in_file, "out_proj.", kind), part("out"));
+    }
+    for (const char* which : {"q", "k", "v"})  // with kdim or vdim other than embed_dim
+      map.rename(str(layer, in_file, which, "_proj_weight"), str(layer, name, which, ".weight"));
+  }
+  for (const char* kind : {"weight", "bias"})
+    for (const char* which : {"linear1.", "linear2."})
+      map.rename(str(layer, which, kind), str(layer, "feed_forward.", which, kind));
+  return map;
+}
+
 NameMap gwinndr_names() {
   const std::string layer = "transformer.encoder.layers.{}.", in_model = "layers.{}.";
   const std::string attention = layer + "self_attn.",

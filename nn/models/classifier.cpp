@@ -26,14 +26,6 @@ SequenceClassifier::Options checked(SequenceClassifier::Options o) {
   return o;
 }
 
-// Fills x with a normal distribution truncated at two standard deviations, with standard
-// deviation 1/√fan_in (Klambauer et al. 2017). The divisor is the standard deviation of the
-// truncated standard normal.
-void lecun_normal_(const Tensor& x) {
-  const double std = 1 / std::sqrt(double(fans(x).in)) / 0.87962566103423978;
-  trunc_normal_(x, 0, std, -2 * std, 2 * std);
-}
-
 bool is_mask(const Tensor& x) { return x.dtype() == boolean || x.dtype() == u8; }
 
 void init_dense(const Linear& layer) {
@@ -41,7 +33,9 @@ void init_dense(const Linear& layer) {
   constant_(layer.bias, 0);
 }
 
-void init_layer(const TransformerLayer& layer) {
+}  // namespace
+
+void init_encoder_layer(const TransformerLayer& layer) {
   const MultiHeadAttention& a = layer.self_attention;
   for (const Linear* l : {&a.q, &a.k, &a.v, &a.out}) xavier_uniform_(l->weight);
   const FeedForward& f = layer.feed_forward;
@@ -51,8 +45,6 @@ void init_layer(const TransformerLayer& layer) {
     if (l->bias.defined()) normal_(l->bias, 0, 1e-6);
   }
 }
-
-}  // namespace
 
 InputEmbedding::Options SequenceClassifier::embedding_options(const Options& o) {
   InputOptions input = o.input;
@@ -87,7 +79,7 @@ void SequenceClassifier::make() {
   out.emplace(*this, "out", Linear::Options{width, o.n_classes});
   if (cls.defined()) parameter("cls", cls);
   embedding.positions.reset_parameters();
-  for (const TransformerLayer& layer : layers) init_layer(layer);
+  for (const TransformerLayer& layer : layers) init_encoder_layer(layer);
   init_dense(hidden);
   if (hidden2) init_dense(*hidden2);
   init_dense(*out);

@@ -135,10 +135,10 @@ void LanguageModel::Cache::reorder(const Tensor& rows) {
   });
 }
 
-LanguageModel::Cache LanguageModel::make_cache(int64_t limit) const {
+LanguageModel::Cache LanguageModel::make_cache(int64_t limit, int64_t kept) const {
   Cache cache;
   for (int64_t i = 0; i < options.n_layers; ++i)
-    cache.layers.push_back(layers[i].self_attention.make_cache(limit));
+    cache.layers.push_back(layers[i].self_attention.make_cache(limit, kept));
   return cache;
 }
 

@@ -92,9 +92,10 @@ class LanguageModel : public Module {
   Tensor hidden(const Tensor& tokens, const ForwardContext& forward) const;
   /// Computes logits [.., vocabulary] from rows of hidden() [.., d_model].
   Tensor logits(const Tensor& hidden) const;
-  /// Returns an empty cache that holds the last `limit` positions of every layer; 0: all. A
-  /// default-constructed Cache has the same effect as make_cache(0).
-  Cache make_cache(int64_t limit = 0) const;
+  /// Returns an empty cache that holds the last `limit` positions of every layer; 0: all. With
+  /// `kept`, the first `kept` of the limit are the first positions of the text (StreamingLLM, see
+  /// KeyValueCache::kept). A default-constructed Cache has the same effect as make_cache(0).
+  Cache make_cache(int64_t limit = 0, int64_t kept = 0) const;
 
   /// Returns the attention weights [B, H, L, L] of every layer, for visualization.
   std::vector<Tensor> attention_weights(const Tensor& tokens) const;

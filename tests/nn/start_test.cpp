@@ -112,6 +112,9 @@ std::vector<MakeModule> modules() {
                                      .output_bias = true}),
       child<nn::SequenceClassifier>(
           {.vocabulary = 9, .layer = layer, .input = learned, .pairs = true}),
+      child<nn::PatchEmbedding>({.channels = 2, .patch = 3, .d_model = 8}),
+      child<nn::VisionTransformer>(
+          {.image = 6, .patch = 3, .channels = 2, .n_classes = 4, .n_layers = 2, .layer = layer}),
   };
   for (const bool bidirectional : {false, true})
     for (const nn::PositionEntry& p : nn::positions()) {

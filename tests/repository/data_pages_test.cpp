@@ -70,47 +70,35 @@ TEST_CASE("data.md: padding", "[repository][docs]") {
                  1e-5));
 }
 
-TEST_CASE("data.md: a vision transformer", "[repository][docs]") {
-  struct VisionTransformer : nn::Module {
-    nn::Linear embed{*this, "embed", {.in = 16, .out = 64}};
-    nn::Encoder encoder{
-        *this,
-        "encoder",
-        {.n_layers = 2,
-         .layer = {.d_model = 64,
-                   .attention = {.n_heads = 4,
-                                 .position = nn::grid_relative({.height = 8, .width = 8})},
-                   .feed_forward = {.d_hidden = 256}},
-         .final_norm = true}};
-    nn::Linear head{*this, "head", {.in = 64, .out = 10}};
-
-    Tensor operator()(const Tensor& images) const {  // u8 [B, 32, 32] → logits [B, 10]
-      const Tensor pixels = images.to(embed.weight.dtype()) / 255.0;
-      const Tensor patches =  // 8 × 8 patches of 4 × 4 pixels, [B, 64, 16]
-          pixels.reshape({-1, 8, 4, 8, 4}).permute({0, 1, 3, 2, 4}).reshape({-1, 64, 16});
-      return head(mean(encoder(embed(patches)), {1}));
-    }
-  };
-  const Tensor images = arange(2 * 32 * 32).reshape({2, 32, 32});
-  VisionTransformer model;
-  CHECK(model(images).shape() == Shape{2, 10});
+TEST_CASE("data.md: images", "[repository][docs]") {
+  const Tensor images = rand({2, 3, 32, 32});
+  nn::VisionTransformer model(
+      {.image = 32,
+       .patch = 4,
+       .n_classes = 10,
+       .n_layers = 2,
+       .layer = {.d_model = 64,
+                 .attention = {.n_heads = 4,
+                               .position =
+                                   nn::grid_relative({.height = 8, .width = 8, .class_tokens = 1})},
+                 .feed_forward = {.d_hidden = 256, .activation = Activation::gelu}},
+       .position = nn::ImagePosition::none});
+  const Tensor logits = model(images);  // f32 [B, 3, 32, 32] → [B, 10]
+  CHECK(logits.shape() == Shape{2, 10});
   model.to(bf16);
-  CHECK(model(images).dtype() == bf16);
-  const Tensor patches =
-      images.reshape({-1, 8, 4, 8, 4}).permute({0, 1, 3, 2, 4}).reshape({-1, 64, 16});
-  CHECK(patches[0][9][4].item() == 32 * 5 + 4);  // patch (1, 1), pixel (1, 0)
+  CHECK(model(images.to(bf16)).dtype() == bf16);
+  model.to(f32);
 
   // Images and classes are a Batch too.
-  VisionTransformer trained;
-  nn::AdamW optimizer(trained.parameters(), {});
-  nn::Batch batch{zeros({2, 32, 32}, {.dtype = u8}), tensor<int64_t>({3, 7})};
-  nn::Trainer trainer(trained, optimizer, {.steps = 1, .micro_batches = 2, .quiet = true});
+  nn::AdamW optimizer(model.parameters(), {});
+  nn::Batch batch{images, tensor<int64_t>({3, 7})};
+  nn::Trainer trainer(model, optimizer, {.steps = 1, .micro_batches = 2, .quiet = true});
   CHECK(trainer.run(
       [&](int64_t step) {
         const nn::Batch staged = trainer.stage_batch(step, [&](int64_t) { return batch; });
-        return cross_entropy(trained(staged.inputs), staged.targets);
+        return cross_entropy(model(staged.inputs), staged.targets);
       },
-      [&] { return nn::mean_loss(trained, std::vector<nn::Batch>{batch}); }));
+      [&] { return nn::mean_loss(model, std::vector<nn::Batch>{batch}); }));
   CHECK(std::isfinite(trainer.evaluation()->validation));
 }
 

@@ -339,33 +339,16 @@ TEST_CASE("positions.md: options", "[repository][docs]") {
       nn::rotary({.dims = 0, .base = 10000, .scale = 1}),  // dims 0: all
       nn::window_bias({.height = 8, .width = 8}),
       nn::grid_relative({.height = 8, .width = 8}),
+      nn::rotary_2d({.height = 8, .width = 8, .class_tokens = 1}),
       nn::sine_spe({.realizations = 64, .sines = 10, .gated = true}),
       nn::conv_spe({.realizations = 64, .taps = {128}, .gated = true}),
   };
   for (const nn::MakePositionalEncoding& position : positions) {
     nn::MultiHeadAttention attention({.d_model = 16, .n_heads = 2, .position = position});
-    const Tensor x = randn({1, 64, 16});
+    const bool with_class = attention.describe().find("class_tokens") != std::string::npos;
+    const Tensor x = randn({1, with_class ? 65 : 64, 16});
     CHECK(attention(x).shape() == x.shape());
   }
-}
-
-TEST_CASE("positions.md: added to the input", "[repository][docs]") {
-  struct Positions : nn::Module {
-    nn::AbsolutePosition learned{
-        *this, "learned", {.d_model = 64, .input = {.learned_length = 64}}};
-
-    Tensor operator()(const Tensor& x) const {  // x [B, 64, 64], cells in row-major order
-      const Tensor s = nn::sinusoids(8, 32, nn::Sinusoid::interleaved);  // positions 0 … 7, [8, 32]
-      const Tensor plane = cat({s.unsqueeze(1).expand({8, 8, 32}), s.expand({8, 8, 32})}, 2);
-      return learned(x) + plane.reshape({64, 64}).to(x.dtype()).to(x.device());
-    }
-  };
-  const Positions module;
-  const NoGrad no_grad;
-  module.learned.table.zero_();
-  const Tensor s = nn::sinusoids(8, 32, nn::Sinusoid::interleaved);
-  const Tensor cell = module(zeros({1, 64, 64}))[0][3 * 8 + 5];  // row 3, column 5
-  CHECK(equal(cell, cat({s[3], s[5]})));
 }
 
 TEST_CASE("add-a-position.md: checks", "[repository][docs]") {

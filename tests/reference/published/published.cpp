@@ -6,9 +6,11 @@
 namespace stretto::reference {
 
 Weights::Weights(const std::map<std::string, Tensor>& tensors) {
-  for (const auto& [name, tensor] : tensors)
-    if (tensor.dim() == 1 || tensor.dim() == 2)
-      matrices_[name] = tensor.dim() == 2 ? matrix(tensor) : matrix(tensor.unsqueeze(0));
+  for (const auto& [name, tensor] : tensors) {
+    if (tensor.dim() == 0) continue;
+    const bool one = tensor.dim() == 1 || tensor.size(0) == 1;
+    matrices_[name] = matrix(one ? tensor.reshape({-1, tensor.size(-1)}) : tensor.flatten(1));
+  }
 }
 
 Matrix operator+(const Matrix& a, const Matrix& b) {

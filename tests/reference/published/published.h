@@ -16,7 +16,8 @@ namespace stretto::reference {
 
 using Tokens = std::vector<int64_t>;
 
-/// The tensors of a checkpoint of one or two dimensions, by name; vectors are matrices of one row.
+/// The tensors of a checkpoint as matrices, by name. Vectors are matrices of one row; of more than two
+/// dimensions, the first ones are joined if the first has size 1, otherwise the last ones.
 class Weights {
  public:
   explicit Weights(const std::map<std::string, Tensor>& tensors);
@@ -104,6 +105,15 @@ Matrix gptj(const Weights& w, const Tokens& tokens, int64_t layers, int64_t head
 /// BERT (Devlin et al. 2019); `types` are the token types. Returns the last layer's output [L, D].
 Matrix bert(const Weights& w, const Tokens& tokens, const Tokens& types, int64_t layers,
             int64_t heads);
+
+/// ViT (Dosovitskiy et al. 2021), with its classifier: the logits [1, classes] of an image
+/// [C, height, width] with patches of `patch` × `patch` pixels.
+Matrix vit(const Weights& w, const Tensor& image, int64_t patch, int64_t layers, int64_t heads);
+
+/// torch.nn.Transformer with its defaults: source [N, D], target [M, D] → [M, D]; causal
+/// self-attention in the decoder.
+Matrix torch_transformer(const Weights& w, const Matrix& source, const Matrix& target,
+                         int64_t layers, int64_t heads);
 
 /// BLOOM (BigScience 2022).
 Matrix bloom(const Weights& w, const Tokens& tokens, int64_t layers, int64_t heads);
