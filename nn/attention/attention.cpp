@@ -209,9 +209,9 @@ Tensor MultiHeadAttention::attend(AttentionInputs inputs) const {
   return out(join_heads((*kernel_)(inputs)));
 }
 
-KeyValueCache MultiHeadAttention::make_cache(int64_t limit) const {
+KeyValueCache MultiHeadAttention::make_cache(int64_t limit, int64_t kept) const {
   check(limit >= 0, op, "a cache limited to ", limit, " positions; must be 0 (no limit) or more");
-  KeyValueCache cache{.limit = limit};
+  KeyValueCache cache{.limit = limit, .kept = kept};
   check_limit(cache);
   return cache;
 }
@@ -219,6 +219,12 @@ KeyValueCache MultiHeadAttention::make_cache(int64_t limit) const {
 void MultiHeadAttention::check_limit(const KeyValueCache& cache) const {
   check(cache.limit == 0 || !kernel_->has_recurrent_state(), op, "a cache limited to ", cache.limit,
         " positions cannot be used with a recurrent state, whose size is constant; use limit 0");
+  check(cache.kept == 0 || (cache.kept > 0 && cache.kept < cache.limit), op, "a cache that keeps ",
+        cache.kept, " first positions of a limit of ", cache.limit,
+        "; accepted: fewer than the limit");
+  check(cache.kept == 0 || !position_ || position_->is_relative(), op,
+        "a cache that keeps the first positions with ", position_ ? position_->label() : "",
+        ", which is not relative; accepted: a relative positional encoding, or none");
 }
 
 void MultiHeadAttention::check_filled_here(const KeyValueCache& cache) const {
@@ -238,7 +244,6 @@ void MultiHeadAttention::continue_from(AttentionInputs& inputs, KeyValueCache& c
   inputs.first_position = cache.dropped + (only_new_keys ? cache.length() : 0);
   inputs.continued = cache.length() > 0;
   if (!state) return;
-  check_limit(cache);
   inputs.state = &cache.state;
   Tensor& padding = inputs.options.mask.key_padding;
   if (!padding.defined()) return;
@@ -272,8 +277,14 @@ Tensor MultiHeadAttention::operator()(const Tensor& x, const AttentionMask& mask
         "a limited cache does not support blocks; use a window instead of blocks, or a cache "
         "without a limit");
   if (cache) check_not_recomputed(op, "a cache"), check_not_sequence_parallel("a cache", forward);
+  if (cache) check_limit(*cache);
+  check(!cache || cache->kept == 0 || (forward.padding.empty() && with_window(mask).window == 0),
+        op,
+        "a cache that keeps the first positions does not support a window or left padding; its "
+        "limit is the window");
+  const bool kept = cache && cache->kept > 0;
   const bool encodes =
-      kernel_->has_recurrent_state() || (position_ && position_->caches_encoded_keys());
+      kernel_->has_recurrent_state() || (!kept && position_ && position_->caches_encoded_keys());
   return all_or_nothing(cache, [&](KeyValueCache* after) {
     AttentionInputs inputs = project(x, x, mask, forward);
     if (after) continue_from(inputs, *after, encodes);

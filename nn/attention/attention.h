@@ -113,9 +113,11 @@ class MultiHeadAttention : public Module {
   /// stores the keys and values of the context, and later calls ignore `context`.
   Tensor operator()(const Tensor& x, const Tensor& context, const AttentionMask& mask,
                     KeyValueCache* cache = nullptr, const ForwardContext& forward = {}) const;
-  /// Returns an empty cache for this layer that holds the last `limit` positions; 0: all. See
-  /// KeyValueCache::limit. Throws for a limit with a kernel that has a recurrent state.
-  KeyValueCache make_cache(int64_t limit = 0) const;
+  /// Returns an empty cache for this layer that holds the last `limit` positions; 0: all. With
+  /// `kept`, these are the first `kept` positions and the last of the others. See
+  /// KeyValueCache::limit and kept. Throws for a limit with a kernel that has a recurrent state, and
+  /// for `kept` with positions that are not relative or without a larger limit.
+  KeyValueCache make_cache(int64_t limit = 0, int64_t kept = 0) const;
   /// The first of two steps of attention, for models that modify the inputs before the second step:
   /// projects x [B, M, d_model] and context [B, N, d_model] to q, k and v in heads. For
   /// self-attention context is x. first_position is that of `forward`; set

@@ -176,8 +176,8 @@ Tensor GatedLinearKernel::attended(const Gated& in, const AttentionInputs& input
                                 .chunk = options.chunk,
                                 .implementation = options.implementation};
   o.mask.causal = true;
-  const Tensor y = state ? gated_linear_attention(in.q, in.k, in.v, *state, o)
-                         : gated_linear_attention(in.q, in.k, in.v, o);
+  Tensor y = state ? gated_linear_attention(in.q, in.k, in.v, *state, o)
+                   : gated_linear_attention(in.q, in.k, in.v, o);
   if (inputs.options.mask.causal) return y;
   o.mask = reversed(o.mask);
   if (o.log_decay.defined() && o.log_decay.dim() > 1) o.log_decay = flip(o.log_decay, 2);

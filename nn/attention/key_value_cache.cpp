@@ -92,7 +92,12 @@ void KeyValueCache::append(const Tensor& keys, const Tensor& values) {
 }
 
 void KeyValueCache::trim() {
-  if (k.defined() && limit > 0) drop_before(dropped + k.size(2) - limit);
+  if (!k.defined() || limit == 0 || k.size(2) <= limit) return;
+  if (kept == 0) return drop_before(dropped + k.size(2) - limit);
+  const int64_t n = k.size(2) - limit;
+  dropped += n;
+  for (Tensor* const x : {&k, &v}) *x = cat({x->slice(2, 0, kept), x->slice(2, kept + n)}, 2);
+  room = {};
 }
 
 void KeyValueCache::drop_before(int64_t first) {

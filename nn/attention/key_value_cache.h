@@ -27,6 +27,11 @@ struct KeyValueCache {
   /// these and, under the mask, each other: one token at a time is like a window of limit + 1.
   /// Relative positions stay correct.
   int64_t limit = 0;
+  /// The first `kept` positions, less than the limit, are never dropped: the attention sinks of
+  /// StreamingLLM (Xiao et al. 2024, §3.2). As there, positions count within the cache, so that the
+  /// kept positions are next to the oldest of the others. Requires a PositionalEncoding with
+  /// is_relative(), or none. Keys are cached before they are encoded.
+  int64_t kept = 0;
   LinearState state = {};                              ///< State of a recurrent kernel.
   std::shared_ptr<const EncodingState> position = {};  ///< Data of the positional encoding.
   int64_t dropped = 0;  ///< Number of positions that the limit has removed.

@@ -166,7 +166,7 @@ GatedLinearOperands GatedLinearOperands::with(const Tensors& x) const {
 }
 
 Tensor gated_linear_attention(const Tensor& q, const Tensor& k, const Tensor& v,
-                              GatedLinearAttentionOptions options) {
+                              const GatedLinearAttentionOptions& options) {
   check_operands(q, k, v);
   check_options(q, k, v, options);
   if (options.mask.segments.defined()) check_contiguous(options.mask.segments);
@@ -174,7 +174,7 @@ Tensor gated_linear_attention(const Tensor& q, const Tensor& k, const Tensor& v,
 }
 
 Tensor gated_linear_attention(const Tensor& q, const Tensor& k, const Tensor& v, LinearState& state,
-                              GatedLinearAttentionOptions options) {
+                              const GatedLinearAttentionOptions& options) {
   check_not_recomputed(op, "a state");
   check_operands(q, k, v);
   check_options(q, k, v, options);

@@ -49,11 +49,11 @@ struct GatedLinearAttentionOptions {
 ///
 /// Keys and values of padding may have any values. Those of another segment must be finite.
 Tensor gated_linear_attention(const Tensor& q, const Tensor& k, const Tensor& v,
-                              GatedLinearAttentionOptions options = {});
+                              const GatedLinearAttentionOptions& options = {});
 
 /// Computes the same for positions that continue a recurrent state; `state.sums` becomes S after
 /// the last position. Requires M = N and no segments. Gradients go through the state.
 Tensor gated_linear_attention(const Tensor& q, const Tensor& k, const Tensor& v, LinearState& state,
-                              GatedLinearAttentionOptions options = {});
+                              const GatedLinearAttentionOptions& options = {});
 
 }  // namespace stretto

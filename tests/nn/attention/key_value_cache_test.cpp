@@ -5,8 +5,15 @@
 #include <vector>
 
 #include "autograd/tape.h"
+#include "core/storage.h"
 #include "nn/attention/attention.h"
 #include "nn/attention/linear_attention.h"
+#include "nn/models/language_model.h"
+#include "nn/positions/fire.h"
+#include "nn/positions/relative_bias.h"
+#include "nn/positions/relative_sinusoid.h"
+#include "nn/positions/relative_table.h"
+#include "nn/positions/rotary.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
 #include "ops/indexing.h"
@@ -144,6 +151,61 @@ TEST_CASE("KeyValueCache: a limit drops the oldest positions, and memory does no
       CHECK(a.is(cache, at + 1 - n, at + 1));
       if (at > 0) CHECK(cache.k.storage().bytes <= 2 * 3 * 4 * 4 * (limit + 1 + 32));
     }
+  }
+}
+
+TEST_CASE("KeyValueCache: the first positions can be kept, with positions within the cache") {
+  constexpr int64_t limit = 6, kept = 2, length = 20;
+  const Tensor x = fixed_noise({2, length, 8}, 1);
+  for (const nn::MakePositionalEncoding& position :
+       {nn::MakePositionalEncoding(), nn::rotary(), nn::alibi(),
+        nn::music_relative({.max_length = 16}), nn::relative_sinusoid(),
+        nn::bert_relative({.max_length = 16, .keys_too = true})}) {
+    nn::MultiHeadAttention layer({.d_model = 8, .n_heads = 2, .position = position});
+    layer.to(f64);
+    for (const int64_t piece : {1, 3}) {
+      KeyValueCache cache = layer.make_cache(limit, kept);
+      for (int64_t t = 0; t < length; t += piece) {
+        const Tensor more = x.slice(1, t, std::min(t + piece, length));
+        const Tensor y = layer(more, {.causal = true}, &cache);
+        // The positions that the cache held before, then the new ones.
+        const Tensor before = t <= limit
+                                  ? x.slice(1, 0, t)
+                                  : cat({x.slice(1, 0, kept), x.slice(1, t - limit + kept, t)}, 1);
+        const Tensor alone = layer(cat({before, more}, 1), {.causal = true});
+        CHECK(testing::worst_error(y, alone.slice(1, before.size(1))) < 1e-12);
+        CHECK(cache.length() == std::min(t + more.size(1), limit));
+      }
+      CHECK(cache.dropped == length - limit);
+    }
+  }
+  const nn::MultiHeadAttention layer({.d_model = 8, .n_heads = 2, .position = nn::rotary()});
+  CHECK_THROWS_WITH(layer.make_cache(4, 4),
+                    "[MultiHeadAttention] a cache that keeps 4 first positions of a limit of 4; "
+                    "accepted: fewer than the limit");
+  KeyValueCache cache = layer.make_cache(4, 1);
+  CHECK_THROWS_WITH(layer(x.to(f32), {.causal = true, .window = 3}, &cache),
+                    Containing("does not support a window or left padding"));
+  const nn::MultiHeadAttention fire({.d_model = 8, .n_heads = 2, .position = nn::fire()});
+  CHECK_THROWS_WITH(fire.make_cache(4, 1), Containing("which is not relative"));
+}
+
+TEST_CASE("LanguageModel: a cache that keeps the first positions has constant memory") {
+  nn::LanguageModel model({.vocabulary = 11,
+                           .n_layers = 2,
+                           .layer = {.d_model = 8,
+                                     .attention = {.n_heads = 2, .position = nn::rotary()},
+                                     .feed_forward = {.d_hidden = 16}}});
+  model.eval();
+  const NoGrad guard;
+  nn::LanguageModel::Cache cache = model.make_cache(6, 2);
+  int64_t live = 0;
+  for (int64_t t = 0; t < 60; ++t) {
+    model(tensor<int64_t>({t % 11}, {1, 1}), &cache);
+    if (t == 20) live = memory_stats().live;
+    if (t > 20) CHECK(memory_stats().live <= live);
+    for (const KeyValueCache& layer : cache.layers)
+      CHECK(layer.length() == std::min<int64_t>(t + 1, 6));
   }
 }
 
