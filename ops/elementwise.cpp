@@ -12,6 +12,7 @@
 #include "ops/create.h"
 #include "ops/elementwise_loops.h"
 #include "ops/elementwise_map.h"
+#include "ops/in_place.h"
 #include "ops/view.h"
 
 namespace stretto {
@@ -446,6 +447,7 @@ void scale(const Tensor& x, double factor) {
 
 Tensor Tensor::add_(const Tensor& other, double scale) const {
   check_in_place("add_", *this);
+  check_not_recorded("add_", other);
   check_same_device("add_", {this, &other});
   check(is_floating(dtype()), "add_", "got ", *this, "; accepted: a floating-point tensor");
   const bool widened = dtype() == f32 && other.dtype() == bf16;  // converted while it is read

@@ -11,6 +11,7 @@
 #include "autograd/tape.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
+#include "ops/in_place.h"
 #include "ops/indexing.h"
 #include "ops/reduce.h"
 #include "ops/view.h"
@@ -161,6 +162,7 @@ Tensor Tensor::index(const std::vector<TensorIndex>& list) const {
 Tensor Tensor::index_put_(const std::vector<TensorIndex>& list, const Tensor& values,
                           bool accumulate) const {
   check_in_place("index_put_", *this);
+  check_not_recorded("index_put_", values);
   check_same_device("index_put_", {this, &values});
   NoGrad guard;
   const Selection s("index_put_", detach(), list);

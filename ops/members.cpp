@@ -2,6 +2,7 @@
 // a function (core/tensor.h).
 #include "autograd/tape.h"
 #include "ops/elementwise.h"
+#include "ops/in_place.h"
 #include "ops/matmul.h"
 #include "ops/reduce.h"
 #include "ops/softmax.h"
@@ -47,12 +48,14 @@ Tensor Tensor::add_(double value) const {
   return replace("add_", *this, [&](const Tensor& x) { return x + value; });
 }
 Tensor Tensor::mul_(const Tensor& other) const {
+  check_not_recorded("mul_", other);
   return replace("mul_", *this, [&](const Tensor& x) { return x * other; });
 }
 Tensor Tensor::div_(double divisor) const {
   return replace("div_", *this, [&](const Tensor& x) { return x / divisor; });
 }
 Tensor Tensor::div_(const Tensor& other) const {
+  check_not_recorded("div_", other);
   return replace("div_", *this, [&](const Tensor& x) { return x / other; });
 }
 Tensor Tensor::clamp_(double low, double high) const {

@@ -9,6 +9,7 @@
 #include "cuda/runtime/copy.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
+#include "ops/in_place.h"
 #include "ops/loops.h"
 #include "ops/reduce.h"
 
@@ -345,6 +346,7 @@ Tensor Tensor::to(Device where) const {
 
 Tensor Tensor::copy_(const Tensor& from) const {
   check_in_place("copy_", *this);
+  check_not_recorded("copy_", from);
   copy_elements(*this, broadcast_to(readable_while_writing(*this, from.detach()), shape()));
   ++storage().version;
   return *this;

@@ -39,7 +39,7 @@ struct RunningMean {
   Tensor operator()(const Tensor& x) {
     const Tensor now = recorded("the mean", [&] {
       ++calls;
-      mean.mul_(0.5).add_(x, 0.5);
+      mean.mul_(0.5).add_(x.detach(), 0.5);
       return mean.clone();
     });
     return x - now;

@@ -8,6 +8,7 @@
 #include "nn/optim/optim.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
+#include "ops/index.h"
 #include "ops/view.h"
 #include "tests/support/catch.h"
 #include "tests/support/compare.h"
@@ -139,6 +140,26 @@ TEST_CASE("views that show each element once can be changed in place, whatever t
   make_view(x, 0, {0, 3}, {0, 0}).fill_(2);                // nothing to write
   make_view(x, 0, {4}, {6}).copy_(ones({1}).expand({4}));  // read more than once
   CHECK(x.flatten().slice(0, 0, 7).to_vector<float>() == std::vector<float>{1, 2, 2, 0, 7, 7, 1});
+}
+
+TEST_CASE("values with a gradient are refused in place, where it would be lost", "[ops]") {
+  const Tensor x = zeros({3}), y = ones({3}).set_requires_grad();
+  const Tensor mask = tensor<int64_t>({1, 0, 1}).to(boolean);
+  const std::vector<TensorIndex> selected{mask};
+  const char* const detach =
+      "which an op in place does not record; use where, scatter or cat, or "
+      "detach the values";
+  CHECK_THROWS_WITH(x.copy_(y * 2), Containing(detach));
+  CHECK_THROWS_WITH(x.add_(y), Containing(detach));
+  CHECK_THROWS_WITH(x.sub_(y), Containing(detach));
+  CHECK_THROWS_WITH(x.mul_(y), Containing(detach));
+  CHECK_THROWS_WITH(x.div_(y), Containing(detach));
+  CHECK_THROWS_WITH(x.index_put_(selected, y[0]), Containing(detach));
+  CHECK(x.to_vector<float>() == std::vector<float>{0, 0, 0});
+  x.copy_(y.detach()).index_put_(selected, y[0].detach() * 5);
+  CHECK(x.to_vector<float>() == std::vector<float>{5, 1, 5});
+  const NoGrad guard;
+  CHECK(x.add_(y).to_vector<float>() == std::vector<float>{6, 2, 6});
 }
 
 TEST_CASE("the values of a const tensor can be changed", "[ops]") {

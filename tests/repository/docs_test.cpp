@@ -101,7 +101,8 @@ TEST_CASE("Every header of the library is included by stretto.h or listed as int
   static const std::regex internal(
       "core/(atomic_file|cpu|device_table|environment|gpu_channel|gpu_runtime|input_file|"
       "one_line|parse_number)\\.h|core/(gemm|simd)/.*|"
-      "autograd/(accumulate|engine|leaf_watch)\\.h|nn/(leaf_owners|attention/left_padding)\\.h|"
+      "autograd/(accumulate|engine|leaf_watch)\\.h|ops/in_place\\.h|nn/(leaf_owners|attention/"
+      "left_padding)\\.h|"
       "nn/distributed/(nccl_reducer|recursive_halving|mpi|optimizer_shards|data_parallel_step)\\.h|"
       "nn/training/training_step\\.h|nn/tokenizers/"
       "(tokenizer_data\\.h|(text|files|models|components)/.*)|nn/pretrained/"

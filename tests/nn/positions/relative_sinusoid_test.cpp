@@ -196,7 +196,7 @@ TEST_CASE("RelativeSinusoid: special cases equal other schemes") {
     parent.to(f64);
     const Tensor rows = nn::sinusoids(5, 6, nn::Sinusoid::concatenated, 4, -1, doubles());
     music.table.detach().copy_(
-        linear(rows, made.position.r.weight).reshape({5, 2, 4}).transpose(0, 1));
+        linear(rows, made.position.r.weight.detach()).reshape({5, 2, 4}).transpose(0, 1));
     nn::AttentionInputs other = whole;
     music.apply(other);
     CHECK(worst_error(run(made.position, whole),
@@ -218,7 +218,7 @@ TEST_CASE("RelativeSinusoid uses the rows that a model passes") {
   // Fewer rows: keys further back share the first row.
   inputs.forward.shared_table = rows(4, 0, 6, doubles());
   const Made clamped(heads, 4);
-  clamped.position.r.weight.detach().copy_(made.position.r.weight);
+  clamped.position.r.weight.detach().copy_(made.position.r.weight.detach());
   CHECK(
       same_bits(run(made.position, inputs), run(clamped.position, noisy_call(heads, 3, 8, true))));
 
