@@ -163,8 +163,9 @@ void MultiHeadAttention::hide_other_segments(AttentionInputs& inputs) const {
   check(inputs.n_queries() == inputs.n_keys(), op, "packed segments with ", inputs.n_queries(),
         " queries and ", inputs.n_keys(), " keys; accepted: self-attention without a memory");
   check(
-      !position_ || (position_->is_relative() && kernel_->keeps_rotary_relative()), op,
-      "packed segments with ", position_ ? position_->label() : "", " and ", kernel_->label(),
+      !position_ || dynamic_cast<const NoPosition*>(position_.get()) ||
+          (position_->is_relative() && kernel_->keeps_rotary_relative()),
+      op, "packed segments with ", position_ ? position_->label() : "", " and ", kernel_->label(),
       ", whose positions do not restart at each segment; use a relative positional encoding, with "
       "softmax or retention, or none");
   mask.segments = segments;

@@ -118,15 +118,17 @@ TEST_CASE("packed rows: every kernel that supports segments keeps documents apar
   batch.segments = tensor(std::vector<int64_t>{0, 0, 0, 0, 1, 2, 2, 2, 2}, {1, 9});
   nn::ForwardContext forward;
   forward.segments = batch.segments;
-  for (const bool rotated : {false, true})
+  const nn::MakePositionalEncoding all_positions[] = {{}, nn::no_position(), nn::rotary()};
+  for (const nn::MakePositionalEncoding& position : all_positions)
     for (const nn::KernelEntry& kernel : nn::kernels()) {
-      INFO(kernel.name << (rotated ? ", RoPE" : ""));
+      const bool rotated = &position == &all_positions[2];
+      INFO(kernel.name << ", position " << &position - all_positions);
       manual_seed(3);
       nn::LanguageModel::Options o{.vocabulary = 12, .n_layers = 2};
       o.layer = {.d_model = 16,
                  .attention = {.n_heads = 2, .kernel = kernel.make({})},
                  .feed_forward = {.d_hidden = 16}};
-      if (rotated) o.layer.attention.position = nn::rotary();
+      o.layer.attention.position = position;
       nn::LanguageModel model(o);
       model.to(f64).eval();
       const NoGrad guard;
