@@ -152,7 +152,7 @@ TEST_CASE("attention masks: random settings agree with the CPU", "[cuda]") {
   }
 }
 
-TEST_CASE("attention masks: wholly hidden tiles cost nothing", "[cuda]") {
+TEST_CASE("attention masks: wholly hidden tiles cost nothing", "[cuda][large]") {
   NEEDS_GPU();
   if (!has_counters()) STRETTO_SKIP("needs the counters of the PTX interpreter");
   const int64_t n = 1024;
