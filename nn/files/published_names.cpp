@@ -400,7 +400,9 @@ NameMap torch_transformer_names() {
   for (const auto& [in_file, name] :
        Names{{"self_attn.", "self_attention."}, {"multihead_attn.", "cross_attention."}}) {
     for (const char* kind : {"weight", "bias"}) {
-      const auto part = [&](const char* which) { return str(layer, name, which, ".", kind); };
+      const auto part = [&, prefix = str(layer, name)](const char* which) {
+        return str(prefix, which, ".", kind);
+      };
       map.split(str(layer, in_file, "in_proj_", kind), {part("q"), part("k"), part("v")})
           .rename(str(layer, in_file, "out_proj.", kind), part("out"));
     }
