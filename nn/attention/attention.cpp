@@ -264,7 +264,7 @@ void MultiHeadAttention::append_to_cache(AttentionInputs& inputs, KeyValueCache&
   cache.append(inputs.k, inputs.v);
   inputs.k = cache.k;
   inputs.v = cache.v;
-  inputs.first_position = cache.dropped;
+  inputs.first_position = cache.kept > 0 ? 0 : cache.dropped;
   cache.trim();
 }
 
