@@ -116,7 +116,7 @@ Tensor computed(const Tensor& q, const Tensor& k, const Tensor& v, LinearState* 
   const int64_t b = q.size(0), h = heads_of_all(q, k, v), m = q.size(2), n = k.size(2),
                 f = q.size(3), dv = v.size(3);
   const auto unpadded = [&](const Tensor& x) {
-    const Tensor wide = x.to(options.dtype);
+    Tensor wide = x.to(options.dtype);
     if (!o.mask.key_padding.defined()) return wide;
     const Tensor padding = o.mask.key_padding.unsqueeze(1);
     return masked_fill(wide, wide.dim() == 4 ? padding.unsqueeze(3) : padding, 0);
@@ -180,7 +180,7 @@ Tensor gated_linear_attention(const Tensor& q, const Tensor& k, const Tensor& v,
   check_options(q, k, v, options);
   check_state(q, k, v, state, options);
   return all_or_nothing(state, [&](LinearState& after) {
-    const Tensor y = computed(q, k, v, &after, options);
+    Tensor y = computed(q, k, v, &after, options);
     after.length += k.size(2);
     return y;
   });
