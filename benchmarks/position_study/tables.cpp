@@ -232,7 +232,7 @@ void write_chart(const std::string& path, const TaskInfo& task, const std::vecto
   examples::write_file_atomically(path, line_chart(options, series).svg);
 }
 
-// The best positions by one measure, and those that tie with it: "**rope**, xpos".
+// The best position by one measure, then those within the spread of it: "**rope**, xpos".
 std::string best_cell(const std::vector<Group>& groups, const Measure& measure) {
   const Group& best = best_of(groups, measure);
   std::string text = "**" + best.position + "**";

@@ -16,7 +16,7 @@ namespace stretto::study {
 /// deviations or by at most two standard errors of the difference.
 std::string task_tables(const TaskInfo& task, const std::vector<Row>& rows);
 
-/// Returns a table with the best positions of each task and kernel and those that tie with them.
+/// Returns a table with the best position of each task and kernel, and those within its spread.
 std::string best_table(const std::vector<std::pair<TaskInfo, std::vector<Row>>>& results);
 
 /// Reads the CSV files of the folder `out` and writes to the folder `to`: all tables as tables.md,

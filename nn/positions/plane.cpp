@@ -17,8 +17,8 @@ namespace {
 template <class Options>
 const Options& checked(const char* op, const Options& o) {
   check(o.height >= 1 && o.width >= 1 && o.class_tokens >= 0, op, "height ", o.height, ", width ",
-        o.width, o.class_tokens != 0 ? str(", class_tokens ", o.class_tokens) : "",
-        "; both must be at least 1", o.class_tokens < 0 ? ", class_tokens not negative" : "");
+        o.width, ", class_tokens ", o.class_tokens,
+        "; height and width must be at least 1, class_tokens not negative");
   return o;
 }
 

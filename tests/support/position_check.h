@@ -1,4 +1,4 @@
-// Checks that every positional encoding must pass in causal self-attention.
+// Inputs of positional encodings, and checks that each must pass in causal self-attention.
 #pragma once
 
 #include <memory>
@@ -12,6 +12,19 @@
 #include "tests/support/gradcheck.h"
 
 namespace stretto::testing {
+
+/// The number of queries and of keys, or of rows and columns.
+struct Size {
+  int64_t m, n;
+};
+
+/// Returns inputs of attention with noise, q [2, heads, m, d], k [2, heads, n, d], v [2, heads, n, 3].
+inline nn::AttentionInputs call_of(int64_t heads, Size size, int64_t d = 4, DType dtype = f64) {
+  return {fixed_noise({2, heads, size.m, d}, 1, dtype),
+          fixed_noise({2, heads, size.n, d}, 2, dtype),
+          fixed_noise({2, heads, size.n, 3}, 3, dtype),
+          {}};
+}
 
 /// A layer in f64 in evaluation mode: two query heads share a key head, values are
 /// narrower than keys.

@@ -61,7 +61,7 @@ inline std::string save_two_shards(const TempDir& dir, const std::vector<nn::Nam
     for (const nn::NamedTensor& n : part)
       map += str(map.empty() ? "" : ",", "\"", n.name, "\":\"", name, "\"");
   }
-  const std::string index = dir.file("model.safetensors.index.json");
+  std::string index = dir.file("model.safetensors.index.json");
   write_file(index, "{\"metadata\":{\"total_size\":0},\"weight_map\":{" + map + "}}");
   return index;
 }

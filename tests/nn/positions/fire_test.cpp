@@ -16,26 +16,17 @@
 #include "tests/support/stand_in.h"
 
 using namespace stretto;
+using testing::call_of;
 using testing::check_gradients;
 using testing::fixed_leaf;
 using testing::fixed_noise;
 using testing::same_bits;
+using testing::Size;
 using testing::worst_error;
 
 namespace {
 
 struct Parent : nn::Module {};
-
-struct Size {
-  int64_t m, n;
-};
-
-nn::AttentionInputs call_of(int64_t heads, Size size, int64_t d = 4, DType dtype = f64) {
-  return {fixed_noise({2, heads, size.m, d}, 1, dtype),
-          fixed_noise({2, heads, size.n, d}, 2, dtype),
-          fixed_noise({2, heads, size.n, 3}, 3, dtype),
-          {}};
-}
 
 // A Fire in f64 with parameters other than the initial ones.
 struct SomeFire {

@@ -20,26 +20,17 @@
 #include "tests/support/stand_in.h"
 
 using namespace stretto;
+using testing::call_of;
 using testing::check_gradients;
 using testing::fixed_leaf;
 using testing::fixed_noise;
 using testing::same_bits;
+using testing::Size;
 using testing::worst_error;
 
 namespace {
 
 struct Parent : nn::Module {};
-
-struct Size {
-  int64_t m, n;
-};
-
-nn::AttentionInputs call_of(int64_t heads, Size size, int64_t d = 4, DType dtype = f64) {
-  return {fixed_noise({2, heads, size.m, d}, 1, dtype),
-          fixed_noise({2, heads, size.n, d}, 2, dtype),
-          fixed_noise({2, heads, size.n, 3}, 3, dtype),
-          {}};
-}
 
 }  // namespace
 
@@ -228,8 +219,8 @@ TEST_CASE("Rotary2d: gradients, bf16 and errors") {
       Containing("[Rotary2d] base 0"));
   CHECK_THROWS_WITH(nn::Rotary2d(other, {.n_heads = 2, .d_key = 4},
                                  {.height = 2, .width = 3, .class_tokens = -1}),
-                    "[Rotary2d] height 2, width 3, class_tokens -1; both must be at least 1, "
-                    "class_tokens not negative");
+                    "[Rotary2d] height 2, width 3, class_tokens -1; height and width must be at "
+                    "least 1, class_tokens not negative");
 }
 
 TEST_CASE("sinusoids_2d has the sinusoid of the column, then that of the row") {
@@ -260,9 +251,11 @@ TEST_CASE("positions in a plane work in a layer, and another size is an error") 
   }
   Parent parent;
   CHECK_THROWS_WITH(nn::WindowBias(parent, {.n_heads = 1}, {.height = 3}),
-                    "[WindowBias] height 3, width 0; both must be at least 1");
+                    "[WindowBias] height 3, width 0, class_tokens 0; height and width must be at "
+                    "least 1, class_tokens not negative");
   CHECK_THROWS_WITH(nn::GridRelative(parent, {.n_heads = 1, .d_key = 1}, {.width = 3}),
-                    "[GridRelative] height 0, width 3; both must be at least 1");
+                    "[GridRelative] height 0, width 3, class_tokens 0; height and width must be at "
+                    "least 1, class_tokens not negative");
 }
 
 TEST_CASE("every position that adds a dense bias keeps one that the caller sets") {

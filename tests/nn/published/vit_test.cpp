@@ -45,6 +45,21 @@ Checkpoint checkpoint() {
   return file;
 }
 
+// Checks that the model has the tensors of the file under the names of the map.
+void check_saves(const nn::Module& model, const nn::NameMap& names, const Checkpoint& file) {
+  std::vector<nn::NamedTensor> tensors;
+  for (const nn::NamedTensor& p : model.named_parameters())
+    tensors.push_back({p.name, p.tensor.detach().to(f32).to(cpu)});
+  std::map<std::string, Tensor> saved;
+  for (const nn::NamedTensor& t : names.backwards(tensors)) saved[t.name] = t.tensor;
+  REQUIRE(saved.size() == file.tensors().size());
+  for (const auto& [name, tensor] : file.tensors()) {
+    INFO(name);
+    REQUIRE(saved.count(name) == 1);
+    CHECK(testing::same_bits(saved[name], tensor));
+  }
+}
+
 }  // namespace
 
 TEST_CASE("ViT loads from its checkpoint and saves it again", "[published]") {
@@ -62,18 +77,7 @@ TEST_CASE("ViT loads from its checkpoint and saves it again", "[published]") {
                       reference::tensor(reference::vit(weights, images[i], 2, 2, 3))[0]) < 1e-10);
   CHECK(worst_error((*model.head)(model.tokens(images).select(1, 0)), model(images)) < 1e-12);
 
-  // The head is not renamed with the prefix, which saving writes.
-  std::vector<nn::NamedTensor> tensors;
-  for (const nn::NamedTensor& p : model.named_parameters())
-    tensors.push_back({p.name, p.tensor.detach().to(f32).to(cpu)});
-  std::map<std::string, Tensor> saved;
-  for (const nn::NamedTensor& t : nn::vit_names().backwards(tensors)) saved[t.name] = t.tensor;
-  REQUIRE(saved.size() == file.tensors().size());
-  for (const auto& [name, tensor] : file.tensors()) {
-    INFO(name);
-    REQUIRE(saved.count(name) == 1);
-    CHECK(testing::same_bits(saved[name], tensor));
-  }
+  check_saves(model, nn::vit_names(), file);
 }
 
 TEST_CASE("torch.nn.Transformer loads from its state_dict and saves it again", "[published]") {
@@ -117,18 +121,7 @@ TEST_CASE("torch.nn.Transformer loads from its state_dict and saves it again", "
   CHECK(worst_error(model.decoder(target, model.encoder(source))[0], reference::tensor(want)) <
         1e-10);
 
-  std::vector<nn::NamedTensor> tensors;
-  for (const nn::NamedTensor& p : model.named_parameters())
-    tensors.push_back({p.name, p.tensor.detach().to(f32).to(cpu)});
-  std::map<std::string, Tensor> saved;
-  for (const nn::NamedTensor& t : nn::torch_transformer_names().backwards(tensors))
-    saved[t.name] = t.tensor;
-  REQUIRE(saved.size() == file.tensors().size());
-  for (const auto& [name, tensor] : file.tensors()) {
-    INFO(name);
-    REQUIRE(saved.count(name) == 1);
-    CHECK(testing::same_bits(saved[name], tensor));
-  }
+  check_saves(model, nn::torch_transformer_names(), file);
 }
 
 TEST_CASE("torch_transformer_names maps an encoder alone") {
