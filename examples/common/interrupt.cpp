@@ -18,7 +18,9 @@ namespace stretto::examples {
 namespace {
 
 // Signal handlers may call few functions, so they pass each signal to a thread through a pipe.
+// They announce the stop themselves: its line then precedes whatever the program prints about it.
 std::atomic<int> stop_signal{0};
+std::atomic<bool> announced{false}, terminal{false};
 std::atomic<bool> ending{false};
 std::atomic<int> pipe_end{-1};
 static_assert(std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_always_lock_free);
@@ -37,7 +39,15 @@ std::timed_mutex& files() {
   return *mutex;
 }
 
+void say(int descriptor, std::string_view text) {
+  [[maybe_unused]] const ssize_t written = ::write(descriptor, text.data(), text.size());
+}
+
 void note(int signal) {
+  if (!announced.exchange(true)) {
+    if (terminal.load()) say(STDERR_FILENO, "\n");
+    say(STDERR_FILENO, "Stopping after this step; Ctrl-C now stops at once.\n");
+  }
   int none = 0;
   stop_signal.compare_exchange_strong(none, signal);
 }
@@ -48,10 +58,6 @@ extern "C" void handle_signal(int signal) {
   const auto byte = uint8_t(signal);
   [[maybe_unused]] const ssize_t written = ::write(pipe_end.load(), &byte, 1);
   errno = error;
-}
-
-void say(int descriptor, std::string_view text) {
-  [[maybe_unused]] const ssize_t written = ::write(descriptor, text.data(), text.size());
 }
 
 [[noreturn]] void end(int signal) {
@@ -68,16 +74,12 @@ void say(int descriptor, std::string_view text) {
 void* answer(void* pipe) {
   const int from = int(reinterpret_cast<std::intptr_t>(pipe));
   int interrupts = 0;
-  bool announced = false;
   for (unsigned char signal = 0;;) {
     const ssize_t count = ::read(from, &signal, 1);
     if (count < 0 && errno == EINTR) continue;
     if (count != 1) return nullptr;
     if (ending.load()) end_with_words(signal);
     note(signal);
-    if (!announced) say(STDERR_FILENO, ::isatty(STDERR_FILENO) ? "\n" : "");
-    if (!announced) say(STDERR_FILENO, "Stopping after this step; Ctrl-C now stops at once.\n");
-    announced = true;
     if (signal == SIGINT && ++interrupts > 1) end(signal);
   }
 }
@@ -108,6 +110,7 @@ void start_answering() {
 }  // namespace
 
 void install_interrupt_handlers() {
+  terminal.store(::isatty(STDERR_FILENO) == 1);
   if (pipe_end.load() < 0) start_answering();
   struct sigaction action {};
   action.sa_handler = handle_signal;
