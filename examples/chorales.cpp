@@ -8,7 +8,6 @@
 #include <cstdio>
 #include <random>
 
-#include "examples/midi/midi.h"
 using namespace stretto;
 
 constexpr int n_chords = 16, length = 4 * n_chords, lowest = 36, pitches = 60;
@@ -98,10 +97,10 @@ int main(int argc, char** argv) {
   std::printf("%.0f %% of the generated chords are triads in the key of C major\n",
               100 * well_formed(tokens));
 
-  examples::Song song;
+  music::Song song;
   const char* names[] = {"bass", "tenor", "alto", "soprano"};
   for (int voice = 0; voice < 4; ++voice) {
-    examples::Track track{.name = names[voice], .channel = voice, .program = 52, .notes = {}};
+    music::Track track{.name = names[voice], .channel = voice, .program = 52, .notes = {}};
     for (int chord = 0; chord < n_chords; ++chord)
       track.notes.push_back({.start = 480 * chord,
                              .duration = 480,
@@ -110,6 +109,6 @@ int main(int argc, char** argv) {
     song.tracks.push_back(track);
   }
   const char* path = argc > 1 ? argv[1] : "chorale.mid";
-  examples::write_midi(path, song);
+  music::write_midi(path, song);
   std::printf("wrote %s\n", path);
 }

@@ -27,6 +27,11 @@ constexpr int64_t reviews_scored = 1000;     // reviews that are scored
 constexpr int64_t copies_scored = 64;        // generated sequences that are scored
 constexpr int64_t tokens_at_once = 1 << 13;  // tokens per batch of a test
 
+const music::Tokenizer& remi() {
+  static const auto tokens = music::tokenizer("remi");
+  return *tokens;
+}
+
 // At most `most` windows of `length` + 1 tokens, evenly spaced over all windows of the pieces.
 std::vector<std::vector<int64_t>> windows_of(const std::vector<std::vector<int64_t>>& pieces,
                                              int64_t length, int64_t most) {
@@ -119,8 +124,7 @@ class PianoTask : public WindowTask {
       : WindowTask(std::move(task_info), tokens_of(library.valid)),
         train_(std::move(library.train)) {}
   nn::Batch training(uint64_t seed, int64_t step) const override {
-    return training_batch(train_, examples::piano_tokens("remi"),
-                          {.batch = info.batch, .length = info.length}, seed, step);
+    return training_batch(train_, remi(), {.batch = info.batch, .length = info.length}, seed, step);
   }
 
  private:
@@ -245,9 +249,9 @@ std::unique_ptr<Task> load_piano(const TaskInfo& info, const fs::path& archive) 
   const Unpacked unpacked(archive.string());
   const fs::path table = fs::path(archive).replace_extension().replace_extension(".tsv");
   return std::make_unique<PianoTask>(
-      info, examples::read_library(
-                {.folder = (unpacked.folder / "pop909").string(), .split = table.string()},
-                examples::piano_tokens("remi")));
+      info,
+      examples::read_library(
+          {.folder = (unpacked.folder / "pop909").string(), .split = table.string()}, remi()));
 }
 
 std::unique_ptr<Task> load_reviews(const TaskInfo& info, const fs::path& train) {
@@ -290,7 +294,7 @@ const std::vector<TaskInfo>& tasks() {
       {.name = "piano",
        .title = "POP909 as REMI tokens",
        .file = "midi/pop909.tar.gz",
-       .vocabulary = examples::piano_tokens("remi").vocabulary,
+       .vocabulary = remi().vocabulary,
        .length = 128,
        .batch = 16,
        .steps = 500,

@@ -39,12 +39,12 @@ std::vector<RollNote> notes_of(const Chorale& chorale, size_t voice) {
 
 }  // namespace
 
-Song to_song(const Chorale& chorale) {
+music::Song to_song(const Chorale& chorale) {
   constexpr int velocity = 80;
-  Song song;
+  music::Song song;
   const int ticks_per_step = song.ticks_per_quarter / 4;
   for (size_t voice = 0; voice < 4; ++voice) {
-    Track track{voice_names[voice], int(voice), choir_aahs, {}};
+    music::Track track{voice_names[voice], int(voice), choir_aahs, {}};
     int previous = -1;
     for (size_t step = 0; step < chorale.steps.size(); ++step) {
       const int pitch = chorale.steps[step][voice];

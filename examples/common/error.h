@@ -26,6 +26,25 @@ auto as_usage(F&& f) {
   }
 }
 
+/// Returns the message of an error without the name of the op in front.
+inline std::string plain(const std::exception& e) {
+  const std::string told = e.what();  // "[op] message"
+  const size_t end = told.find("] ");
+  return told.starts_with('[') && end != std::string::npos ? told.substr(end + 2) : told;
+}
+
+/// Does the same, without the name of the op in the message.
+template <class F>
+auto plain_usage(F&& f) {
+  try {
+    return f();
+  } catch (const OutOfMemory&) {
+    throw;
+  } catch (const Error& e) {
+    throw UsageError(plain(e));
+  }
+}
+
 /// Calls `f` and puts `where` in front of the message of an Error.
 template <class F>
 auto with_context(const std::string& where, F&& f) {
@@ -34,13 +53,6 @@ auto with_context(const std::string& where, F&& f) {
   } catch (const Error& e) {
     throw Error(where + ": " + e.what());
   }
-}
-
-/// Returns the message of an error without the name of the op in front.
-inline std::string plain(const std::exception& e) {
-  const std::string told = e.what();  // "[op] message"
-  const size_t end = told.find("] ");
-  return told.starts_with('[') && end != std::string::npos ? told.substr(end + 2) : told;
 }
 
 }  // namespace stretto::examples

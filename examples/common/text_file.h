@@ -1,4 +1,4 @@
-// Helpers for readers of texts and tables: recognition of other formats, byte order marks, lines.
+// Helpers for readers of texts and tables: refusal of other formats, byte order marks, lines.
 #pragma once
 
 #include <cstdint>
@@ -8,12 +8,8 @@
 
 namespace stretto::examples {
 
-/// Returns the format of `bytes` if they begin with the signature of a format other than plain
-/// text: "gzip-compressed", "a zip archive", "UTF-16 text", and so on; else "".
-std::string known_format(std::string_view bytes);
-
 /// Throws UsageError "PATH: is gzip-compressed; expected EXPECTED" if
-/// known_format(bytes) is not empty.
+/// known_format(bytes) (core/known_format.h) is not empty.
 void refuse_known_format(std::string_view bytes, const std::string& path,
                          const std::string& expected);
 

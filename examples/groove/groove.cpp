@@ -5,10 +5,10 @@
 namespace stretto::examples {
 namespace {
 
-void drop_bars(std::vector<Note>& notes, int bars) {
+void drop_bars(std::vector<music::Note>& notes, int bars) {
   const int first = bars * groove_bar;
-  std::erase_if(notes, [&](const Note& note) { return note.start < first; });
-  for (Note& note : notes) note.start -= first;
+  std::erase_if(notes, [&](const music::Note& note) { return note.start < first; });
+  for (music::Note& note : notes) note.start -= first;
 }
 
 }  // namespace
@@ -32,8 +32,8 @@ Groove with_fullest_harmony(const GrooveSource& song) {
 
 int end_of(const Groove& groove) {
   int end = 0;
-  for (const std::vector<Note>& notes : groove.tracks)
-    for (const Note& note : notes) end = std::max(end, note.start + note.duration);
+  for (const std::vector<music::Note>& notes : groove.tracks)
+    for (const music::Note& note : notes) end = std::max(end, note.start + note.duration);
   return end;
 }
 
@@ -41,14 +41,15 @@ int bars_of(const Groove& groove) { return (end_of(groove) + groove_bar - 1) / g
 
 Groove first_bars(const Groove& groove, int bars) {
   Groove first = groove;
-  for (std::vector<Note>& notes : first.tracks)
-    std::erase_if(
-        notes, [&](const Note& note) { return note.start + note.duration >= bars * groove_bar; });
+  for (std::vector<music::Note>& notes : first.tracks)
+    std::erase_if(notes, [&](const music::Note& note) {
+      return note.start + note.duration >= bars * groove_bar;
+    });
   return first;
 }
 
 Groove without_bars(Groove groove, int bars) {
-  for (std::vector<Note>& notes : groove.tracks) drop_bars(notes, bars);
+  for (std::vector<music::Note>& notes : groove.tracks) drop_bars(notes, bars);
   return groove;
 }
 
@@ -59,9 +60,9 @@ GrooveSource without_bars(GrooveSource song, int bars) {
   return song;
 }
 
-Song to_song(const Groove& groove) {
+music::Song to_song(const Groove& groove) {
   constexpr std::array<int, 3> channels = {0, 9, 2};
-  Song song{groove_beat, groove.quarters_per_minute, {}};
+  music::Song song{groove_beat, groove.quarters_per_minute, {}};
   for (size_t i = 0; i < 3; ++i)
     song.tracks.push_back(
         {groove_track_names[i], channels[i], groove.programs[i], groove.tracks[i]});

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "examples/midi/midi.h"
+#include "nn/music/midi_writer.h"
 
 namespace stretto::examples {
 
@@ -17,7 +17,7 @@ inline constexpr std::array<const char*, 3> groove_track_names = {"bass", "drums
 
 /// Times are in ticks. `programs` are General MIDI instruments; the drums' program is not used.
 struct Groove {
-  std::array<std::vector<Note>, 3> tracks;
+  std::array<std::vector<music::Note>, 3> tracks;
   std::array<int, 3> programs = {33, 0, 0};
   double quarters_per_minute = 120;
 };
@@ -26,7 +26,7 @@ struct Groove {
 struct GroovePart {
   std::string name;
   int program = 0;
-  std::vector<Note> notes;
+  std::vector<music::Note> notes;
 };
 
 /// A song with any number of instruments that could play the harmony; some may have no notes.
@@ -53,6 +53,6 @@ Groove without_bars(Groove groove, int bars);
 GrooveSource without_bars(GrooveSource song, int bars);
 
 /// Returns the groove as MIDI: bass on channel 0, drums on 9, harmony on 2.
-Song to_song(const Groove& groove);
+music::Song to_song(const Groove& groove);
 
 }  // namespace stretto::examples

@@ -43,7 +43,7 @@ Groove transposed(const Groove& groove, int semitones) {
                                 " semitones; expected -12 to 12");
   Groove moved = groove;
   for (const size_t track : {bass_track, harmony_track})
-    for (Note& note : moved.tracks[track]) {
+    for (music::Note& note : moved.tracks[track]) {
       note.pitch += semitones;
       if (note.pitch < 0) note.pitch += 12;
       if (note.pitch > 127) note.pitch -= 12;

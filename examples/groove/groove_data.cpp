@@ -90,7 +90,7 @@ std::string fingerprint(const std::vector<GrooveSource>& songs) {
   Digest print;
   const auto add = [&](const GroovePart& part) {
     print.add(int64_t(part.notes.size()));
-    for (const Note& note : part.notes)
+    for (const music::Note& note : part.notes)
       for (const int number : {note.start, note.duration, note.pitch, note.velocity})
         print.add(number);
   };

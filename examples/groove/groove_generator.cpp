@@ -108,7 +108,7 @@ Style choose(PortableRandom& random) {
 
 int velocity(int start) { return start % groove_bar == 0 ? 96 : 80; }
 
-void play_drums(const Style& style, int bar, bool fill, std::vector<Note>& notes) {
+void play_drums(const Style& style, int bar, bool fill, std::vector<music::Note>& notes) {
   const auto part = [&](const std::string& pattern, int pitch) {
     play(pattern, bar, [&](char, int start, int duration, int) {
       const bool cut = fill && start % groove_bar >= groove_bar / 2;
@@ -130,7 +130,7 @@ void play_drums(const Style& style, int bar, bool fill, std::vector<Note>& notes
 }
 
 void play_bass(const Style& style, int bar, const Chord& chord, const Chord& next,
-               std::vector<Note>& notes) {
+               std::vector<music::Note>& notes) {
   const auto low = [](int root) { return 28 + (root + 8) % 12; };  // E and above
   const std::string& pattern = style.bass[size_t(bar % 2)];
   play(pattern, bar, [&](char kind, int start, int duration, int) {
@@ -155,7 +155,7 @@ std::vector<int> voicing(const Chord& chord, int center) {
 }
 
 void play_chords(const std::string& pattern, int bar, const std::vector<int>& pitches,
-                 std::vector<Note>& notes) {
+                 std::vector<music::Note>& notes) {
   play(pattern, bar, [&](char kind, int start, int duration, int number) {
     for (size_t i = 0; i < pitches.size(); ++i)
       if (kind == 'x' || size_t(number) % pitches.size() == i)

@@ -8,12 +8,12 @@
 #include <utility>
 
 #include "examples/common/settings.h"
+#include "nn/music/piano_notes.h"
 
 namespace stretto::examples {
 namespace {
 
 constexpr int64_t last_tick = (int64_t{1} << 28) - 1;
-constexpr int drum_channel = 9;
 
 std::string lower(std::string text) {
   for (char& c : text) c = char(std::tolower(uint8_t(c)));
@@ -27,13 +27,13 @@ bool is_bass(const GroovePart& part) {
 }
 
 /// Returns the time from the start in twelfths of a beat, rounded.
-int64_t on_grid(const MidiFile& file, int track, int64_t tick, double seconds) {
+int64_t on_grid(const music::MidiFile& file, int track, int64_t tick, double seconds) {
   const int64_t quarter = file.division.ticks_per_quarter;
   if (quarter > 0) return (2 * groove_beat * tick + quarter) / (2 * quarter);
   return std::llround(groove_beat * file.tempo_map(track).beats(seconds));
 }
 
-Note on_grid(const MidiFile& file, const MidiNote& note) {
+music::Note on_grid(const music::MidiFile& file, const music::MidiNote& note) {
   const int64_t start = on_grid(file, note.track, note.start, note.start_seconds);
   const int64_t end = std::max(start + 1, on_grid(file, note.track, note.start + note.duration,
                                                   note.start_seconds + note.seconds));
@@ -43,7 +43,7 @@ Note on_grid(const MidiFile& file, const MidiNote& note) {
 
 }  // namespace
 
-GrooveSource to_groove_source(const MidiFile& file) {
+GrooveSource to_groove_source(const music::MidiFile& file) {
   require(file.format != 2 || !file.tracks.empty(), "has no tracks (format 2)");
   require(file.format != 2 || file.tracks.size() == 1,
           "its tracks do not sound together (format 2)");
@@ -54,8 +54,8 @@ GrooveSource to_groove_source(const MidiFile& file) {
       .harmony = {},
       .quarters_per_minute = std::clamp(file.tempo_map().quarters_per_minute(0), 4.0, 1000.0)};
   std::map<std::array<int, 3>, GroovePart> parts;  // by track, channel and program
-  for (const MidiNote& note : file.notes) {
-    if (note.channel == drum_channel) {
+  for (const music::MidiNote& note : file.notes) {
+    if (note.channel == music::drum_channel) {
       song.drums.notes.push_back(on_grid(file, note));
       continue;
     }
@@ -77,7 +77,7 @@ GrooveSource to_groove_source(const MidiFile& file) {
 }
 
 GrooveSource read_groove(const std::string& path, MidiDefects* damaged) {
-  const MidiFile file = read_midi(path);
+  const music::MidiFile file = read_midi_file(path);
   require(!file.notes.empty(), path + ": has no notes");
   try {
     GrooveSource song = to_groove_source(file);

@@ -8,7 +8,7 @@
 
 #include "examples/groove/groove.h"
 #include "examples/midi/midi_folder.h"
-#include "examples/midi/midi_reader.h"
+#include "nn/music/midi_reader.h"
 
 namespace stretto::examples {
 
@@ -25,10 +25,10 @@ namespace stretto::examples {
 ///
 /// Throws UsageError, without a path, for files of format 2 with no track or with several, which do
 /// not sound together, and for notes that do not end before tick 2^28 of the grid.
-GrooveSource to_groove_source(const MidiFile& file);
+GrooveSource to_groove_source(const music::MidiFile& file);
 
 /// Returns the song in the file at `path`, which may lack instruments. Throws UsageError, with the
-/// path, as read_midi() and to_groove_source() do, and for a file without notes. Defects of the
+/// path, as read_midi_file() and to_groove_source() do, and for a file without notes. Defects of the
 /// file are added to `damaged`, if given.
 GrooveSource read_groove(const std::string& path, MidiDefects* damaged = nullptr);
 

@@ -53,7 +53,7 @@ Picture groove_roll(const Groove& groove, const std::string& title) {
   std::vector<RollVoice> voices;
   for (const size_t track : {drum_track, harmony_track, bass_track}) {
     voices.push_back({groove_track_names[track], colors[track], {}});
-    for (const Note& note : groove.tracks[track])
+    for (const music::Note& note : groove.tracks[track])
       if (note.start + note.duration <= max_steps)
         voices.back().notes.push_back({note.start, note.start + note.duration, note.pitch});
   }

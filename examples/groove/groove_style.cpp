@@ -18,20 +18,20 @@ constexpr double no_value = std::numeric_limits<double>::quiet_NaN();
 void count(Profile& profile, int row, int column) { profile[size_t(row * bins + column)] += 1; }
 
 /// Returns the column of an onset; −1 if it is not counted.
-int onset_bin(const Note& note, OnsetUnit unit) {
+int onset_bin(const music::Note& note, OnsetUnit unit) {
   const int tick = note.start % groove_bar;
   if (unit == OnsetUnit::beats) return tick / ticks_per_bin;
   return tick > 4 ? -1 : std::min(6 * tick, bins - 1);
 }
 
-Profile onset_profile(size_t track, const std::vector<Note>& notes, OnsetUnit unit) {
+Profile onset_profile(size_t track, const std::vector<music::Note>& notes, OnsetUnit unit) {
   return track == drum_track ? onset_drum_profile(notes, unit)
                              : onset_duration_profile(notes, unit);
 }
 
-std::vector<Note> stretch(const std::vector<Note>& notes, int first, int last) {
-  std::vector<Note> inside;
-  for (const Note& note : notes)
+std::vector<music::Note> stretch(const std::vector<music::Note>& notes, int first, int last) {
+  std::vector<music::Note> inside;
+  for (const music::Note& note : notes)
     if (note.start >= first && note.start <= last) inside.push_back(note);
   return inside;
 }
@@ -70,12 +70,12 @@ double mean(const Values& values) {
 
 }  // namespace
 
-Profile time_pitch_profile(const std::vector<Note>& notes) {
+Profile time_pitch_profile(const std::vector<music::Note>& notes) {
   Profile profile(size_t((2 * widest + 1) * bins));
-  std::vector<Note> sorted = notes;
+  std::vector<music::Note> sorted = notes;
   std::sort(sorted.begin(), sorted.end(),
-            [](const Note& a, const Note& b) { return a.start < b.start; });
-  const auto add = [&](const Note& from, const Note& to) {
+            [](const music::Note& a, const music::Note& b) { return a.start < b.start; });
+  const auto add = [&](const music::Note& from, const music::Note& to) {
     const int interval = to.pitch - from.pitch;
     if (std::abs(interval) <= widest)
       count(profile, interval + widest, (to.start - from.start) / ticks_per_bin);
@@ -90,9 +90,9 @@ Profile time_pitch_profile(const std::vector<Note>& notes) {
   return profile;
 }
 
-Profile onset_duration_profile(const std::vector<Note>& notes, OnsetUnit unit) {
+Profile onset_duration_profile(const std::vector<music::Note>& notes, OnsetUnit unit) {
   Profile profile(size_t(durations * bins));
-  for (const Note& note : notes) {
+  for (const music::Note& note : notes) {
     const int onset = onset_bin(note, unit);
     if (onset < 0 || note.duration > longest) continue;
     count(profile, std::min(note.duration / ticks_per_bin, durations - 1), onset);
@@ -100,9 +100,9 @@ Profile onset_duration_profile(const std::vector<Note>& notes, OnsetUnit unit) {
   return profile;
 }
 
-Profile onset_drum_profile(const std::vector<Note>& notes, OnsetUnit unit) {
+Profile onset_drum_profile(const std::vector<music::Note>& notes, OnsetUnit unit) {
   Profile profile(size_t(128 * bins));
-  for (const Note& note : notes) {
+  for (const music::Note& note : notes) {
     const int onset = onset_bin(note, unit);
     if (onset >= 0) count(profile, note.pitch, onset);
   }
@@ -132,7 +132,7 @@ StyleSimilarity style_similarity(const Groove& reference, const std::vector<Groo
     for (size_t track = 0; track < 3; ++track) {
       result.onset[chunk][track] = likeness(
           track, chunk, reference, outputs,
-          [&](const std::vector<Note>& notes) { return onset_profile(track, notes, unit); });
+          [&](const std::vector<music::Note>& notes) { return onset_profile(track, notes, unit); });
       result.time_pitch[chunk][track] =
           track == drum_track ? no_value
                               : likeness(track, chunk, reference, outputs, time_pitch_profile);

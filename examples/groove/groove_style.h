@@ -14,7 +14,7 @@ using Profile = std::vector<double>;
 /// [41, 24]: pairs of different notes that begin less than four beats apart, by the interval from
 /// the earlier to the later, −20 … 20 semitones (others are not counted), and by the time between
 /// them in sixths of a beat. Notes that begin together are counted in both orders.
-Profile time_pitch_profile(const std::vector<Note>& notes);
+Profile time_pitch_profile(const std::vector<music::Note>& notes);
 
 /// Unit of onsets within the bar. The published code compared ticks, twelfths of a beat, with bin
 /// edges in beats, so that it counted only the first five ticks of a bar.
@@ -22,10 +22,12 @@ enum class OnsetUnit { beats, published_ticks };
 
 /// [12, 24]: notes by duration and onset within the bar, both in sixths of a beat. Notes longer
 /// than two beats are not counted; notes of two beats are in the last row.
-Profile onset_duration_profile(const std::vector<Note>& notes, OnsetUnit unit = OnsetUnit::beats);
+Profile onset_duration_profile(const std::vector<music::Note>& notes,
+                               OnsetUnit unit = OnsetUnit::beats);
 
 /// [128, 24]: drums by pitch and onset within the bar.
-Profile onset_drum_profile(const std::vector<Note>& notes, OnsetUnit unit = OnsetUnit::beats);
+Profile onset_drum_profile(const std::vector<music::Note>& notes,
+                           OnsetUnit unit = OnsetUnit::beats);
 
 /// Returns 0 if a profile is zero everywhere. Throws std::invalid_argument for profiles
 /// of different sizes.

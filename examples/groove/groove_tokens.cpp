@@ -22,7 +22,7 @@ std::vector<Timed> events_of(const Groove& groove) {
   using Key = std::tuple<int, int, int, int, int>;  // time, pitch, duration, velocity, track
   std::vector<Key> notes;
   for (int track = 0; track < 3; ++track)
-    for (const Note& note : groove.tracks[size_t(track)]) {
+    for (const music::Note& note : groove.tracks[size_t(track)]) {
       const bool good = note.start >= 0 && note.duration >= 0 && note.pitch >= 0 &&
                         note.pitch <= 127 && int64_t{note.start} + note.duration <= last_tick;
       if (!good)
@@ -98,8 +98,8 @@ Groove to_groove(const std::vector<int64_t>& tokens) {
       since.pop();
     }
   }
-  for (std::vector<Note>& notes : groove.tracks)
-    std::stable_sort(notes.begin(), notes.end(), [](const Note& a, const Note& b) {
+  for (std::vector<music::Note>& notes : groove.tracks)
+    std::stable_sort(notes.begin(), notes.end(), [](const music::Note& a, const music::Note& b) {
       return std::tie(a.start, a.pitch) < std::tie(b.start, b.pitch);
     });
   return groove;

@@ -7,6 +7,10 @@
 #include <set>
 #include <utility>
 
+#include "examples/common/error.h"
+#include "examples/common/file.h"
+#include "nn/music/midi_reader.h"
+
 namespace stretto::examples {
 namespace {
 
@@ -90,6 +94,18 @@ class FolderSearch {
 
 MidiFiles midi_files(const std::string& folder, std::error_code& error) {
   return FolderSearch(folder).run(error);
+}
+
+music::MidiFile read_midi_file(const std::string& path) {
+  const fs::file_status status = fs::status(path);
+  std::error_code error;
+  if (fs::exists(status) && !fs::is_regular_file(status))
+    throw UsageError(path + ": is not a regular file");
+  if (fs::exists(status) && fs::file_size(path, error) > music::max_midi_bytes && !error)
+    throw UsageError(path + ": byte " + std::to_string(music::max_midi_bytes) +
+                     ": the file is longer than the limit of 64 MiB");
+  const std::string bytes = read_whole_file(path);
+  return plain_usage([&] { return music::parse_midi(bytes, path); });
 }
 
 std::string MidiFiles::locked_text() const {

@@ -1,10 +1,12 @@
-// Finds the MIDI files of a folder.
+// Finds the MIDI files of a folder, and reads them.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <system_error>
 #include <vector>
+
+#include "nn/music/midi_file.h"
 
 namespace stretto::examples {
 
@@ -23,6 +25,10 @@ struct MidiFiles {
 /// `error` is set if the folder itself cannot be searched, or if a folder below it cannot be
 /// searched for a reason other than missing permission.
 MidiFiles midi_files(const std::string& folder, std::error_code& error);
+
+/// Reads the file at `path` (music::read_midi). Throws UsageError "PATH: byte OFFSET: REASON" for a
+/// file that is not MIDI, and as read_whole_file() does.
+music::MidiFile read_midi_file(const std::string& path);
 
 /// The files that were read despite defects, such as truncation.
 class MidiDefects {

@@ -2,25 +2,41 @@
 
 #include <algorithm>
 
-#include "examples/piano/performance.h"
 #include "nn/data/crops.h"
 #include "nn/data/draws.h"
+#include "nn/music/infill.h"
+#include "nn/music/performance.h"
 
 namespace stretto::examples {
 namespace {
 
 constexpr uint64_t stream = 0x7069616e6full;  // distinct from the model's random numbers
 
-// A random interval by which tokens can be transposed, given their lowest and highest pitch.
-int interval(nn::Draws& draws, const PianoTokens& tokens, int64_t transpose, int low, int high) {
-  const int64_t down = std::min<int64_t>(transpose, low - tokens.lowest);
-  const int64_t up = std::min<int64_t>(transpose, tokens.highest - high);
-  return low > high ? 0 : int(draws.below(down + up + 1) - down);
+// A random interval by which tokens can be transposed.
+int interval(nn::Draws& draws, const music::Tokenizer& tokens, const std::vector<int>& piece,
+             int64_t transpose) {
+  const auto [down, up] = tokens.transpositions(piece, int(transpose));
+  return down + int(draws.below(up - down + 1));
+}
+
+// Moves one to four bars to the end; a bar stays before them, and another one begins after them.
+// The result has at most `longest` tokens. A crop with fewer than three bars stays as it is.
+std::vector<int> with_hole(std::vector<int> crop, const music::Tokenizer& tokens, int64_t longest,
+                           nn::Draws& draws) {
+  const int64_t kept = longest - music::InfillTokens::count;
+  if (int64_t(crop.size()) > kept) crop.resize(size_t(kept));
+  const std::vector<int64_t> bars = music::bar_starts(crop, tokens.bar);
+  const int64_t n = int64_t(bars.size());
+  if (n < 3) return crop;
+  const int64_t missing = 1 + draws.below(std::min<int64_t>(4, n - 2));
+  const int64_t first = 1 + draws.below(n - 1 - missing);
+  return music::infill_sequence(crop, bars[size_t(first)], bars[size_t(first + missing)],
+                                music::InfillTokens(tokens.vocabulary));
 }
 
 }  // namespace
 
-nn::Batch training_batch(const std::vector<PianoPiece>& pieces, const PianoTokens& tokens,
+nn::Batch training_batch(const std::vector<PianoPiece>& pieces, const music::Tokenizer& tokens,
                          const PianoCropOptions& o, uint64_t seed, int64_t step) {
   int64_t total = 0;
   for (const PianoPiece& piece : pieces) total += int64_t(piece.tokens.size());
@@ -36,45 +52,40 @@ nn::Batch training_batch(const std::vector<PianoPiece>& pieces, const PianoToken
     const int64_t needed = o.length + 1 + (o.stretch > 0 ? o.length / 4 : 0);
     const int64_t first = tokens.crop_start(all, std::min(at, std::max<int64_t>(0, n - needed)));
     std::vector<int> crop(all.begin() + first, all.begin() + std::min(n, first + needed));
-    int low = tokens.highest, high = tokens.lowest;
-    for (const int token : crop)
-      if (const int pitch = tokens.pitch(token); pitch >= 0)
-        low = std::min(low, pitch), high = std::max(high, pitch);
-    const int semitones = interval(draws, tokens, o.transpose, low, high);
+    const int semitones = interval(draws, tokens, crop, o.transpose);
     for (int& token : crop) token = tokens.transposed(token, semitones);
     if (o.stretch > 0)
-      crop = stretched(crop, 1 + 0.01 * double(draws.below(2 * o.stretch + 1) - o.stretch));
+      crop = music::stretched(crop, 1 + 0.01 * double(draws.below(2 * o.stretch + 1) - o.stretch));
+    if (o.infill && draws.below(2) == 0)
+      crop = with_hole(std::move(crop), tokens, o.length + 1, draws);
     const int64_t kept = std::min(int64_t(crop.size()), o.length + 1);
     crops.emplace_back(crop.begin(), crop.begin() + kept);
   }
   return nn::next_token_batch(crops, o.length, tokens.pad);
 }
 
-void transpose_packed(nn::Batch& batch, const PianoTokens& tokens, int64_t transpose, uint64_t seed,
-                      int64_t step) {
+void transpose_packed(nn::Batch& batch, const music::Tokenizer& tokens, int64_t transpose,
+                      uint64_t seed, int64_t step) {
   nn::Draws draws(seed ^ stream, step);
   int64_t* const rows[] = {batch.inputs.data<int64_t>(), batch.targets.data<int64_t>()};
   const int64_t* const segments = batch.segments.data<int64_t>();
   const int64_t n = batch.inputs.numel(), length = batch.inputs.size(1);
   for (int64_t begin = 0, end; begin < n; begin = end) {
     for (end = begin + 1; end < n && end % length != 0 && segments[end] == segments[begin];) ++end;
-    int low = tokens.highest, high = tokens.lowest;
+    std::vector<int> piece;
     const auto each = [&](auto f) {
       for (int64_t* row : rows)
         for (int64_t i = begin; i < end; ++i)
           if (row[i] != nn::ignore_index) f(row[i]);
     };
-    each([&](int64_t token) {
-      if (const int pitch = tokens.pitch(int(token)); pitch >= 0)
-        low = std::min(low, pitch), high = std::max(high, pitch);
-    });
-    const int semitones = interval(draws, tokens, transpose, low, high);
+    each([&](int64_t token) { piece.push_back(int(token)); });
+    const int semitones = interval(draws, tokens, piece, transpose);
     each([&](int64_t& token) { token = tokens.transposed(int(token), semitones); });
   }
 }
 
-std::vector<PianoWindow> windows(const std::vector<PianoPiece>& pieces, const PianoTokens& tokens,
-                                 int64_t length, int64_t most) {
+std::vector<PianoWindow> windows(const std::vector<PianoPiece>& pieces,
+                                 const music::Tokenizer& tokens, int64_t length, int64_t most) {
   std::vector<PianoWindow> all;
   for (const PianoPiece& piece : pieces) {
     const int64_t n = int64_t(piece.tokens.size());

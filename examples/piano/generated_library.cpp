@@ -4,6 +4,7 @@
 #include "examples/chorales/chorale_song.h"
 #include "examples/common/portable_random.h"
 #include "examples/piano/library.h"
+#include "nn/music/midi_reader.h"
 
 namespace stretto::examples {
 namespace {
@@ -16,15 +17,15 @@ int velocity(int64_t sixteenth, size_t voice) {
 
 // Arranges a chorale for the piano. The inner voices and the bass become broken chords: one note
 // after the other, a sixteenth or two apart.
-Song for_piano(const Chorale& chorale, PortableRandom& random) {
-  Song song = to_song(chorale);
+music::Song for_piano(const Chorale& chorale, PortableRandom& random) {
+  music::Song song = to_song(chorale);
   song.quarters_per_minute = 32 + 3 * (11 + random.below(22));
   const int step = song.ticks_per_quarter / 4;
   const bool broken = random.percent(50);
   for (size_t voice = 0; voice < song.tracks.size(); ++voice) {
-    Track& track = song.tracks[voice];
+    music::Track& track = song.tracks[voice];
     track.program = track.channel = 0;
-    for (Note& note : track.notes) {
+    for (music::Note& note : track.notes) {
       const int steps = note.duration / step;
       const int late = broken && voice > 0 && steps >= 4 ? int(voice - 1) * step : 0;
       note.start += late;
@@ -37,15 +38,16 @@ Song for_piano(const Chorale& chorale, PortableRandom& random) {
 
 }  // namespace
 
-PianoLibrary generated_library(uint64_t seed, const PianoTokens& tokens) {
+PianoLibrary generated_library(uint64_t seed, const music::Tokenizer& tokens) {
   const ChoraleSet set = generate_chorales(seed);
   const auto all = [&](const std::vector<Chorale>& chorales, const std::string& name,
                        uint64_t stream) {
     std::vector<PianoPiece> pieces;
     for (size_t i = 0; i < chorales.size(); ++i) {
       PortableRandom random(seed ^ (stream << 32 | i));
-      const MidiFile file = parse_midi(midi_bytes(for_piano(chorales[i], random)), name);
-      pieces.push_back({name + std::to_string(i), tokens.encode(file, false)});
+      const music::MidiFile file =
+          music::parse_midi(music::midi_bytes(for_piano(chorales[i], random)), name);
+      pieces.push_back({name + std::to_string(i), tokens.encode(file)});
     }
     return pieces;
   };

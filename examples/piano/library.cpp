@@ -8,7 +8,6 @@
 #include "examples/common/file.h"
 #include "examples/common/settings.h"
 #include "examples/common/text_file.h"
-#include "examples/piano/notes.h"
 
 namespace stretto::examples {
 namespace {
@@ -72,7 +71,7 @@ std::map<std::string, Part> read_split(const std::string& path) {
 
 }  // namespace
 
-PianoLibrary read_library(const PianoLibraryOptions& o, const PianoTokens& tokens) {
+PianoLibrary read_library(const PianoLibraryOptions& o, const music::Tokenizer& tokens) {
   const MidiFiles found = files_of(o.folder);
   const std::vector<std::string>& names = found.names;
   std::map<std::string, Part> split;
@@ -99,9 +98,9 @@ PianoLibrary read_library(const PianoLibraryOptions& o, const PianoTokens& token
     }
     const std::string path = (folder / names[i]).string();
     try {
-      const MidiFile file = read_midi(path);
-      check_piano_file(file, path);
-      (library.*part).push_back({names[i], tokens.encode(file, o.pedal)});
+      const music::MidiFile file = read_midi_file(path);
+      plain_usage([&] { tokens.check_file(file, path); });
+      (library.*part).push_back({names[i], tokens.encode(file)});
       library.damaged.add(names[i], file.warnings);
     } catch (const UsageError& e) {
       library.skipped.emplace_back(e.what());

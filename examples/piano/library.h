@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "examples/midi/midi_folder.h"
-#include "examples/piano/piano_tokens.h"
+#include "nn/music/tokenizer.h"
 
 namespace stretto::examples {
 
@@ -28,19 +28,18 @@ struct PianoLibraryOptions {
   /// Without a table: in each group of `every` files the last file is for validation, and the file
   /// before it for testing.
   int64_t every = 10;
-  bool pedal = false;
 };
 
 /// Reads all MIDI files (midi_files), in the order of their names, and skips files that are not
-/// piano pieces (read_midi, check_piano_file). The table (each_line, text_file.h) names files
+/// piano pieces (read_midi_file, Tokenizer::check_file). The table (each_line, text_file.h) names files
 /// relative to the folder or to its parent; its splits are train, valid (or validation) and test.
 /// Throws UsageError if no training or no validation pieces are found, for a folder that cannot be
 /// read, and for a table that cannot be read, lacks a column or has a file in two splits.
-PianoLibrary read_library(const PianoLibraryOptions& options, const PianoTokens& tokens);
+PianoLibrary read_library(const PianoLibraryOptions& options, const music::Tokenizer& tokens);
 
 /// Returns generated pieces: chorales arranged for the piano, each at its own tempo, with a beat.
 /// Piece i of a split depends only on seed, split and i.
-PianoLibrary generated_library(uint64_t seed, const PianoTokens& tokens);
+PianoLibrary generated_library(uint64_t seed, const music::Tokenizer& tokens);
 
 /// Returns a digest that identifies the pieces.
 std::string fingerprint(const std::vector<PianoPiece>& pieces);

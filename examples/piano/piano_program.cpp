@@ -77,7 +77,8 @@ void PianoProgram::declare(OptionList& options) {
           between(1, 64));
   options("picture_length", picture_length_, "Attention maps: number of tokens", between(1, 2048));
   options("generate", generate_, "Number of tokens to generate (0: none)", between(0, 65536));
-  options("bars", writing_.bars, "Maximum number of bars to generate (remi; 0: unlimited)",
+  options("bars", writing_.bars,
+          "Maximum number of bars to generate (tokens with bars; 0: unlimited)",
           between(0, INT64_MAX));
   options("temperature", writing_.temperature, "Sampling temperature (0: greedy)",
           require_not_negative);
@@ -126,14 +127,12 @@ int64_t PianoProgram::count_parameters() {
 }
 
 void PianoProgram::prepare() {
-  const PianoTokens& language = settings.language();
+  const music::Tokenizer& language = settings.language();
   use_device(settings.steps, settings.least_memory());
   check_sequence_parallel(settings.length, settings.weights());
   library_ = data_.empty()
                  ? generated_library(settings.seed, language)
-                 : read_library(
-                       {.folder = data_, .split = split_, .every = every_, .pedal = settings.pedal},
-                       language);
+                 : read_library({.folder = data_, .split = split_, .every = every_}, language);
   read_windows(language);
   n_train_ = int64_t(library_.train.size());
   curve_ = {.title = "Loss of " + settings.attention + " attention, position " + settings.position,
@@ -155,7 +154,7 @@ void PianoProgram::prepare() {
 
 // Chooses the evaluation windows, and computes the n-gram baselines for the windows of the final
 // evaluation.
-void PianoProgram::read_windows(const PianoTokens& language) {
+void PianoProgram::read_windows(const music::Tokenizer& language) {
   validation_ = windows(library_.valid, language, settings.length, validation_windows_);
   require(!validation_.empty(),
           "--length " + as_text(settings.length) + ": no validation piece is that long");
@@ -164,6 +163,11 @@ void PianoProgram::read_windows(const PianoTokens& language) {
   require(!evaluation_.empty(), "--eval-length " + as_text(eval_length_) + ": no " +
                                     (library_.test.empty() ? "validation" : "test") +
                                     " piece is that long");
+  if (settings.infill) {
+    gaps_ = infill_pieces(scored, language, settings.length, 200);
+    require(!gaps_.empty(), "--infill: no held-out piece has 12 bars in --length " +
+                                as_text(settings.length) + " tokens");
+  }
   TokenCounts counts(language.vocabulary);
   for (const PianoPiece& piece : library_.train) {
     counts.add(piece.tokens);
@@ -179,6 +183,8 @@ void PianoProgram::set_files() {
   list_picture("position_loss");
   list_picture("attention");
   if (generate_ > 0) list_music("generated");
+  if (settings.infill)
+    for (const char* name : {"infill", "infill_given", "infill_original"}) list_music(name);
   if (is_stochastic(settings.position)) list_picture("templates");
   if (has_measures()) files_.emplace_back("position_measures.csv");
 }
@@ -241,6 +247,7 @@ void PianoProgram::report() {
   if (has_measures()) measure_position();
   draw_attention();
   if (generate_ > 0) write_music();
+  if (settings.infill) fill_in_bars();
 }
 
 void PianoProgram::write_losses(const std::vector<double>& all, int64_t trained, double within,
@@ -303,11 +310,37 @@ void PianoProgram::write_music() {
   writing_.seed = settings.seed;
   writing_.limit = settings.cache_limit(settings.positions(), 0);
   const std::vector<int> tokens = write_piano(*model, settings.language(), {}, writing_);
-  const Song song = settings.language().play(tokens);
+  const music::Song song = settings.language().decode(tokens);
   const std::string title = "Generated without a prompt";
   show_music("generated", title, song, song_roll(song, title));
   std::cout << "Wrote " << path("generated.mid") << ": " << tokens.size() << " tokens, "
             << song.tracks.front().notes.size() << " notes" << std::endl;
+}
+
+void PianoProgram::fill_in_bars() {
+  const music::Tokenizer& language = settings.language();
+  const auto loss = [&](bool after) {
+    return fixed(infill_loss(*model, gaps_, language, after, eval_batch_), 4);
+  };
+  std::cout << "Infilling, " << gaps_.size() << " held-out passages of 12 bars, nats per token:\n";
+  ReportTable table{"Bars 5 to 8 of held-out passages, nats per token", {"", "loss"}, {}};
+  add_row(table, 36, "given bars 1 to 4", loss(false));
+  add_row(table, 36, "given bars 1 to 4 and 9 to 12", loss(true));
+  show(std::move(table));
+
+  const InfillPiece& piece = gaps_.front();
+  const std::vector<int> filled = write_infill(*model, language, piece, settings.length, writing_);
+  const auto show_song = [&](const char* name, const std::string& title,
+                             const std::vector<int>& tokens) {
+    const music::Song song = language.decode(tokens);
+    show_music(name, title, song, song_roll(song, title));
+  };
+  show_song("infill_given", "Given: bars 1 to 4 and 9 to 12 of " + piece.name,
+            piece.with_bars(std::vector<int>(4, language.bar)));
+  show_song("infill", "Bars 5 to 8 written by the model", piece.with_bars(filled));
+  show_song("infill_original", "The original", piece.tokens);
+  std::cout << "Wrote " << path("infill.mid") << ": " << filled.size() << " tokens between bars 4 "
+            << "and 9 of " << piece.name << std::endl;
 }
 
 }  // namespace stretto::examples

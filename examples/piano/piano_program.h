@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "examples/common/counting.h"
+#include "examples/piano/infilling.h"
 #include "examples/piano/library.h"
 #include "examples/piano/piano_settings.h"
 #include "examples/piano/piano_writing.h"
@@ -40,7 +41,7 @@ class PianoProgram : public TrainingProgram {
   void resolve_settings();
   int64_t count_parameters() override;
   void prepare() override;
-  void read_windows(const PianoTokens& language);
+  void read_windows(const music::Tokenizer& language);
   void set_files();
   void begin() override;
   Tensor loss(int64_t step) override;
@@ -54,6 +55,7 @@ class PianoProgram : public TrainingProgram {
   void measure_position();
   void draw_attention();
   void write_music();
+  void fill_in_bars();
 
   std::string preset_ = "small";
   std::string data_, split_;
@@ -72,6 +74,7 @@ class PianoProgram : public TrainingProgram {
   std::optional<nn::PackedBatches> packed_;  // with --pack
   int64_t n_train_ = 0, n_tokens_ = 0;
   std::vector<PianoWindow> validation_, evaluation_;
+  std::vector<InfillPiece> gaps_;  // with --infill
   CountingLoss baselines_{};
 };
 

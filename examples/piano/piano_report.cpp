@@ -55,12 +55,12 @@ std::vector<Series> position_curves(const std::vector<PositionBucket>& buckets, 
   return curves;
 }
 
-Picture song_roll(const Song& song, const std::string& title) {
+Picture song_roll(const music::Song& song, const std::string& title) {
   constexpr int steps = 12;  // steps per beat
   RollVoice voice{"Piano", {0, 104, 170}, {}};
   const auto step = [&](int tick) { return int(int64_t(tick) * steps / song.ticks_per_quarter); };
-  for (const Track& track : song.tracks)
-    for (const Note& note : track.notes) {
+  for (const music::Track& track : song.tracks)
+    for (const music::Note& note : track.notes) {
       const int begin = step(note.start);
       const int end = std::max(begin + 1, step(note.start + note.duration));
       if (end <= 2000 * steps) voice.notes.push_back({begin, end, note.pitch});

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "examples/midi/midi.h"
 #include "examples/report/report.h"
 #include "nn/models/language_model.h"
+#include "nn/music/midi_writer.h"
 
 namespace stretto::examples {
 
@@ -26,7 +26,7 @@ std::vector<PositionBucket> position_buckets(const std::vector<double>& losses, 
 std::vector<Series> position_curves(const std::vector<PositionBucket>& buckets, int64_t trained);
 
 /// Draws the notes of `song` over time; a piece longer than 2000 beats is cut.
-Picture song_roll(const Song& song, const std::string& title);
+Picture song_roll(const music::Song& song, const std::string& title);
 
 struct AttentionPictureOptions {
   std::vector<int64_t> layers;  ///< counted from 1; empty: the first and the last

@@ -1,5 +1,10 @@
 #include "examples/piano/piano_settings.h"
 
+#include <map>
+#include <memory>
+#include <mutex>
+#include <tuple>
+
 #include "examples/common/settings.h"
 
 namespace stretto::examples {
@@ -10,13 +15,29 @@ void PianoSettings::check() const {
   check_position(positions());
   require(tokens == "performance" || (stretch == 0 && !pedal),
           std::string(pedal ? "--pedal" : "--stretch") + ": needs --tokens performance");
+  require(tokens == "remi" || !chords, "--chords: needs --tokens remi");
+  require(!infill || language().bar >= 0,
+          "--infill: needs tokens with bars, such as --tokens remi");
+  require(!infill || !pack, "--infill: needs --pack 0");
+  require(!infill || length >= 64, "--infill: needs --length 64 or more");
   require(!pack || nn::find_kernel(attention).segments,
           "--pack: --attention " + attention + " does not support packed documents");
   require(!pack || stretch == 0, "--pack: needs --stretch 0");
 }
 
+const music::Tokenizer& PianoSettings::language() const {
+  static std::mutex mutex;
+  static std::map<std::tuple<std::string, bool, bool>, std::shared_ptr<const music::Tokenizer>> all;
+  const std::lock_guard lock(mutex);
+  std::shared_ptr<const music::Tokenizer>& entry = all[{tokens, pedal, chords}];
+  if (!entry)
+    entry =
+        plain_usage([&] { return music::tokenizer(tokens, {.pedal = pedal, .chords = chords}); });
+  return *entry;
+}
+
 nn::LanguageModel::Options PianoSettings::model() const {
-  nn::LanguageModel::Options o = nn::music_performer(language().vocabulary);
+  nn::LanguageModel::Options o = nn::music_performer(vocabulary());
   o.n_layers = layers;
   o.layer = layer();
   o.layer.attention.bias = true;
@@ -33,7 +54,7 @@ nn::PositionSettings PianoSettings::positions() const {
 
 double PianoSettings::least_memory() const {
   return least_memory_of<nn::LanguageModel>(model(), double(batch) * double(length),
-                                            double(language().vocabulary));
+                                            double(vocabulary()));
 }
 
 PianoSettings piano_settings(const std::string& preset, const std::string& tokens,

@@ -6,10 +6,11 @@
 #include <vector>
 
 #include "examples/piano/crops.h"
-#include "examples/piano/piano_tokens.h"
 #include "examples/training/model_settings.h"
 #include "nn/files/safetensors.h"
 #include "nn/models/language_model.h"
+#include "nn/music/infill.h"
+#include "nn/music/tokenizer.h"
 
 namespace stretto::examples {
 
@@ -22,8 +23,10 @@ struct PianoSettings : ModelSettings {
                       .position = "sinusoid",
                       .out_of_range = "clip"} {}  // distances past training use the last row
 
-  std::string tokens = "remi";  ///< see piano_tokens()
+  std::string tokens = "remi";  ///< see music::tokenizer()
   bool pedal = false;           ///< performance: notes last while the sustain pedal is down
+  bool chords = false;          ///< remi: chords are recognized and have tokens
+  bool infill = false;          ///< half of the crops have bars moved to their end (infill.h)
 
   double init_std = 0;  ///< see LanguageModel::Options
 
@@ -35,8 +38,17 @@ struct PianoSettings : ModelSettings {
 
   template <class S, class F>
   static void each(S& s, F&& f) {
-    f("tokens", s.tokens, "Tokens: remi or performance", known_to(piano_tokens));
+    f("tokens", s.tokens, "Tokens: " + joined(music::tokenizer_names()),
+      [](const std::string& option, const std::string& name) {
+        require_name(option, name, music::tokenizer_names());
+      });
     f("pedal", s.pedal, "Notes last while the sustain pedal is down (performance)", any_value);
+    f("chords", s.chords, "Recognize chords and write their tokens (remi)", any_value);
+    f("infill", s.infill,
+      "Learn to fill in missing bars too, and write bars 5 to 8 of held-out pieces, given bars 1 "
+      "to "
+      "4 and 9 to 12 (tokens with bars)",
+      any_value);
     each_of_run(s, f);
     each_of_model(s, f);
     f("init_std", s.init_std, "Standard deviation of initial weights (0: each layer's default)",
@@ -56,8 +68,13 @@ struct PianoSettings : ModelSettings {
 
   /// Throws UsageError, naming option and value, for settings that cannot be trained.
   void check() const;
-  const PianoTokens& language() const { return piano_tokens(tokens); }
-  PianoCropOptions crops() const { return {batch, length, transpose, stretch}; }
+  /// Returns the tokenizer, which lives as long as the program.
+  const music::Tokenizer& language() const;
+  /// Returns the number of ids of the model: those of the tokenizer and of infilling.
+  int64_t vocabulary() const {
+    return language().vocabulary + (infill ? music::InfillTokens::count : 0);
+  }
+  PianoCropOptions crops() const { return {batch, length, transpose, stretch, infill}; }
   nn::LanguageModel::Options model() const;
   /// Returns a lower bound of the bytes that training takes.
   double least_memory() const;

@@ -9,40 +9,58 @@
 
 namespace stretto::examples {
 
-std::vector<int> write_piano(nn::LanguageModel& model, const PianoTokens& tokens,
-                             const std::vector<int>& prompt, const PianoWritingOptions& o) {
+std::vector<int> sample_music(nn::LanguageModel& model, const std::vector<int>& prompt,
+                              const MusicSampling& sampling, const PianoWritingOptions& o) {
   const nn::EvalMode guard(model);
   const Device device = model.device();
-  std::vector<int> piece = prompt.empty() ? std::vector<int>{tokens.first} : prompt;
+  std::vector<int> piece = prompt;
+  nn::LanguageModel::Cache cache = model.make_cache(o.limit);
+  const auto logits = [&](const Tensor& next) {
+    std::vector<float> scores = model(next.to(device), &cache)[0][-1].to_vector<float>();
+    for (const int64_t token : sampling.forbidden())
+      scores[size_t(token)] = -std::numeric_limits<float>::infinity();
+    return tensor(scores, {1, 1, int64_t(scores.size())});
+  };
+  nn::generate(logits, std::vector<int64_t>(piece.begin(), piece.end()),
+               {.max_tokens = sampling.tokens,
+                .end_tokens = {sampling.end},
+                .seed = o.seed,
+                .sampling = {.temperature = o.temperature, .top_p = o.top_p}},
+               [&](int64_t token) {
+                 check_interrupt();
+                 piece.push_back(int(token));
+                 sampling.see(int(token));
+                 return sampling.more();
+               });
+  return piece;
+}
+
+std::vector<int> write_piano(nn::LanguageModel& model, const music::Tokenizer& tokens,
+                             const std::vector<int>& prompt, const PianoWritingOptions& o) {
   const auto grammar = tokens.grammar();
   int64_t bars = 0;
   const auto see = [&](int token) {
     grammar->see(token);
-    bars += token == tokens.first;  // remi: Bar
+    bars += token == tokens.bar;
   };
-  for (const int token : piece) see(token);
-
-  nn::LanguageModel::Cache cache = model.make_cache(o.limit);
-  const auto logits = [&](const Tensor& next) {
-    std::vector<float> scores = model(next.to(device), &cache)[0][-1].to_vector<float>();
-    if (o.grammar)
-      for (const int64_t token : grammar->forbidden())
-        scores[size_t(token)] = -std::numeric_limits<float>::infinity();
-    return tensor(scores, {1, 1, tokens.vocabulary});
-  };
-  nn::generate(
-      logits, std::vector<int64_t>(piece.begin(), piece.end()),
-      {.max_tokens = o.tokens,
-       .end_tokens = {tokens.end},
-       .seed = o.seed,
-       .sampling = {.temperature = o.temperature, .top_p = o.top_p, .forbidden = {tokens.pad}}},
-      [&](int64_t token) {
-        check_interrupt();
-        piece.push_back(int(token));
-        see(int(token));
-        return tokens.name != "remi" || o.bars == 0 || bars <= o.bars;
-      });
-  return piece;
+  const std::vector<int> given = prompt.empty() ? std::vector<int>{tokens.first} : prompt;
+  for (const int token : given) see(token);
+  const int64_t ids = model.options.vocabulary;
+  return sample_music(model, given,
+                      {.tokens = o.tokens,
+                       .end = tokens.end,
+                       .forbidden =
+                           [&] {
+                             std::vector<int64_t> forbidden;
+                             if (o.grammar) forbidden = grammar->forbidden();
+                             forbidden.push_back(tokens.pad);
+                             for (int64_t id = tokens.vocabulary; id < ids; ++id)
+                               forbidden.push_back(id);
+                             return forbidden;
+                           },
+                       .see = see,
+                       .more = [&] { return tokens.bar < 0 || o.bars == 0 || bars <= o.bars; }},
+                      o);
 }
 
 }  // namespace stretto::examples

@@ -157,23 +157,23 @@ json all_maps(const std::vector<ReportMaps>& all) {
 // Returns the notes of each voice as start, duration, pitch and velocity, one after the other; at
 // most `room` notes in all, the ones that start first.
 json piece(const ReportMusic& music, size_t& room) {
-  const Song& song = music.song;
+  const music::Song& song = music.song;
   std::vector<int> starts;
-  for (const Track& track : song.tracks)
-    for (const Note& note : track.notes) starts.push_back(note.start);
+  for (const music::Track& track : song.tracks)
+    for (const music::Note& note : track.notes) starts.push_back(note.start);
   std::sort(starts.begin(), starts.end());
   const size_t shown = std::min(room, starts.size());
   const int end = shown < starts.size() ? starts[shown] : INT32_MAX;  // later notes are left out
   json voices = json::array();
-  for (const Track& track : song.tracks) {
-    std::vector<Note> notes;
-    for (const Note& note : track.notes)
+  for (const music::Track& track : song.tracks) {
+    std::vector<music::Note> notes;
+    for (const music::Note& note : track.notes)
       if (note.start < end) notes.push_back(note);
     room -= notes.size();
     std::stable_sort(notes.begin(), notes.end(),
-                     [](const Note& a, const Note& b) { return a.start < b.start; });
+                     [](const music::Note& a, const music::Note& b) { return a.start < b.start; });
     json flat = json::array();
-    for (const Note& n : notes)
+    for (const music::Note& n : notes)
       for (const int x : {n.start, n.duration, n.pitch, n.velocity}) flat.push_back(x);
     voices.push_back({{"name", track.name},
                       {"program", track.program},
@@ -181,7 +181,7 @@ json piece(const ReportMusic& music, size_t& room) {
                       {"notes", flat}});
   }
   json tempos = json::array({{0, number(song.quarters_per_minute)}});
-  for (const TempoMark& mark : song.tempos)
+  for (const music::TempoMark& mark : song.tempos)
     if (mark.tick < end && tempos.size() < 5000)
       tempos.push_back({mark.tick, number(mark.quarters_per_minute)});
   return {{"title", music.title}, {"file", music.file},      {"ticks", song.ticks_per_quarter},

@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "examples/midi/midi.h"
 #include "examples/plot/chart.h"
+#include "nn/music/midi_writer.h"
 
 namespace stretto::examples {
 
@@ -38,7 +38,7 @@ struct ReportMaps {
 /// MIDI file.
 struct ReportMusic {
   std::string title, file;
-  Song song;
+  music::Song song;
 };
 
 /// Generated text after the prompt `given`; the lines of an `aligned` text stay as they are. Bytes

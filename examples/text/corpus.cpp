@@ -3,6 +3,7 @@
 #include <map>
 #include <set>
 
+#include "core/known_format.h"
 #include "examples/common/file.h"
 #include "examples/common/settings.h"
 #include "examples/common/text_file.h"

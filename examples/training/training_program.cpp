@@ -464,8 +464,8 @@ void TrainingProgram::show_maps(const std::string& name, const ReportMaps& maps)
 }
 
 void TrainingProgram::show_music(const std::string& name, const std::string& title,
-                                 const Song& song, const Picture& roll) {
-  write_midi(path(name + ".mid"), song);
+                                 const music::Song& song, const Picture& roll) {
+  music::write_midi(path(name + ".mid"), song);
   write_picture(path(name), roll);
   page_.music.push_back({title, name + ".mid", song});
 }

@@ -163,7 +163,7 @@ class TrainingProgram {
   void show_chart(const std::string& name, const ReportChart& chart);
   void show_maps(const std::string& name, const ReportMaps& maps);
   /// Writes `name`.mid, too.
-  void show_music(const std::string& name, const std::string& title, const Song& song,
+  void show_music(const std::string& name, const std::string& title, const music::Song& song,
                   const Picture& roll);
   /// Add a text or a table to the page only.
   void show(ReportText text) { page_.texts.push_back(std::move(text)); }

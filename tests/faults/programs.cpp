@@ -28,6 +28,7 @@ namespace {
 
 using namespace stretto::examples;           // NOLINT
 using namespace stretto::examples::testing;  // NOLINT
+using namespace stretto::music;              // NOLINT
 
 constexpr int most_seconds = 120;  // limit for a run, which takes about one
 

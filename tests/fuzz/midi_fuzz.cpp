@@ -8,17 +8,20 @@
 
 #include "examples/common/error.h"
 #include "examples/groove/groove_midi.h"
-#include "examples/midi/midi_reader.h"
-#include "examples/piano/performance.h"
-#include "examples/piano/remi.h"
-#include "tests/examples/midi/midi_bytes.h"
+#include "nn/music/midi_events.h"
+#include "nn/music/midi_reader.h"
+#include "nn/music/performance.h"
+#include "nn/music/remi.h"
+#include "nn/music/tokenizer.h"
 #include "tests/fuzz/mutate.h"
+#include "tests/nn/music/midi_bytes.h"
 
 namespace stretto::testing {
 namespace {
 
-using namespace stretto::examples;           // NOLINT
-using namespace stretto::examples::testing;  // NOLINT
+using namespace stretto::examples;        // NOLINT
+using namespace stretto::music;           // NOLINT
+using namespace stretto::music::testing;  // NOLINT
 
 void require(bool good, const char* what) {
   if (!good) throw FuzzFailure(what);
@@ -74,7 +77,7 @@ void check_uses(const MidiFile& file) {
   } catch (const UsageError&) {
   }
   try {
-    check_piano_file(file, "input");
+    tokenizer("remi")->check_file(file, "input");
     const RemiSong song = quantized(file);
     const Song written = to_song(song);
     for (const Note& note : written.tracks[0].notes)
@@ -86,7 +89,7 @@ void check_uses(const MidiFile& file) {
       for (const PianoNote& note : performed(file, pedal))
         require(note.duration >= 1 && note.start + note.duration <= 100 * (6 * 3600 + 61),
                 "a note");
-  } catch (const UsageError&) {
+  } catch (const Error&) {
   }
 }
 
@@ -96,9 +99,9 @@ bool run(std::string_view input) {
     check_file(file, input.size());
     check_uses(file);
     return true;
-  } catch (const UsageError& error) {
+  } catch (const Error& error) {
     const std::string message = error.what();
-    require(message.rfind("input: byte ", 0) == 0, "an error without path and offset");
+    require(message.rfind("[read_midi] input: byte ", 0) == 0, "an error without path and offset");
     require(message.find('\n') == std::string::npos, "an error of several lines");
     return false;
   }

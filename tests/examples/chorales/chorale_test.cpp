@@ -8,16 +8,20 @@
 #include <vector>
 
 #include "examples/chorales/baselines.h"
+#include "examples/chorales/chorale_song.h"
 #include "examples/chorales/harmony.h"
 #include "examples/common/error.h"
-#include "tests/examples/data_folder.h"
+#include "nn/music/midi_reader.h"
+#include "nn/music/midi_writer.h"
 #include "tests/examples/temp_dir.h"
 #include "tests/support/catch.h"
+#include "tests/support/data_folder.h"
 
 namespace {
 
 using namespace stretto::examples;           // NOLINT
 using namespace stretto::examples::testing;  // NOLINT
+using stretto::testing::data_path;
 
 const std::string kGood = "[[[60, 55, 52, 48]]]";
 
@@ -337,6 +341,29 @@ TEST_CASE("baselines on the real chorales agree with published values",
   CHECK(rounded(voice_unigram_loss(set.train, set.test)) == 2.639);
   CHECK(rounded(voice_bigram_loss(set.train, set.valid)) == 0.944);
   CHECK(rounded(voice_bigram_loss(set.train, set.test)) == 0.993);
+}
+
+TEST_CASE("a chorale becomes four tracks of merged notes", "[music]") {
+  const Chorale chorale{{{72, 67, 64, -1}, {72, 67, 62, -1}, {74, -1, 62, 48}, {74, 67, 62, 48}}};
+  const stretto::music::Song song = to_song(chorale);
+  REQUIRE(song.tracks.size() == 4);
+  CHECK(song.tracks[0].name == "Soprano");
+  CHECK(song.tracks[3].name == "Bass");
+  const auto notes = [&](std::size_t voice) {
+    std::string text;
+    for (const stretto::music::Note& n : song.tracks[voice].notes) {
+      text += std::to_string(n.pitch) + "@" + std::to_string(n.start) + "+" +
+              std::to_string(n.duration) + " ";
+    }
+    return text;
+  };
+  CHECK(notes(0) == "72@0+240 74@240+240 ");
+  CHECK(notes(1) == "67@0+240 67@360+120 ");
+  CHECK(notes(2) == "64@0+120 62@120+360 ");
+  CHECK(notes(3) == "48@240+240 ");
+  CHECK(stretto::music::parse_midi(stretto::music::midi_bytes(song), "x").notes.size() == 7);
+  CHECK(to_song({}).tracks.size() == 4);
+  CHECK_THROWS_AS(stretto::music::midi_bytes(to_song({{{200, 60, 60, 60}}})), stretto::Error);
 }
 
 }  // namespace

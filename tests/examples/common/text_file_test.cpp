@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "core/known_format.h"
 #include "examples/common/error.h"
 #include "tests/examples/temp_dir.h"
 #include "tests/support/catch.h"
@@ -13,6 +14,7 @@ namespace {
 
 using namespace stretto::examples;           // NOLINT
 using namespace stretto::examples::testing;  // NOLINT
+using stretto::known_format;
 
 const std::string mark = "\xEF\xBB\xBF";
 

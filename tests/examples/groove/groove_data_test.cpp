@@ -19,6 +19,7 @@ namespace {
 
 using namespace stretto::examples;           // NOLINT
 using namespace stretto::examples::testing;  // NOLINT
+using namespace stretto::music;              // NOLINT
 
 std::vector<Note> line(int bars, int pitch) {
   std::vector<Note> notes;

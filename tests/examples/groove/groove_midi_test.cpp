@@ -9,16 +9,19 @@
 #include "examples/common/error.h"
 #include "examples/groove/groove_style.h"
 #include "examples/groove/groove_tokens.h"
-#include "tests/examples/data_folder.h"
 #include "tests/examples/groove/groove_toys.h"
-#include "tests/examples/midi/midi_bytes.h"
 #include "tests/examples/temp_dir.h"
+#include "tests/nn/music/midi_bytes.h"
 #include "tests/support/catch.h"
+#include "tests/support/data_folder.h"
 
 namespace {
 
 using namespace stretto::examples;           // NOLINT
 using namespace stretto::examples::testing;  // NOLINT
+using namespace stretto::music;              // NOLINT
+using namespace stretto::music::testing;     // NOLINT
+using stretto::testing::data_path;
 
 Track instrument(const std::string& name, int channel, int program, int notes = 1) {
   Track track{name, channel, program, {}};

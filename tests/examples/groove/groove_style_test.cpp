@@ -15,6 +15,7 @@ namespace {
 
 using namespace stretto::examples;           // NOLINT
 using namespace stretto::examples::testing;  // NOLINT
+using namespace stretto::music;              // NOLINT
 
 double total(const Profile& profile) {
   return std::accumulate(profile.begin(), profile.end(), 0.0);

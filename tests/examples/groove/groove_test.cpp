@@ -14,6 +14,7 @@ namespace {
 
 using namespace stretto::examples;           // NOLINT
 using namespace stretto::examples::testing;  // NOLINT
+using namespace stretto::music;              // NOLINT
 
 /// Trains on a directory of generated songs, one of them without drums.
 class TinyGroove : public TinyRun {

@@ -14,6 +14,7 @@ namespace {
 
 using namespace stretto::examples;           // NOLINT
 using namespace stretto::examples::testing;  // NOLINT
+using namespace stretto::music;              // NOLINT
 using Tokens = std::vector<int64_t>;
 using Kind = GrooveEvent::Kind;
 

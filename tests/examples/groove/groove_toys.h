@@ -10,14 +10,14 @@
 
 namespace stretto::examples::testing {
 
-inline bool same_note(const Note& a, const Note& b) {
+inline bool same_note(const stretto::music::Note& a, const stretto::music::Note& b) {
   return std::tie(a.start, a.duration, a.pitch) == std::tie(b.start, b.duration, b.pitch);
 }
 
 /// True if the notes are equal except for velocities, in any order.
-inline bool same_notes(std::vector<Note> a, std::vector<Note> b) {
-  for (std::vector<Note>* notes : {&a, &b})
-    std::sort(notes->begin(), notes->end(), [](const Note& x, const Note& y) {
+inline bool same_notes(std::vector<stretto::music::Note> a, std::vector<stretto::music::Note> b) {
+  for (std::vector<stretto::music::Note>* notes : {&a, &b})
+    std::sort(notes->begin(), notes->end(), [](const stretto::music::Note& x, const stretto::music::Note& y) {
       return std::tie(x.start, x.duration, x.pitch) < std::tie(y.start, y.duration, y.pitch);
     });
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), same_note);
@@ -33,7 +33,7 @@ inline bool same_notes(const Groove& a, const Groove& b) {
 /// preserve their durations.
 inline Groove random_groove(PortableRandom& random, int beats) {
   Groove groove;
-  for (std::vector<Note>& notes : groove.tracks)
+  for (std::vector<stretto::music::Note>& notes : groove.tracks)
     for (const int pitch : {36 + random.below(4), 60 + random.below(4), 127})
       for (int time = random.below(14); time < 12 * beats;) {
         const int duration = 1 + random.below(40);

@@ -24,6 +24,7 @@ namespace {
 using namespace stretto;                     // NOLINT
 using namespace stretto::examples;           // NOLINT
 using namespace stretto::examples::testing;  // NOLINT
+using namespace stretto::music;              // NOLINT
 
 GrooveSettings tiny_settings() {
   GrooveSettings s;

@@ -4,15 +4,16 @@
 #include "examples/lra/image.h"
 #include "examples/lra/listops.h"
 #include "examples/lra/text.h"
-#include "tests/examples/data_folder.h"
 #include "tests/examples/temp_dir.h"
 #include "tests/support/catch.h"
+#include "tests/support/data_folder.h"
 
 namespace {
 
 using namespace stretto;                     // NOLINT
 using namespace stretto::examples;           // NOLINT
 using namespace stretto::examples::testing;  // NOLINT
+using stretto::testing::data_path;
 
 std::vector<int> ids(const SequenceList& list, int64_t i) {
   return {list[i], list[i] + list.length(i)};

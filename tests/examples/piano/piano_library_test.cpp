@@ -8,21 +8,29 @@
 
 #include "examples/common/error.h"
 #include "examples/piano/crops.h"
-#include "examples/piano/performance.h"
-#include "examples/piano/remi.h"
 #include "nn/data/packed_batches.h"
-#include "tests/examples/piano/piano.h"
+#include "nn/music/performance.h"
+#include "nn/music/remi.h"
 #include "tests/examples/temp_dir.h"
+#include "tests/nn/music/songs.h"
 #include "tests/support/catch.h"
 
 namespace {
 
 using namespace stretto::examples;           // NOLINT
 using namespace stretto::examples::testing;  // NOLINT
+using namespace stretto::music;              // NOLINT
+using namespace stretto::music::testing;     // NOLINT
 using stretto::Tensor;
 
-const PianoTokens& remi() { return piano_tokens("remi"); }
-const PianoTokens& performance() { return piano_tokens("performance"); }
+const Tokenizer& remi() {
+  static const auto tokens = tokenizer("remi");
+  return *tokens;
+}
+const Tokenizer& performance() {
+  static const auto tokens = tokenizer("performance", {.pedal = true});
+  return *tokens;
+}
 
 /// Writes songs 0 … n − 1; song i has pitch 40 + i.
 TempDir& fill(TempDir& folder, int n) {
@@ -144,7 +152,7 @@ TEST_CASE("a byte order mark and empty last lines of a table are ignored", "[exa
 
 TEST_CASE("the length of a piece ends with its last note, whatever follows", "[examples][piano]") {
   const auto error_for = [](const MidiFile& file) {
-    return error_of<UsageError>([&] { check_piano_file(file, "x"); });
+    return error_of<stretto::Error>([&] { remi().check_file(file, "x"); });
   };
   const Song song = piano_song({{0, 480, 60, 60}});
   for (const int late : {480 * 50'000, (1 << 28) - 1}) {
@@ -154,18 +162,18 @@ TEST_CASE("the length of a piece ends with its last note, whatever follows", "[e
     Song drums = song;
     drums.tracks.push_back({"Drums", drum_channel, 0, {{late - 100, 100, 40, 9}}});
     CHECK(error_for(parsed(drums)) == "(nothing thrown)");
-    const PianoTokens& both = performance();
-    CHECK(both.encode(parsed(tempo), true) == both.encode(parsed(song), true));
-    CHECK(remi().encode(parsed(drums), false) == remi().encode(parsed(song), false));
+    const Tokenizer& both = performance();
+    CHECK(both.encode(parsed(tempo)) == both.encode(parsed(song)));
+    CHECK(remi().encode(parsed(drums)) == remi().encode(parsed(song)));
     CHECK(error_for(parsed(piano_song({{0, late, 60, 60}}))) ==
-          "x: lasts more than six hours or 40000 beats");
+          "[tokenizer] x: lasts more than six hours or 40000 beats");
     CHECK(error_for(parsed(piano_song({{late - 1, 1, 60, 60}}))) ==
-          "x: lasts more than six hours or 40000 beats");
+          "[tokenizer] x: lasts more than six hours or 40000 beats");
   }
   Song slow =
       piano_song({{480 * 6000, 1, 60, 60}});  // at ten beats per minute, six hours are 3600 beats
   slow.quarters_per_minute = 10;
-  CHECK(error_for(parsed(slow)) == "x: lasts more than six hours or 40000 beats");
+  CHECK(error_for(parsed(slow)) == "[tokenizer] x: lasts more than six hours or 40000 beats");
 }
 
 TEST_CASE("a library skips files that are not piano pieces and reports the reason",
@@ -185,8 +193,8 @@ TEST_CASE("a library skips files that are not piano pieces and reports the reaso
 
   MidiFile songs = parsed(piano_song({{0, 1, 60, 60}}));
   songs.format = 2;
-  CHECK(error_of<UsageError>([&] { check_piano_file(songs, "x"); }) ==
-        "x: is of format 2, whose tracks are separate pieces");
+  CHECK(error_of<stretto::Error>([&] { remi().check_file(songs, "x"); }) ==
+        "[tokenizer] x: is of format 2, whose tracks are separate pieces");
 
   const auto refusal = [](const std::string& from) {
     return error_of<UsageError>([&] { read_library({.folder = from}, remi()); });
@@ -205,7 +213,7 @@ TEST_CASE("a library skips files that are not piano pieces and reports the reaso
 }
 
 TEST_CASE("generated libraries depend only on the seed", "[examples][piano]") {
-  for (const PianoTokens* tokens : {&remi(), &performance()}) {
+  for (const Tokenizer* tokens : {&remi(), &performance()}) {
     const PianoLibrary library = generated_library(3, *tokens);
     CHECK(library.train.size() == 200);
     CHECK(library.test.size() == 25);
@@ -214,7 +222,7 @@ TEST_CASE("generated libraries depend only on the seed", "[examples][piano]") {
     CHECK(fingerprint(library.train) != fingerprint(library.valid));
     // Pieces are the same after writing and reading MIDI.
     for (const PianoPiece& piece : library.test)
-      CHECK(tokens->encode(parsed(tokens->play(piece.tokens)), false) == piece.tokens);
+      CHECK(tokens->encode(parsed(tokens->decode(piece.tokens))) == piece.tokens);
   }
 }
 

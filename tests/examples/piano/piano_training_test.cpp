@@ -5,12 +5,12 @@
 
 #include "examples/common/error.h"
 #include "examples/common/settings.h"
-#include "examples/piano/performance.h"
 #include "examples/piano/piano_program.h"
 #include "examples/piano/piano_report.h"
 #include "examples/piano/piano_writing.h"
-#include "examples/piano/remi.h"
 #include "nn/init.h"
+#include "nn/music/performance.h"
+#include "nn/music/remi.h"
 #include "ops/loss.h"
 #include "tests/examples/temp_dir.h"
 #include "tests/support/catch.h"
@@ -19,6 +19,7 @@ namespace {
 
 using namespace stretto::examples;           // NOLINT
 using namespace stretto::examples::testing;  // NOLINT
+using namespace stretto::music;              // NOLINT
 namespace nn = stretto::nn;
 
 PianoSettings tiny(const std::string& tokens) {
@@ -203,8 +204,12 @@ TEST_CASE("invalid settings of piano music are rejected with their names", "[exa
               }),
       Containing(
           "--position rope rotates pairs of features, but the head dimension is 3; accepted"));
-  CHECK(error_of<UsageError>([] { piano_tokens("words"); }) ==
-        "--tokens words: accepted values are performance and remi");
+  CHECK(refusal("words", [](S) {}) ==
+        "--tokens words: accepted values are performance, remi, remi-multitrack, tsd, "
+        "tsd-multitrack");
+  CHECK(refusal("tsd", [](S s) { s.chords = true; }) == "--chords: needs --tokens remi");
+  CHECK(refusal("tsd", [](S s) { s.infill = true; }) ==
+        "--infill: needs tokens with bars, such as --tokens remi");
   CHECK(error_of<UsageError>([] { piano_settings("large", "remi", "sinusoid"); }) ==
         "--preset large: accepted values are published, small");
 }

@@ -5,8 +5,8 @@
 #include "examples/chorales/chorale.h"
 #include "examples/chorales/chorale_song.h"
 #include "examples/common/settings.h"
-#include "examples/midi/midi.h"
 #include "examples/piano/piano_settings.h"
+#include "nn/music/midi_writer.h"
 #include "tests/examples/tiny_run.h"
 #include "tests/support/catch.h"
 
@@ -14,6 +14,7 @@ namespace {
 
 using namespace stretto::examples;           // NOLINT
 using namespace stretto::examples::testing;  // NOLINT
+using namespace stretto::music;              // NOLINT
 
 /// Trains on a directory with six songs and an invalid file.
 class TinyMusic : public TinyRun {
@@ -210,7 +211,9 @@ TEST_CASE("train_music rejects invalid inputs in one line", "[examples]") {
   check_refusals(
       tiny,
       {
-          {{"--tokens", "words"}, "--tokens words: accepted values are performance and remi"},
+          {{"--tokens", "words"},
+           "--tokens words: accepted values are performance, remi, remi-multitrack, tsd, "
+           "tsd-multitrack"},
           {{"--preset", "big"}, "--preset big: accepted values are published, small"},
           {{"--attention", "none"},
            "--attention none: accepted values are softmax, performer, performer-hyperbolic, "

@@ -14,6 +14,7 @@ namespace {
 
 using namespace stretto::examples;           // NOLINT
 using namespace stretto::examples::testing;  // NOLINT
+using namespace stretto::music;              // NOLINT
 using nlohmann::json;
 
 Report small_report() {

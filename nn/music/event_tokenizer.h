@@ -1,0 +1,64 @@
+// TSD and REMI for any instruments, as the package MidiTok defines them: notes as pitch, velocity
+// and duration, in time shifts or in bars and positions.
+//
+//     tsd              TimeShift_1.0.8 Pitch_60 Velocity_63 Duration_0.4.8 …
+//     tsd-multitrack   Tempo_121.29 Program_0 Pitch_60 Velocity_63 Duration_0.4.8
+//                      Program_-1 PitchDrum_36 Velocity_99 Duration_0.1.8 …
+//     remi-multitrack  Bar_None Position_0 Tempo_121.29 Program_0 Pitch_60 …
+//
+// A time b.p.r is b beats and p of r parts of a beat.
+#pragma once
+
+#include "tokenizer.h"
+
+namespace stretto::music {
+
+/// How EventTokenizer writes time.
+enum class EventTime {
+  shifts,  ///< TimeShift tokens between events (TSD, Fradet et al. 2021)
+  bars     ///< Bar, and Position within the bar in eighths of a beat (REMI, Huang & Yang 2020)
+};
+
+/// Options of EventTokenizer.
+struct EventTokenizerOptions {
+  EventTime time = EventTime::shifts;
+  bool programs = true;  ///< Program tokens and drums; else the notes of all other instruments are
+                         ///< one piano
+  bool tempos = true;    ///< Tempo tokens
+};
+
+/// The tokens of MidiTok 3 with the options use_programs, use_tempos, use_time_signatures = False
+/// and otherwise its defaults, with the same names and ids: PAD, BOS, EOS, MASK; pitches 21 to 109;
+/// 32 velocities; durations and time shifts of 1/8 beat up to 4 beats and of 1/4 beat up to 12;
+/// drums 27 to 88; 32 tempos from 40 to 250; programs 0 to 127, and −1 for drums. A bar has four
+/// beats.
+///
+/// encode() rounds starts to eighths of a beat, and durations, velocities and tempos to the nearest
+/// token; notes outside of the pitches are left out. Instruments with the same program are merged.
+/// Notes at the same time are ordered by instrument, and instruments by track, channel and program.
+/// BOS is not written; MidiTok does not write EOS either.
+class EventTokenizer : public Tokenizer {
+ public:
+  explicit EventTokenizer(std::string name_, const EventTokenizerOptions& options = {});
+  ~EventTokenizer() override;
+
+  std::vector<int> encode(const MidiFile& file) const override;
+  Song decode(const std::vector<int>& tokens) const override;
+  std::string token_name(int token) const override;
+  int pitch(int token) const override;
+  int transposed(int token, int semitones) const override;
+  std::unique_ptr<Grammar> grammar() const override;
+
+  /// Returns the id of a token; −1 if there is no such token.
+  int id(const std::string& token_name) const;
+
+ private:
+  struct Vocabulary;
+  EventTokenizer(std::string name_, const EventTokenizerOptions& options,
+                 std::shared_ptr<const Vocabulary> words);
+
+  EventTokenizerOptions options_;
+  std::shared_ptr<const Vocabulary> words_;
+};
+
+}  // namespace stretto::music

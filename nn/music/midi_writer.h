@@ -1,0 +1,61 @@
+// Writing Standard MIDI files: a song of tracks of notes, or the whole content of a file.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "midi_file.h"
+
+namespace stretto::music {
+
+/// A note of a Song. Times are in ticks from the start of the song.
+struct Note {
+  int start;
+  int duration;
+  int pitch;     ///< 0 to 127
+  int velocity;  ///< 1 to 127
+};
+
+/// The notes of one instrument.
+struct Track {
+  std::string name;
+  int channel;  ///< 0 to 15; 9 is the drums
+  int program;  ///< the General MIDI instrument, 0 to 127
+  std::vector<Note> notes;
+};
+
+/// The tempo from a tick on.
+struct TempoMark {
+  int tick;
+  double quarters_per_minute;
+};
+
+/// Music to be written, in 4/4 time.
+struct Song {
+  int ticks_per_quarter = 480;  ///< 1 to 32767
+  double quarters_per_minute = 80;
+  std::vector<Track> tracks;
+  std::vector<TempoMark> tempos = {};  ///< tempo changes, in ascending order of ticks
+};
+
+/// Returns the bytes of `song` as a format 1 Standard MIDI file: a track with the tempo, then the
+/// song's tracks. Notes may be in any order. Throws Error "[write_midi] …", naming track and
+/// note, for a value out of range.
+std::string midi_bytes(const Song& song);
+
+/// Returns the bytes of `file`, in its own format and division. parse_midi() of these bytes returns
+/// the same notes, tempos, signatures, controls, pitch bends, and names and ends of tracks. In
+/// format 0 and 1 all tempos are in the first track. Times in seconds are not used. Overlapping
+/// notes of one pitch in a track and channel must end in the order in which they start, because a
+/// note-off ends the earliest one. Throws Error "[write_midi] …", naming the element, for a value
+/// out of range.
+std::string midi_bytes(const MidiFile& file);
+
+/// Writes the bytes of a song or file, replacing the file at `path` atomically. Throws as
+/// midi_bytes() and write_atomically() (core/atomic_file.h) do.
+/// @{
+void write_midi(const std::string& path, const Song& song);
+void write_midi(const std::string& path, const MidiFile& file);
+/// @}
+
+}  // namespace stretto::music

@@ -1,0 +1,104 @@
+// Tokenizations of music behind one interface, chosen by name.
+//
+// | name | tokens | source |
+// | --- | --- | --- |
+// | `remi` | bars, sixteenths, chords, tempos, and notes of a piano (remi.h) | Huang & Yang 2020 |
+// | `performance` | note-ons, note-offs, velocities, times of 10 ms (performance.h) | Oore et al. 2018 |
+// | `tsd` | time shifts, and notes with durations, one instrument (event_tokenizer.h) | MidiTok |
+// | `tsd-multitrack` | the same with programs: all instruments and drums | MidiTok |
+// | `remi-multitrack` | bars, positions, programs: all instruments and drums | MidiTok |
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "midi_file.h"
+#include "midi_writer.h"
+
+namespace stretto::music {
+
+/// Follows the tokens of a piece and returns the tokens that are forbidden next, so that a sampled
+/// piece is well-formed. The end token is always forbidden: a piece ends at the caller's limit.
+class Grammar {
+ public:
+  virtual ~Grammar() = default;
+  /// Advances by a token.
+  virtual void see(int token) = 0;
+  /// Returns the forbidden tokens, without padding.
+  virtual std::vector<int64_t> forbidden() const = 0;
+};
+
+/// Converts MIDI files to tokens and tokens to songs. Ids are 0 … vocabulary − 1.
+class Tokenizer {
+ public:
+  virtual ~Tokenizer() = default;
+
+  const std::string name;
+  const int64_t vocabulary;   ///< the number of ids, including padding
+  const int pad, end;         ///< ids of padding and of the end of a piece
+  const int first;            ///< starts generation without a prompt
+  const int bar;              ///< begins a bar; −1 if the tokens have no bars
+  const int lowest, highest;  ///< pitches
+  const bool drums;           ///< true if drums have tokens; else they are left out
+
+  /// Returns the tokens of a file that check_file() accepts, with the end token.
+  virtual std::vector<int> encode(const MidiFile& file) const = 0;
+  /// Returns the music of tokens in any order, up to the first end token.
+  virtual Song decode(const std::vector<int>& tokens) const = 0;
+  /// Returns the name of a token, "Pitch_60"; ids outside of 0 … vocabulary − 1 have the name "".
+  virtual std::string token_name(int token) const = 0;
+  /// Returns the pitch of a token; −1 if it has none. Drums have none.
+  virtual int pitch(int token) const = 0;
+  /// Returns a token `semitones` higher (chords, too); pitches must stay in range.
+  virtual int transposed(int token, int semitones) const = 0;
+  virtual std::unique_ptr<Grammar> grammar() const = 0;
+
+  /// Throws Error, naming `path`, for files of format 2, whose tracks are separate pieces, for
+  /// files without notes (or with drums only, without `drums`), and if the last note ends after
+  /// more than six hours or 40,000 beats. Later events, such as a late End of Track, are ignored.
+  void check_file(const MidiFile& file, const std::string& path) const;
+
+  /// Returns where a crop that should begin at `at` begins: at the last bar at or before `at`; if
+  /// the tokens have no bars, at `at`.
+  int64_t crop_start(const std::vector<int>& tokens, int64_t at) const;
+
+  /// Returns the intervals by which all of `tokens` can be transposed, within ±`most` semitones;
+  /// {0, 0} if they have no pitches.
+  std::pair<int, int> transpositions(const std::vector<int>& tokens, int most) const;
+
+ protected:
+  struct Ids {
+    int pad, end, first, bar;
+  };
+  Tokenizer(std::string name_, int64_t vocabulary_, Ids ids, int lowest_, int highest_,
+            bool drums_ = false)
+      : name(std::move(name_)),
+        vocabulary(vocabulary_),
+        pad(ids.pad),
+        end(ids.end),
+        first(ids.first),
+        bar(ids.bar),
+        lowest(lowest_),
+        highest(highest_),
+        drums(drums_) {}
+};
+
+/// Options of tokenizer().
+struct TokenizerOptions {
+  bool pedal = false;   ///< performance: notes last while the sustain pedal is down
+  bool chords = false;  ///< remi: chords are recognized (chords.h)
+  bool operator==(const TokenizerOptions&) const = default;
+};
+
+/// Returns the names that tokenizer() accepts.
+std::vector<std::string> tokenizer_names();
+
+/// Returns a tokenizer by its name. Throws Error for an unknown name, and for an option that the
+/// tokenizer does not have.
+std::shared_ptr<const Tokenizer> tokenizer(const std::string& name,
+                                           const TokenizerOptions& options = {});
+
+}  // namespace stretto::music

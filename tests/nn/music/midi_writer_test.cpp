@@ -1,0 +1,227 @@
+#include "nn/music/midi_writer.h"
+
+#include <cstddef>
+#include <limits>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/error.h"
+#include "tests/support/catch.h"
+#include "tests/support/error_of.h"
+#include "tests/support/temp_dir.h"
+
+namespace {
+
+using namespace stretto::music;    // NOLINT
+using namespace stretto::testing;  // NOLINT
+using stretto::Error;
+
+/// A reader of MIDI files, independent of the writer.
+class Reader {
+ public:
+  struct Event {
+    int tick;
+    int status;
+    std::string data;  // for a meta event: its type, then its content
+  };
+  struct File {
+    int format = 0;
+    int division = 0;
+    std::vector<std::vector<Event>> tracks;
+  };
+
+  static File read(const std::string& bytes) {
+    Reader reader(bytes);
+    File file;
+    reader.expect("MThd");
+    if (reader.number(4) != 6) throw std::runtime_error("header length");
+    file.format = reader.number(2);
+    const int tracks = reader.number(2);
+    file.division = reader.number(2);
+    for (int i = 0; i < tracks; ++i) file.tracks.push_back(reader.track());
+    if (reader.at_ != bytes.size()) throw std::runtime_error("bytes after the last track");
+    return file;
+  }
+
+ private:
+  explicit Reader(const std::string& bytes) : bytes_(bytes) {}
+
+  int byte() { return static_cast<unsigned char>(bytes_.at(at_++)); }
+
+  int number(int count) {
+    int value = 0;
+    for (int i = 0; i < count; ++i) value = value * 256 + byte();
+    return value;
+  }
+
+  int variable() {
+    int value = 0;
+    int b = 0x80;
+    while (b >= 0x80) {
+      b = byte();
+      value = value * 128 + b % 128;
+    }
+    return value;
+  }
+
+  std::string take(int count) {
+    std::string data;
+    for (int i = 0; i < count; ++i) data += static_cast<char>(byte());
+    return data;
+  }
+
+  void expect(const std::string& type) {
+    if (take(4) != type) throw std::runtime_error("expected " + type);
+  }
+
+  std::vector<Event> track() {
+    expect("MTrk");
+    const int length = number(4);
+    const std::size_t end = at_ + static_cast<std::size_t>(length);
+    std::vector<Event> events;
+    int tick = 0;
+    while (at_ < end) {
+      tick += variable();
+      const int status = byte();
+      if (status < 0x80) throw std::runtime_error("running status or garbage");
+      std::string data;
+      if (status == 0xFF) {
+        data = take(1);
+        data += take(variable());
+      } else {
+        data = take(status / 16 == 0xC ? 1 : 2);
+      }
+      events.push_back({tick, status, data});
+    }
+    if (at_ != end || events.empty() || events.back().data != "\x2F") {
+      throw std::runtime_error("a track that does not stop at its End of Track");
+    }
+    return events;
+  }
+
+  const std::string& bytes_;
+  std::size_t at_ = 0;
+};
+
+/// Returns the notes of a track; throws if a note-on or note-off is unmatched.
+std::vector<Note> notes_of(const std::vector<Reader::Event>& events) {
+  std::vector<Note> notes;
+  std::map<char, std::size_t> sounding;
+  for (const Reader::Event& event : events) {
+    if (event.status / 16 == 9) {
+      if (!sounding.emplace(event.data[0], notes.size()).second) {
+        throw std::runtime_error("a note starts before the last one of its pitch ends");
+      }
+      notes.push_back({event.tick, 0, event.data[0], event.data[1]});
+    } else if (event.status / 16 == 8) {
+      notes.at(sounding.at(event.data[0])).duration =
+          event.tick - notes[sounding.at(event.data[0])].start;
+      sounding.erase(event.data[0]);
+    }
+  }
+  if (!sounding.empty()) throw std::runtime_error("a note never ends");
+  return notes;
+}
+
+bool equal(const Note& a, const Note& b) {
+  return a.start == b.start && a.duration == b.duration && a.pitch == b.pitch &&
+         a.velocity == b.velocity;
+}
+
+Song one_note(Note note) { return {480, 120, {{"A", 2, 19, {note}}}}; }
+
+template <std::size_t Size>
+std::string bytes_of(const char (&literal)[Size]) {
+  return std::string(literal, Size - 1);
+}
+
+TEST_CASE("a tiny song has exactly these bytes", "[music]") {
+  // Two adjacent notes of one pitch, passed out of order; 480 ticks need two bytes.
+  const Song song{480, 120, {{"A", 2, 19, {{480, 1, 60, 64}, {0, 480, 60, 100}}}}};
+  const std::string expected =
+      bytes_of("MThd\0\0\0\x06\0\x01\0\x02\x01\xE0") +
+      bytes_of("MTrk\0\0\0\x13\0\xFF\x58\x04\x04\x02\x18\x08") +
+      bytes_of("\0\xFF\x51\x03\x07\xA1\x20\0\xFF\x2F\0") + bytes_of("MTrk\0\0\0\x1D") +
+      bytes_of("\0\xFF\x03\x01") + "A" + bytes_of("\0\xC2\x13") +
+      bytes_of("\0\x92\x3C\x64\x83\x60\x82\x3C\0\0\x92\x3C\x40\x01\x82\x3C\0\0\xFF\x2F\0");
+  CHECK(midi_bytes(song) == expected);
+}
+
+TEST_CASE("MIDI delta times are written in one to four bytes", "[music]") {
+  for (const int start : {0, 127, 128, 8192, 16383, 16384, 2097151, 2097152, 268435454}) {
+    const auto file = Reader::read(midi_bytes(one_note({start, 1, 64, 90})));
+    const std::vector<Note> notes = notes_of(file.tracks.at(1));
+    REQUIRE(notes.size() == 1);
+    CHECK(equal(notes[0], {start, 1, 64, 90}));
+  }
+}
+
+TEST_CASE("a MIDI song is read back unchanged", "[music]") {
+  const TempDir folder;
+  const std::string path = folder.file("song.mid");
+  const Song song{96,
+                  80,
+                  {{"High", 0, 52, {{0, 96, 72, 80}, {96, 48, 72, 81}, {96, 48, 76, 82}}},
+                   {"Empty", 9, 0, {}}}};
+  write_file(path, "old");
+  write_midi(path, song);
+  CHECK(entries(folder.str()) == 1);
+  const auto file = Reader::read(read_file(path));
+  CHECK(file.format == 1);
+  CHECK(file.division == 96);
+  REQUIRE(file.tracks.size() == 3);
+  CHECK(file.tracks[0][1].data == bytes_of("\x51\x0B\x71\xB0"));  // 750000 microseconds
+  CHECK(file.tracks[1][0].data == "\x03High");
+  CHECK(file.tracks[2][1].status == 0xC9);
+  const std::vector<Note> notes = notes_of(file.tracks[1]);
+  REQUIRE(notes.size() == 3);
+  for (std::size_t i = 0; i < 3; ++i) CHECK(equal(notes[i], song.tracks[0].notes[i]));
+  CHECK_THAT(error_of<Error>([&] { write_midi(folder.str(), song); }),
+             Containing(folder.str() + ": exists and is not a regular file"));
+}
+
+TEST_CASE("MIDI values out of range are rejected with their names", "[music]") {
+  const auto refusal = [](const Song& song) { return error_of<Error>([&] { midi_bytes(song); }); };
+  CHECK(refusal(one_note({-1, 1, 60, 64})) ==
+        "[write_midi] track 0 note 0 has start -1; expected 0 or more");
+  CHECK(refusal(one_note({0, 0, 60, 64})) ==
+        "[write_midi] track 0 note 0 has duration 0; expected 1 or more");
+  CHECK(refusal(one_note({268435455, 1, 60, 64})) ==
+        "[write_midi] track 0 note 0 has start 268435455; expected an end before tick 2^28");
+  CHECK(refusal(one_note({5, std::numeric_limits<int>::max(), 60, 64})) ==
+        "[write_midi] track 0 note 0 has start 5; expected an end before tick 2^28");
+  CHECK(refusal(one_note({0, 1, 128, 64})) ==
+        "[write_midi] track 0 note 0 has pitch 128; expected 0 to 127");
+  CHECK(refusal(one_note({0, 1, 60, 0})) ==
+        "[write_midi] track 0 note 0 has velocity 0; expected 1 to 127");
+  CHECK(refusal({480, 80, {{"", 16, 0, {}}}}) ==
+        "[write_midi] track 0 has channel 16; expected 0 to 15");
+  CHECK(refusal({480, 80, {{"", 0, -1, {}}}}) ==
+        "[write_midi] track 0 has program -1; expected 0 to 127");
+  CHECK(refusal({0, 80, {}}) == "[write_midi] ticks_per_quarter is 0; expected 1 to 32767");
+  for (const double tempo : {0.0, -80.0, 3.5, 1e9, std::numeric_limits<double>::quiet_NaN()}) {
+    CHECK(refusal({480, tempo, {}}).find("[write_midi] quarters_per_minute is ") == 0);
+  }
+}
+
+TEST_CASE("later tempos are written to the first track", "[music]") {
+  Song song{480, 120, {}, {{960, 60}, {1000, 240}}};
+  const auto track = Reader::read(midi_bytes(song)).tracks.at(0);
+  REQUIRE(track.size() == 5);
+  CHECK(track[2].tick == 960);
+  CHECK(track[2].data == std::string("\x51\x0F\x42\x40", 4));
+  CHECK(track[3].tick == 1000);
+  CHECK(track[3].data == std::string("\x51\x03\xD0\x90", 4));
+  const auto refusal = [&] { return error_of<Error>([&] { midi_bytes(song); }); };
+  for (const int tick : {0, -1, 960, 1 << 28}) {
+    song.tempos[1].tick = tick;
+    CHECK(refusal() == "[write_midi] a tempo change is at tick " + std::to_string(tick) +
+                           "; expected a tick after the previous change and below 2^28");
+  }
+  song.tempos = {{1, 1}};
+  CHECK(refusal() == "[write_midi] quarters_per_minute is 1.000000; expected 3.58 to 60000000");
+}
+
+}  // namespace
