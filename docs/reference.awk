@@ -8,6 +8,7 @@ function group(path) {
   if (path ~ /^ops\//) return "ops"
   if (path ~ /^nn\/(models|pretrained)\//) return "models"
   if (path ~ /^nn\/(data|tokenizers)\//) return "data"
+  if (path ~ /^nn\/music\//) return "music"
   if (path ~ /^nn\/distributed\//) return "distributed"
   if (path ~ /^nn\/files\//) return "files"
   if (path ~ /^nn\/(training|optim)\//) return "training"
@@ -31,10 +32,10 @@ top && /^\/\/( |$)/ { sub(/^\/\//, "///"); print; next }
 /^#pragma once/ { top = 0; next }
 # The group opens inside the namespace, since a group around it would hold the namespace, not its members, and
 # after forward declarations.
-/^namespace stretto(::nn)? \{$/ { flush(); print; waiting = 1; next }
+/^namespace stretto(::(nn|music))? \{$/ { flush(); print; waiting = 1; next }
 waiting && /^\}/ { waiting = 0 }
 waiting && NF > 0 && !/^(struct|class) [A-Za-z]+;/ { printf "/** @addtogroup %s\n@{ */\n", group(path); waiting = 0; opened = 1 }
-opened && /^\}  \/\/ namespace stretto(::nn)?$/ { print "/** @} */"; opened = 0 }
+opened && /^\}  \/\/ namespace stretto(::(nn|music))?$/ { print "/** @} */"; opened = 0 }
 /= (default|delete);$/ { top = 0; gsub(/[^\n]/, "", held); flush(); print ""; next }  # copies and moves need no sentence
 /^ *\/\/\// { top = 0; held = held $0 "\n"; next }
 { top = 0; flush(); print }

@@ -1,6 +1,6 @@
 /// @mainpage
 /// The reference by topic: @ref tensors, @ref ops, @ref autograd, @ref modules, @ref positions, @ref attention,
-/// @ref models, @ref data, @ref training, @ref distributed, @ref files. A topic lists its functions and classes;
+/// @ref models, @ref data, @ref music, @ref training, @ref distributed, @ref files. A topic lists its functions and classes;
 /// a class lists its members. The search field above finds names.
 ///
 /// Often needed: stretto::Tensor, stretto::nn::Module, stretto::nn::MultiHeadAttention,
@@ -22,6 +22,8 @@
 /// Complete models, generation and beam search.
 /// @defgroup data Data
 /// Tokenizers, token streams and batches.
+/// @defgroup music Music
+/// MIDI files, tokens of music, chords, infilling.
 /// @defgroup training Training
 /// Optimizers, schedules, the training loop, checkpoints and metrics.
 /// @defgroup distributed Distributed training
@@ -31,5 +33,7 @@
 
 /// @namespace stretto
 /// Tensors, ops and autograd.
+/// @namespace stretto::music
+/// MIDI files and tokens of music.
 /// @namespace stretto::nn
 /// Modules, models, data and training.

@@ -21,7 +21,7 @@ enum class EventTime {
 
 /// Options of EventTokenizer.
 struct EventTokenizerOptions {
-  EventTime time = EventTime::shifts;
+  EventTime time = EventTime::shifts;  ///< how time is written
   bool programs = true;  ///< Program tokens and drums; else the notes of all other instruments are
                          ///< one piano
   bool tempos = true;    ///< Tempo tokens
@@ -39,6 +39,7 @@ struct EventTokenizerOptions {
 /// BOS is not written; MidiTok does not write EOS either.
 class EventTokenizer : public Tokenizer {
  public:
+  /// Creates a tokenizer with any name.
   explicit EventTokenizer(std::string name_, const EventTokenizerOptions& options = {});
   ~EventTokenizer() override;
 

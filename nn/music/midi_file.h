@@ -10,61 +10,61 @@
 
 namespace stretto::music {
 
-/// Times are in ticks (`start`, `duration`) and seconds. A duration may be 0.
+/// A note of a file.
 struct MidiNote {
-  int64_t start;
-  int64_t duration;
-  double start_seconds;
-  double seconds;
-  int pitch;     ///< 0 to 127
-  int velocity;  ///< 1 to 127
-  int channel;   ///< 0 to 15; 9 is the drums
-  int program;   ///< 0 to 127
-  int track;     ///< index into MidiFile::tracks
+  int64_t start;         ///< tick of the note-on
+  int64_t duration;      ///< ticks, 0 or more
+  double start_seconds;  ///< time of the note-on
+  double seconds;        ///< duration
+  int pitch;             ///< 0 to 127
+  int velocity;          ///< 1 to 127
+  int channel;           ///< 0 to 15; 9 is the drums
+  int program;           ///< 0 to 127
+  int track;             ///< index into MidiFile::tracks
   bool operator==(const MidiNote&) const = default;
 };
 
 /// `denominator` is the note value that `numerator` counts: 6 and 8 for 6/8.
 struct TimeSignature {
-  int64_t tick;
-  int numerator;
-  int denominator;
-  int track;
+  int64_t tick;     ///< the beginning
+  int numerator;    ///< 1 to 255
+  int denominator;  ///< a power of two
+  int track;        ///< index into MidiFile::tracks
   bool operator==(const TimeSignature&) const = default;
 };
 
-/// `sharps` is -7 (seven flats) to 7.
+/// A key, from a tick on.
 struct KeySignature {
-  int64_t tick;
-  int sharps;
-  bool minor;
-  int track;
+  int64_t tick;  ///< the beginning
+  int sharps;    ///< −7 (seven flats) to 7
+  bool minor;    ///< false: major
+  int track;     ///< index into MidiFile::tracks
   bool operator==(const KeySignature&) const = default;
 };
 
 /// A controller set to a value, such as the sustain pedal (64; down from value 64 on).
 struct ControlChange {
-  int64_t tick;
-  int channel;
-  int controller;
-  int value;
-  int track;
+  int64_t tick;    ///< the beginning
+  int channel;     ///< 0 to 15
+  int controller;  ///< 0 to 127
+  int value;       ///< 0 to 127
+  int track;       ///< index into MidiFile::tracks
   bool operator==(const ControlChange&) const = default;
 };
 
-/// The bend of a channel's pitch, −8192 to 8191; 0 is none.
+/// The bend of a channel's pitch, from a tick on; 0 is none.
 struct PitchBend {
-  int64_t tick;
-  int channel;
-  int value;
-  int track;
+  int64_t tick;  ///< the beginning
+  int channel;   ///< 0 to 15
+  int value;     ///< −8192 to 8191
+  int track;     ///< index into MidiFile::tracks
   bool operator==(const PitchBend&) const = default;
 };
 
 /// `name` is the track's first name as in the file, in any encoding.
 struct MidiTrack {
-  std::string name;
-  int64_t end;  ///< the tick of the last event
+  std::string name;  ///< may be empty
+  int64_t end;       ///< the tick of the last event
   bool operator==(const MidiTrack&) const = default;
 };
 
@@ -74,14 +74,14 @@ inline constexpr size_t max_midi_warnings = 100;
 /// The contents of a MIDI file. Notes are sorted by start, then track, then order in the file; in a
 /// file of format 2 by track first. Signatures, controls and bends are in the order of the tracks.
 struct MidiFile {
-  int format = 1;  ///< 0: one track, 1: tracks that sound together, 2: tracks that do not
-  MidiDivision division;
-  std::vector<MidiTrack> tracks;
-  std::vector<MidiNote> notes;
-  std::vector<TimeSignature> time_signatures;
-  std::vector<KeySignature> key_signatures;
-  std::vector<ControlChange> controls;
-  std::vector<PitchBend> pitch_bends;
+  int format = 1;         ///< 0: one track, 1: tracks that sound together, 2: tracks that do not
+  MidiDivision division;  ///< the length of a tick
+  std::vector<MidiTrack> tracks;               ///< names and ends
+  std::vector<MidiNote> notes;                 ///< of all tracks
+  std::vector<TimeSignature> time_signatures;  ///< of all tracks
+  std::vector<KeySignature> key_signatures;    ///< of all tracks
+  std::vector<ControlChange> controls;         ///< of all tracks
+  std::vector<PitchBend> pitch_bends;          ///< of all tracks
   std::vector<TempoMap> tempo_maps;   ///< one, or in format 2 one per track; see tempo_map()
   std::vector<std::string> warnings;  ///< the first max_midi_warnings tolerated defects
 

@@ -11,9 +11,12 @@
 
 namespace stretto::music {
 
-inline constexpr size_t max_midi_bytes = size_t{64} << 20;
-inline constexpr size_t max_midi_events = 4'000'000;
-inline constexpr size_t max_midi_tracks = 65535;
+/// The limits of a file: bytes, events and tracks.
+/// @{
+inline constexpr size_t max_midi_bytes = size_t{64} << 20;  ///< 64 MiB
+inline constexpr size_t max_midi_events = 4'000'000;        ///< of all tracks
+inline constexpr size_t max_midi_tracks = 65535;            ///< as in the header
+/// @}
 
 /// Reads the file at `path`, format 0, 1 or 2, also in a RIFF wrapper (RMID).
 ///

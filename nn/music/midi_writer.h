@@ -10,31 +10,31 @@ namespace stretto::music {
 
 /// A note of a Song. Times are in ticks from the start of the song.
 struct Note {
-  int start;
-  int duration;
+  int start;     ///< 0 or more
+  int duration;  ///< 1 or more
   int pitch;     ///< 0 to 127
   int velocity;  ///< 1 to 127
 };
 
 /// The notes of one instrument.
 struct Track {
-  std::string name;
-  int channel;  ///< 0 to 15; 9 is the drums
-  int program;  ///< the General MIDI instrument, 0 to 127
-  std::vector<Note> notes;
+  std::string name;         ///< at most 1000 bytes
+  int channel;              ///< 0 to 15; 9 is the drums
+  int program;              ///< the General MIDI instrument, 0 to 127
+  std::vector<Note> notes;  ///< in any order
 };
 
 /// The tempo from a tick on.
 struct TempoMark {
-  int tick;
-  double quarters_per_minute;
+  int tick;                    ///< after that of the previous mark
+  double quarters_per_minute;  ///< 3.58 to 60,000,000
 };
 
 /// Music to be written, in 4/4 time.
 struct Song {
-  int ticks_per_quarter = 480;  ///< 1 to 32767
-  double quarters_per_minute = 80;
-  std::vector<Track> tracks;
+  int ticks_per_quarter = 480;         ///< 1 to 32767
+  double quarters_per_minute = 80;     ///< the tempo at the start
+  std::vector<Track> tracks;           ///< the instruments
   std::vector<TempoMark> tempos = {};  ///< tempo changes, in ascending order of ticks
 };
 

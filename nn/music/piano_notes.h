@@ -11,10 +11,10 @@ namespace stretto::music {
 
 /// `start` and `duration` count units of a grid: sixteenths, or hundredths of a second.
 struct PianoNote {
-  int64_t start;
-  int64_t duration;
-  int pitch;
-  int velocity;
+  int64_t start;     ///< 0 or more
+  int64_t duration;  ///< 0 or more
+  int pitch;         ///< 0 to 127
+  int velocity;      ///< 1 to 127
   auto operator<=>(const PianoNote&) const = default;
 };
 

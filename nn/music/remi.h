@@ -29,16 +29,19 @@ enum class RemiKind {
 /// A word of the vocabulary.
 struct RemiWord {
   std::string name;  ///< "Note_Pitch_60"
-  RemiKind kind;
-  int value;
+  RemiKind kind;     ///< the kind
+  int value;         ///< see RemiKind
 };
 
-inline constexpr int remi_size = 332;  ///< the number of words
-inline constexpr int remi_pad = 332;   ///< the id of padding, after the words
-/// The lowest and the highest pitch.
-inline constexpr int remi_low = 22, remi_high = 107;
-/// The number of qualities of chords, and the value of no chord.
-inline constexpr int remi_chord_qualities = 11, remi_no_chord = 12 * remi_chord_qualities;
+/// Sizes and ranges of the vocabulary.
+/// @{
+inline constexpr int remi_size = 332;            ///< the number of words
+inline constexpr int remi_pad = 332;             ///< the id of padding, after the words
+inline constexpr int remi_low = 22;              ///< the lowest pitch
+inline constexpr int remi_high = 107;            ///< the highest pitch
+inline constexpr int remi_chord_qualities = 11;  ///< of chords.h
+inline constexpr int remi_no_chord = 12 * remi_chord_qualities;  ///< the value of no chord
+/// @}
 
 /// Returns the words; the id of a word is its index, the rank of its name in byte order.
 const std::vector<RemiWord>& remi_words();
@@ -54,13 +57,14 @@ int remi_nearest(RemiKind kind, double value);
 struct RemiSong {
   /// A tempo or chord.
   struct Mark {
-    int64_t start;
-    int value;  ///< see RemiKind
+    int64_t start;  ///< in sixteenths
+    int value;      ///< see RemiKind
     bool operator==(const Mark&) const = default;
   };
-  int64_t bars = 0;
-  std::vector<Mark> tempos, chords;  ///< in ascending order, at different starts
-  std::vector<PianoNote> notes;      ///< after play_on_one_piano
+  int64_t bars = 0;              ///< the number of bars
+  std::vector<Mark> tempos;      ///< in ascending order, at different starts
+  std::vector<Mark> chords;      ///< likewise
+  std::vector<PianoNote> notes;  ///< after play_on_one_piano
   bool operator==(const RemiSong&) const = default;
 };
 

@@ -17,8 +17,8 @@ struct MidiDivision {
 
 /// From `tick` on, a quarter note lasts `microseconds_per_quarter`, 1 to 2^24 - 1.
 struct TempoChange {
-  int64_t tick;
-  int microseconds_per_quarter;
+  int64_t tick;                  ///< 0 or more
+  int microseconds_per_quarter;  ///< 1 to 2^24 − 1
   bool operator==(const TempoChange&) const = default;
 };
 
@@ -32,8 +32,11 @@ class TempoMap {
   /// range and for a change before tick 0.
   explicit TempoMap(const MidiDivision& division = {}, std::vector<TempoChange> changes = {});
 
+  /// Returns the time of a tick in seconds.
   double seconds(double tick) const;
+  /// Returns the tick at a time in seconds.
   double tick(double seconds) const;
+  /// Returns the number of beats up to a time in seconds.
   double beats(double seconds) const;
   /// Returns the tempo in force at a tick, including a change at this tick.
   double quarters_per_minute(double tick) const;

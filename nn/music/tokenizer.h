@@ -36,13 +36,15 @@ class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
 
-  const std::string name;
-  const int64_t vocabulary;   ///< the number of ids, including padding
-  const int pad, end;         ///< ids of padding and of the end of a piece
-  const int first;            ///< starts generation without a prompt
-  const int bar;              ///< begins a bar; −1 if the tokens have no bars
-  const int lowest, highest;  ///< pitches
-  const bool drums;           ///< true if drums have tokens; else they are left out
+  const std::string name;    ///< as in tokenizer()
+  const int64_t vocabulary;  ///< the number of ids, including padding
+  const int pad;             ///< the id of padding
+  const int end;             ///< the id of the end of a piece
+  const int first;           ///< starts generation without a prompt
+  const int bar;             ///< begins a bar; −1 if the tokens have no bars
+  const int lowest;          ///< the lowest pitch
+  const int highest;         ///< the highest pitch
+  const bool drums;          ///< true if drums have tokens; else they are left out
 
   /// Returns the tokens of a file that check_file() accepts, with the end token.
   virtual std::vector<int> encode(const MidiFile& file) const = 0;
@@ -54,6 +56,7 @@ class Tokenizer {
   virtual int pitch(int token) const = 0;
   /// Returns a token `semitones` higher (chords, too); pitches must stay in range.
   virtual int transposed(int token, int semitones) const = 0;
+  /// Returns the grammar of these tokens, at the beginning of a piece.
   virtual std::unique_ptr<Grammar> grammar() const = 0;
 
   /// Throws Error, naming `path`, for files of format 2, whose tracks are separate pieces, for
@@ -70,9 +73,14 @@ class Tokenizer {
   std::pair<int, int> transpositions(const std::vector<int>& tokens, int most) const;
 
  protected:
+  /// The ids of the constructor.
   struct Ids {
-    int pad, end, first, bar;
+    int pad;    ///< see Tokenizer::pad
+    int end;    ///< see Tokenizer::end
+    int first;  ///< see Tokenizer::first
+    int bar;    ///< see Tokenizer::bar
   };
+  /// Sets the members.
   Tokenizer(std::string name_, int64_t vocabulary_, Ids ids, int lowest_, int highest_,
             bool drums_ = false)
       : name(std::move(name_)),

@@ -7,6 +7,7 @@ needs miditok 3. Writes the tokens of each MIDI file in FOLDER, a row each: toke
 note that never ends differently (it drops the note), so files with such notes are left out.
 """
 
+import collections
 import glob
 import sys
 
@@ -15,17 +16,22 @@ from symusic import Score
 
 
 def unclosed(path):
-    """True if note-ons and note-offs of the file differ in number."""
+    """True if a note of the file never ends."""
     import mido
 
-    on = off = 0
     for track in mido.MidiFile(path).tracks:
+        sounding = collections.Counter()
         for event in track:
+            if event.type not in ("note_on", "note_off"):
+                continue
+            key = event.channel, event.note
             if event.type == "note_on" and event.velocity > 0:
-                on += 1
-            elif event.type in ("note_on", "note_off"):
-                off += 1
-    return on != off
+                sounding[key] += 1
+            elif sounding[key] > 0:
+                sounding[key] -= 1
+        if any(sounding.values()):
+            return True
+    return False
 
 
 def main(folder, out):

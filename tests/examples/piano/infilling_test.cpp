@@ -1,0 +1,200 @@
+// Infilling by train_music: passages, training crops, losses, generation, and the program.
+#include "examples/piano/infilling.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "examples/piano/piano_settings.h"
+#include "nn/music/infill.h"
+#include "nn/music/midi_reader.h"
+#include "nn/training/evaluate.h"
+#include "ops/create.h"
+#include "ops/softmax.h"
+#include "tests/examples/tiny_run.h"
+#include "tests/support/catch.h"
+
+namespace {
+
+using namespace stretto::examples;           // NOLINT
+using namespace stretto::examples::testing;  // NOLINT
+using namespace stretto::music;              // NOLINT
+namespace nn = stretto::nn;
+
+const Tokenizer& remi() {
+  static const auto tokens = tokenizer("remi");
+  return *tokens;
+}
+
+const PianoLibrary& library() {
+  static const PianoLibrary all = generated_library(1, remi());
+  return all;
+}
+
+int64_t bars_in(const std::vector<int>& tokens) {
+  return std::count(tokens.begin(), tokens.end(), remi().bar);
+}
+
+PianoSettings tiny() {
+  PianoSettings s = piano_settings("small", "remi", "rope");
+  s.attention = "softmax";
+  s.layers = 1;
+  s.d_model = 16;
+  s.heads = 2;
+  s.d_hidden = 16;
+  s.length = 1024;
+  s.infill = true;
+  s.check();
+  return s;
+}
+
+}  // namespace
+
+TEST_CASE("passages have twelve bars, and the gap has four", "[examples][piano]") {
+  const auto all = infill_pieces(library().valid, remi(), 1024, 1000);
+  REQUIRE(all.size() > 5);
+  for (const InfillPiece& piece : all) {
+    CHECK(piece.tokens.size() + 3 <= 1025);
+    CHECK(piece.tokens[0] == remi().bar);
+    CHECK(bars_in(piece.tokens) == 12);
+    const std::vector<int> gap(piece.tokens.begin() + piece.first,
+                               piece.tokens.begin() + piece.last);
+    CHECK(gap[0] == remi().bar);
+    CHECK(bars_in(gap) == 4);
+    CHECK(piece.with_bars(gap) == piece.tokens);
+    CHECK(bars_in({piece.tokens.begin(), piece.tokens.begin() + piece.first}) == 4);
+  }
+  CHECK(infill_pieces(library().valid, remi(), 1024, 3).size() == 3);
+  CHECK(infill_pieces(library().valid, remi(), 64, 1000).empty());
+}
+
+TEST_CASE("half of the crops for infilling have their bars moved", "[examples][piano]") {
+  const InfillTokens ids(remi().vocabulary);
+  const PianoCropOptions plain{.batch = 64, .length = 512, .transpose = 0};
+  PianoCropOptions infill = plain;
+  infill.infill = true;
+  const nn::Batch batch = training_batch(library().train, remi(), infill, 1, 0);
+  CHECK(training_batch(library().train, remi(), infill, 1, 0).inputs.to_vector<int64_t>() ==
+        batch.inputs.to_vector<int64_t>());
+  int moved = 0;
+  for (int64_t b = 0; b < 64; ++b) {
+    const std::vector<int64_t> row = batch.inputs[b].to_vector<int64_t>();
+    const std::vector<int64_t> targets = batch.targets[b].to_vector<int64_t>();
+    std::vector<int> tokens(row.begin(), row.end());
+    const auto hole = std::count(tokens.begin(), tokens.end(), ids.hole);
+    CHECK(hole <= 1);
+    CHECK(std::count(tokens.begin(), tokens.end(), ids.fill) == hole);
+    moved += int(hole);
+    if (hole == 0) continue;
+    // The whole sequence is there: the end of the bars is the last token.
+    if (tokens.back() != remi().pad) tokens.push_back(int(targets.back()));
+    CHECK(std::count(tokens.begin(), tokens.end(), ids.end) == 1);
+    const std::vector<int> restored = infilled(tokens, ids);
+    CHECK(restored[0] == remi().bar);
+    const auto fill = std::find(tokens.begin(), tokens.end(), ids.fill);
+    const std::vector<int> bars(fill + 1, std::find(fill, tokens.end(), ids.end));
+    CHECK(bars[0] == remi().bar);
+    CHECK(bars_in(bars) >= 1);
+    CHECK(bars_in(bars) <= 4);
+    CHECK(*(std::find(tokens.begin(), tokens.end(), ids.hole) + 1) == remi().bar);
+  }
+  CHECK(moved > 16);
+  CHECK(moved < 48);
+}
+
+TEST_CASE("losses of the gap are those of its tokens alone", "[examples][piano]") {
+  const PianoSettings s = tiny();
+  stretto::manual_seed(1);
+  nn::LanguageModel model(s.model());
+  const InfillTokens ids(remi().vocabulary);
+  const auto pieces = infill_pieces(library().valid, remi(), s.length, 3);
+  for (const bool after : {false, true}) {
+    double sum = 0, n = 0;
+    for (const InfillPiece& piece : pieces) {
+      std::vector<int> row(piece.tokens.begin(), piece.tokens.begin() + piece.last);
+      if (after) row = infill_sequence(piece.tokens, piece.first, piece.last, ids);
+      const int64_t gap = piece.last - piece.first;
+      const int64_t begin = int64_t(row.size()) - gap - (after ? 1 : 0);
+      const std::vector<int64_t> inputs(row.begin(), row.end());
+      const nn::EvalMode guard(model);
+      const stretto::Tensor logits =
+          stretto::log_softmax(model(stretto::tensor(inputs, {1, int64_t(inputs.size())}))[0], -1);
+      for (int64_t i = begin; i < begin + gap; ++i, ++n)
+        sum -= double(logits[i - 1][row[size_t(i)]].item());
+    }
+    for (const int64_t batch : {1, 2, 4})
+      CHECK(infill_loss(model, pieces, remi(), after, batch) == Approx(sum / n).epsilon(1e-5));
+  }
+}
+
+TEST_CASE("the model writes four bars into the gap", "[examples][piano]") {
+  const PianoSettings s = tiny();
+  stretto::manual_seed(1);
+  nn::LanguageModel model(s.model());
+  const auto pieces = infill_pieces(library().valid, remi(), s.length, 1);
+  for (const bool grammar : {false, true}) {
+    const std::vector<int> filled =
+        write_infill(model, remi(), pieces[0], s.length, {.grammar = grammar, .seed = 3});
+    REQUIRE(!filled.empty());
+    CHECK(filled[0] == remi().bar);
+    CHECK(bars_in(filled) <= 4);
+    for (const int token : filled) CHECK((token < remi().vocabulary && token != remi().end));
+    CHECK(int64_t(pieces[0].with_bars(filled).size()) + 2 <= s.length + 1);
+    CHECK(filled ==
+          write_infill(model, remi(), pieces[0], s.length, {.grammar = grammar, .seed = 3}));
+  }
+}
+
+TEST_CASE("train_music --infill writes the gap, the given bars and the original", "[examples]") {
+  NEEDS_PROGRAM("train_music");
+  const TinyRun tiny("train_music", {"--layers",
+                                     "1",
+                                     "--d-model",
+                                     "16",
+                                     "--heads",
+                                     "2",
+                                     "--d-hidden",
+                                     "16",
+                                     "--attention",
+                                     "softmax",
+                                     "--position",
+                                     "rope",
+                                     "--length",
+                                     "512",
+                                     "--batch",
+                                     "2",
+                                     "--steps",
+                                     "1",
+                                     "--validation-windows",
+                                     "1",
+                                     "--eval-windows",
+                                     "1",
+                                     "--generate",
+                                     "0",
+                                     "--threads",
+                                     "1",
+                                     "--eval-length", "512", "--infill"});
+  const Ended ended = tiny.run();
+  INFO(ended.err);
+  REQUIRE(ended.status == 0);
+  CHECK_THAT(ended.out, Containing("\n  given bars 1 to 4 and 9 to 12 ") &&
+                            Containing("infill.mid: ") &&
+                            Containing(" tokens between bars 4 and 9"));
+  const auto notes_between = [&](const std::string& name, double first, double last) {
+    const MidiFile file = read_midi(tiny.out(name));
+    return std::count_if(file.notes.begin(), file.notes.end(), [&](const MidiNote& note) {
+      const double beats = double(note.start) / file.division.ticks_per_quarter;
+      return first <= beats && beats < last;
+    });
+  };
+  CHECK(notes_between("infill_given.mid", 16, 32) == 0);
+  CHECK(notes_between("infill_original.mid", 16, 32) > 0);
+  for (const auto& [first, last] : {std::pair{0, 16}, {32, 48}})
+    CHECK(notes_between("infill_given.mid", first, last) ==
+          notes_between("infill_original.mid", first, last));
+  CHECK(tiny.drew("infill"));
+  const std::string page = read_file(tiny.out("report.html"));
+  CHECK_THAT(page, Containing("Bars 5 to 8 written by the model"));
+  const Ended refused = tiny.run({"--length", "64", "--eval-length", "64"});
+  CHECK(refused.status == 2);
+  CHECK_THAT(refused.complaint(), Containing("--infill: no held-out piece has 12 bars in "));
+}

@@ -1,0 +1,62 @@
+// The code on docs/music.md; see pages_test.cpp.
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "stretto.h"
+#include "tests/support/catch.h"
+#include "tests/support/temp_dir.h"
+
+using namespace stretto;  // NOLINT
+
+namespace {
+
+// Two bars: C major and A minor.
+music::Song two_bars() {
+  music::Song song{.tracks = {{"Piano", 0, 0, {}}}};
+  for (const int pitch : {60, 64, 67}) song.tracks[0].notes.push_back({0, 1920, pitch, 64});
+  for (const int pitch : {57, 60, 64}) song.tracks[0].notes.push_back({1920, 1920, pitch, 64});
+  return song;
+}
+
+}  // namespace
+
+TEST_CASE("music.md: files, tokens, infilling", "[repository][docs]") {
+  const testing::TempDir folder;
+  const std::string path = folder.file("song.mid"), copy = folder.file("copy.mid");
+  music::write_midi(path, two_bars());
+  double longest = 0;
+  const music::MidiFile file = music::read_midi(path);
+  for (const music::MidiNote& note : file.notes)
+    if (note.channel != music::drum_channel) longest = std::max(longest, note.seconds);
+  music::write_midi(copy, file);  // the same notes, tempos, meters, keys, controls and bends
+  CHECK(longest == Approx(3));    // four beats at 80 per minute
+  CHECK(music::read_midi(copy).notes == file.notes);
+
+  const auto tokens = music::tokenizer("remi", {.chords = true});
+  const std::vector<int> ids = tokens->encode(file);
+  std::string words;
+  for (const int id : ids) words += tokens->token_name(id) + " ";  // Bar_None Beat_0 Chord_C_M …
+  music::write_midi(copy, tokens->decode(ids));
+  CHECK(words.rfind("Bar_None Beat_0 Chord_C_M Tempo_80 Note_Pitch_67 ", 0) == 0);
+  CHECK(tokens->encode(music::read_midi(copy)) == ids);
+
+  const std::vector<std::vector<int32_t>> pieces(3, {ids.begin(), ids.end()});
+  const auto merges = nn::TokenMerges::learn(pieces, int32_t(tokens->vocabulary), 100);
+  const std::vector<int32_t> shorter = merges.encode(pieces[0]);  // decode() returns the piece
+  CHECK(shorter.size() < ids.size());
+  CHECK(merges.decode(shorter) == pieces[0]);
+
+  const music::InfillTokens gap(tokens->vocabulary);  // the model has three more ids
+  const std::vector<int64_t> bars = music::bar_starts(ids, tokens->bar);
+  const std::vector<int> example = music::infill_sequence(ids, bars[1], bars[2], gap);
+  const std::vector<int> restored = music::infilled(example, gap);  // equals ids
+  CHECK(restored == ids);
+}
+
+TEST_CASE("music.md: the numbers of ids", "[repository][docs]") {
+  std::vector<int64_t> sizes;
+  for (const std::string& name : music::tokenizer_names())
+    sizes.push_back(music::tokenizer(name)->vocabulary);
+  CHECK(sizes == std::vector<int64_t>{390, 333, 445, 347, 476});
+}
