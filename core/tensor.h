@@ -199,10 +199,10 @@ class Tensor {
   /// dtype [autograd]. For leaves only; the gradient is dropped. Used by Module::to and loading.
   void set_data(const Tensor& other) const;
 
-  // In-place ops; never recorded. They throw if the tensor requires a gradient while recording is
-  // on (change parameters under NoGrad), or if several of its elements are at one address, as in
-  // expanded views. Source and destination may overlap; the result is as if the source were read
-  // first. Each op increments the storage's version and returns *this.
+  // In-place ops; never recorded. While recording is on they throw if the tensor, or a tensor of
+  // new values, requires a gradient (use NoGrad or detach()). They also throw if several elements
+  // are at one address, as in expanded views. Source and destination may overlap; the result is as
+  // if the source were read first. Each op increments the storage's version and returns *this.
 
   /// Sets every element to `value`; throws if an integer dtype cannot represent it.
   Tensor fill_(double value) const;

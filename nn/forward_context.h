@@ -59,6 +59,10 @@ struct ForwardContext {
   /// Not supported with a cache, a memory, padding or sequence parallelism, by positional encodings
   /// that are not relative (PositionalEncoding::is_relative), and by blocks.
   Tensor segments = {};
+  /// Prefix-LM: the number of positions at the start of each sequence that attend to each other in
+  /// both directions, i64 or i32 [B] (AttentionMask::prefix_lengths). Causal self-attention uses it.
+  /// Not supported with padding. With a cache, only the call that has the whole prefix needs it.
+  Tensor prefix_lengths = {};
   /// A table of positions that the model computes once for all layers; its meaning depends on
   /// the encoding (RelativeSinusoid).
   Tensor shared_table = {};

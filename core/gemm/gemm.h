@@ -21,9 +21,9 @@ struct MatrixRef {
   int64_t ld;
   bool transposed = false;
 
-  /// Returns the operand without its first i rows and j columns.
+  /// Returns the operand without its first i rows and j columns. An empty operand may be null.
   MatrixRef from(int64_t i, int64_t j) const {
-    return {data + (transposed ? j * ld + i : i * ld + j), ld, transposed};
+    return {data ? data + (transposed ? j * ld + i : i * ld + j) : data, ld, transposed};
   }
 };
 

@@ -171,6 +171,15 @@ void MultiHeadAttention::hide_other_segments(AttentionInputs& inputs) const {
   mask.segments = segments;
 }
 
+// Adds the prefix of the context to a causal mask of self-attention.
+void MultiHeadAttention::show_prefix(AttentionInputs& inputs) const {
+  const Tensor& prefix = inputs.forward.prefix_lengths;
+  AttentionMask& mask = inputs.options.mask;
+  if (!prefix.defined() || !mask.causal || mask.prefix_lengths.defined()) return;
+  check(inputs.forward.padding.empty(), op, "prefix_lengths with padding; use one of them");
+  mask.prefix_lengths = prefix;
+}
+
 AttentionInputs MultiHeadAttention::project(const Tensor& x, const Tensor& context,
                                             const AttentionMask& mask,
                                             const ForwardContext& forward) const {
@@ -188,6 +197,7 @@ AttentionInputs MultiHeadAttention::project(const Tensor& x, const Tensor& conte
   c.options.mask = with_window(mask);
   c.options.scale = options.scale;
   c.options.soft_cap = options.soft_cap;
+  c.options.sinks = sinks;
   c.options.dropout = training() ? options.dropout : 0;
   c.x = context;
   c.forward = forward;
@@ -291,6 +301,7 @@ Tensor MultiHeadAttention::operator()(const Tensor& x, const AttentionMask& mask
     if (after) continue_from(inputs, *after, encodes);
     check_padding(inputs);
     hide_other_segments(inputs);
+    show_prefix(inputs);
     if (encodes && encodes_one_by_one(inputs))
       encode_one_by_one(inputs, *position_);
     else if (encodes)

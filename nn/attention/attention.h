@@ -4,6 +4,7 @@
 #pragma once
 
 #include "../../ops/attention/mask.h"
+#include "../../ops/create.h"
 #include "../linear.h"
 #include "../module.h"
 #include "../norm.h"
@@ -85,6 +86,7 @@ struct MultiHeadAttentionOptions {
   /// `window` or more positions before it. A smaller AttentionMask::window takes precedence.
   int64_t window = 0;
   double soft_cap = 0;                   ///< > 0: AttentionOptions::soft_cap (Gemma 2).
+  bool sinks = false;                    ///< A learned sink per head (gpt-oss), initially 0.
   double dropout = 0;                    ///< Dropout of the attention weights, in training.
   std::optional<double> scale = {};      ///< Scale of the scores; by default 1/√d_key (T5: 1).
   MakePositionalEncoding position = {};  ///< Positional encoding; by default none.
@@ -149,6 +151,8 @@ class MultiHeadAttention : public Module {
              "out",
              {options.n_heads * options.d_value, options.d_model,
               options.out_bias.value_or(options.bias)}};
+  /// Scores of the sinks [H], AttentionOptions::sinks, with Options::sinks.
+  const Tensor sinks = options.sinks ? parameter("sinks", zeros({options.n_heads})) : Tensor();
   std::optional<Norm> q_norm;  ///< Norm of the queries, with Options::qk_norm.
   std::optional<Norm> k_norm;  ///< Norm of the keys, with Options::qk_norm.
 
@@ -160,6 +164,7 @@ class MultiHeadAttention : public Module {
   void make();
   AttentionMask with_window(AttentionMask mask) const;
   void hide_other_segments(AttentionInputs& inputs) const;
+  void show_prefix(AttentionInputs& inputs) const;
   HeadShape shape() const {
     return {options.n_heads, options.d_key, options.d_value, options.d_model, options.n_kv_heads};
   }

@@ -84,33 +84,36 @@ Tensor LanguageModel::operator()(const Tensor& tokens, Cache* cache,
       cache, [&](Cache* after) { return logits(hidden(tokens, after, sequence_group)); });
 }
 
+Tensor LanguageModel::operator()(const Tensor& tokens, const ForwardContext& forward,
+                                 Cache* cache) const {
+  return all_or_nothing(cache,
+                        [&](Cache* after) { return logits(hidden(tokens, forward, after)); });
+}
+
 Tensor LanguageModel::hidden(const Tensor& tokens, Cache* cache,
                              ProcessGroup* sequence_group) const {
+  const int64_t n = tokens.dim() == 2 ? tokens.size(1) : 0;
+  return hidden(tokens, begin_forward(sequence_group, n), cache);
+}
+
+Tensor LanguageModel::hidden(const Tensor& tokens, const ForwardContext& context,
+                             Cache* cache) const {
   return all_or_nothing(cache, [&](Cache* after) {
-    ForwardContext forward = begin_forward(sequence_group, tokens.dim() == 2 ? tokens.size(1) : 0);
+    ForwardContext forward = context;
     if (after) {
       forward.first_position = after->position;
       forward.padding = after->padding;
     }
-    return hidden(tokens, after, forward);
+    Tensor x = embedding(tokens, forward);
+    if (after) {
+      for_layers("LanguageModel", after->layers, options.n_layers);
+      after->position += tokens.size(1);
+    }
+    for (int64_t i = 0; i < options.n_layers; ++i)
+      x = layers[i](x, visible(), after ? &after->layers[size_t(i)] : nullptr, forward);
+    if (after && after->last_logits_only && tokens.size(1) > 1) x = x.slice(1, -1);
+    return norm ? (*norm)(x) : x;
   });
-}
-
-Tensor LanguageModel::hidden(const Tensor& tokens, const ForwardContext& forward) const {
-  return hidden(tokens, static_cast<Cache*>(nullptr), forward);
-}
-
-Tensor LanguageModel::hidden(const Tensor& tokens, Cache* after,
-                             const ForwardContext& forward) const {
-  Tensor x = embedding(tokens, forward);
-  if (after) {
-    for_layers("LanguageModel", after->layers, options.n_layers);
-    after->position += tokens.size(1);
-  }
-  for (int64_t i = 0; i < options.n_layers; ++i)
-    x = layers[i](x, visible(), after ? &after->layers[size_t(i)] : nullptr, forward);
-  if (after && after->last_logits_only && tokens.size(1) > 1) x = x.slice(1, -1);
-  return norm ? (*norm)(x) : x;
 }
 
 Tensor LanguageModel::logits(const Tensor& hidden) const {

@@ -79,17 +79,17 @@ class LanguageModel : public Module {
   /// not supported.
   Tensor operator()(const Tensor& tokens, Cache* cache = nullptr,
                     ProcessGroup* sequence_group = nullptr) const;
-  /// Computes logits from whole sequences with a ForwardContext of your own, for example with
-  /// ForwardContext::segments for packed documents.
-  Tensor operator()(const Tensor& tokens, const ForwardContext& forward) const {
-    return logits(hidden(tokens, forward));
-  }
+  /// Computes logits with a ForwardContext of your own: ForwardContext::segments for packed
+  /// documents, or ForwardContext::prefix_lengths for a prefix-LM. A cache sets first_position and
+  /// padding.
+  Tensor operator()(const Tensor& tokens, const ForwardContext& forward,
+                    Cache* cache = nullptr) const;
   /// Computes the output of the last layer and its norm, [B, L, d_model]: logits() of it is the result
   /// of the call above. For losses that need the logits of a part of the positions.
   Tensor hidden(const Tensor& tokens, Cache* cache = nullptr,
                 ProcessGroup* sequence_group = nullptr) const;
-  /// The same for whole sequences with a ForwardContext of your own.
-  Tensor hidden(const Tensor& tokens, const ForwardContext& forward) const;
+  /// The same with a ForwardContext of your own.
+  Tensor hidden(const Tensor& tokens, const ForwardContext& forward, Cache* cache = nullptr) const;
   /// Computes logits [.., vocabulary] from rows of hidden() [.., d_model].
   Tensor logits(const Tensor& hidden) const;
   /// Returns an empty cache that holds the last `limit` positions of every layer; 0: all. With
@@ -119,7 +119,6 @@ class LanguageModel : public Module {
   static InputEmbedding::Options input_options(const Options& options);
   LayerOptions options_of_layer(int64_t i) const;
   void init_normal(double std);
-  Tensor hidden(const Tensor& tokens, Cache* after, const ForwardContext& forward) const;
   Tensor attended(const TransformerLayer& layer, const Tensor& x) const;
   AttentionMask visible() const { return {.causal = true, .block = options.block}; }
 };

@@ -41,6 +41,19 @@ TEST_CASE("attention-masks.md: prefix-LM, windows, global tokens", "[repository]
   CHECK(y.shape() == v.shape());
 }
 
+TEST_CASE("attention-masks.md: a prefix-LM", "[repository][docs]") {
+  nn::LanguageModel model({.vocabulary = 12,
+                           .n_layers = 1,
+                           .layer = {.d_model = 16,
+                                     .attention = {.n_heads = 2, .sinks = true},
+                                     .feed_forward = {.d_hidden = 16}}});
+  const Tensor tokens = ones({2, 8}, {.dtype = i64});
+  nn::ForwardContext forward = nn::begin_forward();
+  forward.prefix_lengths = tensor<int64_t>({3, 5});  // two sequences
+  const Tensor logits = model(tokens, forward);
+  CHECK(logits.shape() == Shape{2, 8, 12});
+}
+
 TEST_CASE("attention-masks.md: soft cap and sinks", "[repository][docs]") {
   const Tensor sinks = zeros({2}).set_requires_grad();
   AttentionOptions options{.mask = {.causal = true}, .soft_cap = 50};  // Gemma 2

@@ -1,5 +1,6 @@
 #include "autograd/tape.h"
 #include "nn/attention/attention.h"
+#include "nn/attention/linear_attention.h"
 #include "nn/positions/relative_table.h"
 #include "nn/positions/rotary.h"
 #include "ops/create.h"
@@ -12,11 +13,13 @@
 #include "tests/support/compare.h"
 #include "tests/support/gradcheck.h"
 #include "tests/support/implementations.h"
+#include "tests/support/module_gradcheck.h"
 #include "tests/support/stand_in.h"
 
 using namespace stretto;
 using nn::KeyValueCache;
 using nn::MultiHeadAttention;
+using testing::check_parameter_gradients;
 using testing::fixed_noise;
 using testing::same_bits;
 using testing::worst_error;
@@ -404,4 +407,52 @@ TEST_CASE("MultiHeadAttention: its window option limits attention") {
   o.window = -1;
   CHECK_THROWS_WITH(MultiHeadAttention(o),
                     "[MultiHeadAttention] window -1; must be 0 (none) or more");
+}
+
+TEST_CASE("Sinks of a layer are those of attention, have a gradient and decode", "[attention]") {
+  const auto layer = make({.d_model = 8, .n_heads = 2, .sinks = true});
+  CHECK(names(*layer).back() == "sinks [2]");
+  {
+    const NoGrad guard;
+    layer->sinks.copy_(tensor<double>({0.5, -1.5}));
+  }
+  const Tensor x = fixed_noise({2, 5, 8}, 1);
+  AttentionOptions o{.mask = {.causal = true}, .scale = 0.5};
+  o.sinks = layer->sinks.detach();
+  const Tensor y = (*layer)(x, {.causal = true});
+  CHECK(worst_error(y, by_hand(*layer, x, x, o)) < 1e-14);
+  check_parameter_gradients(*layer,
+                            [&] { return sum((*layer)(x, {.causal = true}) * y.detach()); });
+  KeyValueCache cache;
+  Tensors rows;
+  for (int64_t i = 0; i < 5; ++i)
+    rows.push_back((*layer)(x.slice(1, i, i + 1), {.causal = true}, &cache));
+  CHECK(worst_error(cat(rows, 1), y) < 1e-14);
+  const auto without_scores =
+      make({.d_model = 8, .n_heads = 2, .sinks = true, .kernel = nn::linear_kernel()});
+  CHECK_THROWS_WITH((*without_scores)(x), Containing("sinks"));
+}
+
+TEST_CASE("A prefix of the forward context is visible in both directions", "[attention]") {
+  const auto layer =
+      make({.d_model = 8, .n_heads = 2, .position = nn::music_relative({.max_length = 8})});
+  const Tensor x = fixed_noise({2, 6, 8}, 2);
+  nn::ForwardContext forward = nn::begin_forward();
+  forward.prefix_lengths = tensor<int64_t>({3, 5});
+  const AttentionMask causal{.causal = true};
+  AttentionMask prefix = causal;
+  prefix.prefix_lengths = forward.prefix_lengths;
+  const Tensor y = (*layer)(x, causal, nullptr, forward);
+  CHECK(same_bits(y, (*layer)(x, prefix)));
+  CHECK(worst_error(y.slice(1, 0, 2), (*layer)(x, causal).slice(1, 0, 2)) > 1e-3);
+  // Without a causal mask everything is visible already.
+  CHECK(same_bits((*layer)(x, {}, nullptr, forward), (*layer)(x)));
+  // The call with the whole prefix fills the cache; later calls need no prefix.
+  KeyValueCache cache;
+  Tensors rows{(*layer)(x.slice(1, 0, 5), causal, &cache, forward)};
+  rows.push_back((*layer)(x.slice(1, 5), causal, &cache));
+  CHECK(worst_error(cat(rows, 1), y) < 1e-14);
+  forward.padding = {1, 0};
+  CHECK_THROWS_WITH((*layer)(x, causal, nullptr, forward),
+                    Containing("prefix_lengths with padding"));
 }

@@ -421,3 +421,26 @@ TEST_CASE("LanguageModel: parallel branches, norms of queries, a window") {
     CHECK(model->attention_weights(tokens)[1][0][0][7][5].item() > 0);
   }
 }
+
+TEST_CASE("A language model with a prefix is a prefix-LM, also in generation", "[models]") {
+  const auto model = make(tiny(12));
+  const Tensor tokens = some_tokens(2, 8);
+  nn::ForwardContext forward = nn::begin_forward();
+  forward.prefix_lengths = tensor<int64_t>({5, 5});
+  const Tensor y = (*model)(tokens, forward), causal = (*model)(tokens);
+  CHECK(worst_error(y.slice(1, 0, 1), causal.slice(1, 0, 1)) > 1e-6);
+  // Tokens of the prefix see each other; the others see only earlier ones.
+  Tensor other = tokens.clone();
+  other.slice(1, 4, 5).fill_(0);
+  const Tensor changed = (*model)(other, forward);
+  CHECK(worst_error(changed.slice(1, 0, 1), y.slice(1, 0, 1)) > 1e-6);
+  other = tokens.clone();
+  other.slice(1, 7, 8).fill_(0);
+  CHECK(same_bits((*model)(other, forward).slice(1, 0, 7), y.slice(1, 0, 7)));
+  // The prompt is the prefix.
+  LanguageModel::Cache cache;
+  Tensors rows{(*model)(tokens.slice(1, 0, 5), forward, &cache)};
+  for (int64_t i = 5; i < 8; ++i) rows.push_back((*model)(tokens.slice(1, i, i + 1), &cache));
+  CHECK(worst_error(cat(rows, 1), y) < 1e-13);
+  CHECK(cache.position == 8);
+}
