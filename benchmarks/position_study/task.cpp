@@ -311,10 +311,10 @@ const std::vector<TaskInfo>& tasks() {
        .title = "IMDB reviews as bytes",
        .file = "lra/imdb.small.train.tsv",
        .vocabulary = examples::byte_vocabulary,
-       .length = 256,
+       .length = 128,
        .batch = 16,
-       .steps = 800,
-       .lr = 1e-3,
+       .steps = 1000,
+       .lr = 3e-3,
        .classifies = true,
        .accuracy = true},
   };
