@@ -30,8 +30,8 @@ std::vector<InfillPiece> infill_pieces(const std::vector<PianoPiece>& pieces,
 double infill_loss(nn::LanguageModel& model, const std::vector<InfillPiece>& pieces,
                    const music::Tokenizer& tokens, bool after, int64_t batch);
 
-/// Returns new tokens for bars 5 to 8: four bars, or fewer if the sequence of the whole passage
-/// reaches `length` tokens before.
+/// Returns new tokens for bars 5 to 8: four bars, unless the whole sequence reaches `length` + 1
+/// tokens before. Of the options, `tokens` and `bars` are not used.
 std::vector<int> write_infill(nn::LanguageModel& model, const music::Tokenizer& tokens,
                               const InfillPiece& piece, int64_t length,
                               const PianoWritingOptions& options);

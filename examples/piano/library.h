@@ -31,10 +31,11 @@ struct PianoLibraryOptions {
 };
 
 /// Reads all MIDI files (midi_files), in the order of their names, and skips files that are not
-/// piano pieces (read_midi_file, Tokenizer::check_file). The table (each_line, text_file.h) names files
-/// relative to the folder or to its parent; its splits are train, valid (or validation) and test.
-/// Throws UsageError if no training or no validation pieces are found, for a folder that cannot be
-/// read, and for a table that cannot be read, lacks a column or has a file in two splits.
+/// piano pieces (read_midi_file, Tokenizer::check_file). The table (each_line, text_file.h) names
+/// files relative to the folder or to its parent; its splits are train, valid (or validation) and
+/// test. Throws UsageError if no training or no validation pieces are found, for a folder that
+/// cannot be read, and for a table that cannot be read, lacks a column or has a file in two
+/// splits.
 PianoLibrary read_library(const PianoLibraryOptions& options, const music::Tokenizer& tokens);
 
 /// Returns generated pieces: chorales arranged for the piano, each at its own tempo, with a beat.

@@ -9,10 +9,13 @@
 
 namespace stretto::examples {
 
+/// Options of generation. The defaults of temperature and top_p are those of Liutkus et al. (2021).
 struct PianoWritingOptions {
-  int64_t tokens = 1024;     ///< maximum number of new tokens
-  int64_t bars = 32;         ///< maximum number of bars, if the tokens have bars; 0: unlimited
-  double temperature = 1.2;  ///< as in Liutkus et al. (2021), like top_p
+  int64_t tokens = 1024;  ///< maximum number of new tokens
+  /// Generation stops when a bar after this number of bars begins, those of the prompt included, if
+  /// the tokens have bars; 0: unlimited.
+  int64_t bars = 32;
+  double temperature = 1.2;
   double top_p = 0.9;
   bool grammar = true;  ///< never sample tokens that the grammar of the tokenizer forbids
   uint64_t seed = 1;
@@ -20,18 +23,18 @@ struct PianoWritingOptions {
 };
 
 /// Continues `prompt`, or Tokenizer::first if it is empty, and returns prompt and continuation.
-/// Padding is never sampled. A kernel with a recurrent state takes constant time and memory per
-/// token. Throws Interrupted when the user stops the program.
+/// Padding is never sampled. With a recurrent state, a token takes constant time and memory.
+/// Throws Interrupted when the user stops the program.
 std::vector<int> write_piano(nn::LanguageModel& model, const music::Tokenizer& tokens,
                              const std::vector<int>& prompt, const PianoWritingOptions& options);
 
-/// What sample_music() asks its caller.
+/// Limits and callbacks of sample_music().
 struct MusicSampling {
   int64_t tokens;                                    ///< maximum number of new tokens
   int end;                                           ///< ends the music, and is returned
   std::function<std::vector<int64_t>()> forbidden;   ///< tokens that must not be sampled next
   std::function<void(int)> see;                      ///< is called with each new token
-  std::function<bool()> more = [] { return true; };  ///< false: stop after the last token
+  std::function<bool()> more = [] { return true; };  ///< returns false to stop after the last token
 };
 
 /// Samples tokens after `prompt` and returns all tokens; of the options, the seed, temperature,

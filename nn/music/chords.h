@@ -42,14 +42,15 @@ struct ChordNote {
 /// Returns the chord of each beat from 0 on, up to the end of the last note. A beat lasts `beat`
 /// units.
 ///
-/// Each root and each of six basic qualities (major, minor, diminished, augmented, sus2, sus4) gets
-/// the sum, over the notes in a beat or in two beats, of the sounding time times a weight of the
-/// pitch's distance from the root: 10 for the notes of the chord, about −1 to −5 for others. The
-/// best one wins if it is at least ten times the length of the window. The lowest pitch that sounds
-/// for an eighth of the window is the bass; it decides between chords with the same notes (a major
-/// chord over its sixth is m7), and is the root of + and o7. A seventh that sounds makes 7, M7, m7, o7 or
-/// /o7. The two beats of a half bar have chords of their own only if both score at least as high as
-/// one chord for the half bar.
+/// Each root that sounds and each of six basic qualities (major, minor, diminished, augmented,
+/// sus2, sus4) gets the sum, over the notes in a beat or in two beats, of the sounding time times
+/// a weight of the pitch's distance from the root: 10 for the notes of the chord (5 for the
+/// second, fourth and fifth of sus2 and sus4), −5 to 1 for other pitches. The best one wins if its
+/// sum is at least ten times the length of the window. The lowest pitch that sounds for an eighth
+/// of the window is the bass; it decides between chords with the same notes (a major chord over
+/// its sixth is m7), and is the root of + and o7. A seventh that sounds makes 7, M7, m7, o7 or
+/// /o7. The two beats of a half bar have chords of their own only if both score at least as high
+/// as one chord for the half bar.
 ///
 /// Except for o7, /o7 and the root of +, these are the rules of the package chorder, which made the
 /// chords of the pop piano data of Liutkus et al. (2021).

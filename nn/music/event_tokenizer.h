@@ -6,7 +6,7 @@
 //                      Program_-1 PitchDrum_36 Velocity_99 Duration_0.1.8 …
 //     remi-multitrack  Bar_None Position_0 Tempo_121.29 Program_0 Pitch_60 …
 //
-// A time b.p.r is b beats and p of r parts of a beat.
+// b.p.r means b + p / r beats.
 #pragma once
 
 #include "tokenizer.h"
@@ -22,21 +22,21 @@ enum class EventTime {
 /// Options of EventTokenizer.
 struct EventTokenizerOptions {
   EventTime time = EventTime::shifts;  ///< how time is written
-  bool programs = true;  ///< Program tokens and drums; else the notes of all other instruments are
-                         ///< one piano
-  bool tempos = true;    ///< Tempo tokens
+  /// True: Program tokens and drums. False: all instruments except drums become one piano.
+  bool programs = true;
+  bool tempos = true;  ///< Tempo tokens
 };
 
-/// The tokens of MidiTok 3 with the options use_programs, use_tempos, use_time_signatures = False
-/// and otherwise its defaults, with the same names and ids: PAD, BOS, EOS, MASK; pitches 21 to 109;
-/// 32 velocities; durations and time shifts of 1/8 beat up to 4 beats and of 1/4 beat up to 12;
-/// drums 27 to 88; 32 tempos from 40 to 250; programs 0 to 127, and −1 for drums. A bar has four
-/// beats.
+/// The tokens of MidiTok 3 with use_tempos = True, use_time_signatures = False, use_programs as
+/// here, and otherwise its defaults, with the same names and ids: PAD, BOS, EOS, MASK; pitches 21
+/// to 109; 32 velocities; durations and time shifts of 1/8 beat up to 4 beats and of 1/4 beat up
+/// to 12; drums 27 to 88; 32 tempos from 40 to 250; programs 0 to 127, and −1 for drums. A bar has
+/// four beats.
 ///
-/// encode() rounds starts to eighths of a beat, and durations, velocities and tempos to the nearest
-/// token; notes outside of the pitches are left out. Instruments with the same program are merged.
-/// Notes at the same time are ordered by instrument, and instruments by track, channel and program.
-/// BOS is not written; MidiTok does not write EOS either.
+/// encode() rounds starts to eighths of a beat, and durations, velocities and tempos to the
+/// nearest token; notes outside of the pitch range are left out. Instruments with the same program
+/// are merged. Notes at the same time are ordered by instrument, and instruments by track, channel
+/// and program. BOS is not written; MidiTok does not write EOS either.
 class EventTokenizer : public Tokenizer {
  public:
   /// Creates a tokenizer with any name.
@@ -46,12 +46,10 @@ class EventTokenizer : public Tokenizer {
   std::vector<int> encode(const MidiFile& file) const override;
   Song decode(const std::vector<int>& tokens) const override;
   std::string token_name(int token) const override;
+  int id(const std::string& token_name) const override;
   int pitch(int token) const override;
   int transposed(int token, int semitones) const override;
   std::unique_ptr<Grammar> grammar() const override;
-
-  /// Returns the id of a token; −1 if there is no such token.
-  int id(const std::string& token_name) const;
 
  private:
   struct Vocabulary;

@@ -28,14 +28,14 @@ struct InfillTokens {
 std::vector<int> infill_sequence(const std::vector<int>& tokens, int64_t first, int64_t last,
                                  const InfillTokens& ids);
 
-/// Returns the beginning of such a sequence, up to `fill`, for generation: the model writes the
-/// tokens between `before` and `after`, and then `end`.
+/// Returns `before`, hole, `after`, fill: the prompt for generation. The model then writes the
+/// tokens between `before` and `after`, and `end`.
 std::vector<int> infill_prompt(const std::vector<int>& before, const std::vector<int>& after,
                                const InfillTokens& ids);
 
-/// Returns a sequence with its missing tokens back in their place: the inverse of infill_sequence().
-/// A sequence without `end` (an unfinished one) is accepted; without `fill`, nothing is moved. The
-/// three tokens are removed.
+/// Moves the missing tokens back to their place and removes the three ids: the inverse of
+/// infill_sequence(). A sequence without `end` (an unfinished one) is accepted; without `fill`,
+/// nothing is moved.
 std::vector<int> infilled(const std::vector<int>& sequence, const InfillTokens& ids);
 
 /// Returns the indices at which `bar` occurs in `tokens`, in ascending order.

@@ -74,10 +74,10 @@ inline constexpr size_t max_midi_warnings = 100;
 /// The contents of a MIDI file. Notes are sorted by start, then track, then order in the file; in a
 /// file of format 2 by track first. Signatures, controls and bends are in the order of the tracks.
 struct MidiFile {
-  int format = 1;         ///< 0: one track, 1: tracks that sound together, 2: tracks that do not
-  MidiDivision division;  ///< the length of a tick
-  std::vector<MidiTrack> tracks;               ///< names and ends
-  std::vector<MidiNote> notes;                 ///< of all tracks
+  int format = 1;                 ///< 0: one track, 1: simultaneous tracks, 2: independent tracks
+  MidiDivision division;          ///< the length of a tick
+  std::vector<MidiTrack> tracks;  ///< names and ends
+  std::vector<MidiNote> notes;    ///< of all tracks
   std::vector<TimeSignature> time_signatures;  ///< of all tracks
   std::vector<KeySignature> key_signatures;    ///< of all tracks
   std::vector<ControlChange> controls;         ///< of all tracks

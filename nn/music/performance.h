@@ -20,10 +20,10 @@ inline constexpr int performance_pad = 389;
 inline constexpr int performance_size = 390;
 /// @}
 
-/// Returns the notes of `file` (Tokenizer::check_file) without drums on a grid of 10 ms. The first note
-/// is at 0, and no note is shorter than 10 ms. Velocities are quantized to the second of each group
-/// of four. With `pedal` a note lasts while the sustain pedal (controller 64) of its channel is
-/// down, at most until a minute after the end of the last note; otherwise the pedal is ignored.
+/// Returns the notes of `file` (Tokenizer::check_file) without drums on a grid of 10 ms. The first
+/// note is at 0, and no note is shorter than 10 ms. Velocities are quantized to the second of each
+/// group of four. With `pedal` a note lasts while the sustain pedal (controller 64) of its channel
+/// is down, at most until a minute after the end of the last note; otherwise the pedal is ignored.
 std::vector<PianoNote> performed(const MidiFile& file, bool pedal = false);
 
 /// Returns the events of notes as returned by performed(), ordered by time; at one time note-offs

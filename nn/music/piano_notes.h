@@ -23,8 +23,9 @@ struct PianoNote {
 /// pitch starts again.
 void play_on_one_piano(std::vector<PianoNote>& notes);
 
-/// Returns the notes as a piano track; a unit of their grid is `ticks` ticks, at least 3. A note of
-/// duration 0 lasts (ticks − 1) / 2 ticks, just under half a unit, so that it is read as 0 again.
+/// Returns the notes as a piano track. One unit of their grid is `ticks` ticks, at least 3. A note
+/// of duration 0 lasts (ticks − 1) / 2 ticks, just under half a unit, so that it is read as 0
+/// again.
 Track piano_track(const std::vector<PianoNote>& notes, int ticks);
 
 /// The channel of the drums in General MIDI.

@@ -71,13 +71,15 @@ struct RemiSong {
 /// Returns the piece nearest to `file` (Tokenizer::check_file): onsets and durations rounded to
 /// sixteenths, durations at most 16 and 0 below half a sixteenth, velocities rounded to even ones
 /// from 40 to 86, tempos to the vocabulary, pitches moved by octaves into 22 … 107, without drums.
-/// A sixteenth is a quarter of a beat, whatever the division. Bars always have 16 sixteenths; a bar
-/// begins at the file's first time signature that lasts a whole note (4/4, 2/2), or at the start.
-/// With `chords`, a chord is marked where it changes, and no chord where a chord ends (chords.h).
+/// A sixteenth is a quarter of a beat, whatever the division. Bars always have 16 sixteenths; one
+/// of them begins at the first time signature whose bars last a whole note (4/4, 2/2), else at
+/// tick 0. With `chords`, a chord is marked where it changes, and no chord where a chord ends
+/// (chords.h).
 RemiSong quantized(const MidiFile& file, bool chords = false);
 
 /// Returns the words of `song`: each bar begins with Bar; Beat precedes the events at its position:
-/// chord, tempo, and notes from the highest down. A Bar and EOS are at the end.
+/// chord, tempo, and notes from the highest down. The words end with an empty bar, which
+/// remi_song() removes, and EOS.
 std::vector<int> remi_tokens(const RemiSong& song);
 
 /// Returns the piece encoded by words in any order, up to the first EOS. A note is pitch, velocity

@@ -152,6 +152,12 @@ void Tokenizer::check_file(const MidiFile& file, const std::string& path) const 
                 "lasts more than six hours or 40000 beats");
 }
 
+int Tokenizer::id(const std::string& token_name) const {
+  for (int64_t token = 0; token < vocabulary && !token_name.empty(); ++token)
+    if (this->token_name(int(token)) == token_name) return int(token);
+  return -1;
+}
+
 int64_t Tokenizer::crop_start(const std::vector<int>& tokens, int64_t at) const {
   if (bar < 0) return at;
   while (at > 0 && tokens[size_t(at)] != bar) --at;

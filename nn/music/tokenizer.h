@@ -3,7 +3,7 @@
 // | name | tokens | source |
 // | --- | --- | --- |
 // | `remi` | bars, sixteenths, chords, tempos, and notes of a piano (remi.h) | Huang & Yang 2020 |
-// | `performance` | note-ons, note-offs, velocities, times of 10 ms (performance.h) | Oore et al. 2018 |
+// | `performance` | note-ons, note-offs, velocities, shifts (performance.h) | Oore et al. 2018 |
 // | `tsd` | time shifts, and notes with durations, one instrument (event_tokenizer.h) | MidiTok |
 // | `tsd-multitrack` | the same with programs: all instruments and drums | MidiTok |
 // | `remi-multitrack` | bars, positions, programs: all instruments and drums | MidiTok |
@@ -20,8 +20,10 @@
 
 namespace stretto::music {
 
-/// Follows the tokens of a piece and returns the tokens that are forbidden next, so that a sampled
-/// piece is well-formed. The end token is always forbidden: a piece ends at the caller's limit.
+/// Follows the tokens of a piece and returns the tokens that are forbidden next. With tokens of
+/// EventTokenizer, notes are then complete; with `performance`, a note-off has a sounding note;
+/// with `remi`, beats do not go backward within a bar. The end token is always forbidden: a piece
+/// ends at the caller's limit.
 class Grammar {
  public:
   virtual ~Grammar() = default;
@@ -50,8 +52,11 @@ class Tokenizer {
   virtual std::vector<int> encode(const MidiFile& file) const = 0;
   /// Returns the music of tokens in any order, up to the first end token.
   virtual Song decode(const std::vector<int>& tokens) const = 0;
-  /// Returns the name of a token, "Pitch_60"; ids outside of 0 … vocabulary − 1 have the name "".
+  /// Returns the name of a token, such as "Pitch_60"; ids outside of 0 … vocabulary − 1 have the
+  /// name "".
   virtual std::string token_name(int token) const = 0;
+  /// Returns the id of a name; −1 if no token has it.
+  virtual int id(const std::string& token_name) const;
   /// Returns the pitch of a token; −1 if it has none. Drums have none.
   virtual int pitch(int token) const = 0;
   /// Returns a token `semitones` higher (chords, too); pitches must stay in range.
@@ -64,12 +69,12 @@ class Tokenizer {
   /// more than six hours or 40,000 beats. Later events, such as a late End of Track, are ignored.
   void check_file(const MidiFile& file, const std::string& path) const;
 
-  /// Returns where a crop that should begin at `at` begins: at the last bar at or before `at`; if
-  /// the tokens have no bars, at `at`.
+  /// Returns the start of a crop near `at`: the last bar at or before `at`, or 0 if there is none;
+  /// if the tokens have no bars, `at`.
   int64_t crop_start(const std::vector<int>& tokens, int64_t at) const;
 
-  /// Returns the intervals by which all of `tokens` can be transposed, within ±`most` semitones;
-  /// {0, 0} if they have no pitches.
+  /// Returns the lowest and the highest interval, within ±`most` semitones, at which all of
+  /// `tokens` stay in range when transposed; {0, 0} if they have no pitches.
   std::pair<int, int> transpositions(const std::vector<int>& tokens, int most) const;
 
  protected:

@@ -34,10 +34,12 @@ TEST_CASE("music.md: files, tokens, infilling", "[repository][docs]") {
   CHECK(music::read_midi(copy).notes == file.notes);
 
   const auto tokens = music::tokenizer("remi", {.chords = true});
+  tokens->check_file(file, path);  // throws for files that are no piece of music
   const std::vector<int> ids = tokens->encode(file);
   std::string words;
   for (const int id : ids) words += tokens->token_name(id) + " ";  // Bar_None Beat_0 Chord_C_M …
   music::write_midi(copy, tokens->decode(ids));
+  CHECK(tokens->id("Tempo_80") == ids[3]);
   CHECK(words.rfind("Bar_None Beat_0 Chord_C_M Tempo_80 Note_Pitch_67 ", 0) == 0);
   CHECK(tokens->encode(music::read_midi(copy)) == ids);
 
@@ -47,10 +49,10 @@ TEST_CASE("music.md: files, tokens, infilling", "[repository][docs]") {
   CHECK(shorter.size() < ids.size());
   CHECK(merges.decode(shorter) == pieces[0]);
 
-  const music::InfillTokens gap(tokens->vocabulary);  // the model has three more ids
+  const music::InfillTokens infill(tokens->vocabulary);  // the model has three more ids
   const std::vector<int64_t> bars = music::bar_starts(ids, tokens->bar);
-  const std::vector<int> example = music::infill_sequence(ids, bars[1], bars[2], gap);
-  const std::vector<int> restored = music::infilled(example, gap);  // equals ids
+  const std::vector<int> example = music::infill_sequence(ids, bars[1], bars[2], infill);
+  const std::vector<int> restored = music::infilled(example, infill);  // equals ids
   CHECK(restored == ids);
 }
 
