@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <map>
 
+#include "core/error.h"
+
 namespace stretto::music {
 namespace {
 
@@ -107,19 +109,27 @@ Scored chord_of(const std::vector<ChordNote>& notes, int64_t begin, int64_t end)
 }  // namespace
 
 std::vector<Chord> recognize_chords(const std::vector<ChordNote>& notes, int64_t beat) {
-  // Notes by half bar, so that the time is linear in the length of a piece.
-  std::map<int64_t, std::vector<ChordNote>> sounding;
+  constexpr int64_t most_beats = int64_t{1} << 24;
+  check(beat >= 1, "recognize_chords", "a beat of ", beat, " units; expected 1 or more");
   int64_t last = 0;
   for (const ChordNote& note : notes) {
+    check(0 <= note.start && note.start <= note.end && note.pitch >= 0, "recognize_chords",
+          "a note from ", note.start, " to ", note.end, " of pitch ", note.pitch,
+          "; expected 0 ≤ start ≤ end and a pitch of 0 or more");
     last = std::max(last, note.end);
-    for (int64_t half = note.start / (2 * beat); half <= note.end / (2 * beat); ++half)
-      sounding[half].push_back(note);
   }
+  check(last / beat < most_beats, "recognize_chords", last / beat, " beats; expected fewer than ",
+        most_beats);
+  std::vector<ChordNote> waiting = notes, here;  // latest first; those that sound in a half bar
+  std::stable_sort(waiting.begin(), waiting.end(),
+                   [](const ChordNote& x, const ChordNote& y) { return x.start > y.start; });
   const int64_t beats = (last + beat - 1) / beat;
   std::vector<Chord> chords;
   for (int64_t half = 0; 2 * half < beats; ++half) {
-    const std::vector<ChordNote>& here = sounding[half];
     const int64_t begin = 2 * half * beat;
+    std::erase_if(here, [&](const ChordNote& note) { return note.end < begin; });
+    for (; !waiting.empty() && waiting.back().start < begin + 2 * beat; waiting.pop_back())
+      here.push_back(waiting.back());
     const Scored both = chord_of(here, begin, begin + 2 * beat);
     const Scored first = chord_of(here, begin, begin + beat);
     const Scored second = chord_of(here, begin + beat, begin + 2 * beat);

@@ -54,6 +54,7 @@ struct ChordNote {
 ///
 /// Except for o7, /o7 and the root of +, these are the rules of the package chorder, which made the
 /// chords of the pop piano data of Liutkus et al. (2021).
+/// Throws Error unless beat ≥ 1, 0 ≤ start ≤ end, pitch ≥ 0, and fewer than 2^24 beats.
 std::vector<Chord> recognize_chords(const std::vector<ChordNote>& notes, int64_t beat);
 
 }  // namespace stretto::music

@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cmath>
 #include <map>
+#include <set>
 #include <tuple>
 
 #include "nn/music/piano_notes.h"
@@ -85,7 +86,8 @@ class Grid {
     const int64_t quarter = file_.division.ticks_per_quarter;
     if (quarter > 0) return (2 * steps_per_beat * tick + quarter) / (2 * quarter);
     const TempoMap& map = file_.tempo_map();
-    return std::llround(double(steps_per_beat) * map.beats(map.seconds(double(tick))));
+    const double steps = double(steps_per_beat) * map.beats(map.seconds(double(tick)));
+    return std::llround(std::min(steps, 1e15));
   }
   int64_t duration(const MidiNote& note) const {
     const int64_t steps = file_.division.ticks_per_quarter > 0
@@ -112,22 +114,25 @@ std::vector<Instrument> instruments(const MidiFile& file, bool programs) {
         {grid.step(note.start), grid.duration(note), note.pitch, note.velocity});
   }
   std::vector<Instrument> merged;
+  std::map<int, size_t> places;  // of programs
+  std::set<size_t> several;      // merged ones
   for (auto& [key, notes] : all) {
     const int program = std::get<2>(key);
-    const auto same = std::find_if(merged.begin(), merged.end(), [&](const Instrument& other) {
-      return other.program == program;
-    });
-    if (same == merged.end()) {
+    const auto [place, added] = places.try_emplace(program, merged.size());
+    if (added) {
       merged.push_back({program, std::move(notes)});
     } else {
-      same->notes.insert(same->notes.end(), notes.begin(), notes.end());
-      std::sort(same->notes.begin(), same->notes.end());
+      std::vector<TimedNote>& before = merged[place->second].notes;
+      before.insert(before.end(), notes.begin(), notes.end());
+      several.insert(place->second);
     }
   }
+  for (const size_t i : several) std::sort(merged[i].notes.begin(), merged[i].notes.end());
   return merged;
 }
 
-// The tempos of a file: step and index. The first one is at step 0.
+// The tempos of a file: step and index. The first one is at step 0. Tempos that are later than the
+// last note that check_file() accepts are left out: the time up to them would take many tokens.
 std::vector<std::pair<int64_t, int>> tempos_of(const MidiFile& file) {
   static const auto microseconds = [] {
     std::vector<double> all;  // ascending
@@ -141,6 +146,7 @@ std::vector<std::pair<int64_t, int>> tempos_of(const MidiFile& file) {
   std::vector<std::pair<int64_t, int>> tempos;
   for (const TempoChange& change : file.tempo_map().changes()) {
     const int64_t step = grid.step(change.tick);
+    if (step > steps_per_beat * Tokenizer::max_beats) break;
     if (!tempos.empty() && tempos.back().first == step) tempos.pop_back();
     tempos.emplace_back(step, index(change.microseconds_per_quarter));
   }
@@ -403,7 +409,9 @@ int EventTokenizer::pitch(int token) const {
 }
 
 int EventTokenizer::transposed(int token, int semitones) const {
-  return pitch(token) < 0 ? token : words_->id(Kind::pitch, pitch(token) + semitones);
+  if (pitch(token) < 0) return token;
+  check_transposed(token, semitones);
+  return words_->id(Kind::pitch, pitch(token) + semitones);
 }
 
 std::unique_ptr<Grammar> EventTokenizer::grammar() const {

@@ -215,7 +215,7 @@ void require_value(const char* element, size_t index, const char* what, int64_t 
 }
 
 void validate(const MidiFile& file) {
-  constexpr int64_t last = int64_t{1} << 60;
+  constexpr int64_t last = int64_t{1} << 50;
   require(file.format >= 0 && file.format <= 2, "format ", file.format, "; expected 0 to 2");
   require(file.tracks.size() <= 0xFFFF && (file.format != 0 || file.tracks.size() <= 1), "format ",
           file.format, " with ", int64_t(file.tracks.size()), " tracks");
@@ -223,6 +223,12 @@ void validate(const MidiFile& file) {
           file.format, " with ", int64_t(file.tempo_maps.size()),
           " tempo maps; expected one, or in format 2 one per track");
   const TempoMap division(file.division);  // throws for a division out of range
+  for (const TempoMap& map : file.tempo_maps) {
+    const std::vector<TempoChange>& changes = map.changes();
+    require(changes.empty() || !file.tracks.empty(), "tempos without a track");
+    require(changes.empty() || changes.back().tick <= last, "a tempo at tick ",
+            changes.empty() ? 0 : changes.back().tick, "; expected at most 2^50");
+  }
   const int64_t tracks = int64_t(file.tracks.size());
   for (size_t i = 0; i < file.tracks.size(); ++i) {
     require_value("track", i, "an end", file.tracks[i].end, 0, last);
@@ -303,8 +309,13 @@ void add_controls(const MidiFile& file, std::vector<TrackEvents>& tracks) {
 // A program is set before the first note of a channel in a track, and before a note with another
 // program.
 void add_notes(const MidiFile& file, std::vector<TrackEvents>& tracks) {
+  std::vector<const MidiNote*> by_start;
+  for (const MidiNote& note : file.notes) by_start.push_back(&note);
+  std::stable_sort(by_start.begin(), by_start.end(),
+                   [](const MidiNote* a, const MidiNote* b) { return a->start < b->start; });
   std::map<std::pair<int, int>, int> programs;  // by track and channel
-  for (const MidiNote& note : file.notes) {
+  for (const MidiNote* each : by_start) {
+    const MidiNote& note = *each;
     TrackEvents& events = tracks[size_t(note.track)];
     const auto [program, first] = programs.try_emplace({note.track, note.channel}, note.program);
     if (first || program->second != note.program) {

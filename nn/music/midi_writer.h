@@ -30,7 +30,8 @@ struct TempoMark {
   double quarters_per_minute;  ///< 3.58 to 60,000,000
 };
 
-/// Music to be written, in 4/4 time.
+/// Music to be written, in 4/4 time. If notes of one pitch and channel overlap in a track, they
+/// are read back with the ends in the order of their starts.
 struct Song {
   int ticks_per_quarter = 480;         ///< 1 to 32767
   double quarters_per_minute = 80;     ///< the tempo at the start
@@ -43,12 +44,13 @@ struct Song {
 /// note, for a value out of range.
 std::string midi_bytes(const Song& song);
 
-/// Returns the bytes of `file`, in its own format and division. parse_midi() of these bytes returns
-/// the same notes, tempos, signatures, controls, pitch bends, and names and ends of tracks. In
-/// format 0 and 1 all tempos are in the first track. Times in seconds are not used. Overlapping
-/// notes of one pitch in a track and channel must end in the order in which they start, because a
-/// note-off ends the earliest one. Throws Error "[write_midi] …", naming the element, for a value
-/// out of range.
+/// Returns the bytes of `file`, in its own format and division. parse_midi() of these bytes
+/// returns the same notes, tempos, signatures, controls, pitch bends, and names and ends of
+/// tracks, except that in format 0 and 1 all tempos are in the first track, which then ends with
+/// the last one or later. Times in seconds are not used. Overlapping notes of one pitch in a track
+/// and channel must end in the order in which they start, because a note-off ends the earliest
+/// one. A file with more than the limits of read_midi() is written, but cannot be read. Throws
+/// Error "[write_midi] …", naming the element, for a value out of range; ticks are at most 2^50.
 std::string midi_bytes(const MidiFile& file);
 
 /// Writes the bytes of a song or file, replacing the file at `path` atomically. Throws as

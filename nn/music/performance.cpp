@@ -5,10 +5,13 @@
 #include <cmath>
 #include <tuple>
 
+#include "core/error.h"
+
 namespace stretto::music {
 namespace {
 
 constexpr int sustain = 64, longest_shift = 100;
+constexpr int64_t last_time = 20'000'000;  // later events are not decoded: 55 hours
 
 bool is_shift(int token) { return token >= performance_shift && token < performance_velocity; }
 
@@ -28,9 +31,15 @@ class Pedal {
   explicit Pedal(const MidiFile& file) : file_(file) {
     for (const ControlChange& c : file.controls)
       if (c.controller == sustain) moves_[size_t(c.channel)].push_back(c);
-    for (auto& moves : moves_)
+    for (auto& moves : moves_) {
       std::stable_sort(moves.begin(), moves.end(),
                        [](const auto& a, const auto& b) { return a.tick < b.tick; });
+      // Only changes between up and down are needed: the next one of those is the release.
+      const auto same = [](const auto& a, const auto& b) {
+        return (a.value < 64) == (b.value < 64);
+      };
+      moves.erase(std::unique(moves.begin(), moves.end(), same), moves.end());
+    }
     for (const MidiTrack& track : file.tracks) last_ = std::max(last_, track.end);
     for (const MidiNote& note : file.notes)
       if (note.channel != drum_channel)
@@ -43,7 +52,6 @@ class Pedal {
     auto next = std::upper_bound(moves.begin(), moves.end(), end,
                                  [](int64_t tick, const auto& move) { return tick < move.tick; });
     if (next == moves.begin() || (next - 1)->value < 64) return note.start_seconds + note.seconds;
-    next = std::find_if(next, moves.end(), [](const auto& move) { return move.value < 64; });
     const int64_t released = next == moves.end() ? last_ : next->tick;
     return std::min(longest_, file_.tempo_map().seconds(double(released)));
   }
@@ -116,7 +124,7 @@ std::vector<PianoNote> performance_notes(const std::vector<int>& tokens) {
     index = -1;
   };
   for (const int token : tokens) {
-    if (token == performance_end) break;
+    if (token == performance_end || now > last_time) break;
     if (token < 0 || token >= performance_end) continue;
     if (is_shift(token)) {
       now += token - performance_shift + 1;
@@ -136,6 +144,7 @@ std::vector<PianoNote> performance_notes(const std::vector<int>& tokens) {
 }
 
 std::vector<int> stretched(const std::vector<int>& tokens, double factor) {
+  check(factor > 0 && factor <= 100, "stretched", "factor ", factor, "; expected above 0, to 100");
   std::vector<int> result;
   int64_t now = 0, told = 0;  // time in `tokens`; time written to `result` so far
   for (const int token : tokens) {

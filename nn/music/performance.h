@@ -31,12 +31,14 @@ std::vector<PianoNote> performed(const MidiFile& file, bool pedal = false);
 /// velocity differs from the previous one. Ends with performance_end.
 std::vector<int> performance_tokens(const std::vector<PianoNote>& notes);
 
-/// Returns the notes encoded by events in any order, up to the first end. A note-on ends a sounding
-/// note of its pitch; a note-off without a sounding note and invalid ids are ignored. Notes that
-/// still sound after the last event end there. The velocity is 62 until a velocity event.
+/// Returns the notes encoded by events in any order, up to the first end. A note-on ends a
+/// sounding note of its pitch; a note-off without a sounding note and invalid ids are ignored.
+/// Notes that still sound after the last event end there; events after 55 hours are ignored. The
+/// velocity is 62 until a velocity event.
 std::vector<PianoNote> performance_notes(const std::vector<int>& tokens);
 
 /// Returns the same events at `factor` times the duration, each rounded to the nearest 10 ms.
+/// Throws Error unless 0 < factor ≤ 100.
 std::vector<int> stretched(const std::vector<int>& tokens, double factor);
 
 /// Returns the notes as MIDI, in ticks of 1 ms.

@@ -9,6 +9,7 @@ namespace stretto::music {
 namespace {
 
 constexpr int64_t steps_per_bar = 16, longest = 16;
+constexpr int64_t last_bar = 100'000;  // later words are not decoded
 
 // The grid of a file: sixteenths, shifted so that a bar begins at 0.
 class Grid {
@@ -32,7 +33,7 @@ class Grid {
     return 4 * map.beats(map.seconds(double(tick)));
   }
   int64_t nearest(int64_t tick) const {
-    if (!metrical()) return std::llround(sixteenths(tick));
+    if (!metrical()) return std::llround(std::min(sixteenths(tick), 1e15));
     const int64_t quarter = file_.division.ticks_per_quarter;
     return (8 * tick + quarter) / (2 * quarter);
   }
@@ -135,7 +136,7 @@ RemiSong remi_song(const std::vector<int>& tokens) {
   for (size_t i = 0; i < tokens.size(); ++i) {
     if (tokens[i] < 0 || tokens[i] >= remi_size) continue;
     const RemiWord& word = remi_words()[size_t(tokens[i])];
-    if (word.kind == RemiKind::end) {
+    if (word.kind == RemiKind::end || song.bars > last_bar) {
       if (i > 0 && tokens[i - 1] == remi_id(RemiKind::bar)) --song.bars;
       break;
     }

@@ -83,8 +83,9 @@ RemiSong quantized(const MidiFile& file, bool chords = false);
 std::vector<int> remi_tokens(const RemiSong& song);
 
 /// Returns the piece encoded by words in any order, up to the first EOS. A note is pitch, velocity
-/// and duration in a row; words in another order are ignored. Beats may go backwards; if words
-/// precede the first Bar, a Bar is assumed before them. Invalid ids are ignored.
+/// and duration in a row; words in another order are ignored. Beats may go backwards; words after
+/// 100,000 bars are ignored; if words precede the first Bar, a Bar is assumed before them. Invalid
+/// ids are ignored.
 RemiSong remi_song(const std::vector<int>& tokens);
 
 /// Returns the piece as MIDI: 480 ticks per beat, and 120 beats per minute up to the first tempo. A

@@ -44,6 +44,7 @@ class RemiGrammar : public Grammar {
 class PerformanceGrammar : public Grammar {
  public:
   void see(int token) override {
+    if (token < 0) return;
     if (token < performance_off)
       sounding_.set(size_t(token));
     else if (token < performance_shift)
@@ -84,10 +85,13 @@ class RemiTokenizer : public Tokenizer {
   int transposed(int token, int semitones) const override {
     const RemiWord* word = remi_word(token);
     if (!word) return token;
-    if (word->kind == RemiKind::pitch) return remi_id(RemiKind::pitch, word->value + semitones);
+    if (word->kind == RemiKind::pitch) {
+      check_transposed(token, semitones);
+      return remi_id(RemiKind::pitch, word->value + semitones);
+    }
     if (word->kind != RemiKind::chord || word->value == remi_no_chord) return token;
     constexpr int n = remi_chord_qualities;
-    const int root = ((word->value / n + semitones) % 12 + 12) % 12;
+    const int root = ((word->value / n + semitones % 12) % 12 + 12) % 12;
     return remi_id(RemiKind::chord, n * root + word->value % n);
   }
   std::unique_ptr<Grammar> grammar() const override { return std::make_unique<RemiGrammar>(); }
@@ -126,7 +130,9 @@ class PerformanceTokenizer : public Tokenizer {
     return token >= 0 && token < performance_shift ? token % performance_off : -1;
   }
   int transposed(int token, int semitones) const override {
-    return pitch(token) < 0 ? token : token + semitones;
+    if (pitch(token) < 0) return token;
+    check_transposed(token, semitones);
+    return token + semitones;
   }
   std::unique_ptr<Grammar> grammar() const override {
     return std::make_unique<PerformanceGrammar>();
@@ -146,9 +152,10 @@ void Tokenizer::check_file(const MidiFile& file, const std::string& path) const 
   double seconds = -1;
   for (const MidiNote& note : file.notes)
     if (drums || note.channel != drum_channel)
-      seconds = std::max(seconds, note.start_seconds + note.seconds);
+      seconds =
+          std::max(seconds, file.tempo_map().seconds(double(note.start) + double(note.duration)));
   refuse_unless(seconds >= 0, file.notes.empty() ? "has no notes" : "has no notes except drums");
-  refuse_unless(seconds <= 6 * 3600 && file.tempo_map().beats(seconds) <= 40'000,
+  refuse_unless(seconds <= 6 * 3600 && file.tempo_map().beats(seconds) <= double(max_beats),
                 "lasts more than six hours or 40000 beats");
 }
 
@@ -158,13 +165,22 @@ int Tokenizer::id(const std::string& token_name) const {
   return -1;
 }
 
+void Tokenizer::check_transposed(int token, int semitones) const {
+  const int64_t moved = int64_t(pitch(token)) + semitones;
+  check(lowest <= moved && moved <= highest, "transposed", token_name(token), " by ", semitones,
+        " semitones; pitches are ", lowest, " to ", highest);
+}
+
 int64_t Tokenizer::crop_start(const std::vector<int>& tokens, int64_t at) const {
+  check(at >= 0 && at < int64_t(tokens.size()), "crop_start", "index ", at, " of ",
+        int64_t(tokens.size()), " tokens");
   if (bar < 0) return at;
   while (at > 0 && tokens[size_t(at)] != bar) --at;
   return at;
 }
 
 std::pair<int, int> Tokenizer::transpositions(const std::vector<int>& tokens, int most) const {
+  check(most >= 0, "transpositions", "at most ", most, " semitones; expected 0 or more");
   int low = highest + 1, high = lowest - 1;
   for (const int token : tokens)
     if (const int p = pitch(token); p >= 0) low = std::min(low, p), high = std::max(high, p);

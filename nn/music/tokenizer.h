@@ -38,6 +38,8 @@ class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
 
+  static constexpr int64_t max_beats = 40'000;  ///< the longest piece that check_file() accepts
+
   const std::string name;    ///< as in tokenizer()
   const int64_t vocabulary;  ///< the number of ids, including padding
   const int pad;             ///< the id of padding
@@ -59,18 +61,18 @@ class Tokenizer {
   virtual int id(const std::string& token_name) const;
   /// Returns the pitch of a token; −1 if it has none. Drums have none.
   virtual int pitch(int token) const = 0;
-  /// Returns a token `semitones` higher (chords, too); pitches must stay in range.
+  /// Returns a token `semitones` higher (chords, too). Throws Error if a pitch leaves the range.
   virtual int transposed(int token, int semitones) const = 0;
   /// Returns the grammar of these tokens, at the beginning of a piece.
   virtual std::unique_ptr<Grammar> grammar() const = 0;
 
   /// Throws Error, naming `path`, for files of format 2, whose tracks are separate pieces, for
   /// files without notes (or with drums only, without `drums`), and if the last note ends after
-  /// more than six hours or 40,000 beats. Later events, such as a late End of Track, are ignored.
+  /// more than six hours or max_beats. Later events, such as a late End of Track, are ignored.
   void check_file(const MidiFile& file, const std::string& path) const;
 
-  /// Returns the start of a crop near `at`: the last bar at or before `at`, or 0 if there is none;
-  /// if the tokens have no bars, `at`.
+  /// Returns the start of a crop near `at`, an index of `tokens`: the last bar at or before `at`,
+  /// or 0 if there is none; if the tokens have no bars, `at`.
   int64_t crop_start(const std::vector<int>& tokens, int64_t at) const;
 
   /// Returns the lowest and the highest interval, within ±`most` semitones, at which all of
@@ -78,6 +80,8 @@ class Tokenizer {
   std::pair<int, int> transpositions(const std::vector<int>& tokens, int most) const;
 
  protected:
+  /// Throws Error unless the pitch of a token stays in range.
+  void check_transposed(int token, int semitones) const;
   /// The ids of the constructor.
   struct Ids {
     int pad;    ///< see Tokenizer::pad

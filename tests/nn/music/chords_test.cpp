@@ -2,15 +2,18 @@
 
 #include <string>
 
+#include "core/error.h"
 #include "nn/music/remi.h"
 #include "nn/music/tokenizer.h"
 #include "tests/nn/music/songs.h"
 #include "tests/support/catch.h"
+#include "tests/support/error_of.h"
 
 namespace {
 
 using namespace stretto::music;           // NOLINT
 using namespace stretto::music::testing;  // NOLINT
+using stretto::testing::error_of;
 
 /// Notes of one length at one time.
 std::vector<ChordNote> sounding(const std::vector<int>& pitches, int64_t start, int64_t end) {
@@ -59,7 +62,7 @@ TEST_CASE("Each quality of chords is recognized on each root", "[music]") {
 
 TEST_CASE("Chords change by beat or by half bar", "[music]") {
   CHECK(texts({}).empty());
-  CHECK(texts(sounding({60}, 0, 3)) == "N");  // shorter than the beat
+  CHECK(texts(sounding({60}, 0, 3)) == "N");                // shorter than the beat
   CHECK(texts(sounding({60, 64, 67}, 0, 5)) == "C_M C_M");  // a half bar has one chord
   auto notes = sounding({60, 64, 67}, 0, 4);
   for (const ChordNote& note : sounding({57, 60, 64}, 4, 8)) notes.push_back(note);
@@ -67,6 +70,17 @@ TEST_CASE("Chords change by beat or by half bar", "[music]") {
   CHECK(texts(notes) == "C_M A_m N N G_7 G_7");
   // The bass decides between chords with the same notes: A C E G is Am7, or C with A.
   CHECK(texts(sounding({57, 60, 64, 67}, 0, 8)) == "A_m7 A_m7");
+}
+
+TEST_CASE("Chords of notes out of range are refused", "[music]") {
+  const auto refused = [](const ChordNote& note, int64_t beat) {
+    return error_of<stretto::Error>([&] { recognize_chords({note}, beat); });
+  };
+  CHECK_THAT(refused({0, 4, 60}, 0), Containing("[recognize_chords] a beat of 0 units"));
+  CHECK_THAT(refused({0, 4, -1}, 4), Containing("of pitch -1"));
+  CHECK_THAT(refused({-1, 4, 60}, 4), Containing("a note from -1 to 4"));
+  CHECK_THAT(refused({5, 4, 60}, 4), Containing("a note from 5 to 4"));
+  CHECK_THAT(refused({0, INT64_MAX, 60}, 4), Containing(" beats; expected fewer than "));
 }
 
 TEST_CASE("REMI has tokens of chords if they are recognized", "[music]") {

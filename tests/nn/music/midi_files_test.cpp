@@ -12,8 +12,8 @@
 #include "core/error.h"
 #include "nn/music/midi_reader.h"
 #include "nn/music/midi_writer.h"
-#include "tests/support/data_folder.h"
 #include "tests/support/catch.h"
+#include "tests/support/data_folder.h"
 #include "tests/support/error_of.h"
 #include "tests/support/temp_dir.h"
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "nn/music/midi_reader.h"
 #include "tests/support/catch.h"
 #include "tests/support/error_of.h"
 #include "tests/support/temp_dir.h"
@@ -222,6 +223,58 @@ TEST_CASE("later tempos are written to the first track", "[music]") {
   }
   song.tempos = {{1, 1}};
   CHECK(refusal() == "[write_midi] quarters_per_minute is 1.000000; expected 3.58 to 60000000");
+}
+
+TEST_CASE("the content of a file is written in any order of its notes", "[music]") {
+  MidiFile file = parse_midi(midi_bytes(one_note({0, 10, 60, 64})), "x");
+  REQUIRE(file.notes.size() == 1);
+  const MidiNote first = file.notes[0];
+  MidiNote second = first;
+  second.start = 50, second.program = 7;
+  file.notes = {second, first};  // programs change between them
+  file.pitch_bends = {{3, 2, -8192, 1}, {9, 2, 8191, 1}};
+  file.controls = {{5, 1, 64, 127, 1}};
+  const MidiFile again = parse_midi(midi_bytes(file), "x");
+  REQUIRE(again.notes.size() == 2);
+  CHECK(again.notes[0] == first);
+  CHECK(again.notes[1].program == 7);
+  CHECK(again.notes[1].start == 50);
+  CHECK(again.pitch_bends == file.pitch_bends);
+  CHECK(again.controls == file.controls);
+}
+
+TEST_CASE("the content of a file with values out of range is refused", "[music]") {
+  const MidiFile good = parse_midi(midi_bytes(one_note({0, 10, 60, 64})), "x");
+  const auto refusal = [&](auto change) {
+    MidiFile file = good;
+    change(file);
+    return error_of<Error>([&] { midi_bytes(file); });
+  };
+  using F = MidiFile&;
+  CHECK(refusal([](F f) { f.notes[0].pitch = 128; }) ==
+        "[write_midi] note 0 has pitch 128; expected 0 to 127");
+  CHECK(refusal([](F f) { f.notes[0].track = 2; }) ==
+        "[write_midi] note 0 has track 2; expected 0 to 1");
+  CHECK_THAT(refusal([](F f) { f.notes[0].duration = -1; }), Containing("note 0 has duration -1"));
+  CHECK(refusal([](F f) { f.format = 3; }) == "[write_midi] format 3; expected 0 to 2");
+  CHECK(refusal([](F f) { f.format = 0; }) == "[write_midi] format 0 with 2 tracks");
+  CHECK_THAT(refusal([](F f) { f.format = 2; }), Containing("format 2 with 1 tempo maps"));
+  for (const int denominator : {0, 3, -4, 1 << 16})
+    CHECK_THAT(refusal([&](F f) { f.time_signatures[0].denominator = denominator; }),
+               Containing("time signature 0 has denominator"));
+  CHECK_THAT(refusal([](F f) { f.key_signatures = {{0, 8, false, 0}}; }), Containing("sharps 8"));
+  CHECK_THAT(refusal([](F f) { f.pitch_bends = {{0, 0, 8192, 0}}; }), Containing("value 8192"));
+  CHECK_THAT(refusal([](F f) { f.tracks[0].end = int64_t{1} << 60; }),
+             Containing("track 0 has an end"));
+  CHECK_THAT(refusal([](F f) {
+               f.tempo_maps = {TempoMap({}, {{INT64_MAX, 500000}})};
+             }),
+             Containing("a tempo at tick"));
+  CHECK_THAT(refusal([](F f) {
+               f = {.tempo_maps = {TempoMap({}, {{0, 500000}})}};
+             }),
+             Containing("tempos without a track"));
+  CHECK_THAT(refusal([](F f) { f.division = {0, 0, 4}; }), Containing("frames_per_second is 0"));
 }
 
 }  // namespace

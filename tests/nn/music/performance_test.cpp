@@ -12,9 +12,9 @@
 #include "examples/common/portable_random.h"
 #include "nn/music/midi_reader.h"
 #include "nn/music/tokenizer.h"
-#include "tests/support/data_folder.h"
 #include "tests/nn/music/songs.h"
 #include "tests/support/catch.h"
+#include "tests/support/data_folder.h"
 #include "tests/support/error_of.h"
 #include "tests/support/temp_dir.h"
 
