@@ -67,9 +67,9 @@ struct Setting {
 
 TEST_CASE("Code on pages is in an example of one file, or in these tests", "[repository][docs]") {
   std::string code = "\n";
-  for (const char* test :
-       {"pages_test.cpp", "data_pages_test.cpp", "mask_pages_test.cpp", "model_pages_test.cpp"})
-    code += without_indentation(testing::text_of(std::string("tests/repository/") + test));
+  for (const auto& entry : fs::directory_iterator(root / "tests/repository"))
+    if (const std::string test = entry.path().filename().string(); test.ends_with("pages_test.cpp"))
+      code += without_indentation(testing::text_of("tests/repository/" + test));
   for (const auto& entry : fs::directory_iterator(root / "examples"))
     if (entry.path().extension() == ".cpp")
       code += without_indentation(testing::text_of("examples/" + entry.path().filename().string()));
