@@ -109,7 +109,8 @@ void describe_position(OptionList& options, const ModelSettings& s,
   });
   options.describe("position", "Positional encoding: " + joined(positions) +
                                    "; or A+B: A (sinusoid or learned) is added to the input, B is "
-                                   "part of attention" +
+                                   "part of attention. Recommended: xl with softmax, rope with "
+                                   "linear kernels" +
                                    more);
 }
 

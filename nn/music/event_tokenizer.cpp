@@ -70,7 +70,10 @@ struct Event {
 struct TimedNote {
   int64_t start, duration;
   int pitch, velocity;
-  auto operator<=>(const TimedNote&) const = default;
+  bool operator<(const TimedNote& other) const {
+    return std::tie(start, duration, pitch, velocity) <
+           std::tie(other.start, other.duration, other.pitch, other.velocity);
+  }
 };
 
 struct Instrument {

@@ -8,19 +8,16 @@
 #include <string>
 #include <vector>
 
-#include "core/error.h"
 #include "examples/common/portable_random.h"
 #include "nn/music/piano_notes.h"
 #include "tests/nn/music/songs.h"
 #include "tests/support/catch.h"
-#include "tests/support/error_of.h"
 
 namespace {
 
 using namespace stretto::music;           // NOLINT
 using namespace stretto::music::testing;  // NOLINT
 using namespace stretto::testing;         // NOLINT
-using stretto::Error;
 using stretto::examples::PortableRandom;
 
 const std::vector<std::string> event_names{"remi-multitrack", "tsd", "tsd-multitrack"};
@@ -158,7 +155,7 @@ TEST_CASE("Any sequence of event tokens can be decoded", "[music]") {
       std::vector<int> ids;
       for (int i = 0; i < 300; ++i) ids.push_back(random.below(int(tokens->vocabulary) + 20) - 10);
       const Song song = tokens->decode(ids);
-      CHECK(song.tracks.size() >= 1);
+      CHECK(!song.tracks.empty());
       CHECK_NOTHROW(midi_bytes(song));
     }
     // A time past the limit ends the music.
