@@ -17,9 +17,11 @@ inline bool same_note(const stretto::music::Note& a, const stretto::music::Note&
 /// True if the notes are equal except for velocities, in any order.
 inline bool same_notes(std::vector<stretto::music::Note> a, std::vector<stretto::music::Note> b) {
   for (std::vector<stretto::music::Note>* notes : {&a, &b})
-    std::sort(notes->begin(), notes->end(), [](const stretto::music::Note& x, const stretto::music::Note& y) {
-      return std::tie(x.start, x.duration, x.pitch) < std::tie(y.start, y.duration, y.pitch);
-    });
+    std::sort(notes->begin(), notes->end(),
+              [](const stretto::music::Note& x, const stretto::music::Note& y) {
+                return std::tie(x.start, x.duration, x.pitch) <
+                       std::tie(y.start, y.duration, y.pitch);
+              });
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), same_note);
 }
 

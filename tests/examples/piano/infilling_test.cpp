@@ -172,7 +172,9 @@ TEST_CASE("train_music --infill writes the gap, the given bars and the original"
                                      "0",
                                      "--threads",
                                      "1",
-                                     "--eval-length", "512", "--infill"});
+                                     "--eval-length",
+                                     "512",
+                                     "--infill"});
   const Ended ended = tiny.run();
   INFO(ended.err);
   REQUIRE(ended.status == 0);
