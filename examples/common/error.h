@@ -33,14 +33,12 @@ inline std::string plain(const std::exception& e) {
   return told.starts_with('[') && end != std::string::npos ? told.substr(end + 2) : told;
 }
 
-/// Does the same, without the name of the op in the message.
+/// Does the same as as_usage(), without the name of the op in the message.
 template <class F>
 auto plain_usage(F&& f) {
   try {
-    return f();
-  } catch (const OutOfMemory&) {
-    throw;
-  } catch (const Error& e) {
+    return as_usage(f);
+  } catch (const UsageError& e) {
     throw UsageError(plain(e));
   }
 }

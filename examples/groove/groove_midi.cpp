@@ -26,17 +26,10 @@ bool is_bass(const GroovePart& part) {
   return name.find("bass") != std::string::npos && name.find("bassoon") == std::string::npos;
 }
 
-/// Returns the time from the start in twelfths of a beat, rounded.
-int64_t on_grid(const music::MidiFile& file, int track, int64_t tick, double seconds) {
-  const int64_t quarter = file.division.ticks_per_quarter;
-  if (quarter > 0) return (2 * groove_beat * tick + quarter) / (2 * quarter);
-  return std::llround(groove_beat * file.tempo_map(track).beats(seconds));
-}
-
 music::Note on_grid(const music::MidiFile& file, const music::MidiNote& note) {
-  const int64_t start = on_grid(file, note.track, note.start, note.start_seconds);
-  const int64_t end = std::max(start + 1, on_grid(file, note.track, note.start + note.duration,
-                                                  note.start_seconds + note.seconds));
+  const auto step = [&](int64_t tick) { return file.grid_step(tick, groove_beat, note.track); };
+  const int64_t start = step(note.start);
+  const int64_t end = std::max(start + 1, step(note.start + note.duration));
   require(end <= last_tick, "a note ends after the limit of 2^28 twelfths of a beat");
   return {int(start), int(end - start), note.pitch, note.velocity};
 }

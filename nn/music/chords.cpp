@@ -120,19 +120,20 @@ std::vector<Chord> recognize_chords(const std::vector<ChordNote>& notes, int64_t
   }
   check(last / beat < most_beats, "recognize_chords", last / beat, " beats; expected fewer than ",
         most_beats);
-  std::vector<ChordNote> waiting = notes, here;  // latest first; those that sound in a half bar
+  std::vector<ChordNote> waiting = notes;  // latest first
+  std::vector<ChordNote> sounding;         // in the current half bar
   std::stable_sort(waiting.begin(), waiting.end(),
                    [](const ChordNote& x, const ChordNote& y) { return x.start > y.start; });
   const int64_t beats = (last + beat - 1) / beat;
   std::vector<Chord> chords;
   for (int64_t half = 0; 2 * half < beats; ++half) {
     const int64_t begin = 2 * half * beat;
-    std::erase_if(here, [&](const ChordNote& note) { return note.end < begin; });
+    std::erase_if(sounding, [&](const ChordNote& note) { return note.end < begin; });
     for (; !waiting.empty() && waiting.back().start < begin + 2 * beat; waiting.pop_back())
-      here.push_back(waiting.back());
-    const Scored both = chord_of(here, begin, begin + 2 * beat);
-    const Scored first = chord_of(here, begin, begin + beat);
-    const Scored second = chord_of(here, begin + beat, begin + 2 * beat);
+      sounding.push_back(waiting.back());
+    const Scored both = chord_of(sounding, begin, begin + 2 * beat);
+    const Scored first = chord_of(sounding, begin, begin + beat);
+    const Scored second = chord_of(sounding, begin + beat, begin + 2 * beat);
     const bool complete = 2 * half + 1 < beats;
     // Scores grow with the window, so those of one beat count twice.
     const bool apart = complete ? 2 * first.score >= both.score && 2 * second.score >= both.score

@@ -81,40 +81,26 @@ struct Instrument {
   std::vector<TimedNote> notes;
 };
 
-// The grid of a file: eighths of a beat.
-class Grid {
- public:
-  explicit Grid(const MidiFile& file) : file_(file) {}
-  int64_t step(int64_t tick) const {
-    const int64_t quarter = file_.division.ticks_per_quarter;
-    if (quarter > 0) return (2 * steps_per_beat * tick + quarter) / (2 * quarter);
-    const TempoMap& map = file_.tempo_map();
-    const double steps = double(steps_per_beat) * map.beats(map.seconds(double(tick)));
-    return std::llround(std::min(steps, 1e15));
-  }
-  int64_t duration(const MidiNote& note) const {
-    const int64_t steps = file_.division.ticks_per_quarter > 0
-                              ? step(note.duration)
-                              : step(note.start + note.duration) - step(note.start);
-    return std::max<int64_t>(1, steps);
-  }
-
- private:
-  const MidiFile& file_;
-};
+int64_t duration_of(const MidiFile& file, const MidiNote& note) {
+  const auto step = [&](int64_t tick) { return file.grid_step(tick, steps_per_beat); };
+  const int64_t steps = file.division.ticks_per_quarter > 0
+                            ? step(note.duration)
+                            : step(note.start + note.duration) - step(note.start);
+  return std::max<int64_t>(1, steps);
+}
 
 // The instruments of a file on the grid, by track, channel and program. With `programs`,
 // instruments of the same program are then merged into the first one. Notes at the same time are
 // in the order of the file; those of merged instruments by duration, pitch and velocity.
 std::vector<Instrument> instruments(const MidiFile& file, bool programs) {
-  const Grid grid(file);
   std::map<std::tuple<int, int, int>, std::vector<TimedNote>> all;
   for (const MidiNote& note : file.notes) {
     const bool drum = note.channel == drum_channel;
     if (drum && !programs) continue;
     const auto key = std::tuple(note.track, note.channel, drum ? drums_program : note.program);
-    all[programs ? key : std::tuple(0, 0, 0)].push_back(
-        {grid.step(note.start), grid.duration(note), note.pitch, note.velocity});
+    all[programs ? key : std::tuple(0, 0, 0)].push_back({file.grid_step(note.start, steps_per_beat),
+                                                         duration_of(file, note), note.pitch,
+                                                         note.velocity});
   }
   std::vector<Instrument> merged;
   std::map<int, size_t> places;  // of programs
@@ -142,13 +128,12 @@ std::vector<std::pair<int64_t, int>> tempos_of(const MidiFile& file) {
     for (int i = n_tempos - 1; i >= 0; --i) all.push_back(60e6 / tempo_of(i));
     return all;
   }();
-  const Grid grid(file);
   const auto index = [&](int value) {
     return n_tempos - 1 - int(nearest(microseconds, double(value)));
   };
   std::vector<std::pair<int64_t, int>> tempos;
   for (const TempoChange& change : file.tempo_map().changes()) {
-    const int64_t step = grid.step(change.tick);
+    const int64_t step = file.grid_step(change.tick, steps_per_beat);
     if (step > steps_per_beat * Tokenizer::max_beats) break;
     if (!tempos.empty() && tempos.back().first == step) tempos.pop_back();
     tempos.emplace_back(step, index(change.microseconds_per_quarter));
@@ -160,14 +145,15 @@ std::vector<std::pair<int64_t, int>> tempos_of(const MidiFile& file) {
 
 }  // namespace
 
-struct EventTokenizer::Vocabulary {
+class EventVocabulary {
+ public:
   struct Word {
     std::string name;
     Kind kind;
     int value;
   };
 
-  explicit Vocabulary(const EventTokenizerOptions& o) {
+  explicit EventVocabulary(const EventTokenizerOptions& o) {
     for (const char* name : {"PAD", "BOS", "EOS", "MASK"})
       add(std::string(name) + "_None", Kind::special, int(words.size()));
     const bool bars = o.time == EventTime::bars;
@@ -217,18 +203,12 @@ constexpr int special_end = 2, special_start = 1;
 // time; positions and bars go forwards.
 class EventGrammar : public Grammar {
  public:
-  struct Rules {
-    bool programs, bars;
-  };
-  struct Word {
-    Kind kind;
-    int value;
-  };
-  EventGrammar(std::vector<Word> words, Rules rules) : words_(std::move(words)), rules_(rules) {}
+  EventGrammar(std::shared_ptr<const EventVocabulary> words, const EventTokenizerOptions& options)
+      : words_(std::move(words)), options_(options), last_(words_->words[special_start]) {}
 
   void see(int token) override {
-    if (token < 0 || size_t(token) >= words_.size()) return;
-    last_ = words_[size_t(token)];
+    if (token < 0 || size_t(token) >= words_->words.size()) return;
+    last_ = words_->words[size_t(token)];
     if (last_.kind == Kind::bar) position_ = -1;
     if (last_.kind == Kind::position) position_ = last_.value;
     if (last_.kind == Kind::program) drums_ = last_.value == drums_program;
@@ -237,18 +217,19 @@ class EventGrammar : public Grammar {
 
   std::vector<int64_t> forbidden() const override {
     std::vector<int64_t> ids;
-    for (size_t i = 1; i < words_.size(); ++i)
-      if (!allows(words_[i])) ids.push_back(int64_t(i));
+    for (size_t i = 1; i < words_->words.size(); ++i)
+      if (!allows(words_->words[i])) ids.push_back(int64_t(i));
     return ids;
   }
 
  private:
-  bool allows(const Word& next) const {
+  bool allows(const EventVocabulary::Word& next) const {
     const bool in_note = last_.kind == Kind::pitch || last_.kind == Kind::drum;
     if (in_note) return next.kind == Kind::velocity;
     if (last_.kind == Kind::velocity) return next.kind == Kind::duration;
     if (last_.kind == Kind::program) return next.kind == (drums_ ? Kind::drum : Kind::pitch);
-    const bool placed = !rules_.bars || position_ >= 0;  // events need a position
+    const bool placed =
+        options_.time == EventTime::shifts || position_ >= 0;  // events need a position
     switch (next.kind) {
       case Kind::bar:
         return last_.kind != Kind::position;
@@ -259,7 +240,7 @@ class EventGrammar : public Grammar {
       case Kind::program:
         return placed;
       case Kind::pitch:
-        return placed && !rules_.programs;
+        return placed && !options_.programs;
       case Kind::tempo:
         return last_.kind == Kind::position || last_.kind == Kind::shift;
       default:
@@ -267,9 +248,9 @@ class EventGrammar : public Grammar {
     }
   }
 
-  std::vector<Word> words_;
-  Rules rules_;
-  Word last_{Kind::special, special_start};
+  std::shared_ptr<const EventVocabulary> words_;
+  EventTokenizerOptions options_;
+  EventVocabulary::Word last_;
   int position_ = -1;
   bool begun_ = false, drums_ = false;
 };
@@ -277,10 +258,10 @@ class EventGrammar : public Grammar {
 }  // namespace
 
 EventTokenizer::EventTokenizer(std::string name_, const EventTokenizerOptions& options)
-    : EventTokenizer(std::move(name_), options, std::make_shared<const Vocabulary>(options)) {}
+    : EventTokenizer(std::move(name_), options, std::make_shared<const EventVocabulary>(options)) {}
 
 EventTokenizer::EventTokenizer(std::string name_, const EventTokenizerOptions& options,
-                               std::shared_ptr<const Vocabulary> words)
+                               std::shared_ptr<const EventVocabulary> words)
     : Tokenizer(std::move(name_), int64_t(words->words.size()),
                 {.pad = 0,
                  .end = special_end,
@@ -371,7 +352,7 @@ Song EventTokenizer::decode(const std::vector<int>& tokens) const {
   int64_t now = 0, bars = -1;
   int program = 0;
   for (size_t i = 0; i < tokens.size() && tokens[i] != end && now < last_step; ++i) {
-    const Vocabulary::Word& word = words_->word(tokens[i]);
+    const EventVocabulary::Word& word = words_->word(tokens[i]);
     const auto next = [&](size_t after) {
       return words_->word(i + after < tokens.size() ? tokens[i + after] : pad);
     };
@@ -407,7 +388,7 @@ int EventTokenizer::id(const std::string& token_name) const {
 }
 
 int EventTokenizer::pitch(int token) const {
-  const Vocabulary::Word& word = words_->word(token);
+  const EventVocabulary::Word& word = words_->word(token);
   return word.kind == Kind::pitch ? word.value : -1;
 }
 
@@ -418,10 +399,7 @@ int EventTokenizer::transposed(int token, int semitones) const {
 }
 
 std::unique_ptr<Grammar> EventTokenizer::grammar() const {
-  std::vector<EventGrammar::Word> words;
-  for (const Vocabulary::Word& word : words_->words) words.push_back({word.kind, word.value});
-  return std::make_unique<EventGrammar>(
-      std::move(words), EventGrammar::Rules{options_.programs, options_.time == EventTime::bars});
+  return std::make_unique<EventGrammar>(words_, options_);
 }
 
 }  // namespace stretto::music

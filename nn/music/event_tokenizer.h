@@ -13,6 +13,8 @@
 
 namespace stretto::music {
 
+class EventVocabulary;  // event_tokenizer.cpp
+
 /// How EventTokenizer writes time.
 enum class EventTime {
   shifts,  ///< TimeShift tokens between events (TSD, Fradet et al. 2021)
@@ -52,12 +54,11 @@ class EventTokenizer : public Tokenizer {
   std::unique_ptr<Grammar> grammar() const override;
 
  private:
-  struct Vocabulary;
   EventTokenizer(std::string name_, const EventTokenizerOptions& options,
-                 std::shared_ptr<const Vocabulary> words);
+                 std::shared_ptr<const EventVocabulary> words);
 
   EventTokenizerOptions options_;
-  std::shared_ptr<const Vocabulary> words_;
+  std::shared_ptr<const EventVocabulary> words_;
 };
 
 }  // namespace stretto::music

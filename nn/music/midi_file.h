@@ -87,6 +87,9 @@ struct MidiFile {
 
   /// Returns the clock of a track.
   const TempoMap& tempo_map(int track = 0) const;
+  /// Returns the time of a tick in 1/`parts` of a beat, rounded to the nearest (halves upward),
+  /// whatever the tempo and also with a SMPTE division.
+  int64_t grid_step(int64_t tick, int64_t parts, int track = 0) const;
   /// Returns the time of the last event of any track.
   double seconds() const;
 };

@@ -20,22 +20,16 @@ class Grid {
     if (first_ >= 0) shift_ = (steps_per_bar - step(first_) % steps_per_bar) % steps_per_bar;
   }
 
-  int64_t step(int64_t tick) const { return shift_ + nearest(tick); }
+  int64_t step(int64_t tick) const { return shift_ + file_.grid_step(tick, 4); }
   int64_t duration(const MidiNote& note) const {
-    if (metrical()) return nearest(note.duration);
+    if (file_.division.ticks_per_quarter > 0) return file_.grid_step(note.duration, 4);
     return std::llround(sixteenths(note.start + note.duration) - sixteenths(note.start));
   }
 
  private:
-  bool metrical() const { return file_.division.ticks_per_quarter > 0; }
   double sixteenths(int64_t tick) const {
     const TempoMap& map = file_.tempo_map();
     return 4 * map.beats(map.seconds(double(tick)));
-  }
-  int64_t nearest(int64_t tick) const {
-    if (!metrical()) return std::llround(std::min(sixteenths(tick), 1e15));
-    const int64_t quarter = file_.division.ticks_per_quarter;
-    return (8 * tick + quarter) / (2 * quarter);
   }
 
   const MidiFile& file_;
