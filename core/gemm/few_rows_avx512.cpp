@@ -266,6 +266,11 @@ void pack(int products, int64_t m, int64_t k, MatrixRef<T> a, void* packed) {
       const MatrixRef<T> from = a.from(i, p);
       for (int64_t q = 0; a.transposed && q < depth; ++q) row[q] = *from.from(0, q).data;
       uint32_t all[3][tile_k / 2] = {};
+      if (!amx && R == 1) {  // a row alone has the order of its pairs
+        split(a.transposed ? row : from.data, depth,
+              reinterpret_cast<uint32_t(*)[16]>(static_cast<uint16_t*>(packed) + p));
+        continue;
+      }
       split(a.transposed ? row : from.data, depth, all);
       for (int t = 0; t < terms; ++t) {
         if constexpr (amx) {

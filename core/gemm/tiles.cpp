@@ -142,18 +142,27 @@ struct TileGemm {
   const Epilogue<float>* epilogue = nullptr;
   int64_t first_column = 0;  // for the epilogue
 
+  // The rows of a packed block of A, which stays in L2, and the largest k of which it has all terms.
+  static constexpr int64_t most_rows = 256, bytes_of_a = 512 << 10, most_depth = 2048;
+
   int terms() const { return terms_of(products); }
   Pack<T> pack() const { return pack_of<T>(kernel); }
 
-  // Alternates packing of B and products, as Call::parallel in core/gemm/gemm.cpp does. If c is
-  // null, all of B is packed first, so that sums exist for only one block of C at a time.
+  // Alternates packing of B and products, as GemmCall::parallel in core/gemm/gemm.cpp does. If c is
+  // null, all of B is packed first, so that sums exist for only one block of C at a time. They stay
+  // in registers over all of k if it is at most `most_depth`.
   void run() const {
     if (k == 0) return without_terms();
-    const int64_t kc = depth_of_blocks(), blocks = ceil_div(k, kc);
+    const int64_t kc =
+        !c && products == 1 ? part(round_up(k, tile_k), most_depth, tile_k) : depth_of_blocks();
+    const int64_t blocks = ceil_div(k, kc);
+    const int64_t rows =
+        std::clamp(bytes_of_a / (2 * kc) / tile_block * tile_block, tile_block, most_rows);
     const int64_t width = round_up(n, tile_block), block_size = width * kc * terms();
-    const int64_t at_once = std::max<int64_t>(1, packed_bytes / (block_size * 2));
-    const int64_t chunk = !c ? blocks : part(blocks, at_once, 1), groups = width / tile_block;
-    const Blocks c_blocks(threads && num_threads() > 1, m, n, 256, tile_block, tile_block);
+    const int64_t groups = width / tile_block;
+    const int64_t most = std::max<int64_t>(1, packed_bytes / (block_size * 2));
+    const int64_t chunk = c ? part(blocks, most, 1) : blocks;
+    const Blocks c_blocks(threads && num_threads() > 1, m, n, rows, tile_block, tile_block);
     uint16_t* const packed = tiles_of_b.reserve<uint16_t>(block_size * chunk);
     for (int64_t first = 0; first < blocks; first += chunk) {
       const int64_t last = std::min(blocks, first + chunk);
@@ -270,8 +279,8 @@ struct TileGemm {
     const bool at_once = !c && end - begin <= kc;  // finish each 32 × 32 block before the next one
     if (!c) keep = bias ? 1.0f : 0.0f;
     if (!c && !at_once) {
-      to = sums.reserve<float>(rows * columns);
-      ld = columns;
+      ld = columns + tile_side;  // rows a power of two apart would compete for the same cache lines
+      to = sums.reserve<float>(rows * ld);
       fill(rows, columns, j, to, ld);
     }
     for (int64_t p = begin; p < end; p += kc) {
