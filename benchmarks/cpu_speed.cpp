@@ -6,6 +6,10 @@
 // checked (else nan): √(Σ (y − y₆₄)² / Σ y₆₄²), where y₆₄ is computed in f64 from the same inputs;
 // the largest of the result and the gradients.
 #include <CLI/CLI.hpp>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -23,10 +27,12 @@
 #include "examples/common/error.h"
 #include "nn/attention/feature_map.h"
 #include "nn/attention/linear_attention.h"
+#include "nn/models/gated_layers.h"
 #include "nn/models/language_model.h"
 #include "nn/optim/optim.h"
 #include "nn/positions/relative_table.h"
 #include "ops/attention/attention.h"
+#include "ops/attention/gated_linear_attention.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
 #include "ops/fft/fft_conv.h"
@@ -113,6 +119,11 @@ Case core(const Words& w, Types types) {
   const Tensor q = input.leaf({B, H, L, D}), k = input.leaf(q.shape()), v = input.leaf(q.shape()),
                g = input(q.shape());
   AttentionOptions o{.mask = {.causal = true}};
+  if (kind == "packed") {  // eight documents of equal length
+    std::vector<int64_t> documents(static_cast<size_t>(B * L));
+    for (size_t i = 0; i < documents.size(); ++i) documents[i] = int64_t(i) % L / (L / 8);
+    o.mask.segments = tensor(documents, {B, L});
+  }
   Tensor u, r;
   if (kind == "music" || kind == "xl")
     o.relative_keys = {.rows = input.leaf({H, L, D}, 0.1), .zero_row = L - 1};
@@ -140,6 +151,18 @@ Case core(const Words& w, Types types) {
   });
 }
 
+/// retention L B: RetNet's, with 8 heads, keys of dimension 64 and values of 128; with all gradients.
+Case retention(const Words& w, Types types) {
+  const int64_t L = number(w[1]), B = number(w[2]), H = 8, D = 64;
+  Inputs input(types);
+  const Tensor q = input.leaf({B, H, L, D}), k = input.leaf(q.shape()),
+               v = input.leaf({B, H, L, 2 * D}), g = input(v.shape());
+  std::vector<double> log_decay;
+  for (int64_t h = 0; h < H; ++h) log_decay.push_back(std::log1p(-std::exp2(-5.0 - double(h))));
+  const GatedLinearAttentionOptions o{.log_decay = tensor(log_decay, {H})};
+  return trained(input, g, [=] { return gated_linear_attention(q, k, v, o); });
+}
+
 /// conv L: causal convolution of 512 rows with filters of the same length, with both gradients.
 Case conv(const Words& w, Types types) {
   const int64_t L = number(w[1]);
@@ -148,7 +171,7 @@ Case conv(const Words& w, Types types) {
   return trained(input, g, [=] { return fft_conv(x, filters); });
 }
 
-/// layer KIND L B: a pre-norm layer of width 512, with all gradients.
+/// layer KIND L B: a pre-norm layer of width 512, or RetNet's, with all gradients.
 Case layer(const Words& w, Types types) {
   const std::string& kind = w[1];
   const int64_t L = number(w[2]), B = number(w[3]), d = 512;
@@ -159,6 +182,7 @@ Case layer(const Words& w, Types types) {
   if (kind == "linear") options.attention.kernel = nn::linear_kernel();
   if (kind == "performer")
     options.attention.kernel = nn::linear_kernel(nn::favor({.features = 128}));
+  if (kind == "retnet") options = nn::retnet_layer(d, 8);
   const auto made = std::make_shared<nn::TransformerLayer>(options);
   made->to(types.used);
   Inputs input(types);
@@ -284,12 +308,34 @@ STRETTO_CLONES float chains(float x, float y) {
   return sum;
 }
 
-/// peak: only fused multiply-adds of f32 in registers, 25.6 million operations on each thread.
-Case peak(const Words&, Types) {
-  return {[] {
+// The same chains of dot products of pairs of bf16: 51.2 million operations.
+#if defined(__x86_64__)
+__attribute__((target("avx512f,avx512bf16"))) float chains_bf16() {
+  const __m512 tenth = _mm512_set1_ps(0.1f);
+  const __m512bh x = (__m512bh)_mm512_set1_epi16(0x3dcd), y = x;  // 0.1
+  __m512 s[8];
+  for (int a = 0; a < 8; ++a) s[a] = _mm512_add_ps(tenth, _mm512_set1_ps(float(a)));
+  for (int64_t i = 0; i < steps_of_peak; ++i)
+#pragma GCC unroll 8
+    for (int a = 0; a < 8; ++a) s[a] = _mm512_dpbf16_ps(s[a], x, y);
+  __m512 sum = s[0];
+  for (int a = 1; a < 8; ++a) sum = _mm512_add_ps(sum, s[a]);
+  return _mm512_cvtss_f32(sum);
+}
+#else
+float chains_bf16() { return 0; }
+#endif
+
+/// peak: only fused multiply-adds of f32 in registers, 25.6 million operations on each thread, or
+/// twice as many in AVX-512's dot products of bf16; none if this CPU multiplies bf16 otherwise.
+Case peak(const Words&, Types types) {
+  const bool bf16_chains = types.used == bf16;
+  if (bf16_chains && (!has_bf16_vectors() || isa() != Isa::avx512)) return {[] {}};
+  return {[bf16_chains] {
     std::atomic<int> numbers{0};
-    parallel_for(num_threads(), 1,
-                 [&](int64_t, int64_t) { numbers += std::isfinite(chains(0.999f, 0.1f)); });
+    parallel_for(num_threads(), 1, [&](int64_t, int64_t) {
+      numbers += std::isfinite(bf16_chains ? chains_bf16() : chains(0.999f, 0.1f));
+    });
     if (numbers != num_threads()) throw UsageError("chains of 0.999 x + 0.1 grow");
   }};
 }
@@ -302,8 +348,9 @@ Case copied(const Words& w, Types types) {
 
 Case make(const Words& w, Types types) {
   static const std::map<std::string, Case (*)(const Words&, Types)> kinds{
-      {"product", product}, {"core", core},     {"conv", conv},   {"layer", layer}, {"gpt", gpt},
-      {"copy", copied},     {"decode", decode}, {"floor", floor}, {"peak", peak}};
+      {"product", product}, {"core", core}, {"retention", retention}, {"conv", conv},
+      {"layer", layer},     {"gpt", gpt},   {"copy", copied},         {"decode", decode},
+      {"floor", floor},     {"peak", peak}};
   const auto at = kinds.find(w[0]);
   if (at == kinds.end()) throw UsageError("no such case: " + w[0]);
   return at->second(w, types);

@@ -4,11 +4,12 @@
 
 Run it in a virtual environment with PyTorch 2.x and NumPy; it starts `cpu_speed` of the build.
 Each case runs a few rounds that alternate between the libraries; a cell is the median of the
-rounds' medians. "ratio" is the time of the fastest peer divided by Stretto's. Errors are relative
-to f64 with the same rounded inputs: the largest of the result and the gradients. "of ceiling",
-measured with the same number of threads in the same rounds: for cases with counted f32 operations,
-the speed relative to that of fused multiply-adds in registers; for decoding, the time to read once
-the bytes that a token needs, divided by Stretto's time.
+rounds' medians. "before" is that of the build given by --before; "ratio" the time of the fastest
+peer divided by Stretto's. Errors are relative to f64 with the same rounded inputs: the largest of
+the result and the gradients. "of ceiling", measured with the same number of threads in the same
+rounds: the speed relative to that of fused multiply-adds of f32, or of AVX-512's dot products of
+bf16, in registers (blank with AMX); for decoding, the time to read once the bytes that a token
+needs, divided by Stretto's time. work() says which operations are counted.
 """
 import argparse
 import ctypes
@@ -33,11 +34,12 @@ import torch.nn.functional as F
 root = Path(__file__).resolve().parent.parent
 parser = argparse.ArgumentParser()
 parser.add_argument("--build", type=Path, default=root / "build/release")
+parser.add_argument("--before", type=Path, help="an earlier build, timed in the same rounds")
 parser.add_argument("--threads", type=int, default=2)
 parser.add_argument("--rounds", type=int, default=5)
 parser.add_argument("--seconds", type=float, default=0.4, help="time per case, round and library")
 parser.add_argument("--rows", default="", help="comma-separated parts of case names (default: all)")
-parser.add_argument("--compile", action="store_true", help="also compare gpt steps with torch.compile")
+parser.add_argument("--eager", action="store_true", help="compare layers and gpt steps without torch.compile")
 o = parser.parse_args()
 torch.set_num_threads(o.threads)
 torch.set_flush_denormal(True)
@@ -48,26 +50,52 @@ FORMS = [(m, n, k, form, 1) for form in ("NN", "NT", "TN")
 FORMS += [(4096, n, k, form, 1) for form in ("NT", "NN") for n, k in ((128, 128), (512, 128), (128, 512))]
 FORMS += [(128, 128, 4096, "TN", 1), (512, 128, 4096, "TN", 1), (64, 512, 32, "NT", 64), (64, 512, 64, "NT", 64),
           (64, 64, 512, "NN", 64), (64, 32, 512, "NN", 64), (512, 64, 64, "TN", 64), (128, 128, 128, "NN", 64),
-          (1, 512, 512, "NT", 1), (1, 2048, 512, "NT", 1), (1, 512, 2048, "NT", 1)]
+          *((m, n, k, "NT", 1) for m in (1, 2, 4, 8, 16) for n, k in ((512, 512), (2048, 512), (512, 2048)))]
 CASES = [f"product {form} {m} {n} {k} {batch} {t}" for t in ("f32", "bf16") for m, n, k, form, batch in FORMS]
 CASES += [f"core {kind} {L} {B} {t}" for t in ("f32", "bf16") for L, B in ((512, 4), (2048, 1))
-          for kind in ("plain", "music", "xl", "shaw", "shaw-values", "shaw-16", "t5", "bias")
-          if t == "f32" or kind in ("plain", "music", "shaw-16", "bias")]
+          for kind in ("plain", "packed", "music", "xl", "shaw", "shaw-values", "shaw-16", "t5", "bias")
+          if t == "f32" or kind in ("plain", "packed", "music", "shaw-16", "bias")]
 CASES += [f"layer {kind} 512 4 {t}" for t in ("f32", "bf16") for kind in ("plain", "relative")]
 CASES += [f"layer {kind} 2048 2 {t}" for t in ("f32", "bf16") for kind in ("linear", "performer")]
+CASES += [f"{kind} {L} 1 f32" for L in (2048, 16384) for kind in ("retention", "layer retnet")]
 CASES += [f"gpt {name} f32" for name in ("nano", "char", "music")]
 CASES += [f"conv {L} f32" for L in (1024, 2048, 4096)]
 CASES += [f"decode music {kind} {t}" for kind in ("plain", "relative") for t in ("f32", "bf16")]
 
 
-def work(case):  # useful operations of a run in GFLOP; 0 if only the time matters
+def work(case):  # counted operations of a run in GFLOP; 0 if only the time matters
+    """Products with weights, and those of attention with every key that a query sees: scores, sums
+    of values, the scores again in the backward pass, and one for each gradient. Linear attention: the
+    recurrent form's two products of features and values forward, five backward."""
     w = case.split()
     if w[0] == "product":
         return 2e-9 * math.prod(map(int, w[2:6]))
-    if w[0] == "core":  # forward and backward over half of the keys: products with k, v and a table
-        products = {"plain": 7, "t5": 7, "bias": 7, "shaw-16": 7, "shaw-values": 13}.get(w[1], 10)
-        return products * 1e-9 * int(w[3]) * 8 * int(w[2]) ** 2 * 64
+
+    def softmax(kind, L, B, heads, size):
+        products = {"plain": 7, "packed": 7 / PACKED, "t5": 7, "bias": 7, "shaw-16": 7, "shaw-values": 13}.get(kind, 10)
+        return products * 1e-9 * B * heads * L**2 * size
+
+    def linear(kind, tokens, heads, size):
+        features = 128 if kind == "performer" else size
+        values = 2 * size if kind in ("retention", "retnet") else size
+        projections = 8 * size * features if kind == "performer" else 0
+        return 1e-9 * tokens * heads * (14 * features * values + projections)
+
+    if w[0] == "core":
+        return softmax(w[1], int(w[2]), int(w[3]), 8, 64)
+    if w[0] == "retention":
+        return linear("retention", int(w[1]) * int(w[2]), 8, 64)
+    if w[0] == "layer":
+        kind, L, B = w[1], int(w[2]), int(w[3])
+        core = softmax(kind, L, B, 8, 64) if kind in ("plain", "relative") else linear(kind, L * B, 8, 64)
+        return 72e-9 * L * B * 512**2 + core
+    if w[0] == "gpt":
+        layers, heads, d, L, B, vocabulary = PRESETS[w[1]]
+        return 6e-9 * L * B * d * (12 * layers * d + vocabulary) + layers * softmax("plain", L, B, heads, d // heads)
     return 0
+
+
+PACKED = 8  # documents of equal length in a packed sequence
 
 
 # ---- peers: each returns (run, results or None), with the results of cpu_speed.cpp
@@ -119,6 +147,10 @@ def core(w, make, dtype):
     if kind == "plain":
         return trained(lambda: F.scaled_dot_product_attention(q, k, v, is_causal=True), g, leaves)
     future = torch.ones(L, L, dtype=torch.bool).triu(1)
+    if kind == "packed":
+        document = torch.arange(L) // (L // PACKED)
+        seen = (document[:, None] == document) & ~future
+        return trained(lambda: F.scaled_dot_product_attention(q, k, v, attn_mask=seen), g, leaves)
     distance = (torch.arange(L)[:, None] - torch.arange(L)).clamp(min=0)
 
     def attend(scores):
@@ -157,6 +189,58 @@ def conv(w, make, dtype):
     return trained(f, g, [x, filters])
 
 
+CHUNK = 64  # steps that the chunked forms of linear attention compute at once
+
+
+def retained(q, k, v):  # Sun et al. 2023, eq. 7: products within a chunk, a state from chunk to chunk
+    b, h, length, d = q.shape
+    log_decay = torch.log1p(-torch.exp2(-5 - torch.arange(h, dtype=torch.float64)))
+    steps = torch.arange(CHUNK, dtype=torch.float64)
+    within = (log_decay[:, None, None] * (steps[:, None] - steps).clamp(min=0)).exp().tril().to(q.dtype)
+    start = (log_decay[:, None] * (steps + 1)).exp().to(q.dtype)[..., None]
+    end = (log_decay[:, None] * (CHUNK - 1 - steps)).exp().to(q.dtype)[..., None]
+    whole = (log_decay * CHUNK).exp().to(q.dtype)[:, None, None]
+    q, k, v = (x.reshape(b, h, length // CHUNK, CHUNK, -1) for x in (q * d**-0.5, k, v))
+    sums = (k * end[:, None]).mT @ v
+    state, states = torch.zeros_like(sums[:, :, 0]), []
+    for more in sums.unbind(2):  # an index of each chunk would have a quadratic backward pass
+        states.append(state)
+        state = state * whole + more
+    y = (q @ k.mT * within[:, None]) @ v + (q * start[:, None]) @ torch.stack(states, 2)
+    return y.reshape(b, h, length, -1)
+
+
+def retention(w, make, dtype):
+    L, B, H, D = int(w[1]), int(w[2]), 8, 64
+    q, k, v = make(B, H, L, D, grad=True), make(B, H, L, D, grad=True), make(B, H, L, 2 * D, grad=True)
+    return trained(lambda: retained(q, k, v), make(B, H, L, 2 * D), [q, k, v])
+
+
+class RetNetLayer(nn.Module):
+    def __init__(self, d, heads):
+        super().__init__()
+        self.heads = heads
+        self.norm1, self.norm2, self.norm = nn.LayerNorm(d), nn.LayerNorm(d), nn.LayerNorm(2 * d // heads, bias=False)
+        self.q, self.k = nn.Linear(d, d, bias=False), nn.Linear(d, d, bias=False)
+        self.v, self.gate, self.linear1 = (nn.Linear(d, 2 * d, bias=False) for _ in range(3))
+        self.out, self.linear2 = nn.Linear(2 * d, d, bias=False), nn.Linear(2 * d, d, bias=False)
+        half = d // heads // 2
+        self.register_buffer("rates", 10000 ** -(torch.arange(half) / half))
+
+    def rotate(self, x):  # interleaved pairs
+        angle = torch.arange(x.shape[2])[:, None] * self.rates
+        cos, sin = angle.cos(), angle.sin()
+        a, b = x[..., ::2], x[..., 1::2]
+        return torch.stack([a * cos - b * sin, a * sin + b * cos], -1).flatten(-2)
+
+    def forward(self, x):
+        y = self.norm1(x)
+        q, k, v = (f(y).view(*y.shape[:2], self.heads, -1).transpose(1, 2) for f in (self.q, self.k, self.v))
+        of_heads = self.norm(retained(self.rotate(q), self.rotate(k), v).transpose(1, 2))
+        x = x + self.out(of_heads.flatten(2) * F.silu(self.gate(y)))
+        return x + self.linear2(F.gelu(self.linear1(self.norm2(x))))
+
+
 class Layer(nn.Module):
     def __init__(self, kind, L, d, heads):
         super().__init__()
@@ -186,8 +270,8 @@ class Layer(nn.Module):
                 u = x @ self.w.t()
                 return torch.exp(u - (x * x).sum(-1, keepdim=True) / 2 - u.amax((-1, -2), keepdim=True).detach()) + 1e-4
             q, k = features(q), features(k)
-        b, h, length, _ = q.shape  # in chunks of 64, batched over all chunks
-        q, k, v = (x.reshape(b, h, length // 64, 64, -1) for x in (q, k, F.pad(v, (0, 1), value=1.0)))
+        b, h, length, _ = q.shape
+        q, k, v = (x.reshape(b, h, length // CHUNK, CHUNK, -1) for x in (q, k, F.pad(v, (0, 1), value=1.0)))
         sums = k.mT @ v
         y = q @ (sums.cumsum(2) - sums) + (q @ k.mT).tril() @ v
         return (y[..., :-1] / y[..., -1:]).reshape(b, h, length, -1)
@@ -216,16 +300,17 @@ class Layer(nn.Module):
         return x + self.linear2(F.gelu(self.linear1(self.norm2(x))))
 
 
-def layer(w, make, dtype):
+def layer(w, make, dtype, compiled=False):
     kind, L, B = w[1], int(w[2]), int(w[3])
-    model = Layer(kind, L, 512, 8)
+    model = RetNetLayer(512, 8) if kind == "retnet" else Layer(kind, L, 512, 8)
+    called = torch.compile(model) if compiled else model
     x, g = torch.randn(B, L, 512, requires_grad=True), torch.randn(B, L, 512)
 
     def run():
         model.zero_grad(set_to_none=True)
         x.grad = None
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=dtype == torch.bfloat16):
-            y = model(x)
+            y = called(x)
         y.backward(g.to(y.dtype))
 
     return run, None
@@ -298,7 +383,7 @@ def decode(w, make, dtype):
     return run, None
 
 
-KINDS = dict(product=product, core=core, conv=conv, layer=layer, gpt=gpt, decode=decode)
+KINDS = dict(product=product, core=core, retention=retention, conv=conv, layer=layer, gpt=gpt, decode=decode)
 
 
 def openblas():  # the system's library, with the same number of threads
@@ -356,16 +441,18 @@ def peers_of(case):
     peers = {"PyTorch": run}
     if w[0] == "product" and dtype == torch.float32 and blas:
         peers["OpenBLAS"] = blas_product(w)
-    if w[0] == "gpt" and o.compile:
-        peers["compiled"] = gpt(w, None, dtype, compiled=True)[0]
+    if w[0] in ("gpt", "layer") and w[1] != "retnet" and not o.eager:  # retnet: compiling unrolls all chunks
+        peers["compiled"] = KINDS[w[0]](w, None, dtype, compiled=True)[0]
     return peers, error(case, dtype) if results else math.nan
 
 
 def main():
     program = o.build / "benchmarks/cpu_speed"
     about = subprocess.run([program, "--about"], capture_output=True, text=True, check=True).stdout.strip()
-    main_program, floor = (subprocess.Popen([program, "--threads", str(o.threads)], stdin=subprocess.PIPE,
-                                    stdout=subprocess.PIPE, text=True) for _ in range(2))
+    start = lambda path: subprocess.Popen([path, "--threads", str(o.threads)], stdin=subprocess.PIPE,
+                                          stdout=subprocess.PIPE, text=True)
+    main_program, floor = start(program), start(program)
+    before = o.before and start(o.before / "benchmarks/cpu_speed")
 
     def ask(seconds, case, program=main_program):
         program.stdin.write(f"{seconds} {case}\n")
@@ -376,29 +463,34 @@ def main():
     processor = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), "?")
     print(f"{processor}, {o.threads} threads; products with {about}; PyTorch {torch.__version__}"
           + (", OpenBLAS with the same number of threads" if blas else "") + f"; {time.strftime('%Y-%m-%d', time.gmtime())}\n")
-    print("| case | ms | GFLOP/s | error | best peer | ms | its error | ratio | of ceiling |")
-    print("| --- | ---: | ---: | ---: | --- | ---: | ---: | ---: | ---: |", flush=True)
+    print(f"| case |{' before |' if before else ''} ms | GFLOP/s | error | best peer | ms | its error | ratio | of ceiling |")
+    print(f"| --- |{' ---: |' if before else ''} ---: | ---: | ---: | --- | ---: | ---: | ---: | ---: |", flush=True)
     for case in CASES:
         if o.rows and not any(part in case for part in o.rows.split(",")):
             continue
         peers, peer_error = peers_of(case)
         for run in peers.values():
             timed(run, 0)
-        own_times, floors, peaks, peer_times = [], [], [], {name: [] for name in peers}
+        own_times, earlier, floors, peaks, peer_times = [], [], [], [], {name: [] for name in peers}
         for _ in range(o.rounds):
+            if before:
+                earlier.append(ask(o.seconds, case, before)[0])
             ms, off = ask(o.seconds, case)
             own_times.append(ms)
             if case.startswith("decode"):
                 floors.append(ask(o.seconds, case.replace("decode", "floor"), floor)[0])
-            if work(case) and case.endswith("f32"):
-                peaks.append(0.0256 * o.threads / ask(0.02, "peak f32", floor)[0] * 1e3)
+            if work(case):
+                dtype = case.split()[-1]
+                ms = ask(0.02, f"peak {dtype}", floor)[0]
+                if ms > 1e-2:
+                    peaks.append({"f32": 0.0256, "bf16": 0.0512}[dtype] * o.threads / ms * 1e3)
             for name, run in peers.items():
                 peer_times[name].append(timed(run, o.seconds))
         ms = statistics.median(own_times)
         name, peer = min(((n, statistics.median(t)) for n, t in peer_times.items()), key=lambda pair: pair[1])
         speed, shown = work(case) / ms * 1e3, lambda x: "" if math.isnan(x) else f"{x:.1e}"
         share = (statistics.median(floors) / ms if floors else speed / statistics.median(peaks) if peaks else 0)
-        print(f"| {case} | {ms:.4g} | {f'{speed:.0f}' if speed else ''} | {shown(off)} | {name} | {peer:.4g} | "
+        print(f"| {case} | {f'{statistics.median(earlier):.4g} | ' if before else ''}{ms:.4g} | {f'{speed:.0f}' if speed else ''} | {shown(off)} | {name} | {peer:.4g} | "
               f"{shown(peer_error)} | {peer / ms:.2f} | {f'{share:.2f}' if share else ''} |",
               flush=True)
 
