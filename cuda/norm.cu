@@ -277,8 +277,8 @@ Tensor norm_backward(const Tensor& input, const Tensor& weight, const Tensor& gr
              static_cast<const C*>(scale.data<C>()), rows, width);
     });
   });
-  if (want_dw) dw = sum(parts_w, {0}, false).to(x.dtype());
-  if (want_db) db = sum(parts_b, {0}, false).to(x.dtype());
+  if (want_dw) dw = sum_of_parts(parts_w, x.dtype());
+  if (want_db) db = sum_of_parts(parts_b, x.dtype());
   return dx;
 }
 

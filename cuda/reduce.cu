@@ -145,6 +145,16 @@ void run(SumPlan plan, Out* out, const In* x, int device) {
   }
 }
 
+/// out [n]: the sum of the rows of parts [rows, n], in one launch.
+template <class T>
+void add_rows(const Tensor& out, const Tensor& parts) {
+  SumPlan plan = plan_sum(parts.shape(), parts.strides(), {0});
+  plan.splits = 1;
+  plan.chunk = plan.count;
+  run(plan, out.data<T>(), static_cast<const compute_t<T>*>(parts.data<compute_t<T>>()),
+      out.device().index);
+}
+
 }  // namespace
 
 Tensor sum(const Tensor& x, const Shape& sorted_dims, bool keepdim) {
@@ -169,11 +179,14 @@ Tensor sum(const Tensor& x, const Shape& sorted_dims, bool keepdim) {
     const Tensor parts =
         empty({plan.splits, plan.outputs}, {.dtype = dtype_of<C>(), .device = x.device()});
     run(plan, parts.data<C>(), x.data<T>(), device);
-    SumPlan last = plan_sum(parts.shape(), parts.strides(), {0});
-    last.splits = 1;
-    last.chunk = last.count;
-    run(last, out.data<T>(), static_cast<const C*>(parts.data<C>()), device);
+    add_rows<T>(out, parts);
   });
+  return out;
+}
+
+Tensor sum_of_parts(const Tensor& parts, DType dtype) {
+  const Tensor out = empty({parts.size(1)}, {.dtype = dtype, .device = parts.device()});
+  dispatch_floating(dtype, "sum", [&]<class T>() { add_rows<T>(out, parts); });
   return out;
 }
 

@@ -153,6 +153,17 @@ Tensor linear_product(const Tensor& x, const Tensor& weight, const Tensor& bias,
   return y.to(x.dtype());
 }
 
+// Computes the same on CUDA: with a bias as cuBLASLt's epilogue, if it has one for the dtype.
+Tensor linear_cuda(const Tensor& x, const Tensor& weight, const Tensor& bias, const Shape& shape) {
+  const int64_t out = weight.size(0), in = weight.size(1);
+  if (!bias.defined() || x.dtype() == f64 || x.numel() == 0 || out == 0) {
+    const Tensor y = matmul(x, weight.transpose(0, 1));
+    return bias.defined() ? y + bias : y;
+  }
+  const Tensor rows = x.reshape({-1, in}).contiguous();
+  return cuda::linear(rows, weight.contiguous(), bias.contiguous(), {}).reshape(shape);
+}
+
 }  // namespace
 
 Tensor matmul(const Tensor& left, const Tensor& right) {
@@ -197,22 +208,12 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   Shape shape = x.shape();
   shape.back() = out;
   const int64_t n = Shape(shape.begin(), shape.dim() - 1).numel();
-  const bool on_gpu = x.device().is_cuda();
-  const bool with_bias = bias.defined() && x.dtype() != f64 && n > 0 && in > 0 && out > 0;
-  if (x.dtype() != weight.dtype() || (on_gpu && !with_bias)) {
-    const Tensor y = matmul(x, weight.transpose(0, 1));
-    return bias.defined() ? y + bias : y;
-  }
+  if (x.dtype() != weight.dtype()) return matmul(x, weight.transpose(0, 1));  // throws
   check(is_floating(x.dtype()), "linear", "got ", x, "; accepted: a floating-point dtype");
-  const Tensor bias_values = bias.defined() ? bias.detach() : Tensor();
-  Tensor y;
-  if (on_gpu) {
-    const Tensor rows = x.detach().reshape({n, in}).contiguous();
-    y = cuda::linear(rows, weight.detach().contiguous(), bias_values.contiguous(), {})
-            .reshape(shape);
-  } else {
-    y = linear_product(x.detach(), weight.detach(), bias_values, shape);
-  }
+  const Tensor values = bias.defined() ? bias.detach() : Tensor();
+  const Tensor y = x.device().is_cuda()
+                       ? linear_cuda(x.detach(), weight.detach(), values, shape)
+                       : linear_product(x.detach(), weight.detach(), values, shape);
   return record(
       "linear", {x, weight, bias}, y, [x = Saved(x), w = Saved(weight), n, in, out](Backward& b) {
         const Tensor g = b.grad().reshape({n, out});

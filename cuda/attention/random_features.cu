@@ -319,6 +319,25 @@ void with_sizes(int d, int w, F go) {
          : go.template operator()<FeatureWidths{}>();
 }
 
+/// bound []: max(0, ½ max |ω|² − limit) over the rows ω of a projection [rows, d]. One block.
+__global__ void __launch_bounds__(threads, 1)
+    feature_bound(float* bound, const float* projection, int rows, int d, double limit) {
+  double largest = 0;
+#pragma unroll 1
+  for (int row = int(threadIdx.x) / 32; row < rows; row += threads / 32) {
+    double square = 0;
+#pragma unroll 1
+    for (int i = int(threadIdx.x) % 32; i < d; i += 32) {
+      const auto w = double(projection[row * d + i]);
+      square += w * w;
+    }
+    largest = Max()(combine<32>(square, Sum()), largest);
+  }
+  largest = combine<threads>(largest, Max());
+  const double excess = largest / 2 - limit;
+  if (threadIdx.x == 0) *bound = excess < 0 ? 0.0f : float(excess);  // NaN stays
+}
+
 }  // namespace
 
 bool serves_random_features(const Tensor& x, const Tensor& projection) {
@@ -326,6 +345,14 @@ bool serves_random_features(const Tensor& x, const Tensor& projection) {
   const int64_t whole = 16 / item_size(x.dtype()), d = projection.size(1), w = projection.size(0);
   return x.numel() > 0 && d % whole == 0 && d <= 128 && w % whole == 0 && w <= 256 &&
          x.numel() / d < int64_t(1) << 30;
+}
+
+Tensor random_feature_bound(const Tensor& projection, double limit) {
+  const Tensor w = projection.contiguous();
+  Tensor bound = empty({}, options_of(w));
+  launch("random_features", w.device().index, feature_bound, 1, threads, bound.data<float>(),
+         static_cast<const float*>(w.data<float>()), int(w.size(0)), int(w.size(1)), limit);
+  return bound;
 }
 
 void random_features(const Tensor& input, const RandomFeatures& s, const Tensor& y,

@@ -17,6 +17,8 @@ struct RandomFeatures {
   bool pairs, own_max;
   Tensor bound;  // f32 [], or undefined
 };
+/// Returns `bound` for the projection: max(0, ½ max |ω|² − limit) over its rows ω, summed in f64.
+STRETTO_KERNEL(Tensor random_feature_bound(const Tensor& projection, double limit));
 /// y is contiguous. places [B H L] (i32), or undefined, receives the index i of each row's maximum;
 /// with pairs, −1 − i if u is negative there.
 STRETTO_KERNEL(void random_features(const Tensor& x, const RandomFeatures& s, const Tensor& y,

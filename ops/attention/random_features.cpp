@@ -31,6 +31,7 @@
 
 #include "autograd/tape.h"
 #include "core/gemm/gemm.h"
+#include "cuda/attention/random_features.h"
 #include "ops/attention/heads.h"
 #include "ops/attention/random_features_device.h"
 #include "ops/create.h"
@@ -51,10 +52,13 @@ constexpr const char* op = "random_features";
 
 bool in_pairs(Kind kind) { return kind == Kind::hyperbolic || kind == Kind::trigonometric; }
 
+// The largest exponent of features that need no divisor.
+double log_limit(DType type) { return type == f64 ? 600.0 : 60.0; }
+
 // The logarithm of the divisor of FeatureStabilizer::bound: f64, without dimensions.
 Tensor log_bound(const Tensor& projection, DType type) {
   const Tensor largest = max(sum(square(projection.detach().to(f64)), {1}));
-  return clamp(largest / 2.0 - (type == f64 ? 600.0 : 60.0), 0.0, INFINITY);
+  return clamp(largest / 2.0 - log_limit(type), 0.0, INFINITY);
 }
 
 Tensor composed(const Tensor& x, const Tensor& projection, const RandomFeatureOptions& o) {
@@ -475,8 +479,8 @@ Tensor random_features(const Tensor& x, const Tensor& projection, RandomFeatureO
   };
   if (!is_fused) return plain(x);
   const bool bounded = options.stabilizer == Stabilizer::bound;
-  return device_random_features(x, w, bounded ? log_bound(w, type).to(f32) : Tensor(), options,
-                                plain);
+  const Tensor bound = bounded ? cuda::random_feature_bound(w.detach(), log_limit(type)) : Tensor();
+  return device_random_features(x, w, bound, options, plain);
 }
 
 }  // namespace stretto
