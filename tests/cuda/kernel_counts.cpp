@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 
+#include <regex>
 #include <sstream>
 
 #include "core/error.h"
@@ -55,6 +56,21 @@ std::vector<KernelCounts> counts_of(const std::function<void()>& run) {
   std::vector<KernelCounts> all = all_counts();
   std::erase_if(all, [](const KernelCounts& k) { return k["launches"] == 0; });
   return all;
+}
+
+Launches launches_of(const std::function<void()>& run) {
+  Launches sum;
+  // map_kernel<4, Same, float, float> is a copy, map_kernel<4, Same, float, BFloat16> a conversion.
+  static const std::regex copy("map_kernel<[0-9]+, Same, ([^,]*), \\1>|copy_tiles<([^,]*), \\2>");
+  for (const KernelCounts& k : counts_of(run)) {
+    const auto launches = int64_t(k["launches"]);
+    sum.all += launches;
+    if (std::regex_match(k.kernel, copy)) sum.copies += launches;
+  }
+  std::istringstream table(found<Text>("ptx_counters")());
+  for (std::string line; std::getline(table, line);)
+    if (line.starts_with("products of ")) sum.all += std::stoll(line.substr(line.find('\t') + 1));
+  return sum;
 }
 
 }  // namespace stretto::testing

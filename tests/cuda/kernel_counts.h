@@ -20,5 +20,12 @@ bool has_counters();
 std::vector<KernelCounts> all_counts();
 /// Returns the counters of each kernel that `run` launches.
 std::vector<KernelCounts> counts_of(const std::function<void()>& run);
+/// The number of launches, including products of cuBLAS, and how many of them are copies that
+/// change neither values nor dtype.
+struct Launches {
+  int64_t all = 0, copies = 0;
+};
+/// Returns the launches of `run`.
+Launches launches_of(const std::function<void()>& run);
 
 }  // namespace stretto::testing
