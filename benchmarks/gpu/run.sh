@@ -23,7 +23,7 @@ cd "$here" || exit 2
 : >"$page"
 : >"$logs/failures"
 export STRETTO_BIN_DIR=$here STRETTO_NUM_THREADS=${STRETTO_NUM_THREADS:-2}
-for folder in /usr/local/cuda/lib64 \
+for folder in "$here/lib" /usr/local/cuda/lib64 \
     "$(python3 -c 'import nvidia.cu13 as m; print(list(m.__path__)[0] + "/lib")' 2>/dev/null)"; do
   [[ -d $folder ]] && export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$folder
 done
@@ -103,9 +103,10 @@ identify() {
     --query-gpu=name,memory.total,driver_version,compute_cap,clocks.max.sm,power.limit | head -n 1)"
   nvcc=$(tool nvcc) && say "- nvcc: $("$nvcc" --version | sed -n 's/^Cuda compilation tools, //p')"
   ldd ./stretto_tests >"$logs/libraries.log"
-  say "- libraries: $(awk '/libcud|libcub/ { print $1, $3 }' "$logs/libraries.log" | paste -sd';')"
+  say "- libraries: $(awk '/libcud|libcub/ && /=> \// { print $1, $3 }' "$logs/libraries.log" | sort -u | paste -sd';')"
   if grep -q 'not found' "$logs/libraries.log"; then
-    say "- **missing**: $(awk '/not found/ { print $1 }' "$logs/libraries.log" | paste -sd' ')"
+    say "- **missing**: $(awk '/not found/ { print $1 }' "$logs/libraries.log" | sort -u | paste -sd' ')"
+    cat "$page"
     exit 1
   fi
 }

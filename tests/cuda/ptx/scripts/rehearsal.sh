@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Stages 1 and 2 of benchmarks/gpu/run.sh on the interpreter, a few steps of each:  rehearsal.sh BUILD
+# Packs BUILD as for a machine with a GPU, which checks the archive's size, unpacks it and runs stages 1
+# and 2 of benchmarks/gpu/run.sh on the interpreter, a few steps of each:  rehearsal.sh BUILD
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../../.." && pwd)
 build=$(cd "$1" && pwd)
@@ -7,8 +8,10 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 fail() { echo "$1"; exit 1; }
 
-BUILD=$build LAYOUT=$folder/bundle bash "$root/benchmarks/gpu/pack.sh"
-export LD_LIBRARY_PATH=$build/ptx:$folder/bundle/lib PTX_ORDER=random STRETTO_NUM_THREADS=1 JOBS=2
+BUILD=$build bash "$root/benchmarks/gpu/pack.sh" "$folder/archive.tar.gz"
+tar -C "$folder" -xf "$folder/archive.tar.gz"
+mv "$folder/stretto-gpu" "$folder/bundle"
+export LD_LIBRARY_PATH=$build/ptx PTX_ORDER=random STRETTO_NUM_THREADS=1 JOBS=2
 export SELECT='^(exact_)?(cuda_test|optim_kernels_test|runtime_test)$|^conformance_f64$|^faults$'
 for stage in 1 2; do
   bash "$folder/bundle/run.sh" "$stage" "$folder/out" || fail "stage $stage did not pass"
@@ -26,7 +29,7 @@ done
 
 # A failing stage is reported and does not affect the others.
 printf '#!/bin/sh\nkill -SEGV $$\n' >"$folder/crashes" && chmod +x "$folder/crashes"
-ln -sf "$folder/crashes" "$folder/bundle/conformance"
+cp "$folder/crashes" "$folder/bundle/conformance"
 SELECT='^(conformance_f64|cuda_test)$' bash "$folder/bundle/run.sh" 1 "$folder/again" &&
   fail "a crash counts as passed"
 grep -q '^| conformance_f64 | \*\*crash\*\*, signal 11 |' "$folder/again/1.md" || fail "the crash is not reported"
