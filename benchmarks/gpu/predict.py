@@ -1,27 +1,35 @@
 #!/usr/bin/env python3
-"""Predicts the time of kernels on an H100 from counters of the PTX interpreter (`tests/cuda/ptx/`).
+"""Predicts the time of kernels on an H200 from counters of the PTX interpreter (`tests/cuda/ptx/`).
 
-    export LD_LIBRARY_PATH=build/release/ptx STRETTO_NUM_THREADS=1
-    KERNEL_COUNTS=counts.tsv KERNEL_ROWS=8192 build/release/tests/stretto_tests "[.counters]"
-    PTX_DECODE=1 PTX_COUNTERS=all.tsv \\
-        build/release/tests/stretto_tests "nothing is allocated for nothing"
-    benchmarks/gpu/predict.py counts.tsv 8192 all.tsv > benchmarks/results/cuda-predicted-DATE.md
+    LD_LIBRARY_PATH=build/release/ptx STRETTO_NUM_THREADS=1 KERNEL_COUNTS=counts.tsv KERNEL_ROWS=2048 \\
+        build/release/tests/stretto_tests "[.counters]"
+    benchmarks/gpu/predict.py counts.tsv 2048 > benchmarks/results/cuda-predicted-DATE.md
 
-The time of a kernel is that of its busiest pipe, at the rates below, times a factor for
+The model's time of a kernel is that of its busiest pipe, at the rates below, times a factor for
 multiprocessors that are idle at its end (blocks start in order, as soon as an earlier one ends),
-plus a launch. The prediction shows the bottleneck and which of two implementations is faster. On an
-H200, whose memory is faster, kernels bound by DRAM took 0.9 times the predicted time in the median,
-kernels bound by instruction issue 2.1 times (results/cuda-h200-2026-11-26.md).
+plus a launch. It ignores latency, so that kernels take 0.6 to 5 times as long. The prediction is
+therefore a range: the model's time, times the factors of the kernel's class in calibration.tsv.
+They are the ratios of measured times to the model's: the median, and the quantiles of 10 and 90 %.
+
+    benchmarks/gpu/predict.py counts.tsv 2048 --measured OUT/3/kernels.tsv OUT/3.md > PAGE.md
+
+recalibrates: it writes calibration.tsv from the tables of a GPU, and the page then has the measured
+times next to the model's. Tables are kernels.tsv of run.sh 3, and those of a page that have a
+column "measured µs" or are gpu_speed's.
 """
+import argparse
 import csv
 import heapq
 import math
+import pathlib
+import re
+import statistics
 import sys
 from collections import defaultdict
 
 ROWS = 32768  # tokens per case in the table
-PROCESSORS, CLOCK = 132, 1.7e9  # H100 SXM
-DRAM = 3.0e12  # bytes per second, read and written, that copies reach
+PROCESSORS, CLOCK = 132, 1.7e9  # H100 and H200 SXM
+DRAM = 3.9e12  # bytes per second, read and written, that copies reach on an H200 (H100: 3.0e12)
 LAUNCH = 2.0  # microseconds from a launch to the observed end of an empty kernel
 # Rates per multiprocessor and clock, for PTX instructions, which approximate those of the hardware.
 # Negations and register copies ("folded") are not counted, because the hardware merges most of them
@@ -98,78 +106,174 @@ def read(path):
     return rows
 
 
-def name(kernel):
-    return kernel.replace("elementwise::", "").replace("unsigned ", "u").replace("|", "\\|")
+# ---- calibration
+
+CALIBRATION = pathlib.Path(__file__).with_name("calibration.tsv")
+# The class of a kernel is the first one whose pattern its name begins with.
+CLASSES = {
+    "attention, forward": "attention_forward",
+    "attention, backward": "attention_(keys|queries|relative|parts|sinks)",
+    "attention, decoding": "attention_decode",
+    "linear attention": "linear::",
+    "random features": "feature_",
+    "sineSPE": "(apply_sines|sine_|make_waves)",
+    "convSPE": "noise::",
+    "Fourier transforms": "(fft_|convolve_|make_|normal_|multiply_complex)",
+    "sorts, sums by index": "(sort_runs|merge_runs|sum_segments|scatter_|take_first|reduce_scatter|broadcast)",
+    "reductions": "(sum_|extreme_rows|logsumexp_rows|cumsum)",
+    "softmax, norms, losses": "(softmax|norm_|loss_)",
+    "transposed copies": "(copy_tiles|shift_rows)",
+    "elementwise, random numbers, optimizers": "",
+}
+# gpu_speed's attention has 8 heads; the case with the same kernels has one, 8 times.
+OPS = {
+    "attention, plain": "attention of 2048",
+    "attention, table": "attention of 2048 with positions",
+    "attention, table, position queries": "attention of 2048 with position queries",
+}
+
+
+def class_of(kernel):
+    return next(name for name, pattern in CLASSES.items() if re.match(pattern, kernel))
+
+
+def measured_times(paths):
+    """{(case, dtype): microseconds}, from kernels.tsv or the tables of pages."""
+    times, ops = {}, {}
+    for path in paths:
+        if path.endswith(".tsv"):
+            for row in read(path):
+                if not row["times"]:  # else one head, which does not fill a GPU
+                    times[row["case"], row["dtype"]] = row["microseconds"]
+            continue
+        column, to = None, times
+        for line in open(path):
+            cells = [cell.strip() for cell in line.split("|")[1:-1]]
+            if "measured µs" in cells:
+                column, to = cells.index("measured µs"), times
+            elif cells[:3] == ["op", "size", "µs"]:
+                column, to = 2, ops
+            elif not cells:
+                column = None
+            elif column and re.fullmatch(r"[0-9.]+", cells[column] if column < len(cells) else ""):
+                to.setdefault((cells[0], cells[1].split()[0]), float(cells[column]))
+    for op, case in OPS.items():
+        for dtype in ("f32", "bf16"):
+            forward, all = (ops.get((op + more, dtype)) for more in ("", ", forward and backward"))
+            if forward and all:
+                times[case, dtype], times[f"{case} backward", dtype] = forward, all - forward
+    return times
+
+
+def quantile(values, q):
+    values = sorted(values)
+    at = q * (len(values) - 1)
+    low = int(at)
+    return values[low] + (at - low) * (values[min(low + 1, len(values) - 1)] - values[low])
+
+
+def calibrate(cases, times, paths):
+    """Writes calibration.tsv: for each class the ratios of measured to modeled times."""
+    ratios = defaultdict(list)
+    for key, case in cases.items():
+        if key in times:
+            ratios[case.name].append(times[key] / case.model)
+    with open(CALIBRATION, "w") as file:
+        file.write(f"# Measured: {' '.join(pathlib.Path(p).name for p in paths)}\n")
+        file.write("class\tcases\tlow\tmedian\thigh\tleast\tmost\n")
+        for name in CLASSES:
+            r = ratios.get(name)
+            if r:
+                file.write(f"{name}\t{len(r)}\t{quantile(r, 0.1):.2f}\t{statistics.median(r):.2f}\t"
+                           f"{quantile(r, 0.9):.2f}\t{min(r):.2f}\t{max(r):.2f}\n")
+
+
+def factors():
+    """{class: row of calibration.tsv}, and the comment on the first line."""
+    with open(CALIBRATION) as file:
+        source = file.readline().strip("# \n")
+        rows = csv.DictReader(file, delimiter="\t")
+        return {row["class"]: {c: float(x) for c, x in row.items() if c != "class"} for row in rows}, source
+
+
+def span(low, high, digits=0):
+    low, high = f"{low:.{digits}f}", f"{high:.{digits}f}"
+    return low if low == high else f"{low}–{high}"
+
+
+# ---- the page
+
+class Case:
+    """The kernels of a case, scaled to ROWS, the slowest one first."""
+
+    def __init__(self, kernels, of_rows):
+        self.scale = kernels[0]["times"] or of_rows
+        # Batches of 16 share the partial sums of a table's gradient, which are added once per head.
+        scales = [min(self.scale, 8) if k["times"] and k["kernel"].startswith("sum_") else self.scale for k in kernels]
+        parts = sorted(((*predicted(k, s), k, s) for k, s in zip(kernels, scales)), key=lambda part: -part[0])
+        self.model = sum(time for time, *_ in parts)
+        self.parts = parts
+        self.pipe, self.slowest = parts[0][1:3]
+        self.name = class_of(self.slowest["kernel"])
+        self.least = kernels[0]["bytes"] * self.scale
+        self.moved = sum(32 * (k["load_missed"] + k["store_sectors"]) * s for _, _, k, s in parts)
+
+    def range(self, classes):
+        """The sum of the kernels' times, each with the factors of its class."""
+        of = [(time, classes[class_of(k["kernel"])]) for time, _, k, _ in self.parts]
+        return tuple(sum(time * f[end] for time, f in of) for end in ("low", "high"))
+
+
+def print_classes(classes, source):
+    print("| class of kernels | cases | median | 10 to 90 % | least to most |\n| --- | ---: | ---: | ---: | ---: |")
+    for name, f in classes.items():
+        print(f"| {name} | {f['cases']:.0f} | {f['median']:.2f} | {span(f['low'], f['high'], 2)} |"
+              f" {span(f['least'], f['most'], 2)} |")
 
 
 def main():
-    if len(sys.argv) != 4:
-        sys.exit(__doc__)
-    scale = ROWS / float(sys.argv[2])
-    cases = defaultdict(list)
-    for k in read(sys.argv[1]):
-        cases[k["case"], k["dtype"]].append(k)
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("counts")
+    arguments.add_argument("rows", type=float)
+    arguments.add_argument("--measured", nargs="+", default=[])
+    given = arguments.parse_args()
+    by_case = defaultdict(list)
+    for k in read(given.counts):
+        by_case[k["case"], k["dtype"]].append(k)
+    cases = {key: Case(kernels, ROWS / given.rows) for key, kernels in by_case.items()}
+    times = measured_times(given.measured)
+    if times:
+        calibrate(cases, times, given.measured)
+    classes, source = factors()
 
-    print("# CUDA kernels on an H100: predicted, nothing here was run on hardware\n")
-    print("Counted by the PTX interpreter (`tests/cuda/ptx/`) on the PTX of the test binary, at")
-    print(f"{int(ROWS / scale):,} rows, and multiplied by {scale:g} (what a launch or a multiprocessor has once, too): the"
-          f" sizes are")
-    print(f"those of {ROWS:,} tokens. Elementwise functions of two tensors or one, fills, random numbers and"
-          " dropout:")
-    print(f"[{ROWS:,}, 2048]. Biases, copies, sums, norms, embedding (400 rows), optimizers: [{ROWS:,}, 512], or as many"
-          " elements in")
-    print(f"rows of the size in the case's name. Masks: scores [{ROWS // 8:,}, 64, 64]; skew:"
-          f" [{ROWS // 128:,}, 256, 511]. Cross-entropy: {ROWS:,} rows of 400, or")
-    print("as many elements in rows of 32,000. Attention of 2048: a causal head of dimension 64, of 16 batch entries"
-          " (in f32 one),\n8 times (128 times).\n")
-    print("`benchmarks/gpu/predict.py` states how times are computed from counters, at which rates, and the commands"
-          " that")
-    print("reproduce this page. Floor: the least memory traffic of a case (`tests/cuda/kernel_cases*.cpp`) at"
-          f" {DRAM / 1e12:g} TB/s")
-    print("(a table that stays in L2 may take less, as in embedding).\n")
-    print("Moved: 32-byte sectors of loads that miss L1, and of stores. Sectors, in millions: all sectors that")
-    print("loads and stores access. Wavefronts: of shared memory, relative to the ideal. Warps: resident per"
-          " multiprocessor,")
-    print("of 64. A kernel with less than 3 % of the time of its case has no row, but is included in the sum.\n")
-    print("| case | type | kernel | moved MB | least MB | ratio | sectors | wavefronts | registers | warps | µs | binds"
-          " | sum µs | floor µs |")
-    print("| --- | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- | ---: | ---: |")
-    of_rows = ROWS / float(sys.argv[2])
-    for (case, dtype), kernels in cases.items():
-        scale = kernels[0]["times"] or of_rows
-        # Batches of 16 share the partial sums of a table's gradient, which are added once per head.
-        own = [min(scale, 8) if k["times"] and k["kernel"].startswith("sum_") else scale for k in kernels]
-        times = [predicted(k, s) for k, s in zip(kernels, own)]
-        total = sum(t for t, _ in times)
-        least = kernels[0]["bytes"] * scale
-        moved = [32 * (k["load_missed"] + k["store_sectors"]) * s for k, s in zip(kernels, own)]
-        first = True
-        for k, (time, pipe), bytes_moved in sorted(
-                zip(kernels, times, moved), key=lambda row: -row[1][0]):
-            if time < 0.03 * total:
-                continue
-            waves = k["wavefronts"] / k["wavefronts_ideal"] if k["wavefronts_ideal"] else 0
-            warps = resident(k) * math.ceil(k["threads"] / 32)
-            of_case = (f"{least / 1e6:.1f} | {sum(moved) / least:.2f}", f"{total:.0f} | "
-                       f"{least / DRAM * 1e6:.0f}") if first else (" | ", " | ")
-            sectors = (k["load_sectors"] + k["store_sectors"]) * scale / 1e6
-            print(f"| {case if first else ''} | {dtype if first else ''} | `{name(k['kernel'])}` |"
-                  f" {bytes_moved / 1e6:.1f} | {of_case[0]} | {sectors:.2f} | {f'{waves:.2f}' if waves else '–'} |"
-                  f" {k['registers']:.0f} | {warps} | {time:.0f} | {pipe} | {of_case[1]} |")
-            first = False
-
-    kernels = [k for k in read(sys.argv[3]) if isinstance(k.get("registers"), float)]
-    by_registers = defaultdict(list)
-    for k in kernels:
-        by_registers[int(math.ceil(k["registers"] / 8) * 8)].append(k["kernel"])
-    print(f"\n## Registers\n\nPer thread, as allocated by ptxas, for all {len(kernels)} kernels of the"
-          " binary. None uses local memory (an")
-    print("error in the build), except sin and cos of f64. Warps: resident per multiprocessor, as limited by"
-          " registers.\n")
-    print("| registers | warps | kernels | for example |\n| ---: | ---: | ---: | --- |")
-    for registers, names in sorted(by_registers.items()):
-        warps = min(64, 65536 // max(8, registers) // 32)
-        print(f"| ≤ {registers} | {warps} | {len(names)} | `{name(sorted(names)[0])[:90]}` |")
+    print("# CUDA kernels on an H200: model, prediction and measurement\n")
+    print("| column | where it comes from |\n| --- | --- |")
+    print("| model µs | **computed** from counters of the PTX interpreter: the busiest pipe, no latency |")
+    print("| predicted µs | **predicted**: the model's time, times the range of its class below |")
+    print("| measured µs | **measured** on an H200; empty: never measured |\n")
+    print(f"Counted at {given.rows:,.0f} rows and scaled to {ROWS:,} tokens. `benchmarks/gpu/predict.py` has the rates,"
+          " the method and\nthe commands.\n")
+    print("## Calibration\n")
+    print("Ratios of measured time to the model's. A case belongs to the class of its slowest kernel.\n")
+    print_classes(classes, source)
+    print(f"\nThe factors are in `benchmarks/gpu/calibration.tsv`. {source}.")
+    if times:
+        compared = [(*case.range(classes), times[key]) for key, case in cases.items() if key in times]
+        inside = sum(low <= time <= high for low, high, time in compared)
+        print(f"{inside} of the {len(compared)} cases below that were measured are within their range.")
+    print("\n## Cases\n")
+    print("Moved: 32-byte sectors of loads that miss L1 and of stores, relative to the least possible traffic\n"
+          "(`tests/cuda/kernel_cases*.cpp`). Warps: resident per multiprocessor, at most 64. Bottleneck: the"
+          " busiest pipe of the slowest kernel.\n")
+    print("| case | dtype | slowest kernel | moved | registers | warps | bottleneck | model µs | predicted µs |"
+          " measured µs |\n| --- | --- | --- | ---: | ---: | ---: | --- | ---: | ---: | ---: |")
+    for (name, dtype), case in cases.items():
+        k = case.slowest
+        kernel = re.sub(r"<.*", "", k["kernel"].replace("elementwise::", ""))
+        measured = f"{times[name, dtype]:.0f}" if (name, dtype) in times else ""
+        print(f"| {name} | {dtype} | `{kernel}` | {case.moved / case.least:.2f} | {k['registers']:.0f} |"
+              f" {resident(k) * math.ceil(k['threads'] / 32)} | {case.pipe} | {case.model:.0f} |"
+              f" {span(*case.range(classes))} | {measured} |")
 
 
 if __name__ == "__main__":

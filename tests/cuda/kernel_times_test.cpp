@@ -1,4 +1,4 @@
-// Times of the kernels on a GPU, measured with CUDA events; benchmarks/gpu/measured.py compares
+// Times of the kernels on a GPU, measured with CUDA events; benchmarks/gpu/predict.py compares
 // them with the predictions. Only in builds with CUDA.
 #include <algorithm>
 #include <cstdlib>
@@ -14,7 +14,7 @@
 using namespace stretto;
 using namespace stretto::testing;
 
-TEST_CASE("the times of these kernels are written for benchmarks/gpu/measured.py", "[.times]") {
+TEST_CASE("the times of these kernels are written for benchmarks/gpu/predict.py", "[.times]") {
   NEEDS_GPU();
   const char *file = std::getenv("KERNEL_TIMES"), *rows = std::getenv("KERNEL_ROWS");
   if (!file || !rows) STRETTO_SKIP("KERNEL_TIMES=FILE KERNEL_ROWS=32768 are not set");
