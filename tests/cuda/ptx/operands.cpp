@@ -152,6 +152,7 @@ void Decoder::async_copy(Frame& f, const Statement& s, Instruction& i) {
 bool Decoder::together(Frame& f, const Statement& s, Instruction& i) {
   const std::string& op = s.op[0];
   if (op == "bar" || op == "barrier") {
+    i.orders_memory = true;
     barrier(f, s, i);
   } else if (op == "shfl" || op == "vote" || op == "match" || op == "redux") {
     exchange(f, s, i);

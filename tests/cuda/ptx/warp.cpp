@@ -153,7 +153,7 @@ enum class Block::After : u8 { next, skipped, regrouped, at_barrier };
     t.group().pc = t.pc + 1;
     return After::at_barrier;
   }
-  ++t.w.epoch;
+  if (i.orders_memory) ++t.w.epoch;
   ++counters.warp_synchronizations;
   execute(i, t.w, m);
   t.group().mask = t.mask;

@@ -55,8 +55,9 @@ struct Instruction {
   u8 register_bytes = 0;  // of the register that is loaded or stored
   bool writes = false;
   bool is_signed = false;
-  int target = -1;  // of a branch; else a small number specific to the instruction
-  s64 offset = 0;   // added to an address
+  bool orders_memory = false;  // of the lanes: bar.warp.sync; shuffles, votes and mma do not
+  int target = -1;             // of a branch; else a small number specific to the instruction
+  s64 offset = 0;              // added to an address
   const Statement* source = nullptr;
 };
 

@@ -68,6 +68,17 @@ FAULT("lanes exchange without __syncwarp", "race: a load of shared memory that t
   Device<int> y(32);
   within_warp<<<1, 32>>>(y, false);
 }
+__global__ void by_shuffle(int* y) {
+  __shared__ int s[32];
+  s[threadIdx.x] = int(threadIdx.x);
+  const int same = __shfl_sync(0xffffffffu, int(threadIdx.x), int(threadIdx.x));
+  y[threadIdx.x] = s[31 - same];
+}
+FAULT("lanes exchange with only a shuffle between",
+      "race: a load of shared memory that thread 31 wrote") {
+  Device<int> y(32);
+  by_shuffle<<<1, 32>>>(y);
+}
 __global__ void halves(unsigned short* y) {
   __shared__ unsigned short s[64];
   s[threadIdx.x] = (unsigned short)threadIdx.x;
