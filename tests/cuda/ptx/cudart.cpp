@@ -276,7 +276,7 @@ cudaError_t cudaMemset(void* to, int value, size_t n) {
   return cudaMemsetAsync(to, value, n, nullptr);
 }
 cudaError_t cudaMemGetInfo(size_t* left, size_t* all) {
-  *all = DeviceMemory::get().limit;
+  *all = DeviceMemory::limit();
   *left = *all - DeviceMemory::get().live;
   return cudaSuccess;
 }
@@ -292,7 +292,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* p, int d) {
   if (d != 0) return result(invalid_device);
   *p = {};
   std::snprintf(p->name, sizeof p->name, "PTX interpreter");
-  p->totalGlobalMem = DeviceMemory::get().limit;
+  p->totalGlobalMem = DeviceMemory::limit();
   p->major = 9;
   p->multiProcessorCount = 4;
   p->warpSize = 32;

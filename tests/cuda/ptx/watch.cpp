@@ -24,6 +24,20 @@ void* reserve(u64 bytes, int protection) {
   return p;
 }
 
+/// Fills n bytes, at the beginning of a page, with `value`, without occupying memory until they are
+/// written: maps the same pages again and again. The bytes up to the end of the last page stay.
+void map_pages(u8* at, u64 n, u8 value) {
+  static const u64 chunk = u64(16) << 20;
+  const int file = memfd_create("ptx", 0);
+  const std::vector<u8> bytes(chunk, value);
+  if (file < 0 || write(file, bytes.data(), chunk) != ssize_t(chunk)) std::abort();
+  for (; n >= chunk; n -= chunk, at += chunk)
+    if (mmap(at, chunk, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, file, 0) == MAP_FAILED)
+      std::abort();
+  close(file);
+  std::memset(at, value, n);
+}
+
 std::string counters_text() {
   constexpr const char* names[] = {"integer", "floating", "f64",  "convert", "special", "memory",
                                    "shared",  "matrix",   "warp", "control", "folded"};
@@ -143,7 +157,6 @@ DeviceMemory& DeviceMemory::get() {
 
 DeviceMemory::DeviceMemory() {
   size = u64(1) << 40;
-  if (const char* gib = std::getenv("PTX_MEMORY")) limit = std::strtoull(gib, nullptr, 10) << 30;
   const int both = PROT_READ | PROT_WRITE;
   base = u64(reserve(size, PROT_NONE));
   data = static_cast<u8*>(reserve(size, both));
@@ -153,15 +166,24 @@ DeviceMemory::DeviceMemory() {
   next_ = base + (u64(1) << 20);
 }
 
+u64 DeviceMemory::limit() {
+  const char* const gib = std::getenv("PTX_MEMORY");
+  return (gib ? std::strtoull(gib, nullptr, 10) : 1) << 30;
+}
+
 u64 DeviceMemory::allocate(u64 bytes) {
   constexpr u64 page = 4096;
   const u64 room = (bytes + page - 1) / page * page + 4 * page;  // nothing else near its end
-  if (bytes > limit - live || next_ + room > base + size) return 0;
+  if (live + bytes > limit() || next_ + room > base + size) return 0;
   const u64 address = next_;
   next_ += room;
   allocations_[address] = {bytes, false};
   live += bytes;
   peak = std::max(peak, live);
+  if (is_sparse(bytes)) {
+    map_pages(state + (address - base), bytes, unwritten);
+    return address;
+  }
   mark(address, bytes, unwritten);
   std::memset(this->bytes(address), 0xff, bytes);
   return address;
@@ -175,7 +197,12 @@ bool DeviceMemory::release(u64 address) {
   constexpr u64 page = 4096;
   const u64 at = address - base, n = (it->second.bytes + page - 1) / page * page;
   madvise(data + at, n, MADV_DONTNEED);
-  madvise(state + at, n, MADV_DONTNEED);
+  if (is_sparse(it->second.bytes)) {  // its pages would return
+    const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
+    if (mmap(state + at, n, PROT_READ | PROT_WRITE, flags, -1, 0) == MAP_FAILED) std::abort();
+  } else {
+    madvise(state + at, n, MADV_DONTNEED);
+  }
   for (int granule = 0; granule < 4; ++granule) {
     const u64 first = (at >> granule) * 4 / page * page, last = ((at + n) >> granule) * 4;
     madvise(reinterpret_cast<u8*>(writer) + first, last - first, MADV_DONTNEED);

@@ -27,15 +27,21 @@ enum Error : int {
   out_of_memory = 2,
   invalid_configuration = 9,
   invalid_device_pointer = 17,
+  invalid_copy_direction = 21,
   invalid_symbol = 13,
   invalid_device = 101,
   invalid_handle = 400,
+  initialization_error = 3,
+  insufficient_driver = 35,
+  no_device = 100,
+  invalid_function = 98,
   illegal_address = 700,
   misaligned_address = 716,
   launch_failure = 719,
   capture_unsupported = 900,
   capture_invalidated = 901,
   capture_implicit = 906,
+  captured_event = 907,
 };
 
 /// Ends a launch after a verdict; has CUDA's error code.
@@ -52,6 +58,7 @@ class DeviceMemory {
  public:
   static DeviceMemory& get();
   u64 allocate(u64 bytes);  // 0: out of memory
+  static u64 limit();       // PTX_MEMORY GiB, read each time; default: 1
   bool release(u64 address);
   bool owns(u64 address) const { return address - base < size; }
   /// The bytes at an address of the device.
@@ -68,10 +75,10 @@ class DeviceMemory {
   u8 *data = nullptr, *state = nullptr;
   u32 *writer = nullptr, *reader = nullptr;  // by (address − base) >> granule
   u64 live = 0, peak = 0;                    // bytes allocated, now and at most
-  u64 limit = u64(1) << 30;
 
  private:
   DeviceMemory();
+  bool is_sparse(u64 bytes) const { return bytes > u64(1) << 30; }
   struct Allocation {
     u64 bytes;
     bool freed;
