@@ -1,8 +1,8 @@
 // A substitute for NCCL that implements the functions that cuda/runtime/nccl.cu uses, over shared
 // memory of one host. Messages are copies and host functions on the given stream, so it runs on the
 // PTX interpreter (tests/cuda/ptx) and with a CUDA runtime. It reports errors on which NCCL would
-// hang or be silent: different sizes, two processes with the same rank, and a process that does not
-// arrive within STRETTO_PROCESS_TIMEOUT seconds (default 30).
+// hang or be silent: different sizes, two processes with the same rank, two streams in a group, and
+// a process that does not arrive within STRETTO_PROCESS_TIMEOUT seconds (default 30).
 //
 // NCCL_STAND_IN_FAILS=init:1 or send:0 makes that call of that rank fail; stop:1 stops rank 1, as
 // SIGSTOP does, between its first messages and the next.
@@ -33,6 +33,7 @@ enum Result {
   invalid_usage = 5,
   remote_error = 6
 };
+constexpr int int8 = 0;  // ncclDataType_t
 constexpr int most_ranks = 8;
 constexpr size_t room = size_t(64) << 10;
 using Clock = std::chrono::steady_clock;
@@ -168,6 +169,9 @@ int add(ncclComm* comm, Message m, cudaStream_t stream, const char* call) {
     return tell(invalid_argument, "rank " + std::to_string(m.peer) + " of " +
                                       std::to_string(comm->size) + " is no peer");
   if (comm->fails(call)) return tell(system_error, "the stand-in was told to fail");
+  if (comm->state != success) return tell(remote_error, comm->why);
+  if (!comm->group.empty() && comm->stream != stream)
+    return tell(invalid_usage, "two streams in a group");
   comm->stream = stream;
   comm->group.push_back(m);
   if (depth == 0) return queue(comm);
@@ -263,11 +267,13 @@ const char* ncclGetErrorString(int result) {
 }
 const char* ncclGetLastError(ncclComm*) { return last.c_str(); }
 
-int ncclSend(const void* from, size_t n, int, int peer, ncclComm* comm, cudaStream_t stream) {
+int ncclSend(const void* from, size_t n, int type, int peer, ncclComm* comm, cudaStream_t stream) {
+  if (!comm || type != int8 || !from) return tell(invalid_argument, "ncclSend");
   char* const device = const_cast<char*>(static_cast<const char*>(from));
   return add(comm, {true, peer, device, n, 0, nullptr}, stream, "send");
 }
-int ncclRecv(void* to, size_t n, int, int peer, ncclComm* comm, cudaStream_t stream) {
+int ncclRecv(void* to, size_t n, int type, int peer, ncclComm* comm, cudaStream_t stream) {
+  if (!comm || type != int8 || !to) return tell(invalid_argument, "ncclRecv");
   return add(comm, {false, peer, static_cast<char*>(to), n, 0, nullptr}, stream, "recv");
 }
 int ncclGroupStart() {
@@ -275,6 +281,7 @@ int ncclGroupStart() {
   return success;
 }
 int ncclGroupEnd() {
+  if (depth == 0) return tell(invalid_usage, "ncclGroupEnd without ncclGroupStart");
   if (--depth > 0) return success;
   int result = success;
   for (ncclComm* comm : open_groups)

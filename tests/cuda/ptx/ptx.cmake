@@ -147,7 +147,8 @@ file(GLOB fault_sources CONFIGURE_DEPENDS ${ptx}/faults/*.cu ${ptx}/faults/*.cpp
 add_executable(ptx_faults ${fault_sources})
 target_link_libraries(ptx_faults PRIVATE CUDA::cudart CUDA::cublas CUDA::cublasLt ${CMAKE_DL_LIBS})
 target_compile_options(ptx_faults PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-diag-suppress=550>)
-add_dependencies(ptx_faults ptx_cudart ptx_cublas ptx_cublasLt)
+target_include_directories(ptx_faults PRIVATE ${PROJECT_SOURCE_DIR})
+add_dependencies(ptx_faults ptx_cudart ptx_cublas ptx_cublasLt ptx_nccl)
 foreach(order forwards backwards random)
   add_test(NAME ptx_faults_${order} COMMAND ptx_faults)
   set_tests_properties(ptx_faults_${order} PROPERTIES LABELS "cuda;ptx" TIMEOUT 600
