@@ -280,26 +280,35 @@ TEST_CASE("attention kernels: later positions and other sequences change nothing
 TEST_CASE("attention kernels: strided and unaligned inputs give bit-identical results", "[cuda]") {
   NEEDS_GPU();
   AttentionSetup s = of_size(32, 70);
+  s.batch = 2;
   s.causal = true;
   s.table = 70;
-  const AttentionCase in = moved(make_inputs(s, bf16), gpu, bf16);
-  const Tensors want = output_and_gradients(in, Implementation::automatic);
-  // [B, L, 3, H, D], viewed as three tensors [B, H, L, D].
-  const Tensor packed = stack({in.q, in.k, in.v}, 2).transpose(1, 3).contiguous().detach();
-  const auto part = [&](int64_t i) {
-    return packed.select(2, i).transpose(1, 2).detach().set_requires_grad();
-  };
-  AttentionCase apart = in;
-  apart.q = part(0), apart.k = part(1), apart.v = part(2);
-  REQUIRE(!apart.q.is_contiguous());
-  const Tensors got = output_and_gradients(apart, Implementation::automatic);
-  for (size_t i = 0; i < got.size(); ++i) CHECK(same_values(got[i], want[i]));
-  // Rows that are not aligned to 16 bytes are copied.
-  AttentionCase shifted = in;
-  shifted.q = cat({in.q.slice(3, 0, 1), in.q}, 3).slice(3, 1).detach().set_requires_grad();
-  shifted.k = in.k.transpose(2, 3).contiguous().transpose(2, 3).detach().set_requires_grad();
-  const Tensors again = output_and_gradients(shifted, Implementation::automatic);
-  for (size_t i = 0; i < got.size(); ++i) CHECK(same_values(again[i], want[i]));
+  s.relative_query = true;
+  for (const DType type : {bf16, f32}) {
+    CAPTURE(name(type));
+    const AttentionCase in = moved(make_inputs(s, type), gpu, type);
+    const Tensors want = output_and_gradients(in, Implementation::fused);
+    // [B, L, 4, H, D], viewed as four tensors [B, H, L, D].
+    const Tensor packed = stack({in.q, in.k, in.v, in.options.relative_query}, 2)
+                              .transpose(1, 3)
+                              .contiguous()
+                              .detach();
+    const auto part = [&](int64_t i) {
+      return packed.select(2, i).transpose(1, 2).detach().set_requires_grad();
+    };
+    AttentionCase apart = in;
+    apart.q = part(0), apart.k = part(1), apart.v = part(2);
+    apart.options.relative_query = part(3);
+    REQUIRE(!apart.q.is_contiguous());
+    const Tensors got = output_and_gradients(apart, Implementation::fused);
+    for (size_t i = 0; i < got.size(); ++i) CHECK(same_values(got[i], want[i]));
+    // Rows that are not aligned to 16 bytes are copied.
+    AttentionCase shifted = in;
+    shifted.q = cat({in.q.slice(3, 0, 1), in.q}, 3).slice(3, 1).detach().set_requires_grad();
+    shifted.k = in.k.transpose(2, 3).contiguous().transpose(2, 3).detach().set_requires_grad();
+    const Tensors again = output_and_gradients(shifted, Implementation::fused);
+    for (size_t i = 0; i < got.size(); ++i) CHECK(same_values(again[i], want[i]));
+  }
 }
 
 TEST_CASE("attention kernels: memory is linear in the length", "[cuda]") {

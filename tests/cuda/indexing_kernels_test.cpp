@@ -201,5 +201,31 @@ TEST_CASE("cross_entropy of many classes and rows agrees with the CPU", "[cuda]"
     }
   }
   const Tensor none = full({3}, 1, {.dtype = i64, .device = gpu});
+  // A NaN or an infinity among the logits makes only its row NaN, as on the CPU.
+  for (const int64_t width : {5, 40, 3000, 3001})
+    for (const DType t : floating)
+      for (const double bad : {std::nan(""), inf}) {
+        CAPTURE(width, name(t), bad);
+        const Tensor x = noise({6, width}, ++stream, t);
+        x.select(0, 1).slice(0, 0, 1).fill_(bad);              // not the target
+        x.select(0, 3).slice(0, width - 1, width).fill_(bad);  // the last one
+        x.select(0, 4).slice(0, width / 2, width).fill_(bad);  // many
+        const Tensor ids = full({6}, width / 3 + 1, {.dtype = i64});
+        const auto run = [&](Device device) {
+          const Tensor leaf = x.to(device).detach().set_requires_grad();
+          const Tensor y = cross_entropy(leaf, ids.to(device), {.reduction = Reduction::none});
+          return std::pair(y.detach(), grad({y}, {leaf}, {ones(y.shape(), options_of(y))})[0]);
+        };
+        const auto expected = run(cpu), got = run(gpu);
+        const auto loss = got.first.to_vector<double>(), slopes = got.second.to_vector<double>();
+        for (int64_t row = 0; row < 6; ++row) {
+          CAPTURE(row);
+          const bool is_bad = row == 1 || row == 3 || row == 4;
+          CHECK(std::isnan(loss[size_t(row)]) == is_bad);
+          for (int64_t i = 0; i < width; ++i)
+            if (std::isnan(slopes[size_t(row * width + i)]) != is_bad) FAIL("element " << i);
+        }
+        CHECK(std::isnan(expected.first.to_vector<double>()[1]));
+      }
   CHECK(cross_entropy(ones({3, 4}, {.device = gpu}), none, {.ignore_index = 1}).item() == 0);
 }
