@@ -44,6 +44,9 @@ std::string refused(const Kernel& k, const void* function, Dim3 grid, Dim3 block
     return "a grid of " + sizes(grid) + "; y and z go to 65535";
   if (block.count() > Limits::threads || block.z > Limits::block_z)
     return "a block of " + sizes(block) + "; there are 1024 threads in all, 64 in z";
+  if (block.count() > k.max_threads)
+    return "a block of " + sizes(block) + "; __launch_bounds__ allows " +
+           std::to_string(k.max_threads) + " threads";
   const auto it = opted_in().find(function);
   const u64 most = it == opted_in().end() ? Limits::shared : std::max(it->second, Limits::shared);
   const u64 fixed = k.dynamic_shared > k.shared_bytes ? k.dynamic_shared : k.shared_bytes;
@@ -57,17 +60,22 @@ std::string refused(const Kernel& k, const void* function, Dim3 grid, Dim3 block
   return {};
 }
 
+/// The kernel, or null after a verdict or if there is none.
+Kernel* known_kernel(const void* function) {
+  try {
+    return kernel_of(function);
+  } catch (const std::exception& e) {
+    verdict(std::string("unknown: ") + e.what());
+    lose(launch_failure);
+    return nullptr;
+  }
+}
+
 int launch(const void* function, Dim3 grid, Dim3 block, void** args, u64 shared, void* stream) {
   if (lost()) return lost();
   std::lock_guard lock(runtime_mutex());
-  Kernel* k = nullptr;
-  try {
-    k = kernel_of(function);
-  } catch (const std::exception& e) {
-    verdict(std::string("unknown: ") + e.what());
-    return lose(launch_failure);
-  }
-  if (!k) return set_error(98);  // cudaErrorInvalidDeviceFunction
+  Kernel* const k = known_kernel(function);
+  if (!k) return set_error(invalid_function);
   if (const std::string why = refused(*k, function, grid, block, shared); !why.empty()) {
     verdict("limits: " + why + "; kernel " + k->name);
     return set_error(invalid_configuration);
@@ -101,11 +109,21 @@ void transfer(void* to, const void* from, u64 n) {
 
 /// Copies from pageable memory read the source at once, copies to it wait; pinned memory is
 /// accessed when the copy runs.
-int copy(void* to, const void* from, u64 n, void* handle, bool waits) {
+int copy(void* to, const void* from, u64 n, int kind, void* handle, bool waits) {
   std::lock_guard lock(runtime_mutex());
-  if (n == 0) return lost();
+  if (n == 0 || lost()) return lost();
   Stream& stream = stream_of(handle);
   const bool up = !on_device(from), down = !on_device(to);
+  if (kind != cudaMemcpyDefault && kind != 2 * int(!up) + int(!down)) {
+    verdict("copies: cudaMemcpyKind " + std::to_string(kind) + " from " + hex(u64(from)) + " to " +
+            hex(u64(to)) + "; device memory begins at " + hex(DeviceMemory::get().base));
+    return set_error(invalid_copy_direction);
+  }
+  if (up == down && u64(to) < u64(from) + n && u64(from) < u64(to) + n) {
+    verdict("copies: " + std::to_string(n) + " bytes from " + hex(u64(from)) + " to " +
+            hex(u64(to)) + " overlap");
+    return set_error(invalid_value);
+  }
   if (waits && (up || down))
     if (const int e = refuse_in_capture("cudaMemcpy")) return e;
   Work work{"cudaMemcpy", [=] { transfer(to, from, n); }, {}};
@@ -196,30 +214,36 @@ cudaError_t cudaLaunchKernel(const void* function, dim3 grid, dim3 block, void**
   return result(launch(function, dims(grid), dims(block), args, shared, stream));
 }
 cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* c, const void* function, void** args) {
+  if (c->numAttrs > 0) {
+    verdict("unknown: attributes of a launch");
+    return result(invalid_value);
+  }
   return result(
       launch(function, dims(c->gridDim), dims(c->blockDim), args, c->dynamicSmemBytes, c->stream));
 }
 cudaError_t cudaFuncSetAttribute(const void* function, cudaFuncAttribute attribute, int value) {
-  if (attribute == cudaFuncAttributeMaxDynamicSharedMemorySize) {
-    if (u64(value) > Limits::shared_opt_in()) return result(invalid_value);
-    opted_in()[function] = u64(value);
+  if (lost()) return now();
+  const Kernel* const k = known_kernel(function);
+  if (!k) return result(invalid_function);
+  if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize) {
+    verdict("unknown: cudaFuncSetAttribute " + std::to_string(int(attribute)));
+    return result(invalid_value);
   }
+  if (value < 0 || k->shared_bytes + u64(value) > Limits::shared_opt_in())
+    return result(invalid_value);
+  opted_in()[function] = u64(value);
   return cudaSuccess;
 }
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* a, const void* function) {
-  try {
-    const Kernel* k = kernel_of(function);
-    if (!k) return result(98);
-    *a = {};
-    a->sharedSizeBytes = k->shared_bytes;
-    a->localSizeBytes = k->local_bytes;
-    a->numRegs = int(k->counters->registers);
-    a->maxThreadsPerBlock = int(Limits::threads);
-    a->ptxVersion = a->binaryVersion = 90;
-  } catch (const Unknown& e) {
-    verdict(std::string("unknown: ") + e.what());
-    return result(launch_failure);
-  }
+  if (lost()) return now();
+  const Kernel* const k = known_kernel(function);
+  if (!k) return result(invalid_function);
+  *a = {};
+  a->sharedSizeBytes = k->shared_bytes;
+  a->localSizeBytes = k->local_bytes;
+  a->numRegs = int(k->counters->registers);
+  a->maxThreadsPerBlock = int(k->max_threads);
+  a->ptxVersion = a->binaryVersion = 90;
   return cudaSuccess;
 }
 cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* n, const void*, int threads,
@@ -241,6 +265,7 @@ cudaError_t cudaMalloc(void** p, size_t n) {
   if (const int e = refuse_in_capture("cudaMalloc", true)) return cudaError_t(e);
   *p = nullptr;
   if (n == 0) return cudaSuccess;
+  lose_in_children();
   *p = reinterpret_cast<void*>(DeviceMemory::get().allocate(n));
   return *p ? cudaSuccess : result(out_of_memory);
 }
@@ -253,17 +278,21 @@ cudaError_t cudaFree(void* p) {
   if (p && !DeviceMemory::get().release(u64(p))) return result(invalid_value);
   return cudaSuccess;
 }
-cudaError_t cudaMemcpy(void* to, const void* from, size_t n, cudaMemcpyKind) {
-  return result(copy(to, from, n, nullptr, true));
+cudaError_t cudaMemcpy(void* to, const void* from, size_t n, cudaMemcpyKind kind) {
+  return result(copy(to, from, n, kind, nullptr, true));
 }
-cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t n, cudaMemcpyKind, cudaStream_t s) {
-  return result(copy(to, from, n, s, false));
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t n, cudaMemcpyKind kind,
+                            cudaStream_t s) {
+  return result(copy(to, from, n, kind, s, false));
 }
-cudaError_t cudaMemcpyPeer(void* to, int, const void* from, int, size_t n) {
-  return result(copy(to, from, n, nullptr, true));
+cudaError_t cudaMemcpyPeer(void* to, int target, const void* from, int source, size_t n) {
+  if (target != 0 || source != 0) return result(invalid_device);
+  return result(copy(to, from, n, cudaMemcpyDeviceToDevice, nullptr, true));
 }
-cudaError_t cudaMemcpyPeerAsync(void* to, int, const void* from, int, size_t n, cudaStream_t s) {
-  return result(copy(to, from, n, s, false));
+cudaError_t cudaMemcpyPeerAsync(void* to, int target, const void* from, int source, size_t n,
+                                cudaStream_t s) {
+  if (target != 0 || source != 0) return result(invalid_device);
+  return result(copy(to, from, n, cudaMemcpyDeviceToDevice, s, false));
 }
 cudaError_t cudaMemsetAsync(void* to, int value, size_t n, cudaStream_t stream) {
   return result(submit(stream, "cudaMemset", [=] {
@@ -283,10 +312,10 @@ cudaError_t cudaMemGetInfo(size_t* left, size_t* all) {
 
 // ---- devices and errors
 
-cudaError_t cudaGetDeviceCount(int* n) { return *n = 1, cudaSuccess; }
-cudaError_t cudaSetDevice(int d) { return result(d == 0 ? success : invalid_device); }
+cudaError_t cudaDriverGetVersion(int* v) { return *v = driver_version(), cudaSuccess; }
+cudaError_t cudaGetDeviceCount(int* n) { return *n = lost() ? 0 : 1, now(); }
+cudaError_t cudaSetDevice(int d) { return result(d == 0 ? lost() : int(invalid_device)); }
 cudaError_t cudaGetDevice(int* d) { return *d = 0, cudaSuccess; }
-cudaError_t cudaDriverGetVersion(int* v) { return *v = CUDART_VERSION, cudaSuccess; }
 cudaError_t cudaRuntimeGetVersion(int* v) { return *v = CUDART_VERSION, cudaSuccess; }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* p, int d) {
   if (d != 0) return result(invalid_device);
@@ -341,6 +370,8 @@ const char* cudaGetErrorName(cudaError_t e) {
       return "cudaErrorInvalidValue";
     case cudaErrorMemoryAllocation:
       return "cudaErrorMemoryAllocation";
+    case cudaErrorInitializationError:
+      return "cudaErrorInitializationError";
     case cudaErrorInvalidConfiguration:
       return "cudaErrorInvalidConfiguration";
     case cudaErrorInvalidDevice:
@@ -371,6 +402,8 @@ const char* cudaGetErrorString(cudaError_t e) {
       return "invalid argument";
     case cudaErrorMemoryAllocation:
       return "out of memory";
+    case cudaErrorInitializationError:
+      return "initialization error";
     case cudaErrorInvalidConfiguration:
       return "invalid configuration argument";
     case cudaErrorInvalidDevice:

@@ -22,6 +22,7 @@ void Decoder::decode(const Function& entry) {
     at += p.size;
   }
   k_.param_bytes = at;
+  k_.max_threads = entry.max_threads;
   k_.valid.push_back(all_lanes);  // index 0: always set
   k_.granule = k_.shared_granule = 3;
   always_ = number(1, 0);

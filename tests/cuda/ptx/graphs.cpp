@@ -53,6 +53,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t e, unsigned) {
     if (event_of(e).stream == &s) return cudaSuccess;
     return result(refuse_in_capture("a capture of several streams"));
   }
+  if (event_of(e).captured) return result(captured_event);
   wait(s, event_of(e));
   return result(lost());
 }
@@ -78,7 +79,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t e) {
 cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t handle) {
   Lock lock(runtime_mutex());
   Stream& s = stream_of(handle);
-  event_of(e) = {&s, s.submitted};
+  event_of(e) = {&s, s.submitted, s.capture != nullptr};
   return result(lost());
 }
 cudaError_t cudaEventRecordWithFlags(cudaEvent_t e, cudaStream_t s, unsigned) {
@@ -89,6 +90,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t e) {
   ++traffic().synchronizations;
   if (const int error = refuse_in_capture("cudaEventSynchronize")) return cudaError_t(error);
   const Event& event = event_of(e);
+  if (event.captured) return result(captured_event);
   if (!event.stream || !known(event.stream)) return result(lost());
   return result(synchronize(*event.stream, event.position));
 }

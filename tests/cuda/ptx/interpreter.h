@@ -35,6 +35,7 @@ struct Kernel {
   std::vector<Param> params;
   u64 param_bytes = 0, shared_bytes = 0, local_bytes = 0;
   u64 dynamic_shared = 0;  // where dynamic shared memory begins
+  u64 max_threads = 1024;  // of a block
   u32 register_bytes = 0;
   struct Number {  // a register that holds a constant
     u32 offset;

@@ -83,6 +83,11 @@ add_test(NAME cuda_ptx_decode COMMAND stretto_tests "nothing is allocated for no
 set_tests_properties(cuda_ptx_decode PROPERTIES LABELS "cuda;ptx" TIMEOUT 600
   ENVIRONMENT "LD_LIBRARY_PATH=${ptx_folder};PTX_DECODE=1")
 
+# A driver that is older than the CUDA Toolkit's major version.
+add_test(NAME cuda_ptx_old_driver COMMAND stretto_tests "without a usable GPU*")
+set_tests_properties(cuda_ptx_old_driver PROPERTIES LABELS "cuda;ptx" TIMEOUT 60
+  FAIL_REGULAR_EXPRESSION "SKIPPED" ENVIRONMENT "LD_LIBRARY_PATH=${ptx_folder};PTX_DRIVER=12040")
+
 # Models on the interpreter: each position and kernel against the CPU, worked cases, a one-file program.
 set(ptx_environment "STRETTO_NUM_THREADS=1;LD_LIBRARY_PATH=${ptx_folder};PTX_ORDER=random")
 add_test(NAME cuda_ptx_models COMMAND stretto_tests --filenames-as-tags "[#registry_test]")

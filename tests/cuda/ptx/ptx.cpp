@@ -449,6 +449,15 @@ const Function& Module::function(const std::string& name) {
   f.name = name;
   const std::string_view head = source->second.head;
   f.entry = head.find(".entry") != head.npos;
+  if (const size_t bounds = head.find(".maxntid"); bounds != head.npos) {  // ".maxntid 16, 16, 1"
+    const char* p = head.data() + bounds + std::strlen(".maxntid");
+    f.max_threads = 1;
+    do {
+      char* end = nullptr;
+      f.max_threads *= std::strtoull(p, &end, 10);
+      p = end + 1;
+    } while (p[-1] == ',');
+  }
   const size_t at = head.find(name);
   if (const size_t results = head.find('('); results < at)
     params(head.substr(results + 1, head.find(')') - results - 1), f.results);

@@ -81,6 +81,7 @@ struct Register {
 struct Function {
   std::string name;
   bool entry = false;
+  u64 max_threads = 1024;  // of a block: .maxntid, from __launch_bounds__
   std::vector<Variable> params, results;
   std::vector<Variable> variables;  // shared and local
   std::vector<Register> registers;

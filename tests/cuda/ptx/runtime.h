@@ -12,9 +12,14 @@ namespace interpreter {
 int submit(void* stream, const char* what, std::function<void()> work);
 int last_error(bool clear);
 int set_error(int error);
-/// The sticky error, or 0; lose() sets it.
+/// The sticky error, or 0; lose() sets it. Also the error of a driver that is too old.
 int lost();
+/// That of PTX_DRIVER, such as 12040; 0: no driver.
+int driver_version();
 int lose(int error);
+
+/// From now on the device is lost in children of this process, as on a GPU.
+void lose_in_children();
 
 /// Check device memory that a library call reads or writes: verdicts as for kernels.
 void check_device_read(const char* what, const void* from, u64 bytes, bool uses_values = true);

@@ -1,5 +1,8 @@
 #include "streams.h"
 
+#include <cuda_runtime_api.h>
+#include <pthread.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <map>
@@ -108,10 +111,23 @@ int last_error(bool clear) {
   if (clear) last = success;
   return e;
 }
-int lost() { return sticky; }
+int driver_version() {
+  const char* const version = std::getenv("PTX_DRIVER");
+  return version ? std::atoi(version) : CUDART_VERSION;
+}
+int lost() {
+  return driver_version() / 1000 < CUDART_VERSION / 1000 ? insufficient_driver : sticky;
+}
 int lose(int error) { return sticky = error; }
 
+void lose_in_children() {
+  static const int registered =
+      pthread_atfork(nullptr, nullptr, [] { sticky = initialization_error; });
+  (void)registered;
+}
+
 Stream* create_stream(bool blocking) {
+  lose_in_children();
   auto& all = streams();
   all.push_back(std::make_unique<Stream>(Stream{all.size(), blocking}));
   return all.back().get();

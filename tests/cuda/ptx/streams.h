@@ -42,6 +42,7 @@ struct Stream {
 struct Event {
   Stream* stream = nullptr;
   u64 position = 0;
+  bool captured = false;  // recorded in a capture: it stands for a node of the graph
 };
 
 /// All of this belongs to one device and is used by one thread at a time.

@@ -1,4 +1,7 @@
-// Launches that exceed the limits of the device.
+// Limits of the device and its driver, errors, and children of a process.
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include "faults.h"
 
 namespace {
@@ -36,6 +39,18 @@ FAULT("an empty grid", "limits: an empty grid") {
   Device<int> y(1);
   mark<<<0, 32>>>(y);
 }
+__global__ void __launch_bounds__(64) bounded(int* y) {
+  if (threadIdx.x == 0) *y = int(blockDim.x);
+}
+FINE("as many threads as __launch_bounds__ allows") {
+  Device<int> y(1);
+  bounded<<<1, 64>>>(y);
+  expect(y.values()[0] == 64, "the store");
+}
+FAULT("more threads than __launch_bounds__ allows", "limits: a block") {
+  Device<int> y(1);
+  bounded<<<1, 96>>>(y);
+}
 FAULT("49 KiB of dynamic shared memory", "limits: 50176 bytes") {
   Device<int> y(32);
   uses_shared<<<1, 32, 49 << 10>>>(y);
@@ -65,6 +80,19 @@ FINE("49 KiB of dynamic shared memory, asked for") {
   uses_shared<<<1, 32, 49 << 10>>>(y);
   expect(y.values()[31] == 1, "the store");
 }
+FAULT("more dynamic shared memory than was asked for", "limits: 65540 bytes") {
+  Device<int> y(32);
+  cudaFuncSetAttribute(uses_shared, cudaFuncAttributeMaxDynamicSharedMemorySize, 64 << 10);
+  uses_shared<<<1, 32, (64 << 10) + 4>>>(y);
+}
+FINE("attributes belong to kernels") {
+  expect(cudaFuncSetAttribute("no kernel", cudaFuncAttributeMaxDynamicSharedMemorySize, 64) ==
+             cudaErrorInvalidDeviceFunction,
+         "the error");
+  cudaFuncAttributes attributes;
+  cudaFuncGetAttributes(&attributes, bounded);
+  expect(attributes.maxThreadsPerBlock == 64, "its threads");
+}
 FINE("228 KiB cannot be asked for") {
   expect(cudaFuncSetAttribute(uses_shared, cudaFuncAttributeMaxDynamicSharedMemorySize,
                               228 << 10) == cudaErrorInvalidValue,
@@ -82,6 +110,27 @@ FAULT("an error of a kernel stays", "out of bounds: a store") {
   expect(cudaDeviceSynchronize() == cudaErrorIllegalAddress, "the error");
   void* p = nullptr;
   expect(cudaMalloc(&p, 4) == cudaErrorIllegalAddress, "the error again");
+}
+
+FINE("a child of a process that uses the device cannot use it") {
+  Device<int> y(1);
+  const pid_t child = fork();
+  if (child == 0) {
+    void* p = nullptr;
+    const bool refused = cudaMalloc(&p, 4) == cudaErrorInitializationError &&
+                         cudaMemset(y, 0, 4) == cudaErrorInitializationError &&
+                         cudaDeviceSynchronize() == cudaErrorInitializationError;
+    _exit(refused ? 0 : 1);
+  }
+  int status = 1;
+  waitpid(child, &status, 0);
+  expect(status == 0, "the errors");
+  expect(cudaDeviceSynchronize() == cudaSuccess, "its parent");
+}
+FINE("drivers that are too old") {
+  int count = 1;
+  setenv("PTX_DRIVER", "12040", 1);
+  expect(cudaGetDeviceCount(&count) == cudaErrorInsufficientDriver && count == 0, "the count");
 }
 
 }  // namespace

@@ -134,6 +134,39 @@ FAULT("a result is read before the synchronization", "host: memory of the host i
   (void)sum;
 }
 
+FAULT("a copy in the other direction than it says", "copies: cudaMemcpyKind 2") {
+  std::vector<float> v(32);
+  Device<float> x(32);
+  cudaMemcpy(x, v.data(), 128, cudaMemcpyDeviceToHost);
+}
+FAULT("a copy within the device that claims to come from the host", "copies: cudaMemcpyKind 1") {
+  Device<float> x(counting<float>(32)), y(32);
+  cudaMemcpy(y, x, 128, cudaMemcpyHostToDevice);
+}
+FAULT("a copy to itself, moved by one", "copies: 124 bytes") {
+  Device<float> x(counting<float>(32));
+  cudaMemcpyAsync(x + 1, x, 124, cudaMemcpyDeviceToDevice);
+}
+FINE("copies to the neighbor, and by default") {
+  Device<float> x(counting<float>(32)), y(32);
+  cudaMemcpy(x + 16, x, 64, cudaMemcpyDeviceToDevice);
+  cudaMemcpy(y, x, 128, cudaMemcpyDefault);
+  expect(y.values()[31] == 15, "the values");
+  expect(cudaMemcpyPeerAsync(y, 1, x, 0, 128, nullptr) == cudaErrorInvalidDevice, "no device 1");
+}
+
+FINE("an event of a capture is no event outside") {
+  Streams s;
+  Device<float> x(counting<float>(32));
+  cudaStreamBeginCapture(s.a, cudaStreamCaptureModeRelaxed);
+  twice<<<1, 32, 0, s.a>>>(x);
+  cudaEventRecord(s.event, s.a);
+  cudaGraph_t graph;
+  cudaStreamEndCapture(s.a, &graph);
+  expect(cudaEventSynchronize(s.event) == cudaErrorCapturedEvent, "a wait of the host");
+  expect(cudaEventQuery(s.event) == cudaErrorCapturedEvent, "a query");
+  expect(cudaStreamWaitEvent(s.b, s.event, 0) == cudaErrorCapturedEvent, "a wait of a stream");
+}
 FINE("a graph repeats what was captured") {
   Streams s;
   Device<float> x(counting<float>(32));
@@ -166,7 +199,7 @@ FINE("what waits, allocates or uses the default stream breaks a capture") {
   broken([&] { return cudaStreamSynchronize(s.a); });
   broken([&] { return cudaDeviceSynchronize(); });
   broken([&] { return cudaMalloc(&p, 64); });
-  broken([&] { return cudaMemcpy(x, x, 64, cudaMemcpyDefault), cudaStreamQuery(s.a); });
+  broken([&] { return cudaMemcpy(x + 16, x, 64, cudaMemcpyDefault), cudaStreamQuery(s.a); });
   broken([&] {
     twice<<<1, 32>>>(x);
     return cudaGetLastError();
