@@ -117,6 +117,7 @@ TEST_CASE("attention of few queries: tables and masks agree with the formula", "
     add(d, 4, [](S& s) { s.causal = true, s.table = 60, s.padded = 400, s.key_heads = 1; });
     add(d, 1, [](S& s) { s.padded = -1, s.relative_bias = true, s.bidirectional = true; });
     add(d, 5, [](S& s) { s.table = 5, s.bidirectional = true, s.out_of_range = OutOfRange::clip; });
+    add(d, 8, [](S& s) { s.table = 3, s.bidirectional = true, s.out_of_range = OutOfRange::clip; });
     add(d, 5, [](S& s) { s.table = 40, s.causal = true, s.out_of_range = OutOfRange::clip; });
     add(d, 8, [](S& s) {
       s.causal = true, s.table = 640, s.heads = 4, s.key_heads = 2, s.relative_query = true;

@@ -1,5 +1,7 @@
 // The GPU as a device: errors without one, random numbers, gradients compared with the CPU,
 // memory and errors.
+#include <dlfcn.h>
+
 #include <vector>
 
 #include "autograd/tape.h"
@@ -195,6 +197,10 @@ TEST_CASE("errors on the GPU name the request and leave the GPU usable", "[cuda]
   REQUIRE_THROWS_AS(empty({int64_t(1) << 48}, {.device = gpu}), OutOfMemory);
   REQUIRE_THROWS_WITH(empty({int64_t(1) << 48}, {.device = gpu}),
                       Containing("out of memory on cuda:0"));
+  // No error is left for later calls. (cudart may be linked statically.)
+  using LastError = int();
+  if (void* const last = ::dlsym(RTLD_DEFAULT, "cudaGetLastError"))
+    CHECK(reinterpret_cast<LastError*>(last)() == 0);
   REQUIRE_THROWS_AS(cuda::synchronize(63), Error);
   REQUIRE_THROWS_WITH(cuda::synchronize(63), Containing("[cuda] cudaSetDevice"));
   REQUIRE_THROWS_AS(cuda::fill_uniform(empty({2}, {.dtype = i64, .device = gpu}), {}), Error);

@@ -88,9 +88,10 @@ TEST_CASE("conversions are bit-identical on GPU and CPU", "[cuda]") {
       tensor(std::vector<double>{0, 1, 2.5, 3.99, 100.25, 0.1, 77.7, 1.0 / 3}, {8});
   const Tensor large =
       tensor(std::vector<int64_t>{16777217, -16777219, int64_t(1) << 53, 257}, {4});
-  const Tensor special = tensor(std::vector<double>{inf, -inf, std::nan(""), -0.0, 1e-45, 1e39,
-                                                    3.39e38, 1.00390625, 300.5, -1.5, -3e9, -1e30},
-                                {12});
+  const Tensor special = tensor(
+      std::vector<double>{inf, -inf, std::nan(""), -0.0, 1e-45, 1e39, 3.39e38, 1.00390625, 300.5,
+                          -1.5, -3e9, -1e30, 255, 256, 0x1p31, -0x1p31, 0x1p63, -0x1p63},
+      {18});
   for (const DType from : all) {
     for (const DType to : all) {
       CAPTURE(name(from), name(to));

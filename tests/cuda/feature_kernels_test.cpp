@@ -1,5 +1,6 @@
 // Feature maps of linear attention on CUDA: random features, their orthogonal rows, and elu + 1,
 // against the CPU.
+#include <cmath>
 #include <cstdlib>
 #include <functional>
 #include <limits>
@@ -10,6 +11,7 @@
 #include "ops/attention/random_features.h"
 #include "ops/elementwise.h"
 #include "ops/indexing.h"
+#include "ops/matmul.h"
 #include "ops/orthogonal.h"
 #include "ops/reduce.h"
 #include "tests/support/gpu.h"
@@ -197,6 +199,13 @@ TEST_CASE("orthogonal rows on CUDA agree with the CPU", "[cuda]") {
   const Tensor large =
       noise({200, 200}, 3, f64);  // does not fit into shared memory: computed on the CPU
   CHECK(same_values(orthogonal_rows(large.to(gpu)), orthogonal_rows(large)));
+
+  // Rows that are nearly parallel: orthonormal to full precision all the same.
+  const Tensor parallel = ones({1, 9, 300}, {.dtype = f64}) + noise({1, 9, 300}, 4, f64) * 1e-5;
+  const Tensor rows = orthogonal_rows(parallel.to(gpu)).to(cpu).select(0, 0);
+  const auto products = matmul(rows, rows.transpose(0, 1)).to_vector<double>();
+  for (size_t i = 0; i < products.size(); ++i)
+    CHECK(std::abs(products[i] - (i % 10 == 0 ? 1 : 0)) < 1e-13);
 
   const auto drawn = [](Device device) {
     return nn::orthogonal_features(40, 16, {3, 4}, nn::RowNorms::chi, device);

@@ -140,5 +140,13 @@ TEST_CASE("clip_grad_norm agrees with the CPU", "[cuda]") {
     const auto size = a.grad().to_vector<double>();
     check_close(a.grad(), b.grad(),
                 [&](size_t i) { return std::abs(size[i]) * (2 * unit(t) + order); });
+    // A norm below the limit, or an infinite one, changes nothing.
+    const Tensor small = a.grad().clone();
+    for (const double last : {0.0, inf}) {
+      small[299].slice(0, 128).fill_(last);
+      b.set_grad(small.to(gpu));
+      nn::clip_grad_norm({b}, 0.75);
+      check_equal(small, b.grad());
+    }
   }
 }
