@@ -185,6 +185,8 @@ FINE("descriptions that cuBLASLt refuses") {
   expect(refused(CUBLASLT_EPILOGUE_GELU_AUX_BIAS, bias.p, aux.p, 0), "overlapping columns");
   expect(refused(CUBLASLT_EPILOGUE_GELU_AUX_BIAS, bias.p, nullptr, 8), "no buffer");
   expect(refused(CUBLASLT_EPILOGUE_BIAS, nullptr, nullptr, 8), "no bias");
+  Lt lt(CUBLASLT_EPILOGUE_BIAS, bias + 1, nullptr);
+  expect(lt.run(x, y, d) == CUBLAS_STATUS_EXECUTION_FAILED, "an unaligned bias");
 }
 FINE("algorithms are for a product and a workspace") {
   Device<float> x(numbers(m * k, 1)), y(numbers(k * n, 2)), bias(numbers(m, 3)), d(m * n);

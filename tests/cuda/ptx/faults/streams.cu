@@ -155,6 +155,25 @@ FINE("copies to the neighbor, and by default") {
   expect(cudaMemcpyPeerAsync(y, 1, x, 0, 128, nullptr) == cudaErrorInvalidDevice, "no device 1");
 }
 
+FINE("memory that cannot be freed, or not in a capture") {
+  Streams s;
+  Device<float> x(32);
+  float* host = pinned(32);
+  void* p = nullptr;
+  cudaMalloc(&p, 64);
+  expect(cudaFree(p) == cudaSuccess && cudaFree(p) == cudaErrorInvalidValue, "freed twice");
+  expect(cudaFreeHost(x) == cudaErrorInvalidValue, "not pinned");
+  expect(cudaFree(x + 1) == cudaErrorInvalidValue, "not its beginning");
+  for (const bool relaxed : {false, true}) {
+    cudaStreamBeginCapture(s.a,
+                           relaxed ? cudaStreamCaptureModeRelaxed : cudaStreamCaptureModeGlobal);
+    expect((cudaMallocHost(&p, 64) == cudaSuccess) == relaxed, "pinned memory");
+    expect((cudaMalloc(&p, 64) == cudaSuccess) == relaxed, "memory");
+    expect(cudaFreeHost(host) != cudaSuccess, "freed");
+    cudaGraph_t graph;
+    expect(cudaStreamEndCapture(s.a, &graph) == cudaErrorStreamCaptureInvalidated, "the capture");
+  }
+}
 FINE("an event of a capture is no event outside") {
   Streams s;
   Device<float> x(counting<float>(32));
