@@ -1,5 +1,5 @@
-# The report of mutations.sh: `kernels` was written by the interpreter, `host` has file, text and
-# verdict, separated by tabs, `reasons` is mutations/without_effect.txt. Prints Markdown; exit status 1
+# The report of mutations.sh: `kernels` was written by the interpreter, `planted` has list, file, text,
+# replacement and verdict, separated by tabs, `reasons` is mutations/without_effect.txt. Prints Markdown; exit status 1
 # if a mutation was not detected.
 
 # "out of bounds: a load of …" is reported as "out of bounds".
@@ -81,18 +81,18 @@ BEGIN {
     missing[++missing_count] = "| `" kernel "` | " where " | `" text "` | " op " | " way " | " \
       (tries > 0 ? tries " test cases, none detected it" : "no test case where it matters") " |"
   }
-  while ((getline < host) > 0) {
+  while ((getline < planted) > 0) {
     ++total
-    text = $2
+    text = "`" $3 "`" ($4 == "" ? "" : " → `" $4 "`")
     gsub(/\|/, "\\|", text)
-    if ($3 != "" && $3 !~ /^!/) {
-      host_rows = host_rows "| " $1 " | `" text "` | " short($3) " |\n"
+    if ($5 != "" && $5 !~ /^!/) {
+      planted_rows[$1] = planted_rows[$1] "| " $2 " | " text " | " short($5) " |\n"
       ++detected
       continue
     }
-    i = $3 == "" ? reason_of("host", $1, $2, "host", "removed", 1) : 0
+    i = $5 == "" ? reason_of($1, $2, $3, "source", "removed", 1) : 0
     if (i) { ++excused; ++excused_by[i]; continue }
-    missing[++missing_count] = "| – | " $1 " | `" text "` | on the host | removed | " ($3 == "" ? "not detected" : $3) " |"
+    missing[++missing_count] = "| – | " $2 " | " text " | in the source | replaced | " ($5 == "" ? "not detected" : $5) " |"
   }
   print "# Test results when a barrier or a test of a kernel is removed\n"
   print "Made by `tests/cuda/ptx/scripts/mutations.sh`, " made "."
@@ -112,8 +112,10 @@ BEGIN {
       print "| " r_file[i] " | `" text "` | " r_kernel[i] " | " r_way[i] " | " excused_by[i] + 0 " | " r_reason[i] " |"
     }
   }
-  if (host_rows != "") print "\n## Told: launchers on the host\n\n| file | test removed | what is said |\n| --- | --- | --- |\n" host_rows
-  print "\n## Told: kernels\n\n| line | source | kernels | what is said |\n| --- | --- | --- | --- |"
+  heading = "\n\n| file | replaced | what is said |\n| --- | --- | --- |\n"
+  if ("host" in planted_rows) print "\n## Told: launchers on the host" heading planted_rows["host"]
+  if ("kernels" in planted_rows) print "\n## Told: planted faults" heading planted_rows["kernels"]
+  print "\n## Told: barriers and comparisons of kernels\n\n| line | source | kernels | what is said |\n| --- | --- | --- | --- |"
   for (i = 1; i <= row_count; ++i)
     print "| " row_place[i] " | `" source_line(row_place[i]) "` | " counted(in_kernels[i]) " | " counted(verdicts[i]) " |"
   exit missing_count > 0
