@@ -109,9 +109,13 @@ class ChoraleTask : public WindowTask {
   }
 
  private:
+  // With the start token, so that position p predicts voice p mod 4 as in training.
   static std::vector<std::vector<int64_t>> tokens_of(const std::vector<examples::Chorale>& set) {
     std::vector<std::vector<int64_t>> all;
-    for (const examples::Chorale& piece : set) all.push_back(examples::to_tokens(piece));
+    for (const examples::Chorale& piece : set) {
+      all.push_back(examples::to_tokens(piece));
+      all.back().insert(all.back().begin(), examples::start_token);
+    }
     return all;
   }
 

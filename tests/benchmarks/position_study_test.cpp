@@ -6,6 +6,7 @@
 
 #include "benchmarks/position_study/study.h"
 #include "benchmarks/position_study/tables.h"
+#include "examples/chorales/chorale_tokens.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 
@@ -95,6 +96,38 @@ TEST_CASE("A position study makes each run once, softmax and the first seed firs
   CHECK(study::make_missing(o) == 0);
   CHECK(results_of(rows_of(o)) == results_of(rows));
   CHECK_THAT(study::overview(o), Containing("10 runs,    0 missing"));
+}
+
+TEST_CASE("Training and test windows of chorales predict the same voice at each position") {
+  const testing::TempDir dir;
+  std::filesystem::create_directories(dir.str() + "/jsb");
+  std::string piece;  // 40 steps; each voice has two octaves, in which training transposes it
+  for (int i = 0; i < 40; ++i) {
+    const int low = 36 + i % 5;
+    piece += str(i ? "," : "", "[", low + 72, ",", low + 48, ",", low + 24, ",", low, "]");
+  }
+  std::string sets;
+  for (const char* name : {"train", "valid", "test"})
+    sets += str(sets.empty() ? "" : ",", "\"", name, "\":[[", piece, "]]");
+  testing::write_file(dir.str() + "/jsb/Jsb16thSeparated.json", "{" + sets + "}");
+
+  study::TaskInfo info = study::tasks().at(1);
+  REQUIRE(info.name == "chorales");
+  info.length = 16;
+  const auto task = study::load(info, dir.str());
+  std::vector<nn::Batch> batches = task->held_out(1);
+  for (const int64_t factor : {2, 4})
+    for (nn::Batch& batch : task->held_out(factor)) batches.push_back(batch);
+  for (int64_t step = 0; step < 4; ++step) batches.push_back(task->training(1, step));
+  for (const nn::Batch& batch : batches) {
+    const std::vector<int64_t> targets = batch.targets.to_vector<int64_t>();
+    const int64_t n = batch.targets.size(1);
+    for (size_t i = 0; i < targets.size(); ++i) {
+      if (targets[i] < examples::pitch_token) continue;
+      const int64_t from_below = (targets[i] - examples::pitch_token - 31) / 24;
+      REQUIRE(3 - from_below == int64_t(i) % n % 4);
+    }
+  }
 }
 
 TEST_CASE("A position study repeats runs to the last digit and finds other results") {
