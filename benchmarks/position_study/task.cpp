@@ -127,8 +127,11 @@ class PianoTask : public WindowTask {
   PianoTask(TaskInfo task_info, examples::PianoLibrary library)
       : WindowTask(std::move(task_info), tokens_of(library.valid)),
         train_(std::move(library.train)) {}
+  // Crops begin anywhere, as test windows do.
   nn::Batch training(uint64_t seed, int64_t step) const override {
-    return training_batch(train_, remi(), {.batch = info.batch, .length = info.length}, seed, step);
+    return training_batch(train_, remi(),
+                          {.batch = info.batch, .length = info.length, .from_bar = false}, seed,
+                          step);
   }
 
  private:

@@ -50,7 +50,8 @@ nn::Batch training_batch(const std::vector<PianoPiece>& pieces, const music::Tok
     const int64_t n = int64_t(all.size());
     // A higher speed may remove tokens, so a crop is cut with a few more tokens than needed.
     const int64_t needed = o.length + 1 + (o.stretch > 0 ? o.length / 4 : 0);
-    const int64_t first = tokens.crop_start(all, std::min(at, std::max<int64_t>(0, n - needed)));
+    int64_t first = std::min(at, std::max<int64_t>(0, n - needed));
+    if (o.from_bar) first = tokens.crop_start(all, first);
     std::vector<int> crop(all.begin() + first, all.begin() + std::min(n, first + needed));
     const int semitones = interval(draws, tokens, crop, o.transpose);
     for (int& token : crop) token = tokens.transposed(token, semitones);

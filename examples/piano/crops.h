@@ -15,12 +15,13 @@ struct PianoCropOptions {
   int64_t transpose = 6;  ///< largest transposition of a crop, in semitones
   int64_t stretch = 0;    ///< largest change of the speed of a crop, in percent (performance)
   bool infill = false;    ///< half of the crops have 1 to 4 bars moved to their end (infill.h)
+  bool from_bar = true;   ///< crops begin at Tokenizer::crop_start, else anywhere
 };
 
 /// Returns batch `step` of an endless random sequence that depends only on seed and step. Pieces
-/// are chosen with a probability proportional to their length. Crops of length + 1 tokens begin at
-/// Tokenizer::crop_start and are complete if the piece is long enough. Transposed pitches stay in
-/// range. Positions past the end of a piece are padding and not scored.
+/// are chosen with a probability proportional to their length. Crops of length + 1 tokens are
+/// complete if the piece is long enough. Transposed pitches stay in range. Positions past the end of
+/// a piece are padding and not scored.
 nn::Batch training_batch(const std::vector<PianoPiece>& pieces, const music::Tokenizer& tokens,
                          const PianoCropOptions& options, uint64_t seed, int64_t step);
 

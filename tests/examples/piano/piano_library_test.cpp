@@ -250,6 +250,13 @@ TEST_CASE("crops of REMI begin with Bar and stay in range", "[examples][piano]")
     }
   }
   CHECK(moved);  // untransposed chorales have no pitch above 90
+
+  PianoCropOptions anywhere = options;
+  anywhere.from_bar = false;
+  int64_t within = 0;
+  for (const auto& row : rows(training_batch(library.train, remi(), anywhere, 7, 0).inputs))
+    within += row.front() != remi_id(RemiKind::bar);
+  CHECK(within > 0);
 }
 
 TEST_CASE("crops of short pieces are padded, and padding is not scored", "[examples][piano]") {
