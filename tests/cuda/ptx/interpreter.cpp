@@ -296,8 +296,7 @@ void run(const Launch& l) {
     std::vector<u32> order;
     if (s.order == Order::random && n <= (u64(1) << 24)) order = order_of(u32(n));
     u64 done = 0;  // instructions
-    const char* const text = std::getenv("PTX_LAST_BLOCKS");
-    const u64 last = text ? std::strtoull(text, nullptr, 10) : n, left_out = n - std::min(n, last);
+    const u64 left_out = n - std::min(n, l.last_blocks);
     for (u64 b = 0; b < n; ++b) {
       const u64 at = !order.empty() ? order[b] : s.order == Order::backwards ? n - 1 - b : b;
       if (at < left_out) continue;
