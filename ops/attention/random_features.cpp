@@ -356,8 +356,9 @@ void backward(const Setting& s, const Tensor& x_, const Tensor& projection, cons
     if (s.kind == Kind::generalized) w.multiply(n, {x.at(b, h, i0), x.row}, to, s.w);
     for (int64_t i = 0; i < n; ++i) {
       const int64_t row = (b * tiles.heads + h) * tiles.length + i0 + i;
-      factor[i] = gradient_of_row(s, y ? y.at(b, h, i0 + i) : nullptr, g.at(b, h, i0 + i),
-                                  place ? place[row] : no_place<T>, to + i * s.w);
+      const S* const features = s.kind == Kind::generalized ? nullptr : y.at(b, h, i0 + i);
+      factor[i] = gradient_of_row(s, features, g.at(b, h, i0 + i), place ? place[row] : no_place<T>,
+                                  to + i * s.w);
     }
     const TileRows<S> result(dx.at(b, h, i0), dx.row, n, s.d);
     w.multiply_back(n, to, result.data, result.ld);
@@ -377,7 +378,7 @@ void with_type(DType type, F f) {
 // maximum, else 0.
 template <class T>
 Tensor signs_at(const Setting& s, const Tensor& y, const Tensor& places) {
-  const Tensor signs = zeros({y.size(0), y.size(1), y.size(2), s.w}, options_of(y));
+  Tensor signs = zeros({y.size(0), y.size(1), y.size(2), s.w}, options_of(y));
   const Index<T>* place = places.data<Index<T>>();
   T* row = signs.data<T>();
   for (int64_t i = 0; i < places.numel(); ++i, row += s.w) {
