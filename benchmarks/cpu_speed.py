@@ -45,6 +45,7 @@ torch.set_num_threads(o.threads)
 torch.set_flush_denormal(True)
 torch.manual_seed(1)
 
+PACKED = 8  # documents of equal length in a packed sequence
 FORMS = [(m, n, k, form, 1) for form in ("NN", "NT", "TN")
          for m, n, k in ((1024, 512, 512), (1024, 2048, 512), (1024, 512, 2048), (1024, 2048, 2048))]
 FORMS += [(4096, n, k, form, 1) for form in ("NT", "NN") for n, k in ((128, 128), (512, 128), (128, 512))]
@@ -93,9 +94,6 @@ def work(case):  # counted operations of a run in GFLOP; 0 if only the time matt
         layers, heads, d, L, B, vocabulary = PRESETS[w[1]]
         return 6e-9 * L * B * d * (12 * layers * d + vocabulary) + layers * softmax("plain", L, B, heads, d // heads)
     return 0
-
-
-PACKED = 8  # documents of equal length in a packed sequence
 
 
 # ---- peers: each returns (run, results or None), with the results of cpu_speed.cpp

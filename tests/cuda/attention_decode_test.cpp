@@ -196,7 +196,7 @@ TEST_CASE("attention of few queries: large scores keep the differences between k
 TEST_CASE("attention of few queries: keys are split only in supported settings", "[cuda]") {
   NEEDS_GPU();
   if (!has_counters()) STRETTO_SKIP("needs the counters of the PTX interpreter");
-  const auto splits = [](AttentionSetup s, bool gradient,
+  const auto splits = [](const AttentionSetup& s, bool gradient,
                          Implementation implementation = Implementation::automatic,
                          DType type = bf16) {
     AttentionCase in = moved(make_inputs(s, bf16), gpu, type);

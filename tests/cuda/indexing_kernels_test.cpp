@@ -210,7 +210,8 @@ TEST_CASE("cross_entropy of many classes and rows agrees with the CPU", "[cuda]"
         x.select(0, 1).slice(0, 0, 1).fill_(bad);              // not the target
         x.select(0, 3).slice(0, width - 1, width).fill_(bad);  // the last one
         x.select(0, 4).slice(0, width / 2, width).fill_(bad);  // many
-        const Tensor ids = full({6}, width / 3 + 1, {.dtype = i64});
+        const int64_t target = width / 3 + 1;
+        const Tensor ids = full({6}, double(target), {.dtype = i64});
         const auto run = [&](Device device) {
           const Tensor leaf = x.to(device).detach().set_requires_grad();
           const Tensor y = cross_entropy(leaf, ids.to(device), {.reduction = Reduction::none});

@@ -271,7 +271,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
   if (const cublasStatus_t s = check(d, of(la), of(lb), of(lc), of(ld)); s != 0) return s;
   if (workspace_bytes > 0 &&
       (u64(workspace) % 256 != 0 ||
-       DeviceMemory::get().allocated(u64(workspace) + workspace_bytes - 1, 1) != 1))
+       DeviceMemory::get().allocated(u64(workspace), workspace_bytes) != workspace_bytes))
     return CUBLAS_STATUS_INVALID_VALUE;
   if (algo && (algo->data[4] != key_of(d, of(la), of(lb), of(lc), of(ld)) ||
                workspace_bytes < algo->data[5]))

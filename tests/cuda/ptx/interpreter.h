@@ -70,7 +70,7 @@ struct Launch {
   Dim3 grid, block;
   u64 dynamic_shared = 0;
   const u8* params = nullptr;
-  u64 last_blocks = ~u64(0);  // only so many of the last blocks run
+  u64 last_blocks = ~u64(0);  // of the grid; the blocks before them are left out
 };
 /// Runs a kernel; throws Fault after a verdict: the kernel has broken a rule.
 void run(const Launch&);

@@ -218,6 +218,10 @@ void DeviceMemory::mark(u64 address, u64 n, State s) {
 u64 DeviceMemory::allocated(u64 address, u64 n) const {
   const u64 at = address - base;
   if (at >= size || n > size - at) return 0;
+  if (const auto it = allocations_.upper_bound(address); it != allocations_.begin()) {
+    const auto& [begin, block] = *std::prev(it);
+    if (!block.freed && address + n <= begin + block.bytes) return n;
+  }
   for (u64 i = 0; i < n; ++i)
     if (state[at + i] == absent) return i;
   return n;

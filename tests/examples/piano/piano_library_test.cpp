@@ -63,7 +63,7 @@ TEST_CASE("a library reports damaged files", "[examples][piano]") {
     const std::string bytes = read_file(data + "/" + name);
     write_file(data + "/" + name, bytes.substr(0, bytes.size() - 2));
   };
-  CHECK(read_library({.folder = data, .every = 3}, remi()).damaged.text() == "");
+  CHECK(read_library({.folder = data, .every = 3}, remi()).damaged.text().empty());
   cut("more/3.MID");
   const PianoLibrary one = read_library({.folder = data, .every = 3}, remi());
   CHECK(one.damaged.files() == 1);

@@ -112,10 +112,10 @@ BEGIN {
       print "| " r_file[i] " | `" text "` | " r_kernel[i] " | " r_way[i] " | " excused_by[i] + 0 " | " r_reason[i] " |"
     }
   }
-  heading = "\n\n| file | replaced | what is said |\n| --- | --- | --- |\n"
-  if ("host" in planted_rows) print "\n## Told: launchers on the host" heading planted_rows["host"]
-  if ("kernels" in planted_rows) print "\n## Told: planted faults" heading planted_rows["kernels"]
-  print "\n## Told: barriers and comparisons of kernels\n\n| line | source | kernels | what is said |\n| --- | --- | --- | --- |"
+  heading = "\n\n| file | replaced | message |\n| --- | --- | --- |\n"
+  if ("host" in planted_rows) print "\n## Detected: launchers on the host" heading planted_rows["host"]
+  if ("kernels" in planted_rows) print "\n## Detected: planted faults" heading planted_rows["kernels"]
+  print "\n## Detected: barriers and comparisons of kernels\n\n| line | source | kernels | message |\n| --- | --- | --- | --- |"
   for (i = 1; i <= row_count; ++i)
     print "| " row_place[i] " | `" source_line(row_place[i]) "` | " counted(in_kernels[i]) " | " counted(verdicts[i]) " |"
   exit missing_count > 0
