@@ -48,6 +48,7 @@ std::unique_ptr<Channel> open_channel(const std::string&, int, int, int) { none(
 #include "cuda/attention/elu_features.h"
 #include "cuda/attention/linear_attention.h"
 #include "cuda/attention/random_features.h"
+#include "cuda/attention/rotary.h"
 #include "cuda/attention/skew.h"
 #include "cuda/create.h"
 #include "cuda/elementwise.h"

@@ -9,10 +9,8 @@
 #include "core/device_table.h"
 #include "core/math.h"
 #include "core/parallel.h"
-#include "ops/elementwise.h"
-#include "ops/indexing.h"
-#include "ops/on_device.h"
-#include "ops/view.h"
+#include "cuda/attention/rotary.h"
+#include "ops/attention/heads.h"
 
 namespace stretto {
 namespace {
@@ -32,103 +30,96 @@ void check_reach(const RotaryOptions& o, int64_t first, int64_t count, int64_t d
         ", or more with a larger xpos_scale_base");
 }
 
-// A rotation, x·along + partner(x)·across with tables [L, dims]. The transposed rotation, which the
-// gradient needs, has −across in place of across.
-struct Turn {
-  Tensor along, across;
+// A rotation of pairs (a, b) into (a·c − b·s, b·c + a·s), with rows of cosines c and sines s for L
+// positions [L, dims/2], both times the factors of YaRN and xPos. The inverse, which the gradient
+// needs, has −s in place of s.
+struct Rotation {
+  Tensor cosines, sines;
+  RotaryPairing pairing;
+  bool inverse = false;
 };
 
-Turn turn(int64_t first, int64_t count, int64_t dims, const RotaryOptions& o, Side side) {
+Rotation rotation(int64_t first, int64_t count, int64_t dims, const RotaryOptions& o, Side side) {
   const auto d = double(dims);
-  const bool half = o.pairing == RotaryPairing::half;
+  const int64_t pairs = dims / 2;
   const double base = o.base * std::pow(o.ntk, d / (d - 2));
   std::vector<double> rates, decays;
-  for (int64_t i = 0; i < dims / 2; ++i) {
+  for (int64_t i = 0; i < pairs; ++i) {
     rates.push_back(o.frequencies.empty() ? std::pow(base, -2 * double(i) / d)
                                           : o.frequencies[size_t(i)]);
     decays.push_back(o.xpos ? decay(o, i, d) * (side == Side::key ? -1 : 1) : 0);
   }
-  const Tensor along = empty({count, dims}, {.dtype = f64}), across = empty_like(along);
-  double* const c = along.data<double>();
-  double* const s = across.data<double>();
+  const Tensor cosines = empty({count, pairs}, {.dtype = f64}), sines = empty_like(cosines);
+  double* const c = cosines.data<double>();
+  double* const s = sines.data<double>();
   parallel_for(count, rows_per_chunk(16 * dims), [&](int64_t begin, int64_t end) {
     for (int64_t l = begin; l < end; ++l) {
       const auto t = double(first + l);
-      for (int64_t i = 0; i < dims / 2; ++i) {
+      for (int64_t i = 0; i < pairs; ++i) {
         const double angle = t / o.scale * rates[size_t(i)];
         const double factor = o.attention_factor * (o.xpos ? std::exp(t * decays[size_t(i)]) : 1);
-        const int64_t a = l * dims + (half ? i : 2 * i), b = a + (half ? dims / 2 : 1);
-        c[a] = c[b] = factor * std::cos(angle);
-        s[b] = factor * std::sin(angle);
-        s[a] = -s[b];
+        c[l * pairs + i] = factor * std::cos(angle);
+        s[l * pairs + i] = factor * std::sin(angle);
       }
     }
   });
-  return {along, across};
+  return {cosines, sines, o.pairing};
 }
 
-// y = x·along + partner(x)·across for one row; features from `dims` on are copied.
+// Rotates the pairs (a, b) of one row x of `size` features into y: (a·c + b·(first·s),
+// b·c + a·(second·s)), first = −second = −1, or 1 for the inverse. Features after the pairs are
+// copied. Two factors, because GCC 12 rounds a·c − b·s beside b·c + a·s only once, in spite of
+// -ffp-contract=off, where the machine can.
 template <class T>
-STRETTO_CLONES void turn_row(const T* x, T* __restrict y, const compute_t<T>* along,
-                             const compute_t<T>* across, int64_t dims, int64_t size,
-                             RotaryPairing pairing) {
+STRETTO_CLONES void rotate_row(const T* x, T* __restrict y, const compute_t<T>* c,
+                               const compute_t<T>* s, compute_t<T> first, compute_t<T> second,
+                               int64_t pairs, int64_t size, bool interleaved) {
   using C = compute_t<T>;
-  if (pairing == RotaryPairing::half) {
-    const int64_t half = dims / 2;
-    for (int64_t i = 0; i < half; ++i) {
-      const C a = C(x[i]), b = C(x[i + half]);
-      y[i] = T(a * along[i] + b * across[i]);
-      y[i + half] = T(b * along[i + half] + a * across[i + half]);
+  if (interleaved) {
+    for (int64_t i = 0; i < pairs; ++i) {
+      const C a = C(x[2 * i]), b = C(x[2 * i + 1]);
+      y[2 * i] = T(a * c[i] + b * (first * s[i]));
+      y[2 * i + 1] = T(b * c[i] + a * (second * s[i]));
     }
   } else {
-    for (int64_t i = 0; i < dims; i += 2) {
-      const C a = C(x[i]), b = C(x[i + 1]);
-      y[i] = T(a * along[i] + b * across[i]);
-      y[i + 1] = T(b * along[i + 1] + a * across[i + 1]);
+    for (int64_t i = 0; i < pairs; ++i) {
+      const C a = C(x[i]), b = C(x[i + pairs]);
+      y[i] = T(a * c[i] + b * (first * s[i]));
+      y[i + pairs] = T(b * c[i] + a * (second * s[i]));
     }
   }
-  for (int64_t i = dims; i < size; ++i) y[i] = x[i];
+  for (int64_t i = 2 * pairs; i < size; ++i) y[i] = x[i];
 }
 
-Tensor turned_cpu(const Tensor& input, const Turn& by, RotaryPairing pairing) {
-  const Tensor x = input.contiguous(), y = empty_like(x);
-  const int64_t length = x.size(2), size = x.size(3), dims = by.along.size(1);
+void rotate_cpu(const Tensor& x, const Rotation& by, const Tensor& y) {
+  const int64_t heads = x.size(1), length = x.size(2), size = x.size(3);
+  const int64_t pairs = by.cosines.size(1);
   dispatch_floating(x.dtype(), "rotate", [&]<class T>() {
     using C = compute_t<T>;
-    const T* from = x.data<T>();
-    T* to = y.data<T>();
-    const C *along = by.along.data<C>(), *across = by.across.data<C>();
-    parallel_for(x.numel() / size, rows_per_chunk(size), [&](int64_t begin, int64_t end) {
-      for (int64_t row = begin; row < end; ++row)
-        turn_row(from + row * size, to + row * size, along + row % length * dims,
-                 across + row % length * dims, dims, size, pairing);
+    const Heads<T> from = heads_of<T>(x), to = heads_of<T>(y);
+    const C *c = by.cosines.data<C>(), *s = by.sines.data<C>();
+    parallel_for(x.size(0) * heads * length, rows_per_chunk(size), [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) {
+        const int64_t h = row % heads, l = row / heads % length, b = row / heads / length;
+        rotate_row<T>(from.at(b, h, l), to.at(b, h, l), c + l * pairs, s + l * pairs,
+                      by.inverse ? 1 : -1, by.inverse ? -1 : 1, pairs, size,
+                      by.pairing == RotaryPairing::interleaved);
+      }
     });
   });
-  return y;
 }
 
-// x with the two features of each pair exchanged.
-Tensor partner(const Tensor& x, RotaryPairing pairing) {
-  const int64_t last = x.dim() - 1, half = x.size(last) / 2;
-  Shape pairs = x.shape();
-  pairs[last] = pairing == RotaryPairing::half ? 2 : half;
-  pairs.push_back(pairing == RotaryPairing::half ? half : 2);
-  const int64_t d = pairing == RotaryPairing::half ? last : last + 1;
-  return flip(x.reshape(pairs), d).reshape(x.shape());
-}
-
-Tensor turned_cuda(const Tensor& x, const Turn& by, RotaryPairing pairing) {
-  const int64_t dims = by.along.size(1);
-  const Tensor y = x.slice(3, 0, dims).to(by.along.dtype());
-  const Tensor z = (y * by.along + partner(y, pairing) * by.across).to(x.dtype());
-  return dims == x.size(3) ? z : cat({z, x.slice(3, dims)}, 3);
-}
-
-Tensor turned(const Tensor& x, const Turn& by, RotaryPairing pairing) {
-  return record("rotate", {x}, on_device(x.detach(), turned_cpu, turned_cuda, by, pairing),
-                [by, pairing](Backward& b) {
-                  return Tensors{turned(b.grad(), {by.along, -by.across}, pairing)};
-                });
+Tensor rotated(const Tensor& given, const Rotation& by) {
+  const Tensor x = rows_contiguous(given), y = heads_like(x);
+  if (x.device().is_cpu())
+    rotate_cpu(x, by, y);
+  else
+    cuda::rotate(x, by.cosines, by.sines, by.pairing == RotaryPairing::interleaved, by.inverse, y);
+  return record("rotate", {given}, y, [by](Backward& b) {
+    Rotation back = by;
+    back.inverse = !by.inverse;
+    return Tensors{rotated(b.grad(), back)};
+  });
 }
 
 }  // namespace
@@ -215,20 +206,22 @@ Tensor rotate(const Tensor& x, int64_t first_position, const RotaryOptions& o, S
   if (x.numel() == 0 || dims == 0) return x;
   if (o.xpos) check_reach(o, first_position, l, dims, x.dtype());
   const DType dtype = compute_type(x.dtype());
-  const auto table = [&](Tensor Turn::*part, const char* name) {
-    return device_table(
-        x.device(), [&] { return (turn(first_position, l, dims, o, side).*part).to(dtype); }, name,
-        first_position, l, dims, o.pairing, o.base, o.scale, o.ntk, o.frequencies,
-        o.attention_factor, o.xpos, o.xpos_scale_base, side, dtype);
-  };
-  Turn by;
+  Rotation by{.cosines = {}, .sines = {}, .pairing = o.pairing};
   if (x.device().is_cpu()) {
-    by = turn(first_position, l, dims, o, side);
-    by = {by.along.to(dtype), by.across.to(dtype)};
+    by = rotation(first_position, l, dims, o, side);
+    by.cosines = by.cosines.to(dtype);
+    by.sines = by.sines.to(dtype);
   } else {
-    by = {table(&Turn::along, "rotate along"), table(&Turn::across, "rotate across")};
+    const auto table = [&](Tensor Rotation::*part, const char* name) {
+      return device_table(
+          x.device(), [&] { return (rotation(first_position, l, dims, o, side).*part).to(dtype); },
+          name, first_position, l, dims, o.base, o.scale, o.ntk, o.frequencies, o.attention_factor,
+          o.xpos, o.xpos_scale_base, side, dtype);
+    };
+    by.cosines = table(&Rotation::cosines, "rotate cosines");
+    by.sines = table(&Rotation::sines, "rotate sines");
   }
-  return turned(x, by, o.pairing);
+  return rotated(x, by);
 }
 
 }  // namespace stretto

@@ -1,4 +1,5 @@
 // Kernels that mix positions: transforms, positional codes, attention.
+#include <cmath>
 #include <span>
 
 #include "cuda/attention/attention.h"
@@ -6,6 +7,7 @@
 #include "cuda/attention/elu_features.h"
 #include "cuda/attention/linear_attention.h"
 #include "cuda/attention/random_features.h"
+#include "cuda/attention/rotary.h"
 #include "cuda/attention/skew.h"
 #include "cuda/fft/fft.h"
 #include "cuda/spe/spe_conv.h"
@@ -27,6 +29,15 @@ void KernelCaseList::transforms() {
   add("skew", 2 * n, 0, straight, [=] { cuda::skew(x, 256); }).loads(shifted).accesses(lanes());
   add("unskew", n + n * 511 / 256, 0, straight, [=] { cuda::unskew(y, 511); })
       .loads(shifted)
+      .accesses(lanes());
+  // A block rotates 8 heads of a position by one row of the tables.
+  const int64_t turned = rows / 16;
+  const Tensor q = noise({1, turned, 128, 64}), out = empty_like(q),
+               table = full({128, 32}, 0.5, {.dtype = compute_type(dtype), .device = gpu});
+  const double blocks = std::ceil(double(turned) / 8);
+  add("rotary", 2 * double(q.numel()),
+      2 * double(table.numel() * item_size(table.dtype())) * std::min(processors, blocks), straight,
+      [=] { cuda::rotate(q, table, table, false, false, out); })
       .accesses(lanes());
   if (dtype != f32) return;
   for (const int64_t length : {int64_t(512), int64_t(2048), int64_t(8192)}) {
