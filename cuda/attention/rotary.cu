@@ -3,18 +3,13 @@
 // the CPU: bit-identical.
 #include "cuda/attention/rotary.h"
 #include "cuda/runtime/common.cuh"
+#include "cuda/runtime/head_rows.cuh"
 #include "cuda/runtime/unfused.h"
 
 namespace stretto::cuda {
 namespace {
 
-struct Strides {
-  int64_t batch, head, row;
-};
-Strides strides_of(const Tensor& x) { return {x.strides()[0], x.strides()[1], x.strides()[2]}; }
-
 struct RotaryPlan {
-  Strides x, y;
   int64_t rows;  // B·L·H
   Divider by_heads, by_length;
   int pairs, width;
@@ -22,23 +17,23 @@ struct RotaryPlan {
 };
 
 template <class T, class C>
-__global__ void rotate_rows(T* out, const T* in, const C* cosines, const C* sines, RotaryPlan p) {
+__global__ void rotate_rows(HeadRows<T> out, HeadRows<const T> in, const C* cosines, const C* sines,
+                            RotaryPlan p) {
 #pragma unroll 1
   for (int64_t row = first_row(); row < p.rows; row += row_step()) {
-    const auto token = int64_t(p.by_heads.quotient(uint64_t(row)));
-    const auto batch = int64_t(p.by_length.quotient(uint64_t(token)));
-    const int64_t head = row - token * int64_t(p.by_heads.size);
-    const int64_t l = token - batch * int64_t(p.by_length.size);
-    const T* const x = in + batch * p.x.batch + head * p.x.head + l * p.x.row;
-    T* const y = out + batch * p.y.batch + head * p.y.head + l * p.y.row;
+    const uint64_t token = p.by_heads.quotient(uint64_t(row)), batch = p.by_length.quotient(token);
+    const int head = int(uint64_t(row) - token * p.by_heads.size),
+              l = int(token - batch * p.by_length.size);
+    const T* const x = in.at(int(batch), head, l);
+    T* const y = out.at(int(batch), head, l);
+    const C *const c = cosines + int64_t(l) * p.pairs, *const s = sines + int64_t(l) * p.pairs;
 #pragma unroll 1
     for (int i = int(threadIdx.x); i < p.pairs; i += 32) {
       const int first = p.interleaved ? 2 * i : i;
       const int second = p.interleaved ? first + 1 : i + p.pairs;
-      const C a = cast<C>(x[first]), b = cast<C>(x[second]), c = cosines[l * p.pairs + i];
-      const C s = p.inverse ? -sines[l * p.pairs + i] : sines[l * p.pairs + i];
-      y[first] = cast<T>(a * c - b * s);
-      y[second] = cast<T>(b * c + a * s);
+      const C a = cast<C>(x[first]), b = cast<C>(x[second]), sine = p.inverse ? -s[i] : s[i];
+      y[first] = cast<T>(a * c[i] - b * sine);
+      y[second] = cast<T>(b * c[i] + a * sine);
     }
 #pragma unroll 1
     for (int i = 2 * p.pairs + int(threadIdx.x); i < p.width; i += 32) y[i] = x[i];
@@ -50,9 +45,7 @@ __global__ void rotate_rows(T* out, const T* in, const C* cosines, const C* sine
 void rotate(const Tensor& x, const Tensor& cosines, const Tensor& sines, bool interleaved,
             bool inverse, const Tensor& y) {
   const int64_t rows = x.size(0) * x.size(1) * x.size(2);
-  const RotaryPlan plan{.x = strides_of(x),
-                        .y = strides_of(y),
-                        .rows = rows,
+  const RotaryPlan plan{.rows = rows,
                         .by_heads = Divider(x.size(1)),
                         .by_length = Divider(x.size(2)),
                         .pairs = int(cosines.size(1)),
@@ -62,7 +55,7 @@ void rotate(const Tensor& x, const Tensor& cosines, const Tensor& sines, bool in
   const dim3 block = row_block<32>();
   dispatch_floating(x.dtype(), "rotate", [&]<class T>() {
     launch("rotate", x.device().index, rotate_rows<T, compute_t<T>>, blocks_for(rows, block.y),
-           block, y.data<T>(), x.data<T>(), cosines.data<compute_t<T>>(),
+           block, head_rows<T>(y), head_rows<const T>(x), cosines.data<compute_t<T>>(),
            sines.data<compute_t<T>>(), plan);
   });
 }

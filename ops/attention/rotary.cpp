@@ -98,12 +98,14 @@ void rotate_cpu(const Tensor& x, const Rotation& by, const Tensor& y) {
     using C = compute_t<T>;
     const Heads<T> from = heads_of<T>(x), to = heads_of<T>(y);
     const C *c = by.cosines.data<C>(), *s = by.sines.data<C>();
-    parallel_for(x.size(0) * heads * length, rows_per_chunk(size), [&](int64_t begin, int64_t end) {
-      for (int64_t row = begin; row < end; ++row) {
-        const int64_t h = row % heads, l = row / heads % length, b = row / heads / length;
-        rotate_row<T>(from.at(b, h, l), to.at(b, h, l), c + l * pairs, s + l * pairs,
-                      by.inverse ? 1 : -1, by.inverse ? -1 : 1, pairs, size,
-                      by.pairing == RotaryPairing::interleaved);
+    const C first = by.inverse ? 1 : -1;
+    const bool interleaved = by.pairing == RotaryPairing::interleaved;
+    parallel_for(x.size(0) * length, rows_per_chunk(heads * size), [&](int64_t begin, int64_t end) {
+      for (int64_t token = begin; token < end; ++token) {
+        const int64_t n = token / length, l = token % length;
+        for (int64_t h = 0; h < heads; ++h)
+          rotate_row<T>(from.at(n, h, l), to.at(n, h, l), c + l * pairs, s + l * pairs, first,
+                        -first, pairs, size, interleaved);
       }
     });
   });

@@ -2,17 +2,23 @@
 // are written. On the PTX interpreter such tensors occupy little memory, and launches can be limited
 // to their last blocks.
 #include <cstdlib>
+#include <functional>
 
 #include "autograd/tape.h"
 #include "core/random.h"
+#include "cuda/fft/fft.h"
 #include "cuda/indexing.h"
 #include "cuda/loss.h"
 #include "cuda/norm.h"
 #include "cuda/random.h"
 #include "cuda/reduce.h"
 #include "cuda/softmax.h"
+#include "cuda/spe/spe_conv.h"
+#include "cuda/spe/spe_sine.h"
 #include "nn/optim/optim.h"
 #include "ops/attention/attention.h"
+#include "ops/attention/linear_attention.h"
+#include "ops/attention/rotary.h"
 #include "ops/elementwise.h"
 #include "tests/cuda/kernel_counts.h"
 #include "tests/support/gpu.h"
@@ -110,6 +116,13 @@ TEST_CASE("kernels for rows have 64-bit offsets", "[cuda]") {
   check_rows("cross_entropy", by_block, bf16, [&](const Tensor& x) {
     const Tensor totals = empty({x.size(0), 2}, {.device = gpu});
     return cuda::cross_entropy(x, ids.slice(0, 0, x.size(0)), -1, 0.1, totals);
+  });
+  const Tensor slopes = ones({ManyRows::count}, {.device = gpu}),
+               totals = full({ManyRows::count, 2}, 3, {.device = gpu});
+  check_rows("cross_entropy_backward", by_block, bf16, [&](const Tensor& x) {
+    const int64_t n = x.size(0);
+    return cuda::cross_entropy_backward(x, ids.slice(0, 0, n), -1, 0.1, totals.slice(0, 0, n),
+                                        slopes.slice(0, 0, n));
   });
   check_rows("logsumexp", by_block, bf16, [&](const Tensor& x) {
     Tensor y = of_rows(x, bf16);
@@ -212,28 +225,111 @@ TEST_CASE("dropout of attention has 64-bit indices", "[cuda]") {
   }
 }
 
+namespace {
+
+// x [1, 2, L, D] in memory where its heads are more than 2^32 elements apart.
+Tensor far_heads(const Tensor& x) {
+  const int64_t apart = (int64_t(1) << 32) + 1024, l = x.size(2), d = x.size(3);
+  const Tensor all = empty({apart + l * d}, options_of(x));
+  Tensor y = make_view(all, 0, x.shape(), {2 * apart, apart, d, 1});
+  y.copy_(x);
+  return y;
+}
+
+// Checks that f gives the same results for four operands [1, 2, 70, 32] if their heads are far apart.
+void check_far_heads(const char* what, const std::function<Tensors(const Tensors&)>& f) {
+  const Setting memory("PTX_MEMORY", "200");
+  for (const DType t : {bf16, f32}) {
+    CAPTURE(what, name(t));
+    Tensors in, far;
+    for (uint64_t stream = 40; stream < 44; ++stream) {
+      in.push_back(rand({1, 2, 70, 32}, RandomKey{11, stream}).to(t).to(gpu));
+      far.push_back(far_heads(in.back()));
+    }
+    const Tensors want = f(in), got = f(far);
+    for (size_t i = 0; i < want.size(); ++i) CHECK(same_values(got[i], want[i]));
+  }
+}
+
+// y = f(the first three operands) and their gradients for the fourth as that of y.
+template <class F>
+std::function<Tensors(const Tensors&)> with_gradients(F f) {
+  return [f](const Tensors& in) {
+    Tensors x;
+    for (size_t i = 0; i < 3; ++i) x.push_back(in[i].detach().set_requires_grad());
+    const Tensor y = f(x);
+    y.backward(in[3]);
+    Tensors results{y.detach()};
+    for (const Tensor& leaf : x)
+      if (leaf.grad().defined()) results.push_back(leaf.grad());
+    return results;
+  };
+}
+
+}  // namespace
+
 TEST_CASE("heads of attention may be more than 2^32 elements apart", "[cuda]") {
   NEEDS_INTERPRETER();
+  check_far_heads("attention", with_gradients([](const Tensors& x) {
+                    AttentionOptions options{.mask = {.causal = true}};
+                    options.implementation = Implementation::fused;
+                    return attention(x[0], x[1], x[2], options);
+                  }));
+  check_far_heads("linear_attention", with_gradients([](const Tensors& x) {
+                    LinearAttentionOptions options{.mask = {.causal = true}};
+                    options.implementation = Implementation::fused;
+                    return linear_attention(x[0], x[1], x[2], options);
+                  }));
+  check_far_heads("rotate", with_gradients([](const Tensors& x) { return rotate(x[0], 3); }));
+}
+
+TEST_CASE("heads of SPE may be more than 2^32 elements apart", "[cuda]") {
+  NEEDS_INTERPRETER();
+  const auto values = [](const Shape& shape, uint64_t stream) {
+    return noise(shape, stream).to(gpu);
+  };
+  const cuda::SineCode sines{.f = values({2, 32, 3}, 60), .w = values({2, 32, 6, 32}, 61), .e = {}};
+  check_far_heads("sineSPE", [&](const Tensors& in) {
+    const Tensor y = in[1].detach(), dx = in[2].detach();
+    cuda::apply_sine_code(sines, in[0], 5, y);
+    cuda::sine_code_dx(sines, in[3], 5, dx);
+    return Tensors{y.contiguous(), dx.contiguous(), cuda::sine_code_sums(sines, in[0], in[3], 5)};
+  });
+  const cuda::NoiseCode noises{.key = {7, 8},
+                               .apart = 1 << 20,
+                               .pitch = 32 * 80,
+                               .columns = 80,
+                               .realizations = 32,
+                               .w = {values({2, 32, 1, 8}, 62), values({2, 32, 1, 8}, 63)},
+                               .e = {}};
+  check_far_heads("convSPE", [&](const Tensors& in) {
+    const cuda::NoiseSide sides[2] = {{in[0], 2, in[1]}, {}}, back[2] = {{in[0], 2, in[3]}, {}};
+    const Tensor dx[2] = {in[2], {}};
+    cuda::apply_noise_code(noises, sides);
+    cuda::noise_code_dx(noises, back, dx);
+    return Tensors{in[1].contiguous(), in[2].contiguous(), cuda::noise_code_sums(noises, back).w};
+  });
+}
+
+TEST_CASE("Fourier transforms have 64-bit offsets", "[cuda]") {
+  NEEDS_INTERPRETER();
   const Setting memory("PTX_MEMORY", "100");
-  const NoGrad guard;
-  const int64_t apart = (int64_t(1) << 32) + 1024, l = 70;
-  for (const DType t : {bf16, f32}) {
-    CAPTURE(name(t));
-    const auto spread = [&](const Tensor& x) {  // [1, 2, L, 32]
-      const Tensor all = empty({apart + l * 32}, options_of(x));
-      Tensor y = make_view(all, 0, x.shape(), {2 * apart, apart, 32, 1});
-      y.copy_(x);
-      return y;
-    };
-    Tensors in;
-    for (uint64_t stream = 40; stream < 43; ++stream)
-      in.push_back(noise({1, 2, l, 32}, stream, t).to(gpu));
-    AttentionOptions options{.mask = {.causal = true}};
-    options.implementation = Implementation::fused;
-    const Tensor want = attention(in[0], in[1], in[2], options);
-    const Tensor got = attention(spread(in[0]), spread(in[1]), spread(in[2]), options);
-    CHECK(same_values(got, want));
+  // A block transforms 8 rows of 64 complex elements at a time.
+  const int64_t n = 64, height = 8, count = (int64_t(1) << 25) + (int64_t(1) << 20),
+                rounds = count / (4096 * height);
+  const Tensor x = empty({count, n, 2}, {.device = gpu}), y = empty_like(x);
+  const auto last = [&](const Tensor& rows) {
+    return rows.view({rounds, 4096 * height, n, 2}).slice(1, 4095 * height);
+  };
+  const Tensor values = noise({rounds, 1, n, 2}, 64).to(gpu).expand({rounds, height, n, 2});
+  last(x).copy_(values);
+  {
+    const Setting blocks("PTX_LAST_BLOCKS", "1");
+    cuda::fft_complex(x, y, false, 1);
   }
+  const Tensor alone = values.contiguous(), expected = empty_like(alone);
+  cuda::fft_complex(alone, expected, false, 1);
+  CHECK(same_values(last(y).contiguous(), expected));
 }
 
 TEST_CASE("optimizers have 64-bit offsets", "[cuda]") {
