@@ -6,8 +6,8 @@
 
 namespace stretto {
 
-/// Returns the sum of two bf16 tensors of the same shape as an f32 tensor. The op is not recorded
-/// on the tape.
-Tensor add_in_f32(const Tensor& a, const Tensor& b);
+/// Returns a + b for bf16 tensors of one shape: in bf16, rounded once, or in f32. The op is not
+/// recorded on the tape.
+Tensor add_bf16(const Tensor& a, const Tensor& b, DType dtype);
 
 }  // namespace stretto

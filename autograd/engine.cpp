@@ -27,7 +27,7 @@ Tensor accumulate(Tensor a, const Tensor& b, bool create_graph) {
     });
   }
   if (is_narrow(a.dtype())) {
-    if (is_narrow(b.dtype())) return add_in_f32(a, b);
+    if (is_narrow(b.dtype())) return add_bf16(a, b, f32);
     a = a.to(f32);
   }
   if (a.unique() && a.is_contiguous()) {
@@ -109,6 +109,21 @@ struct Running {
 
 }  // namespace
 
+void GradientSum::add(const Tensor& g, bool create_graph) {
+  if (!create_graph && sum_.defined() && !second_.defined() && is_narrow(sum_.dtype()) &&
+      is_narrow(g.dtype())) {
+    second_ = g;  // take() adds and rounds two gradients in one op
+    return;
+  }
+  if (second_.defined()) sum_ = add_bf16(sum_, std::exchange(second_, {}), f32);
+  sum_ = accumulate(std::move(sum_), g, create_graph);
+}
+
+Tensor GradientSum::take(DType dtype) {
+  const Tensor first = std::exchange(sum_, {}), second = std::exchange(second_, {});
+  return second.defined() ? add_bf16(first, second, dtype) : first.to(dtype);
+}
+
 uint64_t Engine::next_pass() {
   static std::atomic<uint64_t> last{0};
   return ++last;
@@ -163,22 +178,21 @@ void Engine::send(const std::shared_ptr<TapeEntry>& entry, const Tensor& g) {
     it->second.resize(entry->node->outputs.size());
     queue_.push(entry->node);
   }
-  Tensor& sum = it->second[entry->index];
-  sum = accumulate(std::move(sum), g, options.create_graph);
+  it->second[entry->index].add(g, options.create_graph);
 }
 
 void Engine::arrive_at_leaf(const std::shared_ptr<TapeEntry>& entry, const Tensor& g) {
   if (outer && !captured.contains(entry.get())) return outer->arrive_at_leaf(entry, g);
   auto [it, is_new] = leaves_.try_emplace(entry.get());
   if (is_new) leaf_order_.push_back(entry);
-  it->second = accumulate(std::move(it->second), g, options.create_graph);
+  it->second.add(g, options.create_graph);
 }
 
 LeafWatch::LeafWatch() : outer_(leaf_watch) { leaf_watch = this; }
 LeafWatch::~LeafWatch() { leaf_watch = outer_; }
 
-void Engine::finish_leaf(TapeEntry& entry, Tensor g) {
-  g = g.to(entry.dtype);
+void Engine::finish_leaf(TapeEntry& entry, GradientSum& sum) {
+  Tensor g = sum.take(entry.dtype);
   if (capture) {
     if (auto it = captured.find(&entry); it != captured.end())
       it->second = run_hooks(entry, std::move(g));
@@ -233,7 +247,7 @@ void Engine::find_waiting_leaves() {
 void Engine::finish_waiting_leaves(uint64_t next) {
   for (; !waiting_.empty() && waiting_.back().number > next; waiting_.pop_back())
     if (auto it = leaves_.find(waiting_.back().leaf.get()); it != leaves_.end())
-      finish_leaf(*waiting_.back().leaf, std::exchange(it->second, {}));
+      finish_leaf(*waiting_.back().leaf, it->second);
 }
 
 void Engine::run() {
@@ -243,12 +257,13 @@ void Engine::run() {
     const std::shared_ptr<Node> node = queue_.top();
     finish_waiting_leaves(node->number);
     queue_.pop();
-    Tensors grads = std::move(pending_[node.get()]);
+    std::vector<GradientSum> sums = std::move(pending_[node.get()]);
     pending_.erase(node.get());
+    Tensors grads(sums.size());
     for (size_t i = 0; i < grads.size(); ++i) {
       const auto entry = node->outputs[i].entry.lock();
-      if (!grads[i].defined()) continue;
-      grads[i] = grads[i].to(node->outputs[i].options.dtype);
+      if (!sums[i].defined()) continue;
+      grads[i] = sums[i].take(node->outputs[i].options.dtype);
       if (!entry) continue;
       grads[i] = run_hooks(*entry, std::move(grads[i]));
       if (auto it = captured.find(entry.get()); it != captured.end()) it->second = grads[i];
@@ -285,7 +300,7 @@ void Engine::run() {
     }
   }
   for (const auto& entry : leaf_order_)
-    if (Tensor& g = leaves_[entry.get()]; g.defined()) finish_leaf(*entry, std::move(g));
+    if (GradientSum& sum = leaves_[entry.get()]; sum.defined()) finish_leaf(*entry, sum);
 }
 
 void Engine::start(const char* op, const Tensors& outputs, const Tensors& gradients) {

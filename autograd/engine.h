@@ -28,6 +28,22 @@ bool all_finite(const Tensors& tensors);
 /// nodes that computed `inputs`. Undefined tensors stay undefined.
 Tensors aliases(const Tensors& inputs);
 
+/// The sum of the gradients of one tensor in a backward pass. For bf16 it is computed in f32 and
+/// rounded once.
+class GradientSum {
+ public:
+  bool defined() const { return sum_.defined(); }
+  /// Adds g. The sum is recorded on the tape if create_graph, else computed in place if no other
+  /// handle refers to it.
+  void add(const Tensor& g, bool create_graph);
+  /// Returns the sum in this dtype, and drops it.
+  Tensor take(DType dtype);
+
+ private:
+  Tensor sum_;     // f32 for bf16, unless it is a single gradient
+  Tensor second_;  // bf16: a second gradient, not yet added to the first one
+};
+
 /// One backward pass.
 struct Engine {
   const uint64_t pass = next_pass();
@@ -66,17 +82,18 @@ struct Engine {
   bool runs_closure_of(const Node& node) const;
   void send(const std::shared_ptr<TapeEntry>& entry, const Tensor& g);
   void arrive_at_leaf(const std::shared_ptr<TapeEntry>& entry, const Tensor& g);
-  void finish_leaf(TapeEntry& entry, Tensor g);
+  void finish_leaf(TapeEntry& entry, GradientSum& sum);
   void find_waiting_leaves();
   void finish_waiting_leaves(uint64_t next);
 
   bool restricted_ = false;
   std::unordered_set<const Node*> on_path_;  // if restricted_: nodes computed from captured tensors
   std::priority_queue<std::shared_ptr<Node>, std::vector<std::shared_ptr<Node>>, ByNumber> queue_;
-  std::unordered_map<Node*, Tensors> pending_;  // gradients of outputs of queued nodes, so far
+  // The gradients of the outputs of queued nodes, so far.
+  std::unordered_map<Node*, std::vector<GradientSum>> pending_;
   // Gradients of leaves: the sums over this backward pass, to which the hooks are then applied.
   std::vector<std::shared_ptr<TapeEntry>> leaf_order_;
-  std::unordered_map<TapeEntry*, Tensor> leaves_;
+  std::unordered_map<TapeEntry*, GradientSum> leaves_;
   // Leaves with post-accumulate hooks, each with the lowest number of a node that adds to its
   // gradient, sorted by that number in ascending order. They are completed from the back of the
   // vector, because nodes are visited in descending order.

@@ -111,7 +111,7 @@ void add_scaled(const Tensor& to, const Tensor& from, double scale) {
 }
 
 void add_of_bf16(const Tensor& a, const Tensor& b, const Tensor& to) {
-  map<float, BFloat16, BFloat16>("add_in_f32", Value<em::Add>{}, to, a, b);
+  map<float, BFloat16, BFloat16>("add_bf16", Value<em::Add>{}, to, a, b);
 }
 
 }  // namespace stretto::cuda

@@ -458,10 +458,12 @@ Tensor Tensor::add_(const Tensor& other, double scale) const {
   return *this;
 }
 
-Tensor add_in_f32(const Tensor& a, const Tensor& b) {
-  check_same_device("add_in_f32", {&a, &b});
-  check(a.dtype() == bf16 && b.dtype() == bf16 && a.shape() == b.shape(), "add_in_f32", "got ", a,
+Tensor add_bf16(const Tensor& a, const Tensor& b, DType dtype) {
+  check_same_device("add_bf16", {&a, &b});
+  check(a.dtype() == bf16 && b.dtype() == bf16 && a.shape() == b.shape(), "add_bf16", "got ", a,
         " and ", b, "; accepted: two bf16 tensors of one shape");
+  const NoGrad guard;
+  if (dtype == bf16) return a + b;
   const Tensor sum = empty(a.shape(), {.dtype = f32, .device = a.device()});
   on_device(a, add_of_bf16, cuda::add_of_bf16, b, sum);
   return sum;

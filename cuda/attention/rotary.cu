@@ -16,6 +16,7 @@ struct RotaryPlan {
   bool interleaved, inverse;
 };
 
+/// out, in [B, H, L, D]; cosines, sines [L, pairs]
 template <class T, class C>
 __global__ void rotate_rows(HeadRows<T> out, HeadRows<const T> in, const C* cosines, const C* sines,
                             RotaryPlan p) {

@@ -8,6 +8,7 @@
 #include "ops/matmul.h"
 #include "ops/reduce.h"
 #include "ops/view.h"
+#include "tests/support/compare.h"
 #include "tests/support/gradcheck.h"
 
 namespace stretto {
@@ -38,6 +39,26 @@ TEST_CASE("gradients of all uses of a tensor add up", "[autograd]") {
   const Tensor expected = matmul(w + w.transpose(0, 1), m.detach());
   for (size_t i = 0; i < 12; ++i)
     CHECK(list(m.grad())[i] == Approx(list(expected)[i]).epsilon(1e-12));
+}
+
+TEST_CASE("gradients in bf16 are added in f32 and rounded once", "[autograd]") {
+  for (const bool of_leaf : {false, true})
+    for (const size_t uses : {1, 2, 3, 4, 9}) {
+      CAPTURE(of_leaf, uses);
+      const Tensor x = testing::fixed_noise({2, 65}, 1, bf16).set_requires_grad();
+      const Tensor z = of_leaf ? x : abs(x);
+      Tensors terms, factors;
+      Tensor sums = zeros({2, 65});
+      for (size_t i = 0; i < uses; ++i) {
+        factors.push_back(testing::fixed_noise({2, 65}, 10 + i, bf16));
+        terms.push_back(z * factors.back());
+      }
+      for (size_t i = uses; i-- > 0;) sums = sums + factors[i].to(f32);  // the last use comes first
+      const Tensors ones_of_terms(uses, ones({2, 65}, {.dtype = bf16}));
+      backward(terms, ones_of_terms);
+      const Tensor sum = sums.to(bf16);
+      CHECK(testing::same_bits(x.grad(), of_leaf ? sum : sum * sign(x.detach())));
+    }
 }
 
 TEST_CASE("unused branches get no gradient", "[autograd]") {

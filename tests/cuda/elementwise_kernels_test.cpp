@@ -234,11 +234,12 @@ TEST_CASE("bf16 is converted while it is added to f32 on the GPU", "[cuda]") {
   for (const Shape& shape : {Shape{}, Shape{0}, Shape{13}, Shape{70001}, Shape{19, 23}}) {
     CAPTURE(str(shape));
     const Tensor a = noise(shape, 240, bf16), b = noise(shape, 241, bf16), sum = noise(shape, 242);
-    check_equal(add_in_f32(a, b), add_in_f32(a.to(gpu), b.to(gpu)));
+    for (const DType t : {f32, bf16})
+      check_equal(add_bf16(a, b, t), add_bf16(a.to(gpu), b.to(gpu), t));
     check_equal(sum.clone().add_(a), sum.to(gpu).add_(a.to(gpu)));
   }
   const Tensor a = noise({19, 23}, 243, bf16), b = noise({23, 19}, 244, bf16).transpose(0, 1);
-  check_equal(add_in_f32(a, b), add_in_f32(a.to(gpu), on_gpu(b)));
+  check_equal(add_bf16(a, b, f32), add_bf16(a.to(gpu), on_gpu(b), f32));
 }
 
 TEST_CASE("functions with a scalar, and add_scaled, agree on GPU and CPU", "[cuda]") {
