@@ -1,13 +1,16 @@
 #!/usr/bin/env bash
 # From a fresh checkout to a first piece of music: installs the required packages, builds
-# train_chorales, which learns Bach's chorales, and runs it. Arguments are passed to the program:
-# examples/quickstart.sh --help. Run again, it replaces its results; with --resume FILE it
-# resumes a training.
+# train_chorales and runs it. It learns generated chorales, or those of --data FILE. Arguments are
+# passed to the program: examples/quickstart.sh --help. Run again, it replaces its results; with
+# --resume FILE it resumes a training.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
 build=$root/build/quickstart
 out=$root/out/chorales
+for ((i = 1; i < $#; ++i)); do
+  if [[ ${!i} == --out ]]; then j=$((i + 1)) && out=$(realpath -m "${!j}"); fi
+done
 mkdir -p "$out"
 
 bash examples/build.sh train_chorales

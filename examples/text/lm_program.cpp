@@ -63,7 +63,6 @@ void LmProgram::declare(OptionList& options) {
   options.settings(settings);
   describe_position(options, settings, {settings.positions()});
   options.describe("batch", "Batch size: rows per step, each a contiguous stream");
-  options.describe("learning_rate", "Peak learning rate of Adam");
 
   options("validation_tokens", validation_tokens_,
           "Number of tokens scored by evaluations during training (0: all)", between(0, INT64_MAX));

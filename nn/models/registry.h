@@ -83,7 +83,7 @@ struct KernelEntry {
   MakeKernel (*make)(const KernelSettings&) = nullptr;  ///< Returns a factory of the kernel.
 };
 
-/// Returns all positional encodings. The README has a table of them.
+/// Returns all positional encodings. docs/positions.md has a table of them.
 const std::vector<PositionEntry>& positions();
 /// Returns all kernels. docs/attention.md has a table of them.
 const std::vector<KernelEntry>& kernels();
