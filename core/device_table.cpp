@@ -19,11 +19,16 @@ class Tables {
     const auto it = where_.find(key);
     if (it == where_.end()) return {};
     all_.splice(all_.begin(), all_, it->second);
-    return all_.front().table;
+    const Entry& entry = all_.front();
+    if (entry.table.storage().version == entry.version) return entry.table;
+    bytes_ -= entry.table.storage().bytes;  // a caller has changed it in place
+    where_.erase(it);
+    all_.pop_front();
+    return {};
   }
 
   void add(const std::string& key, const Tensor& table) {
-    all_.push_front({key, table});
+    all_.push_front({key, table, table.storage().version});
     where_[key] = all_.begin();
     bytes_ += table.storage().bytes;
     while (bytes_ > most_bytes && all_.size() > 1) {
@@ -37,6 +42,7 @@ class Tables {
   struct Entry {
     std::string key;
     Tensor table;
+    uint32_t version;
   };
   std::list<Entry> all_;
   std::unordered_map<std::string, std::list<Entry>::iterator> where_;

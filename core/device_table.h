@@ -12,7 +12,8 @@
 namespace stretto {
 
 /// Returns the table cached on `device` under this key, or caches make(). The most recently used
-/// tables are cached, up to 256 MiB on each device, until release_cached_memory().
+/// tables are cached, up to 256 MiB on each device, until release_cached_memory(). A table that was
+/// changed in place is made again.
 Tensor kept_table(const std::string& key, Device device, const std::function<Tensor()>& make);
 
 /// Drops the cached tables of a device.
@@ -32,7 +33,7 @@ void append_key(std::string& key, const std::vector<T>& numbers) {
 }
 
 /// Returns make() on the CPU, and a cached copy of make() on a GPU. The key consists of a name and
-/// all numbers that the table depends on. The table must not be written to.
+/// all numbers that the table depends on.
 template <class Make, class... Key>
 Tensor device_table(Device device, Make&& make, const Key&... parts) {
   const DefaultDevice host(cpu);

@@ -12,16 +12,14 @@ Dropout::Options checked(Dropout::Options o) {
   return o;
 }
 
-// Under sequence parallelism all processes advance the random state by the same amount. The key
-// depends on the rank, so that their random numbers differ.
-RandomKey next_key(const ForwardContext& forward) {
+}  // namespace
+
+RandomKey dropout_key(const ForwardContext& forward) {
   RandomKey key = next_random_key();
   if (const ProcessGroup* group = forward.sequence_group)
     key.seed ^= uint64_t(group->rank()) * 0x9e3779b97f4a7c15;
   return key;
 }
-
-}  // namespace
 
 Dropout::Dropout(Options o) : options(checked(o)) {}
 
@@ -29,11 +27,11 @@ Dropout::Dropout(Module& parent, std::string name, Options o)
     : Module(parent, std::move(name)), options(checked(o)) {}
 
 Tensor Dropout::operator()(const Tensor& x, const ForwardContext& forward) const {
-  return training() && options.p > 0 ? dropout(x, options.p, next_key(forward)) : x;
+  return training() && options.p > 0 ? dropout(x, options.p, dropout_key(forward)) : x;
 }
 
 Tensor Dropout::add(const Tensor& x, const Tensor& residual, const ForwardContext& forward) const {
-  return training() && options.p > 0 ? dropout_add(x, residual, options.p, next_key(forward))
+  return training() && options.p > 0 ? dropout_add(x, residual, options.p, dropout_key(forward))
                                      : residual + x;
 }
 

@@ -1,6 +1,7 @@
 // Dropout as a module, active in training mode.
 #pragma once
 
+#include "../core/random.h"
 #include "forward_context.h"
 #include "module.h"
 
@@ -10,6 +11,10 @@ namespace stretto::nn {
 struct DropoutOptions {
   double p = 0.1;  ///< Probability of zeroing an element, in [0, 1].
 };
+
+/// Takes a key from the random state for the dropout of one call. Under sequence parallelism it
+/// differs between the processes, while all of them advance the random state by the same amount.
+RandomKey dropout_key(const ForwardContext& forward);
 
 /// Dropout (Srivastava et al., 2014). In training, each element is zeroed with probability p and
 /// the others are scaled by 1 / (1 − p), with new random numbers in every call. In evaluation the

@@ -44,8 +44,9 @@ Tensor FeedForward::operator()(const Tensor& x, const ForwardContext& forward) c
   if (up) return linear2(dropout(activate(linear1(x), options.activation) * (*up)(x), forward));
   if (linear1.lora() || linear2.lora())
     return linear2(dropout(activate(linear1(x), options.activation), forward));
+  const double p = dropout.training() ? dropout.options.p : 0;
   return feed_forward(x, linear1.weight, linear1.bias, linear2.weight, linear2.bias,
-                      options.activation, dropout.training() ? dropout.options.p : 0);
+                      options.activation, p, p > 0 ? dropout_key(forward) : RandomKey());
 }
 
 std::string FeedForward::label() const {

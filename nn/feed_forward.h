@@ -39,7 +39,7 @@ class FeedForward : public Module {
   /// Constructs a child of `parent`. Throws if a size is below 1.
   FeedForward(Module& parent, std::string name, Options options);
 
-  /// x [.., d_model] → [.., d_model].
+  /// x [.., d_model] → [.., d_model]. Under sequence parallelism each process has its own dropout.
   Tensor operator()(const Tensor& x, const ForwardContext& forward = {}) const;
   std::string label() const override;
 

@@ -1,4 +1,5 @@
-// The batch of a model: inputs, the classes, for example tokens, that it is to predict, and padding.
+// The batch of a model: inputs, the classes, for example tokens, that it is to predict, and
+// padding.
 #pragma once
 
 #include <cstdint>

@@ -168,6 +168,9 @@ void TransformerXL::check_tokens(const Tensor& tokens) const {
 
 Tensor TransformerXL::hidden(const Tensor& tokens, const ForwardContext& forward) const {
   check_tokens(tokens);
+  check(forward.padding.empty() && !forward.prefix_lengths.defined(), op,
+        "does not support padding and prefix_lengths; use nn::LanguageModel with a relative "
+        "sinusoid, or leave both empty");
   Memory none;
   return advance(tokens, none, false, forward);
 }

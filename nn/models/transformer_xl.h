@@ -100,7 +100,7 @@ class TransformerXL : public Module {
   Tensor hidden(const Tensor& tokens, Memory* memory = nullptr,
                 ProcessGroup* sequence_group = nullptr) const;
   /// The same for whole sequences with a ForwardContext of your own, for example with
-  /// ForwardContext::segments for packed documents.
+  /// ForwardContext::segments for packed documents. Throws for padding and prefix_lengths.
   Tensor hidden(const Tensor& tokens, const ForwardContext& forward) const;
   /// Computes −log p(target) of each position [B, T]; targets [B, T] are the tokens shifted by one.
   Tensor nll(const Tensor& tokens, const Tensor& targets, Memory* memory = nullptr,

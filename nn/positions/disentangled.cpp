@@ -64,7 +64,7 @@ Tensor Disentangled::table(HeadShape shape) {
 RelativeTable Disentangled::per_distance(const Tensor& projected, const AttentionInputs& inputs,
                                          int64_t sign) const {
   const int64_t m = inputs.n_queries(), n = inputs.n_keys_of_all(), count = rows.size(0);
-  const int64_t last = inputs.options.mask.causal ? 0 : std::max<int64_t>(m - 1, 0);
+  const int64_t last = inputs.options.mask.is_causal() ? 0 : std::max<int64_t>(m - 1, 0);
   const auto make = [&] {
     std::vector<int64_t> index;
     for (int64_t r = -(n - 1); r <= last; ++r) {

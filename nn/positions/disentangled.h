@@ -22,7 +22,8 @@ struct DisentangledOptions {
   bool content_to_position = true;  ///< Adds the term q_i · K[δ(i, j)].
   bool position_to_content = true;  ///< Adds the term k_j · Q[δ(j, i)].
   bool mirrored = true;  ///< Q[δ(j, i)] as in the paper; false: Q[δ(i, j)] as in the authors' code.
-  /// Projects the rows by the attention's own q and k (share_att_key, the checkpoints of v2 and v3).
+  /// Projects the rows by the attention's own q and k (share_att_key, the checkpoints of v2 and
+  /// v3).
   bool shared_projections = false;
   bool key_bias = false;  ///< `k` has a bias, as in the authors' code; results do not depend on it.
   double dropout = 0;     ///< Dropout of the rows, in training.
@@ -47,8 +48,8 @@ struct DisentangledOptions {
 /// [2k, d_model], which replaces the rows. By default the encoding has its own projections `k` and
 /// `q`; `k` has no bias, because a bias would add the same to all scores of a query.
 ///
-/// Meant for bidirectional attention, but accepts causal masks. position_to_content computes a
-/// dense bias [B, H, M, N].
+/// Meant for bidirectional attention, but accepts causal masks and prefixes. position_to_content
+/// computes a dense bias [B, H, M, N].
 class Disentangled : public PositionalEncoding {
  public:
   using Options = DisentangledOptions;  ///< Options of the constructor.

@@ -73,8 +73,9 @@ double mean_loss(Module& model, const std::function<Tensor(const Batch&)>& logit
 double mean_loss(Module& model, const std::function<Tensor(const Tensor&)>& logits,
                  const EachBatch& batches) {
   const auto of_batch = [&](const Batch& batch) {
-    check(!batch.segments.defined(), "mean_loss",
-          "a batch has segments; pass a function of the batch that computes the logits");
+    check(!batch.padding.defined() && !batch.segments.defined(), "mean_loss", "a batch has ",
+          batch.padding.defined() ? "padding" : "segments",
+          "; pass a function of the batch that computes the logits");
     return logits(batch.inputs);
   };
   return mean_loss(model, std::function<Tensor(const Batch&)>(of_batch), batches);

@@ -82,9 +82,9 @@ double mean_loss(Model& model, const std::vector<Batch>& batches) {
   });
 }
 
-/// Returns the mean of any loss over all scored targets, in evaluation mode. `loss` returns the mean
-/// over the scored targets of one batch, one element, as in training; its weight is their number.
-/// Batches are moved to the device of the model.
+/// Returns the mean of any loss over all scored targets, in evaluation mode. `loss` returns the
+/// mean over the scored targets of one batch, one element, as in training; its weight is their
+/// number. Batches are moved to the device of the model.
 double mean_loss(Module& model, const std::vector<Batch>& batches,
                  const std::function<Tensor(const Batch&)>& loss);
 /// Returns the mean of any loss over batches 0 … batches − 1, in evaluation mode: the sum of the

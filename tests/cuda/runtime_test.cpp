@@ -45,6 +45,9 @@ TEST_CASE("device_table copies a table to the GPU once", "[cuda]") {
   CHECK(a.same(b));
   check_equal(ones({4}) * 0.2, c);
   check_equal(ones({5}) * 0.1, d);
+  a.fill_(7);  // by a caller who does not know that it is cached
+  check_equal(ones({4}) * 0.1, table(4, 0.1));
+  CHECK(made == 4);
   int on_cpu = 0;
   for (int i = 0; i < 2; ++i)
     device_table(

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <set>
 
+#include "nn/data/draws.h"
 #include "tests/support/catch.h"
 
 using namespace stretto;  // NOLINT
@@ -125,4 +126,21 @@ TEST_CASE("Batches of padded sequences have a class per sequence or a tag per to
   CHECK_THROWS_WITH(nn::tagging_batch(sentences, {{1, 0, 1}, {3, 3}}),
                     "[tagging_batch] sequence 1 has 1 tokens and 2 tags; needs a tag for each "
                     "token");
+}
+
+TEST_CASE("Draws are uniform below any number", "[data]") {
+  for (const int64_t n : {int64_t(3), int64_t(1) << 32, int64_t(1) << 33, int64_t(3) << 40}) {
+    CAPTURE(n);
+    nn::Draws draws(5, 7);
+    int64_t odd = 0, upper = 0;
+    for (int i = 0; i < 1000; ++i) {
+      const int64_t draw = draws.below(n);
+      REQUIRE(draw >= 0);
+      REQUIRE(draw < n);
+      odd += draw % 2;
+      upper += draw >= n - n / 3;
+    }
+    CHECK(std::abs(double(odd) - (n == 3 ? 333 : 500)) < 70);  // more than four standard deviations
+    CHECK(std::abs(double(upper) - 333) < 65);
+  }
 }

@@ -209,7 +209,7 @@ TEST_CASE("Caches, memories and bidirectional attention are errors under sequenc
 }
 
 TEST_CASE("Ranks that share a sequence have different dropout masks", "[distributed][sequence]") {
-  std::vector<std::vector<float>> kept(2);
+  std::vector<std::vector<float>> kept(2), fed(2);
   Post post;
   for (int rank = 0; rank < 2; ++rank) {
     Threads group(post, rank, 2);
@@ -217,8 +217,11 @@ TEST_CASE("Ranks that share a sequence have different dropout masks", "[distribu
     const ForwardContext forward = begin_forward(&group, 64);
     CHECK(forward.first_position == 64 * rank);
     kept[size_t(rank)] = Dropout({0.5})(ones({64}), forward).to_vector<float>();
+    const FeedForward feed_forward({.d_model = 8, .d_hidden = 64, .dropout = 0.5});
+    fed[size_t(rank)] = feed_forward(ones({8}), forward).to_vector<float>();
   }
   CHECK(kept[0] != kept[1]);
+  CHECK(fed[0] != fed[1]);
   manual_seed(5);
   CHECK(Dropout({0.5})(ones({64})).to_vector<float>() == kept[0]);
 }

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "autograd/tape.h"
 #include "core/random.h"
 #include "core/storage.h"
 #include "nn/models/classifier.h"
@@ -122,6 +123,30 @@ int pairs(bool bidirectional, F&& f) {
 }
 
 }  // namespace
+
+TEST_CASE("A prefix of the whole length is attention without a mask, with every position") {
+  const NoGrad guard;
+  for (const nn::PositionEntry& p : nn::positions()) {
+    if (p.direction != nn::Direction::any || p.plane || p.added) continue;
+    INFO(p.name);
+    nn::LayerOptions options{
+        .d_model = 16, .attention = {.n_heads = 2}, .feed_forward = {.d_hidden = 24}};
+    nn::InputOptions input;
+    nn::add_position(p.name, settings(true), options, input);
+    manual_seed(3);
+    nn::Encoder encoder({.n_layers = 1, .layer = options});
+    encoder.to(f64);
+    const Tensor x = randn({2, length, 16}, RandomKey{1, 2}, {.dtype = f64});
+    const auto output = [&](const AttentionMask& mask, bool prefix) {
+      manual_seed(4);  // of SPE's noise
+      nn::ForwardContext forward = nn::begin_forward();
+      if (prefix) forward.prefix_lengths = full({2}, length, {.dtype = i64});
+      return encoder(x, mask, forward);
+    };
+    const Tensor difference = output({.causal = true}, true) - output({}, false);
+    CHECK(max(abs(difference)).item() < 1e-12);
+  }
+}
 
 TEST_CASE("registry: every position and kernel trains a language model") {
   const int allowed = pairs(false, [](const auto& position, const auto& kernel, const auto& s) {

@@ -229,6 +229,16 @@ TEST_CASE("TransformerXL: gradients") {
   }
 }
 
+TEST_CASE("TransformerXL refuses padding and prefixes by name") {
+  const auto model = make_xl(tiny_xl({}));
+  const Tensor tokens = some_tokens(2, 5);
+  nn::ForwardContext prefix, padded;
+  prefix.prefix_lengths = tensor<int64_t>({3, 3});
+  padded.padding = {1, 0};
+  for (const nn::ForwardContext& forward : {prefix, padded})
+    CHECK_THROWS_WITH(model->hidden(tokens, forward), Containing("padding and prefix_lengths"));
+}
+
 TEST_CASE("TransformerXL: batch entries are independent of each other") {
   const auto model = make_xl(tiny_xl({.memory = 4}));
   const Tensor tokens = some_tokens(3, 11);

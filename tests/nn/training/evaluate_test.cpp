@@ -67,6 +67,20 @@ TEST_CASE("mean_loss is the mean over all scored tokens of all batches", "[evalu
                     "[LossSum] losses f32 [2], targets i64 [3]; shapes must be equal");
 }
 
+TEST_CASE("mean_loss of logits that see only the inputs refuses padding and segments",
+          "[evaluate]") {
+  Bigrams model;
+  const auto logits = [&](const Tensor& tokens) { return model(tokens); };
+  nn::Batch padded = batch({0, 1}, {1, 2}), packed = padded;
+  padded.padding = zeros({1, 2}, {.dtype = boolean});
+  packed.segments = zeros({1, 2}, {.dtype = i64});
+  for (const nn::Batch& each : {padded, packed})
+    CHECK_THROWS_WITH(
+        nn::mean_loss(model, std::function<Tensor(const Tensor&)>(logits),
+                      [&](const std::function<void(const nn::Batch&)>& score) { score(each); }),
+        Containing("pass a function of the batch"));
+}
+
 TEST_CASE("mean_loss of a loss of one's own weighs batches by their scored targets", "[evaluate]") {
   manual_seed(2);
   Bigrams model;
