@@ -176,9 +176,10 @@ Tensors composed_gradient(Backward& b, const std::function<Tensors(const Tensors
 /// which they are computed. Two backward passes over one graph at the same time are an error.
 void backward(const Tensors& outputs, const Tensors& gradients = {}, BackwardOptions options = {});
 
-/// Returns the same gradients for `inputs`, and does not change the gradients of leaves. The result
-/// for an input that the outputs do not depend on is an undefined tensor. Visits only ops on a path
-/// to one of the inputs.
+/// Returns the same gradients for `inputs`, and does not change the gradients of leaves. Throws if
+/// an input does not require a gradient. The result for an input that the outputs do not depend on
+/// is an undefined tensor (PyTorch's allow_unused = True). Visits only ops on a path to one of the
+/// inputs.
 Tensors grad(const Tensors& outputs, const Tensors& inputs, const Tensors& gradients = {},
              BackwardOptions options = {});
 

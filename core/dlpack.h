@@ -1,7 +1,7 @@
-// Exchange of tensors with other libraries in the same process without a copy: DLPack, the format of
-// torch.utils.dlpack, numpy.from_dlpack and jax.dlpack (https://dmlc.github.io/dlpack/latest/). The
-// structs below have the layout of its dlpack.h, so that a pointer to one may be converted to a
-// pointer to the other.
+// Exchange of tensors with other libraries in the same process without a copy: DLPack, the format
+// of torch.utils.dlpack, numpy.from_dlpack and jax.dlpack (https://dmlc.github.io/dlpack/latest/).
+// The structs below have the layout of its dlpack.h, so that a pointer to one may be converted to
+// a pointer to the other.
 //
 // The producer owns a managed tensor until the consumer calls its deleter. Nothing waits for a GPU:
 // call synchronize(device) before another library reads what Stretto's work computes, and the

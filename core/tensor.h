@@ -90,11 +90,13 @@ class Tensor {
     return static_cast<char*>(get().storage->data) + offset() * item_size(dtype());
   }
 
-  /// Returns the only element, from any device and dtype. Throws unless the tensor has one element.
-  /// An i64 or i32 that T cannot represent exactly is an error: read it with item<int64_t>().
+  /// Returns the only element, from any device and dtype; T is double, float or int64_t. Throws
+  /// unless the tensor has one element. An i64 or i32 that T cannot represent exactly is an error:
+  /// read it with item<int64_t>().
   template <class T = double>
   T item() const;
-  /// Returns all elements in row-major order, converted to T, from any device.
+  /// Returns all elements in row-major order, converted to T, from any device; T is double, float,
+  /// int64_t, int32_t or uint8_t (for bool too).
   template <class T>
   std::vector<T> to_vector() const;
 
@@ -225,7 +227,8 @@ class Tensor {
   Tensor div_(double divisor) const;             ///< Divides every element by `divisor`.
   Tensor div_(const Tensor& other) const;        ///< Divides by `other`, broadcast.
   Tensor clamp_(double low, double high) const;  ///< Clamps every element, see clamp().
-  /// Sets the elements at which `mask` is true to `value`; the mask is broadcast, see masked_fill().
+  /// Sets the elements at which `mask` is true to `value`; the mask is broadcast, see
+  /// masked_fill().
   Tensor masked_fill_(const Tensor& mask, double value) const;
   /// Sets the elements that index(indices) selects to `values`, broadcast to the shape of the
   /// selection; or adds `values` if `accumulate` is true. If an element is selected several times,

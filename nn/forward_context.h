@@ -54,14 +54,16 @@ struct ForwardContext {
   /// AbsolutePosition support it.
   std::vector<int64_t> padding = {};
   /// Packed sequences: the segment of each position, i64 or i32 [B, L] (AttentionMask::segments).
-  /// Self-attention sees only the positions of the same segment, and absolute positions restart at 0
-  /// in each run of equal ids, so that each document of a row has the result that it has by itself.
-  /// Not supported with a cache, a memory, padding or sequence parallelism, by positional encodings
-  /// that are not relative (PositionalEncoding::is_relative), and by blocks.
+  /// Self-attention sees only the positions of the same segment, and absolute positions restart at
+  /// 0 in each run of equal ids, so that each document of a row has the result that it has by
+  /// itself. Not supported with a cache, a memory, padding or sequence parallelism, by positional
+  /// encodings that are not relative (PositionalEncoding::is_relative), by LinearKernel, and by
+  /// blocks.
   Tensor segments = {};
   /// Prefix-LM: the number of positions at the start of each sequence that attend to each other in
-  /// both directions, i64 or i32 [B] (AttentionMask::prefix_lengths). Causal self-attention uses it.
-  /// Not supported with padding. With a cache, only the call that has the whole prefix needs it.
+  /// both directions, i64 or i32 [B] (AttentionMask::prefix_lengths). Causal self-attention uses
+  /// it. Not supported with padding. With a cache, only the call that has the whole prefix needs
+  /// it.
   Tensor prefix_lengths = {};
   /// A table of positions that the model computes once for all layers; its meaning depends on
   /// the encoding (RelativeSinusoid).

@@ -17,8 +17,8 @@ namespace stretto::nn {
 class SkipInit {
  public:
   /// Disables initialization. With a floating dtype, new parameters of modules have this dtype, so
-  /// that a model for which f32 would not fit into memory can be constructed and then loaded; all of
-  /// their values are then undefined, also those of norms.
+  /// that a model for which f32 would not fit into memory can be constructed and then loaded; all
+  /// of their values are then undefined, also those of norms.
   explicit SkipInit(std::optional<DType> dtype = {});
   /// Restores the previous setting.
   ~SkipInit();

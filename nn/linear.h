@@ -59,8 +59,8 @@ class Linear : public Module {
   Tensor operator()(const Tensor& x) const;
   std::string label() const override;
 
-  /// Attaches an adapter named "lora" in the weight's dtype and on its device, in place of an earlier
-  /// one; `in` and `out` of the options are ignored.
+  /// Attaches an adapter named "lora" in the weight's dtype and on its device, in place of an
+  /// earlier one; `in` and `out` of the options are ignored.
   void set_lora(LoraAdapter::Options lora);
   /// Removes the adapter, if there is one.
   void remove_lora() { lora_.reset(); }

@@ -14,8 +14,8 @@ enum class NormKind {
   rms     ///< x / √(mean(x²) + eps) · weight (Zhang & Sennrich, 2019).
 };
 
-/// Returns the default ε: 1e-5 for layer norm and 1e-6 for RMS norm, as in PyTorch and in T5.
-/// Published models have their own values (LLaMA 2: 1e-5).
+/// Returns the default ε: 1e-5 for layer norm, as in PyTorch, and 1e-6 for RMS norm, as in T5
+/// (PyTorch: the machine epsilon). Published models have their own values (LLaMA 2: 1e-5).
 double default_eps(NormKind kind);
 
 /// Options of Norm.

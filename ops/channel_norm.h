@@ -1,5 +1,5 @@
-// Normalization over channels and spatial dimensions: x [N, C, …]. Statistics are f32 (f64 for f64).
-// Reference: tests/reference/channel_norm.cpp, group_norm(), batch_norm()
+// Normalization over channels and spatial dimensions: x [N, C, …]. Statistics are f32 (f64 for
+// f64). Reference: tests/reference/channel_norm.cpp, group_norm(), batch_norm()
 #pragma once
 
 #include "../core/tensor.h"
@@ -8,7 +8,7 @@ namespace stretto {
 
 /// Computes (x − mean) / √(var + eps) · weight + bias, with mean and biased variance of each sample
 /// and each of `groups` equal groups of channels (Wu & He, 2018): x [N, C, …]. weight and bias are
-/// [C] or undefined. Throws unless `groups` divides C.
+/// [C] in the dtype of x, or undefined. Throws unless `groups` divides C.
 Tensor group_norm(const Tensor& x, Int groups, const Tensor& weight = {}, const Tensor& bias = {},
                   double eps = 1e-5);
 

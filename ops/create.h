@@ -22,7 +22,8 @@ inline Tensor ones_like(const Tensor& x) { return ones(x.shape(), options_of(x))
 
 /// Returns 0, 1, …, n−1; i64 by default.
 Tensor arange(Int n, TensorOptions options = {.dtype = i64});
-/// Returns start, start + step, …, excluding end. step must not be 0 and must lead toward end.
+/// Returns start, start + step, …, excluding end; f32 by default: arange(0, 10) is f32, arange(10)
+/// i64. step must not be 0 and must lead toward end.
 Tensor arange(double start, double end, double step = 1, TensorOptions options = {});
 /// Returns n evenly spaced values from start to end, both included.
 Tensor linspace(double start, double end, Int n, TensorOptions options = {});
@@ -33,7 +34,8 @@ Tensor eye(Int n, TensorOptions options = {});
 /// int64_t, int32_t, uint8_t or bool). Throws if the number of values does not match the shape.
 template <class T>
 Tensor tensor(const std::vector<T>& values, const Shape& shape, Device device = default_device());
-/// Returns a 1-d tensor of `values`.
+/// Returns a 1-d tensor of `values`, with the dtype of T: tensor({1, 2}) is i32, tensor({1.0, 2.0})
+/// f64.
 template <class T>
 Tensor tensor(std::initializer_list<T> values) {
   return tensor(std::vector<T>(values), Shape{int64_t(values.size())});
@@ -64,7 +66,8 @@ Tensor bernoulli(const Tensor& p);
 Tensor bernoulli(const Tensor& p, RandomKey key);
 /// Returns n indices of the last dimension, sampled with probabilities proportional to the weights:
 /// [.., V] → [.., n], i64. Without replacement, the indices of a row differ. Weights are at least 0
-/// and finite. Takes a key from the random state. Computed on the host.
+/// and finite. Throws if those of a row add up to 0, or without replacement if fewer than n of them
+/// are above 0. Takes a key from the random state. Computed on the host.
 Tensor multinomial(const Tensor& weights, Int n, bool replacement = false);
 /// Returns the same with the samples of a key. Bit-identical on every device.
 Tensor multinomial(const Tensor& weights, Int n, bool replacement, RandomKey key);

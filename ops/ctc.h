@@ -18,8 +18,8 @@ struct CtcOptions {
   bool zero_infinity = false;
 };
 
-/// Computes −log Σ_paths Π_t p[t, path_t] over all paths of one class per frame that give the target
-/// after repeated classes are merged and blanks removed.
+/// Computes −log Σ_paths Π_t p[t, path_t] over all paths of one class per frame that give the
+/// target after repeated classes are merged and blanks removed.
 ///
 /// log_p [T, N, C] are log probabilities, for example from log_softmax; targets [N, S] (i64 or i32)
 /// are classes other than the blank, of which target_lengths [N] count; input_lengths [N] are

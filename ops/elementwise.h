@@ -5,8 +5,10 @@
 // Integer overflow wraps around (modulo 2⁶⁴ for i64).
 //
 // A quotient is never an integer: if the common dtype is not a floating-point dtype, the quotient
-// is f32. Functions such as exp and sqrt also give f32 for integers. Integers are first converted
-// to f32, which represents them exactly only up to 2^24; convert larger integers to f64 yourself.
+// is f32. pow and the functions from exp to rsqrt below, with relu and square, also give f32 for
+// integers; abs, sign, heaviside, clamp and the rounding functions keep an integer dtype. Integers
+// are first converted to f32, which represents them exactly only up to 2^24; convert larger
+// integers to f64 yourself.
 //
 // Derivatives at kinks: relu and abs have derivative 0 at 0; clamp passes the gradient
 // at its bounds; maximum and minimum give each operand half of the gradient on ties.

@@ -1,4 +1,4 @@
-// Indexing with integers, slices and tensors, read and assigned, as NumPy's and PyTorch's x[…]:
+// Indexing with integers, slices and tensors, read and assigned, as PyTorch's x[…]:
 //
 //   x[idx]            x.index({idx})
 //   x[mask]           x.index({mask})
@@ -7,10 +7,12 @@
 //   x[idx] = y        x.index_put_({idx}, y)
 //   x[idx] += y       x.index_put_({idx}, y, true)
 //
-// Integers and slices give views and are applied first. The index tensors (i64 or i32) broadcast to
-// one shape S, which replaces their dimensions: at the first of them if they are next to each other,
-// else in front. Negative indices count from the end. A mask (bool or u8) of k dimensions stands for
-// the k index tensors of its nonzero elements, which are found on the host.
+// Integers and slices give views and are applied first, also next to index tensors (NumPy treats
+// an integer there as an index tensor: for x [2, 3, 4], x[0, :, idx] is [3, n] here and [n, 3] in
+// NumPy). The index tensors (i64 or i32) broadcast to one shape S, which replaces their
+// dimensions: at the first of them if they are next to each other, else in front. Negative indices
+// count from the end. A mask (bool or u8) of k dimensions stands for the k index tensors of its
+// nonzero elements, which are found on the host.
 #pragma once
 
 #include "../core/tensor.h"

@@ -27,8 +27,8 @@ Tensors unbind(const Tensor& x, Int d = 0);
 /// Returns x with its elements moved by shifts[i] along dims[i]; elements that leave at one end
 /// enter at the other.
 Tensor roll(const Tensor& x, const Shape& shifts, const Shape& dims);
-/// Returns x repeated counts[d] times along each dimension d, as torch.tile; if there are more
-/// counts than dimensions, dimensions are added in front.
+/// Returns x repeated counts[d] times along each dimension d, as PyTorch's Tensor.repeat. If there
+/// are more counts than dimensions, dimensions are added in front; throws if there are fewer.
 Tensor repeat(const Tensor& x, const Shape& counts);
 /// Returns x with each entry of dimension d repeated n times in a row.
 Tensor repeat_interleave(const Tensor& x, Int n, Int d);
@@ -44,13 +44,14 @@ Tensors meshgrid(const Tensors& axes);
 Tensor gather(const Tensor& x, Int d, const Tensor& index);
 /// Returns the slices x[.., index[i], ..] along d; index is 1-d.
 Tensor index_select(const Tensor& x, Int d, const Tensor& index);
-/// Returns x with source[.., i, ..] added at [.., index[.., i, ..], ..] along d. Differentiable
-/// in x and source.
+/// Returns x with source[.., i, ..] added at [.., index[.., i, ..], ..] along d. index and source
+/// have one shape, with sizes other than d at most those of x; x and source have one dtype, not
+/// bool. Differentiable in x and source.
 Tensor scatter_add(const Tensor& x, Int d, const Tensor& index, const Tensor& source);
 
-/// Returns x with source[.., i, ..] stored at [.., index[.., i, ..], ..] along d. If an element is
-/// stored several times, the last of its values remains; the others get no gradient. Differentiable
-/// in x and source.
+/// Returns x with source[.., i, ..] stored at [.., index[.., i, ..], ..] along d; shapes and
+/// dtypes as for scatter_add, or bool. If an element is stored several times, the last of its
+/// values remains; the others get no gradient. Differentiable in x and source.
 Tensor scatter(const Tensor& x, Int d, const Tensor& index, const Tensor& source);
 /// Returns x with `value` stored at [.., index[.., i, ..], ..] along d.
 Tensor scatter(const Tensor& x, Int d, const Tensor& index, double value);

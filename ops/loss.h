@@ -24,11 +24,12 @@ struct CrossEntropyOptions {
 };
 
 /// Computes the cross entropy in nats: logits [.., V], targets [..] (i64 or i32) → 0-d, or [..]
-/// with Reduction::none (0 for ignored targets). Without weights a fused op, forward and backward.
+/// with Reduction::none (0 for ignored targets). The classes are the last dimension, not dimension
+/// 1 as in PyTorch: for images use movedim(). Without weights a fused op, forward and backward.
 ///
 /// Targets may also be probabilities t [.., V] in the dtype of the logits (soft targets): the loss
-/// is −Σ_v w[v] · t[v] · log softmax(logits)[v], and the mean is over all rows. It is differentiable
-/// in the targets; ignore_index is not used, and label smoothing mixes t with 1/V.
+/// is −Σ_v w[v] · t[v] · log softmax(logits)[v], and the mean is over all rows. It is
+/// differentiable in the targets; ignore_index is not used, and label smoothing mixes t with 1/V.
 Tensor cross_entropy(const Tensor& logits, const Tensor& targets,
                      const CrossEntropyOptions& options = {});
 
@@ -41,8 +42,8 @@ struct NllOptions {
   Tensor weight = {};
 };
 
-/// Computes −w[target] · log_p[.., target]: log probabilities [.., V] in a floating-point dtype, for
-/// example from log_softmax, targets [..] (i64 or i32) → 0-d, or [..] with Reduction::none (0
+/// Computes −w[target] · log_p[.., target]: log probabilities [.., V] in a floating-point dtype,
+/// for example from log_softmax, targets [..] (i64 or i32) → 0-d, or [..] with Reduction::none (0
 /// for ignored targets).
 Tensor nll_loss(const Tensor& log_probabilities, const Tensor& targets,
                 const NllOptions& options = {});
@@ -83,7 +84,7 @@ Tensor kl_div(const Tensor& log_p, const Tensor& target, KlDivOptions options = 
 ///
 /// As in PyTorch, logarithms are at least −100, and the derivative with respect to p is
 /// (p − target) / max(p·(1 − p), 10⁻¹²). Losses and gradients are therefore finite for p = 0 and
-/// p = 1, and are 0 if the target is equal to p.
+/// p = 1. The gradient is 0 if p = target, the loss only if both are 0 or both are 1.
 Tensor binary_cross_entropy(const Tensor& p, const Tensor& target,
                             Reduction reduction = Reduction::mean);
 

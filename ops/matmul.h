@@ -14,8 +14,8 @@ namespace stretto {
 /// dtype; bf16 products are summed in f32.
 Tensor matmul(const Tensor& a, const Tensor& b);
 
-/// Computes x [.., in] · weightᵀ + bias → [.., out], with weight [out, in] and bias
-/// [out] or undefined.
+/// Computes x [.., in] · weightᵀ + bias → [.., out], with weight [out, in] and bias [out] or
+/// undefined, all of one floating-point dtype; bf16 products are summed in f32.
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {});
 
 /// Computes a sum of products in Einstein's notation: `einsum("bhmd,bhnd->bhmn", {q, k})`.

@@ -31,8 +31,9 @@ constexpr int64_t part(int64_t n, int64_t most, int64_t unit) {
   return std::min(n, round_up(ceil_div(n, ceil_div(n, most)), unit));
 }
 
-/// Returns the number of columns of a chunk of C, a multiple of `unit`, if A has few rows and a row of
-/// the transposed B [n, k] has `row_bytes` bytes. The threads have about equal numbers of chunks.
+/// Returns the number of columns of a chunk of C, a multiple of `unit`, if A has few rows and a
+/// row of the transposed B [n, k] has `row_bytes` bytes. The threads have about equal numbers of
+/// chunks.
 inline int64_t chunk_columns(int64_t n, int64_t row_bytes, bool transposed, int64_t unit) {
   const int64_t bytes = n * row_bytes, threads = num_threads();
   const int64_t chunks = std::clamp(threads * ceil_div(bytes, threads * most_chunk_bytes),

@@ -28,8 +28,8 @@ namespace stretto::examples {
 GrooveSource to_groove_source(const music::MidiFile& file);
 
 /// Returns the song in the file at `path`, which may lack instruments. Throws UsageError, with the
-/// path, as read_midi_file() and to_groove_source() do, and for a file without notes. Defects of the
-/// file are added to `damaged`, if given.
+/// path, as read_midi_file() and to_groove_source() do, and for a file without notes. Defects of
+/// the file are added to `damaged`, if given.
 GrooveSource read_groove(const std::string& path, MidiDefects* damaged = nullptr);
 
 /// Returns "no bass", "no drums" or "no harmony", the first that applies; "" for a song

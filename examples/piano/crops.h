@@ -20,8 +20,8 @@ struct PianoCropOptions {
 
 /// Returns batch `step` of an endless random sequence that depends only on seed and step. Pieces
 /// are chosen with a probability proportional to their length. Crops of length + 1 tokens are
-/// complete if the piece is long enough. Transposed pitches stay in range. Positions past the end of
-/// a piece are padding and not scored.
+/// complete if the piece is long enough. Transposed pitches stay in range. Positions past the end
+/// of a piece are padding and not scored.
 nn::Batch training_batch(const std::vector<PianoPiece>& pieces, const music::Tokenizer& tokens,
                          const PianoCropOptions& options, uint64_t seed, int64_t step);
 

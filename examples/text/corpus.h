@@ -54,10 +54,10 @@ struct Corpus {
 /// skipped.
 ///
 /// The split point moves back to the start of a character; for words to the start of a line. If
-/// that line is the first one, or starts so far back that the part after the split point would more
-/// than double, the split point moves to the start of a word instead. Throws UsageError, naming the
-/// file, if it cannot be mapped (MappedFile), is empty or, except for bytes, not UTF-8 or in another
-/// format (see known_format() in text_file.h), and if a part has no tokens.
+/// that line is the first one, or starts so far back that the part after the split point would
+/// more than double, the split point moves to the start of a word instead. Throws UsageError,
+/// naming the file, if it cannot be mapped (MappedFile), is empty or, except for bytes, not UTF-8
+/// or in another format (see known_format() in text_file.h), and if a part has no tokens.
 Corpus read_corpus(const CorpusOptions& options, std::optional<nn::Tokenizer> known = {});
 
 /// Returns the documents of a text, which are separated by blank lines: the tokens of each document

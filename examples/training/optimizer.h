@@ -9,8 +9,8 @@
 
 namespace stretto::examples {
 
-/// Returns the schedule of --schedule: linear warm-up, then cosine or wsd, down to a hundredth of the
-/// peak, over the steps, or, if `steps` is 0, over the elapsed fraction of the run's time.
+/// Returns the schedule of --schedule: linear warm-up, then cosine or wsd, down to a hundredth of
+/// the peak, over the steps, or, if `steps` is 0, over the elapsed fraction of the run's time.
 nn::Schedule schedule_of(const TrainingSettings& settings);
 
 /// Returns the optimizer of --optimizer for the parameters of a model that are not frozen, with

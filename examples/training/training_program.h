@@ -128,8 +128,8 @@ class TrainingProgram {
   /// Throws UsageError as make_model does.
   void make_trainer(std::unique_ptr<nn::Optimizer> optimizer, nn::Schedule schedule, Data data,
                     int64_t tokens);
-  /// Returns the optimizer of the settings for the parameters of the model that are not frozen, with
-  /// these options of AdamW; their learning rate is ignored.
+  /// Returns the optimizer of the settings for the parameters of the model that are not frozen,
+  /// with these options of AdamW; their learning rate is ignored.
   std::unique_ptr<nn::Optimizer> optimizer(nn::AdamW::Options options) const {
     return make_optimizer(*model_, settings_, options);
   }

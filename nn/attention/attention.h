@@ -35,8 +35,8 @@ class AttentionKernel : public Module {
   virtual bool keeps_rotary_relative() const { return !has_recurrent_state(); }
 };
 
-/// Returns the name of a term of the scores, dropout or soft cap in the options, for kernels without
-/// scores; null if there is none. The scale and the mask do not count.
+/// Returns the name of a term of the scores, dropout or soft cap in the options, for kernels
+/// without scores; null if there is none. The scale and the mask do not count.
 const char* score_term(const AttentionOptions& options);
 
 /// A factory of kernels, as MultiHeadAttentionOptions::kernel accepts it.
@@ -104,7 +104,8 @@ class MultiHeadAttention : public Module {
   MultiHeadAttention(Module& parent, std::string name, Options options);
 
   /// Self-attention: x [B, M, d_model] → [B, M, d_model]. With a cache, x continues the positions
-  /// in it. Throws if another attention has filled the cache.
+  /// in it, and masks with a column per key have one for each cached and each new position. Throws
+  /// if another attention has filled the cache.
   ///
   /// With ForwardContext::padding each sequence has the result that it has without its padding;
   /// outputs of the padding are undefined. mask.key_padding must then be undefined.
@@ -117,8 +118,8 @@ class MultiHeadAttention : public Module {
                     KeyValueCache* cache = nullptr, const ForwardContext& forward = {}) const;
   /// Returns an empty cache for this layer that holds the last `limit` positions; 0: all. With
   /// `kept`, these are the first `kept` positions and the last of the others. See
-  /// KeyValueCache::limit and kept. Throws for a limit with a kernel that has a recurrent state, and
-  /// for `kept` with positions that are not relative or without a larger limit.
+  /// KeyValueCache::limit and kept. Throws for a limit with a kernel that has a recurrent state,
+  /// and for `kept` with positions that are not relative or without a larger limit.
   KeyValueCache make_cache(int64_t limit = 0, int64_t kept = 0) const;
   /// The first of two steps of attention, for models that modify the inputs before the second step:
   /// projects x [B, M, d_model] and context [B, N, d_model] to q, k and v in heads. For
@@ -129,7 +130,8 @@ class MultiHeadAttention : public Module {
   AttentionInputs project(const Tensor& x, const Tensor& context, const AttentionMask& mask,
                           const ForwardContext& forward = {}) const;
   /// The second step: applies positional encoding, kernel and output projection →
-  /// [B, M, d_model].
+  /// [B, M, d_model]. Does not apply ForwardContext::padding and prefix_lengths, which only
+  /// operator() adds to the mask.
   Tensor attend(AttentionInputs inputs) const;
   /// Returns the weights of self-attention [B, H, M, M], for visualization.
   Tensor weights(const Tensor& x, const AttentionMask& mask = {}) const;

@@ -96,8 +96,8 @@ inline MakeFeatureMap relu_plus(double epsilon = 1e-3) {
   return feature_map<ReluFeatures>(epsilon);
 }
 
-/// The functions of ops/attention/random_features.h. R features need a projection of R rows; the
-/// hyperbolic and trigonometric ones come in pairs and need R/2 rows.
+/// The functions of ops/attention/random_features.h. F features need a projection of W = F rows;
+/// the hyperbolic and trigonometric ones come in pairs and need W = F/2 rows.
 using FavorKind = RandomFeatureKind;
 
 /// Norms of the rows of an orthogonal projection.
@@ -128,7 +128,7 @@ enum class Stabilizer {
 
 /// Options of Favor.
 struct FavorOptions {
-  int64_t features = 256;                ///< R, the number of features.
+  int64_t features = 256;                ///< F, the number of features.
   FavorKind kind = FavorKind::positive;  ///< Formula of the features.
   bool orthogonal = true;                ///< Orthogonal rows; false: independent rows.
   RowNorms norms = RowNorms::chi;        ///< Norms of orthogonal rows.
@@ -163,7 +163,7 @@ class Favor : public FeatureMap {
   std::string label() const override;
 
   const Options options;    ///< As passed to the constructor.
-  const Tensor projection;  ///< [R or R/2, D], a buffer; f32 in bf16 modules.
+  const Tensor projection;  ///< [W, D], a buffer; f32 in bf16 modules.
   /// i64 [4]: seed and stream of the random key, index of the current projection, and the number of
   /// calls since it was drawn. Undefined if Options::redraw is 0.
   const Tensor schedule;

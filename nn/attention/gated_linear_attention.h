@@ -10,8 +10,8 @@
 //   delta_kernel         DeltaNet (Yang et al. 2024)
 //   gated_delta_kernel   Gated DeltaNet (Yang et al. 2024)
 //
-// Layers with the sizes of the papers are in nn/models/gated_layers.h. A KeyValueCache holds a state
-// of fixed size.
+// Layers with the sizes of the papers are in nn/models/gated_layers.h. A KeyValueCache holds a
+// state of fixed size.
 //
 // Reference: tests/reference/gated_layers.cpp, gated_linear_layer()
 #pragma once
@@ -57,9 +57,9 @@ struct GatedLinearKernelOptions {
 
 /// Linear attention with decay, a norm per head and an output gate. For self-attention only.
 ///
-/// Accepts the masks causal, key_padding and segments, a scale, and encodings of q and k (RoPE, SPE).
-/// Without a causal mask, y is the sum of two passes, of which one reverses the sequence. The gates
-/// are computed in at least f32.
+/// Accepts the masks causal, key_padding and segments, a scale, and encodings of q and k (RoPE,
+/// SPE). Without a causal mask, y is the sum of two causal passes, one over the reversed sequence;
+/// a position's own key and value count in both. The gates are computed in at least f32.
 class GatedLinearKernel : public AttentionKernel {
  public:
   using Options = GatedLinearKernelOptions;  ///< Options of the constructor.
@@ -106,8 +106,9 @@ void reset_token_decays(const Tensor& a, const Tensor& b);
 /// Returns a factory of GatedLinearKernel.
 MakeKernel gated_linear_kernel(GatedLinearKernelOptions options = {});
 
-/// Multi-scale retention (RetNet): fixed decays, norm per head, swish gate. The positional encoding of
-/// RetNet is RoPE. The paper normalizes by NormKind::layer, flash-linear-attention by NormKind::rms.
+/// Multi-scale retention (RetNet): fixed decays, norm per head, swish gate. The positional
+/// encoding of RetNet is RoPE. The paper normalizes by NormKind::layer, flash-linear-attention by
+/// NormKind::rms.
 MakeKernel retention_kernel(NormKind norm = NormKind::layer);
 /// Lightning Attention: SiLU of q, k and v, fixed decays, sigmoid gate.
 MakeKernel lightning_kernel(double rate = 1);

@@ -33,12 +33,12 @@ struct LinearKernelOptions {
 /// bf16 inputs and features stay bf16, with sums in f32; the composed implementation computes in
 /// f32.
 ///
-/// Exponential features (those of Favor) underflow if keys have a large norm. On the CPU, with eps 0
-/// and Stabilizer::max, the output is then computed from their logarithms in f64, which is slower. It
-/// is equal for a whole sequence, a continued state and sequence parallelism. On a GPU, with eps above
-/// 0 or with Stabilizer::none, a head whose features all underflow gets no gradient; a call without a
-/// state or sequence parallelism then throws if a gradient is recorded (on a GPU at the next
-/// synchronization).
+/// Exponential features (those of Favor) underflow if keys have a large norm. On the CPU, with eps
+/// 0 and Stabilizer::max, the output is then computed from their logarithms in f64, which is
+/// slower. It is equal for a whole sequence, a continued state and sequence parallelism. On a GPU,
+/// with eps above 0 or with Stabilizer::none, a head whose features all underflow gets no
+/// gradient; a call without a state or sequence parallelism then throws if a gradient is recorded
+/// (on a GPU at the next synchronization).
 class LinearKernel : public AttentionKernel {
  public:
   using Options = LinearKernelOptions;  ///< Options of the constructor.

@@ -1,4 +1,5 @@
-// The short convolution in front of a linear attention: each feature is filtered along the sequence.
+// The short convolution in front of a linear attention: each feature is filtered along the
+// sequence.
 //
 // Reference: tests/reference/gated_layers.cpp, short_convolution()
 #pragma once
@@ -25,8 +26,8 @@ class ShortConvolution : public Module {
   /// Constructs a child of `parent`. Throws if a size is below 1.
   ShortConvolution(Module& parent, std::string name, Options options);
   /// x [B, N, C] → [B, N, C]. Padding of the mask counts as zeros, and a segment does not see
-  /// another one. `history` [B, T − 1, C], unless null, has the inputs before x, zeros if undefined,
-  /// and is replaced by the last ones.
+  /// another one. `history` [B, T − 1, C], unless null, has the inputs before x, zeros if
+  /// undefined, and is replaced by the last ones.
   Tensor operator()(const Tensor& x, const AttentionMask& mask = {},
                     Tensor* history = nullptr) const;
   std::string label() const override;

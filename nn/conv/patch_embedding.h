@@ -15,8 +15,8 @@ struct PatchEmbeddingOptions {
   bool bias = true;      ///< Adds a bias.
 };
 
-/// Cuts images into patches that do not overlap, and projects the pixels of each patch linearly to a
-/// vector (ViT, Dosovitskiy et al. 2021, eq. 1).
+/// Cuts images into patches that do not overlap, and projects the pixels of each patch linearly to
+/// a vector (ViT, Dosovitskiy et al. 2021, eq. 1).
 class PatchEmbedding : public Module {
  public:
   using Options = PatchEmbeddingOptions;  ///< Options of the constructor.
@@ -25,8 +25,8 @@ class PatchEmbedding : public Module {
   /// Constructs a child of `parent`. Throws if a size is below 1.
   PatchEmbedding(Module& parent, std::string name, Options options);
 
-  /// Images [B, C, height, width] → [B, rows · columns, d_model], patches in row-major order. Throws
-  /// unless the patches divide height and width.
+  /// Images [B, C, height, width] → [B, rows · columns, d_model], patches in row-major order.
+  /// Throws unless the patches divide height and width.
   Tensor operator()(const Tensor& images) const;
   std::string label() const override;
 

@@ -43,7 +43,8 @@ Tensor sequence_parallel_linear_attention(const Tensor& q, const Tensor& k, cons
 /// Computes attention (ops/attention/attention.h) over the whole sequence: q [B, H, M, D], k [B, G,
 /// M, D], v [B, G, M, Dv] and options.relative_query are this rank's positions → [B, H, M, Dv].
 /// Requires a causal mask, and f32 or f64 on the CPU; supports tables over relative positions.
-/// Throws Error for key_padding, a dense bias and dropout of the weights.
+/// Throws Error for key_padding, segments and other masks that are tensors, window_after, sinks, a
+/// dense bias and dropout of the weights.
 ///
 /// With a window or blocks, a rank receives only the keys and values that its own positions attend
 /// to, from as many lower ranks as needed (with_left_halo); memory is O((M + window) (D + Dv)).

@@ -36,8 +36,8 @@ struct JsonMember {
   Json second;
 };
 
-/// Returns a value from JSON text. Throws Error "[op] name: …" if it is not JSON, is nested more than
-/// 64 levels deep, has more than 4 million values, or a field twice.
+/// Returns a value from JSON text. Throws Error "[op] name: …" if it is not JSON, is nested more
+/// than 64 levels deep, has more than 4 million values, or a field twice.
 Json parse_json(const char* op, std::string_view text, const std::string& name);
 
 /// Returns `value` as JSON text in one line.

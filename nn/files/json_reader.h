@@ -13,8 +13,8 @@
 namespace stretto::nn::files {
 
 /// An object of JSON whose fields must all be used: each one is read, declared to have no effect
-/// (ignore()), or finish() refuses it by name. A field that is null counts as absent. Errors are one
-/// line, "[op] SOURCE: …".
+/// (ignore()), or finish() refuses it by name. A field that is null counts as absent. Errors are
+/// one line, "[op] SOURCE: …".
 class JsonReader {
  public:
   /// Reads an object that must outlive the reader. `source` names it in errors.

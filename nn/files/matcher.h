@@ -81,8 +81,8 @@ class Matcher {
 struct Assignment {
   Tensor to, from;
 };
-/// Pairs tensors of the model with those of the file. With `convert`, floating dtypes may differ; the
-/// new values have the dtype of the model's tensor, or of the file if that is `loaded`.
+/// Pairs tensors of the model with those of the file. With `convert`, floating dtypes may differ;
+/// the new values have the dtype of the model's tensor, or of the file if that is `loaded`.
 std::vector<Assignment> match_tensors(const std::vector<NamedTensor>& tensors, Matcher& matcher,
                                       bool convert, std::optional<DType> loaded = {});
 /// Assigns the new values. On the CPU this cannot fail, so a model is never partially loaded. With

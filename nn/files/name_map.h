@@ -96,8 +96,8 @@ class NameMap {
   /// Returns the names in the model for a tensor of a file; empty if it is dropped.
   std::vector<std::string> targets(const std::string& name) const;
 
-  /// Returns the name in the file of a tensor of the model; nothing if it is a part of a tensor of the
-  /// file, or joined from several. Throws Error if the rule is not invertible.
+  /// Returns the name in the file of a tensor of the model; nothing if it is a part of a tensor of
+  /// the file, or joined from several. Throws Error if the rule is not invertible.
   std::optional<std::string> source(const std::string& name) const;
 
   /// True if the values of this tensor of a file are not computed with: its rule has no conversion,

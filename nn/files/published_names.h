@@ -58,14 +58,14 @@ NameMap bert_names();
 /// heads are dropped, and a table of positions that `options` do not use.
 NameMap deberta_names(const Bert::Options& options);
 
-/// Returns the names of ViT in Hugging Face's transformers, with or without the prefix "vit." and the
-/// head, for a VisionTransformer with learned positions. Drops the pooler.
+/// Returns the names of ViT in Hugging Face's transformers, with or without the prefix "vit." and
+/// the head, for a VisionTransformer with learned positions. Drops the pooler.
 NameMap vit_names();
 
 /// Returns the names of PyTorch's torch.nn.TransformerEncoder, TransformerDecoder and Transformer,
-/// for an Encoder, a Decoder, or a module whose children `encoder` and `decoder` are these. q, k and
-/// v are one matrix in the file. PyTorch's layers have NormPlace::post and ReLU by default; norm_first
-/// is NormPlace::pre, and a norm after the stack is StackOptions::final_norm.
+/// for an Encoder, a Decoder, or a module whose children `encoder` and `decoder` are these. q, k
+/// and v are one matrix in the file. PyTorch's layers have NormPlace::post and ReLU by default;
+/// norm_first is NormPlace::pre, and a norm after the stack is StackOptions::final_norm.
 NameMap torch_transformer_names();
 
 /// How a GGUF file orders the rows of q and k within a head.

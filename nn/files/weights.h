@@ -38,9 +38,10 @@ struct LoadReport {
 };
 
 /// Loads parameters and buffers from a file of any format, an index of shards or a directory, as
-/// open_weights() accepts them, or from a checkpoint of this version. `names` maps the names of the
-/// file to those of the model (nn/files/name_map.h). All names and shapes must then agree; otherwise
-/// an error lists the differences, with similar names in the file, and nothing is changed:
+/// open_weights() accepts them, or from a checkpoint of this version. `names` maps the names of
+/// the file to those of the model (nn/files/name_map.h). All names and shapes must then agree;
+/// otherwise an error lists the differences, with similar names in the file, and nothing is
+/// changed:
 ///
 ///     [load] out.weight: not in the file (expected f32 [9, 4]; similar: head.w f32 [9, 4])
 ///

@@ -25,11 +25,12 @@ struct BertOptions {
   LayerOptions layer = {};
   bool pooler = true;             ///< Has the layer that pooled() needs.
   bool learned_positions = true;  ///< Adds a learned vector of each position to the input.
-  /// Disentangled attention in all layers, which share one table; `rows` and layer.attention.position
-  /// must not be set (DeBERTa).
+  /// Disentangled attention in all layers, which share one table; `rows` and
+  /// layer.attention.position must not be set (DeBERTa).
   std::optional<Disentangled::Options> disentangled = {};
   bool relative_norm = false;  ///< Normalizes the table of `disentangled` as the layers do.
-  /// > 0: adds a BertConvolution of this odd number of positions after the first layer (DeBERTa v2).
+  /// > 0: adds a BertConvolution of this odd number of positions after the first layer (DeBERTa
+  /// v2).
   int64_t kernel_size = 0;
   Activation kernel_activation = Activation::gelu;  ///< Activation of the convolution.
 };
@@ -50,9 +51,9 @@ class BertConvolution : public Module {
   using Options = BertConvolutionOptions;  ///< Options of the constructor.
   /// Constructs a child of `parent`. Throws if the kernel size is not odd.
   BertConvolution(Module& parent, std::string name, Options options);
-  /// Returns norm(y + activation(dropout(convolution(x)))) [B, L, d_model]. x [B, L, d_model] is the
-  /// input of the first layer, y its output, `padding` [B, L] as in TokenBatch; positions outside
-  /// the sequence and padded positions count as 0.
+  /// Returns norm(y + activation(dropout(convolution(x)))) [B, L, d_model]. x [B, L, d_model] is
+  /// the input of the first layer, y its output, `padding` [B, L] as in TokenBatch; positions
+  /// outside the sequence and padded positions count as 0.
   Tensor operator()(const Tensor& x, const Tensor& y, const Tensor& padding,
                     const ForwardContext& forward) const;
   std::string label() const override;
@@ -67,16 +68,17 @@ class BertConvolution : public Module {
   static Norm::Options norm_options(const Options& options);
 };
 
-/// BERT (Devlin et al. 2019) without a head: post-norm layers over the normalized sum of the vectors
-/// of tokens, positions and token types. With Options::disentangled it is DeBERTa v2 and v3 (He et
-/// al. 2021a, 2021b).
+/// BERT (Devlin et al. 2019) without a head: post-norm layers over the normalized sum of the
+/// vectors of tokens, positions and token types. With Options::disentangled it is DeBERTa v2 and
+/// v3 (He et al. 2021a, 2021b).
 class Bert : public Module {
  public:
   using Options = BertOptions;  ///< Options of the constructor.
 
   /// Constructs a root module. Throws if a size is below 1 or the options do not fit together.
   explicit Bert(Options options);
-  /// Constructs a child of `parent`. Throws if a size is below 1 or the options do not fit together.
+  /// Constructs a child of `parent`. Throws if a size is below 1 or the options do not fit
+  /// together.
   Bert(Module& parent, std::string name, Options options);
 
   /// Computes the vector of every token, [B, L, d_model], from tokens [B, L] with optional padding.

@@ -27,8 +27,9 @@ enum class Pooling {
   mean    ///< The mean of the outputs of all tokens that are not padding.
 };
 
-/// Initializes a layer as the code of ViT and of the Long Range Arena: xavier_uniform_ weights; biases
-/// of the feed-forward network normal with standard deviation 1e-6. Other biases stay as they are.
+/// Initializes a layer as the code of ViT and of the Long Range Arena: xavier_uniform_ weights;
+/// biases of the feed-forward network normal with standard deviation 1e-6. Other biases stay as
+/// they are.
 void init_encoder_layer(const TransformerLayer& layer);
 
 /// Options of SequenceClassifier.

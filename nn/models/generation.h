@@ -34,7 +34,7 @@ struct GenerationOptions {
 /// Continues `prompt` (at least one token) and returns the new tokens. `model(tokens [1, n])`
 /// returns logits [1, n, V] for tokens that continue those of earlier calls: a model with its
 /// cache. `on_token` receives each token as it is sampled and stops generation by returning false.
-/// No gradients are recorded.
+/// No gradients are recorded. Call eval() of the model first: dropout is not switched off.
 std::vector<int64_t> generate(const std::function<Tensor(const Tensor&)>& model,
                               const std::vector<int64_t>& prompt, const GenerationOptions& options,
                               const std::function<bool(int64_t)>& on_token = {});
@@ -63,8 +63,8 @@ std::vector<std::vector<int64_t>> generate_batch(
     const std::function<bool(int64_t prompt, int64_t token)>& on_token = {},
     int64_t cache_limit = 0);
 
-/// Continues several prompts of equal length with a Transformer-XL and a new memory. Throws if their
-/// lengths differ, because its memory has no padding.
+/// Continues several prompts of equal length with a Transformer-XL and a new memory. Throws if
+/// their lengths differ, because its memory has no padding.
 std::vector<std::vector<int64_t>> generate_batch(
     const TransformerXL& model, const std::vector<std::vector<int64_t>>& prompts,
     const GenerationOptions& options,
@@ -75,9 +75,9 @@ struct LeftPadded {
   Tensor tokens;  ///< [B, L] (i64): each sequence at the end of its row, token 0 before it.
   std::vector<int64_t> padding;  ///< Number of tokens before each sequence; empty if all are 0.
 };
-/// Pads sequences, at least one token each, on the left to the length of the longest, on the default
-/// device. For
-/// beam_search() too: pass `tokens` as prompts, and `padding` to LanguageModel::Cache::padding.
+/// Pads sequences, at least one token each, on the left to the length of the longest, on the
+/// default device. For beam_search() too: pass `tokens` as prompts, and `padding` to
+/// LanguageModel::Cache::padding.
 LeftPadded pad_left(const std::vector<std::vector<int64_t>>& sequences);
 
 /// The part of a text before a stop string.

@@ -38,8 +38,9 @@ struct LanguageModelOptions {
   bool output_bias = false;  ///< Bias of the output projection, unless tied.
   double soft_cap = 0;       ///< > 0: logits x become c · tanh(x / c) (Gemma 2).
   /// > 0: weights start as normally distributed numbers with this standard deviation, with mean 1
-  /// for norms and mean 0 otherwise; biases start at 0. Positional encodings and kernels keep their
-  /// own initialization.
+  /// for norms and mean 0 otherwise; biases start at 0. Positional encodings of the attention and
+  /// kernels keep their own initialization; the table of learned absolute positions and the sinks
+  /// do not.
   double init_std = 0;
 };
 
@@ -84,8 +85,8 @@ class LanguageModel : public Module {
   /// padding.
   Tensor operator()(const Tensor& tokens, const ForwardContext& forward,
                     Cache* cache = nullptr) const;
-  /// Computes the output of the last layer and its norm, [B, L, d_model]: logits() of it is the result
-  /// of the call above. For losses that need the logits of a part of the positions.
+  /// Computes the output of the last layer and its norm, [B, L, d_model]: logits() of it is the
+  /// result of the call above. For losses that need the logits of a part of the positions.
   Tensor hidden(const Tensor& tokens, Cache* cache = nullptr,
                 ProcessGroup* sequence_group = nullptr) const;
   /// The same with a ForwardContext of your own.

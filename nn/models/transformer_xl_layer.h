@@ -11,8 +11,8 @@ namespace stretto::nn {
 /// (Dai et al. 2019, §3.2).
 ///
 /// The memory [B, m, d_model], earlier inputs of this layer, receives no gradient, but contributes
-/// to the gradients of the key and value projections. Unless NormPlace::post, the norm is applied to
-/// memory and x; memories are stored before the norm.
+/// to the gradients of the key and value projections. Unless NormPlace::post, the norm is applied
+/// to memory and x; memories are stored before the norm.
 class TransformerXLLayer : public TransformerLayer {
  public:
   using TransformerLayer::TransformerLayer;

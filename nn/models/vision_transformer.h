@@ -85,7 +85,8 @@ class VisionTransformer : public Module {
 /// Returns the options of ViT-Ti/16 for 224 × 224 pixels (Touvron et al. 2021): 12 layers of width
 /// 192, 3 heads; 5,717,416 parameters.
 VisionTransformer::Options vit_tiny(int64_t n_classes = 1000);
-/// Returns the options of ViT-S/16 (Touvron et al. 2021): width 384, 6 heads; 22,050,664 parameters.
+/// Returns the options of ViT-S/16 (Touvron et al. 2021): width 384, 6 heads; 22,050,664
+/// parameters.
 VisionTransformer::Options vit_small(int64_t n_classes = 1000);
 /// Returns the options of ViT-B/16 (Dosovitskiy et al. 2021, table 1): width 768, 12 heads;
 /// 86,567,656 parameters.

@@ -12,7 +12,8 @@
 
 namespace stretto::nn {
 
-/// The factor of Muon's learning rate for a matrix [out, in], as `adjust_lr_fn` in PyTorch.
+/// The factor of Muon's learning rate for a matrix [out, in], as `adjust_lr_fn` in PyTorch, whose
+/// default is `original`; here it is match_rms_adamw.
 enum class MuonScale {
   /// 0.2 · √max(out, in): updates are as large as those of AdamW, so that both can share a learning
   /// rate and a weight decay (Liu et al., "Muon is scalable for LLM training", 2025).
@@ -34,20 +35,20 @@ struct MuonOptions {
 
 /// Returns the nearly orthogonal matrix U·S·Vᵀ of a matrix x = U·Σ·Vᵀ by five steps of a quintic
 /// Newton–Schulz iteration (Jordan et al., "Muon: an optimizer for hidden layers in neural
-/// networks", 2024): x is divided by its Frobenius norm (at least 1e-7), then A = x·xᵀ and
-/// x ← a·x + (b·A + c·A²)·x with (a, b, c) = (3.4445, −4.7750, 2.0315). Singular values in S are 0.68
-/// to 1.21 if those in Σ are at least 0.0016 of the norm; smaller ones grow by a factor of about
-/// 480. Products are in the dtype of x; bf16 products are summed in f32. Not differentiable.
+/// networks", 2024): x is divided by its Frobenius norm (at least 1e-7), then A = x·xᵀ and x ← a·x
+/// + (b·A + c·A²)·x with (a, b, c) = (3.4445, −4.7750, 2.0315). Singular values in S are 0.68 to
+/// 1.21 if those in Σ are at least 0.0016 of the norm; smaller ones grow by a factor of about 480.
+/// Products are in the dtype of x; bf16 products are summed in f32. Not differentiable.
 Tensor newton_schulz(const Tensor& x);
 
 /// Muon for 2-d weights of groups with `use_muon`, AdamW for all other parameters: with one
 /// optimizer, one schedule and one checkpoint serve both. Meant for the weights of linear layers;
 /// embeddings, tables and output layers are better in groups with use_muon = false.
 ///
-/// m ← μ·m + (1 − μ)·g, w ← (1 − lr·λ)·w − lr·scale·newton_schulz(u), where u = (1 − μ)·g + μ·m with
-/// Nesterov's momentum, otherwise m. The iteration is computed in the dtype of the weight, all else
-/// in f32 (f64 for f64 weights). A step needs whole matrices: TrainerOptions::shard_optimizer throws
-/// Error.
+/// m ← μ·m + (1 − μ)·g, w ← (1 − lr·λ)·w − lr·scale·newton_schulz(u), where u = (1 − μ)·g + μ·m
+/// with Nesterov's momentum, otherwise m. The iteration is computed in the dtype of the weight,
+/// all else in f32 (f64 for f64 weights). A step needs whole matrices:
+/// TrainerOptions::shard_optimizer throws Error.
 class Muon : public Adam {
  public:
   using Options = MuonOptions;  ///< Options of the constructor.

@@ -21,10 +21,10 @@ struct ConstantRate {
 };
 
 /// Linear from 0 to `peak` at step `warmup`, then half a cosine down to `floor` at step `steps`,
-/// then constant (Loshchilov & Hutter, 2017, without restarts). With steps = 0 the cosine depends on
-/// `progress`, the fraction of a run that is limited by steps or by time, and the resulting rate is
-/// multiplied by min(1, step / max(1, warmup)). If such a run is resumed with another number of
-/// steps, the curve changes.
+/// then constant (Loshchilov & Hutter, 2017, without restarts). With steps = 0 the cosine depends
+/// on `progress`, the fraction of a run that is limited by steps or by time, and the resulting
+/// rate is multiplied by min(1, step / max(1, warmup)). If such a run is resumed with another
+/// number of steps, the curve changes.
 struct WarmupCosine {
   double peak = 1e-3;  ///< Highest rate.
   int64_t warmup = 0;  ///< Number of warm-up steps.
@@ -36,8 +36,8 @@ struct WarmupCosine {
 
 /// Linear from 0 to `peak` at step `warmup`, then constant, then linear to `floor` over the last
 /// `decay` of the run (WSD: Hu et al., "MiniCPM", 2024; linear as in Hägele et al., 2024). With
-/// steps = 0 the run is measured by `progress`, as in WarmupCosine. A run that was stopped before the
-/// decay can be resumed with more steps: all rates before the decay are the same.
+/// steps = 0 the run is measured by `progress`, as in WarmupCosine. A run that was stopped before
+/// the decay can be resumed with more steps: all rates before the decay are the same.
 struct WarmupStableDecay {
   double peak = 1e-3;  ///< Highest rate.
   int64_t warmup = 0;  ///< Number of warm-up steps.

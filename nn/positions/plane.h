@@ -22,11 +22,11 @@ struct WindowBiasOptions {
   int64_t class_tokens = 0;  ///< Number of tokens before the cells.
 };
 
-/// Relative position bias of the Swin Transformer (Liu et al. 2021, eq. 4). Row
-/// (dy + height − 1)·(2·width − 1) + dx + width − 1 of `table` is added to the scores of a query dy
-/// rows below and dx columns to the right of the key. With class tokens the table ends with three
-/// more rows, as in BEiT (Bao et al. 2022): for class tokens as queries and cells as keys, for cells
-/// as queries and class tokens as keys, and for class tokens among themselves.
+/// Relative position bias of the Swin Transformer (Liu et al. 2021, eq. 4). Row (dy + height −
+/// 1)·(2·width − 1) + dx + width − 1 of `table` is added to the scores of a query dy rows below
+/// and dx columns to the right of the key. With class tokens the table ends with three more rows,
+/// as in BEiT (Bao et al. 2022): for class tokens as queries and cells as keys, for cells as
+/// queries and class tokens as keys, and for class tokens among themselves.
 class WindowBias : public PositionalEncoding {
  public:
   using Options = WindowBiasOptions;  ///< Options of the constructor.
@@ -82,10 +82,11 @@ struct Rotary2dOptions {
   RotaryPairing pairing = RotaryPairing::interleaved;  ///< Which features of a half form a pair.
 };
 
-/// RoPE in two dimensions, "axial" (Heo et al. 2024, §3.2): the first half of the features of a head
-/// is rotated by the column of the token, the second half by its row, each half like a head of RoPE
-/// with D/2 features. The product of a query and a key then depends only on the differences of their
-/// columns and rows. D must be a multiple of 4. No parameters; fits every kernel.
+/// RoPE in two dimensions, "axial" (Heo et al. 2024, §3.2): the first half of the features of a
+/// head is rotated by the column of the token, the second half by its row, each half like a head
+/// of RoPE with D/2 features. The product of a query and a key then depends only on the
+/// differences of their columns and rows. D must be a multiple of 4. No parameters; fits every
+/// kernel.
 class Rotary2d : public PositionalEncoding {
  public:
   using Options = Rotary2dOptions;  ///< Options of the constructor.

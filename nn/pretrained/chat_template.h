@@ -1,6 +1,7 @@
 // Chat templates: the text that a published chat model expects for a conversation.
 //
-//     const auto chat = nn::ChatTemplate::parse(text, {{"bos_token", "<s>"}, {"eos_token", "</s>"}});
+//     const auto chat = nn::ChatTemplate::parse(text, {{"bos_token", "<s>"}, {"eos_token",
+// "</s>"}});
 //     const std::string prompt = chat.render({{"user", "Hello!"}});
 //
 // Models carry their template as "chat_template" in tokenizer_config.json, in chat_template.jinja,
@@ -49,9 +50,9 @@ struct ChatOptions {
 /// Templates are not trusted: their size, depth, number of steps and size of texts are limited.
 class ChatTemplate {
  public:
-  /// Parses a template. `special_tokens` are variables such as bos_token and eos_token; a token that
-  /// the tokenizer lacks is left out. Throws Error, with the line, if the syntax is wrong or a tag is
-  /// not supported, or if a text is not UTF-8.
+  /// Parses a template. `special_tokens` are variables such as bos_token and eos_token; a token
+  /// that the tokenizer lacks is left out. Throws Error, with the line, if the syntax is wrong or
+  /// a tag is not supported, or if a text is not UTF-8.
   static ChatTemplate parse(const std::string& text,
                             const std::map<std::string, std::string>& special_tokens = {});
 

@@ -7,8 +7,9 @@
 
 namespace stretto::nn::pretrained {
 
-/// Returns the options of generation that a model has by its config.json and generation_config.json.
-/// `folder` names the files in errors; an empty text: there is no such file.
+/// Returns the options of generation that a model has by its config.json and
+/// generation_config.json. `folder` names the files in errors; an empty text: there is no such
+/// file.
 GenerationOptions generation_options(const std::string& folder, const std::string& config,
                                      const std::string& generation_config);
 

@@ -19,9 +19,9 @@ struct LoraOptions {
   int64_t rank = 8;    ///< Rank of the updates, at least 1.
   double alpha = 16;   ///< Updates are multiplied by alpha / rank.
   double dropout = 0;  ///< Dropout of the adapters' inputs, in training.
-  /// Layers that get an adapter: every Linear whose name ends with one of these, at a dot: "q" stands
-  /// for "layers.0.self_attention.q" and all others of this name. "all" stands for every Linear
-  /// except direct children of the model, such as its output projection.
+  /// Layers that get an adapter: every Linear whose name ends with one of these, at a dot: "q"
+  /// stands for "layers.0.self_attention.q" and all others of this name. "all" stands for every
+  /// Linear except direct children of the model, such as its output projection.
   std::vector<std::string> targets = {"q", "v"};
 };
 
@@ -42,9 +42,9 @@ std::vector<NamedTensor> lora_parameters(const Module& model);
 std::vector<NamedTensor> peft_tensors(const Module& model, const NameMap& names);
 
 /// Saves the adapters as PEFT does: adapter_config.json and adapter_model.safetensors in `folder`,
-/// which is created. `names` is the map with which the model's weights were loaded; `base_model` is
-/// the name of the model that the adapters belong to. Throws Error if there are no adapters, or if a
-/// rule of `names` splits or converts the weight of a layer with an adapter.
+/// which is created. `names` is the map with which the model's weights were loaded; `base_model`
+/// is the name of the model that the adapters belong to. Throws Error if there are no adapters, or
+/// if a rule of `names` splits or converts the weight of a layer with an adapter.
 void save_lora(const std::string& folder, const Module& model, const NameMap& names,
                const std::string& base_model = "");
 

@@ -17,10 +17,10 @@ struct MusicTransformerConfig {
   std::optional<int64_t> end_token = {};  ///< Token that ends a piece, with its own vocabulary.
 };
 
-/// Reads the sizes of a Music Transformer with relative attention (its option --rpr): the vocabulary
-/// and width from the embedding; the trained length and the head dimension from a table "Er", so that
-/// the number of heads is width / head dimension. Returns nothing if the file has no such table.
-/// Throws if the shapes do not fit together.
+/// Reads the sizes of a Music Transformer with relative attention (its option --rpr): the
+/// vocabulary and width from the embedding; the trained length and the head dimension from a table
+/// "Er", so that the number of heads is width / head dimension. Returns nothing if the file has no
+/// such table. Throws if the shapes do not fit together.
 std::optional<MusicTransformerConfig> music_transformer_config(const WeightsFile& file);
 
 /// Returns the path of the only file *.pickle, *.pth or *.pt of a folder without config.json, else

@@ -45,7 +45,8 @@ struct Pretrained {
   /// Music Transformer, whose vocabularies are not of subwords.
   std::optional<SubwordTokenizer> tokenizer = {};
   std::string chat_template = {};  ///< Jinja template of conversations; empty: none.
-  /// Names of the weights in files of transformers, for save_weights(), save_lora() and load_lora().
+  /// Names of the weights in files of transformers, for save_weights(), save_lora() and
+  /// load_lora().
   NameMap names = {};
   int64_t max_length = 0;  ///< Trained length; longer inputs may be an error. 0: without a limit.
   /// Options of generation: those of generation_config.json, and the tokens that end an answer.
@@ -66,31 +67,31 @@ struct Pretrained {
   TransformerXL& transformer_xl() const;
 };
 
-/// Loads a published model: a folder with config.json, weights (open_weights()) and the files of the
-/// tokenizer, as downloaded from Hugging Face's hub; or a GGUF file of the architectures "llama",
-/// "qwen2" and "qwen3", or a folder with one, in which everything is inside; or the state dict
-/// (.pickle) of gwinndr's Music Transformer with relative attention, or a folder with one, which is
-/// recognized by its tensors.
+/// Loads a published model: a folder with config.json, weights (open_weights()) and the files of
+/// the tokenizer, as downloaded from Hugging Face's hub; or a GGUF file of the architectures
+/// "llama", "qwen2" and "qwen3", or a folder with one, in which everything is inside; or the state
+/// dict (.pickle) of gwinndr's Music Transformer with relative attention, or a folder with one,
+/// which is recognized by its tensors.
 ///
-/// Supported are decoder-only models ("llama", "mistral", "qwen2", "qwen3", "smollm3", "gemma2", "gpt2",
-/// "gpt_neox", "gptj", "bloom") and the Music Transformer as LanguageModel, "t5" as
-/// SequenceToSequence, "bert" and "deberta-v2" as Bert, and "transfo-xl" as TransformerXL.
-/// Every field of config.json is used, or known to have no effect on results, or the error names it.
+/// Supported are decoder-only models ("llama", "mistral", "qwen2", "qwen3", "smollm3", "gemma2",
+/// "gpt2", "gpt_neox", "gptj", "bloom") and the Music Transformer as LanguageModel, "t5" as
+/// SequenceToSequence, "bert" and "deberta-v2" as Bert, and "transfo-xl" as TransformerXL. Every
+/// field of config.json is used, or known to have no effect on results, or the error names it.
 /// Nothing of the folder is executed. Weights are converted to the dtype one by one while they are
 /// read. A tokenizer with more tokens than the model's embedding is an error.
 Pretrained load_pretrained(const std::string& path, const PretrainedOptions& options = {});
 
 /// Saves a model as a folder that load_pretrained() and transformers open: config.json,
-/// model.safetensors (in the dtype of the model), the files of the tokenizer, chat_template.jinja and
-/// generation_config.json. The weights, the tokenizer, the template and the options of generation are
-/// those of `pretrained`; other fields of the files are as they were read. Weights that loading drops,
-/// such as the heads of BERT, are not saved. The metadata and the tokenizer of a GGUF file are written
-/// in the form of transformers.
+/// model.safetensors (in the dtype of the model), the files of the tokenizer, chat_template.jinja
+/// and generation_config.json. The weights, the tokenizer, the template and the options of
+/// generation are those of `pretrained`; other fields of the files are as they were read. Weights
+/// that loading drops, such as the heads of BERT, are not saved. The metadata and the tokenizer of
+/// a GGUF file are written in the form of transformers.
 ///
-/// In an existing folder, files of the same names are replaced, and others remain; a file of another
-/// tokenizer that would be read with the model is an error. Throws Error before `folder` is changed
-/// if the model has adapters (merge_lora(), save_lora()), if config.json cannot express a GGUF file,
-/// or if writing fails.
+/// In an existing folder, files of the same names are replaced, and others remain; a file of
+/// another tokenizer that would be read with the model is an error. Throws Error before `folder`
+/// is changed if the model has adapters (merge_lora(), save_lora()), if config.json cannot express
+/// a GGUF file, or if writing fails.
 void save_pretrained(const std::string& folder, const Pretrained& pretrained);
 
 /// Returns the names of all files that save_pretrained() may write.

@@ -16,8 +16,8 @@ namespace stretto::nn {
 class SentenceEncoder {
  public:
   /// Loads a folder of sentence-transformers: modules.json with a Transformer (a BERT), a Pooling
-  /// ("mean" or "cls") and optionally a Normalize. A folder without modules.json has the mean of all
-  /// tokens, not normalized. Other modules are refused by name.
+  /// ("mean" or "cls") and optionally a Normalize. A folder without modules.json has the mean of
+  /// all tokens, not normalized. Other modules are refused by name.
   static SentenceEncoder load(const std::string& path, const PretrainedOptions& options = {});
 
   /// Returns the vectors [n, d_model] of n sentences, in the model's dtype on the CPU, without

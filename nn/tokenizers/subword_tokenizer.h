@@ -101,10 +101,11 @@ class SubwordTokenizer {
   /// Returns the id of the token for unknown text, if one is defined.
   std::optional<int32_t> unk() const;
 
-  /// Writes the tokenizer: a path that ends with .json is a tokenizer.json; a SentencePiece model is
-  /// written there as transformers converts it. Any other path is a directory. It gets the same files
-  /// as the directory from which the tokenizer was read; a tokenizer from elsewhere is written as
-  /// tokenizer.json and tokenizer_config.json. Throws Error if a file cannot be written.
+  /// Writes the tokenizer: a path that ends with .json is a tokenizer.json; a SentencePiece model
+  /// is written there as transformers converts it. Any other path is a directory. It gets the same
+  /// files as the directory from which the tokenizer was read; a tokenizer from elsewhere is
+  /// written as tokenizer.json and tokenizer_config.json. Throws Error if a file cannot be
+  /// written.
   void save(const std::string& path) const;
 
  private:

@@ -6,7 +6,8 @@
 //   state.NAME             tensors of the program, e.g. a memory or a position in a stream
 //   metadata               format, version, step, random state, learning rate, names of the
 //                          optimizer's frozen parameters, whether frozen parameters are left out,
-//                          metadata of the program, and a digest of the rest of the file (nn/files/safetensors.h), verified on reading
+//                          metadata of the program, and a digest of the rest of the file
+//                          (nn/files/safetensors.h), verified on reading
 //
 // load_weights (nn/files/weights.h) reads only the weights.
 #pragma once
@@ -56,12 +57,12 @@ struct LoadOptions {
 ///
 ///     [load] decoder.0.linear1.weight: file has f32 [512, 128], the model f32 [256, 128] (a.st)
 ///
-/// The set of trained parameters, those of the optimizer that are not frozen (Module::freeze), must
-/// agree too. Before loading, freeze the parameters that the saved run had frozen when it wrote the
-/// checkpoint, and no others; parameters may be frozen or unfrozen afterwards. If the checkpoint was
-/// saved without frozen parameters, those of the model are not changed. For a checkpoint of another
-/// format or version (the patch number may differ), throws an error that names both
-/// versions.
+/// The set of trained parameters, those of the optimizer that are not frozen (Module::freeze),
+/// must agree too. Before loading, freeze the parameters that the saved run had frozen when it
+/// wrote the checkpoint, and no others; parameters may be frozen or unfrozen afterwards. If the
+/// checkpoint was saved without frozen parameters, those of the model are not changed. For a
+/// checkpoint of another format or version (the patch number may differ), throws an error that
+/// names both versions.
 TrainingState load_checkpoint(const std::string& path, Module& model, Optimizer* optimizer,
                               LoadOptions options = {});
 

@@ -6,7 +6,7 @@
 // Query i has key position p(i) = i + N − M: the queries are the last M of the N positions. If M >
 // N, the first queries come before all keys. r is the position of the key relative to the query,
 // negative for the past. K, V and b are tables indexed by r. Each paper's scheme is a setting of
-// these options (README, "Attention"): AttentionOptions, ops/attention/attention_terms.h.
+// these options (docs/positions.md): AttentionOptions, ops/attention/attention_terms.h.
 //
 // Reference: tests/reference/attention.cpp, attention()
 #pragma once
@@ -28,11 +28,12 @@ namespace stretto {
 /// output of a query that sees a NaN or an infinity may be NaN in all elements. A bias of −∞ does
 /// not hide a key in this sense.
 ///
-/// On a GPU this guarantee holds for key_padding only. A NaN or an infinity in v that is hidden by
-/// causal, window or block reaches the outputs of the queries whose tile of keys contains it; a NaN
-/// or an infinity in k reaches the gradients of these queries. In bf16 a GPU saves, for the
-/// backward pass, the lse as one f32 and the rounding error of the output
-/// (cuda/attention/attention.h has the error bound and the memory).
+/// On a GPU this guarantee holds for key_padding only. In the fused implementation, a NaN or an
+/// infinity in v that another setting of the mask hides reaches the outputs of the queries whose
+/// tile of keys contains it, and one in k reaches the gradients of these queries. In the composed
+/// implementation it reaches all queries of the head. In bf16 a GPU saves, for the backward pass,
+/// the lse as one f32 and the rounding error of the output (cuda/attention/attention.h has the
+/// error bound and the memory).
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, AttentionOptions options = {});
 
 /// The result of attention_with_lse().
@@ -43,8 +44,9 @@ struct AttentionWithLse {
 /// Computes attention to one chunk of the keys, with the log-sum-exp (lse) needed to merge chunks.
 ///
 /// If out_c and l_c are the results for chunk c, and l = log Σ_c e^l_c, then attention to all keys
-/// is Σ_c e^(l_c − l) out_c. Only the fused CPU implementation supports this, in f32 and f64. Both
-/// results have gradients, which cannot be differentiated again.
+/// is Σ_c e^(l_c − l) out_c. Only the fused CPU implementation supports this, in f32 and f64 and
+/// without sinks; otherwise it throws. Both results have gradients, which cannot be differentiated
+/// again.
 AttentionWithLse attention_with_lse(const Tensor& q, const Tensor& k, const Tensor& v,
                                     AttentionOptions options = {});
 

@@ -20,7 +20,8 @@ Tensor composed_attention(const AttentionOperands& x, bool huge = false);
 /// keys; v is not used.
 Tensor composed_scores(const AttentionOperands& x);
 
-/// Returns the softmax weights [B, H, M, N] of scores [B, H, M, N] and, if defined, of the sinks [H].
+/// Returns the softmax weights [B, H, M, N] of scores [B, H, M, N] and, if defined, of the sinks
+/// [H].
 Tensor softmax_with_sinks(const Tensor& scores, const Tensor& sinks);
 
 /// True if the fused CPU implementation computes in this dtype without conversion: bf16 only if the

@@ -155,7 +155,8 @@ class AttentionWorker {
 
   // Replaces scores by weights and computes the gradient of the scores. `of_sums` is the incoming
   // gradient of the lse of each row; null if there is none. The derivative of the lse with respect
-  // to the scores are the weights. Adds to the gradient of the head's sink unless `of_sink` is null.
+  // to the scores are the weights. Adds to the gradient of the head's sink unless `of_sink` is
+  // null.
   void differentiate(const Strip& s, const RowWeights<T>* softmax, const Heads<S>& grad,
                      const T* of_sums, T* of_sink) {
     T *w = weights(), *ds = gradient();
@@ -375,9 +376,10 @@ class AttentionWorker {
     if (m.end < r.end) add_constant(to + m.end, from[b.count - 1], r.end - m.end);
   }
 
-  // Returns a run's columns of a strip, indexed by table row, as an operand that is valid until the next
-  // such operand is made. Each row is shifted to its relative positions. If the table clips, keys
-  // out of range are added to the outermost columns. In bf16 the strip is multiplied by `factor`.
+  // Returns a run's columns of a strip, indexed by table row, as an operand that is valid until
+  // the next such operand is made. Each row is shifted to its relative positions. If the table
+  // clips, keys out of range are added to the outermost columns. In bf16 the strip is multiplied
+  // by `factor`.
   MatrixRef<S> sheared(const Strip& s, const KeyRun& run, const T* strip, const Band& b, bool clip,
                        [[maybe_unused]] T factor = T(1)) {
     S* all;

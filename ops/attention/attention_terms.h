@@ -33,8 +33,8 @@ struct RelativeTable {
 /// The composed implementation stores M × N scores. The fused implementation stores only a strip
 /// of scores at a time, so its memory is O((M + N) D) plus `bias` and the gradient of `bias`. On
 /// a GPU the fused implementation requires head dimensions that are divisible by 8 and at most
-/// 128 (bf16) or 64 (f32), and with a soft cap a bias with a column for each key; with `automatic`,
-/// f32 also requires at least 256 keys. Otherwise attention is composed.
+/// 128 (bf16) or 64 (f32), and with a soft cap that the last dimension of `bias` is not broadcast;
+/// with `automatic`, f32 also requires at least 256 keys. Otherwise attention is composed.
 struct AttentionOptions {
   AttentionMask mask = {};           ///< Hidden keys.
   std::optional<double> scale = {};  ///< Factor of the scores; default 1/√D (D = 0: scores are 0).

@@ -1,6 +1,6 @@
-// The mask of attention, prepared for blocks of queries: which ranges of keys a block needs, so that
-// keys hidden from the whole block cost nothing. Used by fused attention on the CPU. Internal to
-// ops/.
+// The mask of attention, prepared for blocks of queries: which ranges of keys a block needs, so
+// that keys hidden from the whole block cost nothing. Used by fused attention on the CPU. Internal
+// to ops/.
 //
 // Reference: tests/reference/attention.cpp, attention_weights()
 #pragma once
@@ -28,8 +28,8 @@ class BlockMask {
   /// other if is_range().
   std::vector<KeyRange> ranges(int64_t b, int64_t h, int64_t i0, int64_t rows) const;
 
-  /// Sets to −∞ those of the scores of query i with `keys` that are hidden; if is_range(), only those
-  /// of padding.
+  /// Sets to −∞ those of the scores of query i with `keys` that are hidden; if is_range(), only
+  /// those of padding.
   template <class T>
   void hide(T* scores, int64_t b, int64_t h, int64_t i, KeyRange keys) const;
 

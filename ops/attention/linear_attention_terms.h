@@ -37,9 +37,10 @@ struct LinearState {
   /// The last inputs of short convolutions [B, T − 1, C] (nn::GatedLinearKernel); undefined: none.
   Tensor history = {};
 
-  /// Returns Σ_j k_j v_jᵀ [B, G, F, Dv], a view.
+  /// Returns Σ_j k_j v_jᵀ [B, G, F, Dv], a view. For the sums of linear_attention() only: those of
+  /// gated_linear_attention() have no last column Σ_j k_j.
   Tensor s() const;
-  /// Returns Σ_j k_j [B, G, F], a view.
+  /// Returns Σ_j k_j [B, G, F], a view. For the sums of linear_attention() only.
   Tensor z() const;
   /// Replaces batch entry i by the previous batch entry rows[i], with rows [n] i64; entries may be
   /// repeated or left out (beam search).

@@ -25,8 +25,8 @@ struct Conv1dOptions {
 /// L' = ⌊(L + 2·padding − dilation·(K − 1) − 1) / stride⌋ + 1.
 ///
 /// Output channels are split into `groups` equal groups, and c runs over the input channels of the
-/// same group. All tensors have one floating-point dtype. Throws if the kernel does not fit into the
-/// padded input.
+/// same group. All tensors have one floating-point dtype. Throws if the kernel does not fit into
+/// the padded input.
 Tensor conv1d(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
               Conv1dOptions options = {});
 

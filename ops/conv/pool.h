@@ -32,8 +32,8 @@ struct MaxPoolOptions {
   Size2d dilation = 1;  ///< Distance of neighboring elements of a window.
 };
 
-/// Returns the maxima over windows of `kernel` elements, or NaN if there is a NaN. The gradient goes
-/// to the first of equal values. Throws if a window has no element of x.
+/// Returns the maxima over windows of `kernel` elements, or NaN if there is a NaN. The gradient
+/// goes to the first of equal values. Throws if a window has no element of x.
 Tensor max_pool1d(const Tensor& x, Int kernel, MaxPoolOptions options = {});
 /// Returns the maxima over windows of kernel.height × kernel.width elements, see max_pool1d().
 Tensor max_pool2d(const Tensor& x, Size2d kernel, MaxPoolOptions options = {});

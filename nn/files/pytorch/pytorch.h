@@ -1,6 +1,6 @@
-// Files of torch.save(): zip archives (.pt, .pth, .bin) and the older format, a sequence of pickles.
-// Nothing in them is executed: classes and functions are a closed list, and others are an error
-// with their name (nn/files/pytorch/pickle.h).
+// Files of torch.save(): zip archives (.pt, .pth, .bin) and the older format, a sequence of
+// pickles. Nothing in them is executed: classes and functions are a closed list, and others are an
+// error with their name (nn/files/pytorch/pickle.h).
 //
 //   zip archive    NAME/data.pkl: the pickle; NAME/data/KEY: the values of a storage
 //   older format   pickles of a magic number, a version, the system, the content and the list of
@@ -18,8 +18,8 @@ namespace stretto::nn {
 
 /// An open file of torch.save(). Dicts, lists and tuples are flattened: the tensor
 /// d["optimizer"]["state"][0] is called "optimizer.state.0"; a file of one tensor calls it
-/// "tensor". Strings, numbers and dtypes in dicts are metadata. Tensors of all dtypes of the library
-/// can be read; F16 becomes f32, I8 and I16 become i32.
+/// "tensor". Strings, numbers and dtypes in dicts are metadata. Tensors of all dtypes of the
+/// library can be read; F16 becomes f32, I8 and I16 become i32.
 ///
 /// Views of one storage share memory if they are read together and most of the storage is needed.
 /// They can be expanded (a stride of 0) or transposed, and are then not contiguous.
