@@ -96,7 +96,8 @@ namespace {
 
 template <class F>
 Tensor map_integers(const Tensor& input, F f) {
-  const Tensor x = input.contiguous(), y = empty_like(x);
+  const Tensor x = input.contiguous();
+  Tensor y = empty_like(x);
   const int64_t* from = x.data<int64_t>();
   int64_t* to = y.data<int64_t>();
   parallel_for(x.numel(), 16384, [&](int64_t begin, int64_t end) {
@@ -464,7 +465,7 @@ Tensor add_bf16(const Tensor& a, const Tensor& b, DType dtype) {
         " and ", b, "; accepted: two bf16 tensors of one shape");
   const NoGrad guard;
   if (dtype == bf16) return a + b;
-  const Tensor sum = empty(a.shape(), {.dtype = f32, .device = a.device()});
+  Tensor sum = empty(a.shape(), {.dtype = f32, .device = a.device()});
   on_device(a, add_of_bf16, cuda::add_of_bf16, b, sum);
   return sum;
 }

@@ -184,7 +184,7 @@ inline Tensor run_slope(const Slope& f, const Tensor& at, const Tensor& grad) {
   const Tensor x = at.contiguous();
   Tensor copy;
   const Tensor& g = contiguous(grad, copy);
-  const Tensor y = f.far ? empty_like(g) : in_place_or_new(g);  // mend_far reads g again
+  Tensor y = f.far ? empty_like(g) : in_place_or_new(g);  // mend_far reads g again
   parallel_for(x.numel(), 16384, [&](int64_t begin, int64_t end) {
     if (x.dtype() == f64)
       return f.f64(x.data<double>() + begin, g.data<double>() + begin, y.data<double>() + begin,

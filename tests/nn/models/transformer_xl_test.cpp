@@ -18,7 +18,6 @@ using namespace stretto;
 using nn::NormPlace;
 using nn::Sinusoid;
 using nn::TransformerXL;
-using testing::fixed_noise;
 using testing::hidden_by_loops;
 using testing::make_xl;
 using testing::same_bits;
