@@ -61,7 +61,9 @@ TEST_CASE("an invalid index is reported at synchronization: the first index of t
   const auto text = [](int64_t position, int64_t value) {
     return str("index ", value, " at ", position);
   };
-  const auto ids = [](const std::vector<int64_t>& v) { return tensor(v, {int64_t(v.size())}).to(gpu); };
+  const auto ids = [](const std::vector<int64_t>& v) {
+    return tensor(v, {int64_t(v.size())}).to(gpu);
+  };
   const Tensor good = ids({0, 4, 2}), low = ids({3, -1, 7}), high = ids({1, 2, 5, 9});
   check_equal(tensor<int64_t>({0, 4, 2}, {3}), cuda::checked_indices("good", good, 5, 0, text));
   check_equal(tensor<int64_t>({3, -1, 7}, {3}), cuda::checked_indices("ignored", low, 8, -1, text));
