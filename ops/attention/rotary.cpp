@@ -68,7 +68,7 @@ Rotation rotation(int64_t first, int64_t count, int64_t dims, const RotaryOption
 
 // Rotates the pairs (a, b) of one row x of `size` features into y: (a·c + b·(first·s),
 // b·c + a·(second·s)), first = −second = −1, or 1 for the inverse. Features after the pairs are
-// copied. Two factors, because GCC 12 rounds a·c − b·s beside b·c + a·s only once, in spite of
+// copied. Two factors, because GCC 12 rounds a·c − b·s next to b·c + a·s only once, in spite of
 // -ffp-contract=off, where the machine can.
 template <class T>
 STRETTO_CLONES void rotate_row(const T* x, T* __restrict y, const compute_t<T>* c,
