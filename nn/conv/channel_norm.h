@@ -42,8 +42,8 @@ struct BatchNormOptions {
   bool affine = true;     ///< Multiplies by a weight and adds a bias.
 };
 
-/// Batch normalization, see batch_norm() (ops/channel_norm.h), for x [N, C], [N, C, L] and [N, C,
-/// H, W]: PyTorch's BatchNorm1d and BatchNorm2d, with the same names of parameters and buffers.
+/// Batch normalization, see batch_norm() (ops/channel_norm.h), for x [N, C], [N, C, L] and
+/// [N, C, H, W]: PyTorch's BatchNorm1d and BatchNorm2d, with their names of parameters and buffers.
 ///
 /// In training it normalizes with the statistics of the batch and updates the running statistics;
 /// in evaluation it uses the running statistics. With several processes each normalizes its own

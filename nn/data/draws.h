@@ -14,7 +14,7 @@ class Draws {
   int64_t below(int64_t n) {
     const uint64_t bits = random_bits(key_, next_++);
     if (n <= int64_t(1) << 32) return int64_t(bits * uint64_t(n) >> 32);
-    __extension__ typedef unsigned __int128 Wide;
+    __extension__ typedef unsigned __int128 Wide;  // 32 bits do not suffice
     const uint64_t more = bits << 32 | random_bits(key_, next_++);
     return int64_t(Wide(more) * uint64_t(n) >> 64);
   }

@@ -1,7 +1,7 @@
 // Layers with recurrent attention in the sizes of their papers.
 //
-//     nn::LanguageModel model({.vocabulary = 256, .n_layers = 4, .layer = nn::retnet_layer(256,
-// 4)});
+//     nn::LanguageModel model(
+//         {.vocabulary = 256, .n_layers = 4, .layer = nn::retnet_layer(256, 4)});
 //
 // Reference: none (settings)
 #pragma once

@@ -35,10 +35,10 @@ struct MuonOptions {
 
 /// Returns the nearly orthogonal matrix U·S·Vᵀ of a matrix x = U·Σ·Vᵀ by five steps of a quintic
 /// Newton–Schulz iteration (Jordan et al., "Muon: an optimizer for hidden layers in neural
-/// networks", 2024): x is divided by its Frobenius norm (at least 1e-7), then A = x·xᵀ and x ← a·x
-/// + (b·A + c·A²)·x with (a, b, c) = (3.4445, −4.7750, 2.0315). Singular values in S are 0.68 to
-/// 1.21 if those in Σ are at least 0.0016 of the norm; smaller ones grow by a factor of about 480.
-/// Products are in the dtype of x; bf16 products are summed in f32. Not differentiable.
+/// networks", 2024): x is divided by its Frobenius norm (at least 1e-7), then A = x·xᵀ and
+/// x ← a·x + (b·A + c·A²)·x with (a, b, c) = (3.4445, −4.7750, 2.0315). Singular values in S are
+/// 0.68 to 1.21 if those in Σ are at least 0.0016 of the norm; smaller ones grow by a factor of
+/// about 480. Products are in the dtype of x; bf16 products are summed in f32. Not differentiable.
 Tensor newton_schulz(const Tensor& x);
 
 /// Muon for 2-d weights of groups with `use_muon`, AdamW for all other parameters: with one

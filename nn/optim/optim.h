@@ -152,9 +152,9 @@ struct AdamOptions {
   bool amsgrad = false;     ///< Uses the largest v so far.
 };
 
-/// Adam (Kingma & Ba, 2015, algorithm 1): m ← β₁m + (1 − β₁)g, v ← β₂v + (1 − β₂)g², w ← w − lr·m̂
-/// / (√v̂ + eps) with m̂ = m / (1 − β₁ᵗ), v̂ = v / (1 − β₂ᵗ). Weight decay is added to the
-/// gradient: g ← g + λ·w. amsgrad uses the largest v so far instead of v (Reddi et al., 2018).
+/// Adam (Kingma & Ba, 2015, algorithm 1): m ← β₁m + (1 − β₁)g, v ← β₂v + (1 − β₂)g²,
+/// w ← w − lr·m̂ / (√v̂ + eps) with m̂ = m / (1 − β₁ᵗ), v̂ = v / (1 − β₂ᵗ). Weight decay is added to
+/// the gradient: g ← g + λ·w. amsgrad uses the largest v so far instead of v (Reddi et al., 2018).
 class Adam : public Optimizer {
  public:
   using Options = AdamOptions;  ///< Options of the constructor.

@@ -22,11 +22,11 @@ struct WindowBiasOptions {
   int64_t class_tokens = 0;  ///< Number of tokens before the cells.
 };
 
-/// Relative position bias of the Swin Transformer (Liu et al. 2021, eq. 4). Row (dy + height −
-/// 1)·(2·width − 1) + dx + width − 1 of `table` is added to the scores of a query dy rows below
-/// and dx columns to the right of the key. With class tokens the table ends with three more rows,
-/// as in BEiT (Bao et al. 2022): for class tokens as queries and cells as keys, for cells as
-/// queries and class tokens as keys, and for class tokens among themselves.
+/// Relative position bias of the Swin Transformer (Liu et al. 2021, eq. 4). Row
+/// (dy + height − 1)·(2·width − 1) + dx + width − 1 of `table` is added to the scores of a query dy
+/// rows below and dx columns to the right of the key. With class tokens the table ends with three
+/// more rows, as in BEiT (Bao et al. 2022): for class tokens as queries and cells as keys, for
+/// cells as queries and class tokens as keys, and for class tokens among themselves.
 class WindowBias : public PositionalEncoding {
  public:
   using Options = WindowBiasOptions;  ///< Options of the constructor.

@@ -1,7 +1,7 @@
 // Chat templates: the text that a published chat model expects for a conversation.
 //
-//     const auto chat = nn::ChatTemplate::parse(text, {{"bos_token", "<s>"}, {"eos_token",
-// "</s>"}});
+//     const auto chat =
+//         nn::ChatTemplate::parse(text, {{"bos_token", "<s>"}, {"eos_token", "</s>"}});
 //     const std::string prompt = chat.render({{"user", "Hello!"}});
 //
 // Models carry their template as "chat_template" in tokenizer_config.json, in chat_template.jinja,

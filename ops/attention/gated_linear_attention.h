@@ -7,8 +7,7 @@
 //   none                linear attention without a denominator; DeltaNet with β
 //   one per head        RetNet (Sun et al. 2023), Lightning Attention (Qin et al. 2024)
 //   one per token       Mamba-2 (Dao & Gu 2024); Gated DeltaNet (Yang et al. 2024) with β
-//   one per feature     GLA (Yang et al. 2023, α_t is a diagonal matrix); Kimi Delta Attention
-// with β
+//   one per feature     GLA (Yang et al. 2023, α_t is diagonal); Kimi Delta Attention with β
 //
 // There is no denominator: the models normalize y, or do not.
 //

@@ -6,8 +6,7 @@
 // are called a code: Q_d[m, r] for feature d and query position m, K_d[n, r] for key position n,
 // with r < R realizations. Their covariance is P_d(m − n), the template:
 //
-//   q̂_i[r] = Σ_d q_i[d] Q_d[m, r] / (RD)^¼,   k̂_j[r] = Σ_d k_j[d] K_d[n, r] / (RD)^¼      (16,
-// 17)
+//   q̂_i[r] = Σ_d q_i[d] Q_d[m, r] / (RD)^¼,   k̂_j[r] = Σ_d k_j[d] K_d[n, r] / (RD)^¼    (16, 17)
 //   E[q̂_i·k̂_j] = √(R/D) Σ_d q_i[d] k_j[d] P_d(m − n)
 //
 // Attention then gets q̂ and k̂, with R features per query and key. Their products divided by √R

@@ -1,6 +1,6 @@
 // Offsets and random numbers beyond 2^32: tensors of more than 2^32 elements, of which only a few
-// are written. On the PTX interpreter such tensors occupy little memory, and launches can be limited
-// to their last blocks.
+// are written. On the PTX interpreter such tensors occupy little memory, and launches can be
+// limited to their last blocks.
 #include <cstdlib>
 #include <functional>
 
@@ -236,7 +236,8 @@ Tensor far_heads(const Tensor& x) {
   return y;
 }
 
-// Checks that f gives the same results for four operands [1, 2, 70, 32] if their heads are far apart.
+// Checks that f gives the same results for four operands [1, 2, 70, 32] if their heads are far
+// apart.
 void check_far_heads(const char* what, const std::function<Tensors(const Tensors&)>& f) {
   const Setting memory("PTX_MEMORY", "200");
   for (const DType t : {bf16, f32}) {
