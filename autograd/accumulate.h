@@ -1,13 +1,16 @@
 // A sum of gradients for the engine. Declared here because the engine calls it; defined in
-// ops/elementwise.cpp.
+// ops/add_bf16.cpp.
 #pragma once
 
 #include "../core/tensor.h"
 
 namespace stretto {
 
-/// Returns a + b for bf16 tensors of one shape: in bf16, rounded once, or in f32. The op is not
-/// recorded on the tape.
-Tensor add_bf16(const Tensor& a, const Tensor& b, DType dtype);
+/// The largest number of terms of add_bf16().
+inline constexpr size_t most_bf16_terms = 4;
+
+/// Returns the sum of 2 to 4 bf16 tensors of one shape, added in f32 from left to right: in bf16,
+/// rounded once, or in f32. The op is not recorded on the tape.
+Tensor add_bf16(const Tensors& terms, DType dtype);
 
 }  // namespace stretto

@@ -27,7 +27,7 @@ Tensor accumulate(Tensor a, const Tensor& b, bool create_graph) {
     });
   }
   if (is_narrow(a.dtype())) {
-    if (is_narrow(b.dtype())) return add_bf16(a, b, f32);
+    if (is_narrow(b.dtype())) return add_bf16({a, b}, f32);
     a = a.to(f32);
   }
   if (a.unique() && a.is_contiguous()) {
@@ -110,18 +110,28 @@ struct Running {
 }  // namespace
 
 void GradientSum::add(const Tensor& g, bool create_graph) {
-  if (!create_graph && sum_.defined() && !second_.defined() && is_narrow(sum_.dtype()) &&
-      is_narrow(g.dtype())) {
-    second_ = g;  // take() adds and rounds two gradients in one op
+  if (terms_.size() == most_bf16_terms) terms_ = {add_bf16(terms_, f32)};
+  const bool later =
+      !create_graph && !terms_.empty() && is_narrow(terms_[0].dtype()) && is_narrow(g.dtype());
+  if (terms_.empty() || later) {
+    terms_.push_back(g);
     return;
   }
-  if (second_.defined()) sum_ = add_bf16(sum_, std::exchange(second_, {}), f32);
-  sum_ = accumulate(std::move(sum_), g, create_graph);
+  if (terms_.size() > 1) terms_ = {add_bf16(terms_, f32)};
+  terms_[0] = accumulate(std::move(terms_[0]), g, create_graph);
 }
 
 Tensor GradientSum::take(DType dtype) {
-  const Tensor first = std::exchange(sum_, {}), second = std::exchange(second_, {});
-  return second.defined() ? add_bf16(first, second, dtype) : first.to(dtype);
+  const Tensors terms = std::exchange(terms_, {});
+  return terms.size() > 1 ? add_bf16(terms, dtype) : terms[0].to(dtype);
+}
+
+Tensor GradientSum::take_single(DType dtype, bool to_overwrite) {
+  if (terms_.size() != 1 || terms_[0].dtype() != dtype) return {};
+  if (is_narrow(dtype) && taken_ == int(most_bf16_terms) - 1) return {};
+  if (to_overwrite && !(terms_[0].unique() && terms_[0].is_contiguous())) return {};
+  ++taken_;
+  return std::exchange(terms_, {})[0];
 }
 
 uint64_t Engine::next_pass() {
@@ -179,6 +189,14 @@ void Engine::send(const std::shared_ptr<TapeEntry>& entry, const Tensor& g) {
     queue_.push(entry->node);
   }
   it->second[entry->index].add(g, options.create_graph);
+}
+
+Tensor Engine::take_pending(const TapeEntry* entry, bool to_overwrite) {
+  if (!entry || !entry->node || options.create_graph) return {};
+  const auto found = pending_.find(entry->node.get());
+  if (found == pending_.end()) return {};
+  const DType dtype = entry->node->outputs[entry->index].options.dtype;
+  return found->second[entry->index].take_single(dtype, to_overwrite);
 }
 
 void Engine::arrive_at_leaf(const std::shared_ptr<TapeEntry>& entry, const Tensor& g) {

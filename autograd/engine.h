@@ -32,16 +32,21 @@ Tensors aliases(const Tensors& inputs);
 /// rounded once.
 class GradientSum {
  public:
-  bool defined() const { return sum_.defined(); }
+  bool defined() const { return !terms_.empty(); }
   /// Adds g. The sum is recorded on the tape if create_graph, else computed in place if no other
   /// handle refers to it.
   void add(const Tensor& g, bool create_graph);
   /// Returns the sum in this dtype, and drops it.
   Tensor take(DType dtype);
+  /// The same for Backward::take_pending(): returns an undefined tensor and does nothing if the sum
+  /// is not a single tensor of this dtype.
+  Tensor take_single(DType dtype, bool to_overwrite);
 
  private:
-  Tensor sum_;     // f32 for bf16, unless it is a single gradient
-  Tensor second_;  // bf16: a second gradient, not yet added to the first one
+  // One tensor, f32 for a sum of bf16 gradients; or several bf16 gradients, which are not yet
+  // added, so that one op adds them.
+  Tensors terms_;
+  int taken_ = 0;  // by take_single()
 };
 
 /// One backward pass.
@@ -63,6 +68,9 @@ struct Engine {
   void start(const char* op, const Tensors& outputs, const Tensors& gradients);
   /// Visits all queued nodes and all nodes from which they were computed.
   void run();
+
+  /// Backward::take_pending() for an input with this entry, which may be null.
+  Tensor take_pending(const TapeEntry* entry, bool to_overwrite);
 
   /// For checkpoint() and composed_gradient(), whose closure has just computed `outputs` from
   /// `inputs` (leaves or aliases()): returns the gradients of `inputs`, starting from the gradients

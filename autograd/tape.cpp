@@ -199,6 +199,10 @@ Tensor Backward::output(size_t i) const {
 
 bool Backward::needs(size_t i) const { return node_.inputs[i] != nullptr; }
 
+Tensor Backward::take_pending(size_t i, bool to_overwrite) {
+  return engine_.take_pending(node_.inputs[i].get(), to_overwrite);
+}
+
 uint64_t Backward::pass() const { return engine_.pass; }
 
 bool recording(std::initializer_list<Tensor> inputs) {

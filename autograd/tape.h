@@ -104,6 +104,13 @@ class Backward {
   /// Returns the same gradient and drops this object's own reference. If the returned tensor is
   /// then unique(), the closure may overwrite it. May be called once for each i.
   Tensor take_grad(size_t i = 0);
+  /// Returns the gradient that input i has received from other ops so far, and takes it: the closure
+  /// must add it to the gradient that it returns for input i, which saves a pass over the tensor.
+  /// Undefined if there is none, for leaves, and while the backward pass itself is recorded; if it is
+  /// not in the dtype of the input (a sum in f32), or has been taken three times (a sum in bf16 is
+  /// then continued in f32). The closure may overwrite the tensor only with `to_overwrite`, which
+  /// returns it only if it is contiguous and unique().
+  Tensor take_pending(size_t i, bool to_overwrite = false);
   /// Returns output i of the forward pass. Only for ops recorded with Keep::outputs.
   Tensor output(size_t i = 0) const;
   /// True if the gradient of input i is needed. If not, the closure may return an undefined tensor.

@@ -39,6 +39,13 @@ struct AddScaled {
   __device__ C operator()(C to, C from) const { return to + scale * from; }
 };
 
+struct SumOfAll {
+  template <class... More>
+  __device__ float operator()(float first, More... more) const {
+    return (first + ... + more);
+  }
+};
+
 /// ops/ converts integers to floating point for quotients and powers.
 template <class F>
 constexpr bool of_integers = !std::is_same_v<F, em::Div> && !std::is_same_v<F, em::Pow>;
@@ -110,8 +117,15 @@ void add_scaled(const Tensor& to, const Tensor& from, double scale) {
   });
 }
 
-void add_of_bf16(const Tensor& a, const Tensor& b, const Tensor& to) {
-  map<float, BFloat16, BFloat16>("add_bf16", Value<em::Add>{}, to, a, b);
+void add_bf16(const Tensors& terms, const Tensor& to) {
+  const auto run = [&]<class Out>() {
+    using B = BFloat16;
+    const Tensor &a = terms[0], &b = terms[1];
+    if (terms.size() == 2) return map<Out, B, B>("add_bf16", SumOfAll(), to, a, b);
+    if (terms.size() == 3) return map<Out, B, B, B>("add_bf16", SumOfAll(), to, a, b, terms[2]);
+    map<Out, B, B, B, B>("add_bf16", SumOfAll(), to, a, b, terms[2], terms[3]);
+  };
+  to.dtype() == bf16 ? run.operator()<BFloat16>() : run.operator()<float>();
 }
 
 }  // namespace stretto::cuda

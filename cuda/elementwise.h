@@ -39,8 +39,8 @@ STRETTO_KERNEL(Tensor clamp(const Tensor& x, int64_t low, int64_t high));
 /// to += scale · from; `from` is broadcast to the shape of `to`. One floating
 /// dtype, or bf16 to f32.
 STRETTO_KERNEL(void add_scaled(const Tensor& to, const Tensor& from, double scale));
-/// to = a + b: the sum of bf16 tensors of one shape in f32.
-STRETTO_KERNEL(void add_of_bf16(const Tensor& a, const Tensor& b, const Tensor& to));
+/// to = Σ terms: the sum of 2 to 4 bf16 tensors of one shape, in f32; `to` has f32 or bf16.
+STRETTO_KERNEL(void add_bf16(const Tensors& terms, const Tensor& to));
 /// x *= factor; floating dtypes.
 STRETTO_KERNEL(void scale(const Tensor& x, double factor));
 

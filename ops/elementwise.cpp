@@ -6,7 +6,6 @@
 #include <cmath>
 #include <limits>
 
-#include "autograd/accumulate.h"
 #include "autograd/tape.h"
 #include "cuda/elementwise.h"
 #include "ops/create.h"
@@ -408,24 +407,6 @@ void add_scaled(const Tensor& to, const Tensor& from, double scale) {
                     [&]<class T>() { run(to.data<T>(), static_cast<const T*>(from.data<T>())); });
 }
 
-STRETTO_CLONES void add_run_in_f32(float* y, const BFloat16* a, int64_t sa, const BFloat16* b,
-                                   int64_t sb, int64_t n) {
-  if (sa == 1 && sb == 1) {
-    for (int64_t i = 0; i < n; ++i) y[i] = float(a[i]) + float(b[i]);
-  } else {
-    for (int64_t i = 0; i < n; ++i) y[i] = float(a[i * sa]) + float(b[i * sb]);
-  }
-}
-
-void add_of_bf16(const Tensor& a, const Tensor& b, const Tensor& to) {
-  const StridedLoop<3> loop(to.shape(), {to.strides(), a.strides(), b.strides()});
-  float* const y = to.data<float>();
-  const BFloat16 *const left = a.data<BFloat16>(), *const right = b.data<BFloat16>();
-  loop.run([&](auto at, int64_t n) {
-    add_run_in_f32(y + at[0], left + at[1], loop.inner[1], right + at[2], loop.inner[2], n);
-  });
-}
-
 template <class T>
 STRETTO_CLONES void scale_run(T* y, int64_t stride, int64_t n, compute_t<T> factor) {
   if (stride == 1) {
@@ -457,17 +438,6 @@ Tensor Tensor::add_(const Tensor& other, double scale) const {
   on_device(*this, add_scaled, cuda::add_scaled, from, scale);
   ++storage().version;
   return *this;
-}
-
-Tensor add_bf16(const Tensor& a, const Tensor& b, DType dtype) {
-  check_same_device("add_bf16", {&a, &b});
-  check(a.dtype() == bf16 && b.dtype() == bf16 && a.shape() == b.shape(), "add_bf16", "got ", a,
-        " and ", b, "; accepted: two bf16 tensors of one shape");
-  const NoGrad guard;
-  if (dtype == bf16) return a + b;
-  Tensor sum = empty(a.shape(), {.dtype = f32, .device = a.device()});
-  on_device(a, add_of_bf16, cuda::add_of_bf16, b, sum);
-  return sum;
 }
 
 Tensor Tensor::mul_(double factor) const {

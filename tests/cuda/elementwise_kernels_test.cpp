@@ -233,13 +233,18 @@ TEST_CASE("bf16 is converted while it is added to f32 on the GPU", "[cuda]") {
   NEEDS_GPU();
   for (const Shape& shape : {Shape{}, Shape{0}, Shape{13}, Shape{70001}, Shape{19, 23}}) {
     CAPTURE(str(shape));
-    const Tensor a = noise(shape, 240, bf16), b = noise(shape, 241, bf16), sum = noise(shape, 242);
-    for (const DType t : {f32, bf16})
-      check_equal(add_bf16(a, b, t), add_bf16(a.to(gpu), b.to(gpu), t));
+    const Tensor a = noise(shape, 240, bf16), sum = noise(shape, 242);
+    Tensors terms{a};
+    while (terms.size() < most_bf16_terms) {
+      terms.push_back(noise(shape, 243 + terms.size(), bf16));
+      Tensors there;
+      for (const Tensor& x : terms) there.push_back(x.to(gpu));
+      for (const DType t : {f32, bf16}) check_equal(add_bf16(terms, t), add_bf16(there, t));
+    }
     check_equal(sum.clone().add_(a), sum.to(gpu).add_(a.to(gpu)));
   }
   const Tensor a = noise({19, 23}, 243, bf16), b = noise({23, 19}, 244, bf16).transpose(0, 1);
-  check_equal(add_bf16(a, b, f32), add_bf16(a.to(gpu), on_gpu(b), f32));
+  check_equal(add_bf16({a, b}, f32), add_bf16({a.to(gpu), on_gpu(b)}, f32));
 }
 
 TEST_CASE("functions with a scalar, and add_scaled, agree on GPU and CPU", "[cuda]") {

@@ -119,16 +119,24 @@ TEST_CASE("bf16 is added to f32 as it is read", "[ops]") {
       };
       INFO(str(shape, by_columns ? " by columns" : ""));
       const Tensor a = drawn(), b = drawn(), sum = randn(shape, RandomKey{4, ++stream});
-      CHECK(same_bits(add_bf16(a, b, f32), a.to(f32) + b.to(f32)));
-      CHECK(same_bits(add_bf16(a, b, bf16), (a.to(f32) + b.to(f32)).to(bf16)));
+      Tensor exact = a.to(f32);
+      Tensors terms{a};
+      while (terms.size() < most_bf16_terms) {
+        terms.push_back(terms.size() == 1 ? b : drawn());
+        exact = exact + terms.back().to(f32);
+        CHECK(same_bits(add_bf16(terms, f32), exact));
+        CHECK(same_bits(add_bf16(terms, bf16), exact.to(bf16)));
+      }
       CHECK(same_bits(sum.clone().add_(a, 0.3), sum.clone().add_(a.to(f32), 0.3)));
     }
   }
   const Tensor row = randn({33}, RandomKey{4, 99}, {.dtype = bf16}), zero = zeros({5, 33});
   CHECK(same_bits(zero.add_(row), row.to(f32).expand({5, 33}).contiguous()));
-  CHECK_THROWS_WITH(add_bf16(row, zeros({33}), f32),
-                    Containing("[add_bf16] got bf16 [33] and f32 [33]; accepted: two bf16"));
-  CHECK_THROWS_WITH(add_bf16(row, row.slice(0, 1), bf16), Containing("bf16 [32]; accepted"));
+  CHECK_THROWS_WITH(add_bf16({row, zeros({33})}, f32),
+                    Containing("[add_bf16] got bf16 [33] and f32 [33]; accepted: bf16"));
+  CHECK_THROWS_WITH(add_bf16({row, row.slice(0, 1)}, bf16), Containing("bf16 [32]; accepted"));
+  CHECK_THROWS_WITH(add_bf16({row}, bf16), Containing("1 terms; accepted: 2 to 4"));
+  CHECK_THROWS_WITH(add_bf16({row, row}, f64), Containing("a sum in f64"));
 }
 
 TEST_CASE("in-place changes keep dtype and shape, and increment the version", "[ops]") {
