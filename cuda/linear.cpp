@@ -68,10 +68,11 @@ struct Preference {
   Preference& operator=(const Preference&) = delete;
 };
 
-// out [N, M] = x [N, K] · w with an epilogue; in memory w is [M, K] if `transposed`, else [K, M].
+// out [N, M] = x · w with an epilogue. In memory x is [N, K] and w [K, M], or [K, N] and [M, K] if
+// they are transposed.
 struct Call {
   Tensor x, w, out;
-  bool transposed;
+  bool x_transposed, w_transposed;
   cublasLtEpilogue_t epilogue;
   Tensor bias, aux;  // undefined: none
 };
@@ -81,10 +82,10 @@ struct Product {
   int64_t n, m, k;
   DType dtype;
   cublasLtEpilogue_t epilogue;
-  bool transposed;  // w
+  bool x_transposed, w_transposed;
   bool operator<(const Product& o) const {
-    return std::tie(n, m, k, dtype, epilogue, transposed) <
-           std::tie(o.n, o.m, o.k, o.dtype, o.epilogue, o.transposed);
+    return std::tie(n, m, k, dtype, epilogue, x_transposed, w_transposed) <
+           std::tie(o.n, o.m, o.k, o.dtype, o.epilogue, o.x_transposed, o.w_transposed);
   }
 };
 
@@ -92,10 +93,11 @@ struct Product {
 struct Plan {
   Plan(const Product& p, const void* bias, const void* aux)
       : type(p.dtype == bf16 ? CUDA_R_16BF : CUDA_R_32F),
-        w(type, p.transposed ? p.k : p.m, p.transposed ? p.m : p.k),
-        x(type, p.k, p.n),
+        w(type, p.w_transposed ? p.k : p.m, p.w_transposed ? p.m : p.k),
+        x(type, p.x_transposed ? p.n : p.k, p.x_transposed ? p.k : p.n),
         out(type, p.m, p.n) {
-    if (p.transposed) d.set(CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_T);
+    if (p.w_transposed) d.set(CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_T);
+    if (p.x_transposed) d.set(CUBLASLT_MATMUL_DESC_TRANSB, CUBLAS_OP_T);
     d.set(CUBLASLT_MATMUL_DESC_EPILOGUE, p.epilogue);
     if (bias) d.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
     if (aux) {
@@ -139,7 +141,9 @@ void run(const char* op, const Call& c) {
   };
   const Tensor x = aligned(c.x), w = aligned(c.w), bias = aligned(c.bias);
   const int device = x.device().index;
-  const Product p{c.out.size(0), c.out.size(1), x.size(1), x.dtype(), c.epilogue, c.transposed};
+  const Product p{c.out.size(0), c.out.size(1), x.size(c.x_transposed ? 0 : 1),
+                  x.dtype(),     c.epilogue,    c.x_transposed,
+                  c.w_transposed};
   const Blas blas(device);
   const auto data = [](const Tensor& t) { return t.defined() ? t.raw_data() : nullptr; };
   const Plan plan(p, data(bias), data(c.aux));
@@ -153,23 +157,29 @@ void run(const char* op, const Call& c) {
   queued(op, device);
 }
 
+bool has(int device, const Product& p) {
+  const Blas blas(device);
+  const void* const any = blas.workspace();  // aligned like all operands
+  const bool aux = p.epilogue & 128;
+  return algorithm(blas, device, p, Plan(p, any, aux ? any : nullptr)) != nullptr;
+}
+
 }  // namespace
 
 bool serves_gelu(int64_t n, int64_t in, int64_t hidden, int64_t out, DType dtype, int device) {
-  const auto has = [&](const Product& p) {
-    const Blas blas(device);
-    const void* const any = blas.workspace();  // aligned like all operands
-    return algorithm(blas, device, p, Plan(p, any, any)) != nullptr;
-  };
   return dtype == bf16 && hidden % 8 == 0 &&
-         has({n, hidden, in, dtype, CUBLASLT_EPILOGUE_GELU_AUX_BIAS, true}) &&
-         has({n, hidden, out, dtype, CUBLASLT_EPILOGUE_DGELU_BGRAD, false});
+         has(device, {n, hidden, in, dtype, CUBLASLT_EPILOGUE_GELU_AUX_BIAS, false, true}) &&
+         has(device, {n, hidden, out, dtype, CUBLASLT_EPILOGUE_DGELU_BGRAD, false, false});
+}
+
+bool serves_weight_gradient(int64_t n, int64_t in, int64_t out, DType dtype, int device) {
+  return dtype == bf16 && has(device, {out, in, n, dtype, CUBLASLT_EPILOGUE_BGRADB, true, false});
 }
 
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& before) {
   Tensor out = empty_like(x, {x.size(0), weight.size(0)});
   run("linear",
-      {x, weight, out, true,
+      {x, weight, out, false, true,
        before.defined() ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_BIAS, bias, before});
   return out;
 }
@@ -177,7 +187,13 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, const T
 Tensor gelu_gradient(const Tensor& g, const Tensor& weight, const Tensor& before,
                      const Tensor& bias) {
   Tensor out = empty_like(before);
-  run("gelu_gradient", {g, weight, out, false, CUBLASLT_EPILOGUE_DGELU_BGRAD, bias, before});
+  run("gelu_gradient", {g, weight, out, false, false, CUBLASLT_EPILOGUE_DGELU_BGRAD, bias, before});
+  return out;
+}
+
+Tensor weight_gradient(const Tensor& g, const Tensor& x, const Tensor& bias) {
+  Tensor out = empty_like(x, {g.size(1), x.size(1)});
+  run("weight_gradient", {g, x, out, true, false, CUBLASLT_EPILOGUE_BGRADB, bias, {}});
   return out;
 }
 

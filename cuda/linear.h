@@ -22,5 +22,12 @@ STRETTO_KERNEL(bool serves_gelu(int64_t n, int64_t in, int64_t hidden, int64_t o
 /// written to `bias` [hidden].
 STRETTO_KERNEL(Tensor gelu_gradient(const Tensor& g, const Tensor& weight, const Tensor& before,
                                     const Tensor& bias));
+/// gᵀ · x [out, in], the gradient of a layer's weight, for g [N, out] and x [N, in]. The sum of the
+/// rows of g, the gradient of its bias, is written to `bias` [out].
+STRETTO_KERNEL(Tensor weight_gradient(const Tensor& g, const Tensor& x, const Tensor& bias));
+/// True if cuBLASLt supports weight_gradient() for these sizes. bf16 only: the precision of its
+/// sums of f32 is not documented.
+STRETTO_KERNEL(bool serves_weight_gradient(int64_t n, int64_t in, int64_t out, DType dtype,
+                                           int device));
 
 }  // namespace stretto::cuda

@@ -66,12 +66,12 @@ Matrices matrices_in(const Tensor& x) {
 
 bool are_matrices(const Tensor& x) { return x.numel() == 0 || matrices_in(x).good; }
 
-Tensor matmul(const Tensor& a, const Tensor& b) {
+Tensor matmul(const Tensor& a, const Tensor& b, const Tensor& onto) {
   const int64_t m = a.size(-2), k = a.size(-1), n = b.size(-1);
   Shape shape = a.shape();
   shape[a.dim() - 1] = n;
-  Tensor out = empty_like(a, shape);
-  if (out.numel() == 0) return out;
+  Tensor out = onto.defined() ? onto : empty_like(a, shape);
+  if (out.numel() == 0 || (k == 0 && onto.defined())) return out;
   if (k == 0) {
     fill(out, 0);
     return out;
@@ -88,6 +88,7 @@ Tensor matmul(const Tensor& a, const Tensor& b) {
   const bool f64_scale = types.compute == CUBLAS_COMPUTE_64F;
   const void* one = f64_scale ? static_cast<const void*>(&one_d) : &one_f;
   const void* zero = f64_scale ? static_cast<const void*>(&zero_d) : &zero_f;
+  const void* const beta = onto.defined() ? one : zero;
   const Blas handle(a.device().index);
   const int64_t item = item_size(a.dtype());
   const auto operation = [](const Matrices& x) { return x.transposed ? CUBLAS_OP_T : CUBLAS_OP_N; };
@@ -98,7 +99,7 @@ Tensor matmul(const Tensor& a, const Tensor& b) {
     STRETTO_CUBLAS(cublasGemmStridedBatchedEx_64(
         handle, operation(right), operation(left), n, rows, k, one, at(b, right.matrix_stride),
         types.data, right.leading, right.matrix_stride, at(a, left.matrix_stride), types.data,
-        left.leading, left.matrix_stride, zero, at(out, m * n), types.data, n, m * n,
+        left.leading, left.matrix_stride, beta, at(out, m * n), types.data, n, m * n,
         std::min(max_batch, batch - first), types.compute, CUBLAS_GEMM_DEFAULT));
     queued("matmul", a.device().index);
   }

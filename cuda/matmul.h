@@ -11,7 +11,8 @@ namespace stretto::cuda {
 STRETTO_KERNEL(bool are_matrices(const Tensor& x));
 
 /// a [.., M, K] · b [.., K, N] → [.., M, N] with equal leading dimensions; are_matrices() must be
-/// true for both. f32 (full precision), f64 or bf16 (f32 accumulation).
-STRETTO_KERNEL(Tensor matmul(const Tensor& a, const Tensor& b));
+/// true for both. f32 (full precision), f64 or bf16 (f32 accumulation). With `onto`, contiguous and
+/// of the result's shape and dtype, the product is added to it in place, rounded once.
+STRETTO_KERNEL(Tensor matmul(const Tensor& a, const Tensor& b, const Tensor& onto = {}));
 
 }  // namespace stretto::cuda

@@ -11,6 +11,7 @@
 #include "ops/loops.h"
 #include "ops/reduce.h"
 #include "ops/view.h"
+#include "ops/weight_gradients.h"
 
 namespace stretto {
 namespace {
@@ -164,6 +165,18 @@ Tensor linear_cuda(const Tensor& x, const Tensor& weight, const Tensor& bias, co
   return cuda::linear(rows, weight.contiguous(), bias.contiguous(), {}).reshape(shape);
 }
 
+// Returns the gradient of a layer's input from g [N, out] and weight [out, in]. On CUDA the product
+// is added to the input's gradient from other ops, as of layers with the same input, in one launch.
+Tensor input_gradient(Backward& b, const Tensor& g, const Tensor& weight, const Shape& shape) {
+  if (!grad_enabled() && g.device().is_cuda() && cuda::are_matrices(g) &&
+      cuda::are_matrices(weight))
+    if (const Tensor onto = b.take_pending(0, true); onto.defined()) {
+      cuda::matmul(g.detach(), weight.detach(), onto.view({g.size(0), weight.size(1)}));
+      return onto;
+    }
+  return matmul(g, weight).reshape(shape);
+}
+
 }  // namespace
 
 Tensor matmul(const Tensor& left, const Tensor& right) {
@@ -197,6 +210,18 @@ Tensor matmul(const Tensor& left, const Tensor& right) {
   });
 }
 
+WeightGradients weight_gradients(const Tensor& g, const Tensor& x, bool want_weight,
+                                 bool want_bias) {
+  const int64_t n = x.size(0), in = x.size(1), out = g.size(1);
+  if (want_weight && want_bias && !grad_enabled() && g.device().is_cuda() && g.numel() > 0 &&
+      in > 0 && cuda::serves_weight_gradient(n, in, out, g.dtype(), g.device().index)) {
+    const Tensor bias = empty({out}, options_of(g));
+    return {cuda::weight_gradient(g.detach().contiguous(), x.detach().contiguous(), bias), bias};
+  }
+  return {want_weight ? matmul(g.transpose(0, 1), x) : Tensor(),
+          want_bias ? sum(g, {0}) : Tensor()};
+}
+
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   check(x.dim() >= 1 && weight.dim() == 2 && x.size(-1) == weight.size(1), "linear", "x ", x,
         ", weight ", weight, "; x must be [.., in] and weight [out, in]");
@@ -214,13 +239,14 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   const Tensor y = x.device().is_cuda()
                        ? linear_cuda(x.detach(), weight.detach(), values, shape)
                        : linear_product(x.detach(), weight.detach(), values, shape);
-  return record(
-      "linear", {x, weight, bias}, y, [x = Saved(x), w = Saved(weight), n, in, out](Backward& b) {
-        const Tensor g = b.grad().reshape({n, out});
-        return Tensors{b.needs(0) ? matmul(g, w()).reshape(x().shape()) : Tensor(),
-                       b.needs(1) ? matmul(g.transpose(0, 1), x().reshape({n, in})) : Tensor(),
-                       b.needs(2) ? sum(g, {0}) : Tensor()};
-      });
+  return record("linear", {x, weight, bias}, y,
+                [x = Saved(x), w = Saved(weight), n, in, out](Backward& b) {
+                  const Tensor g = b.grad().reshape({n, out});
+                  const auto [of_weight, of_bias] =
+                      weight_gradients(g, x().reshape({n, in}), b.needs(1), b.needs(2));
+                  return Tensors{b.needs(0) ? input_gradient(b, g, w(), x().shape()) : Tensor(),
+                                 of_weight, of_bias};
+                });
 }
 
 }  // namespace stretto

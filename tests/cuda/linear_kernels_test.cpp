@@ -1,6 +1,7 @@
 // Matrix products with an epilogue by cuBLASLt [cuda/linear.h]: unaligned operands, and the
 // fallback without an epilogue.
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <string>
 
@@ -70,6 +71,69 @@ TEST_CASE("feed-forward networks of any width agree with the CPU", "[cuda]") {
         check_close(expected[i], got[i],
                     [&](size_t) { return most * (t == f32 ? 64 * unit(f32) : 4 * unit(bf16)); });
       }
+    }
+}
+
+TEST_CASE("one launch computes the gradients of a layer's weight and bias in bf16", "[cuda]") {
+  NEEDS_GPU();
+  // In f32 from the same values: the sums have one rounding to bf16.
+  const auto gradients = [](int64_t n, int64_t in, int64_t out, DType t, Device device) {
+    Tensors leaves;
+    for (const Shape& shape : {Shape{n, in}, Shape{out, in}, Shape{out}})
+      leaves.push_back(
+          noise(shape, 310 + leaves.size(), bf16).to(t).to(device).detach().set_requires_grad());
+    const Tensor y = linear(leaves[0], leaves[1], leaves[2]);
+    return grad({y}, leaves, {noise(y.shape(), 320, bf16).to(t).to(device)});
+  };
+  for (const auto& [n, in, out] : std::vector<std::array<int64_t, 3>>{
+           {1, 1, 1}, {300, 24, 40}, {37, 7, 9}, {64, 128, 8}, {0, 4, 4}, {5, 0, 4}, {5, 4, 0}}) {
+    CAPTURE(n, in, out);
+    const Tensors exact = gradients(n, in, out, f32, cpu), got = gradients(n, in, out, bf16, gpu);
+    for (const size_t i : {1, 2}) {
+      CAPTURE(i);
+      const auto want = exact[i].to_vector<double>();
+      check_close(exact[i], got[i], [&](size_t k) {
+        return 1.01 * unit(bf16) * std::abs(want[k]) + double(n) * 32 * unit(f32);
+      });
+    }
+    CHECK(same_values(got[2], gradients(n, in, out, bf16, gpu)[2]));
+  }
+  if (!has_counters()) return;
+  const auto launches = [&](int64_t n) {
+    return launches_of([&] { gradients(n, 16, 24, bf16, gpu); }).all;
+  };
+  const int64_t together = launches(33);
+  ::setenv("PTX_NO_EPILOGUES", "1", 1);  // support is queried once per shape
+  const int64_t apart = launches(34);
+  ::unsetenv("PTX_NO_EPILOGUES");
+  CHECK(apart > together);
+}
+
+TEST_CASE("products add the gradients of layers with one input", "[cuda]") {
+  NEEDS_GPU();
+  for (const DType t : floating)
+    for (const bool held : {false, true}) {  // a held gradient must not change
+      CAPTURE(name(t), held);
+      const auto results = [&](DType type, Device device) {
+        const auto on = [&](const Shape& shape, uint64_t stream) {
+          return noise(shape, stream, t).to(type).to(device);
+        };
+        const Tensor leaf = on({3, 5, 24}, 330).set_requires_grad(), x = leaf * 1.0;
+        Tensors outputs, slopes;
+        for (uint64_t i = 0; i < 3; ++i) {
+          outputs.push_back(linear(x, on({16, 24}, 340 + i)));
+          slopes.push_back(on(outputs.back().shape(), 350 + i));
+        }
+        // Its gradient arrives first; a sum passes on the tensor itself.
+        outputs.push_back(held ? x + on(x.shape(), 361) : x * 1.0);
+        slopes.push_back(on(x.shape(), 360));
+        const Tensor before = slopes.back().clone(), got = grad(outputs, {leaf}, slopes)[0];
+        CHECK(same_values(slopes.back(), before));
+        return got;
+      };
+      const Tensor exact = results(f64, cpu), got = results(t, gpu);
+      check_close(exact, got, [&](size_t) { return 64 * unit(t == bf16 ? bf16 : t); });
+      CHECK(same_values(got, results(t, gpu)));
     }
 }
 

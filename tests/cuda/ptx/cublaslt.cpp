@@ -63,11 +63,12 @@ double gelu_gradient(double x) {
 }
 
 /// Applies the epilogue to the values of the product, [n columns][m rows]. The bias runs along the
-/// rows; its gradient is the sum along the columns.
+/// rows; its gradient is the sum along the columns, or that of op(b) [k, n] over k (BGRADB).
 struct Epilogue {
   const Description d;
-  cudaDataType out;
-  s64 m, n;
+  cudaDataType in, out;
+  s64 m, n, k;
+  Matrix b;
 
   void apply(std::vector<double>& v, s64 batch) const {
     const u32 e = d.epilogue;
@@ -77,8 +78,9 @@ struct Epilogue {
     u8* aux = static_cast<u8*>(d.aux) + batch * d.aux_stride * bytes_of(aux_type);
     if (e & CUBLASLT_EPILOGUE_BIAS)
       for (s64 i = 0; i < m; ++i) {
-        const double b = read_number("cublasLtMatmul", bias + i * bytes_of(bias_type), bias_type);
-        for (s64 j = 0; j < n; ++j) v[size_t(j * m + i)] += b;
+        const double more =
+            read_number("cublasLtMatmul", bias + i * bytes_of(bias_type), bias_type);
+        for (s64 j = 0; j < n; ++j) v[size_t(j * m + i)] += more;
       }
     for (s64 j = 0; j < n; ++j)
       for (s64 i = 0; i < m; ++i) {
@@ -93,6 +95,16 @@ struct Epilogue {
           x = std::max(x, 0.0);
         }
       }
+    if (e & 512)  // BGRADB
+      for (s64 j = 0; j < n; ++j) {
+        float sum = 0;
+        for (s64 p = 0; p < k; ++p) {
+          const s64 at = batch * b.stride + (b.transposed ? j + p * b.leading : p + j * b.leading);
+          sum += float(
+              read_number("cublasLtMatmul", static_cast<const u8*>(b.at) + at * bytes_of(in), in));
+        }
+        write_number("cublasLtMatmul", bias + j * bytes_of(bias_type), bias_type, sum);
+      }
     if (e & 16)  // BGRAD
       for (s64 i = 0; i < m; ++i) {
         double sum = 0;
@@ -103,7 +115,7 @@ struct Epilogue {
 };
 
 bool served(u32 epilogue) {
-  for (u32 e : {1, 2, 4, 6, 32, 36, 32 | 128, 36 | 128, 64 | 128, 64 | 128 | 16})
+  for (u32 e : {1, 2, 4, 6, 32, 36, 32 | 128, 36 | 128, 64 | 128, 64 | 128 | 16, 512})
     if (e == epilogue) return true;
   return false;
 }
@@ -131,7 +143,7 @@ cublasStatus_t check(const Description& d, const Layout& a, const Layout& b, con
       return CUBLAS_STATUS_INVALID_VALUE;
   if (k != ky || out.rows != m || out.columns != n || c.rows != m || c.columns != n)
     return CUBLAS_STATUS_INVALID_VALUE;
-  if (d.epilogue & (4 | 16) && !d.bias) return CUBLAS_STATUS_INVALID_VALUE;
+  if (d.epilogue & (4 | 16 | 512) && !d.bias) return CUBLAS_STATUS_INVALID_VALUE;
   if (d.epilogue & 128 && (!d.aux || d.aux_leading < s64(m) || d.aux_leading % 8 != 0))
     return CUBLAS_STATUS_INVALID_VALUE;
   const bool wide = a.type == CUDA_R_64F;
@@ -289,7 +301,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
   const double be = wide ? *static_cast<const double*>(beta) : *static_cast<const float*>(beta);
   const Matrix ma{a, x.leading, x.stride, ta}, mb{b, y.leading, y.stride, tb};
   const Matrix mc{c, z.leading, z.stride, false}, md{to, out.leading, out.stride, false};
-  const Epilogue epilogue{d, out.type, s64(m), s64(n)};
+  const Epilogue epilogue{d, x.type, out.type, s64(m), s64(n), s64(k), mb};
   const int error = submit(stream, "cublasLtMatmul", [=] {
     for (s64 i = 0; i < out.batch; ++i) {
       const Product p{s64(m), s64(n), s64(k), al, be, ma, mb, mc, md, x.type, out.type};
