@@ -43,6 +43,7 @@ std::unique_ptr<Channel> open_channel(const std::string&, int, int, int) { none(
 #define STRETTO_KERNEL(...)       \
   __VA_ARGS__ { none(__func__); } \
   static_assert(true)
+#include "cuda/activation.h"
 #include "cuda/attention/attention.h"
 #include "cuda/attention/attention_decode.h"
 #include "cuda/attention/elu_features.h"

@@ -5,10 +5,9 @@
 // dx = scale · (ĝ − mean ĝ − x̂ · mean ĝ·x̂) with ĝ = g · w; only layer norm has the second term.
 // Contiguous [rows, width]; statistics in f32 (f64 for f64). A row that fits in registers
 // (cuda/runtime/rows.cuh) is read once. dw = Σ g·x̂ and db = Σ g: each block sums its rows, in
-// order, into one partial row; cuda::sum adds the partial rows. Tested against the CPU's formula in
-// f64.
+// order, into one partial row of each; one launch adds the partial rows. Tested against the CPU's
+// formula in f64.
 #include "cuda/norm.h"
-#include "cuda/reduce.h"
 #include "cuda/runtime/copy.h"
 #include "cuda/runtime/rows.cuh"
 
@@ -148,12 +147,12 @@ __device__ inline void store_partial(C* partial, const C (&part)[Shape::packs * 
   }
 }
 
-/// dx [rows, width]; dw, db [gridDim.x, width] or null
+/// dx [rows, width], `onto` [rows, width] or null; dw, db [gridDim.x, width] or null
 template <class Shape, class T>
 __global__ void __launch_bounds__(256)
     norm_backward_rows(T* dx, compute_t<T>* dw, compute_t<T>* db, const T* x, const T* w,
-                       const T* g, const compute_t<T>* means, const compute_t<T>* scale,
-                       int64_t rows, int64_t width) {
+                       const T* g, const T* onto, const compute_t<T>* means,
+                       const compute_t<T>* scale, int64_t rows, int64_t width) {
   using C = compute_t<T>;
   constexpr int Threads = Shape::Threads;
   const C share = C(1) / C(width);
@@ -181,8 +180,12 @@ __global__ void __launch_bounds__(256)
           w);
       mean_g = means ? combine<Threads>(mean_g, Sum()) * share : C(0);
       mean_gx = combine<Threads>(mean_gx, Sum()) * share;
-      unit.store(dx + row * width, int(width),
-                 [&](int k) { return factor * (slope.v[k] - mean_g - unit.v[k] * mean_gx); });
+      unit.store(
+          dx + row * width, int(width),
+          [&](int k, C earlier) {
+            return factor * (slope.v[k] - mean_g - unit.v[k] * mean_gx) + earlier;
+          },
+          onto ? onto + row * width : nullptr);
     }
     if (dw) store_partial<Shape>(dw + blockIdx.x * width, sum_w, int(width));
     if (Threads == 32 && dw && db) __syncthreads();
@@ -214,11 +217,33 @@ __global__ void __launch_bounds__(256)
           dx + row * width, width,
           [&](int64_t i, C v, C slope) {
             if (w) slope *= cast<C>(w[i]);
-            return factor * (slope - mean_g - ((v - mean) - rest) * factor * mean_gx);
+            const C earlier = onto ? cast<C>(onto[row * width + i]) : C(0);
+            return factor * (slope - mean_g - ((v - mean) - rest) * factor * mean_gx) + earlier;
           },
           in, gradient);
     }
   }
+}
+
+/// first, second [width]: the sums of the rows of parts [gridDim.y, count, width], as many as there are
+template <class T>
+__global__ void add_partial_rows(T* first, T* second, const compute_t<T>* parts, int count,
+                                 int64_t width) {
+  using C = compute_t<T>;
+  __shared__ C sums[8][32];
+  const int64_t column = int64_t(blockIdx.x) * 32 + threadIdx.x;
+  C sum = 0;
+  if (column < width) {
+    const C* from = parts + int64_t(blockIdx.y) * count * width + column;
+#pragma unroll 4
+    for (int row = int(threadIdx.y); row < count; row += 8) sum += from[row * width];
+  }
+  sums[threadIdx.y][threadIdx.x] = sum;
+  __syncthreads();
+  if (threadIdx.y > 0 || column >= width) return;
+#pragma unroll
+  for (int y = 1; y < 8; ++y) sum += sums[y][threadIdx.x];
+  (blockIdx.y == 0 ? first : second)[column] = cast<T>(sum);
 }
 
 Tensor row_major_or_none(const Tensor& x) { return x.defined() ? row_major(x) : x; }
@@ -250,16 +275,17 @@ Tensor norm(const Tensor& input, const Tensor& weight, const Tensor& bias, doubl
 }
 
 Tensor norm_backward(const Tensor& input, const Tensor& weight, const Tensor& gradient,
-                     const Tensor& means, const Tensor& scale, bool want_dw, bool want_db,
-                     Tensor& dw, Tensor& db) {
-  const Tensor x = row_major(input), g = row_major(gradient), w = row_major_or_none(weight);
+                     const Tensor& pending, const Tensor& means, const Tensor& scale, bool want_dw,
+                     bool want_db, Tensor& dw, Tensor& db) {
+  const Tensor x = row_major(input), g = row_major(gradient), w = row_major_or_none(weight),
+               onto = row_major_or_none(pending);
   Tensor dx = empty_like(x);
-  const int64_t width = x.size(-1), rows = scale.numel();
-  Tensor parts_w, parts_b;
-  auto parts_of = [&](int64_t blocks) { return empty({blocks, width}, options_of(scale)); };
+  const int64_t width = x.size(-1), rows = scale.numel(), sums = int64_t(want_dw) + want_db;
+  if (want_dw) dw = empty({width}, options_of(x));
+  if (want_db) db = empty({width}, options_of(x));
   if (x.numel() == 0) {
-    if (want_dw) fill(dw = empty({width}, options_of(x)), 0);
-    if (want_db) fill(db = empty({width}, options_of(x)), 0);
+    if (want_dw) fill(dw, 0);
+    if (want_db) fill(db, 0);
     return dx;
   }
   dispatch_floating(x.dtype(), "norm_backward", [&]<class T>() {
@@ -268,17 +294,23 @@ Tensor norm_backward(const Tensor& input, const Tensor& weight, const Tensor& gr
       using Shape = decltype(shape);
       const dim3 block = row_block<Shape::Threads>();
       const int64_t blocks = std::min<int64_t>(ceil_div(rows, block.y), partial_rows);
-      if (want_dw) parts_w = parts_of(blocks);
-      if (want_db) parts_b = parts_of(blocks);
+      const Tensor parts = empty({sums, blocks, width}, options_of(scale));
+      C *const of_w = want_dw ? parts.data<C>() : nullptr, *const of_b =
+                                                               want_db
+                                                                   ? parts.data<C>() +
+                                                                         (sums - 1) * blocks * width
+                                                                   : nullptr;
       launch("norm_backward", x.device().index, norm_backward_rows<Shape, T>, unsigned(blocks),
-             block, dx.data<T>(), want_dw ? parts_w.data<C>() : nullptr,
-             want_db ? parts_b.data<C>() : nullptr, static_cast<const T*>(x.data<T>()),
-             data_or_null<T>(w), static_cast<const T*>(g.data<T>()), data_or_null<C>(means),
-             static_cast<const C*>(scale.data<C>()), rows, width);
+             block, dx.data<T>(), of_w, of_b, static_cast<const T*>(x.data<T>()),
+             data_or_null<T>(w), static_cast<const T*>(g.data<T>()), data_or_null<T>(onto),
+             data_or_null<C>(means), static_cast<const C*>(scale.data<C>()), rows, width);
+      if (sums == 0) return;
+      launch("norm_backward", x.device().index, add_partial_rows<T>,
+             dim3(unsigned(ceil_div(width, 32)), unsigned(sums)), dim3(32, 8),
+             (want_dw ? dw : db).data<T>(), db.defined() ? db.data<T>() : nullptr,
+             static_cast<const C*>(parts.data<C>()), int(blocks), width);
     });
   });
-  if (want_dw) dw = sum_of_parts(parts_w, x.dtype());
-  if (want_db) db = sum_of_parts(parts_b, x.dtype());
   return dx;
 }
 

@@ -15,9 +15,10 @@ inline constexpr int far_mean = 256;
 /// for f64). weight and bias [D] may be undefined.
 STRETTO_KERNEL(Tensor norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps,
                            const Tensor& means, const Tensor& scale));
-/// dx from the gradient g of y. Writes Σ g·x̂ and Σ g, both [D], to dw and db if they are wanted.
+/// dx from the gradient g of y, plus `onto` [.., D] unless it is undefined. Writes Σ g·x̂ and Σ g,
+/// both [D], to dw and db if they are wanted.
 STRETTO_KERNEL(Tensor norm_backward(const Tensor& x, const Tensor& weight, const Tensor& g,
-                                    const Tensor& means, const Tensor& scale, bool want_dw,
-                                    bool want_db, Tensor& dw, Tensor& db));
+                                    const Tensor& onto, const Tensor& means, const Tensor& scale,
+                                    bool want_dw, bool want_db, Tensor& dw, Tensor& db));
 
 }  // namespace stretto::cuda

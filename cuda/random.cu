@@ -7,22 +7,13 @@
 // below 1. Tested against the CPU.
 #include "cuda/random.h"
 #include "cuda/runtime/capture.h"
-#include "cuda/runtime/common.cuh"
+#include "cuda/runtime/draws.cuh"
 #include "cuda/runtime/unfused.h"
 
 namespace stretto::cuda {
 namespace {
 
 constexpr int threads = 256;
-
-/// The number of elements that a thread computes at a time.
-template <class T>
-constexpr int at_once = sizeof(T) == 2 ? 8 : 4;
-
-template <class T>
-struct alignas(sizeof(T) * at_once<T> > 16 ? 16 : sizeof(T) * at_once<T>) Group {
-  T v[at_once<T>];
-};
 
 struct Uniform {
   __device__ static void four(const Random4& r, float* to) {
@@ -76,37 +67,21 @@ __global__ void drop(T* out, const T* x, const T* residual, DrawKey given, uint6
   constexpr int V = at_once<T>;
 #pragma unroll 1
   for (uint64_t group = thread_index(); group * V < n; group += thread_count()) {
-    const uint64_t first = group * V;
-    const bool whole = packs && first + V <= n;
-    const auto load = [&](const T* from) {
-      Group<T> y;
-      if (whole) {
-        y = *reinterpret_cast<const Group<T>*>(from + first);
-      } else {
-#pragma unroll
-        for (int j = 0; j < V; ++j) y.v[j] = from[first + j < n ? first + j : n - 1];
-      }
-      return y;
-    };
-    Group<T> y = load(x), onto;
-    if constexpr (Residual) onto = load(residual);
+    const GroupAt<T> at{group * V, n, packs};
+    const Group<T> in = at.load(x);
+    Group<T> onto;
+    if constexpr (Residual) onto = at.load(residual);
+    C y[V];
 #pragma unroll
     for (int b = 0; b < V; b += 4) {
       const Random4 r = philox(key, group * (V / 4) + b / 4);
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
-        C kept = (r.v[j] >> 8) < below ? C(0) : cast<C>(y.v[b + j]) * scale;
-        if constexpr (Residual) kept += cast<C>(onto.v[b + j]);
-        y.v[b + j] = cast<T>(kept);
+        y[b + j] = (r.v[j] >> 8) < below ? C(0) : cast<C>(in.v[b + j]) * scale;
+        if constexpr (Residual) y[b + j] += cast<C>(onto.v[b + j]);
       }
     }
-    if (whole) {
-      *reinterpret_cast<Group<T>*>(out + first) = y;
-    } else {
-#pragma unroll
-      for (int j = 0; j < V; ++j)
-        if (first + j < n) out[first + j] = y.v[j];
-    }
+    at.store(out, y);
   }
 }
 

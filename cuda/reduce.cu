@@ -184,10 +184,4 @@ Tensor sum(const Tensor& x, const Shape& sorted_dims, bool keepdim) {
   return out;
 }
 
-Tensor sum_of_parts(const Tensor& parts, DType dtype) {
-  const Tensor out = empty({parts.size(1)}, {.dtype = dtype, .device = parts.device()});
-  dispatch_floating(dtype, "sum", [&]<class T>() { add_rows<T>(out, parts); });
-  return out;
-}
-
 }  // namespace stretto::cuda

@@ -8,8 +8,6 @@ namespace stretto::cuda {
 /// The sum over `sorted_dims` (0 … dim − 1, ascending; empty: over no dimension). f32, f64, bf16 or
 /// i64, any strides; accumulated in f32 (f64 for f64, i64 for i64) in a fixed order.
 STRETTO_KERNEL(Tensor sum(const Tensor& x, const Shape& sorted_dims, bool keepdim));
-/// The sum of the rows of parts [rows, n], rows ≥ 1, in one launch: f64 for f64, else f32 parts.
-Tensor sum_of_parts(const Tensor& parts, DType dtype);
 
 /// For each row of x [.., n], n ≥ 1: writes the largest (smallest) value, or the first NaN, to
 /// `values` and its first position to `indices`, i64; both contiguous [..]. f32, f64, bf16 or i64.

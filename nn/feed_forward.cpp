@@ -41,12 +41,16 @@ void FeedForward::make() {
 }
 
 Tensor FeedForward::operator()(const Tensor& x, const ForwardContext& forward) const {
-  if (up) return linear2(dropout(activate(linear1(x), options.activation) * (*up)(x), forward));
+  const double p = dropout.training() ? dropout.options.p : 0;
+  const auto key = [&] { return p > 0 ? dropout_key(forward) : RandomKey(); };
+  if (up) {
+    const Tensor gate = linear1(x), other = (*up)(x);
+    return linear2(gated_activation(gate, other, options.activation, p, key()));
+  }
   if (linear1.lora() || linear2.lora())
     return linear2(dropout(activate(linear1(x), options.activation), forward));
-  const double p = dropout.training() ? dropout.options.p : 0;
   return feed_forward(x, linear1.weight, linear1.bias, linear2.weight, linear2.bias,
-                      options.activation, p, p > 0 ? dropout_key(forward) : RandomKey());
+                      options.activation, p, key());
 }
 
 std::string FeedForward::label() const {

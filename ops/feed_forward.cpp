@@ -3,14 +3,14 @@
 #include "autograd/tape.h"
 #include "core/gemm/gemm.h"
 #include "cuda/linear.h"
+#include "ops/activation.h"
 #include "ops/create.h"
-#include "ops/dropout.h"
 #include "ops/dropout_draws.h"
 #include "ops/elementwise.h"
-#include "ops/elementwise_math.h"
 #include "ops/matmul.h"
 #include "ops/reduce.h"
 #include "ops/view.h"
+#include "ops/weight_gradients.h"
 
 namespace stretto {
 namespace {
@@ -22,7 +22,7 @@ struct Settings {
 };
 
 Tensor composed(const Tensors& in, const Settings& s) {
-  return linear(dropout(activate(linear(in[0], in[1], in[2]), s.f), s.p, s.key), in[3], in[4]);
+  return linear(activate_and_drop(linear(in[0], in[1], in[2]), {}, s.f, s.p, s.key), in[3], in[4]);
 }
 
 // ---- one row of the hidden layer on the CPU
@@ -54,18 +54,9 @@ struct HiddenRows {
 };
 template <class T>
 HiddenRows<T> rows_of(Activation f) {
-  using namespace elementwise;
-  switch (f) {
-    case Activation::relu:
-      return {hidden_row<T, Relu>, gradient_row<T, Relu>};
-    case Activation::gelu:
-      return {hidden_row<T, Gelu>, gradient_row<T, Gelu>};
-    case Activation::gelu_tanh:
-      return {hidden_row<T, GeluTanh>, gradient_row<T, GeluTanh>};
-    case Activation::silu:
-      break;
-  }
-  return {hidden_row<T, Silu>, gradient_row<T, Silu>};
+  return dispatch_activation(f, []<class F>() {
+    return HiddenRows<T>{hidden_row<T, F>, gradient_row<T, F>};
+  });
 }
 
 // ---- products with these rows as epilogue
@@ -182,8 +173,8 @@ Tensor fused(const Tensors& in, const Settings& s) {
                         {x(), w1(), b1(), w2(), b2()});
                   const Tensor g = b.grad().reshape({hidden.size(0), -1}).contiguous();
                   Tensors all(5);
-                  if (b.needs(3)) all[3] = matmul(g.transpose(0, 1), hidden);
-                  if (b.needs(4)) all[4] = sum(g, {0});
+                  const auto [dw2, db2] = weight_gradients(g, hidden, b.needs(3), b.needs(4));
+                  all[3] = dw2, all[4] = db2;
                   if (!b.needs(0) && !b.needs(1) && !b.needs(2)) return all;
                   const Tensor weight = w2().detach().contiguous();
                   Tensor db1 = on_cpu ? Tensor() : empty_like(b1());

@@ -25,4 +25,12 @@ Tensor feed_forward(const Tensor& x, const Tensor& w1, const Tensor& b1, const T
 Tensor feed_forward(const Tensor& x, const Tensor& w1, const Tensor& b1, const Tensor& w2,
                     const Tensor& b2, Activation f, double p, RandomKey key);
 
+/// Computes dropout(f(gate) · up, p), the hidden layer of a gated linear unit (Shazeer, 2020, eq. 5
+/// and 6; with silu SwiGLU), in one loop; rounded once, and once more by dropout. gate and up have
+/// the same shape, floating-point dtype and device. Dropout takes a key from the random state.
+Tensor gated_activation(const Tensor& gate, const Tensor& up, Activation f, double p = 0);
+/// Computes the same with a given key for dropout.
+Tensor gated_activation(const Tensor& gate, const Tensor& up, Activation f, double p,
+                        RandomKey key);
+
 }  // namespace stretto

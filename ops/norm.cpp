@@ -69,12 +69,13 @@ STRETTO_CLONES RowStats<compute_t<T>> normalize_row(const T* x, const T* w, cons
   return {shift, rest, scale};
 }
 
-// Computes dx = scale · (g' − mean g' − x̂ · mean(g' x̂)) with g' = g·w, dw += g x̂ and db += g. A
-// template parameter selects the gradients that are needed, so that the loop reads and writes each
-// operand once; `runtime` computes the gradients that are not null. dx may be g.
+// Computes dx = scale · (g' − mean g' − x̂ · mean(g' x̂)) with g' = g·w, plus `onto` unless it is
+// null, dw += g x̂ and db += g. A template parameter selects the gradients that are needed, so that
+// the loop reads and writes each operand once; `runtime` computes the gradients that are not null.
+// dx may be g.
 enum class Needed { dx, dx_dw, dx_dw_db, runtime };
 template <class T, Needed needed>
-STRETTO_CLONES void normalize_row_backward(const T* x, const T* w, const T* g, T* dx,
+STRETTO_CLONES void normalize_row_backward(const T* x, const T* w, const T* g, const T* onto, T* dx,
                                            compute_t<T>* __restrict dw, compute_t<T>* __restrict db,
                                            int64_t n, RowStats<compute_t<T>> s, bool center) {
   using C = compute_t<T>;
@@ -88,16 +89,22 @@ STRETTO_CLONES void normalize_row_backward(const T* x, const T* w, const T* g, T
   const auto slope = [&](int64_t i) { return C(g[i]) * C(w[i]); };
   const C mean_g = center ? rows::sum<C>(n, slope) / C(n) : C(0);
   const C mean_gx = rows::sum<C>(n, [&](int64_t i) { return slope(i) * unit(i); }) / C(n);
-  for (int64_t begin = 0, end; begin < n; begin = end) {
-    end = rows::fetch_next(n, begin, x + n, g + n);
+  const auto write = [&](auto plus) __attribute__((always_inline)) {
+    for (int64_t begin = 0, end; begin < n; begin = end) {
+      end = rows::fetch_next(n, begin, x + n, g + n);
 #pragma GCC ivdep
-    for (int64_t i = begin; i < end; ++i) {
-      const C u = unit(i), grad = C(g[i]);
-      if (with_w) dw[i] += grad * u;
-      if (with_b) db[i] += grad;
-      dx[i] = T(s.scale * (grad * C(w[i]) - mean_g - u * mean_gx));
+      for (int64_t i = begin; i < end; ++i) {
+        const C u = unit(i), grad = C(g[i]);
+        if (with_w) dw[i] += grad * u;
+        if (with_b) db[i] += grad;
+        dx[i] = T(plus(s.scale * (grad * C(w[i]) - mean_g - u * mean_gx), i));
+      }
     }
-  }
+  };
+  if (onto)
+    write([&](C value, int64_t i) { return value + C(onto[i]); });
+  else
+    write([](C value, int64_t) { return value; });
 }
 
 // For rows with rest ≠ 0, for f64, and for db without dw, which are all rare.
@@ -143,9 +150,11 @@ Tensor add_up(const Tensor& partial, const Tensor& like) {
   return sum(partial, {0}).to(like.dtype());
 }
 
-// Returns dx, in g's memory if no other handle refers to it. Computes dw and db if they are needed.
-Tensor backward_cpu(const Tensor& x, const Tensor& w, const Tensor& g, const Tensor& means,
-                    const Tensor& scale, bool want_dw, bool want_db, Tensor& dw, Tensor& db) {
+// Returns dx + `onto`, which may be undefined, in g's memory if no other handle refers to it.
+// Computes dw and db if they are needed.
+Tensor backward_cpu(const Tensor& x, const Tensor& w, const Tensor& g, const Tensor& onto,
+                    const Tensor& means, const Tensor& scale, bool want_dw, bool want_db,
+                    Tensor& dw, Tensor& db) {
   const int64_t n = x.size(-1), count = scale.numel(), chunk = 64;
   const bool center = means.defined();
   const Tensor weight = w.defined() ? w : ones({n}, options_of(x));
@@ -157,7 +166,7 @@ Tensor backward_cpu(const Tensor& x, const Tensor& w, const Tensor& g, const Ten
   dispatch_floating(x.dtype(), "norm", [&]<class T>() {
     using C = compute_t<T>;
     const T *px = x.data<T>(), *pg = g.data<T>();
-    const T* pw = weight.data<T>();
+    const T *pw = weight.data<T>(), *earlier = onto.defined() ? onto.data<T>() : nullptr;
     const C *mu = center ? means.data<C>() : nullptr, *s = scale.data<C>();
     T* to = dx.data<T>();
     C *pdw = want_dw ? sums_w.data<C>() : nullptr, *pdb = want_db ? sums_b.data<C>() : nullptr;
@@ -166,8 +175,9 @@ Tensor backward_cpu(const Tensor& x, const Tensor& w, const Tensor& g, const Ten
       for (int64_t r = begin * chunk; r < std::min(count, end * chunk); ++r) {
         const RowStats<C> stats{mu ? mu[r] : C(0), mu ? mu[count + r] : C(0), s[r]};
         (stats.rest != 0 ? rare_row<T> : row)(
-            px + r * n, pw, pg + r * n, to + r * n, pdw ? pdw + r / chunk * n : nullptr,
-            pdb ? pdb + r / chunk * n : nullptr, n, stats, center);
+            px + r * n, pw, pg + r * n, earlier ? earlier + r * n : nullptr, to + r * n,
+            pdw ? pdw + r / chunk * n : nullptr, pdb ? pdb + r / chunk * n : nullptr, n, stats,
+            center);
       }
     });
   });
@@ -179,10 +189,11 @@ Tensor backward_cpu(const Tensor& x, const Tensor& w, const Tensor& g, const Ten
 Tensors fused_backward(Backward& b, const Tensor& x, const Tensor& w, const Tensor& means,
                        const Tensor& scale) {
   const auto run = x.device().is_cpu() ? backward_cpu : cuda::norm_backward;
-  const Tensor g = b.take_grad();
+  const Tensor g = b.take_grad(), pending = b.take_pending(0);
+  const Tensor onto = pending.defined() ? pending.contiguous() : Tensor();
   Tensor dw, db, copy;
   const Tensor dx = run(x.detach().contiguous(), w.defined() ? w.detach().contiguous() : Tensor(),
-                        contiguous(g, copy), means, scale, b.needs(1), b.needs(2), dw, db);
+                        contiguous(g, copy), onto, means, scale, b.needs(1), b.needs(2), dw, db);
   return {dx, dw, db};
 }
 

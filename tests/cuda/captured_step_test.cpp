@@ -10,6 +10,7 @@
 #include "ops/attention/attention.h"
 #include "ops/dropout.h"
 #include "ops/elementwise.h"
+#include "ops/feed_forward.h"
 #include "ops/indexing.h"
 #include "ops/loss.h"
 #include "ops/matmul.h"
@@ -44,8 +45,9 @@ Run train(int steps, bool captured, bool muon = false) {
   nn::Optimizer& optimizer = *made;
   const auto step = [&] {
     optimizer.zero_grad();
-    const Tensor hidden = dropout(relu(linear(x, w1)), 0.25);
-    Tensor loss = mean(square(linear(hidden, w2) - y));
+    const Tensor out = muon ? feed_forward(x, w1, {}, w2, {}, Activation::relu, 0.25)
+                            : linear(dropout(relu(linear(x, w1)), 0.25), w2);
+    Tensor loss = mean(square(out - y));
     loss.backward();
     nn::clip_grad_norm({w1, w2}, 0.5);
     optimizer.step();

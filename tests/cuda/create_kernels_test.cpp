@@ -1,6 +1,9 @@
-// Tensors created on the GPU, and dropout: bit-identical to the CPU.
+// Tensors created on the GPU and dropout: bit-identical to the CPU; activation functions.
+#include <cmath>
 #include <vector>
 
+#include "autograd/tape.h"
+#include "ops/activation.h"
 #include "ops/create.h"
 #include "ops/dropout.h"
 #include "ops/elementwise.h"
@@ -84,6 +87,49 @@ TEST_CASE("dropout drops the same elements on GPU and CPU", "[cuda]") {
     check_equal(dropout_add(whole, flat, 0.3, key),
                 dropout_add(on_gpu(whole), on_gpu(flat), 0.3, key));
   }
+}
+
+TEST_CASE("activation functions with gate and dropout agree on GPU and CPU", "[cuda]") {
+  NEEDS_GPU();
+  const RandomKey key{5, 10};
+  const auto compare = [&](const Tensor& x, const Tensor& up, const Tensor& g, Activation f,
+                           double p) {
+    const auto results = [&](Device device) {
+      const auto there = [&](const Tensor& t) { return device == cpu ? t.detach() : on_gpu(t); };
+      Tensors in{there(x).set_requires_grad()};
+      if (up.defined()) in.push_back(there(up).set_requires_grad());
+      const Tensor y = activate_and_drop(in[0], up.defined() ? in[1] : Tensor(), f, p, key);
+      Tensors all = grad({y}, in, {there(g)});
+      all.push_back(y.detach());
+      return all;
+    };
+    const Tensors expected = results(cpu), got = results(gpu);
+    for (size_t i = 0; i < got.size(); ++i) {
+      if (f == Activation::relu) {
+        check_equal(expected[i], got[i]);
+        continue;
+      }
+      // exp and erf differ by a few units; bf16 may be rounded to a neighbor, twice with dropout.
+      const auto e = expected[i].to_vector<double>();
+      const double fine = 32 * unit(x.dtype() == f64 ? f64 : f32),
+                   coarse = x.dtype() == bf16 ? 4 * unit(bf16) : 0;
+      check_close(expected[i], got[i],
+                  [&](size_t k) { return fine * (1 + std::abs(e[k])) + coarse * std::abs(e[k]); });
+    }
+  };
+  for (const DType t : floating)
+    for (const Activation f :
+         {Activation::relu, Activation::gelu, Activation::gelu_tanh, Activation::silu})
+      for (const Shape& shape : {Shape{}, Shape{0}, Shape{9}, Shape{33, 50}}) {
+        CAPTURE(name(t), int(f), str(shape));
+        const Tensor x = noise(shape, 5, t), up = noise(shape, 6, t), g = noise(shape, 7, t);
+        compare(x, up, g, f, 0);
+        for (const double p : {0.3, 1.0}) compare(x, up, g, f, p), compare(x, {}, g, f, p);
+        if (shape.dim() < 2) continue;
+        compare(x.transpose(0, 1), up.transpose(0, 1), g.transpose(0, 1), f, 0.3);
+        const auto odd = [](const Tensor& y) { return y.flatten().slice(0, 1); };  // not aligned
+        compare(odd(x), odd(up), odd(g), f, 0.3);
+      }
 }
 
 TEST_CASE("random kernels are correct for more elements than the grid has threads",

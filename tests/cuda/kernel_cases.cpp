@@ -1,5 +1,6 @@
 #include "tests/cuda/kernel_cases.h"
 
+#include "cuda/activation.h"
 #include "cuda/create.h"
 #include "cuda/elementwise.h"
 #include "cuda/indexing.h"
@@ -37,6 +38,8 @@ void KernelCaseList::elementwise() {
   add("add number", 2 * n, 0, straight, [=] { cuda::binary(em::Add(), x, 0.5); });
   add("add bias", 2 * m + processors * d, 0, straight, [=] { cuda::binary(em::Add(), s, bias); });
   add("mul by row", 2 * m + double(rows), 0, straight, [=] { cuda::binary(em::Mul(), s, factor); });
+  if (dtype == bf16)
+    add("add four", 5 * n, 0, straight, [=] { cuda::add_bf16({x, y, x, y}, empty_like(x)); });
   add("less", 2 * n, n, straight, [=] { lt(x, y); });
   add("less than number", n, n, straight, [=] { lt(x, 0.25); });
   // The transposed operand is copied first.
@@ -128,9 +131,11 @@ void KernelCaseList::norms() {
     const double parts = 2 * 4 * d * std::min(264.0, r / (width > 1024 ? 1 : 8));
     Tensor dw, db;
     add("layer_norm backward" + of, 3 * n + processors * d, 12 * r + 2 * parts, straight,
-        [=]() mutable { cuda::norm_backward(x, w, g, means, scale, true, true, dw, db); });
+        [=]() mutable { cuda::norm_backward(x, w, g, {}, means, scale, true, true, dw, db); });
+    add("layer_norm backward and add" + of, 4 * n + processors * d, 12 * r + 2 * parts, straight,
+        [=]() mutable { cuda::norm_backward(x, w, g, x, means, scale, true, true, dw, db); });
     add("rms_norm backward" + of, 3 * n + processors * d, 4 * r + parts, straight,
-        [=]() mutable { cuda::norm_backward(x, w, g, {}, scale, true, false, dw, db); });
+        [=]() mutable { cuda::norm_backward(x, w, g, {}, {}, scale, true, false, dw, db); });
   }
 }
 
@@ -181,6 +186,17 @@ void KernelCaseList::created() {
   add("dropout and add", 3 * n, 0, straight, [=, y = noise({rows, 2048})] {
     cuda::dropout(x, 1 << 20, 1.1, {1, 2}, y);
   });
+  const Tensor up = noise({rows, 2048}), g = noise({rows, 2048});
+  const Activation gelu = Activation::gelu;
+  add("gelu and dropout", 2 * n, 0, straight, [=] {
+    cuda::activate(x, {}, gelu, 1 << 20, 1.1, {1, 2});
+  });
+  add("gelu and dropout backward", 3 * n, 0, straight, [=] {
+    cuda::activate_backward(x, {}, g, gelu, 1 << 20, 1.1, {1, 2});
+  });
+  add("gated silu", 3 * n, 0, straight, [=] { cuda::activate(x, up, Activation::silu, 0, 1, {}); });
+  add("gated silu backward", 5 * n, 0, straight,
+      [=] { cuda::activate_backward(x, up, g, Activation::silu, 0, 1, {}); });
   if (dtype != f32) return;
   add("randint", 0, 8 * n, straight, [rows = rows] {
     cuda::randint({rows, 2048}, 0, 100, {1, 2}, gpu);

@@ -16,12 +16,14 @@ using namespace stretto::testing;
 namespace {
 
 // Checks values and gradients of a norm in t on the GPU against f64 on the CPU, and that gradients
-// are bit-identical when repeated.
+// are bit-identical when repeated. Half of the cases have a residual branch, whose gradient the
+// backward kernel adds.
 void compare_norm(const Shape& shape, DType t, bool center, bool affine, uint64_t stream) {
   CAPTURE(str(shape), name(t), center, affine);
   const Shape last{shape.back()};
   const Tensor x = noise(shape, stream, t), g = noise(shape, stream + 1, t);
-  const Tensor w = noise(last, stream + 2, t), b = noise(last, stream + 3, t);
+  const Tensor w = noise(last, stream + 2, t), b = noise(last, stream + 3, t),
+               more = noise(shape, stream + 500, t);
   struct Result {
     Tensor y;
     Tensors gradients;
@@ -32,10 +34,15 @@ void compare_norm(const Shape& shape, DType t, bool center, bool affine, uint64_
       leaves.push_back(v.to(type).to(device).detach().set_requires_grad());
     if (!affine) leaves.resize(1);
     if (affine && !center) leaves.resize(2);
-    const Tensor weight = affine ? leaves[1] : Tensor();
-    const Tensor y = center ? layer_norm(leaves[0], weight, affine ? leaves[2] : Tensor())
-                            : rms_norm(leaves[0], weight);
-    return Result{y.detach(), grad({y}, leaves, {g.to(type).to(device)})};
+    const Tensor weight = affine ? leaves[1] : Tensor(), in = leaves[0] * 1.0;
+    const Tensor y =
+        center ? layer_norm(in, weight, affine ? leaves[2] : Tensor()) : rms_norm(in, weight);
+    Tensors outputs{y}, slopes{g.to(type).to(device)};
+    if (center == affine) {
+      outputs.push_back(in * 1.0);
+      slopes.push_back(more.to(type).to(device));
+    }
+    return Result{y.detach(), grad(outputs, leaves, slopes)};
   };
   const Result exact = run(cpu, f64), got = run(gpu, t), again = run(gpu, t);
   const double n = double(shape.back()), rows = double(x.numel()) / std::max(n, 1.0);

@@ -12,6 +12,7 @@
 #include "ops/create.h"
 #include "ops/dropout.h"
 #include "ops/elementwise.h"
+#include "ops/feed_forward.h"
 #include "ops/loss.h"
 #include "ops/norm.h"
 #include "ops/reduce.h"
@@ -191,6 +192,10 @@ TEST_CASE("backward overwrites a gradient only if nobody else holds it", "[autog
       {"dropout_add's residual",
        [&](const Tensor& x) {
          return dropout_add(slope, x, 0.3, RandomKey{6, 0});
+       }},
+      {"gated_activation",
+       [&](const Tensor& x) {
+         return gated_activation(x, slope, Activation::silu, 0.3, {6, 0});
        }},
       {"layer_norm", [&](const Tensor& x) { return layer_norm(x, w, w); }},
       {"rms_norm", [](const Tensor& x) { return rms_norm(x); }},

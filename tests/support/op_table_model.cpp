@@ -191,6 +191,29 @@ Op feed_forward_op(Activation f, bool biases, double p) {
   return op;
 }
 
+Op gated_activation_op(Activation f, double p) {
+  const RandomKey key{5, 4};
+  return {.name = str("gated_activation ", nn::name(f), ", p = ", p),
+          .call = [=](const Tensors& x) { return gated_activation(x[0], x[1], f, p, key); },
+          .reference =
+              [=](const Arrays& x) {
+                uint64_t i = 0;
+                return build(x[0].shape, [&](const Shape& index) {
+                  Number y = activation_reference(f, x[0].at(index)) * x[1].at(index);
+                  if (p == 0) return y;
+                  y.storing += std::fabs(y.value);  // bf16 stores the argument of dropout
+                  return uniform_from_bits(random_bits(key, i++)) < p ? Number()
+                                                                      : y * Number(1 / (1 - p));
+                });
+              },
+          .samples = {{{{7}}, {{7}}}, {{{}}, {{}}}, {{{0}}, {{0}}}, {{{3, 5, 2}}, {{3, 5, 2}}}},
+          .large = {{{70, 150}}, {{70, 150}}},
+          .errors = {{[] { gated_activation(ones({2}), ones({3}), Activation::silu); },
+                      "[gated_activation] gate f32 [2] and up f32 [3]; accepted: one shape"},
+                     {[] { gated_activation(ones({2}), ones({2}), Activation::silu, 1.5); },
+                      "[gated_activation] dropout probability 1.5; accepted: 0 to 1"}}};
+}
+
 Op linear_op(bool bias) {
   Op op = {
       .name = bias ? "linear with bias" : "linear",
@@ -336,6 +359,11 @@ void add_model_ops(std::vector<Op>& table) {
   table.push_back(feed_forward_op(Activation::gelu, true, 0.25));
   table.push_back(feed_forward_op(Activation::silu, false, 0));
   table.push_back(feed_forward_op(Activation::relu, true, 0));
+  table.push_back(feed_forward_op(Activation::relu, true, 0.25));
+  table.push_back(gated_activation_op(Activation::silu, 0));
+  table.push_back(gated_activation_op(Activation::gelu_tanh, 0.25));
+  table.push_back(gated_activation_op(Activation::gelu, 0));
+  table.push_back(gated_activation_op(Activation::relu, 0.25));
   table.push_back(norm_op(true, false, false));
   table.push_back(norm_op(true, true, false));
   table.push_back(norm_op(true, true, true));

@@ -1,0 +1,150 @@
+// Activation functions of feed-forward layers with gate and dropout.
+//
+// A thread computes groups of four elements (eight for bf16), one or two Philox blocks, which it
+// loads and stores 16 bytes at a time if all tensors are aligned. Drops the same elements as the CPU
+// and rounds as often. Tested against the CPU.
+#include "cuda/activation.h"
+#include "cuda/runtime/capture.h"
+#include "cuda/runtime/draws.cuh"
+#include "ops/activation.h"
+
+namespace stretto::cuda {
+namespace {
+
+constexpr int threads = 256;
+
+/// The rule of one call: `below` is 0 without dropout.
+template <class C>
+struct Drop {
+  DrawKey key;
+  uint32_t below;
+  C scale;
+};
+
+template <class C>
+Drop<C> drop_of(RandomKey key, uint32_t below, double scale, int device) {
+  Drop<C> drop{{key}, below, C(scale)};
+  if (below > 0) drop.key = draw_key(key, device);
+  return drop;
+}
+
+/// y[j] = 0 or y[j] · scale for the elements of group `group`, by their random numbers.
+template <class C, int V>
+__device__ inline void drop_group(C (&y)[V], const Drop<C>& drop, uint64_t group) {
+  if (drop.below == 0) return;
+  const RandomKey key = key_now(drop.key);
+#pragma unroll
+  for (int b = 0; b < V; b += 4) {
+    const Random4 r = philox(key, group * (V / 4) + b / 4);
+#pragma unroll
+    for (int j = 0; j < 4; ++j)
+      y[b + j] = (r.v[j] >> 8) < drop.below ? C(0) : y[b + j] * drop.scale;
+  }
+}
+
+/// out [n] = F(x [n]) · up [n] with dropout; `up` may be null
+template <class F, class T>
+__global__ void activate_all(T* out, const T* x, const T* up, Drop<compute_t<T>> drop, uint64_t n,
+                             bool packs) {
+  using C = compute_t<T>;
+  constexpr int V = at_once<T>;
+#pragma unroll 1
+  for (uint64_t group = thread_index(); group * V < n; group += thread_count()) {
+    const GroupAt<T> at{group * V, n, packs};
+    const Group<T> in = at.load(x), gate = up ? at.load(up) : Group<T>{};
+    C y[V];
+#pragma unroll
+    for (int j = 0; j < V; ++j) {
+      y[j] = F::value(cast<C>(in.v[j]));
+      if (up) y[j] *= cast<C>(gate.v[j]);
+      y[j] = cast<C>(cast<T>(y[j]));  // rounded once more by dropout, as on the CPU
+    }
+    drop_group(y, drop, group);
+    at.store(out, y);
+  }
+}
+
+/// dx [n] = d · up · F′(x), dup [n] = d · F(x) with d = g [n] after dropout; up and dup may be null
+template <class F, class T>
+__global__ void activate_slopes(T* dx, T* dup, const T* x, const T* up, const T* g,
+                                Drop<compute_t<T>> drop, uint64_t n, bool packs) {
+  using C = compute_t<T>;
+  constexpr int V = at_once<T>;
+#pragma unroll 1
+  for (uint64_t group = thread_index(); group * V < n; group += thread_count()) {
+    const GroupAt<T> at{group * V, n, packs};
+    const Group<T> in = at.load(x), slope = at.load(g), gate = up ? at.load(up) : Group<T>{};
+    C d[V], e[V];
+#pragma unroll
+    for (int j = 0; j < V; ++j) d[j] = cast<C>(slope.v[j]);
+    drop_group(d, drop, group);
+#pragma unroll
+    for (int j = 0; j < V; ++j) {
+      const C v = cast<C>(in.v[j]), value = F::value(v), kept = cast<C>(cast<T>(d[j]));
+      e[j] = kept * value;
+      d[j] = (up ? kept * cast<C>(gate.v[j]) : kept) * F::derivative(v, value);
+    }
+    at.store(dx, d);
+    if (dup) at.store(dup, e);
+  }
+}
+
+template <class T>
+struct Kernels {
+  decltype(&activate_all<elementwise::Relu, T>) forward;
+  decltype(&activate_slopes<elementwise::Relu, T>) backward;
+};
+template <class F, class T>
+Kernels<T> kernels_of() {
+  return {activate_all<F, T>, activate_slopes<F, T>};
+}
+template <class T>
+Kernels<T> kernels(Activation f) {
+  return dispatch_activation(f, [&]<class F>() { return kernels_of<F, T>(); });
+}
+
+bool are_aligned(std::initializer_list<const void*> pointers) {
+  for (const void* p : pointers)
+    if (p && !aligned(p)) return false;
+  return true;
+}
+
+template <class T>
+const T* data_or_null(const Tensor& x) {
+  return x.defined() ? x.data<T>() : nullptr;
+}
+
+}  // namespace
+
+Tensor activate(const Tensor& x, const Tensor& up, Activation f, uint32_t below, double scale,
+                RandomKey key) {
+  Tensor out = empty_like(x);
+  if (x.numel() == 0) return out;
+  const int device = x.device().index;
+  dispatch_floating(x.dtype(), "activate", [&]<class T>() {
+    const auto drop = drop_of<compute_t<T>>(key, below, scale, device);
+    const T *const in = x.data<T>(), *const gate = data_or_null<T>(up);
+    launch("activate", device, kernels<T>(f).forward, blocks_for(x.numel(), 4 * threads), threads,
+           out.data<T>(), in, gate, drop, uint64_t(x.numel()),
+           are_aligned({out.raw_data(), in, gate}));
+  });
+  return out;
+}
+
+Tensors activate_backward(const Tensor& x, const Tensor& up, const Tensor& g, Activation f,
+                          uint32_t below, double scale, RandomKey key) {
+  Tensor dx = empty_like(x), dup = up.defined() ? empty_like(x) : Tensor();
+  if (x.numel() == 0) return {dx, dup};
+  const int device = x.device().index;
+  dispatch_floating(x.dtype(), "activate backward", [&]<class T>() {
+    const auto drop = drop_of<compute_t<T>>(key, below, scale, device);
+    const T *const in = x.data<T>(), *const gate = data_or_null<T>(up), *const slope = g.data<T>();
+    T* const of_gate = dup.defined() ? dup.data<T>() : nullptr;
+    launch("activate_backward", device, kernels<T>(f).backward, blocks_for(x.numel(), 4 * threads),
+           threads, dx.data<T>(), of_gate, in, gate, slope, drop, uint64_t(x.numel()),
+           are_aligned({dx.raw_data(), of_gate, in, gate, slope}));
+  });
+  return {dx, dup};
+}
+
+}  // namespace stretto::cuda

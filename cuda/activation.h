@@ -1,0 +1,20 @@
+// Activation functions of feed-forward layers on the device, with gate and dropout.
+#pragma once
+
+#include "../core/random.h"
+#include "../ops/feed_forward.h"
+#include "runtime/kernel.h"
+
+namespace stretto::cuda {
+
+/// f(x) · up · scale, but 0 for element i if the upper 24 bits of random number i of the key are
+/// less than `below` (0: no dropout, and no scale). `up` may be undefined: 1. Contiguous tensors of
+/// one shape; f32, f64 or bf16.
+STRETTO_KERNEL(Tensor activate(const Tensor& x, const Tensor& up, Activation f, uint32_t below,
+                               double scale, RandomKey key));
+/// The gradients of x and `up` (undefined without it) from the gradient g of activate().
+STRETTO_KERNEL(Tensors activate_backward(const Tensor& x, const Tensor& up, const Tensor& g,
+                                         Activation f, uint32_t below, double scale,
+                                         RandomKey key));
+
+}  // namespace stretto::cuda
