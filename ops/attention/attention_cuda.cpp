@@ -27,15 +27,28 @@ Tensor aligned_rows(const Tensor& x) {
   return fits ? y : y.clone().contiguous();
 }
 
-// Returns the operands with short tables in f32. These have rows also for the relative positions
-// that OutOfRange::clip would handle. The op is recorded with these tables, so their gradients are
-// summed in f32 and rounded once.
+// Returns the rows of a table that occur. If OutOfRange::clip repeats rows, these are rows too, in
+// f32: the op is recorded with them, so their gradients are summed in f32 and rounded once.
+RelativeTable rows_in_use(const RelativeTable& table, RelativeRange all) {
+  const int64_t have = table.rows.size(1), first = table.zero_row + all.first(),
+                end = table.zero_row + all.future + 1;
+  if (table.out_of_range == OutOfRange::clip && (first < 0 || end > have))
+    return {relative_rows({table.rows.to(f32), table.zero_row, table.out_of_range}, all.first(),
+                          all.count()),
+            all.past};
+  const int64_t begin = std::max<int64_t>(first, 0);
+  return {table.rows.slice(1, begin, std::max(begin, std::min(end, have))), table.zero_row - begin};
+}
+
+// Returns the operands with tables as the kernels need them: rows in use, other terms in f32.
 AttentionOperands with_tables_of_kernels(const AttentionOperands& inputs) {
-  AttentionOperands x = inputs.with_short_tables(f32);
-  const RelativeRange all = x.range();
-  for (RelativeTable* table : {&x.options.relative_keys, &x.options.relative_values})
-    if (table->defined() && table->out_of_range == OutOfRange::clip)
-      *table = {relative_rows(*table, all.first(), all.count()), all.past};
+  AttentionOperands x = inputs;
+  x.options.relative_keys = x.options.relative_values = {};
+  x = x.with_short_tables(f32);
+  const AttentionOptions& o = inputs.options;
+  if (o.relative_keys.defined()) x.options.relative_keys = rows_in_use(o.relative_keys, x.range());
+  if (o.relative_values.defined())
+    x.options.relative_values = rows_in_use(o.relative_values, x.range());
   return x;
 }
 
@@ -83,6 +96,10 @@ Tensors gradients(const AttentionOperands& x, const Tensor& out, const cuda::Att
   cuda::attention_backward(call, out, saved, aligned_rows(grad), of_tables, g);
   if (bias.defined()) bias = bias.reshape(o.bias.shape()).to(o.bias.dtype());
   if (Tensor& sinks = g.options.sinks; sinks.defined()) sinks = sinks.to(o.sinks.dtype());
+  if (Tensor& rows = g.options.relative_keys.rows; rows.defined())
+    rows = rows.to(o.relative_keys.rows.dtype());
+  if (Tensor& rows = g.options.relative_values.rows; rows.defined())
+    rows = rows.to(o.relative_values.rows.dtype());
   return g.tensors();
 }
 
