@@ -16,9 +16,9 @@ namespace {
 constexpr int threads = 1024;
 constexpr size_t most_pending = 4096;
 
-// The first wrong index since the last report.
+// The first error since the last report: of an index, or of a head (value 0).
 struct Report {
-  int64_t number;  // of the check; 0: no wrong index
+  int64_t number;  // of the check; 0: no error
   int64_t position, value;
 };
 
@@ -54,6 +54,29 @@ __global__ void __launch_bounds__(threads)
   if (threadIdx.x == 0 && first < n && report->number == 0) *report = {number, first, ids[first]};
 }
 
+/// Reports the first head whose totals [batch, heads, m] are all ≤ eps, if any of the `keys` keys is not
+/// padding; `padding` may be null. Usually a thread reads one total of its head.
+template <class T>
+__global__ void __launch_bounds__(threads)
+    find_dead_head(const T* totals, int64_t batch, int64_t heads, int64_t m, T eps,
+                   const uint8_t* padding, int64_t keys, int64_t number, Report* report) {
+  int64_t first = heads;
+#pragma unroll 1
+  for (int64_t h = threadIdx.x; h < heads && first == heads; h += threads) {
+    bool dead = true;
+#pragma unroll 1
+    for (int64_t i = 0; i < batch * m && dead; ++i)
+      dead = totals[(i / m * heads + h) * m + i % m] <= eps;  // NaN: not dead
+    if (dead) first = h;
+  }
+  first = combine<threads>(first, Min());
+  if (threadIdx.x > 0 || first == heads || report->number != 0) return;
+  bool any = !padding;
+#pragma unroll 1
+  for (int64_t j = 0; j < keys && !any; ++j) any = padding[j] == 0;
+  if (any) *report = {number, first, 0};
+}
+
 struct Pending {
   int64_t number;
   const char* op;
@@ -86,6 +109,21 @@ OfDevice& of_device(int device) {
   return all->at(size_t(device));
 }
 
+// Queues a check: calls start(number, report) to launch it.
+template <class Start>
+void check_later(const char* op, int device, IndexText text, const Start& start) {
+  OfDevice& own = of_device(device);
+  std::unique_lock lock(own.mutex);
+  if (own.pending.size() >= most_pending && !capturing(device)) {
+    lock.unlock();
+    synchronize(device);
+    lock.lock();
+  }
+  make_place(own, device);
+  (capturing(device) ? own.captured : own.pending).push_back({++own.checks, op, std::move(text)});
+  start(own.checks, own.report);
+}
+
 }  // namespace
 
 void ready_reports(int device) {
@@ -100,20 +138,26 @@ Tensor checked_indices(const char* op, const Tensor& ids, int64_t size, int64_t 
   const int64_t n = ids.numel();
   if (n == 0) return safe;
   const int device = ids.device().index;
-  OfDevice& own = of_device(device);
-  std::unique_lock lock(own.mutex);
-  if (own.pending.size() >= most_pending && !capturing(device)) {
-    lock.unlock();
-    synchronize(device);
-    lock.lock();
-  }
-  make_place(own, device);
-  (capturing(device) ? own.captured : own.pending).push_back({++own.checks, op, std::move(text)});
-  launch(op, device, find_outside, 1, threads, ids.data<int64_t>(), n, size, ignored, own.checks,
-         own.report);
+  check_later(op, device, std::move(text), [&](int64_t number, Report* report) {
+    launch(op, device, find_outside, 1, threads, ids.data<int64_t>(), n, size, ignored, number,
+           report);
+  });
   launch(op, device, replace_wrong, blocks_for(n, 256), 256, safe.data<int64_t>(),
          ids.data<int64_t>(), n, size, ignored);
   return safe;
+}
+
+void check_heads(const char* op, const Tensor& totals, double eps, const Tensor& padding,
+                 IndexText text) {
+  const int device = totals.device().index;
+  const uint8_t* const padded = padding.defined() ? padding.data<uint8_t>() : nullptr;
+  check_later(op, device, std::move(text), [&](int64_t number, Report* report) {
+    dispatch_among<double, float>(totals.dtype(), [&]<class T>() {
+      launch(op, device, find_dead_head<T>, 1, threads, static_cast<const T*>(totals.data<T>()),
+             totals.size(0), totals.size(1), totals.size(2), T(eps), padded,
+             padded ? padding.numel() : 0, number, report);
+    });
+  });
 }
 
 void fetch_reports(int device) {

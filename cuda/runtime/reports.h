@@ -1,4 +1,4 @@
-// Errors found by kernels: wrong indices. They are raised at the next point where the host
+// Errors found by kernels: wrong indices, heads without weights. They are raised at the next point where the host
 // waits for the device anyway (a copy to the host, synchronize), with the CPU's message. No
 // step waits for them.
 #pragma once
@@ -18,6 +18,12 @@ using IndexText = std::function<std::string(int64_t position, int64_t value)>;
 /// wrong id of the first such check is reported.
 STRETTO_KERNEL(Tensor checked_indices(const char* op, const Tensor& ids, int64_t size,
                                       int64_t ignored, IndexText text));
+
+/// Reports the first head whose totals [B, H, M] (f32 or f64, contiguous) are all at most eps, as position h
+/// with value 0. Nothing is reported if all elements of `padding` (u8, contiguous; or undefined) are
+/// set.
+STRETTO_KERNEL(void check_heads(const char* op, const Tensor& totals, double eps,
+                                const Tensor& padding, IndexText text));
 
 /// Allocates the device memory of reports, which must not become part of a capture.
 void ready_reports(int device);

@@ -36,6 +36,7 @@ RelativeTable rows_in_use(const RelativeTable& table, RelativeRange all) {
     return {relative_rows({table.rows.to(f32), table.zero_row, table.out_of_range}, all.first(),
                           all.count()),
             all.past};
+  if (first <= 0 && end >= have) return {table.rows, table.zero_row};
   const int64_t begin = std::max<int64_t>(first, 0);
   return {table.rows.slice(1, begin, std::max(begin, std::min(end, have))), table.zero_row - begin};
 }

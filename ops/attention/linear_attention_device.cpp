@@ -7,8 +7,6 @@
 #include "cuda/runtime/reports.h"
 #include "ops/attention/heads.h"
 #include "ops/attention/linear_attention_implementations.h"
-#include "ops/elementwise.h"
-#include "ops/reduce.h"
 
 namespace stretto {
 namespace {
@@ -97,12 +95,10 @@ Tensor device_linear_attention(const Tensor& q, const Tensor& k, const Tensor& v
 void report_dead_heads(const char* op, const Tensor& denominators, double eps, int64_t n_keys,
                        const Tensor& key_padding, std::function<std::string(int64_t)> text) {
   if (denominators.numel() == 0 || n_keys == 0) return;
-  const NoGrad guard;
-  // Products of exponentials are not negative. The comparison is false for NaN.
-  Tensor dead = le(max(max(denominators, 2), 0), eps);
-  if (key_padding.defined()) dead = logical_and(dead, lt(min(key_padding.to(f32)), 1.0));
-  cuda::checked_indices(op, dead.to(i64).contiguous(), 1, 0,
-                        [text = std::move(text)](int64_t head, int64_t) { return text(head); });
+  // Products of exponentials are not negative.
+  cuda::check_heads(op, denominators.contiguous(), eps,
+                    key_padding.defined() ? key_padding.to(u8).contiguous() : Tensor(),
+                    [text = std::move(text)](int64_t head, int64_t) { return text(head); });
 }
 
 }  // namespace stretto
