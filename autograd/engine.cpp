@@ -192,7 +192,8 @@ void Engine::send(const std::shared_ptr<TapeEntry>& entry, const Tensor& g) {
 }
 
 Tensor Engine::take_pending(const TapeEntry* entry, bool to_overwrite) {
-  if (!entry || !entry->node || options.create_graph) return {};
+  // Anomaly detection must tell an op's own gradient from that of others.
+  if (!entry || !entry->node || options.create_graph || anomaly_detection()) return {};
   const auto found = pending_.find(entry->node.get());
   if (found == pending_.end()) return {};
   const DType dtype = entry->node->outputs[entry->index].options.dtype;

@@ -106,7 +106,7 @@ class Backward {
   Tensor take_grad(size_t i = 0);
   /// Returns the gradient that input i has received from other ops so far, and takes it: the closure
   /// must add it to the gradient that it returns for input i, which saves a pass over the tensor.
-  /// Undefined if there is none, for leaves, and while the backward pass itself is recorded; if it is
+  /// Undefined if there is none, for leaves, with create_graph and under anomaly detection; if it is
   /// not in the dtype of the input (a sum in f32), or has been taken three times (a sum in bf16 is
   /// then continued in f32). The closure may overwrite the tensor only with `to_overwrite`, which
   /// returns it only if it is contiguous and unique().

@@ -212,10 +212,10 @@ Tensor matmul(const Tensor& left, const Tensor& right) {
 
 WeightGradients weight_gradients(const Tensor& g, const Tensor& x, bool want_weight,
                                  bool want_bias) {
-  const int64_t n = x.size(0), in = x.size(1), out = g.size(1);
   if (want_weight && want_bias && !grad_enabled() && g.device().is_cuda() && g.numel() > 0 &&
-      in > 0 && cuda::serves_weight_gradient(n, in, out, g.dtype(), g.device().index)) {
-    const Tensor bias = empty({out}, options_of(g));
+      x.numel() > 0 &&
+      cuda::serves_weight_gradient(x.size(0), x.size(1), g.size(1), g.dtype(), g.device().index)) {
+    const Tensor bias = empty({g.size(1)}, options_of(g));
     return {cuda::weight_gradient(g.detach().contiguous(), x.detach().contiguous(), bias), bias};
   }
   return {want_weight ? matmul(g.transpose(0, 1), x) : Tensor(),
@@ -242,8 +242,8 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   return record("linear", {x, weight, bias}, y,
                 [x = Saved(x), w = Saved(weight), n, in, out](Backward& b) {
                   const Tensor g = b.grad().reshape({n, out});
-                  const auto [of_weight, of_bias] =
-                      weight_gradients(g, x().reshape({n, in}), b.needs(1), b.needs(2));
+                  const auto [of_weight, of_bias] = weight_gradients(
+                      g, b.needs(1) ? x().reshape({n, in}) : Tensor(), b.needs(1), b.needs(2));
                   return Tensors{b.needs(0) ? input_gradient(b, g, w(), x().shape()) : Tensor(),
                                  of_weight, of_bias};
                 });

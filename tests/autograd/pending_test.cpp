@@ -1,4 +1,6 @@
 // Closures that add their gradient to that of other ops [autograd/tape.h, Backward::take_pending].
+#include <cmath>
+
 #include "autograd/tape.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
@@ -119,6 +121,15 @@ TEST_CASE("an op takes only a single gradient of the dtype of its input", "[auto
       x)
       .backward();
   CHECK(list(x.grad()) == List{2, 2});
+}
+
+TEST_CASE("anomaly detection does not blame an op for a gradient from another one", "[autograd]") {
+  const Tensor leaf = testing::fixed_noise({2, 4}, 1, f32).set_requires_grad(), x = leaf * 1.0;
+  const Tensor y = layer_norm(x), z = x * 1.0;
+  set_anomaly_detection(true);
+  CHECK_NOTHROW(backward({y, z}, {ones({2, 4}), full({2, 4}, INFINITY)}));
+  set_anomaly_detection(false);
+  CHECK(leaf.grad().to_vector<double>()[0] == INFINITY);
 }
 
 }  // namespace stretto

@@ -56,10 +56,12 @@ TEST_CASE("kernels stay within their budgets of registers", "[cuda]") {
     CAPTURE(k.kernel);
     with_registers += k["registers"] > 0;
     // 128 registers allow 16 warps per multiprocessor. Sums for the gradients of weight and bias
-    // need more; kernels on tensor cores keep operands and sums in registers and may use all.
+    // need more, and so do erf and its derivative in f64; kernels on tensor cores keep operands and
+    // sums in registers and may use all.
     const auto is = [&](const char* begin) { return k.kernel.starts_with(begin); };
     const bool products = is("linear::linear_attention_") || is("feature_rows") || is("attention_");
-    CHECK(k["registers"] <= (products ? 255 : is("norm_backward_rows") ? 192 : 128));
+    const bool more = is("norm_backward_rows") || is("activate_slopes<elementwise::Gelu, double>");
+    CHECK(k["registers"] <= (products ? 255 : more ? 192 : 128));
   }
   CHECK(with_registers > 500);
 }

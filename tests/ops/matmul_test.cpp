@@ -1,9 +1,10 @@
-// Single rows against the same rows in a batch [ops/matmul.h].
+// Matrix products: gradients, and single rows against the same rows in a batch [ops/matmul.h].
 #include "ops/matmul.h"
 
 #include "core/cpu.h"
 #include "core/parallel.h"
 #include "ops/create.h"
+#include "ops/reduce.h"
 #include "ops/view.h"
 #include "tests/support/catch.h"
 #include "tests/support/compare.h"
@@ -11,6 +12,14 @@
 namespace stretto {
 
 using testing::same_bits;
+
+TEST_CASE("linear: the gradient of a bias alone does not read the input", "[ops]") {
+  const Tensor x = ones({3, 2}), w = ones({4, 2}), b = zeros({4}).set_requires_grad();
+  const Tensor y = linear(x, w, b);
+  x.add_(ones({2}));
+  sum(y).backward();
+  CHECK(b.grad().to_vector<double>() == std::vector<double>(4, 3));
+}
 
 TEST_CASE("linear: a single row is bit-identical to the same row in a batch", "[ops]") {
   const int before = num_threads();
