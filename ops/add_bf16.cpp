@@ -62,7 +62,7 @@ Tensor add_bf16(const Tensors& terms, DType dtype) {
           "got ", first, " and ", x, "; accepted: bf16 tensors of one shape");
   }
   check(dtype == bf16 || dtype == f32, "add_bf16", "a sum in ", dtype, "; accepted: bf16, f32");
-  const Tensor sum = empty(first.shape(), {.dtype = dtype, .device = first.device()});
+  Tensor sum = empty(first.shape(), {.dtype = dtype, .device = first.device()});
   if (first.device().is_cuda())
     cuda::add_bf16(terms, sum);
   else

@@ -170,7 +170,7 @@ Tensor linear_cuda(const Tensor& x, const Tensor& weight, const Tensor& bias, co
 Tensor input_gradient(Backward& b, const Tensor& g, const Tensor& weight, const Shape& shape) {
   if (!grad_enabled() && g.device().is_cuda() && cuda::are_matrices(g) &&
       cuda::are_matrices(weight))
-    if (const Tensor onto = b.take_pending(0, true); onto.defined()) {
+    if (Tensor onto = b.take_pending(0, true); onto.defined()) {
       cuda::matmul(g.detach(), weight.detach(), onto.view({g.size(0), weight.size(1)}));
       return onto;
     }
