@@ -239,6 +239,7 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   const Tensor y = x.device().is_cuda()
                        ? linear_cuda(x.detach(), weight.detach(), values, shape)
                        : linear_product(x.detach(), weight.detach(), values, shape);
+  // Gradients: g · weight, gᵀ · x and Σ g for x, weight and bias, with the rows of g and x.
   return record("linear", {x, weight, bias}, y,
                 [x = Saved(x), w = Saved(weight), n, in, out](Backward& b) {
                   const Tensor g = b.grad().reshape({n, out});
