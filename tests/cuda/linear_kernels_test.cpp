@@ -85,8 +85,9 @@ TEST_CASE("one launch computes the gradients of a layer's weight and bias in bf1
     const Tensor y = linear(leaves[0], leaves[1], leaves[2]);
     return grad({y}, leaves, {noise(y.shape(), 320, bf16).to(t).to(device)});
   };
-  for (const auto& [n, in, out] : std::vector<std::array<int64_t, 3>>{
+  for (const std::array<int64_t, 3>& sizes : std::vector<std::array<int64_t, 3>>{
            {1, 1, 1}, {300, 24, 40}, {37, 7, 9}, {64, 128, 8}, {0, 4, 4}, {5, 0, 4}, {5, 4, 0}}) {
+    const int64_t n = sizes[0], in = sizes[1], out = sizes[2];
     CAPTURE(n, in, out);
     const Tensors exact = gradients(n, in, out, f32, cpu), got = gradients(n, in, out, bf16, gpu);
     for (const size_t i : {1, 2}) {
@@ -127,7 +128,8 @@ TEST_CASE("products add the gradients of layers with one input", "[cuda]") {
         // Its gradient arrives first; a sum passes on the tensor itself.
         outputs.push_back(held ? x + on(x.shape(), 361) : x * 1.0);
         slopes.push_back(on(x.shape(), 360));
-        const Tensor before = slopes.back().clone(), got = grad(outputs, {leaf}, slopes)[0];
+        const Tensor before = slopes.back().clone();
+        Tensor got = grad(outputs, {leaf}, slopes)[0];
         CHECK(same_values(slopes.back(), before));
         return got;
       };

@@ -57,7 +57,7 @@ TEST_CASE("device_table copies a table to the GPU once", "[cuda]") {
 
 // Totals [2, 70, 3] of heads, of which the heads 40 and 65 are all eps = 0.25.
 Tensor dead_totals(DType t) {
-  const Tensor totals = ones({2, 70, 3}, {.dtype = t});
+  Tensor totals = ones({2, 70, 3}, {.dtype = t});
   for (const int64_t h : {40, 65}) Tensor(totals.slice(1, h, h + 1)).fill_(0.25);
   return totals;
 }
