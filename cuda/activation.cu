@@ -4,7 +4,6 @@
 // loads and stores 16 bytes at a time if all tensors are aligned. Drops the same elements as the CPU
 // and rounds as often. Tested against the CPU.
 #include "cuda/activation.h"
-#include "cuda/runtime/capture.h"
 #include "cuda/runtime/draws.cuh"
 #include "ops/activation.h"
 
@@ -13,33 +12,11 @@ namespace {
 
 constexpr int threads = 256;
 
-/// The rule of one call: `below` is 0 without dropout.
-template <class C>
-struct Drop {
-  DrawKey key;
-  uint32_t below;
-  C scale;
-};
-
 template <class C>
 Drop<C> drop_of(RandomKey key, uint32_t below, double scale, int device) {
   Drop<C> drop{{key}, below, C(scale)};
   if (below > 0) drop.key = draw_key(key, device);
   return drop;
-}
-
-/// y[j] = 0 or y[j] · scale for the elements of group `group`, by their random numbers.
-template <class C, int V>
-__device__ inline void drop_group(C (&y)[V], const Drop<C>& drop, uint64_t group) {
-  if (drop.below == 0) return;
-  const RandomKey key = key_now(drop.key);
-#pragma unroll
-  for (int b = 0; b < V; b += 4) {
-    const Random4 r = philox(key, group * (V / 4) + b / 4);
-#pragma unroll
-    for (int j = 0; j < 4; ++j)
-      y[b + j] = (r.v[j] >> 8) < drop.below ? C(0) : y[b + j] * drop.scale;
-  }
 }
 
 /// out [n] = F(x [n]) · up [n] with dropout; `up` may be null

@@ -6,7 +6,6 @@
 // multiply-adds (cuda/runtime/unfused.h), and bf16 uniforms are truncated, not rounded, to stay
 // below 1. Tested against the CPU.
 #include "cuda/random.h"
-#include "cuda/runtime/capture.h"
 #include "cuda/runtime/draws.cuh"
 #include "cuda/runtime/unfused.h"
 
@@ -57,12 +56,10 @@ __global__ void draw(T* out, DrawKey given, uint64_t n, bool packs) {
   }
 }
 
-/// out [n] = x [n] · scale, or 0 if the random number's upper 24 bits are less than `below`;
-/// plus the residual [n]
+/// out [n] = x [n] with dropout, plus the residual [n]
 template <bool Residual, class T>
-__global__ void drop(T* out, const T* x, const T* residual, DrawKey given, uint64_t n,
-                     uint32_t below, compute_t<T> scale, bool packs) {
-  const RandomKey key = key_now(given);
+__global__ void drop(T* out, const T* x, const T* residual, Drop<compute_t<T>> rule, uint64_t n,
+                     bool packs) {
   using C = compute_t<T>;
   constexpr int V = at_once<T>;
 #pragma unroll 1
@@ -73,13 +70,11 @@ __global__ void drop(T* out, const T* x, const T* residual, DrawKey given, uint6
     if constexpr (Residual) onto = at.load(residual);
     C y[V];
 #pragma unroll
-    for (int b = 0; b < V; b += 4) {
-      const Random4 r = philox(key, group * (V / 4) + b / 4);
+    for (int j = 0; j < V; ++j) y[j] = cast<C>(in.v[j]);
+    drop_group(y, rule, group);
+    if constexpr (Residual) {
 #pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        y[b + j] = (r.v[j] >> 8) < below ? C(0) : cast<C>(in.v[b + j]) * scale;
-        if constexpr (Residual) y[b + j] += cast<C>(onto.v[b + j]);
-      }
+      for (int j = 0; j < V; ++j) y[j] += cast<C>(onto.v[j]);
     }
     at.store(out, y);
   }
@@ -125,8 +120,9 @@ Tensor dropout(const Tensor& x, uint32_t below, double scale, RandomKey key,
     const T* const onto = residual.defined() ? residual.data<T>() : nullptr;
     launch("dropout", x.device().index, onto ? drop<true, T> : drop<false, T>,
            blocks_for(x.numel(), 4 * threads), threads, out.data<T>(),
-           static_cast<const T*>(x.data<T>()), onto, draw_key(key, x.device().index),
-           uint64_t(x.numel()), below, compute_t<T>(scale),
+           static_cast<const T*>(x.data<T>()), onto,
+           Drop<compute_t<T>>{draw_key(key, x.device().index), below, compute_t<T>(scale)},
+           uint64_t(x.numel()),
            aligned(x.raw_data()) && aligned(out.raw_data()) && (!onto || aligned(onto)));
   });
   return out;

@@ -2,6 +2,7 @@
 // elements, or two blocks for bf16.
 #pragma once
 
+#include "cuda/runtime/capture.h"
 #include "cuda/runtime/common.cuh"
 
 namespace stretto::cuda {
@@ -43,5 +44,27 @@ struct GroupAt {
     }
   }
 };
+
+/// Dropout of one launch; `below` is 0 without it.
+template <class C>
+struct Drop {
+  DrawKey key;
+  uint32_t below;
+  C scale;
+};
+
+/// y[j] = 0 or y[j] · scale for the elements of group `group`, by their random numbers.
+template <class C, int V>
+__device__ inline void drop_group(C (&y)[V], const Drop<C>& drop, uint64_t group) {
+  if (drop.below == 0) return;
+  const RandomKey key = key_now(drop.key);
+#pragma unroll
+  for (int b = 0; b < V; b += 4) {
+    const Random4 r = philox(key, group * (V / 4) + b / 4);
+#pragma unroll
+    for (int j = 0; j < 4; ++j)
+      y[b + j] = (r.v[j] >> 8) < drop.below ? C(0) : y[b + j] * drop.scale;
+  }
+}
 
 }  // namespace stretto::cuda

@@ -43,13 +43,10 @@ TEST_CASE("a norm adds its gradient to that of the residual branch", "[autograd]
       const Tensors got = grad({y, z}, {leaf, x}, {g, residual}, {.retain_graph = true});
       CHECK(testing::same_bits(got[0], got[1]));
       CHECK(testing::same_bits(got[0], seen));
-      CHECK(testing::same_bits(residual, residual.clone()));
       if (t != bf16) CHECK(testing::same_bits(got[0], alone(t) + residual));
-      const Tensor exact = alone(f64) + residual.to(f64);  // bf16: one rounding
-      CHECK(max(abs(got[0].to(f64) - exact)).item() < max(abs(exact)).item() * (t == f64 ? 1e-12
-                                                                                : t == f32
-                                                                                    ? 1e-5
-                                                                                    : 0x1p-8));
+      const Tensor exact = alone(f64) + residual.to(f64);
+      const double allowed = t == f64 ? 1e-12 : t == f32 ? 1e-5 : 0x1p-8;  // bf16: one rounding
+      CHECK(max(abs(got[0].to(f64) - exact)).item() < max(abs(exact)).item() * allowed);
       const Tensors recorded = grad({y, z}, {leaf}, {g, residual}, {.create_graph = true});
       CHECK(max(abs(recorded[0].to(f64) - exact)).item() < max(abs(exact)).item() * 0x1p-6);
     }
