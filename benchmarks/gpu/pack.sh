@@ -12,7 +12,7 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 cd "$root"
 commit=${COMMIT:-$(git describe --always --dirty --abbrev=12 2>/dev/null || echo unknown)}
 archive=$(realpath -m "${1:-build/stretto-gpu-$commit.tar.gz}")
-build=${BUILD:-} limit=56
+build=${BUILD:+$(realpath "$BUILD")} limit=56
 
 if [[ -z $build ]]; then
   build=$root/build/gpu limit=40
