@@ -147,9 +147,17 @@ __device__ inline void store_partial(C* partial, const C (&part)[Shape::packs * 
   }
 }
 
-/// dx [rows, width], `onto` [rows, width] or null; dw, db [gridDim.x, width] or null
+/// How many blocks of norm_backward_rows a multiprocessor has registers for.
 template <class Shape, class T>
-__global__ void __launch_bounds__(256)
+constexpr int backward_blocks() {
+  const bool few = Shape::pack > 1 && Shape::packs * Shape::pack <= 16;
+  return few && sizeof(compute_t<T>) == 4 ? 2 : 1;
+}
+
+/// dx [rows, width], `onto` [rows, width] or null; dw, db [gridDim.x, width] or null. There are few
+/// blocks, so that there are few partial sums; the next row is read while one is computed.
+template <class Shape, class T>
+__global__ void __launch_bounds__(256, backward_blocks<Shape, T>())
     norm_backward_rows(T* dx, compute_t<T>* dw, compute_t<T>* db, const T* x, const T* w,
                        const T* g, const T* onto, const compute_t<T>* means,
                        const compute_t<T>* scale, int64_t rows, int64_t width) {
@@ -159,13 +167,23 @@ __global__ void __launch_bounds__(256)
   if constexpr (Shape::packs > 0) {
     constexpr int N = Shape::packs * Shape::pack;
     C sum_w[N] = {}, sum_b[N] = {};
+    RowPacks<Shape, T> next_x, next_g;
+    C next_mean = 0, next_rest = 0, next_factor;
+    auto read = [&](int64_t row) {
+      if (row >= rows) return;
+      next_x.load(x + row * width, int(width));
+      next_g.load(g + row * width, int(width));
+      if (means) next_mean = means[row], next_rest = means[rows + row];
+      next_factor = scale[row];
+    };
+    read(first_row());
 #pragma unroll 1
     for (int64_t row = first_row(); row < rows; row += row_step()) {
       RowInRegisters<Shape, T> unit, slope;
-      unit.load(x + row * width, int(width));
-      slope.load(g + row * width, int(width));
-      const C mean = means ? means[row] : C(0), rest = means ? means[rows + row] : C(0),
-              factor = scale[row];
+      unit.set(next_x);
+      slope.set(next_g);
+      const C mean = next_mean, rest = next_rest, factor = next_factor;
+      read(row + row_step());
       C mean_g = 0, mean_gx = 0;
       unit.each(
           int(width),

@@ -1,6 +1,7 @@
 // Rows of contiguous tensors [rows, width]: how threads share their elements, in packs of 16 bytes
 // if the width allows it, and reductions over a row. A warp handles a short row, a block a long
-// one; a row of up to 16 elements per thread (32 in bf16) stays in registers.
+// one; a row of up to 16 elements per thread (32 in bf16) stays in registers, of which kernels for
+// shorter rows use fewer.
 //
 // All of this depends on the width only: rows begin at multiples of 16 bytes (row_major), and the
 // order of additions is the same in every call.
@@ -26,11 +27,15 @@ struct RowShape {
 template <class T, class F>
 void choose_rows(int64_t width, F go) {
   auto of_pack = [&]<int V>() {
-    constexpr int K = V == 1 ? 16 : 16 / V > 4 ? 16 / V : 4;
+    constexpr int K = 16 / V, most = K > 4 ? K : 4;  // packs per thread
     if (width <= 32 * V * K) {
       go(RowShape<32, V, K>());
+    } else if (width <= 32 * V * most) {
+      go(RowShape<32, V, most>());
     } else if (width <= 256 * V * K) {
       go(RowShape<256, V, K>());
+    } else if (width <= 256 * V * most) {
+      go(RowShape<256, V, most>());
     } else {
       go(RowShape<256, V, 0>());
     }
@@ -87,7 +92,28 @@ __device__ inline Pack<T, V> pack_or_zero(const T* row, int first) {
   return row ? *reinterpret_cast<const Pack<T, V>*>(row + first) : Pack<T, V>{};
 }
 
-/// A row in the registers of its threads.
+/// A row in the registers of its threads, as it is in memory.
+template <class Shape, class T>
+struct RowPacks {
+  static constexpr int V = Shape::pack;
+  Pack<T, V> packs[Shape::packs];
+
+  /// Elements past the end of the row are 0.
+  __device__ void load(const T* row, int width) {
+#pragma unroll
+    for (int p = 0; p < Shape::packs; ++p) {
+      const int first = (p * Shape::Threads + int(threadIdx.x)) * V;
+      packs[p] = {};
+      if (first < width) packs[p] = *reinterpret_cast<const Pack<T, V>*>(row + first);
+    }
+  }
+  /// Element k of the thread.
+  __device__ compute_t<T> operator[](int k) const {
+    return cast<compute_t<T>>(packs[k / V].v[k % V]);
+  }
+};
+
+/// A row in the registers of its threads, in its compute type.
 template <class Shape, class T>
 struct RowInRegisters {
   using C = compute_t<T>;
@@ -109,16 +135,15 @@ struct RowInRegisters {
       }
     }
   }
+  __device__ void set(const RowPacks<Shape, T>& x) {
+#pragma unroll
+    for (int k = 0; k < Shape::packs * V; ++k) v[k] = x[k];
+  }
   /// Elements past the end of the row are 0.
   __device__ void load(const T* row, int width) {
-#pragma unroll
-    for (int p = 0; p < Shape::packs; ++p) {
-      const int first = (p * Shape::Threads + int(threadIdx.x)) * V;
-      Pack<T, V> x = {};
-      if (first < width) x = *reinterpret_cast<const Pack<T, V>*>(row + first);
-#pragma unroll
-      for (int j = 0; j < V; ++j) v[p * V + j] = cast<C>(x.v[j]);
-    }
+    RowPacks<Shape, T> x;
+    x.load(row, width);
+    set(x);
   }
   /// row[i] = f(k, s_i...)
   template <class F, class... S>

@@ -55,13 +55,14 @@ TEST_CASE("kernels stay within their budgets of registers", "[cuda]") {
   for (const KernelCounts& k : all_counts()) {
     CAPTURE(k.kernel);
     with_registers += k["registers"] > 0;
-    // 128 registers allow 16 warps per multiprocessor. Sums for the gradients of weight and bias
-    // need more, and so do erf and its derivative in f64; kernels on tensor cores keep operands and
-    // sums in registers and may use all.
+    // 128 registers allow 16 warps per multiprocessor. erf and its derivative in f64 need more.
+    // Kernels on tensor cores keep operands and sums in registers and may use all; so may
+    // norm_backward_rows, which keeps sums, a row and the next one.
     const auto is = [&](const char* begin) { return k.kernel.starts_with(begin); };
-    const bool products = is("linear::linear_attention_") || is("feature_rows") || is("attention_");
-    const bool more = is("norm_backward_rows") || is("activate_slopes<elementwise::Gelu, double>");
-    CHECK(k["registers"] <= (products ? 255 : more ? 192 : 128));
+    const bool most = is("linear::linear_attention_") || is("feature_rows") || is("attention_") ||
+                      is("norm_backward_rows");
+    const bool more = is("activate_slopes<elementwise::Gelu, double>");
+    CHECK(k["registers"] <= (most ? 255 : more ? 192 : 128));
   }
   CHECK(with_registers > 500);
 }

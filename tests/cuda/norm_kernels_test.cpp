@@ -71,9 +71,9 @@ void compare_norm(const Shape& shape, DType t, bool center, bool affine, uint64_
 TEST_CASE("norms and their gradients agree with the CPU", "[cuda]") {
   NEEDS_GPU();
   uint64_t stream = 1000;
-  for (const Shape& shape :
-       {Shape{0, 4}, Shape{5, 8}, Shape{3, 31}, Shape{700, 64}, Shape{2, 3, 512}, Shape{9, 513},
-        Shape{3, 1024}, Shape{300, 1001}, Shape{2, 5001}, Shape{3, 8208}, Shape{9, 2048}})
+  for (const Shape& shape : {Shape{0, 4}, Shape{5, 8}, Shape{3, 31}, Shape{700, 64},
+                             Shape{2, 3, 512}, Shape{9, 513}, Shape{3, 1024}, Shape{300, 1001},
+                             Shape{2, 5001}, Shape{3, 4608}, Shape{3, 8208}, Shape{9, 2048}})
     for (const DType t : floating)
       for (const bool center : {true, false})
         for (const bool affine : {true, false}) compare_norm(shape, t, center, affine, stream += 4);
@@ -83,6 +83,8 @@ TEST_CASE("norms are correct for more rows than one grid covers", "[cuda][large]
   NEEDS_GPU();
   compare_norm({40000, 12}, f32, true, true, 2000);
   compare_norm({270, 4100}, f32, true, true, 2010);
+  compare_norm({2200, 40}, bf16, true, true, 2020);
+  compare_norm({270, 1032}, bf16, true, true, 2030);
 }
 
 TEST_CASE("layer_norm is accurate for rows whose mean is far from 0", "[cuda]") {
