@@ -3,9 +3,9 @@
 // Slices are moved 16 bytes at a time if they are multiples of that. Sums have one owner each and a
 // fixed order, without atomics: ids are sorted stably with their positions (cuda/sort.h), so that
 // all contributions to a row form one segment, whose ends a binary search finds. place() splits
-// long segments at multiples of 256 positions: a block sums the part in each further chunk, and the
-// row's warp adds these sums in order. place() accumulates in f64, as on the CPU: some rows receive
-// a million contributions. Tested against the CPU: take and scatter_add are bit-identical.
+// long segments at multiples of 256 positions: warps sum the part in each further chunk, and the
+// row's warp adds these sums in order. A few rows are split into strips of columns, with a warp
+// each. place() accumulates in f64, as on the CPU: some rows receive a million contributions. Tested against the CPU: take and scatter_add are bit-identical.
 #include "cuda/indexing.h"
 #include "cuda/runtime/common.cuh"
 #include "cuda/runtime/copy.h"
@@ -44,53 +44,80 @@ __device__ inline int64_t first_of(const int64_t* sorted, int64_t n, int64_t val
   return low;
 }
 
+/// How warps share rows of `inner` columns: strips of `width` columns.
+struct Strips {
+  Divider per_row;
+  int64_t width, inner;
+
+  /// Calls f(c) for the columns of a strip that the lane has.
+  template <class F>
+  __device__ void each(int64_t strip, const F& f) const {
+    const int64_t end = (strip + 1) * width < inner ? (strip + 1) * width : inner;
+#pragma unroll 1
+    for (int64_t c = strip * width + threadIdx.x; c < end; c += 32) f(c);
+  }
+};
+/// Few rows have many strips, so that there are enough warps to hide the latency of reads; many
+/// rows have one, as each warp searches for its segment.
+Strips strips_of(int64_t rows, int64_t inner) {
+  const int64_t columns = ceil_div(inner, 32);
+  const int64_t strips = std::clamp<int64_t>(128 * planned_sms / rows, 1, columns);
+  const int64_t width = ceil_div(columns, strips) * 32;
+  return {Divider(ceil_div(inner, width)), width, inner};
+}
+
+/// Σ g [n, inner] over the positions order[begin … end), in column c
+template <class T>
+__device__ inline double sum_positions(const T* g, const uint32_t* order, int64_t begin,
+                                       int64_t end, int64_t inner, int64_t c) {
+  double sum = 0;
+#pragma unroll 8
+  for (int64_t i = begin; i < end; ++i) sum += cast<double>(g[int64_t(order[i]) * inner + c]);
+  return sum;
+}
+
 /// pieces [outer, chunks, inner]: Σ g over the positions of a chunk whose id is that of its first
-/// position. Only for chunks that begin within a segment: the position before has the same id.
+/// position, a warp per strip. Only for chunks that begin within a segment: the position before has
+/// the same id.
 template <class T>
 __global__ void reduce_scatter(double* pieces, const T* g, const int64_t* sorted,
                                const uint32_t* order, int64_t items, Divider chunks, int64_t n,
-                               int64_t inner) {
+                               const __grid_constant__ Strips strips) {
 #pragma unroll 1
-  for (int64_t item = blockIdx.x; item < items; item += gridDim.x) {
-    const int64_t outer = int64_t(chunks.quotient(uint64_t(item)));
-    const int64_t begin = (item - outer * int64_t(chunks.size)) * piece;
+  for (int64_t item = first_row(); item < items; item += row_step()) {
+    const int64_t chunk = int64_t(strips.per_row.quotient(uint64_t(item)));
+    const int64_t outer = int64_t(chunks.quotient(uint64_t(chunk)));
+    const int64_t begin = (chunk - outer * int64_t(chunks.size)) * piece;
     const int64_t last = begin + piece < n ? begin + piece : n;
     if (begin == 0 || sorted[begin - 1] != sorted[begin]) continue;
     const int64_t end = begin + first_of(sorted + begin, last - begin, sorted[begin] + 1);
-#pragma unroll 1
-    for (int64_t c = threadIdx.x; c < inner; c += threads) {
-      double sum = 0;
-#pragma unroll 4
-      for (int64_t i = begin; i < end; ++i)
-        sum += cast<double>(g[(outer * n + int64_t(order[i])) * inner + c]);
-      pieces[item * inner + c] = sum;
-    }
+    strips.each(item - chunk * int64_t(strips.per_row.size), [&](int64_t c) {
+      pieces[chunk * strips.inner + c] =
+          sum_positions(g + outer * n * strips.inner, order, begin, end, strips.inner, c);
+    });
   }
 }
 
-/// y [outer, rows, inner]; a warp per row
+/// y [outer, rows, inner]; a warp per strip of a row
 template <class T>
 __global__ void sum_segments(T* y, const double* pieces, const T* g, const int64_t* sorted,
                              const uint32_t* order, int64_t items, Divider rows, int64_t n,
-                             int64_t chunks, int64_t inner) {
+                             int64_t chunks, const __grid_constant__ Strips strips) {
 #pragma unroll 1
   for (int64_t item = first_row(); item < items; item += row_step()) {
-    const int64_t outer = int64_t(rows.quotient(uint64_t(item)));
-    const int64_t id = item - outer * int64_t(rows.size);
+    const int64_t row = int64_t(strips.per_row.quotient(uint64_t(item)));
+    const int64_t outer = int64_t(rows.quotient(uint64_t(row)));
+    const int64_t id = row - outer * int64_t(rows.size);
     const int64_t begin = first_of(sorted, n, id);
     const int64_t end = begin + first_of(sorted + begin, n - begin, id + 1);
     const int64_t cut = (begin / piece + 1) * piece, own = cut < end ? cut : end;
-#pragma unroll 1
-    for (int64_t c = threadIdx.x; c < inner; c += 32) {
-      double sum = 0;
-#pragma unroll 4
-      for (int64_t i = begin; i < own; ++i)
-        sum += cast<double>(g[(outer * n + int64_t(order[i])) * inner + c]);
+    strips.each(item - row * int64_t(strips.per_row.size), [&](int64_t c) {
+      double sum = sum_positions(g + outer * n * strips.inner, order, begin, own, strips.inner, c);
 #pragma unroll 4
       for (int64_t k = own / piece; k * piece < end && k * piece >= cut; ++k)
-        sum += pieces[(outer * chunks + k) * inner + c];
-      y[item * inner + c] = cast<T>(sum);
-    }
+        sum += pieces[(outer * chunks + k) * strips.inner + c];
+      y[row * strips.inner + c] = cast<T>(sum);
+    });
   }
 }
 
@@ -195,13 +222,18 @@ Tensor place(const Tensor& g, const Tensor& ids, int64_t rows) {
   const int device = g.device().index;
   dispatch_floating(g.dtype(), "place", [&]<class T>() {
     const T* from = g.data<T>();
-    if (chunks > 1)
-      launch("place", device, reduce_scatter<T>, blocks_for(outer * chunks, 1), threads,
-             pieces.data<double>(), from, keys, places, outer * chunks, Divider(chunks), n, inner);
     const dim3 block = row_block<32>();
-    launch("place", device, sum_segments<T>, blocks_for(outer * rows, block.y), block, y.data<T>(),
-           static_cast<const double*>(pieces.data<double>()), from, keys, places, outer * rows,
-           Divider(rows), n, chunks, inner);
+    if (chunks > 1) {
+      const Strips strips = strips_of(outer * chunks, inner);
+      const int64_t items = outer * chunks * int64_t(strips.per_row.size);
+      launch("place", device, reduce_scatter<T>, blocks_for(items, block.y), block,
+             pieces.data<double>(), from, keys, places, items, Divider(chunks), n, strips);
+    }
+    const Strips strips = strips_of(outer * rows, inner);
+    const int64_t items = outer * rows * int64_t(strips.per_row.size);
+    launch("place", device, sum_segments<T>, blocks_for(items, block.y), block, y.data<T>(),
+           static_cast<const double*>(pieces.data<double>()), from, keys, places, items,
+           Divider(rows), n, chunks, strips);
   });
   return y;
 }

@@ -160,8 +160,9 @@ void KernelCaseList::indices() {
   const Tensor table = noise({1, 400, 512}), which = ids({rows}, 400);
   const Tensor g = noise({1, rows, 512}), x = noise({rows, 512});
   add("embedding", 2 * n, 8 * r, straight, [=] { cuda::take(table, which); });
-  // First ids are sorted with their positions, about 100 bytes for each.
-  add("embedding backward", n + 400 * 512, 100 * r, straight, [=] {
+  // First ids are sorted with their positions, about 100 bytes for each. Then each of the 16 strips
+  // of columns reads ids and positions, about 8 bytes for each, as ids are searched.
+  add("embedding backward", n + 400 * 512, (100 + 16 * 8) * r, straight, [=] {
     cuda::place(g, which, 400);
   }).accesses(lanes());
   // One element per row costs a sector.
