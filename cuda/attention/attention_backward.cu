@@ -18,14 +18,15 @@ namespace stretto::cuda {
 namespace {
 
 /// Chooses the number of segments for the gradients of tables: enough blocks, of unequal length,
-/// for several waves of a large GPU, but at most 8 segments.
+/// for several waves of a large GPU. More than 8 only if their parts have no more rows than q.
 void choose_segments(AttentionArgs& a) {
-  const int64_t blocks =
-      a.sizes.heads * ceil_div(a.grid.high_relative + 1 - a.grid.low_relative, relative_per_block);
+  const int64_t relatives = a.grid.high_relative + 1 - a.grid.low_relative;
+  const int64_t blocks = a.sizes.heads * ceil_div(relatives, relative_per_block);
   // A segment has at least 256 of an entry's queries.
   const int64_t longest = ceil_div(a.sizes.m, 256);
+  const int64_t most = std::max(int64_t(a.sizes.batch) * a.sizes.m / relatives, int64_t(8));
   a.grid.segments =
-      int(std::min({ceil_div(8 * planned_sms, blocks), a.sizes.batch * longest, int64_t(8)}));
+      int(std::min({ceil_div(8 * planned_sms, blocks), a.sizes.batch * longest, most}));
   a.grid.pieces = int(ceil_div(a.grid.segments, a.sizes.batch));
 }
 

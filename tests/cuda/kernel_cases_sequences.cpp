@@ -162,7 +162,7 @@ void KernelCaseList::attentions() {
     // Each block reads the table. The kernel of δ reads two operands. The kernels of the gradients
     // of keys, queries and the table (whose partial sums are added) read four and the table.
     const double read = cut ? 6 : item, extra = table ? n : 0;
-    const double segments = std::min(cut ? 5.0 : 8.0, double(batch)), parts = 4 * rows_of_table;
+    const double segments = std::min(132.0, double(batch)), parts = 4 * rows_of_table;
     const auto cutting = [&](double whole) { return cut ? 10 * (whole * n + rows_of_table) : 0; };
     // Saved for backward: in bf16 the remainder of rounding the output, in f32 the sums of weights.
     const double rest = cut ? 4 * lines : 2 * n, again = cut ? 2 * rest : rest;
@@ -180,7 +180,7 @@ void KernelCaseList::attentions() {
   call.options.relative_query = noise(short_ones);
   call.options.relative_keys = {noise({heads, few, d}), few - 1};
   call.options.relative_values = {noise({heads, few, d}), few - 1};
-  const double read = cut ? 6 : item, segments = std::min(8.0, double(entries));
+  const double read = cut ? 6 : item, segments = std::min(132.0, double(entries));
   const auto cutting = [&](double whole) { return cut ? 10 * (whole * n_of + both) : 0; };
   const double rest = cut ? 4 * lines_of : 2 * n_of, again = cut ? 2 * rest : rest;
   attention("attention with rows of values", call,
@@ -191,8 +191,8 @@ void KernelCaseList::attentions() {
 
 // Attention of the papers' models: without positions, with relative keys, with relative queries.
 void KernelCaseList::published_attentions() {
-  // One head, with the whole batch unless that takes too long. Partial sums of the table's gradient
-  // are then as for 8 heads.
+  // One head, with the whole batch unless that takes too long. The table's gradient then has 16
+  // partial sums; with 8 heads it has 9.
   const int64_t batch = dtype == bf16 ? 16 : 1, length = 2048, d = 64;
   const Shape shape{batch, 1, length, d};
   const double n = double(batch * length * d), rows_of_table = double(length * d);
