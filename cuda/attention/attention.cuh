@@ -478,7 +478,7 @@ AttentionArgs attention_args(const AttentionOperands& inputs, Tensors& kept, boo
 void launch_attention_keys(const AttentionArgs& a, int d, int device);
 void launch_attention_queries(const AttentionArgs& a, int d, int device);
 void launch_attention_relative(const AttentionArgs& a, int d, int device);
-/// The approximate number of relative positions per block of attention_relative: 64 to 192.
+/// The approximate number of relative positions per block of attention_relative: 64 or 128.
 constexpr int relative_per_block = 128;
 
 }  // namespace stretto::cuda

@@ -1,7 +1,7 @@
 // Fused attention, backward: gradients of the rows of relative positions and of their bias. Names
 // call a relative position a relative.
 //
-// A block owns 64 to 192 relative positions of a head, a warp 16 to 48 of them, and iterates over
+// A block owns 64 or 128 relative positions of a head, a warp 16 or 32 of them, and iterates over
 // the queries that see a key at such a relative position (the drawing is in
 // attention_transposed.cuh):
 //
@@ -145,11 +145,9 @@ struct RelativeWarp : TransposedWarp<L> {
   /// Adds the table's rows times position queries, unless the strip includes them (L::joined).
   __device__ void add_row_products(const AttentionArgs& a, Scores& s, const Queries& at) const {
     if constexpr (L::table && !L::joined) {
-      constexpr int unrolled = L::held > 0 ? 16 : Base::strip.unrolled;
       if (has_rows(a))
-        tile::multiply_transposed<tile::Steps{
-            .unrolled = L::parts > 1 && L::held == 0 ? 1 : unrolled, .swapped = L::parts > 1}>(
-            s, rows, at.p + as_columns);
+        tile::multiply_transposed<tile::Steps{.unrolled = L::parts > 1 && L::held == 0 ? 1 : 16,
+                                              .swapped = L::parts > 1}>(s, rows, at.p + as_columns);
     }
   }
   __device__ void add_bias(const AttentionArgs& a, Scores& s) const {
@@ -343,8 +341,7 @@ void launch_relative_of(const AttentionArgs& a, int d, int device) {
     launch_relative<T{.positions = P, .head = 32, .slabs = 2, .blocks_per_sm = 2, .dropout = Drop}>(
         a, device);
   else if (d <= 64)
-    launch_relative<T{.positions = P, .slabs = Drop ? 2 : 3, .blocks_per_sm = 2, .dropout = Drop}>(
-        a, device);
+    launch_relative<T{.positions = P, .slabs = 2, .blocks_per_sm = 2, .dropout = Drop}>(a, device);
   else
     launch_relative<T{.positions = P, .head = 128, .warps = 8, .dropout = Drop}>(a, device);
 }

@@ -35,9 +35,8 @@ struct TransposedWarp {
   const uint32_t as_rows = tile::Rows<L::head>::as_rows(lane),
                  as_columns = tile::Rows<L::head>::as_columns(lane);
   const tile::RowShear shear;
-  // With three slabs, sums occupy most registers: products are loops.
   static constexpr tile::StripSteps strip = {
-      .slabs = L::slabs, .tiles = tiles, .down = L::own_keys, .unrolled = L::slabs > 2 ? 1 : 16};
+      .slabs = L::slabs, .tiles = tiles, .down = L::own_keys};
 
   __device__ explicit TransposedWarp(const char* smem)
       : shared(smem),

@@ -417,7 +417,6 @@ struct RowShear {
 struct StripSteps {
   int slabs, tiles;
   bool down;  // tiles 2 y and 2 y + 1 begin at octet tiles − 2 − 2 y of the rows, not 2 y
-  int unrolled = 16;  // steps of 16 columns
 };
 
 /// Calls use(value, slab, tile, element), tile by tile, for the products of rows `row` … of a ring
@@ -438,7 +437,7 @@ __device__ inline void transposed_strip(Ring ring, int row, Right right, const R
                                         const First& first, const Also& also, const Use& use) {
   constexpr int Parts = Ring::parts, slabs = Of.slabs, steps = Ring::columns / 16;
   constexpr int group = Parts > 1 ? 2 : Of.tiles, octets = group + 2 * slabs;
-  constexpr int unrolled = Parts > 1 ? 1 : Of.unrolled < steps ? Of.unrolled : steps;
+  constexpr int unrolled = Parts > 1 ? 1 : steps;
   const int lane = threadIdx.x % 32;
   row += lane % 16;
   const uint32_t chunk = ((lane / 16) ^ Rows<Ring::columns>::swizzle(row)) << 4;
