@@ -86,6 +86,7 @@ struct FeaturePlan {
   static constexpr int x = 0, w = chunk * W.inputs * 4, more = w + W.features * W.inputs * 4,
                        forward = more + 2 * chunk * 12,
                        backward = more + chunk * W.features * 4 + chunk * 4;
+  static constexpr int blocks_per_sm = W.inputs == 64 && W.features <= 128 ? 2 : 1;
   static_assert(backward <= 227 * 1024);
 };
 
@@ -165,7 +166,7 @@ __device__ __forceinline__ void store_features(const Features<T>& a, T* const (&
 
 /// y and places
 template <class Plan>
-__global__ void __launch_bounds__(threads, 1)
+__global__ void __launch_bounds__(threads, Plan::blocks_per_sm)
     feature_rows(const __grid_constant__ Features<typename Plan::Element> a) {
   using T = typename Plan::Element;
   constexpr FeatureWidths W = Plan::widths;
