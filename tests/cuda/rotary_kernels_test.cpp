@@ -21,11 +21,14 @@ TEST_CASE("rotate on CUDA equals the CPU bit for bit", "[cuda]") {
   for (const DType t : floating)
     for (const bool by_layer : {false, true})
       for (const RotaryPairing pairing : {RotaryPairing::half, RotaryPairing::interleaved})
-        for (const int64_t dims : {2, 24, 66, 78})
+        // Rows of 80 features consist of packs, and so do the pairs of 16 and of 80.
+        for (const auto& [dims, width] :
+             {std::pair(2, 79), std::pair(24, 79), std::pair(66, 79), std::pair(78, 79),
+              std::pair(78, 80), std::pair(16, 80), std::pair(80, 80)})
           for (const bool xpos : {false, true}) {
-            CAPTURE(name(t), by_layer, int(pairing), dims, xpos);
-            Tensor x = noise({2, 33, 3, 79}, 1, t).transpose(1, 2);
-            Tensor g = noise({2, 33, 3, 79}, 2, t).transpose(1, 2);
+            CAPTURE(name(t), by_layer, int(pairing), dims, width, xpos);
+            Tensor x = noise({2, 33, 3, width}, 1, t).transpose(1, 2);
+            Tensor g = noise({2, 33, 3, width}, 2, t).transpose(1, 2);
             if (!by_layer) x = x.contiguous(), g = g.contiguous();
             const RotaryOptions options{.dims = dims, .pairing = pairing, .xpos = xpos};
             const Tensors expected = results(x, g, options),
