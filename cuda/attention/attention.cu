@@ -34,7 +34,6 @@
 // values; it is computed as a matrix product with ones. The output is then a weighted mean of the
 // values, so that backward's δ cancels if all values are equal. Tested against the composed
 // implementation in f64.
-#include "cuda/attention/attention_dropout.cuh"
 #include "cuda/attention/attention_query_warp.cuh"
 
 namespace stretto::cuda {
@@ -132,8 +131,8 @@ struct ForwardWarp : QueryWarp<L> {
     if (L::extended && !L::table && sight == Sight::none) return;
     const Keys at = Base::keys(j0);
     const bool drop = Base::drops(a);
-    uint32_t kept[L::slabs];
-    if (drop) draw_kept<K, false>(kept, a, unit, iw, j0);
+    KeptWeights<L::slabs, K> kept;
+    if (drop) draw_rows(kept, a, unit, iw, j0);
     float s[L::slabs][K][4] = {};
     Base::template scores<K, Diagonal>(a, s, at, q, p());
     Base::hide(a, s, j0, -INFINITY, sight, Diagonal);
@@ -144,7 +143,7 @@ struct ForwardWarp : QueryWarp<L> {
       for (int sl = 0; sl < L::slabs; ++sl)
 #pragma unroll
         for (int x = 0; x < 4 * K; ++x)
-          if (!(kept[sl] >> x & 1)) s[sl][x / 4][x % 4] = 0;
+          if (!kept.has(sl, x / 4, x % 4)) s[sl][x / 4][x % 4] = 0;
     }
     add_values<K, Diagonal>(a, s, kept, at);
   }
@@ -207,7 +206,7 @@ struct ForwardWarp : QueryWarp<L> {
   /// Adds weights times values to acc, and in bf16 the weights to row_sum.
   template <int K, bool Diagonal>
   __device__ void add_values(const AttentionArgs& a, const float (&s)[L::slabs][K][4],
-                             const uint32_t (&kept)[L::slabs], const Keys& at) {
+                             const KeptWeights<L::slabs, K>& kept, const Keys& at) {
     constexpr int seen = Diagonal && L::slabs == 2 ? K / 2 : K;  // tiles that slab 0 sees
     constexpr uint32_t ones = 0x3f803f80;                        // a pair of bf16 ones
     const bool drop = Base::drops(a);
@@ -220,7 +219,7 @@ struct ForwardWarp : QueryWarp<L> {
         tile::pack(left[sl], s[sl][2 * x], s[sl][2 * x + 1]);
         if constexpr (L::parts > 1) continue;
         if (sl > 0 || 2 * x < seen) ptx::mma(row_sum[sl], left[sl].r[0], ones, ones);
-        if (drop) tile::keep_pairs(left[sl], kept[sl] >> (8 * x));
+        if (drop) tile::keep_pairs(left[sl], kept.from(sl, 2 * x));
       }
       tile::multiply(acc, left, values + x * 16 * L::Step::pitch,
                      [x](int sl) { return sl > 0 || 2 * x < seen; });

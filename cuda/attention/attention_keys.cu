@@ -11,7 +11,6 @@
 //
 // A warp skips the tiles of queries that see none of its keys. The sums of dSᵀ's rows are the
 // gradient of a bias that all queries share. Tested against the composed implementation in f64.
-#include "cuda/attention/attention_dropout.cuh"
 #include "cuda/attention/attention_transposed.cuh"
 
 namespace stretto::cuda {
@@ -37,8 +36,8 @@ struct KeysWarp : TransposedWarp<L> {
   using Base = TransposedWarp<L>;
   using Base::as_columns, Base::base, Base::lane, Base::tiles, Base::warp;
   using typename Base::Queries, typename Base::Scores, typename Base::Step, typename Base::Sums;
-  const int first_unit, j0, jw;  // the first key of the block and of the warp
-  const int first, end;          // the range of queries that see keys of the block
+  const int first_unit, j0;  // j0: the first key of the block
+  const int first, end;      // the range of queries that see keys of the block
   VisibleSteps<L::step, L::extended> steps;
   OwnRows<L> k, v;
   Sums dk = {}, dv = {};
@@ -48,14 +47,15 @@ struct KeysWarp : TransposedWarp<L> {
       : Base(smem),
         first_unit(int(blockIdx.x) * a.sizes.per_group),
         j0(blockIdx.y * L::rows),
-        jw(j0 + warp * L::own),
         first(max(0, a.first_position(j0) - a.sizes.shift)),
         end(min(a.sizes.m, a.end_position(min(j0 + L::rows, a.sizes.n) - 1) - a.sizes.shift)),
         k(base, L::k),
         v(base, L::v) {}
+  /// The first key of the warp.
+  __device__ int jw() const { return j0 + tile::opaque(threadIdx.x) / 32 * L::own; }
   /// True if queries of the step see keys of the warp.
   __device__ bool sees(const AttentionArgs& a, int i0) const {
-    return i0 + L::step > a.first_position(jw) - a.sizes.shift;
+    return i0 + L::step > a.first_position(jw()) - a.sizes.shift;
   }
   /// What queries of the step see of `keys` keys from j on, under masks that are tensors.
   __device__ Sight sight(const AttentionArgs& a, int unit, int i0, int j, int keys) const {
@@ -116,7 +116,7 @@ struct KeysWarp : TransposedWarp<L> {
     const bool biased = a.relative_bias.width > 0;
     if constexpr (L::parts > 1) add_products();
     if constexpr (L::table) {
-      const int relative = first_relative(a, jw, at.first);
+      const int relative = first_relative(a, jw(), at.first);
       if (!L::all || a.has_relative())
         Base::add_strip(
             s, Base::ring(L::r), relative, at.p,
@@ -125,14 +125,14 @@ struct KeysWarp : TransposedWarp<L> {
             },
             k);
     } else if (biased) {
-      each_score<true>(s, at.first + a.sizes.shift, jw, [&](int position, int key, float& x) {
+      each_score<true>(s, at.first + a.sizes.shift, jw(), [&](int position, int key, float& x) {
         const float bias = relative_bias[(key - position) & (L::ring - 1)];
         x = L::parts > 1 ? x + bias : bias;
       });
     }
     if constexpr (L::all) {
       const auto [b, h, kh] = a.place(unit);
-      a.add_terms<L::parts, true>(s, b, h, at.first, jw);
+      a.add_terms<L::parts, true>(s, b, h, at.first, jw());
     }
     if constexpr (!L::joined && L::parts == 1) add_products();
     if constexpr (L::extended) a.cap_scores<L::parts>(s);
@@ -143,15 +143,15 @@ struct KeysWarp : TransposedWarp<L> {
                        Sight sight) const {
     if constexpr (L::extended) {
       const auto [b, h, kh] = a.place(unit);
-      if (sight != Sight::all) a.mask.tensors.hide<true>(s, b, h, at.first, jw, 0);
+      if (sight != Sight::all) a.mask.tensors.hide<true>(s, b, h, at.first, jw(), 0);
     }
     const int p0 = at.first + a.sizes.shift;
-    if (jw + L::own <= p0 + a.mask.ahead && !a.begins_after(jw, p0 + L::step - 1) &&
+    if (jw() + L::own <= p0 + a.mask.ahead && !a.begins_after(jw(), p0 + L::step - 1) &&
         at.first + L::step <= a.sizes.m)
       return;
 #pragma unroll
     for (int c = 0; c < L::step / 4; ++c) {
-      const int position = p0 + 8 * (c / 2) + 2 * (lane % 4) + c % 2, row = jw + lane / 4;
+      const int position = p0 + 8 * (c / 2) + 2 * (lane % 4) + c % 2, row = jw() + lane / 4;
       const int low = a.first_key(position) - row;
       const int high = position < a.sizes.n ? a.end_key(position) - row : -(1 << 30);
 #pragma unroll
@@ -162,7 +162,7 @@ struct KeysWarp : TransposedWarp<L> {
 
   /// dP + δ; without dropout sums begin with δ.
   __device__ void weight_gradients(const AttentionArgs& a, Scores& ds, const Queries& at,
-                                   const uint32_t (&kept)[L::slabs], bool drop) const {
+                                   const typename Base::Kept& kept, bool drop) const {
     const float* const deltas = at.stats + L::step;
 #pragma unroll
     for (int n = 0; n < tiles; ++n) {
@@ -177,8 +177,8 @@ struct KeysWarp : TransposedWarp<L> {
     if constexpr (L::all) {
       if (a.value_table.count > 0)
         Base::add_strip(
-            ds, Base::ring(L::values), first_relative(a, jw, at.first), g, [](int) { return 0.f; },
-            v);
+            ds, Base::ring(L::values), first_relative(a, jw(), at.first), g,
+            [](int) { return 0.f; }, v);
     }
     tile::multiply_transposed(ds, v, g + as_columns);
     if (!drop) return;
@@ -189,23 +189,23 @@ struct KeysWarp : TransposedWarp<L> {
       for (int sl = 0; sl < L::slabs; ++sl)
 #pragma unroll
         for (int e = 0; e < 4; ++e)
-          ds[sl][n][e] = (kept[sl] >> (4 * n + e) & 1 ? ds[sl][n][e] * a.dropout.keep_scale : 0) +
+          ds[sl][n][e] = (kept.has(sl, n, e) ? ds[sl][n][e] * a.dropout.keep_scale : 0) +
                          (e & 1 ? delta.y : delta.x);
     }
   }
 
   __device__ void step(const AttentionArgs& a, int unit, int i0) {
-    const Sight seen = sight(a, unit, i0, jw, L::own);
+    const Sight seen = sight(a, unit, i0, jw(), L::own);
     if (seen == Sight::none) return;
     const Queries at = Base::queries(i0);
+    const bool drop = L::config.dropout && a.dropout.below > 0;
+    typename Base::Kept kept;
+    if (drop) draw_columns<0>(kept, a, unit, i0, jw());
     Scores s = {}, ds;
     scores(a, s, unit, at);
     Base::cap_slopes(a, ds, s);
     Base::weights(a, s, at.stats);
     hide(a, s, unit, at, seen);
-    const bool drop = L::config.dropout && a.dropout.below > 0;
-    uint32_t kept[L::slabs];
-    if (drop) draw_kept<tiles, true>(kept, a, unit, i0, jw);
     Base::multiply_rows(dv, s, at.g, kept, drop);
     Base::apply_slopes(s, ds);
     weight_gradients(a, ds, at, kept, drop);
@@ -225,7 +225,7 @@ struct KeysWarp : TransposedWarp<L> {
     for (int sl = 0; sl < L::slabs; ++sl)
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const int j = jw + sl * 16 + lane / 4 + 8 * half;
+        const int j = jw() + sl * 16 + lane / 4 + 8 * half;
         const float sum = quad_sum(sum_ds[sl][half]);
         if (a.gradients.key_bias && lane % 4 == 0 && j < a.sizes.n)
           a.gradients.key_bias[int64_t(unit) * a.sizes.n + j] =
@@ -242,7 +242,7 @@ struct KeysWarp : TransposedWarp<L> {
     for (int sl = 0; sl < L::slabs; ++sl)
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const int j = tile::opaque(jw) + sl * 16 + lane / 4 + 8 * half;
+        const int j = tile::opaque(jw()) + sl * 16 + lane / 4 + 8 * half;
         const bool seen = !hidden(j);
         put_row<L>(to, b, kh, j, a.sizes.n,
                    [&](int x, int e) { return seen ? d[sl][x][2 * half + e] * factor : 0; });
@@ -325,7 +325,7 @@ void launch_attention_keys(const AttentionArgs& a, int d, int device) {
     else if (d <= 32)
       launch_keys<T{.positions = P, .head = 32, .slabs = 2, .blocks_per_sm = 2}>(a, device);
     else if (d <= 64 && a.dropout.below > 0)
-      launch_keys<T{.positions = P, .warps = 8}>(a, device);
+      launch_keys<T{.positions = P, .slabs = 2, .blocks_per_sm = 2}>(a, device);
     else if (d <= 64)
       launch_keys<T{.positions = P, .slabs = 2, .blocks_per_sm = 2, .dropout = false}>(a, device);
     else

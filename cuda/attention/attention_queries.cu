@@ -17,7 +17,6 @@
 // Register pressure is high, most of all with two slabs and a table (L::stats_in_shared): then sums
 // and deltas stay in shared memory, and products whose operands are loaded are loops. Tested
 // against the composed implementation in f64.
-#include "cuda/attention/attention_dropout.cuh"
 #include "cuda/attention/attention_query_warp.cuh"
 
 namespace stretto::cuda {
@@ -183,7 +182,8 @@ struct QueriesWarp : QueryWarp<L> {
   }
 
   /// dP + δ, the gradients of weights minus their mean; without dropout sums begin with δ.
-  __device__ void weight_gradients(const AttentionArgs& a, Scores& ds, const Keys& at) {
+  __device__ void weight_gradients(const AttentionArgs& a, Scores& ds, const Keys& at,
+                                   const KeptWeights<L::slabs, tiles>& kept) {
     const bool drop = Base::drops(a);
 #pragma unroll
     for (int sl = 0; sl < L::slabs; ++sl) {
@@ -202,14 +202,12 @@ struct QueriesWarp : QueryWarp<L> {
     tile::multiply_transposed<tile::Steps{.begin = held, .unrolled = L::use.g_unrolled}>(
         ds, [&](int sl, int x) { return g.load(sl, x); }, values);
     if (drop) {
-      uint32_t bits[L::slabs];
-      draw_kept<tiles, false>(bits, a, unit, iw, at.first);
 #pragma unroll
       for (int sl = 0; sl < L::slabs; ++sl)
 #pragma unroll
         for (int x = 0; x < 4 * tiles; ++x) {
           float& d = ds[sl][x / 4][x % 4];
-          d = (bits[sl] >> x & 1 ? d * a.dropout.keep_scale : 0) + delta(sl, x / 2 % 2);
+          d = (kept.has(sl, x / 4, x % 4) ? d * a.dropout.keep_scale : 0) + delta(sl, x / 2 % 2);
         }
     }
   }
@@ -267,10 +265,12 @@ struct QueriesWarp : QueryWarp<L> {
     const Sight sight = Base::template sight<tiles>(a, j0);
     if (L::extended && !L::table && sight == Sight::none) return;
     const Keys at = Base::keys(j0);
+    KeptWeights<L::slabs, tiles> kept;
+    if (Base::drops(a)) draw_rows(kept, a, unit, iw, j0);
     Scores s = {}, ds;
     Base::template scores<tiles>(a, s, at, q, p());
     weights(a, s, j0, sight);
-    weight_gradients(a, ds, at);
+    weight_gradients(a, ds, at, kept);
 #pragma unroll
     for (int sl = 0; sl < L::slabs; ++sl)
 #pragma unroll
@@ -376,7 +376,7 @@ void launch_attention_queries(const AttentionArgs& a, int d, int device) {
   if (is_extended(a)) return launch_extended(a, d, device);
   with_positions(a, [&]<Positions P>() {
     using T = AttentionTile;
-    constexpr bool none = P == Positions::none;
+    constexpr bool none = P == Positions::none, separate = P == Positions::separate;
     if (a.sizes.parts > 1) {
       launch_queries<T{.positions = P, .parts = 3, .step = none ? 32 : 16}>(a, device);
     } else if constexpr (P == Positions::all) {
@@ -387,9 +387,11 @@ void launch_attention_queries(const AttentionArgs& a, int d, int device) {
           .positions = P, .head = 32, .warps = 8, .step = 64, .q_steps = 2, .g_steps = 2}>(a,
                                                                                            device);
     } else if (d <= 64 && a.dropout.below > 0) {
-      launch_queries<T{.positions = P, .warps = 8, .step = 64}>(a, device);
+      launch_queries<T{.positions = P,
+                       .slabs = separate ? 1 : 2,
+                       .warps = separate ? 8 : 4,
+                       .step = separate ? 64 : 32}>(a, device);
     } else if (d <= 64) {
-      constexpr bool separate = P == Positions::separate;
       launch_queries<T{.positions = P,
                        .slabs = 2,
                        .q_steps = separate ? 0 : 4,

@@ -21,7 +21,7 @@
 //   for each step:  begin to load the next one;  scores → hide → (each kernel's own phases)
 #pragma once
 
-#include "cuda/attention/attention.cuh"
+#include "cuda/attention/attention_dropout.cuh"
 
 namespace stretto::cuda {
 

@@ -16,7 +16,6 @@
 //
 // The batch, and each entry's queries, are split into enough segments to fill the GPU; a second
 // launch adds their parts in order. Tested against the composed implementation in f64.
-#include "cuda/attention/attention_dropout.cuh"
 #include "cuda/attention/attention_transposed.cuh"
 
 namespace stretto::cuda {
@@ -193,7 +192,7 @@ struct RelativeWarp : TransposedWarp<L> {
 
   /// Converts weights to the scores' gradients.
   __device__ void score_gradients(const AttentionArgs& a, Scores& s, const Queries& at, int key,
-                                  const uint32_t (&kept)[L::slabs], const Scores& of_values) const {
+                                  const typename Base::Kept& kept, const Scores& of_values) const {
     const float* const deltas = at.stats + L::step;
     float2 delta;  // of a tile's two queries
     tile::transposed_strip<Base::strip>(
@@ -202,8 +201,7 @@ struct RelativeWarp : TransposedWarp<L> {
         [&](float x, int sl, int n, int e) {
           if (sl == 0 && e == 0) delta = Base::of_tile(deltas, n);
           if constexpr (L::all) x += of_values[sl][n][e];
-          if constexpr (L::config.dropout)
-            x = kept[sl] >> (4 * n + e) & 1 ? x * a.dropout.keep_scale : 0;
+          if constexpr (L::config.dropout) x = kept.has(sl, n, e) ? x * a.dropout.keep_scale : 0;
           s[sl][n][e] *= x + (e % 2 ? delta.y : delta.x);
         });
   }
@@ -219,13 +217,13 @@ struct RelativeWarp : TransposedWarp<L> {
     Base::cap_slopes(a, slopes, s);
     Base::weights(a, s, at.stats);
     hide(a, s, unit, at, key, seen);
-    uint32_t kept[L::slabs];
+    typename Base::Kept kept;
     if constexpr (L::config.dropout) {
       if (L::all && a.dropout.below == 0) {
 #pragma unroll
-        for (int sl = 0; sl < L::slabs; ++sl) kept[sl] = ~0u;
+        for (int sl = 0; sl < L::slabs; ++sl) kept.add(sl, ~0u >> (32 - kept.bits));
       } else {
-        draw_kept<tiles, true, 1>(kept, a, unit, i0, key);
+        draw_columns<1>(kept, a, unit, i0, key);
       }
     }
     Scores of_values = {};  // the value table's term of the weights' gradients

@@ -14,7 +14,7 @@
 //                                       └────────────┘  moves up by c rows
 #pragma once
 
-#include "cuda/attention/attention.cuh"
+#include "cuda/attention/attention_dropout.cuh"
 
 namespace stretto::cuda {
 
@@ -29,6 +29,7 @@ struct TransposedWarp {
   static constexpr int tiles = L::step / 8;
   using Scores = float[L::slabs][tiles][4];
   using Sums = float[L::slabs][L::head / 8][4];
+  using Kept = KeptWeights<L::slabs, tiles>;
   const char* const shared;
   const uint32_t base;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -114,15 +115,15 @@ struct TransposedWarp {
   }
 
   /// d += x times rows of the step; if masked, only with the elements of x that dropout keeps.
-  __device__ void multiply_rows(Sums& d, const Scores& x, Step rows,
-                                const uint32_t (&kept)[L::slabs], bool masked) const {
+  __device__ void multiply_rows(Sums& d, const Scores& x, Step rows, const Kept& kept,
+                                bool masked) const {
 #pragma unroll
     for (int y = 0; y < tiles / 2; ++y) {
       Operand left[L::slabs];
 #pragma unroll
       for (int sl = 0; sl < L::slabs; ++sl) {
         tile::pack(left[sl], x[sl][2 * y], x[sl][2 * y + 1]);
-        if (masked) tile::keep_pairs(left[sl], kept[sl] >> (8 * y));
+        if (masked) tile::keep_pairs(left[sl], kept.from(sl, 2 * y));
       }
       tile::multiply(d, left, rows + as_rows + y * 16 * Step::pitch);
     }
