@@ -27,14 +27,21 @@ struct KeptWeights {
   __device__ bool has(int slab, int n, int e) const { return from(slab, n) >> e & 1; }
 };
 
-/// Bit e is set if dropout keeps weight 4 · group + e.
-__device__ inline uint32_t draw_group(const RandomKey& key, int64_t group, uint32_t below) {
-  const Random4 x = philox(key, uint64_t(group));
-  uint32_t bits = 0;
+struct WeightDraws {
+  RandomKey key;
+  uint32_t below;
+
+  __device__ explicit WeightDraws(const AttentionArgs& a)
+      : key(key_now(a.dropout.key)), below(a.dropout.below) {}
+  /// Bit e is set if dropout keeps weight 4 · group + e.
+  __device__ uint32_t operator()(int64_t group) const {
+    const Random4 x = philox(key, uint64_t(group));
+    uint32_t bits = 0;
 #pragma unroll
-  for (int e = 0; e < 4; ++e) bits |= uint32_t((x.v[e] >> 8) >= below) << e;
-  return bits;
-}
+    for (int e = 0; e < 4; ++e) bits |= uint32_t((x.v[e] >> 8) >= below) << e;
+    return bits;
+  }
+};
 
 /// Rows are queries from i on, columns are keys from j on.
 ///
@@ -45,14 +52,12 @@ __device__ inline void draw_rows(KeptWeights<Slabs, Tiles>& kept, const Attentio
                                  int i, int j) {
   static_assert(Tiles % 2 == 0 && Tiles <= 8 && Slabs <= 2);
   constexpr uint32_t low_bits = 0x01010101 & ~0u >> (32 - 4 * Tiles);
-  const RandomKey key = key_now(a.dropout.key);
+  const WeightDraws draws(a);
   const int lane = tile::opaque(threadIdx.x) % 32, t = lane % 4, n = a.sizes.n;
   const int64_t first = (int64_t(unit) * a.sizes.m + i + lane / 4) * n + j, group = first >> 2;
   const int offset = int(first & 3);  // in the first group, in all of the lane's rows
   // Group `at` of the row that is 8 · eight rows below the lane's first.
-  const auto draw = [&](int eight, int at) {
-    return draw_group(key, group + int64_t(2 * eight) * n + at, a.dropout.below);
-  };
+  const auto draw = [&](int eight, int at) { return draws(group + int64_t(2 * eight) * n + at); };
   uint32_t last = 0;
   if (n % 4 != 0) {
     if (t < 2 * Slabs) last = draw(t, 2 * Tiles) << 4 * t;
@@ -89,13 +94,11 @@ __device__ inline void draw_columns(KeptWeights<Slabs, Tiles>& kept, const Atten
                                     int unit, int i, int j) {
   static_assert(Tiles <= 4 && Slabs <= 2);
   constexpr uint32_t low_bits = 0x1111 & ~0u >> (32 - 4 * Tiles);
-  const RandomKey key = key_now(a.dropout.key);
+  const WeightDraws draws(a);
   const int lane = tile::opaque(threadIdx.x) % 32, t = lane % 4, g = lane / 4, n = a.sizes.n;
   const int64_t line = int64_t(tile::opaque(unit)) * a.sizes.m + i;
   const auto first = [&](int c) { return (line + c) * n + j + Slope * c; };
-  const auto draw = [&](int c, int at) {
-    return draw_group(key, (first(c) >> 2) + at, a.dropout.below);
-  };
+  const auto draw = [&](int c, int at) { return draws((first(c) >> 2) + at); };
   // The results of column 8 x + 2 t + p are bits 4 · (p · Tiles + x) …, or 4 x … of one slab's `own`.
   uint32_t last = 0;
   const bool whole = Slope == 0 && n % 4 == 0;  // no run begins within a group

@@ -71,8 +71,8 @@ TEST_CASE("index_select and its gradient agree with the CPU", "[cuda]") {
   };
   for (const Sizes& s : std::vector<Sizes>{{{7, 3}, 0, 5},
                                            {{300, 64}, 0, 2000},
-                                           {{5, 33}, 0, 3000},  // many gradients per slice
-                                           {{5, 300}, 0, 600},  // also with long rows
+                                           {{5, 33}, 0, 3000},    // many gradients per slice
+                                           {{5, 300}, 0, 600},    // also with long rows
                                            {{9000, 70}, 0, 300},  // more slices than gradients
                                            {{2, 9, 16}, 1, 700},
                                            {{1, 8}, 0, 1025},

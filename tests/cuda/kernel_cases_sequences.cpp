@@ -154,9 +154,13 @@ void KernelCaseList::attentions() {
   const int64_t length = cut ? 64 : 128, d = 64, heads = 8, batch = rows / length;
   const Shape shape{batch, heads, length, d};
   const double n = double(batch * heads * length * d), lines = double(batch * heads * length);
-  for (const bool table : {false, true}) {
+  for (const std::string kind :
+       {"attention", "attention with positions", "attention with positions and dropout"}) {
+    const bool table = kind != "attention";
     AttentionOperands call{
         noise(shape), noise(shape), noise(shape), {.mask = {.causal = true}, .scale = 0.125}};
+    if (kind.ends_with("dropout"))
+      call.options.dropout = 0.1, call.options.dropout_key = RandomKey{18, 1};
     const double rows_of_table = table ? double(heads * length * d) : 0;
     if (table) call.options.relative_keys = {noise({heads, length, d}), length - 1};
     // Each block reads the table. The kernel of δ reads two operands. The kernels of the gradients
@@ -166,8 +170,7 @@ void KernelCaseList::attentions() {
     const auto cutting = [&](double whole) { return cut ? 10 * (whole * n + rows_of_table) : 0; };
     // Saved for backward: in bf16 the remainder of rounding the output, in f32 the sums of weights.
     const double rest = cut ? 4 * lines : 2 * n, again = cut ? 2 * rest : rest;
-    attention(table ? "attention with positions" : "attention", call,
-              cutting(3) + (3 * n + extra) * read + n * item + 4 * lines + rest,
+    attention(kind, call, cutting(3) + (3 * n + extra) * read + n * item + 4 * lines + rest,
               cutting(4) + 2 * n * item + (table ? 3 : 2) * (4 * n + extra) * read + 3 * n * item +
                   4 * lines * (table ? 7 : 5) + again + (table ? (2 * segments + 1) * parts : 0));
   }

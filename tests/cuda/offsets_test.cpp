@@ -206,23 +206,42 @@ TEST_CASE("dropout of attention has 64-bit indices", "[cuda]") {
   // Queries that see 64 keys each, all with the same score: the output counts the weights that are
   // kept. The indices of their weights, query · N + key, begin at 2^32.
   const int64_t m = 4200, n = (int64_t(1) << 20) - 8, first = m - 64, window = 64;
-  const NoGrad guard;
-  const Tensor q = zeros({1, 1, m, 8}, {.dtype = bf16, .device = gpu}),
-               k = zeros({1, 1, n, 8}, {.dtype = bf16, .device = gpu}),
-               v = ones({1, 1, n, 8}, {.dtype = bf16, .device = gpu});
+  const TensorOptions on_gpu{.dtype = bf16, .device = gpu};
+  const Tensor q = zeros({1, 1, m, 8}, on_gpu), k = zeros({1, 1, n, 8}, on_gpu),
+               v = ones({1, 1, n, 8}, on_gpu).set_requires_grad(),
+               bias = zeros({1, window}, on_gpu).set_requires_grad(), g = zeros(q.shape(), on_gpu);
   REQUIRE(first * n > int64_t(1) << 32);
   const RandomKey key{5, 6};
-  AttentionOptions options{.mask = {.causal = true, .window = window}, .dropout = 0.5};
+  AttentionOptions options{.mask = {.causal = true, .window = window},
+                           .relative_bias = {bias, window - 1},
+                           .dropout = 0.5};
   options.dropout_key = key;
   options.implementation = Implementation::fused;
-  const auto got = attention(q, k, v, options).slice(2, first).slice(3, 0, 1).to_vector<double>();
+  const Tensor y = attention(q, k, v, options);
+  g.slice(2, first).fill_(1);
+  y.backward(g);
+  // The gradient of a value counts weights as well; that of the bias is the sum of P (dP − δ), with
+  // dP = 16 for a weight that is kept.
+  const auto got = y.slice(2, first).slice(3, 0, 1).to_vector<double>();
+  const auto of_values = v.grad().slice(2, n - 2 * window).slice(3, 0, 1).to_vector<double>(),
+             of_bias = bias.grad().to_vector<double>();
+  std::vector<double> values(2 * window), lags(window);
   for (int64_t i = first; i < m; ++i) {
-    int64_t kept = 0;
-    const int64_t position = i + n - m;
-    for (int64_t j = position - window + 1; j <= position; ++j)
-      kept += (random_bits(key, uint64_t(i * n + j)) >> 8) >= DropoutRule(0.5).below;
-    CHECK(got[size_t(i - first)] == double(kept) / 32);
+    const int64_t from = i + n - m - window + 1;
+    std::vector<bool> kept(window);
+    for (int64_t c = 0; c < window; ++c)
+      kept[size_t(c)] =
+          (random_bits(key, uint64_t(i * n + from + c)) >> 8) >= DropoutRule(0.5).below;
+    const auto count = double(std::count(kept.begin(), kept.end(), true));
+    CHECK(got[size_t(i - first)] == count / 32);
+    for (int64_t c = 0; c < window; ++c) {
+      values[size_t(from + c - (n - 2 * window))] += kept[size_t(c)] ? 1.0 / 32 : 0;
+      lags[size_t(c)] += ((kept[size_t(c)] ? 16.0 : 0.0) - count / 4) / 64;
+    }
   }
+  CHECK(of_values == values);
+  for (int64_t c = 0; c < window; ++c)
+    CHECK(std::abs(of_bias[size_t(c)] - lags[size_t(c)]) < 0.01 * (1 + std::abs(lags[size_t(c)])));
 }
 
 namespace {
