@@ -4,8 +4,9 @@
 // fixed order, without atomics: ids are sorted stably with their positions (cuda/sort.h), so that
 // all contributions to a row form one segment, whose ends a binary search finds. place() splits
 // long segments at multiples of 256 positions: warps sum the part in each further chunk, and the
-// row's warp adds these sums in order. A few rows are split into strips of columns, with a warp
-// each. place() accumulates in f64, as on the CPU: some rows receive a million contributions. Tested against the CPU: take and scatter_add are bit-identical.
+// row's warp adds these sums in order. If there are few rows, each is split into strips of
+// columns, with a warp each. place() accumulates in f64, as on the CPU: some rows receive a million contributions.
+// Tested against the CPU: take and scatter_add are bit-identical.
 #include "cuda/indexing.h"
 #include "cuda/runtime/common.cuh"
 #include "cuda/runtime/copy.h"

@@ -147,7 +147,7 @@ __device__ inline void store_partial(C* partial, const C (&part)[Shape::packs * 
   }
 }
 
-/// How many blocks of norm_backward_rows a multiprocessor has registers for.
+/// The number of blocks of norm_backward_rows that a multiprocessor has registers for.
 template <class Shape, class T>
 constexpr int backward_blocks() {
   const bool few = Shape::pack > 1 && Shape::packs * Shape::pack <= 16;

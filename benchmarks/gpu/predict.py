@@ -250,7 +250,7 @@ def main():
     print("| column | where it comes from |\n| --- | --- |")
     print("| model µs | **computed** from counters of the PTX interpreter: the busiest pipe, no latency |")
     print("| predicted µs | **predicted**: the model's time, times the range of its class below |")
-    print("| measured µs | **measured** on an H200; empty: never measured |\n")
+    print("| measured µs | **measured** on an H200; empty: not since the kernel changed, or left out |\n")
     print(f"Counted at {given.rows:,.0f} rows and scaled to {ROWS:,} tokens. `benchmarks/gpu/predict.py` has the rates,"
           " the method and\nthe commands.\n")
     print("## Calibration\n")

@@ -1,5 +1,5 @@
-// Dropout of the weights in fused attention: the random numbers of a tile, which forward and backward
-// regenerate from the index of each weight, (line + query) · N + key.
+// Dropout of the weights in fused attention: the random numbers of a tile, which forward and
+// backward regenerate from the index of each weight, (line + query) · N + key.
 //
 // Four weights with consecutive indices (a group) share a call of philox(). The lanes that hold
 // weights of the same queries divide the groups among them, then exchange the results, a bit per
@@ -10,8 +10,8 @@
 
 namespace stretto::cuda {
 
-/// Which of a lane's weights dropout keeps, in the layout of each_score(): bit 4 n + e of a slab for
-/// weight e of tile n.
+/// Which of a lane's weights dropout keeps, in the layout of each_score(): bit 4 n + e of a slab
+/// for weight e of tile n.
 template <int Slabs, int Tiles>
 struct KeptWeights {
   static constexpr int bits = 4 * Tiles;  // of a slab
@@ -43,7 +43,7 @@ struct WeightDraws {
   }
 };
 
-/// Rows are queries from i on, columns are keys from j on.
+/// Rows are queries from i on, columns are keys from j on, a multiple of 4.
 ///
 /// Lane t of the four that share a query computes groups t, t + 4 … of it; the last groups, one per
 /// row, are distributed over the four.
@@ -86,9 +86,9 @@ __device__ inline void draw_rows(KeptWeights<Slabs, Tiles>& kept, const Attentio
 
 /// Rows are keys from j on, columns are queries from i on. Column c's keys begin Slope · c later.
 ///
-/// The eight lanes with columns 2 t and 2 t + 1 of each tile compute the groups of these columns: of
-/// two slabs one of all columns each, of one slab one of every second column. The last groups, one
-/// per column, are distributed over the eight.
+/// The eight lanes with columns 2 t and 2 t + 1 of each tile divide the groups of these columns. With
+/// two slabs a lane has one group of each column, with one slab one of every second column. The
+/// last groups, one per column, are distributed over the eight.
 template <int Slope, int Slabs, int Tiles>
 __device__ inline void draw_columns(KeptWeights<Slabs, Tiles>& kept, const AttentionArgs& a,
                                     int unit, int i, int j) {
@@ -99,7 +99,7 @@ __device__ inline void draw_columns(KeptWeights<Slabs, Tiles>& kept, const Atten
   const int64_t line = int64_t(tile::opaque(unit)) * a.sizes.m + i;
   const auto first = [&](int c) { return (line + c) * n + j + Slope * c; };
   const auto draw = [&](int c, int at) { return draws((first(c) >> 2) + at); };
-  // The results of column 8 x + 2 t + p are bits 4 · (p · Tiles + x) …, or 4 x … of one slab's `own`.
+  // The results of column 8 x + 2 t + p are bits 4 · (p · Tiles + x) …; in `own` of one slab 4 x ….
   uint32_t last = 0;
   const bool whole = Slope == 0 && n % 4 == 0;  // no run begins within a group
   if (!whole) {

@@ -1,6 +1,6 @@
-// Rotary positional encoding: a thread rotates a pack of pairs of a row, or one pair where rows do
-// not consist of packs. Rows are taken in the order of [B, L, H, D]: the heads of a position use the
-// same row of the tables. Tested against the CPU: bit-identical.
+// Rotary positional encoding: a thread rotates a pack of pairs of a row, or one pair if rows do
+// not consist of packs. Rows are taken in the order of [B, L, H, D]: the heads of a position use
+// the same row of the tables. Tested against the CPU: bit-identical.
 #include "cuda/attention/rotary.h"
 #include "cuda/runtime/common.cuh"
 #include "cuda/runtime/head_rows.cuh"

@@ -1,7 +1,7 @@
 // Rows of contiguous tensors [rows, width]: how threads share their elements, in packs of 16 bytes
 // if the width allows it, and reductions over a row. A warp handles a short row, a block a long
-// one; a row of up to 16 elements per thread (32 in bf16) stays in registers, of which kernels for
-// shorter rows use fewer.
+// one; a row of up to 16 elements per thread (32 in bf16) stays in registers. Kernels for shorter
+// rows use fewer registers.
 //
 // All of this depends on the width only: rows begin at multiples of 16 bytes (row_major), and the
 // order of additions is the same in every call.

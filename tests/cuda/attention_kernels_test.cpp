@@ -233,7 +233,7 @@ TEST_CASE("attention kernels: dropout drops the same weights as on the CPU", "[c
   for (const int64_t d : {32, 64, 128})
     for (const int64_t table : {0, 80})
       for (const bool apart : {false, true}) {
-        // Rows of weights begin at all four places of a group of four draws.
+        // Rows of weights begin at all four places of a group of four random numbers.
         AttentionSetup s = of_size(d, 75, 100 + (table ? 1 : 0) + (apart ? 2 : 0));
         s.batch = 2;
         s.causal = true;

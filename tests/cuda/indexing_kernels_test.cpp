@@ -71,9 +71,10 @@ TEST_CASE("index_select and its gradient agree with the CPU", "[cuda]") {
   };
   for (const Sizes& s : std::vector<Sizes>{{{7, 3}, 0, 5},
                                            {{300, 64}, 0, 2000},
-                                           {{5, 33}, 0, 3000},    // many gradients per slice
-                                           {{5, 300}, 0, 600},    // also with long rows
-                                           {{9000, 70}, 0, 300},  // more slices than gradients
+                                           {{5, 33}, 0, 3000},     // many gradients per slice
+                                           {{5, 300}, 0, 600},     // also with long rows
+                                           {{9000, 70}, 0, 300},   // a strip of 96 columns
+                                           {{5000, 128}, 0, 300},  // two strips of 64
                                            {{2, 9, 16}, 1, 700},
                                            {{1, 8}, 0, 1025},
                                            {{4, 6, 3}, 2, 11},

@@ -127,15 +127,19 @@ void KernelCaseList::norms() {
     add("rms_norm" + of, 2 * n + processors * d, sector * r, straight,
         [=] { cuda::norm(x, w, {}, 1e-5, {}, scale); });
     all.back().run(), cuda::norm(x, w, b, 1e-5, means, scale);
-    // Per-block sums of the gradients of weight and bias are written and read again in f32.
+    // Per-block sums of the gradients of weight and bias are written and read again in f32. Two
+    // blocks of eight warps fit on a multiprocessor.
     const double parts = 2 * 4 * d * std::min(264.0, r / (width > 1024 ? 1 : 8));
     Tensor dw, db;
     add("layer_norm backward" + of, 3 * n + processors * d, 12 * r + 2 * parts, straight,
-        [=]() mutable { cuda::norm_backward(x, w, g, {}, means, scale, true, true, dw, db); });
+        [=]() mutable { cuda::norm_backward(x, w, g, {}, means, scale, true, true, dw, db); })
+        .warps = 16;
     add("layer_norm backward and add" + of, 4 * n + processors * d, 12 * r + 2 * parts, straight,
-        [=]() mutable { cuda::norm_backward(x, w, g, x, means, scale, true, true, dw, db); });
-    add("rms_norm backward" + of, 3 * n + processors * d, 4 * r + parts, straight,
-        [=]() mutable { cuda::norm_backward(x, w, g, {}, {}, scale, true, false, dw, db); });
+        [=]() mutable { cuda::norm_backward(x, w, g, x, means, scale, true, true, dw, db); })
+        .warps = 16;
+    add("rms_norm backward" + of, 3 * n + processors * d, 4 * r + parts, straight, [=]() mutable {
+      cuda::norm_backward(x, w, g, {}, {}, scale, true, false, dw, db);
+    }).warps = 16;
   }
 }
 

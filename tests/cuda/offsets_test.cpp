@@ -1,6 +1,8 @@
 // Offsets and random numbers beyond 2^32: tensors of more than 2^32 elements, of which only a few
 // are written. On the PTX interpreter such tensors occupy little memory, and launches can be
 // limited to their last blocks.
+#include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <functional>
 
@@ -205,9 +207,10 @@ TEST_CASE("dropout of attention has 64-bit indices", "[cuda]") {
   NEEDS_INTERPRETER();
   // Queries that see 64 keys each, all with the same score: the output counts the weights that are
   // kept. The indices of their weights, query · N + key, begin at 2^32.
-  const int64_t m = 4200, n = (int64_t(1) << 20) - 8, first = m - 64, window = 64;
+  const int64_t m = 4200, n = (int64_t(1) << 20) - 7, first = m - 64, window = 64;
   const TensorOptions on_gpu{.dtype = bf16, .device = gpu};
-  const Tensor q = zeros({1, 1, m, 8}, on_gpu), k = zeros({1, 1, n, 8}, on_gpu),
+  const Tensor q = zeros({1, 1, m, 8}, on_gpu).set_requires_grad(),
+               k = randint(-4, 5, {1, 1, n, 8}).to(bf16).to(gpu),
                v = ones({1, 1, n, 8}, on_gpu).set_requires_grad(),
                bias = zeros({1, window}, on_gpu).set_requires_grad(), g = zeros(q.shape(), on_gpu);
   REQUIRE(first * n > int64_t(1) << 32);
@@ -220,12 +223,14 @@ TEST_CASE("dropout of attention has 64-bit indices", "[cuda]") {
   const Tensor y = attention(q, k, v, options);
   g.slice(2, first).fill_(1);
   y.backward(g);
-  // The gradient of a value counts weights as well; that of the bias is the sum of P (dP − δ), with
-  // dP = 16 for a weight that is kept.
+  // The gradient of a value counts weights as well. Those of bias and query are sums of dS and of
+  // dS k / √8, with dS = P (dP − δ) and dP = 16 for a weight that is kept.
   const auto got = y.slice(2, first).slice(3, 0, 1).to_vector<double>();
   const auto of_values = v.grad().slice(2, n - 2 * window).slice(3, 0, 1).to_vector<double>(),
-             of_bias = bias.grad().to_vector<double>();
-  std::vector<double> values(2 * window), lags(window);
+             of_bias = bias.grad().to_vector<double>(),
+             of_query = q.grad().slice(2, first).slice(3, 0, 1).to_vector<double>(),
+             keys = k.slice(2, n - 2 * window).slice(3, 0, 1).to_vector<double>();
+  std::vector<double> values(2 * window), biases(window);
   for (int64_t i = first; i < m; ++i) {
     const int64_t from = i + n - m - window + 1;
     std::vector<bool> kept(window);
@@ -234,14 +239,20 @@ TEST_CASE("dropout of attention has 64-bit indices", "[cuda]") {
           (random_bits(key, uint64_t(i * n + from + c)) >> 8) >= DropoutRule(0.5).below;
     const auto count = double(std::count(kept.begin(), kept.end(), true));
     CHECK(got[size_t(i - first)] == count / 32);
+    double query = 0;
     for (int64_t c = 0; c < window; ++c) {
-      values[size_t(from + c - (n - 2 * window))] += kept[size_t(c)] ? 1.0 / 32 : 0;
-      lags[size_t(c)] += ((kept[size_t(c)] ? 16.0 : 0.0) - count / 4) / 64;
+      const auto at = size_t(from + c - (n - 2 * window));
+      const double ds = ((kept[size_t(c)] ? 16.0 : 0.0) - count / 4) / 64;
+      values[at] += kept[size_t(c)] ? 1.0 / 32 : 0;
+      biases[size_t(c)] += ds;
+      query += ds * keys[at] / std::sqrt(8.0);
     }
+    CHECK(std::abs(of_query[size_t(i - first)] - query) < 0.02 * (1 + std::abs(query)));
   }
   CHECK(of_values == values);
   for (int64_t c = 0; c < window; ++c)
-    CHECK(std::abs(of_bias[size_t(c)] - lags[size_t(c)]) < 0.01 * (1 + std::abs(lags[size_t(c)])));
+    CHECK(std::abs(of_bias[size_t(c)] - biases[size_t(c)]) <
+          0.01 * (1 + std::abs(biases[size_t(c)])));
 }
 
 namespace {
