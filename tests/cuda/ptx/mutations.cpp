@@ -36,7 +36,6 @@ struct Try {
 struct Mutation {
   std::vector<Try> tries;
   std::string verdict, test;  // of the child that detected it
-  bool running = false;
 };
 struct Site {
   Kind kind;
@@ -223,7 +222,6 @@ void become_child(char* text) {
 void reap(Child& c, int status) {
   Mutation& r = *c.mutation;
   c.pid = 0;
-  r.running = false;
   if (!r.verdict.empty()) return;
   if (c.text[0]) {
     r.verdict = c.text;
@@ -249,6 +247,17 @@ Child& free_child() {
       }
     }
     usleep(500);
+  }
+}
+
+/// Waits for the child with this mutation, if there is one: without its verdict it is not known
+/// whether the mutation needs another test case.
+void wait_for_verdict(const Mutation& r) {
+  for (Child& c : trial()->children) {
+    int status;
+    if (c.pid == 0 || c.mutation != &r) continue;
+    waitpid(c.pid, &status, 0);
+    reap(c, status);
   }
 }
 
@@ -341,12 +350,12 @@ void before_launch(const Launch& l) {
   if (planned == s->at.end()) return;
   for (const auto& [site, way] : planned->second) {
     Mutation& r = site->ways[way];
+    wait_for_verdict(r);
+    if (!r.verdict.empty()) continue;
     Child& child = free_child();
-    if (r.running || !r.verdict.empty()) continue;
     child.text[0] = 0;
     child.mutation = &r;
     child.test = s->test;
-    r.running = true;
     child.pid = fork();
     if (child.pid > 0) continue;
     become_child(child.text);
