@@ -45,17 +45,19 @@ __device__ inline int64_t first_of(const int64_t* sorted, int64_t n, int64_t val
   return low;
 }
 
-/// How warps share rows of `inner` columns: strips of `width` columns.
+/// How warps share rows of `inner` columns: `count` strips of `width` columns.
 struct Strips {
   Divider per_row;
-  int64_t width, inner;
+  int64_t width, inner, count;
 
+  __device__ int64_t row(int64_t strip) const { return int64_t(per_row.quotient(uint64_t(strip))); }
   /// Calls f(c) for the columns of a strip that the lane has.
   template <class F>
   __device__ void each(int64_t strip, const F& f) const {
-    const int64_t end = (strip + 1) * width < inner ? (strip + 1) * width : inner;
+    const int64_t first = (strip - row(strip) * int64_t(per_row.size)) * width;
+    const int64_t end = first + width < inner ? first + width : inner;
 #pragma unroll 1
-    for (int64_t c = strip * width + threadIdx.x; c < end; c += 32) f(c);
+    for (int64_t c = first + threadIdx.x; c < end; c += 32) f(c);
   }
 };
 /// Few rows have many strips, so that there are enough warps to hide the latency of reads; many
@@ -63,8 +65,8 @@ struct Strips {
 Strips strips_of(int64_t rows, int64_t inner) {
   const int64_t columns = ceil_div(inner, 32);
   const int64_t strips = std::clamp<int64_t>(128 * planned_sms / rows, 1, columns);
-  const int64_t width = ceil_div(columns, strips) * 32;
-  return {Divider(ceil_div(inner, width)), width, inner};
+  const int64_t width = ceil_div(columns, strips) * 32, per_row = ceil_div(inner, width);
+  return {Divider(per_row), width, inner, rows * per_row};
 }
 
 /// Σ g [n, inner] over the positions order[begin … end), in column c
@@ -82,17 +84,17 @@ __device__ inline double sum_positions(const T* g, const uint32_t* order, int64_
 /// the same id.
 template <class T>
 __global__ void reduce_scatter(double* pieces, const T* g, const int64_t* sorted,
-                               const uint32_t* order, int64_t items, Divider chunks, int64_t n,
+                               const uint32_t* order, Divider chunks, int64_t n,
                                const __grid_constant__ Strips strips) {
 #pragma unroll 1
-  for (int64_t item = first_row(); item < items; item += row_step()) {
-    const int64_t chunk = int64_t(strips.per_row.quotient(uint64_t(item)));
+  for (int64_t strip = first_row(); strip < strips.count; strip += row_step()) {
+    const int64_t chunk = strips.row(strip);
     const int64_t outer = int64_t(chunks.quotient(uint64_t(chunk)));
     const int64_t begin = (chunk - outer * int64_t(chunks.size)) * piece;
     const int64_t last = begin + piece < n ? begin + piece : n;
     if (begin == 0 || sorted[begin - 1] != sorted[begin]) continue;
     const int64_t end = begin + first_of(sorted + begin, last - begin, sorted[begin] + 1);
-    strips.each(item - chunk * int64_t(strips.per_row.size), [&](int64_t c) {
+    strips.each(strip, [&](int64_t c) {
       pieces[chunk * strips.inner + c] =
           sum_positions(g + outer * n * strips.inner, order, begin, end, strips.inner, c);
     });
@@ -102,17 +104,17 @@ __global__ void reduce_scatter(double* pieces, const T* g, const int64_t* sorted
 /// y [outer, rows, inner]; a warp per strip of a row
 template <class T>
 __global__ void sum_segments(T* y, const double* pieces, const T* g, const int64_t* sorted,
-                             const uint32_t* order, int64_t items, Divider rows, int64_t n,
-                             int64_t chunks, const __grid_constant__ Strips strips) {
+                             const uint32_t* order, Divider rows, int64_t n, int64_t chunks,
+                             const __grid_constant__ Strips strips) {
 #pragma unroll 1
-  for (int64_t item = first_row(); item < items; item += row_step()) {
-    const int64_t row = int64_t(strips.per_row.quotient(uint64_t(item)));
+  for (int64_t strip = first_row(); strip < strips.count; strip += row_step()) {
+    const int64_t row = strips.row(strip);
     const int64_t outer = int64_t(rows.quotient(uint64_t(row)));
     const int64_t id = row - outer * int64_t(rows.size);
     const int64_t begin = first_of(sorted, n, id);
     const int64_t end = begin + first_of(sorted + begin, n - begin, id + 1);
     const int64_t cut = (begin / piece + 1) * piece, own = cut < end ? cut : end;
-    strips.each(item - row * int64_t(strips.per_row.size), [&](int64_t c) {
+    strips.each(strip, [&](int64_t c) {
       double sum = sum_positions(g + outer * n * strips.inner, order, begin, own, strips.inner, c);
 #pragma unroll 4
       for (int64_t k = own / piece; k * piece < end && k * piece >= cut; ++k)
@@ -226,15 +228,13 @@ Tensor place(const Tensor& g, const Tensor& ids, int64_t rows) {
     const dim3 block = row_block<32>();
     if (chunks > 1) {
       const Strips strips = strips_of(outer * chunks, inner);
-      const int64_t items = outer * chunks * int64_t(strips.per_row.size);
-      launch("place", device, reduce_scatter<T>, blocks_for(items, block.y), block,
-             pieces.data<double>(), from, keys, places, items, Divider(chunks), n, strips);
+      launch("place", device, reduce_scatter<T>, blocks_for(strips.count, block.y), block,
+             pieces.data<double>(), from, keys, places, Divider(chunks), n, strips);
     }
     const Strips strips = strips_of(outer * rows, inner);
-    const int64_t items = outer * rows * int64_t(strips.per_row.size);
-    launch("place", device, sum_segments<T>, blocks_for(items, block.y), block, y.data<T>(),
-           static_cast<const double*>(pieces.data<double>()), from, keys, places, items,
-           Divider(rows), n, chunks, strips);
+    launch("place", device, sum_segments<T>, blocks_for(strips.count, block.y), block, y.data<T>(),
+           static_cast<const double*>(pieces.data<double>()), from, keys, places, Divider(rows), n,
+           chunks, strips);
   });
   return y;
 }

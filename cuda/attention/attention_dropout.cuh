@@ -27,6 +27,7 @@ struct KeptWeights {
   __device__ bool has(int slab, int n, int e) const { return from(slab, n) >> e & 1; }
 };
 
+/// The random numbers of a layer's weights.
 struct WeightDraws {
   RandomKey key;
   uint32_t below;
@@ -43,7 +44,8 @@ struct WeightDraws {
   }
 };
 
-/// Rows are queries from i on, columns are keys from j on, a multiple of 4.
+/// Finds the weights that dropout keeps; rows are queries from i on, columns are keys from j on, a
+/// multiple of 4.
 ///
 /// Lane t of the four that share a query computes groups t, t + 4 … of it; the last groups, one per
 /// row, are distributed over the four.
@@ -84,7 +86,8 @@ __device__ inline void draw_rows(KeptWeights<Slabs, Tiles>& kept, const Attentio
   }
 }
 
-/// Rows are keys from j on, columns are queries from i on. Column c's keys begin Slope · c later.
+/// Finds the weights that dropout keeps; rows are keys from j on, columns are queries from i on. The
+/// keys of column c begin Slope · c later.
 ///
 /// The eight lanes with columns 2 t and 2 t + 1 of each tile divide the groups of these columns. With
 /// two slabs a lane has one group of each column, with one slab one of every second column. The

@@ -51,7 +51,7 @@ struct KeysWarp : TransposedWarp<L> {
         end(min(a.sizes.m, a.end_position(min(j0 + L::rows, a.sizes.n) - 1) - a.sizes.shift)),
         k(base, L::k),
         v(base, L::v) {}
-  /// The first key of the warp.
+  /// The first key of the warp, recomputed to save registers.
   __device__ int jw() const { return j0 + tile::opaque(threadIdx.x) / 32 * L::own; }
   /// True if queries of the step see keys of the warp.
   __device__ bool sees(const AttentionArgs& a, int i0) const {
@@ -242,7 +242,7 @@ struct KeysWarp : TransposedWarp<L> {
     for (int sl = 0; sl < L::slabs; ++sl)
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const int j = tile::opaque(jw()) + sl * 16 + lane / 4 + 8 * half;
+        const int j = jw() + sl * 16 + lane / 4 + 8 * half;
         const bool seen = !hidden(j);
         put_row<L>(to, b, kh, j, a.sizes.n,
                    [&](int x, int e) { return seen ? d[sl][x][2 * half + e] * factor : 0; });
