@@ -301,7 +301,11 @@ Storage::Storage(int64_t n, Device where) : bytes(n), device(where) {
 Storage::Storage(void* memory, int64_t n, Device where, std::function<void()> give_back)
     : data(memory), bytes(n), device(where), release(std::move(give_back)) {}
 
+Storage::Storage(const std::shared_ptr<Storage>& of)
+    : data(of->data), bytes(of->bytes), device(of->device), whole(of->whole ? of->whole : of) {}
+
 Storage::~Storage() {
+  if (whole) return;
   if (release) {
     release();
     return;

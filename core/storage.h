@@ -74,6 +74,9 @@ struct Storage {
   /// Refers to memory of another owner, which memory_stats() does not count. `give_back` is called
   /// when the last tensor that views the memory is gone; it must not throw.
   Storage(void* memory, int64_t n, Device where, std::function<void()> give_back);
+  /// Refers to the memory of `of`, or of the storage that `of` is a part of: for a tensor whose
+  /// elements no other tensor has, so that in-place changes of others do not concern it.
+  explicit Storage(const std::shared_ptr<Storage>& of);
   ~Storage();
   Storage(const Storage&) = delete;
   Storage& operator=(const Storage&) = delete;
@@ -88,6 +91,7 @@ struct Storage {
   uint64_t scope = thread_state.scope;
   std::shared_ptr<PoolBlocks> pool;  ///< The pool of the block; null for the allocator.
   std::function<void()> release;     ///< Returns memory of another owner; else empty.
+  std::shared_ptr<Storage> whole;    ///< The owner of the memory of a part; else null.
 };
 
 /// Copies bytes between any two devices. When it returns, the source may be overwritten.

@@ -36,6 +36,44 @@ Tensor make_view(const Tensor& x, int64_t offset, const Shape& sizes, const Shap
   return Tensor(x.shared_storage(), offset, sizes, strides, x.dtype());
 }
 
+Tensors split_into_parts(const Tensor& x, Int d, const Shape& sizes) {
+  const int64_t at = wrap_dim("split_into_parts", d, x.dim());
+  Tensors parts;
+  int64_t offset = x.offset();
+  Shape shape = x.shape();
+  for (const int64_t size : sizes) {
+    shape[at] = size;
+    parts.emplace_back(std::make_shared<Storage>(x.shared_storage()), offset, shape, x.strides(),
+                       x.dtype());
+    offset += size * x.strides()[at];
+  }
+  return parts;
+}
+
+Tensor join_parts(const Tensors& parts, Int d) {
+  const Tensor& first = parts.front();
+  const int64_t at = wrap_dim("join_parts", d, first.dim());
+  const auto block = [](const Tensor& x) {
+    const std::shared_ptr<Storage>& own = x.shared_storage();
+    return own->whole ? own->whole : own;
+  };
+  // The stride of a dimension of size 1 may be any number.
+  Shape shape = first.shape(), strides = first.strides();
+  if (shape[at] == 1 && parts.size() > 1) strides[at] = parts[1].offset() - first.offset();
+  shape[at] = 0;
+  for (const Tensor& x : parts) {
+    if (x.dtype() != first.dtype() || x.dim() != first.dim() || block(x) != block(first) ||
+        x.offset() != first.offset() + shape[at] * strides[at])
+      return {};
+    for (int64_t i = 0; i < x.dim(); ++i)
+      if ((i != at && x.size(i) != first.size(i)) ||
+          (x.size(i) > 1 && x.strides()[i] != strides[i]))
+        return {};
+    shape[at] += x.size(at);
+  }
+  return Tensor(block(first), first.offset(), shape, strides, first.dtype());
+}
+
 bool overlaps_itself(const Tensor& x) {
   if (x.numel() <= 1 || x.is_contiguous()) return false;
   // Sort dimensions by stride. If each stride exceeds the extent of all smaller ones, no two

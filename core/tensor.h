@@ -291,6 +291,16 @@ inline TensorOptions options_of(const Tensor& x) {
 /// Returns another view of x's storage, not on the tape. Checks no bounds.
 Tensor make_view(const Tensor& x, int64_t offset, const Shape& sizes, const Shape& strides);
 
+/// Splits x along dimension d into views of the given sizes. Each is a tensor with a separate
+/// storage, although the memory is that of x: an in-place change of one does not count as one of
+/// another (Storage::version), and may_overlap() is false for two of them. x must not be used any
+/// more.
+Tensors split_into_parts(const Tensor& x, Int d, const Shape& sizes);
+
+/// Returns the view that consists of `parts`, in their order along dimension d, if they lie in one
+/// block of memory as split_into_parts() leaves them; else undefined.
+Tensor join_parts(const Tensors& parts, Int d);
+
 /// True if several elements of x are at one address, so that x cannot be written in place. May also
 /// be true for unusual strides without repetition, which no view of the library has.
 bool overlaps_itself(const Tensor& x);

@@ -4,15 +4,18 @@
 #include <limits>
 
 #include "core/device.h"
+#include "core/storage.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
+#include "ops/reduce.h"
+#include "ops/view.h"
 #include "tests/support/catch.h"
 
 namespace stretto {
 
 TEST_CASE("copies of a tensor share its data", "[core]") {
   Tensor a = zeros({2, 3});
-  const Tensor b = a;
+  const Tensor b = a;  // NOLINT(performance-unnecessary-copy-initialization): tests copies
   CHECK(a.same(b));
   CHECK(a.id() == b.id());
   CHECK(!a.unique());
@@ -193,6 +196,46 @@ TEST_CASE("using an unavailable device is an error that gives the reason", "[cor
   CHECK_THROWS_WITH(zeros({2}).to(Device("cuda")), Containing("[to] device cuda:0"));
   CHECK_THROWS_WITH(memory_stats(Device(DeviceType::cuda, 16)),
                     "[Device] there is no device cuda:16");
+}
+
+TEST_CASE("split_into_parts and join_parts: views with separate storages", "[core]") {
+  const Tensor x = arange(24).reshape({2, 12});
+  const Tensors parts = split_into_parts(x, -1, {4, 0, 8});
+  REQUIRE(parts.size() == 3);
+  CHECK(parts[1].shape() == Shape{2, 0});
+  CHECK(parts[2].to_vector<double>() == x.slice(1, 4).to_vector<double>());
+  CHECK(parts[2].raw_data() == x.slice(1, 4).raw_data());
+  const uint32_t before = parts[0].storage().version;
+  parts[2].zero_();
+  CHECK(parts[0].storage().version == before);
+  CHECK(x.slice(1, 4).sum().item() == 0);
+  CHECK(join_parts(parts, 1).shape() == Shape{2, 12});
+  CHECK(join_parts(parts, 1).raw_data() == x.raw_data());
+  CHECK(join_parts({parts[2]}, 1).shape() == Shape{2, 8});
+  CHECK(!join_parts({parts[2], parts[0]}, 1).defined());
+  CHECK(!join_parts({parts[0], parts[2].clone()}, 1).defined());
+  CHECK(!join_parts({parts[0], parts[2].slice(0, 0, 1)}, 1).defined());
+  CHECK(!join_parts({parts[0], parts[2]}, 0).defined());
+  // Parts of parts, views of parts, and views of one tensor.
+  const Tensors halves = split_into_parts(parts[2], 1, {4, 4});
+  CHECK(join_parts({parts[0], halves[0], halves[1]}, 1).shape() == Shape{2, 12});
+  CHECK(join_parts({parts[0].view({2, 1, 4}), halves[0].view({2, 1, 4})}, 1).shape() ==
+        Shape{2, 2, 4});
+  CHECK(join_parts({x.slice(1, 0, 4), x.slice(1, 4)}, 1).shape() == Shape{2, 12});
+  CHECK(!join_parts({x.slice(1, 0, 4), x.slice(1, 5)}, 1).defined());
+  CHECK(!join_parts({x.slice(1, 0, 4), x.slice(1, 4).to(f32)}, 1).defined());
+}
+
+TEST_CASE("the memory of a block is freed with its last part", "[core]") {
+  const int64_t before = memory_stats().live;
+  Tensors parts = split_into_parts(zeros({64, 64}), 0, {32, 32});
+  const int64_t with = memory_stats().live;
+  CHECK(with > before);
+  parts.pop_back();
+  CHECK(memory_stats().live == with);
+  CHECK(sum(parts[0]).item() == 0);
+  parts.clear();
+  CHECK(memory_stats().live == before);
 }
 
 }  // namespace stretto
