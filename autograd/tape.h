@@ -101,6 +101,8 @@ class Backward {
  public:
   /// Returns the gradient of output i; zeros of its shape if no gradient reached the output.
   const Tensor& grad(size_t i = 0);
+  /// True if a gradient reached output i.
+  bool reached(size_t i) const { return grads_[i].defined(); }
   /// Returns the same gradient and drops this object's own reference. If the returned tensor is
   /// then unique(), the closure may overwrite it. May be called once for each i.
   Tensor take_grad(size_t i = 0);

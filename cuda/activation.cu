@@ -19,16 +19,32 @@ Drop<C> drop_of(RandomKey key, uint32_t below, double scale, int device) {
   return drop;
 }
 
+/// Where a group of elements of x, up and their gradients lies: rows of `groups` groups are `step`
+/// elements apart. No rows (0 groups): the tensors are contiguous.
+struct Columns {
+  Divider groups;
+  uint64_t step;
+
+  template <class T>
+  __device__ GroupAt<T> at(uint64_t group, const GroupAt<T>& out) const {
+    if (groups.size == 0) return out;
+    const uint64_t row = groups.quotient(group);
+    const uint64_t first = row * step + (group - row * groups.size) * at_once<T>;
+    return {first, first + at_once<T>, out.packs};
+  }
+};
+
 /// out [n] = F(x [n]) · up [n] with dropout; `up` may be null
 template <class F, class T>
-__global__ void activate_all(T* out, const T* x, const T* up, Drop<compute_t<T>> drop, uint64_t n,
-                             bool packs) {
+__global__ void activate_all(T* out, const T* x, const T* up, Drop<compute_t<T>> drop,
+                             Columns columns, uint64_t n, bool packs) {
   using C = compute_t<T>;
   constexpr int V = at_once<T>;
 #pragma unroll 1
   for (uint64_t group = thread_index(); group * V < n; group += thread_count()) {
     const GroupAt<T> at{group * V, n, packs};
-    const Group<T> in = at.load(x), gate = up ? at.load(up) : Group<T>{};
+    const GroupAt<T> from = columns.at(group, at);
+    const Group<T> in = from.load(x), gate = up ? from.load(up) : Group<T>{};
     C y[V];
 #pragma unroll
     for (int j = 0; j < V; ++j) {
@@ -44,13 +60,14 @@ __global__ void activate_all(T* out, const T* x, const T* up, Drop<compute_t<T>>
 /// dx [n] = d · up · F′(x), dup [n] = d · F(x) with d = g [n] after dropout; up and dup may be null
 template <class F, class T>
 __global__ void activate_slopes(T* dx, T* dup, const T* x, const T* up, const T* g,
-                                Drop<compute_t<T>> drop, uint64_t n, bool packs) {
+                                Drop<compute_t<T>> drop, Columns columns, uint64_t n, bool packs) {
   using C = compute_t<T>;
   constexpr int V = at_once<T>;
 #pragma unroll 1
   for (uint64_t group = thread_index(); group * V < n; group += thread_count()) {
     const GroupAt<T> at{group * V, n, packs};
-    const Group<T> in = at.load(x), slope = at.load(g), gate = up ? at.load(up) : Group<T>{};
+    const GroupAt<T> from = columns.at(group, at);
+    const Group<T> in = from.load(x), slope = at.load(g), gate = up ? from.load(up) : Group<T>{};
     C d[V], e[V];
 #pragma unroll
     for (int j = 0; j < V; ++j) d[j] = cast<C>(slope.v[j]);
@@ -61,8 +78,8 @@ __global__ void activate_slopes(T* dx, T* dup, const T* x, const T* up, const T*
       e[j] = kept * value;
       d[j] = (up ? kept * cast<C>(gate.v[j]) : kept) * F::derivative(v, value);
     }
-    at.store(dx, d);
-    if (dup) at.store(dup, e);
+    from.store(dx, d);
+    if (dup) from.store(dup, e);
   }
 }
 
@@ -91,18 +108,31 @@ const T* data_or_null(const Tensor& x) {
   return x.defined() ? x.data<T>() : nullptr;
 }
 
+Columns columns_of(const Tensor& x) {
+  if (x.is_contiguous()) return {Divider(0), 0};
+  const int64_t once = x.dtype() == bf16 ? at_once<BFloat16> : at_once<float>;
+  return {Divider(x.size(-1) / once), uint64_t(2 * x.size(-1))};
+}
+
 }  // namespace
+
+bool are_halves(const Tensor& x, const Tensor& up) {
+  if (x.dim() == 0) return false;
+  const Tensor block = join_parts({x, up}, -1);
+  return block.defined() && block.is_contiguous() && x.size(-1) % at_once<BFloat16> == 0;
+}
 
 Tensor activate(const Tensor& x, const Tensor& up, Activation f, uint32_t below, double scale,
                 RandomKey key) {
   Tensor out = empty_like(x);
   if (x.numel() == 0) return out;
+  const Columns columns = columns_of(x);
   const int device = x.device().index;
   dispatch_floating(x.dtype(), "activate", [&]<class T>() {
     const auto drop = drop_of<compute_t<T>>(key, below, scale, device);
     const T *const in = x.data<T>(), *const gate = data_or_null<T>(up);
     launch("activate", device, kernels<T>(f).forward, blocks_for(x.numel(), 4 * threads), threads,
-           out.data<T>(), in, gate, drop, uint64_t(x.numel()),
+           out.data<T>(), in, gate, drop, columns, uint64_t(x.numel()),
            are_aligned({out.raw_data(), in, gate}));
   });
   return out;
@@ -110,7 +140,16 @@ Tensor activate(const Tensor& x, const Tensor& up, Activation f, uint32_t below,
 
 Tensors activate_backward(const Tensor& x, const Tensor& up, const Tensor& g, Activation f,
                           uint32_t below, double scale, RandomKey key) {
-  Tensor dx = empty_like(x), dup = up.defined() ? empty_like(x) : Tensor();
+  Tensor dx, dup;
+  const Columns columns = columns_of(x);
+  if (x.is_contiguous()) {
+    dx = empty_like(x), dup = up.defined() ? empty_like(x) : Tensor();
+  } else {
+    Shape both = x.shape();
+    both.back() *= 2;
+    const Tensors halves = split_into_parts(empty_like(x, both), -1, {x.size(-1), x.size(-1)});
+    dx = halves[0], dup = halves[1];
+  }
   if (x.numel() == 0) return {dx, dup};
   const int device = x.device().index;
   dispatch_floating(x.dtype(), "activate backward", [&]<class T>() {
@@ -118,7 +157,7 @@ Tensors activate_backward(const Tensor& x, const Tensor& up, const Tensor& g, Ac
     const T *const in = x.data<T>(), *const gate = data_or_null<T>(up), *const slope = g.data<T>();
     T* const of_gate = dup.defined() ? dup.data<T>() : nullptr;
     launch("activate_backward", device, kernels<T>(f).backward, blocks_for(x.numel(), 4 * threads),
-           threads, dx.data<T>(), of_gate, in, gate, slope, drop, uint64_t(x.numel()),
+           threads, dx.data<T>(), of_gate, in, gate, slope, drop, columns, uint64_t(x.numel()),
            are_aligned({dx.raw_data(), of_gate, in, gate, slope}));
   });
   return {dx, dup};

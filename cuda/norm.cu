@@ -3,12 +3,14 @@
 // y = x̂ · w + b with x̂ = ((x − shift) − rest) · scale, where shift + rest is the row's mean or 0
 // (rest is 0 unless the mean is large, cuda/norm.h), scale = 1/√(mean ((x − shift) − rest)² + eps).
 // dx = scale · (ĝ − mean ĝ − x̂ · mean ĝ·x̂) with ĝ = g · w; only layer norm has the second term.
+// x may be a sum, onto + dropout(x), which is then written, too: its rounded elements are normalized.
 // Contiguous [rows, width]; statistics in f32 (f64 for f64). A row that fits in registers
 // (cuda/runtime/rows.cuh) is read once. dw = Σ g·x̂ and db = Σ g: each block sums its rows, in
 // order, into one partial row of each; one launch adds the partial rows. Tested against the CPU's
 // formula in f64.
 #include "cuda/norm.h"
 #include "cuda/runtime/copy.h"
+#include "cuda/runtime/draws.cuh"
 #include "cuda/runtime/rows.cuh"
 
 namespace stretto::cuda {
@@ -16,10 +18,42 @@ namespace {
 
 constexpr int partial_rows = 2 * planned_sms;
 
-/// y [rows, width], means [2, rows] (or null), scale [rows] = x [rows, width]; w, b [width] or null
+/// True if rows of this shape can be a sum with a branch: 4 or 8 elements share their draws.
 template <class Shape, class T>
+constexpr bool takes_branch = Shape::packs > 0 && Shape::pack >= 4;
+
+/// ResidualBranch in a kernel; rows as x.
+template <class T>
+struct Branch {
+  const T* onto;
+  T* sum;
+  Drop<compute_t<T>> drop;
+};
+
+/// Dropout of a row that begins with pack `group` of the tensor.
+template <class Shape, class T>
+__device__ inline void drop_row(RowInRegisters<Shape, T>& row, const Drop<compute_t<T>>& drop,
+                                uint64_t group, int width) {
+  constexpr int V = Shape::pack;
+#pragma unroll
+  for (int p = 0; p < Shape::packs; ++p) {
+    const int first = (p * Shape::Threads + int(threadIdx.x)) * V;
+    if (first >= width) continue;
+    compute_t<T> pack[V];
+#pragma unroll
+    for (int j = 0; j < V; ++j) pack[j] = row.v[p * V + j];
+    drop_group(pack, drop, group + uint64_t(p * Shape::Threads + threadIdx.x));
+#pragma unroll
+    for (int j = 0; j < V; ++j) row.v[p * V + j] = pack[j];
+  }
+}
+
+/// y [rows, width], means [2, rows] (or null), scale [rows] = x [rows, width]; w, b [width] or null;
+/// with Adds, the branch's rows are x, onto and sum [rows, width]
+template <bool Adds, class Shape, class T>
 __global__ void norm_rows(T* y, compute_t<T>* means, compute_t<T>* scale, const T* x, const T* w,
-                          const T* b, int64_t rows, int64_t width, compute_t<T> eps) {
+                          const T* b, Branch<T> branch, int64_t rows, int64_t width,
+                          compute_t<T> eps) {
   using C = compute_t<T>;
   constexpr int Threads = Shape::Threads;
   const C share = C(1) / C(width);
@@ -37,13 +71,20 @@ __global__ void norm_rows(T* y, compute_t<T>* means, compute_t<T>* scale, const 
     };
     auto is_far = [&] { return means && mean * mean > C(far_mean) * variance; };
     // mean and rest belong to a whole row: all threads that share it take the same branch.
-    const C first = means ? cast<C>(in[0]) : C(0);
+    C first = means && !Adds ? cast<C>(in[0]) : C(0);
     auto from_first = [&](C v) { rest += (v - mean) - (first - mean); };
     auto whole_rest = [&] { rest = (first - mean) + combine<Threads>(rest, Sum()) * share; };
     auto whole_variance = [&] { variance = combine<Threads>(power, Sum()) * share + eps; };
     if constexpr (Shape::packs > 0) {
       RowInRegisters<Shape, T> v;
       v.load(in, int(width));
+      if constexpr (Adds) {
+        drop_row(v, branch.drop, uint64_t(row * width) / Shape::pack, int(width));
+        v.store(
+            branch.sum + row * width, int(width),
+            [&](int k, C onto) { return v.v[k] = cast<C>(cast<T>(v.v[k] + onto)); },
+            branch.onto + row * width);
+      }
       if (means) {
         v.each(int(width), [&](int k) { mean += v.v[k]; });
         mean = combine<Threads>(mean, Sum()) * share;
@@ -51,6 +92,7 @@ __global__ void norm_rows(T* y, compute_t<T>* means, compute_t<T>* scale, const 
       v.each(int(width), [&](int k) { square(v.v[k]); });
       whole_variance();
       if (is_far()) {
+        if constexpr (Adds) first = combine<Threads>(threadIdx.x == 0 ? v.v[0] : C(0), Sum());
         v.each(int(width), [&](int k) { from_first(v.v[k]); });
         whole_rest();
         power = 0;
@@ -155,12 +197,13 @@ constexpr int backward_blocks() {
 }
 
 /// dx [rows, width], `onto` [rows, width] or null; dw, db [gridDim.x, width] or null. There are few
-/// blocks, so that there are few partial sums; the next row is read while one is computed.
-template <class Shape, class T>
+/// blocks, so that there are few partial sums; the next row is read while one is computed. With
+/// Drops, branch.sum [rows, width] is the gradient of the branch.
+template <bool Drops, class Shape, class T>
 __global__ void __launch_bounds__(256, backward_blocks<Shape, T>())
     norm_backward_rows(T* dx, compute_t<T>* dw, compute_t<T>* db, const T* x, const T* w,
                        const T* g, const T* onto, const compute_t<T>* means,
-                       const compute_t<T>* scale, int64_t rows, int64_t width) {
+                       const compute_t<T>* scale, Branch<T> branch, int64_t rows, int64_t width) {
   using C = compute_t<T>;
   constexpr int Threads = Shape::Threads;
   const C share = C(1) / C(width);
@@ -183,7 +226,7 @@ __global__ void __launch_bounds__(256, backward_blocks<Shape, T>())
       unit.set(next_x);
       slope.set(next_g);
       const C mean = next_mean, rest = next_rest, factor = next_factor;
-      read(row + row_step());
+      if constexpr (!Drops) read(row + row_step());
       C mean_g = 0, mean_gx = 0;
       unit.each(
           int(width),
@@ -198,12 +241,19 @@ __global__ void __launch_bounds__(256, backward_blocks<Shape, T>())
           w);
       mean_g = means ? combine<Threads>(mean_g, Sum()) * share : C(0);
       mean_gx = combine<Threads>(mean_gx, Sum()) * share;
-      unit.store(
+      slope.store(
           dx + row * width, int(width),
           [&](int k, C earlier) {
-            return factor * (slope.v[k] - mean_g - unit.v[k] * mean_gx) + earlier;
+            const C d = factor * (slope.v[k] - mean_g - unit.v[k] * mean_gx) + earlier;
+            if constexpr (Drops) slope.v[k] = cast<C>(cast<T>(d));
+            return d;
           },
           onto ? onto + row * width : nullptr);
+      if constexpr (Drops) {
+        read(row + row_step());  // not earlier: there are too few registers
+        drop_row(slope, branch.drop, uint64_t(row) * (uint32_t(width) / Shape::pack), int(width));
+        slope.store(branch.sum + row * width, int(width), [&](int k) { return slope.v[k]; });
+      }
     }
     if (dw) store_partial<Shape>(dw + blockIdx.x * width, sum_w, int(width));
     if (Threads == 32 && dw && db) __syncthreads();
@@ -269,12 +319,20 @@ template <class T>
 const T* data_or_null(const Tensor& x) {
   return x.defined() && x.numel() > 0 ? x.data<T>() : nullptr;
 }
+template <class T>
+Branch<T> branch_of(const ResidualBranch& b, int device) {
+  if (!b.sum.defined()) return {};
+  const DrawKey key = b.below > 0 ? draw_key(b.key, device) : DrawKey{b.key};
+  return {data_or_null<T>(b.onto), b.sum.data<T>(), {key, b.below, compute_t<T>(b.factor)}};
+}
 
 }  // namespace
 
 Tensor norm(const Tensor& input, const Tensor& weight, const Tensor& bias, double eps,
-            const Tensor& means, const Tensor& scale) {
+            const Tensor& means, const Tensor& scale, const ResidualBranch& of_input) {
   const Tensor x = row_major(input), w = row_major_or_none(weight), b = row_major_or_none(bias);
+  ResidualBranch given = of_input;
+  given.onto = row_major_or_none(given.onto);
   Tensor y = empty_like(x);
   if (x.numel() == 0) return y;
   const int64_t width = x.size(-1), rows = x.numel() / width;
@@ -283,10 +341,16 @@ Tensor norm(const Tensor& input, const Tensor& weight, const Tensor& bias, doubl
     choose_rows<T>(width, [&](auto shape) {
       using Shape = decltype(shape);
       const dim3 block = row_block<Shape::Threads>();
-      launch("norm", x.device().index, norm_rows<Shape, T>, blocks_for(rows, block.y), block,
-             y.data<T>(), means.defined() ? means.data<C>() : nullptr, scale.data<C>(),
-             static_cast<const T*>(x.data<T>()), data_or_null<T>(w), data_or_null<T>(b), rows,
-             width, C(eps));
+      const Branch<T> branch = branch_of<T>(given, x.device().index);
+      const auto kernel = [&] {
+        if constexpr (takes_branch<Shape, T>)
+          if (branch.sum) return norm_rows<true, Shape, T>;
+        return norm_rows<false, Shape, T>;
+      }();
+      launch("norm", x.device().index, kernel, blocks_for(rows, block.y), block, y.data<T>(),
+             means.defined() ? means.data<C>() : nullptr, scale.data<C>(),
+             static_cast<const T*>(x.data<T>()), data_or_null<T>(w), data_or_null<T>(b), branch,
+             rows, width, C(eps));
     });
   });
   return y;
@@ -294,7 +358,7 @@ Tensor norm(const Tensor& input, const Tensor& weight, const Tensor& bias, doubl
 
 Tensor norm_backward(const Tensor& input, const Tensor& weight, const Tensor& gradient,
                      const Tensor& pending, const Tensor& means, const Tensor& scale, bool want_dw,
-                     bool want_db, Tensor& dw, Tensor& db) {
+                     bool want_db, Tensor& dw, Tensor& db, const ResidualBranch& given) {
   const Tensor x = row_major(input), g = row_major(gradient), w = row_major_or_none(weight),
                onto = row_major_or_none(pending);
   Tensor dx = empty_like(x);
@@ -318,10 +382,16 @@ Tensor norm_backward(const Tensor& input, const Tensor& weight, const Tensor& gr
                                                                    ? parts.data<C>() +
                                                                          (sums - 1) * blocks * width
                                                                    : nullptr;
-      launch("norm_backward", x.device().index, norm_backward_rows<Shape, T>, unsigned(blocks),
-             block, dx.data<T>(), of_w, of_b, static_cast<const T*>(x.data<T>()),
-             data_or_null<T>(w), static_cast<const T*>(g.data<T>()), data_or_null<T>(onto),
-             data_or_null<C>(means), static_cast<const C*>(scale.data<C>()), rows, width);
+      const Branch<T> branch = branch_of<T>(given, x.device().index);
+      const auto kernel = [&] {
+        if constexpr (takes_branch<Shape, T>)
+          if (branch.sum) return norm_backward_rows<true, Shape, T>;
+        return norm_backward_rows<false, Shape, T>;
+      }();
+      launch("norm_backward", x.device().index, kernel, unsigned(blocks), block, dx.data<T>(), of_w,
+             of_b, static_cast<const T*>(x.data<T>()), data_or_null<T>(w),
+             static_cast<const T*>(g.data<T>()), data_or_null<T>(onto), data_or_null<C>(means),
+             static_cast<const C*>(scale.data<C>()), branch, rows, width);
       if (sums == 0) return;
       launch("norm_backward", x.device().index, add_partial_rows<T>,
              dim3(unsigned(ceil_div(width, 32)), unsigned(sums)), dim3(32, 8),
@@ -330,6 +400,14 @@ Tensor norm_backward(const Tensor& input, const Tensor& weight, const Tensor& gr
     });
   });
   return dx;
+}
+
+bool norm_takes_branch(int64_t width, DType dtype) {
+  return dispatch_floating(dtype, "norm", [&]<class T>() {
+    bool takes = false;
+    choose_rows<T>(width, [&](auto shape) { takes = takes_branch<decltype(shape), T>; });
+    return takes;
+  });
 }
 
 }  // namespace stretto::cuda

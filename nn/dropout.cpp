@@ -30,9 +30,9 @@ Tensor Dropout::operator()(const Tensor& x, const ForwardContext& forward) const
   return training() && options.p > 0 ? dropout(x, options.p, dropout_key(forward)) : x;
 }
 
-Tensor Dropout::add(const Tensor& x, const Tensor& residual, const ForwardContext& forward) const {
-  return training() && options.p > 0 ? dropout_add(x, residual, options.p, dropout_key(forward))
-                                     : residual + x;
+ResidualDropout Dropout::next(const ForwardContext& forward) const {
+  if (!training() || options.p == 0) return {};
+  return {options.p, dropout_key(forward)};
 }
 
 std::string Dropout::label() const { return str("Dropout(", options.p, ")"); }

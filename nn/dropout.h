@@ -2,6 +2,7 @@
 #pragma once
 
 #include "../core/random.h"
+#include "../ops/norm.h"
 #include "forward_context.h"
 #include "module.h"
 
@@ -29,9 +30,9 @@ class Dropout : public Module {
 
   /// Returns x of any shape with dropout.
   Tensor operator()(const Tensor& x, const ForwardContext& forward = {}) const;
-  /// Returns residual + operator()(x), computed by one op. The order of the arguments is that of
-  /// dropout_add (ops/dropout.h).
-  Tensor add(const Tensor& x, const Tensor& residual, const ForwardContext& forward = {}) const;
+  /// Returns the probability of the next call, 0 in evaluation, and takes its key from the random
+  /// state if that is not 0.
+  ResidualDropout next(const ForwardContext& forward = {}) const;
   std::string label() const override;
 
   const Options options;  ///< As passed to the constructor.

@@ -38,14 +38,17 @@ FeedForward::FeedForward(Module& parent, std::string name, Options o)
 void FeedForward::make() {
   if (options.gated)
     up.emplace(*this, "up", Linear::Options{options.d_model, options.d_hidden, options.bias});
+  if (!up) return;
+  pack_parameters({linear1.weight, up->weight});
+  if (options.bias) pack_parameters({linear1.bias, up->bias});
 }
 
 Tensor FeedForward::operator()(const Tensor& x, const ForwardContext& forward) const {
   const double p = dropout.training() ? dropout.options.p : 0;
   const auto key = [&] { return p > 0 ? dropout_key(forward) : RandomKey(); };
   if (up) {
-    const Tensor gate = linear1(x), other = (*up)(x);
-    return linear2(gated_activation(gate, other, options.activation, p, key()));
+    const Tensors gate_and_up = packed_linear({&linear1, &*up}, x);
+    return linear2(gated_activation(gate_and_up[0], gate_and_up[1], options.activation, p, key()));
   }
   if (linear1.lora() || linear2.lora())
     return linear2(dropout(activate(linear1(x), options.activation), forward));

@@ -1,5 +1,6 @@
 #include "nn/linear.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "nn/init.h"
@@ -67,6 +68,18 @@ void Linear::set_lora(LoraAdapter::Options lora) {
 void Linear::copy_settings(const Module& from) {
   lora_.reset();
   if (const LoraAdapter* other = static_cast<const Linear&>(from).lora()) set_lora(other->options);
+}
+
+Tensors packed_linear(const std::vector<const Linear*>& layers, const Tensor& x) {
+  Tensors weights, biases, results;
+  for (const Linear* layer : layers) {
+    weights.push_back(layer->weight);
+    biases.push_back(layer->bias);
+  }
+  if (std::none_of(layers.begin(), layers.end(), [](const Linear* l) { return l->lora(); }))
+    return linear(x, weights, biases);
+  for (const Linear* layer : layers) results.push_back((*layer)(x));
+  return results;
 }
 
 std::string Linear::label() const {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "dropout.h"
 #include "module.h"
@@ -79,5 +80,9 @@ class Linear : public Module {
 
   std::unique_ptr<LoraAdapter> lora_;
 };
+
+/// Returns the results of several layers for one input x [.., in]. On a GPU one product computes
+/// them if their parameters are kept together (pack_parameters()) and none has an adapter.
+Tensors packed_linear(const std::vector<const Linear*>& layers, const Tensor& x);
 
 }  // namespace stretto::nn

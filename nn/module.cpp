@@ -91,6 +91,40 @@ Tensor Module::host_buffer(std::string name, const Tensor& value) {
   return handle;
 }
 
+void Module::pack_parameters(const Tensors& parameters) {
+  packed_.push_back(parameters);
+  pack(parameters);
+}
+
+// Moves the parameters of one pack_parameters() to one block, on a GPU.
+void Module::pack(const Tensors& group) {
+  const Tensor& first = group.front();
+  Shape shape = first.shape(), sizes;
+  shape[0] = 0;
+  for (const Tensor& x : group) {
+    // Products need operands at multiples of 16 bytes.
+    const bool fits = x.dtype() == first.dtype() && x.device() == first.device() &&
+                      x.numel() * item_size(x.dtype()) % 16 == 0;
+    if (x.device().is_cpu() || !fits) return;
+    sizes.push_back(x.size(0));
+    shape[0] += x.size(0);
+  }
+  if (join_parts(group, 0).defined()) return;
+  NoGrad guard;
+  const Tensors parts = split_into_parts(empty(shape, options_of(first)), 0, sizes);
+  for (size_t i = 0; i < parts.size(); ++i) {
+    parts[i].copy_(group[i].detach());
+    group[i].set_data(parts[i]);
+  }
+}
+
+// Calls pack() for the groups of the tree.
+void Module::pack_all() const {
+  for (const Tensors& group : packed_) pack(group);
+  for (const Member& m : members_)
+    if (m.child) m.child->pack_all();
+}
+
 std::vector<std::pair<std::string, Module*>> Module::children() const {
   std::vector<std::pair<std::string, Module*>> all;
   for (const Member& m : members_)
@@ -197,6 +231,7 @@ Module& Module::to(Device device) {
   NoGrad guard;
   for (const NamedTensor& n : movable())
     if (n.tensor.device() != device) n.tensor.set_data(n.tensor.to(device));
+  pack_all();
   return *this;
 }
 
@@ -222,6 +257,7 @@ Module& Module::to(DType dtype) {
     if (m.tensor.dtype() != target) m.tensor.set_data(m.tensor.to(target));
   };
   visit("", convert);
+  pack_all();
   return *this;
 }
 
@@ -304,6 +340,7 @@ void clone_state(const Module& from, Module& to) {
     destination.set_data(source.detach().clone());
     destination.set_requires_grad(source.requires_grad());
   }
+  to.pack_all();
 }
 
 }  // namespace stretto::nn

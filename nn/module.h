@@ -131,6 +131,10 @@ class Module {
   /// Registers a buffer that the host reads, such as seeds and counters. to() leaves it on the CPU
   /// and in its dtype.
   Tensor host_buffer(std::string name, const Tensor& value);
+  /// Declares parameters [out_i, ..] of this module or its children that ops read together; only
+  /// their first sizes may differ. On a GPU they are from now on parts of one block of memory, so
+  /// that one matrix product can read them all (linear() of several weights).
+  void pack_parameters(const Tensors& parameters);
   /// Copies the settings of `from`, a module of the same type, that can change after construction
   /// and are neither parameters nor buffers. Override it in modules with such settings, for the
   /// module itself only: clone() calls it for each module of the tree.
@@ -159,11 +163,14 @@ class Module {
     Tensor source, destination;
   };
   static std::vector<Pair> pairs(const Module& from, const Module& to);
+  static void pack(const Tensors& group);
+  void pack_all() const;
   static uint64_t next_serial();
 
   Module* parent_ = nullptr;
   const uint64_t serial_ = next_serial();
   std::vector<Member> members_;  // in the order of declaration
+  std::vector<Tensors> packed_;  // the arguments of pack_parameters()
   bool training_ = true;
 };
 

@@ -27,6 +27,12 @@ Tensor Norm::operator()(const Tensor& x) const {
                                          : rms_norm(x, weight, *options.eps);
 }
 
+Tensors Norm::add(const Tensor& x, const Tensor& residual, const ResidualDropout& o) const {
+  return options.kind == NormKind::layer
+             ? add_layer_norm(x, residual, o, weight, bias, *options.eps)
+             : add_rms_norm(x, residual, o, weight, *options.eps);
+}
+
 std::string Norm::label() const {
   const bool without = options.kind == NormKind::layer && !options.bias;
   return str(name(options.kind), "(", options.dim, without ? ", no bias)" : ")");

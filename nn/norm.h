@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "../ops/create.h"
+#include "../ops/norm.h"
 #include "module.h"
 
 namespace stretto::nn {
@@ -37,6 +38,8 @@ class Norm : public Module {
 
   /// x [.., dim] → [.., dim].
   Tensor operator()(const Tensor& x) const;
+  /// Adds a residual branch: returns s = residual + dropout(x) and operator()(s).
+  Tensors add(const Tensor& x, const Tensor& residual, const ResidualDropout& o) const;
   std::string label() const override;
 
   const Options options;  ///< As passed, with eps filled in.

@@ -24,8 +24,8 @@ void add_norm(Stack& stack) {
 }
 
 template <class Stack>
-Tensor finish(const Stack& stack, const Tensor& x, const ForwardContext& forward) {
-  return stack.dropout(stack.norm ? (*stack.norm)(x) : x, forward);
+Tensor finish(const Stack& stack, ResidualStream& x, const ForwardContext& forward) {
+  return stack.dropout(stack.norm ? x.normed(*stack.norm) : x.value(), forward);
 }
 
 }  // namespace
@@ -45,8 +45,8 @@ Encoder::Encoder(Module& parent, std::string name, StackOptions o)
 
 Tensor Encoder::operator()(const Tensor& x, const AttentionMask& mask,
                            const ForwardContext& forward) const {
-  Tensor y = x;
-  for (int64_t i = 0; i < layers.size(); ++i) y = layers[i](y, mask, nullptr, forward);
+  ResidualStream y(x);
+  for (const TransformerLayer& layer : layers) layer(y, mask, nullptr, forward);
   return finish(*this, y, forward);
 }
 
@@ -70,9 +70,9 @@ Tensor Decoder::operator()(const Tensor& x, const Tensor& context, const Attenti
                            const ForwardContext& forward) const {
   return all_or_nothing(cache, [&](std::vector<DecoderCache>* after) {
     if (after) for_layers("Decoder", *after, layers.size());
-    Tensor y = x;
+    ResidualStream y(x);
     for (int64_t i = 0; i < layers.size(); ++i)
-      y = layers[i](y, context, self, cross, after ? &(*after)[size_t(i)] : nullptr, forward);
+      layers[i](y, context, self, cross, after ? &(*after)[size_t(i)] : nullptr, forward);
     return finish(*this, y, forward);
   });
 }

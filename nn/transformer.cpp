@@ -1,6 +1,9 @@
 #include "nn/transformer.h"
 
+#include <utility>
+
 #include "core/all_or_nothing.h"
+#include "ops/dropout.h"
 #include "ops/elementwise.h"
 
 namespace stretto::nn {
@@ -32,6 +35,27 @@ LayerOptions completed(const char* op, LayerOptions o, bool context = false) {
 
 }  // namespace
 
+void ResidualStream::add(const Tensor& branch, const Dropout& dropout,
+                         const ForwardContext& forward) {
+  x_ = value();
+  branch_ = branch;
+  dropout_ = dropout.next(forward);
+}
+
+Tensor ResidualStream::normed(const Norm& norm) {
+  if (!branch_.defined()) return norm(x_);
+  const Tensors sum_and_norm = norm.add(std::exchange(branch_, {}), x_, dropout_);
+  x_ = sum_and_norm[0];
+  return sum_and_norm[1];
+}
+
+Tensor ResidualStream::value() {
+  if (!branch_.defined()) return x_;
+  const Tensor branch = std::exchange(branch_, {});
+  const auto [p, key] = dropout_;
+  return x_ = p > 0 ? dropout_add(branch, x_, p, key) : x_ + branch;
+}
+
 TransformerLayer::TransformerLayer(LayerOptions o)
     : options(completed("TransformerLayer", std::move(o))) {}
 TransformerLayer::TransformerLayer(Module& parent, std::string name, LayerOptions o)
@@ -50,24 +74,37 @@ std::unique_ptr<Norm> TransformerLayer::out_norm(const char* name) {
 Tensor TransformerLayer::operator()(const Tensor& x, const AttentionMask& mask,
                                     KeyValueCache* cache, const ForwardContext& forward) const {
   return all_or_nothing(cache, [&](KeyValueCache* after) {
-    const auto attend = [&](const Tensor& t) {
-      const Tensor y = self_attention(t, mask, after, forward);
-      return dropout.add(norm1_out ? (*norm1_out)(y) : y, x, forward);
-    };
-    if (options.norm == NormPlace::post) return feed(x, norm1(attend(x)), x, forward);
-    const Tensor normed = norm1(x);
-    return feed(x, attend(normed), normed, forward);
+    ResidualStream stream(x);
+    (*this)(stream, mask, after, forward);
+    return stream.value();
   });
 }
 
-Tensor TransformerLayer::feed(const Tensor& x, const Tensor& y, const Tensor& normed,
-                              const ForwardContext& forward) const {
-  if (options.residual != Residual::sequential)
-    return dropout.add(feed_forward(norm2 ? (*norm2)(x) : normed, forward), y, forward);
-  return residual(y, options.norm, *norm2, dropout, forward, [&](const Tensor& t) {
-    const Tensor z = feed_forward(t, forward);
-    return norm2_out ? (*norm2_out)(z) : z;
-  });
+void TransformerLayer::operator()(ResidualStream& x, const AttentionMask& mask,
+                                  KeyValueCache* cache, const ForwardContext& forward) const {
+  const Tensor input = options.norm == NormPlace::post ? x.value() : x.normed(norm1);
+  add_branches(x, input, self_attention(input, mask, cache, forward), forward);
+}
+
+void TransformerLayer::add_branches(ResidualStream& x, const Tensor& input, const Tensor& attended,
+                                    const ForwardContext& forward) const {
+  const auto with = [](const std::unique_ptr<Norm>& norm, const Tensor& t) {
+    return norm ? (*norm)(t) : t;
+  };
+  if (options.residual != Residual::sequential) {
+    const Tensor before = x.value();
+    x.add(attended, dropout, forward);
+    x.value();  // added before norm2 is applied: the order in which gradients are summed
+    x.add(feed_forward(norm2 ? (*norm2)(before) : input, forward), dropout, forward);
+  } else if (options.norm == NormPlace::post) {
+    x.add(attended, dropout, forward);
+    x = ResidualStream(x.normed(norm1));
+    x.add(feed_forward(x.value(), forward), dropout, forward);
+    x = ResidualStream(x.normed(*norm2));
+  } else {
+    x.add(with(norm1_out, attended), dropout, forward);
+    x.add(with(norm2_out, feed_forward(x.normed(*norm2), forward)), dropout, forward);
+  }
 }
 
 std::string TransformerLayer::label() const {
@@ -105,15 +142,27 @@ Tensor DecoderLayer::operator()(const Tensor& x, const Tensor& context, const At
                                 const AttentionMask& cross, DecoderCache* cache,
                                 const ForwardContext& forward) const {
   return all_or_nothing(cache, [&](DecoderCache* after) {
-    Tensor y = residual(x, options.norm, norm1, dropout, forward, [&](const Tensor& t) {
-      return self_attention(t, self, after ? &after->self : nullptr, forward);
-    });
-    y = residual(y, options.norm, norm2, dropout, forward, [&](const Tensor& t) {
-      return cross_attention(t, context, cross, after ? &after->cross : nullptr, forward);
-    });
-    return residual(y, options.norm, norm3, dropout, forward,
-                    [&](const Tensor& t) { return feed_forward(t, forward); });
+    ResidualStream stream(x);
+    (*this)(stream, context, self, cross, after, forward);
+    return stream.value();
   });
+}
+
+void DecoderLayer::operator()(ResidualStream& x, const Tensor& context, const AttentionMask& self,
+                              const AttentionMask& cross, DecoderCache* cache,
+                              const ForwardContext& forward) const {
+  const auto add = [&](const Norm& norm, const auto& branch) {
+    const bool post = options.norm == NormPlace::post;
+    x.add(branch(post ? x.value() : x.normed(norm)), dropout, forward);
+    if (post) x = ResidualStream(x.normed(norm));
+  };
+  add(norm1, [&](const Tensor& t) {
+    return self_attention(t, self, cache ? &cache->self : nullptr, forward);
+  });
+  add(norm2, [&](const Tensor& t) {
+    return cross_attention(t, context, cross, cache ? &cache->cross : nullptr, forward);
+  });
+  add(norm3, [&](const Tensor& t) { return feed_forward(t, forward); });
 }
 
 std::string DecoderLayer::label() const {

@@ -1,6 +1,8 @@
 // Transformer layers: attention and a feed-forward network, each with a residual and a norm.
 #pragma once
 
+#include <memory>
+
 #include "attention/attention.h"
 #include "dropout.h"
 #include "feed_forward.h"
@@ -42,6 +44,26 @@ struct LayerOptions {
   Norm::Options norms() const { return {d_model, norm_eps, norm_kind, norm_bias}; }
 };
 
+/// The sum of a stack's input and of the branches that its layers have added so far (the "residual
+/// stream"). The last branch is added by the op that computes the next norm, which then reads and
+/// writes each tensor once (add_layer_norm).
+class ResidualStream {
+ public:
+  /// A stream without branches.
+  explicit ResidualStream(Tensor x) : x_(std::move(x)) {}
+
+  /// Adds a branch, with dropout in training.
+  void add(const Tensor& branch, const Dropout& dropout, const ForwardContext& forward);
+  /// Returns the norm of the sum.
+  Tensor normed(const Norm& norm);
+  /// Returns the sum.
+  Tensor value();
+
+ private:
+  Tensor x_, branch_;        // branch_: not yet in x_; may be undefined
+  ResidualDropout dropout_;  // of branch_
+};
+
 /// Self-attention and feed-forward network. With AttentionMask::causal it is also the layer of
 /// a decoder-only model.
 class TransformerLayer : public Module {
@@ -53,6 +75,10 @@ class TransformerLayer : public Module {
   /// x [B, L, d_model] → [B, L, d_model]. With a cache, x continues the positions in it.
   Tensor operator()(const Tensor& x, const AttentionMask& mask = {}, KeyValueCache* cache = nullptr,
                     const ForwardContext& forward = {}) const;
+  /// Adds the layer's branches to a stream [B, L, d_model]; for the layers of a stack. If the call
+  /// throws, stream and cache are undefined: use a copy of the cache (core/all_or_nothing.h).
+  void operator()(ResidualStream& x, const AttentionMask& mask, KeyValueCache* cache,
+                  const ForwardContext& forward) const;
   std::string label() const override;
 
   const LayerOptions options;  ///< As passed, with defaults filled in.
@@ -66,10 +92,9 @@ class TransformerLayer : public Module {
   Dropout dropout{*this, "dropout", {options.dropout}};           ///< Dropout of the branches.
 
  protected:
-  /// Computes the part after attention. `y` is x plus the attention branch, `normed` the
-  /// input of that branch.
-  Tensor feed(const Tensor& x, const Tensor& y, const Tensor& normed,
-              const ForwardContext& forward) const;
+  /// Adds both branches to the stream: `attended` is the result of attention, `input` its input.
+  void add_branches(ResidualStream& x, const Tensor& input, const Tensor& attended,
+                    const ForwardContext& forward) const;
 
  private:
   std::unique_ptr<Norm> second_norm();
@@ -96,6 +121,11 @@ class DecoderLayer : public Module {
   Tensor operator()(const Tensor& x, const Tensor& context,
                     const AttentionMask& self = {.causal = true}, const AttentionMask& cross = {},
                     DecoderCache* cache = nullptr, const ForwardContext& forward = {}) const;
+  /// Adds the layer's branches to a stream [B, M, d_model]; for the layers of a stack. If the call
+  /// throws, stream and cache are undefined.
+  void operator()(ResidualStream& x, const Tensor& context, const AttentionMask& self,
+                  const AttentionMask& cross, DecoderCache* cache,
+                  const ForwardContext& forward) const;
   std::string label() const override;
 
   const LayerOptions options;  ///< As passed, with defaults filled in.
@@ -112,15 +142,5 @@ class DecoderLayer : public Module {
  private:
   static MultiHeadAttention::Options plain(MultiHeadAttention::Options options);
 };
-
-/// Computes one residual branch f with its norm and dropout: x + dropout(f(norm(x))) for
-/// NormPlace::pre and sandwich (whose second norm belongs to f), norm(x + dropout(f(x))) for
-/// NormPlace::post.
-template <class F>
-Tensor residual(const Tensor& x, NormPlace place, const Norm& norm, const Dropout& dropout,
-                const ForwardContext& forward, F&& f) {
-  if (place != NormPlace::post) return dropout.add(f(norm(x)), x, forward);
-  return norm(dropout.add(f(x), x, forward));
-}
 
 }  // namespace stretto::nn

@@ -75,6 +75,14 @@ Tensors gated_slopes_cpu(const Tensor& x, const Tensor& up, const Tensor& g, Act
   return {dx, dup};
 }
 
+// Returns both detached, and contiguous unless the kernels take them as they are.
+std::pair<Tensor, Tensor> operands(const Tensor& x, const Tensor& up) {
+  if (!up.defined()) return {x.detach().contiguous(), up};
+  const bool as_they_are = x.device().is_cuda() && cuda::are_halves(x, up);
+  return as_they_are ? std::pair(x.detach(), up.detach())
+                     : std::pair(x.detach().contiguous(), up.detach().contiguous());
+}
+
 }  // namespace
 
 Tensor activate_and_drop(const Tensor& x, const Tensor& up, Activation f, double p, RandomKey key) {
@@ -82,7 +90,7 @@ Tensor activate_and_drop(const Tensor& x, const Tensor& up, Activation f, double
   // into the product before).
   if (!up.defined() && (p == 0 || x.device().is_cpu())) return composed(x, up, f, p, key);
   const Dropping dropping(p, key);
-  const Tensor from = x.detach().contiguous(), other = up.defined() ? up.detach().contiguous() : up;
+  const auto [from, other] = operands(x, up);
   const Tensor y = from.device().is_cpu()
                        ? gated_cpu(from, other, f, dropping)
                        : cuda::activate(from, other, f, dropping.below, dropping.factor, key);
@@ -94,8 +102,8 @@ Tensor activate_and_drop(const Tensor& x, const Tensor& up, Activation f, double
           return composed_gradient(
               b, [&](const Tensors& again) { return composed(again[0], again[1], f, p, key); },
               {x(), up()});
-        const Tensor in = x().detach().contiguous(), grad = b.take_grad();
-        const Tensor gate = up.defined() ? up().detach().contiguous() : Tensor();
+        const auto [in, gate] = operands(x(), up());
+        const Tensor grad = b.take_grad();
         Tensor copy;
         const Tensor& g = contiguous(grad, copy);
         return in.device().is_cpu()

@@ -177,6 +177,79 @@ Tensor input_gradient(Backward& b, const Tensor& g, const Tensor& weight, const 
   return matmul(g, weight).reshape(shape);
 }
 
+// Returns the tensor of which the tensors are consecutive parts, if they are in one block.
+Tensor joined(const Tensors& parts, Int d) {
+  for (const Tensor& x : parts)
+    if (!x.defined()) return {};
+  return join_parts(parts, d);
+}
+
+// The layers of linear() with several weights as one layer. No weight: they must be computed one by
+// one.
+struct PackedLayer {
+  Tensor weight, bias;
+};
+PackedLayer packed(const Tensor& x, const Tensors& weights, const Tensors& biases) {
+  if (x.device().is_cpu() || x.numel() == 0 || x.dim() == 0 || weights.size() < 2) return {};
+  PackedLayer all{joined(weights, 0), joined(biases, 0)};
+  const Tensor& w = all.weight;
+  if (!w.defined() || w.dim() != 2 || w.numel() == 0 || !w.is_contiguous() ||
+      w.dtype() != x.dtype() || w.device() != x.device() || w.size(1) != x.size(-1))
+    return {};
+  for (size_t i = 0; i < biases.size(); ++i) {
+    const bool fits = all.bias.defined()
+                          ? biases[i].shape() == Shape{weights[i].size(0)} &&
+                                biases[i].dtype() == x.dtype() && all.bias.is_contiguous()
+                          : !biases[i].defined();
+    if (!fits) return {};
+  }
+  return all;
+}
+
+// The gradients of x, the weights and the biases from g [N, Σ out_i], in one product each.
+Tensors packed_gradients(Backward& b, const Tensor& g, const Tensor& x, const Tensors& weights) {
+  const size_t count = weights.size();
+  bool of_weights = false, of_biases = false;
+  Shape sizes;
+  for (size_t i = 0; i < count; ++i) {
+    of_weights = of_weights || b.needs(1 + i);
+    of_biases = of_biases || b.needs(1 + count + i);
+    sizes.push_back(weights[i].size(0));
+  }
+  Tensors all(1);
+  if (b.needs(0)) all[0] = input_gradient(b, g, joined(weights, 0), x.shape());
+  const WeightGradients sums =
+      weight_gradients(g, x.reshape({g.size(0), x.size(-1)}), of_weights, of_biases);
+  for (const Tensor& sum : {sums.weight, sums.bias}) {
+    const Tensors parts = sum.defined() ? split_into_parts(sum, 0, sizes) : Tensors(count);
+    all.insert(all.end(), parts.begin(), parts.end());
+  }
+  return all;
+}
+
+// The same gradients from one tensor g_i [.., out_i] for each layer.
+Tensors separate_gradients(Backward& b, const Tensors& g, const Tensor& x, const Tensors& weights) {
+  const size_t count = weights.size();
+  const Tensor rows = x.reshape({x.numel() / x.size(-1), x.size(-1)});
+  Tensors all(1 + 2 * count);
+  for (size_t i = 0; i < count; ++i) {
+    Tensor of_rows = g[i].reshape({rows.size(0), weights[i].size(0)});
+    if (!cuda::are_matrices(of_rows)) of_rows = of_rows.contiguous();
+    if (b.needs(0) && i == 0) all[0] = input_gradient(b, of_rows, weights[0], x.shape());
+    if (b.needs(0) && i > 0) cuda::matmul(of_rows, weights[i].detach(), all[0].view(rows.shape()));
+    const auto [of_weight, of_bias] =
+        weight_gradients(of_rows, rows, b.needs(1 + i), b.needs(1 + count + i));
+    all[1 + i] = of_weight, all[1 + count + i] = of_bias;
+  }
+  return all;
+}
+
+Tensors separate_layers(const Tensor& x, const Tensors& weights, const Tensors& biases) {
+  Tensors all;
+  for (size_t i = 0; i < weights.size(); ++i) all.push_back(linear(x, weights[i], biases[i]));
+  return all;
+}
+
 }  // namespace
 
 Tensor matmul(const Tensor& left, const Tensor& right) {
@@ -248,6 +321,45 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
                   return Tensors{b.needs(0) ? input_gradient(b, g, w(), x().shape()) : Tensor(),
                                  of_weight, of_bias};
                 });
+}
+
+Tensors linear(const Tensor& x, const Tensors& weights, const Tensors& biases) {
+  const size_t count = weights.size();
+  check(count > 0 && biases.size() == count, "linear", "got ", count, " weights and ",
+        biases.size(), " biases; needs as many biases, which may be undefined, as weights");
+  const PackedLayer layer = packed(x, weights, biases);
+  if (!layer.weight.defined()) return separate_layers(x, weights, biases);
+  Shape shape = x.shape(), sizes;
+  shape.back() = layer.weight.size(0);
+  for (const Tensor& w : weights) sizes.push_back(w.size(0));
+  const Tensors parts =
+      split_into_parts(linear_cuda(x.detach(), layer.weight, layer.bias, shape), -1, sizes);
+  Tensors inputs{x};
+  inputs.insert(inputs.end(), weights.begin(), weights.end());
+  inputs.insert(inputs.end(), biases.begin(), biases.end());
+  const std::vector<Saved> saved_weights(weights.begin(), weights.end()),
+      saved_biases(biases.begin(), biases.end());
+  const auto backward = [count, x = Saved(x), saved_weights, saved_biases](Backward& b) {
+    const Tensors w = values_of(saved_weights);
+    if (grad_enabled()) {
+      Tensors in{x()};
+      in.insert(in.end(), w.begin(), w.end());
+      for (const Saved& bias : saved_biases) in.push_back(bias());
+      const auto again = [count](const Tensors& all) {
+        const auto first = all.begin() + 1, bias = first + int64_t(count);
+        return separate_layers(all[0], {first, bias}, {bias, all.end()});
+      };
+      return composed_gradient(b, again, in);
+    }
+    Tensors g;
+    for (size_t i = 0; i < count; ++i) g.push_back(b.grad(i));
+    const Tensor block = join_parts(g, -1);
+    return block.defined() && block.is_contiguous()
+               ? packed_gradients(b, block.view({-1, block.size(-1)}), x(), w)
+               : separate_gradients(b, g, x(), w);
+  };
+  // Gradients: those of one layer with all rows of the weights, from the gradients side by side.
+  return record("linear", inputs, parts, backward);
 }
 
 }  // namespace stretto

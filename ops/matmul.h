@@ -18,6 +18,11 @@ Tensor matmul(const Tensor& a, const Tensor& b);
 /// undefined, all of one floating-point dtype; bf16 products are summed in f32.
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {});
 
+/// Computes several linear layers of one input: linear(x, weights[i], biases[i]) for all i. On CUDA
+/// this is one product if the weights lie in one block of memory (nn::Module::pack_parameters()), and
+/// the biases too; all or none have one. The results are then views of one block, [.., Σ out_i].
+Tensors linear(const Tensor& x, const Tensors& weights, const Tensors& biases);
+
 /// Computes a sum of products in Einstein's notation: `einsum("bhmd,bhnd->bhmn", {q, k})`.
 ///
 /// A letter names a dimension of each operand; letters that are not in the result are summed over.

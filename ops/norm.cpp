@@ -5,6 +5,7 @@
 #include "autograd/tape.h"
 #include "cuda/norm.h"
 #include "ops/create.h"
+#include "ops/dropout.h"
 #include "ops/elementwise.h"
 #include "ops/loops.h"
 #include "ops/reduce.h"
@@ -129,20 +130,21 @@ Tensor centered(const Tensor& x, const Tensor& means) {
   return near - mean(near, {-1}, true);
 }
 
-// The backward pass in differentiable ops, for gradients of gradients; bf16 is computed in f32.
-Tensors composed_backward(Backward& b, const Tensor& given, const Tensor& weight, double eps,
-                          const Tensor& means) {
+// The backward pass in differentiable ops, for gradients of gradients, from the gradient of the
+// output; bf16 is computed in f32.
+Tensors composed_backward(const Tensor& grad, const Tensor& given, const Tensor& weight, double eps,
+                          const Tensor& means, bool want_dw, bool want_db) {
   const bool center = means.defined();
   const DType dtype = given.dtype(), wide = compute_type(dtype);
-  const Tensor x = given.to(wide), g = b.grad().to(wide);
+  const Tensor x = given.to(wide), g = grad.to(wide);
   const Tensor d = center && x.numel() > 0 ? centered(x, means) : x;
   const Tensor scale = rsqrt(mean(square(d), {-1}, true) + eps);
   const Tensor unit = d * scale, slope = weight.defined() ? g * weight.to(wide) : g;
   Tensor dx = slope - unit * mean(slope * unit, {-1}, true);
   if (center) dx = dx - mean(slope, {-1}, true);
   const Shape last{x.size(-1)};
-  return {(scale * dx).to(dtype), b.needs(1) ? sum_to(g * unit, last).to(dtype) : Tensor(),
-          b.needs(2) ? sum_to(g, last).to(dtype) : Tensor()};
+  return {(scale * dx).to(dtype), want_dw ? sum_to(g * unit, last).to(dtype) : Tensor(),
+          want_db ? sum_to(g, last).to(dtype) : Tensor()};
 }
 
 // Returns the sum over the chunks of `partial` [chunks, n], in order.
@@ -188,12 +190,17 @@ Tensor backward_cpu(const Tensor& x, const Tensor& w, const Tensor& g, const Ten
 
 Tensors fused_backward(Backward& b, const Tensor& x, const Tensor& w, const Tensor& means,
                        const Tensor& scale) {
-  const auto run = x.device().is_cpu() ? backward_cpu : cuda::norm_backward;
   const Tensor g = b.take_grad(), pending = b.take_pending(0);
   const Tensor onto = pending.defined() ? pending.contiguous() : Tensor();
   Tensor dw, db, copy;
-  const Tensor dx = run(x.detach().contiguous(), w.defined() ? w.detach().contiguous() : Tensor(),
-                        contiguous(g, copy), onto, means, scale, b.needs(1), b.needs(2), dw, db);
+  const Tensor from = x.detach().contiguous(), weight = w.defined() ? w.detach().contiguous() : w;
+  const auto run = [&](const auto& backward) {
+    return backward(from, weight, contiguous(g, copy), onto, means, scale, b.needs(1), b.needs(2),
+                    dw, db);
+  };
+  const Tensor dx = from.device().is_cpu()
+                        ? run(backward_cpu)
+                        : run([](auto&&... all) { return cuda::norm_backward(all...); });
   return {dx, dw, db};
 }
 
@@ -221,8 +228,7 @@ Tensor normalize_cpu(const Tensor& x, const Tensor& w, const Tensor& c, double e
   return y;
 }
 
-Tensor normalize(const char* op, const Tensor& x, const Tensor& weight, const Tensor& bias,
-                 double eps, bool center) {
+void check_norm(const char* op, const Tensor& x, const Tensor& weight, const Tensor& bias) {
   check(x.dim() >= 1 && is_floating(x.dtype()), op, "got ", x,
         "; accepted: a floating-point tensor with at least 1 dimension");
   for (const Tensor* t : {&weight, &bias})
@@ -230,18 +236,75 @@ Tensor normalize(const char* op, const Tensor& x, const Tensor& weight, const Te
           "weight or bias ", *t, " for x ", x, "; it must be [D] of the same dtype");
   for (const Tensor* t : {&weight, &bias})
     if (t->defined()) check_same_device(op, {&x, t});
-  const Tensor from = x.detach().contiguous();
-  const Tensor w = weight.defined() ? weight.detach().contiguous() : Tensor();
-  const Tensor c = bias.defined() ? bias.detach().contiguous() : Tensor();
-  const int64_t n = x.size(-1), count = n == 0 ? 0 : x.numel() / n;
-  const TensorOptions wide{.dtype = compute_type(x.dtype()), .device = x.device()};
-  const Tensor means = center ? empty({2, count}, wide) : Tensor(), scale = empty({count}, wide);
-  Tensor y = on_device(from, normalize_cpu, cuda::norm, w, c, eps, means, scale);
+}
+
+// The operands of one call, detached and contiguous, and its statistics.
+struct Operands {
+  Operands(const Tensor& given, const Tensor& weight, const Tensor& bias, bool center)
+      : x(plain(given)), w(plain(weight)), c(plain(bias)) {
+    const int64_t n = x.size(-1), count = n == 0 ? 0 : x.numel() / n;
+    const TensorOptions wide{.dtype = compute_type(x.dtype()), .device = x.device()};
+    if (center) means = empty({2, count}, wide);
+    scale = empty({count}, wide);
+  }
+  static Tensor plain(const Tensor& t) { return t.defined() ? t.detach().contiguous() : t; }
+  Tensor x, w, c, means, scale;
+};
+
+Tensor normalize(const char* op, const Tensor& x, const Tensor& weight, const Tensor& bias,
+                 double eps, bool center) {
+  check_norm(op, x, weight, bias);
+  const Operands o(x, weight, bias, center);
+  const auto on_gpu = [](auto&&... all) { return cuda::norm(all...); };
+  Tensor y = on_device(o.x, normalize_cpu, on_gpu, o.w, o.c, eps, o.means, o.scale);
   // Gradients: scale · (ĝ − x̂ · mean(ĝ · x̂) [− mean(ĝ)]) with ĝ = g · weight, Σ g · x̂, Σ g.
-  return record(op, {x, weight, bias}, y, [=, x = Saved(x), w = Saved(weight)](Backward& b) {
-    return grad_enabled() ? composed_backward(b, x(), w(), eps, means)
-                          : fused_backward(b, x(), w(), means, scale);
-  });
+  return record(
+      op, {x, weight, bias}, y,
+      [=, means = o.means, scale = o.scale, x = Saved(x), w = Saved(weight)](Backward& b) {
+        return grad_enabled()
+                   ? composed_backward(b.grad(), x(), w(), eps, means, b.needs(1), b.needs(2))
+                   : fused_backward(b, x(), w(), means, scale);
+      });
+}
+
+// Returns the sum and its norm; on CUDA by one kernel, if rows fit in its registers.
+Tensors add_normalize(const char* op, const Tensor& x, const Tensor& residual, const Tensor& weight,
+                      const Tensor& bias, const ResidualDropout& r, double eps, bool center) {
+  check_norm(op, x, weight, bias);
+  check(r.p >= 0 && r.p <= 1, op, "probability ", r.p, "; accepted: 0 to 1");
+  check(x.dtype() == residual.dtype() && x.shape() == residual.shape(), op, "got ", x,
+        " and the residual ", residual, "; accepted: one shape and one dtype");
+  check_same_device(op, {&x, &residual});
+  if (x.device().is_cpu() || x.numel() == 0 || !cuda::norm_takes_branch(x.size(-1), x.dtype())) {
+    const Tensor sum = r.p > 0 ? dropout_add(x, residual, r.p, r.key) : residual + x;
+    return {sum, normalize(op, sum, weight, bias, eps, center)};
+  }
+  const Operands o(x, weight, bias, center);
+  const Tensor sum = empty_like(o.x);
+  const DropoutRule rule(r.p);
+  const auto branch = [=](const Tensor& onto, const Tensor& to) {
+    return cuda::ResidualBranch{onto, to, r.p > 0 ? rule.below : 0, rule.factor, r.key};
+  };
+  const Tensor y = cuda::norm(o.x, o.w, o.c, eps, o.means, o.scale, branch(residual.detach(), sum));
+  const auto backward = [=, w = Saved(weight), means = o.means, scale = o.scale](Backward& b) {
+    const Tensor s = b.output(0);
+    const bool drops = r.p > 0 && b.needs(0);
+    if (grad_enabled()) {
+      const Tensors g = composed_backward(b.grad(1), s, w(), eps, means, b.needs(2), b.needs(3));
+      const Tensor d = b.reached(0) ? b.grad(0) + g[0] : g[0];
+      return Tensors{drops ? dropout(d, r.p, r.key) : d, d, g[1], g[2]};
+    }
+    const Tensor g = b.grad(1).contiguous(), of_branch = drops ? empty_like(s) : Tensor(),
+                 onto = b.reached(0) ? b.grad(0).contiguous() : Tensor();
+    Tensors grads(4);
+    grads[1] = cuda::norm_backward(s, Operands::plain(w()), g, onto, means, scale, b.needs(2),
+                                   b.needs(3), grads[2], grads[3], branch({}, of_branch));
+    grads[0] = drops ? of_branch : grads[1];
+    return grads;
+  };
+  // Gradients: dropout(d, p, key) and d, with d the gradient of s: its own plus that of the norm's
+  // x; those of weight and bias are the norm's.
+  return record(op, {x, residual, weight, bias}, {sum, y}, backward, Keep::outputs);
 }
 
 }  // namespace
@@ -252,6 +315,16 @@ Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, dou
 
 Tensor rms_norm(const Tensor& x, const Tensor& weight, double eps) {
   return normalize("rms_norm", x, weight, {}, eps, false);
+}
+
+Tensors add_layer_norm(const Tensor& x, const Tensor& residual, ResidualDropout options,
+                       const Tensor& weight, const Tensor& bias, double eps) {
+  return add_normalize("add_layer_norm", x, residual, weight, bias, options, eps, true);
+}
+
+Tensors add_rms_norm(const Tensor& x, const Tensor& residual, ResidualDropout options,
+                     const Tensor& weight, double eps) {
+  return add_normalize("add_rms_norm", x, residual, weight, {}, options, eps, false);
 }
 
 }  // namespace stretto

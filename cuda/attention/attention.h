@@ -44,7 +44,8 @@ STRETTO_KERNEL(AttentionSaved attention(const AttentionOperands& inputs, const T
 /// an operand. In `into` the caller passes q, k, v and, if the inputs have one, relative_query,
 /// laid out as wanted, to which the gradients are written, and, if its gradient is wanted, bias:
 /// contiguous f32 zeros of the bias's sizes. If `of_tables`, the gradients of relative_keys,
-/// relative_values and relative_bias are allocated here, contiguous, in f32. In bf16 δ = Σ g·(O +
+/// relative_values and relative_bias are written to the tables in `into`, contiguous and of any
+/// floating dtype; those that are undefined are allocated, in f32. In bf16 δ = Σ g·(O +
 /// rest), so that gradients of scores that should cancel are about 2⁻¹⁷ Σ |g·O| times their weight.
 STRETTO_KERNEL(void attention_backward(const AttentionOperands& inputs, const Tensor& out,
                                        const AttentionSaved& saved, const Tensor& grad,

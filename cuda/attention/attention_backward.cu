@@ -30,11 +30,32 @@ void choose_segments(AttentionArgs& a) {
   a.grid.pieces = int(ceil_div(a.grid.segments, a.sizes.batch));
 }
 
-/// The gradient of a table [H or 1, ...]: the sum of its parts [segments, H, ...].
-Tensor add_parts(const Tensor& parts, const Tensor& table) {
-  if (parts.size(0) == 1 && parts.size(1) == table.size(0)) return parts.reshape(table.shape());
-  if (parts.size(1) == table.size(0)) return sum(parts, {0}, false);
-  return sum(parts, {0, 1}, false).reshape(table.shape());
+/// to [n] = the sum of parts [count, n], in order, rounded once
+template <class T>
+__global__ void __launch_bounds__(256)
+    add_table_parts(T* to, const float* parts, int count, int64_t n) {
+  const int64_t i = thread_index();
+  if (i >= n) return;
+  float sum = 0;
+#pragma unroll 4
+  for (int part = 0; part < count; ++part) sum += parts[part * n + i];
+  to[i] = cast<T>(sum);
+}
+
+/// The gradient of a table [H or 1, ...]: the sum of its parts [segments, H, ...]. Written to `to`;
+/// in f32 if that is undefined.
+void add_parts(const Tensor& parts, const Tensor& table, Tensor& to) {
+  if (!to.defined() && parts.numel() == table.numel()) {
+    to = parts.reshape(table.shape());
+    return;
+  }
+  if (!to.defined()) to = empty(table.shape(), options_of(parts));
+  const int64_t n = table.numel();
+  dispatch_floating(to.dtype(), "attention", [&]<class T>() {
+    launch("attention", parts.device().index, add_table_parts<T>,
+           unsigned(ceil_div(n, int64_t(256))), 256, to.data<T>(),
+           static_cast<const float*>(parts.data<float>()), int(parts.numel() / n), n);
+  });
 }
 
 /// The gradients of the sinks' scores [B, H, M], −P δ, times a factor, from sums and −δ [B, H, M]
@@ -132,11 +153,11 @@ void attention_backward(const AttentionOperands& inputs, const Tensor& out,
                  relative_bias = parts(o.relative_bias.rows, a.gradients.relative_bias),
                  value_rows = parts(o.relative_values.rows, a.gradients.value_table);
     launch_attention_relative(a, int(d), device.index);
-    if (rows.defined()) to.relative_keys.rows = add_parts(rows, o.relative_keys.rows);
+    if (rows.defined()) add_parts(rows, o.relative_keys.rows, to.relative_keys.rows);
     if (relative_bias.defined())
-      to.relative_bias.rows = add_parts(relative_bias, o.relative_bias.rows);
+      add_parts(relative_bias, o.relative_bias.rows, to.relative_bias.rows);
     if (value_rows.defined())
-      to.relative_values.rows = add_parts(value_rows, o.relative_values.rows);
+      add_parts(value_rows, o.relative_values.rows, to.relative_values.rows);
   }
   launch_attention_keys(a, int(d), device.index);
   if (of_keys.defined()) {

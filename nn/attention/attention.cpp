@@ -134,6 +134,9 @@ void MultiHeadAttention::make() {
     encoded.d_key = position_->encoded_dim(encoded);
   }
   kernel_ = options.kernel(*this, encoded);
+  pack_parameters({q.weight, k.weight, v.weight});
+  if (q.bias.defined() && k.bias.defined() && v.bias.defined())
+    pack_parameters({q.bias, k.bias, v.bias});
 }
 
 std::string MultiHeadAttention::label() const {
@@ -180,20 +183,31 @@ void MultiHeadAttention::show_prefix(AttentionInputs& inputs) const {
   mask.prefix_lengths = prefix;
 }
 
+// q, k and v [B, L, ..].
+Tensors MultiHeadAttention::projections(const Tensor& x, const Tensor& context) const {
+  if (q_norm) return {q(x), k(context), v(context)};  // norms need contiguous rows
+  if (x.same(context)) return packed_linear({&q, &k, &v}, x);
+  const Tensor query = q(x);
+  const Tensors key_and_value = packed_linear({&k, &v}, context);
+  return {query, key_and_value[0], key_and_value[1]};
+}
+
 AttentionInputs MultiHeadAttention::project(const Tensor& x, const Tensor& context,
                                             const AttentionMask& mask,
                                             const ForwardContext& forward) const {
   for (const Tensor* t : {&x, &context})
     check(t->dim() == 3 && t->size(2) == options.d_model, op, "input ", *t, "; must be [B, L, ",
           options.d_model, "]");
-  auto heads = [](const Tensor& t, int64_t n, int64_t d, const std::optional<Norm>& norm = {}) {
+  const auto heads = [](const Tensor& t, int64_t n, int64_t d, const std::optional<Norm>& norm) {
     const Tensor each = t.reshape({t.size(0), t.size(1), n, d});
     return (norm ? (*norm)(each) : each).transpose(1, 2);
   };
-  AttentionInputs c{heads(q(x), options.n_heads, options.d_key, q_norm),
-                    heads(k(context), options.n_kv_heads, options.d_key, k_norm),
-                    heads(v(context), options.n_kv_heads, options.d_value),
+  Tensors rows = projections(x, context);
+  AttentionInputs c{heads(rows[0], options.n_heads, options.d_key, q_norm),
+                    heads(rows[1], options.n_kv_heads, options.d_key, k_norm),
+                    heads(rows[2], options.n_kv_heads, options.d_value, {}),
                     {}};
+  rows.clear();  // c has the only handles, so that positions can change them in place
   c.options.mask = with_window(mask);
   c.options.scale = options.scale;
   c.options.soft_cap = options.soft_cap;

@@ -164,6 +164,7 @@ class MultiHeadAttention : public Module {
     return {options.d_model, width, bias.value_or(options.bias)};
   }
   void make();
+  Tensors projections(const Tensor& x, const Tensor& context) const;
   AttentionMask with_window(AttentionMask mask) const;
   void hide_other_segments(AttentionInputs& inputs) const;
   void show_prefix(AttentionInputs& inputs) const;

@@ -62,12 +62,25 @@ std::shared_ptr<KeyValueRoom> room_for(const KeyValueCache& cache, int64_t more)
   return std::make_shared<KeyValueRoom>(larger(cache.k), larger(cache.v), n);
 }
 
+// Returns the tensors, or copies if they are parts of a larger block of memory, as with the queries
+// (linear() of several weights), which the cache would keep.
+Tensors without_block(const Tensors& keys_and_values) {
+  int64_t bytes = 0;
+  for (const Tensor& x : keys_and_values) bytes += x.numel() * item_size(x.dtype());
+  Tensors own = keys_and_values;
+  for (Tensor& x : own)
+    if (x.storage().whole && x.storage().bytes > bytes) x = x.clone();
+  return own;
+}
+
 }  // namespace
 
 void KeyValueCache::append(const Tensor& keys, const Tensor& values) {
   if (!k.defined()) {
-    k = keys;
-    v = values;
+    const Tensors own =
+        recording({keys, values}) ? Tensors{keys, values} : without_block({keys, values});
+    k = own[0];
+    v = own[1];
     room = {};
     return;
   }

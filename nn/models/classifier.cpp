@@ -109,10 +109,10 @@ Tensor SequenceClassifier::encode(const TokenBatch& s) const {
     if (padding.defined()) padding = cat({zeros({b, 1}, options_of(padding)), padding}, 1);
   }
   const ForwardContext forward = begin_forward();
-  x = embedding.positions(x, forward);
-  for (int64_t i = 0; i < o.n_layers; ++i)
-    x = layers[i](x, {.key_padding = padding}, nullptr, forward);
-  x = norm(x);
+  ResidualStream stream(embedding.positions(x, forward));
+  for (const TransformerLayer& layer : layers)
+    layer(stream, {.key_padding = padding}, nullptr, forward);
+  x = stream.normed(norm);
   if (o.pooling != Pooling::mean) return x.select(1, 0);
   if (!padding.defined()) return mean(x, {1});
   const Tensor mask = logical_not(padding).to(x.dtype()).unsqueeze(2);  // [B, L, 1]

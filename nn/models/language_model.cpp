@@ -104,15 +104,16 @@ Tensor LanguageModel::hidden(const Tensor& tokens, const ForwardContext& context
       forward.first_position = after->position;
       forward.padding = after->padding;
     }
-    Tensor x = embedding(tokens, forward);
+    ResidualStream x(embedding(tokens, forward));
     if (after) {
       for_layers("LanguageModel", after->layers, options.n_layers);
       after->position += tokens.size(1);
     }
     for (int64_t i = 0; i < options.n_layers; ++i)
-      x = layers[i](x, visible(), after ? &after->layers[size_t(i)] : nullptr, forward);
-    if (after && after->last_logits_only && tokens.size(1) > 1) x = x.slice(1, -1);
-    return norm ? (*norm)(x) : x;
+      layers[i](x, visible(), after ? &after->layers[size_t(i)] : nullptr, forward);
+    if (after && after->last_logits_only && tokens.size(1) > 1)
+      x = ResidualStream(x.value().slice(1, -1));
+    return norm ? x.normed(*norm) : x.value();
   });
 }
 

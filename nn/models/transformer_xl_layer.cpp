@@ -11,13 +11,15 @@ Tensor TransformerXLLayer::operator()(const Tensor& x, const Tensor& memory,
         "TransformerXLLayer", "memory ", memory, " for x ", x, "; must be [B, m, d_model]");
   const int64_t m = memory.defined() ? memory.size(1) : 0;
   const Tensor all = m > 0 ? cat({memory.detach(), x}, 1) : x;
-  auto attend = [&](const Tensor& queries, const Tensor& context) {
-    const Tensor y = self_attention.attend(self_attention.project(queries, context, mask, forward));
-    return dropout.add(norm1_out ? (*norm1_out)(y) : y, x, forward);
-  };
-  if (options.norm == NormPlace::post) return feed(x, norm1(attend(x, all)), x, forward);
-  const Tensor context = norm1(all), normed = context.slice(1, m);
-  return feed(x, attend(normed, context), normed, forward);
+  const bool post = options.norm == NormPlace::post;
+  const Tensor context = post ? all : norm1(all), queries = post    ? x
+                                                            : m > 0 ? context.slice(1, m)
+                                                                    : context;
+  ResidualStream stream(x);
+  add_branches(stream, queries,
+               self_attention.attend(self_attention.project(queries, context, mask, forward)),
+               forward);
+  return stream.value();
 }
 
 std::string TransformerXLLayer::label() const {

@@ -1,10 +1,12 @@
 #include "nn/positions/rotary.h"
 
+#include <utility>
+
 namespace stretto::nn {
 
 Rotary::Rotary(Module& parent, HeadShape shape, Options o)
-    : PositionalEncoding(parent), options(o) {
-  rotary_dims("Rotary", o, shape.d_key);
+    : PositionalEncoding(parent), options(std::move(o)) {
+  rotary_dims("Rotary", options, shape.d_key);
 }
 
 void Rotary::apply(AttentionInputs& inputs) const {
@@ -22,6 +24,15 @@ void Rotary::apply(AttentionInputs& inputs) const {
                             ? inputs.first_position
                             : 0;
   const int64_t middle = options.xpos ? inputs.n_keys_of_all() / 2 : 0;
+  if (m == n && !options.xpos) {
+    Tensors q_and_k;  // the only handles, so that they are rotated in place
+    q_and_k.push_back(std::exchange(inputs.q, {}));
+    q_and_k.push_back(std::exchange(inputs.k, {}));
+    q_and_k = rotate(std::move(q_and_k), first, options);
+    inputs.q = q_and_k[0];
+    inputs.k = q_and_k[1];
+    return;
+  }
   inputs.k = rotate(inputs.k, first - middle, options, Side::key);
   inputs.q = rotate(inputs.q, first - middle + n - m, options, Side::query);
 }

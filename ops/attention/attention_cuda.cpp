@@ -87,13 +87,21 @@ Tensors gradients(const AttentionOperands& x, const Tensor& out, const cuda::Att
                   const Tensor& grad, const std::function<bool(const Tensor&)>& needs) {
   const AttentionOptions& o = x.options;
   const AttentionOperands call = for_kernels(x);
-  AttentionOperands g{.q = heads_like(x.q), .k = heads_like(x.k), .v = heads_like(x.v)};
+  const Tensors like = heads_like({x.q, x.k, x.v});
+  AttentionOperands g{.q = like[0], .k = like[1], .v = like[2]};
   if (call.options.relative_query.defined())
     g.options.relative_query = heads_like(o.relative_query);
   Tensor& bias = g.options.bias;
   if (needs(o.bias)) bias = zeros(four(o.bias.shape()), {.dtype = f32, .device = x.q.device()});
   const bool of_tables =
       needs(o.relative_keys.rows) || needs(o.relative_bias.rows) || needs(o.relative_values.rows);
+  const auto in_dtype_of = [&](const Tensor& table, const Tensor& in_call) {
+    const bool narrow = of_tables && in_call.defined() && table.dtype() == bf16;
+    return narrow ? empty_like(table) : Tensor();
+  };
+  g.options.relative_keys.rows = in_dtype_of(o.relative_keys.rows, call.options.relative_keys.rows);
+  g.options.relative_values.rows =
+      in_dtype_of(o.relative_values.rows, call.options.relative_values.rows);
   cuda::attention_backward(call, out, saved, aligned_rows(grad), of_tables, g);
   if (bias.defined()) bias = bias.reshape(o.bias.shape()).to(o.bias.dtype());
   if (Tensor& sinks = g.options.sinks; sinks.defined()) sinks = sinks.to(o.sinks.dtype());

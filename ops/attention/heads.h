@@ -50,6 +50,34 @@ inline Tensor heads_like(const Tensor& x) {
   return heads_beside(x, x.size(1), x.size(2), x.size(3));
 }
 
+/// Returns the same for several tensors. Consecutive ones that are parts of one block, such as the
+/// results of linear() with several weights, have parts of one block as results.
+inline Tensors heads_like(const Tensors& all) {
+  Tensors like;
+  while (like.size() < all.size()) {
+    Tensors parts{all[like.size()]};
+    Tensor block;
+    for (size_t i = like.size() + 1; i < all.size(); ++i) {
+      parts.push_back(all[i]);
+      const Tensor more = join_parts(parts, 1);
+      if (more.defined())
+        block = more;
+      else
+        parts.pop_back(), i = all.size();
+    }
+    if (parts.size() == 1) {
+      like.push_back(heads_like(parts[0]));
+      continue;
+    }
+    Shape heads;
+    for (const Tensor& x : parts) heads.push_back(x.size(1));
+    for (const Tensor& x : split_into_parts(
+             heads_beside(block, block.size(1), block.size(2), block.size(3)), 1, heads))
+      like.push_back(x);
+  }
+  return like;
+}
+
 /// Returns x detached, and copied unless its rows are contiguous and do not overlap.
 inline Tensor rows_contiguous(const Tensor& x) {
   if (!x.defined()) return {};

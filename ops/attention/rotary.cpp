@@ -124,6 +124,30 @@ Tensor rotated(const Tensor& given, const Rotation& by) {
   });
 }
 
+Tensors rotated(Tensors given, const Rotation& by) {
+  const bool on_gpu = given[0].device().is_cuda();
+  const Tensor block = on_gpu && given.size() > 1 ? join_parts(given, 1) : Tensor();
+  Tensors y;
+  if (!block.defined()) {
+    for (const Tensor& x : given) y.push_back(rotated(x, by));
+    return y;
+  }
+  if (std::all_of(given.begin(), given.end(), [](const Tensor& x) { return x.unique(); }))
+    for (const Tensor& x : given) y.push_back(x.detach());
+  else
+    y = heads_like(given);
+  cuda::rotate(block, by.cosines, by.sines, by.pairing == RotaryPairing::interleaved, by.inverse,
+               join_parts(y, 1));
+  // Gradients: each rotated back.
+  return record("rotate", given, y, [by, count = given.size()](Backward& b) {
+    Rotation back = by;
+    back.inverse = !by.inverse;
+    Tensors g;
+    for (size_t i = 0; i < count; ++i) g.push_back(b.take_grad(i));
+    return rotated(std::move(g), back);
+  });
+}
+
 }  // namespace
 
 int64_t rotary_dims(const char* op, const RotaryOptions& o, int64_t d_key) {
@@ -200,15 +224,18 @@ std::vector<double> yarn_frequencies(const YarnScaling& s) {
 
 double yarn_attention_factor(double factor) { return factor <= 1 ? 1 : 0.1 * std::log(factor) + 1; }
 
-Tensor rotate(const Tensor& x, int64_t first_position, const RotaryOptions& o, Side side) {
+namespace {
+
+// The rotation of x, after checks; without cosines if there is nothing to rotate.
+Rotation rotation_of(const Tensor& x, int64_t first_position, const RotaryOptions& o, Side side) {
   const char* op = "rotate";
   check(x.dim() == 4 && is_floating(x.dtype()), op, "x ", x,
         "; must be a floating-point tensor [B, H, L, D]");
   const int64_t l = x.size(2), dims = rotary_dims(op, o, x.size(3));
-  if (x.numel() == 0 || dims == 0) return x;
+  Rotation by{.cosines = {}, .sines = {}, .pairing = o.pairing};
+  if (x.numel() == 0 || dims == 0) return by;
   if (o.xpos) check_reach(o, first_position, l, dims, x.dtype());
   const DType dtype = compute_type(x.dtype());
-  Rotation by{.cosines = {}, .sines = {}, .pairing = o.pairing};
   if (x.device().is_cpu()) {
     by = rotation(first_position, l, dims, o, side);
     by.cosines = by.cosines.to(dtype);
@@ -223,7 +250,28 @@ Tensor rotate(const Tensor& x, int64_t first_position, const RotaryOptions& o, S
     by.cosines = table(&Rotation::cosines, "rotate cosines");
     by.sines = table(&Rotation::sines, "rotate sines");
   }
-  return rotated(x, by);
+  return by;
+}
+
+}  // namespace
+
+Tensor rotate(const Tensor& x, int64_t first_position, const RotaryOptions& o, Side side) {
+  const Rotation by = rotation_of(x, first_position, o, side);
+  return by.cosines.defined() ? rotated(x, by) : x;
+}
+
+Tensors rotate(Tensors x, int64_t first_position, const RotaryOptions& o) {
+  const char* op = "rotate";
+  check(!x.empty() && !o.xpos, op, "needs at least one tensor, and options without xpos");
+  for (const Tensor& other : x)
+    check(other.dim() == 4 && other.size(0) == x[0].size(0) && other.size(2) == x[0].size(2) &&
+              other.size(3) == x[0].size(3) && other.dtype() == x[0].dtype() &&
+              other.device() == x[0].device(),
+          op, "got ", x[0], " and ", other, "; must be [B, H_i, L, D] of one dtype and device");
+  const auto some = std::find_if(x.begin(), x.end(), [](const Tensor& t) { return t.numel() > 0; });
+  if (some == x.end()) return x;
+  const Rotation by = rotation_of(*some, first_position, o, Side::query);
+  return by.cosines.defined() ? rotated(std::move(x), by) : x;
 }
 
 }  // namespace stretto

@@ -45,6 +45,11 @@ struct RotaryOptions {
 Tensor rotate(const Tensor& x, int64_t first_position, const RotaryOptions& options = {},
               Side side = Side::query);
 
+/// Rotates several tensors x_i [B, H_i, L, D] by the same angles, as queries and keys of
+/// self-attention without xpos. On CUDA one launch rotates parts of one block (linear() of several
+/// weights), in place if the caller has moved the only handles to them into `x`.
+Tensors rotate(Tensors x, int64_t first_position, const RotaryOptions& options = {});
+
 /// Settings of llama3_frequencies(); the defaults are those of LLaMA 3.1.
 struct Llama3Scaling {
   int64_t dims = 0;                  ///< Number of rotated features d of a head, even.

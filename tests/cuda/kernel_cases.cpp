@@ -137,6 +137,17 @@ void KernelCaseList::norms() {
     add("layer_norm backward and add" + of, 4 * n + processors * d, 12 * r + 2 * parts, straight,
         [=]() mutable { cuda::norm_backward(x, w, g, x, means, scale, true, true, dw, db); })
         .warps = 16;
+    // The branch and its place in the sum are read, the sum is written; backward writes a gradient.
+    const Tensor sum = empty_like(x);
+    const cuda::ResidualBranch branch{g, sum, 1 << 20, 1.1, {1, 2}};
+    add("dropout, add and layer_norm" + of, 4 * n + processors * 2 * d, 3 * sector * r, straight,
+        [=] { cuda::norm(x, w, b, 1e-5, means, scale, branch); });
+    add("dropout, add and layer_norm backward" + of, 5 * n + processors * d, 12 * r + 2 * parts,
+        straight,
+        [=]() mutable {
+          cuda::norm_backward(x, w, g, x, means, scale, true, true, dw, db, branch);
+        })
+        .warps = 16;
     add("rms_norm backward" + of, 3 * n + processors * d, 4 * r + parts, straight, [=]() mutable {
       cuda::norm_backward(x, w, g, {}, {}, scale, true, false, dw, db);
     }).warps = 16;
@@ -202,6 +213,11 @@ void KernelCaseList::created() {
   add("gated silu", 3 * n, 0, straight, [=] { cuda::activate(x, up, Activation::silu, 0, 1, {}); });
   add("gated silu backward", 5 * n, 0, straight,
       [=] { cuda::activate_backward(x, up, g, Activation::silu, 0, 1, {}); });
+  const Tensors halves = split_into_parts(noise({rows, 2 * 2048}), 1, {2048, 2048});
+  add("gated silu of halves", 3 * n, 0, straight,
+      [=] { cuda::activate(halves[0], halves[1], Activation::silu, 0, 1, {}); });
+  add("gated silu of halves backward", 5 * n, 0, straight,
+      [=] { cuda::activate_backward(halves[0], halves[1], g, Activation::silu, 0, 1, {}); });
   if (dtype != f32) return;
   add("randint", 0, 8 * n, straight, [rows = rows] {
     cuda::randint({rows, 2048}, 0, 100, {1, 2}, gpu);

@@ -160,16 +160,41 @@ TEST_CASE("Dropout acts only in training") {
   CHECK_THROWS_WITH(nn::Dropout({.p = 1.5}), Containing("[Dropout] p = 1.5"));
 }
 
-TEST_CASE("Dropout::onto has the argument order of dropout_add: the dropped tensor comes first") {
-  const Tensor x = fixed_noise({3, 4}, 1), residual = fixed_noise({3, 4}, 2);
-  for (const double p : {0.0, 0.4, 1.0}) {
-    const nn::Dropout dropout({.p = p});
-    manual_seed(8);
-    const Tensor y = dropout.add(x, residual);
-    manual_seed(8);
-    CHECK(testing::same_bits(y, dropout_add(x, residual, p)));
-    if (p == 1) CHECK(testing::same_bits(y, residual));
-  }
+TEST_CASE("a residual stream is its input plus all branches, with dropout in training") {
+  const Tensor x = fixed_noise({3, 8}, 1), first = fixed_noise({3, 8}, 2),
+               second = fixed_noise({3, 8}, 3);
+  const nn::ForwardContext forward;
+  for (const auto kind : {nn::NormKind::layer, nn::NormKind::rms})
+    for (const double p : {0.0, 0.4, 1.0})
+      for (const bool training : {true, false}) {
+        CAPTURE(p, training);
+        nn::Dropout dropout({.p = p});
+        dropout.train(training);
+        nn::Norm norm({.dim = 8, .kind = kind});
+        norm.to(f64);
+        const auto added = [&](const Tensor& to, const Tensor& branch) {
+          return training ? dropout_add(branch, to, p) : to + branch;
+        };
+        manual_seed(8);
+        const Tensor one = added(x, first), two = added(one, second);
+        const Tensor rest = rand({4});
+        manual_seed(8);
+        nn::ResidualStream stream(x);
+        CHECK(testing::same_bits(stream.normed(norm), norm(x)));
+        stream.add(first, dropout, forward);
+        CHECK(testing::same_bits(stream.normed(norm), norm(one)));
+        stream.add(second, dropout, forward);
+        CHECK(testing::same_bits(stream.value(), two));
+        CHECK(testing::same_bits(stream.value(), two));
+        CHECK(testing::same_bits(stream.normed(norm), norm(two)));
+        CHECK(testing::same_bits(rand({4}), rest));  // the random state has advanced as much
+        // Two branches between norms.
+        manual_seed(8);
+        stream = nn::ResidualStream(x);
+        stream.add(first, dropout, forward);
+        stream.add(second, dropout, forward);
+        CHECK(testing::same_bits(stream.normed(norm), norm(two)));
+      }
 }
 
 TEST_CASE("an error about a missing size names the layer that needs it") {

@@ -5,6 +5,7 @@
 #include "nn/feed_forward.h"
 #include "ops/attention/rotary.h"
 #include "ops/create.h"
+#include "ops/indexing.h"
 #include "ops/matmul.h"
 #include "ops/norm.h"
 #include "tests/support/op_table.h"
@@ -253,6 +254,23 @@ Op linear_op(bool bias) {
   return op;
 }
 
+// Two layers whose weights are the rows of one matrix: the layer with all rows.
+Op two_linear_op() {
+  Op op = linear_op(true);
+  op.name = "linear of two layers";
+  op.call = [](const Tensors& x) {
+    const int64_t half = x[1].size(0) / 2;
+    const Tensors y = linear(x[0], {x[1].slice(0, 0, half), x[1].slice(0, half)},
+                             {x[2].slice(0, 0, half), x[2].slice(0, half)});
+    return cat(y, -1);
+  };
+  op.errors = {{[] {
+                  linear(ones({2, 3}), Tensors{ones({4, 3})}, Tensors());
+                },
+                "[linear] got 1 weights and 0 biases"}};
+  return op;
+}
+
 // One row of layer norm or, without subtracting the mean, RMS norm; w and b may be null.
 std::vector<Number> normalized(const std::vector<Number>& row, const Number* w, const Number* b,
                                double eps, bool center) {
@@ -312,6 +330,58 @@ Op norm_op(bool center, bool weight, bool bias) {
   return op;
 }
 
+// The sum and the norm of a residual branch, one after the other along the first dimension.
+Op add_norm_op(bool center, double p) {
+  const RandomKey key{6, 9};
+  Op op = {
+      .name = str(center ? "add_layer_norm" : "add_rms_norm", ", p = ", p),
+      .call =
+          [=](const Tensors& x) {
+            const Tensors both = center ? add_layer_norm(x[0], x[1], {p, key}, x[2], x[3])
+                                        : add_rms_norm(x[0], x[1], {p, key}, x[2]);
+            return cat(both, 0);
+          },
+      .reference =
+          [=](const Arrays& x) {
+            uint64_t i = 0;
+            const Array sum = build(x[0].shape, [&](const Shape& index) {
+              const bool dropped = uniform_from_bits(random_bits(key, i++)) < p;
+              const Number branch = p == 0 ? x[0].at(index) : x[0].at(index) * Number(1 / (1 - p));
+              Number y = dropped ? x[1].at(index) : branch + x[1].at(index);
+              y.storing += std::fabs(y.value);  // the norm is that of the stored sum
+              return y;
+            });
+            const Array norm = along(sum, sum.shape.dim() - 1, [&](const std::vector<Number>& row) {
+              return normalized(row, x[2].values.data(), center ? x[3].values.data() : nullptr,
+                                center ? 1e-5 : 1e-6, center);
+            });
+            Array all{with_entry(sum.shape, 0, 2 * sum.shape[0]), sum.values};
+            all.values.insert(all.values.end(), norm.values.begin(), norm.values.end());
+            return all;
+          }};
+  const auto sample = [&](const Shape& x) {
+    Sample s = {{x}, {x}, {{x.back()}}};
+    if (center) s.push_back({{x.back()}});
+    return s;
+  };
+  for (const Shape& x : {Shape{2, 3, 4}, Shape{29, 17}, Shape{3, 64}, Shape{0, 3}, Shape{5, 8}})
+    op.samples.push_back(sample(x));
+  op.large = sample({700, 104});
+  op.errors = {{[] {
+                  add_layer_norm(ones({2, 3}), ones({2, 4}), {});
+                },
+                "[add_layer_norm] got f32 [2, 3] and the residual f32 [2, 4]; accepted: one shape"},
+               {[] {
+                  add_rms_norm(ones({2, 3}), ones({2, 3}), {.p = 2});
+                },
+                "[add_rms_norm] probability 2; accepted: 0 to 1"},
+               {[] {
+                  add_rms_norm(ones({2, 3}), ones({2, 3}), {}, ones({2}));
+                },
+                "[add_rms_norm] weight or bias f32 [2] for x f32 [2, 3]"}};
+  return op;
+}
+
 // Rotates pairs of elements by t · 10000^(−2i/dims), t = 3 + row.
 Op rotate_op(RotaryPairing pairing, int64_t dims) {
   const bool half = pairing == RotaryPairing::half;
@@ -355,6 +425,7 @@ void add_model_ops(std::vector<Op>& table) {
   table.push_back(matmul_op());
   table.push_back(linear_op(false));
   table.push_back(linear_op(true));
+  table.push_back(two_linear_op());
   table.push_back(feed_forward_op(Activation::gelu_tanh, true, 0));
   table.push_back(feed_forward_op(Activation::gelu, true, 0.25));
   table.push_back(feed_forward_op(Activation::silu, false, 0));
@@ -369,6 +440,8 @@ void add_model_ops(std::vector<Op>& table) {
   table.push_back(norm_op(true, true, true));
   table.push_back(norm_op(false, false, false));
   table.push_back(norm_op(false, true, false));
+  for (const double p : {0.0, 0.3})
+    for (const bool center : {true, false}) table.push_back(add_norm_op(center, p));
 }
 
 }  // namespace stretto::testing

@@ -53,7 +53,8 @@ add_dependencies(stretto_tests ptx_nccl)
 # The CUDA tests of the normal binary, and the op table tests, in three orders of warps and blocks.
 # cuda_ptx_barriers runs the files of barrier_tests forwards, with eager streams, before it removes barriers.
 set(barrier_tests bounds_test linear_attention_kernels_test feature_kernels_test attention_kernels_test
-  attention_mask_kernels_test attention_decode_test fft_kernels_test spe_kernels_test runtime_test)
+  attention_mask_kernels_test attention_decode_test fft_kernels_test spe_kernels_test runtime_test
+  packed_layers_test)
 file(GLOB ptx_tests RELATIVE ${ptx}/.. CONFIGURE_DEPENDS ${ptx}/../*_test.cpp)
 list(REMOVE_ITEM ptx_tests budgets_test.cpp)
 list(TRANSFORM ptx_tests REPLACE "\\.cpp$" "")
