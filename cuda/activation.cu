@@ -145,9 +145,9 @@ Tensors activate_backward(const Tensor& x, const Tensor& up, const Tensor& g, Ac
   if (x.is_contiguous()) {
     dx = empty_like(x), dup = up.defined() ? empty_like(x) : Tensor();
   } else {
-    Shape both = x.shape();
-    both.back() *= 2;
-    const Tensors halves = split_into_parts(empty_like(x, both), -1, {x.size(-1), x.size(-1)});
+    Shape block = x.shape();
+    block.back() *= 2;
+    const Tensors halves = split_into_parts(empty_like(x, block), -1, {x.size(-1), x.size(-1)});
     dx = halves[0], dup = halves[1];
   }
   if (x.numel() == 0) return {dx, dup};

@@ -82,7 +82,7 @@ class Linear : public Module {
 };
 
 /// Returns the results of several layers for one input x [.., in]. On a GPU one product computes
-/// them if their parameters are kept together (pack_parameters()) and none has an adapter.
+/// them if their parameters are packed (Module::pack_parameters) and none has an adapter.
 Tensors packed_linear(const std::vector<const Linear*>& layers, const Tensor& x);
 
 }  // namespace stretto::nn

@@ -188,19 +188,21 @@ Tensor backward_cpu(const Tensor& x, const Tensor& w, const Tensor& g, const Ten
   return dx;
 }
 
+// Detached and contiguous; may be undefined.
+Tensor plain(const Tensor& t) { return t.defined() ? t.detach().contiguous() : t; }
+
 Tensors fused_backward(Backward& b, const Tensor& x, const Tensor& w, const Tensor& means,
                        const Tensor& scale) {
   const Tensor g = b.take_grad(), pending = b.take_pending(0);
   const Tensor onto = pending.defined() ? pending.contiguous() : Tensor();
   Tensor dw, db, copy;
-  const Tensor from = x.detach().contiguous(), weight = w.defined() ? w.detach().contiguous() : w;
-  const auto run = [&](const auto& backward) {
-    return backward(from, weight, contiguous(g, copy), onto, means, scale, b.needs(1), b.needs(2),
-                    dw, db);
-  };
+  const Tensor from = plain(x), weight = plain(w);
+  const bool want_dw = b.needs(1), want_db = b.needs(2);
   const Tensor dx = from.device().is_cpu()
-                        ? run(backward_cpu)
-                        : run([](auto&&... all) { return cuda::norm_backward(all...); });
+                        ? backward_cpu(from, weight, contiguous(g, copy), onto, means, scale,
+                                       want_dw, want_db, dw, db)
+                        : cuda::norm_backward(from, weight, contiguous(g, copy), onto, means, scale,
+                                              want_dw, want_db, dw, db);
   return {dx, dw, db};
 }
 
@@ -238,7 +240,7 @@ void check_norm(const char* op, const Tensor& x, const Tensor& weight, const Ten
     if (t->defined()) check_same_device(op, {&x, t});
 }
 
-// The operands of one call, detached and contiguous, and its statistics.
+// The operands of one call and its statistics.
 struct Operands {
   Operands(const Tensor& given, const Tensor& weight, const Tensor& bias, bool center)
       : x(plain(given)), w(plain(weight)), c(plain(bias)) {
@@ -247,7 +249,6 @@ struct Operands {
     if (center) means = empty({2, count}, wide);
     scale = empty({count}, wide);
   }
-  static Tensor plain(const Tensor& t) { return t.defined() ? t.detach().contiguous() : t; }
   Tensor x, w, c, means, scale;
 };
 
@@ -255,8 +256,8 @@ Tensor normalize(const char* op, const Tensor& x, const Tensor& weight, const Te
                  double eps, bool center) {
   check_norm(op, x, weight, bias);
   const Operands o(x, weight, bias, center);
-  const auto on_gpu = [](auto&&... all) { return cuda::norm(all...); };
-  Tensor y = on_device(o.x, normalize_cpu, on_gpu, o.w, o.c, eps, o.means, o.scale);
+  const Tensor y = o.x.device().is_cpu() ? normalize_cpu(o.x, o.w, o.c, eps, o.means, o.scale)
+                                         : cuda::norm(o.x, o.w, o.c, eps, o.means, o.scale);
   // Gradients: scale · (ĝ − x̂ · mean(ĝ · x̂) [− mean(ĝ)]) with ĝ = g · weight, Σ g · x̂, Σ g.
   return record(
       op, {x, weight, bias}, y,
@@ -283,7 +284,7 @@ Tensors add_normalize(const char* op, const Tensor& x, const Tensor& residual, c
   const Tensor sum = empty_like(o.x);
   const DropoutRule rule(r.p);
   const auto branch = [=](const Tensor& onto, const Tensor& to) {
-    return cuda::ResidualBranch{onto, to, r.p > 0 ? rule.below : 0, rule.factor, r.key};
+    return cuda::ResidualBranch{onto, to, rule.below, rule.factor, r.key};
   };
   const Tensor y = cuda::norm(o.x, o.w, o.c, eps, o.means, o.scale, branch(residual.detach(), sum));
   const auto backward = [=, w = Saved(weight), means = o.means, scale = o.scale](Backward& b) {
@@ -297,8 +298,8 @@ Tensors add_normalize(const char* op, const Tensor& x, const Tensor& residual, c
     const Tensor g = b.grad(1).contiguous(), of_branch = drops ? empty_like(s) : Tensor(),
                  onto = b.reached(0) ? b.grad(0).contiguous() : Tensor();
     Tensors grads(4);
-    grads[1] = cuda::norm_backward(s, Operands::plain(w()), g, onto, means, scale, b.needs(2),
-                                   b.needs(3), grads[2], grads[3], branch({}, of_branch));
+    grads[1] = cuda::norm_backward(s, plain(w()), g, onto, means, scale, b.needs(2), b.needs(3),
+                                   grads[2], grads[3], branch({}, of_branch));
     grads[0] = drops ? of_branch : grads[1];
     return grads;
   };

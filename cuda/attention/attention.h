@@ -45,8 +45,9 @@ STRETTO_KERNEL(AttentionSaved attention(const AttentionOperands& inputs, const T
 /// laid out as wanted, to which the gradients are written, and, if its gradient is wanted, bias:
 /// contiguous f32 zeros of the bias's sizes. If `of_tables`, the gradients of relative_keys,
 /// relative_values and relative_bias are written to the tables in `into`, contiguous and of any
-/// floating dtype; those that are undefined are allocated, in f32. In bf16 δ = Σ g·(O +
-/// rest), so that gradients of scores that should cancel are about 2⁻¹⁷ Σ |g·O| times their weight.
+/// floating dtype; a table that `into` does not have is allocated in f32. In bf16 the sum Σ g·O of a
+/// row (FlashAttention's D) is computed as Σ g·(O + rest), so that gradients of scores that should
+/// cancel are about 2⁻¹⁷ Σ |g·O| times their weight.
 STRETTO_KERNEL(void attention_backward(const AttentionOperands& inputs, const Tensor& out,
                                        const AttentionSaved& saved, const Tensor& grad,
                                        bool of_tables, AttentionOperands& into));

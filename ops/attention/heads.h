@@ -59,11 +59,12 @@ inline Tensors heads_like(const Tensors& all) {
     Tensor block;
     for (size_t i = like.size() + 1; i < all.size(); ++i) {
       parts.push_back(all[i]);
-      const Tensor more = join_parts(parts, 1);
-      if (more.defined())
-        block = more;
-      else
-        parts.pop_back(), i = all.size();
+      const Tensor longer = join_parts(parts, 1);
+      if (!longer.defined()) {
+        parts.pop_back();
+        break;
+      }
+      block = longer;
     }
     if (parts.size() == 1) {
       like.push_back(heads_like(parts[0]));

@@ -268,9 +268,10 @@ Tensors rotate(Tensors x, int64_t first_position, const RotaryOptions& o) {
               other.size(3) == x[0].size(3) && other.dtype() == x[0].dtype() &&
               other.device() == x[0].device(),
           op, "got ", x[0], " and ", other, "; must be [B, H_i, L, D] of one dtype and device");
-  const auto some = std::find_if(x.begin(), x.end(), [](const Tensor& t) { return t.numel() > 0; });
-  if (some == x.end()) return x;
-  const Rotation by = rotation_of(*some, first_position, o, Side::query);
+  const auto first =
+      std::find_if(x.begin(), x.end(), [](const Tensor& t) { return t.numel() > 0; });
+  if (first == x.end()) return x;
+  const Rotation by = rotation_of(*first, first_position, o, Side::query);
   return by.cosines.defined() ? rotated(std::move(x), by) : x;
 }
 

@@ -337,9 +337,9 @@ Op add_norm_op(bool center, double p) {
       .name = str(center ? "add_layer_norm" : "add_rms_norm", ", p = ", p),
       .call =
           [=](const Tensors& x) {
-            const Tensors both = center ? add_layer_norm(x[0], x[1], {p, key}, x[2], x[3])
-                                        : add_rms_norm(x[0], x[1], {p, key}, x[2]);
-            return cat(both, 0);
+            return cat(center ? add_layer_norm(x[0], x[1], {p, key}, x[2], x[3])
+                              : add_rms_norm(x[0], x[1], {p, key}, x[2]),
+                       0);
           },
       .reference =
           [=](const Arrays& x) {
