@@ -7,7 +7,10 @@
 // delays no other thread.
 #include "core/parallel.h"
 
+#include <pthread.h>
+
 #include <atomic>
+#include <cfenv>
 #include <cstdlib>
 #include <exception>
 #include <mutex>
@@ -20,6 +23,10 @@
 #include "core/environment.h"
 #include "core/error.h"
 #include "core/thread_state.h"
+
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+#endif
 
 namespace stretto {
 namespace {
@@ -41,25 +48,50 @@ void wait_while(const std::atomic<uint32_t>& value, uint32_t old) {
   value.wait(old, std::memory_order_acquire);
 }
 
+// How a thread rounds and treats subnormal numbers, without the flags of past exceptions.
+#if defined(__x86_64__)
+using FloatMode = unsigned;
+FloatMode float_mode() { return _mm_getcsr() & ~_MM_EXCEPT_MASK; }
+void set_float_mode(FloatMode mode) { _mm_setcsr(mode); }
+#else
+using FloatMode = std::fenv_t;
+FloatMode float_mode() {
+  FloatMode mode;
+  std::fegetenv(&mode);
+  return mode;
+}
+void set_float_mode(const FloatMode& mode) { std::fesetenv(&mode); }
+#endif
+
 class Pool {
  public:
-  ~Pool() {
-    stop_ = true;
+  explicit Pool(const Pool* parent) : parent_(parent) {}
+  Pool(const Pool&) = delete;
+  Pool& operator=(const Pool&) = delete;
+
+  // Ends the workers, at the end of the program; later jobs run on their callers. Does nothing during
+  // a job.
+  void end() {
+    std::unique_lock lock(owner_, std::try_to_lock);
+    if (!lock) return;
+    ended_ = true;
     epoch_.fetch_add(1);
     epoch_.notify_all();
     for (std::thread& t : workers_) t.join();
+    workers_.clear();
   }
 
-  // Runs the job; false if another thread is using the pool.
+  // Runs the job; false if another thread is using the pool, or if it has ended.
   bool run(int threads, int64_t count, void (*body)(void*, int64_t), void* context) {
     std::unique_lock lock(owner_, std::try_to_lock);
-    if (!lock) return false;
+    if (!lock || ended_) return false;
     hire(threads - 1);
     job_.body = body;
     job_.context = context;
     job_.count = count;
     job_.helpers = threads - 1;
     job_.state = thread_state;
+    job_.float_mode = float_mode();
     job_.next.store(0, std::memory_order_relaxed);
     state_.store(0, std::memory_order_release);  // open, nobody has joined
     epoch_.fetch_add(1, std::memory_order_release);
@@ -123,10 +155,11 @@ class Pool {
     for (;;) {
       wait_while(epoch_, seen);
       seen = epoch_.load(std::memory_order_acquire);
-      if (stop_) return;
+      if (ended_) return;
       if (!join()) continue;
       if (index < job_.helpers) {
         thread_state = job_.state;
+        set_float_mode(job_.float_mode);
         take_chunks();
       }
       if (state_.fetch_sub(1, std::memory_order_acq_rel) - 1 == closed) state_.notify_all();
@@ -139,6 +172,7 @@ class Pool {
     int64_t count = 0;
     int helpers = 0;
     ThreadState state;
+    FloatMode float_mode{};
     std::atomic<int64_t> next{0};
   };
 
@@ -150,10 +184,24 @@ class Pool {
   Job job_;
   std::atomic<uint32_t> state_{closed};  // the number of workers in the job, and the flag `closed`
   std::atomic<uint32_t> epoch_{0};       // the number of jobs so far
-  std::atomic<bool> stop_{false};
+  std::atomic<bool> ended_{false};
   std::mutex error_mutex_;
   std::exception_ptr error_;
+  const Pool* parent_;  // of the process that forked this one: its workers are not here
 };
+
+// Never destroyed: destructors of static objects may compute. A child made by fork() has its own.
+Pool* pool = nullptr;
+
+void make_pool() {
+  static const bool made = [] {
+    pool = new Pool(nullptr);
+    pthread_atfork(nullptr, nullptr, [] { pool = new Pool(pool); });
+    std::atexit([] { pool->end(); });
+    return true;
+  }();
+  static_cast<void>(made);
+}
 
 constexpr int most_threads = 256;
 
@@ -188,8 +236,8 @@ void run_parallel(int64_t count, void (*body)(void*, int64_t), void* context) {
   } in_body;
   const int n = int(std::min<int64_t>(num_threads(), count));
   if (n > 1 && !inside_job) {
-    static Pool pool;
-    if (pool.run(n, count, body, context)) return;
+    make_pool();
+    if (pool->run(n, count, body, context)) return;
   }
   for (int64_t i = 0; i < count; ++i) body(context, i);
 }

@@ -14,10 +14,10 @@ void set_num_threads(int n);
 /// STRETTO_NUM_THREADS (an error if not 1 to 256), else OMP_NUM_THREADS, else the number of cores.
 int num_threads();
 
-/// Runs body(context, i) for i in [0, count), in any order, on all threads. Rethrows an
-/// exception thrown by a body. Uses only the calling thread if called inside a body, or while
-/// another thread is in run_parallel. Bodies inherit the ThreadState of the caller: under NoGrad
-/// they record nothing.
+/// Runs body(context, i) for i in [0, count), in any order, on all threads. Rethrows an exception
+/// of a body. Uses only the calling thread inside a body, at the exit of the program, or while
+/// another thread is in run_parallel. Bodies inherit the caller's ThreadState (under NoGrad they
+/// record nothing) and floating-point mode (rounding, flush to zero).
 void run_parallel(int64_t count, void (*body)(void* context, int64_t i), void* context);
 
 /// Calls f(begin, end) on all threads, for consecutive ranges of at most `grain` that cover [0, n).

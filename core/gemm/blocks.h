@@ -1,13 +1,9 @@
-// Block sizes of matrix products, and the memory in which threads pack operands
-// (core/gemm/gemm.cpp, core/gemm/tiles.cpp).
+// Block sizes of matrix products (core/gemm/gemm.cpp, core/gemm/tiles.cpp).
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
-#include <memory>
-#include <new>
 
-#include "../error.h"
 #include "../parallel.h"
 
 namespace stretto::kernels {
@@ -62,32 +58,6 @@ struct Blocks {
   }
   int64_t across() const { return ceil_div(n, columns); }
   int64_t count() const { return ceil_div(m, rows) * across(); }
-};
-
-/// Memory that a thread reuses for its products.
-class Workspace {
- public:
-  /// Returns memory for `count` elements, aligned to 64 bytes and uninitialized. Invalidates the
-  /// memory returned before.
-  template <class T>
-  T* reserve(int64_t count) {
-    const size_t bytes = size_t(count) * sizeof(T);
-    if (bytes > size_) {
-      memory_.reset();
-      size_ = 0;
-      memory_.reset(::operator new(bytes, std::align_val_t(64), std::nothrow));
-      if (!memory_) throw OutOfMemory(str("[gemm] out of memory: ", bytes, " bytes of workspace"));
-      size_ = bytes;
-    }
-    return static_cast<T*>(memory_.get());
-  }
-
- private:
-  struct Free {
-    void operator()(void* p) const { ::operator delete(p, std::align_val_t(64)); }
-  };
-  std::unique_ptr<void, Free> memory_;
-  size_t size_ = 0;
 };
 
 }  // namespace stretto::kernels

@@ -9,6 +9,7 @@
 #include "core/gemm/kernels.h"
 #include "core/gemm/packed.h"
 #include "core/gemm/tiles.h"
+#include "core/gemm/workspace.h"
 #include "core/parallel.h"
 
 namespace stretto {
@@ -19,7 +20,7 @@ using namespace kernels;
 constexpr int64_t block_rows = 224;  // rows of a block of A, which stays in L2
 constexpr int64_t least_rows = 65;   // rows of A from which B is packed once for all blocks of C
 
-thread_local Workspace of_a, of_panel, of_b;
+constinit thread_local Workspace of_a, of_panel, of_b;
 
 // The arguments of a product, and the ways to compute it.
 template <class T>

@@ -6,6 +6,7 @@
 #include "core/cpu.h"
 #include "core/gemm/blocks.h"
 #include "core/gemm/prefetch.h"
+#include "core/gemm/workspace.h"
 #include "core/math.h"
 #include "core/parallel.h"
 
@@ -31,7 +32,7 @@ const FewRows<T>* few_rows_of_tiles() {
 
 namespace {
 
-thread_local Workspace tiles_of_a, tiles_of_b, sums, c_before;
+constinit thread_local Workspace tiles_of_a, tiles_of_b, sums, c_before;
 
 template <class F>
 void each(bool threads, int64_t n, int64_t grain, F&& f) {

@@ -12,6 +12,7 @@
 
 #include "core/gemm/blocks.h"
 #include "core/gemm/gemm.h"
+#include "core/gemm/workspace.h"
 #include "core/parallel.h"
 #include "ops/conv/conv_depthwise.h"
 #include "ops/conv/conv_kernels.h"
@@ -28,7 +29,7 @@ constexpr int64_t tile_elements = 160 << 10;  // of a tile of columns: 640 KB in
 constexpr int64_t unit = 32;        // tiles have a multiple of the columns of gemm's tiles
 constexpr int64_t least_items = 8;  // to distribute to threads
 
-thread_local kernels::Workspace tile_memory;
+constinit thread_local kernels::Workspace tile_memory;
 
 // True if the columns are the image itself.
 bool is_pointwise(const ConvSizes& s) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/gemm/blocks.h"
+#include "core/gemm/workspace.h"
 #include "core/math.h"
 #include "core/parallel.h"
 #include "ops/rows.h"
@@ -17,7 +18,7 @@ namespace {
 using rows::lanes;
 constexpr int64_t block = 4 * lanes;  // outputs that stay in registers during the loop over taps
 
-thread_local kernels::Workspace plane_memory, sum_memory;
+constinit thread_local kernels::Workspace plane_memory, sum_memory;
 
 // The geometry of a plane with its padding, whose rows follow each other.
 struct Plane {

@@ -204,7 +204,7 @@ class PlanCache {
 };
 
 PlanCache& plan_cache() {
-  static PlanCache all;
+  static auto& all = *new PlanCache;  // never destroyed: static objects may compute when destroyed
   return all;
 }
 

@@ -1,12 +1,23 @@
 // Work on threads [core/parallel.h].
 #include "core/parallel.h"
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <atomic>
+#include <cfenv>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
 #include <stdexcept>
 #include <thread>
 #include <vector>
 
 #include "core/error.h"
+#include "ops/create.h"
+#include "ops/fft/fft.h"
+#include "ops/matmul.h"
+#include "ops/reduce.h"
 #include "tests/support/catch.h"
 
 namespace stretto {
@@ -122,6 +133,62 @@ TEST_CASE("a chunk of rows has about 32k elements", "[core]") {
   CHECK(rows_per_chunk(0) == 32768);
   CHECK(rows_per_chunk(1000) == 32);
   CHECK(rows_per_chunk(1'000'000) == 1);
+}
+
+TEST_CASE("workers round and flush subnormal numbers as the caller does", "[core]") {
+  const int rounding = std::fegetround();
+  const auto sums = [](int threads) {
+    const Threads guard(threads);
+    std::vector<float> out(size_t(1) << 16);
+    parallel_for(int64_t(out.size()), 256, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        volatile float x = 1.0f;
+        out[size_t(i)] = x + float(i) * 1e-12f;
+      }
+      std::this_thread::sleep_for(std::chrono::microseconds(20));  // lets the workers take chunks
+    });
+    return out;
+  };
+  sums(4);  // starts the workers in the default mode
+  for (int mode : {FE_UPWARD, FE_DOWNWARD, FE_TONEAREST}) {
+    std::fesetround(mode);
+    const bool equal = sums(4) == sums(1);
+    std::fesetround(rounding);
+    CHECK(equal);
+  }
+}
+
+TEST_CASE("a forked process computes on threads of its own, and at its exit", "[core][fork]") {
+  const Threads guard(2);
+  const Tensor x = ones({128, 128});
+  matmul(x, x);
+  rfft(x);
+  static Tensor at_exit;
+  at_exit = x;
+  std::fflush(nullptr);
+  for (bool threads : {false, true}) {
+    const pid_t child = fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+      std::atexit([] {
+        set_num_threads(3);
+        const bool right = sum(matmul(at_exit, at_exit)).item<float>() == 128 * 128 * 128;
+        rfft(at_exit);
+        if (!right) std::_Exit(3);
+      });
+      if (threads) {
+        std::thread([] {}).join();
+        set_num_threads(4);
+      }
+      if (sum(matmul(x, x)).item<float>() != 128 * 128 * 128) std::_Exit(2);
+      std::exit(0);
+    }
+    int status = -1;
+    waitpid(child, &status, 0);
+    INFO((WIFSIGNALED(status) ? "signal " : "exit status ")
+         << (WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status)));
+    CHECK(status == 0);
+  }
 }
 
 }  // namespace stretto
