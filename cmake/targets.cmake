@@ -1,8 +1,9 @@
 # Compile options and helpers for all targets of this project.
 
 # Sets include directories, warnings, floating-point rules and, if a parent project has no build
-# type, optimization. No -ffast-math and no -march: hot loops are cloned per instruction set in the
-# source. -ffp-contract=off makes results independent of the clone chosen.
+# type, optimization. No -ffast-math, also if a parent project sets it: NaN, infinity and the order of
+# sums matter. No -march: hot loops are cloned per instruction set in the source. -ffp-contract=off
+# makes results independent of the clone chosen.
 function(stretto_flags target)
   # BEFORE: a parent project may have a directory core/, too.
   target_include_directories(${target} BEFORE PRIVATE ${PROJECT_SOURCE_DIR})
@@ -20,13 +21,13 @@ function(stretto_flags target)
       list(APPEND warnings -Wno-shadow)  # false alarms on captures of structured bindings (LLVM issue 68605)
     endif()
   endif()
-  if(STRETTO_WERROR AND NOT STRETTO_SANITIZE)  # with sanitizers there are false alarms
+  if(STRETTO_WERROR AND NOT (STRETTO_SANITIZE AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU"))  # false alarms
     list(APPEND warnings -Werror)
     target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings>)
   else()
     list(APPEND warnings -Wno-error)  # a parent project's -Werror is meant for its own code
   endif()
-  set(maths -fno-math-errno -fno-trapping-math)
+  set(maths -fno-fast-math -fno-math-errno -fno-trapping-math)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     list(APPEND maths -fno-thread-jumps)  # which turns selections in core/math.h into branches
   endif()

@@ -12,6 +12,12 @@
 #include <unistd.h>
 #endif
 
+// All sources of the library have the same options (cmake/targets.cmake).
+#if defined(__FAST_MATH__) || defined(__ASSOCIATIVE_MATH__) || \
+    (defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__ > 0)
+#error "Stretto relies on NaN, infinity and the order of sums: add -fno-fast-math"
+#endif
+
 namespace stretto {
 namespace {
 

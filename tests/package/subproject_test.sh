@@ -63,4 +63,19 @@ grep -q 'lib/pkgconfig' build/stretto/cmake_install.cmake || fail "STRETTO_INSTA
 [[ ! -e build/CPackConfig.cmake ]] || fail "STRETTO_INSTALL=ON configures a package"
 configure -D CMAKE_BUILD_TYPE= -D CMAKE_CXX_FLAGS=-O1
 [[ $(command_of "$root/core/error.cpp") != *" -O3"* ]] || fail "the -O1 of the parent is overridden"
+
+# The floating-point rules of the library hold whatever the parent sets; without them it cannot be
+# compiled. The code of a user has the parent's.
+for flags in -ffast-math -Ofast -ffinite-math-only "-fassociative-math -fno-signed-zeros -fno-trapping-math"; do
+  configure -D CMAKE_BUILD_TYPE= -D "CMAKE_CXX_FLAGS=$flags"
+  library=$(command_of "$root/core/cpu.cpp")
+  user=$(command_of "$root/tests/consumer/own_names/main.cpp")
+  macros=$(cd build && eval "$(sed 's/ -o [^ ]*//' <<<"$library") -w -dM -E")
+  grep -E '__(FAST|ASSOCIATIVE)_MATH__|__FINITE_MATH_ONLY__ 1|__NO_SIGNED_ZEROS__' <<<"$macros" &&
+    fail "the parent's $flags reaches the library:" "$library"
+  (cd build && eval "$user -fsyntax-only") || fail "main.cpp does not compile with $flags"
+done
+(cd build && eval "$(sed 's/ -fno-fast-math / /' <<<"$library") -ffast-math -fsyntax-only" 2>log) &&
+  fail "core/cpu.cpp can be compiled with -ffast-math"
+grep -q 'add -fno-fast-math' build/log || { cat build/log; fail "core/cpu.cpp does not name -fno-fast-math"; }
 echo "stretto works as a subproject"
