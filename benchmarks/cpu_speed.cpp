@@ -292,50 +292,61 @@ Case floor(const Words& w, Types types) {
   }};
 }
 
+// Independent chains of fused multiply-adds, as many as hide their latency, in registers only.
+#if defined(__x86_64__)
 constexpr int64_t steps_of_peak = 100'000;
 
-STRETTO_CLONES float chains(float x, float y) {
-  float s[8][16];
-  for (int a = 0; a < 8; ++a)
-    for (int j = 0; j < 16; ++j) s[a][j] = float(a + j);
+// 8 chains of 16 f32: 25.6 million operations.
+__attribute__((target("avx512f"))) float chains_avx512() {
+  const __m512 x = _mm512_set1_ps(0.999f), y = _mm512_set1_ps(0.1f);
+  __m512 s[8];
+  for (int a = 0; a < 8; ++a) s[a] = _mm512_set1_ps(float(a));
   for (int64_t i = 0; i < steps_of_peak; ++i)
 #pragma GCC unroll 8
-    for (int a = 0; a < 8; ++a)
-      for (int j = 0; j < 16; ++j) s[a][j] = std::fma(s[a][j], x, y);
-  float sum = 0;
-  for (int a = 0; a < 8; ++a)
-    for (int j = 0; j < 16; ++j) sum += s[a][j];
-  return sum;
+    for (int a = 0; a < 8; ++a) s[a] = _mm512_fmadd_ps(s[a], x, y);
+  for (int a = 1; a < 8; ++a) s[0] = _mm512_add_ps(s[0], s[a]);
+  return _mm512_cvtss_f32(s[0]);
 }
 
-// The same chains of dot products of pairs of bf16: 51.2 million operations.
-#if defined(__x86_64__)
+// 10 chains of 8 f32: as many operations.
+__attribute__((target("avx2,fma"))) float chains_avx2() {
+  const __m256 x = _mm256_set1_ps(0.999f), y = _mm256_set1_ps(0.1f);
+  __m256 s[10];
+  for (int a = 0; a < 10; ++a) s[a] = _mm256_set1_ps(float(a));
+  for (int64_t i = 0; i < steps_of_peak * 8 / 5; ++i)
+#pragma GCC unroll 10
+    for (int a = 0; a < 10; ++a) s[a] = _mm256_fmadd_ps(s[a], x, y);
+  for (int a = 1; a < 10; ++a) s[0] = _mm256_add_ps(s[0], s[a]);
+  return _mm256_cvtss_f32(s[0]);
+}
+
+// 8 chains of 16 dot products of pairs of bf16: 51.2 million operations.
 __attribute__((target("avx512f,avx512bf16"))) float chains_bf16() {
-  const __m512 tenth = _mm512_set1_ps(0.1f);
   const __m512bh x = (__m512bh)_mm512_set1_epi16(0x3dcd), y = x;  // 0.1
   __m512 s[8];
-  for (int a = 0; a < 8; ++a) s[a] = _mm512_add_ps(tenth, _mm512_set1_ps(float(a)));
+  for (int a = 0; a < 8; ++a) s[a] = _mm512_set1_ps(float(a));
   for (int64_t i = 0; i < steps_of_peak; ++i)
 #pragma GCC unroll 8
     for (int a = 0; a < 8; ++a) s[a] = _mm512_dpbf16_ps(s[a], x, y);
-  __m512 sum = s[0];
-  for (int a = 1; a < 8; ++a) sum = _mm512_add_ps(sum, s[a]);
-  return _mm512_cvtss_f32(sum);
+  for (int a = 1; a < 8; ++a) s[0] = _mm512_add_ps(s[0], s[a]);
+  return _mm512_cvtss_f32(s[0]);
 }
-#else
-float chains_bf16() { return 0; }
 #endif
 
 /// peak: only fused multiply-adds of f32 in registers, 25.6 million operations on each thread, or
-/// twice as many in AVX-512's dot products of bf16; none if this CPU multiplies bf16 otherwise.
+/// twice as many in AVX-512's dot products of bf16; none if this CPU multiplies otherwise.
 Case peak(const Words&, Types types) {
-  const bool bf16_chains = types.used == bf16;
-  if (bf16_chains && (!has_bf16_vectors() || isa() != Isa::avx512)) return {[] {}};
-  return {[bf16_chains] {
+  float (*chains)() = nullptr;
+#if defined(__x86_64__)
+  if (types.used == bf16)
+    chains = has_bf16_vectors() && isa() == Isa::avx512 ? chains_bf16 : nullptr;
+  else if (isa() >= Isa::avx2 && isa() <= Isa::amx)
+    chains = isa() >= Isa::avx512 ? chains_avx512 : chains_avx2;
+#endif
+  if (!chains) return {[] {}};
+  return {[chains] {
     std::atomic<int> numbers{0};
-    parallel_for(num_threads(), 1, [&](int64_t, int64_t) {
-      numbers += std::isfinite(bf16_chains ? chains_bf16() : chains(0.999f, 0.1f));
-    });
+    parallel_for(num_threads(), 1, [&](int64_t, int64_t) { numbers += std::isfinite(chains()); });
     if (numbers != num_threads()) throw UsageError("chains of 0.999 x + 0.1 grow");
   }};
 }
