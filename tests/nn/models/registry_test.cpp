@@ -2,18 +2,31 @@
 // the others. With a GPU, each also trains there as on the CPU, and again with captured steps.
 #include "nn/models/registry.h"
 
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <iterator>
+#include <map>
+#include <utility>
 
 #include "autograd/tape.h"
 #include "core/random.h"
 #include "core/storage.h"
+#include "nn/attention/gated_linear_attention.h"
+#include "nn/attention/linear_attention.h"
 #include "nn/models/classifier.h"
 #include "nn/models/language_model.h"
 #include "nn/models/sequence_to_sequence.h"
 #include "nn/models/transformer_xl.h"
 #include "nn/optim/optim.h"
+#include "nn/positions/disentangled.h"
+#include "nn/positions/fire.h"
+#include "nn/positions/plane.h"
+#include "nn/positions/relative_bias.h"
+#include "nn/positions/relative_sinusoid.h"
+#include "nn/positions/relative_table.h"
+#include "nn/positions/rotary.h"
+#include "nn/stack.h"
 #include "nn/training/captured_step.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
@@ -21,6 +34,7 @@
 #include "ops/reduce.h"
 #include "tests/cuda/traffic.h"
 #include "tests/support/catch.h"
+#include "tests/support/compare.h"
 #include "tests/support/find_upwards.h"
 
 using namespace stretto;
@@ -210,6 +224,83 @@ TEST_CASE("registry: every position and kernel trains a TransformerXL, with memo
     return train(model,
                  [&] { return mean(model.nll(x, y, o.lengths.memory > 0 ? &memory : nullptr)); });
   });
+}
+
+TEST_CASE("registry: names that build another model than the factory with its defaults") {
+  const int64_t n = length;
+  const std::map<std::string, nn::MakePositionalEncoding> factories{
+      {"none", nn::no_position()},
+      {"music", nn::music_relative({.max_length = n})},
+      {"music-local", nn::music_relative({.max_length = n, .block = n / 2})},
+      {"shaw", nn::shaw_relative()},
+      {"shaw-keys", nn::shaw_relative({.values = false})},
+      {"xl", nn::relative_sinusoid()},
+      {"t5", nn::t5_bias()},
+      {"alibi", nn::alibi()},
+      {"kerple", nn::kerple()},
+      {"kerple-power", nn::kerple({.kind = nn::Kerple::Kind::power})},
+      {"fire", nn::fire({.threshold = double(n)})},
+      {"rope", nn::rotary()},
+      {"xpos", nn::rotary({.xpos = true})},
+      {"bert", nn::bert_relative({.max_length = n, .keys_too = true})},
+      {"deberta", nn::disentangled()},
+      {"window", nn::window_bias({.height = 3, .width = 4})},
+      {"grid", nn::grid_relative({.height = 3, .width = 4})},
+      {"rope-2d", nn::rotary_2d({.height = 3, .width = 4})},
+      {"sine", nn::sine_spe()},
+      {"sine-ungated", nn::sine_spe({.gated = false})},
+      {"conv", nn::conv_spe()},
+      {"conv-ungated", nn::conv_spe({.gated = false})}};
+  const std::map<std::string, nn::MakeKernel> kernels{
+      {"softmax", nn::softmax_kernel()},
+      {"performer", nn::linear_kernel(nn::favor())},
+      {"performer-hyperbolic", nn::linear_kernel(nn::favor({.kind = nn::FavorKind::hyperbolic}))},
+      {"linear-elu", nn::linear_kernel()},
+      {"linear-relu", nn::linear_kernel(nn::relu_plus())},
+      {"retention", nn::retention_kernel()},
+      {"gla", nn::gla_kernel()},
+      {"delta", nn::delta_kernel()}};
+  const auto equal = [](const nn::LayerOptions& a, const nn::LayerOptions& b, bool causal) {
+    const auto build = [&](const nn::LayerOptions& layer) {
+      manual_seed(1);
+      nn::Encoder model({.n_layers = 2, .layer = layer});
+      model.eval();
+      manual_seed(2);
+      const Tensor y = model(randn({1, length, 16}), {.causal = causal});
+      std::vector<std::pair<std::string, Tensor>> all{{"", y}};
+      for (const auto& [name, tensor] : model.named_parameters()) all.emplace_back(name, tensor);
+      return all;
+    };
+    const auto x = build(a), y = build(b);
+    return std::equal(x.begin(), x.end(), y.begin(), y.end(), [](const auto& p, const auto& q) {
+      return p.first == q.first && testing::same_bits(p.second, q.second);
+    });
+  };
+  const nn::LayerOptions plain{
+      .d_model = 16, .attention = {.n_heads = 2}, .feed_forward = {.d_hidden = 24}};
+  nn::InputOptions input;
+  std::vector<std::string> differing;
+  for (const nn::PositionEntry& p : nn::positions()) {
+    if (p.added) continue;
+    INFO(p.name);
+    const bool causal = p.direction != nn::Direction::bidirectional;
+    nn::LayerOptions named = plain, made = named;
+    p.add({.length = n, .bidirectional = !causal, .plane = causal ? Shape{} : Shape{3, 4}}, named,
+          input);
+    made.attention.position = factories.at(p.name);
+    if (!equal(named, made, causal)) differing.push_back(p.name);
+  }
+  for (const nn::KernelEntry& k : nn::kernels()) {
+    INFO(k.name);
+    nn::LayerOptions named = plain, made = named;
+    named.attention.kernel = k.make({});
+    made.attention.kernel = kernels.at(k.name);
+    if (!equal(named, made, true)) differing.push_back(k.name);
+  }
+  // To be empty.
+  CHECK(differing == std::vector<std::string>{"t5", "deberta", "sine", "sine-ungated", "conv",
+                                              "conv-ungated", "performer", "performer-hyperbolic",
+                                              "linear-elu", "linear-relu", "delta"});
 }
 
 TEST_CASE("registry: two positions can be combined with a plus") {
