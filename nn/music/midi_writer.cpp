@@ -1,6 +1,7 @@
 #include "nn/music/midi_writer.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstddef>
@@ -136,20 +137,45 @@ std::string tempo_track(const Song& song) {
   return events.bytes(0);
 }
 
-std::string note_track(const Track& track) {
-  TrackEvents events;
-  events.add_meta(0, 0x03, track.name);
-  events.add(0, TrackEvents::names, {char(0xC0 | track.channel), char(track.program)});
-  std::vector<Note> notes = track.notes;  // at one tick from the lowest pitch up
-  std::stable_sort(notes.begin(), notes.end(),
-                   [](const Note& a, const Note& b) { return a.pitch < b.pitch; });
-  for (const Note& note : notes) {
-    events.add(note.start, TrackEvents::starts,
-               message(0x90 | track.channel, note.pitch, note.velocity));
-    events.add(note.start + note.duration, TrackEvents::ends,
-               message(0x80 | track.channel, note.pitch, 0));
+// The tracks in the order in which a player merges them: by tick, then track. A track sets its
+// program at tick 0, and before a note if another track has changed its channel's program since.
+std::vector<TrackEvents> note_tracks(const Song& song) {
+  struct Timed {
+    int tick;
+    size_t track;
+    const Note* note;  // null: the begin of the track
+  };
+  std::vector<Timed> all;
+  for (size_t i = 0; i < song.tracks.size(); ++i) {
+    all.push_back({0, i, nullptr});
+    for (const Note& note : song.tracks[i].notes) all.push_back({note.start, i, &note});
   }
-  return events.bytes(0);
+  std::stable_sort(all.begin(), all.end(), [](const Timed& a, const Timed& b) {
+    const auto order = [](const Timed& t) {  // at one tick from the lowest pitch up
+      return std::tuple(t.tick, t.track, t.note ? t.note->pitch : -1);
+    };
+    return order(a) < order(b);
+  });
+  std::vector<TrackEvents> events(song.tracks.size());
+  std::array<int, 16> programs{};  // by channel
+  for (const Timed& at : all) {
+    const Track& track = song.tracks[at.track];
+    TrackEvents& to = events[at.track];
+    const std::string set_program{char(0xC0 | track.channel), char(track.program)};
+    const bool changed =
+        std::exchange(programs[size_t(track.channel)], track.program) != track.program;
+    if (!at.note) {
+      to.add_meta(0, 0x03, track.name);
+      to.add(0, TrackEvents::names, set_program);
+      continue;
+    }
+    if (changed) to.add(at.tick, TrackEvents::starts, set_program);
+    to.add(at.tick, TrackEvents::starts,
+           message(0x90 | track.channel, at.note->pitch, at.note->velocity));
+    to.add(at.tick + at.note->duration, TrackEvents::ends,
+           message(0x80 | track.channel, at.note->pitch, 0));
+  }
+  return events;
 }
 
 }  // namespace
@@ -169,7 +195,7 @@ std::string midi_bytes(const Song& song) {
   std::string file;
   append_chunk(file, "MThd", header);
   append_chunk(file, "MTrk", tempo);
-  for (const Track& track : song.tracks) append_chunk(file, "MTrk", note_track(track));
+  for (TrackEvents& track : note_tracks(song)) append_chunk(file, "MTrk", track.bytes(0));
   return file;
 }
 
@@ -274,22 +300,24 @@ void add_controls(const MidiFile& file, std::vector<TrackEvents>& tracks) {
   }
 }
 
-// A program is set before the first note of a channel in a track, and before a note with another
-// program.
+// A program is set before the first note of a channel in a track, and before a note if the last
+// program of its channel is another one: in its track, for read_midi(), or in any, for players.
 void add_notes(const MidiFile& file, std::vector<TrackEvents>& tracks) {
   std::vector<const MidiNote*> by_start;
   for (const MidiNote& note : file.notes) by_start.push_back(&note);
-  std::stable_sort(by_start.begin(), by_start.end(),
-                   [](const MidiNote* a, const MidiNote* b) { return a->start < b->start; });
+  std::stable_sort(by_start.begin(), by_start.end(), [](const MidiNote* a, const MidiNote* b) {
+    return std::tie(a->start, a->track) < std::tie(b->start, b->track);
+  });
   std::map<std::pair<int, int>, int> programs;  // by track and channel
+  std::array<int, 16> last{};                   // by channel
   for (const MidiNote* each : by_start) {
     const MidiNote& note = *each;
     TrackEvents& events = tracks[size_t(note.track)];
     const auto [program, first] = programs.try_emplace({note.track, note.channel}, note.program);
-    if (first || program->second != note.program) {
+    const bool other = std::exchange(program->second, note.program) != note.program;
+    const bool changed = std::exchange(last[size_t(note.channel)], note.program) != note.program;
+    if (first || other || (changed && file.format != 2))
       events.add(note.start, TrackEvents::starts, {char(0xC0 | note.channel), char(note.program)});
-      program->second = note.program;
-    }
     events.add(note.start, TrackEvents::starts,
                message(0x90 | note.channel, note.pitch, note.velocity));
     const auto order = note.duration > 0 ? TrackEvents::ends : TrackEvents::starts;

@@ -1,10 +1,14 @@
 #include "nn/music/midi_writer.h"
 
+#include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <limits>
 #include <map>
 #include <string>
 #include <string_view>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "core/error.h"
@@ -131,6 +135,32 @@ bool equal(const Note& a, const Note& b) {
          a.velocity == b.velocity;
 }
 
+/// Returns (tick, track, program) of each note as a player hears it: programs belong to channels,
+/// and tracks are merged by tick, then track.
+std::vector<std::tuple<std::int64_t, int, int>> played_programs(const std::string& bytes) {
+  std::vector<std::tuple<int, int, Reader::Event>> merged;
+  const Reader::File file = Reader::read(bytes);
+  for (std::size_t i = 0; i < file.tracks.size(); ++i)
+    for (const Reader::Event& event : file.tracks[i])
+      merged.emplace_back(event.tick, int(i), event);
+  std::stable_sort(merged.begin(), merged.end(), [](const auto& a, const auto& b) {
+    return std::tie(std::get<0>(a), std::get<1>(a)) < std::tie(std::get<0>(b), std::get<1>(b));
+  });
+  std::map<int, int> programs;
+  std::vector<std::tuple<std::int64_t, int, int>> played;
+  for (const auto& [tick, track, event] : merged) {
+    if (event.status / 16 == 0xC) programs[event.status % 16] = event.data[0];
+    if (event.status / 16 == 9) played.emplace_back(tick, track, programs[event.status % 16]);
+  }
+  return played;
+}
+
+std::vector<std::tuple<std::int64_t, int, int>> programs_of(const std::vector<MidiNote>& notes) {
+  std::vector<std::tuple<std::int64_t, int, int>> all;
+  for (const MidiNote& note : notes) all.emplace_back(note.start, note.track, note.program);
+  return all;
+}
+
 Song one_note(Note note) { return {480, 120, {{"A", 2, 19, {note}}}}; }
 
 template <std::size_t Size>
@@ -241,6 +271,31 @@ TEST_CASE("the content of a file is written in any order of its notes", "[music]
   CHECK(again.notes[1].start == 50);
   CHECK(again.pitch_bends == file.pitch_bends);
   CHECK(again.controls == file.controls);
+}
+
+TEST_CASE("each note sounds with its program where tracks share a channel", "[music]") {
+  std::vector<Track> tracks;
+  for (int program = 0; program < 40; ++program) {
+    tracks.push_back({"", program % 3, program, {}});
+    for (int i = 0; i < 4; ++i) tracks.back().notes.push_back({i * (program % 5 + 1), 2, 60, 64});
+  }
+  const std::string song = midi_bytes(Song{480, 120, tracks});
+  const MidiFile file = parse_midi(song, "x");
+  REQUIRE(file.notes.size() == 160);
+  // A program set twice in one track, with that of another track between.
+  MidiFile returning = parse_midi(midi_bytes(one_note({0, 10, 60, 64})), "x");
+  returning.tracks.push_back({"", 0});
+  MidiNote note = returning.notes.at(0);
+  for (const int program : {5, note.program}) {
+    note.start += 20, note.program = program, note.track = program == 5 ? 2 : 1;
+    returning.notes.push_back(note);
+  }
+  for (const auto& [bytes, notes] :
+       {std::pair(song, file.notes), std::pair(midi_bytes(file), file.notes),
+        std::pair(midi_bytes(returning), returning.notes)}) {
+    CHECK(played_programs(bytes) == programs_of(notes));
+    CHECK(parse_midi(bytes, "x").notes.size() == notes.size());
+  }
 }
 
 TEST_CASE("the content of a file with values out of range is refused", "[music]") {
