@@ -1,6 +1,7 @@
 #include "nn/music/midi_reader.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <utility>
 
 #include "core/input_file.h"
@@ -175,8 +176,40 @@ class FileReader {
     }
   }
 
+  /// Ends notes by the events of other tracks: a note without an end in its own track by the next
+  /// note-off that has ended no note, and all notes of a channel by its silences.
+  void end_notes() {
+    for (std::vector<int64_t>& silences : changes_.silences)
+      std::sort(silences.begin(), silences.end());
+    const auto next_silence = [&](const MidiNote& note) {
+      const std::vector<int64_t>& silences = changes_.silences[size_t(note.channel)];
+      const auto next = std::upper_bound(silences.begin(), silences.end(), note.start);
+      return next == silences.end() ? INT64_MAX : *next;
+    };
+    for (auto& [key, notes] : changes_.open) {
+      std::vector<int64_t>& releases = changes_.releases[key];
+      std::sort(releases.begin(), releases.end());
+      std::stable_sort(notes.begin(), notes.end(),
+                       [](const auto& a, const auto& b) { return a.not_before < b.not_before; });
+      auto next = releases.begin();
+      for (const MidiChanges::OpenNote& open : notes) {
+        MidiNote& note = file_.notes[open.index];
+        next = std::lower_bound(next, releases.end(), open.not_before);
+        if (next != releases.end())
+          note.duration = *next++ - note.start;
+        else if (next_silence(note) == INT64_MAX)
+          source_.warn(open.offset, "a note has no end and lasts until the end of its track");
+      }
+    }
+    for (; ended_notes_ < file_.notes.size(); ++ended_notes_) {
+      MidiNote& note = file_.notes[ended_notes_];
+      note.duration = std::min(note.duration, next_silence(note) - note.start);
+    }
+  }
+
   /// Creates a tempo map from the changes so far and clears them.
   void settle_changes() {
+    end_notes();
     file_.tempo_maps.emplace_back(file_.division, std::move(changes_.tempos));
     changes_ = {};
   }
@@ -217,6 +250,7 @@ class FileReader {
   bool looked_up_ = false;
   std::vector<size_t> track_begins_;
   size_t events_ = 0;
+  size_t ended_notes_ = 0;  // notes that end_notes() has seen
   MidiFile file_;
   MidiChanges changes_;
 };

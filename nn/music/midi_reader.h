@@ -21,10 +21,13 @@ inline constexpr size_t max_midi_tracks = 65535;            ///< as in the heade
 /// Reads the file at `path`, format 0, 1 or 2, also in a RIFF wrapper (RMID).
 ///
 /// A note-off, or a note-on of velocity 0, ends the earliest sounding note of its track, channel
-/// and pitch; if no such note sounds, it is ignored. Notes without an end last until the last event
-/// of their track. A note's program is the last program set on its channel in its track. If its
-/// track has not set one yet, it is the last program set on its channel in any track up to the
-/// note's start (not in format 2), else 0.
+/// and pitch. If no such note sounds, it ends a note of its channel and pitch that has no end in
+/// its own track (not in format 2), else it is ignored. All sound off and all notes off
+/// (controllers 120 and 123 to 127) end the notes of their channel, in any track (in format 2, in
+/// their own). Notes without an end last until the last event of their track and cause a warning. A
+/// note's program is the last program set on its channel in its track. If its track has not set one
+/// yet, it is the last program set on its channel in any track up to the note's start (not in
+/// format 2), else 0.
 /// Unknown chunks, meta events and system exclusive data are skipped.
 ///
 /// Missing and surplus bytes cause warnings: truncated files and tracks, tracks without End of

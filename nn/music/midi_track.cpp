@@ -1,6 +1,12 @@
 #include "nn/music/midi_track.h"
 
 namespace stretto::music {
+namespace {
+
+// All sound off, and all notes off with its variants (omni and mono modes).
+bool ends_notes(int controller) { return controller == 120 || controller >= 123; }
+
+}  // namespace
 
 MidiTrackPlayer::MidiTrackPlayer(const MidiSource& source, MidiFile& file, MidiChanges& changes)
     : source_(source), file_(file), changes_(changes), track_(int(file.tracks.size())) {
@@ -20,6 +26,7 @@ void MidiTrackPlayer::play(const MidiEvent& event) {
       event.second > 0 ? start(event, channel) : stop(event, channel);
       break;
     case 0xB:
+      if (ends_notes(event.first)) stop_all(event.tick, channel);
       file_.controls.push_back({event.tick, channel, event.first, event.second, track_});
       break;
     case 0xC:
@@ -39,25 +46,42 @@ void MidiTrackPlayer::play(const MidiEvent& event) {
 }
 
 void MidiTrackPlayer::finish() {
-  for (auto& [key, notes] : sounding_)
-    for (; !notes.empty(); notes.pop()) end(notes.front(), file_.tracks.back().end);
+  for (const auto& [key, notes] : sounding_)
+    for (const MidiChanges::OpenNote& note : notes) {
+      end(note, file_.tracks.back().end);
+      changes_.open[key].push_back(note);
+    }
 }
 
 void MidiTrackPlayer::start(const MidiEvent& event, int channel) {
-  sounding_[channel * 128 + event.first].push(file_.notes.size());
+  sounding_[midi_key(channel, event.first)].push_back(
+      {file_.notes.size(), event.offset, event.tick});
   file_.notes.push_back({event.tick, 0, 0, 0, event.first, event.second, channel,
                          programs_[size_t(channel)], track_});
 }
 
 void MidiTrackPlayer::stop(const MidiEvent& event, int channel) {
-  const auto found = sounding_.find(channel * 128 + event.first);
-  if (found == sounding_.end() || found->second.empty()) return;
-  end(found->second.front(), event.tick);
-  found->second.pop();
+  const int key = midi_key(channel, event.first);
+  std::deque<MidiChanges::OpenNote>& notes = sounding_[key];
+  if (notes.empty()) {
+    changes_.releases[key].push_back(event.tick);
+    return;
+  }
+  end(notes.front(), event.tick);
+  notes.pop_front();
+  for (MidiChanges::OpenNote& later : notes) later.not_before = event.tick;
 }
 
-void MidiTrackPlayer::end(size_t index, int64_t tick) {
-  file_.notes[index].duration = tick - file_.notes[index].start;
+void MidiTrackPlayer::stop_all(int64_t tick, int channel) {
+  changes_.silences[size_t(channel)].push_back(tick);
+  const auto first = sounding_.lower_bound(midi_key(channel, 0));
+  const auto last = sounding_.lower_bound(midi_key(channel + 1, 0));
+  for (auto it = first; it != last; it = sounding_.erase(it))
+    for (const MidiChanges::OpenNote& note : it->second) end(note, tick);
+}
+
+void MidiTrackPlayer::end(const MidiChanges::OpenNote& note, int64_t tick) {
+  file_.notes[note.index].duration = tick - file_.notes[note.index].start;
 }
 
 void MidiTrackPlayer::meta(const MidiEvent& event) {

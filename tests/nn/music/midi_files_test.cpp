@@ -118,6 +118,17 @@ void check_row(const MidiFile& file, const Row& expected) {
   CHECK(file.seconds() == Approx(std::stod(seconds->second)).margin(0.000501).epsilon(0));
 }
 
+/// Checks that a valid file has warnings only if it has notes without an end.
+void check_warnings(const MidiFile& file, const std::string& name) {
+  const std::set<std::string> open_notes = {
+      "drywetmidi/valid_multisequence-middle/crixmus.mid", "game_multitrack/Avgvst/Whipped.mid",
+      "groove_drums/drummer1/session1/78_jazz-fast_290_beat_4-4.mid"};
+  CHECK(file.warnings.empty() != open_notes.contains(name));
+  for (const std::string& warning : file.warnings)
+    CHECK(warning.find("a note has no end and lasts until the end of its track") !=
+          std::string::npos);
+}
+
 TEST_CASE("each file of the MIDI zoo agrees with its table or is rejected", "[music][data]") {
   const std::string table = data_path("midi/zoo.tsv");
   STRETTO_NEEDS_DATA(table);
@@ -137,7 +148,7 @@ TEST_CASE("each file of the MIDI zoo agrees with its table or is rejected", "[mu
     if (clean) {
       const MidiFile file = read_midi(path);
       check_row(file, expected);
-      CHECK(file.warnings.empty());
+      check_warnings(file, name);
       continue;
     }
     try {
@@ -179,7 +190,7 @@ TEST_CASE("each file of the MIDI archives agrees with its table", "[music][data]
       INFO(row.at("file"));
       const MidiFile file = read_midi(folder.file(row.at("file")));
       check_row(file, row);
-      CHECK(file.warnings.empty());
+      check_warnings(file, row.at("file"));
       for (const MidiNote& note : file.notes) zero_lengths += note.duration == 0 ? 1 : 0;
     }
     if (archive.zero_lengths >= 0) CHECK(zero_lengths == archive.zero_lengths);

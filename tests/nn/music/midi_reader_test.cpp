@@ -109,10 +109,51 @@ TEST_CASE("MIDI notes of one pitch end in the order in which they began", "[musi
   const MidiFile odd = parse(midi(0, {bytes_of("\0\x80\x3C\0\x05\x90\x3C\x10\0\x80\x3C\0") +
                                       bytes_of("\0\x90\x3D\x10\x05\xFF\x01\0")}));
   CHECK(rows(odd) == std::vector<Row>{{5, 0, 60, 16, 0, 0, 0}, {5, 5, 61, 16, 0, 0, 0}});
-  CHECK(odd.warnings.empty());
-  // A note-off on another track does not end a note of this track.
+  CHECK(odd.warnings == Strings{"byte 34: a note has no end and lasts until the end of its track"});
+  // A note-off on another track ends a note of this track only if it ends none of its own.
   const MidiFile apart = parse(midi(1, {bytes_of("\0\x90\x3C\x10\x20\xFF\x01\0"), note_to(4)}));
   CHECK(rows(apart) == std::vector<Row>{{0, 32, 60, 16, 0, 0, 0}, {0, 4, 60, 64, 0, 0, 1}});
+}
+
+TEST_CASE("a MIDI note-off without a note of its track ends one of another track", "[music]") {
+  // Track 0: pitch 60 from 0 and 16, 61 from 0, the end at 48. Track 1: ends of 60 at 8 and 40.
+  const Strings tracks = {
+      bytes_of("\0\x90\x3C\x10\0\x90\x3D\x10\x10\x90\x3C\x10") + bytes_of("\x20\xFF\x01\0"),
+      bytes_of("\x08\x80\x3C\0\x20\x90\x3C\0")};
+  const MidiFile file = parse(midi(1, tracks));
+  CHECK(rows(file) == std::vector<Row>{{0, 8, 60, 16, 0, 0, 0},
+                                       {0, 48, 61, 16, 0, 0, 0},
+                                       {16, 24, 60, 16, 0, 0, 0}});
+  CHECK(file.warnings ==
+        Strings{"byte 26: a note has no end and lasts until the end of its track"});
+  CHECK(parse(midi_bytes(file)).notes == file.notes);
+  const MidiFile apart = parse(midi(2, tracks));
+  CHECK(rows(apart) == std::vector<Row>{{0, 48, 60, 16, 0, 0, 0},
+                                        {0, 48, 61, 16, 0, 0, 0},
+                                        {16, 32, 60, 16, 0, 0, 0}});
+  CHECK(apart.warnings.size() == 3);
+}
+
+TEST_CASE("all notes off and all sound off end the notes of a MIDI channel", "[music]") {
+  const std::string two_notes = bytes_of("\0\x90\x3C\x10\0\x91\x3D\x10");
+  const std::string end_at_96 = bytes_of("\x50\xFF\x01\0");
+  for (int controller = 0; controller < 128; ++controller) {
+    const bool silent = controller == 120 || controller >= 123;
+    INFO("controller " << controller);
+    const std::string control = bytes_of("\x10\xB0") + char(controller) + char(0);
+    const MidiFile one = parse(midi(0, {two_notes + control + end_at_96}));
+    CHECK(rows(one) ==
+          std::vector<Row>{{0, silent ? 16 : 96, 60, 16, 0, 0, 0}, {0, 96, 61, 16, 1, 0, 0}});
+    CHECK(one.warnings.size() == (silent ? 1 : 2));  // about the other channel
+    // Also in another track, and for a note with an end of its own.
+    const std::string ended = two_notes + bytes_of("\x60\x80\x3C\0");
+    const MidiFile other = parse(midi(1, {ended, control + bytes_of("\x10\x90\x3C\x10")}));
+    CHECK(rows(other) == std::vector<Row>{{0, silent ? 16 : 96, 60, 16, 0, 0, 0},
+                                          {0, 96, 61, 16, 1, 0, 0},
+                                          {32, 0, 60, 16, 0, 0, 1}});
+    CHECK(rows(parse(midi(2, {ended, control}))).at(0) == Row{0, 96, 60, 16, 0, 0, 0});
+    CHECK(parse(midi_bytes(other)).notes == other.notes);
+  }
 }
 
 TEST_CASE("MIDI running status works for messages with one and two data bytes", "[music]") {
