@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <map>
 #include <tuple>
 
 #include "core/error.h"
@@ -10,7 +11,9 @@
 namespace stretto::music {
 namespace {
 
-constexpr int sustain = 64, longest_shift = 100;
+constexpr int sustain = 64, sostenuto = 66, hold = 69;  // controllers
+constexpr int all_sound_off = 120, reset_controllers = 121;
+constexpr int longest_shift = 100;
 constexpr int64_t last_time = 20'000'000;  // later events are not decoded: 55 hours
 
 bool is_shift(int token) { return token >= performance_shift && token < performance_velocity; }
@@ -24,21 +27,27 @@ void add_shift(std::vector<int>& tokens, int64_t time) {
   if (time > 0) tokens.push_back(performance_shift + int(time) - 1);
 }
 
-// Computes where notes held by the pedal end: at the latest a minute after the last key, when no
+// Computes where notes held by pedals end: at the latest a minute after the last key, when no
 // string is audible any more. A pedal may be released, or the file end, hours later.
-class Pedal {
+class Pedals {
  public:
-  explicit Pedal(const MidiFile& file) : file_(file) {
-    for (const ControlChange& c : file.controls)
-      if (c.controller == sustain) moves_[size_t(c.channel)].push_back(c);
-    for (auto& moves : moves_) {
-      std::stable_sort(moves.begin(), moves.end(),
-                       [](const auto& a, const auto& b) { return a.tick < b.tick; });
-      // Only changes between up and down are needed: the next one of those is the release.
-      const auto same = [](const auto& a, const auto& b) {
-        return (a.value < 64) == (b.value < 64);
-      };
-      moves.erase(std::unique(moves.begin(), moves.end(), same), moves.end());
+  explicit Pedals(const MidiFile& file) : file_(file) {
+    for (const ControlChange& c : file.controls) {
+      Channel& channel = channels_[size_t(c.channel)];
+      if (c.controller == all_sound_off) channel.silences.push_back(c.tick);
+      for (const int pedal : {sustain, sostenuto, hold})
+        if (c.controller == pedal || c.controller == reset_controllers)
+          channel.moves[pedal].push_back({c.tick, c.controller == pedal && c.value >= 64});
+    }
+    for (Channel& channel : channels_) {
+      std::sort(channel.silences.begin(), channel.silences.end());
+      for (auto& [pedal, moves] : channel.moves) {
+        std::stable_sort(moves.begin(), moves.end(),
+                         [](const Move& a, const Move& b) { return a.tick < b.tick; });
+        // Only changes between up and down are needed: the next one of those is the release.
+        const auto same = [](const Move& a, const Move& b) { return a.down == b.down; };
+        moves.erase(std::unique(moves.begin(), moves.end(), same), moves.end());
+      }
     }
     for (const MidiTrack& track : file.tracks) last_ = std::max(last_, track.end);
     for (const MidiNote& note : file.notes)
@@ -47,26 +56,52 @@ class Pedal {
   }
 
   double end_seconds(const MidiNote& note) const {
-    const int64_t end = note.start + note.duration;
-    const auto& moves = moves_[size_t(note.channel)];
-    auto next = std::upper_bound(moves.begin(), moves.end(), end,
-                                 [](int64_t tick, const auto& move) { return tick < move.tick; });
-    if (next == moves.begin() || (next - 1)->value < 64) return note.start_seconds + note.seconds;
-    const int64_t released = next == moves.end() ? last_ : next->tick;
-    return std::min(longest_, file_.tempo_map().seconds(double(released)));
+    const Channel& channel = channels_[size_t(note.channel)];
+    const int64_t key_up = note.start + note.duration;
+    // The sostenuto pedal holds only the keys that are down when it is pressed.
+    int64_t end = std::max(key_up, release(channel, sostenuto, key_up - 1, note.start));
+    for (int64_t before = -1; before != end;) {
+      before = end;
+      for (const int pedal : {sustain, hold}) end = std::max(end, release(channel, pedal, end, -1));
+    }
+    if (end == key_up) return note.start_seconds + note.seconds;
+    const auto silence = std::lower_bound(channel.silences.begin(), channel.silences.end(), key_up);
+    if (silence != channel.silences.end()) end = std::min(end, *silence);
+    return std::min(longest_, file_.tempo_map().seconds(double(end)));
   }
 
  private:
+  struct Move {
+    int64_t tick;
+    bool down;
+  };
+  struct Channel {
+    std::map<int, std::vector<Move>> moves;  // by pedal
+    std::vector<int64_t> silences;           // ticks of all sound off
+  };
+
+  // The tick at which a pedal that is down at `tick`, and was pressed at `since` or later, is
+  // released; −1 if it is not down.
+  int64_t release(const Channel& channel, int pedal, int64_t tick, int64_t since) const {
+    const auto found = channel.moves.find(pedal);
+    if (found == channel.moves.end()) return -1;
+    const std::vector<Move>& moves = found->second;
+    const auto next = std::upper_bound(moves.begin(), moves.end(), tick,
+                                       [](int64_t at, const Move& move) { return at < move.tick; });
+    if (next == moves.begin() || !(next - 1)->down || (next - 1)->tick < since) return -1;
+    return next == moves.end() ? last_ : next->tick;
+  }
+
   const MidiFile& file_;
-  std::array<std::vector<ControlChange>, 16> moves_;  // by channel
-  int64_t last_ = 0;                                  // tick of the last event
-  double longest_ = 0;                                // latest end of a note, in seconds
+  std::array<Channel, 16> channels_;
+  int64_t last_ = 0;    // tick of the last event
+  double longest_ = 0;  // latest end of a note, in seconds
 };
 
 }  // namespace
 
 std::vector<PianoNote> performed(const MidiFile& file, bool pedal) {
-  const Pedal held(file);
+  const Pedals held(file);
   std::vector<PianoNote> notes;
   for (const MidiNote& n : file.notes) {
     if (n.channel == drum_channel) continue;

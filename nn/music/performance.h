@@ -22,8 +22,10 @@ inline constexpr int performance_size = 390;
 
 /// Returns the notes of `file` (Tokenizer::check_file) without drums on a grid of 10 ms. The first
 /// note is at 0, and no note is shorter than 10 ms. Velocities are quantized to the second of each
-/// group of four. With `pedal` a note lasts while the sustain pedal (controller 64) of its channel
-/// is down, at most until a minute after the end of the last note; otherwise the pedal is ignored.
+/// group of four. With `pedal` a note lasts while the sustain pedal (controller 64) or hold 2 (69)
+/// of its channel is down, or the sostenuto pedal (66) if that was pressed while the key was down;
+/// at most until all sound off (120) or a minute after the end of the last note. Reset of all
+/// controllers (121) releases the pedals. Otherwise pedals are ignored.
 std::vector<PianoNote> performed(const MidiFile& file, bool pedal = false);
 
 /// Returns the events of notes as returned by performed(), ordered by time; at one time note-offs

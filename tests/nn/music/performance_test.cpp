@@ -3,7 +3,9 @@
 #include "nn/music/performance.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <set>
@@ -75,6 +77,30 @@ TEST_CASE("the pedal extends notes if requested", "[music]") {
   CHECK(performed(file, true) ==
         std::vector<PianoNote>{
             {0, 125, 60, 62}, {50, 75, 64, 62}, {150, 100, 60, 62}, {200, 50, 67, 62}});
+}
+
+TEST_CASE("sostenuto, hold, silence and reset act on held notes", "[music]") {
+  MidiFile file = parsed(piano_song({{0, 480, 60, 62}, {480, 480, 64, 62}}));
+  // The ends of the two notes, in 10 ms, with these (tick, controller, value).
+  const auto ends = [&](const std::vector<std::array<int, 3>>& controls) {
+    file.controls.clear();
+    for (const auto& [tick, controller, value] : controls)
+      file.controls.push_back({tick, 0, controller, value, 1});
+    std::vector<std::int64_t> all;
+    for (const PianoNote& note : performed(file, true)) all.push_back(note.start + note.duration);
+    return all;
+  };
+  using Ends = std::vector<std::int64_t>;
+  CHECK(ends({{240, 69, 127}, {1200, 69, 0}}) == Ends{125, 125});
+  CHECK(ends({{240, 66, 127}, {1200, 66, 0}}) == Ends{125, 100});  // only keys that were down
+  CHECK(ends({{480, 66, 127}, {1200, 66, 0}}) == Ends{50, 125});
+  CHECK(ends({{240, 66, 127}, {360, 66, 0}}) == Ends{50, 100});
+  CHECK(ends({{240, 64, 127}, {600, 64, 0}, {540, 69, 127}, {1200, 69, 0}}) == Ends{125, 125});
+  CHECK(ends({{240, 66, 127}, {600, 66, 0}, {540, 64, 127}, {1200, 64, 0}}) == Ends{125, 125});
+  for (const int pedal : {64, 66, 69}) {
+    CHECK(ends({{240, pedal, 127}, {720, 121, 0}}) == Ends{75, 100});
+    CHECK(ends({{240, pedal, 127}, {720, 120, 0}, {1200, pedal, 0}}).at(0) == 75);
+  }
 }
 
 TEST_CASE("a pedal that is never released ends a minute after the last note", "[music]") {
