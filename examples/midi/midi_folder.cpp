@@ -20,7 +20,7 @@ bool has_midi_name(const fs::path& path) {
   std::string end = path.extension().string();
   std::transform(end.begin(), end.end(), end.begin(),
                  [](char c) { return c >= 'A' && c <= 'Z' ? char(c + 32) : c; });
-  return end == ".mid" || end == ".midi";
+  return end == ".mid" || end == ".midi" || end == ".kar" || end == ".rmi" || end == ".smf";
 }
 
 class FolderSearch {

@@ -19,9 +19,9 @@ struct MidiFiles {
   std::string locked_text() const;
 };
 
-/// Returns the files below a folder whose names end in .mid or .midi, ignoring case. Symbolic
-/// links are followed, to folders, too. Each folder is searched once, under its own path if that
-/// is below `folder`, whatever links lead to it; folders above `folder` are not searched.
+/// Returns the files below a folder whose names end in .mid, .midi, .kar, .rmi or .smf, ignoring
+/// case. Symbolic links are followed, to folders, too. Each folder is searched once, under its own
+/// path if that is below `folder`, whatever links lead to it; folders above it are not searched.
 /// `error` is set if the folder itself cannot be searched, or if a folder below it cannot be
 /// searched for a reason other than missing permission.
 MidiFiles midi_files(const std::string& folder, std::error_code& error);

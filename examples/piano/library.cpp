@@ -19,7 +19,8 @@ MidiFiles files_of(const std::string& folder) {
   require(fs::is_directory(folder, error), "--data " + folder + ": is not a folder");
   MidiFiles found = midi_files(folder, error);
   require(!error, "--data " + folder + ": cannot be searched: " + error.message());
-  require(!found.names.empty(), "--data " + folder + ": has no MIDI files (*.mid, *.midi)" +
+  require(!found.names.empty(), "--data " + folder +
+                                    ": has no MIDI files (*.mid, *.midi, *.kar, *.rmi, *.smf)" +
                                     (found.locked.empty() ? "" : "; " + found.locked_text()));
   return found;
 }

@@ -23,7 +23,7 @@ struct PianoLibrary {
 };
 
 struct PianoLibraryOptions {
-  std::string folder;  ///< searched with its subfolders for *.mid and *.midi, ignoring case
+  std::string folder;  ///< searched with its subfolders for the names of midi_files()
   std::string split;   ///< a tab-separated table with the columns file and split; "": none
   /// Without a table: in each group of `every` files the last file is for validation, and the file
   /// before it for testing.

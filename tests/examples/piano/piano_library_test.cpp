@@ -202,7 +202,7 @@ TEST_CASE("a library skips files that are not piano pieces and reports the reaso
   CHECK(refusal(folder.file("none")) == "--data " + folder.file("none") + ": is not a folder");
   std::filesystem::create_directory(folder.file("no"));
   CHECK(refusal(folder.file("no")) ==
-        "--data " + folder.file("no") + ": has no MIDI files (*.mid, *.midi)");
+        "--data " + folder.file("no") + ": has no MIDI files (*.mid, *.midi, *.kar, *.rmi, *.smf)");
   write_file(folder.file("no/a.mid"), "");
   CHECK_THAT(refusal(folder.file("no")),
              Containing("none of 1 MIDI files is left for training; 1 cannot be used, the first: " +
