@@ -88,7 +88,8 @@ dlpack::DLManagedTensor* to_dlpack_unversioned(const Tensor& x);
 /// Returns a tensor of the same memory. Its deleter is called when the last view of the memory is
 /// gone; if an Error is thrown, the caller still owns `managed`. Throws if it is read-only, and for
 /// negative strides, another major version, and other devices and types than those above; int8,
-/// float16 and others have no dtype here. The alignment must be that of the element type.
+/// float16 and others have no dtype here. The alignment must be that of the element type. The tape
+/// does not notice changes of the memory through other tensors than views of the result.
 Tensor from_dlpack(dlpack::DLManagedTensorVersioned* managed);
 /// Returns the same for the format before DLPack 1.0.
 Tensor from_dlpack(dlpack::DLManagedTensor* managed);

@@ -81,6 +81,9 @@ struct Storage {
   Storage(const Storage&) = delete;
   Storage& operator=(const Storage&) = delete;
 
+  /// True if the memory belongs to another owner, who may read and write it too.
+  bool is_borrowed() const { return whole ? whole->is_borrowed() : bool(release); }
+
   void* data = nullptr;  ///< The first byte; null if `bytes` is 0.
   int64_t bytes = 0;     ///< The requested size.
   Device device;         ///< The device of the memory.

@@ -96,28 +96,35 @@ bool overlaps_itself(const Tensor& x) {
 
 namespace {
 
-// The first and the last byte of x's elements, counted from the start of the storage.
-std::pair<int64_t, int64_t> span_of(const Tensor& x) {
-  int64_t first = x.offset(), last = x.offset();
+// The addresses of the first and the last byte of x's elements.
+std::pair<intptr_t, intptr_t> span_of(const Tensor& x) {
+  int64_t first = 0, last = 0;
   for (int64_t d = 0; d < x.dim(); ++d) {
     const int64_t extent = (x.shape()[d] - 1) * x.strides()[d];
     (extent < 0 ? first : last) += extent;
   }
   const int64_t bytes = item_size(x.dtype());
-  return {first * bytes, (last + 1) * bytes - 1};
+  const auto address = reinterpret_cast<intptr_t>(x.raw_data());
+  return {address + first * bytes, address + (last + 1) * bytes - 1};
+}
+
+bool may_share_memory(const Storage& a, const Storage& b) {
+  if (&a == &b) return true;
+  if (a.whole && a.whole == b.whole) return false;  // no element is in two parts
+  return a.whole.get() == &b || b.whole.get() == &a || a.is_borrowed() || b.is_borrowed();
 }
 
 }  // namespace
 
 bool may_overlap(const Tensor& a, const Tensor& b) {
-  if (&a.storage() != &b.storage() || a.numel() == 0 || b.numel() == 0) return false;
+  if (!may_share_memory(a.storage(), b.storage()) || a.numel() == 0 || b.numel() == 0) return false;
   const auto [first_a, last_a] = span_of(a);
   const auto [first_b, last_b] = span_of(b);
   return first_a <= last_b && first_b <= last_a;
 }
 
 Tensor readable_while_writing(const Tensor& to, const Tensor& from) {
-  const bool same_view = from.offset() == to.offset() && from.dtype() == to.dtype() &&
+  const bool same_view = from.raw_data() == to.raw_data() && from.dtype() == to.dtype() &&
                          from.shape() == to.shape() && from.strides() == to.strides();
   return same_view || !may_overlap(to, from) ? from : from.clone();
 }

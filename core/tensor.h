@@ -243,8 +243,11 @@ class Tensor {
   bool same(const Tensor& other) const { return impl_ == other.impl_; }
   /// Returns an address that identifies the tensor, the same for all copies; null if undefined.
   const void* id() const { return impl_.get(); }
-  /// True if no other handle and no other view refers to this memory.
-  bool unique() const { return impl_.use_count() == 1 && impl_->storage.use_count() == 1; }
+  /// True if no other handle, no other view and no other library (DLPack) refers to this memory.
+  bool unique() const {
+    return impl_.use_count() == 1 && impl_->storage.use_count() == 1 &&
+           !impl_->storage->is_borrowed();
+  }
 
   // For ops.
 
@@ -305,7 +308,8 @@ Tensor join_parts(const Tensors& parts, Int d);
 /// be true for unusual strides without repetition, which no view of the library has.
 bool overlaps_itself(const Tensor& x);
 
-/// True if a and b may share memory: their address ranges in one storage intersect.
+/// True if a and b may share memory: their address ranges intersect. Also for tensors of several
+/// storages with the same memory: those of other libraries (DLPack), and a part and its whole.
 bool may_overlap(const Tensor& a, const Tensor& b);
 
 /// Returns a tensor with the values of `from` that can be read while `to` is written element by

@@ -167,14 +167,15 @@ Tensor Tensor::index_put_(const std::vector<TensorIndex>& list, const Tensor& va
   NoGrad guard;
   const Selection s("index_put_", detach(), list);
   const auto defined = [](const Tensor& i) { return i.defined(); };
-  const Tensor given = values.detach().to(dtype());
+  Tensor given = values.detach().to(dtype());
+  if (may_overlap(*this, given)) given = given.clone();  // elements are not written in its order
   if (std::none_of(s.indices.begin(), s.indices.end(), defined)) {
     s.x.copy_(accumulate ? s.x + broadcast_to(given, s.x.shape()) : given);
     return *this;
   }
   const Rows rows("index_put_", s);
-  const Tensor source = broadcast_to(readable_while_writing(*this, given), rows.with(rows.picked))
-                            .reshape(rows.with({rows.ids.numel()}));
+  const Tensor source =
+      broadcast_to(given, rows.with(rows.picked)).reshape(rows.with({rows.ids.numel()}));
   Tensor target = rows.view.reshape(rows.row_shape());  // a view if there is one
   if (accumulate) {
     target = index_add(target, rows.front, rows.ids, source);

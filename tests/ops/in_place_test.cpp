@@ -4,11 +4,14 @@
 #include <random>
 
 #include "autograd/tape.h"
+#include "core/dlpack.h"
 #include "nn/init.h"
 #include "nn/optim/optim.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
 #include "ops/index.h"
+#include "ops/indexing.h"
+#include "ops/reduce.h"
 #include "ops/view.h"
 #include "tests/support/catch.h"
 #include "tests/support/compare.h"
@@ -54,6 +57,52 @@ TEST_CASE("copy_ to an overlapping view shifts and transposes correctly", "[ops]
     s.copy_(s.transpose(0, 1));
     CHECK(same_bits(s, want));
   }
+}
+
+TEST_CASE("index_put_ of the tensor itself reads its values first", "[ops]") {
+  const Tensor swapped = tensor<int64_t>({1, 0});
+  Tensor x = tensor<double>({0, 1});
+  x.index_put_({swapped}, x);
+  CHECK(x.to_vector<double>() == std::vector<double>{1, 0});
+  for (const int64_t n : {5, 300}) {
+    const Tensor m = counted({n, n}), before = m.clone(), back = arange(n - 1, -1, -1).to(i64);
+    m.index_put_({back}, m);
+    CHECK(same_bits(m, flip(before, 0)));
+    m.copy_(before).index_put_({Slice(), back}, m);
+    CHECK(same_bits(m, flip(before, 1)));
+    m.copy_(before).index_put_({back}, m, true);
+    CHECK(same_bits(m, before + flip(before, 0)));
+    m.copy_(before).index_put_({back}, m.transpose(0, 1));
+    CHECK(same_bits(m, flip(before.transpose(0, 1), 0)));
+    m.copy_(before).index_put_({back}, m[1]);
+    CHECK(same_bits(m, before[1].expand({n, n})));
+  }
+  const Tensor ids = tensor<int64_t>({2, 0, 1});  // indices and values are the tensor itself
+  ids.index_put_({ids}, ids);
+  CHECK(ids.to_vector<int64_t>() == std::vector<int64_t>{0, 1, 2});
+}
+
+TEST_CASE("in-place ops know memory that tensors share through DLPack", "[ops]") {
+  const auto shared = [](const Tensor& x) { return from_dlpack(to_dlpack(x)); };
+  const Tensor x = counted({5, 5}), before = x.clone(), row = counted({6});
+  CHECK(may_overlap(shared(x), x));
+  CHECK(may_overlap(shared(x), shared(x)));
+  CHECK(!may_overlap(shared(x[0]), shared(x[1])));
+  x.copy_(shared(x).transpose(0, 1));
+  CHECK(same_bits(x, before.transpose(0, 1)));
+  x.add_(shared(x).transpose(0, 1));
+  CHECK(same_bits(x, before + before.transpose(0, 1)));
+  shared(row).slice(0, 1).copy_(shared(row).slice(0, 0, 5));
+  CHECK(row.to_vector<double>() == std::vector<double>{0, 0, 1, 2, 3, 4});
+  row.index_put_({tensor<int64_t>({5, 4, 3, 2, 1, 0})}, shared(row));
+  CHECK(row.to_vector<double>() == std::vector<double>{4, 3, 2, 1, 0, 0});
+  // The memory is not reused for results.
+  CHECK(!shared(row).unique());
+  const Tensor leaf = ones({6}, {.dtype = f64, .requires_grad = true});
+  leaf.register_hook([&](const Tensor&) { return shared(row); });
+  for (int pass = 0; pass < 2; ++pass) sum(leaf).backward();
+  CHECK(leaf.grad().to_vector<double>() == std::vector<double>{8, 6, 4, 2, 0, 0});
+  CHECK(row.to_vector<double>() == std::vector<double>{4, 3, 2, 1, 0, 0});
 }
 
 TEST_CASE("in-place ops with identical source and destination need no copy", "[ops]") {
