@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <cstring>
 #include <mutex>
 
 #include "autograd/accumulate.h"
@@ -151,13 +150,13 @@ Tensors aliases(const Tensors& inputs) {
 void Engine::restrict_to_captured(const Tensors& outputs) {
   restricted_ = true;
   // A node created before all captured tensors cannot have been computed from any of them.
-  uint64_t oldest = UINT64_MAX;
+  uint64_t oldest = outer ? 0 : UINT64_MAX;
   for (const auto& [entry, g] : captured)
     oldest = std::min(oldest, entry->node ? entry->node->number : 0);
   std::vector<const Node*> below;
   std::unordered_set<const Node*> seen;
   const auto add = [&](const std::shared_ptr<TapeEntry>& entry) {
-    const Node* node = entry ? entry->node.get() : nullptr;
+    const Node* node = entry && !is_input(*entry) ? entry->node.get() : nullptr;
     if (node && node->number > oldest && seen.insert(node).second) below.push_back(node);
   };
   for (const Tensor& y : outputs) add(y.tape());
@@ -167,21 +166,30 @@ void Engine::restrict_to_captured(const Tensors& outputs) {
             [](const Node* a, const Node* b) { return a->number < b->number; });
   for (const Node* node : below)
     for (const auto& entry : node->inputs)
-      if (entry && (captured.contains(entry.get()) || on_path_.contains(entry->node.get())))
-        on_path_.insert(node);
+      if (entry && needs(*entry)) on_path_.insert(node);
+}
+
+bool Engine::is_input(const TapeEntry& entry) const {
+  return outer && (outside_.contains(&entry) || captured.contains(&entry));
+}
+
+bool Engine::needs(const TapeEntry& entry) const {
+  if (!restricted_ || captured.contains(&entry)) return true;
+  if (const auto it = outside_.find(&entry); it != outside_.end()) return outer->needs(*it->second);
+  return entry.node ? on_path_.contains(entry.node.get()) : outer && outer->needs(entry);
 }
 
 bool Engine::runs_closure_of(const Node& node) const {
-  if (restricted_) return on_path_.contains(&node);
+  if (restricted_ && !on_path_.contains(&node)) return false;
   return !outer || std::none_of(node.outputs.begin(), node.outputs.end(), [&](const auto& out) {
     return captured.contains(out.entry.lock().get());
   });
 }
 
 void Engine::send(const std::shared_ptr<TapeEntry>& entry, const Tensor& g) {
-  const bool needed = !restricted_ || captured.contains(entry.get()) ||
-                      (entry->node && on_path_.contains(entry->node.get()));
-  if (!needed) return;
+  if (const auto it = outside_.find(entry.get()); it != outside_.end())
+    return outer->send(it->second, g);
+  if (!needs(*entry)) return;
   if (!entry->node) return arrive_at_leaf(entry, g);
   auto [it, is_new] = pending_.try_emplace(entry->node.get());
   if (is_new) {
@@ -193,7 +201,10 @@ void Engine::send(const std::shared_ptr<TapeEntry>& entry, const Tensor& g) {
 
 Tensor Engine::take_pending(const TapeEntry* entry, bool to_overwrite) {
   // Anomaly detection must tell an op's own gradient from that of others.
-  if (!entry || !entry->node || options.create_graph || anomaly_detection()) return {};
+  if (!entry || options.create_graph || anomaly_detection()) return {};
+  if (const auto it = outside_.find(entry); it != outside_.end())
+    return outer->take_pending(it->second.get(), to_overwrite);
+  if (!entry->node) return {};
   const auto found = pending_.find(entry->node.get());
   if (found == pending_.end()) return {};
   const DType dtype = entry->node->outputs[entry->index].options.dtype;
@@ -201,7 +212,7 @@ Tensor Engine::take_pending(const TapeEntry* entry, bool to_overwrite) {
 }
 
 void Engine::arrive_at_leaf(const std::shared_ptr<TapeEntry>& entry, const Tensor& g) {
-  if (outer && !captured.contains(entry.get())) return outer->arrive_at_leaf(entry, g);
+  if (outer && !captured.contains(entry.get())) return outer->send(entry, g);
   auto [it, is_new] = leaves_.try_emplace(entry.get());
   if (is_new) leaf_order_.push_back(entry);
   it->second.add(g, options.create_graph);
@@ -232,18 +243,16 @@ void Engine::finish_leaf(TapeEntry& entry, GradientSum& sum) {
 }
 
 // Nodes are visited in descending order of number, so a leaf's gradient is complete after the
-// lowest-numbered node that has the leaf as an input. The node of a checkpoint() may add to any
-// leaf, because the function may read leaves that are not among its inputs.
+// lowest-numbered node that has the leaf as an input.
 void Engine::find_waiting_leaves() {
   std::vector<const Node*> below;
   std::unordered_set<const Node*> seen;
   for (const auto& [node, grads] : pending_)
     if (seen.insert(node).second) below.push_back(node);
+  std::sort(below.begin(), below.end(),
+            [](const Node* a, const Node* b) { return a->number > b->number; });
   std::unordered_map<TapeEntry*, size_t> index_of;
-  uint64_t lowest_checkpoint = UINT64_MAX;
   for (size_t i = 0; i < below.size(); ++i) {
-    if (std::strcmp(below[i]->op, "checkpoint") == 0)
-      lowest_checkpoint = std::min(lowest_checkpoint, below[i]->number);
     for (const auto& entry : below[i]->inputs) {
       if (!entry) continue;
       if (entry->node) {
@@ -256,7 +265,6 @@ void Engine::find_waiting_leaves() {
       }
     }
   }
-  for (Waiting& w : waiting_) w.number = std::min(w.number, lowest_checkpoint);
   std::stable_sort(waiting_.begin(), waiting_.end(),
                    [](const Waiting& a, const Waiting& b) { return a.number < b.number; });
 }
@@ -322,7 +330,7 @@ void Engine::run() {
     if (GradientSum& sum = leaves_[entry.get()]; sum.defined()) finish_leaf(*entry, sum);
 }
 
-void Engine::start(const char* op, const Tensors& outputs, const Tensors& gradients) {
+void Engine::start(const char* op, const Tensors& outputs, Tensors gradients) {
   check(gradients.empty() || gradients.size() == outputs.size(), op, "got ", outputs.size(),
         " outputs, but ", gradients.size(), " gradients; pass one gradient per output, or none");
   for (size_t i = 0; i < outputs.size(); ++i) {
@@ -330,7 +338,7 @@ void Engine::start(const char* op, const Tensors& outputs, const Tensors& gradie
     check(y.requires_grad(), op, "the output (", y,
           ") does not depend on anything that requires a gradient, or was computed under NoGrad or "
           "EvalMode");
-    Tensor g = gradients.empty() ? Tensor() : gradients[i];
+    Tensor g = gradients.empty() ? Tensor() : std::move(gradients[i]);
     if (g.defined()) {
       check(g.shape() == y.shape() && g.dtype() == y.dtype() && g.device() == y.device(), op,
             "gradient ", g, " for an output ", y, "; shape, dtype and device must agree");
@@ -343,20 +351,29 @@ void Engine::start(const char* op, const Tensors& outputs, const Tensors& gradie
   }
 }
 
-Tensors Engine::inner(Backward& b, const Tensors& outputs, const Tensors& inputs) {
+Tensors Engine::inner(Backward& b, const Tensors& outputs, const Tensors& inputs,
+                      bool add_outside) {
   Engine engine;
   engine.options.create_graph = b.engine_.options.create_graph;
   engine.capture = true;
   engine.outer = &b.engine_;
-  for (const Tensor& x : inputs)
-    if (x.requires_grad()) engine.captured[x.tape().get()];
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (!inputs[i].requires_grad()) continue;
+    TapeEntry* const entry = inputs[i].tape().get();
+    // The hooks of an input need its whole gradient from this backward pass.
+    if (add_outside && b.needs(i) && entry->hooks.empty())
+      engine.outside_[entry] = b.node_.inputs[i];
+    else
+      engine.captured[entry];
+  }
   Tensors ends, arrived;
   for (size_t i = 0; i < outputs.size(); ++i) {
     if (!outputs[i].requires_grad()) continue;
     ends.push_back(outputs[i]);
-    arrived.push_back(b.grad(i));
+    arrived.push_back(add_outside ? b.take_grad(i) : b.grad(i));
   }
-  engine.start(b.node_.op, ends, arrived);
+  if (add_outside && b.engine_.restricted_) engine.restrict_to_captured(ends);
+  engine.start(b.node_.op, ends, std::move(arrived));
   engine.run();
   Tensors gradients;
   for (const Tensor& x : inputs)
@@ -367,7 +384,7 @@ Tensors Engine::inner(Backward& b, const Tensors& outputs, const Tensors& inputs
 Tensors composed_gradient(Backward& b, const std::function<Tensors(const Tensors&)>& f,
                           const Tensors& inputs) {
   const Tensors own = aliases(inputs);
-  return Engine::inner(b, f(own), own);
+  return Engine::inner(b, f(own), own, false);
 }
 
 Tensors composed_gradient(Backward& b, const std::function<Tensor(const Tensors&)>& f,

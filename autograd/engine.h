@@ -55,9 +55,9 @@ struct Engine {
   BackwardOptions options;
   /// For grad(): fills `captured` with the gradients of its keys and adds nothing to leaves.
   bool capture = false;
-  std::unordered_map<TapeEntry*, Tensor> captured;
+  std::unordered_map<const TapeEntry*, Tensor> captured;
   /// For a backward pass inside a backward closure: the backward pass that runs the closure. It
-  /// receives the gradients of leaves that are not captured here.
+  /// receives the gradients of leaves that are not captured here, and of `outside_`.
   Engine* outer = nullptr;
 
   /// True once a leaf has a post-accumulate hook. Only then do backward passes search
@@ -65,7 +65,7 @@ struct Engine {
   static inline std::atomic<bool> any_leaf_hooks = false;
 
   /// Checks `gradients` and queues the nodes of `outputs`.
-  void start(const char* op, const Tensors& outputs, const Tensors& gradients);
+  void start(const char* op, const Tensors& outputs, Tensors gradients);
   /// Visits all queued nodes and all nodes from which they were computed.
   void run();
 
@@ -74,10 +74,14 @@ struct Engine {
 
   /// For checkpoint() and composed_gradient(), whose closure has just computed `outputs` from
   /// `inputs` (leaves or aliases()): returns the gradients of `inputs`, starting from the gradients
-  /// in b. Its ops are recorded if the backward pass itself is recorded (create_graph).
-  static Tensors inner(Backward& b, const Tensors& outputs, const Tensors& inputs);
-  /// For grad(): restricts the backward pass to nodes on a path from `outputs` to a captured
-  /// tensor.
+  /// in b. Its ops are recorded if the backward pass itself is recorded (create_graph). With
+  /// `add_outside`, the gradients of inputs without hooks are added one by one to those of the
+  /// inputs of b's node, in the order in which they are added without checkpoint(), and are
+  /// undefined in the result.
+  static Tensors inner(Backward& b, const Tensors& outputs, const Tensors& inputs,
+                       bool add_outside);
+  /// For grad(), and for checkpoint() inside of it: restricts the backward pass to nodes on a path
+  /// from `outputs` to a captured tensor, here or in `outer`.
   void restrict_to_captured(const Tensors& outputs);
 
  private:
@@ -87,6 +91,8 @@ struct Engine {
     }
   };
   static uint64_t next_pass();
+  bool is_input(const TapeEntry& entry) const;  // of the function, if `outer`
+  bool needs(const TapeEntry& entry) const;     // false: its gradient is dropped
   bool runs_closure_of(const Node& node) const;
   void send(const std::shared_ptr<TapeEntry>& entry, const Tensor& g);
   void arrive_at_leaf(const std::shared_ptr<TapeEntry>& entry, const Tensor& g);
@@ -94,6 +100,8 @@ struct Engine {
   void find_waiting_leaves();
   void finish_waiting_leaves(uint64_t next);
 
+  // If `outer`: inputs of the function whose gradients `outer` adds up, with their entries there.
+  std::unordered_map<const TapeEntry*, std::shared_ptr<TapeEntry>> outside_;
   bool restricted_ = false;
   std::unordered_set<const Node*> on_path_;  // if restricted_: nodes computed from captured tensors
   std::priority_queue<std::shared_ptr<Node>, std::vector<std::shared_ptr<Node>>, ByNumber> queue_;

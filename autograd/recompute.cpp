@@ -1,6 +1,7 @@
 // Activation checkpointing: the recording run and the recomputing run of checkpoint().
 #include "autograd/recompute.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 
@@ -23,9 +24,8 @@ void check_not_recomputed(const char* op, const char* what) {
 }
 
 void RecomputeRecord::check_unchanged() const {
-  for (const auto& [handle, r] : read)
-    check(&r.tensor.storage() == r.storage && r.storage->version == r.version, "checkpoint",
-          "a tensor (", r.tensor, ") that op \"", r.op,
+  for (const auto& [storage, r] : read)
+    check(storage->version == r.version, "checkpoint", "a tensor (", r.tensor, ") that op \"", r.op,
           "\" read was changed after the forward pass; the function cannot be recomputed");
 }
 
@@ -71,13 +71,16 @@ void RecomputeScope::note_reads(const char* op, const Tensors& inputs) {
   if (recomputing_) return;
   for (const Tensor& x : inputs) {
     if (!x.defined() || !from_outside(x)) continue;
-    if (record_.inputs.contains(&x.storage())) continue;
     check(!x.requires_grad() || x.is_leaf(), "checkpoint", "op \"", op,
           "\" in the function reads a tensor (", x,
           "), which was computed by recorded ops outside of the function; pass the tensor as an "
           "input");
-    record_.read.try_emplace(x.id(),
-                             RecomputeRecord::Read{x, &x.storage(), x.storage().version, op});
+    const auto same = [&](const Tensor& leaf) { return leaf.tape() == x.tape(); };
+    if (x.requires_grad() && std::none_of(leaves_.begin(), leaves_.end(), same))
+      leaves_.push_back(x);
+    if (record_.inputs.contains(&x.storage())) continue;
+    record_.read.try_emplace(&x.storage(),
+                             RecomputeRecord::Read{x.detach(), x.storage().version, op});
   }
 }
 
@@ -102,16 +105,19 @@ Tensor as_leaf(const Tensor& x, bool requires_grad) {
 Tensor checkpoint(std::function<Tensor(const Tensors&)> f, const Tensors& inputs) {
   if (!grad_enabled()) return f(inputs);
   const auto record = std::make_shared<RecomputeRecord>();
-  Tensors outputs(1);
+  Tensors outputs(1), sources = inputs;
   {
     RecomputeScope recording(*record, false);
-    Tensors leaves;
+    Tensors own;
     for (const Tensor& x : inputs) {
-      leaves.push_back(as_leaf(x, leads_back(x)));
+      own.push_back(as_leaf(x, leads_back(x)));
       if (x.defined()) record->inputs.insert(&x.storage());
     }
-    outputs[0] = f(leaves);
+    outputs[0] = f(own);
     recording.note_reads("return", outputs);
+    for (const Tensor& leaf : recording.leaves())
+      if (std::none_of(own.begin(), own.end(), [&](const Tensor& x) { return x.same(leaf); }))
+        sources.push_back(leaf);
   }
   check(outputs[0].defined(), "checkpoint", "the function returned an undefined tensor");
   const bool recorded = leads_back(outputs[0]);
@@ -120,8 +126,8 @@ Tensor checkpoint(std::function<Tensor(const Tensors&)> f, const Tensors& inputs
 
   const std::vector<Saved> saved(inputs.begin(), inputs.end());
   attach(
-      "checkpoint", inputs, outputs,
-      [f = std::move(f), saved, record](Backward& b) {
+      "checkpoint", sources, outputs,
+      [f = std::move(f), saved, record, count = sources.size()](Backward& b) {
         record->check_unchanged();
         // If the backward pass itself is recorded (create_graph), the inputs of the recomputing run
         // are aliases, connected to the saved inputs on the tape. Otherwise they are new leaves.
@@ -135,7 +141,9 @@ Tensor checkpoint(std::function<Tensor(const Tensors&)> f, const Tensors& inputs
           y = f(own);
           recomputing.finish();
         }
-        return Engine::inner(b, {y}, own);
+        Tensors gradients = Engine::inner(b, {y}, own, true);
+        gradients.resize(count);  // Engine::inner() has added those of the leaves
+        return gradients;
       },
       Keep::nothing);
   return outputs[0];

@@ -53,15 +53,14 @@ struct RecomputeRecord {
   };
   /// A tensor made outside of the function and read by an op of the function.
   struct Read {
-    Tensor tensor;                     ///< The tensor.
-    const Storage* storage = nullptr;  ///< Its storage when it was read.
-    uint32_t version = 0;              ///< The version of that storage.
-    const char* op = "";               ///< The first op that read it.
+    Tensor tensor;         ///< The tensor, detached: a leaf's handle would own its gradient.
+    uint32_t version = 0;  ///< The version of its storage.
+    const char* op = "";   ///< The first op that read it.
   };
   std::vector<Value> values;  ///< In the order in which they were recorded.
   /// Storages of the inputs. Their changes are detected by Saved, not by check_unchanged().
   std::set<const Storage*> inputs;
-  std::map<const void*, Read> read;  ///< Tensors read, by Tensor::id().
+  std::map<const Storage*, Read> read;  ///< Tensors read, by their storage.
   /// Throws if a tensor in `read` was changed after it was read.
   void check_unchanged() const;
 };
@@ -90,8 +89,11 @@ class RecomputeScope final : public RandomSource {
   // For the tape.
 
   /// In the recording run: stores in `read` the inputs of an op that were made outside of the
-  /// function. Throws if one of them is the result of recorded ops.
+  /// function, and in leaves() those that require a gradient. Throws if one of them is the result
+  /// of recorded ops.
   void note_reads(const char* op, const Tensors& inputs);
+  /// Returns the leaves that the recording run has read, in the order of their first use.
+  const Tensors& leaves() const { return leaves_; }
   /// Throws if x was made outside of the function.
   void check_in_place(const char* op, const Tensor& x) const;
 
@@ -103,6 +105,7 @@ class RecomputeScope final : public RandomSource {
   RecomputeRecord& record_;
   const bool recomputing_;
   size_t next_ = 0;
+  Tensors leaves_;
   ThreadState before_;
 };
 

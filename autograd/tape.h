@@ -195,15 +195,18 @@ Tensors grad(const Tensors& outputs, const Tensors& inputs, const Tensors& gradi
 /// Returns f(inputs) without saving the intermediate results of f: the backward pass runs f again
 /// (Chen et al., "Training deep nets with sublinear memory cost", 2016). The second run gets the
 /// same random numbers and recorded values as the first run; autograd/recompute.h lists the calls
-/// in f that raise an error. Parameters used inside f get their gradients too.
+/// in f that raise an error. Parameters used inside f get their gradients too, also from grad().
+/// Results and gradients are bit-identical to those without checkpoint() (docs/determinism.md).
 Tensor checkpoint(std::function<Tensor(const Tensors&)> f, const Tensors& inputs);
 
 /// One recorded op.
 struct Node : std::enable_shared_from_this<Node> {
-  const char* op = "";                             ///< Name of the op.
-  uint64_t number = 0;                             ///< Position in the order of creation.
-  std::vector<std::shared_ptr<TapeEntry>> inputs;  ///< Null for inputs that need no gradient.
-  BackwardFn backward;                             ///< The closure; null after it was freed.
+  const char* op = "";  ///< Name of the op.
+  uint64_t number = 0;  ///< Position in the order of creation.
+  /// Null for inputs that need no gradient. For checkpoint(), the leaves that its function reads
+  /// follow the inputs.
+  std::vector<std::shared_ptr<TapeEntry>> inputs;
+  BackwardFn backward;  ///< The closure; null after it was freed.
   /// Whether the closure can run, is running, or has run and was freed.
   enum class State { ready, running, spent };
   std::atomic<State> state{State::ready};  ///< The current state.

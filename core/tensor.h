@@ -193,8 +193,7 @@ class Tensor {
   void register_hook(F hook) const;  // autograd/tape.h
   /// Calls `hook` as soon as a backward pass has added its whole gradient to grad() of this leaf.
   /// The backward pass is then still running, so that the gradient can be used or sent while other
-  /// gradients are computed. If the backward pass runs functions under checkpoint(), which may read
-  /// this leaf, the hook is called after the last of them at the earliest.
+  /// gradients are computed.
   void register_post_accumulate_grad_hook(std::function<void()> hook) const;
 
   /// Makes this tensor, through every handle to it, a view of `other`'s data: storage, shape and

@@ -62,6 +62,44 @@ TEST_CASE("checkpoint() leaves results and gradients bit-identical", "[autograd]
   }
 }
 
+TEST_CASE("gradients of layers with norms are bit-identical under checkpoint()", "[autograd]") {
+  for (const DType t : {bf16, f32, f64})
+    for (const bool sandwich : {false, true})
+      for (const bool create : {false, true}) {
+        CAPTURE(name(t), sandwich, create);
+        std::vector<Tensors> gradients;
+        for (const int depth : {0, 1, 2}) {
+          Tensors leaves = {fixed_noise({12, 8}, 4, t).set_requires_grad()};
+          for (uint64_t i = 0; i < 2; ++i) {
+            leaves.push_back(fixed_noise({16, 8}, 10 + i, t).set_requires_grad());
+            leaves.push_back(fixed_noise({8, 16}, 20 + i, t).set_requires_grad());
+            leaves.push_back(fixed_noise({8}, 30 + i, t).set_requires_grad());
+          }
+          Tensor x = leaves[0];
+          for (size_t i = 1; i < leaves.size(); i += 3) {
+            const auto branch = [=](const Tensors& in) {
+              Tensor y =
+                  linear(gelu(linear(layer_norm(in[0], leaves[i + 2]), leaves[i])), leaves[i + 1]);
+              if (sandwich) y = rms_norm(y, leaves[i + 2]);
+              return in[0] + y;
+            };
+            const auto nested = [=](const Tensors& in) { return checkpoint(branch, in); };
+            x = depth == 0   ? branch({x})
+                : depth == 1 ? checkpoint(branch, {x})
+                             : checkpoint(nested, {x});
+          }
+          const Tensor y = layer_norm(x) + x;
+          gradients.push_back(
+              grad({sum(y * fixed_noise({12, 8}, 5, t))}, leaves, {}, {.create_graph = create}));
+        }
+        for (size_t i = 0; i < gradients[0].size(); ++i)
+          for (const size_t depth : {1, 2}) {
+            CAPTURE(i, depth);
+            check_bits(gradients[0][i].detach(), gradients[depth][i].detach());
+          }
+      }
+}
+
 TEST_CASE("checkpoints can follow one another and be nested", "[autograd]") {
   const RestoreState restore;
   std::vector<Tensor> gradients;

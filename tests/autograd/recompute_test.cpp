@@ -253,6 +253,72 @@ TEST_CASE("grad() goes through checkpoint(), also to tensors used inside", "[aut
   CHECK(list(x.grad()) == list(g[0]));
 }
 
+TEST_CASE("grad() of tensors that only functions under checkpoint() read", "[autograd]") {
+  const Tensor x = tensor<double>({1, 2}), w = leaf({3, 4}), v = leaf({5, 6}), u = leaf({7, 8});
+  const auto inner = [&](const Tensors& in) { return in[0] * w * w; };
+  const Function outer = [&](const Tensors& in) { return checkpoint(inner, {in[0] * v}); };
+  for (const bool nested : {false, true})
+    for (const bool create : {false, true}) {
+      const Tensor y = sum(nested ? checkpoint(outer, {x}) : checkpoint(inner, {x * v}));
+      const Tensor z = y + sum(w * w) + sum(u);
+      const Tensors g = grad({z}, {w}, {}, {.retain_graph = true, .create_graph = create});
+      CHECK(list(g[0]) ==
+            std::vector<double>{2 * 3 * 5 + 6, 2 * 4 * 12 + 8});  // inside, then outside
+      const Tensors only = grad({y}, {w, u, v}, {}, {.retain_graph = true});
+      CHECK(list(only[0]) == std::vector<double>{2 * 3 * 5, 2 * 4 * 12});
+      CHECK(!only[1].defined());  // y does not depend on it
+      CHECK(list(only[2]) == std::vector<double>{9, 32});
+      if (create) {
+        const Tensors second = grad({sum(g[0])}, {w, v});
+        CHECK(list(second[0]) == std::vector<double>{2 * 5 + 2, 2 * 12 + 2});
+        CHECK(list(second[1]) == std::vector<double>{2 * 3, 2 * 4 * 2});
+      }
+      for (const Tensor& leaf : {w, v, u}) CHECK(!leaf.grad().defined());
+    }
+  // The function reads a leaf with the memory of its input.
+  const Tensor shared = checkpoint([&](const Tensors& in) { return in[0] * w; }, {w.detach()});
+  CHECK(list(grad({sum(shared)}, {w})[0]) == std::vector<double>{3, 4});
+  // The inner function reads the input of the outer one.
+  const Tensor both = checkpoint(
+      [&](const Tensors& in) {
+        return checkpoint([&](const Tensors& i) { return i[0] * in[0] * w; }, {in[0] * 2.0});
+      },
+      {v});
+  CHECK(list(grad({sum(both)}, {v})[0]) == std::vector<double>{4 * 5 * 3, 4 * 6 * 4});
+}
+
+TEST_CASE("hooks of an input of checkpoint() see the gradient from the function", "[autograd]") {
+  const Tensor x = leaf({1, 2}), w = leaf({3, 4});
+  std::vector<double> seen, outside;
+  const Tensor h = x * 1.0;
+  h.register_hook([&](const Tensor& g) { outside = list(g); });
+  const Tensor y = checkpoint(
+      [&](const Tensors& in) {
+        in[0].register_hook([&](const Tensor& g) {
+          seen = list(g);
+          return g * 10.0;
+        });
+        return in[0] * w + in[0];
+      },
+      {h});
+  sum(y + h).backward();
+  CHECK(seen == std::vector<double>{4, 5});
+  CHECK(outside == std::vector<double>{41, 51});
+  CHECK(list(x.grad()) == outside);
+  CHECK(list(w.grad()) == std::vector<double>{1, 2});
+}
+
+TEST_CASE("a recorded gradient under checkpoint() does not own its leaf", "[autograd]") {
+  const int64_t live = memory_stats(cpu).live;
+  {
+    const Tensor w = ones({1000}, {.dtype = f64, .requires_grad = true});
+    const Tensor y = checkpoint([&](const Tensors& in) { return in[0] * w; }, {w * 2.0});
+    sum(y * y).backward({}, {.create_graph = true});
+    CHECK(w.grad().requires_grad());
+  }
+  CHECK(memory_stats(cpu).live == live);
+}
+
 TEST_CASE("checkpoint of constants is a constant", "[autograd]") {
   const Tensor c = tensor<double>({1, 2});
   const Tensor y = checkpoint([&](const Tensors& in) { return in[0] * c; }, {c});
