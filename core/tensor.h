@@ -188,7 +188,8 @@ class Tensor {
   void backward(const Tensor& gradient = {}, BackwardOptions options = {}) const;
   /// Calls `hook` with the complete gradient of this tensor in every backward pass; a defined
   /// result replaces the gradient. Hooks run in the order of registration; a hook registered by
-  /// another hook first runs for the next gradient.
+  /// another hook first runs for the next gradient. The tensor owns its hooks: a hook that captures
+  /// a handle of the tensor keeps it in memory for ever; capture detach() or a reference.
   template <class F>
   void register_hook(F hook) const;  // autograd/tape.h
   /// Calls `hook` as soon as a backward pass has added its whole gradient to grad() of this leaf.
