@@ -314,9 +314,10 @@ Tensor pow(const Tensor& x, const Tensor& z) {
       [a = Saved(a), b = Saved(b)](Backward& g) {
         const Tensor one = scalar(1, options_of(g.grad())), zero = scalar(0, options_of(one));
         Tensors to(2);
-        if (g.needs(0))
-          to[0] =
-              sum_to(where(eq(b(), 0), zero, g.grad() * (b() * pow(a(), b() - 1.0))), a().shape());
+        if (g.needs(0)) {
+          const Tensor flat = eq(b(), 0), exponent = where(flat, one, b()) - 1.0;
+          to[0] = sum_to(where(flat, zero, g.grad() * (b() * pow(a(), exponent))), a().shape());
+        }
         if (g.needs(1)) {
           const Tensor flat = logical_and(eq(a(), 0), ge(b(), 0));
           to[1] = sum_to(where(flat, zero, g.grad() * (g.output() * log(where(flat, one, a())))),

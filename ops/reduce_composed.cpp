@@ -30,6 +30,12 @@ Tensor without(Tensor y, const Shape& dims, bool keepdim) {
   return y;
 }
 
+// Returns xᵖ for 0 < p < 1, with gradient 0 at 0, where its slope is infinite.
+Tensor root(const Tensor& x, double p) {
+  const Tensor none = eq(x, 0), safe = where(none, scalar(1, options_of(x)), x);
+  return where(none, scalar(0, options_of(x)), p == 0.5 ? sqrt(safe) : pow(safe, p));
+}
+
 Tensor as_number(const Tensor& x) { return is_floating(x.dtype()) ? x : x.to(i64); }
 
 }  // namespace
@@ -38,7 +44,7 @@ Tensor std(const Tensor& x, const Dims& dims, double correction, bool keepdim) {
   check_floating("std", x);
   reduced_dimensions("std", x, dims);
   if (is_narrow(x.dtype())) return std(x.to(f32), dims, correction, keepdim).to(x.dtype());
-  return sqrt(var(x, dims, correction, keepdim));
+  return root(var(x, dims, correction, keepdim), 0.5);
 }
 
 Tensor norm(const Tensor& x, double p, const Dims& given, bool keepdim) {
@@ -53,11 +59,9 @@ Tensor norm(const Tensor& x, double p, const Dims& given, bool keepdim) {
   }
   if (dims.empty()) return abs(x);
   if (p == 1) return sum(abs(x), dims, keepdim);
-  const Tensor total = sum(p == 2 ? square(x) : pow(abs(x), p), dims, keepdim);
-  // The root has an infinite slope at 0, where its gradient is defined as 0.
-  const Tensor none = eq(total, 0), zero = scalar(0, options_of(total));
-  const Tensor safe = where(none, scalar(1, options_of(total)), total);
-  return where(none, zero, p == 2 ? sqrt(safe) : pow(safe, 1 / p));
+  const Tensor powers = p == 2 ? square(x) : p < 1 ? root(abs(x), p) : pow(abs(x), p);
+  const Tensor total = sum(powers, dims, keepdim);
+  return p < 1 ? pow(total, 1 / p) : root(total, 1 / p);
 }
 
 Tensor any(const Tensor& x, const Dims& dims, bool keepdim) {

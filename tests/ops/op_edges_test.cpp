@@ -113,6 +113,15 @@ TEST_CASE("norms of zeros have the gradient 0, and norms of integers are refused
   CHECK(norm(scalar(-3)).item() == 3);
   const auto f = [](const Tensors& x) { return norm(x[0], 2, {1}); };
   testing::check_gradients(f, {testing::fixed_leaf({2, 3}, 4)});
+  // Second derivatives at 0⁰ and 0^y.
+  for (const double exponent : {0.0, 1.0, 2.0}) {
+    const Tensor u = row({0}).set_requires_grad(), v = row({exponent}).set_requires_grad();
+    const Tensors first = grad({pow(u, v)}, {u, v}, {}, {.create_graph = true});
+    CHECK(grad({first[0]}, {u}, {}, {.retain_graph = true})[0].item() == (exponent == 2 ? 2 : 0));
+    CHECK(grad({first[1]}, {v})[0].item() == 0);
+    const Tensor once = grad({pow(0.0, v)}, {v}, {}, {.create_graph = true})[0];
+    CHECK(grad({once}, {v})[0].item() == 0);
+  }
 }
 
 TEST_CASE("logcumsumexp keeps infinities apart and follows NaN", "[ops]") {
@@ -128,12 +137,28 @@ TEST_CASE("logcumsumexp keeps infinities apart and follows NaN", "[ops]") {
     CHECK(std::isnan(with_nan[1]));
     CHECK(std::isnan(with_nan[2]));
   }
+TEST_CASE("std of equal values has the gradients 0", "[ops]") {
+  for (const double v : {0.0, 2.0}) {
+    const Tensor x = row({v, v, v}).set_requires_grad();
+    const Tensor first = grad({std(x)}, {x}, {}, {.create_graph = true})[0];
+    CHECK(first.to_vector<double>() == std::vector<double>{0, 0, 0});
+    CHECK(grad({sum(first)}, {x})[0].to_vector<double>() == std::vector<double>{0, 0, 0});
+  }
+  const Tensor x = tensor(std::vector<double>{1, 1, 1, 2}, {2, 2}).set_requires_grad();
+  const std::vector<double> g = grad({sum(std(x, {1}))}, {x})[0].to_vector<double>();
+  CHECK(std::vector<double>(g.begin(), g.begin() + 2) == std::vector<double>{0, 0});
+  CHECK(g[3] == Approx(std::sqrt(0.5)));
+}
+
   const auto f = [](const Tensors& x) { return logcumsumexp(x[0], 0); };
   // The first result is the first value itself.
   CHECK(gradient_of(f, row({-inf, -inf, 0})) == std::vector<double>{1, 0, 1});
   testing::check_gradients(f, {row({0.5, 0.5, 0.5, -800, 700}).set_requires_grad()});  // ties
 }
 
+  const auto half = [](const Tensors& x) { return norm(x[0], 0.5); };
+  CHECK(gradient_of(half, row({0, 4, 1})) == std::vector<double>{0, 1.5, 3});
+  CHECK(gradient_of(half, row({0, 0})) == std::vector<double>{0, 0});
 TEST_CASE("any and all count NaN as true", "[ops]") {
   CHECK(any(row({0, nan})).item() == 1);
   CHECK(all(row({1, nan})).item() == 1);
