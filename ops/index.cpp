@@ -116,11 +116,14 @@ struct Rows {
 
   Rows(const char* op, const Selection& s) {
     Shape order, rest;
-    for (int64_t d = 0; d < s.x.dim(); ++d)
-      (s.indices[size_t(d)].defined() ? order : rest).push_back(d);
+    std::vector<int64_t> places;  // of index tensors that are not 0-d, among the other dimensions
+    for (int64_t d = 0; d < s.x.dim(); ++d) {
+      const Tensor& index = s.indices[size_t(d)];
+      if (index.defined() && index.dim() > 0) places.push_back(rest.dim());
+      (index.defined() ? order : rest).push_back(d);
+    }
     count = order.dim();
-    const bool together = order.back() - order[0] == count - 1;
-    front = together ? order[0] : 0;
+    front = !places.empty() && places.front() == places.back() ? places.front() : 0;
     for (int64_t i = 0; i < rest.dim(); ++i) order.insert(i < front ? i : order.dim(), rest[i]);
     view = s.x.permute(order);
     for (int64_t d = front; d < front + count; ++d)

@@ -10,9 +10,10 @@
 // Integers and slices give views and are applied first, also next to index tensors (NumPy treats
 // an integer there as an index tensor: for x [2, 3, 4], x[0, :, idx] is [3, n] here and [n, 3] in
 // NumPy). The index tensors (i64 or i32) broadcast to one shape S, which replaces their
-// dimensions: at the first of them if they are next to each other, else in front. Negative indices
-// count from the end. A mask (bool or u8) of k dimensions stands for the k index tensors of its
-// nonzero elements, which are found on the host.
+// dimensions: at the first of them if they are next to each other, else in front. A 0-d index
+// tensor only removes its dimension, as an integer does. Negative indices count from the end. A
+// mask (bool or u8) of k dimensions stands for the k index tensors of its nonzero elements, which
+// are found on the host.
 #pragma once
 
 #include "../core/tensor.h"

@@ -46,6 +46,19 @@ TEST_CASE("index selects as NumPy and PyTorch do", "[ops]") {
   CHECK(same_bits(x.index({i, Slice(), j}), stack({x[2].select(1, 0), x[0].select(1, 4)})));
   CHECK(x.index({0, Slice(), j}).shape() == Shape{4, 2});
   CHECK(x.index({Slice(), i, j}).shape() == Shape{3, 2});
+  // A 0-d tensor is treated as an integer.
+  const Tensor one = scalar(1, {.dtype = i64}), last = scalar(-1, {.dtype = i32});
+  const Tensor four = counted({2, 3, 4, 5});
+  CHECK(same_bits(x.index({one}), x[1]));
+  CHECK(same_bits(x.index({one, Slice(), last}), x[1].select(1, -1)));
+  CHECK(same_bits(x.index({one, Slice(), j}), x.index({1, Slice(), j})));
+  CHECK(same_bits(x.index({j, one, Slice()}), x.index({j, 1, Slice()})));
+  CHECK(same_bits(four.index({Slice(), one, Slice(), j}), four.index({Slice(), 1, Slice(), j})));
+  CHECK(same_bits(four.index({Slice(), j, one, j}), four.index({Slice(), j, 1, j})));
+  CHECK(same_bits(four.index({j, Slice(), one, j}), four.index({j, Slice(), 1, j})));
+  const Tensor put = four.clone(), same = four.clone(), added = counted({2, 4, 2}) * 100.0;
+  CHECK(same_bits(put.index_put_({Slice(), one, Slice(), j}, added),
+                  same.index_put_({Slice(), 1, Slice(), j}, added)));
   const Tensor mask = gt(x, 30);
   CHECK(values(x.index({mask})) == values(arange(31, 60)));
   CHECK(same_bits(x.index({mask}), masked_select(x, mask)));
