@@ -46,6 +46,9 @@ TEST_CASE("bernoulli compares the samples of its key with the probabilities", "[
   CHECK(equal(bernoulli(full({50}, 0.5)), first));
   CHECK_THROWS_WITH(bernoulli(arange(2)),
                     Containing("[bernoulli] got i64 [2]; accepted: f32, f64"));
+  for (const double p : {1.5, -0.5, double(INFINITY), double(NAN)})
+    CHECK_THROWS_WITH(bernoulli(tensor<double>({0.5, p, 1})),
+                      Containing(str("[bernoulli] probability ", p, "; accepted: 0 to 1")));
 }
 
 TEST_CASE("multinomial with replacement has the frequencies of its weights", "[ops]") {
