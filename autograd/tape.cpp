@@ -245,6 +245,7 @@ Tensor record(const char* op, const Tensors& inputs, Tensor output, BackwardFn b
 }
 
 void check_in_place(const char* op, const Tensor& x) {
+  check_defined(op, x);
   if (thread_state.recompute) thread_state.recompute->check_in_place(op, x);
   check(!(grad_enabled() && x.requires_grad()), op, "the tensor (", x,
         ") requires a gradient and cannot be changed in place while ops are recorded; use NoGrad, "

@@ -235,7 +235,12 @@ std::ostream& operator<<(std::ostream& out, const Tensor& x) {
   return out << to_string(x, int(out.precision()));
 }
 
+void check_defined(const char* op, const Tensor& x, const char* name) {
+  check(x.defined(), op, name, " is undefined");
+}
+
 void check_floating(const char* op, const Tensor& x) {
+  check_defined(op, x);
   check(is_floating(x.dtype()), op, "got ", x, "; accepted: f32, f64, bf16");
 }
 

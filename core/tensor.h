@@ -328,6 +328,8 @@ std::ostream& operator<<(std::ostream& out, const Tensor& x);
 
 /// Throws unless all defined tensors are on the same device.
 void check_same_device(const char* op, std::initializer_list<const Tensor*> tensors);
+/// Throws unless x is defined: "[op] NAME is undefined".
+void check_defined(const char* op, const Tensor& x, const char* name = "the tensor");
 /// Throws unless x has a floating-point dtype.
 void check_floating(const char* op, const Tensor& x);
 

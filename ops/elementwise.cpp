@@ -22,7 +22,10 @@ namespace {
 
 // ---------------------------------------------------------------------------- unary functions
 
-Tensor floating(const Tensor& x) { return is_floating(x.dtype()) ? x : x.to(f32); }
+Tensor floating(const char* op, const Tensor& x) {
+  check_defined(op, x);
+  return is_floating(x.dtype()) ? x : x.to(f32);
+}
 
 // A unary function: its kernels, and its derivative as a differentiable expression.
 struct Unary {
@@ -49,7 +52,7 @@ constexpr Unary unary_of(const char* op) {
 }
 
 Tensor unary(const Unary& f, const Tensor& input) {
-  const Tensor x = floating(input);
+  const Tensor x = floating(f.op, input);
   Tensor y = on_device(
       x.detach(), [&](const Tensor& v) { return em::run_map(f.map, v); }, f.on_cuda);
   return record(
@@ -146,7 +149,8 @@ namespace {
 
 // Returns x in the dtype of the result of an op with a number c: its own dtype (i64 for bool), or
 // f32 if x is an integer tensor and c is not an i64.
-Tensor for_scalar(const Tensor& x, double c) {
+Tensor for_scalar(const char* op, const Tensor& x, double c) {
+  check_defined(op, x);
   if (is_floating(x.dtype())) return x;
   if (!has_value(i64, c)) return x.to(f32);
   return x.dtype() == boolean ? x.to(i64) : x;
@@ -162,13 +166,13 @@ Tensor with_number(const Tensor& x, double c) {
 }  // namespace
 
 Tensor add(const Tensor& input, double c) {
-  const Tensor x = for_scalar(input, c);
+  const Tensor x = for_scalar("add", input, c);
   Tensor y = with_number<em::Add>(x, c);
   return record("add", {x}, y, [](Backward& b) { return Tensors{b.grad()}; });
 }
 
 Tensor mul(const Tensor& input, double c) {
-  const Tensor x = for_scalar(input, c);
+  const Tensor x = for_scalar("mul", input, c);
   Tensor y = with_number<em::Mul>(x, c);
   return record("mul", {x}, y, [c](Backward& b) { return Tensors{b.grad() * c}; });
 }
@@ -176,13 +180,13 @@ Tensor mul(const Tensor& input, double c) {
 Tensor neg(const Tensor& x) { return mul(x, -1.0); }
 
 Tensor div(const Tensor& input, double c) {
-  const Tensor x = floating(input);
+  const Tensor x = floating("div", input);
   Tensor y = with_number<em::Div>(x, c);
   return record("div", {x}, y, [c](Backward& b) { return Tensors{b.grad() / c}; });
 }
 
 Tensor div(double c, const Tensor& input) {
-  const Tensor x = floating(input);
+  const Tensor x = floating("div", input);
   Tensor y = map_any<em::NumberWith<em::Div>>(
       x, {c}, [c](const Tensor& v) { return cuda::binary(em::Div(), c, v); });
   return record(
@@ -192,7 +196,7 @@ Tensor div(double c, const Tensor& input) {
 }
 
 Tensor pow(const Tensor& input, double p) {
-  const Tensor x = floating(input);
+  const Tensor x = floating("pow", input);
   Tensor y = with_number<em::Pow>(x, p);
   return record("pow", {x}, y, [p, x = Saved(x)](Backward& b) {
     if (p == 0) return Tensors{zeros_like(x())};
@@ -329,7 +333,7 @@ Tensor pow(const Tensor& x, const Tensor& z) {
 }
 
 Tensor pow(double x, const Tensor& y) {
-  const Tensor z = floating(y);
+  const Tensor z = floating("pow", y);
   if (is_narrow(z.dtype())) return pow(x, z.to(f32)).to(z.dtype());
   return pow(scalar(x, options_of(z)), z);
 }
@@ -347,7 +351,7 @@ Tensor remainder(const Tensor& x, const Tensor& z) {
 }
 
 Tensor remainder(const Tensor& x, double c) {
-  const Tensor a = for_scalar(x, c);
+  const Tensor a = for_scalar("remainder", x, c);
   if (is_narrow(a.dtype())) return remainder(a.to(f32), c).to(a.dtype());
   return remainder(a, scalar(c, options_of(a)));
 }

@@ -80,6 +80,8 @@ inline void binary_loop(const Tensor& a, const Tensor& b, const Tensor& y, Binar
 // Returns both operands in their common dtype; bool counts as i64 in arithmetic.
 inline std::pair<Tensor, Tensor> promoted(const char* op, const Tensor& a, const Tensor& b,
                                           bool to_floating = false) {
+  check_defined(op, a, "a");
+  check_defined(op, b, "b");
   check_same_device(op, {&a, &b});
   DType type = promote(a.dtype(), b.dtype());
   if (type == boolean) type = i64;

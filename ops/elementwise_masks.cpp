@@ -48,6 +48,7 @@ Tensor compare(const char* op, const Tensor& x, const Tensor& z) {
 // has the resulting value, all elements give the same result, which is computed for an element 0.
 template <class F>
 Tensor compare(const char* op, const Tensor& x, double c, bool up) {
+  check_defined(op, x);
   if (is_floating(x.dtype())) return compare<F>(op, x, scalar(c, options_of(x)));
   const bool equality = std::is_same_v<F, em::Eq> || std::is_same_v<F, em::Ne>;
   const double whole = equality ? c : up ? std::ceil(c) : std::floor(c);
@@ -80,6 +81,7 @@ Tensor isfinite(const Tensor& x) { return lt(abs(x), HUGE_VAL); }
 namespace {
 
 void check_mask(const char* op, const Tensor& mask) {
+  check_defined(op, mask, "the mask");
   check(is_mask(mask.dtype()), op, "mask is ", mask, "; accepted: bool, u8");
 }
 
@@ -153,6 +155,8 @@ Tensor where_cuda(const Tensor& mask, const Tensor& a, const Tensor& b, const Sh
 
 Tensor where(const Tensor& mask, const Tensor& x, const Tensor& z) {
   check_mask("where", mask);
+  check_defined("where", x, "a");
+  check_defined("where", z, "b");
   check_same_device("where", {&mask, &x, &z});
   const DType type = promote(x.dtype(), z.dtype());
   const Tensor a = x.to(type), b = z.to(type);

@@ -17,6 +17,7 @@ namespace stretto {
 namespace {
 
 void check_index_dtype(const char* op, const Tensor& index) {
+  check_defined(op, index, "the index");
   check(is_index(index.dtype()), op, "indices are ", index.dtype(), "; accepted: i64, i32");
 }
 
@@ -248,6 +249,7 @@ void check_same_dtype(const char* op, const Tensor& a, const Tensor& b) {
 
 Tensor cat(const Tensors& tensors, Int d) {
   check(!tensors.empty(), "cat", "got no tensors; accepted: at least one");
+  for (const Tensor& x : tensors) check_defined("cat", x, "one of the tensors");
   const Tensor& first = tensors[0];
   d = wrap_dim("cat", d, first.dim());
   Shape shape = with(first.shape(), d, 0);
@@ -277,6 +279,7 @@ Tensor cat(const Tensors& tensors, Int d) {
 
 Tensor stack(const Tensors& tensors, Int d) {
   check(!tensors.empty(), "stack", "got no tensors; accepted: at least one");
+  for (const Tensor& x : tensors) check_defined("stack", x, "one of the tensors");
   const Tensor& first = tensors[0];
   d = wrap_dim("stack", d, first.dim() + 1);
   Tensors rows;

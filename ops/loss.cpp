@@ -67,7 +67,8 @@ Tensor target_distribution(const Tensor& ids, int64_t classes, const CrossEntrop
 
 // Throws unless the targets have an index dtype and one element for each row of x [.., V].
 void check_targets(const char* op, const Tensor& targets, const char* name, const Tensor& x) {
-  check(is_index(targets.dtype()), op, "targets ", targets, "; must be i64 or i32");
+  check(targets.defined() && is_index(targets.dtype()), op, "targets ", targets,
+        "; must be i64 or i32");
   const Shape rows(x.shape().begin(), x.dim() - 1);
   check(targets.shape() == rows, op, "targets ", targets, " for ", name, " ", x, "; must be ",
         targets.dtype(), " ", rows);
@@ -228,13 +229,14 @@ Tensor soft_cross_entropy(const Tensor& logits, const Tensor& targets,
 Tensor cross_entropy(const Tensor& logits, const Tensor& targets,
                      const CrossEntropyOptions& options) {
   const char* op = "cross_entropy";
-  check(logits.dim() >= 1 && is_floating(logits.dtype()), op, "logits ", logits,
+  check(logits.defined() && logits.dim() >= 1 && is_floating(logits.dtype()), op, "logits ", logits,
         "; must be a floating-point tensor [.., V]");
   check(options.label_smoothing >= 0 && options.label_smoothing <= 1, op, "label_smoothing ",
         options.label_smoothing, "; accepted: 0 to 1");
   check_class_weights(op, options.weight, logits);
   check_same_device(op, {&logits, &targets});
-  const bool soft = targets.dtype() == logits.dtype() && targets.shape() == logits.shape();
+  const bool soft = targets.defined() && targets.dtype() == logits.dtype() &&
+                    targets.shape() == logits.shape();
   if (!soft) check_targets(op, targets, "logits", logits);
   const int64_t classes = logits.size(-1), count = targets.numel();
   check(classes > 0 || Shape(logits.shape().begin(), logits.dim() - 1).numel() == 0, op, "logits ",

@@ -253,8 +253,8 @@ Tensors separate_layers(const Tensor& x, const Tensors& weights, const Tensors& 
 }  // namespace
 
 Tensor matmul(const Tensor& left, const Tensor& right) {
-  check(left.dim() >= 1 && right.dim() >= 1, "matmul", "a ", left, ", b ", right,
-        "; both must have at least 1 dimension");
+  check(left.defined() && right.defined() && left.dim() >= 1 && right.dim() >= 1, "matmul", "a ",
+        left, ", b ", right, "; both must have at least 1 dimension");
   check(left.dtype() == right.dtype() && is_floating(left.dtype()), "matmul", "a ", left, ", b ",
         right, "; both must have one floating-point dtype");
   check_same_device("matmul", {&left, &right});
@@ -296,8 +296,9 @@ WeightGradients weight_gradients(const Tensor& g, const Tensor& x, bool want_wei
 }
 
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
-  check(x.dim() >= 1 && weight.dim() == 2 && x.size(-1) == weight.size(1), "linear", "x ", x,
-        ", weight ", weight, "; x must be [.., in] and weight [out, in]");
+  check(x.defined() && weight.defined() && x.dim() >= 1 && weight.dim() == 2 &&
+            x.size(-1) == weight.size(1),
+        "linear", "x ", x, ", weight ", weight, "; x must be [.., in] and weight [out, in]");
   check(
       !bias.defined() || (bias.shape() == Shape{weight.size(0)} && bias.dtype() == weight.dtype()),
       "linear", "bias ", bias, " for weight ", weight, "; it must be [out] of the same dtype");

@@ -231,7 +231,7 @@ Tensor normalize_cpu(const Tensor& x, const Tensor& w, const Tensor& c, double e
 }
 
 void check_norm(const char* op, const Tensor& x, const Tensor& weight, const Tensor& bias) {
-  check(x.dim() >= 1 && is_floating(x.dtype()), op, "got ", x,
+  check(x.defined() && x.dim() >= 1 && is_floating(x.dtype()), op, "got ", x,
         "; accepted: a floating-point tensor with at least 1 dimension");
   for (const Tensor* t : {&weight, &bias})
     check(!t->defined() || (t->shape() == Shape{x.size(-1)} && t->dtype() == x.dtype()), op,

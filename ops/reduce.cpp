@@ -28,7 +28,9 @@ struct ReductionPlan {
   bool reduced[Shape::max_dims] = {};
   int64_t count = 1;  // elements per result
 
-  ReductionPlan(const char* op, const Tensor& x, const Dims& dims) : kept(x.shape()) {
+  ReductionPlan(const char* op, const Tensor& x, const Dims& dims) {
+    check_defined(op, x);
+    kept = x.shape();
     for (int64_t d : dims) {
       const int64_t at = wrap_dim(op, d, x.dim());
       check(!reduced[at], op, "dimensions ", dims, " name dimension ", at, " twice");
@@ -256,6 +258,7 @@ void extremes_cuda(const Tensor& x, const Extremes& result) {
 
 template <bool largest>
 Extremes extremes(const char* op, const Tensor& x, int64_t d) {
+  check_defined(op, x);
   d = wrap_dim(op, d, x.dim());
   const int64_t n = x.shape()[d];
   check(n > 0, op, "dimension ", d, " of ", x, " is empty: it has no ",
@@ -279,8 +282,8 @@ Tensor extreme(const char* op, const Tensor& x, int64_t d, bool keepdim) {
 
 template <bool largest>
 Tensor extreme_of_all(const char* op, const Tensor& x) {
-  check(x.numel() > 0, op, x, " is empty: it has no ", largest ? "largest" : "smallest",
-        " element");
+  check(x.defined() && x.numel() > 0, op, x, " is empty: it has no ",
+        largest ? "largest" : "smallest", " element");
   return extreme<largest>(op, x.reshape({-1}), 0, false);
 }
 
@@ -389,8 +392,8 @@ Tensor cumsum(const Tensor& x, Int d) {
 }
 
 Tensor logsumexp(const Tensor& x, Int d, bool keepdim) {
-  d = wrap_dim("logsumexp", d, x.dim());
   check_floating("logsumexp", x);
+  d = wrap_dim("logsumexp", d, x.dim());
   Shape kept = x.shape(), dropped = x.shape();
   kept[d] = 1;
   dropped.erase(d);

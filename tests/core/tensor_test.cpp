@@ -7,6 +7,8 @@
 #include "core/storage.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
+#include "ops/indexing.h"
+#include "ops/matmul.h"
 #include "ops/reduce.h"
 #include "ops/view.h"
 #include "tests/support/catch.h"
@@ -38,7 +40,18 @@ TEST_CASE("using an undefined tensor is an error", "[core]") {
   CHECK(to_string(none) == "undefined");
   CHECK_THROWS_WITH(none.shape(), "[Tensor] an undefined tensor was used");
   CHECK_THROWS_WITH(none.item(), Containing("an undefined tensor was used"));
-  CHECK_THROWS_WITH(none + none, Containing("an undefined tensor was used"));
+  const Tensor x = ones({2});
+  CHECK_THROWS_WITH(none + x, "[add] a is undefined");
+  CHECK_THROWS_WITH(x * none, "[mul] b is undefined");
+  CHECK_THROWS_WITH(0.01 * none, "[mul] the tensor is undefined");
+  CHECK_THROWS_WITH(gt(none, 1), "[gt] the tensor is undefined");
+  CHECK_THROWS_WITH(where(none, x, x), "[where] the mask is undefined");
+  CHECK_THROWS_WITH(sum(none), "[sum] the tensor is undefined");
+  CHECK_THROWS_WITH(max(none, 0), "[max] the tensor is undefined");
+  CHECK_THROWS_WITH(x.copy_(none), "[copy_] the tensor of new values is undefined");
+  CHECK_THROWS_WITH(none.fill_(1), "[fill_] the tensor is undefined");
+  CHECK_THROWS_WITH(cat({x, none}), "[cat] one of the tensors is undefined");
+  CHECK_THROWS_WITH(matmul(x, none), Containing("[matmul] a f32 [2], b undefined; both must"));
   CHECK_THROWS_AS(exp(none), Error);
 }
 
