@@ -338,6 +338,17 @@ Tensor pow(double x, const Tensor& y) {
   return pow(scalar(x, options_of(z)), z);
 }
 
+Tensor floor_divide(const Tensor& x, const Tensor& z) {
+  const auto [a, b] = promoted("floor_divide", x, z);
+  return arithmetic<em::FloorDivide>("floor_divide", a, b);
+}
+
+Tensor floor_divide(const Tensor& x, double c) {
+  const Tensor a = for_scalar("floor_divide", x, c);
+  if (is_narrow(a.dtype())) return floor_divide(a.to(f32), c).to(a.dtype());
+  return floor_divide(a, scalar(c, options_of(a)));
+}
+
 Tensor remainder(const Tensor& x, const Tensor& z) {
   const auto [a, b] = promoted("remainder", x, z);
   return record(

@@ -4,11 +4,11 @@
 // integer tensor, a number with a fraction, an infinity or a number out of range of i64 gives f32.
 // Integer overflow wraps around (modulo 2⁶⁴ for i64).
 //
-// A quotient is never an integer: if the common dtype is not a floating-point dtype, the quotient
-// is f32. pow and the functions from exp to rsqrt below, with relu and square, also give f32 for
-// integers; abs, sign, heaviside, clamp and the rounding functions keep an integer dtype. Integers
-// are first converted to f32, which represents them exactly only up to 2^24; convert larger
-// integers to f64 yourself.
+// A quotient a / b is never an integer: if the common dtype is not a floating-point dtype, the
+// quotient is f32; floor_divide divides integers. pow and the functions from exp to rsqrt below,
+// with relu and square, also give f32 for integers; abs, sign, heaviside, clamp and the rounding
+// functions keep an integer dtype. Integers are first converted to f32, which represents them
+// exactly only up to 2^24; convert larger integers to f64 yourself.
 //
 // Derivatives at kinks: relu and abs have derivative 0 at 0; clamp passes the gradient
 // at its bounds; maximum and minimum give each operand half of the gradient on ties.
@@ -58,6 +58,10 @@ inline Tensor& operator-=(Tensor& a, double b) { return a = a - b; }           /
 inline Tensor& operator*=(Tensor& a, double b) { return a = a * b; }           ///< a = a · b.
 inline Tensor& operator/=(Tensor& a, double b) { return a = a / b; }           ///< a = a / b.
 
+/// Returns ⌊a / b⌋, as Python's //, in the common dtype: integers for integers. Divided by 0 it is
+/// a / b, or 0 for integers. No gradient.
+Tensor floor_divide(const Tensor& a, const Tensor& b);
+Tensor floor_divide(const Tensor& a, double b);  ///< Returns ⌊a / b⌋.
 /// Returns the remainder of a / b with the sign of b, as Python's %: a − b·⌊a/b⌋. Modulo 0 it is
 /// NaN, or 0 for integers. The gradient of b is −⌊a/b⌋.
 Tensor remainder(const Tensor& a, const Tensor& b);

@@ -370,12 +370,28 @@ struct Pow {
     return T(std::pow(x, exponent));
   }
 };
-// The remainder of a / b with the sign of b.
+// ⌊a / b⌋, and the remainder of a / b with the sign of b. Of integers, the quotient of the smallest
+// one and −1 overflows.
+struct FloorDivide {
+  template <class T>
+  STRETTO_HD static T value(T a, T b) {
+    if constexpr (std::is_integral_v<T>) {
+      if (b == 0) return T(0);
+      if (std::is_signed_v<T> && b == T(-1)) return math::wrapping_sub(T(0), a);
+      return T(a / b - T(a % b != 0 && (a < 0) != (b < 0)));
+    } else {
+      const T r = T(std::fmod(a, b));
+      if (b == 0) return a / b;
+      const T quotient = T(std::nearbyint((a - r) / b)) - T(r != 0 && (r < 0) != (b < 0));
+      return quotient != 0 ? quotient : T(a / b * T(0));  // a zero of its sign
+    }
+  }
+};
 struct Remainder {
   template <class T>
   STRETTO_HD static T value(T a, T b) {
     if constexpr (std::is_integral_v<T>) {
-      if (b == 0 || b == T(-1)) return T(0);  // the quotient of the smallest integer overflows
+      if (b == 0 || (std::is_signed_v<T> && b == T(-1))) return T(0);
       const T r = T(a % b);
       return r != 0 && (r < 0) != (b < 0) ? T(r + b) : r;
     } else {
@@ -454,7 +470,7 @@ struct Ge {
 #define STRETTO_PIECEWISE_FUNCTIONS(X) \
   X(Abs) X(Heaviside) X(Sign) X(Floor) X(Ceil) X(Trunc) X(Round)
 #define STRETTO_BINARY_FUNCTIONS(X) \
-  X(Add) X(Sub) X(Mul) X(Div) X(Pow) X(Remainder) X(Maximum) X(Minimum)
+  X(Add) X(Sub) X(Mul) X(Div) X(Pow) X(FloorDivide) X(Remainder) X(Maximum) X(Minimum)
 #define STRETTO_SCALAR_FUNCTIONS(X) X(Add) X(Mul) X(Div) X(Pow)
 #define STRETTO_COMPARISONS(X) X(Eq) X(Ne) X(Lt) X(Le) X(Gt) X(Ge)
 

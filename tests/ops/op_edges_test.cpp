@@ -62,6 +62,8 @@ TEST_CASE("remainders have the sign of the divisor", "[ops]") {
   const Tensor x = tensor(a, {7}), y = tensor(b, {7});
   CHECK(same_bits(remainder(x, y), tensor<int64_t>({1, 2, -2, -1, 0, 0, 0})));
   CHECK(same_bits(remainder(tensor<int32_t>({7, -7}), -3), tensor<int32_t>({-2, -1})));
+  CHECK(same_bits(remainder(tensor<uint8_t>({7, 255}), tensor<uint8_t>({255, 255})),
+                  tensor<uint8_t>({7, 0})));
   CHECK(same_bits(remainder(tensor<int64_t>({7, -7}), 2.5), tensor<float>({2, 0.5f})));
   const auto r =
       remainder(row({5.5, -5.5, 1, -1, inf, 1, nan, 0}), row({2, 2, inf, inf, 2, 0, 1, -3}))
@@ -69,6 +71,28 @@ TEST_CASE("remainders have the sign of the divisor", "[ops]") {
   CHECK(std::vector<double>(r.begin(), r.begin() + 4) == std::vector<double>{1.5, 0.5, 1, inf});
   for (size_t i : {4, 5, 6}) CHECK(std::isnan(r[i]));
   CHECK(r[7] == 0);
+}
+
+TEST_CASE("floor_divide rounds quotients down, of integers exactly", "[ops]") {
+  const std::vector<int64_t> a = {7, -7, 7, -7, 6, 5, INT64_MIN, INT64_MAX},
+                             b = {3, 3, -3, -3, 3, 0, -1, 2};
+  const Tensor x = tensor(a, {8}), y = tensor(b, {8});
+  CHECK(same_bits(floor_divide(x, y),
+                  tensor<int64_t>({2, -3, -3, 2, 2, 0, INT64_MIN, INT64_MAX / 2})));
+  CHECK(same_bits(floor_divide(tensor<int32_t>({7, -7}), -3), tensor<int32_t>({-3, 2})));
+  CHECK(same_bits(floor_divide(tensor<uint8_t>({7, 255}), tensor<uint8_t>({2, 255})),
+                  tensor<uint8_t>({3, 1})));
+  CHECK(same_bits(floor_divide(tensor<bool>({true, false}), 1), tensor<int64_t>({1, 0})));
+  CHECK(same_bits(floor_divide(tensor<int64_t>({7, -7}), 2.5), tensor<float>({2, -3})));
+  CHECK(same_bits(floor_divide(tensor<int64_t>({7}), tensor<float>({2})), tensor<float>({3})));
+  // As Python's and PyTorch's //: 1 // 0.1 is 9, because 0.1 is more than a tenth.
+  CHECK(same_bits(floor_divide(row({1, -1, 5.5, -5.5, 1, -1, -0.0, 0, 3, -3}),
+                               row({0.1, 0.1, 2, 2, inf, inf, 2, -2, 0, 0})),
+                  row({9, -10, 2, -3, 0, -1, -0.0, -0.0, inf, -inf})));
+  for (const double v :
+       floor_divide(row({inf, nan, 0, 1}), row({2, 1, 0, nan})).to_vector<double>())
+    CHECK(std::isnan(v));
+  CHECK(!floor_divide(row({1}).set_requires_grad(), 2).requires_grad());
 }
 
 TEST_CASE("powers and their slopes at 0 and 1", "[ops]") {
@@ -89,6 +113,15 @@ TEST_CASE("powers and their slopes at 0 and 1", "[ops]") {
   CHECK(std::isnan(in_y[3]));  // the logarithm of a negative number
   CHECK(in_y[6] == 0);
   CHECK(pow(2.0, tensor<int64_t>({3, -1})).to_vector<double>() == std::vector<double>{8, 0.5});
+  // Second derivatives at 0⁰ and 0^y.
+  for (const double exponent : {0.0, 1.0, 2.0}) {
+    const Tensor u = row({0}).set_requires_grad(), v = row({exponent}).set_requires_grad();
+    const Tensors first = grad({pow(u, v)}, {u, v}, {}, {.create_graph = true});
+    CHECK(grad({first[0]}, {u}, {}, {.retain_graph = true})[0].item() == (exponent == 2 ? 2 : 0));
+    CHECK(grad({first[1]}, {v})[0].item() == 0);
+    const Tensor once = grad({pow(0.0, v)}, {v}, {}, {.create_graph = true})[0];
+    CHECK(grad({once}, {v})[0].item() == 0);
+  }
 }
 
 TEST_CASE("products of zeros have the exact gradient", "[ops]") {
@@ -104,24 +137,31 @@ TEST_CASE("products of zeros have the exact gradient", "[ops]") {
   CHECK(same_bits(cumprod(tensor<bool>({true, true, false}), 0), tensor<int64_t>({1, 1, 0})));
 }
 
+TEST_CASE("std of equal values has the gradients 0", "[ops]") {
+  for (const double v : {0.0, 2.0}) {
+    const Tensor x = row({v, v, v}).set_requires_grad();
+    const Tensor first = grad({std(x)}, {x}, {}, {.create_graph = true})[0];
+    CHECK(first.to_vector<double>() == std::vector<double>{0, 0, 0});
+    CHECK(grad({sum(first)}, {x})[0].to_vector<double>() == std::vector<double>{0, 0, 0});
+  }
+  const Tensor x = tensor(std::vector<double>{1, 1, 1, 2}, {2, 2}).set_requires_grad();
+  const std::vector<double> g = grad({sum(std(x, {1}))}, {x})[0].to_vector<double>();
+  CHECK(std::vector<double>(g.begin(), g.begin() + 2) == std::vector<double>{0, 0});
+  CHECK(g[3] == Approx(std::sqrt(0.5)));
+}
+
 TEST_CASE("norms of zeros have the gradient 0, and norms of integers are refused", "[ops]") {
   for (double p : {1.0, 2.0, 3.0, inf}) {
     INFO("p = " << p);
     const auto g = gradient_of([p](const Tensors& x) { return norm(x[0], p); }, row({0, 0}));
     CHECK(g == std::vector<double>{0, 0});
   }
+  const auto half = [](const Tensors& x) { return norm(x[0], 0.5); };
+  CHECK(gradient_of(half, row({0, 4, 1})) == std::vector<double>{0, 1.5, 3});
+  CHECK(gradient_of(half, row({0, 0})) == std::vector<double>{0, 0});
   CHECK(norm(scalar(-3)).item() == 3);
   const auto f = [](const Tensors& x) { return norm(x[0], 2, {1}); };
   testing::check_gradients(f, {testing::fixed_leaf({2, 3}, 4)});
-  // Second derivatives at 0⁰ and 0^y.
-  for (const double exponent : {0.0, 1.0, 2.0}) {
-    const Tensor u = row({0}).set_requires_grad(), v = row({exponent}).set_requires_grad();
-    const Tensors first = grad({pow(u, v)}, {u, v}, {}, {.create_graph = true});
-    CHECK(grad({first[0]}, {u}, {}, {.retain_graph = true})[0].item() == (exponent == 2 ? 2 : 0));
-    CHECK(grad({first[1]}, {v})[0].item() == 0);
-    const Tensor once = grad({pow(0.0, v)}, {v}, {}, {.create_graph = true})[0];
-    CHECK(grad({once}, {v})[0].item() == 0);
-  }
 }
 
 TEST_CASE("logcumsumexp keeps infinities apart and follows NaN", "[ops]") {
@@ -137,28 +177,12 @@ TEST_CASE("logcumsumexp keeps infinities apart and follows NaN", "[ops]") {
     CHECK(std::isnan(with_nan[1]));
     CHECK(std::isnan(with_nan[2]));
   }
-TEST_CASE("std of equal values has the gradients 0", "[ops]") {
-  for (const double v : {0.0, 2.0}) {
-    const Tensor x = row({v, v, v}).set_requires_grad();
-    const Tensor first = grad({std(x)}, {x}, {}, {.create_graph = true})[0];
-    CHECK(first.to_vector<double>() == std::vector<double>{0, 0, 0});
-    CHECK(grad({sum(first)}, {x})[0].to_vector<double>() == std::vector<double>{0, 0, 0});
-  }
-  const Tensor x = tensor(std::vector<double>{1, 1, 1, 2}, {2, 2}).set_requires_grad();
-  const std::vector<double> g = grad({sum(std(x, {1}))}, {x})[0].to_vector<double>();
-  CHECK(std::vector<double>(g.begin(), g.begin() + 2) == std::vector<double>{0, 0});
-  CHECK(g[3] == Approx(std::sqrt(0.5)));
-}
-
   const auto f = [](const Tensors& x) { return logcumsumexp(x[0], 0); };
   // The first result is the first value itself.
   CHECK(gradient_of(f, row({-inf, -inf, 0})) == std::vector<double>{1, 0, 1});
   testing::check_gradients(f, {row({0.5, 0.5, 0.5, -800, 700}).set_requires_grad()});  // ties
 }
 
-  const auto half = [](const Tensors& x) { return norm(x[0], 0.5); };
-  CHECK(gradient_of(half, row({0, 4, 1})) == std::vector<double>{0, 1.5, 3});
-  CHECK(gradient_of(half, row({0, 0})) == std::vector<double>{0, 0});
 TEST_CASE("any and all count NaN as true", "[ops]") {
   CHECK(any(row({0, nan})).item() == 1);
   CHECK(all(row({1, nan})).item() == 1);

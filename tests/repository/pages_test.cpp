@@ -146,6 +146,7 @@ TEST_CASE("from-pytorch.md: indexing, shapes and functions of tensors", "[reposi
   CHECK(allclose(log1p(expm1(x)), x));
   CHECK(allclose(pow(x, 2 * ones_like(x)), x * x));
   CHECK(equal(remainder(tensor<float>({-1}), 3), tensor<float>({2})));
+  CHECK(equal(floor_divide(tensor<int64_t>({-1}), 3), tensor<int64_t>({-1})));
   CHECK_FALSE(any(isnan(x)));
   CHECK(all(mask, {1}).shape() == Shape{2, 6});
   CHECK(allclose(einsum("bij,bkj->bik", {x, y}), matmul(x, y.transpose(1, 2))));

@@ -275,6 +275,13 @@ inline Number remainder(const Number& a, const Number& b) {
   return result(y, other_sign ? std::fabs(y) : 0, 0, {.value = 1, .parent = a.node},
                 {.value = -std::round((a.value - y) / b.value), .parent = b.node});
 }
+/// ⌊a / b⌋: the quotient toward 0, a multiple of b up to rounding, and 1 less for other signs.
+inline Number floor_divide(const Number& a, const Number& b) {
+  const double r = std::fmod(a.value, b.value), toward_0 = std::round((a.value - r) / b.value);
+  const double y =
+      b.value == 0 ? a.value / b.value : toward_0 - double(r != 0 && (r < 0) != (b.value < 0));
+  return result(y, 2 * std::fabs(y), 0, {});
+}
 /// Slope 0 at 0: a constant.
 inline Number abs(const Number& x) { return x.value < 0 ? -x : x.value == 0 ? Number() : x; }
 

@@ -188,6 +188,9 @@ void add_binary_ops(std::vector<Op>& table) {
       "pow of two", stretto::pow, [](N a, N b) { return pow(a, b); }, Domain::positive));
   table.back().elementwise = false;  // pow(1, NaN) = 1
   table.back().errors = shape_errors("pow", stretto::pow);
+  table.push_back(arithmetic("floor_divide", stretto::floor_divide,
+                             [](N a, N b) { return testing::floor_divide(a, b); }));
+  table.back().differentiable = false;
   table.push_back(arithmetic("remainder", stretto::remainder,
                              [](N a, N b) { return testing::remainder(a, b); }));
 

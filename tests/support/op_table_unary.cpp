@@ -155,6 +155,10 @@ void add_unary_ops(std::vector<Op>& table) {
       "0.7 to the power of x", [](const Tensor& x) { return pow(0.7, x); },
       [](N x) { return pow(Number(0.7), x); }));
   table.push_back(unary(
+      "floor_divide 0.75", [](const Tensor& x) { return floor_divide(x, 0.75); },
+      [](N x) { return floor_divide(x, Number(0.75)); }));
+  table.back().differentiable = false;
+  table.push_back(unary(
       "remainder 0.75", [](const Tensor& x) { return remainder(x, 0.75); },
       [](N x) { return remainder(x, Number(0.75)); }));
   table.push_back(unary(
