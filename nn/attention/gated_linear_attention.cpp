@@ -57,11 +57,9 @@ void check_inputs(const AttentionInputs& inputs, bool convolves) {
         "a cache without a causal mask; accepted: a causal mask");
 }
 
-// The mask of the reversed sequence.
-AttentionMask reversed(AttentionMask mask) {
-  for (Tensor* x : {&mask.key_padding, &mask.segments})
-    if (x->defined()) *x = flip(*x, 1);
-  return mask;
+// Returns the last m positions of `dim` in reverse order.
+Tensor reversed(const Tensor& x, int64_t m, int64_t dim = 2) {
+  return flip(x.slice(dim, x.size(dim) - m), dim);
 }
 
 }  // namespace
@@ -179,10 +177,14 @@ Tensor GatedLinearKernel::attended(const Gated& in, const AttentionInputs& input
   Tensor y = state ? gated_linear_attention(in.q, in.k, in.v, *state, o)
                    : gated_linear_attention(in.q, in.k, in.v, o);
   if (inputs.options.mask.causal) return y;
-  o.mask = reversed(o.mask);
-  if (o.log_decay.defined() && o.log_decay.dim() > 1) o.log_decay = flip(o.log_decay, 2);
-  if (o.beta.defined()) o.beta = flip(o.beta, 2);
-  const Tensor back = gated_linear_attention(flip(in.q, 2), flip(in.k, 2), flip(in.v, 2), o);
+  // No query precedes the last M keys, so the reversed pass needs only these.
+  const int64_t m = inputs.n_queries();
+  for (Tensor* x : {&o.mask.key_padding, &o.mask.segments})
+    if (x->defined()) *x = reversed(*x, m, 1);
+  if (o.log_decay.defined() && o.log_decay.dim() > 1) o.log_decay = reversed(o.log_decay, m);
+  if (o.beta.defined()) o.beta = reversed(o.beta, m);
+  const Tensor back =
+      gated_linear_attention(reversed(in.q, m), reversed(in.k, m), reversed(in.v, m), o);
   return y + flip(back, 2);
 }
 

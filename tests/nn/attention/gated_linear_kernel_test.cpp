@@ -144,6 +144,27 @@ TEST_CASE("GatedLinearKernel: left padding, segments and reversed sequences") {
   }
 }
 
+TEST_CASE("GatedLinearKernel: the last queries alone, as with a memory, equal those of all") {
+  const NoGrad guard;
+  const Tensor x = input(11);
+  Tensor padding = zeros({2, 11}, {.dtype = boolean});
+  padding.slice(1, 6, 8).fill_(1);
+  const Tensor ids = tensor<int64_t>({5, 5, 5, 5, 2, 2, 2, 9, 9, 9, 9}).expand({2, 11});
+  const AttentionMask masks[] = {{}, {.causal = true}, {.key_padding = padding}, {.segments = ids}};
+  for (const Named& preset : presets()) {
+    if (preset.options.taps > 0) continue;  // an error
+    INFO(preset.name);
+    manual_seed(6);
+    nn::MultiHeadAttention attention(layer(preset.options));
+    attention.to(f64);
+    for (const AttentionMask& mask : masks)
+      for (const int64_t m : {0, 1, 4, 11}) {
+        const nn::AttentionInputs last = attention.project(x.slice(1, 11 - m), x, mask);
+        CHECK(worst_error(attention.attend(last), attention(x, mask).slice(1, 11 - m)) < 1e-12);
+      }
+  }
+}
+
 TEST_CASE("GatedLinearKernel: the weights times the values are the output before the norm") {
   const NoGrad guard;
   manual_seed(7);
