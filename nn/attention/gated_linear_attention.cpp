@@ -6,6 +6,7 @@
 #include "autograd/tape.h"
 #include "core/all_or_nothing.h"
 #include "nn/init.h"
+#include "nn/positions/relative_bias.h"
 #include "ops/attention/gated_linear_attention.h"
 #include "ops/elementwise.h"
 #include "ops/indexing.h"
@@ -20,11 +21,12 @@ constexpr const char* op = "GatedLinearKernel";
 // log α [H] of the fixed decays; undefined for the others.
 Tensor fixed_decays(int64_t heads, const GatedLinearKernelOptions& o) {
   if (o.decay != StateDecay::retention && o.decay != StateDecay::slopes) return {};
+  const std::vector<double> slopes = alibi_slopes(heads);
   std::vector<float> values;
   for (int64_t h = 0; h < heads; ++h)
     values.push_back(float(o.decay == StateDecay::retention
                                ? std::log1p(-std::exp2(-5.0 - double(h)))
-                               : -o.rate * std::exp2(-8.0 * double(h + 1) / double(heads))));
+                               : -o.rate * slopes[size_t(h)]));
   return tensor(values, {heads});
 }
 

@@ -26,9 +26,9 @@ namespace stretto::nn {
 enum class StateDecay {
   none,       ///< The state never forgets.
   retention,  ///< α = 1 − 2^(−5 − h), as in RetNet.
-  slopes,     ///< log α = −2^(−8 (h + 1) / H), the slopes of ALiBi, as in Lightning Attention.
-  token,      ///< log α_t = −e^a softplus(x_t·w + b), one per token and head, as in Mamba-2.
-  feature     ///< log α_t = log σ(x_t·W₁·W₂ + b) / 16, one per feature too, as in GLA.
+  slopes,  ///< log α = −alibi_slopes(H)[h], as in the code of Lightning Attention and MiniMax-01.
+  token,   ///< log α_t = −e^a softplus(x_t·w + b), one per token and head, as in Mamba-2.
+  feature  ///< log α_t = log σ(x_t·W₁·W₂ + b) / 16, one per feature too, as in GLA.
 };
 
 /// The gate of the output of a GatedLinearKernel.
@@ -110,7 +110,9 @@ MakeKernel gated_linear_kernel(GatedLinearKernelOptions options = {});
 /// encoding of RetNet is RoPE. The paper normalizes by NormKind::layer, flash-linear-attention by
 /// NormKind::rms.
 MakeKernel retention_kernel(NormKind norm = NormKind::layer);
-/// Lightning Attention: SiLU of q, k and v, fixed decays, sigmoid gate.
+/// Lightning Attention: SiLU of q, k and v, fixed decays, sigmoid gate. The decays are those of the
+/// authors' code, alibi_slopes(); transformers has 2^(−8 (h + 1) / H), which is equal if H is a
+/// power of two.
 MakeKernel lightning_kernel(double rate = 1);
 /// GLA: a decay per token and feature, swish gate.
 MakeKernel gla_kernel();

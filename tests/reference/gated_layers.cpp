@@ -6,6 +6,7 @@
 
 #include "ops/create.h"
 #include "tests/reference/gated_linear_attention.h"
+#include "tests/reference/relative_bias.h"
 
 namespace stretto::reference {
 namespace {
@@ -116,11 +117,12 @@ Tensor gated_linear_layer(const nn::MultiHeadAttention& layer,
     q = normalized(q, d, 1, 1e-6), k = normalized(k, d, 1, 1e-6);
     options.beta = linear(x, of("kernel.beta.weight")).each(sigmoid).tensor().transpose(1, 2);
   }
+  const Tensor slopes = alibi_bias(h, 1, 2);  // the first key is at distance 1
   std::vector<double> fixed;
   for (int64_t i = 0; i < h; ++i)
     fixed.push_back(o.decay == nn::StateDecay::retention
                         ? std::log(1 - std::pow(2.0, double(-5 - i)))
-                        : -o.rate * std::pow(2.0, -8.0 * double(i + 1) / double(h)));
+                        : o.rate * slopes[i][0][0].item());
   if (o.decay == nn::StateDecay::retention || o.decay == nn::StateDecay::slopes)
     options.log_decay = stretto::tensor(fixed, {h});
   if (o.decay == nn::StateDecay::token) {

@@ -9,6 +9,7 @@
 #include "nn/gradcheck.h"
 #include "nn/models/gated_layers.h"
 #include "nn/models/language_model.h"
+#include "nn/positions/relative_bias.h"
 #include "nn/positions/rotary.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
@@ -71,6 +72,17 @@ TEST_CASE("GatedLinearKernel agrees with the reference") {
       CHECK(worst_error(attention(x, {.causal = true}), want) <
             (attention.named_buffers().empty() ? 1e-12 : 1e-6));
     }
+}
+
+TEST_CASE("Lightning Attention has the slopes of ALiBi for every number of heads") {
+  for (const int64_t heads : {1, 6, 8, 12, 20, 24}) {
+    const nn::MultiHeadAttention attention(
+        {.d_model = 4 * heads, .n_heads = heads, .kernel = nn::lightning_kernel(0.5)});
+    const std::vector<double> slopes = nn::alibi_slopes(heads),
+                              decays = attention.named_buffers()[0].tensor.to_vector<double>();
+    REQUIRE(decays.size() == slopes.size());
+    for (size_t h = 0; h < slopes.size(); ++h) CHECK(decays[h] == double(float(-0.5 * slopes[h])));
+  }
 }
 
 TEST_CASE("GatedLinearKernel: gradients of all parameters") {
