@@ -27,6 +27,11 @@ LanguageModel::Options checked(LanguageModel::Options o) {
   return o;
 }
 
+// Returns the input of the attention of a layer.
+Tensor attended(const TransformerLayer& layer, const Tensor& x) {
+  return layer.options.norm == NormPlace::post ? x : layer.norm1(x);
+}
+
 }  // namespace
 
 InputEmbedding::Options LanguageModel::input_options(const Options& o) {
@@ -54,7 +59,7 @@ LanguageModel::LanguageModel(Module& parent, std::string name, Options o)
 
 void LanguageModel::make() {
   const LayerOptions& layer = options.layer;
-  if (options.final_norm.value_or(layer.norm != NormPlace::post))
+  if (options.final_norm.value_or(layers[options.n_layers - 1].options.norm != NormPlace::post))
     norm.emplace(*this, "norm", layer.norms());
   if (!options.tied)
     out.emplace(*this, "out",
@@ -144,11 +149,6 @@ LanguageModel::Cache LanguageModel::make_cache(int64_t limit, int64_t kept) cons
   for (int64_t i = 0; i < options.n_layers; ++i)
     cache.layers.push_back(layers[i].self_attention.make_cache(limit, kept));
   return cache;
-}
-
-// Returns the input of the attention of a layer.
-Tensor LanguageModel::attended(const TransformerLayer& layer, const Tensor& x) const {
-  return options.layer.norm == NormPlace::post ? x : layer.norm1(x);
 }
 
 Tensor LanguageModel::attention_scores(const Tensor& tokens) const {

@@ -32,7 +32,7 @@ struct LanguageModelOptions {
   InputOptions input = {};  ///< Options of the token vectors and absolute positions.
 
   int64_t block = 0;  ///< > 0: local attention in blocks (AttentionMask::block).
-  /// Whether there is a norm after the last layer; by default unless NormPlace::post.
+  /// Whether there is a norm after the last layer; by default unless that has NormPlace::post.
   std::optional<bool> final_norm = {};
   bool tied = false;         ///< Uses the embedding as the output projection.
   bool output_bias = false;  ///< Bias of the output projection, unless tied.
@@ -120,7 +120,6 @@ class LanguageModel : public Module {
   static InputEmbedding::Options input_options(const Options& options);
   LayerOptions options_of_layer(int64_t i) const;
   void init_normal(double std);
-  Tensor attended(const TransformerLayer& layer, const Tensor& x) const;
   AttentionMask visible() const { return {.causal = true, .block = options.block}; }
 };
 

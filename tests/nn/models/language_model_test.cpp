@@ -237,9 +237,10 @@ TEST_CASE("LanguageModel::attention_scores match the first layer's weights") {
 TEST_CASE("LanguageModel::attention_weights are those that its layers use") {
   for (const NormPlace norm : {NormPlace::pre, NormPlace::post}) {
     LanguageModel::Options o = tiny(8);
-    o.layer.norm = norm;
+    o.vary_layer = [norm](int64_t, nn::LayerOptions& layer) { layer.norm = norm; };
     o.block = norm == NormPlace::pre ? 0 : 4;
     const auto m = make(o);
+    CHECK(m->norm.has_value() == (norm == NormPlace::pre));
     const Tensor tokens = some_tokens(2, 10);
     const auto weights = m->attention_weights(tokens);
     REQUIRE(weights.size() == 2);
@@ -259,6 +260,7 @@ TEST_CASE("LanguageModel::attention_weights are those that its layers use") {
       const AttentionMask visible{.causal = true, .block = o.block};
       CHECK(worst_error(y, layer.self_attention(seen, visible)) < 1e-13);
       x = layer(x, visible);
+      if (i == 0) CHECK(same_bits(softmax(m->attention_scores(tokens), -1), w));
     }
   }
 }
