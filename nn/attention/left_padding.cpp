@@ -1,7 +1,6 @@
 #include "nn/attention/left_padding.h"
 
 #include <algorithm>
-#include <optional>
 #include <utility>
 
 #include "core/device_table.h"
@@ -19,6 +18,23 @@ int64_t padding_keys(const AttentionInputs& inputs, int64_t b) {
   return std::clamp<int64_t>(n, 0, inputs.n_keys());
 }
 
+// Returns the mask of sequence b without its first keys and queries.
+AttentionMask mask_of(const AttentionInputs& inputs, int64_t b, int64_t query, int64_t key) {
+  AttentionMask mask = inputs.options.mask;
+  // Sizes that are broadcast remain, and so do wrong ones, which the op reports.
+  const auto cut = [](Tensor& x, int64_t d, int64_t size, int64_t begin, int64_t end = INT64_MAX) {
+    if (x.defined() && x.dim() >= -d && x.size(d) == size) x = x.slice(d, begin, end);
+  };
+  for (Tensor* x : {&mask.segments, &mask.global_tokens}) {
+    cut(*x, -2, inputs.q.size(0), b, b + 1);
+    cut(*x, -1, inputs.n_keys(), key);
+  }
+  cut(mask.hidden, -4, inputs.q.size(0), b, b + 1);
+  cut(mask.hidden, -2, inputs.n_queries(), query);
+  cut(mask.hidden, -1, inputs.n_keys(), key);
+  return mask;
+}
+
 // Returns the inputs of sequence b, without its padding. Query i is at key i + N − M.
 AttentionInputs sequence_of(const AttentionInputs& inputs, int64_t b) {
   const int64_t key = padding_keys(inputs, b), n = inputs.n_keys(), m = inputs.n_queries();
@@ -27,6 +43,7 @@ AttentionInputs sequence_of(const AttentionInputs& inputs, int64_t b) {
   one.q = inputs.q.slice(0, b, b + 1).slice(2, query);
   one.k = inputs.k.slice(0, b, b + 1).slice(2, key);
   one.v = inputs.v.slice(0, b, b + 1).slice(2, key);
+  one.options.mask = mask_of(inputs, b, query, key);
   if (inputs.x.defined()) one.x = inputs.x.slice(0, b, b + 1).slice(1, key);
   one.first_position =
       std::max<int64_t>(inputs.first_position - inputs.forward.padding[size_t(b)], 0);
@@ -78,16 +95,17 @@ void hide_padding(AttentionInputs& inputs) {
 
 void encode_one_by_one(AttentionInputs& inputs, const PositionalEncoding& encoding) {
   Tensors queries(size_t(inputs.q.size(0))), keys(queries.size());
-  std::optional<double> scale = inputs.options.scale;
+  AttentionOptions options = inputs.options;
   for (size_t b = 0; b < queries.size(); ++b) {
     AttentionInputs one = sequence_of(inputs, int64_t(b));
     if (one.n_keys() == 0) continue;
     encoding.apply(one);
     queries[b] = one.q;
     keys[b] = one.k;
-    scale = one.options.scale;
+    options = one.options;
   }
-  inputs.options.scale = scale;
+  options.mask = inputs.options.mask;
+  inputs.options = std::move(options);
   const Tensor &q = inputs.q, &k = inputs.k;
   const int64_t d =
       encoding.encoded_dim({.n_heads = q.size(1), .d_key = q.size(3), .d_value = inputs.v.size(3)});

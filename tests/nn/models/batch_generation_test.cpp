@@ -6,11 +6,14 @@
 
 #include "autograd/tape.h"
 #include "nn/attention/left_padding.h"
+#include "nn/attention/linear_attention.h"
 #include "nn/models/beam_search.h"
 #include "nn/models/generation.h"
 #include "nn/models/language_model.h"
 #include "nn/models/registry.h"
+#include "nn/positions/relative_bias.h"
 #include "ops/create.h"
+#include "ops/elementwise.h"
 #include "ops/indexing.h"
 #include "tests/support/catch.h"
 #include "tests/support/compare.h"
@@ -297,6 +300,52 @@ TEST_CASE("pad_left") {
   CHECK(nn::pad_left({}).tokens.shape() == Shape{0, 0});
   CHECK_THROWS_WITH(nn::pad_left({{1}, {}}),
                     "[pad_left] sequence 1 of 2 is empty; pass at least a start token");
+}
+
+TEST_CASE("padding: masks with a column per key, with every position") {
+  const NoGrad guard;
+  const nn::KernelEntry& softmax = nn::find_kernel("softmax");
+  const Tensor x = randn({2, 9, 8}, RandomKey{1, 2}, {.dtype = f64});
+  const auto bits = [](const Shape& shape) { return gt(randn(shape, RandomKey{3, 4}), 0.5); };
+  const AttentionMask masks[] = {{.causal = true, .hidden = bits({2, 1, 9, 9})},
+                                 {.causal = true, .hidden = bits({2, 9, 9})},
+                                 {.causal = true, .hidden = bits({1, 2, 1, 9})},
+                                 {.causal = true, .hidden = bits({9, 1})},
+                                 {.causal = true, .window = 2, .global_tokens = bits({2, 9})}};
+  for (const std::string& position : nn::position_names()) {
+    const nn::LayerOptions layer{.d_model = 8, .attention = {.n_heads = 2}};
+    if (!nn::refusal(position, softmax.name, {.length = 13}, layer).empty()) continue;
+    INFO(position);
+    const auto model = make(options(position, softmax));
+    const nn::MultiHeadAttention& attention = model->layers[0].self_attention;
+    for (const AttentionMask& mask : masks) {
+      if (mask.window > 0 && position == "music-local") continue;  // blocks exclude windows
+      const Tensor y = attention(x, mask, nullptr, {.padding = {3, 0}});
+      for (const int64_t row : {0, 1}) {
+        const int64_t from = row == 0 ? 3 : 0;
+        AttentionMask alone = mask;
+        if (Tensor& global = alone.global_tokens; global.defined())
+          global = global.slice(0, row, row + 1).slice(1, from);
+        if (Tensor& hidden = alone.hidden; hidden.defined())
+          hidden = hidden.expand({2, 2, 9, 9}).slice(0, row, row + 1).slice(2, from).slice(3, from);
+        CHECK(worst_error(y.slice(0, row, row + 1).slice(1, from),
+                          attention(x.slice(0, row, row + 1).slice(1, from), alone)) < 1e-13);
+      }
+    }
+  }
+  const auto fire = make(options("fire", softmax));
+  CHECK_THROWS_WITH(fire->layers[0].self_attention(x, {.window = 2, .global_tokens = bits({3, 9})},
+                                                   nullptr, {.padding = {3, 0}}),
+                    Containing("[attention] global_tokens bool [3, 6]; must be bool or u8 [1, 6]"));
+}
+
+TEST_CASE("padding: encodings that add terms are errors for kernels without scores") {
+  nn::MultiHeadAttention attention(
+      {.d_model = 8, .n_heads = 2, .position = nn::alibi(), .kernel = nn::linear_kernel()});
+  const Tensor x = zeros({2, 4, 8});
+  for (const std::vector<int64_t>& padding : {Tokens{}, Tokens{1, 0}})
+    CHECK_THROWS_WITH(attention(x, {.causal = true}, nullptr, {.padding = padding}),
+                      Containing("[LinearKernel] the inputs have a relative bias"));
 }
 
 TEST_CASE("padding: errors") {
