@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "autograd/tape.h"
 #include "core/device_table.h"
 #include "nn/init.h"
 #include "ops/create.h"
@@ -188,6 +189,17 @@ namespace {
 
 constexpr double lower_bound = 0.01;
 
+// Returns x within the bounds. x outside gets a gradient if descent leads it back, as if x itself
+// had been clamped before the call.
+Tensor bounded(const Tensor& x, double low, double high) {
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  return record("bounded", {x}, clamp(x.detach(), low, high),
+                [x = Saved(x), low, high](Backward& b) {
+                  const Tensor back = where(lt(x(), low), clamp(b.grad(), -infinity, 0), b.grad());
+                  return Tensors{where(gt(x(), high), clamp(back, 0, infinity), back)};
+                });
+}
+
 }  // namespace
 
 Kerple::Kerple(Module& parent, HeadShape shape, Options o)
@@ -203,7 +215,7 @@ void Kerple::apply(AttentionInputs& inputs) const {
   constexpr double infinity = std::numeric_limits<double>::infinity();
   const double upper_bound = options.kind == Kind::power ? 2 : infinity;
   inputs.options.relative_bias =
-      kerple_bias(clamp(p, lower_bound, upper_bound), clamp(a, lower_bound, infinity),
+      kerple_bias(bounded(p, lower_bound, upper_bound), bounded(a, lower_bound, infinity),
                   queries_with_future(inputs), inputs.n_keys_of_all(), options.kind);
 }
 

@@ -3,8 +3,10 @@
 #include <cmath>
 
 #include "nn/attention/attention.h"
+#include "nn/optim/optim.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
+#include "ops/indexing.h"
 #include "ops/reduce.h"
 #include "tests/reference/attention.h"
 #include "tests/reference/relative_bias.h"
@@ -391,27 +393,54 @@ TEST_CASE("Kerple: parameters, initial values, label") {
   spans(position.a, 1);
 }
 
-TEST_CASE("Kerple: parameters outside their bounds count as the bounds and have no gradient") {
+TEST_CASE("Kerple: parameters outside their bounds count as the bounds and can return") {
   for (const auto kind : {Kerple::Kind::logarithmic, Kerple::Kind::power}) {
     const bool power = kind == Kerple::Kind::power;
     Parent parent;
     const Kerple position(parent, {.n_heads = 4}, {.kind = kind});
     parent.to(f64);
-    position.p.detach().copy_(tensor<double>({-1, 0.5, 3, 0.5}));
+    position.p.detach().copy_(tensor<double>({-1, 0.5, 3, 0.01}));
     position.a.detach().copy_(tensor<double>({0.5, 0.001, 0.5, 3}));
+    const Tensor p = tensor<double>({0.01, 0.5, power ? 2.0 : 3.0, 0.01}).set_requires_grad(),
+                 a = tensor<double>({0.5, 0.01, 0.5, 3}).set_requires_grad();
+    const RelativeTable want = nn::kerple_bias(p, a, 1, 6, kind);
     nn::AttentionInputs inputs = call_of(4, {5, 6}, true, f64);
-    position.apply(inputs);
-    const RelativeTable want = nn::kerple_bias(tensor<double>({0.01, 0.5, power ? 2.0 : 3.0, 0.5}),
-                                               tensor<double>({0.5, 0.01, 0.5, 3}), 1, 6, kind);
-    CHECK(same_bits(inputs.options.relative_bias.rows, want.rows));
-    CHECK(inputs.options.relative_bias.zero_row == 5);
-    sum(inputs.options.relative_bias.rows).backward();
-    for (int64_t h = 0; h < 4; ++h) {
-      const bool p_outside = h == 0 || (power && h == 2);
-      CHECK((position.p.grad()[h].item() == 0) == p_outside);
-      CHECK((position.a.grad()[h].item() == 0) == (h == 1));
+    for (const double sign : {1, -1}) {  // descent increases the parameters, then decreases them
+      position.apply(inputs);
+      CHECK(same_bits(inputs.options.relative_bias.rows, want.rows));
+      CHECK(inputs.options.relative_bias.zero_row == 5);
+      const Tensors got = grad({sum(inputs.options.relative_bias.rows) * sign},
+                               {position.p, position.a}),
+                    of_bounds = grad({sum(want.rows) * sign}, {p, a}, {}, {.retain_graph = true});
+      for (int64_t h = 0; h < 4; ++h) {
+        const bool p_stays = sign > 0 ? power && h == 2 : h == 0, a_stays = sign < 0 && h == 1;
+        CHECK(got[0][h].item() == (p_stays ? 0 : of_bounds[0][h].item()));
+        CHECK(got[1][h].item() == (a_stays ? 0 : of_bounds[1][h].item()));
+      }
     }
   }
+}
+
+TEST_CASE("Kerple: a parameter that training has driven below its bound returns") {
+  Parent parent;
+  const Kerple position(parent, {.n_heads = 3}, {});
+  parent.to(f64);
+  nn::AdamW optimizer(parent.parameters(), {.lr = 0.05, .weight_decay = 0.1});
+  const auto steps = [&](double slope) {
+    for (int step = 0; step < 100; ++step) {
+      nn::AttentionInputs inputs = call_of(3, {5, 6}, true, f64);
+      position.apply(inputs);
+      optimizer.zero_grad();
+      (sum(inputs.options.relative_bias.rows) * slope).backward();
+      optimizer.step();
+    }
+  };
+  steps(-1);
+  CHECK(max(position.p).item() < 0.01);
+  CHECK(max(position.a).item() < 0.01);
+  steps(1);
+  CHECK(min(position.p).item() > 1);
+  CHECK(min(position.a).item() > 1);
 }
 
 TEST_CASE("Kerple in bf16 is computed in f32") {
