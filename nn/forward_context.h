@@ -62,8 +62,8 @@ struct ForwardContext {
   Tensor segments = {};
   /// Prefix-LM: the number of positions at the start of each sequence that attend to each other in
   /// both directions, i64 or i32 [B] (AttentionMask::prefix_lengths). Causal self-attention uses
-  /// it. Not supported with padding. With a cache, only the call that has the whole prefix needs
-  /// it.
+  /// it. Not supported with padding. With a cache, the first call must have the whole prefix, and
+  /// only that call needs the lengths.
   Tensor prefix_lengths = {};
   /// A table of positions that the model computes once for all layers; its meaning depends on
   /// the encoding (RelativeSinusoid).

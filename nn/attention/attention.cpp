@@ -8,6 +8,7 @@
 #include "core/all_or_nothing.h"
 #include "nn/attention/left_padding.h"
 #include "nn/distributed/sequence.h"
+#include "ops/reduce.h"
 
 namespace stretto::nn {
 namespace {
@@ -174,13 +175,25 @@ void MultiHeadAttention::hide_other_segments(AttentionInputs& inputs) const {
   mask.segments = segments;
 }
 
-// Adds the prefix of the context to a causal mask of self-attention.
-void MultiHeadAttention::show_prefix(AttentionInputs& inputs) const {
-  const Tensor& prefix = inputs.forward.prefix_lengths;
+// Adds the prefix of the context to a causal mask of self-attention. Tokens after a prefix in the
+// cache see all of it and need no mask for it.
+void MultiHeadAttention::show_prefix(AttentionInputs& inputs, KeyValueCache* cache) const {
   AttentionMask& mask = inputs.options.mask;
-  if (!prefix.defined() || !mask.causal || mask.prefix_lengths.defined()) return;
+  Tensor& prefix = mask.prefix_lengths;
+  if (!prefix.defined() && mask.causal) prefix = inputs.forward.prefix_lengths;
+  inputs.after_prefix = inputs.continued && cache->has_prefix;
+  if (!prefix.defined()) return;
   check(inputs.forward.padding.empty(), op, "prefix_lengths with padding; use one of them");
-  mask.prefix_lengths = prefix;
+  if (!cache || inputs.n_queries() == 0) return;
+  check(!inputs.continued || cache->has_prefix, op,
+        "prefix_lengths for a cache that began without them; accepted: prefix_lengths in the first "
+        "call");
+  const int64_t n = inputs.continued ? cache->dropped + cache->length() : inputs.n_queries(),
+                longest = prefix.numel() > 0 ? int64_t(max(prefix).item()) : 0;
+  check(longest <= n, op, "a prefix of ", longest, " positions for a cache that has ", n,
+        " of them; accepted: a first call with the whole prefix");
+  cache->has_prefix = true;
+  if (inputs.continued) prefix = {};
 }
 
 // q, k and v [B, L, ..].
@@ -228,10 +241,11 @@ void MultiHeadAttention::apply_position(AttentionInputs& inputs) const {
 }
 
 Tensor MultiHeadAttention::attend(AttentionInputs inputs) const {
+  check(inputs.forward.padding.empty() && !inputs.forward.prefix_lengths.defined(), op,
+        "attend() with padding or prefix_lengths of a ForwardContext; accepted: key_padding or "
+        "prefix_lengths of the mask");
   hide_other_segments(inputs);
-  apply_position(inputs);
-  align_to_block(inputs);
-  return out(join_heads((*kernel_)(inputs)));
+  return out(attend_heads(std::move(inputs), false, 0));
 }
 
 KeyValueCache MultiHeadAttention::make_cache(int64_t limit, int64_t kept) const {
@@ -315,7 +329,7 @@ Tensor MultiHeadAttention::operator()(const Tensor& x, const AttentionMask& mask
     if (after) continue_from(inputs, *after, encodes);
     check_padding(inputs);
     hide_other_segments(inputs);
-    show_prefix(inputs);
+    show_prefix(inputs, after);
     if (encodes && encodes_one_by_one(inputs))
       encode_one_by_one(inputs, *position_);
     else if (encodes)
@@ -325,10 +339,10 @@ Tensor MultiHeadAttention::operator()(const Tensor& x, const AttentionMask& mask
     const bool blocks = inputs.options.mask.block > 0 && !inputs.forward.padding.empty();
     if (blocks || (!encodes && encodes_one_by_one(inputs)))
       return out(one_by_one(inputs, [&](AttentionInputs sequence) {
-        return attend_self(std::move(sequence), encodes, limit);
+        return attend_heads(std::move(sequence), encodes, limit);
       }));
     hide_padding(inputs);
-    return out(attend_self(std::move(inputs), encodes, limit));
+    return out(attend_heads(std::move(inputs), encodes, limit));
   });
 }
 
@@ -338,8 +352,8 @@ bool MultiHeadAttention::encodes_one_by_one(const AttentionInputs& inputs) const
          (!position_->is_relative() || kernel_->has_recurrent_state());
 }
 
-// Self-attention after projection and cache → [B, M, H·Dv].
-Tensor MultiHeadAttention::attend_self(AttentionInputs inputs, bool encoded, int64_t limit) const {
+// Attention after projection and cache → [B, M, H·Dv].
+Tensor MultiHeadAttention::attend_heads(AttentionInputs inputs, bool encoded, int64_t limit) const {
   if (!encoded) apply_position(inputs);
   const int64_t positions = 2 * inputs.options.mask.block;
   check(limit == 0 || limit >= positions - 1, op, "a cache limited to ", limit,
@@ -376,7 +390,7 @@ Tensor MultiHeadAttention::operator()(const Tensor& x, const Tensor& context,
       inputs.k = after->k;
       inputs.v = after->v;
     }
-    return attend(std::move(inputs));
+    return out(attend_heads(std::move(inputs), false, 0));
   });
 }
 

@@ -130,8 +130,8 @@ class MultiHeadAttention : public Module {
   AttentionInputs project(const Tensor& x, const Tensor& context, const AttentionMask& mask,
                           const ForwardContext& forward = {}) const;
   /// The second step: applies positional encoding, kernel and output projection →
-  /// [B, M, d_model]. Does not apply ForwardContext::padding and prefix_lengths, which only
-  /// operator() adds to the mask.
+  /// [B, M, d_model]. Throws for ForwardContext::padding and prefix_lengths, which only operator()
+  /// adds to the mask.
   Tensor attend(AttentionInputs inputs) const;
   /// Returns the weights of self-attention [B, H, M, M], for visualization.
   Tensor weights(const Tensor& x, const AttentionMask& mask = {}) const;
@@ -167,7 +167,7 @@ class MultiHeadAttention : public Module {
   Tensors projections(const Tensor& x, const Tensor& context) const;
   AttentionMask with_window(AttentionMask mask) const;
   void hide_other_segments(AttentionInputs& inputs) const;
-  void show_prefix(AttentionInputs& inputs) const;
+  void show_prefix(AttentionInputs& inputs, KeyValueCache* cache) const;
   HeadShape shape() const {
     return {options.n_heads, options.d_key, options.d_value, options.d_model, options.n_kv_heads};
   }
@@ -176,7 +176,7 @@ class MultiHeadAttention : public Module {
   void continue_from(AttentionInputs& inputs, KeyValueCache& cache, bool only_new_keys) const;
   void apply_position(AttentionInputs& inputs) const;
   bool encodes_one_by_one(const AttentionInputs& inputs) const;
-  Tensor attend_self(AttentionInputs inputs, bool encoded, int64_t limit) const;
+  Tensor attend_heads(AttentionInputs inputs, bool encoded, int64_t limit) const;
   void append_to_cache(AttentionInputs& inputs, KeyValueCache& cache) const;
 
   std::unique_ptr<PositionalEncoding> position_;

@@ -17,7 +17,7 @@ class TransformerXLLayer : public TransformerLayer {
  public:
   using TransformerLayer::TransformerLayer;
   /// x [B, L, d_model], memory [B, m, d_model] or undefined → [B, L, d_model]. The first row of
-  /// [memory; x] is at forward.first_position.
+  /// [memory; x] is at forward.first_position. Throws as MultiHeadAttention::attend().
   Tensor operator()(const Tensor& x, const Tensor& memory, const AttentionMask& mask,
                     const ForwardContext& forward = {}) const;
   std::string label() const override;

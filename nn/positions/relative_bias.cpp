@@ -102,8 +102,9 @@ T5Bias::T5Bias(Module& parent, HeadShape shape, Options o)
     : PositionalEncoding(parent), options(o), table(parameter("table", t5_table(shape, o))) {}
 
 void T5Bias::apply(AttentionInputs& inputs) const {
+  const bool bidirectional = !inputs.options.mask.is_causal() || inputs.after_prefix;
   inputs.options.relative_bias = t5_bias(table, queries_with_future(inputs), inputs.n_keys_of_all(),
-                                         options.max_distance, !inputs.options.mask.is_causal());
+                                         options.max_distance, bidirectional);
 }
 
 std::string T5Bias::label() const {

@@ -42,7 +42,8 @@ struct T5BiasOptions {
 
 /// Relative position bias of T5 (Raffel et al. 2020, §2.1). With a causal mask all buckets are for
 /// keys up to the query. Otherwise, as in an encoder, half of the buckets are for later keys, and
-/// the number of buckets must be even. T5 itself has one table for all layers,
+/// the number of buckets must be even. Calls after a cached prefix (AttentionInputs::after_prefix)
+/// have the buckets of both directions too. T5 itself has one table for all layers,
 /// `shared_by_layers(t5_bias(…))`, and no 1/√D: MultiHeadAttentionOptions::scale = 1.
 class T5Bias : public PositionalEncoding {
  public:

@@ -452,7 +452,29 @@ TEST_CASE("A prefix of the forward context is visible in both directions", "[att
   Tensors rows{(*layer)(x.slice(1, 0, 5), causal, &cache, forward)};
   rows.push_back((*layer)(x.slice(1, 5), causal, &cache));
   CHECK(worst_error(cat(rows, 1), y) < 1e-14);
-  forward.padding = {1, 0};
-  CHECK_THROWS_WITH((*layer)(x, causal, nullptr, forward),
+  const nn::ForwardContext padded{.padding = {1, 0}, .prefix_lengths = forward.prefix_lengths};
+  CHECK_THROWS_WITH((*layer)(x, causal, nullptr, padded),
                     Containing("prefix_lengths with padding"));
+  CHECK_THROWS_WITH((*layer)(x, prefix, nullptr, {.padding = {1, 0}}),
+                    Containing("prefix_lengths with padding"));
+  cache = {};
+  CHECK_THROWS_WITH((*layer)(x.slice(1, 0, 4), causal, &cache, forward),
+                    "[MultiHeadAttention] a prefix of 5 positions for a cache that has 4 of them; "
+                    "accepted: a first call with the whole prefix");
+  (*layer)(x.slice(1, 0, 5), causal, &cache);
+  CHECK_THROWS_WITH((*layer)(x.slice(1, 5), causal, &cache, forward),
+                    "[MultiHeadAttention] prefix_lengths for a cache that began without them; "
+                    "accepted: prefix_lengths in the first call");
+}
+
+TEST_CASE("A prefix may be repeated when a limited cache has dropped it", "[attention]") {
+  const auto layer = make({.d_model = 8, .n_heads = 2, .window = 4});
+  const Tensor x = fixed_noise({2, 20, 8}, 2);
+  const AttentionMask causal{.causal = true};
+  const nn::ForwardContext prefix{.prefix_lengths = tensor<int64_t>({3, 6})};
+  KeyValueCache cache = layer->make_cache(4);
+  Tensors rows;
+  for (const auto& [from, to] : {std::pair<int64_t, int64_t>{0, 6}, {6, 9}, {9, 10}, {10, 20}})
+    rows.push_back((*layer)(x.slice(1, from, to), causal, &cache, prefix));
+  CHECK(worst_error(cat(rows, 1), (*layer)(x, causal, nullptr, prefix)) < 1e-14);
 }

@@ -240,6 +240,27 @@ TEST_CASE("T5Bias works in a decoder") {
   testing::check_causal_position(nn::t5_bias({.max_distance = 20}));
 }
 
+TEST_CASE("T5Bias after a cached prefix has the buckets of one pass") {
+  const NoGrad guard;
+  manual_seed(3);
+  nn::MultiHeadAttention layer({.d_model = 8, .n_heads = 2, .position = nn::t5_bias()});
+  layer.to(f64);
+  const Tensor x = fixed_noise({2, 40, 8}, 1);
+  const AttentionMask causal{.causal = true};
+  const nn::ForwardContext prefix{.prefix_lengths = tensor<int64_t>({3, 5})};
+  const Tensor once = layer(x, causal, nullptr, prefix);
+  for (const bool again : {false, true}) {
+    nn::KeyValueCache cache;
+    Tensors rows{layer(x.slice(1, 0, 6), causal, &cache, prefix)};
+    for (const auto& [from, to] : {std::pair<int64_t, int64_t>{6, 7}, {7, 30}, {30, 40}}) {
+      if (from == 30) cache.reorder(tensor<int64_t>({0, 1}));
+      rows.push_back(
+          layer(x.slice(1, from, to), causal, &cache, again ? prefix : nn::ForwardContext{}));
+    }
+    CHECK(worst_error(cat(rows, 1), once) < 1e-14);
+  }
+}
+
 TEST_CASE("T5Bias can be shared by all layers, without a scale") {
   struct Model : nn::Module {
     Tensor operator()(const Tensor& x) const { return b(a(x)); }
