@@ -46,8 +46,8 @@ struct BatchNormOptions {
 /// [N, C, H, W]: PyTorch's BatchNorm1d and BatchNorm2d, with their names of parameters and buffers.
 ///
 /// In training it normalizes with the statistics of the batch and updates the running statistics;
-/// in evaluation it uses the running statistics. With several processes each normalizes its own
-/// part of the batch.
+/// in evaluation it uses the running statistics. With micro-batches (nn/training/trainer.h) each is
+/// normalized by itself, and the running statistics of a step are those of its first micro-batch.
 class BatchNorm : public Module {
  public:
   using Options = BatchNormOptions;  ///< Options of the constructor.

@@ -257,8 +257,7 @@ DistributedEvaluation::DistributedEvaluation(bool on) : on_(on), begin_(random_s
 
 DistributedEvaluation::~DistributedEvaluation() {
   if (on_) distributed = nullptr;
-  if (batches_ > 0)
-    set_random_state({begin_.seed, begin_.next_stream + (batches_ + 1) * streams_per_batch});
+  set_random_state(begin_);
 }
 
 }  // namespace stretto::nn

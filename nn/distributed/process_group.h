@@ -142,11 +142,11 @@ class EvaluationReducer {
 };
 
 /// While an object that is `on` lives, EvaluationReducer distributes batches over the processes,
-/// which must all make the same calls. Each batch has its own random streams; afterwards the random
-/// state is the same on all processes.
+/// which must all make the same calls. Each batch has its own random streams. The destructor
+/// restores the random state, so that training does not depend on evaluations.
 class DistributedEvaluation {
  public:
-  /// If `on` is false, the object has no effect.
+  /// If `on` is false, the object only restores the random state.
   explicit DistributedEvaluation(bool on);
   ~DistributedEvaluation();
   DistributedEvaluation(const DistributedEvaluation&) = delete;

@@ -221,17 +221,13 @@ bool Trainer::run(const std::function<Tensor(int64_t)>& loss,
 // Evaluates the last step and writes its row. If `validate` throws, nothing has changed and the
 // evaluation is repeated when the run resumes.
 void Trainer::measure(const std::function<double()>& validate, Progress* bar, double speed) {
-  const RandomState random = random_state();
   const int64_t peak = memory_stats(model_.device()).peak;
   double valid = std::numeric_limits<double>::quiet_NaN();
   std::vector<double> extra;
-  try {
+  {
     const DistributedEvaluation shared(training_step().cuts_batches());
     if (validate) valid = validate();
     for (const MetricColumn& column : options.columns) extra.push_back(column.value());
-  } catch (...) {
-    set_random_state(random);
-    throw;
   }
   const double loss = loss_sum_ / loss_weight_;
   if (metrics_) {
@@ -252,6 +248,7 @@ void Trainer::measure(const std::function<double()>& validate, Progress* bar, do
     bar->message(str("step ", step_, ": loss ", fixed(loss),
                      validate ? ", validation " + fixed(valid) : std::string(),
                      validate && options.annotate ? options.annotate(valid) : std::string()));
+  const DistributedEvaluation restored(false);
   if (options.after_evaluation) options.after_evaluation();
 }
 

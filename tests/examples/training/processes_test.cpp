@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -94,6 +95,27 @@ TEST_CASE("One process with 8 micro-batches has the checkpoint of two processes"
   const string out = dir.file("two");
   REQUIRE(run(env, mpirun({}, arguments(c, 2, out, 6))).status == 0);
   CHECK(checkpoint_bytes(out) == checkpoint_bytes(dir.file("alone")));
+}
+
+TEST_CASE("Evaluations of two processes do not change the training", "[processes]") {
+  if (!has_mpirun()) STRETTO_SKIP(no_mpirun);
+  const TempDir dir;
+  const auto tensors = [&](const string& tokens, const string& every) {
+    const string out = dir.file(tokens + "-" + every);
+    const Ended ended =
+        run(env, mpirun({}, arguments(cases()[0], 2, out, 6,
+                                      {"--validation-tokens", tokens, "--evaluate-every", every})));
+    INFO(ended.err);
+    REQUIRE(ended.status == 0);
+    string file = checkpoint_bytes(out);  // without the header, which has the settings
+    uint64_t header = 0;
+    std::memcpy(&header, file.data(), sizeof header);
+    return file.substr(8 + header);
+  };
+  const string expected = tensors("200", "6");
+  REQUIRE(expected.size() > 1000);
+  CHECK(tensors("500", "6") == expected);
+  CHECK(tensors("500", "2") == expected);
 }
 
 TEST_CASE("A run ends if a process is killed, and resumes on another number of processes",

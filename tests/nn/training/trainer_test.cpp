@@ -121,6 +121,32 @@ TEST_CASE("A run that was stopped is resumed bit for bit", "[trainer]") {
             ": has width 8, this run 9; a run can only be resumed with equal settings");
 }
 
+TEST_CASE("Evaluations do not change the training", "[trainer]") {
+  const auto weights = [](int64_t micro_batches, int64_t every, int64_t batches, int failures) {
+    Fit fit({.steps = 8, .micro_batches = micro_batches, .evaluate_every = every});
+    fit.trainer.options.after_evaluation = [] { randn({1}); };
+    const auto validate = [&] {
+      return nn::mean_loss(fit.net, batches, [&](int64_t i) {
+        const double loss = mean(randn({4})).item();
+        check(i > 0 || --failures < 0, "test", "the evaluation fails");
+        return nn::LossSum{loss, 1};
+      });
+    };
+    bool done = false;
+    while (!done) try {
+        done = fit.trainer.run([&](int64_t) { return fit.loss(); }, validate);
+      } catch (const Error&) {
+      }
+    return std::pair(fit.net.first.weight.to_vector<float>(), random_state().next_stream);
+  };
+  for (const int64_t micro_batches : {1, 2}) {
+    const auto expected = weights(micro_batches, 8, 1, 0);
+    CHECK(weights(micro_batches, 8, 3, 0) == expected);
+    CHECK(weights(micro_batches, 2, 3, 0) == expected);
+    CHECK(weights(micro_batches, 3, 2, 2) == expected);
+  }
+}
+
 TEST_CASE("The gradient of micro-batches is that of the mean of their losses", "[trainer]") {
   const Tensor x = randn({4, 3});
   const auto gradient = [&](int64_t n) {
