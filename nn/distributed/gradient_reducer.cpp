@@ -86,6 +86,7 @@ struct GradientReducer::State {
   Tensor values_of(const Slot& slot, ElementRange s) const;
   void reduce_on_device(const Bucket& bucket);
   void finish_on_device();
+  void wait_for_sums(std::unique_lock<std::mutex>& lock);
   template <class T>
   void sum(Bucket& bucket);
   void begin_step();
@@ -219,6 +220,16 @@ void GradientReducer::State::finish_on_device() {
   statistics.seconds = nccl->seconds(), statistics.bytes = nccl->bytes();
 }
 
+// Waits until all posted buckets are summed.
+void GradientReducer::State::wait_for_sums(std::unique_lock<std::mutex>& lock) {
+  if (nccl) {
+    finish_on_device();
+  } else {
+    changed.wait(lock, [&] { return failure || summed == posted; });
+  }
+  if (failure) std::rethrow_exception(failure);
+}
+
 template <class T>
 void GradientReducer::State::sum(Bucket& bucket) {
   if (bucket.trained == 0) return;
@@ -293,7 +304,8 @@ void GradientReducer::State::begin_step() {
     slot.trained = slot.parameter.requires_grad();
     slot.reached = false;
   }
-  const std::lock_guard lock(mutex);
+  std::unique_lock lock(mutex);
+  wait_for_sums(lock);  // of a step that has failed: they use the buckets' memory
   posted = summed = 0;
   for (Bucket& bucket : buckets) {
     bucket.filled = 0;
@@ -343,13 +355,9 @@ void GradientReducer::finish() {
   s.post();
   s.deferred = s.sequence_size > 1;
   std::unique_lock lock(s.mutex);
-  if (s.nccl) {
-    s.finish_on_device();
-  } else {
-    s.changed.wait(lock, [&] { return s.failure || s.summed == s.buckets.size(); });
-  }
+  check(s.posted == s.buckets.size(), "GradientReducer", "finish() before the last micro-batch");
+  s.wait_for_sums(lock);
   s.statistics.waited_seconds += now() - begin;
-  if (s.failure) std::rethrow_exception(s.failure);
   for (const State::Bucket& bucket : s.buckets)
     for (const size_t i : bucket.slots) {
       const State::Slot& slot = s.slots[i];

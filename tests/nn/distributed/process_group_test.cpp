@@ -2,7 +2,9 @@
 #include "nn/distributed/process_group.h"
 
 #include <array>
+#include <chrono>
 #include <mutex>
+#include <thread>
 
 #include "core/random.h"
 #include "nn/distributed/gradient_reducer.h"
@@ -171,6 +173,33 @@ TEST_CASE("A step that failed in one micro-batch can be retried", "[distributed]
   for (const double factor : {1, 2, 3, 4}) micro_batch(factor);
   sums.finish();
   CHECK(w.grad().to_vector<double>() == std::vector<double>{10, 10});
+}
+
+// Rank 1 posts its message of the failed step when rank 0 has begun the next.
+TEST_CASE("A message of a step that fails does not disturb the next step", "[distributed]") {
+  std::array<std::vector<std::vector<double>>, 2> got;
+  each_of(2, [&](ProcessGroup& group) {
+    const Tensor a = tensor({2.0, 3.0}).set_requires_grad(),
+                 b = tensor({4.f, 5.f}).set_requires_grad();  // two dtypes, thus two buckets
+    GradientReducer sums({a, b}, 2, group);
+    const auto wait = [&](int rank) {
+      if (group.rank() == rank)
+        std::this_thread::sleep_for(std::chrono::milliseconds(200 * rank + 100));
+    };
+    sums.begin_micro_batch();
+    wait(1);
+    sum(b * 100.0).backward();  // fails before the gradient of a
+    wait(0);
+    sums.begin_micro_batch();
+    sum(a * double(group.rank() + 1)).backward();
+    sum(b * double(group.rank() + 3)).backward();
+    sums.end_micro_batch();
+    sums.finish();
+    for (const Tensor& w : {a, b})
+      got[size_t(group.rank())].push_back(w.grad().to_vector<double>());
+  });
+  const std::vector<std::vector<double>> expected{{3, 3}, {7, 7}};
+  for (const auto& of_rank : got) CHECK(of_rank == expected);
 }
 
 TEST_CASE("Micro-batches that cannot be divided among the processes are an error",
