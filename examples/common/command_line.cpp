@@ -211,7 +211,7 @@ std::string program_name() { return running != nullptr ? *running : ""; }
 
 std::string command_line() {
   std::string text;
-  if (nn::started_by_mpirun()) text = str("mpirun -n ", nn::process_group().size());
+  if (nn::started_by_mpirun()) text = str("mpirun -n ", nn::size_of_mpirun());
   for (const std::string& word : given) text += (text.empty() ? "" : " ") + quoted(word);
   return text;
 }
@@ -233,7 +233,7 @@ int run_program(int argc, char** argv, const std::string& name, const std::strin
   if (rank > 0) std::cout.rdbuf(nullptr);  // only rank 0 prints
   try {
     const int code = parse_and_run(argc, argv, typed, about, describe, run);
-    if (nn::started_by_mpirun()) nn::process_group().finish();
+    nn::finish_processes();
     ignore_signals();
     if (rank > 0) return code;
     if (std::cout.flush() || code != 0) return code;

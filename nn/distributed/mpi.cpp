@@ -35,21 +35,21 @@ int tag_of(size_t bytes) { return 1 + int(uint32_t(bytes) * 2654435761u % 32767)
 // The messages with liveness_tag.
 constexpr char alive = 'a', finished = 'f';
 
-// A time limit for MPI_Init, which waits for all processes without one.
-class InitLimit {
+// A time limit for MPI_Init and MPI_Finalize, which wait for all processes without one.
+class CallLimit {
  public:
-  explicit InitLimit(int seconds)
-      : thread_([this, seconds] {
+  CallLimit(const char* call, int seconds)
+      : thread_([=, this] {
           std::unique_lock lock(mutex_);
           if (ended_.wait_for(lock, std::chrono::seconds(seconds), [this] { return done_; }))
             return;
           std::cerr << str("process ", rank_of_mpirun(), " of ", size_of_mpirun(),
-                           ": not all processes have called MPI_Init within ", seconds,
+                           ": not all processes have called ", call, " within ", seconds,
                            " seconds (STRETTO_PROCESS_TIMEOUT sets the time limit)\n")
                     << std::flush;
           ::_exit(1);
         }) {}
-  ~InitLimit() {
+  ~CallLimit() {
     {
       const std::lock_guard lock(mutex_);
       done_ = true;
@@ -85,7 +85,7 @@ class Mpi final : public ProcessGroup {
     load(get_size, "MPI_Comm_size");
     int provided = 0;
     {
-      const InitLimit limit(patience_);
+      const CallLimit limit("MPI_Init", patience_);
       need(init_(nullptr, nullptr, serialized, &provided), "MPI_Init_thread");
     }
     check(provided >= serialized, "processes", "this Open MPI is built without thread support");
@@ -136,6 +136,7 @@ class Mpi final : public ProcessGroup {
       hear_from_all([](const Peer& peer) { return peer.finished; }, false);
       send_message(peers_[0], finished);
     }
+    const CallLimit limit("MPI_Finalize", patience_);
     need(finalize_(), "MPI_Finalize");
   }
 

@@ -16,6 +16,7 @@ namespace {
 constexpr uint64_t streams_per_batch = uint64_t(1) << 24;
 
 DistributedEvaluation* distributed = nullptr;  // the object that is `on`, or null
+ProcessGroup* opened = nullptr;                // what process_group() returns, once it was called
 
 // A positive number in an environment variable that mpirun sets.
 int mpirun_variable(const char* name, int fallback) {
@@ -201,9 +202,14 @@ ProcessGroup& process_group() {
     }
     const int n = made->size();
     check((n & (n - 1)) == 0, "processes", n, " processes; the number must be a power of two");
+    opened = made.get();
     return made;
   }();
   return *group;
+}
+
+void finish_processes() {
+  if (opened) opened->finish();
 }
 
 std::unique_ptr<ProcessGroup> subgroup(ProcessGroup& group, int n) {

@@ -101,6 +101,9 @@ std::unique_ptr<ProcessGroup> subgroup(ProcessGroup& group, int n);
 /// one line and exit. Throws Error if mpirun has started this process and its library cannot be
 /// opened, if the number of processes is not a power of two, or if other_launcher() is set.
 ProcessGroup& process_group();
+/// Calls process_group().finish() if process_group() was called. Processes that work independently
+/// of each other thus end without waiting.
+void finish_processes();
 /// True if Open MPI's mpirun has started this process, by its environment variables.
 bool started_by_mpirun();
 /// Returns the rank that mpirun has assigned, without waiting for other processes; 0 without it.

@@ -1,4 +1,5 @@
 // Launching several processes, and time-outs between them.
+#include <dlfcn.h>
 #include <signal.h>
 
 #include <chrono>
@@ -6,6 +7,7 @@
 #include <thread>
 
 #include "core/cpu.h"
+#include "examples/common/command_line.h"
 #include "nn/distributed/process_group.h"
 #include "tests/examples/training/mpirun.h"
 #include "tests/support/catch.h"
@@ -171,6 +173,56 @@ TEST_CASE("A process that never meets the others ends the run", "[processes]") {
                      "seconds") == 1);
     CHECK_FALSE(std::filesystem::exists(out));
   }
+}
+
+TEST_CASE("Rank 0 works longer than the time-out", "[.][independent]") {
+  char name[] = "independent";
+  char* arguments[] = {name, nullptr};
+  const auto work = [] {
+    if (stretto::nn::rank_of_mpirun() == 0) std::this_thread::sleep_for(std::chrono::seconds(3));
+    return 0;
+  };
+  CHECK(stretto::examples::run_program(
+            1, arguments, name, "", [](CLI::App&) {}, work) == 0);
+}
+
+TEST_CASE("Processes of a program that sends no messages do not wait", "[processes]") {
+  if (!has_mpirun()) STRETTO_SKIP(no_mpirun);
+  const Ended ended = run(
+      env, mpirun({"STRETTO_PROCESS_TIMEOUT=1"},
+                  {"-n", "2", std::filesystem::read_symlink("/proc/self/exe"), "[independent]"}));
+  INFO(ended.err);
+  CHECK(ended.status == 0);
+}
+
+// MPI_Finalize first deletes the attributes of MPI_COMM_SELF.
+TEST_CASE("Rank 1 stops in MPI_Finalize", "[.][stops_in_finalize]") {
+  stretto::nn::ProcessGroup& group = stretto::nn::process_group();
+  using Function = int (*)(void*, int, void*, void*);
+  void* const library = ::dlopen("libmpi.so.40", RTLD_NOW | RTLD_NOLOAD);
+  const auto load = [&](const char* name) { return ::dlsym(library, name); };
+  const auto create =
+      reinterpret_cast<int (*)(void*, Function, int*, void*)>(load("MPI_Comm_create_keyval"));
+  const auto set = reinterpret_cast<int (*)(void*, int, void*)>(load("MPI_Comm_set_attr"));
+  const Function stop = [](void*, int, void*, void*) { return ::raise(SIGSTOP); };
+  int key = 0;
+  if (!group.is_root()) {
+    REQUIRE(create(load("OMPI_C_MPI_COMM_NULL_COPY_FN"), stop, &key, nullptr) == 0);
+    REQUIRE(set(load("ompi_mpi_comm_self"), key, nullptr) == 0);
+  }
+  group.finish();
+}
+
+TEST_CASE("A process that hangs in MPI_Finalize ends the run", "[processes]") {
+  if (!has_mpirun()) STRETTO_SKIP(no_mpirun);
+  const Ended ended = run(env, mpirun({"STRETTO_PROCESS_TIMEOUT=2"},
+                                      {"-n", "2", std::filesystem::read_symlink("/proc/self/exe"),
+                                       "[stops_in_finalize]"}));
+  INFO(ended.err);
+  CHECK(ended.status != 0);
+  CHECK(lines_with(ended.err,
+                   "process 0 of 2: not all processes have called MPI_Finalize within 2 "
+                   "seconds") == 1);
 }
 
 // The final evaluation of the first process takes longer than the time-out.
