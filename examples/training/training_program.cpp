@@ -215,10 +215,11 @@ void TrainingProgram::claim_folder() {
           "--out: " + run_.out +
               " had a run that was interrupted while it replaced another; the replacement is "
               "complete now: start again");
-  require(run_.report_only || resumes_here() || run_.overwrite ||
-              !std::filesystem::exists(checkpoint_path(), none),
+  require(resumes_here() || run_.overwrite || !std::filesystem::exists(checkpoint_path(), none),
           "--out: " + run_.out + " has the checkpoint of an earlier run; --resume " +
-              quoted(checkpoint_path()) + " continues it, and --overwrite replaces it");
+              quoted(checkpoint_path()) +
+              (run_.report_only ? " evaluates it, and --overwrite replaces its evaluation"
+                                : " continues it, and --overwrite replaces it"));
 }
 
 bool TrainingProgram::resumes_here() const {

@@ -228,6 +228,30 @@ TEST_CASE("a resumed run does not replace files of other origin", "[examples]") 
   CHECK(read_file(text) != "mine");
 }
 
+TEST_CASE("an evaluation replaces that of another run only with --overwrite", "[examples]") {
+  NEEDS_PROGRAM("train_lm");
+  const TempDir folder;
+  const Tiny lm = programs(folder)[0];
+  const std::string a = folder.file("a"), b = folder.file("b"), c = folder.file("c");
+  REQUIRE(run_in(a, lm).status == 0);
+  REQUIRE(run_in(b, lm, {"--seed", "2"}).status == 0);
+  const std::string text = read_file(b + "/generated.txt");
+  const auto evaluate = [&](const std::string& out, const Arguments& more = {}) {
+    Arguments all{"--evaluate", "--resume", a + "/checkpoint.safetensors", "--generate", "9"};
+    all.insert(all.end(), more.begin(), more.end());
+    return run_in(out, lm, all);
+  };
+  const Ended refused = evaluate(b);
+  CHECK(refused.status == 2);
+  CHECK_THAT(refused.complaint(), Containing("b has the checkpoint of an earlier run; --resume "));
+  CHECK_THAT(refused.complaint(), Containing(" and --overwrite replaces its evaluation"));
+  CHECK(read_file(b + "/generated.txt") == text);
+  CHECK(evaluate(b, {"--overwrite"}).status == 0);
+  CHECK(read_file(b + "/generated.txt") != text);
+  for (int i = 0; i < 2; ++i) CHECK(evaluate(c).status == 0);  // a folder of evaluations
+  CHECK(evaluate(a).status == 0);
+}
+
 TEST_CASE("a run whose directory was removed does not write into the next run's", "[examples]") {
   NEEDS_PROGRAM("train_lm");
   const TempDir folder;
