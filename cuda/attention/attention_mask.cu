@@ -10,14 +10,15 @@ constexpr int block = TensorMask::block, warps = 8;
 constexpr uint32_t all_lanes = 0xffffffffu;
 
 /// lowest, highest and any_global [B, blocks] from segments [B, N, words] and global [B, N]; null:
-/// not wanted. grid: [blocks / warps, B]
+/// not wanted. One warp per block of keys.
 __global__ void __launch_bounds__(warps * 32)
     attention_key_blocks(int64_t* lowest, int64_t* highest, uint8_t* any_global,
-                         const int* segments, int words, const uint8_t* global, int n, int blocks) {
-  const int x = int(blockIdx.x) * warps + int(threadIdx.x) / 32, b = int(blockIdx.y);
-  if (x >= blocks) return;
-  const int64_t key = int64_t(b) * n + min(x * block + int(threadIdx.x) % 32, n - 1);
-  const int64_t to = int64_t(b) * blocks + x;
+                         const int* segments, int words, const uint8_t* global, int n, int blocks,
+                         int64_t batch) {
+  const int64_t to = thread_index() / 32, b = to / blocks;
+  if (b >= batch) return;
+  const int x = int(to - b * blocks);
+  const int64_t key = b * n + min(x * block + int(threadIdx.x) % 32, n - 1);
   if (segments) {
     const int64_t id = words == 1 ? segments[key] : reinterpret_cast<const int64_t*>(segments)[key];
     int64_t low = id, high = id;
@@ -35,12 +36,13 @@ __global__ void __launch_bounds__(warps * 32)
 }
 
 /// sights [units, rows of blocks, columns of blocks] from hidden [units, m, n], the units being
-/// [batch, heads]. grid: [tiles / warps, units]
+/// [batch, heads]. One warp per tile.
 __global__ void __launch_bounds__(warps * 32)
-    attention_hidden_blocks(uint8_t* sights, Scores hidden, int heads, int m, int n, int rows,
-                            int columns) {
-  const int tile = int(blockIdx.x) * warps + int(threadIdx.x) / 32, unit = int(blockIdx.y);
-  if (tile >= rows * columns) return;
+    attention_hidden_blocks(uint8_t* sights, Scores hidden, int64_t units, int heads, int m, int n,
+                            int rows, int columns) {
+  const int64_t to = thread_index() / 32, tiles = int64_t(rows) * columns;
+  const int unit = int(to / tiles), tile = int(to - unit * tiles);
+  if (to >= units * tiles) return;
   const int y = tile / columns, x = tile % columns;
   const int key = min(x * block + int(threadIdx.x) % 32, n - 1);
   const uint8_t* const from = hidden.of<const uint8_t>(unit / heads, unit % heads);
@@ -55,9 +57,7 @@ __global__ void __launch_bounds__(warps * 32)
   any = __any_sync(all_lanes, any);
   all = __all_sync(all_lanes, all);
   if (threadIdx.x % 32 == 0)
-    sights[int64_t(unit) * rows * columns + tile] = uint8_t(all   ? Sight::all
-                                                            : any ? Sight::some
-                                                                  : Sight::none);
+    sights[to] = uint8_t(all ? Sight::all : any ? Sight::some : Sight::none);
 }
 
 void summarize_keys(TensorMask& mask, int64_t batch, Device device, Tensors& kept) {
@@ -70,8 +70,8 @@ void summarize_keys(TensorMask& mask, int64_t batch, Device device, Tensors& kep
   if (mask.segments) lowest = make(i64).data<int64_t>(), highest = make(i64).data<int64_t>();
   if (mask.global) any_global = make(u8).data<uint8_t>();
   launch("attention", device.index, attention_key_blocks,
-         dim3(unsigned(ceil_div(mask.blocks, warps)), unsigned(batch)), warps * 32, lowest, highest,
-         any_global, mask.segments, mask.words, mask.global, mask.n, mask.blocks);
+         unsigned(ceil_div(batch * mask.blocks, int64_t(warps))), warps * 32, lowest, highest,
+         any_global, mask.segments, mask.words, mask.global, mask.n, mask.blocks, batch);
   mask.lowest = lowest, mask.highest = highest, mask.any_global = any_global;
 }
 
@@ -83,9 +83,8 @@ void summarize_hidden(TensorMask& mask, const Tensor& hidden, Tensors& kept) {
       empty({batch, heads, rows, columns}, {.dtype = u8, .device = hidden.device()});
   kept.push_back(sights);
   launch("attention", hidden.device().index, attention_hidden_blocks,
-         dim3(unsigned(ceil_div(rows * columns, int64_t(warps))), unsigned(batch * heads)),
-         warps * 32, sights.data<uint8_t>(), mask.hidden, int(heads), int(m), int(n), int(rows),
-         int(columns));
+         unsigned(ceil_div(sights.numel(), int64_t(warps))), warps * 32, sights.data<uint8_t>(),
+         mask.hidden, batch * heads, int(heads), int(m), int(n), int(rows), int(columns));
   mask.sights = scores_of(sights);
 }
 

@@ -380,3 +380,31 @@ TEST_CASE("optimizers have 64-bit offsets", "[cuda]") {
   }
   check_equal(start - slope * 0.5, w.detach().slice(0, n - 4096));
 }
+
+// A grid has at most 65,535 blocks in y.
+TEST_CASE("attention masks take any number of sequences", "[cuda]") {
+  NEEDS_INTERPRETER();
+  const int64_t batch = 65536 + 3, n = 2;
+  const Tensor q = noise({3, 1, n, 8}, 66, bf16).to(gpu);
+  const Tensor all = cat({zeros({batch - 3, 1, n, 8}, options_of(q)), q}, 0);
+  const auto compare = [&](const char* what, const auto& mask_of) {
+    CAPTURE(what);
+    AttentionOptions few, many;
+    few.implementation = many.implementation = Implementation::fused;
+    mask_of(few.mask, 3), mask_of(many.mask, batch);
+    const Tensor expected = attention(q, q, q, few).to(cpu);
+    const Setting blocks("PTX_LAST_BLOCKS", "3");
+    check_equal(expected, attention(all, all, all, many).slice(0, batch - 3));
+  };
+  compare("segments", [&](AttentionMask& mask, int64_t b) {
+    mask.segments = arange(b * n).view({b, n}).to(gpu);
+  });
+  compare("global tokens", [&](AttentionMask& mask, int64_t b) {
+    mask.global_tokens = zeros({b, n}, {.dtype = boolean, .device = gpu});
+    mask.window = 1;
+  });
+  compare("hidden", [&](AttentionMask& mask, int64_t b) {
+    mask.hidden = zeros({b, 1, n, n}, {.dtype = boolean, .device = gpu});
+    Tensor(mask.hidden.slice(3, 1)).fill_(1);
+  });
+}
