@@ -22,45 +22,47 @@ class Staging {
  public:
   static constexpr int64_t half = int64_t(16) << 20;
 
-  explicit Staging(int device) : device_(device), stream_(stream(device)) {
+  explicit Staging(int device) : device_(device) {
     STRETTO_CUDA(cudaMallocHost(&memory_, size_t(2 * half)));
     for (cudaEvent_t& event : left_)
       STRETTO_CUDA(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
   }
 
   void upload(char* to, const char* from, int64_t bytes) {
+    const cudaStream_t on = stream(device_);
     const std::lock_guard lock(mutex_);
     for (int64_t at = 0; at < bytes; at += half) {
       const int64_t n = std::min(half, bytes - at);
-      char* room = take(n);
+      char* room = take(n, on);
       std::memcpy(room, from + at, size_t(n));
-      STRETTO_CUDA(cudaMemcpyAsync(to + at, room, size_t(n), cudaMemcpyHostToDevice, stream_));
+      STRETTO_CUDA(cudaMemcpyAsync(to + at, room, size_t(n), cudaMemcpyHostToDevice, on));
     }
   }
 
   // Copies a chunk to pinned memory while the previous one is copied to its destination.
   void download(char* to, const char* from, int64_t bytes) {
+    const cudaStream_t on = stream(device_);
     const std::lock_guard lock(mutex_);
     const char* before = nullptr;
     int64_t n_before = 0;
     for (int64_t at = 0; at < bytes; at += half) {
       const int64_t n = std::min(half, bytes - at);
-      char* room = take(n);
-      if (before) STRETTO_CUDA(cudaStreamSynchronize(stream_));
-      STRETTO_CUDA(cudaMemcpyAsync(room, from + at, size_t(n), cudaMemcpyDeviceToHost, stream_));
+      char* room = take(n, on);
+      if (before) STRETTO_CUDA(cudaStreamSynchronize(on));
+      STRETTO_CUDA(cudaMemcpyAsync(room, from + at, size_t(n), cudaMemcpyDeviceToHost, on));
       if (before) std::memcpy(to + at - n_before, before, size_t(n_before));
       before = room, n_before = n;
     }
     fetch_reports(device_);
-    STRETTO_CUDA(cudaStreamSynchronize(stream_));
+    STRETTO_CUDA(cudaStreamSynchronize(on));
     std::memcpy(to + bytes - n_before, before, size_t(n_before));
     used_ = 0;  // nothing is queued any more
   }
 
  private:
-  char* take(int64_t n) {
+  char* take(int64_t n, cudaStream_t on) {
     if (used_ + n > half) {
-      STRETTO_CUDA(cudaEventRecord(left_[current_], stream_));
+      STRETTO_CUDA(cudaEventRecord(left_[current_], on));
       current_ ^= 1;
       STRETTO_CUDA(cudaEventSynchronize(left_[current_]));
       used_ = 0;
@@ -72,7 +74,6 @@ class Staging {
 
   std::mutex mutex_;
   const int device_;
-  const cudaStream_t stream_;
   void* memory_ = nullptr;
   cudaEvent_t left_[2];  // the last copy of each half, recorded when switching to the other
   int current_ = 0;

@@ -1,6 +1,7 @@
 // A training step captured as a CUDA graph, against the same step run eagerly.
 #include "nn/training/captured_step.h"
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -132,31 +133,40 @@ TEST_CASE("operations that cannot be replayed are rejected", "[cuda]") {
 
 TEST_CASE("work of another thread does not become part of a captured step", "[cuda]") {
   NEEDS_GPU();
-  const Tensor x = noise({4}, 1305).to(gpu);
-  bool captures = false;
-  std::string error;
-  const auto elsewhere = [&] {
-    try {
-      x + x;
-    } catch (const Error& e) {
-      error = e.what();
-    }
-  };
-  nn::CapturedStep step(
-      gpu,
-      [&] {
-        if (captures) std::thread(elsewhere).join();
-        return x * x;
-      },
-      1);
-  step();
-  captures = true;
-  check_equal(noise({4}, 1305) * noise({4}, 1305), step());
-  CHECK_THAT(error, Containing("[graph] another thread is capturing a step on cuda:0"));
-  captures = false;
-  error.clear();
-  std::thread(elsewhere).join();
-  CHECK(error.empty());
+  const Tensor x = noise({4}, 1305).to(gpu), y = x * x;
+  ones({4}).to(gpu);  // allocates the pinned memory
+  const std::vector<std::function<void()>> works{[&] { x + x; }, [&] { ones({4}).to(gpu); },
+                                                 [&] { x.to_vector<float>(); },
+                                                 [&] { synchronize(gpu); },
+                                                 [&] {
+                                                   linear(x.view({1, 4}), x.view({1, 4}));
+                                                 }};
+  for (const auto& work : works) {
+    bool captures = false;
+    std::string error;
+    const auto elsewhere = [&] {
+      try {
+        work();
+      } catch (const Error& e) {
+        error = e.what();
+      }
+    };
+    nn::CapturedStep step(
+        gpu,
+        [&] {
+          if (captures) std::thread(elsewhere).join();
+          return x * x;
+        },
+        1);
+    step();
+    captures = true;
+    check_equal(y.to(cpu), step());
+    CHECK_THAT(error, Containing("[graph] another thread is capturing a step on cuda:0"));
+    captures = false;
+    error.clear();
+    std::thread(elsewhere).join();
+    CHECK(error.empty());
+  }
 }
 
 TEST_CASE("destroying a captured step frees its memory", "[cuda]") {

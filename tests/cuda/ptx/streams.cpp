@@ -11,7 +11,8 @@
 namespace interpreter {
 namespace {
 
-int sticky = success, last = success;
+int sticky = success;
+thread_local int last = success;
 
 bool lazy() {
   static const bool yes = [] {
@@ -163,6 +164,8 @@ int submit(Stream& s, Work work) {
   std::lock_guard lock(runtime_mutex());
   if (sticky) return sticky;
   if (s.capture) {
+    if (s.capture->thread != std::this_thread::get_id())
+      verdict("streams: " + work.what + " by a thread that did not begin the capture under way");
     s.capture->works.push_back(std::move(work));
     return success;
   }

@@ -8,6 +8,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <thread>
 
 #include "runtime.h"
 
@@ -28,6 +29,7 @@ struct Graph {
   std::vector<Work> works;
   bool broken = false;
   bool relaxed = false;  // cudaStreamCaptureModeRelaxed: memory may be allocated
+  std::thread::id thread = std::this_thread::get_id();  // which began the capture
 };
 
 struct Stream {

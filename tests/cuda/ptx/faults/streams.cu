@@ -1,4 +1,6 @@
 // Streams, events, host memory, graphs.
+#include <thread>
+
 #include "faults.h"
 
 namespace {
@@ -225,6 +227,15 @@ FINE("what waits, allocates or uses the default stream breaks a capture") {
   });
   std::vector<float> v(32);
   broken([&] { return cudaMemcpyAsync(v.data(), x, 128, cudaMemcpyDeviceToHost, s.a); });
+}
+FAULT("work of another thread in a capture", "streams: cudaMemcpy by a thread") {
+  Streams s;
+  Device<float> x(counting<float>(32));
+  float* const p = pinned(32);
+  cudaStreamBeginCapture(s.a, cudaStreamCaptureModeRelaxed);
+  std::thread([&] { cudaMemcpyAsync(x, p, 128, cudaMemcpyHostToDevice, s.a); }).join();
+  cudaGraph_t graph;
+  cudaStreamEndCapture(s.a, &graph);
 }
 FAULT("a graph whose block is gone", "out of bounds: ") {
   Streams s;
