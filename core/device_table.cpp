@@ -66,12 +66,15 @@ void drop_tables(Device device) {
 }
 
 Tensor kept_table(const std::string& key, Device device, const std::function<Tensor()>& make) {
-  const std::lock_guard lock(mutex);
-  Tables& tables = all()[device.index];
-  Tensor table = tables.find(key);
+  const auto find = [&] { return all()[device.index].find(key); };
+  std::unique_lock lock(mutex);
+  Tensor table = find();
   if (!table.defined()) {
-    table = make().to(device);
-    tables.add(key, table);
+    lock.unlock();  // an allocation without memory drops all tables
+    const Tensor made = make().to(device);
+    lock.lock();
+    table = find();  // another thread may have made it
+    if (!table.defined()) all()[device.index].add(key, table = made);
   }
   // A graph that reads the table keeps it alive.
   if (cuda::capturing(device.index)) cuda::before_replay(device.index, [table] {});

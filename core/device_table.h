@@ -12,8 +12,8 @@
 namespace stretto {
 
 /// Returns the table cached on `device` under this key, or caches make(). The most recently used
-/// tables are cached, up to 256 MiB on each device, until release_cached_memory(). A table that was
-/// changed in place is made again.
+/// tables are cached, up to 256 MiB on each device, until release_cached_memory() or an allocation
+/// that finds no memory. A table that was changed in place is made again.
 Tensor kept_table(const std::string& key, Device device, const std::function<Tensor()>& make);
 
 /// Drops the cached tables of a device.

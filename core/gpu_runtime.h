@@ -41,6 +41,8 @@ void end_capture(Graph* graph);
 void replay(Graph* graph);
 /// True if this thread is between begin_capture() and end_capture() on the device.
 bool capturing(int device);
+/// True if any thread is between them.
+bool capture_under_way(int device);
 /// During a capture: registers a function that the host calls before each replay.
 void before_replay(int device, std::function<void()> f);
 /// Frees the graph; ends its capture if that is still running.

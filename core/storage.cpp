@@ -78,30 +78,14 @@ class Allocator {
   }
 
   void* allocate(int64_t request) {
-    const int64_t bytes = rounded(request);
-    std::lock_guard lock(mutex_);
-    void* block = nullptr;
-    if (auto it = sizes_.find(bytes); it != sizes_.end() && !it->second.free.empty()) {
-      block = it->second.free.back();
-      it->second.free.pop_back();
-      stats_.cached -= bytes;
-    } else {
-      block = grow(bytes);
-      if (!block) {
-        release_unlocked();
-        block = grow(bytes);
-      }
-      if (!block) {
-        throw OutOfMemory(
-            str("[allocate] out of memory on ", device_, ": ", bytes, " bytes requested, ",
-                stats_.live, " in use, limit ",
-                stats_.limit == INT64_MAX ? std::string("none") : std::to_string(stats_.limit)));
-      }
-    }
-    stats_.live += request;
-    stats_.peak = std::max(stats_.peak, stats_.live);
-    ++stats_.allocations;
-    return block;
+    if (void* block = take(request)) return block;
+    drop_tables(device_);  // without the lock, which free() needs
+    if (void* block = take(request)) return block;
+    const MemoryStats now = stats();
+    throw OutOfMemory(
+        str("[allocate] out of memory on ", device_, ": ", rounded(request), " bytes requested, ",
+            now.live, " in use, limit ",
+            now.limit == INT64_MAX ? std::string("none") : std::to_string(now.limit)));
   }
 
   // Called by destructors, also after memory has run out: must not allocate. grow() has reserved
@@ -150,6 +134,29 @@ class Allocator {
     std::vector<void*> free;
   };
 
+  // Returns null if there is too little memory even without the cached blocks.
+  void* take(int64_t request) {
+    const int64_t bytes = rounded(request);
+    std::lock_guard lock(mutex_);
+    void* block = nullptr;
+    if (auto it = sizes_.find(bytes); it != sizes_.end() && !it->second.free.empty()) {
+      block = it->second.free.back();
+      it->second.free.pop_back();
+      stats_.cached -= bytes;
+    } else {
+      block = grow(bytes);
+      if (!block) {
+        release_unlocked();
+        block = grow(bytes);
+      }
+      if (!block) return nullptr;
+    }
+    stats_.live += request;
+    stats_.peak = std::max(stats_.peak, stats_.live);
+    ++stats_.allocations;
+    return block;
+  }
+
   void* grow(int64_t bytes) {
     if (bytes > stats_.limit - held_) return nullptr;
     Blocks* blocks = nullptr;
@@ -168,9 +175,9 @@ class Allocator {
   }
 
   // Updates the counts before freeing a block, because freeing throws on a device lost to a fault.
-  // Frees nothing during graph capture: that would synchronize.
+  // Frees nothing while any thread captures a graph: that would synchronize.
   void release_unlocked() {
-    if (device_.is_cuda() && cuda::capturing(device_.index)) return;
+    if (device_.is_cuda() && cuda::capture_under_way(device_.index)) return;
     if (device_.is_cuda() && stats_.cached > 0) cuda::synchronize(device_.index);
     for (auto it = sizes_.begin(); it != sizes_.end();) {
       auto& [bytes, blocks] = *it;
@@ -231,7 +238,7 @@ class PoolBlocks {
 
   void* allocate(int64_t request) {
     const int64_t bytes = rounded(request);
-    const std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
     std::vector<void*>& blocks = free_[bytes];
     if (!blocks.empty()) {
       void* block = blocks.back();
@@ -239,7 +246,9 @@ class PoolBlocks {
       return block;
     }
     blocks.reserve(size_t(++count_[bytes]));  // so that free() does not allocate
-    return is_part(bytes) ? part(bytes) : allocator(device_).allocate(bytes);
+    if (is_part(bytes)) return part(bytes);
+    lock.unlock();  // the allocator may drop a table whose memory is from this pool
+    return allocator(device_).allocate(bytes);
   }
 
   void free(void* block, int64_t request) noexcept {

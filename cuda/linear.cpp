@@ -115,14 +115,17 @@ cublasLtHandle_t lt(const Blas& blas) {  // as documented
 }
 
 // Null: cuBLASLt does not support the product.
-const cublasLtMatmulAlgo_t* algorithm(const Blas& blas, int device, const Product& p,
-                                      const Plan& plan) {
+const cublasLtMatmulAlgo_t* algorithm(const Blas& blas, int device, const Product& p) {
   using Chosen = std::map<Product, std::optional<cublasLtMatmulAlgo_t>>;
-  static std::array<Chosen, max_gpus> of_devices;
-  Chosen& chosen = of_devices[size_t(device)];  // guarded by the lock of `blas`
+  static auto* of_devices = new std::array<Chosen, max_gpus>;  // never destroyed, like the streams
+  Chosen& chosen = (*of_devices)[size_t(device)];              // guarded by the lock of `blas`
   auto at = chosen.find(p);
   if (at == chosen.end()) {
     const Preference preference;
+    // The choice depends on the alignment of the bias and of aux: ask for the least.
+    const char* const any = static_cast<const char*>(blas.workspace()) + alignment;
+    const bool aux = p.epilogue & 128;
+    const Plan plan(p, any, aux ? any : nullptr);
     cublasLtMatmulHeuristicResult_t best{};
     int found = 0;
     const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
@@ -130,7 +133,7 @@ const cublasLtMatmulAlgo_t* algorithm(const Blas& blas, int device, const Produc
         preference.handle, 1, &best, &found);
     if (status != CUBLAS_STATUS_NOT_SUPPORTED) STRETTO_CUBLAS(status);
     at = chosen.emplace(p, std::nullopt).first;
-    if (found == 1) at->second = best.algo;
+    if (found == 1 && best.state == CUBLAS_STATUS_SUCCESS) at->second = best.algo;
   }
   return at->second ? &*at->second : nullptr;
 }
@@ -147,7 +150,7 @@ void run(const char* op, const Call& c) {
   const Blas blas(device);
   const auto data = [](const Tensor& t) { return t.defined() ? t.raw_data() : nullptr; };
   const Plan plan(p, data(bias), data(c.aux));
-  const cublasLtMatmulAlgo_t* const chosen = algorithm(blas, device, p, plan);
+  const cublasLtMatmulAlgo_t* const chosen = algorithm(blas, device, p);
   check(chosen, op, "cuBLASLt does not support the product of ", x, " and ", w);
   const float one = 1, zero = 0;
   STRETTO_CUBLAS(cublasLtMatmul(lt(blas), plan.d.handle, &one, w.raw_data(), plan.w.handle,
@@ -157,12 +160,7 @@ void run(const char* op, const Call& c) {
   queued(op, device);
 }
 
-bool has(int device, const Product& p) {
-  const Blas blas(device);
-  const void* const any = blas.workspace();  // aligned like all operands
-  const bool aux = p.epilogue & 128;
-  return algorithm(blas, device, p, Plan(p, any, aux ? any : nullptr)) != nullptr;
-}
+bool has(int device, const Product& p) { return algorithm(Blas(device), device, p) != nullptr; }
 
 }  // namespace
 

@@ -2,7 +2,8 @@
 //
 // out = op(a) · op(b), row-major. cuBLAS is column-major and reads the same memory as the
 // transpose: it computes outᵀ [N, M] = op(b)ᵀ · op(a)ᵀ, so b comes first and nothing is moved.
-// Results are bit-identical each time on one kind of GPU (one stream, no atomics).
+// Results are bit-identical each time on one kind of GPU (one stream, no atomics), for operands of
+// equal alignment: cuBLAS may choose another kernel for a view that begins within 16 bytes.
 #include "cuda/matmul.h"
 #include "cuda/runtime/blas.cuh"
 #include "cuda/runtime/common.cuh"

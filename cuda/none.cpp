@@ -31,6 +31,7 @@ Graph* begin_capture(int) { none("cuda"); }
 void end_capture(Graph*) { none("cuda"); }
 void replay(Graph*) { none("cuda"); }
 bool capturing(int) { return false; }
+bool capture_under_way(int) { return false; }
 void before_replay(int, std::function<void()>) { none("cuda"); }  // NOLINT: the real one stores it
 void destroy(Graph*) noexcept {}
 

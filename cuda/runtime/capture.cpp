@@ -89,12 +89,12 @@ void end_capture(Graph* graph) {
   cudaGraph_t made = nullptr;
   const cudaError_t ended = cudaStreamEndCapture(graph->on, &made);
   end_exclusive(graph->device);
+  graph->streams = random_state().next_stream - graph->first.next_stream;
+  set_random_state(graph->first);  // the captured step has drawn no random numbers yet
   check_call(ended, "cudaStreamEndCapture");
   const cudaError_t error = cudaGraphInstantiate(&graph->exec, made, 0);
   cudaGraphDestroy(made);
   check_call(error, "cudaGraphInstantiate");
-  graph->streams = random_state().next_stream - graph->first.next_stream;
-  set_random_state(graph->first);  // the captured step has drawn no random numbers yet
 }
 
 void replay(Graph* graph) {
@@ -123,6 +123,12 @@ void destroy(Graph* graph) noexcept {
 }
 
 bool capturing(int device) { return active && active->device == device; }
+
+bool capture_under_way(int device) {
+  Freed& own = freed(device);
+  const std::lock_guard lock(own.mutex);
+  return own.under_way;
+}
 
 void before_replay(int device, std::function<void()> f) {
   check(capturing(device), "graph", "no capture is under way");

@@ -172,6 +172,7 @@ void raise_reports(int device) {
   OfDevice& own = of_device(device);
   const std::lock_guard lock(own.mutex);
   if (!own.report) return;
+  // Another thread's copy to `fetched` may be in flight; the error may then name a wrong position.
   own.before.swap(own.pending);
   const std::vector<Pending> oldest = std::exchange(own.pending, {});
   const Report found = std::exchange(*own.fetched, {});

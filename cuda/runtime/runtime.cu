@@ -39,7 +39,7 @@ Recent& recent(int device) {
   return all->at(size_t(device));
 }
 
-// Faults of kernels: any later call reports them, permanently.
+// Faults of kernels or of the device: any later call reports them, permanently.
 bool from_a_kernel(cudaError_t error) {
   switch (error) {
     case cudaErrorIllegalAddress:
@@ -52,6 +52,11 @@ bool from_a_kernel(cudaError_t error) {
     case cudaErrorHardwareStackError:
     case cudaErrorAssert:
     case cudaErrorECCUncorrectable:
+    case cudaErrorNvlinkUncorrectable:
+    case cudaErrorContained:
+    case cudaErrorTensorMemoryLeak:
+    case cudaErrorMpsClientTerminated:
+    case cudaErrorUnknown:  // the driver has failed
       return true;
     default:
       return false;

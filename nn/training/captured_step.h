@@ -35,7 +35,8 @@ namespace stretto::nn {
 /// The step must not read results on the host or branch on them. The next call overwrites the
 /// tensor that a call has returned. The learning rate may change between calls; parameters, dropout
 /// rates and shapes may not. Gradients and optimizer state allocated during capture keep their
-/// memory. A step that copies to or from the host, or synchronizes, throws Error during capture;
+/// memory. A step without zero_grad() adds bf16 gradients to sums in f32, which a change of the
+/// gradients between two calls does not reach. A step that copies to or from the host, or synchronizes, throws Error during capture;
 /// nothing is computed.
 class CapturedStep {
  public:

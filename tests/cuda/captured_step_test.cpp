@@ -1,6 +1,8 @@
 // A training step captured as a CUDA graph, against the same step run eagerly.
 #include "nn/training/captured_step.h"
 
+#include <dlfcn.h>
+
 #include <functional>
 #include <memory>
 #include <string>
@@ -167,6 +169,76 @@ TEST_CASE("work of another thread does not become part of a captured step", "[cu
     std::thread(elsewhere).join();
     CHECK(error.empty());
   }
+}
+
+TEST_CASE("another thread that finds no memory during a capture gets OutOfMemory", "[cuda]") {
+  NEEDS_GPU();
+  const Tensor x = noise({4}, 1306).to(gpu);
+  empty({3 << 20}, {.device = gpu});  // cached
+  bool captures = false, no_memory = false;
+  nn::CapturedStep step(
+      gpu,
+      [&] {
+        if (captures)
+          std::thread([&] {
+            try {
+              empty({100 << 20}, {.device = gpu});
+            } catch (const OutOfMemory&) {
+              no_memory = true;
+            } catch (const Error& e) {
+              UNSCOPED_INFO(e.what());
+            }
+          }).join();
+        return x * x;
+      },
+      1);
+  step();
+  captures = true;
+  set_memory_limit(memory_stats(gpu).live + (64 << 20), gpu);
+  step();
+  set_memory_limit(INT64_MAX, gpu);
+  CHECK(no_memory);
+}
+
+TEST_CASE("a capture that cannot be ended draws no random numbers", "[cuda]") {
+  NEEDS_GPU();
+  auto* const wait =
+      reinterpret_cast<int (*)()>(::dlsym(RTLD_DEFAULT, "cudaDeviceSynchronize"));  // ends it
+  if (!wait) STRETTO_SKIP("the CUDA runtime is linked statically");
+  bool breaks = false;
+  nn::CapturedStep step(
+      gpu,
+      [&] {
+        if (breaks) wait();
+        return randn({4}, {.device = gpu}) * 2.0;
+      },
+      1);
+  step();
+  breaks = true;
+  const uint64_t streams = random_state().next_stream;
+  REQUIRE_THROWS_WITH(step(), Containing("cudaStreamEndCapture failed"));
+  CHECK(random_state().next_stream == streams);
+  breaks = false;
+  step();
+  CHECK(step.captured());
+}
+
+TEST_CASE("a wrong index in a replay is reported", "[cuda]") {
+  NEEDS_GPU();
+  const Tensor table = noise({4, 2}, 1307).to(gpu);
+  const Tensor ids = zeros({3}, {.dtype = i64, .device = gpu});
+  nn::CapturedStep step(
+      gpu, [&] { return index_select(table, 0, ids); }, 1);
+  for (const int64_t id : {1, 2, 3, 99, 0, -1, 2}) {
+    Tensor(ids).copy_(tensor<int64_t>({0, id, 1}, {3}));
+    CAPTURE(id);
+    const Tensor rows = step();
+    if (id >= 0 && id < 4)
+      check_equal(index_select(table.to(cpu), 0, ids.to(cpu)), rows);
+    else
+      REQUIRE_THROWS_WITH(synchronize(gpu), Containing(std::to_string(id)));
+  }
+  CHECK(step.captured());
 }
 
 TEST_CASE("destroying a captured step frees its memory", "[cuda]") {

@@ -55,6 +55,24 @@ TEST_CASE("device_table copies a table to the GPU once", "[cuda]") {
   CHECK(on_cpu == 2);
 }
 
+TEST_CASE("cached tables are dropped before an allocation fails", "[cuda]") {
+  NEEDS_GPU();
+  const int64_t n = 1 << 20;
+  int made = 0;
+  const auto table = [&] {
+    device_table(
+        gpu, [&] { return ++made, zeros({n}, {.dtype = u8}); }, "large test");
+  };
+  const int64_t before = gpu_bytes();
+  table();
+  set_memory_limit(before + n + n / 2, gpu);
+  const Tensor x = empty({n}, {.dtype = u8, .device = gpu});
+  CHECK_THROWS_AS(empty({n}, {.dtype = u8, .device = gpu}), OutOfMemory);
+  set_memory_limit(INT64_MAX, gpu);
+  table();
+  CHECK(made == 2);
+}
+
 // Totals [2, 70, 3] of heads, of which the heads 40 and 65 are all eps = 0.25.
 Tensor dead_totals(DType t) {
   Tensor totals = ones({2, 70, 3}, {.dtype = t});
