@@ -13,7 +13,7 @@ namespace stretto::cuda {
 
 /// A queue of messages, separate from the device's stream. Calls return without waiting for other
 /// processes, except open_channel() and the first message between two processes, for which NCCL
-/// connects them. Errors contain NCCL's message.
+/// connects them: at most for the channel's time limit. Errors contain NCCL's message.
 class Channel {
  public:
   virtual ~Channel() = default;
@@ -41,7 +41,8 @@ std::string channel_missing();
 /// Returns a new id, which one process sends to all others so that they open the same channel.
 std::string channel_id();
 /// Opens a channel between `size` processes. Collective: all processes of `id` call it, each with a
-/// device that no other process uses.
-std::unique_ptr<Channel> open_channel(const std::string& id, int rank, int size, int device);
+/// device that no other process uses. Throws Error if some do not call it within `seconds`.
+std::unique_ptr<Channel> open_channel(const std::string& id, int rank, int size, int device,
+                                      int seconds);
 
 }  // namespace stretto::cuda

@@ -37,7 +37,7 @@ void destroy(Graph*) noexcept {}
 
 std::string channel_missing() { return reason; }
 std::string channel_id() { none("cuda"); }
-std::unique_ptr<Channel> open_channel(const std::string&, int, int, int) { none("cuda"); }
+std::unique_ptr<Channel> open_channel(const std::string&, int, int, int, int) { none("cuda"); }
 
 }  // namespace stretto::cuda
 

@@ -2,7 +2,9 @@
 // whole programs, whose checkpoints must equal those of a single process, with tests/nccl in place
 // of NCCL; it has not been run with NCCL itself.
 #include <dlfcn.h>
+#include <unistd.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 
@@ -17,7 +19,7 @@ struct Library {
   std::string missing;  // why the library cannot be used
   nccl::GetVersion version = nullptr;
   nccl::GetUniqueId unique_id = nullptr;
-  nccl::CommInitRank init = nullptr;
+  nccl::CommInitRankConfig init = nullptr;
   nccl::CommAbort abort = nullptr;
   nccl::CommGetAsyncError async_error = nullptr;
   nccl::GetErrorString error_string = nullptr;
@@ -36,7 +38,7 @@ struct Library {
     }
     load(library, version, "ncclGetVersion");
     load(library, unique_id, "ncclGetUniqueId");
-    load(library, init, "ncclCommInitRank");
+    load(library, init, "ncclCommInitRankConfig");
     load(library, abort, "ncclCommAbort");
     load(library, async_error, "ncclCommGetAsyncError");
     load(library, error_string, "ncclGetErrorString");
@@ -45,10 +47,10 @@ struct Library {
     load(library, recv, "ncclRecv");
     load(library, group_start, "ncclGroupStart");
     load(library, group_end, "ncclGroupEnd");
-    constexpr int least = 21300;  // point-to-point groups need 2.7, last_error 2.13
+    constexpr int least = 21400;  // for calls that do not block
     int number = 0;
     if (missing.empty() && (version(&number) != nccl::success || number < least))
-      missing = str("NCCL ", number / 10000, ".", number / 100 % 100, " is older than 2.13");
+      missing = str("NCCL ", number / 10000, ".", number / 100 % 100, " is older than 2.14");
   }
 
  private:
@@ -80,12 +82,16 @@ __global__ void add_numbers(T* to, const T* from, int64_t n) {
 
 class NcclChannel final : public Channel {
  public:
-  NcclChannel(const nccl::UniqueId& id, int rank, int size, int device) : device_(device) {
+  NcclChannel(const nccl::UniqueId& id, int rank, int size, int device, int seconds)
+      : device_(device), seconds_(seconds) {
     use(device);
     STRETTO_CUDA(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
     STRETTO_CUDA(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming));
     try {
-      need(library().init(&comm_, size, id, rank), "ncclCommInitRank");
+      nccl::Config config;
+      const char* const call = "ncclCommInitRankConfig";
+      complete(library().init(&comm_, size, id, rank, &config), call,
+               "not all processes have called it");
     } catch (...) {
       release();
       throw;
@@ -99,11 +105,16 @@ class NcclChannel final : public Channel {
   void send_recv(int peer, const void* out, size_t n_out, void* in, size_t n_in) override {
     use(device_);
     need(library().group_start(), "ncclGroupStart", comm_);
-    if (n_out > 0)
-      need(library().send(out, n_out, nccl::int8, peer, comm_, stream_), "ncclSend", comm_);
-    if (n_in > 0)
-      need(library().recv(in, n_in, nccl::int8, peer, comm_, stream_), "ncclRecv", comm_);
-    need(library().group_end(), "ncclGroupEnd", comm_);
+    try {
+      if (n_out > 0)
+        need(library().send(out, n_out, nccl::int8, peer, comm_, stream_), "ncclSend", comm_);
+      if (n_in > 0)
+        need(library().recv(in, n_in, nccl::int8, peer, comm_, stream_), "ncclRecv", comm_);
+    } catch (...) {
+      library().group_end();  // this thread's next group would be part of this one
+      throw;
+    }
+    complete(library().group_end(), "ncclGroupEnd", str("process ", peer, " has not connected"));
   }
 
   void add(DType type, void* to, const void* from, int64_t n) override {
@@ -127,6 +138,20 @@ class NcclChannel final : public Channel {
   }
 
  private:
+  // Waits until the work of a call is on the stream. The first call between two processes waits for
+  // the other one.
+  void complete(int code, const char* call, const std::string& silent) {
+    using Clock = std::chrono::steady_clock;
+    const auto end = Clock::now() + std::chrono::seconds(seconds_);
+    while (code == nccl::in_progress) {
+      need(library().async_error(comm_, &code), "ncclCommGetAsyncError", comm_);
+      if (code != nccl::in_progress) break;
+      check(Clock::now() < end, "NCCL", call, ": ", silent, " within ", seconds_,
+            " seconds (STRETTO_PROCESS_TIMEOUT sets the time limit)");
+      ::usleep(50);
+    }
+    need(code, call, comm_);
+  }
   void order(cudaStream_t first, cudaStream_t then) {
     use(device_);
     STRETTO_CUDA(cudaEventRecord(event_, first));
@@ -134,9 +159,12 @@ class NcclChannel final : public Channel {
   }
   template <class T>
   void add_as(void* to, const void* from, int64_t n) {
-    add_numbers<<<blocks_for(n, 256), 256, 0, stream_>>>(static_cast<T*>(to),
-                                                         static_cast<const T*>(from), n);
-    STRETTO_CUDA(cudaPeekAtLastError());
+    cudaLaunchConfig_t config = {};
+    config.gridDim = blocks_for(n, 256);
+    config.blockDim = 256;
+    config.stream = stream_;
+    STRETTO_CUDA(cudaLaunchKernelEx(&config, add_numbers<T>, static_cast<T*>(to),
+                                    static_cast<const T*>(from), n));
   }
   // Aborts: a message that waits for a process which has ended would never complete.
   void release() noexcept {
@@ -146,7 +174,7 @@ class NcclChannel final : public Channel {
     if (stream_) cudaStreamDestroy(stream_);
   }
 
-  const int device_;
+  const int device_, seconds_;
   nccl::Comm comm_ = nullptr;
   cudaStream_t stream_ = nullptr;
   cudaEvent_t event_ = nullptr;
@@ -162,11 +190,12 @@ std::string channel_id() {
   return {id.internal, sizeof id.internal};
 }
 
-std::unique_ptr<Channel> open_channel(const std::string& id, int rank, int size, int device) {
+std::unique_ptr<Channel> open_channel(const std::string& id, int rank, int size, int device,
+                                      int seconds) {
   nccl::UniqueId same;
   check(id.size() == sizeof same.internal, "NCCL", "the id has the wrong size");
   std::memcpy(same.internal, id.data(), sizeof same.internal);
-  return std::make_unique<NcclChannel>(same, rank, size, device);
+  return std::make_unique<NcclChannel>(same, rank, size, device, seconds);
 }
 
 }  // namespace stretto::cuda

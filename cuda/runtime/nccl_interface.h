@@ -12,11 +12,17 @@ struct UniqueId {
   char internal[128];
 };
 constexpr int success = 0, in_progress = 7;
+/// ncclConfig_t of NCCL 2.14; later versions append fields, which take their defaults.
+struct Config {
+  size_t size = sizeof(Config);
+  unsigned magic = 0xcafebeef, version = 21400;
+  int blocking = 0;  // calls that wait for other processes return in_progress
+};
 constexpr int int8 = 0;  // ncclDataType_t
 
 using GetVersion = int (*)(int*);
 using GetUniqueId = int (*)(UniqueId*);
-using CommInitRank = int (*)(Comm*, int size, UniqueId, int rank);
+using CommInitRankConfig = int (*)(Comm*, int size, UniqueId, int rank, Config*);
 using CommAbort = int (*)(Comm);
 using CommGetAsyncError = int (*)(Comm, int*);
 using GetErrorString = const char* (*)(int);

@@ -52,7 +52,8 @@ std::unique_ptr<NcclReducer> NcclReducer::open(ProcessGroup& group, Device devic
   id = group.all_gather(id)[0];
   std::unique_ptr<cuda::Channel> channel;
   if (!all_succeeded(group, error_of([&] {
-                       channel = cuda::open_channel(id, group.rank(), group.size(), device.index);
+                       channel = cuda::open_channel(id, group.rank(), group.size(), device.index,
+                                                    process_timeout());
                      })))
     return nullptr;
   return std::unique_ptr<NcclReducer>(new NcclReducer(group, std::move(channel)));

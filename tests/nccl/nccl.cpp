@@ -2,16 +2,19 @@
 // memory of one host. Messages are copies and host functions on the given stream, so it runs on the
 // PTX interpreter (tests/cuda/ptx) and with a CUDA runtime. It reports errors on which NCCL would
 // hang or be silent: different sizes, two processes with the same rank, two streams in a group, and
-// a process that does not arrive within STRETTO_PROCESS_TIMEOUT seconds (default 30).
+// a message that is not answered within STRETTO_PROCESS_TIMEOUT seconds (default 30). As NCCL it
+// waits without limit for the others at the initialization and for the first message of a peer; as
+// communicators do not block, these calls return "in progress" until then.
 //
 // NCCL_STAND_IN_FAILS=init:1 or send:0 makes that call of that rank fail; stop:1 stops rank 1, as
-// SIGSTOP does, between its first messages and the next.
+// SIGSTOP does, between its first messages and the next, stop-init:1 and stop-connect:1 before.
 #include <cuda_runtime_api.h>
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <csignal>
@@ -31,7 +34,8 @@ enum Result {
   system_error = 2,
   invalid_argument = 4,
   invalid_usage = 5,
-  remote_error = 6
+  remote_error = 6,
+  in_progress = 7
 };
 constexpr int int8 = 0;  // ncclDataType_t
 constexpr int most_ranks = 8;
@@ -49,8 +53,9 @@ struct Mailbox {
   char data[room];
 };
 struct Segment {
-  std::atomic<int> claimed[most_ranks], came, left, broken;
-  Mailbox boxes[most_ranks][most_ranks];  // from, to
+  std::atomic<int> claimed[most_ranks], came, broken;
+  std::atomic<int> connects[most_ranks][most_ranks];  // rank, peer: has sent or received
+  Mailbox boxes[most_ranks][most_ranks];              // from, to
 };
 
 thread_local std::string last;
@@ -73,6 +78,7 @@ struct ncclComm {
   Segment* segment;
   std::string name;
   int rank, size, runs = 0;
+  bool joined = false, waits = false;  // waits: the group waits for its peers
   std::atomic<int> state{success};
   std::string why;
   std::vector<Message> group;
@@ -86,6 +92,10 @@ struct ncclComm {
   bool fails(const char* call) const {
     const char* const text = std::getenv("NCCL_STAND_IN_FAILS");
     return text && text == std::string(call) + ":" + std::to_string(rank);
+  }
+  bool connected() const {
+    return std::all_of(group.begin(), group.end(),
+                       [&](const Message& m) { return segment->connects[m.peer][rank] != 0; });
   }
   void lose(const std::string& text) {
     why = text;
@@ -142,7 +152,8 @@ void exchange(void* data) {
   batch->comm->run(batch->messages);
 }
 
-Result queue(ncclComm* comm) {
+// Queues the group on the stream.
+int queue(ncclComm* comm) {
   comm->batches.push_back({comm, std::move(comm->group)});
   comm->group.clear();
   ncclComm::Batch& batch = comm->batches.back();
@@ -161,6 +172,33 @@ Result queue(ncclComm* comm) {
   return good ? success : tell(unhandled_cuda, "a copy to or from the host");
 }
 
+// Queues the group when all its peers have called.
+int connect(ncclComm* comm) {
+  if (comm->fails("stop-connect")) ::raise(SIGSTOP);
+  for (const Message& m : comm->group) comm->segment->connects[comm->rank][m.peer] = 1;
+  comm->waits = !comm->connected();
+  return comm->waits ? in_progress : queue(comm);
+}
+
+// The state of the call that has returned "in progress".
+int progress(ncclComm* comm) {
+  if (comm->state == success && !comm->joined) {
+    if (comm->segment->broken)
+      comm->lose("another rank has failed");
+    else if (comm->segment->came < comm->size)
+      return in_progress;
+    else
+      comm->joined = true;
+    if (comm->rank == 0) ::shm_unlink(comm->name.c_str());
+  }
+  if (comm->state == success && comm->waits) {
+    if (!comm->connected()) return in_progress;
+    comm->waits = false;
+    return queue(comm);
+  }
+  return comm->state;
+}
+
 int depth = 0;
 std::vector<ncclComm*> open_groups;
 
@@ -170,11 +208,12 @@ int add(ncclComm* comm, Message m, cudaStream_t stream, const char* call) {
                                       std::to_string(comm->size) + " is no peer");
   if (comm->fails(call)) return tell(system_error, "the stand-in was told to fail");
   if (comm->state != success) return tell(remote_error, comm->why);
+  if (!comm->joined || comm->waits) return tell(invalid_usage, "the call before is in progress");
   if (!comm->group.empty() && comm->stream != stream)
     return tell(invalid_usage, "two streams in a group");
   comm->stream = stream;
   comm->group.push_back(m);
-  if (depth == 0) return queue(comm);
+  if (depth == 0) return connect(comm);
   if (open_groups.empty() || open_groups.back() != comm) open_groups.push_back(comm);
   return success;
 }
@@ -185,6 +224,11 @@ extern "C" {
 
 struct ncclUniqueId {
   char internal[128];
+};
+struct ncclConfig {
+  size_t size;
+  unsigned magic, version;
+  int blocking;
 };
 
 int ncclGetVersion(int* version) {
@@ -203,9 +247,13 @@ int ncclGetUniqueId(ncclUniqueId* id) {
   return success;
 }
 
-int ncclCommInitRank(ncclComm** made, int size, ncclUniqueId id, int rank) {
+int ncclCommInitRankConfig(ncclComm** made, int size, ncclUniqueId id, int rank,
+                           const ncclConfig* config) {
   if (size < 1 || size > most_ranks || rank < 0 || rank >= size)
     return tell(invalid_argument, "rank " + std::to_string(rank) + " of " + std::to_string(size));
+  if (config->size < sizeof *config || config->magic != 0xcafebeef || config->version < 21400 ||
+      config->blocking != 0)
+    return tell(invalid_argument, "a configuration that blocks, or is older than 2.14");
   const int file = ::shm_open(id.internal, O_RDWR, 0600);
   void* const at =
       file < 0 ? MAP_FAILED
@@ -215,28 +263,24 @@ int ncclCommInitRank(ncclComm** made, int size, ncclUniqueId id, int rank) {
   auto* const segment = static_cast<Segment*>(at);
   auto comm = new ncclComm;
   comm->segment = segment, comm->name = id.internal, comm->rank = rank, comm->size = size;
+  if (comm->fails("stop-init")) ::raise(SIGSTOP);
   const bool twice = segment->claimed[rank].exchange(1) != 0, fails = comm->fails("init");
-  if (twice || fails) segment->broken = 1;
-  ++segment->came;
-  const auto begin = Clock::now();
-  while (segment->came < size && !segment->broken && Clock::now() - begin < patience())
-    ::usleep(100);
-  const bool complete = segment->came >= size && !segment->broken;
-  if (!complete || rank == 0) ::shm_unlink(id.internal);
-  if (!complete) {
-    delete comm;
-    ::munmap(at, sizeof(Segment));
-    if (twice) return tell(invalid_usage, "two processes are rank " + std::to_string(rank));
-    return fails ? tell(system_error, "the stand-in was told to fail")
-                 : tell(remote_error, "not all ranks came");
+  if (!twice && !fails) {
+    ++segment->came;
+    *made = comm;
+    return in_progress;
   }
-  *made = comm;
-  return success;
+  segment->broken = 1;
+  delete comm;
+  ::munmap(at, sizeof(Segment));
+  return twice ? tell(invalid_usage, "two processes are rank " + std::to_string(rank))
+               : tell(system_error, "the stand-in was told to fail");
 }
 
 int ncclCommAbort(ncclComm* comm) {
   comm->state = remote_error;  // functions that wait on the stream give up
   cudaStreamSynchronize(comm->stream);
+  if (!comm->joined) ::shm_unlink(comm->name.c_str());
   for (const auto& batch : comm->batches)
     for (const Message& m : batch.messages) cudaFreeHost(m.pinned);
   ::munmap(comm->segment, sizeof(Segment));
@@ -245,8 +289,8 @@ int ncclCommAbort(ncclComm* comm) {
 }
 
 int ncclCommGetAsyncError(ncclComm* comm, int* state) {
-  *state = comm->state;
-  if (*state != success) last = comm->why;
+  *state = progress(comm);
+  if (comm->state != success) last = comm->why;
   return success;
 }
 const char* ncclGetErrorString(int result) {
@@ -285,7 +329,7 @@ int ncclGroupEnd() {
   if (--depth > 0) return success;
   int result = success;
   for (ncclComm* comm : open_groups)
-    if (const int one = queue(comm); one != success) result = one;
+    if (const int one = connect(comm); one != success) result = one;
   open_groups.clear();
   return result;
 }

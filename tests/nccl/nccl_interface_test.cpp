@@ -6,6 +6,7 @@
 #define STRETTO_HAS_NCCL_H
 #endif
 
+#include <cstddef>
 #include <type_traits>
 
 #include "tests/support/catch.h"
@@ -36,7 +37,7 @@ struct Same<R (*)(A...), S (*)(B...)> {
 
 static_assert(Same<ours::GetVersion, decltype(&ncclGetVersion)>::value);
 static_assert(Same<ours::GetUniqueId, decltype(&ncclGetUniqueId)>::value);
-static_assert(Same<ours::CommInitRank, decltype(&ncclCommInitRank)>::value);
+static_assert(Same<ours::CommInitRankConfig, decltype(&ncclCommInitRankConfig)>::value);
 static_assert(Same<ours::CommAbort, decltype(&ncclCommAbort)>::value);
 static_assert(Same<ours::CommGetAsyncError, decltype(&ncclCommGetAsyncError)>::value);
 static_assert(Same<ours::GetErrorString, decltype(&ncclGetErrorString)>::value);
@@ -56,6 +57,12 @@ TEST_CASE("cuda/runtime/nccl_interface.h agrees with nccl.h", "[cuda]") {
   CHECK(ours::in_progress == int(ncclInProgress));
   CHECK(ours::int8 == int(ncclInt8));
   CHECK(sizeof(ours::UniqueId) == sizeof(ncclUniqueId));
+  const ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  const ours::Config own;
+  CHECK(own.magic == config.magic);
+  CHECK(offsetof(ours::Config, magic) == offsetof(ncclConfig_t, magic));
+  CHECK(offsetof(ours::Config, version) == offsetof(ncclConfig_t, version));
+  CHECK(offsetof(ours::Config, blocking) == offsetof(ncclConfig_t, blocking));
 #else
   STRETTO_SKIP("there is no nccl.h here");
 #endif

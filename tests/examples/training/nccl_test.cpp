@@ -1,5 +1,8 @@
 // Programs on several GPUs, one per process, with gradients all-reduced by NCCL. Here by the
 // stand-in for NCCL (tests/nccl) on the PTX interpreter; each process has one.
+#include <filesystem>
+
+#include "nn/distributed/nccl_reducer.h"
 #include "tests/cuda/kernel_counts.h"
 #include "tests/examples/training/mpirun.h"
 #include "tests/support/catch.h"
@@ -90,4 +93,37 @@ TEST_CASE("several GPUs: a process that hangs ends the run", "[cuda]") {
   INFO(stopped.err);
   CHECK(stopped.status != 0);
   CHECK(lines_with(stopped.err, "a peer of rank 0 does not come") == 1);
+}
+
+TEST_CASE("Two processes add by NCCL", "[.][nccl_sums]") {
+  nn::ProcessGroup& group = nn::process_group();
+  const auto nccl = nn::NcclReducer::open(group, gpu);
+  REQUIRE(nccl);
+  const Tensor x = full({4}, group.rank() + 1, {.device = gpu});
+  for (int i = 0; i < 3; ++i) {
+    nccl->reduce_scatter(x, {1, 4});
+    nccl->all_gather_chunks(x, {1, 4});
+  }
+  nccl->finish();
+  CHECK(x.to_vector<float>() == vector<float>{12, 12, 12, 12});
+  group.finish();
+}
+
+TEST_CASE("several GPUs: a process that does not open or connect NCCL ends the run", "[cuda]") {
+  NEEDS_GPU();
+  if (!has_counters())
+    STRETTO_SKIP("NCCL needs a GPU per process; the stand-in needs the PTX interpreter");
+  if (!has_mpirun()) STRETTO_SKIP(no_mpirun);
+  const vector<std::pair<string, string>> failures{
+      {"", ""},
+      {"stop-init:1", "process 1 of 2 has not answered process 0"},
+      {"stop-connect:1", "process 1 has not connected within 2 seconds"}};
+  for (const auto& [call, line] : failures) {
+    const Ended ended = run(
+        env, mpirun({"STRETTO_PROCESS_TIMEOUT=2", "NCCL_STAND_IN_FAILS=" + call},
+                    {"-n", "2", std::filesystem::read_symlink("/proc/self/exe"), "[nccl_sums]"}));
+    INFO(call << ": " << ended.err << ended.out);
+    CHECK((ended.status == 0) == call.empty());
+    CHECK((ended.out + ended.err).find(line) != string::npos);
+  }
 }

@@ -24,7 +24,11 @@ struct Alone {  // the only rank of a communicator
   explicit Alone(int size = 1, int rank = 0) {
     nccl::UniqueId id;
     nccl_function<nccl::GetUniqueId>("ncclGetUniqueId")(&id);
-    result = nccl_function<nccl::CommInitRank>("ncclCommInitRank")(&comm, size, id, rank);
+    nccl::Config config;
+    result = nccl_function<nccl::CommInitRankConfig>("ncclCommInitRankConfig")(&comm, size, id,
+                                                                               rank, &config);
+    if (result == nccl::in_progress)
+      nccl_function<nccl::CommGetAsyncError>("ncclCommGetAsyncError")(comm, &result);
     cudaStreamCreate(&stream);
   }
   ~Alone() {
