@@ -105,8 +105,8 @@ class RecomputeScope final : public RandomSource {
   RecomputeRecord& record_;
   const bool recomputing_;
   size_t next_ = 0;
-  Tensors leaves_;
   ThreadState before_;
+  Tensors leaves_;
 };
 
 /// Returns next(). In the recording run of checkpoint() the result is stored; the recomputing run

@@ -173,6 +173,7 @@ Tensor where(const Tensor& mask, const Tensor& x, const Tensor& z) {
 
 Tensor masked_fill(const Tensor& x, const Tensor& mask, double value) {
   check_mask("masked_fill", mask);
+  check_defined("masked_fill", x);
   check(broadcast_shapes("masked_fill", x.shape(), mask.shape()) == x.shape(), "masked_fill",
         "mask ", mask, " is larger than ", x);
   check_value("masked_fill", x.dtype(), value);

@@ -32,8 +32,10 @@ Tensor without(Tensor y, const Shape& dims, bool keepdim) {
 
 // Returns xᵖ for 0 < p < 1, with gradient 0 at 0, where its slope is infinite.
 Tensor root(const Tensor& x, double p) {
+  const auto power = [p](const Tensor& v) { return p == 0.5 ? sqrt(v) : pow(v, p); };
+  if (!x.requires_grad()) return power(x);
   const Tensor none = eq(x, 0), safe = where(none, scalar(1, options_of(x)), x);
-  return where(none, scalar(0, options_of(x)), p == 0.5 ? sqrt(safe) : pow(safe, p));
+  return where(none, scalar(0, options_of(x)), power(safe));
 }
 
 Tensor as_number(const Tensor& x) { return is_floating(x.dtype()) ? x : x.to(i64); }
