@@ -160,7 +160,8 @@ void rematerialize(const Tensor& x, std::function<Tensor()> again) {
 }
 
 const Tensor& Saved::operator()() const {
-  if (again_ && !x_.defined()) {
+  // A value computed while recording was off has no gradients of its own.
+  if (again_ && (!x_.defined() || (grad_enabled() && !x_.requires_grad()))) {
     x_ = (*again_)();
     version_ = x_.storage().version;
   }

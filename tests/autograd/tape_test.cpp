@@ -251,6 +251,17 @@ TEST_CASE("a tensor that its op can recompute is not saved", "[autograd]") {
   CHECK_THROWS_WITH(sum(z).backward(), Containing("was changed in place after it was used"));
 }
 
+TEST_CASE("a tensor that was recomputed once has second derivatives", "[autograd]") {
+  const Tensor x = leaf({1, 2, -3});
+  const Tensor doubled = x * 2.0;
+  rematerialize(doubled, [x = Saved(x)] { return x() * 2.0; });
+  const Tensor y =
+      cube(doubled, [](Backward& b, const Tensor& v) { return Tensors{b.grad() * v * v * 3.0}; });
+  grad({sum(y)}, {x}, {}, {.retain_graph = true});
+  const Tensor g = grad({sum(y)}, {x}, {}, {.create_graph = true})[0];
+  CHECK(list(grad({sum(g)}, {x})[0]) == std::vector<float>{48, 96, -144});
+}
+
 TEST_CASE("a custom op without saved tensors has the right gradients", "[autograd]") {
   const Tensor a = leaf({1, 2}), b = tensor<float>({5, 6}), c = leaf({7, 8});
   const Tensor y = record("first", {a, b, c}, a.detach().clone(), [](Backward& g) {
