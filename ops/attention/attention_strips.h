@@ -179,7 +179,7 @@ class AttentionWorker {
       if (of_sink && softmax[i].scale > 0)
         *of_sink -= math::exp_negative(*sink(s) - softmax[i].shift) * softmax[i].scale * dot;
       if (of_sums) add_scaled(ds + at, w + at, of_sums[i], n);
-      if (slopes_.defined()) multiply_row(ds + at, slopes_.template data<T>() + at, n);
+      if (slopes_.defined()) multiply_by_slopes(s, i, ds);
       clear_unseen(s, i, w);
       clear_unseen(s, i, ds);
       if (p_.x.options.dropout > 0) drop(s, i, w);
@@ -291,6 +291,16 @@ class AttentionWorker {
     T* row = strip + i * s.width;
     std::fill(row, row + r.begin, T(0));
     std::fill(row + r.end, row + s.width, T(0));
+  }
+
+  // Multiplies the gradients of the scores of row i by the slopes of the soft cap. Only the visible
+  // keys of a run have slopes; the gradients of the other keys are 0 or do not enter the softmax.
+  void multiply_by_slopes(const Strip& s, int64_t i, T* ds) {
+    for (const KeyRun& run : s.runs) {
+      const KeyRange r = visible(s, run, i);
+      const int64_t at = run.column + i * s.width + r.begin;
+      multiply_row(ds + at, slopes_.template data<T>() + at, r.end - r.begin);
+    }
   }
 
   // Applies dropout to the weights of row i or to their gradients, with the same mask.

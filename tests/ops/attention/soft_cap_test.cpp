@@ -1,4 +1,7 @@
 // AttentionOptions::soft_cap.
+#include <cmath>
+
+#include "autograd/tape.h"
 #include "ops/attention/attention.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
@@ -43,6 +46,31 @@ TEST_CASE("capped attention has first and second derivatives", "[attention]") {
                  fixed_noise({1, 2, 4, 2}, 3), fixed_noise({2, 4, 4}, 4)};
   for (Tensor& x : inputs) x.set_requires_grad();
   testing::check_gradients(f, inputs);
+}
+
+TEST_CASE("capped attention needs no slopes of keys that a mask hides", "[attention]") {
+  const Shape shape{1, 1, 3, 2};
+  const auto gradients = [&](Implementation implementation, const AttentionMask& mask) {
+    Tensors inputs;
+    for (uint64_t i = 1; i < 4; ++i) inputs.push_back(fixed_noise(shape, i).set_requires_grad());
+    {  // memory that new tensors reuse
+      Tensors old(20, full({3, 3}, NAN, {.dtype = f64}));
+      for (Tensor& x : old) x = x.clone();
+    }
+    const Tensor y = attention(inputs[0], inputs[1], inputs[2],
+                               {.mask = mask, .soft_cap = 0.5, .implementation = implementation});
+    return grad({sum(y)}, inputs);
+  };
+  const Tensor ids = tensor(std::vector<int64_t>{0, 0, 1}, {1, 3}), marks = ids.to(boolean);
+  for (const AttentionMask& mask :
+       {AttentionMask{.causal = true, .segments = ids},
+        AttentionMask{.causal = true, .prefix_lengths = tensor(std::vector<int64_t>{2}, {1})},
+        AttentionMask{.window = 1, .global_tokens = marks},
+        AttentionMask{.window = 1, .window_after = 1, .hidden = marks.unsqueeze(0)}}) {
+    const Tensors fused = gradients(Implementation::fused, mask),
+                  composed = gradients(Implementation::composed, mask);
+    for (size_t i = 0; i < fused.size(); ++i) CHECK(worst_error(fused[i], composed[i]) < 1e-14);
+  }
 }
 
 TEST_CASE("a soft cap that is not supported is an error", "[attention]") {
