@@ -252,7 +252,7 @@ void forward_token(const LinearAttentionProblem& p, const Inputs& in, const Tens
 // Converts the state of the op, [units, F, Dv + 1], to S [F, Dv] followed by z [F].
 Tensor split_state(const LinearAttentionProblem& p, const Tensor& sums) {
   const Tensor all = sums.detach().reshape({p.units(), p.f, p.dv + 1});
-  return cat({all.slice(2, 0, p.dv).reshape({p.units(), -1}), all.select(2, p.dv)}, 1);
+  return cat({all.slice(2, 0, p.dv).reshape({p.units(), p.f * p.dv}), all.select(2, p.dv)}, 1);
 }
 // The inverse of split_state.
 Tensor joined_state(const LinearAttentionProblem& p, const Tensor& all) {
