@@ -355,10 +355,10 @@ bool MultiHeadAttention::encodes_one_by_one(const AttentionInputs& inputs) const
 // Attention after projection and cache → [B, M, H·Dv].
 Tensor MultiHeadAttention::attend_heads(AttentionInputs inputs, bool encoded, int64_t limit) const {
   if (!encoded) apply_position(inputs);
-  const int64_t positions = 2 * inputs.options.mask.block;
-  check(limit == 0 || limit >= positions - 1, op, "a cache limited to ", limit,
+  const int64_t block = std::min(inputs.options.mask.block, INT64_MAX / 2);  // no overflow below
+  check(limit == 0 || limit >= 2 * block - 1, op, "a cache limited to ", limit,
         " positions is too short for blocks of ", inputs.options.mask.block,
-        ", because a query attends to two blocks; accepted: at least ", positions - 1,
+        ", because a query attends to two blocks; accepted: at least ", 2 * block - 1,
         " positions, or no limit");
   align_to_block(inputs);
   return join_heads((*kernel_)(inputs));

@@ -230,6 +230,7 @@ std::pair<int64_t, int64_t> halo_sizes(int64_t m, const AttentionMask& mask,
                                        const ProcessGroup& group) {
   const auto of = [&](int rank) {
     const int64_t first = rank * m;
+    if (mask.block > first) return first;
     return std::min(first, mask.block > 0 ? first % mask.block + mask.block : mask.window - 1);
   };
   int64_t most = 0;

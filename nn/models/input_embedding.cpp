@@ -73,7 +73,8 @@ void AbsolutePosition::reset_parameters() const {
 // Returns the sum of x and its positions. The padding, whose output is undefined, has position 0.
 Tensor AbsolutePosition::added(const Tensor& x, const ForwardContext& forward, int64_t step) const {
   const InputOptions& o = options.input;
-  const int64_t n = x.size(1), first = forward.first_position, last = first + (n - 1) * step;
+  const int64_t n = x.size(1), first = forward.first_position,
+                last = first + std::min((n - 1) * step, INT64_MAX - std::max<int64_t>(first, 0));
   const auto check_learned = [&](int64_t from, int64_t to) {
     check(to < o.learned_length, "AbsolutePosition", "positions ", from, " to ", to,
           " are needed, but only ", o.learned_length, " are learned");

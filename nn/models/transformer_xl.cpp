@@ -112,7 +112,8 @@ void TransformerXL::copy_settings(const Module& from) {
 
 AttentionMask TransformerXL::visible() const {
   AttentionMask visible{.causal = true};
-  if (lengths.same_length == SameLength::on) visible.window = lengths.memory + 1;
+  if (lengths.same_length == SameLength::on)
+    visible.window = std::min(lengths.memory, INT64_MAX - 1) + 1;
   if (lengths.same_length == SameLength::original) visible.window = lengths.memory;
   return visible;
 }
@@ -127,7 +128,7 @@ Tensor TransformerXL::rows(int64_t n_keys, const AttentionMask& visible,
   if (!sinusoidal()) return {};
   int64_t n = n_keys;
   if (visible.window > 0) n = std::min(n, visible.window);
-  if (lengths.clamp > 0) n = std::min(n, lengths.clamp + 1);
+  if (lengths.clamp > 0 && lengths.clamp < n) n = lengths.clamp + 1;
   return dropout(rows_(n - 1, 0, options.layer.d_model, options_of(embedding.weights[0])), forward);
 }
 

@@ -44,7 +44,7 @@ Tensor sinusoids(int64_t n, int64_t d, Sinusoid layout, int64_t first, int64_t s
   check(n >= 0, "sinusoids", n, " positions; must be 0 or more");
   const auto make = [&] {
     std::vector<double> positions(static_cast<size_t>(n));
-    for (int64_t i = 0; i < n; ++i) positions[size_t(i)] = double(first + i * step);
+    for (int64_t i = 0; i < n; ++i) positions[size_t(i)] = double(first) + double(i * step);
     return sinusoids(positions, d, layout, {.dtype = options.dtype, .device = cpu});
   };
   Tensor table =

@@ -23,6 +23,10 @@ BlockMask::BlockMask(const AttentionMask& mask, const Shape& scores)
       is_range_(
           !setting_besides(mask, {"causal", "window", "block", "key_padding", "window_after"})),
       longest_segment_(n_) {
+  // Windows beyond all keys hide none. Shorter ones can be added to positions without overflow.
+  const int64_t most = n_ + scores[2] + 1;
+  mask_.window = std::min(mask_.window, most);
+  mask_.window_after = std::min(mask_.window_after, most);
   for (Tensor* x : {&mask_.key_padding, &mask_.global_tokens, &mask_.hidden}) *x = bytes(*x);
   padding_ = data(mask_.key_padding);
   global_ = data(mask_.global_tokens);

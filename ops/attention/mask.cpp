@@ -56,7 +56,7 @@ Tensor unless(const Tensor& exempt, const Tensor& hidden) {
 
 RelativeRange visible_range(int64_t n_queries, int64_t n_keys, const AttentionMask& mask) {
   int64_t past = reach(mask, n_keys - 1).before;
-  if (mask.block > 0) past = std::min(past, 2 * mask.block - 1);
+  if (mask.block > 0 && mask.block < n_keys) past = std::min(past, 2 * mask.block - 1);
   return {.past = std::max<int64_t>(past, 0),
           .future = std::max<int64_t>(reach(mask, n_queries - 1).after, 0)};
 }

@@ -24,7 +24,7 @@ double decay(const RotaryOptions& o, int64_t i, double d) {
 void check_reach(const RotaryOptions& o, int64_t first, int64_t count, int64_t dims, DType dtype) {
   const double largest = dtype == f64 ? 1e300 : 1e30;  // so that products do not overflow
   const auto reach = int64_t(std::min(std::log(largest) / -decay(o, 0, double(dims)), 1e18));
-  const int64_t last = first + count - 1;
+  const int64_t last = first > reach ? first : first + count - 1;
   check(first >= -reach && last <= reach, "rotate", "xPos factors at positions ", first, " to ",
         last, " overflow ", dtype, "; accepted: ", -reach, " to ", reach,
         ", or more with a larger xpos_scale_base");
@@ -54,7 +54,7 @@ Rotation rotation(int64_t first, int64_t count, int64_t dims, const RotaryOption
   double* const s = sines.data<double>();
   parallel_for(count, rows_per_chunk(16 * dims), [&](int64_t begin, int64_t end) {
     for (int64_t l = begin; l < end; ++l) {
-      const auto t = double(first + l);
+      const auto t = double(first) + double(l);
       for (int64_t i = 0; i < pairs; ++i) {
         const double angle = t / o.scale * rates[size_t(i)];
         const double factor = o.attention_factor * (o.xpos ? std::exp(t * decays[size_t(i)]) : 1);

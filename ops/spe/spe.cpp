@@ -39,7 +39,8 @@ Places check_arguments(const Tensor& q, const Tensor& k, const SpeSource& s, con
   check(is_floating(q.dtype()) && q.dtype() == k.dtype(), op, "q ", q, ", k ", k,
         "; both must have one floating-point dtype");
   check_same_device(op, {&q, &k, &s.parameter});
-  check(o.first >= 0, op, "first is ", o.first, "; must be 0 or more");
+  constexpr int64_t most = int64_t{1} << 40;  // so that sums and products do not overflow
+  check(o.first >= 0 && o.first <= most, op, "first is ", o.first, "; must be 0 to ", most);
   const int64_t m = q.size(2), n = k.size(2);
   const Places at{n == 0 ? o.first : o.first + n - m, o.first};
   check(at.queries >= 0, op, m, " queries and ", n, " keys from position ", o.first,

@@ -347,6 +347,9 @@ TEST_CASE("LanguageModel: errors") {
   o.input.learned_length = 4;
   CHECK_THROWS_WITH((*make(o))(some_tokens(1, 5)),
                     "[AbsolutePosition] positions 0 to 4 are needed, but only 4 are learned");
+  CHECK_THROWS_WITH(
+      (*make(o))(some_tokens(1, 2), nn::ForwardContext{.first_position = INT64_MAX - 1}),
+      Containing("but only 4 are learned"));
   o.input.learned_length = -1;
   CHECK_THROWS_WITH(LanguageModel(o), Containing("learned_length -1"));
   o.input.learned_length = 0;

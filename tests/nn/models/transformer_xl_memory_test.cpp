@@ -240,6 +240,16 @@ TEST_CASE("a memory is off the tape") {
   for (const Tensor& m : memory.layers) CHECK_FALSE(m.requires_grad());
 }
 
+TEST_CASE("same length: the longest memory hides nothing") {
+  const Tensor tokens = some_tokens(1, 5);
+  const auto hidden = [&](SameLength same) {
+    const auto model =
+        make_xl(tiny_xl({.memory = INT64_MAX, .clamp = INT64_MAX, .same_length = same}));
+    return model->hidden(tokens);
+  };
+  CHECK(worst_error(hidden(SameLength::on), hidden(SameLength::off)) < 1e-14);
+}
+
 TEST_CASE("same length: every position sees equally far back, with both definitions") {
   const Tensor tokens = some_tokens(1, 16);
   for (const SameLength same : {SameLength::on, SameLength::original})

@@ -62,6 +62,37 @@ TEST_CASE("attention_mask: windows after the query, segments, prefixes, global t
   CHECK(text(2, 2, {.causal = true, .hidden = marks({1, 0}).unsqueeze(0)}) == "xx/x.");
 }
 
+TEST_CASE("attention: the largest windows, blocks and prefixes hide nothing") {
+  const Tensor q = fixed_noise({1, 1, 4, 8}, 1, f64), k = fixed_noise({1, 1, 5, 8}, 2, f64);
+  const Tensor none = zeros({5}, {.dtype = boolean}), global = marks({1, 0, 0, 1, 0});
+  for (const int64_t most : {INT64_MAX, INT64_MAX - 1, int64_t{1} << 62, int64_t{1} << 31}) {
+    const Tensor prefix = tensor(std::vector<int64_t>{most}, {1});
+    for (const auto& [mask, causal] :
+         {std::pair{AttentionMask{.window = most, .window_after = most}, false},
+          {AttentionMask{.window = most, .window_after = most, .hidden = none}, false},
+          {AttentionMask{.window = most, .window_after = most, .segments = ids({3, 3, 3, 3, 3})},
+           false},
+          {AttentionMask{.window = most, .window_after = most, .global_tokens = global}, false},
+          {AttentionMask{.causal = true, .window = most}, true},
+          {AttentionMask{.causal = true, .window = most, .hidden = none}, true},
+          {AttentionMask{.block = most}, true},
+          {AttentionMask{.block = most, .hidden = none}, true},
+          {AttentionMask{.causal = true, .window_after = most, .prefix_lengths = prefix}, false}})
+      for (const Implementation implementation :
+           {Implementation::composed, Implementation::fused}) {
+        AttentionOptions o{.mask = mask, .implementation = implementation};
+        o.relative_keys = {fixed_noise({1, 9, 8}, 3, f64), 4};
+        o.relative_bias = {fixed_noise({1, 9}, 4, f64), 4};
+        AttentionOptions plain = o;
+        plain.mask = {.causal = causal};
+        CHECK(worst_error(attention(q, k, k, o), attention(q, k, k, plain)) < 1e-14);
+        const Tensor more = cat({q, q}, 2);  // M > N
+        if (!mask.segments.defined() && !mask.global_tokens.defined())
+          CHECK(worst_error(attention(more, k, k, o), attention(more, k, k, plain)) < 1e-14);
+      }
+  }
+}
+
 TEST_CASE("attention: packed documents attend as they do alone") {
   const int64_t lengths[] = {1, 70, 3, 130};
   std::vector<int64_t> of;

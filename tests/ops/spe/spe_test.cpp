@@ -275,7 +275,7 @@ TEST_CASE("spe: errors name what is accepted") {
     CHECK_THROWS_WITH(spe(q, k.to(f32), code, plain),
                       Containing("both must have one floating-point dtype"));
     CHECK_THROWS_WITH(spe(q, k, code, {.first = -1, .implementation = implementation}),
-                      "[spe] first is -1; must be 0 or more");
+                      "[spe] first is -1; must be 0 to 1099511627776");
     CHECK_THROWS_WITH(
         spe(q, k.slice(2, 0, 4), code, {.first = 1, .implementation = implementation}),
         "[spe] 6 queries and 4 keys from position 1 on: the first query would have "
