@@ -5,6 +5,7 @@
 #include "ops/elementwise.h"
 #include "ops/norm.h"
 #include "ops/reduce.h"
+#include "ops/widened.h"
 
 namespace stretto {
 namespace {
@@ -48,8 +49,8 @@ Tensor group_norm(const Tensor& x, Int groups, const Tensor& weight, const Tenso
   check(groups >= 1 && x.size(1) % groups == 0, "group_norm", groups, " groups of the channels of ",
         x, "; the number must divide C");
   const int64_t rows = x.size(0) * groups;
-  const Tensor all = x.to(compute_type(x.dtype()));
-  const Tensor y = layer_norm(all.reshape({rows, rows == 0 ? 0 : x.numel() / rows}), {}, {}, eps);
+  const Tensor all = widened(x.reshape({rows, rows == 0 ? 0 : x.numel() / rows}));
+  const Tensor y = layer_norm(all, {}, {}, eps);
   return scaled(y.reshape(x.shape()), weight, bias, x);
 }
 
@@ -66,18 +67,17 @@ Tensor batch_norm(const Tensor& x, const Tensor& running_mean, const Tensor& run
   }
   check_same_device(op, {&x, &running_mean, &running_var});
   check(o.momentum >= 0 && o.momentum <= 1, op, "momentum ", o.momentum, "; accepted: 0 to 1");
-  const Tensor all = x.to(wide);
   if (!o.training) {
     const Tensor scale = rsqrt(running_var.detach() + o.eps);
-    return scaled((all - per_channel(running_mean.detach(), x)) * per_channel(scale, x), weight,
-                  bias, x);
+    return scaled((x.to(wide) - per_channel(running_mean.detach(), x)) * per_channel(scale, x),
+                  weight, bias, x);
   }
   const int64_t count = x.size(1) == 0 ? 2 : x.numel() / x.size(1);
   check(count >= 2, op, "x ", x, " has ", count, count == 1 ? " value" : " values",
         " per channel; training needs at least 2");
   Shape shape = x.shape();  // channels first: one row per channel
   std::swap(shape[0], shape[1]);
-  const Tensor rows = all.transpose(0, 1).reshape({x.size(1), count});
+  const Tensor rows = widened(x.transpose(0, 1).reshape({x.size(1), count}));
   recorded("the running statistics of batch_norm", [&] {
     NoGrad guard;
     update(running_mean, mean(rows.detach(), {1}), o.momentum);

@@ -12,6 +12,7 @@
 #include "ops/indexing.h"
 #include "ops/reduce.h"
 #include "ops/view.h"
+#include "ops/widened.h"
 
 namespace stretto {
 namespace {
@@ -189,7 +190,7 @@ Tensor composed_losses(const Tensor& log_p, const States& s) {
 Tensor ctc_loss(const Tensor& log_p, const Tensor& targets, const Tensor& input_lengths,
                 const Tensor& target_lengths, CtcOptions options) {
   const States s = states_of(log_p, targets, input_lengths, target_lengths, options.blank);
-  const Tensor x = log_p.to(compute_type(log_p.dtype()));
+  const Tensor x = widened(log_p);
   Tensor losses;
   if (s.batch == 0) {
     losses = sum(x, {0, 2});

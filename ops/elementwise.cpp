@@ -13,6 +13,7 @@
 #include "ops/elementwise_map.h"
 #include "ops/in_place.h"
 #include "ops/view.h"
+#include "ops/widened.h"
 
 namespace stretto {
 
@@ -334,7 +335,7 @@ Tensor pow(const Tensor& x, const Tensor& z) {
 
 Tensor pow(double x, const Tensor& y) {
   const Tensor z = floating("pow", y);
-  if (is_narrow(z.dtype())) return pow(x, z.to(f32)).to(z.dtype());
+  if (is_narrow(z.dtype())) return pow(x, widened(z)).to(z.dtype());
   return pow(scalar(x, options_of(z)), z);
 }
 
@@ -363,7 +364,7 @@ Tensor remainder(const Tensor& x, const Tensor& z) {
 
 Tensor remainder(const Tensor& x, double c) {
   const Tensor a = for_scalar("remainder", x, c);
-  if (is_narrow(a.dtype())) return remainder(a.to(f32), c).to(a.dtype());
+  if (is_narrow(a.dtype())) return remainder(widened(a), c).to(a.dtype());
   return remainder(a, scalar(c, options_of(a)));
 }
 

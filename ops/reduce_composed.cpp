@@ -9,6 +9,7 @@
 #include "ops/indexing.h"
 #include "ops/reduce.h"
 #include "ops/view.h"
+#include "ops/widened.h"
 
 namespace stretto {
 namespace {
@@ -53,7 +54,7 @@ Tensor norm(const Tensor& x, double p, const Dims& given, bool keepdim) {
   check_floating("norm", x);
   check(p > 0, "norm", "p = ", p, "; accepted: greater than 0");
   const Shape dims = reduced_dimensions("norm", x, given);
-  if (is_narrow(x.dtype())) return norm(x.to(f32), p, dims, keepdim).to(x.dtype());
+  if (is_narrow(x.dtype())) return norm(widened(x), p, dims, keepdim).to(x.dtype());
   if (std::isinf(p)) {
     Tensor y = abs(x);
     for (int64_t d : dims) y = max(y, d, true);

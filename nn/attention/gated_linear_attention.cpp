@@ -12,6 +12,7 @@
 #include "ops/indexing.h"
 #include "ops/norm.h"
 #include "ops/view.h"
+#include "ops/widened.h"
 
 namespace stretto::nn {
 namespace {
@@ -129,8 +130,7 @@ Tensor GatedLinearKernel::decays(const Tensor& x) const {
       return -(steps * exp(decay_rate.to(dtype))).transpose(1, 2);
     }
     case StateDecay::feature:
-      return split_heads(softplus(-(*decay_up)((*decay)(x)).to(dtype)) * (-1.0 / 16),
-                         shape.n_heads);
+      return split_heads(softplus(widened(-(*decay_up)((*decay)(x)))) * (-1.0 / 16), shape.n_heads);
   }
   return {};
 }

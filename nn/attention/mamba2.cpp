@@ -5,6 +5,7 @@
 #include "ops/elementwise.h"
 #include "ops/indexing.h"
 #include "ops/norm.h"
+#include "ops/widened.h"
 
 namespace stretto::nn {
 namespace {
@@ -49,7 +50,7 @@ Tensor Mamba2::operator()(const Tensor& x, const AttentionMask& mask, LinearStat
                                 {d_inner(), of_groups, of_groups}, 2);
     const Tensor steps = softplus(parts[2].to(dtype) + b.to(dtype)).transpose(1, 2);  // Δ [B, H, N]
     const Tensor values = heads(mixed[0], n_heads());
-    const Tensor inputs = (values.to(dtype) * steps.unsqueeze(3)).to(x.dtype());
+    const Tensor inputs = (widened(values) * steps.unsqueeze(3)).to(x.dtype());
     const GatedLinearAttentionOptions o{
         .log_decay = -(steps * exp(a.to(dtype)).reshape({n_heads(), 1})),
         .mask = mask,

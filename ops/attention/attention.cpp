@@ -21,7 +21,7 @@ Tensor attention_of(const AttentionOperands& x, bool huge) {
   const bool fused = on_cpu && !composed;
   const DType type = x.q.dtype();
   if (is_narrow(type) && !(fused && fused_attention_takes(type)))
-    return attention_of(x.to(f32), huge).to(type);
+    return attention_of((fused ? x.with_short_tables(f32) : x).to(f32), huge).to(type);
   return fused ? fused_attention(x) : composed_attention(x, huge);
 }
 

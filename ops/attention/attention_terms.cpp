@@ -9,6 +9,7 @@
 #include "ops/elementwise.h"
 #include "ops/indexing.h"
 #include "ops/view.h"
+#include "ops/widened.h"
 
 namespace stretto {
 namespace {
@@ -67,6 +68,10 @@ void check_mask(const AttentionMask& mask, const Tensor& q, const Tensor& k) {
         "hidden ", mask.hidden, "; must be bool or u8 and broadcast to ", all);
 }
 
+Tensor converted(const Tensor& x, DType type) {
+  return type == compute_type(x.dtype()) ? widened(x) : x.to(type);
+}
+
 }  // namespace
 
 void check_attention(const AttentionOperands& inputs) {
@@ -118,7 +123,7 @@ AttentionOperands AttentionOperands::with(const Tensors& x) const {
 AttentionOperands AttentionOperands::to(DType type) const {
   AttentionOperands copy = *this;
   copy.for_each_tensor([&](Tensor& x) {
-    if (x.defined()) x = x.to(type);
+    if (x.defined()) x = converted(x, type);
   });
   return copy;
 }
@@ -139,7 +144,9 @@ AttentionOperands AttentionOperands::with_short_tables(DType type) const {
     if (!table->defined()) continue;
     const int64_t begin = std::max<int64_t>(0, table->zero_row + all.first());
     const int64_t end = std::min(table->rows.size(1), table->zero_row + all.future + 1);
-    table->rows = table->rows.to(type).slice(1, begin, std::max(begin, end));
+    const bool all_rows = begin == 0 && end == table->rows.size(1);
+    const Tensor rows = all_rows ? table->rows : table->rows.slice(1, begin, std::max(begin, end));
+    table->rows = converted(rows, type);
     table->zero_row -= begin;
   }
   if (Tensor& sinks = copy.options.sinks; sinks.defined()) sinks = sinks.to(type);

@@ -11,6 +11,7 @@
 #include "ops/elementwise.h"
 #include "ops/indexing.h"
 #include "ops/view.h"
+#include "ops/widened.h"
 
 namespace stretto {
 namespace {
@@ -116,13 +117,13 @@ Tensor computed(const Tensor& q, const Tensor& k, const Tensor& v, LinearState* 
   const int64_t b = q.size(0), h = heads_of_all(q, k, v), m = q.size(2), n = k.size(2),
                 f = q.size(3), dv = v.size(3);
   const auto unpadded = [&](const Tensor& x) {
-    Tensor wide = x.to(options.dtype);
-    if (!o.mask.key_padding.defined()) return wide;
+    if (!o.mask.key_padding.defined()) return widened(x).to(options.dtype);
     const Tensor padding = o.mask.key_padding.unsqueeze(1);
-    return masked_fill(wide, wide.dim() == 4 ? padding.unsqueeze(3) : padding, 0);
+    return widened(masked_fill(x, x.dim() == 4 ? padding.unsqueeze(3) : padding, 0))
+        .to(options.dtype);
   };
   const GatedLinearOperands in{
-      .q = m == n ? q.to(options.dtype) : pad(q.to(options.dtype), 2, n - m, 0),
+      .q = widened(m == n ? q : pad(q, 2, n - m, 0)),
       .k = unpadded(k),
       .v = unpadded(v),
       .log_decay = decays(o.log_decay, b, h, n, o.mask, options),

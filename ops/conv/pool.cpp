@@ -9,6 +9,7 @@
 #include "ops/indexing.h"
 #include "ops/reduce.h"
 #include "ops/view.h"
+#include "ops/widened.h"
 
 namespace stretto {
 namespace {
@@ -61,10 +62,10 @@ Tensor with_channels(const Tensor& y, const Tensor& x) {
 
 // x [N, C, H, W]; the arguments are checked. A mean is a convolution with ones.
 Tensor average(const Tensor& x, const Windows& w, bool count_include_pad) {
-  const Tensor wide = x.to(compute_type(x.dtype()));
+  const Tensor wide = widened(channels_of(x));
   const Tensor ones_kernel = ones({1, 1, w.kernel.height, w.kernel.width}, options_of(wide));
   const Conv2dOptions windows{.stride = w.stride, .padding = w.padding};
-  const Tensor sums = conv2d(channels_of(wide), ones_kernel, {}, windows);
+  const Tensor sums = conv2d(wide, ones_kernel, {}, windows);
   const double size = double(w.kernel.height * w.kernel.width);
   const Tensor y = count_include_pad
                        ? sums / size

@@ -15,6 +15,7 @@
 #include "ops/loops.h"
 #include "ops/reduce.h"
 #include "ops/view.h"
+#include "ops/widened.h"
 
 namespace stretto {
 namespace {
@@ -471,12 +472,12 @@ Tensor fft_conv(const Tensor& x, const Tensor& w, const FftConvOptions& options)
           "; without padding the filter (", taps, " elements) must not be longer than x (", n, ")");
   }
   check_same_device("fft_conv", {&x, &w});
-  if (is_narrow(x.dtype())) return fft_conv(x.to(f32), w.to(f32), options).to(x.dtype());
   if (axes == 1) {
     FftConvOptions both = options;
     both.axes = 2;
     return fft_conv(x.unsqueeze(-2), w.unsqueeze(-2), both).squeeze(-2);
   }
+  if (is_narrow(x.dtype())) return fft_conv(widened(x), widened(w), options).to(x.dtype());
   Spans spans;
   for (int d : {0, 1}) {
     const int64_t n = x.size(d - 2), taps = w.size(d - 2);

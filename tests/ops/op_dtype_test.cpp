@@ -1,12 +1,22 @@
 // Which dtypes elementwise ops accept and return: promotion, C++ numbers, integers, gradients of
 // mixed operands [ops/elementwise.h].
+#include <functional>
+#include <tuple>
+
 #include "autograd/accumulate.h"
 #include "autograd/tape.h"
+#include "core/storage.h"
+#include "ops/attention/attention.h"
+#include "ops/attention/gated_linear_attention.h"
+#include "ops/channel_norm.h"
+#include "ops/conv/pool.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
+#include "ops/fft/fft_conv.h"
 #include "ops/reduce.h"
 #include "tests/support/catch.h"
 #include "tests/support/compare.h"
+#include "tests/support/gradcheck.h"
 
 namespace stretto {
 
@@ -43,6 +53,36 @@ TEST_CASE("operands are promoted to a common dtype", "[ops]") {
       CHECK(eq(one(a), one(b)).to_vector<uint8_t>() == std::vector<uint8_t>{1, 1});
       CHECK(where(one(boolean), one(a), one(b)).dtype() == promote(a, b));
     }
+  }
+}
+
+TEST_CASE("ops that compute bf16 in f32 save their inputs in bf16", "[ops]") {
+  if (default_device().is_cuda()) return;
+  // The bytes that an op saves in addition to its inputs.
+  const auto saved = [](auto f, const std::vector<Shape>& shapes, DType dtype) {
+    Tensors x;
+    for (const Shape& shape : shapes)
+      x.push_back(testing::fixed_noise(shape, x.size(), dtype).set_requires_grad());
+    const int64_t before = memory_stats().live;
+    const Tensor y = f(x);
+    return memory_stats().live - before - y.numel() * int64_t(item_size(dtype));
+  };
+  const Shape heads{1, 2, 300, 16}, image{2, 8, 30, 30};
+  using F = std::function<Tensor(const Tensors&)>;
+  const std::tuple<const char*, F, std::vector<Shape>> ops[] = {
+      {"attention",
+       [](const Tensors& x) { return attention(x[0], x[1], x[2]); },
+       {heads, heads, heads}},
+      {"gated_linear_attention",
+       [](const Tensors& x) { return gated_linear_attention(x[0], x[1], x[2], {}); },
+       {heads, heads, heads}},
+      {"fft_conv", [](const Tensors& x) { return fft_conv(x[0], x[1]); }, {{4, 500}, {4, 500}}},
+      {"avg_pool2d", [](const Tensors& x) { return avg_pool2d(x[0], 2); }, {image}},
+      {"group_norm", [](const Tensors& x) { return group_norm(x[0], 2); }, {image}},
+      {"norm", [](const Tensors& x) { return norm(x[0]); }, {image}}};
+  for (const auto& [name, f, shapes] : ops) {
+    INFO(name);
+    CHECK(saved(f, shapes, bf16) <= saved(f, shapes, f32) + 4096);
   }
 }
 

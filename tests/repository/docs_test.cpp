@@ -114,7 +114,7 @@ TEST_CASE("Every header of the library is included by stretto.h or listed as int
       "ops/"
       "(activation|dropout_draws|elementwise_loops|elementwise_map|elementwise_math|loops|on_"
       "device|orthogonal|"
-      "rows|weight_gradients)\\.h|"
+      "rows|weight_gradients|widened)\\.h|"
       "ops/conv/conv_(depthwise|kernels)\\.h|ops/fft/fft_(butterfly|plan)\\.h|ops/spe/spe_\\w+\\.h|"
       "ops/attention/(attention_(implementations|problem|rows|strips)|block_mask|heads|hidden_keys|"
       "gated_(chunks|decays|linear_attention_implementations)|work_memory|"
