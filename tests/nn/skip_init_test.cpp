@@ -1,5 +1,6 @@
 #include <unistd.h>
 
+#include <cstdlib>
 #include <fstream>
 
 #include "nn/init.h"
@@ -60,7 +61,8 @@ TEST_CASE("count_parameters constructs the module without filling it") {
   const DefaultDevice host(cpu);
   const nn::TransformerXL model(nn::wt103_base());
   CHECK(model.parameter_count() == 151'107'538);
-  CHECK(resident_bytes() - before < 151'107'538 * 4 / 10);
+  const char* const exact = std::getenv("STRETTO_ALLOC");  // fills new memory with NaN
+  if (!exact || !*exact) CHECK(resident_bytes() - before < 151'107'538 * 4 / 10);
 }
 
 TEST_CASE("SkipInit gives new parameters a dtype") {
