@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <atomic>
+#include <numeric>
 #include <optional>
 #include <typeinfo>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 
 #include "autograd/tape.h"
 #include "nn/leaf_owners.h"
@@ -23,6 +25,20 @@ std::string with_commas(int64_t n) {
   std::string text = std::to_string(n);
   for (int64_t at = int64_t(text.size()) - 3; at > 0; at -= 3) text.insert(size_t(at), ",");
   return text;
+}
+
+// Returns the number of characters to insert, remove or replace that turns one text into the other.
+size_t edit_distance(const std::string& a, const std::string& b) {
+  std::vector<size_t> row(b.size() + 1);  // the distances of the first i characters of a
+  std::iota(row.begin(), row.end(), size_t(0));
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = std::exchange(row[0], i);
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t replaced = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      diagonal = std::exchange(row[j], std::min({row[j] + 1, row[j - 1] + 1, replaced}));
+    }
+  }
+  return row.back();
 }
 
 // Returns the width of a UTF-8 text in terminal columns; all characters of labels have width 1.
@@ -185,22 +201,20 @@ Tensors Module::parameters() const { return tensors_of(named_parameters()); }
 
 Tensor Module::get_parameter(const std::string& name) const {
   Tensor found;
-  std::ptrdiff_t best = -1;
-  std::string like;  // the first name with the longest common suffix
+  std::vector<std::string> others;
   auto compare = [&](const std::string& prefix, const Member& m) {
     if (m.child || m.is_buffer) return;
-    const std::string other = prefix + m.name;
-    if (other == name) found = m.tensor;
-    const std::ptrdiff_t same =
-        std::mismatch(name.rbegin(), name.rend(), other.rbegin(), other.rend()).first -
-        name.rbegin();
-    if (same > best) like = other;
-    best = std::max(best, same);
+    others.push_back(prefix + m.name);
+    if (others.back() == name) found = m.tensor;
   };
   visit("", compare);
-  check(found.defined(), "get_parameter", "no parameter \"", name, "\"",
-        like.empty() ? "; the module has none" : "; a similar one is \"" + like + "\"");
-  return found;
+  if (found.defined()) return found;
+  const auto like = std::min_element(others.begin(), others.end(),
+                                     [&](const std::string& a, const std::string& b) {
+                                       return edit_distance(name, a) < edit_distance(name, b);
+                                     });
+  fail("get_parameter", "no parameter \"", name, "\"",
+       like == others.end() ? "; the module has none" : "; a similar one is \"" + *like + "\"");
 }
 
 int64_t Module::parameter_count() const {

@@ -316,6 +316,12 @@ TEST_CASE("a parameter can be found by its name") {
   CHECK_THROWS_WITH(model.get_parameter("blocks.1.linear.weight"),
                     "[get_parameter] no parameter \"blocks.1.linear.weight\"; a similar one is "
                     "\"layers.1.linear.weight\"");
+  for (const auto& [typed, similar] : std::initializer_list<std::pair<const char*, const char*>>{
+           {"layers.0.linear.weigth", "layers.0.linear.weight"},
+           {"layers.0.linear.weights", "layers.0.linear.weight"},
+           {"layers.1.linear.wight", "layers.1.linear.weight"}})
+    CHECK_THROWS_WITH(model.get_parameter(typed),
+                      Containing(std::string("; a similar one is \"") + similar + "\""));
   CHECK_THROWS_WITH(model.get_parameter("running"), Containing("no parameter \"running\""));
   CHECK_THROWS_WITH(nn::Module().get_parameter("x"),
                     "[get_parameter] no parameter \"x\"; the module has none");
