@@ -115,7 +115,14 @@ StepResult Trainer::step(const std::function<Tensor()>& loss, double progress) {
 StepResult Trainer::take_step(const std::function<Tensor(int64_t)>& loss, double progress) {
   check_ranks_agree();
   if (options.schedule) optimizer_.set_learning_rate(options.schedule->at(step_ + 1, progress));
-  const StepResult result = training_step().take(loss, step_ + 1);
+  const RandomState random = random_state();
+  StepResult result;
+  try {
+    result = training_step().take(loss, step_ + 1);
+  } catch (...) {
+    set_random_state(random);
+    throw;
+  }
   ++step_;
   if (options.average) options.average->update();
   if (options.after_step) options.after_step(result);
