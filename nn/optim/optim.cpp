@@ -39,6 +39,7 @@ Optimizer::Optimizer(std::vector<ParameterGroup> groups, double lr, double weigh
       check(seen.insert(p.id()).second, "Optimizer", "a parameter (", p, ") is given twice");
     }
   }
+  check(!seen.empty(), "Optimizer", "there are no parameters; pass at least one");
   state_.resize(seen.size());
   for (const Tensor& p : parameters()) count_optimizers(p, 1);
 }

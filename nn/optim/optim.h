@@ -80,7 +80,8 @@ class Optimizer {
   std::vector<std::string> state_names(size_t i) const;
 
  protected:
-  /// Throws Error if a parameter is no leaf of floating dtype, overlaps itself, or is given twice.
+  /// Throws Error if there is no parameter, or if one is no leaf of floating dtype, overlaps itself
+  /// or is given twice.
   Optimizer(std::vector<ParameterGroup> groups, double lr, double weight_decay);
 
   /// The update of one parameter. All tensors are contiguous and on the parameter's device.

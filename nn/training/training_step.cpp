@@ -1,5 +1,6 @@
 #include "nn/training/training_step.h"
 
+#include <algorithm>
 #include <cmath>
 #include <optional>
 #include <string>
@@ -54,10 +55,16 @@ class LeafCheck {
       if (!check.done_) watch_.emplace();
     }
     // Call after the last backward pass of step `number`.
-    void operator()(const Module& model, int64_t number) {
+    void operator()(const Module& model, const Optimizer& optimizer, int64_t number) {
       if (!watch_) return;
       std::unordered_set<const TapeEntry*> own;
       for (const Tensor& p : model.root().parameters()) own.insert(p.tape().get());
+      const Tensors updated = optimizer.parameters();
+      check(std::any_of(
+                updated.begin(), updated.end(),
+                [&](const Tensor& p) { return p.requires_grad() && own.contains(p.tape().get()); }),
+            "train", "step ", number, ": the optimizer has no parameter of ", model.root().label(),
+            " that is trained; make it from the parameters that the model has now");
       for (const TapeEntry* leaf : watch_->leaves()) {
         if (own.contains(leaf)) continue;
         const std::optional<LeafOwner> owner = owner_of(leaf);
@@ -151,7 +158,7 @@ class HostStep : public GradientStep {
     const auto inspect = [&](const Tensor& value) { check_number(number, "loss", value.item()); };
     at_step(number, [&] { result.loss = gradient(loss, inspect).item(); });
     check_number(number, "loss", result.loss);
-    check_leaves(model_, number);
+    check_leaves(model_, optimizer_, number);
     at_step(number, [&] {
       result.gradient_norm =
           parallel_ && parallel_->reducer().scatters()
@@ -188,7 +195,7 @@ class GpuStep : public GradientStep {
     LeafCheck::Scope check_leaves(leaves_);
     begin(number - 1);
     loss_ = loss;
-    check_leaves_ = [&] { check_leaves(model_, number); };
+    check_leaves_ = [&] { check_leaves(model_, optimizer_, number); };
     const int64_t key = captured_ && options_.graph_key ? options_.graph_key(number - 1) : 0;
     Tensor loss_and_norm;
     at_step(number, [&] { loss_and_norm = captured_ ? (*captured_)(key) : compute(); });

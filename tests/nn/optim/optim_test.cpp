@@ -305,6 +305,7 @@ TEST_CASE("groups have their own rates and decays") {
 TEST_CASE("invalid options of optimizers are errors") {
   const Tensor w = weight();
   CHECK_THROWS_WITH(nn::SGD({w, w}, {}), Containing("[Optimizer] a parameter (f64 [37]) is given"));
+  CHECK_THROWS_WITH(nn::AdamW(Tensors{}, {}), Containing("[Optimizer] there are no parameters"));
   CHECK_THROWS_WITH(nn::SGD({mul(w, 2.0)}, {}), Containing("must be a leaf"));
   CHECK_THROWS_WITH(nn::SGD({zeros({2}, {.dtype = i64})}, {}), Containing("floating dtype"));
   CHECK_THROWS_WITH(nn::SGD({w}, {.lr = -1}), Containing("learning rate must be ≥ 0, got -1"));

@@ -84,3 +84,19 @@ TEST_CASE("Parameters of another optimizer and leaves of no module are not repor
   head.step([&] { return mean(pair.b(pair.a(ones({2, 3})))); });
   CHECK(head.steps_done() == 1);
 }
+
+TEST_CASE("An optimizer that trains no parameter of the model is reported", "[trainer]") {
+  nn::Linear trained({.in = 3, .out = 1}), other({.in = 3, .out = 1});
+  const auto error_with = [&](const Tensors& parameters) {
+    nn::SGD optimizer(parameters, {});
+    nn::Trainer trainer(trained, optimizer, {.steps = 1});
+    return error_of<Error>([&] { trainer.step([&] { return mean(trained(ones({2, 3}))); }); });
+  };
+  const std::string nothing =
+      "[train] step 1: the optimizer has no parameter of Linear(3 → 1) that is trained; make it "
+      "from the parameters that the model has now";
+  CHECK(error_with(other.parameters()) == nothing);
+  trained.weight.set_requires_grad(false);
+  CHECK(error_with({trained.weight}) == nothing);
+  CHECK(error_with({trained.bias}) == "(nothing thrown)");
+}
