@@ -30,6 +30,8 @@ class WeightAverage {
   using Options = WeightAverageOptions;  ///< Options of the constructor.
   /// `model` must outlive the average, which is a copy of the weights before the first update.
   explicit WeightAverage(const Module& model, Options options = {});
+  WeightAverage(const WeightAverage&) = delete;
+  WeightAverage& operator=(const WeightAverage&) = delete;
 
   /// Adds the current weights to the average, after a step. nn::Trainer calls this if
   /// TrainerOptions::average is set, and stores the average in its checkpoints.

@@ -2,6 +2,7 @@
 #include "nn/optim/weight_average.h"
 
 #include <cmath>
+#include <type_traits>
 
 #include "nn/dropout.h"
 #include "nn/linear.h"
@@ -31,6 +32,10 @@ Tensor loss_of(const Net& net) {
 }
 
 }  // namespace
+
+// A copy would share the averages, but not the number of updates.
+static_assert(!std::is_copy_constructible_v<nn::WeightAverage>);
+static_assert(!std::is_copy_assignable_v<nn::WeightAverage>);
 
 TEST_CASE("An average weighs the earlier weights by powers of the decay", "[average]") {
   for (const DType dtype : {f64, f32, bf16}) {
