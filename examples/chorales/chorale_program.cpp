@@ -101,7 +101,7 @@ void ChoraleProgram::declare(OptionList& options) {
 // A resumed run uses the settings of its checkpoint; options on the command line must equal them.
 void ChoraleProgram::resolve() {
   if (!run_.resume.empty())
-    take_saved(settings, saved_settings<ChoraleSettings>(run_.resume, "train_chorales"), run_);
+    take_saved(settings, saved_settings<ChoraleSettings>(run_, "train_chorales"), run_);
   settings.check();
   fit_generation();
 }

@@ -150,7 +150,7 @@ void HarmonyProgram::declare(OptionList& options) {
 // A resumed run uses the settings of its checkpoint; options on the command line must equal them.
 void HarmonyProgram::resolve() {
   if (!run_.resume.empty())
-    take_saved(settings, saved_settings<HarmonySettings>(run_.resume, "harmonize"), run_);
+    take_saved(settings, saved_settings<HarmonySettings>(run_, "harmonize"), run_);
   settings.check();
 }
 

@@ -118,7 +118,7 @@ void GrooveProgram::resolve() {
   take_preset(settings, settings_to_metadata(published_ ? published_groove() : GrooveSettings()),
               run_);
   if (!run_.resume.empty())
-    take_saved(settings, saved_settings<GrooveSettings>(run_.resume, "groove"), run_, published_);
+    take_saved(settings, saved_settings<GrooveSettings>(run_, "groove"), run_, published_);
   settings.check();
   require(prompt_.empty() || n_prompts_ == 1,
           "--prompts " + as_text(n_prompts_) + ": must be 1 with --prompt FILE");

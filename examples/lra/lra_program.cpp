@@ -144,7 +144,7 @@ void LraProgram::resolve() {
   if (!nn::find_kernel(settings.attention).scores) preset["attention_dropout"] = "0";
   take_preset(settings, preset, run_);
   if (!run_.resume.empty())
-    take_saved(settings, saved_settings<LraSettings>(run_.resume, "lra"), run_, small_);
+    take_saved(settings, saved_settings<LraSettings>(run_, "lra"), run_, small_);
   settings.check();
 }
 

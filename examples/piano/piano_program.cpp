@@ -95,7 +95,7 @@ void PianoProgram::declare(OptionList& options) {
 void PianoProgram::resolve_settings() {
   std::optional<PianoSettings> saved;
   if (!run_.resume.empty()) {
-    saved = saved_settings<PianoSettings>(run_.resume, "train_music");
+    saved = saved_settings<PianoSettings>(run_, "train_music");
     if (!run_.given("--tokens")) settings.tokens = saved->tokens;
     if (!run_.given("--position")) settings.position = saved->position;
   }

@@ -54,7 +54,7 @@ void FinetuneProgram::resolve() {
   if (settings.full) preset["learning_rate"] = "5e-05";
   take_preset(settings, preset, run_);
   if (!run_.resume.empty())
-    take_saved(settings, saved_settings<FinetuneSettings>(run_.resume, "finetune"), run_);
+    take_saved(settings, saved_settings<FinetuneSettings>(run_, "finetune"), run_);
   settings.check();
   require(settings.full || settings.optimizer == "adamw",
           "--optimizer " + settings.optimizer + ": needs --full; adapters are trained by adamw");

@@ -117,7 +117,7 @@ void LmProgram::resolve() {
 
 void LmProgram::resume() {
   const std::string& path = run_.resume;
-  saved_notes_ = as_usage([&] { return nn::load_training_state(path); }).metadata;
+  saved_notes_ = as_usage([&] { return nn::load_training_state(run_.checkpoint()); }).metadata;
   const LmSettings saved = settings_from_metadata<LmSettings>(saved_notes_, path, "train_lm");
   RunOptions asked = run_;
   asked.given = [&](const std::string& option) {

@@ -37,6 +37,11 @@ void RunOptions::declare(OptionList& options) {
           "Print the number of trainable parameters (the last line) and exit");
 }
 
+const nn::SafetensorsFile& RunOptions::checkpoint() {
+  if (!opened) opened = as_usage([&] { return std::make_shared<nn::SafetensorsFile>(resume); });
+  return *opened;
+}
+
 void RunOptions::declare_sequence_parallel(OptionList& options) {
   options("sequence_parallel", sequence_parallel,
           "Sequence parallelism: number of mpirun's processes that share each sequence; memory per "

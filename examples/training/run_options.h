@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <string>
 
 #include "examples/common/options.h"
@@ -31,6 +32,10 @@ struct RunOptions {
   bool report_only = false;  ///< no training: only prepare(), begin() and report()
   std::function<bool(const std::string&)> given;  ///< true if an option is on the command line
   const OptionList* all = nullptr;                ///< every option of the program
+  /// The file of `resume`, opened by the first call: settings and weights are those of one
+  /// checkpoint, even if another run replaces it meanwhile. Throws UsageError.
+  const nn::SafetensorsFile& checkpoint();
+  std::shared_ptr<const nn::SafetensorsFile> opened;  ///< of checkpoint(); reset after loading
 
   /// Declares all options except --sequence-parallel and --evaluate.
   void declare(OptionList& options);
@@ -55,20 +60,21 @@ void take_preset(Settings& settings, nn::Metadata preset, const RunOptions& run)
   });
 }
 
-/// Returns the settings of a checkpoint. Throws UsageError naming `path` if they cannot be read.
+/// Returns the settings of the checkpoint of --resume. Throws UsageError if they cannot be read.
 template <class Settings>
-Settings saved_settings(const std::string& path, const std::string& program) {
-  const nn::Metadata metadata = as_usage([&] { return nn::load_training_state(path); }).metadata;
-  return settings_from_metadata<Settings>(metadata, path, program);
+Settings saved_settings(RunOptions& run, const std::string& program) {
+  const nn::Metadata metadata =
+      as_usage([&] { return nn::load_training_state(run.checkpoint()); }).metadata;
+  return settings_from_metadata<Settings>(metadata, run.resume, program);
 }
 
 /// Returns the saved settings with --steps of the command line: a resumed run may take more or
 /// fewer steps. Throws UsageError if the run of run.resume has already taken more.
 template <class Settings>
-Settings with_steps(Settings saved, const Settings& asked, const RunOptions& run) {
+Settings with_steps(Settings saved, const Settings& asked, RunOptions& run) {
   if (run.report_only || !run.given("--steps") || saved.steps == 0 || asked.steps == 0)
     return saved;
-  const int64_t done = as_usage([&] { return nn::load_training_state(run.resume); }).step;
+  const int64_t done = as_usage([&] { return nn::load_training_state(run.checkpoint()); }).step;
   require(asked.steps >= done, "--steps " + as_text(asked.steps) + ": the run of " + run.resume +
                                    " has already taken " + as_text(done));
   saved.steps = asked.steps;

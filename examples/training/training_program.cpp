@@ -106,7 +106,8 @@ TrainingProgram::Data::Data(std::string fingerprint_, std::string others_)
 
 void TrainingProgram::load_model() {
   model_->to(settings_.weights());
-  nn::load_checkpoint(run_.resume, *model_, nullptr);
+  nn::load_checkpoint(run_.checkpoint(), *model_, nullptr);
+  run_.opened.reset();
   model_->to(device_);
 }
 
@@ -128,7 +129,10 @@ void TrainingProgram::make_trainer(std::unique_ptr<nn::Optimizer> optimizer, nn:
     if (parts == 0 && nn::started_by_mpirun())  // a power of two that divides the batch, up to 8
       for (parts = 8; settings_.batch % parts != 0;) parts /= 2;
     model_->to(device_).to(settings_.weights());
-    if (!run_.resume.empty()) load(run_.resume);
+    if (!run_.resume.empty()) {
+      load(run_.checkpoint());
+      run_.opened.reset();
+    }
     const int64_t n = trainer_->n_micro_batches();
     require(settings_.batch % n == 0, "--micro-batches: a batch of " + as_text(settings_.batch) +
                                           " rows cannot be split into " + as_text(n) +
@@ -144,12 +148,13 @@ void TrainingProgram::save(const std::string& path) const {
   trainer_->save(path, std::move(state));
 }
 
-void TrainingProgram::load(const std::string& path) {
-  const nn::Metadata metadata = nn::load_training_state(path).metadata;
+void TrainingProgram::load(const nn::SafetensorsFile& file) {
+  const std::string& path = file.path();
+  const nn::Metadata metadata = nn::load_training_state(file).metadata;
   const auto saved = metadata.find("data");
   require(saved != metadata.end() && saved->second == trained_data_->fingerprint.get(),
           path + ": was trained on other " + trained_data_->others);
-  take(trainer_->load(path), path);
+  take(trainer_->load(file), path);
 }
 
 // Returns settings, data and weights by name. In addition to the command line they must be the same

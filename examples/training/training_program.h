@@ -52,7 +52,8 @@ class TrainingProgram {
   void save(const std::string& path) const;
   /// Continues from a checkpoint with the same settings. Throws Error or UsageError for any other
   /// file and for a checkpoint that was trained on other data.
-  void load(const std::string& path);
+  void load(const nn::SafetensorsFile& file);
+  void load(const std::string& path) { load(nn::SafetensorsFile(path)); }
 
  protected:
   // The steps of a program, called in this order.

@@ -201,10 +201,11 @@ void save_checkpoint(const std::string& path, const Module& model, const Optimiz
   save_safetensors(path, tensors, metadata);
 }
 
-TrainingState load_checkpoint(const std::string& path, Module& model, Optimizer* optimizer,
+TrainingState load_checkpoint(const SafetensorsFile& opened, Module& model, Optimizer* optimizer,
                               LoadOptions options) {
-  const Safetensors file = load_safetensors(path);
-  TrainingState state = state_from(path, file.metadata);
+  const std::string& path = opened.path();
+  TrainingState state = state_from(path, opened.metadata());
+  const Safetensors file{opened.read([](const std::string&) { return true; }), opened.metadata()};
   if (optimizer) {
     const auto found = file.metadata.find(optimizer_key);
     const std::string saved = found == file.metadata.end() ? "none" : found->second;
@@ -249,8 +250,17 @@ TrainingState load_checkpoint(const std::string& path, Module& model, Optimizer*
   return state;
 }
 
+TrainingState load_checkpoint(const std::string& path, Module& model, Optimizer* optimizer,
+                              LoadOptions options) {
+  return load_checkpoint(SafetensorsFile(path), model, optimizer, options);
+}
+
+TrainingState load_training_state(const SafetensorsFile& file) {
+  return state_from(file.path(), file.metadata());
+}
+
 TrainingState load_training_state(const std::string& path) {
-  return state_from(path, load_safetensors_metadata(path));
+  return load_training_state(SafetensorsFile(path));
 }
 
 }  // namespace stretto::nn

@@ -63,11 +63,17 @@ struct LoadOptions {
 /// checkpoint was saved without frozen parameters, those of the model are not changed. For a
 /// checkpoint of another format or version (the patch number may differ), throws an error that
 /// names both versions.
+TrainingState load_checkpoint(const SafetensorsFile& file, Module& model, Optimizer* optimizer,
+                              LoadOptions options = {});
+/// Restores from the file at `path`.
 TrainingState load_checkpoint(const std::string& path, Module& model, Optimizer* optimizer,
                               LoadOptions options = {});
 
 /// Reads only the training state, without tensors, e.g. before the model exists. The random state
-/// of the program is unchanged.
+/// of the program is unchanged. If load_checkpoint() reads the same open file, both get the content
+/// of one checkpoint, even if a run replaces it meanwhile.
+TrainingState load_training_state(const SafetensorsFile& file);
+/// Reads the training state of the file at `path`.
 TrainingState load_training_state(const std::string& path);
 
 }  // namespace stretto::nn

@@ -181,7 +181,9 @@ class Trainer {
   /// if the file is anything else, if options.metadata or the set of trained parameters differ
   /// (load_checkpoint()), or if the number of processes does not divide its number of micro-batches
   /// (with sequence_parallel, times sequence_parallel).
-  TrainingState load(const std::string& path);
+  TrainingState load(const SafetensorsFile& file);
+  /// Resumes from the checkpoint at `path`.
+  TrainingState load(const std::string& path) { return load(SafetensorsFile(path)); }
   /// Returns true, after load(checkpoint_path()), if that file exists; otherwise false.
   bool resume();
 

@@ -175,8 +175,9 @@ void Trainer::load_average(TrainingState& state, int64_t updates) {
   state.tensors = std::move(others);
 }
 
-TrainingState Trainer::load(const std::string& path) {
-  TrainingState state = load_training_state(path);
+TrainingState Trainer::load(const SafetensorsFile& file) {
+  const std::string& path = file.path();
+  TrainingState state = load_training_state(file);
   check(state.step >= 0, "load", path, ": malformed, its step is ", state.step);
   for (const auto& [name, value] : options.metadata) {
     const auto saved = state.metadata.find(name);
@@ -218,7 +219,7 @@ TrainingState Trainer::load(const std::string& path) {
                  : ": has no weight average; set options.average after loading");
   double updates = 0;
   if (averaged) notes.read(average_note, updates);
-  state.tensors = load_checkpoint(path, model_, &optimizer_).tensors;
+  state.tensors = load_checkpoint(file, model_, &optimizer_).tensors;
   if (averaged) load_average(state, int64_t(updates));
   if (int64_t(micro_batches) != this->n_micro_batches()) training_step_.reset();
   options.micro_batches = int64_t(micro_batches);
