@@ -16,6 +16,7 @@
 namespace stretto::nn {
 namespace {
 
+namespace fs = std::filesystem;
 constexpr const char* op = "MetricsCsv";
 
 std::string header_line(const std::vector<std::string>& columns) {
@@ -97,38 +98,43 @@ std::string read_all(const std::string& path) {
 // opening a file does.
 bool replace_old(const std::string& path, const std::string& text) {
   std::error_code none;
-  if (!std::filesystem::is_regular_file(path, none)) return false;
+  if (!fs::is_regular_file(path, none)) return false;
   write_atomically(path, text);
   return true;
 }
 
 }  // namespace
 
-MetricsCsv::MetricsCsv(const std::string& path, std::vector<std::string> columns, const char* mode)
-    : path_(path), columns_(std::move(columns)), out_(std::fopen(path.c_str(), mode)) {
+MetricsCsv::MetricsCsv(const std::string& path, std::vector<std::string> columns, std::string text,
+                       const char* mode)
+    : path_(path),
+      columns_(std::move(columns)),
+      text_(std::move(text)),
+      out_(std::fopen(path.c_str(), mode)) {
   check(out_ != nullptr, op, "cannot write '", path_, "': ", std::strerror(errno));
 }
 
 // Replaces an existing file atomically: hard links to it keep the old content.
 MetricsCsv::MetricsCsv(const std::string& path, std::vector<std::string> columns)
-    : MetricsCsv(path, columns, replace_old(path, header_line(columns) + "\n") ? "abe" : "wbe") {
+    : MetricsCsv(path, columns, header_line(columns) + "\n",
+                 replace_old(path, header_line(columns) + "\n") ? "abe" : "wbe") {
   const bool has_header = std::fseek(out_.get(), 0, SEEK_END) == 0 && std::ftell(out_.get()) > 0;
-  if (!has_header) write_line(header_line(columns_));
+  if (!has_header) write(text_);
 }
 
 MetricsCsv MetricsCsv::resume(const std::string& path, std::vector<std::string> columns,
                               int64_t step) {
   const std::string header = header_line(columns);
   std::error_code ignored;
-  if (!std::filesystem::exists(path, ignored)) return MetricsCsv(path, std::move(columns));
+  if (!fs::exists(path, ignored)) return MetricsCsv(path, std::move(columns));
   const std::string kept = kept_rows(path, read_all(path), header, columns.size(), step);
   write_atomically(path, kept);
-  return MetricsCsv(path, std::move(columns), "abe");
+  return MetricsCsv(path, std::move(columns), kept, "abe");
 }
 
-void MetricsCsv::write_line(const std::string& line) {
+void MetricsCsv::write(const std::string& text) {
   errno = 0;
-  const bool written = std::fputs((line + "\n").c_str(), out_.get()) >= 0;
+  const bool written = std::fputs(text.c_str(), out_.get()) >= 0;
   if (std::fflush(out_.get()) == 0 && written) return;
   fail(op, "cannot write '", path_, "': ", std::strerror(errno != 0 ? errno : EIO));
 }
@@ -138,15 +144,20 @@ void MetricsCsv::row(const std::vector<double>& values) {
         " values, the file ", int64_t(columns_.size()), " columns");
   std::string line;
   for (const double value : values) line += (line.empty() ? "" : ",") + to_text(value);
-  write_line(line);
+  text_ += line += '\n';
+  std::error_code none;
+  const fs::path folder = fs::absolute(path_, none).parent_path();
+  const bool named = fs::exists(fs::symlink_status(path_, none));
+  if (named || !fs::exists(folder, none)) return write(line);
+  write_atomically(path_, text_);
+  *this = MetricsCsv(path_, columns_, text_, "abe");
 }
 
 std::vector<std::vector<double>> MetricsCsv::rows() const {
   std::vector<std::vector<double>> rows;
-  const std::string text = read_all(path_);
-  for (size_t begin = 0, end; begin < text.size(); begin = end + 1) {
-    end = std::min(text.find('\n', begin), text.size());
-    const std::string_view line = std::string_view(text).substr(begin, end - begin);
+  for (size_t begin = 0, end; begin < text_.size(); begin = end + 1) {
+    end = text_.find('\n', begin);
+    const std::string_view line = std::string_view(text_).substr(begin, end - begin);
     if (auto values = row_values(line, columns_.size())) rows.push_back(std::move(*values));
   }
   return rows;

@@ -10,7 +10,7 @@
 namespace stretto::nn {
 
 /// A CSV file of numbers whose first column is the step. row() flushes every row to the operating
-/// system before it returns.
+/// system before it returns. A file that was removed meanwhile is written again by the next row().
 class MetricsCsv {
  public:
   /// Creates or overwrites the file with a header of `columns`. Throws Error if the file cannot be
@@ -30,7 +30,7 @@ class MetricsCsv {
   /// Sets the path; for use after the file was renamed to `path`.
   void moved_to(const std::string& path) { path_ = path; }
 
-  /// Returns all rows of the file, including those of earlier runs.
+  /// Returns all rows, including those of earlier runs.
   std::vector<std::vector<double>> rows() const;
   /// Returns the names of the columns.
   const std::vector<std::string>& columns() const { return columns_; }
@@ -39,11 +39,13 @@ class MetricsCsv {
   struct Close {
     void operator()(std::FILE* file) const { std::fclose(file); }
   };
-  MetricsCsv(const std::string& path, std::vector<std::string> columns, const char* mode);
-  void write_line(const std::string& line);
+  MetricsCsv(const std::string& path, std::vector<std::string> columns, std::string text,
+             const char* mode);
+  void write(const std::string& text);
 
   std::string path_;
   std::vector<std::string> columns_;
+  std::string text_;  // the whole content of the file
   std::unique_ptr<std::FILE, Close> out_;
 };
 

@@ -97,7 +97,25 @@ MetricsCsv& Trainer::metrics() {
   if (metrics_wait_) return metrics_.emplace(in_folder(waiting_metrics), columns);
   const std::string path = in_folder("metrics.csv");
   return metrics_.emplace(resumed_.empty() ? MetricsCsv(path, columns)
-                                           : MetricsCsv::resume(path, columns, step_));
+  // An earlier resume may have made the evaluation that is due, and ended before its checkpoint.
+  const int64_t measured = unmeasured_ ? step_ - 1 : step_;
+                                           : MetricsCsv::resume(path, columns, measured));
+}
+
+// Gives the last checkpoint of this run a second name before it is replaced. A step that destroys
+// the weights is not noticed before the next step, in which the loss is not finite.
+void Trainer::keep_previous() {
+  if (options.folder.empty() || metrics_wait_ || !process_group().is_root()) return;
+  std::error_code error;
+  std::filesystem::remove(in_folder(previous_checkpoint), error);
+  std::filesystem::create_hard_link(checkpoint_path(), in_folder(previous_checkpoint), error);
+  has_previous_ = !error;
+}
+
+void Trainer::drop_previous() {
+  std::error_code ignored;
+  if (std::exchange(has_previous_, false))
+    std::filesystem::remove(in_folder(previous_checkpoint), ignored);
 }
 
 // Saves a checkpoint. At the first checkpoint of a run, its metrics also replace the metrics of the

@@ -76,6 +76,29 @@ TEST_CASE("rows() returns the metrics, also those of earlier runs", "[metrics]")
   CHECK(csv.rows() == std::vector<std::vector<double>>{{1, 0.1}, {2, 1.0 / 3}});
 }
 
+TEST_CASE("metrics that were removed are written again by the next row", "[metrics]") {
+  const TempDir folder;
+  const std::string path = folder.file("m.csv");
+  write_file(path, "step,loss\n1,4\n");
+  MetricsCsv csv = MetricsCsv::resume(path, {"step", "loss"}, 1);
+  csv.row({2, 3});
+  std::filesystem::remove(path);
+  CHECK(csv.rows().size() == 2);
+  csv.row({3, 2});
+  csv.row({4, 1});
+  CHECK(read_file(path) == "step,loss\n1,4\n2,3\n3,2\n4,1\n");
+  // Not in place of a link, and not if the directory is gone.
+  std::filesystem::remove(path);
+  std::filesystem::create_symlink(folder.file("other"), path);
+  csv.row({5, 1});
+  CHECK(!std::filesystem::exists(folder.file("other")));
+  std::filesystem::create_directory(folder.file("x"));
+  MetricsCsv inside(folder.file("x/m.csv"), {"step"});
+  std::filesystem::remove_all(folder.file("x"));
+  inside.row({1});
+  CHECK(inside.rows().size() == 1);
+}
+
 TEST_CASE("resuming without metrics starts a new file", "[metrics]") {
   const TempDir folder;
   const std::string path = folder.file("m.csv");
