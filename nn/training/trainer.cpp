@@ -124,6 +124,7 @@ StepResult Trainer::take_step(const std::function<Tensor(int64_t)>& loss, double
     throw;
   }
   ++step_;
+  drop_previous();
   if (options.average) options.average->update();
   if (options.after_step) options.after_step(result);
   return result;
@@ -202,6 +203,7 @@ bool Trainer::run(const std::function<Tensor(int64_t)>& loss,
   while (at.progress < 1) {
     if (at.stop) {
       save_checkpoint();
+      drop_previous();
       return false;
     }
     const double before = at.progress, begin = now();
@@ -222,6 +224,7 @@ bool Trainer::run(const std::function<Tensor(int64_t)>& loss,
   }
   if (shown) shown->finish();
   save_checkpoint();
+  drop_previous();
   return true;
 }
 

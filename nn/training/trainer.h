@@ -83,7 +83,8 @@ struct TrainerOptions {
   int64_t evaluate_every = 0;  ///< Steps between evaluations; 0: twenty evaluations per run.
   int64_t save_every = 0;      ///< Steps between checkpoints; 0: use save_minutes.
   /// Directory of metrics.csv and checkpoint.safetensors; "": neither is written. If it holds
-  /// another run that was not resumed, run() throws Error.
+  /// another run that was not resumed, run() throws Error. If the first step after a checkpoint
+  /// fails, the checkpoint before it remains as checkpoint.previous.safetensors.
   std::string folder = {};
   /// Settings that are stored in checkpoints; a run can be resumed only with equal settings.
   Metadata metadata = {};
@@ -234,6 +235,8 @@ class Trainer {
   void measure(const std::function<double()>& validate, Progress* bar, double speed);
   void judge(double loss, double validation);
   void save_checkpoint();
+  void keep_previous();
+  void drop_previous();
   std::string other_run() const;
   void check_folder() const;
   void refuse(const std::string& other) const;
@@ -248,6 +251,7 @@ class Trainer {
   std::optional<MetricsCsv> metrics_;
   bool metrics_wait_ = false;  // writes metrics.csv.new, until this run replaces another run
   std::string resumed_;        // path of the loaded checkpoint
+  bool has_previous_ = false;  // the checkpoint before the last one still has a name
   bool ranks_agree_ = false;   // checked before the first step, and again after load()
   int64_t step_ = 0;
   double earlier_seconds_ = 0;

@@ -15,6 +15,7 @@ namespace stretto::nn {
 namespace {
 
 constexpr const char* waiting_metrics = "metrics.csv.new";
+constexpr const char* previous_checkpoint = "checkpoint.previous.safetensors";
 constexpr const char* average_note = "trainer.average_updates";
 const std::string average_prefix = "average.";
 
@@ -96,9 +97,9 @@ MetricsCsv& Trainer::metrics() {
   metrics_wait_ = !other.empty();
   if (metrics_wait_) return metrics_.emplace(in_folder(waiting_metrics), columns);
   const std::string path = in_folder("metrics.csv");
-  return metrics_.emplace(resumed_.empty() ? MetricsCsv(path, columns)
   // An earlier resume may have made the evaluation that is due, and ended before its checkpoint.
   const int64_t measured = unmeasured_ ? step_ - 1 : step_;
+  return metrics_.emplace(resumed_.empty() ? MetricsCsv(path, columns)
                                            : MetricsCsv::resume(path, columns, measured));
 }
 
@@ -122,6 +123,7 @@ void Trainer::drop_previous() {
 // old run in the folder.
 void Trainer::save_checkpoint() {
   namespace fs = std::filesystem;
+  keep_previous();
   if (options.save) {
     options.save();
   } else if (!options.folder.empty()) {

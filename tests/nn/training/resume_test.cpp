@@ -1,6 +1,8 @@
 // The files of a run, and resuming it: no step is lost, skipped or repeated, and runs never mix.
+#include <atomic>
 #include <cmath>
 #include <filesystem>
+#include <thread>
 
 #include "nn/dropout.h"
 #include "nn/linear.h"
@@ -197,6 +199,79 @@ TEST_CASE("A directory that holds another run is an error", "[trainer]") {
   CHECK(read_file(metrics) == three);
   write_file(metrics, three.substr(0, three.find('\n') + 1));
   CHECK(Fit(options).run());
+}
+
+TEST_CASE("An evaluation that two resumed runs repeat has one row", "[trainer]") {
+  const TempDir dir;
+  const nn::TrainerOptions options{.steps = 4, .evaluate_every = 2, .folder = dir.file("x")};
+  {  // stopped within the evaluation of step 2, with a checkpoint
+    Fit fit(options);
+    CHECK_THROWS_AS(fit.trainer.run([&](int64_t i) { return fit.loss(i); },
+                                    []() -> double { throw Error("stopped"); }),
+                    Error);
+    fit.trainer.save(fit.trainer.checkpoint_path());
+  }
+  {  // killed after that evaluation, before the next checkpoint
+    Fit fit(options);
+    REQUIRE(fit.trainer.resume());
+    CHECK_THROWS_AS(
+        fit.trainer.run([](int64_t) -> Tensor { throw Error("killed"); }, [] { return 1.0; }),
+        Error);
+  }
+  Fit rest(options);
+  REQUIRE(rest.trainer.resume());
+  REQUIRE(rest.run());
+  const auto rows = rest.trainer.metrics().rows();
+  REQUIRE(rows.size() == 2);
+  CHECK(rows[0][0] == 2);
+  CHECK(rows[1][0] == 4);
+}
+
+TEST_CASE("A checkpoint that another run replaces is read as one file", "[trainer]") {
+  const TempDir dir;
+  const std::string path = dir.file("checkpoint.safetensors");
+  Fit fit({.steps = 3});
+  fit.run();
+  for (const int64_t step : {1, 2}) {
+    const nn::TrainingState state{.step = step};
+    fit.net.first.bias.detach().fill_(double(step));
+    nn::save_checkpoint(dir.file(std::to_string(step)), fit.net, &fit.optimizer, state);
+  }
+  std::atomic<bool> done = false;
+  fs::copy_file(dir.file("1"), path);
+  std::thread other([&] {
+    for (int i = 0; !done; ++i) {
+      fs::copy_file(dir.file(i % 2 == 0 ? "2" : "1"), dir.file("new"));
+      fs::rename(dir.file("new"), path);
+    }
+  });
+  int mixed = 0;
+  for (int i = 0; i < 1000; ++i) {
+    const auto step = float(fit.trainer.load(path).step);
+    mixed += fit.net.first.bias.to_vector<float>()[0] == step ? 0 : 1;
+  }
+  done = true;
+  other.join();
+  CHECK(mixed == 0);
+}
+
+TEST_CASE("The checkpoint before that of destroyed weights remains", "[trainer]") {
+  const TempDir dir;
+  const std::string previous = dir.file("x/checkpoint.previous.safetensors");
+  const nn::TrainerOptions options{.steps = 30, .save_every = 5, .folder = dir.file("x")};
+  Fit fit(options);
+  fit.trainer.options.after_step = [&](const nn::StepResult&) {
+    CHECK(!fs::exists(previous));
+    if (fit.trainer.steps_done() == 19) fit.optimizer.set_learning_rate(1e30);
+  };
+  CHECK_THAT(error_of<Error>([&] { fit.run(); }), Containing("[train] step 21: the loss is "));
+  CHECK(nn::load_training_state(fit.trainer.checkpoint_path()).step == 20);
+  CHECK(nn::load_training_state(previous).step == 15);
+  fs::rename(previous, fit.trainer.checkpoint_path());
+  Fit again(options);
+  REQUIRE(again.trainer.resume());
+  CHECK(again.run());
+  CHECK(!fs::exists(previous));
 }
 
 TEST_CASE("A run is also saved after save_minutes", "[trainer]") {
