@@ -17,6 +17,7 @@
 #include "examples/common/file.h"
 #include "examples/common/settings.h"
 #include "examples/midi/midi_folder.h"
+#include "nn/pretrained/pretrained.h"
 
 namespace stretto::examples {
 namespace {
@@ -174,7 +175,8 @@ OutputFolder::OutputFolder(std::string folder) : folder_(std::move(folder)), loc
     complete(folder_);
     completed_ = true;
   }
-  if (is_real_folder(in(staging_name))) fs::remove_all(in(staging_name), error);
+  for (const char* left : {staging_name, nn::partial_folder})
+    if (is_real_folder(in(left))) fs::remove_all(in(left), error);
   // Left by a run that was killed while it wrote the list; an unchanged list is not written again.
   fs::remove(in(std::string(list_name) + ".tmp"), error);
 }

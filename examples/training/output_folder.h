@@ -45,7 +45,7 @@ class FolderLock {
 class OutputFolder {
  public:
   /// Locks the folder, completes an interrupted replacement, and discards a staged run that was not
-  /// published. Throws UsageError as FolderLock does.
+  /// published, and a model that was not saved to the end. Throws UsageError as FolderLock does.
   explicit OutputFolder(std::string folder);
   ~OutputFolder();
 

@@ -89,13 +89,18 @@ Pretrained load_pretrained(const std::string& path, const PretrainedOptions& opt
 /// a GGUF file are written in the form of transformers.
 ///
 /// In an existing folder, files of the same names are replaced, and others remain; a file of
-/// another tokenizer that would be read with the model is an error. Throws Error before `folder`
-/// is changed if the model has adapters (merge_lora(), save_lora()), if config.json cannot express
-/// a GGUF file, or if writing fails.
+/// another tokenizer that would be read with the model is an error. Throws Error, and leaves the
+/// files in `folder` as they were, if the model has adapters (merge_lora(), save_lora()), if
+/// config.json cannot express a GGUF file, or if writing fails. One call at a time may save to a
+/// folder.
 void save_pretrained(const std::string& folder, const Pretrained& pretrained);
 
 /// Returns the names of all files that save_pretrained() may write.
 std::vector<std::string> pretrained_files();
+
+/// Name of the subfolder in which save_pretrained() writes all files before it moves them. A killed
+/// process leaves it, and the next save_pretrained() removes it.
+inline constexpr const char* partial_folder = ".stretto-partial";
 
 /// Returns the model types that load_pretrained() supports in config.json.
 std::vector<std::string> pretrained_model_types();

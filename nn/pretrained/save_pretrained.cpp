@@ -16,26 +16,25 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr const char* op = "save_pretrained";
+constexpr const char *op = "save_pretrained", *config_name = "config.json";
 
-// A new folder next to `folder`. commit() moves its files there; without it they are removed.
+// A new folder inside `folder`, which is created if it does not exist. commit() moves its files to
+// `folder`; without it they are removed. One left by a process that was killed is removed first.
 class PartialFolder {
  public:
   explicit PartialFolder(const std::string& folder)
-      : target_(fs::weakly_canonical(fs::absolute(folder))) {
-    if (!target_.has_filename()) target_ = target_.parent_path();
-    check(!fs::exists(target_) || fs::is_directory(target_), op, one_line(folder),
-          ": is not a folder");
-    fs::create_directories(target_.parent_path());
-    int i = 0;
-    do {
-      check(i < 100, op, one_line(folder), ": has 100 folders *.partial of saves that have failed");
-      partial_ = target_.string() + str('.', i++, ".partial");
-    } while (!fs::create_directory(partial_));
+      : target_(fs::absolute(folder)),
+        partial_(target_ / partial_folder),
+        is_new_(!fs::exists(target_)) {
+    check(is_new_ || fs::is_directory(target_), op, one_line(folder), ": is not a folder");
+    fs::create_directories(target_);
+    fs::remove_all(partial_);
+    fs::create_directory(partial_);
   }
   ~PartialFolder() {
     std::error_code ignored;
     fs::remove_all(partial_, ignored);
+    if (is_new_) fs::remove(target_, ignored);  // only if it is empty
   }
   PartialFolder(const PartialFolder&) = delete;
   PartialFolder& operator=(const PartialFolder&) = delete;
@@ -43,11 +42,14 @@ class PartialFolder {
   std::string str_path() const { return partial_.string(); }
   std::string file(const char* name) const { return (partial_ / name).string(); }
 
+  // config.json comes last: without it, the files of a process that was killed are no model.
   void commit() const {
-    if (!fs::exists(target_)) return fs::rename(partial_, target_);
     check_others();
+    fs::remove(target_ / config_name);
     for (const fs::directory_entry& entry : fs::directory_iterator(partial_))
-      fs::rename(entry.path(), target_ / entry.path().filename());
+      if (entry.path().filename() != config_name)
+        fs::rename(entry.path(), target_ / entry.path().filename());
+    fs::rename(partial_ / config_name, target_ / config_name);
   }
 
  private:
@@ -59,7 +61,8 @@ class PartialFolder {
             " of another model; remove it, or choose another folder");
   }
 
-  fs::path target_, partial_;
+  const fs::path target_, partial_;
+  const bool is_new_;
 };
 
 // Returns config.json with the dtype of the model.
@@ -74,7 +77,7 @@ std::string config_of(const Pretrained& p) {
 
 void save(const std::string& folder, const Pretrained& p) {
   const PartialFolder partial(folder);
-  write_atomically(partial.file("config.json"), config_of(p));
+  write_atomically(partial.file(config_name), config_of(p));
   save_weights(partial.file("model.safetensors"), *p.model, p.names);
   if (p.tokenizer) p.tokenizer->save(partial.str_path());
   if (!p.chat_template.empty())
@@ -89,7 +92,7 @@ void save(const std::string& folder, const Pretrained& p) {
 }  // namespace
 
 std::vector<std::string> pretrained_files() {
-  std::vector<std::string> names = {"config.json", "model.safetensors", "chat_template.jinja",
+  std::vector<std::string> names = {config_name, "model.safetensors", "chat_template.jinja",
                                     "generation_config.json"};
   names.insert(names.end(), std::begin(tokenizers::directory_files),
                std::end(tokenizers::directory_files));

@@ -287,6 +287,24 @@ TEST_CASE("save_pretrained leaves nothing behind if it fails", "[pretrained]") {
   CHECK(out.entries() == 2);
 }
 
+TEST_CASE("save_pretrained writes only inside the folder of the model", "[pretrained]") {
+  const testing::TempDir source, out;
+  write_model(source);
+  const nn::Pretrained p = nn::load_pretrained(source.str());
+  check_saved(p, out.file(std::string(255, 'm')));  // the longest name of a file
+  // Of a process that was killed while it wrote, then while it replaced the model.
+  const std::string folder = out.file("saved"), left = folder + "/.stretto-partial";
+  nn::save_pretrained(folder, p);
+  std::filesystem::create_directory(left);
+  std::filesystem::rename(folder + "/config.json", left + "/config.json");
+  CHECK_THROWS_AS(nn::load_pretrained(folder), Error);
+  write_file(left + "/vocab.txt", "a\nb\n");
+  check_saved(p, folder);
+  CHECK(!std::filesystem::exists(left));
+  CHECK(!std::filesystem::exists(folder + "/vocab.txt"));
+  CHECK(out.entries() == 2);
+}
+
 TEST_CASE("a model of a GGUF file is saved in the form of transformers", "[pretrained]") {
   const testing::TempDir source;
   const SavedFolder out;
