@@ -260,9 +260,9 @@ void TrainingProgram::open_folder() {
     if (!goes_on && folder_->has_any(names)) folder_->stage();
     trainer().options.folder = folder_->where();
     trainer().options.overwrite = true;  // folder_->check() has checked that it is allowed
-    as_usage([&] { trainer().metrics(); });
   }
-  folder_->add_made(names);
+  folder_->add_made(names);  // before the first of these files exists
+  if (!run_.report_only) as_usage([&] { trainer().metrics(); });
 }
 
 // Returns the line that is printed when a signal ends the run.
