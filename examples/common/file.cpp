@@ -152,8 +152,14 @@ MappedFile::~MappedFile() {
   ::close(descriptor_);
 }
 
-void MappedFile::check_unchanged() const {
-  if (descriptor_ < 0 || time_of_change(descriptor_) == changed_at_) return;
+void MappedFile::check_unchanged(const std::function<bool()>& same_content) const {
+  if (descriptor_ < 0) return;
+  const int64_t at = time_of_change(descriptor_);
+  if (at == changed_at_) return;
+  if (same_content()) {
+    changed_at_ = at;
+    return;
+  }
   throw std::runtime_error(path_ +
                            ": was changed while it was being read; the last checkpoint was trained "
                            "on the text before the change");

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -24,15 +25,15 @@ class MappedFile {
   MappedFile& operator=(const MappedFile&) = delete;
 
   std::string_view bytes() const { return bytes_; }
-  /// Throws std::runtime_error if the file was written to, or its modification time was set, since
-  /// it was mapped: the bytes read may mix old and new content. Replacing the file by another of
-  /// the same name is not a change.
-  void check_unchanged() const;
+  /// Throws std::runtime_error if the file was written to since it was mapped: the bytes read may
+  /// mix old and new content. If only its modification time differs, `same_content` decides.
+  /// Replacing the file by another of the same name is not a change.
+  void check_unchanged(const std::function<bool()>& same_content = [] { return false; }) const;
 
  private:
   std::string path_;
   int descriptor_ = -1;
-  int64_t changed_at_ = 0;  // nanoseconds
+  mutable int64_t changed_at_ = 0;  // nanoseconds
   std::string_view bytes_;
 };
 

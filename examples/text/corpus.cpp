@@ -95,7 +95,7 @@ Corpus read_corpus(const CorpusOptions& o, std::optional<nn::Tokenizer> known) {
   if (o.data.empty() && o.validation.empty()) generated += valid.view;
   if (o.kind == nn::TokenKind::bytes && !o.data.empty()) note = format_note(o.data, *train.file);
   nn::TokenStream to_learn = stream(train, name);
-  std::vector<std::shared_ptr<const MappedFile>> files;
+  MappedFiles files;
   for (const Text* part : {&train, &valid})
     if (part->file) files.push_back(part->file);
   return {.tokenizer = tokenizer,

@@ -39,12 +39,14 @@ struct Texts {
 /// the errors about files that are not UTF-8.
 Texts read_texts(const CorpusOptions& options, const std::string& hint = "");
 
+using MappedFiles = std::vector<std::shared_ptr<const MappedFile>>;
+
 struct Corpus {
   nn::Tokenizer tokenizer;
   nn::TokenStream train, valid;
-  std::string generated;                                 ///< the text, if it was generated
-  std::vector<std::shared_ptr<const MappedFile>> files;  ///< the sources of the tokens
-  std::string note;  ///< format of data that are not text, if tokens are bytes; else ""
+  std::string generated;  ///< the text, if it was generated
+  MappedFiles files;      ///< the sources of the tokens
+  std::string note;       ///< format of data that are not text, if tokens are bytes; else ""
 };
 
 /// Maps the files and splits the text. Only the tokens that a step needs are read, so a text may be

@@ -22,11 +22,13 @@ constexpr const char* vocabulary_note = "vocabulary.tokens";
 constexpr const char* first_note = "memory.first";  // TransformerXL::Memory::first
 
 // Computes the fingerprint in another thread if one can be started: a large text takes a while, and
-// training need not wait for the result.
-std::shared_future<std::string> fingerprint(const nn::TokenStream& tokens) {
-  return std::async([tokens] {
+// training need not wait for the result. Waiting for it throws if one of `files` changed meanwhile.
+std::shared_future<std::string> fingerprint(const nn::TokenStream& tokens,
+                                            const MappedFiles& files = {}) {
+  return std::async([tokens, files] {
     Digest print;
     tokens.each([&](int64_t token) { print.add(token); });
+    for (const auto& file : files) file->check_unchanged();
     return print.text();
   });
 }
@@ -224,11 +226,12 @@ nn::PackedBatches LmProgram::packed(const nn::TokenStream& train, const std::str
 void LmProgram::start(nn::TokenStream train, const std::string& data) {
   model = make_model<nn::TransformerXL>(settings.model(tokenizer->size()), settings);
   if (run_.report_only) return;
-  std::shared_future<std::string> print = fingerprint(enough(train, settings, data));
+  train_print_ = fingerprint(enough(train, settings, data), mapped_);
+  valid_print_ = fingerprint(valid_, mapped_);
   if (settings.pack) packed_.emplace(packed(train, data));
   segments_.emplace(std::move(train), settings.batch, settings.length);
   make_trainer(optimizer({.weight_decay = 0}), schedule_of(settings),
-               {std::move(print), "text than that of --data (or of --seed without it)"},
+               {train_print_, "text than that of --data (or of --seed without it)"},
                settings.batch * settings.length);
   trainer().options.after_step = [this](const nn::StepResult&) {
     for (Remembered& part : parts_) {
@@ -303,7 +306,11 @@ Tensor LmProgram::loss(int64_t step) {
 }
 
 void LmProgram::keep(nn::TrainingState& state) const {
-  for (const auto& file : mapped_) file->check_unchanged();
+  const auto same_texts = [this] {
+    return fingerprint(train_).get() == train_print_.get() &&
+           fingerprint(valid_).get() == valid_print_.get();
+  };
+  for (const auto& file : mapped_) file->check_unchanged(same_texts);
   state.metadata[vocabulary_note] = tokenizer->to_note();
   if (parts_.empty()) return;
   if (settings.counts_tokens()) state.metadata[first_note] = as_text(parts_[0].memory.first);

@@ -79,7 +79,8 @@ class LmProgram : public TrainingProgram {
   nn::Metadata saved_notes_;  // metadata of the checkpoint of --resume
   nn::TokenStream train_, valid_;
   std::string generated_, note_;  // see Corpus
-  std::vector<std::shared_ptr<const MappedFile>> mapped_;
+  MappedFiles mapped_;
+  std::shared_future<std::string> train_print_, valid_print_;  // fingerprints
   std::vector<int64_t> prompt_tokens_;
   CountingInBackground counting_;
 
