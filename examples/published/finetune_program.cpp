@@ -23,6 +23,7 @@ namespace {
 
 constexpr const char* frozen_note = "frozen_weights";
 constexpr const char* before_note = "validation_before";
+constexpr const char* merge_note = "merge";
 
 std::string perplexity(double nats) { return fixed(std::exp(nats), 2); }
 
@@ -53,8 +54,10 @@ void FinetuneProgram::resolve() {
   nn::Metadata preset;
   if (settings.full) preset["learning_rate"] = "5e-05";
   take_preset(settings, preset, run_);
-  if (!run_.resume.empty())
+  if (!run_.resume.empty()) {
     take_saved(settings, saved_settings<FinetuneSettings>(run_, "finetune"), run_);
+    merge_ = merge_ || run_.checkpoint().metadata().contains(merge_note);
+  }
   settings.check();
   require(settings.full || settings.optimizer == "adamw",
           "--optimizer " + settings.optimizer + ": needs --full; adapters are trained by adamw");
@@ -225,6 +228,7 @@ void FinetuneProgram::save_model() {
 
 void FinetuneProgram::keep(nn::TrainingState& state) const {
   state.metadata[frozen_note] = frozen_digest_;
+  if (merge_) state.metadata[merge_note] = "1";
   if (before_) state.metadata[before_note] = as_text(*before_);
 }
 
