@@ -15,6 +15,7 @@
 #include "examples/common/file.h"
 #include "examples/common/settings.h"
 #include "examples/published/model_options.h"
+#include "examples/training/output_folder.h"
 #include "nn/pretrained/sentence_encoder.h"
 #include "ops/matmul.h"
 #include "ops/view.h"
@@ -101,6 +102,12 @@ int run(const Options& o) {
   between(1, 1 << 20)("--pairs", o.pairs);
   const std::vector<std::string> lines = lines_of(o.file);
   require(!lines.empty(), "no lines");
+  if (!o.out.empty()) {
+    const std::vector<RunInput> inputs{{"MODEL", o.model.path, true},
+                                       {"FILE", o.file.empty() ? "/dev/stdin" : o.file}};
+    check_outside_inputs(o.out, inputs);
+    for (const RunInput& input : inputs) check_not_input({o.out}, input);
+  }
   require(!o.out.empty() || lines.size() <= 10'000,
           as_text(int64_t(lines.size())) + " lines; at most 10000 without --out");
   const nn::PretrainedOptions options = pretrained_options(o.model);

@@ -36,14 +36,26 @@ std::set<FileId> id_of(const fs::path& path) {
   return {{info.st_dev, info.st_ino}};
 }
 
-// Returns the ids of the file, or of the MIDI files below the folder.
+// Returns the ids of the file, or of the files below the folder; MIDI files also behind links to
+// folders.
 std::set<FileId> ids_of(const std::string& input) {
   std::error_code none;
   if (!fs::is_directory(input, none)) return id_of(input);
   std::set<FileId> all;
   for (const std::string& name : midi_files(input, none).names)
     all.merge(id_of(fs::path(input) / name));
+  none.clear();
+  const auto skip = fs::directory_options::skip_permission_denied;
+  for (fs::recursive_directory_iterator file(input, skip, none), end; !none && file != end;
+       file.increment(none))
+    all.merge(id_of(file->path()));
   return all;
+}
+
+void require_no_link(const fs::path& file) {
+  std::error_code none;
+  require(!fs::is_symlink(file, none),
+          "--out: cannot write " + file.string() + ": it is a symbolic link");
 }
 
 void require_regular(const fs::path& file) {
@@ -51,7 +63,7 @@ void require_regular(const fs::path& file) {
     require(good, "--out: cannot write " + file.string() + ": " + why);
   };
   std::error_code none;
-  need(!fs::is_symlink(file, none), "it is a symbolic link");
+  require_no_link(file);
   if (!fs::exists(file, none)) return;
   need(fs::is_regular_file(file, none), "it is not a file");
   const bool writable = ::access(file.c_str(), W_OK) == 0;
@@ -116,6 +128,17 @@ void check_outside_inputs(const std::string& out, const std::vector<RunInput>& i
       if (above == above.root_path()) break;
     }
   }
+}
+
+void check_not_input(const std::vector<std::string>& files, const RunInput& input) {
+  const std::set<FileId> ids = ids_of(input.path);
+  for (const std::string& file : files)
+    for (const std::string& written : {file, file + ".tmp"}) {
+      const std::set<FileId> id = id_of(written);
+      require(id.empty() || ids.count(*id.begin()) == 0,
+              "--out: " + written + " is an input of this run, of " + input.option + " " +
+                  input.path + "; choose another one");
+    }
 }
 
 FolderLock::FolderLock(const std::string& folder)
@@ -199,11 +222,13 @@ std::string OutputFolder::where() const {
     throw std::runtime_error("--out: " + folder_ +
                              " was removed or replaced during this run; no more files are "
                              "written");
-  return staged_ ? in(staging_name) : folder_;
+  const std::string now = staged_ ? in(staging_name) : folder_;
+  for (const std::string& name : names_) require_no_link(fs::path(now) / name);
+  return now;
 }
 
 void OutputFolder::check(const std::vector<std::string>& names, const std::vector<RunInput>& inputs,
-                         const std::string& kept, bool replace) const {
+                         const std::string& kept, bool replace) {
   require(::access(folder_.c_str(), W_OK | X_OK) == 0,
           "--out: cannot write " + folder_ + ": " + std::strerror(errno));
   std::vector<std::string> all = names;
@@ -211,16 +236,12 @@ void OutputFolder::check(const std::vector<std::string>& names, const std::vecto
   for (const std::string& name : all)
     if (name != staging_name && name != replacing_name) require_regular(in(name));
   for (const RunInput& input : inputs) {
-    const std::set<FileId> ids = ids_of(input.path);
+    std::vector<std::string> files;
     for (const std::string& name : all)
-      for (const std::string& written : {name, name + ".tmp"}) {
-        if (written == kept && input.option == "--resume") continue;
-        const std::set<FileId> id = id_of(in(written));
-        require(id.empty() || ids.count(*id.begin()) == 0,
-                "--out: " + in(written) + " is an input of this run, of " + input.option + " " +
-                    input.path + "; choose another folder");
-      }
+      if (name != kept || input.option != "--resume") files.push_back(in(name));
+    check_not_input(files, input);
   }
+  names_ = names;
   if (replace) return;
   const std::set<std::string> made = names_made(folder_);
   for (const std::string& name : names) {

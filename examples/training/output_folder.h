@@ -12,6 +12,10 @@ namespace stretto::examples {
 /// run would read the results.
 void check_outside_inputs(const std::string& out, const std::vector<RunInput>& inputs);
 
+/// Throws UsageError "--out: FILE is an input of this run, …" if one of these files, or its
+/// temporary file, is the file `input` or a file below that folder, under any name.
+void check_not_input(const std::vector<std::string>& files, const RunInput& input);
+
 /// Holds a lock on the file ".lock" of a folder, which contains the id of this process, and removes
 /// the file at the end. A killed process leaves the file but not the lock.
 class FolderLock {
@@ -54,12 +58,11 @@ class OutputFolder {
   bool completed() const { return completed_; }
 
   /// Checks that the run may write files of these `names`, and writes nothing. Throws UsageError
-  /// if one of them is a symbolic link or not a regular file, if it is an input (the same file
-  /// under any name; for a folder, each MIDI file), or, unless `replace`, if it exists and was
-  /// not made by a run. `kept` is the output that may replace the input of --resume: the
-  /// checkpoint of a resumed run.
+  /// if one of them is a symbolic link or not a regular file, if it is an input
+  /// (check_not_input()), or, unless `replace`, if it exists and was not made by a run. `kept` is
+  /// the output that may replace the input of --resume: the checkpoint of a resumed run.
   void check(const std::vector<std::string>& names, const std::vector<RunInput>& inputs,
-             const std::string& kept, bool replace) const;
+             const std::string& kept, bool replace);
   /// True if the folder has a list of made names; older versions wrote none.
   bool has_list() const { return has_any({".stretto"}); }
   /// True if any of these names exists.
@@ -75,7 +78,7 @@ class OutputFolder {
 
   /// Returns the folder that files are written to now, or the path of a file in it.
   /// Throws std::runtime_error if the folder was removed or replaced by another: no more
-  /// files may be written.
+  /// files may be written. Throws UsageError if a file of check() has become a symbolic link.
   std::string where() const;
   std::string path(const std::string& name) const;
 
@@ -84,6 +87,7 @@ class OutputFolder {
 
   const std::string folder_;
   const FolderLock lock_;
+  std::vector<std::string> names_;  // of check()
   bool completed_ = false, staged_ = false;
 };
 

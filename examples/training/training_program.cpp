@@ -254,6 +254,9 @@ void TrainingProgram::open_folder() {
   std::vector<RunInput> read = run_.all->inputs();
   if (!run_.resume.empty()) read.push_back({"--resume", run_.resume});
   const bool goes_on = resumes_here();
+  for (const RunInput& input : read)
+    if (!goes_on || input.option != "--resume")
+      check_not_input({final_path("checkpoint.previous.safetensors")}, input);
   folder_->check(names, read, goes_on ? "checkpoint.safetensors" : "",
                  run_.overwrite || (goes_on && !folder_->has_list()));
   if (!run_.report_only) {

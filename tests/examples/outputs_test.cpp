@@ -1,8 +1,10 @@
 // Which files programs replace: never their inputs, and files of other origin only on request.
 #include <unistd.h>
 
+#include <chrono>
 #include <csignal>
 #include <filesystem>
+#include <functional>
 #include <set>
 #include <sstream>
 
@@ -110,51 +112,6 @@ TEST_CASE("a program does not replace files of other origin or links", "[example
     CHECK(names_in(other).empty());
     CHECK(read_file(victim) == "precious");
   }
-}
-
-TEST_CASE("a program never overwrites its inputs", "[examples]") {
-  NEEDS_PROGRAM("train_lm");
-  const TempDir folder;
-  const std::vector<Tiny> all = programs(folder);
-  const auto refused = [&](size_t program, const std::string& out, const std::string& input,
-                           const Arguments& more) {
-    const std::string before = read_file(out + "/" + input);
-    Arguments with{"--overwrite"};
-    with.insert(with.end(), more.begin(), more.end());
-    const Ended ended = run_in(out, all[program], with);
-    INFO(all[program].name << " " << ended.err);
-    CHECK(ended.status == 2);
-    CHECK_THAT(ended.complaint(), Containing(out + "/" + input + " is an input of this run, of "));
-    CHECK(read_file(out + "/" + input) == before);
-  };
-  const std::string lm = folder.file("lm");
-  fs::create_directory(lm);
-  write_file(lm + "/generated.txt", std::string(3000, 'a') + std::string(3000, 'b'));
-  const std::string text = lm + "/generated.txt";
-  refused(0, lm, "generated.txt", {"--data", text, "--held-out", "0.1"});
-  fs::create_hard_link(text, folder.file("linked"));
-  refused(0, lm, "generated.txt", {"--data", folder.file("linked"), "--held-out", "0.1"});
-  refused(0, lm, "generated.txt", {"--validation", text});
-  // Without --generate the file is not an output.
-  CHECK(run_in(lm, all[0], {"--data", text, "--held-out", "0.1", "--generate", "0"}).status == 0);
-
-  const std::string grooves = folder.file("grooves");
-  REQUIRE(run_in(grooves, all[5]).status == 0);
-  refused(5, grooves, "prompt.mid", {"--prompt", grooves + "/prompt.mid"});
-
-  const std::string chorales = folder.file("chorales");
-  fs::create_directory(chorales);
-  save_chorales(chorales + "/metrics.csv", tiny_chorales());
-  for (const size_t program : {size_t(2), size_t(3)})
-    refused(program, chorales, "metrics.csv", {"--data", chorales + "/metrics.csv"});
-
-  for (const size_t program : {size_t(4), size_t(5)})
-    for (const std::string& out : {grooves, grooves + "/results"}) {
-      const Ended ended = run_in(out, all[program], {"--data", grooves, "--overwrite"});
-      CHECK(ended.status == 2);
-      CHECK_THAT(ended.complaint(), Containing(" is inside the folder of --data, " + grooves));
-      CHECK(!fs::exists(grooves + "/results"));
-    }
 }
 
 TEST_CASE("files of an earlier run remain until the new run has a checkpoint", "[examples]") {
@@ -282,6 +239,70 @@ TEST_CASE("a run whose directory was removed does not write into the next run's"
   CHECK(stopped.status == 128 + SIGTERM);
   CHECK(stopped.out.ends_with("repeat the command with --resume '" + out +
                               "/checkpoint.safetensors'\n"));
+}
+
+TEST_CASE("a run that a full disk ended at its start can be started again", "[examples]") {
+  NEEDS_PROGRAM("train_lm");
+  const TempDir folder;
+  const Tiny lm = programs(folder)[0];
+  for (const long bytes : {1, 50, 100, 200, 1000}) {
+    const std::string out = folder.file(std::to_string(bytes));
+    Arguments all = tiny_model;
+    all.insert(all.end(), lm.more.begin(), lm.more.end());
+    all.insert(all.end(), {"--out", out});
+    INFO(bytes);
+    CHECK(run(find_program("train_lm"), all, {.largest_file = bytes}).status != 0);
+    const Ended again = run_in(out, lm);
+    INFO(again.err);
+    CHECK(again.status == 0);
+  }
+}
+
+TEST_CASE("what happens to a directory during a run", "[examples]") {
+  NEEDS_PROGRAM("train_lm");
+  const TempDir folder;
+  const Tiny lm = programs(folder)[0];
+  const std::string text = folder.file("text"), victim = folder.file("victim");
+  write_file(text, std::string(3000, 'a') + std::string(3000, 'b'));
+  write_file(victim, "precious");
+  const auto run_while = [&](const std::string& name, const std::string& steps, int signal,
+                             const std::function<void(const std::string&)>& change) {
+    const std::string out = folder.file(name);
+    Arguments all = tiny_model;
+    all.insert(all.end(), lm.more.begin(), lm.more.end());
+    all.insert(all.end(), {"--data", text, "--held-out", "0.1", "--out", out, "--steps", steps,
+                           "--evaluate-every", "1000", "--save-every", "1000000"});
+    Program program(find_program("train_lm"), all);
+    REQUIRE(program.wait_for("step 1000:"));
+    change(out);
+    if (signal != 0) program.signal(signal);
+    return program.wait();
+  };
+  SECTION("metrics.csv is removed") {
+    const Ended ended =
+        run_while("a", "3000", 0, [](const std::string& out) { fs::remove(out + "/metrics.csv"); });
+    INFO(ended.err);
+    CHECK(ended.status == 0);
+    CHECK(count_lines(read_file(folder.file("a/metrics.csv"))) == 4);
+    CHECK(fs::exists(folder.file("a/generated.txt")));
+  }
+  SECTION("a link appears in place of the checkpoint") {
+    const Ended ended = run_while("b", "1000000", SIGTERM, [&](const std::string& out) {
+      fs::create_symlink(victim, out + "/checkpoint.safetensors");
+    });
+    CHECK(ended.status == 1);
+    CHECK(ended.complaint() == "train_lm: --out: cannot write " + folder.file("b") +
+                                   "/checkpoint.safetensors: it is a symbolic link");
+    CHECK(read_file(victim) == "precious");
+  }
+  SECTION("the text gets another time, but keeps its content") {
+    const Ended ended = run_while("c", "1000000", SIGTERM, [&](const std::string&) {
+      fs::last_write_time(text, fs::last_write_time(text) + std::chrono::hours(1));
+    });
+    INFO(ended.err);
+    CHECK(ended.status == 128 + SIGTERM);
+    CHECK(fs::exists(folder.file("c/checkpoint.safetensors")));
+  }
 }
 
 TEST_CASE("a text that changes during a run is reported", "[examples]") {

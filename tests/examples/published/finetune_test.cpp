@@ -172,6 +172,48 @@ TEST_CASE("finetune in bf16 and with --full resumes, too", "[examples][finetune]
   }
 }
 
+TEST_CASE("a resumed finetune writes the kind of model that the run began with",
+          "[examples][finetune]") {
+  NEEDS_PROGRAM("finetune");
+  for (const char* option : {"--merge", "--full"}) {
+    const Tiny tiny;
+    const Arguments longer{"--steps", "1000", "--evaluate-every", "50", "--save-every", "50"};
+    Arguments first = longer;
+    first.emplace_back(option);
+    {
+      Program program(tiny.path, tiny.command(first));
+      REQUIRE(program.wait_for("step 100:"));
+      program.signal(SIGKILL);
+      program.wait();
+    }
+    const Ended ended = tiny.resume(longer);
+    INFO(option << ended.err);
+    REQUIRE(ended.status == 0);
+    CHECK(std::filesystem::exists(tiny.out("model.safetensors")));
+    CHECK(!std::filesystem::exists(tiny.out("adapter_model.safetensors")));
+  }
+}
+
+TEST_CASE("finetune does not replace a model of links to its results", "[examples][finetune]") {
+  NEEDS_PROGRAM("finetune");
+  const Tiny tiny;
+  const std::string links = tiny.file("links");
+  std::filesystem::create_directory(links);
+  std::filesystem::create_directory(tiny.out());
+  for (const auto& entry : std::filesystem::directory_iterator(tiny.model())) {
+    const std::string name = entry.path().filename();
+    std::filesystem::copy_file(entry.path(), tiny.out(name));
+    std::filesystem::create_symlink(tiny.out(name), links + "/" + name);
+  }
+  const std::string before = read_file(tiny.out("model.safetensors"));
+  Arguments all = tiny.command({"--merge", "--overwrite"});
+  all[0] = links;
+  const Ended ended = run(tiny.path, all);
+  CHECK(ended.status == 2);
+  CHECK_THAT(ended.complaint(), Containing(" is an input of this run, of MODEL " + links));
+  CHECK(read_file(tiny.out("model.safetensors")) == before);
+}
+
 TEST_CASE("finetune adapts a GGUF file", "[examples][finetune]") {
   NEEDS_PROGRAM("finetune");
   const std::string model =

@@ -19,7 +19,7 @@ const std::vector<std::string> names{"a.txt", "b.csv"};
 /// Returns the error of check().
 std::string error_for(const std::string& folder, const std::vector<RunInput>& inputs, bool replace,
                       const std::string& kept = "") {
-  const OutputFolder out(folder);
+  OutputFolder out(folder);
   return error_of<UsageError>([&] { out.check(names, inputs, kept, replace); });
 }
 
@@ -66,7 +66,7 @@ TEST_CASE("an output that is an input is rejected, under any name", "[examples]"
   for (const std::string& path :
        {folder.file("a.txt"), folder.file("./a.txt"), data.file("hard"), data.file("soft")})
     CHECK(error_for(out, {{"--data", path}}, true) ==
-          message + "--data " + path + "; choose another folder");
+          message + "--data " + path + "; choose another one");
   CHECK(accepted(out, {{"--data", data.file("none")}}, true));
 
   // Also temporary names of a writer, and each MIDI file of a directory.
@@ -82,11 +82,38 @@ TEST_CASE("an output that is an input is rejected, under any name", "[examples]"
              Containing("is an input"));
 }
 
-TEST_CASE("an unfinished list of a killed run is removed", "[examples]") {
+TEST_CASE("each file below an input folder is an input", "[examples]") {
+  const TempDir folder, model;
+  const std::string out = folder.str();
+  fs::create_directory(model.file("pooling"));
+  write_file(folder.file("a.txt"), "text");
+  for (const char* name : {"config.json", "pooling/config.json"}) {
+    fs::create_symlink(folder.file("a.txt"), model.file(name));
+    CHECK(error_for(out, {{"MODEL", model.str(), true}}, true) ==
+          "--out: " + folder.file("a.txt") + " is an input of this run, of MODEL " + model.str() +
+              "; choose another one");
+    fs::remove(model.file(name));
+  }
+  CHECK(accepted(out, {{"MODEL", model.str(), true}}, true));
+}
+
+TEST_CASE("a link that appears during a run is not followed", "[examples]") {
+  const TempDir folder, outside;
+  OutputFolder out(folder.str());
+  out.check(names, {}, "", false);
+  CHECK(out.path("a.txt") == folder.file("a.txt"));
+  fs::create_symlink(outside.file("victim"), folder.file("b.csv"));
+  CHECK(error_of<UsageError>([&] { out.path("a.txt"); }) ==
+        "--out: cannot write " + folder.file("b.csv") + ": it is a symbolic link");
+}
+
+TEST_CASE("unfinished files of a killed run are removed", "[examples]") {
   const TempDir folder;
   write_file(folder.file(".stretto.tmp"), "metr");
+  fs::create_directory(folder.file(".stretto-partial"));
+  write_file(folder.file(".stretto-partial/config.json"), "{");
   const OutputFolder out(folder.str());
-  CHECK_FALSE(fs::exists(folder.file(".stretto.tmp")));
+  CHECK(names_in(folder.str()) == std::set<std::string>{".lock"});
 }
 
 TEST_CASE("results inside a directory of data are rejected", "[examples]") {
