@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <numeric>
+#include <optional>
 
 #include "core/digest.h"
 #include "examples/chorales/chorale_tokens.h"
@@ -13,6 +14,7 @@
 #include "examples/common/settings.h"
 #include "examples/lra/text.h"
 #include "examples/piano/crops.h"
+#include "examples/training/output_folder.h"
 #include "nn/data/crops.h"
 #include "nn/data/draws.h"
 #include "ops/create.h"
@@ -232,33 +234,49 @@ class ReviewTask : public Task {
   examples::LabeledSequences train_, test_;
 };
 
-// Unpacks an archive into a temporary folder while it exists.
-class Unpacked {
+// A locked temporary folder. The constructor removes the folders that killed processes left.
+class TemporaryFolder {
  public:
-  explicit Unpacked(const std::string& archive)
-      : folder(fs::temp_directory_path() / ("position_study-" + std::to_string(::getpid()))) {
-    fs::create_directories(folder);
-    const std::string command =
-        "tar -xzf " + examples::quoted(archive) + " -C " + examples::quoted(folder.string());
-    examples::require(std::system(command.c_str()) == 0, archive + ": tar cannot unpack it");
+  TemporaryFolder() {
+    const fs::path all = fs::temp_directory_path();
+    const std::string prefix = "position_study-";
+    for (const fs::directory_entry& entry : fs::directory_iterator(all))
+      if (entry.path().filename().string().starts_with(prefix)) remove_unlocked(entry.path());
+    path = all / (prefix + std::to_string(::getpid()));
+    fs::create_directory(path);
+    lock_.emplace(path.string());
   }
-  ~Unpacked() {
+  ~TemporaryFolder() {
     std::error_code ignored;
-    fs::remove_all(folder, ignored);
+    fs::remove_all(path, ignored);
   }
-  Unpacked(const Unpacked&) = delete;
-  Unpacked& operator=(const Unpacked&) = delete;
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
 
-  const fs::path folder;
+  fs::path path;
+
+ private:
+  static void remove_unlocked(const fs::path& left) {
+    try {
+      const examples::FolderLock lock(left.string());
+      std::error_code ignored;
+      fs::remove_all(left, ignored);
+    } catch (const examples::UsageError&) {  // another process uses it
+    }
+  }
+
+  std::optional<examples::FolderLock> lock_;
 };
 
 std::unique_ptr<Task> load_piano(const TaskInfo& info, const fs::path& archive) {
-  const Unpacked unpacked(archive.string());
+  const TemporaryFolder unpacked;
+  const std::string command = "tar -xzf " + examples::quoted(archive.string()) + " -C " +
+                              examples::quoted(unpacked.path.string());
+  examples::require(std::system(command.c_str()) == 0, archive.string() + ": tar cannot unpack it");
   const fs::path table = fs::path(archive).replace_extension().replace_extension(".tsv");
   return std::make_unique<PianoTask>(
-      info,
-      examples::read_library(
-          {.folder = (unpacked.folder / "pop909").string(), .split = table.string()}, remi()));
+      info, examples::read_library(
+                {.folder = (unpacked.path / "pop909").string(), .split = table.string()}, remi()));
 }
 
 std::unique_ptr<Task> load_reviews(const TaskInfo& info, const fs::path& train) {

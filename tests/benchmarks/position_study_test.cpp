@@ -2,11 +2,14 @@
 // tables of given rows are those expected.
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <filesystem>
 
 #include "benchmarks/position_study/study.h"
 #include "benchmarks/position_study/tables.h"
 #include "examples/chorales/chorale_tokens.h"
+#include "examples/common/error.h"
+#include "examples/training/output_folder.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 
@@ -242,6 +245,26 @@ TEST_CASE("Bytes of a text are a task of the position study") {
     for (size_t i = 0; i < scored.size(); ++i) CHECK(scored[i] == held[i + 1]);
   }
   CHECK(task->stream().size() == 4500);
+}
+
+TEST_CASE("The position study removes the folders of killed processes only") {
+  namespace fs = std::filesystem;
+  const testing::TempDir folder;
+  ::setenv("TMPDIR", folder.str().c_str(), 1);
+  const std::string killed = folder.file("position_study-1"),
+                    used = folder.file("position_study-2");
+  fs::create_directories(killed + "/pop909");
+  fs::create_directory(used);
+  fs::create_directory(folder.file("midi"));
+  testing::write_file(folder.file("midi/pop909.tar.gz"), "no archive");
+  {
+    const examples::FolderLock lock(used);
+    CHECK_THROWS_AS(study::load(study::tasks().at(2), folder.str()), examples::UsageError);
+    CHECK(!fs::exists(killed));
+    CHECK(fs::exists(used));
+    CHECK(folder.entries() == 2);
+  }
+  ::unsetenv("TMPDIR");
 }
 
 TEST_CASE("In the copying task each answer follows an earlier occurrence of its token") {
