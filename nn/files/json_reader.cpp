@@ -69,6 +69,10 @@ T JsonReader::read(const std::string& name, const std::optional<T>& fallback, co
 }
 
 bool JsonReader::has(const std::string& name) const { return !(*object_)[name].is_null(); }
+bool JsonReader::is_present(const std::string& name) const {
+  return std::any_of(object_->members.begin(), object_->members.end(),
+                     [&](const JsonMember& m) { return m.first == name; });
+}
 bool JsonReader::is_text(const std::string& name) const { return (*object_)[name].is_string(); }
 
 const Json& JsonReader::value(const std::string& name) {

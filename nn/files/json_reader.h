@@ -28,6 +28,8 @@ class JsonReader {
 
   /// True if the field is present and not null. Does not count as reading it.
   bool has(const std::string& name) const;
+  /// True if the field is present, even as null. Does not count as reading it.
+  bool is_present(const std::string& name) const;
   /// True if the field is present and a text. Does not count as reading it.
   bool is_text(const std::string& name) const;
   /// Returns a field of any kind; null if it is absent.

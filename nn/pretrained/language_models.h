@@ -22,6 +22,8 @@ std::vector<std::string> language_model_types();
 /// language_model_types() and for values that are not supported.
 LanguageModelConfig language_model_config(const std::string& model_type, JsonReader& config);
 
+/// Returns the small number that norms add to the variance.
+double read_eps(JsonReader& config, const char* name, double fallback);
 /// Returns an activation by its name in transformers, "gelu_new".
 Activation activation_of(const JsonReader& config, const std::string& name);
 /// Declares the fields of all models that do not affect results.

@@ -30,15 +30,18 @@ ModelConfig<SequenceToSequence> t5_config(JsonReader& c) {
   layer.feed_forward.gated = gated;
   layer.feed_forward.activation = activation_of(c, activation);
   layer.dropout = layer.attention.dropout = c.number("dropout_rate", 0.1);
-  layer.norm_eps = c.number("layer_norm_epsilon", 1e-6);
+  layer.norm_eps = read_eps(c, "layer_norm_epsilon", 1e-6);
   o.tied = c.flag("tie_word_embeddings", true);
   o.scale_output = c.flag("scale_decoder_outputs", o.tied);
   if (o.scale_output && !o.tied)
     c.refuse("\"scale_decoder_outputs\" is true without \"tie_word_embeddings\"");
   c.require("is_encoder_decoder", true);
   c.require("is_decoder", false);
-  c.ignore(
-      {"is_gated_act", "dense_act_fn", "initializer_factor", "classifier_dropout", "n_positions"});
+  if (activation_of(c, c.text("dense_act_fn", activation)) != layer.feed_forward.activation)
+    c.refuse("\"dense_act_fn\" contradicts \"feed_forward_proj\"");
+  if (c.flag("is_gated_act", gated) != gated)
+    c.refuse("\"is_gated_act\" contradicts \"feed_forward_proj\"");
+  c.ignore({"initializer_factor", "classifier_dropout", "n_positions"});
   m.names = t5_names(o);
   return m;
 }
@@ -62,7 +65,7 @@ void read_bert_like(JsonReader& c, ModelConfig<Bert>& m, int64_t token_types, do
   o.layer.feed_forward.d_hidden = c.size("intermediate_size");
   o.layer.feed_forward.activation = activation_of(c, c.text("hidden_act", "gelu"));
   o.layer.dropout = c.number("hidden_dropout_prob", 0.1);
-  o.layer.norm_eps = c.number("layer_norm_eps", norm_eps);
+  o.layer.norm_eps = read_eps(c, "layer_norm_eps", norm_eps);
   c.ignore({"tie_word_embeddings"});
 }
 
@@ -224,7 +227,7 @@ ModelConfig<TransformerXL> transformer_xl_config(JsonReader& c) {
   layer.feed_forward.d_hidden = c.size("d_inner");
   layer.dropout = c.number("dropout", 0.1);
   layer.norm = c.flag("pre_lnorm", false) ? NormPlace::pre : NormPlace::post;
-  layer.norm_eps = c.number("layer_norm_epsilon", 1e-5);
+  layer.norm_eps = read_eps(c, "layer_norm_epsilon", 1e-5);
   read_lengths(c, o.lengths);
   o.zero_start = true;
   o.tied_biases = !c.flag("untie_r", true);
