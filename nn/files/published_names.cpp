@@ -301,8 +301,8 @@ NameMap bert_like_names(const std::string& prefix) {
   NameMap map;
   map.rename(input + "word_embeddings.weight", "embedding.weight")
       .rename(input + "token_type_embeddings.weight", "token_types.weight")
-      .drop(input + "position_ids")
-      .drop("cls.*");
+      .drop(input + "position_ids");
+  for (const char* head : {"cls.*", "classifier.*", "qa_outputs.*"}) map.drop(head);
   rename_linears_and_norms(map, input, "embedding.positions.", {{"LayerNorm", "norm"}});
   rename_linears_and_norms(map, prefix + "encoder.layer.{}.", "encoder.layers.{}.",
                            {{"attention.output.dense", "self_attention.out"},
@@ -359,9 +359,7 @@ NameMap deberta_names(const Bert::Options& options) {
                             {"value_proj", "v"},
                             {"pos_query_proj", "position.q"},
                             {"pos_key_proj", "position.k"}});
-  for (const char* head :
-       {"lm_predictions.*", "mask_predictions.*", "pooler.*", "classifier.*", "qa_outputs.*"})
-    map.drop(head);
+  for (const char* head : {"lm_predictions.*", "mask_predictions.*", "pooler.*"}) map.drop(head);
   return map;
 }
 

@@ -52,7 +52,8 @@ NameMap gptj_names(const LanguageModel::Options& options);
 /// InputOptions::norm.
 NameMap bloom_names(const LanguageModel::Options& options);
 
-/// Returns the names of BERT, with or without the prefix "bert."; the weights of heads are dropped.
+/// Returns the names of BERT, with or without the prefix "bert."; the weights of heads (cls,
+/// classifier, qa_outputs) are dropped.
 NameMap bert_names();
 /// Returns the names of DeBERTa v2 and v3, with or without the prefix "deberta."; the weights of
 /// heads are dropped, and a table of positions that `options` do not use.

@@ -79,6 +79,31 @@ nn::LanguageModel::Options music_options(int64_t vocabulary) {
 
 }  // namespace
 
+TEST_CASE("load_pretrained drops the heads of BERT", "[pretrained]") {
+  nn::Bert::Options o = nn::bert_base(11);
+  o.n_layers = 1;
+  o.layer.d_model = 8;
+  o.layer.attention.n_heads = 2;
+  o.layer.feed_forward.d_hidden = 12;
+  o.max_length = 16;
+  const nn::Bert model(o);
+  const TempDir folder;
+  testing::write_file(folder.file("config.json"),
+                      R"({"model_type": "bert", "vocab_size": 11, "hidden_size": 8,
+      "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 12,
+      "max_position_embeddings": 16})");
+  const auto load = [&](const std::string& head) {
+    std::vector<nn::NamedTensor> tensors = nn::bert_names().backwards(model.named_tensors());
+    tensors.push_back({head, zeros({3, 8})});
+    nn::save_safetensors(folder.file("model.safetensors"), tensors);
+    return nn::load_pretrained(folder.str());
+  };
+  for (const char* head :
+       {"classifier.weight", "qa_outputs.weight", "cls.predictions.transform.dense.weight"})
+    CHECK(load(head).bert().options.n_layers == 1);
+  CHECK_THAT(error_of<Error>([&] { load("regression.weight"); }), Containing("regression.weight"));
+}
+
 TEST_CASE("load_pretrained reads the settings of DeBERTa", "[pretrained]") {
   const nn::Bert model(deberta_options());
   const nn::NameMap names = nn::deberta_names(model.options);
