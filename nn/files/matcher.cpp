@@ -28,20 +28,6 @@ bool all_finite(const void* values, int64_t n) {
   return (found & sign) == 0;
 }
 
-bool has_finite_values(const Tensor& value) {
-  if (!is_floating(value.dtype())) return true;
-  const Tensor x = value.contiguous();
-  std::atomic<bool> finite = true;
-  parallel_for(x.numel(), 1 << 18, [&](int64_t begin, int64_t end) {
-    const char* at = static_cast<const char*>(x.raw_data()) + begin * item_size(x.dtype());
-    const bool all = x.dtype() == f32   ? all_finite<uint32_t, 23>(at, end - begin)
-                     : x.dtype() == f64 ? all_finite<uint64_t, 52>(at, end - begin)
-                                        : all_finite<uint16_t, 7>(at, end - begin);
-    if (!all) finite = false;
-  });
-  return finite;
-}
-
 bool equal(const Tensor& first, const Tensor& second) {
   if (first.shape() != second.shape() || first.dtype() != second.dtype()) return false;
   const Tensor a = first.contiguous(), b = second.contiguous();
@@ -84,6 +70,20 @@ std::string listed(const std::vector<std::string>& all, const std::string& more)
 }
 
 }  // namespace
+
+bool has_finite_values(const Tensor& value) {
+  if (!is_floating(value.dtype())) return true;
+  const Tensor x = value.contiguous();
+  std::atomic<bool> finite = true;
+  parallel_for(x.numel(), 1 << 18, [&](int64_t begin, int64_t end) {
+    const char* at = static_cast<const char*>(x.raw_data()) + begin * item_size(x.dtype());
+    const bool all = x.dtype() == f32   ? all_finite<uint32_t, 23>(at, end - begin)
+                     : x.dtype() == f64 ? all_finite<uint64_t, 52>(at, end - begin)
+                                        : all_finite<uint16_t, 7>(at, end - begin);
+    if (!all) finite = false;
+  });
+  return finite;
+}
 
 std::vector<NamedTensor> state_of(const Module& model) {
   std::vector<NamedTensor> all = model.named_parameters();

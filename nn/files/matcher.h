@@ -25,6 +25,9 @@ class FirstNames {
   std::unordered_map<std::string, std::string> first_;  // by the other names
 };
 
+/// True if no value of a tensor on the CPU is NaN or infinite.
+bool has_finite_values(const Tensor& value);
+
 /// Matches tensors by name and collects all problems before it throws.
 class Matcher {
  public:

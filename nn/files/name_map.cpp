@@ -339,12 +339,32 @@ NameMap::Found NameMap::find_back(const std::string& name, size_t& part) const {
   return {.name = name};
 }
 
+std::optional<std::string> NameMap::whole(const std::string& name) const {
+  size_t part = 0;
+  const Found found = find_back(name, part);
+  if (found.rule && found.rule->kind == Kind::join) return {};
+  return with_prefixes(found.name);
+}
+
 std::optional<std::string> NameMap::source(const std::string& name) const {
   size_t part = 0;
   const Found found = find_back(name, part);
   const bool is_part = found.rule && found.rule->kind == Kind::split && found.rule->to.size() > 1;
-  if (is_part || (found.rule && found.rule->kind == Kind::join)) return {};
-  return with_prefixes(found.name);
+  return is_part ? std::nullopt : whole(name);
+}
+
+std::vector<NamedTensor> NameMap::split_outputs(const std::string& name, const Tensor& x) const {
+  const Found found = find(name);
+  if (!found.rule) return {{found.name, x}};
+  const Rule& rule = *found.rule;
+  check(rule.kind != Kind::join && rule.cut.dim == 0, "load", one_line(name),
+        ": is joined with others, or split along its inputs");
+  const Tensors pieces = rule.kind == Kind::split ? cut("load", name, x, rule.to, rule.cut)
+                                                  : Tensors(rule.to.size(), x);
+  std::vector<NamedTensor> parts;
+  for (size_t i = 0; i < pieces.size(); ++i)
+    parts.push_back({fill(rule.to[i].to, found.holes), pieces[i]});
+  return parts;
 }
 
 // Splits a joined tensor into its numbered parts.

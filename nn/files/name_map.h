@@ -100,6 +100,15 @@ class NameMap {
   /// the file, or joined from several. Throws Error if the rule is not invertible.
   std::optional<std::string> source(const std::string& name) const;
 
+  /// Returns the name in the file of a tensor of the model, or of the tensor that it is a part of;
+  /// nothing if it is joined from several. Throws Error if the rule is not invertible.
+  std::optional<std::string> whole(const std::string& name) const;
+
+  /// Splits x as the outputs of a matrix of a file are split, along dimension 0: one part for each
+  /// of targets(name), without conversion. For the factors of LoRA. Throws Error if the matrix is
+  /// joined, or split along its inputs.
+  std::vector<NamedTensor> split_outputs(const std::string& name, const Tensor& x) const;
+
   /// True if the values of this tensor of a file are not computed with: its rule has no conversion,
   /// or one that only moves values.
   bool moves_only(const std::string& name) const;

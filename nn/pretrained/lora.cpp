@@ -12,6 +12,7 @@
 #include "core/atomic_file.h"
 #include "core/one_line.h"
 #include "nn/files/json_reader.h"
+#include "nn/files/matcher.h"
 #include "nn/files/safetensors.h"
 #include "nn/linear.h"
 #include "nn/models/bert.h"
@@ -49,16 +50,21 @@ bool is_target(const std::string& name, const std::string& target) {
   return name == target || name.ends_with("." + target);
 }
 
-// Returns the name in the file of a layer, "model.layers.0.self_attn.q_proj"; empty if its weight is
-// not one tensor of the file. PEFT's name has no prefix for models without a head.
-std::string name_in_file(const NameMap& names, const Module& model, const std::string& layer) {
-  std::string name = names.source(layer + ".weight").value_or("");
+// Returns PEFT's name of the layer whose weight has this name in the file; empty if it has none.
+// The name has no prefix for models without a head.
+std::string peft_name(const Module& model, std::string name) {
   const std::string ending = ".weight";
   name.resize(name.ends_with(ending) ? name.size() - ending.size() : 0);
   if (!dynamic_cast<const Bert*>(&model)) return name;
   for (const std::string prefix : {"bert.", "deberta."})
     if (name.starts_with(prefix)) return name.substr(prefix.size());
   return name;
+}
+
+// Returns the name in the file of a layer, "model.layers.0.self_attn.q_proj"; empty if its weight is
+// not one tensor of the file.
+std::string name_in_file(const NameMap& names, const Module& model, const std::string& layer) {
+  return peft_name(model, names.source(layer + ".weight").value_or(""));
 }
 
 // PEFT's name of the model's purpose, which selects its class.
@@ -130,8 +136,15 @@ std::map<std::string, Adapter> read_adapters(const std::string& path) {
   return found;
 }
 
-// Reads adapter_config.json. `rank` is 0 if the ranks of the tensors decide.
-LoraAdapter::Options read_config(const std::string& path) {
+// What adapter_config.json says.
+struct AdapterConfig {
+  LoraAdapter::Options options = {};
+  // The layers with adapters, as far as the file lists them: names or their ends.
+  std::vector<std::string> targets = {};
+  bool all_linear = false;  // all layers except the output
+};
+
+AdapterConfig read_config(const std::string& path) {
   files::JsonReader c = files::JsonReader::of_file("load_lora", path);
   c.require("peft_type", "LORA");
   c.require("bias", "none");
@@ -150,6 +163,12 @@ LoraAdapter::Options read_config(const std::string& path) {
   }
   for (const char* name : {"modules_to_save", "target_parameters"})
     if (!c.texts(name).empty()) c.refuse(str(in_quotes(name), " is not supported"));
+  AdapterConfig config{.options = o};
+  const bool selects = c.has("layers_to_transform") || c.has("exclude_modules");
+  if (c.is_text("target_modules"))  // otherwise a regular expression
+    config.all_linear = c.text("target_modules") == "all-linear" && !selects;
+  else if (const auto targets = c.texts("target_modules"); !selects)
+    config.targets = targets;
   c.ignore({"auto_mapping",
             "base_model_name_or_path",
             "corda_config",
@@ -169,16 +188,79 @@ LoraAdapter::Options read_config(const std::string& path) {
             "peft_version",
             "qalora_group_size",
             "revision",
-            "target_modules",
             "task_type"});
   c.finish();
-  return o;
+  return config;
+}
+
+// A layer of the model and the adapter that a file has for it.
+struct Match {
+  std::string name;
+  Linear* linear;
+  Adapter adapter;
+};
+
+// Finds the layers of the adapters. One of a fused matrix is split: all parts have its A.
+std::vector<Match> match_adapters(const std::string& path, const Module& model,
+                                  const NameMap& names, int64_t rank) {
+  std::map<std::string, Linear*> linears;
+  for (const auto& [name, linear] : linears_of(model)) linears[name] = linear;
+  std::vector<Match> matches;
+  for (const auto& [in_file, adapter] : read_adapters(path)) {
+    check(adapter.a.defined() && adapter.b.defined() && adapter.b.dim() == 2, "load_lora",
+          one_line(path), ": ", in_quotes(in_file), " has lora_A ", adapter.a, " and lora_B ",
+          adapter.b, "; expected two matrices");
+    for (const auto& [weight, b] : names.split_outputs(in_file + ".weight", adapter.b)) {
+      const std::string ending = ".weight";
+      const auto layer = linears.find(weight.substr(0, weight.size() - ending.size()));
+      check(weight.ends_with(ending) && layer != linears.end(), "load_lora", one_line(path), ": ",
+            in_quotes(in_file), " is not a Linear of the model");
+      const LinearOptions& o = layer->second->options;
+      const Shape expected_a{rank, o.in}, expected_b{o.out, rank};
+      check(adapter.a.shape() == expected_a && b.shape() == expected_b &&
+                is_floating(adapter.a.dtype()) && is_floating(b.dtype()),
+            "load_lora", one_line(path), ": ", in_quotes(in_file), " has lora_A ", adapter.a,
+            " and lora_B ", b, " for ", layer->first, "; expected ", expected_a, " and ",
+            expected_b);
+      const DType dtype = layer->second->weight.dtype();
+      const Adapter values{adapter.a.to(dtype), b.to(dtype)};
+      check(files::has_finite_values(values.a) && files::has_finite_values(values.b), "load_lora",
+            one_line(path), ": ", in_quotes(in_file), " holds values that are not finite");
+      matches.push_back({layer->first, layer->second, values});
+    }
+  }
+  return matches;
+}
+
+// Throws if a layer that adapter_config.json lists has no adapter in the file. Layers outside of the
+// stacks, such as a pooler, are not in all variants of a model.
+void need_all_targets(const std::string& path, const Module& model, const NameMap& names,
+                      const AdapterConfig& config, const std::vector<Match>& matches) {
+  std::set<std::string> found;
+  for (const Match& m : matches) found.insert(m.name);
+  for (const auto& [name, linear] : linears_of(model)) {
+    if (found.contains(name) || name.find("layers.") == name.npos) continue;
+    const std::string in_file = peft_name(model, names.whole(name + ".weight").value_or(""));
+    const bool expected = config.all_linear ||
+                          std::any_of(config.targets.begin(), config.targets.end(),
+                                      [&](const std::string& t) { return is_target(in_file, t); });
+    check(!expected, "load_lora", one_line(path), ": has no adapter for ", in_quotes(in_file),
+          ", one of the \"target_modules\" of adapter_config.json");
+  }
+}
+
+// Throws if the model has adapters, which others would replace in some layers only.
+void need_no_adapters(const char* op, const Module& model) {
+  for (const auto& [name, linear] : linears_of(model))
+    check(!linear->lora(), op, in_quotes(name),
+          " has an adapter; merge_lora() adds it to the weight, Linear::remove_lora() removes it");
 }
 
 }  // namespace
 
 std::vector<std::string> add_lora(Module& model, const LoraOptions& o) {
   check(o.rank >= 1, "add_lora", "rank ", o.rank, "; must be at least 1");
+  need_no_adapters("add_lora", model);
   const std::vector<NamedLinear> linears = linears_of(model);
   std::set<std::string> unused(o.targets.begin(), o.targets.end());
   std::vector<NamedLinear> chosen;
@@ -258,39 +340,16 @@ void save_lora(const std::string& folder, const Module& model, const NameMap& na
 }
 
 std::vector<std::string> load_lora(const std::string& folder, Module& model, const NameMap& names) {
-  const LoraAdapter::Options options = read_config(in_folder(folder, "adapter_config.json"));
+  need_no_adapters("load_lora", model);
+  const AdapterConfig config = read_config(in_folder(folder, "adapter_config.json"));
   const std::string path = in_folder(folder, "adapter_model.safetensors");
-  std::map<std::string, Linear*> linears;
-  for (const auto& [name, linear] : linears_of(model)) linears[name] = linear;
-  struct Match {
-    std::string name;
-    Linear* linear;
-    Adapter adapter;
-  };
-  std::vector<Match> matches;
-  for (const auto& [in_file, adapter] : read_adapters(path)) {
-    const std::vector<std::string> targets = names.targets(in_file + ".weight");
-    const std::string name =
-        targets.size() == 1 && targets[0].ends_with(".weight")
-            ? targets[0].substr(0, targets[0].size() - std::string(".weight").size())
-            : "";
-    const auto layer = linears.find(name);
-    check(layer != linears.end(), "load_lora", one_line(path), ": ", in_quotes(in_file),
-          " is not one Linear of the model");
-    const LinearOptions& o = layer->second->options;
-    const Shape a{options.rank, o.in}, b{o.out, options.rank};
-    check(adapter.a.defined() && adapter.b.defined() && adapter.a.shape() == a &&
-              adapter.b.shape() == b && is_floating(adapter.a.dtype()) &&
-              is_floating(adapter.b.dtype()),
-          "load_lora", one_line(path), ": ", in_quotes(in_file), " has lora_A ", adapter.a,
-          " and lora_B ", adapter.b, "; expected ", a, " and ", b);
-    matches.push_back({name, layer->second, adapter});
-  }
+  const std::vector<Match> matches = match_adapters(path, model, names, config.options.rank);
+  need_all_targets(path, model, names, config, matches);
   const NoGrad guard;
   model.freeze();
   std::vector<std::string> loaded;
   for (const Match& m : matches) {
-    m.linear->set_lora(options);
+    m.linear->set_lora(config.options);
     m.linear->lora()->a.detach().copy_(m.adapter.a);
     m.linear->lora()->b.detach().copy_(m.adapter.b);
     loaded.push_back(m.name);

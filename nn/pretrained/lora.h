@@ -26,7 +26,8 @@ struct LoraOptions {
 };
 
 /// Freezes all parameters of the model and adds an adapter to each target. Returns the names of the
-/// layers with adapters. Throws Error, and changes nothing, if a target matches no Linear.
+/// layers with adapters. Throws Error, and changes nothing, if a target matches no Linear, or if the
+/// model has adapters already.
 /// An optimizer must be made afterwards: it then trains the adapters alone.
 std::vector<std::string> add_lora(Module& model, const LoraOptions& options = {});
 
@@ -48,9 +49,12 @@ std::vector<NamedTensor> peft_tensors(const Module& model, const NameMap& names)
 void save_lora(const std::string& folder, const Module& model, const NameMap& names,
                const std::string& base_model = "");
 
-/// Adds the adapters of a folder of PEFT's format. Fields of adapter_config.json that change the
-/// computation in another way are refused by name. Throws Error, and changes nothing, if a tensor
-/// does not fit. Returns the names of the layers with adapters.
+/// Adds the adapters of a folder of PEFT's format and freezes all other parameters. An adapter of a
+/// matrix that the map splits, such as GPT-2's c_attn, becomes one adapter per part. Fields of
+/// adapter_config.json that change the computation in another way are refused by name. Throws Error,
+/// and changes nothing, if a tensor does not fit or is not finite, if a layer of "target_modules"
+/// has no adapter in the file, or if the model has adapters already. Returns the names of the layers
+/// with adapters.
 std::vector<std::string> load_lora(const std::string& folder, Module& model, const NameMap& names);
 
 }  // namespace stretto::nn

@@ -206,3 +206,86 @@ TEST_CASE("LoRA names what does not fit", "[lora]") {
   CHECK_THAT(error("LORA", "LOHA"), Containing("\"peft_type\" is \"LOHA\""));
   CHECK_THAT(error("LORA", "LORA\", \"new\": \"x"), Containing("\"new\" = \"x\""));
 }
+
+TEST_CASE("an adapter of a fused matrix is split as the matrix", "[lora]") {
+  const bool neox = GENERATE(false, true);
+  nn::LanguageModel::Options o;
+  o.vocabulary = 11;
+  o.n_layers = 2;
+  o.layer.d_model = 12;
+  o.layer.attention.n_heads = 3;
+  o.layer.feed_forward.d_hidden = 10;
+  const nn::NameMap names = neox ? nn::gpt_neox_names(o) : nn::gpt2_names(o);
+  nn::LanguageModel model(o), expected(o);
+  model.to(f64);
+  expected.to(f64);
+  manual_seed(4);
+  std::vector<nn::NamedTensor> in_file = names.backwards(model.named_tensors()), adapters;
+  const std::string fused = neox ? ".attention.query_key_value" : ".attn.c_attn";
+  for (nn::NamedTensor& n : in_file)
+    if (n.name.ends_with(fused + ".weight")) {
+      const std::string layer = n.name.substr(0, n.name.size() - std::string(".weight").size());
+      const Tensor a = randn({2, 12}, {.dtype = f64}), b = randn({36, 2}, {.dtype = f64});
+      adapters.push_back({"base_model.model." + layer + ".lora_A.weight", a});
+      adapters.push_back({"base_model.model." + layer + ".lora_B.weight", b});
+      const Tensor delta = matmul(b, a) * 1.5;
+      n.tensor = n.tensor + (neox ? delta : delta.transpose(0, 1));
+    }
+  nn::load_weights(nn::Safetensors{in_file, {}}, expected, names);
+  const testing::TempDir dir;
+  nn::save_safetensors(dir.file("adapter_model.safetensors"), adapters);
+  testing::write_file(dir.file("adapter_config.json"),
+                      R"({"peft_type": "LORA", "r": 2, "lora_alpha": 3, "target_modules": [")" +
+                          fused.substr(fused.rfind('.') + 1) + "\"]}");
+  CHECK(nn::load_lora(dir.str(), model, names).size() == 6);
+  CHECK(worst_error(model(tokens()), expected(tokens())) < 1e-12);
+  CHECK_THROWS_WITH(nn::save_lora(dir.file("again"), model, names),
+                    Containing("its weight is not one tensor of the file"));
+}
+
+TEST_CASE("adapters are neither mixed nor loaded in part", "[lora]") {
+  nn::LanguageModel model(options());
+  const nn::NameMap names = nn::llama_names(model.options);
+  nn::add_lora(model, {.rank = 3});
+  const testing::TempDir dir;
+  nn::save_lora(dir.str(), model, names);
+  const std::string again = "has an adapter; merge_lora() adds it to the weight";
+  CHECK_THROWS_WITH(nn::add_lora(model, {.targets = {"k"}}), Containing(again));
+  CHECK_THROWS_WITH(nn::load_lora(dir.str(), model, names), Containing(again));
+  nn::merge_lora(model);
+  CHECK(nn::load_lora(dir.str(), model, names).size() == 4);
+
+  const std::string path = dir.file("adapter_model.safetensors"),
+                    config_path = dir.file("adapter_config.json"),
+                    config = testing::read_file(config_path);
+  const std::vector<nn::NamedTensor> tensors = nn::load_safetensors(path).tensors;
+  const auto error = [&](const std::string& targets, const std::string& more = "") {
+    auto changed = nlohmann::json::parse(config);
+    changed["target_modules"] = nlohmann::json::parse(targets);
+    if (!more.empty()) changed[more] = {1};
+    testing::write_file(config_path, changed.dump());
+    nn::LanguageModel fresh(options());
+    try {
+      nn::load_lora(dir.str(), fresh, names);
+    } catch (const Error& e) {
+      CHECK(nn::lora_parameters(fresh).empty());
+      return std::string(e.what());
+    }
+    return std::string("no error");
+  };
+  const std::string both = R"(["q_proj", "v_proj"])";
+  CHECK(error(both) == "no error");
+  CHECK_THAT(error(R"(["q_proj", "v_proj", "k_proj"])"),
+             Containing("has no adapter for \"model.layers.0.self_attn.k_proj\", one of"));
+  CHECK_THAT(error("\"all-linear\""), Containing("has no adapter for"));
+  CHECK(error("\".*(q|v)_proj\"") == "no error");
+  std::vector<nn::NamedTensor> part = tensors;
+  std::erase_if(part, [](const nn::NamedTensor& n) { return n.name.find("s.1.") != n.name.npos; });
+  nn::save_safetensors(path, part);
+  CHECK_THAT(error(both), Containing("has no adapter for \"model.layers.1.self_attn.q_proj\""));
+  CHECK(error(both, "layers_to_transform") == "no error");
+  part = tensors;
+  part[0].tensor = full(part[0].tensor.shape(), std::numeric_limits<double>::quiet_NaN());
+  nn::save_safetensors(path, part);
+  CHECK_THAT(error(both), Containing("holds values that are not finite"));
+}
