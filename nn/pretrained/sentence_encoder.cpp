@@ -9,6 +9,8 @@
 #include "core/one_line.h"
 #include "nn/data/crops.h"
 #include "nn/files/json_reader.h"
+#include "nn/tokenizers/text/unicode.h"
+#include "nn/tokenizers/text/utf8.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
 #include "ops/indexing.h"
@@ -40,34 +42,64 @@ Pooling read_pooling(const std::string& path) {
   return mean ? Pooling::mean : Pooling::first;
 }
 
+// Returns the text of sentences' default prompt; empty: none.
+std::string default_prompt(const std::string& folder) {
+  const std::string path = in_folder(folder, "config_sentence_transformers.json");
+  if (!std::filesystem::exists(path)) return "";
+  JsonReader c = JsonReader::of_file("SentenceEncoder", path);
+  const std::string name = c.text("default_prompt_name", "");
+  std::optional<JsonReader> prompts = c.object("prompts");
+  if (name.empty()) return "";
+  if (!prompts) c.refuse("\"default_prompt_name\" without \"prompts\"");
+  return prompts->text(name);
+}
+
+// Returns the text in lower case, each code point by itself.
+std::string lower_case(const std::string& sentence) {
+  std::string storage, lower;
+  const std::string_view text = tokenizers::repaired_utf8(sentence, storage);
+  for (size_t at = 0; at < text.size();)
+    tokenizers::append_lower(lower, tokenizers::next_code_point(text, at));
+  return lower;
+}
+
 }  // namespace
 
 SentenceEncoder SentenceEncoder::load(const std::string& path, const PretrainedOptions& options) {
-  SentenceEncoder encoder(load_pretrained(path, options));
   const char* op = "SentenceEncoder";
-  check(encoder.model_.tokenizer.has_value(), op, one_line(path), ": has no tokenizer");
+  const std::string modules = in_folder(path, "modules.json");
+  std::string transformer = path;  // the folder of the model
+  Pooling pooling = Pooling::mean;
+  bool normalizes = false;
+  if (std::filesystem::exists(modules))
+    for (JsonReader& module : JsonReader::list_of_file(op, modules)) {
+      const std::string type = module.text("type"), name = type.substr(type.rfind('.') + 1);
+      const std::string folder = module.text("path", "");
+      check(folder.find("..") == std::string::npos && !folder.starts_with('/'), op,
+            one_line(modules), ": the path ", in_quotes(folder), " leaves the folder");
+      if (name == "Pooling")
+        pooling = read_pooling(in_folder(path, folder + "/config.json"));
+      else if (name == "Normalize")
+        normalizes = true;
+      else if (name == "Transformer" && !folder.empty())
+        transformer = in_folder(path, folder);
+      else
+        check(name == "Transformer", op, one_line(modules), ": the module ", in_quotes(type),
+              " is not supported; supported are Transformer, Pooling, Normalize");
+    }
+  SentenceEncoder encoder(load_pretrained(transformer, options));
+  encoder.pooling_ = pooling;
+  encoder.normalize_ = normalizes;
+  encoder.prompt_ = default_prompt(path);
+  check(encoder.model_.tokenizer.has_value(), op, one_line(transformer), ": has no tokenizer");
   encoder.max_length_ = encoder.model_.bert().options.max_length;
-  if (const std::string config = in_folder(path, "sentence_bert_config.json");
+  if (const std::string config = in_folder(transformer, "sentence_bert_config.json");
       std::filesystem::exists(config)) {
-    JsonReader c = JsonReader::of_file("SentenceEncoder", config);
+    JsonReader c = JsonReader::of_file(op, config);
     encoder.max_length_ =
         std::min(encoder.max_length_, c.size("max_seq_length", encoder.max_length_));
-  }
-  const std::string modules = in_folder(path, "modules.json");
-  if (!std::filesystem::exists(modules)) return encoder;
-  for (JsonReader& module : JsonReader::list_of_file("SentenceEncoder", modules)) {
-    const std::string type = module.text("type"), name = type.substr(type.rfind('.') + 1);
-    const std::string folder = module.text("path", "");
-    check(folder.find("..") == std::string::npos && !folder.starts_with('/'), op, one_line(modules),
-          ": the path ", in_quotes(folder), " leaves the folder");
-    if (name == "Pooling") {
-      encoder.pooling_ = read_pooling(in_folder(path, folder + "/config.json"));
-    } else if (name == "Normalize") {
-      encoder.normalize_ = true;
-    } else {
-      check(name == "Transformer" && folder.empty(), op, one_line(modules), ": the module ",
-            in_quotes(type), " is not supported; supported are Transformer, Pooling, Normalize");
-    }
+    encoder.lower_case_ = c.flag("do_lower_case", false);
+    c.finish();
   }
   return encoder;
 }
@@ -89,7 +121,9 @@ Tensor SentenceEncoder::encode(const std::vector<std::string>& sentences, int64_
   const NoGrad guard;
   std::vector<std::vector<int64_t>> rows;
   for (const std::string& sentence : sentences) {
-    const std::vector<int32_t> ids = model_.tokenizer->encode(sentence);
+    const std::string text = prompt_ + sentence;
+    const std::vector<int32_t> ids =
+        model_.tokenizer->encode(lower_case_ ? lower_case(text) : text);
     std::vector<int64_t> row(ids.begin(), ids.end());
     if (int64_t(row.size()) > max_length_) {  // the last token is the end marker
       row[size_t(max_length_) - 1] = row.back();

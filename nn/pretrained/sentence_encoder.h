@@ -17,7 +17,9 @@ class SentenceEncoder {
  public:
   /// Loads a folder of sentence-transformers: modules.json with a Transformer (a BERT), a Pooling
   /// ("mean" or "cls") and optionally a Normalize. A folder without modules.json has the mean of
-  /// all tokens, not normalized. Other modules are refused by name.
+  /// all tokens, not normalized. Other modules are refused by name, as are unknown fields of
+  /// sentence_bert_config.json. The prompt that default_prompt_name selects in
+  /// config_sentence_transformers.json is put before each sentence.
   static SentenceEncoder load(const std::string& path, const PretrainedOptions& options = {});
 
   /// Returns the vectors [n, d_model] of n sentences, in the model's dtype on the CPU, without
@@ -41,6 +43,8 @@ class SentenceEncoder {
   Pretrained model_;
   Pooling pooling_ = Pooling::mean;
   bool normalize_ = false;
+  bool lower_case_ = false;
+  std::string prompt_;  // before each sentence
   int64_t max_length_ = 512;
 };
 

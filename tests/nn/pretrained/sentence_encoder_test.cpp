@@ -64,3 +64,58 @@ TEST_CASE("a sentence encoder refuses modules that it does not have", "[pretrain
   CHECK_THAT(error("{}"), Containing("must be a list of JSON"));
   CHECK_THAT(error("[3]"), Containing("must be an object of JSON"));
 }
+
+TEST_CASE("settings of sentence-transformers are used or refused", "[pretrained]") {
+  nn::Bert::Options o = nn::bert_base(9);
+  o.n_layers = 1;
+  o.layer.d_model = 8;
+  o.layer.attention.n_heads = 2;
+  o.layer.feed_forward.d_hidden = 12;
+  o.max_length = 16;
+  o.pooler = false;
+  const nn::Bert model(o);
+  const testing::TempDir dir;
+  const auto write = [&](const std::string& folder) {
+    std::filesystem::create_directories(dir.file(folder));
+    testing::write_file(dir.file(folder + "/config.json"),
+                        R"({"model_type": "bert", "vocab_size": 9, "hidden_size": 8,
+        "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 12,
+        "max_position_embeddings": 16})");
+    testing::write_file(dir.file(folder + "/vocab.txt"),
+                        "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nab\ncd\nAB\n\u00FC\n");
+    testing::write_file(dir.file(folder + "/tokenizer_config.json"), R"({"do_lower_case": false})");
+    nn::save_weights(dir.file(folder + "/model.safetensors"), model, nn::bert_names());
+  };
+  write("new");
+  write("old/0_Transformer");
+  testing::write_file(dir.file("old/modules.json"),
+                      R"([{"type": "sentence_transformers.models.Transformer", "path":
+                      "0_Transformer"}])");
+  const auto encode = [&](const std::string& folder, const std::string& text) {
+    return nn::SentenceEncoder::load(dir.file(folder)).encode({text});
+  };
+  const Tensor ab = encode("new", "ab"), upper = encode("new", "AB");
+  CHECK(worst_error(ab, upper) > 1e-3);
+  CHECK(testing::same_bits(encode("old", "ab"), ab));
+
+  testing::write_file(dir.file("old/0_Transformer/sentence_bert_config.json"),
+                      R"({"max_seq_length": 8, "do_lower_case": true})");
+  CHECK(testing::same_bits(encode("old", "AB"), ab));
+  CHECK(testing::same_bits(encode("old", "\u00DC"), encode("new", "\u00FC")));
+  CHECK(nn::SentenceEncoder::load(dir.file("old")).max_length() == 8);
+  testing::write_file(dir.file("new/sentence_bert_config.json"), R"({"new_trick": 3})");
+  CHECK_THROWS_WITH(encode("new", "ab"), Containing("not supported: \"new_trick\" = 3"));
+
+  const auto prompted = [&](const std::string& fields) {
+    testing::write_file(dir.file("old/config_sentence_transformers.json"), fields);
+    return encode("old", "ab");
+  };
+  CHECK(testing::same_bits(prompted(R"({"prompts": {"query": "cd "}, "default_prompt_name": null,
+      "similarity_fn_name": "cosine"})"),
+                           ab));
+  const Tensor query = prompted(R"({"prompts": {"query": "cd "}, "default_prompt_name": "query"})");
+  prompted("{}");
+  CHECK(testing::same_bits(query, encode("old", "cd ab")));
+  CHECK_THROWS_WITH(prompted(R"({"prompts": {"a": "x"}, "default_prompt_name": "query"})"),
+                    Containing("the field \"query\" is missing"));
+}
