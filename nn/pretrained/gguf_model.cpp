@@ -109,12 +109,44 @@ GgufModelConfig gguf_model_config(const GgufFile& file) {
   m.config.max_length = c.integer("context_length", 0);
   m.rotary = rotary_options(file, c, a.d_key, m.config.max_length);
   a.position = rotary(m.rotary);
+  for (const char* name : {"expert_count", "expert_used_count"})
+    if (c.integer(name, 0) != 0) c.refuse(str(name, " is ", c.integer(name), "; supported is 0"));
   c.ignore({"vocab_size"});  // the table has the size
   c.finish();
   m.config.names = llama_names(o);
   m.names = gguf_llama_names(o, llama ? GgufRows::pairs : GgufRows::halves);
   m.names.drop("rope_freqs.weight");
   return m;
+}
+
+namespace {
+
+// Returns the id in a key of the tokenizer; nothing if it is absent or -1.
+std::optional<int32_t> token_id(const GgufFile& file, const char* name, size_t n_tokens) {
+  const std::string key = std::string("tokenizer.ggml.") + name;
+  if (!file.find(key)) return {};
+  const int64_t value = file.get<int64_t>(key);
+  if (value == -1 || value == 0xFFFFFFFF) return {};
+  check(value >= 0 && value < int64_t(n_tokens), "load_pretrained", one_line(file.path()), ": ",
+        key, " is ", value, "; there are ", n_tokens, " tokens");
+  return int32_t(value);
+}
+
+}  // namespace
+
+std::vector<int64_t> gguf_end_tokens(const GgufFile& file, const GgufVocabulary& v) {
+  std::vector<int64_t> ends;
+  const auto add = [&](int64_t id) {
+    if (std::find(ends.begin(), ends.end(), id) == ends.end()) ends.push_back(id);
+  };
+  for (const char* name : {"eos_token_id", "eot_token_id", "eom_token_id"})
+    if (const auto id = token_id(file, name, v.tokens.size())) add(*id);
+  // llama.cpp knows these names, too; the metadata of many files have the end of a text only.
+  for (const char* name : {"<|eot_id|>", "<|eom_id|>", "<|im_end|>", "<end_of_turn>", "<|end|>",
+                           "<|endoftext|>", "<|end_of_text|>", "<EOT>", "_<EOT>", "</s>"})
+    if (const auto at = std::find(v.tokens.begin(), v.tokens.end(), name); at != v.tokens.end())
+      add(at - v.tokens.begin());
+  return ends;
 }
 
 GgufVocabulary gguf_vocabulary(const GgufFile& file) {
@@ -128,13 +160,7 @@ GgufVocabulary gguf_vocabulary(const GgufFile& file) {
     v.scores.push_back(float(score));
   for (const int64_t type : file.get<std::vector<int64_t>>(key("token_type"), {}))
     v.token_types.push_back(int32_t(type));
-  const auto id = [&](const char* name) -> std::optional<int32_t> {
-    if (!file.find(key(name))) return {};
-    const int64_t value = file.get<int64_t>(key(name));
-    check(value >= 0 && value < int64_t(v.tokens.size()), "load_pretrained", one_line(file.path()),
-          ": ", key(name), " is ", value, "; there are ", v.tokens.size(), " tokens");
-    return int32_t(value);
-  };
+  const auto id = [&](const char* name) { return token_id(file, name, v.tokens.size()); };
   v.bos = id("bos_token_id");
   v.eos = id("eos_token_id");
   v.unk = id("unknown_token_id");

@@ -28,4 +28,8 @@ PretrainedFiles gguf_files(const GgufFile& file, const GgufModelConfig& model,
 /// Returns the vocabulary of a file.
 GgufVocabulary gguf_vocabulary(const GgufFile& file);
 
+/// Returns the tokens that end an answer: by the keys eos_token_id, eot_token_id and eom_token_id,
+/// and by known names of such tokens.
+std::vector<int64_t> gguf_end_tokens(const GgufFile& file, const GgufVocabulary& vocabulary);
+
 }  // namespace stretto::nn::pretrained

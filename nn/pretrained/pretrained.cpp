@@ -137,14 +137,15 @@ namespace {
 
 Pretrained from_gguf(const GgufFile& file, const PretrainedOptions& options) {
   GgufModelConfig m = gguf_model_config(file);
+  const GgufVocabulary vocabulary = gguf_vocabulary(file);
   Pretrained p{.model_type = m.model_type,
                .model = loaded<LanguageModel>(file, m.config.options, m.names, options),
-               .tokenizer = SubwordTokenizer::from_gguf(gguf_vocabulary(file)),
+               .tokenizer = SubwordTokenizer::from_gguf(vocabulary),
                .chat_template = file.get<std::string>("tokenizer.chat_template", ""),
                .names = m.config.names,
                .max_length = m.config.max_length,
                .generation = {.sampling = {.temperature = 0}}};
-  if (const auto end = p.tokenizer->eos()) p.generation.end_tokens = {*end};
+  p.generation.end_tokens = gguf_end_tokens(file, vocabulary);
   p.files = gguf_files(file, m, *p.tokenizer);
   return p;
 }

@@ -144,7 +144,7 @@ using AddKeys = std::function<void(testing::GgufBytes&)>;
 // Writes a GGUF file with a small model and a byte-level vocabulary.
 void write_gguf(
     const std::string& path, const std::string& architecture,
-    const AddKeys& add = [](testing::GgufBytes&) {}) {
+    const AddKeys& add = [](testing::GgufBytes&) {}, bool with_eos = true) {
   const nn::LanguageModel::Options o = gguf_options(architecture);
   const nn::LanguageModel model(o);
   testing::GgufBytes file;
@@ -181,7 +181,7 @@ void write_gguf(
   file.key("tokenizer.ggml.tokens", 9, strings(tokens));
   file.key("tokenizer.ggml.token_type", 9, types);
   file.key("tokenizer.ggml.merges", 9, strings({"e l", "h el", "l o"}));
-  file.key("tokenizer.ggml.eos_token_id", uint32_t(0));
+  if (with_eos) file.key("tokenizer.ggml.eos_token_id", uint32_t(0));
   file.key("tokenizer.chat_template", "{{ messages[0].content }}");
   add(file);
   const nn::NameMap names =
@@ -351,6 +351,34 @@ TEST_CASE("a model of a GGUF file is saved in the form of transformers", "[pretr
     nn::save_safetensors(out.file(name) + "/expected.safetensors",
                          {{"tokens", tokens}, {"output", y}});
   }
+}
+
+TEST_CASE("an answer of a GGUF file ends at all of its end tokens", "[pretrained]") {
+  const testing::TempDir dir;
+  const auto ends = [&](const AddKeys& add) {
+    write_gguf(dir.file("a.gguf"), "llama", add);
+    return nn::load_pretrained(dir.file("a.gguf")).generation.end_tokens;
+  };
+  using Tokens = std::vector<int64_t>;
+  const std::string key = "tokenizer.ggml.";  // 0 is <|im_end|>, also eos
+  CHECK(ends([&](testing::GgufBytes& file) {
+          file.key(key + "eot_token_id", uint32_t(7)).key(key + "eom_token_id", uint32_t(5));
+        }) == Tokens{0, 7, 5});
+  CHECK(ends([&](testing::GgufBytes& file) {
+          file.key(key + "eot_token_id", uint32_t(-1)).key("llama.expert_count", uint32_t(0));
+        }) == Tokens{0});
+  CHECK_THAT(error_of<Error>([&] {
+               ends([&](testing::GgufBytes& file) { file.key(key + "eot_token_id", 9999U); });
+             }),
+             Containing("tokenizer.ggml.eot_token_id is 9999; there are 260 tokens"));
+  CHECK_THAT(error_of<Error>([&] {
+               ends([&](testing::GgufBytes& file) { file.key("llama.expert_count", 8U); });
+             }),
+             Containing("expert_count is 8; supported is 0"));
+  // Without any key, by the name.
+  write_gguf(
+      dir.file("b.gguf"), "llama", [](testing::GgufBytes&) {}, false);
+  CHECK(nn::load_pretrained(dir.file("b.gguf")).generation.end_tokens == Tokens{0});
 }
 
 TEST_CASE("a GGUF file that config.json cannot express is not saved", "[pretrained]") {
