@@ -75,33 +75,28 @@ void read_tokenizer(const std::string& folder, Pretrained& p) {
   }
 }
 
-// Reads the defaults of generation; the file may be absent.
+// Reads the defaults of generation, after the tokenizer; the file may be absent.
 void read_generation(const std::string& folder, Pretrained& p) {
   if (const std::string path = folder + "/generation_config.json"; std::filesystem::exists(path))
     p.files.generation_config = read_text("load_pretrained", path);
   p.generation = generation_options(folder, p.files.config, p.files.generation_config);
+  if (!p.generation.stop_strings.empty() && p.tokenizer)
+    p.generation.decode = [tokenizer = *p.tokenizer](const std::vector<int64_t>& tokens) {
+      return tokenizer.decode(tokens);
+    };
 }
 
-// The class of a model and the number of its tokens.
-struct ClassInfo {
-  const char* name;
-  int64_t vocabulary;
-};
-
-ClassInfo class_of(const Module& model) {
-  if (const auto* m = dynamic_cast<const LanguageModel*>(&model))
-    return {"LanguageModel", m->options.vocabulary};
-  if (const auto* m = dynamic_cast<const SequenceToSequence*>(&model))
-    return {"SequenceToSequence", m->options.source_vocabulary};
-  if (const auto* m = dynamic_cast<const TransformerXL*>(&model))
-    return {"TransformerXL", m->options.vocabulary};
-  return {"Bert", dynamic_cast<const Bert&>(model).options.vocabulary};
+const char* class_of(const Module& model) {
+  if (dynamic_cast<const LanguageModel*>(&model)) return "LanguageModel";
+  if (dynamic_cast<const SequenceToSequence*>(&model)) return "SequenceToSequence";
+  if (dynamic_cast<const TransformerXL*>(&model)) return "TransformerXL";
+  return "Bert";
 }
 
 template <class M>
 M& as(const Pretrained& p, const char* wanted) {
   M* const model = dynamic_cast<M*>(p.model.get());
-  check(model != nullptr, "Pretrained", "a ", p.model_type, " model is a ", class_of(*p.model).name,
+  check(model != nullptr, "Pretrained", "a ", p.model_type, " model is a ", class_of(*p.model),
         ", not a ", wanted);
   return *model;
 }
@@ -205,8 +200,8 @@ Pretrained from_folder(const std::string& path, const WeightsFile& file,
     config.refuse(str("\"model_type\" is ", in_quotes(p.model_type), "; supported are ",
                       list(pretrained_model_types())));
   load->second(p, folder);
-  read_generation(path, p);
   if (p.model_type != "transfo-xl") read_tokenizer(path, p);  // its vocab.txt is not WordPiece
+  read_generation(path, p);
   return p;
 }
 
@@ -239,14 +234,9 @@ Pretrained load_pretrained(const std::string& path, const PretrainedOptions& opt
   const std::string weights = state_dict_in(path);
   const std::unique_ptr<WeightsFile> file = open_weights(weights);
   const GgufFile* gguf = dynamic_cast<const GgufFile*>(file.get());
-  Pretrained p = gguf                                     ? from_gguf(*gguf, options)
-                 : std::filesystem::is_directory(weights) ? from_folder(path, *file, options)
-                                                          : from_state_dict(*file, options);
-  const int64_t vocabulary = class_of(*p.model).vocabulary;
-  check(!p.tokenizer || p.tokenizer->size() <= vocabulary, "load_pretrained", one_line(path),
-        ": the tokenizer has ", p.tokenizer ? p.tokenizer->size() : 0,
-        " tokens, the model's embedding ", vocabulary);
-  return p;
+  if (gguf) return from_gguf(*gguf, options);
+  return std::filesystem::is_directory(weights) ? from_folder(path, *file, options)
+                                                : from_state_dict(*file, options);
 }
 
 }  // namespace stretto::nn

@@ -51,6 +51,11 @@ struct Pretrained {
   int64_t max_length = 0;  ///< Trained length; longer inputs may be an error. 0: without a limit.
   /// Options of generation: those of generation_config.json, and the tokens that end an answer.
   /// Without that file, and in a GGUF file, always the most probable token (temperature 0).
+  /// max_new_tokens, stop_strings, suppress_tokens and bad_words_ids of one token are used, too;
+  /// max_length is not. Other settings that change the tokens, such as num_beams above 1, are not
+  /// supported: `sampling.constrain` then throws an Error that names them. The end tokens of a GGUF
+  /// file are those of eos_token_id, eot_token_id and eom_token_id, and tokens with a known name
+  /// such as `<|im_end|>`.
   GenerationOptions generation = {};
   PretrainedFiles files = {};  ///< For save_pretrained().
 
@@ -78,7 +83,8 @@ struct Pretrained {
 /// SequenceToSequence, "bert" and "deberta-v2" as Bert, and "transfo-xl" as TransformerXL. Every
 /// field of config.json is used, or known to have no effect on results, or the error names it.
 /// Nothing of the folder is executed. Weights are converted to the dtype one by one while they are
-/// read. A tokenizer with more tokens than the model's embedding is an error.
+/// read. If a tokenizer has more tokens than the model's embedding, as in some published folders,
+/// the model raises an error for a text that uses one of these tokens.
 Pretrained load_pretrained(const std::string& path, const PretrainedOptions& options = {});
 
 /// Saves a model as a folder that load_pretrained() and transformers open: config.json,

@@ -148,6 +148,7 @@ TEST_CASE("load_pretrained accepts fields of published files that have no effect
   CHECK_THAT(error(R"("add_cross_attention": true)"),
              Containing("\"add_cross_attention\" is true; supported is false"));
   CHECK_THAT(error(R"("pruned_heads": {"0": [1]})"), Containing("\"0\" = [1]"));
+  CHECK_THAT(error(R"("is_causal": null)"), Containing("\"is_causal\" is null"));
   CHECK_THAT(error(R"("quantization_config": {"bits": 4})"),
              Containing("\"quantization_config\" = {\"bits\":4}"));
 }
@@ -160,6 +161,67 @@ TEST_CASE("options of generation are read from config.json if they have no file"
   CHECK(nn::load_pretrained(folder.str()).generation.sampling.top_p == 0.5);
   testing::write_file(folder.file("generation_config.json"), "{}");
   CHECK(nn::load_pretrained(folder.str()).generation.sampling.temperature == 0);
+}
+
+TEST_CASE("the end token is that of transformers if no file names one", "[pretrained]") {
+  const testing::TempDir folder;
+  const auto ends = [&](const std::string& field) {
+    write_llama(folder, llama_config(", \"eos_token_id\": [3, 4]", field));
+    return nn::load_pretrained(folder.str()).generation.end_tokens;
+  };
+  CHECK(ends("") == std::vector<int64_t>{2});
+  CHECK(ends(", \"eos_token_id\": null").empty());
+}
+
+TEST_CASE("settings of generation_config.json are used, or named when a token is sampled",
+          "[pretrained]") {
+  const testing::TempDir folder;
+  write_llama(folder, llama_config());
+  const auto generation = [&](const std::string& fields) {
+    testing::write_file(folder.file("generation_config.json"), "{" + fields + "}");
+    return nn::load_pretrained(folder.str()).generation;
+  };
+  const auto error = [&](const std::string& fields) {
+    nn::GenerationOptions o = generation(fields);
+    o.max_tokens = 1;
+    return testing::error_of<Error>([&] {
+      nn::generate([](const Tensor& x) { return zeros({1, x.size(1), 7}); }, {1}, o);
+    });
+  };
+  // Values without effect, as in published files; transformers ignores unknown names.
+  CHECK(error(R"("num_beams": 1, "max_length": 20, "min_length": 0, "no_repeat_ngram_size": 0,
+      "bad_words_ids": null, "sequence_bias": null, "begin_suppress_tokens": [], "typical_p": 0.5,
+      "pad_token_id": 0, "chat_format": "chatml", "cache_implementation": "hybrid")") ==
+        "(nothing thrown)");
+  const nn::GenerationOptions o = generation(R"("max_new_tokens": 9, "suppress_tokens": [5, 2],
+      "eos_token_id": 3, "bad_words_ids": [[1], [3]], "stop_strings": "END")");
+  CHECK(o.max_tokens == 9);
+  CHECK(o.sampling.forbidden == std::vector<int64_t>{5, 2, 1});  // 3 ends the text
+  CHECK(o.stop_strings == std::vector<std::string>{"END"});
+  CHECK_FALSE(o.sampling.constrain);
+  for (const std::string field :
+       {"\"num_beams\": 4", "\"no_repeat_ngram_size\": 3", "\"min_new_tokens\": 2",
+        "\"sequence_bias\": [[[1], 2]]", "\"forced_eos_token_id\": 2",
+        "\"do_sample\": true, \"typical_p\": 0.5"}) {
+    CHECK_THAT(error(field), Containing("settings of generation are not supported: "));
+  }
+  CHECK_THAT(error(R"("num_beams": 4, "bad_words_ids": [[1, 2]])"),
+             Containing("\"num_beams\" = 4, \"bad_words_ids\" of several tokens; set"));
+}
+
+TEST_CASE("a tokenizer may have more tokens than the embedding", "[pretrained]") {
+  const testing::TempDir folder;
+  write_llama(folder, llama_config());
+  nn::train_bpe("hello", {.vocabulary = 257}).save(folder.str());
+  testing::write_file(folder.file("generation_config.json"), R"({"stop_strings": ["lo"]})");
+  const nn::Pretrained p = nn::load_pretrained(folder.str());
+  CHECK(p.tokenizer->size() > 7);
+  CHECK(p.generation.decode({int64_t(p.tokenizer->encode("l")[0])}) == "l");
+  CHECK_NOTHROW(p.language_model()(tensor(std::vector<int64_t>{6}, {1, 1})));
+  CHECK_THAT(testing::error_of<Error>([&] {
+               p.language_model()(tensor(std::vector<int64_t>{7}, {1, 1}));
+             }),
+             Containing("index 7 at position [0, 0] is out of range"));
 }
 
 TEST_CASE("of several chat templates the default one is read", "[pretrained]") {
