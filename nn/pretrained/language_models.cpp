@@ -173,7 +173,9 @@ LanguageModelConfig gemma2_config(JsonReader& c) {
   LanguageModel::Options& o = m.options;
   o.input.scale = true;
   o.layer.norm = NormPlace::sandwich;
-  o.layer.attention.scale = 1 / std::sqrt(c.number("query_pre_attn_scalar", 256));
+  const double scalar = c.number("query_pre_attn_scalar", 256);
+  if (scalar <= 0) c.refuse(str("\"query_pre_attn_scalar\" is ", scalar, "; must be positive"));
+  o.layer.attention.scale = 1 / std::sqrt(scalar);
   o.layer.attention.soft_cap = soft_cap(c, "attn_logit_softcapping", 50);
   o.soft_cap = soft_cap(c, "final_logit_softcapping", 30);
   c.require("use_bidirectional_attention", false);

@@ -32,7 +32,8 @@ ModelConfig<SequenceToSequence> t5_config(JsonReader& c) {
   layer.dropout = layer.attention.dropout = c.number("dropout_rate", 0.1);
   layer.norm_eps = read_eps(c, "layer_norm_epsilon", 1e-6);
   o.tied = c.flag("tie_word_embeddings", true);
-  o.scale_output = c.flag("scale_decoder_outputs", o.tied);
+  o.scale_output = c.flag("scale_decoder_outputs",  // null is false
+                          o.tied && !c.is_present("scale_decoder_outputs"));
   if (o.scale_output && !o.tied)
     c.refuse("\"scale_decoder_outputs\" is true without \"tie_word_embeddings\"");
   c.require("is_encoder_decoder", true);

@@ -69,6 +69,9 @@ TEST_CASE("absent fields of config.json have the defaults of transformers", "[pr
   CHECK_THAT(error("gemma2", R"("final_logit_softcapping": 0)"),
              Containing("\"final_logit_softcapping\" is 0; must be positive, or null for none"));
 
+  CHECK_THAT(error("gemma2", R"("query_pre_attn_scalar": -1)"),
+             Containing("\"query_pre_attn_scalar\" is -1; must be positive"));
+
   const std::string small = R"({"vocab_size": 13, "hidden_size": 768, "intermediate_size": 12,
       "num_hidden_layers": 1, "num_attention_heads": 32)";
   const auto attention = [&](const std::string& type, const std::string& more) {
@@ -153,8 +156,12 @@ TEST_CASE("fields of config.json that contradict each other are refused", "[pret
                                      R"({"vocab_size": 13, "d_model": 12, "d_kv": 4, "d_ff": 10,
         "num_layers": 1, "num_heads": 3, "feed_forward_proj": "gated-gelu")" +
                                          more + "}");
-    return error_of<Error>([&] { nn::pretrained::t5_config(c); });
+    return error_of<Error>([&] {
+      const bool scales = nn::pretrained::t5_config(c).options.scale_output;
+      CHECK(scales == !more.ends_with("null"));  // null is false, as in transformers
+    });
   };
+  CHECK(t5(R"(, "scale_decoder_outputs": null)") == "(nothing thrown)");
   CHECK(t5(R"(, "dense_act_fn": "gelu_new", "is_gated_act": true)") == "(nothing thrown)");
   CHECK_THAT(t5(R"(, "dense_act_fn": "relu")"), Containing("\"dense_act_fn\" contradicts"));
   CHECK_THAT(t5(R"(, "is_gated_act": false)"), Containing("\"is_gated_act\" contradicts"));
