@@ -52,6 +52,8 @@ MODELS = {
                                                         max_window_layers=1)),
     "qwen3": (t.Qwen3ForCausalLM, t.Qwen3Config(**LLAMA, head_dim=16, rope_parameters=YARN)),
     "smollm3": (t.SmolLM3ForCausalLM, t.SmolLM3Config(**LLAMA, no_rope_layer_interval=2, pad_token_id=0)),
+    "smollm3-sliding": (t.SmolLM3ForCausalLM, t.SmolLM3Config(**LLAMA, no_rope_layers=[1, 0, 1], pad_token_id=0,
+                                                              use_sliding_window=True, sliding_window=4)),
     "gemma2": (t.Gemma2ForCausalLM, t.Gemma2Config(**LLAMA, head_dim=12, sliding_window=5, query_pre_attn_scalar=20,
                                                    attn_logit_softcapping=3.0, final_logit_softcapping=2.0)),
     "gpt2": (t.GPT2LMHeadModel, t.GPT2Config(vocab_size=VOCABULARY, n_embd=24, n_layer=2, n_head=3, n_positions=64)),
@@ -102,8 +104,10 @@ ALL_LINEAR = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "d
 ADAPTERS = {
     "llama": dict(r=4, lora_alpha=10, lora_dropout=0.1, target_modules=ALL_LINEAR, task_type="CAUSAL_LM"),
     "qwen2": dict(r=2, lora_alpha=3, use_rslora=True, target_modules="all-linear", init_lora_weights="gaussian"),
-    "gpt2": dict(r=3, target_modules=["c_fc", "c_proj"], fan_in_fan_out=True, modules_to_save=[]),
-    "gpt_neox": dict(r=3, target_modules=["dense", "dense_h_to_4h", "dense_4h_to_h"], exclude_modules="x"),
+    "gpt2": dict(r=3, target_modules=["c_attn", "c_fc", "c_proj"], fan_in_fan_out=True, modules_to_save=[]),
+    "gpt_neox": dict(r=3, target_modules=["query_key_value", "dense", "dense_h_to_4h", "dense_4h_to_h"],
+                     exclude_modules="x"),
+    "bloom": dict(r=2, target_modules=["query_key_value"]),
     "t5": dict(r=2, target_modules=["q", "v", "wi", "wo"], task_type="SEQ_2_SEQ_LM"),
     "bert": dict(r=2, target_modules=["query", "value", "dense"], task_type="FEATURE_EXTRACTION"),
 }
