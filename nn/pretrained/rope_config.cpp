@@ -51,23 +51,30 @@ RotaryOptions rotary_options(JsonReader& c, int64_t d, const RopeFields& f) {
   const auto length = [&] {
     return double(r.integer("original_max_position_embeddings", trained));
   };
+  const auto positive = [&](const char* name, std::optional<double> fallback = {}) {
+    const double x = r.number(name, fallback);
+    if (x <= 0) r.refuse(str('"', name, "\" is ", x, "; must be positive"));
+    return x;
+  };
   if (type == "linear") {
-    o.scale = r.number("factor");
+    o.scale = positive("factor");
   } else if (type == "llama3") {
+    const double low = positive("low_freq_factor"), high = positive("high_freq_factor");
+    if (low >= high) r.refuse("\"low_freq_factor\" must be less than \"high_freq_factor\"");
     o.frequencies = llama3_frequencies({.dims = o.dims,
                                         .base = o.base,
-                                        .factor = r.number("factor"),
-                                        .low_frequency_factor = r.number("low_freq_factor"),
-                                        .high_frequency_factor = r.number("high_freq_factor"),
+                                        .factor = positive("factor"),
+                                        .low_frequency_factor = low,
+                                        .high_frequency_factor = high,
                                         .length = length()});
   } else if (type == "yarn") {
-    const double factor = r.number("factor");
+    const double factor = positive("factor");
     o.frequencies = yarn_frequencies({.dims = o.dims,
                                       .base = o.base,
                                       .factor = factor,
                                       .length = length(),
-                                      .beta_fast = r.number("beta_fast", 32),
-                                      .beta_slow = r.number("beta_slow", 1),
+                                      .beta_fast = positive("beta_fast", 32),
+                                      .beta_slow = positive("beta_slow", 1),
                                       .truncate = r.flag("truncate", !r.is_present("truncate"))});
     o.attention_factor = r.number("attention_factor", yarn_attention_factor(factor));
   } else if (type != "default") {

@@ -114,6 +114,14 @@ TEST_CASE("RoPE rotates an even number of features", "[pretrained]") {
   CHECK_THAT(error("qwen3", R"("rope_parameters": {"partial_rotary_factor": 0.5})"),
              Containing("\"partial_rotary_factor\" is 0.5; this model type rotates all features"));
   CHECK(error("llama", R"("partial_rotary_factor": 1.0)") == "(nothing thrown)");
+  const auto llama3 = [](const std::string& low) {
+    return error("llama", R"("rope_scaling": {"rope_type": "llama3", "factor": 8,
+        "high_freq_factor": 4, "low_freq_factor": )" +
+                              low + "}");
+  };
+  CHECK(llama3("1") == "(nothing thrown)");
+  CHECK_THAT(llama3("-1"), Containing("\"low_freq_factor\" is -1; must be positive"));
+  CHECK_THAT(llama3("4"), Containing("must be less than \"high_freq_factor\""));
 }
 
 TEST_CASE("fields of config.json that contradict each other are refused", "[pretrained]") {
