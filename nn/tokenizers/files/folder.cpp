@@ -1,6 +1,5 @@
 // Reads a directory as published: the tokenizer and the files that name its special tokens.
 #include <algorithm>
-#include <charconv>
 #include <filesystem>
 #include <system_error>
 
@@ -28,53 +27,14 @@ Json optional_object(const std::string& path) {
   return json;
 }
 
-// A token is a string or an object with its content.
-std::string text_of(const Json& json) {
-  return json.is_object() ? json["content"].text : json.text;
-}
-
-bool is_true(const Json& json, bool fallback) {
-  return json.kind == Json::Kind::boolean ? json.truth : fallback;
-}
-
 void read_names(const Json& from, SpecialNames& to) {
   const auto set = [&](std::string& name, const char* key) {
-    if (const std::string text = text_of(from[key]); !text.empty()) name = text;
+    if (const std::string text = token_text(from[key]); !text.empty()) name = text;
   };
   set(to.bos, "bos_token");
   set(to.eos, "eos_token");
   set(to.pad, "pad_token");
   set(to.unk, "unk_token");
-}
-
-void read_added_tokens(const Json& config, const std::string& path, Definition& d) {
-  for (const auto& [key, value] : config["added_tokens_decoder"].members) {
-    AddedToken token;
-    const auto end = std::from_chars(key.data(), key.data() + key.size(), token.id);
-    check(end.ec == std::errc() && end.ptr == key.data() + key.size() && token.id >= 0 &&
-              token.id < max_ids && value["content"].is_string() && !value["content"].text.empty(),
-          op, path, ": added_tokens_decoder has the malformed token ", in_quotes(key));
-    token.content = value["content"].text;
-    token.single_word = is_true(value["single_word"], false);
-    token.lstrip = is_true(value["lstrip"], false);
-    token.rstrip = is_true(value["rstrip"], false);
-    token.special = is_true(value["special"], false);
-    token.normalized = is_true(value["normalized"], !token.special);
-    add_token(d, token);
-  }
-}
-
-void read_more_tokens(const std::string& path, Definition& d) {
-  const Json tokens = optional_object(path);
-  for (const auto& [text, id] : tokens.members) {
-    check(
-        id.kind == Json::Kind::integer && id.integer >= 0 && id.integer < max_ids && !text.empty(),
-        op, path, ": the token ", in_quotes(text), " has no id of 0 to ", max_ids - 1);
-    AddedToken token;
-    token.content = text;
-    token.id = int32_t(id.integer);
-    add_token(d, token);
-  }
 }
 
 // The named special tokens of a vocabulary without added tokens.
@@ -228,13 +188,14 @@ Definition read_folder(const std::string& folder) {
          ": has no tokenizer; supported are tokenizer.json, vocab.json with merges.txt, vocab.txt "
          "and *.model");
   }
-  read_names(map, d.special);
-  read_names(config, d.special);
-  if (!is_complete) {
-    read_added_tokens(config, in("tokenizer_config.json"), d);
-    read_more_tokens(in("added_tokens.json"), d);
-  }
+  // transformers reads special_tokens_map.json only without added_tokens_decoder, and then last.
+  const bool has_decoder = config["added_tokens_decoder"].is_object();
+  read_names(has_decoder ? map : config, d.special);
+  read_names(has_decoder ? config : map, d.special);
+  add_tokens(d, {config, has_decoder ? Json() : map, optional_object(in("added_tokens.json"))},
+             folder, is_complete);
   drop_unknown_names(d);
+  if (is_complete) set_options(d, config);
   if (!is_complete) add_named_tokens(d);
   if (d.sentencepiece) set_class(d, config, optional_object(in("config.json")));
   for (const char* name : directory_files)
