@@ -1,6 +1,7 @@
 // tokenizer.json: the large tables (vocabulary, merges) are read as a stream, the rest as Json.
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
@@ -11,6 +12,33 @@
 
 namespace stretto::nn::tokenizers {
 namespace {
+
+// Returns a number as serde_json, which `tokenizers` uses: the digits are an integer, which a power of
+// ten scales, each rounded. The last bit decides between segmentations of Unigram with equal scores.
+double serde_number(const std::string& text) {
+  const bool is_negative = text.starts_with('-');
+  uint64_t digits = 0;
+  int exponent = 0;
+  bool in_fraction = false, is_full = false;
+  size_t at = is_negative ? 1 : 0;
+  for (; at < text.size() && text[at] != 'e' && text[at] != 'E'; ++at) {
+    if (text[at] == '.') {
+      in_fraction = true;
+      continue;
+    }
+    const auto digit = uint64_t(text[at] - '0');
+    is_full = is_full || digits > (UINT64_MAX - digit) / 10;
+    if (!is_full) digits = 10 * digits + digit;
+    if (is_full != in_fraction) exponent += is_full ? 1 : -1;
+  }
+  if (at < text.size())
+    exponent += int(std::clamp(std::strtol(text.c_str() + at + 1, nullptr, 10), -10000L, 10000L));
+  auto value = double(digits);
+  for (; exponent < -308 && value != 0; exponent += 308) value /= 1e308;
+  const double power = std::strtod(("1e" + std::to_string(std::abs(exponent))).c_str(), nullptr);
+  value = exponent < 0 ? value / power : value * power;
+  return is_negative ? -value : value;
+}
 
 // Passes events to a JsonBuilder, except those of model.vocab and model.merges.
 class Reader {
@@ -29,7 +57,7 @@ class Reader {
                                  : number(double(value), value <= INT32_MAX ? int64_t(value) : -1);
   }
   bool number_float(double value, const std::string& text) {
-    return table_ == Table::none ? rest_.number_float(value, text) : number(value, -1);
+    return table_ == Table::none ? rest_.number_float(value, text) : number(serde_number(text), -1);
   }
   bool string(std::string& text) {
     if (table_ == Table::none) return rest_.string(text);

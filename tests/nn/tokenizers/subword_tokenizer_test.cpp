@@ -200,6 +200,18 @@ TEST_CASE("rules that multiply a text stop at a limit", "[tokenizers]") {
              Containing("the rules of the tokenizer make a text of"));
 }
 
+TEST_CASE("scores are rounded as in tokenizers", "[tokenizers]") {
+  // The segmentations of "aaaaa" have equal scores: the rounding of the sums decides.
+  const auto of_scores = [](const std::string& one, const std::string& two) {
+    return from_json(R"({"model":{"type":"Unigram","unk_id":0,"vocab":[["<unk>",0],["a",)" + one +
+                     R"(],["aa",)" + two + "]]}}")
+        .encode("aaaaa");
+  };
+  CHECK(of_scores("-8.15674209009127", "-9.482052553993453") == Ids{1, 2, 2});
+  CHECK(of_scores("-9.247108346276967", "-7.891529064662276") == Ids{2, 2, 1});
+  CHECK(of_scores("-2.7417469177484257", "-2.4098152667612602") == Ids{2, 2, 1});
+}
+
 TEST_CASE("GGUF vocabularies are checked", "[tokenizers]") {
   nn::GgufVocabulary v{.name = "m.gguf",
                        .model = "gpt2",
