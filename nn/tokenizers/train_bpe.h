@@ -24,11 +24,11 @@ enum class WordSplit {
 struct BpeTraining {
   /// The size of the vocabulary: special tokens, 256 bytes, and one token for each merge.
   int64_t vocabulary = 8192;
-  std::vector<std::string> special_tokens;  ///< Get the first ids; the first one becomes eos.
-  WordSplit split = WordSplit::gpt2;        ///< The words of the text.
-  int64_t min_count = 2;                    ///< Training ends when no pair occurs this often.
+  std::vector<std::string> special_tokens = {};  ///< Get the first ids; the first one becomes eos.
+  WordSplit split = WordSplit::gpt2;             ///< The words of the text.
+  int64_t min_count = 2;                         ///< Training ends when no pair occurs this often.
   /// Called after every 100 merges and at the end with the number of merges and their maximum.
-  std::function<void(int64_t, int64_t)> progress;
+  std::function<void(int64_t, int64_t)> progress = {};
 };
 
 /// Words and how often they occur.
