@@ -23,22 +23,24 @@ class Encoding {
       : data_(data), scratch_(scratch), ids_(ids) {}
 
   void add_text(std::string_view text, bool at_start, bool allow_special) {
-    if (!data_.normalizer) return add_normalized(text, at_start, allow_special);
+    if (text.empty()) return;
+    size_t first = at_start ? utf8_size(text[0]) : 0;
+    if (!data_.normalizer) return add_normalized({text, first}, allow_special);
     std::string changed(text);
     scratch_.match.limit_growth(text.size());
-    data_.normalizer->apply(changed, at_start, scratch_.match);
-    add_normalized(changed, at_start, allow_special);
+    data_.normalizer->apply(changed, first, scratch_.match);
+    add_normalized({changed, at_start ? first : 0}, allow_special);
   }
 
  private:
-  void add_normalized(std::string_view text, bool at_start, bool allow_special) {
-    if (text.empty()) return;
-    if (data_.normalized_tokens.empty()) return add_words({text, at_start}, 0);
-    for (const Part& part : data_.normalized_tokens.find(text, allow_special)) {
+  void add_normalized(const Word& text, bool allow_special) {
+    if (text.text.empty()) return;
+    if (data_.normalized_tokens.empty()) return add_words(text, 0);
+    for (const Part& part : data_.normalized_tokens.find(text.text, allow_special)) {
       if (part.id >= 0) {
         ids_.push_back(part.id);
       } else {
-        add_words({text.substr(part.begin, part.end - part.begin), at_start && part.begin == 0}, 0);
+        add_words(text.part(part.begin, part.end), 0);
       }
     }
   }
@@ -159,44 +161,21 @@ TextStream::TextStream(SubwordTokenizer tokenizer, DecodeOptions options)
 std::string TextStream::add(int32_t id) {
   check(id >= 0, op, "token ", id, "; must not be negative");
   const Compiled& data = *tokenizer_.data_;
-  if (data.decoder && data.decoder->is_byte_level()) {
-    if (options_.skip_special_tokens && tokenizer_.is_special(id)) return {};
-    if (const auto token = data.token(id)) bytes_ += byte_level_bytes(*token);
-    size_t end = 0;
-    for (;;) {  // up to a character that more bytes could complete
-      const InvalidUtf8 bad = find_invalid_utf8(bytes_, end);
-      end = bad.at;
-      if (end == bytes_.size() || bad.incomplete) break;
-      end += bad.size;
-    }
-    std::string text;
-    append_repaired(text, std::string_view(bytes_).substr(0, end));
-    bytes_.erase(0, end);
-    return text;
-  }
-  // Other decoders look at neighbors: the text of the new ids is the difference of two texts.
-  ids_.push_back(id);
-  const std::vector<int32_t> old(ids_.begin(), ids_.begin() + int64_t(shown_));
-  const std::string before = data.text_of(old, options_), now = data.text_of(ids_, options_);
-  if (now.size() <= before.size() || now.ends_with("\xEF\xBF\xBD") || !now.starts_with(before))
-    return {};
-  ids_.erase(ids_.begin(), ids_.begin() + int64_t(shown_));
-  shown_ = ids_.size();
-  return now.substr(before.size());
+  states_.resize(data.decoders.size() + 1);
+  const Compiled::Lease scratch(data);
+  std::string text;
+  Decoding decoding{data.decoders, states_, (*scratch).match, text, true};
+  data.pass(id, options_, decoding);
+  return text;
 }
 
 std::string TextStream::finish() {
   std::string text;
-  if (!bytes_.empty()) append_repaired(text, bytes_);
-  const std::vector<int32_t> old(ids_.begin(), ids_.begin() + int64_t(shown_));
-  if (shown_ < ids_.size()) {
-    const Compiled& data = *tokenizer_.data_;
-    const std::string before = data.text_of(old, options_), now = data.text_of(ids_, options_);
-    text += now.substr(std::min(before.size(), now.size()));
-  }
-  bytes_.clear();
-  ids_.clear();
-  shown_ = 0;
+  if (states_.empty()) return text;
+  const Compiled& data = *tokenizer_.data_;
+  const Compiled::Lease scratch(data);
+  Decoding{data.decoders, states_, (*scratch).match, text, true}.finish();
+  states_.clear();
   return text;
 }
 

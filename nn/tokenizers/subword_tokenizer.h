@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "components/decoder_state.h"
+
 namespace stretto::nn {
 
 /// Options of SubwordTokenizer::encode().
@@ -26,24 +28,24 @@ struct DecodeOptions {
 
 /// The vocabulary in the metadata of a GGUF file (keys tokenizer.ggml.…).
 struct GgufVocabulary {
-  std::string name;                  ///< The path, for errors.
-  std::string model;                 ///< tokenizer.ggml.model: gpt2, llama, bert or t5.
-  std::string pre;                   ///< tokenizer.ggml.pre: how gpt2 splits words.
-  std::vector<std::string> tokens;   ///< tokenizer.ggml.tokens.
-  std::vector<float> scores;         ///< tokenizer.ggml.scores, for llama and t5.
-  std::vector<int32_t> token_types;  ///< tokenizer.ggml.token_type; may be empty.
-  std::vector<std::string> merges;   ///< tokenizer.ggml.merges, for gpt2.
-  std::optional<int32_t> bos;        ///< tokenizer.ggml.bos_token_id.
-  std::optional<int32_t> eos;        ///< tokenizer.ggml.eos_token_id.
-  std::optional<int32_t> unk;        ///< tokenizer.ggml.unknown_token_id.
-  std::optional<int32_t> pad;        ///< tokenizer.ggml.padding_token_id.
-  std::optional<int32_t> sep;   ///< tokenizer.ggml.seperator_token_id (its spelling), for bert.
-  std::optional<int32_t> cls;   ///< tokenizer.ggml.cls_token_id, for bert.
-  std::optional<bool> add_bos;  ///< tokenizer.ggml.add_bos_token; default: true for llama.
-  std::optional<bool> add_eos;  ///< tokenizer.ggml.add_eos_token; default: true for t5.
-  std::optional<bool> add_space_prefix;  ///< tokenizer.ggml.add_space_prefix; default: true.
-  std::optional<bool> remove_extra_whitespaces;  ///< tokenizer.ggml.remove_extra_whitespaces.
-  std::string charsmap;                          ///< tokenizer.ggml.precompiled_charsmap.
+  std::string name = {};                  ///< The path, for errors.
+  std::string model = {};                 ///< tokenizer.ggml.model: gpt2, llama, bert or t5.
+  std::string pre = {};                   ///< tokenizer.ggml.pre: how gpt2 splits words.
+  std::vector<std::string> tokens = {};   ///< tokenizer.ggml.tokens.
+  std::vector<float> scores = {};         ///< tokenizer.ggml.scores, for llama and t5.
+  std::vector<int32_t> token_types = {};  ///< tokenizer.ggml.token_type; may be empty.
+  std::vector<std::string> merges = {};   ///< tokenizer.ggml.merges, for gpt2.
+  std::optional<int32_t> bos = {};        ///< tokenizer.ggml.bos_token_id.
+  std::optional<int32_t> eos = {};        ///< tokenizer.ggml.eos_token_id.
+  std::optional<int32_t> unk = {};        ///< tokenizer.ggml.unknown_token_id.
+  std::optional<int32_t> pad = {};        ///< tokenizer.ggml.padding_token_id.
+  std::optional<int32_t> sep = {};  ///< tokenizer.ggml.seperator_token_id (its spelling), for bert.
+  std::optional<int32_t> cls = {};  ///< tokenizer.ggml.cls_token_id, for bert.
+  std::optional<bool> add_bos = {};  ///< tokenizer.ggml.add_bos_token; default: true for llama.
+  std::optional<bool> add_eos = {};  ///< tokenizer.ggml.add_eos_token; default: true for t5.
+  std::optional<bool> add_space_prefix = {};  ///< tokenizer.ggml.add_space_prefix; default: true.
+  std::optional<bool> remove_extra_whitespaces = {};  ///< tokenizer.ggml.remove_extra_whitespaces.
+  std::string charsmap = {};                          ///< tokenizer.ggml.precompiled_charsmap.
 };
 
 namespace tokenizers {
@@ -65,9 +67,10 @@ class SubwordTokenizer {
   /// Reads a tokenizer. `path` is a tokenizer.json, a SentencePiece model (*.model), or a directory
   /// with one of: tokenizer.json; vocab.json and merges.txt (encoder.json and vocab.bpe); vocab.txt
   /// (WordPiece); tokenizer.model, spiece.model, spm.model or one other *.model. In a directory,
-  /// tokenizer_config.json and special_tokens_map.json name the special tokens. Padding and
-  /// truncation in a file are ignored. Throws Error "[tokenizer] path: …" for a malformed file or
-  /// an unsupported component.
+  /// tokenizer_config.json, special_tokens_map.json and added_tokens.json name the special tokens,
+  /// add tokens and set options, as in transformers (docs/tokenizers.md). Padding and truncation in
+  /// a file are ignored. Throws Error "[tokenizer] path: …" for a malformed file, an unsupported
+  /// component, or files that contradict each other.
   static SubwordTokenizer load(const std::string& path);
   /// Returns the tokenizer of a GGUF file. Throws Error for an unknown model or pre-tokenizer.
   static SubwordTokenizer from_gguf(const GgufVocabulary& vocabulary);
@@ -114,7 +117,8 @@ class SubwordTokenizer {
   std::shared_ptr<const tokenizers::Compiled> data_;
 };
 
-/// Decodes ids as they arrive; a character whose bytes are not complete is held back.
+/// Decodes ids as they arrive; text that later ids can change is held back: a character whose bytes
+/// are not complete, blanks that the decoder may strip.
 ///
 ///     nn::TextStream stream(tokenizer);
 ///     while (…) std::cout << stream.add(next_id()) << std::flush;
@@ -132,9 +136,7 @@ class TextStream {
  private:
   SubwordTokenizer tokenizer_;
   DecodeOptions options_;
-  std::string bytes_;         // of byte-level tokenizers: an incomplete character
-  std::vector<int32_t> ids_;  // of others: ids whose text is needed as context, and new ones
-  size_t shown_ = 0;          // the number of ids_ whose text was returned
+  std::vector<tokenizers::DecoderState> states_;
 };
 
 }  // namespace stretto::nn

@@ -4,6 +4,7 @@
 
 #include "core/error.h"
 #include "core/one_line.h"
+#include "nn/tokenizers/text/utf8.h"
 
 namespace stretto::nn::tokenizers {
 
@@ -32,7 +33,7 @@ Compiled::Compiled(Definition of) : definition(std::move(of)) {
   normalizer = make_normalizer(definition);
   pre_tokenizers = make_pre_tokenizers(definition);
   model = make_model(definition, pre_tokenizers.byte_level);
-  decoder = make_decoder(definition);
+  decoders = make_decoders(definition);
   around = make_template(definition);
   size = model->vocabulary.size();
   add_tokens();
@@ -72,12 +73,22 @@ void Compiled::add_tokens() {
     size = std::max(size, int64_t(token.id) + 1);
     std::string content = token.content;
     if (token.normalized && normalizer) {
-      bool at_start = true;
+      size_t first = std::min(utf8_size(content[0]), content.size());
       scratch.limit_growth(content.size());
-      normalizer->apply(content, at_start, scratch);
+      normalizer->apply(content, first, scratch);
+      check(!content.empty(), op, definition.name,
+            ": the normalizer removes all of the added token ", shown);
     }
+    decoded.push_back(content);
     (token.normalized ? normalized : raw).push_back(token);
     (token.normalized ? normalized_texts : raw_texts).push_back(content);
+  }
+  // As in `tokenizers`: a token that is found in normalized text is decoded to the normalized text,
+  // which also decides whether it is special.
+  for (const std::string& text : decoded) {
+    const auto same = added_by_text.find(text);
+    skipped.push_back(same != added_by_text.end() &&
+                      definition.added[added_by_id.at(same->second)].special);
   }
   if (!raw.empty()) raw_tokens = AddedTokens(std::move(raw), raw_texts);
   if (!normalized.empty()) normalized_tokens = AddedTokens(std::move(normalized), normalized_texts);
@@ -105,26 +116,22 @@ std::optional<int32_t> Compiled::id(std::string_view token) const {
   return id < 0 ? std::nullopt : std::optional(id);
 }
 
+void Compiled::pass(int32_t id, DecodeOptions options, Decoding& to) const {
+  if (const auto added = added_by_id.find(id); added != added_by_id.end()) {
+    if (!options.skip_special_tokens || !skipped[added->second])
+      to.pass(0, {decoded[added->second]});
+  } else if (model->vocabulary.has(id)) {
+    to.pass(0, {model->vocabulary.text(id)});
+  }
+}
+
 std::string Compiled::text_of(const std::vector<int32_t>& ids, DecodeOptions options) const {
-  std::vector<std::string> tokens;
-  for (const int32_t id : ids) {
-    const auto added = added_by_id.find(id);
-    if (options.skip_special_tokens && added != added_by_id.end() &&
-        definition.added[added->second].special)
-      continue;
-    if (const auto text = token(id)) tokens.emplace_back(*text);
-  }
-  if (decoder) {
-    Lease scratch(*this);
-    size_t bytes = 0;
-    for (const std::string& token : tokens) bytes += token.size();
-    (*scratch).match.limit_growth(bytes);
-    decoder->apply(tokens, (*scratch).match);
-  } else {
-    for (size_t i = 1; i < tokens.size(); ++i) tokens[i].insert(0, " ");
-  }
+  const Lease scratch(*this);
+  std::vector<DecoderState> states(decoders.size() + 1);
   std::string text;
-  for (const std::string& token : tokens) text += token;
+  Decoding decoding{decoders, states, (*scratch).match, text};
+  for (const int32_t id : ids) pass(id, options, decoding);
+  decoding.finish();
   return text;
 }
 

@@ -48,6 +48,8 @@ struct Compiled {
   std::optional<std::string_view> token(int64_t id) const;
   std::optional<int32_t> id(std::string_view token) const;
   std::string text_of(const std::vector<int32_t>& ids, DecodeOptions options) const;
+  /// Passes the text of a token to the decoders, unless it is skipped.
+  void pass(int32_t id, DecodeOptions options, Decoding& to) const;
   std::string tokenizer_json() const;
   std::string config_json() const;
 
@@ -55,11 +57,13 @@ struct Compiled {
   std::unique_ptr<Normalizer> normalizer;
   PreTokenizers pre_tokenizers;
   std::unique_ptr<Model> model;
-  std::unique_ptr<Decoder> decoder;
+  std::vector<std::unique_ptr<Decoder>> decoders;
   Template around;
   AddedTokens raw_tokens, normalized_tokens;  // by the text in which they are found
   std::unordered_map<int32_t, size_t> added_by_id;
   std::unordered_map<std::string, int32_t> added_by_text;
+  std::vector<std::string> decoded;  // the texts of definition.added for the decoders
+  std::vector<bool> skipped;         // true if they are left out with the special tokens
   std::optional<int32_t> bos, eos, pad, unk;
   int64_t size = 0;
 

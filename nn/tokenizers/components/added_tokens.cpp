@@ -23,7 +23,7 @@ AddedTokens::AddedTokens(std::vector<AddedToken> tokens, const std::vector<std::
     : tokens_(std::move(tokens)) {
   std::vector<TrieKey> keys;
   for (size_t i = 0; i < tokens_.size(); ++i) {
-    if (contents[i].empty()) continue;
+    if (contents[i].empty()) continue;  // a control piece without a text
     keys.push_back({contents[i], int32_t(i)});
     begins_[uint8_t(contents[i][0])] = true;
   }
@@ -61,7 +61,7 @@ std::vector<Part> AddedTokens::find(std::string_view text, bool allow_special) c
     while (token.lstrip && begin > done) {
       const size_t start = previous_start(text, begin);
       size_t next = start;
-      if (start < done || !is_white_space(next_code_point(text, next))) break;
+      if (!is_white_space(next_code_point(text, next))) break;
       begin = start;
     }
     while (token.rstrip && end < text.size()) {
@@ -69,11 +69,10 @@ std::vector<Part> AddedTokens::find(std::string_view text, bool allow_special) c
       if (!is_white_space(next_code_point(text, next))) break;
       end = next;
     }
-    begin = std::max(begin, done);
+    if (token.lstrip) begin = std::max(begin, done);
     if (begin > done) parts.push_back({-1, done, begin});
-    parts.push_back({token.id, begin, end});
+    if (begin < end) parts.push_back({token.id, begin, end});
     done = end;
-    at = std::max(at, end);
   }
   if (done < text.size()) parts.push_back({-1, done, text.size()});
   return parts;

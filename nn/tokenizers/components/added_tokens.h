@@ -18,7 +18,8 @@ struct Part {
   size_t begin, end;
 };
 
-/// Finds added tokens: of all that begin at the leftmost position, the longest.
+/// Finds added tokens: of all that begin at the leftmost position, the longest. Of tokens with equal
+/// texts the last one counts.
 class AddedTokens {
  public:
   AddedTokens() = default;
@@ -26,7 +27,8 @@ class AddedTokens {
   AddedTokens(std::vector<AddedToken> tokens, const std::vector<std::string>& contents);
 
   bool empty() const { return tokens_.empty(); }
-  /// Returns the parts of a text. Special tokens are only found if `allow_special`.
+  /// Returns the parts of a text. Special tokens are only found if `allow_special`. A token with
+  /// rstrip does not hide tokens in the white space that it takes: as in `tokenizers`, parts overlap.
   std::vector<Part> find(std::string_view text, bool allow_special) const;
 
  private:

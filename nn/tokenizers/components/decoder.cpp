@@ -11,67 +11,96 @@
 namespace stretto::nn::tokenizers {
 namespace {
 
-using Tokens = std::vector<std::string>;
-
-std::string joined(const Tokens& tokens) {
-  std::string text;
-  for (const std::string& token : tokens) text += token;
-  return text;
-}
+constexpr size_t most_decoders = 100;  // each one calls the next one
 
 void replace_all(std::string& text, std::string_view what, std::string_view by) {
   for (size_t at = 0; (at = text.find(what, at)) != std::string::npos; at += by.size())
     text.replace(at, what.size(), by);
 }
 
-class ByteLevel : public Decoder {
+// A decoder that needs whole tokens.
+class OfWholeTokens : public Decoder {
  public:
-  void apply(Tokens& tokens, MatchScratch&) const override {
-    std::string bytes, text;
-    for (const std::string& token : tokens) bytes += byte_level_bytes(token);
-    append_repaired(text, bytes);
-    tokens = {std::move(text)};
+  void add(const TokenText& token, DecoderState& s, const NextDecoder& next) const final {
+    if (token.starts && token.ends) return add_whole(token.text, s, next);
+    s.token += token.text;
+    if (token.ends) add_whole(std::exchange(s.token, {}), s, next);
   }
-  bool is_byte_level() const override { return true; }
+
+ private:
+  virtual void add_whole(std::string_view token, DecoderState& s,
+                         const NextDecoder& next) const = 0;
 };
 
-class ByteFallback : public Decoder {
+// Joins all bytes to one token. `held` are bytes, `count` is 1 if a part was passed on.
+class ByteLevel : public OfWholeTokens {
  public:
-  void apply(Tokens& tokens, MatchScratch&) const override {
-    Tokens result;
-    std::string bytes;
-    const auto flush = [&] {
-      if (find_invalid_utf8(bytes).at == bytes.size()) {
-        if (!bytes.empty()) result.push_back(bytes);
-      } else {
-        for (size_t i = 0; i < bytes.size(); ++i) result.emplace_back("\xEF\xBF\xBD");
-      }
-      bytes.clear();
-    };
-    for (std::string& token : tokens) {
-      unsigned byte = 0;
-      const bool is_byte =
-          token.size() == 6 && token.starts_with("<0x") && token[5] == '>' &&
-          std::from_chars(token.data() + 3, token.data() + 5, byte, 16).ptr == token.data() + 5;
-      if (is_byte) {
-        bytes += char(byte);
-      } else {
-        flush();
-        result.push_back(std::move(token));
-      }
+  void finish(DecoderState& s, const NextDecoder& next) const override {
+    pass(s.held.size(), true, s, next);
+  }
+
+ private:
+  void add_whole(std::string_view token, DecoderState& s, const NextDecoder& next) const override {
+    const auto bytes = bytes_of_characters(token);
+    s.held += bytes ? std::string_view(*bytes) : token;
+    if (!next.decoding.is_stream) return;
+    size_t end = 0;
+    for (;;) {  // up to a character that more bytes could complete
+      const InvalidUtf8 bad = find_invalid_utf8(s.held, end);
+      end = bad.at;
+      if (end == s.held.size() || bad.incomplete) break;
+      end += bad.size;
     }
-    flush();
-    tokens = std::move(result);
+    if (end > 0) pass(end, false, s, next);
+  }
+  static void pass(size_t size, bool ends, DecoderState& s, const NextDecoder& next) {
+    std::string storage;
+    next(repaired_utf8(std::string_view(s.held).substr(0, size), storage), s.count == 0, ends);
+    s.held.erase(0, size);
+    s.count = 1;
   }
 };
 
+// Joins neighboring bytes to a token. `held` are bytes, `count` is 1 if a part was passed on.
+class ByteFallback : public OfWholeTokens {
+ public:
+  void finish(DecoderState& s, const NextDecoder& next) const override {
+    const bool is_valid = find_invalid_utf8(s.held).at == s.held.size();
+    if (s.count > 0 || (is_valid && !s.held.empty()))
+      next(is_valid ? s.held : "", s.count == 0, true);
+    for (size_t i = 0; !is_valid && i < s.held.size(); ++i) next("\xEF\xBF\xBD");
+    s.held.clear();
+    s.count = 0;
+  }
+
+ private:
+  void add_whole(std::string_view token, DecoderState& s, const NextDecoder& next) const override {
+    unsigned byte = 0;
+    const bool is_byte =
+        token.size() == 6 && token.starts_with("<0x") && token[5] == '>' &&
+        std::from_chars(token.data() + 3, token.data() + 5, byte, 16).ptr == token.data() + 5;
+    if (!is_byte) {
+      if (s.count > 0 || !s.held.empty()) finish(s, next);
+      return next(token);
+    }
+    s.held += char(byte);
+    if (!next.decoding.is_stream || find_invalid_utf8(s.held).at < s.held.size()) return;
+    next(s.held, s.count == 0, false);
+    s.held.clear();
+    s.count = 1;
+  }
+};
+
+// `count` is the number of tokens.
 class Metaspace : public Decoder {
  public:
   Metaspace(std::string replacement, bool drops_first)
       : replacement_(std::move(replacement)), drops_first_(drops_first) {}
-  void apply(Tokens& tokens, MatchScratch&) const override {
-    for (size_t i = 0; i < tokens.size(); ++i)
-      replace_all(tokens[i], replacement_, i == 0 && drops_first_ ? "" : " ");
+  void add(const TokenText& token, DecoderState& s, const NextDecoder& next) const override {
+    if (token.starts) ++s.count;
+    std::string text(token.text);
+    replace_all(text, replacement_, s.count == 1 && drops_first_ ? "" : " ");
+    next(text, token.starts, token.ends);
   }
 
  private:
@@ -79,27 +108,30 @@ class Metaspace : public Decoder {
   bool drops_first_;
 };
 
-class WordPiece : public Decoder {
+// `count` is the number of tokens.
+class WordPiece : public OfWholeTokens {
  public:
   WordPiece(std::string prefix, bool cleans_up)
       : prefix_(std::move(prefix)), cleans_up_(cleans_up) {}
-  void apply(Tokens& tokens, MatchScratch&) const override {
-    for (size_t i = 0; i < tokens.size(); ++i) {
-      std::string& token = tokens[i];
-      if (i > 0) {
-        if (token.starts_with(prefix_)) {
-          token.erase(0, prefix_.size());
-        } else {
-          token.insert(0, " ");
-        }
-      }
-      if (cleans_up_) clean_up(token);
-    }
-  }
 
  private:
+  void add_whole(std::string_view token, DecoderState& s, const NextDecoder& next) const override {
+    std::string text(token);
+    if (s.count++ > 0) {
+      if (text.starts_with(prefix_)) {
+        text.erase(0, prefix_.size());
+      } else {
+        text.insert(0, " ");
+      }
+    }
+    if (cleans_up_) clean_up(text);
+    next(text);
+  }
   static void clean_up(std::string& token) {
-    for (const char* mark : {".", "?", "!", ","}) replace_all(token, std::string(" ") + mark, mark);
+    replace_all(token, " .", ".");
+    replace_all(token, " ?", "?");
+    replace_all(token, " !", "!");
+    replace_all(token, " ,", ",");
     replace_all(token, " ' ", "'");
     replace_all(token, " n't", "n't");
     replace_all(token, " 'm", "'m");
@@ -113,39 +145,68 @@ class WordPiece : public Decoder {
   bool cleans_up_;
 };
 
+// `held` is the end of a token from its first suffix on, `count` the number of tokens.
 class BpeDecoder : public Decoder {
  public:
   explicit BpeDecoder(std::string suffix) : suffix_(std::move(suffix)) {}
-  void apply(Tokens& tokens, MatchScratch&) const override {
-    for (size_t i = 0; i < tokens.size(); ++i)
-      replace_all(tokens[i], suffix_, i + 1 < tokens.size() ? " " : "");
+  void add(const TokenText& token, DecoderState& s, const NextDecoder& next) const override {
+    if (token.starts) {
+      if (s.count++ > 0) end(s, " ", next);
+      next("", true, false);
+    }
+    s.held += token.text;
+    size_t certain = s.held.find(suffix_);
+    if (certain == std::string::npos && !token.ends) certain = s.held.find(suffix_[0]);
+    certain = std::min(certain, s.held.size());
+    next(std::string_view(s.held).substr(0, certain), false, false);
+    s.held.erase(0, certain);
+  }
+  void finish(DecoderState& s, const NextDecoder& next) const override {
+    if (s.count > 0) end(s, "", next);
   }
 
  private:
+  void end(DecoderState& s, const char* by, const NextDecoder& next) const {
+    std::string rest = std::exchange(s.held, {});
+    replace_all(rest, suffix_, by);
+    next(rest, false, true);
+  }
+
   std::string suffix_;
 };
 
+// `count` is the number of tokens.
 class Fuse : public Decoder {
  public:
-  void apply(Tokens& tokens, MatchScratch&) const override { tokens = {joined(tokens)}; }
+  void add(const TokenText& token, DecoderState& s, const NextDecoder& next) const override {
+    next(token.text, s.count++ == 0, false);
+  }
+  void finish(DecoderState& s, const NextDecoder& next) const override {
+    next("", s.count == 0, true);
+  }
 };
 
+// `count` is the number of characters that were removed at the start of a token, or −1 behind it.
+// `held` are characters that may be removed at its end.
 class Strip : public Decoder {
  public:
   Strip(std::string content, int64_t start, int64_t stop)
       : content_(std::move(content)), start_(start), stop_(stop) {}
-  void apply(Tokens& tokens, MatchScratch&) const override {
-    for (std::string& token : tokens) {
-      const size_t n = content_.size();
-      size_t begin = 0, end = token.size();
-      for (int64_t i = 0; i < start_ && end - begin >= n && token.compare(begin, n, content_) == 0;
-           ++i)
-        begin += n;
-      for (int64_t i = 0; i < stop_ && end - begin >= n && token.compare(end - n, n, content_) == 0;
-           ++i)
-        end -= n;
-      token = token.substr(begin, end - begin);
-    }
+  void add(const TokenText& token, DecoderState& s, const NextDecoder& next) const override {
+    if (token.starts) s.count = 0;
+    std::string_view text = token.text;
+    const size_t n = content_.size();
+    for (; s.count >= 0 && s.count < start_ && text.starts_with(content_); ++s.count)
+      text.remove_prefix(n);
+    if (!text.empty()) s.count = -1;
+    if (stop_ == 0) return next(text, token.starts, token.ends);
+    s.held += text;
+    size_t end = s.held.size();
+    for (int64_t i = 0; i < stop_ && std::string_view(s.held).substr(0, end).ends_with(content_);
+         ++i)
+      end -= n;
+    next(std::string_view(s.held).substr(0, end), token.starts, token.ends);
+    s.held.erase(0, token.ends ? s.held.size() : end);
   }
 
  private:
@@ -153,40 +214,56 @@ class Strip : public Decoder {
   int64_t start_, stop_;
 };
 
+// `held` is the end of a token that could begin a match.
 class Replace : public Decoder {
  public:
   Replace(Needle needle, std::string content)
       : needle_(std::move(needle)), content_(std::move(content)) {}
-  void apply(Tokens& tokens, MatchScratch& scratch) const override {
-    for (std::string& token : tokens) {
-      std::string result;
-      append_replaced(result, token, needle_, content_, scratch);
-      token = std::move(result);
+  void add(const TokenText& token, DecoderState& s, const NextDecoder& next) const override {
+    size_t first = 0, end = 0;
+    if (token.starts && token.ends) {
+      const std::string& literal = needle_.literal();
+      if (!literal.empty() && token.text.find(literal) == std::string_view::npos)
+        return next(token.text);
+      return next(replaced(token.text, needle_, content_, first, next.decoding.scratch));
     }
+    s.held += token.text;
+    end = token.ends ? s.held.size() : certain(s.held);
+    const std::string_view text = std::string_view(s.held).substr(0, end);
+    next(replaced(text, needle_, content_, first, next.decoding.scratch), token.starts, token.ends);
+    s.held.erase(0, end);
   }
 
  private:
+  // Returns the end of the text that later text does not change.
+  size_t certain(std::string_view text) const {
+    const std::string_view literal = needle_.literal();
+    if (literal.empty()) return 0;
+    size_t end = 0;  // of the last match
+    for (size_t at; (at = text.find(literal, end)) != std::string_view::npos;)
+      end = at + literal.size();
+    end = std::max(end, text.size() - std::min(text.size(), literal.size() - 1));
+    while (!literal.starts_with(text.substr(end))) ++end;
+    return end;
+  }
+
   Needle needle_;
   std::string content_;
 };
 
-class InSequence : public Decoder {
+// Without a decoder: blanks between tokens. `count` is the number of tokens.
+class Blanks : public Decoder {
  public:
-  explicit InSequence(std::vector<std::unique_ptr<Decoder>> parts) : parts_(std::move(parts)) {}
-  void apply(Tokens& tokens, MatchScratch& scratch) const override {
-    for (const auto& part : parts_) part->apply(tokens, scratch);
+  void add(const TokenText& token, DecoderState& s, const NextDecoder& next) const override {
+    if (s.count++ > 0) next(" ");
+    next(token.text);
   }
-  bool is_byte_level() const override { return parts_.size() == 1 && parts_[0]->is_byte_level(); }
-
- private:
-  std::vector<std::unique_ptr<Decoder>> parts_;
 };
-
-std::unique_ptr<Decoder> component(const Json& json, const std::string& name);
 
 std::unique_ptr<Decoder> metaspace(JsonReader& fields) {
   const std::string replacement = fields.text("replacement");
-  if (replacement.empty()) fields.refuse("replacement must be one character");
+  if (replacement.empty() || utf8_size(replacement[0]) != replacement.size())
+    fields.refuse("replacement must be one character");
   const bool add = fields.flag("add_prefix_space", true);
   const std::string scheme = fields.text("prepend_scheme", add ? "always" : "never");
   fields.ignore({"split", "str_rep"});
@@ -213,7 +290,8 @@ std::unique_ptr<Decoder> of_type(const std::string& type, JsonReader& fields,
   }
   if (type == "Strip") {
     const std::string content = fields.text("content");
-    if (content.empty()) fields.refuse("content is empty");
+    if (content.empty() || utf8_size(content[0]) != content.size())
+      fields.refuse("content must be one character");
     const int64_t start = fields.integer("start", 0, 0, INT32_MAX);
     return std::make_unique<Strip>(content, start, fields.integer("stop", 0, 0, INT32_MAX));
   }
@@ -221,36 +299,50 @@ std::unique_ptr<Decoder> of_type(const std::string& type, JsonReader& fields,
     Needle needle(fields.value("pattern"), fields, name);
     return std::make_unique<Replace>(std::move(needle), fields.text("content"));
   }
-  if (type == "Sequence") {
-    const Json& list = fields.value("decoders");
-    if (!list.is_list()) fields.refuse("decoders must be a list");
-    std::vector<std::unique_ptr<Decoder>> parts;
-    for (const Json& item : list.items) parts.push_back(component(item, name));
-    return std::make_unique<InSequence>(std::move(parts));
-  }
-  return nullptr;
+  fields.refuse("is not supported");
 }
 
-std::unique_ptr<Decoder> component(const Json& json, const std::string& name) {
+void add(const Json& json, const std::string& name, std::vector<std::unique_ptr<Decoder>>& to) {
   const Json& type = json["type"];
   JsonReader fields(op, name + ": decoder " + one_line(type.text, 80), json);
   fields.ignore({"type"});
-  auto made = of_type(type.text, fields, name);
-  if (!made) fields.refuse("is not supported");
+  if (to.size() >= most_decoders)
+    fields.refuse("more than " + std::to_string(most_decoders) + " decoders");
+  if (type.text == "Sequence") {
+    const Json& list = fields.value("decoders");
+    if (!list.is_list()) fields.refuse("decoders must be a list");
+    for (const Json& item : list.items) add(item, name, to);
+  } else {
+    to.push_back(of_type(type.text, fields, name));
+  }
   fields.finish();
-  return made;
 }
 
 }  // namespace
 
-std::string byte_level_bytes(std::string_view token) {
-  auto bytes = bytes_of_characters(token);
-  return bytes ? std::move(*bytes) : std::string(token);
+void Decoding::pass(size_t decoder, const TokenText& token) {
+  states[decoder].bytes += token.text.size();
+  if (decoder == 0) scratch.limit_growth(states[0].bytes);
+  scratch.check_growth(states[decoder].bytes);
+  if (decoder == decoders.size()) {
+    text += token.text;
+  } else {
+    decoders[decoder]->add(token, states[decoder], {*this, decoder + 1});
+  }
 }
 
-std::unique_ptr<Decoder> make_decoder(const Definition& definition) {
-  if (definition.decoder.is_null()) return nullptr;
-  return component(definition.decoder, definition.name);
+void Decoding::finish() {
+  for (size_t i = 0; i < decoders.size(); ++i) decoders[i]->finish(states[i], {*this, i + 1});
+}
+
+std::vector<std::unique_ptr<Decoder>> make_decoders(const Definition& definition) {
+  std::vector<std::unique_ptr<Decoder>> made;
+  if (definition.decoder.is_null()) {
+    made.push_back(std::make_unique<Blanks>());
+  } else {
+    add(definition.decoder, definition.name, made);
+  }
+  return made;
 }
 
 }  // namespace stretto::nn::tokenizers

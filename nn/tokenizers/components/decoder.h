@@ -3,29 +3,61 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "../files/definition.h"
 #include "../text/pattern.h"
+#include "decoder_state.h"
 
 namespace stretto::nn::tokenizers {
+
+class Decoder;
+
+/// The text of a token or, if a decoder passes it on before it is complete, a part of it.
+struct TokenText {
+  std::string_view text;
+  bool starts = true, ends = true;
+};
+
+/// A text that is being decoded by a sequence of decoders.
+struct Decoding {
+  const std::vector<std::unique_ptr<Decoder>>& decoders;
+  std::vector<DecoderState>& states;  ///< One for each decoder and one for the text.
+  MatchScratch& scratch;
+  std::string& text;       ///< Receives the text.
+  bool is_stream = false;  ///< True if text is passed on as soon as it is certain.
+
+  /// Passes a token to a decoder; behind the last one it is text. Throws Error if the decoders
+  /// multiply the text beyond the limit of MatchScratch.
+  void pass(size_t decoder, const TokenText& token);
+  /// Ends the text.
+  void finish();
+};
+
+/// The next decoder.
+struct NextDecoder {
+  Decoding& decoding;
+  size_t index;
+
+  void operator()(std::string_view text, bool starts = true, bool ends = true) const {
+    decoding.pass(index, {text, starts, ends});
+  }
+};
 
 /// A decoder. Immutable, hence thread-safe.
 class Decoder {
  public:
   virtual ~Decoder() = default;
-  /// Changes the texts of tokens, whose concatenation is the text.
-  virtual void apply(std::vector<std::string>& tokens, MatchScratch& scratch) const = 0;
-  /// True if each token is decoded to bytes by itself (byte_level_bytes()).
-  virtual bool is_byte_level() const { return false; }
+  /// Changes a token and passes it on; what depends on later tokens is kept in `state`.
+  virtual void add(const TokenText& token, DecoderState& state, const NextDecoder& next) const = 0;
+  /// Passes on what was kept.
+  virtual void finish(DecoderState&, const NextDecoder&) const {}
 };
 
-/// Returns the bytes of a token of the alphabet of byte_level.h; of other tokens their UTF-8.
-std::string byte_level_bytes(std::string_view token);
-
-/// Returns the decoder of a definition; null if there is none. Throws Error for a component that is
-/// not supported.
-std::unique_ptr<Decoder> make_decoder(const Definition& definition);
+/// Returns the decoders of a definition in their order. Throws Error for a component that is not
+/// supported.
+std::vector<std::unique_ptr<Decoder>> make_decoders(const Definition& definition);
 
 /// The ids around those of the text.
 struct Template {

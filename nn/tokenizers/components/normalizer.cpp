@@ -1,5 +1,7 @@
 #include "nn/tokenizers/components/normalizer.h"
 
+#include <algorithm>
+
 #include "core/error.h"
 #include "core/one_line.h"
 #include "nn/tokenizers/text/charsmap.h"
@@ -11,18 +13,29 @@ namespace {
 
 // Applies a function (character, output) to every character.
 template <class F>
-std::string mapped(std::string_view text, F&& f) {
+std::string mapped(std::string_view text, size_t& first, F&& f) {
   std::string result;
   result.reserve(text.size() + text.size() / 8);
-  for (size_t at = 0; at < text.size();) f(next_code_point(text, at), result);
+  size_t at = 0;
+  while (at < first) f(next_code_point(text, at), result);
+  first = result.size();
+  while (at < text.size()) f(next_code_point(text, at), result);
+  return result;
+}
+
+std::string in_form(std::string_view text, size_t& first, Form form) {
+  std::string result = normalized(text, form);
+  if (first == 0) return result;
+  first = std::min(normalized(text.substr(0, first), form).size(), result.size());
+  while (first < result.size() && (uint8_t(result[first]) & 0xC0) == 0x80) ++first;
   return result;
 }
 
 class InForm : public Normalizer {
  public:
   explicit InForm(Form form) : form_(form) {}
-  void apply(std::string& text, bool&, MatchScratch&) const override {
-    text = normalized(text, form_);
+  void apply(std::string& text, size_t& first, MatchScratch&) const override {
+    text = in_form(text, first, form_);
   }
 
  private:
@@ -31,17 +44,15 @@ class InForm : public Normalizer {
 
 class Lowercase : public Normalizer {
  public:
-  void apply(std::string& text, bool&, MatchScratch&) const override {
-    text = mapped(text, [](uint32_t c, std::string& to) { append_lower(to, c); });
+  void apply(std::string& text, size_t& first, MatchScratch&) const override {
+    text = mapped(text, first, [](uint32_t c, std::string& to) { append_lower(to, c); });
   }
 };
 
 class StripAccents : public Normalizer {
  public:
-  void apply(std::string& text, bool& at_start, MatchScratch&) const override {
-    size_t at = 0;
-    if (!text.empty() && has(next_code_point(text, at), Property::mark)) at_start = false;
-    text = mapped(text, [](uint32_t c, std::string& to) {
+  void apply(std::string& text, size_t& first, MatchScratch&) const override {
+    text = mapped(text, first, [](uint32_t c, std::string& to) {
       if (!has(c, Property::mark)) append_utf8(to, c);
     });
   }
@@ -50,7 +61,7 @@ class StripAccents : public Normalizer {
 class Strip : public Normalizer {
  public:
   Strip(bool left, bool right) : left_(left), right_(right) {}
-  void apply(std::string& text, bool& at_start, MatchScratch&) const override {
+  void apply(std::string& text, size_t& first, MatchScratch&) const override {
     size_t end = text.size(), begin = 0;
     while (right_ && end > 0) {
       const size_t start = previous_start(text, end);
@@ -63,7 +74,7 @@ class Strip : public Normalizer {
       if (!is_white_space(next_code_point(text, at))) break;
       begin = at;
     }
-    if (begin > 0) at_start = false;
+    first = std::min(first, end) - std::min({first, begin, end});
     text = text.substr(begin, end - begin);
   }
 
@@ -75,10 +86,8 @@ class Replace : public Normalizer {
  public:
   Replace(Needle needle, std::string content)
       : needle_(std::move(needle)), content_(std::move(content)) {}
-  void apply(std::string& text, bool&, MatchScratch& scratch) const override {
-    std::string result;
-    append_replaced(result, text, needle_, content_, scratch);
-    text = std::move(result);
+  void apply(std::string& text, size_t& first, MatchScratch& scratch) const override {
+    text = replaced(text, needle_, content_, first, scratch);
   }
 
  private:
@@ -89,8 +98,9 @@ class Replace : public Normalizer {
 class Prepend : public Normalizer {
  public:
   explicit Prepend(std::string text) : text_(std::move(text)) {}
-  void apply(std::string& text, bool&, MatchScratch& scratch) const override {
+  void apply(std::string& text, size_t& first, MatchScratch& scratch) const override {
     if (!text.empty()) text.insert(0, text_);
+    if (first > 0) first += text_.size();
     scratch.check_growth(text.size());
   }
 
@@ -100,8 +110,8 @@ class Prepend : public Normalizer {
 
 class Nmt : public Normalizer {
  public:
-  void apply(std::string& text, bool&, MatchScratch&) const override {
-    text = mapped(text, [](uint32_t c, std::string& to) {
+  void apply(std::string& text, size_t& first, MatchScratch&) const override {
+    text = mapped(text, first, [](uint32_t c, std::string& to) {
       const bool removed = (c >= 1 && c <= 8) || c == 0xB || (c >= 0xE && c <= 0x1F) || c == 0x7F ||
                            c == 0x8F || c == 0x9F;
       const bool blank = c == 9 || c == 10 || c == 12 || c == 13 || c == 0x1680 ||
@@ -120,16 +130,17 @@ class Bert : public Normalizer {
     lower_ = fields.flag("lowercase", true);
     strip_ = fields.flag("strip_accents", lower_);
   }
-  void apply(std::string& text, bool&, MatchScratch&) const override {
-    if (clean_ || chinese_) text = mapped(text, [&](uint32_t c, std::string& to) { add(to, c); });
+  void apply(std::string& text, size_t& first, MatchScratch&) const override {
+    if (clean_ || chinese_)
+      text = mapped(text, first, [&](uint32_t c, std::string& to) { add(to, c); });
     if (strip_) {
-      text = normalized(text, Form::nfd);
-      text = mapped(text, [&](uint32_t c, std::string& to) {
+      text = in_form(text, first, Form::nfd);
+      text = mapped(text, first, [&](uint32_t c, std::string& to) {
         if (c < 0x80 || !has(c, Property::accent))
           lower_ ? append_lower(to, c) : append_utf8(to, c);
       });
     } else if (lower_) {
-      text = mapped(text, [](uint32_t c, std::string& to) { append_lower(to, c); });
+      text = mapped(text, first, [](uint32_t c, std::string& to) { append_lower(to, c); });
     }
   }
 
@@ -161,26 +172,35 @@ class Precompiled : public Normalizer {
   explicit Precompiled(Charsmap map) : map_(std::move(map)) {}
   // As the crate spm_precompiled: a short grapheme cluster is replaced as a whole by the shortest
   // rule that begins it; else each of its characters.
-  void apply(std::string& text, bool&, MatchScratch& scratch) const override {
+  void apply(std::string& text, size_t& first, MatchScratch& scratch) const override {
     std::string result;
     result.reserve(text.size());
     const std::string_view in = text;
+    size_t first_end = 0;
     for (size_t at = 0; at < in.size();) {
       const size_t end = end_of_short_cluster(in, at);
       const std::string_view cluster = in.substr(at, end - at);
       const Charsmap::Match whole = cluster.size() < 6 ? map_.shortest(cluster) : Charsmap::Match{};
+      const auto add = [&](size_t begin, size_t size, std::string_view by) {
+        result += by;
+        if (begin < first) first_end = result.size();
+        // The next character takes the place of characters that are removed at the start.
+        if (result.empty() && begin < first && begin + size < in.size())
+          first = begin + size + utf8_size(in[begin + size]);
+      };
       if (whole.size > 0) {
-        result += whole.replacement;
+        add(at, cluster.size(), whole.replacement);
       } else {
         for (size_t i = 0; i < cluster.size(); i += utf8_size(cluster[i])) {
           const std::string_view character = cluster.substr(i, utf8_size(cluster[i]));
           const Charsmap::Match match = map_.shortest(character);
-          result += match.size > 0 ? match.replacement : character;
+          add(at + i, character.size(), match.size > 0 ? match.replacement : character);
         }
       }
       at = end;
       scratch.check_growth(result.size());
     }
+    first = first_end;
     text = std::move(result);
   }
 
@@ -191,8 +211,8 @@ class Precompiled : public Normalizer {
 class InSequence : public Normalizer {
  public:
   explicit InSequence(std::vector<std::unique_ptr<Normalizer>> parts) : parts_(std::move(parts)) {}
-  void apply(std::string& text, bool& at_start, MatchScratch& scratch) const override {
-    for (const auto& part : parts_) part->apply(text, at_start, scratch);
+  void apply(std::string& text, size_t& first, MatchScratch& scratch) const override {
+    for (const auto& part : parts_) part->apply(text, first, scratch);
   }
 
  private:
@@ -268,24 +288,34 @@ bool Needle::find(std::string_view text, size_t from, Span& match, MatchScratch&
   return true;
 }
 
-void append_replaced(std::string& to, std::string_view text, const Needle& needle,
-                     const std::string& replacement, MatchScratch& scratch) {
-  size_t at = 0;
-  for (Span match{}; at < text.size() && needle.find(text, at, match, scratch);) {
-    if (match.end == match.begin) {  // an empty match: the character behind it stays
-      if (match.begin == text.size()) break;
-      match.end += utf8_size(text[match.begin]);
-      to.append(text, at, match.begin - at)
-          .append(replacement)
-          .append(text, match.begin, match.end - match.begin);
-    } else {
-      to.append(text, at, match.begin - at).append(replacement);
+bool Matches::next(Span& match) {
+  while (!text_.empty() && from_ <= text_.size() && needle_.find(text_, from_, match, scratch_)) {
+    if (match.begin < match.end || match.end != last_end_) {
+      from_ = last_end_ = match.end;
+      return true;
     }
-    at = match.end;
+    from_ += from_ < text_.size() ? utf8_size(text_[from_]) : 1;
+  }
+  return false;
+}
+
+std::string replaced(std::string_view text, const Needle& needle, const std::string& replacement,
+                     size_t& first, MatchScratch& scratch) {
+  std::string to;
+  size_t at = 0, first_end = 0;
+  Matches matches(needle, text, scratch);
+  for (Span match{}; matches.next(match); at = match.end) {
+    if (at < first) first_end = to.size() + std::min(first, match.begin) - at;
+    to.append(text, at, match.begin - at).append(replacement);
+    // The replacement takes the place of the last byte of the match.
+    if (match.end <= first || match.end == 0) first_end = to.size();
     scratch.check_growth(to.size());
   }
+  if (at < first) first_end = to.size() + first - at;
+  first = first_end;
   to.append(text, at, text.size() - at);
   scratch.check_growth(to.size());
+  return to;
 }
 
 std::unique_ptr<Normalizer> make_normalizer(const Definition& definition) {

@@ -14,8 +14,9 @@ namespace stretto::nn::tokenizers {
 class Normalizer {
  public:
   virtual ~Normalizer() = default;
-  /// Changes valid UTF-8 in place. Sets `at_start` to false if it removes the first character.
-  virtual void apply(std::string& text, bool& at_start, MatchScratch& scratch) const = 0;
+  /// Changes valid UTF-8 in place. `first` is the number of bytes at the start of the text that come
+  /// from the first character of the input: 0 if that character was removed.
+  virtual void apply(std::string& text, size_t& first, MatchScratch& scratch) const = 0;
 };
 
 /// Returns the normalizer of a definition; null if there is none. Throws Error for a component that
@@ -31,14 +32,32 @@ class Needle {
   Needle(const Json& json, const JsonReader& fields, const std::string& name);
   /// Finds the first match at or after `from`; false if there is none.
   bool find(std::string_view text, size_t from, Span& match, MatchScratch& scratch) const;
+  /// Returns the literal string; it is empty for a regular expression.
+  const std::string& literal() const { return literal_; }
 
  private:
   std::string literal_;
   std::unique_ptr<Pattern> pattern_;
 };
 
-/// Appends `text` with all matches of `needle` replaced.
-void append_replaced(std::string& to, std::string_view text, const Needle& needle,
-                     const std::string& replacement, MatchScratch& scratch);
+/// The matches of a needle in a text, as the crate `onig` finds them: no empty match directly behind
+/// another match, and none in an empty text.
+class Matches {
+ public:
+  Matches(const Needle& needle, std::string_view text, MatchScratch& scratch)
+      : needle_(needle), text_(text), scratch_(scratch) {}
+  /// Finds the next match; false if there is none.
+  bool next(Span& match);
+
+ private:
+  const Needle& needle_;
+  std::string_view text_;
+  MatchScratch& scratch_;
+  size_t from_ = 0, last_end_ = std::string_view::npos;
+};
+
+/// Returns `text` with all matches of `needle` replaced. `first` is that of Normalizer::apply().
+std::string replaced(std::string_view text, const Needle& needle, const std::string& replacement,
+                     size_t& first, MatchScratch& scratch);
 
 }  // namespace stretto::nn::tokenizers

@@ -6,8 +6,6 @@
 namespace stretto::nn::tokenizers {
 namespace {
 
-void add(const Json& json, const std::string& name, Template& to);
-
 // A pair of a token and its id, as in BertProcessing.
 int32_t id_of_pair(JsonReader& fields, const std::string& key) {
   const Json& pair = fields.value(key);
@@ -53,12 +51,22 @@ Template of_template(JsonReader& fields) {
   return made;
 }
 
-Template of_type(const std::string& type, JsonReader& fields, const std::string& name) {
+void add(const Json& json, const std::string& name, Template& to, bool& has_template);
+
+Template of_type(const std::string& type, JsonReader& fields, const std::string& name,
+                 bool& has_template) {
   if (type == "ByteLevel") {
     fields.ignore({"add_prefix_space", "trim_offsets", "use_regex"});
     return {};
   }
-  if (type == "TemplateProcessing") return of_template(fields);
+  // tokenizers does not join the parts of a template before the next processor.
+  if (has_template && type != "Sequence")
+    fields.refuse("behind TemplateProcessing is not supported");
+  if (type == "TemplateProcessing") {
+    Template made = of_template(fields);
+    has_template = !made.before.empty() || !made.after.empty();
+    return made;
+  }
   if (type == "BertProcessing" || type == "RobertaProcessing") {
     if (type == "RobertaProcessing") fields.ignore({"trim_offsets", "add_prefix_space"});
     const int32_t last = id_of_pair(fields, "sep");
@@ -68,17 +76,17 @@ Template of_type(const std::string& type, JsonReader& fields, const std::string&
     const Json& list = fields.value("processors");
     if (!list.is_list()) fields.refuse("processors must be a list");
     Template all;
-    for (const Json& item : list.items) add(item, name, all);
+    for (const Json& item : list.items) add(item, name, all, has_template);
     return all;
   }
   fields.refuse("is not supported");
 }
 
-void add(const Json& json, const std::string& name, Template& to) {
+void add(const Json& json, const std::string& name, Template& to, bool& has_template) {
   const Json& type = json["type"];
   JsonReader fields(op, name + ": post_processor " + one_line(type.text, 80), json);
   fields.ignore({"type"});
-  const Template part = of_type(type.text, fields, name);
+  const Template part = of_type(type.text, fields, name, has_template);
   fields.finish();
   to.before.insert(to.before.begin(), part.before.begin(), part.before.end());
   to.after.insert(to.after.end(), part.after.begin(), part.after.end());
@@ -88,7 +96,9 @@ void add(const Json& json, const std::string& name, Template& to) {
 
 Template make_template(const Definition& definition) {
   Template made;
-  if (!definition.post_processor.is_null()) add(definition.post_processor, definition.name, made);
+  bool has_template = false;
+  if (!definition.post_processor.is_null())
+    add(definition.post_processor, definition.name, made, has_template);
   return made;
 }
 

@@ -10,6 +10,8 @@
 namespace stretto::nn::tokenizers {
 namespace {
 
+constexpr size_t most_stages = 100;  // each one calls the next one
+
 enum class Behavior { removed, isolated, merged_with_previous, merged_with_next, contiguous };
 
 // Joins the parts of a text, which are matches of a delimiter or not, to words.
@@ -19,7 +21,6 @@ class Joiner {
       : word_(word), behavior_(behavior), sink_(sink) {}
 
   void add(size_t begin, size_t end, bool is_match) {
-    if (begin == end) return;
     switch (behavior_) {
       case Behavior::removed:
         if (!is_match) emit(begin, end);
@@ -61,9 +62,7 @@ class Joiner {
     has_ = false;
     emit(begin_, end);
   }
-  void emit(size_t begin, size_t end) {
-    sink_({word_.text.substr(begin, end - begin), word_.at_start && begin == 0});
-  }
+  void emit(size_t begin, size_t end) { sink_(word_.part(begin, end)); }
 
   const Word& word_;
   Behavior behavior_;
@@ -79,20 +78,13 @@ class Split : public PreTokenizer {
 
   void split(const Word& word, WordSink sink, std::string&, MatchScratch& scratch) const override {
     Joiner joiner(word, behavior_, sink);
-    size_t done = 0, at = 0;
-    for (Span match{}; at < word.text.size() && needle_.find(word.text, at, match, scratch);) {
-      if (match.end == match.begin) {  // an empty match is a border
-        if (match.begin == word.text.size()) break;
-        joiner.add(done, match.begin, invert_);
-        done = match.begin;
-        at = match.begin + utf8_size(word.text[match.begin]);
-        continue;
-      }
-      joiner.add(done, match.begin, invert_);
+    size_t done = 0;
+    Matches matches(needle_, word.text, scratch);
+    for (Span match{}; matches.next(match); done = match.end) {
+      if (done < match.begin) joiner.add(done, match.begin, invert_);
       joiner.add(match.begin, match.end, !invert_);
-      done = at = match.end;
     }
-    joiner.add(done, word.text.size(), invert_);
+    if (done < word.text.size()) joiner.add(done, word.text.size(), invert_);
     joiner.flush();
   }
 
@@ -115,11 +107,11 @@ class AtCharacters : public PreTokenizer {
     for (size_t at = 0; at < word.text.size();) {
       const size_t begin = at;
       if (!is_delimiter_(next_code_point(word.text, at))) continue;
-      joiner.add(done, begin, false);
+      if (done < begin) joiner.add(done, begin, false);
       joiner.add(begin, at, true);
       done = at;
     }
-    joiner.add(done, word.text.size(), false);
+    if (done < word.text.size()) joiner.add(done, word.text.size(), false);
     joiner.flush();
   }
 
@@ -143,9 +135,7 @@ class Bert : public PreTokenizer {
  public:
   void split(const Word& word, WordSink sink, std::string&, MatchScratch&) const override {
     size_t done = 0;
-    const auto emit = [&](size_t begin, size_t end) {
-      sink({word.text.substr(begin, end - begin), word.at_start && begin == 0});
-    };
+    const auto emit = [&](size_t begin, size_t end) { sink(word.part(begin, end)); };
     for (size_t at = 0; at < word.text.size();) {
       const size_t begin = at;
       const uint32_t c = next_code_point(word.text, at);
@@ -175,7 +165,7 @@ class Whitespace : public PreTokenizer {
         ++at;
       }
       if (next == kind) continue;
-      if (kind != 0) sink({word.text.substr(done, begin - done), word.at_start && done == 0});
+      if (kind != 0) sink(word.part(done, begin));
       done = begin;
       kind = next;
     }
@@ -191,20 +181,24 @@ class Metaspace : public PreTokenizer {
   void split(const Word& word, WordSink sink, std::string& buffer, MatchScratch&) const override {
     buffer.clear();
     const bool starts = word.text.starts_with(' ') || word.text.starts_with(replacement_);
-    if (!starts && (prepend_ == Prepend::always || (prepend_ == Prepend::first && word.at_start)))
+    size_t first = word.first;
+    if (!starts && (prepend_ == Prepend::always || (prepend_ == Prepend::first && first > 0))) {
       buffer += replacement_;
+      if (first > 0) first += replacement_.size();
+    }
     for (size_t at = 0;;) {
       const size_t blank = std::min(word.text.find(' ', at), word.text.size());
       buffer.append(word.text, at, blank - at);
       if (blank == word.text.size()) break;
       buffer += replacement_;
+      if (blank < word.first) first += replacement_.size() - 1;
       at = blank + 1;
     }
-    const std::string_view text = buffer;
-    for (size_t at = 0; at < text.size();) {
+    const Word marked{buffer, first};
+    for (size_t at = 0; at < buffer.size();) {
       const size_t end =
-          splits_ ? std::min(text.find(replacement_, at + 1), text.size()) : text.size();
-      sink({text.substr(at, end - at), word.at_start && at == 0});
+          splits_ ? std::min(buffer.find(replacement_, at + 1), buffer.size()) : buffer.size();
+      sink(marked.part(at, end));
       at = end;
     }
   }
@@ -230,14 +224,14 @@ class ByteLevel : public PreTokenizer {
       buffer.assign(" ").append(text);
       text = buffer;
     }
-    if (!pattern_) return sink({text, word.at_start});
+    if (!pattern_) return sink({text, 0});
     size_t at = 0;
     for (Span match{}; at < text.size() && pattern_->find(text, at, match, scratch);
          at = match.end) {
-      sink({text.substr(at, match.begin - at), false});
-      sink({text.substr(match.begin, match.end - match.begin), word.at_start && match.begin == 0});
+      sink({text.substr(at, match.begin - at), 0});
+      sink({text.substr(match.begin, match.end - match.begin), 0});
     }
-    sink({text.substr(at), false});
+    sink({text.substr(at), 0});
   }
 
  private:
@@ -304,6 +298,8 @@ void add(const Json& json, const std::string& name, PreTokenizers& to) {
   JsonReader fields(op, name + ": pre_tokenizer " + one_line(type.text, 80), json);
   fields.ignore({"type"});
   if (to.byte_level) fields.refuse("behind ByteLevel is not supported");
+  if (to.stages.size() >= most_stages)
+    fields.refuse("more than " + std::to_string(most_stages) + " pre-tokenizers");
   if (type.text == "Sequence") {
     const Json& list = fields.value("pretokenizers");
     if (!list.is_list()) fields.refuse("pretokenizers must be a list");

@@ -1,6 +1,7 @@
 // Pre-tokenizers: what splits the text into words.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -12,10 +13,14 @@
 
 namespace stretto::nn::tokenizers {
 
-/// A word and whether it is at the start of the text.
+/// A word, and the number of bytes at its start that come from the first character of the text.
 struct Word {
   std::string_view text;
-  bool at_start;
+  size_t first;
+
+  Word part(size_t begin, size_t end) const {
+    return {text.substr(begin, end - begin), first > begin ? std::min(first, end) - begin : 0};
+  }
 };
 
 /// A reference to a function of words, as long as the function lives.

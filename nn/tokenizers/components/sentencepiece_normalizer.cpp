@@ -22,7 +22,7 @@ class SentencePieceNormalizer : public Normalizer {
     options_.charsmap = {};
   }
 
-  void apply(std::string& text, bool& at_start, MatchScratch& scratch) const override {
+  void apply(std::string& text, size_t& first, MatchScratch& scratch) const override {
     std::string result;
     std::string_view in = text;
     const bool removes = options_.remove_extra_whitespaces;
@@ -36,7 +36,7 @@ class SentencePieceNormalizer : public Normalizer {
       return;
     }
     result.reserve(in.size() + in.size() / 4);
-    const bool prefix = options_.add_dummy_prefix && (at_start || !options_.prefix_at_start_only);
+    const bool prefix = options_.add_dummy_prefix && (first > 0 || !options_.prefix_at_start_only);
     if (prefix && !options_.whitespace_is_suffix) result += blank_mark;
     bool after_blank = removes;
     while (!in.empty()) {

@@ -147,6 +147,18 @@ TEST_CASE("components that are not supported are refused by name", "[tokenizers]
   CHECK_THAT(with("post_processor", R"({"type":"X"})"),
              Containing("post_processor X: is not supported"));
   CHECK_THAT(
+      with("post_processor",
+           R"({"type":"Sequence","processors":[{"type":"TemplateProcessing","single":)"
+           R"([{"SpecialToken":{"id":"a"}},{"Sequence":{"id":"A"}}],"special_tokens":)"
+           R"({"a":{"id":"a","ids":[0]}}},{"type":"BertProcessing","sep":["a",0],)"
+           R"("cls":["a",0]}]})"),
+      Containing("post_processor BertProcessing: behind TemplateProcessing is not supported"));
+  CHECK_THAT(with("decoder", R"({"type":"Strip","content":"ab","start":1,"stop":0})"),
+             Containing("decoder Strip: content must be one character"));
+  CHECK_THAT(with("added_tokens", R"([{"id":1,"content":" ","normalized":true}],"normalizer":)"
+                                  R"({"type":"Strip"})"),
+             Containing("the normalizer removes all of the added token \" \""));
+  CHECK_THAT(
       with("pre_tokenizer", R"({"type":"Split","pattern":{"Regex":"\\w+"},"behavior":"Removed"})"),
       Containing(": the pattern \"\\w+\": \\w is not supported"));
   CHECK_THAT(
@@ -198,6 +210,161 @@ TEST_CASE("rules that multiply a text stop at a limit", "[tokenizers]") {
                 rule + R"(]},"model":{"type":"BPE","vocab":{"a":0},"merges":[]}})");
   CHECK_THAT(testing::error_of<Error>([&] { tokenizer.encode("aaaa"); }),
              Containing("the rules of the tokenizer make a text of"));
+}
+
+namespace {
+
+// BPE of single characters: a, b, x, blank, ▁, <, l, >.
+nn::SubwordTokenizer from_parts(const std::string& parts) {
+  return from_json("{" + parts +
+                   R"("model":{"type":"BPE","unk_token":"?","vocab":{"?":0,"a":1,"b":2,"x":3,)"
+                   R"(" ":4,"▁":5,"<":6,"l":7,">":8},"merges":[]}})");
+}
+
+std::string streamed(const nn::SubwordTokenizer& tokenizer, const Ids& ids) {
+  nn::TextStream stream(tokenizer);
+  std::string text;
+  for (const int32_t id : ids) text += stream.add(id);
+  return text + stream.finish();
+}
+
+}  // namespace
+
+TEST_CASE("normalized added tokens are decoded to their normalized text", "[tokenizers]") {
+  const auto tokenizer = from_parts(
+      R"("normalizer":{"type":"Sequence","normalizers":[{"type":"Lowercase"},{"type":"Prepend",)"
+      R"("prepend":"▁"}]},"added_tokens":[{"id":9,"content":"<L>","normalized":true},)"
+      R"({"id":10,"content":"<S>","normalized":true,"special":true},{"id":11,"content":"<R>",)"
+      R"("normalized":false}],"decoder":{"type":"Fuse"},)");
+  CHECK(tokenizer.decode(Ids{1, 9, 11, 10}) == "a▁<l><R>▁<s>");
+  CHECK(tokenizer.token(9) == "<L>");
+  CHECK(tokenizer.is_special(10));
+}
+
+TEST_CASE("empty matches are replaced and split as in tokenizers", "[tokenizers]") {
+  const auto replaced = [](const std::string& pattern) {
+    return from_parts(R"("normalizer":{"type":"Replace","pattern":{"Regex":")" + pattern +
+                      R"("},"content":"l"},)");
+  };
+  CHECK(replaced("x*").encode("xa") == Ids{7, 1, 7});
+  CHECK(replaced("x*").encode("ax") == Ids{7, 1, 7});
+  CHECK(replaced("x*").encode("a") == Ids{7, 1, 7});
+  CHECK(replaced("x*").encode("") == Ids{});
+  CHECK(replaced("(?=b)").encode("abb") == Ids{1, 7, 2, 7, 2});
+  // The border between x and a is no match: both are one word, which has one suffix.
+  const auto split = from_json(
+      R"({"pre_tokenizer":{"type":"Split","pattern":{"Regex":"x*"},"behavior":"MergedWithNext",)"
+      R"("invert":false},"model":{"type":"BPE","vocab":{"x":0,"a":1,"a</w>":2},)"
+      R"("end_of_word_suffix":"</w>","merges":[]}})");
+  CHECK(split.encode("xa") == Ids{0, 2});
+}
+
+TEST_CASE("an added token in the white space of another one is found", "[tokenizers]") {
+  const auto tokenizer = from_parts(
+      R"("added_tokens":[{"id":9,"content":"<l>","rstrip":true},{"id":10,"content":"  "}],)");
+  CHECK(tokenizer.encode("a<l>    b") == Ids{1, 9, 10, 10, 2});
+  CHECK(tokenizer.encode("a<l>     b") == Ids{1, 9, 10, 10, 4, 2});
+}
+
+TEST_CASE("Metaspace's prefix \"first\" depends on the first character", "[tokenizers]") {
+  const auto first = [](const std::string& normalizers, const std::string& words,
+                        const std::string& text) {
+    return from_parts(R"("normalizer":{"type":"Sequence","normalizers":[)" + normalizers +
+                      R"(]},"pre_tokenizer":{"type":"Sequence","pretokenizers":[)" + words +
+                      R"({"type":"Metaspace","replacement":"▁","prepend_scheme":"first"}]},)")
+        .encode(text);
+  };
+  const std::string bert = R"({"type":"BertNormalizer","lowercase":false})";
+  CHECK(first(bert, "", "ab") == Ids{5, 1, 2});
+  CHECK(first(bert, "",
+              "\x01"
+              "ab") == Ids{1, 2});
+  CHECK(first(R"({"type":"Nmt"})", "",
+              "\x01"
+              "ab") == Ids{1, 2});
+  const auto replace = [](const std::string& what, const std::string& by) {
+    return R"({"type":"Replace","pattern":{"String":")" + what + R"("},"content":")" + by + "\"}";
+  };
+  CHECK(first(replace("b", ""), "", "ba") == Ids{1});
+  CHECK(first(replace("b", "x"), "", "ba") == Ids{5, 3, 1});
+  CHECK(first(replace("bb", "x"), "", "bba") == Ids{3, 1});  // in the place of the second b
+  CHECK(first(replace("b", ""), "", "ab") == Ids{5, 1});
+  // Two words come from the first character.
+  CHECK(first(R"({"type":"Prepend","prepend":"x"})",
+              R"({"type":"Split","pattern":{"String":"x"},"behavior":"Isolated","invert":false},)",
+              "a") == Ids{5, 3, 5, 1});
+}
+
+TEST_CASE("a stream is the decoded text, whatever the decoder looks at", "[tokenizers]") {
+  const auto with = [](const std::string& decoder) {
+    return from_json(R"({"decoder":)" + decoder +
+                     R"(,"model":{"type":"BPE","vocab":{"b":0," ":1,"c":2,"<0xE2>":3,"<0x96>":4,)"
+                     R"("<0x81>":5,"▁":6,"b</w>":7,"  c":8,"ab":9},"merges":[]}})");
+  };
+  const std::string strip = R"({"type":"Strip","content":" ","start":1,"stop":1})";
+  const std::string fuse = R"({"type":"Sequence","decoders":[{"type":"Fuse"},)";
+  const struct {
+    std::string decoder;
+    Ids ids;
+    std::string text;
+  } rows[] = {
+      {fuse + strip + "]}", {1, 1, 0, 1, 1, 1, 2, 1, 1}, " b   c "},
+      {strip, {0, 8, 8, 2}, "b c cc"},
+      {R"({"type":"Sequence","decoders":[{"type":"ByteFallback"},{"type":"Metaspace",)"
+       R"("replacement":"▁","prepend_scheme":"always"}]})",
+       {0, 3, 4, 5, 6, 3, 4, 5},
+       "b   "},
+      {R"({"type":"BPEDecoder","suffix":"</w>"})", {7, 0, 7, 7}, "b bb b"},
+      {fuse + R"({"type":"Replace","pattern":{"String":"bab"},"content":"-"}]})",
+       {0, 9, 9, 0, 0, 9, 0},
+       "-abb-b"},
+      {fuse + R"({"type":"Replace","pattern":{"Regex":"b+"},"content":"-"}]})", {0, 0, 2}, "-c"},
+      {fuse + R"({"type":"WordPiece","prefix":"##","cleanup":true}]})", {0, 1, 2}, "b c"},
+      {"null", {0, 2, 0}, "b c b"},
+  };
+  for (const auto& row : rows) {
+    INFO(row.decoder);
+    const auto tokenizer = with(row.decoder);
+    CHECK(tokenizer.decode(row.ids) == row.text);
+    CHECK(streamed(tokenizer, row.ids) == row.text);
+  }
+  nn::TextStream stream(with(fuse + strip + "]}"));  // blanks wait, characters do not
+  CHECK(stream.add(0) == "b");
+  CHECK(stream.add(1) == "");
+  CHECK(stream.add(1) == " ");
+  CHECK(stream.add(2) == " c");
+}
+
+TEST_CASE("decoders that multiply a text stop at a limit", "[tokenizers]") {
+  std::string rules;
+  for (int i = 0; i < 40; ++i)
+    rules += std::string(i > 0 ? "," : "") +
+             R"({"type":"Replace","pattern":{"String":"a"},"content":"aa"})";
+  const auto sequence = [](const std::string& list) {
+    return R"("decoder":{"type":"Sequence","decoders":[)" + list + "]},";
+  };
+  const auto tokenizer = from_parts(sequence(rules));
+  CHECK_THAT(testing::error_of<Error>([&] { tokenizer.decode(Ids{1}); }),
+             Containing("the rules of the tokenizer make a text of"));
+  CHECK_THAT(testing::error_of<Error>([&] {
+               streamed(tokenizer, Ids{2, 1});
+             }),
+             Containing("the rules of the tokenizer make a text of"));
+  // Twelve double the text 4,096 times: the limit is that of the whole text.
+  const auto twelve = from_parts(sequence(rules.substr(0, 12 * (rules.size() + 1) / 40 - 1)));
+  CHECK(streamed(twelve, Ids(8, 1)).size() == 8 * 4096);
+  CHECK_THAT(testing::error_of<Error>([&] { streamed(twelve, Ids(17, 1)); }),
+             Containing("the rules of the tokenizer make a text of"));
+  for (const char* kind : {"decoder", "pre_tokenizer"}) {
+    const bool is_decoder = kind[0] == 'd';
+    std::string list = is_decoder ? R"({"type":"Fuse"})" : R"({"type":"WhitespaceSplit"})";
+    for (int i = 0; i < 100; ++i)
+      list += is_decoder ? R"(,{"type":"Fuse"})" : R"(,{"type":"Digits"})";
+    CHECK_THAT(refusal(std::string("{\"") + kind + R"(":{"type":"Sequence",")" +
+                       (is_decoder ? "decoders" : "pretokenizers") + "\":[" + list +
+                       R"(]},"model":{"type":"BPE","vocab":{"a":0},"merges":[]}})"),
+               Containing("more than 100"));
+  }
 }
 
 TEST_CASE("scores are rounded as in tokenizers", "[tokenizers]") {
