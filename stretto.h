@@ -125,6 +125,7 @@
 #include "ops/attention/linear_attention.h"
 #include "ops/attention/linear_attention_terms.h"
 #include "ops/attention/mask.h"
+#include "ops/attention/position_error.h"
 #include "ops/attention/random_features.h"
 #include "ops/attention/rotary.h"
 #include "ops/attention/side.h"

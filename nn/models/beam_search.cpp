@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "autograd/tape.h"
+#include "ops/attention/position_error.h"
 #include "ops/create.h"
 
 namespace stretto::nn {
@@ -64,7 +65,7 @@ class Search {
       h.tokens.push_back(c.token);
       h.log_probability = c.log_probability;
       if (std::find(o_.end_tokens.begin(), o_.end_tokens.end(), c.token) != o_.end_tokens.end()) {
-        end(std::move(h));
+        end(std::move(h), GenerationEnd::end_token);
       } else {
         grown.push_back(std::move(h));
         from.push_back(c.row);
@@ -74,9 +75,11 @@ class Search {
     return from;
   }
 
-  std::vector<Hypothesis> result() {
-    // The live hypotheses have max_tokens tokens, or cannot become better than the results.
-    for (Hypothesis& h : live_) end(std::move(h));
+  // The live hypotheses have max_tokens tokens, or cannot become better than the results, or the
+  // model has no position for another token.
+  std::vector<Hypothesis> result(bool model_ended) {
+    for (Hypothesis& h : live_)
+      end(std::move(h), model_ended ? GenerationEnd::length : GenerationEnd::max_tokens);
     if (int64_t(ended_.size()) > o_.n_best) ended_.resize(size_t(o_.n_best));
     return std::move(ended_);
   }
@@ -88,7 +91,8 @@ class Search {
     return log_probability / std::pow(length, o_.length_penalty);
   }
 
-  void end(Hypothesis h) {
+  void end(Hypothesis h, GenerationEnd reason) {
+    h.end = reason;
     h.score = score(h.log_probability, int64_t(h.tokens.size()));
     const auto after = std::find_if(ended_.begin(), ended_.end(),
                                     [&](const Hypothesis& e) { return e.score < h.score; });
@@ -157,8 +161,16 @@ std::vector<std::vector<Hypothesis>> beam_search(const std::function<Tensor(cons
     if (searches[i].unfinished(0)) active.push_back(i);
   int64_t rows = prompts.size(0);
   std::vector<int64_t> next = prompts.to_vector<int64_t>();
+  bool model_ended = false;
   for (int64_t n = 1; !active.empty(); ++n) {
-    const Tensor logits = model(tensor(next, {rows, int64_t(next.size()) / rows}));
+    Tensor logits;
+    try {
+      logits = model(tensor(next, {rows, int64_t(next.size()) / rows}));
+    } catch (const PositionError&) {
+      if (n == 1) throw;
+      model_ended = true;
+      break;
+    }
     check(logits.dim() == 3 && logits.size(0) == rows && logits.size(1) >= 1 && logits.size(2) >= 1,
           op, "logits ", logits, "; must be [", rows, ", m, V]");
     std::vector<int64_t> from, same_rows(static_cast<size_t>(rows));
@@ -182,7 +194,7 @@ std::vector<std::vector<Hypothesis>> beam_search(const std::function<Tensor(cons
     rows = int64_t(from.size());
   }
   std::vector<std::vector<Hypothesis>> all;
-  for (Search& search : searches) all.push_back(search.result());
+  for (Search& search : searches) all.push_back(search.result(model_ended));
   return all;
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "../../core/tensor.h"
+#include "generation.h"
 
 namespace stretto::nn {
 
@@ -32,6 +33,7 @@ struct Hypothesis {
   std::vector<int64_t> tokens;  ///< New tokens, without the prompt.
   double log_probability = 0;   ///< Sum of the tokens' log probabilities.
   double score = 0;             ///< log_probability divided by the length penalty.
+  GenerationEnd end = GenerationEnd::max_tokens;  ///< end_token, max_tokens or length.
 };
 
 /// Continues `prompt` (at least one token). Returns at most n_best hypotheses, best first. A
@@ -47,14 +49,16 @@ struct Hypothesis {
 /// results and leaves its place in the beam empty. A beam of 1 is therefore greedy search, and a
 /// beam that holds all sequences finds the best. Ties go to the hypothesis that ranked higher in
 /// the previous step, then to the lower token. The search stops when no live sequence can become
-/// better than the results. No gradients are recorded.
+/// better than the results. If the model throws PositionError after the first new token, because
+/// its learned positions have ended, the live hypotheses are results (GenerationEnd::length). No
+/// gradients are recorded.
 std::vector<Hypothesis> beam_search(const std::function<Tensor(const Tensor&)>& model,
                                     const std::function<void(const Tensor&)>& reorder,
                                     const std::vector<int64_t>& prompt,
                                     const BeamSearchOptions& options);
 
 /// Continues several prompts [P, m] (i64 or i32) at once; entry i equals the result for prompt i
-/// by itself. The rows that the model receives are first the prompts, then the live hypotheses,
+/// by itself, except that all searches end if the model throws PositionError. The rows that the model receives are first the prompts, then the live hypotheses,
 /// ordered by prompt; a prompt whose search has ended has no rows.
 std::vector<std::vector<Hypothesis>> beam_search(const std::function<Tensor(const Tensor&)>& model,
                                                  const std::function<void(const Tensor&)>& reorder,

@@ -1,12 +1,14 @@
 #include "nn/models/generation.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "autograd/tape.h"
 #include "core/random.h"
 #include "nn/models/language_model.h"
 #include "nn/models/transformer_xl.h"
+#include "ops/attention/position_error.h"
 #include "ops/create.h"
 
 namespace stretto::nn {
@@ -33,25 +35,28 @@ class Continuation {
 
   int64_t number() const { return number_; }
   std::vector<int64_t>& tokens() { return tokens_; }
+  size_t length() const { return sampler_.tokens().size(); }  // with the prompt
 
-  // Samples one token from logits [V]. Returns false if it is the last one.
-  bool step(const Tensor& logits, const std::function<bool(int64_t, int64_t)>& on_token) {
-    // Uses the last stream. The program's streams start at 0: after manual_seed(seed), stream 0
-    // would give the same random numbers as the first weights.
-    const RandomKey key{o_.seed + uint64_t(number_), ~uint64_t{0}};
-    const double draw = uniform_from_bits(random_bits(key, tokens_.size()));
+  // Samples one token from logits [V]. Returns the reason if it is the last one.
+  std::optional<GenerationEnd> step(const Tensor& logits,
+                                    const std::function<bool(int64_t, int64_t)>& on_token) {
+    const double draw = uniform_from_bits(random_bits(key_, tokens_.size()));
     const int64_t token = sampler_(logits, draw);
     tokens_.push_back(token);
-    if (on_token && !on_token(number_, token)) return false;
-    if (contains(o_.end_tokens, token)) return false;
+    if (on_token && !on_token(number_, token)) return GenerationEnd::callback;
+    if (contains(o_.end_tokens, token)) return GenerationEnd::end_token;
     if (!o_.stop_strings.empty() && before_stop(o_.decode(tokens_), o_.stop_strings).stopped)
-      return false;
-    return int64_t(tokens_.size()) < o_.max_tokens;
+      return GenerationEnd::stop_string;
+    if (int64_t(tokens_.size()) >= o_.max_tokens) return GenerationEnd::max_tokens;
+    return {};
   }
 
  private:
   const GenerationOptions& o_;
   int64_t number_;
+  // The last stream. The program's streams start at 0: after manual_seed(seed), stream 0 would give
+  // the same random numbers as the first weights.
+  RandomKey key_{o_.seed + uint64_t(number_), ~uint64_t{0}};
   Sampler sampler_;
   std::vector<int64_t> tokens_;
 };
@@ -87,29 +92,47 @@ Sequences generate_batch(
   NoGrad guard;
   LeftPadded next = pad_left(prompts);
   std::vector<Continuation> live;
-  if (options.max_tokens > 0)
-    for (size_t i = 0; i < prompts.size(); ++i) live.emplace_back(options, prompts[i], int64_t(i));
-  while (!live.empty()) {
-    const Tensor logits = model(next.tokens, next.padding);
+  for (size_t i = 0; i < prompts.size(); ++i) live.emplace_back(options, prompts[i], int64_t(i));
+  // Ends the rows for which ended(continuation, row) has a reason, and continues with the others.
+  const auto end_rows = [&](auto&& ended) {
+    std::vector<Continuation> still;
+    std::vector<int64_t> from, tokens;
+    for (size_t row = 0; row < live.size(); ++row) {
+      Continuation& c = live[row];
+      if (const std::optional<GenerationEnd> end = ended(c, int64_t(row))) {
+        all[size_t(c.number())] = std::move(c.tokens());
+        if (options.on_end) options.on_end(c.number(), *end);
+        continue;
+      }
+      from.push_back(int64_t(row));
+      tokens.push_back(c.tokens().back());
+      still.push_back(std::move(c));
+    }
+    const auto n = int64_t(from.size());
+    if (n > 0 && n < int64_t(live.size())) reorder(tensor(from, {n}));
+    live = std::move(still);
+    if (n > 0) next = {tensor(tokens, {n, 1}), {}};
+  };
+  using End = std::optional<GenerationEnd>;
+  if (options.max_tokens == 0)
+    end_rows([](auto&, int64_t) -> End { return GenerationEnd::max_tokens; });
+  for (bool prompted = false; !live.empty(); prompted = true) {
+    Tensor logits;
+    try {
+      logits = model(next.tokens, next.padding);
+    } catch (const PositionError&) {
+      if (!prompted) throw;
+      size_t longest = 0;
+      for (const Continuation& c : live) longest = std::max(longest, c.length());
+      end_rows([&](const Continuation& c, int64_t) {
+        return c.length() == longest ? End(GenerationEnd::length) : End();
+      });
+      continue;
+    }
     const auto rows = int64_t(live.size());
     check(logits.dim() == 3 && logits.size(0) == rows && logits.size(1) >= 1, op, "logits ", logits,
           "; must be [", rows, ", n, V]");
-    std::vector<int64_t> from, tokens;
-    for (int64_t row = 0; row < rows; ++row) {
-      Continuation& c = live[size_t(row)];
-      if (c.step(logits[row][-1], on_token)) {
-        from.push_back(row);
-        tokens.push_back(c.tokens().back());
-      } else {
-        all[size_t(c.number())] = std::move(c.tokens());
-      }
-    }
-    const auto n = int64_t(from.size());
-    if (n > 0 && n < rows) reorder(tensor(from, {n}));
-    std::vector<Continuation> still;
-    for (const int64_t row : from) still.push_back(std::move(live[size_t(row)]));
-    live = std::move(still);
-    if (n > 0) next = {tensor(tokens, {n, 1}), {}};
+    end_rows([&](Continuation& c, int64_t row) { return c.step(logits[row][-1], on_token); });
   }
   return all;
 }

@@ -15,6 +15,15 @@ namespace stretto::nn {
 class LanguageModel;  // nn/models/language_model.h
 class TransformerXL;  // nn/models/transformer_xl.h
 
+/// Why the continuation of a prompt has ended.
+enum class GenerationEnd {
+  max_tokens,   ///< It has the largest number of new tokens.
+  end_token,    ///< Its last token is one of the end tokens.
+  stop_string,  ///< Its text contains a stop string.
+  callback,     ///< `on_token` has returned false.
+  length        ///< The model has no position for another token (PositionError).
+};
+
 /// Options of generate() and generate_batch().
 struct GenerationOptions {
   int64_t max_tokens = 256;  ///< Largest number of new tokens.
@@ -25,6 +34,8 @@ struct GenerationOptions {
   std::vector<std::string> stop_strings = {};
   /// Returns the text of the new tokens, for stop_strings.
   std::function<std::string(const std::vector<int64_t>& tokens)> decode = {};
+  /// Receives the number of each prompt (0 in generate()) and why its continuation has ended.
+  std::function<void(int64_t prompt, GenerationEnd end)> on_end = {};
   /// The same seed and options give the same tokens. The random numbers differ from those of the
   /// program after manual_seed() with the same seed.
   uint64_t seed = 0;
@@ -35,6 +46,9 @@ struct GenerationOptions {
 /// returns logits [1, n, V] for tokens that continue those of earlier calls: a model with its
 /// cache. `on_token` receives each token as it is sampled and stops generation by returning false.
 /// No gradients are recorded. Call eval() of the model first: dropout is not switched off.
+///
+/// If the model throws PositionError after the first new token, because its learned positions have
+/// ended, the tokens are returned (GenerationEnd::length).
 std::vector<int64_t> generate(const std::function<Tensor(const Tensor&)>& model,
                               const std::vector<int64_t>& prompt, const GenerationOptions& options,
                               const std::function<bool(int64_t)>& on_token = {});
@@ -48,7 +62,9 @@ std::vector<int64_t> generate(const std::function<Tensor(const Tensor&)>& model,
 /// (LanguageModel::Cache::padding) or accept prompts of equal length only. A prompt that has ended
 /// leaves the batch: before the next call, `reorder(rows [n])` is called with the remaining rows;
 /// pass the reorder() of a cache. `on_token` receives the number of the prompt and a token; by
-/// returning false it stops this prompt.
+/// returning false it stops this prompt. If the model throws PositionError after the first new
+/// tokens, the longest sequences end and the call is repeated without them; like a model with its
+/// cache, `model` must be unchanged by a call that throws.
 std::vector<std::vector<int64_t>> generate_batch(
     const std::function<Tensor(const Tensor& tokens, const std::vector<int64_t>& padding)>& model,
     const std::function<void(const Tensor& rows)>& reorder,

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "nn/init.h"
+#include "ops/attention/position_error.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
 #include "ops/indexing.h"
@@ -76,8 +77,9 @@ Tensor AbsolutePosition::added(const Tensor& x, const ForwardContext& forward, i
   const int64_t n = x.size(1), first = forward.first_position,
                 last = first + std::min((n - 1) * step, INT64_MAX - std::max<int64_t>(first, 0));
   const auto check_learned = [&](int64_t from, int64_t to) {
-    check(to < o.learned_length, "AbsolutePosition", "positions ", from, " to ", to,
-          " are needed, but only ", o.learned_length, " are learned");
+    if (to >= o.learned_length)
+      throw PositionError(str("[AbsolutePosition] positions ", from, " to ", to,
+                              " are needed, but only ", o.learned_length, " are learned"));
   };
   Tensor y = x;
   if (forward.segments.defined() && !o.sinusoid && !table.defined()) return y;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "ops/attention/heads.h"
+#include "ops/attention/position_error.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
 #include "ops/indexing.h"
@@ -29,10 +30,12 @@ void check_table(const char* what, const RelativeTable& table, int64_t heads, in
         " rows, but zero_row is ", table.zero_row);
   if (table.out_of_range != OutOfRange::error) return;
   const auto [past, future] = x.range();
-  check(table.zero_row >= past && rows.size(1) - 1 - table.zero_row >= future, op, what,
-        " table reaches from ", -table.zero_row, " to ", rows.size(1) - 1 - table.zero_row,
-        ", but relative positions from ", -past, " to ", future,
-        " are needed; make the table longer, or set `out_of_range` to zero or clip");
+  const int64_t last_row = rows.size(1) - 1 - table.zero_row;
+  if (table.zero_row >= past && last_row >= future) return;
+  throw PositionError(str("[", op, "] ", what, " table reaches from ", -table.zero_row, " to ",
+                          last_row, ", but relative positions from ", -past, " to ", future,
+                          " are needed; make the table longer, or set `out_of_range` to zero or "
+                          "clip"));
 }
 
 void check_mask(const AttentionMask& mask, const Tensor& q, const Tensor& k) {

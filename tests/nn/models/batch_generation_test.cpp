@@ -12,6 +12,8 @@
 #include "nn/models/language_model.h"
 #include "nn/models/registry.h"
 #include "nn/positions/relative_bias.h"
+#include "nn/positions/relative_table.h"
+#include "ops/attention/position_error.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
 #include "ops/indexing.h"
@@ -289,6 +291,40 @@ TEST_CASE("generate_batch: it passes the padding once and removes prompts that h
   CHECK(generate_batch(model, reorder, {}, {}).empty());
   CHECK(generate_batch(model, reorder, {{1}, {2}}, {.max_tokens = 0}) ==
         std::vector<Tokens>{{}, {}});
+}
+
+TEST_CASE("generate_batch: a sequence ends where the learned positions of the model end") {
+  LanguageModel::Options learned = options("learned", nn::find_kernel("softmax"));
+  learned.input.learned_length = 11;
+  LanguageModel::Options relative = options("bert", nn::find_kernel("softmax"));
+  relative.layer.attention.position = nn::bert_relative({.max_length = 11});
+  for (const LanguageModel::Options& o : {learned, relative}) {
+    const auto model = make(o);
+    std::vector<nn::GenerationEnd> ends(prompts.size());
+    nn::GenerationOptions g{.max_tokens = 9, .end_tokens = {}, .seed = 4};
+    g.on_end = [&](int64_t prompt, nn::GenerationEnd end) { ends[size_t(prompt)] = end; };
+    const auto together = generate_batch(*model, prompts, g);
+    // A token needs a position only once another one follows it.
+    const Tokens sizes{7, 9, 3, 9};
+    for (size_t i = 0; i < prompts.size(); ++i) {
+      INFO("prompt " << i);
+      CHECK(int64_t(together[i].size()) == sizes[i]);
+      CHECK(ends[i] == (sizes[i] < 9 ? nn::GenerationEnd::length : nn::GenerationEnd::max_tokens));
+    }
+    CHECK(together == one_by_one(*model, g));
+    CHECK(ends[0] == nn::GenerationEnd::max_tokens);  // of the last generate()
+    const Tokens too_long(12, 1);
+    CHECK_THROWS_AS(generate_batch(*model, {{1}, too_long}, g), PositionError);
+
+    LanguageModel::Cache cache;
+    const auto found = nn::beam_search([&](const Tensor& x) { return (*model)(x, &cache); },
+                                       [&](const Tensor& rows) { cache.reorder(rows); }, prompts[0],
+                                       {.beam = 2, .max_tokens = 9, .n_best = 2});
+    for (const nn::Hypothesis& h : found) {
+      CHECK(h.tokens.size() == 7);
+      CHECK(h.end == nn::GenerationEnd::length);
+    }
+  }
 }
 
 TEST_CASE("pad_left") {

@@ -206,6 +206,32 @@ TEST_CASE("generate: it ends at one of several end tokens, or at a stop string")
                     "[before_stop] a stop string is empty; must have at least one byte");
 }
 
+TEST_CASE("generate: it reports why it has ended") {
+  const auto model = [](const Tensor& tokens) {
+    Tensor y = zeros({1, tokens.size(1), 10});
+    const auto next = int64_t(tokens[0][-1].item()) + 1;
+    y[0][-1].slice(0, next, next + 1).fill_(100);
+    return y;
+  };
+  using nn::GenerationEnd;
+  const auto end_of = [&](GenerationOptions o, int64_t refused = -1) {
+    std::vector<GenerationEnd> ends;
+    o.decode = [](const std::vector<int64_t>& tokens) { return std::to_string(tokens.back()); };
+    o.on_end = [&](int64_t prompt, GenerationEnd end) {
+      CHECK(prompt == 0);
+      ends.push_back(end);
+    };
+    generate(model, {1}, o, [&](int64_t token) { return token != refused; });
+    REQUIRE(ends.size() == 1);
+    return ends[0];
+  };
+  CHECK(end_of({.max_tokens = 4}) == GenerationEnd::max_tokens);
+  CHECK(end_of({.max_tokens = 0}) == GenerationEnd::max_tokens);
+  CHECK(end_of({.max_tokens = 4, .end_tokens = {5}}) == GenerationEnd::end_token);
+  CHECK(end_of({.max_tokens = 4, .stop_strings = {"5"}}) == GenerationEnd::stop_string);
+  CHECK(end_of({.max_tokens = 4}, 3) == GenerationEnd::callback);
+}
+
 TEST_CASE("before_stop: text up to the first stop string, without the beginning of one") {
   const auto cut = [](const std::string& text, const std::vector<std::string>& stops) {
     const nn::TextBeforeStop found = nn::before_stop(text, stops);
