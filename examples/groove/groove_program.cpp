@@ -234,7 +234,7 @@ std::vector<Groove> GrooveProgram::continuations(const Groove& prompt) {
         continue_groove(*model, prompt,
                         {.tokens = tokens_,
                          .temperature = temperature_,
-                         .seed = settings.seed + uint64_t(i),
+                         .seed = nn::prompt_seed(settings.seed, i),
                          .shifts = published_shifts_ ? ShiftRule::forward : ShiftRule::as_encoded,
                          .limit = settings.cache_limit(positions(), settings.length)}));
   }

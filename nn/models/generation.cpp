@@ -56,7 +56,7 @@ class Continuation {
   int64_t number_;
   // The last stream. The program's streams start at 0: after manual_seed(seed), stream 0 would give
   // the same random numbers as the first weights.
-  RandomKey key_{o_.seed + uint64_t(number_), ~uint64_t{0}};
+  RandomKey key_{prompt_seed(o_.seed, number_), ~uint64_t{0}};
   Sampler sampler_;
   std::vector<int64_t> tokens_;
 };
@@ -69,6 +69,12 @@ size_t begun(const std::string& text, const std::string& stop) {
 }
 
 }  // namespace
+
+uint64_t prompt_seed(uint64_t seed, int64_t i) {
+  if (i == 0) return seed;
+  const Random4 words = philox({.seed = seed, .stream = uint64_t(i)}, ~uint64_t{0});
+  return uint64_t{words.v[0]} << 32 | words.v[1];
+}
 
 std::vector<int64_t> generate(const std::function<Tensor(const Tensor&)>& model,
                               const std::vector<int64_t>& prompt, const GenerationOptions& options,

@@ -53,8 +53,12 @@ std::vector<int64_t> generate(const std::function<Tensor(const Tensor&)>& model,
                               const std::vector<int64_t>& prompt, const GenerationOptions& options,
                               const std::function<bool(int64_t)>& on_token = {});
 
+/// Returns the seed of prompt i of generate_batch(): `seed` for i = 0, else a hash of both, so that
+/// no other pair has the same random numbers.
+uint64_t prompt_seed(uint64_t seed, int64_t i);
+
 /// Continues several prompts, which may have unequal lengths, at once; entry i equals the result of
-/// generate() for prompt i with seed + i, up to rounding of the logits.
+/// generate() for prompt i with the seed prompt_seed(seed, i), up to rounding of the logits.
 ///
 /// `model(tokens [P, n], padding)` returns logits [P, n, V] for tokens that continue those of
 /// earlier calls. In the first call the prompts are padded as by pad_left(); `padding` is that of

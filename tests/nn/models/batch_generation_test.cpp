@@ -1,6 +1,7 @@
 // Prompts of unequal length in one batch against each prompt by itself, for every positional
 // encoding and kernel.
 #include <algorithm>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -132,7 +133,7 @@ std::vector<Tokens> one_by_one(const LanguageModel& model, const nn::GenerationO
   for (size_t i = 0; i < prompts.size(); ++i) {
     LanguageModel::Cache cache = model.make_cache(limit);
     nn::GenerationOptions own = o;
-    own.seed += i;
+    own.seed = nn::prompt_seed(o.seed, int64_t(i));
     all.push_back(nn::generate([&](const Tensor& x) { return model(x, &cache); }, prompts[i], own));
   }
   return all;
@@ -325,6 +326,20 @@ TEST_CASE("generate_batch: a sequence ends where the learned positions of the mo
       CHECK(h.end == nn::GenerationEnd::length);
     }
   }
+}
+
+TEST_CASE("generate_batch: equal prompts with neighboring seeds have different continuations") {
+  const auto model = [](const Tensor& tokens, const Tokens&) {
+    return zeros({tokens.size(0), tokens.size(1), 50});
+  };
+  std::set<Tokens> different;
+  for (uint64_t seed = 0; seed < 10; ++seed)
+    for (const Tokens& tokens :
+         generate_batch(model, [](const Tensor&) {}, std::vector<Tokens>(8, Tokens{0}),
+                        {.max_tokens = 12, .seed = seed}))
+      different.insert(tokens);
+  CHECK(different.size() == 80);
+  CHECK(nn::prompt_seed(7, 0) == 7);
 }
 
 TEST_CASE("pad_left") {
