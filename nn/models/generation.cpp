@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <string_view>
 #include <utility>
 
 #include "autograd/tape.h"
@@ -45,13 +46,43 @@ class Continuation {
     tokens_.push_back(token);
     if (on_token && !on_token(number_, token)) return GenerationEnd::callback;
     if (contains(o_.end_tokens, token)) return GenerationEnd::end_token;
-    if (!o_.stop_strings.empty() && before_stop(o_.decode(tokens_), o_.stop_strings).stopped)
-      return GenerationEnd::stop_string;
+    if (!o_.stop_strings.empty() && at_stop_string()) return GenerationEnd::stop_string;
     if (int64_t(tokens_.size()) >= o_.max_tokens) return GenerationEnd::max_tokens;
     return {};
   }
 
  private:
+  std::string text_from(size_t first) const {
+    return o_.decode({tokens_.begin() + int64_t(first), tokens_.end()});
+  }
+
+  // True if the last token has completed a stop string. Decodes the tokens from first_ on: a long
+  // text would otherwise take time quadratic in its length.
+  bool at_stop_string() {
+    // Without the tokens before it, the first bytes of a text can be others: a blank is removed, a
+    // character is incomplete.
+    constexpr size_t margin = 64;
+    size_t longest = 0;
+    for (const std::string& stop : o_.stop_strings) longest = std::max(longest, stop.size());
+    std::string text = text_from(first_);
+    // A stop string that is new ends after the bytes that are as before.
+    const auto same = size_t(
+        std::mismatch(text.begin(), text.end(), text_.begin(), text_.end()).first - text.begin());
+    const size_t from = std::max(first_ > 0 ? margin : 0, same - std::min(same, longest));
+    for (const std::string& stop : o_.stop_strings)
+      if (text.find(stop, from) != std::string::npos) return true;
+    if (text.size() > 4 * (longest + margin)) {
+      const size_t half = first_ + (tokens_.size() - first_) / 2;
+      std::string end = text_from(half);
+      if (end.size() >= longest + margin && text.ends_with(std::string_view(end).substr(margin))) {
+        first_ = half;
+        text = std::move(end);
+      }
+    }
+    text_ = std::move(text);
+    return false;
+  }
+
   const GenerationOptions& o_;
   int64_t number_;
   // The last stream. The program's streams start at 0: after manual_seed(seed), stream 0 would give
@@ -59,6 +90,8 @@ class Continuation {
   RandomKey key_{prompt_seed(o_.seed, number_), ~uint64_t{0}};
   Sampler sampler_;
   std::vector<int64_t> tokens_;
+  size_t first_ = 0;
+  std::string text_;  // text_from(first_) before the last token
 };
 
 // Returns the length of the longest end of `text` that begins `stop`, but is not all of it.

@@ -32,7 +32,7 @@ struct GenerationOptions {
   /// Generation stops as soon as the text of the new tokens contains one of these strings; the
   /// token that completes it is part of the result. Requires `decode`. before_stop() cuts the text.
   std::vector<std::string> stop_strings = {};
-  /// Returns the text of the new tokens, for stop_strings.
+  /// Returns the text of tokens, for stop_strings: of the new tokens, or of the last ones of them.
   std::function<std::string(const std::vector<int64_t>& tokens)> decode = {};
   /// Receives the number of each prompt (0 in generate()) and why its continuation has ended.
   std::function<void(int64_t prompt, GenerationEnd end)> on_end = {};

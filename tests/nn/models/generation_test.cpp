@@ -206,6 +206,28 @@ TEST_CASE("generate: it ends at one of several end tokens, or at a stop string")
                     "[before_stop] a stop string is empty; must have at least one byte");
 }
 
+TEST_CASE("generate: a long text is decoded only from near its end for stop strings") {
+  const auto model = [](const Tensor& tokens) { return zeros({1, tokens.size(1), 26}); };
+  int64_t decoded = 0;
+  GenerationOptions o{.max_tokens = 3000, .stop_strings = {"qz-"}, .seed = 3};
+  o.decode = [&](const std::vector<int64_t>& tokens) {
+    decoded += int64_t(tokens.size());
+    std::string text;
+    for (const int64_t token : tokens) text += char('a' + token);
+    return text;
+  };
+  const std::vector<int64_t> all = generate(model, {0}, {.max_tokens = 3000, .seed = 3});
+  const std::string text = o.decode(all);
+  decoded = 0;
+  CHECK(generate(model, {0}, o) == all);
+  CHECK(decoded < 3000 * 400);
+  // Every three letters that the text contains end it where they first occur.
+  for (const size_t at : {5, 90, 260, 270, 1000, 2990}) {
+    o.stop_strings = {"-", text.substr(at, 3)};
+    CHECK(generate(model, {0}, o).size() == text.find(o.stop_strings[1]) + 3);
+  }
+}
+
 TEST_CASE("generate: it reports why it has ended") {
   const auto model = [](const Tensor& tokens) {
     Tensor y = zeros({1, tokens.size(1), 10});
