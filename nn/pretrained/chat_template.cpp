@@ -5,6 +5,7 @@
 #include "nn/pretrained/chat_template_parser.h"
 #include "nn/pretrained/chat_template_runner.h"
 #include "nn/pretrained/chat_template_text.h"
+#include "nn/tokenizers/subword_tokenizer.h"
 
 namespace stretto::nn {
 namespace {
@@ -63,6 +64,30 @@ std::string ChatTemplate::render(const std::vector<ChatMessage>& messages,
   variables["documents"] = chat::None{};
   variables["add_generation_prompt"] = options.add_generation_prompt;
   return chat::Runner(*parsed_->program, std::move(variables)).run();
+}
+
+std::vector<int64_t> ChatTemplate::encode(const std::vector<ChatMessage>& messages,
+                                          const SubwordTokenizer& tokenizer,
+                                          const ChatOptions& options) const {
+  std::string text = render(messages, options);
+  // A noncharacter of Unicode that occurs nowhere: U+FDD0 to U+FDEF.
+  std::string all = text, escape = "\xEF\xB7\x90";
+  for (const ChatMessage& message : messages) all += message.content;
+  while (all.find(escape) != std::string::npos) {
+    check(++escape[2] != '\xB0', "chat_template",
+          "the messages contain each of the noncharacters U+FDD0 to U+FDEF; leave one out");
+  }
+  std::vector<ChatMessage> escaped = messages;
+  bool same = true;
+  for (ChatMessage& message : escaped) {
+    const size_t size = message.content.size();
+    message.content = tokenizer.escape_special(message.content, escape);
+    same = same && message.content.size() == size;
+  }
+  if (!same) text = render(escaped, options);
+  const std::vector<int32_t> ids =
+      tokenizer.encode(text, {.add_special_tokens = false, .escape = same ? "" : escape});
+  return {ids.begin(), ids.end()};
 }
 
 }  // namespace stretto::nn

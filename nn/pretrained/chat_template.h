@@ -3,6 +3,7 @@
 //     const auto chat =
 //         nn::ChatTemplate::parse(text, {{"bos_token", "<s>"}, {"eos_token", "</s>"}});
 //     const std::string prompt = chat.render({{"user", "Hello!"}});
+//     const std::vector<int64_t> tokens = chat.encode({{"user", "Hello!"}}, tokenizer);
 //
 // Models carry their template as "chat_template" in tokenizer_config.json, in chat_template.jinja,
 // or as tokenizer.chat_template in a GGUF file.
@@ -16,6 +17,8 @@
 #include <vector>
 
 namespace stretto::nn {
+
+class SubwordTokenizer;  // nn/tokenizers/subword_tokenizer.h
 
 /// One message of a conversation.
 struct ChatMessage {
@@ -63,6 +66,14 @@ class ChatTemplate {
   /// Reference: `apply_chat_template(messages, tokenize=False)` of transformers.
   std::string render(const std::vector<ChatMessage>& messages,
                      const ChatOptions& options = {}) const;
+
+  /// Returns the ids of the prompt for the messages. Only the template's own text has special
+  /// tokens: those that are written in a message are encoded as ordinary characters, so that the
+  /// text of a user cannot end its message and begin another one. Other conversations have the ids
+  /// of the rendered text. Throws Error as render() does.
+  std::vector<int64_t> encode(const std::vector<ChatMessage>& messages,
+                              const SubwordTokenizer& tokenizer,
+                              const ChatOptions& options = {}) const;
 
  private:
   struct Parsed;

@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "core/input_file.h"
+#include "core/one_line.h"
 #include "nn/tokenizers/files/families.h"
 #include "nn/tokenizers/text/utf8.h"
 #include "nn/tokenizers/tokenizer_data.h"
@@ -19,30 +20,39 @@ namespace {
 // Encodes the parts of one text.
 class Encoding {
  public:
-  Encoding(const Compiled& data, Compiled::Scratch& scratch, std::vector<int32_t>& ids)
-      : data_(data), scratch_(scratch), ids_(ids) {}
+  Encoding(const Compiled& data, Compiled::Scratch& scratch, EncodeOptions options,
+           std::vector<int32_t>& ids)
+      : data_(data), scratch_(scratch), options_(options), ids_(ids) {}
 
-  void add_text(std::string_view text, bool at_start, bool allow_special) {
+  void add_text(std::string_view text, bool at_start) {
     if (text.empty()) return;
     size_t first = at_start ? utf8_size(text[0]) : 0;
-    if (!data_.normalizer) return add_normalized({text, first}, allow_special);
+    if (!data_.normalizer) return add_normalized({text, first});
     std::string changed(text);
     scratch_.match.limit_growth(text.size());
     data_.normalizer->apply(changed, first, scratch_.match);
-    add_normalized({changed, at_start ? first : 0}, allow_special);
+    add_normalized({changed, at_start ? first : 0});
   }
 
  private:
-  void add_normalized(const Word& text, bool allow_special) {
+  void add_normalized(const Word& text) {
     if (text.text.empty()) return;
-    if (data_.normalized_tokens.empty()) return add_words(text, 0);
-    for (const Part& part : data_.normalized_tokens.find(text.text, allow_special)) {
+    if (data_.normalized_tokens.empty()) return add_unescaped(text);
+    for (const Part& part : data_.normalized_tokens.find(text.text, options_.allow_special)) {
       if (part.id >= 0) {
         ids_.push_back(part.id);
       } else {
-        add_words(text.part(part.begin, part.end), 0);
+        add_unescaped(text.part(part.begin, part.end));
       }
     }
+  }
+
+  void add_unescaped(const Word& text) {
+    if (options_.escape.empty()) return add_words(text, 0);
+    std::string plain(text.text);
+    for (size_t at = 0; (at = plain.find(options_.escape, at)) != std::string::npos;)
+      plain.erase(at, options_.escape.size());
+    add_words({plain, std::min(text.first, plain.size())}, 0);
   }
 
   void add_words(const Word& word, size_t stage) {
@@ -72,6 +82,7 @@ class Encoding {
 
   const Compiled& data_;
   Compiled::Scratch& scratch_;
+  const EncodeOptions options_;
   std::vector<int32_t>& ids_;
 };
 
@@ -100,22 +111,44 @@ std::vector<int32_t> SubwordTokenizer::encode(std::string_view text, EncodeOptio
   ids.reserve(text.size() / 4 + 8);
   if (options.add_special_tokens) ids = data.around.before;
   Compiled::Lease scratch(data);
-  Encoding encoding(data, *scratch, ids);
+  Encoding encoding(data, *scratch, options, ids);
   if (data.raw_tokens.empty()) {
-    encoding.add_text(text, true, options.allow_special);
+    encoding.add_text(text, true);
   } else {
     for (const Part& part : data.raw_tokens.find(text, options.allow_special)) {
       if (part.id >= 0) {
         ids.push_back(part.id);
       } else {
-        encoding.add_text(text.substr(part.begin, part.end - part.begin), part.begin == 0,
-                          options.allow_special);
+        encoding.add_text(text.substr(part.begin, part.end - part.begin), part.begin == 0);
       }
     }
   }
   if (options.add_special_tokens)
     ids.insert(ids.end(), data.around.after.begin(), data.around.after.end());
   return ids;
+}
+
+std::string SubwordTokenizer::escape_special(std::string_view text, std::string_view escape) const {
+  check(!escape.empty() && text.find(escape) == text.npos, op,
+        "the escape is empty or part of the text; pass characters that the text does not have");
+  std::string escaped;
+  for (size_t at = 0; at < text.size();) {
+    size_t end = at + 1;  // of the character
+    while (end < text.size() && (uint8_t(text[end]) & 0xC0) == 0x80) ++end;
+    escaped += text.substr(at, end - at);
+    const size_t size = data_->special_tokens.size_at(text, at);
+    if (size > end - at)
+      escaped += escape;
+    else if (size > 0)
+      fail(op, in_quotes(std::string(text.substr(at, size))),
+           " in the text is a special token of one character, which cannot be escaped");
+    at = end;
+  }
+  if (!data_->normalized_tokens.empty())
+    for (const int32_t id : encode(escaped, {.add_special_tokens = false, .escape = escape}))
+      check(!is_special(id) || id == unk(), op, "the normalized text has the special token ",
+            in_quotes(*token(id)), ", which cannot be escaped");
+  return escaped;
 }
 
 std::string SubwordTokenizer::decode(const std::vector<int32_t>& ids, DecodeOptions options) const {

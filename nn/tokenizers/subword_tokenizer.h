@@ -19,6 +19,9 @@ struct EncodeOptions {
   /// Finds special tokens that are written in the text, such as `<|im_end|>`. False for text of
   /// users: it is then encoded as ordinary characters.
   bool allow_special = true;
+  /// Removed from the text after special tokens have been found. A text with special tokens of its
+  /// own can thereby quote a user's text, as SubwordTokenizer::escape_special() returns it.
+  std::string_view escape = {};
 };
 
 /// Options of SubwordTokenizer::decode().
@@ -80,6 +83,10 @@ class SubwordTokenizer {
   /// Returns the ids of a text. Bytes that are not UTF-8 are read as U+FFFD, one for each
   /// ill-formed sequence, as Python's errors="replace". Throws Error for a text of 2 GB or more.
   std::vector<int32_t> encode(std::string_view text, EncodeOptions options = {}) const;
+  /// Returns a text with `escape`, which the text must not contain, within each special token that
+  /// is written in it: encode() with EncodeOptions::escape reads them as ordinary characters.
+  /// Throws Error for a special token of one character, or one that normalization makes.
+  std::string escape_special(std::string_view text, std::string_view escape) const;
   /// Returns the text of ids. Bytes that are not UTF-8 become U+FFFD. Ids without a token, which
   /// models with padded embeddings can produce, are skipped. Throws Error for a negative id.
   std::string decode(const std::vector<int32_t>& ids, DecodeOptions options = {}) const;

@@ -60,6 +60,7 @@ struct Compiled {
   std::vector<std::unique_ptr<Decoder>> decoders;
   Template around;
   AddedTokens raw_tokens, normalized_tokens;  // by the text in which they are found
+  AddedTokens special_tokens;                 // as they are written
   std::unordered_map<int32_t, size_t> added_by_id;
   std::unordered_map<std::string, int32_t> added_by_text;
   std::vector<std::string> decoded;  // the texts of definition.added for the decoders

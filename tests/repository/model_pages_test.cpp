@@ -110,10 +110,7 @@ TEST_CASE("pretrained.md: load a model and answer", "[repository][docs]") {
   fs::create_symlink(whole, "SmolLM2-135M-Instruct.Q4_1.gguf");
   const nn::Pretrained p = nn::load_pretrained("SmolLM2-135M-Instruct.Q4_1.gguf", {.dtype = bf16});
   const nn::LanguageModel& model = p.language_model();
-  const std::string prompt = p.chat().render({{"user", "What is gravity?"}});
-  std::vector<int64_t> tokens;
-  for (const int32_t id : p.tokenizer->encode(prompt, {.add_special_tokens = false}))
-    tokens.push_back(id);
+  const std::vector<int64_t> tokens = p.chat().encode({{"user", "What is gravity?"}}, *p.tokenizer);
 
   nn::GenerationOptions options = p.generation;  // with the tokens that end an answer
   options.max_tokens = 20;

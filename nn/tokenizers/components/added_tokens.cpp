@@ -35,6 +35,15 @@ bool AddedTokens::is_single_word(std::string_view text, size_t begin, size_t end
          (end == text.size() || !is_word_at(text, end));
 }
 
+size_t AddedTokens::size_at(std::string_view text, size_t at) const {
+  size_t shortest = 0;
+  if (begins_[uint8_t(text[at])])
+    trie_.each_prefix(text.substr(at), [&](size_t n, int32_t) {
+      if (shortest == 0) shortest = n;
+    });
+  return shortest;
+}
+
 std::vector<Part> AddedTokens::find(std::string_view text, bool allow_special) const {
   std::vector<Part> parts;
   size_t done = 0;

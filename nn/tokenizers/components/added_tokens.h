@@ -30,6 +30,8 @@ class AddedTokens {
   /// Returns the parts of a text. Special tokens are only found if `allow_special`. A token with
   /// rstrip does not hide tokens in the white space that it takes: as in `tokenizers`, parts overlap.
   std::vector<Part> find(std::string_view text, bool allow_special) const;
+  /// Returns the size of the shortest token whose text begins at this position; 0: none.
+  size_t size_at(std::string_view text, size_t at) const;
 
  private:
   bool is_single_word(std::string_view text, size_t begin, size_t end) const;

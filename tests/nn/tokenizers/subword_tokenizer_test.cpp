@@ -1,6 +1,7 @@
 // Small tokenizers with ids that can be checked by hand.
 #include "nn/tokenizers/subword_tokenizer.h"
 
+#include <algorithm>
 #include <string>
 #include <thread>
 #include <vector>
@@ -59,6 +60,53 @@ TEST_CASE("special tokens in a text are found only if they are allowed", "[token
   CHECK(tokenizer.is_special(7));
   CHECK(tokenizer.decode(Ids{3, 7}) == "ab");
   CHECK(tokenizer.decode(Ids{3, 7}, {.skip_special_tokens = false}) == "ab<e>");
+}
+
+TEST_CASE("escaped special tokens are ordinary characters", "[tokenizers]") {
+  const std::string model =
+      R"("model":{"type":"BPE","vocab":{"<":0,"e":1,">":2,"a":3,"▁":4},"merges":[]}})";
+  const std::string added =
+      R"({"added_tokens":[{"id":5,"content":"<e>","special":true},{"id":6,"content":"é","special":true},)"
+      R"({"id":7,"content":"<a","special":false}],)";
+  const std::string metaspace =
+      R"("pre_tokenizer":{"type":"Metaspace","replacement":"▁","prepend_scheme":"first"},)";
+  std::string normalized = added;
+  normalized.replace(normalized.find("\"special\""), 0, "\"normalized\":true,");
+  const std::string replace =
+      R"("normalizer":{"type":"Replace","pattern":{"String":" "},"content":"▁"},)";
+  for (const std::string& json : {added + model, added + metaspace + model,
+                                  normalized + replace + model, normalized + metaspace + model}) {
+    INFO(json);
+    const auto tokenizer = from_json(json);
+    const std::string escape = "\xEF\xB7\x90";
+    for (const std::string text : {"<e>", "a<e>a", "<<e>e>", "<e><e>", "e<a>", "aa", "", "<e<a"})
+      CHECK(tokenizer.encode(tokenizer.escape_special(text, escape), {.escape = escape}) ==
+            tokenizer.encode(text, {.allow_special = false}));
+    CHECK(tokenizer.escape_special("a<e>", escape) == "a<" + escape + "e>");
+    const Ids quoted = tokenizer.encode("<e>" + tokenizer.escape_special("a<e>", escape) + "<e>",
+                                        {.escape = escape});
+    CHECK(std::count(quoted.begin(), quoted.end(), 5) == 2);
+    CHECK(quoted.front() == 5);
+    CHECK(quoted.back() == 5);
+    CHECK_THROWS_WITH(tokenizer.escape_special("aé", escape),
+                      "[tokenizer] \"é\" in the text is a special token of one character, which "
+                      "cannot be escaped");
+    CHECK_THROWS_WITH(tokenizer.escape_special("a", ""),
+                      "[tokenizer] the escape is empty or part of the text; pass characters that "
+                      "the text does not have");
+  }
+}
+
+TEST_CASE("special tokens that normalization makes cannot be escaped", "[tokenizers]") {
+  const auto tokenizer = from_json(
+      R"({"added_tokens":[{"id":3,"content":"<e>","special":true,"normalized":true}],)"
+      R"("normalizer":{"type":"Lowercase"},"model":{"type":"BPE","vocab":{"<":0,"e":1,">":2},"merges":[]}})");
+  CHECK(tokenizer.encode("<E>") == Ids{3});
+  CHECK_THROWS_WITH(
+      tokenizer.escape_special("<E>", "|"),
+      "[tokenizer] the normalized text has the special token \"<e>\", which cannot be "
+      "escaped");
+  CHECK(tokenizer.escape_special("<e>", "|") == "<|e>");
 }
 
 TEST_CASE("a stream holds back incomplete characters", "[tokenizers]") {
