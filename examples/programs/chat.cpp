@@ -23,17 +23,23 @@ struct Options {
   ModelOptions model;
   std::string prompt, system, file;
   bool raw = false, quiet = false;
-  int64_t max_tokens = 512, top_k = -1, seed = 0;
+  int64_t max_tokens = 512, top_k = -1;
+  uint64_t seed = 0;
   double temperature = -1, top_p = -1;
 };
 
 void describe(CLI::App& app, Options& o) {
   declare_language_model(app, o.model);
   app.add_option("--prompt", o.prompt, "Answer this text and exit")->option_text("TEXT");
-  app.add_option("--file", o.file, "Answer each line of a file, independently, and exit")
+  app.add_option(
+         "--file", o.file,
+         "Answer each line of a file, independently, and exit; every answer is one line, with "
+         "\\n for a line break and \\\\ for a backslash")
       ->option_text("FILE");
   app.add_option("--system", o.system, "System message")->option_text("TEXT");
-  app.add_flag("--raw", o.raw, "Continue the text as it is, without the model's chat template");
+  app.add_flag("--raw", o.raw,
+               "Continue the text as it is, without the model's chat template; special tokens that "
+               "are written in it count as such");
   app.add_flag("--quiet", o.quiet, "No line with the speed after an answer");
   app.add_option("--max-tokens", o.max_tokens, "Largest number of tokens of an answer")
       ->capture_default_str();
@@ -50,11 +56,36 @@ void describe(CLI::App& app, Options& o) {
   app.add_option("--seed", o.seed, "Seed of the random numbers")->capture_default_str();
 }
 
+// Writes an answer on standard output as it grows. In one line, line breaks are written as \n and
+// backslashes as \\.
+class Answer {
+ public:
+  explicit Answer(bool one_line) : one_line_(one_line) {}
+
+  // Returns false if standard output accepts no more text.
+  bool add(const std::string& piece) {
+    text_ += piece;
+    if (!one_line_) return bool(std::cout << piece << std::flush);
+    std::string line;
+    for (const char c : piece) {
+      if (c == '\\' || c == '\n' || c == '\r') line += '\\';
+      line += c == '\n' ? 'n' : c == '\r' ? 'r' : c;
+    }
+    return bool(std::cout << line << std::flush);
+  }
+  const std::string& text() const { return text_; }
+
+ private:
+  const bool one_line_;
+  std::string text_;
+};
+
 // One conversation. The KV cache holds the tokens that the model has seen; a new prompt that
 // continues them is computed from where they end.
 class Conversation {
  public:
-  Conversation(const Options& o, const nn::Pretrained& model) : o_(o), model_(model) {
+  Conversation(const Options& o, const nn::Pretrained& model)
+      : o_(o), model_(model), limit_(model.max_length) {
     generation_ = model.generation;
     generation_.max_tokens = o.max_tokens;
     if (o.temperature >= 0) generation_.sampling.temperature = o.temperature;
@@ -74,38 +105,44 @@ class Conversation {
     if (!o_.system.empty()) messages_.push_back({"system", o_.system});
   }
 
-  // Generates the answer to a message of the user and prints it as it grows.
+  // Generates the answer to a message of the user and prints it as it grows. Throws UsageError for a
+  // message that the model cannot read; the conversation is then as before it.
   void answer(const std::string& text) {
-    const std::vector<int64_t> prompt = prompt_of(text);
-    const int64_t limit = model_.max_length;
-    require(limit == 0 || int64_t(prompt.size()) < limit,
-            "the conversation has " + as_text(int64_t(prompt.size())) +
-                " tokens; the model was trained on " + as_text(limit));
-    const std::vector<int64_t> rest = unseen(prompt);
+    generation_.seed = nn::prompt_seed(o_.seed, turn_++);
+    std::vector<nn::ChatMessage> messages;
+    if (template_) messages = messages_;
+    messages.push_back({"user", text});
+    const std::vector<int64_t> prompt = prompt_of(messages), rest = unseen(prompt);
     nn::TextStream stream(*model_.tokenizer);
-    std::string written;
-    const auto show = [&](const std::string& piece) {
-      written += piece;
-      std::cout << piece << std::flush;
-    };
-    generation_.seed = uint64_t(o_.seed) + uint64_t(turn_++);
+    Answer answer(!o_.file.empty());
     int64_t n = 0;
+    bool full = false;
+    generation_.on_end = [&](int64_t, nn::GenerationEnd end) {
+      full = full || end == nn::GenerationEnd::length;
+    };
     const auto begin = std::chrono::steady_clock::now();
     auto first = begin;
     nn::generate(
         [&](const Tensor& tokens) {
+          Tensor logits = model_.language_model()(tokens.to(model_.model->device()), &cache_);
           for (const int64_t token : tokens.to_vector<int64_t>()) seen_.push_back(token);
-          return model_.language_model()(tokens.to(model_.model->device()), &cache_);
+          return logits;
         },
         rest, generation_,
         [&](int64_t token) {
           if (n++ == 0) first = std::chrono::steady_clock::now();
-          show(stream.add(int32_t(token)));
-          return limit == 0 || int64_t(seen_.size()) + 1 < limit;
+          if (!answer.add(stream.add(int32_t(token)))) return false;
+          const auto& ends = generation_.end_tokens;
+          full = limit_ > 0 && int64_t(seen_.size()) + 1 >= limit_ &&
+                 std::find(ends.begin(), ends.end(), token) == ends.end();
+          return !full;
         });
-    show(stream.finish());
+    answer.add(stream.finish());
     std::cout << std::endl;
-    messages_.push_back({"assistant", written});
+    messages_ = std::move(messages);
+    messages_.push_back({"assistant", answer.text()});
+    if (full)
+      std::cerr << "(the answer ends here: the model was trained on " << limit_ << " tokens)\n";
     if (o_.quiet) return;
     const std::chrono::duration<double> prefill = first - begin,
                                         decoding = std::chrono::steady_clock::now() - first;
@@ -116,14 +153,34 @@ class Conversation {
   }
 
  private:
-  std::vector<int64_t> prompt_of(const std::string& text) {
-    messages_.push_back({"user", text});
-    const std::vector<int32_t> ids = template_ ? as_usage([&] {
-      return model_.tokenizer->encode(template_->render(messages_), {.add_special_tokens = false});
-    })
-                                               : model_.tokenizer->encode(text,
-                                                                          {.allow_special = false});
-    return {ids.begin(), ids.end()};
+  // Returns the tokens of a conversation. Removes its oldest turns while they leave too few tokens
+  // for the answer; the system message stays.
+  std::vector<int64_t> prompt_of(std::vector<nn::ChatMessage>& messages) const {
+    const int64_t room = std::min(o_.max_tokens, limit_ / 4);
+    for (int64_t removed = 0;; ++removed) {
+      std::vector<int64_t> tokens = tokens_of(messages);
+      const auto n = int64_t(tokens.size());
+      const auto oldest = messages.begin() + (messages.front().role == "system" ? 1 : 0);
+      if (limit_ == 0 || n + room <= limit_ || messages.end() - oldest == 1) {
+        require(n > 0, "the message has no tokens");
+        require(limit_ == 0 || n < limit_, "the message has " + as_text(n) +
+                                               " tokens; the model was trained on " +
+                                               as_text(limit_));
+        if (removed > 0)
+          std::cerr << "(" << removed << " of the oldest turns left out: the model was trained on "
+                    << limit_ << " tokens)\n";
+        return tokens;
+      }
+      messages.erase(oldest, oldest + 2);  // of the user and the assistant
+    }
+  }
+
+  std::vector<int64_t> tokens_of(const std::vector<nn::ChatMessage>& messages) const {
+    if (template_) return as_usage([&] { return template_->encode(messages, *model_.tokenizer); });
+    const std::vector<int32_t> ids = model_.tokenizer->encode(messages.back().content);
+    const auto bos = model_.tokenizer->bos();
+    const bool twice = ids.size() > 1 && ids[0] == bos && ids[1] == bos;  // also in the text
+    return {ids.begin() + (twice ? 1 : 0), ids.end()};
   }
 
   // Returns the tokens of the prompt that the cache does not hold yet, at least one.
@@ -140,6 +197,7 @@ class Conversation {
 
   const Options& o_;
   const nn::Pretrained& model_;
+  const int64_t limit_;  // 0: none
   std::optional<nn::ChatTemplate> template_;
   nn::GenerationOptions generation_;
   std::vector<nn::ChatMessage> messages_;
@@ -175,15 +233,27 @@ int run(const Options& o) {
   if (terminal)
     std::cerr << "A conversation with " << printable(o.model.path)
               << ". An empty line starts a new one; Ctrl-D ends.\n";
-  for (std::string line;;) {
+  int64_t number = 0, failed = 0;
+  for (std::string line; std::cout;) {
     if (terminal) std::cerr << "> " << std::flush;
     if (!std::getline(in, line)) break;
+    ++number;
     if (line.ends_with('\r')) line.pop_back();
     if (line.empty() || !o.file.empty()) conversation.start();
-    if (!line.empty()) conversation.answer(line);
+    try {
+      if (!line.empty())
+        conversation.answer(line);
+      else if (!o.file.empty())
+        std::cout << std::endl;
+    } catch (const UsageError& e) {
+      ++failed;
+      if (!o.file.empty()) std::cout << std::endl;
+      std::cerr << program_name() << ": " << (terminal ? "" : str("line ", number, ": "))
+                << printable(e.what()) << '\n';
+    }
   }
   if (terminal) std::cerr << '\n';
-  return 0;
+  return failed > 0 && !terminal ? 1 : 0;
 }
 
 }  // namespace

@@ -30,7 +30,7 @@ double now() {
     if (::pipe(ends) == 0) ::close(ends[0]);
     out = ends[1];
   }
-  ::dup2(::open("/dev/null", O_RDONLY), 0);
+  ::dup2(::open(s.input.empty() ? "/dev/null" : s.input.c_str(), O_RDONLY), 0);
   ::dup2(out, 1);
   ::dup2(err, 2);
   const auto limit = [](auto what, long most) {

@@ -30,6 +30,7 @@ struct Ended {
 struct Surroundings {
   long largest_file = 0;         ///< > 0: limit of bytes per file, as on a full disk
   long memory = 0;               ///< > 0: limit of its memory; mapped files do not count
+  std::string input = {};        ///< a file for standard input; "": nothing can be read
   std::string output = {};       ///< a file for standard output, instead of Ended::out
   bool broken_pipe = false;      ///< standard output is a pipe without a reader
   std::vector<int> closed = {};  ///< closed standard streams
