@@ -15,7 +15,8 @@ void declare_model(CLI::App& app, ModelOptions& o) {
   app.add_option("--device", o.device, "Device: cpu, cuda or cuda:N")->capture_default_str();
   app.add_option(
          "--dtype", o.dtype,
-         "Dtype of weights and activations: f32, or bf16 with half the memory and more speed")
+         "Dtype of weights and activations: f32, or bf16 with half the memory, and more speed on a "
+         "processor or GPU with products of bf16")
       ->capture_default_str();
   app.add_option("--threads", o.threads, "Number of threads (0: all cores)")->capture_default_str();
 }
