@@ -108,6 +108,8 @@ int run(const Options& o) {
     check_outside_inputs(o.out, inputs);
     for (const RunInput& input : inputs) check_not_input({o.out}, input);
   }
+  require(!o.out.empty() || lines.size() > 1,
+          "one line has no pair; at least two are needed without --out");
   require(!o.out.empty() || lines.size() <= 10'000,
           as_text(int64_t(lines.size())) + " lines; at most 10000 without --out");
   const nn::PretrainedOptions options = pretrained_options(o.model);

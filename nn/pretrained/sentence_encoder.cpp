@@ -91,6 +91,9 @@ SentenceEncoder SentenceEncoder::load(const std::string& path, const PretrainedO
   encoder.pooling_ = pooling;
   encoder.normalize_ = normalizes;
   encoder.prompt_ = default_prompt(path);
+  check(dynamic_cast<const Bert*>(encoder.model_.model.get()) != nullptr, op, one_line(transformer),
+        ": a model of the type ", in_quotes(encoder.model_.model_type),
+        " does not encode sentences; supported are BERT and DeBERTa");
   check(encoder.model_.tokenizer.has_value(), op, one_line(transformer), ": has no tokenizer");
   encoder.max_length_ = encoder.model_.bert().options.max_length;
   if (const std::string config = in_folder(transformer, "sentence_bert_config.json");

@@ -156,3 +156,14 @@ TEST_CASE("chat: seeds are those of the other programs, and turns have their own
   CHECK(both.out != first + first);
   CHECK(both.out.substr(first.size()) != next.out);
 }
+
+TEST_CASE("embed refuses a language model", "[examples][published]") {
+  const Chat chat;
+  const std::string lines = chat.file("lines");
+  write_file(lines, "a\nb\n");
+  const Ended ended = run(find_program("embed"), {chat.file(""), lines});
+  CHECK(ended.status == 2);
+  CHECK(ended.complaint() == "embed: [SentenceEncoder] " + chat.file("") +
+                                 ": a model of the type \"llama\" does not encode sentences; "
+                                 "supported are BERT and DeBERTa");
+}

@@ -29,7 +29,9 @@ std::string smollm2() {
 TEST_CASE("programs of published models report what they cannot use", "[examples][published]") {
   const TempDir dir;
   const std::string text = dir.file("text.txt"), junk = dir.file("junk.gguf");
-  std::ofstream(text) << "Some words.\n";
+  std::ofstream(text) << "Some words.\nMore words.\n";
+  const std::string line = dir.file("line.txt");
+  std::ofstream(line) << "Some words.\n";
   std::ofstream(junk) << "GGUF\x07";
   struct Case {
     const char* name;
@@ -48,6 +50,7 @@ TEST_CASE("programs of published models report what they cannot use", "[examples
       {"perplexity", {junk, text}, "junk.gguf"},
       {"perplexity", {junk, text, "--batch", "0"}, "--batch 0"},
       {"embed", {junk, text}, "junk.gguf"},
+      {"embed", {junk, line}, "one line has no pair; at least two are needed without --out"},
       {"embed", {junk, text, "--pairs", "0"}, "--pairs 0"}};
   for (const Case& c : cases) {
     const Ended ended = run(program(c.name), c.arguments);
