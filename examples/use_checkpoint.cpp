@@ -16,11 +16,15 @@ int main(int argc, char** argv) {
   }
   // The settings of the run are in the checkpoint's metadata, under the names of its options.
   const nn::Metadata metadata = nn::load_training_state(argv[1]).metadata;
-  const auto number = [&](const char* name) -> int64_t { return std::stoll(metadata.at(name)); };
-  const nn::TokenKind kind = metadata.at("tokens") == "bytes"   ? nn::TokenKind::bytes
-                             : metadata.at("tokens") == "chars" ? nn::TokenKind::chars
-                                                                : nn::TokenKind::words;
-  const auto tokenizer = nn::Tokenizer::from_note(kind, metadata.at("vocabulary.tokens"));
+  const auto text = [&](const char* name) -> const std::string& {
+    check(metadata.contains(name), argv[1], "no \"", name, "\"; not a checkpoint of train_lm");
+    return metadata.at(name);
+  };
+  const auto number = [&](const char* name) -> int64_t { return std::stoll(text(name)); };
+  const nn::TokenKind kind = text("tokens") == "bytes"   ? nn::TokenKind::bytes
+                             : text("tokens") == "chars" ? nn::TokenKind::chars
+                                                         : nn::TokenKind::words;
+  const auto tokenizer = nn::Tokenizer::from_note(kind, text("vocabulary.tokens"));
 
   // train_lm's default, --position xl, is TransformerXL's own position.
   nn::TransformerXL model({.vocabulary = tokenizer.size(),

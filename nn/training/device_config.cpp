@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,26 @@ void check_processes(const char* program, Processes processes) {
   if (rank > 0 && !std::freopen("/dev/null", "w", stdout)) std::exit(1);
 }
 
+std::string name;  // argv[0], for end_with_message()
+
+// Prints an error that main() has not caught as one line.
+[[noreturn]] void end_with_message() {
+  int status = 1;
+  try {
+    if (const std::exception_ptr error = std::current_exception()) std::rethrow_exception(error);
+    std::abort();
+  } catch (const std::exception& error) {
+    std::fflush(stdout);
+    std::fprintf(stderr, "%s: %s\n", name.c_str(), error.what());
+    const bool bad_input = dynamic_cast<const Error*>(&error) != nullptr &&
+                           dynamic_cast<const OutOfMemory*>(&error) == nullptr;
+    if (bad_input) status = 2;
+  } catch (...) {
+    std::abort();
+  }
+  std::_Exit(status);
+}
+
 // The words of the program's own arguments in its help text, without brackets.
 std::vector<std::string> words_of(const std::string& own) {
   std::vector<std::string> words(1);
@@ -58,6 +79,8 @@ Device take_device(const char* op, const std::string& text) {
 
 DeviceConfig parse_device_args(int& argc, char** argv, Processes processes,
                                const std::string& own) {
+  name = argv[0];
+  std::set_terminate(end_with_message);
   check_processes(argv[0], processes);
   const std::string accepted =
       own + (own.empty() ? "" : " ") + "[--device cpu|cuda|cuda:N] [--dtype f32|bf16]";

@@ -36,7 +36,9 @@ enum class Processes {
 /// Prints one line on standard error and exits with status 2 if an option is unknown, lacks its
 /// value or has an invalid value, if there are more arguments than words in `own`, if the device
 /// cannot be used, if mpirun has started several processes and `processes` is Processes::one, or if
-/// any other launcher has started more than one process.
+/// any other launcher has started more than one process. From then on an Error that main() does not
+/// catch does the same, such as that of a file that cannot be used; any other exception, and
+/// OutOfMemory, exits with status 1.
 DeviceConfig parse_device_args(int& argc, char** argv, Processes processes = Processes::one,
                                const std::string& own = "");
 

@@ -41,10 +41,19 @@ if(STRETTO_EXAMPLES)
     set_tests_properties(example_${name} example_${name}_option example_${name}_help
       PROPERTIES LABELS examples)
   endforeach()
+  # A file that an example cannot use ends it with one line and status 2.
+  set(text ${CMAKE_CURRENT_BINARY_DIR}/one_file_text)
+  file(WRITE ${text} "A few words.\n")
+  foreach(name character_model fine_tuning use_checkpoint)
+    add_test(NAME example_${name}_refuses
+      COMMAND ${CMAKE_COMMAND} -D PROGRAM=$<TARGET_FILE:${name}> -D "SAYS=^[^\n]*${name}: [^\n]+\n$"
+              -D ARGUMENTS=${text} -D STATUS=2 -P ${CMAKE_CURRENT_LIST_DIR}/one_file_run.cmake)
+    set_tests_properties(example_${name}_refuses PROPERTIES LABELS examples)
+  endforeach()
   foreach(file /nowhere/text /tmp /dev/null)
     add_test(NAME example_character_model_reads${file} COMMAND character_model ${file})
     set_tests_properties(example_character_model_reads${file} PROPERTIES
-      PASS_REGULAR_EXPRESSION "character_model: ${file} cannot be read, or is empty"
+      PASS_REGULAR_EXPRESSION "character_model: ${file} cannot be read, or has less than 641 bytes"
       LABELS examples)
   endforeach()
   add_test(NAME example_pages

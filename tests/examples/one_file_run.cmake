@@ -1,7 +1,10 @@
 # Runs the command BEFORE, if there is one, and then PROGRAM with ARGUMENTS, in an empty directory. Fails
-# unless both exit with 0 and the output of PROGRAM matches SAYS.
+# unless BEFORE exits with 0, PROGRAM with STATUS (default: 0), and the output of PROGRAM matches SAYS.
 get_filename_component(name ${PROGRAM} NAME)
-set(folder ${CMAKE_CURRENT_BINARY_DIR}/one_file_${name})
+if(NOT DEFINED STATUS)
+  set(STATUS 0)
+endif()
+set(folder ${CMAKE_CURRENT_BINARY_DIR}/one_file_${name}_${STATUS})
 file(REMOVE_RECURSE ${folder})
 file(MAKE_DIRECTORY ${folder})
 if(BEFORE)
@@ -14,7 +17,7 @@ endif()
 execute_process(COMMAND ${PROGRAM} ${ARGUMENTS} WORKING_DIRECTORY ${folder}
                 OUTPUT_VARIABLE output ERROR_VARIABLE output RESULT_VARIABLE status)
 message("${output}")
-if(NOT status EQUAL 0)
+if(NOT status STREQUAL STATUS)
   message(FATAL_ERROR "${name} exited with ${status}")
 endif()
 if(NOT output MATCHES "${SAYS}")

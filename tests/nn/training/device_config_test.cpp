@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -42,6 +43,35 @@ void leave_at_exit() {
       nullptr);
 }
 
+// Checks how a program ends that parses `words`, calls `then` and exits with status 99.
+void ends(
+    std::vector<std::string> words, const std::string& own, int status, const std::string& says,
+    void (*then)() = [] {}) {
+  words.insert(words.begin(), "program");
+  int pipe_ends[2];
+  REQUIRE(pipe(pipe_ends) == 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    dup2(pipe_ends[1], 1);
+    dup2(pipe_ends[1], 2);
+    leave_at_exit();
+    Line line(words);
+    nn::parse_device_args(line.argc, line.argv.data(), nn::Processes::one, own);
+    [&]() noexcept { then(); }();  // as at the end of main()
+    _exit(99);
+  }
+  close(pipe_ends[1]);
+  std::string output(4096, 0);
+  output.resize(size_t(std::max<ssize_t>(0, read(pipe_ends[0], output.data(), output.size()))));
+  close(pipe_ends[0]);
+  int result = 0;
+  waitpid(child, &result, 0);
+  INFO(output);
+  CHECK(WIFEXITED(result));
+  CHECK(WEXITSTATUS(result) == status);
+  CHECK_THAT(output, Containing(says));
+}
+
 }  // namespace
 
 TEST_CASE("parse_device_args removes its options and leaves the program's own") {
@@ -61,31 +91,6 @@ TEST_CASE("parse_device_args removes its options and leaves the program's own") 
 }
 
 TEST_CASE("parse_device_args ends the program for unknown arguments and for --help") {
-  const auto ends = [](std::vector<std::string> words, const std::string& own, int status,
-                       const std::string& says) {
-    words.insert(words.begin(), "program");
-    int pipe_ends[2];
-    REQUIRE(pipe(pipe_ends) == 0);
-    const pid_t child = fork();
-    if (child == 0) {
-      dup2(pipe_ends[1], 1);
-      dup2(pipe_ends[1], 2);
-      leave_at_exit();
-      Line line(words);
-      nn::parse_device_args(line.argc, line.argv.data(), nn::Processes::one, own);
-      _exit(99);
-    }
-    close(pipe_ends[1]);
-    std::string output(4096, 0);
-    output.resize(size_t(std::max<ssize_t>(0, read(pipe_ends[0], output.data(), output.size()))));
-    close(pipe_ends[0]);
-    int result = 0;
-    waitpid(child, &result, 0);
-    INFO(output);
-    CHECK(WIFEXITED(result));
-    CHECK(WEXITSTATUS(result) == status);
-    CHECK_THAT(output, Containing(says));
-  };
   const std::string options = "[--device cpu|cuda|cuda:N] [--dtype f32|bf16]";
   const std::string unknown = "] is an unknown option or one argument too many; accepted: ";
   ends({"--epochs", "3"}, "", 2, "program: [--epochs" + unknown + options);
@@ -98,4 +103,11 @@ TEST_CASE("parse_device_args ends the program for unknown arguments and for --he
   ends({"a", "-"}, "FILE FILE", 99, "");
   ends({"--dtype"}, "", 2, "program: [--dtype] needs a value");
   ends({"--dtype", "f16"}, "", 2, "program: [--dtype] \"f16\"; accepted: f32, bf16");
+}
+
+TEST_CASE("after parse_device_args an error that main() does not catch is one line") {
+  ends({}, "", 2, "program: [load] a.bin: cannot open\n",
+       [] { fail("load", "a.bin: cannot open"); });
+  ends({}, "", 1, "program: [cpu] no memory\n", [] { throw OutOfMemory("[cpu] no memory"); });
+  ends({}, "", 1, "program: map::at\n", [] { throw std::out_of_range("map::at"); });
 }
