@@ -34,6 +34,14 @@ music::Note on_grid(const music::MidiFile& file, const music::MidiNote& note) {
   return {int(start), int(end - start), note.pitch, note.velocity};
 }
 
+// The song in a file. Errors have no path.
+GrooveSource source_of(const music::MidiFile& file, const std::string& path) {
+  require(!file.notes.empty(), "has no notes");
+  GrooveSource song = to_groove_source(file);
+  song.name = path;
+  return song;
+}
+
 }  // namespace
 
 GrooveSource to_groove_source(const music::MidiFile& file) {
@@ -71,10 +79,8 @@ GrooveSource to_groove_source(const music::MidiFile& file) {
 
 GrooveSource read_groove(const std::string& path, MidiDefects* damaged) {
   const music::MidiFile file = read_midi_file(path);
-  require(!file.notes.empty(), path + ": has no notes");
   try {
-    GrooveSource song = to_groove_source(file);
-    song.name = path;
+    GrooveSource song = source_of(file, path);
     if (damaged != nullptr) damaged->add(path, file.warnings);
     return song;
   } catch (const UsageError& error) {
@@ -105,22 +111,23 @@ GrooveFolder read_groove_folder(const std::string& path, int skip_bars) {
   GrooveFolder folder;
   folder.locked = found.locked_text();
   for (const std::string& name : found.names) {
-    GrooveSource song;
-    std::string reason;
-    MidiDefects damaged = folder.damaged;
+    const std::string file = (std::filesystem::path(path) / name).string();
+    std::string reason = "unreadable";
     try {
-      const std::string file = (std::filesystem::path(path) / name).string();
-      song = without_bars(read_groove(file, &damaged), skip_bars);
-      reason = missing_part(song);
-    } catch (const UsageError&) {
-      reason = "unreadable";
+      const music::MidiFile midi = read_midi_file(file);
+      try {
+        GrooveSource song = without_bars(source_of(midi, file), skip_bars);
+        reason = missing_part(song);
+        if (reason.empty()) {
+          folder.songs.push_back(std::move(song));
+          folder.damaged.add(file, midi.warnings);
+        }
+      } catch (const UsageError& e) {
+        reason = e.what();
+      }
+    } catch (const UsageError&) {  // as `reason` says
     }
-    if (reason.empty()) {
-      folder.songs.push_back(std::move(song));
-      folder.damaged = std::move(damaged);
-    } else {
-      ++folder.skipped[reason];
-    }
+    if (!reason.empty()) ++folder.skipped[reason];
   }
   return folder;
 }

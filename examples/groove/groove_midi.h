@@ -38,11 +38,11 @@ std::string missing_part(const GrooveSource& song);
 
 struct GrooveFolder {
   std::vector<GrooveSource> songs;         ///< with all three parts; named by the files' paths
-  std::map<std::string, int64_t> skipped;  ///< number of files by missing part or "unreadable"
+  std::map<std::string, int64_t> skipped;  ///< number of files by reason: see reasons()
   MidiDefects damaged;                     ///< defects of the files of `songs`
   std::string locked;                      ///< see MidiFiles::locked_text
 
-  /// Returns "no bass: 3, unreadable: 1; 1 folder may not be searched: a".
+  /// Returns "has no notes: 2, no bass: 3, unreadable: 1; 1 folder may not be searched: a".
   std::string reasons() const;
 };
 

@@ -220,6 +220,10 @@ TEST_CASE("a folder of MIDI files gives its grooves in order", "[examples][groov
                                           folder.file("in/deep/a.MID")});
   CHECK(read.reasons() == "no drums: 1, unreadable: 1");
 
+  std::filesystem::create_directories(folder.file("empty"));
+  write_file(folder.file("empty/a.mid"), midi_bytes(to_song(Groove{})));
+  CHECK(read_groove_folder(folder.file("empty")).reasons() == "has no notes: 1");
+
   CHECK(read.damaged.files() == 0);
   write_file(folder.file("in/deep/a.MID"), good.substr(0, good.size() - 2));
   write_file(folder.file("in/c.mid"), read_file(folder.file("in/c.mid")).substr(0, 200));
