@@ -87,7 +87,9 @@ Corpus read_corpus(const CorpusOptions& o, std::optional<nn::Tokenizer> known) {
     try {
       return nn::TokenStream(tokenizer, part.view, part.owner);
     } catch (const Error& e) {
-      throw UsageError(file + ": " + plain(e) + " of the checkpoint");
+      const bool generated = o.data.empty() && file == name;
+      throw UsageError((generated ? "--data is missing: " : "") + file + ": " + plain(e) +
+                       " of the checkpoint");
     }
   };
   std::string note, generated;

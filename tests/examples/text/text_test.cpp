@@ -153,6 +153,13 @@ TEST_CASE("a file that is not text is reported, but --tokens bytes accepts it", 
   CHECK(read_corpus({.data = path}).note.empty());
 }
 
+TEST_CASE("a vocabulary of other data than the generated text misses --data", "[examples]") {
+  const nn::Tokenizer known = nn::Tokenizer::learn(nn::TokenKind::bytes, "abc");
+  CHECK_THAT(error_of<UsageError>([&] { read_corpus({}, known); }),
+             Containing("--data is missing: the generated text: ") &&
+                 Containing(" is not in the vocabulary of the checkpoint"));
+}
+
 TEST_CASE("a mapped text needs little additional memory", "[examples]") {
   const TempDir folder;
   const std::string line = "the quick brown fox jumps over the lazy dog, again and again\n";
