@@ -69,10 +69,12 @@ Batch tagging_batch(const std::vector<std::vector<int64_t>>& sequences,
                     const std::vector<std::vector<int64_t>>& tags, int64_t length = 0,
                     int64_t padding = 0);
 
-/// Returns sequences as a batch on the CPU: the inputs are all tokens of a sequence except the
-/// last one, the targets all except the first one. Rows have `length` positions (0: one less than
-/// the longest sequence). Shorter sequences are padded with `padding`, with ignore_index as
-/// target; Batch::padding stays undefined, because causal attention does not see the end of a row.
+/// Returns sequences as a batch on the CPU: the inputs are the tokens of a sequence, the targets
+/// the tokens after them. Rows have `length` positions (0: one less than the longest sequence), so
+/// the last token of a sequence with length + 1 tokens is a target only. A shorter sequence has
+/// its last token among the inputs, with ignore_index as target, and is then padded with `padding`
+/// and ignore_index; Batch::padding stays undefined, because causal attention does not see the end
+/// of a row.
 /// Throws Error if a sequence is too long, or if length is 0 and none has two tokens.
 Batch next_token_batch(const std::vector<std::vector<int64_t>>& sequences, int64_t length = 0,
                        int64_t padding = 0);
