@@ -27,7 +27,8 @@ Tensor var(const Tensor& x, const Dims& dims = {}, double correction = 1, bool k
 template <std::same_as<bool> B>
 Tensor var(const Tensor&, const Dims&, B keepdim, bool = false) = delete;
 
-/// Returns the standard deviation over `dims`, the square root of var.
+/// Returns the standard deviation over `dims`, the square root of var. The gradient of the standard
+/// deviation of equal values is 0.
 Tensor std(const Tensor& x, const Dims& dims = {}, double correction = 1, bool keepdim = false);
 // Deleted: the third argument is the correction, not keepdim.
 template <std::same_as<bool> B>
