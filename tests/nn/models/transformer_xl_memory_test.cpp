@@ -150,11 +150,12 @@ TEST_CASE("generate_batch: a Transformer-XL continues prompts of equal length as
   nn::GenerationOptions o{.max_tokens = 6, .end_tokens = {2}, .seed = 1};
   const auto together = nn::generate_batch(*model, prompts, o);
   size_t longest = 0;
-  for (const auto& prompt : prompts) {
+  for (size_t i = 0; i < prompts.size(); ++i) {
     Memory memory;
+    o.seed = nn::prompt_seed(1, int64_t(i));
     const auto alone = nn::generate(
-        [&](const Tensor& x) { return model->log_probabilities(x, &memory); }, prompt, o);
-    CHECK(together[size_t(o.seed++ - 1)] == alone);
+        [&](const Tensor& x) { return model->log_probabilities(x, &memory); }, prompts[i], o);
+    CHECK(together[i] == alone);
     longest = std::max(longest, alone.size());
   }
   CHECK(longest > 2);
