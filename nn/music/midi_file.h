@@ -52,6 +52,10 @@ struct ControlChange {
   bool operator==(const ControlChange&) const = default;
 };
 
+/// True for all sound off (120) and all notes off with its variants (123 to 127: omni and mono
+/// modes), which end the notes of a channel.
+constexpr bool ends_notes(int controller) { return controller == 120 || controller >= 123; }
+
 /// The bend of a channel's pitch, from a tick on; 0 is none.
 struct PitchBend {
   int64_t tick;  ///< the beginning

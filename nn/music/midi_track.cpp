@@ -1,12 +1,8 @@
 #include "nn/music/midi_track.h"
 
+#include <algorithm>
+
 namespace stretto::music {
-namespace {
-
-// All sound off, and all notes off with its variants (omni and mono modes).
-bool ends_notes(int controller) { return controller == 120 || controller >= 123; }
-
-}  // namespace
 
 MidiTrackPlayer::MidiTrackPlayer(const MidiSource& source, MidiFile& file, MidiChanges& changes)
     : source_(source), file_(file), changes_(changes), track_(int(file.tracks.size())) {
@@ -50,6 +46,8 @@ void MidiTrackPlayer::finish() {
     for (const MidiChanges::OpenNote& note : notes) {
       end(note, file_.tracks.back().end);
       changes_.open[key].push_back(note);
+      int64_t& not_before = changes_.open[key].back().not_before;
+      not_before = std::max(not_before, last_end_[key]);
     }
 }
 
@@ -69,7 +67,7 @@ void MidiTrackPlayer::stop(const MidiEvent& event, int channel) {
   }
   end(notes.front(), event.tick);
   notes.pop_front();
-  for (MidiChanges::OpenNote& later : notes) later.not_before = event.tick;
+  last_end_[key] = event.tick;
 }
 
 void MidiTrackPlayer::stop_all(int64_t tick, int channel) {

@@ -60,6 +60,7 @@ class MidiTrackPlayer {
   int track_;
   std::array<int, 16> programs_{};
   std::map<int, std::deque<MidiChanges::OpenNote>> sounding_;  // by key: notes, oldest first
+  std::map<int, int64_t> last_end_;  // by key: of the notes that have ended
 };
 
 }  // namespace stretto::music

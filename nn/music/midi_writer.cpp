@@ -270,6 +270,27 @@ void validate(const MidiFile& file) {
   }
 }
 
+// A note that sounds at the end of all notes of its channel would be read back shorter.
+void check_silences(const MidiFile& file) {
+  std::map<std::pair<int, int>, std::vector<int64_t>>
+      silences;  // by channel and, in format 2, track
+  const auto key = [&](const auto& x) {
+    return std::pair(x.channel, file.format == 2 ? x.track : 0);
+  };
+  for (const ControlChange& c : file.controls)
+    if (ends_notes(c.controller)) silences[key(c)].push_back(c.tick);
+  for (auto& [place, ticks] : silences) std::sort(ticks.begin(), ticks.end());
+  for (size_t i = 0; i < file.notes.size() && !silences.empty(); ++i) {
+    const MidiNote& note = file.notes[i];
+    const std::vector<int64_t>& ticks = silences[key(note)];
+    const auto next = std::upper_bound(ticks.begin(), ticks.end(), note.start);
+    require(next == ticks.end() || *next >= note.start + note.duration, "note ", int64_t(i),
+            " sounds from tick ", note.start, " for ", note.duration,
+            ", but a controller ends the ", "notes of its channel at tick ",
+            next == ticks.end() ? 0 : *next);
+  }
+}
+
 void add_tempos(const MidiFile& file, std::vector<TrackEvents>& tracks) {
   for (size_t i = 0; i < std::min(tracks.size(), file.tempo_maps.size()); ++i)
     for (const TempoChange& change : file.tempo_maps[i].changes()) {
@@ -334,6 +355,7 @@ int division_bytes(const MidiDivision& d) {
 
 std::string midi_bytes(const MidiFile& file) {
   validate(file);
+  check_silences(file);
   std::vector<TrackEvents> tracks(file.tracks.size());
   for (size_t i = 0; i < tracks.size(); ++i)
     if (!file.tracks[i].name.empty()) tracks[i].add_meta(0, 0x03, file.tracks[i].name);

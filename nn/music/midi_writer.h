@@ -50,7 +50,8 @@ std::string midi_bytes(const Song& song);
 /// tracks, except that in format 0 and 1 all tempos are in the first track, which then ends with
 /// the last one or later. Times in seconds are not used. Overlapping notes of one pitch in a track
 /// and channel must end in the order in which they start, because a note-off ends the earliest
-/// one, and no note may sound at a controller that ends the notes of its channel (120, 123 to 127).
+/// one. A note that sounds at a controller that ends the notes of its channel (120, 123 to 127) is
+/// refused.
 /// A file with more than the limits of read_midi() is written, but cannot be read. Throws
 /// Error "[write_midi] …", naming the element, for a value out of range; ticks are at most 2^50.
 std::string midi_bytes(const MidiFile& file);

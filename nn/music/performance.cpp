@@ -32,38 +32,32 @@ void add_shift(std::vector<int>& tokens, int64_t time) {
 class Pedals {
  public:
   explicit Pedals(const MidiFile& file) : file_(file) {
-    for (const ControlChange& c : file.controls) {
-      Channel& channel = channels_[size_t(c.channel)];
-      if (c.controller == all_sound_off) channel.silences.push_back(c.tick);
-      for (const int pedal : {sustain, sostenuto, hold})
-        if (c.controller == pedal || c.controller == reset_controllers)
-          channel.moves[pedal].push_back({c.tick, c.controller == pedal && c.value >= 64});
-    }
-    for (Channel& channel : channels_) {
-      std::sort(channel.silences.begin(), channel.silences.end());
-      for (auto& [pedal, moves] : channel.moves) {
-        std::stable_sort(moves.begin(), moves.end(),
-                         [](const Move& a, const Move& b) { return a.tick < b.tick; });
-        // Only changes between up and down are needed: the next one of those is the release.
-        const auto same = [](const Move& a, const Move& b) { return a.down == b.down; };
-        moves.erase(std::unique(moves.begin(), moves.end(), same), moves.end());
-      }
-    }
     for (const MidiTrack& track : file.tracks) last_ = std::max(last_, track.end);
     for (const MidiNote& note : file.notes)
       if (note.channel != drum_channel)
         longest_ = std::max(longest_, note.start_seconds + note.seconds + 60);
+    std::vector<ControlChange> controls = file.controls;
+    std::stable_sort(controls.begin(), controls.end(),
+                     [](const auto& a, const auto& b) { return a.tick < b.tick; });
+    std::array<std::map<int, bool>, 16> down;  // by channel: the state of each pedal
+    for (const ControlChange& c : controls) {
+      Channel& channel = channels_[size_t(c.channel)];
+      if (c.controller == all_sound_off) channel.silences.push_back(c.tick);
+      std::map<int, bool>& pedals = down[size_t(c.channel)];
+      for (const int pedal : {sustain, sostenuto, hold})
+        if (c.controller == pedal || c.controller == reset_controllers)
+          pedals[pedal] = c.controller == pedal && c.value >= 64;
+      add_move(channel.sustained, c.tick, pedals[sustain] || pedals[hold]);
+      add_move(channel.sostenuto, c.tick, pedals[sostenuto]);
+    }
   }
 
   double end_seconds(const MidiNote& note) const {
     const Channel& channel = channels_[size_t(note.channel)];
     const int64_t key_up = note.start + note.duration;
     // The sostenuto pedal holds only the keys that are down when it is pressed.
-    int64_t end = std::max(key_up, release(channel, sostenuto, key_up - 1, note.start));
-    for (int64_t before = -1; before != end;) {
-      before = end;
-      for (const int pedal : {sustain, hold}) end = std::max(end, release(channel, pedal, end, -1));
-    }
+    int64_t end = std::max(key_up, release(channel.sostenuto, key_up - 1, note.start));
+    end = std::max(end, release(channel.sustained, end, -1));
     if (end == key_up) return note.start_seconds + note.seconds;
     const auto silence = std::lower_bound(channel.silences.begin(), channel.silences.end(), key_up);
     if (silence != channel.silences.end()) end = std::min(end, *silence);
@@ -76,16 +70,18 @@ class Pedals {
     bool down;
   };
   struct Channel {
-    std::map<int, std::vector<Move>> moves;  // by pedal
-    std::vector<int64_t> silences;           // ticks of all sound off
+    std::vector<Move> sustained,
+        sostenuto;                  // alternately down and up; sustained: by sustain or hold
+    std::vector<int64_t> silences;  // ticks of all sound off
   };
+
+  static void add_move(std::vector<Move>& moves, int64_t tick, bool down) {
+    if (down != (!moves.empty() && moves.back().down)) moves.push_back({tick, down});
+  }
 
   // The tick at which a pedal that is down at `tick`, and was pressed at `since` or later, is
   // released; −1 if it is not down.
-  int64_t release(const Channel& channel, int pedal, int64_t tick, int64_t since) const {
-    const auto found = channel.moves.find(pedal);
-    if (found == channel.moves.end()) return -1;
-    const std::vector<Move>& moves = found->second;
+  int64_t release(const std::vector<Move>& moves, int64_t tick, int64_t since) const {
     const auto next = std::upper_bound(moves.begin(), moves.end(), tick,
                                        [](int64_t at, const Move& move) { return at < move.tick; });
     if (next == moves.begin() || !(next - 1)->down || (next - 1)->tick < since) return -1;

@@ -134,6 +134,13 @@ TEST_CASE("a MIDI note-off without a note of its track ends one of another track
   CHECK(apart.warnings.size() == 3);
 }
 
+TEST_CASE("overlapping MIDI notes of one pitch take linear time", "[music]") {
+  std::string events;
+  for (int i = 0; i < 100000; ++i) events += bytes_of("\0\x90\x3C\x10");
+  for (int i = 0; i < 100000; ++i) events += bytes_of("\0\x80\x3C\0");
+  CHECK(parse(midi(0, {events})).notes.size() == 100000);  // squared, these are minutes
+}
+
 TEST_CASE("all notes off and all sound off end the notes of a MIDI channel", "[music]") {
   const std::string two_notes = bytes_of("\0\x90\x3C\x10\0\x91\x3D\x10");
   const std::string end_at_96 = bytes_of("\x50\xFF\x01\0");

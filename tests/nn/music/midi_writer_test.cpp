@@ -273,6 +273,18 @@ TEST_CASE("the content of a file is written in any order of its notes", "[music]
   CHECK(again.controls == file.controls);
 }
 
+TEST_CASE("a note that a controller would end is refused", "[music]") {
+  MidiFile file = parse_midi(midi_bytes(one_note({5, 10, 60, 64})), "x");
+  for (const int tick : {5, 15}) {
+    file.controls = {{tick, 2, 123, 0, 0}};
+    CHECK(parse_midi(midi_bytes(file), "x").notes == file.notes);
+  }
+  file.controls.push_back({10, 2, 120, 0, 0});
+  CHECK(error_of<Error>([&] { midi_bytes(file); }) ==
+        "[write_midi] note 0 sounds from tick 5 for 10, but a controller ends the notes of its "
+        "channel at tick 10");
+}
+
 TEST_CASE("each note sounds with its program where tracks share a channel", "[music]") {
   std::vector<Track> tracks;
   for (int program = 0; program < 40; ++program) {
