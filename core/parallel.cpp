@@ -10,7 +10,6 @@
 #include <pthread.h>
 
 #include <atomic>
-#include <cfenv>
 #include <cstdlib>
 #include <exception>
 #include <mutex>
@@ -22,11 +21,8 @@
 
 #include "core/environment.h"
 #include "core/error.h"
+#include "core/float_mode.h"
 #include "core/thread_state.h"
-
-#if defined(__x86_64__)
-#include <xmmintrin.h>
-#endif
 
 namespace stretto {
 namespace {
@@ -48,29 +44,14 @@ void wait_while(const std::atomic<uint32_t>& value, uint32_t old) {
   value.wait(old, std::memory_order_acquire);
 }
 
-// How a thread rounds and treats subnormal numbers, without the flags of past exceptions.
-#if defined(__x86_64__)
-using FloatMode = unsigned;
-FloatMode float_mode() { return _mm_getcsr() & ~_MM_EXCEPT_MASK; }
-void set_float_mode(FloatMode mode) { _mm_setcsr(mode); }
-#else
-using FloatMode = std::fenv_t;
-FloatMode float_mode() {
-  FloatMode mode;
-  std::fegetenv(&mode);
-  return mode;
-}
-void set_float_mode(const FloatMode& mode) { std::fesetenv(&mode); }
-#endif
-
 class Pool {
  public:
   explicit Pool(const Pool* parent) : parent_(parent) {}
   Pool(const Pool&) = delete;
   Pool& operator=(const Pool&) = delete;
 
-  // Ends the workers, at the end of the program; later jobs run on their callers. Does nothing during
-  // a job.
+  // Ends the workers, at the end of the program; later jobs run on their callers. Does nothing
+  // during a job.
   void end() {
     std::unique_lock lock(owner_, std::try_to_lock);
     if (!lock) return;

@@ -11,6 +11,7 @@
 
 #include "autograd/tape.h"
 #include "core/error.h"
+#include "core/float_mode.h"
 #include "nn/distributed/nccl_reducer.h"
 #include "ops/view.h"
 
@@ -75,6 +76,7 @@ struct GradientReducer::State {
   std::mutex mutex;
   std::condition_variable changed;
   size_t posted = 0, summed = 0;
+  FloatMode float_mode = stretto::float_mode();  // of the thread that posts
   bool stopping = false;
   std::exception_ptr failure;
   Communication statistics;
@@ -205,6 +207,7 @@ void GradientReducer::State::complete(Slot& slot, const Tensor& sum) {
 void GradientReducer::State::post() {
   if (deferred) return;
   const std::lock_guard lock(mutex);
+  float_mode = stretto::float_mode();
   for (; posted < buckets.size() && buckets[posted].filled == buckets[posted].trained; ++posted)
     if (nccl && buckets[posted].trained > 0) reduce_on_device(buckets[posted]);
   changed.notify_all();
@@ -244,6 +247,7 @@ void GradientReducer::State::send() {
     changed.wait(lock, [&] { return stopping || (!failure && summed < posted); });
     if (stopping) return;
     Bucket& bucket = buckets[summed];
+    set_float_mode(float_mode);
     lock.unlock();
     const double begin = now();
     const int64_t before = group.bytes_reduced();

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/float_mode.h"
 #include "ops/create.h"
 #include "ops/fft/fft.h"
 #include "ops/matmul.h"
@@ -136,26 +137,35 @@ TEST_CASE("a chunk of rows has about 32k elements", "[core]") {
 }
 
 TEST_CASE("workers round and flush subnormal numbers as the caller does", "[core]") {
-  const int rounding = std::fegetround();
-  const auto sums = [](int threads) {
+  // Sums that are rounded, and products of subnormal numbers.
+  const auto numbers = [](int threads) {
     const Threads guard(threads);
     std::vector<float> out(size_t(1) << 16);
     parallel_for(int64_t(out.size()), 256, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
-        volatile float x = 1.0f;
-        out[size_t(i)] = x + float(i) * 1e-12f;
+        volatile float one = 1.0f, subnormal = 1e-40f;
+        out[size_t(i)] = i % 2 == 0 ? one + float(i) * 1e-12f : subnormal * 1.5f;
       }
       std::this_thread::sleep_for(std::chrono::microseconds(20));  // lets the workers take chunks
     });
     return out;
   };
-  sums(4);  // starts the workers in the default mode
-  for (int mode : {FE_UPWARD, FE_DOWNWARD, FE_TONEAREST}) {
-    std::fesetround(mode);
-    const bool equal = sums(4) == sums(1);
+  const FloatMode usual = float_mode();
+  const std::vector<float> in_usual_mode = numbers(4);  // starts the workers
+  const auto check_mode = [&](bool changes) {
+    const std::vector<float> four = numbers(4), one = numbers(1);
+    set_float_mode(usual);
+    CHECK(four == one);
+    CHECK((four != in_usual_mode) == changes);
+  };
+  for (int rounding : {FE_UPWARD, FE_TONEAREST}) {
     std::fesetround(rounding);
-    CHECK(equal);
+    check_mode(rounding != FE_TONEAREST);
   }
+#if defined(__x86_64__)
+  set_float_mode(usual | 0x8040);  // flush to zero, also of inputs
+  check_mode(true);
+#endif
 }
 
 TEST_CASE("a forked process computes on threads of its own, and at its exit", "[core][fork]") {
