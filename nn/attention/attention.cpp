@@ -8,7 +8,6 @@
 #include "core/all_or_nothing.h"
 #include "nn/attention/left_padding.h"
 #include "nn/distributed/sequence.h"
-#include "ops/reduce.h"
 
 namespace stretto::nn {
 namespace {
@@ -175,25 +174,34 @@ void MultiHeadAttention::hide_other_segments(AttentionInputs& inputs) const {
   mask.segments = segments;
 }
 
-// Adds the prefix of the context to a causal mask of self-attention. Tokens after a prefix in the
-// cache see all of it and need no mask for it.
+// Adds the prefix of the context to a causal mask of self-attention. In later calls with the cache
+// all queries come after the prefix, so that the causal mask shows it. Lengths are checked on the
+// CPU only: reading them from a GPU would wait for it.
 void MultiHeadAttention::show_prefix(AttentionInputs& inputs, KeyValueCache* cache) const {
   AttentionMask& mask = inputs.options.mask;
   Tensor& prefix = mask.prefix_lengths;
   if (!prefix.defined() && mask.causal) prefix = inputs.forward.prefix_lengths;
-  inputs.after_prefix = inputs.continued && cache->has_prefix;
+  inputs.after_prefix = inputs.continued && cache->prefix_lengths.defined();
   if (!prefix.defined()) return;
   check(inputs.forward.padding.empty(), op, "prefix_lengths with padding; use one of them");
   if (!cache || inputs.n_queries() == 0) return;
-  check(!inputs.continued || cache->has_prefix, op,
-        "prefix_lengths for a cache that began without them; accepted: prefix_lengths in the first "
-        "call");
-  const int64_t n = inputs.continued ? cache->dropped + cache->length() : inputs.n_queries(),
-                longest = prefix.numel() > 0 ? int64_t(max(prefix).item()) : 0;
-  check(longest <= n, op, "a prefix of ", longest, " positions for a cache that has ", n,
-        " of them; accepted: a first call with the whole prefix");
-  cache->has_prefix = true;
-  if (inputs.continued) prefix = {};
+  const std::vector<int64_t> lengths =
+      prefix.device().is_cpu() ? prefix.to(i64).to_vector<int64_t>() : std::vector<int64_t>();
+  if (inputs.continued) {
+    const Tensor& first = cache->prefix_lengths;
+    check(first.defined(), op,
+          "prefix_lengths for a cache that began without them; accepted: prefix_lengths in the "
+          "first call");
+    check(lengths.empty() || lengths == first.to(i64).to_vector<int64_t>(), op,
+          "prefix_lengths that differ from those of the first call; accepted: the same, or none");
+    prefix = {};
+    return;
+  }
+  const int64_t longest = lengths.empty() ? 0 : *std::max_element(lengths.begin(), lengths.end());
+  check(longest <= inputs.n_queries(), op, "a prefix of ", longest,
+        " positions, but the first call ", "with a cache has ", inputs.n_queries(),
+        "; accepted: a first call with the whole prefix");
+  cache->prefix_lengths = prefix;
 }
 
 // q, k and v [B, L, ..].

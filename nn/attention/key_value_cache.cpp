@@ -127,6 +127,7 @@ void KeyValueCache::drop_before(int64_t first) {
 void KeyValueCache::reorder(const Tensor& rows) {
   all_or_nothing(*this, [&](KeyValueCache& after) {
     after.state.reorder(rows);
+    if (prefix_lengths.defined()) after.prefix_lengths = index_select(prefix_lengths, 0, rows);
     if (!k.defined()) return;
     const int64_t begin = room ? room->begin_of(*this) : -1;
     if (begin < 0) {

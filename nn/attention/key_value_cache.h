@@ -34,8 +34,8 @@ struct KeyValueCache {
   int64_t kept = 0;
   LinearState state = {};                              ///< State of a recurrent kernel.
   std::shared_ptr<const EncodingState> position = {};  ///< Data of the positional encoding.
-  int64_t dropped = 0;      ///< Number of positions that the limit has removed.
-  bool has_prefix = false;  ///< True if the first call had ForwardContext::prefix_lengths.
+  int64_t dropped = 0;         ///< Number of positions that the limit has removed.
+  Tensor prefix_lengths = {};  ///< ForwardContext::prefix_lengths of the first call, if any.
   /// Module::serial() of the attention that has filled the cache; 0: none. Other attentions,
   /// those of a clone too, reject it.
   uint64_t layer = 0;

@@ -21,8 +21,8 @@ void check_padding(const AttentionInputs& inputs);
 void hide_padding(AttentionInputs& inputs);
 
 /// Replaces q and k by their encodings, with each sequence encoded at its own positions, without
-/// its padding. For encodings that change only q, k and the scale; other terms are those of the last
-/// sequence, so that kernels without scores report them.
+/// its padding. For encodings that change only q, k and the scale; other terms are those of the
+/// last sequence, so that kernels without scores report them.
 void encode_one_by_one(AttentionInputs& inputs, const PositionalEncoding& encoding);
 
 /// Returns attend(sequence) [1, M', H·Dv] of each sequence without its padding, as [B, M, H·Dv]

@@ -51,7 +51,7 @@ struct AttentionInputs {
   /// dropped keys. The last key and the last query are at first_position + n_keys() − 1.
   int64_t first_position = 0;
   bool continued = false;  ///< True if the cache already holds positions of earlier calls.
-  /// True if the first of these calls had a prefix (ForwardContext::prefix_lengths).
+  /// True if the cache began with a prefix (ForwardContext::prefix_lengths) in an earlier call.
   bool after_prefix = false;
   /// The layer's input at the positions of the keys [B, N, d_model], for kernels with gates. The
   /// last M positions are those of the queries. Undefined in cross-attention.

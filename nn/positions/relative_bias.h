@@ -117,11 +117,11 @@ struct KerpleOptions {
 ///   logarithmic  −p · log(1 + a·l)
 ///   power        −a · lᵖ
 /// The formula clamps p and a to at least 0.01 and the exponent p to at most 2, where the kernel
-/// stays conditionally positive definite. A parameter outside these bounds gets the gradient that it
-/// has at the bound if a step against the gradient leads back, else 0, in each backward pass. The
-/// parameter can therefore return, as in the authors' code, which clamps the parameter itself before
-/// each call. The paper's experiments are causal; without a causal mask the bias of later keys falls
-/// with their distance too.
+/// stays conditionally positive definite. A parameter outside its bound gets the gradient at the
+/// bound if a step against this gradient leads back, else 0; each backward pass decides anew. The
+/// parameter can therefore return, as in the authors' code, which clamps the parameter itself
+/// before each call. The paper's experiments are causal; without a causal mask the bias of later
+/// keys falls with their distance too.
 class Kerple : public PositionalEncoding {
  public:
   using Kind = KerpleKind;        ///< Formula of the bias.

@@ -477,4 +477,10 @@ TEST_CASE("A prefix may be repeated when a limited cache has dropped it", "[atte
   for (const auto& [from, to] : {std::pair<int64_t, int64_t>{0, 6}, {6, 9}, {9, 10}, {10, 20}})
     rows.push_back((*layer)(x.slice(1, from, to), causal, &cache, prefix));
   CHECK(worst_error(cat(rows, 1), (*layer)(x, causal, nullptr, prefix)) < 1e-14);
+  const nn::ForwardContext swapped{.prefix_lengths = tensor<int64_t>({6, 3})};
+  const Tensor next = x.slice(1, 0, 1);
+  CHECK_THROWS_WITH((*layer)(next, causal, &cache, swapped),
+                    Containing("prefix_lengths that differ from those of the first call"));
+  cache.reorder(tensor<int64_t>({1, 0}));
+  CHECK((*layer)(next, causal, &cache, swapped).defined());
 }
