@@ -75,12 +75,9 @@ void RecomputeScope::note_reads(const char* op, const Tensors& inputs) {
           "\" in the function reads a tensor (", x,
           "), which was computed by recorded ops outside of the function; pass the tensor as an "
           "input");
-    const auto same = [&](const Tensor& leaf) { return leaf.tape() == x.tape(); };
-    if (x.requires_grad() && std::none_of(leaves_.begin(), leaves_.end(), same))
-      leaves_.push_back(x);
-    if (record_.inputs.contains(&x.storage())) continue;
-    record_.read.try_emplace(&x.storage(),
-                             RecomputeRecord::Read{x.detach(), x.storage().version, op});
+    if (x.requires_grad() && leaf_entries_.insert(x.tape().get()).second) leaves_.push_back(x);
+    if (record_.inputs.contains(&x.storage()) || record_.read.contains(&x.storage())) continue;
+    record_.read.emplace(&x.storage(), RecomputeRecord::Read{x.detach(), x.storage().version, op});
   }
 }
 

@@ -107,6 +107,7 @@ class RecomputeScope final : public RandomSource {
   size_t next_ = 0;
   ThreadState before_;
   Tensors leaves_;
+  std::set<const TapeEntry*> leaf_entries_;
 };
 
 /// Returns next(). In the recording run of checkpoint() the result is stored; the recomputing run

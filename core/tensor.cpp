@@ -110,8 +110,9 @@ std::pair<intptr_t, intptr_t> span_of(const Tensor& x) {
 
 bool may_share_memory(const Storage& a, const Storage& b) {
   if (&a == &b) return true;
-  if (a.whole && a.whole == b.whole) return false;  // no element is in two parts
-  return a.whole.get() == &b || b.whole.get() == &a || a.is_borrowed() || b.is_borrowed();
+  const bool one_block =
+      (a.whole && a.whole == b.whole) || a.whole.get() == &b || b.whole.get() == &a;
+  return one_block || a.is_borrowed() || b.is_borrowed();
 }
 
 }  // namespace

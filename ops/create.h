@@ -59,8 +59,8 @@ void normal_draws(RandomKey key, int64_t first, int64_t n, float* y);
 /// Returns uniform random integers in [low, high), with high − low ≤ 2^32; i64 by default.
 Tensor randint(Int low, Int high, const Shape& shape, TensorOptions options = {.dtype = i64});
 /// Returns 1 with probability p, else 0, for each element of p, in its floating-point dtype; no
-/// gradient. Throws unless all elements are in [0, 1], which is checked on the host. Takes a key
-/// from the random state.
+/// gradient. On the CPU, throws unless all elements are in [0, 1]. Takes a key from the random
+/// state.
 Tensor bernoulli(const Tensor& p);
 /// Returns the same with the samples of a key: element i is 1 if element i of rand(shape, key), in
 /// f32, is less than p. Bit-identical on every device.

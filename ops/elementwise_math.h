@@ -370,8 +370,8 @@ struct Pow {
     return T(std::pow(x, exponent));
   }
 };
-// ⌊a / b⌋, and the remainder of a / b with the sign of b. Of integers, the quotient of the smallest
-// one and −1 overflows.
+// ⌊a / b⌋, and the remainder of a / b with the sign of b. The smallest integer divided by −1
+// overflows.
 struct FloorDivide {
   template <class T>
   STRETTO_HD static T value(T a, T b) {

@@ -235,8 +235,8 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& targets,
         options.label_smoothing, "; accepted: 0 to 1");
   check_class_weights(op, options.weight, logits);
   check_same_device(op, {&logits, &targets});
-  const bool soft = targets.defined() && targets.dtype() == logits.dtype() &&
-                    targets.shape() == logits.shape();
+  const bool soft =
+      targets.defined() && targets.dtype() == logits.dtype() && targets.shape() == logits.shape();
   if (!soft) check_targets(op, targets, "logits", logits);
   const int64_t classes = logits.size(-1), count = targets.numel();
   check(classes > 0 || Shape(logits.shape().begin(), logits.dim() - 1).numel() == 0, op, "logits ",

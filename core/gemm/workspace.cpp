@@ -13,7 +13,7 @@ constinit thread_local Workspace* first = nullptr;  // the list of workspaces th
 }  // namespace
 
 // The destructor runs at the end of a thread; on the main thread before the destructors of static
-// objects. Their products allocate once more, until the program ends.
+// objects. Products in those destructors allocate once more, until the program ends.
 struct FreeWorkspaces {
   ~FreeWorkspaces() {
     for (Workspace* w = first; w; w = w->next_) w->release();
