@@ -7,7 +7,7 @@ readonly build_packages=(build-essential cmake ninja-build pkg-config nlohmann-j
 readonly example_packages=(libcli11-dev libcairo2-dev fonts-dejavu-core)
 readonly test_packages=('catch2|libcatch2-dev')
 readonly full_test_packages=(openmpi-bin iproute2 help2man file dpkg-dev)
-readonly check_packages=(clang libclang-rt-14-dev clang-format-14 clang-tidy-14 libc++-dev libc++abi-dev doxygen)
+readonly check_packages=(clang clang-format-14 clang-tidy-14 libc++-dev libc++abi-dev doxygen)
 
 jobs=${JOBS:-$(nproc)}
 
