@@ -36,9 +36,10 @@ if(NOT DEFINED ENV{CUDAARCHS})
       "GPU architectures: 90 is Hopper; \"native\" asks the GPU of this machine")
 endif()
 enable_language(CUDA)
-if(CMAKE_CUDA_FLAGS MATCHES "use_fast_math")
-  message(FATAL_ERROR "CMAKE_CUDA_FLAGS contains --use_fast_math, which breaks Stretto's kernels; set it for "
-                      "your own targets with target_compile_options, or build without CUDA: -DSTRETTO_CUDA=OFF")
+get_property(options DIRECTORY PROPERTY COMPILE_OPTIONS)
+if("${CMAKE_CUDA_FLAGS};${options}" MATCHES "use_fast_math")
+  message(FATAL_ERROR "--use_fast_math, set for all CUDA sources, breaks Stretto's kernels; set it for your own "
+                      "targets with target_compile_options, or build without CUDA: -DSTRETTO_CUDA=OFF")
 endif()
 if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25 does not know that nvcc supports C++20
   set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)

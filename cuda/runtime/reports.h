@@ -11,8 +11,8 @@
 namespace stretto::cuda {
 
 /// Returns the text after "[op] " in the error for the index `value` at a row-major position. Must
-/// not own a tensor on the GPU: it may be called and destroyed under the allocator's lock, which the
-/// tensor's memory would need.
+/// not own a tensor on the GPU: it may be called and destroyed under the allocator's lock, which
+/// the tensor's memory would need.
 using IndexText = std::function<std::string(int64_t position, int64_t value)>;
 
 /// Returns a copy of the ids (i64, contiguous), in which ids that are neither in [0, size), size ≥

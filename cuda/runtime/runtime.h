@@ -33,9 +33,9 @@ void allow_shared_memory(const char* op, int device, const void* kernel, int64_t
 inline void use(int device) { STRETTO_CUDA(cudaSetDevice(device)); }
 
 /// The device's stream, created at its first use. Makes the device current. Throws while another
-/// thread captures a step on the device: work queued now would become part of that capture. A thread
-/// that got the stream just before the capture began is not noticed, hence the rule that a capture
-/// needs exclusive access to the device. Not to be stored: each use asks again.
+/// thread captures a step on the device: work queued now would become part of that capture. A
+/// thread that got the stream just before the capture began is not noticed, hence the rule that a
+/// capture needs exclusive access to the device. Not to be stored: each use asks again.
 cudaStream_t stream(int device);
 /// Reserves the stream for the calling thread, or releases it.
 void own_stream(int device);

@@ -58,8 +58,9 @@ std::vector<Hypothesis> beam_search(const std::function<Tensor(const Tensor&)>& 
                                     const BeamSearchOptions& options);
 
 /// Continues several prompts [P, m] (i64 or i32) at once; entry i equals the result for prompt i
-/// by itself, except that all searches end if the model throws PositionError. The rows that the model receives are first the prompts, then the live hypotheses,
-/// ordered by prompt; a prompt whose search has ended has no rows.
+/// by itself, except that all searches end if the model throws PositionError. The rows that the
+/// model receives are first the prompts, then the live hypotheses, ordered by prompt; a prompt
+/// whose search has ended has no rows.
 std::vector<std::vector<Hypothesis>> beam_search(const std::function<Tensor(const Tensor&)>& model,
                                                  const std::function<void(const Tensor&)>& reorder,
                                                  const Tensor& prompts,

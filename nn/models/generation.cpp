@@ -71,7 +71,9 @@ class Continuation {
     const size_t from = std::max(first_ > 0 ? margin : 0, same - std::min(same, longest));
     for (const std::string& stop : o_.stop_strings)
       if (text.find(stop, from) != std::string::npos) return true;
-    if (text.size() > 4 * (longest + margin)) {
+    // Tokens without text, such as special ones, must not stay in the window for ever either.
+    const size_t most = 4 * (longest + margin);
+    if (text.size() > most || tokens_.size() - first_ > 4 * most) {
       const size_t half = first_ + (tokens_.size() - first_) / 2;
       std::string end = text_from(half);
       if (end.size() >= longest + margin && text.ends_with(std::string_view(end).substr(margin))) {

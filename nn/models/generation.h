@@ -54,7 +54,7 @@ std::vector<int64_t> generate(const std::function<Tensor(const Tensor&)>& model,
                               const std::function<bool(int64_t)>& on_token = {});
 
 /// Returns the seed of prompt i of generate_batch(): `seed` for i = 0, else a hash of both, so that
-/// no other pair has the same random numbers.
+/// neighboring seeds share no random numbers.
 uint64_t prompt_seed(uint64_t seed, int64_t i);
 
 /// Continues several prompts, which may have unequal lengths, at once; entry i equals the result of

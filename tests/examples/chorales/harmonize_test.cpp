@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <sstream>
 
 #include "core/storage.h"
@@ -299,7 +300,7 @@ TEST_CASE("harmonize rejects invalid inputs and changes no files", "[examples]")
     Arguments arguments;
     std::string expected;
   };
-  const std::vector<Case> cases{
+  std::vector<Case> cases{
       {{"--data", tiny.file("none.json")}, tiny.file("none.json") + ": no such file"},
       {{"--data", tiny.file("bad.json")}, "malformed JSON at byte 11 (line 1)"},
       {{"--position", "xpos"},
@@ -310,7 +311,6 @@ TEST_CASE("harmonize rejects invalid inputs and changes no files", "[examples]")
       {{"--beam", "0"}, "--beam 0: accepted values are 1 to 64"},
       {{"--pieces", "-1"}, "--pieces -1: accepted values are 0 to 1000"},
       {{"--minutes", "1"}, "--minutes: this run takes 20 steps"},
-      {{"--layers", "1000", "--d-model", "65536"}, " GB of memory, and "},
       {{"--parameters", "--layers", "0"}, "--layers 0: accepted values are 1 to 1000"},
       {{"--layers", "many"}, "--layers many: must be a whole number of 64 bits"},
       {{"--bogus"}, "not expected: --bogus"},
@@ -321,6 +321,9 @@ TEST_CASE("harmonize rejects invalid inputs and changes no files", "[examples]")
       {{"--resume", checkpoint, "--steps", "3", "--position", "none"},
        "--position none: the run of " + checkpoint + " has sinusoid+music;"},
   };
+  // Two layers of this model are allocated to count its parameters: too much if memory is filled.
+  if (!std::getenv("STRETTO_ALLOC"))
+    cases.push_back({{"--layers", "1000", "--d-model", "65536"}, " GB of memory, and "});
   const auto before = contents(tiny.file(""));
   for (const Case& c : cases) {
     const Ended ended = tiny.run(c.arguments);

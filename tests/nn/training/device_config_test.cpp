@@ -50,6 +50,7 @@ void ends(
   words.insert(words.begin(), "program");
   int pipe_ends[2];
   REQUIRE(pipe(pipe_ends) == 0);
+  std::fflush(nullptr);  // or the child writes it once more
   const pid_t child = fork();
   if (child == 0) {
     dup2(pipe_ends[1], 1);
@@ -61,8 +62,10 @@ void ends(
     _exit(99);
   }
   close(pipe_ends[1]);
-  std::string output(4096, 0);
-  output.resize(size_t(std::max<ssize_t>(0, read(pipe_ends[0], output.data(), output.size()))));
+  std::string output;
+  char part[4096];
+  for (ssize_t n = 0; (n = read(pipe_ends[0], part, sizeof part)) > 0;)
+    output.append(part, size_t(n));
   close(pipe_ends[0]);
   int result = 0;
   waitpid(child, &result, 0);
