@@ -234,17 +234,20 @@ class ReviewTask : public Task {
   examples::LabeledSequences train_, test_;
 };
 
-// A locked temporary folder. The constructor removes the folders that killed processes left.
+// A locked temporary folder. The constructor removes the folders that killed processes left. A
+// folder gets a name that other processes look for only when it is locked.
 class TemporaryFolder {
  public:
   TemporaryFolder() {
     const fs::path all = fs::temp_directory_path();
-    const std::string prefix = "position_study-";
+    const std::string prefix = "stretto-position_study-";
     for (const fs::directory_entry& entry : fs::directory_iterator(all))
       if (entry.path().filename().string().starts_with(prefix)) remove_unlocked(entry.path());
-    path = all / (prefix + std::to_string(::getpid()));
-    fs::create_directory(path);
-    lock_.emplace(path.string());
+    std::string made = (all / "stretto-XXXXXX").string();
+    examples::require(::mkdtemp(made.data()) != nullptr, all.string() + ": cannot make a folder");
+    lock_.emplace(made);
+    path = all / (prefix + made.substr(made.size() - 6));
+    fs::rename(made, path);
   }
   ~TemporaryFolder() {
     std::error_code ignored;
@@ -256,7 +259,10 @@ class TemporaryFolder {
   fs::path path;
 
  private:
+  // A folder without the lock file of a killed process belongs to somebody else.
   static void remove_unlocked(const fs::path& left) {
+    std::error_code none;
+    if (!fs::exists(left / ".lock", none)) return;
     try {
       const examples::FolderLock lock(left.string());
       std::error_code ignored;

@@ -1,5 +1,8 @@
 // The position study: runs are made once, resumed after a kill and repeated to the last digit; the
 // tables of given rows are those expected.
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -251,19 +254,47 @@ TEST_CASE("The position study removes the folders of killed processes only") {
   namespace fs = std::filesystem;
   const testing::TempDir folder;
   ::setenv("TMPDIR", folder.str().c_str(), 1);
-  const std::string killed = folder.file("position_study-1"),
-                    used = folder.file("position_study-2");
+  const std::string prefix = folder.file("stretto-position_study-"), killed = prefix + "aaaaaa",
+                    used = prefix + "bbbbbb";
   fs::create_directories(killed + "/pop909");
-  fs::create_directory(used);
-  fs::create_directory(folder.file("midi"));
+  testing::write_file(killed + "/.lock", "1\n");
+  for (const std::string& path :
+       {used, prefix + "results", folder.file("position_study-1"), folder.file("midi")})
+    fs::create_directory(path);
   testing::write_file(folder.file("midi/pop909.tar.gz"), "no archive");
   {
     const examples::FolderLock lock(used);
     CHECK_THROWS_AS(study::load(study::tasks().at(2), folder.str()), examples::UsageError);
     CHECK(!fs::exists(killed));
-    CHECK(fs::exists(used));
-    CHECK(folder.entries() == 2);
+    CHECK(folder.entries() == 4);
   }
+  ::unsetenv("TMPDIR");
+}
+
+TEST_CASE("Processes of a position study unpack at the same time") {
+  const testing::TempDir folder;
+  ::setenv("TMPDIR", folder.str().c_str(), 1);
+  std::filesystem::create_directory(folder.file("midi"));
+  testing::write_file(folder.file("midi/pop909.tar.gz"), "no archive");
+  std::vector<pid_t> processes;
+  for (int i = 0; i < 4; ++i)
+    if (processes.push_back(::fork()); processes.back() == 0) {
+      int failed = 0;
+      for (int turn = 0; turn < 25; ++turn) {
+        try {
+          study::load(study::tasks().at(2), folder.str());
+        } catch (const std::exception& e) {
+          failed += std::string(e.what()).find("tar cannot unpack it") == std::string::npos;
+        }
+      }
+      ::_exit(failed);
+    }
+  for (const pid_t process : processes) {
+    int status = -1;
+    ::waitpid(process, &status, 0);
+    CHECK(status == 0);
+  }
+  CHECK(folder.entries() == 1);
   ::unsetenv("TMPDIR");
 }
 
