@@ -136,6 +136,7 @@ void MetricsCsv::write(const std::string& text) {
   errno = 0;
   const bool written = std::fputs(text.c_str(), out_.get()) >= 0;
   if (std::fflush(out_.get()) == 0 && written) return;
+  failed_ = true;
   fail(op, "cannot write '", path_, "': ", std::strerror(errno != 0 ? errno : EIO));
 }
 
@@ -144,13 +145,18 @@ void MetricsCsv::row(const std::vector<double>& values) {
         " values, the file ", int64_t(columns_.size()), " columns");
   std::string line;
   for (const double value : values) line += (line.empty() ? "" : ",") + to_text(value);
-  text_ += line += '\n';
+  line += '\n';
   std::error_code none;
   const fs::path folder = fs::absolute(path_, none).parent_path();
   const bool named = fs::exists(fs::symlink_status(path_, none));
-  if (named || !fs::exists(folder, none)) return write(line);
-  write_atomically(path_, text_);
-  *this = MetricsCsv(path_, columns_, text_, "abe");
+  const bool partial = failed_ && fs::is_regular_file(path_, none);  // may end in part of a row
+  if ((named && !partial) || !fs::exists(folder, none)) {
+    write(line);
+    text_ += line;
+    return;
+  }
+  write_atomically(path_, text_ + line);
+  *this = MetricsCsv(path_, columns_, text_ + line, "abe");
 }
 
 std::vector<std::vector<double>> MetricsCsv::rows() const {

@@ -24,7 +24,8 @@ class MetricsCsv {
   static MetricsCsv resume(const std::string& path, std::vector<std::string> columns, int64_t step);
 
   /// Appends a row with one value per column. Each is written with enough digits to read back
-  /// equal; NaN and infinity are written as nan and inf.
+  /// equal; NaN and infinity are written as nan and inf. After an error the file may end in a part
+  /// of the row; the next call removes it.
   void row(const std::vector<double>& values);
 
   /// Sets the path; for use after the file was renamed to `path`.
@@ -45,7 +46,8 @@ class MetricsCsv {
 
   std::string path_;
   std::vector<std::string> columns_;
-  std::string text_;  // the whole content of the file
+  std::string text_;     // the whole content of the file
+  bool failed_ = false;  // a write failed since the file was opened
   std::unique_ptr<std::FILE, Close> out_;
 };
 

@@ -173,8 +173,12 @@ TEST_CASE("a metrics row that does not fit is an error", "[metrics]") {
   ::signal(SIGXFSZ, handler);
   CHECK(message == "[MetricsCsv] cannot write '" + path + "': File too large");
   CHECK(read_file(path).size() == 12);
+  CHECK(csv.rows().empty());
   MetricsCsv::resume(path, {"step", "loss"}, 2000).row({1, 2});
   CHECK(read_file(path) == "step,loss\n1,2\n");
+  csv.row({1000, 0.125});
+  csv.row({1001, 0.25});
+  CHECK(read_file(path) == "step,loss\n1000,0.125\n1001,0.25\n");
 }
 
 }  // namespace
