@@ -98,7 +98,9 @@ Pretrained load_pretrained(const std::string& path, const PretrainedOptions& opt
 /// another tokenizer that would be read with the model is an error. Throws Error, and leaves the
 /// files in `folder` as they were, if the model has adapters (merge_lora(), save_lora()), if
 /// config.json cannot express a GGUF file, or if writing fails. One call at a time may save to a
-/// folder.
+/// folder. The written files are moved to `folder` at the end, config.json as the last. If a move
+/// fails or the process is killed meanwhile, `folder` has files of both models and no config.json:
+/// save again. To be sure of the old model, save to another folder.
 void save_pretrained(const std::string& folder, const Pretrained& pretrained);
 
 /// Returns the names of all files that save_pretrained() may write.
