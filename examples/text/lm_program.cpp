@@ -22,14 +22,19 @@ constexpr const char* vocabulary_note = "vocabulary.tokens";
 constexpr const char* first_note = "memory.first";  // TransformerXL::Memory::first
 
 // Computes the fingerprint in another thread if one can be started: a large text takes a while, and
-// training need not wait for the result. Waiting for it throws if one of `files` changed meanwhile.
+// training need not wait for the result. Waiting for it throws if the text of one of `files` changed
+// meanwhile.
 std::shared_future<std::string> fingerprint(const nn::TokenStream& tokens,
                                             const MappedFiles& files = {}) {
   return std::async([tokens, files] {
-    Digest print;
-    tokens.each([&](int64_t token) { print.add(token); });
-    for (const auto& file : files) file->check_unchanged();
-    return print.text();
+    const auto digest = [&] {
+      Digest all;
+      tokens.each([&](int64_t token) { all.add(token); });
+      return all.text();
+    };
+    std::string print = digest();
+    for (const auto& file : files) file->check_unchanged([&] { return digest() == print; });
+    return print;
   });
 }
 
