@@ -21,7 +21,7 @@ using NamedTexts = std::vector<std::pair<std::string, std::string>>;
 /// A file or folder that a program reads, and the option that names it: {"--data", "book.txt"}.
 struct RunInput {
   std::string option, path;
-  bool folder = false;  // may be a folder, whose MIDI files are read
+  bool folder = false;  // may be a folder
 };
 
 class OptionList {

@@ -228,7 +228,7 @@ std::string OutputFolder::where() const {
 }
 
 void OutputFolder::check(const std::vector<std::string>& names, const std::vector<RunInput>& inputs,
-                         const std::string& kept, bool replace) {
+                         const std::vector<std::string>& kept, bool replace) {
   require(::access(folder_.c_str(), W_OK | X_OK) == 0,
           "--out: cannot write " + folder_ + ": " + std::strerror(errno));
   std::vector<std::string> all = names;
@@ -238,7 +238,8 @@ void OutputFolder::check(const std::vector<std::string>& names, const std::vecto
   for (const RunInput& input : inputs) {
     std::vector<std::string> files;
     for (const std::string& name : all)
-      if (name != kept || input.option != "--resume") files.push_back(in(name));
+      if (input.option != "--resume" || std::find(kept.begin(), kept.end(), name) == kept.end())
+        files.push_back(in(name));
     check_not_input(files, input);
   }
   names_ = names;

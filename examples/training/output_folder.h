@@ -59,10 +59,10 @@ class OutputFolder {
 
   /// Checks that the run may write files of these `names`, and writes nothing. Throws UsageError
   /// if one of them is a symbolic link or not a regular file, if it is an input
-  /// (check_not_input()), or, unless `replace`, if it exists and was not made by a run. `kept` is
-  /// the output that may replace the input of --resume: the checkpoint of a resumed run.
+  /// (check_not_input()), or, unless `replace`, if it exists and was not made by a run. `kept` are
+  /// the outputs that may replace the input of --resume: the checkpoints of a resumed run.
   void check(const std::vector<std::string>& names, const std::vector<RunInput>& inputs,
-             const std::string& kept, bool replace);
+             const std::vector<std::string>& kept, bool replace);
   /// True if the folder has a list of made names; older versions wrote none.
   bool has_list() const { return has_any({".stretto"}); }
   /// True if any of these names exists.

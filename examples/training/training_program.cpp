@@ -237,8 +237,8 @@ bool TrainingProgram::resumes_here() const {
 std::vector<std::string> TrainingProgram::all_files() const {
   std::vector<std::string> names = files_;
   if (!run_.report_only)
-    names.insert(names.end(),
-                 {"checkpoint.safetensors", "metrics.csv", "loss.svg", "loss.png", "report.html"});
+    names.insert(names.end(), {"checkpoint.safetensors", "checkpoint.previous.safetensors",
+                               "metrics.csv", "loss.svg", "loss.png", "report.html"});
   return names;
 }
 
@@ -254,18 +254,16 @@ void TrainingProgram::open_folder() {
   std::vector<RunInput> read = run_.all->inputs();
   if (!run_.resume.empty()) read.push_back({"--resume", run_.resume});
   const bool goes_on = resumes_here();
-  for (const RunInput& input : read)
-    if (!goes_on || input.option != "--resume")
-      check_not_input({final_path("checkpoint.previous.safetensors")}, input);
-  folder_->check(names, read, goes_on ? "checkpoint.safetensors" : "",
-                 run_.overwrite || (goes_on && !folder_->has_list()));
+  std::vector<std::string> kept;
+  if (goes_on) kept = {"checkpoint.safetensors", "checkpoint.previous.safetensors"};
+  folder_->check(names, read, kept, run_.overwrite || (goes_on && !folder_->has_list()));
   if (!run_.report_only) {
     if (!goes_on && folder_->has_any(names)) folder_->stage();
     trainer().options.folder = folder_->where();
     trainer().options.overwrite = true;  // folder_->check() has checked that it is allowed
   }
-  folder_->add_made(names);  // before the first of these files exists
   if (!run_.report_only) as_usage([&] { trainer().metrics(); });
+  folder_->add_made(names);
 }
 
 // Returns the line that is printed when a signal ends the run.

@@ -114,6 +114,7 @@ StepResult Trainer::step(const std::function<Tensor()>& loss, double progress) {
 
 StepResult Trainer::take_step(const std::function<Tensor(int64_t)>& loss, double progress) {
   check_ranks_agree();
+  const double learning_rate = optimizer_.learning_rate();
   if (options.schedule) optimizer_.set_learning_rate(options.schedule->at(step_ + 1, progress));
   const RandomState random = random_state();
   StepResult result;
@@ -121,10 +122,11 @@ StepResult Trainer::take_step(const std::function<Tensor(int64_t)>& loss, double
     result = training_step().take(loss, step_ + 1);
   } catch (...) {
     set_random_state(random);
+    optimizer_.set_learning_rate(learning_rate);
     throw;
   }
   ++step_;
-  drop_previous();
+  has_stepped_ = true;
   if (options.average) options.average->update();
   if (options.after_step) options.after_step(result);
   return result;
@@ -203,7 +205,6 @@ bool Trainer::run(const std::function<Tensor(int64_t)>& loss,
   while (at.progress < 1) {
     if (at.stop) {
       save_checkpoint();
-      drop_previous();
       return false;
     }
     const double before = at.progress, begin = now();
@@ -224,7 +225,6 @@ bool Trainer::run(const std::function<Tensor(int64_t)>& loss,
   }
   if (shown) shown->finish();
   save_checkpoint();
-  drop_previous();
   return true;
 }
 

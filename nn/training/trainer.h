@@ -83,8 +83,9 @@ struct TrainerOptions {
   int64_t evaluate_every = 0;  ///< Steps between evaluations; 0: twenty evaluations per run.
   int64_t save_every = 0;      ///< Steps between checkpoints; 0: use save_minutes.
   /// Directory of metrics.csv and checkpoint.safetensors; "": neither is written. If it holds
-  /// another run that was not resumed, run() throws Error. If the first step after a checkpoint
-  /// fails, the checkpoint before it remains as checkpoint.previous.safetensors.
+  /// another run that was not resumed, run() throws Error. A step can destroy weights and leave them
+  /// finite; only the next step fails. checkpoint.previous.safetensors is therefore an earlier
+  /// checkpoint, which a successful step had followed.
   std::string folder = {};
   /// Settings that are stored in checkpoints; a run can be resumed only with equal settings.
   Metadata metadata = {};
@@ -136,8 +137,8 @@ class Trainer {
   /// Throws Error "[train] step 7: …" if the loss or the gradient is not finite or an op fails. In
   /// the first step it also throws if a gradient reaches a parameter that belongs neither to the
   /// model nor to any optimizer; the error names module and shape; and if the optimizer has no
-  /// parameter of the model, or only frozen ones. After an error, parameters, optimizer and random
-  /// state are unchanged (but see options.cuda_graph).
+  /// parameter of the model, or only frozen ones. After an error, parameters, optimizer with its
+  /// learning rate, and random state are unchanged (but see options.cuda_graph).
   StepResult step(const std::function<Tensor()>& loss, double progress);
   /// Makes one update as above, with the progress() of the run.
   StepResult step(const std::function<Tensor()>& loss) { return step(loss, progress()); }
@@ -236,7 +237,6 @@ class Trainer {
   void judge(double loss, double validation);
   void save_checkpoint();
   void keep_previous();
-  void drop_previous();
   std::string other_run() const;
   void check_folder() const;
   void refuse(const std::string& other) const;
@@ -249,10 +249,10 @@ class Trainer {
   Optimizer& optimizer_;
   mutable std::unique_ptr<TrainingStep> training_step_;  // created on first use
   std::optional<MetricsCsv> metrics_;
-  bool metrics_wait_ = false;  // writes metrics.csv.new, until this run replaces another run
-  std::string resumed_;        // path of the loaded checkpoint
-  bool has_previous_ = false;  // the checkpoint before the last one still has a name
-  bool ranks_agree_ = false;   // checked before the first step, and again after load()
+  bool metrics_wait_ = false;    // writes metrics.csv.new, until this run replaces another run
+  std::string last_checkpoint_;  // path of the last one that was loaded, or that run() has saved
+  bool has_stepped_ = false;     // since the last checkpoint
+  bool ranks_agree_ = false;     // checked before the first step, and again after load()
   int64_t step_ = 0;
   double earlier_seconds_ = 0;
   std::optional<double> started_;

@@ -56,11 +56,12 @@ std::string Trainer::other_run() const {
   namespace fs = std::filesystem;
   std::error_code none;
   const fs::path folder(options.folder);
-  if (!resumed_.empty()) {
-    const fs::path from = fs::path(resumed_).parent_path();
+  if (!last_checkpoint_.empty()) {
+    const fs::path from = fs::path(last_checkpoint_).parent_path();
     if (fs::equivalent(from.empty() ? "." : from, folder, none)) return "";
   }
-  if (fs::exists(checkpoint_path(), none)) return checkpoint_path();
+  for (const std::string& checkpoint : {checkpoint_path(), in_folder(previous_checkpoint)})
+    if (fs::exists(checkpoint, none)) return checkpoint;
   std::string path = in_folder("metrics.csv");
   std::ifstream file(path);
   std::string line;
@@ -99,24 +100,20 @@ MetricsCsv& Trainer::metrics() {
   const std::string path = in_folder("metrics.csv");
   // An earlier resume may have made the evaluation that is due, and ended before its checkpoint.
   const int64_t measured = unmeasured_ ? step_ - 1 : step_;
-  return metrics_.emplace(resumed_.empty() ? MetricsCsv(path, columns)
-                                           : MetricsCsv::resume(path, columns, measured));
+  return metrics_.emplace(last_checkpoint_.empty() ? MetricsCsv(path, columns)
+                                                   : MetricsCsv::resume(path, columns, measured));
 }
 
-// Gives the last checkpoint of this run a second name before it is replaced. A step that destroys
-// the weights is not noticed before the next step, in which the loss is not finite.
+// Gives the last saved or loaded checkpoint a second name before it is replaced, if a successful
+// step has followed it. Otherwise its weights may be destroyed, which only the next step shows.
 void Trainer::keep_previous() {
-  if (options.folder.empty() || metrics_wait_ || !process_group().is_root()) return;
+  namespace fs = std::filesystem;
+  const bool is_good = std::exchange(has_stepped_, false);
+  if (!is_good || options.folder.empty() || metrics_wait_ || !process_group().is_root()) return;
   std::error_code error;
-  std::filesystem::remove(in_folder(previous_checkpoint), error);
-  std::filesystem::create_hard_link(checkpoint_path(), in_folder(previous_checkpoint), error);
-  has_previous_ = !error;
-}
-
-void Trainer::drop_previous() {
-  std::error_code ignored;
-  if (std::exchange(has_previous_, false))
-    std::filesystem::remove(in_folder(previous_checkpoint), ignored);
+  if (!fs::equivalent(last_checkpoint_, checkpoint_path(), error)) return;
+  fs::remove(in_folder(previous_checkpoint), error);
+  fs::create_hard_link(checkpoint_path(), in_folder(previous_checkpoint), error);
 }
 
 // Saves a checkpoint. At the first checkpoint of a run, its metrics also replace the metrics of the
@@ -129,12 +126,14 @@ void Trainer::save_checkpoint() {
   } else if (!options.folder.empty()) {
     save(checkpoint_path());
   }
+  if (!options.folder.empty()) last_checkpoint_ = checkpoint_path();
   saved_at_ = now();
   if (!std::exchange(metrics_wait_, false)) return;
   std::error_code error;
   fs::rename(in_folder(waiting_metrics), in_folder("metrics.csv"), error);
   check(!error, "train", "cannot replace ", in_folder("metrics.csv"), ": ", error.message());
   metrics_->moved_to(in_folder("metrics.csv"));
+  fs::remove(in_folder(previous_checkpoint), error);
   if (!options.keep_best) fs::remove(best_checkpoint_path(), error);
 }
 
@@ -246,13 +245,14 @@ TrainingState Trainer::load(const SafetensorsFile& file) {
   training_step().keep_own_state();
   step_ = state.step;
   ranks_agree_ = false;
+  has_stepped_ = false;
   best_validation_ = best;
   evaluation_.reset();
   earlier_seconds_ = seconds;
   loss_sum_ = sum;
   loss_weight_ = weight;
   unmeasured_ = unmeasured;
-  resumed_ = path;
+  last_checkpoint_ = path;
   metrics_.reset();
   return state;
 }

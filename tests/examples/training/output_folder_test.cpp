@@ -18,13 +18,13 @@ const std::vector<std::string> names{"a.txt", "b.csv"};
 
 /// Returns the error of check().
 std::string error_for(const std::string& folder, const std::vector<RunInput>& inputs, bool replace,
-                      const std::string& kept = "") {
+                      const std::vector<std::string>& kept = {}) {
   OutputFolder out(folder);
   return error_of<UsageError>([&] { out.check(names, inputs, kept, replace); });
 }
 
 bool accepted(const std::string& folder, const std::vector<RunInput>& inputs, bool replace,
-              const std::string& kept = "") {
+              const std::vector<std::string>& kept = {}) {
   return error_for(folder, inputs, replace, kept) == "(nothing thrown)";
 }
 
@@ -77,8 +77,8 @@ TEST_CASE("an output that is an input is rejected, under any name", "[examples]"
   CHECK_THAT(error_for(out, {{"--data", data.str()}}, true), Containing("a.txt is an input"));
 
   // The checkpoint that a run resumes from may be replaced by the next one.
-  CHECK(accepted(out, {{"--resume", folder.file("a.txt")}}, true, "a.txt"));
-  CHECK_THAT(error_for(out, {{"--data", folder.file("a.txt")}}, true, "a.txt"),
+  CHECK(accepted(out, {{"--resume", folder.file("a.txt")}}, true, {"a.txt"}));
+  CHECK_THAT(error_for(out, {{"--data", folder.file("a.txt")}}, true, {"a.txt"}),
              Containing("is an input"));
 }
 
@@ -100,7 +100,7 @@ TEST_CASE("each file below an input folder is an input", "[examples]") {
 TEST_CASE("a link that appears during a run is not followed", "[examples]") {
   const TempDir folder, outside;
   OutputFolder out(folder.str());
-  out.check(names, {}, "", false);
+  out.check(names, {}, {}, false);
   CHECK(out.path("a.txt") == folder.file("a.txt"));
   fs::create_symlink(outside.file("victim"), folder.file("b.csv"));
   CHECK(error_of<UsageError>([&] { out.path("a.txt"); }) ==

@@ -258,19 +258,50 @@ TEST_CASE("A checkpoint that another run replaces is read as one file", "[traine
 TEST_CASE("The checkpoint before that of destroyed weights remains", "[trainer]") {
   const TempDir dir;
   const std::string previous = dir.file("x/checkpoint.previous.safetensors");
-  const nn::TrainerOptions options{.steps = 30, .save_every = 5, .folder = dir.file("x")};
-  Fit fit(options);
-  fit.trainer.options.after_step = [&](const nn::StepResult&) {
-    CHECK(!fs::exists(previous));
-    if (fit.trainer.steps_done() == 19) fit.optimizer.set_learning_rate(1e30);
+  nn::TrainerOptions options{.steps = 30, .save_every = 5, .folder = dir.file("x")};
+  const auto step_of_previous = [&] { return nn::load_training_state(previous).step; };
+  const auto destroy_at = [&](Fit& fit, int64_t step) {
+    fit.trainer.options.after_step = [&fit, step](const nn::StepResult&) {
+      if (fit.trainer.steps_done() == step - 1) fit.optimizer.set_learning_rate(1e30);
+    };
   };
+  Fit fit(options);
+  destroy_at(fit, 20);
   CHECK_THAT(error_of<Error>([&] { fit.run(); }), Containing("[train] step 21: the loss is "));
   CHECK(nn::load_training_state(fit.trainer.checkpoint_path()).step == 20);
-  CHECK(nn::load_training_state(previous).step == 15);
+  CHECK(step_of_previous() == 15);
+  // A run that resumes from the destroyed weights and makes no step.
+  options.stop = [] { return true; };
+  Fit stopped(options);
+  REQUIRE(stopped.trainer.resume());
+  CHECK(!stopped.run());
+  CHECK(step_of_previous() == 15);
+  options.stop = {};
+  Fit same(options);
+  same.trainer.load(previous);
+  destroy_at(same, 20);
+  CHECK_THROWS_AS(same.run(), Error);
+  CHECK(nn::load_training_state(fit.trainer.checkpoint_path()).step == 20);
+  CHECK(step_of_previous() == 15);
   fs::rename(previous, fit.trainer.checkpoint_path());
   Fit again(options);
   REQUIRE(again.trainer.resume());
+  destroy_at(again, 30);  // by the last step, which no other one follows
   CHECK(again.run());
+  CHECK(step_of_previous() == 25);
+}
+
+TEST_CASE("A new run does not keep the previous checkpoint of another", "[trainer]") {
+  const TempDir dir;
+  const std::string previous = dir.file("x/checkpoint.previous.safetensors");
+  fs::create_directory(dir.file("x"));
+  write_file(previous, "mine");
+  nn::TrainerOptions options{.steps = 5, .folder = dir.file("x")};
+  CHECK_THAT(error_of<Error>([&] { Fit(options).run(); }),
+             Containing(previous + " belongs to another run"));
+  CHECK(read_file(previous) == "mine");
+  options.overwrite = true;
+  CHECK(Fit(options).run());
   CHECK(!fs::exists(previous));
 }
 
