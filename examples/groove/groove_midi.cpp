@@ -125,7 +125,7 @@ GrooveFolder read_groove_folder(const std::string& path, int skip_bars) {
       } catch (const UsageError& e) {
         reason = e.what();
       }
-    } catch (const UsageError&) {  // as `reason` says
+    } catch (const UsageError&) {  // `reason` has the text
     }
     if (!reason.empty()) ++folder.skipped[reason];
   }

@@ -22,7 +22,7 @@ namespace {
 struct Options {
   ModelOptions model;
   std::string prompt, system, file;
-  bool raw = false, quiet = false;
+  bool raw = false, quiet = false, ignore_unsupported = false;
   int64_t max_tokens = 512, top_k = -1;
   uint64_t seed = 0;
   double temperature = -1, top_p = -1;
@@ -53,6 +53,8 @@ void describe(CLI::App& app, Options& o) {
                  "Only the most probable tokens that reach this probability (-1: the model's "
                  "default)")
       ->capture_default_str();
+  app.add_flag("--ignore-unsupported", o.ignore_unsupported,
+               "Generate without the settings of generation_config.json that are not supported");
   app.add_option("--seed", o.seed, "Seed of the random numbers")->capture_default_str();
 }
 
@@ -91,6 +93,7 @@ class Conversation {
     if (o.temperature >= 0) generation_.sampling.temperature = o.temperature;
     if (o.top_k >= 0) generation_.sampling.top_k = o.top_k;
     if (o.top_p >= 0) generation_.sampling.top_p = o.top_p;
+    if (o.ignore_unsupported) generation_.sampling.constrain = {};
     if (!o.raw) {
       require(!model.chat_template.empty(),
               o.model.path + ": has no chat template; --raw continues a text");
@@ -156,13 +159,18 @@ class Conversation {
   // Returns the tokens of a conversation. Removes its oldest turns while they leave too few tokens
   // for the answer; the system message stays.
   std::vector<int64_t> prompt_of(std::vector<nn::ChatMessage>& messages) const {
-    const int64_t room = std::min(o_.max_tokens, limit_ / 4);
+    const int64_t reserved = std::min(o_.max_tokens, limit_ / 4);  // for the answer
     for (int64_t removed = 0;; ++removed) {
       std::vector<int64_t> tokens = tokens_of(messages);
       const auto n = int64_t(tokens.size());
       const auto oldest = messages.begin() + (messages.front().role == "system" ? 1 : 0);
-      if (limit_ == 0 || n + room <= limit_ || messages.end() - oldest == 1) {
+      if (limit_ == 0 || n + reserved <= limit_ || messages.end() - oldest == 1) {
         require(n > 0, "the message has no tokens");
+        const int64_t vocabulary = model_.language_model().options.vocabulary;
+        for (const int64_t token : tokens)
+          require(token < vocabulary, "the message has the token " + as_text(token) +
+                                          "; the model has " + as_text(vocabulary) +
+                                          " tokens, from 0");
         require(limit_ == 0 || n < limit_, "the message has " + as_text(n) +
                                                " tokens; the model was trained on " +
                                                as_text(limit_));

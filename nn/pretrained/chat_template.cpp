@@ -22,6 +22,7 @@ chat::Value value_of(const std::string& text) { return std::make_shared<const st
 struct ChatTemplate::Parsed {
   chat::NodePtr program;
   std::map<std::string, std::string> special_tokens;
+  std::string source;
 };
 
 ChatTemplate ChatTemplate::parse(const std::string& text,
@@ -31,7 +32,7 @@ ChatTemplate ChatTemplate::parse(const std::string& text,
         most, " are accepted");
   check_text(text, "the template");
   for (const auto& [name, token] : special_tokens) check_text(token, in_quotes(name));
-  auto parsed = std::make_shared<Parsed>(Parsed{chat::parse(text), special_tokens});
+  auto parsed = std::make_shared<Parsed>(Parsed{chat::parse(text), special_tokens, text});
   return ChatTemplate(std::move(parsed));
 }
 
@@ -81,7 +82,9 @@ std::vector<int64_t> ChatTemplate::encode(const std::vector<ChatMessage>& messag
   bool same = true;
   for (ChatMessage& message : escaped) {
     const size_t size = message.content.size();
-    message.content = tokenizer.escape_special(message.content, escape);
+    const bool is_answer = message.role == "assistant";
+    message.content = tokenizer.escape_special(message.content, escape,
+                                               is_answer ? std::string_view() : parsed_->source);
     same = same && message.content.size() == size;
   }
   if (!same) text = render(escaped, options);

@@ -67,10 +67,13 @@ class ChatTemplate {
   std::string render(const std::vector<ChatMessage>& messages,
                      const ChatOptions& options = {}) const;
 
-  /// Returns the ids of the prompt for the messages. Only the template's own text has special
-  /// tokens: those that are written in a message are encoded as ordinary characters, so that the
-  /// text of a user cannot end its message and begin another one. Other conversations have the ids
-  /// of the rendered text. Throws Error as render() does.
+  /// Returns the ids of the prompt for the messages. Only the template's own text has control
+  /// tokens (SubwordTokenizer::escape_special(), with the source of the template): those that are
+  /// written in a message are encoded as ordinary characters, so that the text of a user cannot end
+  /// its message and begin another one, and the template does not find them in the message. In
+  /// messages of the role "assistant" only special tokens are: templates read others there, such as
+  /// `</think>`. Other conversations have the ids of the rendered text. Throws Error as render() and
+  /// escape_special() do.
   std::vector<int64_t> encode(const std::vector<ChatMessage>& messages,
                               const SubwordTokenizer& tokenizer,
                               const ChatOptions& options = {}) const;

@@ -125,9 +125,11 @@ GenerationOptions generation_options(const std::string& folder, const std::strin
     others += str(others.empty() ? "" : ", ", "\"bad_words_ids\" of several tokens");
   if (!others.empty())  // the model can be loaded, but not generate with these settings
     s.constrain = [=](std::span<double>, const std::vector<int64_t>&) {
-      fail("generate", one_line(folder),
-           ": these settings of generation are not supported: ", others,
-           "; set SamplingOptions::constrain to {} to generate without them");
+      fail(
+          "generate", one_line(folder),
+          ": these settings of generation are not supported: ", others,
+          "; set SamplingOptions::constrain to {} (chat: --ignore-unsupported) to generate without "
+          "them");
     };
   return o;
 }

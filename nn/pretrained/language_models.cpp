@@ -187,13 +187,13 @@ LanguageModelConfig gemma2_config(JsonReader& c) {
 }
 
 // Reads the dropouts of a model whose configuration has one for embeddings and one for branches;
-// `absent` is their default.
+// `absent` is their default. Without the former, embeddings have the dropout of branches.
 void read_dropout(JsonReader& c, LanguageModel::Options& o, const char* attention,
                   const char* branches, const char* embeddings, double absent) {
   o.layer.attention.dropout = c.number(attention, absent);
   o.layer.dropout = c.number(branches, absent);
   o.layer.feed_forward.dropout = 0;
-  if (embeddings && c.number(embeddings, absent) != o.layer.dropout)
+  if (embeddings && c.number(embeddings, o.layer.dropout) != o.layer.dropout)
     c.refuse(str("\"", embeddings, "\" differs from \"", branches, "\"; both must be equal"));
 }
 

@@ -136,7 +136,7 @@ std::map<std::string, Adapter> read_adapters(const std::string& path) {
   return found;
 }
 
-// What adapter_config.json says.
+// The settings in adapter_config.json.
 struct AdapterConfig {
   LoraAdapter::Options options = {};
   // The layers with adapters, as far as the file lists them: names or their ends.
@@ -200,7 +200,8 @@ struct Match {
   Adapter adapter;
 };
 
-// Finds the layers of the adapters. One of a fused matrix is split: all parts have its A.
+// Finds the layers of the adapters. One of a fused matrix is split: all parts have its A. One of a
+// matrix that the map drops is ignored, as the matrix is.
 std::vector<Match> match_adapters(const std::string& path, const Module& model,
                                   const NameMap& names, int64_t rank) {
   std::map<std::string, Linear*> linears;
@@ -229,6 +230,8 @@ std::vector<Match> match_adapters(const std::string& path, const Module& model,
       matches.push_back({layer->first, layer->second, values});
     }
   }
+  check(!matches.empty(), "load_lora", one_line(path),
+        ": all adapters belong to matrices that the model does not use");
   return matches;
 }
 

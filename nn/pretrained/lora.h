@@ -50,11 +50,12 @@ void save_lora(const std::string& folder, const Module& model, const NameMap& na
                const std::string& base_model = "");
 
 /// Adds the adapters of a folder of PEFT's format and freezes all other parameters. An adapter of a
-/// matrix that the map splits, such as GPT-2's c_attn, becomes one adapter per part. Fields of
-/// adapter_config.json that change the computation in another way are refused by name. Throws Error,
-/// and changes nothing, if a tensor does not fit or is not finite, if a layer of "target_modules"
-/// has no adapter in the file, or if the model has adapters already. Returns the names of the layers
-/// with adapters.
+/// matrix that the map splits, such as GPT-2's c_attn, becomes one adapter per part. Adapters of
+/// matrices that the map drops, such as the head of BERT's pretraining, are ignored, as the matrices
+/// are. Fields of adapter_config.json that change the computation in another way are refused by
+/// name. Throws Error, and changes nothing, if a tensor does not fit or is not finite, if no adapter
+/// is left, if a layer of "target_modules" has no adapter in the file, or if the model has adapters
+/// already. Returns the names of the layers with adapters.
 std::vector<std::string> load_lora(const std::string& folder, Module& model, const NameMap& names);
 
 }  // namespace stretto::nn

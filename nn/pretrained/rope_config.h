@@ -8,7 +8,7 @@ namespace stretto::nn::pretrained {
 
 using files::JsonReader;
 
-/// Fields of RoPE outside of "rope_parameters", and what transformers takes if they are absent.
+/// Fields of RoPE outside of "rope_parameters", with the defaults of transformers.
 struct RopeFields {
   double theta = 10000;                    ///< Base of the frequencies.
   int64_t max_length = 2048;               ///< "max_position_embeddings".

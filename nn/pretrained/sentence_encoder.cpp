@@ -54,6 +54,31 @@ std::string default_prompt(const std::string& folder) {
   return prompts->text(name);
 }
 
+// Checks the fields that newer versions write: the output must be the tokens of texts.
+void check_task(JsonReader& c) {
+  c.require("transformer_task", "feature-extraction");
+  c.require("module_output_name", "token_embeddings");
+  std::optional<JsonReader> modalities = c.object("modality_config");
+  if (!modalities) return;
+  if (std::optional<JsonReader> text = modalities->object("text")) {
+    text->require("method", "forward");
+    text->require("method_output_name", "last_hidden_state");
+    text->finish();
+  }
+  modalities->finish();
+}
+
+// Returns the limit of the tokenizer in tokens; tokenizers without one have a very large number.
+int64_t model_max_length(const std::string& folder) {
+  constexpr int64_t none = int64_t{1} << 24;
+  const std::string path = in_folder(folder, "tokenizer_config.json");
+  if (!std::filesystem::exists(path)) return none;
+  JsonReader c = JsonReader::of_file("SentenceEncoder", path);
+  const double length = c.number("model_max_length", double(none));
+  if (length < 1) c.refuse("\"model_max_length\" must be at least 1");
+  return int64_t(std::min(length, double(none)));
+}
+
 // Returns the text in lower case, each code point by itself.
 std::string lower_case(const std::string& sentence) {
   std::string storage, lower;
@@ -96,14 +121,17 @@ SentenceEncoder SentenceEncoder::load(const std::string& path, const PretrainedO
         " does not encode sentences; supported are BERT and DeBERTa");
   check(encoder.model_.tokenizer.has_value(), op, one_line(transformer), ": has no tokenizer");
   encoder.max_length_ = encoder.model_.bert().options.max_length;
+  std::optional<int64_t> length;
   if (const std::string config = in_folder(transformer, "sentence_bert_config.json");
       std::filesystem::exists(config)) {
     JsonReader c = JsonReader::of_file(op, config);
-    encoder.max_length_ =
-        std::min(encoder.max_length_, c.size("max_seq_length", encoder.max_length_));
+    if (c.has("max_seq_length")) length = c.size("max_seq_length");
     encoder.lower_case_ = c.flag("do_lower_case", false);
+    check_task(c);
     c.finish();
   }
+  encoder.max_length_ =
+      std::min(encoder.max_length_, length ? *length : model_max_length(transformer));
   return encoder;
 }
 

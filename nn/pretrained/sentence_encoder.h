@@ -18,7 +18,9 @@ class SentenceEncoder {
   /// Loads a folder of sentence-transformers: modules.json with a Transformer (a BERT), a Pooling
   /// ("mean" or "cls") and optionally a Normalize. A folder without modules.json has the mean of
   /// all tokens, not normalized. Other modules are refused by name, as are unknown fields of
-  /// sentence_bert_config.json. The prompt that default_prompt_name selects in
+  /// sentence_bert_config.json. Without max_seq_length there, model_max_length of the tokenizer
+  /// limits sentences. With do_lower_case, each code point is changed by itself: Python's lower()
+  /// differs for a Σ at the end of a word. The prompt that default_prompt_name selects in
   /// config_sentence_transformers.json is put before each sentence.
   static SentenceEncoder load(const std::string& path, const PretrainedOptions& options = {});
 

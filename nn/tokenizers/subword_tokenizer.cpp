@@ -49,9 +49,12 @@ class Encoding {
 
   void add_unescaped(const Word& text) {
     if (options_.escape.empty()) return add_words(text, 0);
-    std::string plain(text.text);
-    for (size_t at = 0; (at = plain.find(options_.escape, at)) != std::string::npos;)
-      plain.erase(at, options_.escape.size());
+    std::string plain;
+    for (size_t begin = 0; begin < text.text.size();) {
+      const size_t end = std::min(text.text.find(options_.escape, begin), text.text.size());
+      plain += text.text.substr(begin, end - begin);
+      begin = end + options_.escape.size();
+    }
     add_words({plain, std::min(text.first, plain.size())}, 0);
   }
 
@@ -128,15 +131,17 @@ std::vector<int32_t> SubwordTokenizer::encode(std::string_view text, EncodeOptio
   return ids;
 }
 
-std::string SubwordTokenizer::escape_special(std::string_view text, std::string_view escape) const {
+std::string SubwordTokenizer::escape_special(std::string_view text, std::string_view escape,
+                                             std::string_view source) const {
   check(!escape.empty() && text.find(escape) == text.npos, op,
         "the escape is empty or part of the text; pass characters that the text does not have");
+  const std::vector<bool> chosen = data_->control_tokens(source);
   std::string escaped;
   for (size_t at = 0; at < text.size();) {
     size_t end = at + 1;  // of the character
     while (end < text.size() && (uint8_t(text[end]) & 0xC0) == 0x80) ++end;
     escaped += text.substr(at, end - at);
-    const size_t size = data_->special_tokens.size_at(text, at);
+    const size_t size = data_->written_tokens.size_at(text, at, chosen);
     if (size > end - at)
       escaped += escape;
     else if (size > 0)
@@ -144,10 +149,17 @@ std::string SubwordTokenizer::escape_special(std::string_view text, std::string_
            " in the text is a special token of one character, which cannot be escaped");
     at = end;
   }
-  if (!data_->normalized_tokens.empty())
-    for (const int32_t id : encode(escaped, {.add_special_tokens = false, .escape = escape}))
-      check(!is_special(id) || id == unk(), op, "the normalized text has the special token ",
-            in_quotes(*token(id)), ", which cannot be escaped");
+  // A normalizer or the model can still yield such a token.
+  const auto& pieces = data_->definition.sentencepiece;
+  for (const int32_t id : encode(escaped, {.add_special_tokens = false, .escape = escape})) {
+    const auto added = data_->added_by_id.find(id);
+    const bool controls = added != data_->added_by_id.end()
+                              ? chosen[added->second] && id != unk()
+                              : pieces && pieces->types[size_t(id)] == PieceType::user_defined &&
+                                    is_marker(*token(id)) && source.find(*token(id)) != source.npos;
+    check(!controls, op, "the text is encoded with the control token ", in_quotes(*token(id)),
+          ", which cannot be escaped");
+  }
   return escaped;
 }
 

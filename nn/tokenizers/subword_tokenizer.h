@@ -83,10 +83,14 @@ class SubwordTokenizer {
   /// Returns the ids of a text. Bytes that are not UTF-8 are read as U+FFFD, one for each
   /// ill-formed sequence, as Python's errors="replace". Throws Error for a text of 2 GB or more.
   std::vector<int32_t> encode(std::string_view text, EncodeOptions options = {}) const;
-  /// Returns a text with `escape`, which the text must not contain, within each special token that
+  /// Returns a text with `escape`, which the text must not contain, within each control token that
   /// is written in it: encode() with EncodeOptions::escape reads them as ordinary characters.
-  /// Throws Error for a special token of one character, or one that normalization makes.
-  std::string escape_special(std::string_view text, std::string_view escape) const;
+  /// Control tokens are the special tokens, and the other added tokens that occur in `source`, the
+  /// text of a chat template. Added tokens of white space or of one character control nothing unless
+  /// they are special. Throws Error for a special token of one character, and for a text that is
+  /// encoded with a control token in spite of the escape, by normalization or as a piece of the model.
+  std::string escape_special(std::string_view text, std::string_view escape,
+                             std::string_view source = {}) const;
   /// Returns the text of ids. Bytes that are not UTF-8 become U+FFFD. Ids without a token, which
   /// models with padded embeddings can produce, are skipped. Throws Error for a negative id.
   std::string decode(const std::vector<int32_t>& ids, DecodeOptions options = {}) const;
@@ -125,7 +129,7 @@ class SubwordTokenizer {
 };
 
 /// Decodes ids as they arrive; text that later ids can change is held back: a character whose bytes
-/// are not complete, blanks that the decoder may strip.
+/// are not complete, a run of byte tokens such as `<0xE2>`, blanks that the decoder may strip.
 ///
 ///     nn::TextStream stream(tokenizer);
 ///     while (…) std::cout << stream.add(next_id()) << std::flush;
@@ -135,7 +139,7 @@ class TextStream {
   /// Starts a text.
   explicit TextStream(SubwordTokenizer tokenizer, DecodeOptions options = {});
   /// Adds an id and returns the text that is certain by now; may be empty. The concatenation of all
-  /// texts, with finish(), equals decode() of all ids if that text has no U+FFFD.
+  /// texts, with finish(), equals decode() of all ids.
   std::string add(int32_t id);
   /// Returns the text that was held back, with U+FFFD for incomplete characters, and starts again.
   std::string finish();

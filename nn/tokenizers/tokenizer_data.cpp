@@ -56,8 +56,8 @@ Compiled::Compiled(Definition of) : definition(std::move(of)) {
 
 void Compiled::add_tokens() {
   MatchScratch scratch;
-  std::vector<AddedToken> raw, normalized, special;
-  std::vector<std::string> raw_texts, normalized_texts, special_texts;
+  std::vector<AddedToken> raw, normalized;
+  std::vector<std::string> raw_texts, normalized_texts, written_texts;
   for (size_t i = 0; i < definition.added.size(); ++i) {
     const AddedToken& token = definition.added[i];
     const std::string shown = in_quotes(token.content);
@@ -80,10 +80,7 @@ void Compiled::add_tokens() {
             ": the normalizer removes all of the added token ", shown);
     }
     decoded.push_back(content);
-    if (token.special) {
-      special.push_back(token);
-      special_texts.push_back(token.content);
-    }
+    written_texts.push_back(token.content);
     (token.normalized ? normalized : raw).push_back(token);
     (token.normalized ? normalized_texts : raw_texts).push_back(content);
   }
@@ -96,7 +93,17 @@ void Compiled::add_tokens() {
   }
   if (!raw.empty()) raw_tokens = AddedTokens(std::move(raw), raw_texts);
   if (!normalized.empty()) normalized_tokens = AddedTokens(std::move(normalized), normalized_texts);
-  if (!special.empty()) special_tokens = AddedTokens(std::move(special), special_texts);
+  if (!definition.added.empty()) written_tokens = AddedTokens(definition.added, written_texts);
+}
+
+std::vector<bool> Compiled::control_tokens(std::string_view source) const {
+  std::vector<bool> chosen(definition.added.size());
+  written_tokens.mark_all(source, chosen);
+  for (size_t i = 0; i < chosen.size(); ++i) {
+    const AddedToken& token = definition.added[i];
+    chosen[i] = token.special || (chosen[i] && is_marker(token.content));
+  }
+  return chosen;
 }
 
 void Compiled::check_ids() const {

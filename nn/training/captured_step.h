@@ -36,8 +36,8 @@ namespace stretto::nn {
 /// tensor that a call has returned. The learning rate may change between calls; parameters, dropout
 /// rates and shapes may not. Gradients and optimizer state allocated during capture keep their
 /// memory. A step without zero_grad() adds bf16 gradients to sums in f32, which a change of the
-/// gradients between two calls does not reach. A step that copies to or from the host, or synchronizes, throws Error during capture;
-/// nothing is computed.
+/// gradients between two calls does not reach. A step that copies to or from the host, or
+/// synchronizes, throws Error during capture; nothing is computed.
 class CapturedStep {
  public:
   /// The step: computes and returns a tensor, e.g. the loss.

@@ -35,18 +35,25 @@ bool AddedTokens::is_single_word(std::string_view text, size_t begin, size_t end
          (end == text.size() || !is_word_at(text, end));
 }
 
-size_t AddedTokens::size_at(std::string_view text, size_t at) const {
+void AddedTokens::mark_all(std::string_view text, std::vector<bool>& found) const {
+  for (size_t at = 0; at < text.size(); ++at)
+    if (begins_[uint8_t(text[at])])
+      trie_.each_prefix(text.substr(at), [&](size_t, int32_t i) { found[size_t(i)] = true; });
+}
+
+size_t AddedTokens::size_at(std::string_view text, size_t at,
+                            const std::vector<bool>& chosen) const {
   size_t shortest = 0;
   if (begins_[uint8_t(text[at])])
-    trie_.each_prefix(text.substr(at), [&](size_t n, int32_t) {
-      if (shortest == 0) shortest = n;
+    trie_.each_prefix(text.substr(at), [&](size_t n, int32_t i) {
+      if (shortest == 0 && chosen[size_t(i)]) shortest = n;
     });
   return shortest;
 }
 
 std::vector<Part> AddedTokens::find(std::string_view text, bool allow_special) const {
   std::vector<Part> parts;
-  size_t done = 0;
+  size_t done = 0, space_end = 0;  // the end of the white space behind the last token with rstrip
   for (size_t at = 0; at < text.size();) {
     if (!begins_[uint8_t(text[at])]) {
       ++at;
@@ -73,10 +80,14 @@ std::vector<Part> AddedTokens::find(std::string_view text, bool allow_special) c
       if (!is_white_space(next_code_point(text, next))) break;
       begin = start;
     }
-    while (token.rstrip && end < text.size()) {
-      size_t next = end;
-      if (!is_white_space(next_code_point(text, next))) break;
-      end = next;
+    if (token.rstrip) {
+      end = std::max(end, space_end);
+      while (end < text.size()) {
+        size_t next = end;
+        if (!is_white_space(next_code_point(text, next))) break;
+        end = next;
+      }
+      space_end = end;
     }
     if (token.lstrip) begin = std::max(begin, done);
     if (begin > done) parts.push_back({-1, done, begin});
@@ -85,6 +96,13 @@ std::vector<Part> AddedTokens::find(std::string_view text, bool allow_special) c
   }
   if (done < text.size()) parts.push_back({-1, done, text.size()});
   return parts;
+}
+
+bool is_marker(std::string_view text) {
+  bool is_space = true;
+  for (size_t at = 0; at < text.size();)
+    is_space = is_white_space(next_code_point(text, at)) && is_space;
+  return !is_space && utf8_size(text[0]) < text.size();
 }
 
 }  // namespace stretto::nn::tokenizers

@@ -61,16 +61,14 @@ class ByteLevel : public OfWholeTokens {
   }
 };
 
-// Joins neighboring bytes to a token. `held` are bytes, `count` is 1 if a part was passed on.
+// Joins neighboring bytes to a token. `held` are bytes: a later one can make all of them invalid.
 class ByteFallback : public OfWholeTokens {
  public:
   void finish(DecoderState& s, const NextDecoder& next) const override {
-    const bool is_valid = find_invalid_utf8(s.held).at == s.held.size();
-    if (s.count > 0 || (is_valid && !s.held.empty()))
-      next(is_valid ? s.held : "", s.count == 0, true);
-    for (size_t i = 0; !is_valid && i < s.held.size(); ++i) next("\xEF\xBF\xBD");
-    s.held.clear();
-    s.count = 0;
+    const std::string held = std::exchange(s.held, {});
+    if (held.empty()) return;
+    if (find_invalid_utf8(held).at == held.size()) return next(held);
+    for (size_t i = 0; i < held.size(); ++i) next("\xEF\xBF\xBD");
   }
 
  private:
@@ -80,14 +78,10 @@ class ByteFallback : public OfWholeTokens {
         token.size() == 6 && token.starts_with("<0x") && token[5] == '>' &&
         std::from_chars(token.data() + 3, token.data() + 5, byte, 16).ptr == token.data() + 5;
     if (!is_byte) {
-      if (s.count > 0 || !s.held.empty()) finish(s, next);
+      finish(s, next);
       return next(token);
     }
     s.held += char(byte);
-    if (!next.decoding.is_stream || find_invalid_utf8(s.held).at < s.held.size()) return;
-    next(s.held, s.count == 0, false);
-    s.held.clear();
-    s.count = 1;
   }
 };
 
@@ -332,6 +326,7 @@ void Decoding::pass(size_t decoder, const TokenText& token) {
 }
 
 void Decoding::finish() {
+  scratch.limit_growth(states[0].bytes);
   for (size_t i = 0; i < decoders.size(); ++i) decoders[i]->finish(states[i], {*this, i + 1});
 }
 

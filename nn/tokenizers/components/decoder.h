@@ -1,4 +1,4 @@
-// Decoders: what turns the texts of tokens into text.
+// Decoders turn the texts of tokens into text.
 #pragma once
 
 #include <memory>
@@ -49,9 +49,9 @@ struct NextDecoder {
 class Decoder {
  public:
   virtual ~Decoder() = default;
-  /// Changes a token and passes it on; what depends on later tokens is kept in `state`.
+  /// Changes a token and passes it on; `state` holds text that later tokens can change.
   virtual void add(const TokenText& token, DecoderState& state, const NextDecoder& next) const = 0;
-  /// Passes on what was kept.
+  /// Passes on the text that `state` holds.
   virtual void finish(DecoderState&, const NextDecoder&) const {}
 };
 

@@ -7,7 +7,7 @@
 
 namespace stretto::nn::tokenizers {
 
-/// What a decoder keeps of the tokens that it has seen.
+/// The state of a decoder after the tokens so far.
 struct DecoderState {
   std::string token;  ///< The beginning of an incomplete token.
   std::string held;   ///< Text that later tokens can change.

@@ -29,7 +29,7 @@ void add_token(Definition& definition, const AddedToken& token);
 struct TokenFiles {
   const Json& config;       ///< tokenizer_config.json.
   const Json& special_map;  ///< special_tokens_map.json, if transformers reads it.
-  const Json& added;        ///< added_tokens.json.
+  const Json& added;        ///< added_tokens.json, if transformers reads it.
 };
 
 /// Adds the tokens of files as transformers does: those with ids, those with roles, those of lists.

@@ -188,12 +188,13 @@ Definition read_folder(const std::string& folder) {
          ": has no tokenizer; supported are tokenizer.json, vocab.json with merges.txt, vocab.txt "
          "and *.model");
   }
-  // transformers reads special_tokens_map.json only without added_tokens_decoder, and then last.
+  // transformers reads special_tokens_map.json and added_tokens.json only without
+  // added_tokens_decoder, and then last.
   const bool has_decoder = config["added_tokens_decoder"].is_object();
   read_names(has_decoder ? map : config, d.special);
   read_names(has_decoder ? config : map, d.special);
-  add_tokens(d, {config, has_decoder ? Json() : map, optional_object(in("added_tokens.json"))},
-             folder, is_complete);
+  const Json added = has_decoder ? Json() : optional_object(in("added_tokens.json"));
+  add_tokens(d, {config, has_decoder ? Json() : map, added}, folder, is_complete);
   drop_unknown_names(d);
   if (is_complete) set_options(d, config);
   if (!is_complete) add_named_tokens(d);

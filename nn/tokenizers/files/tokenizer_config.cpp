@@ -2,6 +2,10 @@
 // and of special_tokens_map.json if the former has no added_tokens_decoder.
 #include <algorithm>
 #include <charconv>
+#include <filesystem>
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
 
 #include "core/error.h"
 #include "core/one_line.h"
@@ -24,24 +28,11 @@ AddedToken token_of(const Json& json, bool special) {
   return token;
 }
 
-// Returns the id in the vocabulary, or −1.
-int32_t id_of(const Definition& d, const std::string& text) {
-  for (const Token& token : d.vocabulary)
-    if (token.text == text) return token.id;
-  return -1;
-}
-
 int32_t next_id(const Definition& d) {
   int32_t last = -1;
   for (const Token& token : d.vocabulary) last = std::max(last, token.id);
   for (const AddedToken& token : d.added) last = std::max(last, token.id);
   return last + 1;
-}
-
-AddedToken* find(Definition& d, const std::string& text) {
-  for (AddedToken& token : d.added)
-    if (token.content == text) return &token;
-  return nullptr;
 }
 
 // The tokens with a role, in transformers' order: bos_token, … and others with names like these.
@@ -79,9 +70,10 @@ std::vector<AddedToken> extra_tokens(const TokenFiles& files) {
   return tokens;
 }
 
-bool contains(const std::vector<AddedToken>& tokens, const std::string& text) {
-  return std::any_of(tokens.begin(), tokens.end(),
-                     [&](const AddedToken& token) { return token.content == text; });
+using Texts = std::unordered_set<std::string>;
+
+void insert(Texts& texts, const std::vector<AddedToken>& tokens) {
+  for (const AddedToken& token : tokens) texts.insert(token.content);
 }
 
 // The tokens of added_tokens_decoder, and of added_tokens.json, with their ids.
@@ -96,16 +88,20 @@ std::vector<AddedToken> tokens_with_ids(const TokenFiles& files, const std::stri
           in_quotes(key));
     tokens.push_back(std::move(token));
   }
+  Texts known, special;
+  insert(known, tokens);
+  insert(special, named_tokens(files));
+  insert(special, extra_tokens(files));
   for (const auto& [text, id] : files.added.members) {
     check(
         id.kind == Json::Kind::integer && id.integer >= 0 && id.integer < max_ids && !text.empty(),
         op, path, "/added_tokens.json: the token ", in_quotes(text), " has no id of 0 to ",
         max_ids - 1);
-    if (contains(tokens, text)) continue;
+    if (!known.insert(text).second) continue;
     AddedToken token;
     token.content = text;
     token.id = int32_t(id.integer);
-    token.special = contains(named_tokens(files), text) || contains(extra_tokens(files), text);
+    token.special = special.contains(text);
     token.normalized = !token.special;
     tokens.push_back(std::move(token));
   }
@@ -194,33 +190,45 @@ void add_tokens(Definition& d, const TokenFiles& files, const std::string& path,
                 bool adds_unknown) {
   const bool has_decoder = files.config["added_tokens_decoder"].is_object();
   const std::vector<AddedToken> with_ids = tokens_with_ids(files, path);
+  Texts texts_with_ids;
+  insert(texts_with_ids, with_ids);
+  std::unordered_map<std::string, size_t> places;  // in d.added
+  for (size_t i = 0; i < d.added.size(); ++i) places.emplace(d.added[i].content, i);
   for (const AddedToken& token : with_ids) {
-    AddedToken* old = find(d, token.content);
-    if (old == nullptr) {
+    const auto [found, is_new] = places.emplace(token.content, d.added.size());
+    if (is_new) {
       d.added.push_back(token);
       continue;
     }
+    AddedToken* old = &d.added[found->second];
     check(old->id == token.id, op, path, ": the added token ", in_quotes(token.content),
-          " has the id ", token.id, ", but ", old->id, " in tokenizer.json");
+          " has the id ", token.id, ", but ", old->id, " in ",
+          std::filesystem::path(d.name).filename().string());
     const bool was_special = old->special;  // and stays so in tokenizers
     if (has_decoder) *old = token;
     old->special |= was_special;
   }
   // Of tokens that are new here the last one with a text counts.
   const auto known = d.added.size();
+  std::unordered_map<std::string_view, int32_t> vocabulary;  // filled for the first new token
+  int32_t new_id = next_id(d);
   const auto add = [&](AddedToken token, bool has_role) {
-    if (AddedToken* old = find(d, token.content)) {
-      token.id = old->id;
-      if (size_t(old - d.added.data()) >= known) {
-        *old = std::move(token);
-      } else if (has_role && (!has_decoder || contains(with_ids, token.content))) {
-        old->special = true;
+    if (const auto found = places.find(token.content); found != places.end()) {
+      AddedToken& old = d.added[found->second];
+      token.id = old.id;
+      if (found->second >= known) {
+        old = std::move(token);
+      } else if (has_role && (!has_decoder || texts_with_ids.contains(token.content))) {
+        old.special = true;
       }
       return;
     }
-    token.id = id_of(d, token.content);
-    if (token.id < 0 && !adds_unknown) return;
-    if (token.id < 0) token.id = next_id(d);
+    if (vocabulary.empty())
+      for (const Token& piece : d.vocabulary) vocabulary.emplace(piece.text, piece.id);
+    const auto piece = vocabulary.find(token.content);
+    if (piece == vocabulary.end() && !adds_unknown) return;
+    token.id = piece != vocabulary.end() ? piece->second : new_id++;
+    places.emplace(token.content, d.added.size());
     d.added.push_back(std::move(token));
   };
   for (AddedToken& token : named_tokens(files)) add(std::move(token), true);

@@ -157,6 +157,29 @@ TEST_CASE("chat: seeds are those of the other programs, and turns have their own
   CHECK(both.out.substr(first.size()) != next.out);
 }
 
+TEST_CASE("chat refuses tokens that the model does not have, line by line",
+          "[examples][published]") {
+  const Chat chat;
+  write_file(chat.file("tokenizer_config.json"),
+             R"({"added_tokens_decoder": {"264": {"content": "<fill>"}}})");
+  const std::string lines = chat.file("lines");
+  write_file(lines, "a\na<fill>\na\n");
+  const Ended ended = chat({"--raw", "--file", lines, "--max-tokens", "4", "--quiet"});
+  CHECK(ended.status == 1);
+  CHECK(ended.err ==
+        "chat: line 2: the message has the token 264; the model has 264 tokens, from 0\n");
+  CHECK(count(ended.out, "\n") == 3);
+}
+
+TEST_CASE("chat can ignore unsupported settings of generation", "[examples][published]") {
+  const Chat chat;
+  write_file(chat.file("generation_config.json"), R"({"no_repeat_ngram_size": 3})");
+  const Ended refused = chat({"--prompt", "a", "--max-tokens", "4"});
+  CHECK(refused.status != 0);
+  CHECK(refused.complaint().find("(chat: --ignore-unsupported)") != std::string::npos);
+  CHECK(chat({"--prompt", "a", "--max-tokens", "4", "--ignore-unsupported"}).status == 0);
+}
+
 TEST_CASE("embed refuses a language model", "[examples][published]") {
   const Chat chat;
   const std::string lines = chat.file("lines");

@@ -289,3 +289,30 @@ TEST_CASE("adapters are neither mixed nor loaded in part", "[lora]") {
   nn::save_safetensors(path, part);
   CHECK_THAT(error(both), Containing("holds values that are not finite"));
 }
+
+TEST_CASE("adapters of matrices that the model does not use are ignored", "[lora]") {
+  nn::Bert::Options o = nn::bert_base(9);
+  o.n_layers = 1;
+  o.layer.d_model = 8;
+  o.layer.attention.n_heads = 2;
+  o.layer.feed_forward.d_hidden = 12;
+  nn::Bert model(o);
+  const nn::NameMap names = nn::bert_names();
+  nn::add_lora(model, {.rank = 2});
+  const testing::TempDir dir;
+  nn::save_lora(dir.str(), model, names);
+  const std::string path = dir.file("adapter_model.safetensors");
+  std::vector<nn::NamedTensor> tensors = nn::load_safetensors(path).tensors;
+  const std::string head = "base_model.model.cls.predictions.transform.dense.lora_";
+  const std::vector<nn::NamedTensor> unused{{head + "A.weight", zeros({2, 8})},
+                                            {head + "B.weight", zeros({8, 2})}};
+  tensors.insert(tensors.end(), unused.begin(), unused.end());
+  nn::save_safetensors(path, tensors);
+  nn::Bert other(o);
+  CHECK(nn::load_lora(dir.str(), other, names).size() == 2);
+  nn::save_safetensors(path, unused);
+  nn::Bert third(o);
+  CHECK_THROWS_WITH(nn::load_lora(dir.str(), third, names),
+                    Containing("all adapters belong to matrices that the model does not use"));
+  CHECK(third.parameters()[0].requires_grad());
+}

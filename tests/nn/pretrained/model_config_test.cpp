@@ -51,6 +51,15 @@ std::string neox(const std::string& more) {
 
 }  // namespace
 
+TEST_CASE("an absent dropout of embeddings is that of branches", "[pretrained]") {
+  const std::string sizes = R"({"vocab_size": 13, "n_embd": 8, "n_layer": 1, "n_head": 2)";
+  CHECK(options_of("gpt2", sizes + R"(, "resid_pdrop": 0})").layer.dropout == 0);
+  CHECK(options_of("gpt2", sizes + "}").layer.dropout == 0.1);
+  CHECK_THAT(error_of<Error>(
+                 [&] { options_of("gpt2", sizes + R"(, "resid_pdrop": 0, "embd_pdrop": 0.1})"); }),
+             Containing("\"embd_pdrop\" differs from \"resid_pdrop\"; both must be equal"));
+}
+
 TEST_CASE("absent fields of config.json have the defaults of transformers", "[pretrained]") {
   CHECK(windows("mistral", "") == Integers{4096, 4096, 4096});
   CHECK(windows("mistral", R"("sliding_window": null)") == Integers{0, 0, 0});

@@ -103,6 +103,20 @@ TEST_CASE("settings of sentence-transformers are used or refused", "[pretrained]
   CHECK(testing::same_bits(encode("old", "AB"), ab));
   CHECK(testing::same_bits(encode("old", "\u00DC"), encode("new", "\u00FC")));
   CHECK(nn::SentenceEncoder::load(dir.file("old")).max_length() == 8);
+  const std::string task = R"({"transformer_task": "feature-extraction", "module_output_name":
+      "token_embeddings", "modality_config": {"text": {"method": "forward", "method_output_name":
+      "last_hidden_state"})";
+  testing::write_file(dir.file("new/sentence_bert_config.json"), task + "}}");
+  for (const auto& [length, limit] : {std::pair<const char*, int64_t>("6", 6), {"1e30", 16}}) {
+    testing::write_file(
+        dir.file("new/tokenizer_config.json"),
+        std::string(R"({"do_lower_case": false, "model_max_length": )") + length + "}");
+    CHECK(nn::SentenceEncoder::load(dir.file("new")).max_length() == limit);
+  }
+  CHECK(testing::same_bits(encode("new", "ab"), ab));
+  testing::write_file(dir.file("new/sentence_bert_config.json"),
+                      task + R"(, "image": {"method": "forward"}}})");
+  CHECK_THROWS_WITH(encode("new", "ab"), Containing("\"image\""));
   testing::write_file(dir.file("new/sentence_bert_config.json"), R"({"new_trick": 3})");
   CHECK_THROWS_WITH(encode("new", "ab"), Containing("not supported: \"new_trick\" = 3"));
 

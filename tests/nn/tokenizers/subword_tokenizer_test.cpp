@@ -104,9 +104,35 @@ TEST_CASE("special tokens that normalization makes cannot be escaped", "[tokeniz
   CHECK(tokenizer.encode("<E>") == Ids{3});
   CHECK_THROWS_WITH(
       tokenizer.escape_special("<E>", "|"),
-      "[tokenizer] the normalized text has the special token \"<e>\", which cannot be "
-      "escaped");
+      "[tokenizer] the text is encoded with the control token \"<e>\", which cannot be escaped");
   CHECK(tokenizer.escape_special("<e>", "|") == "<|e>");
+  // The model can find it too, as a piece of Unigram.
+  const auto unigram = from_json(
+      R"({"added_tokens":[{"id":1,"content":"<e>","special":true}],"model":{"type":"Unigram",)"
+      R"("unk_id":0,"vocab":[["<unk>",0],["<e>",0],["<",-9],["e",-9],[">",-9]]}})");
+  CHECK_THAT(testing::error_of<Error>([&] { unigram.escape_special("<e>", "|"); }),
+             Containing("is encoded with the control token \"<e>\", which cannot be escaped"));
+}
+
+TEST_CASE("added tokens of a chat template are escaped with their special tokens", "[tokenizers]") {
+  const auto tokenizer = from_json(
+      R"({"added_tokens":[{"id":4,"content":"<e>","special":false},{"id":5,"content":"  ","special":)"
+      R"(false},{"id":6,"content":"e","special":false},{"id":7,"content":"<a>","special":false}],)"
+      R"("model":{"type":"BPE","vocab":{"<":0,">":1," ":2,"a":3},"merges":[]}})");
+  const std::string source = "  {{ '<e>' + message.content }}";
+  CHECK(tokenizer.escape_special("<e>  e<a>", "|", source) == "<|e>  e<a>");
+  CHECK(tokenizer.encode("<|e>  <a>", {.escape = "|"}) == Ids{0, 6, 1, 5, 7});
+}
+
+TEST_CASE("long texts of special tokens are escaped in linear time", "[tokenizers]") {
+  const auto tokenizer = from_json(
+      R"({"added_tokens":[{"id":3,"content":"<e>","special":true},{"id":4,"content":" ","rstrip":)"
+      R"(true}],"model":{"type":"BPE","vocab":{"<":0,"e":1,">":2},"merges":[]}})");
+  constexpr size_t n = 400'000;
+  std::string text;
+  for (size_t i = 0; i < n; ++i) text += "<e>";
+  CHECK(tokenizer.encode(tokenizer.escape_special(text, "|"), {.escape = "|"}).size() == 3 * n);
+  CHECK(tokenizer.encode(std::string(n, ' ')).size() == n);
 }
 
 TEST_CASE("a stream holds back incomplete characters", "[tokenizers]") {
@@ -351,6 +377,7 @@ TEST_CASE("a stream is the decoded text, whatever the decoder looks at", "[token
   };
   const std::string strip = R"({"type":"Strip","content":" ","start":1,"stop":1})";
   const std::string fuse = R"({"type":"Sequence","decoders":[{"type":"Fuse"},)";
+  const std::string bad = "\xEF\xBF\xBD";
   const struct {
     std::string decoder;
     Ids ids;
@@ -362,6 +389,8 @@ TEST_CASE("a stream is the decoded text, whatever the decoder looks at", "[token
        R"("replacement":"▁","prepend_scheme":"always"}]})",
        {0, 3, 4, 5, 6, 3, 4, 5},
        "b   "},
+      {R"({"type":"ByteFallback"})", {0, 3, 4, 5, 3, 2}, "b" + bad + bad + bad + bad + "c"},
+      {R"({"type":"ByteFallback"})", {3, 4, 5, 4}, bad + bad + bad + bad},
       {R"({"type":"BPEDecoder","suffix":"</w>"})", {7, 0, 7, 7}, "b bb b"},
       {fuse + R"({"type":"Replace","pattern":{"String":"bab"},"content":"-"}]})",
        {0, 9, 9, 0, 0, 9, 0},
@@ -381,6 +410,17 @@ TEST_CASE("a stream is the decoded text, whatever the decoder looks at", "[token
   CHECK(stream.add(1) == "");
   CHECK(stream.add(1) == " ");
   CHECK(stream.add(2) == " c");
+}
+
+TEST_CASE("the end of a stream does not depend on other streams", "[tokenizers]") {
+  const auto tokenizer = from_parts(
+      R"("decoder":{"type":"Sequence","decoders":[{"type":"Fuse"},{"type":"Strip","content":" ",)"
+      R"("start":1,"stop":1}]},)");
+  nn::TextStream one(tokenizer), other(tokenizer);
+  std::string text;
+  for (int i = 0; i < 70'000; ++i) text += one.add(1);
+  CHECK(other.add(2) == "b");
+  CHECK((text + one.finish()).size() == 70'000);
 }
 
 TEST_CASE("decoders that multiply a text stop at a limit", "[tokenizers]") {

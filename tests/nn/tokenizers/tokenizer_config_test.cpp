@@ -70,6 +70,19 @@ TEST_CASE("special_tokens_map.json and added_tokens.json count without added_tok
   CHECK(tokenizer.is_special(6));
   CHECK(tokenizer.encode("<map><MORE>") == Ids{8, 7});
   CHECK_FALSE(tokenizer.id("<s>").has_value());
+  const auto with_decoder = from_folder("", R"({"added_tokens_decoder":{"7":{"content":"<p>"}}})",
+                                        "{}", R"({"<q>":7,"<r>":8})");
+  CHECK(with_decoder.id("<p>") == 7);
+  CHECK(with_decoder.size() == 8);
+}
+
+TEST_CASE("contradicting ids name the file of the vocabulary", "[tokenizers]") {
+  const testing::TempDir folder;
+  testing::write_file(folder.file("vocab.txt"), "[PAD]\n[UNK]\n[CLS]\n[SEP]\na\n");
+  testing::write_file(folder.file("tokenizer_config.json"),
+                      R"({"added_tokens_decoder":{"9":{"content":"[PAD]"}}})");
+  CHECK_THAT(testing::error_of<Error>([&] { nn::SubwordTokenizer::load(folder.str()); }),
+             Containing("has the id 9, but 0 in vocab.txt"));
 }
 
 TEST_CASE("options of transformers' classes change a tokenizer.json", "[tokenizers]") {
