@@ -262,8 +262,8 @@ void TrainingProgram::open_folder() {
     trainer().options.folder = folder_->where();
     trainer().options.overwrite = true;  // folder_->check() has checked that it is allowed
   }
+  folder_->add_made(names);  // before the first of these files exists
   if (!run_.report_only) as_usage([&] { trainer().metrics(); });
-  folder_->add_made(names);
 }
 
 // Returns the line that is printed when a signal ends the run.
