@@ -459,8 +459,8 @@ TEST_CASE("A prefix of the forward context is visible in both directions", "[att
                     Containing("prefix_lengths with padding"));
   cache = {};
   CHECK_THROWS_WITH((*layer)(x.slice(1, 0, 4), causal, &cache, forward),
-                    "[MultiHeadAttention] a prefix of 5 positions for a cache that has 4 of them; "
-                    "accepted: a first call with the whole prefix");
+                    "[MultiHeadAttention] a prefix of 5 positions, but the first call with a cache "
+                    "has 4; accepted: a first call with the whole prefix");
   (*layer)(x.slice(1, 0, 5), causal, &cache);
   CHECK_THROWS_WITH((*layer)(x.slice(1, 5), causal, &cache, forward),
                     "[MultiHeadAttention] prefix_lengths for a cache that began without them; "
