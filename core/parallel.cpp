@@ -168,7 +168,8 @@ class Pool {
   std::atomic<bool> ended_{false};
   std::mutex error_mutex_;
   std::exception_ptr error_;
-  const Pool* parent_;  // of the process that forked this one: its workers are not here
+  // Of the process that forked this one: its workers are not here. Reachable for leak checkers.
+  [[maybe_unused]] const Pool* parent_;
 };
 
 // Never destroyed: destructors of static objects may compute. A child made by fork() has its own.
