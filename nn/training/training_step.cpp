@@ -68,11 +68,11 @@ class LeafCheck {
       for (const TapeEntry* leaf : watch_->leaves()) {
         if (own.contains(leaf)) continue;
         const std::optional<LeafOwner> owner = owner_of(leaf);
-        check(!owner || owner->updated, "train", "step ", number, ": the ", owner->name, " ",
-              leaf->dtype, " ", leaf->shape, " of a ", owner->module,
-              " got a gradient, but belongs neither to ", model.root().label(),
-              " nor to an optimizer; declare the module as a child, ", owner->module,
-              " name{*this, \"name\", …}, or freeze() it if it must not be trained");
+        if (!owner || owner->updated) continue;
+        fail("train", "step ", number, ": the ", owner->name, " ", leaf->dtype, " ", leaf->shape,
+             " of a ", owner->module, " got a gradient, but belongs neither to ",
+             model.root().label(), " nor to an optimizer; declare the module as a child, ",
+             owner->module, " name{*this, \"name\", …}, or freeze() it if it must not be trained");
       }
       watch_.reset();
       check_.done_ = true;
