@@ -181,7 +181,7 @@ void MultiHeadAttention::show_prefix(AttentionInputs& inputs, KeyValueCache* cac
   AttentionMask& mask = inputs.options.mask;
   Tensor& prefix = mask.prefix_lengths;
   if (!prefix.defined() && mask.causal) prefix = inputs.forward.prefix_lengths;
-  inputs.after_prefix = inputs.continued && cache->prefix_lengths.defined();
+  inputs.after_prefix = cache && inputs.continued && cache->prefix_lengths.defined();
   if (!prefix.defined()) return;
   check(inputs.forward.padding.empty(), op, "prefix_lengths with padding; use one of them");
   if (!cache || inputs.n_queries() == 0) return;
