@@ -110,7 +110,7 @@ TEST_CASE("MIDI notes of one pitch end in the order in which they began", "[musi
                                       bytes_of("\0\x90\x3D\x10\x05\xFF\x01\0")}));
   CHECK(rows(odd) == std::vector<Row>{{5, 0, 60, 16, 0, 0, 0}, {5, 5, 61, 16, 0, 0, 0}});
   CHECK(odd.warnings == Strings{"byte 34: a note has no end and lasts until the end of its track"});
-  // A note-off on another track ends a note of this track only if it ends none of its own.
+  // A note-off ends a note of another track only if it ends no note of its track.
   const MidiFile apart = parse(midi(1, {bytes_of("\0\x90\x3C\x10\x20\xFF\x01\0"), note_to(4)}));
   CHECK(rows(apart) == std::vector<Row>{{0, 32, 60, 16, 0, 0, 0}, {0, 4, 60, 64, 0, 0, 1}});
 }
@@ -152,7 +152,7 @@ TEST_CASE("all notes off and all sound off end the notes of a MIDI channel", "[m
     CHECK(rows(one) ==
           std::vector<Row>{{0, silent ? 16 : 96, 60, 16, 0, 0, 0}, {0, 96, 61, 16, 1, 0, 0}});
     CHECK(one.warnings.size() == (silent ? 1 : 2));  // about the other channel
-    // Also in another track, and for a note with an end of its own.
+    // Also in another track, and for a note that has a note-off.
     const std::string ended = two_notes + bytes_of("\x60\x80\x3C\0");
     const MidiFile other = parse(midi(1, {ended, control + bytes_of("\x10\x90\x3C\x10")}));
     CHECK(rows(other) == std::vector<Row>{{0, silent ? 16 : 96, 60, 16, 0, 0, 0},
