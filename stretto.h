@@ -1,5 +1,6 @@
-// Stretto: everything, as <stretto/stretto.h>. A smaller part may be included by its own header,
-// e.g. <stretto/ops/attention/attention.h>.
+// Stretto: the whole framework, as <stretto/stretto.h>. A smaller part may be included by its own
+// header, e.g. <stretto/ops/attention/attention.h>. The components have <stretto/stretto_music.h>
+// and <stretto/stretto_pretrained.h>.
 #pragma once
 
 #include "autograd/profile.h"
@@ -45,12 +46,7 @@
 #include "nn/dropout.h"
 #include "nn/embedding.h"
 #include "nn/feed_forward.h"
-#include "nn/files/gguf/gguf.h"
 #include "nn/files/name_map.h"
-#include "nn/files/npy.h"
-#include "nn/files/open_weights.h"
-#include "nn/files/published_names.h"
-#include "nn/files/pytorch/pytorch.h"
 #include "nn/files/safetensors.h"
 #include "nn/files/weights.h"
 #include "nn/files/weights_file.h"
@@ -74,17 +70,6 @@
 #include "nn/models/transformer_xl_presets.h"
 #include "nn/models/vision_transformer.h"
 #include "nn/module.h"
-#include "nn/music/chords.h"
-#include "nn/music/event_tokenizer.h"
-#include "nn/music/infill.h"
-#include "nn/music/midi_file.h"
-#include "nn/music/midi_reader.h"
-#include "nn/music/midi_writer.h"
-#include "nn/music/performance.h"
-#include "nn/music/piano_notes.h"
-#include "nn/music/remi.h"
-#include "nn/music/tempo_map.h"
-#include "nn/music/tokenizer.h"
 #include "nn/norm.h"
 #include "nn/optim/muon.h"
 #include "nn/optim/optim.h"
@@ -100,14 +85,8 @@
 #include "nn/positions/rotary.h"
 #include "nn/positions/sinusoid.h"
 #include "nn/positions/spe.h"
-#include "nn/pretrained/chat_template.h"
-#include "nn/pretrained/lora.h"
-#include "nn/pretrained/pretrained.h"
-#include "nn/pretrained/sentence_encoder.h"
 #include "nn/sequential.h"
 #include "nn/stack.h"
-#include "nn/tokenizers/subword_tokenizer.h"
-#include "nn/tokenizers/train_bpe.h"
 #include "nn/training/captured_step.h"
 #include "nn/training/checkpoint.h"
 #include "nn/training/device_config.h"

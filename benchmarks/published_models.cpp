@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "nn/files/gguf/gguf.h"
-#include "nn/pretrained/gguf_model.h"
-#include "stretto.h"
+#include "pretrained/files/gguf/gguf.h"
+#include "pretrained/gguf_model.h"
+#include "stretto_pretrained.h"
 
 using namespace stretto;
 

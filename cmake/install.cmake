@@ -1,12 +1,14 @@
-# cmake --install: libraries, headers, the package files for find_package(stretto) and pkg-config,
-# documentation with the one-file examples, and the programs, if they are built, as stretto-NAME
+# cmake --install: libraries and headers of what is built, the package files for find_package(stretto)
+# and pkg-config, documentation with the one-file examples, and the programs, if they are built, as stretto-NAME
 # with manual pages.
 
 include(CMakePackageConfigHelpers)
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/stretto)
 
-install(TARGETS stretto EXPORT strettoTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
-set(installed_headers ${umbrella} ${headers})
+get_property(targets GLOBAL PROPERTY STRETTO_LIBRARIES)
+install(TARGETS ${targets} EXPORT strettoTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
+        LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+get_property(installed_headers GLOBAL PROPERTY STRETTO_HEADERS)
 if(NOT STRETTO_WITH_CUDA)  # no kernel headers, and no spe_conv_source.h, which includes them
   list(REMOVE_ITEM installed_headers ${kernel_headers})
   list(FILTER installed_headers EXCLUDE REGEX "/ops/spe/spe_conv_source\\.h$")
@@ -16,10 +18,6 @@ foreach(header ${installed_headers})
   cmake_path(GET name PARENT_PATH folder)
   install(FILES ${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/stretto/${folder})
 endforeach()
-if(STRETTO_SHARED)
-  install(TARGETS stretto_shared EXPORT strettoTargets
-          LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
-endif()
 install(EXPORT strettoTargets NAMESPACE stretto:: DESTINATION ${package_dir})
 
 configure_package_config_file(cmake/strettoConfig.cmake.in ${PROJECT_BINARY_DIR}/strettoConfig.cmake
@@ -39,12 +37,22 @@ endif()
 foreach(dir INCLUDEDIR LIBDIR)
   cmake_path(ABSOLUTE_PATH CMAKE_INSTALL_${dir} BASE_DIRECTORY "\${prefix}" OUTPUT_VARIABLE pc_${dir})
 endforeach()
-set(libs_private "-pthread -ldl -lpcre2-8 -lutf8proc")
+function(stretto_pkg_config name requires description libs_private)
+  configure_file(cmake/stretto.pc.in ${PROJECT_BINARY_DIR}/${name}.pc @ONLY)
+  install(FILES ${PROJECT_BINARY_DIR}/${name}.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+endfunction()
+set(libs_private "-pthread -ldl")
 if(STRETTO_WITH_CUDA)
   string(APPEND libs_private " -L${CUDAToolkit_LIBRARY_DIR} -lcudart -lcublas -lcublasLt")
 endif()
-configure_file(cmake/stretto.pc.in ${PROJECT_BINARY_DIR}/stretto.pc @ONLY)
-install(FILES ${PROJECT_BINARY_DIR}/stretto.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+stretto_pkg_config(stretto "" "${PROJECT_DESCRIPTION}; its headers are C++20" "${libs_private}")
+if(STRETTO_MUSIC)
+  stretto_pkg_config(stretto_music stretto "MIDI files, and music as tokens, for stretto" "")
+endif()
+if(STRETTO_PRETRAINED)
+  stretto_pkg_config(stretto_pretrained stretto "Models and tokenizers of other libraries, for stretto"
+                     "-lpcre2-8 -lutf8proc")
+endif()
 
 set(doc_dir ${CMAKE_INSTALL_DATADIR}/doc/stretto)
 install(FILES README.md CHANGELOG.md LICENSE DESTINATION ${doc_dir})

@@ -10,7 +10,7 @@ if [[ ${1:-} == --check ]]; then
 fi
 out=${1:-build/reference}
 mkdir -p "$out"
-headers=$(sed -n 's/^#include "\(.*\)"$/\1/p' stretto.h | tr '\n' ' ')
+headers=$(sed -n 's/^#include "\(.*\.h\)"$/\1/p' stretto.h stretto_*.h | grep -v '^stretto' | tr '\n' ' ')
 version=$(sed -n 's/^#define STRETTO_VERSION_[A-Z]* \([0-9]*\)$/\1/p' core/version.h | paste -sd .)
 doxygen - <<EOF
 @INCLUDE = docs/Doxyfile

@@ -2,6 +2,7 @@
 //
 //     chorales [OUT.mid]
 #include <stretto/stretto.h>
+#include <stretto/stretto_music.h>
 
 #include <algorithm>
 #include <array>

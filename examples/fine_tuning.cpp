@@ -5,7 +5,7 @@
 //
 // The first run writes FILE, with the tensor names of Hugging Face's GPT-2; any file with these
 // names and shapes can be used.
-#include <stretto/stretto.h>
+#include <stretto/stretto_pretrained.h>
 
 #include <algorithm>
 #include <cstdio>

@@ -27,7 +27,7 @@ struct LoraAdapterOptions {
 
 /// A trained update of low rank for a frozen weight (LoRA, Hu et al. 2022): adds
 /// scale · dropout(x) · aᵀ · bᵀ to the output of a Linear. add_lora() attaches it
-/// (nn/pretrained/lora.h).
+/// (pretrained/lora.h).
 class LoraAdapter : public Module {
  public:
   using Options = LoraAdapterOptions;  ///< Options of the constructor.

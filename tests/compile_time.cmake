@@ -1,7 +1,8 @@
 # Headers that compile by themselves and cheaply, and the installed and packaged library.
 
 set(list ${CMAKE_CURRENT_BINARY_DIR}/headers.txt)
-foreach(header ${umbrella} ${headers})
+get_property(headers GLOBAL PROPERTY STRETTO_HEADERS)
+foreach(header ${headers})
   cmake_path(RELATIVE_PATH header BASE_DIRECTORY ${PROJECT_SOURCE_DIR})
   list(APPEND lines ${header})
 endforeach()

@@ -13,19 +13,17 @@ endif()
 # The tests use none of these directories, which take almost half of the time.
 set(sanitized_sources ${sources})
 list(FILTER sanitized_sources EXCLUDE REGEX
-  "/nn/(data|files|pretrained|tokenizers|training)/|/nn/distributed/data_parallel_step\\.cpp$")
+  "/nn/(data|files|training)/|/nn/distributed/data_parallel_step\\.cpp$")
 
 add_executable(stretto_threads support/main.cpp autograd/recompute_test.cpp core/parallel_test.cpp
   nn/threads_test.cpp ${sanitized_sources} ${PROJECT_SOURCE_DIR}/cuda/none.cpp)
 stretto_flags(stretto_threads)
 stretto_precompile(stretto_threads cmake/precompiled.h)
-target_include_directories(stretto_threads SYSTEM PRIVATE
-  ${STRETTO_XXHASH} ${STRETTO_PCRE2} ${STRETTO_UTF8PROC})
+target_include_directories(stretto_threads SYSTEM PRIVATE ${STRETTO_XXHASH})
 target_compile_options(stretto_threads PRIVATE -O0 -g1 -fsanitize=thread)
 target_link_options(stretto_threads PRIVATE -fsanitize=thread)
 target_link_libraries(stretto_threads PRIVATE
-  Threads::Threads ${CMAKE_DL_LIBS} ${STRETTO_PCRE2_LIBRARY} ${STRETTO_UTF8PROC_LIBRARY}
-  nlohmann_json::nlohmann_json Catch2::Catch2)
+  Threads::Threads ${CMAKE_DL_LIBS} nlohmann_json::nlohmann_json Catch2::Catch2)
 
 # The shadow memory of ThreadSanitizer needs address space randomization to be off.
 set(fixed_addresses "")

@@ -60,8 +60,8 @@ echo "$commit" >"$layout/COMMIT"
 # Test files for the GPU.
 grep -rlE '\[cuda\]|NEEDS_GPU' tests --include='*_test.cpp' | xargs -n 1 basename -s .cpp | sort >"$layout/TESTS"
 # Test files of ops, models, references and conformance, which also run with all tensors on the GPU.
-for folder in nn nn/attention nn/data nn/files nn/models nn/optim nn/positions nn/published nn/training \
-    ops/attention ops/spe reference conformance; do
+for folder in nn nn/attention nn/data nn/files nn/models nn/optim nn/positions nn/training \
+    ops/attention ops/spe pretrained/published reference conformance; do
   ls "tests/$folder" 2>/dev/null | sed -n 's/_test\.cpp$/_test/p'
 done | grep -vxE 'registry_test|program_test' | sort -u >"$layout/TESTS_THERE"
 

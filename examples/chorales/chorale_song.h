@@ -5,7 +5,7 @@
 
 #include "examples/chorales/chorale.h"
 #include "examples/plot/chart.h"
-#include "nn/music/midi_writer.h"
+#include "music/midi_writer.h"
 
 namespace stretto::examples {
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "nn/music/midi_writer.h"
+#include "music/midi_writer.h"
 
 namespace stretto::examples {
 

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "examples/common/settings.h"
-#include "nn/music/piano_notes.h"
+#include "music/piano_notes.h"
 
 namespace stretto::examples {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "examples/groove/groove.h"
 #include "examples/midi/midi_folder.h"
-#include "nn/music/midi_reader.h"
+#include "music/midi_reader.h"
 
 namespace stretto::examples {
 

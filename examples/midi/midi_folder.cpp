@@ -9,7 +9,7 @@
 
 #include "examples/common/error.h"
 #include "examples/common/file.h"
-#include "nn/music/midi_reader.h"
+#include "music/midi_reader.h"
 
 namespace stretto::examples {
 namespace {

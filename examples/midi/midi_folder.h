@@ -6,7 +6,7 @@
 #include <system_error>
 #include <vector>
 
-#include "nn/music/midi_file.h"
+#include "music/midi_file.h"
 
 namespace stretto::examples {
 

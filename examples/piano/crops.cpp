@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
+#include "music/infill.h"
+#include "music/performance.h"
 #include "nn/data/crops.h"
 #include "nn/data/draws.h"
-#include "nn/music/infill.h"
-#include "nn/music/performance.h"
 
 namespace stretto::examples {
 namespace {

@@ -4,7 +4,7 @@
 #include "examples/chorales/chorale_song.h"
 #include "examples/common/portable_random.h"
 #include "examples/piano/library.h"
-#include "nn/music/midi_reader.h"
+#include "music/midi_reader.h"
 
 namespace stretto::examples {
 namespace {

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "examples/common/interrupt.h"
+#include "music/infill.h"
 #include "nn/data/crops.h"
-#include "nn/music/infill.h"
 #include "nn/training/evaluate.h"
 #include "ops/loss.h"
 

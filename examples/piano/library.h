@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "examples/midi/midi_folder.h"
-#include "nn/music/tokenizer.h"
+#include "music/tokenizer.h"
 
 namespace stretto::examples {
 

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "examples/report/report.h"
+#include "music/midi_writer.h"
 #include "nn/models/language_model.h"
-#include "nn/music/midi_writer.h"
 
 namespace stretto::examples {
 

@@ -7,10 +7,10 @@
 
 #include "examples/piano/crops.h"
 #include "examples/training/model_settings.h"
+#include "music/infill.h"
+#include "music/tokenizer.h"
 #include "nn/files/safetensors.h"
 #include "nn/models/language_model.h"
-#include "nn/music/infill.h"
-#include "nn/music/tokenizer.h"
 
 namespace stretto::examples {
 

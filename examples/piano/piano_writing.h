@@ -4,8 +4,8 @@
 #include <functional>
 #include <vector>
 
+#include "music/tokenizer.h"
 #include "nn/models/language_model.h"
-#include "nn/music/tokenizer.h"
 
 namespace stretto::examples {
 

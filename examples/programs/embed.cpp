@@ -16,9 +16,9 @@
 #include "examples/common/settings.h"
 #include "examples/published/model_options.h"
 #include "examples/training/output_folder.h"
-#include "nn/pretrained/sentence_encoder.h"
 #include "ops/matmul.h"
 #include "ops/view.h"
+#include "pretrained/sentence_encoder.h"
 
 namespace stretto::examples {
 namespace {

@@ -13,10 +13,10 @@
 #include "examples/published/model_options.h"
 #include "examples/text/corpus.h"
 #include "nn/data/segments.h"
-#include "nn/pretrained/lora.h"
 #include "nn/training/evaluate.h"
 #include "nn/training/progress.h"
 #include "ops/loss.h"
+#include "pretrained/lora.h"
 
 namespace stretto::examples {
 namespace {

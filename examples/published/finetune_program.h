@@ -10,7 +10,7 @@
 #include "examples/training/training_program.h"
 #include "nn/data/crops.h"
 #include "nn/data/token_stream.h"
-#include "nn/pretrained/pretrained.h"
+#include "pretrained/pretrained.h"
 
 namespace stretto::examples {
 

@@ -5,8 +5,8 @@
 #include "core/parallel.h"
 #include "examples/common/error.h"
 #include "examples/common/settings.h"
-#include "nn/pretrained/lora.h"
 #include "nn/training/device_config.h"
+#include "pretrained/lora.h"
 
 namespace stretto::examples {
 

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "nn/pretrained/pretrained.h"
+#include "pretrained/pretrained.h"
 
 namespace CLI {
 class App;

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "examples/plot/chart.h"
-#include "nn/music/midi_writer.h"
+#include "music/midi_writer.h"
 
 namespace stretto::examples {
 

@@ -17,7 +17,7 @@
 #include "examples/common/file.h"
 #include "examples/common/settings.h"
 #include "examples/midi/midi_folder.h"
-#include "nn/pretrained/pretrained.h"
+#include "pretrained/pretrained.h"
 
 namespace stretto::examples {
 namespace {

@@ -112,10 +112,11 @@ class SafetensorsFile::Shard {
   }
 
   Tensor tensor(const files::Entry& entry, Digest& digest, const ReadAs& read_as) const {
-    if (!find_dtype(entry.dtype))
+    const ValueFormat* format = find_format(entry.dtype);
+    if (!format || !format->supported)
       bad(in_quotes(entry.name), ": dtype ", in_quotes(entry.dtype),
-          " is not supported; accepted: ", dtype_names());
-    Tensor x = read_values(file_, data_start_ + entry.begin, *find_format(entry.dtype), entry.shape,
+          " is not supported; accepted: ", format_names());
+    Tensor x = read_values(file_, data_start_ + entry.begin, *format, entry.shape,
                            read_as ? read_as(entry.name) : std::nullopt,
                            data_digest_.empty() ? nullptr : &digest);
     if (const std::optional<int> value = x.dtype() == boolean ? not_boolean(x) : std::nullopt)

@@ -5,12 +5,10 @@
 #include <set>
 #include <unordered_set>
 
+#include "nn/files/value_format.h"
+
 namespace stretto::nn::files {
 namespace {
-
-constexpr FormatDType dtypes[] = {{"F32", f32, 4}, {"F64", f64, 8},     {"BF16", bf16, 2},
-                                  {"F16", f32, 2}, {"I64", i64, 8},     {"I32", i32, 4},
-                                  {"U8", u8, 1},   {"BOOL", boolean, 1}};
 
 // Builds the entries while nlohmann-json parses the header; only a SAX parser can detect duplicate
 // keys. Depth 1 is the header, 2 a tensor or the metadata, 3 a list of numbers.
@@ -137,24 +135,6 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
 
 }  // namespace
 
-std::optional<FormatDType> find_dtype(const std::string& name) {
-  for (const FormatDType& known : dtypes)
-    if (known.name == name) return known;
-  return {};
-}
-
-std::string dtype_names() {
-  std::string text;
-  for (const FormatDType& known : dtypes) text += str(text.empty() ? "" : ", ", known.name);
-  return text;
-}
-
-const char* format_name(DType dtype) {
-  for (const FormatDType& known : dtypes)
-    if (known.dtype == dtype) return known.name;
-  return "";
-}
-
 Header parse_header(const std::string& path, const std::string& text) {
   // JSON has no zero bytes, but the parser would treat one as the end.
   if (text.empty() || text[0] != '{')
@@ -169,8 +149,8 @@ Header parse_header(const std::string& path, const std::string& text) {
 void check_layout(const std::string& path, std::vector<Entry>& entries, int64_t bytes) {
   const auto bad = [&](const auto&... parts) { fail("safetensors", path, ": ", parts...); };
   for (const Entry& e : entries) {
-    const std::optional<FormatDType> known = find_dtype(e.dtype);
-    int64_t count = known ? known->size : 1;
+    const ValueFormat* known = find_format(e.dtype);
+    int64_t count = known ? known->bytes : 1;
     bool overflow = false;
     for (int64_t n : e.shape)
       if (n > 0) overflow |= __builtin_mul_overflow(count, n, &count);

@@ -1,11 +1,9 @@
 // Reads the header of a safetensors file; for nn/files/safetensors.cpp.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <vector>
 
-#include "../../core/dtype.h"
 #include "../../core/one_line.h"
 #include "../../core/shape.h"
 #include "safetensors.h"
@@ -28,20 +26,6 @@ struct Header {
   std::vector<Entry> entries;  // in the order of their data
   Metadata metadata;
 };
-
-/// A dtype of the format, with the dtype of its values in memory (f32 for F16) and the size of a
-/// value in the file, in bytes.
-struct FormatDType {
-  const char* name;
-  DType dtype;
-  int64_t size;
-};
-/// Returns a dtype by its name in the format; unset if it is not supported.
-std::optional<FormatDType> find_dtype(const std::string& name);
-/// Returns all names, for error texts: "F32, F64, …".
-std::string dtype_names();
-/// Returns the name under which a dtype is written.
-const char* format_name(DType dtype);
 
 /// Parses a header. Throws Error, one line with the path, if anything is invalid.
 Header parse_header(const std::string& path, const std::string& text);

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "core/parallel.h"
-#include "nn/files/dequantize.h"
 
 namespace stretto::nn::files {
 namespace {
@@ -32,14 +31,6 @@ constexpr ValueFormat formats[] = {
     {"I8", 1, 1, true, i32},
     {"U8", 1, 1, true, u8},
     {"BOOL", 1, 1, true, boolean},
-    {"Q8_0", 32, 34, true, f32, dequantize_q8_0},
-    {"Q4_0", 32, 18, true, f32, dequantize_q4_0},
-    {"Q4_1", 32, 20, true, f32, dequantize_q4_1},
-    {"Q5_0", 32, 22, true, f32, dequantize_q5_0},
-    {"Q5_1", 32, 24, true, f32, dequantize_q5_1},
-    {"Q4_K", 256, 144, true, f32, dequantize_q4_k},
-    {"Q5_K", 256, 176, true, f32, dequantize_q5_k},
-    {"Q6_K", 256, 210, true, f32, dequantize_q6_k},
     // Values of these formats cannot be read.
     {"U16", 1, 2},
     {"U32", 1, 4},
@@ -52,24 +43,6 @@ constexpr ValueFormat formats[] = {
     {"C32", 1, 4},
     {"C64", 1, 8},
     {"C128", 1, 16},
-    {"Q8_1", 32, 40},
-    {"Q2_K", 256, 84},
-    {"Q3_K", 256, 110},
-    {"Q8_K", 256, 292},
-    {"IQ2_XXS", 256, 66},
-    {"IQ2_XS", 256, 74},
-    {"IQ3_XXS", 256, 98},
-    {"IQ1_S", 256, 50},
-    {"IQ4_NL", 32, 18},
-    {"IQ3_S", 256, 110},
-    {"IQ2_S", 256, 82},
-    {"IQ4_XS", 256, 136},
-    {"IQ1_M", 256, 56},
-    {"TQ1_0", 256, 54},
-    {"TQ2_0", 256, 66},
-    {"MXFP4", 32, 17},
-    {"NVFP4", 64, 36},
-    {"Q1_0", 128, 18},
 };
 
 // Converts n values of type From at `bytes`, of any alignment.
@@ -112,6 +85,20 @@ const ValueFormat* find_format(std::string_view name) {
   for (const ValueFormat& format : formats)
     if (format.name == name) return &format;
   return nullptr;
+}
+
+const char* format_name(DType dtype) {
+  for (const ValueFormat& format : formats)
+    if (format.supported && format.dtype == dtype && format.bytes == item_size(dtype))
+      return format.name;
+  return "";
+}
+
+std::string format_names() {
+  std::string text;
+  for (const ValueFormat& format : formats)
+    if (format.supported) text += str(text.empty() ? "" : ", ", format.name);
+  return text;
 }
 
 std::optional<int64_t> bytes_of(const ValueFormat& format, const Shape& shape) {

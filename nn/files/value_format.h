@@ -25,8 +25,12 @@ struct ValueFormat {
   void (*to_f32)(const uint8_t* blocks, int64_t n, float* to) = nullptr;
 };
 
-/// Returns a format by its name; null if it is unknown.
+/// Returns the format of plain values by its name; null if it is unknown.
 const ValueFormat* find_format(std::string_view name);
+/// Returns the name under which values of a dtype are written.
+const char* format_name(DType dtype);
+/// Returns the names of all formats that can be read, for error texts: "F32, F64, …".
+std::string format_names();
 
 /// Returns the bytes of a tensor whose last size is a multiple of the block's; unset if that is not
 /// the case, or if it has more than 2⁵⁸ elements or bytes.

@@ -7,7 +7,6 @@
 #include "core/one_line.h"
 #include "nn/files/checkpoint_format.h"
 #include "nn/files/matcher.h"
-#include "nn/files/open_weights.h"
 #include "nn/files/safetensors_header.h"
 #include "nn/files/value_format.h"
 
@@ -185,7 +184,7 @@ LoadReport load_weights(const WeightsFile& file, Module& model, const NameMap& n
 
 LoadReport load_weights(const std::string& path, Module& model, const NameMap& names,
                         WeightOptions options) {
-  return load_weights(*open_weights(path), model, names, options);
+  return load_weights(SafetensorsFile(path), model, names, options);
 }
 
 LoadReport load_weights(const Safetensors& file, Module& model, const NameMap& names,

@@ -1,4 +1,4 @@
-// Loading and saving the weights of a model, also in files of other programs:
+// Loading and saving the weights of a model, also those of other programs:
 // docs/published-weights.md.
 #pragma once
 
@@ -37,8 +37,8 @@ struct LoadReport {
   std::string describe() const;
 };
 
-/// Loads parameters and buffers from a file of any format, an index of shards or a directory, as
-/// open_weights() accepts them, or from a checkpoint of this version. `names` maps the names of
+/// Loads parameters and buffers from a safetensors file, an index of shards or a directory, as
+/// SafetensorsFile accepts them, or from a checkpoint of this version. `names` maps the names of
 /// the file to those of the model (nn/files/name_map.h). All names and shapes must then agree;
 /// otherwise an error lists the differences, with similar names in the file, and nothing is
 /// changed:
@@ -51,7 +51,8 @@ struct LoadReport {
 /// that was constructed under SkipInit then needs memory for its weights only once.
 LoadReport load_weights(const std::string& path, Module& model, const NameMap& names = {},
                         WeightOptions options = {});
-/// Loads parameters and buffers from an open file, in the same way.
+/// Loads parameters and buffers from an open file, in the same way; open_weights() of the component
+/// `pretrained` opens other formats.
 LoadReport load_weights(const WeightsFile& file, Module& model, const NameMap& names = {},
                         WeightOptions options = {});
 /// Loads parameters and buffers from tensors in memory, in the same way.

@@ -1,5 +1,4 @@
-// The interface of all files of weights: named tensors and metadata strings. open_weights()
-// (nn/files/open_weights.h) opens a file of any format.
+// The interface of all files of weights: named tensors and metadata strings.
 #pragma once
 
 #include <functional>

@@ -1,5 +1,5 @@
 # Checks the single-file examples: README.md names each; each has at most 200 lines; each includes only
-# stretto/stretto.h, the standard library, examples/midi and examples/plot; and the programs in `shown`
+# the headers of Stretto, the standard library, examples/midi and examples/plot; and the programs in `shown`
 # are in README.md or a page of docs/ word for word.
 file(READ ${ROOT}/README.md readme)
 file(GLOB pages ${ROOT}/README.md ${ROOT}/docs/*.md)
@@ -19,7 +19,7 @@ foreach(example IN LISTS examples)
   if(n GREATER 200)
     message(SEND_ERROR "${example} has ${n} lines; accepted: 200")
   endif()
-  string(REGEX REPLACE "#include (<[a-z_]+>|<stretto/stretto\\.h>|\"examples/(midi|plot)/[a-z_]+\\.h\")" "" rest "${code}")
+  string(REGEX REPLACE "#include (<[a-z_]+>|<stretto/stretto[a-z_]*\\.h>|\"examples/(midi|plot)/[a-z_]+\\.h\")" "" rest "${code}")
   if(rest MATCHES "#include [^\n]*")
     message(SEND_ERROR "${example}: ${CMAKE_MATCH_0}")
   endif()

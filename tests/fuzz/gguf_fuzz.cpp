@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "core/error.h"
-#include "nn/files/gguf/gguf.h"
+#include "pretrained/files/gguf/gguf.h"
 #include "tests/fuzz/memory_file.h"
 #include "tests/fuzz/mutate.h"
 #include "tests/support/gguf_bytes.h"

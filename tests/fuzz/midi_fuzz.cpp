@@ -8,13 +8,13 @@
 
 #include "examples/common/error.h"
 #include "examples/groove/groove_midi.h"
-#include "nn/music/midi_events.h"
-#include "nn/music/midi_reader.h"
-#include "nn/music/performance.h"
-#include "nn/music/remi.h"
-#include "nn/music/tokenizer.h"
+#include "music/midi_events.h"
+#include "music/midi_reader.h"
+#include "music/performance.h"
+#include "music/remi.h"
+#include "music/tokenizer.h"
 #include "tests/fuzz/mutate.h"
-#include "tests/nn/music/midi_bytes.h"
+#include "tests/music/midi_bytes.h"
 
 namespace stretto::testing {
 namespace {

@@ -6,8 +6,8 @@
 #include <string_view>
 
 #include "core/error.h"
-#include "nn/pretrained/language_models.h"
-#include "nn/pretrained/other_models.h"
+#include "pretrained/language_models.h"
+#include "pretrained/other_models.h"
 #include "tests/fuzz/mutate.h"
 
 namespace stretto::testing {

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "core/error.h"
-#include "nn/files/npy.h"
 #include "ops/create.h"
+#include "pretrained/files/npy.h"
 #include "tests/fuzz/memory_file.h"
 #include "tests/fuzz/mutate.h"
 #include "tests/support/temp_dir.h"

@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "core/error.h"
-#include "nn/files/pytorch/pytorch.h"
+#include "pretrained/files/pytorch/pytorch.h"
 #include "tests/fuzz/memory_file.h"
 #include "tests/fuzz/mutate.h"
 #include "tests/support/pytorch_bytes.h"

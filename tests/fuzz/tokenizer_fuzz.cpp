@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "core/error.h"
-#include "nn/tokenizers/files/definition.h"
-#include "nn/tokenizers/subword_tokenizer.h"
-#include "nn/tokenizers/text/charsmap.h"
+#include "pretrained/tokenizers/files/definition.h"
+#include "pretrained/tokenizers/subword_tokenizer.h"
+#include "pretrained/tokenizers/text/charsmap.h"
 #include "tests/fuzz/memory_file.h"
 #include "tests/fuzz/mutate.h"
 #include "tests/support/temp_dir.h"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks that the Debian package is complete and that its shared library exports only namespace stretto:
+# Checks that the Debian package is complete and that its shared libraries export only namespace stretto:
 #   tests/package/contents_test.sh BUILD
 # Exit status 77 (skipped) if Debian's tools are missing.
 set -euo pipefail
@@ -29,10 +29,10 @@ echo "installed: $(du -sk "$root" | cut -f 1) kB"
 version=$(dpkg-deb --field "$deb" Version)
 minor=${version%.*}
 for name in bin/stretto-{chat,embed,finetune,report,groove,harmonize,lra,perplexity,train-chorales,train-lm,train-music} \
-  include/stretto/stretto.h include/stretto/nn/transformer.h \
+  include/stretto/stretto{,_music,_pretrained}.h include/stretto/{nn/transformer,music/remi,pretrained/pretrained}.h \
   share/doc/stretto/{copyright,LICENSE,README.md,docs/install.md,examples/melody.cpp} \
-  lib/{libstretto.a,libstretto.so,"libstretto.so.$minor","libstretto.so.$version"} \
-  lib/cmake/stretto/strettoConfig.cmake lib/pkgconfig/stretto.pc; do
+  lib/libstretto{,_music,_pretrained}{.a,.so,".so.$minor",".so.$version"} \
+  lib/cmake/stretto/strettoConfig.cmake lib/pkgconfig/stretto{,_music,_pretrained}.pc; do
   [[ -e $root/usr/$name ]] || fail "not in the package: $name"
 done
 while read -r name; do
@@ -70,15 +70,19 @@ for program in "$root"/usr/bin/stretto-*; do
   ((options >= 2)) || fail "$(basename "$program") --help lists only $options options"
 done
 
-# The symbols that the shared library exports.
-library=$root/usr/lib/libstretto.so.$version
-name=$(readelf --dynamic "$library" | sed -n 's/.*(SONAME).*\[\(.*\)\]/\1/p')
-[[ $name == "libstretto.so.$minor" ]] || fail "its SONAME is $name"
-nm --dynamic --defined-only "$library" | awk '{print $3}' >"$scratch/symbols"
-grep -vE '^_Z(N|NK|ZN|ZNK|GVN|GVZN|GVZNK|T.N|T[hv][n0-9_]*_NK?)7stretto' "$scratch/symbols" | c++filt |
-  head >"$scratch/others" || true
-[[ ! -s $scratch/others ]] || fail "it exports symbols outside namespace stretto:" "$(<"$scratch/others")"
-(($(wc -l <"$scratch/symbols") > 500)) || fail "it exports only $(wc -l <"$scratch/symbols") symbols"
+# The symbols that the shared libraries export; the framework has none of a component.
+for stem in libstretto libstretto_music libstretto_pretrained; do
+  library=$root/usr/lib/$stem.so.$version
+  name=$(readelf --dynamic "$library" | sed -n 's/.*(SONAME).*\[\(.*\)\]/\1/p')
+  [[ $name == "$stem.so.$minor" ]] || fail "$stem: its SONAME is $name"
+  nm --dynamic --defined-only "$library" | awk '{print $3}' >"$scratch/symbols"
+  grep -vE '^_Z(N|NK|ZN|ZNK|GVN|GVZN|GVZNK|T.N|T[hv][n0-9_]*_NK?)7stretto' "$scratch/symbols" | c++filt |
+    head >"$scratch/others" || true
+  [[ ! -s $scratch/others ]] || fail "$stem exports symbols outside namespace stretto:" "$(<"$scratch/others")"
+  (($(wc -l <"$scratch/symbols") > 200)) || fail "$stem exports only $(wc -l <"$scratch/symbols") symbols"
+  [[ $stem != libstretto ]] || ! grep -E '7stretto5music|SubwordTokenizer|ChatTemplate|GgufFile' "$scratch/symbols" ||
+    fail "the framework has symbols of a component"
+done
 
 # A program built with pkg-config, whose prefix is the directory of the unpacked package.
 export PKG_CONFIG_PATH=$root/usr/lib/pkgconfig

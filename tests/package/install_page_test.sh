@@ -17,12 +17,12 @@ mkdir -p "$scratch/home" "$scratch/project"
 copy=$scratch/project/stretto
 mkdir "$copy"
 cd "$root"
-cp -r CMakeLists.txt CMakePresets.json LICENSE README.md CHANGELOG.md stretto.h cmake docs examples "$copy"
-for folder in core autograd ops nn cuda; do
+cp -r CMakeLists.txt CMakePresets.json LICENSE README.md CHANGELOG.md stretto*.h cmake docs examples "$copy"
+for folder in core autograd ops nn cuda music pretrained; do
   find $folder -name '*.h' -exec cp --parents -t "$copy" {} +
 done
 cp --parents -t "$copy" core/error.cpp core/dtype.cpp core/shape.cpp cuda/none.cpp
-echo >"$copy/cuda/none.cpp"
+for source in cuda/none.cpp music/none.cpp pretrained/none.cpp; do echo >"$copy/$source"; done
 
 cat >"$copy/mine.cpp" <<'END'
 #include <stretto/core/shape.h>
@@ -67,7 +67,7 @@ fields=$(dpkg-deb --field "$deb" Depends Description)
 grep -iE 'font|program' <<<"$fields" && fail "the package of only the library mentions fonts or programs"
 usr=$scratch/home/debian/usr
 find "$usr/include" -path '*/stretto/cuda/*' | grep . && fail "headers of CUDA kernels without CUDA"
-for name in include/stretto/stretto.h lib/libstretto.so share/doc/stretto/{README.md,LICENSE,copyright,docs/install.md} \
+for name in include/stretto/stretto{,_music,_pretrained}.h lib/libstretto{,_music,_pretrained}.so share/doc/stretto/{README.md,LICENSE,copyright,docs/install.md} \
   share/doc/stretto/examples/{CMakeLists.txt,melody.cpp,own_op.cpp}; do
   [[ -e $usr/$name ]] || fail "not in the package: $name"
 done

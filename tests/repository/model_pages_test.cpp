@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "stretto.h"
+#include "stretto_pretrained.h"
 #include "tests/repository/in_temp_dir.h"
 #include "tests/support/catch.h"
 #include "tests/support/published_models.h"

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "stretto.h"
+#include "stretto_music.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 

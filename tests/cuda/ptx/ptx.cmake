@@ -93,8 +93,8 @@ set_tests_properties(cuda_ptx_old_driver PROPERTIES LABELS "cuda;ptx" TIMEOUT 60
 set(ptx_environment "STRETTO_NUM_THREADS=1;LD_LIBRARY_PATH=${ptx_folder};PTX_ORDER=random")
 add_test(NAME cuda_ptx_models COMMAND stretto_tests --filenames-as-tags "[#registry_test]")
 # The tests of ops, models, references and worked cases, with all tensors on the interpreter.
-foreach(folder nn nn/attention nn/data nn/files nn/models nn/optim nn/positions nn/published nn/training
-        ops/attention ops/spe reference conformance)
+foreach(folder nn nn/attention nn/data nn/files nn/models nn/optim nn/positions nn/training ops/attention
+        ops/spe pretrained/published reference conformance)
   file(GLOB folder_tests RELATIVE ${PROJECT_SOURCE_DIR}/tests/${folder} CONFIGURE_DEPENDS
        ${PROJECT_SOURCE_DIR}/tests/${folder}/*_test.cpp)
   list(REMOVE_ITEM folder_tests registry_test.cpp program_test.cpp)

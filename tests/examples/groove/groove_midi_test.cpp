@@ -11,7 +11,7 @@
 #include "examples/groove/groove_tokens.h"
 #include "tests/examples/groove/groove_toys.h"
 #include "tests/examples/temp_dir.h"
-#include "tests/nn/music/midi_bytes.h"
+#include "tests/music/midi_bytes.h"
 #include "tests/support/catch.h"
 #include "tests/support/data_folder.h"
 

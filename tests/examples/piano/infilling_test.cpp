@@ -5,8 +5,8 @@
 #include <cmath>
 
 #include "examples/piano/piano_settings.h"
-#include "nn/music/infill.h"
-#include "nn/music/midi_reader.h"
+#include "music/infill.h"
+#include "music/midi_reader.h"
 #include "nn/training/evaluate.h"
 #include "ops/create.h"
 #include "ops/softmax.h"

@@ -8,11 +8,11 @@
 
 #include "examples/common/error.h"
 #include "examples/piano/crops.h"
+#include "music/performance.h"
+#include "music/remi.h"
 #include "nn/data/packed_batches.h"
-#include "nn/music/performance.h"
-#include "nn/music/remi.h"
 #include "tests/examples/temp_dir.h"
-#include "tests/nn/music/songs.h"
+#include "tests/music/songs.h"
 #include "tests/support/catch.h"
 
 namespace {

@@ -6,7 +6,7 @@
 #include "examples/chorales/chorale_song.h"
 #include "examples/common/settings.h"
 #include "examples/piano/piano_settings.h"
-#include "nn/music/midi_writer.h"
+#include "music/midi_writer.h"
 #include "tests/examples/tiny_run.h"
 #include "tests/support/catch.h"
 

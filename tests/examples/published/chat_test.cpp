@@ -4,10 +4,10 @@
 #include <sstream>
 
 #include "core/random.h"
-#include "nn/files/published_names.h"
 #include "nn/files/weights.h"
-#include "nn/pretrained/pretrained.h"
-#include "nn/tokenizers/train_bpe.h"
+#include "pretrained/files/published_names.h"
+#include "pretrained/pretrained.h"
+#include "pretrained/tokenizers/train_bpe.h"
 #include "tests/examples/program.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"

@@ -86,8 +86,8 @@ std::vector<Hostile> malformed_tensors() {
       {file_of(one(R"({"dtype":7,"shape":[2],"data_offsets":[0,8]})"), data),
        "\"dtype\" holds a number"},
       {file_of(one(R"({"dtype":"F8_E4M3","shape":[8],"data_offsets":[0,8]})"), data),
-       "\"a\": dtype \"F8_E4M3\" is not supported; accepted: F32, F64, BF16, F16, I64, I32, U8, "
-       "BOOL"},
+       "\"a\": dtype \"F8_E4M3\" is not supported; accepted: F32, F64, BF16, F16, I64, I32, I16, "
+       "I8, U8, BOOL"},
       {file_of(one(R"({"dtype":"F16","shape":[2],"data_offsets":[0,8]})"), data),
        "\"a\": F16 [2] has 4 bytes, data_offsets have 8"},
       {file_of(one(R"({"dtype":"F8_E4M3","shape":[8],"data_offsets":[0,9]})"), data),

@@ -176,7 +176,7 @@ TEST_CASE("weights: dropped and unused tensors may have any dtype") {
           nn::load_weights(path, layer, {{"weight", ""}, {"scale", "weight"}, {"t", ""}});
         }) == "[safetensors] " + path +
                   ": \"scale\": dtype \"F8_E4M3\" is not supported; accepted: F32, F64, BF16, F16, "
-                  "I64, I32, U8, BOOL");
+                  "I64, I32, I16, I8, U8, BOOL");
   CHECK_THAT(error_of([&] { nn::load_safetensors(path); }), Containing("\"F8_E4M3\" is not"));
   const nn::SafetensorsFile open(path);
   CHECK(open.entries()[1].dtype == "F8_E4M3");

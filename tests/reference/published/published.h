@@ -1,6 +1,6 @@
 // Published architectures, from their definitions (Hugging Face's transformers, modeling_NAME.py),
 // by loops in double precision, for one sequence of tokens, with the weights under the names that
-// checkpoints use. They do not use the library's layers. The models of tests/nn/published/, loaded
+// checkpoints use. They do not use the library's layers. The models of tests/pretrained/published/, loaded
 // from the same weights, must agree with them.
 #pragma once
 

@@ -1,0 +1,100 @@
+// Name maps for published weights, for load_weights (nn/files/weights.h).
+//
+//     nn::TransformerXL model(options);
+//     nn::load_weights("transfo-xl.safetensors", model,
+//                      nn::transformer_xl_names(model.options, nn::TransformerXLSource::pytorch));
+//
+// If names or shapes of a file do not agree with the model, nothing is loaded, and the error has
+// both the model's name and the file's name of each tensor. NameMap::describe() prints a map, and
+// NameMap::prefer() puts your own rules before it.
+#pragma once
+
+#include "../../nn/files/name_map.h"
+#include "../../nn/models/bert.h"
+#include "../../nn/models/language_model.h"
+#include "../../nn/models/sequence_to_sequence.h"
+#include "../../nn/models/transformer_xl.h"
+#include "../../nn/models/vision_transformer.h"
+
+namespace stretto::nn {
+
+/// The program that wrote Transformer-XL weights. Both have q, k and v in one matrix.
+enum class TransformerXLSource {
+  pytorch,      ///< The PyTorch code of the authors; its cluster_weight and
+                ///< cluster_bias have the rows of the clusters in reverse order.
+  hugging_face  ///< The port of Hugging Face.
+};
+
+/// Returns the names of Transformer-XL with its own positional encoding. Tied weights may be in the
+/// file once or twice.
+NameMap transformer_xl_names(const TransformerXL::Options& options, TransformerXLSource source);
+
+/// Returns the names of Hugging Face's T5 1.0 and 1.1. The model must have t5_options() and T5Bias
+/// in both stacks.
+NameMap t5_names(const SequenceToSequence::Options& options);
+
+/// Returns the names of LLaMA, Mistral, Qwen2 and Qwen3.
+///
+/// These functions, up to bloom_names(), map decoder-only models of Hugging Face's transformers,
+/// with or without the name prefix of the variant with a head, to a LanguageModel of the same
+/// architecture, or to a module whose children have the same names. `options` determines tied
+/// weights and the number of heads.
+NameMap llama_names(const LanguageModel::Options& options);
+/// Returns the names of Gemma 2. Its files have the weights of norms minus 1.
+NameMap gemma2_names(const LanguageModel::Options& options);
+/// Returns the names of GPT-2. Matrices are [in, out], with q, k and v in one. Drops mask buffers.
+NameMap gpt2_names(const LanguageModel::Options& options);
+/// Returns the names of GPT-NeoX, whose matrix of q, k and v has rows in the order [H, 3, D].
+NameMap gpt_neox_names(const LanguageModel::Options& options);
+/// Returns the names of GPT-J.
+NameMap gptj_names(const LanguageModel::Options& options);
+/// Returns the names of BLOOM. q, k and v are as in GPT-NeoX; the embedding norm is
+/// InputOptions::norm.
+NameMap bloom_names(const LanguageModel::Options& options);
+
+/// Returns the names of BERT, with or without the prefix "bert."; the weights of heads (cls,
+/// classifier, qa_outputs) are dropped.
+NameMap bert_names();
+/// Returns the names of DeBERTa v2 and v3, with or without the prefix "deberta."; the weights of
+/// heads are dropped, and a table of positions that `options` do not use.
+NameMap deberta_names(const Bert::Options& options);
+
+/// Returns the names of ViT in Hugging Face's transformers, with or without the prefix "vit." and
+/// the head, for a VisionTransformer with learned positions. Drops the pooler.
+NameMap vit_names();
+
+/// Returns the names of PyTorch's torch.nn.TransformerEncoder, TransformerDecoder and Transformer,
+/// for an Encoder, a Decoder, or a module whose children `encoder` and `decoder` are these. q, k
+/// and v are one matrix in the file. PyTorch's layers have NormPlace::post and ReLU by default;
+/// norm_first is NormPlace::pre, and a norm after the stack is StackOptions::final_norm.
+NameMap torch_transformer_names();
+
+/// How a GGUF file orders the rows of q and k within a head.
+enum class GgufRows {
+  pairs,  ///< The two rows that RoPE rotates are adjacent: architecture "llama" (LLaMA, Mistral).
+  halves  ///< They are head dimension / 2 apart, as in Hugging Face's files: Qwen 2 and 3.
+};
+/// Returns the names of LLaMA and its relatives in GGUF files of llama.cpp ("blk.0.attn_q.weight"),
+/// for the models that llama_names() maps.
+NameMap gguf_llama_names(const LanguageModel::Options& options, GgufRows rows = GgufRows::pairs);
+
+/// Returns the conversion between the rows of q or k in a GGUF file of the architecture "llama" and
+/// those of the model, for matrices [n_heads · head dimension, in] and for biases.
+///
+/// llama.cpp rotates rows 2i and 2i + 1 of a head, of D rows. Hugging Face's files and this library
+/// rotate rows i and i + D/2. Its converter therefore writes row i + D/2 · s of a head (s is 0 or
+/// 1) as row 2i + s:
+///
+///     to the file     x.reshape(n_heads, 2, D/2, …).transpose(1, 2)
+///     to the model    x.reshape(n_heads, D/2, 2, …).transpose(1, 2)
+Conversion gguf_rotary_rows(int64_t n_heads);
+
+/// Returns the names of gwinndr's Music Transformer (PyTorch), for a model with gwinndr_options().
+NameMap gwinndr_names();
+
+/// Returns the options of that model: post-norm with a norm after the last layer; sinusoids in
+/// addition to relative attention; tables shared by heads, out of range an error; embeddings not
+/// scaled. `max_length` is its er_len, the number of rows of a table.
+LanguageModel::Options gwinndr_options(int64_t vocabulary = 390, int64_t max_length = 2048);
+
+}  // namespace stretto::nn

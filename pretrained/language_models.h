@@ -1,0 +1,32 @@
+// Decoder-only models by the fields of their config.json; for pretrained/pretrained.cpp.
+#pragma once
+
+#include "../nn/files/name_map.h"
+#include "../nn/models/language_model.h"
+#include "files/json_reader.h"
+
+namespace stretto::nn::pretrained {
+
+using files::JsonReader;
+
+/// What a config.json determines of a decoder-only model.
+struct LanguageModelConfig {
+  LanguageModel::Options options;  ///< Options of the model.
+  NameMap names;                   ///< Names of its weights in the file.
+  int64_t max_length = 0;          ///< Trained length; 0: not limited by the configuration.
+};
+
+/// Returns the model types of language_model_config(), as in the field "model_type".
+std::vector<std::string> language_model_types();
+/// Reads all fields that determine the model. Throws for a type that is not in
+/// language_model_types() and for values that are not supported.
+LanguageModelConfig language_model_config(const std::string& model_type, JsonReader& config);
+
+/// Returns the small number that norms add to the variance.
+double read_eps(JsonReader& config, const char* name, double fallback);
+/// Returns an activation by its name in transformers, "gelu_new".
+Activation activation_of(const JsonReader& config, const std::string& name);
+/// Declares the fields of all models that do not affect results.
+void ignore_general_fields(JsonReader& config);
+
+}  // namespace stretto::nn::pretrained

@@ -1,0 +1,247 @@
+#include "pretrained/other_models.h"
+
+#include <algorithm>
+
+#include "core/one_line.h"
+#include "nn/positions/relative_bias.h"
+#include "pretrained/files/published_names.h"
+#include "pretrained/language_models.h"
+
+namespace stretto::nn::pretrained {
+
+ModelConfig<SequenceToSequence> t5_config(JsonReader& c) {
+  const std::string network = c.text("feed_forward_proj", "relu");
+  const bool gated = network.starts_with("gated-");
+  const std::string activation =
+      network == "gated-gelu" ? "gelu_new" : network.substr(gated ? 6 : 0);
+  const int64_t vocabulary = c.size("vocab_size");
+  ModelConfig<SequenceToSequence> m{t5_options(vocabulary)};
+  SequenceToSequence::Options& o = m.options;
+  LayerOptions& layer = o.layer;
+  o.n_encoder_layers = c.size("num_layers", {}, 10'000);
+  o.n_decoder_layers = c.size("num_decoder_layers", o.n_encoder_layers, 10'000);
+  layer.d_model = c.size("d_model");
+  layer.attention.n_heads = c.size("num_heads");
+  layer.attention.d_key = layer.attention.d_value = c.size("d_kv");
+  layer.attention.position =
+      t5_bias({.buckets = c.size("relative_attention_num_buckets", 32),
+               .max_distance = c.size("relative_attention_max_distance", 128)});
+  layer.feed_forward.d_hidden = c.size("d_ff");
+  layer.feed_forward.gated = gated;
+  layer.feed_forward.activation = activation_of(c, activation);
+  layer.dropout = layer.attention.dropout = c.number("dropout_rate", 0.1);
+  layer.norm_eps = read_eps(c, "layer_norm_epsilon", 1e-6);
+  o.tied = c.flag("tie_word_embeddings", true);
+  o.scale_output = c.flag("scale_decoder_outputs",  // null is false
+                          o.tied && !c.is_present("scale_decoder_outputs"));
+  if (o.scale_output && !o.tied)
+    c.refuse("\"scale_decoder_outputs\" is true without \"tie_word_embeddings\"");
+  c.require("is_encoder_decoder", true);
+  c.require("is_decoder", false);
+  if (activation_of(c, c.text("dense_act_fn", activation)) != layer.feed_forward.activation)
+    c.refuse("\"dense_act_fn\" contradicts \"feed_forward_proj\"");
+  if (c.flag("is_gated_act", gated) != gated)
+    c.refuse("\"is_gated_act\" contradicts \"feed_forward_proj\"");
+  c.ignore({"initializer_factor", "classifier_dropout", "n_positions"});
+  m.names = t5_names(o);
+  return m;
+}
+
+namespace {
+
+// Reads the fields that BERT and DeBERTa have in common.
+void read_bert_like(JsonReader& c, ModelConfig<Bert>& m, int64_t token_types, double norm_eps) {
+  Bert::Options& o = m.options;
+  m.max_length = o.max_length = c.size("max_position_embeddings", 512);
+  o.token_types = c.integer("type_vocab_size", token_types);
+  if (o.token_types < 0 || o.token_types > 1'000)
+    c.refuse(str("\"type_vocab_size\" is ", o.token_types, "; expected 0 … 1000"));
+  o.n_layers = c.size("num_hidden_layers", {}, 10'000);
+  o.layer.d_model = c.size("hidden_size");
+  o.layer.attention.n_heads = c.size("num_attention_heads");
+  if (o.layer.d_model % o.layer.attention.n_heads != 0)
+    c.refuse(str("\"hidden_size\" is ", o.layer.d_model, ", not a multiple of ",
+                 o.layer.attention.n_heads));
+  o.layer.attention.dropout = c.number("attention_probs_dropout_prob", 0.1);
+  o.layer.feed_forward.d_hidden = c.size("intermediate_size");
+  o.layer.feed_forward.activation = activation_of(c, c.text("hidden_act", "gelu"));
+  o.layer.dropout = c.number("hidden_dropout_prob", 0.1);
+  o.layer.norm_eps = read_eps(c, "layer_norm_eps", norm_eps);
+  c.ignore({"tie_word_embeddings"});
+}
+
+// Returns the entries of a list, or of a text such as "p2c|c2p".
+std::vector<std::string> alternatives(JsonReader& c, const std::string& name) {
+  if (c.has(name) && !c.is_text(name)) return c.texts(name);
+  std::vector<std::string> all;
+  std::string word;
+  for (const char x : c.text(name, "") + '|') {
+    if (x != '|') {
+      if (x != ' ') word += x;
+    } else if (!word.empty()) {
+      all.push_back(std::move(word));
+      word.clear();
+    }
+  }
+  return all;
+}
+
+Disentangled::Options disentangled_options(JsonReader& c, int64_t max_length, double dropout) {
+  if (!c.flag("relative_attention", false))
+    c.refuse("\"relative_attention\" is false; supported is true");
+  Disentangled::Options p{.content_to_position = false,
+                          .position_to_content = false,
+                          .mirrored = false,
+                          .shared_projections = c.flag("share_att_key", false),
+                          .key_bias = true,
+                          .dropout = dropout};
+  for (const std::string& term : alternatives(c, "pos_att_type")) {
+    if (term != "c2p" && term != "p2c")
+      c.refuse(str("\"pos_att_type\" has ", in_quotes(term), "; supported are \"c2p\", \"p2c\""));
+    (term == "c2p" ? p.content_to_position : p.position_to_content) = true;
+  }
+  if (!p.content_to_position && !p.position_to_content)
+    c.refuse("\"pos_att_type\" is empty; supported are \"c2p\", \"p2c\" or both");
+  constexpr int64_t most = 1 << 24;
+  p.max_distance = c.integer("max_relative_positions", -1);
+  if (p.max_distance < 1) p.max_distance = max_length;
+  p.buckets = std::max<int64_t>(c.integer("position_buckets", -1), 0);
+  if (p.max_distance > most || p.buckets > most || p.buckets == 1 ||
+      (p.buckets > 0 && p.buckets / 2 >= p.max_distance - 1))
+    c.refuse(str("\"position_buckets\" is ", p.buckets, " for distances up to ", p.max_distance,
+                 "; half of the buckets must be less than these distances"));
+  return p;
+}
+
+}  // namespace
+
+ModelConfig<Bert> bert_config(JsonReader& c) {
+  ModelConfig<Bert> m{bert_base(c.size("vocab_size")), bert_names()};
+  read_bert_like(c, m, 2, 1e-12);
+  c.require("position_embedding_type", "absolute");
+  c.require("is_decoder", false);
+  c.require("is_encoder_decoder", false);
+  c.ignore({"classifier_dropout", "pooler_fc_size", "pooler_num_attention_heads",
+            "pooler_num_fc_layers", "pooler_size_per_head", "pooler_type", "directionality"});
+  return m;
+}
+
+ModelConfig<Bert> deberta_config(JsonReader& c) {
+  ModelConfig<Bert> m{deberta_v3_base(c.size("vocab_size"))};
+  Bert::Options& o = m.options;
+  read_bert_like(c, m, 0, 1e-7);
+  o.learned_positions = c.flag("position_biased_input", true);
+  o.disentangled = disentangled_options(c, o.max_length, o.layer.dropout);
+  o.relative_norm = false;
+  for (const std::string& norm : alternatives(c, "norm_rel_ebd")) {
+    if (norm != "layer_norm" && norm != "none")
+      c.refuse(str("\"norm_rel_ebd\" has ", in_quotes(norm),
+                   "; supported are \"layer_norm\", \"none\""));
+    o.relative_norm = o.relative_norm || norm == "layer_norm";
+  }
+  const int64_t d_model = o.layer.d_model, d_head = d_model / o.layer.attention.n_heads;
+  if (c.size("embedding_size", d_model) != d_model)
+    c.refuse("\"embedding_size\" differs from \"hidden_size\"; both must be equal");
+  if (c.size("attention_head_size", d_head) != d_head)
+    c.refuse(
+        str("\"attention_head_size\" is not \"hidden_size\" / \"num_attention_heads\", ", d_head));
+  if (c.integer("conv_kernel_size", 0) > 0) {
+    o.kernel_size = c.size("conv_kernel_size", {}, 101);
+    if (o.kernel_size % 2 == 0)
+      c.refuse(str("\"conv_kernel_size\" is ", o.kernel_size, "; supported are odd sizes"));
+    o.kernel_activation = activation_of(c, c.text("conv_act", "tanh"));
+    if (c.integer("conv_groups", 1) != 1) c.refuse("\"conv_groups\" is not 1; supported is 1");
+  }
+  c.require("is_encoder_decoder", false);
+  c.ignore({"conv_act", "conv_groups", "legacy", "pooler_dropout", "pooler_hidden_act",
+            "pooler_hidden_size", "classifier_dropout", "cls_dropout"});
+  m.names = deberta_names(o);
+  return m;
+}
+
+namespace {
+
+// Returns for each cluster whether input and output share a projection.
+std::vector<bool> tied_projections(JsonReader& c, size_t n_clusters) {
+  std::vector<bool> tied(n_clusters, c.flag("proj_share_all_but_first", true));
+  tied[0] = false;
+  if (!c.has("tie_projs")) return tied;
+  std::vector<bool> given = c.flags("tie_projs");
+  if (given.size() != n_clusters)
+    c.refuse(str("\"tie_projs\" has ", given.size(), " entries for ", n_clusters, " clusters"));
+  if (c.has("proj_share_all_but_first") && given != tied)
+    c.refuse("\"tie_projs\" and \"proj_share_all_but_first\" disagree");
+  return given;
+}
+
+void read_clusters(JsonReader& c, TransformerXL::Options& o) {
+  o.d_embedding = c.size("d_embed", o.layer.d_model);
+  o.div = c.size("div_val", 1);
+  o.cutoffs = c.integers("cutoffs");
+  if (o.cutoffs.size() > 100)
+    c.refuse(str("\"cutoffs\" has ", o.cutoffs.size(), " entries; expected at most 100"));
+  int64_t before = 0, width = o.d_embedding;
+  for (const int64_t cutoff : o.cutoffs) {
+    if (cutoff <= before || cutoff >= o.vocabulary)
+      c.refuse(str("\"cutoffs\" has ", cutoff, " after ", before,
+                   "; they must rise and be less than the vocabulary, ", o.vocabulary));
+    before = cutoff;
+    width /= o.div;
+  }
+  if (width == 0)
+    c.refuse(str("\"d_embed\" is ", o.d_embedding, "; with \"div_val\" ", o.div,
+                 " the vectors of the last cluster have no features"));
+  o.tied = c.flag("tie_word_embeddings", true);
+  o.tied_projections = tied_projections(c, o.cutoffs.size() + 1);
+}
+
+void read_lengths(JsonReader& c, TransformerXL::Lengths& l) {
+  const auto length = [&](const char* name, int64_t fallback) {
+    const int64_t value = c.integer(name, fallback);
+    if (value > 1 << 24) c.refuse(str('"', name, "\" is ", value, "; expected at most ", 1 << 24));
+    return std::max<int64_t>(value, 0);
+  };
+  l.memory = length("mem_len", 1600);
+  l.clamp = length("clamp_len", 1000);
+  if (c.flag("same_length", true)) l.same_length = SameLength::original;
+  if (l.memory == 0 && l.same_length != SameLength::off)
+    c.refuse("\"same_length\" is true, but \"mem_len\" 0 leaves no key to attend to");
+  if (c.integer("ext_len", 0) != 0) c.refuse("\"ext_len\" is not 0; supported is 0");
+}
+
+}  // namespace
+
+ModelConfig<TransformerXL> transformer_xl_config(JsonReader& c) {
+  const char* size_name = c.has("vocab_size") ? "vocab_size" : "n_token";
+  ModelConfig<TransformerXL> m{transformer_xl(c.size(size_name))};
+  TransformerXL::Options& o = m.options;
+  if (c.size("n_token", o.vocabulary) != o.vocabulary)
+    c.refuse("\"n_token\" differs from \"vocab_size\"; both must be equal");
+  o.n_layers = c.size("n_layer", {}, 10'000);
+  LayerOptions& layer = o.layer;
+  layer.d_model = c.size("d_model");
+  if (layer.d_model % 2 != 0)
+    c.refuse(str("\"d_model\" is ", layer.d_model, "; must be even, for the sinusoids"));
+  layer.attention.n_heads = c.size("n_head");
+  layer.attention.d_key = layer.attention.d_value = c.size("d_head");
+  layer.attention.dropout = c.number("dropatt", 0);
+  layer.feed_forward.d_hidden = c.size("d_inner");
+  layer.dropout = c.number("dropout", 0.1);
+  layer.norm = c.flag("pre_lnorm", false) ? NormPlace::pre : NormPlace::post;
+  layer.norm_eps = read_eps(c, "layer_norm_epsilon", 1e-5);
+  read_lengths(c, o.lengths);
+  o.zero_start = true;
+  o.tied_biases = !c.flag("untie_r", true);
+  read_clusters(c, o);
+  c.require("tie_weight", true);
+  c.require("adaptive", true);
+  c.require("is_encoder_decoder", false);
+  if (c.integer("attn_type", 0) != 0) c.refuse("\"attn_type\" is not 0; supported is 0");
+  if (c.integer("sample_softmax", -1) > 0)
+    c.refuse("\"sample_softmax\" is above 0; supported is -1");
+  c.ignore({"init", "init_range", "init_std", "proj_init_std", "tgt_len", "trainer_compatible"});
+  m.names = transformer_xl_names(o, TransformerXLSource::hugging_face);
+  return m;
+}
+
+}  // namespace stretto::nn::pretrained

@@ -1,0 +1,34 @@
+// Models that are not decoder-only, by the fields of their config.json, and Transformer-XL; for
+// pretrained/pretrained.cpp.
+#pragma once
+
+#include "../nn/files/name_map.h"
+#include "../nn/models/bert.h"
+#include "../nn/models/sequence_to_sequence.h"
+#include "../nn/models/transformer_xl.h"
+#include "files/json_reader.h"
+
+namespace stretto::nn::pretrained {
+
+using files::JsonReader;
+
+/// What a config.json determines of a model M.
+template <class M>
+struct ModelConfig {
+  typename M::Options options;  ///< Options of the model.
+  NameMap names = {};           ///< Names of its weights in the file.
+  int64_t max_length = 0;       ///< Trained length; 0: not limited by the configuration.
+};
+
+/// Reads all fields that determine a T5, version 1.0 or 1.1.
+ModelConfig<SequenceToSequence> t5_config(JsonReader& config);
+/// Reads all fields that determine a BERT.
+ModelConfig<Bert> bert_config(JsonReader& config);
+/// Reads all fields that determine a DeBERTa of version 2 or 3. Token vectors of another width
+/// than the layers are an error.
+ModelConfig<Bert> deberta_config(JsonReader& config);
+/// Reads all fields that determine a Transformer-XL of transformers 4. Its memory starts as zeros,
+/// as there.
+ModelConfig<TransformerXL> transformer_xl_config(JsonReader& config);
+
+}  // namespace stretto::nn::pretrained

@@ -1,0 +1,25 @@
+// RoPE by the fields of config.json; for pretrained/language_models.cpp.
+#pragma once
+
+#include "../nn/positions/rotary.h"
+#include "files/json_reader.h"
+
+namespace stretto::nn::pretrained {
+
+using files::JsonReader;
+
+/// Fields of RoPE outside of "rope_parameters", with the defaults of transformers.
+struct RopeFields {
+  double theta = 10000;                    ///< Base of the frequencies.
+  int64_t max_length = 2048;               ///< "max_position_embeddings".
+  const char* theta_field = "rope_theta";  ///< Name of theta.
+  const char* share_field = nullptr;       ///< Name of the share; null: all features are rotated.
+  double share = 1;                        ///< Share of the features of a head that are rotated.
+};
+
+/// Returns the frequencies of RoPE for heads with d features. transformers 5 has all fields in
+/// "rope_parameters", transformers 4 some of them outside. Fields that contradict each other are
+/// refused.
+RotaryOptions rotary_options(JsonReader& config, int64_t d, const RopeFields& fields);
+
+}  // namespace stretto::nn::pretrained

@@ -1,0 +1,253 @@
+#include "pretrained/tokenizers/train_bpe.h"
+
+#include <algorithm>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "core/error.h"
+#include "core/one_line.h"
+#include "pretrained/tokenizers/components/pre_tokenizer.h"
+#include "pretrained/tokenizers/files/families.h"
+#include "pretrained/tokenizers/models/merge_learner.h"
+#include "pretrained/tokenizers/models/merge_table.h"
+#include "pretrained/tokenizers/text/byte_level.h"
+#include "pretrained/tokenizers/text/utf8.h"
+
+namespace stretto::nn {
+
+using namespace tokenizers;
+
+namespace {
+
+constexpr const char* train_op = "train_bpe";
+
+Definition components_of(WordSplit split) {
+  Definition d;
+  d.name = train_op;
+  switch (split) {
+    case WordSplit::gpt2:
+      set_byte_level_bpe(d, Family::gpt2);
+      break;
+    case WordSplit::llama3:
+      set_byte_level_bpe(d, Family::llama3);
+      break;
+    case WordSplit::qwen2:
+      set_byte_level_bpe(d, Family::qwen2);
+      d.normalizer = {};
+      break;
+    case WordSplit::smollm:
+      set_byte_level_bpe(d, Family::smollm);
+      break;
+  }
+  return d;
+}
+
+// Passes a word through the stages from `stage` on, and counts the results.
+class Counter {
+ public:
+  explicit Counter(WordSplit split) : stages_(make_pre_tokenizers(components_of(split)).stages) {
+    buffers_.resize(stages_.size());
+  }
+  void add(const Word& word, size_t stage = 0) {
+    if (stage == stages_.size()) {
+      const auto found = counts_.find(word.text);
+      if (found != counts_.end()) {
+        ++found->second;
+      } else {
+        counts_.emplace(std::string(word.text), 1);
+      }
+      return;
+    }
+    auto next = [&, stage](const Word& part) { add(part, stage + 1); };
+    stages_[stage]->split(word, WordSink(next), buffers_[stage], scratch_);
+  }
+  WordCounts sorted() const {
+    WordCounts words(counts_.begin(), counts_.end());
+    std::sort(words.begin(), words.end());
+    return words;
+  }
+
+ private:
+  struct Hash {
+    using is_transparent = void;
+    size_t operator()(std::string_view text) const { return hash_bytes(text); }
+  };
+  std::vector<std::unique_ptr<PreTokenizer>> stages_;
+  std::vector<std::string> buffers_;
+  MatchScratch scratch_;
+  std::unordered_map<std::string, int64_t, Hash, std::equal_to<>> counts_;
+};
+
+// The vocabulary while it grows: special tokens, the alphabet of bytes, merged tokens.
+class GrowingVocabulary {
+ public:
+  explicit GrowingVocabulary(const BpeTraining& options) {
+    for (const std::string& token : options.special_tokens) {
+      check(token.size() > 1 && find_invalid_utf8(token).at == token.size(), train_op,
+            "the special token ", in_quotes(token), " must be UTF-8 of at least two bytes");
+      check(insert(token), train_op, "the special token ", in_quotes(token), " occurs twice");
+    }
+    std::vector<std::string> alphabet;
+    for (int byte = 0; byte < 256; ++byte) alphabet.emplace_back(byte_character(uint8_t(byte)));
+    std::sort(alphabet.begin(), alphabet.end());  // by bytes, hence by code point
+    for (const std::string& character : alphabet) insert(character);
+    for (int byte = 0; byte < 256; ++byte)
+      of_byte_.push_back(ids_.at(std::string(byte_character(uint8_t(byte)))));
+  }
+  int32_t of_byte(uint8_t byte) const { return of_byte_[byte]; }
+  // Two pairs can make the same token.
+  int32_t merged(int32_t left, int32_t right) {
+    const std::string text = tokens_[size_t(left)].text + tokens_[size_t(right)].text;
+    insert(text);
+    return ids_.at(text);
+  }
+  const std::vector<Token>& tokens() const { return tokens_; }
+
+ private:
+  bool insert(const std::string& text) {
+    if (!ids_.emplace(text, int32_t(tokens_.size())).second) return false;
+    tokens_.push_back({text, int32_t(tokens_.size()), 0});
+    return true;
+  }
+  std::vector<Token> tokens_;
+  std::unordered_map<std::string, int32_t> ids_;
+  std::vector<int32_t> of_byte_;
+};
+
+void set_tables(Definition& d, const GrowingVocabulary& vocabulary,
+                const std::vector<LearnedMerge>& merges, const BpeTraining& options) {
+  d.vocabulary = vocabulary.tokens();
+  // A pair that was merged twice counts from the second time on.
+  std::vector<LearnedMerge> last;
+  std::unordered_set<uint64_t> seen;
+  for (auto merge = merges.rbegin(); merge != merges.rend(); ++merge)
+    if (seen.insert(uint64_t(uint32_t(merge->left)) << 32 | uint32_t(merge->right)).second)
+      last.push_back(*merge);
+  for (auto merge = last.rbegin(); merge != last.rend(); ++merge)
+    d.merges.emplace_back(d.vocabulary[size_t(merge->left)].text,
+                          d.vocabulary[size_t(merge->right)].text);
+  for (size_t i = 0; i < options.special_tokens.size(); ++i) {
+    AddedToken token;
+    token.content = options.special_tokens[i];
+    token.id = int32_t(i);
+    token.special = true;
+    d.added.push_back(std::move(token));
+  }
+  if (!options.special_tokens.empty()) d.special.eos = options.special_tokens[0];
+}
+
+}  // namespace
+
+WordCounts count_words(std::string_view text, WordSplit split) {
+  std::string storage;
+  Counter counter(split);
+  counter.add({repaired_utf8(text, storage), true});
+  return counter.sorted();
+}
+
+SubwordTokenizer train_bpe(std::string_view text, const BpeTraining& options) {
+  return train_bpe(count_words(text, options.split), options);
+}
+
+SubwordTokenizer train_bpe(const WordCounts& words, const BpeTraining& options) {
+  GrowingVocabulary vocabulary(options);
+  const auto first = int64_t(vocabulary.tokens().size());
+  check(options.vocabulary >= first && options.vocabulary <= max_ids, train_op, "a vocabulary of ",
+        options.vocabulary, " tokens; must be ", first, " (special tokens and bytes) to ", max_ids);
+  MergeLearner learner;
+  std::vector<int32_t> symbols;
+  for (const auto& [word, count] : words) {
+    check(count >= 0 && count <= int64_t(1) << 40, train_op, "the word ", in_quotes(word),
+          " has the count ", count);
+    symbols.clear();
+    for (const char c : word) symbols.push_back(vocabulary.of_byte(uint8_t(c)));
+    learner.add(symbols, count);
+  }
+  const int64_t most = options.vocabulary - first;
+  int64_t done = 0;
+  const std::vector<LearnedMerge> merges =
+      learner.learn({INT64_MAX, std::max<int64_t>(options.min_count, 1),
+                     [&](int32_t left, int32_t right) { return vocabulary.merged(left, right); },
+                     [&] { return int64_t(vocabulary.tokens().size()) >= options.vocabulary; },
+                     [&](int64_t) {
+                       done = int64_t(vocabulary.tokens().size()) - first;
+                       if (options.progress && done % 100 == 0) options.progress(done, most);
+                     }});
+  if (options.progress && (done % 100 != 0 || done == 0)) options.progress(done, most);
+  Definition d = components_of(options.split);
+  set_tables(d, vocabulary, merges, options);
+  return SubwordTokenizer(std::move(d));
+}
+
+TokenMerges TokenMerges::learn(const std::vector<std::vector<int32_t>>& sequences, int32_t tokens,
+                               int64_t merges, int64_t min_count,
+                               const std::function<void(int64_t, int64_t)>& progress) {
+  check(tokens > 0 && merges >= 0 && merges <= INT32_MAX - tokens, train_op, tokens, " tokens and ",
+        merges, " merges; must be positive and at most 2147483647 together");
+  MergeLearner learner;
+  for (const std::vector<int32_t>& sequence : sequences) {
+    for (const int32_t token : sequence)
+      check(token >= 0 && token < tokens, train_op, "the token ", token, "; must be 0 to ",
+            tokens - 1);
+    learner.add(sequence, 1);
+  }
+  int32_t next = tokens;
+  const std::vector<LearnedMerge> learned =
+      learner.learn({merges, std::max<int64_t>(min_count, 1),
+                     [&](int32_t, int32_t) { return next++; }, [] { return false; },
+                     [&](int64_t n) {
+                       if (progress && (n % 100 == 0 || n == merges)) progress(n, merges);
+                     }});
+  std::vector<std::pair<int32_t, int32_t>> pairs;
+  for (const LearnedMerge& merge : learned) pairs.emplace_back(merge.left, merge.right);
+  return {tokens, std::move(pairs)};
+}
+
+TokenMerges::TokenMerges(int32_t tokens, std::vector<std::pair<int32_t, int32_t>> merges)
+    : tokens_(tokens), pairs_(std::move(merges)) {
+  check(tokens > 0 && int64_t(pairs_.size()) <= INT32_MAX - tokens, train_op, tokens,
+        " tokens and ", pairs_.size(), " merges; must be positive and at most 2147483647 together");
+  for (size_t i = 0; i < pairs_.size(); ++i) {
+    const int64_t known = tokens_ + int64_t(i);
+    const auto& [left, right] = pairs_[i];
+    check(left >= 0 && right >= 0 && left < known && right < known, train_op, "the merge ", i,
+          " of the tokens ", left, " and ", right, "; must be 0 to ", known - 1);
+  }
+}
+
+std::vector<int32_t> TokenMerges::encode(const std::vector<int32_t>& sequence) const {
+  for (const int32_t token : sequence)
+    check(token >= 0 && token < tokens_, train_op, "the token ", token, "; must be 0 to ",
+          tokens_ - 1);
+  MergeTable table(pairs_.size());
+  for (size_t i = 0; i < pairs_.size(); ++i)
+    table.set(pairs_[i].first, pairs_[i].second, {uint32_t(i), tokens_ + int32_t(i)});
+  ModelScratch scratch;
+  scratch.symbols = sequence;
+  if (!sequence.empty()) table.apply(scratch);
+  return scratch.symbols;
+}
+
+std::vector<int32_t> TokenMerges::decode(const std::vector<int32_t>& encoded) const {
+  std::vector<int32_t> result, open;
+  for (const int32_t token : encoded) {
+    check(token >= 0 && token < size(), train_op, "the token ", token, "; must be 0 to ",
+          size() - 1);
+    open.push_back(token);
+    while (!open.empty()) {
+      const int32_t top = open.back();
+      open.pop_back();
+      if (top < tokens_) {
+        result.push_back(top);
+      } else {
+        open.push_back(pairs_[size_t(top - tokens_)].second);
+        open.push_back(pairs_[size_t(top - tokens_)].first);
+      }
+    }
+  }
+  return result;
+}
+
+int64_t TokenMerges::size() const { return tokens_ + int64_t(pairs_.size()); }
+
+}  // namespace stretto::nn

@@ -1,0 +1,239 @@
+// TSD and REMI tokens of MidiTok: ids, conversion from MIDI files and back, and the grammar.
+#include "music/event_tokenizer.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "examples/common/portable_random.h"
+#include "music/piano_notes.h"
+#include "tests/music/songs.h"
+#include "tests/support/catch.h"
+
+namespace {
+
+using namespace stretto::music;           // NOLINT
+using namespace stretto::music::testing;  // NOLINT
+using namespace stretto::testing;         // NOLINT
+using stretto::examples::PortableRandom;
+
+const std::vector<std::string> event_names{"remi-multitrack", "tsd", "tsd-multitrack"};
+
+/// Returns the names of tokens, without the end token.
+std::string text(const Tokenizer& tokens, std::vector<int> ids) {
+  REQUIRE(!ids.empty());
+  CHECK(ids.back() == tokens.end);
+  ids.pop_back();
+  std::string all;
+  for (const int id : ids) all += (all.empty() ? "" : " ") + tokens.token_name(id);
+  return all;
+}
+
+std::string name_of(int seed) { return "Track " + std::to_string(seed); }
+
+/// Random tracks: programs 0, 5 and 90, and drums. Notes of one pitch do not overlap.
+Song random_song(uint64_t seed) {
+  PortableRandom random(seed);
+  Song song{480, 30.0 + random.below(200), {}, {}};
+  const int channels[] = {0, 1, drum_channel, 2};
+  const int programs[] = {0, 5, 0, 90};
+  for (int t = 0; t < 4; ++t) {
+    Track track{name_of(t), channels[t], programs[t], {}};
+    for (int i = random.below(30); i > 0; --i)
+      track.notes.push_back({random.below(20000), 1 + random.below(7000),
+                             t == 2 ? 27 + 7 * i % 62 : 21 + 7 * i % 89,  // no pitch twice
+                             1 + random.below(127)});
+    song.tracks.push_back(track);
+  }
+  for (int tick = 0; random.below(3) > 0;)
+    song.tempos.push_back({tick += 1 + random.below(3000), 30.0 + random.below(300)});
+  return song;
+}
+
+}  // namespace
+
+TEST_CASE("Event tokens have the ids of MidiTok", "[music]") {
+  const EventTokenizer tsd("tsd-multitrack"), remi("remi-multitrack", {.time = EventTime::bars});
+  CHECK(tsd.vocabulary == 476);
+  CHECK(remi.vocabulary == 445);
+  for (const auto& [name, in_tsd, in_remi] :
+       {std::tuple{"PAD_None", 0, 0},  {"BOS_None", 1, 1},           {"EOS_None", 2, 2},
+        {"MASK_None", 3, 3},           {"Bar_None", -1, 4},          {"Pitch_21", 4, 5},
+        {"Pitch_109", 92, 93},         {"Velocity_3", 93, 94},       {"Velocity_127", 124, 125},
+        {"Duration_0.1.8", 125, 126},  {"Duration_3.7.8", 155, 156}, {"Duration_4.0.4", 156, 157},
+        {"Duration_12.0.4", 188, 189}, {"TimeShift_0.1.8", 189, -1}, {"TimeShift_12.0.4", 252, -1},
+        {"Position_0", -1, 190},       {"Position_31", -1, 221},     {"PitchDrum_27", 253, 222},
+        {"PitchDrum_88", 314, 283},    {"Tempo_40.0", 315, 284},     {"Tempo_121.29", 327, 296},
+        {"Tempo_250.0", 346, 315},     {"Program_0", 347, 316},      {"Program_-1", 475, 444}}) {
+    INFO(name);
+    CHECK(tsd.id(name) == in_tsd);
+    CHECK(remi.id(name) == in_remi);
+  }
+  for (int id = 0; id < tsd.vocabulary; ++id) CHECK(tsd.id(tsd.token_name(id)) == id);
+  CHECK(tsd.token_name(-1).empty());
+  CHECK(tsd.token_name(476).empty());
+  CHECK(EventTokenizer("", {.programs = false, .tempos = false}).vocabulary == 315);
+}
+
+// The expected texts are MidiTok 3.1's, with use_programs, use_tempos, use_time_signatures = False.
+TEST_CASE("Event tokens of a song are those of MidiTok", "[music]") {
+  const Song song{
+      480,
+      90,
+      {{"Bass", 1, 33, {{0, 480, 36, 100}, {470, 700, 38, 3}, {30000, 8000, 41, 127}}},
+       {"Keys",
+        0,
+        0,
+        {{0, 60, 60, 61},
+         {0, 30, 64, 64},
+         {29, 1900, 20, 80},
+         {31, 1930, 67, 65},
+         {960, 1, 110, 80},
+         {960, 1, 109, 80}}},
+       {"Beat", 9, 0, {{0, 10, 36, 90}, {0, 10, 42, 70}, {240, 10, 26, 70}, {480, 10, 88, 70}}},
+       {"Second bass", 2, 33, {{0, 480, 48, 100}, {0, 240, 36, 100}}}},
+      {{500, 121}, {505, 300}, {4000, 33}}};
+  const std::string start =
+      "Tempo_87.42 Program_33 Pitch_36 Velocity_99 Duration_0.4.8 Program_33 Pitch_36 "
+      "Velocity_99 Duration_1.0.8 Program_33 Pitch_48 Velocity_99 Duration_1.0.8 Program_0 "
+      "Pitch_60 Velocity_63 Duration_0.1.8 Program_0 Pitch_64 Velocity_63 Duration_0.1.8 "
+      "Program_-1 PitchDrum_36 Velocity_91 Duration_0.1.8 Program_-1 PitchDrum_42 Velocity_71 "
+      "Duration_0.1.8 ";
+  const std::string second = "Program_0 Pitch_67 Velocity_67 Duration_4.0.4 ";
+  const std::string third =
+      "Tempo_250.0 Program_33 Pitch_38 Velocity_3 Duration_1.4.8 Program_-1 PitchDrum_88 "
+      "Velocity_71 Duration_0.1.8 ";
+  const std::string fourth = "Program_0 Pitch_109 Velocity_79 Duration_0.1.8 ";
+  const std::string last = "Program_33 Pitch_41 Velocity_127 Duration_12.0.4";
+  const auto tsd = tokenizer("tsd-multitrack"), remi = tokenizer("remi-multitrack");
+  CHECK(text(*tsd, tsd->encode(parsed(song))) ==
+        start + "TimeShift_0.1.8 " + second + "TimeShift_0.7.8 " + third + "TimeShift_1.0.8 " +
+            fourth +
+            "TimeShift_6.1.4 TimeShift_0.1.8 Tempo_40.0 TimeShift_12.0.4 TimeShift_12.0.4 "
+            "TimeShift_12.0.4 TimeShift_12.0.4 TimeShift_6.0.4 TimeShift_0.1.8 " +
+            last);
+  std::string bars;
+  for (int i = 0; i < 13; ++i) bars += "Bar_None ";
+  CHECK(text(*remi, remi->encode(parsed(song))) ==
+        "Bar_None Position_0 " + start + "Position_1 " + second + "Position_8 " + third +
+            "Position_16 " + fourth + "Bar_None Bar_None Position_3 Tempo_40.0 " + bars +
+            "Position_20 " + last);
+  // Without programs the notes of all instruments are one piano, and drums are left out.
+  const auto piano = tokenizer("tsd");
+  CHECK_THAT(text(*piano, piano->encode(parsed(song))),
+             Containing("Tempo_87.42 Pitch_36 Velocity_99 Duration_1.0.8 Pitch_60 "));
+  CHECK_FALSE(piano->drums);
+}
+
+TEST_CASE("Event tokens are the same after decoding and encoding", "[music]") {
+  for (const std::string& name : event_names) {
+    const auto tokens = tokenizer(name);
+    for (uint64_t seed = 0; seed < 50; ++seed) {
+      Song song = random_song(seed);
+      if (!tokens->drums) song.tracks.resize(1);  // one instrument
+      const std::vector<int> ids = tokens->encode(parsed(song));
+      const Song decoded = tokens->decode(ids);
+      for (const Track& track : decoded.tracks) CHECK(track.channel < 16);
+      std::vector<int> again = tokens->encode(parsed(decoded));
+      // Programs may be in another order, and so may simultaneous notes.
+      std::vector<int> sorted = ids;
+      std::sort(sorted.begin(), sorted.end());
+      std::sort(again.begin(), again.end());
+      CHECK(again == sorted);
+    }
+  }
+}
+
+TEST_CASE("Any sequence of event tokens can be decoded", "[music]") {
+  for (const std::string& name : event_names) {
+    const auto tokens = tokenizer(name);
+    PortableRandom random(5);
+    for (int round = 0; round < 200; ++round) {
+      std::vector<int> ids;
+      for (int i = 0; i < 300; ++i) ids.push_back(random.below(int(tokens->vocabulary) + 20) - 10);
+      const Song song = tokens->decode(ids);
+      CHECK(!song.tracks.empty());
+      CHECK_NOTHROW(midi_bytes(song));
+    }
+    // A time past the limit ends the music.
+    const EventTokenizer tsd("tsd", {.programs = false});
+    std::vector<int> late(100'000, tsd.id("TimeShift_12.0.4"));
+    for (const char* word : {"Pitch_60", "Velocity_63", "Duration_1.0.8"})
+      late.push_back(tsd.id(word));
+    CHECK(tsd.decode(late).tracks[0].notes.empty());
+  }
+}
+
+TEST_CASE("Tokens that an event grammar allows are well-formed notes", "[music]") {
+  for (const std::string& name : event_names) {
+    INFO(name);
+    const auto tokens = tokenizer(name);
+    PortableRandom random(3);
+    for (int round = 0; round < 20; ++round) {
+      const auto grammar = tokens->grammar();
+      std::vector<int> ids{tokens->first};
+      grammar->see(tokens->first);
+      size_t notes = 0;
+      for (int i = 0; i < 400; ++i) {
+        std::vector<bool> allowed(size_t(tokens->vocabulary), true);
+        allowed[size_t(tokens->pad)] = false;
+        for (const int64_t id : grammar->forbidden()) allowed[size_t(id)] = false;
+        CHECK_FALSE(allowed[size_t(tokens->end)]);
+        std::vector<int> choices;
+        for (int id = 0; id < int(tokens->vocabulary); ++id)
+          if (allowed[size_t(id)]) choices.push_back(id);
+        REQUIRE(!choices.empty());
+        const int id = choices[size_t(random.below(int(choices.size())))];
+        grammar->see(id);
+        ids.push_back(id);
+        notes += tokens->token_name(id).rfind("Duration_", 0) == 0;
+      }
+      size_t decoded = 0;
+      for (const Track& track : tokens->decode(ids).tracks) decoded += track.notes.size();
+      CHECK(decoded == notes);
+      CHECK(notes > 10);
+    }
+  }
+}
+
+TEST_CASE("More than fifteen instruments share channels", "[music]") {
+  const EventTokenizer tokens("tsd-multitrack");
+  std::vector<int> ids;
+  for (int program = -1; program < 20; ++program)
+    for (const std::string& word : {"Program_" + std::to_string(program),
+                                    std::string(program < 0 ? "PitchDrum" : "Pitch") + "_60",
+                                    std::string("Velocity_63"), std::string("Duration_1.0.8")})
+      ids.push_back(tokens.id(word));
+  const Song song = tokens.decode(ids);
+  REQUIRE(song.tracks.size() == 21);
+  for (const Track& track : song.tracks)
+    CHECK((track.channel == drum_channel) == (track.name == "Drums"));
+  const MidiFile file = parsed(song);
+  for (const MidiNote& note : file.notes)
+    if (note.channel != drum_channel) CHECK(note.program == note.track - 2);
+}
+
+// Compares with a file that tests/music/miditok_expected.py wrote.
+TEST_CASE("Event tokens of real files are those of MidiTok", "[music][data]") {
+  const char* path = std::getenv("STRETTO_MIDITOK");
+  if (path == nullptr) STRETTO_SKIP("STRETTO_MIDITOK does not name a file of expected tokens");
+  std::ifstream rows(path);
+  int64_t files = 0;
+  for (std::string line; std::getline(rows, line);) {
+    std::istringstream row(line);
+    std::string name, file;
+    std::getline(row, name, '\t');
+    std::getline(row, file, '\t');
+    INFO(name << " " << file);
+    std::vector<int> expected;
+    for (int id = 0; row >> id;) expected.push_back(id);
+    std::vector<int> ids = tokenizer(name)->encode(read_midi(file));
+    ids.pop_back();
+    CHECK(ids == expected);
+    ++files;
+  }
+  CHECK(files > 0);
+}

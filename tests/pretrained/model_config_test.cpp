@@ -1,0 +1,185 @@
+// What config.json means for each model type: absent and null fields as in transformers, and fields
+// that contradict each other. Each expected value is that of the class of transformers 5.
+#include "pretrained/language_models.h"
+#include "pretrained/other_models.h"
+#include "stretto_pretrained.h"
+#include "tests/support/catch.h"
+#include "tests/support/error_of.h"
+
+using namespace stretto;
+using nn::files::JsonReader;
+using testing::error_of;
+using Integers = std::vector<int64_t>;
+
+namespace {
+
+// The fields that llama and its descendants need; the last ones of `more` replace earlier ones.
+std::string llama_fields(const std::string& more) {
+  return R"({"vocab_size": 13, "hidden_size": 16, "intermediate_size": 12, "num_hidden_layers": 3,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 4)" +
+         (more.empty() ? "" : ", " + more) + "}";
+}
+
+nn::LanguageModel::Options options_of(const std::string& type, const std::string& fields) {
+  JsonReader c = JsonReader::parse("load_pretrained", "config.json", fields);
+  const nn::LanguageModel::Options o = nn::pretrained::language_model_config(type, c).options;
+  c.finish();
+  return o;
+}
+
+// The windows of the layers.
+Integers windows(const std::string& type, const std::string& more) {
+  const nn::LanguageModel::Options o = options_of(type, llama_fields(more));
+  Integers all;
+  for (int64_t i = 0; i < o.n_layers; ++i) {
+    nn::LayerOptions layer = o.layer;
+    if (o.vary_layer) o.vary_layer(i, layer);
+    all.push_back(layer.attention.window);
+  }
+  return all;
+}
+
+std::string error(const std::string& type, const std::string& more) {
+  return error_of<Error>([&] { options_of(type, llama_fields(more)); });
+}
+
+std::string neox(const std::string& more) {
+  return R"({"vocab_size": 13, "hidden_size": 36, "num_hidden_layers": 1, "intermediate_size": 8,
+    "num_attention_heads": 3)" +
+         more + "}";
+}
+
+}  // namespace
+
+TEST_CASE("an absent dropout of embeddings is that of branches", "[pretrained]") {
+  const std::string sizes = R"({"vocab_size": 13, "n_embd": 8, "n_layer": 1, "n_head": 2)";
+  CHECK(options_of("gpt2", sizes + R"(, "resid_pdrop": 0})").layer.dropout == 0);
+  CHECK(options_of("gpt2", sizes + "}").layer.dropout == 0.1);
+  CHECK_THAT(error_of<Error>(
+                 [&] { options_of("gpt2", sizes + R"(, "resid_pdrop": 0, "embd_pdrop": 0.1})"); }),
+             Containing("\"embd_pdrop\" differs from \"resid_pdrop\"; both must be equal"));
+}
+
+TEST_CASE("absent fields of config.json have the defaults of transformers", "[pretrained]") {
+  CHECK(windows("mistral", "") == Integers{4096, 4096, 4096});
+  CHECK(windows("mistral", R"("sliding_window": null)") == Integers{0, 0, 0});
+  CHECK(windows("gemma2", R"("sliding_window": 5)") == Integers{5, 0, 5});
+  CHECK(windows("gemma2", "") == Integers{4096, 0, 4096});
+  CHECK(windows("qwen2", "") == Integers{0, 0, 0});
+  CHECK(windows("qwen2", R"("use_sliding_window": true, "max_window_layers": 2)") ==
+        Integers{0, 0, 4096});
+  const nn::LanguageModel::Options gemma = options_of("gemma2", llama_fields(""));
+  CHECK(gemma.layer.attention.soft_cap == 50);
+  CHECK(gemma.soft_cap == 30);
+  const nn::LanguageModel::Options uncapped = options_of(
+      "gemma2", llama_fields(R"("attn_logit_softcapping": null, "final_logit_softcapping": null)"));
+  CHECK(uncapped.layer.attention.soft_cap == 0);
+  CHECK(uncapped.soft_cap == 0);
+  CHECK_THAT(error("gemma2", R"("final_logit_softcapping": 0)"),
+             Containing("\"final_logit_softcapping\" is 0; must be positive, or null for none"));
+
+  CHECK_THAT(error("gemma2", R"("query_pre_attn_scalar": -1)"),
+             Containing("\"query_pre_attn_scalar\" is -1; must be positive"));
+
+  const std::string small = R"({"vocab_size": 13, "hidden_size": 768, "intermediate_size": 12,
+      "num_hidden_layers": 1, "num_attention_heads": 32)";
+  const auto attention = [&](const std::string& type, const std::string& more) {
+    return options_of(type, small + more + "}").layer.attention;
+  };
+  CHECK(attention("llama", "").n_kv_heads == 32);
+  CHECK(attention("mistral", "").n_kv_heads == 8);
+  CHECK(attention("mistral", R"(, "num_key_value_heads": null)").n_kv_heads == 32);
+  CHECK(attention("smollm3", "").n_kv_heads == 4);
+  CHECK(attention("gemma2", "").d_key == 256);
+  CHECK(attention("qwen3", "").d_key == 128);
+  CHECK(attention("qwen3", R"(, "head_dim": null)").d_key == 24);
+
+  const std::string gpt = R"({"vocab_size": 13, "n_embd": 256, "n_layer": 1, "n_head": 2)";
+  CHECK(options_of("gpt2", gpt + "}").layer.dropout == 0.1);
+  CHECK(options_of("gptj", gpt + "}").layer.dropout == 0);
+  CHECK_NOTHROW(nn::LanguageModel(options_of("gptj", gpt + "}")));
+  CHECK_THAT(error_of<Error>([&] { options_of("gptj", gpt + R"(, "rotary_dim": null})"); }),
+             Containing("the field \"rotary_dim\" is missing"));
+}
+
+TEST_CASE("SmolLM3 slides only over layers without RoPE", "[pretrained]") {
+  const std::string sliding = R"("use_sliding_window": true, "sliding_window": 4, )";
+  CHECK(windows("smollm3", sliding + R"("no_rope_layers": [1, 0, 1])") == Integers{0, 4, 0});
+  CHECK(windows("smollm3", sliding + R"("no_rope_layer_interval": 2)") == Integers{0, 4, 0});
+  CHECK(windows("smollm3", sliding + R"("no_rope_layers": [1, 0, 1], "layer_types":
+      ["sliding_attention", "full_attention", "full_attention"])") == Integers{4, 0, 0});
+}
+
+TEST_CASE("RoPE rotates an even number of features", "[pretrained]") {
+  CHECK_NOTHROW(options_of("gpt_neox", neox(R"(, "rotary_pct": 0.5)")));
+  for (const std::string more :
+       {"", R"(, "rotary_pct": 0.26)", R"(, "rope_parameters": {"partial_rotary_factor": 0.42})"})
+    CHECK_THAT(error_of<Error>([&] { options_of("gpt_neox", neox(more)); }),
+               Containing("of 12 features of a head; must be an even number"));
+  CHECK_THAT(error_of<Error>([&] { options_of("gpt_neox", neox(R"(, "rotary_pct": 0)")); }),
+             Containing("RoPE rotates 0 of 12 features"));
+  CHECK_THAT(error("llama", R"("partial_rotary_factor": 0.5)"),
+             Containing("\"partial_rotary_factor\" is 0.5; this model type rotates all features"));
+  CHECK_THAT(error("qwen3", R"("rope_parameters": {"partial_rotary_factor": 0.5})"),
+             Containing("\"partial_rotary_factor\" is 0.5; this model type rotates all features"));
+  CHECK(error("llama", R"("partial_rotary_factor": 1.0)") == "(nothing thrown)");
+  const auto llama3 = [](const std::string& low) {
+    return error("llama", R"("rope_scaling": {"rope_type": "llama3", "factor": 8,
+        "high_freq_factor": 4, "low_freq_factor": )" +
+                              low + "}");
+  };
+  CHECK(llama3("1") == "(nothing thrown)");
+  CHECK_THAT(llama3("-1"), Containing("\"low_freq_factor\" is -1; must be positive"));
+  CHECK_THAT(llama3("4"), Containing("must be less than \"high_freq_factor\""));
+}
+
+TEST_CASE("fields of config.json that contradict each other are refused", "[pretrained]") {
+  const std::string yarn = R"({"rope_type": "yarn", "factor": 4.0})";
+  CHECK_THAT(error("qwen3", R"("rope_parameters": {"rope_theta": 1e6}, "rope_scaling": )" + yarn),
+             Containing("\"rope_parameters\" and \"rope_scaling\" differ"));
+  CHECK_THAT(error("llama", R"("rope_parameters": {"rope_type": "default"}, "rope_scaling":
+      {"rope_type": "dynamic", "factor": 2.0})"),
+             Containing("\"rope_parameters\" and \"rope_scaling\" differ"));
+  CHECK(error("llama", "\"rope_parameters\": " + yarn + ", \"rope_scaling\": " + yarn) ==
+        "(nothing thrown)");
+  CHECK(error("llama", R"("rope_parameters": {}, "rope_scaling": )" + yarn) == "(nothing thrown)");
+  CHECK_THAT(error_of<Error>([&] {
+               options_of("gpt_neox", neox(R"(, "rotary_emb_base": 100, "rope_theta": 1e4)"));
+             }),
+             Containing("\"rope_theta\" and \"partial_rotary_factor\" differ from"));
+  CHECK_THAT(error("llama", R"("rotary_emb_base": 100)"), Containing("\"rotary_emb_base\" = 100"));
+  CHECK_THAT(error("mistral", R"("sliding_window": 3, "layer_types":
+      ["sliding_attention", "full_attention", "full_attention"])"),
+             Containing("\"layer_types\" contradicts \"sliding_window\""));
+  CHECK_THAT(error("qwen2", R"("sliding_window": 3, "layer_types":
+      ["sliding_attention", "full_attention", "full_attention"])"),
+             Containing("\"sliding_window\" is 0; must be positive"));
+  CHECK_THAT(error("llama", R"("rms_norm_eps": -0.01)"),
+             Containing("\"rms_norm_eps\" is -0.01; must not be negative"));
+
+  const auto bloom = [](const std::string& more) {
+    return error_of<Error>([&] {
+      options_of("bloom",
+                 R"({"vocab_size": 13, "hidden_size": 12, "n_layer": 1, "n_head": 3)" + more + "}");
+    });
+  };
+  CHECK(bloom(R"(, "num_attention_heads": 3, "n_embed": 12)") == "(nothing thrown)");
+  CHECK_THAT(bloom(R"(, "num_attention_heads": 4)"),
+             Containing("\"n_head\" differs from \"num_attention_heads\""));
+  CHECK_THAT(bloom(R"(, "n_embed": 24)"), Containing("\"hidden_size\" differs from \"n_embed\""));
+
+  const auto t5 = [](const std::string& more) {
+    JsonReader c = JsonReader::parse("load_pretrained", "config.json",
+                                     R"({"vocab_size": 13, "d_model": 12, "d_kv": 4, "d_ff": 10,
+        "num_layers": 1, "num_heads": 3, "feed_forward_proj": "gated-gelu")" +
+                                         more + "}");
+    return error_of<Error>([&] {
+      const bool scales = nn::pretrained::t5_config(c).options.scale_output;
+      CHECK(scales == !more.ends_with("null"));  // null is false, as in transformers
+    });
+  };
+  CHECK(t5(R"(, "scale_decoder_outputs": null)") == "(nothing thrown)");
+  CHECK(t5(R"(, "dense_act_fn": "gelu_new", "is_gated_act": true)") == "(nothing thrown)");
+  CHECK_THAT(t5(R"(, "dense_act_fn": "relu")"), Containing("\"dense_act_fn\" contradicts"));
+  CHECK_THAT(t5(R"(, "is_gated_act": false)"), Containing("\"is_gated_act\" contradicts"));
+}

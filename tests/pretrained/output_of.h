@@ -1,0 +1,23 @@
+// Outputs of published models for the inputs that tests/pretrained/expected.py has written.
+#pragma once
+
+#include "stretto_pretrained.h"
+
+namespace stretto::testing {
+
+/// Returns the output of a loaded model for the inputs in `expected`.
+inline Tensor output_of(const nn::Pretrained& p, const nn::Safetensors& expected) {
+  const Device device = p.model->device();
+  const Tensor tokens = expected["tokens"].to(device);
+  if (p.model_type == "t5") return p.sequence_to_sequence()(tokens, expected["target"].to(device));
+  if (p.model_type == "bert" || p.model_type == "deberta-v2")
+    return p.bert()(nn::TokenBatch(tokens, expected["padding"].to(device)));
+  if (p.model_type == "transfo-xl") {
+    nn::TransformerXL::Memory memory;
+    const Tensor first = p.transformer_xl().log_probabilities(tokens.slice(1, 0, 8), &memory);
+    return cat({first, p.transformer_xl().log_probabilities(tokens.slice(1, 8), &memory)}, 1);
+  }
+  return p.language_model()(tokens);
+}
+
+}  // namespace stretto::testing
