@@ -34,6 +34,16 @@ TEST_CASE("tokenizers.md: train, save, load and stream", "[repository][docs]") {
   CHECK(ids.size() == 3);
 }
 
+// ------------------------------------------------------------------------------- from-pytorch.md
+
+TEST_CASE("from-pytorch.md: files of NumPy", "[repository][docs]") {
+  const InTempDir here;
+  const Tensor x = arange(6).reshape({2, 3});
+  nn::save_npy("x.npy", x);
+  nn::save_npz("all.npz", {{"a", x}});
+  CHECK(equal(nn::load_npy("x.npy"), nn::load_npz("all.npz")[0].tensor));
+}
+
 // ------------------------------------------------------------------------ use-a-trained-model.md
 
 TEST_CASE("use-a-trained-model.md: names of weights", "[repository][docs]") {

@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
-#include "stretto.h"
 #include "stretto_music.h"
+#include "stretto_pretrained.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/one_line.h"
+#include "pretrained/files/dequantize.h"
 #include "pretrained/files/gguf/gguf_header.h"
 
 namespace stretto::nn {

@@ -8,6 +8,7 @@
 #include "nn/files/other_format.h"
 #include "nn/files/safetensors_header.h"
 #include "pretrained/files/byte_reader.h"
+#include "pretrained/files/dequantize.h"
 
 namespace stretto::nn::files {
 namespace {
