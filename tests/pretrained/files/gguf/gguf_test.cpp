@@ -3,6 +3,7 @@
 #include "nn/files/weights.h"
 #include "nn/linear.h"
 #include "ops/create.h"
+#include "pretrained/files/open_weights.h"
 #include "tests/support/catch.h"
 #include "tests/support/error_of.h"
 #include "tests/support/gguf_bytes.h"
@@ -148,12 +149,12 @@ TEST_CASE("GGUF: weights are loaded in the dtype of the model") {
   for (const DType dtype : {f32, f64, bf16}) {
     nn::Linear layer({.in = 32, .out = 2});
     layer.to(dtype);
-    CHECK(nn::load_weights(dir.file("a"), layer, names).loaded.size() == 2);
+    CHECK(nn::load_weights(*nn::open_weights(dir.file("a")), layer, names).loaded.size() == 2);
     CHECK(layer.weight.dtype() == dtype);
     CHECK(layer.weight[1].to_vector<float>()[3] == -13);
     CHECK(layer.bias.to_vector<float>() == std::vector<float>{1.5, -1});
   }
   nn::Linear wrong({.in = 32, .out = 3});
-  CHECK_THROWS_WITH(nn::load_weights(dir.file("a"), wrong, names),
+  CHECK_THROWS_WITH(nn::load_weights(*nn::open_weights(dir.file("a")), wrong, names),
                     Containing("weight (w): file has f32 [2, 32], the model f32 [3, 32]"));
 }

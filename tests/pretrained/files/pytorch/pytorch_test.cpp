@@ -3,6 +3,7 @@
 #include "nn/files/weights.h"
 #include "nn/linear.h"
 #include "ops/create.h"
+#include "pretrained/files/open_weights.h"
 #include "tests/support/catch.h"
 #include "tests/support/error_of.h"
 #include "tests/support/pytorch_bytes.h"
@@ -160,7 +161,7 @@ TEST_CASE("PyTorch: weights are loaded, with a prefix removed and tied tensors s
   nn::Linear layer({.in = 2, .out = 2, .bias = false});
   nn::NameMap names{{"tied", "weight"}};
   names.strip("state_dict.");
-  CHECK(nn::load_weights(dir.file("a.pt"), layer, names).loaded.size() == 1);
+  CHECK(nn::load_weights(*nn::open_weights(dir.file("a.pt")), layer, names).loaded.size() == 1);
   CHECK(layer.weight.to_vector<float>() == Floats{1, 3, 2, 4});
   CHECK(layer.weight.is_contiguous());
 }
