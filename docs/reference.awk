@@ -6,11 +6,12 @@ function group(path) {
   if (path ~ /^ops\/attention\// || path ~ /^nn\/attention\//) return "attention"
   if (path ~ /^nn\/positions\// || path ~ /^ops\/spe\//) return "positions"
   if (path ~ /^ops\//) return "ops"
-  if (path ~ /^nn\/(models|pretrained)\//) return "models"
-  if (path ~ /^nn\/(data|tokenizers)\//) return "data"
-  if (path ~ /^nn\/music\//) return "music"
+  if (path ~ /^nn\/models\//) return "models"
+  if (path ~ /^nn\/data\//) return "data"
+  if (path ~ /^music\//) return "music"
   if (path ~ /^nn\/distributed\//) return "distributed"
-  if (path ~ /^nn\/files\//) return "files"
+  if (path ~ /^(nn|pretrained)\/files\//) return "files"
+  if (path ~ /^pretrained\//) return "pretrained"
   if (path ~ /^nn\/(training|optim)\//) return "training"
   return "modules"
 }
@@ -22,8 +23,8 @@ match($0, /\/\/\/<? >/) { $0 = substr($0, 1, RSTART + RLENGTH - 2) "\\" substr($
 FNR == 1 {
   flush()
   path = FILENAME
-  sub(/^.*\/(core|autograd|ops|nn)\//, "&", path)
-  match(path, /(core|autograd|ops|nn)\/[^ ]*$/)
+  sub(/^.*\/(core|autograd|ops|nn|music|pretrained)\//, "&", path)
+  match(path, /(core|autograd|ops|nn|music|pretrained)\/[^ ]*$/)
   path = substr(path, RSTART)
   top = 1
   if ($0 ~ /^\/\/ /) printf "/// @file\n"

@@ -1,6 +1,6 @@
 /// @mainpage
 /// The reference by topic: @ref tensors, @ref ops, @ref autograd, @ref modules, @ref positions, @ref attention,
-/// @ref models, @ref data, @ref music, @ref training, @ref distributed, @ref files. A topic lists its functions and classes;
+/// @ref models, @ref data, @ref training, @ref distributed, @ref files, @ref music, @ref pretrained. A topic lists its functions and classes;
 /// a class lists its members. The search field above finds names.
 ///
 /// Often needed: stretto::Tensor, stretto::nn::Module, stretto::nn::MultiHeadAttention,
@@ -21,15 +21,17 @@
 /// @defgroup models Models
 /// Complete models, generation and beam search.
 /// @defgroup data Data
-/// Tokenizers, token streams and batches.
-/// @defgroup music Music
-/// MIDI files, tokens of music, chords, infilling.
+/// Tokens of bytes, characters and words, token streams and batches.
 /// @defgroup training Training
 /// Optimizers, schedules, the training loop, checkpoints and metrics.
 /// @defgroup distributed Distributed training
 /// Process groups, data parallelism and sequence parallelism.
 /// @defgroup files Files
-/// Safetensors, GGUF and PyTorch files, weights and the names of published models.
+/// Safetensors, GGUF, PyTorch and NumPy files, weights and the names of published models.
+/// @defgroup music Music
+/// The component music: MIDI files, tokens of music, chords, infilling.
+/// @defgroup pretrained Pretrained models
+/// The component pretrained: models, tokenizers and adapters of other libraries, chat templates.
 
 /// @namespace stretto
 /// Tensors, ops and autograd.
