@@ -73,8 +73,8 @@ int main(int argc, char** argv) {
                        .schedule = nn::WarmupCosine{.peak = 3e-3, .warmup = 20},
                        .max_grad_norm = 1,
                        .folder = "out/character_model",
-                       .stop = nn::stop_on_signals(),
-                       .overwrite = true});
+                       .overwrite = true,
+                       .stop = nn::stop_on_signals()});
   trainer.run(
       [&](int64_t step) {  // for this process's share of the batch
         const nn::Batch batch = trainer.stage_batch(step, std::ref(crops));

@@ -7,6 +7,7 @@
 
 #include "autograd/tape.h"
 #include "core/one_line.h"
+#include "core/utf8.h"
 #include "nn/data/crops.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
@@ -14,7 +15,6 @@
 #include "ops/reduce.h"
 #include "pretrained/files/json_reader.h"
 #include "pretrained/tokenizers/text/unicode.h"
-#include "pretrained/tokenizers/text/utf8.h"
 
 namespace stretto::nn {
 
@@ -82,9 +82,8 @@ int64_t model_max_length(const std::string& folder) {
 // Returns the text in lower case, each code point by itself.
 std::string lower_case(const std::string& sentence) {
   std::string storage, lower;
-  const std::string_view text = tokenizers::repaired_utf8(sentence, storage);
-  for (size_t at = 0; at < text.size();)
-    tokenizers::append_lower(lower, tokenizers::next_code_point(text, at));
+  const std::string_view text = repaired_utf8(sentence, storage);
+  for (size_t at = 0; at < text.size();) tokenizers::append_lower(lower, next_code_point(text, at));
   return lower;
 }
 

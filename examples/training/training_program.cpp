@@ -123,8 +123,8 @@ void TrainingProgram::make_trainer(std::unique_ptr<nn::Optimizer> optimizer, nn:
                                         .sequence_parallel = run_.sequence_parallel,
                                         .shard_optimizer = run_.shard_optimizer,
                                         .cuda_graph = run_.cuda_graph,
-                                        .tokens_per_step = double(tokens),
-                                        .save_frozen = false});
+                                        .save_frozen = false,
+                                        .tokens_per_step = double(tokens)});
     int64_t& parts = trainer_->options.micro_batches = run_.micro_batches;
     if (parts == 0 && nn::started_by_mpirun())  // a power of two that divides the batch, up to 8
       for (parts = 8; settings_.batch % parts != 0;) parts /= 2;

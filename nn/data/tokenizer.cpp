@@ -6,6 +6,7 @@
 
 #include "core/available_memory.h"
 #include "core/error.h"
+#include "core/utf8.h"
 
 namespace stretto::nn {
 namespace {
@@ -17,40 +18,19 @@ constexpr const char* unknown_character = "\xEF\xBF\xBD";  // U+FFFD
 
 bool is_blank(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
-// The number of bytes of the code point at the start of `text`; 0 if it is not valid UTF-8.
-size_t code_point_size(std::string_view text) {
-  const auto byte = [&](size_t i) { return i < text.size() ? uint8_t(text[i]) : uint8_t(0); };
-  const auto follows = [&](size_t i) { return (byte(i) & 0xC0) == 0x80; };
-  const uint8_t a = byte(0), b = byte(1);
-  if (a < 0x80) return 1;
-  if (a >= 0xC2 && a <= 0xDF) return follows(1) ? 2 : 0;
-  if (a >= 0xE0 && a <= 0xEF) {
-    if ((a == 0xE0 && b < 0xA0) || (a == 0xED && b > 0x9F)) return 0;
-    return follows(1) && follows(2) ? 3 : 0;
-  }
-  if (a >= 0xF0 && a <= 0xF4) {
-    if ((a == 0xF0 && b < 0x90) || (a == 0xF4 && b > 0x8F)) return 0;
-    return follows(1) && follows(2) && follows(3) ? 4 : 0;
-  }
-  return 0;
+// The number of bytes of the character at the start of `text`; 1 if it is not valid UTF-8.
+size_t character_size(std::string_view text) {
+  if (uint8_t(text[0]) < 0x80) return 1;
+  return find_invalid_utf8(text.substr(0, 4)).at == 0 ? 1 : utf8_size(text[0]);
 }
 
 constexpr size_t code_points = 0x110000;
 
 // The code point of a piece. Bytes that are not UTF-8 get the last code point, which is unassigned.
 size_t code_point(std::string_view piece) {
-  const auto bits = [&](size_t i) { return size_t(uint8_t(piece[i]) & 0x3F); };
-  const size_t first = uint8_t(piece[0]);
-  switch (piece.size()) {
-    case 1:
-      return first < 0x80 ? first : code_points - 1;
-    case 2:
-      return (first & 0x1F) << 6 | bits(1);
-    case 3:
-      return (first & 0x0F) << 12 | bits(1) << 6 | bits(2);
-    default:
-      return (first & 0x07) << 18 | bits(1) << 12 | bits(2) << 6 | bits(3);
-  }
+  if (piece.size() == 1 && uint8_t(piece[0]) >= 0x80) return code_points - 1;
+  size_t at = 0;
+  return next_code_point(piece, at);
 }
 
 template <class F>
@@ -99,8 +79,7 @@ std::vector<std::string> frequent_words(std::string_view text, int64_t limit) {
 bool PieceReader::next(std::string_view& piece) {
   if (kind_ != TokenKind::words) {
     if (at_ >= text_.size()) return false;
-    const size_t n =
-        kind_ == TokenKind::bytes ? 1 : std::max<size_t>(1, code_point_size(text_.substr(at_, 4)));
+    const size_t n = kind_ == TokenKind::bytes ? 1 : character_size(text_.substr(at_));
     piece = text_.substr(at_, n);
     at_ += n;
     return true;
@@ -270,12 +249,8 @@ Tokenizer Tokenizer::from_note(TokenKind kind, const std::string& note) {
 }
 
 int64_t invalid_utf8(std::string_view text) {
-  for (size_t i = 0; i < text.size();) {
-    const size_t n = code_point_size(text.substr(i, 4));
-    if (n == 0) return int64_t(i);
-    i += n;
-  }
-  return -1;
+  const size_t at = find_invalid_utf8(text).at;
+  return at == text.size() ? -1 : int64_t(at);
 }
 
 }  // namespace stretto::nn

@@ -59,11 +59,16 @@ struct MetricColumn {
 
 /// Options of a Trainer.
 struct TrainerOptions {
+  // Length and optimization
   int64_t steps = 0;   ///< Total steps, including those before a resume; 0: use `minutes`.
   double minutes = 0;  ///< Training time in minutes, if steps is 0.
   std::optional<Schedule> schedule = {};  ///< Unset: the optimizer's learning rate is not changed.
   /// Gradients are scaled so that their common L2 norm is at most this (clip_grad_norm).
   double max_grad_norm = std::numeric_limits<double>::infinity();
+  /// Updated after every step and stored in checkpoints (nn/optim/weight_average.h); may be null.
+  WeightAverage* average = nullptr;
+
+  // How a step is computed
   /// Number of micro-batches per step, a power of two that divides the rows of the batch. They are
   /// computed one after the other (gradient accumulation) or distributed over the processes that
   /// mpirun has started (data parallelism); results are bit-identical for any number of processes.
@@ -80,15 +85,6 @@ struct TrainerOptions {
   /// Shards the optimizer state over the processes (ZeRO stage 1), and on the CPU also the
   /// gradients (stage 2): after a step, gradients outside of a rank's shard are zero or undefined.
   bool shard_optimizer = false;
-  int64_t evaluate_every = 0;  ///< Steps between evaluations; 0: twenty evaluations per run.
-  int64_t save_every = 0;      ///< Steps between checkpoints; 0: use save_minutes.
-  /// Directory of metrics.csv and checkpoint.safetensors; "": neither is written. If it holds
-  /// another run that was not resumed, run() throws Error. A step can destroy weights and leave them
-  /// finite; only the next step fails. checkpoint.previous.safetensors is therefore an earlier
-  /// checkpoint, which a successful step had followed.
-  std::string folder = {};
-  /// Settings that are stored in checkpoints; a run can be resumed only with equal settings.
-  Metadata metadata = {};
   /// Captures steps on a GPU as CUDA graphs and replays them (nn/training/captured_step.h). The
   /// loss must get its batches from stage(). A loss or gradient that is not finite raises its error
   /// after the update instead of before. One process only.
@@ -97,27 +93,40 @@ struct TrainerOptions {
   /// of different shapes need different keys; a step that cannot be captured needs a negative key.
   /// Unset: 0 for all steps.
   std::function<int64_t(int64_t batch)> graph_key = {};
-  double tokens_per_step = 0;  ///< For the displayed speed; 0: no speed is shown.
-  bool quiet = false;          ///< True: prints nothing.
-  /// Called before every step; true ends the run with a checkpoint from which it can be resumed.
-  /// stop_on_signals() (nn/training/stop_signals.h) returns such a function for Ctrl-C and SIGTERM.
-  std::function<bool()> stop = {};
-  std::function<void()> save = {};  ///< Called instead of save(checkpoint_path()).
-  /// False: checkpoints leave out frozen parameters (SaveOptions::frozen).
-  bool save_frozen = true;
-  std::function<void(const StepResult&)> after_step = {};  ///< Called after every update.
+
+  // Evaluations
+  int64_t evaluate_every = 0;  ///< Steps between evaluations; 0: twenty evaluations per run.
+  /// Also saves a checkpoint as best.safetensors whenever the validation is the lowest so far.
+  bool keep_best = false;
   /// Returns text to print after a validation loss.
   std::function<std::string(double validation)> annotate = {};
   /// Called after an evaluation, when its row is in the metrics; see Trainer::evaluation().
   std::function<void()> after_evaluation = {};
+  std::vector<MetricColumn> columns = {};  ///< Additional columns, the last ones of metrics.csv.
+
+  // Files
+  /// Directory of metrics.csv and checkpoint.safetensors; "": neither is written. If it holds
+  /// another run that was not resumed, run() throws Error. A step can destroy weights and leave them
+  /// finite; only the next step fails. checkpoint.previous.safetensors is therefore an earlier
+  /// checkpoint, which a successful step had followed.
+  std::string folder = {};
   /// Replaces another run in the folder; its files stay until the first checkpoint of this run.
   bool overwrite = false;
+  /// Settings that are stored in checkpoints; a run can be resumed only with equal settings.
+  Metadata metadata = {};
+  int64_t save_every = 0;   ///< Steps between checkpoints; 0: use save_minutes.
   double save_minutes = 5;  ///< Minutes between checkpoints if save_every is 0; 0: only at the end.
-  /// Also saves a checkpoint as best.safetensors whenever the validation is the lowest so far.
-  bool keep_best = false;
-  std::vector<MetricColumn> columns = {};  ///< Additional columns, the last ones of metrics.csv.
-  /// Updated after every step and stored in checkpoints (nn/optim/weight_average.h); may be null.
-  WeightAverage* average = nullptr;
+  /// False: checkpoints leave out frozen parameters (SaveOptions::frozen).
+  bool save_frozen = true;
+  std::function<void()> save = {};  ///< Called instead of save(checkpoint_path()).
+
+  // Control and display
+  /// Called before every step; true ends the run with a checkpoint from which it can be resumed.
+  /// stop_on_signals() (nn/training/stop_signals.h) returns such a function for Ctrl-C and SIGTERM.
+  std::function<bool()> stop = {};
+  std::function<void(const StepResult&)> after_step = {};  ///< Called after every update.
+  double tokens_per_step = 0;  ///< For the displayed speed; 0: no speed is shown.
+  bool quiet = false;          ///< True: prints nothing.
 };
 
 /// Trains a model. With several processes, all ranks make the same calls, and only rank 0 writes

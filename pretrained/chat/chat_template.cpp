@@ -11,8 +11,7 @@ namespace stretto::nn {
 namespace {
 
 void check_text(const std::string& text, const std::string& what) {
-  check(tokenizers::find_invalid_utf8(text).at == text.size(), "chat_template", what,
-        " is not UTF-8");
+  check(find_invalid_utf8(text).at == text.size(), "chat_template", what, " is not UTF-8");
 }
 
 chat::Value value_of(const std::string& text) { return std::make_shared<const std::string>(text); }

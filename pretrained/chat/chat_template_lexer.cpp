@@ -198,7 +198,7 @@ class Lexer {
       if (const char* found = c == '\0' ? nullptr : std::strchr(names, c)) {
         value += values[found - names];
       } else if (c == 'x' || c == 'u' || c == 'U') {
-        tokenizers::append_utf8(value, hexadecimal(text, i, c == 'x' ? 2 : c == 'u' ? 4 : 8));
+        append_utf8(value, hexadecimal(text, i, c == 'x' ? 2 : c == 'u' ? 4 : 8));
       } else if (c == 'N' || (c >= '0' && c <= '7') || static_cast<unsigned char>(c) >= 128) {
         fail_at(line(),
                 "a backslash in a string stands before a digit, N or a character that is "

@@ -3,12 +3,9 @@
 
 #include <string>
 
-#include "../tokenizers/text/utf8.h"
+#include "../../core/utf8.h"
 
 namespace stretto::nn::chat {
-
-using tokenizers::next_code_point;
-using tokenizers::previous_start;
 
 /// True if all bytes are below 128.
 bool is_ascii(const std::string& text);

@@ -7,8 +7,8 @@
 #include "core/error.h"
 #include "core/input_file.h"
 #include "core/one_line.h"
+#include "core/utf8.h"
 #include "pretrained/tokenizers/files/families.h"
-#include "pretrained/tokenizers/text/utf8.h"
 #include "pretrained/tokenizers/tokenizer_data.h"
 
 namespace stretto::nn {

@@ -4,7 +4,7 @@
 
 #include "core/error.h"
 #include "core/one_line.h"
-#include "pretrained/tokenizers/text/utf8.h"
+#include "core/utf8.h"
 
 namespace stretto::nn::tokenizers {
 

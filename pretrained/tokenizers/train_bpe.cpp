@@ -6,12 +6,12 @@
 
 #include "core/error.h"
 #include "core/one_line.h"
+#include "core/utf8.h"
 #include "pretrained/tokenizers/components/pre_tokenizer.h"
 #include "pretrained/tokenizers/files/families.h"
 #include "pretrained/tokenizers/models/merge_learner.h"
 #include "pretrained/tokenizers/models/merge_table.h"
 #include "pretrained/tokenizers/text/byte_level.h"
-#include "pretrained/tokenizers/text/utf8.h"
 
 namespace stretto::nn {
 

@@ -25,7 +25,7 @@ bool run(std::string_view input) {
                                           {"assistant", "<think>\nhm\n</think>\n\nb"},
                                           {"user", "again"}},
                                          {.variables = {{"n", int64_t{3}}, {"yes", true}}});
-    require(nn::tokenizers::find_invalid_utf8(text).at == text.size(), "a text that is not UTF-8");
+    require(find_invalid_utf8(text).at == text.size(), "a text that is not UTF-8");
     require(text.size() <= size_t{256} << 20, "a text above the limit");
     return true;
   } catch (const Error& error) {

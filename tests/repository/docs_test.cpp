@@ -100,7 +100,7 @@ TEST_CASE("Every header of the library is included by an umbrella header or list
   // Headers that are not for users. A new header counts as public unless it is listed here.
   static const std::regex internal(
       "core/(atomic_file|cpu|device_table|environment|float_mode|gpu_channel|gpu_runtime|"
-      "input_file|known_format|one_line|parse_number)\\.h|core/(gemm|simd)/.*|"
+      "input_file|known_format|one_line|parse_number|utf8)\\.h|core/(gemm|simd)/.*|"
       "autograd/(accumulate|engine|leaf_watch)\\.h|ops/in_place\\.h|nn/(leaf_owners|attention/"
       "left_padding)\\.h|"
       "nn/distributed/(nccl_reducer|recursive_halving|mpi|optimizer_shards|data_parallel_step)\\.h|"

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "core/utf8.h"
 #include "pretrained/tokenizers/text/unicode.h"
-#include "pretrained/tokenizers/text/utf8.h"
 
 namespace stretto::nn::tokenizers {
 namespace {

@@ -4,9 +4,9 @@
 
 #include "core/error.h"
 #include "core/one_line.h"
+#include "core/utf8.h"
 #include "pretrained/tokenizers/components/normalizer.h"
 #include "pretrained/tokenizers/text/byte_level.h"
-#include "pretrained/tokenizers/text/utf8.h"
 
 namespace stretto::nn::tokenizers {
 namespace {
@@ -32,7 +32,7 @@ class OfWholeTokens : public Decoder {
                          const NextDecoder& next) const = 0;
 };
 
-// Joins all bytes to one token. `held` are bytes, `count` is 1 if a part was passed on.
+// Joins all bytes to one token. `held` are bytes, `count` is the number of parts passed on.
 class ByteLevel : public OfWholeTokens {
  public:
   void finish(DecoderState& s, const NextDecoder& next) const override {
@@ -42,7 +42,11 @@ class ByteLevel : public OfWholeTokens {
  private:
   void add_whole(std::string_view token, DecoderState& s, const NextDecoder& next) const override {
     const auto bytes = bytes_of_characters(token);
-    s.held += bytes ? std::string_view(*bytes) : token;
+    const std::string_view text = bytes ? std::string_view(*bytes) : token;
+    if (next.decoding.is_stream && s.held.empty() && !text.empty() &&
+        find_invalid_utf8(text).at == text.size())
+      return next(text, s.count++ == 0, false);
+    s.held += text;
     if (!next.decoding.is_stream) return;
     size_t end = 0;
     for (;;) {  // up to a character that more bytes could complete
@@ -57,7 +61,7 @@ class ByteLevel : public OfWholeTokens {
     std::string storage;
     next(repaired_utf8(std::string_view(s.held).substr(0, size), storage), s.count == 0, ends);
     s.held.erase(0, size);
-    s.count = 1;
+    ++s.count;
   }
 };
 

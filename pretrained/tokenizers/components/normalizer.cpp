@@ -4,9 +4,9 @@
 
 #include "core/error.h"
 #include "core/one_line.h"
+#include "core/utf8.h"
 #include "pretrained/tokenizers/text/charsmap.h"
 #include "pretrained/tokenizers/text/unicode.h"
-#include "pretrained/tokenizers/text/utf8.h"
 
 namespace stretto::nn::tokenizers {
 namespace {
@@ -303,6 +303,15 @@ std::string replaced(std::string_view text, const Needle& needle, const std::str
                      size_t& first, MatchScratch& scratch) {
   std::string to;
   size_t at = 0, first_end = 0;
+  if (const std::string& literal = needle.literal(); !literal.empty() && first == 0) {
+    for (size_t found; (found = text.find(literal, at)) != text.npos; at = found + literal.size()) {
+      to.append(text, at, found - at).append(replacement);
+      scratch.check_growth(to.size());
+    }
+    to.append(text, at);
+    scratch.check_growth(to.size());
+    return to;
+  }
   Matches matches(needle, text, scratch);
   for (Span match{}; matches.next(match); at = match.end) {
     if (at < first) first_end = to.size() + std::min(first, match.begin) - at;

@@ -2,10 +2,10 @@
 
 #include "core/error.h"
 #include "core/one_line.h"
+#include "core/utf8.h"
 #include "pretrained/tokenizers/components/normalizer.h"
 #include "pretrained/tokenizers/models/model.h"
 #include "pretrained/tokenizers/text/unicode.h"
-#include "pretrained/tokenizers/text/utf8.h"
 
 namespace stretto::nn::tokenizers {
 namespace {

@@ -1,10 +1,10 @@
 // The normalizer of SentencePiece's library: rules, blanks and their mark U+2581.
 #include "core/error.h"
+#include "core/utf8.h"
 #include "pretrained/tokenizers/components/normalizer.h"
 #include "pretrained/tokenizers/models/model.h"
 #include "pretrained/tokenizers/text/charsmap.h"
 #include "pretrained/tokenizers/text/trie.h"
-#include "pretrained/tokenizers/text/utf8.h"
 
 namespace stretto::nn::tokenizers {
 namespace {

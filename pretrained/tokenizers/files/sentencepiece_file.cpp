@@ -4,8 +4,8 @@
 #include <cstring>
 
 #include "core/error.h"
+#include "core/utf8.h"
 #include "pretrained/tokenizers/files/families.h"
-#include "pretrained/tokenizers/text/utf8.h"
 
 namespace stretto::nn::tokenizers {
 namespace {

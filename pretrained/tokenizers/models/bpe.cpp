@@ -5,10 +5,10 @@
 
 #include "core/error.h"
 #include "core/one_line.h"
+#include "core/utf8.h"
 #include "pretrained/tokenizers/models/merge_table.h"
 #include "pretrained/tokenizers/models/model.h"
 #include "pretrained/tokenizers/text/byte_level.h"
-#include "pretrained/tokenizers/text/utf8.h"
 
 namespace stretto::nn::tokenizers {
 namespace {

@@ -3,9 +3,9 @@
 #include <limits>
 
 #include "core/error.h"
+#include "core/utf8.h"
 #include "pretrained/tokenizers/models/model.h"
 #include "pretrained/tokenizers/text/trie.h"
-#include "pretrained/tokenizers/text/utf8.h"
 
 namespace stretto::nn::tokenizers {
 namespace {

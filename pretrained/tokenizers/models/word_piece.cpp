@@ -1,9 +1,9 @@
 // WordPiece (Schuster and Nakajima 2012) as in BERT: the longest token first.
 #include "core/error.h"
 #include "core/one_line.h"
+#include "core/utf8.h"
 #include "pretrained/tokenizers/models/model.h"
 #include "pretrained/tokenizers/text/trie.h"
-#include "pretrained/tokenizers/text/utf8.h"
 
 namespace stretto::nn::tokenizers {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <array>
 
-#include "pretrained/tokenizers/text/utf8.h"
+#include "core/utf8.h"
 
 namespace stretto::nn::tokenizers {
 namespace {

@@ -3,8 +3,8 @@
 #include <cstring>
 
 #include "core/error.h"
+#include "core/utf8.h"
 #include "pretrained/tokenizers/text/op.h"
-#include "pretrained/tokenizers/text/utf8.h"
 
 namespace stretto::nn::tokenizers {
 namespace {

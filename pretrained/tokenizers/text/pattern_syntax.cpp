@@ -6,9 +6,9 @@
 
 #include "core/error.h"
 #include "core/one_line.h"
+#include "core/utf8.h"
 #include "pretrained/tokenizers/text/op.h"
 #include "pretrained/tokenizers/text/unicode_differences.h"
-#include "pretrained/tokenizers/text/utf8.h"
 
 namespace stretto::nn::tokenizers {
 namespace {

@@ -8,8 +8,8 @@
 #include <span>
 #include <vector>
 
+#include "core/utf8.h"
 #include "pretrained/tokenizers/text/unicode_differences.h"
-#include "pretrained/tokenizers/text/utf8.h"
 
 namespace stretto::nn::tokenizers {
 namespace {

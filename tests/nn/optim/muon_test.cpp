@@ -294,10 +294,10 @@ TEST_CASE("a run with Muon resumes bit for bit") {
             {.steps = steps,
              .schedule = nn::WarmupStableDecay{.peak = 0.02, .warmup = 3, .steps = 12},
              .max_grad_norm = 1,
+             .average = &average,
              .micro_batches = 1,
              .folder = folder,
-             .quiet = true,
-             .average = &average});
+             .quiet = true});
         trainer.resume();
         trainer.run([&](int64_t i) {
           const nn::Batch batch = trainer.stage_batch(i, batch_of);

@@ -94,11 +94,11 @@ TEST_CASE("An average is resumed with its run", "[average][trainer]") {
       std::vector<double> validations;
       nn::Trainer trainer(net, optimizer,
                           {.steps = 6,
+                           .average = &average,
                            .evaluate_every = 1,
                            .folder = dir.file(name + folder),
-                           .quiet = true,
                            .stop = [&] { return trainer.steps_done() == stop_at; },
-                           .average = &average});
+                           .quiet = true});
       trainer.resume();
       trainer.run([&](int64_t) { return loss_of(net); },
                   [&] {

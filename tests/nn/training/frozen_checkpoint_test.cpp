@@ -31,7 +31,7 @@ struct Run {
   }
   Net net;
   nn::AdamW optimizer{net.head.parameters(), {.lr = 0.1}};
-  nn::Trainer trainer{net, optimizer, {.quiet = true, .save_frozen = false}};
+  nn::Trainer trainer{net, optimizer, {.save_frozen = false, .quiet = true}};
 };
 
 }  // namespace

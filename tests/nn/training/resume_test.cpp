@@ -258,7 +258,7 @@ TEST_CASE("A checkpoint that another run replaces is read as one file", "[traine
 TEST_CASE("The checkpoint before that of destroyed weights remains", "[trainer]") {
   const TempDir dir;
   const std::string previous = dir.file("x/checkpoint.previous.safetensors");
-  nn::TrainerOptions options{.steps = 30, .save_every = 5, .folder = dir.file("x")};
+  nn::TrainerOptions options{.steps = 30, .folder = dir.file("x"), .save_every = 5};
   const auto step_of_previous = [&] { return nn::load_training_state(previous).step; };
   const auto destroy_at = [&](Fit& fit, int64_t step) {
     fit.trainer.options.after_step = [&fit, step](const nn::StepResult&) {
@@ -312,7 +312,7 @@ TEST_CASE("A run is also saved after save_minutes", "[trainer]") {
   CHECK(nn::load_training_state(fit.trainer.checkpoint_path()).step == 7);
   CHECK(nn::TrainerOptions().save_minutes > 0);
   int64_t saved = 0;
-  Fit by_steps({.steps = 10, .save_every = 5, .save = [&] { ++saved; }, .save_minutes = 1e-12});
+  Fit by_steps({.steps = 10, .save_every = 5, .save_minutes = 1e-12, .save = [&] { ++saved; }});
   by_steps.run();
   CHECK(saved == 3);  // 5, 10, and the end
 }
@@ -323,10 +323,10 @@ TEST_CASE("Callbacks see the evaluation, custom columns and whether it is the be
   const auto options = [&](std::function<bool()> stop) {
     return nn::TrainerOptions{.steps = 5,
                               .evaluate_every = 1,
-                              .folder = dir.file("x"),
-                              .stop = std::move(stop),
                               .keep_best = true,
-                              .columns = {{"accuracy", [] { return 0.25; }}}};
+                              .columns = {{"accuracy", [] { return 0.25; }}},
+                              .folder = dir.file("x"),
+                              .stop = std::move(stop)};
   };
   std::vector<bool> best;
   const auto run = [&](std::function<bool()> stop) {

@@ -52,7 +52,7 @@ TEST_CASE("A signal stops a run after its step, with a checkpoint", "[signals]")
       nn::SGD optimizer(net.parameters(), {.lr = 0.1});
       nn::Trainer trainer(
           net, optimizer,
-          {.steps = 1000, .folder = dir.file("x"), .quiet = true, .stop = nn::stop_on_signals()});
+          {.steps = 1000, .folder = dir.file("x"), .stop = nn::stop_on_signals(), .quiet = true});
       const bool done = trainer.run([&](int64_t i) {
         if (i == 3) ::raise(signal);
         return sum(net(ones({1, 2})));

@@ -148,12 +148,12 @@ Run run(uint64_t seed, const std::string& folder, bool resumed) {
     if (averages) p->average = std::make_unique<nn::WeightAverage>(*p->net);
     nn::TrainerOptions o{.steps = steps,
                          .max_grad_norm = 1,
+                         .average = p->average.get(),
                          .micro_batches = micro_batches,
                          .evaluate_every = evaluate_every,
-                         .folder = folder,
-                         .quiet = true,
                          .keep_best = best,
-                         .average = p->average.get()};
+                         .folder = folder,
+                         .quiet = true};
     if (rates == 0) o.schedule = nn::WarmupCosine{.peak = 0.1, .warmup = 2, .steps = steps};
     p->trainer = std::make_unique<nn::Trainer>(*p->net, *p->optimizer, o);
     if (rates == 1)

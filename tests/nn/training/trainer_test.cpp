@@ -80,9 +80,9 @@ TEST_CASE("A run that was stopped is resumed bit for bit", "[trainer]") {
                               .max_grad_norm = 0.5,
                               .micro_batches = 2,
                               .evaluate_every = 7,
-                              .save_every = 4,
                               .folder = dir.file(name),
-                              .metadata = {{"width", "8"}}};
+                              .metadata = {{"width", "8"}},
+                              .save_every = 4};
   };
   Fit whole(options("whole"));
   REQUIRE(whole.run());

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-namespace stretto::nn::tokenizers {
+namespace stretto {
 
 /// Returns the number of bytes of a code point in valid UTF-8 from its first byte.
 inline size_t utf8_size(char first) {
@@ -80,4 +80,4 @@ void append_repaired(std::string& to, std::string_view text);
 /// Returns `text` if it is valid; otherwise `storage`, which receives the repaired text.
 std::string_view repaired_utf8(std::string_view text, std::string& storage);
 
-}  // namespace stretto::nn::tokenizers
+}  // namespace stretto

@@ -1,8 +1,8 @@
-#include "pretrained/tokenizers/text/utf8.h"
+#include "core/utf8.h"
 
 #include <cstring>
 
-namespace stretto::nn::tokenizers {
+namespace stretto {
 namespace {
 
 // The bounds of the second byte by the first one (Unicode, table 3-7); the size is 0 for a byte
@@ -67,4 +67,4 @@ std::string_view repaired_utf8(std::string_view text, std::string& storage) {
   return storage;
 }
 
-}  // namespace stretto::nn::tokenizers
+}  // namespace stretto
