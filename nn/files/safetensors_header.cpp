@@ -1,149 +1,101 @@
 #include "nn/files/safetensors_header.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
-#include <set>
-#include <unordered_set>
 
+#include "nn/files/json.h"
 #include "nn/files/value_format.h"
 
 namespace stretto::nn::files {
 namespace {
 
-// Builds the entries while nlohmann-json parses the header; only a SAX parser can detect duplicate
-// keys. Depth 1 is the header, 2 a tensor or the metadata, 3 a list of numbers.
-class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
+// Reads the tensors and the metadata of a header.
+class HeaderReader {
  public:
-  explicit HeaderReader(const std::string& path) : path_(path) {}
+  HeaderReader(const std::string& path, const Json& root) : path_(path) {
+    for (const auto& [name, value] : root.members) {
+      if (name == metadata_key && value.is_null()) continue;  // as in other implementations
+      if (!value.is_object())
+        bad(in_quotes(name), ": found ", kind_of(value), " where an object must be");
+      if (name == metadata_key) {
+        read_metadata(value);
+      } else {
+        if (header.entries.size() == max_names) bad("more than ", max_names, " tensors");
+        header.entries.push_back(entry(name, value));
+      }
+    }
+  }
 
-  std::vector<Entry> entries;
-  Metadata metadata;
+  Header header;
 
+ private:
   template <class... Parts>
   [[noreturn]] void bad(const Parts&... parts) const {
     fail("safetensors", path_, ": ", parts...);
   }
 
-  bool start_object(std::size_t) override {
-    ++depth_;
-    if (depth_ == 2) {
-      in_metadata_ = name_ == metadata_key;
-      fields_.clear();
-      if (!in_metadata_) entries.push_back({.name = name_, .dtype = "", .shape = {}});
-      if (entries.size() > max_names) bad("more than ", max_names, " tensors");
+  void read_metadata(const Json& object) {
+    if (object.members.size() > max_names) bad("metadata: more than ", max_names, " strings");
+    for (const auto& [key, value] : object.members) {
+      if (!value.is_string()) bad("metadata: ", in_quotes(key), " holds ", kind_of(value));
+      header.metadata[key] = value.text;
     }
-    if (depth_ > 2) unexpected("an object");
-    return true;
   }
 
-  bool key(std::string& text) override {
-    if (depth_ == 1) {
-      if (!names_.insert(text).second) bad("the name ", in_quotes(text), " occurs twice");
-      name_ = text;
-    } else {
-      const bool known = text == "dtype" || text == "shape" || text == "data_offsets";
-      if (!in_metadata_ && !known) bad(where(), "unknown field ", in_quotes(text));
-      if (!fields_.insert(text).second) bad(where(), in_quotes(text), " occurs twice");
-      if (fields_.size() > max_names) bad(where(), "more than ", max_names, " strings");
-      field_ = text;
+  Entry entry(const std::string& name, const Json& fields) const {
+    Entry e{.name = name, .dtype = "", .shape = {}};
+    bool has_dtype = false, has_shape = false, has_data = false;
+    for (const auto& [field, value] : fields.members) {
+      if (field == "dtype") {
+        if (!value.is_string()) bad(in_quotes(name), ": \"dtype\" holds ", kind_of(value));
+        e.dtype = value.text;
+        has_dtype = true;
+      } else if (field == "shape") {
+        e.shape = Shape(numbers(name, field, value));
+        has_shape = true;
+      } else if (field == "data_offsets") {
+        const std::vector<int64_t> range = numbers(name, field, value);
+        if (range.size() != 2)
+          bad(in_quotes(name), ": data_offsets has ", range.size(), " numbers");
+        e.begin = range[0];
+        e.end = range[1];
+        has_data = true;
+      } else {
+        bad(in_quotes(name), ": unknown field ", in_quotes(field));
+      }
     }
-    return true;
+    const char* missing = !has_dtype ? "dtype" : !has_shape ? "shape" : "data_offsets";
+    if (!has_dtype || !has_shape || !has_data)
+      bad(in_quotes(name), ": \"", missing, "\" is missing");
+    return e;
   }
 
-  bool end_object() override {
-    if (depth_ == 2 && !in_metadata_) {
-      for (const char* field : {"dtype", "shape", "data_offsets"})
-        if (!fields_.contains(field)) bad(where(), "\"", field, "\" is missing");
+  std::vector<int64_t> numbers(const std::string& name, const std::string& field,
+                               const Json& list) const {
+    const std::string where = in_quotes(name) + ": ";
+    if (!list.is_list()) bad(where, in_quotes(field), " holds ", kind_of(list));
+    if (list.items.size() > size_t(Shape::max_dims))
+      bad(where, field, " has more than ", Shape::max_dims, " numbers");
+    std::vector<int64_t> result;
+    for (const Json& item : list.items) {
+      if (item.kind != Json::Kind::integer && item.kind != Json::Kind::number)
+        bad(where, in_quotes(field), " holds ", kind_of(item));
+      if (item.kind == Json::Kind::number)
+        bad(where, field, " holds ", item.number, ", which is not an integer in range");
+      if (item.integer < 0) bad(where, field, " holds the negative number ", item.integer);
+      result.push_back(item.integer);
     }
-    --depth_;
-    return true;
-  }
-
-  bool start_array(std::size_t) override {
-    if (depth_ != 2 || in_metadata_ || field_ == "dtype") unexpected("a list");
-    ++depth_;
-    numbers_.clear();
-    return true;
-  }
-
-  bool end_array() override {
-    --depth_;
-    if (field_ == "shape") {
-      entries.back().shape = Shape(numbers_);
-    } else {
-      if (numbers_.size() != 2) bad(where(), "data_offsets has ", numbers_.size(), " numbers");
-      entries.back().begin = numbers_[0];
-      entries.back().end = numbers_[1];
-    }
-    return true;
-  }
-
-  bool number_unsigned(uint64_t value) override {
-    if (depth_ != 3) unexpected("a number");
-    if (value > uint64_t(INT64_MAX)) bad(where(), field_, " holds ", value, ", which is too large");
-    if (numbers_.size() == size_t(Shape::max_dims))
-      bad(where(), field_, " has more than ", Shape::max_dims, " numbers");
-    numbers_.push_back(int64_t(value));
-    return true;
-  }
-  bool number_integer(int64_t value) override {
-    if (depth_ != 3) unexpected("a number");
-    bad(where(), field_, " holds the negative number ", value);
-  }
-  bool number_float(double, const std::string& text) override {
-    if (depth_ != 3) unexpected("a number");
-    bad(where(), field_, " holds ", in_quotes(text), ", which is not an integer in range");
-  }
-
-  bool string(std::string& text) override {
-    if (depth_ == 2 && in_metadata_) {
-      metadata[field_] = text;
-      return true;
-    }
-    if (depth_ != 2 || field_ != "dtype") unexpected("a string");
-    entries.back().dtype = text;
-    return true;
-  }
-
-  bool null() override {
-    if (depth_ != 1 || name_ != metadata_key) unexpected("null");
-    return true;  // no metadata, as in other implementations
-  }
-  bool boolean(bool) override { unexpected("a boolean"); }
-  bool binary(nlohmann::json::binary_t&) override { unexpected("binary data"); }
-  bool parse_error(std::size_t at, const std::string&, const nlohmann::json::exception&) override {
-    bad("the header is not JSON (byte ", at, " of it)");
-  }
-
- private:
-  std::string where() const {
-    return depth_ == 0 ? "" : in_metadata_ && depth_ > 1 ? "metadata: " : in_quotes(name_) + ": ";
-  }
-  [[noreturn]] void unexpected(const char* what) const {
-    if (depth_ < 2) bad(where(), "found ", what, " where an object must be");
-    bad(where(), in_quotes(field_), " holds ", what);
+    return result;
   }
 
   const std::string& path_;
-  int depth_ = 0;
-  bool in_metadata_ = false;
-  std::string name_, field_;
-  std::unordered_set<std::string> names_;
-  std::set<std::string> fields_;
-  std::vector<int64_t> numbers_;
 };
 
 }  // namespace
 
 Header parse_header(const std::string& path, const std::string& text) {
-  // JSON has no zero bytes, but the parser would treat one as the end.
   if (text.empty() || text[0] != '{')
     fail("safetensors", path, ": the header does not begin with {");
-  if (const size_t zero = text.find('\0'); zero != std::string::npos)
-    fail("safetensors", path, ": the header is not JSON (byte ", zero + 1, " of it)");
-  HeaderReader reader(path);
-  nlohmann::json::sax_parse(text, &reader);
-  return {std::move(reader.entries), std::move(reader.metadata)};
+  return HeaderReader(path, parse_json("safetensors", text, path + ": the header")).header;
 }
 
 void check_layout(const std::string& path, std::vector<Entry>& entries, int64_t bytes) {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "json.h"
+#include "../../nn/files/json.h"
 
 namespace stretto::nn::files {
 

@@ -104,7 +104,7 @@ TEST_CASE("Every header of the library is included by an umbrella header or list
       "autograd/(accumulate|engine|leaf_watch)\\.h|ops/in_place\\.h|nn/(leaf_owners|attention/"
       "left_padding)\\.h|"
       "nn/distributed/(nccl_reducer|recursive_halving|mpi|optimizer_shards|data_parallel_step)\\.h|"
-      "nn/training/training_step\\.h|nn/files/(checkpoint_format|matcher|other_format|"
+      "nn/training/training_step\\.h|nn/files/(checkpoint_format|json\\w*|matcher|other_format|"
       "safetensors_header|safetensors_index|value_format)\\.h|music/midi_(events|track)\\.h|"
       "pretrained/(generation_config|gguf_model|language_models|music_transformer|other_models|"
       "rope_config)\\.h|pretrained/chat/chat_template_\\w+\\.h|"

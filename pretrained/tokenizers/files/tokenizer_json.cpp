@@ -7,7 +7,7 @@
 #include "core/error.h"
 #include "core/input_file.h"
 #include "core/one_line.h"
-#include "pretrained/files/json_builder.h"
+#include "nn/files/json_builder.h"
 #include "pretrained/tokenizers/files/definition.h"
 
 namespace stretto::nn::tokenizers {

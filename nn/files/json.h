@@ -1,4 +1,4 @@
-// JSON values of configurations and tokenizers.
+// JSON values: headers and indexes of safetensors, configurations, tokenizers.
 #pragma once
 
 #include <cstdint>
@@ -39,6 +39,9 @@ struct JsonMember {
 /// Returns a value from JSON text. Throws Error "[op] name: …" if it is not JSON, is nested more
 /// than 64 levels deep, has more than 4 million values, or a field twice.
 Json parse_json(const char* op, std::string_view text, const std::string& name);
+
+/// Returns what a value is, for error texts: "a number", "an object", "null", …
+const char* kind_of(const Json& value);
 
 /// Returns `value` as JSON text in one line.
 std::string json_text(const Json& value);

@@ -1,8 +1,8 @@
-#include "pretrained/files/json.h"
+#include "nn/files/json.h"
 
 #include <nlohmann/json.hpp>
 
-#include "pretrained/files/json_builder.h"
+#include "nn/files/json_builder.h"
 
 namespace stretto::nn::files {
 
@@ -15,8 +15,17 @@ const Json& Json::operator[](std::string_view key) const {
 
 Json parse_json(const char* op, std::string_view text, const std::string& name) {
   JsonBuilder builder(op, name);
+  // JSON has no zero bytes, but the parser would treat one as the end.
+  if (const size_t zero = text.find('\0'); zero != text.npos)
+    builder.bad("is not JSON (byte ", zero + 1, ")");
   nlohmann::json::sax_parse(text, &builder);
   return std::move(builder.root);
+}
+
+const char* kind_of(const Json& value) {
+  static constexpr const char* names[] = {"null",     "a boolean", "a number", "a number",
+                                          "a string", "a list",    "an object"};
+  return names[int(value.kind)];
 }
 
 std::string quoted_json(std::string_view text) {
