@@ -78,4 +78,12 @@ done
 (cd build && eval "$(sed 's/ -fno-fast-math / /' <<<"$library") -ffast-math -fsyntax-only" 2>log) &&
   fail "core/cpu.cpp can be compiled with -ffast-math"
 grep -q 'add -fno-fast-math' build/log || { cat build/log; fail "core/cpu.cpp does not name -fno-fast-math"; }
+
+# Without the components neither their sources nor the libraries that only they use are needed.
+rm -rf build
+configure -D CMAKE_BUILD_TYPE= -D STRETTO_MUSIC=OFF -D STRETTO_PRETRAINED=OFF
+grep -E "$root/(music|pretrained)/" build/compile_commands.json && fail "components are built that the parent does not want"
+grep -iE 'pcre2|utf8proc' build/CMakeCache.txt && fail "libraries of a component are searched for"
+[[ -e build/stretto/include/stretto/stretto.h && ! -e build/stretto/include/stretto/pretrained ]] ||
+  fail "the include directory has:" "$(ls build/stretto/include/stretto)"
 echo "stretto works as a subproject"
