@@ -76,13 +76,13 @@ void product(const Tensor& a, const Tensor& b, bool transposed, const Tensor& to
   const DType type = std::is_same_v<C, double> ? f64 : f32;
   const Tensor x = a.to(type);
   const Tensor sums = to.dtype() == type ? to : empty({m, n}, {.dtype = type, .device = cpu});
+  const MatrixRef<C> left{x.data<C>(), k};
+  C* const c = sums.data<C>();
   if constexpr (std::is_same_v<T, BFloat16>)  // for few rows, weights are converted while read
-    if (gemm_widening(m, n, k, 1, {x.data<float>(), k}, {b.data<T>(), b.size(1), transposed}, 0,
-                      sums.data<float>(), n))
-      return finish(0, 0, m, n, sums.data<float>(), n);
+    if (gemm_widening({m, n, k, 1, left, {b.data<T>(), b.size(1), transposed}, 0, c, n}))
+      return finish(0, 0, m, n, c, n);
   const Tensor y = b.to(type);
-  gemm_parallel<C>(m, n, k, 1, {x.data<C>(), k}, {y.data<C>(), b.size(1), transposed}, 0,
-                   sums.data<C>(), n, &epilogue);
+  gemm_parallel<C>({m, n, k, 1, left, {y.data<C>(), b.size(1), transposed}, 0, c, n}, &epilogue);
 }
 
 // Computes dropout(F(x · weightᵀ + bias)) in `hidden`. Writes the argument of F to `before`, which

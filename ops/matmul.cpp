@@ -55,7 +55,7 @@ void multiply(bool threads, int64_t m, int64_t n, int64_t k, MatrixRef<T> a, Mat
   if constexpr (std::is_same_v<T, BFloat16>)
     threads ? gemm_parallel(m, n, k, a, b, nullptr, c, ldc) : gemm(m, n, k, a, b, nullptr, c, ldc);
   else
-    threads ? gemm_parallel<T>(m, n, k, 1, a, b, 0, c, ldc)
+    threads ? gemm_parallel<T>({m, n, k, 1, a, b, 0, c, ldc})
             : gemm(m, n, k, T(1), a, b, T(0), c, ldc);
 }
 
@@ -132,7 +132,7 @@ Tensor linear_product(const Tensor& x, const Tensor& weight, const Tensor& bias,
   if (x.dtype() == bf16) {  // for few rows, weights are converted to f32 while they are read
     MatrixRef<BFloat16> m = matrix<BFloat16>(w);
     m.transposed = !m.transposed;
-    if (gemm_widening(n, out, in, 1, {input.data<float>(), lda}, m, 0, y.data<float>(), ldc)) {
+    if (gemm_widening({n, out, in, 1, {input.data<float>(), lda}, m, 0, y.data<float>(), ldc})) {
       for (int64_t r = 0; row.defined() && r < n; ++r)
         add_row(y.data<float>() + r * ldc, row.data<float>(), out);
       return y.to(bf16);
@@ -147,7 +147,7 @@ Tensor linear_product(const Tensor& x, const Tensor& weight, const Tensor& bias,
       for (int64_t r = 0; r < rows; ++r) add_row(sums + r * ld, row.data<T>() + j, columns);
     };
     const auto epilogue = epilogue_of<T>(with_bias);
-    gemm_parallel<T>(n, out, in, 1, {input.data<T>(), lda}, m, 0, y.data<T>(), ldc,
+    gemm_parallel<T>({n, out, in, 1, {input.data<T>(), lda}, m, 0, y.data<T>(), ldc},
                      row.defined() ? &epilogue : nullptr);
   };
   dispatch_among<double, float>(wide, run);

@@ -95,7 +95,7 @@ void on_threads(const float* a, const float* b, float* c, int64_t n) {
 
 // The library's product: tiles as wide as the processor allows, in blocks for each cache level.
 void library(const float* a, const float* b, float* c, int64_t n) {
-  gemm_parallel<float>(n, n, n, 1, {a, n}, {b, n}, 0, c, n);
+  gemm_parallel<float>({n, n, n, 1, {a, n}, {b, n}, 0, c, n});
 }
 
 Step step(const char* name, void (*product)(const float*, const float*, float*, int64_t)) {

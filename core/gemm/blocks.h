@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <utility>
 
 #include "../parallel.h"
+#include "gemm.h"
 
 namespace stretto::kernels {
 
@@ -27,14 +29,25 @@ constexpr int64_t part(int64_t n, int64_t most, int64_t unit) {
   return std::min(n, round_up(ceil_div(n, ceil_div(n, most)), unit));
 }
 
-/// Returns the number of columns of a chunk of C, a multiple of `unit`, if A has few rows and a
-/// row of the transposed B [n, k] has `row_bytes` bytes. The threads have about equal numbers of
-/// chunks.
-inline int64_t chunk_columns(int64_t n, int64_t row_bytes, bool transposed, int64_t unit) {
-  const int64_t bytes = n * row_bytes, threads = num_threads();
+/// Rows, columns or terms begin … begin + size − 1.
+struct Range {
+  int64_t begin, size;
+};
+
+/// Calls f(begin, end) for ranges of 0 … n − 1: on all threads, or once for the whole range.
+template <class F>
+void each_range(bool threads, int64_t n, int64_t grain, F&& f) {
+  threads ? parallel_for(n, grain, f) : f(int64_t(0), n);
+}
+
+/// Returns the number of columns of a chunk of C, a multiple of `unit`, for a product with few rows.
+/// The threads have about equal numbers of chunks.
+template <class T, class OfB>
+int64_t chunk_columns(const MatrixProduct<T, OfB>& o, int64_t unit) {
+  const int64_t bytes = o.n * o.k * int64_t(sizeof(OfB)), threads = num_threads();
   const int64_t chunks = std::clamp(threads * ceil_div(bytes, threads * most_chunk_bytes),
                                     int64_t{1}, std::max<int64_t>(bytes / least_chunk_bytes, 1));
-  return round_up(std::max(ceil_div(n, chunks), transposed ? 1 : least_chunk_columns), unit);
+  return round_up(std::max(ceil_div(o.n, chunks), o.b.transposed ? 1 : least_chunk_columns), unit);
 }
 
 /// The division of C [m, n] into blocks. If `threads`, there are at least 16 blocks if C is large
@@ -58,6 +71,11 @@ struct Blocks {
   }
   int64_t across() const { return ceil_div(n, columns); }
   int64_t count() const { return ceil_div(m, rows) * across(); }
+  /// Returns the rows and columns of a block.
+  std::pair<Range, Range> at(int64_t block) const {
+    const int64_t width = across(), i = block / width * rows, j = block % width * columns;
+    return {{i, std::min(rows, m - i)}, {j, std::min(columns, n - j)}};
+  }
 };
 
 }  // namespace stretto::kernels

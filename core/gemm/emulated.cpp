@@ -1,5 +1,6 @@
 // The AMX micro-kernel for any CPU, with its tile instructions emulated bit-identically, and the
-// packing of its operands.
+// packing of its operands. As in the hardware, every fused multiply-add, addition and conversion to
+// bf16 rounds to nearest even, and subnormal inputs and results are flushed to zero.
 #include <cmath>
 #include <cstring>
 
@@ -89,27 +90,25 @@ void nothing() {}
 }  // namespace
 
 template <class T>
-void pack_tiles_portable(const T* x, int64_t ld, bool along_k, bool of_b, int64_t outer, int64_t k,
-                         int terms, uint16_t* tiles) {
+void pack_tiles_portable(const MatrixRef<T>& x, bool of_b, int64_t outer, int64_t k, int terms,
+                         uint16_t* tiles) {
   for (int64_t o = 0; o < outer; o += tile_side)
     for (int64_t p = 0; p < k; p += tile_k, tiles += terms * tile_size)
       for (int64_t i = 0; i < tile_side; ++i)
         for (int64_t q = 0; q < tile_k; ++q) {
           T value = T(0.0f);
-          if (o + i < outer && p + q < k)
-            value = along_k ? x[(o + i) * ld + p + q] : x[(p + q) * ld + o + i];
+          if (o + i < outer && p + q < k) value = *x.from(o + i, p + q).data;
           const int64_t at = of_b ? q / 2 * tile_k + 2 * i + q % 2 : i * tile_k + q;
           for (int t = 0; t < terms; ++t) tiles[t * tile_size + at] = next_term(value);
         }
 }
-template void pack_tiles_portable(const float*, int64_t, bool, bool, int64_t, int64_t, int,
-                                  uint16_t*);
-template void pack_tiles_portable(const BFloat16*, int64_t, bool, bool, int64_t, int64_t, int,
+template void pack_tiles_portable(const MatrixRef<float>&, bool, int64_t, int64_t, int, uint16_t*);
+template void pack_tiles_portable(const MatrixRef<BFloat16>&, bool, int64_t, int64_t, int,
                                   uint16_t*);
 
 const TileKernels& tiles_emulated() {
   static constexpr TileKernels kernels{pack_tiles_portable<float>, pack_tiles_portable<BFloat16>,
-                                       tile_products<Emulated>, nothing, nothing};
+                                       multiply_tiles<Emulated>, nothing, nothing};
   return kernels;
 }
 

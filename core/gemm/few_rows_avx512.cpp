@@ -1,6 +1,13 @@
 // Products with few rows of A and an unpacked B (FewRows in core/gemm/tiles.h), summed like
-// vdpbf16ps or like AMX tile products. While a tile of B is loaded, split and transposed in
-// registers, a later tile is prefetched.
+// vdpbf16ps or like AMX tile products. From the outermost loop to the innermost:
+//
+//   strips of 16 columns of C, or several if B is not transposed: their sums stay in L1
+//   blocks of k: the next block of B is prefetched meanwhile
+//   tiles of B, 32 of k × 16 columns: loaded, split into bf16 terms and transposed in registers
+//   pairs of k, rows of A: one multiplication for 16 columns
+//
+// In registers a tile of B has 16 vectors y[pair][column] of two bf16; the sums of a strip are one
+// vector [16] for each row.
 #include "core/gemm/blocks.h"
 #include "core/gemm/prefetch.h"
 #include "core/gemm/tiles.h"
@@ -8,13 +15,13 @@
 #if defined(__x86_64__)
 #include <bit>
 #include <cstring>
+#include <type_traits>
+#include <variant>
 
 #include "core/gemm/tile_vectors.h"
 
 namespace stretto::kernels {
 namespace {
-
-constexpr int terms_of(int products) { return products == 6 ? 3 : products == 3 ? 2 : 1; }
 
 // The number of rows is padded with zeros to 1, 2, 4 or 8.
 int64_t padded_rows(int64_t m) { return m <= 2 ? m : m <= 4 ? 4 : 8; }
@@ -61,93 +68,6 @@ STRETTO_BF16_INLINE void add_tile(const float* a, const __m512i* y, __m512* sum)
   for (int i = 0; i < R; ++i) sum[i] = _mm512_add_ps(sum[i], _mm512_add_ps(even[i], odd[i]));
 }
 
-// The width of a block of B in strips of 16 columns. A B that is not transposed has blocks of 32 rows
-// of 512 bytes. With 6 products a block must contain all terms of a partial sum and has 64 columns.
-template <class T, int products, bool transposed>
-constexpr int64_t most_strips = transposed      ? 1
-                                : products == 6 ? 4
-                                                : 512 / sizeof(T) / tile_side;
-
-// Adds the products with one block of B to the sums of R rows and n columns, which are stored in
-// strips of 16 columns: pairs() in the order of vdpbf16ps, as_tiles() in the order given in
-// core/gemm/tiles.h, with subnormals flushed to zero. The terms of A are `term` elements apart.
-template <class T, int products, int R, bool transposed>
-struct Block {
-  static constexpr int terms = terms_of(products);
-  static constexpr int64_t most = most_strips<T, products, transposed>;
-  using Sums = float (*)[R][16];
-  int64_t n, k;
-  const T* b;
-  int64_t ldb;
-  Prefetch ahead;
-
-  int64_t tiles() const { return ceil_div(k, tile_k); }
-  int64_t strips() const { return most == 1 ? 1 : ceil_div(n, tile_side); }
-
-  STRETTO_BF16_INLINE void load(const float (*from)[16], __m512* sum) {
-#pragma GCC unroll 8
-    for (int i = 0; i < R; ++i) sum[i] = _mm512_loadu_ps(from[i]);
-  }
-  STRETTO_BF16_INLINE void store(const __m512* sum, float (*to)[16]) {
-#pragma GCC unroll 8
-    for (int i = 0; i < R; ++i) _mm512_storeu_ps(to[i], sum[i]);
-  }
-
-  // Calls f(tile, strip, y, sums). The sums stay in registers if there is only one strip.
-  template <class F>
-  STRETTO_BF16_INLINE void each_tile(const Block& o, Sums sums, F&& f) {
-    const int64_t tiles = o.tiles(), strips = o.strips();
-    Prefetch ahead = o.ahead;
-    __m512 sum[R];
-    if (most == 1) load(sums[0], sum);
-    for (int64_t t = 0; t < tiles; ++t)
-      for (int64_t x = 0; x < strips; ++x) {
-        ahead.step();
-        __m512i y[terms][16];
-        load_b<T, terms, transposed>(
-            o.b + (transposed ? t * tile_k : t * tile_k * o.ldb + x * tile_side), o.ldb,
-            o.n - x * tile_side, o.k - t * tile_k, y);
-        if (most > 1) load(sums[x], sum);
-        f(t, x, y, sum);
-        if (most > 1) store(sum, sums[x]);
-      }
-    if (most == 1) store(sum, sums[0]);
-  }
-
-  STRETTO_BF16_TARGET static void pairs(const Block& o, const uint16_t* a, Sums sums) {
-    each_tile(o, sums,
-              [a](int64_t t, int64_t, const __m512i(*y)[16], __m512* sum)
-                  STRETTO_BF16_LAMBDA { add_pairs<R>(a + t * tile_k * R, y[0], sum); });
-  }
-
-  STRETTO_BF16_TARGET __attribute__((noinline)) static void as_tiles(const Block& o, const float* a,
-                                                                     int64_t term, Sums sums) {
-    __m512i high[products == 6 ? block_k / tile_k : 1][products == 6 ? most : 1][16];
-    each_tile(o, sums,
-              [&](int64_t t, int64_t x, const __m512i(*y)[16], __m512* sum) STRETTO_BF16_LAMBDA {
-                const float* const at = a + t * tile_k * R;
-                if constexpr (products == 1) {
-                  add_tile<R>(at, y[0], sum);
-                } else if constexpr (products == 3) {
-                  add_tile<R>(at + term, y[0], sum), add_tile<R>(at, y[0], sum);
-                  add_tile<R>(at, y[1], sum);
-                } else {
-                  add_tile<R>(at + 2 * term, y[0], sum), add_tile<R>(at + term, y[0], sum);
-                  add_tile<R>(at + term, y[1], sum), add_tile<R>(at, y[1], sum);
-                  add_tile<R>(at, y[2], sum);
-                  for (int i = 0; i < 16; ++i) high[t][x][i] = y[0][i];
-                }
-              });
-    const int64_t tiles = o.tiles(), strips = o.strips();
-    for (int64_t x = 0; products == 6 && x < strips; ++x) {
-      __m512 sum[R];
-      load(sums[x], sum);
-      for (int64_t t = 0; t < tiles; ++t) add_tile<R>(a + t * tile_k * R, high[t][x], sum);
-      store(sum, sums[x]);
-    }
-  }
-};
-
 // A scope with flush-to-zero and denormals-are-zero.
 class Flushed {
  public:
@@ -160,84 +80,152 @@ class Flushed {
   const unsigned control_ = _mm_getcsr();
 };
 
-// The product with m ≤ R rows; `of_sums` is the number of terms of a partial sum.
+// The width of a block of B in strips of 16 columns. A B that is not transposed has blocks of 32 rows
+// of 512 bytes. With 6 products a block must contain all terms of a partial sum and has 64 columns.
+template <class T, int products, bool transposed>
+constexpr int64_t most_strips = transposed      ? 1
+                                : products == 6 ? 4
+                                                : 512 / sizeof(T) / tile_side;
+
+// The product with m ≤ R rows: like AMX tile products (`amx`) in the order given in
+// core/gemm/tiles.h, with subnormals flushed to zero, else like vdpbf16ps.
 template <class T, bool amx, int products, int R, bool transposed>
-void run_as(int64_t m, int64_t n, int64_t k, int64_t of_sums, const void* packed, const T* b,
-            int64_t ldb, float* c, int64_t ldc, bool add) {
-  const int64_t along = transposed ? 1 : ldb, across = transposed ? ldb : 1;
-  using RowsBlock = Block<T, products, R, transposed>;
-  constexpr int64_t most = RowsBlock::most, step = tile_side * most;
-  const int64_t block = products == 6 ? of_sums
-                        : transposed  ? std::min(round_up(k, tile_k), prefetched_columns)
-                                      : tile_k;
-  for (int64_t j = 0; j < n; j += step) {
-    const int64_t columns = std::min(step, n - j);
-    alignas(64) float sum[most][R][16] = {};
-    const auto each_run = [&](auto&& copy) {  // calls copy(range of C, range of sums, columns)
-      for (int64_t x = 0; x < columns; x += tile_side)
-        for (int64_t i = 0; i < m; ++i)
-          copy(c + i * ldc + j + x, sum[x / tile_side][i], std::min(tile_side, columns - x));
-    };
-    if (add) each_run([](float* of_c, float* s, int64_t count) { std::copy_n(of_c, count, s); });
-    for (int64_t p = 0; p < k; p += block) {
-      const int64_t depth = std::min(block, k - p);
-      const bool last = p + block >= k;
-      const T* const from = b + j * across + p * along;
-      const T* const next = last ? b + (j + step) * across : from + block * along;
-      const int64_t next_columns = std::min(step, last ? n - j - step : n - j);
-      const int64_t ahead = transposed ? next_columns : next_columns > 0 ? depth : 0;
-      const RowsBlock o{
-          columns, depth, from, ldb,
-          Prefetch(next, ahead, ldb * int64_t(sizeof(T)),
-                   (transposed ? depth : next_columns) * int64_t(sizeof(T)),
-                   ceil_div(depth, tile_k) * (transposed ? 1 : ceil_div(columns, tile_side)))};
-      if constexpr (!amx) {
-        RowsBlock::pairs(o, static_cast<const uint16_t*>(packed) + p * R, sum);
-      } else {
+struct Rows {
+  static constexpr int terms = terms_of(products);
+  static constexpr int64_t most = most_strips<T, products, transposed>, step = tile_side * most;
+  using OfA = std::conditional_t<amx, float, uint16_t>;
+  using Sums = float (*)[R][16];  // of a strip
+
+  // A block of B of k rows and n columns, with the rows of A, whose terms are `term` elements apart.
+  struct Block {
+    int64_t n, k;
+    MatrixRef<T> b;
+    const OfA* a;
+    int64_t term;
+    Prefetch ahead;
+  };
+
+  STRETTO_BF16_INLINE void load(const float (*from)[16], __m512* sum) {
+#pragma GCC unroll 8
+    for (int i = 0; i < R; ++i) sum[i] = _mm512_loadu_ps(from[i]);
+  }
+  STRETTO_BF16_INLINE void store(const __m512* sum, float (*to)[16]) {
+#pragma GCC unroll 8
+    for (int i = 0; i < R; ++i) _mm512_storeu_ps(to[i], sum[i]);
+  }
+
+  // Adds the products with a tile of B, except hi·hi of 6 products.
+  STRETTO_BF16_INLINE void add(const OfA* a, int64_t term, const __m512i (*y)[16], __m512* sum) {
+    if constexpr (!amx) {
+      add_pairs<R>(a, y[0], sum);
+    } else if constexpr (products == 1) {
+      add_tile<R>(a, y[0], sum);
+    } else if constexpr (products == 3) {
+      add_tile<R>(a + term, y[0], sum), add_tile<R>(a, y[0], sum);
+      add_tile<R>(a, y[1], sum);
+    } else {
+      add_tile<R>(a + 2 * term, y[0], sum), add_tile<R>(a + term, y[0], sum);
+      add_tile<R>(a + term, y[1], sum), add_tile<R>(a, y[1], sum);
+      add_tile<R>(a, y[2], sum);
+    }
+  }
+
+  // Adds the products with a block of B. The sums stay in registers if there is only one strip.
+  STRETTO_BF16_TARGET __attribute__((noinline)) static void add_block(const Block& o, Sums sums) {
+    const int64_t tiles = ceil_div(o.k, tile_k), strips = most == 1 ? 1 : ceil_div(o.n, tile_side);
+    __m512i high[products == 6 ? block_k / tile_k : 1][products == 6 ? most : 1][16];
+    Prefetch ahead = o.ahead;
+    __m512 sum[R];
+    if (most == 1) load(sums[0], sum);
+    for (int64_t t = 0; t < tiles; ++t)
+      for (int64_t x = 0; x < strips; ++x) {
+        ahead.step();
+        __m512i y[terms][16];
+        const T* const from =
+            o.b.data + (transposed ? t * tile_k : t * tile_k * o.b.ld + x * tile_side);
+        load_b<T, terms, transposed>(from, o.b.ld, o.n - x * tile_side, o.k - t * tile_k, y);
+        if (most > 1) load(sums[x], sum);
+        add(o.a + t * tile_k * R, o.term, y, sum);
+        if (most > 1) store(sum, sums[x]);
+        for (int i = 0; products == 6 && i < 16; ++i) high[t][x][i] = y[0][i];
+      }
+    if (most == 1) store(sum, sums[0]);
+    for (int64_t x = 0; products == 6 && x < strips; ++x) {
+      load(sums[x], sum);
+      if constexpr (products == 6)
+        for (int64_t t = 0; t < tiles; ++t) add_tile<R>(o.a + t * tile_k * R, high[t][x], sum);
+      store(sum, sums[x]);
+    }
+  }
+
+  // `of_sums` is the number of terms of a partial sum.
+  static void run(const MatrixProduct<T>& o, int64_t of_sums, const void* packed) {
+    const int64_t n = o.n, k = o.k;
+    const bool add = o.beta != 0;
+    const int64_t block = products == 6 ? of_sums
+                          : transposed  ? std::min(round_up(k, tile_k), prefetched_columns)
+                                        : tile_k;
+    for (int64_t j = 0; j < n; j += step) {
+      const int64_t columns = std::min(step, n - j);
+      alignas(64) float sum[most][R][16] = {};
+      const auto each_run = [&](auto&& copy) {  // calls copy(range of C, range of sums, columns)
+        for (int64_t x = 0; x < columns; x += tile_side)
+          for (int64_t i = 0; i < o.m; ++i)
+            copy(o.c + i * o.ldc + j + x, sum[x / tile_side][i], std::min(tile_side, columns - x));
+      };
+      if (add) each_run([](float* of_c, float* s, int64_t count) { std::copy_n(of_c, count, s); });
+      for (int64_t p = 0; p < k; p += block) {
+        const int64_t depth = std::min(block, k - p);
+        const bool last = p + block >= k;
+        const int64_t next_columns = std::min(step, last ? n - j - step : n - j);
+        const int64_t ahead = transposed ? next_columns : next_columns > 0 ? depth : 0;
+        const MatrixRef<T> next = last ? o.b.from(0, j + step) : o.b.from(p + block, j);
+        const Block of_b{
+            columns,
+            depth,
+            o.b.from(p, j),
+            static_cast<const OfA*>(packed) + p * R,
+            padded_terms(k) * R,
+            Prefetch(next.data, ahead, next.ld * int64_t(sizeof(T)),
+                     (transposed ? depth : next_columns) * int64_t(sizeof(T)),
+                     ceil_div(depth, tile_k) * (transposed ? 1 : ceil_div(columns, tile_side)))};
         constexpr bool separate = products == 6;  // each partial sum starts at zero
         alignas(64) float part[separate ? most : 1][R][16] = {};
         {
-          const Flushed flushed;
-          RowsBlock::as_tiles(o, static_cast<const float*>(packed) + p * R, padded_terms(k) * R,
-                              separate ? part : sum);
+          [[maybe_unused]] const std::conditional_t<amx, Flushed, std::monostate> mode;
+          add_block(of_b, separate ? part : sum);
         }
         for (int64_t x = 0; separate && x < most; ++x)
           for (int64_t i = 0; i < R; ++i)
             for (int64_t q = 0; q < 16; ++q)
               sum[x][i][q] = add || p > 0 ? sum[x][i][q] + part[x][i][q] : part[x][i][q];
       }
+      each_run([](float* of_c, const float* s, int64_t count) { std::copy_n(s, count, of_c); });
     }
-    each_run([](float* of_c, const float* s, int64_t count) { std::copy_n(s, count, of_c); });
   }
-}
+};
 
-template <class T, bool amx, int products, bool transposed>
-void run_products(int64_t m, int64_t n, int64_t k, int64_t block, const void* packed, const T* b,
-                  int64_t ldb, float* c, int64_t ldc, bool add) {
-  const int64_t rows = padded_rows(m);
-  auto* run =
-      rows == 1 ? run_as<T, amx, products, 1, transposed> : run_as<T, amx, products, 2, transposed>;
+template <class T, bool amx, int products, int R>
+void run_rows(const MatrixProduct<T>& o, int64_t block, const void* packed) {
+  o.b.transposed ? Rows<T, amx, products, R, true>::run(o, block, packed)
+                 : Rows<T, amx, products, R, false>::run(o, block, packed);
+}
+template <class T, bool amx, int products>
+void run_products(const MatrixProduct<T>& o, int64_t block, const void* packed) {
+  const int64_t rows = padded_rows(o.m);
+  if (rows == 1) return run_rows<T, amx, products, 1>(o, block, packed);
+  if (rows == 2) return run_rows<T, amx, products, 2>(o, block, packed);
   if constexpr (most_few_rows(products) >= 4)
-    if (rows == 4) run = run_as<T, amx, products, 4, transposed>;
-  if constexpr (most_few_rows(products) >= 8)
-    if (rows == 8) run = run_as<T, amx, products, 8, transposed>;
-  run(m, n, k, block, packed, b, ldb, c, ldc, add);
+    if (rows == 4) return run_rows<T, amx, products, 4>(o, block, packed);
+  if constexpr (most_few_rows(products) >= 8) run_rows<T, amx, products, 8>(o, block, packed);
 }
-
-template <class T, bool amx, bool transposed>
-auto choose(int products) {
-  if constexpr (amx && sizeof(T) == 4) {
-    if (products == 6) return run_products<T, amx, 6, transposed>;
-    if (products == 3) return run_products<T, amx, 3, transposed>;
-  }
-  return run_products<T, amx, 1, transposed>;
-}
-
 template <class T, bool amx>
-void multiply(int products, int64_t m, int64_t n, int64_t k, int64_t block, const void* packed,
-              const T* b, int64_t ldb, bool transposed, float* c, int64_t ldc, bool add) {
-  const auto run = transposed ? choose<T, amx, true>(products) : choose<T, amx, false>(products);
-  run(m, n, k, block, packed, b, ldb, c, ldc, add);
+void run(int products, const MatrixProduct<T>& o, int64_t block, const void* packed) {
+  if constexpr (amx && sizeof(T) == 4) {
+    if (products == 6) return run_products<T, amx, 6>(o, block, packed);
+    if (products == 3) return run_products<T, amx, 3>(o, block, packed);
+  }
+  run_products<T, amx, 1>(o, block, packed);
 }
 
 // Splits 32 elements of a row into bf16 terms.
@@ -249,7 +237,7 @@ STRETTO_BF16_TARGET void split_row(const T* x, int64_t k, uint32_t (*out)[16]) {
 }
 
 template <class T, bool amx>
-int64_t size(int products, int64_t m, int64_t k) {
+int64_t bytes(int products, int64_t m, int64_t k) {
   return padded_rows(m) * padded_terms(k) * (amx ? 4 * terms_of(products) : 2);
 }
 
@@ -257,7 +245,7 @@ template <class T, bool amx>
 void pack(int products, int64_t m, int64_t k, MatrixRef<T> a, void* packed) {
   const int64_t R = padded_rows(m), term = padded_terms(k) * R;
   const int terms = terms_of(products);
-  if (R > m) std::memset(packed, 0, size_t(size<T, amx>(products, m, k)));
+  if (R > m) std::memset(packed, 0, size_t(bytes<T, amx>(products, m, k)));
   auto* const split = terms == 1 ? split_row<T, 1> : terms == 2 ? split_row<T, 2> : split_row<T, 3>;
   for (int64_t i = 0; i < m; ++i)
     for (int64_t p = 0; p < k; p += tile_k) {
@@ -288,17 +276,17 @@ void pack(int products, int64_t m, int64_t k, MatrixRef<T> a, void* packed) {
 }
 
 template <class T, bool amx>
-constexpr FewRows<T> rows{size<T, amx>, pack<T, amx>, multiply<T, amx>};
+constexpr FewRows<T> kernels_of{bytes<T, amx>, pack<T, amx>, run<T, amx>};
 
 }  // namespace
 
 template <class T>
 const FewRows<T>& few_rows_amx() {
-  return rows<T, true>;
+  return kernels_of<T, true>;
 }
 template <class T>
 const FewRows<T>& few_rows_avx512() {
-  return rows<T, false>;
+  return kernels_of<T, false>;
 }
 template const FewRows<float>& few_rows_amx();
 template const FewRows<BFloat16>& few_rows_amx();

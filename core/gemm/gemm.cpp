@@ -22,57 +22,54 @@ constexpr int64_t least_rows = 65;   // rows of A from which B is packed once fo
 
 constinit thread_local Workspace of_a, of_panel, of_b;
 
-// The arguments of a product, and the ways to compute it.
+// A product by panels of B, and the ways to compute it.
 template <class T>
-struct GemmCall {
+struct PanelGemm {
   const Gemm<T>& kernel;
-  T alpha, beta;
-  T* c;
-  int64_t ldc;
+  MatrixProduct<T> product;
   const Epilogue<T>* epilogue = nullptr;
   int64_t first_column = 0;  // for the epilogue
 
-  // Adds one block of k to a block of C. B is `packed` in panels [k, columns]. If `packed` is null,
-  // each panel is used only once: it is read unpacked, or packed just before.
-  void block(int64_t i, int64_t m, int64_t j, int64_t n, int64_t p, int64_t k, MatrixRef<T> a,
-             MatrixRef<T> b, const T* packed) const {
-    const int64_t columns = kernel.columns, step = part(m, kernel.rows, 1);
-    const T keep = p == 0 ? beta : T(1);
-    a = a.from(i, p);
-    int64_t stride = a.ld, tile_stride = a.transposed ? step : step * a.ld;
-    if (n > 2 * columns) {  // copy A, to avoid cache conflicts between its rows
-      stride = a.transposed ? kernel.rows : k;
-      tile_stride = a.transposed ? k * stride : step * k;
-      T* copy = of_a.reserve<T>(ceil_div(m, step) * kernel.rows * k);
-      if (a.transposed)
-        kernel.pack_a(a.data, a.ld, m, k, step, copy);
+  // Adds the terms of one block of k to a block of C. B is `packed` in panels [terms, columns]. If
+  // `packed` is null, each panel is used only once: it is read unpacked, or packed just before.
+  void block(Range rows, Range columns, Range terms, const T* packed) const {
+    const int64_t k = terms.size;
+    MatrixProduct<T> o = product.block(rows.begin, columns.begin, rows.size, 0);
+    o.k = k, o.a = o.a.from(0, terms.begin);
+    if (terms.begin > 0) o.beta = T(1);
+    TileRows tiles{part(o.m, kernel.rows, 1), 0};
+    tiles.stride = o.a.transposed ? tiles.rows : tiles.rows * o.a.ld;
+    if (columns.size > 2 * kernel.columns) {  // copy A, to avoid cache conflicts between its rows
+      T* const copy = of_a.reserve<T>(ceil_div(o.m, tiles.rows) * kernel.rows * k);
+      if (o.a.transposed)
+        kernel.pack_a(o.a, o.m, k, tiles.rows, copy);
       else
-        for (int64_t r = 0; r < m; ++r) std::copy_n(a.data + r * a.ld, k, copy + r * k);
-      a.data = copy;
+        for (int64_t r = 0; r < o.m; ++r) std::copy_n(o.a.data + r * o.a.ld, k, copy + r * k);
+      o.a = {copy, o.a.transposed ? kernel.rows : k, o.a.transposed};
+      tiles.stride = k * (o.a.transposed ? kernel.rows : tiles.rows);
     }
-    T* const own = packed ? nullptr : of_panel.reserve<T>(columns * k);
-    for (int64_t at = 0; at < n; at += columns) {
-      const int64_t width = std::min(columns, n - at);
-      const T* panel = packed ? packed + at * k : own;
-      int64_t ldb = columns;
-      if (!packed && !b.transposed && width == columns && m <= 128) {
-        panel = b.from(p, j + at).data;
-        ldb = b.ld;
-      } else if (!packed) {
-        const MatrixRef<T> from = b.from(p, j + at);
-        kernel.pack_b(from.data, from.ld, from.transposed, k, width, own);
+    T* const own = packed ? nullptr : of_panel.reserve<T>(kernel.columns * k);
+    for (int64_t at = 0; at < columns.size; at += kernel.columns) {
+      o.n = std::min(kernel.columns, columns.size - at);
+      o.b = {packed ? packed + at * k : own, kernel.columns};
+      if (!packed) {
+        const MatrixRef<T> b = product.b.from(terms.begin, columns.begin + at);
+        if (!b.transposed && o.n == kernel.columns && o.m <= 128)
+          o.b = b;
+        else
+          kernel.pack_b(b, k, o.n, own);
       }
-      kernel.panel(m, width, k, a.data, stride, a.transposed, step, tile_stride, panel, ldb, alpha,
-                   keep, c + i * ldc + j + at, ldc);
+      kernel.panel(o, tiles);
+      o.c += kernel.columns;
     }
   }
 
-  // The product on the calling thread.
-  void serial(int64_t m, int64_t n, int64_t k, MatrixRef<T> a, MatrixRef<T> b) const {
-    if (m <= few_rows) return few(m, n, k, a, b);
+  // The product on the calling thread, with more than few_rows rows.
+  void serial() const {
+    const int64_t m = product.m, n = product.n, k = product.k;
     const int64_t kc = part(k, block_k, 4);
     if (m <= block_rows) {
-      for (int64_t p = 0; p < k; p += kc) block(0, m, 0, n, p, std::min(kc, k - p), a, b, nullptr);
+      for (int64_t p = 0; p < k; p += kc) block({0, m}, {0, n}, {p, std::min(kc, k - p)}, nullptr);
       return;
     }
     const int64_t nc = part(n, block_columns, kernel.columns),
@@ -80,70 +77,54 @@ struct GemmCall {
     T* const packed = of_b.reserve<T>(round_up(nc, kernel.columns) * kc);
     for (int64_t j = 0; j < n; j += nc)
       for (int64_t p = 0; p < k; p += kc) {
-        const int64_t columns = std::min(nc, n - j), depth = std::min(kc, k - p);
-        pack(j, columns, p, depth, b, packed);
-        for (int64_t i = 0; i < m; i += mc)
-          block(i, std::min(mc, m - i), j, columns, p, depth, a, b, packed);
+        const Range columns{j, std::min(nc, n - j)}, terms{p, std::min(kc, k - p)};
+        pack(columns, terms, packed);
+        for (int64_t i = 0; i < m; i += mc) block({i, std::min(mc, m - i)}, columns, terms, packed);
       }
   }
 
-  // The product with m ≤ few_rows on the calling thread, with the transpose of A [k, m].
-  template <class B>
-  void few(int64_t m, int64_t n, int64_t k, MatrixRef<T> a, MatrixRef<B> b) const {
-    const T* a_transposed = a.data;
-    if (a.transposed ? a.ld != m : m > 1) {
-      T* const copy = of_a.reserve<T>(m * k);
-      for (int64_t i = 0; i < m; ++i)
-        for (int64_t p = 0; p < k; ++p) copy[p * m + i] = *a.from(i, p).data;
-      a_transposed = copy;
-    }
-    const int64_t kc = part(k, block_k, 4);
-    if constexpr (std::is_same_v<B, T>)
-      kernel.few(m, n, k, kc, a_transposed, b.data, b.ld, b.transposed, alpha, beta, c, ldc);
-    else
-      kernel.few_of_bf16(m, n, k, kc, a_transposed, b.data, b.ld, b.transposed, alpha, beta, c,
-                         ldc);
-  }
-
-  // Packs rows p … p + k − 1 and columns j … j + n − 1 of B as panels.
-  void pack(int64_t j, int64_t n, int64_t p, int64_t k, MatrixRef<T> b, T* packed) const {
-    for (int64_t at = 0; at < n; at += kernel.columns) {
-      const MatrixRef<T> from = b.from(p, j + at);
-      kernel.pack_b(from.data, from.ld, from.transposed, k, std::min(kernel.columns, n - at),
-                    packed + at * k);
-    }
+  // Packs a block of B as panels.
+  void pack(Range columns, Range terms, T* packed) const {
+    for (int64_t at = 0; at < columns.size; at += kernel.columns)
+      kernel.pack_b(product.b.from(terms.begin, columns.begin + at), terms.size,
+                    std::min(kernel.columns, columns.size - at), packed + at * terms.size);
   }
 
   // The product on all threads. Alternates two phases: pack a run of k-blocks of B, each panel
   // once; then add the terms of these k-blocks to every block of C.
-  void parallel(int64_t m, int64_t n, int64_t k, MatrixRef<T> a, MatrixRef<T> b) const {
+  void parallel() const {
+    const int64_t m = product.m, n = product.n, k = product.k;
     const int64_t kc = part(k, block_k, 4), width = round_up(n, kernel.columns);
     const int64_t blocks = ceil_div(k, kc);
     const int64_t chunk =
         part(blocks, std::max<int64_t>(1, packed_bytes / (width * kc * int64_t(sizeof(T)))), 1);
     const Blocks c_blocks(num_threads() > 1, m, n, 128, 1, kernel.columns);
-    const int64_t mc = c_blocks.rows, nc = c_blocks.columns, across = c_blocks.across();
     const int64_t panels = width / kernel.columns;
     T* const packed = of_b.reserve<T>(width * kc * chunk);
     for (int64_t first = 0; first < blocks; first += chunk) {
       const int64_t last = std::min(blocks, first + chunk);
+      // The packed block of B of one block of k, from column j on.
+      const auto packed_at = [&](Range terms, int64_t j) {
+        return packed + (terms.begin - first * kc) * width + j * terms.size;
+      };
       parallel_for((last - first) * panels, 4, [&](int64_t begin, int64_t end) {
         for (int64_t at = begin; at < end; ++at) {
           const int64_t p = (first + at / panels) * kc, j = at % panels * kernel.columns;
-          pack(j, std::min(kernel.columns, n - j), p, std::min(kc, k - p), b,
-               packed + (p - first * kc) * width + j * std::min(kc, k - p));
+          const Range terms{p, std::min(kc, k - p)};
+          pack({j, std::min(kernel.columns, n - j)}, terms, packed_at(terms, j));
         }
       });
       parallel_for(c_blocks.count(), 1, [&](int64_t at, int64_t) {
-        const int64_t i = at / across * mc, j = at % across * nc;
+        const auto [rows, columns] = c_blocks.at(at);
         for (int64_t p = first * kc; p < std::min(k, last * kc); p += kc) {
-          const int64_t depth = std::min(kc, k - p);
-          block(i, std::min(mc, m - i), j, std::min(nc, n - j), p, depth, a, b,
-                packed + (p - first * kc) * width + j * depth);
+          const Range terms{p, std::min(kc, k - p)};
+          block(rows, columns, terms, packed_at(terms, columns.begin));
         }
-        if (epilogue && last == blocks)
-          (*epilogue)(i, first_column + j, std::min(mc, m - i), std::min(nc, n - j),
-                      c + i * ldc + j, ldc);
+        if (epilogue && last == blocks) {
+          T* const sums = product.c + rows.begin * product.ldc + columns.begin;
+          (*epilogue)(rows.begin, first_column + columns.begin, rows.size, columns.size, sums,
+                      product.ldc);
+        }
       });
     }
   }
@@ -175,90 +156,100 @@ int products_of_tiles(int64_t n, int64_t k) {
 
 // Computes an f32 product with bf16 products. Returns false, with C unchanged, if f32 kernels must
 // compute the product.
-bool by_tiles(bool threads, int64_t m, int64_t n, int64_t k, float alpha, MatrixRef<float> a,
-              MatrixRef<float> b, float beta, float* c, int64_t ldc,
-              const Epilogue<float>* epilogue = nullptr) {
-  const int products = products_of_tiles(n, k);
-  return products && tiles_gemm(threads, products, m, n, k, alpha, a, b, beta, c, ldc, epilogue);
+bool by_tiles(bool threads, const MatrixProduct<float>& o, const Epilogue<float>* epilogue) {
+  const int products = products_of_tiles(o.n, o.k);
+  return products && tiles_gemm(threads, products, o, epilogue);
 }
-bool by_tiles(bool, int64_t, int64_t, int64_t, double, MatrixRef<double>, MatrixRef<double>, double,
-              double*, int64_t, const Epilogue<double>* = nullptr) {
-  return false;
-}
+bool by_tiles(bool, const MatrixProduct<double>&, const Epilogue<double>*) { return false; }
 
 // True if m, n or k is 0, so that there is nothing to sum; scales C by beta in that case.
-template <class T>
-bool nothing_to_sum(int64_t m, int64_t n, int64_t k, T beta, T* c, int64_t ldc) {
-  if (m == 0 || n == 0) return true;
-  if (k > 0) return false;
-  for (int64_t i = 0; i < m; ++i)
-    for (int64_t j = 0; j < n; ++j) c[i * ldc + j] = beta == T(0) ? T(0) : beta * c[i * ldc + j];
+template <class T, class B>
+bool nothing_to_sum(const MatrixProduct<T, B>& o) {
+  if (o.m == 0 || o.n == 0) return true;
+  if (o.k > 0) return false;
+  for (int64_t i = 0; i < o.m; ++i)
+    for (int64_t j = 0; j < o.n; ++j) {
+      T& c = o.c[i * o.ldc + j];
+      c = o.beta == T(0) ? T(0) : o.beta * c;
+    }
   return true;
 }
 
+// Computes a product with m ≤ few_rows, on the calling thread or in chunks of columns on all.
+template <class T, class B>
+void few_rows_gemm(bool threads, const MatrixProduct<T, B>& product,
+                   const Epilogue<T>* epilogue = nullptr) {
+  const Gemm<T>& kernel = kernels_in_use<T>();
+  MatrixProduct<T, B> o = product;
+  if (o.a.transposed ? o.a.ld != o.m : o.m > 1) {
+    T* const transposed = of_a.reserve<T>(o.m * o.k);
+    for (int64_t i = 0; i < o.m; ++i)
+      for (int64_t p = 0; p < o.k; ++p) transposed[p * o.m + i] = *o.a.from(i, p).data;
+    o.a.data = transposed;
+  }
+  o.a.ld = o.m, o.a.transposed = true;
+  const int64_t kc = part(o.k, block_k, 4);
+  each_range(threads, o.n, chunk_columns(o, kernel.columns), [&](int64_t begin, int64_t end) {
+    const MatrixProduct<T, B> chunk = o.columns(begin, end - begin);
+    if constexpr (std::is_same_v<B, T>)
+      kernel.few(chunk, kc);
+    else
+      kernel.few_of_bf16(chunk, kc);
+    if (epilogue) (*epilogue)(0, begin, chunk.m, chunk.n, chunk.c, chunk.ldc);
+  });
+}
+
 template <class T>
-void run(int64_t m, int64_t n, int64_t k, T alpha, MatrixRef<T> a, MatrixRef<T> b, T beta, T* c,
-         int64_t ldc) {
-  if (nothing_to_sum(m, n, k, beta, c, ldc)) return;
-  if (by_tiles(false, m, n, k, alpha, a, b, beta, c, ldc)) return;
-  GemmCall<T>{kernels_in_use<T>(), alpha, beta, c, ldc}.serial(m, n, k, a, b);
+void serial(const MatrixProduct<T>& product) {
+  if (nothing_to_sum(product) || by_tiles(false, product, nullptr)) return;
+  if (product.m <= few_rows) return few_rows_gemm(false, product);
+  PanelGemm<T>{kernels_in_use<T>(), product}.serial();
 }
 
 }  // namespace
 
 void gemm(int64_t m, int64_t n, int64_t k, float alpha, MatrixRef<float> a, MatrixRef<float> b,
           float beta, float* c, int64_t ldc) {
-  run(m, n, k, alpha, a, b, beta, c, ldc);
+  serial<float>({m, n, k, alpha, a, b, beta, c, ldc});
 }
 
 void gemm(int64_t m, int64_t n, int64_t k, double alpha, MatrixRef<double> a, MatrixRef<double> b,
           double beta, double* c, int64_t ldc) {
-  run(m, n, k, alpha, a, b, beta, c, ldc);
+  serial<double>({m, n, k, alpha, a, b, beta, c, ldc});
 }
 
 template <class T>
-void gemm_parallel(int64_t m, int64_t n, int64_t k, T alpha, MatrixRef<T> a, MatrixRef<T> b, T beta,
-                   T* c, int64_t ldc, const Epilogue<T>* epilogue) {
-  if (nothing_to_sum(m, n, k, beta, c, ldc)) {
-    if (epilogue && m > 0 && n > 0) (*epilogue)(0, 0, m, n, c, ldc);
+void gemm_parallel(const MatrixProduct<T>& product, const Epilogue<T>* epilogue) {
+  const int64_t m = product.m, n = product.n;
+  if (nothing_to_sum(product)) {
+    if (epilogue && m > 0 && n > 0) (*epilogue)(0, 0, m, n, product.c, product.ldc);
     return;
   }
-  if (by_tiles(true, m, n, k, alpha, a, b, beta, c, ldc, epilogue)) return;
-  const GemmCall<T> call{kernels_in_use<T>(), alpha, beta, c, ldc};
+  if (by_tiles(true, product, epilogue)) return;
+  if (m <= few_rows) return few_rows_gemm(true, product, epilogue);
+  const Gemm<T>& kernel = kernels_in_use<T>();
   if (m >= least_rows) {
     for (int64_t j = 0; j < n; j += most_columns)
-      GemmCall<T>{call.kernel, alpha, beta, c + j, ldc, epilogue, j}.parallel(
-          m, std::min(most_columns, n - j), k, a, b.from(0, j));
+      PanelGemm<T>{kernel, product.columns(j, std::min(most_columns, n - j)), epilogue, j}
+          .parallel();
     return;
   }
   // With fewer rows a panel of B is used only once. Each thread packs the panels of its columns.
   const int64_t grain =
-      m <= few_rows
-          ? chunk_columns(n, k * int64_t(sizeof(T)), b.transposed, call.kernel.columns)
-          : round_up(std::max<int64_t>(n / 32, 500'000 / (m * k) + 1), call.kernel.columns);
+      round_up(std::max<int64_t>(n / 32, 500'000 / (m * product.k) + 1), kernel.columns);
   parallel_for(n, grain, [&](int64_t begin, int64_t end) {
-    GemmCall<T>{call.kernel, alpha, beta, c + begin, ldc}.serial(m, end - begin, k, a,
-                                                                 b.from(0, begin));
-    if (epilogue) (*epilogue)(0, begin, m, end - begin, c + begin, ldc);
+    const MatrixProduct<T> chunk = product.columns(begin, end - begin);
+    PanelGemm<T>{kernel, chunk}.serial();
+    if (epilogue) (*epilogue)(0, begin, m, chunk.n, chunk.c, chunk.ldc);
   });
 }
 
-template void gemm_parallel(int64_t, int64_t, int64_t, float, MatrixRef<float>, MatrixRef<float>,
-                            float, float*, int64_t, const Epilogue<float>*);
-template void gemm_parallel(int64_t, int64_t, int64_t, double, MatrixRef<double>, MatrixRef<double>,
-                            double, double*, int64_t, const Epilogue<double>*);
+template void gemm_parallel(const MatrixProduct<float>&, const Epilogue<float>*);
+template void gemm_parallel(const MatrixProduct<double>&, const Epilogue<double>*);
 
-bool gemm_widening(int64_t m, int64_t n, int64_t k, float alpha, MatrixRef<float> a,
-                   MatrixRef<BFloat16> b, float beta, float* c, int64_t ldc) {
-  if (m > few_rows || products_of_tiles(n, k)) return false;
-  if (nothing_to_sum(m, n, k, beta, c, ldc)) return true;
-  const Gemm<float>& kernel = kernels_in_use<float>();
-  const int64_t grain =
-      chunk_columns(n, k * int64_t(sizeof(BFloat16)), b.transposed, kernel.columns);
-  parallel_for(n, grain, [&](int64_t begin, int64_t end) {
-    GemmCall<float>{kernel, alpha, beta, c + begin, ldc}.few(m, end - begin, k, a,
-                                                             b.from(0, begin));
-  });
+bool gemm_widening(const MatrixProduct<float, BFloat16>& product) {
+  if (product.m > few_rows || products_of_tiles(product.n, product.k)) return false;
+  if (!nothing_to_sum(product)) few_rows_gemm(true, product);
   return true;
 }
 
@@ -294,7 +285,7 @@ int64_t PackedB<T>::bytes(int64_t k, int64_t n, bool transposed) {
 
 template <class T>
 void PackedB<T>::pack(int64_t k, int64_t n, MatrixRef<T> b, void* to) {
-  b_ = b, k_ = k, n_ = n, packed_ = nullptr, products_ = products_packed<T>();
+  b_ = b, k_ = k, row_ = column_ = 0, packed_ = nullptr, products_ = products_packed<T>();
   if (!to || bytes(k, n, b.transposed) == 0) return;
   if constexpr (!std::is_same_v<T, double>)
     if (products_) {
@@ -302,27 +293,32 @@ void PackedB<T>::pack(int64_t k, int64_t n, MatrixRef<T> b, void* to) {
       return;
     }
   if constexpr (!std::is_same_v<T, BFloat16>)
-    GemmCall<T>{kernels_in_use<T>(), 1, 0, nullptr, 0}.pack(0, n, 0, k, b, static_cast<T*>(to));
+    PanelGemm<T>{kernels_in_use<T>(), {.b = b}}.pack({0, n}, {0, k}, static_cast<T*>(to));
   packed_ = to;
 }
 
 template <class T>
 void PackedB<T>::gemm(int64_t m, int64_t n, int64_t k, compute_t<T> alpha, MatrixRef<T> a,
-                      int64_t p, int64_t j, compute_t<T> beta, compute_t<T>* c, int64_t ldc) const {
+                      compute_t<T> beta, compute_t<T>* c, int64_t ldc) const {
+  const MatrixProduct<T> product{m, n, k, alpha, a, b_.from(row_, column_), beta, c, ldc};
   const bool some = packed_ && m > 0 && n > 0 && k > 0;
   if constexpr (!std::is_same_v<T, double>)
-    if (some && products_ && j % tile_block == 0 && p % tile_k == 0 &&
-        (k % tile_k == 0 || p + k == k_)) {
-      const uint16_t* const b = static_cast<const uint16_t*>(packed_);
-      if (std::is_same_v<T, BFloat16> || products_of_tiles(n, k) == products_)
-        if (packed_tiles_gemm(products_, m, n, k, alpha, a, k_, b, p, j, beta, c, ldc)) return;
-    }
+    if (some && products_ && column_ % tile_block == 0 && row_ % tile_k == 0 &&
+        (k % tile_k == 0 || row_ + k == k_))
+      if (std::is_same_v<T, BFloat16> || products_of_tiles(n, k) == products_) {
+        const int terms = terms_of(products_);
+        const Tiles all{static_cast<const uint16_t*>(packed_), tiles_size(k_, terms)};
+        const Tiles part = all.from(column_);
+        if (packed_tiles_gemm(products_, product,
+                              {part.data + tiles_size(row_, terms), part.stride}))
+          return;
+      }
   if constexpr (!std::is_same_v<T, BFloat16>)
     if (const Gemm<T>& kernel = kernels_in_use<T>();
-        some && !products_ && j % kernel.columns == 0 && k == k_ && m <= block_rows)
-      return GemmCall<T>{kernel, alpha, beta, c, ldc}.block(0, m, 0, n, 0, k, a, b_,
-                                                            static_cast<const T*>(packed_) + j * k);
-  stretto::gemm(m, n, k, alpha, a, b_.from(p, j), beta, c, ldc);
+        some && !products_ && column_ % kernel.columns == 0 && k == k_ && m <= block_rows)
+      return PanelGemm<T>{kernel, product}.block({0, m}, {0, n}, {0, k},
+                                                 static_cast<const T*>(packed_) + column_ * k);
+  stretto::gemm(m, n, k, alpha, a, product.b, beta, c, ldc);
 }
 
 template class PackedB<float>;

@@ -27,6 +27,26 @@ struct MatrixRef {
   }
 };
 
+/// A product C [m, n] = alpha · A [m, k] · B [k, n] + beta · C, with a row-major C. If beta = 0, C
+/// is not read; k = 0 scales C by beta.
+template <class T, class OfB = T>
+struct MatrixProduct {
+  int64_t m, n, k;
+  compute_t<T> alpha;
+  MatrixRef<T> a;
+  MatrixRef<OfB> b;
+  compute_t<T> beta;
+  compute_t<T>* c;
+  int64_t ldc;
+
+  /// Returns the product for a block of C, of size [rows, count] at (i, j).
+  MatrixProduct block(int64_t i, int64_t j, int64_t rows, int64_t count) const {
+    return {rows, count, k, alpha, a.from(i, 0), b.from(0, j), beta, c ? c + i * ldc + j : c, ldc};
+  }
+  /// Returns the product for `count` columns of C from column j on.
+  MatrixProduct columns(int64_t j, int64_t count) const { return block(0, j, m, count); }
+};
+
 /// An operation fused into a product. Called once for each finished block [rows, columns] of C, at
 /// (i, j), while it is in the cache, on the thread that computed it. The blocks partition C; their
 /// sizes are unspecified.
@@ -48,17 +68,15 @@ Epilogue<T> epilogue_of(const F& f) {
           &f};
 }
 
-/// Computes C [m, n] = alpha · A [m, k] · B [k, n] + beta · C, with a row-major C, on the calling
-/// thread. If beta = 0, C is not read; k = 0 scales C by beta.
+/// Computes a product on the calling thread.
 void gemm(int64_t m, int64_t n, int64_t k, float alpha, MatrixRef<float> a, MatrixRef<float> b,
           float beta, float* c, int64_t ldc);
 void gemm(int64_t m, int64_t n, int64_t k, double alpha, MatrixRef<double> a, MatrixRef<double> b,
           double beta, double* c, int64_t ldc);
 
-/// Computes the same on all threads, for one large product, and calls `epilogue` for each block.
+/// Computes one large f32 or f64 product on all threads, and calls `epilogue` for each block.
 template <class T>
-void gemm_parallel(int64_t m, int64_t n, int64_t k, T alpha, MatrixRef<T> a, MatrixRef<T> b, T beta,
-                   T* c, int64_t ldc, const Epilogue<T>* epilogue = nullptr);
+void gemm_parallel(const MatrixProduct<T>& product, const Epilogue<T>* epilogue = nullptr);
 
 /// True if this CPU has kernels for bf16 products: AMX, or AVX-512 with bf16.
 bool has_bf16_products();
@@ -83,7 +101,6 @@ void gemm_parallel(int64_t m, int64_t n, int64_t k, MatrixRef<BFloat16> a, Matri
 /// read; the result is bit-identical to the result with a B converted before. Returns false, with C
 /// unchanged, if A has more than kernels::few_rows rows or the f32 product would use bf16 products
 /// (AMX, or precision `medium`).
-bool gemm_widening(int64_t m, int64_t n, int64_t k, float alpha, MatrixRef<float> a,
-                   MatrixRef<BFloat16> b, float beta, float* c, int64_t ldc);
+bool gemm_widening(const MatrixProduct<float, BFloat16>& product);
 
 }  // namespace stretto

@@ -5,41 +5,43 @@
 #include <cstdint>
 
 #include "../dtype.h"
+#include "gemm.h"
 
 namespace stretto::kernels {
 
+/// The division of the rows of A and C into register tiles: `rows` of each tile, and the distance
+/// between the first elements of A of two neighboring tiles.
+struct TileRows {
+  int64_t rows, stride;
+};
+
 /// The kernels of one type. A tile of C of at most `rows` × `columns` stays in registers during the
-/// loop over k.
-///
-/// Element (i, p) of an A operand is a[i·row_stride + p], or a[p·row_stride + i] if `by_columns`.
+/// loop over k (docs/gemm.md has a picture).
 template <class T>
 struct Gemm {
   int64_t rows, columns;
 
   /// Packs B [k, n] with n ≤ `columns` to a panel [k, columns], zero from column n on.
-  void (*pack_b)(const T* b, int64_t ld, bool transposed, int64_t k, int64_t n, T* panel);
+  void (*pack_b)(MatrixRef<T> b, int64_t k, int64_t n, T* panel);
 
-  /// Packs A [m, k], which is stored transposed, to panels [m / step][k][rows] for tiles that read
-  /// A with `by_columns`.
-  void (*pack_a)(const T* a, int64_t ld, int64_t m, int64_t k, int64_t step, T* panels);
+  /// Packs A [m, k], which is stored transposed, to panels [m / step][k][rows] for tiles of `step`
+  /// rows.
+  void (*pack_a)(MatrixRef<T> a, int64_t m, int64_t k, int64_t step, T* panels);
 
-  /// Computes C [m, n] = alpha · A [m, k] · B [k, n] + beta · C for n ≤ `columns`, with a B of at
-  /// least `columns` readable columns. Each element is summed over k in ascending order from zero,
-  /// with fused multiply-adds if the CPU has them. If beta = 0, C is not read. Tiles have `step` ≤
-  /// `rows` rows; their rows of A are `tile_stride` elements apart.
-  void (*panel)(int64_t m, int64_t n, int64_t k, const T* a, int64_t row_stride, bool by_columns,
-                int64_t step, int64_t tile_stride, const T* b, int64_t ldb, T alpha, T beta, T* c,
-                int64_t ldc);
+  /// Computes a product with n ≤ `columns` and a B of at least `columns` readable columns, not
+  /// transposed. Each element is summed over k in ascending order from zero, with fused
+  /// multiply-adds if the CPU has them. Tiles have at most `rows` rows; in each tile A has the layout
+  /// of `product.a`.
+  void (*panel)(const MatrixProduct<T>& product, TileRows tiles);
 
-  /// Computes the same for m ≤ `few_rows` and any n, with partial sums of `block` terms that are
-  /// added to C one after the other. `a` is the transpose of A, [k, m]. B, stored transposed or
-  /// not, is read once, unpacked, at memory bandwidth: for decoding, which uses each weight once.
-  void (*few)(int64_t m, int64_t n, int64_t k, int64_t block, const T* a, const T* b, int64_t ldb,
-              bool transposed, T alpha, T beta, T* c, int64_t ldc);
+  /// Computes a product with m ≤ `few_rows` and any n, with partial sums of `block` terms that are
+  /// added to C one after the other. A is stored transposed, [k, m] without gaps. B, stored
+  /// transposed or not, is read once, unpacked, at memory bandwidth: for decoding, which uses each
+  /// weight once.
+  void (*few)(const MatrixProduct<T>& product, int64_t block);
 
   /// Computes the same with a B in bf16, widened while it is read; null unless T is float.
-  void (*few_of_bf16)(int64_t m, int64_t n, int64_t k, int64_t block, const T* a, const BFloat16* b,
-                      int64_t ldb, bool transposed, T alpha, T beta, T* c, int64_t ldc);
+  void (*few_of_bf16)(const MatrixProduct<T, BFloat16>& product, int64_t block);
 };
 
 inline constexpr int64_t few_rows = 8;  // the most rows of Gemm::few

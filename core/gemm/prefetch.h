@@ -18,7 +18,10 @@ class Prefetch {
   /// The block is prefetched in `steps` equal shares.
   Prefetch(const void* block, int64_t runs, int64_t stride, int64_t bytes, int64_t steps)
       : at_(static_cast<const char*>(block)), runs_(runs), stride_(stride), bytes_(bytes) {
-    if (stride == bytes) bytes_ *= runs_, runs_ = std::min<int64_t>(runs_, 1);
+    if (stride == bytes) {  // one range
+      bytes_ *= runs_;
+      runs_ = std::min<int64_t>(runs_, 1);
+    }
     const int64_t lines = runs_ * ((bytes_ + line - 1) / line);
     per_step_ = (lines + steps - 1) / steps * line;
   }

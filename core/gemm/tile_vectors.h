@@ -12,7 +12,6 @@
 
 #define STRETTO_BF16_TARGET __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")))
 #define STRETTO_BF16_INLINE STRETTO_BF16_TARGET __attribute__((always_inline)) static inline
-#define STRETTO_BF16_LAMBDA STRETTO_BF16_TARGET __attribute__((always_inline))
 
 namespace stretto::kernels {
 namespace {

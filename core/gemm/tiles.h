@@ -17,28 +17,51 @@ namespace stretto::kernels {
 inline constexpr int64_t tile_side = 16, tile_k = 32, tile_size = tile_side * tile_k;
 inline constexpr int64_t tile_block = 2 * tile_side;  // micro-kernels compute 32 × 32 of C
 
-/// Packs `outer` rows of A or columns of B (`of_b`), with k elements each, to [outer / 16][k / 32]
-/// [terms] tiles, padded with zeros. Element (o, p) is x[o·ld + p] if `along_k`, else x[p·ld + o].
-template <class T>
-using Pack = void (*)(const T* x, int64_t ld, bool along_k, bool of_b, int64_t outer, int64_t k,
-                      int terms, uint16_t* tiles);
+/// Returns the number of bf16 terms of an operand, if a product is computed as `products` products.
+constexpr int terms_of(int products) { return products == 6 ? 3 : products == 3 ? 2 : 1; }
+/// Returns the number of elements of the tiles of 16 rows or columns, with k values each.
+constexpr int64_t tiles_size(int64_t k, int terms) {
+  return (k + tile_k - 1) / tile_k * tile_size * terms;
+}
 
-/// A micro-kernel, with the packing of its operands.
-///
-/// block() computes C [32, 32] (+)= A · B, at least the first `rows` rows, from `tiles` tiles of k.
-/// `a_stride` and `b_stride` are the distances from the first 16 rows or columns to the others.
-/// `products` is the number of products of terms, summed in this order:
+/// Packed tiles of A or B: those of the first 16 rows or columns, over all of k. The tiles of the
+/// next 16 are `stride` elements later.
+struct Tiles {
+  const uint16_t* data;
+  int64_t stride;
+  /// Returns the tiles from a row or column on, a multiple of 16.
+  Tiles from(int64_t outer) const { return {data + outer / tile_side * stride, stride}; }
+};
+
+/// Packs x [outer, k], which is A or the transpose of B (`of_b`), to [outer / 16][k / 32][terms]
+/// tiles, padded with zeros.
+template <class T>
+using PackTiles = void (*)(const MatrixRef<T>& x, bool of_b, int64_t outer, int64_t k, int terms,
+                           uint16_t* tiles);
+
+/// The arguments of a micro-kernel: C [32, 32] (+)= A · B, at least its first `rows` rows, over
+/// `depth` tiles of k. `products` is the number of products of terms, summed in this order:
 ///   1  hi·hi
 ///   3  mid·hi + hi·hi + hi·mid, one tile of k after the other
 ///   6  lo·hi + mid·hi + mid·mid + hi·mid + hi·lo over all of k, then hi·hi over all of k; the sum
 ///      starts at zero and is added to C last. Few roundings have the size of the result, so the
 ///      error is smaller than that of f32.
+struct TileProduct {
+  int products;
+  int64_t depth;
+  Tiles a, b;
+  float* c;
+  int64_t ldc;
+  bool add;
+  int64_t rows;
+};
+
+/// A micro-kernel, with the packing of its operands.
 struct TileKernels {
-  Pack<float> pack_f32;
-  Pack<BFloat16> pack_bf16;
-  void (*block)(int products, int64_t tiles, const uint16_t* a, int64_t a_stride, const uint16_t* b,
-                int64_t b_stride, float* c, int64_t ldc, bool add, int64_t rows);
-  void (*begin)();  // called on each thread before its blocks
+  PackTiles<float> pack_f32;
+  PackTiles<BFloat16> pack_bf16;
+  void (*multiply)(const TileProduct& product);
+  void (*begin)();  // called on each thread before its products
   void (*end)();    // and after them
 };
 
@@ -46,15 +69,14 @@ struct TileKernels {
 /// limited by memory bandwidth.
 constexpr int64_t most_few_rows(int products) { return products == 6 ? 2 : products == 3 ? 4 : 8; }
 
-/// Kernels for C [m, n] (+)= A · B with m ≤ `most_few_rows`, in AVX-512 with bf16, bit-identical to
-/// the micro-kernels. Partial sums have `block` terms, a multiple of 32. Only A is packed, by
-/// pack(), into size() bytes; B, stored transposed or not, is read once, unpacked.
+/// Kernels for a product with m ≤ `most_few_rows`, alpha 1 and beta 0 or 1, in AVX-512 with bf16,
+/// bit-identical to the micro-kernels. Partial sums have `block` terms, a multiple of 32. Only A is
+/// packed, by pack(), into bytes() bytes; B, stored transposed or not, is read once, unpacked.
 template <class T>
 struct FewRows {
-  int64_t (*size)(int products, int64_t m, int64_t k);
+  int64_t (*bytes)(int products, int64_t m, int64_t k);
   void (*pack)(int products, int64_t m, int64_t k, MatrixRef<T> a, void* packed);
-  void (*run)(int products, int64_t m, int64_t n, int64_t k, int64_t block, const void* packed,
-              const T* b, int64_t ldb, bool transposed, float* c, int64_t ldc, bool add);
+  void (*run)(int products, const MatrixProduct<T>& product, int64_t block, const void* packed);
 };
 
 /// Returns the kernels bit-identical to tile_kernels(); null if the CPU has no bf16 vectors.
@@ -73,14 +95,13 @@ const FewRows<T>& few_rows_amx();
 template <class T>
 const FewRows<T>& few_rows_avx512();
 template <class T>
-void pack_tiles_portable(const T* x, int64_t ld, bool along_k, bool of_b, int64_t outer, int64_t k,
-                         int terms, uint16_t* tiles);
+void pack_tiles_portable(const MatrixRef<T>& x, bool of_b, int64_t outer, int64_t k, int terms,
+                         uint16_t* tiles);
 
 /// Computes an f32 product as `products` products of bf16 terms, on the calling thread or on all.
 /// Returns false, with C unchanged, if an operand has a value that bf16 cannot represent: NaN,
 /// infinity or |x| ≥ 0x7f7f8000 (as bits).
-bool tiles_gemm(bool threads, int products, int64_t m, int64_t n, int64_t k, float alpha,
-                MatrixRef<float> a, MatrixRef<float> b, float beta, float* c, int64_t ldc,
+bool tiles_gemm(bool threads, int products, const MatrixProduct<float>& product,
                 const Epilogue<float>* epilogue);
 
 /// Returns the size of the packed tiles of B [k, n] in bytes.
@@ -89,11 +110,9 @@ int64_t packed_tiles_bytes(int products, int64_t k, int64_t n);
 template <class T>
 bool pack_tiles(int products, int64_t k, int64_t n, MatrixRef<T> b, uint16_t* tiles);
 
-/// Computes the product with the packed rows from p and columns from j of B, both at a tile
-/// boundary, on the calling thread. Returns false, with C unchanged, if bf16 cannot represent A.
+/// Computes a product with packed tiles of B instead of product.b on the calling thread. Returns
+/// false, with C unchanged, if A has a value that bf16 cannot represent.
 template <class T>
-bool packed_tiles_gemm(int products, int64_t m, int64_t n, int64_t k, float alpha, MatrixRef<T> a,
-                       int64_t k_of_b, const uint16_t* tiles, int64_t p, int64_t j, float beta,
-                       float* c, int64_t ldc);
+bool packed_tiles_gemm(int products, const MatrixProduct<T>& product, Tiles b);
 
 }  // namespace stretto::kernels

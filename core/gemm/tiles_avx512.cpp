@@ -11,8 +11,10 @@ namespace stretto::kernels {
 namespace {
 
 template <class T, int terms, bool along_k, bool transpose>
-STRETTO_BF16_TARGET void pack_as(const T* x, int64_t ld, int64_t outer, int64_t k,
+STRETTO_BF16_TARGET void pack_as(const MatrixRef<T>& of, int64_t outer, int64_t k,
                                  uint16_t* tiles) {
+  const T* const x = of.data;
+  const int64_t ld = of.ld;
   for (int64_t o = 0; o < outer; o += tile_side)
     for (int64_t p = 0; p < k; p += tile_k, tiles += terms * tile_size) {
       __m512i rows[terms][16];
@@ -27,30 +29,33 @@ STRETTO_BF16_TARGET void pack_as(const T* x, int64_t ld, int64_t outer, int64_t 
 }
 
 template <class T, int terms>
-void pack_terms(const T* x, int64_t ld, bool along_k, bool of_b, int64_t outer, int64_t k,
-                uint16_t* tiles) {
-  auto* const pack = along_k ? of_b ? pack_as<T, terms, true, true> : pack_as<T, terms, true, false>
-                     : of_b ? pack_as<T, terms, false, false>
-                             : pack_as<T, terms, false, true>;
-  pack(x, ld, outer, k, tiles);
+void pack_terms(const MatrixRef<T>& x, bool of_b, int64_t outer, int64_t k, uint16_t* tiles) {
+  auto* const pack = x.transposed
+                         ? of_b ? pack_as<T, terms, false, false> : pack_as<T, terms, false, true>
+                     : of_b ? pack_as<T, terms, true, true>
+                            : pack_as<T, terms, true, false>;
+  pack(x, outer, k, tiles);
 }
 
-void pack_f32(const float* x, int64_t ld, bool along_k, bool of_b, int64_t outer, int64_t k,
-              int terms, uint16_t* tiles) {
+void pack_f32(const MatrixRef<float>& x, bool of_b, int64_t outer, int64_t k, int terms,
+              uint16_t* tiles) {
   auto* const pack = terms == 1   ? pack_terms<float, 1>
                      : terms == 2 ? pack_terms<float, 2>
                                   : pack_terms<float, 3>;
-  pack(x, ld, along_k, of_b, outer, k, tiles);
+  pack(x, of_b, outer, k, tiles);
 }
-void pack_bf16(const BFloat16* x, int64_t ld, bool along_k, bool of_b, int64_t outer, int64_t k,
-               int, uint16_t* tiles) {
-  pack_terms<BFloat16, 1>(x, ld, along_k, of_b, outer, k, tiles);
+void pack_bf16(const MatrixRef<BFloat16>& x, bool of_b, int64_t outer, int64_t k, int,
+               uint16_t* tiles) {
+  pack_terms<BFloat16, 1>(x, of_b, outer, k, tiles);
 }
 
 // Computes eight rows of 32 columns at a time. The sums start from C and add k pair by pair.
-STRETTO_BF16_TARGET void block_avx512(int, int64_t tiles, const uint16_t* a, int64_t a_stride,
-                                      const uint16_t* b, int64_t b_stride, float* c, int64_t ldc,
-                                      bool add, int64_t rows) {
+STRETTO_BF16_TARGET void multiply_avx512(const TileProduct& o) {
+  const int64_t rows = o.rows, depth = o.depth, a_stride = o.a.stride, b_stride = o.b.stride;
+  const uint16_t *const a = o.a.data, *const b = o.b.data;
+  const int64_t ldc = o.ldc;
+  const bool add = o.add;
+  float* c = o.c;
   constexpr int height = 8;
   for (int64_t i = 0; i < rows; ++i)
     for (int j = 0; j < 2; ++j) __builtin_prefetch(c + i * ldc + 16 * j, 1);
@@ -61,7 +66,7 @@ STRETTO_BF16_TARGET void block_avx512(int, int64_t tiles, const uint16_t* a, int
     for (int r = 0; r < height; ++r)
       for (int j = 0; j < 2; ++j)
         sum[r][j] = add ? _mm512_loadu_ps(c + r * ldc + 16 * j) : _mm512_setzero_ps();
-    for (int64_t t = 0; t < tiles; ++t)
+    for (int64_t t = 0; t < depth; ++t)
       for (int64_t pair = 0; pair < 16; ++pair) {
         const uint16_t* y = b + t * tile_size + pair * tile_k;
         const auto y0 = (__m512bh)_mm512_loadu_si512(y);
@@ -118,12 +123,12 @@ void nothing() {}
 }  // namespace
 
 const TileKernels& tiles_amx() {
-  static constexpr TileKernels kernels{pack_f32, pack_bf16, tile_products<Amx>, configure_tiles,
+  static constexpr TileKernels kernels{pack_f32, pack_bf16, multiply_tiles<Amx>, configure_tiles,
                                        release_tiles};
   return kernels;
 }
 const TileKernels& tiles_avx512() {
-  static constexpr TileKernels kernels{pack_f32, pack_bf16, block_avx512, nothing, nothing};
+  static constexpr TileKernels kernels{pack_f32, pack_bf16, multiply_avx512, nothing, nothing};
   return kernels;
 }
 

@@ -102,8 +102,8 @@ class AttentionWorker {
     for (const KeyRun& run : s.runs) {
       T* const columns = weights() + run.column;
       k_transposed_.of(s.b, key_head(s))
-          .gemm(s.rows, run.keys, p_.d, product_scale(), queries(q_, s), 0, run.j0, T(0), columns,
-                s.width);
+          .from(0, run.j0)
+          .gemm(s.rows, run.keys, p_.d, product_scale(), queries(q_, s), T(0), columns, s.width);
       const Band band = multiply_band(s, run, queries(position_, s), keys_, p_.d, product_scale());
       for (int64_t i = 0; i < s.rows; ++i) {
         const KeyRange r = visible(s, run, i);
@@ -142,14 +142,16 @@ class AttentionWorker {
     const MatrixRef<S> w = rounded(weights(), s);
     for (const KeyRun& run : s.runs)
       v_.of(s.b, key_head(s))
-          .gemm(s.rows, p_.dv, run.keys, T(1), w.from(0, run.column), run.j0, 0,
-                T(run.column > 0 ? 1 : 0), to, out.row);
+          .from(run.j0, 0)
+          .gemm(s.rows, p_.dv, run.keys, T(1), w.from(0, run.column), T(run.column > 0 ? 1 : 0), to,
+                out.row);
     if (!values_) return;
     for (const KeyRun& run : s.runs) {
       const Band band = band_of(s, run, values_);
-      values_.rows.of(0, s.h).gemm(s.rows, p_.dv, band.count, T(1),
-                                   sheared(s, run, weights(), band, values_.clip), band.row, 0,
-                                   T(1), to, out.row);
+      values_.rows.of(0, s.h)
+          .from(band.row, 0)
+          .gemm(s.rows, p_.dv, band.count, T(1), sheared(s, run, weights(), band, values_.clip),
+                T(1), to, out.row);
     }
   }
 
@@ -163,7 +165,8 @@ class AttentionWorker {
     for (const KeyRun& run : s.runs) {
       T* const columns = ds + run.column;
       v_transposed_.of(s.b, key_head(s))
-          .gemm(s.rows, run.keys, p_.dv, T(1), queries(grad, s), 0, run.j0, T(0), columns, s.width);
+          .from(0, run.j0)
+          .gemm(s.rows, run.keys, p_.dv, T(1), queries(grad, s), T(0), columns, s.width);
       const Band band = multiply_band(s, run, queries(grad, s), values_, p_.dv, T(1));
       for (int64_t i = 0; values_ && i < s.rows; ++i)
         add_band(s, run, i, band, values_.clip, columns);
@@ -197,8 +200,9 @@ class AttentionWorker {
            dv.at(s.b, kh, run.j0), dv.row);
     const MatrixRef<S> ds = rounded(gradient(), s, T(p_.scale));
     for (const KeyRun& run : s.runs) {
-      k_.of(s.b, kh).gemm(s.rows, p_.d, run.keys, product_scale(), ds.from(0, run.column), run.j0,
-                          0, T(run.column > 0 ? 1 : 0), dq.at(s.b, s.h, s.i0), dq.row);
+      k_.of(s.b, kh).from(run.j0, 0).gemm(s.rows, p_.d, run.keys, product_scale(),
+                                          ds.from(0, run.column), T(run.column > 0 ? 1 : 0),
+                                          dq.at(s.b, s.h, s.i0), dq.row);
       gemm(run.keys, p_.d, s.rows, product_scale(), transposed(ds.from(0, run.column)),
            queries(q_, s), T(1), dk.at(s.b, kh, run.j0), dk.row);
     }
@@ -217,9 +221,10 @@ class AttentionWorker {
       if (keys_) {
         const Band band = band_of(s, run, keys_);
         const MatrixRef<S> ds = sheared(s, run, gradient(), band, keys_.clip, T(p_.scale));
-        keys_.rows.of(0, s.h).gemm(s.rows, p_.d, band.count, product_scale(), ds, band.row, 0,
-                                   run.column > 0 ? T(1) : keep, dposition.at(s.b, s.h, s.i0),
-                                   dposition.row);
+        keys_.rows.of(0, s.h)
+            .from(band.row, 0)
+            .gemm(s.rows, p_.d, band.count, product_scale(), ds, run.column > 0 ? T(1) : keep,
+                  dposition.at(s.b, s.h, s.i0), dposition.row);
         gemm(band.count, p_.d, s.rows, product_scale(), transposed(ds), queries(position_, s), T(1),
              to.rows.at(s.b, s.h, band.row), to.rows.row);
       }
@@ -356,8 +361,8 @@ class AttentionWorker {
                      int64_t size, T factor) {
     if (!table) return {};
     const Band b = band_of(s, run, table);
-    table.transposed.of(0, s.h).gemm(s.rows, b.count, size, factor, left, 0, b.row, T(0), band(),
-                                     b.count);
+    table.transposed.of(0, s.h).from(0, b.row).gemm(s.rows, b.count, size, factor, left, T(0),
+                                                    band(), b.count);
     return b;
   }
 

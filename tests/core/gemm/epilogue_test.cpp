@@ -59,7 +59,7 @@ void check_parts() {
       const std::vector<T> a = values<T>(m * k), b = values<T>(k * n);
       std::vector<T> plain(size_t(m * n)), c(size_t(m * n));
       const int64_t lda = std::max<int64_t>(k, 1);
-      gemm_parallel<T>(m, n, k, 1, {a.data(), lda}, {b.data(), n}, 0, plain.data(), n);
+      gemm_parallel<T>({m, n, k, 1, {a.data(), lda}, {b.data(), n}, 0, plain.data(), n});
       Parts parts(m, n);
       const auto half = [&](int64_t i, int64_t j, int64_t rows, int64_t columns, T* sums,
                             int64_t ld) {
@@ -68,7 +68,7 @@ void check_parts() {
           for (int64_t q = 0; q < columns; ++q) sums[r * ld + q] /= 2;
       };
       const auto epilogue = epilogue_of<T>(half);
-      gemm_parallel<T>(m, n, k, 1, {a.data(), lda}, {b.data(), n}, 0, c.data(), n, &epilogue);
+      gemm_parallel<T>({m, n, k, 1, {a.data(), lda}, {b.data(), n}, 0, c.data(), n}, &epilogue);
       INFO(cpu_description() << ": " << m << " x " << n << " x " << k);
       CHECK(parts.each_once());
       bool same = true, halved = true;

@@ -147,7 +147,7 @@ struct Operands {
   std::vector<T> parallel(int threads) const {
     set_num_threads(threads);
     std::vector<T> c = noise<T>(s.m * s.n, 3);
-    gemm_parallel<T>(s.m, s.n, s.k, T(1), left, right, T(0.5), c.data(), ldc());
+    gemm_parallel<T>({s.m, s.n, s.k, T(1), left, right, T(0.5), c.data(), ldc()});
     return c;
   }
   std::vector<T> rows(int64_t each) const {
@@ -262,13 +262,14 @@ TEST_CASE("a bf16 B that is widened while it is read gives the bits of one widen
                           ldb = std::max<int64_t>(tb ? k : n, 1), ldc = std::max<int64_t>(n, 1);
             std::vector<float> expected = noise<float>(m * n, 3), c = expected;
             const std::vector<float> untouched = c;
-            gemm_parallel<float>(m, n, k, 1.5f, {a.data(), lda, ta}, {wide.data(), ldb, tb}, beta,
-                                 expected.data(), ldc);
+            const MatrixRef<float> left{a.data(), lda, ta};
+            gemm_parallel<float>(
+                {m, n, k, 1.5f, left, {wide.data(), ldb, tb}, beta, expected.data(), ldc});
             for (int threads : {1, 2, 4}) {
               set_num_threads(threads);
               c = untouched;
-              const bool done = gemm_widening(m, n, k, 1.5f, {a.data(), lda, ta},
-                                              {b.data(), ldb, tb}, beta, c.data(), ldc);
+              const bool done =
+                  gemm_widening({m, n, k, 1.5f, left, {b.data(), ldb, tb}, beta, c.data(), ldc});
               CHECK(done == (m <= 8));
               CHECK(same_bits(c, done ? expected : untouched));
             }

@@ -193,8 +193,14 @@ TEST_CASE("the emulated tile product is bit-identical to the instruction", "[cor
     for (size_t i = 0; i < c.size(); ++i)
       c[i] = round % 3 ? normal_at(4 * round + 2, i) : wide(number(4 * round + 2, i));
     std::vector<float> got = c;
-    tiles_emulated().block(1, 1, a.data(), tile_size, b.data(), tile_size, got.data(), tile_block,
-                           true, tile_block);
+    tiles_emulated().multiply({1,
+                               1,
+                               {a.data(), tile_size},
+                               {b.data(), tile_size},
+                               got.data(),
+                               tile_block,
+                               true,
+                               tile_block});
     for (int64_t i = 0; i < tile_block; ++i)
       for (int64_t j = 0; j < tile_block; ++j) {
         const size_t at = size_t(i * tile_block + j);
@@ -226,13 +232,14 @@ TEST_CASE("AVX-512 packs tiles bit-identically to portable code", "[core]") {
         for (int terms : {1, 2, 3}) {
           const size_t size = size_t((outer + 15) / 16 * ((k + 31) / 32) * terms * tile_size);
           std::vector<uint16_t> a(size, 7), b(size, 9), c(size, 7), d(size, 9);
-          const int64_t ld = along_k ? k : outer;
-          tiles_avx512().pack_f32(x.data(), ld, along_k, of_b, outer, k, terms, a.data());
-          pack_tiles_portable(x.data(), ld, along_k, of_b, outer, k, terms, b.data());
+          const MatrixRef<float> wide{x.data(), along_k ? k : outer, !along_k};
+          tiles_avx512().pack_f32(wide, of_b, outer, k, terms, a.data());
+          pack_tiles_portable(wide, of_b, outer, k, terms, b.data());
           CHECK(a == b);
           if (terms > 1) continue;
-          tiles_avx512().pack_bf16(y.data(), ld, along_k, of_b, outer, k, 1, c.data());
-          pack_tiles_portable(y.data(), ld, along_k, of_b, outer, k, 1, d.data());
+          const MatrixRef<BFloat16> narrow{y.data(), wide.ld, wide.transposed};
+          tiles_avx512().pack_bf16(narrow, of_b, outer, k, 1, c.data());
+          pack_tiles_portable(narrow, of_b, outer, k, 1, d.data());
           CHECK(c == d);
         }
   }
@@ -244,7 +251,7 @@ TEST_CASE("three bf16 terms represent an f32 value exactly", "[core]") {
   for (size_t i = 0; i < 20000; ++i) {
     const float x = normal_at(1, i) * std::ldexp(1.0f, int(bits_at(2, i) % 220) - 100);
     std::vector<uint16_t> tiles(3 * tile_size);
-    pack_tiles_portable(&x, 1, true, false, 1, 1, 3, tiles.data());
+    pack_tiles_portable<float>({&x, 1}, false, 1, 1, 3, tiles.data());
     const double sum = double(wide(tiles[0])) + double(wide(tiles[tile_size])) +
                        double(wide(tiles[2 * tile_size]));
     wrong += std::fabs(x) >= 0x1p-103f && sum != double(x);
@@ -407,7 +414,7 @@ TEST_CASE("one row times a B with a value outside the range of bf16 has the bits
       const auto by = [&](Isa isa, float beta) {
         const IsaCap cap(isa);
         std::vector<float> y = c;
-        gemm_parallel<float>(1, n, k, 1, {a.data(), k}, {b.data(), k, true}, beta, y.data(), n);
+        gemm_parallel<float>({1, n, k, 1, {a.data(), k}, {b.data(), k, true}, beta, y.data(), n});
         return y;
       };
       for (int threads : {1, 2, 4})

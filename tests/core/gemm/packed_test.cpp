@@ -65,7 +65,8 @@ int differences(int64_t k, int64_t n, bool transposed, double large, bool& packs
           const MatrixRef<T> left{a.data(), transposed_a ? most_m : std::max<int64_t>(part.k, 1),
                                   transposed_a};
           std::vector<C> got = before, want = before;
-          packed.gemm(m, part.n, part.k, C(alpha), left, part.p, part.j, C(beta), got.data(), n);
+          packed.from(part.p, part.j)
+              .gemm(m, part.n, part.k, C(alpha), left, C(beta), got.data(), n);
           gemm(m, part.n, part.k, C(alpha), left, right.from(part.p, part.j), C(beta), want.data(),
                n);
           different += std::memcmp(got.data(), want.data(), want.size() * sizeof(C)) != 0;
@@ -110,7 +111,7 @@ TEST_CASE("an operand without memory for packing is multiplied unpacked", "[core
   std::vector<float> got(6 * 40), want(6 * 40);
   PackedB<float> packed;
   packed.pack(8, 40, {b.data(), 8, true}, nullptr);
-  packed.gemm(6, 40, 8, 1, {a.data(), 8}, 0, 0, 0, got.data(), 40);
+  packed.gemm(6, 40, 8, 1, {a.data(), 8}, 0, got.data(), 40);
   gemm(6, 40, 8, 1, {a.data(), 8}, {b.data(), 8, true}, 0, want.data(), 40);
   CHECK(got == want);
 }
