@@ -70,16 +70,24 @@ STRETTO_CLONES RowStats<compute_t<T>> normalize_row(const T* x, const T* w, cons
   return {shift, rest, scale};
 }
 
+// The rows of operands and of dx in the backward pass; dx may be g.
+template <class T>
+struct BackwardRow {
+  const T *x, *w, *g, *onto;
+  T* dx;
+};
+
 // Computes dx = scale · (g' − mean g' − x̂ · mean(g' x̂)) with g' = g·w, plus `onto` unless it is
 // null, dw += g x̂ and db += g. A template parameter selects the gradients that are needed, so that
 // the loop reads and writes each operand once; `runtime` computes the gradients that are not null.
-// dx may be g.
 enum class Needed { dx, dx_dw, dx_dw_db, runtime };
 template <class T, Needed needed>
-STRETTO_CLONES void normalize_row_backward(const T* x, const T* w, const T* g, const T* onto, T* dx,
-                                           compute_t<T>* __restrict dw, compute_t<T>* __restrict db,
-                                           int64_t n, RowStats<compute_t<T>> s, bool center) {
+STRETTO_CLONES void normalize_row_backward(const BackwardRow<T>& row, compute_t<T>* __restrict dw,
+                                           compute_t<T>* __restrict db, int64_t n,
+                                           RowStats<compute_t<T>> s, bool center) {
   using C = compute_t<T>;
+  const T *const x = row.x, *const w = row.w, *const g = row.g, *const onto = row.onto;
+  T* const dx = row.dx;
   constexpr bool runtime = needed == Needed::runtime;
   const bool with_w = runtime ? dw != nullptr : needed != Needed::dx;
   const bool with_b = runtime ? db != nullptr : needed == Needed::dx_dw_db;
@@ -152,11 +160,10 @@ Tensor add_up(const Tensor& partial, const Tensor& like) {
   return sum(partial, {0}).to(like.dtype());
 }
 
-// Returns dx + `onto`, which may be undefined, in g's memory if no other handle refers to it.
-// Computes dw and db if they are needed.
-Tensor backward_cpu(const Tensor& x, const Tensor& w, const Tensor& g, const Tensor& onto,
-                    const Tensor& means, const Tensor& scale, bool want_dw, bool want_db,
-                    Tensor& dw, Tensor& db) {
+// Returns dx + `onto`, which may be undefined, in g's memory if no other handle refers to it; and dw
+// and db if they are needed.
+Tensors backward_cpu(const Tensor& x, const Tensor& w, const Tensor& g, const Tensor& onto,
+                     const Tensor& means, const Tensor& scale, bool want_dw, bool want_db) {
   const int64_t n = x.size(-1), count = scale.numel(), chunk = 64;
   const bool center = means.defined();
   const Tensor weight = w.defined() ? w : ones({n}, options_of(x));
@@ -177,15 +184,13 @@ Tensor backward_cpu(const Tensor& x, const Tensor& w, const Tensor& g, const Ten
       for (int64_t r = begin * chunk; r < std::min(count, end * chunk); ++r) {
         const RowStats<C> stats{mu ? mu[r] : C(0), mu ? mu[count + r] : C(0), s[r]};
         (stats.rest != 0 ? rare_row<T> : row)(
-            px + r * n, pw, pg + r * n, earlier ? earlier + r * n : nullptr, to + r * n,
+            {px + r * n, pw, pg + r * n, earlier ? earlier + r * n : nullptr, to + r * n},
             pdw ? pdw + r / chunk * n : nullptr, pdb ? pdb + r / chunk * n : nullptr, n, stats,
             center);
       }
     });
   });
-  if (want_dw) dw = add_up(sums_w, x);
-  if (want_db) db = add_up(sums_b, x);
-  return dx;
+  return {dx, want_dw ? add_up(sums_w, x) : Tensor(), want_db ? add_up(sums_b, x) : Tensor()};
 }
 
 // Detached and contiguous; may be undefined.
@@ -198,11 +203,10 @@ Tensors fused_backward(Backward& b, const Tensor& x, const Tensor& w, const Tens
   Tensor dw, db, copy;
   const Tensor from = plain(x), weight = plain(w);
   const bool want_dw = b.needs(1), want_db = b.needs(2);
-  const Tensor dx = from.device().is_cpu()
-                        ? backward_cpu(from, weight, contiguous(g, copy), onto, means, scale,
-                                       want_dw, want_db, dw, db)
-                        : cuda::norm_backward(from, weight, contiguous(g, copy), onto, means, scale,
-                                              want_dw, want_db, dw, db);
+  if (from.device().is_cpu())
+    return backward_cpu(from, weight, contiguous(g, copy), onto, means, scale, want_dw, want_db);
+  const Tensor dx = cuda::norm_backward(from, weight, contiguous(g, copy), onto, means, scale,
+                                        want_dw, want_db, dw, db);
   return {dx, dw, db};
 }
 
