@@ -161,8 +161,8 @@ void add_results(SpeWorker<compute_t<S>>& w, const SpeCall& call, const SpeOpera
     }
     const T* from = numbers.data();
     if constexpr (!copied) from = x.at(0, w.h, span.p0 - o.at + i) + w.d0;
-    spe_kernels<T>().apply(from, copied ? w.n : x.batch, batch, codes.data(), w.n, i,
-                           w.factors(call), gate, r, y.data(), w.d0 == 0);
+    spe_kernels<T>().apply({from, copied ? w.n : x.batch}, codes.data(), i, {w.factors(call), gate},
+                           {span.size(), batch, w.n, r}, y.data(), w.d0 == 0);
   }
 }
 
@@ -285,7 +285,7 @@ struct Gathered {
   // Computes dx ← t, or dx ← a t + g Eᵀ with a gate, and da += Σ x t.
   void operand_gradients(const SpeWorker<T>& w, const CodeTile<T>& codes, const SpeCall& call,
                          const SpeOperand& o) {
-    spe_kernels<T>().products(g, codes.data(), rows, batch, w.n, w.s.realizations, t);
+    spe_kernels<T>().products(g, codes.data(), {rows, batch, w.n, w.s.realizations}, t);
     for (int64_t c = 0; call.d_factors.defined() && c < w.n; ++c) {
       double sum = 0;
       for (int64_t i = c; i < rows * batch * w.n; i += w.n) sum += double(x[i] * t[i]);
@@ -356,8 +356,8 @@ void backward(const SpeSource& s, const Tensors& inputs, const std::vector<SpeCa
               rows.operand_gradients(worker, worker.rows(side, span), call, o);
             if (n_sums == 0) continue;
             rows.scale(worker, call);
-            spe_kernels<T>().weighted(rows.ax, rows.g, rows.rows, rows.batch, n, r, size, false,
-                                      sums + (span.p0 - here.p0) * r);
+            spe_kernels<T>().weighted(rows.ax, rows.g, {rows.rows, rows.batch, n, r},
+                                      sums + (span.p0 - here.p0) * r, size);
           }
           for (int64_t c = 0; n_sums > 0 && c < n; ++c)
             worker.makers[size_t(c)]->add_gradient(side, here, sums + c * size);

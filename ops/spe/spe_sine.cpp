@@ -50,21 +50,32 @@ STRETTO_CLONES void wave(const double* f, const double* n, int64_t count, T* cos
   }
 }
 
-// A' = cos A + sin B and B' = cos B − sin A: the weights relative to another middle.
+// The middle of a block of positions, with cos and sin of the phase of one wave there.
 template <class T>
-STRETTO_CLONES void rotate_weights(T c, T s, const T* a, const T* b, int64_t r, T* __restrict to_a,
-                                   T* __restrict to_b) {
+struct Middle {
+  T position, cosine, sine;
+};
+
+// A' = cos A + sin B and B' = cos B − sin A: the weights of one wave relative to another middle.
+template <class T>
+STRETTO_CLONES void rotate_weights(const Middle<T>& middle, const SpeWeights<T>& weights,
+                                   T* __restrict to_a, T* __restrict to_b) {
+  const T c = middle.cosine, s = middle.sine, *a = weights.of_cosines, *b = weights.of_sines;
+  const int64_t r = weights.realizations;
   for (int64_t i = 0; i < r; ++i) {
     to_a[i] = c * a[i] + s * b[i];
     to_b[i] = c * b[i] - s * a[i];
   }
 }
 
-// Adds the sums of a block (SpeKernels::wave_sums), relative to its middle n and with the weights
-// rotated to n, to the gradients dA, dB and df.
+// Adds the sums of a block for one wave (SpeKernels::wave_sums), relative to its middle and with
+// the weights rotated to it, to the gradients dA, dB and df.
 template <class T>
-STRETTO_CLONES void add_sums(T n, T c, T s, const T* a, const T* b, const T* sums, int64_t r,
+STRETTO_CLONES void add_sums(const Middle<T>& middle, const SpeWeights<T>& weights, const T* sums,
                              T* __restrict da, T* __restrict db, T* __restrict df) {
+  const T n = middle.position, c = middle.cosine, s = middle.sine;
+  const T *a = weights.of_cosines, *b = weights.of_sines;
+  const int64_t r = weights.realizations;
   const T *s0 = sums, *s1 = s0 + r, *s2 = s1 + r, *s3 = s2 + r;
   for (int64_t i = 0; i < r; ++i) {
     da[i] += c * s0[i] - s * s1[i];
@@ -107,16 +118,15 @@ class SineRows : public SpeRows<T> {
         }
       wave(frequencies_.data(), positions_.data(), entries(places), cosines_.data(), sines_.data());
     }
-    const size_t middle = size_t(places * k_);
-    std::fill_n(positions_.begin() + int64_t(middle), k_, double(p0_) + double(places) - 0.5);
-    wave(frequencies_.data() + middle, positions_.data() + middle, entries(1),
-         cosines_.data() + middle, sines_.data() + middle);
+    const int64_t at = places * k_;
+    std::fill_n(positions_.begin() + at, k_, double(p0_) + double(places) - 0.5);
+    wave(frequencies_.data() + at, positions_.data() + at, entries(1), cosines_.data() + at,
+         sines_.data() + at);
     for (const Side side : both_sides)
       for (int64_t k = 0; k < k_; ++k) {
         const T* w = weights(side) + 2 * k * r_;
         T* to = rotated(side) + k * r_;
-        rotate_weights(cosines_[middle + size_t(k)], sines_[middle + size_t(k)], w, w + r_, r_, to,
-                       to + k_ * r_);
+        rotate_weights<T>(middle(k), {w, w + r_, r_}, to, to + k_ * r_);
       }
   }
 
@@ -124,9 +134,7 @@ class SineRows : public SpeRows<T> {
     T* const to = rows_.template data<T>();
     const int64_t begin = span.p0 - p0_ - places, end = span.p1 - p0_ - places;
     const int64_t first = begin >= 0 ? begin : end <= 0 ? -end : 0;
-    const T* const w = rotated(side);
-    spe_kernels<T>().waves(cosines_.data(), sines_.data(), k_, w, w + k_ * r_, r_, first,
-                           std::max(end, -begin), to);
+    spe_kernels<T>().waves(angles(), rotated_weights(side), first, std::max(end, -begin), to);
     return to + (span.p0 - p0_) * r_;
   }
 
@@ -139,13 +147,11 @@ class SineRows : public SpeRows<T> {
     }
     T* const sums = block_sums_.template data<T>();
     T* const all = sums_[int(side)].template data<T>();
-    spe_kernels<T>().wave_sums(cosines_.data(), sines_.data(), k_, g, r_, sums);
+    spe_kernels<T>().wave_sums(angles(), g, r_, sums);
     for (int64_t k = 0; k < k_; ++k) {
-      const size_t middle = size_t(places * k_ + k);
-      const T* a = rotated(side) + k * r_;
       T* const to = all + 3 * k * r_;
-      add_sums(T(positions_[middle]), cosines_[middle], sines_[middle], a, a + k_ * r_,
-               sums + 4 * k * r_, r_, to, to + r_, to + 2 * r_);
+      add_sums(middle(k), rotated_weights(side).from(k, 0), sums + 4 * k * r_, to, to + r_,
+               to + 2 * r_);
     }
   }
 
@@ -171,6 +177,13 @@ class SineRows : public SpeRows<T> {
   const T* weights(Side side) const {
     return inputs_[1 + size_t(side)].template data<T>() + index_ * 2 * k_ * r_;
   }
+  SpeAngles<T> angles() const { return {cosines_.data(), sines_.data(), k_}; }
+  // The middle of the block, for one wave.
+  Middle<T> middle(int64_t k) const {
+    const size_t at = size_t(places * k_ + k);
+    return {T(positions_[at]), cosines_[at], sines_[at]};
+  }
+  SpeWeights<T> rotated_weights(Side side) { return {rotated(side), rotated(side) + k_ * r_, r_}; }
   T* rotated(Side side) { return rotated_.template data<T>() + int(side) * 2 * k_ * r_; }
 
   const int64_t d_, k_, r_;

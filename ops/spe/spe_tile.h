@@ -52,29 +52,30 @@ struct SpeLoops {
     }
   }
 
+  // SpeKernels::apply for B rows of x and N vectors, or the last n < w elements, of R from r0 on.
   template <int B, int N, bool full>
-  STRETTO_SIMD_INLINE void apply_tile(const T* x, int64_t ldx, const T* const* codes, int64_t dims,
-                                      int64_t at, const T* a, const T* gate, int64_t r, T* const* y,
+  STRETTO_SIMD_INLINE void apply_tile(SpeOperandRows<T> x, const T* const* codes, int64_t l,
+                                      SpeGateRows<T> gate, const SpeTileSizes& sizes, T* const* y,
                                       int64_t r0, bool overwrite) {
-    const int64_t n = r - r0;
+    const int64_t r = sizes.realizations, n = r - r0;
     X sum[B][N];
 #pragma GCC unroll 4
     for (int b = 0; b < B; ++b)
 #pragma GCC unroll 4
       for (int v = 0; v < N; ++v)
         sum[b][v] = overwrite ? V::set1(T(0)) : load<full>(y[b] + r0 + v * w, n - v * w);
-    for (int64_t c = 0; c < dims; ++c) {
+    for (int64_t c = 0; c < sizes.dims; ++c) {
       X code[N];
 #pragma GCC unroll 4
       for (int v = 0; v < N; ++v) {
-        code[v] = load<full>(codes[c] + at + r0 + v * w, n - v * w);
-        if (gate)
-          code[v] =
-              V::fma(V::set1(a[c]), code[v], load<full>(gate + c * r + r0 + v * w, n - v * w));
+        code[v] = load<full>(codes[c] + l * r + r0 + v * w, n - v * w);
+        if (gate.rows)
+          code[v] = V::fma(V::set1(gate.factors[c]), code[v],
+                           load<full>(gate.rows + c * r + r0 + v * w, n - v * w));
       }
 #pragma GCC unroll 4
       for (int b = 0; b < B; ++b) {
-        const X factor = V::set1(x[b * ldx + c]);
+        const X factor = V::set1(x.data[b * x.stride + c]);
 #pragma GCC unroll 4
         for (int v = 0; v < N; ++v) sum[b][v] = V::fma(factor, code[v], sum[b][v]);
       }
@@ -85,24 +86,24 @@ struct SpeLoops {
       for (int v = 0; v < N; ++v) store<full>(y[b] + r0 + v * w, sum[b][v], n - v * w);
   }
   template <int B>
-  STRETTO_SIMD_INLINE void apply_rows(const T* x, int64_t ldx, const T* const* codes, int64_t dims,
-                                      int64_t at, const T* a, const T* gate, int64_t r, T* const* y,
+  STRETTO_SIMD_INLINE void apply_rows(SpeOperandRows<T> x, const T* const* codes, int64_t l,
+                                      SpeGateRows<T> gate, const SpeTileSizes& sizes, T* const* y,
                                       bool overwrite) {
+    const int64_t r = sizes.realizations;
     int64_t r0 = 0;
     for (; r0 + most_vectors * w <= r; r0 += most_vectors * w)
-      apply_tile<B, most_vectors, true>(x, ldx, codes, dims, at, a, gate, r, y, r0, overwrite);
-    for (; r0 + w <= r; r0 += w)
-      apply_tile<B, 1, true>(x, ldx, codes, dims, at, a, gate, r, y, r0, overwrite);
-    if (r0 < r) apply_tile<B, 1, false>(x, ldx, codes, dims, at, a, gate, r, y, r0, overwrite);
+      apply_tile<B, most_vectors, true>(x, codes, l, gate, sizes, y, r0, overwrite);
+    for (; r0 + w <= r; r0 += w) apply_tile<B, 1, true>(x, codes, l, gate, sizes, y, r0, overwrite);
+    if (r0 < r) apply_tile<B, 1, false>(x, codes, l, gate, sizes, y, r0, overwrite);
   }
-  STRETTO_SIMD_TARGET static void apply(const T* x, int64_t ldx, int64_t batch,
-                                        const T* const* codes, int64_t dims, int64_t l, const T* a,
-                                        const T* gate, int64_t r, T* const* y, bool overwrite) {
+  STRETTO_SIMD_TARGET static void apply(SpeOperandRows<T> x, const T* const* codes, int64_t l,
+                                        SpeGateRows<T> gate, const SpeTileSizes& sizes, T* const* y,
+                                        bool overwrite) {
     int64_t b = 0;
-    for (; b + 4 <= batch; b += 4)
-      apply_rows<4>(x + b * ldx, ldx, codes, dims, l * r, a, gate, r, y + b, overwrite);
-    for (; b < batch; ++b)
-      apply_rows<1>(x + b * ldx, ldx, codes, dims, l * r, a, gate, r, y + b, overwrite);
+    for (; b + 4 <= sizes.batch; b += 4, x.data += 4 * x.stride)
+      apply_rows<4>(x, codes, l, gate, sizes, y + b, overwrite);
+    for (; b < sizes.batch; ++b, x.data += x.stride)
+      apply_rows<1>(x, codes, l, gate, sizes, y + b, overwrite);
   }
 
   template <int B, int C, bool full>
@@ -119,10 +120,11 @@ struct SpeLoops {
     }
   }
 
-  // t[b, c] of B rows and C dimensions, with B·C ≤ 16.
+  // t[b, c] of position l for B rows and C dimensions, with B·C ≤ 16.
   template <int B, int C>
-  STRETTO_SIMD_INLINE void products_tile(const T* g, const T* const* codes, int64_t at,
-                                         int64_t dims, int64_t r, T* t) {
+  STRETTO_SIMD_INLINE void products_tile(const T* g, const T* const* codes, int64_t l,
+                                         const SpeTileSizes& sizes, T* t) {
+    const int64_t r = sizes.realizations, at = l * r;
     X sum[16];
 #pragma GCC unroll 16
     for (int i = 0; i < 16; ++i) sum[i] = V::set1(T(0));
@@ -132,43 +134,43 @@ struct SpeLoops {
     T all[16];
     add_up(sum, all);
     for (int b = 0; b < B; ++b)
-      for (int c = 0; c < C; ++c) t[b * dims + c] = all[b * C + c];
+      for (int c = 0; c < C; ++c) t[b * sizes.dims + c] = all[b * C + c];
   }
-  STRETTO_SIMD_TARGET static void products(const T* g, const T* const* codes, int64_t rows,
-                                           int64_t batch, int64_t dims, int64_t r, T* t) {
-    for (int64_t l = 0; l < rows; ++l) {
+  STRETTO_SIMD_TARGET static void products(const T* g, const T* const* codes,
+                                           const SpeTileSizes& sizes, T* t) {
+    const int64_t dims = sizes.dims, r = sizes.realizations;
+    for (int64_t l = 0; l < sizes.positions; ++l) {
       int64_t b = 0;
-      for (; b + 4 <= batch; b += 4, g += 4 * r, t += 4 * dims) {
+      for (; b + 4 <= sizes.batch; b += 4, g += 4 * r, t += 4 * dims) {
         int64_t c = 0;
-        for (; c + 4 <= dims; c += 4) products_tile<4, 4>(g, codes + c, l * r, dims, r, t + c);
-        for (; c < dims; ++c) products_tile<4, 1>(g, codes + c, l * r, dims, r, t + c);
+        for (; c + 4 <= dims; c += 4) products_tile<4, 4>(g, codes + c, l, sizes, t + c);
+        for (; c < dims; ++c) products_tile<4, 1>(g, codes + c, l, sizes, t + c);
       }
-      for (; b < batch; ++b, g += r, t += dims) {
+      for (; b < sizes.batch; ++b, g += r, t += dims) {
         int64_t c = 0;
-        for (; c + 16 <= dims; c += 16) products_tile<1, 16>(g, codes + c, l * r, dims, r, t + c);
-        for (; c + 4 <= dims; c += 4) products_tile<1, 4>(g, codes + c, l * r, dims, r, t + c);
-        for (; c < dims; ++c) products_tile<1, 1>(g, codes + c, l * r, dims, r, t + c);
+        for (; c + 16 <= dims; c += 16) products_tile<1, 16>(g, codes + c, l, sizes, t + c);
+        for (; c + 4 <= dims; c += 4) products_tile<1, 4>(g, codes + c, l, sizes, t + c);
+        for (; c < dims; ++c) products_tile<1, 1>(g, codes + c, l, sizes, t + c);
       }
     }
   }
 
+  // SpeKernels::weighted for C dimensions of a position, and N vectors or the last n < w elements.
   template <int C, int N, bool full>
-  STRETTO_SIMD_INLINE void weighted_tile(const T* x, const T* g, int64_t batch, int64_t dims,
-                                         int64_t r, int64_t n, int64_t stride, bool overwrite,
-                                         T* to) {
+  STRETTO_SIMD_INLINE void weighted_tile(const T* x, const T* g, int64_t n,
+                                         const SpeTileSizes& sizes, T* to, int64_t stride) {
     X sum[C][N];
 #pragma GCC unroll 4
     for (int c = 0; c < C; ++c)
 #pragma GCC unroll 4
-      for (int v = 0; v < N; ++v)
-        sum[c][v] = overwrite ? V::set1(T(0)) : load<full>(to + c * stride + v * w, n - v * w);
-    for (int64_t b = 0; b < batch; ++b) {
+      for (int v = 0; v < N; ++v) sum[c][v] = load<full>(to + c * stride + v * w, n - v * w);
+    for (int64_t b = 0; b < sizes.batch; ++b) {
       X y[N];
 #pragma GCC unroll 4
-      for (int v = 0; v < N; ++v) y[v] = load<full>(g + b * r + v * w, n - v * w);
+      for (int v = 0; v < N; ++v) y[v] = load<full>(g + b * sizes.realizations + v * w, n - v * w);
 #pragma GCC unroll 4
       for (int c = 0; c < C; ++c) {
-        const X factor = V::set1(x[b * dims + c]);
+        const X factor = V::set1(x[b * sizes.dims + c]);
 #pragma GCC unroll 4
         for (int v = 0; v < N; ++v) sum[c][v] = V::fma(factor, y[v], sum[c][v]);
       }
@@ -179,46 +181,46 @@ struct SpeLoops {
       for (int v = 0; v < N; ++v) store<full>(to + c * stride + v * w, sum[c][v], n - v * w);
   }
   template <int C>
-  STRETTO_SIMD_INLINE void weighted_dims(const T* x, const T* g, int64_t batch, int64_t dims,
-                                         int64_t r, int64_t stride, bool overwrite, T* to) {
+  STRETTO_SIMD_INLINE void weighted_dims(const T* x, const T* g, const SpeTileSizes& sizes, T* to,
+                                         int64_t stride) {
+    const int64_t r = sizes.realizations;
     int64_t i = 0;
     for (; i + most_vectors * w <= r; i += most_vectors * w)
-      weighted_tile<C, most_vectors, true>(x, g + i, batch, dims, r, r - i, stride, overwrite,
-                                           to + i);
-    for (; i + w <= r; i += w)
-      weighted_tile<C, 1, true>(x, g + i, batch, dims, r, r - i, stride, overwrite, to + i);
-    if (i < r)
-      weighted_tile<C, 1, false>(x, g + i, batch, dims, r, r - i, stride, overwrite, to + i);
+      weighted_tile<C, most_vectors, true>(x, g + i, r - i, sizes, to + i, stride);
+    for (; i + w <= r; i += w) weighted_tile<C, 1, true>(x, g + i, r - i, sizes, to + i, stride);
+    if (i < r) weighted_tile<C, 1, false>(x, g + i, r - i, sizes, to + i, stride);
   }
-  STRETTO_SIMD_TARGET static void weighted(const T* x, const T* g, int64_t rows, int64_t batch,
-                                           int64_t dims, int64_t r, int64_t stride, bool overwrite,
-                                           T* to) {
-    for (int64_t l = 0; l < rows; ++l, x += batch * dims, g += batch * r, to += r) {
+  STRETTO_SIMD_TARGET static void weighted(const T* x, const T* g, const SpeTileSizes& sizes, T* to,
+                                           int64_t stride) {
+    const int64_t dims = sizes.dims, r = sizes.realizations;
+    for (int64_t l = 0; l < sizes.positions;
+         ++l, x += sizes.batch * dims, g += sizes.batch * r, to += r) {
       int64_t c = 0;
-      for (; c + 4 <= dims; c += 4)
-        weighted_dims<4>(x + c, g, batch, dims, r, stride, overwrite, to + c * stride);
-      for (; c < dims; ++c)
-        weighted_dims<1>(x + c, g, batch, dims, r, stride, overwrite, to + c * stride);
+      for (; c + 4 <= dims; c += 4) weighted_dims<4>(x + c, g, sizes, to + c * stride, stride);
+      for (; c < dims; ++c) weighted_dims<1>(x + c, g, sizes, to + c * stride, stride);
     }
   }
 
+  // SpeKernels::waves for P pairs of positions, and N vectors or the last n < w elements.
   template <int P, int N, bool full>
-  STRETTO_SIMD_INLINE void waves_tile(const T* cosines, const T* sines, int64_t k, const T* a,
-                                      const T* b, int64_t r, int64_t n, int64_t pair, T* codes) {
+  STRETTO_SIMD_INLINE void waves_tile(SpeAngles<T> angles, SpeWeights<T> weights, int64_t n,
+                                      int64_t pair, T* codes) {
+    const int64_t r = weights.realizations, waves = angles.waves;
     X even[P][N], odd[P][N];
 #pragma GCC unroll 4
     for (int i = 0; i < P; ++i)
 #pragma GCC unroll 4
       for (int v = 0; v < N; ++v) even[i][v] = odd[i][v] = V::set1(T(0));
-    for (int64_t j = 0; j < k; ++j) {
+    for (int64_t k = 0; k < waves; ++k) {
 #pragma GCC unroll 4
       for (int v = 0; v < N; ++v) {
-        const X left = load<full>(a + j * r + v * w, n - v * w);
-        const X right = load<full>(b + j * r + v * w, n - v * w);
+        const X left = load<full>(weights.of_cosines + k * r + v * w, n - v * w);
+        const X right = load<full>(weights.of_sines + k * r + v * w, n - v * w);
 #pragma GCC unroll 4
         for (int i = 0; i < P; ++i) {
-          even[i][v] = V::fma(V::set1(cosines[(pair + i) * k + j]), left, even[i][v]);
-          odd[i][v] = V::fma(V::set1(sines[(pair + i) * k + j]), right, odd[i][v]);
+          const int64_t at = (pair + i) * waves + k;
+          even[i][v] = V::fma(V::set1(angles.cosines[at]), left, even[i][v]);
+          odd[i][v] = V::fma(V::set1(angles.sines[at]), right, odd[i][v]);
         }
       }
     }
@@ -232,24 +234,24 @@ struct SpeLoops {
         store<full>(before - i * r + v * w, even[i][v] - odd[i][v], n - v * w);
       }
   }
-  STRETTO_SIMD_TARGET static void waves(const T* cosines, const T* sines, int64_t k, const T* a,
-                                        const T* b, int64_t r, int64_t first, int64_t end,
-                                        T* codes) {
-    constexpr int64_t at_once = 4;
-    for (int64_t pair = first / at_once * at_once; pair < end; pair += at_once) {
+  STRETTO_SIMD_TARGET static void waves(SpeAngles<T> angles, SpeWeights<T> weights, int64_t first,
+                                        int64_t end, T* codes) {
+    constexpr int64_t pairs = 4;
+    const int64_t r = weights.realizations;
+    for (int64_t pair = first / pairs * pairs; pair < end; pair += pairs) {
       int64_t i = 0;
       for (; i + 2 * w <= r; i += 2 * w)
-        waves_tile<at_once, 2, true>(cosines, sines, k, a + i, b + i, r, r - i, pair, codes + i);
+        waves_tile<pairs, 2, true>(angles, weights.from(0, i), r - i, pair, codes + i);
       for (; i + w <= r; i += w)
-        waves_tile<at_once, 1, true>(cosines, sines, k, a + i, b + i, r, r - i, pair, codes + i);
-      if (i < r)
-        waves_tile<at_once, 1, false>(cosines, sines, k, a + i, b + i, r, r - i, pair, codes + i);
+        waves_tile<pairs, 1, true>(angles, weights.from(0, i), r - i, pair, codes + i);
+      if (i < r) waves_tile<pairs, 1, false>(angles, weights.from(0, i), r - i, pair, codes + i);
     }
   }
 
+  // SpeKernels::wave_sums for the K waves from k on, and a vector or the last n < w elements.
   template <int K, bool full>
-  STRETTO_SIMD_INLINE void wave_sums_tile(const T* cosines, const T* sines, int64_t k, const T* dc,
-                                          int64_t r, int64_t n, T* sums) {
+  STRETTO_SIMD_INLINE void wave_sums_tile(SpeAngles<T> angles, int64_t k, const T* dc, int64_t r,
+                                          int64_t n, T* sums) {
     X sum[K][4];
 #pragma GCC unroll 5
     for (int j = 0; j < K; ++j)
@@ -262,7 +264,8 @@ struct SpeLoops {
       const X even_m = even * m, odd_m = odd * m;
 #pragma GCC unroll 5
       for (int j = 0; j < K; ++j) {
-        const X cosine = V::set1(cosines[i * k + j]), sine = V::set1(sines[i * k + j]);
+        const int64_t at = i * angles.waves + k + j;
+        const X cosine = V::set1(angles.cosines[at]), sine = V::set1(angles.sines[at]);
         sum[j][0] = V::fma(cosine, even, sum[j][0]);
         sum[j][1] = V::fma(sine, odd, sum[j][1]);
         sum[j][2] = V::fma(cosine, odd_m, sum[j][2]);
@@ -272,22 +275,19 @@ struct SpeLoops {
 #pragma GCC unroll 5
     for (int j = 0; j < K; ++j)
 #pragma GCC unroll 4
-      for (int i = 0; i < 4; ++i) store<full>(sums + (j * 4 + i) * r, sum[j][i], n);
+      for (int i = 0; i < 4; ++i) store<full>(sums + ((k + j) * 4 + i) * r, sum[j][i], n);
   }
   template <bool full>
-  STRETTO_SIMD_INLINE void wave_sums_at(const T* cosines, const T* sines, int64_t k, const T* dc,
-                                        int64_t r, int64_t n, T* sums) {
-    int64_t j = 0;
-    for (; j + 5 <= k; j += 5)
-      wave_sums_tile<5, full>(cosines + j, sines + j, k, dc, r, n, sums + j * 4 * r);
-    for (; j < k; ++j)
-      wave_sums_tile<1, full>(cosines + j, sines + j, k, dc, r, n, sums + j * 4 * r);
+  STRETTO_SIMD_INLINE void wave_sums_at(SpeAngles<T> angles, const T* dc, int64_t r, int64_t n,
+                                        T* sums) {
+    int64_t k = 0;
+    for (; k + 5 <= angles.waves; k += 5) wave_sums_tile<5, full>(angles, k, dc, r, n, sums);
+    for (; k < angles.waves; ++k) wave_sums_tile<1, full>(angles, k, dc, r, n, sums);
   }
-  STRETTO_SIMD_TARGET static void wave_sums(const T* cosines, const T* sines, int64_t k,
-                                            const T* dc, int64_t r, T* sums) {
+  STRETTO_SIMD_TARGET static void wave_sums(SpeAngles<T> angles, const T* dc, int64_t r, T* sums) {
     int64_t i = 0;
-    for (; i + w <= r; i += w) wave_sums_at<true>(cosines, sines, k, dc + i, r, r - i, sums + i);
-    if (i < r) wave_sums_at<false>(cosines, sines, k, dc + i, r, r - i, sums + i);
+    for (; i + w <= r; i += w) wave_sums_at<true>(angles, dc + i, r, r - i, sums + i);
+    if (i < r) wave_sums_at<false>(angles, dc + i, r, r - i, sums + i);
   }
 
   static constexpr SpeKernels<T> kernels{apply, products, weighted, waves, wave_sums};
