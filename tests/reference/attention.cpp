@@ -1,9 +1,5 @@
 #include "tests/reference/attention.h"
 
-#include <algorithm>
-#include <cmath>
-#include <limits>
-
 #include "ops/create.h"
 #include "ops/view.h"
 
@@ -16,42 +12,51 @@ Tensor tensor(const Matrix& x) { return stretto::tensor(x.values, {x.rows, x.col
 Matrix times_transposed(const Matrix& a, const Matrix& b) {
   Matrix product{a.rows, b.rows};
   for (int64_t i = 0; i < a.rows; ++i)
-    for (int64_t j = 0; j < b.rows; ++j)
-      for (int64_t d = 0; d < a.columns; ++d) product(i, j) += a(i, d) * b(j, d);
+    for (int64_t j = 0; j < b.rows; ++j) product(i, j) = dot(a, i, 0, b, j, 0, a.columns);
   return product;
 }
 
-// ------------------------------------------------------------------- with the tensor R in memory
-
-namespace {
-
-// Returns Σ_d q[i, d] R[i, j, d], where R[i, j] is row `row(j − i)` of E, or zeros past its end.
-template <class Row>
-Matrix gather_and_multiply(const Matrix& q, const Matrix& e, Row row) {
-  const int64_t l = q.rows, d = q.columns;
-  std::vector<double> r(size_t(l * l * d));
-  for (int64_t i = 0; i < l; ++i)
-    for (int64_t j = 0; j < l; ++j)
-      if (const int64_t at = row(j - i); at < e.rows)
-        for (int64_t c = 0; c < d; ++c) r[size_t((i * l + j) * d + c)] = e(at, c);
-
-  Matrix s{l, l};
-  for (int64_t i = 0; i < l; ++i)
-    for (int64_t j = 0; j < l; ++j)
-      for (int64_t c = 0; c < d; ++c) s(i, j) += q(i, c) * r[size_t((i * l + j) * d + c)];
-  return s;
+double dot(const Matrix& a, int64_t i, int64_t head_a, const Matrix& b, int64_t j, int64_t head_b,
+           int64_t d) {
+  double sum = 0;
+  for (int64_t c = 0; c < d; ++c) sum += a(i, head_a * d + c) * b(j, head_b * d + c);
+  return sum;
 }
 
-}  // namespace
+Matrix attend(int64_t m, int64_t heads, const Matrix& v, int64_t groups,
+              const std::function<double(int64_t, int64_t, int64_t)>& score) {
+  const int64_t n = v.rows, d = v.columns / groups;
+  Matrix joined{m, heads * d};
+  for (int64_t h = 0; h < heads; ++h) {
+    const int64_t first = h * groups / heads * d;
+    const Matrix y{m, d,
+                   attend(
+                       m, n, d, [&](int64_t i, int64_t j) { return score(h, i, j); },
+                       [&](int64_t, int64_t j, int64_t c) { return v(j, first + c); })};
+    for (int64_t i = 0; i < m; ++i)
+      for (int64_t c = 0; c < d; ++c) joined(i, h * d + c) = y(i, c);
+  }
+  return joined;
+}
+
+// ------------------------------------------------------------------- one row per pair
 
 Matrix relative_logits_by_gather(const Matrix& q, const Matrix& e) {
-  return gather_and_multiply(q, e, [&](int64_t relative) { return relative + q.rows - 1; });
+  Matrix s{q.rows, q.rows};
+  for (int64_t i = 0; i < q.rows; ++i)
+    for (int64_t j = 0; j < q.rows; ++j)
+      if (const int64_t row = j - i + q.rows - 1; row < e.rows)
+        s(i, j) = dot(q, i, 0, e, row, 0, q.columns);
+  return s;
 }
 
 Matrix clipped_logits_by_gather(const Matrix& q, const Matrix& w) {
   const int64_t k = (w.rows - 1) / 2;
-  return gather_and_multiply(q, w,
-                             [&](int64_t relative) { return std::clamp(relative, -k, k) + k; });
+  Matrix s{q.rows, q.rows};
+  for (int64_t i = 0; i < q.rows; ++i)
+    for (int64_t j = 0; j < q.rows; ++j)
+      s(i, j) = dot(q, i, 0, w, std::clamp(j - i, -k, k) + k, 0, q.columns);
+  return s;
 }
 
 // ------------------------------------------------------------------- the same by pad and reshape
@@ -145,26 +150,6 @@ Matrix skew_with_memory(const Matrix& x) {
 
 namespace {
 
-// The elements of a tensor of any shape, read as x(b, h, i, d).
-class Values {
- public:
-  explicit Values(const Tensor& x) {
-    if (!x.defined()) return;
-    shape_ = x.shape();
-    values_ = x.to_vector<double>();
-  }
-  template <class... Index>
-  double operator()(Index... index) const {
-    int64_t at = 0, d = 0;
-    ((at = at * shape_[d++] + index), ...);
-    return values_[size_t(at)];
-  }
-
- private:
-  Shape shape_;
-  std::vector<double> values_;
-};
-
 // A table over relative positions. table(h, r, d) is element d of the row that head h has for
 // relative position r: 0 or the nearest row if r is out of range, by the table's policy.
 class Table {
@@ -219,54 +204,50 @@ class Visible {
   }
 
  private:
-  const AttentionMask& mask_;
+  const AttentionMask mask_;
   const Values padding_, segments_, prefix_, global_, hidden_;
   const int64_t shift_;
 };
 
-// Replaces the scores of a row by their softmax, together with one more score, `sink`, that is not
-// in the row. A row of only −∞ becomes zeros.
-void softmax(std::vector<double>& row, double sink) {
-  double largest = sink, total = 0;
-  for (double s : row) largest = std::max(largest, s);
-  if (!std::isinf(sink)) total = std::exp(sink - largest);
-  for (double& s : row) total += s = std::isinf(s) ? 0 : std::exp(s - largest);
-  for (double& s : row) s = total > 0 ? s / total : 0;
+// Returns the score of query i and key j as a function of (b, h, i, j).
+auto scores_of(const Tensor& queries, const Tensor& keys, const AttentionOptions& o) {
+  const int64_t heads = queries.size(1), groups = keys.size(1), size = queries.size(3);
+  const Shape shape{queries.size(0), heads, queries.size(2), keys.size(2)};
+  return [=, q = Values(queries), k = Values(keys),
+          p = Values(o.relative_query.defined() ? o.relative_query : queries),
+          bias = Values(o.bias.defined() ? broadcast_to(o.bias, shape) : Tensor()),
+          key_table = Table(o.relative_keys), relative_bias = Table(o.relative_bias),
+          visible = Visible(o.mask, shape), scale = o.scale.value_or(1 / std::sqrt(double(size)))](
+             int64_t b, int64_t h, int64_t i, int64_t j) {
+    if (!visible(b, h, i, j)) return unseen;
+    // The queries are the last M of the N positions; H / G query heads share a key head.
+    const int64_t r = j - (i + shape[3] - shape[2]), g = h * groups / heads;
+    double product = 0;
+    for (int64_t d = 0; d < size; ++d)
+      product += q(b, h, i, d) * k(b, g, j, d) + p(b, h, i, d) * key_table(h, r, d);
+    double score = scale * product + relative_bias(h, r);
+    if (o.bias.defined()) score += bias(b, h, i, j);
+    return o.soft_cap > 0 ? o.soft_cap * std::tanh(score / o.soft_cap) : score;
+  };
+}
+
+double sink_of(const AttentionOptions& o, int64_t h) {
+  return o.sinks.defined() ? o.sinks.to_vector<double>()[size_t(h)] : unseen;
 }
 
 }  // namespace
 
 Tensor attention_weights(const Tensor& queries, const Tensor& keys, const AttentionOptions& o) {
-  const int64_t batch = queries.size(0), heads = queries.size(1), groups = keys.size(1);
-  const int64_t m = queries.size(2), n = keys.size(2), size = queries.size(3);
-  const double scale = o.scale.value_or(1 / std::sqrt(double(size)));
-  const Values q(queries), k(keys), sinks(o.sinks);
-  const Visible visible(o.mask, {batch, heads, m, n});
-  const Values p(o.relative_query.defined() ? o.relative_query : queries);
-  const Values bias(o.bias.defined() ? broadcast_to(o.bias, {batch, heads, m, n}) : Tensor());
-  const Table key_table(o.relative_keys), relative_bias(o.relative_bias);
-
+  const int64_t batch = queries.size(0), heads = queries.size(1);
+  const int64_t m = queries.size(2), n = keys.size(2);
+  const auto score = scores_of(queries, keys, o);
   std::vector<double> weights;
   for (int64_t b = 0; b < batch; ++b)
     for (int64_t h = 0; h < heads; ++h)
       for (int64_t i = 0; i < m; ++i) {
-        // The queries are the last M of the N positions; H / G query heads share a key head.
-        const int64_t position = i + n - m, g = h * groups / heads;
         std::vector<double> row;
-        for (int64_t j = 0; j < n; ++j) {
-          const int64_t r = j - position;
-          double score = -std::numeric_limits<double>::infinity();
-          if (visible(b, h, i, j)) {
-            double product = 0;
-            for (int64_t d = 0; d < size; ++d)
-              product += q(b, h, i, d) * k(b, g, j, d) + p(b, h, i, d) * key_table(h, r, d);
-            score = scale * product + relative_bias(h, r);
-            if (o.bias.defined()) score += bias(b, h, i, j);
-            if (o.soft_cap > 0) score = o.soft_cap * std::tanh(score / o.soft_cap);
-          }
-          row.push_back(score);
-        }
-        softmax(row, o.sinks.defined() ? sinks(h) : -std::numeric_limits<double>::infinity());
+        for (int64_t j = 0; j < n; ++j) row.push_back(score(b, h, i, j));
+        row = softmax(row, sink_of(o, h));
         weights.insert(weights.end(), row.begin(), row.end());
       }
   return stretto::tensor(weights, {batch, heads, m, n});
@@ -275,22 +256,22 @@ Tensor attention_weights(const Tensor& queries, const Tensor& keys, const Attent
 Tensor attention(const Tensor& queries, const Tensor& keys, const Tensor& values,
                  const AttentionOptions& o) {
   const int64_t batch = queries.size(0), heads = queries.size(1), groups = keys.size(1);
-  const int64_t m = queries.size(2), n = keys.size(2), size = values.size(3);
-  const Values weights(reference::attention_weights(queries, keys, o)), v(values);
+  const int64_t m = queries.size(2), n = keys.size(2), width = values.size(3);
+  const auto score = scores_of(queries, keys, o);
+  const Values v(values);
   const Table value_table(o.relative_values);
-
   std::vector<double> out;
   for (int64_t b = 0; b < batch; ++b)
-    for (int64_t h = 0; h < heads; ++h)
-      for (int64_t i = 0; i < m; ++i)
-        for (int64_t d = 0; d < size; ++d) {
-          const int64_t position = i + n - m, g = h * groups / heads;
-          double sum = 0;
-          for (int64_t j = 0; j < n; ++j)
-            sum += weights(b, h, i, j) * (v(b, g, j, d) + value_table(h, j - position, d));
-          out.push_back(sum);
-        }
-  return stretto::tensor(out, {batch, heads, m, size});
+    for (int64_t h = 0; h < heads; ++h) {
+      const std::vector<double> y = attend(
+          m, n, width, [&](int64_t i, int64_t j) { return score(b, h, i, j); },
+          [&](int64_t i, int64_t j, int64_t d) {
+            return v(b, h * groups / heads, j, d) + value_table(h, j - (i + n - m), d);
+          },
+          sink_of(o, h));
+      out.insert(out.end(), y.begin(), y.end());
+    }
+  return stretto::tensor(out, {batch, heads, m, width});
 }
 
 }  // namespace stretto::reference

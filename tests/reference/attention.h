@@ -10,7 +10,11 @@
 // local attention. A relative position is j − i, key minus query: negative for the past.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
+#include <functional>
+#include <limits>
 #include <vector>
 
 #include "ops/attention/attention.h"
@@ -32,13 +36,89 @@ Matrix matrix(const Tensor& x);
 /// Returns a matrix as an f64 tensor [rows, columns].
 Tensor tensor(const Matrix& x);
 
+/// The elements of a tensor of any shape, read as x(b, h, i, d).
+class Values {
+ public:
+  explicit Values(const Tensor& x) {
+    if (!x.defined()) return;
+    shape_ = x.shape();
+    values_ = x.to_vector<double>();
+  }
+  template <class... Index>
+  double operator()(Index... index) const {
+    int64_t at = 0, d = 0;
+    ((at = at * shape_[d++] + index), ...);
+    return values_[size_t(at)];
+  }
+
+ private:
+  Shape shape_;
+  std::vector<double> values_;
+};
+
+// ---------------------------------------------------------------------------- softmax of scores
+// Every reference of softmax attention is one of these loops over a function for the score of
+// query i and key j. T is double, or the Number of tests/support/number.h for gradients.
+
+/// The score of a hidden key.
+inline constexpr double unseen = -std::numeric_limits<double>::infinity();
+
+inline double value_of(double x) { return x; }
+
+/// Returns the softmax of a query's scores, together with one more score, `sink`, that has no key.
+/// Returns zeros if all keys are hidden.
+template <class T>
+std::vector<T> softmax(std::vector<T> row, double sink = unseen) {
+  using std::exp;
+  double largest = sink;
+  for (const T& score : row) largest = std::max(largest, value_of(score));
+  if (std::isinf(largest)) return std::vector<T>(row.size());
+  T total = std::exp(sink - largest);
+  for (T& score : row) {
+    score = value_of(score) == unseen ? T() : exp(score - T(largest));
+    total = total + score;
+  }
+  for (T& score : row) score = score / total;
+  return row;
+}
+
+/// Computes one head, y(i, d) = Σ_j a(i, j) value(i, j, d), where a(i, ·) is the softmax of
+/// score(i, ·): M queries, N keys → [M, width], row-major.
+template <class Score, class Value>
+auto attend(int64_t m, int64_t n, int64_t width, Score score, Value value, double sink = unseen) {
+  using T = decltype(score(m, n));
+  std::vector<T> y;
+  for (int64_t i = 0; i < m; ++i) {
+    std::vector<T> row;
+    for (int64_t j = 0; j < n; ++j) row.push_back(score(i, j));
+    row = softmax(row, sink);
+    for (int64_t d = 0; d < width; ++d) {
+      T sum = 0;
+      for (int64_t j = 0; j < n; ++j)
+        if (value_of(row[size_t(j)]) != 0) sum = sum + row[size_t(j)] * value(i, j, d);
+      y.push_back(sum);
+    }
+  }
+  return y;
+}
+
+/// Computes all heads from score(head, i, j) and v [N, groups · D], and joins them → [M, heads · D].
+/// Head h has the values of group h · groups / heads.
+Matrix attend(int64_t m, int64_t heads, const Matrix& v, int64_t groups,
+              const std::function<double(int64_t head, int64_t i, int64_t j)>& score);
+
+/// Returns the product of head head_a in row i of a and head head_b in row j of b, d features each.
+double dot(const Matrix& a, int64_t i, int64_t head_a, const Matrix& b, int64_t j, int64_t head_b,
+           int64_t d);
+
+// ---------------------------------------------------------------------------- relative scores
+
 /// Returns A Bᵀ: a [M, D], b [N, D] → [M, N].
 Matrix times_transposed(const Matrix& a, const Matrix& b);
 
-/// Computes S_rel = Q Rᵀ [L, L] with R [L, L, D] in memory: R[i, j] is the row of E for relative
-/// position j − i, or zeros if E has no such row (Huang et al. 2018, §3.4, after Shaw et al. 2018,
-/// eq. 3). E [L, D] has the relative positions −(L − 1) … 0, E [2L − 1, D] also 1 … L − 1. The skew
-/// avoids this memory of O(L² D).
+/// Computes S_rel = Q Rᵀ [L, L], where R[i, j] is the row of E for relative position j − i, or zeros
+/// if E has no such row (Huang et al. 2018, §3.4, after Shaw et al. 2018, eq. 3). E [L, D] has the
+/// relative positions −(L − 1) … 0, E [2L − 1, D] also 1 … L − 1.
 Matrix relative_logits_by_gather(const Matrix& q, const Matrix& e);
 
 /// Computes the same with R[i, j] = w[clip(j − i, −k, k) + k], for w [2k + 1, D]
@@ -72,6 +152,8 @@ Matrix local_logits(const Matrix& q, const Matrix& e, int64_t n);
 /// by pad, reshape, slice, reshape (Dai et al. 2019, app. B). The columns of X are the relative
 /// positions −(N − 1) … 0. Correct for keys that are not after the query.
 Matrix skew_with_memory(const Matrix& x);
+
+// ---------------------------------------------------------------------------- attention
 
 /// Computes attention by the definition in ops/attention/attention.h, without dropout:
 /// q [B, H, M, D], k [B, G, N, D], v [B, G, N, Dv] of any floating dtype → f64 [B, H, M, Dv].

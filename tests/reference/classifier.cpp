@@ -51,22 +51,11 @@ Matrix gelu_tanh(Matrix x) {
 Matrix self_attention(const Matrix& x, const nn::MultiHeadAttention& a) {
   const Matrix q = linear(x, a.q), k = linear(x, a.k), v = linear(x, a.v);
   const int64_t d = q.columns / a.options.n_heads;
-  Matrix joined{x.rows, q.columns};
-  for (int64_t h = 0; h < a.options.n_heads; ++h)
-    for (int64_t i = 0; i < x.rows; ++i) {
-      std::vector<double> weights;
-      double total = 0;
-      for (int64_t j = 0; j < x.rows; ++j) {
-        double score = 0;
-        for (int64_t c = h * d; c < (h + 1) * d; ++c) score += q(i, c) * k(j, c);
-        weights.push_back(std::exp(score / std::sqrt(double(d))));
-        total += weights.back();
-      }
-      for (int64_t j = 0; j < x.rows; ++j)
-        for (int64_t c = h * d; c < (h + 1) * d; ++c)
-          joined(i, c) += weights[size_t(j)] / total * v(j, c);
-    }
-  return linear(joined, a.out);
+  const Matrix heads =
+      attend(x.rows, a.options.n_heads, v, a.options.n_heads, [&](int64_t h, int64_t i, int64_t j) {
+        return dot(q, i, h, k, j, h, d) / std::sqrt(double(d));
+      });
+  return linear(heads, a.out);
 }
 
 Matrix head(const nn::SequenceClassifier& model, const Matrix& x) {

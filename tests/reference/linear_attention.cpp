@@ -5,19 +5,10 @@
 #include <vector>
 
 #include "ops/create.h"
+#include "tests/reference/attention.h"
 
 namespace stretto::reference {
 namespace {
-
-// The elements of a tensor [B, H, L, D], read by index.
-struct Values {
-  explicit Values(const Tensor& x) : shape(x.shape()), at(x.to_vector<double>()) {}
-  double operator()(int64_t b, int64_t h, int64_t l, int64_t d) const {
-    return at[size_t(((b * shape[1] + h) * shape[2] + l) * shape[3] + d)];
-  }
-  Shape shape;
-  std::vector<double> at;
-};
 
 // Applies f to each element.
 Tensor each(const Tensor& x, const std::function<double(double)>& f) {
@@ -34,26 +25,27 @@ Tensor linear_attention(const Tensor& queries, const Tensor& keys, const Tensor&
   const std::vector<uint8_t> padding = o.mask.key_padding.defined()
                                            ? o.mask.key_padding.to_vector<uint8_t>()
                                            : std::vector<uint8_t>{};
-  const int64_t heads = q.shape[1], groups = k.shape[1], m = q.shape[2], n = k.shape[2];
+  const int64_t batch = queries.size(0), heads = queries.size(1), groups = keys.size(1);
+  const int64_t m = queries.size(2), n = keys.size(2);
+  const int64_t features = queries.size(3), width = values.size(3);
   std::vector<double> y;
-  for (int64_t b = 0; b < q.shape[0]; ++b)
+  for (int64_t b = 0; b < batch; ++b)
     for (int64_t h = 0; h < heads; ++h)
       for (int64_t i = 0; i < m; ++i) {
         const int64_t g = h * groups / heads;  // H / G query heads share a key head
-        std::vector<double> numerator(size_t(v.shape[3]), 0.0);
+        std::vector<double> numerator(size_t(width), 0.0);
         double denominator = o.eps;
         for (int64_t j = 0; j < n; ++j) {
           if (o.mask.causal && j > i + n - m) continue;
           if (!padding.empty() && padding[size_t(b * n + j)]) continue;
           double similarity = 0;
-          for (int64_t f = 0; f < q.shape[3]; ++f) similarity += q(b, h, i, f) * k(b, g, j, f);
-          for (int64_t d = 0; d < v.shape[3]; ++d)
-            numerator[size_t(d)] += similarity * v(b, g, j, d);
+          for (int64_t f = 0; f < features; ++f) similarity += q(b, h, i, f) * k(b, g, j, f);
+          for (int64_t d = 0; d < width; ++d) numerator[size_t(d)] += similarity * v(b, g, j, d);
           denominator += similarity;
         }
         for (const double sum : numerator) y.push_back(denominator == 0 ? 0 : sum / denominator);
       }
-  return stretto::tensor(y, {q.shape[0], heads, m, v.shape[3]});
+  return stretto::tensor(y, {batch, heads, m, width});
 }
 
 Tensor elu_plus_one(const Tensor& x) {

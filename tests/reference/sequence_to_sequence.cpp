@@ -70,25 +70,12 @@ class Reader {
                    bool causal) const {
     const Matrix q = linear(x, name + ".q"), k = linear(context, name + ".k");
     const Matrix v = linear(context, name + ".v");
-    const int64_t d_key = q.columns / o_.layer.attention.n_heads,
-                  d_value = v.columns / o_.layer.attention.n_heads;
-    const double scale = o_.layer.attention.scale.value_or(1 / std::sqrt(double(d_key)));
-    Matrix heads{x.rows, v.columns};
-    for (int64_t h = 0; h < o_.layer.attention.n_heads; ++h)
-      for (int64_t i = 0; i < x.rows; ++i) {
-        const int64_t seen = causal ? i + 1 : context.rows;
-        std::vector<double> weight(size_t(seen), 0);
-        double total = 0;
-        for (int64_t j = 0; j < seen; ++j) {
-          for (int64_t d = 0; d < d_key; ++d)
-            weight[size_t(j)] += scale * q(i, h * d_key + d) * k(j, h * d_key + d);
-          total += weight[size_t(j)] = std::exp(weight[size_t(j)]);
-        }
-        for (int64_t j = 0; j < seen; ++j)
-          for (int64_t d = 0; d < d_value; ++d)
-            heads(i, h * d_value + d) += weight[size_t(j)] / total * v(j, h * d_value + d);
-      }
-    return linear(heads, name + ".out");
+    const int64_t heads = o_.layer.attention.n_heads, d = q.columns / heads;
+    const double scale = o_.layer.attention.scale.value_or(1 / std::sqrt(double(d)));
+    const auto score = [&](int64_t h, int64_t i, int64_t j) {
+      return causal && j > i ? unseen : scale * dot(q, i, h, k, j, h, d);
+    };
+    return linear(attend(x.rows, heads, v, heads, score), name + ".out");
   }
 
   // max(0, x W₁ + b₁) W₂ + b₂ (§3.3); gated: (gelu(x W₁) · x V) W₂.

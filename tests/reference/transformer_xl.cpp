@@ -1,9 +1,5 @@
 #include "tests/reference/transformer_xl.h"
 
-#include <algorithm>
-#include <cmath>
-#include <limits>
-
 namespace stretto::reference {
 namespace {
 
@@ -89,22 +85,13 @@ Matrix xl_position_terms_by_shift(const Matrix& q, const Matrix& w, const Matrix
 
 Matrix xl_attention(const XLTerms& t, const Matrix& values, int64_t size,
                     const std::function<bool(int64_t, int64_t)>& hidden) {
-  Matrix out{t.a.rows, values.columns};
-  for (int64_t i = 0; i < t.a.rows; ++i) {
-    std::vector<double> weight;
-    double largest = -std::numeric_limits<double>::infinity(), total = 0;
-    for (int64_t j = 0; j < t.a.columns; ++j) {
-      const double score =
-          (t.a(i, j) + t.b(i, j) + t.c(i, j) + t.d(i, j)) / std::sqrt(double(size));
-      weight.push_back(hidden(i, j) ? -std::numeric_limits<double>::infinity() : score);
-      largest = std::max(largest, weight.back());
-    }
-    for (double& x : weight) total += x = std::exp(x - largest);
-    for (int64_t j = 0; j < t.a.columns; ++j)
-      for (int64_t e = 0; e < values.columns; ++e)
-        out(i, e) += weight[size_t(j)] / total * values(j, e);
-  }
-  return out;
+  const auto score = [&](int64_t i, int64_t j) {
+    if (hidden(i, j)) return unseen;
+    return (t.a(i, j) + t.b(i, j) + t.c(i, j) + t.d(i, j)) / std::sqrt(double(size));
+  };
+  return {t.a.rows, values.columns,
+          attend(t.a.rows, t.a.columns, values.columns, score,
+                 [&](int64_t, int64_t j, int64_t e) { return values(j, e); })};
 }
 
 Matrix xl_layer(const XLLayer& l, const Matrix& x, const Matrix& memory) {

@@ -120,28 +120,4 @@ std::vector<double> rotary_rates(int64_t dims, double base) {
   return rates;
 }
 
-double dot(const Matrix& a, int64_t i, int64_t head_a, const Matrix& b, int64_t j, int64_t head_b,
-           int64_t d) {
-  double sum = 0;
-  for (int64_t c = 0; c < d; ++c) sum += a(i, head_a * d + c) * b(j, head_b * d + c);
-  return sum;
-}
-
-Matrix attend(int64_t m, int64_t heads, const Matrix& v, int64_t groups,
-              const std::function<double(int64_t, int64_t, int64_t)>& score) {
-  const int64_t n = v.rows, d = v.columns / groups;
-  Matrix y{m, heads * d};
-  for (int64_t h = 0; h < heads; ++h)
-    for (int64_t i = 0; i < m; ++i) {
-      std::vector<double> weight;
-      double total = 0;
-      for (int64_t j = 0; j < n; ++j) weight.push_back(std::exp(score(h, i, j)));
-      for (const double x : weight) total += x;
-      for (int64_t j = 0; j < n; ++j)
-        for (int64_t c = 0; c < d; ++c)
-          y(i, h * d + c) += weight[size_t(j)] / total * v(j, h * groups / heads * d + c);
-    }
-  return y;
-}
-
 }  // namespace stretto::reference

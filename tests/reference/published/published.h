@@ -66,16 +66,6 @@ void rotate_interleaved(Matrix& x, int64_t heads, const std::vector<double>& rat
 /// Returns the frequencies base^(−2i/dims) of dims / 2 pairs.
 std::vector<double> rotary_rates(int64_t dims, double base);
 
-/// Returns the product of head head_a in row i of a and head head_b in row j of b, d features each.
-double dot(const Matrix& a, int64_t i, int64_t head_a, const Matrix& b, int64_t j, int64_t head_b,
-           int64_t d);
-/// The score of a hidden key.
-inline constexpr double unseen = -std::numeric_limits<double>::infinity();
-/// Computes softmax over the keys j of score(head, i, j), times v [N, groups · D], and joins the
-/// heads → [M, heads · D]. Head h has the values of group h · groups / heads.
-Matrix attend(int64_t m, int64_t heads, const Matrix& v, int64_t groups,
-              const std::function<double(int64_t head, int64_t i, int64_t j)>& score);
-
 // ---------------------------------------------------------------------------- the architectures
 // The arguments after the tokens are sizes that the weights do not show. All return the logits
 // [L, vocabulary], except BERT and DeBERTa.
