@@ -46,7 +46,8 @@ Tensor by_op(const AttentionInputs& inputs, const nn::MakeFeatureMap& make, doub
 Tensor by_state(const AttentionInputs& inputs, const nn::MakeFeatureMap& make, double eps) {
   nn::Module owner;
   const nn::LinearKernel kernel(owner, heads_of(inputs), make, {.eps = eps});
-  if (!inputs.options.mask.causal || inputs.n_queries() != inputs.n_keys()) return kernel(inputs);
+  if (!inputs.options.mask.causal || inputs.n_queries() != inputs.n_keys() || inputs.n_keys() == 0)
+    return kernel(inputs);
   LinearState state;
   stretto::Tensors parts;
   for (int64_t at = 0, n = 2; at < inputs.n_keys(); at += n, n = 1) {
