@@ -16,6 +16,16 @@ Matrix times_transposed(const Matrix& a, const Matrix& b) {
   return product;
 }
 
+std::vector<double> softmax(std::vector<double> scores, double sink) {
+  double largest = sink, total = 0;
+  for (const double score : scores) largest = std::max(largest, score);
+  if (std::isinf(largest)) return std::vector<double>(scores.size());
+  total = std::exp(sink - largest);
+  for (double& score : scores) total += score = std::exp(score - largest);
+  for (double& score : scores) score /= total;
+  return scores;
+}
+
 double dot(const Matrix& a, int64_t i, int64_t head_a, const Matrix& b, int64_t j, int64_t head_b,
            int64_t d) {
   double sum = 0;

@@ -58,44 +58,28 @@ class Values {
 
 // ---------------------------------------------------------------------------- softmax of scores
 // Every reference of softmax attention is one of these loops over a function for the score of
-// query i and key j. T is double, or the Number of tests/support/number.h for gradients.
+// query i and key j.
 
 /// The score of a hidden key.
 inline constexpr double unseen = -std::numeric_limits<double>::infinity();
 
-inline double value_of(double x) { return x; }
-
 /// Returns the softmax of a query's scores, together with one more score, `sink`, that has no key.
 /// Returns zeros if all keys are hidden.
-template <class T>
-std::vector<T> softmax(std::vector<T> row, double sink = unseen) {
-  using std::exp;
-  double largest = sink;
-  for (const T& score : row) largest = std::max(largest, value_of(score));
-  if (std::isinf(largest)) return std::vector<T>(row.size());
-  T total = std::exp(sink - largest);
-  for (T& score : row) {
-    score = value_of(score) == unseen ? T() : exp(score - T(largest));
-    total = total + score;
-  }
-  for (T& score : row) score = score / total;
-  return row;
-}
+std::vector<double> softmax(std::vector<double> scores, double sink = unseen);
 
 /// Computes one head, y(i, d) = Σ_j a(i, j) value(i, j, d), where a(i, ·) is the softmax of
 /// score(i, ·): M queries, N keys → [M, width], row-major.
 template <class Score, class Value>
-auto attend(int64_t m, int64_t n, int64_t width, Score score, Value value, double sink = unseen) {
-  using T = decltype(score(m, n));
-  std::vector<T> y;
+std::vector<double> attend(int64_t m, int64_t n, int64_t width, Score score, Value value,
+                           double sink = unseen) {
+  std::vector<double> y;
   for (int64_t i = 0; i < m; ++i) {
-    std::vector<T> row;
-    for (int64_t j = 0; j < n; ++j) row.push_back(score(i, j));
-    row = softmax(row, sink);
+    std::vector<double> weight;
+    for (int64_t j = 0; j < n; ++j) weight.push_back(score(i, j));
+    weight = softmax(weight, sink);
     for (int64_t d = 0; d < width; ++d) {
-      T sum = 0;
-      for (int64_t j = 0; j < n; ++j)
-        if (value_of(row[size_t(j)]) != 0) sum = sum + row[size_t(j)] * value(i, j, d);
+      double sum = 0;
+      for (int64_t j = 0; j < n; ++j) sum += weight[size_t(j)] * value(i, j, d);
       y.push_back(sum);
     }
   }
