@@ -202,15 +202,13 @@ class Visible {
   bool operator()(int64_t b, int64_t h, int64_t i, int64_t j) const {
     const int64_t position = i + shift_, r = j - position;
     if (mask_.block > 0 && (r > 0 || j / mask_.block < position / mask_.block - 1)) return false;
-    if (mask_.causal && r > 0 && !(mask_.prefix_lengths.defined() && j < prefix_(b))) return false;
+    if (mask_.causal && r > 0 && double(j) >= prefix_(b)) return false;
     const bool outside = (mask_.window > 0 && -r >= mask_.window) ||
                          (mask_.window_after > 0 && r >= mask_.window_after);
-    const bool global =
-        mask_.global_tokens.defined() && (global_(b, j) != 0 || global_(b, position) != 0);
+    const bool global = global_(b, j) != 0 || global_(b, position) != 0;
     if (outside && !global) return false;
-    if (mask_.segments.defined() && segments_(b, j) != segments_(b, position)) return false;
-    if (mask_.key_padding.defined() && padding_(b, j) != 0) return false;
-    return !mask_.hidden.defined() || hidden_(b, h, i, j) == 0;
+    if (segments_(b, j) != segments_(b, position) || padding_(b, j) != 0) return false;
+    return hidden_(b, h, i, j) == 0;
   }
 
  private:
@@ -235,14 +233,9 @@ auto scores_of(const Tensor& queries, const Tensor& keys, const AttentionOptions
     double product = 0;
     for (int64_t d = 0; d < size; ++d)
       product += q(b, h, i, d) * k(b, g, j, d) + p(b, h, i, d) * key_table(h, r, d);
-    double score = scale * product + relative_bias(h, r);
-    if (o.bias.defined()) score += bias(b, h, i, j);
+    const double score = scale * product + relative_bias(h, r) + bias(b, h, i, j);
     return o.soft_cap > 0 ? o.soft_cap * std::tanh(score / o.soft_cap) : score;
   };
-}
-
-double sink_of(const AttentionOptions& o, int64_t h) {
-  return o.sinks.defined() ? o.sinks.to_vector<double>()[size_t(h)] : unseen;
 }
 
 }  // namespace
@@ -251,13 +244,14 @@ Tensor attention_weights(const Tensor& queries, const Tensor& keys, const Attent
   const int64_t batch = queries.size(0), heads = queries.size(1);
   const int64_t m = queries.size(2), n = keys.size(2);
   const auto score = scores_of(queries, keys, o);
+  const Values sinks(o.sinks, unseen);
   std::vector<double> weights;
   for (int64_t b = 0; b < batch; ++b)
     for (int64_t h = 0; h < heads; ++h)
       for (int64_t i = 0; i < m; ++i) {
         std::vector<double> row;
         for (int64_t j = 0; j < n; ++j) row.push_back(score(b, h, i, j));
-        row = softmax(row, sink_of(o, h));
+        row = softmax(row, sinks(h));
         weights.insert(weights.end(), row.begin(), row.end());
       }
   return stretto::tensor(weights, {batch, heads, m, n});
@@ -268,17 +262,18 @@ Tensor attention(const Tensor& queries, const Tensor& keys, const Tensor& values
   const int64_t batch = queries.size(0), heads = queries.size(1), groups = keys.size(1);
   const int64_t m = queries.size(2), n = keys.size(2), width = values.size(3);
   const auto score = scores_of(queries, keys, o);
-  const Values v(values);
+  const Values v(values), sinks(o.sinks, unseen);
   const Table value_table(o.relative_values);
   std::vector<double> out;
   for (int64_t b = 0; b < batch; ++b)
     for (int64_t h = 0; h < heads; ++h) {
+      const int64_t g = h * groups / heads;
       const std::vector<double> y = attend(
           m, n, width, [&](int64_t i, int64_t j) { return score(b, h, i, j); },
           [&](int64_t i, int64_t j, int64_t d) {
-            return v(b, h * groups / heads, j, d) + value_table(h, j - (i + n - m), d);
+            return v(b, g, j, d) + value_table(h, j - (i + n - m), d);
           },
-          sink_of(o, h));
+          sinks(h));
       out.insert(out.end(), y.begin(), y.end());
     }
   return stretto::tensor(out, {batch, heads, m, width});

@@ -36,24 +36,27 @@ Matrix matrix(const Tensor& x);
 /// Returns a matrix as an f64 tensor [rows, columns].
 Tensor tensor(const Matrix& x);
 
-/// The elements of a tensor of any shape, read as x(b, h, i, d).
-class Values {
- public:
-  explicit Values(const Tensor& x) {
+/// The elements of a tensor of any shape, read as x(b, h, i, d). All elements of an undefined tensor
+/// are `otherwise`.
+struct Values {
+  explicit Values(const Tensor& x, double otherwise_ = 0) : otherwise(otherwise_) {
     if (!x.defined()) return;
-    shape_ = x.shape();
-    values_ = x.to_vector<double>();
+    defined = true;
+    shape = x.shape();
+    at = x.to_vector<double>();
   }
   template <class... Index>
   double operator()(Index... index) const {
-    int64_t at = 0, d = 0;
-    ((at = at * shape_[d++] + index), ...);
-    return values_[size_t(at)];
+    if (!defined) return otherwise;
+    int64_t position = 0, d = 0;
+    ((position = position * shape[d++] + index), ...);
+    return at[size_t(position)];
   }
 
- private:
-  Shape shape_;
-  std::vector<double> values_;
+  bool defined = false;
+  Shape shape;
+  std::vector<double> at;
+  double otherwise;
 };
 
 // ---------------------------------------------------------------------------- softmax of scores
@@ -79,7 +82,8 @@ std::vector<double> attend(int64_t m, int64_t n, int64_t width, Score score, Val
     weight = softmax(weight, sink);
     for (int64_t d = 0; d < width; ++d) {
       double sum = 0;
-      for (int64_t j = 0; j < n; ++j) sum += weight[size_t(j)] * value(i, j, d);
+      for (int64_t j = 0; j < n; ++j)
+        if (weight[size_t(j)] != 0) sum += weight[size_t(j)] * value(i, j, d);
       y.push_back(sum);
     }
   }

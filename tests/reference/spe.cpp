@@ -5,22 +5,10 @@
 #include <vector>
 
 #include "ops/create.h"
+#include "tests/reference/attention.h"
 
 namespace stretto::reference {
 namespace {
-
-// The elements of a tensor of any shape, read by index.
-struct Values {
-  explicit Values(const Tensor& x) : shape(x.shape()), at(x.to_vector<double>()) {}
-  template <class... Index>
-  double operator()(Index... index) const {
-    int64_t i = 0, d = 0;
-    ((i = i * shape[d++] + index), ...);
-    return at[size_t(i)];
-  }
-  Shape shape;
-  std::vector<double> at;
-};
 
 double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 double softplus(double x) { return std::log1p(std::exp(-std::fabs(x))) + std::fmax(x, 0); }
