@@ -32,6 +32,9 @@ nn::HeadShape heads_of(const nn::AttentionInputs& inputs);
 /// Returns the outputs of a subject that has a single one.
 Tensors only(const char* name, const Tensor& x);
 
+/// Throws unless the sizes that a config has are these sizes of the tensors.
+void check_sizes(const Config& config, const std::vector<std::pair<const char*, int64_t>>& sizes);
+
 /// Throws unless the tensor has this shape.
 void check_shape(const Tensors& x, const std::string& name, const Shape& shape);
 

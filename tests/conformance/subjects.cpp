@@ -11,6 +11,12 @@ Tensors only(const char* name, const Tensor& x) {
   return outputs;
 }
 
+void check_sizes(const Config& config, const std::vector<std::pair<const char*, int64_t>>& sizes) {
+  for (const auto& [key, size] : sizes)
+    check(config.integer(key, size) == size, "conformance", "config: ", key, " is ",
+          config.integer(key, size), ", by the tensors it is ", size);
+}
+
 void check_shape(const Tensors& x, const std::string& name, const Shape& shape) {
   check(x[name].shape() == shape, "conformance", name, " is ", x[name],
         "; by the config and the other tensors it must be ", shape);

@@ -24,20 +24,17 @@ void check_sizes(const Tensors& x, const Config& config) {
   const Tensor &q = x["in.q"], &k = x["in.k"], &v = x["in.v"];
   for (const char* name : {"in.q", "in.k", "in.v"})
     check(x[name].dim() == 4, "conformance", name, " is ", x[name], "; must have 4 dimensions");
-  const std::pair<const char*, int64_t> sizes[] = {{"B", q.size(0)},
-                                                   {"H", q.size(1)},
-                                                   {"M", q.size(2)},
-                                                   {"L", q.size(2)},
-                                                   {"N", k.size(2)},
-                                                   {"L", k.size(2)},
-                                                   {"key_heads", k.size(1)},
-                                                   {"D", q.size(3)},
-                                                   {"D", k.size(3)},
-                                                   {"Dv", v.size(3)},
-                                                   {"mem", k.size(2) - q.size(2)}};
-  for (const auto& [key, size] : sizes)
-    check(config.integer(key, size) == size, "conformance", "config: ", key, " is ",
-          config.integer(key, size), ", by the tensors it is ", size);
+  conformance::check_sizes(config, {{"B", q.size(0)},
+                                    {"H", q.size(1)},
+                                    {"M", q.size(2)},
+                                    {"L", q.size(2)},
+                                    {"N", k.size(2)},
+                                    {"L", k.size(2)},
+                                    {"key_heads", k.size(1)},
+                                    {"D", q.size(3)},
+                                    {"D", k.size(3)},
+                                    {"Dv", v.size(3)},
+                                    {"mem", k.size(2) - q.size(2)}});
 }
 
 }  // namespace

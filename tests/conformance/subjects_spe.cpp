@@ -5,14 +5,6 @@
 namespace stretto::conformance {
 namespace {
 
-// Checks that the sizes in a config are those of the tensors.
-void check_sizes(const Config& config,
-                 std::initializer_list<std::pair<const char*, int64_t>> sizes) {
-  for (const auto& [key, size] : sizes)
-    check(config.integer(key, size) == size, "conformance", "config: ", key, " is ",
-          config.integer(key, size), ", by the tensors it is ", size);
-}
-
 // Checks the sizes of q and k and returns them, [B, L, H, D].
 Shape size_of_queries(const Tensors& x, const Config& config) {
   const Tensor& q = x["in.q"];
