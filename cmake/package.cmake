@@ -17,7 +17,6 @@ if(STRETTO_SHARED)
   set(contents "the libraries (shared and static)")
 endif()
 if(STRETTO_EXAMPLES)
-  set(CPACK_DEBIAN_PACKAGE_DEPENDS fonts-dejavu-core)
   string(APPEND contents ", their headers, and
 programs that train models of music, text and the tasks of the Long Range Arena")
 else()

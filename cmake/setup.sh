@@ -2,11 +2,11 @@
 # Bash functions for the scripts that users run: they install missing packages and check tools. The
 # caller sets `log`, the path of a log file.
 
-readonly build_packages=(build-essential cmake ninja-build pkg-config nlohmann-json3-dev libxxhash-dev
+readonly build_packages=(build-essential cmake ninja-build nlohmann-json3-dev libxxhash-dev
   libpcre2-dev libutf8proc-dev)
-readonly example_packages=(libcli11-dev libcairo2-dev fonts-dejavu-core)
+readonly example_packages=(libcli11-dev)
 readonly test_packages=('catch2|libcatch2-dev')
-readonly full_test_packages=(openmpi-bin iproute2 help2man file dpkg-dev)
+readonly full_test_packages=(openmpi-bin iproute2 help2man file dpkg-dev pkg-config)
 readonly check_packages=(clang clang-format-14 clang-tidy-14 libc++-dev libc++abi-dev doxygen)
 
 jobs=${JOBS:-$(nproc)}

@@ -223,13 +223,10 @@ void write_chart(const std::string& path, const TaskInfo& task, const std::vecto
   examples::ChartOptions options{
       .title = task.title + (softmax ? ": softmax" : ": linear kernels"),
       .x_label = "tested length / trained length",
-      .y_label = task.accuracy ? "accuracy in percent" : "bits per token",
-      .reference_lines = {},
-      .y_min = {},
-      .y_max = {}};
+      .y_label = task.accuracy ? "accuracy in percent" : "bits per token"};
   // Bits far above the trained length's would hide the differences between the others.
   if (!task.accuracy && worst > 0) options.y_max = 1.25 * worst;
-  examples::write_file_atomically(path, line_chart(options, series).svg);
+  examples::write_file_atomically(path, line_chart(options, series));
 }
 
 // The best position by one measure, then those within the spread of it: "**rope**, xpos".

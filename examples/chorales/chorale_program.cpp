@@ -128,7 +128,7 @@ void ChoraleProgram::prepare() {
   use_device(settings.steps, settings.least_memory());
   pieces_ = data_.empty() ? generate_chorales(settings.seed) : load_chorales(data_);
   start(pieces_.train);
-  list_picture("attention");
+  files_.emplace_back("attention.svg");
   if (data_.empty()) files_.emplace_back("chorales.json");
   if (generate_ > 0) list_music("generated");
   if (generate_ > 0 && prime_ > 0) list_music("primed");

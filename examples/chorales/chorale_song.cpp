@@ -61,9 +61,8 @@ music::Song to_song(const Chorale& chorale) {
   return song;
 }
 
-Picture piano_roll(const Chorale& chorale, const std::string& title) {
-  constexpr std::array<Color, 4> colors = {
-      {{213, 94, 0}, {230, 168, 30}, {0, 150, 110}, {0, 104, 170}}};
+std::string piano_roll(const Chorale& chorale, const std::string& title) {
+  constexpr std::array colors = {"#d55e00", "#e6a81e", "#00966e", "#0068aa"};
   std::vector<RollVoice> voices;
   for (size_t voice = 0; voice < 4; ++voice)
     voices.push_back({voice_names[voice], colors[voice], notes_of(chorale, voice)});

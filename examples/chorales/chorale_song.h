@@ -14,8 +14,7 @@ namespace stretto::examples {
 music::Song to_song(const Chorale& chorale);
 
 /// Draws a chorale's four voices over steps of sixteenths. In unisons the lower voice is drawn
-/// thinner, inside the rectangle of the higher voice. Throws std::invalid_argument as
-/// piano_roll() does.
-Picture piano_roll(const Chorale& chorale, const std::string& title);
+/// thinner, inside the rectangle of the higher voice.
+std::string piano_roll(const Chorale& chorale, const std::string& title);
 
 }  // namespace stretto::examples

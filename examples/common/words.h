@@ -1,4 +1,4 @@
-// Texts for people and pages: numbers with their nouns, and HTML escapes.
+// Texts for people: numbers with their nouns.
 #pragma once
 
 #include <cstdint>
@@ -17,22 +17,6 @@ inline std::string grouped(int64_t number) {
 /// Returns the number with its noun in singular or plural: "1 thread", "955,904 parameters".
 inline std::string counted(int64_t number, const std::string& noun) {
   return grouped(number) + " " + noun + (number == 1 ? "" : "s");
-}
-
-/// Returns `text` with <, > and & escaped for HTML and SVG content (not for attributes).
-inline std::string escaped(const std::string& text) {
-  std::string safe;
-  for (const char c : text) {
-    if (c == '<')
-      safe += "&lt;";
-    else if (c == '>')
-      safe += "&gt;";
-    else if (c == '&')
-      safe += "&amp;";
-    else
-      safe += c;
-  }
-  return safe;
 }
 
 }  // namespace stretto::examples

@@ -47,15 +47,13 @@ std::string style_table(const StyleSimilarity& s) {
   return table.str();
 }
 
-Picture groove_roll(const Groove& groove, const std::string& title) {
-  constexpr int max_steps = 2000 * groove_beat;
-  constexpr std::array<Color, 3> colors = {{{0, 104, 170}, {150, 155, 165}, {213, 94, 0}}};
+std::string groove_roll(const Groove& groove, const std::string& title) {
+  constexpr std::array colors = {"#0068aa", "#969ba5", "#d55e00"};
   std::vector<RollVoice> voices;
   for (const size_t track : {drum_track, harmony_track, bass_track}) {
     voices.push_back({groove_track_names[track], colors[track], {}});
     for (const music::Note& note : groove.tracks[track])
-      if (note.start + note.duration <= max_steps)
-        voices.back().notes.push_back({note.start, note.start + note.duration, note.pitch});
+      voices.back().notes.push_back({note.start, note.start + note.duration, note.pitch});
   }
   return piano_roll({.title = title, .steps_per_beat = groove_beat}, voices);
 }

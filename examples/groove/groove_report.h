@@ -5,7 +5,6 @@
 
 #include "examples/groove/groove.h"
 #include "examples/groove/groove_style.h"
-#include "examples/plot/picture.h"
 
 namespace stretto::examples {
 
@@ -13,7 +12,7 @@ namespace stretto::examples {
 /// for their mean; "-" if there is nothing to compare.
 std::string style_table(const StyleSimilarity& similarity);
 
-/// Draws the notes over time, in a color per track. A piece longer than 2000 beats is cut.
-Picture groove_roll(const Groove& groove, const std::string& title);
+/// Draws the notes over time, in a color per track.
+std::string groove_roll(const Groove& groove, const std::string& title);
 
 }  // namespace stretto::examples

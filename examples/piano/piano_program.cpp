@@ -179,13 +179,11 @@ void PianoProgram::read_windows(const music::Tokenizer& language) {
 }
 
 void PianoProgram::set_files() {
-  files_ = {"evaluation.csv", "position_loss.csv"};
-  list_picture("position_loss");
-  list_picture("attention");
+  files_ = {"evaluation.csv", "position_loss.csv", "position_loss.svg", "attention.svg"};
   if (generate_ > 0) list_music("generated");
   if (settings.infill)
     for (const char* name : {"infill", "infill_given", "infill_original"}) list_music(name);
-  if (is_stochastic(settings.position)) list_picture("templates");
+  if (is_stochastic(settings.position)) files_.emplace_back("templates.svg");
   if (has_measures()) files_.emplace_back("position_measures.csv");
 }
 

@@ -55,15 +55,15 @@ std::vector<Series> position_curves(const std::vector<PositionBucket>& buckets, 
   return curves;
 }
 
-Picture song_roll(const music::Song& song, const std::string& title) {
+std::string song_roll(const music::Song& song, const std::string& title) {
   constexpr int steps = 12;  // steps per beat
-  RollVoice voice{"Piano", {0, 104, 170}, {}};
+  RollVoice voice{"Piano", "#0068aa", {}};
   const auto step = [&](int tick) { return int(int64_t(tick) * steps / song.ticks_per_quarter); };
   for (const music::Track& track : song.tracks)
     for (const music::Note& note : track.notes) {
       const int begin = step(note.start);
-      const int end = std::max(begin + 1, step(note.start + note.duration));
-      if (end <= 2000 * steps) voice.notes.push_back({begin, end, note.pitch});
+      voice.notes.push_back(
+          {begin, std::max(begin + 1, step(note.start + note.duration)), note.pitch});
     }
   return piano_roll({.title = title, .steps_per_beat = steps}, {voice});
 }

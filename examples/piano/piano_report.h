@@ -25,8 +25,8 @@ std::vector<PositionBucket> position_buckets(const std::vector<double>& losses, 
 /// Returns two curves: the buckets within the trained length, and those past it (extrapolation).
 std::vector<Series> position_curves(const std::vector<PositionBucket>& buckets, int64_t trained);
 
-/// Draws the notes of `song` over time; a piece longer than 2000 beats is cut.
-Picture song_roll(const music::Song& song, const std::string& title);
+/// Draws the notes of `song` over time.
+std::string song_roll(const music::Song& song, const std::string& title);
 
 struct AttentionPictureOptions {
   std::vector<int64_t> layers;  ///< counted from 1; empty: the first and the last

@@ -1,11 +1,10 @@
-// The pictures of the examples: curves, heat maps and piano rolls.
+// The pictures of the examples as SVG: curves, heat maps and piano rolls.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
-
-#include "examples/plot/picture.h"
 
 namespace stretto::examples {
 
@@ -17,30 +16,24 @@ struct Series {
   std::vector<double> y;
 };
 
-/// A dashed horizontal line, such as the loss of a baseline.
+/// A dashed horizontal line, such as the loss of a baseline; it is left out where a Series would
+/// have a gap.
 struct ReferenceLine {
   std::string label;
   double y;
 };
 
-/// `width` and `height` are in pixels, at least 320 x 240; a long legend makes the picture taller.
-/// If y_min or y_max is not set, it is computed from the data and the reference lines.
 struct ChartOptions {
   std::string title;
   std::string x_label;
   std::string y_label;
-  std::vector<ReferenceLine> reference_lines;
-  std::optional<double> y_min;
-  std::optional<double> y_max;
-  int width = 1200;
-  int height = 720;
+  std::vector<ReferenceLine> reference_lines = {};
+  std::optional<double> y_max = {};  ///< larger values are cut off
 };
 
-/// Draws curves over common axes with a legend. Curves 8 to 14 are dashed, 15 to 21 solid again,
-/// and so on. Throws std::invalid_argument for a series with x and y of different sizes, a picture
-/// that is too small, limits or reference lines that are not finite or have a magnitude above
-/// 1e300, or y_min >= y_max.
-Picture line_chart(const ChartOptions& options, const std::vector<Series>& series);
+/// Draws curves over common axes with a legend; curves 8 to 14 are dashed, 15 to 21 solid again,
+/// and so on. Throws Error for a series with x and y of different sizes.
+std::string line_chart(const ChartOptions& options, const std::vector<Series>& series);
 
 /// A matrix of `rows` x `columns` values, row by row, with a caption above it.
 struct HeatMap {
@@ -50,26 +43,27 @@ struct HeatMap {
   std::vector<float> values;
 };
 
-/// Draws the matrices side by side on one color scale from 0 (or the minimum, if negative) to the
-/// maximum; values that are not finite are gray. A value at position `share` on the scale (0 to 1)
-/// gets heat_color(share^gamma): a gamma below 1 makes small values easier to see. The color bar is
-/// labeled with the values and, for a gamma other than 1, with root_name(gamma). Throws
-/// std::invalid_argument for no maps, a matrix whose size does not match its number of values, or a
-/// gamma that is not positive and finite.
-Picture heat_maps(const std::string& title, const std::vector<HeatMap>& maps, double gamma = 1);
+/// A color scale from `low` to `high`. A gamma below 1 makes small values easier to see.
+struct HeatScale {
+  double low, high, gamma;
 
-/// Returns a gamma for heat_maps() that makes small weights, such as those of attention, visible:
-/// 1/n for the smallest n, at most 8, for which the mean of the positive values is at 0.4 of the
-/// scale or more. 1 if a value is negative.
-double heat_gamma(const std::vector<HeatMap>& maps);
+  /// Returns the position of a value on the scale, 0 to 1: a power of its share of the extent.
+  double share(double value) const;
+};
 
-/// Returns the name of a gamma other than 1: "square root", "cube root", "5th root" for gamma 1/n,
-/// otherwise for example "power 0.3".
-std::string root_name(double gamma);
+/// Returns one scale for all values that are finite, from 0 (or the minimum, if negative) to the
+/// maximum. gamma is 1/n for the smallest n, at most 8, for which the mean of the positive values
+/// has a share of 0.4 or more; 1 if a value is negative.
+HeatScale heat_scale(const std::vector<HeatMap>& maps);
 
-/// Returns the color of `share` (0 to 1) on a scale from near black over purple and orange to pale
-/// yellow, with evenly rising lightness.
-Color heat_color(double share);
+/// Replaces blocks of n x n values by their maximum, with the smallest n for which the maps have
+/// at most `most` values in all; blocks at the edges may be smaller. NaN remains. Returns n.
+int64_t coarsen(std::vector<HeatMap>& maps, int64_t most);
+
+/// Draws the matrices side by side on their heat_scale(), with a color bar; values that are not
+/// finite are gray. Maps of more than 200,000 values in all are coarsened. Throws Error for no
+/// maps, and for a matrix whose size does not match its number of values.
+std::string heat_maps(const std::string& title, std::vector<HeatMap> maps);
 
 /// The largest RollNote::inset.
 constexpr int widest_inset = 4;
@@ -85,7 +79,7 @@ struct RollNote {
 
 struct RollVoice {
   std::string name;
-  Color color;
+  const char* color;  ///< as in CSS
   std::vector<RollNote> notes;
 };
 
@@ -97,8 +91,8 @@ struct RollOptions {
 };
 
 /// Draws notes over time, later voices over earlier ones, with a keyboard at the left and a line
-/// per bar. Throws std::invalid_argument for a pitch outside 0 .. 127, for notes that begin before
-/// step 0 or do not end after they begin, and for a piece of more than 2000 beats.
-Picture piano_roll(const RollOptions& options, const std::vector<RollVoice>& voices);
+/// per bar. Notes that end after 2000 beats are left out. Throws Error for a pitch outside 0 .. 127
+/// and for notes that begin before step 0 or do not end after they begin.
+std::string piano_roll(const RollOptions& options, const std::vector<RollVoice>& voices);
 
 }  // namespace stretto::examples

@@ -1,225 +1,151 @@
 // heat_maps(): matrices in color, such as the attention weights of all heads.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdio>
-#include <cstdlib>
-#include <limits>
-#include <numbers>
-#include <stdexcept>
 
-#include "examples/plot/canvas.h"
+#include "core/error.h"
 #include "examples/plot/chart.h"
-#include "examples/plot/ticks.h"
+#include "examples/plot/svg.h"
 
 namespace stretto::examples {
 namespace {
 
-constexpr Color frame_color{190, 194, 200};
-constexpr Color missing_color{200, 200, 200};
-constexpr int panel_pixels = 240;  // approximate length of the longer side of a matrix, in pixels
-constexpr int gap = 28;
-constexpr int caption_height = 20;
-constexpr int top_margin = 64;
-constexpr int least_bar = 120;
+constexpr int colors = 64;
 
-uint8_t to_srgb(double linear) {
-  const double x = std::clamp(linear, 0.0, 1.0);
-  const double encoded = x <= 0.0031308 ? 12.92 * x : 1.055 * std::pow(x, 1 / 2.4) - 0.055;
-  return uint8_t(std::lround(255 * encoded));
-}
-
-void validate(const std::vector<HeatMap>& maps, double gamma) {
-  if (maps.empty()) throw std::invalid_argument("heat_maps: no maps");
-  if (!(gamma > 0) || !std::isfinite(gamma))
-    throw std::invalid_argument("heat_maps: gamma must be positive and finite");
-  for (const HeatMap& map : maps) {
-    if (map.rows < 1 || map.columns < 1 ||
-        map.values.size() != size_t(map.rows) * size_t(map.columns)) {
-      throw std::invalid_argument("heat_maps: map '" + map.caption + "' has " +
-                                  std::to_string(map.values.size()) + " values for " +
-                                  std::to_string(map.rows) + " x " + std::to_string(map.columns));
-    }
-  }
-}
-
-/// Maps values to their position on the scale, 0 to 1.
-struct Scale {
-  double low = 0;
-  double high = 0;
-  double gamma = 1;
-
-  Color color(double value) const {
-    if (!std::isfinite(value)) return missing_color;
-    const double share = std::clamp((value - low) / (high - low), 0.0, 1.0);
-    return heat_color(std::pow(share, gamma));
-  }
-};
-
-Scale scale_of(const std::vector<HeatMap>& maps, double gamma) {
-  Scale scale;
-  scale.gamma = gamma;
-  for (const HeatMap& map : maps) {
-    for (const float value : map.values) {
-      if (!std::isfinite(value)) continue;
-      scale.low = std::min(scale.low, double(value));
-      scale.high = std::max(scale.high, double(value));
-    }
-  }
-  if (!(scale.high > scale.low)) scale.high = scale.low + 1;
-  return scale;
-}
-
-/// Returns the number of pixels for `cells` cells of a matrix whose longer side has `longest`
-/// cells: whole pixels per cell, or several cells per pixel if there are very many.
-int extent(int cells, int longest) {
-  if (longest <= panel_pixels) return cells * ((panel_pixels + longest / 2) / longest);
-  const double share = double(cells) / longest;
-  return std::max(int(std::lround(share * std::min(longest, 2 * panel_pixels))), 1);
-}
-
-/// Returns the mean of the cells covered by pixel (x, y) of a map.
-double mean_at(const HeatMap& map, int x, int y, int width, int height) {
-  const auto first = [](int pixel, int cells, int pixels) {
-    return int(static_cast<long long>(pixel) * cells / pixels);
+// Returns color 0 … colors − 1: from indigo over magenta and orange to yellow, with rising
+// lightness, as in report/maps.js.
+std::string color_at(int index) {
+  const double share = double(index) / (colors - 1);
+  const double hue = 250 + 165 * share, lightness = 0.08 + 0.79 * share, saturation = 0.8;
+  const auto channel = [&](double n) {  // HSL to RGB
+    const double k = std::fmod(n + hue / 30, 12);
+    return std::lround(255 * (lightness + saturation * std::min(lightness, 1 - lightness) *
+                                              std::clamp(std::max(3 - k, k - 9), -1.0, 1.0)));
   };
-  const int row0 = first(y, map.rows, height);
-  const int row1 = std::max(first(y + 1, map.rows, height), row0 + 1);
-  const int column0 = first(x, map.columns, width);
-  const int column1 = std::max(first(x + 1, map.columns, width), column0 + 1);
-  double sum = 0;
-  for (int row = row0; row < row1; ++row) {
-    for (int column = column0; column < column1; ++column) {
-      sum += double(map.values[size_t(row) * size_t(map.columns) + size_t(column)]);
+  return str("rgb(", channel(0), ",", channel(8), ",", channel(4), ")");
+}
+
+int64_t parts(int64_t n, int64_t of) { return (n + of - 1) / of; }
+
+HeatMap coarser(const HeatMap& fine, int64_t n) {
+  const int64_t rows = parts(fine.rows, n), columns = parts(fine.columns, n);
+  HeatMap map{fine.caption, int(rows), int(columns), {}};
+  map.values.assign(size_t(rows * columns), -INFINITY);
+  for (int64_t i = 0; i < fine.rows; ++i)
+    for (int64_t j = 0; j < fine.columns; ++j) {
+      float& cell = map.values[size_t(i / n * columns + j / n)];
+      const float value = fine.values[size_t(i * fine.columns + j)];
+      if (!(value <= cell)) cell = value;  // keeps NaN
+    }
+  return map;
+}
+
+// Draws each color as one path of horizontal lines, as high as a cell.
+void draw_map(Svg& svg, const HeatMap& map, const HeatScale& scale, const Box& box) {
+  std::array<std::string, colors> paths;
+  for (int i = 0; i < map.rows; ++i) {
+    int begin = 0, before = -1;
+    for (int j = 0; j <= map.columns; ++j) {
+      const float value =
+          j < map.columns ? map.values[size_t(i) * size_t(map.columns) + size_t(j)] : NAN;
+      const int color =
+          std::isfinite(value) ? int(std::lround(scale.share(value) * (colors - 1))) : -1;
+      if (j < map.columns && color == before) continue;
+      if (before >= 0) paths[size_t(before)] += str("M", begin, " ", i, "h", j - begin);
+      begin = j, before = color;
     }
   }
-  return sum / ((row1 - row0) * (column1 - column0));
+  svg.rect(box, "#c8c8c8");
+  svg.begin(box, {0, -0.5, double(map.columns), double(map.rows)});
+  for (int color = 0; color < colors; ++color)
+    if (const std::string& path = paths[size_t(color)]; !path.empty())
+      svg.add("<path shape-rendering=\"crispEdges\" stroke=\"" + color_at(color) + "\" d=\"" +
+              path + "\"/>");
+  svg.end();
 }
 
-void draw_map(Canvas& canvas, const HeatMap& map, const Scale& scale, int x, int y,
-              int cell_width) {
-  const int longest = std::max(map.rows, map.columns);
-  const int width = extent(map.columns, longest);
-  const int height = extent(map.rows, longest);
-  canvas.text(x, y + 13, fit_text(map.caption, cell_width), ink_color);
-  y += caption_height;
-  canvas.fill({x - 1.0, y - 1.0, width + 2.0, height + 2.0}, frame_color);
-  canvas.pixels(x, y, width, height,
-                [&](int dx, int dy) { return scale.color(mean_at(map, dx, dy, width, height)); });
-}
-
-/// A value at the color bar, and its label.
-struct Mark {
-  double value;
-  std::string label;
-};
-
-/// Returns values with two digits at even distances along the color bar.
-std::vector<Mark> root_marks(const Scale& scale) {
-  constexpr int count = 5;
-  std::vector<Mark> marks;
-  for (int i = 0; i < count; ++i) {
-    const double share = std::pow(double(i) / (count - 1), 1 / scale.gamma);
+// The colors are spread evenly along the bar.
+void draw_color_bar(Svg& svg, const HeatScale& scale, const Box& box) {
+  HeatMap bar{"", colors, 1, {}};
+  for (int i = colors - 1; i >= 0; --i) bar.values.push_back(float(i) / (colors - 1));
+  draw_map(svg, bar, {0, 1, 1}, box);
+  const auto root = std::lround(1 / scale.gamma);
+  const std::string name = root == 2   ? "square root"
+                           : root == 3 ? "cube root"
+                                       : str(root, "th root");
+  if (root > 1) svg.text(box.x, box.y - 7, name, faint_ink_color);
+  for (const double share : {0.0, 0.25, 0.5, 0.75, 1.0}) {
     char label[32];
-    std::snprintf(label, sizeof label, "%.2g", scale.low + share * (scale.high - scale.low));
-    marks.push_back({std::clamp(std::strtod(label, nullptr), scale.low, scale.high), label});
-  }
-  return marks;
-}
-
-/// The colors are spread evenly along the bar.
-void draw_color_bar(Canvas& canvas, const Scale& scale, int x, int y, int height) {
-  canvas.fill({x - 1.0, y - 1.0, 18, height + 2.0}, frame_color);
-  canvas.pixels(x, y, 16, height,
-                [&](int, int dy) { return heat_color(1 - double(dy) / (height - 1)); });
-  std::vector<Mark> marks;
-  if (scale.gamma == 1) {
-    const Ticks ticks = nice_ticks(scale.low, scale.high, 6);
-    for (const double value : ticks.values) marks.push_back({value, tick_label(value, ticks.step)});
-  } else {
-    canvas.text(x, y - 7, root_name(scale.gamma), faint_ink_color);
-    marks = root_marks(scale);
-  }
-  for (const Mark& mark : marks) {
-    const double share = std::pow((mark.value - scale.low) / (scale.high - scale.low), scale.gamma);
-    const double label_y = y + std::round((1 - share) * (height - 1));
-    canvas.fill({x + 17.0, label_y, 5, 1}, faint_ink_color);
-    canvas.text(x + 27, label_y + 5, mark.label, faint_ink_color);
+    std::snprintf(label, sizeof label, "%.2g",
+                  std::lerp(scale.low, scale.high, std::pow(share, 1 / scale.gamma)));
+    const double y = box.y + (1 - share) * box.height;
+    svg.rect({box.x + 17, y, 5, 1}, faint_ink_color);
+    svg.text(box.x + 27, y + 5, label, faint_ink_color);
   }
 }
 
 }  // namespace
 
-Color heat_color(double share) {
-  // A path through OKLab: lightness rises evenly while the hue changes from indigo over magenta
-  // and orange to yellow.
-  const double t = std::clamp(share, 0.0, 1.0);
-  const double lightness = 0.14 + 0.83 * t;
-  const double chroma = 0.05 + 0.14 * std::pow(std::sin(std::numbers::pi * (0.08 + 0.84 * t)), 1.2);
-  const double hue = (280 + 180 * t) * std::numbers::pi / 180;
-  const double a = chroma * std::cos(hue);
-  const double b = chroma * std::sin(hue);
-  const auto cube = [](double x) { return x * x * x; };
-  const double l = cube(lightness + 0.3963377774 * a + 0.2158037573 * b);
-  const double m = cube(lightness - 0.1055613458 * a - 0.0638541728 * b);
-  const double s = cube(lightness - 0.0894841775 * a - 1.2914855480 * b);
-  return {to_srgb(4.0767416621 * l - 3.3077115913 * m + 0.2309699292 * s),
-          to_srgb(-1.2684380046 * l + 2.6097574011 * m - 0.3413193965 * s),
-          to_srgb(-0.0041960863 * l - 0.7034186147 * m + 1.7076147010 * s)};
+double HeatScale::share(double value) const {
+  return high > low ? std::pow((value - low) / (high - low), gamma) : 0;
 }
 
-double heat_gamma(const std::vector<HeatMap>& maps) {
-  constexpr double target = 0.4;
-  double sum = 0, count = 0, high = 0;
+HeatScale heat_scale(const std::vector<HeatMap>& maps) {
+  double low = 0, high = 0, sum = 0, count = 0;
   for (const HeatMap& map : maps)
-    for (const float value : map.values) {
-      if (!std::isfinite(value) || value == 0) continue;
-      if (value < 0) return 1;
-      sum += double(value), count += 1;
-      high = std::max(high, double(value));
-    }
-  if (count == 0) return 1;
-  const double roots = std::ceil(std::log(sum / count / high) / std::log(target));
-  return 1 / std::clamp(roots, 1.0, 8.0);
+    for (const double value : map.values)
+      if (std::isfinite(value) && value != 0) {
+        low = std::min(low, value), high = std::max(high, value);
+        sum += value, count += 1;
+      }
+  if (low < 0 || count == 0) return {low, high, 1};
+  const double roots = std::ceil(std::log(sum / count / high) / std::log(0.4));
+  return {low, high, 1 / std::clamp(roots, 1.0, 8.0)};
 }
 
-std::string root_name(double gamma) {
-  const double n = 1 / gamma;
-  if (n != std::round(n)) {
-    char text[32];
-    std::snprintf(text, sizeof text, "power %.3g", gamma);
-    return text;
+int64_t coarsen(std::vector<HeatMap>& maps, int64_t most) {
+  int64_t n = 0, values = most + 1;
+  while (values > most) {
+    ++n, values = 0;
+    for (const HeatMap& map : maps) values += parts(map.rows, n) * parts(map.columns, n);
+    if (values == int64_t(maps.size())) break;
   }
-  return n == 2 ? "square root" : n == 3 ? "cube root" : std::to_string(int(n)) + "th root";
+  for (HeatMap& map : maps)
+    if (n > 1) map = coarser(map, n);
+  return n;
 }
 
-Picture heat_maps(const std::string& title, const std::vector<HeatMap>& maps, double gamma) {
-  validate(maps, gamma);
-  const Scale scale = scale_of(maps, gamma);
-  int cell_width = 120;
-  int cell_height = 0;
-  for (const HeatMap& map : maps) {
-    const int longest = std::max(map.rows, map.columns);
-    cell_width = std::max(cell_width, extent(map.columns, longest));
-    cell_height = std::max(cell_height, extent(map.rows, longest));
+std::string heat_maps(const std::string& title, std::vector<HeatMap> maps) {
+  constexpr int panel = 240, gap = 28, top = 84;  // panel: the longer side of a map
+  check(!maps.empty(), "heat_maps", "no maps; at least one is needed");
+  for (const HeatMap& map : maps)
+    check(map.rows > 0 && map.columns > 0 &&
+              map.values.size() == size_t(map.rows) * size_t(map.columns),
+          "heat_maps", "map '", map.caption, "' has ", map.values.size(), " values for ", map.rows,
+          " x ", map.columns);
+  const HeatScale scale = heat_scale(maps);
+  coarsen(maps, 200'000);
+  double height = 120;  // of a row of maps
+  for (const HeatMap& map : maps)
+    height = std::max(height, double(panel) * map.rows / std::max(map.rows, map.columns));
+  const int in_a_row = int(std::ceil(std::sqrt(double(maps.size()))));
+  const int right = gap + in_a_row * (panel + gap);
+
+  const double title_width = std::min(48 + text_width(title, heading_size), 1600.0);
+  const int64_t rows = parts(int64_t(maps.size()), in_a_row);
+  Svg svg(std::max(right + 110, int(title_width)), top + int(double(rows) * (height + 48)), title);
+  for (int i = 0; i < int(maps.size()); ++i) {
+    const HeatMap& map = maps[size_t(i)];
+    const double x = gap + i % in_a_row * (panel + gap), y = top + i / in_a_row * (height + 48);
+    const double cell = double(panel) / std::max(map.rows, map.columns);
+    svg.text(x, y - 7, fit_text(map.caption, panel), ink_color);
+    draw_map(svg, map, scale,
+             {x, y, std::max(cell * map.columns, 1.0), std::max(cell * map.rows, 1.0)});
   }
-  const int count = int(maps.size());
-  const int columns = int(std::ceil(std::sqrt(double(count))));
-  const int rows = (count + columns - 1) / columns;
-  const int right = gap + columns * (cell_width + gap);
-  const int row_height = caption_height + cell_height + gap;
-  const int bar_height = std::clamp(cell_height, least_bar, 2 * panel_pixels);
-  const int title_width = 2 * gap + text_width(title, Font::title);
-  const int width = std::max(right + 110, std::min(title_width, 1600));
-  const int height = top_margin + std::max(rows * row_height, caption_height + bar_height + gap);
-  return draw(width, height, title, [&](Canvas& canvas) {
-    canvas.text(gap, 37, fit_text(title, width - 2 * gap, Font::title), ink_color, Font::title);
-    for (int i = 0; i < count; ++i) {
-      draw_map(canvas, maps[size_t(i)], scale, gap + i % columns * (cell_width + gap),
-               top_margin + i / columns * row_height, cell_width);
-    }
-    draw_color_bar(canvas, scale, right, top_margin + caption_height, bar_height);
-  });
+  draw_color_bar(svg, scale, {double(right), top, 16, height});
+  return svg.finished();
 }
 
 }  // namespace stretto::examples

@@ -1,7 +1,7 @@
 // Matrices as pictures: a byte per cell, on one scale; the pointer and the arrow keys read off values. The color is that
 // of a root of the value's share of the scale, so that small weights are visible; the legend names the root.
 
-// The colors of examples/plot/heat_maps.cpp: the lightness rises evenly.
+// Nearly the colors of examples/plot/heat_maps.cpp: the lightness rises evenly.
 function heatColors() {
   const strip = element('canvas', {width: 256, height: 1}), pen = strip.getContext('2d', {willReadFrequently: true});
   for (let i = 0; i < 256; ++i) {

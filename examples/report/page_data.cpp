@@ -5,8 +5,7 @@
 
 #include "examples/common/file.h"
 #include "examples/common/settings.h"
-#include "examples/common/words.h"
-#include "examples/plot/canvas.h"
+#include "examples/plot/svg.h"
 #include "examples/report/page.h"
 
 namespace stretto::examples {
@@ -40,7 +39,7 @@ std::string page_with(const std::string& title, const std::string& data) {
     page.append(rest.substr(0, at)).append(with);
     rest.remove_prefix(at + mark.size());
   };
-  fill("{{title}}", escaped(shown_text(title)));
+  fill("{{title}}", escaped(title));
   fill("{{style}}", page_style);
   fill("{{data}}", without_tags(data));
   fill("{{script}}", page_script);

@@ -88,70 +88,28 @@ std::string base64(const std::vector<uint8_t>& bytes) {
   return text;
 }
 
-int64_t parts(int64_t n, int64_t of) { return (n + of - 1) / of; }
-
-// Returns the maximum of each block of coarse x coarse cells; blocks at the edges may be smaller.
-HeatMap coarser(const HeatMap& fine, int64_t coarse) {
-  const int64_t rows = parts(fine.rows, coarse), columns = parts(fine.columns, coarse);
-  HeatMap map{fine.caption, int(rows), int(columns), {}};
-  map.values.assign(size_t(rows * columns), -INFINITY);
-  for (int64_t i = 0; i < fine.rows; ++i)
-    for (int64_t j = 0; j < fine.columns; ++j) {
-      float& cell = map.values[size_t(i / coarse * columns + j / coarse)];
-      const float value = fine.values[size_t(i * fine.columns + j)];
-      if (!(value <= cell)) cell = value;  // keeps NaN
-    }
-  return map;
-}
-
 // A cell is a byte: 0 for a value that is not finite, else 1 to 255 for the square root of its
 // share of the scale, which preserves differences between small weights.
-std::vector<uint8_t> cells(const HeatMap& map, double low, double high) {
+std::vector<uint8_t> cells(const HeatMap& map, HeatScale scale) {
+  scale.gamma = 0.5;
   std::vector<uint8_t> bytes;
-  for (const float value : map.values) {
-    const double share = high > low ? (double(value) - low) / (high - low) : 0;
-    bytes.push_back(std::isfinite(value) ? uint8_t(1 + std::lround(254 * std::sqrt(share))) : 0);
-  }
+  for (const float value : map.values)
+    bytes.push_back(std::isfinite(value) ? uint8_t(1 + std::lround(254 * scale.share(value))) : 0);
   return bytes;
 }
 
-int64_t cells_at(const std::vector<ReportMaps>& all, int64_t coarse) {
-  int64_t n = 0;
-  for (const ReportMaps& group : all)
-    for (const HeatMap& map : group.maps) n += parts(map.rows, coarse) * parts(map.columns, coarse);
-  return n;
-}
-
-json maps(const ReportMaps& group, int64_t coarse) {
-  double low = 0, high = 0;
-  for (const HeatMap& map : group.maps)
-    for (const float value : map.values)
-      if (std::isfinite(value))
-        low = std::min(low, double(value)), high = std::max(high, double(value));
+json maps(ReportMaps group, size_t most) {
+  const HeatScale scale = heat_scale(group.maps);
+  const int64_t coarse = coarsen(group.maps, int64_t(most));
   json list = json::array();
-  for (const HeatMap& fine : group.maps) {
-    const HeatMap map = coarse > 1 ? coarser(fine, coarse) : fine;
+  for (const HeatMap& map : group.maps)
     list.push_back({{"caption", map.caption},
                     {"rows", map.rows},
                     {"columns", map.columns},
-                    {"cells", base64(cells(map, low, high))}});
-  }
-  return {{"title", group.title},
-          {"rows", group.rows},
-          {"columns", group.columns},
-          {"coarse", coarse},
-          {"gamma", group.gamma > 0 ? group.gamma : heat_gamma(group.maps)},
-          {"low", number(low)},
-          {"high", number(high)},
-          {"maps", list}};
-}
-
-json all_maps(const std::vector<ReportMaps>& all) {
-  int64_t coarse = 1;
-  while (cells_at(all, coarse) > int64_t(most_cells) && coarse < 1 << 16) ++coarse;
-  json list = json::array();
-  for (const ReportMaps& group : all) list.push_back(maps(group, coarse));
-  return list;
+                    {"cells", base64(cells(map, scale))}});
+  return {{"title", group.title},       {"rows", group.rows},   {"columns", group.columns},
+          {"coarse", coarse},           {"gamma", scale.gamma}, {"low", number(scale.low)},
+          {"high", number(scale.high)}, {"maps", list}};
 }
 
 // Returns the notes of each voice as start, duration, pitch and velocity, one after the other; at
@@ -220,7 +178,7 @@ constexpr const char* state_names[] = {"training", "stopped", "failed", "scoring
 
 json run(const Report& r) {
   json settings = json::array(), commands = json::array(), rows = json::array(),
-       charts = json::array(), tables = json::array();
+       charts = json::array(), tables = json::array(), all_maps = json::array();
   for (const ReportSetting& s : r.settings)
     settings.push_back({s.option, cut(s.value, most_value), s.given});
   for (const std::string& command : thinned(r.commands, most_commands))
@@ -228,6 +186,7 @@ json run(const Report& r) {
   for (const std::vector<double>& row : thinned(r.rows, most_rows)) rows.push_back(numbers(row));
   for (const ReportChart& c : r.charts) charts.push_back(chart(c));
   for (const ReportTable& t : r.tables) tables.push_back(table(t));
+  for (const ReportMaps& m : r.maps) all_maps.push_back(maps(m, most_cells / r.maps.size()));
   return {{"program", r.program},
           {"name", r.folder},
           {"about", r.about},
@@ -246,7 +205,7 @@ json run(const Report& r) {
           {"metrics", {{"columns", r.columns}, {"measured", r.rows.size()}, {"rows", rows}}},
           {"tables", tables},
           {"charts", charts},
-          {"maps", all_maps(r.maps)},
+          {"maps", all_maps},
           {"music", all_music(r.music)},
           {"texts", all_texts(r.texts)}};
 }

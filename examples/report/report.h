@@ -27,11 +27,10 @@ struct ReportChart {
 };
 
 /// Matrices as heat_maps() draws them; `rows` and `columns` name a row and a column: "query",
-/// "key". Large ones are reduced: a cell then shows the maximum of a block of values.
+/// "key". Large ones are coarsened.
 struct ReportMaps {
   std::string title, rows, columns;
   std::vector<HeatMap> maps;
-  double gamma = 0;  ///< for heat_maps(); 0: heat_gamma()
 };
 
 /// Music that the page can play; of very long pieces only the beginning. `file` is the name of the

@@ -196,8 +196,7 @@ void LmProgram::prepare() {
             .unit = words() ? "nats per word" : unit(),
             .scale = words() ? 1 : 1 / std::log(2.0)};
   show_bigram();
-  files_ = {"evaluation.csv", "position_loss.csv"};
-  list_picture("position_loss");
+  files_ = {"evaluation.csv", "position_loss.csv", "position_loss.svg"};
   if (generate_ > 0) files_.emplace_back("generated.txt");
   if (data_.empty() && !run_.report_only) files_.emplace_back("text.txt");
 }

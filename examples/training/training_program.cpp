@@ -238,7 +238,7 @@ std::vector<std::string> TrainingProgram::all_files() const {
   std::vector<std::string> names = files_;
   if (!run_.report_only)
     names.insert(names.end(), {"checkpoint.safetensors", "checkpoint.previous.safetensors",
-                               "metrics.csv", "loss.svg", "loss.png", "report.html"});
+                               "metrics.csv", "loss.svg", "report.html"});
   return names;
 }
 
@@ -436,12 +436,12 @@ void TrainingProgram::draw_curve() {
     valid.push_back(curve_.scale * row[3]);
   }
   if (steps.empty()) return;
-  write_picture(path("loss"),
-                line_chart({.title = curve_.title,
-                            .x_label = "step",
-                            .y_label = curve_.unit,
-                            .reference_lines = curve_.references},
-                           {{"training", steps, train}, {"validation", steps, valid}}));
+  write_file_atomically(path("loss.svg"),
+                        line_chart({.title = curve_.title,
+                                    .x_label = "step",
+                                    .y_label = curve_.unit,
+                                    .reference_lines = curve_.references},
+                                   {{"training", steps, train}, {"validation", steps, valid}}));
 }
 
 void TrainingProgram::add_row(ReportTable& table, int width, const std::string& name,
@@ -450,30 +450,24 @@ void TrainingProgram::add_row(ReportTable& table, int width, const std::string& 
   table.rows.push_back({name, value});
 }
 
-void TrainingProgram::list_picture(const std::string& name) {
-  files_.insert(files_.end(), {name + ".svg", name + ".png"});
-}
-
 void TrainingProgram::list_music(const std::string& name) {
-  files_.push_back(name + ".mid");
-  list_picture(name);
+  files_.insert(files_.end(), {name + ".mid", name + ".svg"});
 }
 
 void TrainingProgram::show_chart(const std::string& name, const ReportChart& chart) {
-  write_picture(path(name), line_chart(chart.options, chart.curves));
+  write_file_atomically(path(name + ".svg"), line_chart(chart.options, chart.curves));
   page_.charts.push_back(chart);
 }
 
 void TrainingProgram::show_maps(const std::string& name, const ReportMaps& maps) {
-  const double gamma = maps.gamma > 0 ? maps.gamma : heat_gamma(maps.maps);
-  write_picture(path(name), heat_maps(maps.title, maps.maps, gamma));
+  write_file_atomically(path(name + ".svg"), heat_maps(maps.title, maps.maps));
   page_.maps.push_back(maps);
 }
 
 void TrainingProgram::show_music(const std::string& name, const std::string& title,
-                                 const music::Song& song, const Picture& roll) {
+                                 const music::Song& song, const std::string& roll) {
   music::write_midi(path(name + ".mid"), song);
-  write_picture(path(name), roll);
+  write_file_atomically(path(name + ".svg"), roll);
   page_.music.push_back({title, name + ".mid", song});
 }
 

@@ -149,23 +149,22 @@ class TrainingProgram {
     return str("Saved ", checkpoint_path(), " after ", step(), " steps");
   }
   std::string checkpoint_path() const { return final_path("checkpoint.safetensors"); }
-  /// Draws loss.svg and loss.png from metrics.csv.
+  /// Draws loss.svg from metrics.csv.
   void draw_curve();
   /// Prints "  name  value", with the name `width` columns wide, and adds the row to the table.
   /// `before` is put in front of the name only in the printed line.
   static void add_row(ReportTable& table, int width, const std::string& name,
                       const std::string& value, const std::string& before = "");
 
-  // Add the files of show_chart() and show_maps(), or of show_music(), to files_.
-  void list_picture(const std::string& name);
+  /// Adds the files of show_music() to files_.
   void list_music(const std::string& name);
 
-  // Write a result of report() to `name`.svg and `name`.png, and add it to the page.
+  // Write a result of report() to `name`.svg, and add it to the page.
   void show_chart(const std::string& name, const ReportChart& chart);
   void show_maps(const std::string& name, const ReportMaps& maps);
   /// Writes `name`.mid, too.
   void show_music(const std::string& name, const std::string& title, const music::Song& song,
-                  const Picture& roll);
+                  const std::string& roll);
   /// Add a text or a table to the page only.
   void show(ReportText text) { page_.texts.push_back(std::move(text)); }
   void show(ReportTable table) { page_.tables.push_back(std::move(table)); }
@@ -173,8 +172,8 @@ class TrainingProgram {
   RunOptions run_;
   /// The files that this program writes, in addition to those of every training (all_files()).
   std::vector<std::string> files_;
-  /// How the loss is shown in loss.svg, loss.png and on the page. References that are not known yet
-  /// are left out.
+  /// How the loss is shown in loss.svg and on the page. References that are not known yet are left
+  /// out.
   LossCurve curve_;
 
  private:

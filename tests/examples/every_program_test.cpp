@@ -392,8 +392,7 @@ TEST_CASE("a resumed run has the same metrics as an undisturbed one", "[examples
           0);
       CHECK(part.checkpoint() == whole.checkpoint());
       CHECK(measured(part) == measured(whole));
-      for (const char* name : {"loss.svg", "loss.png"})
-        CHECK(read_file(part.out(name)) == read_file(whole.out(name)));
+      CHECK(read_file(part.out("loss.svg")) == read_file(whole.out("loss.svg")));
     }
   }
 }

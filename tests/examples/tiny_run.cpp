@@ -23,9 +23,8 @@ Arguments TinyRun::resuming(Arguments more) const {
 
 bool TinyRun::drew(const std::string& name) const {
   if (!std::filesystem::exists(out(name + ".svg"))) return false;
-  const std::string svg = read_file(out(name + ".svg")), png = read_file(out(name + ".png"));
-  return svg.starts_with("<?xml") && svg.ends_with("</svg>\n") && png.starts_with("\x89PNG") &&
-         png.ends_with("IEND\xAE\x42\x60\x82");
+  const std::string svg = read_file(out(name + ".svg"));
+  return svg.starts_with("<svg ") && svg.ends_with("</svg>\n");
 }
 
 std::string measured(const TinyRun& tiny) {

@@ -33,7 +33,7 @@ class TinyRun {
   std::string out(const std::string& name = "") const {
     return file(name.empty() ? "out" : "out/" + name);
   }
-  /// True if SVG and PNG of a picture of this name exist and are complete.
+  /// True if the picture of this name exists and is complete.
   bool drew(const std::string& name) const;
   std::string checkpoint() const { return read_file(out("checkpoint.safetensors")); }
 

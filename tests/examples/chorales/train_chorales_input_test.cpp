@@ -167,8 +167,8 @@ TEST_CASE("train_chorales rejects a directory that it cannot write to", "[exampl
   refuse(file("tiny.json/x"),
          "cannot create the folder " + file("tiny.json/x") + ": Not a directory");
   refuse("/proc/none", "cannot create the folder /proc/none: No such file or directory");
-  for (const char* name : {"metrics.csv", "checkpoint.safetensors", "loss.svg", "loss.png",
-                           "attention.svg", "report.html"}) {
+  for (const char* name :
+       {"metrics.csv", "checkpoint.safetensors", "loss.svg", "attention.svg", "report.html"}) {
     const std::string folder = file((std::string("blocked-") + name).c_str());
     std::filesystem::create_directories(folder + "/" + name);
     refuse(folder, "cannot write " + folder + "/" + name + ": it is not a file");

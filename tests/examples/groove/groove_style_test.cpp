@@ -170,11 +170,10 @@ TEST_CASE("a groove is similar to itself, and its piano roll can be drawn", "[ex
     const StyleSimilarity s = style_similarity(once, {whole}, unit);
     for (size_t chunk = 0; chunk < 3; ++chunk) CHECK(s.mean_onset(chunk) > 0.98);
   }
-  CHECK(groove_roll(groove, "Groove").width > 500);
-  CHECK(groove_roll({}, "").width > 500);
+  CHECK_THAT(groove_roll({}, ""), Containing("drums"));
   Groove endless = groove;
   endless.tracks[0].push_back({1 << 27, 5, 40, 80});
-  CHECK(groove_roll(endless, "").png == groove_roll(groove, "").png);
+  CHECK(groove_roll(endless, "") == groove_roll(groove, ""));
 }
 
 TEST_CASE("mean_similarity averages each value, ignoring NaN", "[examples][groove]") {

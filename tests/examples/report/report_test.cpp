@@ -29,7 +29,7 @@ Report small_report() {
   r.tables = {{"Results", {"", "loss"}, {{"model", "1.0"}}}};
   r.charts = {{{.title = "Position", .x_label = "position", .y_label = "bits"},
                {{"curve", {1, 2}, {0.1, INFINITY}}}}};
-  r.maps = {{"Attention", "query", "key", {{"head 1", 2, 2, {0, 1, 0.25F, NAN}}}, 0.4}};
+  r.maps = {{"Attention", "query", "key", {{"head 1", 2, 2, {0, 1, 0.25F, NAN}}}}};
   Song song{.tracks = {{"Piano", 0, 3, {{480, 240, 64, 90}, {0, 480, 60, 80}}}}};
   song.tempos = {{960, 120}};
   r.music = {{"Piece", "piece.mid", song}};

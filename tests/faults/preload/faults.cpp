@@ -13,7 +13,6 @@
 #include <errno.h>
 #include <execinfo.h>
 #include <fcntl.h>
-#include <link.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -72,32 +71,6 @@ bool is_counted(const char* path) {
   return true;
 }
 
-// The address range of Cairo's code. Cairo may crash when its own requests fail, so they
-// are not counted.
-struct Range {
-  uintptr_t begin, end;
-};
-Range cairo[8];
-int cairo_ranges = 0;
-
-int note_cairo(dl_phdr_info* info, size_t, void*) {
-  if (!strstr(info->dlpi_name, "libcairo.") && !strstr(info->dlpi_name, "libpixman-")) return 0;
-  for (int i = 0; i < info->dlpi_phnum && cairo_ranges < 8; ++i) {
-    const auto& part = info->dlpi_phdr[i];
-    const uintptr_t begin = info->dlpi_addr + part.p_vaddr;
-    if (part.p_type == PT_LOAD && (part.p_flags & PF_X))
-      cairo[cairo_ranges++] = {begin, begin + part.p_memsz};
-  }
-  return 0;
-}
-
-bool memory_fails(const void* caller) {
-  const auto at_code = reinterpret_cast<uintptr_t>(caller);
-  for (int i = 0; i < cairo_ranges; ++i)
-    if (at_code >= cairo[i].begin && at_code < cairo[i].end) return false;
-  return fails(memory);
-}
-
 struct Mode {
   const char* name;
   int error;
@@ -151,14 +124,13 @@ long stretto_fault_count(const char* kind) {
   return -1;
 }
 
-#define MEMORY_FAILS memory_fails(__builtin_return_address(0))
-void* malloc(size_t n) { return MEMORY_FAILS ? nullptr : __libc_malloc(n); }
-void* calloc(size_t n, size_t size) { return MEMORY_FAILS ? nullptr : __libc_calloc(n, size); }
-void* realloc(void* p, size_t n) { return n > 0 && MEMORY_FAILS ? nullptr : __libc_realloc(p, n); }
-void* aligned_alloc(size_t a, size_t n) { return MEMORY_FAILS ? nullptr : __libc_memalign(a, n); }
-void* memalign(size_t a, size_t n) { return MEMORY_FAILS ? nullptr : __libc_memalign(a, n); }
+void* malloc(size_t n) { return fails(memory) ? nullptr : __libc_malloc(n); }
+void* calloc(size_t n, size_t size) { return fails(memory) ? nullptr : __libc_calloc(n, size); }
+void* realloc(void* p, size_t n) { return n > 0 && fails(memory) ? nullptr : __libc_realloc(p, n); }
+void* aligned_alloc(size_t a, size_t n) { return fails(memory) ? nullptr : __libc_memalign(a, n); }
+void* memalign(size_t a, size_t n) { return fails(memory) ? nullptr : __libc_memalign(a, n); }
 int posix_memalign(void** p, size_t a, size_t n) {
-  if (MEMORY_FAILS) return ENOMEM;
+  if (fails(memory)) return ENOMEM;
   *p = __libc_memalign(a, n);
   return *p ? 0 : ENOMEM;
 }
@@ -255,7 +227,6 @@ int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*
 namespace {
 
 int faulty_main(int argc, char** argv, char** environment) {
-  ::dl_iterate_phdr(note_cairo, nullptr);
   const char* fault = ::getenv("STRETTO_FAULT");
   counts_file = ::getenv("STRETTO_FAULT_COUNTS");
   mark = ::getenv("STRETTO_FAULT_MARK");

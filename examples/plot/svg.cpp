@@ -1,0 +1,91 @@
+#include "examples/plot/svg.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "core/error.h"
+#include "nn/data/tokenizer.h"
+
+namespace stretto::examples {
+namespace {
+
+bool begins_character(char c) { return (uint8_t(c) & 0xC0) != 0x80; }
+
+std::string attributes(const Box& b) {
+  return str("x=\"", b.x, "\" y=\"", b.y, "\" width=\"", b.width, "\" height=\"", b.height, "\"");
+}
+
+}  // namespace
+
+std::string escaped(const std::string& text) {
+  std::string safe;
+  for (std::string_view rest = text; !rest.empty();) {
+    const auto bad = nn::invalid_utf8(rest);
+    const std::string_view valid = rest.substr(0, bad < 0 ? rest.size() : size_t(bad));
+    for (const char c : valid)
+      if (c == '<' || c == '>' || c == '&')
+        safe += c == '<' ? "&lt;" : c == '>' ? "&gt;" : "&amp;";
+      else
+        safe += (c >= 0 && c < ' ') || c == 0x7F ? ' ' : c;
+    if (bad >= 0) safe += "\uFFFD";
+    rest.remove_prefix(valid.size() + (bad >= 0 ? 1 : 0));
+  }
+  for (const char* forbidden : {"\xEF\xBF\xBE", "\xEF\xBF\xBF"})  // U+FFFE, U+FFFF
+    for (size_t at = 0; (at = safe.find(forbidden, at)) != safe.npos;)
+      safe.replace(at, 3, "\uFFFD");
+  return safe;
+}
+
+double text_width(const std::string& text, int size) {
+  return double(size * 2 / 3 * std::count_if(text.begin(), text.end(), begins_character));
+}
+
+std::string fit_text(const std::string& text, double width, int size) {
+  if (text_width(text, size) <= width) return text;
+  double left = width - text_width("…", size);
+  size_t end = 0;
+  for (; left >= size * 2 / 3; left -= size * 2 / 3)
+    end = size_t(std::find_if(text.begin() + int64_t(end) + 1, text.end(), begins_character) -
+                 text.begin());
+  return end == 0 ? "" : text.substr(0, end) + "…";
+}
+
+Svg::Svg(int width, int height, const std::string& title) {
+  add(str("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"", width, "\" height=\"", height,
+          "\" viewBox=\"0 0 ", width, " ", height, "\" font-family=\"sans-serif\">"));
+  add("<title>" + escaped(title) + "</title>");
+  rect({0, 0, double(width), double(height)}, "#ffffff");
+  text(24, 37, fit_text(title, width - 48, heading_size), ink_color, "start", heading_size);
+}
+
+void Svg::rect(const Box& box, const std::string& color, double radius) {
+  add(str("<rect ", attributes(box), radius > 0 ? str(" rx=\"", radius, "\"") : "", " fill=\"",
+          color, "\"/>"));
+}
+
+void Svg::line(const std::vector<std::pair<double, double>>& points, const std::string& color,
+               double thickness, bool dashed) {
+  if (points.size() == 1)
+    return add(str("<circle cx=\"", points[0].first, "\" cy=\"", points[0].second, "\" r=\"",
+                   1.5 * thickness, "\" fill=\"", color, "\"/>"));
+  std::string list;
+  for (const auto& [x, y] : points) list += str(list.empty() ? "" : " ", x, ",", y);
+  add(str("<polyline fill=\"none\" stroke=\"", color, "\" stroke-width=\"", thickness,
+          "\" stroke-linejoin=\"round\"", dashed ? " stroke-dasharray=\"7 5\"" : "", " points=\"",
+          list, "\"/>"));
+}
+
+void Svg::text(double x, double y, const std::string& text, const std::string& color,
+               const std::string& anchor, int size) {
+  add(str("<text x=\"", x, "\" y=\"", y, "\" fill=\"", color, "\" text-anchor=\"", anchor,
+          "\" font-size=\"", size, "\">", escaped(text), "</text>"));
+}
+
+void Svg::begin(const Box& box, const Box& inside) {
+  add(str("<svg ", attributes(box), " viewBox=\"", inside.x, " ", inside.y, " ", inside.width, " ",
+          inside.height, "\" preserveAspectRatio=\"none\">"));
+}
+
+}  // namespace stretto::examples
