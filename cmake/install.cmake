@@ -57,7 +57,7 @@ endif()
 set(doc_dir ${CMAKE_INSTALL_DATADIR}/doc/stretto)
 install(FILES README.md CHANGELOG.md LICENSE DESTINATION ${doc_dir})
 install(FILES LICENSE DESTINATION ${doc_dir} RENAME copyright)  # Debian's name for it
-install(DIRECTORY docs DESTINATION ${doc_dir} FILES_MATCHING PATTERN *.md PATTERN *.png PATTERN *.svg)
+install(DIRECTORY docs DESTINATION ${doc_dir} FILES_MATCHING PATTERN *.md PATTERN *.svg)
 
 # The API reference, if doxygen is found.
 find_program(STRETTO_DOXYGEN doxygen)

@@ -90,9 +90,9 @@ struct RollOptions {
   int steps = 0;
 };
 
-/// Draws notes over time, later voices over earlier ones, with a keyboard at the left and a line
-/// per bar. Notes that end after 2000 beats are left out. Throws Error for a pitch outside 0 .. 127
-/// and for notes that begin before step 0 or do not end after they begin.
+/// Draws notes over time, later voices over earlier ones, with the names of the Cs at the left and a
+/// line per bar. Notes that end after 2000 beats are left out. Throws Error for a pitch outside
+/// 0 .. 127 and for notes that begin before step 0 or do not end after they begin.
 std::string piano_roll(const RollOptions& options, const std::vector<RollVoice>& voices);
 
 }  // namespace stretto::examples
