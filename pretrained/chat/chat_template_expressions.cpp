@@ -345,7 +345,7 @@ Value Runner::evaluate_binary(const Node& node, Scope& scope) {
   const Value a = evaluate(*node.children[0], scope);
   const Value b = evaluate(*node.children[1], scope);
   line_ = node.line;
-  const std::string& op = node.text;
+  const std::string& op = node.names[0];
   for (const Value* value : {&a, &b}) {
     if (const auto* u = std::get_if<Undefined>(value)) wrong(*u->reason);
     if (std::holds_alternative<SafeText>(*value)) unsupported(op, " of safe text");

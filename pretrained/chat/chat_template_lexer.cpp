@@ -1,6 +1,6 @@
 #include <algorithm>
 #include <charconv>
-#include <cstring>
+#include <string_view>
 
 #include "core/one_line.h"
 #include "pretrained/chat/chat_template_parser.h"
@@ -13,6 +13,7 @@ using Kind = Token::Kind;
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool starts_name(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
+bool continues_name(char c) { return starts_name(c) || is_digit(c); }
 
 // Returns the source with "\n" as the only line break, and without the last one.
 std::string normalized(const std::string& source) {
@@ -30,48 +31,53 @@ class Lexer {
   explicit Lexer(const std::string& source) : source_(normalized(source)) {}
 
   std::vector<Token> run() {
-    while (at_ < source_.size()) {
-      size_t open = source_.find('{', at_);
-      while (open < source_.size() && (open + 1 == source_.size() || !opens(source_[open + 1])))
-        open = source_.find('{', open + 1);
-      if (open == std::string::npos) {
-        add(Kind::text, source_.substr(at_));
-        break;
-      }
+    for (size_t open = opening(); open < source_.size(); open = opening()) {
       const char kind = source_[open + 1];
-      const size_t inside = open + 2;
-      const char next = inside < source_.size() ? source_[inside] : ' ';
-      const char sign = next == '-' || next == '+' ? next : ' ';
-      add_text(open, kind, sign);
-      at_ = sign == ' ' ? inside : inside + 1;
-      if (kind == '#') {
+      const bool has_sign = is_any(open + 2, "+-");
+      add_text(open, kind, has_sign ? source_[open + 2] : ' ');
+      at_ = open + (has_sign ? 3 : 2);
+      if (kind == '#')
         skip_comment();
-      } else {
-        add(kind == '%' ? Kind::open_tag : Kind::open_output, kind == '%' ? "{%" : "{{");
-        add_tag(kind == '%');
-      }
+      else
+        add_tag(kind);
     }
+    if (at_ < source_.size()) add(Kind::text, source_.substr(at_));
     at_ = source_.size();
     add(Kind::end, "the end of the template");
     return std::move(tokens_);
   }
 
  private:
-  static bool opens(char c) { return c == '%' || c == '{' || c == '#'; }
-
-  // Line of the current position.
+  bool is_any(size_t at, std::string_view characters) const {
+    return at < source_.size() && characters.find(source_[at]) != characters.npos;
+  }
+  bool take(const std::string& text) {
+    const bool found = source_.compare(at_, text.size(), text) == 0;
+    if (found) at_ += text.size();
+    return found;
+  }
+  // Returns the end of the characters from `at` on that are `accepted`.
+  size_t end_of(size_t at, bool (*accepted)(char)) const {
+    while (at < source_.size() && accepted(source_[at])) ++at;
+    return at;
+  }
+  // Returns the line of the current position.
   int line() {
     for (; counted_ < at_; ++counted_) line_ += source_[counted_] == '\n';
     return line_;
   }
-  void add(Kind kind, std::string value) {
-    if (kind != Kind::text || !value.empty()) tokens_.push_back({kind, std::move(value), line()});
+  void add(Kind kind, std::string value) { tokens_.push_back({kind, std::move(value), line()}); }
+  // Adds a token from the current position to `end`.
+  void add_to(Kind kind, size_t end) {
+    add(kind, source_.substr(at_, end - at_));
+    at_ = end;
   }
-  bool at(const char* text) const { return source_.compare(at_, std::strlen(text), text) == 0; }
-  bool take(const char* text) {
-    if (!at(text)) return false;
-    at_ += std::strlen(text);
-    return true;
+
+  // Returns the position of the next {{, {% or {#.
+  size_t opening() const {
+    size_t open = source_.find('{', at_);
+    while (open < source_.size() && !is_any(open + 1, "%{#")) open = source_.find('{', open + 1);
+    return open;
   }
 
   // Adds the text before a tag, without white space that the tag removes.
@@ -84,41 +90,36 @@ class Lexer {
       const size_t first = text.rfind('\n') + 1;  // 0 if there is none
       if ((first > 0 || line_start) && skip_space(text, first) == text.size()) text.resize(first);
     }
-    add(Kind::text, std::move(text));
+    if (!text.empty()) add(Kind::text, std::move(text));
   }
 
   void skip_comment() {
     const size_t end = source_.find("#}", at_);
     if (end == std::string::npos) fail_at(line(), "the comment has no end");
-    const char sign = end > at_ ? source_[end - 1] : ' ';
-    at_ = end + 2;
-    if (sign == '-')
-      at_ = skip_space(source_, at_);
-    else if (sign != '+')
-      take("\n");
+    at_ = end > at_ && is_any(end - 1, "+-") ? end - 1 : end;
+    take_end('#');
   }
 
-  // Takes the end of a tag, with the white space that it removes.
-  bool take_end(bool is_tag) {
-    if (is_tag && take("+%}")) return true;
-    if (take(is_tag ? "-%}" : "-}}")) {
+  // Takes the end of a tag that begins with { and `kind`, with the white space that it removes.
+  bool take_end(char kind) {
+    const std::string end{kind == '{' ? '}' : kind, '}'};
+    if (take("-" + end)) {
       at_ = skip_space(source_, at_);
       return true;
     }
-    if (!take(is_tag ? "%}" : "}}")) return false;
-    if (is_tag) take("\n");
+    if (kind != '{' && take("+" + end)) return true;
+    if (!take(end)) return false;
+    if (kind != '{') take("\n");
     return true;
   }
 
-  void add_tag(bool is_tag) {
-    std::string open;  // brackets
+  void add_tag(char kind) {
+    add(Kind::symbol, kind == '%' ? "{%" : "{{");
+    std::string open;  // the closing brackets that are missing
     while (at_ < source_.size()) {
-      const size_t start = at_;
-      if (open.empty() && take_end(is_tag)) {
-        const size_t after = at_;
-        at_ = start;
-        add(is_tag ? Kind::close_tag : Kind::close_output, is_tag ? "%}" : "}}");
-        at_ = after;
+      const int start = line();
+      if (open.empty() && take_end(kind)) {
+        tokens_.push_back({Kind::symbol, kind == '%' ? "%}" : "}}", start});
         return;
       }
       const size_t word = skip_space(source_, at_);
@@ -128,7 +129,7 @@ class Lexer {
       else if (is_digit(c))
         add_number();
       else if (starts_name(c))
-        add_name();
+        add_to(Kind::name, end_of(at_, continues_name));
       else if (c == '\'' || c == '"')
         add_string(c);
       else
@@ -136,44 +137,23 @@ class Lexer {
     }
   }
 
-  void add_name() {
-    size_t end = at_;
-    while (end < source_.size() && (starts_name(source_[end]) || is_digit(source_[end]))) ++end;
-    add(Kind::name, source_.substr(at_, end - at_));
-    at_ = end;
-  }
-
-  size_t digits_end(size_t at) const {
-    while (at < source_.size() && is_digit(source_[at])) ++at;
-    return at;
-  }
-
   void add_number() {
-    const size_t start = at_;
-    size_t end = digits_end(start);
-    bool real = false;
-    if (source_[start - 1] != '.') {
-      if (source_.compare(end, 1, ".") == 0 && digits_end(end + 1) > end + 1) {
-        end = digits_end(end + 1);
-        real = true;
-      }
-      if (source_.compare(end, 1, "e") == 0 || source_.compare(end, 1, "E") == 0) {
-        const bool sign =
-            end + 1 < source_.size() && std::strchr("+-", source_[end + 1]) != nullptr;
-        const size_t exponent = end + (sign ? 2 : 1);
-        if (exponent < source_.size() && digits_end(exponent) > exponent) {
-          end = digits_end(exponent);
-          real = true;
-        }
-      }
-    }
-    const bool more = end < source_.size() && starts_name(source_[end]);
-    const std::string value = source_.substr(start, end - start);
-    if (more || (!real && value.size() > 1 && value[0] == '0') || (!real && value.size() > 18))
-      fail_at(line(), "the number ", in_quotes(value),
+    // The end of a mark, an optional sign and digits; `from` if they are not complete.
+    const auto part_end = [&](size_t from, const char* marks, const char* signs) {
+      if (!is_any(from, marks)) return from;
+      const size_t digits = from + (is_any(from + 1, signs) ? 2 : 1),
+                   end = end_of(digits, is_digit);
+      return end > digits ? end : from;
+    };
+    const size_t whole = end_of(at_, is_digit);
+    const bool is_index = source_[at_ - 1] == '.';
+    const size_t end = is_index ? whole : part_end(part_end(whole, ".", ""), "eE", "+-");
+    const bool real = end > whole;
+    const bool zeros = source_[at_] == '0' && end - at_ > 1;
+    if ((end < source_.size() && starts_name(source_[end])) || (!real && (zeros || end - at_ > 18)))
+      fail_at(line(), "the number ", in_quotes(source_.substr(at_, end - at_)),
               " is not a decimal one of at most 18 digits");
-    add(real ? Kind::real : Kind::integer, value);
-    at_ = end;
+    add_to(real ? Kind::real : Kind::integer, end);
   }
 
   void add_string(char quote) {
@@ -186,6 +166,7 @@ class Lexer {
 
   // Replaces the escapes of Python.
   std::string unescaped(const std::string& text) {
+    static constexpr std::string_view names = "ntr\\'\"abfv", values = "\n\t\r\\'\"\a\b\f\v";
     std::string value;
     for (size_t i = 0; i < text.size(); ++i) {
       if (text[i] != '\\') {
@@ -193,21 +174,17 @@ class Lexer {
         continue;
       }
       const char c = text[++i];
-      static constexpr const char* names = "ntr\\'\"abfv";
-      static constexpr const char* values = "\n\t\r\\'\"\a\b\f\v";
-      if (const char* found = c == '\0' ? nullptr : std::strchr(names, c)) {
-        value += values[found - names];
-      } else if (c == 'x' || c == 'u' || c == 'U') {
+      if (const size_t found = names.find(c); found != names.npos)
+        value += values[found];
+      else if (c == 'x' || c == 'u' || c == 'U')
         append_utf8(value, hexadecimal(text, i, c == 'x' ? 2 : c == 'u' ? 4 : 8));
-      } else if (c == 'N' || (c >= '0' && c <= '7') || static_cast<unsigned char>(c) >= 128) {
+      else if (c == 'N' || (c >= '0' && c <= '7') || static_cast<unsigned char>(c) >= 128)
         fail_at(line(),
                 "a backslash in a string stands before a digit, N or a character that is "
                 "not ASCII; not supported, ",
                 render_yourself);
-      } else if (c != '\n') {  // a backslash at the end of a line removes both
-        value += '\\';
-        value += c;
-      }
+      else if (c != '\n')  // a backslash at the end of a line removes both
+        value.append({'\\', c});
     }
     return value;
   }
@@ -226,23 +203,18 @@ class Lexer {
 
   void add_symbol(std::string& open) {
     for (const char* pair : {"**", "//", "==", "!=", "<=", ">="})
-      if (at(pair)) {
-        add(Kind::symbol, pair);
-        at_ += 2;
-        return;
-      }
+      if (source_.compare(at_, 2, pair) == 0) return add_to(Kind::symbol, at_ + 2);
     const char c = source_[at_];
-    const char* brackets = "()[]{}";
-    const char* bracket = c == '\0' ? nullptr : std::strchr(brackets, c);
-    if (c == '\0' || (bracket == nullptr && std::strchr("+-*/%~<>=.:|,;", c) == nullptr))
-      fail_at(line(), "the character ", in_quotes(source_.substr(at_, 1)), " is not expected");
-    if (bracket != nullptr && (bracket - brackets) % 2 == 0) open += bracket[1];
-    if (bracket != nullptr && (bracket - brackets) % 2 == 1) {
+    static constexpr std::string_view opening = "([{", closing = ")]}";
+    if (const size_t bracket = opening.find(c); bracket != opening.npos) {
+      open += closing[bracket];
+    } else if (closing.find(c) != closing.npos) {
       if (open.empty() || open.back() != c) fail_at(line(), "\"", c, "\" closes nothing");
       open.pop_back();
+    } else if (!is_any(at_, "+-*/%~<>=.:|,;")) {
+      fail_at(line(), "the character ", in_quotes(source_.substr(at_, 1)), " is not expected");
     }
-    add(Kind::symbol, std::string(1, c));
-    ++at_;
+    add_to(Kind::symbol, at_ + 1);
   }
 
   const std::string source_;

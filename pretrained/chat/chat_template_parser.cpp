@@ -1,7 +1,6 @@
 #include "pretrained/chat/chat_template_parser.h"
 
 #include <algorithm>
-#include <set>
 #include <utility>
 
 #include "core/one_line.h"
@@ -10,8 +9,33 @@ namespace stretto::nn::chat {
 namespace {
 
 using Kind = Token::Kind;
+using Words = std::vector<std::string>;
 constexpr int most_nested = 100;  // brackets, operators before a value, tags
 constexpr int most_depth = 250;   // of the tree
+
+bool contains(const Words& words, const std::string& word) {
+  return std::find(words.begin(), words.end(), word) != words.end();
+}
+
+// Operators with two operands that bind equally.
+struct Level {
+  NodeKind kind;
+  bool chained;  // one node has all operands
+  Words operators;
+};
+
+// From the weakest to the strongest.
+const std::vector<Level>& levels() {
+  static const std::vector<Level> all = {
+      {NodeKind::logical_or, false, {"or"}},
+      {NodeKind::logical_and, false, {"and"}},
+      {NodeKind::compare, true, {"==", "!=", "<", "<=", ">", ">=", "in", "not in"}},
+      {NodeKind::binary, false, {"+", "-"}},
+      {NodeKind::concatenate, true, {"~"}},
+      {NodeKind::binary, false, {"*", "/", "//", "%"}},
+      {NodeKind::binary, false, {"**"}}};
+  return all;
+}
 
 // One method per rule of the grammar; each takes its tokens.
 class Parser {
@@ -35,28 +59,26 @@ class Parser {
   const Token& token(size_t ahead = 0) const {
     return tokens_[std::min(at_ + ahead, tokens_.size() - 1)];
   }
-  bool is(const char* symbol) const { return is(Kind::symbol, symbol); }
-  bool is_word(const char* name) const { return is(Kind::name, name); }
-  bool is(Kind kind, const char* value, size_t ahead = 0) const {
-    return token(ahead).kind == kind && token(ahead).value == value;
+  // True if the token is this symbol or name.
+  bool is(const char* value, size_t ahead = 0) const {
+    const Token& t = token(ahead);
+    return (t.kind == Kind::symbol || t.kind == Kind::name) && t.value == value;
   }
-  bool take(const char* symbol) { return is(symbol) && ++at_ > 0; }
-  bool take_word(const char* name) { return is_word(name) && ++at_ > 0; }
-  void expect(const char* symbol) {
-    if (!take(symbol)) wrong(str("expected \"", symbol, "\""));
+  bool take(const char* value) { return is(value) && ++at_ > 0; }
+  void expect(const char* value) {
+    if (!take(value)) wrong(str("expected \"", value, "\""));
   }
   std::string expect_name() {
     if (token().kind != Kind::name) wrong("expected a name");
     return tokens_[at_++].value;
   }
-  void expect(Kind kind, const char* what) {
-    if (token().kind != kind) wrong(str("expected ", what));
-    ++at_;
-  }
   [[noreturn]] void wrong(const std::string& what) const {
     const Token& t = token();
-    const bool quoted = t.kind >= Kind::name && t.kind <= Kind::symbol;
-    fail_at(t.line, what, ", at ", quoted ? in_quotes(t.value) : one_line(t.value, 40));
+    const bool shown = t.kind == Kind::text || t.kind == Kind::end;
+    fail_at(t.line, what, ", at ", shown ? one_line(t.value, 40) : in_quotes(t.value));
+  }
+  [[noreturn]] static void unsupported(int line, const std::string& what) {
+    fail_at(line, what, " is not supported; ", render_yourself);
   }
 
   template <class... Children>
@@ -71,41 +93,47 @@ class Parser {
     node.children.push_back(std::move(child));
   }
 
+  // ---- Statements.
+
   // Takes statements up to a tag whose name is in `ends`; its name is the next token.
-  NodePtr statements(const std::set<std::string>& ends) {
+  NodePtr statements(const Words& ends) {
     const Nested guard(*this);
     NodePtr body = make(NodeKind::body, token().line);
     for (;;) {
       const int line = token().line;
-      switch (token().kind) {
-        case Kind::end:
-          if (!ends.empty()) wrong(str("expected {% ", *ends.rbegin(), " %}"));
-          return body;
-        case Kind::text:
-          add(*body, make(NodeKind::text, line, tokens_[at_++].value));
-          break;
-        case Kind::open_output:
-          ++at_;
-          add(*body, make(NodeKind::output, line, {}, tuple(true)));
-          expect(Kind::close_output, "}}");
-          break;
-        default:
-          expect(Kind::open_tag, "a tag");
-          if (token().kind == Kind::name && ends.contains(token().value)) return body;
-          add(*body, statement());
-          expect(Kind::close_tag, "%}");
+      if (token().kind == Kind::end) {
+        if (!ends.empty()) wrong(str("expected {% ", ends.back(), " %}"));
+        return body;
+      }
+      if (token().kind == Kind::text) {
+        add(*body, make(NodeKind::text, line, tokens_[at_++].value));
+      } else if (take("{{")) {
+        add(*body, make(NodeKind::output, line, {}, tuple(true)));
+        expect("}}");
+      } else {
+        expect("{%");
+        if (token().kind == Kind::name && contains(ends, token().value)) return body;
+        add(*body, statement());
+        expect("%}");
       }
     }
   }
   // Takes the end of the opening tag, the statements and the name of the tag that ends them.
-  NodePtr block(const std::set<std::string>& ends) {
+  NodePtr block(const Words& ends) {
     take(":");
-    expect(Kind::close_tag, "%}");
+    expect("%}");
     return statements(ends);
   }
   NodePtr block_to(const char* end) {
     NodePtr body = block({end});
     ++at_;
+    return body;
+  }
+  // As block_to(), for statements that belong to no loop around them.
+  NodePtr outer_block_to(const char* end) {
+    const int loops = std::exchange(loops_, 0);
+    NodePtr body = block_to(end);
+    loops_ = loops;
     return body;
   }
 
@@ -117,33 +145,24 @@ class Parser {
     if (tag == "set") return set(line);
     if (tag == "macro") return macro(line);
     if (tag == "generation")
-      return outside_loops(
-          [&] { return make(NodeKind::generation, line, {}, block_to("endgeneration")); });
+      return make(NodeKind::generation, line, {}, outer_block_to("endgeneration"));
+    const std::string shown = "{% " + one_line(tag, 80) + " %}";
     if (tag == "break" || tag == "continue") {
-      if (loops_ == 0) fail_at(line, "{% ", tag, " %} is not directly inside a loop");
+      if (loops_ == 0) fail_at(line, shown, " is not directly inside a loop");
       return make(tag == "break" ? NodeKind::break_loop : NodeKind::continue_loop, line);
     }
     if (tag.starts_with("end") || tag == "else" || tag == "elif")
-      fail_at(line, "the tag {% ", one_line(tag, 80), " %} has no beginning");
-    fail_at(line, "the tag {% ", one_line(tag, 80), " %} is not supported; ", render_yourself);
-  }
-
-  template <class Body>
-  NodePtr outside_loops(const Body& body) {
-    const int loops = std::exchange(loops_, 0);
-    NodePtr node = body();
-    loops_ = loops;
-    return node;
+      fail_at(line, "the tag ", shown, " has no beginning");
+    unsupported(line, "the tag " + shown);
   }
 
   NodePtr branches(int line) {
     NodePtr node = make(NodeKind::branches, line);
-    for (bool more = true; more;) {
+    do {
       add(*node, tuple(false));
       add(*node, block({"elif", "else", "endif"}));
-      more = take_word("elif");
-    }
-    if (take_word("else"))
+    } while (take("elif"));
+    if (take("else"))
       add(*node, block_to("endif"));
     else
       ++at_;
@@ -151,173 +170,131 @@ class Parser {
   }
 
   NodePtr loop(int line) {
-    std::vector<NodePtr> targets;
-    const bool unpacks = target_list(targets, false);
-    if (!take_word("in")) wrong("expected \"in\"");
+    NodePtr variables = target(false);
+    expect("in");
     NodePtr values = tuple(false);
-    NodePtr test = take_word("if") ? expression() : nullptr;
-    if (is_word("recursive")) fail_at(line, "a recursive loop is not supported; ", render_yourself);
+    NodePtr test = take("if") ? expression() : nullptr;
+    if (is("recursive")) unsupported(line, "a recursive loop");
     ++loops_;
-    NodePtr body = block({"endfor", "else"});
+    NodePtr body = block({"else", "endfor"});
     --loops_;
-    NodePtr other = take_word("else") ? block({"endfor"}) : nullptr;
+    NodePtr other = take("else") ? block({"endfor"}) : nullptr;
     ++at_;
-    NodePtr node = make(NodeKind::loop, line, {}, std::move(values), std::move(test),
-                        std::move(body), std::move(other));
-    for (NodePtr& target : targets) add(*node, std::move(target));
-    node->number = unpacks;
-    return node;
+    return make(NodeKind::loop, line, {}, std::move(variables), std::move(values), std::move(test),
+                std::move(body), std::move(other));
   }
 
   NodePtr set(int line) {
-    std::vector<NodePtr> targets;
-    const bool unpacks = target_list(targets, true);
-    NodePtr node;
-    if (take("=")) {
-      node = make(NodeKind::set, line, {}, tuple(true));
-    } else {
-      if (is("|"))
-        fail_at(line, "a filter of a {% set %} block is not supported; ", render_yourself);
-      if (unpacks) wrong("expected \"=\"");
-      node = outside_loops([&] { return make(NodeKind::set_block, line, {}, block_to("endset")); });
-    }
-    for (NodePtr& target : targets) add(*node, std::move(target));
-    node->number = unpacks;
-    return node;
+    NodePtr variables = target(true);
+    if (take("=")) return make(NodeKind::set, line, {}, std::move(variables), tuple(true));
+    if (is("|")) unsupported(line, "a filter of a {% set %} block");
+    if (variables->kind == NodeKind::tuple) wrong("expected \"=\"");
+    return make(NodeKind::set_block, line, {}, std::move(variables), outer_block_to("endset"));
   }
 
   NodePtr macro(int line) {
     NodePtr node = make(NodeKind::macro, line, expect_name());
     std::vector<NodePtr> defaults;
     expect("(");
-    while (!is(")")) {
-      if (!node->names.empty()) expect(",");
-      if (is(")")) break;
+    separated(")", [&] {
       node->names.push_back(expect_name());
       if (take("="))
         defaults.push_back(expression());
       else if (!defaults.empty())
         wrong("a parameter without default follows one with a default");
-    }
-    expect(")");
-    add(*node, outside_loops([&] { return block_to("endmacro"); }));
+    });
+    add(*node, outer_block_to("endmacro"));
     for (NodePtr& value : defaults) add(*node, std::move(value));
     return node;
   }
 
-  // Takes the names of an assignment; true if they unpack a value.
-  bool target_list(std::vector<NodePtr>& targets, bool with_namespace) {
+  // Takes the names of an assignment; several are a tuple, which unpacks a value.
+  NodePtr target(bool with_namespace) {
     const bool bracket = take("(");
+    NodePtr all = make(NodeKind::tuple, token().line);
     bool unpacks = false;
     do {
-      if (unpacks && (is("=") || is(")") || is_word("in"))) break;  // a comma at the end
+      if (unpacks && (is("=") || is(")") || is("in"))) break;  // a comma at the end
       const Token& t = token();
       expect_name();
-      targets.push_back(constant_or_name(t));
-      if (targets.back()->kind != NodeKind::name || t.value == "loop")
+      NodePtr one = constant_or_name(t);
+      if (one->kind != NodeKind::name || t.value == "loop")
         fail_at(t.line, "cannot assign to ", in_quotes(t.value));
       if (with_namespace && take(".")) {
-        targets.back()->kind = NodeKind::space_member;
-        targets.back()->names = {expect_name()};
+        one->kind = NodeKind::space_member;
+        one->names = {expect_name()};
       }
+      add(*all, std::move(one));
     } while (take(",") && (unpacks = true));
     if (bracket) expect(")");
-    return unpacks;
+    return unpacks ? std::move(all) : std::move(all->children[0]);
   }
 
-  // Expressions, from the weakest operator to the strongest. The first takes some with commas
-  // between them; without a comma it is the expression itself.
-  NodePtr tuple(bool with_condition, bool in_brackets = false) {
-    const int line = token().line;
-    std::vector<NodePtr> items;
-    bool comma = false;
-    while (token().kind != Kind::close_output && token().kind != Kind::close_tag && !is(")")) {
-      items.push_back(with_condition ? expression() : logical_or());
-      if (!take(",")) break;
-      comma = true;
+  // ---- Expressions.
+
+  // Takes items with commas between them, and `end`.
+  template <class Item>
+  void separated(const char* end, const Item& item) {
+    for (bool first = true; !take(end); first = false) {
+      if (!first) expect(",");
+      if (!first && take(end)) return;
+      item();
     }
-    if (items.size() == 1 && !comma) return std::move(items[0]);
-    if (items.empty() && !in_brackets) wrong("expected an expression");
-    NodePtr node = make(NodeKind::tuple, line);
-    for (NodePtr& item : items) add(*node, std::move(item));
-    return node;
+  }
+
+  // Takes expressions with commas between them; without a comma it is the expression itself.
+  NodePtr tuple(bool with_condition, bool in_brackets = false) {
+    NodePtr node = make(NodeKind::tuple, token().line);
+    bool comma = false;
+    while (!is("}}") && !is("%}") && !is(")")) {
+      add(*node, with_condition ? expression() : operation());
+      comma = take(",");
+      if (!comma) break;
+    }
+    if (node->children.empty() && !in_brackets) wrong("expected an expression");
+    const bool single = node->children.size() == 1 && !comma;
+    return single ? std::move(node->children[0]) : std::move(node);
   }
 
   NodePtr expression() {
     const Nested guard(*this);
     const int line = token().line;
-    NodePtr value = logical_or();
-    while (take_word("if")) {
-      NodePtr test = logical_or();
-      NodePtr other = take_word("else") ? expression() : nullptr;
+    NodePtr value = operation();
+    while (take("if")) {
+      NodePtr test = operation();
+      NodePtr other = take("else") ? expression() : nullptr;
       value = make(NodeKind::conditional, line, {}, std::move(test), std::move(value),
                    std::move(other));
     }
     return value;
   }
-  NodePtr logical_or() {
-    return logical(NodeKind::logical_or, "or", [&] { return logical_and(); });
-  }
-  NodePtr logical_and() {
-    return logical(NodeKind::logical_and, "and", [&] { return logical_not(); });
-  }
-  template <class Operand>
-  NodePtr logical(NodeKind kind, const char* word, const Operand& operand) {
-    NodePtr a = operand();
-    for (int line = token().line; take_word(word); line = token().line)
-      a = make(kind, line, {}, std::move(a), operand());
-    return a;
-  }
-  NodePtr logical_not() {
-    const int line = token().line;
-    if (!take_word("not")) return compare();
-    const Nested guard(*this);
-    return make(NodeKind::logical_not, line, {}, logical_not());
-  }
-  NodePtr compare() {
-    NodePtr first = sum();
-    NodePtr node = nullptr;
-    for (;;) {
+
+  // Takes operands with operators of the level or stronger ones.
+  NodePtr operation(size_t number = 0) {
+    if (number == levels().size()) return sign();
+    const Level& level = levels()[number];
+    const int start = token().line;
+    if (level.kind == NodeKind::compare && take("not")) {
+      const Nested guard(*this);
+      return make(NodeKind::logical_not, start, {}, operation(number));
+    }
+    NodePtr node = operation(number + 1);
+    for (bool first = true;; first = false) {
       const int line = token().line;
-      std::string op;
-      for (const char* symbol : {"==", "!=", "<", "<=", ">", ">="})
-        if (is(symbol)) op = symbol;
-      if (is_word("in")) op = "in";
-      if (is_word("not") && is(Kind::name, "in", 1)) op = "not in";
-      if (op.empty()) return node ? std::move(node) : std::move(first);
-      at_ += op == "not in" ? 2 : 1;
-      if (!node) node = make(NodeKind::compare, line, {}, std::move(first));
-      add(*node, sum());
+      const std::string op = take_operator(level.operators);
+      if (op.empty()) return node;
+      if (first || !level.chained) node = make(level.kind, line, {}, std::move(node));
+      add(*node, operation(number + 1));
       node->names.push_back(op);
     }
   }
-  NodePtr sum() {
-    return binary({"+", "-"}, [&] { return concatenate(); });
-  }
-  NodePtr concatenate() {
-    const int line = token().line;
-    NodePtr first = product();
-    if (!is("~")) return first;
-    NodePtr node = make(NodeKind::concatenate, line, {}, std::move(first));
-    while (take("~")) add(*node, product());
-    return node;
-  }
-  NodePtr product() {
-    return binary({"*", "/", "//", "%"}, [&] { return power(); });
-  }
-  NodePtr power() {
-    return binary({"**"}, [&] { return sign(); });
-  }
-
-  template <class Operand>
-  NodePtr binary(const std::vector<std::string>& symbols, const Operand& operand) {
-    NodePtr a = operand();
-    while (token().kind == Kind::symbol &&
-           std::find(symbols.begin(), symbols.end(), token().value) != symbols.end()) {
-      const Token& op = tokens_[at_++];
-      a = make(NodeKind::binary, op.line, op.value, std::move(a), operand());
-    }
-    return a;
+  std::string take_operator(const Words& operators) {
+    const Token& t = token();
+    const bool negated = is("not") && is("in", 1);
+    const std::string op = negated ? "not in" : t.value;
+    if ((t.kind != Kind::symbol && t.kind != Kind::name) || !contains(operators, op)) return "";
+    at_ += negated ? 2 : 1;
+    return op;
   }
 
   NodePtr sign(bool with_filters = true) {
@@ -330,21 +307,21 @@ class Parser {
       node = primary();
     }
     node = postfix(std::move(node));
-    for (;;) {
+    while (with_filters) {
       const int at = token().line;
-      if (!with_filters) return node;
       if (take("|")) {
         node = make(NodeKind::filter, at, dotted_name(), std::move(node));
         if (is("(")) arguments(*node);
-      } else if (take_word("is")) {
+      } else if (take("is")) {
         node = test(std::move(node), at);
       } else if (is("(")) {
         node = make(NodeKind::call, at, {}, std::move(node));
         arguments(*node);
       } else {
-        return node;
+        break;
       }
     }
+    return node;
   }
   std::string dotted_name() {
     std::string name = expect_name();
@@ -353,96 +330,82 @@ class Parser {
   }
 
   NodePtr test(NodePtr value, int line) {
-    const bool negated = take_word("not");
+    const bool negated = take("not");
     NodePtr node = make(NodeKind::test, line, dotted_name(), std::move(value));
     const Kind kind = token().kind;
     if (is("(")) {
       arguments(*node);
     } else if (is("[") || is("{") || kind == Kind::string || kind == Kind::integer ||
                kind == Kind::real ||
-               (kind == Kind::name && !is_word("else") && !is_word("or") && !is_word("and"))) {
-      if (is_word("is")) wrong("tests cannot be chained");
+               (kind == Kind::name && !is("else") && !is("or") && !is("and"))) {
+      if (is("is")) wrong("tests cannot be chained");
       add(*node, postfix(primary()));
     }
     return negated ? make(NodeKind::logical_not, line, {}, std::move(node)) : std::move(node);
   }
 
   NodePtr primary() {
-    const Token& t = tokens_[at_];
-    switch (t.kind) {
-      case Kind::name:
-        ++at_;
-        return constant_or_name(t);
-      case Kind::string: {
-        NodePtr node = make(NodeKind::constant_text, t.line);
-        while (token().kind == Kind::string) node->text += tokens_[at_++].value;
-        return node;
-      }
-      case Kind::integer:
-        return number(tokens_[at_++]);
-      case Kind::real:
-        ++at_;
-        return make(NodeKind::unsupported, t.line,
-                    "the floating-point number " + one_line(t.value, 80));
-      default:
-        break;
-    }
     if (take("(")) {
       NodePtr node = tuple(true, true);
       expect(")");
       return node;
     }
     if (is("[") || is("{")) return brackets();
-    wrong("expected an expression");
+    const Token& t = token();
+    if (t.kind == Kind::string) {
+      NodePtr node = make(NodeKind::constant_text, t.line);
+      while (token().kind == Kind::string) node->text += tokens_[at_++].value;
+      return node;
+    }
+    if (t.kind == Kind::integer) return integer();
+    if (t.kind != Kind::name && t.kind != Kind::real) wrong("expected an expression");
+    ++at_;
+    if (t.kind == Kind::name) return constant_or_name(t);
+    return make(NodeKind::unsupported, t.line,
+                "the floating-point number " + one_line(t.value, 80));
   }
-  NodePtr number(const Token& t) const {
-    return constant(NodeKind::constant_integer, t, std::stoll(t.value));
-  }
-  NodePtr constant(NodeKind kind, const Token& t, int64_t value) const {
-    NodePtr node = make(kind, t.line);
-    node->number = value;
+  NodePtr integer() {
+    const Token& t = tokens_[at_++];
+    NodePtr node = make(NodeKind::constant_integer, t.line);
+    node->number = std::stoll(t.value);
     return node;
   }
-  NodePtr constant_or_name(const Token& t) {
+  NodePtr constant_or_name(const Token& t) const {
     const std::string& name = t.value;
     if (name == "none" || name == "None") return make(NodeKind::constant_none, t.line);
     const bool yes = name == "true" || name == "True";
     if (!yes && name != "false" && name != "False") return make(NodeKind::name, t.line, name);
-    return constant(NodeKind::constant_boolean, t, yes);
+    NodePtr node = make(NodeKind::constant_boolean, t.line);
+    node->number = yes;
+    return node;
   }
   NodePtr brackets() {
     const bool is_list = is("[");
-    const char* end = is_list ? "]" : "}";
     NodePtr node = make(is_list ? NodeKind::list : NodeKind::dictionary, tokens_[at_++].line);
-    while (!is(end)) {
-      if (!node->children.empty()) expect(",");
-      if (is(end)) break;
+    separated(is_list ? "]" : "}", [&] {
       add(*node, expression());
-      if (is_list) continue;
+      if (is_list) return;
       expect(":");
       add(*node, expression());
-    }
-    ++at_;
+    });
     return node;
   }
 
   NodePtr postfix(NodePtr node) {
     for (;;) {
       const int line = token().line;
-      if (take(".")) {
-        if (token().kind == Kind::integer) {
-          node = make(NodeKind::item, line, {}, std::move(node), number(tokens_[at_++]));
-        } else {
-          std::string name = expect_name();
-          node = make(NodeKind::attribute, line, std::move(name), std::move(node));
-        }
-      } else if (take("[")) {
+      if (take("[")) {
         node = subscript(std::move(node), line);
       } else if (is("(")) {
         node = make(NodeKind::call, line, {}, std::move(node));
         arguments(*node);
-      } else {
+      } else if (!take(".")) {
         return node;
+      } else if (token().kind == Kind::integer) {
+        node = make(NodeKind::item, line, {}, std::move(node), integer());
+      } else {
+        std::string name = expect_name();
+        node = make(NodeKind::attribute, line, std::move(name), std::move(node));
       }
     }
   }
@@ -450,10 +413,10 @@ class Parser {
     NodePtr parts[3];
     int n = 0;
     for (;; ++n) {
-      if (n < 3 && !is(":") && !is("]") && !is(",")) parts[n] = expression();
+      if (!is(":") && !is("]") && !is(",")) parts[n] = expression();
       if (n == 2 || !take(":")) break;
     }
-    if (is(",")) fail_at(line, "an index of several parts is not supported; ", render_yourself);
+    if (is(",")) unsupported(line, "an index of several parts");
     expect("]");
     if (n > 0)
       return make(NodeKind::slice, line, {}, std::move(object), std::move(parts[0]),
@@ -465,25 +428,21 @@ class Parser {
   void arguments(Node& node) {
     const Nested guard(*this);
     expect("(");
-    bool first = true;
-    while (!is(")")) {
-      if (!std::exchange(first, false)) expect(",");
-      if (is(")")) break;
+    separated(")", [&] {
       const int line = token().line;
       if (take("*") || take("**")) {
         expression();
         add(node, make(NodeKind::unsupported, line, "an argument with *"));
-        continue;
+        return;
       }
-      if (token().kind == Kind::name && is(Kind::symbol, "=", 1)) {
-        node.names.push_back(token().value);
-        at_ += 2;
+      if (token().kind == Kind::name && is("=", 1)) {
+        node.names.push_back(expect_name());
+        ++at_;
       } else if (!node.names.empty()) {
         wrong("an argument without name follows a named one");
       }
       add(node, expression());
-    }
-    expect(")");
+    });
   }
 
   const std::vector<Token> tokens_;

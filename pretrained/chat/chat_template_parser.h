@@ -10,21 +10,9 @@
 
 namespace stretto::nn::chat {
 
-/// A token of a template.
+/// A token of a template. Symbols are operators, brackets and the ends of tags: {{ }} {% %}.
 struct Token {
-  enum class Kind {
-    text,
-    open_output,
-    close_output,
-    open_tag,
-    close_tag,
-    name,
-    string,
-    integer,
-    real,
-    symbol,
-    end
-  };
+  enum class Kind { text, name, string, integer, real, symbol, end };
   Kind kind;
   std::string value;  // as in the template; of a string without quotes and escapes
   int line;
@@ -48,26 +36,26 @@ enum class NodeKind {
   call,          // [function, arguments…]; the last names.size() arguments are named
   filter,        // [value, arguments…], text: name; names as for call
   test,          // [value, arguments…], text: name; names as for call
-  logical_not,   // [value]
   negative,      // [value]
-  binary,        // [a, b], text: + - * / // % **
-  logical_and,   // [a, b]
+  logical_not,   // [value]
   logical_or,    // [a, b]
+  logical_and,   // [a, b]
   compare,       // [a, b, …], names: the operators between them
+  binary,        // [a, b], names[0]: + - * / // % **
   concatenate,   // [a, b, …]
   conditional,   // [test, value, other or null]
   list,          // [items…]
   tuple,         // [items…]
   dictionary,    // [key, value, key, value, …]
   space_member,  // only as a target: text is the namespace, names[0] the attribute
-  // Statements.
+  // Statements. A target is a name, a space_member or a tuple of them.
   body,        // [statements…]
   text,        // text
   output,      // [value]
   branches,    // [test, body, test, body, …, else body or nothing]
-  loop,        // [values, test or null, body, else body or null, targets…]; number: as for set
-  set,         // [value, targets…]; number: 1 if the value is unpacked to the targets
-  set_block,   // [body, target]
+  loop,        // [target, values, test or null, body, else body or null]
+  set,         // [target, value]
+  set_block,   // [target, body]
   macro,       // [body, defaults of the last parameters…], text: name, names: parameters
   generation,  // [body]
   break_loop,

@@ -78,12 +78,15 @@ Runner::Flow Runner::run(const Node& node, Scope& scope) {
       return run_branches(node, scope);
     case NodeKind::loop:
       return run_loop(node, scope);
-    case NodeKind::set:
-      run_set(node, scope);
+    case NodeKind::set: {
+      Value value = evaluate(*node.children[1], scope);
+      line_ = node.line;
+      assign(*node.children[0], std::move(value), scope);
       break;
+    }
     case NodeKind::set_block: {
-      std::string value = captured(*node.children[0], scope);
-      assign(*node.children[1], text(std::move(value)), scope);
+      std::string value = captured(*node.children[1], scope);
+      assign(*node.children[0], text(std::move(value)), scope);
       break;
     }
     case NodeKind::macro:
@@ -118,22 +121,22 @@ Runner::Flow Runner::run_branches(const Node& node, Scope& scope) {
 }
 
 Runner::Flow Runner::run_loop(const Node& node, Scope& scope) {
-  const Value values = evaluate(*node.children[0], scope);
+  const Value values = evaluate(*node.children[1], scope);
   line_ = node.line;
-  Loop loop{node, scope, iterated(values), node.children[1] != nullptr};
+  Loop loop{node, scope, iterated(values), node.children[2] != nullptr};
   bool finished_a_round = false;
   while (advance(loop)) {
     step();
     OpenScope inner(*this, scope);
     inner.scope.loop = &loop;
-    assign_all(node, 4, *loop.current, inner.scope);
-    const Flow flow = run(*node.children[2], inner.scope);
+    assign(*node.children[0], *loop.current, inner.scope);
+    const Flow flow = run(*node.children[3], inner.scope);
     if (flow == Flow::break_loop) break;
     finished_a_round |= flow == Flow::next;
   }
-  if (finished_a_round || !node.children[3]) return Flow::next;
+  if (finished_a_round || !node.children[4]) return Flow::next;
   OpenScope inner(*this, scope);
-  return run(*node.children[3], inner.scope);
+  return run(*node.children[4], inner.scope);
 }
 
 std::optional<Value> Runner::pull(Loop& loop) {
@@ -144,8 +147,8 @@ std::optional<Value> Runner::pull(Loop& loop) {
     if (!loop.tested) return value;
     step();
     OpenScope inner(*this, loop.outer);
-    assign_all(loop.node, 4, value, inner.scope);
-    if (is_true(evaluate(*loop.node.children[1], inner.scope))) return value;
+    assign(*loop.node.children[0], value, inner.scope);
+    if (is_true(evaluate(*loop.node.children[2], inner.scope))) return value;
   }
   return std::nullopt;
 }
@@ -200,25 +203,17 @@ Value Runner::loop_member(Loop& loop, const std::string& name) {
   unsupported("loop.", one_line(name, 80));
 }
 
-void Runner::run_set(const Node& node, Scope& scope) {
-  const Value value = evaluate(*node.children[0], scope);
-  line_ = node.line;
-  assign_all(node, 1, value, scope);
-}
-
-void Runner::assign_all(const Node& node, size_t first_target, const Value& value, Scope& scope) {
-  if (node.number == 0) return assign(*node.children[first_target], value, scope);
-  std::vector<Value> values = drained(value);
-  const size_t count = node.children.size() - first_target;
-  if (values.size() != count)
-    wrong("cannot unpack ", values.size(), " values to ", count, " names");
-  for (size_t i = 0; i < count; ++i)
-    assign(*node.children[first_target + i], std::move(values[i]), scope);
-}
-
 void Runner::assign(const Node& target, Value value, Scope& scope) {
   if (target.kind == NodeKind::name) {
     scope.variables[target.text] = std::move(value);
+    return;
+  }
+  if (target.kind == NodeKind::tuple) {
+    std::vector<Value> values = drained(value);
+    const size_t count = target.children.size();
+    if (values.size() != count)
+      wrong("cannot unpack ", values.size(), " values to ", count, " names");
+    for (size_t i = 0; i < count; ++i) assign(*target.children[i], std::move(values[i]), scope);
     return;
   }
   const Value space = evaluate_name(target, scope);

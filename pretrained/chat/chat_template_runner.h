@@ -116,10 +116,8 @@ class Runner {
   Flow run_body(const Node& body, Scope& scope);
   Flow run_branches(const Node& node, Scope& scope);
   Flow run_loop(const Node& node, Scope& scope);
-  void run_set(const Node& node, Scope& scope);
   std::string captured(const Node& body, Scope& scope);
   void assign(const Node& target, Value value, Scope& scope);
-  void assign_all(const Node& node, size_t first_target, const Value& value, Scope& scope);
   std::optional<Value> pull(Loop& loop);
   bool advance(Loop& loop);
   int64_t length(Loop& loop);

@@ -6,8 +6,8 @@
 #include <string_view>
 
 #include "core/error.h"
+#include "core/utf8.h"
 #include "pretrained/chat/chat_template.h"
-#include "pretrained/chat/chat_template_text.h"
 #include "tests/fuzz/mutate.h"
 
 namespace stretto::testing {

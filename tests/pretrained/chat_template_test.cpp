@@ -296,11 +296,11 @@ TEST_CASE("errors of chat templates name the construct and the line", "[chat_tem
     CHECK(rendering_error(text) ==
           "[chat_template] line 1: " + what + " is not supported" + yourself);
   const std::pair<const char*, const char*> wrong[] = {
-      {"\n\n{{ 1", "line 3: expected }}, at the end of the template"},
+      {"\n\n{{ 1", "line 3: expected \"}}\", at the end of the template"},
       {"{% if a %}", "line 1: expected {% endif %}, at the end of the template"},
       {"{% endif %}", "line 1: the tag {% endif %} has no beginning"},
-      {"{{ a b }}", "line 1: expected }}, at \"b\""},
-      {"{{ }}", "line 1: expected an expression, at }}"},
+      {"{{ a b }}", "line 1: expected \"}}\", at \"b\""},
+      {"{{ }}", "line 1: expected an expression, at \"}}\""},
       {"{{ (1] }}", "line 1: \"]\" closes nothing"},
       {"{{ 'a }}", "line 1: the string has no end"},
       {"{# a", "line 1: the comment has no end"},
