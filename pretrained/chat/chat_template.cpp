@@ -2,9 +2,8 @@
 
 #include "core/error.h"
 #include "core/one_line.h"
+#include "core/utf8.h"
 #include "pretrained/chat/chat_template_parser.h"
-#include "pretrained/chat/chat_template_runner.h"
-#include "pretrained/chat/chat_template_text.h"
 #include "pretrained/tokenizers/subword_tokenizer.h"
 
 namespace stretto::nn {
@@ -14,7 +13,10 @@ void check_text(const std::string& text, const std::string& what) {
   check(find_invalid_utf8(text).at == text.size(), "chat_template", what, " is not UTF-8");
 }
 
-chat::Value value_of(const std::string& text) { return std::make_shared<const std::string>(text); }
+chat::Value value_of(const std::string& text, const std::string& what) {
+  check_text(text, what);
+  return {chat::Value::Kind::text, text};
+}
 
 }  // namespace
 
@@ -37,33 +39,30 @@ ChatTemplate ChatTemplate::parse(const std::string& text,
 
 std::string ChatTemplate::render(const std::vector<ChatMessage>& messages,
                                  const ChatOptions& options) const {
+  using Kind = chat::Value::Kind;
   std::map<std::string, chat::Value> variables;
-  auto list = std::make_shared<chat::Sequence>();
-  for (const ChatMessage& message : messages) {
-    check_text(message.role, "the role of a message");
-    check_text(message.content, "the content of a message");
-    auto fields = std::make_shared<chat::Dictionary>();
-    fields->set("role", value_of(message.role));
-    fields->set("content", value_of(message.content));
-    list->items.emplace_back(std::move(fields));
-  }
-  list->depth = 2;
-  for (const auto& [name, token] : parsed_->special_tokens) variables[name] = value_of(token);
+  for (const auto& [name, token] : parsed_->special_tokens)
+    variables[name] = value_of(token, in_quotes(name));
   for (const auto& [name, variable] : options.variables) {
-    if (const auto* text = std::get_if<std::string>(&variable)) {
-      check_text(*text, in_quotes(name));
-      variables[name] = value_of(*text);
-    } else if (const auto* yes = std::get_if<bool>(&variable)) {
+    if (const auto* text = std::get_if<std::string>(&variable))
+      variables[name] = value_of(*text, in_quotes(name));
+    else if (const auto* yes = std::get_if<bool>(&variable))
       variables[name] = *yes;
-    } else {
+    else
       variables[name] = std::get<int64_t>(variable);
-    }
   }
-  variables["messages"] = std::move(list);
-  variables["tools"] = chat::None{};
-  variables["documents"] = chat::None{};
+  auto list = std::make_shared<chat::Items>(chat::Items{.depth = 2});
+  for (const ChatMessage& message : messages) {
+    auto fields = std::make_shared<chat::Items>();
+    fields->set("role", value_of(message.role, "the role of a message"));
+    fields->set("content", value_of(message.content, "the content of a message"));
+    list->values.emplace_back(Kind::dictionary, std::move(fields));
+  }
+  variables["messages"] = {Kind::list, std::move(list)};
+  variables["tools"] = {};
+  variables["documents"] = {};
   variables["add_generation_prompt"] = options.add_generation_prompt;
-  return chat::Runner(*parsed_->program, std::move(variables)).run();
+  return chat::run(*parsed_->program, std::move(variables));
 }
 
 std::vector<int64_t> ChatTemplate::encode(const std::vector<ChatMessage>& messages,

@@ -3,491 +3,496 @@
 #include <algorithm>
 #include <cstring>
 #include <ctime>
-#include <initializer_list>
-#include <nlohmann/json.hpp>
+#include <map>
+#include <string_view>
+#include <utility>
 
 #include "core/one_line.h"
-#include "pretrained/chat/chat_template_runner.h"
+#include "nn/files/json.h"
 #include "pretrained/chat/chat_template_text.h"
+#include "pretrained/chat/chat_template_values.h"
 
 namespace stretto::nn::chat {
 namespace {
 
-bool is_ascii(const std::string& text) {
-  return std::all_of(text.begin(), text.end(),
-                     [](char c) { return static_cast<unsigned char>(c) < 128; });
-}
-bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
-char upper(char c) { return c >= 'a' && c <= 'z' ? static_cast<char>(c - 32) : c; }
-char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; }
+using Kind = Value::Kind;
 
-}  // namespace
+// A call of a filter, method or function.
+struct Call {
+  const std::string& name;
+  const Value& value;                   // that is filtered, or has the method
+  std::vector<const Value*> arguments;  // by parameter; null if not given
+};
 
-// Returns the value of each parameter, null if it is not given. Parameters without a name ("") are
-// only positional.
-std::vector<const Value*> Runner::bind(const std::string& what, const Arguments& arguments,
-                                       const std::vector<std::string>& names,
-                                       size_t required) const {
-  std::vector<const Value*> bound(names.size());
-  if (arguments.values.size() > names.size())
-    wrong(what, " accepts ", names.size(), " arguments, got ", arguments.values.size());
-  for (size_t i = 0; i < arguments.values.size(); ++i) bound[i] = &arguments.values[i];
-  for (const auto& [name, value] : arguments.named) {
-    const auto at = std::find(names.begin(), names.end(), name) - names.begin();
-    if (static_cast<size_t>(at) == names.size() || bound[static_cast<size_t>(at)] != nullptr)
-      unsupported("the argument ", in_quotes(name), " of ", what);
-    bound[static_cast<size_t>(at)] = &value;
-  }
-  for (size_t i = 0; i < required; ++i)
-    if (bound[i] == nullptr) wrong(what, " needs ", required, " arguments");
-  return bound;
+struct Callable {
+  std::vector<std::string> parameters;  // "" for those that are only positional
+  size_t required;
+  Value (*run)(Operations&, const Call&);
+};
+using Callables = std::map<std::string, Callable>;
+
+Value dispatch(Operations& on, const Callables& all, const std::string& what,
+               const std::string& name, const Value& value, const Arguments& arguments) {
+  const auto found = all.find(name);
+  if (found == all.end()) on.unsupported(what);
+  const auto& [parameters, required, run] = found->second;
+  return run(on, {name, value, on.bound(what, arguments, parameters, required)});
 }
 
-// ---- Filters.
+bool is_given(const Value* argument) { return argument != nullptr && !argument->is(Kind::none); }
 
-Value Runner::filter(const std::string& name, const Value& value, const Arguments& arguments) {
-  const std::string what = "the filter " + in_quotes(name);
-  if (name == "default" || name == "d") {
-    const auto bound = bind(what, arguments, {"default_value", "boolean"}, 0);
-    const bool falsy = bound[1] != nullptr && is_true(*bound[1]) && !is_true(value);
-    if (!std::holds_alternative<Undefined>(value) && !falsy) return value;
-    return bound[0] != nullptr ? *bound[0] : text("");
+// ---- Text.
+
+// strip, lstrip, rstrip and the filter trim.
+Value strip(Operations& on, const Call& call) {
+  const std::string from = on.printed(call.value);
+  const bool left = call.name != "rstrip", right = call.name != "lstrip";
+  size_t first = 0, end = from.size();
+  if (!is_given(call.arguments[0])) {
+    if (left) first = skip_space(from, 0);
+    if (right) end = std::max(first, skip_space_backwards(from, end));
+    on.use_bytes(first + from.size() - end);
+    return on.text(from.substr(first, end - first));
   }
-  const bool safe = std::holds_alternative<SafeText>(value);
-  if (name == "safe" || name == "string") {
-    bind(what, arguments, {}, 0);
-    if (safe) return value;
-    const Value made = text(printed(value));
-    return name == "string" ? made : SafeText{std::get<Text>(made)};
-  }
-  if (safe) unsupported(what, " of safe text");
-  if (std::optional<Value> made = text_filter(name, value, arguments)) return *made;
-  if (std::optional<Value> made = sequence_filter(name, value, arguments)) return *made;
-  unsupported(what);
+  const std::string& all = on.text_of(*call.arguments[0], "the characters");
+  on.use_bytes(from.size() / 4 * (1 + all.size() / 16));
+  const auto listed = [&](size_t at, size_t next) {
+    return all.find(from.substr(at, next - at)) != std::string::npos;
+  };
+  while (left && first < end && listed(first, first + utf8_size(from[first])))
+    first += utf8_size(from[first]);
+  while (right && first < end && listed(previous_start(from, end), end))
+    end = previous_start(from, end);
+  return on.text(from.substr(first, end - first));
 }
 
-std::optional<Value> Runner::text_filter(const std::string& name, const Value& value,
-                                         const Arguments& arguments) {
-  const std::string what = "the filter " + in_quotes(name);
-  if (name == "trim") {
-    const auto bound = bind(what, arguments, {"chars"}, 0);
-    return stripped(printed(value), true, true, bound[0]);
+Value split_at_spaces(Operations& on, const std::string& from, int64_t most) {
+  on.use_bytes(from.size());
+  std::vector<Value> parts;
+  for (size_t at = skip_space(from, 0); at < from.size(); at = skip_space(from, at)) {
+    const size_t start = at;
+    for (size_t next = at; at < from.size() && !is_space(next_code_point(from, next));) at = next;
+    if (most-- == 0) at = from.size();
+    parts.push_back(on.text(from.substr(start, at - start)));
   }
-  if (name == "replace") {
-    const auto bound = bind(what, arguments, {"old", "new", "count"}, 2);
-    return replaced(printed(value), printed(*bound[0]), printed(*bound[1]), bound[2]);
-  }
-  if (name == "upper" || name == "lower" || name == "capitalize" || name == "title") {
-    bind(what, arguments, {}, 0);
-    return in_case(printed(value), name == "title" ? "title of the filter" : name);
-  }
-  if (name == "tojson") {
-    const auto bound = bind(what, arguments, {"ensure_ascii", "indent"}, 0);
-    const bool indented = bound[1] != nullptr && !std::holds_alternative<None>(*bound[1]);
-    const int64_t indent = indented ? integer(*bound[1], "the indent of tojson") : -1;
-    if (indented && (indent < 0 || indent > 16)) unsupported("an indent of ", indent);
-    std::string made = json(value, indent, 1);
-    if (bound[0] != nullptr && is_true(*bound[0]) &&
-        (!is_ascii(made) || made.find('\x7f') != made.npos))
-      unsupported("tojson with ensure_ascii of this text");
-    return text(std::move(made));
-  }
-  return std::nullopt;
+  return on.sequence(std::move(parts));
 }
 
-std::optional<Value> Runner::sequence_filter(const std::string& name, const Value& value,
-                                             const Arguments& arguments) {
-  const std::string what = "the filter " + in_quotes(name);
-  if (name == "selectattr" || name == "rejectattr" || name == "select" || name == "reject")
-    return selected(value, arguments, name.ends_with("attr"), name.starts_with("select"));
-  if (name == "map") return mapped(value, arguments);
-  if (name == "join") {
-    const auto bound = bind(what, arguments, {"d"}, 0);
-    return joined(value, bound[0] != nullptr ? printed(*bound[0]) : "");
+Value split(Operations& on, const Call& call) {
+  const std::string& from = call.value.text();
+  int64_t most = -1;
+  if (call.arguments[1] != nullptr) most = on.integer(*call.arguments[1], "the number of splits");
+  if (!is_given(call.arguments[0])) return split_at_spaces(on, from, most);
+  const std::string& separator = on.text_of(*call.arguments[0], "the separator");
+  if (separator.empty()) on.wrong("the separator of split is empty");
+  on.use_bytes(from.size() / 4 * (1 + separator.size() / 16));
+  std::vector<Value> parts;
+  size_t at = 0;
+  for (size_t found = 0; most-- != 0 && (found = from.find(separator, at)) != std::string::npos;) {
+    parts.push_back(on.text(from.substr(at, found - at)));
+    at = found + separator.size();
   }
-  const bool known = name == "length" || name == "count" || name == "list" || name == "first" ||
-                     name == "last" || name == "items";
-  if (!known) return std::nullopt;
-  bind(what, arguments, {}, 0);
-  if (name == "length" || name == "count") return length_of(value);
-  if (name == "list") return sequence(drained(value));
-  if (name == "items") {
-    if (std::holds_alternative<Undefined>(value)) return sequence({}, Sequence::Kind::generator);
-    const auto* d = std::get_if<DictionaryPtr>(&value);
-    if (d == nullptr) wrong("items of ", type_of(value), "; expected a dictionary");
-    return sequence(drained(call_method({value, "items"}, {})), Sequence::Kind::generator);
-  }
-  const SequencePtr values = iterated(value);
-  const bool once = values->kind == Sequence::Kind::generator;
-  if (name == "last" && once) wrong("the last item of a generator");
-  size_t& taken = values->taken;
-  if ((once ? taken : 0) >= values->items.size())
-    return undefined("no " + name + " item, the sequence was empty");
-  if (name == "last") return values->items.back();
-  return once ? values->items[taken++] : values->items[0];
+  parts.push_back(on.text(from.substr(at)));
+  return on.sequence(std::move(parts));
 }
 
-Value Runner::member_at(const Value& value, const std::string& path) {
-  Value found = value;
-  for (size_t at = 0; at <= path.size();) {
-    const size_t end = std::min(path.find('.', at), path.size());
-    const std::string part = path.substr(at, end - at);
-    const bool digits =
-        !part.empty() && part.size() < 10 &&
-        std::all_of(part.begin(), part.end(), [](char c) { return c >= '0' && c <= '9'; });
-    found = item(found, digits ? Value(int64_t{std::stoll(part)}) : text(part));
-    at = end + 1;
+Value replaced(Operations& on, const std::string& from, const std::string& old,
+               const std::string& with, const Value* count) {
+  int64_t most = is_given(count) ? on.integer(*count, "the number of replacements") : -1;
+  if (old.empty()) on.unsupported("replacing the empty text");
+  on.use_bytes(from.size() / 4 * (1 + old.size() / 16));
+  std::string made;
+  size_t at = 0;
+  for (size_t found = 0; most-- != 0 && (found = from.find(old, at)) != std::string::npos;) {
+    on.use_bytes(with.size());
+    made.append(from, at, found - at).append(with);
+    at = found + old.size();
   }
-  return found;
+  return on.text(made.append(from, at));
 }
 
-Value Runner::selected(const Value& value, const Arguments& arguments, bool by_attribute,
-                       bool keep) {
-  if (!arguments.named.empty()) unsupported("a named argument of a selection");
-  const size_t used = by_attribute ? 1 : 0;
-  if (arguments.values.size() < used) wrong("the selection needs an attribute");
-  Arguments rest;
-  for (size_t i = used + 1; i < arguments.values.size(); ++i)
-    rest.values.push_back(arguments.values[i]);
-  std::vector<Value> chosen;
-  for (const Value& candidate : is_true(value) ? drained(value) : std::vector<Value>{}) {
-    step();
-    const Value subject = by_attribute
-                              ? member_at(candidate, text_of(arguments.values[0], "the attribute"))
-                              : candidate;
-    const bool passes = arguments.values.size() > used
-                            ? test(text_of(arguments.values[used], "the test"), subject, rest)
-                            : is_true(subject);
-    if (passes == keep) chosen.push_back(candidate);
+// upper, lower, capitalize and title. The filter title and the method title differ in the
+// characters after which a word starts.
+Value in_case(Operations& on, const Call& call, bool is_filter) {
+  const std::string from = on.printed(call.value);
+  const std::string& how = call.name;
+  if (!is_ascii(from)) on.unsupported(how, " of a text that is not ASCII");
+  const auto is_upper = [](char c) { return c >= 'A' && c <= 'Z'; };
+  const auto is_lower = [](char c) { return c >= 'a' && c <= 'z'; };
+  const auto starts_word = [&](char before) {
+    if (!is_filter) return !is_upper(before) && !is_lower(before);
+    return std::string_view("-({[<").find(before) != std::string_view::npos ||
+           is_space(static_cast<unsigned char>(before));
+  };
+  std::string made = from;
+  for (size_t i = 0; i < made.size(); ++i) {
+    const bool starts = i == 0 || (how == "title" && starts_word(from[i - 1]));
+    const bool up = how == "upper" || (how != "lower" && starts);
+    if (up ? is_lower(from[i]) : is_upper(from[i])) made[i] ^= 0x20;
   }
-  return sequence(std::move(chosen), Sequence::Kind::generator);
+  return on.text(std::move(made));
 }
 
-Value Runner::mapped(const Value& value, const Arguments& arguments) {
-  std::vector<Value> made;
-  const bool by_attribute = arguments.values.empty();
-  const auto bound = by_attribute
-                         ? bind("the filter \"map\"", arguments, {"attribute", "default"}, 1)
-                         : std::vector<const Value*>{};
-  Arguments rest = arguments;
-  if (!by_attribute) rest.values.erase(rest.values.begin());
-  for (const Value& item_of : is_true(value) ? drained(value) : std::vector<Value>{}) {
-    step();
-    if (by_attribute) {
-      const Value member = member_at(item_of, text_of(*bound[0], "the attribute"));
-      const bool missing = std::holds_alternative<Undefined>(member) && bound[1] != nullptr;
-      made.push_back(missing ? *bound[1] : member);
-    } else {
-      made.push_back(filter(text_of(arguments.values[0], "the filter"), item_of, rest));
-    }
-  }
-  return sequence(std::move(made), Sequence::Kind::generator);
-}
+Value change_case(Operations& on, const Call& call) { return in_case(on, call, false); }
 
-Value Runner::joined(const Value& values, const std::string& separator) {
+Value filtered_title(Operations& on, const Call& call) { return in_case(on, call, true); }
+
+Value joined(Operations& on, const Value& values, const std::string& separator) {
   std::string all;
   bool first = true;
-  for (const Value& value : drained(values)) {
-    if (std::holds_alternative<SafeText>(value)) unsupported("join of safe text");
-    use_bytes(separator.size());
+  for (const Value& value : on.drained(values)) {
+    if (value.is(Kind::safe_text)) on.unsupported("join of safe text");
+    on.use_bytes(separator.size());
     if (!std::exchange(first, false)) all += separator;
-    all += printed(value);
+    all += on.printed(value);
   }
-  return text(std::move(all));
+  return on.text(std::move(all));
 }
 
-// As Python's json.dumps with ensure_ascii=False.
-std::string Runner::json(const Value& value, int64_t indent, int level) {
-  step();
-  if (const std::string* t = as_text(value)) return nlohmann::json(*t).dump();
-  if (std::holds_alternative<None>(value)) return "null";
-  if (const auto* yes = std::get_if<bool>(&value)) return *yes ? "true" : "false";
-  if (const auto* number = std::get_if<int64_t>(&value)) return std::to_string(*number);
-  const auto* d = std::get_if<DictionaryPtr>(&value);
-  const auto* s = std::get_if<SequencePtr>(&value);
-  if (d == nullptr && (s == nullptr || (*s)->kind > Sequence::Kind::tuple))
-    wrong("tojson does not accept ", type_of(value));
+// As Python's json.dumps with ensure_ascii=False; in one line if the indent is negative.
+std::string json(Operations& on, const Value& value, int64_t indent, int level) {
+  on.step();
+  if (value.is_text()) return files::quoted_json(value.text());
+  if (value.is(Kind::none)) return "null";
+  if (value.is(Kind::boolean)) return value.number != 0 ? "true" : "false";
+  if (value.is(Kind::integer)) return std::to_string(value.number);
+  const bool is_dictionary = value.is(Kind::dictionary);
+  if (!is_dictionary && !value.is_list_or_tuple())
+    on.wrong("tojson does not accept ", value.type());
   const auto new_line = [&](int depth) {
     return indent < 0 ? "" : "\n" + std::string(static_cast<size_t>(indent * depth), ' ');
   };
   std::string all;
-  const auto add = [&](const std::string& part) {
-    use_bytes(part.size() + static_cast<size_t>(std::max<int64_t>(indent, 0) * level));
-    all += (all.empty() ? "" : indent < 0 ? ", " : ",") + new_line(level) + part;
-  };
-  if (d != nullptr)
-    for (const auto& [name, member] : (*d)->items)
-      add(nlohmann::json(name).dump() + ": " + json(member, indent, level + 1));
-  else
-    for (const Value& member : (*s)->items) add(json(member, indent, level + 1));
+  for (size_t i = 0; i < value.items().values.size(); ++i) {
+    std::string part = json(on, value.items().values[i], indent, level + 1);
+    if (is_dictionary) part = files::quoted_json(value.items().keys[i]) + ": " + part;
+    on.use_bytes(part.size() + static_cast<size_t>(std::max<int64_t>(indent, 0) * level));
+    all += (i == 0 ? "" : indent < 0 ? ", " : ",") + new_line(level) + part;
+  }
   if (!all.empty()) all += new_line(level - 1);
-  return d != nullptr ? "{" + all + "}" : "[" + all + "]";
+  return is_dictionary ? "{" + all + "}" : "[" + all + "]";
+}
+
+Value to_json(Operations& on, const Call& call) {
+  const Value *ensure_ascii = call.arguments[0], *indent = call.arguments[1];
+  const int64_t spaces = is_given(indent) ? on.integer(*indent, "the indent of tojson") : -1;
+  if (is_given(indent) && (spaces < 0 || spaces > 16)) on.unsupported("an indent of ", spaces);
+  std::string made = json(on, call.value, spaces, 1);
+  if (ensure_ascii != nullptr && on.is_true(*ensure_ascii) &&
+      (!is_ascii(made) || made.find('\x7f') != made.npos))
+    on.unsupported("tojson with ensure_ascii of this text");
+  return on.text(std::move(made));
+}
+
+// ---- Filters.
+
+Value default_value(Operations& on, const Call& call) {
+  const Value *other = call.arguments[0], *boolean = call.arguments[1];
+  const bool replaces_false = boolean != nullptr && on.is_true(*boolean);
+  if (!call.value.is(Kind::undefined) && (!replaces_false || on.is_true(call.value)))
+    return call.value;
+  return other != nullptr ? *other : on.text("");
+}
+
+Value filtered_replace(Operations& on, const Call& call) {
+  return replaced(on, on.printed(call.value), on.printed(*call.arguments[0]),
+                  on.printed(*call.arguments[1]), call.arguments[2]);
+}
+
+Value filtered_join(Operations& on, const Call& call) {
+  const Value* separator = call.arguments[0];
+  return joined(on, call.value, separator != nullptr ? on.printed(*separator) : "");
+}
+
+Value list_of(Operations& on, const Call& call) { return on.sequence(on.drained(call.value)); }
+
+Value length_of(Operations& on, const Call& call) { return on.length(call.value); }
+
+Value first_or_last(Operations& on, const Call& call) {
+  const Value values = on.iterated(call.value);
+  const bool once = values.is(Kind::generator), last = call.name == "last";
+  if (last && once) on.wrong("the last item of a generator");
+  auto& [items, keys, taken, depth] = values.items();
+  if (taken >= items.size())
+    return Operations::undefined("no " + call.name + " item, the sequence was empty");
+  return last ? items.back() : items[once ? taken++ : 0];
+}
+
+Value members(Operations& on, const Call& call) {
+  const bool keys = call.name != "values", values = call.name != "keys";
+  std::vector<Value> made;
+  for (size_t i = 0; i < call.value.items().keys.size(); ++i) {
+    const Value key = keys ? on.text(call.value.items().keys[i]) : Value();
+    const Value& value = call.value.items().values[i];
+    made.push_back(!values ? key : !keys ? value : on.sequence({key, value}, Kind::tuple));
+  }
+  return on.sequence(std::move(made), Kind::view);
+}
+
+Value filtered_items(Operations& on, const Call& call) {
+  if (call.value.is(Kind::undefined)) return on.sequence({}, Kind::generator);
+  if (!call.value.is(Kind::dictionary))
+    on.wrong("items of ", call.value.type(), "; expected a dictionary");
+  Value made = members(on, call);
+  made.kind = Kind::generator;
+  return made;
+}
+
+const Callables& filters() {
+  static const Callables all = {
+      {"capitalize", {{}, 0, change_case}},
+      {"count", {{}, 0, length_of}},
+      {"d", {{"default_value", "boolean"}, 0, default_value}},
+      {"default", {{"default_value", "boolean"}, 0, default_value}},
+      {"first", {{}, 0, first_or_last}},
+      {"items", {{}, 0, filtered_items}},
+      {"join", {{"d"}, 0, filtered_join}},
+      {"last", {{}, 0, first_or_last}},
+      {"length", {{}, 0, length_of}},
+      {"list", {{}, 0, list_of}},
+      {"lower", {{}, 0, change_case}},
+      {"replace", {{"old", "new", "count"}, 2, filtered_replace}},
+      {"title", {{}, 0, filtered_title}},
+      {"tojson", {{"ensure_ascii", "indent"}, 0, to_json}},
+      {"trim", {{"chars"}, 0, strip}},
+      {"upper", {{}, 0, change_case}},
+  };
+  return all;
+}
+
+// select, reject, selectattr and rejectattr.
+Value selected(Operations& on, const std::string& name, const Value& value,
+               const Arguments& arguments) {
+  if (!arguments.names.empty()) on.unsupported("a named argument of a selection");
+  const std::vector<Value>& given = arguments.values;
+  const size_t attributes = name.ends_with("attr") ? 1 : 0;
+  if (given.size() < attributes) on.wrong("the selection needs an attribute");
+  Arguments rest;
+  if (given.size() > attributes)
+    rest.values.assign(given.begin() + static_cast<std::ptrdiff_t>(attributes) + 1, given.end());
+  std::vector<Value> chosen;
+  for (const Value& candidate : on.is_true(value) ? on.drained(value) : std::vector<Value>{}) {
+    on.step();
+    const Value subject = attributes == 0
+                              ? candidate
+                              : on.member_at(candidate, on.text_of(given[0], "the attribute"));
+    const bool passes = given.size() > attributes
+                            ? on.test(on.text_of(given[attributes], "the test"), subject, rest)
+                            : on.is_true(subject);
+    if (passes == name.starts_with("select")) chosen.push_back(candidate);
+  }
+  return on.sequence(std::move(chosen), Kind::generator);
+}
+
+Value mapped(Operations& on, const Value& value, const Arguments& arguments) {
+  const bool by_attribute = arguments.values.size() == arguments.names.size();
+  std::vector<const Value*> options;
+  Arguments rest = arguments;
+  if (by_attribute)
+    options = on.bound("the filter \"map\"", arguments, {"attribute", "default"}, 1);
+  else
+    rest.values.erase(rest.values.begin());
+  std::vector<Value> made;
+  for (const Value& item : on.is_true(value) ? on.drained(value) : std::vector<Value>{}) {
+    on.step();
+    if (!by_attribute) {
+      made.push_back(on.filter(on.text_of(arguments.values[0], "the filter"), item, rest));
+      continue;
+    }
+    Value member = on.member_at(item, on.text_of(*options[0], "the attribute"));
+    const bool missing = member.is(Kind::undefined) && options[1] != nullptr;
+    made.push_back(missing ? *options[1] : std::move(member));
+  }
+  return on.sequence(std::move(made), Kind::generator);
+}
+
+// ---- Methods.
+
+Value starts_or_ends(Operations& on, const Call& call) {
+  const Value& wanted = *call.arguments[0];
+  const std::string& whole = call.value.text();
+  const std::vector<Value> all =
+      wanted.is(Kind::tuple) ? wanted.items().values : std::vector<Value>{wanted};
+  return std::any_of(all.begin(), all.end(), [&](const Value& part) {
+    const std::string& affix = on.text_of(part, "the argument");
+    return call.name == "endswith" ? whole.ends_with(affix) : whole.starts_with(affix);
+  });
+}
+
+Value join(Operations& on, const Call& call) {
+  const std::vector<Value> parts = on.drained(*call.arguments[0]);
+  for (const Value& part : parts) on.text_of(part, "a joined value");
+  return joined(on, on.sequence(parts), call.value.text());
+}
+
+Value replace(Operations& on, const Call& call) {
+  return replaced(on, call.value.text(), on.text_of(*call.arguments[0], "the old text"),
+                  on.text_of(*call.arguments[1], "the new text"), call.arguments[2]);
+}
+
+Value get(Operations& on, const Call& call) {
+  const Value *key = call.arguments[0], *other = call.arguments[1];
+  on.use_bytes(call.value.items().keys.size());
+  if (const Value* found = key->is_text() ? call.value.items().find(key->text()) : nullptr)
+    return *found;
+  return other != nullptr ? *other : Value();
+}
+
+const Callables& methods_of(Kind kind) {
+  static const Callables of_text = {
+      {"capitalize", {{}, 0, change_case}},
+      {"endswith", {{""}, 1, starts_or_ends}},
+      {"join", {{""}, 1, join}},
+      {"lower", {{}, 0, change_case}},
+      {"lstrip", {{""}, 0, strip}},
+      {"replace", {{"", "", ""}, 2, replace}},
+      {"rstrip", {{""}, 0, strip}},
+      {"split", {{"sep", "maxsplit"}, 0, split}},
+      {"startswith", {{""}, 1, starts_or_ends}},
+      {"strip", {{""}, 0, strip}},
+      {"title", {{}, 0, change_case}},
+      {"upper", {{}, 0, change_case}},
+  };
+  static const Callables of_dictionary = {
+      {"get", {{"", ""}, 1, get}},
+      {"items", {{}, 0, members}},
+      {"keys", {{}, 0, members}},
+      {"values", {{}, 0, members}},
+  };
+  static const Callables none;
+  return kind == Kind::text ? of_text : kind == Kind::dictionary ? of_dictionary : none;
+}
+
+// ---- Functions.
+
+Value range(Operations& on, const Call& call) {
+  int64_t parts[] = {0, 0, 1};
+  for (size_t i = 0; i < 3; ++i)
+    if (call.arguments[i] != nullptr)
+      parts[i] = on.integer(*call.arguments[i], "an argument of range");
+  const auto [first, second, by] = parts;
+  const bool only_end = call.arguments[1] == nullptr;
+  const int64_t end = only_end ? first : second;
+  if (by == 0) on.wrong("the step of range is 0");
+  std::vector<Value> items;
+  for (int64_t i = only_end ? 0 : first; by > 0 ? i < end : i > end;) {
+    if (items.size() == 100'000) on.wrong("a range of more than 100000 items");
+    items.emplace_back(i);
+    if (__builtin_add_overflow(i, by, &i)) break;
+  }
+  return on.sequence(std::move(items), Kind::range);
+}
+
+Value time_text(Operations& on, const Call& call) {
+  const std::string& format = on.text_of(*call.arguments[0], "the format");
+  static constexpr std::string_view codes = "aAbBcdDeFHIjmMpSTuUVwWxXyY%";
+  for (size_t i = 0; i < format.size(); ++i)
+    if (format[i] == '%' && (++i == format.size() || codes.find(format[i]) == codes.npos))
+      on.unsupported("the format ", in_quotes(format), " of strftime_now");
+  if (format.size() > 256) on.unsupported("a format of more than 256 bytes");
+  const std::time_t now = std::time(nullptr);
+  std::tm parts = {};
+  localtime_r(&now, &parts);
+  std::vector<char> shown(16384);
+  const size_t size = std::strftime(shown.data(), shown.size(), format.c_str(), &parts);
+  return on.text(std::string(shown.data(), size));
+}
+
+Value raise_exception(Operations& on, const Call& call) {
+  on.wrong("the template refuses the conversation: ",
+           one_line(on.printed(*call.arguments[0]), 400));
+}
+
+const Callables& functions() {
+  static const Callables all = {
+      {"raise_exception", {{"message"}, 1, raise_exception}},
+      {"range", {{"", "", ""}, 1, range}},
+      {"strftime_now", {{"format"}, 1, time_text}},
+  };
+  return all;
 }
 
 // ---- Tests.
 
-bool Runner::test(const std::string& name, const Value& value, const Arguments& arguments) {
+// The operators that tests stand for; selectattr accepts the operators themselves.
+const std::map<std::string, std::string>& comparisons() {
+  static const std::map<std::string, std::string> all = {
+      {"==", "=="}, {"eq", "=="},         {"equalto", "=="}, {"!=", "!="},
+      {"ne", "!="}, {"<", "<"},           {"lt", "<"},       {"lessthan", "<"},
+      {"<=", "<="}, {"le", "<="},         {">", ">"},        {"gt", ">"},
+      {">=", ">="}, {"greaterthan", ">"}, {"ge", ">="},      {"in", "in"}};
+  return all;
+}
+
+// Returns whether the value passes a test without arguments; nothing if there is no such test.
+std::optional<bool> passes(const Operations& on, const std::string& name, const Value& value) {
+  const bool is_open = value.is(Kind::undefined) || value.is_any_text();
+  if (name == "defined") return !value.is(Kind::undefined);
+  if (name == "undefined") return value.is(Kind::undefined);
+  if (name == "none") return value.is(Kind::none);
+  if (name == "boolean") return value.is(Kind::boolean);
+  if (name == "true") return value.is(Kind::boolean) && value.number != 0;
+  if (name == "false") return value.is(Kind::boolean) && value.number == 0;
+  if (name == "integer") return value.is(Kind::integer);
+  if (name == "number") return value.is_number();
+  if (name == "odd") return on.integer(value, "the value") % 2 != 0;
+  if (name == "even") return on.integer(value, "the value") % 2 == 0;
+  if (name == "string") return value.is_any_text();
+  if (name == "mapping") return value.is(Kind::dictionary);
+  if (name == "iterable") return is_open || value.is_sequence() || value.is(Kind::dictionary);
+  if (name == "sequence") return is_open || value.is_indexed() || value.is(Kind::dictionary);
+  return std::nullopt;
+}
+
+}  // namespace
+
+Value Operations::filter(const std::string& name, const Value& value, const Arguments& arguments) {
+  const std::string what = "the filter " + in_quotes(name);
+  const bool is_safe = value.is(Kind::safe_text);
+  if (name == "safe" || name == "string") {
+    bound(what, arguments, {}, 0);
+    Value made = is_safe ? value : text(printed(value));
+    if (name == "safe") made.kind = Kind::safe_text;
+    return made;
+  }
+  if (is_safe && name != "default" && name != "d") unsupported(what, " of safe text");
+  if (name == "map") return mapped(*this, value, arguments);
+  for (const char* selection : {"select", "reject", "selectattr", "rejectattr"})
+    if (name == selection) return selected(*this, name, value, arguments);
+  return dispatch(*this, filters(), what, name, value, arguments);
+}
+
+bool Operations::test(const std::string& name, const Value& value, const Arguments& arguments) {
   const std::string what = "the test " + in_quotes(name);
-  static const std::map<std::string, std::string> operators = {
-      {"eq", "=="}, {"equalto", "=="}, {"ne", "!="},         {"lt", "<"},  {"lessthan", "<"},
-      {"le", "<="}, {"gt", ">"},       {"greaterthan", ">"}, {"ge", ">="}, {"in", "in"}};
-  if (const auto found = operators.find(name); found != operators.end())
-    return compared(found->second, value, *bind(what, arguments, {""}, 1)[0]);
-  // selectattr accepts the operators themselves.
-  for (const char* op : {"==", "!=", "<", "<=", ">", ">="})
-    if (name == op) return compared(name, value, *bind(what, arguments, {""}, 1)[0]);
-  const bool is_undefined = std::holds_alternative<Undefined>(value);
-  const auto* yes = std::get_if<bool>(&value);
-  const auto* s = std::get_if<SequencePtr>(&value);
-  const bool is_text = as_text(value) != nullptr || std::holds_alternative<SafeText>(value);
-  const bool is_dictionary = std::holds_alternative<DictionaryPtr>(value);
-  const auto unary = [&](bool holds) {
-    bind(what, arguments, {}, 0);
-    return holds;
-  };
-  if (name == "defined") return unary(!is_undefined);
-  if (name == "undefined") return unary(is_undefined);
-  if (name == "none") return unary(std::holds_alternative<None>(value));
-  if (name == "boolean") return unary(yes != nullptr);
-  if (name == "true") return unary(yes != nullptr && *yes);
-  if (name == "false") return unary(yes != nullptr && !*yes);
-  if (name == "integer") return unary(std::holds_alternative<int64_t>(value));
-  if (name == "number") return unary(as_integer(value).has_value());
-  if (name == "odd") return unary(integer(value, "the value") % 2 != 0);
-  if (name == "even") return unary(integer(value, "the value") % 2 == 0);
-  if (name == "string") return unary(is_text);
-  if (name == "mapping") return unary(is_dictionary);
-  if (name == "iterable") return unary(is_undefined || is_text || is_dictionary || s != nullptr);
-  if (name == "sequence")
-    return unary(is_undefined || is_text || is_dictionary ||
-                 (s != nullptr && (*s)->kind <= Sequence::Kind::range));
-  unsupported(what);
+  if (const auto found = comparisons().find(name); found != comparisons().end())
+    return compared(found->second, value, *bound(what, arguments, {""}, 1)[0]);
+  const std::optional<bool> result = passes(*this, name, value);
+  if (!result) unsupported(what);
+  bound(what, arguments, {}, 0);
+  return *result;
 }
 
-// ---- Calls.
-
-Value Runner::call(const Value& callee, Arguments arguments) {
-  if (const auto* u = std::get_if<Undefined>(&callee)) wrong(*u->reason);
-  if (const auto* macro = std::get_if<Macro>(&callee))
-    return call_macro(*macro, std::move(arguments));
-  if (const auto* function = std::get_if<Function>(&callee))
-    return call_function(function->name, arguments);
-  if (const auto* method = std::get_if<std::shared_ptr<Method>>(&callee))
-    return call_method(**method, arguments);
-  wrong(type_of(callee), " cannot be called");
+Value Operations::call_function(const std::string& name, const Arguments& arguments) {
+  if (name != "namespace" && name != "dict")
+    return dispatch(*this, functions(), "the function " + name, name, {}, arguments);
+  Items members;
+  const size_t positional = arguments.values.size() - arguments.names.size();
+  if (positional > 0) {
+    const Value& first = arguments.values[0];
+    if (positional > 1 || !first.is(Kind::dictionary)) unsupported(name, " of such arguments");
+    members = first.items();
+  }
+  for (size_t i = 0; i < arguments.names.size(); ++i) {
+    members.keys.push_back(arguments.names[i]);
+    members.values.push_back(arguments.values[positional + i]);
+  }
+  return name == "dict" ? dictionary(members) : name_space(members);
 }
 
-Value Runner::call_function(const std::string& name, const Arguments& arguments) {
-  if (name == "raise_exception") {
-    const auto bound = bind(name, arguments, {"message"}, 1);
-    wrong("the template refuses the conversation: ", one_line(printed(*bound[0]), 400));
-  }
-  if (name == "strftime_now")
-    return time_text(text_of(*bind(name, arguments, {"format"}, 1)[0], "the format"));
-  if (name == "range") return range(arguments);
-  if (name != "namespace" && name != "dict") unsupported("the function ", name);
-  std::vector<std::pair<std::string, Value>> members;
-  if (!arguments.values.empty()) {
-    const auto* d = std::get_if<DictionaryPtr>(&arguments.values[0]);
-    if (arguments.values.size() > 1 || d == nullptr) unsupported(name, " of such arguments");
-    members = (*d)->items;
-  }
-  members.insert(members.end(), arguments.named.begin(), arguments.named.end());
-  if (name == "dict") return dictionary(members);
-  if (namespaces_.size() >= most_namespaces) wrong("more than ", most_namespaces, " namespaces");
-  Namespace& made = namespaces_.emplace_back();
-  for (auto& [member, value] : members) {
-    if (member.starts_with("_")) wrong("a namespace cannot have the attribute ", in_quotes(member));
-    use_bytes(sizeof(Value) + member.size());
-    made.members[member] = std::move(value);
-  }
-  return &made;
-}
-
-Value Runner::range(const Arguments& arguments) {
-  const auto bound = bind("range", arguments, {"", "", ""}, 1);
-  const int64_t first = integer(*bound[0], "an argument of range");
-  const bool two = bound[1] != nullptr;
-  const int64_t begin = two ? first : 0;
-  const int64_t end = two ? integer(*bound[1], "an argument of range") : first;
-  const int64_t by = bound[2] != nullptr ? integer(*bound[2], "an argument of range") : 1;
-  if (by == 0) wrong("the step of range is 0");
-  std::vector<Value> items;
-  for (int64_t i = begin; by > 0 ? i < end : i > end;) {
-    if (items.size() == 100'000) wrong("a range of more than 100000 items");
-    items.emplace_back(i);
-    if (__builtin_add_overflow(i, by, &i)) break;
-  }
-  return sequence(std::move(items), Sequence::Kind::range);
-}
-
-Value Runner::time_text(const std::string& format) {
-  for (size_t i = 0; i < format.size(); ++i) {
-    if (format[i] != '%') continue;
-    const char code = ++i < format.size() ? format[i] : '\0';
-    if (code == '\0' || std::strchr("aAbBcdDeFHIjmMpSTuUVwWxXyY%", code) == nullptr)
-      unsupported("the format ", in_quotes(format), " of strftime_now");
-  }
-  const std::time_t now = std::time(nullptr);
-  std::tm parts = {};
-  localtime_r(&now, &parts);
-  if (format.size() > 256) unsupported("a format of more than 256 bytes");
-  std::vector<char> shown(16384);
-  const size_t size = std::strftime(shown.data(), shown.size(), format.c_str(), &parts);
-  return text(std::string(shown.data(), size));
-}
-
-Value Runner::call_method(const Method& method, const Arguments& arguments) {
-  const std::string& name = method.name;
-  const std::string what = "the method " + in_quotes(name);
-  if (const std::string* t = as_text(method.object)) return call_text_method(*t, name, arguments);
-  const auto* d = std::get_if<DictionaryPtr>(&method.object);
-  if (d == nullptr) unsupported(what, " of ", type_of(method.object));
-  if (name == "get") {
-    const auto bound = bind(what, arguments, {"", ""}, 1);
-    const std::string* key = as_text(*bound[0]);
-    use_bytes((*d)->items.size());
-    if (const Value* found = key != nullptr ? (*d)->find(*key) : nullptr) return *found;
-    return bound[1] != nullptr ? *bound[1] : None{};
-  }
-  if (name != "items" && name != "keys" && name != "values")
-    unsupported(what, " of ", type_of(method.object));
-  bind(what, arguments, {}, 0);
-  std::vector<Value> members;
-  for (const auto& [key, value] : (*d)->items)
-    members.push_back(name == "keys"     ? text(key)
-                      : name == "values" ? value
-                                         : sequence({text(key), value}, Sequence::Kind::tuple));
-  return sequence(std::move(members), Sequence::Kind::view);
-}
-
-Value Runner::call_text_method(const std::string& text_of_call, const std::string& name,
-                               const Arguments& arguments) {
-  const std::string what = "the method " + in_quotes(name);
-  if (name == "strip" || name == "lstrip" || name == "rstrip")
-    return stripped(text_of_call, name != "rstrip", name != "lstrip",
-                    bind(what, arguments, {""}, 0)[0]);
-  if (name == "split") {
-    const auto bound = bind(what, arguments, {"sep", "maxsplit"}, 0);
-    const int64_t most = bound[1] != nullptr ? integer(*bound[1], "the number of splits") : -1;
-    if (bound[0] == nullptr || std::holds_alternative<None>(*bound[0]))
-      return split_at_spaces(text_of_call, most);
-    return split(text_of_call, text_of(*bound[0], "the separator"), most);
-  }
-  if (name == "startswith" || name == "endswith") {
-    const Value& wanted = *bind(what, arguments, {""}, 1)[0];
-    const auto* s = std::get_if<SequencePtr>(&wanted);
-    const bool tuple = s != nullptr && (*s)->kind == Sequence::Kind::tuple;
-    const std::vector<Value> all = tuple ? (*s)->items : std::vector<Value>{wanted};
-    return std::any_of(all.begin(), all.end(), [&](const Value& part) {
-      const std::string& affix = text_of(part, "the argument");
-      return name == "endswith" ? text_of_call.ends_with(affix) : text_of_call.starts_with(affix);
-    });
-  }
-  if (name == "replace") {
-    const auto bound = bind(what, arguments, {"", "", ""}, 2);
-    return replaced(text_of_call, text_of(*bound[0], "the old text"),
-                    text_of(*bound[1], "the new text"), bound[2]);
-  }
-  if (name == "join") {
-    const std::vector<Value> parts = drained(*bind(what, arguments, {""}, 1)[0]);
-    for (const Value& part : parts) text_of(part, "a joined value");
-    return joined(sequence(parts), text_of_call);
-  }
-  if (name == "upper" || name == "lower" || name == "capitalize" || name == "title") {
-    bind(what, arguments, {}, 0);
-    return in_case(text_of_call, name);
-  }
-  unsupported(what, " of a text");
-}
-
-// ---- Text.
-
-Value Runner::stripped(const std::string& from, bool left, bool right, const Value* characters) {
-  size_t first = 0, end = from.size();
-  if (characters == nullptr || std::holds_alternative<None>(*characters)) {
-    if (left) first = skip_space(from, 0);
-    if (right) end = std::max(first, skip_space_backwards(from, end));
-    use_bytes(first + from.size() - end);
-    return text(from.substr(first, end - first));
-  }
-  const std::string& all = text_of(*characters, "the characters");
-  use_bytes(from.size() / 4 * (1 + all.size() / 16));
-  const auto listed = [&](size_t at, size_t next) {
-    return all.find(from.substr(at, next - at)) != std::string::npos;
-  };
-  while (left && first < end) {
-    size_t next = first;
-    next_code_point(from, next);
-    if (!listed(first, next)) break;
-    first = next;
-  }
-  while (right && first < end) {
-    const size_t at = previous_start(from, end);
-    if (!listed(at, end)) break;
-    end = at;
-  }
-  return text(from.substr(first, end - first));
-}
-
-Value Runner::split(const std::string& from, const std::string& separator, int64_t most) {
-  if (separator.empty()) wrong("the separator of split is empty");
-  use_bytes(from.size() / 4 * (1 + separator.size() / 16));
-  std::vector<Value> parts;
-  size_t at = 0;
-  for (size_t found = 0; most-- != 0 && (found = from.find(separator, at)) != std::string::npos;) {
-    parts.push_back(text(from.substr(at, found - at)));
-    at = found + separator.size();
-  }
-  parts.push_back(text(from.substr(at)));
-  return sequence(std::move(parts));
-}
-
-Value Runner::split_at_spaces(const std::string& from, int64_t most) {
-  use_bytes(from.size());
-  std::vector<Value> parts;
-  for (size_t at = skip_space(from, 0); at < from.size(); at = skip_space(from, at)) {
-    if (most-- == 0) {
-      parts.push_back(text(from.substr(at)));
-      break;
-    }
-    const size_t start = at;
-    for (size_t next = at; at < from.size() && !is_space(next_code_point(from, next));) at = next;
-    parts.push_back(text(from.substr(start, at - start)));
-  }
-  return sequence(std::move(parts));
-}
-
-Value Runner::replaced(const std::string& from, const std::string& old, const std::string& with,
-                       const Value* count) {
-  const bool all = count == nullptr || std::holds_alternative<None>(*count);
-  int64_t most = all ? -1 : integer(*count, "the number of replacements");
-  if (old.empty()) unsupported("replacing the empty text");
-  use_bytes(from.size() / 4 * (1 + old.size() / 16));
-  std::string made;
-  size_t at = 0;
-  for (size_t found = 0; most-- != 0 && (found = from.find(old, at)) != std::string::npos;) {
-    use_bytes(with.size());
-    made.append(from, at, found - at).append(with);
-    at = found + old.size();
-  }
-  return text(made.append(from, at));
-}
-
-Value Runner::in_case(const std::string& from, const std::string& how) {
-  if (!is_ascii(from)) unsupported(how, " of a text that is not ASCII");
-  std::string made = from;
-  char before = ' ';
-  for (size_t i = 0; i < made.size(); ++i) {
-    const bool starts = how == "capitalize" ? i == 0
-                        : how == "title"    ? !is_letter(before)
-                                            : std::strchr("-({[<", before) != nullptr ||
-                                               is_space(static_cast<unsigned char>(before));
-    before = made[i];
-    const bool up = how == "upper" || (how != "lower" && starts);
-    made[i] = up ? upper(before) : lower(before);
-  }
-  return text(std::move(made));
+Value Operations::call_method(const Method& method, const Arguments& arguments) {
+  const auto& [object, name] = method;
+  const std::string what = "the method " + in_quotes(name) + " of " + object.type();
+  return dispatch(*this, methods_of(object.kind), what, name, object, arguments);
 }
 
 }  // namespace stretto::nn::chat

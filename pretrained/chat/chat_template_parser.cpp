@@ -353,9 +353,9 @@ class Parser {
     if (is("[") || is("{")) return brackets();
     const Token& t = token();
     if (t.kind == Kind::string) {
-      NodePtr node = make(NodeKind::constant_text, t.line);
-      while (token().kind == Kind::string) node->text += tokens_[at_++].value;
-      return node;
+      std::string all;
+      while (token().kind == Kind::string) all += tokens_[at_++].value;
+      return constant(t, {Value::Kind::text, std::move(all)});
     }
     if (t.kind == Kind::integer) return integer();
     if (t.kind != Kind::name && t.kind != Kind::real) wrong("expected an expression");
@@ -366,18 +366,19 @@ class Parser {
   }
   NodePtr integer() {
     const Token& t = tokens_[at_++];
-    NodePtr node = make(NodeKind::constant_integer, t.line);
-    node->number = std::stoll(t.value);
+    return constant(t, int64_t{std::stoll(t.value)});
+  }
+  NodePtr constant(const Token& t, Value value) const {
+    NodePtr node = make(NodeKind::constant, t.line);
+    node->value = std::move(value);
     return node;
   }
   NodePtr constant_or_name(const Token& t) const {
     const std::string& name = t.value;
-    if (name == "none" || name == "None") return make(NodeKind::constant_none, t.line);
+    if (name == "none" || name == "None") return constant(t, {});
     const bool yes = name == "true" || name == "True";
-    if (!yes && name != "false" && name != "False") return make(NodeKind::name, t.line, name);
-    NodePtr node = make(NodeKind::constant_boolean, t.line);
-    node->number = yes;
-    return node;
+    if (yes || name == "false" || name == "False") return constant(t, yes);
+    return make(NodeKind::name, t.line, name);
   }
   NodePtr brackets() {
     const bool is_list = is("[");

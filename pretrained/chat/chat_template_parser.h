@@ -1,12 +1,12 @@
 // The syntax of chat templates: tokens and the tree that the parser builds.
 #pragma once
 
-#include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "../../core/error.h"
+#include "chat_template_values.h"
 
 namespace stretto::nn::chat {
 
@@ -24,10 +24,7 @@ std::vector<Token> tokens_of(const std::string& source);
 
 enum class NodeKind {
   // Expressions.
-  constant_text,     // text
-  constant_integer,  // number
-  constant_boolean,  // number
-  constant_none,
+  constant,      // value
   unsupported,   // text: what it is; raises an error when it is evaluated
   name,          // text
   attribute,     // [object], text
@@ -72,19 +69,14 @@ struct Node {
   std::string text = {};
   std::vector<NodePtr> children = {};
   std::vector<std::string> names = {};
-  int64_t number = 0;
+  Value value = {};
   int depth = 1;
 };
 
 /// Parses a template. Throws Error with the line.
 NodePtr parse(const std::string& source);
 
-/// Throws Error "[chat_template] line …: …".
-template <class... Parts>
-[[noreturn]] void fail_at(int line, const Parts&... parts) {
-  fail("chat_template", "line ", line, ": ", parts...);
-}
-
-inline constexpr const char* render_yourself = "render the prompt yourself and pass it as text";
+/// Executes a tree once, with the variables of the conversation.
+std::string run(const Node& program, std::map<std::string, Value> variables);
 
 }  // namespace stretto::nn::chat

@@ -1,12 +1,18 @@
-// White space in chat templates.
+// Characters in chat templates.
 #pragma once
 
+#include <algorithm>
 #include <string>
 
 #include "../../core/utf8.h"
 #include "../tokenizers/text/unicode.h"
 
 namespace stretto::nn::chat {
+
+/// True if all bytes are below 128.
+inline bool is_ascii(const std::string& text) {
+  return std::all_of(text.begin(), text.end(), [](char c) { return uint8_t(c) < 128; });
+}
 
 /// True for the characters of Python's str.isspace().
 inline bool is_space(uint32_t point) {
