@@ -28,7 +28,8 @@ struct Loop {
   const Node& node;
   Scope& outer;
   Value values;
-  bool tested;    // items must pass the test of the loop
+  bool tested;  // items must pass the test of the loop
+  bool in_test = false;
   size_t at = 0;  // of values, except of a generator
   int64_t index0 = -1;
   std::optional<int64_t> length = {};
@@ -186,6 +187,7 @@ class Runner : public Operations {
 
   // Takes the next item, nothing at the end.
   std::optional<Value> pull(Loop& loop) {
+    if (loop.in_test) wrong("the test of a loop needs the next items of the same loop");
     Items& items = loop.values.items();
     size_t& at = loop.values.is(Kind::generator) ? items.taken : loop.at;
     while (at < items.values.size()) {
@@ -194,7 +196,10 @@ class Runner : public Operations {
       step();
       OpenScope inner(*this, loop.outer);
       assign(*loop.node.children[0], value, inner.scope);
-      if (is_true(evaluate(*loop.node.children[2], inner.scope))) return value;
+      loop.in_test = true;
+      const bool passes = is_true(evaluate(*loop.node.children[2], inner.scope));
+      loop.in_test = false;
+      if (passes) return value;
     }
     return std::nullopt;
   }

@@ -364,6 +364,12 @@ TEST_CASE("hostile chat templates end with an error", "[chat_template]") {
   CHECK(
       render("{% set n = namespace() %}{% set n.n = n %}{% set n.l = [n] %}{{ n.n.l[0] == n }}") ==
       "True");
+  // The test of a loop calls a macro of its body, which counts the items of the loop.
+  CHECK(rendering_error("{% set n = namespace(go=false) %}"
+                        "{% for i in [1, 2, 3] if (n.f() == 'x' if n.go else true) %}"
+                        "{% macro f() %}{{ loop.length }}{% endmacro %}{% set n.f = f %}"
+                        "{% set n.go = true %}{{ loop.last }}{% endfor %}") ==
+        "[chat_template] line 1: the test of a loop needs the next items of the same loop");
   const std::string grow = "{% set n = namespace(l=[]) %}{% for i in range(1000) %}";
   CHECK_THAT(rendering_error(grow + "{% set n.l = [n.l, n.l] %}{% endfor %}"),
              Containing("lists nested too deeply"));
