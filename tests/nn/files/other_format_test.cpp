@@ -39,7 +39,7 @@ TEST_CASE("other formats and failed downloads are named") {
        R"(the index has no "weight_map"; it looks like JSON, e.g. from a failed download: "{"er)"},
       {R"( { "error": "Invalid username or password." })", "JSON, e.g. from a failed download"},
       {R"([{"error":"not found"}])", "JSON, e.g. from a failed download"},
-      {"{oops oops", "the index is not JSON (byte 2 of it)"},
+      {"{oops oops", "the index: is not JSON (byte 2)"},
       {"Entry not found", "text: \"Entry not found\""},
       {"Invalid credentials\n", "text: \"Invalid credentials"},
       {"404", "has 3 bytes; needs at least 8; it looks like text: \"404\""},
@@ -74,5 +74,5 @@ TEST_CASE("metadata may be null") {
   CHECK(nn::load_safetensors(path).tensors.empty());
   write_file(path, safetensors_bytes(R"({"__metadata__":null,"__metadata__":{}})"));
   CHECK_THROWS_WITH(nn::load_safetensors(path),
-                    Containing("the name \"__metadata__\" occurs twice"));
+                    Containing("the field \"__metadata__\" occurs twice"));
 }
