@@ -184,7 +184,8 @@ void few_rows_gemm(bool threads, const MatrixProduct<T, B>& product,
   if (o.a.transposed ? o.a.ld != o.m : o.m > 1) {
     T* const transposed = of_a.reserve<T>(o.m * o.k);
     for (int64_t i = 0; i < o.m; ++i)
-      for (int64_t p = 0; p < o.k; ++p) transposed[p * o.m + i] = *o.a.from(i, p).data;
+      for (int64_t p = 0; p < o.k; ++p)
+        transposed[p * o.m + i] = *o.a.from(i, p).data;  // NOLINT: not null
     o.a.data = transposed;
   }
   o.a.ld = o.m, o.a.transposed = true;

@@ -27,7 +27,7 @@ bool is_drawn(double value) { return std::abs(value) <= 1e300; }  // sums stay f
 bool is_drawn(const Series& s, size_t i) { return is_drawn(s.x[i]) && is_drawn(s.y[i]); }
 
 struct Axis {
-  double low = INFINITY, high = -INFINITY;
+  double low = HUGE_VAL, high = -HUGE_VAL;
   double begin = 0, end = 0;  // of the picture: the pixels of low and high
 
   void include(double value) { low = std::min(low, value), high = std::max(high, value); }
@@ -57,7 +57,8 @@ std::vector<Tick> ticks_of(const Axis& axis, int most, double least = 0) {
                    last = std::floor(axis.high / step + 1e-9);
       if (last - first >= most || step < least) continue;
       std::vector<Tick> ticks;
-      for (double i = first; i <= last; ++i) {
+      for (int k = 0; k <= int(last - first); ++k) {
+        const double i = first + k;
         char label[32];  // 12 digits: neighbors differ, and rounding errors are invisible
         std::snprintf(label, sizeof label, "%.12g", i == 0 ? 0 : i * step);
         ticks.push_back({i * step, label});
@@ -75,7 +76,7 @@ bool set_limits(Axis& x, Axis& y, const ChartOptions& options, const std::vector
   for (const ReferenceLine& line : options.reference_lines)
     if (is_drawn(line.y)) y.include(line.y);
   x.widen(), y.widen();
-  const double margin = 0.04 * (y.high - y.low), least = y.low >= 0 ? 0 : -INFINITY;
+  const double margin = 0.04 * (y.high - y.low), least = y.low >= 0 ? 0 : -HUGE_VAL;
   y.low = std::max(y.low - margin, least);  // an axis of losses does not extend below 0
   y.high += margin;
   if (options.y_max && *options.y_max > y.low) y.high = std::min(y.high, *options.y_max);
@@ -105,7 +106,8 @@ struct Legend {
   }
   void draw(Svg& svg, const std::vector<Series>& series) const {
     for (size_t i = 0; i < series.size() && rows > 0; ++i) {
-      const double x = left + double(i % columns) * entry_width, y = 64 + 20 * double(i / columns);
+      const size_t column = i % columns, row = i / columns;
+      const double x = left + double(column) * entry_width, y = 64 + 20 * double(row);
       svg.line({{x, y}, {x + 24, y}}, color_of(i), 4, is_dashed(i));
       svg.text(x + 32, y + 5, fit_text(series[i].name, entry_width - 56), ink_color);
     }

@@ -138,7 +138,8 @@ std::string heat_maps(const std::string& title, std::vector<HeatMap> maps) {
   Svg svg(std::max(right + 110, int(title_width)), top + int(double(rows) * (height + 48)), title);
   for (int i = 0; i < int(maps.size()); ++i) {
     const HeatMap& map = maps[size_t(i)];
-    const double x = gap + i % in_a_row * (panel + gap), y = top + i / in_a_row * (height + 48);
+    const int column = i % in_a_row, row = i / in_a_row;
+    const double x = gap + column * (panel + gap), y = top + row * (height + 48);
     const double cell = double(panel) / std::max(map.rows, map.columns);
     svg.text(x, y - 7, fit_text(map.caption, panel), ink_color);
     draw_map(svg, map, scale,

@@ -39,14 +39,15 @@ std::string escaped(const std::string& text) {
 }
 
 double text_width(const std::string& text, int size) {
-  return double(size * 2 / 3 * std::count_if(text.begin(), text.end(), begins_character));
+  const int each = size * 2 / 3;
+  return double(each * std::count_if(text.begin(), text.end(), begins_character));
 }
 
 std::string fit_text(const std::string& text, double width, int size) {
   if (text_width(text, size) <= width) return text;
-  double left = width - text_width("…", size);
+  const int each = size * 2 / 3, fitting = int((width - text_width("…", size)) / each);
   size_t end = 0;
-  for (; left >= size * 2 / 3; left -= size * 2 / 3)
+  for (int i = 0; i < fitting; ++i)
     end = size_t(std::find_if(text.begin() + int64_t(end) + 1, text.end(), begins_character) -
                  text.begin());
   return end == 0 ? "" : text.substr(0, end) + "…";

@@ -300,8 +300,8 @@ Value mapped(Operations& on, const Value& value, const Arguments& arguments) {
       continue;
     }
     Value member = on.member_at(item, on.text_of(*options[0], "the attribute"));
-    const bool missing = member.is(Kind::undefined) && options[1] != nullptr;
-    made.push_back(missing ? *options[1] : std::move(member));
+    if (member.is(Kind::undefined) && options[1]) member = *options[1];
+    made.push_back(std::move(member));
   }
   return on.sequence(std::move(made), Kind::generator);
 }

@@ -291,7 +291,7 @@ class Parser {
   std::string take_operator(const Words& operators) {
     const Token& t = token();
     const bool negated = is("not") && is("in", 1);
-    const std::string op = negated ? "not in" : t.value;
+    std::string op = negated ? "not in" : t.value;
     if ((t.kind != Kind::symbol && t.kind != Kind::name) || !contains(operators, op)) return "";
     at_ += negated ? 2 : 1;
     return op;

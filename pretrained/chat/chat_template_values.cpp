@@ -135,7 +135,7 @@ Value Operations::dictionary(const Items& members) {
 Value Operations::name_space(const Items& members) {
   if (namespaces_.size() >= most_namespaces) wrong("more than ", most_namespaces, " namespaces");
   const std::shared_ptr<void> not_owned;
-  const Value made(Kind::space, std::shared_ptr<void>(not_owned, &namespaces_.emplace_back()));
+  Value made(Kind::space, std::shared_ptr<void>(not_owned, &namespaces_.emplace_back()));
   for (size_t i = 0; i < members.keys.size(); ++i)
     set_member(made, members.keys[i], members.values[i]);
   return made;
