@@ -25,7 +25,7 @@ struct Call {
 };
 
 struct Callable {
-  std::vector<std::string> parameters;  // "" for those that are only positional
+  std::vector<std::string> parameters;  // "": cannot be passed by name
   size_t required;
   Value (*run)(Operations&, const Call&);
 };

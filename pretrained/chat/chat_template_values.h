@@ -136,8 +136,8 @@ class Operations {
   Value slice(const Value& object, const std::optional<int64_t> (&parts)[3]);
   void set_member(const Value& space, const std::string& name, Value value);
 
-  // Returns the argument of each parameter, null if it is not given. Parameters without a name ("")
-  // are only positional. Errors name the call as `what`.
+  // Returns the argument of each parameter, null if it is not given. A parameter without a name ("")
+  // cannot be passed by name. Errors name the call as `what`.
   std::vector<const Value*> bound(const std::string& what, const Arguments& arguments,
                                   const std::vector<std::string>& parameters,
                                   size_t required) const;
