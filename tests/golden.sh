@@ -15,13 +15,12 @@ positions=(none sinusoid learned music music-local shaw shaw-keys xl t5 alibi ke
 kernels=(softmax performer performer-hyperbolic linear-elu linear-relu)
 small="--layers 2 --d-model 16 --heads 2 --batch 2 --warmup 5 --steps 30 --evaluate-every 10 --d-hidden 32 \
 --features 8 --realizations 4 --taps 8 --sines 3"
-declare -A own=(
-  [train_lm]="--length 16 --validation-tokens 64 --eval-length 16 --held-out 0.001"
-  [lra]="--small --expressions 60 --held-out-expressions 20 --max-depth 2 --min-expression 2 --max-expression 8 --max-length 8 --d-head 0"
-  [train_chorales]="--length 32 --generate 0 --final-stride 32"
-  [harmonize]="--length 8 --pieces 0"
-  [train_music]="--length 16 --eval-length 16 --validation-windows 2 --eval-windows 2 --generate 0 --picture-length 8"
-  [groove]="--length 16 --continuations 0")
+declare -A own
+names=()
+while read -r name options; do
+  names+=("$name")
+  own[$name]=$options
+done < <(sed -n 's/^PROGRAM(\(.*\), "\(.*\)")$/\1 \2/p' "$(dirname "${BASH_SOURCE[0]}")/examples/programs.def")
 
 one() {  # PROGRAM OPTION...
   local program=$1 out
@@ -41,7 +40,7 @@ one() {  # PROGRAM OPTION...
 
 runs() {
   local program kernel position
-  for program in train_lm lra train_chorales harmonize train_music groove; do
+  for program in "${names[@]}"; do
     for kernel in "${kernels[@]}"; do
       for position in "${positions[@]}"; do echo "$program --attention $kernel --position $position"; done
     done

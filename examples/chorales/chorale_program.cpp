@@ -12,7 +12,6 @@
 #include "nn/models/generation.h"
 #include "nn/training/evaluate.h"
 #include "nn/training/progress.h"
-#include "ops/loss.h"
 
 namespace stretto::examples {
 
@@ -61,18 +60,17 @@ std::string fingerprint(const std::vector<Chorale>& pieces) {
 }
 
 Chorale continue_chorale(nn::LanguageModel& model, const Chorale& opening, int64_t steps,
-                         int64_t limit, double temperature, double top_p, uint64_t seed) {
+                         int64_t limit, const nn::SamplingOptions& sampling, uint64_t seed) {
   const nn::EvalMode guard(model);
   std::vector<int64_t> tokens = to_tokens(opening);
   std::vector<int64_t> prompt = {start_token};
   prompt.insert(prompt.end(), tokens.begin(), tokens.end());
   nn::LanguageModel::Cache cache = model.make_cache(limit);
+  nn::GenerationOptions options{
+      .max_tokens = 4 * steps, .end_tokens = {end_token}, .seed = seed, .sampling = sampling};
+  options.sampling.forbidden = {start_token};
   const std::vector<int64_t> drawn = nn::generate(
-      [&](const Tensor& next) { return model(next.to(model.device()), &cache); }, prompt,
-      {.max_tokens = 4 * steps,
-       .end_tokens = {end_token},
-       .seed = seed,
-       .sampling = {.temperature = temperature, .top_p = top_p, .forbidden = {start_token}}},
+      [&](const Tensor& next) { return model(next.to(model.device()), &cache); }, prompt, options,
       [](int64_t) {
         check_interrupt();
         return true;
@@ -93,16 +91,11 @@ void ChoraleProgram::declare(OptionList& options) {
   options("generate", generate_, "Number of sixteenths to generate (0: none)", between(0, 8000));
   options("prime", prime_, "Prompt length: sixteenths of a validation piece to continue",
           between(0, 8000));
-  options("temperature", temperature_, "Sampling temperature (0: greedy)", require_not_negative);
-  options("top_p", top_p_, "Nucleus sampling: cumulative probability of the candidate tokens",
-          require_top_p);
+  declare_sampling(options, sampling_);
 }
 
-// A resumed run uses the settings of its checkpoint; options on the command line must equal them.
 void ChoraleProgram::resolve() {
-  if (!run_.resume.empty())
-    take_saved(settings, saved_settings<ChoraleSettings>(run_, "train_chorales"), run_);
-  settings.check();
+  take_settings();
   fit_generation();
 }
 
@@ -120,10 +113,6 @@ void ChoraleProgram::fit_generation() {
   if (generate_ > prime_) settings.require_room(p, 4 * prime_ + 1, "--prime " + as_text(prime_));
 }
 
-int64_t ChoraleProgram::count_parameters() {
-  return nn::count_parameters<nn::LanguageModel>(settings.model());
-}
-
 void ChoraleProgram::prepare() {
   use_device(settings.steps, settings.least_memory());
   pieces_ = data_.empty() ? generate_chorales(settings.seed) : load_chorales(data_);
@@ -136,9 +125,8 @@ void ChoraleProgram::prepare() {
 
 void ChoraleProgram::start(std::vector<Chorale> pieces) {
   pieces_.train = std::move(pieces);
-  model = make_model<nn::LanguageModel>(settings.model(), settings);
-  make_trainer(optimizer(settings.weight_decay), schedule_of(settings),
-               {fingerprint(pieces_.train), other_chorales}, settings.batch * settings.length);
+  create(vaswani_adam(settings.weight_decay), {fingerprint(pieces_.train), other_chorales},
+         settings.batch * settings.length);
 }
 
 void ChoraleProgram::begin() {
@@ -152,12 +140,9 @@ void ChoraleProgram::begin() {
             << settings.position << ", " << model_and_machine() << std::endl;
 }
 
-Tensor ChoraleProgram::loss(int64_t step) {
-  const nn::Batch batch = trainer().stage_batch(step, [this](int64_t i) {
-    return training_batch(pieces_.train, {settings.batch, settings.length, int(settings.transpose)},
-                          settings.seed, i);
-  });
-  return cross_entropy((*model)(batch.inputs), batch.targets, {.ignore_index = nn::ignore_index});
+nn::Batch ChoraleProgram::training(int64_t i) {
+  return training_batch(pieces_.train, {settings.batch, settings.length, int(settings.transpose)},
+                        settings.seed, i);
 }
 
 double ChoraleProgram::validate(int64_t stride) {
@@ -170,12 +155,10 @@ void ChoraleProgram::report() {
   const double trained = trainer().seconds();
   std::cout << "Saved " << checkpoint_path() << "; now scoring the validation pieces" << std::endl;
   const double loss = validate(std::min(final_stride_, settings.length));
-  ReportTable table{"Validation loss, nats per token", {"", "loss"}, {}};
-  std::cout << table.title << " (" << step() << " steps, " << nn::duration_text(trained) << "):\n";
-  add_row(table, 18, "unigram", fixed(unigram_, 4));
-  add_row(table, 18, "bigram per voice", fixed(bigram_, 4));
-  add_row(table, 18, "model", fixed(loss, 4), settings.position + " ");
-  show(std::move(table));
+  show_losses("Validation loss, nats per token",
+              str(" (", step(), " steps, ", nn::duration_text(trained), ")"),
+              {{"unigram", unigram_}, {"bigram per voice", bigram_}, {"model", loss}},
+              settings.position + " ");
   draw_curve();
   draw_attention();
   if (generate_ > 0) write_music();
@@ -209,8 +192,7 @@ void ChoraleProgram::write_music() {
   const int64_t limit = settings.cache_limit(settings.positions(), settings.length);
   const auto write = [&](const std::string& name, const std::string& title, const Chorale& opening,
                          int64_t steps) {
-    const Chorale piece =
-        continue_chorale(*model, opening, steps, limit, temperature_, top_p_, settings.seed);
+    const Chorale piece = continue_chorale(*model, opening, steps, limit, sampling_, settings.seed);
     if (piece.steps.empty()) {
       std::cout << name << ": the model ended the piece at once; nothing written\n";
       return;

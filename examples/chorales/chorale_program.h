@@ -7,8 +7,7 @@
 
 #include "examples/chorales/chorale_settings.h"
 #include "examples/chorales/chorale_tokens.h"
-#include "examples/training/training_program.h"
-#include "nn/models/language_model.h"
+#include "examples/training/model_program.h"
 
 namespace stretto::examples {
 
@@ -49,27 +48,23 @@ inline constexpr const char* other_chorales =
 /// piece, with a cache of at most `limit` positions. Returns opening and continuation. Throws
 /// Interrupted as validation_loss() does.
 Chorale continue_chorale(nn::LanguageModel& model, const Chorale& opening, int64_t steps,
-                         int64_t limit, double temperature, double top_p, uint64_t seed);
+                         int64_t limit, const nn::SamplingOptions& sampling, uint64_t seed);
 
-class ChoraleProgram : public TrainingProgram {
+class ChoraleProgram : public TokenProgram<ChoraleSettings> {
  public:
-  ChoraleProgram() : TrainingProgram({.out = "out/chorales"}) {}
+  ChoraleProgram() : TokenProgram({.out = "out/chorales"}) {}
 
   void declare(OptionList& options);
 
   /// Creates the model and its trainer for the training pieces.
   void start(std::vector<Chorale> pieces);
 
-  ChoraleSettings settings;
-  nn::LanguageModel* model = nullptr;
-
  private:
   void resolve() override;
   void fit_generation();
-  int64_t count_parameters() override;
   void prepare() override;
   void begin() override;
-  Tensor loss(int64_t step) override;
+  nn::Batch training(int64_t i) override;
   double validate() override { return validate(settings.length); }
   double validate(int64_t stride);
   void report() override;
@@ -80,7 +75,7 @@ class ChoraleProgram : public TrainingProgram {
   int64_t final_stride_ = 16;
   int64_t generate_ = 128;
   int64_t prime_ = 32;
-  double temperature_ = 1, top_p_ = 0.95;
+  nn::SamplingOptions sampling_{.top_p = 0.95};
 
   ChoraleSet pieces_;
   double unigram_ = 0, bigram_ = 0;  // the baselines' losses

@@ -147,17 +147,6 @@ void HarmonyProgram::declare(OptionList& options) {
           between(0, 1000));
 }
 
-// A resumed run uses the settings of its checkpoint; options on the command line must equal them.
-void HarmonyProgram::resolve() {
-  if (!run_.resume.empty())
-    take_saved(settings, saved_settings<HarmonySettings>(run_, "harmonize"), run_);
-  settings.check();
-}
-
-int64_t HarmonyProgram::count_parameters() {
-  return nn::count_parameters<nn::SequenceToSequence>(settings.model());
-}
-
 void HarmonyProgram::prepare() {
   use_device(settings.steps, settings.least_memory());
   pieces_ = data_.empty() ? generate_chorales(settings.seed) : load_chorales(data_);
@@ -170,9 +159,8 @@ void HarmonyProgram::prepare() {
 
 void HarmonyProgram::start(std::vector<Chorale> pieces) {
   pieces_.train = std::move(pieces);
-  model = make_model<nn::SequenceToSequence>(settings.model(), settings);
-  make_trainer(optimizer(settings.weight_decay), schedule_of(settings),
-               {fingerprint(pieces_.train), other_chorales}, 3 * settings.batch * settings.length);
+  create(vaswani_adam(settings.weight_decay), {fingerprint(pieces_.train), other_chorales},
+         3 * settings.batch * settings.length);
 }
 
 void HarmonyProgram::begin() {
@@ -209,12 +197,9 @@ void HarmonyProgram::report() {
   const double trained = trainer().seconds();
   std::cout << "Saved " << checkpoint_path() << "; now scoring the validation pieces" << std::endl;
   const double loss = validate(settings.length / 2);
-  ReportTable table{"Validation loss of alto, tenor and bass, nats per token", {"", "loss"}, {}};
-  std::cout << table.title << " (" << step() << " steps, " << nn::duration_text(trained) << "):\n";
-  add_row(table, 18, "unigram per voice", fixed(unigram_, 4));
-  add_row(table, 18, "bigram per voice", fixed(bigram_, 4));
-  add_row(table, 18, "model", fixed(loss, 4));
-  show(std::move(table));
+  show_losses("Validation loss of alto, tenor and bass, nats per token",
+              str(" (", step(), " steps, ", nn::duration_text(trained), ")"),
+              {{"unigram per voice", unigram_}, {"bigram per voice", bigram_}, {"model", loss}});
   draw_curve();
   for (int64_t i = 1; i <= n_written_; ++i) write_music(i);
 }

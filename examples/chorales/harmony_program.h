@@ -8,7 +8,7 @@
 
 #include "examples/chorales/chorale_settings.h"
 #include "examples/chorales/chorale_tokens.h"
-#include "examples/training/training_program.h"
+#include "examples/training/model_program.h"
 #include "nn/models/sequence_to_sequence.h"
 
 namespace stretto::examples {
@@ -68,21 +68,16 @@ Chorale harmonize(nn::SequenceToSequence& model, const Chorale& melody, int64_t 
 /// Returns the fraction (0 to 1) of notes of alto, tenor and bass that are equal in both pieces.
 double agreement(const Chorale& a, const Chorale& b);
 
-class HarmonyProgram : public TrainingProgram {
+class HarmonyProgram : public ModelProgram<HarmonySettings, nn::SequenceToSequence> {
  public:
-  HarmonyProgram() : TrainingProgram({.out = "out/harmony"}) {}
+  HarmonyProgram() : ModelProgram({.out = "out/harmony"}) {}
 
   void declare(OptionList& options);
 
   /// Creates the model and its trainer for the training pieces.
   void start(std::vector<Chorale> pieces);
 
-  HarmonySettings settings;
-  nn::SequenceToSequence* model = nullptr;
-
  private:
-  void resolve() override;
-  int64_t count_parameters() override;
   void prepare() override;
   void begin() override;
   Tensor loss(int64_t step) override;

@@ -111,22 +111,11 @@ int GrooveProgram::compare() const {
   return 0;
 }
 
-// Sets the settings: the published or default configuration, overridden by the command line. A
-// resumed run uses the settings of its checkpoint; options on the command line must equal them, and
-// so must the published configuration with --published.
 void GrooveProgram::resolve() {
-  take_preset(settings, settings_to_metadata(published_ ? published_groove() : GrooveSettings()),
-              run_);
-  if (!run_.resume.empty())
-    take_saved(settings, saved_settings<GrooveSettings>(run_, "groove"), run_, published_);
-  settings.check();
+  take_settings(published_ ? published_groove() : GrooveSettings(), published_);
   require(prompt_.empty() || n_prompts_ == 1,
           "--prompts " + as_text(n_prompts_) + ": must be 1 with --prompt FILE");
   require(prompt_.empty() || continuations_ > 0, "--prompt: needs --continuations above 0");
-}
-
-int64_t GrooveProgram::count_parameters() {
-  return nn::count_parameters<nn::LanguageModel>(settings.model());
 }
 
 void GrooveProgram::prepare() {
@@ -144,12 +133,10 @@ void GrooveProgram::prepare() {
 }
 
 void GrooveProgram::start(std::vector<GrooveSource> songs) {
-  model = make_model<nn::LanguageModel>(settings.model(), settings);
-  if (run_.report_only) return;
   songs_ = std::move(songs);
-  make_trainer(optimizer({.weight_decay = settings.weight_decay}), schedule_of(settings),
-               {fingerprint(songs_), "songs than those of --data (or of --seed without it)"},
-               settings.batch * (settings.length - 1));
+  create({.weight_decay = settings.weight_decay},
+         {fingerprint(songs_), "songs than those of --data (or of --seed without it)"},
+         settings.batch * (settings.length - 1));
 }
 
 GrooveSplit GrooveProgram::read_songs() {
@@ -196,11 +183,8 @@ void GrooveProgram::begin() {
   print_defects(prompt_damaged_);
 }
 
-Tensor GrooveProgram::loss(int64_t step) {
-  const nn::Batch batch = trainer().stage_batch(step, [this](int64_t i) {
-    return groove_batch(training_grooves(songs_, settings, i), settings.published_eos);
-  });
-  return cross_entropy((*model)(batch.inputs), batch.targets, {.ignore_index = nn::ignore_index});
+nn::Batch GrooveProgram::training(int64_t i) {
+  return groove_batch(training_grooves(songs_, settings, i), settings.published_eos);
 }
 
 double GrooveProgram::validate() {
@@ -213,12 +197,8 @@ void GrooveProgram::report() {
   if (!run_.report_only)
     std::cout << saved() << " and " << nn::duration_text(trainer().seconds()) << std::endl;
   const double loss = validate();
-  ReportTable table{"Validation loss, nats per token", {"", "loss"}, {}};
-  std::cout << table.title << ":\n";
-  add_row(table, 9, "unigram", fixed(baselines_.unigram, 4));
-  add_row(table, 9, "bigram", fixed(baselines_.bigram, 4));
-  add_row(table, 9, "model", fixed(loss, 4));
-  show(std::move(table));
+  show_losses("Validation loss, nats per token", "",
+              {{"unigram", baselines_.unigram}, {"bigram", baselines_.bigram}, {"model", loss}});
   if (!run_.report_only) draw_curve();
   if (continuations_ > 0) write_music();
 }

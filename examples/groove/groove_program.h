@@ -11,8 +11,7 @@
 #include "examples/groove/groove_midi.h"
 #include "examples/groove/groove_settings.h"
 #include "examples/groove/groove_style.h"
-#include "examples/training/training_program.h"
-#include "nn/models/language_model.h"
+#include "examples/training/model_program.h"
 
 namespace stretto::examples {
 
@@ -35,9 +34,9 @@ struct GrooveSampling {
 Groove continue_groove(nn::LanguageModel& model, const Groove& prompt,
                        const GrooveSampling& options);
 
-class GrooveProgram : public TrainingProgram {
+class GrooveProgram : public TokenProgram<GrooveSettings> {
  public:
-  GrooveProgram() : TrainingProgram({.out = "out/groove"}) {}
+  GrooveProgram() : TokenProgram({.out = "out/groove"}) {}
 
   void declare(OptionList& options);
   /// With --compare, which only compares files, nothing else is done.
@@ -46,18 +45,14 @@ class GrooveProgram : public TrainingProgram {
   /// Creates the model and its trainer for the training songs.
   void start(std::vector<GrooveSource> songs);
 
-  GrooveSettings settings;
-  nn::LanguageModel* model = nullptr;
-
  private:
   int compare() const;
   void resolve() override;
-  int64_t count_parameters() override;
   void prepare() override;
   GrooveSplit read_songs();
   void find_prompts(const std::vector<GrooveSource>& held_out);
   void begin() override;
-  Tensor loss(int64_t step) override;
+  nn::Batch training(int64_t i) override;
   double validate() override;
   void report() override;
   void write(const std::string& name, const Groove& groove, const std::string& title);

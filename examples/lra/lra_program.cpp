@@ -134,24 +134,18 @@ void LraProgram::declare(OptionList& options) {
   options("evaluate", run_.report_only, "Do not train; evaluate the model of --resume");
 }
 
-// Sets the settings: the task's configuration, overridden by the command line. Attention without
-// explicit weights has no attention dropout, as published. A resumed run uses the settings of its
-// checkpoint; options on the command line must equal them, and so must the whole configuration with
-// --small.
+// Attention without explicit weights has no attention dropout, as published.
 void LraProgram::resolve() {
-  nn::Metadata preset = settings_to_metadata(lra_settings(settings.task, small_));
+  LraSettings preset = lra_settings(settings.task, small_);
   require_name("--attention", settings.attention, nn::kernel_names());
-  if (!nn::find_kernel(settings.attention).scores) preset["attention_dropout"] = "0";
-  take_preset(settings, preset, run_);
-  if (!run_.resume.empty())
-    take_saved(settings, saved_settings<LraSettings>(run_, "lra"), run_, small_);
-  settings.check();
+  if (!nn::find_kernel(settings.attention).scores) preset.attention_dropout = 0;
+  take_settings(preset, small_);
 }
 
 int64_t LraProgram::count_parameters() {
   std::cout << "Task " << settings.task << ", attention " << settings.attention << ", position "
             << settings.position << "\n";
-  return nn::count_parameters<nn::SequenceClassifier>(settings.model());
+  return ModelProgram::count_parameters();
 }
 
 void LraProgram::prepare() {
@@ -198,7 +192,7 @@ void LraProgram::start(LabeledSequences train) {
   train_ = std::move(train);
   order_.emplace(train_.size(), settings.batch, shuffles(train_.size(), settings.seed));
   make_trainer(
-      optimizer(settings.weight_decay),
+      optimizer(vaswani_adam(settings.weight_decay)),
       [this](int64_t step, double progress) { return settings.rate(step - 1, progress); },
       {train_.fingerprint(), "examples than those of --data (or of --seed without it)"}, 0);
   trainer().options.graph_key = [this](int64_t batch) {  // one CUDA graph per shape

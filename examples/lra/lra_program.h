@@ -8,7 +8,7 @@
 
 #include "examples/lra/lra_settings.h"
 #include "examples/lra/sequences.h"
-#include "examples/training/training_program.h"
+#include "examples/training/model_program.h"
 #include "nn/data/epoch_order.h"
 
 namespace stretto::examples {
@@ -40,17 +40,16 @@ struct LraScore {
 LraScore evaluate(nn::SequenceClassifier& model, const LabeledSequences& data,
                   const LraSettings& settings, int64_t most = 0);
 
-class LraProgram : public TrainingProgram {
+class LraProgram : public ModelProgram<LraSettings, nn::SequenceClassifier> {
  public:
-  LraProgram() : TrainingProgram({.out = "out/lra"}) {}
+  LraProgram() : ModelProgram({.out = "out/lra"}) {
+    settings = lra_settings("listops");  // the defaults in --help
+  }
 
   void declare(OptionList& options);
 
   /// Creates the model and its trainer for these examples.
   void start(LabeledSequences train);
-
-  LraSettings settings = lra_settings("listops");  // the defaults in --help
-  nn::SequenceClassifier* model = nullptr;
 
  private:
   void resolve() override;

@@ -80,30 +80,21 @@ void PianoProgram::declare(OptionList& options) {
   options("bars", writing_.bars,
           "Maximum number of bars to generate (tokens with bars; 0: unlimited)",
           between(0, INT64_MAX));
-  options("temperature", writing_.temperature, "Sampling temperature (0: greedy)",
-          require_not_negative);
-  options("top_p", writing_.top_p,
-          "Nucleus sampling: cumulative probability of the candidate tokens", require_top_p);
+  declare_sampling(options, writing_.sampling);
   options("grammar", writing_.grammar,
           "1: only valid tokens are sampled (beats in order, note-offs of sounding notes, no early "
           "end); 0: all tokens");
 }
 
-// Sets the settings: the preset, overridden by the command line. A resumed run uses the settings of
-// its checkpoint; options on the command line must equal them, and so must the whole preset with
-// --preset.
+// The preset depends on the tokens and the positional encoding.
 void PianoProgram::resolve_settings() {
-  std::optional<PianoSettings> saved;
   if (!run_.resume.empty()) {
-    saved = saved_settings<PianoSettings>(run_, "train_music");
-    if (!run_.given("--tokens")) settings.tokens = saved->tokens;
-    if (!run_.given("--position")) settings.position = saved->position;
+    const auto saved = saved_settings<PianoSettings>(run_, program_name());
+    if (!run_.given("--tokens")) settings.tokens = saved.tokens;
+    if (!run_.given("--position")) settings.position = saved.position;
   }
-  take_preset(settings,
-              settings_to_metadata(piano_settings(preset_, settings.tokens, settings.position)),
-              run_);
-  if (saved) take_saved(settings, *saved, run_, run_.given("--preset"));
-  settings.check();
+  take_settings(piano_settings(preset_, settings.tokens, settings.position),
+                run_.given("--preset"));
 }
 
 void PianoProgram::resolve() {
@@ -123,7 +114,7 @@ void PianoProgram::resolve() {
 int64_t PianoProgram::count_parameters() {
   std::cout << "Tokens " << settings.tokens << ", attention " << settings.attention << ", position "
             << settings.position << "\n";
-  return nn::count_parameters<nn::LanguageModel>(settings.model());
+  return TokenProgram::count_parameters();
 }
 
 void PianoProgram::prepare() {
@@ -138,18 +129,16 @@ void PianoProgram::prepare() {
   curve_ = {.title = "Loss of " + settings.attention + " attention, position " + settings.position,
             .references = {{"bigram", baselines_.bigram}}};
   set_files();
-  model = make_model<nn::LanguageModel>(settings.model(), settings);
-  if (run_.report_only) return;
-  if (settings.pack) {
+  create(vaswani_adam(settings.weight_decay),
+         {fingerprint(library_.train), "music than that of --data (or of --seed without it)"},
+         settings.batch * settings.length);
+  if (settings.pack && !run_.report_only) {
     std::vector<std::vector<int32_t>> pieces;
     for (const PianoPiece& piece : library_.train)
       pieces.emplace_back(piece.tokens.begin(), piece.tokens.end());
     packed_.emplace(std::move(pieces), settings.batch, settings.length, settings.seed,
                     language.pad);
   }
-  make_trainer(optimizer(settings.weight_decay), schedule_of(settings),
-               {fingerprint(library_.train), "music than that of --data (or of --seed without it)"},
-               settings.batch * settings.length);
 }
 
 // Chooses the evaluation windows, and computes the n-gram baselines for the windows of the final
@@ -201,19 +190,12 @@ void PianoProgram::begin() {
             << settings.position << ", " << model_and_machine() << std::endl;
 }
 
-Tensor PianoProgram::loss(int64_t step) {
-  const nn::Batch batch = trainer().stage_batch(step, [this](int64_t i) {
-    if (packed_) {
-      nn::Batch packed = (*packed_)(i);
-      transpose_packed(packed, settings.language(), settings.transpose, settings.seed, i);
-      return packed;
-    }
+nn::Batch PianoProgram::training(int64_t i) {
+  if (!packed_)
     return training_batch(library_.train, settings.language(), settings.crops(), settings.seed, i);
-  });
-  nn::ForwardContext forward = nn::begin_forward(trainer().sequence_group(), batch.inputs.size(1));
-  forward.segments = batch.segments;
-  const Tensor logits = (*model)(batch.inputs, forward);
-  return cross_entropy(logits, batch.targets, {.ignore_index = nn::ignore_index});
+  nn::Batch packed = (*packed_)(i);
+  transpose_packed(packed, settings.language(), settings.transpose, settings.seed, i);
+  return packed;
 }
 
 std::vector<double> PianoProgram::losses(const std::vector<PianoWindow>& all, int64_t length) {
@@ -231,15 +213,16 @@ void PianoProgram::report() {
   const int64_t n = eval_length_, trained = std::min(settings.length, n);
   const std::vector<double> all = losses(evaluation_, n);
   const double within = mean_of(all, 0, trained), extrapolated = mean_of(all, trained, n);
-  std::cout << (library_.test.empty() ? "Validation" : "Test") << " loss, nats per token:\n";
-  ReportTable table{"Held-out loss, nats per token", {"", "loss"}, {}};
-  add_row(table, 36, "unigram", fixed(baselines_.unigram, 4));
-  add_row(table, 36, "bigram", fixed(baselines_.bigram, 4));
-  add_row(table, 36, "model, positions 1 to " + as_text(trained), fixed(within, 4));
+  std::vector<std::pair<std::string, double>> losses{
+      {"unigram", baselines_.unigram},
+      {"bigram", baselines_.bigram},
+      {"model, positions 1 to " + as_text(trained), within}};
   if (n > trained)
-    add_row(table, 36, "model, positions " + as_text(trained + 1) + " to " + as_text(n),
-            fixed(extrapolated, 4));
-  show(std::move(table));
+    losses.emplace_back("model, positions " + as_text(trained + 1) + " to " + as_text(n),
+                        extrapolated);
+  show_losses(
+      (library_.test.empty() ? "Validation" : "Test") + std::string(" loss, nats per token"), "",
+      losses);
   write_losses(all, trained, within, extrapolated);
   if (!run_.report_only) draw_curve();
   if (has_measures()) measure_position();
@@ -318,13 +301,11 @@ void PianoProgram::write_music() {
 void PianoProgram::fill_in_bars() {
   const music::Tokenizer& language = settings.language();
   const auto loss = [&](bool after) {
-    return fixed(infill_loss(*model, gaps_, language, after, eval_batch_), 4);
+    return infill_loss(*model, gaps_, language, after, eval_batch_);
   };
-  std::cout << "Infilling, " << gaps_.size() << " held-out passages of 12 bars, nats per token:\n";
-  ReportTable table{"Bars 5 to 8 of held-out passages, nats per token", {"", "loss"}, {}};
-  add_row(table, 36, "given bars 1 to 4", loss(false));
-  add_row(table, 36, "given bars 1 to 4 and 9 to 12", loss(true));
-  show(std::move(table));
+  show_losses("Bars 5 to 8 of held-out passages, nats per token",
+              ", " + counted(int64_t(gaps_.size()), "passage") + " of 12 bars",
+              {{"given bars 1 to 4", loss(false)}, {"given bars 1 to 4 and 9 to 12", loss(true)}});
 
   const InfillPiece& piece = gaps_.front();
   const std::vector<int> filled = write_infill(*model, language, piece, settings.length, writing_);

@@ -12,7 +12,7 @@
 #include "examples/piano/library.h"
 #include "examples/piano/piano_settings.h"
 #include "examples/piano/piano_writing.h"
-#include "examples/training/training_program.h"
+#include "examples/training/model_program.h"
 #include "nn/data/packed_batches.h"
 
 namespace stretto::examples {
@@ -27,14 +27,11 @@ std::vector<double> loss_by_position(nn::LanguageModel& model,
 /// Returns the mean of the elements [first, last); NaN if there are none.
 double mean_of(const std::vector<double>& numbers, int64_t first, int64_t last);
 
-class PianoProgram : public TrainingProgram {
+class PianoProgram : public TokenProgram<PianoSettings> {
  public:
-  PianoProgram() : TrainingProgram({.out = "out/music"}) {}
+  PianoProgram() : TokenProgram({.out = "out/music"}) {}
 
   void declare(OptionList& options);
-
-  PianoSettings settings;
-  nn::LanguageModel* model = nullptr;
 
  private:
   void resolve() override;
@@ -44,7 +41,7 @@ class PianoProgram : public TrainingProgram {
   void read_windows(const music::Tokenizer& language);
   void set_files();
   void begin() override;
-  Tensor loss(int64_t step) override;
+  nn::Batch training(int64_t i) override;
   double validate() override { return mean_loss(validation_, settings.length); }
   double mean_loss(const std::vector<PianoWindow>& all, int64_t length);
   std::vector<double> losses(const std::vector<PianoWindow>& all, int64_t length);

@@ -25,7 +25,7 @@ std::vector<int> sample_music(nn::LanguageModel& model, const std::vector<int>& 
                {.max_tokens = sampling.tokens,
                 .end_tokens = {sampling.end},
                 .seed = o.seed,
-                .sampling = {.temperature = o.temperature, .top_p = o.top_p}},
+                .sampling = o.sampling},
                [&](int64_t token) {
                  check_interrupt();
                  piece.push_back(int(token));

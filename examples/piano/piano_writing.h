@@ -6,17 +6,17 @@
 
 #include "music/tokenizer.h"
 #include "nn/models/language_model.h"
+#include "nn/models/sampling.h"
 
 namespace stretto::examples {
 
-/// Options of generation. The defaults of temperature and top_p are those of Liutkus et al. (2021).
+/// Options of generation. The defaults of sampling are those of Liutkus et al. (2021).
 struct PianoWritingOptions {
   int64_t tokens = 1024;  ///< maximum number of new tokens
   /// Generation stops when a bar after this number of bars begins, those of the prompt included, if
   /// the tokens have bars; 0: unlimited.
   int64_t bars = 32;
-  double temperature = 1.2;
-  double top_p = 0.9;
+  nn::SamplingOptions sampling = {.temperature = 1.2, .top_p = 0.9};
   bool grammar = true;  ///< never sample tokens that the grammar of the tokenizer forbids
   uint64_t seed = 1;
   int64_t limit = 0;  ///< maximum number of positions in the cache; 0: unlimited
@@ -37,8 +37,8 @@ struct MusicSampling {
   std::function<bool()> more = [] { return true; };  ///< returns false to stop after the last token
 };
 
-/// Samples tokens after `prompt` and returns all tokens; of the options, the seed, temperature,
-/// top-p and cache limit are used.
+/// Samples tokens after `prompt` and returns all tokens; of the options, the seed, sampling and
+/// cache limit are used.
 std::vector<int> sample_music(nn::LanguageModel& model, const std::vector<int>& prompt,
                               const MusicSampling& sampling, const PianoWritingOptions& options);
 

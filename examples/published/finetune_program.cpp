@@ -152,7 +152,7 @@ void FinetuneProgram::prepare() {
   for (const nn::TokenStream* tokens : {&train_, &valid_})
     tokens->each([&](int64_t token) { data.add(token); });
   use_model(std::shared_ptr<nn::Module>(pretrained_, pretrained_->model.get()), s);
-  make_trainer(optimizer(s.weight_decay), schedule_of(s),
+  make_trainer(optimizer(vaswani_adam(s.weight_decay)), schedule_of(s),
                {data.text(), "texts than those of --data and --validation"}, s.batch * s.length);
   curve_ = {.title = "Loss of fine-tuning"};
   // All of them: a run that replaces one with other options removes the files that it does not write.

@@ -450,6 +450,19 @@ void TrainingProgram::add_row(ReportTable& table, int width, const std::string& 
   table.rows.push_back({name, value});
 }
 
+void TrainingProgram::show_losses(const std::string& title, const std::string& more,
+                                  const std::vector<std::pair<std::string, double>>& losses,
+                                  const std::string& before) {
+  std::cout << title << more << ":\n";
+  ReportTable table{title, {"", "loss"}, {}};
+  size_t width = before.size() + losses.back().first.size();
+  for (const auto& [name, loss] : losses) width = std::max(width, name.size());
+  for (const auto& row : losses)
+    add_row(table, int(width) + 2, row.first, fixed(row.second, 4),
+            &row == &losses.back() ? before : "");
+  show(std::move(table));
+}
+
 void TrainingProgram::list_music(const std::string& name) {
   files_.insert(files_.end(), {name + ".mid", name + ".svg"});
 }

@@ -134,10 +134,9 @@ class TrainingProgram {
   std::unique_ptr<nn::Optimizer> optimizer(nn::AdamW::Options options) const {
     return make_optimizer(*model_, settings_, options);
   }
-  /// Returns the optimizer with the constants of Vaswani et al. 2017 (§5.3) and decoupled weight
-  /// decay.
-  std::unique_ptr<nn::Optimizer> optimizer(double weight_decay) const {
-    return optimizer({.beta2 = 0.98, .eps = 1e-9, .weight_decay = weight_decay});
+  /// Returns the constants of Vaswani et al. 2017 (§5.3) with decoupled weight decay.
+  static nn::AdamW::Options vaswani_adam(double weight_decay) {
+    return {.beta2 = 0.98, .eps = 1e-9, .weight_decay = weight_decay};
   }
 
   /// Returns the path to write a file of --out to (OutputFolder::path).
@@ -155,6 +154,11 @@ class TrainingProgram {
   /// `before` is put in front of the name only in the printed line.
   static void add_row(ReportTable& table, int width, const std::string& name,
                       const std::string& value, const std::string& before = "");
+  /// Prints losses as a table, with `more` after its title, and adds it to the page. `before` is
+  /// put in front of the last name only in the printed line.
+  void show_losses(const std::string& title, const std::string& more,
+                   const std::vector<std::pair<std::string, double>>& losses,
+                   const std::string& before = "");
 
   /// Adds the files of show_music() to files_.
   void list_music(const std::string& name);

@@ -61,7 +61,7 @@ TEST_CASE("train_chorales generates with every pair of kernel and positional enc
     const nn::PositionSettings p = tiny.positions();
     const int64_t steps =
         std::min<int64_t>(5, tiny.room(p) / 4);  // longer than the training length
-    continue_chorale(model, {}, steps, tiny.cache_limit(p, tiny.length), 1, 1, 1);
+    continue_chorale(model, {}, steps, tiny.cache_limit(p, tiny.length), {}, 1);
     model.attention_weights(full({1, tiny.length}, 1, {.dtype = i64}));
   });
   CHECK(pairs == 21 + 7 * 8);

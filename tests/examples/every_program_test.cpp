@@ -1,4 +1,4 @@
-// Common behavior of all six programs: streams, output directory, options, signals.
+// Common behavior of all training programs: streams, output directory, options, signals.
 
 #include <sys/stat.h>
 #include <unistd.h>

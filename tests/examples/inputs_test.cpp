@@ -43,6 +43,10 @@ std::vector<Collision> collisions(const TempDir& folder) {
   train("train_lm", texts, text, {"--data", "--validation"}, {"--held-out", "0.1"});
   train("train_lm", texts, folder.file("linked"), {"--data"}, {"--held-out", "0.1"});
 
+  const std::string tokens = made("tokens"), numbers = tokens + "/metrics.csv";
+  write_file(numbers, "1,2,3\n4 5 6\n");
+  train("train_tokens", tokens, numbers, {"--data"}, {"--every", "2"});
+
   const std::string chorales = made("chorales"), json = chorales + "/metrics.csv";
   save_chorales(json, tiny_chorales());
   train("train_chorales", chorales, json, {"--data"});

@@ -1,6 +1,7 @@
 // The training programs with tiny models on generated data.
 #pragma once
 
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -28,27 +29,33 @@ struct Tiny {
   }
 };
 
-inline const Tiny lm{
-    "train_lm",
-    {"--length", "16", "--validation-tokens", "64", "--eval-length", "64", "--held-out", "0.001"}};
-inline const Tiny lra{
-    "lra",
-    {"--small", "--expressions", "60", "--held-out-expressions", "20", "--max-depth", "2",
-     "--min-expression", "2", "--max-expression", "8", "--max-length", "8", "--d-head", "0"}};
+/// Returns the words of a text.
+inline Arguments words(const std::string& text) {
+  std::istringstream in(text);
+  Arguments all;
+  for (std::string word; in >> word;) all.push_back(word);
+  return all;
+}
 
-/// Returns the programs that were built.
+/// Returns the programs of programs.def that were built.
 inline std::vector<Tiny> programs() {
+#define PROGRAM(name, options) {#name, words(options)},
   std::vector<Tiny> all{
-      lm,
-      lra,
-      {"train_chorales", {"--length", "32", "--generate", "0", "--final-stride", "32"}},
-      {"harmonize", {"--length", "8", "--pieces", "0"}},
-      {"train_music",
-       {"--length", "16", "--eval-length", "16", "--validation-windows", "2", "--eval-windows", "2",
-        "--generate", "0", "--picture-length", "8", "--features", "8"}},
-      {"groove", {"--length", "16", "--continuations", "0", "--features", "8"}}};
+#include "tests/examples/programs.def"
+  };
+#undef PROGRAM
   std::erase_if(all, [](const Tiny& tiny) { return tiny.path().empty(); });
   return all;
 }
+
+/// Returns a program of programs.def, whether it was built or not.
+inline Tiny tiny_program(const std::string& name) {
+#define PROGRAM(stem, options) \
+  if (name == #stem) return {#stem, words(options)};
+#include "tests/examples/programs.def"
+#undef PROGRAM
+  return {name, {}};
+}
+inline const Tiny lm = tiny_program("train_lm"), lra = tiny_program("lra");
 
 }  // namespace stretto::examples::testing

@@ -2,7 +2,7 @@
 # The mode `programs` needs the example programs.
 if(TARGET train_chorales)
   target_compile_definitions(faults PRIVATE STRETTO_FAULTS_PROGRAMS)
-  add_dependencies(faults groove harmonize lra train_chorales train_lm train_music)
+  add_dependencies(faults ${example_programs})
 endif()
 if(STRETTO_SANITIZE)
   target_compile_definitions(faults PRIVATE STRETTO_FAULTS="")

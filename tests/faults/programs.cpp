@@ -115,6 +115,10 @@ const std::map<std::string, Make> subjects{
                            "--max-depth", "2", "--min-expression", "2", "--max-expression", "8",
                            "--max-length", "8", "--d-head", "0", "--batch", "8"});
      }},
+    {"train_tokens",
+     [] {
+       return make("train_tokens", {"--length", "16", "--every", "100", "--generate", "8"});
+     }},
     {"train_lm", [] {
        auto tiny = make("train_lm", {"--length", "16", "--batch", "2", "--generate", "20"});
        write_file(tiny->file("text.txt"), generate_text(2, 3000));

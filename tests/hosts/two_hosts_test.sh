@@ -50,23 +50,12 @@ on_two_hosts() {  # PROCESSES COMMAND...
 received() { on "${hosts[1]}" grep link0: /proc/net/dev | awk '{print $2}'; }
 
 tiny=(--layers 1 --d-model 32 --heads 2 --d-hidden 64 --batch 8 --evaluate-every 5)
-arguments_of() {  # PROGRAM
-  case $1 in
-    train_lm) words=(--position xl --length 32 --memory 32 --dropout 0.1) ;;
-    train_chorales) words=(--length 32 --dropout 0.1) ;;
-    harmonize) words=(--length 16) ;;
-    groove) words=(--attention performer --position sine) ;;
-    train_music) words=(--length 64 --attention performer-hyperbolic) ;;
-    lra) words=(--max-length 120 --min-expression 20 --max-expression 100 --expressions 64
-      --held-out-expressions 16 --attention linear-elu --position conv) ;;
-  esac
-}
-all=(train_lm) steps=10
-if [[ ${STRETTO_ALL_PROGRAMS:-} ]]; then
-  all=(train_lm train_chorales harmonize groove train_music lra) steps=30
-fi
-for program in "${all[@]}"; do
-  arguments_of "$program"
+list=$(dirname "${BASH_SOURCE[0]}")/../examples/programs.def steps=10
+if [[ ${STRETTO_ALL_PROGRAMS:-} ]]; then steps=30; fi
+sed -n 's/^PROGRAM(\(.*\), "\(.*\)")$/\1 \2/p' "$list" >"$scratch/list"
+while read -r program options; do
+  if [[ $program != train_lm && ! ${STRETTO_ALL_PROGRAMS:-} ]]; then continue; fi
+  read -ra words <<<"$options"
   command=("$programs/$program" "${tiny[@]}" "${words[@]}" --steps "$steps")
   STRETTO_NUM_THREADS=1 "${command[@]}" --micro-batches 8 --out "$scratch/one" >"$scratch/log" 2>&1 || {
     cat "$scratch/log" >&2
@@ -86,4 +75,4 @@ for program in "${all[@]}"; do
     done
   done
   rm -rf "$scratch/one"
-done
+done <"$scratch/list"

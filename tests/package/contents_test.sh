@@ -27,8 +27,14 @@ echo "installed: $(du -sk "$root" | cut -f 1) kB"
 
 version=$(dpkg-deb --field "$deb" Version)
 minor=${version%.*}
-for name in bin/stretto-{chat,embed,finetune,report,groove,harmonize,lra,perplexity,train-chorales,train-lm,train-music} \
-  include/stretto/stretto{,_music,_pretrained}.h include/stretto/{nn/transformer,music/remi,pretrained/pretrained}.h \
+source=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+programs=()
+for file in "$source"/examples/programs/*.cpp; do
+  name=$(basename "$file" .cpp)
+  name=${name//_/-}
+  programs+=("bin/stretto-${name#stretto-}")
+done
+for name in "${programs[@]}" include/stretto/stretto{,_music,_pretrained}.h include/stretto/{nn/transformer,music/remi,pretrained/pretrained}.h \
   share/doc/stretto/{copyright,LICENSE,README.md,docs/install.md,examples/melody.cpp} \
   lib/libstretto{,_music,_pretrained}{.a,.so,".so.$minor",".so.$version"} \
   lib/cmake/stretto/strettoConfig.cmake lib/pkgconfig/stretto{,_music,_pretrained}.pc; do
@@ -85,9 +91,8 @@ done
 
 # A program built with pkg-config, whose prefix is the directory of the unpacked package.
 export PKG_CONFIG_PATH=$root/usr/lib/pkgconfig
-source=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)/consumer/main.cpp
 read -ra flags < <(pkg-config --cflags --libs stretto)
-"${CXX:-g++}" -std=c++20 -D PACKAGE_VERSION="\"$version\"" "$source" -o "$scratch/consumer" "${flags[@]}"
+"${CXX:-g++}" -std=c++20 -D PACKAGE_VERSION="\"$version\"" "$source/tests/consumer/main.cpp" -o "$scratch/consumer" "${flags[@]}"
 LD_LIBRARY_PATH=$root/usr/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} "$scratch/consumer"
 ldd "$scratch/consumer" >/dev/null
 "$root/usr/bin/stretto-train-chorales" --version

@@ -259,7 +259,7 @@ TEST_CASE("harmonize trains, prints its losses and writes music", "[examples]") 
   bigram.precision(4);
   bigram << std::fixed << voice_bigram_loss(set.train, set.valid, 1);
   for (const std::string& text :
-       {std::string("\n  unigram per voice "), "\n  bigram per voice  " + bigram.str(),
+       {std::string("\n  unigram per voice "), "\n  bigram per voice   " + bigram.str(),
         std::string("\n  model             "),
         std::string(" % of the notes below the soprano are those of")})
     CHECK_THAT(ended.out, Containing(text));

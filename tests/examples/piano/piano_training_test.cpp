@@ -136,9 +136,12 @@ TEST_CASE("REMI's grammar keeps beats in order and continues to the requested le
   const auto backwards = [&](bool grammar) {
     int count = 0;
     for (uint64_t seed = 1; seed <= 3; ++seed) {
-      const std::vector<int> piece =
-          write_piano(model, s.language(), {},
-                      {.tokens = 400, .bars = 0, .top_p = 1, .grammar = grammar, .seed = seed});
+      const std::vector<int> piece = write_piano(model, s.language(), {},
+                                                 {.tokens = 400,
+                                                  .bars = 0,
+                                                  .sampling = {.temperature = 1.2, .top_p = 1},
+                                                  .grammar = grammar,
+                                                  .seed = seed});
       CHECK(piece.front() == remi_id(RemiKind::bar));
       CHECK(std::count(piece.begin(), piece.end(), remi_pad) == 0);
       if (grammar) CHECK(piece.size() == 401);
@@ -157,7 +160,8 @@ TEST_CASE("REMI's grammar keeps beats in order and continues to the requested le
   CHECK(backwards(false) > 0);
   const auto bars = [&](int64_t most) {
     const std::vector<int> piece =
-        write_piano(model, s.language(), {}, {.tokens = 4000, .bars = most, .top_p = 1});
+        write_piano(model, s.language(), {},
+                    {.tokens = 4000, .bars = most, .sampling = {.temperature = 1.2, .top_p = 1}});
     CHECK(piece.back() == remi_id(RemiKind::bar));
     return std::count(piece.begin(), piece.end(), remi_id(RemiKind::bar));
   };
@@ -168,8 +172,8 @@ TEST_CASE("the grammar of performances ends only notes that sound", "[examples][
   const PianoSettings s = tiny("performance");
   nn::LanguageModel model(s.model());
   const std::vector<int> prompt{performance_velocity + 9, performance_on + 50};
-  const std::vector<int> piece =
-      write_piano(model, s.language(), prompt, {.tokens = 500, .top_p = 1});
+  const std::vector<int> piece = write_piano(
+      model, s.language(), prompt, {.tokens = 500, .sampling = {.temperature = 1.2, .top_p = 1}});
   REQUIRE(piece.size() == 502);
   CHECK(std::equal(prompt.begin(), prompt.end(), piece.begin()));
   std::vector<int> sounding;
@@ -178,8 +182,11 @@ TEST_CASE("the grammar of performances ends only notes that sound", "[examples][
     if (token < performance_off || token >= performance_shift) continue;
     CHECK(std::erase(sounding, token - performance_off) > 0);
   }
-  CHECK(piece == write_piano(model, s.language(), prompt, {.tokens = 500, .top_p = 1}));
-  CHECK(piece != write_piano(model, s.language(), prompt, {.tokens = 500, .top_p = 1, .seed = 2}));
+  CHECK(piece == write_piano(model, s.language(), prompt,
+                             {.tokens = 500, .sampling = {.temperature = 1.2, .top_p = 1}}));
+  CHECK(piece !=
+        write_piano(model, s.language(), prompt,
+                    {.tokens = 500, .sampling = {.temperature = 1.2, .top_p = 1}, .seed = 2}));
 }
 
 TEST_CASE("invalid settings of piano music are rejected with their names", "[examples][piano]") {

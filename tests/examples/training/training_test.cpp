@@ -98,7 +98,7 @@ TEST_CASE("every training step frees the memory it allocates", "[examples]") {
     CHECK(memory_stats().live == live);
   }
   validation_loss(*training.model, tiny_chorales().valid, 32, 4, 2);
-  continue_chorale(*training.model, {}, 4, 32, 1, 0.9, 1);
+  continue_chorale(*training.model, {}, 4, 32, {.top_p = 0.9}, 1);
   CHECK(memory_stats().live == live);
 }
 
@@ -172,7 +172,7 @@ TEST_CASE("a continuation begins with its opening and is the same for the same s
   Training training(tiny_settings());
   const Chorale opening = tiny_chorales().valid[0];
   const auto piece = [&](int64_t steps, uint64_t seed) {
-    return continue_chorale(*training.model, opening, steps, 32, 1, 1, seed).steps;
+    return continue_chorale(*training.model, opening, steps, 32, {}, seed).steps;
   };
   const auto first = piece(6, 1);
   CHECK(first.size() > opening.steps.size());
