@@ -138,7 +138,7 @@ void LraProgram::declare(OptionList& options) {
 void LraProgram::resolve() {
   LraSettings preset = lra_settings(settings.task, small_);
   require_name("--attention", settings.attention, nn::kernel_names());
-  if (!nn::find_kernel(settings.attention).scores) preset.attention_dropout = 0;
+  if (nn::find_kernel(settings.attention).traits().recurrent) preset.attention_dropout = 0;
   take_settings(preset, small_);
 }
 

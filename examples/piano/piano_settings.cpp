@@ -20,7 +20,7 @@ void PianoSettings::check() const {
           "--infill: needs tokens with bars, such as --tokens remi");
   require(!infill || !pack, "--infill: needs --pack 0");
   require(!infill || length >= 64, "--infill: needs --length 64 or more");
-  require(!pack || nn::find_kernel(attention).segments,
+  require(!pack || nn::find_kernel(attention).traits().segments,
           "--pack: --attention " + attention + " does not support packed documents");
   require(!pack || stretch == 0, "--pack: needs --stretch 0");
 }

@@ -19,9 +19,9 @@ void LmSettings::check() const {
   require(!own_position() || d_model % 2 == 0,
           "--d-model " + as_text(d_model) + ": sinusoids need an even dimension");
   require(!pack || memory == 0, "--pack: documents have no memory; accepted: --memory 0");
-  require(!pack || nn::find_kernel(attention).segments,
+  require(!pack || nn::find_kernel(attention).traits().segments,
           "--pack: --attention " + attention + " does not support packed documents");
-  require(memory == 0 || nn::find_kernel(attention).memory,
+  require(memory == 0 || nn::find_kernel(attention).traits().memory,
           "--memory " + as_text(memory) + ": --attention " + attention +
               " has short convolutions and does not support a memory; must be 0");
   require(memory == 0 || has_memory(),
@@ -63,16 +63,10 @@ nn::PositionSettings LmSettings::positions() const {
   return p;
 }
 
-bool LmSettings::has_memory() const {
-  for (const nn::PositionEntry& p : nn::positions())
-    if (has_position(p.name) && !p.memory) return false;
-  return true;
-}
+bool LmSettings::has_memory() const { return nn::position_traits(position, positions()).memory; }
 
 bool LmSettings::counts_tokens() const {
-  for (const nn::PositionEntry& p : nn::positions())
-    if (has_position(p.name) && p.counted) return true;
-  return false;
+  return memory > 0 && !nn::position_traits(position, positions()).relative;
 }
 
 double LmSettings::least_memory(int64_t n_tokens) const {

@@ -67,8 +67,8 @@ struct LmSettings : ModelSettings {
   bool own_position() const { return position == "xl"; }
   /// True if the positional encoding supports a memory.
   bool has_memory() const;
-  /// True if the positional encoding depends on the absolute position of a token in
-  /// the text (PositionEntry::counted).
+  /// True if results depend on the absolute position of a token in the text: with a memory and a
+  /// positional encoding that is not relative.
   bool counts_tokens() const;
   /// Returns the model's options. Throws as check() for settings that depend on
   /// the number of tokens.

@@ -24,7 +24,7 @@ void ModelSettings::check_model() const {
                                                   as_text(heads) + "; set --d-head");
   require(kv_heads == 0 || heads % kv_heads == 0,
           "--heads " + as_text(heads) + " is not a multiple of --kv-heads " + as_text(kv_heads));
-  require(attention_dropout == 0 || nn::find_kernel(attention).scores,
+  require(attention_dropout == 0 || !nn::find_kernel(attention).traits().recurrent,
           "--attention-dropout " + as_text(attention_dropout) + ": --attention " + attention +
               " has no attention weights; must be 0");
   require(features % 2 == 0 || attention != "performer-hyperbolic",
@@ -47,11 +47,7 @@ void ModelSettings::check_position(const nn::PositionSettings& p) const {
 }
 
 int64_t ModelSettings::room(const nn::PositionSettings& p) const {
-  const int64_t rows = p.longest > 0 ? p.longest : p.length;
-  int64_t most = INT64_MAX;
-  if (has_position("learned")) most = rows;
-  if (has_position("bert")) most = std::min(most, p.max_distance > 0 ? p.max_distance : rows);
-  return most;
+  return nn::position_traits(position, p).max_positions;
 }
 
 void ModelSettings::require_room(const nn::PositionSettings& p, int64_t positions,
@@ -61,9 +57,10 @@ void ModelSettings::require_room(const nn::PositionSettings& p, int64_t position
 }
 
 int64_t ModelSettings::cache_limit(const nn::PositionSettings& p, int64_t context) const {
-  if (!nn::find_kernel(attention).scores) return 0;
-  if (!has_position("bert")) return context;
-  const int64_t most = room(p) - 1;  // positions before the new one
+  if (nn::find_kernel(attention).traits().recurrent) return 0;
+  const nn::PositionTraits traits = nn::position_traits(position, p);
+  if (!traits.relative || traits.max_positions == INT64_MAX) return context;
+  const int64_t most = traits.max_positions - 1;  // positions before the new one
   return context > 0 ? std::min(context, most) : most;
 }
 

@@ -137,16 +137,15 @@ struct ModelSettings : TrainingSettings {
   void check_position(const nn::PositionSettings& p) const;
   /// True if the positional encoding is or includes `name`: "learned" in "learned+rope" too.
   bool has_position(const std::string& name) const;
-  /// Returns the largest number of positions in a sequence: the tables of learned
-  /// and bert are limited.
+  /// Returns the largest number of positions in a sequence (PositionTraits::max_positions).
   int64_t room(const nn::PositionSettings& p) const;
   /// Throws UsageError "--eval-length 80: --position bert is limited to 64 positions"
   /// if there are more.
   void require_room(const nn::PositionSettings& p, int64_t positions,
                     const std::string& given) const;
-  /// Returns the limit of the cache for generation (KeyValueCache). Softmax attention
-  /// uses `context` (0: no limit), capped by the size of bert's table; a recurrent
-  /// state has no limit (0).
+  /// Returns the limit of the cache for generation (KeyValueCache). Softmax attention uses `context`
+  /// (0: no limit), capped for relative positions with a limited table; a recurrent state has no
+  /// limit (0).
   int64_t cache_limit(const nn::PositionSettings& p, int64_t context) const;
 
   /// Returns the options of a layer with this attention, without a positional encoding.

@@ -78,9 +78,11 @@ const char* score_term(const AttentionOptions& o) {
   return nullptr;
 }
 
-Tensor AttentionKernel::weights(const AttentionInputs& inputs) const {
-  check(!has_recurrent_state(), "AttentionKernel", label(),
-        " has a recurrent state and no softmax, so it has no weights; override weights()");
+Tensor AttentionKernel::weights(const AttentionInputs&) const {
+  fail("AttentionKernel", label(), " has no weights; override weights()");
+}
+
+Tensor SoftmaxKernel::weights(const AttentionInputs& inputs) const {
   return attention_weights(inputs.q, inputs.k, inputs.options);
 }
 
@@ -107,6 +109,7 @@ MultiHeadAttention::Options MultiHeadAttention::completed(Options o) {
   check(o.n_heads % o.n_kv_heads == 0, op, "n_heads ", o.n_heads,
         " is not a multiple of n_kv_heads ", o.n_kv_heads);
   if (!o.kernel) o.kernel = softmax_kernel();
+  if (!o.position) o.position.traits = NoPosition::traits();
   check(o.window >= 0, op, "window ", o.window, "; must be 0 (none) or more");
   if (o.qk_norm) {
     check(o.qk_norm->dim == 0 || o.qk_norm->dim == o.d_key, op, "qk_norm of ", o.qk_norm->dim,
@@ -134,6 +137,10 @@ void MultiHeadAttention::make() {
     encoded.d_key = position_->encoded_dim(encoded);
   }
   kernel_ = options.kernel(*this, encoded);
+  if (options.position.traits.scores && options.kernel.traits.recurrent)
+    fail(op, position_->label(), " acts on scores, which ", kernel_->label(),
+         " does not have; accepted: encodings of q and k, RoPE (nn/positions/rotary.h) and SPE "
+         "(nn/positions/spe.h), none, or softmax_kernel()");
   pack_parameters({q.weight, k.weight, v.weight});
   if (q.bias.defined() && k.bias.defined() && v.bias.defined())
     pack_parameters({q.bias, k.bias, v.bias});
@@ -165,9 +172,10 @@ void MultiHeadAttention::hide_other_segments(AttentionInputs& inputs) const {
   check(!other, op, "packed segments with ", other ? other : "", "; use one of them");
   check(inputs.n_queries() == inputs.n_keys(), op, "packed segments with ", inputs.n_queries(),
         " queries and ", inputs.n_keys(), " keys; accepted: self-attention without a memory");
+  const KernelTraits& kernel = options.kernel.traits;
   check(
       !position_ || dynamic_cast<const NoPosition*>(position_.get()) ||
-          (position_->is_relative() && kernel_->keeps_rotary_relative()),
+          (options.position.traits.relative && (!kernel.recurrent || kernel.keeps_rotary_relative)),
       op, "packed segments with ", position_ ? position_->label() : "", " and ", kernel_->label(),
       ", whose positions do not restart at each segment; use a relative positional encoding, with "
       "softmax or retention, or none");
@@ -238,14 +246,21 @@ AttentionInputs MultiHeadAttention::project(const Tensor& x, const Tensor& conte
   c.forward = forward;
   c.first_position = forward.first_position;
   const bool shared = forward.sequence_group;
-  check(!shared || kernel_->supports_sequence_parallel(), op, kernel_->label(),
+  check(!shared || options.kernel.traits.sequence_parallel, op, kernel_->label(),
         " does not support sequence parallelism");
-  if (shared && position_ && position_->is_dense()) gather_earlier_keys(c);
+  if (shared && options.position.traits.dense) gather_earlier_keys(c);
   return c;
 }
 
 void MultiHeadAttention::apply_position(AttentionInputs& inputs) const {
-  if (position_) position_->apply(inputs);
+  if (!position_) return;
+  const PositionTraits& traits = options.position.traits;
+  const bool causal = inputs.options.mask.is_causal();
+  if (!(causal ? traits.causal : traits.bidirectional))
+    fail(op, position_->label(), causal ? " with" : " without",
+         " a causal mask; accepted: ", causal ? "bidirectional attention" : "a causal mask",
+         ", or another positional encoding");
+  position_->apply(inputs);
 }
 
 Tensor MultiHeadAttention::attend(AttentionInputs inputs) const {
@@ -264,12 +279,13 @@ KeyValueCache MultiHeadAttention::make_cache(int64_t limit, int64_t kept) const 
 }
 
 void MultiHeadAttention::check_limit(const KeyValueCache& cache) const {
-  check(cache.limit == 0 || !kernel_->has_recurrent_state(), op, "a cache limited to ", cache.limit,
+  check(cache.limit == 0 || !options.kernel.traits.recurrent, op, "a cache limited to ",
+        cache.limit,
         " positions cannot be used with a recurrent state, whose size is constant; use limit 0");
   check(cache.kept == 0 || (cache.kept > 0 && cache.kept < cache.limit), op, "a cache that keeps ",
         cache.kept, " first positions of a limit of ", cache.limit,
         "; accepted: fewer than the limit");
-  check(cache.kept == 0 || !position_ || position_->is_relative(), op,
+  check(cache.kept == 0 || options.position.traits.relative, op,
         "a cache that keeps the first positions with ", position_ ? position_->label() : "",
         ", which is not relative; accepted: a relative positional encoding, or none");
 }
@@ -285,12 +301,11 @@ void MultiHeadAttention::check_filled_here(const KeyValueCache& cache) const {
 void MultiHeadAttention::continue_from(AttentionInputs& inputs, KeyValueCache& cache,
                                        bool only_new_keys) const {
   check_filled_here(cache);
-  const bool state = kernel_->has_recurrent_state();
   cache.layer = serial();
   inputs.encoding_state = &cache.position;
   inputs.first_position = cache.dropped + (only_new_keys ? cache.length() : 0);
   inputs.continued = cache.length() > 0;
-  if (!state) return;
+  if (!options.kernel.traits.recurrent) return;
   inputs.state = &cache.state;
   Tensor& padding = inputs.options.mask.key_padding;
   if (!padding.defined()) return;
@@ -302,7 +317,7 @@ void MultiHeadAttention::continue_from(AttentionInputs& inputs, KeyValueCache& c
 
 // A kernel with a recurrent state adds the keys to its state itself.
 void MultiHeadAttention::append_to_cache(AttentionInputs& inputs, KeyValueCache& cache) const {
-  if (kernel_->has_recurrent_state()) return;
+  if (options.kernel.traits.recurrent) return;
   if (cache.k.defined()) {
     check_extends("keys", cache.k, inputs.k);
     check_extends("values", cache.v, inputs.v);
@@ -331,7 +346,7 @@ Tensor MultiHeadAttention::operator()(const Tensor& x, const AttentionMask& mask
         "limit is the window");
   const bool kept = cache && cache->kept > 0;
   const bool encodes =
-      kernel_->has_recurrent_state() || (!kept && position_ && position_->caches_encoded_keys());
+      options.kernel.traits.recurrent || (!kept && options.position.traits.caches_encoded_keys);
   return all_or_nothing(cache, [&](KeyValueCache* after) {
     AttentionInputs inputs = project(x, x, mask, forward);
     if (after) continue_from(inputs, *after, encodes);
@@ -357,7 +372,7 @@ Tensor MultiHeadAttention::operator()(const Tensor& x, const AttentionMask& mask
 // True if sequences with different padding need different terms.
 bool MultiHeadAttention::encodes_one_by_one(const AttentionInputs& inputs) const {
   return !inputs.forward.padding.empty() && position_ &&
-         (!position_->is_relative() || kernel_->has_recurrent_state());
+         (!options.position.traits.relative || options.kernel.traits.recurrent);
 }
 
 // Attention after projection and cache → [B, M, H·Dv].

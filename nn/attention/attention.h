@@ -13,26 +13,34 @@
 
 namespace stretto::nn {
 
+/// What an attention kernel supports.
+struct KernelTraits {
+  /// A state of fixed size summarizes the past in place of keys, values and scores. With a cache,
+  /// the inputs then have only the new positions, and AttentionInputs::state.
+  bool recurrent = false;
+  /// Of a recurrent kernel: the output depends on q and k only by their products, so that RoPE,
+  /// which is relative in the products, is relative in the output.
+  bool keeps_rotary_relative = false;
+  bool memory = true;              ///< Works with the memory of TransformerXL.
+  bool segments = true;            ///< Supports packed sequences (ForwardContext::segments).
+  bool sequence_parallel = false;  ///< Accepts a ForwardContext with a sequence_group.
+};
+
 /// Base class of attention kernels, which compute the output from queries, keys and values.
 class AttentionKernel : public Module {
  public:
+  /// Returns the traits of a kernel that is constructed with these arguments. A derived class hides
+  /// it by a function of its own, for example `static KernelTraits traits(const Options&)`.
+  template <class... Arguments>
+  static KernelTraits traits(const Arguments&...) {
+    return {};
+  }
   /// Registers the kernel in `parent`, an attention, under the name "kernel".
   explicit AttentionKernel(Module& parent) : Module(parent, "kernel") {}
   /// Returns the attention output [B, H, M, Dv].
   virtual Tensor operator()(const AttentionInputs& inputs) const = 0;
-  /// Returns the weights of the values [B, H, M, N]; by default the weights of the softmax. A
-  /// kernel with a recurrent state has no softmax and must override this function; otherwise it
-  /// throws.
+  /// Returns the weights of the values [B, H, M, N]. Throws unless overridden.
   virtual Tensor weights(const AttentionInputs& inputs) const;
-  /// Returns true if the kernel accepts a ForwardContext with a sequence_group.
-  virtual bool supports_sequence_parallel() const { return false; }
-  /// Returns true if a state of fixed size summarizes the past in place of keys and values. With a
-  /// cache, the inputs then have only the new positions, and AttentionInputs::state.
-  virtual bool has_recurrent_state() const { return false; }
-  /// Returns true if the output depends on q and k only by their products, so that RoPE, which is
-  /// relative in the products, is relative in the output. By default false for kernels with a
-  /// recurrent state, which may apply functions to the rotated q and k.
-  virtual bool keeps_rotary_relative() const { return !has_recurrent_state(); }
 };
 
 /// Returns the name of a term of the scores, dropout or soft cap in the options, for kernels
@@ -40,15 +48,14 @@ class AttentionKernel : public Module {
 const char* score_term(const AttentionOptions& options);
 
 /// A factory of kernels, as MultiHeadAttentionOptions::kernel accepts it.
-using MakeKernel = std::function<std::unique_ptr<AttentionKernel>(Module& parent, HeadShape shape)>;
+using MakeKernel = AttentionPart<AttentionKernel, KernelTraits>;
 
-/// Returns a factory that constructs K(parent, shape, arguments…), for your own kernel: `.kernel =
-/// nn::kernel<MyKernel>(arguments…)`. shape.d_key is the dimension after the positional encoding.
+/// Returns a factory that constructs K(parent, shape, arguments…), with K::traits(arguments…), for
+/// your own kernel: `.kernel = nn::kernel<MyKernel>(arguments…)`. shape.d_key is the dimension after
+/// the positional encoding.
 template <class K, class... Arguments>
 MakeKernel kernel(Arguments... arguments) {
-  return [=](Module& parent, HeadShape shape) {
-    return std::make_unique<K>(parent, shape, arguments...);
-  };
+  return attention_part<K, MakeKernel>(std::move(arguments)...);
 }
 
 /// The kernel of softmax attention, softmax(scores) v (ops/attention/attention.h).
@@ -57,8 +64,10 @@ class SoftmaxKernel : public AttentionKernel {
   /// Registers the kernel in `parent`.
   SoftmaxKernel(Module& parent, HeadShape, Implementation implementation_)
       : AttentionKernel(parent), implementation(implementation_) {}
+  /// Returns the traits of the softmax.
+  static KernelTraits traits(Implementation) { return {.sequence_parallel = true}; }
   Tensor operator()(const AttentionInputs& inputs) const override;
-  bool supports_sequence_parallel() const override { return true; }
+  Tensor weights(const AttentionInputs& inputs) const override;
   std::string label() const override { return "SoftmaxKernel"; }
 
   const Implementation implementation;  ///< Implementation of attention().
@@ -98,9 +107,10 @@ struct MultiHeadAttentionOptions {
 class MultiHeadAttention : public Module {
  public:
   using Options = MultiHeadAttentionOptions;  ///< Options of the constructor.
-  /// Constructs a root module. Throws if the sizes do not fit together.
+  /// Constructs a root module. Throws if the sizes, or positional encoding and kernel, do not fit
+  /// together.
   explicit MultiHeadAttention(Options options);
-  /// Constructs a child of `parent`. Throws if the sizes do not fit together.
+  /// Constructs a child of `parent`. Throws likewise.
   MultiHeadAttention(Module& parent, std::string name, Options options);
 
   /// Self-attention: x [B, M, d_model] → [B, M, d_model]. With a cache, x continues the positions
@@ -141,7 +151,9 @@ class MultiHeadAttention : public Module {
   Tensor scores(const Tensor& x, const AttentionMask& mask = {}) const;
   std::string label() const override;
 
-  const Options options;  ///< As passed to the constructor, with defaults filled in.
+  /// As passed to the constructor, with defaults filled in. Without a position, position.traits are
+  /// those of NoPosition.
+  const Options options;
   /// Query projection, d_model → H·D.
   Linear q{*this, "q", projection(options.n_heads* options.d_key, options.q_bias)};
   /// Key projection, d_model → G·D.

@@ -65,14 +65,16 @@ class GatedLinearKernel : public AttentionKernel {
   using Options = GatedLinearKernelOptions;  ///< Options of the constructor.
   /// Registers the parameters of the gates. Throws if an option is out of its range.
   GatedLinearKernel(Module& parent, HeadShape shape, Options options);
+  /// Returns the traits of a kernel with these options. Decays per feature, short convolutions and
+  /// SiLU of q and k break RoPE; a short convolution needs a query for each key.
+  static KernelTraits traits(const Options& o) {
+    return {.recurrent = true,
+            .keeps_rotary_relative = o.decay != StateDecay::feature && o.taps == 0 && !o.silu,
+            .memory = o.taps == 0};
+  }
   Tensor operator()(const AttentionInputs& inputs) const override;
   /// Returns the factors of the values in y, before the norm.
   Tensor weights(const AttentionInputs& inputs) const override;
-  bool has_recurrent_state() const override { return true; }
-  /// False for decays per feature, short convolutions and SiLU of q and k.
-  bool keeps_rotary_relative() const override {
-    return options.decay != StateDecay::feature && options.taps == 0 && !options.silu;
-  }
   std::string label() const override { return "GatedLinearKernel"; }
 
   const Options options;  ///< As passed to the constructor.

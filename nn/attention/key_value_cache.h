@@ -21,7 +21,7 @@ struct KeyValueRoom;  // nn/attention/key_value_cache.cpp
 /// Models that call several layers, each with its own cache, use all_or_nothing
 /// (core/all_or_nothing.h): after an error no cache has changed.
 struct KeyValueCache {
-  Tensor k;  ///< Cached keys [B, G, N, D]; encoded if PositionalEncoding::caches_encoded_keys.
+  Tensor k;  ///< Cached keys [B, G, N, D]; encoded if PositionTraits::caches_encoded_keys.
   Tensor v;  ///< Cached values [B, G, N, Dv].
   /// > 0: after each call only the last `limit` positions remain. The tokens of the next call see
   /// these and, under the mask, each other: one token at a time is like a window of limit + 1.
@@ -29,8 +29,8 @@ struct KeyValueCache {
   int64_t limit = 0;
   /// The first `kept` positions, less than the limit, are never dropped: the attention sinks of
   /// StreamingLLM (Xiao et al. 2024, §3.2). As there, positions count within the cache, so that the
-  /// kept positions are next to the oldest of the others. Requires a PositionalEncoding with
-  /// is_relative(), or none. Keys are cached before they are encoded.
+  /// kept positions are next to the oldest of the others. Requires a positional encoding with
+  /// PositionTraits::relative, or none. Keys are cached before they are encoded.
   int64_t kept = 0;
   LinearState state = {};                              ///< State of a recurrent kernel.
   std::shared_ptr<const EncodingState> position = {};  ///< Data of the positional encoding.

@@ -167,9 +167,7 @@ Tensor LinearKernel::weights(const AttentionInputs& inputs) const {
 }
 
 MakeKernel linear_kernel(MakeFeatureMap map, LinearKernelOptions options) {
-  return [map = std::move(map), options](Module& parent, HeadShape shape) {
-    return std::make_unique<LinearKernel>(parent, shape, map, options);
-  };
+  return kernel<LinearKernel>(std::move(map), options);
 }
 
 }  // namespace stretto::nn

@@ -44,11 +44,13 @@ class LinearKernel : public AttentionKernel {
   using Options = LinearKernelOptions;  ///< Options of the constructor.
   /// Registers the feature map that `map` constructs.
   LinearKernel(Module& parent, HeadShape shape, const MakeFeatureMap& map, Options options);
+  /// Returns the traits of every feature map.
+  static KernelTraits traits(const MakeFeatureMap&, const Options&) {
+    return {.recurrent = true, .segments = false, .sequence_parallel = true};
+  }
   Tensor operator()(const AttentionInputs& inputs) const override;
   /// Returns the share of each key, q_i·k_j / (Σ_j q_i·k_j + eps).
   Tensor weights(const AttentionInputs& inputs) const override;
-  bool has_recurrent_state() const override { return true; }
-  bool supports_sequence_parallel() const override { return true; }
   std::string label() const override { return "LinearKernel"; }
   /// Returns the feature map.
   const FeatureMap& feature_map() const { return *map_; }

@@ -52,6 +52,13 @@ std::vector<int64_t> positions_after_padding(const Tensor& x, const ForwardConte
 
 }  // namespace
 
+PositionTraits InputOptions::traits() const {
+  const bool absolute = sinusoid || learned_length > 0;
+  return {.memory = !absolute,
+          .max_positions = learned_length > 0 ? learned_length : INT64_MAX,
+          .relative = !absolute};
+}
+
 AbsolutePosition::AbsolutePosition(Module& parent, std::string name, Options o)
     : Module(parent, std::move(name)),
       options(checked(o)),

@@ -8,6 +8,7 @@
 #include "../dropout.h"
 #include "../module.h"
 #include "../norm.h"
+#include "../positions/positional_encoding.h"
 #include "../positions/sinusoid.h"
 
 namespace stretto::nn {
@@ -20,6 +21,9 @@ struct InputOptions {
   int64_t learned_length = 0;             ///< > 0: adds a learned vector for this many positions.
   bool dropout_before_position = false;   ///< Applies dropout to the token vectors only.
   bool norm = false;  ///< Normalizes the sum before dropout, as the layers do (BERT, BLOOM).
+  /// Returns the traits of the positions. Absolute positions count from the start of each call, and
+  /// so do not work with a memory.
+  PositionTraits traits() const;
 };
 
 /// Options of AbsolutePosition.

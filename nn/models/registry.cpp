@@ -1,7 +1,6 @@
 #include "nn/models/registry.h"
 
 #include <algorithm>
-#include <functional>
 
 #include "nn/attention/gated_linear_attention.h"
 #include "nn/attention/linear_attention.h"
@@ -16,186 +15,86 @@
 namespace stretto::nn {
 namespace {
 
-using Settings = PositionSettings;
-using L = LayerOptions;
-using I = InputOptions;
-using Positions = std::vector<PositionEntry>;
+using S = const PositionSettings&;
+using I = InputOptions&;
 
-int64_t max_distance(const Settings& s, int64_t fallback) {
+int64_t max_distance(S s, int64_t fallback) {
   return s.max_distance > 0 ? s.max_distance : fallback;
 }
-int64_t longest(const Settings& s) { return s.longest > 0 ? s.longest : s.length; }
+int64_t longest(S s) { return s.longest > 0 ? s.longest : s.length; }
+
+// Options of an encoding of a plane.
+template <class Options>
+Options plane(S s) {
+  const bool given = s.plane.dim() == 2;
+  return {.height = given ? s.plane[0] : 0,
+          .width = given ? s.plane[1] : 0,
+          .class_tokens = s.class_tokens};
+}
 
 template <bool gated>
-void add_sine(const Settings& s, LayerOptions& layer, InputOptions&) {
-  layer.attention.position = sine_spe(
+MakePositionalEncoding sine(S s) {
+  return sine_spe(
       {.realizations = s.realizations, .sines = s.sines, .gated = gated, .shared = s.share_sine});
 }
 
 template <bool gated>
-void add_conv(const Settings& s, LayerOptions& layer, InputOptions&) {
-  layer.attention.position = conv_spe(
+MakePositionalEncoding conv(S s) {
+  return conv_spe(
       {.realizations = s.realizations, .taps = {s.taps}, .gated = gated, .shared = s.share_conv});
 }
 
-// The entry without positions, and the absolute positions that are added to the token vectors.
-Positions input_positions() {
-  return {
-      {.name = "none",
-       .scores = false,
-       .add = [](const Settings&, L& l, I&) { l.attention.position = no_position(); }},
-      {.name = "sinusoid",
-       .scores = false,
-       .added = true,
-       .memory = false,
-       .add = [](const Settings& s, L&, I& i) { i.sinusoid = s.layout; }},
-      {.name = "learned",
-       .scores = false,
-       .added = true,
-       .memory = false,
-       .add = [](const Settings& s, L&, I& i) { i.learned_length = longest(s); }},
-  };
+MakePositionalEncoding music(S s) {
+  return music_relative({.max_length = max_distance(s, s.length),
+                         .bidirectional = s.bidirectional,
+                         .out_of_range = s.out_of_range});
 }
 
-// One vector per relative position, multiplied by the queries.
-Positions relative_vectors() {
-  return {
-      {.name = "music",
-       .add =
-           [](const Settings& s, L& l, I&) {
-             l.attention.position = music_relative({.max_length = max_distance(s, s.length),
-                                                    .bidirectional = s.bidirectional,
-                                                    .out_of_range = s.out_of_range});
-           }},
-      {.name = "music-local",
-       .direction = Direction::causal,
-       .memory = false,
-       .add =
-           [](const Settings& s, L& l, I&) {
-             const int64_t block = max_distance(s, std::max<int64_t>(1, s.length / 2));
-             l.attention.position = music_relative({.max_length = 2 * block, .block = block});
-           }},
-      {.name = "shaw",
-       .add =
-           [](const Settings& s, L& l, I&) {
-             l.attention.position = shaw_relative({.max_distance = max_distance(s, 16)});
-           }},
-      {.name = "shaw-keys",
-       .add =
-           [](const Settings& s, L& l, I&) {
-             l.attention.position =
-                 shaw_relative({.max_distance = max_distance(s, 16), .values = false});
-           }},
-      {.name = "xl",
-       .add = [](const Settings&, L& l, I&) { l.attention.position = relative_sinusoid(); }},
-  };
+MakePositionalEncoding music_local(S s) {
+  const int64_t block = max_distance(s, std::max<int64_t>(1, s.length / 2));
+  return music_relative({.max_length = 2 * block, .block = block});
 }
 
-// One scalar per relative position, added to the scores.
-Positions relative_biases() {
-  return {
-      {.name = "t5",
-       .add = [](const Settings&, L& l,
-                 I&) { l.attention.position = shared_by_layers(t5_bias()); }},
-      {.name = "alibi", .add = [](const Settings&, L& l, I&) { l.attention.position = alibi(); }},
-      {.name = "kerple", .add = [](const Settings&, L& l, I&) { l.attention.position = kerple(); }},
-      {.name = "kerple-power",
-       .add = [](const Settings&, L& l,
-                 I&) { l.attention.position = kerple({.kind = Kerple::Kind::power}); }},
-      {.name = "fire",
-       .counted = true,
-       .add =
-           [](const Settings& s, L& l, I&) {
-             l.attention.position = fire({.threshold = double(max_distance(s, s.length))});
-           }},
-  };
+template <bool values>
+MakePositionalEncoding shaw(S s) {
+  return shaw_relative({.max_distance = max_distance(s, 16), .values = values});
 }
 
-// Rotations of queries and keys.
-Positions rotary_positions() {
-  return {
-      {.name = "rope",
-       .scores = false,
-       .pairs = true,
-       .add = [](const Settings&, L& l, I&) { l.attention.position = rotary(); }},
-      {.name = "xpos",
-       .direction = Direction::causal,
-       .pairs = true,
-       .add = [](const Settings&, L& l, I&) { l.attention.position = rotary({.xpos = true}); }},
-  };
+MakePositionalEncoding bert(S s) {
+  return bert_relative({.max_length = max_distance(s, longest(s)), .keys_too = true});
 }
 
-// One vector per relative position, multiplied by the queries and by the keys.
-Positions query_key_vectors() {
-  return {
-      {.name = "bert",
-       .add =
-           [](const Settings& s, L& l, I&) {
-             l.attention.position =
-                 bert_relative({.max_length = max_distance(s, longest(s)), .keys_too = true});
-           }},
-      {.name = "deberta",
-       .add =
-           [](const Settings& s, L& l, I&) {
-             l.attention.position =
-                 disentangled({.max_distance = max_distance(s, s.length), .buckets = 0});
-           }},
-  };
+MakePositionalEncoding deberta(S s) {
+  return disentangled({.max_distance = max_distance(s, s.length), .buckets = 0});
 }
 
-// Positions of tokens in a plane.
-Positions plane_positions() {
+std::vector<PositionEntry> make_positions() {
   return {
-      {.name = "window",
-       .direction = Direction::bidirectional,
-       .memory = false,
-       .plane = true,
-       .add =
-           [](const Settings& s, L& l, I&) {
-             l.attention.position = window_bias(
-                 {.height = s.plane[0], .width = s.plane[1], .class_tokens = s.class_tokens});
-           }},
-      {.name = "grid",
-       .direction = Direction::bidirectional,
-       .memory = false,
-       .plane = true,
-       .add =
-           [](const Settings& s, L& l, I&) {
-             l.attention.position = grid_relative(
-                 {.height = s.plane[0], .width = s.plane[1], .class_tokens = s.class_tokens});
-           }},
-      {.name = "rope-2d",
-       .direction = Direction::bidirectional,
-       .scores = false,
-       .memory = false,
-       .plane = true,
-       .pairs = true,
-       .add =
-           [](const Settings& s, L& l, I&) {
-             l.attention.position = rotary_2d(
-                 {.height = s.plane[0], .width = s.plane[1], .class_tokens = s.class_tokens});
-           }},
+      {"none", [](S) { return no_position(); }},
+      {.name = "sinusoid", .add = [](S s, I input) { input.sinusoid = s.layout; }},
+      {.name = "learned", .add = [](S s, I input) { input.learned_length = longest(s); }},
+      {"music", music},
+      {"music-local", music_local},
+      {"shaw", shaw<true>},
+      {"shaw-keys", shaw<false>},
+      {"xl", [](S) { return relative_sinusoid(); }},
+      {"t5", [](S) { return shared_by_layers(t5_bias()); }},
+      {"alibi", [](S) { return alibi(); }},
+      {"kerple", [](S) { return kerple(); }},
+      {"kerple-power", [](S) { return kerple({.kind = Kerple::Kind::power}); }},
+      {"fire", [](S s) { return fire({.threshold = double(max_distance(s, s.length))}); }},
+      {"rope", [](S) { return rotary(); }},
+      {"xpos", [](S) { return rotary({.xpos = true}); }},
+      {"bert", bert},
+      {"deberta", deberta},
+      {"window", [](S s) { return window_bias(plane<WindowBias::Options>(s)); }},
+      {"grid", [](S s) { return grid_relative(plane<GridRelative::Options>(s)); }},
+      {"rope-2d", [](S s) { return rotary_2d(plane<Rotary2d::Options>(s)); }},
+      {"sine", sine<true>},
+      {"sine-ungated", sine<false>},
+      {"conv", conv<true>},
+      {"conv-ungated", conv<false>},
   };
-}
-
-// Stochastic positional encoding.
-Positions stochastic_positions() {
-  return {
-      {.name = "sine", .scores = false, .memory = false, .add = add_sine<true>},
-      {.name = "sine-ungated", .scores = false, .memory = false, .add = add_sine<false>},
-      {.name = "conv", .scores = false, .memory = false, .add = add_conv<true>},
-      {.name = "conv-ungated", .scores = false, .memory = false, .add = add_conv<false>},
-  };
-}
-
-Positions make_positions() {
-  Positions all;
-  for (const auto& kind : {input_positions, relative_vectors, relative_biases, rotary_positions,
-                           query_key_vectors, plane_positions, stochastic_positions}) {
-    const Positions entries = kind();
-    all.insert(all.end(), entries.begin(), entries.end());
-  }
-  return all;
 }
 
 template <FavorKind kind>
@@ -205,35 +104,23 @@ MakeKernel performer(const KernelSettings& s) {
 }
 
 std::vector<KernelEntry> make_kernels() {
+  using K = const KernelSettings&;
   return {
-      {.name = "softmax",
-       .scores = true,
-       .segments = true,
-       .make = [](const KernelSettings&) { return softmax_kernel(); }},
-      {.name = "performer", .make = performer<FavorKind::positive>},
-      {.name = "performer-hyperbolic", .make = performer<FavorKind::hyperbolic>},
-      {.name = "linear-elu",
-       .make = [](const KernelSettings&) { return linear_kernel(elu_plus_one(), {.eps = 1e-6}); }},
-      {.name = "linear-relu",
-       .make =
-           [](const KernelSettings& s) { return linear_kernel(relu_plus(), {.eps = s.relu_eps}); }},
-      {.name = "retention",
-       .segments = true,
-       .make = [](const KernelSettings&) { return retention_kernel(); }},
-      {.name = "gla", .segments = true, .make = [](const KernelSettings&) { return gla_kernel(); }},
-      {.name = "delta",
-       .memory = false,
-       .segments = true,
-       .make = [](const KernelSettings&) { return gated_delta_kernel(); }},
+      {"softmax", [](K) { return softmax_kernel(); }},
+      {"performer", performer<FavorKind::positive>},
+      {"performer-hyperbolic", performer<FavorKind::hyperbolic>},
+      {"linear-elu", [](K) { return linear_kernel(elu_plus_one(), {.eps = 1e-6}); }},
+      {"linear-relu", [](K s) { return linear_kernel(relu_plus(), {.eps = s.relu_eps}); }},
+      {"retention", [](K) { return retention_kernel(); }},
+      {"gla", [](K) { return gla_kernel(); }},
+      {"delta", [](K) { return gated_delta_kernel(); }},
   };
 }
 
 template <class Entry>
-std::vector<std::string> names_of(const std::vector<Entry>& entries,
-                                  const std::function<bool(const Entry&)>& chosen = {}) {
+std::vector<std::string> names_of(const std::vector<Entry>& entries) {
   std::vector<std::string> names;
-  for (const Entry& entry : entries)
-    if (!chosen || chosen(entry)) names.push_back(entry.name);
+  for (const Entry& entry : entries) names.push_back(entry.name);
   return names;
 }
 
@@ -257,26 +144,33 @@ std::vector<const PositionEntry*> parts_of(const std::string& name) {
   if (plus == std::string::npos) return {&find_position(name)};
   const PositionEntry& first = find_position(name.substr(0, plus));
   const PositionEntry& second = find_position(name.substr(plus + 1));
-  check(first.added && !second.added, "position", name,
+  check(first.add && second.make, "position", name,
         ": needs an encoding of the input (sinusoid, learned) before the +, and one of the "
         "attention after it");
   return {&first, &second};
 }
 
-// The number of features that are rotated together, of which a head needs a multiple.
-int64_t features_of(const PositionEntry& rotary) { return rotary.plane ? 4 : 2; }
-
-bool fits(const PositionEntry& p, const KernelEntry& kernel, const Settings& s,
-          const LayerOptions& layer) {
-  const int64_t width =
-      layer.attention.d_key > 0 ? layer.attention.d_key : layer.d_model / layer.attention.n_heads;
-  return (kernel.scores || !p.scores) &&
-         (p.direction == Direction::any ||
-          (p.direction == Direction::bidirectional) == s.bidirectional) &&
-         (!p.plane || s.plane.dim() == 2) && (!p.pairs || width % features_of(p) == 0);
+// Returns why an encoding does not work with a kernel and heads of `width` features; empty if it
+// does.
+std::string reason(const PositionTraits& p, const KernelEntry& kernel, S s, int64_t width) {
+  if (p.scores && kernel.traits().recurrent)
+    return str("acts on scores, which ", kernel.name, " attention does not have");
+  if (!p.bidirectional && s.bidirectional) return "is for causal attention only";
+  if (!p.causal && !s.bidirectional) return "is for bidirectional attention only";
+  if (p.plane && s.plane.dim() != 2) return "is for tokens in a plane only";
+  if (width % p.multiple == 0) return "";
+  return str("rotates ", p.plane ? "two pairs" : "pairs",
+             " of features, but the head dimension is ", width);
 }
 
 }  // namespace
+
+PositionTraits PositionEntry::traits(const PositionSettings& settings) const {
+  if (make) return make(settings).traits;
+  InputOptions input;
+  add(settings, input);
+  return input.traits();
+}
 
 const std::vector<PositionEntry>& positions() {
   static const std::vector<PositionEntry> all = make_positions();
@@ -294,39 +188,43 @@ const PositionEntry& find_position(const std::string& name) {
 }
 const KernelEntry& find_kernel(const std::string& name) { return find("kernel", kernels(), name); }
 
-std::string refusal(const std::string& name, const std::string& kernel_name, const Settings& s,
-                    const LayerOptions& layer) {
+PositionTraits position_traits(const std::string& name, const PositionSettings& settings) {
+  const std::vector<const PositionEntry*> parts = parts_of(name);
+  const PositionTraits input = parts.front()->traits(settings);
+  PositionTraits all = parts.back()->traits(settings);
+  all.memory = all.memory && input.memory;
+  all.relative = all.relative && input.relative;
+  all.max_positions = std::min(all.max_positions, input.max_positions);
+  return all;
+}
+
+std::string refusal(const std::string& name, const std::string& kernel_name,
+                    const PositionSettings& s, const LayerOptions& layer) {
   const KernelEntry& kernel = find_kernel(kernel_name);
+  const MultiHeadAttentionOptions& o = layer.attention;
+  const int64_t width = o.d_key > 0 ? o.d_key : layer.d_model / o.n_heads;
   for (const PositionEntry* p : parts_of(name)) {
-    if (fits(*p, kernel, s, layer)) continue;
-    const int64_t width =
-        layer.attention.d_key > 0 ? layer.attention.d_key : layer.d_model / layer.attention.n_heads;
-    std::string why;
-    if (p->scores && !kernel.scores)
-      why = str("acts on scores, which ", kernel_name, " attention does not have");
-    else if (p->direction == Direction::causal && s.bidirectional)
-      why = "is for causal attention only";
-    else if (p->direction == Direction::bidirectional && !s.bidirectional)
-      why = "is for bidirectional attention only";
-    else if (p->plane && s.plane.dim() != 2)
-      why = "is for tokens in a plane only";
-    else
-      why = str("rotates ", p->plane ? "two pairs" : "pairs",
-                " of features, but the head dimension is ", width);
-    return str(p->name, " ", why, "; accepted here: ",
-               listed(names_of<PositionEntry>(positions(), [&](const PositionEntry& other) {
-                 return fits(other, kernel, s, layer);
-               })));
+    const std::string why = reason(p->traits(s), kernel, s, width);
+    if (why.empty()) continue;
+    std::vector<std::string> accepted;
+    for (const PositionEntry& other : positions())
+      if (reason(other.traits(s), kernel, s, width).empty()) accepted.push_back(other.name);
+    return str(p->name, " ", why, "; accepted here: ", listed(accepted));
   }
   return "";
 }
 
-void add_position(const std::string& name, const Settings& settings, LayerOptions& layer,
+void add_position(const std::string& name, const PositionSettings& settings, LayerOptions& layer,
                   InputOptions& input) {
   const std::string why = refusal(name, "softmax", settings, layer);
   check(why.empty(), "position", why, " (PositionSettings: bidirectional ", settings.bidirectional,
         ", plane ", settings.plane, ")");
-  for (const PositionEntry* p : parts_of(name)) p->add(settings, layer, input);
+  for (const PositionEntry* p : parts_of(name)) {
+    if (p->make)
+      layer.attention.position = p->make(settings);
+    else
+      p->add(settings, input);
+  }
 }
 
 }  // namespace stretto::nn

@@ -7,7 +7,8 @@
 //     layer.attention.kernel = nn::find_kernel("performer").make({.features = 64});
 //     nn::add_position("sine", {.length = 512}, layer, input);
 //
-// To add an encoding, add an entry to registry.cpp.
+// To add an encoding or a kernel, add an entry to registry.cpp: a name and a call of its factory.
+// What it supports is in the traits of the factory (PositionTraits, KernelTraits).
 //
 // Reference: none (names; see the headers of the encodings)
 #pragma once
@@ -43,27 +44,15 @@ struct PositionSettings {
   SpeShare share_conv = SpeShare::draws;    ///< ConvSpeOptions::shared.
 };
 
-/// The kind of attention that an encoding supports.
-enum class Direction {
-  any,           ///< With and without a causal mask.
-  causal,        ///< With a causal mask only.
-  bidirectional  ///< Without a causal mask only.
-};
-
-/// A named positional encoding.
+/// A named positional encoding: in the attention, or added to the input of the model.
 struct PositionEntry {
-  std::string name;                      ///< Name on the command line.
-  Direction direction = Direction::any;  ///< Kind of attention that it supports.
-  bool scores = true;  ///< Adds terms to the scores: requires a kernel with scores.
-  bool added = false;  ///< Is added to the input of the model, not in the attention.
-  /// Works with the memory of TransformerXL. All encodings for causal attention work with a cache.
-  bool memory = true;
-  bool counted = false;  ///< Depends on absolute positions too, not only on relative ones.
-  bool plane = false;    ///< Requires PositionSettings::plane.
-  /// Rotates pairs of features: requires an even head dimension, in a plane a multiple of 4.
-  bool pairs = false;
-  /// Sets the encoding in the options of a layer or of the input.
-  void (*add)(const PositionSettings&, LayerOptions&, InputOptions&) = nullptr;
+  std::string name;  ///< Name on the command line.
+  /// Returns the factory of the encoding in the attention; null for one that is added to the input.
+  MakePositionalEncoding (*make)(const PositionSettings&) = nullptr;
+  /// Sets the encoding that is added to the input; null for one in the attention.
+  void (*add)(const PositionSettings&, InputOptions&) = nullptr;
+  /// Returns the traits of the encoding that these settings construct.
+  PositionTraits traits(const PositionSettings& settings = {}) const;
 };
 
 /// Settings from which a kernel is constructed.
@@ -76,11 +65,10 @@ struct KernelSettings {
 
 /// A named attention kernel.
 struct KernelEntry {
-  std::string name;       ///< Name on the command line.
-  bool scores = false;    ///< Computes a matrix of scores, to which encodings and dropout apply.
-  bool memory = true;     ///< Works with the memory of TransformerXL.
-  bool segments = false;  ///< Supports packed sequences (ForwardContext::segments).
-  MakeKernel (*make)(const KernelSettings&) = nullptr;  ///< Returns a factory of the kernel.
+  std::string name;                                     ///< Name on the command line.
+  MakeKernel (*make)(const KernelSettings&) = nullptr;  ///< Returns the factory of the kernel.
+  /// Returns the traits of the kernel.
+  KernelTraits traits() const { return make({}).traits; }
 };
 
 /// Returns all positional encodings. docs/positions.md has a table of them.
@@ -97,9 +85,12 @@ const PositionEntry& find_position(const std::string& name);
 /// Returns the entry of a name. Throws an error that lists all names.
 const KernelEntry& find_kernel(const std::string& name);
 
+/// Returns what an encoding, or both encodings of "A+B", need and support: A is added to the input, B
+/// is in the attention.
+PositionTraits position_traits(const std::string& name, const PositionSettings& settings);
+
 /// Returns the reason why a positional encoding cannot be used with a kernel in layers of these
-/// options, as a sentence that lists the alternatives; empty if it can. `name` may be "A+B", with A
-/// added to the input and B in the attention.
+/// options, as a sentence that lists the alternatives; empty if it can. `name` may be "A+B" as above.
 std::string refusal(const std::string& name, const std::string& kernel,
                     const PositionSettings& settings, const LayerOptions& layer);
 

@@ -58,8 +58,10 @@ class Disentangled : public PositionalEncoding {
   /// shared_projections of an attention with fewer key heads than query heads.
   Disentangled(Module& parent, HeadShape shape, Options options);
   void apply(AttentionInputs& inputs) const override;
-  bool is_relative() const override { return true; }
-  bool is_dense() const override { return options.position_to_content; }
+  /// Returns the traits of an encoding with these options.
+  static PositionTraits traits(const Options& o) {
+    return {.scores = true, .relative = true, .dense = o.position_to_content};
+  }
   std::string label() const override;
 
   const Options options;  ///< As passed to the constructor.

@@ -27,7 +27,8 @@ class Fire : public PositionalEncoding {
   /// Registers c = 0.1, multiplier = 1 and the MLP. Throws if an option is out of its range.
   Fire(Module& parent, HeadShape shape, Options options);
   void apply(AttentionInputs& inputs) const override;
-  bool is_dense() const override { return true; }
+  /// Returns the traits of an encoding with these options.
+  static PositionTraits traits(const Options&) { return {.scores = true, .dense = true}; }
   std::string label() const override;
 
   const Options options;                                  ///< As passed to the constructor.

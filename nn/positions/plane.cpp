@@ -23,6 +23,22 @@ const Options& checked(const char* op, const Options& o) {
 }
 
 template <class Options>
+PositionTraits plane_traits(const Options& o) {
+  return {.causal = false,
+          .memory = false,
+          .plane = true,
+          .max_positions = o.class_tokens + o.height * o.width};
+}
+
+// Of a dense bias of the scores.
+template <class Options>
+PositionTraits bias_traits(const Options& o) {
+  PositionTraits traits = plane_traits(o);
+  traits.scores = traits.dense = true;
+  return traits;
+}
+
+template <class Options>
 void check_tokens(const char* op, const AttentionInputs& inputs, const Options& o) {
   const int64_t tokens = o.class_tokens + o.height * o.width;
   check(inputs.n_queries() == tokens && inputs.n_keys() == tokens, op, inputs.n_queries(),
@@ -59,6 +75,8 @@ WindowBias::WindowBias(Module& parent, HeadShape shape, Options o)
       options(checked("WindowBias", o)),
       table(parameter("table", window_table(shape, o))) {}
 
+PositionTraits WindowBias::traits(const Options& o) { return bias_traits(o); }
+
 void WindowBias::apply(AttentionInputs& inputs) const {
   check_tokens("WindowBias", inputs, options);
   const int64_t h = options.height, w = options.width, first = options.class_tokens;
@@ -90,6 +108,8 @@ GridRelative::GridRelative(Module& parent, HeadShape shape, Options o)
       height_table(parameter("height_table", axis_table(shape, o.height))),
       width_table(parameter("width_table", axis_table(shape, o.width))) {}
 
+PositionTraits GridRelative::traits(const Options& o) { return bias_traits(o); }
+
 void GridRelative::apply(AttentionInputs& inputs) const {
   check_tokens("GridRelative", inputs, options);
   const int64_t h = options.height, w = options.width, cells = h * w, first = options.class_tokens;
@@ -117,6 +137,12 @@ Rotary2d::Rotary2d(Module& parent, HeadShape shape, Options o)
   check(shape.d_key % 4 == 0, "Rotary2d", "heads with ", shape.d_key,
         " features; must be a multiple of 4");
   rotary_dims("Rotary2d", {.base = o.base}, shape.d_key / 2);
+}
+
+PositionTraits Rotary2d::traits(const Options& o) {
+  PositionTraits traits = plane_traits(o);
+  traits.multiple = 4;
+  return traits;
 }
 
 Tensor Rotary2d::rotated(const Tensor& x, Side side) const {

@@ -32,6 +32,8 @@ class WindowBias : public PositionalEncoding {
   using Options = WindowBiasOptions;  ///< Options of the constructor.
   /// Registers `table`, normal with standard deviation 0.02, truncated to ±2.
   WindowBias(Module& parent, HeadShape shape, Options options);
+  /// Returns the traits of an encoding with these options.
+  static PositionTraits traits(const Options& options);
   void apply(AttentionInputs& inputs) const override;
   std::string label() const override;
 
@@ -60,6 +62,8 @@ class GridRelative : public PositionalEncoding {
   using Options = GridRelativeOptions;  ///< Options of the constructor.
   /// Registers both tables, normal with standard deviation D^−½.
   GridRelative(Module& parent, HeadShape shape, Options options);
+  /// Returns the traits of an encoding with these options.
+  static PositionTraits traits(const Options& options);
   void apply(AttentionInputs& inputs) const override;
   std::string label() const override;
 
@@ -92,6 +96,8 @@ class Rotary2d : public PositionalEncoding {
   using Options = Rotary2dOptions;  ///< Options of the constructor.
   /// Registers the encoding. Throws if a size is out of its range.
   Rotary2d(Module& parent, HeadShape shape, Options options);
+  /// Returns the traits of an encoding with these options.
+  static PositionTraits traits(const Options& options);
   void apply(AttentionInputs& inputs) const override;
   std::string label() const override;
 

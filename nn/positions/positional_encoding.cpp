@@ -17,9 +17,6 @@ class SharedPosition : public PositionalEncoding {
       : PositionalEncoding(parent), of_(of) {}
   void apply(AttentionInputs& inputs) const override { of_.apply(inputs); }
   int64_t encoded_dim(HeadShape shape) const override { return of_.encoded_dim(shape); }
-  bool caches_encoded_keys() const override { return of_.caches_encoded_keys(); }
-  bool is_dense() const override { return of_.is_dense(); }
-  bool is_relative() const override { return of_.is_relative(); }
   std::string label() const override { return "shared " + of_.label(); }
 
  private:
@@ -55,17 +52,19 @@ Tensor relative_positions(const AttentionInputs& inputs) {
                 {.dtype = compute_type(inputs.q.dtype()), .device = inputs.q.device()});
 }
 
-MakePositionalEncoding shared_by_layers(MakePositionalEncoding make) {
+MakePositionalEncoding shared_by_layers(const MakePositionalEncoding& make) {
   if (!make) return {};
   const auto owners = std::make_shared<PerModel<const PositionalEncoding*>>();
-  return [owners, make = std::move(make)](Module& parent,
-                                          HeadShape shape) -> std::unique_ptr<PositionalEncoding> {
+  MakePositionalEncoding shared =
+      [owners, make](Module& parent, HeadShape shape) -> std::unique_ptr<PositionalEncoding> {
     const PositionalEncoding*& owner = (*owners)(parent);
     if (owner) return std::make_unique<SharedPosition>(parent, *owner);
     std::unique_ptr<PositionalEncoding> made = make(parent, shape);
     owner = made.get();
     return made;
   };
+  shared.traits = make.traits;
+  return shared;
 }
 
 }  // namespace stretto::nn

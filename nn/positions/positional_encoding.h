@@ -8,7 +8,8 @@
 //         {.d_model = 256, .n_heads = 8, .position = nn::music_relative({.max_length = 512})}};
 //
 // Your own encoding derives from PositionalEncoding and is passed as
-// nn::positional_encoding<MyEncoding>(arguments…).
+// nn::positional_encoding<MyEncoding>(arguments…). Its PositionTraits are read from the factory, before
+// the encoding exists.
 //
 // Reference: none (the interface of all encodings)
 #pragma once
@@ -16,6 +17,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <utility>
 
 #include "../../ops/attention/attention.h"
 #include "../forward_context.h"
@@ -43,7 +45,7 @@ struct AttentionInputs {
   /// Context of the forward pass. Under sequence parallelism q, k and v are those of this process.
   ForwardContext forward = {};
   /// Summary of the positions before the keys, for kernels with a recurrent state
-  /// (AttentionKernel::has_recurrent_state); null without a cache.
+  /// (KernelTraits::recurrent); null without a cache.
   LinearState* state = nullptr;
   /// The encoding's entry in the cache that this call starts or continues; null without a cache.
   std::shared_ptr<const EncodingState>* encoding_state = nullptr;
@@ -88,39 +90,74 @@ struct HeadShape {
   bool operator==(const HeadShape&) const = default;
 };
 
+/// What a positional encoding needs and supports. The defaults are those of an encoding of which
+/// nothing is known: attention rejects nothing because of them.
+struct PositionTraits {
+  bool causal = true;         ///< Works with a causal mask, and then with a KeyValueCache.
+  bool bidirectional = true;  ///< Works without a causal mask.
+  /// Works with every memory of TransformerXL: the result does not depend on where segments begin.
+  bool memory = true;
+  /// Acts on the scores, which a recurrent kernel does not have (KernelTraits::recurrent).
+  bool scores = false;
+  bool plane = false;                 ///< Every call has all tokens of a plane, and no others.
+  int64_t multiple = 1;               ///< The head dimension D is a multiple of this number.
+  int64_t max_positions = INT64_MAX;  ///< Largest number of positions.
+  /// The scores depend only on the positions of keys relative to their queries, so that they stay
+  /// the same if AttentionInputs::first_position changes. Sequences with different left padding
+  /// (ForwardContext::padding) are then encoded together, otherwise one by one.
+  bool relative = false;
+  /// The terms depend on the keys or have one column per key (a dense bias). Under sequence
+  /// parallelism the keys of earlier processes are then gathered before apply() and sequence_group
+  /// is null.
+  bool dense = false;
+  /// The encoding of a key depends only on the key and its position (first_position + row). A cache
+  /// then stores encoded keys, and later calls pass only the new keys to apply(), with
+  /// AttentionInputs::continued set.
+  bool caches_encoded_keys = false;
+};
+
+/// A factory of T, a part of an attention, with the traits of the parts that it constructs. A
+/// function (Module& parent, HeadShape shape) → std::unique_ptr<T> converts to it.
+template <class T, class Traits>
+struct AttentionPart : std::function<std::unique_ptr<T>(Module& parent, HeadShape shape)> {
+  using std::function<std::unique_ptr<T>(Module& parent, HeadShape shape)>::function;
+  Traits traits = {};  ///< What the constructed parts need and support.
+};
+
+/// Returns a factory that constructs P(parent, shape, arguments…), with P::traits(arguments…).
+template <class P, class Factory, class... Arguments>
+Factory attention_part(Arguments... arguments) {
+  Factory factory = [=](Module& parent, HeadShape shape) {
+    return std::make_unique<P>(parent, shape, arguments...);
+  };
+  factory.traits = P::traits(arguments...);
+  return factory;
+}
+
 /// Base class of positional encodings.
 class PositionalEncoding : public Module {
  public:
+  /// Returns the traits of an encoding that is constructed with these arguments. A derived class
+  /// hides it by a function of its own, for example `static PositionTraits traits(const Options&)`.
+  template <class... Arguments>
+  static PositionTraits traits(const Arguments&...) {
+    return {};
+  }
   /// Registers the encoding in `parent`, an attention, under the name "position".
   explicit PositionalEncoding(Module& parent) : Module(parent, "position") {}
   /// Adds the encoding's terms to `inputs`, or replaces q and k by encoded ones.
   virtual void apply(AttentionInputs& inputs) const = 0;
   /// Returns the dimension of the queries and keys that apply() produces; by default d_key.
   virtual int64_t encoded_dim(HeadShape shape) const { return shape.d_key; }
-  /// Returns true if the encoding of a key depends only on the key and its position
-  /// (inputs.first_position + row). A cache then stores encoded keys, and later calls pass only the
-  /// new keys to apply(), with `continued` set.
-  virtual bool caches_encoded_keys() const { return false; }
-  /// Returns true if the terms that apply() adds depend on the keys or have one column per key (a
-  /// dense bias). Under sequence parallelism the keys of earlier processes are then gathered before
-  /// apply() and sequence_group is null.
-  virtual bool is_dense() const { return false; }
-  /// Returns true if the scores depend only on the positions of keys relative to their queries, so
-  /// that the scores stay the same if first_position changes. Sequences with different left padding
-  /// (ForwardContext::padding) are then encoded together, otherwise one by one.
-  virtual bool is_relative() const { return false; }
 };
 
 /// A factory of positional encodings, as MultiHeadAttentionOptions::position accepts it.
-using MakePositionalEncoding =
-    std::function<std::unique_ptr<PositionalEncoding>(Module& parent, HeadShape shape)>;
+using MakePositionalEncoding = AttentionPart<PositionalEncoding, PositionTraits>;
 
-/// Returns a factory that constructs P(parent, shape, arguments…).
+/// Returns a factory that constructs P(parent, shape, arguments…), with P::traits(arguments…).
 template <class P, class... Arguments>
 MakePositionalEncoding positional_encoding(Arguments... arguments) {
-  return [=](Module& parent, HeadShape shape) {
-    return std::make_unique<P>(parent, shape, arguments...);
-  };
+  return attention_part<P, MakePositionalEncoding>(std::move(arguments)...);
 }
 
 /// The encoding that adds nothing: attention does not depend on positions.
@@ -128,8 +165,8 @@ class NoPosition : public PositionalEncoding {
  public:
   /// Registers the encoding in `parent`.
   NoPosition(Module& parent, HeadShape) : PositionalEncoding(parent) {}
+  static PositionTraits traits() { return {.relative = true}; }
   void apply(AttentionInputs&) const override {}
-  bool is_relative() const override { return true; }
   std::string label() const override { return "NoPosition"; }
 };
 
@@ -139,7 +176,7 @@ inline MakePositionalEncoding no_position() { return positional_encoding<NoPosit
 /// Returns a factory whose encodings share one set of parameters in all layers of a model (T5): the
 /// first attention that uses it owns the encoding, the others refer to it. Layers belong to one
 /// model if they have the same root module; each model, a clone too, gets its own encoding.
-MakePositionalEncoding shared_by_layers(MakePositionalEncoding make);
+MakePositionalEncoding shared_by_layers(const MakePositionalEncoding& make);
 
 /// One T per model, created on first use. Modules belong to one model if they have the same root.
 template <class T>

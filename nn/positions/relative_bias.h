@@ -51,7 +51,8 @@ class T5Bias : public PositionalEncoding {
   /// Registers `table`, normal with standard deviation d_model^−½. Throws as t5_thresholds().
   T5Bias(Module& parent, HeadShape shape, Options options);
   void apply(AttentionInputs& inputs) const override;
-  bool is_relative() const override { return true; }
+  /// Returns the traits of an encoding with these options.
+  static PositionTraits traits(const Options&) { return {.scores = true, .relative = true}; }
   std::string label() const override;
 
   const Options options;  ///< As passed to the constructor.
@@ -88,7 +89,8 @@ class Alibi : public PositionalEncoding {
   /// Computes the slopes. Throws if `heads` is above H.
   Alibi(Module& parent, HeadShape shape, Options options);
   void apply(AttentionInputs& inputs) const override;
-  bool is_relative() const override { return true; }
+  /// Returns the traits of an encoding with these options.
+  static PositionTraits traits(const Options&) { return {.scores = true, .relative = true}; }
   std::string label() const override;
 
   const Options options;             ///< As passed to the constructor.
@@ -129,7 +131,8 @@ class Kerple : public PositionalEncoding {
   /// Registers p, uniform in [0.01, 2), and a, uniform in [0.01, 1).
   Kerple(Module& parent, HeadShape shape, Options options);
   void apply(AttentionInputs& inputs) const override;
-  bool is_relative() const override { return true; }
+  /// Returns the traits of an encoding with these options.
+  static PositionTraits traits(const Options&) { return {.scores = true, .relative = true}; }
   std::string label() const override;
 
   const Options options;  ///< As passed to the constructor.

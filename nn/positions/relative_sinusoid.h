@@ -53,7 +53,8 @@ class RelativeSinusoid : public PositionalEncoding {
   /// one of u and v is shared.
   RelativeSinusoid(Module& parent, HeadShape shape, Options options);
   void apply(AttentionInputs& inputs) const override;
-  bool is_relative() const override { return true; }
+  /// Returns the traits of an encoding with these options.
+  static PositionTraits traits(const Options&) { return {.scores = true, .relative = true}; }
   std::string label() const override;
 
   const HeadShape shape;  ///< Sizes of the attention.

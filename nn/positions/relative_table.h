@@ -27,7 +27,15 @@ class MusicRelative : public PositionalEncoding {
   /// Registers `table`, normal with standard deviation D^−½.
   MusicRelative(Module& parent, HeadShape shape, Options options);
   void apply(AttentionInputs& inputs) const override;
-  bool is_relative() const override { return options.block == 0; }
+  /// Returns the traits of an encoding with these options.
+  static PositionTraits traits(const Options& o) {
+    const bool limited = o.block == 0 && o.out_of_range == OutOfRange::error;
+    return {.bidirectional = o.block == 0,
+            .memory = o.block == 0,  // a memory of fewer than two blocks is an error
+            .scores = true,
+            .max_positions = limited ? o.max_length : INT64_MAX,
+            .relative = o.block == 0};
+  }
   std::string label() const override;
 
   const Options options;  ///< As passed to the constructor.
@@ -58,7 +66,8 @@ class ShawRelative : public PositionalEncoding {
   /// weight, xavier_uniform_ (tensor2tensor: uniform with unit scaling).
   ShawRelative(Module& parent, HeadShape shape, Options options);
   void apply(AttentionInputs& inputs) const override;
-  bool is_relative() const override { return true; }
+  /// Returns the traits of an encoding with these options.
+  static PositionTraits traits(const Options&) { return {.scores = true, .relative = true}; }
   std::string label() const override;
 
   const Options options;  ///< As passed to the constructor.
@@ -87,8 +96,10 @@ class BertRelative : public PositionalEncoding {
   /// Registers `table`, normal with standard deviation 0.02.
   BertRelative(Module& parent, HeadShape shape, Options options);
   void apply(AttentionInputs& inputs) const override;
-  bool is_relative() const override { return true; }
-  bool is_dense() const override { return options.keys_too; }
+  /// Returns the traits of an encoding with these options.
+  static PositionTraits traits(const Options& o) {
+    return {.scores = true, .max_positions = o.max_length, .relative = true, .dense = o.keys_too};
+  }
   std::string label() const override;
 
   const Options options;  ///< As passed to the constructor.

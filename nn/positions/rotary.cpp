@@ -11,13 +11,6 @@ Rotary::Rotary(Module& parent, HeadShape shape, Options o)
 
 void Rotary::apply(AttentionInputs& inputs) const {
   const int64_t m = inputs.n_queries(), n = inputs.n_keys();
-  check(!options.xpos || inputs.options.mask.is_causal(), "Rotary",
-        "xPos needs a causal mask, because its factors grow for keys after the query; use a causal "
-        "mask, or Rotary without xpos, Alibi or T5Bias");
-  check(!options.xpos || !inputs.state, "Rotary",
-        "xPos does not support kernels with a recurrent state, because features of queries and "
-        "keys would depend on the position from which its factors are counted; use Rotary without "
-        "xpos");
   // Scores depend on position differences only, so positions may start at 0, except if rotated
   // keys are cached or come from other processes.
   const int64_t first = inputs.forward.sequence_group || (inputs.encoding_state && !options.xpos)

@@ -22,8 +22,14 @@ class Rotary : public PositionalEncoding {
   /// Registers the encoding. Throws if the options do not fit a head of dimension D.
   Rotary(Module& parent, HeadShape shape, Options options);
   void apply(AttentionInputs& inputs) const override;
-  bool caches_encoded_keys() const override { return !options.xpos; }
-  bool is_relative() const override { return true; }
+  /// Returns the traits of an encoding with these options.
+  static PositionTraits traits(const Options& o) {
+    return {.bidirectional = !o.xpos,  // its factors grow for keys after the query
+            .scores = o.xpos,  // features would depend on the position where its factors are 1
+            .multiple = o.dims > 0 ? 1 : 2,
+            .relative = true,
+            .caches_encoded_keys = !o.xpos};
+  }
   std::string label() const override;
 
   const Options options;  ///< As passed to the constructor.

@@ -90,9 +90,10 @@ class Spe : public PositionalEncoding {
   /// have different HeadShapes.
   Spe(Module& parent, HeadShape shape, const Kind& kind, const Models& models);
 
+  /// Returns the traits of all codes.
+  static PositionTraits traits(const Kind&, const Models&) { return {.caches_encoded_keys = true}; }
   void apply(AttentionInputs& inputs) const override;
   int64_t encoded_dim(HeadShape) const override { return realizations(); }
-  bool caches_encoded_keys() const override { return true; }
   std::string label() const override;
 
   /// Returns R. More realizations bring the products closer to their mean; no parameter depends on

@@ -109,7 +109,7 @@ TEST_CASE(
       write_tokens(model, prompt,
                    {.tokens = 12, .at_once = tiny.room(tiny.positions()), .context = tiny.length});
     });
-    CHECK(pairs == (memory == 0 ? 21 + 7 * 8 : 14 + 6 * 2));
+    CHECK(pairs == (memory == 0 ? 21 + 7 * 8 : 18 + 6 * 6));
   }
 }
 

@@ -15,8 +15,8 @@ TEST_CASE("every program accepts exactly the positions that its model supports",
         Reader{"train_music", false}, Reader{"groove", false}, Reader{"lra", true}}) {
     for (const nn::PositionEntry& position : nn::positions()) {
       INFO(r.program << " --position " << position.name);
-      const bool fits = position.direction == nn::Direction::any ||
-                        (position.direction == nn::Direction::causal && !r.bidirectional);
+      const nn::PositionTraits traits = position.traits();
+      const bool fits = traits.causal && (traits.bidirectional || !r.bidirectional);
       const Ended ended = run(find_program(r.program), {"--attention", "softmax", "--position",
                                                         position.name, "--parameters"});
       CHECK(ended.status == (fits ? 0 : 2));

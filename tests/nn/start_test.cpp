@@ -128,7 +128,7 @@ std::vector<MakeModule> modules() {
       nn::InputOptions input;
       if (!nn::refusal(p.name, "softmax", s, l).empty()) continue;
       nn::add_position(p.name, s, l, input);
-      if (!p.added) all.push_back(child<nn::MultiHeadAttention>(l.attention));
+      if (!p.add) all.push_back(child<nn::MultiHeadAttention>(l.attention));
     }
   all.push_back(child<nn::MultiHeadAttention>(with(nn::shared_by_layers(nn::kerple())).attention));
   all.push_back(child<nn::MultiHeadAttention>(with(nn::disentangled({.buckets = 8})).attention));

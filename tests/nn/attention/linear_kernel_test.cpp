@@ -234,8 +234,6 @@ TEST_CASE("LinearKernel: masks and terms that act on scores are an error") {
     CHECK_THROWS_WITH(layer(x, visible), "[LinearKernel] the inputs have " + what + rest);
   };
   const auto elu = nn::elu_plus_one();
-  error(*make(elu, {}, nn::music_relative({.max_length = 6})), {.causal = true}, "a key table");
-  error(*make(elu, {}, nn::alibi()), {.causal = true}, "a relative bias");
   error(*make(elu), {.causal = true, .window = 3}, "window");
   error(*make(elu), {.block = 3}, "block");
   MultiHeadAttention scaled({.d_model = 8, .scale = 1, .kernel = nn::linear_kernel()});
@@ -258,12 +256,10 @@ TEST_CASE("LinearKernel: masks and terms that act on scores are an error") {
   inputs.options.relative_query = inputs.q;
   CHECK_THROWS_WITH(kernel.weights(inputs), Containing("the inputs have a relative query"));
 
-  KeyValueCache cache;
-  const auto xpos = make(elu, {}, nn::rotary({.xpos = true}));
-  CHECK_THROWS_WITH((*xpos)(x, {.causal = true}, &cache),
-                    "[Rotary] xPos does not support kernels with a recurrent state, because "
-                    "features of queries and keys would depend on the position from which its "
-                    "factors are counted; use Rotary without xpos");
+  for (const nn::MakePositionalEncoding& position :
+       {nn::music_relative({.max_length = 6}), nn::alibi(), nn::rotary({.xpos = true})})
+    CHECK_THROWS_WITH(make(elu, {}, position),
+                      Containing(" acts on scores, which LinearKernel does not have; accepted: "));
   KeyValueCache limited{.limit = 4};
   CHECK_THROWS_WITH((*make(elu))(x, {.causal = true}, &limited),
                     "[MultiHeadAttention] a cache limited to 4 positions cannot be used with a "

@@ -298,11 +298,10 @@ TEST_CASE("a custom positional encoding and a custom kernel work in MultiHeadAtt
             nn::HeadShape{.n_heads = 2, .d_key = 3, .d_value = 3, .d_model = 6, .n_kv_heads = 2});
 }
 
-TEST_CASE("AttentionKernel::weights of a kernel with a state is an error unless overridden") {
+TEST_CASE("AttentionKernel::weights is an error unless overridden") {
   struct Retention : nn::AttentionKernel {
     using AttentionKernel::AttentionKernel;
     Tensor operator()(const nn::AttentionInputs& inputs) const override { return inputs.v; }
-    bool has_recurrent_state() const override { return true; }
     std::string label() const override { return "Retention"; }
   };
   const nn::MakeKernel make = [](nn::Module& parent, nn::HeadShape) {
@@ -310,8 +309,7 @@ TEST_CASE("AttentionKernel::weights of a kernel with a state is an error unless 
   };
   const MultiHeadAttention layer({.d_model = 4, .n_heads = 2, .kernel = make});
   CHECK_THROWS_WITH(layer.weights(fixed_noise({1, 3, 4}, 1, f32)),
-                    "[AttentionKernel] Retention has a recurrent state and no softmax, so it has "
-                    "no weights; override weights()");
+                    "[AttentionKernel] Retention has no weights; override weights()");
 }
 
 TEST_CASE("MultiHeadAttention: errors") {

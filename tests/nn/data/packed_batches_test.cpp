@@ -84,7 +84,7 @@ TEST_CASE("packed rows: each document has the logits that it has by itself") {
   forward.segments = tensor(segments, {1, 9});
   int64_t relative = 0;
   for (const nn::PositionEntry& entry : nn::positions()) {
-    if (entry.direction == nn::Direction::bidirectional) continue;
+    if (!entry.traits().causal) continue;
     INFO(entry.name);
     manual_seed(3);
     nn::LanguageModel::Options o{.vocabulary = 12, .n_layers = 2};
@@ -132,7 +132,8 @@ TEST_CASE("packed rows: every kernel that supports segments keeps documents apar
       nn::LanguageModel model(o);
       model.to(f64).eval();
       const NoGrad guard;
-      if (!kernel.segments || (rotated && (kernel.name == "gla" || kernel.name == "delta"))) {
+      const nn::KernelTraits traits = kernel.traits();
+      if (!traits.segments || (rotated && traits.recurrent && !traits.keeps_rotary_relative)) {
         CHECK_THROWS_WITH(model(batch.inputs, forward), Containing("segments"));
         continue;
       }

@@ -69,7 +69,7 @@ int for_each_model(F&& f) {
       const nn::LayerOptions layer{.d_model = 8, .attention = {.n_heads = 2}};
       if (!nn::refusal(position, kernel.name, {.length = 13}, layer).empty()) continue;
       ++count;
-      const bool limited = kernel.scores && position != "music-local";
+      const bool limited = !kernel.traits().recurrent && position != "music-local";
       f(options(position, kernel), limited ? Tokens{0, 3, 7} : Tokens{0});
     }
   return count;

@@ -117,7 +117,7 @@ struct RandomModel {
   bool softmax() const { return kernel == "softmax"; }
   bool spe() const { return position.starts_with("sine") || position.starts_with("conv"); }
   bool blocks() const { return position == "music-local"; }
-  bool added() const { return nn::find_position(position).added; }
+  bool added() const { return nn::find_position(position).add != nullptr; }
   std::string text() const {
     return str(position, ", ", kernel, ", layers ", n_layers, ", d_model ", layer.d_model,
                ", heads ", layer.attention.n_heads, "/", layer.attention.n_kv_heads, ", d ",
@@ -193,7 +193,7 @@ TEST_CASE("every position: a cache limited to what queries see gives the result 
   const std::vector<int64_t> steps(14, 1);
   int equal = 0;
   for (const nn::PositionEntry& p : nn::positions()) {
-    if (p.direction == nn::Direction::bidirectional) continue;
+    if (!p.traits().causal) continue;
     INFO(p.name);
     LanguageModel::Options o{
         .vocabulary = vocabulary,
@@ -231,8 +231,7 @@ TEST_CASE("every position: Transformer-XL does not depend on where segments begi
   const Tensor tokens = some_tokens(draws, 2, 25), inputs = tokens.slice(1, 0, 24),
                targets = tokens.slice(1, 1);
   for (const nn::PositionEntry& p : nn::positions()) {
-    if (p.direction == nn::Direction::bidirectional || p.added)
-      continue;  // absolute positions count from the segment
+    if (!p.traits().causal || p.add) continue;  // absolute positions count from the segment
     INFO(p.name);
     TransformerXL::Options o{
         .vocabulary = vocabulary,
@@ -467,7 +466,7 @@ TEST_CASE("random Transformer-XLs: the result does not depend on where segments 
     Draws d(13, round);
     RandomModel m(d);
     // Counted from the segment, or a short convolution of the queries.
-    if (m.added() || !nn::find_kernel(m.kernel).memory) continue;
+    if (m.added() || !nn::find_kernel(m.kernel).traits().memory) continue;
     const int64_t length = 4 + d.below(12);
     // Either a window that the memory covers, or a memory of the whole sequence.
     const bool blocks = m.blocks(), all = !m.softmax() || blocks || d.below(2) == 0;

@@ -4,8 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <utility>
 
@@ -35,7 +33,6 @@
 #include "tests/cuda/traffic.h"
 #include "tests/support/catch.h"
 #include "tests/support/compare.h"
-#include "tests/support/find_upwards.h"
 
 using namespace stretto;
 
@@ -107,9 +104,9 @@ int pairs(bool bidirectional, F&& f) {
       INFO(position.name << ", " << kernel.name);
       const nn::PositionSettings s = settings(bidirectional);
       const std::string why = nn::refusal(position.name, kernel.name, s, layer(kernel));
-      const bool fits = (kernel.scores || !position.scores) &&
-                        (position.direction == nn::Direction::any ||
-                         bidirectional == (position.direction == nn::Direction::bidirectional));
+      const nn::PositionTraits p = position.traits(s);
+      const bool fits =
+          (!p.scores || !kernel.traits().recurrent) && (bidirectional ? p.bidirectional : p.causal);
       CHECK(why.empty() == fits);
       if (!fits) {
         CHECK_THAT(why, Containing(position.name + " "));
@@ -141,7 +138,7 @@ int pairs(bool bidirectional, F&& f) {
 TEST_CASE("A prefix of the whole length is attention without a mask, with every position") {
   const NoGrad guard;
   for (const nn::PositionEntry& p : nn::positions()) {
-    if (p.direction != nn::Direction::any || p.plane || p.added) continue;
+    if (p.add || !p.traits().causal || !p.traits().bidirectional) continue;
     INFO(p.name);
     nn::LayerOptions options{
         .d_model = 16, .attention = {.n_heads = 2}, .feed_forward = {.d_hidden = 24}};
@@ -193,7 +190,7 @@ TEST_CASE("registry: every position and kernel trains an encoder and decoder") {
                                       .n_decoder_layers = 2,
                                       .layer = layer(kernel)};
     nn::add_position(position.name, s, o.layer, o.input);
-    if (position.direction == nn::Direction::causal) {
+    if (!position.traits().bidirectional) {
       o.encoder_position = nn::no_position();
     } else {
       nn::LayerOptions encoder = o.layer;
@@ -212,7 +209,7 @@ TEST_CASE("registry: every position and kernel trains an encoder and decoder") {
 TEST_CASE("registry: every position and kernel trains a TransformerXL, with memory if possible") {
   pairs(false, [](const auto& position, const auto& kernel, const auto& s) {
     nn::TransformerXL::Options o{.vocabulary = 9, .n_layers = 2, .layer = layer(kernel)};
-    o.lengths.memory = position.memory && kernel.memory ? 4 : 0;
+    o.lengths.memory = position.traits().memory && kernel.traits().memory ? 4 : 0;
     nn::PositionSettings longer = s;
     longer.length += o.lengths.memory;
     nn::add_position(position.name, longer, o.layer, o.input);
@@ -278,15 +275,14 @@ TEST_CASE("registry: names that build another model than the factory with its de
   };
   const nn::LayerOptions plain{
       .d_model = 16, .attention = {.n_heads = 2}, .feed_forward = {.d_hidden = 24}};
-  nn::InputOptions input;
   std::vector<std::string> differing;
   for (const nn::PositionEntry& p : nn::positions()) {
-    if (p.added) continue;
+    if (p.add) continue;
     INFO(p.name);
-    const bool causal = p.direction != nn::Direction::bidirectional;
+    const bool causal = p.traits().causal;
     nn::LayerOptions named = plain, made = named;
-    p.add({.length = n, .bidirectional = !causal, .plane = causal ? Shape{} : Shape{3, 4}}, named,
-          input);
+    named.attention.position =
+        p.make({.length = n, .bidirectional = !causal, .plane = causal ? Shape{} : Shape{3, 4}});
     made.attention.position = factories.at(p.name);
     if (!equal(named, made, causal)) differing.push_back(p.name);
   }
@@ -336,41 +332,4 @@ TEST_CASE("registry: an unknown name is an error that names it") {
   CHECK_THROWS_WITH(nn::add_position("grid", {.plane = {4, 4}}, odd, input),
                     Containing("[position] grid is for bidirectional attention only; ") &&
                         Containing(" (PositionSettings: bidirectional false, plane [4, 4])"));
-}
-
-TEST_CASE("registry: the tables of the documentation list all entries") {
-  // Returns the cells of the rows below a table header that begins with `first`.
-  const auto table = [](const char* path, const std::string& first) {
-    std::ifstream file(testing::find_upwards(path));
-    std::vector<std::vector<std::string>> rows;
-    std::string line;
-    while (std::getline(file, line) && line.rfind("| `" + first + "` |", 0) != 0) {
-    }
-    std::getline(file, line);  // | --- |
-    while (std::getline(file, line) && line.rfind("| ", 0) == 0) {
-      std::vector<std::string> cells;
-      for (size_t from = 2, to; (to = line.find(" |", from)) != std::string::npos; from = to + 3)
-        cells.push_back(line.substr(from, to - from));
-      rows.push_back(cells);
-    }
-    return rows;
-  };
-  const auto yes = [](bool is) { return std::string(is ? "yes" : "–"); };
-  std::vector<std::vector<std::string>> rows = table("docs/positions.md", "--position");
-  REQUIRE(rows.size() == nn::positions().size());
-  for (size_t i = 0; i < rows.size(); ++i) {
-    const nn::PositionEntry& p = nn::positions()[i];
-    INFO(p.name);
-    REQUIRE(rows[i].size() == 8);
-    CHECK(rows[i][0] == "`" + p.name + "`");
-    CHECK(rows[i][2] == yes(p.direction != nn::Direction::bidirectional));
-    CHECK(rows[i][3] == yes(p.direction != nn::Direction::causal));
-    CHECK(rows[i][4] == (p.memory                                      ? "yes"
-                         : p.direction != nn::Direction::bidirectional ? "cache"
-                                                                       : "–"));
-    CHECK(rows[i][6] == yes(!p.scores));
-  }
-  rows = table("docs/attention.md", "--attention");
-  REQUIRE(rows.size() == nn::kernels().size());
-  for (size_t i = 0; i < rows.size(); ++i) CHECK(rows[i][0] == "`" + nn::kernels()[i].name + "`");
 }

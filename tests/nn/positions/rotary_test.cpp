@@ -195,8 +195,8 @@ TEST_CASE("Rotary: no parameters, label, errors") {
                     Containing("[Rotary] dims 0 of heads with 41 features"));
   const auto xpos = testing::layer_with(nn::rotary({.xpos = true}));
   CHECK_THROWS_WITH((*xpos)(fixed_noise({1, 5, 8}, 1)),
-                    "[Rotary] xPos needs a causal mask, because its factors grow for keys after "
-                    "the query; use a causal mask, or Rotary without xpos, Alibi or T5Bias");
+                    "[MultiHeadAttention] Rotary(xPos, half) without a causal mask; "
+                    "accepted: a causal mask, or another positional encoding");
   CHECK((*xpos)(fixed_noise({1, 5, 8}, 1), {.block = 2}).shape() == Shape{1, 5, 8});
 }
 
