@@ -85,7 +85,7 @@ TEST_CASE("invalid settings of a language model are rejected", "[examples]") {
   };
   CHECK_THAT(with([](LmSettings& s) { s.position = "far"; }),
              Containing("--position far: accepted values are none, sinusoid, learned, music, "));
-  for (const std::string position : {"sinusoid", "sinusoid+music", "music-local", "sine"})
+  for (const std::string position : {"sinusoid", "sinusoid+music", "music-local"})
     CHECK(with([&](LmSettings& s) { s.position = position, s.memory = 8; }) ==
           "--memory 8: --position " + position +
               " counts from the start of each segment and does not support a memory");
