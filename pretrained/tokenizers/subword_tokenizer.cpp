@@ -206,7 +206,7 @@ TextStream::TextStream(SubwordTokenizer tokenizer, DecodeOptions options)
 std::string TextStream::add(int32_t id) {
   check(id >= 0, op, "token ", id, "; must not be negative");
   const Compiled& data = *tokenizer_.data_;
-  states_.resize(data.decoders.size() + 1);
+  states_.resize(data.decoders.size());
   const Compiled::Lease scratch(data);
   std::string text;
   Decoding decoding{data.decoders, states_, (*scratch).match, text, true};

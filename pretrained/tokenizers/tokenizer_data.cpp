@@ -139,7 +139,7 @@ void Compiled::pass(int32_t id, DecodeOptions options, Decoding& to) const {
 
 std::string Compiled::text_of(const std::vector<int32_t>& ids, DecodeOptions options) const {
   const Lease scratch(*this);
-  std::vector<DecoderState> states(decoders.size() + 1);
+  std::vector<DecoderState> states(decoders.size());
   std::string text;
   Decoding decoding{decoders, states, (*scratch).match, text};
   for (const int32_t id : ids) pass(id, options, decoding);

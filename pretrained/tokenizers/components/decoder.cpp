@@ -21,26 +21,25 @@ void replace_all(std::string& text, std::string_view what, std::string_view by) 
 // A decoder that needs whole tokens.
 class OfWholeTokens : public Decoder {
  public:
-  void add(const TokenText& token, DecoderState& s, const NextDecoder& next) const final {
+  void add(const TokenText& token, DecoderState& s, NextDecoder next) const final {
     if (token.starts && token.ends) return add_whole(token.text, s, next);
     s.token += token.text;
     if (token.ends) add_whole(std::exchange(s.token, {}), s, next);
   }
 
  private:
-  virtual void add_whole(std::string_view token, DecoderState& s,
-                         const NextDecoder& next) const = 0;
+  virtual void add_whole(std::string_view token, DecoderState& s, NextDecoder next) const = 0;
 };
 
 // Joins all bytes to one token. `held` are bytes, `count` is the number of parts passed on.
 class ByteLevel : public OfWholeTokens {
  public:
-  void finish(DecoderState& s, const NextDecoder& next) const override {
+  void finish(DecoderState& s, NextDecoder next) const override {
     pass(s.held.size(), true, s, next);
   }
 
  private:
-  void add_whole(std::string_view token, DecoderState& s, const NextDecoder& next) const override {
+  void add_whole(std::string_view token, DecoderState& s, NextDecoder next) const override {
     const auto bytes = bytes_of_characters(token);
     const std::string_view text = bytes ? std::string_view(*bytes) : token;
     if (next.decoding.is_stream && s.held.empty() && !text.empty() &&
@@ -57,7 +56,7 @@ class ByteLevel : public OfWholeTokens {
     }
     if (end > 0) pass(end, false, s, next);
   }
-  static void pass(size_t size, bool ends, DecoderState& s, const NextDecoder& next) {
+  static void pass(size_t size, bool ends, DecoderState& s, NextDecoder next) {
     std::string storage;
     next(repaired_utf8(std::string_view(s.held).substr(0, size), storage), s.count == 0, ends);
     s.held.erase(0, size);
@@ -68,15 +67,15 @@ class ByteLevel : public OfWholeTokens {
 // Joins neighboring bytes to a token. `held` are bytes: a later one can make all of them invalid.
 class ByteFallback : public OfWholeTokens {
  public:
-  void finish(DecoderState& s, const NextDecoder& next) const override {
+  void finish(DecoderState& s, NextDecoder next) const override {
+    if (s.held.empty()) return;
     const std::string held = std::exchange(s.held, {});
-    if (held.empty()) return;
     if (find_invalid_utf8(held).at == held.size()) return next(held);
     for (size_t i = 0; i < held.size(); ++i) next("\xEF\xBF\xBD");
   }
 
  private:
-  void add_whole(std::string_view token, DecoderState& s, const NextDecoder& next) const override {
+  void add_whole(std::string_view token, DecoderState& s, NextDecoder next) const override {
     unsigned byte = 0;
     const bool is_byte =
         token.size() == 6 && token.starts_with("<0x") && token[5] == '>' &&
@@ -94,10 +93,11 @@ class Metaspace : public Decoder {
  public:
   Metaspace(std::string replacement, bool drops_first)
       : replacement_(std::move(replacement)), drops_first_(drops_first) {}
-  void add(const TokenText& token, DecoderState& s, const NextDecoder& next) const override {
+  void add(const TokenText& token, DecoderState& s, NextDecoder next) const override {
     if (token.starts) ++s.count;
     std::string text(token.text);
-    replace_all(text, replacement_, s.count == 1 && drops_first_ ? "" : " ");
+    const bool drops = s.count == 1 && drops_first_;
+    replace_all(text, replacement_, drops ? std::string_view() : " ");
     next(text, token.starts, token.ends);
   }
 
@@ -113,7 +113,7 @@ class WordPiece : public OfWholeTokens {
       : prefix_(std::move(prefix)), cleans_up_(cleans_up) {}
 
  private:
-  void add_whole(std::string_view token, DecoderState& s, const NextDecoder& next) const override {
+  void add_whole(std::string_view token, DecoderState& s, NextDecoder next) const override {
     std::string text(token);
     if (s.count++ > 0) {
       if (text.starts_with(prefix_)) {
@@ -147,27 +147,24 @@ class WordPiece : public OfWholeTokens {
 class BpeDecoder : public Decoder {
  public:
   explicit BpeDecoder(std::string suffix) : suffix_(std::move(suffix)) {}
-  void add(const TokenText& token, DecoderState& s, const NextDecoder& next) const override {
-    if (token.starts) {
-      if (s.count++ > 0) end(s, " ", next);
-      next("", true, false);
-    }
+  void add(const TokenText& token, DecoderState& s, NextDecoder next) const override {
+    if (token.starts && s.count++ > 0) end(s, " ", next);
     s.held += token.text;
     size_t certain = s.held.find(suffix_);
     if (certain == std::string::npos && !token.ends) certain = s.held.find(suffix_[0]);
     certain = std::min(certain, s.held.size());
-    next(std::string_view(s.held).substr(0, certain), false, false);
+    next(std::string_view(s.held).substr(0, certain), token.starts, false);
     s.held.erase(0, certain);
   }
-  void finish(DecoderState& s, const NextDecoder& next) const override {
+  void finish(DecoderState& s, NextDecoder next) const override {
     if (s.count > 0) end(s, "", next);
   }
 
  private:
-  void end(DecoderState& s, const char* by, const NextDecoder& next) const {
-    std::string rest = std::exchange(s.held, {});
-    replace_all(rest, suffix_, by);
-    next(rest, false, true);
+  void end(DecoderState& s, const char* by, NextDecoder next) const {
+    replace_all(s.held, suffix_, by);
+    next(s.held, false, true);
+    s.held.clear();
   }
 
   std::string suffix_;
@@ -176,12 +173,10 @@ class BpeDecoder : public Decoder {
 // `count` is the number of tokens.
 class Fuse : public Decoder {
  public:
-  void add(const TokenText& token, DecoderState& s, const NextDecoder& next) const override {
+  void add(const TokenText& token, DecoderState& s, NextDecoder next) const override {
     next(token.text, s.count++ == 0, false);
   }
-  void finish(DecoderState& s, const NextDecoder& next) const override {
-    next("", s.count == 0, true);
-  }
+  void finish(DecoderState& s, NextDecoder next) const override { next("", s.count == 0, true); }
 };
 
 // `count` is the number of characters that were removed at the start of a token, or −1 behind it.
@@ -190,7 +185,7 @@ class Strip : public Decoder {
  public:
   Strip(std::string content, int64_t start, int64_t stop)
       : content_(std::move(content)), start_(start), stop_(stop) {}
-  void add(const TokenText& token, DecoderState& s, const NextDecoder& next) const override {
+  void add(const TokenText& token, DecoderState& s, NextDecoder next) const override {
     if (token.starts) s.count = 0;
     std::string_view text = token.text;
     const size_t n = content_.size();
@@ -217,22 +212,21 @@ class Replace : public Decoder {
  public:
   Replace(Needle needle, std::string content)
       : needle_(std::move(needle)), content_(std::move(content)) {}
-  void add(const TokenText& token, DecoderState& s, const NextDecoder& next) const override {
-    size_t first = 0, end = 0;
-    if (token.starts && token.ends) {
-      const std::string& literal = needle_.literal();
-      if (!literal.empty() && token.text.find(literal) == std::string_view::npos)
-        return next(token.text);
-      return next(replaced(token.text, needle_, content_, first, next.decoding.scratch));
-    }
+  void add(const TokenText& token, DecoderState& s, NextDecoder next) const override {
+    if (token.starts && token.ends) return pass(token.text, true, true, next);
     s.held += token.text;
-    end = token.ends ? s.held.size() : certain(s.held);
-    const std::string_view text = std::string_view(s.held).substr(0, end);
-    next(replaced(text, needle_, content_, first, next.decoding.scratch), token.starts, token.ends);
+    const size_t end = token.ends ? s.held.size() : certain(s.held);
+    pass(std::string_view(s.held).substr(0, end), token.starts, token.ends, next);
     s.held.erase(0, end);
   }
 
  private:
+  void pass(std::string_view text, bool starts, bool ends, NextDecoder next) const {
+    std::string changed;
+    size_t first = 0;
+    if (replace(text, needle_, content_, first, next.decoding.scratch, changed)) text = changed;
+    next(text, starts, ends);
+  }
   // Returns the end of the text that later text does not change.
   size_t certain(std::string_view text) const {
     const std::string_view literal = needle_.literal();
@@ -252,9 +246,17 @@ class Replace : public Decoder {
 // Without a decoder: blanks between tokens. `count` is the number of tokens.
 class Blanks : public Decoder {
  public:
-  void add(const TokenText& token, DecoderState& s, const NextDecoder& next) const override {
+  void add(const TokenText& token, DecoderState& s, NextDecoder next) const override {
     if (s.count++ > 0) next(" ");
     next(token.text);
+  }
+};
+
+// The last decoder: appends tokens to the text.
+class Text : public Decoder {
+ public:
+  void add(const TokenText& token, DecoderState&, NextDecoder next) const override {
+    next.decoding.text += token.text;
   }
 };
 
@@ -319,14 +321,11 @@ void add(const Json& json, const std::string& name, std::vector<std::unique_ptr<
 }  // namespace
 
 void Decoding::pass(size_t decoder, const TokenText& token) {
-  states[decoder].bytes += token.text.size();
-  if (decoder == 0) scratch.limit_growth(states[0].bytes);
-  scratch.check_growth(states[decoder].bytes);
-  if (decoder == decoders.size()) {
-    text += token.text;
-  } else {
-    decoders[decoder]->add(token, states[decoder], {*this, decoder + 1});
-  }
+  DecoderState& state = states[decoder];
+  state.bytes += token.text.size();
+  if (decoder == 0) scratch.limit_growth(state.bytes);
+  scratch.check_growth(state.bytes);
+  decoders[decoder]->add(token, state, {*this, decoder + 1});
 }
 
 void Decoding::finish() {
@@ -341,6 +340,7 @@ std::vector<std::unique_ptr<Decoder>> make_decoders(const Definition& definition
   } else {
     add(definition.decoder, definition.name, made);
   }
+  made.push_back(std::make_unique<Text>());
   return made;
 }
 

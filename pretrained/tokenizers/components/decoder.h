@@ -23,13 +23,13 @@ struct TokenText {
 /// A text that is being decoded by a sequence of decoders.
 struct Decoding {
   const std::vector<std::unique_ptr<Decoder>>& decoders;
-  std::vector<DecoderState>& states;  ///< One for each decoder and one for the text.
+  std::vector<DecoderState>& states;  ///< One for each decoder.
   MatchScratch& scratch;
   std::string& text;       ///< Receives the text.
   bool is_stream = false;  ///< True if text is passed on as soon as it is certain.
 
-  /// Passes a token to a decoder; behind the last one it is text. Throws Error if the decoders
-  /// multiply the text beyond the limit of MatchScratch.
+  /// Passes a token to a decoder. Throws Error if the decoders multiply the text beyond the limit of
+  /// MatchScratch.
   void pass(size_t decoder, const TokenText& token);
   /// Ends the text.
   void finish();
@@ -50,13 +50,13 @@ class Decoder {
  public:
   virtual ~Decoder() = default;
   /// Changes a token and passes it on; `state` holds text that later tokens can change.
-  virtual void add(const TokenText& token, DecoderState& state, const NextDecoder& next) const = 0;
+  virtual void add(const TokenText& token, DecoderState& state, NextDecoder next) const = 0;
   /// Passes on the text that `state` holds.
-  virtual void finish(DecoderState&, const NextDecoder&) const {}
+  virtual void finish(DecoderState&, NextDecoder) const {}
 };
 
-/// Returns the decoders of a definition in their order. Throws Error for a component that is not
-/// supported.
+/// Returns the decoders of a definition in their order and one that appends tokens to the text.
+/// Throws Error for a component that is not supported.
 std::vector<std::unique_ptr<Decoder>> make_decoders(const Definition& definition);
 
 /// The ids around those of the text.

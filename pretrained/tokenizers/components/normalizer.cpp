@@ -87,7 +87,8 @@ class Replace : public Normalizer {
   Replace(Needle needle, std::string content)
       : needle_(std::move(needle)), content_(std::move(content)) {}
   void apply(std::string& text, size_t& first, MatchScratch& scratch) const override {
-    text = replaced(text, needle_, content_, first, scratch);
+    std::string changed;
+    if (replace(text, needle_, content_, first, scratch, changed)) text = std::move(changed);
   }
 
  private:
@@ -299,32 +300,32 @@ bool Matches::next(Span& match) {
   return false;
 }
 
-std::string replaced(std::string_view text, const Needle& needle, const std::string& replacement,
-                     size_t& first, MatchScratch& scratch) {
-  std::string to;
+bool replace(std::string_view text, const Needle& needle, const std::string& replacement,
+             size_t& first, MatchScratch& scratch, std::string& to) {
   size_t at = 0, first_end = 0;
+  bool any = false;
   if (const std::string& literal = needle.literal(); !literal.empty() && first == 0) {
     for (size_t found; (found = text.find(literal, at)) != text.npos; at = found + literal.size()) {
       to.append(text, at, found - at).append(replacement);
       scratch.check_growth(to.size());
+      any = true;
     }
-    to.append(text, at);
-    scratch.check_growth(to.size());
-    return to;
+  } else {
+    Matches matches(needle, text, scratch);
+    for (Span match{}; matches.next(match); at = match.end) {
+      if (at < first) first_end = to.size() + std::min(first, match.begin) - at;
+      to.append(text, at, match.begin - at).append(replacement);
+      // The replacement takes the place of the last byte of the match.
+      if (match.end <= first || match.end == 0) first_end = to.size();
+      scratch.check_growth(to.size());
+      any = true;
+    }
+    if (at < first) first_end = to.size() + first - at;
+    first = first_end;
   }
-  Matches matches(needle, text, scratch);
-  for (Span match{}; matches.next(match); at = match.end) {
-    if (at < first) first_end = to.size() + std::min(first, match.begin) - at;
-    to.append(text, at, match.begin - at).append(replacement);
-    // The replacement takes the place of the last byte of the match.
-    if (match.end <= first || match.end == 0) first_end = to.size();
-    scratch.check_growth(to.size());
-  }
-  if (at < first) first_end = to.size() + first - at;
-  first = first_end;
-  to.append(text, at, text.size() - at);
-  scratch.check_growth(to.size());
-  return to;
+  if (any) to.append(text, at);
+  scratch.check_growth(any ? to.size() : text.size());
+  return any;
 }
 
 std::unique_ptr<Normalizer> make_normalizer(const Definition& definition) {

@@ -56,8 +56,9 @@ class Matches {
   size_t from_ = 0, last_end_ = std::string_view::npos;
 };
 
-/// Returns `text` with all matches of `needle` replaced. `first` is that of Normalizer::apply().
-std::string replaced(std::string_view text, const Needle& needle, const std::string& replacement,
-                     size_t& first, MatchScratch& scratch);
+/// Writes `text` with all matches of `needle` replaced to the empty string `to`; false if there are
+/// none, and nothing is written. `first` is that of Normalizer::apply().
+bool replace(std::string_view text, const Needle& needle, const std::string& replacement,
+             size_t& first, MatchScratch& scratch, std::string& to);
 
 }  // namespace stretto::nn::tokenizers

@@ -11,9 +11,6 @@ namespace stretto::nn::tokenizers {
 /// Returns the character of a byte as UTF-8, of 1 or 2 bytes.
 std::string_view byte_character(uint8_t byte);
 
-/// Returns the byte of a character of the alphabet; −1 for other code points.
-int byte_of_character(uint32_t point);
-
 /// Returns the bytes of a text in the alphabet; nothing if it has other characters.
 std::optional<std::string> bytes_of_characters(std::string_view text);
 
