@@ -29,7 +29,7 @@ struct Retention : nn::AttentionKernel {
 
     Tensor y = matmul(matmul(q, k.transpose(2, 3)) * weights, v);  // the new keys
     if (inputs.state) {
-      Tensor state = matmul((k * exp(log_decay * (n - 1 - i))).transpose(2, 3), v);
+      Tensor state = matmul((k * exp(log_decay * (double(n - 1) - i))).transpose(2, 3), v);
       if (const Tensor past = inputs.state->sums; past.defined()) {  // S [B, H, D, Dv]
         y = y + matmul(q * exp(log_decay * (i + 1)), past);          // the keys before them
         state = state + exp(log_decay * double(n)) * past;

@@ -11,7 +11,7 @@ namespace stretto {
 /// and converts it again in the backward pass, so x must not be changed in place before. A view of
 /// the result is saved as it is: take views of x.
 inline Tensor widened(const Tensor& x) {
-  const Tensor y = x.to(compute_type(x.dtype()));
+  Tensor y = x.to(compute_type(x.dtype()));
   if (is_narrow(x.dtype()) && x.device().is_cpu())
     rematerialize(y, [x = Saved(x), type = y.dtype()] { return x().to(type); });
   return y;

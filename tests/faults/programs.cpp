@@ -276,7 +276,7 @@ class Hunt {
     const std::string fault =
         std::string(kind.column) + " " + std::to_string(1 + random_.below(most)) + " " + kind.how;
     last_ = fault + (resume ? ", resumed" : "");
-    const Ended ended =
+    Ended ended =
         run(tiny, resume, {{"STRETTO_FAULT", fault}, {"STRETTO_FAULT_MARK", folder.file("mark")}});
     if (std::filesystem::exists(folder.file("mark"))) ++met_[kind.column];
     return ended;
@@ -294,7 +294,7 @@ class Hunt {
     }
     std::this_thread::sleep_for(std::chrono::duration<double>(after));
     program->signal(kind.signal);
-    const Ended ended = program->wait();
+    Ended ended = program->wait();
     if (ended.status != 0) ++met_[kind.column];
     return ended;
   }

@@ -382,7 +382,7 @@ TEST_CASE("random language models: caches equal one pass, and caches of other mo
     LanguageModel::Cache given = cache;
     const Tensor next = tokens.slice(1, 0, 1);
     INFO("then " << m.text());
-    REQUIRE(error_of([&] { (*other)(next, &given); }) != "");
+    REQUIRE_FALSE(error_of([&] { (*other)(next, &given); }).empty());
     REQUIRE(given.position == cache.position);
   }
   CHECK(changed > n / 2);
@@ -454,7 +454,7 @@ TEST_CASE("random decoders: caches equal one pass, and caches of other models ar
     const auto other = make<SequenceToSequence>(sequence_to_sequence(m));
     SequenceToSequence::Cache given = cache;
     INFO("then " << m.text());
-    REQUIRE(error_of([&] { other->decode(target, {}, {}, &given); }) != "");
+    REQUIRE_FALSE(error_of([&] { other->decode(target, {}, {}, &given); }).empty());
     REQUIRE(given.position == cache.position);
   }
 }
@@ -493,7 +493,7 @@ TEST_CASE("random Transformer-XLs: the result does not depend on where segments 
       parts = in_pieces(tokens, cuts(d, length),
                         [&](const Tensor& x) { return model->hidden(x, &memory); });
     });
-    REQUIRE(why == "");
+    REQUIRE(why.empty());
     REQUIRE(worst_error(parts, once) < 1e-9);
   }
 }
