@@ -22,7 +22,7 @@ inline bool is_stochastic(const std::string& position) {
 }
 
 /// The settings of a training of any model. A program may change their defaults and add settings.
-struct TrainingSettings {  // NOLINT(clang-analyzer-core.uninitialized.Assign): all are set
+struct TrainingSettings {     // NOLINT(clang-analyzer-core.uninitialized.Assign): all are set
   std::string dtype = "f32";  ///< of the weights; bf16: the optimizer keeps f32 master copies
   int64_t batch = 8;
   std::string optimizer = "adamw";  ///< or muon
