@@ -29,8 +29,8 @@ struct KernelTraits {
 /// Base class of attention kernels, which compute the output from queries, keys and values.
 class AttentionKernel : public Module {
  public:
-  /// Returns the traits of a kernel that is constructed with these arguments. A derived class hides
-  /// it by a function of its own, for example `static KernelTraits traits(const Options&)`.
+  /// Returns the traits of a kernel that is constructed with these arguments. A kernel with
+  /// other traits declares its own `static KernelTraits traits(const Options&)`, which is then used.
   template <class... Arguments>
   static KernelTraits traits(const Arguments&...) {
     return {};

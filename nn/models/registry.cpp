@@ -15,17 +15,17 @@
 namespace stretto::nn {
 namespace {
 
-using S = const PositionSettings&;
-using I = InputOptions&;
+using Settings = const PositionSettings&;
+using Input = InputOptions&;
 
-int64_t max_distance(S s, int64_t fallback) {
+int64_t max_distance(Settings s, int64_t fallback) {
   return s.max_distance > 0 ? s.max_distance : fallback;
 }
-int64_t longest(S s) { return s.longest > 0 ? s.longest : s.length; }
+int64_t longest(Settings s) { return s.longest > 0 ? s.longest : s.length; }
 
 // Options of an encoding of a plane.
 template <class Options>
-Options plane(S s) {
+Options plane(Settings s) {
   const bool given = s.plane.dim() == 2;
   return {.height = given ? s.plane[0] : 0,
           .width = given ? s.plane[1] : 0,
@@ -33,63 +33,64 @@ Options plane(S s) {
 }
 
 template <bool gated>
-MakePositionalEncoding sine(S s) {
+MakePositionalEncoding sine(Settings s) {
   return sine_spe(
       {.realizations = s.realizations, .sines = s.sines, .gated = gated, .shared = s.share_sine});
 }
 
 template <bool gated>
-MakePositionalEncoding conv(S s) {
+MakePositionalEncoding conv(Settings s) {
   return conv_spe(
       {.realizations = s.realizations, .taps = {s.taps}, .gated = gated, .shared = s.share_conv});
 }
 
-MakePositionalEncoding music(S s) {
+MakePositionalEncoding music(Settings s) {
   return music_relative({.max_length = max_distance(s, s.length),
                          .bidirectional = s.bidirectional,
                          .out_of_range = s.out_of_range});
 }
 
-MakePositionalEncoding music_local(S s) {
+MakePositionalEncoding music_local(Settings s) {
   const int64_t block = max_distance(s, std::max<int64_t>(1, s.length / 2));
   return music_relative({.max_length = 2 * block, .block = block});
 }
 
 template <bool values>
-MakePositionalEncoding shaw(S s) {
+MakePositionalEncoding shaw(Settings s) {
   return shaw_relative({.max_distance = max_distance(s, 16), .values = values});
 }
 
-MakePositionalEncoding bert(S s) {
+MakePositionalEncoding bert(Settings s) {
   return bert_relative({.max_length = max_distance(s, longest(s)), .keys_too = true});
 }
 
-MakePositionalEncoding deberta(S s) {
+MakePositionalEncoding deberta(Settings s) {
   return disentangled({.max_distance = max_distance(s, s.length), .buckets = 0});
 }
 
 std::vector<PositionEntry> make_positions() {
   return {
-      {"none", [](S) { return no_position(); }},
-      {.name = "sinusoid", .add = [](S s, I input) { input.sinusoid = s.layout; }},
-      {.name = "learned", .add = [](S s, I input) { input.learned_length = longest(s); }},
+      {"none", [](Settings) { return no_position(); }},
+      {.name = "sinusoid", .add = [](Settings s, Input input) { input.sinusoid = s.layout; }},
+      {.name = "learned",
+       .add = [](Settings s, Input input) { input.learned_length = longest(s); }},
       {"music", music},
       {"music-local", music_local},
       {"shaw", shaw<true>},
       {"shaw-keys", shaw<false>},
-      {"xl", [](S) { return relative_sinusoid(); }},
-      {"t5", [](S) { return shared_by_layers(t5_bias()); }},
-      {"alibi", [](S) { return alibi(); }},
-      {"kerple", [](S) { return kerple(); }},
-      {"kerple-power", [](S) { return kerple({.kind = Kerple::Kind::power}); }},
-      {"fire", [](S s) { return fire({.threshold = double(max_distance(s, s.length))}); }},
-      {"rope", [](S) { return rotary(); }},
-      {"xpos", [](S) { return rotary({.xpos = true}); }},
+      {"xl", [](Settings) { return relative_sinusoid(); }},
+      {"t5", [](Settings) { return shared_by_layers(t5_bias()); }},
+      {"alibi", [](Settings) { return alibi(); }},
+      {"kerple", [](Settings) { return kerple(); }},
+      {"kerple-power", [](Settings) { return kerple({.kind = Kerple::Kind::power}); }},
+      {"fire", [](Settings s) { return fire({.threshold = double(max_distance(s, s.length))}); }},
+      {"rope", [](Settings) { return rotary(); }},
+      {"xpos", [](Settings) { return rotary({.xpos = true}); }},
       {"bert", bert},
       {"deberta", deberta},
-      {"window", [](S s) { return window_bias(plane<WindowBias::Options>(s)); }},
-      {"grid", [](S s) { return grid_relative(plane<GridRelative::Options>(s)); }},
-      {"rope-2d", [](S s) { return rotary_2d(plane<Rotary2d::Options>(s)); }},
+      {"window", [](Settings s) { return window_bias(plane<WindowBias::Options>(s)); }},
+      {"grid", [](Settings s) { return grid_relative(plane<GridRelative::Options>(s)); }},
+      {"rope-2d", [](Settings s) { return rotary_2d(plane<Rotary2d::Options>(s)); }},
       {"sine", sine<true>},
       {"sine-ungated", sine<false>},
       {"conv", conv<true>},
@@ -152,7 +153,7 @@ std::vector<const PositionEntry*> parts_of(const std::string& name) {
 
 // Returns why an encoding does not work with a kernel and heads of `width` features; empty if it
 // does.
-std::string reason(const PositionTraits& p, const KernelEntry& kernel, S s, int64_t width) {
+std::string reason(const PositionTraits& p, const KernelEntry& kernel, Settings s, int64_t width) {
   if (p.scores && kernel.traits().recurrent)
     return str("acts on scores, which ", kernel.name, " attention does not have");
   if (!p.bidirectional && s.bidirectional) return "is for causal attention only";

@@ -137,8 +137,9 @@ Factory attention_part(Arguments... arguments) {
 /// Base class of positional encodings.
 class PositionalEncoding : public Module {
  public:
-  /// Returns the traits of an encoding that is constructed with these arguments. A derived class
-  /// hides it by a function of its own, for example `static PositionTraits traits(const Options&)`.
+  /// Returns the traits of an encoding that is constructed with these arguments. An encoding
+  /// with other traits declares its own `static PositionTraits traits(const Options&)`, which is then
+  /// used.
   template <class... Arguments>
   static PositionTraits traits(const Arguments&...) {
     return {};
@@ -165,6 +166,7 @@ class NoPosition : public PositionalEncoding {
  public:
   /// Registers the encoding in `parent`.
   NoPosition(Module& parent, HeadShape) : PositionalEncoding(parent) {}
+  /// Returns the traits of an encoding that adds nothing.
   static PositionTraits traits() { return {.relative = true}; }
   void apply(AttentionInputs&) const override {}
   std::string label() const override { return "NoPosition"; }

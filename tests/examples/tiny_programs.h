@@ -37,23 +37,25 @@ inline Arguments words(const std::string& text) {
   return all;
 }
 
-/// Returns the programs of programs.def that were built.
-inline std::vector<Tiny> programs() {
+/// Returns the programs of programs.def.
+inline std::vector<Tiny> all_programs() {
 #define PROGRAM(name, options) {#name, words(options)},
-  std::vector<Tiny> all{
+  return {
 #include "tests/examples/programs.def"
   };
 #undef PROGRAM
+}
+
+/// Returns those that were built.
+inline std::vector<Tiny> programs() {
+  std::vector<Tiny> all = all_programs();
   std::erase_if(all, [](const Tiny& tiny) { return tiny.path().empty(); });
   return all;
 }
 
-/// Returns a program of programs.def, whether it was built or not.
 inline Tiny tiny_program(const std::string& name) {
-#define PROGRAM(stem, options) \
-  if (name == #stem) return {#stem, words(options)};
-#include "tests/examples/programs.def"
-#undef PROGRAM
+  for (const Tiny& tiny : all_programs())
+    if (tiny.name == name) return tiny;
   return {name, {}};
 }
 inline const Tiny lm = tiny_program("train_lm"), lra = tiny_program("lra");
