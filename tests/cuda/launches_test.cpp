@@ -12,8 +12,8 @@
 #include "ops/loss.h"
 #include "ops/reduce.h"
 #include "tests/cuda/kernel_counts.h"
-#include "tests/repository/sources.h"
 #include "tests/support/gpu.h"
+#include "tests/support/sources.h"
 
 using namespace stretto;
 using namespace stretto::testing;

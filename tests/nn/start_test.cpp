@@ -14,8 +14,8 @@
 #include "ops/create.h"
 #include "ops/reduce.h"
 #include "stretto.h"
-#include "tests/repository/sources.h"
 #include "tests/support/catch.h"
+#include "tests/support/sources.h"
 
 using namespace stretto;
 

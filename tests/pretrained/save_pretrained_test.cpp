@@ -6,12 +6,12 @@
 
 #include "stretto_pretrained.h"
 #include "tests/pretrained/output_of.h"
-#include "tests/repository/in_temp_dir.h"
 #include "tests/support/catch.h"
 #include "tests/support/compare.h"
 #include "tests/support/error_of.h"
 #include "tests/support/file_size_limit.h"
 #include "tests/support/gguf_bytes.h"
+#include "tests/support/in_temp_dir.h"
 #include "tests/support/published_models.h"
 #include "tests/support/temp_dir.h"
 

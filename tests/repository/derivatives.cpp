@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "core/error.h"
-#include "tests/repository/sources.h"
+#include "tests/support/sources.h"
 
 namespace stretto::testing {
 

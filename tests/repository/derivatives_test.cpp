@@ -3,9 +3,9 @@
 #include <cstdlib>
 #include <fstream>
 
-#include "tests/repository/sources.h"
 #include "tests/support/catch.h"
 #include "tests/support/find_upwards.h"
+#include "tests/support/sources.h"
 
 using namespace stretto;
 

@@ -9,9 +9,9 @@
 
 #include "core/error.h"
 #include "core/version.h"
-#include "tests/repository/sources.h"
 #include "tests/support/catch.h"
 #include "tests/support/find_upwards.h"
+#include "tests/support/sources.h"
 
 namespace fs = std::filesystem;
 using namespace stretto;

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "core/error.h"
-#include "tests/repository/sources.h"
 #include "tests/support/catch.h"
+#include "tests/support/sources.h"
 
 namespace fs = std::filesystem;
 using stretto::str;

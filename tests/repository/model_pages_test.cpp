@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "stretto_pretrained.h"
-#include "tests/repository/in_temp_dir.h"
 #include "tests/support/catch.h"
+#include "tests/support/in_temp_dir.h"
 #include "tests/support/published_models.h"
 
 namespace fs = std::filesystem;

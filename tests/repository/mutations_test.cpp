@@ -3,7 +3,7 @@
 #include <catch2/catch.hpp>
 #include <sstream>
 
-#include "tests/repository/sources.h"
+#include "tests/support/sources.h"
 
 namespace stretto {
 

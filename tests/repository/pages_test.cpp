@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "stretto.h"
-#include "tests/repository/in_temp_dir.h"
-#include "tests/repository/sources.h"
 #include "tests/support/catch.h"
 #include "tests/support/find_upwards.h"
+#include "tests/support/in_temp_dir.h"
+#include "tests/support/sources.h"
 
 namespace fs = std::filesystem;
 using namespace stretto;  // NOLINT

@@ -4,8 +4,8 @@
 #include <string>
 
 #include "core/error.h"
-#include "tests/repository/sources.h"
 #include "tests/support/catch.h"
+#include "tests/support/sources.h"
 
 using stretto::str;
 

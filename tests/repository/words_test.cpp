@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "tests/repository/sources.h"
 #include "tests/support/catch.h"
 #include "tests/support/find_upwards.h"
+#include "tests/support/sources.h"
 
 namespace fs = std::filesystem;
 using namespace stretto;

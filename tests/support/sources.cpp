@@ -1,4 +1,4 @@
-#include "tests/repository/sources.h"
+#include "tests/support/sources.h"
 
 #include <filesystem>
 #include <fstream>
