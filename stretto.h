@@ -66,8 +66,6 @@
 #include "nn/models/sampling.h"
 #include "nn/models/sequence_to_sequence.h"
 #include "nn/models/transformer_xl.h"
-#include "nn/models/transformer_xl_layer.h"
-#include "nn/models/transformer_xl_presets.h"
 #include "nn/models/vision_transformer.h"
 #include "nn/module.h"
 #include "nn/norm.h"

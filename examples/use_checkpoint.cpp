@@ -26,24 +26,23 @@ int main(int argc, char** argv) {
                                                          : nn::TokenKind::words;
   const auto tokenizer = nn::Tokenizer::from_note(kind, text("vocabulary.tokens"));
 
-  // train_lm's default, --position xl, is TransformerXL's own position.
-  nn::TransformerXL model({.vocabulary = tokenizer.size(),
-                           .n_layers = number("layers"),
-                           .layer = {.d_model = number("d_model"),
-                                     .attention = {.n_heads = number("heads"), .bias = false},
-                                     .feed_forward = {.d_hidden = number("d_hidden")},
-                                     .norm = nn::NormPlace::post},
-                           .lengths = {.memory = number("memory")}});
+  // train_lm's default, --position xl, is the position of Transformer-XL.
+  nn::LanguageModel::Options options = nn::transformer_xl(tokenizer.size());
+  options.n_layers = number("layers");
+  options.layer.d_model = number("d_model");
+  options.layer.attention.n_heads = number("heads");
+  options.layer.feed_forward.d_hidden = number("d_hidden");
+  options.memory.length = number("memory");
+  nn::LanguageModel model(options);
   model.to(config.device).to(config.dtype);
   std::printf("%s\n", nn::load_weights(argv[1], model).describe().c_str());
 
   const nn::EvalMode guard(model);
   std::vector<int64_t> tokens;
   for (const int32_t token : tokenizer.encode("the ")) tokens.push_back(token);
-  nn::TransformerXL::Memory memory;  // of what the model has read and written so far
-  for (const int64_t token : nn::generate(
-           [&](const Tensor& x) { return model.log_probabilities(x.to(config.device), &memory); },
-           tokens, {.max_tokens = 60, .sampling = {.temperature = 0.8, .top_p = 0.9}}))
+  const nn::GenerationOptions sampling{.max_tokens = 60,
+                                       .sampling = {.temperature = 0.8, .top_p = 0.9}};
+  for (const int64_t token : nn::generate_batch(model, {tokens}, sampling)[0])
     tokens.push_back(token);
   std::printf("%s\n", tokenizer.decode(tokens).c_str());
 }

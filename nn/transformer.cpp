@@ -5,6 +5,7 @@
 #include "core/all_or_nothing.h"
 #include "ops/dropout.h"
 #include "ops/elementwise.h"
+#include "ops/indexing.h"
 
 namespace stretto::nn {
 
@@ -84,6 +85,29 @@ void TransformerLayer::operator()(ResidualStream& x, const AttentionMask& mask,
                                   KeyValueCache* cache, const ForwardContext& forward) const {
   const Tensor input = options.norm == NormPlace::post ? x.value() : x.normed(norm1);
   add_branches(x, input, self_attention(input, mask, cache, forward), forward);
+}
+
+Tensor TransformerLayer::operator()(const Tensor& x, const Tensor& memory,
+                                    const AttentionMask& mask,
+                                    const ForwardContext& forward) const {
+  ResidualStream stream(x);
+  (*this)(stream, memory, mask, forward);
+  return stream.value();
+}
+
+void TransformerLayer::operator()(ResidualStream& x, const Tensor& memory,
+                                  const AttentionMask& mask, const ForwardContext& forward) const {
+  const Tensor input = x.value();
+  check(!memory.defined() || (memory.dim() == 3 && memory.size(0) == input.size(0)),
+        "TransformerLayer", "memory ", memory, " for x ", input, "; must be [B, m, d_model]");
+  const int64_t m = memory.defined() ? memory.size(1) : 0;
+  const Tensor all = m > 0 ? cat({memory.detach(), input}, 1) : input;
+  const bool post = options.norm == NormPlace::post;
+  const Tensor context = post ? all : norm1(all), queries = post    ? input
+                                                            : m > 0 ? context.slice(1, m)
+                                                                    : context;
+  AttentionInputs inputs = self_attention.project(queries, context, mask, forward);
+  add_branches(x, queries, self_attention.attend(std::move(inputs)), forward);
 }
 
 void TransformerLayer::add_branches(ResidualStream& x, const Tensor& input, const Tensor& attended,

@@ -79,6 +79,16 @@ class TransformerLayer : public Module {
   /// throws, stream and cache are undefined: use a copy of the cache (core/all_or_nothing.h).
   void operator()(ResidualStream& x, const AttentionMask& mask, KeyValueCache* cache,
                   const ForwardContext& forward) const;
+  /// Attends to a memory too, as in Transformer-XL (Dai et al. 2019, §3.2): queries come from
+  /// x [B, L, d_model], keys and values from [memory; x]. The memory [B, m, d_model], earlier
+  /// inputs of this layer, may be undefined. It receives no gradient, but contributes to the
+  /// gradients of the norm and of the projections of keys and values. The first row of
+  /// [memory; x] is at forward.first_position. Throws as MultiHeadAttention::attend().
+  Tensor operator()(const Tensor& x, const Tensor& memory, const AttentionMask& mask,
+                    const ForwardContext& forward = {}) const;
+  /// The same for the layers of a stack.
+  void operator()(ResidualStream& x, const Tensor& memory, const AttentionMask& mask,
+                  const ForwardContext& forward) const;
   std::string label() const override;
 
   const LayerOptions options;  ///< As passed, with defaults filled in.
@@ -91,12 +101,10 @@ class TransformerLayer : public Module {
   const std::unique_ptr<Norm> norm2_out = out_norm("norm2_out");  ///< With NormPlace::sandwich.
   Dropout dropout{*this, "dropout", {options.dropout}};           ///< Dropout of the branches.
 
- protected:
-  /// Adds both branches to the stream: `attended` is the result of attention, `input` its input.
+ private:
+  // Adds both branches to the stream: `attended` is the result of attention, `input` its input.
   void add_branches(ResidualStream& x, const Tensor& input, const Tensor& attended,
                     const ForwardContext& forward) const;
-
- private:
   std::unique_ptr<Norm> second_norm();
   std::unique_ptr<Norm> out_norm(const char* name);
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/one_line.h"
+#include "nn/models/transformer_xl.h"
 #include "nn/positions/relative_bias.h"
 #include "pretrained/files/published_names.h"
 #include "pretrained/language_models.h"
@@ -174,47 +175,49 @@ std::vector<bool> tied_projections(JsonReader& c, size_t n_clusters) {
   return given;
 }
 
-void read_clusters(JsonReader& c, TransformerXL::Options& o) {
-  o.d_embedding = c.size("d_embed", o.layer.d_model);
-  o.div = c.size("div_val", 1);
-  o.cutoffs = c.integers("cutoffs");
-  if (o.cutoffs.size() > 100)
-    c.refuse(str("\"cutoffs\" has ", o.cutoffs.size(), " entries; expected at most 100"));
-  int64_t before = 0, width = o.d_embedding;
-  for (const int64_t cutoff : o.cutoffs) {
+void read_clusters(JsonReader& c, LanguageModel::Options& o) {
+  AdaptiveOptions& a = *o.adaptive;
+  a.d_embedding = c.size("d_embed", o.layer.d_model);
+  a.div = c.size("div_val", 1);
+  a.cutoffs = c.integers("cutoffs");
+  if (a.cutoffs.size() > 100)
+    c.refuse(str("\"cutoffs\" has ", a.cutoffs.size(), " entries; expected at most 100"));
+  int64_t before = 0, width = a.d_embedding;
+  for (const int64_t cutoff : a.cutoffs) {
     if (cutoff <= before || cutoff >= o.vocabulary)
       c.refuse(str("\"cutoffs\" has ", cutoff, " after ", before,
                    "; they must rise and be less than the vocabulary, ", o.vocabulary));
     before = cutoff;
-    width /= o.div;
+    width /= a.div;
   }
   if (width == 0)
-    c.refuse(str("\"d_embed\" is ", o.d_embedding, "; with \"div_val\" ", o.div,
+    c.refuse(str("\"d_embed\" is ", a.d_embedding, "; with \"div_val\" ", a.div,
                  " the vectors of the last cluster have no features"));
   o.tied = c.flag("tie_word_embeddings", true);
-  o.tied_projections = tied_projections(c, o.cutoffs.size() + 1);
+  o.tied_projections = tied_projections(c, a.cutoffs.size() + 1);
 }
 
-void read_lengths(JsonReader& c, TransformerXL::Lengths& l) {
+void read_memory(JsonReader& c, MemoryOptions& m) {
   const auto length = [&](const char* name, int64_t fallback) {
     const int64_t value = c.integer(name, fallback);
     if (value > 1 << 24) c.refuse(str('"', name, "\" is ", value, "; expected at most ", 1 << 24));
     return std::max<int64_t>(value, 0);
   };
-  l.memory = length("mem_len", 1600);
-  l.clamp = length("clamp_len", 1000);
-  if (c.flag("same_length", true)) l.same_length = SameLength::original;
-  if (l.memory == 0 && l.same_length != SameLength::off)
+  m.length = length("mem_len", 1600);
+  m.clamp = length("clamp_len", 1000);
+  if (c.flag("same_length", true)) m.same_length = SameLength::original;
+  if (m.length == 0 && m.same_length != SameLength::off)
     c.refuse("\"same_length\" is true, but \"mem_len\" 0 leaves no key to attend to");
   if (c.integer("ext_len", 0) != 0) c.refuse("\"ext_len\" is not 0; supported is 0");
+  m.zero_start = true;
 }
 
 }  // namespace
 
-ModelConfig<TransformerXL> transformer_xl_config(JsonReader& c) {
+ModelConfig<LanguageModel> transformer_xl_config(JsonReader& c) {
   const char* size_name = c.has("vocab_size") ? "vocab_size" : "n_token";
-  ModelConfig<TransformerXL> m{transformer_xl(c.size(size_name))};
-  TransformerXL::Options& o = m.options;
+  ModelConfig<LanguageModel> m{transformer_xl(c.size(size_name))};
+  LanguageModel::Options& o = m.options;
   if (c.size("n_token", o.vocabulary) != o.vocabulary)
     c.refuse("\"n_token\" differs from \"vocab_size\"; both must be equal");
   o.n_layers = c.size("n_layer", {}, 10'000);
@@ -229,8 +232,7 @@ ModelConfig<TransformerXL> transformer_xl_config(JsonReader& c) {
   layer.dropout = c.number("dropout", 0.1);
   layer.norm = c.flag("pre_lnorm", false) ? NormPlace::pre : NormPlace::post;
   layer.norm_eps = read_eps(c, "layer_norm_epsilon", 1e-5);
-  read_lengths(c, o.lengths);
-  o.zero_start = true;
+  read_memory(c, o.memory);
   o.tied_biases = !c.flag("untie_r", true);
   read_clusters(c, o);
   c.require("tie_weight", true);

@@ -4,8 +4,8 @@
 
 #include "../nn/files/name_map.h"
 #include "../nn/models/bert.h"
+#include "../nn/models/language_model.h"
 #include "../nn/models/sequence_to_sequence.h"
-#include "../nn/models/transformer_xl.h"
 #include "files/json_reader.h"
 
 namespace stretto::nn::pretrained {
@@ -29,6 +29,6 @@ ModelConfig<Bert> bert_config(JsonReader& config);
 ModelConfig<Bert> deberta_config(JsonReader& config);
 /// Reads all fields that determine a Transformer-XL of transformers 4. Its memory starts as zeros,
 /// as there.
-ModelConfig<TransformerXL> transformer_xl_config(JsonReader& config);
+ModelConfig<LanguageModel> transformer_xl_config(JsonReader& config);
 
 }  // namespace stretto::nn::pretrained

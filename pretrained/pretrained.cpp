@@ -89,7 +89,6 @@ void read_generation(const std::string& folder, Pretrained& p) {
 const char* class_of(const Module& model) {
   if (dynamic_cast<const LanguageModel*>(&model)) return "LanguageModel";
   if (dynamic_cast<const SequenceToSequence*>(&model)) return "SequenceToSequence";
-  if (dynamic_cast<const TransformerXL*>(&model)) return "TransformerXL";
   return "Bert";
 }
 
@@ -124,9 +123,6 @@ SequenceToSequence& Pretrained::sequence_to_sequence() const {
   return as<SequenceToSequence>(*this, "SequenceToSequence");
 }
 Bert& Pretrained::bert() const { return as<Bert>(*this, "Bert"); }
-TransformerXL& Pretrained::transformer_xl() const {
-  return as<TransformerXL>(*this, "TransformerXL");
-}
 
 namespace {
 
@@ -177,7 +173,7 @@ std::map<std::string, LoadType> loaders() {
       {"deberta-v2",
        [](Pretrained& p, Folder& f) { load_model<Bert>(p, f, deberta_config(f.config)); }},
       {"transfo-xl", [](Pretrained& p, Folder& f) {
-         load_model<TransformerXL>(p, f, transformer_xl_config(f.config));
+         load_model<LanguageModel>(p, f, transformer_xl_config(f.config));
        }}};
   for (const std::string& type : language_model_types())
     all[type] = [](Pretrained& p, Folder& f) {

@@ -16,7 +16,6 @@
 #include "../nn/models/generation.h"
 #include "../nn/models/language_model.h"
 #include "../nn/models/sequence_to_sequence.h"
-#include "../nn/models/transformer_xl.h"
 #include "chat/chat_template.h"
 #include "tokenizers/subword_tokenizer.h"
 
@@ -68,8 +67,6 @@ struct Pretrained {
   SequenceToSequence& sequence_to_sequence() const;
   /// Returns the model. Throws Error, with model_type, if it has another class.
   Bert& bert() const;
-  /// Returns the model. Throws Error, with model_type, if it has another class.
-  TransformerXL& transformer_xl() const;
 };
 
 /// Loads a published model: a folder with config.json, weights (open_weights()) and the files of
@@ -79,9 +76,8 @@ struct Pretrained {
 /// which is recognized by its tensors.
 ///
 /// Supported are decoder-only models ("llama", "mistral", "qwen2", "qwen3", "smollm3", "gemma2",
-/// "gpt2", "gpt_neox", "gptj", "bloom") and the Music Transformer as LanguageModel, "t5" as
-/// SequenceToSequence, "bert" and "deberta-v2" as Bert, and "transfo-xl" as TransformerXL. Every
-/// field of config.json is used, or known to have no effect on results, or the error names it.
+/// "gpt2", "gpt_neox", "gptj", "bloom", "transfo-xl") and the Music Transformer as LanguageModel,
+/// "t5" as SequenceToSequence, and "bert" and "deberta-v2" as Bert. Every field of config.json is used, or known to have no effect on results, or the error names it.
 /// Nothing of the folder is executed. Weights are converted to the dtype one by one while they are
 /// read. If a tokenizer has more tokens than the model's embedding, as in some published folders,
 /// the model raises an error for a text that uses one of these tokens.

@@ -133,33 +133,31 @@ class Classifier : public Subject {
 // of L tokens with a memory of `factor` · L positions. The memory is empty at the start of a window.
 class Recurrent : public Subject {
  public:
-  Recurrent(const Task& task, uint64_t seed, const nn::TransformerXLOptions& options)
+  Recurrent(const Task& task, uint64_t seed, const nn::LanguageModelOptions& options)
       : length_(task.info.length),
         model_(options),
         segments_(task.stream(), task.info.batch, task.info.length),
         first_(int64_t(seed * 7919) % segments_.per_epoch()) {}
   nn::Module& module() override { return model_; }
   Tensor loss(int64_t step) override {
-    if (segments_.starts_epoch(first_ + step)) memory_ = {};
+    if (segments_.starts_epoch(first_ + step)) memory_ = model_.make_memory();
     const nn::Batch batch = segments_(first_ + step);
     return mean(model_.nll(batch.inputs, batch.targets, &memory_));
   }
   Tensor logits(const nn::Batch& batch, int64_t factor) override {
-    model_.lengths.memory = factor * length_;
-    nn::TransformerXL::Memory memory;
+    nn::LanguageModel::Cache memory = model_.make_memory({.length = factor * length_});
     Tensors parts;
     for (int64_t at = 0; at < batch.inputs.size(1); at += length_)
-      parts.push_back(model_.log_probabilities(batch.inputs.slice(1, at, at + length_), &memory));
-    model_.lengths.memory = length_;
+      parts.push_back(model_(batch.inputs.slice(1, at, at + length_), &memory));
     return cat(parts, 1);
   }
 
  private:
   const int64_t length_;
-  nn::TransformerXL model_;
+  nn::LanguageModel model_;
   nn::ContiguousBatches segments_;
   const int64_t first_;  // segments with which training starts, different for each seed
-  nn::TransformerXL::Memory memory_;
+  nn::LanguageModel::Cache memory_ = model_.make_memory();
 };
 
 std::unique_ptr<Subject> make_subject(const Condition& c, const Task& task, const Size& size) {
@@ -167,15 +165,15 @@ std::unique_ptr<Subject> make_subject(const Condition& c, const Task& task, cons
   nn::LayerOptions layer = layer_options(size);
   nn::InputOptions input;
   const uint64_t seed = uint64_t(c.seed);
-  if (c.position == memory_position)
-    return std::make_unique<Recurrent>(
-        task, seed,
-        nn::TransformerXLOptions{.vocabulary = info.vocabulary,
-                                 .n_layers = size.layers,
-                                 .layer = layer,
-                                 .lengths = {.memory = info.length},
-                                 .tied = false,
-                                 .init_std = 1 / std::sqrt(double(size.d_model))});
+  if (c.position == memory_position) {
+    nn::LanguageModelOptions o = nn::transformer_xl(info.vocabulary);
+    o.n_layers = size.layers;
+    o.layer = layer;
+    o.tied = false;
+    o.memory.length = info.length;
+    o.init_std = 1 / std::sqrt(double(size.d_model));
+    return std::make_unique<Recurrent>(task, seed, o);
+  }
   layer.attention.kernel = nn::find_kernel(c.kernel).make({.features = size.features});
   nn::add_position(c.position, position_settings(info, size), layer, input);
   if (info.classifies)

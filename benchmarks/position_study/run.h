@@ -18,7 +18,7 @@ struct Condition {
   bool operator==(const Condition&) const = default;
 };
 
-/// The position of nn::TransformerXL with its memory.
+/// The position of Transformer-XL, with a memory.
 inline const std::string memory_position = "xl-memory";
 
 /// The size of all models.

@@ -13,28 +13,9 @@
 namespace stretto::examples {
 namespace {
 
-using Lengths = nn::TransformerXL::Lengths;
-
 double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
-
-// Sets other lengths and evaluation mode for a scope.
-class Evaluating {
- public:
-  Evaluating(nn::TransformerXL& model, Lengths lengths)
-      : model_(model), lengths_(model.lengths), guard_(model) {
-    model_.lengths = lengths;
-  }
-  ~Evaluating() { model_.lengths = lengths_; }
-  Evaluating(const Evaluating&) = delete;
-  Evaluating& operator=(const Evaluating&) = delete;
-
- private:
-  nn::TransformerXL& model_;
-  const Lengths lengths_;
-  const nn::EvalMode guard_;
-};
 
 // Calls f for every token; returns false if `stop` ended the loop.
 template <class F>
@@ -51,18 +32,20 @@ bool each_until(const std::atomic<bool>& stop, const nn::TokenStream& tokens, F&
 
 }  // namespace
 
-Evaluation evaluate(nn::TransformerXL& model, const nn::TokenStream& tokens,
+Evaluation evaluate(nn::LanguageModel& model, const nn::TokenStream& tokens,
                     const EvaluationOptions& o) {
   const int64_t kept = o.rule.memory;
   const bool same = o.same_length && kept > 0;
-  const Evaluating guard(model, {.memory = kept,
-                                 .clamp = o.clamp,
-                                 .same_length = same ? nn::TransformerXL::SameLength::original
-                                                     : nn::TransformerXL::SameLength::off});
+  const nn::EvalMode guard(model);
+  const nn::LanguageModel::Cache empty{
+      .memory =
+          nn::MemoryOptions{.length = kept,
+                            .clamp = o.clamp,
+                            .same_length = same ? nn::SameLength::original : nn::SameLength::off}};
   const Device device = model.device();
   const size_t length = size_t(o.rule.length);
   const double begin = now();
-  nn::TransformerXL::Memory memory;
+  nn::LanguageModel::Cache memory = empty;
   nn::EvaluationReducer sums(2 * length + 1);
   // Losses by position, their counts by position, and the number of visible tokens; empty if
   // another process scores the current batch.
@@ -74,7 +57,7 @@ Evaluation evaluate(nn::TransformerXL& model, const nn::TokenStream& tokens,
     check_interrupt();
     if (begins) {
       close();
-      memory = {};
+      memory = empty;
       if (sums.next()) here.resize(2 * length + 1);
     }
     if (here.empty()) return;
@@ -83,9 +66,7 @@ Evaluation evaluate(nn::TransformerXL& model, const nn::TokenStream& tokens,
     std::replace(targets.begin(), targets.end(), nn::ignore_index, int64_t(0));
     const int64_t seen = memory.length(), n = s.inputs.size(1);
     const std::vector<double> losses =
-        model
-            .nll(s.inputs.to(device), tensor(targets, s.targets.shape()).to(device),
-                 kept > 0 ? &memory : nullptr)
+        model.nll(s.inputs.to(device), tensor(targets, s.targets.shape()).to(device), &memory)
             .to_vector<double>();
     for (size_t i = 0; i < losses.size(); ++i) {
       if (with_ignored[i] == nn::ignore_index) continue;
@@ -142,25 +123,25 @@ std::optional<CountingLoss> CountingInBackground::known() const {
   return result_.get();
 }
 
-std::vector<int64_t> write_tokens(nn::TransformerXL& model, const std::vector<int64_t>& prompt,
+std::vector<int64_t> write_tokens(nn::LanguageModel& model, const std::vector<int64_t>& prompt,
                                   const WritingOptions& o) {
-  const Evaluating guard(model, model.lengths);
+  const nn::EvalMode guard(model);
   const Device device = model.device();
-  const int64_t kept = model.lengths.memory;
+  const int64_t kept = model.options.memory.length;
   const bool recurrent = kept > 0;
-  nn::TransformerXL::Memory memory;
+  nn::LanguageModel::Cache memory{.last_logits_only = true, .memory = model.options.memory};
   std::vector<int64_t> seen;
   return nn::generate(
       [&](const Tensor& next) {
         if (recurrent) {
           const int64_t n = next.size(1), most = o.at_once - std::min(o.at_once - 1, kept);
           for (int64_t at = 0; at + most < n; at += most)
-            model.log_probabilities(next.slice(1, at, at + most).to(device), &memory);
-          return model.log_probabilities(next.slice(1, (n - 1) / most * most).to(device), &memory);
+            model(next.slice(1, at, at + most).to(device), &memory);
+          return model(next.slice(1, (n - 1) / most * most).to(device), &memory);
         }
         for (int64_t token : next.to_vector<int64_t>()) seen.push_back(token);
         if (int64_t(seen.size()) > o.context) seen.erase(seen.begin(), seen.end() - o.context);
-        return model.log_probabilities(tensor(seen, {1, int64_t(seen.size())}).to(device));
+        return model(tensor(seen, {1, int64_t(seen.size())}).to(device));
       },
       prompt,
       {.max_tokens = o.tokens,

@@ -9,7 +9,7 @@
 
 #include "examples/common/counting.h"
 #include "nn/data/segments.h"
-#include "nn/models/transformer_xl.h"
+#include "nn/models/language_model.h"
 #include "nn/training/evaluate.h"
 
 namespace stretto::examples {
@@ -28,15 +28,15 @@ struct Evaluation {
 struct EvaluationOptions {
   nn::EvaluationWindows rule;
   int64_t batch = 8;
-  int64_t clamp = 0;  ///< see TransformerXL::Lengths, like same_length
+  int64_t clamp = 0;  ///< see nn::MemoryOptions, like same_length
   bool same_length = false;
   int64_t groups = 1;  ///< number of groups that the columns of a memory are divided into
 };
 
 /// Scores every token except the first exactly once (nn::for_each_evaluation_window). Batches, or
 /// with memory the groups of columns, are distributed over the processes (nn::EvaluationReducer).
-/// Restores the model's lengths afterwards. Throws Interrupted when the user stops the program.
-Evaluation evaluate(nn::TransformerXL& model, const nn::TokenStream& tokens,
+/// Throws Interrupted when the user stops the program.
+Evaluation evaluate(nn::LanguageModel& model, const nn::TokenStream& tokens,
                     const EvaluationOptions& options);
 
 /// Fits n-gram models to `train` and returns their loss on every token of `valid` except the first;
@@ -73,10 +73,10 @@ struct WritingOptions {
   uint64_t seed = 1;
 };
 
-/// Returns new tokens after `prompt` (at least one token). With model.lengths.memory each token is
+/// Returns new tokens after `prompt` (at least one token). With model.options.memory each token is
 /// processed once and stored in the memory; without memory, the last `context` tokens are processed
 /// again for every new token. Throws Interrupted as evaluate() does.
-std::vector<int64_t> write_tokens(nn::TransformerXL& model, const std::vector<int64_t>& prompt,
+std::vector<int64_t> write_tokens(nn::LanguageModel& model, const std::vector<int64_t>& prompt,
                                   const WritingOptions& options);
 
 }  // namespace stretto::examples

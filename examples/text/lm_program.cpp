@@ -19,7 +19,7 @@ namespace stretto::examples {
 namespace {
 
 constexpr const char* vocabulary_note = "vocabulary.tokens";
-constexpr const char* first_note = "memory.first";  // TransformerXL::Memory::first
+constexpr const char* first_note = "memory.first";  // position of the first row of the memory
 
 // Computes the fingerprint in another thread if one can be started: a large text takes a while, and
 // training need not wait for the result. Waiting for it throws if the text of one of `files` changed
@@ -168,7 +168,7 @@ int64_t LmProgram::count_parameters() {
   if (n_tokens == 0 || !data_.empty()) n_tokens = read_corpus(corpus()).tokenizer.size();
   std::cout << "Position " << settings.position << ", " << settings.layers
             << " layers, vocabulary size " << n_tokens << "\n";
-  return nn::count_parameters<nn::TransformerXL>(settings.model(n_tokens));
+  return nn::count_parameters<nn::LanguageModel>(settings.model(n_tokens));
 }
 
 void LmProgram::prepare() {
@@ -228,7 +228,7 @@ nn::PackedBatches LmProgram::packed(const nn::TokenStream& train, const std::str
 }
 
 void LmProgram::start(nn::TokenStream train, const std::string& data) {
-  model = make_model<nn::TransformerXL>(settings.model(tokenizer->size()), settings);
+  model = make_model<nn::LanguageModel>(settings.model(tokenizer->size()), settings);
   if (run_.report_only) return;
   train_print_ = fingerprint(enough(train, settings, data), mapped_);
   valid_print_ = fingerprint(valid_, mapped_);
@@ -270,14 +270,14 @@ bool LmProgram::goes_on(int64_t step) {
 }
 
 void LmProgram::keep_in_place() {
-  nn::TransformerXL::Memory& memory = remembered().memory;
+  Tensors& rows = remembered().memory.inputs;
   if (place_.empty()) {
-    for (const Tensor& m : memory.layers) place_.push_back(m.clone());
+    for (const Tensor& m : rows) place_.push_back(m.clone());
   } else {
     for (size_t i = 0; i < place_.size(); ++i)
-      if (!place_[i].same(memory.layers[i])) place_[i].copy_(memory.layers[i]);
+      if (!place_[i].same(rows[i])) place_[i].copy_(rows[i]);
   }
-  memory.layers = place_;
+  rows = place_;
 }
 
 Tensor LmProgram::packed_loss(int64_t step) {
@@ -298,14 +298,14 @@ Tensor LmProgram::loss(int64_t step) {
   if (trainer().options.cuda_graph && goes_on(step)) {
     // A replay reads and writes the memory in place; the backward pass gets a copy of it.
     keep_in_place();
-    nn::TransformerXL::Memory memory;
-    for (const Tensor& m : remembered().memory.layers) memory.layers.push_back(m.clone());
+    nn::LanguageModel::Cache memory = remembered().memory;
+    for (Tensor& m : memory.inputs) m = m.clone();
     Tensor loss = mean(model->nll(batch.inputs, batch.targets, &memory));
-    for (size_t i = 0; i < place_.size(); ++i) place_[i].copy_(memory.layers[i]);
+    for (size_t i = 0; i < place_.size(); ++i) place_[i].copy_(memory.inputs[i]);
     return loss;
   }
   Remembered& own = remembered();
-  own.after = segments_->starts_epoch(step) ? nn::TransformerXL::Memory() : own.memory;
+  own.after = segments_->starts_epoch(step) ? model->make_memory() : own.memory;
   return mean(model->nll(batch.inputs, batch.targets, &*own.after));
 }
 
@@ -317,10 +317,11 @@ void LmProgram::keep(nn::TrainingState& state) const {
   for (const auto& file : mapped_) file->check_unchanged(same_texts);
   state.metadata[vocabulary_note] = tokenizer->to_note();
   if (parts_.empty()) return;
-  if (settings.counts_tokens()) state.metadata[first_note] = as_text(parts_[0].memory.first);
-  for (size_t i = 0; i < parts_[0].memory.layers.size(); ++i) {
+  if (settings.counts_tokens())
+    state.metadata[first_note] = as_text(parts_[0].memory.position - parts_[0].memory.length());
+  for (size_t i = 0; i < parts_[0].memory.inputs.size(); ++i) {
     Tensors rows;
-    for (const Remembered& part : parts_) rows.push_back(part.memory.layers[i]);
+    for (const Remembered& part : parts_) rows.push_back(part.memory.inputs[i]);
     state.tensors.push_back({"memory." + std::to_string(i), nn::all_gather_rows(cat(rows, 0))});
   }
 }
@@ -329,8 +330,7 @@ void LmProgram::take(const nn::TrainingState& state, const std::string& path) {
   const std::vector<nn::NamedTensor>& tensors = state.tensors;
   const size_t n = tensors.size();
   bool good = n == 0 || n == size_t(settings.layers);
-  nn::TransformerXL::Memory memory;
-  memory.layers.resize(n);
+  Tensors memory(n);
   for (const nn::NamedTensor& t : tensors) {
     int64_t i = -1;
     good = good && t.name.starts_with("memory.") && read_text(t.name.substr(7), i) && i >= 0 &&
@@ -338,21 +338,21 @@ void LmProgram::take(const nn::TrainingState& state, const std::string& path) {
            t.tensor.size(0) == settings.batch && t.tensor.size(1) <= settings.memory &&
            t.tensor.size(1) == tensors[0].tensor.size(1) && t.tensor.size(2) == settings.d_model;
     require(good, path + ": its memory is malformed");
-    memory.layers[size_t(i)] = t.tensor.to(model->device());
+    memory[size_t(i)] = t.tensor.to(model->device());
   }
   require(good && (n > 0) == (settings.memory > 0 && state.step > 0),
           path + ": its memory is malformed");
-  if (const auto first = state.metadata.find(first_note); first != state.metadata.end())
-    require(read_text(first->second, memory.first) && memory.first >= 0,
-            path + ": its memory is malformed");
+  int64_t first = 0;
+  if (const auto note = state.metadata.find(first_note); note != state.metadata.end())
+    require(read_text(note->second, first) && first >= 0, path + ": its memory is malformed");
   parts_.assign(size_t(trainer().local_micro_batches()), {});
   const int64_t size = settings.batch / trainer().n_micro_batches();
-  for (size_t part = 0; part < parts_.size(); ++part) {
-    parts_[part].memory.first = memory.first;
-    for (const Tensor& m : memory.layers) {
-      const int64_t begin = (trainer().first_micro_batch() + int64_t(part)) * size;
-      parts_[part].memory.layers.push_back(m.slice(0, begin, begin + size).contiguous());
-    }
+  for (size_t part = 0; part < parts_.size() && n > 0; ++part) {
+    nn::LanguageModel::Cache& own = parts_[part].memory = model->make_memory();
+    const int64_t begin = (trainer().first_micro_batch() + int64_t(part)) * size;
+    for (const Tensor& m : memory)
+      own.inputs.push_back(m.slice(0, begin, begin + size).contiguous());
+    own.position = first + own.length();
   }
 }
 

@@ -12,7 +12,7 @@
 #include "examples/training/training_program.h"
 #include "nn/data/packed_batches.h"
 #include "nn/data/segments.h"
-#include "nn/models/transformer_xl.h"
+#include "nn/models/language_model.h"
 
 namespace stretto::examples {
 
@@ -27,7 +27,7 @@ class LmProgram : public TrainingProgram {
   void start(nn::TokenStream train, const std::string& data);
 
   LmSettings settings;
-  nn::TransformerXL* model = nullptr;
+  nn::LanguageModel* model = nullptr;
   std::optional<nn::Tokenizer> tokenizer;
 
  private:
@@ -88,9 +88,9 @@ class LmProgram : public TrainingProgram {
   std::optional<nn::PackedBatches> packed_;  // with --pack
   // The memory of a local micro-batch, or of the whole batch if it is not split.
   struct Remembered {
-    nn::TransformerXL::Memory memory;
-    std::optional<nn::TransformerXL::Memory> after;  // includes the segment of the last loss;
-                                                     // becomes `memory` after the step
+    nn::LanguageModel::Cache memory;
+    std::optional<nn::LanguageModel::Cache> after;  // includes the segment of the last loss;
+                                                    // becomes `memory` after the step
   };
   Remembered& remembered();
   std::vector<Remembered> parts_;

@@ -4,7 +4,7 @@
 #include <map>
 
 #include "examples/common/settings.h"
-#include "nn/models/transformer_xl_presets.h"
+#include "nn/models/transformer_xl.h"
 
 namespace stretto::examples {
 
@@ -37,18 +37,18 @@ void LmSettings::check() const {
                           as_text(int64_t(cuts.size()) + 1) + " clusters to 0");
 }
 
-nn::TransformerXL::Options LmSettings::model(int64_t n_tokens) const {
+nn::LanguageModel::Options LmSettings::model(int64_t n_tokens) const {
   const std::vector<int64_t> cuts = read_list("--cutoffs", cutoffs);
   require(cuts.empty() || cuts.back() < n_tokens, "--cutoffs " + cutoffs +
                                                       ": must be below the vocabulary, which has " +
                                                       as_text(n_tokens) + " tokens");
-  nn::TransformerXL::Options o{.vocabulary = n_tokens,
-                               .n_layers = layers,
-                               .layer = layer(),
-                               .lengths = {.memory = memory},
-                               .tied_biases = !untied_biases,
-                               .cutoffs = cuts,
-                               .div = div};
+  nn::LanguageModel::Options o = nn::transformer_xl(n_tokens);
+  o.n_layers = layers;
+  o.layer = layer();
+  o.memory.length = memory;
+  o.tied_biases = !untied_biases;
+  o.adaptive->cutoffs = cuts;
+  o.adaptive->div = div;
   if (!own_position()) nn::add_position(position, positions(), o.layer, o.input);
   if (div > 1) {  // as in the authors' WikiText-103: tied for the clusters, not for the shortlist
     o.tied_projections.assign(cuts.size() + 1, true);
@@ -72,7 +72,7 @@ bool LmSettings::counts_tokens() const {
 double LmSettings::least_memory(int64_t n_tokens) const {
   // With clusters the number of logits depends on the tokens, so they are not counted.
   const double shown = cutoffs.empty() ? double(n_tokens) : 0;
-  return least_memory_of<nn::TransformerXL>(model(n_tokens), double(batch) * double(length), shown);
+  return least_memory_of<nn::LanguageModel>(model(n_tokens), double(batch) * double(length), shown);
 }
 
 namespace {
@@ -81,7 +81,7 @@ namespace {
 // rate of 2.5e-4 and cosine decay to 0, gradients clipped to a norm of 0.25. Segments are
 // as long as the memory.
 struct Script {
-  nn::TransformerXL::Options (*model)();
+  nn::LanguageModel::Options (*model)();
   std::string tokens;
   int64_t batch;
   int64_t warmup;
@@ -103,7 +103,7 @@ const std::map<std::string, Script>& scripts() {
 }
 
 LmPreset from_script(const Script& script) {
-  const nn::TransformerXL::Options model = script.model();
+  const nn::LanguageModel::Options model = script.model();
   LmSettings s;
   s.tokens = script.tokens;
   s.layers = model.n_layers;
@@ -113,9 +113,10 @@ LmPreset from_script(const Script& script) {
   s.d_hidden = model.layer.feed_forward.d_hidden;
   s.dropout = model.layer.dropout;
   s.attention_dropout = model.layer.attention.dropout;
-  for (int64_t c : model.cutoffs) s.cutoffs += (s.cutoffs.empty() ? "" : ",") + as_text(c);
-  s.div = model.div;
-  s.length = s.memory = model.lengths.memory;
+  for (int64_t c : model.adaptive->cutoffs)
+    s.cutoffs += (s.cutoffs.empty() ? "" : ",") + as_text(c);
+  s.div = model.adaptive->div;
+  s.length = s.memory = model.memory.length;
   s.batch = script.batch;
   s.learning_rate = 2.5e-4;
   s.warmup = script.warmup;

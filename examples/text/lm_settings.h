@@ -8,7 +8,7 @@
 #include "examples/text/corpus.h"
 #include "examples/training/model_settings.h"
 #include "nn/files/safetensors.h"
-#include "nn/models/transformer_xl.h"
+#include "nn/models/language_model.h"
 
 namespace stretto::examples {
 
@@ -72,7 +72,7 @@ struct LmSettings : ModelSettings {
   bool counts_tokens() const;
   /// Returns the model's options. Throws as check() for settings that depend on
   /// the number of tokens.
-  nn::TransformerXL::Options model(int64_t n_tokens) const;
+  nn::LanguageModel::Options model(int64_t n_tokens) const;
   /// Returns a lower bound of the bytes that training takes.
   double least_memory(int64_t n_tokens) const;
 };

@@ -96,38 +96,19 @@ int64_t AdaptiveOptions::width(int64_t i) const {
 
 // ------------------------------------------------------------------- input
 
-AdaptiveEmbedding::AdaptiveEmbedding(Options o)
+AdaptiveTables::AdaptiveTables(AdaptiveOptions o)
     : options(completed(std::move(o))),
       weights(tables_of(options)),
-      projections(projections_of(options, options.n_tables())) {
-  reset_parameters();
-}
+      projections(projections_of(options, options.n_tables())) {}
 
-AdaptiveEmbedding::AdaptiveEmbedding(Module& parent, std::string name, Options o)
-    : Module(parent, std::move(name)),
-      options(completed(std::move(o))),
-      weights(tables_of(options)),
-      projections(projections_of(options, options.n_tables())) {
-  reset_parameters();
-}
-
-void AdaptiveEmbedding::reset_parameters() {
-  for (size_t i = 0; i < weights.size(); ++i) {
-    normal_(parameter(str("weight", i), weights[i]), 0, options.std);
-    if (options.projected())
-      normal_(parameter(str("projection", i), projections[i]), 0, options.projection_std);
-  }
-}
-
-Tensor AdaptiveEmbedding::operator()(const Tensor& ids) const {
+Tensor AdaptiveTables::operator()(const Tensor& ids) const {
   auto rows = [&](size_t table, const Tensor& local) {
     const Tensor x = embedding(weights[table], local);
     return options.projected() ? linear(x, projections[table]) : x;
   };
   if (options.n_tables() == 1) return rows(0, ids);
 
-  const char* op = "AdaptiveEmbedding";
-  const Tensor words = words_of(op, ids, options.vocabulary);
+  const Tensor words = words_of("AdaptiveTables", ids, options.vocabulary);
   Shape shape = ids.shape();
   shape.push_back(options.d_model);
   if (ids.device().is_cuda() && ids.numel() > 0) {
@@ -154,11 +135,6 @@ Tensor AdaptiveEmbedding::operator()(const Tensor& ids) const {
   }
   if (found.empty()) return zeros(shape, options_of(weights[0]));
   return index_select(cat(found), 0, indices(at, weights[0].device())).reshape(shape);
-}
-
-std::string AdaptiveEmbedding::label() const {
-  return str("AdaptiveEmbedding(", options.vocabulary, " × ", options.d_model, ", ",
-             options.n_clusters(), options.n_clusters() == 1 ? " cluster)" : " clusters)");
 }
 
 // ------------------------------------------------------------------- output
@@ -246,8 +222,7 @@ bool tied_projection(const AdaptiveSoftmax::Options& options, int64_t cluster) {
   return !options.tied_projections.empty() && options.tied_projections[size_t(cluster)];
 }
 
-AdaptiveSoftmax::Options checked(AdaptiveSoftmax::Options options,
-                                 const AdaptiveEmbedding* embedding) {
+AdaptiveSoftmax::Options checked(AdaptiveSoftmax::Options options, const AdaptiveTables* input) {
   const char* op = "AdaptiveSoftmax";
   options.clusters = completed(std::move(options.clusters));
   const AdaptiveOptions& o = options.clusters;
@@ -255,11 +230,11 @@ AdaptiveSoftmax::Options checked(AdaptiveSoftmax::Options options,
   check(tied.empty() || int64_t(tied.size()) == o.n_clusters(), op, "tied_projections has ",
         int64_t(tied.size()), " entries for ", o.n_clusters(), " clusters");
   const bool any_projection = std::find(tied.begin(), tied.end(), true) != tied.end();
-  check(embedding || (!options.tied && !any_projection), op,
+  check(input || (!options.tied && !any_projection), op,
         "the softmax is tied, but no embedding is given; pass the embedding whose parameters it "
         "shares");
-  if (embedding) {
-    const AdaptiveOptions& e = embedding->options;
+  if (input) {
+    const AdaptiveOptions& e = input->options;
     check(e.vocabulary == o.vocabulary && e.d_model == o.d_model &&
               e.d_embedding == o.d_embedding && e.cutoffs == o.cutoffs && e.div == o.div,
           op, "vocabulary, widths, cutoffs or div differ from those of the embedding");
@@ -276,13 +251,12 @@ Tensor cluster_bias_of(const AdaptiveOptions& o) {
   return o.n_clusters() > 1 ? zeros({o.n_clusters() - 1}) : Tensor();
 }
 
-Tensors projections_of(const AdaptiveSoftmax::Options& options,
-                       const AdaptiveEmbedding* embedding) {
+Tensors projections_of(const AdaptiveSoftmax::Options& options, const AdaptiveTables* input) {
   const AdaptiveOptions& o = options.clusters;
   Tensors projections = projections_of(o, o.n_clusters());
   for (size_t i = 0; i < projections.size(); ++i)
     if (tied_projection(options, int64_t(i)))
-      projections[i] = embedding->projections[o.n_tables() == 1 ? 0 : i];
+      projections[i] = input->projections[o.n_tables() == 1 ? 0 : i];
   return projections;
 }
 
@@ -299,14 +273,14 @@ AdaptiveSoftmax::AdaptiveSoftmax(Options o)
 }
 
 AdaptiveSoftmax::AdaptiveSoftmax(Module& parent, std::string name, Options o,
-                                 const AdaptiveEmbedding* embedding)
+                                 const AdaptiveTables* input)
     : Module(parent, std::move(name)),
-      options(checked(std::move(o), embedding)),
-      weights(options.tied ? embedding->weights : tables_of(options.clusters)),
+      options(checked(std::move(o), input)),
+      weights(options.tied ? input->weights : tables_of(options.clusters)),
       bias(zeros({options.clusters.vocabulary})),
       cluster_weight(cluster_weight_of(options.clusters)),
       cluster_bias(cluster_bias_of(options.clusters)),
-      projections(projections_of(options, embedding)) {
+      projections(projections_of(options, input)) {
   reset_parameters();
 }
 

@@ -38,27 +38,19 @@ struct AdaptiveOptions {
   bool projected() const { return div > 1 || d_embedding != d_model; }
 };
 
-/// Adaptive input: an embedding whose vectors are narrower for rare words.
-class AdaptiveEmbedding : public Module {
- public:
-  using Options = AdaptiveOptions;  ///< Options of the constructor.
-  /// Constructs a root module. Throws if sizes or cutoffs do not fit together.
-  explicit AdaptiveEmbedding(Options options);
-  /// Constructs a child of `parent`. Throws if sizes or cutoffs do not fit together.
-  AdaptiveEmbedding(Module& parent, std::string name, Options options);
-
+/// The tables of an adaptive input, whose vectors are narrower for rare words (InputEmbedding). With
+/// one cluster it is an embedding.
+struct AdaptiveTables {
+  /// Creates tables and projections, not initialized. Throws if sizes or cutoffs do not fit
+  /// together.
+  explicit AdaptiveTables(AdaptiveOptions options);
   /// ids of any shape S (i64 or i32, in [0, V)) → [S…, d_model].
   Tensor operator()(const Tensor& ids) const;
-  std::string label() const override;
 
-  const Options options;  ///< As passed to the constructor, with defaults filled in.
-  /// Parameters weight0, …: [V, d_embedding], or with div > 1 one per cluster [words, width].
-  const Tensors weights;
-  /// Parameters projection0, …, one per table [d_model, width]; empty unless Options::projected().
-  const Tensors projections;
-
- private:
-  void reset_parameters();
+  AdaptiveOptions options;  ///< As passed to the constructor, with defaults filled in.
+  Tensors weights;          ///< [V, d_embedding], or with div > 1 one per cluster [words, width].
+  Tensors
+      projections;  ///< One per table [d_model, width]; empty unless AdaptiveOptions::projected().
 };
 
 /// One cluster of an adaptive softmax: logits (h P) Wᵀ + b. The W of the shortlist has one row per
@@ -86,8 +78,8 @@ Tensor adaptive_log_probabilities(const Tensor& hidden,
 /// Options of AdaptiveSoftmax.
 struct AdaptiveSoftmaxOptions {
   AdaptiveOptions clusters = {};  ///< The vocabulary's clusters.
-  bool tied = false;              ///< Uses the tables of the embedding.
-  /// For each cluster, whether it uses the embedding's projection; empty: no cluster does.
+  bool tied = false;              ///< Uses the tables of the input.
+  /// For each cluster, whether it uses the input's projection; empty: no cluster does.
   std::vector<bool> tied_projections = {};
 };
 
@@ -97,10 +89,10 @@ class AdaptiveSoftmax : public Module {
   using Options = AdaptiveSoftmaxOptions;  ///< Options of the constructor.
   /// Constructs a root module. Throws if anything is tied.
   explicit AdaptiveSoftmax(Options options);
-  /// Constructs a child of `parent`. If anything is tied, `embedding` must have
-  /// the same AdaptiveOptions.
+  /// Constructs a child of `parent`. If anything is tied, `input` must have the same
+  /// AdaptiveOptions.
   AdaptiveSoftmax(Module& parent, std::string name, Options options,
-                  const AdaptiveEmbedding* embedding = nullptr);
+                  const AdaptiveTables* input = nullptr);
 
   /// Computes −log p of the targets: hidden [.., d_model], targets [..] → [..] (adaptive_nll).
   Tensor nll(const Tensor& hidden, const Tensor& targets) const;
@@ -111,7 +103,7 @@ class AdaptiveSoftmax : public Module {
   std::string label() const override;
 
   const Options options;        ///< As passed to the constructor, with defaults filled in.
-  const Tensors weights;        ///< As in AdaptiveEmbedding.
+  const Tensors weights;        ///< As in AdaptiveTables.
   const Tensor bias;            ///< [V], initially 0.
   const Tensor cluster_weight;  ///< [n_clusters − 1, d_embedding]; undefined for one cluster.
   const Tensor cluster_bias;    ///< [n_clusters − 1], initially 0; undefined for one cluster.

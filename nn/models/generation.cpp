@@ -8,7 +8,6 @@
 #include "autograd/tape.h"
 #include "core/random.h"
 #include "nn/models/language_model.h"
-#include "nn/models/transformer_xl.h"
 #include "ops/attention/position_error.h"
 #include "ops/create.h"
 
@@ -182,7 +181,9 @@ Sequences generate_batch(const LanguageModel& model, const Sequences& prompts,
                          const GenerationOptions& options,
                          const std::function<bool(int64_t, int64_t)>& on_token,
                          int64_t cache_limit) {
-  LanguageModel::Cache cache = model.make_cache(cache_limit);
+  const MemoryOptions& memory = model.options.memory;
+  const bool remembers = cache_limit == 0 && (memory.length > 0 || memory.extended > 0);
+  LanguageModel::Cache cache = remembers ? model.make_memory() : model.make_cache(cache_limit);
   cache.last_logits_only = true;
   const Device device = model.device();
   return generate_batch(
@@ -191,21 +192,6 @@ Sequences generate_batch(const LanguageModel& model, const Sequences& prompts,
         return model(tokens.to(device), &cache);
       },
       [&](const Tensor& rows) { cache.reorder(rows.to(device)); }, prompts, options, on_token);
-}
-
-Sequences generate_batch(const TransformerXL& model, const Sequences& prompts,
-                         const GenerationOptions& options,
-                         const std::function<bool(int64_t, int64_t)>& on_token) {
-  TransformerXL::Memory memory;
-  const Device device = model.device();
-  return generate_batch(
-      [&](const Tensor& tokens, const std::vector<int64_t>& padding) {
-        check(padding.empty(), "generate_batch",
-              "TransformerXL does not support prompts of unequal length, because its memory has no "
-              "padding; pass prompts of equal length, or call generate() for each");
-        return model.log_probabilities(tokens.to(device), &memory);
-      },
-      [&](const Tensor& rows) { memory.reorder(rows.to(device)); }, prompts, options, on_token);
 }
 
 LeftPadded pad_left(const Sequences& sequences) {

@@ -13,7 +13,6 @@
 namespace stretto::nn {
 
 class LanguageModel;  // nn/models/language_model.h
-class TransformerXL;  // nn/models/transformer_xl.h
 
 /// Why the continuation of a prompt has ended.
 enum class GenerationEnd {
@@ -76,19 +75,14 @@ std::vector<std::vector<int64_t>> generate_batch(
     const std::function<bool(int64_t prompt, int64_t token)>& on_token = {});
 
 /// Continues several prompts with a language model and a new cache with this limit
-/// (LanguageModel::make_cache). Tokens are moved to the device of the model.
+/// (LanguageModel::make_cache). With limit 0, a model whose options have a memory uses that
+/// (LanguageModel::make_memory), and prompts must have equal lengths. Tokens are moved to the device
+/// of the model.
 std::vector<std::vector<int64_t>> generate_batch(
     const LanguageModel& model, const std::vector<std::vector<int64_t>>& prompts,
     const GenerationOptions& options,
     const std::function<bool(int64_t prompt, int64_t token)>& on_token = {},
     int64_t cache_limit = 0);
-
-/// Continues several prompts of equal length with a Transformer-XL and a new memory. Throws if
-/// their lengths differ, because its memory has no padding.
-std::vector<std::vector<int64_t>> generate_batch(
-    const TransformerXL& model, const std::vector<std::vector<int64_t>>& prompts,
-    const GenerationOptions& options,
-    const std::function<bool(int64_t prompt, int64_t token)>& on_token = {});
 
 /// Sequences of unequal length as one batch.
 struct LeftPadded {

@@ -129,13 +129,33 @@ std::string AbsolutePosition::label() const {
 InputEmbedding::InputEmbedding(Module& parent, std::string name, Options o)
     : Module(parent, std::move(name)),
       options(checked(o)),
-      weight(parameter("weight", empty({o.vocabulary, o.d_model}))) {
-  normal_(weight, 0, o.std);
+      tables(make_tables()),
+      weight(tables.weights[0]),
+      positions(o.adaptive ? parent : *this, "positions",
+                {o.d_model, o.input, o.dropout, o.norm, o.drawn}) {
+  for (size_t i = 0; i < tables.weights.size(); ++i) {
+    normal_(tables.weights[i], 0, tables.options.std);
+    if (tables.options.projected())
+      normal_(tables.projections[i], 0, tables.options.projection_std);
+  }
+}
+
+AdaptiveTables InputEmbedding::make_tables() {
+  AdaptiveOptions o = options.adaptive.value_or(AdaptiveOptions{.std = options.std});
+  o.vocabulary = options.vocabulary;
+  o.d_model = options.d_model;
+  AdaptiveTables made(std::move(o));
+  if (!options.adaptive) parameter("weight", made.weights[0]);
+  for (size_t i = 0; i < made.weights.size() && options.adaptive; ++i) {
+    parameter(str("weight", i), made.weights[i]);
+    if (made.options.projected()) parameter(str("projection", i), made.projections[i]);
+  }
+  return made;
 }
 
 Tensor InputEmbedding::lookup(const Tensor& tokens) const {
   check(tokens.dim() == 2, "InputEmbedding", "tokens ", tokens, "; must be i64 or i32 [B, L]");
-  const Tensor x = embedding(weight, tokens);
+  const Tensor x = tables(tokens);
   return options.input.scale ? x * std::sqrt(double(options.d_model)) : x;
 }
 
@@ -145,7 +165,9 @@ Tensor InputEmbedding::operator()(const Tensor& tokens, const ForwardContext& fo
 }
 
 std::string InputEmbedding::label() const {
-  return str("InputEmbedding(", options.vocabulary, " tokens)");
+  const int64_t clusters = tables.options.n_clusters();
+  return str("InputEmbedding(", options.vocabulary, " tokens",
+             clusters > 1 ? str(", ", clusters, " clusters)") : ")");
 }
 
 }  // namespace stretto::nn

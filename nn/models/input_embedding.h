@@ -10,6 +10,7 @@
 #include "../norm.h"
 #include "../positions/positional_encoding.h"
 #include "../positions/sinusoid.h"
+#include "adaptive.h"
 
 namespace stretto::nn {
 
@@ -73,6 +74,10 @@ struct InputEmbeddingOptions {
   double std = 1;           ///< Initial standard deviation of the token vectors.
   Norm::Options norm = {};  ///< See AbsolutePositionOptions::norm.
   bool drawn = true;  ///< See AbsolutePositionOptions::drawn. Token vectors are always initialized.
+  /// Vectors in clusters, with the standard deviations of these options; vocabulary and d_model may
+  /// stay 0. The parameters are then weight0, projection0, weight1, …, and the positions are
+  /// registered in the parent.
+  std::optional<AdaptiveOptions> adaptive = {};
 };
 
 /// The vectors of tokens plus AbsolutePosition.
@@ -89,13 +94,13 @@ class InputEmbedding : public Module {
   Tensor lookup(const Tensor& tokens) const;
   std::string label() const override;
 
-  const Options options;  ///< As passed to the constructor.
-  const Tensor weight;    ///< [vocabulary, d_model], normal with standard deviation `std`.
-  /// Absolute positions, norm and dropout.
-  AbsolutePosition positions{
-      *this,
-      "positions",
-      {options.d_model, options.input, options.dropout, options.norm, options.drawn}};
+  const Options options;        ///< As passed to the constructor.
+  const AdaptiveTables tables;  ///< Token vectors; one table unless Options::adaptive.
+  const Tensor weight;         ///< The first table, [vocabulary, d_model] unless Options::adaptive.
+  AbsolutePosition positions;  ///< Absolute positions, norm and dropout.
+
+ private:
+  AdaptiveTables make_tables();
 };
 
 }  // namespace stretto::nn

@@ -7,7 +7,10 @@
 
 namespace stretto::nn {
 
-NameMap transformer_xl_names(const TransformerXL::Options& o, TransformerXLSource source) {
+NameMap transformer_xl_names(const LanguageModel::Options& o, TransformerXLSource source) {
+  check(o.adaptive.has_value(), "transformer_xl_names",
+        "options without `adaptive`; accepted: those of nn::transformer_xl()");
+  const AdaptiveOptions& a = *o.adaptive;
   const bool hugging_face = source == TransformerXLSource::hugging_face;
   const std::string prefix = hugging_face ? "transformer." : "";
   const std::string layer = prefix + "layers.{}.", in_model = "layers.{}.";
@@ -33,7 +36,7 @@ NameMap transformer_xl_names(const TransformerXL::Options& o, TransformerXLSourc
 
   std::vector<int64_t> shares;  // sizes of the clusters; with div = 1 there is a single one
   int64_t first = 0;
-  for (const int64_t end : o.div == 1 ? std::vector<int64_t>{} : o.cutoffs) {
+  for (const int64_t end : a.div == 1 ? std::vector<int64_t>{} : a.cutoffs) {
     shares.push_back(end - first);
     first = end;
   }
@@ -46,7 +49,7 @@ NameMap transformer_xl_names(const TransformerXL::Options& o, TransformerXLSourc
       .join("crit.out_layers.{}.bias", "output.bias", shares);
   for (size_t i = 0; i < o.tied_projections.size(); ++i)
     if (o.tied_projections[i])
-      map.rename(str("crit.out_projs.", i), str("embedding.projection", o.div == 1 ? 0 : i));
+      map.rename(str("crit.out_projs.", i), str("embedding.projection", a.div == 1 ? 0 : i));
   map.rename("crit.out_projs.{}", "output.projection{}");
   const auto reversed = [](const Tensor& rows) {
     std::vector<int64_t> order;

@@ -1,6 +1,6 @@
 // Name maps for published weights, for load_weights (nn/files/weights.h).
 //
-//     nn::TransformerXL model(options);
+//     nn::LanguageModel model(options);
 //     nn::load_weights("transfo-xl.safetensors", model,
 //                      nn::transformer_xl_names(model.options, nn::TransformerXLSource::pytorch));
 //
@@ -13,7 +13,6 @@
 #include "../../nn/models/bert.h"
 #include "../../nn/models/language_model.h"
 #include "../../nn/models/sequence_to_sequence.h"
-#include "../../nn/models/transformer_xl.h"
 #include "../../nn/models/vision_transformer.h"
 
 namespace stretto::nn {
@@ -27,7 +26,7 @@ enum class TransformerXLSource {
 
 /// Returns the names of Transformer-XL with its own positional encoding. Tied weights may be in the
 /// file once or twice.
-NameMap transformer_xl_names(const TransformerXL::Options& options, TransformerXLSource source);
+NameMap transformer_xl_names(const LanguageModel::Options& options, TransformerXLSource source);
 
 /// Returns the names of Hugging Face's T5 1.0 and 1.1. The model must have t5_options() and T5Bias
 /// in both stacks.

@@ -2,8 +2,8 @@
 #include <algorithm>
 
 #include "nn/models/adaptive.h"
-#include "nn/models/transformer_xl_layer.h"
 #include "nn/positions/relative_sinusoid.h"
+#include "nn/transformer.h"
 #include "ops/elementwise.h"
 #include "ops/indexing.h"
 #include "tests/conformance/families.h"
@@ -75,13 +75,13 @@ Tensors transformer_xl(const Tensors& x, const Config& config, Implementation im
   check(config.integer("mem", m) == m, "conformance", "config: mem is ", config.integer("mem", m),
         " without in.memory");
   const int64_t clamp = config.integer("clamp", 0);
-  nn::TransformerXLLayer layer({.d_model = e,
-                                .attention = {.n_heads = config.integer("H"),
-                                              .bias = false,
-                                              .position = nn::relative_sinusoid({.clamp = clamp}),
-                                              .kernel = nn::softmax_kernel(implementation)},
-                                .feed_forward = {.d_hidden = config.integer("ff")},
-                                .norm = nn::NormPlace::post});
+  nn::TransformerLayer layer({.d_model = e,
+                              .attention = {.n_heads = config.integer("H"),
+                                            .bias = false,
+                                            .position = nn::relative_sinusoid({.clamp = clamp}),
+                                            .kernel = nn::softmax_kernel(implementation)},
+                              .feed_forward = {.d_hidden = config.integer("ff")},
+                              .norm = nn::NormPlace::post});
   connect(layer.self_attention.q, x, "param.q");
   connect(layer.self_attention.k, x, "param.k");
   connect(layer.self_attention.v, x, "param.v");

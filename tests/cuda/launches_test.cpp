@@ -88,13 +88,12 @@ Step performer(int64_t n_layers, DType dtype) {
 }
 // train_lm
 Step transformer_xl(int64_t n_layers, DType dtype) {
-  nn::LayerOptions layer = nn::transformer_xl(vocabulary).layer;
-  layer.dropout = 0.1;
-  nn::TransformerXL model({.vocabulary = vocabulary,
-                           .n_layers = n_layers,
-                           .layer = small(layer),
-                           .lengths = {.memory = length}});
-  nn::TransformerXL::Memory memory;
+  nn::LanguageModel::Options o = nn::transformer_xl(vocabulary);
+  o.n_layers = n_layers;
+  o.layer = small(o.layer);
+  o.memory.length = length;
+  nn::LanguageModel model(o);
+  nn::LanguageModel::Cache memory = model.make_memory();
   const Tensor ids = randint(0, vocabulary, {batch, length}).to(gpu);
   return step_of(model, dtype, [&] { return mean(model.nll(ids, ids, &memory)); });
 }

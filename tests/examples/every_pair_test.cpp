@@ -105,7 +105,7 @@ TEST_CASE(
     s.memory = memory;
     const std::vector<int64_t> prompt(20, 1);  // longer than a segment
     const int pairs = each_pair<LmSettings>(s, [&](const LmSettings& tiny) {
-      nn::TransformerXL model(tiny.model(8));
+      nn::LanguageModel model(tiny.model(8));
       write_tokens(model, prompt,
                    {.tokens = 12, .at_once = tiny.room(tiny.positions()), .context = tiny.length});
     });

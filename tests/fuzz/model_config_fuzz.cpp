@@ -33,10 +33,11 @@ int64_t layers_of(JsonReader& c) {
     require(o.disentangled->n_rows() <= 1 << 25, "a table without limit");
     n = o.n_layers;
   } else if (type == "transfo-xl") {
-    const nn::TransformerXL::Options o = transformer_xl_config(c).options;
-    for (const int64_t cutoff : o.cutoffs)
+    const nn::LanguageModel::Options o = transformer_xl_config(c).options;
+    for (const int64_t cutoff : o.adaptive->cutoffs)
       require(cutoff > 0 && cutoff < o.vocabulary, "a cutoff outside the vocabulary");
-    require(o.tied_projections.size() == o.cutoffs.size() + 1, "a projection without a cluster");
+    require(o.tied_projections.size() == o.adaptive->cutoffs.size() + 1,
+            "a projection without a cluster");
     n = o.n_layers;
   } else {
     n = language_model_config(type, c).options.n_layers;

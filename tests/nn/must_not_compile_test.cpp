@@ -140,8 +140,8 @@ TEST_CASE("a registered parameter cannot be replaced") {
   STAYS(nn::LayerNorm, weight);
   STAYS(nn::LayerNorm, bias);
   STAYS(nn::RMSNorm, weight);
-  STAYS(nn::AdaptiveEmbedding, weights[0]);
-  STAYS(nn::AdaptiveEmbedding, projections[0]);
+  STAYS(nn::InputEmbedding, tables.weights[0]);
+  STAYS(nn::InputEmbedding, tables.projections[0]);
   STAYS(nn::AdaptiveSoftmax, weights[0]);
   STAYS(nn::AdaptiveSoftmax, bias);
   STAYS(nn::AdaptiveSoftmax, cluster_weight);
@@ -168,8 +168,8 @@ TEST_CASE("a registered parameter cannot be replaced") {
   STAYS(nn::InputEmbedding, weight);
   STAYS(nn::AbsolutePosition, table);
   STAYS(nn::SequenceClassifier, cls);
-  STAYS(nn::TransformerXL, u);
-  STAYS(nn::TransformerXL, v);
+  STAYS(nn::LanguageModel, u);
+  STAYS(nn::LanguageModel, v);
 }
 
 }  // namespace stretto

@@ -5,7 +5,7 @@
 
 #include "nn/init.h"
 #include "nn/linear.h"
-#include "nn/models/transformer_xl_presets.h"
+#include "nn/models/transformer_xl.h"
 #include "ops/create.h"
 #include "tests/support/catch.h"
 #include "tests/support/compare.h"
@@ -59,7 +59,7 @@ TEST_CASE("count_parameters constructs the module without filling it") {
   if (before < 0) STRETTO_SKIP("no /proc/self/statm");
   const nn::SkipInit skip;
   const DefaultDevice host(cpu);
-  const nn::TransformerXL model(nn::wt103_base());
+  const nn::LanguageModel model(nn::wt103_base());
   CHECK(model.parameter_count() == 151'107'538);
   const char* const exact = std::getenv("STRETTO_ALLOC");  // fills new memory with NaN
   if (!exact || !*exact) CHECK(resident_bytes() - before < 151'107'538 * 4 / 10);
@@ -82,10 +82,13 @@ TEST_CASE("SkipInit gives new parameters a dtype") {
   CHECK(nn::Linear({.in = 3, .out = 4}).weight.dtype() == f32);
   {  // parameters that a module registers after their construction
     const nn::SkipInit skip(f64);
-    const nn::AdaptiveEmbedding embedding(
-        {.vocabulary = 9, .d_model = 4, .cutoffs = {3}, .div = 2});
-    CHECK(embedding.weights[1].dtype() == f64);
-    CHECK(embedding.get_parameter("weight1").same(embedding.weights[1]));
+    struct Parent : nn::Module {
+    } parent;
+    const nn::InputEmbedding embedding(
+        parent, "embedding",
+        {.vocabulary = 9, .d_model = 4, .adaptive = nn::AdaptiveOptions{.cutoffs = {3}, .div = 2}});
+    CHECK(embedding.tables.weights[1].dtype() == f64);
+    CHECK(embedding.get_parameter("weight1").same(embedding.tables.weights[1]));
   }
   CHECK_THROWS_WITH(nn::SkipInit(i64), Containing("dtype i64; must be floating"));
 }

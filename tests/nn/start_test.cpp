@@ -92,19 +92,31 @@ std::vector<MakeModule> modules() {
         return linear;
       },
       child<nn::DecoderLayer, nn::LayerOptions>(layer),
-      child<nn::TransformerXLLayer, nn::LayerOptions>(with(nn::relative_sinusoid())),
+      child<nn::TransformerLayer, nn::LayerOptions>(with(nn::relative_sinusoid())),
       child<nn::Encoder, nn::StackOptions>({.n_layers = 2, .layer = layer, .final_norm = true}),
       child<nn::Decoder, nn::StackOptions>({.n_layers = 2, .layer = layer, .final_norm = true}),
-      child<nn::AdaptiveEmbedding>(
-          {.vocabulary = 20, .d_model = 8, .d_embedding = 4, .cutoffs = {5, 10}, .div = 2}),
+      child<nn::InputEmbedding>(
+          {.vocabulary = 20,
+           .d_model = 8,
+           .adaptive = nn::AdaptiveOptions{.d_embedding = 4, .cutoffs = {5, 10}, .div = 2}}),
       [] { return std::make_unique<Softmax>(); },
       child<nn::MultiHeadAttention>(
           {.d_model = 8, .n_heads = 4, .n_kv_heads = 2, .qk_norm = nn::Norm::Options{}}),
       child<nn::LanguageModel>(
           {.vocabulary = 9, .n_layers = 2, .layer = layer, .input = learned, .output_bias = true}),
-      child<nn::TransformerXL>({.vocabulary = 9, .n_layers = 2, .layer = layer}),
-      child<nn::TransformerXL>(
-          {.vocabulary = 9, .n_layers = 2, .layer = layer, .input = {.learned_length = 6}}),
+      child<nn::LanguageModel>({.vocabulary = 9,
+                                .n_layers = 2,
+                                .layer = layer,
+                                .adaptive = nn::AdaptiveOptions{},
+                                .shared_sinusoids = true,
+                                .output_dropout = true,
+                                .init_std = 0.02}),
+      child<nn::LanguageModel>({.vocabulary = 9,
+                                .n_layers = 2,
+                                .layer = layer,
+                                .input = {.learned_length = 6},
+                                .adaptive = nn::AdaptiveOptions{},
+                                .init_std = 0.02}),
       child<nn::SequenceToSequence>({.source_vocabulary = 9,
                                      .target_vocabulary = 8,
                                      .layer = layer,

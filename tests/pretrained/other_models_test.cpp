@@ -39,14 +39,13 @@ nn::Bert::Options deberta_options() {
   return o;
 }
 
-nn::TransformerXL::Options transformer_xl_options() {
-  nn::TransformerXL::Options o = nn::transformer_xl(11);
+nn::LanguageModel::Options transformer_xl_options() {
+  nn::LanguageModel::Options o = nn::transformer_xl(11);
   o.n_layers = 1;
   o.layer.d_model = 8;
   o.layer.attention.n_heads = 2;
   o.layer.feed_forward.d_hidden = 12;
-  o.cutoffs = {4};
-  o.div = 2;
+  o.adaptive = {.cutoffs = {4}, .div = 2};
   o.tied_projections = {false, true};
   o.tied_biases = false;
   return o;
@@ -111,7 +110,7 @@ TEST_CASE("load_pretrained reads the settings of DeBERTa", "[pretrained]") {
   CHECK(p.model_type == "deberta-v2");
   CHECK(p.max_length == 16);
   CHECK_FALSE(p.model->training());
-  CHECK_THROWS_WITH(p.transformer_xl(), Containing("a deberta-v2 model is a Bert, not a Transf"));
+  CHECK_THROWS_WITH(p.language_model(), Containing("a deberta-v2 model is a Bert, not a Langu"));
   CHECK(p.bert()(nn::TokenBatch(zeros({1, 20}, {.dtype = i64}))).size(1) == 20);  // no table
   CHECK(testing::worst_error(p.bert().relative.detach(), model.relative.detach()) == 0);
 
@@ -142,7 +141,7 @@ TEST_CASE("load_pretrained reads the settings of DeBERTa", "[pretrained]") {
 }
 
 TEST_CASE("load_pretrained reads the settings of Transformer-XL", "[pretrained]") {
-  const nn::TransformerXL model(transformer_xl_options());
+  const nn::LanguageModel model(transformer_xl_options());
   const nn::NameMap names =
       nn::transformer_xl_names(model.options, nn::TransformerXLSource::hugging_face);
   // Its list of words is not a vocabulary of WordPiece.
@@ -150,15 +149,15 @@ TEST_CASE("load_pretrained reads the settings of Transformer-XL", "[pretrained]"
   CHECK_FALSE(p.tokenizer);
   CHECK(p.max_length == 0);
   CHECK(p.generation.end_tokens == std::vector<int64_t>{0});
-  const nn::TransformerXL& loaded = p.transformer_xl();
-  CHECK(loaded.options.zero_start);
-  CHECK(loaded.lengths.memory == 5);
-  CHECK(loaded.lengths.clamp == 4);
-  CHECK(loaded.lengths.same_length == nn::SameLength::original);
+  const nn::LanguageModel& loaded = p.language_model();
+  CHECK(loaded.options.memory.zero_start);
+  CHECK(loaded.options.memory.length == 5);
+  CHECK(loaded.options.memory.clamp == 4);
+  CHECK(loaded.options.memory.same_length == nn::SameLength::original);
   CHECK(loaded.options.tied_projections == std::vector<bool>{false, true});
   const nn::Pretrained narrow = load(transformer_xl, model, names, {}, bf16);
-  CHECK(narrow.transformer_xl().hidden(zeros({1, 6}, {.dtype = i64})).dtype() == bf16);
-  CHECK_THROWS_WITH(p.language_model(), Containing("a transfo-xl model is a TransformerXL, not"));
+  CHECK(narrow.language_model().hidden(zeros({1, 6}, {.dtype = i64})).dtype() == bf16);
+  CHECK_THROWS_WITH(p.bert(), Containing("a transfo-xl model is a LanguageModel, not"));
 
   const auto error = [&](const std::string& from, const std::string& to) {
     return error_of<Error>([&] { load(changed(transformer_xl, from, to), model, names); });

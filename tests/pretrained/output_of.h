@@ -13,9 +13,10 @@ inline Tensor output_of(const nn::Pretrained& p, const nn::Safetensors& expected
   if (p.model_type == "bert" || p.model_type == "deberta-v2")
     return p.bert()(nn::TokenBatch(tokens, expected["padding"].to(device)));
   if (p.model_type == "transfo-xl") {
-    nn::TransformerXL::Memory memory;
-    const Tensor first = p.transformer_xl().log_probabilities(tokens.slice(1, 0, 8), &memory);
-    return cat({first, p.transformer_xl().log_probabilities(tokens.slice(1, 8), &memory)}, 1);
+    const nn::LanguageModel& model = p.language_model();
+    nn::LanguageModel::Cache memory = model.make_memory();
+    const Tensor first = model(tokens.slice(1, 0, 8), &memory);
+    return cat({first, model(tokens.slice(1, 8), &memory)}, 1);
   }
   return p.language_model()(tokens);
 }

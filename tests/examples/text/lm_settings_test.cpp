@@ -41,7 +41,7 @@ TEST_CASE("the presets of papers have the published numbers of parameters", "[ex
     });
     s.untied_biases = untied;
     s.check();
-    return nn::count_parameters<nn::TransformerXL>(s.model(preset.n_tokens));
+    return nn::count_parameters<nn::LanguageModel>(s.model(preset.n_tokens));
   };
   CHECK(count("enwik8-12l", false) == 41'055'436);
   CHECK(count("text8-12l", false) == 40'964'635);

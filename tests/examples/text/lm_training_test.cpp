@@ -148,7 +148,7 @@ TEST_CASE("checkpoints of other texts and malformed memories are rejected", "[ex
   CHECK(error_of<UsageError>([&] { other.load(path); }) ==
         path + ": was trained on other text than that of --data (or of --seed without it)");
 
-  nn::TransformerXL model(t.settings.model(t.tokenizer->size()));
+  nn::LanguageModel model(t.settings.model(t.tokenizer->size()));
   nn::TrainingState state = nn::load_checkpoint(path, model, nullptr);
   REQUIRE(state.tensors.size() == 2);
   CHECK(state.tensors[0].tensor.shape() == Shape{3, 6, 16});

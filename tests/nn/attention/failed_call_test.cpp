@@ -230,29 +230,27 @@ TEST_CASE("a decoder can start again with another context after a failed call") 
                   (*layer)(x, right, {.key_padding = padding})));
 }
 
-TEST_CASE("failed calls leave the memory of a TransformerXL unchanged") {
+TEST_CASE("failed calls leave the memory of a LanguageModel unchanged") {
   const Tensor tokens = some_tokens(2, 9);
   for (const int64_t extended : {0, 2})
     for (const int what : {0, 1, 2})
       with_and_without_tape([&] {
-        const auto model =
-            evaluating<nn::TransformerXL>({.vocabulary = 11,
-                                           .n_layers = 2,
-                                           .layer = {.d_model = 8,
-                                                     .attention = {.n_heads = 2, .bias = false},
-                                                     .feed_forward = {.d_hidden = 12},
-                                                     .norm = nn::NormPlace::post,
-                                                     .dropout = 0.1},
-                                           .lengths = {.memory = 4, .extended = extended},
-                                           .cutoffs = {5}});
-        Calls<nn::TransformerXL::Memory>{
-            [&](auto& memory, size_t i) {
-              const Tensor part = tokens.slice(1, pieces[i].first, pieces[i].second);
-              return what == 0   ? model->hidden(part, &memory)
-                     : what == 1 ? model->nll(part, part, &memory)
-                                 : model->log_probabilities(part, &memory);
-            },
-            pieces.size()}
+        nn::LanguageModel::Options o = nn::transformer_xl(11);
+        o.n_layers = 2;
+        o.layer.d_model = 8;
+        o.layer.attention.n_heads = 2;
+        o.layer.feed_forward.d_hidden = 12;
+        o.adaptive->cutoffs = {5};
+        o.memory = {.length = 4, .extended = extended};
+        const auto model = evaluating<nn::LanguageModel>(o);
+        Calls<nn::LanguageModel::Cache>{[&](auto& memory, size_t i) {
+                                          const Tensor part =
+                                              tokens.slice(1, pieces[i].first, pieces[i].second);
+                                          return what == 0   ? model->hidden(part, &memory)
+                                                 : what == 1 ? model->nll(part, part, &memory)
+                                                             : (*model)(part, &memory);
+                                        },
+                                        pieces.size()}
             .check();
       });
 }

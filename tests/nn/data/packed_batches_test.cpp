@@ -146,12 +146,12 @@ TEST_CASE("packed rows: every kernel that supports segments keeps documents apar
     }
 }
 
-TEST_CASE("packed rows: TransformerXL's loss is that of the documents by themselves") {
-  nn::TransformerXL::Options o = nn::transformer_xl(12);
+TEST_CASE("packed rows: Transformer-XL's loss is that of the documents by themselves") {
+  nn::LanguageModel::Options o = nn::transformer_xl(12);
   o.n_layers = 2, o.layer.d_model = 16, o.layer.attention.n_heads = 2;
   o.layer.feed_forward.d_hidden = 16;
   manual_seed(4);
-  nn::TransformerXL model(o);
+  nn::LanguageModel model(o);
   model.to(f64).eval();
   const NoGrad guard;
   const Tensor tokens = tensor(std::vector<int64_t>{1, 2, 3, 4, 5, 6, 7}, {1, 7});

@@ -56,13 +56,9 @@ Tensor targets() {
 
 Tensor mean_nll(const LanguageModel& model, const Tensor& in, const Tensor& labels,
                 ProcessGroup* group) {
+  if (model.options.adaptive) return mean(model.nll(in, labels, nullptr, group));
   return cross_entropy(model(in, nullptr, group), labels, {.ignore_index = ignore_index});
 }
-Tensor mean_nll(const TransformerXL& model, const Tensor& in, const Tensor& labels,
-                ProcessGroup* group) {
-  return mean(model.nll(in, labels, nullptr, group));
-}
-
 // Returns the loss, then the gradient of each parameter.
 template <class Model>
 std::vector<std::vector<double>> step_of(Model& model, ProcessGroup& group, int64_t micro_batches,
@@ -170,12 +166,14 @@ TEST_CASE("Language models with linear attention are the same under sequence par
 
 TEST_CASE("Transformer-XL without memory is the same under sequence parallelism",
           "[distributed][sequence]") {
-  TransformerXL::Options o{.vocabulary = vocabulary, .n_layers = 2, .layer = layer({})};
-  check_model<TransformerXL>(o);
+  LanguageModel::Options o = transformer_xl(vocabulary);
+  o.n_layers = 2;
+  o.layer = layer({});
+  check_model<LanguageModel>(o);
   o.input.learned_length = length;
-  check_model<TransformerXL>(o);
+  check_model<LanguageModel>(o);
   o.layer.attention.position = fire({.hidden = 4, .threshold = 5});
-  check_model<TransformerXL>(o);
+  check_model<LanguageModel>(o);
 }
 
 TEST_CASE("A rank may have nothing to predict", "[distributed][sequence]") {
@@ -186,13 +184,13 @@ TEST_CASE("Caches, memories and bidirectional attention are errors under sequenc
           "[distributed][sequence]") {
   manual_seed(3);
   LanguageModel model(language(layer({})));
-  TransformerXL xl({.vocabulary = vocabulary, .layer = layer({}), .lengths = {.memory = 4}});
   each_of(2, [&](ProcessGroup& group) {
     if (group.rank() > 0) return;
     LanguageModel::Cache cache;
     CHECK_THROWS_WITH(model(tokens(0), &cache, &group), Containing("a cache"));
-    TransformerXL::Memory memory;
-    CHECK_THROWS_WITH(xl.nll(tokens(0), tokens(1), &memory, &group), Containing("a Memory"));
+    LanguageModel::Cache memory = model.make_memory({.length = 4});
+    CHECK_THROWS_WITH(model.nll(tokens(0), tokens(1), &memory, &group),
+                      Containing("a memory does not support sequence parallelism"));
     const ForwardContext forward = begin_forward(&group, 4);
     const Tensor x = zeros({1, 4, 8});
     for (const MakePositionalEncoding& position : {MakePositionalEncoding{}, fire()}) {

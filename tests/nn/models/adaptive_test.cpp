@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "nn/init.h"
+#include "nn/models/input_embedding.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
 #include "ops/indexing.h"
@@ -15,9 +16,10 @@
 
 using namespace stretto;
 using nn::AdaptiveCluster;
-using nn::AdaptiveEmbedding;
 using nn::AdaptiveOptions;
 using nn::AdaptiveSoftmax;
+using nn::AdaptiveTables;
+using nn::InputEmbedding;
 using reference::nll_by_loops;
 using testing::fixed_leaf;
 using testing::fixed_noise;
@@ -37,10 +39,12 @@ Tensor every_word() { return tensor<int64_t>({9, 0, 4, 3, 7, 7, 10, 1, 6, 2, 5, 
 
 // An embedding and an output layer of noise.
 struct Made : Parent {
-  AdaptiveEmbedding embedding;
+  InputEmbedding input;
+  const AdaptiveTables& embedding = input.tables;
   AdaptiveSoftmax softmax;
   Made(const AdaptiveOptions& o, bool tied, const std::vector<bool>& projections = {})
-      : embedding(*this, "embedding", o),
+      : input(*this, "embedding",
+              {.vocabulary = o.vocabulary, .d_model = o.d_model, .adaptive = o}),
         softmax(*this, "output", {o, tied, projections}, &embedding) {
     to(f64);
     uint64_t stream = 1;
@@ -72,7 +76,7 @@ TEST_CASE("AdaptiveOptions: clusters, widths and errors") {
   auto with = [](std::vector<int64_t> cutoffs) {
     AdaptiveOptions bad = some(1);
     bad.cutoffs = std::move(cutoffs);
-    return AdaptiveEmbedding(bad).parameter_count();
+    return AdaptiveTables(bad).weights[0].numel();
   };
   CHECK(with({1, 10}) == 66);
   CHECK_THROWS_WITH(with({7, 4}),
@@ -81,15 +85,15 @@ TEST_CASE("AdaptiveOptions: clusters, widths and errors") {
   CHECK_THROWS_WITH(with({4, 4}), Containing("cutoff 1 is 4 after 4"));
   CHECK_THROWS_WITH(with({0, 4}), Containing("cutoff 0 is 0"));
   CHECK_THROWS_WITH(with({4, 11}), Containing("cutoff 1 is 11 after 4"));
-  CHECK_THROWS_WITH(AdaptiveEmbedding(some(3)),
+  CHECK_THROWS_WITH(AdaptiveTables(some(3)),
                     Containing("with d_embedding 6 and div 3 cluster 2 has width 0"));
-  CHECK_THROWS_WITH(AdaptiveEmbedding(AdaptiveOptions{}), Containing("vocabulary 0, d_model 0"));
+  CHECK_THROWS_WITH(AdaptiveTables(AdaptiveOptions{}), Containing("vocabulary 0, d_model 0"));
 }
 
-TEST_CASE("AdaptiveEmbedding: names and shapes") {
+TEST_CASE("InputEmbedding with clusters: names and shapes") {
   auto listed = [](const AdaptiveOptions& o) {
     std::string all;
-    for (const auto& [name, p] : AdaptiveEmbedding(o).named_parameters())
+    for (const auto& [name, p] : Made(o, false).input.named_parameters())
       all += str(name, p.shape(), ' ');
     return all;
   };
@@ -102,11 +106,11 @@ TEST_CASE("AdaptiveEmbedding: names and shapes") {
   o.d_embedding = 0;
   o.cutoffs = {};
   CHECK(listed(o) == "weight0[11, 6] ");
-  CHECK(AdaptiveEmbedding(o).label() == "AdaptiveEmbedding(11 × 6, 1 cluster)");
-  CHECK(AdaptiveEmbedding(some(2)).label() == "AdaptiveEmbedding(11 × 6, 3 clusters)");
+  CHECK(Made(o, false).input.label() == "InputEmbedding(11 tokens)");
+  CHECK(Made(some(2), false).input.label() == "InputEmbedding(11 tokens, 3 clusters)");
 }
 
-TEST_CASE("AdaptiveEmbedding: each word comes from its cluster's table, through its projection") {
+TEST_CASE("AdaptiveTables: each word comes from its cluster's table, through its projection") {
   for (const int64_t div : {1, 2})
     for (const int64_t d_model : {6, 8}) {
       const AdaptiveOptions o = some(div, d_model);
@@ -137,13 +141,13 @@ TEST_CASE("AdaptiveEmbedding: each word comes from its cluster's table, through 
                           Containing(str(bad)));
     }
   CHECK_THROWS_WITH(Made(some(2), false).embedding(tensor<int64_t>({3, 12})).to_vector<double>(),
-                    "[AdaptiveEmbedding] index 12 at position [1] is out of range: the vocabulary "
+                    "[AdaptiveTables] index 12 at position [1] is out of range: the vocabulary "
                     "has 11 words");
   CHECK_THROWS_WITH(Made(some(2), false).embedding(zeros({2})),
-                    "[AdaptiveEmbedding] indices are f32; accepted: i64, i32");
+                    "[AdaptiveTables] indices are f32; accepted: i64, i32");
 }
 
-TEST_CASE("AdaptiveEmbedding: gradients") {
+TEST_CASE("AdaptiveTables: gradients") {
   const int64_t div = GENERATE(1, 2);
   Made made(some(div, 8), false);
   Tensors leaves;
@@ -193,7 +197,7 @@ TEST_CASE("AdaptiveSoftmax: names, shapes and tying") {
   CHECK_THROWS_WITH(Made(some(2), true, {true}),
                     "[AdaptiveSoftmax] tied_projections has 1 entries for 3 clusters");
   Parent parent;
-  const AdaptiveEmbedding other(some(1));
+  const AdaptiveTables other(some(1));
   CHECK_THROWS_WITH(AdaptiveSoftmax(parent, "output", {some(2), true}, &other),
                     Containing("differ from those of the embedding"));
 }

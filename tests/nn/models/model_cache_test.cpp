@@ -13,7 +13,6 @@
 #include "nn/models/language_model.h"
 #include "nn/models/registry.h"
 #include "nn/models/sequence_to_sequence.h"
-#include "nn/models/transformer_xl.h"
 #include "ops/create.h"
 #include "ops/indexing.h"
 #include "tests/support/catch.h"
@@ -23,7 +22,6 @@ using namespace stretto;
 using nn::Draws;
 using nn::LanguageModel;
 using nn::SequenceToSequence;
-using nn::TransformerXL;
 using testing::worst_error;
 
 namespace {
@@ -231,20 +229,20 @@ TEST_CASE("every position: Transformer-XL does not depend on where segments begi
   const Tensor tokens = some_tokens(draws, 2, 25), inputs = tokens.slice(1, 0, 24),
                targets = tokens.slice(1, 1);
   for (const nn::PositionEntry& p : nn::positions()) {
-    if (!p.traits().causal || p.add) continue;  // absolute positions count from the segment
+    if (!p.traits().causal || p.add) continue;  // a memory has no absolute positions
     INFO(p.name);
-    TransformerXL::Options o{
+    LanguageModel::Options o{
         .vocabulary = vocabulary,
         .n_layers = 2,
         .layer = {.d_model = 8, .attention = {.n_heads = 2}, .feed_forward = {.d_hidden = 6}},
-        .lengths = {.memory = 6}};
+        .memory = {.length = 6}};
     const bool blocks = p.name == "music-local";  // of 3: the memory has all that a query sees
-    if (!blocks) o.lengths.same_length = TransformerXL::SameLength::on;
+    if (!blocks) o.memory.same_length = nn::SameLength::on;
     nn::add_position(p.name, settings_of(p.name, 3), o.layer, o.input);
-    const auto model = make<TransformerXL>(o);
+    const auto model = make<LanguageModel>(o);
     const Tensor once = model->nll(inputs, targets);
     for (const int64_t n : {12, 5, 1}) {
-      TransformerXL::Memory memory;
+      LanguageModel::Cache memory = model->make_memory();
       Tensors parts;
       const auto run = [&] {
         for (int64_t at = 0; at < 24; at += n) {
@@ -253,12 +251,12 @@ TEST_CASE("every position: Transformer-XL does not depend on where segments begi
         }
       };
       run();
-      CHECK(memory.first == 24 - memory.length());
+      CHECK(memory.position == 24);
+      CHECK(memory.length() == 6);
       CHECK(worst_error(cat(parts, 1), once) < 1e-12);
     }
     if (!blocks) continue;
-    model->lengths.memory = 4;  // less than a query sees
-    TransformerXL::Memory memory;
+    LanguageModel::Cache memory = model->make_memory({.length = 4});  // less than a query sees
     model->hidden(inputs.slice(1, 0, 5), &memory);
     CHECK_THROWS_WITH(model->hidden(inputs.slice(1, 5, 6), &memory),
                       "[MultiHeadAttention] the keys begin at position 1, but with blocks of 3 the "
@@ -465,28 +463,27 @@ TEST_CASE("random Transformer-XLs: the result does not depend on where segments 
   for (int64_t round = 0; round < rounds(60); ++round) {
     Draws d(13, round);
     RandomModel m(d);
-    // Counted from the segment, or a short convolution of the queries.
+    // A memory has no absolute positions, and no queries of a short convolution.
     if (m.added() || !nn::find_kernel(m.kernel).traits().memory) continue;
     const int64_t length = 4 + d.below(12);
     // Either a window that the memory covers, or a memory of the whole sequence.
     const bool blocks = m.blocks(), all = !m.softmax() || blocks || d.below(2) == 0;
-    TransformerXL::Options o{
+    LanguageModel::Options o{
         .vocabulary = vocabulary,
         .n_layers = m.n_layers,
         .layer = m.layer,
         .input = m.input,
-        .lengths = {.memory = blocks ? 2 * m.settings.max_distance - 1 + d.below(3)
-                              : all  ? length
-                                     : 1 + d.below(5),
-                    .extended = d.below(3),
-                    .same_length =
-                        all ? TransformerXL::SameLength::off : TransformerXL::SameLength::on},
-        .zero_start = !all && !m.spe() && d.below(3) == 0};
-    INFO("round " << round << ": " << m.text() << ", memory " << o.lengths.memory << ", extended "
-                  << o.lengths.extended << ", zero start " << o.zero_start);
-    const auto model = make<TransformerXL>(o);
+        .memory = {.length = blocks ? 2 * m.settings.max_distance - 1 + d.below(3)
+                             : all  ? length
+                                    : 1 + d.below(5),
+                   .extended = d.below(3),
+                   .same_length = all ? nn::SameLength::off : nn::SameLength::on,
+                   .zero_start = !all && !m.spe() && d.below(3) == 0}};
+    INFO("round " << round << ": " << m.text() << ", memory " << o.memory.length << ", extended "
+                  << o.memory.extended << ", zero start " << o.memory.zero_start);
+    const auto model = make<LanguageModel>(o);
     const Tensor tokens = some_tokens(d, 1 + d.below(2), length);
-    TransformerXL::Memory memory, whole;
+    LanguageModel::Cache memory = model->make_memory(), whole = memory;
     Tensor once, parts;
     const std::string why = error_of([&] {
       once = model->hidden(tokens, &whole);

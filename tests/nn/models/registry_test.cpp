@@ -206,20 +206,22 @@ TEST_CASE("registry: every position and kernel trains an encoder and decoder") {
   CHECK(allowed > 50);
 }
 
-TEST_CASE("registry: every position and kernel trains a TransformerXL, with memory if possible") {
+TEST_CASE("registry: every position and kernel trains a Transformer-XL, with memory if possible") {
   pairs(false, [](const auto& position, const auto& kernel, const auto& s) {
-    nn::TransformerXL::Options o{.vocabulary = 9, .n_layers = 2, .layer = layer(kernel)};
-    o.lengths.memory = position.traits().memory && kernel.traits().memory ? 4 : 0;
+    nn::LanguageModel::Options o = nn::transformer_xl(9);
+    o.n_layers = 2;
+    o.layer = layer(kernel);
+    o.memory.length = position.traits().memory && kernel.traits().memory ? 4 : 0;
     nn::PositionSettings longer = s;
-    longer.length += o.lengths.memory;
+    longer.length += o.memory.length;
     nn::add_position(position.name, longer, o.layer, o.input);
-    nn::TransformerXL model(o);
+    nn::LanguageModel model(o);
     const Tensor x = tokens(2, length), y = tokens(2, length);
-    nn::TransformerXL::Memory memory;
-    // A step with a new Memory each time cannot be captured; the test of train_lm captures others.
-    if (captured && o.lengths.memory > 0) return std::vector<double>();
+    nn::LanguageModel::Cache memory{.memory = o.memory};
+    // A step with a new memory each time cannot be captured; the test of train_lm captures others.
+    if (captured && o.memory.length > 0) return std::vector<double>();
     return train(model,
-                 [&] { return mean(model.nll(x, y, o.lengths.memory > 0 ? &memory : nullptr)); });
+                 [&] { return mean(model.nll(x, y, o.memory.length > 0 ? &memory : nullptr)); });
   });
 }
 

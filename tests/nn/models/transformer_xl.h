@@ -1,7 +1,6 @@
 // Shared by the tests of Transformer-XL: a small model, its tokens, and the same model by loops.
 #pragma once
 
-#include <cmath>
 #include <memory>
 
 #include "nn/models/transformer_xl.h"
@@ -14,20 +13,21 @@
 
 namespace stretto::testing {
 
-inline nn::TransformerXL::Options tiny_xl(nn::TransformerXL::Lengths lengths = {}) {
-  return {.vocabulary = 11,
-          .n_layers = 3,
-          .layer = {.d_model = 8,
-                    .attention = {.n_heads = 2, .d_key = 3, .d_value = 3, .bias = false},
-                    .feed_forward = {.d_hidden = 12},
-                    .norm = nn::NormPlace::post},
-          .lengths = lengths};
+inline nn::LanguageModel::Options tiny_xl(nn::MemoryOptions memory = {}) {
+  nn::LanguageModel::Options o = nn::transformer_xl(11);
+  o.n_layers = 3;
+  o.layer = {.d_model = 8,
+             .attention = {.n_heads = 2, .d_key = 3, .d_value = 3, .bias = false},
+             .feed_forward = {.d_hidden = 12},
+             .norm = nn::NormPlace::post};
+  o.memory = memory;
+  return o;
 }
 
 /// In f64 and evaluation mode, with parameters large enough to have an effect.
-inline std::unique_ptr<nn::TransformerXL> make_xl(const nn::TransformerXL::Options& options) {
+inline std::unique_ptr<nn::LanguageModel> make_xl(const nn::LanguageModel::Options& options) {
   manual_seed(31);
-  auto model = std::make_unique<nn::TransformerXL>(options);
+  auto model = std::make_unique<nn::LanguageModel>(options);
   model->to(f64);
   model->eval();
   uint64_t stream = 100;
@@ -44,7 +44,7 @@ inline Tensor some_tokens(int64_t batch, int64_t length, uint64_t stream = 0) {
 }
 
 /// The layer's weights for the reference.
-inline reference::XLLayer reference_layer(const nn::TransformerXLLayer& layer) {
+inline reference::XLLayer reference_layer(const nn::TransformerLayer& layer) {
   using reference::matrix;
   auto row = [](const Tensor& x) { return matrix(x.unsqueeze(0)); };
   reference::XLLayer l;
@@ -72,16 +72,14 @@ inline reference::XLLayer reference_layer(const nn::TransformerXLLayer& layer) {
 
 /// Computes hidden(tokens) of one stream after `memory` (one matrix per layer) by loops, and stores
 /// the inputs of the layers in `inputs`.
-inline Tensor hidden_by_loops(const nn::TransformerXL& model, const Tensor& tokens,
+inline Tensor hidden_by_loops(const nn::LanguageModel& model, const Tensor& tokens,
                               const std::vector<reference::Matrix>& memory,
                               const std::function<bool(int64_t, int64_t, int64_t)>& hidden_key = {},
                               std::vector<reference::Matrix>* inputs = nullptr) {
-  const Tensor embedded =
-      model.embedding(tokens)[0].detach() * std::sqrt(double(model.options.layer.d_model));
-  reference::Matrix x = reference::matrix(embedded);
+  reference::Matrix x = reference::matrix(model.embedding.lookup(tokens)[0].detach());
   for (int64_t i = 0; i < model.options.n_layers; ++i) {
     reference::XLLayer layer = reference_layer(model.layers[i]);
-    layer.clamp = model.lengths.clamp;
+    layer.clamp = model.options.memory.clamp;
     layer.hidden = hidden_key;
     if (inputs) inputs->push_back(x);
     x = reference::xl_layer(layer, x,
@@ -91,9 +89,9 @@ inline Tensor hidden_by_loops(const nn::TransformerXL& model, const Tensor& toke
 }
 
 /// Returns hidden() of all tokens in segments of this length, joined; the last may be shorter.
-inline Tensor in_segments(const nn::TransformerXL& model, const Tensor& tokens, int64_t length,
-                          nn::TransformerXL::Memory* memory = nullptr) {
-  nn::TransformerXL::Memory own;
+inline Tensor in_segments(const nn::LanguageModel& model, const Tensor& tokens, int64_t length,
+                          nn::LanguageModel::Cache* memory = nullptr) {
+  nn::LanguageModel::Cache own{.memory = model.options.memory};
   Tensors all;
   for (const Tensor& segment : split(tokens, length, 1))
     all.push_back(model.hidden(segment, memory ? memory : &own));

@@ -6,6 +6,7 @@
 
 #include "autograd/tape.h"
 #include "nn/files/weights.h"
+#include "nn/models/transformer_xl.h"
 #include "nn/positions/relative_bias.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
@@ -61,38 +62,37 @@ std::string error_of(const std::function<void()>& f) {
 
 constexpr int64_t words = 11, width = 8, hidden = 12, heads = 2, per_head = 3, n_layers = 2;
 
-nn::TransformerXL::Options xl_options() {
-  return {
-      .vocabulary = words,
-      .n_layers = n_layers,
-      .layer = {
-          .d_model = width,
-          .attention = {.n_heads = heads, .d_key = per_head, .d_value = per_head, .bias = false},
-          .feed_forward = {.d_hidden = hidden},
-          .norm = nn::NormPlace::post}};
+nn::LanguageModel::Options xl_options() {
+  nn::LanguageModel::Options o = nn::transformer_xl(words);
+  o.n_layers = n_layers;
+  o.layer = {.d_model = width,
+             .attention = {.n_heads = heads, .d_key = per_head, .d_value = per_head, .bias = false},
+             .feed_forward = {.d_hidden = hidden},
+             .norm = nn::NormPlace::post};
+  return o;
 }
 
 // The names of kimiyoung/transformer-xl; with a prefix, those of Hugging Face.
-File xl_file(const nn::TransformerXL::Options& o, const std::string& prefix = "") {
+File xl_file(const nn::LanguageModel::Options& o, const std::string& prefix = "") {
   File file;
-  const auto clusters = int64_t(o.cutoffs.size()) + 1, n = heads * per_head;
-  const auto columns = [&](int64_t i) { return width / int64_t(std::pow(o.div, i)); };
+  const auto clusters = int64_t(o.adaptive->cutoffs.size()) + 1, n = heads * per_head;
+  const auto columns = [&](int64_t i) { return width / int64_t(std::pow(o.adaptive->div, i)); };
   const auto rows = [&](int64_t i) {
-    const int64_t first = i == 0 ? 0 : o.cutoffs[size_t(i - 1)];
-    return (i + 1 == clusters ? words : o.cutoffs[size_t(i)]) - first;
+    const int64_t first = i == 0 ? 0 : o.adaptive->cutoffs[size_t(i - 1)];
+    return (i + 1 == clusters ? words : o.adaptive->cutoffs[size_t(i)]) - first;
   };
-  const int64_t tables = o.div == 1 ? 1 : clusters;
+  const int64_t tables = o.adaptive->div == 1 ? 1 : clusters;
   for (int64_t i = 0; i < tables; ++i) {
-    const int64_t length = o.div == 1 ? words : rows(i);
+    const int64_t length = o.adaptive->div == 1 ? words : rows(i);
     const std::string table = str("word_emb.emb_layers.", i, ".weight");
     file.add(prefix + table, {length, columns(i)});
-    if (o.div > 1) file.add(str(prefix, "word_emb.emb_projs.", i), {width, columns(i)});
+    if (o.adaptive->div > 1) file.add(str(prefix, "word_emb.emb_projs.", i), {width, columns(i)});
     if (o.tied)
       file.add(str("crit.out_layers.", i, ".weight"), file[prefix + table]);
     else
       file.add(str("crit.out_layers.", i, ".weight"), {length, columns(i)});
     file.add(str("crit.out_layers.", i, ".bias"), {length});
-    if (o.div > 1) {
+    if (o.adaptive->div > 1) {
       const bool tied = !o.tied_projections.empty() && o.tied_projections[size_t(i)];
       const std::string name = str("crit.out_projs.", i);
       tied ? file.add(name, file[str(prefix, "word_emb.emb_projs.", i)])
@@ -126,17 +126,17 @@ File xl_file(const nn::TransformerXL::Options& o, const std::string& prefix = ""
 
 // The network of the authors' code, written with their names: layer by layer, scores by relative
 // position, no dropout. ids [L] → [L, width].
-Tensor xl_hidden(const File& f, const nn::TransformerXL::Options& o, const std::string& prefix,
+Tensor xl_hidden(const File& f, const nn::LanguageModel::Options& o, const std::string& prefix,
                  const std::vector<int64_t>& ids) {
   const int64_t length = int64_t(ids.size());
-  const auto clusters = int64_t(o.cutoffs.size()) + 1;
+  const auto clusters = int64_t(o.adaptive->cutoffs.size()) + 1;
   Tensors rows;
   for (const int64_t id : ids) {
     int64_t i = 0;
-    while (o.div > 1 && i + 1 < clusters && id >= o.cutoffs[size_t(i)]) ++i;
-    const int64_t first = i == 0 ? 0 : o.cutoffs[size_t(i - 1)];
+    while (o.adaptive->div > 1 && i + 1 < clusters && id >= o.adaptive->cutoffs[size_t(i)]) ++i;
+    const int64_t first = i == 0 ? 0 : o.adaptive->cutoffs[size_t(i - 1)];
     Tensor row = f[str(prefix, "word_emb.emb_layers.", i, ".weight")][id - first].unsqueeze(1);
-    if (o.div > 1) row = matmul(f[str(prefix, "word_emb.emb_projs.", i)], row);
+    if (o.adaptive->div > 1) row = matmul(f[str(prefix, "word_emb.emb_projs.", i)], row);
     rows.push_back(row.squeeze(1));
   }
   Tensor x = stack(rows, 0) * std::sqrt(double(width));
@@ -180,16 +180,16 @@ Tensor xl_hidden(const File& f, const nn::TransformerXL::Options& o, const std::
 
 // The authors' adaptive softmax for one row h [width]: cluster i is column −i of the head in the
 // PyTorch code, and column cutoffs[0] + i − 1 in Hugging Face's forward pass.
-double xl_nll(const File& f, const nn::TransformerXL::Options& o, bool from_the_end,
+double xl_nll(const File& f, const nn::LanguageModel::Options& o, bool from_the_end,
               const Tensor& h, int64_t target) {
-  const auto clusters = int64_t(o.cutoffs.size()) + 1;
+  const auto clusters = int64_t(o.adaptive->cutoffs.size()) + 1;
   const auto scores = [&](int64_t i) {
-    const int64_t table = o.div == 1 ? 0 : i;
-    const int64_t first = o.div > 1 || i == 0 ? 0 : o.cutoffs[size_t(i - 1)];
+    const int64_t table = o.adaptive->div == 1 ? 0 : i;
+    const int64_t first = o.adaptive->div > 1 || i == 0 ? 0 : o.adaptive->cutoffs[size_t(i - 1)];
     Tensor w = f[str("crit.out_layers.", table, ".weight")];
     Tensor b = f[str("crit.out_layers.", table, ".bias")];
-    if (o.div == 1) {
-      const int64_t last = i + 1 == clusters ? words : o.cutoffs[size_t(i)];
+    if (o.adaptive->div == 1) {
+      const int64_t last = i + 1 == clusters ? words : o.adaptive->cutoffs[size_t(i)];
       w = w.slice(0, first, last);
       b = b.slice(0, first, last);
     }
@@ -198,24 +198,26 @@ double xl_nll(const File& f, const nn::TransformerXL::Options& o, bool from_the_
       b = cat({b, f["crit.cluster_bias"]}, 0);
     }
     Tensor x = h.unsqueeze(0);
-    if (o.div > 1) x = matmul(x, f[str("crit.out_projs.", i)]);
+    if (o.adaptive->div > 1) x = matmul(x, f[str("crit.out_projs.", i)]);
     return log_softmax(linear(x, w, b), -1)[0];
   };
   int64_t cluster = 0;
-  while (cluster + 1 < clusters && target >= o.cutoffs[size_t(cluster)]) ++cluster;
+  while (cluster + 1 < clusters && target >= o.adaptive->cutoffs[size_t(cluster)]) ++cluster;
   const Tensor head = scores(0);
   if (cluster == 0) return -head[target].item();
-  const int64_t column = from_the_end ? head.size(0) - cluster : o.cutoffs[0] + cluster - 1;
-  return -head[column].item() - scores(cluster)[target - o.cutoffs[size_t(cluster - 1)]].item();
+  const int64_t column =
+      from_the_end ? head.size(0) - cluster : o.adaptive->cutoffs[0] + cluster - 1;
+  return -head[column].item() -
+         scores(cluster)[target - o.adaptive->cutoffs[size_t(cluster - 1)]].item();
 }
 
-void check_xl(const nn::TransformerXL::Options& o, nn::TransformerXLSource source) {
+void check_xl(const nn::LanguageModel::Options& o, nn::TransformerXLSource source) {
   const TempDir dir;
   const bool pytorch = source == nn::TransformerXLSource::pytorch;
   const std::string prefix = pytorch ? "" : "transformer.";
   const File file = xl_file(o, prefix);
   file.save(dir.file("w"));
-  nn::TransformerXL model(o);
+  nn::LanguageModel model(o);
   model.to(f64);
   model.eval();
   nn::load_weights(dir.file("w"), model, nn::transformer_xl_names(model.options, source));
@@ -231,7 +233,7 @@ void check_xl(const nn::TransformerXL::Options& o, nn::TransformerXLSource sourc
   nn::save_weights(dir.file("back"), model, names);
   const nn::Safetensors back = nn::load_safetensors(dir.file("back"));
   for (const auto& [name, value] : back.tensors) CHECK(worst_error(value, file[name]) == 0);
-  nn::TransformerXL other(o);
+  nn::LanguageModel other(o);
   other.to(f64);
   CHECK(nn::load_weights(dir.file("back"), other, names).missing.empty());
   const Tensor nll = model.nll(tokens, tensor(targets, {1, 6}));
@@ -247,14 +249,14 @@ TEST_CASE("Transformer-XL's weights load under its authors' names and Hugging Fa
   for (const Source source : {Source::pytorch, Source::hugging_face})
     for (const bool tied_biases : {true, false}) {
       if (source == Source::pytorch && !tied_biases) continue;  // no such option there
-      nn::TransformerXL::Options o = xl_options();
+      nn::LanguageModel::Options o = xl_options();
       o.tied_biases = tied_biases;
       check_xl(o, source);
-      o.cutoffs = {4, 6, 9};
+      o.adaptive->cutoffs = {4, 6, 9};
       check_xl(o, source);
       o.tied = false;
       check_xl(o, source);
-      o.div = 2;
+      o.adaptive->div = 2;
       check_xl(o, source);
       o.tied = true;
       o.tied_projections = {false, true, true, false};
@@ -265,7 +267,7 @@ TEST_CASE("Transformer-XL's weights load under its authors' names and Hugging Fa
 TEST_CASE("Transformer-XL's weights: tensors that do not fit are named") {
   const TempDir dir;
   const std::string path = dir.file("w");
-  nn::TransformerXL model(xl_options());
+  nn::LanguageModel model(xl_options());
   const auto names = nn::transformer_xl_names(model.options, nn::TransformerXLSource::pytorch);
   const auto load = [&](const File& file) {
     file.save(path);
