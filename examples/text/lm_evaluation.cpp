@@ -64,6 +64,7 @@ Evaluation evaluate(nn::LanguageModel& model, const nn::TokenStream& tokens,
     std::vector<int64_t> targets = s.targets.to_vector<int64_t>();
     const std::vector<int64_t> with_ignored = targets;
     std::replace(targets.begin(), targets.end(), nn::ignore_index, int64_t(0));
+    if (kept == 0) memory = empty;  // absolute positions count from the segment
     const int64_t seen = memory.length(), n = s.inputs.size(1);
     const std::vector<double> losses =
         model.nll(s.inputs.to(device), tensor(targets, s.targets.shape()).to(device), &memory)

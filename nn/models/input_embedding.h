@@ -22,8 +22,8 @@ struct InputOptions {
   int64_t learned_length = 0;             ///< > 0: adds a learned vector for this many positions.
   bool dropout_before_position = false;   ///< Applies dropout to the token vectors only.
   bool norm = false;  ///< Normalizes the sum before dropout, as the layers do (BERT, BLOOM).
-  /// Returns the traits of the positions. Absolute positions count from the start of each call, and
-  /// so do not work with a memory.
+  /// Returns the traits of the positions. Absolute positions do not work with a memory: they would
+  /// grow without limit in a stream of segments.
   PositionTraits traits() const;
 };
 

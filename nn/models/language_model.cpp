@@ -239,6 +239,11 @@ void LanguageModel::check_memory(const Tensor& tokens, const Cache& memory,
                                                                : nullptr;
   check(!other, op, "a memory does not support ", other ? other : "",
         "; call without a memory, or, for prompts of unequal length, use make_cache()");
+  const MemoryOptions& kept = *memory.memory;
+  check(
+      options.input.traits().memory || (kept.length == 0 && kept.extended == 0), op,
+      "a memory does not support absolute positions (input.sinusoid, input.learned_length), which "
+      "grow without limit in a stream of segments; use relative positions");
   check(memory.model == 0 || memory.model == serial(), op,
         "the memory was filled by the model with serial number ", memory.model,
         ", but this one has ", serial(),

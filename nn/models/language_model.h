@@ -80,8 +80,8 @@ struct LanguageModelOptions {
   /// in every layer, with sinusoids that are computed once per call, with the layer's dropout.
   bool shared_sinusoids = false;
   bool tied_biases = true;  ///< With shared_sinusoids: one pair of biases u and v for all layers.
-  bool output_dropout =
-      false;  ///< Applies the layer's dropout to the output of the last layer too.
+  /// Applies the layer's dropout to the output of the last layer too.
+  bool output_dropout = false;
   /// Options of make_memory(). Clamp and same_length apply to calls without a memory too.
   MemoryOptions memory = {};
 
@@ -166,8 +166,8 @@ class LanguageModel : public Module {
   Cache make_cache(int64_t limit = 0, int64_t kept = 0) const;
   /// Returns an empty memory (Dai et al. 2019): the layers attend to their inputs at the last
   /// `length` positions before the call, without gradients into them. Throws if neither `length`
-  /// nor `extended` is positive. A call with a memory throws for padding, packed segments, a
-  /// prefix-LM and sequence parallelism.
+  /// nor `extended` is positive. A call with a memory throws for absolute positions, padding, packed
+  /// segments, a prefix-LM and sequence parallelism.
   Cache make_memory(MemoryOptions memory) const;
   /// Returns an empty memory with Options::memory.
   Cache make_memory() const { return make_memory(options.memory); }

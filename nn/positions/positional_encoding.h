@@ -95,7 +95,8 @@ struct HeadShape {
 struct PositionTraits {
   bool causal = true;         ///< Works with a causal mask, and then with a KeyValueCache.
   bool bidirectional = true;  ///< Works without a causal mask.
-  /// Works with every memory of TransformerXL: the result does not depend on where segments begin.
+  /// Works with every memory (LanguageModel::make_memory): the result does not depend on where
+  /// segments begin.
   bool memory = true;
   /// Acts on the scores, which a recurrent kernel does not have (KernelTraits::recurrent).
   bool scores = false;

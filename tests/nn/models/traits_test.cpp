@@ -6,8 +6,8 @@
 
 #include "autograd/tape.h"
 #include "core/random.h"
+#include "nn/models/language_model.h"
 #include "nn/models/registry.h"
-#include "nn/models/transformer_xl.h"
 #include "nn/stack.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
@@ -87,21 +87,20 @@ struct Tiny : nn::Module {
   nn::Encoder encoder;
 };
 
-// True if a TransformerXL gives the same result for a whole text and for segments with a memory.
+// True if a LanguageModel gives the same result for a whole text and for segments with a memory.
 bool remembers(const nn::LayerOptions& layer, const nn::InputOptions& input, bool recurrent,
                bool blocks) {
-  using SameLength = nn::TransformerXL::SameLength;
-  nn::TransformerXL model(
+  nn::LanguageModel model(
       {.vocabulary = 9,
        .n_layers = 1,
        .layer = layer,
        .input = input,
-       .lengths = {.memory = recurrent ? length : 4,
-                   .same_length = recurrent || blocks ? SameLength::off : SameLength::on}});
+       .memory = {.length = recurrent ? length : 4,
+                  .same_length = recurrent || blocks ? nn::SameLength::off : nn::SameLength::on}});
   model.to(f64);
   model.eval();
   const Tensor tokens = randint(0, 9, {2, length});
-  nn::TransformerXL::Memory memory;
+  nn::LanguageModel::Cache memory = model.make_memory();
   Tensors parts;
   for (int64_t at = 0; at < length; at += 4)  // not at the start of blocks
     parts.push_back(model.hidden(tokens.slice(1, at, at + 4), &memory));

@@ -410,15 +410,6 @@ TEST_CASE("a memory has the model's dtype") {
   CHECK(model->nll(tokens, tokens).dtype() == bf16);
 }
 
-TEST_CASE("a clone has the same memory options") {
-  const nn::MemoryOptions memory{
-      .length = 7, .extended = 2, .clamp = 3, .same_length = SameLength::on};
-  const auto model = make_xl(tiny_xl(memory));
-  const auto twin = nn::clone(*model);
-  const Tensor tokens = some_tokens(2, 20);
-  CHECK(same_bits(in_segments(*twin, tokens, 4), in_segments(*model, tokens, 4)));
-}
-
 TEST_CASE("make_memory() of a model without a memory length is an error") {
   const auto model = make_xl(tiny_xl({}));
   const Tensor tokens = some_tokens(1, 3);
