@@ -42,7 +42,7 @@ int main(int argc, char** argv) {
   for (const int32_t token : tokenizer.encode("the ")) tokens.push_back(token);
   const nn::GenerationOptions sampling{.max_tokens = 60,
                                        .sampling = {.temperature = 0.8, .top_p = 0.9}};
-  for (const int64_t token : nn::generate_batch(model, {tokens}, sampling)[0])
-    tokens.push_back(token);
+  const std::vector<int64_t> written = nn::generate_batch(model, {tokens}, sampling).front();
+  tokens.insert(tokens.end(), written.begin(), written.end());
   std::printf("%s\n", tokenizer.decode(tokens).c_str());
 }

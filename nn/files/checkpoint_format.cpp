@@ -8,15 +8,18 @@ namespace {
 
 constexpr const char* format_key = "stretto.format";
 constexpr const char* version_key = "stretto.version";
-const std::string format_name = "checkpoint-";
+constexpr std::string_view format_name = "checkpoint-";
 constexpr int format = 2;
-const std::string release = str(STRETTO_VERSION_MAJOR, ".", STRETTO_VERSION_MINOR, ".");
-const std::string version = str(release, STRETTO_VERSION_PATCH);
+
+std::string release() { return str(STRETTO_VERSION_MAJOR, ".", STRETTO_VERSION_MINOR, "."); }
+std::string version() { return str(release(), STRETTO_VERSION_PATCH); }
 
 }  // namespace
 
 Metadata checkpoint_texts() {
-  return {{format_key, str(format_name, format)}, {version_key, version}, {digest_key, ""}};
+  return {{format_key, std::string(format_name) + std::to_string(format)},
+          {version_key, version()},
+          {digest_key, ""}};
 }
 
 bool is_checkpoint(const std::string& path, const Metadata& metadata) {
@@ -25,9 +28,9 @@ bool is_checkpoint(const std::string& path, const Metadata& metadata) {
   const std::string saved_format = found->second.substr(format_name.size());
   const auto text = metadata.find(version_key);  // not written by version 0.1
   const std::string writer = text == metadata.end() ? "0.1" : text->second;
-  check(saved_format == std::to_string(format) && writer.starts_with(release), "load", path,
+  check(saved_format == std::to_string(format) && writer.starts_with(release()), "load", path,
         ": is a checkpoint written by Stretto ", one_line(writer, 20), " (format ",
-        one_line(saved_format, 20), "); this is ", version, " (format ", format, ")");
+        one_line(saved_format, 20), "); this is ", version(), " (format ", format, ")");
   check(metadata.contains(digest_key), "load", path, ": metadata \"", digest_key, "\" is missing");
   return true;
 }

@@ -8,7 +8,7 @@
 namespace stretto::nn::files {
 
 /// Prefix of the names of the model's tensors.
-inline const std::string model_prefix = "model.";
+inline constexpr std::string_view model_prefix = "model.";
 
 /// Returns the metadata that every checkpoint of this version has, including the digest key.
 Metadata checkpoint_texts();

@@ -7,7 +7,7 @@
 namespace stretto::nn::files {
 
 const Json& Json::operator[](std::string_view key) const {
-  static const Json none;
+  static const Json& none = *new const Json;  // outlives all other statics
   for (const auto& [name, value] : members)
     if (name == key) return value;
   return none;

@@ -22,12 +22,12 @@ namespace {
 
 // The value of digest_key: "HEADER:DATA".
 constexpr size_t digest_length = 16 + 1 + 16;
-const std::string no_digest = std::string(16, '0') + ':' + std::string(16, '0');
+constexpr const char* no_digest = "0000000000000000:0000000000000000";
 
 // The position of the digest in a header; npos if it has none. Names and values cannot contain this
 // pattern, because their quotes are escaped.
 size_t find_digest(const std::string& header) {
-  const std::string before = '"' + digest_key + "\":\"";
+  const std::string before = str('"', digest_key, "\":\"");
   const size_t at = header.find(before);
   return at == std::string::npos ? at : at + before.size();
 }

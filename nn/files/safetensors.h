@@ -21,7 +21,7 @@ namespace stretto::nn {
 /// Metadata key of the digest. If it is present, saving writes "HEADER:DATA" there: the digests
 /// (core/digest.h) of all bytes before the data, with zeros in place of these digits, and of the
 /// data. Reading verifies both and so detects any changed bit.
-inline const std::string digest_key = "stretto.digest";
+inline constexpr const char* digest_key = "stretto.digest";
 
 /// The content of a file.
 struct Safetensors {

@@ -166,7 +166,8 @@ LoadReport load_weights(const WeightsFile& file, Module& model, const NameMap& n
   std::vector<Assignment> assignments;
   {
     const bool checkpoint = is_checkpoint(file.path(), file.metadata());
-    Reader reader(model, names, matcher, checkpoint ? model_prefix : "", options.dtype);
+    Reader reader(model, names, matcher, std::string(checkpoint ? model_prefix : ""),
+                  options.dtype);
     reader.choose(file, report);
     reader.read(file);
     assignments = match_tensors(state_of(model), matcher, true, options.dtype);

@@ -174,11 +174,12 @@ PositionTraits PositionEntry::traits(const PositionSettings& settings) const {
 }
 
 const std::vector<PositionEntry>& positions() {
-  static const std::vector<PositionEntry> all = make_positions();
+  // Outlives all other statics, as the next.
+  static const auto& all = *new const std::vector<PositionEntry>(make_positions());
   return all;
 }
 const std::vector<KernelEntry>& kernels() {
-  static const std::vector<KernelEntry> all = make_kernels();
+  static const auto& all = *new const std::vector<KernelEntry>(make_kernels());
   return all;
 }
 std::vector<std::string> position_names() { return names_of(positions()); }

@@ -21,8 +21,8 @@ using namespace files;
 namespace {
 
 constexpr const char* reserved = "stretto.";
-const std::string own_prefix = "state.";  // tensors of the program
-const std::string optimizer_prefix = "optim.";
+constexpr std::string_view own_prefix = "state.";  // tensors of the program
+constexpr std::string_view optimizer_prefix = "optim.";
 constexpr const char* optimizer_key = "stretto.optimizer";
 constexpr const char* rate_key = "stretto.learning_rate";
 constexpr const char* frozen_key = "stretto.frozen";                  // names, one per line
@@ -140,7 +140,7 @@ std::vector<ParameterState> match_optimizer(const Module& model, const Optimizer
   const Tensors parameters = optimizer.parameters();
   std::vector<ParameterState> states(names.size());
   for (size_t i = 0; i < names.size(); ++i) {
-    const std::string prefix = optimizer_prefix + names[i] + ".";
+    const std::string prefix = std::string(optimizer_prefix) + names[i] + ".";
     const Tensor steps = matcher.take(prefix + "steps");
     if (!steps.defined()) continue;
     if (steps.dtype() != i64 || steps.dim() != 0) {
@@ -183,7 +183,8 @@ void save_checkpoint(const std::string& path, const Module& model, const Optimiz
     saved = without_frozen(model);
     if (saved.size() < all) metadata[without_frozen_key] = "1";
   }
-  for (const NamedTensor& n : saved) tensors.push_back({model_prefix + n.name, n.tensor});
+  for (const NamedTensor& n : saved)
+    tensors.push_back({std::string(model_prefix) + n.name, n.tensor});
   if (optimizer) {
     metadata[optimizer_key] = optimizer->name();
     metadata[rate_key] = exact(optimizer->learning_rate());
@@ -191,13 +192,14 @@ void save_checkpoint(const std::string& path, const Module& model, const Optimiz
       metadata[frozen_key] = frozen;
     const std::vector<std::string> names = parameter_names(model, *optimizer);
     for (size_t i = 0; i < names.size(); ++i) {
-      const std::string prefix = optimizer_prefix + names[i] + ".";
+      const std::string prefix = std::string(optimizer_prefix) + names[i] + ".";
       const auto& [steps, state_tensors] = optimizer->state()[i];
       tensors.push_back({prefix + "steps", tensor(std::vector<int64_t>{steps}, {}, cpu)});
       for (const NamedTensor& n : state_tensors) tensors.push_back({prefix + n.name, n.tensor});
     }
   }
-  for (const NamedTensor& n : state.tensors) tensors.push_back({own_prefix + n.name, n.tensor});
+  for (const NamedTensor& n : state.tensors)
+    tensors.push_back({std::string(own_prefix) + n.name, n.tensor});
   save_safetensors(path, tensors, metadata);
 }
 
@@ -228,7 +230,7 @@ TrainingState load_checkpoint(const SafetensorsFile& opened, Module& model, Opti
     } else if (optimizer) {  // "optim.NAME.slot"
       const size_t begin = optimizer_prefix.size(), dot = std::max(begin, n.name.rfind('.'));
       const std::string name = first_name(n.name.substr(begin, dot - begin));
-      matcher.offer({optimizer_prefix + name + n.name.substr(dot), n.tensor}, n.name);
+      matcher.offer({std::string(optimizer_prefix) + name + n.name.substr(dot), n.tensor}, n.name);
     }
   }
   const bool complete = !file.metadata.contains(without_frozen_key);

@@ -65,7 +65,8 @@ class Handlers {
 
 std::function<bool()> stop_on_signals() {
   static std::mutex mutex;
-  static std::weak_ptr<Handlers> installed;  // shared, so that handlers are installed once
+  // Shared, so that handlers are installed once; outlives all other statics.
+  static auto& installed = *new std::weak_ptr<Handlers>;
   const std::lock_guard lock(mutex);
   std::shared_ptr<Handlers> handlers = installed.lock();
   if (!handlers) installed = handlers = std::make_shared<Handlers>();

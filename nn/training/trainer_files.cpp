@@ -17,7 +17,7 @@ namespace {
 constexpr const char* waiting_metrics = "metrics.csv.new";
 constexpr const char* previous_checkpoint = "checkpoint.previous.safetensors";
 constexpr const char* average_note = "trainer.average_updates";
-const std::string average_prefix = "average.";
+constexpr std::string_view average_prefix = "average.";
 
 double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -177,7 +177,7 @@ void Trainer::save_average(TrainingState& state) const {
   if (!options.average) return;
   state.metadata[average_note] = std::to_string(options.average->updates());
   for (const NamedTensor& n : options.average->tensors())
-    state.tensors.push_back({average_prefix + n.name, n.tensor});
+    state.tensors.push_back({std::string(average_prefix) + n.name, n.tensor});
 }
 
 // Moves the average out of the tensors of a checkpoint.
