@@ -40,6 +40,7 @@
 #include "nn/data/stage.h"
 #include "nn/data/token_stream.h"
 #include "nn/data/tokenizer.h"
+#include "nn/data/vocabulary_tokenizer.h"
 #include "nn/distributed/gradient_reducer.h"
 #include "nn/distributed/process_group.h"
 #include "nn/distributed/sequence.h"

@@ -49,7 +49,7 @@ int main(int argc, char** argv) {
     }
   }
   const int64_t length = 64;
-  const nn::Tokenizer tokenizer = nn::Tokenizer::learn(nn::TokenKind::bytes, text);
+  const auto tokenizer = nn::VocabularyTokenizer::learn(nn::TokenKind::bytes, text);
   const size_t n_train = text.size() * 9 / 10;
   const nn::TokenStream learned(tokenizer, text.substr(0, n_train));
   const nn::TokenStream held_out(tokenizer, text.substr(n_train));
@@ -85,8 +85,7 @@ int main(int argc, char** argv) {
 
   const nn::EvalMode guard(model);
   nn::LanguageModel::Cache cache;
-  std::vector<int64_t> tokens;
-  for (int32_t token : tokenizer.encode(text.substr(0, 8))) tokens.push_back(token);
+  std::vector<int64_t> tokens = tokenizer.encode(text.substr(0, 8));
   for (int64_t token :
        nn::generate([&](const Tensor& x) { return model(x.to(config.device), &cache); }, tokens,
                     {.max_tokens = 300, .sampling = {.temperature = 0.7}}))

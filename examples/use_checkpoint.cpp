@@ -24,7 +24,7 @@ int main(int argc, char** argv) {
   const nn::TokenKind kind = text("tokens") == "bytes"   ? nn::TokenKind::bytes
                              : text("tokens") == "chars" ? nn::TokenKind::chars
                                                          : nn::TokenKind::words;
-  const auto tokenizer = nn::Tokenizer::from_note(kind, text("vocabulary.tokens"));
+  const auto tokenizer = nn::VocabularyTokenizer::from_note(kind, text("vocabulary.tokens"));
 
   // train_lm's default, --position xl, is the position of Transformer-XL.
   nn::LanguageModel::Options options = nn::transformer_xl(tokenizer.size());
@@ -38,8 +38,7 @@ int main(int argc, char** argv) {
   std::printf("%s\n", nn::load_weights(argv[1], model).describe().c_str());
 
   const nn::EvalMode guard(model);
-  std::vector<int64_t> tokens;
-  for (const int32_t token : tokenizer.encode("the ")) tokens.push_back(token);
+  std::vector<int64_t> tokens = tokenizer.encode("the ");
   const nn::GenerationOptions sampling{.max_tokens = 60,
                                        .sampling = {.temperature = 0.8, .top_p = 0.9}};
   const std::vector<int64_t> written = nn::generate_batch(model, {tokens}, sampling).front();

@@ -177,22 +177,22 @@ class EventVocabulary {
   }
 
   void add(std::string name, Kind kind, int value) {
-    ids.emplace(name, int(words.size()));
-    places.emplace(std::pair(kind, value), int(words.size()));
+    ids.emplace(name, words.size());
+    places.emplace(std::pair(kind, value), words.size());
     words.push_back({std::move(name), kind, value});
   }
   void add_number(const std::string& type, Kind kind, int value) {
     add(type + "_" + std::to_string(value), kind, value);
   }
-  int id(Kind kind, int value = 0) const { return places.at({kind, value}); }
+  int64_t id(Kind kind, int value = 0) const { return places.at({kind, value}); }
   // The word of an id; PAD for an id out of range.
-  const Word& word(int token) const {
+  const Word& word(int64_t token) const {
     return words[token >= 0 && size_t(token) < words.size() ? size_t(token) : 0];
   }
 
   std::vector<Word> words;
-  std::map<std::string, int> ids;
-  std::map<std::pair<Kind, int>, int> places;
+  std::map<std::string, int64_t> ids;
+  std::map<std::pair<Kind, int>, int64_t> places;
 };
 
 namespace {
@@ -206,7 +206,7 @@ class EventGrammar : public Grammar {
   EventGrammar(std::shared_ptr<const EventVocabulary> words, const EventTokenizerOptions& options)
       : words_(std::move(words)), options_(options), last_(words_->words[special_start]) {}
 
-  void see(int token) override {
+  void see(int64_t token) override {
     if (token < 0 || size_t(token) >= words_->words.size()) return;
     last_ = words_->words[size_t(token)];
     if (last_.kind == Kind::bar) position_ = -1;
@@ -275,7 +275,7 @@ EventTokenizer::EventTokenizer(std::string name_, const EventTokenizerOptions& o
 
 EventTokenizer::~EventTokenizer() = default;
 
-std::vector<int> EventTokenizer::encode(const MidiFile& file) const {
+std::vector<int64_t> EventTokenizer::encode(const MidiFile& file) const {
   const std::vector<Instrument> all = instruments(file, options_.programs);
   std::vector<Event> events;
   if (options_.tempos)
@@ -298,7 +298,7 @@ std::vector<int> EventTokenizer::encode(const MidiFile& file) const {
   std::stable_sort(events.begin(), events.end(),
                    [](const Event& a, const Event& b) { return a.step < b.step; });
 
-  std::vector<int> tokens;
+  std::vector<int64_t> tokens;
   int64_t now = options_.time == EventTime::bars ? -1 : 0, bars = -1;
   const auto move_to = [&](int64_t step) {
     if (step == now) return;
@@ -331,7 +331,7 @@ std::vector<int> EventTokenizer::encode(const MidiFile& file) const {
   return tokens;
 }
 
-Song EventTokenizer::decode(const std::vector<int>& tokens) const {
+Song EventTokenizer::decode(const std::vector<int64_t>& tokens) const {
   constexpr int ticks = 60;  // a step
   Song song{int(steps_per_beat) * ticks, 120, {}, {}};
   std::map<int, size_t> places;  // of programs in song.tracks
@@ -378,21 +378,21 @@ Song EventTokenizer::decode(const std::vector<int>& tokens) const {
   return song;
 }
 
-std::string EventTokenizer::token_name(int token) const {
-  return token >= 0 && token < vocabulary ? words_->word(token).name : "";
+std::string EventTokenizer::token_name(int64_t token) const {
+  return token >= 0 && token < size() ? words_->word(token).name : "";
 }
 
-int EventTokenizer::id(const std::string& token_name) const {
+int64_t EventTokenizer::id(const std::string& token_name) const {
   const auto it = words_->ids.find(token_name);
   return it == words_->ids.end() ? -1 : it->second;
 }
 
-int EventTokenizer::pitch(int token) const {
+int EventTokenizer::pitch(int64_t token) const {
   const EventVocabulary::Word& word = words_->word(token);
   return word.kind == Kind::pitch ? word.value : -1;
 }
 
-int EventTokenizer::transposed(int token, int semitones) const {
+int64_t EventTokenizer::transposed(int64_t token, int semitones) const {
   if (pitch(token) < 0) return token;
   check_transposed(token, semitones);
   return words_->id(Kind::pitch, pitch(token) + semitones);

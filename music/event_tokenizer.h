@@ -45,12 +45,12 @@ class EventTokenizer : public Tokenizer {
   explicit EventTokenizer(std::string name_, const EventTokenizerOptions& options = {});
   ~EventTokenizer() override;
 
-  std::vector<int> encode(const MidiFile& file) const override;
-  Song decode(const std::vector<int>& tokens) const override;
-  std::string token_name(int token) const override;
-  int id(const std::string& token_name) const override;
-  int pitch(int token) const override;
-  int transposed(int token, int semitones) const override;
+  std::vector<int64_t> encode(const MidiFile& file) const override;
+  Song decode(const std::vector<int64_t>& tokens) const override;
+  std::string token_name(int64_t token) const override;
+  int64_t id(const std::string& token_name) const override;
+  int pitch(int64_t token) const override;
+  int64_t transposed(int64_t token, int semitones) const override;
   std::unique_ptr<Grammar> grammar() const override;
 
  private:

@@ -14,31 +14,31 @@ namespace stretto::music {
 struct InfillTokens {
   /// The ids vocabulary, vocabulary + 1 and vocabulary + 2.
   explicit InfillTokens(int64_t vocabulary)
-      : hole(int(vocabulary)), fill(int(vocabulary + 1)), end(int(vocabulary + 2)) {}
+      : hole(vocabulary), fill(vocabulary + 1), end(vocabulary + 2) {}
 
-  int hole;  ///< stands for the missing tokens
-  int fill;  ///< precedes the missing tokens
-  int end;   ///< follows the missing tokens
+  int64_t hole;  ///< stands for the missing tokens
+  int64_t fill;  ///< precedes the missing tokens
+  int64_t end;   ///< follows the missing tokens
 
   static constexpr int64_t count = 3;  ///< the number of ids
 };
 
 /// Returns `tokens` with the tokens first … last − 1 moved to the end; three tokens longer. Throws
 /// Error unless 0 ≤ first ≤ last ≤ size.
-std::vector<int> infill_sequence(const std::vector<int>& tokens, int64_t first, int64_t last,
-                                 const InfillTokens& ids);
+std::vector<int64_t> infill_sequence(const std::vector<int64_t>& tokens, int64_t first,
+                                     int64_t last, const InfillTokens& ids);
 
 /// Returns `before`, hole, `after`, fill: the prompt for generation. The model then writes the
 /// tokens between `before` and `after`, and `end`.
-std::vector<int> infill_prompt(const std::vector<int>& before, const std::vector<int>& after,
-                               const InfillTokens& ids);
+std::vector<int64_t> infill_prompt(const std::vector<int64_t>& before,
+                                   const std::vector<int64_t>& after, const InfillTokens& ids);
 
 /// Moves the missing tokens back to their place and removes the three ids: the inverse of
 /// infill_sequence(). A sequence without `end` (an unfinished one) is accepted; without `fill`,
 /// nothing is moved.
-std::vector<int> infilled(const std::vector<int>& sequence, const InfillTokens& ids);
+std::vector<int64_t> infilled(const std::vector<int64_t>& sequence, const InfillTokens& ids);
 
 /// Returns the indices at which `bar` occurs in `tokens`, in ascending order.
-std::vector<int64_t> bar_starts(const std::vector<int>& tokens, int bar);
+std::vector<int64_t> bar_starts(const std::vector<int64_t>& tokens, int64_t bar);
 
 }  // namespace stretto::music

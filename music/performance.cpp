@@ -16,15 +16,15 @@ constexpr int all_sound_off = 120, reset_controllers = 121;
 constexpr int longest_shift = 100;
 constexpr int64_t last_time = 20'000'000;  // later events are not decoded: 55 hours
 
-bool is_shift(int token) { return token >= performance_shift && token < performance_velocity; }
+bool is_shift(int64_t token) { return token >= performance_shift && token < performance_velocity; }
 
 int bin_of(int velocity) { return (velocity - 1) / 4; }
 int velocity_of(int bin) { return 4 * bin + 2; }
 
-void add_shift(std::vector<int>& tokens, int64_t time) {
+void add_shift(std::vector<int64_t>& tokens, int64_t time) {
   for (; time > longest_shift; time -= longest_shift)
     tokens.push_back(performance_shift + longest_shift - 1);
-  if (time > 0) tokens.push_back(performance_shift + int(time) - 1);
+  if (time > 0) tokens.push_back(performance_shift + time - 1);
 }
 
 // Computes where notes held by pedals end: at the latest a minute after the last key, when no
@@ -112,7 +112,7 @@ std::vector<PianoNote> performed(const MidiFile& file, bool pedal) {
   return notes;
 }
 
-std::vector<int> performance_tokens(const std::vector<PianoNote>& notes) {
+std::vector<int64_t> performance_tokens(const std::vector<PianoNote>& notes) {
   struct Event {
     int64_t time;
     bool on;
@@ -126,7 +126,7 @@ std::vector<int> performance_tokens(const std::vector<PianoNote>& notes) {
   std::sort(events.begin(), events.end(), [](const Event& a, const Event& b) {
     return std::tie(a.time, a.on, a.pitch) < std::tie(b.time, b.on, b.pitch);
   });
-  std::vector<int> tokens;
+  std::vector<int64_t> tokens;
   int64_t now = 0;
   int bin = -1;
   for (const Event& event : events) {
@@ -142,7 +142,7 @@ std::vector<int> performance_tokens(const std::vector<PianoNote>& notes) {
   return tokens;
 }
 
-std::vector<PianoNote> performance_notes(const std::vector<int>& tokens) {
+std::vector<PianoNote> performance_notes(const std::vector<int64_t>& tokens) {
   std::vector<PianoNote> notes;
   std::array<int64_t, 128> sounding;  // indices into `notes`
   sounding.fill(-1);
@@ -154,19 +154,19 @@ std::vector<PianoNote> performance_notes(const std::vector<int>& tokens) {
     note.duration = std::max<int64_t>(1, now - note.start);
     index = -1;
   };
-  for (const int token : tokens) {
+  for (const int64_t token : tokens) {
     if (token == performance_end || now > last_time) break;
     if (token < 0 || token >= performance_end) continue;
     if (is_shift(token)) {
       now += token - performance_shift + 1;
     } else if (token >= performance_velocity) {
-      velocity = velocity_of(token - performance_velocity);
+      velocity = velocity_of(int(token - performance_velocity));
     } else if (token >= performance_off) {
       stop(sounding[size_t(token - performance_off)]);
     } else {
       stop(sounding[size_t(token)]);
       sounding[size_t(token)] = int64_t(notes.size());
-      notes.push_back({now, 1, token, velocity});
+      notes.push_back({now, 1, int(token), velocity});
     }
   }
   for (int64_t& index : sounding) stop(index);
@@ -174,11 +174,11 @@ std::vector<PianoNote> performance_notes(const std::vector<int>& tokens) {
   return notes;
 }
 
-std::vector<int> stretched(const std::vector<int>& tokens, double factor) {
+std::vector<int64_t> stretched(const std::vector<int64_t>& tokens, double factor) {
   check(factor > 0 && factor <= 100, "stretched", "factor ", factor, "; expected above 0, to 100");
-  std::vector<int> result;
+  std::vector<int64_t> result;
   int64_t now = 0, told = 0;  // time in `tokens`; time written to `result` so far
-  for (const int token : tokens) {
+  for (const int64_t token : tokens) {
     if (is_shift(token)) {
       now += token - performance_shift + 1;
       continue;

@@ -11,13 +11,13 @@ namespace stretto::music {
 
 /// The first id of each kind of event.
 /// @{
-inline constexpr int performance_on = 0;          ///< 128 pitches
-inline constexpr int performance_off = 128;       ///< 128 pitches
-inline constexpr int performance_shift = 256;     ///< 100: 10 ms, 20 ms, … 1 s
-inline constexpr int performance_velocity = 356;  ///< 32: 1 to 4, 5 to 8, … 125 to 127
-inline constexpr int performance_end = 388;
-inline constexpr int performance_pad = 389;
-inline constexpr int performance_size = 390;
+inline constexpr int64_t performance_on = 0;          ///< 128 pitches
+inline constexpr int64_t performance_off = 128;       ///< 128 pitches
+inline constexpr int64_t performance_shift = 256;     ///< 100: 10 ms, 20 ms, … 1 s
+inline constexpr int64_t performance_velocity = 356;  ///< 32: 1 to 4, 5 to 8, … 125 to 127
+inline constexpr int64_t performance_end = 388;
+inline constexpr int64_t performance_pad = 389;
+inline constexpr int64_t performance_size = 390;
 /// @}
 
 /// Returns the notes of `file` (Tokenizer::check_file) without drums on a grid of 10 ms. The first
@@ -31,17 +31,17 @@ std::vector<PianoNote> performed(const MidiFile& file, bool pedal = false);
 /// Returns the events of notes as returned by performed(), ordered by time; at one time note-offs
 /// come first, and lower pitches before higher ones. A velocity event precedes a note whose
 /// velocity differs from the previous one. Ends with performance_end.
-std::vector<int> performance_tokens(const std::vector<PianoNote>& notes);
+std::vector<int64_t> performance_tokens(const std::vector<PianoNote>& notes);
 
 /// Returns the notes encoded by events in any order, up to the first end. A note-on ends a
 /// sounding note of its pitch; a note-off without a sounding note and invalid ids are ignored.
 /// Notes that still sound after the last event end there; events after 55 hours are ignored. The
 /// velocity is 62 until a velocity event.
-std::vector<PianoNote> performance_notes(const std::vector<int>& tokens);
+std::vector<PianoNote> performance_notes(const std::vector<int64_t>& tokens);
 
 /// Returns the same events at `factor` times the duration, each rounded to the nearest 10 ms.
 /// Throws Error unless 0 < factor ≤ 100.
-std::vector<int> stretched(const std::vector<int>& tokens, double factor);
+std::vector<int64_t> stretched(const std::vector<int64_t>& tokens, double factor);
 
 /// Returns the notes as MIDI, in ticks of 1 ms.
 Song to_song(const std::vector<PianoNote>& notes);

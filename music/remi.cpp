@@ -98,8 +98,8 @@ RemiSong quantized(const MidiFile& file, bool chords) {
   return song;
 }
 
-std::vector<int> remi_tokens(const RemiSong& song) {
-  std::vector<int> tokens;
+std::vector<int64_t> remi_tokens(const RemiSong& song) {
+  std::vector<int64_t> tokens;
   auto chord = song.chords.begin(), tempo = song.tempos.begin();
   auto note = song.notes.begin();
   const auto is_at = [](const auto& it, const auto& all, int64_t step) {
@@ -123,7 +123,7 @@ std::vector<int> remi_tokens(const RemiSong& song) {
   return tokens;
 }
 
-RemiSong remi_song(const std::vector<int>& tokens) {
+RemiSong remi_song(const std::vector<int64_t>& tokens) {
   RemiSong song;
   int64_t beat = 0;
   int pitch = -1, velocity = -1;  // pitch and velocity of the incomplete note; −1: none yet

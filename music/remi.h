@@ -35,8 +35,8 @@ struct RemiWord {
 
 /// Sizes and ranges of the vocabulary.
 /// @{
-inline constexpr int remi_size = 332;            ///< the number of words
-inline constexpr int remi_pad = 332;             ///< the id of padding, after the words
+inline constexpr int64_t remi_size = 332;        ///< the number of words
+inline constexpr int64_t remi_pad = 332;         ///< the id of padding, after the words
 inline constexpr int remi_low = 22;              ///< the lowest pitch
 inline constexpr int remi_high = 107;            ///< the highest pitch
 inline constexpr int remi_chord_qualities = 11;  ///< of chords.h
@@ -47,7 +47,7 @@ inline constexpr int remi_no_chord = 12 * remi_chord_qualities;  ///< the value 
 const std::vector<RemiWord>& remi_words();
 
 /// Returns the id of a word, which must exist.
-int remi_id(RemiKind kind, int value = 0);
+int64_t remi_id(RemiKind kind, int value = 0);
 
 /// Returns the value of that kind nearest to `value`; if two are equally near, the lower one
 /// (velocities and tempos).
@@ -80,13 +80,13 @@ RemiSong quantized(const MidiFile& file, bool chords = false);
 /// Returns the words of `song`: each bar begins with Bar; Beat precedes the events at its position:
 /// chord, tempo, and notes from the highest down. The words end with an empty bar, which
 /// remi_song() removes, and EOS.
-std::vector<int> remi_tokens(const RemiSong& song);
+std::vector<int64_t> remi_tokens(const RemiSong& song);
 
 /// Returns the piece encoded by words in any order, up to the first EOS. A note is pitch, velocity
 /// and duration in a row; words in another order are ignored. Beats may go backwards; words after
 /// 100,000 bars are ignored; if words precede the first Bar, a Bar is assumed before them. Invalid
 /// ids are ignored.
-RemiSong remi_song(const std::vector<int>& tokens);
+RemiSong remi_song(const std::vector<int64_t>& tokens);
 
 /// Returns the piece as MIDI: 480 ticks per beat, and 120 beats per minute up to the first tempo. A
 /// note of duration 0 lasts 59 ticks, just under half a sixteenth (piano_track).

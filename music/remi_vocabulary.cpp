@@ -38,9 +38,9 @@ std::vector<RemiWord> make_words() {
   return words;
 }
 
-const std::map<std::pair<RemiKind, int>, int>& ids() {
+const std::map<std::pair<RemiKind, int>, int64_t>& ids() {
   static const auto all = [] {
-    std::map<std::pair<RemiKind, int>, int> map;
+    std::map<std::pair<RemiKind, int>, int64_t> map;
     for (const RemiWord& word : remi_words())
       map.emplace(std::pair(word.kind, word.value), map.size());
     return map;
@@ -55,7 +55,7 @@ const std::vector<RemiWord>& remi_words() {
   return words;
 }
 
-int remi_id(RemiKind kind, int value) { return ids().at({kind, value}); }
+int64_t remi_id(RemiKind kind, int value) { return ids().at({kind, value}); }
 
 int remi_nearest(RemiKind kind, double value) {
   const int floor = int(std::floor(std::clamp(value, 0.0, 1000.0)));

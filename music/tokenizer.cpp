@@ -12,11 +12,11 @@
 namespace stretto::music {
 namespace {
 
-const RemiWord* remi_word(int token) {
+const RemiWord* remi_word(int64_t token) {
   return token >= 0 && token < remi_size ? &remi_words()[size_t(token)] : nullptr;
 }
 
-bool is(int token, RemiKind kind) {
+bool is(int64_t token, RemiKind kind) {
   const RemiWord* word = remi_word(token);
   return word && word->kind == kind;
 }
@@ -25,7 +25,7 @@ bool is(int token, RemiKind kind) {
 // only at the caller's limit.
 class RemiGrammar : public Grammar {
  public:
-  void see(int token) override {
+  void see(int64_t token) override {
     if (is(token, RemiKind::bar)) beat_ = 0;
     if (is(token, RemiKind::beat)) beat_ = remi_words()[size_t(token)].value;
   }
@@ -43,7 +43,7 @@ class RemiGrammar : public Grammar {
 // the caller's limit.
 class PerformanceGrammar : public Grammar {
  public:
-  void see(int token) override {
+  void see(int64_t token) override {
     if (token < 0) return;
     if (token < performance_off)
       sounding_.set(size_t(token));
@@ -71,18 +71,20 @@ class RemiTokenizer : public Tokenizer {
                    .bar = remi_id(RemiKind::bar)},
                   remi_low, remi_high),
         chords_(chords) {}
-  std::vector<int> encode(const MidiFile& file) const override {
+  std::vector<int64_t> encode(const MidiFile& file) const override {
     return remi_tokens(quantized(file, chords_));
   }
-  Song decode(const std::vector<int>& tokens) const override { return to_song(remi_song(tokens)); }
-  std::string token_name(int token) const override {
+  Song decode(const std::vector<int64_t>& tokens) const override {
+    return to_song(remi_song(tokens));
+  }
+  std::string token_name(int64_t token) const override {
     const RemiWord* word = remi_word(token);
     return word ? word->name : token == pad ? "PAD_None" : "";
   }
-  int pitch(int token) const override {
+  int pitch(int64_t token) const override {
     return is(token, RemiKind::pitch) ? remi_word(token)->value : -1;
   }
-  int transposed(int token, int semitones) const override {
+  int64_t transposed(int64_t token, int semitones) const override {
     const RemiWord* word = remi_word(token);
     if (!word) return token;
     if (word->kind == RemiKind::pitch) {
@@ -110,13 +112,13 @@ class PerformanceTokenizer : public Tokenizer {
                    .bar = -1},
                   0, 127),
         pedal_(pedal) {}
-  std::vector<int> encode(const MidiFile& file) const override {
+  std::vector<int64_t> encode(const MidiFile& file) const override {
     return performance_tokens(performed(file, pedal_));
   }
-  Song decode(const std::vector<int>& tokens) const override {
+  Song decode(const std::vector<int64_t>& tokens) const override {
     return to_song(performance_notes(tokens));
   }
-  std::string token_name(int token) const override {
+  std::string token_name(int64_t token) const override {
     if (token < 0 || token >= performance_size) return "";
     if (token < performance_off) return "NoteOn_" + std::to_string(token);
     if (token < performance_shift) return "NoteOff_" + std::to_string(token - performance_off);
@@ -126,10 +128,10 @@ class PerformanceTokenizer : public Tokenizer {
       return "Velocity_" + std::to_string(token - performance_velocity + 1);
     return token == performance_end ? "EOS_None" : "PAD_None";
   }
-  int pitch(int token) const override {
-    return token >= 0 && token < performance_shift ? token % performance_off : -1;
+  int pitch(int64_t token) const override {
+    return token >= 0 && token < performance_shift ? int(token % performance_off) : -1;
   }
-  int transposed(int token, int semitones) const override {
+  int64_t transposed(int64_t token, int semitones) const override {
     if (pitch(token) < 0) return token;
     check_transposed(token, semitones);
     return token + semitones;
@@ -159,19 +161,19 @@ void Tokenizer::check_file(const MidiFile& file, const std::string& path) const 
                 "lasts more than six hours or 40000 beats");
 }
 
-int Tokenizer::id(const std::string& token_name) const {
-  for (int64_t token = 0; token < vocabulary && !token_name.empty(); ++token)
-    if (this->token_name(int(token)) == token_name) return int(token);
+int64_t Tokenizer::id(const std::string& token_name) const {
+  for (int64_t token = 0; token < size_ && !token_name.empty(); ++token)
+    if (this->token_name(token) == token_name) return token;
   return -1;
 }
 
-void Tokenizer::check_transposed(int token, int semitones) const {
+void Tokenizer::check_transposed(int64_t token, int semitones) const {
   const int64_t moved = int64_t(pitch(token)) + semitones;
   check(lowest <= moved && moved <= highest, "transposed", token_name(token), " by ", semitones,
         " semitones; pitches are ", lowest, " to ", highest);
 }
 
-int64_t Tokenizer::crop_start(const std::vector<int>& tokens, int64_t at) const {
+int64_t Tokenizer::crop_start(const std::vector<int64_t>& tokens, int64_t at) const {
   check(at >= 0 && at < int64_t(tokens.size()), "crop_start", "index ", at, " of ",
         int64_t(tokens.size()), " tokens");
   if (bar < 0) return at;
@@ -179,10 +181,10 @@ int64_t Tokenizer::crop_start(const std::vector<int>& tokens, int64_t at) const 
   return at;
 }
 
-std::pair<int, int> Tokenizer::transpositions(const std::vector<int>& tokens, int most) const {
+std::pair<int, int> Tokenizer::transpositions(const std::vector<int64_t>& tokens, int most) const {
   check(most >= 0, "transpositions", "at most ", most, " semitones; expected 0 or more");
   int low = highest + 1, high = lowest - 1;
-  for (const int token : tokens)
+  for (const int64_t token : tokens)
     if (const int p = pitch(token); p >= 0) low = std::min(low, p), high = std::max(high, p);
   if (low > high) return {0, 0};
   return {-std::min(most, low - lowest), std::min(most, highest - high)};

@@ -28,41 +28,41 @@ class Grammar {
  public:
   virtual ~Grammar() = default;
   /// Advances by a token.
-  virtual void see(int token) = 0;
+  virtual void see(int64_t token) = 0;
   /// Returns the forbidden tokens, without padding.
   virtual std::vector<int64_t> forbidden() const = 0;
 };
 
-/// Converts MIDI files to tokens and tokens to songs. Ids are 0 … vocabulary − 1.
+/// Converts MIDI files to tokens and tokens to songs.
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
 
   static constexpr int64_t max_beats = 40'000;  ///< the longest piece that check_file() accepts
 
-  const std::string name;    ///< as in tokenizer()
-  const int64_t vocabulary;  ///< the number of ids, including padding
-  const int pad;             ///< the id of padding
-  const int end;             ///< the id of the end of a piece
-  const int first;           ///< starts generation without a prompt
-  const int bar;             ///< begins a bar; −1 if the tokens have no bars
-  const int lowest;          ///< the lowest pitch
-  const int highest;         ///< the highest pitch
-  const bool drums;          ///< true if drums have tokens; else they are left out
+  const std::string name;  ///< as in tokenizer()
+  const int64_t pad;       ///< the id of padding
+  const int64_t end;       ///< the id of the end of a piece
+  const int64_t first;     ///< starts generation without a prompt
+  const int64_t bar;       ///< begins a bar; −1 if the tokens have no bars
+  const int lowest;        ///< the lowest pitch
+  const int highest;       ///< the highest pitch
+  const bool drums;        ///< true if drums have tokens; else they are left out
 
+  /// Returns the number of ids, including padding; ids are 0 … size() − 1.
+  int64_t size() const { return size_; }
   /// Returns the tokens of a file that check_file() accepts, with the end token.
-  virtual std::vector<int> encode(const MidiFile& file) const = 0;
+  virtual std::vector<int64_t> encode(const MidiFile& file) const = 0;
   /// Returns the music of tokens in any order, up to the first end token.
-  virtual Song decode(const std::vector<int>& tokens) const = 0;
-  /// Returns the name of a token, such as "Pitch_60"; ids outside of 0 … vocabulary − 1 have the
-  /// name "".
-  virtual std::string token_name(int token) const = 0;
+  virtual Song decode(const std::vector<int64_t>& tokens) const = 0;
+  /// Returns the name of a token, such as "Pitch_60"; "" for an id outside of 0 … size() − 1.
+  virtual std::string token_name(int64_t token) const = 0;
   /// Returns the id of a name; −1 if no token has it.
-  virtual int id(const std::string& token_name) const;
+  virtual int64_t id(const std::string& token_name) const;
   /// Returns the pitch of a token; −1 if it has none. Drums have none.
-  virtual int pitch(int token) const = 0;
+  virtual int pitch(int64_t token) const = 0;
   /// Returns a token `semitones` higher (chords, too). Throws Error if a pitch leaves the range.
-  virtual int transposed(int token, int semitones) const = 0;
+  virtual int64_t transposed(int64_t token, int semitones) const = 0;
   /// Returns the grammar of these tokens, at the beginning of a piece.
   virtual std::unique_ptr<Grammar> grammar() const = 0;
 
@@ -73,34 +73,37 @@ class Tokenizer {
 
   /// Returns the start of a crop near `at`, an index of `tokens`: the last bar at or before `at`,
   /// or 0 if there is none; if the tokens have no bars, `at`.
-  int64_t crop_start(const std::vector<int>& tokens, int64_t at) const;
+  int64_t crop_start(const std::vector<int64_t>& tokens, int64_t at) const;
 
   /// Returns the lowest and the highest interval, within ±`most` semitones, at which all of
   /// `tokens` stay in range when transposed; {0, 0} if they have no pitches.
-  std::pair<int, int> transpositions(const std::vector<int>& tokens, int most) const;
+  std::pair<int, int> transpositions(const std::vector<int64_t>& tokens, int most) const;
 
  protected:
   /// Throws Error unless the pitch of a token stays in range.
-  void check_transposed(int token, int semitones) const;
+  void check_transposed(int64_t token, int semitones) const;
   /// The ids of the constructor.
   struct Ids {
-    int pad;    ///< see Tokenizer::pad
-    int end;    ///< see Tokenizer::end
-    int first;  ///< see Tokenizer::first
-    int bar;    ///< see Tokenizer::bar
+    int64_t pad;    ///< see Tokenizer::pad
+    int64_t end;    ///< see Tokenizer::end
+    int64_t first;  ///< see Tokenizer::first
+    int64_t bar;    ///< see Tokenizer::bar
   };
   /// Sets the members.
-  Tokenizer(std::string name_, int64_t vocabulary_, Ids ids, int lowest_, int highest_,
+  Tokenizer(std::string name_, int64_t size, Ids ids, int lowest_, int highest_,
             bool drums_ = false)
       : name(std::move(name_)),
-        vocabulary(vocabulary_),
         pad(ids.pad),
         end(ids.end),
         first(ids.first),
         bar(ids.bar),
         lowest(lowest_),
         highest(highest_),
-        drums(drums_) {}
+        drums(drums_),
+        size_(size) {}
+
+ private:
+  int64_t size_;
 };
 
 /// Options of tokenizer().

@@ -122,14 +122,14 @@ GgufModelConfig gguf_model_config(const GgufFile& file) {
 namespace {
 
 // Returns the id in a key of the tokenizer; nothing if it is absent or -1.
-std::optional<int32_t> token_id(const GgufFile& file, const char* name, size_t n_tokens) {
+std::optional<int64_t> token_id(const GgufFile& file, const char* name, size_t n_tokens) {
   const std::string key = std::string("tokenizer.ggml.") + name;
   if (!file.find(key)) return {};
   const int64_t value = file.get<int64_t>(key);
   if (value == -1 || value == 0xFFFFFFFF) return {};
   check(value >= 0 && value < int64_t(n_tokens), "load_pretrained", one_line(file.path()), ": ",
         key, " is ", value, "; there are ", n_tokens, " tokens");
-  return int32_t(value);
+  return value;
 }
 
 }  // namespace

@@ -106,7 +106,7 @@ ChatTemplate Pretrained::chat() const {
   check(!chat_template.empty() && tokenizer, "Pretrained", "a ", model_type,
         " model without a chat template");
   std::map<std::string, std::string> special;
-  const auto add = [&](const char* name, std::optional<int32_t> id) {
+  const auto add = [&](const char* name, std::optional<int64_t> id) {
     if (id) special[name] = tokenizer->token(*id).value_or("");
   };
   add("bos_token", tokenizer->bos());

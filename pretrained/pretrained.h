@@ -2,7 +2,7 @@
 //
 //     const nn::Pretrained p = nn::load_pretrained("SmolLM2-135M-Instruct.Q4_1.gguf");
 //     nn::LanguageModel& model = p.language_model();
-//     const std::vector<int32_t> ids = p.tokenizer->encode("Gravity is");
+//     const std::vector<int64_t> ids = p.tokenizer->encode("Gravity is");
 //     nn::save_pretrained("smollm2", p);  // a folder that transformers opens
 #pragma once
 

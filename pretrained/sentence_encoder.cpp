@@ -152,9 +152,7 @@ Tensor SentenceEncoder::encode(const std::vector<std::string>& sentences, int64_
   std::vector<std::vector<int64_t>> rows;
   for (const std::string& sentence : sentences) {
     const std::string text = prompt_ + sentence;
-    const std::vector<int32_t> ids =
-        model_.tokenizer->encode(lower_case_ ? lower_case(text) : text);
-    std::vector<int64_t> row(ids.begin(), ids.end());
+    std::vector<int64_t> row = model_.tokenizer->encode(lower_case_ ? lower_case(text) : text);
     if (int64_t(row.size()) > max_length_) {  // the last token is the end marker
       row[size_t(max_length_) - 1] = row.back();
       row.resize(size_t(max_length_));

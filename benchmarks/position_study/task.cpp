@@ -80,7 +80,8 @@ class WindowTask : public Task {
 class TextTask : public WindowTask {
  public:
   TextTask(TaskInfo task_info, const std::string& text)
-      : WindowTask(std::move(task_info), {held_of(text)}), train_(train_of(text)) {}
+      : WindowTask(std::move(task_info), {bytes_of(text.substr(cut(text)))}),
+        train_(bytes_of(text.substr(0, cut(text)))) {}
   nn::Batch training(uint64_t seed, int64_t step) const override {
     return nn::RandomCrops(train_, info.batch, info.length, seed)(step);
   }
@@ -88,14 +89,9 @@ class TextTask : public WindowTask {
 
  private:
   static size_t cut(const std::string& text) { return text.size() / 10 * 9; }
-  static std::vector<int64_t> held_of(const std::string& text) {
+  static std::vector<int64_t> bytes_of(const std::string& text) {
     std::vector<int64_t> ids;
-    for (size_t i = cut(text); i < text.size(); ++i) ids.push_back(uint8_t(text[i]));
-    return ids;
-  }
-  static nn::TokenStream train_of(const std::string& text) {
-    std::vector<int32_t> ids;
-    for (size_t i = 0; i < cut(text); ++i) ids.push_back(uint8_t(text[i]));
+    for (const char c : text) ids.push_back(uint8_t(c));
     return ids;
   }
 
@@ -139,8 +135,7 @@ class PianoTask : public WindowTask {
  private:
   static std::vector<std::vector<int64_t>> tokens_of(const std::vector<examples::PianoPiece>& set) {
     std::vector<std::vector<int64_t>> all;
-    for (const examples::PianoPiece& piece : set)
-      all.emplace_back(piece.tokens.begin(), piece.tokens.end());
+    for (const examples::PianoPiece& piece : set) all.push_back(piece.tokens.read());
     return all;
   }
 
@@ -325,7 +320,7 @@ const std::vector<TaskInfo>& tasks() {
       {.name = "piano",
        .title = "POP909 as REMI tokens",
        .file = "midi/pop909.tar.gz",
-       .vocabulary = remi().vocabulary,
+       .vocabulary = remi().size(),
        .length = 128,
        .batch = 16,
        .steps = 500,

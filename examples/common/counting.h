@@ -37,10 +37,8 @@ class TokenCounts {
         table_.empty() ? pairs_[pair(before, token)] : table_[size_t(before * n_ + token)];
     followers_[a] += count++ == 0;
   }
-  template <class Token>
-  void add(const std::vector<Token>& sequence) {
-    for (size_t i = 0; i < sequence.size(); ++i)
-      add(i == 0 ? none : int64_t(sequence[i - 1]), sequence[i]);
+  void add(const std::vector<int64_t>& sequence) {
+    for (size_t i = 0; i < sequence.size(); ++i) add(i == 0 ? none : sequence[i - 1], sequence[i]);
   }
 
   /// Adds the loss of `token` after `before`; nothing for the first token of a sequence.
@@ -54,11 +52,10 @@ class TokenCounts {
     sum.bigram -= std::log(t > 0 ? (count + t * unigram) / (before_[a] + t) : unigram);
   }
   /// Mean loss of all tokens except the first of each sequence; NaN if there are none.
-  template <class Token>
-  CountingLoss loss(const std::vector<std::vector<Token>>& sequences) const {
+  CountingLoss loss(const std::vector<std::vector<int64_t>>& sequences) const {
     CountingLoss sum{};
     double n = 0;
-    for (const std::vector<Token>& sequence : sequences)
+    for (const std::vector<int64_t>& sequence : sequences)
       for (size_t i = 1; i < sequence.size(); ++i, ++n) score(sequence[i - 1], sequence[i], sum);
     return {sum.unigram / n, sum.bigram / n};
   }

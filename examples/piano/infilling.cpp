@@ -13,14 +13,14 @@ namespace {
 
 constexpr size_t n_bars = 12, gap_begin = 4, gap_end = 8;
 
-std::vector<int> part(const std::vector<int>& tokens, int64_t first, int64_t last) {
+std::vector<int64_t> part(const std::vector<int64_t>& tokens, int64_t first, int64_t last) {
   return {tokens.begin() + first, tokens.begin() + last};
 }
 
 }  // namespace
 
-std::vector<int> InfillPiece::with_bars(const std::vector<int>& bars) const {
-  std::vector<int> all = part(tokens, 0, first);
+std::vector<int64_t> InfillPiece::with_bars(const std::vector<int64_t>& bars) const {
+  std::vector<int64_t> all = part(tokens, 0, first);
   all.insert(all.end(), bars.begin(), bars.end());
   all.insert(all.end(), tokens.begin() + last, tokens.end());
   return all;
@@ -31,11 +31,12 @@ std::vector<InfillPiece> infill_pieces(const std::vector<PianoPiece>& pieces,
                                        int64_t most) {
   std::vector<InfillPiece> all;
   for (const PianoPiece& piece : pieces) {
-    const std::vector<int64_t> bars = music::bar_starts(piece.tokens, tokens.bar);
+    const std::vector<int64_t> ids = piece.tokens.read();
+    const std::vector<int64_t> bars = music::bar_starts(ids, tokens.bar);
     for (size_t at = 0; at + n_bars < bars.size(); at += n_bars) {
       const int64_t begin = bars[at], end = bars[at + n_bars];
       if (end - begin + music::InfillTokens::count > length + 1) continue;
-      all.push_back({piece.name, part(piece.tokens, begin, end), bars[at + gap_begin] - begin,
+      all.push_back({piece.name, part(ids, begin, end), bars[at + gap_begin] - begin,
                      bars[at + gap_end] - begin});
     }
   }
@@ -48,7 +49,7 @@ std::vector<InfillPiece> infill_pieces(const std::vector<PianoPiece>& pieces,
 double infill_loss(nn::LanguageModel& model, const std::vector<InfillPiece>& pieces,
                    const music::Tokenizer& tokens, bool after, int64_t batch) {
   const nn::EvalMode guard(model);
-  const music::InfillTokens ids(tokens.vocabulary);
+  const music::InfillTokens ids(tokens.size());
   double sum = 0, scored = 0;
   for (size_t at = 0; at < pieces.size(); at += size_t(batch)) {
     check_interrupt();
@@ -56,12 +57,12 @@ double infill_loss(nn::LanguageModel& model, const std::vector<InfillPiece>& pie
     std::vector<int64_t> begins;  // of the scored tokens, which are the last ones of a row
     for (size_t i = at; i < std::min(pieces.size(), at + size_t(batch)); ++i) {
       const InfillPiece& piece = pieces[i];
-      std::vector<int> row =
+      std::vector<int64_t> row =
           after ? music::infill_sequence(piece.tokens, piece.first, piece.last, ids)
                 : part(piece.tokens, 0, piece.last);
       if (after) row.pop_back();  // the end of the bars is not scored, as without `after`
       begins.push_back(int64_t(row.size()) - (piece.last - piece.first));
-      rows.emplace_back(row.begin(), row.end());
+      rows.push_back(std::move(row));
     }
     nn::Batch b = nn::next_token_batch(rows, 0, tokens.pad);
     const int64_t length = b.targets.size(1);
@@ -78,20 +79,20 @@ double infill_loss(nn::LanguageModel& model, const std::vector<InfillPiece>& pie
   return sum / scored;
 }
 
-std::vector<int> write_infill(nn::LanguageModel& model, const music::Tokenizer& tokens,
-                              const InfillPiece& piece, int64_t length,
-                              const PianoWritingOptions& o) {
-  const music::InfillTokens ids(tokens.vocabulary);
-  std::vector<int> prompt =
+std::vector<int64_t> write_infill(nn::LanguageModel& model, const music::Tokenizer& tokens,
+                                  const InfillPiece& piece, int64_t length,
+                                  const PianoWritingOptions& o) {
+  const music::InfillTokens ids(tokens.size());
+  std::vector<int64_t> prompt =
       music::infill_prompt(part(piece.tokens, 0, piece.first),
                            part(piece.tokens, piece.last, int64_t(piece.tokens.size())), ids);
   prompt.push_back(tokens.bar);  // the bars begin with a bar
   const size_t given = prompt.size() - 1;
   int64_t bars = 1;
   const auto grammar = tokens.grammar();
-  for (const int token : part(piece.tokens, 0, piece.first)) grammar->see(token);
+  for (const int64_t token : part(piece.tokens, 0, piece.first)) grammar->see(token);
   grammar->see(tokens.bar);
-  const std::vector<int> all = sample_music(
+  const std::vector<int64_t> all = sample_music(
       model, prompt,
       {.tokens = length + 1 - int64_t(prompt.size()),
        .end = ids.end,
@@ -99,19 +100,18 @@ std::vector<int> write_infill(nn::LanguageModel& model, const music::Tokenizer& 
            [&] {
              std::vector<int64_t> forbidden;
              if (o.grammar) forbidden = grammar->forbidden();
-             for (const int id : {tokens.pad, tokens.end, ids.hole, ids.fill})
-               forbidden.push_back(id);
+             forbidden.insert(forbidden.end(), {tokens.pad, tokens.end, ids.hole, ids.fill});
              forbidden.push_back(bars < int64_t(gap_end - gap_begin) ? ids.end : tokens.bar);
              return forbidden;
            },
        .see =
-           [&](int token) {
+           [&](int64_t token) {
              if (token == ids.end) return;
              grammar->see(token);
              bars += token == tokens.bar;
            }},
       o);
-  std::vector<int> filled(all.begin() + int64_t(given), all.end());
+  std::vector<int64_t> filled(all.begin() + int64_t(given), all.end());
   if (!filled.empty() && filled.back() == ids.end) filled.pop_back();
   return filled;
 }

@@ -12,11 +12,11 @@ namespace stretto::examples {
 /// Twelve bars of a piece.
 struct InfillPiece {
   std::string name;
-  std::vector<int> tokens;
+  std::vector<int64_t> tokens;
   int64_t first, last;  ///< bars 5 to 8: tokens first … last − 1
 
   /// Returns the passage with other tokens in place of bars 5 to 8.
-  std::vector<int> with_bars(const std::vector<int>& bars) const;
+  std::vector<int64_t> with_bars(const std::vector<int64_t>& bars) const;
 };
 
 /// Returns consecutive passages of each piece that fit into sequences of `length` tokens with the
@@ -32,8 +32,8 @@ double infill_loss(nn::LanguageModel& model, const std::vector<InfillPiece>& pie
 
 /// Returns new tokens for bars 5 to 8: four bars, unless the whole sequence reaches `length` + 1
 /// tokens before. Of the options, `tokens` and `bars` are not used.
-std::vector<int> write_infill(nn::LanguageModel& model, const music::Tokenizer& tokens,
-                              const InfillPiece& piece, int64_t length,
-                              const PianoWritingOptions& options);
+std::vector<int64_t> write_infill(nn::LanguageModel& model, const music::Tokenizer& tokens,
+                                  const InfillPiece& piece, int64_t length,
+                                  const PianoWritingOptions& options);
 
 }  // namespace stretto::examples

@@ -128,7 +128,7 @@ PianoLibrary read_library(const PianoLibraryOptions& o, const music::Tokenizer& 
 std::string fingerprint(const std::vector<PianoPiece>& pieces) {
   Digest print;
   for (const PianoPiece& piece : pieces) {
-    for (const int token : piece.tokens) print.add(token);
+    piece.tokens.each([&](int64_t token) { print.add(token); });
     print.add(-1);
   }
   return print.text();

@@ -6,12 +6,13 @@
 
 #include "examples/midi/midi_folder.h"
 #include "music/tokenizer.h"
+#include "nn/data/token_stream.h"
 
 namespace stretto::examples {
 
 struct PianoPiece {
   std::string name;  ///< path of its file, relative to the folder
-  std::vector<int> tokens;
+  nn::TokenStream tokens;
 };
 
 struct PianoLibrary {

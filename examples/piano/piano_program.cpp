@@ -133,9 +133,8 @@ void PianoProgram::prepare() {
          {fingerprint(library_.train), "music than that of --data (or of --seed without it)"},
          settings.batch * settings.length);
   if (settings.pack && !run_.report_only) {
-    std::vector<std::vector<int32_t>> pieces;
-    for (const PianoPiece& piece : library_.train)
-      pieces.emplace_back(piece.tokens.begin(), piece.tokens.end());
+    std::vector<nn::TokenStream> pieces;
+    for (const PianoPiece& piece : library_.train) pieces.push_back(piece.tokens);
     packed_.emplace(std::move(pieces), settings.batch, settings.length, settings.seed,
                     language.pad);
   }
@@ -157,13 +156,13 @@ void PianoProgram::read_windows(const music::Tokenizer& language) {
     require(!gaps_.empty(), "--infill: no held-out piece has 12 bars in --length " +
                                 as_text(settings.length) + " tokens");
   }
-  TokenCounts counts(language.vocabulary);
+  TokenCounts counts(language.size());
   for (const PianoPiece& piece : library_.train) {
-    counts.add(piece.tokens);
-    n_tokens_ += int64_t(piece.tokens.size());
+    counts.add(piece.tokens.read());
+    n_tokens_ += piece.tokens.size();
   }
-  std::vector<std::vector<int>> sequences;
-  for (const PianoPiece& piece : scored) sequences.push_back(piece.tokens);
+  std::vector<std::vector<int64_t>> sequences;
+  for (const PianoPiece& piece : scored) sequences.push_back(piece.tokens.read());
   baselines_ = counts.loss(sequences);
 }
 
@@ -290,7 +289,7 @@ void PianoProgram::write_music() {
   writing_.tokens = generate_;
   writing_.seed = settings.seed;
   writing_.limit = settings.cache_limit(settings.positions(), 0);
-  const std::vector<int> tokens = write_piano(*model, settings.language(), {}, writing_);
+  const std::vector<int64_t> tokens = write_piano(*model, settings.language(), {}, writing_);
   const music::Song song = settings.language().decode(tokens);
   const std::string title = "Generated without a prompt";
   show_music("generated", title, song, song_roll(song, title));
@@ -308,14 +307,15 @@ void PianoProgram::fill_in_bars() {
               {{"given bars 1 to 4", loss(false)}, {"given bars 1 to 4 and 9 to 12", loss(true)}});
 
   const InfillPiece& piece = gaps_.front();
-  const std::vector<int> filled = write_infill(*model, language, piece, settings.length, writing_);
+  const std::vector<int64_t> filled =
+      write_infill(*model, language, piece, settings.length, writing_);
   const auto show_song = [&](const char* name, const std::string& title,
-                             const std::vector<int>& tokens) {
+                             const std::vector<int64_t>& tokens) {
     const music::Song song = language.decode(tokens);
     show_music(name, title, song, song_roll(song, title));
   };
   show_song("infill_given", "Given: bars 1 to 4 and 9 to 12 of " + piece.name,
-            piece.with_bars(std::vector<int>(4, language.bar)));
+            piece.with_bars(std::vector<int64_t>(4, language.bar)));
   show_song("infill", "Bars 5 to 8 written by the model", piece.with_bars(filled));
   show_song("infill_original", "The original", piece.tokens);
   std::cout << "Wrote " << path("infill.mid") << ": " << filled.size() << " tokens between bars 4 "

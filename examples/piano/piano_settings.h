@@ -72,7 +72,7 @@ struct PianoSettings : ModelSettings {
   const music::Tokenizer& language() const;
   /// Returns the number of ids of the model: those of the tokenizer and of infilling.
   int64_t vocabulary() const {
-    return language().vocabulary + (infill ? music::InfillTokens::count : 0);
+    return language().size() + (infill ? music::InfillTokens::count : 0);
   }
   PianoCropOptions crops() const { return {batch, length, transpose, stretch, infill}; }
   nn::LanguageModel::Options model() const;

@@ -9,11 +9,11 @@
 
 namespace stretto::examples {
 
-std::vector<int> sample_music(nn::LanguageModel& model, const std::vector<int>& prompt,
-                              const MusicSampling& sampling, const PianoWritingOptions& o) {
+std::vector<int64_t> sample_music(nn::LanguageModel& model, const std::vector<int64_t>& prompt,
+                                  const MusicSampling& sampling, const PianoWritingOptions& o) {
   const nn::EvalMode guard(model);
   const Device device = model.device();
-  std::vector<int> piece = prompt;
+  std::vector<int64_t> piece = prompt;
   nn::LanguageModel::Cache cache = model.make_cache(o.limit);
   const auto logits = [&](const Tensor& next) {
     std::vector<float> scores = model(next.to(device), &cache)[0][-1].to_vector<float>();
@@ -21,30 +21,30 @@ std::vector<int> sample_music(nn::LanguageModel& model, const std::vector<int>& 
       scores[size_t(token)] = -std::numeric_limits<float>::infinity();
     return tensor(scores, {1, 1, int64_t(scores.size())});
   };
-  nn::generate(logits, std::vector<int64_t>(piece.begin(), piece.end()),
+  nn::generate(logits, prompt,
                {.max_tokens = sampling.tokens,
                 .end_tokens = {sampling.end},
                 .seed = o.seed,
                 .sampling = o.sampling},
                [&](int64_t token) {
                  check_interrupt();
-                 piece.push_back(int(token));
-                 sampling.see(int(token));
+                 piece.push_back(token);
+                 sampling.see(token);
                  return sampling.more();
                });
   return piece;
 }
 
-std::vector<int> write_piano(nn::LanguageModel& model, const music::Tokenizer& tokens,
-                             const std::vector<int>& prompt, const PianoWritingOptions& o) {
+std::vector<int64_t> write_piano(nn::LanguageModel& model, const music::Tokenizer& tokens,
+                                 const std::vector<int64_t>& prompt, const PianoWritingOptions& o) {
   const auto grammar = tokens.grammar();
   int64_t bars = 0;
-  const auto see = [&](int token) {
+  const auto see = [&](int64_t token) {
     grammar->see(token);
     bars += token == tokens.bar;
   };
-  const std::vector<int> given = prompt.empty() ? std::vector<int>{tokens.first} : prompt;
-  for (const int token : given) see(token);
+  const std::vector<int64_t> given = prompt.empty() ? std::vector<int64_t>{tokens.first} : prompt;
+  for (const int64_t token : given) see(token);
   const int64_t ids = model.options.vocabulary;
   return sample_music(model, given,
                       {.tokens = o.tokens,
@@ -54,7 +54,7 @@ std::vector<int> write_piano(nn::LanguageModel& model, const music::Tokenizer& t
                              std::vector<int64_t> forbidden;
                              if (o.grammar) forbidden = grammar->forbidden();
                              forbidden.push_back(tokens.pad);
-                             for (int64_t id = tokens.vocabulary; id < ids; ++id)
+                             for (int64_t id = tokens.size(); id < ids; ++id)
                                forbidden.push_back(id);
                              return forbidden;
                            },

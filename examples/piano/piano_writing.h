@@ -25,21 +25,23 @@ struct PianoWritingOptions {
 /// Continues `prompt`, or Tokenizer::first if it is empty, and returns prompt and continuation.
 /// Padding is never sampled. With a recurrent state, a token takes constant time and memory.
 /// Throws Interrupted when the user stops the program.
-std::vector<int> write_piano(nn::LanguageModel& model, const music::Tokenizer& tokens,
-                             const std::vector<int>& prompt, const PianoWritingOptions& options);
+std::vector<int64_t> write_piano(nn::LanguageModel& model, const music::Tokenizer& tokens,
+                                 const std::vector<int64_t>& prompt,
+                                 const PianoWritingOptions& options);
 
 /// Limits and callbacks of sample_music().
 struct MusicSampling {
   int64_t tokens;                                    ///< maximum number of new tokens
-  int end;                                           ///< ends the music, and is returned
+  int64_t end;                                       ///< ends the music, and is returned
   std::function<std::vector<int64_t>()> forbidden;   ///< tokens that must not be sampled next
-  std::function<void(int)> see;                      ///< is called with each new token
+  std::function<void(int64_t)> see;                  ///< is called with each new token
   std::function<bool()> more = [] { return true; };  ///< returns false to stop after the last token
 };
 
 /// Samples tokens after `prompt` and returns all tokens; of the options, the seed, sampling and
 /// cache limit are used.
-std::vector<int> sample_music(nn::LanguageModel& model, const std::vector<int>& prompt,
-                              const MusicSampling& sampling, const PianoWritingOptions& options);
+std::vector<int64_t> sample_music(nn::LanguageModel& model, const std::vector<int64_t>& prompt,
+                                  const MusicSampling& sampling,
+                                  const PianoWritingOptions& options);
 
 }  // namespace stretto::examples

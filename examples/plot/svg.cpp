@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "core/error.h"
-#include "nn/data/tokenizer.h"
+#include "core/utf8.h"
 
 namespace stretto::examples {
 namespace {
@@ -20,18 +20,12 @@ std::string attributes(const Box& b) {
 }  // namespace
 
 std::string escaped(const std::string& text) {
-  std::string safe;
-  for (std::string_view rest = text; !rest.empty();) {
-    const auto bad = nn::invalid_utf8(rest);
-    const std::string_view valid = rest.substr(0, bad < 0 ? rest.size() : size_t(bad));
-    for (const char c : valid)
-      if (c == '<' || c == '>' || c == '&')
-        safe += c == '<' ? "&lt;" : c == '>' ? "&gt;" : "&amp;";
-      else
-        safe += (c >= 0 && c < ' ') || c == 0x7F ? ' ' : c;
-    if (bad >= 0) safe += "\uFFFD";
-    rest.remove_prefix(valid.size() + (bad >= 0 ? 1 : 0));
-  }
+  std::string safe, storage;
+  for (const char c : repaired_utf8(text, storage))
+    if (c == '<' || c == '>' || c == '&')
+      safe += c == '<' ? "&lt;" : c == '>' ? "&gt;" : "&amp;";
+    else
+      safe += (c >= 0 && c < ' ') || c == 0x7F ? ' ' : c;
   for (const char* forbidden : {"\xEF\xBF\xBE", "\xEF\xBF\xBF"})  // U+FFFE, U+FFFF
     for (size_t at = 0; (at = safe.find(forbidden, at)) != safe.npos;)
       safe.replace(at, 3, "\uFFFD");

@@ -134,7 +134,7 @@ class Conversation {
         rest, generation_,
         [&](int64_t token) {
           if (n++ == 0) first = std::chrono::steady_clock::now();
-          if (!answer.add(stream.add(int32_t(token)))) return false;
+          if (!answer.add(stream.add(token))) return false;
           const auto& ends = generation_.end_tokens;
           full = limit_ > 0 && int64_t(seen_.size()) + 1 >= limit_ &&
                  std::find(ends.begin(), ends.end(), token) == ends.end();
@@ -185,10 +185,11 @@ class Conversation {
 
   std::vector<int64_t> tokens_of(const std::vector<nn::ChatMessage>& messages) const {
     if (template_) return as_usage([&] { return template_->encode(messages, *model_.tokenizer); });
-    const std::vector<int32_t> ids = model_.tokenizer->encode(messages.back().content);
+    std::vector<int64_t> ids = model_.tokenizer->encode(messages.back().content);
     const auto bos = model_.tokenizer->bos();
     const bool twice = ids.size() > 1 && ids[0] == bos && ids[1] == bos;  // also in the text
-    return {ids.begin() + (twice ? 1 : 0), ids.end()};
+    if (twice) ids.erase(ids.begin());
+    return ids;
   }
 
   // Returns the tokens of the prompt that the cache does not hold yet, at least one.

@@ -122,7 +122,7 @@ int64_t FinetuneProgram::count_parameters() {
 }
 
 nn::TokenStream FinetuneProgram::tokens_of(std::string_view text) const {
-  return pretrained_->tokenizer->encode(std::string(text), {.allow_special = false});
+  return pretrained_->tokenizer->encode(text, {.allow_special = false});
 }
 
 void FinetuneProgram::read_texts() {
@@ -138,7 +138,7 @@ void FinetuneProgram::read_texts() {
   require(valid_.size() >= 2, (validation_.empty() ? data_ : validation_) +
                                   ": 1 validation token is too few; 2 are needed");
   if (settings.validation_tokens > 0)
-    valid_ = valid_.first(1 + std::min(settings.validation_tokens, valid_.size() - 1));
+    valid_ = valid_.slice(0, 1 + std::min(settings.validation_tokens, valid_.size() - 1));
 }
 
 void FinetuneProgram::prepare() {

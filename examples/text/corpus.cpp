@@ -4,6 +4,7 @@
 #include <set>
 
 #include "core/known_format.h"
+#include "core/utf8.h"
 #include "examples/common/file.h"
 #include "examples/common/settings.h"
 #include "examples/common/text_file.h"
@@ -20,9 +21,9 @@ Text map_text(const std::string& path, nn::TokenKind kind, const std::string& hi
   require(!text.empty(), path + ": is empty");
   if (kind == nn::TokenKind::bytes) return {text, file, file};
   refuse_known_format(file->bytes(), path, "UTF-8 text" + hint);
-  const int64_t at = nn::invalid_utf8(text);
-  require(at < 0, path + ": is not UTF-8 at byte " +
-                      as_text(at + int64_t(file->bytes().size() - text.size())) + hint);
+  const size_t at = find_invalid_utf8(text).at;
+  require(at == text.size(), path + ": is not UTF-8 at byte " +
+                                 as_text(int64_t(at + file->bytes().size() - text.size())) + hint);
   return {text, file, file};
 }
 
@@ -76,12 +77,12 @@ Texts read_texts(const CorpusOptions& o, const std::string& hint) {
   return {{text.view.substr(0, at), text.owner, text.file}, {text.view.substr(at), text.owner}};
 }
 
-Corpus read_corpus(const CorpusOptions& o, std::optional<nn::Tokenizer> known) {
+Corpus read_corpus(const CorpusOptions& o, std::optional<nn::VocabularyTokenizer> known) {
   const std::string name = name_of(o);
   const Texts texts = read_texts(o, "; --tokens bytes accepts any file");
   const Text &train = texts.train, &valid = texts.valid;
-  const nn::Tokenizer tokenizer = known ? *known : as_usage([&] {
-    return nn::Tokenizer::learn(o.kind, train.view, o.vocabulary, valid.view);
+  const nn::VocabularyTokenizer tokenizer = known ? *known : as_usage([&] {
+    return nn::VocabularyTokenizer::learn(o.kind, train.view, o.vocabulary, valid.view);
   });
   const auto stream = [&](const Text& part, const std::string& file) {
     try {
@@ -108,33 +109,34 @@ Corpus read_corpus(const CorpusOptions& o, std::optional<nn::Tokenizer> known) {
           .note = std::move(note)};
 }
 
-std::vector<std::vector<int32_t>> documents_of(const nn::TokenStream& tokens,
-                                               const nn::Tokenizer& tokenizer) {
+std::vector<nn::TokenStream> documents_of(const nn::TokenStream& tokens,
+                                          const nn::VocabularyTokenizer& tokenizer) {
   const bool words = tokenizer.kind() == nn::TokenKind::words;
-  const int64_t line_break = tokenizer(words ? "<eos>" : "\n");
+  const int64_t line_break = tokenizer.id(words ? "<eos>" : "\n");
   std::set<int64_t> blanks;
   if (!words)
-    for (const char* blank : {" ", "\t", "\r"}) blanks.insert(tokenizer(blank));
-  std::vector<std::vector<int32_t>> documents(1);
-  std::vector<int32_t> line;
+    for (const char* blank : {" ", "\t", "\r"}) blanks.insert(tokenizer.id(blank));
+  std::vector<nn::TokenStream> documents;
+  int64_t document = 0, line = 0, at = 0;  // where they begin; the next token
   bool blank = true;
+  const auto end_document = [&](int64_t end) {
+    if (end > document) documents.push_back(tokens.slice(document, end));
+    document = at;
+  };
   const auto end_line = [&] {
-    if (!blank)
-      documents.back().insert(documents.back().end(), line.begin(), line.end());
-    else if (!documents.back().empty())
-      documents.emplace_back();
-    line.clear();
+    if (blank) end_document(line);
+    line = at;
     blank = true;
   };
   tokens.each([&](int64_t token) {
-    line.push_back(int32_t(token));
+    ++at;
     if (token == line_break)
       end_line();
     else if (!blanks.contains(token))
       blank = false;
   });
   end_line();
-  if (documents.back().empty()) documents.pop_back();
+  end_document(at);
   return documents;
 }
 

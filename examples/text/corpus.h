@@ -9,6 +9,7 @@
 
 #include "examples/common/file.h"
 #include "nn/data/token_stream.h"
+#include "nn/data/vocabulary_tokenizer.h"
 
 namespace stretto::examples {
 
@@ -42,7 +43,7 @@ Texts read_texts(const CorpusOptions& options, const std::string& hint = "");
 using MappedFiles = std::vector<std::shared_ptr<const MappedFile>>;
 
 struct Corpus {
-  nn::Tokenizer tokenizer;
+  nn::VocabularyTokenizer tokenizer;
   nn::TokenStream train, valid;
   std::string generated;  ///< the text, if it was generated
   MappedFiles files;      ///< the sources of the tokens
@@ -60,11 +61,11 @@ struct Corpus {
 /// more than double, the split point moves to the start of a word instead. Throws UsageError,
 /// naming the file, if it cannot be mapped (MappedFile), is empty or, except for bytes, not UTF-8
 /// or in another format (see known_format() in text_file.h), and if a part has no tokens.
-Corpus read_corpus(const CorpusOptions& options, std::optional<nn::Tokenizer> known = {});
+Corpus read_corpus(const CorpusOptions& options, std::optional<nn::VocabularyTokenizer> known = {});
 
 /// Returns the documents of a text, which are separated by blank lines: the tokens of each document
 /// with its line breaks, without the blank lines.
-std::vector<std::vector<int32_t>> documents_of(const nn::TokenStream& tokens,
-                                               const nn::Tokenizer& tokenizer);
+std::vector<nn::TokenStream> documents_of(const nn::TokenStream& tokens,
+                                          const nn::VocabularyTokenizer& tokenizer);
 
 }  // namespace stretto::examples

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/digest.h"
+#include "core/utf8.h"
 #include "examples/common/file.h"
 #include "examples/common/words.h"
 #include "nn/distributed/gradient_reducer.h"
@@ -172,7 +173,7 @@ int64_t LmProgram::count_parameters() {
 }
 
 void LmProgram::prepare() {
-  std::optional<nn::Tokenizer> known;
+  std::optional<nn::VocabularyTokenizer> known;
   if (!run_.resume.empty()) known = saved_tokenizer(settings, saved_notes_, run_.resume);
   Corpus corpus = read_corpus(this->corpus(), std::move(known));
   tokenizer = std::move(corpus.tokenizer);
@@ -203,25 +204,23 @@ void LmProgram::prepare() {
 
 void LmProgram::set_prompt() {
   if (prompt_.empty()) {
-    prompt_tokens_.resize(size_t(std::min<int64_t>(64, valid_.size())));
-    valid_.read(0, int64_t(prompt_tokens_.size()), prompt_tokens_.data());
+    prompt_tokens_ = valid_.read(0, std::min<int64_t>(64, valid_.size()));
     return;
   }
-  require(tokenizer->kind() == nn::TokenKind::bytes || nn::invalid_utf8(prompt_) < 0,
-          "--prompt: is not UTF-8");
-  std::vector<int32_t> tokens;
+  require(
+      tokenizer->kind() == nn::TokenKind::bytes || find_invalid_utf8(prompt_).at == prompt_.size(),
+      "--prompt: is not UTF-8");
   try {
-    tokens = tokenizer->encode(prompt_);
+    prompt_tokens_ = tokenizer->encode(prompt_);
   } catch (const Error& e) {
     throw UsageError("--prompt: " + plain(e));
   }
-  if (words() && prompt_.back() != '\n') tokens.pop_back();  // no <eos>: the line continues
-  require(!tokens.empty(), "--prompt: has no word");
-  prompt_tokens_.assign(tokens.begin(), tokens.end());
+  if (words() && prompt_.back() != '\n') prompt_tokens_.pop_back();  // no <eos>: the line continues
+  require(!prompt_tokens_.empty(), "--prompt: has no word");
 }
 
 nn::PackedBatches LmProgram::packed(const nn::TokenStream& train, const std::string& data) const {
-  std::vector<std::vector<int32_t>> documents = documents_of(train, *tokenizer);
+  std::vector<nn::TokenStream> documents = documents_of(train, *tokenizer);
   require(documents.size() > 1,
           data + ": has no blank line, which separates the documents of --pack");
   return {std::move(documents), settings.batch, settings.length, settings.seed};
@@ -360,7 +359,7 @@ double LmProgram::validate() {
   const LmSettings& s = settings;
   const int64_t scored_all = valid_.size() - 1;  // all tokens except the first
   const int64_t most = validation_tokens_ > 0 ? validation_tokens_ : scored_all;
-  const nn::TokenStream part = valid_.first(1 + std::min(most, scored_all));
+  const nn::TokenStream part = valid_.slice(0, 1 + std::min(most, scored_all));
   show_bigram();
   return scored(part, {.rule = {s.length, s.memory, s.length},
                        .batch = s.batch,
@@ -469,12 +468,12 @@ void LmProgram::write_text() {
   std::cout << "Wrote " << path("generated.txt") << std::endl;
 }
 
-nn::Tokenizer saved_tokenizer(const LmSettings& settings, const nn::Metadata& notes,
-                              const std::string& path) {
+nn::VocabularyTokenizer saved_tokenizer(const LmSettings& settings, const nn::Metadata& notes,
+                                        const std::string& path) {
   const auto note = notes.find(vocabulary_note);
   require(note != notes.end(), path + ": its vocabulary is missing");
   try {
-    return nn::Tokenizer::from_note(token_kind(settings.tokens), note->second);
+    return nn::VocabularyTokenizer::from_note(token_kind(settings.tokens), note->second);
   } catch (const Error& e) {
     throw UsageError(path + ": " + plain(e));
   }

@@ -28,7 +28,7 @@ class LmProgram : public TrainingProgram {
 
   LmSettings settings;
   nn::LanguageModel* model = nullptr;
-  std::optional<nn::Tokenizer> tokenizer;
+  std::optional<nn::VocabularyTokenizer> tokenizer;
 
  private:
   void resolve() override;
@@ -98,7 +98,7 @@ class LmProgram : public TrainingProgram {
 };
 
 /// Returns the vocabulary stored in a checkpoint.
-nn::Tokenizer saved_tokenizer(const LmSettings& settings, const nn::Metadata& notes,
-                              const std::string& path);
+nn::VocabularyTokenizer saved_tokenizer(const LmSettings& settings, const nn::Metadata& notes,
+                                        const std::string& path);
 
 }  // namespace stretto::examples

@@ -26,10 +26,8 @@ RandomCrops::RandomCrops(TokenStream tokens, int64_t batch, int64_t length, uint
 Batch RandomCrops::operator()(int64_t step) const {
   Draws draws = draws_of(seed_, step);
   std::vector<std::vector<int64_t>> crops(static_cast<size_t>(batch_));
-  for (std::vector<int64_t>& crop : crops) {
-    crop.resize(size_t(length_) + 1);
-    tokens_.read(draws.below(tokens_.size() - length_), length_ + 1, crop.data());
-  }
+  for (std::vector<int64_t>& crop : crops)
+    crop = tokens_.read(draws.below(tokens_.size() - length_), length_ + 1);
   return next_token_batch(crops);
 }
 

@@ -8,8 +8,8 @@
 
 namespace stretto::nn {
 
-PackedBatches::PackedBatches(std::vector<std::vector<int32_t>> documents, int64_t batch,
-                             int64_t length, uint64_t seed, int64_t padding)
+PackedBatches::PackedBatches(std::vector<TokenStream> documents, int64_t batch, int64_t length,
+                             uint64_t seed, int64_t padding)
     : documents_(std::move(documents)),
       batch_(batch),
       length_(length),
@@ -19,7 +19,7 @@ PackedBatches::PackedBatches(std::vector<std::vector<int32_t>> documents, int64_
         " positions; both must be at least 1");
   std::vector<Piece> pieces;
   for (int64_t d = 0; d < int64_t(documents_.size()); ++d) {
-    const int64_t positions = int64_t(documents_[size_t(d)].size()) - 1;
+    const int64_t positions = documents_[size_t(d)].size() - 1;
     for (int64_t first = 0; first < positions; first += length)
       pieces.push_back({d, first, std::min(length, positions - first)});
   }
@@ -59,9 +59,9 @@ Batch PackedBatches::operator()(int64_t step) const {
     const size_t end = inputs.size() + size_t(length_);
     for (size_t i = 0; i < pieces.size(); ++i) {
       const auto& [document, first, positions] = pieces[i];
-      const auto from = documents_[size_t(document)].begin() + first;
-      inputs.insert(inputs.end(), from, from + positions);
-      targets.insert(targets.end(), from + 1, from + positions + 1);
+      const std::vector<int64_t> ids = documents_[size_t(document)].read(first, positions + 1);
+      inputs.insert(inputs.end(), ids.begin(), ids.end() - 1);
+      targets.insert(targets.end(), ids.begin() + 1, ids.end());
       segments.resize(inputs.size(), int64_t(i));
     }
     inputs.resize(end, padding_);

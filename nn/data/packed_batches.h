@@ -5,6 +5,7 @@
 
 #include "batch.h"
 #include "epoch_order.h"
+#include "token_stream.h"
 
 namespace stretto::nn {
 
@@ -21,8 +22,12 @@ class PackedBatches {
   /// Makes batches of `batch` rows of `length` positions. A document of n tokens has n − 1
   /// positions; documents of fewer than two tokens are left out. Unused positions have the token
   /// `padding`. Throws Error if batch or length is below 1 or no document has two tokens.
-  PackedBatches(std::vector<std::vector<int32_t>> documents, int64_t batch, int64_t length,
-                uint64_t seed, int64_t padding = 0);
+  PackedBatches(std::vector<TokenStream> documents, int64_t batch, int64_t length, uint64_t seed,
+                int64_t padding = 0);
+  PackedBatches(const std::vector<std::vector<int64_t>>& documents, int64_t batch, int64_t length,
+                uint64_t seed, int64_t padding = 0)
+      : PackedBatches(std::vector<TokenStream>(documents.begin(), documents.end()), batch, length,
+                      seed, padding) {}
   /// Returns batch `step` on the CPU: tokens and next-token targets [batch, length], and segments
   /// [batch, length], which count the documents of a row from 0. Unused positions have the target
   /// ignore_index and a segment of their own. It depends only on the documents, seed and step.
@@ -36,7 +41,7 @@ class PackedBatches {
   struct Piece {  // positions of a document: tokens first … first + positions, the last a target
     int64_t document, first, positions;
   };
-  std::vector<std::vector<int32_t>> documents_;
+  std::vector<TokenStream> documents_;
   int64_t batch_, length_, padding_;
   std::vector<std::vector<Piece>> rows_;
   uint64_t seed_;

@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "core/error.h"
+#include "nn/data/vocabulary_tokenizer.h"
 
 namespace stretto::nn {
 
@@ -10,33 +11,40 @@ constexpr int64_t index_step = 256;
 
 struct TokenStream::Source {
   // Either ids,
-  std::vector<int32_t> tokens;
+  std::vector<int32_t> ids;
   // or a text and its tokenizer.
-  std::optional<Tokenizer> tokenizer;
+  std::optional<VocabularyTokenizer> tokenizer;
   std::string_view text;
   std::shared_ptr<const void> owner;
   std::vector<size_t> index;  // offset in the text of every 256th token; empty for bytes
 };
 
-TokenStream::TokenStream(std::vector<int32_t> tokens) : size_(int64_t(tokens.size())) {
-  source_ = std::make_shared<Source>(Source{std::move(tokens), {}, {}, {}, {}});
+TokenStream::TokenStream(const std::vector<int64_t>& ids) : size_(int64_t(ids.size())) {
+  for (const int64_t id : ids)
+    check(id == int32_t(id), "TokenStream", "token ", id, "; must fit in 32 bits");
+  source_ = std::make_shared<Source>(Source{{ids.begin(), ids.end()}, {}, {}, {}, {}});
 }
 
-TokenStream::TokenStream(Tokenizer tokenizer, std::string text) {
+TokenStream::TokenStream(const Tokenizer& tokenizer, std::string text) {
   const auto owner = std::make_shared<const std::string>(std::move(text));
-  *this = TokenStream(std::move(tokenizer), *owner, owner);
+  *this = TokenStream(tokenizer, *owner, owner);
 }
 
-TokenStream::TokenStream(Tokenizer tokenizer, std::string_view text,
+TokenStream::TokenStream(const Tokenizer& tokenizer, std::string_view text,
                          std::shared_ptr<const void> owner) {
+  const auto* pieces = dynamic_cast<const VocabularyTokenizer*>(&tokenizer);
+  if (!pieces) {
+    *this = TokenStream(tokenizer.encode(text));
+    return;
+  }
   std::vector<size_t> index;
-  if (tokenizer.kind() == TokenKind::bytes) {
-    const std::array<int32_t, 256> tokens = tokenizer.of_bytes();
+  if (pieces->kind() == TokenKind::bytes) {
+    const std::array<int64_t, 256>& ids = pieces->of_bytes();
     for (const char c : text)
-      if (tokens[uint8_t(c)] < 0) refuse_byte(c);
+      if (ids[uint8_t(c)] < 0) refuse_byte(c);
     size_ = int64_t(text.size());
   } else {
-    PieceReader reader(tokenizer.kind(), text);
+    PieceReader reader(pieces->kind(), text);
     for (;; ++size_) {
       const size_t at = reader.offset();
       std::string_view piece;
@@ -44,37 +52,50 @@ TokenStream::TokenStream(Tokenizer tokenizer, std::string_view text,
       if (size_ % index_step == 0) index.push_back(at);
     }
   }
-  source_ = std::make_shared<Source>(
-      Source{{}, std::move(tokenizer), text, std::move(owner), std::move(index)});
+  source_ = std::make_shared<Source>(Source{{}, *pieces, text, std::move(owner), std::move(index)});
 }
 
-TokenStream TokenStream::first(int64_t n) const {
+void TokenStream::check_range(int64_t begin, int64_t n) const {
+  check(begin >= 0 && n >= 0 && begin <= size_ - n, "TokenStream", "cannot read ", n,
+        " tokens from position ", begin, "; the stream has ", size_, " tokens");
+}
+
+TokenStream TokenStream::slice(int64_t begin, int64_t end) const {
+  check_range(begin, end - begin);
   TokenStream result = *this;
-  result.size_ = std::min(n, size_);
+  result.begin_ += begin;
+  result.size_ = end - begin;
   return result;
 }
 
+std::vector<int64_t> TokenStream::read(int64_t begin, int64_t n) const {
+  check_range(begin, n);
+  std::vector<int64_t> ids(size_t(n), 0);
+  read(begin, n, ids.data());
+  return ids;
+}
+
 void TokenStream::read(int64_t begin, int64_t n, int64_t* to) const {
-  check(begin >= 0 && n >= 0 && begin <= size_ - n, "TokenStream", "cannot read ", n,
-        " tokens from position ", begin, "; the stream has ", size_, " tokens");
+  check_range(begin, n);
   if (n == 0) return;
+  begin += begin_;
   const Source& s = *source_;
   if (!s.tokenizer) {
-    std::copy_n(s.tokens.begin() + begin, n, to);
+    std::copy_n(s.ids.begin() + begin, n, to);
     return;
   }
-  const Tokenizer& token = *s.tokenizer;
-  if (token.kind() == TokenKind::bytes) {
-    const std::array<int32_t, 256> tokens = token.of_bytes();
-    for (int64_t i = 0; i < n; ++i) to[i] = tokens[uint8_t(s.text[size_t(begin + i)])];
+  const VocabularyTokenizer& tokenizer = *s.tokenizer;
+  if (tokenizer.kind() == TokenKind::bytes) {
+    const std::array<int64_t, 256>& ids = tokenizer.of_bytes();
+    for (int64_t i = 0; i < n; ++i) to[i] = ids[uint8_t(s.text[size_t(begin + i)])];
     return;
   }
-  PieceReader reader(token.kind(), s.text, s.index[size_t(begin / index_step)]);
+  PieceReader reader(tokenizer.kind(), s.text, s.index[size_t(begin / index_step)]);
   std::string_view piece;
   for (int64_t i = begin / index_step * index_step; i < begin; ++i) reader.next(piece);
   for (int64_t i = 0; i < n; ++i) {
     reader.next(piece);
-    to[i] = token(piece);
+    to[i] = tokenizer.id(piece);
   }
 }
 

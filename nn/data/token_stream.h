@@ -11,27 +11,32 @@
 
 namespace stretto::nn {
 
-/// A sequence of tokens, stored as ids or encoded from its text on every read. A handle: copies
-/// share the content. For a mapped text it needs no memory for bytes, and 8 bytes per 256 tokens,
-/// at most 1/32 of the text, for chars and words.
+/// A sequence of tokens, stored as ids of four bytes each. The text of a VocabularyTokenizer is
+/// stored instead, and encoded on every read: if it is mapped, it needs no memory for bytes, and 8
+/// bytes per 256 tokens, at most 1/32 of the text, for chars and words. A handle: copies share the
+/// content.
 class TokenStream {
  public:
   /// An empty stream.
   TokenStream() = default;
-  /// A stream of these ids.
-  TokenStream(std::vector<int32_t> tokens);  // NOLINT: implicit
+  /// A stream of these ids. Throws Error for an id that is no int32.
+  TokenStream(const std::vector<int64_t>& ids);  // NOLINT: implicit
   /// A stream that owns its text.
-  TokenStream(Tokenizer tokenizer, std::string text);
+  TokenStream(const Tokenizer& tokenizer, std::string text);
   /// A stream over `text`, which lives as long as `owner` (e.g. a mapped file). Throws Error for a
   /// byte that is not in the vocabulary.
-  TokenStream(Tokenizer tokenizer, std::string_view text, std::shared_ptr<const void> owner);
+  TokenStream(const Tokenizer& tokenizer, std::string_view text, std::shared_ptr<const void> owner);
 
   /// Returns the number of tokens.
   int64_t size() const { return size_; }
-  /// Returns a stream of the first n tokens.
-  TokenStream first(int64_t n) const;
+  /// Returns a stream of the tokens `begin` … `end` − 1. Throws Error if the range is invalid.
+  TokenStream slice(int64_t begin, int64_t end) const;
 
-  /// Writes tokens `begin` … `begin` + `n` − 1 to `to`. Throws Error if the range is invalid.
+  /// Returns tokens `begin` … `begin` + `n` − 1. Throws Error if the range is invalid.
+  std::vector<int64_t> read(int64_t begin, int64_t n) const;
+  /// Returns all tokens.
+  std::vector<int64_t> read() const { return read(0, size_); }
+  /// Writes these tokens to `to`.
   void read(int64_t begin, int64_t n, int64_t* to) const;
 
   /// Calls f with every token, in order.
@@ -46,9 +51,11 @@ class TokenStream {
   }
 
  private:
+  void check_range(int64_t begin, int64_t n) const;
+
   struct Source;
   std::shared_ptr<const Source> source_;
-  int64_t size_ = 0;
+  int64_t begin_ = 0, size_ = 0;
 };
 
 }  // namespace stretto::nn

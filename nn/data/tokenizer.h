@@ -1,87 +1,24 @@
-// Tokenizers: text to ids and back, by bytes, characters or words.
+// The interface of all tokenizers of text.
 #pragma once
 
-#include <array>
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace stretto::nn {
 
-/// The unit of text that is one token.
-enum class TokenKind {
-  bytes,  ///< The bytes that occur in the text; there is no token for unknown bytes.
-  chars,  ///< The UTF-8 code points that occur, and one token for all others.
-  /// Words separated by white space, and `<eos>` at the end of every line, also of the last one.
-  /// Sorted by decreasing frequency; words beyond the limit are `<unk>`.
-  words
-};
-
-/// Splits a text into the pieces that are one token each.
-class PieceReader {
- public:
-  /// Starts at byte `offset`, which must be the beginning of a piece (offset() of another reader).
-  PieceReader(TokenKind kind, std::string_view text, size_t offset = 0)
-      : kind_(kind), text_(text), at_(offset) {}
-  /// Reads the next piece; false at the end of the text. For words, a line ends with "<eos>".
-  bool next(std::string_view& piece);
-  /// Returns the byte at which the next call of next() starts.
-  size_t offset() const { return at_; }
-
- private:
-  TokenKind kind_;
-  std::string_view text_;
-  size_t at_;
-  bool ended_ = false;
-};
-
-/// A vocabulary that encodes and decodes text. A handle: copies share the vocabulary.
-///
-///     const nn::Tokenizer tokenizer = nn::Tokenizer::learn(nn::TokenKind::chars, text);
+/// Converts text to ids and back: VocabularyTokenizer (bytes, characters, words) and, in the
+/// component `pretrained`, SubwordTokenizer. Ids are int64_t everywhere, as in tensors of tokens.
 class Tokenizer {
  public:
-  /// Returns a tokenizer with the vocabulary of `text`; for bytes, also of `more`. For words,
-  /// `limit` is the largest size of the vocabulary including `<eos>` and `<unk>`, at least 2 (0: no
-  /// limit). Chars and words expect UTF-8 (invalid_utf8()). Throws Error if the table of words does
-  /// not fit into memory.
-  static Tokenizer learn(TokenKind kind, std::string_view text, int64_t limit = 0,
-                         std::string_view more = {});
-
-  /// Returns the size of the vocabulary.
-  int64_t size() const;
-  /// Returns the kind of tokens.
-  TokenKind kind() const;
-
-  /// Returns the ids of a text. Unknown characters and words get the id for unknown ones. An
-  /// unknown byte throws Error "[Tokenizer] byte 0x41 ('A') is not in the vocabulary".
-  std::vector<int32_t> encode(std::string_view text) const;
-  /// Returns the id of a piece; −1 for a byte that is not in the vocabulary.
-  int32_t operator()(std::string_view piece) const;
-  /// For bytes: returns the id of each byte; −1 for those that are not in the vocabulary.
-  const std::array<int32_t, 256>& of_bytes() const;
-  /// Returns the text of ids. Words are separated by a blank, `<eos>` becomes a line break, an
-  /// unknown character U+FFFD. Throws Error for an id outside of 0 … size() − 1.
-  std::string decode(const std::vector<int64_t>& tokens) const;
-
-  /// Returns the vocabulary as UTF-8 text, for the metadata of a checkpoint.
-  std::string to_note() const;
-  /// Returns a tokenizer from to_note(). Throws Error for a malformed text.
-  static Tokenizer from_note(TokenKind kind, const std::string& note);
-
- private:
-  struct Vocabulary;
-  Tokenizer(TokenKind kind, std::vector<std::string> pieces);
-
-  std::shared_ptr<const Vocabulary> vocabulary_;
+  virtual ~Tokenizer() = default;
+  /// Returns the number of ids, which are 0 … size() − 1.
+  virtual int64_t size() const = 0;
+  /// Returns the ids of a text.
+  virtual std::vector<int64_t> encode(std::string_view text) const = 0;
+  /// Returns the text of ids.
+  virtual std::string decode(const std::vector<int64_t>& ids) const = 0;
 };
-
-/// Throws Error "[Tokenizer] byte 0x41 ('A') is not in the vocabulary".
-[[noreturn]] void refuse_byte(char byte);
-
-/// Returns the byte at which `text` stops being valid UTF-8 (overlong encodings and surrogates are
-/// invalid), or −1 if all of it is valid.
-int64_t invalid_utf8(std::string_view text);
 
 }  // namespace stretto::nn

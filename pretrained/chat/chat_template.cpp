@@ -86,9 +86,7 @@ std::vector<int64_t> ChatTemplate::encode(const std::vector<ChatMessage>& messag
     same = same && message.content.size() == size;
   }
   if (!same) text = render(escaped, options);
-  const std::vector<int32_t> ids =
-      tokenizer.encode(text, {.add_special_tokens = false, .escape = same ? "" : escape});
-  return {ids.begin(), ids.end()};
+  return tokenizer.encode(text, {.add_special_tokens = false, .escape = same ? "" : escape});
 }
 
 }  // namespace stretto::nn

@@ -21,7 +21,7 @@ namespace {
 class Encoding {
  public:
   Encoding(const Compiled& data, Compiled::Scratch& scratch, EncodeOptions options,
-           std::vector<int32_t>& ids)
+           std::vector<int64_t>& ids)
       : data_(data), scratch_(scratch), options_(options), ids_(ids) {}
 
   void add_text(std::string_view text, bool at_start) {
@@ -86,7 +86,7 @@ class Encoding {
   const Compiled& data_;
   Compiled::Scratch& scratch_;
   const EncodeOptions options_;
-  std::vector<int32_t>& ids_;
+  std::vector<int64_t>& ids_;
 };
 
 }  // namespace
@@ -104,13 +104,13 @@ SubwordTokenizer SubwordTokenizer::load(const std::string& path) {
 SubwordTokenizer::SubwordTokenizer(Definition definition)
     : data_(std::make_shared<const Compiled>(std::move(definition))) {}
 
-std::vector<int32_t> SubwordTokenizer::encode(std::string_view text, EncodeOptions options) const {
+std::vector<int64_t> SubwordTokenizer::encode(std::string_view text, EncodeOptions options) const {
   check(text.size() < (size_t(1) << 31), op, "a text of ", text.size(),
         " bytes; must be less than 2 GB");
   const Compiled& data = *data_;
   std::string storage;
   text = repaired_utf8(text, storage);
-  std::vector<int32_t> ids;
+  std::vector<int64_t> ids;
   ids.reserve(text.size() / 4 + 8);
   if (options.add_special_tokens) ids = data.around.before;
   Compiled::Lease scratch(data);
@@ -151,7 +151,7 @@ std::string SubwordTokenizer::escape_special(std::string_view text, std::string_
   }
   // A normalizer or the model can still yield such a token.
   const auto& pieces = data_->definition.sentencepiece;
-  for (const int32_t id : encode(escaped, {.add_special_tokens = false, .escape = escape})) {
+  for (const int64_t id : encode(escaped, {.add_special_tokens = false, .escape = escape})) {
     const auto added = data_->added_by_id.find(id);
     const bool controls = added != data_->added_by_id.end()
                               ? chosen[added->second] && id != unk()
@@ -163,19 +163,9 @@ std::string SubwordTokenizer::escape_special(std::string_view text, std::string_
   return escaped;
 }
 
-std::string SubwordTokenizer::decode(const std::vector<int32_t>& ids, DecodeOptions options) const {
-  for (const int32_t id : ids) check(id >= 0, op, "token ", id, "; must not be negative");
-  return data_->text_of(ids, options);
-}
-
 std::string SubwordTokenizer::decode(const std::vector<int64_t>& ids, DecodeOptions options) const {
-  std::vector<int32_t> small;
-  small.reserve(ids.size());
-  for (const int64_t id : ids) {
-    check(id >= 0, op, "token ", id, "; must not be negative");
-    if (id < data_->size) small.push_back(int32_t(id));
-  }
-  return data_->text_of(small, options);
+  for (const int64_t id : ids) check(id >= 0, op, "token ", id, "; must not be negative");
+  return data_->text_of(ids, options);
 }
 
 int64_t SubwordTokenizer::size() const { return data_->size; }
@@ -185,25 +175,24 @@ std::optional<std::string> SubwordTokenizer::token(int64_t id) const {
   return text ? std::optional<std::string>(*text) : std::nullopt;
 }
 
-std::optional<int32_t> SubwordTokenizer::id(std::string_view token) const {
+std::optional<int64_t> SubwordTokenizer::id(std::string_view token) const {
   return data_->id(token);
 }
 
 bool SubwordTokenizer::is_special(int64_t id) const {
-  if (id < 0 || id >= size()) return false;
-  const auto found = data_->added_by_id.find(int32_t(id));
+  const auto found = data_->added_by_id.find(id);
   return found != data_->added_by_id.end() && data_->definition.added[found->second].special;
 }
 
-std::optional<int32_t> SubwordTokenizer::bos() const { return data_->bos; }
-std::optional<int32_t> SubwordTokenizer::eos() const { return data_->eos; }
-std::optional<int32_t> SubwordTokenizer::pad() const { return data_->pad; }
-std::optional<int32_t> SubwordTokenizer::unk() const { return data_->unk; }
+std::optional<int64_t> SubwordTokenizer::bos() const { return data_->bos; }
+std::optional<int64_t> SubwordTokenizer::eos() const { return data_->eos; }
+std::optional<int64_t> SubwordTokenizer::pad() const { return data_->pad; }
+std::optional<int64_t> SubwordTokenizer::unk() const { return data_->unk; }
 
 TextStream::TextStream(SubwordTokenizer tokenizer, DecodeOptions options)
     : tokenizer_(std::move(tokenizer)), options_(options) {}
 
-std::string TextStream::add(int32_t id) {
+std::string TextStream::add(int64_t id) {
   check(id >= 0, op, "token ", id, "; must not be negative");
   const Compiled& data = *tokenizer_.data_;
   states_.resize(data.decoders.size());

@@ -1,13 +1,13 @@
 // Subword tokenizers of published models: text to ids and back.
 #pragma once
 
-#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "../../nn/data/tokenizer.h"
 #include "components/decoder_state.h"
 
 namespace stretto::nn {
@@ -38,12 +38,12 @@ struct GgufVocabulary {
   std::vector<float> scores = {};         ///< tokenizer.ggml.scores, for llama and t5.
   std::vector<int32_t> token_types = {};  ///< tokenizer.ggml.token_type; may be empty.
   std::vector<std::string> merges = {};   ///< tokenizer.ggml.merges, for gpt2.
-  std::optional<int32_t> bos = {};        ///< tokenizer.ggml.bos_token_id.
-  std::optional<int32_t> eos = {};        ///< tokenizer.ggml.eos_token_id.
-  std::optional<int32_t> unk = {};        ///< tokenizer.ggml.unknown_token_id.
-  std::optional<int32_t> pad = {};        ///< tokenizer.ggml.padding_token_id.
-  std::optional<int32_t> sep = {};  ///< tokenizer.ggml.seperator_token_id (its spelling), for bert.
-  std::optional<int32_t> cls = {};  ///< tokenizer.ggml.cls_token_id, for bert.
+  std::optional<int64_t> bos = {};        ///< tokenizer.ggml.bos_token_id.
+  std::optional<int64_t> eos = {};        ///< tokenizer.ggml.eos_token_id.
+  std::optional<int64_t> unk = {};        ///< tokenizer.ggml.unknown_token_id.
+  std::optional<int64_t> pad = {};        ///< tokenizer.ggml.padding_token_id.
+  std::optional<int64_t> sep = {};  ///< tokenizer.ggml.seperator_token_id (its spelling), for bert.
+  std::optional<int64_t> cls = {};  ///< tokenizer.ggml.cls_token_id, for bert.
   std::optional<bool> add_bos = {};  ///< tokenizer.ggml.add_bos_token; default: true for llama.
   std::optional<bool> add_eos = {};  ///< tokenizer.ggml.add_eos_token; default: true for t5.
   std::optional<bool> add_space_prefix = {};  ///< tokenizer.ggml.add_space_prefix; default: true.
@@ -61,11 +61,11 @@ struct Compiled;
 /// threads.
 ///
 ///     const auto tokenizer = nn::SubwordTokenizer::load("SmolLM2-135M-Instruct");
-///     const std::vector<int32_t> ids = tokenizer.encode("Hello, world!");
+///     const std::vector<int64_t> ids = tokenizer.encode("Hello, world!");
 ///
 /// Ids are equal to those of the Python packages tokenizers and sentencepiece. Components of a
 /// tokenizer.json that are not supported are refused by name.
-class SubwordTokenizer {
+class SubwordTokenizer final : public Tokenizer {
  public:
   /// Reads a tokenizer. `path` is a tokenizer.json, a SentencePiece model (*.model), or a directory
   /// with one of: tokenizer.json; vocab.json and merges.txt (encoder.json and vocab.bpe); vocab.txt
@@ -82,7 +82,8 @@ class SubwordTokenizer {
 
   /// Returns the ids of a text. Bytes that are not UTF-8 are read as U+FFFD, one for each
   /// ill-formed sequence, as Python's errors="replace". Throws Error for a text of 2 GB or more.
-  std::vector<int32_t> encode(std::string_view text, EncodeOptions options = {}) const;
+  std::vector<int64_t> encode(std::string_view text, EncodeOptions options) const;
+  std::vector<int64_t> encode(std::string_view text) const override { return encode(text, {}); }
   /// Returns a text with `escape`, which the text must not contain, within each control token that
   /// is written in it: encode() with EncodeOptions::escape reads them as ordinary characters.
   /// Control tokens are the special tokens, and the other added tokens that occur in `source`, the
@@ -93,27 +94,26 @@ class SubwordTokenizer {
                              std::string_view source = {}) const;
   /// Returns the text of ids. Bytes that are not UTF-8 become U+FFFD. Ids without a token, which
   /// models with padded embeddings can produce, are skipped. Throws Error for a negative id.
-  std::string decode(const std::vector<int32_t>& ids, DecodeOptions options = {}) const;
-  /// Returns the text of ids, as the other overload.
-  std::string decode(const std::vector<int64_t>& ids, DecodeOptions options = {}) const;
+  std::string decode(const std::vector<int64_t>& ids, DecodeOptions options) const;
+  std::string decode(const std::vector<int64_t>& ids) const override { return decode(ids, {}); }
 
   /// Returns the largest id + 1.
-  int64_t size() const;
+  int64_t size() const override;
   /// Returns the text of a token as in the vocabulary; nothing if there is no token with this id.
   std::optional<std::string> token(int64_t id) const;
   /// Returns the id of a token; nothing if there is none.
-  std::optional<int32_t> id(std::string_view token) const;
+  std::optional<int64_t> id(std::string_view token) const;
   /// True if the token is marked as special.
   bool is_special(int64_t id) const;
 
   /// Returns the id of the token at the beginning of a text, if one is defined.
-  std::optional<int32_t> bos() const;
+  std::optional<int64_t> bos() const;
   /// Returns the id of the token at the end of a text, if one is defined.
-  std::optional<int32_t> eos() const;
+  std::optional<int64_t> eos() const;
   /// Returns the id of the token for padding, if one is defined.
-  std::optional<int32_t> pad() const;
+  std::optional<int64_t> pad() const;
   /// Returns the id of the token for unknown text, if one is defined.
-  std::optional<int32_t> unk() const;
+  std::optional<int64_t> unk() const;
 
   /// Writes the tokenizer: a path that ends with .json is a tokenizer.json; a SentencePiece model
   /// is written there as transformers converts it. Any other path is a directory. It gets the same
@@ -140,7 +140,7 @@ class TextStream {
   explicit TextStream(SubwordTokenizer tokenizer, DecodeOptions options = {});
   /// Adds an id and returns the text that is certain by now; may be empty. The concatenation of all
   /// texts, with finish(), equals decode() of all ids.
-  std::string add(int32_t id);
+  std::string add(int64_t id);
   /// Returns the text that was held back, with U+FFFD for incomplete characters, and starts again.
   std::string finish();
 

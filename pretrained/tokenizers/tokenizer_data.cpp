@@ -38,7 +38,7 @@ Compiled::Compiled(Definition of) : definition(std::move(of)) {
   size = model->vocabulary.size();
   add_tokens();
   check_ids();
-  const auto role = [&](const std::string& text, const char* which) -> std::optional<int32_t> {
+  const auto role = [&](const std::string& text, const char* which) -> std::optional<int64_t> {
     if (text.empty()) return std::nullopt;
     const auto found = id(text);
     check(found.has_value(), op, definition.name, ": the ", which, " token ", in_quotes(text),
@@ -108,41 +108,40 @@ std::vector<bool> Compiled::control_tokens(std::string_view source) const {
 
 void Compiled::check_ids() const {
   for (const auto* ids : {&around.before, &around.after})
-    for (const int32_t i : *ids)
+    for (const int64_t i : *ids)
       check(token(i).has_value(), op, definition.name, ": the post_processor adds the id ", i,
             ", which has no token");
 }
 
 std::optional<std::string_view> Compiled::token(int64_t id) const {
-  if (id >= 0 && id < size)
-    if (const auto found = added_by_id.find(int32_t(id)); found != added_by_id.end())
-      return definition.added[found->second].content;
+  if (const auto found = added_by_id.find(id); found != added_by_id.end())
+    return definition.added[found->second].content;
   if (model->vocabulary.has(id)) return model->vocabulary.text(int32_t(id));
   return std::nullopt;
 }
 
-std::optional<int32_t> Compiled::id(std::string_view token) const {
+std::optional<int64_t> Compiled::id(std::string_view token) const {
   if (const auto found = added_by_text.find(std::string(token)); found != added_by_text.end())
     return found->second;
   const int32_t id = model->vocabulary.find(token);
-  return id < 0 ? std::nullopt : std::optional(id);
+  return id < 0 ? std::nullopt : std::optional<int64_t>(id);
 }
 
-void Compiled::pass(int32_t id, DecodeOptions options, Decoding& to) const {
+void Compiled::pass(int64_t id, DecodeOptions options, Decoding& to) const {
   if (const auto added = added_by_id.find(id); added != added_by_id.end()) {
     if (!options.skip_special_tokens || !skipped[added->second])
       to.pass(0, {decoded[added->second]});
   } else if (model->vocabulary.has(id)) {
-    to.pass(0, {model->vocabulary.text(id)});
+    to.pass(0, {model->vocabulary.text(int32_t(id))});
   }
 }
 
-std::string Compiled::text_of(const std::vector<int32_t>& ids, DecodeOptions options) const {
+std::string Compiled::text_of(const std::vector<int64_t>& ids, DecodeOptions options) const {
   const Lease scratch(*this);
   std::vector<DecoderState> states(decoders.size());
   std::string text;
   Decoding decoding{decoders, states, (*scratch).match, text};
-  for (const int32_t id : ids) pass(id, options, decoding);
+  for (const int64_t id : ids) pass(id, options, decoding);
   decoding.finish();
   return text;
 }

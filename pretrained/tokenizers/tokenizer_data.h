@@ -46,14 +46,14 @@ struct Compiled {
 
   /// Returns the text of a token; nothing if there is none.
   std::optional<std::string_view> token(int64_t id) const;
-  std::optional<int32_t> id(std::string_view token) const;
+  std::optional<int64_t> id(std::string_view token) const;
   /// Returns, for each of definition.added, whether it controls the model in prompts of a template
   /// with this source: special tokens, and others whose text occurs in the source and is more than
   /// one character or white space.
   std::vector<bool> control_tokens(std::string_view source) const;
-  std::string text_of(const std::vector<int32_t>& ids, DecodeOptions options) const;
+  std::string text_of(const std::vector<int64_t>& ids, DecodeOptions options) const;
   /// Passes the text of a token to the decoders, unless it is skipped.
-  void pass(int32_t id, DecodeOptions options, Decoding& to) const;
+  void pass(int64_t id, DecodeOptions options, Decoding& to) const;
   std::string tokenizer_json() const;
   std::string config_json() const;
 
@@ -65,11 +65,11 @@ struct Compiled {
   Template around;
   AddedTokens raw_tokens, normalized_tokens;  // by the text in which they are found
   AddedTokens written_tokens;                 // all, as they are written
-  std::unordered_map<int32_t, size_t> added_by_id;
+  std::unordered_map<int64_t, size_t> added_by_id;
   std::unordered_map<std::string, int32_t> added_by_text;
   std::vector<std::string> decoded;  // the texts of definition.added for the decoders
   std::vector<bool> skipped;         // true if they are left out with the special tokens
-  std::optional<int32_t> bos, eos, pad, unk;
+  std::optional<int64_t> bos, eos, pad, unk;
   int64_t size = 0;
 
  private:

@@ -53,24 +53,24 @@ class TokenMerges {
   /// token tokens, tokens + 1, … of the most frequent pair (of equal ones the smallest), while it
   /// occurs at least `min_count` times. A long sequence should be cut at its natural borders, such
   /// as bars: the time is proportional to the lengths of sequences that contain a pair.
-  static TokenMerges learn(const std::vector<std::vector<int32_t>>& sequences, int32_t tokens,
+  static TokenMerges learn(const std::vector<std::vector<int64_t>>& sequences, int64_t tokens,
                            int64_t merges, int64_t min_count = 2,
                            const std::function<void(int64_t, int64_t)>& progress = {});
   /// Returns merges that were stored. Throws Error if one uses a token of a later merge.
-  TokenMerges(int32_t tokens, std::vector<std::pair<int32_t, int32_t>> merges);
+  TokenMerges(int64_t tokens, std::vector<std::pair<int64_t, int64_t>> merges);
 
   /// Returns a sequence with pairs replaced. Throws Error for a token outside of 0 … tokens − 1.
-  std::vector<int32_t> encode(const std::vector<int32_t>& sequence) const;
+  std::vector<int64_t> encode(const std::vector<int64_t>& sequence) const;
   /// Returns the sequence of encoded tokens. Throws Error for a token outside of 0 … size() − 1.
-  std::vector<int32_t> decode(const std::vector<int32_t>& encoded) const;
+  std::vector<int64_t> decode(const std::vector<int64_t>& encoded) const;
   /// Returns the number of tokens, with those of merges.
   int64_t size() const;
   /// Returns the pairs in the order in which they are merged.
-  const std::vector<std::pair<int32_t, int32_t>>& pairs() const { return pairs_; }
+  const std::vector<std::pair<int64_t, int64_t>>& pairs() const { return pairs_; }
 
  private:
-  int32_t tokens_;
-  std::vector<std::pair<int32_t, int32_t>> pairs_;
+  int64_t tokens_;
+  std::vector<std::pair<int64_t, int64_t>> pairs_;
 };
 
 }  // namespace stretto::nn

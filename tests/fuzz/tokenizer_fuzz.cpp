@@ -35,13 +35,13 @@ void use(const SubwordTokenizer& tokenizer) {
         std::string_view(
             "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"),
         std::string_view("", 0), std::string_view("\0\r\n", 3)}) {
-    std::vector<int32_t> ids;
+    std::vector<int64_t> ids;
     try {
       ids = tokenizer.encode(text);
     } catch (const Error&) {
       continue;
     }
-    for (const int32_t id : ids) {
+    for (const int64_t id : ids) {
       require(id >= 0 && id < tokenizer.size(), "an id outside of the vocabulary");
       require(tokenizer.token(id).has_value(), "an id without a token");
     }
@@ -102,7 +102,7 @@ bool run_gguf(std::string_view input) {
   }
   for (++i; i < lines.size(); ++i)
     if (!lines[i].empty()) v.merges.push_back(lines[i]);
-  if (lines.size() > 12) v.bos = int32_t(input.size() % 9) - 1;
+  if (lines.size() > 12) v.bos = int64_t(input.size() % 9) - 1;
   v.unk = 0;
   return reads(v.name, [&] { return SubwordTokenizer::from_gguf(v); });
 }

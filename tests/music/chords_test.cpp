@@ -91,16 +91,16 @@ TEST_CASE("REMI has tokens of chords if they are recognized", "[music]") {
   const auto plain = tokenizer("remi"), with_chords = tokenizer("remi", {.chords = true});
   const auto chords_of = [&](const Tokenizer& tokens) {
     std::string all;
-    for (const int id : tokens.encode(file))
+    for (const int64_t id : tokens.encode(file))
       if (tokens.token_name(id).rfind("Chord_", 0) == 0) all += tokens.token_name(id) + " ";
     return all;
   };
   CHECK(chords_of(*plain).empty());
   CHECK(chords_of(*with_chords) == "Chord_C_M Chord_A_m ");
-  const std::vector<int> tokens = with_chords->encode(file);
+  const std::vector<int64_t> tokens = with_chords->encode(file);
   CHECK(remi_tokens(remi_song(tokens)) == tokens);
-  std::vector<int> higher;
-  for (const int token : tokens) higher.push_back(with_chords->transposed(token, 2));
+  std::vector<int64_t> higher;
+  for (const int64_t token : tokens) higher.push_back(with_chords->transposed(token, 2));
   CHECK(remi_song(higher).chords[0].value == remi_chord_qualities * 2 + int(ChordQuality::major));
   CHECK(with_chords->decode(tokens).tracks[0].notes.size() == 6);
 }

@@ -23,12 +23,12 @@ using stretto::examples::PortableRandom;
 const std::vector<std::string> event_names{"remi-multitrack", "tsd", "tsd-multitrack"};
 
 /// Returns the names of tokens, without the end token.
-std::string text(const Tokenizer& tokens, std::vector<int> ids) {
+std::string text(const Tokenizer& tokens, std::vector<int64_t> ids) {
   REQUIRE(!ids.empty());
   CHECK(ids.back() == tokens.end);
   ids.pop_back();
   std::string all;
-  for (const int id : ids) all += (all.empty() ? "" : " ") + tokens.token_name(id);
+  for (const int64_t id : ids) all += (all.empty() ? "" : " ") + tokens.token_name(id);
   return all;
 }
 
@@ -57,8 +57,8 @@ Song random_song(uint64_t seed) {
 
 TEST_CASE("Event tokens have the ids of MidiTok", "[music]") {
   const EventTokenizer tsd("tsd-multitrack"), remi("remi-multitrack", {.time = EventTime::bars});
-  CHECK(tsd.vocabulary == 476);
-  CHECK(remi.vocabulary == 445);
+  CHECK(tsd.size() == 476);
+  CHECK(remi.size() == 445);
   for (const auto& [name, in_tsd, in_remi] :
        {std::tuple{"PAD_None", 0, 0},  {"BOS_None", 1, 1},           {"EOS_None", 2, 2},
         {"MASK_None", 3, 3},           {"Bar_None", -1, 4},          {"Pitch_21", 4, 5},
@@ -72,10 +72,10 @@ TEST_CASE("Event tokens have the ids of MidiTok", "[music]") {
     CHECK(tsd.id(name) == in_tsd);
     CHECK(remi.id(name) == in_remi);
   }
-  for (int id = 0; id < tsd.vocabulary; ++id) CHECK(tsd.id(tsd.token_name(id)) == id);
+  for (int64_t id = 0; id < tsd.size(); ++id) CHECK(tsd.id(tsd.token_name(id)) == id);
   CHECK(tsd.token_name(-1).empty());
   CHECK(tsd.token_name(476).empty());
-  CHECK(EventTokenizer("", {.programs = false, .tempos = false}).vocabulary == 315);
+  CHECK(EventTokenizer("", {.programs = false, .tempos = false}).size() == 315);
 }
 
 // The expected texts are MidiTok 3.1's, with use_programs, use_tempos, use_time_signatures = False.
@@ -134,12 +134,12 @@ TEST_CASE("Event tokens are the same after decoding and encoding", "[music]") {
     for (uint64_t seed = 0; seed < 50; ++seed) {
       Song song = random_song(seed);
       if (!tokens->drums) song.tracks.resize(1);  // one instrument
-      const std::vector<int> ids = tokens->encode(parsed(song));
+      const std::vector<int64_t> ids = tokens->encode(parsed(song));
       const Song decoded = tokens->decode(ids);
       for (const Track& track : decoded.tracks) CHECK(track.channel < 16);
-      std::vector<int> again = tokens->encode(parsed(decoded));
+      std::vector<int64_t> again = tokens->encode(parsed(decoded));
       // Programs may be in another order, and so may simultaneous notes.
-      std::vector<int> sorted = ids;
+      std::vector<int64_t> sorted = ids;
       std::sort(sorted.begin(), sorted.end());
       std::sort(again.begin(), again.end());
       CHECK(again == sorted);
@@ -152,15 +152,15 @@ TEST_CASE("Any sequence of event tokens can be decoded", "[music]") {
     const auto tokens = tokenizer(name);
     PortableRandom random(5);
     for (int round = 0; round < 200; ++round) {
-      std::vector<int> ids;
-      for (int i = 0; i < 300; ++i) ids.push_back(random.below(int(tokens->vocabulary) + 20) - 10);
+      std::vector<int64_t> ids;
+      for (int i = 0; i < 300; ++i) ids.push_back(random.below(int(tokens->size()) + 20) - 10);
       const Song song = tokens->decode(ids);
       CHECK(!song.tracks.empty());
       CHECK_NOTHROW(midi_bytes(song));
     }
     // A time past the limit ends the music.
     const EventTokenizer tsd("tsd", {.programs = false});
-    std::vector<int> late(100'000, tsd.id("TimeShift_12.0.4"));
+    std::vector<int64_t> late(100'000, tsd.id("TimeShift_12.0.4"));
     for (const char* word : {"Pitch_60", "Velocity_63", "Duration_1.0.8"})
       late.push_back(tsd.id(word));
     CHECK(tsd.decode(late).tracks[0].notes.empty());
@@ -174,19 +174,19 @@ TEST_CASE("Tokens that an event grammar allows are well-formed notes", "[music]"
     PortableRandom random(3);
     for (int round = 0; round < 20; ++round) {
       const auto grammar = tokens->grammar();
-      std::vector<int> ids{tokens->first};
+      std::vector<int64_t> ids{tokens->first};
       grammar->see(tokens->first);
       size_t notes = 0;
       for (int i = 0; i < 400; ++i) {
-        std::vector<bool> allowed(size_t(tokens->vocabulary), true);
+        std::vector<bool> allowed(size_t(tokens->size()), true);
         allowed[size_t(tokens->pad)] = false;
         for (const int64_t id : grammar->forbidden()) allowed[size_t(id)] = false;
         CHECK_FALSE(allowed[size_t(tokens->end)]);
-        std::vector<int> choices;
-        for (int id = 0; id < int(tokens->vocabulary); ++id)
+        std::vector<int64_t> choices;
+        for (int64_t id = 0; id < tokens->size(); ++id)
           if (allowed[size_t(id)]) choices.push_back(id);
         REQUIRE(!choices.empty());
-        const int id = choices[size_t(random.below(int(choices.size())))];
+        const int64_t id = choices[size_t(random.below(int(choices.size())))];
         grammar->see(id);
         ids.push_back(id);
         notes += tokens->token_name(id).rfind("Duration_", 0) == 0;
@@ -201,7 +201,7 @@ TEST_CASE("Tokens that an event grammar allows are well-formed notes", "[music]"
 
 TEST_CASE("More than fifteen instruments share channels", "[music]") {
   const EventTokenizer tokens("tsd-multitrack");
-  std::vector<int> ids;
+  std::vector<int64_t> ids;
   for (int program = -1; program < 20; ++program)
     for (const std::string& word : {"Program_" + std::to_string(program),
                                     std::string(program < 0 ? "PitchDrum" : "Pitch") + "_60",
@@ -228,9 +228,9 @@ TEST_CASE("Event tokens of real files are those of MidiTok", "[music][data]") {
     std::getline(row, name, '\t');
     std::getline(row, file, '\t');
     INFO(name << " " << file);
-    std::vector<int> expected;
-    for (int id = 0; row >> id;) expected.push_back(id);
-    std::vector<int> ids = tokenizer(name)->encode(read_midi(file));
+    std::vector<int64_t> expected;
+    for (int64_t id = 0; row >> id;) expected.push_back(id);
+    std::vector<int64_t> ids = tokenizer(name)->encode(read_midi(file));
     ids.pop_back();
     CHECK(ids == expected);
     ++files;

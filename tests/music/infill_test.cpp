@@ -9,7 +9,7 @@ namespace {
 using namespace stretto::music;  // NOLINT
 using stretto::Error;
 using stretto::testing::error_of;
-using Tokens = std::vector<int>;
+using Tokens = std::vector<int64_t>;
 
 }  // namespace
 

@@ -54,9 +54,9 @@ TEST_CASE("performance events are ordered by time", "[music]") {
       piano_song({{100, 400, 60, 80}, {200, 300, 64, 80}, {300, 200, 67, 80}, {800, 100, 65, 100}});
   song.ticks_per_quarter = 100;
   CHECK(performance_tokens(performed(parsed(song))) ==
-        std::vector<int>{loud(19), on(60), shift(50), on(64), shift(50), on(67), shift(100),
-                         off(60), off(64), off(67), shift(100), shift(50), loud(24), on(65),
-                         shift(50), off(65), performance_end});
+        std::vector<int64_t>{loud(19), on(60), shift(50), on(64), shift(50), on(67), shift(100),
+                             off(60), off(64), off(67), shift(100), shift(50), loud(24), on(65),
+                             shift(50), off(65), performance_end});
 }
 
 TEST_CASE("performance times follow the tempo map", "[music]") {
@@ -119,7 +119,7 @@ TEST_CASE("performance events are exact for notes on the grid", "[music]") {
   PortableRandom random(2);
   for (int trial = 0; trial < 50; ++trial) {
     const std::vector<PianoNote> notes = random_notes(random, 60);
-    const std::vector<int> tokens = performance_tokens(notes);
+    const std::vector<int64_t> tokens = performance_tokens(notes);
     CHECK(performance_notes(tokens) == notes);
     CHECK(performed(parsed(to_song(notes))) == notes);
     CHECK(stretched(tokens, 1) == tokens);
@@ -136,7 +136,7 @@ TEST_CASE("performance events can be decoded in any order", "[music]") {
         std::vector<PianoNote>{{0, 1, 1, 62}});
   PortableRandom random(5);
   for (int trial = 0; trial < 200; ++trial) {
-    std::vector<int> tokens;
+    std::vector<int64_t> tokens;
     for (int i = 0; i < 300; ++i) tokens.push_back(random.below(400) - 4);
     std::erase(tokens, performance_end);
     const std::vector<PianoNote> notes = performance_notes(tokens);
@@ -146,7 +146,7 @@ TEST_CASE("performance events can be decoded in any order", "[music]") {
 }
 
 TEST_CASE("stretched events stay on the grid without drifting", "[music]") {
-  std::vector<int> tokens;
+  std::vector<int64_t> tokens;
   for (int i = 0; i < 1000; ++i) tokens.insert(tokens.end(), {on(60), shift(1), off(60), shift(9)});
   for (const double factor : {0.95, 1.05}) {
     const std::vector<PianoNote> notes = performance_notes(stretched(tokens, factor));
@@ -154,7 +154,7 @@ TEST_CASE("stretched events stay on the grid without drifting", "[music]") {
     for (size_t i = 0; i < notes.size(); ++i)
       CHECK(std::abs(double(notes[i].start) - factor * 10 * double(i)) <= 0.5);
   }
-  CHECK(stretched({shift(100), shift(100)}, 0.95) == std::vector<int>{shift(100), shift(90)});
+  CHECK(stretched({shift(100), shift(100)}, 0.95) == std::vector<int64_t>{shift(100), shift(90)});
 }
 
 TEST_CASE("real files are the same after encoding and decoding in both languages",
@@ -186,7 +186,7 @@ TEST_CASE("real files are the same after encoding and decoding in both languages
     songs += path.rfind(zoo, 0) != 0;
     for (const char* language : {"remi", "performance"}) {
       const auto tokens = tokenizer(language);
-      const std::vector<int> tokens_of_file = tokens->encode(file);
+      const std::vector<int64_t> tokens_of_file = tokens->encode(file);
       CHECK(tokens->encode(parsed(tokens->decode(tokens_of_file))) == tokens_of_file);
     }
     // Every onset is present, rounded to 10 ms.

@@ -27,12 +27,12 @@ TEST_CASE("Tokenizers are found by name, and names of tokens by id", "[music]") 
   for (const std::string& name : tokenizer_names()) {
     const auto tokens = tokenizer(name);
     CHECK(tokens->name == name);
-    for (int id = 0; id < tokens->vocabulary; ++id) CHECK(tokens->id(tokens->token_name(id)) == id);
-    for (const int id : {-1, INT_MIN, INT_MAX, int(tokens->vocabulary)})
+    for (int64_t id = 0; id < tokens->size(); ++id) CHECK(tokens->id(tokens->token_name(id)) == id);
+    for (const int64_t id : {int64_t(-1), INT64_MIN, INT64_MAX, tokens->size()})
       CHECK(tokens->token_name(id).empty());
     CHECK(tokens->id("") == -1);
     CHECK(tokens->id("Note") == -1);
-    for (const int id : {-1, INT_MIN, INT_MAX, int(tokens->vocabulary)}) {
+    for (const int64_t id : {int64_t(-1), INT64_MIN, INT64_MAX, tokens->size()}) {
       CHECK(tokens->pitch(id) == -1);
       CHECK(tokens->transposed(id, 1) == id);
       tokens->grammar()->see(id);
@@ -51,12 +51,12 @@ TEST_CASE("Transpositions stay in range", "[music]") {
   for (const std::string& name : tokenizer_names()) {
     const auto tokens = tokenizer(name);
     const Song song = piano_song({{0, 480, 60, 64}, {480, 480, 100, 64}});
-    const std::vector<int> ids = tokens->encode(parsed(song));
+    const std::vector<int64_t> ids = tokens->encode(parsed(song));
     const auto [down, up] = tokens->transpositions(ids, 12);
     CHECK(down == -12);
     CHECK(up == std::min(12, tokens->highest - 100));
     CHECK(tokens->transpositions({tokens->end}, 6) == std::pair(0, 0));
-    for (const int id : ids) {
+    for (const int64_t id : ids) {
       if (tokens->pitch(id) < 0) continue;
       CHECK(tokens->pitch(tokens->transposed(id, up)) == tokens->pitch(id) + up);
       for (const int far : {INT_MIN, -128, 128, INT_MAX})
@@ -106,9 +106,10 @@ TEST_CASE("Sequences of any length are decoded to music that can be written", "[
   for (const std::string& name : tokenizer_names()) {
     const auto tokens = tokenizer(name);
     const Song song = piano_song({{0, 480, 60, 64}});
-    std::vector<int> ids(3'000'000, tokens->bar >= 0 ? tokens->bar : tokens->id("TimeShift_100"));
+    std::vector<int64_t> ids(3'000'000,
+                             tokens->bar >= 0 ? tokens->bar : tokens->id("TimeShift_100"));
     if (ids[0] < 0) ids.assign(ids.size(), tokens->id("TimeShift_12.0.4"));
-    const std::vector<int> note = tokens->encode(parsed(song));
+    const std::vector<int64_t> note = tokens->encode(parsed(song));
     ids.insert(ids.end(), note.begin(), note.end());
     CHECK_NOTHROW(midi_bytes(tokens->decode(ids)));
   }
@@ -125,7 +126,7 @@ TEST_CASE("Many pedal changes without a release are read in time", "[music]") {
 }
 
 TEST_CASE("Performance events are stretched by factors in range only", "[music]") {
-  const std::vector<int> events{performance_shift, performance_on + 60};
+  const std::vector<int64_t> events{performance_shift, performance_on + 60};
   for (const double factor : {0.0, -1.0, 1e10, double(NAN), double(INFINITY)})
     CHECK_THAT(error_of<Error>([&] { stretched(events, factor); }),
                Containing("[stretched] factor"));

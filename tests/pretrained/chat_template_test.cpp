@@ -147,9 +147,7 @@ TEST_CASE("only the template's own text has special tokens", "[chat_template]") 
   for (const std::string& source : {turns, instruct, thinking}) {
     const auto chat = ChatTemplate::parse(source, tokens);
     const auto rendered_ids = [&](const std::vector<ChatMessage>& messages) {
-      const std::vector<int32_t> ids =
-          tokenizer.encode(chat.render(messages), {.add_special_tokens = false});
-      return std::vector<int64_t>(ids.begin(), ids.end());
+      return tokenizer.encode(chat.render(messages), {.add_special_tokens = false});
     };
     const std::vector<ChatMessage> ordinary{
         system_message, question, answer, {"user", "a\xEF\xB7\x90 |> b"}};

@@ -73,8 +73,7 @@ TEST_CASE("load_pretrained reads DeBERTa's SentencePiece model", "[pretrained]")
   const nn::Safetensors expected = nn::load_safetensors(folder + "/tokenizer.safetensors");
   std::string text;
   for (const int64_t byte : expected["text"].to_vector<int64_t>()) text += char(byte);
-  const std::vector<int32_t> ids = p.tokenizer->encode(text);
-  CHECK(std::vector<int64_t>(ids.begin(), ids.end()) == expected["ids"].to_vector<int64_t>());
+  CHECK(p.tokenizer->encode(text) == expected["ids"].to_vector<int64_t>());
   CHECK(p.tokenizer->encode("[MASK]", {.add_special_tokens = false}).back() ==
         expected["mask"].to_vector<int64_t>()[0]);
 

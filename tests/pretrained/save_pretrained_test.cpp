@@ -56,7 +56,7 @@ nn::Pretrained check_saved(const nn::Pretrained& p, const std::string& folder) {
   check_equal_weights(*p.model, *again.model);
   REQUIRE(p.tokenizer.has_value() == again.tokenizer.has_value());
   if (p.tokenizer) {
-    const std::vector<int32_t> ids = p.tokenizer->encode(text);
+    const std::vector<int64_t> ids = p.tokenizer->encode(text);
     CHECK(again.tokenizer->encode(text) == ids);
     write_file(folder + "/expected_ids.json", nlohmann::json(ids).dump());
     CHECK(again.tokenizer->eos() == p.tokenizer->eos());
@@ -424,9 +424,8 @@ TEST_CASE("published models are saved", "[pretrained][published]") {
     INFO(name);
     const nn::Pretrained p = nn::load_pretrained(path);
     const nn::Pretrained again = check_saved(p, out.file(name));
-    const std::vector<int32_t> ids = p.tokenizer->encode(text);
-    const Tensor tokens =
-        tensor(std::vector<int64_t>(ids.begin(), ids.end()), {1, int64_t(ids.size())});
+    const std::vector<int64_t> ids = p.tokenizer->encode(text);
+    const Tensor tokens = tensor(ids, {1, int64_t(ids.size())});
     nn::Safetensors expected{{{"tokens", tokens}}, {}};
     if (p.model_type == "bert")
       expected.tensors.push_back({"padding", zeros(tokens.shape(), {.dtype = u8})});

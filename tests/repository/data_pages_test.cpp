@@ -10,7 +10,7 @@ using namespace stretto;  // NOLINT
 
 TEST_CASE("data.md: crops and rows", "[repository][docs]") {
   const std::string text(200, 'a');
-  const auto tokenizer = nn::Tokenizer::learn(nn::TokenKind::chars, text);
+  const auto tokenizer = nn::VocabularyTokenizer::learn(nn::TokenKind::chars, text);
   const nn::TokenStream stream(tokenizer, text);
   const nn::RandomCrops crops(stream, 16, 64, 1);  // batch 16, length 64, seed 1
   const nn::Batch batch = crops(0);                // of step 0: a function of seed and step
@@ -103,7 +103,7 @@ TEST_CASE("data.md: images", "[repository][docs]") {
 }
 
 TEST_CASE("data.md: several targets", "[repository][docs]") {
-  const std::vector<int32_t> notes(200, 1), chords(200, 2), beats(200, 3);
+  const std::vector<int64_t> notes(200, 1), chords(200, 2), beats(200, 3);
   nn::Embedding body({.count = 5, .dim = 8});
   nn::Linear chord_head({.in = 8, .out = 5}), beat_head({.in = 8, .out = 5});
   const nn::AlignedCrops crops({notes, chords, beats}, 16, 32, 1);

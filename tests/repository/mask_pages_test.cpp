@@ -20,7 +20,7 @@ TEST_CASE("attention-masks.md: packed documents", "[repository][docs]") {
       {.vocabulary = 12,
        .n_layers = 1,
        .layer = {.d_model = 16, .attention = {.n_heads = 2}, .feed_forward = {.d_hidden = 16}}});
-  const std::vector<std::vector<int32_t>> documents{{1, 2, 3, 4}, {5, 6, 7}, {8, 9}, {10, 11, 1}};
+  const std::vector<std::vector<int64_t>> documents{{1, 2, 3, 4}, {5, 6, 7}, {8, 9}, {10, 11, 1}};
   const nn::PackedBatches packed(documents, 2, 8, 1);  // rows of 8 positions, seed 1
   const nn::Batch batch = packed(0);                   // of step 0
   nn::ForwardContext forward = nn::begin_forward();

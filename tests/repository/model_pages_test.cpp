@@ -24,10 +24,10 @@ TEST_CASE("tokenizers.md: train, save, load and stream", "[repository][docs]") {
   trained.save("tokenizer.json");
   const auto tokenizer = nn::SubwordTokenizer::load("tokenizer.json");
 
-  const std::vector<int32_t> ids = tokenizer.encode("to be<|endoftext|>");
+  const std::vector<int64_t> ids = tokenizer.encode("to be<|endoftext|>");
   nn::TextStream stream(tokenizer);  // text as ids arrive
   std::string text;
-  for (const int32_t id : ids) text += stream.add(id);
+  for (const int64_t id : ids) text += stream.add(id);
   text += stream.finish();
   std::printf("%zu ids, %s, %s\n", ids.size(), text.c_str(), tokenizer.decode(ids).c_str());
   CHECK(text == "to be");
@@ -128,7 +128,7 @@ TEST_CASE("pretrained.md: load a model and answer", "[repository][docs]") {
   nn::TextStream stream(*p.tokenizer);
   nn::generate([&](const Tensor& x) { return model(x, &cache); }, tokens, options,
                [&](int64_t token) {
-                 std::printf("%s", stream.add(int32_t(token)).c_str());
+                 std::printf("%s", stream.add(token).c_str());
                  return true;
                });
   CHECK(cache.position > int64_t(tokens.size()));

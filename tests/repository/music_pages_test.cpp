@@ -36,30 +36,31 @@ TEST_CASE("music.md: files, tokens, infilling", "[repository][docs]") {
 
   const auto tokens = music::tokenizer("remi", {.chords = true});
   tokens->check_file(file, path);  // throws for files that are no piece of music
-  const std::vector<int> ids = tokens->encode(file);
+  const std::vector<int64_t> ids = tokens->encode(file);
   std::string words;
-  for (const int id : ids) words += tokens->token_name(id) + " ";  // Bar_None Beat_0 Chord_C_M …
+  for (const int64_t id : ids)
+    words += tokens->token_name(id) + " ";  // Bar_None Beat_0 Chord_C_M …
   music::write_midi(copy, tokens->decode(ids));
   CHECK(tokens->id("Tempo_80") == ids[3]);
   CHECK(words.rfind("Bar_None Beat_0 Chord_C_M Tempo_80 Note_Pitch_67 ", 0) == 0);
   CHECK(tokens->encode(music::read_midi(copy)) == ids);
 
-  const std::vector<std::vector<int32_t>> pieces(3, {ids.begin(), ids.end()});
-  const auto merges = nn::TokenMerges::learn(pieces, int32_t(tokens->vocabulary), 100);
-  const std::vector<int32_t> shorter = merges.encode(pieces[0]);  // decode() returns the piece
+  const std::vector<std::vector<int64_t>> pieces(3, ids);
+  const auto merges = nn::TokenMerges::learn(pieces, tokens->size(), 100);
+  const std::vector<int64_t> shorter = merges.encode(pieces[0]);  // decode() returns the piece
   CHECK(shorter.size() < ids.size());
   CHECK(merges.decode(shorter) == pieces[0]);
 
-  const music::InfillTokens infill(tokens->vocabulary);  // the model has three more ids
+  const music::InfillTokens infill(tokens->size());  // the model has three more ids
   const std::vector<int64_t> bars = music::bar_starts(ids, tokens->bar);
-  const std::vector<int> example = music::infill_sequence(ids, bars[1], bars[2], infill);
-  const std::vector<int> restored = music::infilled(example, infill);  // equals ids
+  const std::vector<int64_t> example = music::infill_sequence(ids, bars[1], bars[2], infill);
+  const std::vector<int64_t> restored = music::infilled(example, infill);  // equals ids
   CHECK(restored == ids);
 }
 
 TEST_CASE("music.md: the numbers of ids", "[repository][docs]") {
   std::vector<int64_t> sizes;
   for (const std::string& name : music::tokenizer_names())
-    sizes.push_back(music::tokenizer(name)->vocabulary);
+    sizes.push_back(music::tokenizer(name)->size());
   CHECK(sizes == std::vector<int64_t>{390, 333, 445, 347, 476});
 }

@@ -177,8 +177,8 @@ TEST_CASE("training.md: accuracy", "[repository][docs]") {
 TEST_CASE("training.md: the loss of a held-out stream", "[repository][docs]") {
   Setting s;
   nn::LanguageModel& model = s.model;
-  std::vector<int32_t> tokens;
-  for (int32_t i = 0; i < 1000; ++i) tokens.push_back(i * i % 12);
+  std::vector<int64_t> tokens;
+  for (int64_t i = 0; i < 1000; ++i) tokens.push_back(i * i % 12);
   const nn::TokenStream held_out(tokens);
   const double loss = nn::mean_loss(model, [&](const auto& score) {
     nn::for_each_evaluation_window(held_out, {.length = 64}, 16,

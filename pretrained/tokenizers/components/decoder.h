@@ -61,7 +61,7 @@ std::vector<std::unique_ptr<Decoder>> make_decoders(const Definition& definition
 
 /// The ids around those of the text.
 struct Template {
-  std::vector<int32_t> before, after;
+  std::vector<int64_t> before, after;
 };
 
 /// Returns what the post-processor of a definition adds. Throws Error for a component that is not

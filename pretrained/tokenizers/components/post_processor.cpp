@@ -7,16 +7,16 @@ namespace stretto::nn::tokenizers {
 namespace {
 
 // A pair of a token and its id, as in BertProcessing.
-int32_t id_of_pair(JsonReader& fields, const std::string& key) {
+int64_t id_of_pair(JsonReader& fields, const std::string& key) {
   const Json& pair = fields.value(key);
   if (!pair.is_list() || pair.items.size() != 2 || pair.items[1].kind != Json::Kind::integer ||
       pair.items[1].integer < 0 || pair.items[1].integer >= max_ids)
     fields.refuse(key + " must be a pair of a token and its id");
-  return int32_t(pair.items[1].integer);
+  return pair.items[1].integer;
 }
 
 void add_special(const Json& piece, const Json& tokens, const JsonReader& fields,
-                 std::vector<int32_t>& to) {
+                 std::vector<int64_t>& to) {
   const Json& token = tokens[piece["id"].text];
   const Json& ids = token["ids"];
   if (!ids.is_list() || ids.items.empty())
@@ -24,7 +24,7 @@ void add_special(const Json& piece, const Json& tokens, const JsonReader& fields
   for (const Json& id : ids.items) {
     if (id.kind != Json::Kind::integer || id.integer < 0 || id.integer >= max_ids)
       fields.refuse("an id that is not 0 to " + std::to_string(max_ids - 1));
-    to.push_back(int32_t(id.integer));
+    to.push_back(id.integer);
   }
 }
 
@@ -69,7 +69,7 @@ Template of_type(const std::string& type, JsonReader& fields, const std::string&
   }
   if (type == "BertProcessing" || type == "RobertaProcessing") {
     if (type == "RobertaProcessing") fields.ignore({"trim_offsets", "add_prefix_space"});
-    const int32_t last = id_of_pair(fields, "sep");
+    const int64_t last = id_of_pair(fields, "sep");
     return {{id_of_pair(fields, "cls")}, {last}};
   }
   if (type == "Sequence") {

@@ -30,7 +30,7 @@ class Bpe : public Model {
                        vocabulary.find(blank_mark) >= 0 && marks_only_begin_words(vocabulary);
   }
 
-  void encode(std::string_view word, std::vector<int32_t>& ids, ModelScratch& s) const override {
+  void encode(std::string_view word, std::vector<int64_t>& ids, ModelScratch& s) const override {
     if (ignore_merges_) {
       const int32_t id = byte_level_ ? words_.find(word) : vocabulary.find(word);
       if (id >= 0) return ids.push_back(id);

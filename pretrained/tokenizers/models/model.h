@@ -37,7 +37,7 @@ class Model {
   explicit Model(Vocabulary words) : vocabulary(std::move(words)) {}
   virtual ~Model() = default;
   /// Appends the ids of a word, which is valid UTF-8.
-  virtual void encode(std::string_view word, std::vector<int32_t>& ids,
+  virtual void encode(std::string_view word, std::vector<int64_t>& ids,
                       ModelScratch& scratch) const = 0;
   /// Returns the end of a part of `text` that can be encoded independently of the rest.
   virtual size_t end_of_part(std::string_view text, size_t begin) const {

@@ -46,7 +46,7 @@ class SentencePieceModel : public Model {
 
   // Appends a piece. Neighboring unknown ones are one id, or the ids of their bytes.
   void add(int32_t id, std::string_view piece, bool& after_unknown,
-           std::vector<int32_t>& ids) const {
+           std::vector<int64_t>& ids) const {
     const bool unknown = id == unk_;
     if (!unknown) {
       ids.push_back(id);
@@ -79,7 +79,7 @@ class SentencePieceBpe : public SentencePieceModel {
     splits_at_marks_ = vocabulary.find(blank_mark) >= 0 && marks_only_begin_words(vocabulary);
   }
 
-  void encode(std::string_view word, std::vector<int32_t>& ids, ModelScratch& s) const override {
+  void encode(std::string_view word, std::vector<int64_t>& ids, ModelScratch& s) const override {
     s.symbols.clear();
     for (size_t at = 0; at < word.size();) {
       size_t size = 0;
@@ -128,7 +128,7 @@ class SentencePieceBpe : public SentencePieceModel {
   }
 
   void add_symbol(int32_t symbol, std::string_view text, bool& after_unknown,
-                  std::vector<int32_t>& ids) const {
+                  std::vector<int64_t>& ids) const {
     symbol &= ~frozen_bit;
     if (symbol >= vocabulary.size()) {
       const int32_t id = vocabulary.find(text);  // a control piece of one character
@@ -203,7 +203,7 @@ class SentencePieceUnigram : public SentencePieceModel {
   }
 
   // Sums in f32, as sentencepiece 0.2.3: ties are broken by rounding, which must be the same.
-  void encode(std::string_view word, std::vector<int32_t>& ids, ModelScratch& s) const override {
+  void encode(std::string_view word, std::vector<int64_t>& ids, ModelScratch& s) const override {
     s.path.assign(word.size() + 1, {});
     size_t frontier = 0;  // the last position with a step
     for (size_t at = 0; at < word.size();) {

@@ -34,7 +34,7 @@ class Unigram : public Model {
     trie_ = Trie(std::move(keys));
   }
 
-  void encode(std::string_view word, std::vector<int32_t>& ids, ModelScratch& s) const override {
+  void encode(std::string_view word, std::vector<int64_t>& ids, ModelScratch& s) const override {
     find_path(word, s);
     s.pieces.clear();
     for (size_t end = word.size(); end > 0;) {
@@ -94,7 +94,7 @@ class Unigram : public Model {
     }
   }
 
-  void add_unknown(std::string_view piece, std::vector<int32_t>& ids) const {
+  void add_unknown(std::string_view piece, std::vector<int64_t>& ids) const {
     const int32_t id = vocabulary.find(piece);
     if (id >= 0) return ids.push_back(id);
     if (byte_fallback_ &&

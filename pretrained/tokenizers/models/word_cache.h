@@ -16,7 +16,7 @@ class WordCache {
   static constexpr size_t longest_word = 64;
 
   /// Appends the ids of a word; false if it is not cached.
-  bool find(std::string_view word, uint64_t hash, std::vector<int32_t>& ids) const {
+  bool find(std::string_view word, uint64_t hash, std::vector<int64_t>& ids) const {
     if (slots_.empty()) return false;
     const size_t mask = slots_.size() - 1;
     for (size_t at = hash & mask; slots_[at].size > 0; at = (at + 1) & mask) {
@@ -30,7 +30,7 @@ class WordCache {
   }
 
   /// Adds a word that is not cached, and its ids.
-  void add(std::string_view word, uint64_t hash, const int32_t* ids, size_t count) {
+  void add(std::string_view word, uint64_t hash, const int64_t* ids, size_t count) {
     if (2 * used_ >= slots_.size()) grow();
     Slot& slot = free_slot(hash);
     slot = {uint32_t(hash >> 32), uint32_t(bytes_.size()), uint32_t(ids_.size()),
@@ -72,7 +72,7 @@ class WordCache {
 
   std::vector<Slot> slots_;
   std::string bytes_;
-  std::vector<int32_t> ids_;
+  std::vector<int64_t> ids_;
   size_t used_ = 0;
 };
 

@@ -31,7 +31,7 @@ class WordPiece : public Model {
     further_ = Trie(std::move(further));
   }
 
-  void encode(std::string_view word, std::vector<int32_t>& ids, ModelScratch&) const override {
+  void encode(std::string_view word, std::vector<int64_t>& ids, ModelScratch&) const override {
     int64_t characters = 0;
     for (size_t at = 0; at < word.size(); at += utf8_size(word[at])) ++characters;
     if (characters > longest_word_) return ids.push_back(unk_);

@@ -14,7 +14,6 @@
 #include "core/error.h"
 #include "core/one_line.h"
 #include "pretrained/tokenizers/text/op.h"
-#include "pretrained/tokenizers/text/pattern_syntax.h"
 
 namespace stretto::nn::tokenizers {
 namespace {

@@ -54,6 +54,10 @@ class Pattern {
   std::shared_ptr<const Code> code_;
 };
 
+/// Returns a pattern for PCRE2 with the meaning of an expression in Oniguruma's syntax. Throws Error
+/// "[tokenizer] name: …" for syntax whose meaning differs or is not known.
+std::string pcre_pattern(const std::string& expression, const std::string& name);
+
 /// The pattern of the pre-tokenizer ByteLevel (GPT-2).
 extern const char* const gpt2_pattern;
 

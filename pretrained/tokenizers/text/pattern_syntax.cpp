@@ -1,5 +1,4 @@
-#include "pretrained/tokenizers/text/pattern_syntax.h"
-
+// pcre_pattern(): from the syntax of Oniguruma to that of PCRE2.
 #include <cstdio>
 #include <span>
 #include <string_view>
@@ -8,6 +7,7 @@
 #include "core/one_line.h"
 #include "core/utf8.h"
 #include "pretrained/tokenizers/text/op.h"
+#include "pretrained/tokenizers/text/pattern.h"
 #include "pretrained/tokenizers/text/unicode_differences.h"
 
 namespace stretto::nn::tokenizers {

@@ -270,12 +270,12 @@ TEST_CASE("the n-gram baseline of grooves follows its formula", "[examples][groo
 
 TEST_CASE("n-gram counts do not cross the borders of sequences", "[examples]") {
   TokenCounts counts(3);
-  counts.add(std::vector<int>{0, 1});
-  counts.add(std::vector<int>{2, 1});
-  const CountingLoss loss = counts.loss(std::vector<std::vector<int>>{{2, 1}, {0}, {1, 2}});
+  counts.add({0, 1});
+  counts.add({2, 1});
+  const CountingLoss loss = counts.loss({{2, 1}, {0}, {1, 2}});
   const double p1 = 3.0 / 7, p2 = 2.0 / 7;
   CHECK(loss.unigram == Approx(-(std::log(p1) + std::log(p2)) / 2));
   CHECK(loss.bigram ==
         Approx(-(std::log((1 + p1) / 2) + std::log(p2)) / 2));  // 1 was never followed by a token
-  CHECK(std::isnan(counts.loss(std::vector<std::vector<int>>{{0}}).unigram));
+  CHECK(std::isnan(counts.loss(std::vector<std::vector<int64_t>>{{0}}).unigram));
 }

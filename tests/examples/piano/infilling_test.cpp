@@ -30,7 +30,7 @@ const PianoLibrary& library() {
   return all;
 }
 
-int64_t bars_in(const std::vector<int>& tokens) {
+int64_t bars_in(const std::vector<int64_t>& tokens) {
   return std::count(tokens.begin(), tokens.end(), remi().bar);
 }
 
@@ -56,8 +56,8 @@ TEST_CASE("passages have twelve bars, and the gap has four", "[examples][piano]"
     CHECK(piece.tokens.size() + 3 <= 1025);
     CHECK(piece.tokens[0] == remi().bar);
     CHECK(bars_in(piece.tokens) == 12);
-    const std::vector<int> gap(piece.tokens.begin() + piece.first,
-                               piece.tokens.begin() + piece.last);
+    const std::vector<int64_t> gap(piece.tokens.begin() + piece.first,
+                                   piece.tokens.begin() + piece.last);
     CHECK(gap[0] == remi().bar);
     CHECK(bars_in(gap) == 4);
     CHECK(piece.with_bars(gap) == piece.tokens);
@@ -68,7 +68,7 @@ TEST_CASE("passages have twelve bars, and the gap has four", "[examples][piano]"
 }
 
 TEST_CASE("half of the crops for infilling have their bars moved", "[examples][piano]") {
-  const InfillTokens ids(remi().vocabulary);
+  const InfillTokens ids(remi().size());
   const PianoCropOptions plain{.batch = 64, .length = 512, .transpose = 0};
   PianoCropOptions infill = plain;
   infill.infill = true;
@@ -77,21 +77,20 @@ TEST_CASE("half of the crops for infilling have their bars moved", "[examples][p
         batch.inputs.to_vector<int64_t>());
   int moved = 0;
   for (int64_t b = 0; b < 64; ++b) {
-    const std::vector<int64_t> row = batch.inputs[b].to_vector<int64_t>();
+    std::vector<int64_t> tokens = batch.inputs[b].to_vector<int64_t>();
     const std::vector<int64_t> targets = batch.targets[b].to_vector<int64_t>();
-    std::vector<int> tokens(row.begin(), row.end());
     const auto hole = std::count(tokens.begin(), tokens.end(), ids.hole);
     CHECK(hole <= 1);
     CHECK(std::count(tokens.begin(), tokens.end(), ids.fill) == hole);
     moved += int(hole);
     if (hole == 0) continue;
     // The whole sequence is there: the end of the bars is the last token.
-    if (tokens.back() != remi().pad) tokens.push_back(int(targets.back()));
+    if (tokens.back() != remi().pad) tokens.push_back(targets.back());
     CHECK(std::count(tokens.begin(), tokens.end(), ids.end) == 1);
-    const std::vector<int> restored = infilled(tokens, ids);
+    const std::vector<int64_t> restored = infilled(tokens, ids);
     CHECK(restored[0] == remi().bar);
     const auto fill = std::find(tokens.begin(), tokens.end(), ids.fill);
-    const std::vector<int> bars(fill + 1, std::find(fill, tokens.end(), ids.end));
+    const std::vector<int64_t> bars(fill + 1, std::find(fill, tokens.end(), ids.end));
     CHECK(bars[0] == remi().bar);
     CHECK(bars_in(bars) >= 1);
     CHECK(bars_in(bars) <= 4);
@@ -105,19 +104,18 @@ TEST_CASE("losses of the gap are those of its tokens alone", "[examples][piano]"
   const PianoSettings s = tiny();
   stretto::manual_seed(1);
   nn::LanguageModel model(s.model());
-  const InfillTokens ids(remi().vocabulary);
+  const InfillTokens ids(remi().size());
   const auto pieces = infill_pieces(library().valid, remi(), s.length, 3);
   for (const bool after : {false, true}) {
     double sum = 0, n = 0;
     for (const InfillPiece& piece : pieces) {
-      std::vector<int> row(piece.tokens.begin(), piece.tokens.begin() + piece.last);
+      std::vector<int64_t> row(piece.tokens.begin(), piece.tokens.begin() + piece.last);
       if (after) row = infill_sequence(piece.tokens, piece.first, piece.last, ids);
       const int64_t gap = piece.last - piece.first;
       const int64_t begin = int64_t(row.size()) - gap - (after ? 1 : 0);
-      const std::vector<int64_t> inputs(row.begin(), row.end());
       const nn::EvalMode guard(model);
       const stretto::Tensor logits =
-          stretto::log_softmax(model(stretto::tensor(inputs, {1, int64_t(inputs.size())}))[0], -1);
+          stretto::log_softmax(model(stretto::tensor(row, {1, int64_t(row.size())}))[0], -1);
       for (int64_t i = begin; i < begin + gap; ++i, ++n)
         sum -= double(logits[i - 1][row[size_t(i)]].item());
     }
@@ -132,12 +130,12 @@ TEST_CASE("the model writes four bars into the gap", "[examples][piano]") {
   nn::LanguageModel model(s.model());
   const auto pieces = infill_pieces(library().valid, remi(), s.length, 1);
   for (const bool grammar : {false, true}) {
-    const std::vector<int> filled =
+    const std::vector<int64_t> filled =
         write_infill(model, remi(), pieces[0], s.length, {.grammar = grammar, .seed = 3});
     REQUIRE(!filled.empty());
     CHECK(filled[0] == remi().bar);
     CHECK(bars_in(filled) <= 4);
-    for (const int token : filled) CHECK((token < remi().vocabulary && token != remi().end));
+    for (const int64_t token : filled) CHECK((token < remi().size() && token != remi().end));
     CHECK(int64_t(pieces[0].with_bars(filled).size()) + 2 <= s.length + 1);
     CHECK(filled ==
           write_infill(model, remi(), pieces[0], s.length, {.grammar = grammar, .seed = 3}));

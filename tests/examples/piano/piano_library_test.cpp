@@ -86,7 +86,9 @@ TEST_CASE("a library has every MIDI file below a directory, sorted by name", "[e
   CHECK(names(all.test) == "2.midi more/1.midi");
   CHECK(names(all.valid) == "4.midi more/3.MID");
   CHECK(all.skipped.empty());
-  const auto pitch = [](const PianoPiece& piece) { return remi().pitch(piece.tokens.at(3)); };
+  const auto pitch = [](const PianoPiece& piece) {
+    return remi().pitch(piece.tokens.read().at(3));
+  };
   CHECK(pitch(all.train[2]) == 45);
   CHECK(pitch(all.valid[1]) == 43);
 
@@ -222,7 +224,7 @@ TEST_CASE("generated libraries depend only on the seed", "[examples][piano]") {
     CHECK(fingerprint(library.train) != fingerprint(library.valid));
     // Pieces are the same after writing and reading MIDI.
     for (const PianoPiece& piece : library.test)
-      CHECK(tokens->encode(parsed(tokens->decode(piece.tokens))) == piece.tokens);
+      CHECK(tokens->encode(parsed(tokens->decode(piece.tokens.read()))) == piece.tokens.read());
   }
 }
 
@@ -260,7 +262,7 @@ TEST_CASE("crops of REMI begin with Bar and stay in range", "[examples][piano]")
 }
 
 TEST_CASE("crops of short pieces are padded, and padding is not scored", "[examples][piano]") {
-  const std::vector<PianoPiece> pieces{{"a", {0, 1, 200, 260, 160, 0, 150}}};
+  const std::vector<PianoPiece> pieces{{"a", std::vector<int64_t>{0, 1, 200, 260, 160, 0, 150}}};
   const stretto::nn::Batch batch =
       training_batch(pieces, remi(), {.batch = 1, .length = 9, .transpose = 0}, 1, 0);
   CHECK(rows(batch.inputs)[0] ==
@@ -272,9 +274,8 @@ TEST_CASE("crops of short pieces are padded, and padding is not scored", "[examp
 
 TEST_CASE("packed pieces are transposed one by one", "[examples][piano]") {
   const PianoLibrary library = generated_library(1, remi());
-  std::vector<std::vector<int32_t>> pieces;
-  for (const PianoPiece& piece : library.train)
-    pieces.emplace_back(piece.tokens.begin(), piece.tokens.begin() + 60);
+  std::vector<stretto::nn::TokenStream> pieces;
+  for (const PianoPiece& piece : library.train) pieces.push_back(piece.tokens.slice(0, 60));
   const stretto::nn::PackedBatches packed(pieces, 4, 200, 1, remi_pad);
   const stretto::nn::Batch plain = packed(0);
   stretto::nn::Batch moved = packed(0), again = packed(0);
@@ -311,7 +312,7 @@ TEST_CASE("crops of performances are transposed and stretched in time", "[exampl
     const stretto::nn::Batch batch = training_batch(
         pieces, performance(), {.batch = 1, .length = 11, .transpose = 3, .stretch = 5}, 1, step);
     const std::vector<int64_t> first = batch.inputs[0].to_vector<int64_t>();
-    const std::vector<PianoNote> notes = performance_notes({first.begin(), first.end()});
+    const std::vector<PianoNote> notes = performance_notes(first);
     REQUIRE(notes.size() == 2);
     CHECK(notes[0].pitch - notes[1].pitch == 123);
     lows.push_back(notes[1].pitch);
@@ -329,9 +330,8 @@ TEST_CASE("windows cover pieces in order and are evenly sampled", "[examples][pi
   const PianoLibrary library = generated_library(1, remi());
   const std::vector<PianoWindow> all = windows(library.test, remi(), 100);
   for (size_t i = 0; i < all.size(); ++i) {
-    const auto& tokens = all[i].piece->tokens;
-    CHECK(tokens[size_t(all[i].start)] == remi_id(RemiKind::bar));
-    CHECK(all[i].start + 101 <= int64_t(tokens.size()));
+    const std::vector<int64_t> tokens = all[i].piece->tokens.read(all[i].start, 101);
+    CHECK(tokens[0] == remi_id(RemiKind::bar));
     if (i == 0 || all[i - 1].piece != all[i].piece) {
       CHECK(all[i].start == 0);
     } else {
@@ -344,8 +344,7 @@ TEST_CASE("windows cover pieces in order and are evenly sampled", "[examples][pi
   CHECK(some[1].piece != some[2].piece);
   const stretto::nn::Batch batch = window_batch(some, 3, 2, 100);
   const auto& tokens = some[4].piece->tokens;
-  const auto first = tokens.begin() + some[4].start;
-  CHECK(rows(batch.inputs)[1] == std::vector<int64_t>(first, first + 100));
-  CHECK(rows(batch.targets)[1] == std::vector<int64_t>(first + 1, first + 101));
+  CHECK(rows(batch.inputs)[1] == tokens.read(some[4].start, 100));
+  CHECK(rows(batch.targets)[1] == tokens.read(some[4].start + 1, 100));
   CHECK(windows(library.test, remi(), 1 << 20).empty());
 }

@@ -81,7 +81,7 @@ TEST_CASE("every supported attention and position gives a working model", "[exam
       const PianoLibrary library = generated_library(1, s.language());
       const auto judged = windows(library.test, s.language(), 24, 3);
       for (const double loss : loss_by_position(model, judged, 24, 2)) CHECK(std::isfinite(loss));
-      const std::vector<int> piece = write_piano(model, s.language(), {}, {.tokens = 30});
+      const std::vector<int64_t> piece = write_piano(model, s.language(), {}, {.tokens = 30});
       CHECK(piece.size() > 1);
     }
 }
@@ -136,17 +136,17 @@ TEST_CASE("REMI's grammar keeps beats in order and continues to the requested le
   const auto backwards = [&](bool grammar) {
     int count = 0;
     for (uint64_t seed = 1; seed <= 3; ++seed) {
-      const std::vector<int> piece = write_piano(model, s.language(), {},
-                                                 {.tokens = 400,
-                                                  .bars = 0,
-                                                  .sampling = {.temperature = 1.2, .top_p = 1},
-                                                  .grammar = grammar,
-                                                  .seed = seed});
+      const std::vector<int64_t> piece = write_piano(model, s.language(), {},
+                                                     {.tokens = 400,
+                                                      .bars = 0,
+                                                      .sampling = {.temperature = 1.2, .top_p = 1},
+                                                      .grammar = grammar,
+                                                      .seed = seed});
       CHECK(piece.front() == remi_id(RemiKind::bar));
       CHECK(std::count(piece.begin(), piece.end(), remi_pad) == 0);
       if (grammar) CHECK(piece.size() == 401);
       int beat = 0;
-      for (const int token : piece) {
+      for (const int64_t token : piece) {
         const RemiWord& word = remi_words()[size_t(token)];
         if (word.kind == RemiKind::bar) beat = 0;
         if (word.kind != RemiKind::beat) continue;
@@ -159,7 +159,7 @@ TEST_CASE("REMI's grammar keeps beats in order and continues to the requested le
   CHECK(backwards(true) == 0);
   CHECK(backwards(false) > 0);
   const auto bars = [&](int64_t most) {
-    const std::vector<int> piece =
+    const std::vector<int64_t> piece =
         write_piano(model, s.language(), {},
                     {.tokens = 4000, .bars = most, .sampling = {.temperature = 1.2, .top_p = 1}});
     CHECK(piece.back() == remi_id(RemiKind::bar));
@@ -171,13 +171,13 @@ TEST_CASE("REMI's grammar keeps beats in order and continues to the requested le
 TEST_CASE("the grammar of performances ends only notes that sound", "[examples][piano]") {
   const PianoSettings s = tiny("performance");
   nn::LanguageModel model(s.model());
-  const std::vector<int> prompt{performance_velocity + 9, performance_on + 50};
-  const std::vector<int> piece = write_piano(
+  const std::vector<int64_t> prompt{performance_velocity + 9, performance_on + 50};
+  const std::vector<int64_t> piece = write_piano(
       model, s.language(), prompt, {.tokens = 500, .sampling = {.temperature = 1.2, .top_p = 1}});
   REQUIRE(piece.size() == 502);
   CHECK(std::equal(prompt.begin(), prompt.end(), piece.begin()));
   std::vector<int> sounding;
-  for (const int token : piece) {
+  for (const int64_t token : piece) {
     if (token < performance_off) sounding.push_back(token);
     if (token < performance_off || token >= performance_shift) continue;
     CHECK(std::erase(sounding, token - performance_off) > 0);

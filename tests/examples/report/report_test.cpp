@@ -5,9 +5,9 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "core/utf8.h"
 #include "examples/common/error.h"
 #include "examples/report/page.h"
-#include "nn/data/tokenizer.h"
 #include "tests/examples/tiny_run.h"
 
 namespace {
@@ -244,7 +244,7 @@ TEST_CASE("a page is valid UTF-8 for any directory name", "[examples][report]") 
   Report r = small_report();
   r.folder = "out/\xFF\xFE m\xC3\xA4rz";
   const std::string page = report_page(r);
-  CHECK(stretto::nn::invalid_utf8(page) < 0);
+  CHECK(stretto::find_invalid_utf8(page).at == page.size());
   CHECK_THAT(page, Containing("<title>train_lm · out/\uFFFD\uFFFD märz</title>"));
   CHECK(data_in(page).at("runs")[0].at("name") == "out/\uFFFD\uFFFD märz");
 
@@ -255,7 +255,7 @@ TEST_CASE("a page is valid UTF-8 for any directory name", "[examples][report]") 
   write_file(odd + "/metrics.csv", metrics(2));
   const Comparison c = compare_runs({odd}, folder.file("all.html"));
   CHECK(c.problems.empty());
-  CHECK(stretto::nn::invalid_utf8(c.page) < 0);
+  CHECK(stretto::find_invalid_utf8(c.page).at == c.page.size());
   // A link preserves the bytes.
   CHECK(data_in(c.page).at("runs")[0].at("link") == "./%FFx%20y%23%3F/report.html");
 }

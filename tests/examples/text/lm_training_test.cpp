@@ -44,7 +44,7 @@ const std::string& text() {
 struct Training : LmProgram {
   explicit Training(const LmSettings& s, const std::string& learned = text()) {
     settings = s;
-    tokenizer = nn::Tokenizer::learn(token_kind(s.tokens), text());
+    tokenizer = nn::VocabularyTokenizer::learn(token_kind(s.tokens), text());
     start(tokenizer->encode(learned), "the text");
   }
 };
@@ -203,7 +203,7 @@ TEST_CASE("evaluation does not depend on how segments are batched", "[examples]"
 
 TEST_CASE("an evaluation reports the mean context and the loss by position", "[examples]") {
   Training t(tiny("xl", 12));
-  const std::vector<int32_t> tokens = t.tokenizer->encode(text().substr(0, 25));  // 24 are scored
+  const std::vector<int64_t> tokens = t.tokenizer->encode(text().substr(0, 25));  // 24 are scored
   const auto run = [&](nn::EvaluationWindows rule, bool same = false) {
     return evaluate(*t.model, tokens, {.rule = rule, .batch = 1, .same_length = same});
   };

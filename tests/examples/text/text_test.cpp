@@ -16,7 +16,7 @@ using namespace stretto;                     // NOLINT
 using namespace stretto::examples;           // NOLINT
 using namespace stretto::examples::testing;  // NOLINT
 
-using Tokens = std::vector<int32_t>;
+using Tokens = std::vector<int64_t>;
 
 }  // namespace
 
@@ -63,11 +63,7 @@ TEST_CASE("a text is split between characters, for word tokens between lines", "
   const std::string path = folder.file("t");
   const auto parts = [&](nn::TokenKind kind, double held_out) {
     const Corpus c = read_corpus({.data = path, .kind = kind, .held_out = held_out});
-    const auto text = [&](const nn::TokenStream& t) {
-      std::vector<int64_t> tokens(size_t(t.size()));
-      t.read(0, t.size(), tokens.data());
-      return c.tokenizer.decode(tokens);
-    };
+    const auto text = [&](const nn::TokenStream& t) { return c.tokenizer.decode(t.read()); };
     return std::pair(text(c.train), text(c.valid));
   };
   write_file(path, "0123456789");
@@ -154,7 +150,7 @@ TEST_CASE("a file that is not text is reported, but --tokens bytes accepts it", 
 }
 
 TEST_CASE("a vocabulary of other data than the generated text misses --data", "[examples]") {
-  const nn::Tokenizer known = nn::Tokenizer::learn(nn::TokenKind::bytes, "abc");
+  const nn::VocabularyTokenizer known = nn::VocabularyTokenizer::learn(nn::TokenKind::bytes, "abc");
   CHECK_THAT(error_of<UsageError>([&] { read_corpus({}, known); }),
              Containing("--data is missing: the generated text: ") &&
                  Containing(" is not in the vocabulary of the checkpoint"));
@@ -188,7 +184,7 @@ TEST_CASE("a mapped text needs little additional memory", "[examples]") {
 }
 
 TEST_CASE("the n-gram baseline follows its formula", "[examples]") {
-  const std::vector<int32_t> train{0, 1, 0, 2, 0, 1};
+  const std::vector<int64_t> train{0, 1, 0, 2, 0, 1};
   const CountingLoss loss = counting_loss(train, Tokens{0, 1, 2, 2}, 3);
   const double p0 = 4.0 / 9, p1 = 3.0 / 9, p2 = 2.0 / 9;
   CHECK(p0 + p1 + p2 == Approx(1));
@@ -213,10 +209,10 @@ TEST_CASE("the n-gram baseline follows its formula", "[examples]") {
 TEST_CASE("documents are separated by blank lines", "[examples]") {
   const std::string text = "\n\na b\nc\n \t\nd\n\n\n\ne";
   const auto documents = [&](nn::TokenKind kind) {
-    const auto tokenizer = nn::Tokenizer::learn(kind, text);
+    const auto tokenizer = nn::VocabularyTokenizer::learn(kind, text);
     std::vector<std::string> all;
-    for (const Tokens& tokens : documents_of(nn::TokenStream(tokenizer, text), tokenizer))
-      all.push_back(tokenizer.decode({tokens.begin(), tokens.end()}));
+    for (const nn::TokenStream& t : documents_of(nn::TokenStream(tokenizer, text), tokenizer))
+      all.push_back(tokenizer.decode(t.read()));
     return all;
   };
   const std::vector<std::string> expected{"a b\nc\n", "d\n", "e"};

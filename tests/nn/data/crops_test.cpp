@@ -11,8 +11,8 @@ using namespace stretto;  // NOLINT
 using Numbers = std::vector<int64_t>;
 
 TEST_CASE("Random crops are contiguous, and every start is equally likely", "[crops]") {
-  std::vector<int32_t> tokens(12);
-  for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = int32_t(i);
+  std::vector<int64_t> tokens(12);
+  for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = int64_t(i);
   const nn::RandomCrops crops(tokens, 5, 4, 7);
   std::vector<int64_t> begins(8);
   for (int64_t step = 0; step < 400; ++step) {
@@ -46,8 +46,8 @@ TEST_CASE("Sequences of different lengths make a padded batch", "[crops]") {
 }
 
 TEST_CASE("Aligned crops cut all streams at the same positions", "[crops]") {
-  std::vector<int32_t> tokens(12), tags(12);
-  for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = int32_t(i), tags[i] = int32_t(100 - 3 * i);
+  std::vector<int64_t> tokens(12), tags(12);
+  for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = int64_t(i), tags[i] = int64_t(100 - 3 * i);
   const nn::AlignedCrops crops({tokens, tags}, 5, 4, 7);
   std::vector<int64_t> begins(9);
   for (int64_t step = 0; step < 400; ++step) {
@@ -66,15 +66,15 @@ TEST_CASE("Aligned crops cut all streams at the same positions", "[crops]") {
   CHECK(crops(3)[1].to_vector<int64_t>() != crops(4)[1].to_vector<int64_t>());
   // A stream and the same stream shifted by one token: the crops of next tokens.
   const nn::RandomCrops next(tokens, 5, 4, 7);
-  const nn::AlignedCrops by_hand({std::vector<int32_t>(tokens.begin(), tokens.end() - 1),
-                                  std::vector<int32_t>(tokens.begin() + 1, tokens.end())},
+  const nn::AlignedCrops by_hand({std::vector<int64_t>(tokens.begin(), tokens.end() - 1),
+                                  std::vector<int64_t>(tokens.begin() + 1, tokens.end())},
                                  5, 4, 7);
   CHECK(by_hand(6)[0].to_vector<int64_t>() == next(6).inputs.to_vector<int64_t>());
   CHECK(by_hand(6)[1].to_vector<int64_t>() == next(6).targets.to_vector<int64_t>());
 
   CHECK_NOTHROW(nn::AlignedCrops({tokens}, 1, 12, 0));
   CHECK_THROWS_WITH(nn::AlignedCrops({}, 1, 4, 0), "[AlignedCrops] no streams; needs at least one");
-  CHECK_THROWS_WITH(nn::AlignedCrops({tokens, std::vector<int32_t>(11)}, 1, 4, 0),
+  CHECK_THROWS_WITH(nn::AlignedCrops({tokens, std::vector<int64_t>(11)}, 1, 4, 0),
                     "[AlignedCrops] streams of 12 and 11 tokens; all must be equally long");
   CHECK_THROWS_WITH(nn::AlignedCrops({tokens}, 1, 13, 0),
                     Containing("1 crops of 13 from 12 tokens"));

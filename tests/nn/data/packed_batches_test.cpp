@@ -24,9 +24,9 @@ using testing::worst_error;
 
 namespace {
 
-std::vector<std::vector<int32_t>> documents_of(const std::vector<int>& lengths) {
-  std::vector<std::vector<int32_t>> all;
-  int32_t next = 0;
+std::vector<std::vector<int64_t>> documents_of(const std::vector<int>& lengths) {
+  std::vector<std::vector<int64_t>> all;
+  int64_t next = 0;
   for (const int n : lengths) {
     all.emplace_back();
     for (int i = 0; i < n; ++i) all.back().push_back(next++);

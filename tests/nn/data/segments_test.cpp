@@ -14,8 +14,8 @@ using namespace stretto::testing;  // NOLINT
 
 namespace {
 
-std::vector<int32_t> counting(int n) {
-  std::vector<int32_t> tokens;
+std::vector<int64_t> counting(int n) {
+  std::vector<int64_t> tokens;
   for (int i = 0; i < n; ++i) tokens.push_back(i);
   return tokens;
 }

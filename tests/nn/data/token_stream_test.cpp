@@ -4,10 +4,11 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "nn/data/vocabulary_tokenizer.h"
 #include "tests/support/catch.h"
 
 using namespace stretto;  // NOLINT
-using Tokens = std::vector<int32_t>;
+using Tokens = std::vector<int64_t>;
 
 TEST_CASE("a token stream encodes its text wherever it is read", "[token_stream]") {
   const std::string text = "one two  three\n\n four\tfive \u00e9\u4e16 six\nseven";
@@ -17,25 +18,51 @@ TEST_CASE("a token stream encodes its text wherever it is read", "[token_stream]
     const std::string whole = all + ending;
     for (const nn::TokenKind kind :
          {nn::TokenKind::bytes, nn::TokenKind::chars, nn::TokenKind::words}) {
-      const nn::Tokenizer t = nn::Tokenizer::learn(kind, whole);
+      const auto t = nn::VocabularyTokenizer::learn(kind, whole);
       const Tokens expected = t.encode(whole);
       const nn::TokenStream stream(t, whole, nullptr);
       const int64_t size = int64_t(expected.size());
       REQUIRE(stream.size() == size);
       Tokens seen;
-      stream.each([&](int64_t token) { seen.push_back(int32_t(token)); });
+      stream.each([&](int64_t token) { seen.push_back(token); });
       CHECK(seen == expected);
       for (int64_t begin = 0; begin <= size; begin += 97)
         for (const int64_t n : {int64_t(0), int64_t(1), int64_t(300), size}) {
-          std::vector<int64_t> part(size_t(std::min(n, size - begin)));
-          stream.read(begin, int64_t(part.size()), part.data());
-          CHECK(std::equal(part.begin(), part.end(), expected.begin() + begin));
+          const int64_t end = std::min(begin + n, size);
+          const Tokens part(expected.begin() + begin, expected.begin() + end);
+          CHECK(stream.read(begin, end - begin) == part);
+          CHECK(stream.slice(begin, size).read(0, end - begin) == part);
         }
-      CHECK(stream.first(10).size() == 10);
-      CHECK(stream.first(INT64_MAX).size() == size);
-      int64_t none = 0;
-      CHECK_THROWS_AS(stream.read(size, 1, &none), Error);
-      CHECK_THROWS_AS(stream.read(INT64_MAX, 1, &none), Error);
+      CHECK(stream.slice(3, 20).slice(2, 10).read(0, 8) == stream.read(5, 8));
+      CHECK_THROWS_AS(stream.read(size, 1), Error);
+      CHECK_THROWS_AS(stream.read(INT64_MAX, 1), Error);
+      CHECK_THROWS_AS(stream.slice(2, size + 1), Error);
+      CHECK_THROWS_AS(stream.slice(0, 4).slice(2, 1), Error);
+      CHECK_THROWS_AS(stream.slice(0, 4).read(2, 3), Error);
     }
   }
+}
+
+namespace {
+
+// Its tokens depend on what follows.
+struct FromTheEnd : nn::Tokenizer {
+  int64_t size() const override { return 100; }
+  Tokens encode(std::string_view text) const override {
+    Tokens ids;
+    for (size_t i = 0; i < text.size(); ++i) ids.push_back(int64_t(text.size() - i));
+    return ids;
+  }
+  std::string decode(const Tokens&) const override { return ""; }
+};
+
+}  // namespace
+
+TEST_CASE("a token stream takes any tokenizer, and any ids that fit in 32 bits", "[token_stream]") {
+  const FromTheEnd tokenizer;
+  const nn::TokenStream stream(tokenizer, "four");
+  CHECK(stream.read(0, 4) == Tokens{4, 3, 2, 1});
+  CHECK(nn::TokenStream(Tokens{-100, INT32_MAX}).read(0, 2) == Tokens{-100, INT32_MAX});
+  CHECK_THROWS_WITH(nn::TokenStream(Tokens{5, int64_t(1) << 31}),
+                    "[TokenStream] token 2147483648; must fit in 32 bits");
 }

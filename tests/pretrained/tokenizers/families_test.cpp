@@ -25,7 +25,7 @@ class Bytes {
     return n;
   }
   std::string text() { return std::string(take(size_t(number()))); }
-  std::vector<int32_t> ids(size_t n) {
+  std::vector<int32_t> numbers(size_t n) {
     std::vector<int32_t> values(n);
     if (n > 0) std::memcpy(values.data(), take(4 * n).data(), 4 * n);
     return values;
@@ -61,14 +61,15 @@ void compare(const nn::SubwordTokenizer& tokenizer, const std::vector<std::strin
   Bytes expected(testing::read_file(ids.string()));
   int wrong_ids = 0, wrong_texts = 0, wrong_streams = 0;
   for (size_t i = 0; i < strings.size(); ++i) {
-    const std::vector<int32_t> want = expected.ids(size_t(expected.number()));
+    const std::vector<int32_t> numbers = expected.numbers(size_t(expected.number()));
+    const std::vector<int64_t> want(numbers.begin(), numbers.end());
     const std::string text = expected.text();
     if (tokenizer.encode(strings[i], {.allow_special = !is_pieces}) != want) ++wrong_ids;
     if (is_pieces || i < 4) continue;  // the texts of long strings are not in the file
     if (tokenizer.decode(want, {.skip_special_tokens = false}) != text) ++wrong_texts;
     nn::TextStream stream(tokenizer, {.skip_special_tokens = false});
     std::string streamed;
-    for (const int32_t id : want) streamed += stream.add(id);
+    for (const int64_t id : want) streamed += stream.add(id);
     if (streamed + stream.finish() != text) ++wrong_streams;
   }
   CHECK(wrong_ids == 0);
@@ -126,7 +127,7 @@ TEST_CASE("the vocabulary of a GGUF file gives the ids of its tokenizer.json",
   vocabulary.pre = file.text();
   for (auto* rows : {&vocabulary.tokens, &vocabulary.merges})
     for (int64_t n = file.number(); n > 0; --n) rows->push_back(file.text());
-  vocabulary.token_types = file.ids(vocabulary.tokens.size());
+  vocabulary.token_types = file.numbers(vocabulary.tokens.size());
   vocabulary.bos = 1;
   vocabulary.eos = 2;
   const auto tokenizer = nn::SubwordTokenizer::from_gguf(vocabulary);

@@ -13,7 +13,7 @@
 #include "tests/support/temp_dir.h"
 
 using namespace stretto;
-using Ids = std::vector<int32_t>;
+using Ids = std::vector<int64_t>;
 
 namespace {
 
@@ -298,7 +298,7 @@ nn::SubwordTokenizer from_parts(const std::string& parts) {
 std::string streamed(const nn::SubwordTokenizer& tokenizer, const Ids& ids) {
   nn::TextStream stream(tokenizer);
   std::string text;
-  for (const int32_t id : ids) text += stream.add(id);
+  for (const int64_t id : ids) text += stream.add(id);
   return text + stream.finish();
 }
 

@@ -9,7 +9,7 @@
 #include "tests/support/temp_dir.h"
 
 using namespace stretto;
-using Ids = std::vector<int32_t>;
+using Ids = std::vector<int64_t>;
 
 namespace {
 

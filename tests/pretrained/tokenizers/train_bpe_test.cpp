@@ -10,7 +10,7 @@
 #include "tests/support/error_of.h"
 
 using namespace stretto;
-using Ids = std::vector<int32_t>;
+using Ids = std::vector<int64_t>;
 
 TEST_CASE("BPE merges the most frequent pair, the smallest of equal ones", "[tokenizers]") {
   // Pairs: l o 7, o w 7, then lo w 7; e r 3; " " lo…
@@ -46,7 +46,7 @@ TEST_CASE("merges of integer tokens are lossless", "[tokenizers]") {
   const std::vector<Ids> music{{60, 64, 67, 60, 64, 67}, {60, 64, 60, 64}};
   const auto merges = nn::TokenMerges::learn(music, 128, 10);
   REQUIRE(merges.pairs().size() >= 2);
-  CHECK(merges.pairs()[0] == std::pair(60, 64));
+  CHECK(merges.pairs()[0] == std::pair<int64_t, int64_t>(60, 64));
   CHECK(merges.encode(music[0]) == Ids{129, 129});
   for (const Ids& sequence : music) CHECK(merges.decode(merges.encode(sequence)) == sequence);
   CHECK(nn::TokenMerges(128, merges.pairs()).encode(music[1]) == merges.encode(music[1]));

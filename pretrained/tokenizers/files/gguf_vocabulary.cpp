@@ -17,7 +17,7 @@ PieceType type_of(const GgufVocabulary& v, size_t id) {
   return v.token_types.empty() ? PieceType::normal : PieceType(v.token_types[id]);
 }
 
-std::string text_of(const GgufVocabulary& v, const std::optional<int32_t>& id, const char* key) {
+std::string text_of(const GgufVocabulary& v, const std::optional<int64_t>& id, const char* key) {
   if (!id) return "";
   check(*id >= 0 && size_t(*id) < v.tokens.size(), op, v.name, ": ", key, " is ", *id,
         "; must be 0 to ", v.tokens.size() - 1);

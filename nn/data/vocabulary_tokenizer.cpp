@@ -1,4 +1,4 @@
-#include "nn/data/tokenizer.h"
+#include "nn/data/vocabulary_tokenizer.h"
 
 #include <algorithm>
 #include <charconv>
@@ -101,16 +101,16 @@ bool PieceReader::next(std::string_view& piece) {
   return last;
 }
 
-struct Tokenizer::Vocabulary {
+struct VocabularyTokenizer::Vocabulary {
   TokenKind kind;
   std::vector<std::string> pieces;                      // by id
   std::unordered_map<std::string_view, int32_t> words;  // ids by piece
-  std::array<int32_t, 256> bytes;                       // for bytes: ids by byte
+  std::array<int64_t, 256> bytes;                       // for bytes: ids by byte
   std::vector<int32_t> chars;                           // for chars: ids by code point
   int32_t unknown = -1;                                 // for chars and words
 };
 
-Tokenizer::Tokenizer(TokenKind kind, std::vector<std::string> pieces) {
+VocabularyTokenizer::VocabularyTokenizer(TokenKind kind, std::vector<std::string> pieces) {
   const auto v = std::make_shared<Vocabulary>();
   v->kind = kind;
   v->pieces = std::move(pieces);
@@ -133,8 +133,8 @@ Tokenizer::Tokenizer(TokenKind kind, std::vector<std::string> pieces) {
   vocabulary_ = v;
 }
 
-Tokenizer Tokenizer::learn(TokenKind kind, std::string_view text, int64_t limit,
-                           std::string_view more) {
+VocabularyTokenizer VocabularyTokenizer::learn(TokenKind kind, std::string_view text, int64_t limit,
+                                               std::string_view more) {
   check(kind != TokenKind::words || limit == 0 || limit >= 2, op, "a limit of ", limit,
         " words; must be at least 2, <eos> and <unk>, or 0 for no limit");
   if (kind == TokenKind::words) return {kind, frequent_words(text, limit)};
@@ -159,10 +159,10 @@ Tokenizer Tokenizer::learn(TokenKind kind, std::string_view text, int64_t limit,
   return {kind, std::move(pieces)};
 }
 
-int64_t Tokenizer::size() const { return int64_t(vocabulary_->pieces.size()); }
-TokenKind Tokenizer::kind() const { return vocabulary_->kind; }
+int64_t VocabularyTokenizer::size() const { return int64_t(vocabulary_->pieces.size()); }
+TokenKind VocabularyTokenizer::kind() const { return vocabulary_->kind; }
 
-int32_t Tokenizer::operator()(std::string_view piece) const {
+int64_t VocabularyTokenizer::id(std::string_view piece) const {
   const Vocabulary& v = *vocabulary_;
   if (v.kind == TokenKind::bytes) return v.bytes[uint8_t(piece[0])];
   if (v.kind == TokenKind::chars) return v.chars[code_point(piece)];
@@ -170,7 +170,7 @@ int32_t Tokenizer::operator()(std::string_view piece) const {
   return found == v.words.end() ? v.unknown : found->second;
 }
 
-const std::array<int32_t, 256>& Tokenizer::of_bytes() const { return vocabulary_->bytes; }
+const std::array<int64_t, 256>& VocabularyTokenizer::of_bytes() const { return vocabulary_->bytes; }
 
 void refuse_byte(char c) {
   const uint8_t byte = uint8_t(c);
@@ -180,22 +180,22 @@ void refuse_byte(char c) {
        " is not in the vocabulary");
 }
 
-std::vector<int32_t> Tokenizer::encode(std::string_view text) const {
-  std::vector<int32_t> tokens;
+std::vector<int64_t> VocabularyTokenizer::encode(std::string_view text) const {
+  std::vector<int64_t> ids;
   each_piece(kind(), text, [&](std::string_view piece) {
-    const int32_t token = (*this)(piece);
-    if (token < 0) refuse_byte(piece[0]);
-    tokens.push_back(token);
+    const int64_t id = this->id(piece);
+    if (id < 0) refuse_byte(piece[0]);
+    ids.push_back(id);
   });
-  return tokens;
+  return ids;
 }
 
-std::string Tokenizer::decode(const std::vector<int64_t>& tokens) const {
+std::string VocabularyTokenizer::decode(const std::vector<int64_t>& ids) const {
   std::string text;
   bool line_begins = true;
-  for (int64_t token : tokens) {
-    check(token >= 0 && token < size(), op, "token ", token, "; must be 0 to ", size() - 1);
-    const std::string& piece = vocabulary_->pieces[size_t(token)];
+  for (const int64_t id : ids) {
+    check(id >= 0 && id < size(), op, "token ", id, "; must be 0 to ", size() - 1);
+    const std::string& piece = vocabulary_->pieces[size_t(id)];
     if (kind() != TokenKind::words) {
       text += piece;
     } else if (piece == end_of_line) {
@@ -209,7 +209,7 @@ std::string Tokenizer::decode(const std::vector<int64_t>& tokens) const {
   return text;
 }
 
-std::string Tokenizer::to_note() const {
+std::string VocabularyTokenizer::to_note() const {
   std::string note;
   for (const std::string& piece : vocabulary_->pieces) {
     if (kind() == TokenKind::bytes) {
@@ -224,7 +224,7 @@ std::string Tokenizer::to_note() const {
   return note;
 }
 
-Tokenizer Tokenizer::from_note(TokenKind kind, const std::string& note) {
+VocabularyTokenizer VocabularyTokenizer::from_note(TokenKind kind, const std::string& note) {
   std::vector<std::string> pieces;
   if (kind == TokenKind::bytes) {
     check(note.size() % 2 == 0, op, "malformed vocabulary: an odd number of hexadecimal digits");
@@ -236,7 +236,7 @@ Tokenizer Tokenizer::from_note(TokenKind kind, const std::string& note) {
       pieces.emplace_back(1, char(byte));
     }
   } else if (kind == TokenKind::chars) {
-    check(invalid_utf8(note) < 0, op, "malformed vocabulary: it is not UTF-8");
+    check(find_invalid_utf8(note).at == note.size(), op, "malformed vocabulary: it is not UTF-8");
     each_piece(kind, note, [&](std::string_view piece) { pieces.emplace_back(piece); });
   } else {
     for (size_t i = 0, end; i < note.size(); i = end + 1) {
@@ -246,11 +246,6 @@ Tokenizer Tokenizer::from_note(TokenKind kind, const std::string& note) {
   }
   check(!pieces.empty(), op, "malformed vocabulary: it is empty");
   return {kind, std::move(pieces)};
-}
-
-int64_t invalid_utf8(std::string_view text) {
-  const size_t at = find_invalid_utf8(text).at;
-  return at == text.size() ? -1 : int64_t(at);
 }
 
 }  // namespace stretto::nn
