@@ -9,6 +9,6 @@ int main() {
   const stretto::nn::SubwordTokenizer words =
       stretto::nn::train_bpe("a b a b", {.vocabulary = 260});
   std::printf("components: %lld tokens of music, %lld of text\n",
-              static_cast<long long>(tokens->vocabulary), static_cast<long long>(words.size()));
+              static_cast<long long>(tokens->size()), static_cast<long long>(words.size()));
   return words.decode(words.encode("a b")) == "a b" ? 0 : 1;
 }
