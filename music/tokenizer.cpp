@@ -21,8 +21,7 @@ bool is(int64_t token, RemiKind kind) {
   return word && word->kind == kind;
 }
 
-// Beats do not go backwards within a bar. The end token is always forbidden, so that a piece ends
-// only at the caller's limit.
+// Beats do not go backwards within a bar.
 class RemiGrammar : public Grammar {
  public:
   void see(int64_t token) override {
@@ -39,8 +38,7 @@ class RemiGrammar : public Grammar {
   int beat_ = 0;
 };
 
-// A note-off needs a sounding note. The end token is always forbidden, so that a piece ends only at
-// the caller's limit.
+// A note-off needs a sounding note.
 class PerformanceGrammar : public Grammar {
  public:
   void see(int64_t token) override {

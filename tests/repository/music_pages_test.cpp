@@ -38,8 +38,7 @@ TEST_CASE("music.md: files, tokens, infilling", "[repository][docs]") {
   tokens->check_file(file, path);  // throws for files that are no piece of music
   const std::vector<int64_t> ids = tokens->encode(file);
   std::string words;
-  for (const int64_t id : ids)
-    words += tokens->token_name(id) + " ";  // Bar_None Beat_0 Chord_C_M …
+  for (const int64_t id : ids) words += tokens->token_name(id) + " ";  // Bar_None Beat_0 …
   music::write_midi(copy, tokens->decode(ids));
   CHECK(tokens->id("Tempo_80") == ids[3]);
   CHECK(words.rfind("Bar_None Beat_0 Chord_C_M Tempo_80 Note_Pitch_67 ", 0) == 0);
