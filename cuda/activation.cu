@@ -3,9 +3,9 @@
 // A thread computes groups of four elements (eight for bf16), one or two Philox blocks, which it
 // loads and stores 16 bytes at a time if all tensors are aligned. Drops the same elements as the CPU
 // and rounds as often. Tested against the CPU.
+#include "core/formulas/elementwise_math.h"
 #include "cuda/activation.h"
 #include "cuda/runtime/draws.cuh"
-#include "ops/activation.h"
 
 namespace stretto::cuda {
 namespace {
@@ -94,7 +94,7 @@ Kernels<T> kernels_of() {
 }
 template <class T>
 Kernels<T> kernels(Activation f) {
-  return dispatch_activation(f, [&]<class F>() { return kernels_of<F, T>(); });
+  return elementwise::dispatch_activation(f, [&]<class F>() { return kernels_of<F, T>(); });
 }
 
 bool are_aligned(std::initializer_list<const void*> pointers) {

@@ -1,8 +1,8 @@
 // Activation functions of feed-forward layers on the device, with gate and dropout.
 #pragma once
 
+#include "../core/formulas/activation.h"
 #include "../core/random.h"
-#include "../ops/feed_forward.h"
 #include "runtime/kernel.h"
 
 namespace stretto::cuda {

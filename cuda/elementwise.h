@@ -1,9 +1,9 @@
-// Elementwise functions on the device, those of ops/elementwise_math.h, selected by tag types. Any
-// strides. f32, f64 or bf16; abs, heaviside, sign, clamp and the binary functions except div and pow
-// also i64.
+// Elementwise functions on the device, those of core/formulas/elementwise_math.h, selected by tag
+// types. Any strides. f32, f64 or bf16; abs, heaviside, sign, clamp and the binary functions except
+// div and pow also i64.
 #pragma once
 
-#include "../ops/elementwise_math.h"
+#include "../core/formulas/elementwise_math.h"
 #include "runtime/kernel.h"
 
 namespace stretto::cuda {

@@ -1,7 +1,7 @@
 // Comparisons and selection by mask on the device. Any strides, with broadcasting.
 #pragma once
 
-#include "../ops/elementwise_math.h"
+#include "../core/formulas/elementwise_math.h"
 #include "runtime/kernel.h"
 
 namespace stretto::cuda {

@@ -4,7 +4,7 @@
 
 #include <span>
 
-#include "../ops/optim_math.h"
+#include "../core/formulas/optim_math.h"
 #include "runtime/kernel.h"
 
 namespace stretto::cuda {

@@ -1,6 +1,7 @@
 #include "ops/activation.h"
 
 #include "autograd/tape.h"
+#include "core/formulas/elementwise_math.h"
 #include "cuda/activation.h"
 #include "ops/dropout.h"
 #include "ops/dropout_draws.h"
@@ -48,7 +49,7 @@ void for_chunks(int64_t count, F&& f) {
 Tensor gated_cpu(const Tensor& x, const Tensor& up, Activation f, const Dropping& dropping) {
   Tensor y = empty_like(x);
   dispatch_floating(x.dtype(), "gated_activation", [&]<class T>() {
-    const auto run = dispatch_activation(f, []<class F>() { return gated_run<T, F>; });
+    const auto run = elementwise::dispatch_activation(f, []<class F>() { return gated_run<T, F>; });
     const T *const from = x.data<T>(), *const other = up.data<T>();
     T* const to = y.data<T>();
     for_chunks(x.numel(), [&](int64_t at, int64_t n) {
@@ -63,7 +64,8 @@ Tensors gated_slopes_cpu(const Tensor& x, const Tensor& up, const Tensor& g, Act
                          const Dropping& dropping) {
   Tensor dx = in_place_or_new(g), dup = empty_like(x);
   dispatch_floating(x.dtype(), "gated_activation", [&]<class T>() {
-    const auto run = dispatch_activation(f, []<class F>() { return gated_slopes_run<T, F>; });
+    const auto run =
+        elementwise::dispatch_activation(f, []<class F>() { return gated_slopes_run<T, F>; });
     const T *const from = x.data<T>(), *const other = up.data<T>(), *const slope = g.data<T>();
     T *const to = dx.data<T>(), *const to_up = dup.data<T>();
     for_chunks(x.numel(), [&](int64_t at, int64_t n) {

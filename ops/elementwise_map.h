@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "elementwise_math.h"
+#include "../core/formulas/elementwise_math.h"
 #include "loops.h"
 
 namespace stretto::elementwise {

@@ -4,10 +4,10 @@
 #include <cmath>
 
 #include "autograd/tape.h"
+#include "core/formulas/elementwise_math.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
 #include "ops/elementwise_loops.h"
-#include "ops/elementwise_math.h"
 #include "ops/view.h"
 
 namespace stretto {

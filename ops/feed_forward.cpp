@@ -1,6 +1,7 @@
 #include "ops/feed_forward.h"
 
 #include "autograd/tape.h"
+#include "core/formulas/elementwise_math.h"
 #include "core/gemm/gemm.h"
 #include "cuda/linear.h"
 #include "ops/activation.h"
@@ -54,7 +55,7 @@ struct HiddenRows {
 };
 template <class T>
 HiddenRows<T> rows_of(Activation f) {
-  return dispatch_activation(f, []<class F>() {
+  return elementwise::dispatch_activation(f, []<class F>() {
     return HiddenRows<T>{hidden_row<T, F>, gradient_row<T, F>};
   });
 }

@@ -1,13 +1,11 @@
 // The feed-forward layer: two linear layers with an activation function between them.
 #pragma once
 
+#include "../core/formulas/activation.h"
 #include "../core/random.h"
 #include "../core/tensor.h"
 
 namespace stretto {
-
-/// Activation functions. gelu is exact; gelu_tanh is its tanh approximation.
-enum class Activation { relu, gelu, gelu_tanh, silu };
 
 /// Computes f(x), elementwise.
 Tensor activate(const Tensor& x, Activation f);

@@ -11,8 +11,8 @@
 #include <span>
 #include <vector>
 
+#include "../core/formulas/optim_math.h"
 #include "../core/tensor.h"
-#include "optim_math.h"
 
 namespace stretto {
 

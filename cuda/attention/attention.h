@@ -3,7 +3,7 @@
 // apart from a dense bias and its gradient.
 #pragma once
 
-#include "../../ops/attention/attention_terms.h"
+#include "../../core/formulas/attention_operands.h"
 #include "../runtime/kernel.h"
 
 namespace stretto::cuda {

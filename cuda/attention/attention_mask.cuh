@@ -14,7 +14,7 @@
 // whose segments are not contiguous is summarized by its smallest and its largest segment.
 #pragma once
 
-#include "../../ops/attention/attention_terms.h"
+#include "../../core/formulas/attention_operands.h"
 #include "cuda/runtime/common.cuh"
 
 namespace stretto::cuda {

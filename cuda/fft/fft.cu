@@ -8,11 +8,10 @@
 // short rows share a block. Planes have gaps where the distances at which a pass stores would cause
 // bank conflicts. Roots of unity are computed on the device in every call, in f64, and rounded
 // once. Tested against the reference in tests/ops/op_table_test.cpp and the CPU.
+#include "core/formulas/fft_butterfly.h"
 #include "cuda/fft/fft.h"
 #include "cuda/fft/unit_root.cuh"
 #include "cuda/runtime/rows.cuh"
-#include "ops/fft/fft_butterfly.h"
-#include "ops/fft/fft_plan.h"
 
 namespace stretto::cuda {
 namespace {

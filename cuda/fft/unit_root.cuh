@@ -1,7 +1,7 @@
 // Roots of unity on the device, in f64.
 #pragma once
 
-#include "ops/fft/fft_butterfly.h"
+#include "core/formulas/fft_butterfly.h"
 
 namespace stretto::cuda {
 

@@ -3,7 +3,7 @@
 // Reference: tests/reference/attention.cpp, attention()
 #pragma once
 
-#include "../../ops/attention/mask.h"
+#include "../../core/formulas/attention_mask.h"
 #include "../../ops/create.h"
 #include "../linear.h"
 #include "../module.h"

@@ -4,7 +4,7 @@
 // Reference: tests/reference/gated_layers.cpp, short_convolution()
 #pragma once
 
-#include "../../ops/attention/mask.h"
+#include "../../core/formulas/attention_mask.h"
 #include "../../ops/create.h"
 #include "../module.h"
 

@@ -21,7 +21,7 @@ Tensor attention_of(const AttentionOperands& x, bool huge) {
   const bool fused = on_cpu && !composed;
   const DType type = x.q.dtype();
   if (is_narrow(type) && !(fused && fused_attention_takes(type)))
-    return attention_of((fused ? x.with_short_tables(f32) : x).to(f32), huge).to(type);
+    return attention_of(converted(fused ? with_short_tables(x, f32) : x, f32), huge).to(type);
   return fused ? fused_attention(x) : composed_attention(x, huge);
 }
 
@@ -64,12 +64,12 @@ Tensor attention_scores(const Tensor& q, const Tensor& k, AttentionOptions o) {
   check_attention(x);
   if (const Tensor& padding = x.options.mask.key_padding; padding.defined())
     x.k = masked_fill(k, padding.unsqueeze(1).unsqueeze(-1), 0);
-  return composed_scores(x.to(compute_type(q.dtype()))).to(q.dtype());
+  return composed_scores(converted(x, compute_type(q.dtype()))).to(q.dtype());
 }
 
 Tensor attention_weights(const Tensor& q, const Tensor& k, AttentionOptions options) {
   if (const DType type = q.dtype(); is_narrow(type) && k.dtype() == type) {
-    const AttentionOperands x = AttentionOperands{q, k, {}, std::move(options)}.to(f32);
+    const AttentionOperands x = converted({q, k, {}, std::move(options)}, f32);
     return attention_weights(x.q, x.k, x.options).to(type);
   }
   const Tensor sinks = options.sinks;

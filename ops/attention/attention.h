@@ -6,7 +6,7 @@
 // Query i has key position p(i) = i + N − M: the queries are the last M of the N positions. If M >
 // N, the first queries come before all keys. r is the position of the key relative to the query,
 // negative for the past. K, V and b are tables indexed by r. Each paper's scheme is a setting of
-// these options (docs/positions.md): AttentionOptions, ops/attention/attention_terms.h.
+// these options (docs/positions.md): AttentionOptions, core/formulas/attention_operands.h.
 //
 // Reference: tests/reference/attention.cpp, attention()
 #pragma once

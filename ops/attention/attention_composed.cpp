@@ -90,7 +90,7 @@ Tensors SavedAttention::composed_gradients(Backward& b) const {
       [this](const Tensors& tensors) {
         const AttentionOperands x = settings_.with(tensors);
         const DType type = x.q.dtype();
-        return composed_attention(x.to(compute_type(type))).to(type);
+        return composed_attention(converted(x, compute_type(type))).to(type);
       },
       values_of(tensors_));
 }

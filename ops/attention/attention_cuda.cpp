@@ -45,7 +45,7 @@ RelativeTable rows_in_use(const RelativeTable& table, RelativeRange all) {
 AttentionOperands with_tables_of_kernels(const AttentionOperands& inputs) {
   AttentionOperands x = inputs;
   x.options.relative_keys = x.options.relative_values = {};
-  x = x.with_short_tables(f32);
+  x = with_short_tables(x, f32);
   const AttentionOptions& o = inputs.options;
   if (o.relative_keys.defined()) x.options.relative_keys = rows_in_use(o.relative_keys, x.range());
   if (o.relative_values.defined())
@@ -137,7 +137,7 @@ std::optional<Tensor> cuda_attention(const AttentionOperands& inputs) {
   const Tensor out = heads_beside(q, q.size(1), q.size(2), v.size(3));
   if (decodes) {  // the decoding kernels read the whole table of relative keys, unchanged
     x.options.relative_keys = {};
-    x = x.with_short_tables(f32);
+    x = with_short_tables(x, f32);
     x.options.relative_keys = o.relative_keys;
     cuda::attention_decode(for_kernels(x), out);
     return out;

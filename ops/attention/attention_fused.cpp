@@ -57,7 +57,7 @@ struct Result {
 
 Result forward(const AttentionOperands& inputs) {
   const DType type = inputs.q.dtype();
-  const AttentionOperands x = inputs.with_short_tables(compute_type(type));
+  const AttentionOperands x = with_short_tables(inputs, compute_type(type));
   const AttentionProblem p(x);
   const Tensor out = heads_inside(p.batch, p.heads, p.m, p.dv, type);
   const Tensor rescaling =

@@ -36,7 +36,7 @@ struct AttentionProblem {
   Dropping dropping;
   BlockMask mask;
 
-  // `inputs` is a result of AttentionOperands::with_short_tables(): its tables are cut to the
+  // `inputs` is a result of with_short_tables(): its tables are cut to the
   // relative positions that occur.
   explicit AttentionProblem(const AttentionOperands& inputs)
       : x(inputs),

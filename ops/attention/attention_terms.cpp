@@ -71,7 +71,7 @@ void check_mask(const AttentionMask& mask, const Tensor& q, const Tensor& k) {
         "hidden ", mask.hidden, "; must be bool or u8 and broadcast to ", all);
 }
 
-Tensor converted(const Tensor& x, DType type) {
+Tensor in_dtype(const Tensor& x, DType type) {
   return type == compute_type(x.dtype()) ? widened(x) : x.to(type);
 }
 
@@ -111,52 +111,29 @@ void check_attention(const AttentionOperands& inputs) {
           op, "bias ", o.bias, "; must broadcast to [", batch, ", ", heads, ", ", m, ", ", n, "]");
 }
 
-Tensors AttentionOperands::tensors() const {
-  Tensors all;
-  for_each_tensor([&](const Tensor& x) { all.push_back(x); });
-  return all;
-}
-
-AttentionOperands AttentionOperands::with(const Tensors& x) const {
-  AttentionOperands copy = *this;
-  copy.for_each_tensor([at = x.begin()](Tensor& member) mutable { member = *at++; });
-  return copy;
-}
-
-AttentionOperands AttentionOperands::to(DType type) const {
-  AttentionOperands copy = *this;
-  copy.for_each_tensor([&](Tensor& x) {
-    if (x.defined()) x = converted(x, type);
+AttentionOperands converted(AttentionOperands x, DType type) {
+  x.for_each_tensor([&](Tensor& member) {
+    if (member.defined()) member = in_dtype(member, type);
   });
-  return copy;
+  return x;
 }
 
-size_t AttentionOperands::index_of(const Tensor& member) const {
-  size_t at = 0, found = 0;
-  for_each_tensor([&](const Tensor& x) {
-    if (&x == &member) found = at;
-    ++at;
-  });
-  return found;
-}
-
-AttentionOperands AttentionOperands::with_short_tables(DType type) const {
-  AttentionOperands copy = *this;
-  const RelativeRange all = range();
-  for (RelativeTable* table : {&copy.options.relative_keys, &copy.options.relative_values}) {
+AttentionOperands with_short_tables(AttentionOperands x, DType type) {
+  const RelativeRange all = x.range();
+  for (RelativeTable* table : {&x.options.relative_keys, &x.options.relative_values}) {
     if (!table->defined()) continue;
     const int64_t begin = std::max<int64_t>(0, table->zero_row + all.first());
     const int64_t end = std::min(table->rows.size(1), table->zero_row + all.future + 1);
     const bool all_rows = begin == 0 && end == table->rows.size(1);
     const Tensor rows = all_rows ? table->rows : table->rows.slice(1, begin, std::max(begin, end));
-    table->rows = converted(rows, type);
+    table->rows = in_dtype(rows, type);
     table->zero_row -= begin;
   }
-  if (Tensor& sinks = copy.options.sinks; sinks.defined()) sinks = sinks.to(type);
-  if (RelativeTable& b = copy.options.relative_bias; b.defined())
+  if (Tensor& sinks = x.options.sinks; sinks.defined()) sinks = sinks.to(type);
+  if (RelativeTable& b = x.options.relative_bias; b.defined())
     b = {relative_rows({b.rows.to(type), b.zero_row, b.out_of_range}, all.first(), all.count()),
          all.past};
-  return copy;
+  return x;
 }
 
 double score_scale(const Tensor& q, const AttentionOptions& o) {

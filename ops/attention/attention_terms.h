@@ -1,106 +1,22 @@
-// The terms of attention scores: options and tensors of attention(), and the functions that all
-// its implementations share.
+// The terms of attention scores: checks and conversions of the tensors and options of attention(),
+// which all its implementations share.
 //
 // Reference: tests/reference/attention.cpp, attention()
 #pragma once
 
-#include <optional>
-
-#include "../../core/random.h"
-#include "../../core/tensor.h"
-#include "../implementation.h"
+#include "../../core/formulas/attention_operands.h"
 #include "mask.h"
 
 namespace stretto {
 
-/// How a table handles relative positions out of its range: it contributes nothing (`zero`), it
-/// contributes its outermost row (`clip`), or an error is thrown (`error`).
-enum class OutOfRange { zero, clip, error };
+/// Returns the same operands with tensors converted to another dtype.
+AttentionOperands converted(AttentionOperands x, DType type);
 
-/// A table indexed by relative position: row `zero_row` + r belongs to relative position r.
-struct RelativeTable {
-  Tensor rows;  ///< [H or 1, R, D], or [H or 1, R] for a bias; undefined: no table.
-  /// Row of relative position 0. R − 1 for a table of the past only, (R − 1) / 2 for a table with
-  /// as many positions before as after the query.
-  int64_t zero_row = 0;
-  OutOfRange out_of_range = OutOfRange::zero;  ///< For relative positions without a row.
-  /// True if there is a table.
-  bool defined() const { return rows.defined(); }
-};
-
-/// Options of attention(). The defaults are dot-product attention without positions.
-///
-/// The composed implementation stores M × N scores. The fused implementation stores only a strip
-/// of scores at a time, so its memory is O((M + N) D) plus `bias` and the gradient of `bias`. On
-/// a GPU the fused implementation requires head dimensions that are divisible by 8 and at most
-/// 128 (bf16) or 64 (f32), and with a soft cap that the last dimension of `bias` is not broadcast;
-/// with `automatic`, f32 also requires at least 256 keys. Otherwise attention is composed.
-struct AttentionOptions {
-  AttentionMask mask = {};           ///< Hidden keys.
-  std::optional<double> scale = {};  ///< Factor of the scores; default 1/√D (D = 0: scores are 0).
-  /// c > 0: scores s, with all their terms, become c · tanh(s / c) before the mask (Gemma 2, 2024).
-  double soft_cap = 0;
-
-  Tensor relative_query = {};          ///< p [B, H, M, D]: multiplies relative_keys. Default: q.
-  RelativeTable relative_keys = {};    ///< K: added to the keys, relative to each query.
-  RelativeTable relative_values = {};  ///< V: added to the values.
-  RelativeTable relative_bias = {};    ///< b: a scalar per relative position and head; not scaled.
-  Tensor bias = {};                    ///< Broadcasts to [B, H, M, N]; not scaled.
-  /// [H]: the score of a further key of each head, after the soft cap, whose value is zero. The
-  /// softmax weights of a query then add up to less than 1 (learned attention sinks, gpt-oss 2025).
-  Tensor sinks = {};
-
-  double dropout = 0;                         ///< Dropout probability of the softmax weights.
-  std::optional<RandomKey> dropout_key = {};  ///< Default: a key from the random state.
-
-  Implementation implementation = Implementation::automatic;  ///< Composed or fused.
-};
-
-/// The tensors and options of attention(), q [B, H, M, D], k [B, G, N, D], v [B, G, N, Dv]; or the
-/// gradients of these tensors, undefined for a tensor without a gradient.
-struct AttentionOperands {
-  Tensor q;                       ///< Queries.
-  Tensor k;                       ///< Keys.
-  Tensor v;                       ///< Values.
-  AttentionOptions options = {};  ///< Options, with the tensors of the position terms.
-
-  /// Calls f(x) for each differentiable tensor, including undefined ones, in the order of the op's
-  /// inputs on the tape. This is the only list of these tensors in the library.
-  template <class F>
-  void for_each_tensor(F f) {
-    each(*this, f);
-  }
-  /// Does the same for constant tensors.
-  template <class F>
-  void for_each_tensor(F f) const {
-    each(*this, f);
-  }
-  /// Returns the tensors of for_each_tensor().
-  Tensors tensors() const;
-  /// Returns the same options with other tensors, in the order of tensors().
-  AttentionOperands with(const Tensors& x) const;
-  /// Returns the same with tensors converted to another dtype.
-  AttentionOperands to(DType type) const;
-  /// Returns the index in tensors() of a member, passed by reference.
-  size_t index_of(const Tensor& member) const;
-
-  /// Returns the relative positions that occur.
-  RelativeRange range() const { return visible_range(q.size(2), k.size(2), options.mask); }
-  /// Returns the same operands with tables in `type`, cut to the relative positions that occur.
-  /// relative_keys and relative_values become a range of their rows, which is never empty.
-  /// relative_bias becomes one scalar for each relative position from range().first() on; positions
-  /// out of its range follow its `out_of_range`.
-  AttentionOperands with_short_tables(DType type) const;
-
- private:
-  template <class Self, class F>
-  static void each(Self& x, F f) {
-    auto& o = x.options;
-    for (auto* member : {&x.q, &x.k, &x.v, &o.relative_query, &o.relative_keys.rows,
-                         &o.relative_values.rows, &o.relative_bias.rows, &o.bias, &o.sinks})
-      f(*member);
-  }
-};
+/// Returns the same operands with tables in `type`, cut to the relative positions that occur.
+/// relative_keys and relative_values become a range of their rows, which is never empty.
+/// relative_bias becomes one scalar for each relative position from range().first() on; positions
+/// out of its range follow its `out_of_range`.
+AttentionOperands with_short_tables(AttentionOperands x, DType type);
 
 /// Returns the table's rows for relative positions `first` … `first + count − 1`: rows
 /// [H or 1, R, ..] → [H or 1, count, ..]. Positions out of the table's range follow its

@@ -3,8 +3,8 @@
 // Reference: tests/reference/linear_attention.cpp, linear_attention()
 #pragma once
 
+#include "../../core/formulas/implementation.h"
 #include "../../core/tensor.h"
-#include "../implementation.h"
 #include "mask.h"
 
 namespace stretto {

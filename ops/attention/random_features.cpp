@@ -30,13 +30,13 @@
 #include <limits>
 
 #include "autograd/tape.h"
+#include "core/formulas/elementwise_math.h"
 #include "core/gemm/gemm.h"
 #include "cuda/attention/random_features.h"
 #include "ops/attention/heads.h"
 #include "ops/attention/random_features_device.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
-#include "ops/elementwise_math.h"
 #include "ops/indexing.h"
 #include "ops/loops.h"
 #include "ops/matmul.h"

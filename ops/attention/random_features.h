@@ -5,8 +5,8 @@
 // Reference: tests/reference/random_features.cpp, positive_features(), hyperbolic_features()
 #pragma once
 
+#include "../../core/formulas/implementation.h"
 #include "../../core/tensor.h"
-#include "../implementation.h"
 #include "side.h"
 
 namespace stretto {

@@ -8,8 +8,7 @@
 #include <mutex>
 #include <utility>
 
-#include "core/math.h"
-#include "ops/fft/fft_butterfly.h"
+#include "core/formulas/fft_butterfly.h"
 
 namespace stretto {
 namespace {
@@ -227,19 +226,6 @@ int64_t bytes_of(const std::vector<T>& table) {
 }
 
 }  // namespace
-
-std::vector<int> fft_radices(int64_t n) {
-  std::vector<int> radices;
-  int twos = 0;
-  for (; n % 2 == 0; n /= 2) ++twos;
-  if (twos == 1) radices.push_back(2);
-  for (; twos > 4 || twos == 3; twos -= 3) radices.push_back(8);
-  for (; twos > 1; twos -= 2) radices.push_back(4);
-  for (int r : {3, 5, 7})
-    for (; n % r == 0; n /= r) radices.push_back(r);
-  if (n > 1) radices.clear();
-  return radices;
-}
 
 Unit unit_root(int64_t k, int64_t n) {
   int64_t x = 8 * (k % n);  // the angle in units of 2π/(8n)

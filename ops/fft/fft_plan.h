@@ -13,31 +13,16 @@
 #include <memory>
 #include <vector>
 
-#include "../../core/math.h"
+#include "../../core/formulas/fft_butterfly.h"
 #include "../../core/tensor.h"
 
 namespace stretto {
-
-/// The planes of real and imaginary parts of `lanes` sequences.
-template <class T>
-struct Planes {
-  T* re = nullptr;
-  T* im = nullptr;
-
-  /// Exchanges the parts: a forward transform of swapped planes is an inverse one, without its 1/n.
-  STRETTO_HD Planes swapped() const { return {im, re}; }
-  STRETTO_HD Planes at(int64_t i) const { return {re + i, im + i}; }
-};
 
 /// cos(2πk/n) and sin(2πk/n), rounded once; exact if they are 0 or ±1.
 struct Unit {
   double cos, sin;
 };
 Unit unit_root(int64_t k, int64_t n);
-
-/// Returns the radices of the steps (passes) for n, or none if n has a prime factor above 7. Uses
-/// radix 8 as often as possible, but 4·4 rather than 8·2.
-std::vector<int> fft_radices(int64_t n);
 
 /// The most bytes of cached plans. The most recently used plans are cached; a single plan may
 /// be larger. memory_stats() does not count cached plans, so that an op's memory does not

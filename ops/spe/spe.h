@@ -19,9 +19,9 @@
 #include <memory>
 #include <optional>
 
+#include "../../core/formulas/implementation.h"
 #include "../../core/random.h"
 #include "../../core/tensor.h"
-#include "../implementation.h"
 
 namespace stretto {
 

@@ -182,7 +182,7 @@ a comment `// Gradients: …` in front of the call of `record`; the equations ar
   for (const auto& [path, text] : files) {
     std::vector<Row> rows;
     if (path == "ops/elementwise.cpp")
-      rows = elementwise_rows(text_of("ops/elementwise_math.h"), text);
+      rows = elementwise_rows(text_of("core/formulas/elementwise_math.h"), text);
     for (const Row& row : recorded_rows(text)) rows.push_back(row);
     if (rows.empty()) continue;
     page += str("\n## `", path, "`\n\n| op | inputs | gradients |\n| --- | --- | --- |\n");

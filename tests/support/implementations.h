@@ -7,7 +7,7 @@
 
 #include "core/device.h"
 #include "core/dtype.h"
-#include "ops/implementation.h"
+#include "core/formulas/implementation.h"
 
 namespace stretto::testing {
 

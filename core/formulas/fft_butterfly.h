@@ -7,12 +7,39 @@
 
 #include <type_traits>
 #include <utility>
+#include <vector>
 
-#include "../../core/math.h"
+#include "../math.h"
 
 #define STRETTO_INLINE __attribute__((always_inline))
 
 namespace stretto {
+
+/// The planes of real and imaginary parts of `lanes` sequences.
+template <class T>
+struct Planes {
+  T* re = nullptr;
+  T* im = nullptr;
+
+  /// Exchanges the parts: a forward transform of swapped planes is an inverse one, without its 1/n.
+  STRETTO_HD Planes swapped() const { return {im, re}; }
+  STRETTO_HD Planes at(int64_t i) const { return {re + i, im + i}; }
+};
+
+/// Returns the radices of the steps (passes) for n, or none if n has a prime factor above 7. Uses
+/// radix 8 as often as possible, but 4·4 rather than 8·2.
+inline std::vector<int> fft_radices(int64_t n) {
+  std::vector<int> radices;
+  int twos = 0;
+  for (; n % 2 == 0; n /= 2) ++twos;
+  if (twos == 1) radices.push_back(2);
+  for (; twos > 4 || twos == 3; twos -= 3) radices.push_back(8);
+  for (; twos > 1; twos -= 2) radices.push_back(4);
+  for (int r : {3, 5, 7})
+    for (; n % r == 0; n /= r) radices.push_back(r);
+  if (n > 1) radices.clear();
+  return radices;
+}
 
 // Calls f(0), …, f(N − 1) with constant arguments.
 template <int N, class F>

@@ -9,7 +9,8 @@
 // from them (cuda/elementwise.h).
 #pragma once
 
-#include "../core/math.h"
+#include "../math.h"
+#include "activation.h"
 
 namespace stretto::elementwise {
 
@@ -448,6 +449,22 @@ struct Ge {
     return a >= b;
   }
 };
+
+/// Calls go<F>() with the type of f.
+template <class Go>
+decltype(auto) dispatch_activation(Activation f, Go&& go) {
+  switch (f) {
+    case Activation::relu:
+      return go.template operator()<Relu>();
+    case Activation::gelu:
+      return go.template operator()<Gelu>();
+    case Activation::gelu_tanh:
+      return go.template operator()<GeluTanh>();
+    case Activation::silu:
+      break;
+  }
+  return go.template operator()<Silu>();
+}
 
 #define STRETTO_SMOOTH_FUNCTIONS(X) \
   X(Exp)                            \

@@ -4,8 +4,8 @@
 
 #include <functional>
 
-#include "../core/math.h"
-#include "../core/tensor.h"
+#include "../math.h"
+#include "../tensor.h"
 
 namespace stretto {
 
