@@ -1,5 +1,6 @@
-// Reductions of one contiguous row in a fixed number of lanes: vectorized on every processor, and
-// bit-identical on all of them. Internal to ops/; inlined into STRETTO_CLONES kernels.
+// Reductions of one contiguous row in a fixed number of lanes, inlined into STRETTO_CLONES kernels,
+// and loops over a row: vectorized on every processor, and bit-identical on all of them. Internal to
+// ops/.
 #pragma once
 
 #include <algorithm>
@@ -103,6 +104,25 @@ template <class T, class C = compute_t<T>>
         sum<C>(end - begin, [&](int64_t i) { return math::exp_negative(C(x[begin + i]) - top); });
   }
   return total;
+}
+
+/// Converts a row to another dtype.
+template <class From, class To>
+STRETTO_CLONES void convert_row(const From* from, To* to, int64_t n) {
+  if constexpr (std::is_same_v<From, To>)
+    std::copy_n(from, n, to);
+  else
+    for (int64_t i = 0; i < n; ++i) to[i] = To(compute_t<From>(from[i]));
+}
+/// Computes to = factor · x.
+template <class T>
+STRETTO_CLONES void scale_row(const T* x, T factor, T* to, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) to[i] = factor * x[i];
+}
+/// Computes to += factor · x.
+template <class S, class T>
+STRETTO_CLONES void add_scaled(const S* x, T factor, T* to, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) to[i] += factor * T(x[i]);
 }
 
 }  // namespace stretto::rows

@@ -86,8 +86,9 @@ class GatedWorker {
       product<T>(last - first, p_.dv, first, {m_products_ + first * n_, n_}, u.matrix(), 1,
                  {r[first], p_.dv}, -1);
       for (int64_t i = first; i < last; ++i) {
-        for (int64_t j = first; j < i; ++j) add_row(u[j], -m_products_[i * n_ + j], r[i], p_.dv);
-        scale_row(r[i], beta(i), u[i], p_.dv);
+        for (int64_t j = first; j < i; ++j)
+          rows::add_scaled(u[j], -m_products_[i * n_ + j], r[i], p_.dv);
+        rows::scale_row(r[i], beta(i), u[i], p_.dv);
       }
     });
     values_ = u;
@@ -182,9 +183,9 @@ class GatedWorker {
                  Rows<T>{dr[last], p_.dv}.matrix(), 1, {du[first], p_.dv}, -1);
       for (int64_t j = last - 1; j >= first; --j) {
         for (int64_t i = j + 1; i < last; ++i)
-          add_row(dr[i], -m_products_[i * n_ + j], du[j], p_.dv);
+          rows::add_scaled(dr[i], -m_products_[i * n_ + j], du[j], p_.dv);
         dbeta[j] = dot(du[j], r_ + j * p_.dv, p_.dv);
-        scale_row(du[j], beta(j), dr[j], p_.dv);
+        rows::scale_row(du[j], beta(j), dr[j], p_.dv);
       }
     });
   }

@@ -46,22 +46,10 @@ void product(int64_t m, int64_t n, int64_t k, MatrixRef<T> a, MatrixRef<T> b, in
   gemm(m, n, k, T(alpha), a, b, T(beta), c.data, c.ld);
 }
 
-// to = a x.
-template <class T>
-STRETTO_CLONES void scale_row(const T* x, T a, T* to, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) to[i] = a * x[i];
-}
-
 // to = a factors ∘ x.
 template <class T>
 STRETTO_CLONES void weight_row(const T* x, T a, const T* factors, T* to, int64_t n) {
   for (int64_t i = 0; i < n; ++i) to[i] = a * factors[i] * x[i];
-}
-
-// to += a x.
-template <class T>
-STRETTO_CLONES void add_row(const T* x, T a, T* to, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) to[i] += a * x[i];
 }
 
 template <class T>
@@ -119,12 +107,12 @@ class HeadDecays {
   }
 
   void from_start(Rows<const T> x, T a, Rows<T> to) const {
-    for (int64_t i = 0; i < n_; ++i) scale_row(x[i], a * start_[i], to[i], f_);
+    for (int64_t i = 0; i < n_; ++i) rows::scale_row(x[i], a * start_[i], to[i], f_);
   }
   void to_end(Rows<const T> x, Rows<T> to) const {
-    for (int64_t i = 0; i < n_; ++i) scale_row(x[i], end_[i], to[i], f_);
+    for (int64_t i = 0; i < n_; ++i) rows::scale_row(x[i], end_[i], to[i], f_);
   }
-  void all(T* s, int64_t dv) const { scale_row(s, start_[n_ - 1], s, f_ * dv); }
+  void all(T* s, int64_t dv) const { rows::scale_row(s, start_[n_ - 1], s, f_ * dv); }
 
   // Computes P [n, n] with zeros above the diagonal and, unless `diagonal`, on it.
   void between(Rows<const T> x, Rows<const T> k, T a, bool diagonal, T* to) const {
@@ -136,7 +124,7 @@ class HeadDecays {
   void from_start_gradient(Rows<const T> x, Rows<T> dy, T a, Rows<T> dx, T* dg) const {
     T sum = 0;
     for (int64_t i = n_ - 1; i >= 0; --i) {
-      add_row(dy[i], a * start_[i], dx[i], f_);
+      rows::add_scaled(dy[i], a * start_[i], dx[i], f_);
       dg[i] += sum += a * start_[i] * dot(x[i], dy[i], f_);
     }
   }
@@ -144,7 +132,7 @@ class HeadDecays {
     T sum = 0;
     for (int64_t i = 0; i < n_; ++i) {
       dg[i] += sum;
-      add_row(dy[i], end_[i], dx[i], f_);
+      rows::add_scaled(dy[i], end_[i], dx[i], f_);
       sum += end_[i] * dot(x[i], dy[i], f_);
     }
   }
@@ -273,7 +261,7 @@ class FeatureDecays {
   }
   void all(T* s, int64_t dv) const {
     for (int64_t f = 0; f < f_; ++f)
-      scale_row(s + f * dv, start_[(n_ - 1) * f_ + f], s + f * dv, dv);
+      rows::scale_row(s + f * dv, start_[(n_ - 1) * f_ + f], s + f * dv, dv);
   }
 
   void between(Rows<const T> x, Rows<const T> k, T a, bool diagonal, T* to) {
@@ -290,7 +278,7 @@ class FeatureDecays {
       product<T>(last - mid, mid - base, f_, x_rows(mid).matrix(), k_rows(base).transposed(), 0,
                  {to + mid * n_ + base, n_});
     });
-    for (int64_t i = 0; i < n_; ++i) scale_row(to + i * n_, a, to + i * n_, i + 1);
+    for (int64_t i = 0; i < n_; ++i) rows::scale_row(to + i * n_, a, to + i * n_, i + 1);
   }
 
   void from_start_gradient(Rows<const T> x, Rows<T> dy, T a, Rows<T> dx, T* dg) {
@@ -302,17 +290,17 @@ class FeatureDecays {
   void all_gradient(const T* s, T* ds, int64_t dv, T* dg) const {
     for (int64_t f = 0; f < f_; ++f)
       sums_[f] = start_[(n_ - 1) * f_ + f] * dot(s + f * dv, ds + f * dv, dv);
-    for (int64_t i = 0; i < n_; ++i) add_row(sums_, T(1), dg + i * f_, f_);
+    for (int64_t i = 0; i < n_; ++i) rows::add_scaled(sums_, T(1), dg + i * f_, f_);
     all(ds, dv);
   }
   void between_gradient(T* dp, const T* /*p*/, Rows<const T> x, Rows<const T> k, T a, bool diagonal,
                         Rows<T> dx, Rows<T> dk, T* dg) {
     for (int64_t i = 0; i < n_; ++i) {
       T* const row = dp + i * n_;
-      scale_row(row, a, row, i + diagonal);
+      rows::scale_row(row, a, row, i + diagonal);
       if (diagonal) {
-        add_row(k[i], row[i], dx[i], f_);
-        add_row(x[i], row[i], dk[i], f_);
+        rows::add_scaled(k[i], row[i], dx[i], f_);
+        rows::add_scaled(x[i], row[i], dk[i], f_);
       }
       leaf_gradient(row, i, x, k, dx, dk, dg);
     }

@@ -59,11 +59,6 @@ Kind kind_of(const S* x, int64_t n) {
   return within(x, n, 1, n, finite) ? Kind::large : Kind::not_finite;
 }
 
-template <class F>
-void with_type(DType type, F f) {
-  type == f64 ? f(double()) : type == f32 ? f(float()) : f(BFloat16());
-}
-
 // True if the mask of a query is a range of keys, apart from padding.
 bool is_range(const AttentionMask& mask) {
   return !setting_besides(mask, {"causal", "window", "block", "key_padding", "window_after"});
@@ -207,11 +202,13 @@ HiddenKeys hidden_keys(int64_t heads, int64_t n_queries, const Tensor& k, const 
   const Tensor rows[] = {rows_contiguous(k), rows_contiguous(v)};
   bool ordinary = true;
   for (const Tensor& x : rows)
-    with_type(x.dtype(), [&](auto t) { ordinary = ordinary && scan.ordinary<decltype(t)>(x); });
+    dispatch_floating(x.dtype(), "attention",
+                      [&]<class S>() { ordinary = ordinary && scan.ordinary<S>(x); });
   if (ordinary) return {};
   scan.cleared.resize(size_t(batch * groups * n));
   scan.seen_nan.resize(scan.cleared.size());
-  for (const Tensor& x : rows) with_type(x.dtype(), [&](auto t) { scan.rows<decltype(t)>(x); });
+  for (const Tensor& x : rows)
+    dispatch_floating(x.dtype(), "attention", [&]<class S>() { scan.rows<S>(x); });
   HiddenKeys found{.huge = scan.huge};
   if (scan.any) found.cleared = bool_tensor(scan.cleared, {batch, groups, n, 1});
   if (scan.any_nan) found.nan = queries_seeing(scan, heads, n_queries, mask);
@@ -222,8 +219,7 @@ bool all_finite(const Tensor& x) {
   const Tensor from = rows_contiguous(x);
   const int64_t heads = x.size(1), length = x.size(2), width = x.size(3);
   std::atomic<bool> finite = true;
-  with_type(x.dtype(), [&](auto t) {
-    using S = decltype(t);
+  dispatch_floating(x.dtype(), "attention", [&]<class S>() {
     const Heads<S> rows = heads_of<S>(from);
     const auto most = BitsOf<S>(bits_of<S>(std::numeric_limits<double>::infinity()) - 1);
     parallel_for(x.size(0) * heads, 1, [&](int64_t begin, int64_t end) {

@@ -64,11 +64,6 @@ struct Inputs {
   Tensor q, k, v, padding;
 };
 
-template <class From, class To>
-STRETTO_CLONES void convert_row(const From* from, To* to, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) to[i] = To(compute_t<From>(from[i]));
-}
-
 // to = a + b; b may be null.
 template <class T, class To>
 STRETTO_CLONES void add_rows(const T* a, const T* b, To* to, int64_t n) {
@@ -85,12 +80,6 @@ STRETTO_CLONES void rest_of_rows(const T* a, const T* b, const To* to, To* rest,
     for (int64_t i = 0; i < n; ++i) rest[i] = To((a[i] + b[i]) - T(to[i]));
   else
     for (int64_t i = 0; i < n; ++i) rest[i] = To(a[i] - T(to[i]));
-}
-
-// to += factor x.
-template <class T, class O>
-STRETTO_CLONES void add_scaled(T* to, T factor, const O* x, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) to[i] += factor * T(x[i]);
 }
 
 // q·z plus the sum of n products.
@@ -248,7 +237,7 @@ class LinearAttentionWorker {
       deltas[i] =
           denominator_gradient(q.data + i * q.ld, to + i * ld, p_.f, more_products_ + i * c.keys,
                                products_ + i * c.keys, c.keys > 0 ? i + 1 : 0, totals[i]);
-      add_scaled(to + i * ld, deltas[i], z_, p_.f);
+      rows::add_scaled(z_, deltas[i], to + i * ld, p_.f);
     }
     if (c.keys > 0) product(c.rows, p_.f, c.keys, lower(c, deltas), key_rows_, 1, to, ld);
     store(to, dq, b, h, c.i0, c.rows, p_.f);
@@ -319,7 +308,7 @@ class LinearAttentionWorker {
                        int64_t width, O* copy, bool always = false) const {
     if constexpr (!copies)
       if (!always) return {x.at(b, h, i0), x.row};
-    for (int64_t i = 0; i < n; ++i) convert_row(x.at(b, h, i0 + i), copy + i * width, width);
+    for (int64_t i = 0; i < n; ++i) rows::convert_row(x.at(b, h, i0 + i), copy + i * width, width);
     return {copy, width};
   }
   MatrixRef<O> queries(const Chunk& c, int64_t b, int64_t h) const {
@@ -338,7 +327,8 @@ class LinearAttentionWorker {
   void store(const T* from, const Heads<S>& to, int64_t b, int64_t h, int64_t i0, int64_t n,
              int64_t width) const {
     if constexpr (stores)
-      for (int64_t i = 0; i < n; ++i) convert_row(from + i * width, to.at(b, h, i0 + i), width);
+      for (int64_t i = 0; i < n; ++i)
+        rows::convert_row(from + i * width, to.at(b, h, i0 + i), width);
   }
 
   // The lower triangle of products + more (one element per row), as an operand that is valid until
@@ -360,12 +350,12 @@ class LinearAttentionWorker {
 
   void add_keys(const Chunk& c) {
     for (int64_t j = 0; j < c.keys; ++j)
-      add_scaled(local_ + p_.f * p_.dv, T(1), key_rows_.data + j * key_rows_.ld, p_.f);
+      rows::add_scaled(key_rows_.data + j * key_rows_.ld, T(1), local_ + p_.f * p_.dv, p_.f);
   }
   void add_queries_to_state(const Chunk& c, MatrixRef<O> q, const T* deltas) {
     product(p_.f, p_.dv, c.rows, transposed(q), gradients(), 1, local_, p_.dv);
     for (int64_t i = 0; i < c.rows; ++i)
-      add_scaled(local_ + p_.f * p_.dv, deltas[i], q.data + i * q.ld, p_.f);
+      rows::add_scaled(q.data + i * q.ld, deltas[i], local_ + p_.f * p_.dv, p_.f);
   }
 
   const LinearAttentionProblem& p_;

@@ -203,17 +203,6 @@ STRETTO_CLONES T gradient_of_row(const Setting& s, const S* y, const S* g, Index
   return T(0);
 }
 
-// dx += factor x.
-template <class T, class S>
-STRETTO_CLONES void add_scaled(T* dx, const S* x, T factor, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) dx[i] += factor * T(x[i]);
-}
-
-template <class From, class To>
-STRETTO_CLONES void convert_row(const From* from, To* to, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) to[i] = To(compute_t<From>(from[i]));
-}
-
 // ---------------------------------------------------------------------------- fused
 
 // Tiles of rows of one head: about 32k elements of x and features together.
@@ -267,7 +256,7 @@ class Projection {
       gemm(n, s_.d, s_.w, T(s_.scale), {du, s_.w}, {w_.data<T>(), s_.d}, T(0), dx, lddx);
     } else {
       const Tensor rounded = empty({n, s_.w}, {.dtype = bf16, .device = cpu});
-      convert_row(du, rounded.data<S>(), n * s_.w);
+      rows::convert_row(du, rounded.data<S>(), n * s_.w);
       product(n, s_.d, s_.w, {rounded.data<S>(), s_.w}, false, dx, lddx);
     }
   }
@@ -282,7 +271,8 @@ class Projection {
       gemm(m, n, k, T(s_.scale), a, {low_.data<S>(), s_.d, transposed}, T(1), c, ldc);
     } else {
       const Tensor wide = empty({m, k}, {.dtype = f32, .device = cpu});
-      for (int64_t i = 0; i < m; ++i) convert_row(a.data + i * a.ld, wide.data<T>() + i * k, k);
+      for (int64_t i = 0; i < m; ++i)
+        rows::convert_row(a.data + i * a.ld, wide.data<T>() + i * k, k);
       gemm(m, n, k, T(s_.scale), {wide.data<T>(), k}, {w_.data<T>(), s_.d, transposed}, T(0), c,
            ldc);
     }
@@ -311,7 +301,7 @@ struct TileRows {
   }
   void store() const {
     if constexpr (apart)
-      for (int64_t i = 0; i < rows; ++i) convert_row(data + i * ld, to + i * ld_to, columns);
+      for (int64_t i = 0; i < rows; ++i) rows::convert_row(data + i * ld, to + i * ld_to, columns);
   }
 
   S* to;
@@ -363,15 +353,10 @@ void backward(const Setting& s, const Tensor& x_, const Tensor& projection, cons
     const TileRows<S> result(dx.at(b, h, i0), dx.row, n, s.d);
     w.multiply_back(n, to, result.data, result.ld);
     for (int64_t i = 0; s.has_half() && i < n; ++i)
-      add_scaled(result.data + i * result.ld, x.at(b, h, i0 + i), factor[i] * T(s.scale * s.scale),
-                 s.d);
+      rows::add_scaled(x.at(b, h, i0 + i), factor[i] * T(s.scale * s.scale),
+                       result.data + i * result.ld, s.d);
     result.store();
   });
-}
-
-template <class F>
-void with_type(DType type, F f) {
-  type == f64 ? f(double()) : type == f32 ? f(float()) : f(BFloat16());
 }
 
 // The derivative of `shift` with respect to u, [B, H, L, W]: 1 or −1 at the place of each row's
@@ -426,7 +411,7 @@ Tensor fused(const Tensor& x, const Tensor& projection, const RandomFeatureOptio
   Tensor places;
   if (s.keeps_place() && recording({x}))
     places = empty({x.numel() / s.d}, {.dtype = type == f64 ? i64 : i32, .device = cpu});
-  with_type(type, [&](auto t) { forward<decltype(t)>(s, rows, w, y, places); });
+  dispatch_floating(type, op, [&]<class T>() { forward<T>(s, rows, w, y, places); });
   const bool again = s.kind == Kind::generalized;
   // Gradients: dx' = Σ_w du_w ω_w + (dshift) x', du = ±g · y, dshift = −Σ g · y.
   return record(
@@ -444,8 +429,8 @@ Tensor fused(const Tensor& x, const Tensor& projection, const RandomFeatureOptio
         const Tensor from = rows_contiguous(x()), g = rows_contiguous(b.grad());
         const Tensor features = again ? Tensor() : rows_contiguous(b.output());
         const Tensor dx = heads_inside(shape[0], shape[1], shape[2], shape[3], type);
-        with_type(type,
-                  [&](auto t) { backward<decltype(t)>(s, from, w(), features, places, g, dx); });
+        dispatch_floating(type, op,
+                          [&]<class T>() { backward<T>(s, from, w(), features, places, g, dx); });
         return Tensors{dx};
       },
       again ? Keep::nothing : Keep::outputs);

@@ -33,6 +33,7 @@
 #include "core/gemm/gemm.h"
 #include "ops/create.h"
 #include "ops/loops.h"
+#include "ops/rows.h"
 #include "ops/spe/spe_kernels.h"
 
 namespace stretto {
@@ -68,18 +69,6 @@ struct SpeWorker {
   int64_t h = 0, d0 = 0, n = 0;
 };
 
-template <class From, class To>
-STRETTO_CLONES void convert_elements(const From* from, To* to, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) to[i] = To(compute_t<From>(from[i]));
-}
-template <class From, class To>
-void convert_row(const From* from, To* to, int64_t n) {
-  if constexpr (std::is_same_v<From, To>)
-    std::copy_n(from, n, to);
-  else
-    convert_elements(from, to, n);
-}
-
 // Rows of one head in T: in place if S is T, else a copy.
 template <class S, class T>
 MatrixRef<T> rows_in(const Heads<S>& x, int64_t b, int64_t h, int64_t i0, int64_t n, int64_t width,
@@ -90,7 +79,7 @@ MatrixRef<T> rows_in(const Heads<S>& x, int64_t b, int64_t h, int64_t i0, int64_
     if (!copy.defined() || copy.numel() < n * width)
       copy = empty({n * width}, {.dtype = dtype_of<T>(), .device = cpu});
     for (int64_t i = 0; i < n; ++i)
-      convert_row(x.at(b, h, i0 + i), copy.template data<T>() + i * width, width);
+      rows::convert_row(x.at(b, h, i0 + i), copy.template data<T>() + i * width, width);
     return {copy.template data<T>(), width};
   }
 }
@@ -127,7 +116,7 @@ class Results {
       const auto y = heads_of<S>(o.y);
       for (int64_t b = 0; b < batch_; ++b)
         for (int64_t i = 0; i < span.size(); ++i)
-          convert_row(rows(o, side, b, h, unit).at(i), y.at(b, h, span.p0 - o.at + i), r_);
+          rows::convert_row(rows(o, side, b, h, unit).at(i), y.at(b, h, span.p0 - o.at + i), r_);
     }
   }
 
@@ -157,7 +146,7 @@ void add_results(SpeWorker<compute_t<S>>& w, const SpeCall& call, const SpeOpera
     for (int64_t b = 0; b < batch; ++b) {
       y[size_t(b)] = of[size_t(b)].at(at + i);
       if constexpr (copied)
-        convert_row(x.at(b, w.h, span.p0 - o.at + i) + w.d0, numbers.data() + b * w.n, w.n);
+        rows::convert_row(x.at(b, w.h, span.p0 - o.at + i) + w.d0, numbers.data() + b * w.n, w.n);
     }
     const T* from = numbers.data();
     if constexpr (!copied) from = x.at(0, w.h, span.p0 - o.at + i) + w.d0;
@@ -270,8 +259,8 @@ struct Gathered {
     const auto from = heads_of<S>(o.x), grad = heads_of<S>(o.y);
     for (int64_t b = 0; b < batch; ++b)
       for (int64_t i = 0; i < rows; ++i) {
-        convert_row(from.at(b, w.h, first + i) + w.d0, x + (i * batch + b) * w.n, w.n);
-        convert_row(grad.at(b, w.h, first + i), g + (i * batch + b) * r, r);
+        rows::convert_row(from.at(b, w.h, first + i) + w.d0, x + (i * batch + b) * w.n, w.n);
+        rows::convert_row(grad.at(b, w.h, first + i), g + (i * batch + b) * r, r);
       }
   }
 
