@@ -62,7 +62,7 @@ struct AttentionOperands {
   AttentionOptions options = {};  ///< Options, with the tensors of the position terms.
 
   /// Calls f(x) for each differentiable tensor, including undefined ones, in the order of the op's
-  /// inputs on the tape. This is the only list of these tensors in the library.
+  /// inputs on the tape. This list and `names` are the only ones of these tensors in the library.
   template <class F>
   void for_each_tensor(F f) {
     each(*this, f);
@@ -96,6 +96,10 @@ struct AttentionOperands {
 
   /// Returns the relative positions that occur.
   RelativeRange range() const { return visible_range(q.size(2), k.size(2), options.mask); }
+  /// Names of tensors() in messages.
+  static constexpr const char* names[] = {
+      "q",    "k",    "v", "relative_query", "relative_keys", "relative_values", "relative_bias",
+      "bias", "sinks"};
 
  private:
   template <class Self, class F>

@@ -35,6 +35,7 @@
 // values, so that backward's δ cancels if all values are equal. Tested against the composed
 // implementation in f64.
 #include "cuda/attention/attention_query_warp.cuh"
+#include "cuda/attention/attention_tiles.cuh"
 
 namespace stretto::cuda {
 namespace {
@@ -127,7 +128,7 @@ struct ForwardWarp : QueryWarp<L> {
   /// Processes 8 · K keys, from key j0 on.
   template <int K, bool Diagonal>
   __device__ void attend(const AttentionArgs& a, int j0) {
-    const Sight sight = Base::template sight<K>(a, j0);
+    const Sight sight = a.sight<L::extended>(unit, iw, L::own, j0, 8 * K);
     if (L::extended && !L::table && sight == Sight::none) return;
     const Keys at = Base::keys(j0);
     const bool drop = Base::drops(a);
@@ -302,53 +303,6 @@ __global__ void __launch_bounds__(L::threads, L::blocks_per_sm)
   warp.store(a);
 }
 
-template <AttentionTile T>
-void launch_forward(const AttentionArgs& a, int device) {
-  using L = ForwardLayout<T>;
-  launch_with_shared(
-      "attention", device, attention_forward<L>,
-      dim3(unsigned(a.sizes.batch * a.sizes.heads), unsigned(ceil_div(a.sizes.m, L::rows))),
-      dim3(L::threads), L::bytes, a);
-}
-
-void launch_extended(const AttentionArgs& a, int64_t d, int device) {
-  with_extended_positions(a, [&]<Positions P>() {
-    using T = AttentionTile;
-    constexpr bool all = P == Positions::all;
-    if (a.sizes.parts > 1)
-      launch_forward<T{.positions = P, .parts = 3, .extended = true}>(a, device);
-    else if (d <= 64)
-      launch_forward<T{.positions = P, .slabs = all ? 1 : 2, .blocks_per_sm = 2, .extended = true}>(
-          a, device);
-    else
-      launch_forward<T{.positions = P, .head = 128, .warps = all ? 4 : 8, .extended = true}>(
-          a, device);
-  });
-}
-
-void launch_attention(const AttentionArgs& a, int64_t d, int device) {
-  if (is_extended(a)) return launch_extended(a, d, device);
-  with_positions(a, [&]<Positions P>() {
-    using T = AttentionTile;
-    constexpr int wide_step = P == Positions::none ? 64 : 32;
-    if (a.sizes.parts > 1)
-      launch_forward<T{.positions = P, .parts = 3}>(a, device);
-    else if constexpr (P == Positions::all)
-      d <= 64 ? launch_forward<T{.positions = P, .blocks_per_sm = 2}>(a, device)
-              : launch_forward<T{.positions = P, .head = 128}>(a, device);
-    else if (d <= 32)
-      launch_forward<T{.positions = P, .head = 32, .slabs = 2, .step = 64, .blocks_per_sm = 2}>(
-          a, device);
-    else if (d <= 64 && a.dropout.below > 0)
-      launch_forward<T{.positions = P, .slabs = 2, .blocks_per_sm = 2}>(a, device);
-    else if (d <= 64)
-      launch_forward<T{
-          .positions = P, .slabs = 2, .step = 64, .blocks_per_sm = 2, .dropout = false}>(a, device);
-    else
-      launch_forward<T{.positions = P, .head = 128, .warps = 8, .step = wide_step}>(a, device);
-  });
-}
-
 }  // namespace
 
 AttentionSaved attention(const AttentionOperands& inputs, const Tensor& out, bool for_backward) {
@@ -372,7 +326,13 @@ AttentionSaved attention(const AttentionOperands& inputs, const Tensor& out, boo
       a.results.rest = operand_rows<void>(saved.rest);
     }
   }
-  launch_attention(a, width, device.index);
+  with_tile<forward_tile>(a, width, [&]<AttentionTile T>() {
+    using L = ForwardLayout<T>;
+    launch_with_shared(
+        "attention", device.index, attention_forward<L>,
+        dim3(unsigned(a.sizes.batch * a.sizes.heads), unsigned(ceil_div(a.sizes.m, L::rows))),
+        dim3(L::threads), L::bytes, a);
+  });
   return saved;
 }
 

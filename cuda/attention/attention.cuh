@@ -56,6 +56,8 @@ struct AttentionArgs {
     OperandRows<const void> rows;
     int count, zero_row;
   } table, value_table;
+  // The terms of scores other than products. attention_score_terms.cu sets them and has the rest of
+  // their gradients; ops/attention/attention_score_terms.h is the CPU's list.
   /// f32 [H or 1, width], divided by the scale; width 0: no bias.
   struct LagBias {
     const float* data;
@@ -98,8 +100,8 @@ struct AttentionArgs {
     OperandRows<void> q, k, v, p;
     float *table, *value_table,
         *relative_bias;  // [segments, H, R, D], [… R, Dv], [segments, H, width]
-    Scores dense;        // f32
-    float* key_bias;     // [B, H, N]: of a bias that all queries share
+    Scores dense;        // f32, of the dense bias
+    float* key_sums;     // [B, H, N], of terms that all queries share; null: none
   } gradients;
   struct Grid {
     int low_relative, high_relative, segments,
@@ -141,6 +143,13 @@ struct AttentionArgs {
   __device__ int end_of(int i, int count) const {
     return i < sizes.m ? end_key(min(i + count, sizes.m) - 1 + sizes.shift) : 0;
   }
+  /// What `queries` queries from i on see of `keys` keys from j on, under masks that are tensors.
+  template <bool Extended>
+  __device__ Sight sight(int unit, int i, int queries, int j, int keys) const {
+    if constexpr (!Extended) return Sight::all;
+    const auto [b, h, kh] = place(unit);
+    return mask.tensors.sight(b, h, i, queries, j, keys);
+  }
   /// The keys of a batch entry that padding hides from all queries, or that are out of range.
   struct HiddenKeys {
     const uint8_t* padding;
@@ -156,8 +165,11 @@ struct AttentionArgs {
   /// True if scores have a relative term or a bias of relative positions.
   __device__ bool has_relative() const { return table.count > 0 || relative_bias.width > 0; }
 
-  /// Adds the terms of a query and a key other than products, divided by the scale, to scores in
-  /// the layout of each_score(): the dense bias.
+  /// True if scores have such terms in add_terms(), for which kernels are compiled with
+  /// Positions::all.
+  bool has_terms() const { return dense.data; }
+  /// Adds the terms other than products and relative_bias, divided by the scale, to scores in the
+  /// layout of each_score().
   template <int Parts, bool Transposed, int Slope = 0, int Slabs, int Tiles>
   __device__ void add_terms(float (&s)[Slabs][Tiles][4], int b, int h, int i, int j) const {
     if (!dense.data) return;
@@ -168,7 +180,6 @@ struct AttentionArgs {
         x += cast<float>(from[query * dense.query + key * dense.key]) * scale.inverse;
     });
   }
-
   /// Applies the soft cap to scores.
   template <int Parts, int Slabs, int Tiles>
   __device__ void cap_scores(float (&s)[Slabs][Tiles][4]) const {
@@ -245,29 +256,9 @@ struct AttentionTile {
   constexpr bool has_p() const { return has_all() || positions == Positions::separate; }
 };
 
-/// Calls f.operator()<Positions>() with the relative terms of the inputs, to select a kernel.
-template <class F>
-void with_positions(const AttentionArgs& a, const F& f) {
-  if (a.value_table.count > 0 || a.dense.data)
-    f.template operator()<Positions::all>();
-  else if (!a.table.rows.data)
-    f.template operator()<Positions::none>();
-  else if (a.operands.p.data == a.operands.q.data)
-    f.template operator()<Positions::shared>();
-  else
-    f.template operator()<Positions::separate>();
-}
 /// True if the inputs need a kernel that is compiled for masks that are tensors and the soft cap.
 inline bool is_extended(const AttentionArgs& a) {
   return a.mask.tensors.defined() || a.cap.from != 0;
-}
-/// As with_positions() for such kernels, of which there are fewer: those for all terms also serve
-/// separate position queries.
-template <class F>
-void with_extended_positions(const AttentionArgs& a, const F& f) {
-  with_positions(a, [&]<Positions P>() {
-    f.template operator()<P == Positions::separate ? Positions::all : P>();
-  });
 }
 
 /// The members that all layouts of shared memory have in common; row: bytes per row.
@@ -468,15 +459,24 @@ __device__ inline float quad_max(float x) {
 /// `factors` [B, H, L], if given.
 OperandRows<const void> attention_operand(const Tensor& x, Tensors& kept,
                                           const float* factors = nullptr);
-/// A dense bias or its gradient, [B or 1, H or 1, M or 1, N or 1].
-Scores scores_of(const Tensor& x);
 /// The arguments that forward and backward have in common. Without `cut`, f32 operands are
 /// not split into parts.
 AttentionArgs attention_args(const AttentionOperands& inputs, Tensors& kept, bool cut = true);
+/// The strides of a tensor that broadcasts to [B, H, M, N].
+Scores scores_of(const Tensor& x);
+/// Sets the terms of scores other than products.
+void set_score_terms(AttentionArgs& a, const AttentionOptions& o);
+/// Begins to compute their gradients in `to`, except those of tables. The kernel that owns keys
+/// writes its sums to the result, [B, H, 1, N], if that is defined.
+Tensor begin_term_gradients(AttentionArgs& a, const AttentionOptions& to, Device device);
+/// Completes them from these sums and delta [B, H, M]. A gradient may have the batch entries, heads
+/// and queries of the scores: the caller adds those that share a term.
+void finish_term_gradients(const AttentionArgs& a, const Tensor& key_sums, const Tensor& delta,
+                           AttentionOptions& to);
 
 // Launchers of the backward kernels, each in the file of its name. d: the larger of D and Dv.
 void launch_attention_keys(const AttentionArgs& a, int d, int device);
-void launch_attention_queries(const AttentionArgs& a, int d, int device);
+void launch_attention_queries(AttentionArgs a, int d, int device);
 void launch_attention_relative(const AttentionArgs& a, int d, int device);
 /// The approximate number of relative positions per block of attention_relative: 64 or 128.
 constexpr int relative_per_block = 128;

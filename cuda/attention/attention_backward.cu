@@ -12,7 +12,6 @@
 // Instead, the rows of g are divided by the sums when they are split into parts; P only occurs in
 // products with them. Tested against the composed implementation in f64.
 #include "cuda/attention/attention.cuh"
-#include "cuda/reduce.h"
 
 namespace stretto::cuda {
 namespace {
@@ -58,34 +57,6 @@ void add_parts(const Tensor& parts, const Tensor& table, Tensor& to) {
   });
 }
 
-/// The gradients of the sinks' scores [B, H, M], −P δ, times a factor, from sums and −δ [B, H, M]
-/// and sinks [H].
-__global__ void __launch_bounds__(256)
-    attention_sinks(float* grad, const float* sums, const float* delta, const float* sinks,
-                    float factor, int heads, int m, int64_t n) {
-  const int64_t i = thread_index();
-  if (i < n) grad[i] = ptx::ex2(sinks[i / m % heads] - sums[i]) * delta[i] * factor;
-}
-
-/// The gradients of the sinks' scores times a factor, [B, H, M, 1], summed over dimensions in the
-/// order of sum().
-Tensor sinks_gradient(const AttentionArgs& a, const Tensor& delta, float factor,
-                      const Shape& dims) {
-  const Tensor grad = empty_like(delta);
-  launch("attention", delta.device().index, attention_sinks,
-         unsigned(ceil_div(delta.numel(), int64_t(256))), 256, grad.data<float>(), a.results.sums,
-         a.delta.data, a.sinks, factor, a.sizes.heads, a.sizes.m, delta.numel());
-  return dims.dim() > 0 ? sum(grad.unsqueeze(-1), dims, true) : grad.unsqueeze(-1);
-}
-
-/// The dimensions over which a tensor of this shape is broadcast to another.
-Shape broadcast_dims(const Shape& from, const Shape& to) {
-  Shape dims;
-  for (int64_t i = 0; i < to.dim(); ++i)
-    if (from[i] != to[i]) dims.push_back(i);
-  return dims;
-}
-
 }  // namespace
 
 void attention_backward(const AttentionOperands& inputs, const Tensor& out,
@@ -95,8 +66,7 @@ void attention_backward(const AttentionOperands& inputs, const Tensor& out,
   const TensorOptions wide{.dtype = f32, .device = device};
   const int64_t d = std::max(inputs.q.size(3), inputs.v.size(3));
   const auto table = [&](const Tensor& x) { return of_tables && x.defined() && x.numel() > 0; };
-  const int64_t batch = inputs.q.size(0), heads = inputs.q.size(1), m = inputs.q.size(2),
-                n = inputs.k.size(2);
+  const int64_t batch = inputs.q.size(0), heads = inputs.q.size(1), m = inputs.q.size(2);
   const AttentionOptions& o = inputs.options;
   AttentionOptions& to = into.options;
   Tensors kept;
@@ -115,20 +85,8 @@ void attention_backward(const AttentionOperands& inputs, const Tensor& out,
   a.gradients.k = operand_rows<void>(into.k);
   a.gradients.v = operand_rows<void>(into.v);
   a.gradients.p = operand_rows<void>(to.relative_query);
-  Tensor of_keys;
-  // A bias that all keys share changes no weight: its gradient is 0. With sinks it is that of the
-  // sinks, negated.
-  const bool keys_share_bias = to.bias.defined() && to.bias.size(3) != n;
-  if (to.bias.defined() && !keys_share_bias) {
-    if (to.bias.size(2) == 1) {
-      of_keys = empty({batch, heads, 1, n}, wide);
-      a.gradients.key_bias = of_keys.data<float>();
-    } else {
-      a.gradients.dense = scores_of(to.bias);
-    }
-  }
+  const Tensor key_sums = begin_term_gradients(a, to, device);
   launch_attention_queries(a, int(d), device.index);
-  if (a.sinks) to.sinks = sinks_gradient(a, delta, 1, {0, 2}).reshape({heads});
   a.grid.low_relative = INT_MAX, a.grid.high_relative = INT_MIN;
   const auto reaches = [&](const Tensor& x, int first, int count) {
     if (!table(x)) return;
@@ -160,12 +118,7 @@ void attention_backward(const AttentionOperands& inputs, const Tensor& out,
       add_parts(value_rows, o.relative_values.rows, to.relative_values.rows);
   }
   launch_attention_keys(a, int(d), device.index);
-  if (of_keys.defined()) {
-    const Shape shared = broadcast_dims(to.bias.shape(), of_keys.shape());
-    to.bias = shared.dim() > 0 ? sum(of_keys, shared, true) : of_keys;
-  }
-  if (keys_share_bias && a.sinks)
-    to.bias = sinks_gradient(a, delta, -1, broadcast_dims(to.bias.shape(), {batch, heads, m, 1}));
+  finish_term_gradients(a, key_sums, delta, to);
 }
 
 }  // namespace stretto::cuda

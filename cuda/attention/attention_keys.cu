@@ -11,6 +11,7 @@
 //
 // A warp skips the tiles of queries that see none of its keys. The sums of dSᵀ's rows are the
 // gradient of a bias that all queries share. Tested against the composed implementation in f64.
+#include "cuda/attention/attention_tiles.cuh"
 #include "cuda/attention/attention_transposed.cuh"
 
 namespace stretto::cuda {
@@ -57,17 +58,10 @@ struct KeysWarp : TransposedWarp<L> {
   __device__ bool sees(const AttentionArgs& a, int i0) const {
     return i0 + L::step > a.first_position(jw()) - a.sizes.shift;
   }
-  /// What queries of the step see of `keys` keys from j on, under masks that are tensors.
-  __device__ Sight sight(const AttentionArgs& a, int unit, int i0, int j, int keys) const {
-    if constexpr (L::extended) {
-      const auto [b, h, kh] = a.place(unit);
-      return a.mask.tensors.sight(b, h, i0, L::step, j, keys);
-    } else {
-      return Sight::all;
-    }
-  }
   __device__ auto seen_by_block(const AttentionArgs& a, int unit) const {
-    return [&, this, unit](int i0) { return sight(a, unit, i0, j0, L::rows) != Sight::none; };
+    return [&, this, unit](int i0) {
+      return a.sight<L::extended>(unit, i0, L::step, j0, L::rows) != Sight::none;
+    };
   }
   /// The first step of a head of which any query sees keys of the block, and the one after i0.
   __device__ int first_step(const AttentionArgs& a, int unit) {
@@ -195,7 +189,7 @@ struct KeysWarp : TransposedWarp<L> {
   }
 
   __device__ void step(const AttentionArgs& a, int unit, int i0) {
-    const Sight seen = sight(a, unit, i0, jw(), L::own);
+    const Sight seen = a.sight<L::extended>(unit, i0, L::step, jw(), L::own);
     if (seen == Sight::none) return;
     const Queries at = Base::queries(i0);
     const bool drop = L::config.dropout && a.dropout.below > 0;
@@ -220,15 +214,15 @@ struct KeysWarp : TransposedWarp<L> {
   }
 
   /// The gradient of a bias that all queries of a head share.
-  __device__ void store_key_bias(const AttentionArgs& a, int unit) const {
+  __device__ void store_key_sums(const AttentionArgs& a, int unit) const {
 #pragma unroll
     for (int sl = 0; sl < L::slabs; ++sl)
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const int j = jw() + sl * 16 + lane / 4 + 8 * half;
         const float sum = quad_sum(sum_ds[sl][half]);
-        if (a.gradients.key_bias && lane % 4 == 0 && j < a.sizes.n)
-          a.gradients.key_bias[int64_t(unit) * a.sizes.n + j] =
+        if (a.gradients.key_sums && lane % 4 == 0 && j < a.sizes.n)
+          a.gradients.key_sums[int64_t(unit) * a.sizes.n + j] =
               a.hidden_keys(a.place(unit).b)(j) ? 0 : sum;
       }
   }
@@ -276,60 +270,21 @@ __global__ void __launch_bounds__(L::threads, L::blocks_per_sm)
       __syncthreads();  // the next queries have arrived, and these are no longer needed
       if (L::extended && !follows) warp.load_first(a, unit, next);
     }
-    if constexpr (L::all) warp.store_key_bias(a, unit);
+    if constexpr (L::all) warp.store_key_sums(a, unit);
   }
   warp.store(a, a.gradients.k, warp.dk, a.scale.score);
   warp.store(a, a.gradients.v, warp.dv, a.dropout.keep_scale);
 }
 
-template <AttentionTile T>
-void launch_keys(const AttentionArgs& a, int device) {
-  using L = KeysLayout<T>;
-  launch_with_shared("attention", device, attention_keys<L>,
-                     dim3(unsigned(a.sizes.batch * (a.sizes.heads / a.sizes.per_group)),
-                          unsigned(ceil_div(a.sizes.n, L::rows))),
-                     dim3(L::threads), L::bytes, a);
-}
-
-void launch_extended(const AttentionArgs& a, int d, int device) {
-  with_extended_positions(a, [&]<Positions P>() {
-    using T = AttentionTile;
-    constexpr bool all = P == Positions::all;
-    if (a.sizes.parts > 1)
-      launch_keys<T{.positions = P, .parts = 3, .step = all ? 32 : 16, .extended = true}>(a,
-                                                                                          device);
-    else if (d <= 64)
-      launch_keys<T{
-          .positions = P, .warps = all ? 4 : 8, .blocks_per_sm = all ? 2 : 1, .extended = true}>(
-          a, device);
-    else
-      launch_keys<T{.positions = P,
-                    .head = 128,
-                    .warps = all ? 4 : 8,
-                    .step = all ? 16 : 32,
-                    .extended = true}>(a, device);
-  });
-}
-
 }  // namespace
 
 void launch_attention_keys(const AttentionArgs& a, int d, int device) {
-  if (is_extended(a)) return launch_extended(a, d, device);
-  with_positions(a, [&]<Positions P>() {
-    using T = AttentionTile;
-    if (a.sizes.parts > 1)
-      launch_keys<T{.positions = P, .parts = 3}>(a, device);
-    else if constexpr (P == Positions::all)
-      d <= 64 ? launch_keys<T{.positions = P, .blocks_per_sm = 2}>(a, device)
-              : launch_keys<T{.positions = P, .head = 128, .step = 16}>(a, device);
-    else if (d <= 32)
-      launch_keys<T{.positions = P, .head = 32, .slabs = 2, .blocks_per_sm = 2}>(a, device);
-    else if (d <= 64 && a.dropout.below > 0)
-      launch_keys<T{.positions = P, .slabs = 2, .blocks_per_sm = 2}>(a, device);
-    else if (d <= 64)
-      launch_keys<T{.positions = P, .slabs = 2, .blocks_per_sm = 2, .dropout = false}>(a, device);
-    else
-      launch_keys<T{.positions = P, .head = 128, .warps = 8}>(a, device);
+  with_tile<keys_tile>(a, d, [&]<AttentionTile T>() {
+    using L = KeysLayout<T>;
+    launch_with_shared("attention", device, attention_keys<L>,
+                       dim3(unsigned(a.sizes.batch * (a.sizes.heads / a.sizes.per_group)),
+                            unsigned(ceil_div(a.sizes.n, L::rows))),
+                       dim3(L::threads), L::bytes, a);
   });
 }
 

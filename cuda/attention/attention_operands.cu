@@ -53,11 +53,6 @@ OperandRows<const void> attention_operand(const Tensor& x, Tensors& kept, const 
   return rows;
 }
 
-Scores scores_of(const Tensor& x) {
-  const auto stride = [&](int d) { return x.size(d) == 1 ? 0 : x.strides()[d]; };
-  return {x.raw_data(), stride(0), stride(1), stride(2), stride(3)};
-}
-
 AttentionArgs attention_args(const AttentionOperands& c, Tensors& kept, bool cut) {
   const auto operand = [&](const Tensor& x) {
     return cut ? attention_operand(x, kept) : operand_rows<const void>(x);
@@ -86,13 +81,7 @@ AttentionArgs attention_args(const AttentionOperands& c, Tensors& kept, bool cut
   };
   table(a.table, o.relative_keys);
   table(a.value_table, o.relative_values);
-  if (o.bias.defined()) a.dense = scores_of(o.bias);
-  if (const Tensor& relative_bias = o.relative_bias.rows; relative_bias.defined()) {
-    a.relative_bias.data = relative_bias.data<float>();
-    a.relative_bias.width = int(relative_bias.size(1));
-    a.relative_bias.head = relative_bias.size(0) == 1 ? 0 : a.relative_bias.width;
-    a.relative_bias.first = -int(o.relative_bias.zero_row);
-  }
+  set_score_terms(a, o);
   const AttentionMask& mask = o.mask;
   if (mask.key_padding.defined()) a.mask.padding = mask.key_padding.data<uint8_t>();
   a.mask.causal = mask.is_causal();

@@ -18,6 +18,7 @@
 // and deltas stay in shared memory, and products whose operands are loaded are loops. Tested
 // against the composed implementation in f64.
 #include "cuda/attention/attention_query_warp.cuh"
+#include "cuda/attention/attention_tiles.cuh"
 
 namespace stretto::cuda {
 namespace {
@@ -262,7 +263,7 @@ struct QueriesWarp : QueryWarp<L> {
   }
 
   __device__ void step(const AttentionArgs& a, int j0) {
-    const Sight sight = Base::template sight<tiles>(a, j0);
+    const Sight sight = a.sight<L::extended>(unit, iw, L::own, j0, L::step);
     if (L::extended && !L::table && sight == Sight::none) return;
     const Keys at = Base::keys(j0);
     KeptWeights<L::slabs, tiles> kept;
@@ -337,71 +338,22 @@ __global__ void __launch_bounds__(L::threads, L::blocks_per_sm)
   warp.store(a);
 }
 
-template <AttentionTile T>
-void launch_queries(AttentionArgs a, int device) {
-  using L = QueriesLayout<T>;
+}  // namespace
+
+void launch_attention_queries(AttentionArgs a, int d, int device) {
   // The batch entries and heads of a launch.
   const int batch = a.gradients.dense.data && a.gradients.dense.batch == 0 ? 1 : a.sizes.batch;
   const int heads = a.gradients.dense.data && a.gradients.dense.head == 0 ? 1 : a.sizes.heads;
   a.grid.unit_step = heads == 1 ? a.sizes.heads : 1;
-  for (int b = 0; b < a.sizes.batch; b += batch)
-    for (int h = 0; h < a.sizes.heads; h += heads) {
-      a.grid.first_unit = b * a.sizes.heads + h;
-      launch_with_shared("attention", device, attention_queries<L>,
-                         dim3(unsigned(batch * heads), unsigned(ceil_div(a.sizes.m, L::rows))),
-                         dim3(L::threads), L::bytes, a);
-    }
-}
-
-void launch_extended(const AttentionArgs& a, int d, int device) {
-  with_extended_positions(a, [&]<Positions P>() {
-    using T = AttentionTile;
-    constexpr bool none = P == Positions::none, all = P == Positions::all;
-    if (a.sizes.parts > 1)
-      launch_queries<T{.positions = P, .parts = 3, .step = none ? 32 : 16, .extended = true}>(
-          a, device);
-    else if (d <= 64)
-      launch_queries<T{
-          .positions = P, .warps = all ? 4 : 8, .step = all ? 32 : 64, .extended = true}>(a,
-                                                                                          device);
-    else
-      launch_queries<T{.positions = P, .head = 128, .warps = all ? 4 : 8, .extended = true}>(
-          a, device);
-  });
-}
-
-}  // namespace
-
-void launch_attention_queries(const AttentionArgs& a, int d, int device) {
-  if (is_extended(a)) return launch_extended(a, d, device);
-  with_positions(a, [&]<Positions P>() {
-    using T = AttentionTile;
-    constexpr bool none = P == Positions::none, separate = P == Positions::separate;
-    if (a.sizes.parts > 1) {
-      launch_queries<T{.positions = P, .parts = 3, .step = none ? 32 : 16}>(a, device);
-    } else if constexpr (P == Positions::all) {
-      d <= 64 ? launch_queries<T{.positions = P}>(a, device)
-              : launch_queries<T{.positions = P, .head = 128}>(a, device);
-    } else if (d <= 32) {
-      launch_queries<T{
-          .positions = P, .head = 32, .warps = 8, .step = 64, .q_steps = 2, .g_steps = 2}>(a,
-                                                                                           device);
-    } else if (d <= 64 && a.dropout.below > 0) {
-      launch_queries<T{.positions = P,
-                       .slabs = separate ? 1 : 2,
-                       .warps = separate ? 8 : 4,
-                       .step = separate ? 64 : 32}>(a, device);
-    } else if (d <= 64) {
-      launch_queries<T{.positions = P,
-                       .slabs = 2,
-                       .q_steps = separate ? 0 : 4,
-                       .g_steps = separate ? 0
-                                  : none   ? 4
-                                           : 2,
-                       .dropout = false}>(a, device);
-    } else {
-      launch_queries<T{.positions = P, .head = 128, .warps = 8}>(a, device);
-    }
+  with_tile<queries_tile>(a, d, [&]<AttentionTile T>() {
+    using L = QueriesLayout<T>;
+    for (int b = 0; b < a.sizes.batch; b += batch)
+      for (int h = 0; h < a.sizes.heads; h += heads) {
+        a.grid.first_unit = b * a.sizes.heads + h;
+        launch_with_shared("attention", device, attention_queries<L>,
+                           dim3(unsigned(batch * heads), unsigned(ceil_div(a.sizes.m, L::rows))),
+                           dim3(L::threads), L::bytes, a);
+      }
   });
 }
 

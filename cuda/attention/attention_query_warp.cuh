@@ -137,16 +137,6 @@ struct QueryWarp {
   __device__ int next_step(const AttentionArgs& a, int j0) {
     return steps.next(j0, last, seen_by_block(a));
   }
-  /// What the warp sees of 8 · K keys from j on, under masks that are tensors.
-  template <int K>
-  __device__ Sight sight(const AttentionArgs& a, int j) const {
-    if constexpr (L::extended) {
-      const auto [b, h, kh] = a.place(unit);
-      return a.mask.tensors.sight(b, h, iw, L::own, j, 8 * K);
-    } else {
-      return Sight::all;
-    }
-  }
   /// The query of a lane's row.
   __device__ int query(int sl, int half) const { return iw + 16 * sl + lane / 4 + 8 * half; }
 

@@ -16,6 +16,7 @@
 //
 // The batch, and each entry's queries, are split into enough segments to fill the GPU; a second
 // launch adds their parts in order. Tested against the composed implementation in f64.
+#include "cuda/attention/attention_tiles.cuh"
 #include "cuda/attention/attention_transposed.cuh"
 
 namespace stretto::cuda {
@@ -83,20 +84,12 @@ struct RelativeWarp : TransposedWarp<L> {
     __syncthreads();
     rows.hold();
   }
-  /// What queries of the step see of `keys` keys from j on, under masks that are tensors.
-  __device__ Sight sight(const AttentionArgs& a, int unit, int i0, int j, int keys) const {
-    if constexpr (L::extended) {
-      const auto [b, head, kh] = a.place(unit);
-      return a.mask.tensors.sight(b, head, i0, L::step, j, keys);
-    } else {
-      return Sight::all;
-    }
-  }
   /// True for a step from query `begin` on that sees keys at the block's relative positions.
   __device__ auto seen_by_block(const AttentionArgs& a, int unit, int begin) const {
     return [&, this, unit, begin](int step) {
       const int i0 = begin + step * L::step;
-      return sight(a, unit, i0, lag0 + i0 + a.sizes.shift, L::rows + L::step - 1) != Sight::none;
+      return a.sight<L::extended>(unit, i0, L::step, lag0 + i0 + a.sizes.shift,
+                                  L::rows + L::step - 1) != Sight::none;
     };
   }
   /// Loads the first step of queries, or one that does not follow the step before.
@@ -209,7 +202,7 @@ struct RelativeWarp : TransposedWarp<L> {
   __device__ void step(const AttentionArgs& a, RelativeSums<L>& sums, int unit, int i0) const {
     const int key = lw + i0 + a.sizes.shift;  // that of row 0 and the first query
     if (key + L::own + L::step - 2 < 0 || key >= a.sizes.n) return;
-    const Sight seen = sight(a, unit, i0, key, L::own + L::step - 1);
+    const Sight seen = a.sight<L::extended>(unit, i0, L::step, key, L::own + L::step - 1);
     if (L::extended && seen == Sight::none) return;
     const Queries at = Base::queries(i0);
     Scores s = {}, slopes;
@@ -314,65 +307,16 @@ __global__ void __launch_bounds__(L::threads, L::blocks_per_sm)
   warp.store(a, sums);
 }
 
-template <AttentionTile T>
-void launch_relative(const AttentionArgs& a, int device) {
-  using L = RelativeLayout<T>;
-  launch_with_shared(
-      "attention", device, attention_relative<L>,
-      dim3(unsigned(a.sizes.heads * a.grid.segments),
-           unsigned(ceil_div(a.grid.high_relative + 1 - a.grid.low_relative, L::rows))),
-      dim3(L::threads), L::bytes, a);
-}
-
-template <Positions P, bool Drop>
-void launch_relative_of(const AttentionArgs& a, int d, int device) {
-  using T = AttentionTile;
-  if (a.sizes.parts > 1)
-    launch_relative<T{
-        .positions = P, .parts = 3, .step = P == Positions::all ? 16 : 32, .dropout = Drop}>(
-        a, device);
-  else if constexpr (P == Positions::all)
-    d <= 64
-        ? launch_relative<T{.positions = P, .blocks_per_sm = 2, .dropout = Drop}>(a, device)
-        : launch_relative<T{.positions = P, .head = 128, .step = 16, .dropout = Drop}>(a, device);
-  else if (d <= 32)
-    launch_relative<T{.positions = P, .head = 32, .slabs = 2, .blocks_per_sm = 2, .dropout = Drop}>(
-        a, device);
-  else if (d <= 64)
-    launch_relative<T{.positions = P, .slabs = 2, .blocks_per_sm = 2, .dropout = Drop}>(a, device);
-  else
-    launch_relative<T{.positions = P, .head = 128, .warps = 8, .dropout = Drop}>(a, device);
-}
-
-// The kernels for all terms also serve a bias without a table.
-void launch_extended(const AttentionArgs& a, int d, int device) {
-  with_extended_positions(a, [&]<Positions Of>() {
-    using T = AttentionTile;
-    constexpr Positions P = Of == Positions::none ? Positions::all : Of;
-    constexpr bool all = P == Positions::all;
-    if (a.sizes.parts > 1)
-      launch_relative<T{.positions = P, .parts = 3, .step = all ? 16 : 32, .extended = true}>(
-          a, device);
-    else if (d <= 64)
-      launch_relative<T{.positions = P, .blocks_per_sm = 2, .extended = true}>(a, device);
-    else
-      launch_relative<T{.positions = P,
-                        .head = 128,
-                        .warps = all ? 4 : 8,
-                        .step = all ? 16 : 32,
-                        .extended = true}>(a, device);
-  });
-}
-
 }  // namespace
 
 void launch_attention_relative(const AttentionArgs& a, int d, int device) {
-  if (is_extended(a)) return launch_extended(a, d, device);
-  with_positions(a, [&]<Positions P>() {
-    if (P == Positions::all || a.dropout.below > 0)
-      launch_relative_of<P, true>(a, d, device);
-    else
-      launch_relative_of<P, P == Positions::all>(a, d, device);
+  with_tile<relative_tile>(a, d, [&]<AttentionTile T>() {
+    using L = RelativeLayout<T>;
+    launch_with_shared(
+        "attention", device, attention_relative<L>,
+        dim3(unsigned(a.sizes.heads * a.grid.segments),
+             unsigned(ceil_div(a.grid.high_relative + 1 - a.grid.low_relative, L::rows))),
+        dim3(L::threads), L::bytes, a);
   });
 }
 

@@ -67,12 +67,9 @@ Tensor join_heads(const Tensor& x) { return x.transpose(1, 2).flatten(2); }
 }  // namespace
 
 const char* score_term(const AttentionOptions& o) {
-  if (o.relative_keys.defined()) return "a key table";
-  if (o.relative_values.defined()) return "a value table";
-  if (o.relative_bias.defined()) return "a relative bias";
-  if (o.bias.defined()) return "a dense bias";
-  if (o.relative_query.defined()) return "a relative query";
-  if (o.sinks.defined()) return "sinks";
+  const Tensors tensors = AttentionOperands{.options = o}.tensors();
+  for (size_t i = 0; i < tensors.size(); ++i)
+    if (tensors[i].defined()) return AttentionOperands::names[i];
   if (o.dropout > 0) return "dropout of the weights";
   if (o.soft_cap > 0) return "a soft cap of the scores";
   return nullptr;

@@ -22,11 +22,6 @@ Tensor per_head(const Tensor& x, int64_t heads) {
       .reshape({x.size(0), heads, x.size(2), x.size(3)});
 }
 
-// The table's rows from relative position −(N − 1) on. skew() expects one column for each row.
-Tensor skewed_rows(const RelativeTable& table, int64_t m, int64_t n, bool causal) {
-  return relative_rows(table, -(n - 1), causal ? n : n + m - 1);
-}
-
 }  // namespace
 
 Tensor composed_scores(const AttentionOperands& x) {
@@ -40,11 +35,7 @@ Tensor composed_scores(const AttentionOperands& x) {
     scores = scores + skew(matmul(p, rows.transpose(-1, -2)), n);
   }
   scores = scores * scale;
-  if (o.relative_bias.defined() && n > 0) {
-    const Tensor b = skewed_rows(o.relative_bias, m, n, o.mask.is_causal());
-    scores = scores + skew(b.unsqueeze(1).expand({b.size(0), m, b.size(1)}), n);
-  }
-  if (o.bias.defined()) scores = scores + o.bias;
+  scores = with_score_terms(scores, o);
   if (o.soft_cap > 0) scores = tanh(scores * (1 / o.soft_cap)) * o.soft_cap;
   constexpr double never = -std::numeric_limits<double>::infinity();
   if (const Tensor mask = attention_mask(m, n, o.mask, q.device()); mask.defined())

@@ -62,17 +62,20 @@ Shape four(Shape sizes) {
 // The operands in the layout of the kernels (cuda/attention/attention.h).
 AttentionOperands for_kernels(AttentionOperands x) {
   AttentionOptions& o = x.options;
+  x.for_each_tensor([](Tensor& t) {
+    if (t.defined()) t = t.detach();
+  });
   for (Tensor* table : {&o.relative_keys.rows, &o.relative_values.rows})
     if (table->defined())
-      *table = table->size(1) > 0 ? table->detach().to(x.q.dtype()).contiguous() : Tensor();
+      *table = table->size(1) > 0 ? table->to(x.q.dtype()).contiguous() : Tensor();
   if (!o.relative_keys.defined()) o.relative_query = {};
   for (Tensor* rows :
        {&x.q, &x.k, &x.v, &o.relative_query, &o.relative_keys.rows, &o.relative_values.rows})
     *rows = aligned_rows(*rows);
-  if (o.bias.defined()) o.bias = o.bias.detach().reshape(four(o.bias.shape()));
+  if (o.bias.defined()) o.bias = o.bias.reshape(four(o.bias.shape()));
   if (Tensor& rows = o.relative_bias.rows; rows.defined())
-    rows = (rows.detach() * (1 / *o.scale)).contiguous();
-  if (o.sinks.defined()) o.sinks = (o.sinks.detach().to(f32) * log2_e).contiguous();
+    rows = (rows * (1 / *o.scale)).contiguous();
+  if (o.sinks.defined()) o.sinks = (o.sinks.to(f32) * log2_e).contiguous();
   for (Tensor* tokens : {&o.mask.key_padding, &o.mask.global_tokens})
     if (tokens->defined()) *tokens = tokens->to(u8).contiguous();
   if (Tensor& lengths = o.mask.prefix_lengths; lengths.defined())
@@ -91,8 +94,8 @@ Tensors gradients(const AttentionOperands& x, const Tensor& out, const cuda::Att
   AttentionOperands g{.q = like[0], .k = like[1], .v = like[2]};
   if (call.options.relative_query.defined())
     g.options.relative_query = heads_like(o.relative_query);
-  Tensor& bias = g.options.bias;
-  if (needs(o.bias)) bias = zeros(four(o.bias.shape()), {.dtype = f32, .device = x.q.device()});
+  if (needs(o.bias))
+    g.options.bias = zeros(four(o.bias.shape()), {.dtype = f32, .device = x.q.device()});
   const bool of_tables =
       needs(o.relative_keys.rows) || needs(o.relative_bias.rows) || needs(o.relative_values.rows);
   const auto in_dtype_of = [&](const Tensor& table, const Tensor& in_call) {
@@ -103,13 +106,7 @@ Tensors gradients(const AttentionOperands& x, const Tensor& out, const cuda::Att
   g.options.relative_values.rows =
       in_dtype_of(o.relative_values.rows, call.options.relative_values.rows);
   cuda::attention_backward(call, out, saved, aligned_rows(grad), of_tables, g);
-  if (bias.defined()) bias = bias.reshape(o.bias.shape()).to(o.bias.dtype());
-  if (Tensor& sinks = g.options.sinks; sinks.defined()) sinks = sinks.to(o.sinks.dtype());
-  if (Tensor& rows = g.options.relative_keys.rows; rows.defined())
-    rows = rows.to(o.relative_keys.rows.dtype());
-  if (Tensor& rows = g.options.relative_values.rows; rows.defined())
-    rows = rows.to(o.relative_values.rows.dtype());
-  return g.tensors();
+  return reduced_gradients(g, x);
 }
 
 }  // namespace
@@ -130,8 +127,8 @@ std::optional<Tensor> cuda_attention(const AttentionOperands& inputs) {
   if (q.dtype() == f32 && o.implementation == Implementation::automatic && k.size(2) < 256)
     return {};
   bool decodes = cuda::attention_decode_takes(x) && !recording(inputs.tensors());
-  if (o.relative_values.defined() || o.bias.defined()) {  // the decoding kernels support neither
-    if (decodes && o.implementation == Implementation::automatic) return {};
+  if (decodes && !cuda::attention_decode_takes_terms(o)) {
+    if (o.implementation == Implementation::automatic) return {};
     decodes = false;
   }
   const Tensor out = heads_beside(q, q.size(1), q.size(2), v.size(3));

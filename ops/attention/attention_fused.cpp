@@ -93,10 +93,10 @@ void backward(const AttentionProblem& p, const Tensor& rescaling, const Tensor& 
   // If there is no relative_query, the gradient of q is the sum of both terms.
   const AttentionOptions& to = into.options;
   const bool own = to.relative_query.defined();
-  const TableGradients<T> tables{
-      heads_of<T>(to.relative_keys.rows), heads_of<T>(to.relative_values.rows),
-      to.relative_bias.defined() ? to.relative_bias.rows.data<T>() : nullptr,
-      ScoreBias<T>(p, to.bias), to.sinks.defined() ? to.sinks.data<T>() : nullptr};
+  const TableGradients<T> tables{heads_of<T>(to.relative_keys.rows),
+                                 heads_of<T>(to.relative_values.rows)};
+  const ScoreTerms<T> terms(p, to);
+  T* const sinks = to.sinks.defined() ? to.sinks.data<T>() : nullptr;
   const auto* softmax = reinterpret_cast<const RowWeights<T>*>(rescaling.raw_data());
   // Batch entries and key heads whose gradients share a bias form a chain, processed by one thread.
   const auto apart = [&](int d, int64_t n) {
@@ -114,10 +114,11 @@ void backward(const AttentionProblem& p, const Tensor& rescaling, const Tensor& 
           const int64_t unit = b * p.heads + h, row = unit * p.m + s.i0;
           work.scores(s, true);
           work.differentiate(s, softmax + row, g, sums ? sums + row : nullptr,
-                             tables.sinks ? tables.sinks + unit : nullptr);
+                             sinks ? sinks + unit : nullptr);
           work.add_gradients(s, g, dq.rows(), dk.rows(), dv.rows());
           work.add_table_gradients(s, g, T(own ? 0 : 1), own ? dposition.rows() : dq.rows(),
                                    tables);
+          work.add_term_gradients(s, terms);
         });
         dq.store(b, h);
         dposition.store(b, h);
@@ -129,15 +130,6 @@ void backward(const AttentionProblem& p, const Tensor& rescaling, const Tensor& 
       for (int64_t b = at / chains; b < p.batch; b += batches)
         for (int64_t kh = at % chains; kh < p.groups; kh += chains) key_head(b, kh);
   });
-}
-
-// Returns zeros for the gradient of a bias, in four dimensions. They have the batch entries and
-// heads of the scores if the bias is broadcast over queries or keys, else the sizes of the bias.
-Tensor bias_gradient(const AttentionProblem& p, const Tensor& bias, const TensorOptions& options) {
-  Shape sizes = bias.shape();
-  while (sizes.dim() < 4) sizes.insert(0, 1);
-  if (sizes[2] == 1 || sizes[3] == 1) sizes[0] = p.batch, sizes[1] = p.heads;
-  return zeros(sizes, options);
 }
 
 Tensors gradients(const AttentionOperands& x, const Tensor& rescaling, const Tensor& grad,
@@ -156,23 +148,12 @@ Tensors gradients(const AttentionOperands& x, const Tensor& rescaling, const Ten
   };
   to.relative_keys.rows = per_head(x.options.relative_keys);
   to.relative_values.rows = per_head(x.options.relative_values);
-  to.relative_bias.rows = per_head(x.options.relative_bias);
-  if (of_bias) to.bias = bias_gradient(p, x.options.bias, options);
+  clear_term_gradients(p, of_bias, options, to);
   if (x.options.sinks.defined()) to.sinks = zeros({p.batch, p.heads}, options);
   const Tensor g_out = rows_contiguous(grad);
   dispatch_floating(x.q.dtype(), op,
                     [&]<class S>() { backward<S>(p, rescaling, g_out, of_sums, g); });
-  const auto total = [](Tensor& all, const Tensor& like) {
-    if (all.defined())
-      all = all.numel() == like.numel() ? all.reshape(like.shape()) : sum_to(all, like.shape());
-  };
-  total(to.relative_keys.rows, x.options.relative_keys.rows);
-  total(to.relative_values.rows, x.options.relative_values.rows);
-  total(to.relative_bias.rows, x.options.relative_bias.rows);
-  total(to.bias, x.options.bias);
-  if (to.sinks.defined()) to.sinks = sum_to(to.sinks, x.options.sinks.shape());
-  if (of_bias) to.bias = to.bias.to(x.q.dtype());
-  return g.tensors();
+  return reduced_gradients(g, x);
 }
 
 }  // namespace

@@ -36,8 +36,8 @@ struct AttentionProblem {
   Dropping dropping;
   BlockMask mask;
 
-  // `inputs` is a result of with_short_tables(): its tables are cut to the
-  // relative positions that occur.
+  // `inputs` is a result of with_short_tables(): its tables are cut to the relative positions that
+  // occur.
   explicit AttentionProblem(const AttentionOperands& inputs)
       : x(inputs),
         batch(x.q.size(0)),
@@ -52,13 +52,14 @@ struct AttentionProblem {
         dropping(x.options.dropout, x.options.dropout_key.value_or(RandomKey())),
         mask(x.options.mask, {batch, heads, m, n}) {
     AttentionOptions& o = x.options;
+    x.for_each_tensor([](Tensor& t) {
+      if (t.defined()) t = t.detach();
+    });
     for (Tensor* rows : {&x.q, &x.k, &x.v, &o.relative_query}) *rows = rows_contiguous(*rows);
     for (Tensor* rows : {&o.relative_keys.rows, &o.relative_values.rows})
-      if (rows->defined()) *rows = rows_contiguous(rows->detach().to(x.q.dtype()).unsqueeze(0));
-    if (o.relative_bias.defined())
-      o.relative_bias.rows = o.relative_bias.rows.detach().contiguous();
-    if (o.bias.defined()) o.bias = o.bias.detach();
-    if (o.sinks.defined()) o.sinks = o.sinks.detach().contiguous();
+      if (rows->defined()) *rows = rows_contiguous(rows->to(x.q.dtype()).unsqueeze(0));
+    for (Tensor* term : {&o.relative_bias.rows, &o.sinks})
+      if (term->defined()) *term = term->contiguous();
   }
 
   int64_t block_rows() const {
@@ -134,32 +135,6 @@ class HeadRows {
   Heads<S> result_;
   int64_t length_ = 0, width_ = 0;
   Tensor copy_;
-};
-
-// A bias or its gradient, broadcast to [B, H, M, N] with strides of 0.
-template <class T>
-struct ScoreBias {
-  T* data = nullptr;
-  int64_t batch = 0, head = 0, query = 0, key = 0;
-
-  ScoreBias(const AttentionProblem& p, const Tensor& x) {
-    if (!x.defined()) return;
-    const Shape s = x.expand({p.batch, p.heads, p.m, p.n}).strides();
-    data = x.data<T>(), batch = s[0], head = s[1], query = s[2], key = s[3];
-  }
-  explicit operator bool() const { return data != nullptr; }
-  T* at(int64_t b, int64_t h, int64_t i, int64_t j) const {
-    return data + b * batch + h * head + i * query + j * key;
-  }
-};
-
-// Destinations of the gradients of the tables, separate for each batch entry and head.
-template <class T>
-struct TableGradients {
-  Heads<T> rows, value_rows;
-  T* relative_bias;
-  ScoreBias<T> bias;
-  T* sinks;  // [B, H]
 };
 
 }  // namespace

@@ -36,11 +36,6 @@ STRETTO_CLONES T sum_row(const T* s, int64_t n) {
   return rows::sum<T>(n, [&](int64_t j) { return s[j]; });
 }
 
-template <class T>
-STRETTO_CLONES void scale_row(T* s, T factor, int64_t n) {
-  for (int64_t j = 0; j < n; ++j) s[j] *= factor;
-}
-
 // s = c tanh(s / c).
 template <class T>
 STRETTO_CLONES void cap_row(T* s, T c, int64_t n) {
@@ -101,11 +96,6 @@ STRETTO_CLONES T softmax_gradient(const T* w, T* ds, int64_t n) {
 template <class T>
 STRETTO_CLONES void clear_unweighted(T* ds, const T* w, int64_t n) {
   for (int64_t j = 0; j < n; ++j) ds[j] = w[j] == 0 ? T(0) : ds[j];
-}
-
-template <class T>
-STRETTO_CLONES void add_scaled(T* s, const T* x, T factor, int64_t n) {
-  for (int64_t j = 0; j < n; ++j) s[j] += factor * x[j];
 }
 
 }  // namespace

@@ -19,6 +19,7 @@
 #include "../loops.h"
 #include "attention_problem.h"
 #include "attention_rows.h"
+#include "attention_score_terms.h"
 
 namespace stretto::strips {
 namespace {
@@ -55,6 +56,12 @@ class HeadOperand {
   const S* packed_ = nullptr;
 };
 
+// Destinations of the gradients of the tables, separate for each batch entry and head.
+template <class T>
+struct TableGradients {
+  Heads<T> rows, value_rows;
+};
+
 // The state of one thread.
 template <class S>
 class AttentionWorker {
@@ -72,11 +79,7 @@ class AttentionWorker {
                                                        : q_),
         keys_(p, p.x.options.relative_keys, p.d),
         values_(p, p.x.options.relative_values, p.dv),
-        bias_(p, p.x.options.bias) {
-    if (const Tensor& rows = p.x.options.relative_bias.rows; rows.defined()) {
-      relative_bias_ = rows.data<T>();
-      relative_bias_head_ = rows.size(0) > 1 ? p.range.count() : 0;
-    }
+        terms_(p, p.x.options) {
     if (const Tensor& sinks = p.x.options.sinks; sinks.defined()) sinks_ = sinks.data<T>();
     int64_t most_keys = p.mask.is_range() ? 0 : p.n;
     if (p.mask.is_range())
@@ -97,7 +100,6 @@ class AttentionWorker {
   // Computes the scores of a strip, before softmax, for the visible keys of each row; for the
   // backward pass also the slopes of the soft cap.
   void scores(const Strip& s, bool for_backward) {
-    const T* relative_bias = relative_bias_ ? relative_bias_ + s.h * relative_bias_head_ : nullptr;
     const T cap = T(p_.x.options.soft_cap);
     for (const KeyRun& run : s.runs) {
       T* const columns = weights() + run.column;
@@ -110,10 +112,8 @@ class AttentionWorker {
         const int64_t n = r.end - r.begin, j = run.j0 + r.begin;
         T* const row = columns + i * s.width + r.begin;
         if (keys_) add_band(s, run, i, band, keys_.clip, columns);
-        if (!scaled_products) scale_row(row, T(p_.scale), n);
-        if (relative_bias)
-          add_row(row, relative_bias + j - p_.position(s.i0 + i) + p_.range.past, n);
-        if (bias_) add_bias(row, bias_.at(s.b, s.h, s.i0 + i, j), bias_.key, n);
+        if (!scaled_products) rows::scale_row(row, T(p_.scale), row, n);
+        terms_.add_to(row, {s.b, s.h, s.i0 + i, j}, n);
         if (cap > 0 && for_backward)
           cap_row_and_slopes(row, slopes_.template data<T>() + (row - weights()), cap, n);
         else if (cap > 0)
@@ -181,7 +181,7 @@ class AttentionWorker {
       const T dot = softmax_gradient(w + at, ds + at, n);
       if (of_sink && softmax[i].scale > 0)
         *of_sink -= math::exp_negative(*sink(s) - softmax[i].shift) * softmax[i].scale * dot;
-      if (of_sums) add_scaled(ds + at, w + at, of_sums[i], n);
+      if (of_sums) rows::add_scaled(w + at, of_sums[i], ds + at, n);
       if (slopes_.defined()) multiply_by_slopes(s, i, ds);
       clear_unseen(s, i, w);
       clear_unseen(s, i, ds);
@@ -208,7 +208,7 @@ class AttentionWorker {
     }
   }
 
-  // The same for the tables, biases and relative_query. `dposition` is first multiplied by `keep`.
+  // The same for the tables and relative_query. `dposition` is first multiplied by `keep`.
   void add_table_gradients(const Strip& s, const Heads<S>& grad, T keep, const Heads<T>& dposition,
                            const TableGradients<T>& to) {
     for (const KeyRun& run : s.runs) {
@@ -228,22 +228,17 @@ class AttentionWorker {
         gemm(band.count, p_.d, s.rows, product_scale(), transposed(ds), queries(position_, s), T(1),
              to.rows.at(s.b, s.h, band.row), to.rows.row);
       }
+    }
+  }
+
+  // The same for the terms that are added to products.
+  void add_term_gradients(const Strip& s, const ScoreTerms<T>& to) {
+    for (const KeyRun& run : s.runs)
       for (int64_t i = 0; i < s.rows; ++i) {
         const KeyRange r = visible(s, run, i);
-        const T* ds = gradient() + run.column + i * s.width + r.begin;
-        const int64_t n = r.end - r.begin, j = run.j0 + r.begin;
-        if (to.relative_bias)
-          add_row(to.relative_bias + (s.b * p_.heads + s.h) * p_.range.count() + j -
-                      p_.position(s.i0 + i) + p_.range.past,
-                  ds, n);
-        if (!to.bias) continue;
-        T* const bias = to.bias.at(s.b, s.h, s.i0 + i, j);
-        if (to.bias.key == 1)
-          add_row(bias, ds, n);
-        else
-          *bias += sum_row(ds, n);
+        to.add_gradients(gradient() + run.column + i * s.width + r.begin,
+                         {s.b, s.h, s.i0 + i, run.j0 + r.begin}, r.end - r.begin);
       }
-    }
   }
 
  private:
@@ -428,9 +423,7 @@ class AttentionWorker {
   HeadOperand<S> k_, k_transposed_, v_, v_transposed_;
   const Heads<S> position_;
   Table keys_, values_;
-  const T* relative_bias_ = nullptr;
-  int64_t relative_bias_head_ = 0;
-  const ScoreBias<S> bias_;
+  const ScoreTerms<S> terms_;
   const T* sinks_ = nullptr;
   Tensor weights_, gradient_, slopes_, band_, rounded_;
   std::vector<uint32_t> draws_;

@@ -6,6 +6,7 @@
 
 #include "ops/attention/heads.h"
 #include "ops/attention/position_error.h"
+#include "ops/attention/skew.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
 #include "ops/indexing.h"
@@ -134,6 +135,35 @@ AttentionOperands with_short_tables(AttentionOperands x, DType type) {
     b = {relative_rows({b.rows.to(type), b.zero_row, b.out_of_range}, all.first(), all.count()),
          all.past};
   return x;
+}
+
+Tensor skewed_rows(const RelativeTable& table, int64_t m, int64_t n, bool causal) {
+  return relative_rows(table, -(n - 1), causal ? n : n + m - 1);
+}
+
+Tensor with_score_terms(Tensor scores, const AttentionOptions& o) {
+  const int64_t m = scores.size(2), n = scores.size(3);
+  if (o.relative_bias.defined() && n > 0) {
+    const Tensor b = skewed_rows(o.relative_bias, m, n, o.mask.is_causal());
+    scores = scores + skew(b.unsqueeze(1).expand({b.size(0), m, b.size(1)}), n);
+  }
+  if (o.bias.defined()) scores = scores + o.bias;
+  return scores;
+}
+
+Tensors reduced_gradients(const AttentionOperands& gradients, const AttentionOperands& inputs) {
+  Tensors all = gradients.tensors();
+  const Tensors like = inputs.tensors();
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (!all[i].defined()) continue;
+    const Shape& shape = like[i].shape();
+    if (all[i].numel() != like[i].numel())
+      all[i] = sum_to(all[i], shape);
+    else if (all[i].shape() != shape)
+      all[i] = all[i].reshape(shape);
+    all[i] = all[i].to(like[i].dtype());
+  }
+  return all;
 }
 
 double score_scale(const Tensor& q, const AttentionOptions& o) {

@@ -23,6 +23,17 @@ AttentionOperands with_short_tables(AttentionOperands x, DType type);
 /// `out_of_range`. Differentiable.
 Tensor relative_rows(const RelativeTable& table, int64_t first, int64_t count);
 
+/// Returns the rows from relative position −(N − 1) on. skew() expects one column for each row.
+Tensor skewed_rows(const RelativeTable& table, int64_t m, int64_t n, bool causal);
+
+/// Returns scores [B, H, M, N] plus the terms that are not products: relative_bias and bias.
+/// Differentiable.
+Tensor with_score_terms(Tensor scores, const AttentionOptions& options);
+
+/// Returns the tensors of `gradients` in the shapes and dtypes of the inputs. A gradient that has
+/// more elements is summed over the batch entries, heads and queries that share the input.
+Tensors reduced_gradients(const AttentionOperands& gradients, const AttentionOperands& inputs);
+
 /// Returns the factor of the scores: options.scale, or 1/√D. With D = 0 all scores are 0.
 double score_scale(const Tensor& q, const AttentionOptions& options);
 

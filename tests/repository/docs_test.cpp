@@ -117,7 +117,8 @@ TEST_CASE("Every header of the library is included by an umbrella header or list
       "device|orthogonal|"
       "rows|weight_gradients|widened)\\.h|"
       "ops/conv/conv_(depthwise|kernels)\\.h|ops/fft/fft_plan\\.h|ops/spe/spe_\\w+\\.h|"
-      "ops/attention/(attention_(implementations|problem|rows|strips)|block_mask|heads|hidden_keys|"
+      "ops/attention/"
+      "(attention_(implementations|problem|rows|score_terms|strips)|block_mask|heads|hidden_keys|"
       "gated_(chunks|decays|linear_attention_implementations)|work_memory|"
       "random_features_device|linear_attention_(chunks|implementations|logarithms))\\.h");
   size_t found = 0;

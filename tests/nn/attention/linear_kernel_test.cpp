@@ -248,13 +248,13 @@ TEST_CASE("LinearKernel: masks and terms that act on scores are an error") {
   const nn::LinearKernel kernel(owner, {.n_heads = 1, .d_key = 8}, elu, {});
   nn::AttentionInputs inputs{x.unsqueeze(1), x.unsqueeze(1), x.unsqueeze(1), {}};
   inputs.options.bias = zeros({6, 6}, {.dtype = f64});
-  CHECK_THROWS_WITH(kernel(inputs), Containing("the inputs have a dense bias"));
+  CHECK_THROWS_WITH(kernel(inputs), Containing("the inputs have bias"));
   inputs.options.bias = {};
   inputs.options.relative_values = {zeros({1, 3, 8}, {.dtype = f64}), 1};
-  CHECK_THROWS_WITH(kernel(inputs), Containing("the inputs have a value table"));
+  CHECK_THROWS_WITH(kernel(inputs), Containing("the inputs have relative_values"));
   inputs.options.relative_values = {};
   inputs.options.relative_query = inputs.q;
-  CHECK_THROWS_WITH(kernel.weights(inputs), Containing("the inputs have a relative query"));
+  CHECK_THROWS_WITH(kernel.weights(inputs), Containing("the inputs have relative_query"));
 
   for (const nn::MakePositionalEncoding& position :
        {nn::music_relative({.max_length = 6}), nn::alibi(), nn::rotary({.xpos = true})})
