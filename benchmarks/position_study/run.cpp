@@ -8,7 +8,7 @@
 #include <memory>
 
 #include "core/storage.h"
-#include "nn/data/segments.h"
+#include "nn/data/contiguous_batches.h"
 #include "nn/models/classifier.h"
 #include "nn/models/language_model.h"
 #include "nn/models/transformer_xl.h"

@@ -13,7 +13,7 @@
 #include "examples/common/file.h"
 #include "examples/common/settings.h"
 #include "examples/published/model_options.h"
-#include "nn/data/segments.h"
+#include "nn/data/contiguous_batches.h"
 #include "nn/training/progress.h"
 #include "ops/loss.h"
 

@@ -12,7 +12,7 @@
 #include "examples/common/words.h"
 #include "examples/published/model_options.h"
 #include "examples/text/corpus.h"
-#include "nn/data/segments.h"
+#include "nn/data/contiguous_batches.h"
 #include "nn/training/evaluate.h"
 #include "nn/training/progress.h"
 #include "ops/loss.h"

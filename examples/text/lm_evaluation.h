@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "examples/common/counting.h"
-#include "nn/data/segments.h"
+#include "nn/data/contiguous_batches.h"
 #include "nn/models/language_model.h"
 #include "nn/training/evaluate.h"
 

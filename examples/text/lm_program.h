@@ -10,8 +10,8 @@
 #include "examples/text/lm_evaluation.h"
 #include "examples/text/lm_settings.h"
 #include "examples/training/training_program.h"
+#include "nn/data/contiguous_batches.h"
 #include "nn/data/packed_batches.h"
-#include "nn/data/segments.h"
 #include "nn/models/language_model.h"
 
 namespace stretto::examples {

@@ -58,6 +58,22 @@ TEST_CASE("Files and directories that pages name exist", "[repository][docs]") {
   CHECK(found > 100);
 }
 
+TEST_CASE("The files of each row of docs/where-is.md contain its names", "[repository][docs]") {
+  static const std::regex row(R"(\| [^|]* \| ([^|]*) \| ([^|]*) \|)"), code(R"(`(\w+)`)");
+  const std::string text = testing::text_of("docs/where-is.md");
+  int found = 0;
+  for (std::sregex_iterator at(text.begin(), text.end(), row), end; at != end; ++at) {
+    std::string files;
+    for (const std::string& path : paths_of((*at)[1])) files += testing::text_of(path);
+    const std::string names = (*at)[2];
+    for (std::sregex_iterator n(names.begin(), names.end(), code); n != end; ++n, ++found) {
+      INFO((*at)[1].str() << ": " << (*n)[1].str());
+      CHECK(std::regex_search(files, std::regex("\\b" + (*n)[1].str() + "\\b")));
+    }
+  }
+  CHECK(found > 30);
+}
+
 TEST_CASE("Links and code on a page give its paths", "[repository][docs]") {
   CHECK(paths_of("see `a/b.h`, [c](d.md), `x / y`, `out/z.md`, `t/NAME.cpp`, `nn/` and `f(x)`") ==
         std::set<std::string>{"a/b.h", "d.md", "nn/"});

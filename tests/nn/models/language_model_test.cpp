@@ -3,13 +3,11 @@
 #include <cmath>
 
 #include "autograd/tape.h"
-#include "nn/attention/linear_attention.h"
 #include "nn/init.h"
 #include "nn/models/generation.h"
 #include "nn/optim/optim.h"
 #include "nn/positions/relative_bias.h"
 #include "nn/positions/relative_table.h"
-#include "nn/positions/rotary.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
 #include "ops/indexing.h"
@@ -279,14 +277,6 @@ TEST_CASE("LanguageModel: dropout acts only in training") {
   CHECK(!same_bits(y, (*m)(tokens)));
 }
 
-TEST_CASE("LanguageModel: a clone gives the same output") {
-  LanguageModel::Options o = tiny();
-  o.block = 4;
-  const auto m = make(o);
-  const auto other = nn::clone(*m);
-  CHECK(same_bits((*other)(some_tokens(1, 9)), (*m)(some_tokens(1, 9))));
-}
-
 TEST_CASE("LanguageModel: every parameter gets its gradient, in every setting") {
   for (const NormPlace norm : {NormPlace::pre, NormPlace::post})
     for (const bool tied : {false, true})
@@ -304,33 +294,6 @@ TEST_CASE("LanguageModel: every parameter gets its gradient, in every setting") 
           testing::check_parameter_gradients(
               *m, [&] { return cross_entropy((*m)(some_tokens(2, 9)), some_tokens(2, 9)); });
         }
-}
-
-TEST_CASE("LanguageModel: it works with every positional encoding and kernel") {
-  struct Setup {
-    const char* name;
-    nn::MakePositionalEncoding position;
-    int64_t learned;
-    nn::MakeKernel kernel;
-  };
-  const auto performer = nn::linear_kernel(nn::favor({.features = 12}), {.eps = 1e-6, .chunk = 3});
-  for (const Setup& s : {Setup{"alibi", nn::alibi(), 0, {}}, Setup{"learned", {}, 9, {}},
-                         Setup{"learned, linear", {}, 9, performer},
-                         Setup{"rope, linear", nn::rotary(), 0, performer}}) {
-    INFO(s.name);
-    LanguageModel::Options o = tiny();
-    o.layer.attention.position = s.position;
-    o.input.learned_length = s.learned;
-    o.layer.attention.kernel = s.kernel;
-    const auto m = make(o);
-    const Tensor tokens = some_tokens(2, 9), whole = (*m)(tokens);
-    LanguageModel::Cache cache;
-    for (int64_t i = 0; i < 9; ++i)
-      CHECK(worst_error((*m)(tokens.slice(1, i, i + 1), &cache), whole.slice(1, i, i + 1)) < 1e-12);
-    CHECK(worst_error((*m)(tokens.slice(1, 4)), whole.slice(1, 4)) > 1e-3);  // positions matter
-    testing::check_parameter_gradients(
-        *m, [&] { return cross_entropy((*m)(tokens), some_tokens(2, 9)); });
-  }
 }
 
 TEST_CASE("LanguageModel: errors") {

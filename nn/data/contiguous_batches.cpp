@@ -1,4 +1,4 @@
-#include "nn/data/segments.h"
+#include "nn/data/contiguous_batches.h"
 
 #include <algorithm>
 

@@ -1,5 +1,5 @@
 // Segments of token streams, for training and for evaluation.
-#include "nn/data/segments.h"
+#include "nn/data/contiguous_batches.h"
 
 #include <algorithm>
 #include <map>
