@@ -104,8 +104,7 @@ TEST_CASE("invalid groove settings are rejected", "[examples][groove]") {
   CHECK_NOTHROW(tiny_settings().check());
   CHECK_NOTHROW(published_groove().check());
   CHECK(error_for(&S::attention, "x") ==
-        "--attention x: accepted values are softmax, performer, performer-hyperbolic, linear-elu, "
-        "linear-relu, retention, gla, delta");
+        "--attention x: accepted values are " + joined(nn::kernel_names()));
   CHECK_THAT(error_for(&S::position, "x"),
              Containing("--position x: accepted values are none, sinusoid, "));
   CHECK(error_for(&S::attention, "performer") ==

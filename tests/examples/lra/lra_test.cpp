@@ -174,9 +174,7 @@ TEST_CASE("lra rejects invalid inputs in one line", "[examples]") {
       {
           {{"--task", "path"}, "--task path: accepted values are image, listops, retrieval, text"},
           {{"--attention", "none"},
-           "--attention none: accepted values are softmax, performer, performer-hyperbolic, "
-           "linear-elu, "
-           "linear-relu, retention, gla, delta"},
+           "--attention none: accepted values are " + joined(stretto::nn::kernel_names())},
           {{"--data", tiny.file("none")},
            "cannot read '" + tiny.file("none") + "': No such file or directory"},
           {{"--data", tiny.file("bad.tsv")},

@@ -216,9 +216,7 @@ TEST_CASE("train_music rejects invalid inputs in one line", "[examples]") {
            "tsd-multitrack"},
           {{"--preset", "big"}, "--preset big: accepted values are published, small"},
           {{"--attention", "none"},
-           "--attention none: accepted values are softmax, performer, performer-hyperbolic, "
-           "linear-elu, "
-           "linear-relu, retention, gla, delta"},
+           "--attention none: accepted values are " + joined(stretto::nn::kernel_names())},
           {{"--position", "music"},
            "--position music acts on scores, which performer-hyperbolic attention does not have; "
            "accepted here: none, sinusoid, learned, rope, sine, sine-ungated, conv, "
