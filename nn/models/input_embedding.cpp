@@ -126,7 +126,7 @@ std::string AbsolutePosition::label() const {
              ")");
 }
 
-InputEmbedding::InputEmbedding(Module& parent, std::string name, Options o)
+InputEmbedding::InputEmbedding(Module& parent, std::string name, const Options& o)
     : Module(parent, std::move(name)),
       options(checked(o)),
       tables(make_tables()),

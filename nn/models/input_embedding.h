@@ -85,7 +85,7 @@ class InputEmbedding : public Module {
  public:
   using Options = InputEmbeddingOptions;  ///< Options of the constructor.
   /// Constructs a child of `parent`.
-  InputEmbedding(Module& parent, std::string name, Options options);
+  InputEmbedding(Module& parent, std::string name, const Options& options);
 
   /// tokens [B, L] (i64 or i32, in [0, vocabulary)) → [B, L, d_model].
   Tensor operator()(const Tensor& tokens, const ForwardContext& forward = {},
