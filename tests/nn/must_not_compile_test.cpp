@@ -105,6 +105,7 @@ void numbers(L list, Fraction half, Flag flag, Whole n) {
 enum Axis { batch, time_axis };
 
 // A parameter's handle cannot be replaced, as its module has a copy of it; its values can change.
+// NOLINTBEGIN(bugprone-macro-parentheses): a member is not an expression
 #define STAYS(Type, member)                                               \
   do {                                                                    \
     constexpr auto assigns = []<class M>(M*) {                            \
@@ -118,6 +119,7 @@ enum Axis { batch, time_axis };
     CHECK(!assigns(static_cast<Type*>(nullptr)));                         \
     CHECK(copies(static_cast<Type*>(nullptr)));                           \
   } while (false)
+// NOLINTEND(bugprone-macro-parentheses)
 
 }  // namespace
 

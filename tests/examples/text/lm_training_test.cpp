@@ -153,7 +153,7 @@ TEST_CASE("checkpoints of other texts and malformed memories are rejected", "[ex
   REQUIRE(state.tensors.size() == 2);
   CHECK(state.tensors[0].tensor.shape() == Shape{3, 6, 16});
   nn::AdamW optimizer(t.model->parameters(), {});
-  const auto refused = [&](nn::TrainingState bad) {
+  const auto refused = [&](const nn::TrainingState& bad) {
     nn::save_checkpoint(path, *t.model, &optimizer, bad);
     Training resumed(tiny("xl", 6));
     CHECK(error_of<UsageError>([&] { resumed.load(path); }) == path + ": its memory is malformed");
