@@ -84,7 +84,10 @@ class Tokenizer {
   void check_transposed(int64_t token, int semitones) const;
   /// The ids of the constructor.
   struct Ids {
-    int64_t pad, end, first, bar;  ///< see the members of Tokenizer
+    int64_t pad;    ///< see Tokenizer::pad
+    int64_t end;    ///< see Tokenizer::end
+    int64_t first;  ///< see Tokenizer::first
+    int64_t bar;    ///< see Tokenizer::bar
   };
   /// Sets the members.
   Tokenizer(std::string name_, int64_t size, Ids ids, int lowest_, int highest_,

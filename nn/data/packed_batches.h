@@ -24,6 +24,7 @@ class PackedBatches {
   /// `padding`. Throws Error if batch or length is below 1 or no document has two tokens.
   PackedBatches(std::vector<TokenStream> documents, int64_t batch, int64_t length, uint64_t seed,
                 int64_t padding = 0);
+  /// Does the same with ids.
   PackedBatches(const std::vector<std::vector<int64_t>>& documents, int64_t batch, int64_t length,
                 uint64_t seed, int64_t padding = 0)
       : PackedBatches(std::vector<TokenStream>(documents.begin(), documents.end()), batch, length,
