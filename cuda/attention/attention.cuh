@@ -469,8 +469,8 @@ void set_score_terms(AttentionArgs& a, const AttentionOptions& o);
 /// Begins to compute their gradients in `to`, except those of tables. The kernel that owns keys
 /// writes its sums to the result, [B, H, 1, N], if that is defined.
 Tensor begin_term_gradients(AttentionArgs& a, const AttentionOptions& to, Device device);
-/// Completes them from these sums and delta [B, H, M]. A gradient may have the batch entries, heads
-/// and queries of the scores: the caller adds those that share a term.
+/// Completes them from these sums and delta [B, H, M]. The caller sums each gradient over the
+/// dimensions along which the term was broadcast.
 void finish_term_gradients(const AttentionArgs& a, const Tensor& key_sums, const Tensor& delta,
                            AttentionOptions& to);
 
