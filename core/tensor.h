@@ -109,6 +109,8 @@ class Tensor {
   Tensor view(const Shape& shape) const;
   /// Returns a view with dimensions d0 and d1 exchanged.
   Tensor transpose(Int d0, Int d1) const;
+  /// Returns transpose(0, 1) of a matrix.
+  Tensor t() const;
   /// Returns a view whose dimension i is dimension order[i] of this tensor.
   Tensor permute(const Shape& order) const;
   /// Returns a view with shape `shape` in which dimensions of size 1 are repeated. New dimensions
@@ -116,6 +118,8 @@ class Tensor {
   Tensor expand(const Shape& shape) const;
   /// Returns a view without dimension d; throws unless its size is 1.
   Tensor squeeze(Int d) const;
+  /// Returns a view without the dimensions of size 1.
+  Tensor squeeze() const;
   /// Returns a view with a new dimension of size 1 at position d.
   Tensor unsqueeze(Int d) const;
   /// Returns the tensor with dimensions first … last merged into one, as reshape does.
@@ -128,6 +132,8 @@ class Tensor {
   Tensor slice(Int d, Int start, Int end = INT64_MAX, Int step = 1) const;
   /// Returns select(0, index).
   Tensor operator[](Int index) const { return select(0, index); }
+  /// Returns index({indices}): the entries of dimension 0, or the elements that a mask selects.
+  Tensor operator[](const Tensor& indices) const;
   /// Returns this tensor if it is contiguous, else a row-major copy.
   Tensor contiguous() const;
   /// Returns the elements in another dtype, or this tensor if it already has that dtype. Conversion
@@ -142,26 +148,76 @@ class Tensor {
   /// x[:, idx] [ops/index.h].
   Tensor index(const std::vector<TensorIndex>& indices) const;
 
-  // Frequent functions as members [ops]. Each calls the free function of its name, with the same
-  // arguments.
+  // Every elementwise function, reduction and scan of one tensor is a member too [ops/elementwise.h,
+  // ops/reduce.h, ops/softmax.h]. Each calls the free function of its name, with the same arguments.
 
+  Tensor neg() const;                           ///< Returns stretto::neg(*this).
+  Tensor exp() const;                           ///< Returns stretto::exp(*this).
+  Tensor log() const;                           ///< Returns stretto::log(*this).
+  Tensor log1p() const;                         ///< Returns stretto::log1p(*this).
+  Tensor expm1() const;                         ///< Returns stretto::expm1(*this).
+  Tensor sin() const;                           ///< Returns stretto::sin(*this).
+  Tensor cos() const;                           ///< Returns stretto::cos(*this).
+  Tensor tanh() const;                          ///< Returns stretto::tanh(*this).
+  Tensor sigmoid() const;                       ///< Returns stretto::sigmoid(*this).
+  Tensor erf() const;                           ///< Returns stretto::erf(*this).
+  Tensor abs() const;                           ///< Returns stretto::abs(*this).
+  Tensor relu() const;                          ///< Returns stretto::relu(*this).
+  Tensor gelu() const;                          ///< Returns stretto::gelu(*this).
+  Tensor gelu_tanh() const;                     ///< Returns stretto::gelu_tanh(*this).
+  Tensor silu() const;                          ///< Returns stretto::silu(*this).
+  Tensor softplus() const;                      ///< Returns stretto::softplus(*this).
+  Tensor square() const;                        ///< Returns stretto::square(*this).
+  Tensor sqrt() const;                          ///< Returns stretto::sqrt(*this).
+  Tensor rsqrt() const;                         ///< Returns stretto::rsqrt(*this).
+  Tensor heaviside() const;                     ///< Returns stretto::heaviside(*this).
+  Tensor sign() const;                          ///< Returns stretto::sign(*this).
+  Tensor floor() const;                         ///< Returns stretto::floor(*this).
+  Tensor ceil() const;                          ///< Returns stretto::ceil(*this).
+  Tensor trunc() const;                         ///< Returns stretto::trunc(*this).
+  Tensor round() const;                         ///< Returns stretto::round(*this).
+  Tensor isnan() const;                         ///< Returns stretto::isnan(*this).
+  Tensor isinf() const;                         ///< Returns stretto::isinf(*this).
+  Tensor isfinite() const;                      ///< Returns stretto::isfinite(*this).
+  Tensor logical_not() const;                   ///< Returns stretto::logical_not(*this).
+  Tensor pow(double exponent) const;            ///< Returns stretto::pow(*this, exponent).
+  Tensor clamp(double low, double high) const;  ///< Returns stretto::clamp(*this, low, high).
+  /// Returns stretto::masked_fill(*this, mask, value).
+  Tensor masked_fill(const Tensor& mask, double value) const;
   /// Returns stretto::sum(*this, dims, keepdim).
   Tensor sum(const Shape& dims = {}, bool keepdim = false) const;
   /// Returns stretto::mean(*this, dims, keepdim).
   Tensor mean(const Shape& dims = {}, bool keepdim = false) const;
-  Tensor max() const;                                ///< Returns stretto::max(*this).
-  Tensor max(Int d, bool keepdim = false) const;     ///< Returns stretto::max(*this, d, keepdim).
-  Tensor min() const;                                ///< Returns stretto::min(*this).
-  Tensor min(Int d, bool keepdim = false) const;     ///< Returns stretto::min(*this, d, keepdim).
-  Tensor argmax() const;                             ///< Returns stretto::argmax(*this).
-  Tensor argmax(Int d, bool keepdim = false) const;  ///< Returns stretto::argmax of d.
-  Tensor softmax(Int d = -1) const;                  ///< Returns stretto::softmax(*this, d).
-  Tensor matmul(const Tensor& other) const;          ///< Returns stretto::matmul(*this, other).
-  Tensor pow(double exponent) const;                 ///< Returns stretto::pow(*this, exponent).
-  Tensor exp() const;                                ///< Returns stretto::exp(*this).
-  Tensor log() const;                                ///< Returns stretto::log(*this).
-  Tensor sqrt() const;                               ///< Returns stretto::sqrt(*this).
-  Tensor abs() const;                                ///< Returns stretto::abs(*this).
+  /// Returns stretto::prod(*this, dims, keepdim).
+  Tensor prod(const Shape& dims = {}, bool keepdim = false) const;
+  /// Returns stretto::any(*this, dims, keepdim).
+  Tensor any(const Shape& dims = {}, bool keepdim = false) const;
+  /// Returns stretto::all(*this, dims, keepdim).
+  Tensor all(const Shape& dims = {}, bool keepdim = false) const;
+  /// Returns stretto::var(*this, dims, correction, keepdim).
+  Tensor var(const Shape& dims = {}, double correction = 1, bool keepdim = false) const;
+  /// Returns stretto::std(*this, dims, correction, keepdim).
+  Tensor std(const Shape& dims = {}, double correction = 1, bool keepdim = false) const;
+  /// Returns stretto::norm(*this, p, dims, keepdim).
+  Tensor norm(double p = 2, const Shape& dims = {}, bool keepdim = false) const;
+  Tensor max() const;  ///< Returns stretto::max(*this).
+  /// Returns stretto::max(*this, d, keepdim).
+  Tensor max(Int d, bool keepdim = false) const;
+  Tensor min() const;  ///< Returns stretto::min(*this).
+  /// Returns stretto::min(*this, d, keepdim).
+  Tensor min(Int d, bool keepdim = false) const;
+  Tensor argmax() const;  ///< Returns stretto::argmax(*this).
+  /// Returns stretto::argmax(*this, d, keepdim).
+  Tensor argmax(Int d, bool keepdim = false) const;
+  Tensor argmin() const;  ///< Returns stretto::argmin(*this).
+  /// Returns stretto::argmin(*this, d, keepdim).
+  Tensor argmin(Int d, bool keepdim = false) const;
+  Tensor logsumexp(Int d, bool keepdim = false) const;  ///< Returns stretto::logsumexp of d.
+  Tensor cumsum(Int d) const;                           ///< Returns stretto::cumsum(*this, d).
+  Tensor cumprod(Int d) const;                          ///< Returns stretto::cumprod(*this, d).
+  Tensor softmax(Int d = -1) const;                     ///< Returns stretto::softmax(*this, d).
+  Tensor log_softmax(Int d = -1) const;                 ///< Returns stretto::log_softmax(*this, d).
+  Tensor matmul(const Tensor& other) const;             ///< Returns stretto::matmul(*this, other).
 
   // The tape [autograd/tape.h].
 

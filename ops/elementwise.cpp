@@ -148,15 +148,6 @@ Tensor round(const Tensor& x) { return piecewise<em::Round>(x); }
 
 namespace {
 
-// Returns x in the dtype of the result of an op with a number c: its own dtype (i64 for bool), or
-// f32 if x is an integer tensor and c is not an i64.
-Tensor for_scalar(const char* op, const Tensor& x, double c) {
-  check_defined(op, x);
-  if (is_floating(x.dtype())) return x;
-  if (!has_value(i64, c)) return x.to(f32);
-  return x.dtype() == boolean ? x.to(i64) : x;
-}
-
 // F(x, c).
 template <class F>
 Tensor with_number(const Tensor& x, double c) {

@@ -30,6 +30,8 @@ Tensor mul(const Tensor& a, const Tensor& b);  ///< Returns a · b.
 Tensor div(const Tensor& a, const Tensor& b);
 Tensor maximum(const Tensor& a, const Tensor& b);  ///< Returns the larger of a and b.
 Tensor minimum(const Tensor& a, const Tensor& b);  ///< Returns the smaller of a and b.
+Tensor maximum(const Tensor& a, double b);         ///< Returns the larger of a and b.
+Tensor minimum(const Tensor& a, double b);         ///< Returns the smaller of a and b.
 Tensor add(const Tensor& a, double b);             ///< Returns a + b.
 Tensor mul(const Tensor& a, double b);             ///< Returns a · b.
 Tensor div(const Tensor& a, double b);             ///< Returns a / b.
@@ -66,6 +68,9 @@ Tensor floor_divide(const Tensor& a, double b);  ///< Returns ⌊a / b⌋.
 /// NaN, or 0 for integers. The gradient of b is −⌊a/b⌋.
 Tensor remainder(const Tensor& a, const Tensor& b);
 Tensor remainder(const Tensor& a, double b);  ///< Returns the remainder of a / b.
+/// Returns remainder(a, b).
+inline Tensor operator%(const Tensor& a, const Tensor& b) { return remainder(a, b); }
+inline Tensor operator%(const Tensor& a, double b) { return remainder(a, b); }  ///< The same.
 
 // Comparisons return bool tensors without gradients. Integers are compared exactly with a C++
 // number. Two tensors are compared in their common dtype.
@@ -81,6 +86,12 @@ Tensor lt(const Tensor& a, double b);         ///< Returns a < b.
 Tensor le(const Tensor& a, double b);         ///< Returns a ≤ b.
 Tensor gt(const Tensor& a, double b);         ///< Returns a > b.
 Tensor ge(const Tensor& a, double b);         ///< Returns a ≥ b.
+inline Tensor operator==(const Tensor& a, const Tensor& b) { return eq(a, b); }  ///< Returns a = b.
+inline Tensor operator!=(const Tensor& a, const Tensor& b) { return ne(a, b); }  ///< Returns a ≠ b.
+inline Tensor operator==(const Tensor& a, double b) { return eq(a, b); }         ///< Returns a = b.
+inline Tensor operator==(double a, const Tensor& b) { return eq(b, a); }         ///< Returns a = b.
+inline Tensor operator!=(double a, const Tensor& b) { return ne(b, a); }  ///< Returns a ≠ b.
+inline Tensor operator!=(const Tensor& a, double b) { return ne(a, b); }  ///< Returns a ≠ b.
 inline Tensor operator<(const Tensor& a, const Tensor& b) { return lt(a, b); }  ///< Returns a < b.
 inline Tensor operator<=(const Tensor& a, const Tensor& b) { return le(a, b); }  ///< Returns a ≤ b.
 inline Tensor operator>(const Tensor& a, const Tensor& b) { return gt(a, b); }  ///< Returns a > b.
@@ -97,10 +108,17 @@ Tensor isfinite(const Tensor& x);  ///< Returns whether x is neither NaN nor inf
 Tensor logical_and(const Tensor& a, const Tensor& b);  ///< Returns a and b.
 Tensor logical_or(const Tensor& a, const Tensor& b);   ///< Returns a or b.
 Tensor logical_not(const Tensor& a);                   ///< Returns not a.
+/// Returns a and b.
+inline Tensor operator&(const Tensor& a, const Tensor& b) { return logical_and(a, b); }
+/// Returns a or b.
+inline Tensor operator|(const Tensor& a, const Tensor& b) { return logical_or(a, b); }
+inline Tensor operator~(const Tensor& a) { return logical_not(a); }  ///< Returns not a.
 
 /// Returns a where `mask` is true, else b; all three broadcast. The gradient of an element that is
 /// not selected is exactly 0, even if the element is NaN or infinite.
 Tensor where(const Tensor& mask, const Tensor& a, const Tensor& b);
+Tensor where(const Tensor& mask, const Tensor& a, double b);  ///< The same with a number.
+Tensor where(const Tensor& mask, double a, const Tensor& b);  ///< The same with a number.
 /// Returns `value` where `mask` is true, else x; the mask broadcasts to x. Throws if an integer
 /// dtype of x cannot represent the value, for example −∞.
 Tensor masked_fill(const Tensor& x, const Tensor& mask, double value);
@@ -116,12 +134,19 @@ Tensor sigmoid(const Tensor& x);  ///< Returns 1 / (1 + e⁻ˣ).
 Tensor erf(const Tensor& x);      ///< Returns the error function.
 Tensor abs(const Tensor& x);      ///< Returns |x|.
 Tensor relu(const Tensor& x);     ///< Returns max(x, 0).
+/// Returns x where x > 0, else slope · x.
+Tensor leaky_relu(const Tensor& x, double slope = 0.01);
+/// Returns x where x > 0, else alpha · (eˣ − 1) (Clevert et al., 2016).
+Tensor elu(const Tensor& x, double alpha = 1);
 /// Returns x·Φ(x) with the exact normal distribution function (Hendrycks & Gimpel, 2016).
 Tensor gelu(const Tensor& x);
 /// Returns the tanh approximation of gelu.
 Tensor gelu_tanh(const Tensor& x);
 /// Returns x·sigmoid(x).
 Tensor silu(const Tensor& x);
+/// Returns a·sigmoid(b) for the two halves a and b of dimension d (Dauphin et al., 2017). Throws
+/// unless the size of d is even.
+Tensor glu(const Tensor& x, Int d = -1);
 /// Returns log(1 + eˣ).
 Tensor softplus(const Tensor& x);
 Tensor square(const Tensor& x);  ///< Returns x².

@@ -77,6 +77,15 @@ inline void binary_loop(const Tensor& a, const Tensor& b, const Tensor& y, Binar
   });
 }
 
+// Returns x in the dtype of the result of an op with a number c: its own dtype (i64 for bool), or
+// f32 if x is an integer tensor and c is not an i64.
+inline Tensor for_scalar(const char* op, const Tensor& x, double c) {
+  check_defined(op, x);
+  if (is_floating(x.dtype())) return x;
+  if (!has_value(i64, c)) return x.to(f32);
+  return x.dtype() == boolean ? x.to(i64) : x;
+}
+
 // Returns both operands in their common dtype; bool counts as i64 in arithmetic.
 inline std::pair<Tensor, Tensor> promoted(const char* op, const Tensor& a, const Tensor& b,
                                           bool to_floating = false) {

@@ -92,7 +92,24 @@ struct Sorted {
 /// Sorts along d, ascending unless `descending`. Stable: equal values keep their order. NaN counts
 /// as the largest value.
 Sorted sort(const Tensor& x, Int d = -1, bool descending = false);
+/// Returns the indices of sort(): gather(x, d, argsort(x, d)) is sorted.
+inline Tensor argsort(const Tensor& x, Int d = -1, bool descending = false) {
+  return sort(x, d, descending).indices;
+}
 /// Returns the k largest values along d in descending order.
 Sorted topk(const Tensor& x, Int k, Int d = -1);
+
+/// The result of unique().
+struct Unique {
+  Tensor values;   ///< The different values in ascending order, 1-d.
+  Tensor inverse;  ///< The index in `values` of each element, i64, in the shape of the tensor.
+  Tensor counts;   ///< The number of elements with each value, i64.
+};
+/// Returns the different values of x. Each NaN is a value of its own. No gradient.
+Unique unique(const Tensor& x);
+/// Returns for each value the number of elements of `sorted` [N], in ascending order, that are less
+/// than it, or with `right` at most it: values of any shape → i64 of the same shape. Both have one
+/// dtype. Computed on the host.
+Tensor searchsorted(const Tensor& sorted, const Tensor& values, bool right = false);
 
 }  // namespace stretto

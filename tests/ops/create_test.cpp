@@ -81,7 +81,8 @@ TEST_CASE("arange counts from start to end") {
   for (DType t : {f32, f64, bf16, i64, i32, u8})
     CHECK(arange(3, {.dtype = t}).to_vector<double>() == Values{0, 1, 2});
   CHECK(arange(1, 2, 0.25).to_vector<double>() == Values{1, 1.25, 1.5, 1.75});
-  CHECK(arange(1, 2).dtype() == f32);
+  CHECK(arange(1, 2).dtype() == i64);
+  CHECK(arange(1.0, 2).dtype() == f32);
   CHECK(arange(5, 0, -2).to_vector<double>() == Values{5, 3, 1});
   CHECK(arange(2, 2).numel() == 0);
   CHECK(arange(0, 7, 3, {.dtype = i32}).to_vector<double>() == Values{0, 3, 6});
@@ -131,7 +132,8 @@ TEST_CASE("eye is the identity matrix") {
 TEST_CASE("tensor() has the dtype of its values") {
   CHECK(tensor({1.5f, 2.5f}).dtype() == f32);
   CHECK(tensor({1.5, 2.5}).dtype() == f64);
-  CHECK(tensor({1, 2}).dtype() == i32);
+  CHECK(tensor({1, 2}).dtype() == i64);
+  CHECK(tensor<int32_t>({1, 2}).dtype() == i32);
   CHECK(tensor({int64_t(1)}).dtype() == i64);
   CHECK(tensor({uint8_t(1)}).dtype() == u8);
   CHECK(tensor({BFloat16(1.5f)}).dtype() == bf16);

@@ -336,7 +336,7 @@ TEST_CASE("errors of indexing ops name what is accepted") {
   REQUIRE_THROWS_WITH(index_select(x, 1, zeros({1, 1}, {.dtype = i64})),
                       "[index_select] index i64 [1, 1]; must have 1 dimension");
   REQUIRE_THROWS_WITH(gather(x, 0, ids),
-                      "[gather] index i32 [2] into f32 [2, 3] along dimension 0; the index must "
+                      "[gather] index i64 [2] into f32 [2, 3] along dimension 0; the index must "
                       "have as many dimensions and be no larger in any other dimension");
   REQUIRE_THROWS_WITH(gather(x, 0, zeros({2, 4}, {.dtype = i64})), Containing("i64 [2, 4]"));
   REQUIRE_THROWS_WITH(gather(x, 1, full({1, 1}, 3, {.dtype = i64})),

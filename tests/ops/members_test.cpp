@@ -3,11 +3,13 @@
 #include <cmath>
 #include <iomanip>
 #include <sstream>
+#include <utility>
 #include <vector>
 
 #include "autograd/tape.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
+#include "ops/indexing.h"
 #include "ops/matmul.h"
 #include "ops/reduce.h"
 #include "ops/softmax.h"
@@ -25,24 +27,108 @@ using testing::same_bits;
 
 TEST_CASE("members equal the functions of their names", "[ops]") {
   const Tensor x = abs(fixed_noise({3, 4}, 1)) + 0.5, y = fixed_noise({4, 2}, 2);
-  CHECK(same_bits(x.sum(), sum(x)));
-  CHECK(same_bits(x.sum({1}, true), sum(x, {1}, true)));
-  CHECK(same_bits(x.mean(), mean(x)));
-  CHECK(same_bits(x.mean({0}), mean(x, {0})));
-  CHECK(same_bits(x.max(), max(x)));
-  CHECK(same_bits(x.max(1, true), max(x, 1, true)));
-  CHECK(same_bits(x.min(), min(x)));
-  CHECK(same_bits(x.min(0), min(x, 0)));
-  CHECK(same_bits(x.argmax(), argmax(x)));
-  CHECK(same_bits(x.argmax(-1), argmax(x, -1)));
-  CHECK(same_bits(x.softmax(), softmax(x)));
+  const std::vector<std::pair<Tensor (Tensor::*)() const, Tensor (*)(const Tensor&)>> unary{
+      {&Tensor::neg, neg},         {&Tensor::exp, exp},
+      {&Tensor::log, log},         {&Tensor::log1p, log1p},
+      {&Tensor::expm1, expm1},     {&Tensor::sin, sin},
+      {&Tensor::cos, cos},         {&Tensor::tanh, tanh},
+      {&Tensor::sigmoid, sigmoid}, {&Tensor::erf, erf},
+      {&Tensor::abs, abs},         {&Tensor::relu, relu},
+      {&Tensor::gelu, gelu},       {&Tensor::gelu_tanh, gelu_tanh},
+      {&Tensor::silu, silu},       {&Tensor::softplus, softplus},
+      {&Tensor::square, square},   {&Tensor::sqrt, sqrt},
+      {&Tensor::rsqrt, rsqrt},     {&Tensor::heaviside, heaviside},
+      {&Tensor::sign, sign},       {&Tensor::floor, floor},
+      {&Tensor::ceil, ceil},       {&Tensor::trunc, trunc},
+      {&Tensor::round, round},     {&Tensor::isnan, isnan},
+      {&Tensor::isinf, isinf},     {&Tensor::isfinite, isfinite},
+      {&Tensor::max, max},         {&Tensor::min, min},
+      {&Tensor::argmax, argmax},   {&Tensor::argmin, argmin}};
+  for (const auto& [member, function] : unary) CHECK(same_bits((x.*member)(), function(x)));
+  using Reduction = Tensor (*)(const Tensor&, const Dims&, bool);
+  const std::vector<std::pair<Tensor (Tensor::*)(const Shape&, bool) const, Reduction>> reductions{
+      {&Tensor::sum, sum},
+      {&Tensor::mean, mean},
+      {&Tensor::prod, prod},
+      {&Tensor::any, any},
+      {&Tensor::all, all}};
+  for (const auto& [member, function] : reductions) {
+    CHECK(same_bits((x.*member)({}, false), function(x, {}, false)));
+    CHECK(same_bits((x.*member)({1}, true), function(x, {1}, true)));
+  }
+  using OfDimension = Tensor (*)(const Tensor&, Int, bool);
+  const std::vector<std::pair<Tensor (Tensor::*)(Int, bool) const, OfDimension>> extremes{
+      {&Tensor::max, max},
+      {&Tensor::min, min},
+      {&Tensor::argmax, argmax},
+      {&Tensor::argmin, argmin},
+      {&Tensor::logsumexp, logsumexp}};
+  for (const auto& [member, function] : extremes)
+    CHECK(same_bits((x.*member)(-1, true), function(x, -1, true)));
+  CHECK(same_bits(x.var({1}, 0, true), var(x, {1}, 0, true)));
+  CHECK(same_bits(x.std({1}, 0, true), std(x, {1}, 0, true)));
+  CHECK(same_bits(x.norm(3, {0}, true), norm(x, 3, {0}, true)));
+  CHECK(same_bits(x.cumsum(1), cumsum(x, 1)));
+  CHECK(same_bits(x.cumprod(1), cumprod(x, 1)));
   CHECK(same_bits(x.softmax(0), softmax(x, 0)));
+  CHECK(same_bits(x.log_softmax(), log_softmax(x)));
   CHECK(same_bits(x.matmul(y), matmul(x, y)));
   CHECK(same_bits(x.pow(2), pow(x, 2)));
-  CHECK(same_bits(x.exp(), exp(x)));
-  CHECK(same_bits(x.log(), log(x)));
-  CHECK(same_bits(x.sqrt(), sqrt(x)));
-  CHECK(same_bits((-x).abs(), x));
+  CHECK(same_bits(x.clamp(0.6, 0.8), clamp(x, 0.6, 0.8)));
+  CHECK(same_bits(x.masked_fill(gt(x, 1), 3), masked_fill(x, gt(x, 1), 3)));
+  CHECK(same_bits(gt(x, 1).logical_not(), logical_not(gt(x, 1))));
+  CHECK(same_bits(x.t(), x.transpose(0, 1)));
+  CHECK_THROWS_WITH(x[0].t(), "[t] got f64 [4]; accepted: a matrix");
+  CHECK(x.view({1, 3, 1, 4}).squeeze().shape() == Shape{3, 4});
+  CHECK(x[0][0].squeeze().shape() == Shape{});
+}
+
+TEST_CASE("operators equal the functions for which they stand", "[ops]") {
+  const Tensor a = tensor({-3, 0, 2}), b = tensor({2, 0, 2}), m = gt(a, 0), n = lt(a, 0);
+  CHECK(same_bits(a == b, eq(a, b)));
+  CHECK(same_bits(a != b, ne(a, b)));
+  CHECK(same_bits(a == 2.0, eq(a, 2.0)));
+  CHECK(same_bits(2.0 == a, eq(a, 2.0)));
+  CHECK(same_bits(a != 2.0, ne(a, 2.0)));
+  CHECK(same_bits(2.0 != a, ne(a, 2.0)));
+  CHECK(same_bits(a % b, remainder(a, b)));
+  CHECK(same_bits(a % 2.0, remainder(a, 2.0)));
+  CHECK(same_bits(m & n, logical_and(m, n)));
+  CHECK(same_bits(m | n, logical_or(m, n)));
+  CHECK(same_bits(~m, logical_not(m)));
+  CHECK(same_bits(b[tensor({2, 0})], index_select(b, 0, tensor({2, 0}))));
+  CHECK(same_bits(b[m], masked_select(b, m)));
+}
+
+TEST_CASE("where, maximum and minimum accept numbers, which take the dtype of the tensor",
+          "[ops]") {
+  const Tensor x = tensor({-1, 5}), mask = tensor<bool>({true, false});
+  CHECK(same_bits(where(mask, x, 7), tensor({-1, 7})));
+  CHECK(same_bits(where(mask, 7, x), tensor({7, 5})));
+  CHECK(same_bits(where(mask, x, 0.5), tensor<float>({-1, 0.5})));
+  CHECK(where(ones({2, 2}, {.dtype = boolean}), x, 0).shape() == Shape{2, 2});
+  CHECK(same_bits(maximum(x, 2), tensor({2, 5})));
+  CHECK(same_bits(minimum(x, 2.5), tensor<float>({-1, 2.5})));
+  CHECK(maximum(x.to(bf16), 2).dtype() == bf16);
+}
+
+TEST_CASE("unique, searchsorted and argsort", "[ops]") {
+  const Tensor x = tensor({3, 1, 3, 2, 1, 3}).view({2, 3});
+  const Unique u = unique(x);
+  CHECK(same_bits(u.values, tensor({1, 2, 3})));
+  CHECK(same_bits(u.values[u.inverse], x));
+  CHECK(same_bits(u.counts, tensor({2, 1, 3})));
+  CHECK(unique(zeros({0})).values.numel() == 0);
+  CHECK(unique(tensor({1.0, double(NAN), double(NAN)})).values.numel() == 3);
+  const Tensor row = tensor({1.0, 2.0, 2.0, 4.0}),
+               values = tensor({0.0, 2.0, 3.0, 4.0, double(NAN)});
+  CHECK(same_bits(searchsorted(row, values), tensor({0, 1, 3, 3, 4})));
+  CHECK(same_bits(searchsorted(row, values, true), tensor({0, 3, 3, 4, 4})));
+  CHECK_THROWS_WITH(
+      searchsorted(row, x),
+      "[searchsorted] sorted f64 [4], values i64 [2, 3]; both must have one dtype, and "
+      "sorted one dimension");
+  CHECK(same_bits(argsort(tensor({2.0, 1.0, 3.0})), tensor({1, 0, 2})));
 }
 
 TEST_CASE("compound assignment makes a new tensor, which autograd records", "[ops]") {

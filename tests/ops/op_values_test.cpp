@@ -327,7 +327,8 @@ TEST_CASE("slopes at kinks and ties have fixed values", "[ops]") {
   CHECK(slope(clamped, 1.001) == 0);
   CHECK(std::isnan(stretto::relu(row({nan})).item()));
   CHECK(std::isnan(clamped(row({nan})).item()));
-  for (auto f : {maximum, minimum}) {
+  const std::vector<Tensor (*)(const Tensor&, const Tensor&)> extremes{maximum, minimum};
+  for (const auto f : extremes) {
     const Tensor a = row({2, 1}).set_requires_grad(), b = row({2, 1}).set_requires_grad();
     const Tensors g = grad({sum(f(a, b))}, {a, b});
     CHECK(g[0].to_vector<double>() == std::vector<double>{0.5, 0.5});

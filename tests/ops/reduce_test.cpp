@@ -421,12 +421,12 @@ TEST_CASE("errors of reductions name what is accepted") {
   REQUIRE_THROWS_WITH(sum(x, {2}),
                       "[sum] dimension 2 is out of range for a tensor with 2 dimensions");
   REQUIRE_THROWS_WITH(mean(x, {0, -2}), "[mean] dimensions [0, -2] name dimension 0 twice");
-  REQUIRE_THROWS_WITH(mean(tensor({1, 2})), "[mean] got i32 [2]; accepted: f32, f64, bf16");
-  REQUIRE_THROWS_WITH(var(tensor({1, 2})), "[var] got i32 [2]; accepted: f32, f64, bf16");
+  REQUIRE_THROWS_WITH(mean(tensor({1, 2})), "[mean] got i64 [2]; accepted: f32, f64, bf16");
+  REQUIRE_THROWS_WITH(var(tensor({1, 2})), "[var] got i64 [2]; accepted: f32, f64, bf16");
   REQUIRE_THROWS_WITH(var(x, {3}),
                       "[var] dimension 3 is out of range for a tensor with 2 dimensions");
   REQUIRE_THROWS_WITH(logsumexp(tensor({1}), 0),
-                      "[logsumexp] got i32 [1]; accepted: f32, f64, bf16");
+                      "[logsumexp] got i64 [1]; accepted: f32, f64, bf16");
   REQUIRE_THROWS_WITH(max(x, -3),
                       "[max] dimension -3 is out of range for a tensor with 2 dimensions");
   REQUIRE_THROWS_WITH(max(zeros({2, 0}), 1),

@@ -3,7 +3,9 @@
 #include <numeric>
 
 #include "ops/create.h"
+#include "ops/elementwise.h"
 #include "ops/reduce.h"
+#include "ops/similarity.h"
 #include "ops/softmax.h"
 #include "tests/support/op_table.h"
 
@@ -203,6 +205,21 @@ std::vector<Number> log_softmax_of(const std::vector<Number>& slice) {
   return result_row;
 }
 
+std::vector<Number> unit_vector(const std::vector<Number>& slice) {
+  Number squares;
+  for (const Number& v : slice) squares = squares + v * v;
+  std::vector<Number> unit;
+  for (const Number& v : slice) unit.push_back(v * rsqrt(squares));
+  return unit;
+}
+
+std::vector<Number> gated_half(const std::vector<Number>& slice) {
+  std::vector<Number> gated;
+  for (size_t i = 0; i < slice.size() / 2; ++i)
+    gated.push_back(slice[i] * sigmoid(slice[i + slice.size() / 2]));
+  return gated;
+}
+
 void add_along(std::vector<Op>& table, const std::string& name, Tensor (*call)(const Tensor&, Int),
                std::vector<Number> (*f)(const std::vector<Number>&),
                const Shape& large = {7, 101, 113}) {
@@ -235,6 +252,16 @@ void add_reduce_ops(std::vector<Op>& table) {
   add_extremes(table);
   add_sorting(table);
   add_along(table, "cumsum", cumsum, running_sums);
+  add_along(
+      table, "normalize", [](const Tensor& x, Int d) { return normalize(x, d); }, unit_vector);
+  table.push_back(of_one(
+      "glu 1", {{3, 2}, {29, 18}, {2, 6, 3}, {4, 0}}, {7, 102, 113},
+      [](const Tensor& x) { return glu(x, 1); },
+      [](const Array& x) { return along(x, 1, gated_half); }));
+  table.back().errors = {{[] {
+                            glu(ones({2, 3}));
+                          },
+                          "[glu] dimension 1 of f32 [2, 3] has an odd size"}};
   add_along(table, "softmax", softmax, softmax_of);
   add_along(table, "log_softmax", log_softmax, log_softmax_of, {5, 1800, 4});
   table.push_back(of_one(

@@ -106,6 +106,18 @@ void add_unary_ops(std::vector<Op>& table) {
   table.push_back(unary("relu", stretto::relu, [](N x) {
     return x.value <= 0 ? Number() : x;  // NaN is passed on
   }));
+  table.push_back(unary(
+      "leaky_relu 0.1", [](const Tensor& x) { return leaky_relu(x, 0.1); },
+      [](N x) { return x.value > 0 ? x : x * Number(0.1); }));
+  table.push_back(unary(
+      "elu 0.7", [](const Tensor& x) { return elu(x, 0.7); },
+      [](N x) { return x.value > 0 ? x : Number(0.7) * testing::expm1(x); }));
+  table.push_back(unary(
+      "maximum with 0.75", [](const Tensor& x) { return maximum(x, 0.75); },
+      [](N x) { return x.value < 0.75 ? Number(0.75) : x; }));
+  table.push_back(unary(
+      "minimum with -0.75", [](const Tensor& x) { return minimum(x, -0.75); },
+      [](N x) { return x.value > -0.75 ? Number(-0.75) : x; }));
   table.push_back(unary("gelu", stretto::gelu, gelu_reference));
   table.push_back(unary("gelu_tanh", stretto::gelu_tanh, gelu_tanh_reference));
   table.push_back(unary("silu", stretto::silu, [](N x) { return x * sigmoid(x); }));

@@ -161,10 +161,10 @@ TEST_CASE("NameMap: unequal parts by rows, by heads and by groups") {
         "[load] x: file has f32 [7, 2], which cannot be split into parts of 4 : 1 : 1");
   CHECK(
       error({.groups = 5}, x) ==
-      "[load] x: file has f32 [12, 2], which cannot be split into parts of 4 : 1 : 1 in each of 5 "
+      "[load] x: file has i64 [12, 2], which cannot be split into parts of 4 : 1 : 1 in each of 5 "
       "groups");
   CHECK(error({.dim = 2}, x) ==
-        "[load] x: file has f32 [12, 2], which cannot be split into parts of 4 : 1 : 1 along "
+        "[load] x: file has i64 [12, 2], which cannot be split into parts of 4 : 1 : 1 along "
         "dimension "
         "2");
   CHECK(error({.first = nn::transposed()}, zeros({2})) ==
