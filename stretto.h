@@ -18,6 +18,7 @@
 #include "core/formulas/attention_operands.h"
 #include "core/formulas/implementation.h"
 #include "core/gemm/precision.h"
+#include "core/input_file.h"
 #include "core/parallel.h"
 #include "core/random.h"
 #include "core/shape.h"

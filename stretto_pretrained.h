@@ -4,6 +4,7 @@
 
 #include "pretrained/chat/chat_template.h"
 #include "pretrained/files/gguf/gguf.h"
+#include "pretrained/files/json_lines.h"
 #include "pretrained/files/npy.h"
 #include "pretrained/files/open_weights.h"
 #include "pretrained/files/published_names.h"

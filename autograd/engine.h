@@ -12,12 +12,12 @@
 
 namespace stretto {
 
-/// Puts outputs on the tape, unconditionally. Called by record() and checkpoint().
+/// Puts outputs on the tape, unconditionally. Called by record() and recompute().
 void attach(const char* op, const Tensors& inputs, Tensors& outputs, BackwardFn backward,
             Keep keep);
 
 /// True if a gradient of x will be needed: x requires one, or x was computed in the recording run
-/// of checkpoint() and will require one in the recomputing run.
+/// of recompute() and will require one in the recomputing run.
 bool leads_back(const Tensor& x);
 
 /// True if no floating-point tensor contains NaN or infinity (anomaly detection).
@@ -72,15 +72,15 @@ struct Engine {
   /// Backward::take_pending() for an input with this entry, which may be null.
   Tensor take_pending(const TapeEntry* entry, bool to_overwrite);
 
-  /// For checkpoint() and composed_gradient(), whose closure has just computed `outputs` from
+  /// For recompute() and composed_gradient(), whose closure has just computed `outputs` from
   /// `inputs` (leaves or aliases()): returns the gradients of `inputs`, starting from the gradients
   /// in b. Its ops are recorded if the backward pass itself is recorded (create_graph). With
   /// `add_outside`, the gradients of inputs without hooks are added one by one to those of the
-  /// inputs of b's node, in the order in which they are added without checkpoint(), and are
+  /// inputs of b's node, in the order in which they are added without recompute(), and are
   /// undefined in the result.
   static Tensors inner(Backward& b, const Tensors& outputs, const Tensors& inputs,
                        bool add_outside);
-  /// For grad(), and for checkpoint() inside of it: restricts the backward pass to nodes on a path
+  /// For grad(), and for recompute() inside of it: restricts the backward pass to nodes on a path
   /// from `outputs` to a captured tensor, here or in `outer`.
   void restrict_to_captured(const Tensors& outputs);
 

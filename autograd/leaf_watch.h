@@ -8,7 +8,7 @@ namespace stretto {
 struct TapeEntry;  // autograd/tape.h
 
 /// While it exists, lists each leaf to which a backward pass of the calling thread adds a gradient,
-/// including leaves read by functions under checkpoint(). A leaf may be listed several times. If
+/// including leaves read by functions under recompute(). A leaf may be listed several times. If
 /// several watches exist, only the newest one is active.
 class LeafWatch {
  public:

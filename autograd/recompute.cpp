@@ -1,4 +1,4 @@
-// Activation checkpointing: the recording run and the recomputing run of checkpoint().
+// Recomputation: the recording run and the recomputing run of recompute().
 #include "autograd/recompute.h"
 
 #include <algorithm>
@@ -20,12 +20,12 @@ bool is_recomputing() { return thread_state.recompute && thread_state.recompute-
 
 void check_not_recomputed(const char* op, const char* what) {
   check(!thread_state.recompute, op, what,
-        " cannot be used under checkpoint(), because checkpoint() runs the call twice");
+        " cannot be used under recompute(), because recompute() runs the call twice");
 }
 
 void RecomputeRecord::check_unchanged() const {
   for (const auto& [storage, r] : read)
-    check(storage->version == r.version, "checkpoint", "a tensor (", r.tensor, ") that op \"", r.op,
+    check(storage->version == r.version, "recompute", "a tensor (", r.tensor, ") that op \"", r.op,
           "\" read was changed after the forward pass; the function cannot be recomputed");
 }
 
@@ -42,14 +42,14 @@ RecomputeScope::~RecomputeScope() { thread_state = before_; }
 
 void RecomputeScope::finish() const {
   if (!recomputing_ || next_ == record_.values.size()) return;
-  fail("checkpoint", "the recording run (forward) used ", record_.values[next_].what,
+  fail("recompute", "the recording run (forward) used ", record_.values[next_].what,
        ", but the recomputing run (backward) did not; both must do the same, so a module must not "
        "switch between training and evaluation before the backward pass");
 }
 
 const std::any& RecomputeScope::next_recorded(const char* what) {
   const bool more = next_ < record_.values.size();
-  check(more && std::strcmp(record_.values[next_].what, what) == 0, "checkpoint",
+  check(more && std::strcmp(record_.values[next_].what, what) == 0, "recompute",
         "the recomputing run (backward) uses ", what, ", but the recording run (forward) used ",
         more ? record_.values[next_].what : "nothing more",
         "; both must do the same, so a module must not switch between training and evaluation "
@@ -63,7 +63,7 @@ RandomKey RecomputeScope::next_key() {
 
 void RecomputeScope::before_set() {
   fail("set_random_state",
-       "the random state cannot be set under checkpoint(), because checkpoint() runs the function "
+       "the random state cannot be set under recompute(), because recompute() runs the function "
        "twice");
 }
 
@@ -71,7 +71,7 @@ void RecomputeScope::note_reads(const char* op, const Tensors& inputs) {
   if (recomputing_) return;
   for (const Tensor& x : inputs) {
     if (!x.defined() || !from_outside(x)) continue;
-    check(!x.requires_grad() || x.is_leaf(), "checkpoint", "op \"", op,
+    check(!x.requires_grad() || x.is_leaf(), "recompute", "op \"", op,
           "\" in the function reads a tensor (", x,
           "), which was computed by recorded ops outside of the function; pass the tensor as an "
           "input");
@@ -83,7 +83,7 @@ void RecomputeScope::note_reads(const char* op, const Tensors& inputs) {
 
 void RecomputeScope::check_in_place(const char* op, const Tensor& x) const {
   check(!from_outside(x), op, "the tensor (", x,
-        ") was made outside of the function that checkpoint() runs, and would be changed in place "
+        ") was made outside of the function that recompute() runs, and would be changed in place "
         "twice; change it inside recorded()");
 }
 
@@ -99,7 +99,7 @@ Tensor as_leaf(const Tensor& x, bool requires_grad) {
 
 }  // namespace
 
-Tensor checkpoint(std::function<Tensor(const Tensors&)> f, const Tensors& inputs) {
+Tensor recompute(std::function<Tensor(const Tensors&)> f, const Tensors& inputs) {
   if (!grad_enabled()) return f(inputs);
   const auto record = std::make_shared<RecomputeRecord>();
   Tensors outputs(1), sources = inputs;
@@ -116,14 +116,14 @@ Tensor checkpoint(std::function<Tensor(const Tensors&)> f, const Tensors& inputs
       if (std::none_of(own.begin(), own.end(), [&](const Tensor& x) { return x.same(leaf); }))
         sources.push_back(leaf);
   }
-  check(outputs[0].defined(), "checkpoint", "the function returned an undefined tensor");
+  check(outputs[0].defined(), "recompute", "the function returned an undefined tensor");
   const bool recorded = leads_back(outputs[0]);
   outputs[0] = outputs[0].detach();
   if (!recorded) return outputs[0];
 
   const std::vector<Saved> saved(inputs.begin(), inputs.end());
   attach(
-      "checkpoint", sources, outputs,
+      "recompute", sources, outputs,
       [f = std::move(f), saved, record, count = sources.size()](Backward& b) {
         record->check_unchanged();
         // If the backward pass itself is recorded (create_graph), the inputs of the recomputing run

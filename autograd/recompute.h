@@ -1,6 +1,6 @@
-// Recomputation under checkpoint() (Chen et al. 2016): the recording run and the recomputing run.
+// Activation checkpointing, recompute() (Chen et al. 2016): the recording run and the recomputing run.
 //
-// checkpoint(f, inputs) runs f twice. The recording run, in the forward pass, computes the result
+// recompute(f, inputs) runs f twice. The recording run, in the forward pass, computes the result
 // without saving anything on the tape. The recomputing run, in the backward pass, repeats f with
 // the tape on. This second run may be on another thread, after other calls have used random numbers
 // and changed state. Every value that f gets from such state must therefore come from recorded():
@@ -34,13 +34,13 @@
 namespace stretto {
 
 /// True if the ops that run now will be differentiated: they are recorded, or they belong to the
-/// recording run of checkpoint() and the recomputing run will record them.
+/// recording run of recompute() and the recomputing run will record them.
 bool backward_follows();
 
-/// True in the recomputing run of checkpoint().
+/// True in the recomputing run of recompute().
 bool is_recomputing();
 
-/// Throws in both runs of checkpoint(): "[op] <what> cannot be used under checkpoint() …". For
+/// Throws in both runs of recompute(): "[op] <what> cannot be used under recompute() …". For
 /// calls that cannot be repeated.
 void check_not_recomputed(const char* op, const char* what);
 
@@ -83,7 +83,7 @@ class RecomputeScope final : public RandomSource {
   auto value_of(const char* what, F&& next) -> std::invoke_result_t<F&>;
   /// Returns a key of the program's random state, recorded.
   RandomKey next_key() override;
-  /// Throws: the random state cannot be set under checkpoint().
+  /// Throws: the random state cannot be set under recompute().
   void before_set() override;
 
   // For the tape.
@@ -110,7 +110,7 @@ class RecomputeScope final : public RandomSource {
   std::set<const TapeEntry*> leaf_entries_;
 };
 
-/// Returns next(). In the recording run of checkpoint() the result is stored; the recomputing run
+/// Returns next(). In the recording run of recompute() the result is stored; the recomputing run
 /// returns the stored result instead, which must not be changed in place. next() itself may change
 /// tensors made outside of the function. `what` is the name of the value in errors.
 template <class F>
@@ -130,7 +130,7 @@ template <class F>
 auto RecomputeScope::value_of(const char* what, F&& next) -> std::invoke_result_t<F&> {
   using T = std::invoke_result_t<F&>;
   check(!thread_state.in_body, what,
-        "cannot be called inside parallel_for under checkpoint(): its result would depend on the "
+        "cannot be called inside parallel_for under recompute(): its result would depend on the "
         "order of the threads; make this call before parallel_for");
   if (recomputing_) return std::any_cast<const T&>(next_recorded(what));
   T value = [&] {

@@ -59,7 +59,7 @@ void check_outputs(const char* op, const Tensors& inputs, const Tensors& outputs
   }
 }
 
-// Called instead of attach() in the recording run of checkpoint().
+// Called instead of attach() in the recording run of recompute().
 void mark_outputs(const char* op, const Tensors& inputs, Tensors& outputs) {
   if (std::none_of(inputs.begin(), inputs.end(), leads_back)) return;
   check_outputs(op, inputs, outputs);

@@ -161,7 +161,7 @@ Tensors record(const char* op, const Tensors& inputs, Tensors outputs, BackwardF
 
 /// Checks that an op may change x in place. Throws if x requires a gradient while recording is on,
 /// if several elements of x are at the same address, as in expanded views, or if x was made outside
-/// of the function that checkpoint() runs.
+/// of the function that recompute() runs.
 void check_in_place(const char* op, const Tensor& x);
 
 /// Returns the gradients of `inputs`. For backward closures of fused ops, while the backward pass
@@ -196,14 +196,14 @@ Tensors grad(const Tensors& outputs, const Tensors& inputs, const Tensors& gradi
 /// (Chen et al., "Training deep nets with sublinear memory cost", 2016). The second run gets the
 /// same random numbers and recorded values as the first run; autograd/recompute.h lists the calls
 /// in f that raise an error. Parameters used inside f get their gradients too, also from grad().
-/// Results and gradients are bit-identical to those without checkpoint() (docs/determinism.md).
-Tensor checkpoint(std::function<Tensor(const Tensors&)> f, const Tensors& inputs);
+/// Results and gradients are bit-identical to those without recompute() (docs/determinism.md).
+Tensor recompute(std::function<Tensor(const Tensors&)> f, const Tensors& inputs);
 
 /// One recorded op.
 struct Node : std::enable_shared_from_this<Node> {
   const char* op = "";  ///< Name of the op.
   uint64_t number = 0;  ///< Position in the order of creation.
-  /// Null for inputs that need no gradient. For checkpoint(), the leaves that its function reads
+  /// Null for inputs that need no gradient. For recompute(), the leaves that its function reads
   /// follow the inputs.
   std::vector<std::shared_ptr<TapeEntry>> inputs;
   BackwardFn backward;  ///< The closure; null after it was freed.
@@ -249,7 +249,7 @@ struct TapeEntry {
   /// Tensor::register_post_accumulate_grad_hook.
   std::vector<std::shared_ptr<const std::function<void()>>> accumulated;
   std::shared_ptr<const std::function<Tensor()>> again;  ///< Recomputes the value: rematerialize().
-  /// True for the result of an op in the recording run of checkpoint() that the recomputing run
+  /// True for the result of an op in the recording run of recompute() that the recomputing run
   /// will put on the tape.
   bool recorded_later = false;
 };

@@ -44,6 +44,8 @@ void InputFile::read(void* to, int64_t bytes, int64_t at) const {
   }
 }
 
+std::string read_file(const std::string& path) { return read_text("read_file", path, INT64_MAX); }
+
 std::string read_text(const char* op, const std::string& path, int64_t most) {
   const InputFile file(op, path);
   check(file.size() <= most, op, one_line(path), ": ", file.size(), " bytes; at most ", most,

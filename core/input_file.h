@@ -27,6 +27,8 @@ class InputFile {
   int64_t size_ = 0;
 };
 
+/// Returns the content of a file. Throws Error "[read_file] path: …" if it cannot be read.
+std::string read_file(const std::string& path);
 /// Returns the content of a file of at most `most` bytes. Throws Error "[op] path: …".
 std::string read_text(const char* op, const std::string& path, int64_t most = 16 << 20);
 

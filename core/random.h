@@ -122,9 +122,9 @@ struct RandomState {
 void manual_seed(uint64_t seed);
 /// Returns the random state of the program.
 RandomState random_state();
-/// Replaces the random state of the program. Throws under checkpoint().
+/// Replaces the random state of the program. Throws under recompute().
 void set_random_state(RandomState state);
-/// Returns a key with a new stream, from any thread. Under checkpoint() the recomputing run gets
+/// Returns a key with a new stream, from any thread. Under recompute() the recomputing run gets
 /// the keys of the recording run again.
 RandomKey next_random_key();
 

@@ -90,7 +90,7 @@ struct Storage {
   /// Incremented by every in-place change through any view, so that the tape detects that a saved
   /// tensor was overwritten.
   uint32_t version = 0;
-  /// The run of checkpoint() in which the storage was made; 0 if outside of any run.
+  /// The run of recompute() in which the storage was made; 0 if outside of any run.
   uint64_t scope = thread_state.scope;
   std::shared_ptr<PoolBlocks> pool;  ///< The pool of the block; null for the allocator.
   std::function<void()> release;     ///< Returns memory of another owner; else empty.

@@ -50,7 +50,7 @@ struct SwinBlock : nn::Module {
         layer(*this, "layer",
               {.d_model = d,
                .attention = {.n_heads = d / 8,
-                             .position = nn::window_bias({.height = w, .width = w})},
+                             .position = nn::swin_bias({.height = w, .width = w})},
                .feed_forward = {.d_hidden = 2 * d, .activation = Activation::gelu}}) {
     if (!shifted) return;
     // Rolling brings cells of opposite edges together. They are in different segments, which do not

@@ -2,12 +2,12 @@
 //
 // A model starts a forward pass by begin_forward() and gives the context to its layers. A module
 // called without a context shares nothing. Copies of a context belong to the same forward pass. A
-// function for checkpoint() (autograd/tape.h) must capture the context by value, because the
+// function for recompute() (autograd/tape.h) must capture the context by value, because the
 // function runs again after the model's call has returned:
 //
 //     const nn::ForwardContext forward = nn::begin_forward();
 //     for (const nn::TransformerLayer& layer : layers)
-//       x = checkpoint([&layer, forward](const Tensors& in) {
+//       x = recompute([&layer, forward](const Tensors& in) {
 //         return layer(in[0], {.causal = true}, nullptr, forward);
 //       }, {x});
 //

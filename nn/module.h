@@ -111,6 +111,8 @@ class Module {
 
   /// Returns the top of the tree: the ancestor without a parent, or this module.
   const Module& root() const { return parent_ ? parent_->root() : *this; }
+  /// Returns the module that this one is a child of; null for the top of a tree.
+  const Module* parent() const { return parent_; }
   /// Returns a number that no other module of the program has or had.
   uint64_t serial() const { return serial_; }
 
@@ -174,16 +176,23 @@ class Module {
   bool training_ = true;
 };
 
+/// Base class of lists of modules of any type.
+class AnyList : public Module {
+ public:
+  using Module::Module;
+  std::string label() const override { return "List"; }
+};
+
 /// A list of n modules of one type with the names 0, 1, …:
 /// `nn::List<Layer> layers{*this, "layers", n, options}`.
 template <class M>
-class List : public Module {
+class List : public AnyList {
  public:
   /// Constructs n modules M(*this, index, options). `options` may be a function that returns the
   /// options of module i.
   template <class Options>
   List(Module& parent, std::string name, int64_t n, const Options& options)
-      : Module(parent, std::move(name)) {
+      : AnyList(parent, std::move(name)) {
     for (int64_t i = 0; i < n; ++i) {
       if constexpr (std::is_invocable_v<const Options&, int64_t>)
         items_.push_back(std::make_unique<M>(*this, std::to_string(i), options(i)));
@@ -219,7 +228,6 @@ class List : public Module {
   Iterator<const M> begin() const { return {items_.begin()}; }
   /// Returns the end iterator.
   Iterator<const M> end() const { return {items_.end()}; }
-  std::string label() const override { return "List"; }
 
  private:
   std::vector<std::unique_ptr<M>> items_;

@@ -10,14 +10,6 @@ StackOptions checked(const char* op, StackOptions o) {
   return o;
 }
 
-// Each stack creates its own shared_by_layers(), so that a clone does not use the
-// encoding of its original.
-LayerOptions layer_of(const StackOptions& o) {
-  LayerOptions layer = o.layer;
-  if (o.share_position) layer.attention.position = shared_by_layers(layer.attention.position);
-  return layer;
-}
-
 template <class Stack>
 void add_norm(Stack& stack) {
   if (stack.options.final_norm) stack.norm.emplace(stack, "norm", stack.options.layer.norms());
@@ -32,14 +24,14 @@ Tensor finish(const Stack& stack, ResidualStream& x, const ForwardContext& forwa
 
 Encoder::Encoder(StackOptions o)
     : options(checked("Encoder", std::move(o))),
-      layers(*this, "layers", options.n_layers, layer_of(options)) {
+      layers(*this, "layers", options.n_layers, options.layer) {
   add_norm(*this);
 }
 
 Encoder::Encoder(Module& parent, std::string name, StackOptions o)
     : Module(parent, std::move(name)),
       options(checked("Encoder", std::move(o))),
-      layers(*this, "layers", options.n_layers, layer_of(options)) {
+      layers(*this, "layers", options.n_layers, options.layer) {
   add_norm(*this);
 }
 
@@ -54,14 +46,14 @@ std::string Encoder::label() const { return str("Encoder(", layers.size(), " lay
 
 Decoder::Decoder(StackOptions o)
     : options(checked("Decoder", std::move(o))),
-      layers(*this, "layers", options.n_layers, layer_of(options)) {
+      layers(*this, "layers", options.n_layers, options.layer) {
   add_norm(*this);
 }
 
 Decoder::Decoder(Module& parent, std::string name, StackOptions o)
     : Module(parent, std::move(name)),
       options(checked("Decoder", std::move(o))),
-      layers(*this, "layers", options.n_layers, layer_of(options)) {
+      layers(*this, "layers", options.n_layers, options.layer) {
   add_norm(*this);
 }
 

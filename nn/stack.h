@@ -13,7 +13,6 @@ struct StackOptions {
   int64_t n_layers = 0;         ///< Number of layers, at least 1.
   LayerOptions layer = {};      ///< Options of every layer.
   bool final_norm = false;      ///< Adds a norm after the last layer, as NormPlace::pre needs.
-  bool share_position = false;  ///< All layers share the encoding of the first layer (T5).
   bool final_dropout = false;   ///< Dropout of the output too (T5).
 };
 

@@ -24,7 +24,7 @@ struct BatchNormOptions {
 ///
 /// In training, mean and biased variance are those of the batch, over all dimensions but C. The
 /// running statistics, if they are defined, are updated in place: s ← (1 − momentum) · s + momentum
-/// · (statistic of the batch), with the unbiased variance; under checkpoint() once. In evaluation
+/// · (statistic of the batch), with the unbiased variance; under recompute() once. In evaluation
 /// they replace the statistics of the batch and must be defined. They are [C] in f32 (f64 for f64),
 /// without gradients. Throws in training if a channel has fewer than 2 values.
 Tensor batch_norm(const Tensor& x, const Tensor& running_mean, const Tensor& running_var,

@@ -102,7 +102,37 @@ M& as(const Pretrained& p, const char* wanted) {
 
 }  // namespace
 
-ChatTemplate Pretrained::chat() const {
+std::string Pretrained::chat(const std::vector<ChatMessage>& messages,
+                             const std::function<void(const std::string&)>& on_text,
+                             const std::optional<GenerationOptions>& given) const {
+  const std::vector<int64_t> prompt = parsed_template().encode(messages, *tokenizer);
+  GenerationOptions options = given.value_or(generation);
+  if (!options.decode)
+    options.decode = [&](const std::vector<int64_t>& ids) { return tokenizer->decode(ids); };
+  DecodeStream stream(*tokenizer);
+  std::string answer, rest;  // rest: text that may begin a stop string
+  bool stopped = false;
+  const auto add = [&](const std::string& piece) {
+    rest += piece;
+    const TextBeforeStop found = before_stop(rest, options.stop_strings);
+    stopped = stopped || found.stopped;
+    answer += found.text;
+    rest.erase(0, found.text.size());
+    if (on_text && !found.text.empty()) on_text(found.text);
+  };
+  generate(language_model(), prompt, options, [&](int64_t token) {
+    add(stream.add(token));
+    return !stopped;
+  });
+  if (!stopped) add(stream.finish());
+  if (!stopped && !rest.empty()) {
+    answer += rest;
+    if (on_text) on_text(rest);
+  }
+  return answer;
+}
+
+ChatTemplate Pretrained::parsed_template() const {
   check(!chat_template.empty() && tokenizer, "Pretrained", "a ", model_type,
         " model without a chat template");
   std::map<std::string, std::string> special;

@@ -1,11 +1,13 @@
 // Published models: a folder of Hugging Face's hub or a file, ready to use.
 //
 //     const nn::Pretrained p = nn::load_pretrained("SmolLM2-135M-Instruct.Q4_1.gguf");
+//     p.chat({{"user", "What is gravity?"}}, [](const std::string& text) { std::cout << text; });
 //     nn::LanguageModel& model = p.language_model();
 //     const std::vector<int64_t> ids = p.tokenizer->encode("Gravity is");
 //     nn::save_pretrained("smollm2", p);  // a folder that transformers opens
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -58,9 +60,15 @@ struct Pretrained {
   GenerationOptions generation = {};
   PretrainedFiles files = {};  ///< For save_pretrained().
 
+  /// Returns the answer of a language model to a conversation, without special tokens and without
+  /// the stop string that ended it. `on_text` receives it in pieces while it grows. `options` are by
+  /// default those of the model, `generation`. Throws Error as parsed_template() and generate() do.
+  std::string chat(const std::vector<ChatMessage>& messages,
+                   const std::function<void(const std::string& text)>& on_text = {},
+                   const std::optional<GenerationOptions>& options = {}) const;
   /// Parses chat_template, with the special tokens of the tokenizer. Throws Error if there is no
   /// template or no tokenizer.
-  ChatTemplate chat() const;
+  ChatTemplate parsed_template() const;
   /// Returns the model. Throws Error, with model_type, if it has another class.
   LanguageModel& language_model() const;
   /// Returns the model. Throws Error, with model_type, if it has another class.

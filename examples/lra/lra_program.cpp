@@ -121,7 +121,7 @@ void LraProgram::declare(OptionList& options) {
   options.settings(settings);
   nn::PositionSettings images = settings.positions();
   images.plane = {32, 32};
-  describe_position(options, settings, {images}, " (window, grid, rope-2d: with --task image)");
+  describe_position(options, settings, {images}, " (swin, grid, rope-2d: with --task image)");
   options.describe("d_hidden",
                    "Hidden dimension of the feed-forward networks and of the classification head");
   options.describe("max_grad_norm", "Gradients are clipped to this norm (inf: not clipped)");

@@ -47,10 +47,8 @@ nn::SequenceClassifier::Options LraSettings::model() const {
                                     .pairs = t.pairs,
                                     .attend_to_padding = attend_to_padding};
   o.layer.norm_eps = 1e-6;
-  // As in Choromanski et al. 2021: linear-relu adds its epsilon to the features,
-  // not to denominators.
   o.layer.attention.kernel =
-      nn::find_kernel(attention).make({.features = features, .redraw = redraw, .relu_eps = 0});
+      nn::find_kernel(attention).make({.features = features, .redraw = redraw});
   nn::add_position(position, positions(), o.layer, o.input);
   return o;
 }

@@ -97,7 +97,7 @@ class Conversation {
     if (!o.raw) {
       require(!model.chat_template.empty(),
               o.model.path + ": has no chat template; --raw continues a text");
-      template_ = as_usage([&] { return model.chat(); });
+      template_ = as_usage([&] { return model.parsed_template(); });
     }
     start();
   }
@@ -116,7 +116,7 @@ class Conversation {
     if (template_) messages = messages_;
     messages.push_back({"user", text});
     const std::vector<int64_t> prompt = prompt_of(messages), rest = unseen(prompt);
-    nn::TextStream stream(*model_.tokenizer);
+    nn::DecodeStream stream(*model_.tokenizer);
     Answer answer(!o_.file.empty());
     int64_t n = 0;
     bool full = false;

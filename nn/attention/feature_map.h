@@ -145,7 +145,7 @@ struct FavorOptions {
 /// The projection is drawn at construction, shared by all heads, saved in checkpoints and fixed in
 /// evaluation. With `redraw` a second buffer, `schedule`, determines the later projections, which
 /// depend only on the map's own random key and the index of the projection. Only training calls
-/// whose ops are recorded count as calls, including those under checkpoint().
+/// whose ops are recorded count as calls, including those under recompute().
 class Favor : public FeatureMap {
  public:
   using Options = FavorOptions;  ///< Options of the constructor.

@@ -115,4 +115,20 @@ Batch next_token_batch(const std::vector<std::vector<int64_t>>& sequences, int64
   return {tensor(inputs, shape, cpu), tensor(targets, shape, cpu)};
 }
 
+Batch prompted_batch(const std::vector<PromptedAnswer>& examples, int64_t length, int64_t padding) {
+  std::vector<std::vector<int64_t>> sequences;
+  for (const PromptedAnswer& example : examples) {
+    check(!example.prompt.empty(), "prompted_batch", "prompt ", int64_t(sequences.size()),
+          " is empty; must have at least one token");
+    sequences.push_back(example.prompt);
+    sequences.back().insert(sequences.back().end(), example.answer.begin(), example.answer.end());
+  }
+  Batch batch = next_token_batch(sequences, length, padding);
+  for (size_t i = 0; i < examples.size(); ++i)
+    batch.targets.select(0, int64_t(i))
+        .slice(0, 0, int64_t(examples[i].prompt.size()) - 1)
+        .fill_(ignore_index);
+  return batch;
+}
+
 }  // namespace stretto::nn

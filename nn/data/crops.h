@@ -79,4 +79,14 @@ Batch tagging_batch(const std::vector<std::vector<int64_t>>& sequences,
 Batch next_token_batch(const std::vector<std::vector<int64_t>>& sequences, int64_t length = 0,
                        int64_t padding = 0);
 
+/// A prompt with the answer that a model shall give.
+struct PromptedAnswer {
+  std::vector<int64_t> prompt;  ///< Tokens that are given, at least one.
+  std::vector<int64_t> answer;  ///< Tokens to be learned, with the one that ends the answer.
+};
+/// Returns prompts, followed by their answers, as next_token_batch() does. Only the tokens of the
+/// answers are targets. Throws Error for an empty prompt, and as next_token_batch().
+Batch prompted_batch(const std::vector<PromptedAnswer>& examples, int64_t length = 0,
+                     int64_t padding = 0);
+
 }  // namespace stretto::nn

@@ -152,7 +152,7 @@ Bert::Options deberta_v3_base(int64_t vocabulary) {
   o.layer.norm_eps = 1e-7;
   o.pooler = false;
   o.learned_positions = false;
-  o.disentangled = {.mirrored = false, .shared_projections = true, .dropout = 0.1};
+  o.disentangled = {.buckets = 256, .mirrored = false, .shared_projections = true, .dropout = 0.1};
   o.relative_norm = true;
   return o;
 }

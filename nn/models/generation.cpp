@@ -8,6 +8,7 @@
 #include "autograd/tape.h"
 #include "core/random.h"
 #include "nn/models/language_model.h"
+#include "nn/models/sequence_to_sequence.h"
 #include "ops/attention/position_error.h"
 #include "ops/create.h"
 
@@ -192,6 +193,29 @@ Sequences generate_batch(const LanguageModel& model, const Sequences& prompts,
         return model(tokens.to(device), &cache);
       },
       [&](const Tensor& rows) { cache.reorder(rows.to(device)); }, prompts, options, on_token);
+}
+
+std::vector<int64_t> generate(const LanguageModel& model, const std::vector<int64_t>& prompt,
+                              const GenerationOptions& options,
+                              const std::function<bool(int64_t)>& on_token) {
+  std::function<bool(int64_t, int64_t)> on_any;
+  if (on_token) on_any = [&](int64_t, int64_t token) { return on_token(token); };
+  return generate_batch(model, {prompt}, options, on_any)[0];
+}
+
+std::vector<int64_t> generate(const SequenceToSequence& model, const std::vector<int64_t>& source,
+                              const std::vector<int64_t>& prompt, const GenerationOptions& options,
+                              const std::function<bool(int64_t)>& on_token) {
+  const NoGrad guard;
+  const Device device = model.device();
+  const Tensor context = model.encode(tensor(source, {1, int64_t(source.size())}).to(device));
+  SequenceToSequence::Cache cache;
+  return generate(
+      [&](const Tensor& tokens) {
+        const bool first = cache.position == 0;
+        return model.decode(tokens.to(device), first ? context : Tensor(), {}, &cache);
+      },
+      prompt, options, on_token);
 }
 
 LeftPadded pad_left(const Sequences& sequences) {

@@ -12,7 +12,8 @@
 
 namespace stretto::nn {
 
-class LanguageModel;  // nn/models/language_model.h
+class LanguageModel;       // nn/models/language_model.h
+class SequenceToSequence;  // nn/models/sequence_to_sequence.h
 
 /// Why the continuation of a prompt has ended.
 enum class GenerationEnd {
@@ -50,6 +51,17 @@ struct GenerationOptions {
 /// ended, the tokens are returned (GenerationEnd::length).
 std::vector<int64_t> generate(const std::function<Tensor(const Tensor&)>& model,
                               const std::vector<int64_t>& prompt, const GenerationOptions& options,
+                              const std::function<bool(int64_t)>& on_token = {});
+
+/// Continues a prompt with a language model and a new cache or memory, as generate_batch().
+std::vector<int64_t> generate(const LanguageModel& model, const std::vector<int64_t>& prompt,
+                              const GenerationOptions& options = {},
+                              const std::function<bool(int64_t)>& on_token = {});
+
+/// Continues `prompt`, for example a start token, with the decoder of a model that reads `source`.
+std::vector<int64_t> generate(const SequenceToSequence& model, const std::vector<int64_t>& source,
+                              const std::vector<int64_t>& prompt,
+                              const GenerationOptions& options = {},
                               const std::function<bool(int64_t)>& on_token = {});
 
 /// Returns the seed of prompt i of generate_batch(): `seed` for i = 0, else a hash of both, so that

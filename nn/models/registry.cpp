@@ -65,7 +65,7 @@ MakePositionalEncoding bert(Settings s) {
 }
 
 MakePositionalEncoding deberta(Settings s) {
-  return disentangled({.max_distance = max_distance(s, s.length), .buckets = 0});
+  return disentangled({.max_distance = max_distance(s, s.length)});
 }
 
 std::vector<PositionEntry> make_positions() {
@@ -79,7 +79,7 @@ std::vector<PositionEntry> make_positions() {
       {"shaw", shaw<true>},
       {"shaw-keys", shaw<false>},
       {"xl", [](Settings) { return relative_sinusoid(); }},
-      {"t5", [](Settings) { return shared_by_layers(t5_bias()); }},
+      {"t5", [](Settings) { return t5_bias(); }},
       {"alibi", [](Settings) { return alibi(); }},
       {"kerple", [](Settings) { return kerple(); }},
       {"kerple-power", [](Settings) { return kerple({.kind = Kerple::Kind::power}); }},
@@ -88,7 +88,7 @@ std::vector<PositionEntry> make_positions() {
       {"xpos", [](Settings) { return rotary({.xpos = true}); }},
       {"bert", bert},
       {"deberta", deberta},
-      {"window", [](Settings s) { return window_bias(plane<WindowBias::Options>(s)); }},
+      {"swin", [](Settings s) { return swin_bias(plane<SwinBias::Options>(s)); }},
       {"grid", [](Settings s) { return grid_relative(plane<GridRelative::Options>(s)); }},
       {"rope-2d", [](Settings s) { return rotary_2d(plane<Rotary2d::Options>(s)); }},
       {"sine", sine<true>},
@@ -100,8 +100,7 @@ std::vector<PositionEntry> make_positions() {
 
 template <FavorKind kind>
 MakeKernel performer(const KernelSettings& s) {
-  return linear_kernel(favor({.features = s.features, .kind = kind, .redraw = s.redraw}),
-                       {.eps = 1e-6});
+  return linear_kernel(favor({.features = s.features, .kind = kind, .redraw = s.redraw}));
 }
 
 std::vector<KernelEntry> make_kernels() {
@@ -110,11 +109,12 @@ std::vector<KernelEntry> make_kernels() {
       {"softmax", [](K) { return softmax_kernel(); }},
       {"performer", performer<FavorKind::positive>},
       {"performer-hyperbolic", performer<FavorKind::hyperbolic>},
-      {"linear-elu", [](K) { return linear_kernel(elu_plus_one(), {.eps = 1e-6}); }},
-      {"linear-relu", [](K s) { return linear_kernel(relu_plus(), {.eps = s.relu_eps}); }},
+      {"linear-elu", [](K) { return linear_kernel(elu_plus_one()); }},
+      {"linear-relu", [](K) { return linear_kernel(relu_plus()); }},
       {"retention", [](K) { return retention_kernel(); }},
       {"gla", [](K) { return gla_kernel(); }},
-      {"delta", [](K) { return gated_delta_kernel(); }},
+      {"delta", [](K) { return delta_kernel(); }},
+      {"gated-delta", [](K) { return gated_delta_kernel(); }},
   };
 }
 

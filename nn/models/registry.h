@@ -34,7 +34,7 @@ struct PositionSettings {
   /// music-local, otherwise `length`.
   int64_t max_distance = 0;
   OutOfRange out_of_range = OutOfRange::zero;  ///< For music: keys further away than the table.
-  Shape plane = {};          ///< {height, width} of the tokens, for window, grid and rope-2d.
+  Shape plane = {};          ///< {height, width} of the tokens, for swin, grid and rope-2d.
   int64_t class_tokens = 0;  ///< Number of tokens before those of the plane.
   Sinusoid layout = Sinusoid::interleaved;  ///< Layout of sinusoid.
   int64_t realizations = 64;                ///< R of sine and conv.
@@ -59,8 +59,6 @@ struct PositionEntry {
 struct KernelSettings {
   int64_t features = 256;  ///< Number of features of performer and performer-hyperbolic.
   int64_t redraw = 0;      ///< FavorOptions::redraw.
-  /// LinearKernelOptions::eps of linear-relu; the other linear kernels have 1e-6.
-  double relu_eps = 1e-6;
 };
 
 /// A named attention kernel.

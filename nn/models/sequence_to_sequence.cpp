@@ -4,6 +4,7 @@
 
 #include "core/all_or_nothing.h"
 #include "nn/init.h"
+#include "nn/positions/relative_bias.h"
 #include "ops/elementwise.h"
 #include "ops/indexing.h"
 #include "ops/matmul.h"
@@ -47,7 +48,6 @@ StackOptions SequenceToSequence::stack(const Options& o, bool encoder) {
   return {.n_layers = encoder ? o.n_encoder_layers : o.n_decoder_layers,
           .layer = layer,
           .final_norm = o.final_norm.value_or(o.layer.norm == NormPlace::pre),
-          .share_position = o.share_position,
           .final_dropout = o.final_dropout};
 }
 
@@ -143,7 +143,8 @@ SequenceToSequence::Options t5_options(int64_t vocabulary, T5Version version) {
                                   .d_value = 64,
                                   .bias = false,
                                   .dropout = 0.1,
-                                  .scale = 1},
+                                  .scale = 1,
+                                  .position = t5_bias()},
                     .feed_forward = {.d_hidden = later ? 1024 : 2048,
                                      .activation = later ? Activation::gelu_tanh : Activation::relu,
                                      .bias = false,
@@ -151,7 +152,6 @@ SequenceToSequence::Options t5_options(int64_t vocabulary, T5Version version) {
                     .dropout = 0.1,
                     .norm_kind = NormKind::rms,
                     .norm_eps = 1e-6},
-          .share_position = true,
           .final_dropout = true,
           .input = {.scale = false},
           .shared_embedding = true,

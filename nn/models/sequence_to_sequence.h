@@ -25,7 +25,6 @@ struct SequenceToSequenceOptions {
   LayerOptions layer = {};
   MakePositionalEncoding encoder_position = {};  ///< Replaces layer.attention.position.
   MakePositionalEncoding decoder_position = {};  ///< Replaces layer.attention.position.
-  bool share_position = false;  ///< One positional encoding per stack, not per layer (T5).
   /// Whether there is a norm after each stack; by default only with NormPlace::pre.
   std::optional<bool> final_norm = {};
   bool final_dropout = false;  ///< Dropout after each stack too (T5).
@@ -110,9 +109,8 @@ enum class T5Version {
   v1_1   ///< Gated gelu_tanh, a separate output projection (Shazeer 2020).
 };
 
-/// Returns the options of T5 small except for its positional encoding: pre-norm with
-/// RMSNorm, no biases, no sinusoids, unscaled scores, one encoding per stack. Larger models
-/// differ only in size.
+/// Returns the options of T5 small: pre-norm with RMSNorm, no biases, no sinusoids, unscaled scores,
+/// one t5_bias() per stack. Larger models differ only in size.
 SequenceToSequence::Options t5_options(int64_t vocabulary, T5Version version = T5Version::v1_0);
 
 /// Initializes the weights as in T5: normal; the weights of q have the additional factor 1/√d_key,

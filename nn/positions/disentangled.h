@@ -18,7 +18,8 @@ namespace stretto::nn {
 struct DisentangledOptions {
   /// Distance at which buckets end; without buckets also k, the largest distance with its own row.
   int64_t max_distance = 512;
-  int64_t buckets = 256;            ///< k, the number of buckets; 0 (v1): one row per distance.
+  /// k, the number of buckets (v2 and v3: 256); 0, as in the paper and v1: one row per distance.
+  int64_t buckets = 0;
   bool content_to_position = true;  ///< Adds the term q_i · K[δ(i, j)].
   bool position_to_content = true;  ///< Adds the term k_j · Q[δ(j, i)].
   bool mirrored = true;  ///< Q[δ(j, i)] as in the paper; false: Q[δ(i, j)] as in the authors' code.

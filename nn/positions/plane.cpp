@@ -53,7 +53,7 @@ std::string plane_label(const char* name, const Options& o) {
              o.class_tokens > 0 ? str(", class_tokens ", o.class_tokens) : "", ")");
 }
 
-Tensor window_table(HeadShape shape, const WindowBias::Options& o) {
+Tensor window_table(HeadShape shape, const SwinBias::Options& o) {
   const int64_t cells = (2 * o.height - 1) * (2 * o.width - 1);
   Tensor table = empty({cells + (o.class_tokens > 0 ? 3 : 0), shape.n_heads});
   trunc_normal_(table, 0, 0.02);
@@ -68,17 +68,17 @@ Tensor axis_table(HeadShape shape, int64_t length) {
 
 }  // namespace
 
-// --------------------------------------------------------------------------------- WindowBias
+// --------------------------------------------------------------------------------- SwinBias
 
-WindowBias::WindowBias(Module& parent, HeadShape shape, Options o)
+SwinBias::SwinBias(Module& parent, HeadShape shape, Options o)
     : PositionalEncoding(parent),
-      options(checked("WindowBias", o)),
+      options(checked("SwinBias", o)),
       table(parameter("table", window_table(shape, o))) {}
 
-PositionTraits WindowBias::traits(const Options& o) { return bias_traits(o); }
+PositionTraits SwinBias::traits(const Options& o) { return bias_traits(o); }
 
-void WindowBias::apply(AttentionInputs& inputs) const {
-  check_tokens("WindowBias", inputs, options);
+void SwinBias::apply(AttentionInputs& inputs) const {
+  check_tokens("SwinBias", inputs, options);
   const int64_t h = options.height, w = options.width, first = options.class_tokens;
   const int64_t tokens = first + h * w, cells = (2 * h - 1) * (2 * w - 1);
   const auto make = [&] {
@@ -93,12 +93,12 @@ void WindowBias::apply(AttentionInputs& inputs) const {
       }
     return tensor(index, {tokens * tokens});
   };
-  const Tensor rows = device_table(table.device(), make, "window_bias", h, w, first);
+  const Tensor rows = device_table(table.device(), make, "swin_bias", h, w, first);
   add_bias(inputs,
            index_select(table, 0, rows).transpose(0, 1).reshape({table.size(1), tokens, tokens}));
 }
 
-std::string WindowBias::label() const { return plane_label("WindowBias", options); }
+std::string SwinBias::label() const { return plane_label("SwinBias", options); }
 
 // ------------------------------------------------------------------------------- GridRelative
 

@@ -5,7 +5,7 @@
 // the cells of a height × width plane in row-major order: cell i is in row i / width and column
 // i % width. Attention must be self-attention of exactly these tokens.
 //
-// Reference: tests/reference/dense_bias.cpp, window_bias(), grid_logits()
+// Reference: tests/reference/dense_bias.cpp, swin_bias(), grid_logits()
 // Reference: tests/reference/rotary.cpp, rotated_2d()
 #pragma once
 
@@ -15,8 +15,8 @@
 
 namespace stretto::nn {
 
-/// Options of WindowBias.
-struct WindowBiasOptions {
+/// Options of SwinBias.
+struct SwinBiasOptions {
   int64_t height = 0;        ///< Rows of the window, at least 1.
   int64_t width = 0;         ///< Columns of the window, at least 1.
   int64_t class_tokens = 0;  ///< Number of tokens before the cells.
@@ -27,11 +27,11 @@ struct WindowBiasOptions {
 /// rows below and dx columns to the right of the key. With class tokens the table ends with three
 /// more rows, as in BEiT (Bao et al. 2022): for class tokens as queries and cells as keys, for
 /// cells as queries and class tokens as keys, and for class tokens among themselves.
-class WindowBias : public PositionalEncoding {
+class SwinBias : public PositionalEncoding {
  public:
-  using Options = WindowBiasOptions;  ///< Options of the constructor.
+  using Options = SwinBiasOptions;  ///< Options of the constructor.
   /// Registers `table`, normal with standard deviation 0.02, truncated to ±2.
-  WindowBias(Module& parent, HeadShape shape, Options options);
+  SwinBias(Module& parent, HeadShape shape, Options options);
   /// Returns the traits of an encoding with these options.
   static PositionTraits traits(const Options& options);
   void apply(AttentionInputs& inputs) const override;
@@ -42,9 +42,9 @@ class WindowBias : public PositionalEncoding {
   const Tensor table;
 };
 
-/// Returns a factory of WindowBias.
-inline MakePositionalEncoding window_bias(WindowBias::Options options) {
-  return positional_encoding<WindowBias>(options);
+/// Returns a factory of SwinBias.
+inline MakePositionalEncoding swin_bias(SwinBias::Options options) {
+  return positional_encoding<SwinBias>(options);
 }
 
 /// Options of GridRelative.

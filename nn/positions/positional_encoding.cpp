@@ -23,6 +23,13 @@ class SharedPosition : public PositionalEncoding {
   const PositionalEncoding& of_;
 };
 
+// Returns the innermost list that contains `part`, or else the root of its model.
+const Module& layers_of(const Module& part) {
+  for (const Module* m = &part; m; m = m->parent())
+    if (dynamic_cast<const AnyList*>(m)) return *m;
+  return part.root();
+}
+
 }  // namespace
 
 int64_t AttentionInputs::n_keys_of_all() const {
@@ -54,10 +61,10 @@ Tensor relative_positions(const AttentionInputs& inputs) {
 
 MakePositionalEncoding shared_by_layers(const MakePositionalEncoding& make) {
   if (!make) return {};
-  const auto owners = std::make_shared<PerModel<const PositionalEncoding*>>();
+  const auto owners = std::make_shared<std::map<uint64_t, const PositionalEncoding*>>();
   MakePositionalEncoding shared =
       [owners, make](Module& parent, HeadShape shape) -> std::unique_ptr<PositionalEncoding> {
-    const PositionalEncoding*& owner = (*owners)(parent);
+    const PositionalEncoding*& owner = (*owners)[layers_of(parent).serial()];
     if (owner) return std::make_unique<SharedPosition>(parent, *owner);
     std::unique_ptr<PositionalEncoding> made = make(parent, shape);
     owner = made.get();

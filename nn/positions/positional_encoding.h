@@ -176,9 +176,10 @@ class NoPosition : public PositionalEncoding {
 /// Returns a factory of NoPosition, to switch off the default encoding of a model that has one.
 inline MakePositionalEncoding no_position() { return positional_encoding<NoPosition>(); }
 
-/// Returns a factory whose encodings share one set of parameters in all layers of a model (T5): the
-/// first attention that uses it owns the encoding, the others refer to it. Layers belong to one
-/// model if they have the same root module; each model, a clone too, gets its own encoding.
+/// Returns a factory whose encodings share one set of parameters in all layers of a stack: the first
+/// attention that uses it owns the encoding, the others refer to it. A stack is the innermost List
+/// that contains the attention, or the whole model outside of lists. An encoder and a decoder, two
+/// models, and a model and its clone share nothing.
 MakePositionalEncoding shared_by_layers(const MakePositionalEncoding& make);
 
 /// One T per model, created on first use. Modules belong to one model if they have the same root.

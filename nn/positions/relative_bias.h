@@ -38,13 +38,14 @@ RelativeTable t5_bias(const Tensor& table, int64_t n_queries, int64_t n_keys, in
 struct T5BiasOptions {
   int64_t buckets = 32;        ///< Number of buckets, of both directions if bidirectional.
   int64_t max_distance = 128;  ///< Distance from which on all keys share the last bucket.
+  /// One table for all layers, as in T5 (see shared_by_layers()); false: one per layer.
+  bool shared = true;
 };
 
 /// Relative position bias of T5 (Raffel et al. 2020, §2.1). With a causal mask all buckets are for
 /// keys up to the query. Otherwise, as in an encoder, half of the buckets are for later keys, and
 /// the number of buckets must be even. Calls after a cached prefix (AttentionInputs::after_prefix)
-/// have the buckets of both directions too. T5 itself has one table for all layers,
-/// `shared_by_layers(t5_bias(…))`, and no 1/√D: MultiHeadAttentionOptions::scale = 1.
+/// have the buckets of both directions too. T5 itself has no 1/√D: MultiHeadAttentionOptions::scale = 1.
 class T5Bias : public PositionalEncoding {
  public:
   using Options = T5BiasOptions;  ///< Options of the constructor.
@@ -61,7 +62,8 @@ class T5Bias : public PositionalEncoding {
 
 /// Returns a factory of T5Bias.
 inline MakePositionalEncoding t5_bias(T5Bias::Options options = {}) {
-  return positional_encoding<T5Bias>(options);
+  const MakePositionalEncoding make = positional_encoding<T5Bias>(options);
+  return options.shared ? shared_by_layers(make) : make;
 }
 
 // --------------------------------------------------------------------------------------- ALiBi

@@ -149,7 +149,7 @@ Spe::Keys Spe::keys_of(const AttentionInputs& inputs) const {
 }
 
 // A code is precomputed in two cases:
-// - For a forward pass whose layers share the code, except when checkpoint() recomputes, because
+// - For a forward pass whose layers share the code, except when recompute() recomputes, because
 //   each layer then has its own backward pass.
 // - In generation, one position at a time. A filter of length P needs the noise of P positions for
 //   each position. If 32 positions are precomputed together, this is the noise of (P + 31) / 32

@@ -25,20 +25,20 @@ enum class SpeShare {
 
 /// Options of sine_spe().
 struct SineSpeOptions {
-  int64_t realizations = 64;            ///< R, the dimension of encoded queries and keys.
-  int64_t sines = 10;                   ///< K, the number of sines per template.
-  bool gated = true;                    ///< Learns a share of the noise without positions.
-  SpeShare shared = SpeShare::nothing;  ///< What layers share.
+  int64_t realizations = 64;          ///< R, the dimension of encoded queries and keys.
+  int64_t sines = 10;                 ///< K, the number of sines per template.
+  bool gated = true;                  ///< Learns a share of the noise without positions.
+  SpeShare shared = SpeShare::draws;  ///< What layers share.
   Implementation implementation = Implementation::automatic;  ///< Implementation of spe().
 };
 
 /// Options of conv_spe().
 struct ConvSpeOptions {
-  int64_t realizations = 64;            ///< R, the dimension of encoded queries and keys.
-  Shape taps = {128};                   ///< P, the filter length; {P1, P2} in a plane.
-  Shape shape = {};                     ///< {h, w} of the plane; empty in one dimension.
-  bool gated = true;                    ///< Learns a share of the noise without positions.
-  SpeShare shared = SpeShare::nothing;  ///< What layers share.
+  int64_t realizations = 64;          ///< R, the dimension of encoded queries and keys.
+  Shape taps = {128};                 ///< P, the filter length; {P1, P2} in a plane.
+  Shape shape = {};                   ///< {h, w} of the plane; empty in one dimension.
+  bool gated = true;                  ///< Learns a share of the noise without positions.
+  SpeShare shared = SpeShare::draws;  ///< What layers share.
   Implementation implementation = Implementation::automatic;  ///< Implementation of spe().
 };
 

@@ -11,6 +11,7 @@
 
 #include "core/atomic_file.h"
 #include "core/error.h"
+#include "core/input_file.h"
 #include "core/parse_number.h"
 
 namespace stretto::nn {
@@ -82,18 +83,6 @@ std::string kept_rows(const std::string& path, std::string_view text, const std:
   return kept.empty() ? header + "\n" : kept;
 }
 
-std::string read_all(const std::string& path) {
-  std::FILE* file = std::fopen(path.c_str(), "rbe");
-  check(file != nullptr, op, "cannot read '", path, "': ", std::strerror(errno));
-  std::string text;
-  char block[4096];
-  for (size_t n; (n = std::fread(block, 1, sizeof block, file)) > 0;) text.append(block, n);
-  const int error = std::ferror(file) ? errno : 0;
-  std::fclose(file);
-  check(error == 0, op, "cannot read '", path, "': ", std::strerror(error));
-  return text;
-}
-
 // Replaces a regular file and returns true; false if there is none. Follows a symbolic link, as
 // opening a file does.
 bool replace_old(const std::string& path, const std::string& text) {
@@ -127,7 +116,8 @@ MetricsCsv MetricsCsv::resume(const std::string& path, std::vector<std::string> 
   const std::string header = header_line(columns);
   std::error_code ignored;
   if (!fs::exists(path, ignored)) return MetricsCsv(path, std::move(columns));
-  const std::string kept = kept_rows(path, read_all(path), header, columns.size(), step);
+  const std::string kept =
+      kept_rows(path, read_text(op, path, INT64_MAX), header, columns.size(), step);
   write_atomically(path, kept);
   return MetricsCsv(path, std::move(columns), kept, "abe");
 }

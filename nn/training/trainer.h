@@ -160,6 +160,14 @@ class Trainer {
   bool run(const std::function<Tensor(int64_t)>& loss,
            const std::function<double()>& validate = {});
 
+  /// Does the same with batches of `batches`, for example nn::RandomCrops: loss(batches(i)), as
+  /// stage_batch() returns it.
+  bool run(const std::function<Batch(int64_t)>& batches,
+           const std::function<Tensor(const Batch&)>& loss,
+           const std::function<double()>& validate = {}) {
+    return run([&](int64_t i) { return loss(stage_batch(i, batches)); }, validate);
+  }
+
   /// Returns make(batch) moved to the model's device; for use in the loss. A replayed CUDA graph
   /// calls `make` again with the batch of its step. With micro-batches, the tensors must have one
   /// row per sequence, and the result has the rows of the current micro-batch. `scored` is the

@@ -189,10 +189,10 @@ std::optional<int64_t> SubwordTokenizer::eos() const { return data_->eos; }
 std::optional<int64_t> SubwordTokenizer::pad() const { return data_->pad; }
 std::optional<int64_t> SubwordTokenizer::unk() const { return data_->unk; }
 
-TextStream::TextStream(SubwordTokenizer tokenizer, DecodeOptions options)
+DecodeStream::DecodeStream(SubwordTokenizer tokenizer, DecodeOptions options)
     : tokenizer_(std::move(tokenizer)), options_(options) {}
 
-std::string TextStream::add(int64_t id) {
+std::string DecodeStream::add(int64_t id) {
   check(id >= 0, op, "token ", id, "; must not be negative");
   const Compiled& data = *tokenizer_.data_;
   states_.resize(data.decoders.size());
@@ -203,7 +203,7 @@ std::string TextStream::add(int64_t id) {
   return text;
 }
 
-std::string TextStream::finish() {
+std::string DecodeStream::finish() {
   std::string text;
   if (states_.empty()) return text;
   const Compiled& data = *tokenizer_.data_;

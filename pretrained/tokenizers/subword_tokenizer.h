@@ -123,7 +123,7 @@ class SubwordTokenizer final : public Tokenizer {
   void save(const std::string& path) const;
 
  private:
-  friend class TextStream;
+  friend class DecodeStream;
 
   std::shared_ptr<const tokenizers::Compiled> data_;
 };
@@ -131,13 +131,13 @@ class SubwordTokenizer final : public Tokenizer {
 /// Decodes ids as they arrive; text that later ids can change is held back: a character whose bytes
 /// are not complete, a run of byte tokens such as `<0xE2>`, blanks that the decoder may strip.
 ///
-///     nn::TextStream stream(tokenizer);
+///     nn::DecodeStream stream(tokenizer);
 ///     while (…) std::cout << stream.add(next_id()) << std::flush;
 ///     std::cout << stream.finish();
-class TextStream {
+class DecodeStream {
  public:
   /// Starts a text.
-  explicit TextStream(SubwordTokenizer tokenizer, DecodeOptions options = {});
+  explicit DecodeStream(SubwordTokenizer tokenizer, DecodeOptions options = {});
   /// Adds an id and returns the text that is certain by now; may be empty. The concatenation of all
   /// texts, with finish(), equals decode() of all ids.
   std::string add(int64_t id);

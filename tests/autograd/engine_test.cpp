@@ -449,15 +449,15 @@ TEST_CASE("A leaf's hook for its complete gradient runs during the pass") {
   CHECK_THROWS_WITH(third.register_post_accumulate_grad_hook([] {}), Containing("must be a leaf"));
 }
 
-TEST_CASE("Hooks for complete gradients wait for uses inside checkpoint()") {
+TEST_CASE("Hooks for complete gradients wait for uses inside recompute()") {
   const Tensor w = tensor({2.0}).set_requires_grad(), x = tensor({3.0}).set_requires_grad();
   int calls = 0;
   w.register_post_accumulate_grad_hook([&] {
     ++calls;
     CHECK(w.grad().item() == Approx(3 * 2 * 2 * 3));  // of w³·x
   });
-  const Tensor y = checkpoint([&](const Tensors& in) { return in[0] * w; }, {x});
-  const Tensor z = checkpoint([&](const Tensors& in) { return in[0] * w; }, {y});
+  const Tensor y = recompute([&](const Tensors& in) { return in[0] * w; }, {x});
+  const Tensor z = recompute([&](const Tensors& in) { return in[0] * w; }, {y});
   (z * w).backward();
   CHECK(calls == 1);
 }

@@ -36,7 +36,7 @@ struct Model {
 
 }  // namespace
 
-TEST_CASE("checkpoint() leaves results and gradients bit-identical", "[autograd]") {
+TEST_CASE("recompute() leaves results and gradients bit-identical", "[autograd]") {
   const RestoreState restore;
   Tensors results;
   std::vector<Tensors> gradients;
@@ -45,8 +45,8 @@ TEST_CASE("checkpoint() leaves results and gradients bit-identical", "[autograd]
     const Model model;
     const Tensor x = fixed_noise({12, 8}, 4, f32).set_requires_grad();
     const auto f = [&](const Tensors& in) { return model.block(in[0]); };
-    Tensor y = saving ? checkpoint(f, {x}) : f({x});
-    y = dropout(y, 0.1);  // its random numbers are the same with and without checkpoint()
+    Tensor y = saving ? recompute(f, {x}) : f({x});
+    y = dropout(y, 0.1);  // its random numbers are the same with and without recompute()
     sum(y * y).backward();
     results.push_back(y.detach());
     Tensors g = {x.grad()};
@@ -62,7 +62,7 @@ TEST_CASE("checkpoint() leaves results and gradients bit-identical", "[autograd]
   }
 }
 
-TEST_CASE("gradients of layers with norms are bit-identical under checkpoint()", "[autograd]") {
+TEST_CASE("gradients of layers with norms are bit-identical under recompute()", "[autograd]") {
   for (const DType t : {bf16, f32, f64})
     for (const bool sandwich : {false, true})
       for (const bool create : {false, true}) {
@@ -83,10 +83,10 @@ TEST_CASE("gradients of layers with norms are bit-identical under checkpoint()",
               if (sandwich) y = rms_norm(y, leaves[i + 2]);
               return in[0] + y;
             };
-            const auto nested = [=](const Tensors& in) { return checkpoint(branch, in); };
+            const auto nested = [=](const Tensors& in) { return recompute(branch, in); };
             x = depth == 0   ? branch({x})
-                : depth == 1 ? checkpoint(branch, {x})
-                             : checkpoint(nested, {x});
+                : depth == 1 ? recompute(branch, {x})
+                             : recompute(nested, {x});
           }
           const Tensor y = layer_norm(x) + x;
           gradients.push_back(
@@ -100,7 +100,7 @@ TEST_CASE("gradients of layers with norms are bit-identical under checkpoint()",
       }
 }
 
-TEST_CASE("checkpoints can follow one another and be nested", "[autograd]") {
+TEST_CASE("recompute() can follow one another and be nested", "[autograd]") {
   const RestoreState restore;
   std::vector<Tensor> gradients;
   for (int depth : {0, 1, 2}) {
@@ -109,16 +109,16 @@ TEST_CASE("checkpoints can follow one another and be nested", "[autograd]") {
     const Tensor x = fixed_noise({4, 8}, 4, f32).set_requires_grad();
     const auto f = [&](const Tensors& in) { return model.block(in[0]); };
     const auto g = [&](const Tensors& in) {
-      return depth == 2 ? checkpoint(f, {checkpoint(f, {in[0]})}) : f({f(in)});
+      return depth == 2 ? recompute(f, {recompute(f, {in[0]})}) : f({f(in)});
     };
-    sum(depth == 0 ? g({x}) : checkpoint(g, {x})).backward();
+    sum(depth == 0 ? g({x}) : recompute(g, {x})).backward();
     gradients.push_back(x.grad());
   }
   check_bits(gradients[0], gradients[1]);
   check_bits(gradients[0], gradients[2]);
 }
 
-TEST_CASE("checkpoint() saves only its inputs", "[autograd]") {
+TEST_CASE("recompute() saves only its inputs", "[autograd]") {
   const RestoreState restore;
   const Tensor x = ones({1000}, {.requires_grad = true});
   const auto f = [](const Tensors& in) { return exp(exp(exp(in[0]))); };
@@ -128,7 +128,7 @@ TEST_CASE("checkpoint() saves only its inputs", "[autograd]") {
     CHECK(memory_stats().live - live == 3 * 4000);
   }
   {
-    const Tensor y = checkpoint(f, {x});
+    const Tensor y = recompute(f, {x});
     CHECK(memory_stats().live - live == 4000);
     sum(y).backward();
   }
@@ -136,30 +136,30 @@ TEST_CASE("checkpoint() saves only its inputs", "[autograd]") {
   CHECK(memory_stats().live == live);
 }
 
-TEST_CASE("checkpoint() accepts inputs of all kinds", "[autograd]") {
+TEST_CASE("recompute() accepts inputs of all kinds", "[autograd]") {
   const Tensor a = tensor<float>({1, 2}).set_requires_grad(), b = tensor<float>({3, 4});
   const Tensor ids = tensor<int64_t>({5, 6});
   const auto f = [](const Tensors& in) { return in[0] * in[1] * in[2]; };
-  sum(checkpoint(f, {a, b, ids})).backward();
+  sum(recompute(f, {a, b, ids})).backward();
   CHECK(a.grad().to_vector<float>() == std::vector<float>{15, 24});
   CHECK(!b.grad().defined());
   // The identity, and a view.
   a.set_grad({});
-  sum(checkpoint([](const Tensors& in) { return in[0]; }, {a}) * b).backward();
+  sum(recompute([](const Tensors& in) { return in[0]; }, {a}) * b).backward();
   CHECK(a.grad().to_vector<float>() == std::vector<float>{3, 4});
   // The same tensor twice.
   a.set_grad({});
-  sum(checkpoint([](const Tensors& in) { return in[0] * in[1]; }, {a, a})).backward();
+  sum(recompute([](const Tensors& in) { return in[0] * in[1]; }, {a, a})).backward();
   CHECK(a.grad().to_vector<float>() == std::vector<float>{2, 4});
   // Parameters used inside, and no input that requires a gradient.
   a.set_grad({});
-  sum(checkpoint([&](const Tensors& in) { return in[0] * a; }, {b})).backward();
+  sum(recompute([&](const Tensors& in) { return in[0] * a; }, {b})).backward();
   CHECK(a.grad().to_vector<float>() == std::vector<float>{3, 4});
   const NoGrad off;
-  CHECK(!checkpoint(f, {a, b, ids}).requires_grad());
+  CHECK(!recompute(f, {a, b, ids}).requires_grad());
 }
 
-TEST_CASE("checkpoint() can be differentiated twice", "[autograd]") {
+TEST_CASE("recompute() can be differentiated twice", "[autograd]") {
   // Inputs that depend on each other, a parameter, and random numbers.
   const Tensor x = testing::fixed_leaf({3}, 1), w = testing::fixed_leaf({3}, 2);
   const RandomState state = random_state();
@@ -167,7 +167,7 @@ TEST_CASE("checkpoint() can be differentiated twice", "[autograd]") {
     return exp(in[0] * w) * in[1] * rand({3}, {.dtype = f64});
   };
   const auto kept = [&](const Tensors& in) { return f({in[0], sin(in[0])}); };
-  const auto again = [&](const Tensors& in) { return checkpoint(f, {in[0], sin(in[0])}); };
+  const auto again = [&](const Tensors& in) { return recompute(f, {in[0], sin(in[0])}); };
   Tensors seconds;
   for (const bool replayed : {false, true}) {
     set_random_state(state);
@@ -181,17 +181,17 @@ TEST_CASE("checkpoint() can be differentiated twice", "[autograd]") {
       CHECK(seconds[i + 2][j].item() == Approx(seconds[i][j].item()).epsilon(1e-12));
 }
 
-TEST_CASE("checkpoint() reports changed inputs and errors of its function", "[autograd]") {
+TEST_CASE("recompute() reports changed inputs and errors of its function", "[autograd]") {
   const RestoreState restore;
   const Tensor x = ones({3}, {.requires_grad = true});
   Tensor c = ones({3});
-  const Tensor y = sum(checkpoint([](const Tensors& in) { return in[0] * in[1]; }, {x, c}));
+  const Tensor y = sum(recompute([](const Tensors& in) { return in[0] * in[1]; }, {x, c}));
   c.fill_(2);
-  CHECK_THROWS_WITH(y.backward(), Containing("[checkpoint] a tensor (f32 [3]) that the backward"));
+  CHECK_THROWS_WITH(y.backward(), Containing("[recompute] a tensor (f32 [3]) that the backward"));
 
   // An error in the recomputation leaves the random state unchanged.
   int runs = 0;
-  const Tensor z = sum(checkpoint(
+  const Tensor z = sum(recompute(
       [&](const Tensors& in) {
         rand({1});
         if (++runs == 2) fail("block", "no");

@@ -1,4 +1,4 @@
-// What checkpoint() recomputes, and what it rejects [autograd/recompute.h].
+// What recompute() recomputes, and what it rejects [autograd/recompute.h].
 #include "autograd/recompute.h"
 
 #include <algorithm>
@@ -61,7 +61,7 @@ TEST_CASE("recomputation uses the random numbers of the first run, whatever othe
     return dropout(in[0], 0.5);
   };
   const Tensor x = ones({64}, {.requires_grad = true});
-  const Tensor y = checkpoint(f, {x});
+  const Tensor y = recompute(f, {x});
   next_random_key();
   sum(y).backward();
   CHECK(runs == 2);
@@ -84,7 +84,7 @@ TEST_CASE("no random number is used twice while many threads recompute checkpoin
   const Tensor x = ones({64}, {.requires_grad = true});
   int wrong = 0;
   for (int i = 0; i < 200; ++i) {
-    const Tensor y = checkpoint([](const Tensors& in) { return dropout(in[0], 0.5); }, {x});
+    const Tensor y = recompute([](const Tensors& in) { return dropout(in[0], 0.5); }, {x});
     x.set_grad({});
     sum(y).backward();
     wrong += list(x.grad()) != list(y);
@@ -99,7 +99,7 @@ TEST_CASE("no random number is used twice while many threads recompute checkpoin
 TEST_CASE("recomputation may run on another thread", "[autograd]") {
   const Seeded seeded(3);
   const Tensor x = ones({64}, {.requires_grad = true});
-  const Tensor y = checkpoint([](const Tensors& in) { return dropout(in[0], 0.5); }, {x});
+  const Tensor y = recompute([](const Tensors& in) { return dropout(in[0], 0.5); }, {x});
   std::thread([&] { sum(y).backward(); }).join();
   CHECK(list(x.grad()) == list(y));
   CHECK(random_state().next_stream == 1);
@@ -111,7 +111,7 @@ TEST_CASE("recorded() makes a change of state happen once", "[autograd]") {
   for (const bool again : {false, true}) {
     RunningMean layer;
     const Function f = [&](const Tensors& in) { return square(layer(in[0])); };
-    const auto call = [&](const Tensor& in) { return again ? checkpoint(f, {in}) : f({in}); };
+    const auto call = [&](const Tensor& in) { return again ? recompute(f, {in}) : f({in}); };
     x.set_grad({});
     z.set_grad({});
     const Tensor a = call(x), b = call(z);
@@ -126,10 +126,10 @@ TEST_CASE("recorded() makes a change of state happen once", "[autograd]") {
   // In nested checkpoints the outer record is used by the inner function.
   RunningMean layer;
   const Function inner = [&](const Tensors& in) { return square(layer(dropout(in[0], 0.5))); };
-  const Function outer = [&](const Tensors& in) { return checkpoint(inner, {in[0] * 2.0}); };
+  const Function outer = [&](const Tensors& in) { return recompute(inner, {in[0] * 2.0}); };
   const Seeded seeded(1);
   x.set_grad({});
-  const Tensor y = checkpoint(outer, {x});
+  const Tensor y = recompute(outer, {x});
   sum(y).backward();
   CHECK(layer.calls == 1);
   CHECK(random_state().next_stream == 1);
@@ -149,44 +149,44 @@ TEST_CASE("the error names an operation that cannot be recomputed", "[autograd]"
     const char* error;
     Function f;
   } cases[] = {
-      {"[set_random_state] the random state cannot be set under checkpoint(), because checkpoint() "
+      {"[set_random_state] the random state cannot be set under recompute(), because recompute() "
        "runs the function twice",
        [](const Tensors& in) {
          manual_seed(1);
          return in[0] * 1.0;
        }},
-      {"[next_random_key] cannot be called inside parallel_for under checkpoint(): its result "
+      {"[next_random_key] cannot be called inside parallel_for under recompute(): its result "
        "would depend on the order of the threads; make this call before parallel_for",
        [](const Tensors& in) {
          parallel_for(10, 1, [](int64_t, int64_t) { next_random_key(); });
          return in[0] * 1.0;
        }},
-      {"[add_] the tensor (f64 [2]) was made outside of the function that checkpoint() runs, and "
+      {"[add_] the tensor (f64 [2]) was made outside of the function that recompute() runs, and "
        "would be changed in place twice; change it inside recorded()",
        [&](const Tensors& in) {
          outside.add_(in[0]);
          return in[0] * outside;
        }},
-      {"[fill_] the tensor (f64 [2]) was made outside of the function that checkpoint() runs, and "
+      {"[fill_] the tensor (f64 [2]) was made outside of the function that recompute() runs, and "
        "would be changed in place twice; change it inside recorded()",
        [&](const Tensors& in) {
          return in[0] * recorded("kept", [] { return ones({2}, {.dtype = f64}); }).fill_(2);
        }},
-      {"[checkpoint] op \"mul\" in the function reads a tensor (f64 [2]), which was computed by "
+      {"[recompute] op \"mul\" in the function reads a tensor (f64 [2]), which was computed by "
        "recorded ops outside of the function; pass the tensor as an input",
        [&](const Tensors& in) { return in[0] * result; }},
-      {"[checkpoint] the function returned an undefined tensor",
+      {"[recompute] the function returned an undefined tensor",
        [](const Tensors&) { return Tensor(); }},
   };
-  for (const auto& c : cases) CHECK_THROWS_WITH(checkpoint(c.f, {x}), c.error);
+  for (const auto& c : cases) CHECK_THROWS_WITH(recompute(c.f, {x}), c.error);
   CHECK(list(outside) == std::vector<double>{3, 4});
-  // Its own tensors may be changed, and outside checkpoint() all of these operations are allowed.
+  // Its own tensors may be changed, and outside recompute() all of these operations are allowed.
   const Function own = [](const Tensors& in) {
     Tensor two = ones({2}, {.dtype = f64});
     two.mul_(2);
     return in[0] * two;
   };
-  sum(checkpoint(own, {x})).backward();
+  sum(recompute(own, {x})).backward();
   CHECK(list(x.grad()) == std::vector<double>{2, 2});
   outside.add_(x.detach());
 }
@@ -200,43 +200,43 @@ TEST_CASE("a recomputation that differs from the first run is rejected", "[autog
     return training ? dropout(in[0] * w, 0.5) : in[0] * w;
   };
   {
-    const Tensor y = sum(checkpoint(f, {x}));
+    const Tensor y = sum(recompute(f, {x}));
     training = false;
     CHECK_THROWS_WITH(y.backward(),
-                      "[checkpoint] the recording run (forward) used next_random_key, but the "
+                      "[recompute] the recording run (forward) used next_random_key, but the "
                       "recomputing run (backward) did not; both must do the same, so a module must "
                       "not switch between training and evaluation before the backward pass");
   }
   {
-    const Tensor y = sum(checkpoint(f, {x}));
+    const Tensor y = sum(recompute(f, {x}));
     training = true;
     CHECK_THROWS_WITH(y.backward(),
-                      "[checkpoint] the recomputing run (backward) uses next_random_key, but the "
+                      "[recompute] the recomputing run (backward) uses next_random_key, but the "
                       "recording run (forward) used nothing more; both must do the same, so a "
                       "module must not switch between training and evaluation before the backward "
                       "pass");
   }
   const auto changed =
-      "[checkpoint] a tensor (f64 [2]) that op \"mul\" read was changed after the forward pass; "
+      "[recompute] a tensor (f64 [2]) that op \"mul\" read was changed after the forward pass; "
       "the "
       "function cannot be recomputed";
   {
-    const Tensor y = sum(checkpoint(f, {x}));
+    const Tensor y = sum(recompute(f, {x}));
     NoGrad guard;
     Tensor(w).add_(x);
     CHECK_THROWS_WITH(y.backward(), changed);
   }
   {
-    const Tensor y = sum(checkpoint(f, {x}));
+    const Tensor y = sum(recompute(f, {x}));
     w.set_data(tensor<double>({1, 1}));
     CHECK_THROWS_WITH(y.backward(), changed);
   }
 }
 
-TEST_CASE("grad() goes through checkpoint(), also to tensors used inside", "[autograd]") {
+TEST_CASE("grad() goes through recompute(), also to tensors used inside", "[autograd]") {
   const Tensor x = leaf({1, 2}), w = leaf({3, 4}), v = leaf({5, 6});
   const Function f = [&](const Tensors& in) { return in[0] * w * w; };
-  const Tensor y = sum(checkpoint(f, {checkpoint(f, {x * v})}));
+  const Tensor y = sum(recompute(f, {recompute(f, {x * v})}));
   const Tensors g = grad({y}, {x, w}, {}, {.retain_graph = true});
   CHECK(list(g[0]) == std::vector<double>{5 * 81, 6 * 256});
   CHECK(list(g[1]) == std::vector<double>{4 * 27 * 5, 4 * 64 * 12});
@@ -253,13 +253,13 @@ TEST_CASE("grad() goes through checkpoint(), also to tensors used inside", "[aut
   CHECK(list(x.grad()) == list(g[0]));
 }
 
-TEST_CASE("grad() of tensors that only functions under checkpoint() read", "[autograd]") {
+TEST_CASE("grad() of tensors that only functions under recompute() read", "[autograd]") {
   const Tensor x = tensor<double>({1, 2}), w = leaf({3, 4}), v = leaf({5, 6}), u = leaf({7, 8});
   const auto inner = [&](const Tensors& in) { return in[0] * w * w; };
-  const Function outer = [&](const Tensors& in) { return checkpoint(inner, {in[0] * v}); };
+  const Function outer = [&](const Tensors& in) { return recompute(inner, {in[0] * v}); };
   for (const bool nested : {false, true})
     for (const bool create : {false, true}) {
-      const Tensor y = sum(nested ? checkpoint(outer, {x}) : checkpoint(inner, {x * v}));
+      const Tensor y = sum(nested ? recompute(outer, {x}) : recompute(inner, {x * v}));
       const Tensor z = y + sum(w * w) + sum(u);
       const Tensors g = grad({z}, {w}, {}, {.retain_graph = true, .create_graph = create});
       CHECK(list(g[0]) ==
@@ -276,23 +276,23 @@ TEST_CASE("grad() of tensors that only functions under checkpoint() read", "[aut
       for (const Tensor& leaf : {w, v, u}) CHECK(!leaf.grad().defined());
     }
   // The function reads a leaf with the memory of its input.
-  const Tensor shared = checkpoint([&](const Tensors& in) { return in[0] * w; }, {w.detach()});
+  const Tensor shared = recompute([&](const Tensors& in) { return in[0] * w; }, {w.detach()});
   CHECK(list(grad({sum(shared)}, {w})[0]) == std::vector<double>{3, 4});
   // The inner function reads the input of the outer one.
-  const Tensor both = checkpoint(
+  const Tensor both = recompute(
       [&](const Tensors& in) {
-        return checkpoint([&](const Tensors& i) { return i[0] * in[0] * w; }, {in[0] * 2.0});
+        return recompute([&](const Tensors& i) { return i[0] * in[0] * w; }, {in[0] * 2.0});
       },
       {v});
   CHECK(list(grad({sum(both)}, {v})[0]) == std::vector<double>{4 * 5 * 3, 4 * 6 * 4});
 }
 
-TEST_CASE("hooks of an input of checkpoint() see the gradient from the function", "[autograd]") {
+TEST_CASE("hooks of an input of recompute() see the gradient from the function", "[autograd]") {
   const Tensor x = leaf({1, 2}), w = leaf({3, 4});
   std::vector<double> seen, outside;
   const Tensor h = x * 1.0;
   h.register_hook([&](const Tensor& g) { outside = list(g); });
-  const Tensor y = checkpoint(
+  const Tensor y = recompute(
       [&](const Tensors& in) {
         in[0].register_hook([&](const Tensor& g) {
           seen = list(g);
@@ -308,25 +308,25 @@ TEST_CASE("hooks of an input of checkpoint() see the gradient from the function"
   CHECK(list(w.grad()) == std::vector<double>{1, 2});
 }
 
-TEST_CASE("a recorded gradient under checkpoint() does not own its leaf", "[autograd]") {
+TEST_CASE("a recorded gradient under recompute() does not own its leaf", "[autograd]") {
   const int64_t live = memory_stats(cpu).live;
   {
     const Tensor w = ones({1000}, {.dtype = f64, .requires_grad = true});
-    const Tensor y = checkpoint([&](const Tensors& in) { return in[0] * w; }, {w * 2.0});
+    const Tensor y = recompute([&](const Tensors& in) { return in[0] * w; }, {w * 2.0});
     sum(y * y).backward({}, {.create_graph = true});
     CHECK(w.grad().requires_grad());
   }
   CHECK(memory_stats(cpu).live == live);
 }
 
-TEST_CASE("checkpoint of constants is a constant", "[autograd]") {
+TEST_CASE("recompute() of constants is a constant", "[autograd]") {
   const Tensor c = tensor<double>({1, 2});
-  const Tensor y = checkpoint([&](const Tensors& in) { return in[0] * c; }, {c});
+  const Tensor y = recompute([&](const Tensors& in) { return in[0] * c; }, {c});
   CHECK(!y.requires_grad());
   CHECK(list(y) == std::vector<double>{1, 4});
 }
 
-TEST_CASE("backward_follows() is the same with and without checkpoint()", "[autograd]") {
+TEST_CASE("backward_follows() is the same with and without recompute()", "[autograd]") {
   const Tensor x = leaf({1});
   for (const bool recording : {true, false}) {
     const GradMode mode(recording);
@@ -336,13 +336,13 @@ TEST_CASE("backward_follows() is the same with and without checkpoint()", "[auto
       return in[0] * 1.0;
     };
     f({x});
-    checkpoint(f, {x});
+    recompute(f, {x});
     CHECK(seen == std::vector<bool>{recording, recording});
     CHECK(!is_recomputing());
   }
 }
 
-TEST_CASE("checkpoint() requires a gradient if and only if the plain call does", "[autograd]") {
+TEST_CASE("recompute() requires a gradient if and only if the plain call does", "[autograd]") {
   const Tensor x = leaf({1, 2}), w = leaf({3, 4});
   const Tensor c = tensor<double>({5, 6});
   const auto silent = [](const Tensor& t) {
@@ -375,16 +375,16 @@ TEST_CASE("checkpoint() requires a gradient if and only if the plain call does",
         return h * c;
       },
       [&](const Tensors& in) {
-        return checkpoint([&](const Tensors& i) { return silent(i[0]); }, {in[0] * w});
+        return recompute([&](const Tensors& i) { return silent(i[0]); }, {in[0] * w});
       },
       [&](const Tensors& in) {
-        return checkpoint([&](const Tensors& i) { return i[0] * c; }, {in[0] * w});
+        return recompute([&](const Tensors& i) { return i[0] * c; }, {in[0] * w});
       },
   };
   for (size_t i = 0; i < functions.size(); ++i)
     for (const Tensor& in : {x, c}) {
       INFO("function " << i << (in.same(x) ? "" : " of a constant"));
-      const Tensor plain = functions[i]({in}), again = checkpoint(functions[i], {in});
+      const Tensor plain = functions[i]({in}), again = recompute(functions[i], {in});
       CHECK(again.requires_grad() == plain.requires_grad());
       CHECK(list(again.to(f64)) == list(plain.to(f64)));
       if (!plain.requires_grad() || !again.requires_grad()) continue;
@@ -400,11 +400,11 @@ TEST_CASE("checkpoint() requires a gradient if and only if the plain call does",
     }
   // A tensor that the function only returns must be a leaf or an input, too.
   const Tensor y = w * 2.0;
-  CHECK_THROWS_WITH(checkpoint([&](const Tensors&) { return y; }, {x}),
+  CHECK_THROWS_WITH(recompute([&](const Tensors&) { return y; }, {x}),
                     Containing("which was computed by recorded ops outside of the function"));
 }
 
-TEST_CASE("backward_follows() sees NoGrad under checkpoint()", "[autograd]") {
+TEST_CASE("backward_follows() sees NoGrad under recompute()", "[autograd]") {
   const Tensor x = leaf({1});
   std::vector<bool> seen;
   const Function f = [&](const Tensors& in) {
@@ -418,7 +418,7 @@ TEST_CASE("backward_follows() sees NoGrad under checkpoint()", "[autograd]") {
     return in[0] * 1.0;
   };
   f({x});
-  checkpoint(f, {x});
+  recompute(f, {x});
   CHECK(seen == std::vector<bool>{false, true, true, false, true, true});
 }
 

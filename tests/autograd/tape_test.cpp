@@ -370,8 +370,8 @@ TEST_CASE("all closures of a backward pass see one pass number, those of other p
   const Tensor x = leaf({1, 2}), y = sum(noted(noted(x)));
   grad({y}, {x}, {}, {.retain_graph = true});
   y.backward();
-  // checkpoint() differentiates its recomputed ops in a pass within the pass.
-  sum(noted(checkpoint([&](const Tensors& in) { return noted(in[0]); }, {x}))).backward();
+  // recompute() differentiates its recomputed ops in a pass within the pass.
+  sum(noted(recompute([&](const Tensors& in) { return noted(in[0]); }, {x}))).backward();
   REQUIRE(passes.size() == 6);
   CHECK(passes[0] == passes[1]);
   CHECK(passes[2] == passes[3]);
@@ -418,7 +418,7 @@ TEST_CASE("record() accepts only new tensors as outputs", "[autograd]") {
   // Views are new tensors. So is the result of another op, whose record is replaced.
   CHECK(record("op", {x}, x.detach(), pass).requires_grad());
   CHECK(record("op", {x}, x.clone(), pass).requires_grad());
-  checkpoint(
+  recompute(
       [&](const Tensors& in) {
         CHECK_THROWS_WITH(record("op", {in[0]}, in[0], pass), Containing("is one of its inputs"));
         return in[0] * 1.0;

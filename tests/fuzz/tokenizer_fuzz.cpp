@@ -48,7 +48,7 @@ void use(const SubwordTokenizer& tokenizer) {
     require(ids == tokenizer.encode(text), "ids change from call to call");
     try {
       tokenizer.decode(ids);
-      nn::TextStream stream(tokenizer);
+      nn::DecodeStream stream(tokenizer);
       for (size_t i = 0; i < ids.size() && i < 16; ++i) stream.add(ids[i]);
       stream.finish();
     } catch (const Error&) {

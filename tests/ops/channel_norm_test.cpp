@@ -38,7 +38,7 @@ TEST_CASE("batch_norm updates running statistics", "[ops]") {
   }
 }
 
-TEST_CASE("batch_norm under checkpoint() updates running statistics once", "[ops]") {
+TEST_CASE("batch_norm under recompute() updates running statistics once", "[ops]") {
   const Tensor x = fixed_leaf({3, 2, 4}, 1);
   const Tensor mean = zeros({2}, {.dtype = f64}), once = zeros({2}, {.dtype = f64});
   const auto normalized = [&](const Tensor& running) {
@@ -47,7 +47,7 @@ TEST_CASE("batch_norm under checkpoint() updates running statistics once", "[ops
     };
   };
   const Tensor weights = fixed_noise({3, 2, 4}, 2);
-  checkpoint(normalized(mean), {x}).backward(weights);
+  recompute(normalized(mean), {x}).backward(weights);
   const Tensor gradient = x.grad().clone();
   x.set_grad({});
   normalized(once)({x}).backward(weights);

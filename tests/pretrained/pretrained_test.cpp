@@ -1,6 +1,8 @@
 // Models of transformers, written by tests/pretrained/expected.py, loaded and compared with its outputs.
+#include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <span>
 
 #include "stretto_pretrained.h"
 #include "tests/pretrained/output_of.h"
@@ -236,4 +238,39 @@ TEST_CASE("of several chat templates the default one is read", "[pretrained]") {
   CHECK(chat_template(R"([{"name": "tool_use", "template": "t"}])") == "");
   CHECK(chat_template("null") == "");
   CHECK_THROWS_WITH(chat_template("3"), Containing("\"chat_template\" is 3; expected a list"));
+}
+
+TEST_CASE("Pretrained::chat streams the answer up to a stop string", "[pretrained]") {
+  nn::Pretrained p;
+  p.tokenizer = nn::train_bpe("to be or not", {.vocabulary = 258, .special_tokens = {"<end>"}});
+  p.chat_template = "{{ messages[-1].content }}:";
+  p.model = std::make_unique<nn::LanguageModel>(nn::LanguageModelOptions{
+      .vocabulary = p.tokenizer->size(),
+      .layer = {.d_model = 8, .attention = {.n_heads = 1}, .feed_forward = {.d_hidden = 8}},
+      .input = {.sinusoid = nn::Sinusoid::interleaved}});
+  const std::vector<int64_t> prompt = p.tokenizer->encode("Q:");
+  std::string pieces;
+  // The answer that the model gives to Q, whatever its weights are.
+  const auto answer = [&](const std::string& text, nn::GenerationOptions o) {
+    const std::vector<int64_t> ids = p.tokenizer->encode(text);
+    o.sampling.constrain = [&, ids](std::span<double> logits, const std::vector<int64_t>& tokens) {
+      REQUIRE(std::equal(prompt.begin(), prompt.end(), tokens.begin()));
+      for (size_t i = 0; i < logits.size(); ++i)
+        if (int64_t(i) != ids[tokens.size() - prompt.size()]) logits[i] = -HUGE_VAL;
+    };
+    o.max_tokens = int64_t(ids.size());
+    pieces.clear();
+    return p.chat(
+        {{"user", "Q"}}, [&](const std::string& piece) { pieces += piece + "|"; }, o);
+  };
+  CHECK(answer("tag", {}) == "tag");
+  CHECK(pieces == "t|a|g|");
+  CHECK(answer("to<b", {.stop_strings = {"<br>", "<end>"}}) == "to<b");
+  CHECK(answer("yes<en<end>no", {.stop_strings = {"<br>", "<end>"}}).starts_with("yes<en"));
+  CHECK(answer("a<br>no", {.stop_strings = {"<br>"}}) == "a");
+  CHECK(pieces == "a|");
+  CHECK(answer("é", {}) == "é");
+  CHECK(pieces == "é|");
+  p.chat_template = "";
+  CHECK_THROWS_WITH(p.chat({{"user", "Q"}}), Containing("model without a chat template"));
 }

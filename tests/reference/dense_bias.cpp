@@ -20,7 +20,7 @@ Tensor fire_bias(const FireParameters& fire, int64_t m, int64_t n) {
   });
 }
 
-Tensor window_bias(const Tensor& table, int64_t h, int64_t w) {
+Tensor swin_bias(const Tensor& table, int64_t h, int64_t w) {
   const Matrix t = matrix(table);
   return dense(t.columns, h * w, h * w, [&](int64_t head, int64_t q, int64_t k) {
     const int64_t dy = q / w - k / w, dx = q % w - k % w;

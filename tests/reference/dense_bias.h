@@ -25,7 +25,7 @@ Tensor fire_bias(const FireParameters& fire, int64_t m, int64_t n);
 
 /// Computes the relative position bias of a window of h × w cells (Liu et al., eq. 4):
 /// table [(2h − 1)(2w − 1), H] → [H, hw, hw].
-Tensor window_bias(const Tensor& table, int64_t h, int64_t w);
+Tensor swin_bias(const Tensor& table, int64_t h, int64_t w);
 
 /// Computes the relative logits of an h × w grid (Bello et al., eqs. 3 and 4, without the scale):
 /// q [B, H, hw, D], tables [H, 2h − 1, D] and [H, 2w − 1, D] → [B, H, hw, hw].
@@ -34,7 +34,7 @@ Tensor grid_logits(const Tensor& q, const Tensor& height, const Tensor& width);
 /// Computes attention with shifted windows (Liu et al., §3.2) of an image, q, k, v [H, h, w, D] →
 /// [H, h, w, D]: the image is rolled by `shift` up and to the left, cut into windows of size ×
 /// size, and rolled back. A token sees the tokens of its window except those that came from the
-/// opposite edge of the image. The table is that of window_bias().
+/// opposite edge of the image. The table is that of swin_bias().
 Tensor shifted_window_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                                 const Tensor& table, int64_t size, int64_t shift);
 

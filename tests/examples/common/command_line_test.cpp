@@ -143,7 +143,7 @@ TEST_CASE("--help shows the output directory and the supported positions", "[exa
   CHECK_THAT(lm, Containing("music-local,"));
   for (const std::string& text : {harmonize, lra})
     for (const char* causal : {"music-local,", "xpos,"}) CHECK(text.find(causal) == text.npos);
-  CHECK_THAT(lra, Containing("window,grid,"));
+  CHECK_THAT(lra, Containing("swin,grid,"));
 }
 
 }  // namespace stretto::examples::testing

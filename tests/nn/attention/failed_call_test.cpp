@@ -202,7 +202,6 @@ TEST_CASE("failed calls leave the cache of a SequenceToSequence unchanged") {
   nn::SequenceToSequence::Options relative = plain;
   relative.input.sinusoid = {};
   relative.decoder_position = nn::t5_bias();
-  relative.share_position = true;
   relative.layer.norm = nn::NormPlace::pre;
   for (const auto& options : {plain, relative})
     with_and_without_tape([&] {

@@ -319,7 +319,7 @@ TEST_CASE("Favor: gradients use the projection of their forward pass") {
   };
   CHECK(same_bits(gradient(true), gradient(false)));
 
-  // checkpoint() recomputes a call after later calls have redrawn the projection.
+  // recompute() recomputes a call after later calls have redrawn the projection.
   auto twice = [&](bool again) {
     manual_seed(7);
     Owner o({.features = 6, .redraw = 1});
@@ -327,7 +327,7 @@ TEST_CASE("Favor: gradients use the projection of their forward pass") {
       o.map.next_call();
       return o.map(in[0], Side::key);
     };
-    auto call = [&] { return again ? checkpoint(f, {x}) : f({x}); };
+    auto call = [&] { return again ? recompute(f, {x}) : f({x}); };
     x.set_grad({});
     Tensors gradients;
     for (int step = 0; step < 3; ++step) {
@@ -340,7 +340,7 @@ TEST_CASE("Favor: gradients use the projection of their forward pass") {
   for (size_t i = 0; i < plain.size(); ++i) CHECK(same_bits(plain[i], again[i]));
 }
 
-TEST_CASE("Favor: redraws and gradients are the same under checkpoint()") {
+TEST_CASE("Favor: redraws and gradients are the same under recompute()") {
   const Tensor x = fixed_noise({1, 1, 2, 6}, 1).set_requires_grad();
   for (const int64_t every : {1, 2, 3}) {
     const auto results = [&](bool again) {
@@ -352,7 +352,7 @@ TEST_CASE("Favor: redraws and gradients are the same under checkpoint()") {
         return kernel(
             {.q = in[0], .k = in[0] * 0.5, .v = in[0], .options = {.mask = {.causal = true}}});
       };
-      auto call = [&] { return again ? checkpoint(f, {x}) : f({x}); };
+      auto call = [&] { return again ? recompute(f, {x}) : f({x}); };
       Tensors all;
       // Several calls, then their backward passes, with another call in between.
       for (int step = 0; step < 3; ++step) {

@@ -45,6 +45,16 @@ TEST_CASE("Sequences of different lengths make a padded batch", "[crops]") {
                     Containing("[next_token_batch] the longest sequence has 1 tokens"));
 }
 
+TEST_CASE("prompted_batch: only the tokens of answers are targets", "[data]") {
+  const nn::Batch batch = nn::prompted_batch({{{1, 2, 3}, {4, 5}}, {{6}, {7}}, {{8, 9}, {}}}, 5, 1);
+  CHECK(batch.inputs.to_vector<int64_t>() == Numbers{1, 2, 3, 4, 5, 6, 7, 1, 1, 1, 8, 9, 1, 1, 1});
+  constexpr int64_t no = nn::ignore_index;
+  CHECK(batch.targets.to_vector<int64_t>() ==
+        Numbers{no, no, 4, 5, no, 7, no, no, no, no, no, no, no, no, no});
+  CHECK_THROWS_WITH(nn::prompted_batch({{{}, {1}}}),
+                    "[prompted_batch] prompt 0 is empty; must have at least one token");
+}
+
 TEST_CASE("Aligned crops cut all streams at the same positions", "[crops]") {
   std::vector<int64_t> tokens(12), tags(12);
   for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = int64_t(i), tags[i] = int64_t(100 - 3 * i);

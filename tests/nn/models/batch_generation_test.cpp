@@ -141,6 +141,21 @@ std::vector<Tokens> one_by_one(const LanguageModel& model, const nn::GenerationO
 
 }  // namespace
 
+TEST_CASE("generate with a model equals generate with a function and a cache") {
+  const auto model = make(options("rope", nn::find_kernel("softmax")));
+  const nn::GenerationOptions o{.max_tokens = 6, .seed = 3};
+  LanguageModel::Cache cache = model->make_cache();
+  const Tokens want =
+      nn::generate([&](const Tensor& x) { return (*model)(x, &cache); }, {1, 2, 3}, o);
+  Tokens streamed;
+  CHECK(nn::generate(*model, {1, 2, 3}, o, [&](int64_t token) {
+          streamed.push_back(token);
+          return streamed.size() < 4;
+        }) == Tokens(want.begin(), want.begin() + 4));
+  CHECK(streamed == Tokens(want.begin(), want.begin() + 4));
+  CHECK_THROWS_WITH(nn::generate(*model, {}), Containing("is empty; pass at least a start token"));
+}
+
 TEST_CASE("prompts of unequal length in one batch have the logits of each alone") {
   NoGrad guard;
   const int count = for_each_model([](const LanguageModel::Options& o, const Tokens& limits) {

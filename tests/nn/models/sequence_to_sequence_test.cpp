@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "autograd/tape.h"
+#include "nn/models/generation.h"
 #include "nn/optim/optim.h"
 #include "nn/positions/relative_table.h"
 #include "ops/create.h"
@@ -41,6 +42,7 @@ SequenceToSequence::Options tiny() {
 // A T5 of that size.
 SequenceToSequence::Options tiny_t5(nn::T5Version version) {
   SequenceToSequence::Options o = nn::t5_options(9, version);
+  o.layer.attention.position = {};
   o.layer.d_model = 6, o.n_encoder_layers = 2, o.n_decoder_layers = 3,
   o.layer.attention.n_heads = 2;
   o.layer.attention.d_key = o.layer.attention.d_value = 4, o.layer.feed_forward.d_hidden = 10;
@@ -53,6 +55,12 @@ SequenceToSequence::Options with_tables(SequenceToSequence::Options o) {
       {.max_length = 4, .bidirectional = true, .out_of_range = OutOfRange::clip});
   o.decoder_position = nn::music_relative({.max_length = 5});
   return o;
+}
+
+// One table per stack.
+void share_positions(SequenceToSequence::Options& o) {
+  for (nn::MakePositionalEncoding* position : {&o.encoder_position, &o.decoder_position})
+    *position = nn::shared_by_layers(*position);
 }
 
 std::unique_ptr<SequenceToSequence> make(const SequenceToSequence::Options& options) {
@@ -122,10 +130,9 @@ TEST_CASE("SequenceToSequence: it has as many parameters as T5 small") {
   // The published checkpoints have 60,506,624 and 76,961,152, of which 2 · 32 · H are the position
   // biases. Counted with a small vocabulary, because each token adds a row to every table.
   SequenceToSequence::Options o = nn::t5_options(128);
-  CHECK(SequenceToSequence(o).parameter_count() + (32128 - 128) * 512 == 60'506'624 - 2 * 32 * 8);
+  CHECK(SequenceToSequence(o).parameter_count() + (32128 - 128) * 512 == 60'506'624);
   o = nn::t5_options(128, nn::T5Version::v1_1);
-  CHECK(SequenceToSequence(o).parameter_count() + 2 * (32128 - 128) * 512 ==
-        76'961'152 - 2 * 32 * 6);
+  CHECK(SequenceToSequence(o).parameter_count() + 2 * (32128 - 128) * 512 == 76'961'152);
 }
 
 TEST_CASE("SequenceToSequence: names and shapes of its parameters") {
@@ -144,7 +151,7 @@ TEST_CASE("SequenceToSequence: names and shapes of its parameters") {
   CHECK(count(list, "position.table") == 2 + 3);
   CHECK(count(list, "coder.norm.") == 0);
 
-  o.share_position = true;
+  share_positions(o);
   o.layer.norm = NormPlace::pre;
   o.target_vocabulary = 7;
   o.shared_embedding = o.tied = true;
@@ -227,7 +234,7 @@ TEST_CASE("SequenceToSequence: with a cache, in chunks, equals one pass") {
   SequenceToSequence::Options relative = with_tables(none);
   relative.layer.norm = NormPlace::pre;
   SequenceToSequence::Options shared = with_tables(tiny());
-  shared.share_position = true;
+  share_positions(shared);
   for (const auto& options : {none, tiny(), relative, shared, tiny_t5(nn::T5Version::v1_1)}) {
     const auto model = make(options);
     NoGrad guard;
@@ -361,7 +368,7 @@ TEST_CASE("SequenceToSequence: dropout acts only in training, at the places of i
 
 TEST_CASE("SequenceToSequence: a clone has its own parameters, also of a shared position") {
   SequenceToSequence::Options o = with_tables(tiny());
-  o.share_position = true;
+  share_positions(o);
   const auto model = make(o);
   const auto copy = nn::clone(*model);
   CHECK(names(*copy) == names(*model));
@@ -401,6 +408,19 @@ TEST_CASE("t5_initialize: standard deviations are right within 5 standard errors
   check_layer(model.encoder.layers[0], model.encoder.layers[0].self_attention);
   check_layer(model.decoder.layers[0], model.decoder.layers[0].self_attention);
   check_layer(model.decoder.layers[0], model.decoder.layers[0].cross_attention);
+}
+
+TEST_CASE("SequenceToSequence: generate() is a loop of decode() with a cache") {
+  const auto model = make(tiny());
+  std::vector<int64_t> want{1};
+  const NoGrad guard;
+  const Tensor context = model->encode(tensor({2, 5, 3}).view({1, 3}));
+  while (want.size() < 6)
+    want.push_back(argmax(model->decode(tensor(want, {1, int64_t(want.size())}), context)[0][-1])
+                       .item<int64_t>());
+  want.erase(want.begin());
+  CHECK(nn::generate(*model, {2, 5, 3}, {1}, {.max_tokens = 5, .sampling = {.temperature = 0}}) ==
+        want);
 }
 
 TEST_CASE("SequenceToSequence: errors") {

@@ -89,7 +89,7 @@ TEST_CASE("Disentangled: parameters") {
   Parent parent;
   const Disentangled large(parent, {.n_heads = 1, .d_key = 1, .d_value = 1, .d_model = 100}, {});
   const double n = double(large.rows.numel()), variance = 0.02 * 0.02;
-  CHECK(large.rows.size(0) == 512);
+  CHECK(large.rows.size(0) == 1024);
   CHECK(std::fabs(mean(large.rows).item()) < 4 * std::sqrt(variance / n));
   CHECK(std::fabs(var(large.rows).item() - variance) < 4 * variance * std::sqrt(2 / n));
 }

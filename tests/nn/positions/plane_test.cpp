@@ -34,38 +34,38 @@ struct Parent : nn::Module {};
 
 }  // namespace
 
-TEST_CASE("WindowBias: parameter, initial values, label") {
+TEST_CASE("SwinBias: parameter, initial values, label") {
   manual_seed(1);
   Parent parent;
-  const nn::WindowBias position(parent, {.n_heads = 24}, {.height = 7, .width = 5});
+  const nn::SwinBias position(parent, {.n_heads = 24}, {.height = 7, .width = 5});
   REQUIRE(parent.named_parameters().size() == 1);
   CHECK(parent.named_parameters()[0].name == "position.table");
   REQUIRE(position.table.shape() == Shape{13 * 9, 24});
-  CHECK(position.label() == "WindowBias(7 x 5)");
+  CHECK(position.label() == "SwinBias(7 x 5)");
   const double n = 13 * 9 * 24, variance = 0.02 * 0.02;
   CHECK(std::fabs(mean(position.table).item()) < 4 * std::sqrt(variance / n));
   CHECK(std::fabs(mean(square(position.table)).item() - variance) <
         4 * variance * std::sqrt(2 / n));
 }
 
-TEST_CASE("WindowBias equals a dense bias") {
+TEST_CASE("SwinBias equals a dense bias") {
   for (const Size window : {Size{1, 1}, {1, 5}, {4, 1}, {3, 2}, {4, 7}}) {
     Parent parent;
-    nn::WindowBias position(parent, {.n_heads = 3}, {.height = window.m, .width = window.n});
+    nn::SwinBias position(parent, {.n_heads = 3}, {.height = window.m, .width = window.n});
     testing::stand_in(fixed_noise(position.table.shape(), 4), position.table);
     const int64_t cells = window.m * window.n;
     nn::AttentionInputs inputs = call_of(3, {cells, cells});
     position.apply(inputs);
-    const Tensor want = reference::window_bias(position.table, window.m, window.n);
+    const Tensor want = reference::swin_bias(position.table, window.m, window.n);
     CHECK(worst_error(inputs.options.bias, want) == 0);
     CHECK(worst_error(attention(inputs.q, inputs.k, inputs.v, inputs.options),
                       reference::attention(inputs.q, inputs.k, inputs.v, {.bias = want})) < 1e-12);
   }
 }
 
-TEST_CASE("WindowBias: gradients") {
+TEST_CASE("SwinBias: gradients") {
   Parent parent;
-  nn::WindowBias position(parent, {.n_heads = 2}, {.height = 2, .width = 3});
+  nn::SwinBias position(parent, {.n_heads = 2}, {.height = 2, .width = 3});
   const Tensor v = fixed_noise({1, 2, 6, 3}, 3);
   check_gradients(
       [&](const Tensors& in) {
@@ -121,18 +121,18 @@ TEST_CASE("GridRelative: parameters and gradients") {
        fixed_leaf({2, 5, 4}, 5)});
 }
 
-TEST_CASE("class tokens have rows of their own in WindowBias and no term in GridRelative") {
+TEST_CASE("class tokens have rows of their own in SwinBias and no term in GridRelative") {
   constexpr int64_t h = 2, w = 3, first = 2, cells = h * w;
   Parent parent, other;
-  nn::WindowBias window(parent, {.n_heads = 3}, {.height = h, .width = w, .class_tokens = first});
+  nn::SwinBias window(parent, {.n_heads = 3}, {.height = h, .width = w, .class_tokens = first});
   REQUIRE(window.table.shape() == Shape{3 * 5 + 3, 3});
-  CHECK(window.label() == "WindowBias(2 x 3, class_tokens 2)");
+  CHECK(window.label() == "SwinBias(2 x 3, class_tokens 2)");
   testing::stand_in(fixed_noise(window.table.shape(), 4), window.table);
   nn::AttentionInputs inputs = call_of(3, {first + cells, first + cells});
   window.apply(inputs);
   const Tensor bias = inputs.options.bias;
   CHECK(worst_error(bias.slice(1, first).slice(2, first),
-                    reference::window_bias(window.table.slice(0, 0, 15), h, w)) == 0);
+                    reference::swin_bias(window.table.slice(0, 0, 15), h, w)) == 0);
   for (int64_t head = 0; head < 3; ++head)
     for (int64_t i = 0; i < first + cells; ++i)
       for (int64_t j = 0; j < first + cells; ++j) {
@@ -239,7 +239,7 @@ TEST_CASE("sinusoids_2d has the sinusoid of the column, then that of the row") {
 
 TEST_CASE("positions in a plane work in a layer, and another size is an error") {
   for (const nn::MakePositionalEncoding& position :
-       {nn::window_bias({.height = 2, .width = 3}), nn::grid_relative({.height = 2, .width = 3})}) {
+       {nn::swin_bias({.height = 2, .width = 3}), nn::grid_relative({.height = 2, .width = 3})}) {
     const auto layer = testing::layer_with(position);
     const Tensor x = fixed_noise({2, 6, 8}, 1), y = (*layer)(x);
     CHECK(y.shape() == Shape{2, 6, 8});
@@ -250,8 +250,8 @@ TEST_CASE("positions in a plane work in a layer, and another size is an error") 
                       Containing("6 queries and 4 keys"));
   }
   Parent parent;
-  CHECK_THROWS_WITH(nn::WindowBias(parent, {.n_heads = 1}, {.height = 3}),
-                    "[WindowBias] height 3, width 0, class_tokens 0; height and width must be at "
+  CHECK_THROWS_WITH(nn::SwinBias(parent, {.n_heads = 1}, {.height = 3}),
+                    "[SwinBias] height 3, width 0, class_tokens 0; height and width must be at "
                     "least 1, class_tokens not negative");
   CHECK_THROWS_WITH(nn::GridRelative(parent, {.n_heads = 1, .d_key = 1}, {.width = 3}),
                     "[GridRelative] height 0, width 3, class_tokens 0; height and width must be at "
@@ -260,7 +260,7 @@ TEST_CASE("positions in a plane work in a layer, and another size is an error") 
 
 TEST_CASE("every position that adds a dense bias keeps one that the caller sets") {
   for (const nn::MakePositionalEncoding& position :
-       {nn::fire(), nn::window_bias({.height = 2, .width = 3}),
+       {nn::fire(), nn::swin_bias({.height = 2, .width = 3}),
         nn::grid_relative({.height = 2, .width = 3})}) {
     const auto layer = testing::layer_with(position);
     const Tensor x = fixed_noise({2, 6, 8}, 1), own = fixed_noise({2, 4, 6, 6}, 2);
@@ -282,7 +282,7 @@ TEST_CASE("every position that adds a dense bias keeps one that the caller sets"
 
 TEST_CASE("Swin's shifted windows, with segments as the mask, agree with the reference") {
   constexpr int64_t heads = 4, size = 2, shift = 1, h = 4, w = 6, windows = (h / size) * (w / size);
-  const auto layer = testing::layer_with(nn::window_bias({.height = size, .width = size}));
+  const auto layer = testing::layer_with(nn::swin_bias({.height = size, .width = size}));
   const Tensor image = fixed_noise({h, w, 8}, 1);
 
   // Rolled by `shift` and cut into windows [windows, size², 8]: the image cell of each entry.

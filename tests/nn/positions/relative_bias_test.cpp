@@ -261,11 +261,11 @@ TEST_CASE("T5Bias after a cached prefix has the buckets of one pass") {
   }
 }
 
-TEST_CASE("T5Bias can be shared by all layers, without a scale") {
+TEST_CASE("T5Bias is shared by all layers, without a scale") {
   struct Model : nn::Module {
     Tensor operator()(const Tensor& x) const { return b(a(x)); }
     const nn::MultiHeadAttention::Options options{
-        .d_model = 8, .n_heads = 2, .scale = 1, .position = nn::shared_by_layers(nn::t5_bias())};
+        .d_model = 8, .n_heads = 2, .scale = 1, .position = nn::t5_bias()};
     nn::MultiHeadAttention a{*this, "a", options}, b{*this, "b", options};
   };
   manual_seed(3);

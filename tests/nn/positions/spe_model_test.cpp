@@ -1,4 +1,4 @@
-// Stochastic positional encoding in models: generation, training, checkpoint().
+// Stochastic positional encoding in models: generation, training, recompute().
 
 #include "autograd/tape.h"
 #include "nn/init.h"
@@ -133,7 +133,7 @@ TEST_CASE("Spe: the codes that generation caches ahead are small and are release
   const Tensor x = fixed_noise({1, 50, 8}, 1);
   manual_seed(4);
   const auto model =
-      layers_of(nn::conv_spe({.realizations = 64, .taps = {100}}), nn::linear_kernel());
+      layers_of(nn::conv_spe({.taps = {100}, .shared = SpeShare::nothing}), nn::linear_kernel());
   model->eval();
   Caches caches(3);
   const AttentionMask causal{.causal = true};
@@ -203,13 +203,13 @@ TEST_CASE("Spe: the memory of a pass is released after it") {
       (*model)(x);
     }
     CHECK(memory_stats().live == live);
-    // Also after checkpoint() recomputed it, layer by layer from the last.
+    // Also after recompute() recomputed it, layer by layer from the last.
     model->train();
     const auto again = [&] {
       const nn::ForwardContext forward = nn::begin_forward();
       Tensor y = x;
       for (int64_t i = 0; i < 3; ++i)
-        y = checkpoint(
+        y = recompute(
             [&, i, forward](const Tensors& in) { return model->layer(i, in[0], forward); }, {y});
       return y;
     };
@@ -256,7 +256,7 @@ TEST_CASE("Spe: gradients reach every parameter in training") {
     }
 }
 
-TEST_CASE("Spe: checkpoint() uses the noise of the first run") {
+TEST_CASE("Spe: recompute() uses the noise of the first run") {
   const Tensor x = fixed_noise({2, 7, 8}, 1), other = fixed_noise({1, 9, 8}, 3);
   for (const auto& code : spe_codes())
     for (const std::string how : {"layer by layer", "whole", "layers 0 and 2"}) {
@@ -269,14 +269,14 @@ TEST_CASE("Spe: checkpoint() uses the noise of the first run") {
             return t[0] + model->layer(i, t[0], forward);
           };
           const bool here = again && (how == "layer by layer" || (how != "whole" && i != 1));
-          return here ? checkpoint(f, {y}) : f({y});
+          return here ? recompute(f, {y}) : f({y});
         };
         const auto all = [&](const Tensors& t) {
           const nn::ForwardContext forward = nn::begin_forward();
           return layer(2, layer(1, layer(0, t[0], forward), forward), forward);
         };
         const auto pass = [&](const Tensor& in) {
-          return again && how == "whole" ? checkpoint(all, {in}) : all({in});
+          return again && how == "whole" ? recompute(all, {in}) : all({in});
         };
         Tensors results;
         for (int step = 0; step < 2; ++step) {
@@ -470,7 +470,7 @@ TEST_CASE("LanguageModel with SPE: published counts, generation, gradients") {
     CHECK(nn::count_parameters<nn::LanguageModel>(o) == p.count);
   }
   nn::LanguageModel::Options own = nn::music_performer(333);
-  own.layer.attention.position = nn::sine_spe({.sines = 5});
+  own.layer.attention.position = nn::sine_spe({.sines = 5, .shared = SpeShare::nothing});
   CHECK(nn::count_parameters<nn::LanguageModel>(own) == 76'018'509 + 23 * 7680);
 
   for (const nn::MakePositionalEncoding& position : {sine(2, true), conv(4, true)}) {

@@ -153,8 +153,8 @@ TEST_CASE("Spe: parameters, their names and initial values") {
   const Alone plane(nn::conv_spe({.taps = {3, 2}, .shape = {4, 5}}));
   CHECK(p(plane, "filter_k").shape() == Shape{2, 4, 3, 2});
   CHECK(max(p(plane, "filter_k")).item() < 1 / std::sqrt(3.0));
-  CHECK(sine.position->label() == "SineSpe(64 realizations, 3 sines, gated)");
-  CHECK(plane.position->label() == "ConvSpe(64 realizations, taps [3, 2], gated)");
+  CHECK(sine.position->label() == "SineSpe(64 realizations, 3 sines, gated, draws shared)");
+  CHECK(plane.position->label() == "ConvSpe(64 realizations, taps [3, 2], gated, draws shared)");
   CHECK(Alone(nn::conv_spe({.gated = false, .shared = SpeShare::draws})).position->label() ==
         "ConvSpe(64 realizations, taps [128], draws shared)");
 }

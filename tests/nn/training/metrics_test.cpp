@@ -148,7 +148,7 @@ TEST_CASE("metrics that cannot be written are an error", "[metrics]") {
         "[MetricsCsv] cannot write '" + folder.str() + "': Is a directory");
   CHECK(error_of<Error>([&] {
           MetricsCsv::resume(folder.str(), {"step"}, 0);
-        }).find("[MetricsCsv] cannot read '" + folder.str() + "'") == 0);
+        }).find("[MetricsCsv] " + folder.str() + ": ") == 0);
   CHECK(error_of<Error>([] { MetricsCsv("/dev/full", {"step"}); }) ==
         "[MetricsCsv] cannot write '/dev/full': No space left on device");
   CHECK_THROWS_AS(MetricsCsv(folder.file("x"), {}), Error);

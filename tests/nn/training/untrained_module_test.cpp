@@ -21,7 +21,7 @@ struct Forgetful : nn::Module {
   Tensor operator()(const Tensor& x) const { return out(relu(in(x))); }
 };
 
-// Returns the error of the first step, with micro-batches or with the forward pass in checkpoint().
+// Returns the error of the first step, with micro-batches or with the forward pass in recompute().
 std::string first_step(Forgetful& net, nn::TrainerOptions options, bool replayed = false) {
   options.steps = 2;
   nn::AdamW optimizer(net.parameters(), {.lr = 0.1});
@@ -31,7 +31,7 @@ std::string first_step(Forgetful& net, nn::TrainerOptions options, bool replayed
     trainer.step([&] {
       const Tensor x = trainer.stage(0, [](int64_t) { return Tensors{ones({2, 3})}; })[0];
       if (!replayed) return mean(square(net(x)));
-      return mean(checkpoint([&](const Tensors& h) { return net(h[0]); }, {x}));
+      return mean(recompute([&](const Tensors& h) { return net(h[0]); }, {x}));
     });
   });
   const bool thrown = text != "(nothing thrown)";

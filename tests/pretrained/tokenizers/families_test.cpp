@@ -67,7 +67,7 @@ void compare(const nn::SubwordTokenizer& tokenizer, const std::vector<std::strin
     if (tokenizer.encode(strings[i], {.allow_special = !is_pieces}) != want) ++wrong_ids;
     if (is_pieces || i < 4) continue;  // the texts of long strings are not in the file
     if (tokenizer.decode(want, {.skip_special_tokens = false}) != text) ++wrong_texts;
-    nn::TextStream stream(tokenizer, {.skip_special_tokens = false});
+    nn::DecodeStream stream(tokenizer, {.skip_special_tokens = false});
     std::string streamed;
     for (const int64_t id : want) streamed += stream.add(id);
     if (streamed + stream.finish() != text) ++wrong_streams;

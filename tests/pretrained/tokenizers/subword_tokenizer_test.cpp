@@ -137,7 +137,7 @@ TEST_CASE("long texts of special tokens are escaped in linear time", "[tokenizer
 
 TEST_CASE("a stream holds back incomplete characters", "[tokenizers]") {
   const auto tokenizer = from_json(bpe_json);
-  nn::TextStream stream(tokenizer);
+  nn::DecodeStream stream(tokenizer);
   CHECK(stream.add(3) == "ab");
   CHECK(stream.add(5) == "");
   CHECK(stream.add(6) == "\xC3\xA9");
@@ -296,7 +296,7 @@ nn::SubwordTokenizer from_parts(const std::string& parts) {
 }
 
 std::string streamed(const nn::SubwordTokenizer& tokenizer, const Ids& ids) {
-  nn::TextStream stream(tokenizer);
+  nn::DecodeStream stream(tokenizer);
   std::string text;
   for (const int64_t id : ids) text += stream.add(id);
   return text + stream.finish();
@@ -405,7 +405,7 @@ TEST_CASE("a stream is the decoded text, whatever the decoder looks at", "[token
     CHECK(tokenizer.decode(row.ids) == row.text);
     CHECK(streamed(tokenizer, row.ids) == row.text);
   }
-  nn::TextStream stream(with(fuse + strip + "]}"));  // blanks wait, characters do not
+  nn::DecodeStream stream(with(fuse + strip + "]}"));  // blanks wait, characters do not
   CHECK(stream.add(0) == "b");
   CHECK(stream.add(1) == "");
   CHECK(stream.add(1) == " ");
@@ -416,7 +416,7 @@ TEST_CASE("the end of a stream does not depend on other streams", "[tokenizers]"
   const auto tokenizer = from_parts(
       R"("decoder":{"type":"Sequence","decoders":[{"type":"Fuse"},{"type":"Strip","content":" ",)"
       R"("start":1,"stop":1}]},)");
-  nn::TextStream one(tokenizer), other(tokenizer);
+  nn::DecodeStream one(tokenizer), other(tokenizer);
   std::string text;
   for (int i = 0; i < 70'000; ++i) text += one.add(1);
   CHECK(other.add(2) == "b");

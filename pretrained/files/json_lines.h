@@ -1,0 +1,16 @@
+// JSON lines: a file with one JSON object per line, as data for fine-tuning is often stored.
+//
+//     for (auto& row : nn::read_json_lines("pairs.jsonl")) std::cout << row["question"];
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+namespace stretto::nn {
+
+/// Returns the objects of a file of JSON lines. A value that is no text is returned as JSON; blank
+/// lines are left out. Throws Error "[read_json_lines] PATH, line 7: …" for any other line.
+std::vector<std::map<std::string, std::string>> read_json_lines(const std::string& path);
+
+}  // namespace stretto::nn
