@@ -195,6 +195,8 @@ TEST_CASE("REMI tokens can be decoded in any order", "[music]") {
   CHECK(notes({p, v, d, "EOS_None", p, v, d}) == one);
   CHECK(notes({"Bar_None", "Beat_8", p, v, d, "Beat_4", p, v, d}) ==
         std::vector<PianoNote>{{4, 2, 60, 64}, {8, 2, 60, 64}});
+  CHECK(notes({"Bar_None", "Beat_8", p, v, d, "Bar_None", p, v, d}) ==
+        std::vector<PianoNote>{{8, 2, 60, 64}, {16, 2, 60, 64}});
   CHECK(remi_song({}).bars == 0);
   CHECK(remi_song({-1, 332, 1 << 30}).notes.empty());
   CHECK(remi_song(tokens_of({"Tempo_89", "Tempo_98", "Beat_2", "Tempo_50", "Beat_0", "Tempo_32"}))

@@ -1,3 +1,4 @@
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -122,6 +123,14 @@ TEST_CASE("adapters are saved in PEFT's format and loaded again", "[lora]") {
         Shape{8, 3});
   nn::load_lora(dir.file("adapter"), other, names);
   CHECK(same_bits(model(tokens()), other(tokens())));
+
+  // rsLoRA divides alpha by √rank.
+  std::string config = testing::read_file(dir.file("adapter/adapter_config.json"));
+  config.insert(config.find('{') + 1, R"("use_rslora": true,)");
+  testing::write_file(dir.file("adapter/adapter_config.json"), config);
+  nn::LanguageModel scaled(options());
+  nn::load_lora(dir.file("adapter"), scaled, names);
+  CHECK(scaled.layers[0].self_attention.q.lora()->options.scale == Approx(7 / std::sqrt(3)));
 }
 
 TEST_CASE("adapters of some layers are saved with the names of these layers", "[lora]") {

@@ -53,8 +53,11 @@ TEST_CASE("KeyValueCache: copies of a cache are independent") {
     a.go_on(cache, 0, n);
     KeyValueCache copy = cache, third = cache;
     const Tensor held = cache.k;
-    a.go_on(cache, n, n + 70);
-    b.go_on(copy, n, n + 70);
+    a.go_on(cache, n, n + 1);
+    b.go_on(copy, n, n + 1);
+    CHECK(a.is(cache, 0, n + 1));
+    a.go_on(cache, n + 1, n + 70);
+    b.go_on(copy, n + 1, n + 70);
     a.go_on(cache, n + 70, n + 90);
     CHECK(a.is(cache, 0, n + 90));
     CHECK(same_bits(copy.k, cat({a.k.slice(2, 0, n), b.k.slice(2, n, n + 70)}, 2)));
@@ -264,4 +267,12 @@ TEST_CASE("KeyValueCache: tensors on the tape never change") {
   }
   sum(square(y)).backward();
   CHECK(layer.q.weight.grad().defined());
+
+  const Stream a(1);
+  const Tensor leaf = a.k.slice(2, 0, 1).clone().set_requires_grad();
+  KeyValueCache recorded;
+  recorded.append(leaf, a.v.slice(2, 0, 1));
+  a.go_on(recorded, 1, 3);
+  sum(recorded.k).backward();
+  CHECK(same_bits(leaf.grad(), ones_like(leaf)));
 }

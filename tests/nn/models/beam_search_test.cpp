@@ -203,6 +203,22 @@ TEST_CASE(
   CHECK(calls == 0);
 }
 
+TEST_CASE("beam_search: ended hypotheses take places in the beam") {
+  // Token 0, which ends, has probability 0.5, token 1 0.3 and token 2 0.2. After the second step the
+  // beam is full; [1, 1, 0], which has a better score than [1, 0], is never begun.
+  const auto model = [](const Tensor& tokens) {
+    const Tensor row = tensor({std::log(0.5), std::log(0.3), std::log(0.2)});
+    return row.expand({tokens.size(0), tokens.size(1), 3});
+  };
+  const auto found = beam_search(
+      model, [](const Tensor&) {}, {start},
+      {.beam = 3, .length_penalty = 4, .max_tokens = 5, .end_tokens = {end_token}, .n_best = 3});
+  REQUIRE(found.size() == 3);
+  CHECK(found[0].tokens == Tokens{0});
+  CHECK(found[1].tokens == Tokens{1, 0});
+  CHECK(found[2].tokens == Tokens{2, 0});
+}
+
 TEST_CASE("beam_search: forbidden and impossible tokens are never chosen") {
   const BeamSearchOptions o{.beam = 9, .max_tokens = 3, .n_best = 9, .forbidden = {1}};
   const auto found = search(o);

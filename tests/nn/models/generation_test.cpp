@@ -47,6 +47,7 @@ TEST_CASE("sample: shares of the random number are the probabilities") {
   CHECK(sample(x, {}, 0.899) == 2);
   CHECK(sample(x, {}, 0.901) == 0);
   CHECK(sample(x, {}, 1 - 0x1p-24) == 0);
+  CHECK(sample(zeros({2}), {}, 0.5) == 1);  // exactly at the border
   CHECK(counts(x.to(f32), {}) == Counts{100, 600, 300});
 }
 

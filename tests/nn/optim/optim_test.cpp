@@ -117,6 +117,17 @@ TEST_CASE("SGD equals its formula over 1001 steps") {
   }
 }
 
+TEST_CASE("SGD's first step has no dampening, with a rate of 0 too") {
+  const Tensor w = zeros({1}, {.dtype = f64}).set_requires_grad();
+  nn::SGD optimizer({w}, {.lr = 0, .momentum = 0.9, .dampening = 0.5});
+  for (const double lr : {0.0, 1.0}) {
+    optimizer.set_learning_rate(lr);
+    w.set_grad(ones_like(w));
+    optimizer.step();
+  }
+  CHECK(w.item() == Approx(-(0.9 + 0.5)));
+}
+
 TEST_CASE("Adam and AdamW equal their formulas over 1001 steps") {
   for (const bool amsgrad : {false, true}) {
     for (const double decay : {0.0, 0.1}) {

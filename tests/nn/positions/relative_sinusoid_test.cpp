@@ -82,7 +82,7 @@ TEST_CASE(
     return nn::sinusoids(past + future + 1, 6, nn::Sinusoid::concatenated, past, -1, doubles());
   };
   for (const auto& [past, future] : std::vector<std::pair<int64_t, int64_t>>{
-           {3, 0}, {5, 0}, {2, 0}, {9, 0}, {40, 0}, {4, 3}, {39, 2}, {0, 0}, {1, 7}}) {
+           {3, 0}, {5, 0}, {2, 0}, {2, 1}, {9, 0}, {40, 0}, {4, 3}, {39, 2}, {0, 0}, {1, 7}}) {
     CHECK(rows(past, future, 6, doubles()).shape() == Shape{past + future + 1, 6});
     CHECK(same_bits(rows(past, future, 6, doubles()), expected(past, future)));
   }

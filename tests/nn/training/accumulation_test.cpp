@@ -160,6 +160,21 @@ TEST_CASE("A batch must be staged and divide into equal micro-batches", "[traine
   CHECK_THAT(refusal(3, true), Containing("must be a power of two"));
 }
 
+TEST_CASE("Every micro-batch begins with the buffers of the step", "[trainer]") {
+  struct Counting : nn::Module {
+    const Tensor weight = parameter("weight", ones({1})), calls = buffer("calls", zeros({1}));
+  } net;
+  nn::SGD optimizer(net.parameters(), {});
+  nn::Trainer trainer(net, optimizer, {.steps = 1, .micro_batches = 4});
+  const nn::StepResult r = trainer.step([&] {
+    trainer.stage(0, [](int64_t) { return Tensors{zeros({4, 1})}; });
+    net.calls.add_(1);
+    return sum(net.weight * net.calls.clone());
+  });
+  CHECK(r.loss == 1);
+  CHECK(net.calls.item() == 1);
+}
+
 TEST_CASE("Gradients of micro-batches are summed in f32 in a bf16 model", "[trainer]") {
   // 256 + 8 · 0.25: a bf16 sum would lose each of the eight.
   struct Scale : nn::Module {

@@ -305,6 +305,27 @@ TEST_CASE("A new run does not keep the previous checkpoint of another", "[traine
   CHECK(!fs::exists(previous));
 }
 
+TEST_CASE("Each step has the rate of its number, and a failed evaluation draws nothing",
+          "[trainer]") {
+  const nn::WarmupCosine schedule{.peak = 1e-3, .warmup = 3, .steps = 6};
+  Fit fit({.steps = 6, .schedule = schedule, .evaluate_every = 6});
+  std::vector<double> rates;
+  fit.trainer.options.after_step = [&](const nn::StepResult&) {
+    rates.push_back(fit.trainer.learning_rate());
+  };
+  RandomState before{};
+  CHECK_THROWS_AS(fit.trainer.run([&](int64_t i) { return fit.loss(i); },
+                                  [&]() -> double {
+                                    before = random_state();
+                                    rand({1});
+                                    throw Error("validate");
+                                  }),
+                  Error);
+  CHECK(random_state().next_stream == before.next_stream);
+  REQUIRE(rates.size() == 6);
+  for (int64_t i = 0; i < 6; ++i) CHECK(rates[size_t(i)] == nn::Schedule(schedule).at(i + 1, 0));
+}
+
 TEST_CASE("A run is also saved after save_minutes", "[trainer]") {
   const TempDir dir;
   Fit fit({.steps = 10, .folder = dir.file("x"), .save_minutes = 1e-12});
@@ -319,7 +340,7 @@ TEST_CASE("A run is also saved after save_minutes", "[trainer]") {
 
 TEST_CASE("Callbacks see the evaluation, custom columns and whether it is the best", "[trainer]") {
   const TempDir dir;
-  const std::vector<double> validations{3, 1, 2, NAN, 0.5};
+  const std::vector<double> validations{3, 1, 1, NAN, 0.5};
   const auto options = [&](std::function<bool()> stop) {
     return nn::TrainerOptions{.steps = 5,
                               .evaluate_every = 1,
