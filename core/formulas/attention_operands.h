@@ -17,9 +17,9 @@ enum class OutOfRange { zero, clip, error };
 /// A table indexed by relative position: row `zero_row` + r belongs to relative position r.
 struct RelativeTable {
   Tensor rows;  ///< [H or 1, R, D], or [H or 1, R] for a bias; undefined: no table.
-  /// Row of relative position 0. R − 1 for a table of the past only, (R − 1) / 2 for a table with
-  /// as many positions before as after the query.
-  int64_t zero_row = 0;
+  /// Row of relative position 0, which must be set. R − 1 for a table of the past only, (R − 1) / 2
+  /// for a table with as many positions before as after the query.
+  int64_t zero_row = -1;
   OutOfRange out_of_range = OutOfRange::zero;  ///< For relative positions without a row.
   /// True if there is a table.
   bool defined() const { return rows.defined(); }

@@ -28,7 +28,7 @@ void check_table(const char* what, const RelativeTable& table, int64_t heads, in
         op, what, " table ", rows, "; must be [", heads, " or 1, R",
         vector ? str(", ", last) : std::string(), "]");
   check(table.zero_row >= 0 && table.zero_row < rows.size(1), op, what, " table has ", rows.size(1),
-        " rows, but zero_row is ", table.zero_row);
+        " rows, but zero_row is ", table.zero_row, "; set it to the row of relative position 0");
   if (table.out_of_range != OutOfRange::error) return;
   const auto [past, future] = x.range();
   const int64_t last_row = rows.size(1) - 1 - table.zero_row;

@@ -371,9 +371,11 @@ TEST_CASE("attention: errors") {
   CHECK(error({.relative_bias = {zeros({4, 5, 1}), 0}}) ==
         "[attention] bias table f32 [4, 5, 1]; must be [4 or 1, R]");
   CHECK(error({.relative_keys = {zeros({4, 5, 8}), 5}}) ==
-        "[attention] key table has 5 rows, but zero_row is 5");
-  CHECK(error({.relative_keys = {zeros({4, 5, 8}), -1}}) ==
-        "[attention] key table has 5 rows, but zero_row is -1");
+        "[attention] key table has 5 rows, but zero_row is 5; set it to the row of relative "
+        "position 0");
+  CHECK(error({.relative_bias = {.rows = zeros({4, 5})}}) ==
+        "[attention] bias table has 5 rows, but zero_row is -1; set it to the row of relative "
+        "position 0");
   CHECK(error({.mask = {.causal = true},
                .relative_keys = {zeros({1, 4, 8}), 3, OutOfRange::error}}) ==
         "[attention] key table reaches from -3 to 0, but relative positions from -4 to 0 are "
