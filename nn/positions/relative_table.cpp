@@ -41,6 +41,10 @@ MusicRelative::MusicRelative(Module& parent, HeadShape shape, Options o)
     : PositionalEncoding(parent), options(o), table(parameter("table", music_table(shape, o))) {}
 
 void MusicRelative::apply(AttentionInputs& inputs) const {
+  check(options.bidirectional || options.block > 0 || inputs.options.mask.is_causal(),
+        "MusicRelative",
+        "the table has no rows for keys after the query; use a causal mask, or set "
+        "bidirectional = true");
   inputs.options.relative_keys = {
       .rows = table, .zero_row = options.max_length - 1, .out_of_range = options.out_of_range};
   if (options.block > 0) inputs.options.mask.block = options.block;

@@ -12,7 +12,8 @@ namespace stretto::nn {
 struct MusicRelativeOptions {
   int64_t max_length = 0;        ///< Distances 0 … max_length − 1 have a row; at least 1.
   bool shared_by_heads = false;  ///< One table for all heads instead of one per head.
-  bool bidirectional = false;  ///< Rows for keys after the query too, for attention without causal.
+  /// Rows for keys after the query too; without them, attention without a causal mask is an error.
+  bool bidirectional = false;
   OutOfRange out_of_range = OutOfRange::zero;  ///< Treatment of keys further away than the table.
   /// > 0: local attention (§3.5). A query attends to its own block of this many positions and to
   /// the block before.

@@ -100,7 +100,7 @@ TEST_CASE("TransformerLayer: with a causal mask, outputs do not depend on later 
          {AttentionMask{.causal = true}, AttentionMask{.block = 3}}) {
       LayerOptions options = base;
       options.norm = norm;
-      options.attention.position = nn::music_relative({.max_length = 6});
+      options.attention.position = nn::music_relative({.max_length = 6, .bidirectional = true});
       const auto m = make<TransformerLayer>(options);
       NoGrad guard;
       const Tensor x = fixed_noise({2, 11, 8}, 1), y = (*m)(x, visible);

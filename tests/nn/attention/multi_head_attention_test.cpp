@@ -433,7 +433,9 @@ TEST_CASE("Sinks of a layer are those of attention, have a gradient and decode",
 
 TEST_CASE("A prefix of the forward context is visible in both directions", "[attention]") {
   const auto layer =
-      make({.d_model = 8, .n_heads = 2, .position = nn::music_relative({.max_length = 8})});
+      make({.d_model = 8,
+            .n_heads = 2,
+            .position = nn::music_relative({.max_length = 8, .bidirectional = true})});
   const Tensor x = fixed_noise({2, 6, 8}, 2);
   nn::ForwardContext forward = nn::begin_forward();
   forward.prefix_lengths = tensor<int64_t>({3, 5});

@@ -391,7 +391,9 @@ TEST_CASE("LanguageModel: parallel branches, norms of queries, a window") {
 }
 
 TEST_CASE("A language model with a prefix is a prefix-LM, also in generation", "[models]") {
-  const auto model = make(tiny(12));
+  LanguageModel::Options o = tiny();
+  o.layer.attention.position = nn::music_relative({.max_length = 12, .bidirectional = true});
+  const auto model = make(o);
   const Tensor tokens = some_tokens(2, 8);
   nn::ForwardContext forward = nn::begin_forward();
   forward.prefix_lengths = tensor<int64_t>({5, 5});

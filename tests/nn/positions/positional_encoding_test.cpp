@@ -25,7 +25,9 @@ struct Two : nn::Module {
 struct Layers : nn::Module {
   using Options = nn::LayerOptions;
   explicit Layers(Options o) : options(std::move(o)) {}
-  Tensor operator()(const Tensor& x) const { return layers[1](layers[0](x)); }
+  Tensor operator()(const Tensor& x) const {
+    return layers[1](layers[0](x, {.causal = true}), {.causal = true});
+  }
   const Options options;
   nn::List<nn::TransformerLayer> layers{*this, "layers", 2, options};
 };

@@ -9,6 +9,7 @@
 #include "tests/reference/disentangled.h"
 #include "tests/support/catch.h"
 #include "tests/support/compare.h"
+#include "tests/support/error_of.h"
 #include "tests/support/gradcheck.h"
 
 using namespace stretto;
@@ -83,6 +84,7 @@ TEST_CASE("MusicRelative adds its table to the attention inputs") {
       nn::AttentionInputs inputs{zeros({1, 3, 2, 4}), zeros({1, 3, 7, 4}), zeros({1, 3, 7, 5}), {}};
       CHECK(inputs.n_queries() == 2);
       CHECK(inputs.n_keys() == 7);
+      inputs.options.mask.causal = !bidirectional;
       inputs.options.mask.window = 5;
       position.apply(inputs);
       CHECK(inputs.options.relative_keys.rows.same(position.table));
@@ -128,6 +130,22 @@ TEST_CASE("MusicRelative: the out-of-range policy matters only past the table") 
         1e-6);
   CHECK_THROWS_WITH(run(6, OutOfRange::error, 7),
                     Containing("key table reaches from -5 to 0, but relative positions from -6"));
+}
+
+TEST_CASE("MusicRelative: a table of the past needs a causal mask") {
+  const Tensor x = fixed_noise({1, 4, 8}, 1, f32);
+  const auto error = [&](const nn::MusicRelativeOptions& o, const AttentionMask& mask) {
+    const nn::MultiHeadAttention layer(
+        {.d_model = 8, .n_heads = 2, .position = nn::music_relative(o)});
+    return testing::error_of<Error>([&] { layer(x, mask); });
+  };
+  const std::string words =
+      "[MusicRelative] the table has no rows for keys after the query; use a causal mask, or set "
+      "bidirectional = true";
+  CHECK(error({.max_length = 8}, {}) == words);
+  CHECK(error({.max_length = 8, .out_of_range = OutOfRange::clip}, {}) == words);
+  CHECK(error({.max_length = 8, .bidirectional = true}, {}) == "(nothing thrown)");
+  CHECK(error({.max_length = 8}, {.causal = true}) == "(nothing thrown)");
 }
 
 TEST_CASE("MusicRelative follows the module's dtype") {
