@@ -44,7 +44,10 @@ void check_tokens(const char* op, const AttentionInputs& inputs, const Options& 
   check(inputs.n_queries() == tokens && inputs.n_keys() == tokens, op, inputs.n_queries(),
         " queries and ", inputs.n_keys(), " keys; must be ",
         o.class_tokens > 0 ? str("class_tokens ", o.class_tokens, " + ") : "", o.height, " x ",
-        o.width, " = ", tokens, " each");
+        o.width, " = ", tokens, " each",
+        inputs.n_keys() == tokens + 1 && o.class_tokens == 0
+            ? "; set class_tokens = 1 if the first token is a class token"
+            : "");
 }
 
 template <class Options>

@@ -245,7 +245,11 @@ TEST_CASE("positions in a plane work in a layer, and another size is an error") 
     CHECK(y.shape() == Shape{2, 6, 8});
     CHECK(same_bits((*layer)(x.slice(0, 1))[0], y[1]));
     CHECK_THROWS_WITH((*layer)(fixed_noise({1, 5, 8}, 1)),
-                      Containing("5 queries and 5 keys; must be 2 x 3 = 6 each"));
+                      Catch::Matchers::EndsWith("5 queries and 5 keys; must be 2 x 3 = 6 each"));
+    CHECK_THROWS_WITH(
+        (*layer)(fixed_noise({1, 7, 8}, 1)),
+        Containing("must be 2 x 3 = 6 each; set class_tokens = 1 if the first token is "
+                   "a class token"));
     CHECK_THROWS_WITH((*layer)(fixed_noise({1, 6, 8}, 1), fixed_noise({1, 4, 8}, 1), {}),
                       Containing("6 queries and 4 keys"));
   }
