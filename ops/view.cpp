@@ -188,6 +188,7 @@ Tensor place(const Tensor& g, const Shape& shape, int64_t d, int64_t start, int6
 }  // namespace
 
 Tensor Tensor::view(const Shape& to) const {
+  check_defined("view", *this);
   const Shape target = infer_shape("view", to, numel());
   Shape strides;
   check(reshape_strides(shape(), this->strides(), target, strides), "view", "no view of ", *this,
@@ -198,6 +199,7 @@ Tensor Tensor::view(const Shape& to) const {
 }
 
 Tensor Tensor::reshape(const Shape& to) const {
+  check_defined("reshape", *this);
   const Shape target = infer_shape("reshape", to, numel());
   Shape strides;
   if (reshape_strides(shape(), this->strides(), target, strides)) return view(target);
@@ -205,6 +207,7 @@ Tensor Tensor::reshape(const Shape& to) const {
 }
 
 Tensor Tensor::permute(const Shape& order) const {
+  check_defined("permute", *this);
   check(order.dim() == dim(), "permute", "order ", order, " for ", *this,
         "; must contain each dimension once");
   Shape sizes = shape(), strides = shape(), inverse = order;
@@ -222,6 +225,7 @@ Tensor Tensor::permute(const Shape& order) const {
 }
 
 Tensor Tensor::transpose(Int d0, Int d1) const {
+  check_defined("transpose", *this);
   Shape order = shape();
   for (int64_t d = 0; d < dim(); ++d) order[d] = d;
   d0 = wrap_dim("transpose", d0, dim());
@@ -231,6 +235,7 @@ Tensor Tensor::transpose(Int d0, Int d1) const {
 }
 
 Tensor Tensor::expand(const Shape& to) const {
+  check_defined("expand", *this);
   check(to.dim() >= dim(), "expand", *this, " does not broadcast to ", to);
   Shape target = to;
   const int64_t lead = to.dim() - dim();
@@ -262,6 +267,7 @@ Tensor sum_to(const Tensor& x, const Shape& shape) {
 }
 
 Tensor Tensor::squeeze(Int d) const {
+  check_defined("squeeze", *this);
   d = wrap_dim("squeeze", d, dim());
   check(shape()[d] == 1, "squeeze", "dimension ", d, " of ", *this, " is not of size 1");
   Shape sizes = shape(), strides = this->strides();
@@ -272,6 +278,7 @@ Tensor Tensor::squeeze(Int d) const {
 }
 
 Tensor Tensor::unsqueeze(Int d) const {
+  check_defined("unsqueeze", *this);
   d = wrap_dim("unsqueeze", d, dim() + 1);
   Shape sizes = shape(), strides = this->strides();
   sizes.insert(d, 1);
@@ -281,6 +288,7 @@ Tensor Tensor::unsqueeze(Int d) const {
 }
 
 Tensor Tensor::flatten(Int first, Int last) const {
+  check_defined("flatten", *this);
   if (dim() == 0) return reshape({1});
   first = wrap_dim("flatten", first, dim());
   last = wrap_dim("flatten", last, dim());
@@ -296,6 +304,7 @@ Tensor Tensor::flatten(Int first, Int last) const {
 }
 
 Tensor Tensor::slice(Int d, Int from_index, Int to_index, Int step) const {
+  check_defined("slice", *this);
   d = wrap_dim("slice", d, dim());
   check(step >= 1, "slice", "step ", step, "; must be at least 1 (flip() reverses a dimension)");
   const int64_t n = shape()[d];
@@ -311,6 +320,7 @@ Tensor Tensor::slice(Int d, Int from_index, Int to_index, Int step) const {
 }
 
 Tensor Tensor::select(Int d, Int index) const {
+  check_defined("select", *this);
   d = wrap_dim("select", d, dim());
   const int64_t n = shape()[d];
   check(index >= -n && index < n, "select", "index ", index, " is out of range for dimension ", d,
@@ -319,15 +329,17 @@ Tensor Tensor::select(Int d, Int index) const {
   return slice(d, at, at + 1).squeeze(d);
 }
 
-Tensor Tensor::contiguous() const { return is_contiguous() ? *this : clone(); }
+Tensor Tensor::contiguous() const { return defined() && is_contiguous() ? *this : clone(); }
 
 Tensor Tensor::clone() const {
+  check_defined("clone", *this);
   Tensor y = empty_like(*this);
   copy_elements(y, *this);
   return record("clone", {*this}, y, [](Backward& b) { return Tensors{b.grad()}; });
 }
 
 Tensor Tensor::to(DType type) const {
+  check_defined("to", *this);
   if (type == dtype()) return *this;
   Tensor y = empty(shape(), {.dtype = type, .device = device()});
   copy_elements(y, *this);
@@ -336,6 +348,7 @@ Tensor Tensor::to(DType type) const {
 }
 
 Tensor Tensor::to(Device where) const {
+  check_defined("to", *this);
   if (where == device()) return *this;
   check_device("to", where);
   Tensor y = empty(shape(), {.dtype = dtype(), .device = where});

@@ -50,6 +50,11 @@ TEST_CASE("using an undefined tensor is an error", "[core]") {
   CHECK_THROWS_WITH(max(none, 0), "[max] the tensor is undefined");
   CHECK_THROWS_WITH(x.copy_(none), "[copy_] the tensor of new values is undefined");
   CHECK_THROWS_WITH(none.fill_(1), "[fill_] the tensor is undefined");
+  CHECK_THROWS_WITH(none.reshape({1}), "[reshape] the tensor is undefined");
+  CHECK_THROWS_WITH(none[0], "[select] the tensor is undefined");
+  CHECK_THROWS_WITH(none.contiguous(), "[clone] the tensor is undefined");
+  CHECK_THROWS_WITH(none.to(f64), "[to] the tensor is undefined");
+  CHECK_THROWS_WITH(none.softmax(), "[softmax] the tensor is undefined");
   CHECK_THROWS_WITH(cat({x, none}), "[cat] one of the tensors is undefined");
   CHECK_THROWS_WITH(matmul(x, none), Containing("[matmul] a f32 [2], b undefined; both must"));
   CHECK_THROWS_AS(exp(none), Error);
