@@ -3,6 +3,10 @@
 // and <stretto/stretto_pretrained.h>.
 #pragma once
 
+#if __cplusplus < 202002L
+#error "Stretto needs C++20 or later: compile with -std=c++20"
+#endif
+
 #include "autograd/profile.h"
 #include "autograd/recompute.h"
 #include "autograd/tape.h"

@@ -13,3 +13,7 @@ done
 echo "${#alone[@]} headers that no source of the same name includes first"
 printf '%s\n' "${alone[@]}" |
   xargs -P "$(nproc)" -I{} "$@" -std=c++20 -I. -fsyntax-only -include {} -x c++ /dev/null
+
+# The first error of an older standard says what is needed.
+first=$("$@" -std=c++17 -I. -E -x c++ stretto.h 2>&1 >/dev/null | grep -m 1 'error:' || true)
+[[ $first == *'Stretto needs C++20 or later: compile with -std=c++20'* ]] || { echo "$first"; exit 1; }
