@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <numeric>
 #include <optional>
 #include <typeinfo>
 #include <unordered_map>
@@ -10,6 +9,7 @@
 #include <utility>
 
 #include "autograd/tape.h"
+#include "nn/files/name_pattern.h"
 #include "nn/leaf_owners.h"
 
 namespace stretto::nn {
@@ -25,20 +25,6 @@ std::string with_commas(int64_t n) {
   std::string text = std::to_string(n);
   for (int64_t at = int64_t(text.size()) - 3; at > 0; at -= 3) text.insert(size_t(at), ",");
   return text;
-}
-
-// Returns the number of characters to insert, remove or replace that turns one text into the other.
-size_t edit_distance(const std::string& a, const std::string& b) {
-  std::vector<size_t> row(b.size() + 1);  // the distances of the first i characters of a
-  std::iota(row.begin(), row.end(), size_t(0));
-  for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = std::exchange(row[0], i);
-    for (size_t j = 1; j <= b.size(); ++j) {
-      const size_t replaced = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = std::exchange(row[j], std::min({row[j] + 1, row[j - 1] + 1, replaced}));
-    }
-  }
-  return row.back();
 }
 
 // Returns the width of a UTF-8 text in terminal columns; all characters of labels have width 1.
@@ -209,12 +195,9 @@ Tensor Module::get_parameter(const std::string& name) const {
   };
   visit("", compare);
   if (found.defined()) return found;
-  const auto like = std::min_element(others.begin(), others.end(),
-                                     [&](const std::string& a, const std::string& b) {
-                                       return edit_distance(name, a) < edit_distance(name, b);
-                                     });
   fail("get_parameter", "no parameter \"", name, "\"",
-       like == others.end() ? "; the module has none" : "; a similar one is \"" + *like + "\"");
+       others.empty() ? "; the module has none"
+                      : "; a similar one is \"" + nearest_name(name, others) + "\"");
 }
 
 int64_t Module::parameter_count() const {

@@ -19,7 +19,9 @@ std::vector<ParameterGroup> parameter_groups(const Module& model,
   }
   groups.emplace_back();  // of the other parameters
   std::vector<bool> matched(rules.size());
+  std::vector<std::string> names;
   for (const auto& [name, parameter] : model.named_parameters()) {
+    names.push_back(name);
     size_t group = rules.size();
     for (size_t i = rules.size(); i-- > 0;) {
       if (!patterns[i].match(name)) continue;
@@ -29,8 +31,9 @@ std::vector<ParameterGroup> parameter_groups(const Module& model,
     groups[group].parameters.push_back(parameter);
   }
   for (size_t i = 0; i < rules.size(); ++i)
-    check(matched[i], op, "no parameter of ", model.label(), " matches \"", rules[i].names,
-          "\"; describe() lists the names");
+    check(matched[i], op, "no parameter of ", model.label(), " matches \"", rules[i].names, "\"",
+          names.empty() ? "" : "; a similar name is " + nearest_name(rules[i].names, names),
+          "; describe() lists all names");
   std::erase_if(groups, [](const ParameterGroup& group) { return group.parameters.empty(); });
   return groups;
 }

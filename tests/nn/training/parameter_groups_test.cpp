@@ -55,8 +55,8 @@ TEST_CASE("parameters are in the group of the first rule that they match", "[gro
   CHECK(nn::parameter_groups(net, {{"*", {}}, {"head.*", {}}}).size() == 1);
 
   CHECK_THROWS_WITH(nn::parameter_groups(net, {{"heads.*", {}}}),
-                    "[parameter_groups] no parameter of Net matches \"heads.*\"; describe() lists "
-                    "the names");
+                    "[parameter_groups] no parameter of Net matches \"heads.*\"; a similar name is "
+                    "head.weight; describe() lists all names");
   CHECK_THROWS_WITH(nn::parameter_groups(net, {{"*", {.parameters = {net.head.bias}}}}),
                     "[parameter_groups] the rule \"*\" has parameters; its pattern must choose "
                     "them");
