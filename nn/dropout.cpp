@@ -1,5 +1,7 @@
 #include "nn/dropout.h"
 
+#include <utility>
+
 #include "nn/distributed/process_group.h"
 #include "ops/dropout.h"
 #include "ops/elementwise.h"
@@ -12,7 +14,19 @@ Dropout::Options checked(Dropout::Options o) {
   return o;
 }
 
+thread_local const char* refusing = nullptr;  // the op
+
 }  // namespace
+
+RefuseDropout::RefuseDropout(const char* op) : before_(std::exchange(refusing, op)) {}
+RefuseDropout::~RefuseDropout() { refusing = before_; }
+
+double dropout_now(const Module& module, double p) {
+  if (!module.training() || p == 0) return 0;
+  check(!refusing, refusing ? refusing : "", "the model is in training mode, with dropout ", p,
+        "; call eval() of the model first");
+  return p;
+}
 
 RandomKey dropout_key(const ForwardContext& forward) {
   RandomKey key = next_random_key();
@@ -27,12 +41,13 @@ Dropout::Dropout(Module& parent, std::string name, Options o)
     : Module(parent, std::move(name)), options(checked(o)) {}
 
 Tensor Dropout::operator()(const Tensor& x, const ForwardContext& forward) const {
-  return training() && options.p > 0 ? dropout(x, options.p, dropout_key(forward)) : x;
+  const double p = dropout_now(*this, options.p);
+  return p > 0 ? dropout(x, p, dropout_key(forward)) : x;
 }
 
 ResidualDropout Dropout::next(const ForwardContext& forward) const {
-  if (!training() || options.p == 0) return {};
-  return {options.p, dropout_key(forward)};
+  const double p = dropout_now(*this, options.p);
+  return p > 0 ? ResidualDropout{p, dropout_key(forward)} : ResidualDropout{};
 }
 
 std::string Dropout::label() const { return str("Dropout(", options.p, ")"); }

@@ -13,6 +13,23 @@ struct DropoutOptions {
   double p = 0.1;  ///< Probability of zeroing an element, in [0, 1].
 };
 
+/// While it exists, dropout in training mode is an error of `op` on this thread: generation has no use
+/// for it.
+class RefuseDropout {
+ public:
+  /// Starts the scope.
+  explicit RefuseDropout(const char* op);
+  ~RefuseDropout();
+  RefuseDropout(const RefuseDropout&) = delete;
+  RefuseDropout& operator=(const RefuseDropout&) = delete;
+
+ private:
+  const char* const before_;
+};
+
+/// Returns p if the module is in training mode, otherwise 0. Throws for p > 0 under RefuseDropout.
+double dropout_now(const Module& module, double p);
+
 /// Takes a key from the random state for the dropout of one call. Under sequence parallelism it
 /// differs between the processes, while all of them advance the random state by the same amount.
 RandomKey dropout_key(const ForwardContext& forward);

@@ -44,7 +44,7 @@ void FeedForward::make() {
 }
 
 Tensor FeedForward::operator()(const Tensor& x, const ForwardContext& forward) const {
-  const double p = dropout.training() ? dropout.options.p : 0;
+  const double p = dropout_now(dropout, dropout.options.p);
   const auto key = [&] { return p > 0 ? dropout_key(forward) : RandomKey(); };
   if (up) {
     const Tensors gate_and_up = packed_linear({&linear1, &*up}, x);

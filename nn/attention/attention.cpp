@@ -8,6 +8,7 @@
 #include "core/all_or_nothing.h"
 #include "nn/attention/left_padding.h"
 #include "nn/distributed/sequence.h"
+#include "nn/dropout.h"
 
 namespace stretto::nn {
 namespace {
@@ -238,7 +239,7 @@ AttentionInputs MultiHeadAttention::project(const Tensor& x, const Tensor& conte
   c.options.scale = options.scale;
   c.options.soft_cap = options.soft_cap;
   c.options.sinks = sinks;
-  c.options.dropout = training() ? options.dropout : 0;
+  c.options.dropout = dropout_now(*this, options.dropout);
   c.x = context;
   c.forward = forward;
   c.first_position = forward.first_position;

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "autograd/tape.h"
+#include "nn/dropout.h"
 #include "ops/attention/position_error.h"
 #include "ops/create.h"
 
@@ -165,6 +166,7 @@ std::vector<std::vector<Hypothesis>> beam_search(const std::function<Tensor(cons
   for (int64_t n = 1; !active.empty(); ++n) {
     Tensor logits;
     try {
+      const RefuseDropout refuse(op);
       logits = model(tensor(next, {rows, int64_t(next.size()) / rows}));
     } catch (const PositionError&) {
       if (n == 1) throw;

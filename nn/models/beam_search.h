@@ -51,7 +51,7 @@ struct Hypothesis {
 /// the previous step, then to the lower token. The search stops when no live sequence can become
 /// better than the results. If the model throws PositionError after the first new token, because
 /// its learned positions have ended, the live hypotheses are results (GenerationEnd::length). No
-/// gradients are recorded.
+/// gradients are recorded. Call eval() of the model first: its dropout would be an error.
 std::vector<Hypothesis> beam_search(const std::function<Tensor(const Tensor&)>& model,
                                     const std::function<void(const Tensor&)>& reorder,
                                     const std::vector<int64_t>& prompt,

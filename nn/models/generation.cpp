@@ -7,8 +7,10 @@
 
 #include "autograd/tape.h"
 #include "core/random.h"
+#include "nn/dropout.h"
 #include "nn/models/language_model.h"
 #include "nn/models/sequence_to_sequence.h"
+#include "nn/training/evaluate.h"
 #include "ops/attention/position_error.h"
 #include "ops/create.h"
 
@@ -160,6 +162,7 @@ Sequences generate_batch(
   for (bool prompted = false; !live.empty(); prompted = true) {
     Tensor logits;
     try {
+      const RefuseDropout refuse(op);
       logits = model(next.tokens, next.padding);
     } catch (const PositionError&) {
       if (!prompted) throw;
@@ -182,6 +185,8 @@ Sequences generate_batch(const LanguageModel& model, const Sequences& prompts,
                          const GenerationOptions& options,
                          const std::function<bool(int64_t, int64_t)>& on_token,
                          int64_t cache_limit) {
+  std::optional<EvalMode> eval;
+  if (model.training()) eval.emplace(const_cast<LanguageModel&>(model));
   const MemoryOptions& memory = model.options.memory;
   const bool remembers = cache_limit == 0 && (memory.length > 0 || memory.extended > 0);
   LanguageModel::Cache cache = remembers ? model.make_memory() : model.make_cache(cache_limit);

@@ -45,7 +45,7 @@ struct GenerationOptions {
 /// Continues `prompt` (at least one token) and returns the new tokens. `model(tokens [1, n])`
 /// returns logits [1, n, V] for tokens that continue those of earlier calls: a model with its
 /// cache. `on_token` receives each token as it is sampled and stops generation by returning false.
-/// No gradients are recorded. Call eval() of the model first: dropout is not switched off.
+/// No gradients are recorded. Call eval() of the model first: its dropout would be an error.
 ///
 /// If the model throws PositionError after the first new token, because its learned positions have
 /// ended, the tokens are returned (GenerationEnd::length).
@@ -89,7 +89,7 @@ std::vector<std::vector<int64_t>> generate_batch(
 /// Continues several prompts with a language model and a new cache with this limit
 /// (LanguageModel::make_cache). With limit 0, a model whose options have a memory uses that
 /// (LanguageModel::make_memory), and prompts must have equal lengths. Tokens are moved to the device
-/// of the model.
+/// of the model. A model in training mode is in evaluation mode until the call returns.
 std::vector<std::vector<int64_t>> generate_batch(
     const LanguageModel& model, const std::vector<std::vector<int64_t>>& prompts,
     const GenerationOptions& options,

@@ -436,3 +436,27 @@ TEST_CASE("padding: errors") {
                     "[MultiHeadAttention] both ForwardContext::padding and key_padding are set; "
                     "accepted: one of them");
 }
+
+TEST_CASE("generating with dropout is an error, or switches it off if the model is given") {
+  LanguageModel::Options o = options("rope", nn::find_kernel("softmax"));
+  o.layer.dropout = 0.5;
+  LanguageModel model(o);
+  const auto greedy = [&] { return generate_batch(model, prompts, {.max_tokens = 4}); };
+  const auto in_training = greedy();
+  CHECK(model.training());
+  CHECK(model.layers[0].training());
+  const auto step = [&](const Tensor& tokens) { return model(tokens); };
+  const std::string words =
+      "the model is in training mode, with dropout 0.5; call eval() of the model first";
+  CHECK_THROWS_WITH(nn::generate(step, {1}, {.max_tokens = 2}), "[generate_batch] " + words);
+  CHECK_THROWS_WITH(nn::beam_search(step, [](const Tensor&) {}, {1}, {.max_tokens = 2}),
+                    "[beam_search] " + words);
+  o.layer.dropout = 0;
+  o.layer.attention.dropout = 0.25;
+  const LanguageModel other(o);
+  CHECK_THROWS_WITH(nn::generate([&](const Tensor& x) { return other(x); }, {1}, {}),
+                    Containing("with dropout 0.25"));
+  model.eval();
+  CHECK(greedy() == in_training);
+  CHECK(nn::generate(step, {1}, {.max_tokens = 2}).size() == 2);
+}
