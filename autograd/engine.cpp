@@ -6,13 +6,13 @@
 #include <mutex>
 
 #include "autograd/accumulate.h"
-#include "autograd/leaf_watch.h"
+#include "autograd/last_leaves.h"
 #include "autograd/profile.h"
 
 namespace stretto {
 namespace {
 
-thread_local LeafWatch* leaf_watch = nullptr;
+thread_local std::vector<std::weak_ptr<const TapeEntry>> reached_leaves;
 
 // Returns a + b. The sum is recorded on the tape if create_graph, else computed in place if no
 // other handle refers to a. Sums of bf16 gradients stay in f32; the consumer rounds them once.
@@ -218,10 +218,15 @@ void Engine::arrive_at_leaf(const std::shared_ptr<TapeEntry>& entry, const Tenso
   it->second.add(g, options.create_graph);
 }
 
-LeafWatch::LeafWatch() : outer_(leaf_watch) { leaf_watch = this; }
-LeafWatch::~LeafWatch() { leaf_watch = outer_; }
+std::vector<std::shared_ptr<const TapeEntry>> last_leaves() {
+  std::vector<std::shared_ptr<const TapeEntry>> leaves;
+  for (const auto& entry : reached_leaves)
+    if (auto leaf = entry.lock()) leaves.push_back(std::move(leaf));
+  return leaves;
+}
 
-void Engine::finish_leaf(TapeEntry& entry, GradientSum& sum) {
+void Engine::finish_leaf(const std::shared_ptr<TapeEntry>& leaf, GradientSum& sum) {
+  TapeEntry& entry = *leaf;
   Tensor g = sum.take(entry.dtype);
   if (capture) {
     if (auto it = captured.find(&entry); it != captured.end())
@@ -229,7 +234,7 @@ void Engine::finish_leaf(TapeEntry& entry, GradientSum& sum) {
     return;
   }
   g = run_hooks(entry, std::move(g));
-  if (leaf_watch) leaf_watch->leaves_.push_back(&entry);
+  reached_leaves.push_back(leaf);
   {
     const std::lock_guard lock(mutex_of(entry));
     const std::shared_ptr<Gradient> gradient = entry.grad.lock();
@@ -274,7 +279,7 @@ void Engine::find_waiting_leaves() {
 void Engine::finish_waiting_leaves(uint64_t next) {
   for (; !waiting_.empty() && waiting_.back().number > next; waiting_.pop_back())
     if (auto it = leaves_.find(waiting_.back().leaf.get()); it != leaves_.end())
-      finish_leaf(*waiting_.back().leaf, it->second);
+      finish_leaf(waiting_.back().leaf, it->second);
 }
 
 void Engine::run() {
@@ -327,7 +332,7 @@ void Engine::run() {
     }
   }
   for (const auto& entry : leaf_order_)
-    if (GradientSum& sum = leaves_[entry.get()]; sum.defined()) finish_leaf(*entry, sum);
+    if (GradientSum& sum = leaves_[entry.get()]; sum.defined()) finish_leaf(entry, sum);
 }
 
 void Engine::start(const char* op, const Tensors& outputs, Tensors gradients) {
@@ -396,6 +401,7 @@ Tensors composed_gradient(Backward& b, const std::function<Tensor(const Tensors&
 void backward(const Tensors& outputs, const Tensors& gradients, BackwardOptions options) {
   Engine engine;
   engine.options = options;
+  reached_leaves.clear();
   engine.start("backward", outputs, gradients);
   engine.run();
 }

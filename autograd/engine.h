@@ -96,7 +96,7 @@ struct Engine {
   bool runs_closure_of(const Node& node) const;
   void send(const std::shared_ptr<TapeEntry>& entry, const Tensor& g);
   void arrive_at_leaf(const std::shared_ptr<TapeEntry>& entry, const Tensor& g);
-  void finish_leaf(TapeEntry& entry, GradientSum& sum);
+  void finish_leaf(const std::shared_ptr<TapeEntry>& leaf, GradientSum& sum);
   void find_waiting_leaves();
   void finish_waiting_leaves(uint64_t next);
 

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "autograd/engine.h"
+#include "autograd/last_leaves.h"
 #include "autograd/profile.h"
 #include "autograd/recompute.h"
 
@@ -259,6 +260,8 @@ bool Tensor::requires_grad() const { return defined() && tape() && tape()->requi
 
 bool Tensor::is_leaf() const { return !tape() || !(tape()->node || tape()->recorded_later); }
 
+uint64_t next_tape_number() { return next_number; }
+
 Tensor Tensor::set_requires_grad(bool value) const {
   check(!value || is_floating(dtype()), "set_requires_grad",
         "only floating-point tensors have gradients; got ", *this);
@@ -266,6 +269,7 @@ Tensor Tensor::set_requires_grad(bool value) const {
         "the tensor is the result of a recorded op; detach() it first");
   if (!tape()) {
     tape() = std::make_shared<TapeEntry>();
+    tape()->number = next_number++;
     tape()->shape = shape();
     tape()->dtype = dtype();
     gradient_of(*this);

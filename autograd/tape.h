@@ -238,6 +238,7 @@ struct TapeEntry {
   bool requires_grad = false;  ///< True if backward() computes a gradient for the tensor.
   std::shared_ptr<Node> node;  ///< The op that computed the tensor; null for a leaf.
   size_t index = 0;            ///< Which output of `node` the tensor is.
+  uint64_t number = 0;         ///< Position of a leaf in the order of creation of nodes and leaves.
   /// The gradient of a leaf, owned by the leaf's handles. A weak reference, because with
   /// create_graph the gradient's own graph may own this entry (a reference cycle).
   std::weak_ptr<Gradient> grad;

@@ -299,6 +299,8 @@ class Tensor {
   bool same(const Tensor& other) const { return impl_ == other.impl_; }
   /// Returns an address that identifies the tensor, the same for all copies; null if undefined.
   const void* id() const { return impl_.get(); }
+  /// Returns the number of handles of this tensor.
+  int64_t n_handles() const { return impl_.use_count(); }
   /// True if no other handle, no other view and no other library (DLPack) refers to this memory.
   bool unique() const {
     return impl_.use_count() == 1 && impl_->storage.use_count() == 1 &&

@@ -1,10 +1,11 @@
-// The owner of a leaf: the module that has it as a parameter, and whether an optimizer updates it.
+// The owner of a leaf: the module that has it as a parameter, and the number of optimizers that
+// update it.
 //
-// Module and Optimizer maintain the list. nn::Trainer reads it to report a module that gets
-// gradients but was not registered in its parent.
+// Module and Optimizer maintain the list. They read it to report a parameter whose member was
+// assigned, and leaves that get gradients but are not trained.
 #pragma once
 
-#include <optional>
+#include <cstdint>
 #include <string>
 #include <typeinfo>
 
@@ -14,12 +15,6 @@ namespace stretto::nn {
 
 class Module;
 
-struct LeafOwner {
-  std::string module;    // class name without namespaces: "Linear"
-  std::string name;      // name of the parameter in the module: "weight"
-  bool updated = false;  // true if an optimizer updates it
-};
-
 /// Returns the name of a class without namespaces.
 std::string type_name(const std::type_info& type);
 
@@ -27,12 +22,16 @@ std::string type_name(const std::type_info& type);
 void add_owner(const Tensor& leaf, const Module& module, const std::string& name);
 /// Removes the record. No effect if the leaf belongs to another module.
 void remove_owner(const Tensor& leaf, const Module& module) noexcept;
-/// Counts an optimizer that starts (1) or stops (−1) updating a leaf. No effect for a leaf without
-/// a module.
-void count_optimizers(const Tensor& leaf, int change) noexcept;
+/// Counts an optimizer that starts (1) or stops (−1) updating a leaf. No effect for a tensor that has
+/// never required a gradient.
+void count_optimizers(const Tensor& leaf, int change);
+/// Returns the number of optimizers that update a leaf.
+int optimizers_of(const Tensor& leaf);
 
-/// Returns the owner of the leaf with this tape entry; none if it is not a parameter
-/// of an existing module.
-std::optional<LeafOwner> owner_of(const TapeEntry* leaf);
+/// Checks, if the last backward pass of this thread has reached one of `parameters`, that every
+/// leaf that it has reached is trained: its module, or another module of the same tree, has a
+/// parameter in an optimizer. A leaf without a module must be in an optimizer, or be made after
+/// tape number `since`: inputs may require gradients.
+void check_trained(const char* op, const Tensors& parameters, uint64_t since);
 
 }  // namespace stretto::nn

@@ -171,7 +171,21 @@ std::vector<NamedTensor> Module::named_tensors() const {
   return tensors_if([](const Member&) { return true; });
 }
 
+// Throws if only the list of members, and optimizers, have handles of a parameter.
+void Module::check_held(const std::string& prefix) const {
+  for (const Member& m : members_) {
+    if (m.child) m.child->check_held(prefix + m.name + ".");
+    if (m.child || m.is_buffer) continue;
+    const int64_t handles = m.tensor.n_handles();
+    check(handles > 2 || handles > 1 + optimizers_of(m.tensor), "parameters", "the member of ",
+          prefix, m.name, " of a ", type_name(typeid(*this)),
+          " refers to another tensor, which would not be trained; declare it `const Tensor`, and "
+          "change values by copy_() under NoGrad");
+  }
+}
+
 std::vector<NamedTensor> Module::named_parameters() const {
+  check_held("");
   return first_named([](const Member& m) { return !m.is_buffer; });
 }
 

@@ -57,7 +57,8 @@ class Module {
   Module& operator=(const Module&) = delete;
 
   /// Returns the parameters of the module and its children, in the order of declaration. A shared
-  /// parameter is listed once, under its first name.
+  /// parameter is listed once, under its first name. Throws if the tensor that parameter() has
+  /// returned is not kept: a member was assigned, and would not be trained.
   std::vector<NamedTensor> named_parameters() const;
   /// Returns the tensors of named_parameters().
   Tensors parameters() const;
@@ -122,7 +123,7 @@ class Module {
  protected:
   /// Registers `value`, a leaf of floating dtype, as a parameter, which requires a gradient.
   /// Returns it, to initialize a `const Tensor` member: const, because a tensor assigned later
-  /// would be unknown to parameters(), optimizers and files.
+  /// would be unknown to optimizers and files; named_parameters() then throws.
   Tensor parameter(std::string name, const Tensor& value);
   /// Registers a parameter of another module under an additional name (weight tying).
   Tensor shared_parameter(std::string name, const Tensor& value);
@@ -161,6 +162,7 @@ class Module {
   std::vector<NamedTensor> first_named(bool (*chosen)(const Member&)) const;
   std::vector<NamedTensor> tensors_if(bool (*chosen)(const Member&)) const;
   std::vector<NamedTensor> movable() const;
+  void check_held(const std::string& prefix) const;
   struct Pair {
     Tensor source, destination;
   };

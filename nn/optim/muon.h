@@ -23,7 +23,7 @@ enum class MuonScale {
 
 /// Options of Muon. beta1, beta2 and eps are those of AdamW, for the other parameters.
 struct MuonOptions {
-  double lr = 1e-3;                              ///< Learning rate.
+  std::optional<double> lr = {};                 ///< Learning rate; by default 1e-3.
   double momentum = 0.95;                        ///< Decay μ of the mean of gradients, in [0, 1).
   bool nesterov = true;                          ///< Nesterov's momentum.
   double weight_decay = 0.1;                     ///< Decoupled weight decay λ, of all parameters.

@@ -6,6 +6,7 @@
 #include <memory>
 #include <unordered_set>
 
+#include "autograd/last_leaves.h"
 #include "autograd/tape.h"
 #include "core/gpu_runtime.h"
 #include "nn/leaf_owners.h"
@@ -26,11 +27,13 @@ std::vector<ParameterGroup> one_group(Tensors parameters) {
 
 }  // namespace
 
-Optimizer::Optimizer(std::vector<ParameterGroup> groups, double lr, double weight_decay)
-    : groups_(std::move(groups)), weight_decay_(weight_decay) {
-  set_learning_rate(lr);
+Optimizer::Optimizer(std::vector<ParameterGroup> groups, std::optional<double> lr,
+                     double weight_decay)
+    : groups_(std::move(groups)), given_lr_(lr), created_(next_tape_number()) {
+  set_learning_rate(lr.value_or(1e-3));
   std::unordered_set<const void*> seen;
-  for (const ParameterGroup& group : groups_) {
+  for (ParameterGroup& group : groups_) {
+    group.weight_decay = group.weight_decay.value_or(weight_decay);
     for (const Tensor& p : group.parameters) {
       check(p.defined() && p.is_leaf() && is_floating(p.dtype()), "Optimizer",
             "a parameter must be a leaf of floating dtype, got ", p);
@@ -78,7 +81,19 @@ struct Optimizer::Prepared {
   std::vector<NamedTensor> new_state;
 };
 
+void Optimizer::check_first_step() {
+  const Tensors all = parameters();
+  check(!ranges_.empty() ||
+            std::any_of(all.begin(), all.end(), [](const Tensor& p) { return p.grad().defined(); }),
+        name(),
+        "no parameter has a gradient; call backward() before the first step, and make the "
+        "optimizer from the parameters that the model has now");
+  check_trained(name(), all, created_);
+  checked_ = true;
+}
+
 void Optimizer::step() {
+  if (!checked_) check_first_step();
   NoGrad guard;
   std::vector<Prepared> steps;
   auto shared = std::make_shared<std::vector<Update>>();  // outlives this call in a captured step
@@ -155,7 +170,7 @@ Optimizer::Prepared Optimizer::prepared(size_t i, const Tensor& parameter,
        .step = steps + 1,
        .lr = lr_ * group.lr_scale,
        .lr_scale = group.lr_scale,
-       .weight_decay = group.weight_decay.value_or(weight_decay_)};
+       .weight_decay = *group.weight_decay};
   for (const NamedTensor& n : state)
     (n.name == master_name ? u.master : u.slots.emplace_back()) = n.tensor;
   return {i, parameter, whole, std::move(new_state)};

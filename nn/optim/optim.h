@@ -24,9 +24,10 @@ namespace stretto::nn {
 
 /// Parameters with their own settings.
 struct ParameterGroup {
-  Tensors parameters = {};                  ///< Leaves of floating dtype; may be frozen.
-  double lr_scale = 1;                      ///< Multiplies the optimizer's learning rate.
-  std::optional<double> weight_decay = {};  ///< Unset: the weight decay of the optimizer.
+  Tensors parameters = {};  ///< Leaves of floating dtype; may be frozen.
+  double lr_scale = 1;      ///< Multiplies the optimizer's learning rate.
+  /// Unset: the weight decay of the optimizer, which Optimizer::groups() has filled in.
+  std::optional<double> weight_decay = {};
   bool use_muon = true;  ///< False: Muon updates 2-d weights of the group by AdamW, too.
 };
 
@@ -45,7 +46,10 @@ class Optimizer {
   Optimizer& operator=(const Optimizer&) = delete;
 
   /// Updates all parameters that have a gradient. If it throws (out of memory, a gradient of
-  /// another dtype), no parameter has been updated.
+  /// another dtype), no parameter has been updated. The first step also throws if no parameter has a
+  /// gradient, or if the last backward pass has reached a leaf that is not trained: a parameter of
+  /// a module tree without parameters in an optimizer, or a leaf without module and optimizer that
+  /// is older than this optimizer. The error names module and shape.
   void step();
   /// Drops the gradients of all parameters.
   void zero_grad();
@@ -54,6 +58,9 @@ class Optimizer {
   double learning_rate() const { return lr_; }
   /// Sets the learning rate. Throws Error if it is negative or not finite.
   void set_learning_rate(double lr);
+
+  /// Returns the learning rate in the options of the constructor, if it was set there.
+  std::optional<double> given_learning_rate() const { return given_lr_; }
 
   /// Returns the parameter groups.
   const std::vector<ParameterGroup>& groups() const { return groups_; }
@@ -82,7 +89,7 @@ class Optimizer {
  protected:
   /// Throws Error if there is no parameter, or if one is no leaf of floating dtype, overlaps itself
   /// or is given twice.
-  Optimizer(std::vector<ParameterGroup> groups, double lr, double weight_decay);
+  Optimizer(std::vector<ParameterGroup> groups, std::optional<double> lr, double weight_decay);
 
   /// The update of one parameter. All tensors are contiguous and on the parameter's device.
   struct Update {
@@ -103,6 +110,7 @@ class Optimizer {
   static bool captured(const Update& update);
 
  private:
+  void check_first_step();
   bool skips(size_t i, const Tensor& parameter) const;
   Tensor range_of(size_t i, const Tensor& whole) const;
   void drop_other_ranges();
@@ -113,16 +121,19 @@ class Optimizer {
   std::vector<ParameterGroup> groups_;
   std::vector<ParameterState> state_;
   std::vector<ElementRange> ranges_;  // one per parameter; empty: whole parameters
-  double lr_, weight_decay_;
+  std::optional<double> given_lr_;
+  double lr_;
+  uint64_t created_;      // tape number
+  bool checked_ = false;  // by check_first_step()
 };
 
 /// Options of SGD.
 struct SGDOptions {
-  double lr = 1e-3;         ///< Learning rate.
-  double momentum = 0;      ///< Momentum factor μ; 0: no momentum.
-  double weight_decay = 0;  ///< Factor λ of the L2 penalty.
-  double dampening = 0;     ///< Dampening of the momentum.
-  bool nesterov = false;    ///< Nesterov's momentum; needs momentum and no dampening.
+  std::optional<double> lr = {};  ///< Learning rate; by default 1e-3.
+  double momentum = 0;            ///< Momentum factor μ; 0: no momentum.
+  double weight_decay = 0;        ///< Factor λ of the L2 penalty.
+  double dampening = 0;           ///< Dampening of the momentum.
+  bool nesterov = false;          ///< Nesterov's momentum; needs momentum and no dampening.
 };
 
 /// Stochastic gradient descent, as in PyTorch: g ← g + λ·w, b ← μ·b + (1 − dampening)·g (b = g in
@@ -145,12 +156,12 @@ class SGD : public Optimizer {
 
 /// Options of Adam.
 struct AdamOptions {
-  double lr = 1e-3;         ///< Learning rate.
-  double beta1 = 0.9;       ///< Decay β₁ of the mean of gradients, in [0, 1).
-  double beta2 = 0.999;     ///< Decay β₂ of the mean of squared gradients, in [0, 1).
-  double eps = 1e-8;        ///< Added to √v̂.
-  double weight_decay = 0;  ///< Factor λ of the L2 penalty.
-  bool amsgrad = false;     ///< Uses the largest v so far.
+  std::optional<double> lr = {};  ///< Learning rate; by default 1e-3.
+  double beta1 = 0.9;             ///< Decay β₁ of the mean of gradients, in [0, 1).
+  double beta2 = 0.999;           ///< Decay β₂ of the mean of squared gradients, in [0, 1).
+  double eps = 1e-8;              ///< Added to √v̂.
+  double weight_decay = 0;        ///< Factor λ of the L2 penalty.
+  bool amsgrad = false;           ///< Uses the largest v so far.
 };
 
 /// Adam (Kingma & Ba, 2015, algorithm 1): m ← β₁m + (1 − β₁)g, v ← β₂v + (1 − β₂)g²,
@@ -181,12 +192,12 @@ class Adam : public Optimizer {
 
 /// Options of AdamW.
 struct AdamWOptions {
-  double lr = 1e-3;            ///< Learning rate.
-  double beta1 = 0.9;          ///< Decay β₁ of the mean of gradients, in [0, 1).
-  double beta2 = 0.999;        ///< Decay β₂ of the mean of squared gradients, in [0, 1).
-  double eps = 1e-8;           ///< Added to √v̂.
-  double weight_decay = 1e-2;  ///< Decoupled weight decay λ.
-  bool amsgrad = false;        ///< Uses the largest v so far.
+  std::optional<double> lr = {};  ///< Learning rate; by default 1e-3.
+  double beta1 = 0.9;             ///< Decay β₁ of the mean of gradients, in [0, 1).
+  double beta2 = 0.999;           ///< Decay β₂ of the mean of squared gradients, in [0, 1).
+  double eps = 1e-8;              ///< Added to √v̂.
+  double weight_decay = 1e-2;     ///< Decoupled weight decay λ.
+  bool amsgrad = false;           ///< Uses the largest v so far.
 };
 
 /// Adam with decoupled weight decay: w ← (1 − lr·λ)·w before the step (Loshchilov & Hutter, 2019).

@@ -91,8 +91,7 @@ void Trainer::check_ranks_agree() {
     if (p.tensor.requires_grad()) trained.push_back(p.name);
   for (const ParameterGroup& g : optimizer_.groups())
     groups.push_back(str(g.parameters.size(), " tensors, lr_scale ", g.lr_scale, ", weight_decay ",
-                         g.weight_decay ? str(*g.weight_decay) : "default", ", use_muon ",
-                         g.use_muon));
+                         *g.weight_decay, ", use_muon ", g.use_muon));
   list("metadata", metadata);
   list("trained parameters", trained);
   list("parameter groups", groups);

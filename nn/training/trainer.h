@@ -144,10 +144,9 @@ class Trainer {
   /// gradients. `progress` is passed to the schedule.
   ///
   /// Throws Error "[train] step 7: …" if the loss or the gradient is not finite or an op fails. In
-  /// the first step it also throws if a gradient reaches a parameter that belongs neither to the
-  /// model nor to any optimizer; the error names module and shape; and if the optimizer has no
-  /// parameter of the model, or only frozen ones. After an error, parameters, optimizer with its
-  /// learning rate, and random state are unchanged (but see options.cuda_graph).
+  /// the first step it also throws if the optimizer has no parameter of the model, or only frozen
+  /// ones, and as Optimizer::step() does. After an error, parameters, optimizer with its learning
+  /// rate, and random state are unchanged (but see options.cuda_graph).
   StepResult step(const std::function<Tensor()>& loss, double progress);
   /// Makes one update as above, with the progress() of the run.
   StepResult step(const std::function<Tensor()>& loss) { return step(loss, progress()); }

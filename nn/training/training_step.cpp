@@ -7,13 +7,11 @@
 #include <unordered_set>
 #include <utility>
 
-#include "autograd/leaf_watch.h"
 #include "autograd/tape.h"
 #include "nn/data/stage.h"
 #include "nn/distributed/data_parallel_step.h"
 #include "nn/distributed/optimizer_shards.h"
 #include "nn/distributed/process_group.h"
-#include "nn/leaf_owners.h"
 #include "nn/training/captured_step.h"
 #include "ops/indexing.h"
 #include "ops/view.h"
@@ -43,49 +41,17 @@ auto at_step(int64_t step, F&& f) {
   }
 }
 
-// Checks in the first step that every gradient reaches a parameter of the model: a module that is
-// not declared as a child would silently never be trained. Parameters that belong to some other
-// optimizer are accepted.
-class LeafCheck {
- public:
-  // Observes one step.
-  class Scope {
-   public:
-    explicit Scope(LeafCheck& check) : check_(check) {
-      if (!check.done_) watch_.emplace();
-    }
-    // Call after the last backward pass of step `number`.
-    void operator()(const Module& model, const Optimizer& optimizer, int64_t number) {
-      if (!watch_) return;
-      std::unordered_set<const TapeEntry*> own;
-      for (const Tensor& p : model.root().parameters()) own.insert(p.tape().get());
-      const Tensors updated = optimizer.parameters();
-      check(std::any_of(
-                updated.begin(), updated.end(),
-                [&](const Tensor& p) { return p.requires_grad() && own.contains(p.tape().get()); }),
-            "train", "step ", number, ": the optimizer has no parameter of ", model.root().label(),
-            " that is trained; make it from the parameters that the model has now");
-      for (const TapeEntry* leaf : watch_->leaves()) {
-        if (own.contains(leaf)) continue;
-        const std::optional<LeafOwner> owner = owner_of(leaf);
-        if (!owner || owner->updated) continue;
-        fail("train", "step ", number, ": the ", owner->name, " ", leaf->dtype, " ", leaf->shape,
-             " of a ", owner->module, " got a gradient, but belongs neither to ",
-             model.root().label(), " nor to an optimizer; declare the module as a child, ",
-             owner->module, " name{*this, \"name\", …}, or freeze() it if it must not be trained");
-      }
-      watch_.reset();
-      check_.done_ = true;
-    }
-
-   private:
-    LeafCheck& check_;
-    std::optional<LeafWatch> watch_;
-  };
-
- private:
-  bool done_ = false;
-};
+// Checks in the first step that the optimizer trains the model. Optimizer::step() checks that
+// nothing else should be trained.
+void check_optimizer(const Module& model, const Optimizer& optimizer, int64_t step) {
+  std::unordered_set<const void*> own;
+  for (const Tensor& p : model.root().parameters()) own.insert(p.id());
+  const Tensors updated = optimizer.parameters();
+  check(std::any_of(updated.begin(), updated.end(),
+                    [&](const Tensor& p) { return p.requires_grad() && own.contains(p.id()); }),
+        "train", "step ", step, ": the optimizer has no parameter of ", model.root().label(),
+        " that is trained; make it from the parameters that the model has now");
+}
 
 // Computes the gradient of a step, from the whole batch or from micro-batches.
 class GradientStep : public TrainingStep {
@@ -122,6 +88,8 @@ class GradientStep : public TrainingStep {
 
  protected:
   void begin(int64_t batch) {
+    if (!checked_) check_optimizer(model_, optimizer_, batch + 1);
+    checked_ = true;
     batch_ = batch;
     if (parallel_) parallel_->begin(batch);
   }
@@ -139,7 +107,7 @@ class GradientStep : public TrainingStep {
 
   int64_t batch_ = 0;  // of the current step
   std::optional<DataParallelStep> parallel_;
-  LeafCheck leaves_;
+  bool checked_ = false;  // by check_optimizer()
 };
 
 // On the CPU or with several processes: the host reads loss and norm before the update.
@@ -152,13 +120,11 @@ class HostStep : public GradientStep {
   }
 
   StepResult take(const Loss& loss, int64_t number) override {
-    LeafCheck::Scope check_leaves(leaves_);
     begin(number - 1);
     StepResult result{};
     const auto inspect = [&](const Tensor& value) { check_number(number, "loss", value.item()); };
     at_step(number, [&] { result.loss = gradient(loss, inspect).item(); });
     check_number(number, "loss", result.loss);
-    check_leaves(model_, optimizer_, number);
     at_step(number, [&] {
       result.gradient_norm =
           parallel_ && parallel_->reducer().scatters()
@@ -166,7 +132,7 @@ class HostStep : public GradientStep {
               : clip_grad_norm(optimizer_.parameters(), options_.max_grad_norm).item();
     });
     check_number(number, "norm of the gradient", result.gradient_norm);
-    shards_ ? shards_->step() : optimizer_.step();
+    at_step(number, [&] { shards_ ? shards_->step() : optimizer_.step(); });
     return result;
   }
 
@@ -192,10 +158,8 @@ class GpuStep : public GradientStep {
   }
 
   StepResult take(const Loss& loss, int64_t number) override {
-    LeafCheck::Scope check_leaves(leaves_);
     begin(number - 1);
     loss_ = loss;
-    check_leaves_ = [&] { check_leaves(model_, optimizer_, number); };
     const int64_t key = captured_ && options_.graph_key ? options_.graph_key(number - 1) : 0;
     Tensor loss_and_norm;
     at_step(number, [&] { loss_and_norm = captured_ ? (*captured_)(key) : compute(); });
@@ -210,14 +174,12 @@ class GpuStep : public GradientStep {
   // Returns the loss and the norm of the gradient, f64 [2].
   Tensor compute() {
     const Tensor loss = gradient(loss_, [](const Tensor&) {});
-    check_leaves_();
     const Tensor norm = clip_grad_norm(optimizer_.parameters(), options_.max_grad_norm);
     if (captured_) optimizer_.step();
     return cat({loss, norm.to(loss.device()).reshape({1})}, 0);
   }
 
-  Loss loss_;                           // of the current step
-  std::function<void()> check_leaves_;  // called after the backward passes of the step
+  Loss loss_;  // of the current step
   std::unique_ptr<CapturedStep> captured_;
 };
 

@@ -47,8 +47,9 @@ struct Model : nn::Module {
 
   // For tests of names.
   void add_parameter(const std::string& name, const Tensor& value = ones({1})) {
-    parameter(name, value);
+    added.push_back(parameter(name, value));
   }
+  Tensors added;
   void add_buffer(const std::string& name, const Tensor& value) { buffer(name, value); }
 };
 
@@ -426,4 +427,30 @@ TEST_CASE("buffers that are not saved") {
   nn::load_checkpoint(checkpoint, m, &optimizer);
   CHECK(m.unchanged.to_vector<double>() == std::vector<double>{4, 4});
   CHECK(m.exact.to_vector<double>() == copy.exact.to_vector<double>());
+}
+
+TEST_CASE("a member that is assigned is reported before the old tensor is trained") {
+  struct Gain : nn::Module {
+    using Module::Module;
+    nn::Linear linear{*this, "linear", {.in = 4, .out = 4}};
+    Tensor scale = parameter("scale", ones({4}));
+  };
+  struct Net : nn::Module {
+    Gain gain{*this, "gain"};
+  };
+  const char* const words =
+      "[parameters] the member of gain.scale of a Gain refers to another tensor, which would not "
+      "be "
+      "trained; declare it `const Tensor`, and change values by copy_() under NoGrad";
+  Net early;
+  CHECK(early.parameters().size() == 3);
+  early.gain.scale = ones({4});
+  CHECK_THROWS_WITH(early.parameters(), words);
+  Net late;
+  const nn::SGD optimizer(late.parameters(), {});
+  CHECK(late.parameters().size() == 3);
+  late.gain.scale = ones({4});
+  CHECK_THROWS_WITH(late.zero_grad(), words);
+  late.gain.scale = late.gain.linear.bias;
+  CHECK_THROWS_WITH(late.named_parameters(), words);
 }

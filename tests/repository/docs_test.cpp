@@ -118,7 +118,7 @@ TEST_CASE("Every header of the library is included by an umbrella header or list
       "core/(atomic_file|cpu|device_table|environment|float_mode|gpu_channel|gpu_runtime|"
       "input_file|known_format|one_line|parse_number|utf8)\\.h|core/(gemm|simd)/.*|"
       "core/formulas/(elementwise_math|fft_butterfly)\\.h|"
-      "autograd/(accumulate|engine|leaf_watch)\\.h|ops/in_place\\.h|nn/(leaf_owners|attention/"
+      "autograd/(accumulate|engine|last_leaves)\\.h|ops/in_place\\.h|nn/(leaf_owners|attention/"
       "left_padding)\\.h|"
       "nn/distributed/(nccl_reducer|recursive_halving|mpi|optimizer_shards|data_parallel_step)\\.h|"
       "nn/training/training_step\\.h|nn/files/(checkpoint_format|json\\w*|matcher|other_format|"

@@ -297,8 +297,10 @@ TEST_CASE("weights: memory holds each tensor once, whatever the map does with it
   struct Model : nn::Module {
     explicit Model(int n) {
       for (int i = 0; i < n; ++i)
-        for (const char* part : {"q", "k", "v"}) parameter(str(part, i), empty({64, 64}));
+        for (const char* part : {"q", "k", "v"})
+          parts.push_back(parameter(str(part, i), empty({64, 64})));
     }
+    Tensors parts;
   };
   constexpr int n = 20;
   std::vector<NamedTensor> file;

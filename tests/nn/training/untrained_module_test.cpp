@@ -1,5 +1,7 @@
 // A module that is not registered with its parent gets gradients but is never trained; the first
 // step reports it.
+#include <functional>
+
 #include "autograd/tape.h"
 #include "nn/linear.h"
 #include "nn/norm.h"
@@ -40,10 +42,18 @@ std::string first_step(Forgetful& net, nn::TrainerOptions options, bool replayed
   return text;
 }
 
-const std::string words =
-    "[train] step 1: the weight f32 [1, 4] of a Linear got a gradient, but belongs neither to "
-    "Forgetful nor to an optimizer; declare the module as a child, Linear name{*this, \"name\", "
-    "…}, or freeze() it if it must not be trained";
+const std::string untrained =
+    "the weight f32 [1, 4] of a Linear got a gradient, but no optimizer updates it or another "
+    "parameter of its model; declare the module as a child, Linear name{*this, \"name\", …}, or "
+    "freeze() it if it must not be trained";
+const std::string words = "[train] step 1: [AdamW] " + untrained;
+
+// Returns the error of the first step of a loop without a Trainer.
+std::string own_step(const nn::Module& net, const std::function<Tensor()>& loss) {
+  nn::SGD optimizer(net.parameters(), {});
+  loss().backward();
+  return error_of<Error>([&] { optimizer.step(); });
+}
 
 }  // namespace
 
@@ -57,7 +67,46 @@ TEST_CASE("A module that is no child of the model is reported", "[trainer]") {
   CHECK(first_step(net, {}) == "(nothing thrown)");
 }
 
-TEST_CASE("Parameters of another optimizer and leaves of no module are not reported", "[trainer]") {
+TEST_CASE("A loop without a Trainer reports what is not trained", "[trainer]") {
+  Forgetful net;
+  net.out.bias.set_requires_grad(false);
+  const std::vector<float> before = net.in.weight.to_vector<float>();
+  const auto loss = [&] { return mean(square(net(ones({2, 3})))); };
+  CHECK(own_step(net, loss) == "[SGD] " + untrained);
+  CHECK(net.in.weight.to_vector<float>() == before);
+  net.out.freeze();
+  CHECK(own_step(net, loss) == "(nothing thrown)");
+
+  // A leaf without a module, unless it is younger than the optimizer or in one.
+  const Tensor scale = ones({4}).set_requires_grad();
+  const auto scaled = [&](const Tensor& x) { return mean(net.in(ones({2, 3})) * x); };
+  CHECK(
+      own_step(net, [&] { return scaled(scale); }) ==
+      "[SGD] a leaf f32 [4] got a gradient, but belongs to no module and to no optimizer; make it "
+      "by parameter(\"name\", …) in a module, or, if your program itself uses the gradient, after "
+      "the optimizer");
+  CHECK(own_step(net, [&] { return scaled(ones({4}).set_requires_grad()); }) == "(nothing thrown)");
+  const nn::SGD others({scale}, {});
+  CHECK(own_step(net, [&] { return scaled(scale); }) == "(nothing thrown)");
+
+  // A backward pass that did not reach the optimizer's parameters says nothing about them.
+  Forgetful other;
+  CHECK(own_step(net, [&] {
+          net.in.weight.set_grad(zeros({4, 3}));
+          return mean(other(ones({2, 3})));
+        }) == "(nothing thrown)");
+}
+
+TEST_CASE("A first step without a gradient is an error", "[trainer]") {
+  Forgetful net;
+  nn::SGD optimizer(net.parameters(), {});
+  net.freeze();  // as add_lora() does
+  CHECK_THROWS_WITH(optimizer.step(),
+                    "[SGD] no parameter has a gradient; call backward() before the first step, and "
+                    "make the optimizer from the parameters that the model has now");
+}
+
+TEST_CASE("Parameters of another optimizer and inputs are not reported", "[trainer]") {
   Forgetful net;
   {
     const nn::SGD others(net.out.parameters(), {});
@@ -68,10 +117,9 @@ TEST_CASE("Parameters of another optimizer and leaves of no module are not repor
   struct Scaled : nn::Module {
     nn::LayerNorm norm{*this, "norm", {.dim = 3}};
   } scaled;
-  const Tensor input = ones({2, 3}).set_requires_grad();
   nn::SGD optimizer(scaled.parameters(), {});
   nn::Trainer trainer(scaled, optimizer, {.steps = 1});
-  trainer.step([&] { return mean(square(scaled.norm(input))); });
+  trainer.step([&] { return mean(square(scaled.norm(ones({2, 3}).set_requires_grad()))); });
   CHECK(trainer.steps_done() == 1);
 
   // If only a part of a model is trained, the rest of the model is not reported.
