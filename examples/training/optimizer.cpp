@@ -20,7 +20,6 @@ nn::Schedule schedule_of(const TrainingSettings& s) {
 std::unique_ptr<nn::Optimizer> make_optimizer(const nn::Module& model,
                                               const TrainingSettings& settings,
                                               nn::AdamW::Options o) {
-  o.lr = settings.learning_rate;
   const bool muon = settings.optimizer == "muon";
   std::vector<nn::GroupRule> rules;
   if (muon) rules = {{"*layers.*.weight", {}}, {"*", {.use_muon = false}}};
@@ -28,12 +27,10 @@ std::unique_ptr<nn::Optimizer> make_optimizer(const nn::Module& model,
   for (nn::ParameterGroup& group : groups)
     std::erase_if(group.parameters, [](const Tensor& p) { return !p.requires_grad(); });
   if (!muon) return std::make_unique<nn::AdamW>(std::move(groups), o);
-  return std::make_unique<nn::Muon>(std::move(groups),
-                                    nn::Muon::Options{.lr = o.lr,
-                                                      .weight_decay = o.weight_decay,
-                                                      .beta1 = o.beta1,
-                                                      .beta2 = o.beta2,
-                                                      .eps = o.eps});
+  return std::make_unique<nn::Muon>(
+      std::move(groups),
+      nn::Muon::Options{
+          .weight_decay = o.weight_decay, .beta1 = o.beta1, .beta2 = o.beta2, .eps = o.eps});
 }
 
 }  // namespace stretto::examples

@@ -14,7 +14,7 @@ namespace stretto::examples {
 nn::Schedule schedule_of(const TrainingSettings& settings);
 
 /// Returns the optimizer of --optimizer for the parameters of a model that are not frozen, with
-/// these options of AdamW; their learning rate is ignored.
+/// these options of AdamW, in which `lr` is not set: the schedule has the rates.
 std::unique_ptr<nn::Optimizer> make_optimizer(const nn::Module& model,
                                               const TrainingSettings& settings,
                                               nn::AdamW::Options options);

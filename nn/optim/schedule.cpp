@@ -55,4 +55,17 @@ double Schedule::at(int64_t step, double progress) const {
   return std::visit(rate, static_cast<const variant&>(*this));
 }
 
+std::string Schedule::text() const {
+  if (const auto* s = std::get_if<ConstantRate>(this)) return str("ConstantRate(lr ", s->lr, ")");
+  if (const auto* s = std::get_if<WarmupCosine>(this))
+    return str("WarmupCosine(peak ", s->peak, ", warmup ", s->warmup, ", floor ", s->floor, ")");
+  if (const auto* s = std::get_if<WarmupStableDecay>(this))
+    return str("WarmupStableDecay(peak ", s->peak, ", warmup ", s->warmup, ", decay ", s->decay,
+               ", floor ", s->floor, ")");
+  if (const auto* s = std::get_if<InverseSqrt>(this))
+    return str("InverseSqrt(factor ", s->factor, ", d_model ", s->d_model, ", warmup ", s->warmup,
+               ")");
+  return "a function";
+}
+
 }  // namespace stretto::nn

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <variant>
 
 namespace stretto::nn {
@@ -66,6 +67,8 @@ struct Schedule : std::variant<ConstantRate, WarmupCosine, WarmupStableDecay, In
   using variant::variant;
   /// Returns the rate of a step.
   double at(int64_t step, double progress = 0) const;
+  /// Returns the type and its settings without `steps`: "WarmupCosine(peak 0.001, …)"; "a function".
+  std::string text() const;
 };
 
 }  // namespace stretto::nn

@@ -40,6 +40,9 @@ Trainer::Trainer(Module& model, Optimizer& optimizer, TrainerOptions o)
     check(!key.starts_with("trainer."), "Trainer", "metadata key \"", one_line(key),
           "\"; keys that begin with \"trainer.\" are reserved: pass only your own keys of a loaded "
           "checkpoint");
+  check(!options.schedule || !optimizer.given_learning_rate(), "Trainer", "the optimizer has lr ",
+        optimizer.given_learning_rate().value_or(0),
+        ", which the schedule replaces; set one of them");
   check_step_options(options);
 }
 

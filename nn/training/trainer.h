@@ -62,7 +62,9 @@ struct TrainerOptions {
   // Length and optimization
   int64_t steps = 0;   ///< Total steps, including those before a resume; 0: use `minutes`.
   double minutes = 0;  ///< Training time in minutes, if steps is 0.
-  std::optional<Schedule> schedule = {};  ///< Unset: the optimizer's learning rate is not changed.
+  /// Replaces the optimizer's learning rate, which must not be set in its options. Unset: it is not
+  /// changed.
+  std::optional<Schedule> schedule = {};
   /// Gradients are scaled so that their common L2 norm is at most this (clip_grad_norm).
   double max_grad_norm = std::numeric_limits<double>::infinity();
   /// Updated after every step and stored in checkpoints (nn/optim/weight_average.h); may be null.
@@ -135,7 +137,8 @@ struct TrainerOptions {
 /// and throws on each of them if they differ. It cannot compare what the loss computes.
 class Trainer {
  public:
-  /// `model` and `optimizer` must outlive the Trainer. Throws Error for negative options.
+  /// `model` and `optimizer` must outlive the Trainer. Throws Error for negative options, and for a
+  /// schedule with an optimizer whose options set `lr`.
   Trainer(Module& model, Optimizer& optimizer, TrainerOptions options);
   ~Trainer();
 
@@ -196,8 +199,8 @@ class Trainer {
   /// If options.steps is set, the elapsed time is not stored, so that equal runs give equal files.
   void save(const std::string& path, TrainingState state = {}) const;
   /// Resumes from a checkpoint of save(), with its learning rate. Throws Error and changes nothing
-  /// if the file is anything else, if options.metadata or the set of trained parameters differ
-  /// (load_checkpoint()), or if the number of processes does not divide its number of micro-batches
+  /// if the file is anything else, if options.metadata, the schedule (Schedule::text()), lr_scale,
+  /// weight decay or the set of trained parameters differ (load_checkpoint()), or if the number of processes does not divide its number of micro-batches
   /// (with sequence_parallel, times sequence_parallel).
   TrainingState load(const SafetensorsFile& file);
   /// Resumes from the checkpoint at `path`.

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 #include <optional>
+#include <set>
 
 #include "core/parse_number.h"
 #include "nn/distributed/process_group.h"
@@ -27,6 +28,20 @@ double now() {
 std::string exact(double value) {
   char text[40];
   return {text, std::to_chars(text, text + sizeof text, value).ptr};
+}
+
+// The settings of an optimization that a resumed run must share.
+std::string rate_of(const TrainerOptions& options, const Optimizer& optimizer) {
+  if (options.schedule) return options.schedule->text();
+  return str("none, lr ", optimizer.given_learning_rate().value_or(1e-3));
+}
+std::string groups_of(const Optimizer& optimizer) {
+  std::set<std::string> kinds;
+  for (const ParameterGroup& g : optimizer.groups())
+    kinds.insert(str("lr_scale ", g.lr_scale, ", weight_decay ", *g.weight_decay));
+  std::string all;
+  for (const std::string& kind : kinds) all += (all.empty() ? "" : "; ") + kind;
+  return all;
 }
 
 // Reads numbers from the metadata of a checkpoint.
@@ -152,6 +167,8 @@ void Trainer::save(const std::string& path, TrainingState state) const {
   state.random = random_state();
   state.metadata.insert(options.metadata.begin(), options.metadata.end());
   const auto note = [&](const char* name, double value) { state.metadata[name] = exact(value); };
+  state.metadata["trainer.schedule"] = rate_of(options, optimizer_);
+  state.metadata["trainer.groups"] = groups_of(optimizer_);
   if (options.steps == 0) note("trainer.seconds", seconds());
   if (loss_weight_ > 0) {
     note("trainer.train_loss.sum", loss_sum_);
@@ -204,6 +221,16 @@ TrainingState Trainer::load(const SafetensorsFile& file) {
           " ", saved == state.metadata.end() ? "none" : saved->second, ", this run ", value,
           "; a run can only be resumed with equal settings");
   }
+  const auto compare = [&](const std::string& name, const std::string& value, const char* change) {
+    const auto saved = state.metadata.find("trainer." + name);
+    if (saved == state.metadata.end()) return;  // not saved by a Trainer
+    check(saved->second == value, "load", path, ": has ", name, " ", saved->second, ", this run ",
+          value, "; a run can only be resumed with equal settings; ", change);
+  };
+  compare("schedule", rate_of(options, optimizer_),
+          "to change the rate, set Trainer::options.schedule, or call set_learning_rate() of the "
+          "optimizer, after loading");
+  compare("groups", groups_of(optimizer_), "load_checkpoint() does not compare them");
   const Notes notes{path, state.metadata};
   double seconds = 0, sum = 0, weight = 0;
   if (options.steps == 0) notes.read("trainer.seconds", seconds, true);

@@ -286,10 +286,7 @@ TEST_CASE("training.md: fine-tuning, stopped and resumed", "[repository][docs]")
     model.layers[0].freeze();
     nn::AdamW optimizer(nn::parameter_groups(model, {{"embedding.*", {.lr_scale = 0.1}}}),
                         {.lr = 1e-4});
-    nn::Trainer trainer(model, optimizer,
-                        {.steps = steps,
-                         .folder = "out/fine_tuned",
-                         .metadata = {{"lr_scale of the embedding", "0.1"}}});
+    nn::Trainer trainer(model, optimizer, {.steps = steps, .folder = "out/fine_tuned"});
     trainer.resume();  // if the run was stopped: its checkpoint replaces the loaded weights
     trainer.run(loss, validate);
     return Tensors{model.get_parameter("embedding.weight").detach().clone(),

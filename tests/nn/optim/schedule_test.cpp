@@ -13,6 +13,15 @@ TEST_CASE("a constant schedule is constant") {
   CHECK(nn::Schedule().at(1) == 1e-3);
 }
 
+TEST_CASE("the text of a schedule has its settings, without the number of steps") {
+  const auto text = [](const nn::Schedule& schedule) { return schedule.text(); };
+  CHECK(text(nn::ConstantRate{.lr = 0.25}) == "ConstantRate(lr 0.25)");
+  CHECK(text(nn::WarmupStableDecay{.peak = 0.5, .warmup = 3, .steps = 9}) ==
+        "WarmupStableDecay(peak 0.5, warmup 3, decay 0.2, floor 0)");
+  CHECK(text(nn::InverseSqrt{}) == "InverseSqrt(factor 1, d_model 512, warmup 4000)");
+  CHECK(text([](int64_t, double) { return 1.0; }) == "a function");
+}
+
 TEST_CASE("a cosine schedule warms up, then falls to its floor") {
   const nn::Schedule schedule =
       nn::WarmupCosine{.peak = 0.5, .warmup = 100, .steps = 1100, .floor = 0.1};

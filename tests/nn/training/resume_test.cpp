@@ -97,6 +97,55 @@ TEST_CASE("The number of micro-batches is part of the checkpoint", "[trainer]") 
         "[load] " + odd + ": metadata \"trainer.micro_batches\" is missing or malformed");
 }
 
+TEST_CASE("A run resumes only with its schedule, lr_scale and weight decay", "[trainer]") {
+  const TempDir dir;
+  Net net;
+  const auto trained = [&](nn::AdamWOptions o, double lr_scale, const nn::TrainerOptions& run) {
+    nn::AdamW optimizer({{.parameters = net.first.parameters(), .lr_scale = lr_scale},
+                         {.parameters = net.last.parameters(), .weight_decay = 0.0}},
+                        o);
+    nn::Trainer trainer(net, optimizer, run);
+    trainer.resume();
+    return trainer.run([&](int64_t) { return mean(square(net(ones({2, 3})))); });
+  };
+  const auto options = [&](int64_t steps, std::optional<nn::Schedule> schedule) {
+    return nn::TrainerOptions{
+        .steps = steps, .schedule = schedule, .folder = dir.file("x"), .quiet = true};
+  };
+  const nn::WarmupCosine cosine{.peak = 0.01, .warmup = 2, .steps = 4};
+  REQUIRE(trained({}, 0.5, options(2, cosine)));
+  const std::string path = dir.file("x") + "/checkpoint.safetensors",
+                    end = "; a run can only be resumed with equal settings; ",
+                    saved = "[load] " + path +
+                            ": has schedule WarmupCosine(peak 0.01, warmup 2, floor 0), this run ",
+                    change = end +
+                             "to change the rate, set Trainer::options.schedule, or call "
+                             "set_learning_rate() of the optimizer, after loading";
+  const auto other = options(4, nn::WarmupCosine{.peak = 0.02, .warmup = 2, .steps = 4});
+  CHECK(error_of<Error>([&] { trained({}, 0.5, other); }) ==
+        saved + "WarmupCosine(peak 0.02, warmup 2, floor 0)" + change);
+  CHECK(error_of<Error>([&] { trained({.lr = 0.5}, 0.5, options(4, {})); }) ==
+        saved + "none, lr 0.5" + change);
+  const std::string groups =
+      "[load] " + path +
+      ": has groups lr_scale 0.5, weight_decay 0.01; lr_scale 1, weight_decay 0, this run ";
+  CHECK(error_of<Error>([&] { trained({.weight_decay = 0.1}, 0.5, options(4, cosine)); }) ==
+        groups + "lr_scale 0.5, weight_decay 0.1; lr_scale 1, weight_decay 0" + end +
+            "load_checkpoint() does not compare them");
+  CHECK(error_of<Error>([&] { trained({}, 2, options(4, cosine)); }) ==
+        groups + "lr_scale 1, weight_decay 0; lr_scale 2, weight_decay 0.01" + end +
+            "load_checkpoint() does not compare them");
+  CHECK(trained({}, 0.5, options(4, nn::WarmupCosine{.peak = 0.01, .warmup = 2, .steps = 9})));
+}
+
+TEST_CASE("A learning rate of the optimizer beside a schedule is an error", "[trainer]") {
+  Net net;
+  nn::AdamW optimizer(net.parameters(), {.lr = 0.01});
+  CHECK_THROWS_WITH(nn::Trainer(net, optimizer, {.steps = 1, .schedule = nn::ConstantRate{}}),
+                    "[Trainer] the optimizer has lr 0.01, which the schedule replaces; set one of "
+                    "them");
+}
+
 TEST_CASE("A finished run can be continued for more steps", "[trainer]") {
   const TempDir dir;
   const auto options = [&](int64_t steps, const char* name) {
@@ -128,7 +177,7 @@ TEST_CASE("The error of a checkpoint with other trained parameters names them", 
   CHECK(error_of<Error>([&] { frozen.trainer.load(path); }) ==
         begin + " trained 2 parameters (first.weight, first.bias) that this one does not" + end);
   Net net;
-  nn::AdamW of_head(net.last.parameters(), {});
+  nn::AdamW of_head(net.last.parameters(), {.lr = 0.01});
   CHECK(error_of<Error>([&] { nn::Trainer(net, of_head, {.steps = 4}).load(path); }) ==
         begin + " trained 2 parameters (first.weight, first.bias) that this one does not" + end);
 

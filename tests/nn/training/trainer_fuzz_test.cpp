@@ -141,8 +141,8 @@ Run run(uint64_t seed, const std::string& folder, bool resumed) {
     p->net = std::make_unique<Net>(sizes);
     p->net->to(dtype);
     if (kind == 0)
-      p->optimizer = std::make_unique<nn::SGD>(p->net->parameters(),
-                                               nn::SGDOptions{.lr = 0.1, .momentum = 0.9});
+      p->optimizer =
+          std::make_unique<nn::SGD>(p->net->parameters(), nn::SGDOptions{.momentum = 0.9});
     else
       p->optimizer = std::make_unique<nn::AdamW>(p->net->parameters(), nn::AdamWOptions{});
     if (averages) p->average = std::make_unique<nn::WeightAverage>(*p->net);

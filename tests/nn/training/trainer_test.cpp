@@ -30,10 +30,12 @@ struct Net : nn::Module {
 // Fits the sum of three numbers; batches are random numbers of the program's random state.
 struct Fit {
   Net net = (manual_seed(3), Net());
-  nn::AdamW optimizer{net.parameters(), {.lr = 0.01}};
+  nn::AdamW optimizer;
   nn::Trainer trainer;
 
-  explicit Fit(nn::TrainerOptions o) : trainer(net, optimizer, (o.quiet = true, o)) {}
+  explicit Fit(nn::TrainerOptions o)
+      : optimizer(net.parameters(), {.lr = o.schedule ? std::optional<double>() : 0.01}),
+        trainer(net, optimizer, (o.quiet = true, o)) {}
   Tensor loss(int64_t rows = 8) {
     const auto batch = [rows](int64_t) { return Tensors{randn({rows, 3})}; };
     const Tensor x = trainer.stage(trainer.steps_done(), batch)[0];
