@@ -17,9 +17,10 @@ const char* name(Activation f);
 
 /// Options of FeedForward.
 struct FeedForwardOptions {
-  int64_t d_model = 0;                       ///< Dimension of input and output, at least 1.
-  int64_t d_hidden = 0;                      ///< Dimension of the hidden layer, at least 1.
-  Activation activation = Activation::relu;  ///< Activation f.
+  int64_t d_model = 0;   ///< Dimension of input and output, at least 1.
+  int64_t d_hidden = 0;  ///< Dimension of the hidden layer, at least 1.
+  /// Activation f. ReLU is that of the papers on relative positions; later models set another.
+  Activation activation = Activation::relu;
   /// Dropout of the hidden layer. If unset: 0; in a TransformerLayer, the layer's dropout.
   std::optional<double> dropout = {};
   bool bias = true;    ///< Biases of the linear layers.

@@ -17,7 +17,9 @@ namespace stretto::nn {
 /// Options of a model's input. Encodings within the attention are set by
 /// MultiHeadAttentionOptions::position, instead or in addition.
 struct InputOptions {
-  bool scale = true;                      ///< Multiplies token vectors by √d_model.
+  /// Multiplies token vectors by √d_model (Vaswani et al. 2017, §3.4), so that sinusoids do not
+  /// outweigh them. The options of LLaMA, BERT, T5 and other later models set it to false.
+  bool scale = true;
   std::optional<Sinusoid> sinusoid = {};  ///< Adds sinusoids of this layout; by default none.
   int64_t learned_length = 0;             ///< > 0: adds a learned vector for this many positions.
   bool dropout_before_position = false;   ///< Applies dropout to the token vectors only.

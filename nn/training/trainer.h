@@ -65,7 +65,8 @@ struct TrainerOptions {
   /// Replaces the optimizer's learning rate, which must not be set in its options. Unset: it is not
   /// changed.
   std::optional<Schedule> schedule = {};
-  /// Gradients are scaled so that their common L2 norm is at most this (clip_grad_norm).
+  /// Gradients are scaled so that their common L2 norm is at most this (clip_grad_norm). Infinite:
+  /// no limit fits every model; 1 is usual for Transformers.
   double max_grad_norm = std::numeric_limits<double>::infinity();
   /// Updated after every step and stored in checkpoints (nn/optim/weight_average.h); may be null.
   WeightAverage* average = nullptr;

@@ -356,23 +356,30 @@ TEST_CASE("A new run does not keep the previous checkpoint of another", "[traine
 
 TEST_CASE("Each step has the rate of its number, and a failed evaluation draws nothing",
           "[trainer]") {
-  const nn::WarmupCosine schedule{.peak = 1e-3, .warmup = 3, .steps = 6};
-  Fit fit({.steps = 6, .schedule = schedule, .evaluate_every = 6});
+  const nn::Schedule schedule = nn::WarmupCosine{.peak = 1e-3, .warmup = 3, .steps = 6};
+  Net net;
+  nn::AdamW optimizer(net.parameters(), {});
   std::vector<double> rates;
-  fit.trainer.options.after_step = [&](const nn::StepResult&) {
-    rates.push_back(fit.trainer.learning_rate());
-  };
+  nn::Trainer trainer(net, optimizer,
+                      {.steps = 6,
+                       .schedule = schedule,
+                       .evaluate_every = 6,
+                       .after_step = [&](auto&) { rates.push_back(optimizer.learning_rate()); },
+                       .quiet = true});
   RandomState before{};
-  CHECK_THROWS_AS(fit.trainer.run([&](int64_t i) { return fit.loss(i); },
-                                  [&]() -> double {
-                                    before = random_state();
-                                    rand({1});
-                                    throw Error("validate");
-                                  }),
+  CHECK_THROWS_AS(trainer.run(
+                      [&](int64_t) {
+                        return sum(square(net(ones({2, 3}))));
+                      },
+                      [&]() -> double {
+                        before = random_state();
+                        rand({1});
+                        throw Error("validate");
+                      }),
                   Error);
   CHECK(random_state().next_stream == before.next_stream);
   REQUIRE(rates.size() == 6);
-  for (int64_t i = 0; i < 6; ++i) CHECK(rates[size_t(i)] == nn::Schedule(schedule).at(i + 1, 0));
+  for (int64_t i = 0; i < 6; ++i) CHECK(rates[size_t(i)] == schedule.at(i + 1, 0));
 }
 
 TEST_CASE("A run is also saved after save_minutes", "[trainer]") {
