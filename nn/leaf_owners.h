@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <string>
 #include <typeinfo>
+#include <vector>
 
 #include "../core/tensor.h"
 
@@ -17,6 +18,10 @@ class Module;
 
 /// Returns the name of a class without namespaces.
 std::string type_name(const std::type_info& type);
+
+/// Returns the name with the smallest edit distance from a pattern, in which "*" matches any text;
+/// the first of several. There must be a name.
+const std::string& nearest_name(const std::string& pattern, const std::vector<std::string>& names);
 
 /// Records that a module has this leaf as a parameter.
 void add_owner(const Tensor& leaf, const Module& module, const std::string& name);

@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "autograd/tape.h"
-#include "nn/files/name_pattern.h"
 #include "nn/leaf_owners.h"
 
 namespace stretto::nn {

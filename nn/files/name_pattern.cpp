@@ -1,9 +1,6 @@
 #include "nn/files/name_pattern.h"
 
-#include <algorithm>
 #include <cctype>
-#include <numeric>
-#include <utility>
 
 #include "core/error.h"
 
@@ -99,25 +96,6 @@ std::string NamePattern::fill(const Holes& holes) const {
     }
   }
   return name;
-}
-
-const std::string& nearest_name(const std::string& pattern, const std::vector<std::string>& names) {
-  // The number of characters of the name to insert, remove or replace.
-  const auto distance = [&](const std::string& name) {
-    std::vector<size_t> row(name.size() + 1);  // distances of the first characters of the pattern
-    std::iota(row.begin(), row.end(), size_t(0));
-    for (const char c : pattern) {
-      const size_t cost = c == '*' ? 0 : 1;
-      size_t diagonal = std::exchange(row[0], row[0] + cost);
-      for (size_t j = 1; j <= name.size(); ++j) {
-        const size_t replaced = diagonal + (c == name[j - 1] ? 0 : cost);
-        diagonal = std::exchange(row[j], std::min({row[j] + cost, row[j - 1] + cost, replaced}));
-      }
-    }
-    return row.back();
-  };
-  return *std::min_element(names.begin(), names.end(),
-                           [&](const auto& a, const auto& b) { return distance(a) < distance(b); });
 }
 
 }  // namespace stretto::nn

@@ -46,8 +46,4 @@ class NamePattern {
   size_t numbers_ = 0, texts_ = 0;
 };
 
-/// Returns the name with the smallest edit distance from a pattern, in which "*" matches any text;
-/// the first of several. There must be a name.
-const std::string& nearest_name(const std::string& pattern, const std::vector<std::string>& names);
-
 }  // namespace stretto::nn

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "nn/files/name_pattern.h"
+#include "nn/leaf_owners.h"
 
 namespace stretto::nn {
 
