@@ -10,7 +10,7 @@ using namespace stretto;
 struct Retention : nn::AttentionKernel {
   Retention(nn::Module& parent, nn::HeadShape) : AttentionKernel(parent) {}
   std::string label() const override { return "Retention"; }
-  static nn::KernelTraits traits() { return {.recurrent = true}; }
+  static nn::KernelTraits traits() { return {.recurrent = true, .ordered = true}; }
 
   Tensor operator()(const nn::AttentionInputs& inputs) const override {
     const AttentionOptions& o = inputs.options;

@@ -21,6 +21,8 @@ struct KernelTraits {
   /// Of a recurrent kernel: the output depends on q and k only by their products, so that RoPE,
   /// which is relative in the products, is relative in the output.
   bool keeps_rotary_relative = false;
+  /// The output depends on the order of the keys, as with a decay: a model needs no other position.
+  bool ordered = false;
   bool memory = true;              ///< Works with a memory (LanguageModel::make_memory).
   bool segments = true;            ///< Supports packed sequences (ForwardContext::segments).
   bool sequence_parallel = false;  ///< Accepts a ForwardContext with a sequence_group.

@@ -70,6 +70,7 @@ class GatedLinearKernel : public AttentionKernel {
   static KernelTraits traits(const Options& o) {
     return {.recurrent = true,
             .keeps_rotary_relative = o.decay != StateDecay::feature && o.taps == 0 && !o.silu,
+            .ordered = o.decay != StateDecay::none || o.delta || o.taps > 0,
             .memory = o.taps == 0};
   }
   Tensor operator()(const AttentionInputs& inputs) const override;

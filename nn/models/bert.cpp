@@ -92,6 +92,8 @@ LayerOptions Bert::layer_options() const {
 }
 
 void Bert::make() {
+  check_position("Bert", encoder.layers, options.learned_positions || options.kernel_size > 0,
+                 ".learned_positions");
   const int64_t d = options.layer.d_model;
   if (options.token_types > 0)
     token_types.emplace(*this, "token_types", Embedding::Options{options.token_types, d, 0.02});

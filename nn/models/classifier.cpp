@@ -71,6 +71,8 @@ Tensor SequenceClassifier::cls_of(const Options& o) {
 
 void SequenceClassifier::make() {
   const Options& o = options;
+  check_position(op, layers, o.input.sinusoid || o.input.learned_length > 0,
+                 ".input.sinusoid or .input.learned_length");
   int64_t width = o.layer.feed_forward.d_hidden;
   if (o.pairs) {
     hidden2.emplace(*this, "hidden2", Linear::Options{width, width / 2});

@@ -5,6 +5,7 @@
 
 #include <optional>
 
+#include "../attention/attention.h"
 #include "../dropout.h"
 #include "../module.h"
 #include "../norm.h"
@@ -28,6 +29,18 @@ struct InputOptions {
   /// grow without limit in a stream of segments.
   PositionTraits traits() const;
 };
+
+/// Throws an Error of a model unless its input (`absolute`) or one of its layers has positions, or
+/// the layers are set to no_position(). `other` names the options of the input.
+template <class Layers>
+void check_position(const char* op, const Layers& layers, bool absolute, const char* other) {
+  for (const auto& layer : layers) {
+    const MultiHeadAttentionOptions& o = layer.self_attention.options;
+    absolute = absolute || o.position || o.kernel.traits.ordered;
+  }
+  check(absolute, op, "there is no position; set .layer.attention.position or ", other,
+        "; nn::no_position() states that none is wanted");
+}
 
 /// Options of AbsolutePosition.
 struct AbsolutePositionOptions {

@@ -111,6 +111,8 @@ LanguageModel::LanguageModel(Module& parent, std::string name, Options o)
 
 void LanguageModel::make() {
   const LayerOptions& layer = options.layer;
+  check_position(op, layers, options.input.sinusoid || options.input.learned_length > 0,
+                 ".input.sinusoid or .input.learned_length");
   if (sinusoidal() || options.output_dropout)
     dropout.emplace(*this, "dropout", Dropout::Options{layer.dropout});
   if (options.final_norm.value_or(layers[options.n_layers - 1].options.norm != NormPlace::post))

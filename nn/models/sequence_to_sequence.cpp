@@ -59,6 +59,10 @@ SequenceToSequence::SequenceToSequence(Module& parent, std::string name, Options
 }
 
 void SequenceToSequence::make() {
+  const bool absolute = options.input.sinusoid || options.input.learned_length > 0;
+  const char* const op = "SequenceToSequence";
+  check_position(op, encoder.layers, absolute, ".input.sinusoid or .input.learned_length");
+  check_position(op, decoder.layers, absolute, ".input.sinusoid or .input.learned_length");
   if (!options.shared_embedding)
     target_embedding.emplace(*this, "target_embedding",
                              embedding_options(options, options.target_vocabulary));

@@ -1,6 +1,7 @@
 #include "nn/models/vision_transformer.h"
 
 #include "nn/init.h"
+#include "nn/models/input_embedding.h"
 #include "nn/positions/plane.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
@@ -68,6 +69,7 @@ Tensor VisionTransformer::make_positions() {
 }
 
 void VisionTransformer::make() {
+  check_position(op, encoder.layers, positions.defined(), ".position");
   lecun_normal_(patches.projection.weight);
   constant_(patches.projection.bias, 0);
   for (const TransformerLayer& layer : encoder.layers) {

@@ -139,6 +139,7 @@ TEST_CASE("adapters of some layers are saved with the names of these layers", "[
     o.vocabulary = 7;
     o.n_layers = blocks;
     o.layer.d_model = 8;
+    o.layer.attention.position = nn::no_position();
     o.layer.feed_forward.d_hidden = 12;
     o.tied = true;
     nn::LanguageModel model(o);
@@ -223,6 +224,7 @@ TEST_CASE("an adapter of a fused matrix is split as the matrix", "[lora]") {
   o.n_layers = 2;
   o.layer.d_model = 12;
   o.layer.attention.n_heads = 3;
+  o.layer.attention.position = nn::no_position();
   o.layer.feed_forward.d_hidden = 10;
   const nn::NameMap names = neox ? nn::gpt_neox_names(o) : nn::gpt2_names(o);
   nn::LanguageModel model(o), expected(o);

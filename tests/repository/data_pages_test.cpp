@@ -53,7 +53,8 @@ TEST_CASE("data.md: sentences with a class each", "[repository][docs]") {
       {.vocabulary = 10,
        .n_classes = 2,
        .n_layers = 1,
-       .layer = {.d_model = 8, .attention = {.n_heads = 2}, .feed_forward = {.d_hidden = 16}}});
+       .layer = {.d_model = 8, .attention = {.n_heads = 2}, .feed_forward = {.d_hidden = 16}},
+       .input = {.learned_length = 8}});
   const std::vector<std::vector<int64_t>> sentences{{3, 4, 5}, {6, 7}};
   const nn::Batch batch = nn::classification_batch(sentences, {1, 0});  // targets [2]
   const Tensor loss = cross_entropy(model(batch.inputs, batch.padding), batch.targets);

@@ -16,10 +16,11 @@ const Tensor q = randn({2, 2, 8, 4}, RandomKey{1, 1}), k = randn({2, 2, 8, 4}, R
 }  // namespace
 
 TEST_CASE("attention-masks.md: packed documents", "[repository][docs]") {
-  nn::LanguageModel model(
-      {.vocabulary = 12,
-       .n_layers = 1,
-       .layer = {.d_model = 16, .attention = {.n_heads = 2}, .feed_forward = {.d_hidden = 16}}});
+  nn::LanguageModel model({.vocabulary = 12,
+                           .n_layers = 1,
+                           .layer = {.d_model = 16,
+                                     .attention = {.n_heads = 2, .position = nn::rotary()},
+                                     .feed_forward = {.d_hidden = 16}}});
   const std::vector<std::vector<int64_t>> documents{{1, 2, 3, 4}, {5, 6, 7}, {8, 9}, {10, 11, 1}};
   const nn::PackedBatches packed(documents, 2, 8, 1);  // rows of 8 positions, seed 1
   const nn::Batch batch = packed(0);                   // of step 0
@@ -42,11 +43,12 @@ TEST_CASE("attention-masks.md: prefix-LM, windows, global tokens", "[repository]
 }
 
 TEST_CASE("attention-masks.md: a prefix-LM", "[repository][docs]") {
-  nn::LanguageModel model({.vocabulary = 12,
-                           .n_layers = 1,
-                           .layer = {.d_model = 16,
-                                     .attention = {.n_heads = 2, .sinks = true},
-                                     .feed_forward = {.d_hidden = 16}}});
+  nn::LanguageModel model(
+      {.vocabulary = 12,
+       .n_layers = 1,
+       .layer = {.d_model = 16,
+                 .attention = {.n_heads = 2, .sinks = true, .position = nn::rotary()},
+                 .feed_forward = {.d_hidden = 16}}});
   const Tensor tokens = ones({2, 8}, {.dtype = i64});
   nn::ForwardContext forward = nn::begin_forward();
   forward.prefix_lengths = tensor<int64_t>({3, 5});  // two sequences

@@ -106,14 +106,14 @@ std::vector<Kind> kinds() {
   add_position("rotary", nn::rotary());
   add_position("xpos", nn::rotary({.xpos = true}));
   add("linear", [](auto& o) {
-    o.layer.attention.position = {}, o.layer.attention.kernel = nn::linear_kernel();
+    o.layer.attention.position = nn::no_position(), o.layer.attention.kernel = nn::linear_kernel();
   });
   add("favor", [](auto& o) {
     o.layer.attention.position = {}, o.input.sinusoid = nn::Sinusoid::interleaved;
     o.layer.attention.kernel = nn::linear_kernel(nn::favor({.features = 6}));
   });
   add("linear, composed", [](auto& o) {
-    o.layer.attention.position = {},
+    o.layer.attention.position = nn::no_position(),
     o.layer.attention.kernel =
         nn::linear_kernel(nn::relu_plus(), {.implementation = Implementation::composed});
   });
@@ -201,6 +201,7 @@ TEST_CASE("failed calls leave the cache of a SequenceToSequence unchanged") {
                                         .input = {.sinusoid = nn::Sinusoid::interleaved}};
   nn::SequenceToSequence::Options relative = plain;
   relative.input.sinusoid = {};
+  relative.encoder_position = nn::no_position();
   relative.decoder_position = nn::t5_bias();
   relative.layer.norm = nn::NormPlace::pre;
   for (const auto& options : {plain, relative})

@@ -183,7 +183,7 @@ TEST_CASE("A rank may have nothing to predict", "[distributed][sequence]") {
 TEST_CASE("Caches, memories and bidirectional attention are errors under sequence parallelism",
           "[distributed][sequence]") {
   manual_seed(3);
-  LanguageModel model(language(layer({})));
+  LanguageModel model(language(layer(no_position())));
   each_of(2, [&](ProcessGroup& group) {
     if (group.rank() > 0) return;
     LanguageModel::Cache cache;
@@ -227,7 +227,7 @@ TEST_CASE("Ranks that share a sequence have different dropout masks", "[distribu
 TEST_CASE("A loss whose model does not get Trainer::sequence_group() is an error",
           "[distributed][sequence]") {
   manual_seed(3);
-  LanguageModel model(language(layer({})));
+  LanguageModel model(language(layer(no_position())));
   each_of(2, [&](ProcessGroup& group) {
     const auto own = clone(model);
     DataParallelStep step(*own, own->parameters(), 2, group, 2);

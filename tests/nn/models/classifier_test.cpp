@@ -59,6 +59,7 @@ std::vector<SequenceClassifier::Options> all_kinds() {
       all.push_back(tiny());
       all.back().pooling = pooling;
       all.back().input = input;
+      all.back().layer.attention.position = nn::no_position();
     }
   return all;
 }
@@ -90,6 +91,7 @@ TEST_CASE("SequenceClassifier: it has as many parameters as the published models
   SequenceClassifier::Options image = nn::lra_image();
   CHECK(count(image) == 248'458);
   image.input = {.scale = false};
+  image.layer.attention.position = nn::no_position();
   CHECK(count(image) == 117'258);
   SequenceClassifier::Options brackets = nn::lra_listops();
   brackets.vocabulary = 17;
@@ -185,6 +187,7 @@ TEST_CASE("SequenceClassifier accepts any positional encoding and kernel") {
   const Tensor tokens = ids({{1, 2, 3, 4, 5}}), swapped = ids({{1, 3, 2, 4, 5}});
   SequenceClassifier::Options o = tiny();
   o.input = {.scale = false};
+  o.layer.attention.position = nn::no_position();
   // Without positions, the order of the tokens after the pooled one has no effect.
   CHECK(worst_error((*make(o))(swapped), (*make(o))(tokens)) < 1e-12);
   o.layer.attention.position = nn::rotary();

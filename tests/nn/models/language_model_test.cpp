@@ -82,6 +82,7 @@ TEST_CASE("LanguageModel: it has as many parameters as Magenta's and the paper's
 TEST_CASE(
     "music_performer has the parameters and the initialization of the published pop piano model") {
   LanguageModel::Options o = nn::music_performer(333);
+  o.input.sinusoid = Sinusoid::interleaved;
   CHECK(nn::count_parameters<LanguageModel>(o) == 75'998'541);
   o.vocabulary = 794;
   CHECK(nn::count_parameters<LanguageModel>(o) == 76'471'066);
@@ -118,7 +119,7 @@ TEST_CASE("LanguageModel: names and shapes of its parameters") {
   CHECK(names[29] == "out.weight");
   CHECK(model->label() == "LanguageModel(2 layers)");
   LanguageModel::Options o = tiny();
-  o.layer.attention.position = {};
+  o.layer.attention.position = nn::no_position();
   CHECK(make(o)->parameter_count() == model->parameter_count() - 2 * 2 * 6 * 4);
 }
 
@@ -149,7 +150,8 @@ TEST_CASE("LanguageModel: embeddings are initialized with standard deviation d_m
   const LanguageModel m(
       {.vocabulary = 400,
        .n_layers = 1,
-       .layer = {.d_model = 64, .attention = {.n_heads = 8}, .feed_forward = {.d_hidden = 8}}});
+       .layer = {.d_model = 64, .attention = {.n_heads = 8}, .feed_forward = {.d_hidden = 8}},
+       .input = {.learned_length = 1}});
   const double v = var(m.embedding.weight).item(), n = 400 * 64;
   CHECK(std::fabs(v * 64 - 1) < 4 * std::sqrt(2 / n));
 }
@@ -285,7 +287,7 @@ TEST_CASE("LanguageModel: every parameter gets its gradient, in every setting") 
           LanguageModel::Options o = tiny();
           o.layer.norm = norm;
           o.tied = tied;
-          if (!relative) o.layer.attention.position = {};
+          if (!relative) o.layer.attention.position = nn::no_position();
           if (absolute) o.input.sinusoid = Sinusoid::interleaved;
 
           const auto m = make(o);

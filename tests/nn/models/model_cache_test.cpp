@@ -244,10 +244,13 @@ TEST_CASE("a cache of another model is an error that gives the reason", "[cache]
   NoGrad guard;
   Draws draws(3, 0);
   const Tensor tokens = some_tokens(draws, 2, 5);
-  const nn::LayerOptions layer{
-      .d_model = 8,
-      .attention = {.n_heads = 4, .n_kv_heads = 2, .d_key = 2, .d_value = 2},
-      .feed_forward = {.d_hidden = 6}};
+  const nn::LayerOptions layer{.d_model = 8,
+                               .attention = {.n_heads = 4,
+                                             .n_kv_heads = 2,
+                                             .d_key = 2,
+                                             .d_value = 2,
+                                             .position = nn::no_position()},
+                               .feed_forward = {.d_hidden = 6}};
   const auto with = [&](auto change) {
     nn::LayerOptions l = layer;
     change(l);
@@ -296,7 +299,9 @@ TEST_CASE("a decoder's cache of another model is an error", "[cache]") {
       .target_vocabulary = vocabulary,
       .n_encoder_layers = 1,
       .n_decoder_layers = 2,
-      .layer = {.d_model = 8, .attention = {.n_heads = 2}, .feed_forward = {.d_hidden = 6}}};
+      .layer = {.d_model = 8,
+                .attention = {.n_heads = 2, .position = nn::no_position()},
+                .feed_forward = {.d_hidden = 6}}};
   const auto model = make<SequenceToSequence>(o);
   SequenceToSequence::Cache filled;
   model->decode(target, model->encode(source), {}, &filled);

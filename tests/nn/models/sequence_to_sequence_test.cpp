@@ -42,9 +42,8 @@ SequenceToSequence::Options tiny() {
 // A T5 of that size.
 SequenceToSequence::Options tiny_t5(nn::T5Version version) {
   SequenceToSequence::Options o = nn::t5_options(9, version);
-  o.layer.attention.position = {};
   o.layer.d_model = 6, o.n_encoder_layers = 2, o.n_decoder_layers = 3,
-  o.layer.attention.n_heads = 2;
+  o.layer.attention.n_heads = 2, o.layer.attention.position = nn::no_position();
   o.layer.attention.d_key = o.layer.attention.d_value = 4, o.layer.feed_forward.d_hidden = 10;
   return o;
 }
@@ -181,6 +180,7 @@ TEST_CASE("SequenceToSequence equals the paper's formulas") {
   SequenceToSequence::Options shared = tiny();
   shared.target_vocabulary = 7, shared.shared_embedding = true, shared.tied = true;
   shared.input.sinusoid = {}, shared.final_norm = true;
+  shared.layer.attention.position = nn::no_position();
   for (const auto& options :
        {tiny(), wide, shared, tiny_t5(nn::T5Version::v1_0), tiny_t5(nn::T5Version::v1_1)}) {
     const auto model = make(options);
@@ -231,6 +231,7 @@ TEST_CASE("SequenceToSequence: the encoder is bidirectional, the decoder causal"
 TEST_CASE("SequenceToSequence: with a cache, in chunks, equals one pass") {
   SequenceToSequence::Options none = tiny();
   none.input.sinusoid = {};
+  none.layer.attention.position = nn::no_position();
   SequenceToSequence::Options relative = with_tables(none);
   relative.layer.norm = NormPlace::pre;
   SequenceToSequence::Options shared = with_tables(tiny());
@@ -382,6 +383,7 @@ TEST_CASE("SequenceToSequence: a clone has its own parameters, also of a shared 
 
 TEST_CASE("t5_initialize: standard deviations are right within 5 standard errors") {
   SequenceToSequence::Options o = nn::t5_options(300, nn::T5Version::v1_1);
+  o.layer.attention.position = nn::no_position();
   o.layer.d_model = 48, o.layer.attention.n_heads = 2, o.layer.attention.d_key = 40,
   o.layer.attention.d_value = 24, o.layer.feed_forward.d_hidden = 64;
   o.n_encoder_layers = o.n_decoder_layers = 1;

@@ -63,10 +63,11 @@ TEST_CASE("parameters are in the group of the first rule that they match", "[gro
 }
 
 TEST_CASE("norms and biases have no decay", "[groups]") {
-  nn::LanguageModel model(
-      {.vocabulary = 5,
-       .n_layers = 2,
-       .layer = {.d_model = 4, .attention = {.n_heads = 2}, .feed_forward = {.d_hidden = 8}}});
+  nn::LanguageModel model({.vocabulary = 5,
+                           .n_layers = 2,
+                           .layer = {.d_model = 4,
+                                     .attention = {.n_heads = 2, .position = nn::no_position()},
+                                     .feed_forward = {.d_hidden = 8}}});
   const auto groups = nn::no_decay_for_norms_and_biases(nn::parameter_groups(
       model, {{"embedding.*", {.lr_scale = 0.1}}, {"layers.0.*", {.lr_scale = 2}}}));
   REQUIRE(groups.size() == 5);  // the embedding has no bias

@@ -77,7 +77,7 @@ Tensor rows_of(const Tensor& qkv, int64_t part) {
 nn::LanguageModel::Options with_heads(bool tied = false) {
   return {.vocabulary = words,
           .layer = {.d_model = width,
-                    .attention = {.n_heads = heads},
+                    .attention = {.n_heads = heads, .position = nn::no_position()},
                     .feed_forward = {.d_hidden = hidden}},
           .tied = tied};
 }
