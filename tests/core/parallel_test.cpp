@@ -9,7 +9,11 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
+#include <mutex>
+#include <set>
 #include <stdexcept>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -120,6 +124,40 @@ TEST_CASE("many short jobs in a row are all run", "[core]") {
     wrong += sum != n * (n + 1) / 2;
   }
   CHECK(wrong == 0);
+}
+
+TEST_CASE("no more threads work than set_num_threads() allows", "[core]") {
+  std::mutex mutex;
+  std::set<std::thread::id> ids;
+  const auto run = [&](int threads) {
+    const Threads guard(threads);
+    for (int job = 0; job < 20; ++job)
+      parallel_for(16, 1, [&](int64_t, int64_t) {
+        std::this_thread::yield();  // lets the workers take chunks
+        const std::lock_guard lock(mutex);
+        ids.insert(std::this_thread::get_id());
+      });
+  };
+  run(5);  // starts the workers
+  ids.clear();
+  run(2);
+  CHECK(ids.size() <= 2);
+}
+
+TEST_CASE("OMP_NUM_THREADS is the default number of threads", "[core][default_threads]") {
+  constexpr const char* child = "STRETTO_TEST_DEFAULT_THREADS";  // the default is read only once
+  if (const char* const expected = std::getenv(child)) {
+    CHECK(num_threads() == std::atoi(expected));
+    return;
+  }
+  const auto program = std::filesystem::read_symlink("/proc/self/exe").string();
+  const auto is_default = [&](int threads, const std::string& settings) {
+    return std::system(str(child, "=", threads, " ", settings, " '", program,
+                           "' '[default_threads]' >/dev/null")
+                           .c_str()) == 0;
+  };
+  CHECK(is_default(3, "STRETTO_NUM_THREADS= OMP_NUM_THREADS=3,2"));
+  CHECK(is_default(4, "STRETTO_NUM_THREADS=4 OMP_NUM_THREADS=7"));
 }
 
 TEST_CASE("set_num_threads rejects numbers below 1", "[core]") {

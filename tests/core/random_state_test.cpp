@@ -50,6 +50,12 @@ TEST_CASE("uniforms lie in [0, 1)", "[core]") {
   CHECK(b == 0);
 }
 
+TEST_CASE("the threshold of dropout is rounded up", "[core]") {
+  CHECK(DropoutRule(0.1).below == 1677722);  // of 1677721.6
+  CHECK(DropoutRule(0.25).below == 1u << 22);
+  CHECK(DropoutRule(1e-9).below == 1);
+}
+
 TEST_CASE("every random op takes one stream of the random state", "[core]") {
   const RestoreState restore;
   manual_seed(42);

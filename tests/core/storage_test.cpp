@@ -178,6 +178,28 @@ TEST_CASE("exceeding the memory limit is an error, and everything stays usable",
   CHECK_NOTHROW(empty({4'000'000}));
 }
 
+TEST_CASE("the memory limit can be reached exactly", "[core]") {
+  NEEDS_CACHE();
+  const CleanAllocator clean;
+  const auto fits = [](int64_t limit) {
+    set_memory_limit(limit);
+    try {
+      const Storage block(4096, cpu);
+    } catch (const OutOfMemory&) {
+      return false;
+    }
+    release_cached_memory();
+    return true;
+  };
+  int64_t too_small = 0, enough = int64_t(1) << 40;
+  while (enough - too_small > 1) {
+    const int64_t limit = (too_small + enough) / 2;
+    (fits(limit) ? enough : too_small) = limit;
+  }
+  // All blocks are multiples of 64 bytes.
+  CHECK(enough % 64 == 0);
+}
+
 TEST_CASE("the cache is released before a request fails", "[core]") {
   NEEDS_CACHE();
   const CleanAllocator clean;

@@ -55,6 +55,23 @@ TEST_CASE("device_table copies a table to the GPU once", "[cuda]") {
   CHECK(on_cpu == 2);
 }
 
+TEST_CASE("tables that were not used for long are dropped beyond 256 MiB", "[cuda]") {
+  const int64_t n = 100 << 20;
+  int made = 0;
+  const auto table = [&](const char* key, int64_t bytes) {
+    return kept_table(key, cpu,
+                      [&] { return ++made, empty({bytes}, {.dtype = u8, .device = cpu}); });
+  };
+  for (const char* key : {"a", "b", "a", "c", "a"}) table(key, n);
+  CHECK(made == 3);
+  table("b", n);
+  CHECK(made == 4);
+  for (const char* key : {"a", "b", "c"}) {  // a changed table is freed
+    table(key, n).slice(0, 0, 1).fill_(1);
+    table(key, 1);
+  }
+}
+
 TEST_CASE("cached tables are dropped before an allocation fails", "[cuda]") {
   NEEDS_GPU();
   const int64_t n = 1 << 20;

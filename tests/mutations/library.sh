@@ -2,7 +2,7 @@
 # Would the tests fail if the CPU code of the library had a fault?
 #   tests/mutations/library.sh [BUILD]
 # Plants each fault of tests/mutations/library.txt in a copy of the sources, compiles the objects that read
-# the changed file, links the shared library with them, and runs the tests that the list names. Prints one
+# the changed file, links the shared library with them, and runs the entries of ctest that the list names. Prints one
 # line per fault. Exit status: 1 if a fault was not detected.
 #   ONLY=TEXT    only entries with TEXT in their file or replaced text
 #   SAMPLE=N     only N entries, others each day
@@ -51,8 +51,8 @@ planted() {
   link=${link/-o $library/-o $scratch/$soname}
   for i in "${!made[@]}"; do link=${link/${made[i]}/$scratch/$i.o}; done
   (cd "$build" && eval "$link") >"$scratch/log" 2>&1 || { echo "does not link"; cat "$scratch/log" >&2; return; }
-  LD_LIBRARY_PATH=$scratch timeout 300 "$build/tests/stretto_tests" --abort --filenames-as-tags \
-    "$(sed 's/[^,]*/[#&_test]/g' <<<"$tests")" >"$scratch/log" 2>&1 || status=$?
+  LD_LIBRARY_PATH=$scratch ctest --test-dir "$build" --timeout 300 --no-tests=error \
+    -R "^(${tests//,/|})\$" >"$scratch/log" 2>&1 || status=$?
   rm -f "$scratch/$soname" "$scratch"/*.o
   if ((status == 0)); then echo "NOT DETECTED"; else echo "detected"; fi
 }

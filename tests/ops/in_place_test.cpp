@@ -82,6 +82,13 @@ TEST_CASE("index_put_ of the tensor itself reads its values first", "[ops]") {
   CHECK(ids.to_vector<int64_t>() == std::vector<int64_t>{0, 1, 2});
 }
 
+TEST_CASE("tensors with one common byte overlap", "[ops]") {
+  const Tensor bytes = zeros({5}, {.dtype = u8});
+  CHECK(may_overlap(bytes.slice(0, 0, 3), bytes.slice(0, 2)));
+  CHECK(may_overlap(bytes.slice(0, 2), bytes.slice(0, 0, 3)));
+  CHECK(!may_overlap(bytes.slice(0, 0, 3), bytes.slice(0, 3)));
+}
+
 TEST_CASE("in-place ops know memory that tensors share through DLPack", "[ops]") {
   const auto shared = [](const Tensor& x) { return from_dlpack(to_dlpack(x)); };
   const Tensor x = counted({5, 5}), before = x.clone(), row = counted({6});

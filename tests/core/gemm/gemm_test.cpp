@@ -2,6 +2,9 @@
 // products in f64.
 #include "core/gemm/gemm.h"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -166,6 +169,32 @@ struct Operands {
   MatrixRef<T> left, right;
 };
 
+// A copy that ends where the memory that may be read ends.
+template <class T>
+class BeforeGuard {
+ public:
+  explicit BeforeGuard(const std::vector<T>& x) {
+    const size_t page = size_t(::sysconf(_SC_PAGE_SIZE)), bytes = x.size() * sizeof(T);
+    const size_t readable = (bytes + page - 1) / page * page;
+    size_ = readable + page;
+    memory_ = static_cast<char*>(
+        ::mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    REQUIRE(memory_ != MAP_FAILED);
+    REQUIRE(::mprotect(memory_ + readable, page, PROT_NONE) == 0);
+    at_ = reinterpret_cast<T*>(memory_ + readable - bytes);
+    std::copy(x.begin(), x.end(), at_);
+  }
+  BeforeGuard(const BeforeGuard&) = delete;
+  BeforeGuard& operator=(const BeforeGuard&) = delete;
+  ~BeforeGuard() { ::munmap(memory_, size_); }
+  T* data() { return at_; }
+
+ private:
+  size_t size_ = 0;
+  char* memory_ = nullptr;
+  T* at_ = nullptr;
+};
+
 template <class T>
 bool same_bits(const std::vector<T>& x, const std::vector<T>& y) {
   return x.size() == y.size() &&
@@ -242,6 +271,27 @@ TEMPLATE_TEST_CASE("AVX2 and AVX-512 give bit-identical products", "[core]", flo
   if (results.size() < 4) STRETTO_SKIP("this CPU does not have both AVX2 and AVX-512");
   CHECK(same_bits(results[0], results[2]));
   CHECK(same_bits(results[1], results[3]));
+}
+
+TEMPLATE_TEST_CASE("gemm reads and writes nothing beyond its operands", "[core]", float, double) {
+  using T = TestType;
+  for (const auto& [m, n, k] :
+       {Size{1, 37, 19}, Size{3, 33, 8}, Size{9, 37, 19}, Size{20, 65, 33}, Size{130, 39, 7}}) {
+    const std::vector<T> a = noise<T>(m * k, 1), b = noise<T>(k * n, 2);
+    BeforeGuard<T> left(a), right(b);
+    for (Isa isa : instruction_sets()) {
+      const IsaCap cap(isa);
+      for (bool ta : {false, true})
+        for (bool tb : {false, true}) {
+          std::vector<T> want = noise<T>(m * n, 3);
+          BeforeGuard<T> c(want);
+          const int64_t lda = ta ? m : k, ldb = tb ? k : n;
+          gemm(m, n, k, T(1), {left.data(), lda, ta}, {right.data(), ldb, tb}, T(1), c.data(), n);
+          gemm(m, n, k, T(1), {a.data(), lda, ta}, {b.data(), ldb, tb}, T(1), want.data(), n);
+          CHECK(same_bits(want, std::vector<T>(c.data(), c.data() + m * n)));
+        }
+    }
+  }
 }
 
 TEST_CASE("a bf16 B that is widened while it is read gives the bits of one widened beforehand",

@@ -402,19 +402,19 @@ TEST_CASE("products of a few rows are bit-identical to the whole product", "[cor
   }
 }
 
-TEST_CASE("one row times a B with a value outside the range of bf16 has the bits of f32 kernels",
+TEST_CASE("two rows times a B with a value outside the range of bf16 have the bits of f32 kernels",
           "[core]") {
   const int before = num_threads();
   for (float x : {std::numeric_limits<float>::infinity(), std::nanf(""), 3.4e38f})
     for (size_t at : {size_t(0), size_t(599 * 1000 + 7)}) {
-      const int64_t n = 600, k = 1000;
-      const std::vector<float> a = mixed<float>(1, k), c = mixed<float>(3, n);
+      const int64_t m = 2, n = 600, k = 1000, ldc = n + 3;
+      const std::vector<float> a = mixed<float>(1, m * k), c = mixed<float>(3, m * ldc);
       std::vector<float> b = mixed<float>(2, n * k);
       b[at] = x;
       const auto by = [&](Isa isa, float beta) {
         const IsaCap cap(isa);
         std::vector<float> y = c;
-        gemm_parallel<float>({1, n, k, 1, {a.data(), k}, {b.data(), k, true}, beta, y.data(), n});
+        gemm_parallel<float>({m, n, k, 1, {a.data(), k}, {b.data(), k, true}, beta, y.data(), ldc});
         return y;
       };
       for (int threads : {1, 2, 4})

@@ -31,9 +31,10 @@ struct Part {
 // Whole tiles and panels, and parts that begin or end within one.
 std::vector<Part> parts_of(int64_t k, int64_t n) {
   std::vector<Part> all{{0, k, 0, n}};
-  for (const Part& part : {Part{0, k, 32, 64}, Part{0, k, 64, 7}, Part{0, k, 5, 70},
-                           Part{32, 64, 0, n}, Part{64, k - 64, 0, n}, Part{32, 40, 32, 32},
-                           Part{3, 50, 0, n}, Part{0, 0, 0, n}, Part{0, k, 0, 0}})
+  for (const Part& part :
+       {Part{0, k, 32, 64}, Part{0, k, 64, 7}, Part{0, k, 5, 70}, Part{32, 64, 0, n},
+        Part{64, k - 64, 0, n}, Part{32, 40, 32, 32}, Part{3, 50, 0, n}, Part{64, 65, 0, n},
+        Part{0, 0, 0, n}, Part{0, k, 0, 0}})
     if (part.k >= 0 && part.p + part.k <= k && part.j + part.n <= n) all.push_back(part);
   return all;
 }
@@ -103,6 +104,15 @@ TEST_CASE("products with parts of a packed operand equal gemm bit for bit", "[co
     }
     set_float32_matmul_precision(before);
     if (has_bf16_products()) check_packed<BFloat16>(isa);
+  }
+}
+
+TEST_CASE("packed panels have the width of the kernels for the vectors in use", "[core]") {
+  for (const auto& [isa, columns] : {std::pair{Isa::avx2, 16}, {Isa::avx512, 32}}) {
+    const IsaCap cap(isa);
+    if (stretto::isa() != isa) continue;
+    CHECK(PackedB<float>::bytes(3, 1, true) == columns * 3 * int64_t(sizeof(float)));
+    CHECK(PackedB<double>::bytes(3, 1, true) == columns / 2 * 3 * int64_t(sizeof(double)));
   }
 }
 

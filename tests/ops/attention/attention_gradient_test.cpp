@@ -426,6 +426,24 @@ TEST_CASE("attention dropout: weights are kept with probability 1 − p and scal
   }
 }
 
+TEST_CASE("attention dropout: the random numbers of weights are counted in 64 bits") {
+  if (default_device().is_cuda()) return;
+  const int64_t n = 65'600;  // n² > 2³²
+  const RandomKey key{1, 2};
+  const Tensor x = ones({1, 1, n, 1});
+  const auto y = attention(x, x, x,
+                           {.mask = {.causal = true, .window = 1},
+                            .dropout = 0.5,
+                            .dropout_key = key,
+                            .implementation = Implementation::fused})
+                     .to_vector<float>();
+  int64_t wrong = 0;
+  for (int64_t i = n - 100; i < n; ++i)
+    wrong += (y[size_t(i)] == 0) !=
+             (random_bits(key, uint64_t(i * n + i)) >> 8 < DropoutRule(0.5).below);
+  CHECK(wrong == 0);
+}
+
 TEST_CASE("attention dropout: without a key every call uses another mask") {
   const AttentionCase in = make_inputs({.queries = 20}, f32);
   AttentionOptions o{.dropout = 0.5};

@@ -162,4 +162,18 @@ TEST_CASE("attention with large scores weighs keys by the differences of the sco
     }
 }
 
+TEST_CASE("a sink far above all scores leaves them little weight", "[ops]") {
+  const int64_t n = 5;
+  for (const Implementation implementation : {Implementation::composed, Implementation::fused})
+    for (const double above : {20.0, 60.0}) {
+      INFO(above << (implementation == Implementation::fused ? ", fused" : ", composed"));
+      const Tensor q = zeros({1, 1, 1, 8}), k = ones({1, 1, n, 8}), v = ones({1, 1, n, 1}),
+                   sink = full({1}, above).set_requires_grad();
+      const Tensor y = attention(q, k, v, {.sinks = sink, .implementation = implementation});
+      const double weight = double(n) / (double(n) + std::exp(above));
+      CHECK(y.item() / weight == Approx(1).epsilon(1e-4));
+      CHECK(grad({y}, {sink})[0].item() / -weight == Approx(1).epsilon(1e-4));
+    }
+}
+
 }  // namespace stretto::testing

@@ -48,6 +48,17 @@ TEST_CASE("capped attention has first and second derivatives", "[attention]") {
   testing::check_gradients(f, inputs);
 }
 
+TEST_CASE("the lse of capped attention has the gradient of the capped scores", "[attention]") {
+  if (default_device().is_cuda()) return;  // attention_with_lse() needs the CPU
+  const AttentionOptions o{.mask = {.causal = true}, .soft_cap = 0.5};
+  const Tensor q = fixed_noise({1, 2, 4, 3}, 1).set_requires_grad(),
+               k = fixed_noise({1, 2, 4, 3}, 2).set_requires_grad(),
+               v = fixed_noise({1, 2, 4, 2}, 3), g = fixed_noise({1, 2, 4}, 4);
+  const Tensors got = grad({attention_with_lse(q, k, v, o).lse}, {q, k}, {g}),
+                want = grad({logsumexp(attention_scores(q, k, o), -1)}, {q, k}, {g});
+  for (size_t i = 0; i < want.size(); ++i) CHECK(worst_error(got[i], want[i]) < 1e-14);
+}
+
 TEST_CASE("capped attention needs no slopes of keys that a mask hides", "[attention]") {
   const Shape shape{1, 1, 3, 2};
   const auto gradients = [&](Implementation implementation, const AttentionMask& mask) {
