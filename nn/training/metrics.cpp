@@ -104,7 +104,7 @@ MetricsCsv::MetricsCsv(const std::string& path, std::vector<std::string> columns
 }
 
 // Replaces an existing file atomically: hard links to it keep the old content.
-MetricsCsv::MetricsCsv(const std::string& path, std::vector<std::string> columns)
+MetricsCsv::MetricsCsv(const std::string& path, const std::vector<std::string>& columns)
     : MetricsCsv(path, columns, header_line(columns) + "\n",
                  replace_old(path, header_line(columns) + "\n") ? "abe" : "wbe") {
   const bool has_header = std::fseek(out_.get(), 0, SEEK_END) == 0 && std::ftell(out_.get()) > 0;
@@ -115,7 +115,7 @@ MetricsCsv MetricsCsv::resume(const std::string& path, std::vector<std::string> 
                               int64_t step) {
   const std::string header = header_line(columns);
   std::error_code ignored;
-  if (!fs::exists(path, ignored)) return MetricsCsv(path, std::move(columns));
+  if (!fs::exists(path, ignored)) return MetricsCsv(path, columns);
   const std::string kept =
       kept_rows(path, read_text(op, path, INT64_MAX), header, columns.size(), step);
   write_atomically(path, kept);

@@ -15,7 +15,7 @@ class MetricsCsv {
  public:
   /// Creates or overwrites the file with a header of `columns`. Throws Error if the file cannot be
   /// written, if there are no columns, or if a name has a comma, quote or line break.
-  MetricsCsv(const std::string& path, std::vector<std::string> columns);
+  MetricsCsv(const std::string& path, const std::vector<std::string>& columns);
 
   /// Resumes the file at `path` from `step`: removes rows of later steps and a last line that a
   /// crash cut short. A missing or empty file is created. If the file has only the first few of
