@@ -28,7 +28,8 @@ void check_number(int64_t step, const char* what, double value) {
 template <class F>
 auto at_step(int64_t step, F&& f) {
   const auto with_step = [&](const Error& e) {
-    const std::string op = "[train] ", begin = str(op, "step ", step, ": "), text = e.what();
+    const std::string op = "[train] ", begin = str(op, "step ", step, ": ");
+    std::string text = e.what();
     if (text.starts_with(begin)) return text;
     return begin + (text.starts_with(op) ? text.substr(op.size()) : text);
   };
