@@ -44,7 +44,20 @@ void InputFile::read(void* to, int64_t bytes, int64_t at) const {
   }
 }
 
-std::string read_file(const std::string& path) { return read_text("read_file", path, INT64_MAX); }
+// Without the size, which files of /proc do not have.
+std::string read_file(const std::string& path) {
+  constexpr const char* op = "read_file";
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  check(fd >= 0, op, one_line(path), ": ", std::strerror(errno));
+  std::string text, block(1 << 16, '\0');
+  ssize_t n = 0;
+  while ((n = ::read(fd, block.data(), block.size())) > 0 || (n < 0 && errno == EINTR))
+    if (n > 0) text.append(block, 0, size_t(n));
+  const int error = errno;
+  ::close(fd);
+  check(n == 0, op, one_line(path), ": ", std::strerror(error));
+  return text;
+}
 
 std::string read_text(const char* op, const std::string& path, int64_t most) {
   const InputFile file(op, path);
