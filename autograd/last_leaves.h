@@ -1,4 +1,5 @@
-// The leaves of the last backward pass, to find those that nothing trains.
+// The leaf tensors that the last backward pass has reached. An optimizer looks among them for leaves
+// that are not trained.
 #pragma once
 
 #include <cstdint>

@@ -105,7 +105,8 @@ struct Unique {
   Tensor inverse;  ///< The index in `values` of each element, i64, in the shape of the tensor.
   Tensor counts;   ///< The number of elements with each value, i64.
 };
-/// Returns the different values of x. Each NaN is a value of its own. No gradient.
+/// Returns the different values of x. NaN is not equal to NaN, so each one is
+/// a separate value. No gradient.
 Unique unique(const Tensor& x);
 /// Returns for each value the number of elements of `sorted` [N], in ascending order, that are less
 /// than it, or with `right` at most it: values of any shape → i64 of the same shape. Both have one
