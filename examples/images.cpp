@@ -47,11 +47,11 @@ struct SwinBlock : nn::Module {
       : Module(parent, std::move(name)),
         cells(cells_),
         shift(shifted ? w / 2 : 0),
-        layer(*this, "layer",
-              {.d_model = d,
-               .attention = {.n_heads = d / 8,
-                             .position = nn::swin_bias({.height = w, .width = w})},
-               .feed_forward = {.d_hidden = 2 * d, .activation = Activation::gelu}}) {
+        layer(
+            *this, "layer",
+            {.d_model = d,
+             .attention = {.n_heads = d / 8, .position = nn::swin_bias({.height = w, .width = w})},
+             .feed_forward = {.d_hidden = 2 * d, .activation = Activation::gelu}}) {
     if (!shifted) return;
     // Rolling brings cells of opposite edges together. They are in different segments, which do not
     // see each other.

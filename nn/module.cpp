@@ -353,4 +353,16 @@ void clone_state(const Module& from, Module& to) {
   to.pack_all();
 }
 
+EvalMode::EvalMode(Module& model) {
+  before_.push_back({&model, model.training()});
+  for (size_t i = 0; i < before_.size(); ++i)
+    for (const auto& [name, child] : before_[i].module->children())
+      before_.push_back({child, child->training()});
+  model.eval();
+}
+
+EvalMode::~EvalMode() {
+  for (const Mode& mode : before_) mode.module->train(mode.training);
+}
+
 }  // namespace stretto::nn

@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "../autograd/tape.h"
 #include "../core/random.h"
 #include "../core/tensor.h"
 
@@ -263,5 +264,26 @@ std::unique_ptr<M> clone(const M& m) {
   clone_state(m, *copy);
   return copy;
 }
+
+/// Sets evaluation mode (no dropout) and disables gradients for a scope. At its end, also after an
+/// exception, the model and all modules below it are back in their previous modes.
+///
+///     nn::EvalMode guard(model);
+class EvalMode {
+ public:
+  /// Puts the model into evaluation mode.
+  explicit EvalMode(Module& model);
+  ~EvalMode();
+  EvalMode(const EvalMode&) = delete;
+  EvalMode& operator=(const EvalMode&) = delete;
+
+ private:
+  struct Mode {
+    Module* module;
+    bool training;
+  };
+  std::vector<Mode> before_;  // a parent before its children
+  NoGrad no_grad_;
+};
 
 }  // namespace stretto::nn

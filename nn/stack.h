@@ -10,10 +10,10 @@ namespace stretto::nn {
 
 /// Options of Encoder and Decoder.
 struct StackOptions {
-  int64_t n_layers = 0;         ///< Number of layers, at least 1.
-  LayerOptions layer = {};      ///< Options of every layer.
-  bool final_norm = false;      ///< Adds a norm after the last layer, as NormPlace::pre needs.
-  bool final_dropout = false;   ///< Dropout of the output too (T5).
+  int64_t n_layers = 0;        ///< Number of layers, at least 1.
+  LayerOptions layer = {};     ///< Options of every layer.
+  bool final_norm = false;     ///< Adds a norm after the last layer, as NormPlace::pre needs.
+  bool final_dropout = false;  ///< Dropout of the output too (T5).
 };
 
 /// A stack of TransformerLayers.

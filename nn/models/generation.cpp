@@ -10,7 +10,6 @@
 #include "nn/dropout.h"
 #include "nn/models/language_model.h"
 #include "nn/models/sequence_to_sequence.h"
-#include "nn/training/evaluate.h"
 #include "ops/attention/position_error.h"
 #include "ops/create.h"
 

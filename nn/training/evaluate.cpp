@@ -5,18 +5,6 @@
 
 namespace stretto::nn {
 
-EvalMode::EvalMode(Module& model) {
-  before_.push_back({&model, model.training()});
-  for (size_t i = 0; i < before_.size(); ++i)
-    for (const auto& [name, child] : before_[i].module->children())
-      before_.push_back({child, child->training()});
-  model.eval();
-}
-
-EvalMode::~EvalMode() {
-  for (const Mode& mode : before_) mode.module->train(mode.training);
-}
-
 void LossSum::add(const Tensor& losses, const Tensor& targets) {
   check(losses.shape() == targets.shape(), "LossSum", "losses ", losses, ", targets ", targets,
         "; shapes must be equal");

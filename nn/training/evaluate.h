@@ -1,36 +1,14 @@
-// Evaluating a model: evaluation mode for a scope, and the mean loss over batches.
+// The mean loss of a model over batches.
 #pragma once
 
 #include <functional>
 #include <vector>
 
-#include "../../autograd/tape.h"
 #include "../data/batch.h"
 #include "../forward_context.h"
 #include "../module.h"
 
 namespace stretto::nn {
-
-/// Sets evaluation mode (no dropout) and disables gradients for a scope. At its end, also after an
-/// exception, the model and all modules below it are back in their previous modes.
-///
-///     nn::EvalMode guard(model);
-class EvalMode {
- public:
-  /// Puts the model into evaluation mode.
-  explicit EvalMode(Module& model);
-  ~EvalMode();
-  EvalMode(const EvalMode&) = delete;
-  EvalMode& operator=(const EvalMode&) = delete;
-
- private:
-  struct Mode {
-    Module* module;
-    bool training;
-  };
-  std::vector<Mode> before_;  // a parent before its children
-  NoGrad no_grad_;
-};
 
 /// A sum of losses and the number of scored tokens.
 struct LossSum {

@@ -204,7 +204,8 @@ TEST_CASE("constructors leave no parameter uninitialized", "[module]") {
           if (!made.count(m[1])) missing.insert(m[1]);
         }
     }
-  CHECK(missing == std::set<std::string>{"AnyList", "AttentionKernel", "FeatureMap", "PositionalEncoding"});
+  CHECK(missing ==
+        std::set<std::string>{"AnyList", "AttentionKernel", "FeatureMap", "PositionalEncoding"});
 }
 
 TEST_CASE("a position table is initialized by its constructor or by reset_parameters()",

@@ -105,6 +105,18 @@ TEST_CASE("Directories include only headers of lower layers", "[repository]") {
   CHECK(wrong.empty());
 }
 
+// tests/threads.cmake compiles nn/ without these directories.
+TEST_CASE("Layers and models include nothing of data, files and training", "[repository]") {
+  const std::set<std::string> upper{"data/", "files/", "training/"};
+  std::string wrong;
+  for (const auto& [from, to] : arrows())
+    if (top_of(from) == "nn" && !upper.count(part_of("nn", from)) &&
+        upper.count(part_of("nn", to)) && from != "nn/distributed/data_parallel_step.cpp")
+      wrong += str("\n  ", from, " includes ", to);
+  INFO(wrong);
+  CHECK(wrong.empty());
+}
+
 TEST_CASE("cuda/none.cpp includes every header that declares kernels", "[repository]") {
   std::set<std::string> kernels, with_body;
   for (const Source& file : sources())

@@ -83,8 +83,7 @@ TEST_CASE("A trainer names what differs between ranks, on all of them", "[proces
       {"metadata", "[Trainer] rank 1 has metadata text = b, rank 0 has text = a;"},
       {"rate", "[Trainer] rank 1 has learning rates 0.2, rank 0 has 0.1;"},
       {"frozen", "[Trainer] rank 1 has trained parameters none, rank 0 has weight, bias;"},
-      {"lr_scale",
-       "[Trainer] rank 1 has parameter groups 2 tensors, lr_scale 0.5, weight_decay 0"},
+      {"lr_scale", "[Trainer] rank 1 has parameter groups 2 tensors, lr_scale 0.5, weight_decay 0"},
       {"weights", "[Trainer] rank 1 has weights with the checksum "},
       {"seed", "[Trainer] rank 1 has random state 2 "}};
   for (const auto& [difference, text] : differences) {
