@@ -103,11 +103,6 @@ bool are_aligned(std::initializer_list<const void*> pointers) {
   return true;
 }
 
-template <class T>
-const T* data_or_null(const Tensor& x) {
-  return x.defined() ? x.data<T>() : nullptr;
-}
-
 Columns columns_of(const Tensor& x) {
   if (x.is_contiguous()) return {Divider(0), 0};
   const int64_t once = x.dtype() == bf16 ? at_once<BFloat16> : at_once<float>;
@@ -155,7 +150,7 @@ Tensors activate_backward(const Tensor& x, const Tensor& up, const Tensor& g, Ac
   dispatch_floating(x.dtype(), "activate backward", [&]<class T>() {
     const auto drop = drop_of<compute_t<T>>(key, below, scale, device);
     const T *const in = x.data<T>(), *const gate = data_or_null<T>(up), *const slope = g.data<T>();
-    T* const of_gate = dup.defined() ? dup.data<T>() : nullptr;
+    T* const of_gate = data_or_null<T>(dup);
     launch("activate_backward", device, kernels<T>(f).backward, blocks_for(x.numel(), 4 * threads),
            threads, dx.data<T>(), of_gate, in, gate, slope, drop, columns, uint64_t(x.numel()),
            are_aligned({dx.raw_data(), of_gate, in, gate, slope}));

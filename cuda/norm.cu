@@ -316,10 +316,6 @@ __global__ void add_partial_rows(T* first, T* second, const compute_t<T>* parts,
 
 Tensor row_major_or_none(const Tensor& x) { return x.defined() ? row_major(x) : x; }
 template <class T>
-const T* data_or_null(const Tensor& x) {
-  return x.defined() && x.numel() > 0 ? x.data<T>() : nullptr;
-}
-template <class T>
 Branch<T> branch_of(const ResidualBranch& b, int device) {
   if (!b.sum.defined()) return {};
   const DrawKey key = b.below > 0 ? draw_key(b.key, device) : DrawKey{b.key};
@@ -348,9 +344,8 @@ Tensor norm(const Tensor& input, const Tensor& weight, const Tensor& bias, doubl
         return norm_rows<false, Shape, T>;
       }();
       launch("norm", x.device().index, kernel, blocks_for(rows, block.y), block, y.data<T>(),
-             means.defined() ? means.data<C>() : nullptr, scale.data<C>(),
-             static_cast<const T*>(x.data<T>()), data_or_null<T>(w), data_or_null<T>(b), branch,
-             rows, width, C(eps));
+             data_or_null<C>(means), scale.data<C>(), static_cast<const T*>(x.data<T>()),
+             data_or_null<T>(w), data_or_null<T>(b), branch, rows, width, C(eps));
     });
   });
   return y;
@@ -395,7 +390,7 @@ Tensor norm_backward(const Tensor& input, const Tensor& weight, const Tensor& gr
       if (sums == 0) return;
       launch("norm_backward", x.device().index, add_partial_rows<T>,
              dim3(unsigned(ceil_div(width, 32)), unsigned(sums)), dim3(32, 8),
-             (want_dw ? dw : db).data<T>(), db.defined() ? db.data<T>() : nullptr,
+             (want_dw ? dw : db).data<T>(), data_or_null<T>(db),
              static_cast<const C*>(parts.data<C>()), int(blocks), width);
     });
   });

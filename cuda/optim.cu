@@ -210,11 +210,6 @@ __global__ void __launch_bounds__(threads)
   if (threadIdx.x == 0) entry.sums[blockIdx.x - table.first[at]] = total;
 }
 
-template <class T>
-T* data_of(const Tensor& x) {
-  return x.defined() ? x.data<T>() : nullptr;
-}
-
 // True if all pointers are null or aligned for packs.
 template <class... T>
 bool aligned(const T*... pointers) {
@@ -281,7 +276,7 @@ void sgd_steps(std::span<const SgdTask> tasks) {
     Batch<SgdEntry<P>> batch("sgd_step", one.device().index, update);
     for (const SgdTask& task : tasks) {
       P *w = task.weight.data<P>(), *g = task.gradient.data<P>();
-      T *master = data_of<T>(task.master), *b = data_of<T>(task.momentum);
+      T *master = data_or_null<T>(task.master), *b = data_or_null<T>(task.momentum);
       batch.add(
           {w, g, master, b, task.weight.numel(), aligned(w, g, master, b), SgdRule<T>(task.step)},
           rule_again<SgdRule<T>>(task));
@@ -297,8 +292,8 @@ void adam_steps(std::span<const AdamTask> tasks) {
     Batch<AdamEntry<P>> batch("adam_step", one.device().index, update);
     for (const AdamTask& task : tasks) {
       P *w = task.weight.data<P>(), *g = task.gradient.data<P>();
-      T *master = data_of<T>(task.master), *m = task.m.data<T>(), *v = task.v.data<T>();
-      T* v_max = data_of<T>(task.v_max);
+      T *master = data_or_null<T>(task.master), *m = task.m.data<T>(), *v = task.v.data<T>();
+      T* v_max = data_or_null<T>(task.v_max);
       batch.add({w, g, master, m, v, v_max, task.weight.numel(), aligned(w, g, master, m, v, v_max),
                  AdamRule<T>(task.step)},
                 rule_again<AdamRule<T>>(task));

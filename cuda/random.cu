@@ -117,7 +117,7 @@ Tensor dropout(const Tensor& x, uint32_t below, double scale, RandomKey key,
   Tensor out = empty_like(x);
   if (x.numel() == 0) return out;
   dispatch_floating(x.dtype(), "dropout", [&]<class T>() {
-    const T* const onto = residual.defined() ? residual.data<T>() : nullptr;
+    const T* const onto = data_or_null<T>(residual);
     launch("dropout", x.device().index, onto ? drop<true, T> : drop<false, T>,
            blocks_for(x.numel(), 4 * threads), threads, out.data<T>(),
            static_cast<const T*>(x.data<T>()), onto,

@@ -85,7 +85,7 @@ void run_extremes(const Tensor& x, const Tensor& from, const Tensor& values,
     some = empty({rows, splits}, options_of(values));
     at = empty({rows, splits}, options_of(indices));
   }
-  const int64_t* given = from.defined() ? from.data<int64_t>() : nullptr;
+  const int64_t* given = data_or_null<int64_t>(from);
   choose_rows<T>(n, [&](auto chosen) {
     using Shape = RowShape<decltype(chosen)::Threads, decltype(chosen)::pack, 0>;
     const dim3 block = row_block<Shape::Threads>();

@@ -132,7 +132,7 @@ void before_segments(const char* name, int device, float* sums, int64_t units, i
 KeyStates key_states(const LinearAttentionOperands& in, const Tensor& k, const Tensor& v,
                      const Sizes& sizes, int segments, const Tensor& after) {
   const int64_t units = k.size(0) * k.size(1), state = int64_t(sizes.f) * (sizes.dv + 1);
-  if (in.causal && segments == 1) return {{data_or_null(in.before), state, 0}, {}};
+  if (in.causal && segments == 1) return {{data_or_null<float>(in.before), state, 0}, {}};
   const int device = k.device().index;
   Sizes s = sizes;
   s.heads = s.groups;
@@ -146,8 +146,8 @@ KeyStates key_states(const LinearAttentionOperands& in, const Tensor& k, const T
   });
   const Tensor last =
       in.causal || after.defined() ? after : empty({units, state}, options_of(sums));
-  before_segments(op, device, sums.data<float>(), units, segments, state, data_or_null(in.before),
-                  data_or_null(last));
+  before_segments(op, device, sums.data<float>(), units, segments, state,
+                  data_or_null<float>(in.before), data_or_null<float>(last));
   if (in.causal) return {{sums.data<float>(), segments * state, state}, sums};
   return {{last.data<float>(), state, 0}, last};
 }
@@ -179,7 +179,7 @@ void linear_attention(const LinearAttentionOperands& in, const Tensor& y, const 
     if (in.causal) args.k = head_rows<const T>(k), args.v = head_rows<const T>(v);
     args.before = states.at;
     if (in.causal && segments == 1)
-      args.after = {data_or_null(after), int64_t(s.f) * (s.dv + 1), 0};
+      args.after = {data_or_null<float>(after), int64_t(s.f) * (s.dv + 1), 0};
     args.totals = totals.data<float>();
     start(q.device().index, blocks, segments, args);
   });

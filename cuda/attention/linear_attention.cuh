@@ -159,10 +159,9 @@ inline int cut(Sizes& s, int64_t units) {
   return (s.chunks + s.per_segment - 1) / s.per_segment;
 }
 
-inline float* data_or_null(const Tensor& x) { return x.defined() ? x.data<float>() : nullptr; }
 template <class T>
 Args<T> args_of(const LinearAttentionOperands& in, const Sizes& s) {
-  return {.hidden = in.padding.defined() ? in.padding.data<uint8_t>() : nullptr,
+  return {.hidden = data_or_null<uint8_t>(in.padding),
           .size = s,
           .eps = float(in.eps)};
 }

@@ -436,8 +436,8 @@ void linear_attention_backward(const LinearAttentionOperands& in, const Tensor& 
     // T of each segment, then the sums before each segment; bidirectional, the
     // sum over all queries.
     args = all;
-    const float* const last = data_or_null(grad_after);
-    float* const first = data_or_null(to.before);
+    const float* const last = data_or_null<float>(grad_after);
+    float* const first = data_or_null<float>(to.before);
     int segments = cut(of_k, units);
     Tensor sums, total;
     if (!in.causal || segments > 1) {
@@ -452,8 +452,8 @@ void linear_attention_backward(const LinearAttentionOperands& in, const Tensor& 
       before_segments(op, device, sums.data<float>(), units, parts, state, last,
                       in.causal ? first : total.data<float>());
       args = all;
-      args.before = {data_or_null(in.causal ? sums : total), in.causal ? parts * state : state,
-                     in.causal ? state : 0};
+      args.before = {data_or_null<float>(in.causal ? sums : total),
+                     in.causal ? parts * state : state, in.causal ? state : 0};
     } else {
       args.before = {last, state, 0};
       args.after = {first, state, 0};

@@ -298,7 +298,7 @@ Features<T> features_of(const Tensor& x, const RandomFeatures& s) {
   const int d = int(s.projection.size(1)), w = int(s.projection.size(0));
   const int64_t tiles = ceil_div(x.size(2), int64_t(chunk));
   return {.projection = s.projection.data<float>(),
-          .bound = s.bound.defined() ? s.bound.data<float>() : nullptr,
+          .bound = data_or_null<float>(s.bound),
           .heads = int(x.size(1)),
           .length = int(x.size(2)),
           .d = d,

@@ -170,6 +170,11 @@ struct alignas(sizeof(T) * V < 16 ? sizeof(T) * V : 16) Pack {
 };
 template <class T>
 constexpr int pack_size = 16 / int(sizeof(T));
+/// The elements of x; null if x is undefined.
+template <class T>
+T* data_or_null(const Tensor& x) {
+  return x.defined() ? x.data<T>() : nullptr;
+}
 inline bool aligned(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
 
 /// The block shape of row kernels: a warp per short row and 8 rows per block, or

@@ -150,7 +150,7 @@ Tensor checked_indices(const char* op, const Tensor& ids, int64_t size, int64_t 
 void check_heads(const char* op, const Tensor& totals, double eps, const Tensor& padding,
                  IndexText text) {
   const int device = totals.device().index;
-  const uint8_t* const padded = padding.defined() ? padding.data<uint8_t>() : nullptr;
+  const uint8_t* const padded = data_or_null<uint8_t>(padding);
   check_later(op, device, std::move(text), [&](int64_t number, Report* report) {
     dispatch_among<double, float>(totals.dtype(), [&]<class T>() {
       launch(op, device, find_dead_head<T>, 1, threads, static_cast<const T*>(totals.data<T>()),

@@ -248,7 +248,7 @@ Plan plan_of(const NoiseCode& code, const NoiseSide (&sides)[2], int runs, bool 
   Plan plan = {};
   Problem& p = plan.p;
   p.apart = code.apart, p.pitch = code.pitch, p.columns = code.columns;
-  p.e = code.e.defined() ? code.e.data<float>() : nullptr;
+  p.e = data_or_null<float>(code.e);
   p.heads = int(w.size(0)), p.d = int(w.size(1)), p.r = int(code.realizations);
   p.lines = int(w.size(2)), p.taps = int(w.size(3));
   p.padded = int(ceil_div(p.taps, step) * step);

@@ -374,7 +374,7 @@ SineLaunch launch_of(const SineCode& code, const Tensor& x, int64_t at) {
   all.blocks = int(ceil_div(at + n - first, places));
   all.p = {code.f.data<float>(),
            code.w.data<float>(),
-           code.e.defined() ? code.e.data<float>() : nullptr,
+           data_or_null<float>(code.e),
            all.waves.data<float>(),
            int(code.f.size(0)),
            int(code.f.size(1)),
