@@ -48,14 +48,25 @@ __device__ inline void drop_row(RowInRegisters<Shape, T>& row, const Drop<comput
   }
 }
 
-/// y [rows, width], means [2, rows] (or null), scale [rows] = x [rows, width]; w, b [width] or null;
-/// with Adds, the branch's rows are x, onto and sum [rows, width]
+/// The rows of x, and what forward writes for each: means [2, rows] (or null) and scale [rows].
+template <class C>
+struct NormRows {
+  C* means;
+  C* scale;
+  int64_t count, width;
+  C eps;
+};
+
+/// y [rows, width], means and scale = x [rows, width]; w, b [width] or null; with Adds, the
+/// branch's rows are x, onto and sum [rows, width]
 template <bool Adds, class Shape, class T>
-__global__ void norm_rows(T* y, compute_t<T>* means, compute_t<T>* scale, const T* x, const T* w,
-                          const T* b, Branch<T> branch, int64_t rows, int64_t width,
-                          compute_t<T> eps) {
+__global__ void norm_rows(T* y, const T* x, const T* w, const T* b, Branch<T> branch,
+                          NormRows<compute_t<T>> of) {
   using C = compute_t<T>;
   constexpr int Threads = Shape::Threads;
+  C *const means = of.means, *const scale = of.scale;
+  const int64_t rows = of.count, width = of.width;
+  const C eps = of.eps;
   const C share = C(1) / C(width);
   auto scaled = [&](C unit, C gain, C bias) {
     if (w) unit *= gain;
@@ -202,10 +213,11 @@ constexpr int backward_blocks() {
 template <bool Drops, class Shape, class T>
 __global__ void __launch_bounds__(256, backward_blocks<Shape, T>())
     norm_backward_rows(T* dx, compute_t<T>* dw, compute_t<T>* db, const T* x, const T* w,
-                       const T* g, const T* onto, const compute_t<T>* means,
-                       const compute_t<T>* scale, Branch<T> branch, int64_t rows, int64_t width) {
+                       const T* g, const T* onto, Branch<T> branch, NormRows<compute_t<T>> of) {
   using C = compute_t<T>;
   constexpr int Threads = Shape::Threads;
+  const C *const means = of.means, *const scale = of.scale;
+  const int64_t rows = of.count, width = of.width;
   const C share = C(1) / C(width);
   if constexpr (Shape::packs > 0) {
     constexpr int N = Shape::packs * Shape::pack;
@@ -344,26 +356,25 @@ Tensor norm(const Tensor& input, const Tensor& weight, const Tensor& bias, doubl
         return norm_rows<false, Shape, T>;
       }();
       launch("norm", x.device().index, kernel, blocks_for(rows, block.y), block, y.data<T>(),
-             data_or_null<C>(means), scale.data<C>(), static_cast<const T*>(x.data<T>()),
-             data_or_null<T>(w), data_or_null<T>(b), branch, rows, width, C(eps));
+             static_cast<const T*>(x.data<T>()), data_or_null<T>(w), data_or_null<T>(b), branch,
+             NormRows<C>{data_or_null<C>(means), scale.data<C>(), rows, width, C(eps)});
     });
   });
   return y;
 }
 
-Tensor norm_backward(const Tensor& input, const Tensor& weight, const Tensor& gradient,
-                     const Tensor& pending, const Tensor& means, const Tensor& scale, bool want_dw,
-                     bool want_db, Tensor& dw, Tensor& db, const ResidualBranch& given) {
-  const Tensor x = row_major(input), g = row_major(gradient), w = row_major_or_none(weight),
+NormGradients norm_backward(const NormSaved& saved, const Tensor& gradient, const Tensor& pending,
+                            bool want_dw, bool want_db, const ResidualBranch& given) {
+  const Tensor x = row_major(saved.x), g = row_major(gradient), w = row_major_or_none(saved.weight),
                onto = row_major_or_none(pending);
-  Tensor dx = empty_like(x);
-  const int64_t width = x.size(-1), rows = scale.numel(), sums = int64_t(want_dw) + want_db;
-  if (want_dw) dw = empty({width}, options_of(x));
-  if (want_db) db = empty({width}, options_of(x));
+  NormGradients to{.dx = empty_like(x)};
+  const int64_t width = x.size(-1), rows = saved.scale.numel(), sums = int64_t(want_dw) + want_db;
+  if (want_dw) to.dw = empty({width}, options_of(x));
+  if (want_db) to.db = empty({width}, options_of(x));
   if (x.numel() == 0) {
-    if (want_dw) fill(dw, 0);
-    if (want_db) fill(db, 0);
-    return dx;
+    if (want_dw) fill(to.dw, 0);
+    if (want_db) fill(to.db, 0);
+    return to;
   }
   dispatch_floating(x.dtype(), "norm_backward", [&]<class T>() {
     using C = compute_t<T>;
@@ -371,30 +382,27 @@ Tensor norm_backward(const Tensor& input, const Tensor& weight, const Tensor& gr
       using Shape = decltype(shape);
       const dim3 block = row_block<Shape::Threads>();
       const int64_t blocks = std::min<int64_t>(ceil_div(rows, block.y), partial_rows);
-      const Tensor parts = empty({sums, blocks, width}, options_of(scale));
-      C *const of_w = want_dw ? parts.data<C>() : nullptr, *const of_b =
-                                                               want_db
-                                                                   ? parts.data<C>() +
-                                                                         (sums - 1) * blocks * width
-                                                                   : nullptr;
+      const Tensor parts = empty({sums, blocks, width}, options_of(saved.scale));
+      C* const partial = parts.data<C>();
       const Branch<T> branch = branch_of<T>(given, x.device().index);
       const auto kernel = [&] {
         if constexpr (takes_branch<Shape, T>)
           if (branch.sum) return norm_backward_rows<true, Shape, T>;
         return norm_backward_rows<false, Shape, T>;
       }();
-      launch("norm_backward", x.device().index, kernel, unsigned(blocks), block, dx.data<T>(), of_w,
-             of_b, static_cast<const T*>(x.data<T>()), data_or_null<T>(w),
-             static_cast<const T*>(g.data<T>()), data_or_null<T>(onto), data_or_null<C>(means),
-             static_cast<const C*>(scale.data<C>()), branch, rows, width);
+      launch("norm_backward", x.device().index, kernel, unsigned(blocks), block, to.dx.data<T>(),
+             want_dw ? partial : nullptr, want_db ? partial + (sums - 1) * blocks * width : nullptr,
+             static_cast<const T*>(x.data<T>()), data_or_null<T>(w),
+             static_cast<const T*>(g.data<T>()), data_or_null<T>(onto), branch,
+             NormRows<C>{data_or_null<C>(saved.means), saved.scale.data<C>(), rows, width});
       if (sums == 0) return;
       launch("norm_backward", x.device().index, add_partial_rows<T>,
              dim3(unsigned(ceil_div(width, 32)), unsigned(sums)), dim3(32, 8),
-             (want_dw ? dw : db).data<T>(), data_or_null<T>(db),
-             static_cast<const C*>(parts.data<C>()), int(blocks), width);
+             (want_dw ? to.dw : to.db).data<T>(), data_or_null<T>(to.db),
+             static_cast<const C*>(partial), int(blocks), width);
     });
   });
-  return dx;
+  return to;
 }
 
 bool norm_takes_branch(int64_t width, DType dtype) {

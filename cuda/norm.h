@@ -27,13 +27,19 @@ struct ResidualBranch {
 STRETTO_KERNEL(Tensor norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps,
                            const Tensor& means, const Tensor& scale,
                            const ResidualBranch& branch = {}));
-/// dx from the gradient g of y, plus `onto` [.., D] unless it is undefined. Writes Σ g·x̂ and Σ g,
-/// both [D], to dw and db if they are wanted. For an x that was a branch's sum, writes the gradient
-/// of the branch, dropout(dx), to branch.sum if that is defined.
-STRETTO_KERNEL(Tensor norm_backward(const Tensor& x, const Tensor& weight, const Tensor& g,
-                                    const Tensor& onto, const Tensor& means, const Tensor& scale,
-                                    bool want_dw, bool want_db, Tensor& dw, Tensor& db,
-                                    const ResidualBranch& branch = {}));
+/// What the backward pass reads of norm(): its x and weight, and the means and scale it wrote.
+struct NormSaved {
+  Tensor x, weight, means, scale;
+};
+struct NormGradients {
+  Tensor dx, dw, db;
+};
+/// dx from the gradient g of y, plus `onto` [.., D] unless it is undefined; dw = Σ g·x̂ and
+/// db = Σ g, both [D], if they are wanted. For an x that was a branch's sum, writes the gradient of
+/// the branch, dropout(dx), to branch.sum if that is defined.
+STRETTO_KERNEL(NormGradients norm_backward(const NormSaved& saved, const Tensor& g,
+                                           const Tensor& onto, bool want_dw, bool want_db,
+                                           const ResidualBranch& branch = {}));
 /// True if norm() and norm_backward() support a branch: rows of `width` elements fit in registers, in
 /// packs of at least four elements.
 STRETTO_KERNEL(bool norm_takes_branch(int64_t width, DType dtype));

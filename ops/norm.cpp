@@ -200,14 +200,14 @@ Tensors fused_backward(Backward& b, const Tensor& x, const Tensor& w, const Tens
                        const Tensor& scale) {
   const Tensor g = b.take_grad(), pending = b.take_pending(0);
   const Tensor onto = pending.defined() ? pending.contiguous() : Tensor();
-  Tensor dw, db, copy;
+  Tensor copy;
   const Tensor from = plain(x), weight = plain(w);
   const bool want_dw = b.needs(1), want_db = b.needs(2);
   if (from.device().is_cpu())
     return backward_cpu(from, weight, contiguous(g, copy), onto, means, scale, want_dw, want_db);
-  const Tensor dx = cuda::norm_backward(from, weight, contiguous(g, copy), onto, means, scale,
-                                        want_dw, want_db, dw, db);
-  return {dx, dw, db};
+  const cuda::NormGradients to = cuda::norm_backward({from, weight, means, scale},
+                                                     contiguous(g, copy), onto, want_dw, want_db);
+  return {to.dx, to.dw, to.db};
 }
 
 // Returns y; writes shift and rest to means [2, N] if it is defined, and scale [N].
@@ -301,11 +301,9 @@ Tensors add_normalize(const char* op, const Tensor& x, const Tensor& residual, c
     }
     const Tensor g = b.grad(1).contiguous(), of_branch = drops ? empty_like(s) : Tensor(),
                  onto = b.reached(0) ? b.grad(0).contiguous() : Tensor();
-    Tensors grads(4);
-    grads[1] = cuda::norm_backward(s, plain(w()), g, onto, means, scale, b.needs(2), b.needs(3),
-                                   grads[2], grads[3], branch({}, of_branch));
-    grads[0] = drops ? of_branch : grads[1];
-    return grads;
+    const cuda::NormGradients to = cuda::norm_backward(
+        {s, plain(w()), means, scale}, g, onto, b.needs(2), b.needs(3), branch({}, of_branch));
+    return Tensors{drops ? of_branch : to.dx, to.dx, to.dw, to.db};
   };
   // Gradients: dropout(d, p, key) and d, with d the gradient of s: its own plus that of the norm's
   // x; those of weight and bias are the norm's.

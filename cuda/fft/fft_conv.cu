@@ -17,28 +17,37 @@ struct Taps {
   }
 };
 
-/// y [.., rows, columns]; the layout is of the matrices of y, x and w
+/// The operands of sum_products(); matrices: the layout of those of y, x and w.
 template <class T>
-__global__ void sum_products(T* y, const T* x, const T* w,
-                             const __grid_constant__ Layout<3> matrices, uint64_t n, ConvAxis rows,
-                             ConvAxis columns, Divider height, Divider width, int64_t x_pitch,
-                             int64_t w_pitch) {
+struct Convolution {
+  T* y;
+  const T *x, *w;
+  Layout<3> matrices;
+  uint64_t n;  // elements of y
+  ConvAxis rows, columns;
+  Divider height, width;  // of y
+  int64_t x_pitch, w_pitch;
+};
+
+/// y [.., rows, columns]
+template <class T>
+__global__ void sum_products(const __grid_constant__ Convolution<T> a) {
 #pragma unroll 1
-  for (uint64_t i = thread_index(); i < n; i += thread_count()) {
-    const uint64_t line = width.quotient(i), matrix = height.quotient(line);
-    const int64_t r = int64_t(line - matrix * height.size), c = int64_t(i - line * width.size);
-    const Offsets<3> at = offsets(matrices, matrix);
-    const Taps over(rows, r), along(columns, c);
+  for (uint64_t i = thread_index(); i < a.n; i += thread_count()) {
+    const uint64_t line = a.width.quotient(i), matrix = a.height.quotient(line);
+    const int64_t r = int64_t(line - matrix * a.height.size), c = int64_t(i - line * a.width.size);
+    const Offsets<3> at = offsets(a.matrices, matrix);
+    const Taps over(a.rows, r), along(a.columns, c);
     T sum = 0;
 #pragma unroll 1
     for (int64_t q = over.first; q < over.last; ++q) {
-      const T* const tap = w + at.v[2] + (rows.w_first + q) * w_pitch + columns.w_first;
-      const T* const from = x + at.v[1] + (rows.x_first + r + rows.offset - q) * x_pitch +
-                            columns.x_first + c + columns.offset;
+      const T* const tap = a.w + at.v[2] + (a.rows.w_first + q) * a.w_pitch + a.columns.w_first;
+      const T* const from = a.x + at.v[1] + (a.rows.x_first + r + a.rows.offset - q) * a.x_pitch +
+                            a.columns.x_first + c + a.columns.offset;
 #pragma unroll 1
       for (int64_t p = along.first; p < along.last; ++p) sum += tap[p] * from[-p];
     }
-    y[at.v[0] + r * int64_t(width.size) + c] = sum;
+    a.y[at.v[0] + r * int64_t(a.width.size) + c] = sum;
   }
 }
 
@@ -58,10 +67,18 @@ Tensor convolve_directly(const Tensor& x, const Tensor& w, const ConvAxis& rows,
   };
   const Layout<3> matrices = make_layout(batch, {strides_of(y), strides_of(x), strides_of(w)});
   auto run = [&]<class T>() {
-    launch("fft_conv", y.device().index, sum_products<T>, blocks_for(y.numel(), 256), 256,
-           y.data<T>(), static_cast<const T*>(x.data<T>()), static_cast<const T*>(w.data<T>()),
-           matrices, uint64_t(y.numel()), rows, columns, Divider(rows.length),
-           Divider(columns.length), x.size(-1), w.size(-1));
+    const Convolution<T> args{.y = y.data<T>(),
+                              .x = x.data<T>(),
+                              .w = w.data<T>(),
+                              .matrices = matrices,
+                              .n = uint64_t(y.numel()),
+                              .rows = rows,
+                              .columns = columns,
+                              .height = Divider(rows.length),
+                              .width = Divider(columns.length),
+                              .x_pitch = x.size(-1),
+                              .w_pitch = w.size(-1)};
+    launch("fft_conv", y.device().index, sum_products<T>, blocks_for(y.numel(), 256), 256, args);
   };
   dispatch_among<double, float>(x.dtype(), run);
   return y;

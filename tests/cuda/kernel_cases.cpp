@@ -130,12 +130,12 @@ void KernelCaseList::norms() {
     // Per-block sums of the gradients of weight and bias are written and read again in f32. Two
     // blocks of eight warps fit on a multiprocessor.
     const double parts = 2 * 4 * d * std::min(264.0, r / (width > 1024 ? 1 : 8));
-    Tensor dw, db;
-    add("layer_norm backward" + of, 3 * n + processors * d, 12 * r + 2 * parts, straight,
-        [=]() mutable { cuda::norm_backward(x, w, g, {}, means, scale, true, true, dw, db); })
-        .warps = 16;
+    const cuda::NormSaved saved{x, w, means, scale};
+    add("layer_norm backward" + of, 3 * n + processors * d, 12 * r + 2 * parts, straight, [=] {
+      cuda::norm_backward(saved, g, {}, true, true);
+    }).warps = 16;
     add("layer_norm backward and add" + of, 4 * n + processors * d, 12 * r + 2 * parts, straight,
-        [=]() mutable { cuda::norm_backward(x, w, g, x, means, scale, true, true, dw, db); })
+        [=] { cuda::norm_backward(saved, g, x, true, true); })
         .warps = 16;
     // The branch and its place in the sum are read, the sum is written; backward writes a gradient.
     const Tensor sum = empty_like(x);
@@ -143,13 +143,10 @@ void KernelCaseList::norms() {
     add("dropout, add and layer_norm" + of, 4 * n + processors * 2 * d, 3 * sector * r, straight,
         [=] { cuda::norm(x, w, b, 1e-5, means, scale, branch); });
     add("dropout, add and layer_norm backward" + of, 5 * n + processors * d, 12 * r + 2 * parts,
-        straight,
-        [=]() mutable {
-          cuda::norm_backward(x, w, g, x, means, scale, true, true, dw, db, branch);
-        })
+        straight, [=] { cuda::norm_backward(saved, g, x, true, true, branch); })
         .warps = 16;
-    add("rms_norm backward" + of, 3 * n + processors * d, 4 * r + parts, straight, [=]() mutable {
-      cuda::norm_backward(x, w, g, {}, {}, scale, true, false, dw, db);
+    add("rms_norm backward" + of, 3 * n + processors * d, 4 * r + parts, straight, [=] {
+      cuda::norm_backward({x, w, {}, scale}, g, {}, true, false);
     }).warps = 16;
   }
 }
