@@ -45,7 +45,7 @@ struct ForwardLayout : AttentionLayout<T> {
   using Base = AttentionLayout<T>;
   using Base::all, Base::has_p, Base::row, Base::rows, Base::slabs, Base::step, Base::table;
   static constexpr int columns = T.head / 16, ring = tile::ring_of(rows + 2 * step);
-  using Ring = tile::Area<T.head, ring, T.parts>;
+  using Ring = tile::Area<BFloat16, T.head, ring, T.parts>;
   static constexpr RegisterUse use = {
       .p_held = !has_p, .q_unrolled = columns, .p_unrolled = has_p ? 1 : columns};
 
@@ -93,7 +93,7 @@ struct ForwardWarp : QueryWarp<L> {
     {
       const auto [b, h, kh] = a.place(unit);
       const auto rows = [&, b = b, h = h](int area, const OperandRows<const void>& from) {
-        tile::load_rows<L::threads, L::rows>(typename L::Own{base + area}, from.source(b, h), i0,
+        tile::copy_rows<L::threads, L::rows>(typename L::Own{base + area}, from.source(b, h), i0,
                                              a.sizes.m);
       };
       rows(L::q, a.operands.q);
@@ -101,8 +101,7 @@ struct ForwardWarp : QueryWarp<L> {
     }
     Base::load_first(a, Base::begin);
     ptx::commit();
-    ptx::wait<0>();
-    __syncthreads();
+    tile::wait_for_copies();
     q.hold();
     Base::start_strip(a, p(), Base::begin);
   }
@@ -112,8 +111,7 @@ struct ForwardWarp : QueryWarp<L> {
     if constexpr (L::all) __syncthreads();  // the relative positions are no longer needed
     Base::load_first(a, to);
     ptx::commit();
-    ptx::wait<0>();
-    __syncthreads();
+    tile::wait_for_copies();
     Base::start_strip(a, p(), to);
   }
   /// Adds the values' tiles that are still carried.
@@ -170,7 +168,7 @@ struct ForwardWarp : QueryWarp<L> {
     for (int sl = 0; sl < L::slabs; ++sl)
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const float m = quad_max(max[sl][half]);
+        const float m = tile::quad_max(max[sl][half]);
         const float to = L::all ? ceilf(m * a.scale.log2e) : m * a.scale.log2e;
         float& from = row_max[sl][half];
         const bool moves = grown(m, from);
@@ -255,7 +253,7 @@ struct ForwardWarp : QueryWarp<L> {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         float sum = row_sum[sl][2 * half];
-        if constexpr (L::parts > 1) sum = quad_sum(sum);
+        if constexpr (L::parts > 1) sum = tile::quad_sum(sum);
         const float factor = sum == 0 ? 0.f : a.dropout.keep_scale / sum;
         const int i = Base::query(sl, half);
         const auto element = [&](int x, int e) { return acc[sl][x][2 * half + e] * factor; };
@@ -287,17 +285,16 @@ __global__ void __launch_bounds__(L::threads, L::blocks_per_sm)
     next = warp.next_step(a, j0);
     const bool follows = !L::extended || next == j0 + L::step;
     if (follows && next < warp.last) {
-      load_keys<L>(a, warp.base, warp.unit, next);
+      copy_step<L>(a, warp.base, warp.unit, next);
       const int relative = next - warp.p0 + 1;
-      if (relative <= last_relative) load_relative<L, L::step>(a, warp.base, warp.unit, relative);
+      if (relative <= last_relative) copy_relative<L, L::step>(a, warp.base, warp.unit, relative);
     }
     ptx::commit();
     if (j0 < warp.end) {
       warp.step(a, j0);
       warp.carried_out_of = j0;
     }
-    ptx::wait<0>();
-    __syncthreads();  // the next keys have arrived, and these are no longer needed
+    tile::wait_for_copies();  // the next keys have arrived, and these are no longer needed
     if (L::extended && !follows) warp.jump(a, next);
   }
   warp.store(a);

@@ -8,8 +8,8 @@
 #include "cuda/attention/attention.h"
 #include "cuda/attention/attention_mask.cuh"
 #include "cuda/runtime/capture.h"
+#include "cuda/runtime/fragments.cuh"
 #include "cuda/runtime/index.h"
-#include "cuda/runtime/tile.cuh"
 
 namespace stretto::cuda {
 
@@ -150,6 +150,11 @@ struct AttentionArgs {
     const auto [b, h, kh] = place(unit);
     return mask.tensors.sight(b, h, i, queries, j, keys);
   }
+  /// True if any of these queries sees any of these keys.
+  template <bool Extended>
+  __device__ bool sees(int unit, int i, int queries, int j, int keys) const {
+    return sight<Extended>(unit, i, queries, j, keys) != Sight::none;
+  }
   /// The keys of a batch entry that padding hides from all queries, or that are out of range.
   struct HiddenKeys {
     const uint8_t* padding;
@@ -271,25 +276,25 @@ struct AttentionLayout {
   static constexpr bool extended = T.extended;
   static constexpr int threads = 32 * T.warps, own = 16 * T.slabs;  // own: rows per warp
   static constexpr int rows = own * T.warps, row = T.parts * T.head * 2;
-  using Step = tile::Area<T.head, T.step, T.parts>;
-  using Own = tile::Area<T.head, tile::ring_of(rows), T.parts>;
+  using Step = tile::Area<BFloat16, T.head, T.step, T.parts>;
+  using Own = tile::Area<BFloat16, T.head, tile::ring_of(rows), T.parts>;
 };
 
 /// Begins to copy the table rows, value table rows and biases of relative positions `relative` …
 /// relative + Count − 1 into the rings of layout L.
 template <class L, int Count>
-__device__ inline void load_relative(const AttentionArgs& a, uint32_t base, int unit,
+__device__ inline void copy_relative(const AttentionArgs& a, uint32_t base, int unit,
                                      int relative) {
   const int h = a.place(unit).h;
   const auto load = [&](int ring, const AttentionArgs::Table& table) {
-    tile::load_rows<L::threads, Count>(typename L::Ring{base + ring}, table.rows.source(0, h),
+    tile::copy_rows<L::threads, Count>(typename L::Ring{base + ring}, table.rows.source(0, h),
                                        relative + table.zero_row, table.count,
                                        relative & (L::ring - 1));
   };
   if constexpr (L::table) load(L::r, a.table);
   if constexpr (L::all) load(L::values, a.value_table);
   if (a.relative_bias.width > 0)
-    tile::load_line<L::threads, Count, L::ring>(base + L::bias, a.relative_bias.of(h),
+    tile::copy_line<L::threads, Count, L::ring>(base + L::bias, a.relative_bias.of(h),
                                                 relative - a.relative_bias.first,
                                                 a.relative_bias.width, relative & (L::ring - 1));
 }
@@ -300,30 +305,34 @@ __device__ inline int turn(int at) {
   return int(uint32_t(at) / L::step & 1);
 }
 
-/// Begins to copy the keys and values of a step.
-template <class L>
-__device__ inline void load_keys(const AttentionArgs& a, uint32_t base, int unit, int j) {
+/// Begins to copy Count keys from j on, and their values, to rows `to` … of areas at L::k and L::v.
+template <class L, int Count, class A>
+__device__ inline void copy_keys(const AttentionArgs& a, A area, int unit, int j, int to = 0) {
   const auto [b, h, kh] = a.place(unit);
-  const typename L::Step to{base + turn<L>(j) * L::Step::bytes};
-  tile::load_rows<L::threads, L::step>(to + L::k, a.operands.k.source(b, kh), j, a.sizes.n);
-  tile::load_rows<L::threads, L::step>(to + L::v, a.operands.v.source(b, kh), j, a.sizes.n);
+  tile::copy_rows<L::threads, Count>(area + L::k, a.operands.k.source(b, kh), j, a.sizes.n, to);
+  tile::copy_rows<L::threads, Count>(area + L::v, a.operands.v.source(b, kh), j, a.sizes.n, to);
+}
+/// The same for a step of keys, to one of two buffers.
+template <class L>
+__device__ inline void copy_step(const AttentionArgs& a, uint32_t base, int unit, int j) {
+  copy_keys<L, L::step>(a, typename L::Step{base + turn<L>(j) * L::Step::bytes}, unit, j);
 }
 
 /// Begins to copy the queries of a step, the gradients of their outputs, sums and deltas.
 template <class L>
-__device__ inline void load_queries(const AttentionArgs& a, uint32_t base, int unit, int i) {
+__device__ inline void copy_queries(const AttentionArgs& a, uint32_t base, int unit, int i) {
   const auto [b, h, kh] = a.place(unit);
   const int64_t line = int64_t(unit) * a.sizes.m;
   const typename L::Step to{base + turn<L>(i) * L::Step::bytes};
   const uint32_t stats = base + L::stats + turn<L>(i) * 2 * L::step * 4;
   const auto rows = [&, b = b, h = h](int area, const OperandRows<const void>& from) {
-    tile::load_rows<L::threads, L::step>(to + area, from.source(b, h), i, a.sizes.m);
+    tile::copy_rows<L::threads, L::step>(to + area, from.source(b, h), i, a.sizes.m);
   };
   rows(L::q, a.operands.q);
   rows(L::g, a.operands.g);
   if constexpr (L::has_p) rows(L::p, a.operands.p);
-  tile::load_line<L::threads, L::step>(stats, a.results.sums + line, i, a.sizes.m);
-  tile::load_line<L::threads, L::step>(stats + L::step * 4, a.delta.data + line, i, a.sizes.m);
+  tile::copy_line<L::threads, L::step>(stats, a.results.sums + line, i, a.sizes.m);
+  tile::copy_line<L::threads, L::step>(stats + L::step * 4, a.delta.data + line, i, a.sizes.m);
 }
 
 /// The rows that a warp owns as left operands, from shared memory or, for the first `Held` steps of
@@ -336,7 +345,7 @@ struct OwnRows {
 
   __device__ OwnRows(uint32_t base, int area) {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    address = base + area + warp * L::own * L::Own::pitch + tile::Rows<L::head>::as_rows(lane);
+    address = base + area + warp * L::own * L::Own::pitch + L::Step::Rows::as_rows(lane);
   }
   /// To be called when the rows have arrived.
   __device__ void hold() {
@@ -443,16 +452,6 @@ __device__ inline void put_row(const OperandRows<void>& to, int b, int h, int i,
                                                                                element(y, 1)};
     }
   }
-}
-
-/// The sum over the four lanes that share a row of a product.
-__device__ inline float quad_sum(float x) {
-  x += __shfl_xor_sync(0xffffffffu, x, 1);
-  return x + __shfl_xor_sync(0xffffffffu, x, 2);
-}
-__device__ inline float quad_max(float x) {
-  x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
-  return fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
 }
 
 /// x as kernels read it; tensors made for it are added to `kept`. f32 rows are multiplied by

@@ -326,7 +326,7 @@ struct SplitWarp {
         score = -INFINITY;
       max = fmaxf(max, score);
     }
-    const float to = fmaxf(row_max[half], quad_max(max) * a.scale.log2e);
+    const float to = fmaxf(row_max[half], tile::quad_max(max) * a.scale.log2e);
     if (__any_sync(all_lanes, to > row_max[half])) {
       const float factor = ptx::ex2(row_max[half] - to);
       row_max[half] = to;
@@ -365,7 +365,7 @@ struct SplitWarp {
       shared.values[warp][n][lane] = {acc[n][0], acc[n][1], acc[n][2], acc[n][3]};
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      total[half] = quad_sum(total[half]);
+      total[half] = tile::quad_sum(total[half]);
       if (t == 0) shared.marks[warp][g + 8 * half] = {row_max[half], total[half]};
     }
     __syncthreads();

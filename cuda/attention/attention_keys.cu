@@ -22,7 +22,7 @@ struct KeysLayout : AttentionLayout<T> {
   using Base = AttentionLayout<T>;
   using Base::all, Base::has_p, Base::row, Base::rows, Base::step, Base::table;
   static constexpr int ring = tile::ring_of(rows + 2 * step);
-  using Ring = tile::Area<T.head, ring, T.parts>;
+  using Ring = tile::Area<BFloat16, T.head, ring, T.parts>;
   static constexpr bool own_keys = true, joined = table && !has_p && T.parts == 1;
 
   static constexpr int k = 0, v = k + rows * row, q = v + rows * row, g = q + 2 * step * row;
@@ -59,9 +59,7 @@ struct KeysWarp : TransposedWarp<L> {
     return i0 + L::step > a.first_position(jw()) - a.sizes.shift;
   }
   __device__ auto seen_by_block(const AttentionArgs& a, int unit) const {
-    return [&, this, unit](int i0) {
-      return a.sight<L::extended>(unit, i0, L::step, j0, L::rows) != Sight::none;
-    };
+    return [&, this, unit](int i0) { return a.sees<L::extended>(unit, i0, L::step, j0, L::rows); };
   }
   /// The first step of a head of which any query sees keys of the block, and the one after i0.
   __device__ int first_step(const AttentionArgs& a, int unit) {
@@ -76,23 +74,16 @@ struct KeysWarp : TransposedWarp<L> {
   }
 
   __device__ void load_own(const AttentionArgs& a) const {
-    const auto [b, h, kh] = a.place(first_unit);
-    const auto rows = [&, b = b, kh = kh](int area, const OperandRows<const void>& from) {
-      tile::load_rows<L::threads, L::rows>(typename L::Own{base + area}, from.source(b, kh), j0,
-                                           a.sizes.n);
-    };
-    rows(L::k, a.operands.k);
-    rows(L::v, a.operands.v);
+    copy_keys<L, L::rows>(a, typename L::Own{base}, first_unit, j0);
   }
   /// Loads the first step of a head, or one that does not follow the step before.
   __device__ void load_first(const AttentionArgs& a, int unit, int i0) const {
     if (end > i0) {
-      load_queries<L>(a, base, unit, i0);
-      load_relative<L, L::rows + L::step>(a, base, unit, first_relative(a, j0, i0));
+      copy_queries<L>(a, base, unit, i0);
+      copy_relative<L, L::rows + L::step>(a, base, unit, first_relative(a, j0, i0));
     }
     ptx::commit();
-    ptx::wait<0>();
-    __syncthreads();
+    tile::wait_for_copies();
   }
 
   __device__ void start_head() {
@@ -220,7 +211,7 @@ struct KeysWarp : TransposedWarp<L> {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const int j = jw() + sl * 16 + lane / 4 + 8 * half;
-        const float sum = quad_sum(sum_ds[sl][half]);
+        const float sum = tile::quad_sum(sum_ds[sl][half]);
         if (a.gradients.key_sums && lane % 4 == 0 && j < a.sizes.n)
           a.gradients.key_sums[int64_t(unit) * a.sizes.n + j] =
               a.hidden_keys(a.place(unit).b)(j) ? 0 : sum;
@@ -261,13 +252,12 @@ __global__ void __launch_bounds__(L::threads, L::blocks_per_sm)
       next = warp.next_step(a, unit, i0);
       const bool follows = !L::extended || next == i0 + L::step;
       if (follows && next < warp.end) {
-        load_queries<L>(a, warp.base, unit, next);
-        load_relative<L, L::step>(a, warp.base, unit, warp.first_relative(a, warp.j0, next));
+        copy_queries<L>(a, warp.base, unit, next);
+        copy_relative<L, L::step>(a, warp.base, unit, warp.first_relative(a, warp.j0, next));
       }
       ptx::commit();
       if (warp.sees(a, i0)) warp.step(a, unit, i0);
-      ptx::wait<0>();
-      __syncthreads();  // the next queries have arrived, and these are no longer needed
+      tile::wait_for_copies();  // the next queries have arrived, and these are no longer needed
       if (L::extended && !follows) warp.load_first(a, unit, next);
     }
     if constexpr (L::all) warp.store_key_sums(a, unit);

@@ -28,7 +28,7 @@ struct QueriesLayout : AttentionLayout<T> {
   using Base = AttentionLayout<T>;
   using Base::all, Base::has_p, Base::row, Base::rows, Base::slabs, Base::step, Base::table;
   static constexpr int columns = T.head / 16, ring = tile::ring_of(rows + 2 * step);
-  using Ring = tile::Area<T.head, ring, T.parts>;
+  using Ring = tile::Area<BFloat16, T.head, ring, T.parts>;
   static constexpr bool stats_in_shared = table && slabs > 1;
   static constexpr int loop = stats_in_shared && has_p ? 1 : columns;
   static constexpr RegisterUse use = {.p_held = has_p ? T.g_steps == columns : T.q_steps > 0,
@@ -99,7 +99,7 @@ struct QueriesWarp : QueryWarp<L> {
     {
       const auto [b, h, kh] = a.place(unit);
       const auto rows = [&, b = b, h = h](int area, const OperandRows<const void>& from) {
-        tile::load_rows<L::threads, L::rows>(typename L::Own{base + area}, from.source(b, h),
+        tile::copy_rows<L::threads, L::rows>(typename L::Own{base + area}, from.source(b, h),
                                              Base::i0, a.sizes.m);
       };
       rows(L::q, a.operands.q);
@@ -109,13 +109,12 @@ struct QueriesWarp : QueryWarp<L> {
     Base::load_first(a, begin);
     if constexpr (L::stats_in_shared) {
       if (last > begin)
-        tile::load_line<L::threads, L::rows>(base + L::stats, a.results.sums + line(a), Base::i0,
+        tile::copy_line<L::threads, L::rows>(base + L::stats, a.results.sums + line(a), Base::i0,
                                              a.sizes.m);
     }
     ptx::commit();
     compute_delta<L>(a, unit, iw, stat(L::delta, 0));
-    ptx::wait<0>();
-    __syncthreads();
+    tile::wait_for_copies();
     q.hold();
     g.hold();
     own_p.hold();
@@ -133,9 +132,9 @@ struct QueriesWarp : QueryWarp<L> {
 
   template <int Count>
   __device__ void extend_value_strip(int relative, int place) {
-    tile::add_to_strip<Count, L::use.p_unrolled>(
-        value_strip, place, 0, [&](int sl, int x) { return g.load(sl, x); }, Base::ring(L::values),
-        Base::ring_chunk, relative, Base::relative_bias, false, shear);
+    Base::template add_to_strip<Count>(
+        value_strip, place, 0, [&](int sl, int x) { return g.load(sl, x); }, L::values, relative,
+        false);
   }
   /// Computes the tiles that the strips carry into the step from j0 on.
   __device__ void start_strips(const AttentionArgs& a, int j0) {
@@ -158,8 +157,7 @@ struct QueriesWarp : QueryWarp<L> {
     if constexpr (L::table) __syncthreads();  // the relative positions are no longer needed
     Base::load_first(a, to);
     ptx::commit();
-    ptx::wait<0>();
-    __syncthreads();
+    tile::wait_for_copies();
     start_strips(a, to);
   }
 
@@ -323,16 +321,15 @@ __global__ void __launch_bounds__(L::threads, L::blocks_per_sm)
     next = warp.next_step(a, j0);
     const bool follows = !L::extended || next == j0 + L::step;
     if (follows && next < warp.last) {
-      load_keys<L>(a, warp.base, warp.unit, next);
-      load_relative<L, L::step>(a, warp.base, warp.unit, next - warp.p0 + 1);
+      copy_step<L>(a, warp.base, warp.unit, next);
+      copy_relative<L, L::step>(a, warp.base, warp.unit, next - warp.p0 + 1);
     }
     ptx::commit();
     if (j0 < warp.end) {
       warp.step(a, j0);
       warp.carried_out_of = j0;
     }
-    ptx::wait<0>();
-    __syncthreads();  // the next keys have arrived, and these are no longer needed
+    tile::wait_for_copies();  // the next keys have arrived, and these are no longer needed
     if (L::extended && !follows) warp.jump(a, next);
   }
   warp.store(a);

@@ -38,34 +38,131 @@ struct RegisterUse {
   bool bias_first = false;
 };
 
+/// Converts strips to scores and back, for 16 queries × 8 keys. A strip has the term of relative
+/// position `low` + c in column c. Row g of the scores is its columns from 15 − g on, row g + 8
+/// those from 7 − g on, one tile earlier. For g = 5, s are scores:
+///
+///                    tile 0            tile 1            tile 2
+///     row g      |                 |     s s s s s s | s s             |
+///     row g + 8  |     s s s s s s | s s             |                 |
+///
+/// That takes one shuffle per register, as all rows of a quad of lanes move by the same distance.
+/// In a strip's tiles, neighboring elements are exchanged in the rows that move by an odd distance.
+struct Shear {
+  int from0, from1, back0, back1;
+  bool odd, wrap0, wrap1, over0, over1;
+
+  __device__ explicit Shear(int lane) {
+    const int t = lane % 4, ahead = 7 - lane / 4, pairs = ahead >> 1, quad = lane & ~3;
+    odd = ahead & 1;
+    from0 = quad | ((t + pairs) & 3);
+    from1 = quad | ((t + pairs + odd) & 3);
+    wrap0 = t < pairs;
+    wrap1 = t < pairs + odd;
+    back0 = quad | ((t - pairs - odd) & 3);
+    back1 = quad | ((t - pairs) & 3);
+    over0 = t + pairs + odd >= 4;
+    over1 = t + pairs >= 4;
+  }
+  __device__ void exchange(float& x, float& y) const {
+    const float first = odd ? y : x;
+    y = odd ? x : y;
+    x = first;
+  }
+  /// Scores of a tile of keys from three neighboring tiles of the strip; if Add, added to s.
+  template <bool Add = false>
+  __device__ void scores(float (&s)[4], const float (&w0)[4], const float (&w1)[4],
+                         const float (&w2)[4]) const {
+    const auto put = [](float& to, float x) { to = Add ? to + x : x; };
+    put(s[0], tile::lane_of(wrap0 ? w2[0] : w1[0], from0));
+    put(s[1], tile::lane_of(wrap1 ? w2[1] : w1[1], from1));
+    put(s[2], tile::lane_of(wrap0 ? w1[2] : w0[2], from0));
+    put(s[3], tile::lane_of(wrap1 ? w1[3] : w0[3], from1));
+  }
+};
+
+/// Converts scores to strips, in bf16; holds what a tile of 16 queries carries to the next ones.
+template <int Parts>
+struct Back {
+  uint32_t upper[Parts] = {};     // rows 0 … 7 of the last tile
+  uint32_t pairs[Parts][2] = {};  // those of the tile before, and rows 8 … 15 of the last one
+
+  /// Multiplies the carried elements of rows 0 … 7 or, if half is 1, 8 … 15 by a power of 2.
+  __device__ void scale(int half, float by) {
+    const auto times = [](uint32_t& pair, float low, float high) {
+      pair = ptx::cvt_pack(__uint_as_float(pair << 16) * low,
+                           __uint_as_float(pair & 0xffff0000u) * high);
+    };
+    const float low = half == 0 ? by : 1.f, high = half == 0 ? 1.f : by;
+#pragma unroll
+    for (int i = 0; i < Parts; ++i) {
+      if (half == 0) times(upper[i], by, by);
+      times(pairs[i][0], low, high);
+      times(pairs[i][1], low, high);
+    }
+  }
+
+  /// Computes two tiles of the strip from two tiles of scores; the strip's second tile begins where
+  /// `next` does. All are left operands. Rows g and g + 8, which move alike, share a register.
+  __device__ void strip(tile::Fragment<Parts>& to, const tile::Fragment<Parts>& next,
+                        const Shear& shear) {
+    const uint32_t first = shear.odd ? 0x7632 : 0x5410, second = shear.odd ? 0x5410 : 0x7632;
+#pragma unroll
+    for (int i = 0; i < Parts; ++i)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const uint32_t lower = next.r[i][2 * half + 1];
+        const uint32_t z0 = __byte_perm(upper[i], lower, first),
+                       z1 = __byte_perm(upper[i], lower, second);
+        const uint32_t x = __shfl_sync(~0u, shear.over0 ? pairs[i][0] : z0, shear.back0),
+                       y = __shfl_sync(~0u, shear.over1 ? pairs[i][1] : z1, shear.back1);
+        to.r[i][2 * half] = __byte_perm(x, y, 0x5410);
+        to.r[i][2 * half + 1] = __byte_perm(x, y, 0x7632);
+        upper[i] = next.r[i][2 * half];
+        pairs[i][0] = z0;
+        pairs[i][1] = z1;
+      }
+  }
+};
+
 /// Shears weights or gradients of scores back into the strip, and multiplies it by a table's rows
 /// in a ring. Tiles that straddle two steps are carried, as bf16 values. Slab 0 is one step of 16
 /// keys behind slab 1, so that both multiply the same rows.
 template <class L>
 struct StripProduct {
   using Operand = tile::Fragment<L::parts>;
-  tile::Back<L::parts> back[L::slabs];
+  Back<L::parts> back[L::slabs];
   Operand waiting = {};  // slab 0's strip of the previous 16 keys
 
+  /// d += left · rows `row` … of a ring.
+  __device__ static void multiply_ring(float (&d)[L::slabs][L::head / 8][4],
+                                       const Operand (&left)[L::slabs], typename L::Ring ring,
+                                       int row) {
+    const int lane = threadIdx.x % 32;
+    row += lane % 16;
+    tile::multiply(d, left,
+                   ring + (row & (L::ring - 1)) * L::Ring::pitch +
+                       (((lane / 16) ^ L::Ring::Rows::swizzle(row)) << 4));
+  }
   /// d += the strip of 16 keys, which begins at relative position `relative`, times rows of the
   /// ring.
   __device__ void add(float (&d)[L::slabs][L::head / 8][4], const Operand (&of_keys)[L::slabs],
-                      typename L::Ring ring, int relative, const tile::Shear& shear) {
+                      typename L::Ring ring, int relative, const Shear& shear) {
     Operand strip[L::slabs];
 #pragma unroll
     for (int sl = 0; sl < L::slabs; ++sl) back[sl].strip(strip[sl], of_keys[sl], shear);
     if constexpr (L::slabs == 1) {
-      tile::multiply_ring(d, strip, ring, relative);
+      multiply_ring(d, strip, ring, relative);
     } else {
       const Operand both[2] = {waiting, strip[1]};
-      tile::multiply_ring(d, both, ring, relative - 16);
+      multiply_ring(d, both, ring, relative - 16);
       waiting = strip[0];
     }
   }
   /// Adds the tiles that are still carried after the last keys. `relative` is the relative position
   /// at which the strip begins.
   __device__ void finish(float (&d)[L::slabs][L::head / 8][4], typename L::Ring ring, int relative,
-                         const tile::Shear& shear) {
+                         const Shear& shear) {
     const Operand none[L::slabs] = {};
 #pragma unroll
     for (int sl = 0; sl < L::slabs; ++sl) add(d, none, ring, relative + 16 * sl, shear);
@@ -87,7 +184,7 @@ struct QueryWarp {
   const int begin;          // the first key
   int carried_out_of = -1;  // if masks are tensors: the last step, unless nothing is carried
   const bool biased;
-  const tile::Shear shear;
+  const Shear shear;
   const uint32_t as_rows, as_columns, ring_chunk;  // the lane's offsets
   float strip[L::table ? L::slabs : 1][L::table ? tiles + 2 * L::slabs : 1][4];
 
@@ -104,10 +201,10 @@ struct QueryWarp {
         begin(steps.first(a.first_key(p0) / L::step * L::step, last, seen_by_block(a))),
         biased(a.relative_bias.width > 0),
         shear(lane),
-        as_rows(tile::Rows<L::head>::as_rows(lane)),
-        as_columns(tile::Rows<L::head>::as_columns(lane)),
-        ring_chunk(((lane / 8 % 2) ^ tile::Rows<L::head>::swizzle(
-                                         begin - pw + 1 + tile::Rows<L::head>::column_row(lane)))
+        as_rows(L::Step::Rows::as_rows(lane)),
+        as_columns(L::Step::Rows::as_columns(lane)),
+        ring_chunk(((lane / 8 % 2) ^
+                    L::Step::Rows::swizzle(begin - pw + 1 + L::Step::Rows::column_row(lane)))
                    << 4) {}
 
   /// True if scores have a relative term or its bias, in a kernel that is compiled for a table.
@@ -128,10 +225,7 @@ struct QueryWarp {
   }
   /// True for a step of which the block sees a key, if masks are tensors.
   __device__ auto seen_by_block(const AttentionArgs& a) const {
-    return [&, this](int j) {
-      const auto [b, h, kh] = a.place(unit);
-      return a.mask.tensors.sight(b, h, i0, L::rows, j, L::step) != Sight::none;
-    };
+    return [&, this](int j) { return a.sees<L::extended>(unit, i0, L::rows, j, L::step); };
   }
   /// The step after j0 of which the block sees a key, or `last` or more.
   __device__ int next_step(const AttentionArgs& a, int j0) {
@@ -144,16 +238,66 @@ struct QueryWarp {
   /// not follow the step before.
   __device__ void load_first(const AttentionArgs& a, int j0) const {
     if (last <= j0) return;
-    load_keys<L>(a, base, unit, j0);
-    load_relative<L, L::rows + L::step>(a, base, unit, j0 - (p0 + L::rows - 1));
+    copy_step<L>(a, base, unit, j0);
+    copy_relative<L, L::rows + L::step>(a, base, unit, j0 - (p0 + L::rows - 1));
   }
 
-  /// Computes Count tiles of the strips of slabs `from`, `from` + 1, …, which begin at relative
-  /// position `relative`. Slab s stores them from tile `place` + 2 s on.
+  /// Computes Count tiles of the strips of slabs `from` …, for slab s from tile `place` + 2 s on:
+  /// the product of left(slab, x), columns 16 x … of the queries' rows, with rows `relative` …
+  /// (relative positions) of the ring at `area`. If `with_bias`, adds their bias: in bf16 sums begin
+  /// with it, in f32 it is added last, so that products are not truncated at its last bit.
+  template <int Count, int Slabs, int Tiles, class Left>
+  __device__ void add_to_strip(float (&w)[Slabs][Tiles][4], int place, int from, const Left& left,
+                               int area, int relative, bool with_bias) const {
+    const auto each_tile = [&](bool adds, const auto& f) {
+#pragma unroll
+      for (int o = 0; o < Count; ++o) {
+        float b0 = 0, b1 = 0;
+        if (adds && with_bias) {
+          b0 = relative_bias[(relative + 8 * o + 2 * (lane % 4)) & (L::ring - 1)];
+          b1 = relative_bias[(relative + 8 * o + 2 * (lane % 4) + 1) & (L::ring - 1)];
+        }
+#pragma unroll
+        for (int sl = 0; sl < Slabs; ++sl)
+          if (sl >= from) f(w[sl][place + o + 2 * sl], b0, b1);
+      }
+    };
+    each_tile(L::parts == 1, [](float(&d)[4], float b0, float b1) {
+      d[0] = d[2] = b0;
+      d[1] = d[3] = b1;
+    });
+#pragma unroll(L::use.p_unrolled)
+    for (int x = 0; x < L::head / 16; ++x) {
+      Operand l[Slabs];
+#pragma unroll
+      for (int sl = 0; sl < Slabs; ++sl)
+        if (sl >= from) l[sl] = left(sl, x);
+#pragma unroll
+      for (int o = 0; o < Count; o += 2) {
+        Operand f;
+        const int row = (relative + 8 * o + L::Ring::Rows::column_row(lane)) & (L::ring - 1);
+        load(f, base + area + row * L::Ring::pitch + (ring_chunk ^ (x << 5)), L::Ring::part);
+#pragma unroll
+        for (int sl = 0; sl < Slabs; ++sl) {
+          if (sl < from) continue;
+          multiply(w[sl][place + o + 2 * sl], l[sl], f, 0);
+          multiply(w[sl][place + o + 1 + 2 * sl], l[sl], f, 1);
+        }
+      }
+    }
+    each_tile(L::parts > 1, [&](float(&d)[4], float b0, float b1) {
+      if constexpr (L::parts > 1) {
+        d[0] += b0, d[2] += b0;
+        d[1] += b1, d[3] += b1;
+      }
+      shear.exchange(d[0], d[1]);
+      shear.exchange(d[2], d[3]);
+    });
+  }
+  /// Computes Count tiles of the relative term's strips.
   template <int Count, class P>
   __device__ void extend_strip(const P& p, int relative, int place, int from) {
-    tile::add_to_strip<Count, L::use.p_unrolled>(strip, place, from, p, ring(L::r), ring_chunk,
-                                                 relative, relative_bias, biased, shear);
+    add_to_strip<Count>(strip, place, from, p, L::r, relative, biased);
   }
   /// Computes the tiles that slabs carry into the step from j0 on.
   template <class P>

@@ -27,7 +27,7 @@ struct RelativeLayout : AttentionLayout<T> {
   using Base = AttentionLayout<T>;
   using Base::all, Base::has_p, Base::row, Base::rows, Base::step, Base::table;
   static constexpr int ring = tile::ring_of(rows + 2 * step);
-  using Ring = tile::Area<T.head, ring, T.parts>;
+  using Ring = tile::Area<BFloat16, T.head, ring, T.parts>;
   static constexpr bool own_keys = false, joined = table && !has_p && T.parts == 1;
   static constexpr int held = table && T.head <= 32 ? T.head / 16 : 0;  // steps of the table's rows
 
@@ -70,47 +70,40 @@ struct RelativeWarp : TransposedWarp<L> {
 
   __device__ void load_own(const AttentionArgs& a) {
     const auto load = [&](int area, const AttentionArgs::Table& table) {
-      tile::load_rows<L::threads, L::rows>(typename L::Own{base + area}, table.rows.source(0, h),
+      tile::copy_rows<L::threads, L::rows>(typename L::Own{base + area}, table.rows.source(0, h),
                                            lag0 + table.zero_row, table.count);
     };
     if constexpr (L::table) load(L::r, a.table);
     if constexpr (L::all) load(L::values, a.value_table);
     if (a.relative_bias.width > 0)
-      tile::load_line<L::threads, L::rows, L::Own::count>(base + L::bias, a.relative_bias.of(h),
+      tile::copy_line<L::threads, L::rows, L::Own::count>(base + L::bias, a.relative_bias.of(h),
                                                           lag0 - a.relative_bias.first,
                                                           a.relative_bias.width);
     ptx::commit();
-    ptx::wait<0>();
-    __syncthreads();
+    tile::wait_for_copies();
     rows.hold();
   }
   /// True for a step from query `begin` on that sees keys at the block's relative positions.
   __device__ auto seen_by_block(const AttentionArgs& a, int unit, int begin) const {
     return [&, this, unit, begin](int step) {
       const int i0 = begin + step * L::step;
-      return a.sight<L::extended>(unit, i0, L::step, lag0 + i0 + a.sizes.shift,
-                                  L::rows + L::step - 1) != Sight::none;
+      return a.sees<L::extended>(unit, i0, L::step, lag0 + i0 + a.sizes.shift,
+                                 L::rows + L::step - 1);
     };
   }
   /// Loads the first step of queries, or one that does not follow the step before.
   __device__ void load_first(const AttentionArgs& a, int unit, int i0, bool exists) const {
     if (exists) {
-      load_queries<L>(a, base, unit, i0);
-      load_keys<L::rows + L::step>(a, unit, lag0 + a.sizes.shift + i0);
+      copy_queries<L>(a, base, unit, i0);
+      copy_to_rings<L::rows + L::step>(a, unit, lag0 + a.sizes.shift + i0);
     }
     ptx::commit();
-    ptx::wait<0>();
-    __syncthreads();
+    tile::wait_for_copies();
   }
   /// Begins to copy Count keys and values from j on into their rings.
   template <int Count>
-  __device__ void load_keys(const AttentionArgs& a, int unit, int j) const {
-    const auto [b, head, kh] = a.place(unit);
-    const int to = j & (L::ring - 1);
-    tile::load_rows<L::threads, Count>(Base::ring(L::k), a.operands.k.source(b, kh), j, a.sizes.n,
-                                       to);
-    tile::load_rows<L::threads, Count>(Base::ring(L::v), a.operands.v.source(b, kh), j, a.sizes.n,
-                                       to);
+  __device__ void copy_to_rings(const AttentionArgs& a, int unit, int j) const {
+    copy_keys<L, Count>(a, Base::ring(0), unit, j, j & (L::ring - 1));
   }
   __device__ bool has_rows(const AttentionArgs& a) const {
     return L::table && (!L::all || a.table.count > 0);
@@ -188,9 +181,8 @@ struct RelativeWarp : TransposedWarp<L> {
                                   const typename Base::Kept& kept, const Scores& of_values) const {
     const float* const deltas = at.stats + L::step;
     float2 delta;  // of a tile's two queries
-    tile::transposed_strip<Base::strip>(
-        Base::ring(L::v), key, at.g + as_columns, Base::shear, [](int) { return 0.f; },
-        [](int, const auto&) {},
+    Base::shear_strip(
+        Base::ring(L::v), key, at.g, [](int) { return 0.f; }, [](int, const auto&) {},
         [&](float x, int sl, int n, int e) {
           if (sl == 0 && e == 0) delta = Base::of_tile(deltas, n);
           if constexpr (L::all) x += of_values[sl][n][e];
@@ -243,7 +235,7 @@ struct RelativeWarp : TransposedWarp<L> {
       for (int half = 0; half < 2; ++half) {
         const int relative = lw + sl * 16 + 8 * half + lane / 4,
                   at = relative - a.relative_bias.first;
-        const float sum = quad_sum(sums.bias[sl][half]);
+        const float sum = tile::quad_sum(sums.bias[sl][half]);
         if (lane % 4 == 0 && a.gradients.relative_bias && at >= 0 && at < a.relative_bias.width)
           a.gradients.relative_bias[part * a.relative_bias.width + at] = sum;
         const auto put = [&](float* to, const AttentionArgs::Table& table,
@@ -294,13 +286,12 @@ __global__ void __launch_bounds__(L::threads, L::blocks_per_sm)
       if constexpr (L::extended) next = warp.steps.next(step, count(), seen);
       const bool follows = !L::extended || next == step + 1;
       if (follows && i0 + L::step < end) {
-        load_queries<L>(a, warp.base, unit, i0 + L::step);
-        warp.template load_keys<L::step>(a, unit, relative + i0 + L::step + L::rows);
+        copy_queries<L>(a, warp.base, unit, i0 + L::step);
+        warp.template copy_to_rings<L::step>(a, unit, relative + i0 + L::step + L::rows);
       }
       ptx::commit();
       warp.step(a, sums, unit, i0);
-      ptx::wait<0>();
-      __syncthreads();  // the next queries have arrived, and these are no longer needed
+      tile::wait_for_copies();  // the next queries have arrived, and these are no longer needed
       if (L::extended && !follows) warp.load_first(a, unit, begin + next * L::step, next < count());
     }
   }

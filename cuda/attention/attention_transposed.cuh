@@ -18,6 +18,29 @@
 
 namespace stretto::cuda {
 
+/// Moves column c of transposed tiles, [16 slabs + 16 rows, 8], up by `first` + `step` · c rows,
+/// 0 … 7.
+struct RowShear {
+  int from0, from1;
+  bool next0, next1;
+
+  __device__ RowShear(int lane, int first, int step) {
+    const int g = lane / 4, t = lane % 4, up0 = first + step * 2 * t, up1 = up0 + step;
+    from0 = ((g + up0) & 7) * 4 + t;
+    from1 = ((g + up1) & 7) * 4 + t;
+    next0 = g < up0;
+    next1 = g < up1;
+  }
+  /// Eight rows (an octet) of the result, from octets j and j + 1 of the strip.
+  template <int Tiles>
+  __device__ void octet(float& d0, float& d1, const float (&w)[Tiles][4], int j) const {
+    const int c0 = 2 * (j & 1), c1 = 2 * ((j + 1) & 1);
+    const float(&w0)[4] = w[j / 2], (&w1)[4] = w[(j + 1) / 2];
+    d0 = tile::lane_of(next0 ? w1[c1] : w0[c0], from0);
+    d1 = tile::lane_of(next1 ? w1[c1 + 1] : w0[c0 + 1], from1);
+  }
+};
+
 /// A layout L has the members of AttentionLayout, the shared memory areas q, g, p (two steps each)
 /// and stats, a Ring, and
 ///   own_keys  own rows are keys, not relative positions
@@ -33,11 +56,9 @@ struct TransposedWarp {
   const char* const shared;
   const uint32_t base;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const uint32_t as_rows = tile::Rows<L::head>::as_rows(lane),
-                 as_columns = tile::Rows<L::head>::as_columns(lane);
-  const tile::RowShear shear;
-  static constexpr tile::StripSteps strip = {
-      .slabs = L::slabs, .tiles = tiles, .down = L::own_keys};
+  const uint32_t as_rows = L::Step::Rows::as_rows(lane),
+                 as_columns = L::Step::Rows::as_columns(lane);
+  const RowShear shear;
 
   __device__ explicit TransposedWarp(const char* smem)
       : shared(smem),
@@ -61,13 +82,80 @@ struct TransposedWarp {
     return *reinterpret_cast<const float2*>(stats + 8 * n);
   }
 
+  /// Calls use(value, slab, tile, element), tile by tile, for the products of rows `row` … of a
+  /// ring with a step's queries, sheared so that 16 · slabs rows of the 16 · slabs + 16 of a tile
+  /// remain. Tiles 2 y and 2 y + 1 begin at octet 2 y of the rows or, if the warp owns keys, at
+  /// octet tiles − 2 − 2 y. Sums of octet o begin with first(o) or, in f32, end with it. also(x, f)
+  /// lets the caller use columns 16 x … of the queries: in f32 two tiles at a time, else all.
+  template <class First, class Also, class Use>
+  __device__ void shear_strip(typename L::Ring ring, int row, Step queries, const First& first,
+                              const Also& also, const Use& use) const {
+    constexpr int steps = L::head / 16, group = L::parts > 1 ? 2 : tiles,
+                  octets = group + 2 * L::slabs, unrolled = L::parts > 1 ? 1 : steps;
+    queries = queries + as_columns;
+    row += lane % 16;
+    const uint32_t chunk = ((lane / 16) ^ L::Ring::Rows::swizzle(row)) << 4;
+#pragma unroll
+    for (int n0 = 0; n0 < tiles; n0 += group) {
+      const int octet0 = L::own_keys ? tiles - n0 - group : n0;
+      float w[group][L::slabs + 1][4];
+      // Calls f(sums, element of the octet's first column, tile) for the tiles that octet o is in.
+      const auto each_tile = [&](int o, const auto& f) {
+#pragma unroll
+        for (int n = 0; n < group; ++n) {
+          const int at = o - (L::own_keys ? group - 2 - n / 2 * 2 : n / 2 * 2);
+          if (at >= 0 && at < 2 * L::slabs + 2) f(w[n][at / 2], at % 2 * 2, n);
+        }
+      };
+#pragma unroll
+      for (int o = 0; o < octets; ++o) {
+        const float x = L::parts == 1 ? first(octet0 + o) : 0;
+        each_tile(o, [&](float(&d)[4], int e, int) { d[e] = d[e + 1] = x; });
+      }
+#pragma unroll unrolled
+      for (int x = 0; x < steps; ++x) {
+        Operand f[group / 2];
+#pragma unroll
+        for (int y = 0; y < group / 2; ++y)
+          load(f[y], (queries.address + (n0 / 2 + y) * 16 * Step::pitch) ^ (x << 5), Step::part);
+        also(x, f);
+#pragma unroll
+        for (int o = 0; o < octets; o += 2) {
+          Operand left;
+          load(left,
+               ring.address + ((row + 8 * (octet0 + o)) & (L::ring - 1)) * L::Ring::pitch +
+                   (chunk ^ (x << 5)),
+               L::Ring::part);
+          each_tile(o, [&](float(&d)[4], int, int n) {
+            tile::multiply<(L::parts > 1)>(d, left, f[n / 2], n % 2);
+          });
+        }
+      }
+      if constexpr (L::parts > 1) {
+#pragma unroll
+        for (int o = 0; o < octets; ++o) {
+          const float x = first(octet0 + o);
+          each_tile(o, [&](float(&d)[4], int e, int) { d[e] += x, d[e + 1] += x; });
+        }
+      }
+#pragma unroll
+      for (int n = 0; n < group; ++n)
+#pragma unroll
+        for (int o = 0; o < 2 * L::slabs; ++o) {
+          float d0, d1;
+          shear.octet(d0, d1, w[n], L::own_keys ? o + 1 - n % 2 : o + n % 2);
+          use(d0, o / 2, n0 + n, 2 * (o % 2));
+          use(d1, o / 2, n0 + n, 2 * (o % 2) + 1);
+        }
+    }
+  }
   /// s += the product of the ring's rows from `row` on with queries, sheared. If joined, also adds
   /// own rows times these queries. Adds bias(o) to the sums of octet o.
   template <class Bias, class Own>
   __device__ void add_strip(Scores& s, typename L::Ring rows, int row, Step queries,
                             const Bias& bias, const Own& own) const {
-    tile::transposed_strip<strip>(
-        rows, row, queries + as_columns, shear, bias,
+    shear_strip(
+        rows, row, queries, bias,
         [&](int x, const auto& f) {
           if constexpr (L::joined) {
 #pragma unroll

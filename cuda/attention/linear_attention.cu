@@ -25,7 +25,7 @@ __device__ __forceinline__ void write_outputs(const Args<T>& a, int b, int h, in
   HalfRows<W.values> out = {};
   typename decltype(state.line)::Sums totals;
   multiply_rows<Registers<T, W>::steps>(products, p, in.q, in.k, 0, range,
-                                        [&](int x, const Left<T>& q) {
+                                        [&](int x, const FragmentOf<T>& q) {
                                           state.multiply_by(out, p, q, 16 * x);
                                           state.line.multiply(totals, q, 16 * x);
                                         });
@@ -36,14 +36,14 @@ __device__ __forceinline__ void write_outputs(const Args<T>& a, int b, int h, in
       if (x == p.warp_row) mask_diagonal<false>(p, products[x]);
 #pragma unroll
       for (int i = 0; i < 8; ++i) total[i % 4 / 2] += products[x][i / 4][i % 4];
-      multiply_half(out, p, operand_of<Wide<T>>(products[x]), in.v, 16 * x);
+      multiply_half(out, p, packed<WideFragmentOf<T>>(products[x]), in.v, 16 * x);
     }
   T* rows[2];
   float by[2];
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     const int row = first + p.chunk_row(i);
-    const float sum = row_sum(total[i]) + a.eps;
+    const float sum = quad_sum(total[i]) + a.eps;
     by[i] = sum == 0 ? 0 : 1 / sum;
     rows[i] = row_or_null(a.y, b, h, row, a.size.m);
     if (rows[i] && p.owns_row()) a.totals[int64_t(blockIdx.x) * a.size.m + row] = sum;
@@ -71,8 +71,8 @@ __global__ void __launch_bounds__(threads, Memory::blocks_per_sm)
   const auto load = [&](int c, int stage) {
     const Operand to = memory.stage(stage);
     const int at = size.first + c * chunk;
-    if (outputs) copy_rows<threads>(to.q, a.q.at(b, h), a.q.row, at - size.shift, size.m, size.f);
-    if (keys) load_keys(to, a, b, kh, at, hidden);
+    if (outputs) copy_chunk(to.q, a.q, b, h, at - size.shift, size.m, size.f);
+    if (keys) copy_keys(to, a, b, kh, at, hidden);
     ptx::commit();
   };
 

@@ -3,10 +3,12 @@
 #pragma once
 
 #include "cuda/attention/linear_attention.h"
-#include "cuda/runtime/blocks.cuh"
+#include "cuda/runtime/fragments.cuh"
 #include "cuda/runtime/head_rows.cuh"
 
 namespace stretto::cuda::linear {
+
+using namespace tile;
 
 constexpr int chunk = 64, threads = 256;
 
@@ -74,12 +76,12 @@ template <int Width>
 using HalfRows = float[Width / 64][2][2][4];
 
 /// d += a b, for rows `row` … of b.
-template <class T, int Width, class Operand>
-__device__ __forceinline__ void multiply_half(float (&d)[Width / 64][2][2][4], const Place& p,
-                                              const Operand& a, const Tile<T, Width>& b, int row) {
+template <class F, class B>
+__device__ __forceinline__ void multiply_half(HalfRows<B::columns>& d, const Place& p, const F& a,
+                                              const B& b, int row) {
 #pragma unroll
-  for (int y = 0; y < Width / 32; ++y)
-    multiply(d[y / 2][y % 2], a, right(b, row, p.half<Width>(y)));
+  for (int y = 0; y < B::columns / 32; ++y)
+    multiply(d[y / 2][y % 2], a, columns_of<Side::right>(b, row, p.half<B::columns>(y)));
 }
 
 /// Stores rows l / 4 and l / 4 + 8 of the warp's sums, times `by`.
@@ -161,9 +163,7 @@ inline int cut(Sizes& s, int64_t units) {
 
 template <class T>
 Args<T> args_of(const LinearAttentionOperands& in, const Sizes& s) {
-  return {.hidden = data_or_null<uint8_t>(in.padding),
-          .size = s,
-          .eps = float(in.eps)};
+  return {.hidden = data_or_null<uint8_t>(in.padding), .size = s, .eps = float(in.eps)};
 }
 
 }  // namespace stretto::cuda::linear

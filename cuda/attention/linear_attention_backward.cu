@@ -64,7 +64,7 @@ struct GradientProducts {
     if constexpr (!held) {
 #pragma unroll
       for (int i = 0; i < 8; ++i) d[0][i / 4][i % 4] = 0;
-      multiply_rows<1>(d, p, in.g, in.v, y, BlockRange{0, 4}, [](int, const Left<T>&) {});
+      multiply_rows<1>(d, p, in.g, in.v, y, BlockRange{0, 4}, [](int, const FragmentOf<T>&) {});
     }
     return d[held ? y : 0];
   }
@@ -82,8 +82,8 @@ __device__ __forceinline__ void dot_outputs(float (&dot)[2], const Place& p, con
       float scores[2][4] = {};
 #pragma unroll(Registers <T, W>::steps)
       for (int x = 0; x < W.features / 32; ++x)
-        multiply(scores, left(in.q, 16 * p.warp_row, p.half<W.features>(x)),
-                 right_transposed(in.k, 16 * y, p.half<W.features>(x)));
+        multiply(scores, rows_of<Side::left>(in.q, 16 * p.warp_row, p.half<W.features>(x)),
+                 rows_of<Side::right>(in.k, 16 * y, p.half<W.features>(x)));
       if (y == p.warp_row) mask_diagonal<false>(p, scores);
       const float(&w)[2][4] = products.of_keys(y, p, in);
 #pragma unroll
@@ -91,7 +91,7 @@ __device__ __forceinline__ void dot_outputs(float (&dot)[2], const Place& p, con
     }
 #pragma unroll
   for (int y = 0; y < W.features / 32; ++y) {
-    const Left<T> q = left(in.q, 16 * p.warp_row, p.half<W.features>(y));
+    const auto q = rows_of<Side::left>(in.q, 16 * p.warp_row, p.half<W.features>(y));
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const float2 two = q.values(i / 2, i % 2);
@@ -106,7 +106,7 @@ __device__ __forceinline__ void slopes_of(float (&slope)[2], float (&dot)[2], co
                                           const Place& p, float* dots) {
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
-    dot[i] = row_sum(dot[i]);
+    dot[i] = quad_sum(dot[i]);
     if (p.column == 0) dots[p.warp_column * chunk + p.chunk_row(i)] = dot[i];
   }
   __syncthreads();
@@ -136,7 +136,7 @@ __device__ __forceinline__ void write_query_gradients(const Args<T>& a, int b, i
   HalfRows<W.features> d = {};
   multiply_rows<Registers<T, W>::steps>(
       products.d, p, in.g, in.v, 0, products.held ? range : BlockRange{0, 0},
-      [&](int x, const Left<T>& g) { state.multiply_by_transposed(d, p, g, 16 * x); });
+      [&](int x, const FragmentOf<T>& g) { state.multiply_by_transposed(d, p, g, 16 * x); });
 
   float dot[2] = {}, slope[2];
   dot_outputs(dot, p, in, products, d, range);
@@ -153,7 +153,7 @@ __device__ __forceinline__ void write_query_gradients(const Args<T>& a, int b, i
 #pragma unroll
       for (int i = 0; i < 8; ++i) w[i / 4][i % 4] -= slope[i % 4 / 2];
       if (x == p.warp_row) mask_diagonal<false>(p, w);
-      multiply_half(d, p, operand_of<Left<T>>(w), in.k, 16 * x);
+      multiply_half(d, p, packed<FragmentOf<T>>(w), in.k, 16 * x);
     }
   store_half(rows, d, by, p, a.size.f);
 }
@@ -176,8 +176,8 @@ __global__ void __launch_bounds__(threads, Memory::blocks_per_sm)
   const auto load = [&](int c, int stage) {
     const Operand to = memory.stage(stage);
     const int at = size.first + c * chunk;
-    load_queries(to, a, b, h, at);
-    if (keys) load_keys(to, a, b, kh, at, hidden);
+    copy_queries(to, a, b, h, at);
+    if (keys) copy_keys(to, a, b, kh, at, hidden);
     ptx::commit();
   };
 
@@ -216,18 +216,18 @@ struct QueryFactors {
 
 /// d += [tril(a bᵀ − e) r]ᵀ c, with e only if less_e, for the warp's keys of `a` and queries of `b`
 /// and `c`, some blocks of 16 queries at a time; also(x, operand) as in multiply_rows().
-template <bool less_e, class T, Widths W, int Width, int To, class Also>
-__device__ __forceinline__ void add_weighted(float (&d)[To / 64][2][2][4], const Place& p,
-                                             const Tile<T, Width>& a, const Tile<T, Width>& b,
-                                             const Tile<T, To>& c, const QueryFactors& factors,
-                                             bool queries, const Also& also) {
+template <bool less_e, class T, Widths W, class Rows, class To, class Also>
+__device__ __forceinline__ void add_weighted(HalfRows<To::columns>& d, const Place& p,
+                                             const Rows& a, const Rows& b, const To& c,
+                                             const QueryFactors& factors, bool queries,
+                                             const Also& also) {
   constexpr int blocks = Registers<T, W>::query_blocks;
   const BlockRange range{queries ? p.warp_row : 4, 4};
 #pragma unroll 1
   for (int y0 = 0; y0 < 4; y0 += blocks) {
     float weights[blocks][2][4] = {};
     multiply_rows<Registers<T, W>::steps>(weights, p, a, b, y0, range,
-                                          [&](int x, const Left<T>& operand) {
+                                          [&](int x, const FragmentOf<T>& operand) {
                                             if (y0 == 0) also(x, operand);
                                           });
 #pragma unroll
@@ -245,7 +245,7 @@ __device__ __forceinline__ void add_weighted(float (&d)[To / 64][2][2][4], const
           }
         }
         if (y0 + x == p.warp_row) mask_diagonal<true>(p, w);
-        multiply_half(d, p, operand_of<Left<T>>(w), c, 16 * (y0 + x));
+        multiply_half(d, p, packed<FragmentOf<T>>(w), c, 16 * (y0 + x));
       }
   }
 }
@@ -264,12 +264,12 @@ struct KeyGradients {
 #pragma unroll
       for (int i = 0; i < W.values / 4; ++i) dv[i / 16][i / 8 % 2][i / 4 % 2][i % 4] = 0;
     add_weighted<false, T, W>(dv, p, in.k, in.q, in.g, factors, queries,
-                              [&](int x, const Left<T>& k) {
+                              [&](int x, const FragmentOf<T>& k) {
                                 if (first) state.multiply_by(dv, p, k, 16 * x);
                               });
     if (first) with_z(dk, state.line.data, p, [](float& x, int, float w) { x = w; });
     add_weighted<true, T, W>(dk, p, in.v, in.g, in.q, factors, queries,
-                             [&](int x, const Left<T>& v) {
+                             [&](int x, const FragmentOf<T>& v) {
                                if (first) state.multiply_by_transposed(dk, p, v, 16 * x);
                              });
   }
@@ -294,8 +294,8 @@ template <class T, Widths W, class S>
 __device__ __forceinline__ void add_queries(S& state, const Place& p, const Chunk<T, W>& in,
                                             const QueryFactors& factors) {
   state.template add<RowSums<float>>(p, in.g, [&](int j, int x, RowSums<float>* sums) {
-    const Left<T> q = left_transposed(in.q, 16 * x, state.feature(p, j));
-    Wide<T> scaled;
+    const auto q = columns_of<Side::left>(in.q, 16 * x, state.feature(p, j));
+    WideFragmentOf<T> scaled;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const float2 r = factors.r(p, x, i % 2), two = q.values(i / 2, i % 2),
@@ -345,8 +345,8 @@ __global__ void __launch_bounds__(threads, 1)
   const auto load = [&](int step, int stage) {
     const Operand to = memory.stage(stage);
     const int at = steps.first(size, step), h = steps.head(step), b = steps.b, kh = steps.kh;
-    if (queries) load_queries(to, a, b, h, at);
-    if (outputs) load_keys(to, a, b, kh, at, hidden);
+    if (queries) copy_queries(to, a, b, h, at);
+    if (outputs) copy_keys(to, a, b, kh, at, hidden);
     ptx::commit();
   };
   // The first 64 threads load r, the next 64 load e.

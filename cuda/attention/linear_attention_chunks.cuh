@@ -31,7 +31,7 @@
 //         barrier
 //
 // S and z are f32: the contribution of a chunk is summed from zero and then added. As operands,
-// both keep full precision (WideTile, ZOperand). If registers do not suffice for S (f32, F > 128),
+// both keep full precision (StateTile, ZOperand). If registers do not suffice for S (f32, F > 128),
 // it is only in shared memory.
 #pragma once
 
@@ -63,9 +63,9 @@ struct RowSums;
 template <>
 struct RowSums<BFloat16> {
   float d[4] = {};
-  __device__ void add(const Left<BFloat16>& a) {
+  __device__ void add(const Fragment<1>& a) {
     constexpr uint32_t ones = 0x3f803f80;
-    ptx::mma(d, a.r, ones, ones);
+    ptx::mma(d, a.r[0], ones, ones);
   }
   __device__ float get(int h) const { return d[2 * h]; }
 };
@@ -73,14 +73,14 @@ template <>
 struct RowSums<float> {
   float d[2] = {};
   __device__ void add(int h, float x) { d[h] += x; }
-  __device__ void add(const Left<float>& a) {
+  __device__ void add(const SplitFragment& a) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const float2 two = a.values(i / 2, i % 2);
       add(i / 2, two.x + two.y);
     }
   }
-  __device__ float get(int h) const { return row_sum(d[h]); }
+  __device__ float get(int h) const { return quad_sum(d[h]); }
 };
 
 /// z in shared memory, Width elements, as an operand of products with rows. In bf16 each element is
@@ -97,7 +97,7 @@ struct ZOperand<float, Width> {
   float* data;
 
   __device__ void set(int i, float x) const { data[i] = x; }
-  __device__ void multiply(Sums& sums, const Left<float>& a, int column) const {
+  __device__ void multiply(Sums& sums, const SplitFragment& a, int column) const {
 #pragma unroll
     for (int j = 0; j < 2; ++j) {
       const float2 x =
@@ -130,9 +130,9 @@ struct ZOperand<BFloat16, Width> {
       x -= __uint_as_float(most << 16);
     }
   }
-  __device__ void multiply(Sums& sums, const Left<BFloat16>& a, int column) const {
+  __device__ void multiply(Sums& sums, const Fragment<1>& a, int column) const {
     const char* const from = data + lane_index() / 4 % 4 * pitch + lane_index() % 4 * 4;
-    ptx::mma(sums.d, a.r, *reinterpret_cast<const uint32_t*>(from + column * 2),
+    ptx::mma(sums.d, a.r[0], *reinterpret_cast<const uint32_t*>(from + column * 2),
              *reinterpret_cast<const uint32_t*>(from + column * 2 + 16));
   }
 };
@@ -163,13 +163,18 @@ struct SharedTiles {
 /// The operands of a chunk.
 template <class T, Widths W>
 struct Chunk {
-  static constexpr int wide = chunk * W.features * int(sizeof(T)),
-                       narrow = chunk * W.values * int(sizeof(T));
-  Tile<T, W.features> q, k;
-  Tile<T, W.values> v, g;
+  using Wide = Tile<T, W.features, chunk>;
+  using Narrow = Tile<T, W.values, chunk>;
+  static constexpr int wide = Wide::bytes, narrow = Narrow::bytes;
+  Wide q, k;
+  Narrow v, g;
   __device__ explicit Chunk(char* stage)
       : q{stage}, k{q.data + wide}, v{k.data + wide}, g{v.data + narrow} {}
 };
+
+/// S in shared memory, in f32 or as two bf16 parts.
+template <class T, Widths W>
+using StateTile = Tile<T, W.values, W.features, 4 / int(sizeof(T))>;
 
 /// The kernels' template argument: the host code that nvcc 13 generates for a kernel cannot name an
 /// argument of type Widths, but it can name a type that has one.
@@ -182,7 +187,7 @@ struct SharedMemory {
   using Z = ZOperand<std::conditional_t<Of.z_is_operand, T, float>, W.features>;
   static constexpr int most = 227 * 1024,
                        stage_bytes = 2 * Operand::wide + (Of.with_g ? 2 : 1) * Operand::narrow,
-                       state_bytes = W.features * W.values * 4,
+                       state_bytes = StateTile<T, W>::bytes,
                        other_bytes = state_bytes + Z::bytes + Of.own_bytes;
   static constexpr int stages = 2 * stage_bytes + other_bytes <= most ? 2 : 1;
   static constexpr int state_at = stages * stage_bytes, z_at = state_at + state_bytes,
@@ -192,28 +197,41 @@ struct SharedMemory {
 
   __device__ static int stage_of(int step) { return stages == 2 ? step % 2 : 0; }
   __device__ Operand stage(int i) const { return Operand(data + i * stage_bytes); }
-  __device__ WideTile<T, W.values> state() const { return {data + state_at, W.features}; }
+  __device__ StateTile<T, W> state() const { return {data + state_at}; }
   __device__ Z z() const { return {reinterpret_cast<decltype(Z::data)>(data + z_at)}; }
   __device__ float* own() const { return reinterpret_cast<float*>(data + own_at); }
 };
 
-/// Starts to copy the chunk of queries, or of keys, from position `first` on.
+/// Begins to copy rows first … first + 63 of x [.., limit, width] to a tile. Rows outside 0 …
+/// limit − 1, hidden rows, and columns from `width` on become zeros.
+template <class Rows, class T>
+__device__ __forceinline__ void copy_chunk(const Rows& to, const HeadRows<const T>& x, int b, int h,
+                                           int first, int limit, int width,
+                                           const uint8_t* hidden = nullptr) {
+  constexpr int V = pack_size<T>, chunks = Rows::Rows::chunks, each = threads / chunks;
+  // Addresses are recomputed for each chunk: there are too many to keep in registers.
+  const unsigned thread = opaque(int(threadIdx.x)), column = thread % chunks * V;
+  unsigned r = thread / chunks;
+  int row = first + int(r);
+  const unsigned most = column < unsigned(width) ? unsigned(limit) : 0;
+  const T* from = x.at(b, h, row) + column;
+#pragma unroll 4
+  for (int i = 0; i < chunk / each; ++i, r += each, row += each, from += each * x.row)
+    ptx::copy16(ptx::shared_address(to.at(r, column)), from,
+                unsigned(row) < most && !(hidden && hidden[row]));
+}
+/// Begins to copy the chunk of queries, or of keys, from position `first` on.
 template <class T, Widths W>
-__device__ __forceinline__ void load_queries(const Chunk<T, W>& to, const Args<T>& a, int b, int h,
+__device__ __forceinline__ void copy_queries(const Chunk<T, W>& to, const Args<T>& a, int b, int h,
                                              int first) {
-  copy_rows<threads>(to.q, a.q.at(b, h), a.q.row, first - a.size.shift, a.size.m, a.size.f);
-  copy_rows<threads>(to.g, a.g.at(b, h), a.g.row, first - a.size.shift, a.size.m, a.size.dv);
+  copy_chunk(to.q, a.q, b, h, first - a.size.shift, a.size.m, a.size.f);
+  copy_chunk(to.g, a.g, b, h, first - a.size.shift, a.size.m, a.size.dv);
 }
 template <class T, Widths W>
-__device__ __forceinline__ void load_keys(const Chunk<T, W>& to, const Args<T>& a, int b, int kh,
+__device__ __forceinline__ void copy_keys(const Chunk<T, W>& to, const Args<T>& a, int b, int kh,
                                           int first, const uint8_t* hidden) {
-  copy_rows<threads>(to.k, a.k.at(b, kh), a.k.row, first, a.size.n, a.size.f, hidden);
-  copy_rows<threads>(to.v, a.v.at(b, kh), a.v.row, first, a.size.n, a.size.dv, hidden);
-}
-/// Waits for the block's copies.
-__device__ inline void wait_for_copies() {
-  ptx::wait<0>();
-  __syncthreads();
+  copy_chunk(to.k, a.k, b, kh, first, a.size.n, a.size.f, hidden);
+  copy_chunk(to.v, a.v, b, kh, first, a.size.n, a.size.dv, hidden);
 }
 
 /// The blocks of 16 positions that a warp's 16 rows are multiplied with.
@@ -224,18 +242,17 @@ struct BlockRange {
 
 /// d[y] += a bᵀ for the warp's rows of `a` and block first + y of `b`, if `range` has it. Calls
 /// also(x, operand) for other products with the same operand, columns 16 x … of `a`.
-template <int Unrolled, class T, int Width, int Blocks, class Also>
+template <int Unrolled, class Rows, int Blocks, class Also>
 __device__ __forceinline__ void multiply_rows(float (&d)[Blocks][2][4], const Place& p,
-                                              const Tile<T, Width>& a, const Tile<T, Width>& b,
-                                              int first, const BlockRange& range,
-                                              const Also& also) {
+                                              const Rows& a, const Rows& b, int first,
+                                              const BlockRange& range, const Also& also) {
 #pragma unroll(Unrolled)
-  for (int x = 0; x < Width / 16; ++x) {
-    const Left<T> operand = left(a, 16 * p.warp_row, 16 * x);
+  for (int x = 0; x < Rows::columns / 16; ++x) {
+    const auto operand = rows_of<Side::left>(a, 16 * p.warp_row, 16 * x);
 #pragma unroll
     for (int y = 0; y < Blocks; ++y)
       if (range.has(first + y))
-        multiply(d[y], operand, right_transposed(b, 16 * (first + y), 16 * x));
+        multiply(d[y], operand, rows_of<Side::right>(b, 16 * (first + y), 16 * x));
     also(x, operand);
   }
 }
@@ -247,9 +264,9 @@ struct State {
   static constexpr Widths W = Memory::widths;
   static constexpr bool in_tile = !Registers<T, W>::hold_state;
   static constexpr int down = W.features / 64, across = W.values / 32;
-  static constexpr int held = in_tile ? 1 : down;
-  const WideTile<T, W.values> tile;  // S
-  const typename Memory::Z line;     // z
+  static constexpr int held = in_tile ? 1 : down, parts = StateTile<T, W>::Area::parts;
+  const StateTile<T, W> tile;     // S
+  const typename Memory::Z line;  // z
   float s[held][across][2][4];
   float z[held][2];
 
@@ -293,7 +310,7 @@ struct State {
         for_each_sum(p, j, c, size, d,
                      [&](float& x, int row, int at) { x = from[row * pitch + at]; });
       if constexpr (in_tile)
-        tile.write(feature(p, j), column(p, c), d);
+        store_block(tile, feature(p, j), column(p, c), d);
       else
 #pragma unroll
         for (int i = 0; i < 8; ++i) s[j][c][i / 4][i % 4] = d[i / 4][i % 4];
@@ -313,7 +330,7 @@ struct State {
       const auto put = [&](const float& x, int row, int at) { to[row * pitch + at] = x; };
       if constexpr (in_tile) {
         float d[2][4] = {};
-        tile.add_to(d, feature(p, j), column(p, c));
+        add_block(d, tile, feature(p, j), column(p, c));
         for_each_sum(p, j, c, size, d, put);
       } else {
         for_each_sum(p, j, c, size, s[j][c], put);
@@ -330,7 +347,8 @@ struct State {
   /// Copies the state to shared memory, unless it is only there.
   __device__ void share(const Place& p) const {
     if constexpr (!in_tile) {
-      for_each_block([&](int j, int c) { tile.write(feature(p, j), column(p, c), s[j][c]); });
+      for_each_block(
+          [&](int j, int c) { store_block(tile, feature(p, j), column(p, c), s[j][c]); });
       for_each_z(p, [&](int j, int h, int row) {
         if (p.owns_row()) line.set(row, z[j][h]);
       });
@@ -338,17 +356,24 @@ struct State {
   }
 
   /// d += a S for features `row` … of S.
-  __device__ void multiply_by(HalfRows<W.values>& d, const Place& p, const Left<T>& a,
+  __device__ void multiply_by(HalfRows<W.values>& d, const Place& p, const FragmentOf<T>& a,
                               int row) const {
 #pragma unroll
-    for (int y = 0; y < across; ++y) tile.multiply_by(d[y / 2][y % 2], a, row, column(p, y));
+    for (int y = 0; y < across; ++y)
+#pragma unroll
+      for (int part = parts - 1; part >= 0; --part)
+        multiply(d[y / 2][y % 2], a,
+                 columns_of<Side::right>(tile.of_part(part), row, column(p, y)));
   }
   /// d += a Sᵀ for columns `at` … of S.
-  __device__ void multiply_by_transposed(HalfRows<W.features>& d, const Place& p, const Left<T>& a,
-                                         int at) const {
+  __device__ void multiply_by_transposed(HalfRows<W.features>& d, const Place& p,
+                                         const FragmentOf<T>& a, int at) const {
 #pragma unroll
     for (int y = 0; y < 2 * down; ++y)
-      tile.multiply_by_transposed(d[y / 2][y % 2], a, p.half<W.features>(y), at);
+#pragma unroll
+      for (int part = parts - 1; part >= 0; --part)
+        multiply(d[y / 2][y % 2], a,
+                 rows_of<Side::right>(tile.of_part(part), p.half<W.features>(y), at));
   }
 
   /// Adds the contribution of a chunk: left(j, x, sums) returns the operand of features j and
@@ -356,7 +381,7 @@ struct State {
   /// `sums`, unless that is null. If the state is only in shared memory, first waits until all
   /// threads have read it.
   template <class ZSums, class F>
-  __device__ void add(const Place& p, const Tile<T, W.values>& values, F left) {
+  __device__ void add(const Place& p, const typename Chunk<T, W>::Narrow& values, F left) {
     constexpr int steps = Registers<T, W>::steps, blocks = steps == 2 ? across : 1;
     if constexpr (in_tile) __syncthreads();
 #pragma unroll
@@ -370,12 +395,12 @@ struct State {
           const auto a = left(j, x, c0 == 0 ? &z_sums : nullptr);
 #pragma unroll
           for (int c = 0; c < blocks; ++c)
-            multiply(sum[c], a, right(values, 16 * x, column(p, c0 + c)));
+            multiply(sum[c], a, columns_of<Side::right>(values, 16 * x, column(p, c0 + c)));
         }
 #pragma unroll
         for (int c = 0; c < blocks; ++c)
           if constexpr (in_tile)
-            tile.add(feature(p, j), column(p, c0 + c), sum[c]);
+            add_to_block(tile, feature(p, j), column(p, c0 + c), sum[c]);
           else
 #pragma unroll
             for (int i = 0; i < 8; ++i) s[j][c0 + c][i / 4][i % 4] += sum[c][i / 4][i % 4];
@@ -393,7 +418,7 @@ struct State {
   /// Adds Kᵀ V and Kᵀ 1 of a chunk.
   __device__ void add_keys(const Place& p, const Chunk<T, W>& in) {
     add<RowSums<T>>(p, in.v, [&](int j, int x, RowSums<T>* sums) {
-      const Left<T> a = left_transposed(in.k, 16 * x, feature(p, j));
+      const auto a = columns_of<Side::left>(in.k, 16 * x, feature(p, j));
       if (sums) sums->add(a);
       return a;
     });

@@ -1,7 +1,7 @@
 // Random features, forward and backward, each in one pass.
 //
 // A block keeps the projection ω in shared memory, in f32, and iterates over tiles of 64 rows of a
-// head. Products have f32 precision (cuda/runtime/blocks.cuh), also for bf16: an error of 0.4 % in
+// head. Products have f32 precision (cuda/runtime/fragments.cuh), also for bf16: an error of 0.4 % in
 // u = 20 is one of 8 % in e^u. Forward, u stays in registers, 16 rows and half of the features per
 // warp. Backward, du = ±g·y (a warp per row) goes through shared memory to
 //
@@ -48,13 +48,13 @@ struct At {
 };
 
 /// Copies rows of x [rows, width] to a tile as f32, padded with zeros.
-template <int Width, class T>
-__device__ inline void load_tile(const Tile<float, Width>& to, int height, const T* x,
+template <int Width, int Count, class T>
+__device__ inline void load_tile(const Tile<float, Width, Count>& to, const T* x,
                                  int64_t row_stride, int rows, int width) {
-  constexpr int pieces = Width / 4;
+  constexpr int chunks = Width / 4;
 #pragma unroll 4
-  for (int c = int(threadIdx.x); c < height * pieces; c += threads) {
-    const int r = c / pieces, column = c % pieces * 4;
+  for (int c = int(threadIdx.x); c < Count * chunks; c += threads) {
+    const int r = c / chunks, column = c % chunks * 4;
     Pack<T, 4> from = {};
     if (r < rows && column < width)
       from = *reinterpret_cast<const Pack<T, 4>*>(x + r * row_stride + column);
@@ -78,14 +78,22 @@ struct FeatureWidths {
   int inputs = 64, features = 64;
 };
 
+/// Tiles in shared memory: x, ω and the gradient of u.
+template <FeatureWidths W>
+using Inputs = Tile<float, W.inputs, chunk>;
+template <FeatureWidths W>
+using Projection = Tile<float, W.inputs, W.features>;
+template <FeatureWidths W>
+using Gradients = Tile<float, W.features, chunk>;
+
 /// The layout of a kernel's shared memory; its template argument (SharedMemory says why).
 template <class T, FeatureWidths W>
 struct FeaturePlan {
   using Element = T;
   static constexpr FeatureWidths widths = W;
-  static constexpr int x = 0, w = chunk * W.inputs * 4, more = w + W.features * W.inputs * 4,
+  static constexpr int x = 0, w = Inputs<W>::bytes, more = w + Projection<W>::bytes,
                        forward = more + 2 * chunk * 12,
-                       backward = more + chunk * W.features * 4 + chunk * 4;
+                       backward = more + Gradients<W>::bytes + chunk * 4;
   static constexpr int blocks_per_sm = W.inputs == 64 && W.features <= 128 ? 2 : 1;
   static_assert(backward <= 227 * 1024);
 };
@@ -93,11 +101,11 @@ struct FeaturePlan {
 /// u = scale x ωᵀ of the warp's rows and half of the features, and the lane's part of |x|².
 template <FeatureWidths W>
 __device__ __forceinline__ void project(float (&u)[W.features / 32][2][4], float (&square)[2],
-                                        const Place& p, const Tile<float, W.inputs>& x,
-                                        const Tile<float, W.inputs>& w, int d, float scale) {
+                                        const Place& p, const Inputs<W>& x, const Projection<W>& w,
+                                        int d, float scale) {
 #pragma unroll 1
   for (int k = 0; k < d; k += 16) {
-    const Left<float> mine = left(x, 16 * p.warp_row, k);
+    const auto mine = rows_of<Side::left>(x, 16 * p.warp_row, k);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const float2 two = mine.values(i / 2, i % 2);
@@ -105,7 +113,7 @@ __device__ __forceinline__ void project(float (&u)[W.features / 32][2][4], float
     }
 #pragma unroll
     for (int c = 0; c < W.features / 32; ++c)
-      multiply(u[c], mine, right_transposed(w, p.half<W.features>(c), k));
+      multiply(u[c], mine, rows_of<Side::right>(w, p.half<W.features>(c), k));
   }
 #pragma unroll
   for (int i = 0; i < W.features / 4; ++i) u[i / 8][i / 4 % 2][i % 4] *= scale;
@@ -171,14 +179,15 @@ __global__ void __launch_bounds__(threads, Plan::blocks_per_sm)
   using T = typename Plan::Element;
   constexpr FeatureWidths W = Plan::widths;
   extern __shared__ __align__(1024) char memory[];
-  const Tile<float, W.inputs> x{memory + Plan::x}, w{memory + Plan::w};
+  const Inputs<W> x{memory + Plan::x};
+  const Projection<W> w{memory + Plan::w};
   const Place p;
-  load_tile(w, W.features, a.projection, a.d, a.w, a.d);
+  load_tile(w, a.projection, a.d, a.w, a.d);
   const float bound = a.bound ? *a.bound : 0;
 #pragma unroll 1
   for (int tile = int(blockIdx.x); tile < a.count; tile += int(gridDim.x)) {
     const At<T> at(a, tile);
-    load_tile(x, chunk, a.x.at(at.b, at.h, at.first), a.x.row, a.length - at.first, a.d);
+    load_tile(x, a.x.at(at.b, at.h, at.first), a.x.row, a.length - at.first, a.d);
     __syncthreads();
     float u[W.features / 32][2][4] = {}, square[2] = {}, shift[2];
     project<W>(u, square, p, x, w, a.d, a.scale);
@@ -190,7 +199,7 @@ __global__ void __launch_bounds__(threads, Plan::blocks_per_sm)
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       const int row = at.first + p.chunk_row(h);
-      shift[h] = a.own_max ? row_max[h].value : row_sum(square[h]) * (0.5f * a.scale * a.scale);
+      shift[h] = a.own_max ? row_max[h].value : quad_sum(square[h]) * (0.5f * a.scale * a.scale);
       shift[h] += bound;
       rows[h] = row < a.length ? a.to.at(at.b, at.h, row) : nullptr;
       if (a.places && rows[h] && p.owns_row()) a.places[at.row + row] = row_max[h].code;
@@ -203,7 +212,7 @@ __global__ void __launch_bounds__(threads, Plan::blocks_per_sm)
 /// Writes du = ±g·y, minus its sum at the maximum, and −scale² Σ g·y of each row to shared memory.
 template <class T, FeatureWidths W>
 __device__ __forceinline__ void find_du(const Features<T>& a, const At<T>& at,
-                                        const Tile<float, W.features>& du, float* factors) {
+                                        const Gradients<W>& du, float* factors) {
   constexpr int lanes = W.features == 64 ? 16 : 32, packs = W.features == 256 ? 2 : 1;  // per row
   const T *const y = a.y.at(at.b, at.h), *const g = a.g.at(at.b, at.h);
 #pragma unroll 2
@@ -257,21 +266,22 @@ __global__ void __launch_bounds__(threads, 1)
   using T = typename Plan::Element;
   constexpr FeatureWidths W = Plan::widths;
   extern __shared__ __align__(1024) char memory[];
-  const Tile<float, W.inputs> x{memory + Plan::x}, w{memory + Plan::w};
-  const Tile<float, W.features> du{memory + Plan::more};
-  float* const factors = reinterpret_cast<float*>(du.data + chunk * W.features * 4);  // [64]
+  const Inputs<W> x{memory + Plan::x};
+  const Projection<W> w{memory + Plan::w};
+  const Gradients<W> du{memory + Plan::more};
+  float* const factors = reinterpret_cast<float*>(du.data + du.bytes);  // [64]
   const Place p;
-  load_tile(w, W.features, a.projection, a.d, a.w, a.d);
+  load_tile(w, a.projection, a.d, a.w, a.d);
 #pragma unroll 1
   for (int tile = int(blockIdx.x); tile < a.count; tile += int(gridDim.x)) {
     const At<T> at(a, tile);
-    if (!a.own_max)
-      load_tile(x, chunk, a.x.at(at.b, at.h, at.first), a.x.row, a.length - at.first, a.d);
+    if (!a.own_max) load_tile(x, a.x.at(at.b, at.h, at.first), a.x.row, a.length - at.first, a.d);
     find_du<T, W>(a, at, du, factors);
     __syncthreads();
     HalfRows<W.inputs> d = {};
 #pragma unroll 1
-    for (int k = 0; k < a.w; k += 16) multiply_half(d, p, left(du, 16 * p.warp_row, k), w, k);
+    for (int k = 0; k < a.w; k += 16)
+      multiply_half(d, p, rows_of<Side::left>(du, 16 * p.warp_row, k), w, k);
     T* rows[2];
     const float by[2] = {a.scale, a.scale};
 #pragma unroll
