@@ -265,7 +265,7 @@ Extremes extremes(const char* op, const Tensor& x, int64_t d) {
         largest ? "largest" : "smallest", " element");
   Shape kept = x.shape();
   kept[d] = 1;
-  const Extremes result{empty_like(x, kept), empty(kept, {.dtype = i64, .device = x.device()}), d};
+  Extremes result{empty_like(x, kept), empty(kept, {.dtype = i64, .device = x.device()}), d};
   on_device(with_last(x, d), extremes_cpu<largest>, extremes_cuda<largest>, result);
   return result;
 }
@@ -310,7 +310,7 @@ Tensor cumsum_cpu(const Tensor& x, int64_t d) {
   for (int64_t e = d + 1; e < x.dim(); ++e) inner *= x.shape()[e];
   return dispatch(x.dtype(), [&]<class T>() {
     using R = sum_result_t<T>;
-    const Tensor sums = empty(x.shape(), {.dtype = dtype_of<R>(), .device = cpu});
+    Tensor sums = empty(x.shape(), {.dtype = dtype_of<R>(), .device = cpu});
     const int64_t width = std::clamp<int64_t>(inner, 1, 512), tiles = (inner + width - 1) / width;
     parallel_for(outer * tiles, rows_per_chunk(n * width), [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
